@@ -1,0 +1,157 @@
+package epoch_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"gorun/rendezvous/epoch"
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+)
+
+// sim runs one machine per host over a network that loses, duplicates and reorders, all from one seed.
+type sim struct {
+	t        *testing.T
+	rng      *rand.Rand
+	machines []*epoch.Machine
+	net      []epoch.Send
+	prepare  map[int]uint32 // hosts whose links are being made
+	worlds   map[int][]wire.World
+	aborted  map[int]string
+	loss     float64
+	failHost int // cannot prepare; -1 none
+}
+
+func order(hosts []topology.Host) topology.Ring {
+	r := topology.Ring{}
+	for i := range hosts {
+		r.Order = append(r.Order, len(hosts)-1-i)
+		r.Why = append(r.Why, "test")
+	}
+	return r
+}
+
+func newSim(t *testing.T, n int, seed uint64, loss float64) *sim {
+	s := &sim{t: t, rng: rand.New(rand.NewPCG(seed, 1)), prepare: map[int]uint32{}, worlds: map[int][]wire.World{},
+		aborted: map[int]string{}, loss: loss, failHost: -1}
+	for id := range n {
+		s.machines = append(s.machines, epoch.New(epoch.Config{Self: id, Hosts: n, Order: order}))
+	}
+	return s
+}
+
+func (s *sim) step(id int, ev epoch.Event) {
+	a, err := s.machines[id].Step(ev)
+	if err != nil {
+		s.t.Fatalf("host %d: %v", id, err)
+	}
+	if a.Prepare != nil {
+		s.prepare[id] = a.Prepare.Epoch
+	}
+	if a.Commit != nil {
+		s.worlds[id] = append(s.worlds[id], *a.Commit)
+	}
+	if a.Abort != nil {
+		s.aborted[id] = a.Abort.Reason
+	}
+	for _, m := range a.Send {
+		if s.rng.Float64() < s.loss {
+			continue
+		}
+		s.net = append(s.net, m)
+		if s.rng.Float64() < s.loss {
+			s.net = append(s.net, m)
+		}
+	}
+}
+
+func (s *sim) run(steps int) {
+	n := len(s.machines)
+	for id := range n {
+		s.step(id, epoch.Event{Self: &topology.Host{Name: fmt.Sprint("h", id)}})
+	}
+	for range steps {
+		switch k := s.rng.IntN(10); {
+		case k < 6 && len(s.net) > 0:
+			i := s.rng.IntN(len(s.net))
+			m := s.net[i]
+			s.net = slices.Delete(s.net, i, i+1)
+			s.step(m.To, epoch.Event{Message: m.Message})
+		case k < 8:
+			id, other := s.rng.IntN(n), s.rng.IntN(n)
+			s.step(id, epoch.Event{Seen: &other})
+		case k < 9:
+			id := s.rng.IntN(n)
+			if e, ok := s.prepare[id]; ok {
+				delete(s.prepare, id)
+				if id == s.failHost {
+					s.step(id, epoch.Event{Failed: &epoch.Failure{Epoch: e, Reason: "no route"}})
+				} else {
+					s.step(id, epoch.Event{Prepared: &e})
+				}
+			}
+		default:
+			s.step(s.rng.IntN(n), epoch.Event{Tick: true})
+		}
+	}
+}
+
+// TestEveryScheduleCommits: whatever is lost, duplicated or reordered, every host commits exactly once
+// and all commit the same world.
+func TestEveryScheduleCommits(t *testing.T) {
+	for seed := range uint64(500) {
+		n := 1 + int(seed%7)
+		s := newSim(t, n, seed, 0.3)
+		s.run(6000)
+		for id := range n {
+			if len(s.worlds[id]) != 1 {
+				t.Fatalf("seed %d: host %d of %d committed %d worlds (state %v)", seed, id, n, len(s.worlds[id]), s.machines[id].State())
+			}
+			if w := s.worlds[id][0]; w.Epoch != 1 || !slices.Equal(w.Order, s.worlds[0][0].Order) {
+				t.Fatalf("seed %d: host %d committed %v, host 0 %v", seed, id, w, s.worlds[0][0])
+			}
+		}
+	}
+}
+
+// TestFailureAbortsEverywhere: one host that cannot prepare keeps every host from committing.
+func TestFailureAbortsEverywhere(t *testing.T) {
+	for seed := range uint64(200) {
+		n := 2 + int(seed%5)
+		s := newSim(t, n, seed, 0.2)
+		s.failHost = int(seed) % n
+		s.run(6000)
+		for id := range n {
+			if len(s.worlds[id]) > 0 {
+				t.Fatalf("seed %d: host %d committed although host %d could not prepare", seed, id, s.failHost)
+			}
+			if s.aborted[id] != "no route" {
+				t.Fatalf("seed %d: host %d in state %v, abort reason %q", seed, id, s.machines[id].State(), s.aborted[id])
+			}
+		}
+	}
+}
+
+func TestRefusesNonsense(t *testing.T) {
+	m := epoch.New(epoch.Config{Self: 1, Hosts: 3, Order: order})
+	for _, msg := range []wire.Message{
+		&wire.Facts{From: 3},
+		&wire.Prepared{From: -1},
+		&wire.Propose{From: 0, World: wire.World{Epoch: 1, Order: []int{0, 1}}},
+		&wire.Propose{From: 0, World: wire.World{Epoch: 1, Order: []int{0, 1, 1}}},
+		&wire.Hello{},
+	} {
+		if _, err := m.Step(epoch.Event{Message: msg}); err == nil {
+			t.Errorf("%T %+v was accepted", msg, msg)
+		}
+	}
+	// A proposal of a host that is not the coordinator, and an old epoch, change nothing.
+	w := wire.World{Epoch: 2, Order: []int{2, 1, 0}}
+	for _, msg := range []*wire.Propose{{From: 2, World: w}, {From: 0, World: wire.World{Epoch: 0, Order: w.Order}}} {
+		if a, err := m.Step(epoch.Event{Message: msg}); err != nil || a.Prepare != nil || m.State() != epoch.Gathering {
+			t.Errorf("%+v: actions %+v, error %v, state %v", msg, a, err, m.State())
+		}
+	}
+}

@@ -1,0 +1,232 @@
+// Package gossip tells a daemon which other daemons of the job are there, and carries small messages
+// between them. It adapts memberlist, is its only importer, and adds no decision: who is in the world
+// is decided in rendezvous/epoch, and silence here only means "suspected".
+//
+// Everything on the network is encrypted and authenticated with the job's key (AES-GCM) before it is
+// parsed. Events arrive on one channel that is never full: gossip must not wait for its reader.
+package gossip
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Event is something gossip noticed; Message is nil unless a peer sent one.
+type Event struct {
+	Peer    int
+	Kind    Kind
+	Message []byte
+}
+
+// Kind says what happened.
+type Kind int
+
+// Kinds of events.
+const (
+	Joined Kind = iota
+	Left        // silent for long, or said goodbye
+	Message
+)
+
+// Config of one daemon's gossip.
+type Config struct {
+	ID        int    // host id, the member's name
+	Job       string // members of other jobs are refused by this label
+	Key       []byte // 32 bytes
+	Bind      string // address to listen on
+	Advertise string // address the others use
+	Log       *slog.Logger
+}
+
+// Gossip is a running member. Close ends it.
+type Gossip struct {
+	list   *memberlist.Memberlist
+	id     int
+	events chan Event
+	box    mailbox
+	done   chan struct{}
+	pump   sync.WaitGroup
+}
+
+// Start listens on a free port and is a cluster of one until Join.
+func Start(cfg Config) (*Gossip, error) {
+	g := &Gossip{id: cfg.ID, events: make(chan Event), done: make(chan struct{})}
+	g.box.wake = make(chan struct{}, 1)
+	c := memberlist.DefaultLANConfig()
+	c.Name = strconv.Itoa(cfg.ID)
+	c.Label = "gorun/" + cfg.Job
+	c.SecretKey = cfg.Key
+	c.BindAddr, c.BindPort = cfg.Bind, 0
+	c.AdvertiseAddr, c.AdvertisePort = cfg.Advertise, 0
+	c.Delegate, c.Events = g, g
+	c.Logger = log.New(logWriter{cfg.Log}, "", 0)
+	// A VM may be silent for seconds while it moves: rather a slow verdict than a wrong one. A crash is
+	// noticed at once by the links (RST), not here.
+	c.SuspicionMult = 30
+	c.SuspicionMaxTimeoutMult = 1
+	c.GossipToTheDeadTime = 10 * time.Minute
+	c.DeadNodeReclaimTime = time.Second
+	c.PushPullInterval = 10 * time.Second
+	c.GossipInterval = 50 * time.Millisecond
+	list, err := memberlist.Create(c)
+	if err != nil {
+		return nil, fmt.Errorf("start gossip on %s: %w", cfg.Bind, err)
+	}
+	g.list = list
+	g.pump.Go(g.run)
+	return g, nil
+}
+
+// Addr is where the others reach this member, as host:port.
+func (g *Gossip) Addr() string {
+	n := g.list.LocalNode()
+	return net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port)))
+}
+
+// Events delivers what happened, in order. It is closed by Close.
+func (g *Gossip) Events() <-chan Event { return g.events }
+
+// Join contacts the given members; one answer is enough, the rest is learned.
+func (g *Gossip) Join(ctx context.Context, addrs []string) error {
+	delay := 50 * time.Millisecond
+	for {
+		_, err := g.list.Join(addrs)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("join gossip at %s: %w", strings.Join(addrs, ", "), errors.Join(ctx.Err(), err))
+		case <-time.After(delay):
+		}
+		delay = min(2*delay, time.Second)
+	}
+}
+
+// Send gives a peer a message over a connection of its own. The peer may still miss it: callers repeat
+// what matters.
+func (g *Gossip) Send(peer int, msg []byte) error {
+	name := strconv.Itoa(peer)
+	for _, n := range g.list.Members() {
+		if n.Name == name {
+			b := binary.LittleEndian.AppendUint32(nil, uint32(g.id))
+			if err := g.list.SendReliable(n, append(b, msg...)); err != nil {
+				return fmt.Errorf("send to host %d: %w", peer, err)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("send to host %d: not a member", peer)
+}
+
+// Close leaves without saying so and waits for the event pump.
+func (g *Gossip) Close() error {
+	err := g.list.Shutdown()
+	close(g.done)
+	g.pump.Wait()
+	return err
+}
+
+// run hands events to the reader from a queue of any length.
+func (g *Gossip) run() {
+	defer close(g.events)
+	for {
+		select {
+		case <-g.done:
+			return
+		case <-g.box.wake:
+		}
+		for _, ev := range g.box.take() {
+			select {
+			case g.events <- ev:
+			case <-g.done:
+				return
+			}
+		}
+	}
+}
+
+func (g *Gossip) member(kind Kind, n *memberlist.Node) {
+	if id, err := strconv.Atoi(n.Name); err == nil && id != g.id {
+		g.box.put(Event{Peer: id, Kind: kind})
+	}
+}
+
+// The delegates of memberlist. They run under its locks and only queue.
+
+// NotifyJoin implements memberlist.EventDelegate.
+func (g *Gossip) NotifyJoin(n *memberlist.Node) { g.member(Joined, n) }
+
+// NotifyLeave implements memberlist.EventDelegate.
+func (g *Gossip) NotifyLeave(n *memberlist.Node) { g.member(Left, n) }
+
+// NotifyUpdate implements memberlist.EventDelegate.
+func (g *Gossip) NotifyUpdate(*memberlist.Node) {}
+
+// NotifyMsg implements memberlist.Delegate; b is only lent.
+func (g *Gossip) NotifyMsg(b []byte) {
+	if len(b) < 4 {
+		return
+	}
+	g.box.put(Event{Peer: int(binary.LittleEndian.Uint32(b)), Kind: Message, Message: append([]byte(nil), b[4:]...)})
+}
+
+// NodeMeta implements memberlist.Delegate.
+func (g *Gossip) NodeMeta(int) []byte { return nil }
+
+// GetBroadcasts implements memberlist.Delegate.
+func (g *Gossip) GetBroadcasts(int, int) [][]byte { return nil }
+
+// LocalState implements memberlist.Delegate.
+func (g *Gossip) LocalState(bool) []byte { return nil }
+
+// MergeRemoteState implements memberlist.Delegate.
+func (g *Gossip) MergeRemoteState([]byte, bool) {}
+
+// mailbox is an unbounded queue with a wake-up.
+type mailbox struct {
+	mu    sync.Mutex
+	queue []Event
+	wake  chan struct{}
+}
+
+func (m *mailbox) put(ev Event) {
+	m.mu.Lock()
+	m.queue = append(m.queue, ev)
+	m.mu.Unlock()
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (m *mailbox) take() []Event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	q := m.queue
+	m.queue = nil
+	return q
+}
+
+// logWriter turns memberlist's "[LEVEL] memberlist: …" lines into debug records: a ping that fails is
+// nothing a user should read.
+type logWriter struct{ log *slog.Logger }
+
+func (w logWriter) Write(b []byte) (int, error) {
+	w.log.Debug(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+var _ io.Writer = logWriter{}

@@ -1,0 +1,81 @@
+package gossip_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/rendezvous/gossip"
+)
+
+func start(t *testing.T, id int, key []byte) *gossip.Gossip {
+	t.Helper()
+	g, err := gossip.Start(gossip.Config{ID: id, Job: "test", Key: key, Bind: "127.0.0.1", Advertise: "127.0.0.1",
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// await returns the first event for which ok holds.
+func await(t *testing.T, g *gossip.Gossip, ok func(gossip.Event) bool) gossip.Event {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		select {
+		case ev := <-g.Events():
+			if ok(ev) {
+				return ev
+			}
+		case <-deadline:
+			t.Fatal("no such event")
+		}
+	}
+}
+
+func TestMembersAndMessages(t *testing.T) {
+	key := bytes.Repeat([]byte{7}, 32)
+	a, b, c := start(t, 0, key), start(t, 1, key), start(t, 2, key)
+	for _, g := range []*gossip.Gossip{b, c} {
+		if err := g.Join(t.Context(), []string{a.Addr()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	joined := func(peer int) func(gossip.Event) bool {
+		return func(ev gossip.Event) bool { return ev.Kind == gossip.Joined && ev.Peer == peer }
+	}
+	await(t, a, joined(2))
+	await(t, c, joined(1)) // learned from a
+
+	big := bytes.Repeat([]byte("x"), 100_000) // does not fit a packet
+	if err := c.Send(1, big); err != nil {
+		t.Fatal(err)
+	}
+	ev := await(t, b, func(ev gossip.Event) bool { return ev.Kind == gossip.Message })
+	if ev.Peer != 2 || !bytes.Equal(ev.Message, big) {
+		t.Errorf("got %d bytes from host %d", len(ev.Message), ev.Peer)
+	}
+	if err := c.Send(9, []byte("hello")); err == nil || !strings.Contains(err.Error(), "host 9: not a member") {
+		t.Errorf("sending to a stranger: %v", err)
+	}
+}
+
+func TestWrongKeyIsRefused(t *testing.T) {
+	a := start(t, 0, bytes.Repeat([]byte{1}, 32))
+	b := start(t, 1, bytes.Repeat([]byte{2}, 32))
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := b.Join(ctx, []string{a.Addr()}); err == nil {
+		t.Error("a member with another key joined")
+	}
+}

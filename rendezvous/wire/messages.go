@@ -1,0 +1,198 @@
+package wire
+
+import "gorun/topology"
+
+// Launcher and daemon, in the order in which they are said.
+
+// Hello is the daemon's first word.
+type Hello struct {
+	Proto   int    `msgpack:"proto"`
+	Version string `msgpack:"version"`
+	PID     int    `msgpack:"pid"`
+}
+
+// Job tells a daemon what it will run. It travels on standard input because it holds the secret and
+// the user's environment, which argv would show to everybody.
+type Job struct {
+	ID      string   `msgpack:"id"`
+	Secret  []byte   `msgpack:"secret"` // 32 bytes; every key of the job is derived from it
+	HostID  int      `msgpack:"host"`   // index into Hosts
+	Hosts   []string `msgpack:"hosts"`  // names as in the host list
+	Size    int      `msgpack:"size"`
+	Argv    []string `msgpack:"argv"`
+	Env     []string `msgpack:"env"` // of every rank
+	Dir     string   `msgpack:"dir"`
+	Ranks   []Rank   `msgpack:"ranks"`
+	Shim    bool     `msgpack:"shim"`     // put the Horovod drop-in on PYTHONPATH
+	Verbose bool     `msgpack:"verbose"`  // send Log messages
+	GraceMS int      `msgpack:"grace"`    // between TERM and KILL
+	Toward  string   `msgpack:"toward"`   // an address of another host, to choose our own by the route to it
+	Streams int      `msgpack:"streams"`  // per link
+	LocalIP string   `msgpack:"local_ip"` // address at which the launcher reached the host, if any
+}
+
+// Rank is one process to start.
+type Rank struct {
+	Rank      int      `msgpack:"rank"`
+	LocalRank int      `msgpack:"local_rank"`
+	CrossRank int      `msgpack:"cross_rank"`
+	CrossSize int      `msgpack:"cross_size"`
+	Env       []string `msgpack:"env"` // in addition to Job.Env; wins
+}
+
+// Ready is a daemon's answer to Job: where peers find it and what its host looks like.
+type Ready struct {
+	Gossip string        `msgpack:"gossip"` // host:port
+	Data   []string      `msgpack:"data"`   // host:port candidates, best first
+	Port   int           `msgpack:"port"`   // a port that was free on this host (MASTER_PORT)
+	Host   topology.Host `msgpack:"host"`
+}
+
+// Roster tells every daemon where all the others are; the daemons then form the world by themselves.
+type Roster struct {
+	Peers      []Peer `msgpack:"peers"` // by host id
+	MasterAddr string `msgpack:"master_addr"`
+	MasterPort int    `msgpack:"master_port"`
+}
+
+// Peer is one daemon of the job.
+type Peer struct {
+	Name   string   `msgpack:"name"`
+	Gossip string   `msgpack:"gossip"`
+	Data   []string `msgpack:"data"`
+	Ranks  []int    `msgpack:"ranks"`
+}
+
+// Committed reports the world that this daemon entered.
+type Committed struct{ World World }
+
+// World is an epoch's members in ring order.
+type World struct {
+	Epoch uint32   `msgpack:"epoch"`
+	Order []int    `msgpack:"order"` // host ids
+	Why   []string `msgpack:"why"`   // reason for each edge of the ring
+}
+
+// Started reports a rank's process.
+type Started struct {
+	Rank int `msgpack:"rank"`
+	PID  int `msgpack:"pid"`
+}
+
+// Stream is standard output or standard error.
+type Stream uint8
+
+// Streams of a rank.
+const (
+	Stdout Stream = 1
+	Stderr Stream = 2
+)
+
+// Output is what a rank wrote, in order per stream, cut anywhere.
+type Output struct {
+	Rank   int    `msgpack:"rank"`
+	Stream Stream `msgpack:"stream"`
+	Data   []byte `msgpack:"data"`
+}
+
+// Exited is the end of a rank, after its last Output.
+type Exited struct {
+	Rank   int    `msgpack:"rank"`
+	Code   int    `msgpack:"code"`   // exit status; 128+n for signal n; 126/127 when it could not start
+	Signal int    `msgpack:"signal"` // 0 if none
+	Error  string `msgpack:"error"`  // why it could not start
+	Asked  bool   `msgpack:"asked"`  // the daemon was told to stop it
+}
+
+// Failed says that the daemon cannot go on, at which step and what to do about it.
+type Failed struct {
+	Step string `msgpack:"step"`
+	Text string `msgpack:"text"`
+	Hint string `msgpack:"hint"`
+	Code int    `msgpack:"code"` // exit code for the launcher, 0 for the default
+}
+
+// Log is a line for a user who asked for -v.
+type Log struct {
+	Text string `msgpack:"text"`
+}
+
+// Stdin is the launcher's standard input, for rank 0.
+type Stdin struct {
+	Data []byte `msgpack:"data"`
+	EOF  bool   `msgpack:"eof"`
+}
+
+// Taken says that rank 0 took (or refused) one Stdin message. A launcher has at most StdinWindow of them
+// under way, so that a rank that reads slowly slows the launcher down and nobody has to store its input.
+type Taken struct{}
+
+// StdinWindow bounds the Stdin messages that are not Taken yet.
+const StdinWindow = 16
+
+// Signal is forwarded to every rank.
+type Signal struct {
+	Number int `msgpack:"number"`
+}
+
+// Stop ends the ranks: TERM, then KILL after the job's grace; at once if Now.
+type Stop struct {
+	Now bool `msgpack:"now"`
+}
+
+// Done is the daemon's last word: every rank has ended and nothing of the job is left on its host.
+type Done struct{}
+
+// Daemon to daemon, by gossip.
+
+// Facts is what a host tells the coordinator about itself.
+type Facts struct {
+	From int           `msgpack:"from"`
+	Host topology.Host `msgpack:"host"`
+}
+
+// Propose asks every member to get ready for a world.
+type Propose struct {
+	From  int   `msgpack:"from"`
+	World World `msgpack:"world"`
+}
+
+// Prepared says that a member has its links for the proposed world.
+type Prepared struct {
+	From  int    `msgpack:"from"`
+	Epoch uint32 `msgpack:"epoch"`
+}
+
+// Commit starts the proposed world.
+type Commit struct {
+	From  int    `msgpack:"from"`
+	Epoch uint32 `msgpack:"epoch"`
+}
+
+// Abort withdraws a proposal.
+type Abort struct {
+	From   int    `msgpack:"from"`
+	Epoch  uint32 `msgpack:"epoch"`
+	Reason string `msgpack:"reason"`
+}
+
+func (*Hello) kind() byte     { return 1 }
+func (*Job) kind() byte       { return 2 }
+func (*Ready) kind() byte     { return 3 }
+func (*Roster) kind() byte    { return 4 }
+func (*Committed) kind() byte { return 5 }
+func (*Started) kind() byte   { return 6 }
+func (*Output) kind() byte    { return 7 }
+func (*Exited) kind() byte    { return 8 }
+func (*Failed) kind() byte    { return 9 }
+func (*Log) kind() byte       { return 10 }
+func (*Stdin) kind() byte     { return 11 }
+func (*Signal) kind() byte    { return 12 }
+func (*Stop) kind() byte      { return 13 }
+func (*Done) kind() byte      { return 14 }
+func (*Taken) kind() byte     { return 15 }
+func (*Facts) kind() byte     { return 32 }
+func (*Propose) kind() byte   { return 33 }
+func (*Prepared) kind() byte  { return 34 }
+func (*Commit) kind() byte    { return 35 }
+func (*Abort) kind() byte     { return 36 }

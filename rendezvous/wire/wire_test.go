@@ -1,0 +1,100 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+)
+
+var messages = []wire.Message{
+	&wire.Hello{Proto: wire.Proto, Version: "v1", PID: 7},
+	&wire.Job{ID: "j", Secret: []byte("s"), HostID: 1, Hosts: []string{"a", "b"}, Argv: []string{"python3"}, Env: []string{"A=1"},
+		Ranks: []wire.Rank{{Rank: 3, LocalRank: 1, Env: []string{"RANK=3"}}}},
+	&wire.Ready{Gossip: "10.0.0.1:7", Data: []string{"10.0.0.1:8"}, Port: 9, Host: topology.Host{Name: "a", NICs: []topology.NIC{{Name: "eth0", Node: -1}}}},
+	&wire.Roster{Peers: []wire.Peer{{Name: "a", Ranks: []int{0, 1}}}, MasterAddr: "10.0.0.1", MasterPort: 9},
+	&wire.Committed{World: wire.World{Epoch: 1, Order: []int{0, 1}, Why: []string{"x", "y"}}},
+	&wire.Started{Rank: 1, PID: 2},
+	&wire.Output{Rank: 1, Stream: wire.Stderr, Data: []byte("oops\n")},
+	&wire.Exited{Rank: 1, Code: 137, Signal: 9},
+	&wire.Failed{Step: "probe", Text: "t", Hint: "h", Code: 255},
+	&wire.Log{Text: "hi"},
+	&wire.Stdin{Data: []byte("in"), EOF: true},
+	&wire.Signal{Number: 10},
+	&wire.Stop{Now: true},
+	&wire.Done{},
+	&wire.Taken{},
+	&wire.Facts{From: 1, Host: topology.Host{Name: "b"}},
+	&wire.Propose{From: 0, World: wire.World{Epoch: 2}},
+	&wire.Prepared{From: 1, Epoch: 2},
+	&wire.Commit{From: 0, Epoch: 2},
+	&wire.Abort{From: 0, Epoch: 2, Reason: "r"},
+}
+
+func TestRoundTrip(t *testing.T) {
+	var buf bytes.Buffer
+	w := wire.NewWriter(&buf)
+	for _, m := range messages {
+		if err := w.Write(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := wire.NewReader(iotest.OneByteReader(&buf))
+	for _, want := range messages {
+		got, err := r.Read()
+		if err != nil {
+			t.Fatalf("read %T: %v", want, err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	if _, err := r.Read(); err != io.EOF {
+		t.Errorf("after the last message: %v, want io.EOF", err)
+	}
+}
+
+func TestBadFrames(t *testing.T) {
+	big := binary.LittleEndian.AppendUint32(nil, wire.MaxFrame+1)
+	for name, tc := range map[string]struct {
+		in   []byte
+		want string
+	}{
+		"zero length":    {[]byte{0, 0, 0, 0}, "out of bounds"},
+		"too long":       {big, "out of bounds"},
+		"unknown type":   {[]byte{1, 0, 0, 0, 255}, "unknown type 255"},
+		"truncated head": {[]byte{1, 0}, "unexpected EOF"},
+		"truncated body": {[]byte{9, 0, 0, 0, 1}, "unexpected EOF"},
+		"not a map":      {[]byte{2, 0, 0, 0, 1, 0xc1}, "decode *wire.Hello"},
+	} {
+		_, err := wire.NewReader(bytes.NewReader(tc.in)).Read()
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	for _, m := range messages {
+		b, err := wire.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := wire.Unmarshal(b)
+		if err != nil {
+			return
+		}
+		if _, err := wire.Marshal(m); err != nil {
+			t.Fatalf("decoded message does not encode: %v", err)
+		}
+	})
+}
