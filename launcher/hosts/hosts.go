@@ -1,0 +1,236 @@
+// Package hosts reads host lists: the -H flag and hostfiles in the dialects of Horovod, Open MPI, MPICH
+// and DeepSpeed. It only parses; nothing is looked up or contacted.
+package hosts
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Host is one machine and the room it has for ranks.
+type Host struct {
+	Name  string // as given, with user@ if any
+	Slots int    // 0 if the list does not say
+}
+
+// MaxSlots bounds the slots of one host; more is taken for a typing error.
+const MaxSlots = 4096
+
+// maxHosts bounds what a range may expand to.
+const maxHosts = 16384
+
+// ParseList reads a comma-separated list as given to -H: name, name:slots, user@name:slots,
+// [IPv6]:slots, and ranges as in node[01-16,20]:4. A host named twice gets the sum of its slots.
+func ParseList(list string) ([]Host, error) {
+	var out []Host
+	for _, entry := range splitOutside(list, ',') {
+		entry = strings.TrimSpace(entry)
+		if entry == "" {
+			return nil, fmt.Errorf("parse hosts %q: empty entry", list)
+		}
+		name, slots, err := parseEntry(entry)
+		if err != nil {
+			return nil, fmt.Errorf("parse hosts: %w", err)
+		}
+		names, err := expand(name)
+		if err != nil {
+			return nil, fmt.Errorf("parse hosts: %w", err)
+		}
+		if len(out)+len(names) > maxHosts {
+			return nil, fmt.Errorf("parse hosts: more than %d hosts", maxHosts)
+		}
+		for _, n := range names {
+			out = append(out, Host{n, slots})
+		}
+	}
+	return merge(out), nil
+}
+
+// ParseFile reads a hostfile. Each line names one host in any of these dialects; what follows # is a
+// comment, blank lines are skipped:
+//
+//	host1 slots=4             Horovod, Open MPI, DeepSpeed
+//	host1 slots=4 max_slots=8 Open MPI (max_slots and max-slots are accepted and not used)
+//	host1:4                   MPICH, Intel MPI
+//	host1                     one slot is assumed where nothing says more
+func ParseFile(text string) ([]Host, error) {
+	var out []Host
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		name, slots, err := parseEntry(fields[0])
+		if err != nil {
+			return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
+		}
+		for _, f := range fields[1:] {
+			key, val, ok := strings.Cut(f, "=")
+			if !ok {
+				return nil, fmt.Errorf("parse hostfile line %d: %q is not of the form key=value", i+1, f)
+			}
+			switch key {
+			case "slots":
+				if slots, err = parseSlots(val); err != nil {
+					return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
+				}
+			case "max_slots", "max-slots":
+				if _, err := parseSlots(val); err != nil {
+					return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
+				}
+			default:
+				return nil, fmt.Errorf("parse hostfile line %d: unknown key %q", i+1, key)
+			}
+		}
+		names, err := expand(name)
+		if err != nil {
+			return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
+		}
+		for _, n := range names {
+			out = append(out, Host{n, slots})
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("parse hostfile: it names no host")
+	}
+	return merge(out), nil
+}
+
+// parseEntry splits name and slots of one entry; slots is 0 if not given.
+func parseEntry(entry string) (name string, slots int, err error) {
+	name = entry
+	if i := strings.LastIndexByte(entry, ':'); i >= 0 && !isIPv6(entry) {
+		name = entry[:i]
+		if slots, err = parseSlots(entry[i+1:]); err != nil {
+			return "", 0, fmt.Errorf("%q: %w", entry, err)
+		}
+	}
+	user, host, ok := strings.Cut(name, "@")
+	if !ok {
+		user, host = "", name
+	}
+	if ip, found := strings.CutPrefix(host, "["); found && isIPv6(strings.TrimSuffix(ip, "]")) {
+		host = strings.TrimSuffix(ip, "]")
+	}
+	if ok && user == "" {
+		return "", 0, fmt.Errorf("%q: no user before @", entry)
+	}
+	if !validName(host) {
+		return "", 0, fmt.Errorf("%q is not a host name", entry)
+	}
+	if user != "" {
+		host = user + "@" + host
+	}
+	return host, slots, nil
+}
+
+func parseSlots(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > MaxSlots {
+		return 0, fmt.Errorf("slots %q is not a number from 1 to %d", s, MaxSlots)
+	}
+	return n, nil
+}
+
+func isIPv6(s string) bool {
+	a, err := netip.ParseAddr(s)
+	return err == nil && a.Is6()
+}
+
+// validName accepts what can be a host name, an address, or a range of names. A leading dash would
+// read as an option to ssh.
+func validName(s string) bool {
+	if s == "" || s[0] == '-' {
+		return false
+	}
+	if isIPv6(s) {
+		return true
+	}
+	inRange := false
+	for _, c := range s {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_', c == '.':
+		case c == '[' && !inRange:
+			inRange = true
+		case c == ']' && inRange:
+			inRange = false
+		case c == ',' && inRange:
+		default:
+			return false
+		}
+	}
+	return !inRange
+}
+
+// expand turns node[01-03,7] into node01 node02 node03 node7; leading zeros give the width.
+func expand(name string) ([]string, error) {
+	open := strings.IndexByte(name, '[')
+	if open < 0 {
+		return []string{name}, nil
+	}
+	end := strings.IndexByte(name[open:], ']')
+	if end < 0 {
+		return nil, fmt.Errorf("%q: [ without ]", name)
+	}
+	end += open
+	tails, err := expand(name[end+1:])
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for part := range strings.SplitSeq(name[open+1:end], ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		if !isRange {
+			to = from
+		}
+		lo, err1 := strconv.Atoi(from)
+		hi, err2 := strconv.Atoi(to)
+		if err1 != nil || err2 != nil || lo < 0 || hi < lo || (hi-lo+1)*len(tails) > maxHosts {
+			return nil, fmt.Errorf("%q: %q is not a range of numbers", name, part)
+		}
+		for n := lo; n <= hi; n++ {
+			for _, tail := range tails {
+				out = append(out, fmt.Sprintf("%s%0*d%s", name[:open], len(from), n, tail))
+			}
+		}
+	}
+	return out, nil
+}
+
+// splitOutside splits at sep where no bracket is open.
+func splitOutside(s string, sep byte) []string {
+	var out []string
+	depth, start := 0, 0
+	for i := range len(s) {
+		switch {
+		case s[i] == '[':
+			depth++
+		case s[i] == ']':
+			depth--
+		case s[i] == sep && depth <= 0:
+			out = append(out, s[start:i])
+			start = i + 1
+		}
+	}
+	return append(out, s[start:])
+}
+
+// merge sums the slots of a host that is named more than once, keeping the first place. A line without
+// slots counts as one then, as in Open MPI.
+func merge(hosts []Host) []Host {
+	at := map[string]int{}
+	var out []Host
+	for _, h := range hosts {
+		i, ok := at[h.Name]
+		if !ok {
+			at[h.Name] = len(out)
+			out = append(out, h)
+			continue
+		}
+		out[i].Slots = max(out[i].Slots, 1) + max(h.Slots, 1)
+	}
+	return out
+}

@@ -1,0 +1,159 @@
+// Package plan decides, without any I/O, which rank runs on which host and what environment it gets.
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gorun/launcher/hosts"
+)
+
+// Rank is one process of the job. The numbers are Horovod's and torchrun's: ranks are dealt host by
+// host, LocalRank counts within a host, and CrossRank is the host's place among the hosts that have a
+// rank of the same LocalRank (Horovod's documentation, "Concepts").
+type Rank struct {
+	Rank, LocalRank, CrossRank, CrossSize int
+	Host                                  int // index into Placement.Hosts
+}
+
+// Placement is where the ranks run.
+type Placement struct {
+	Hosts []Host // only hosts that have a rank
+	Ranks []Rank // by rank
+}
+
+// Host is a machine with its share of the ranks.
+type Host struct {
+	Name  string
+	Ranks []int
+}
+
+// SlotsError says that the hosts have too little room.
+type SlotsError struct {
+	NP, Slots int
+	Hosts     []hosts.Host
+}
+
+func (e *SlotsError) Error() string {
+	var list []string
+	for _, h := range e.Hosts {
+		list = append(list, fmt.Sprintf("%s:%d", h.Name, max(h.Slots, 1)))
+	}
+	return fmt.Sprintf("place ranks: -np %d needs %d slots, but %s has %d", e.NP, e.NP, strings.Join(list, ","), e.Slots)
+}
+
+// Place deals np ranks to the hosts in their order; np 0 fills every slot. Hosts whose list does not
+// say how many slots they have get one each, or, if none says so, as many as it takes to place np
+// ranks evenly.
+func Place(list []hosts.Host, np int) (Placement, error) {
+	list = slices.Clone(list)
+	free := !slices.ContainsFunc(list, func(h hosts.Host) bool { return h.Slots > 0 })
+	total := 0
+	for i := range list {
+		switch {
+		case free && np > len(list): // "-np 4 -H host1,host2": two each
+			list[i].Slots = np / len(list)
+			if i < np%len(list) {
+				list[i].Slots++
+			}
+		case list[i].Slots == 0:
+			list[i].Slots = 1
+		}
+		total += list[i].Slots
+	}
+	if np == 0 {
+		np = total
+	}
+	if np > total {
+		return Placement{}, &SlotsError{np, total, list}
+	}
+	var p Placement
+	for _, h := range list {
+		if len(p.Ranks) == np {
+			break
+		}
+		host := Host{Name: h.Name}
+		for local := range min(h.Slots, np-len(p.Ranks)) {
+			rank := len(p.Ranks)
+			host.Ranks = append(host.Ranks, rank)
+			p.Ranks = append(p.Ranks, Rank{Rank: rank, LocalRank: local, Host: len(p.Hosts)})
+		}
+		p.Hosts = append(p.Hosts, host)
+	}
+	for i := range p.Ranks {
+		r := &p.Ranks[i]
+		for h, host := range p.Hosts {
+			if len(host.Ranks) > r.LocalRank {
+				r.CrossSize++
+				if h < r.Host {
+					r.CrossRank++
+				}
+			}
+		}
+	}
+	return p, nil
+}
+
+// Env returns what tells a rank who it is, in the words of gorun, Horovod and torchrun
+// (MASTER_ADDR and MASTER_PORT are known only when the daemons are up, and are added there).
+func (p Placement) Env(rank int, job string) []string {
+	r := p.Ranks[rank]
+	host := p.Hosts[r.Host]
+	num := strconv.Itoa
+	return []string{
+		"GORUN_JOB=" + job,
+		"GORUN_RANK=" + num(rank), "GORUN_SIZE=" + num(len(p.Ranks)),
+		"GORUN_LOCAL_RANK=" + num(r.LocalRank), "GORUN_LOCAL_SIZE=" + num(len(host.Ranks)),
+
+		"HOROVOD_RANK=" + num(rank), "HOROVOD_SIZE=" + num(len(p.Ranks)),
+		"HOROVOD_LOCAL_RANK=" + num(r.LocalRank), "HOROVOD_LOCAL_SIZE=" + num(len(host.Ranks)),
+		"HOROVOD_CROSS_RANK=" + num(r.CrossRank), "HOROVOD_CROSS_SIZE=" + num(r.CrossSize),
+		"HOROVOD_HOSTNAME=" + host.Name,
+
+		"RANK=" + num(rank), "WORLD_SIZE=" + num(len(p.Ranks)),
+		"LOCAL_RANK=" + num(r.LocalRank), "LOCAL_WORLD_SIZE=" + num(len(host.Ranks)),
+		"GROUP_RANK=" + num(r.Host), "GROUP_WORLD_SIZE=" + num(len(p.Hosts)),
+		"ROLE_NAME=default", "ROLE_RANK=" + num(rank), "ROLE_WORLD_SIZE=" + num(len(p.Ranks)),
+		"TORCHELASTIC_RUN_ID=" + job, "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_MAX_RESTARTS=0",
+		"TORCHELASTIC_USE_AGENT_STORE=False",
+		"PYTHONUNBUFFERED=1",
+	}
+}
+
+// scrubbed are variables that would tell a rank something wrong: the launcher's own session, and the
+// contract of whatever started the launcher.
+var scrubbed = struct{ names, prefixes []string }{
+	names: []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+		"ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK",
+		"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
+		"HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "OLDPWD", "_", "SHLVL"},
+	prefixes: []string{"GORUN_", "TORCHELASTIC_", "PET_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "SSH_", "BASH_FUNC_"},
+}
+
+// machine are variables that belong to a machine or a login there, not to the job. A remote rank keeps
+// its own.
+var machine = struct{ names, prefixes []string }{
+	names:    []string{"HOME", "USER", "LOGNAME", "SHELL", "MAIL", "HOSTNAME", "HOST", "TMPDIR", "PWD", "DISPLAY"},
+	prefixes: []string{"XDG_", "DBUS_"},
+}
+
+// UserEnv filters the launcher's environment down to what ranks inherit; remote also leaves out what
+// belongs to the launcher's machine.
+func UserEnv(env []string, remote bool) []string {
+	var out []string
+	for _, kv := range env {
+		name, _, ok := strings.Cut(kv, "=")
+		if !ok || name == "" || matches(name, scrubbed.names, scrubbed.prefixes) || remote && matches(name, machine.names, machine.prefixes) {
+			continue
+		}
+		out = append(out, kv)
+	}
+	return out
+}
+
+func matches(name string, names, prefixes []string) bool {
+	return slices.Contains(names, name) ||
+		slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}

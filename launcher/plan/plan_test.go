@@ -1,0 +1,83 @@
+package plan_test
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"gorun/launcher/hosts"
+	"gorun/launcher/plan"
+)
+
+func TestPlace(t *testing.T) {
+	for _, tc := range []struct {
+		hosts string
+		np    int
+		want  map[string][]int
+	}{
+		{"a:2,b:2", 4, map[string][]int{"a": {0, 1}, "b": {2, 3}}},
+		{"a:2,b:2", 3, map[string][]int{"a": {0, 1}, "b": {2}}},
+		{"a:2,b:2", 2, map[string][]int{"a": {0, 1}}},
+		{"a:2,b:3", 0, map[string][]int{"a": {0, 1}, "b": {2, 3, 4}}},
+		{"a,b", 5, map[string][]int{"a": {0, 1, 2}, "b": {3, 4}}},
+		{"a,b", 0, map[string][]int{"a": {0}, "b": {1}}},
+		{"a:2,b", 3, map[string][]int{"a": {0, 1}, "b": {2}}},
+	} {
+		list, err := hosts.ParseList(tc.hosts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := plan.Place(list, tc.np)
+		if err != nil {
+			t.Errorf("%s -np %d: %v", tc.hosts, tc.np, err)
+			continue
+		}
+		got := map[string][]int{}
+		for _, h := range p.Hosts {
+			got[h.Name] = h.Ranks
+		}
+		if !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("%s -np %d: got %v, want %v", tc.hosts, tc.np, got, tc.want)
+		}
+	}
+}
+
+func TestTooFewSlots(t *testing.T) {
+	_, err := plan.Place([]hosts.Host{{Name: "a", Slots: 2}, {Name: "b", Slots: 2}}, 5)
+	var se *plan.SlotsError
+	if !errors.As(err, &se) || se.Slots != 4 || err.Error() != "place ranks: -np 5 needs 5 slots, but a:2,b:2 has 4" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestCrossRanks is the example of Horovod's documentation: a:2,b:1.
+func TestCrossRanks(t *testing.T) {
+	p, err := plan.Place([]hosts.Host{{Name: "a", Slots: 2}, {Name: "b", Slots: 1}}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank, want := range []string{
+		"HOROVOD_LOCAL_RANK=0 HOROVOD_LOCAL_SIZE=2 HOROVOD_CROSS_RANK=0 HOROVOD_CROSS_SIZE=2",
+		"HOROVOD_LOCAL_RANK=1 HOROVOD_LOCAL_SIZE=2 HOROVOD_CROSS_RANK=0 HOROVOD_CROSS_SIZE=1",
+		"HOROVOD_LOCAL_RANK=0 HOROVOD_LOCAL_SIZE=1 HOROVOD_CROSS_RANK=1 HOROVOD_CROSS_SIZE=2",
+	} {
+		env := p.Env(rank, "job")
+		for _, kv := range strings.Fields(want) {
+			if !slices.Contains(env, kv) {
+				t.Errorf("rank %d lacks %s", rank, kv)
+			}
+		}
+	}
+}
+
+func TestUserEnv(t *testing.T) {
+	in := []string{"A=1", "RANK=7", "SLURM_JOB_ID=3", "HOME=/h", "PATH=/bin", "SSH_AUTH_SOCK=/x", "HOROVOD_TIMELINE=t", "=bad", "XDG_CACHE_HOME=/c"}
+	if got, want := plan.UserEnv(in, true), []string{"A=1", "PATH=/bin", "HOROVOD_TIMELINE=t"}; !slices.Equal(got, want) {
+		t.Errorf("remote: got %v, want %v", got, want)
+	}
+	if got, want := plan.UserEnv(in, false), []string{"A=1", "HOME=/h", "PATH=/bin", "HOROVOD_TIMELINE=t", "XDG_CACHE_HOME=/c"}; !slices.Equal(got, want) {
+		t.Errorf("local: got %v, want %v", got, want)
+	}
+}
