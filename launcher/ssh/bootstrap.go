@@ -1,0 +1,333 @@
+package ssh
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Bootstrap in one session, stages:
+//
+//  1. the launcher sends script.go's command; the host's shell answers RUN (found in the cache and started), NEED
+//     (send it), AGAIN (that did not fit, try elsewhere?) or FAIL, on a line of standard output that begins with a marker and a number used once, so that what
+//     login files print before is not mistaken for it
+//  2. on NEED: the launcher sends the length of the upload and the upload, and nothing more until the next marker, so
+//     the shell's tools may read ahead as they like without taking bytes meant for the program
+//  3. after RUN standard input and output belong to the program
+//
+// Cached: one round trip after login, two processes on the host (sh, uname). Uncached: one more round trip and
+// the binary, compressed once per launch, through the channel's 2 MiB window, so at most 2 MiB per round trip.
+
+const (
+	marker = "gorun-bootstrap"
+
+	// maxNoise bounds what login files may print before the marker.
+	maxNoise = 1 << 20
+
+	// outcomeLimit is how long a failed command may take to end and to say why.
+	outcomeLimit = 5 * time.Second
+	maxTail      = 16 << 10
+)
+
+// Binary is the program to run on the host.
+type Binary struct {
+	SHA256   string // in hex; names it in the host's cache
+	Size     int64
+	Platform string // what `uname -sm` prints where it runs, such as "Linux x86_64"; "" = anywhere
+	Open     func() (io.ReadCloser, error)
+}
+
+// Bootstrap runs the program on the host with args, having made sure that it is in the cache there. It returns when the
+// program has been started; see Start for the meaning of ctx. Arguments show in the host's process list: nothing secret
+// belongs there. The error is an *Error.
+func (c *Conn) Bootstrap(ctx context.Context, b Binary, args []string) (*Session, error) {
+	nonce := newNonce()
+	command, err := bootstrapCommand(nonce, b, args)
+	if err != nil {
+		return nil, &Error{Host: c.host, Step: StepStart, Err: err}
+	}
+	s, err := c.Start(ctx, command)
+	if err != nil {
+		return nil, err
+	}
+	out := bufio.NewReaderSize(s.Stdout, 64<<10)
+	s.Stdout = out
+	up := &upload{client: c.client, binary: b, to: s.Stdin, abort: c.Close}
+	err = up.serve(out, nonce)
+	if err == nil {
+		return s, nil
+	}
+	var failed *Error
+	if !errors.As(err, &failed) {
+		failed = s.explain(err, StepStart)
+	}
+	// The command may hold the session open; nobody will read it any more.
+	c.Close()
+	up.wait()
+	s.Wait()
+	if ctx.Err() != nil {
+		failed.Err, failed.Hint = context.Cause(ctx), ""
+	}
+	failed.Host = c.host
+	return nil, failed
+}
+
+func newNonce() string {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// upload answers the shell's requests until it says RUN.
+type upload struct {
+	client *Client
+	binary Binary
+	to     io.Writer
+	abort  func() error
+
+	sending sync.WaitGroup
+	mu      sync.Mutex
+	err     error
+}
+
+// serve reads markers. Sending runs beside it, since the shell may give up in the middle and say so.
+func (u *upload) serve(out *bufio.Reader, nonce string) error {
+	for {
+		verb, detail, err := nextMarker(out, nonce)
+		if err != nil {
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			if u.err != nil {
+				return &Error{Step: StepUpload, Err: u.err}
+			}
+			return err
+		}
+		switch verb {
+		case "RUN":
+			u.wait()
+			return nil
+		case "NEED":
+			u.wait() // of an earlier place: its bytes are all consumed, or it would not ask again
+			u.sending.Go(func() { u.send(detail == "gz") })
+		case "AGAIN": // that place did not work out; the shell only wants to know that we are here
+			u.wait()
+			if _, err := io.WriteString(u.to, "\n"); err != nil {
+				return err
+			}
+		case "FAIL":
+			return failure(detail)
+		default:
+			return &Error{Step: StepStart, Err: fmt.Errorf("unexpected answer %q", oneLine(verb))}
+		}
+	}
+}
+
+func (u *upload) wait() { u.sending.Wait() }
+
+// send writes the length and the bytes. If they cannot be had the session is aborted, for the shell would wait for ever.
+func (u *upload) send(compressed bool) {
+	to := &sink{w: u.to}
+	err := u.write(to, compressed)
+	if err == nil || to.failed {
+		return // failed: the other side is gone, and serve will hear why
+	}
+	u.mu.Lock()
+	u.err = err
+	u.mu.Unlock()
+	u.abort()
+}
+
+func (u *upload) write(to io.Writer, compressed bool) error {
+	if compressed {
+		body, err := u.client.compress(u.binary)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(to, "%d\n", len(body)); err != nil {
+			return err
+		}
+		_, err = to.Write(body)
+		return err
+	}
+	in, err := u.binary.Open()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if _, err := fmt.Fprintf(to, "%d\n", u.binary.Size); err != nil {
+		return err
+	}
+	n, err := io.CopyN(to, in, u.binary.Size)
+	if err == io.EOF {
+		return fmt.Errorf("binary is %d bytes, not %d", n, u.binary.Size)
+	}
+	return err
+}
+
+// sink tells failures to write from failures to read.
+type sink struct {
+	w      io.Writer
+	failed bool
+}
+
+func (s *sink) Write(b []byte) (int, error) {
+	n, err := s.w.Write(b)
+	s.failed = s.failed || err != nil
+	return n, err
+}
+
+// packed is a compressed binary, made by the first host that needs it.
+type packed struct {
+	once sync.Once
+	body []byte
+	err  error
+}
+
+// compress returns the binary in gzip. A Go binary shrinks to less than half; the fastest level costs some 100 ms once,
+// which the second host over a 1 Gbit/s link pays back.
+func (c *Client) compress(b Binary) ([]byte, error) {
+	c.mu.Lock()
+	p := c.packed[b.SHA256]
+	if p == nil {
+		p = &packed{}
+		c.packed[b.SHA256] = p
+	}
+	c.mu.Unlock()
+	p.once.Do(func() {
+		in, err := b.Open()
+		if err != nil {
+			p.err = err
+			return
+		}
+		defer in.Close()
+		var body bytes.Buffer
+		z, _ := gzip.NewWriterLevel(&body, gzip.BestSpeed)
+		n, err := io.Copy(z, in)
+		if err == nil && n != b.Size {
+			err = fmt.Errorf("binary is %d bytes, not %d", n, b.Size)
+		}
+		if err == nil {
+			err = z.Close()
+		}
+		p.body, p.err = body.Bytes(), err
+	})
+	return p.body, p.err
+}
+
+// nextMarker skips noise up to the next line of ours and returns its verb and the rest.
+func nextMarker(out *bufio.Reader, nonce string) (verb, detail string, err error) {
+	prefix := marker + " " + nonce + " "
+	for noise := 0; noise < maxNoise; {
+		line, err := out.ReadSlice('\n')
+		noise += len(line)
+		if err == bufio.ErrBufferFull {
+			continue // a piece of a long line; ours are short
+		}
+		if err != nil {
+			return "", "", err
+		}
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(string(line)), prefix); ok {
+			verb, detail, _ = strings.Cut(rest, " ")
+			return verb, detail, nil
+		}
+	}
+	return "", "", &Error{Step: StepStart, Err: fmt.Errorf("the login shell printed more than %d bytes before it ran our command", maxNoise),
+		Hint: "see what the login files on the host print"}
+}
+
+// failure says what the script's FAIL means.
+func failure(detail string) *Error {
+	kind, rest, _ := strings.Cut(detail, " ")
+	rest = oneLine(rest)
+	switch kind {
+	case "platform":
+		return &Error{Step: StepStart, Err: fmt.Errorf("wrong platform: the host is %s, this gorun is not made for it", rest),
+			Hint: "run gorun from a machine of the same kind, or leave the host out"}
+	case "hash":
+		return &Error{Step: StepUpload, Err: fmt.Errorf("the binary arrived damaged in %s", rest),
+			Hint: "check the host's disk; was the gorun binary replaced while it ran?"}
+	}
+	return &Error{Step: StepUpload, Err: fmt.Errorf("no place for the binary: %s", rest),
+		Hint: "free some space, or set XDG_CACHE_HOME on the host to a directory that is writable and not mounted noexec"}
+}
+
+// Explain makes an *Error out of err, which says how the conversation with the program broke off, by adding what the
+// program left behind: its exit code and the last it said on standard error. It ends the session.
+func (s *Session) Explain(err error) error { return s.explain(err, StepStart) }
+
+func (s *Session) explain(cause error, step Step) *Error {
+	// A program that hangs on with its output closed is cut off.
+	timer := time.AfterFunc(outcomeLimit, func() { s.kill() })
+	defer timer.Stop()
+	tail := readTail(s.Stderr)
+	code, err := s.Wait()
+	last := lastLine(tail)
+	e := &Error{Host: s.host, Step: step}
+	switch {
+	case s.ctx.Err() != nil:
+		e.Err = context.Cause(s.ctx)
+	case err != nil && last != "":
+		e.Err = fmt.Errorf("%w; the host said: %s", err, last)
+	case err != nil:
+		e.Err = err
+	case last != "":
+		e.Err = fmt.Errorf("exit code %d: %s", code, last)
+	case !errors.Is(cause, io.EOF):
+		e.Err = fmt.Errorf("exit code %d: %w", code, cause)
+	default:
+		e.Err = fmt.Errorf("exit code %d without a word", code)
+	}
+	e.Hint = hintFor(code, tail)
+	return e
+}
+
+// hintFor knows the ways in which a host commonly fails to start a program.
+func hintFor(code int, said string) string {
+	said = strings.ToLower(said)
+	has := func(text string) bool { return strings.Contains(said, text) }
+	switch {
+	case has("exec format error"), has("cannot execute binary file"):
+		return "the host has another kind of processor than this gorun was built for"
+	case has("no space left"), has("disk quota"):
+		return "the host's disk is full, or over quota: see ~/.cache"
+	case has("read-only file system"):
+		return "the host's home is read-only: set XDG_CACHE_HOME there to a writable directory"
+	case has("not available"), has("nologin"):
+		return "the account has no login shell on this host"
+	case has("permission denied") && code == 126:
+		return "the directory of the binary is mounted noexec, or a security policy forbids it"
+	case has("cannot allocate memory"), has("resource temporarily unavailable"):
+		return "the host is out of memory or processes: see ulimit -u"
+	}
+	return ""
+}
+
+// readTail reads to the end and keeps the last part.
+func readTail(r io.Reader) string {
+	var tail []byte
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := r.Read(buf)
+		tail = append(tail, buf[:n]...)
+		if extra := len(tail) - maxTail; extra > 0 {
+			tail = append(tail[:0], tail[extra:]...)
+		}
+		if err != nil {
+			return string(tail)
+		}
+	}
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return oneLine(lines[len(lines)-1])
+}

@@ -1,0 +1,423 @@
+package ssh_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"gorun/launcher/ssh"
+)
+
+// program is a shell script that stands for gorun: it says what it was given and copies its input, and then it has
+// bulk that compresses badly.
+func program(size int) ssh.Binary {
+	text := []byte("#!/bin/sh\necho \"args:$*\"; echo \"umask:$(umask)\"; cat; echo end >&2; exit 7\n#")
+	bulk := make([]byte, size-len(text))
+	rand.NewChaCha8([32]byte{}).Read(bulk)
+	for i := range bulk {
+		bulk[i] = '0' + bulk[i]%64
+	}
+	return binaryOf(append(text, bulk...))
+}
+
+func binaryOf(text []byte) ssh.Binary {
+	sum := sha256.Sum256(text)
+	return ssh.Binary{
+		SHA256: hex.EncodeToString(sum[:]), Size: int64(len(text)),
+		Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil },
+	}
+}
+
+// uploads counts how often b is opened.
+func uploads(b *ssh.Binary) *atomic.Int64 {
+	var n atomic.Int64
+	open := b.Open
+	b.Open = func() (io.ReadCloser, error) { n.Add(1); return open() }
+	return &n
+}
+
+// converse runs the program to its end and checks that input and output are clean.
+func converse(t testing.TB, conn *ssh.Conn, b ssh.Binary, umask string) {
+	t.Helper()
+	s, err := conn.Bootstrap(testContext(t), b, []string{"worker", "--x=a b", "$HOME", "*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	talk(t, s, umask)
+}
+
+func talk(t testing.TB, s *ssh.Session, umask string) {
+	t.Helper()
+	input := strings.Repeat("protocol\x00\xff\n", 20000)
+	var wg sync.WaitGroup
+	wg.Go(func() { io.WriteString(s.Stdin, input); s.Stdin.Close() })
+	out, err := io.ReadAll(s.Stdout)
+	wg.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "args:worker --x=a b $HOME *\numask:" + umask + "\n" + input; string(out) != want {
+		t.Fatalf("output of %d bytes, want %d: %.200q", len(out), len(want), out)
+	}
+	said, _ := io.ReadAll(s.Stderr)
+	if !strings.HasSuffix(string(said), "end\n") {
+		t.Errorf("standard error: %q", said)
+	}
+	if code, err := s.Wait(); code != 7 || err != nil {
+		t.Errorf("exit code %d, %v", code, err)
+	}
+}
+
+// shellHost stands for ssh: it runs the command with the shells under test and a cache of its own.
+func shellHost(t *testing.T, login, inner, path, before string) (*ssh.Client, string) {
+	t.Helper()
+	h := newHome(t)
+	cache := h.path("cache")
+	writeFile(t, h.path("ssh"), fmt.Appendf(nil, `#!/bin/sh
+umask 027
+export XDG_CACHE_HOME='%s' HOME='%s' PATH='%s'
+%s
+case $2 in "exec /bin/sh -c "*) exec %s -c "exec %s ${2#exec /bin/sh}" ;; esac
+exec %s -c "$2"
+`, cache, h.dir, path, before, login, inner, login), 0o700)
+	h.Command = []string{h.path("ssh")}
+	return h.client(t), cache
+}
+
+func TestBootstrapInEveryShell(t *testing.T) {
+	path := "/usr/bin:/bin"
+	busybox, hasBusybox := lookPath("busybox")
+	applets := t.TempDir()
+	if hasBusybox {
+		if out, err := exec.Command(busybox, "--install", "-s", applets).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	tests := []struct{ login, inner, path string }{
+		{"/bin/sh", "/bin/sh", path},
+		{"bash", "bash", path},
+		{"dash", "dash", path},
+		{"zsh", "/bin/sh", path},
+		{"csh", "/bin/sh", path},
+		{"tcsh", "/bin/sh", path},
+		{"fish", "/bin/sh", path},
+		{"mksh", "mksh", path},
+		{"busybox", applets + "/sh", applets},
+	}
+	for _, test := range tests {
+		t.Run(test.login, func(t *testing.T) {
+			login, ok := lookPath(test.login)
+			if !ok {
+				t.Skipf("needs %s: install the package of that name", test.login)
+			}
+			if test.login == "busybox" {
+				login += " sh"
+			}
+			inner := test.inner
+			if p, ok := lookPath(inner); ok {
+				inner = p
+			}
+			client, cache := shellHost(t, login, inner, test.path, "echo; echo -n noise")
+			b := program(300 << 10)
+			n := uploads(&b)
+			dir := filepath.Join(cache, "gorun", b.SHA256)
+
+			converse(t, connect(t, client, "h"), b, "0027")
+			converse(t, connect(t, client, "h"), b, "0027")
+			if n.Load() != 1 {
+				t.Errorf("%d uploads, want 1", n.Load())
+			}
+			wantFiles(t, dir, "gorun", "ok")
+			if st, err := os.Stat(filepath.Join(dir, "gorun")); err != nil || st.Mode().Perm() != 0o700 || st.Size() != b.Size {
+				t.Errorf("cached file: %v %v", st, err)
+			}
+
+			// A damaged file is found out and replaced.
+			writeFile(t, filepath.Join(dir, "gorun"), []byte("#!/bin/sh\necho intruder\n"), 0o700)
+			later(t, filepath.Join(dir, "gorun"), filepath.Join(dir, "ok"))
+			converse(t, connect(t, client, "h"), b, "0027")
+			// So is one that lost its mark but is sound: it is not sent again.
+			os.Remove(filepath.Join(dir, "ok"))
+			converse(t, connect(t, client, "h"), b, "0027")
+			wantFiles(t, dir, "gorun", "ok")
+		})
+	}
+}
+
+func lookPath(name string) (string, bool) {
+	p, err := exec.LookPath(name)
+	return p, err == nil
+}
+
+// later makes sure that file a is newer than b.
+func later(t *testing.T, a, b string) {
+	t.Helper()
+	st, err := os.Stat(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := st.ModTime().Add(-1e10)
+	if err := os.Chtimes(b, old, old); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantFiles(t *testing.T, dir string, names ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if strings.Join(got, " ") != strings.Join(names, " ") {
+		t.Errorf("%s has %q, want %q", dir, got, names)
+	}
+}
+
+// Without gzip the binary goes as it is, and without any checksum tool its size has to do.
+func TestBootstrapOnBareHost(t *testing.T) {
+	bin := t.TempDir()
+	for _, tool := range []string{"sh", "cat", "head", "mkdir", "chmod", "mv", "rm", "wc", "id", "uname", "find"} {
+		p, ok := lookPath(tool)
+		if !ok {
+			t.Fatalf("no %s", tool)
+		}
+		if err := os.Symlink(p, filepath.Join(bin, tool)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client, cache := shellHost(t, "/bin/sh", "/bin/sh", bin, "")
+	b := program(100 << 10)
+	n := uploads(&b)
+	converse(t, connect(t, client, "h"), b, "0027")
+	converse(t, connect(t, client, "h"), b, "0027")
+	if n.Load() != 1 {
+		t.Errorf("%d uploads", n.Load())
+	}
+	wantFiles(t, filepath.Join(cache, "gorun", b.SHA256), "gorun", "ok")
+}
+
+func TestBootstrapBesideItself(t *testing.T) {
+	client, cache := shellHost(t, "/bin/sh", "/bin/sh", "/usr/bin:/bin", "")
+	b := program(500 << 10)
+	var wg sync.WaitGroup
+	for range 6 {
+		conn := connect(t, client, "h")
+		wg.Go(func() {
+			s, err := conn.Bootstrap(testContext(t), b, []string{"worker", "--x=a b", "$HOME", "*"})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			talk(t, s, "0027")
+		})
+	}
+	wg.Wait()
+	wantFiles(t, filepath.Join(cache, "gorun", b.SHA256), "gorun", "ok")
+}
+
+// failing bootstraps b and expects it to fail.
+func failing(t *testing.T, client *ssh.Client, b ssh.Binary, step ssh.Step, texts ...string) {
+	t.Helper()
+	s, err := connect(t, client, "h").Bootstrap(testContext(t), b, nil)
+	if err == nil {
+		// Only a program that could not be executed is found out so late.
+		s.Stdin.Close()
+		if _, err = io.ReadAll(s.Stdout); err == nil {
+			err = s.Explain(io.EOF)
+		}
+	}
+	wantError(t, err, "h", step, texts...)
+}
+
+func TestBootstrapFailures(t *testing.T) {
+	b := program(100 << 10)
+	plain := func(t *testing.T, before string) *ssh.Client {
+		c, _ := shellHost(t, "/bin/sh", "/bin/sh", "/usr/bin:/bin", before)
+		return c
+	}
+	t.Run("platform", func(t *testing.T) {
+		b := b
+		b.Platform = "Plan9 vax"
+		failing(t, plain(t, ""), b, ssh.StepStart, "wrong platform: the host is Linux")
+	})
+	t.Run("no shell", func(t *testing.T) {
+		failing(t, plain(t, "echo This account is currently not available. >&2; exit 1"), b, ssh.StepStart,
+			"exit code 1: This account is currently not available.", "no login shell")
+	})
+	t.Run("noise without end", func(t *testing.T) {
+		failing(t, plain(t, "exec yes"), b, ssh.StepStart, "printed more than")
+	})
+	t.Run("quiet death", func(t *testing.T) {
+		failing(t, plain(t, "exit 5"), b, ssh.StepStart, "exit code 5 without a word")
+	})
+	t.Run("wrong hash", func(t *testing.T) {
+		b := b
+		b.SHA256 = strings.Repeat("0", 64)
+		c, cache := shellHost(t, "/bin/sh", "/bin/sh", "/usr/bin:/bin", "")
+		failing(t, c, b, ssh.StepUpload, "arrived damaged")
+		wantFiles(t, filepath.Join(cache, "gorun", b.SHA256))
+	})
+	t.Run("source fails", func(t *testing.T) {
+		b := b
+		b.Open = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
+		failing(t, plain(t, ""), b, ssh.StepUpload, "gone")
+		b = program(100 << 10)
+		b.Size++
+		failing(t, plain(t, ""), b, ssh.StepUpload, "102400 bytes, not 102401")
+	})
+	t.Run("not executable here", func(t *testing.T) {
+		elf := append([]byte("\x7fELF\x02\x01\x01\x00"), make([]byte, 100)...)
+		failing(t, plain(t, ""), binaryOf(elf), ssh.StepStart, "exit code")
+	})
+	t.Run("transport", func(t *testing.T) {
+		failing(t, plain(t, "echo ssh: no route to host >&2; exit 255"), b, ssh.StepStart, "no route to host")
+	})
+	t.Run("bad arguments", func(t *testing.T) {
+		for _, arg := range []string{"it's", `a\b`, "wow!", "a\nb"} {
+			_, err := connect(t, plain(t, ""), "h").Bootstrap(testContext(t), b, []string{arg})
+			wantError(t, err, "h", ssh.StepStart, "cannot be quoted")
+		}
+	})
+}
+
+// When the cache is no good the program goes to a directory of ours elsewhere.
+func TestBootstrapFallsBack(t *testing.T) {
+	b := program(64<<10 + os.Getpid()%1000) // not the one of another run
+	fallback := fmt.Sprintf("/tmp/gorun-%d/%s", os.Getuid(), b.SHA256)
+	t.Cleanup(func() {
+		os.RemoveAll(fallback)
+		os.Remove(filepath.Dir(fallback)) // if it is empty
+	})
+	tests := map[string]string{
+		"home missing":     "export XDG_CACHE_HOME=/proc/nowhere",
+		"cache not a dir":  "export XDG_CACHE_HOME=/dev/null",
+		"home is full":     "", // set below
+		"mounted noexec":   "",
+		"relative setting": "cd /proc; export XDG_CACHE_HOME=nowhere",
+	}
+	for title, before := range tests {
+		t.Run(title, func(t *testing.T) {
+			switch title {
+			case "home is full":
+				before = "export XDG_CACHE_HOME=" + mount(t, "size=32k")
+			case "mounted noexec":
+				before = "export XDG_CACHE_HOME=" + mount(t, "noexec")
+			}
+			os.RemoveAll(fallback)
+			c, _ := shellHost(t, "/bin/sh", "/bin/sh", "/usr/bin:/bin", before)
+			n := uploads(&b)
+			converse(t, connect(t, c, "h"), b, "0027")
+			wantFiles(t, fallback, "gorun", "ok")
+			converse(t, connect(t, c, "h"), b, "0027")
+			if n.Load() != 1 {
+				t.Errorf("%d uploads", n.Load())
+			}
+			if st, err := os.Stat(filepath.Dir(fallback)); err != nil || st.Mode().Perm() != 0o700 {
+				t.Errorf("mode of the directory: %v %v", st.Mode(), err)
+			}
+		})
+	}
+}
+
+func mount(t *testing.T, options string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", options, "gorun-test", dir).CombinedOutput(); err != nil {
+		t.Skipf("needs to mount a tmpfs (root): %s", out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("umount: %s", out)
+		}
+	})
+	return dir
+}
+
+// Cancelling in the middle of an upload leaves nothing in the cache.
+func TestBootstrapCancelled(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	cache := h.path("cache")
+	srv.env = []string{"XDG_CACHE_HOME=" + cache}
+	b := program(2 << 20)
+	ctx, cancel := context.WithCancel(context.Background())
+	b.Open = halfway(b, cancel)
+	_, err := connect(t, h.client(t), srv.addr).Bootstrap(ctx, b, nil)
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	eventually(t, func() bool { return len(find(t, cache, ".up-*")) == 0 })
+	wantFiles(t, filepath.Join(cache, "gorun", b.SHA256))
+
+	// The same while the bytes are on their way.
+	srv = startServer(t)
+	srv.env, srv.stall = []string{"XDG_CACHE_HOME=" + cache}, 1<<20
+	b = program(2 << 20)
+	ctx, cancel = context.WithCancel(context.Background())
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		eventually(t, func() bool {
+			for _, f := range find(t, cache, ".up-*") {
+				if st, err := os.Stat(f); err == nil && st.Size() > 100<<10 {
+					return true
+				}
+			}
+			return ctx.Err() != nil
+		})
+		cancel()
+	})
+	_, err = connect(t, h.client(t), srv.addr).Bootstrap(ctx, b, nil)
+	cancel()
+	wg.Wait()
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	eventually(t, func() bool { return len(find(t, cache, ".up-*")) == 0 })
+	wantFiles(t, filepath.Join(cache, "gorun", b.SHA256))
+}
+
+// halfway returns an Open whose file calls cancel in its middle.
+func halfway(b ssh.Binary, cancel func()) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) {
+		in, err := b.Open()
+		if err != nil {
+			return nil, err
+		}
+		return io.NopCloser(io.MultiReader(io.LimitReader(in, b.Size/2), readerFunc(func([]byte) (int, error) {
+			cancel()
+			return 0, io.EOF
+		}))), nil
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
+func find(t *testing.T, dir, pattern string) []string {
+	var found []string
+	filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if ok, _ := filepath.Match(pattern, filepath.Base(path)); ok && err == nil {
+			found = append(found, path)
+		}
+		return nil
+	})
+	return found
+}

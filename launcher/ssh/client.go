@@ -1,0 +1,258 @@
+package ssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"strings"
+	"sync"
+
+	gossh "golang.org/x/crypto/ssh"
+)
+
+// maxHops bounds a chain of bastions, so that two that name each other end in an error.
+const maxHops = 8
+
+// Client dials the hosts of one launch. It is safe for use by many goroutines at once.
+type Client struct {
+	cfg   Config
+	ssh   *sshConfig
+	gate  *gate
+	retry retry
+
+	// running counts the handshakes; they end at the latest when Close has closed what they talk over.
+	running sync.WaitGroup
+
+	promptMu sync.Mutex // one question at a time
+
+	mu       sync.Mutex
+	closed   bool
+	keys     map[string]*keyFile
+	agents   map[string]*agentKeys
+	known    map[string]*hostKeys
+	bastions map[string]*bastion
+	packed   map[string]*packed
+}
+
+// bastion is a connection that hosts share. Whoever needs it first makes it, the others wait for ready.
+type bastion struct {
+	ready  chan struct{}
+	client *gossh.Client
+	err    error
+}
+
+// New reads ssh_config and returns a Client. It fails only if Config.ConfigFile names a file that cannot be used.
+func New(cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	conf, err := loadConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("load ssh config: %w", err)
+	}
+	return &Client{
+		cfg: cfg, ssh: conf, gate: newGate(), retry: defaultRetry,
+		keys: map[string]*keyFile{}, agents: map[string]*agentKeys{}, known: map[string]*hostKeys{},
+		bastions: map[string]*bastion{}, packed: map[string]*packed{},
+	}, nil
+}
+
+// Close closes the bastions, and with them every Conn that goes through one, and the agent, and waits for handshakes
+// that were abandoned. Other Conns are their owners' to close.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	for _, b := range c.bastions {
+		select {
+		case <-b.ready:
+			if b.client != nil {
+				b.client.Close()
+			}
+		default: // its maker sees closed and closes it
+		}
+	}
+	for _, a := range c.agents {
+		if a.conn != nil {
+			a.conn.Close()
+		}
+	}
+	c.mu.Unlock()
+	c.running.Wait()
+	return nil
+}
+
+// Connect logs in to a host, which may be written user@host. Cancelling ctx abandons the attempt at once; it has no
+// effect on the Conn afterwards. The error is an *Error.
+func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
+	s, err := c.settingsFor(host, false)
+	if err != nil {
+		return nil, &Error{Host: host, Step: StepConfig, Err: err}
+	}
+	if len(c.cfg.Command) > 0 {
+		return &Conn{host: host, client: c, transport: c.external(s)}, nil
+	}
+	var client *gossh.Client
+	var local, remote net.Addr
+	route, err := c.route(s, 0)
+	if err == nil {
+		client, local, remote, err = c.login(ctx, s, route)
+	}
+	if err != nil {
+		var e *Error
+		if !errors.As(err, &e) {
+			e = &Error{Step: StepConnect, Err: err}
+		}
+		named := *e // the original may be shared with other hosts behind the same bastion
+		named.Host = host
+		return nil, &named
+	}
+	return &Conn{host: host, client: c, transport: builtin{client}, local: local, remote: remote}, nil
+}
+
+// route returns the bastions on the way to a machine: those that its ssh_config names, and before the first of them
+// those that its own names.
+func (c *Client) route(s *settings, depth int) ([]string, error) {
+	if len(s.jumps) == 0 {
+		return nil, nil
+	}
+	first, err := c.settingsFor(s.jumps[0], true)
+	if err != nil {
+		return nil, &Error{Hop: s.jumps[0], Step: StepConfig, Err: err}
+	}
+	if depth == maxHops {
+		return nil, &Error{Hop: s.jumps[0], Step: StepConfig, Err: errors.New("too many bastions in a row: does ProxyJump go in circles?")}
+	}
+	before, err := c.route(first, depth+1)
+	return append(before, s.jumps...), err
+}
+
+type dialFunc func(context.Context) (net.Conn, error)
+
+// login makes one authenticated connection, directly, through the bastions of route or through a proxy command.
+func (c *Client) login(ctx context.Context, s *settings, route []string) (client *gossh.Client, local, remote net.Addr, err error) {
+	dial := func(ctx context.Context) (net.Conn, error) { return dialTCP(ctx, s) }
+	switch {
+	case len(route) > 0:
+		via, err := c.bastionFor(ctx, route)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		dial = func(ctx context.Context) (net.Conn, error) { return c.dialThrough(ctx, via, s) }
+	case s.proxyCommand != "":
+		dial = func(context.Context) (net.Conn, error) { return dialCommand(s.proxyCommand) }
+	}
+	// The same address may be another machine behind another bastion.
+	return c.attempts(ctx, s, dial, strings.Join(append(route, s.addr()), " "))
+}
+
+// bastionFor returns the connection to the last machine of route, reached through the others.
+func (c *Client) bastionFor(ctx context.Context, route []string) (*gossh.Client, error) {
+	key := strings.Join(route, " ")
+	for {
+		c.mu.Lock()
+		b := c.bastions[key]
+		if b == nil {
+			b = &bastion{ready: make(chan struct{})}
+			c.bastions[key] = b
+			c.mu.Unlock()
+			c.openBastion(ctx, b, key, route)
+			return b.client, b.err
+		}
+		c.mu.Unlock()
+		select {
+		case <-b.ready:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		// If its maker was cancelled and we were not, it is ours to make.
+		if b.err == nil || ctx.Err() != nil || !errors.Is(b.err, context.Canceled) {
+			return b.client, b.err
+		}
+	}
+}
+
+// openBastion makes the connection that others wait for. One that failed or broke later is forgotten, so that the next
+// host tries anew; those that waited share the failure.
+func (c *Client) openBastion(ctx context.Context, b *bastion, key string, route []string) {
+	forget := func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.bastions[key] == b {
+			delete(c.bastions, key)
+		}
+	}
+	defer close(b.ready)
+	before, last := route[:len(route)-1:len(route)-1], route[len(route)-1]
+	s, err := c.settingsFor(last, true)
+	if err == nil {
+		b.client, _, _, err = c.login(ctx, s, before)
+	}
+	if err != nil {
+		forget()
+		e := &Error{Step: StepConnect, Err: err}
+		if errors.As(err, &e) {
+			e = &Error{Hop: e.Hop, Step: e.Step, Err: e.Err, Hint: e.Hint}
+		}
+		if e.Hop == "" {
+			e.Hop = last
+		}
+		b.client, b.err = nil, e
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		b.client.Close()
+		b.err = &Error{Hop: last, Step: StepConnect, Err: net.ErrClosed}
+		b.client = nil
+		return
+	}
+	client := b.client
+	c.running.Go(func() {
+		client.Wait()
+		forget()
+	})
+}
+
+// key returns the key file at path, read at its first use.
+func (c *Client) key(path string) (*keyFile, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, seen := c.keys[path]
+	if !seen {
+		k, _ = readKey(path)
+		c.keys[path] = k
+	}
+	if k == nil {
+		return nil, fs.ErrNotExist
+	}
+	return k, nil
+}
+
+// agentAt returns the agent's keys, empty when there is no agent.
+func (c *Client) agentAt(socket string) *agentKeys {
+	if socket == "" {
+		return &agentKeys{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.agents[socket]
+	if a == nil {
+		a = openAgent(socket)
+		c.agents[socket] = a
+	}
+	return a
+}
+
+// hostKeysFor returns the known_hosts that count for a machine.
+func (c *Client) hostKeysFor(s *settings) *hostKeys {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := strings.Join(s.knownHosts, "\n")
+	k := c.known[key]
+	if k == nil {
+		k = newHostKeys(c.cfg, s.knownHosts)
+		c.known[key] = k
+	}
+	return k
+}

@@ -1,0 +1,523 @@
+package ssh_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gossh "golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+
+	"gorun/launcher/ssh"
+)
+
+// sameKey is true for exactly the key of signer.
+func sameKey(signer gossh.Signer) func(string, gossh.PublicKey) bool {
+	return func(_ string, key gossh.PublicKey) bool {
+		return string(key.Marshal()) == string(signer.PublicKey().Marshal())
+	}
+}
+
+func TestConnect(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	var user atomic.Value
+	srv.allowed = func(u string, key gossh.PublicKey) bool { user.Store(u); return sameKey(h.key)(u, key) }
+	h.config(t, fmt.Sprintf("Host box\n HostName 127.0.0.1\n Port %s\n User alice\n", srv.port()))
+	conn := connect(t, h.client(t), "box")
+	if out, code := output(t, conn, "echo hello; exit 3"); out != "hello\n" || code != 3 {
+		t.Errorf("got %q, exit code %d", out, code)
+	}
+	if user.Load() != "alice" {
+		t.Errorf("logged in as %v", user.Load())
+	}
+	if got := conn.RemoteAddr(); got == nil || got.String() != srv.addr {
+		t.Errorf("remote address %v, want %v", got, srv.addr)
+	}
+	if got := conn.LocalAddr(); got == nil {
+		t.Error("no local address")
+	}
+}
+
+func TestLostConnectionIsNotAnExitCode(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	conn := connect(t, h.client(t), srv.addr)
+	s, err := conn.Start(testContext(t), "kill -9 $$")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, err := s.Wait(); err == nil || code != -1 {
+		t.Errorf("code %d, error %v", code, err)
+	}
+}
+
+func TestConnectErrors(t *testing.T) {
+	h := newHome(t)
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	web, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer web.Close()
+	var served sync.WaitGroup
+	served.Go(func() {
+		for {
+			c, err := web.Accept()
+			if err != nil {
+				return
+			}
+			// Longer than what the library reads in search of a version.
+			fmt.Fprintf(c, "HTTP/1.1 400 Bad Request\r\n%s", strings.Repeat("x", 2000))
+			c.(*net.TCPConn).CloseWrite()
+			served.Go(func() { buf := make([]byte, 1<<10); c.Read(buf); c.Read(buf); c.Close() })
+		}
+	})
+	defer served.Wait()
+	defer web.Close()
+	c := h.client(t)
+	refused(t, c, closed.Addr().String(), ssh.StepConnect, "connection refused", "is sshd running")
+	refused(t, c, "no-such-host.invalid", ssh.StepResolve, "unknown host no-such-host.invalid")
+	refused(t, c, web.Addr().String(), ssh.StepHandshake, "not an ssh server", "HTTP/1.1 400")
+	refused(t, c, "two words", ssh.StepConfig, "bad host name")
+	refused(t, c, "-oProxyCommand=x", ssh.StepConfig, "bad host name")
+}
+
+func TestHangInHandshake(t *testing.T) {
+	h := newHome(t)
+	hang := startServer(t)
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	hang.greet = func(int, net.Conn) bool { <-release; return false }
+	h.ConnectTimeout = 500 * time.Millisecond
+	e := refused(t, h.client(t), hang.addr, ssh.StepHandshake, "no answer within 500ms", "overloaded")
+	if !errors.Is(e, context.DeadlineExceeded) {
+		t.Error("not a deadline error")
+	}
+	if n := hang.accepted.Load(); n != 1 {
+		t.Errorf("a silent server was tried %d times", n)
+	}
+}
+
+func TestCancelWhileConnecting(t *testing.T) {
+	h := newHome(t)
+	hang := startServer(t)
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	arrived := make(chan struct{}, 1)
+	hang.greet = func(int, net.Conn) bool { arrived <- struct{}{}; <-release; return false }
+	stop := errors.New("the user said stop")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go func() { <-arrived; cancel(stop) }()
+	_, err := h.client(t).Connect(ctx, hang.addr)
+	if err == nil || !strings.Contains(err.Error(), "the user said stop") {
+		t.Errorf("got %v", err)
+	}
+	if !errors.Is(err, stop) {
+		t.Error("cause lost")
+	}
+}
+
+func TestDroppedConnectionsAreRetried(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	srv.greet = func(n int, c net.Conn) bool {
+		switch n {
+		case 1:
+			c.(*net.TCPConn).SetLinger(0) // reset
+			return false
+		case 2:
+			fmt.Fprint(c, "Exceeded MaxStartups\r\n")
+			return false
+		}
+		return true
+	}
+	connect(t, h.client(t), srv.addr)
+	if n := srv.accepted.Load(); n != 3 {
+		t.Errorf("%d connections, want 3", n)
+	}
+}
+
+func TestServerThatAlwaysDrops(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	srv.greet = func(_ int, c net.Conn) bool { fmt.Fprint(c, "Not allowed at this time\r\n"); return false }
+	c := h.client(t)
+	ssh.GiveUpSoon(c)
+	refused(t, c, srv.addr, ssh.StepHandshake, `saying "Not allowed at this time"`, "MaxStartups")
+	if n := srv.accepted.Load(); n != 3 {
+		t.Errorf("%d connections, want 3", n)
+	}
+}
+
+func TestRefusedKeyIsNotRetried(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	srv.allowed = func(string, gossh.PublicKey) bool { return false }
+	writeLockedKey(t, h.path(".ssh/id_rsa"))
+	refused(t, h.client(t), "bob@"+srv.addr, ssh.StepAuthenticate,
+		"bob@127.0.0.1: no key was accepted", "offered ~/.ssh/id_ed25519", "skipped ~/.ssh/id_rsa: it has a passphrase", "no ssh agent", "ssh-add")
+	if n := srv.accepted.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+func TestDropDuringAuthenticationIsNotRetried(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	var c atomic.Value
+	srv.greet = func(_ int, conn net.Conn) bool { c.Store(conn); return true }
+	srv.allowed = func(string, gossh.PublicKey) bool { c.Load().(net.Conn).Close(); return false }
+	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate)
+	if n := srv.accepted.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+func TestServerWithoutPublicKeys(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	srv.conf.PublicKeyCallback = nil
+	srv.conf.PasswordCallback = func(gossh.ConnMetadata, []byte) (*gossh.Permissions, error) { return nil, errors.New("no") }
+	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "takes no public keys", "--ssh-command")
+}
+
+func TestIdentityFiles(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	named := writeKey(t, h.path("keys/job"))
+	srv.allowed = sameKey(named)
+	h.IdentityFiles = []string{"~/keys/job"}
+	connect(t, h.client(t), srv.addr)
+	h.IdentityFiles = []string{"~/keys/none"}
+	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "no such identity file: ~/keys/none", "-i")
+
+	h.IdentityFiles = nil
+	h.config(t, "Host *\n IdentityFile %d/keys/job\n IdentityFile ~/keys/gone\n")
+	connect(t, h.client(t), srv.addr)
+
+	srv.allowed = func(string, gossh.PublicKey) bool { return false }
+	if err := os.Chmod(h.path("keys/job"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "there is no key to offer",
+		"~/keys/job: its permissions 0644 let others read it", "~/keys/gone: no such file")
+}
+
+func TestEncryptedKey(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	locked := writeLockedKey(t, h.path("keys/locked"))
+	srv.allowed = sameKey(locked)
+	h.IdentityFiles = []string{"~/keys/locked"}
+	h.ConnectTimeout = time.Second
+	var asked atomic.Int64
+	answers := []string{"wrong", lockedPassphrase}
+	h.Prompt = func(_ context.Context, question string) (string, error) {
+		if !strings.Contains(question, "~/keys/locked") {
+			t.Errorf("question %q", question)
+		}
+		n := asked.Add(1)
+		if n == 1 {
+			time.Sleep(1200 * time.Millisecond) // a slow typist: longer than the connection may take
+		}
+		return answers[n-1], nil
+	}
+	c := h.client(t)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			conn, err := c.Connect(testContext(t), srv.addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			conn.Close()
+		})
+	}
+	wg.Wait()
+	if n := asked.Load(); n != 2 {
+		t.Errorf("asked %d times, want 2 for all hosts together", n)
+	}
+
+	h.Prompt = func(context.Context, string) (string, error) { return "wrong", nil }
+	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "wrong passphrase for ~/keys/locked")
+	h.Prompt = func(context.Context, string) (string, error) {
+		t.Error("asked for a key that the server does not want")
+		return "", nil
+	}
+	srv.allowed = func(string, gossh.PublicKey) bool { return false }
+	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "no key was accepted", "offered ~/keys/locked")
+}
+
+// A launch that is cancelled while the user is being asked does not go on asking for the next host.
+func TestCancelWhilePrompting(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	srv.allowed = sameKey(writeLockedKey(t, h.path("keys/locked")))
+	h.IdentityFiles = []string{"~/keys/locked"}
+	ctx, cancel := context.WithCancel(context.Background())
+	var asked atomic.Int64
+	h.Prompt = func(ctx context.Context, _ string) (string, error) {
+		asked.Add(1)
+		cancel()
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	c := h.client(t)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if _, err := c.Connect(ctx, srv.addr); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	c.Close()
+	if asked.Load() != 1 {
+		t.Errorf("asked %d times", asked.Load())
+	}
+}
+
+// startAgent serves keys on a socket as ssh-agent does.
+func startAgent(t *testing.T, keys ...agent.AddedKey) (socket string) {
+	t.Helper()
+	ring := agent.NewKeyring()
+	for _, k := range keys {
+		if err := ring.Add(k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", dir+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { agent.ServeAgent(ring, c); c.Close() })
+		}
+	})
+	t.Cleanup(func() { l.Close(); wg.Wait(); os.RemoveAll(dir) })
+	return dir + "/s"
+}
+
+func TestAgent(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	held, other := newRawKey(t), newRawKey(t)
+	h.Agent = startAgent(t, agent.AddedKey{PrivateKey: other, Comment: "other@laptop"}, agent.AddedKey{PrivateKey: held, Comment: "me@laptop"})
+	signer, _ := gossh.NewSignerFromKey(held)
+	srv.allowed = sameKey(signer)
+	connect(t, h.client(t), srv.addr)
+
+	// IdentitiesOnly: only the one whose public key is named.
+	writeFile(t, h.path("keys/held.pub"), gossh.MarshalAuthorizedKey(signer.PublicKey()), 0o644)
+	h.config(t, "IdentityFile ~/keys/held\nIdentitiesOnly yes\n")
+	srv.offered.Clear()
+	connect(t, h.client(t), srv.addr)
+	offered := 0
+	srv.offered.Range(func(any, any) bool { offered++; return true })
+	if offered != 1 {
+		t.Errorf("offered %d keys, want the named one only", offered)
+	}
+
+	h.config(t, "")
+	srv.allowed = func(string, gossh.PublicKey) bool { return false }
+	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "agent:me@laptop", "agent:other@laptop", "~/.ssh/id_ed25519")
+	h.Agent = h.path("no-agent")
+	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "ssh agent: dial unix")
+}
+
+func TestNoMoreKeysThanTheServerAllows(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	var keys []agent.AddedKey
+	for i := range 9 {
+		keys = append(keys, agent.AddedKey{PrivateKey: newRawKey(t), Comment: fmt.Sprint("key", i)})
+	}
+	// The key that is in a file and in the agent counts once, and first.
+	h.Agent = startAgent(t, keys...)
+	h.IdentityFiles = []string{"~/.ssh/id_ed25519"}
+	srv.allowed = func(string, gossh.PublicKey) bool { return false }
+	e := refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "agent:key8: the server allows no more than 6 keys")
+	offered := 0
+	srv.offered.Range(func(_, n any) bool { offered += int(n.(*atomic.Int64).Load()); return true })
+	if offered != 6 {
+		t.Errorf("%d offers: %v", offered, e)
+	}
+	srv.allowed = sameKey(h.key)
+	connect(t, h.client(t), srv.addr)
+}
+
+func TestCertificate(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	ca := newSigner(t)
+	cert := &gossh.Certificate{Key: h.key.PublicKey(), CertType: gossh.UserCert, ValidPrincipals: []string{"tester"}, ValidBefore: gossh.CertTimeInfinity}
+	if err := cert.SignCert(rand.Reader, ca); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, h.path(".ssh/id_ed25519-cert.pub"), gossh.MarshalAuthorizedKey(cert), 0o644)
+	checker := gossh.CertChecker{IsUserAuthority: func(k gossh.PublicKey) bool { return sameKey(ca)("", k) }}
+	srv.conf.PublicKeyCallback = checker.Authenticate
+	connect(t, h.client(t), srv.addr)
+}
+
+func TestProxyJump(t *testing.T) {
+	first, second, target, h := startServer(t), startServer(t), startServer(t), newHome(t)
+	h.config(t, fmt.Sprintf(`
+Host first
+  HostName 127.0.0.1
+  Port %s
+Host second
+  HostName 127.0.0.1
+  Port %s
+  ProxyJump nobody@no-such-host.invalid
+Host node*
+  HostName 127.0.0.1
+  Port %s
+  ProxyJump first,second
+Host direct
+  HostName 127.0.0.1
+  Port %s
+  ProxyJump none
+Host *
+  ProxyJump first
+`, first.port(), second.port(), target.port(), target.port()))
+	// `first` finds its own ProxyJump, which is itself.
+	refused(t, h.client(t), "node1", ssh.StepConfig, "too many bastions")
+
+	h.config(t, strings.Replace(readText(t, h.path(".ssh/config")), "Host *\n  ProxyJump first\n", "", 1))
+	c := h.client(t)
+	var wg sync.WaitGroup
+	for i := range 12 {
+		wg.Go(func() {
+			conn, err := c.Connect(testContext(t), fmt.Sprintf("node%d", i))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			if conn.RemoteAddr() != nil {
+				t.Errorf("address %v through a bastion", conn.RemoteAddr())
+			}
+			if out, _ := output(t, conn, "echo hi"); out != "hi\n" {
+				t.Errorf("got %q", out)
+			}
+		})
+	}
+	wg.Wait()
+	if a, b := first.logins.Load(), second.logins.Load(); a != 1 || b != 1 {
+		t.Errorf("%d and %d logins to the bastions, want one each", a, b)
+	}
+	connect(t, c, "direct")
+	eventually(t, func() bool { return target.logins.Load() == 13 })
+}
+
+func TestBastionFailures(t *testing.T) {
+	bastion, h := startServer(t), newHome(t)
+	bad := startServer(t)
+	bad.allowed = func(string, gossh.PublicKey) bool { return false }
+	h.config(t, fmt.Sprintf("Host bad\n HostName 127.0.0.1\n Port %s\nHost good\n HostName 127.0.0.1\n Port %s\n"+
+		"Host a\n HostName 127.0.0.1\n Port 1\n ProxyJump good\nHost b\n ProxyJump bad\n", bad.port(), bastion.port()))
+	c := h.client(t)
+	if e := refused(t, c, "a", ssh.StepConnect, "Connection refused", "127.0.0.1:1"); e.Hop != "" {
+		t.Errorf("blames bastion %s", e.Hop)
+	}
+	if e := refused(t, c, "b", ssh.StepAuthenticate, "b: bastion bad: authenticate"); e.Hop != "bad" {
+		t.Errorf("hop %q", e.Hop)
+	}
+}
+
+// A bastion connection that broke is made anew for the next host.
+func TestBastionReconnects(t *testing.T) {
+	bastion, target, h := startServer(t), startServer(t), newHome(t)
+	h.config(t, fmt.Sprintf("Host b\n HostName 127.0.0.1\n Port %s\nHost node\n HostName 127.0.0.1\n Port %s\n ProxyJump b\n", bastion.port(), target.port()))
+	c := h.client(t)
+	conn := connect(t, c, "node")
+	s, err := conn.Start(testContext(t), "cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bastion.conns.Range(func(c, _ any) bool { c.(net.Conn).Close(); return true })
+	if _, err := s.Wait(); err == nil {
+		t.Error("no error though the bastion went away")
+	}
+	eventually(t, func() bool {
+		conn, err := c.Connect(testContext(t), "node")
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+}
+
+func TestProxyCommand(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	nc := h.path("relay.py")
+	if _, err := os.Stat("/usr/bin/python3"); err != nil {
+		t.Skip("needs /usr/bin/python3 as the relay: install python3")
+	}
+	writeFile(t, nc, []byte(`import socket,sys,threading,os
+s=socket.create_connection((sys.argv[1],int(sys.argv[2])))
+def up():
+    while True:
+        b=os.read(0,65536)
+        if not b: break
+        s.sendall(b)
+threading.Thread(target=up,daemon=True).start()
+while True:
+    b=s.recv(65536)
+    if not b: break
+    os.write(1,b)
+`), 0o600)
+	h.config(t, fmt.Sprintf("Host box\n HostName 127.0.0.1\n Port %s\n ProxyCommand /usr/bin/python3 %s %%h %%p\n", srv.port(), nc))
+	if out, _ := output(t, connect(t, h.client(t), "box"), "echo through"); out != "through\n" {
+		t.Errorf("got %q", out)
+	}
+}
+
+func TestCancelClosesTheSession(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	conn := connect(t, h.client(t), srv.addr)
+	stop := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	s, err := conn.Start(ctx, "cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel(stop)
+	if _, err := s.Wait(); !errors.Is(err, stop) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := conn.Start(context.Background(), "true"); err == nil {
+		t.Error("the connection is still usable")
+	}
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("condition not met in time")
+		}
+	}
+}
+
+func readText(t testing.TB, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

@@ -1,0 +1,81 @@
+package ssh
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	gossh "golang.org/x/crypto/ssh"
+)
+
+// unansweredLimit is how long a connection outlives a silent peer: longer than the pause of a VM that is being moved,
+// during which nothing is lost, and short enough to find out about a host that is gone.
+const unansweredLimit = 120 * time.Second
+
+// dialTCP connects directly. Go sets TCP_NODELAY by itself, and tries a host's addresses in turn.
+func dialTCP(ctx context.Context, s *settings) (net.Conn, error) {
+	d := net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 6},
+		Control:         limitUnanswered,
+	}
+	return d.DialContext(ctx, s.network, s.addr())
+}
+
+// dialThrough opens a channel through a bastion.
+func (c *Client) dialThrough(ctx context.Context, via *gossh.Client, s *settings) (net.Conn, error) {
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result)
+	c.running.Go(func() { // opening a channel knows no context; it ends with the bastion's connection at the latest
+		conn, err := via.Dial("tcp", s.addr())
+		select {
+		case done <- result{conn, err}:
+		case <-ctx.Done():
+			if err == nil {
+				conn.Close()
+			}
+		}
+	})
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, fmt.Errorf("through the bastion: %w", r.err)
+		}
+		return r.conn, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// greeting remembers the first line that the server sends. A server that turns us away often says why in it, and the ssh
+// library skips it.
+type greeting struct {
+	net.Conn
+
+	mu   sync.Mutex
+	line []byte
+	full bool
+}
+
+const maxGreeting = 120
+
+func (g *greeting) Read(b []byte) (int, error) {
+	n, err := g.Conn.Read(b)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := 0; i < n && !g.full; i++ {
+		g.line = append(g.line, b[i])
+		g.full = b[i] == '\n' || len(g.line) == maxGreeting
+	}
+	return n, err
+}
+
+func (g *greeting) said() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return oneLine(string(g.line))
+}

@@ -1,0 +1,115 @@
+package ssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	gossh "golang.org/x/crypto/ssh"
+)
+
+// Step is how far a host got: the stage of a launch that failed.
+type Step string
+
+// The steps in the order they happen.
+const (
+	StepConfig       Step = "ssh config"
+	StepResolve      Step = "resolve"
+	StepConnect      Step = "connect"
+	StepHandshake    Step = "handshake"
+	StepHostKey      Step = "host key"
+	StepAuthenticate Step = "authenticate"
+	StepOpenChannel  Step = "open channel"
+	StepUpload       Step = "upload"
+	StepStart        Step = "start"
+)
+
+// Error says which host failed, at which step and why, in one line, and what to do about it in another.
+type Error struct {
+	Host string // as in the host list
+	Hop  string // the bastion at which it failed, "" when it was the host itself
+	Step Step
+	Err  error
+	Hint string // what the user can do; "" when nothing useful can be said
+}
+
+// Error is one line without the hint.
+func (e *Error) Error() string {
+	where := e.Host
+	if e.Hop != "" {
+		where += ": bastion " + e.Hop
+	}
+	return fmt.Sprintf("%s: %s: %v", where, e.Step, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// dialError turns what the dialer said into a step and a hint. addr is host:port.
+func dialError(addr string, err error) *Error {
+	host, port, _ := net.SplitHostPort(addr)
+	e := &Error{Step: StepConnect}
+	var dns *net.DNSError
+	var rejected *gossh.OpenChannelError
+	switch {
+	case errors.As(err, &dns):
+		e.Step = StepResolve
+		e.Err = fmt.Errorf("unknown host %s", dns.Name)
+		e.Hint = "check the spelling, DNS, /etc/hosts or HostName in ssh_config"
+		if dns.IsTimeout || dns.IsTemporary {
+			e.Err = fmt.Errorf("look up %s: %s", dns.Name, dns.Err)
+			e.Hint = "the name server does not answer; try again or use an address"
+		}
+	case errors.As(err, &rejected):
+		// The bastion dialled for us; its words are all there is.
+		e.Err = fmt.Errorf("%s: the bastion says: %s", addr, oneLine(rejected.Message))
+		if rejected.Reason == gossh.Prohibited {
+			e.Hint = "the bastion's sshd forbids forwarding: AllowTcpForwarding, PermitOpen"
+		}
+	case errors.Is(err, syscall.ECONNREFUSED):
+		e.Err = fmt.Errorf("%s: connection refused", addr)
+		e.Hint = fmt.Sprintf("is sshd running on %s, and on port %s? (-p sets the port)", host, port)
+	case isTimeout(err):
+		e.Err = fmt.Errorf("%s: no answer: %w", addr, context.DeadlineExceeded)
+		e.Hint = "is the host up, the address right and the port open in the firewall?"
+	default:
+		var sys *os.SyscallError
+		if errors.As(err, &sys) {
+			err = sys.Err // "no route to host" rather than "dial tcp …: connect: no route to host"
+		}
+		e.Err = fmt.Errorf("%s: %w", addr, err)
+	}
+	return e
+}
+
+func isTimeout(err error) bool {
+	var t net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
+}
+
+// isDropped tells whether the peer hung up on us, which is what an sshd over its MaxStartups does.
+func isDropped(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE)
+}
+
+// oneLine makes text from elsewhere fit to be printed inside a message: no line breaks or control characters, not endless.
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, s)
+	const limit = 300
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit], "") + "…"
+	}
+	return s
+}

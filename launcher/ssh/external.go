@@ -1,0 +1,77 @@
+package ssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+)
+
+// external runs each session with a program of the user's in place of the built-in client. It authenticates by itself,
+// so nothing is known about the host until a session starts.
+type external struct {
+	argv   []string
+	ctx    context.Context // the life of the Conn
+	cancel context.CancelFunc
+}
+
+// external puts the flags into the arguments of ssh(1). What ssh_config says is left to the program.
+func (c *Client) external(s *settings) external {
+	argv := append([]string{}, c.cfg.Command...)
+	if c.cfg.ConfigFile != "" {
+		argv = append(argv, "-F", c.cfg.expandHome(c.cfg.ConfigFile))
+	}
+	if c.cfg.Port != 0 {
+		argv = append(argv, "-p", strconv.Itoa(c.cfg.Port))
+	}
+	for _, f := range c.cfg.IdentityFiles {
+		argv = append(argv, "-i", c.cfg.expandHome(f))
+	}
+	target := s.alias
+	if user, _, _, _ := splitHost(s.host); user != "" {
+		target = user + "@" + target
+	} else if c.cfg.User != "" {
+		target = c.cfg.User + "@" + target
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return external{argv: append(argv, target), ctx: ctx, cancel: cancel}
+}
+
+func (e external) close() error {
+	e.cancel()
+	return nil
+}
+
+func (e external) start(_ context.Context, command string) (*Session, error) {
+	cmd := exec.CommandContext(e.ctx, e.argv[0], append(e.argv[1:len(e.argv):len(e.argv)], command)...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", e.argv[0], err)
+	}
+	wait := func() (int, error) {
+		var exit *exec.ExitError
+		switch err := cmd.Wait(); {
+		case err == nil:
+			return 0, nil
+		case errors.As(err, &exit) && exit.Exited() && exit.ExitCode() != 255:
+			return exit.ExitCode(), nil
+		case errors.As(err, &exit):
+			return -1, fmt.Errorf("%s: %w", e.argv[0], err) // ssh's own failures end with 255
+		default:
+			return -1, err
+		}
+	}
+	return &Session{Stdin: in, Stdout: out, Stderr: stderr, wait: wait}, nil
+}

@@ -1,0 +1,276 @@
+package ssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	gossh "golang.org/x/crypto/ssh"
+)
+
+// retry is how often a server that drops connections is tried: after the n-th time it is left alone for a random part of
+// first·2ⁿ, and no longer than max. The default gives up after some 12 s.
+type retry struct {
+	attempts   int
+	first, max time.Duration
+}
+
+var defaultRetry = retry{attempts: 16, first: 100 * time.Millisecond, max: 2 * time.Second}
+
+// attempts logs in, trying again only when the server hung up before it was shown a key: that is how an sshd with too
+// many connections behaves, and nothing else is cured by repeating it. A refused key must not be repeated: new sshds
+// lock out an address that fails to authenticate.
+func (c *Client) attempts(ctx context.Context, s *settings, dial dialFunc, key string) (client *gossh.Client, local, remote net.Addr, err error) {
+	wait := c.retry.first
+	for n := 1; ; n++ {
+		p, err := c.gate.enter(ctx, key)
+		if err != nil {
+			return nil, nil, nil, &Error{Step: StepConnect, Err: fmt.Errorf("wait for other connections to %s: %w", s.addr(), err)}
+		}
+		a := &attempt{client: c, s: s, known: c.hostKeysFor(s)}
+		client, nc, err := a.run(ctx, dial)
+		if err == nil {
+			p.done()
+			return client, addrOf(nc.LocalAddr()), addrOf(nc.RemoteAddr()), nil
+		}
+		if !a.dropped {
+			p.done()
+			return nil, nil, nil, err
+		}
+		p.dropped()
+		if n == c.retry.attempts {
+			return nil, nil, nil, err
+		}
+		c.cfg.Log.Debug("ssh connection dropped, trying again", "host", s.host, "attempt", n, "err", err)
+		select {
+		case <-time.After(rand.N(wait)):
+		case <-ctx.Done():
+			return nil, nil, nil, err
+		}
+		wait = min(2*wait, c.retry.max)
+	}
+}
+
+// addrOf drops the made-up addresses of connections through a bastion.
+func addrOf(a net.Addr) net.Addr {
+	if tcp, ok := a.(*net.TCPAddr); !ok || tcp.IP.IsUnspecified() {
+		return nil
+	}
+	return a
+}
+
+// attempt is one dial, handshake and authentication.
+type attempt struct {
+	client *Client
+	s      *settings
+	known  *hostKeys
+	offer  *offer
+	timer  *time.Timer // the time limit; stopped while the user types a passphrase
+
+	dropped bool // set by run: the server hung up before authentication
+
+	// What the handshake's callbacks saw; they run in goroutines of the ssh library.
+	mu         sync.Mutex
+	hostKeyErr error
+	keySeen    bool // the server has shown its key
+	authBegun  bool // it has asked for ours
+}
+
+var errTimeout = errors.New("no answer")
+
+func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, net.Conn, error) {
+	algorithms, err := a.known.algorithms(a.s.knownAs())
+	if err != nil {
+		return nil, nil, &Error{Step: StepHostKey, Err: err}
+	}
+
+	// The time limit is a context, because it must stop while the user types, and because a channel through a bastion knows
+	// no deadlines. When it or the caller's context ends, the connection is closed.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a.timer = time.AfterFunc(a.s.timeout, func() { cancel(errTimeout) })
+	defer a.timer.Stop()
+
+	if a.offer, err = a.client.keysFor(a.s, a.user(ctx)); err != nil {
+		return nil, nil, err
+	}
+	raw, err := dial(ctx)
+	switch cause := context.Cause(ctx); {
+	case err != nil && errors.Is(cause, errTimeout):
+		return nil, nil, dialError(a.s.addr(), context.DeadlineExceeded)
+	case err != nil && cause != nil:
+		return nil, nil, &Error{Step: StepConnect, Err: fmt.Errorf("%s: %w", a.s.addr(), cause)}
+	case err != nil:
+		a.dropped = isDropped(err)
+		return nil, nil, dialError(a.s.addr(), err)
+	}
+	nc := &greeting{Conn: raw}
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
+
+	// The handshake has its own goroutine, for a channel through a stalled bastion does not come back from Close.
+	var client *gossh.Client
+	done := make(chan error, 1)
+	a.client.running.Go(func() {
+		conn, chans, reqs, err := gossh.NewClientConn(nc, a.s.knownAs(), a.config(algorithms))
+		if err == nil {
+			client = gossh.NewClient(conn, chans, reqs)
+		}
+		done <- err
+	})
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+	}
+	a.timer.Stop()
+	// Cancelled, perhaps in the moment of success. The context may have ended without having come to close the
+	// connection, and then it never will.
+	if !stop() || ctx.Err() != nil {
+		a.client.running.Go(func() { nc.Close() })
+		return nil, nil, a.cut(context.Cause(ctx))
+	}
+	if err != nil {
+		nc.Close()
+		return nil, nil, a.explain(err, nc.said())
+	}
+	return client, nc, nil
+}
+
+func (a *attempt) config(algorithms []string) *gossh.ClientConfig {
+	return &gossh.ClientConfig{
+		User:              a.s.user,
+		ClientVersion:     "SSH-2.0-gorun",
+		HostKeyAlgorithms: algorithms,
+		HostKeyCallback: func(_ string, remote net.Addr, key gossh.PublicKey) error {
+			err := a.known.check(a.s, remote, key)
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.keySeen, a.hostKeyErr = true, err
+			return err
+		},
+		// One method with all keys: the library uses only the first method of a kind.
+		Auth: []gossh.AuthMethod{gossh.PublicKeysCallback(func() ([]gossh.Signer, error) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.authBegun = true
+			return a.offer.signers, nil
+		})},
+		BannerCallback: func(text string) error {
+			a.client.cfg.Log.Debug("ssh banner", "host", a.s.host, "text", oneLine(text))
+			return nil
+		},
+	}
+}
+
+// user is whom to ask for passphrases; the time limit stands still meanwhile.
+func (a *attempt) user(ctx context.Context) user {
+	u := user{pause: func() func() {
+		a.timer.Stop()
+		return func() { a.timer.Reset(a.s.timeout) }
+	}}
+	if prompt := a.client.cfg.Prompt; prompt != nil {
+		u.ask = func(question string) (string, error) {
+			a.client.promptMu.Lock()
+			defer a.client.promptMu.Unlock()
+			if ctx.Err() != nil {
+				return "", context.Cause(ctx)
+			}
+			return prompt(ctx, question)
+		}
+	}
+	return u
+}
+
+// cut is the error of an attempt that ran out of time or was cancelled.
+func (a *attempt) cut(cause error) *Error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := &Error{Step: StepHandshake, Err: fmt.Errorf("%s: %w", a.s.addr(), cause)}
+	if a.keySeen {
+		e.Step = StepAuthenticate
+	}
+	if errors.Is(cause, errTimeout) {
+		e.Err = fmt.Errorf("%s: no answer within %v: %w", a.s.addr(), a.s.timeout, context.DeadlineExceeded)
+		e.Hint = "the host accepts connections but its sshd does not answer: is it overloaded, or paused?"
+	}
+	return e
+}
+
+// explain finds out at which step it failed. said is the server's first line.
+func (a *attempt) explain(err error, said string) *Error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := &Error{Step: StepHandshake}
+	if a.hostKeyErr != nil {
+		if !errors.As(a.hostKeyErr, &e) {
+			e = &Error{Step: StepHostKey, Err: a.hostKeyErr}
+		}
+		return e
+	}
+	if !a.authBegun && isDropped(err) {
+		a.dropped = true
+		e.Err = fmt.Errorf("%s: the server closed the connection: %w", a.s.addr(), err)
+		e.Hint = "sshd may be at its limit (MaxStartups, PerSourceMaxStartups), or refuse this address (its log says)"
+		if said != "" && !strings.HasPrefix(said, "SSH-") {
+			e.Err = fmt.Errorf("%s: the server closed the connection, saying %q", a.s.addr(), said)
+		}
+		return e
+	}
+	if !a.keySeen {
+		e.Err = fmt.Errorf("%s: %s", a.s.addr(), cleanError(err))
+		if said != "" && !strings.HasPrefix(said, "SSH-") {
+			e.Err = fmt.Errorf("%s: not an ssh server: it says %q", a.s.addr(), said)
+			e.Hint = "check the port (-p)"
+		}
+		return e
+	}
+	return a.explainAuth(err)
+}
+
+// explainAuth lists what was tried, for that is what the user has to compare with the host's authorized_keys.
+func (a *attempt) explainAuth(err error) *Error {
+	e := &Error{Step: StepAuthenticate}
+	who := a.s.user + "@" + a.s.hostName
+	o := a.offer
+	text := strings.ToLower(err.Error())
+	refused := strings.Contains(text, "unable to authenticate") || strings.Contains(text, "too many authentication failures")
+	var detail []string
+	if len(o.names) > 0 {
+		detail = append(detail, "offered "+strings.Join(o.names, ", "))
+	}
+	if len(o.skipped) > 0 {
+		detail = append(detail, "skipped "+strings.Join(o.skipped, ", "))
+	}
+	if o.agent != "" {
+		detail = append(detail, o.agent)
+	}
+	switch {
+	case !refused && a.authBegun:
+		e.Err = fmt.Errorf("%s: %s", who, cleanError(err))
+		return e
+	case !a.authBegun:
+		e.Err = fmt.Errorf("%s: the server takes no public keys", who)
+		e.Hint = "--ssh-command ssh uses the system's ssh, which knows Kerberos, passwords and hardware keys"
+		return e
+	case len(o.signers) == 0:
+		e.Err = fmt.Errorf("%s: there is no key to offer (%s)", who, strings.Join(detail, "; "))
+	default:
+		e.Err = fmt.Errorf("%s: no key was accepted (%s)", who, strings.Join(detail, "; "))
+	}
+	e.Hint = fmt.Sprintf("test with: ssh -p %d %s; allow a key with ssh-copy-id, name one with -i", a.s.port, who)
+	for _, s := range o.skipped {
+		if strings.Contains(s, "ssh-add") {
+			e.Hint = "start an ssh-agent and ssh-add the key, or run gorun from a terminal so that it can ask for the passphrase"
+		}
+	}
+	return e
+}
+
+func cleanError(err error) string {
+	text := strings.TrimPrefix(err.Error(), "ssh: handshake failed: ")
+	return oneLine(strings.TrimPrefix(text, "ssh: "))
+}

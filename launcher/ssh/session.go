@@ -1,0 +1,141 @@
+package ssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	gossh "golang.org/x/crypto/ssh"
+)
+
+// Conn is a login on one host.
+type Conn struct {
+	host          string
+	client        *Client
+	transport     transport
+	local, remote net.Addr
+	closed        sync.Once
+}
+
+// transport starts commands on a host: over a connection of ours, or with the system's ssh.
+type transport interface {
+	start(ctx context.Context, command string) (*Session, error)
+	close() error
+}
+
+// LocalAddr is this end of the connection, nil when it goes through a bastion or a program.
+func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// RemoteAddr is the host's end of the connection, nil when it goes through a bastion or a program.
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// Close ends the connection and all its sessions at once. What they started on the host sees the end of its input; it is
+// not killed.
+func (c *Conn) Close() error {
+	var err error
+	c.closed.Do(func() { err = c.transport.close() })
+	return err
+}
+
+// Session is a command that runs on a host. Stdout and Stderr share one window of flow control: a caller that reads only
+// one of them may find it stalled by the other.
+type Session struct {
+	Stdin  io.WriteCloser
+	Stdout io.Reader
+	Stderr io.Reader
+
+	host string
+	ctx  context.Context // why the session was cut off, if it was
+	stop func() bool
+	kill func() error
+	wait func() (int, error)
+
+	waited sync.Once
+	code   int
+	err    error
+}
+
+// Wait returns the command's exit code, 128+n if signal n killed it, when the command is done. The error says that the code
+// is not known, because the connection was lost or the session was cancelled. Unread output is discarded.
+func (s *Session) Wait() (int, error) {
+	s.waited.Do(func() {
+		s.code, s.err = s.wait()
+		s.stop()
+		if s.err != nil && s.ctx.Err() != nil {
+			s.err = context.Cause(s.ctx)
+		}
+	})
+	return s.code, s.err
+}
+
+// Start runs a command with the user's login shell. The session lives no longer than ctx: when that is cancelled, the whole
+// connection is closed, for a session on a stalled connection cannot be ended in an orderly way.
+func (c *Conn) Start(ctx context.Context, command string) (*Session, error) {
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	s, err := c.transport.start(ctx, command)
+	if err == nil && ctx.Err() == nil {
+		s.host, s.ctx, s.stop, s.kill = c.host, ctx, stop, c.Close
+		return s, nil
+	}
+	stop()
+	if ctx.Err() != nil {
+		c.Close()
+		err = context.Cause(ctx)
+	}
+	e := &Error{Host: c.host, Step: StepOpenChannel, Err: err}
+	var rejected *gossh.OpenChannelError
+	if errors.As(err, &rejected) {
+		e.Err = errors.New(oneLine(rejected.Message))
+		e.Hint = "sshd refuses another session: see MaxSessions in its configuration"
+	}
+	return nil, e
+}
+
+// builtin is a connection made by this package.
+type builtin struct{ client *gossh.Client }
+
+func (b builtin) close() error { return b.client.Close() }
+
+func (b builtin) start(_ context.Context, command string) (*Session, error) {
+	session, err := b.client.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{wait: func() (int, error) {
+		defer session.Close()
+		return exitCode(session.Wait())
+	}}
+	s.Stdin, err = session.StdinPipe()
+	if err == nil {
+		s.Stdout, err = session.StdoutPipe()
+	}
+	if err == nil {
+		s.Stderr, err = session.StderrPipe()
+	}
+	if err == nil {
+		err = session.Start(command)
+	}
+	if err != nil {
+		session.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// exitCode sorts out what the ssh library calls an error: only a command of which nothing more was heard is one.
+func exitCode(err error) (int, error) {
+	var exit *gossh.ExitError
+	var missing *gossh.ExitMissingError
+	switch {
+	case err == nil:
+		return 0, nil
+	case errors.As(err, &exit):
+		return exit.ExitStatus(), nil // 128+n for a signal
+	case errors.As(err, &missing):
+		return -1, fmt.Errorf("connection lost: %w", io.ErrUnexpectedEOF)
+	}
+	return -1, fmt.Errorf("connection lost: %w", err)
+}

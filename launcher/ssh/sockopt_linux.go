@@ -1,0 +1,15 @@
+package ssh
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// limitUnanswered bounds how long sent data may stay unacknowledged; without it TCP gives up after some 15 minutes.
+func limitUnanswered(_, _ string, raw syscall.RawConn) error {
+	return raw.Control(func(fd uintptr) {
+		// Best effort: a kernel that refuses it leaves us with the keepalive.
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unansweredLimit.Milliseconds()))
+	})
+}

@@ -1,0 +1,432 @@
+package ssh_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gossh "golang.org/x/crypto/ssh"
+
+	"gorun/launcher/ssh"
+)
+
+// sshd is a real OpenSSH server on a port of its own, with its own keys and a home for its users.
+type sshd struct {
+	port, home string
+}
+
+func startSSHD(t testing.TB, allowed gossh.PublicKey, extra string) *sshd {
+	t.Helper()
+	const program = "/usr/sbin/sshd"
+	if _, err := os.Stat(program); err != nil {
+		t.Skip("needs sshd: install openssh-server")
+	}
+	if os.Getuid() == 0 {
+		if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // sshd insists on it
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	d := &sshd{home: filepath.Join(dir, "home")}
+	writeKey(t, filepath.Join(dir, "host_key"))
+	writeFile(t, filepath.Join(dir, "authorized_keys"), gossh.MarshalAuthorizedKey(allowed), 0o644)
+	writeFile(t, filepath.Join(d.home, ".bashrc"), []byte("echo 'Welcome to .bashrc'\nprintf 'no newline'\n"), 0o644)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// A port chosen by the kernel may be taken by somebody else before sshd binds it.
+	for range 5 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, d.port, _ = net.SplitHostPort(l.Addr().String())
+		l.Close()
+		writeFile(t, filepath.Join(dir, "sshd_config"), fmt.Appendf(nil, `ListenAddress 127.0.0.1:%s
+HostKey %s/host_key
+PidFile none
+AuthorizedKeysFile %s/authorized_keys
+StrictModes no
+UsePAM no
+UseDNS no
+SetEnv HOME=%s XDG_CACHE_HOME=%s/.cache
+%s
+`, d.port, dir, dir, d.home, d.home, strings.ReplaceAll(extra, "PORT", d.port)), 0o600)
+		if d.start(t, program, filepath.Join(dir, "sshd_config")) {
+			return d
+		}
+	}
+	t.Fatal("sshd does not start")
+	return nil
+}
+
+func (d *sshd) start(t testing.TB, program, config string) bool {
+	cmd := exec.Command(program, "-D", "-e", "-f", config)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan bool, 1)
+	tell := func(ok bool) {
+		select {
+		case ready <- ok:
+		default: // once is enough: it says so for every address
+		}
+	}
+	var log sync.WaitGroup
+	log.Go(func() {
+		var said bytes.Buffer
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			fmt.Fprintln(&said, lines.Text())
+			if strings.Contains(lines.Text(), "listening on") {
+				tell(true)
+			}
+		}
+		if t.Failed() {
+			t.Logf("sshd:\n%s", said.String())
+		}
+		tell(false)
+	})
+	if !<-ready {
+		log.Wait()
+		cmd.Wait()
+		return false
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		log.Wait() // its children have the pipe too: they are all gone
+		cmd.Wait()
+	})
+	return true
+}
+
+// sshdHome is a user who may log in to d, with d known as "box" and any number of names box0, box1, ….
+func sshdHome(t testing.TB, extra string) (*home, *sshd) {
+	t.Helper()
+	h := newHome(t)
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.LocalUser = me.Username
+	d := startSSHD(t, h.key.PublicKey(), extra)
+	h.config(t, fmt.Sprintf("Host box*\n HostName 127.0.0.1\n Port %s\n", d.port))
+	return h, d
+}
+
+func TestSSHD(t *testing.T) {
+	h, d := sshdHome(t, "")
+	c := h.client(t)
+	conn := connect(t, c, "box")
+	if out, code := output(t, conn, "echo $HOME; exit 4"); !strings.HasSuffix(out, d.home+"\n") || code != 4 {
+		t.Errorf("got %q and %d", out, code)
+	}
+	s, err := conn.Start(testContext(t), "kill -TERM $$")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, err := s.Wait(); code != 128+15 || err != nil {
+		t.Errorf("command killed by TERM: %d %v", code, err)
+	}
+
+	b := program(2 << 20)
+	out, _ := output(t, conn, "uname -sm")
+	b.Platform = lastOf(out)
+	converse(t, connect(t, c, "box"), b, "0022")
+	wantFiles(t, filepath.Join(d.home, ".cache/gorun", b.SHA256), "gorun", "ok")
+	converse(t, connect(t, c, "box"), b, "0022")
+}
+
+func lastOf(out string) string {
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	return strings.TrimPrefix(lines[len(lines)-1], "no newline")
+}
+
+func TestSSHDRefusals(t *testing.T) {
+	h, _ := sshdHome(t, "MaxSessions 1\nMaxAuthTries 3")
+	c := h.client(t)
+	conn := connect(t, c, "box")
+	s, err := conn.Start(testContext(t), "cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = conn.Start(testContext(t), "cat")
+	wantError(t, err, "box", ssh.StepOpenChannel, "MaxSessions")
+	s.Stdin.Close()
+	s.Wait()
+
+	for i := range 5 {
+		writeKey(t, h.path("keys", fmt.Sprint(i)))
+		h.IdentityFiles = append(h.IdentityFiles, h.path("keys", fmt.Sprint(i)))
+	}
+	refused(t, h.client(t), "box", ssh.StepAuthenticate, "no key was accepted (offered ~/keys/0, ~/keys/1", "ssh-copy-id")
+}
+
+func TestSSHDThroughAnother(t *testing.T) {
+	h, bastion := sshdHome(t, "")
+	target := startSSHD(t, h.key.PublicKey(), "")
+	h.config(t, fmt.Sprintf("Host bastion\n HostName localhost\n Port %s\nHost box*\n HostName 127.0.0.1\n Port %s\n ProxyJump bastion\n", bastion.port, target.port))
+	b := program(1 << 20)
+	c := h.client(t)
+	converse(t, connect(t, c, "box1"), b, "0022")
+	converse(t, connect(t, c, "box2"), b, "0022")
+	wantFiles(t, filepath.Join(target.home, ".cache/gorun", b.SHA256), "gorun", "ok")
+}
+
+// sshd drops connections at random from the tenth that has not authenticated; we never notice.
+func TestSSHDMaxStartups(t *testing.T) {
+	for _, setting := range []string{"10:30:100", "2:100:2"} {
+		t.Run(setting, func(t *testing.T) {
+			h, _ := sshdHome(t, "MaxStartups "+setting)
+			c := h.client(t)
+			n := 64
+			if setting != "10:30:100" {
+				n = 16
+			}
+			manyLogins(t, c, n)
+		})
+	}
+}
+
+// The same when the hosts look like different machines, so that only the drops tell that it is one sshd.
+func TestSSHDMaxStartupsManyAddresses(t *testing.T) {
+	const addresses, hosts = 16, 64
+	extra := "MaxStartups 10:30:100\n"
+	for i := 2; i <= addresses; i++ {
+		extra += fmt.Sprintf("ListenAddress 127.0.0.%d:PORT\n", i)
+	}
+	h, d := sshdHome(t, extra)
+	var config strings.Builder
+	for i := range hosts {
+		fmt.Fprintf(&config, "Host box%d\n HostName 127.0.0.%d\n", i, i%addresses+1)
+	}
+	h.config(t, fmt.Sprintf("%sHost *\n Port %s\n", config.String(), d.port))
+	manyLogins(t, h.client(t), hosts)
+}
+
+func manyLogins(t *testing.T, c *ssh.Client, n int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	var failed atomic.Int64
+	begin := time.Now()
+	for i := range n {
+		wg.Go(func() {
+			conn, err := c.Connect(testContext(t), fmt.Sprintf("box%d", i))
+			if err != nil {
+				failed.Add(1)
+				t.Error(err)
+				return
+			}
+			conn.Close()
+		})
+	}
+	wg.Wait()
+	t.Logf("%d logins in %v, %d failed", n, time.Since(begin).Round(time.Millisecond), failed.Load())
+}
+
+// relay counts what goes to a server.
+type relay struct {
+	net.Listener
+	sent atomic.Int64
+}
+
+func startRelay(t testing.TB, to string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{Listener: l}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", to)
+			if err != nil {
+				c.Close()
+				continue
+			}
+			wg.Go(func() {
+				for buf := make([]byte, 64<<10); ; {
+					n, err := c.Read(buf)
+					r.sent.Add(int64(n))
+					if _, werr := up.Write(buf[:n]); err != nil || werr != nil {
+						up.Close()
+						return
+					}
+				}
+			})
+			wg.Go(func() { io.Copy(c, up); c.Close() })
+		}
+	})
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	return r
+}
+
+func TestBytesOfABootstrap(t *testing.T) {
+	h, d := sshdHome(t, "")
+	r := startRelay(t, "127.0.0.1:"+d.port)
+	_, port, _ := net.SplitHostPort(r.Addr().String())
+	h.Port = atoi(t, port)
+	b := program(4 << 20)
+	c := h.client(t)
+	bootstrap := func() int64 {
+		conn, err := c.Connect(testContext(t), "box")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		before := r.sent.Load()
+		s, err := conn.Bootstrap(testContext(t), b, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Wait()
+		defer s.Stdin.Close()
+		return r.sent.Load() - before
+	}
+	cold, warm := bootstrap(), bootstrap()
+	t.Logf("a binary of %d bytes: %d bytes cold, %d warm", b.Size, cold, warm)
+	// 64 different letters in 8 bits compress to 3/4.
+	if cold < b.Size/2 || cold > b.Size*9/10 {
+		t.Errorf("cold start sends %d bytes of %d", cold, b.Size)
+	}
+	if warm > 8<<10 {
+		t.Errorf("warm start sends %d bytes", warm)
+	}
+}
+
+func atoi(t testing.TB, text string) (n int) {
+	t.Helper()
+	if _, err := fmt.Sscan(text, &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// With the system's ssh in place of the built-in client.
+func TestSystemSSH(t *testing.T) {
+	h, d := sshdHome(t, "")
+	program0, ok := lookPath("ssh")
+	if !ok {
+		t.Skip("needs ssh: install openssh-client")
+	}
+	h.Command = []string{program0, "-oStrictHostKeyChecking=accept-new", "-oBatchMode=yes", "-oUserKnownHostsFile=" + h.path("known")}
+	h.IdentityFiles = []string{"~/.ssh/id_ed25519"}
+	h.ConfigFile = "~/.ssh/config"
+	b := program(1 << 20)
+	c := h.client(t)
+	converse(t, connect(t, c, "box"), b, "0022")
+	wantFiles(t, filepath.Join(d.home, ".cache/gorun", b.SHA256), "gorun", "ok")
+	if out, code := output(t, connect(t, c, "box"), "echo out; exit 9"); !strings.HasSuffix(out, "out\n") || code != 9 {
+		t.Errorf("got %q and %d", out, code)
+	}
+	h.IdentityFiles = []string{"/nonexistent"}
+	h.Port = 1
+	_, err := connect(t, h.client(t), "box").Bootstrap(testContext(t), b, nil)
+	wantError(t, err, "box", ssh.StepStart, "onnection refused")
+}
+
+// A real ssh-agent rather than the library's.
+func TestSSHAgentProgram(t *testing.T) {
+	h, _ := sshdHome(t, "")
+	agentProgram, ok := lookPath("ssh-agent")
+	adder, ok2 := lookPath("ssh-add")
+	if !ok || !ok2 {
+		t.Skip("needs ssh-agent: install openssh-client")
+	}
+	dir, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	h.Agent = filepath.Join(dir, "s")
+	cmd := exec.Command(agentProgram, "-D", "-a", h.Agent)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Kill(); cmd.Wait() }()
+	eventually(t, func() bool { _, err := os.Stat(h.Agent); return err == nil })
+	add := exec.Command(adder, h.path(".ssh/id_ed25519"))
+	add.Env = append(os.Environ(), "SSH_AUTH_SOCK="+h.Agent)
+	if out, err := add.CombinedOutput(); err != nil {
+		t.Fatalf("ssh-add: %s", out)
+	}
+	for _, f := range []string{"id_ed25519", "id_ed25519.pub"} {
+		if err := os.Remove(h.path(".ssh", f)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	connect(t, h.client(t), "box")
+}
+
+// start bootstraps bin on box, as one host of a launch does, and ends it.
+func start(b *testing.B, c *ssh.Client, bin ssh.Binary) {
+	conn, err := c.Connect(testContext(b), "box")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	s, err := conn.Bootstrap(testContext(b), bin, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.Stdin.Close()
+	if _, err := s.Wait(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkLogin is the floor: log in and run nothing.
+func BenchmarkLogin(b *testing.B) {
+	h, _ := sshdHome(b, "")
+	c := h.client(b)
+	for b.Loop() {
+		conn, err := c.Connect(testContext(b), "box")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, code := output(b, conn, "true"); code != 0 {
+			b.Fatal(code)
+		}
+		conn.Close()
+	}
+}
+
+func BenchmarkWarmBootstrap(b *testing.B) {
+	h, _ := sshdHome(b, "")
+	bin := program(15 << 20)
+	c := h.client(b)
+	start(b, c, bin)
+	for b.Loop() {
+		start(b, c, bin)
+	}
+}
+
+func BenchmarkColdBootstrap(b *testing.B) {
+	h, d := sshdHome(b, "")
+	bin := program(15 << 20)
+	b.SetBytes(bin.Size)
+	c := h.client(b)
+	for b.Loop() {
+		os.RemoveAll(filepath.Join(d.home, ".cache"))
+		start(b, c, bin)
+	}
+}
