@@ -1,0 +1,263 @@
+package output
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// Config says where output goes and how it looks.
+type Config struct {
+	Ranks          int
+	Stdout, Stderr io.Writer
+	// Tag is put before each line. Without it lines stay whole, but keep the end they have; a single rank's
+	// output then passes through as it is, prompts and progress bars included.
+	Tag Tag
+	// Timestamp puts the time before the tag.
+	Timestamp bool
+	Now       func() time.Time // for Timestamp and Refresh; nil for time.Now
+	// Refresh is how often a line is shown that its rank replaces again and again with carriage returns.
+	// With 0 each state is a line, as for horovodrun. What stands at last is always shown.
+	Refresh time.Duration
+	// Status draws the status line, for a standard error that is a terminal.
+	Status bool
+	// Dir, if given, gets each rank's output as it is: Dir/rank.<rank>/stdout and stderr.
+	Dir  string
+	Tail int // lines kept of each rank's standard error; 0 for DefaultTail
+}
+
+// Mux brings the output of many ranks together. It may be used by several goroutines, one at a time for
+// each rank and stream.
+//
+// A byte is copied twice on its way: into its batch of tagged lines, and into the queue of the screen.
+type Mux struct {
+	cfg    Config
+	screen *screen
+
+	mu      sync.Mutex
+	started bool // a rank has written: no status line any more
+	streams map[key]*stream
+}
+
+type key struct {
+	rank   int
+	stream Stream
+}
+
+// stream is one of a rank's two.
+type stream struct {
+	mu     sync.Mutex
+	to     io.Writer
+	tag    string
+	lines  *Splitter
+	tail   *Tail
+	file   *os.File
+	batch  []byte // tagged lines of one piece
+	held   []byte // a state of a progress line that is not shown yet
+	isHeld bool
+	shown  time.Time // when the last one was
+	err    error     // of the file
+}
+
+// New opens the files and starts the Mux. An error names the file that could not be made.
+func New(cfg Config) (*Mux, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Tail == 0 {
+		cfg.Tail = DefaultTail
+	}
+	m := &Mux{cfg: cfg, streams: map[key]*stream{}}
+	for rank := range cfg.Ranks {
+		for _, name := range []Stream{Stdout, Stderr} {
+			s := &stream{to: cfg.Stdout, lines: NewSplitter(MaxLine)}
+			if name == Stderr {
+				s.to, s.tail = cfg.Stderr, NewTail(cfg.Tail)
+			}
+			if cfg.Tag != nil {
+				s.tag = cfg.Tag(rank, name)
+			}
+			m.streams[key{rank, name}] = s
+			if cfg.Dir == "" {
+				continue
+			}
+			if err := s.open(filepath.Join(cfg.Dir, rankDir(rank, cfg.Ranks), name.String())); err != nil {
+				return nil, errors.Join(err, m.closeFiles())
+			}
+		}
+	}
+	m.screen = newScreen(cfg.Stdout, cfg.Stderr)
+	return m, nil
+}
+
+// rankDir is Horovod's layout: as many digits as the highest rank has.
+func rankDir(rank, ranks int) string {
+	return fmt.Sprintf("rank.%0*d", len(fmt.Sprint(max(ranks-1, 0))), rank)
+}
+
+func (s *stream) open(file string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
+		return fmt.Errorf("make output directory: %w", err)
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return fmt.Errorf("make output file: %w", err)
+	}
+	s.file = f
+	return nil
+}
+
+// Write takes what a rank wrote to a stream, cut anywhere. A rank or stream that does not exist is ignored.
+func (m *Mux) Write(rank int, name Stream, data []byte) {
+	s := m.streams[key{rank, name}]
+	if s == nil || len(data) == 0 {
+		return
+	}
+	m.begin()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file != nil && s.err == nil {
+		if _, err := s.file.Write(data); err != nil {
+			s.err = fmt.Errorf("write output file: %w", err)
+		}
+	}
+	s.lines.Push(data, func(line []byte, end End) { m.line(s, line, end) })
+	if m.raw() {
+		s.batch = append(s.batch[:0], data...)
+	}
+	m.send(s)
+}
+
+// Close passes on what a rank left unfinished. A rank that is started anew may write again.
+func (m *Mux) Close(rank int) {
+	for _, name := range []Stream{Stdout, Stderr} {
+		s := m.streams[key{rank, name}]
+		if s == nil {
+			continue
+		}
+		s.mu.Lock()
+		s.lines.Close(func(line []byte, end End) { m.line(s, line, end) })
+		if s.isHeld {
+			m.show(s, s.held, CR)
+		}
+		if m.raw() {
+			s.batch = s.batch[:0]
+		}
+		m.send(s)
+		s.mu.Unlock()
+	}
+}
+
+// Tail returns the last lines that a rank wrote to standard error.
+func (m *Mux) Tail(rank int) []string {
+	s := m.streams[key{rank, Stderr}]
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tail.Lines()
+}
+
+// Note prints a line of gorun's own to standard error, between the ranks' lines.
+func (m *Mux) Note(format string, args ...any) {
+	m.screen.put(m.cfg.Stderr, []byte(Printable(fmt.Sprintf(format, args...))+"\n"))
+}
+
+// Status draws a status line, if the Mux was asked to and no rank has written yet. Notes go above it.
+func (m *Mux) Status(text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cfg.Status && !m.started {
+		m.screen.setStatus(Printable(text))
+	}
+}
+
+// begin erases the status line for good.
+func (m *Mux) begin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.started {
+		m.started = true
+		m.screen.setStatus("")
+	}
+}
+
+// Finish passes on what every rank left unfinished and waits until all is written. When ctx ends first, a
+// terminal that takes nothing is left alone. Afterwards the Mux takes no more.
+func (m *Mux) Finish(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, m.screen.abandon)
+	defer stop()
+	for rank := range m.cfg.Ranks {
+		m.Close(rank)
+	}
+	return errors.Join(m.screen.finish(ctx), m.closeFiles())
+}
+
+func (m *Mux) closeFiles() error {
+	var errs []error
+	for _, s := range m.streams {
+		s.mu.Lock()
+		if s.file != nil {
+			errs = append(errs, s.err, s.file.Close())
+			s.file = nil
+		}
+		s.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// raw: one rank without a tag has the terminal for itself.
+func (m *Mux) raw() bool { return m.cfg.Tag == nil && !m.cfg.Timestamp && m.cfg.Ranks == 1 }
+
+// line handles one line of s.
+func (m *Mux) line(s *stream, line []byte, end End) {
+	if s.tail != nil {
+		s.tail.Add(line, end)
+	}
+	if end != CR || m.cfg.Tag == nil && !m.cfg.Timestamp {
+		s.isHeld = false // replaced, as it would be on a terminal
+		m.show(s, line, end)
+		return
+	}
+	switch {
+	case len(line) == 0: // progress bars begin with a carriage return
+	case m.cfg.Refresh == 0, m.cfg.Now().Sub(s.shown) >= m.cfg.Refresh:
+		m.show(s, line, end)
+	default:
+		s.held, s.isHeld = append(s.held[:0], line...), true
+	}
+}
+
+// show adds a line to the batch of s.
+func (m *Mux) show(s *stream, line []byte, end End) {
+	if m.cfg.Timestamp {
+		s.batch = m.cfg.Now().AppendFormat(s.batch, time.ANSIC)
+	}
+	s.batch = append(s.batch, s.tag...)
+	s.batch = append(s.batch, line...)
+	if end == CR && m.cfg.Tag == nil && !m.cfg.Timestamp {
+		s.batch = append(s.batch, '\r')
+		return
+	}
+	s.batch = append(s.batch, '\n')
+	if end == CR {
+		s.isHeld = false
+		if m.cfg.Refresh > 0 {
+			s.shown = m.cfg.Now()
+		}
+	}
+}
+
+func (m *Mux) send(s *stream) {
+	m.screen.put(s.to, s.batch)
+	s.batch = s.batch[:0]
+	if cap(s.batch) > 4*MaxLine { // after one large piece
+		s.batch = nil
+	}
+}

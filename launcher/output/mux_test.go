@@ -1,0 +1,464 @@
+package output_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"gorun/launcher/output"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// terminal records what is written, and each write.
+type terminal struct {
+	mu     sync.Mutex
+	buf    bytes.Buffer
+	writes int
+}
+
+func (t *terminal) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.writes++
+	return t.buf.Write(b)
+}
+
+func (t *terminal) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.buf.String()
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+func finish(t *testing.T, m *output.Mux) {
+	t.Helper()
+	if err := m.Finish(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var noon = func() time.Time { return time.Date(2026, 6, 5, 12, 0, 0, 0, time.UTC) }
+
+// piece is one Write.
+type piece struct {
+	rank   int
+	stream output.Stream
+	text   string
+}
+
+func TestMux(t *testing.T) {
+	host := func(rank int) string { return fmt.Sprintf("host%d", rank+1) }
+	template := func(s string) output.Tag {
+		tag, err := output.TemplateTag(s, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tag
+	}
+	out, errs := output.Stdout, output.Stderr
+	for _, tt := range []struct {
+		name             string
+		cfg              output.Config
+		pieces           []piece
+		wantOut, wantErr string
+	}{
+		{"tags", output.Config{Ranks: 2, Tag: output.HorovodTag},
+			[]piece{{0, out, "hello\n"}, {1, errs, "oops\n"}, {1, out, "a\nb\n"}},
+			"[0]<stdout>:hello\n[1]<stdout>:a\n[1]<stdout>:b\n", "[1]<stderr>:oops\n"},
+		{"lines stay whole", output.Config{Ranks: 2, Tag: output.HorovodTag},
+			[]piece{{0, out, "hel"}, {1, out, "wo"}, {0, out, "lo\n"}, {1, out, "rld\n"}},
+			"[0]<stdout>:hello\n[1]<stdout>:world\n", ""},
+		{"characters stay whole", output.Config{Ranks: 2, Tag: output.HorovodTag},
+			[]piece{{0, out, "\xe2\x82"}, {1, out, "\xc3"}, {0, out, "\xac\n"}, {1, out, "\xa4\n"}},
+			"[0]<stdout>:€\n[1]<stdout>:ä\n", ""},
+		{"the last line is unfinished", output.Config{Ranks: 2, Tag: output.HorovodTag},
+			[]piece{{1, out, "x"}, {0, out, "y"}},
+			"[0]<stdout>:y\n[1]<stdout>:x\n", ""},
+		{"time", output.Config{Ranks: 2, Tag: output.HorovodTag, Timestamp: true},
+			[]piece{{0, out, "hello\n"}},
+			"Fri Jun  5 12:00:00 2026[0]<stdout>:hello\n", ""},
+		{"template", output.Config{Ranks: 2, Tag: template("{host}:{rank} {{{stream}}| ")},
+			[]piece{{0, out, "a\n"}, {1, errs, "b\n"}},
+			"host1:0 {stdout}| a\n", "host2:1 {stderr}| b\n"},
+		{"no tags", output.Config{Ranks: 2},
+			[]piece{{0, out, "a"}, {1, out, "b\r\n"}, {0, out, "a\n10%\r20%\r"}},
+			"b\naa\n10%\r20%\r", ""},
+		{"one rank, no tags", output.Config{Ranks: 1},
+			[]piece{{0, out, "name? "}, {0, out, "\r1%\r\n"}, {0, errs, "x"}},
+			"name? \r1%\r\n", "x"},
+		{"progress as lines", output.Config{Ranks: 2, Tag: output.HorovodTag},
+			[]piece{{0, errs, "\r1%"}, {0, errs, "\r2%"}, {0, errs, "\r3%\n"}},
+			"", "[0]<stderr>:1%\n[0]<stderr>:2%\n[0]<stderr>:3%\n"},
+		{"progress refreshed", output.Config{Ranks: 2, Tag: output.HorovodTag, Refresh: time.Second},
+			[]piece{{0, errs, "\r1%"}, {0, errs, "\r2%"}, {0, errs, "\r3%\r4%\n"}, {1, errs, "1%\r2%\r3%\r"}},
+			"", "[0]<stderr>:1%\n[0]<stderr>:4%\n[1]<stderr>:1%\n[1]<stderr>:3%\n"},
+		{"DOS lines are lines", output.Config{Ranks: 2, Tag: output.HorovodTag, Refresh: time.Hour},
+			[]piece{{0, out, "a\r\nb\r"}, {0, out, "\nc\r\n"}},
+			"[0]<stdout>:a\n[0]<stdout>:b\n[0]<stdout>:c\n", ""},
+		{"nonsense is ignored", output.Config{Ranks: 2, Tag: output.HorovodTag},
+			[]piece{{2, out, "a\n"}, {-1, out, "b\n"}, {0, 7, "c\n"}, {0, out, ""}}, "", ""},
+		{"long lines come in parts", output.Config{Ranks: 1, Tag: output.HorovodTag},
+			[]piece{{0, out, strings.Repeat("x", output.MaxLine)}, {0, out, "yz\n"}},
+			"[0]<stdout>:" + strings.Repeat("x", output.MaxLine) + "\n[0]<stdout>:yz\n", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var stdout, stderr terminal
+			tt.cfg.Stdout, tt.cfg.Stderr, tt.cfg.Now = &stdout, &stderr, noon
+			m, err := output.New(tt.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range tt.pieces {
+				m.Write(p.rank, p.stream, []byte(p.text))
+			}
+			finish(t, m)
+			if stdout.String() != tt.wantOut || stderr.String() != tt.wantErr {
+				t.Errorf("stdout %q, want %q\nstderr %q, want %q", stdout.String(), tt.wantOut, stderr.String(), tt.wantErr)
+			}
+			m.Write(0, out, []byte("too late\n"))
+			if err := m.Finish(context.Background()); err != nil || strings.Contains(stdout.String(), "too late") {
+				t.Errorf("after Finish: %v, %q", err, stdout.String())
+			}
+		})
+	}
+}
+
+func TestTemplateErrors(t *testing.T) {
+	for _, s := range []string{"{rnk}", "{rank", "{}", "x{rank}{"} {
+		if _, err := output.TemplateTag(s, nil); err == nil || !strings.Contains(err.Error(), "none of {rank}") {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
+// TestOrder: lines of both streams reach one terminal in the order in which they were written.
+func TestOrder(t *testing.T) {
+	var tty terminal
+	m, err := output.New(output.Config{Ranks: 2, Stdout: &tty, Stderr: writer{&tty}, Tag: output.HorovodTag})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want strings.Builder
+	for i := range 1000 {
+		stream := output.Stdout + output.Stream(i/3%2)
+		line := fmt.Sprintf("line %d\n", i)
+		m.Write(i%2, stream, []byte(line))
+		want.WriteString(output.HorovodTag(i%2, stream) + line)
+	}
+	finish(t, m)
+	if tty.String() != want.String() {
+		t.Error("lines out of order")
+	}
+}
+
+type writer struct{ io.Writer }
+
+// TestManyRanks: 64 ranks write at once, cut anywhere; every line arrives whole and in its rank's order,
+// in far fewer writes than lines.
+func TestManyRanks(t *testing.T) {
+	const ranks, lines = 64, 500
+	stdout := &terminal{}
+	m, err := output.New(output.Config{Ranks: ranks, Stdout: stdout, Stderr: io.Discard, Tag: output.HorovodTag, Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for rank := range ranks {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(rank), 2))
+			var text []byte
+			for i := range lines {
+				text = fmt.Appendf(text, "%d %s\n", i, strings.Repeat("äö", rng.IntN(40)))
+			}
+			for len(text) > 0 {
+				n := min(1+rng.IntN(300), len(text))
+				m.Write(rank, output.Stdout, text[:n])
+				text = text[n:]
+			}
+			m.Close(rank)
+		})
+	}
+	wg.Wait()
+	finish(t, m)
+	next := make([]int, ranks)
+	for line := range strings.Lines(stdout.String()) {
+		var rank, i int
+		if n, err := fmt.Sscanf(line, "[%d]<stdout>:%d ", &rank, &i); n != 2 || err != nil {
+			t.Fatalf("torn line %q", line)
+		}
+		if rest := strings.TrimSpace(line[strings.IndexByte(line, ' '):]); strings.ReplaceAll(rest, "äö", "") != "" {
+			t.Fatalf("torn line %q", line)
+		}
+		if next[rank] != i {
+			t.Fatalf("rank %d: line %d where %d was due", rank, i, next[rank])
+		}
+		next[rank]++
+	}
+	if i := slices.IndexFunc(next, func(n int) bool { return n != lines }); i >= 0 {
+		t.Errorf("%d lines of rank %d", next[i], i)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	for _, tt := range []struct {
+		ranks int
+		last  string
+	}{{1, "rank.0"}, {2, "rank.1"}, {10, "rank.9"}, {11, "rank.10"}, {100, "rank.99"}, {101, "rank.100"}} {
+		dir := filepath.Join(t.TempDir(), "new", "dir")
+		m, err := output.New(output.Config{Ranks: tt.ranks, Stdout: io.Discard, Stderr: io.Discard, Tag: output.HorovodTag, Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Write(tt.ranks-1, output.Stdout, []byte("as it\r is"))
+		m.Close(tt.ranks - 1)
+		m.Write(tt.ranks-1, output.Stdout, []byte(", again\n"))
+		m.Write(tt.ranks-1, output.Stderr, []byte("oops\n"))
+		finish(t, m)
+		for name, want := range map[string]string{"stdout": "as it\r is, again\n", "stderr": "oops\n"} {
+			got, err := os.ReadFile(filepath.Join(dir, tt.last, name))
+			if err != nil || string(got) != want {
+				t.Errorf("%d ranks: %s holds %q, %v, want %q", tt.ranks, name, got, err, want)
+			}
+		}
+		first := "rank." + strings.Repeat("0", len(tt.last)-len("rank."))
+		if got, err := os.ReadFile(filepath.Join(dir, first, "stderr")); err != nil || tt.ranks > 1 && len(got) > 0 {
+			t.Errorf("%d ranks: %s/stderr holds %q, %v", tt.ranks, first, got, err)
+		}
+	}
+
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "rank.1"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, err := output.New(output.Config{Ranks: 2, Dir: dir})
+	if err == nil || !strings.Contains(err.Error(), "make output directory: mkdir "+dir+"/rank.1") {
+		t.Errorf("a file is in the way: %v", err)
+	}
+}
+
+func TestTail(t *testing.T) {
+	m, err := output.New(output.Config{Ranks: 2, Stdout: io.Discard, Stderr: io.Discard, Tag: output.HorovodTag, Tail: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Tail(0); len(got) != 0 {
+		t.Errorf("before anything: %q", got)
+	}
+	m.Write(0, output.Stdout, []byte("not this\n"))
+	m.Write(0, output.Stderr, []byte("1\n2\n\r10%\r20%\r30%\n4\nlast"))
+	m.Write(1, output.Stderr, []byte(strings.Repeat("ä", 10000)+"\n"))
+	if got, want := m.Tail(0), []string{"2", "30%", "4"}; !slices.Equal(got, want) {
+		t.Errorf("tail %q, want %q", got, want)
+	}
+	m.Close(0)
+	if got, want := m.Tail(0), []string{"30%", "4", "last"}; !slices.Equal(got, want) {
+		t.Errorf("tail %q, want %q", got, want)
+	}
+	if got := m.Tail(1); len(got) != 1 || len(got[0]) > 5000 || !strings.HasSuffix(got[0], "ä…") {
+		t.Errorf("a long line: %d, %d bytes", len(got), len(got[0]))
+	}
+	if m.Tail(9) != nil {
+		t.Error("tail of no rank")
+	}
+	finish(t, m)
+}
+
+func TestStatus(t *testing.T) {
+	const erase = "\r\x1b[K"
+	var stdout, stderr terminal
+	m, err := output.New(output.Config{Ranks: 2, Stdout: &stdout, Stderr: &stderr, Tag: output.HorovodTag, Status: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Each step waits for its drawing: states that follow too closely on each other are skipped.
+	want := ""
+	step := func(do func(), drawn string) {
+		t.Helper()
+		do()
+		want += drawn
+		eventually(t, fmt.Sprintf("%q after %q", drawn, stderr.String()), func() bool { return stderr.String() == want })
+	}
+	step(func() { m.Status("one") }, "one")
+	step(func() { m.Status("one") }, "")
+	step(func() { m.Status("two") }, erase+"two")
+	step(func() { m.Note("gorun: %s", "a note\x1b[2J") }, erase+"gorun: a note\ntwo")
+	step(func() { m.Write(0, output.Stdout, []byte("unfinished")) }, erase)
+	step(func() { m.Status("three") }, "")
+	step(func() { m.Note("late") }, "late\n")
+	finish(t, m)
+	if stderr.String() != want || stdout.String() != "[0]<stdout>:unfinished\n" {
+		t.Errorf("%q %q", stdout.String(), stderr.String())
+	}
+
+	var plain terminal
+	m, err = output.New(output.Config{Ranks: 1, Stdout: io.Discard, Stderr: &plain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Status("one")
+	finish(t, m)
+	if plain.String() != "" {
+		t.Errorf("a status where none was wanted: %q", plain.String())
+	}
+
+	for _, tt := range []struct {
+		start output.Start
+		want  string
+	}{
+		{output.Start{Hosts: 4, Reached: 3, Ready: 2, Ranks: 8}, "gorun: 3/4 hosts reached, 2/4 daemons ready"},
+		{output.Start{Hosts: 4, Reached: 4, Ready: 4, Started: 1, Ranks: 8}, "gorun: 4/4 daemons ready, 1/8 ranks started"},
+		{output.Start{Hosts: 4, Reached: 4, Ready: 4, Started: 8, Ranks: 8}, ""},
+	} {
+		if got := tt.start.String(); got != tt.want {
+			t.Errorf("%+v: %q", tt.start, got)
+		}
+	}
+}
+
+// TestStatusGoes: an end without output takes the status line away too.
+func TestStatusGoes(t *testing.T) {
+	var stderr terminal
+	m, err := output.New(output.Config{Ranks: 1, Stdout: io.Discard, Stderr: &stderr, Status: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Status("one")
+	eventually(t, "status", func() bool { return stderr.String() == "one" })
+	finish(t, m)
+	if stderr.String() != "one\r\x1b[K" {
+		t.Errorf("%q", stderr.String())
+	}
+}
+
+// blocked is a terminal that takes nothing until it is released.
+type blocked struct{ release chan struct{} }
+
+func (b blocked) Write(p []byte) (int, error) { <-b.release; return len(p), nil }
+
+// TestSlowTerminal: what comes faster than the terminal takes it waits, in bounded memory; who gives up
+// gets away.
+func TestSlowTerminal(t *testing.T) {
+	tty := blocked{make(chan struct{})}
+	m, err := output.New(output.Config{Ranks: 1, Stdout: tty, Stderr: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	written := 0
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range 1000 {
+			m.Write(0, output.Stdout, make([]byte, 32<<10))
+			mu.Lock()
+			written += 32 << 10
+			mu.Unlock()
+		}
+	}()
+	count := func() int { mu.Lock(); defer mu.Unlock(); return written }
+	eventually(t, "the queue is full", func() bool { return count() >= 4<<20 })
+	if n := count(); n > 9<<20 { // one batch under way, one queued
+		t.Errorf("%d bytes taken by a terminal that takes none", n)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	reason := errors.New("no patience")
+	cancel(reason)
+	if err := m.Finish(ctx); !errors.Is(err, reason) {
+		t.Errorf("Finish: %v", err)
+	}
+	<-ended
+	close(tty.release)
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// TestBrokenTerminal: files get their output even if nobody looks at the screen.
+func TestBrokenTerminal(t *testing.T) {
+	dir := t.TempDir()
+	m, err := output.New(output.Config{Ranks: 1, Stdout: broken{}, Stderr: io.Discard, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		m.Write(0, output.Stdout, []byte("line\n"))
+	}
+	if err := m.Finish(context.Background()); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("Finish: %v", err)
+	}
+	if b, _ := os.ReadFile(filepath.Join(dir, "rank.0", "stdout")); string(b) != "line\nline\nline\n" {
+		t.Errorf("file: %q", b)
+	}
+}
+
+func TestReport(t *testing.T) {
+	var b strings.Builder
+	r := output.Report{W: &b}
+	r.Errorf("%s: %v", "host1", errors.New("first line\nsecond\x1b]0;title\x07 \x1b[31mred\x1b[0m\r"))
+	r.Hintf("try again")
+	r.Hosts([]output.HostFailure{{"h1", "connect", "connection refused"}, {"höst22", "login", "key refused\n"}})
+	r.Tail(3, []string{"Traceback:", "  \tin main", "\x1b[1mbold\x1b[m \xff"})
+	r.Tail(4, nil)
+	want := `gorun: error: host1: first line second red
+gorun: hint: try again
+    HOST    STEP     REASON
+    h1      connect  connection refused
+    höst22  login    key refused
+gorun: the last lines rank 3 wrote to standard error:
+    Traceback:
+       in main
+    bold �
+`
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+// BenchmarkMux: 64 ranks write lines of 80 bytes, 4 KiB at a time. The limit is the two copies of each
+// byte; the goal of 10 MB/s is far below.
+func BenchmarkMux(b *testing.B) {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer null.Close()
+	m, err := output.New(output.Config{Ranks: 64, Stdout: null, Stderr: null, Tag: output.HorovodTag})
+	if err != nil {
+		b.Fatal(err)
+	}
+	data := bytes.Repeat(append(bytes.Repeat([]byte("x"), 79), '\n'), 51)
+	b.SetBytes(64 * int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		var wg sync.WaitGroup
+		for rank := range 64 {
+			wg.Go(func() { m.Write(rank, output.Stdout, data) })
+		}
+		wg.Wait()
+	}
+	if err := m.Finish(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,79 @@
+// Package output is what reaches the user: the ranks' lines on the terminal and in files, the status line
+// of a start, notes, and the report of what went wrong.
+//
+// A Mux takes the ranks' output in any pieces and passes it on in whole lines. Its one goroutine writes
+// to the terminal, so that whoever brings output waits for a slow terminal only when much is queued;
+// Finish ends it. Per-rank files are written by the caller's goroutine.
+//
+// The package does not know hosts, ranks' exit codes, or when a job is over.
+package output
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Stream is standard output or standard error of a rank.
+type Stream uint8
+
+// Streams of a rank.
+const (
+	Stdout Stream = 1
+	Stderr Stream = 2
+)
+
+func (s Stream) String() string {
+	switch s {
+	case Stdout:
+		return "stdout"
+	case Stderr:
+		return "stderr"
+	}
+	return fmt.Sprintf("stream %d", uint8(s))
+}
+
+// Tag returns what is put before each line of a rank's stream. It is asked once for each stream.
+type Tag func(rank int, stream Stream) string
+
+// HorovodTag is the style of horovodrun: [0]<stdout>:
+func HorovodTag(rank int, stream Stream) string {
+	return fmt.Sprintf("[%d]<%s>:", rank, stream)
+}
+
+// TemplateTag returns a Tag with the placeholders {rank}, {host} and {stream} filled in; {{ stands for {.
+func TemplateTag(template string, host func(rank int) string) (Tag, error) {
+	known := map[string]func(int, Stream) string{
+		"rank":   func(rank int, _ Stream) string { return strconv.Itoa(rank) },
+		"host":   func(rank int, _ Stream) string { return host(rank) },
+		"stream": func(_ int, stream Stream) string { return stream.String() },
+	}
+	var parts []func(int, Stream) string
+	literal := func(s string) { parts = append(parts, func(int, Stream) string { return s }) }
+	for rest := template; rest != ""; {
+		text, after, found := strings.Cut(rest, "{")
+		literal(text)
+		if !found {
+			break
+		}
+		if strings.HasPrefix(after, "{") {
+			literal("{")
+			rest = after[1:]
+			continue
+		}
+		name, tail, closed := strings.Cut(after, "}")
+		part, ok := known[name]
+		if !closed || !ok {
+			return nil, fmt.Errorf("parse tag %q: {%s is none of {rank}, {host}, {stream}", template, name)
+		}
+		parts = append(parts, part)
+		rest = tail
+	}
+	return func(rank int, stream Stream) string {
+		var b strings.Builder
+		for _, part := range parts {
+			b.WriteString(part(rank, stream))
+		}
+		return b.String()
+	}, nil
+}

@@ -1,0 +1,148 @@
+package output
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// maxQueued bounds what waits for a slow terminal; then those who bring more wait.
+const maxQueued = 4 << 20
+
+// eraseLine takes the cursor to the start of the line and clears it.
+const eraseLine = "\r\x1b[K"
+
+// screen writes whole lines to standard output and standard error in the order in which they came, and
+// keeps a status line below them while there is one. While a write is under way everything new gathers,
+// so that a busy screen needs one system call for many lines.
+type screen struct {
+	out, err io.Writer
+
+	mu       sync.Mutex
+	changed  sync.Cond // something to write, room, or the end
+	queue    []run
+	queued   int
+	status   string // wanted
+	closed   bool
+	writeErr error
+	idle     chan struct{} // closed when the goroutine has ended
+
+	shown string // status on the terminal; belongs to the goroutine
+}
+
+// run is what goes to one of the two in one write.
+type run struct {
+	to   io.Writer
+	data []byte
+}
+
+func newScreen(stdout, stderr io.Writer) *screen {
+	s := &screen{out: stdout, err: stderr, idle: make(chan struct{})}
+	s.changed.L = &s.mu
+	go s.loop()
+	return s
+}
+
+// put queues lines; it waits while too much is queued already. After finish it does nothing.
+func (s *screen) put(to io.Writer, lines []byte) {
+	if len(lines) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.queued >= maxQueued && !s.closed {
+		s.changed.Wait()
+	}
+	if s.closed {
+		return
+	}
+	s.queued += len(lines)
+	if n := len(s.queue); n > 0 && s.queue[n-1].to == to {
+		s.queue[n-1].data = append(s.queue[n-1].data, lines...)
+	} else {
+		s.queue = append(s.queue, run{to, append([]byte(nil), lines...)})
+	}
+	s.changed.Broadcast()
+}
+
+// setStatus draws a status line instead of the present one; "" erases it.
+func (s *screen) setStatus(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.status != text && !s.closed {
+		s.status = text
+		s.changed.Broadcast()
+	}
+}
+
+// finish waits until everything is written, or until ctx ends.
+func (s *screen) finish(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	s.status = ""
+	s.changed.Broadcast()
+	s.mu.Unlock()
+	select {
+	case <-s.idle:
+	case <-ctx.Done():
+		return fmt.Errorf("write output: %w", context.Cause(ctx))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writeErr
+}
+
+// abandon sets free those who wait for room.
+func (s *screen) abandon() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.changed.Broadcast()
+}
+
+func (s *screen) loop() {
+	defer close(s.idle)
+	for {
+		queue, status, more := s.take()
+		if s.shown != "" && (len(queue) > 0 || status != s.shown) {
+			s.write(s.err, []byte(eraseLine))
+			s.shown = ""
+		}
+		for _, r := range queue {
+			s.write(r.to, r.data)
+		}
+		if status != s.shown {
+			s.write(s.err, []byte(status))
+			s.shown = status
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+// take waits for something to do. The memory of the queue is given away with it: in a steady flow it would
+// be as large as the largest batch for ever.
+func (s *screen) take() (queue []run, status string, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.queue) == 0 && s.status == s.shown && !s.closed {
+		s.changed.Wait()
+	}
+	queue = s.queue
+	s.queue, s.queued = nil, 0
+	s.changed.Broadcast()
+	return queue, s.status, !s.closed
+}
+
+// write notes the first error and goes on: the ranks' files, and the job, do not depend on the terminal.
+func (s *screen) write(to io.Writer, data []byte) {
+	if _, err := to.Write(data); err != nil {
+		s.mu.Lock()
+		if s.writeErr == nil {
+			s.writeErr = fmt.Errorf("write output: %w", err)
+		}
+		s.mu.Unlock()
+	}
+}

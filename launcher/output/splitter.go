@@ -1,0 +1,116 @@
+package output
+
+import (
+	"bytes"
+	"unicode/utf8"
+)
+
+// End tells how a line ended.
+type End uint8
+
+// Ends of a line.
+const (
+	LF   End = iota // line feed, or carriage return and line feed
+	CR              // a carriage return alone: the next line is to replace this one, as progress bars do
+	Part            // none: the line goes on, but is too long to be kept
+	EOF             // none: the stream ended
+)
+
+// Splitter cuts a stream of bytes into lines. The lines depend on the bytes alone and not on the pieces
+// in which they come. It looks at each byte twice and copies only lines that span pieces.
+type Splitter struct {
+	max int
+	buf []byte // an unfinished line, at most max bytes
+	cr  bool   // the line in buf ended with a carriage return; the next byte tells whether alone
+}
+
+// MaxLine is the longest line that a Mux passes on in one piece.
+const MaxLine = 64 << 10
+
+// NewSplitter returns a Splitter that passes lines on in parts when they are longer than limit bytes,
+// which must be at least 4 (utf8.UTFMax). No part ends within a character.
+func NewSplitter(limit int) *Splitter { return &Splitter{max: max(limit, utf8.UTFMax)} }
+
+// Push takes the next piece and calls emit for each line that it completes. The line is without its end
+// and valid only during the call.
+func (s *Splitter) Push(data []byte, emit func(line []byte, end End)) {
+	feed := -1 // where the next line feed is, len(data) for none: each is searched for once
+	for pos := 0; pos < len(data); {
+		if s.cr {
+			if data[pos] == '\n' {
+				s.flush(emit, LF)
+				pos++
+			} else {
+				s.flush(emit, CR)
+			}
+			continue
+		}
+		if feed < pos {
+			feed = len(data)
+			if i := bytes.IndexByte(data[pos:], '\n'); i >= 0 {
+				feed = pos + i
+			}
+		}
+		end, kind := feed, LF
+		if i := bytes.IndexByte(data[pos:feed], '\r'); i >= 0 {
+			end, kind = pos+i, CR
+		}
+		text := data[pos:end]
+		pos = end + 1
+		switch {
+		case end == len(data):
+			s.keep(text, emit)
+		case kind == CR && (pos == len(data) || data[pos] == '\n'):
+			s.keep(text, emit)
+			s.cr = true
+		case len(s.buf) == 0 && len(text) <= s.max:
+			emit(text, kind)
+		default:
+			s.keep(text, emit)
+			s.flush(emit, kind)
+		}
+	}
+}
+
+// Close emits what is unfinished. The Splitter may be used again.
+func (s *Splitter) Close(emit func(line []byte, end End)) {
+	switch {
+	case s.cr:
+		s.flush(emit, CR)
+	case len(s.buf) > 0:
+		s.flush(emit, EOF)
+	}
+}
+
+func (s *Splitter) flush(emit func([]byte, End), end End) {
+	emit(s.buf, end)
+	s.buf, s.cr = s.buf[:0], false
+}
+
+// keep adds to the unfinished line and emits parts while it is too long.
+func (s *Splitter) keep(text []byte, emit func([]byte, End)) {
+	for len(s.buf)+len(text) > s.max {
+		n := s.max - len(s.buf)
+		s.buf = append(s.buf, text[:n]...)
+		text = text[n:]
+		whole := wholeRunes(s.buf)
+		emit(s.buf[:whole], Part)
+		s.buf = append(s.buf[:0], s.buf[whole:]...)
+	}
+	s.buf = append(s.buf, text...)
+}
+
+// wholeRunes returns the length of b without a character at its end that is cut off. What is no UTF-8
+// may be cut anywhere.
+func wholeRunes(b []byte) int {
+	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+		c := b[len(b)-i]
+		if utf8.RuneStart(c) {
+			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
+				return len(b) - i
+			}
+			break
+		}
+	}
+	return len(b)
+}

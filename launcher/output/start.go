@@ -1,0 +1,17 @@
+package output
+
+import "fmt"
+
+// Start is how far a start is.
+type Start struct{ Hosts, Reached, Ready, Started, Ranks int }
+
+// String is the text of the status line, "" when nothing is left to wait for.
+func (s Start) String() string {
+	switch {
+	case s.Ready < s.Hosts:
+		return fmt.Sprintf("gorun: %d/%d hosts reached, %d/%d daemons ready", s.Reached, s.Hosts, s.Ready, s.Hosts)
+	case s.Started < s.Ranks:
+		return fmt.Sprintf("gorun: %d/%d daemons ready, %d/%d ranks started", s.Ready, s.Hosts, s.Started, s.Ranks)
+	}
+	return ""
+}
