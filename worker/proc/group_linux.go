@@ -1,0 +1,446 @@
+package proc
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Group is the ranks of one job on this host.
+type Group struct {
+	cfg   Config
+	self  process
+	calls chan func() // run by the loop
+	exits chan Exit
+	ended chan struct{}  // the loop has returned
+	wg    sync.WaitGroup // the goroutines of the ranks
+
+	// What follows belongs to the loop.
+	ranks  []*rank // whose Exit is not yet queued
+	queue  []Exit
+	stop   *stop
+	strays sweep
+	clock  scanClock
+	closed bool
+	torn   bool // a rank was given up while a goroutine of its own was still at work
+}
+
+// rank is a started process until its Exit is queued. Its life: it runs; it has ended; nothing it started
+// is left (clean); its pipes are at their end.
+type rank struct {
+	spec  Spec
+	child *child
+	pid   int
+	exit  Exit
+	ended bool
+	sweep sweep
+	clean time.Time // zero while something is left
+	pipes int       // that are still open
+}
+
+// stop is one or more calls of Stop under way.
+type stop struct {
+	sweep   sweep
+	empty   int // scans in a row that found nothing
+	replies []chan error
+}
+
+// sweep is the pressure on processes that have to end: TERM, later KILL.
+type sweep struct {
+	termed bool
+	killAt time.Time
+}
+
+// Open makes this process the adopter of orphans and starts a group without ranks.
+func Open(cfg Config) (*Group, error) {
+	cfg.Linger = cmp.Or(cfg.Linger, 500*time.Millisecond)
+	cfg.Drain = cmp.Or(cfg.Drain, time.Second)
+	self, err := readSelf()
+	if err != nil {
+		return nil, err
+	}
+	if err := adoptOrphans(); err != nil {
+		return nil, err
+	}
+	g := &Group{cfg: cfg, self: self, calls: make(chan func()), exits: make(chan Exit), ended: make(chan struct{})}
+	go g.loop()
+	return g, nil
+}
+
+// Exits delivers the end of every rank, after its last output. The channel is closed by Close, which
+// discards what was not received; until then nothing is lost and nothing waits for the receiver.
+func (g *Group) Exits() <-chan Exit { return g.exits }
+
+// Start starts a rank and returns its process id, or 0 if it could not start; its Exit says why. What the
+// rank writes goes to stdout and stderr, each from a goroutine of its own. A write that blocks makes the
+// rank wait; it must return when the group is to be closed.
+func (g *Group) Start(spec Spec, stdout, stderr io.Writer) (pid int) {
+	spec.Argv = slices.Clone(spec.Argv)
+	env := spec.environment(g.cfg.Job)
+	path, err := g.find(spec, env) // may wait for a file server: not on the loop
+	g.do(func() { pid = g.start(spec, path, env, err, stdout, stderr) })
+	return pid
+}
+
+func (g *Group) find(spec Spec, env []string) (string, error) {
+	if err := checkDir(spec.Dir); err != nil {
+		return "", err
+	}
+	var name string
+	if len(spec.Argv) > 0 {
+		name = spec.Argv[0]
+	}
+	return lookPath(name, env, spec.Dir)
+}
+
+// Stdin returns the pipe to a running rank that was started with Spec.Stdin, else nil. Writes block while
+// the rank does not read, and fail when it has ended.
+func (g *Group) Stdin(rank int) io.WriteCloser {
+	var w io.WriteCloser
+	g.do(func() {
+		for _, r := range g.ranks {
+			if r.spec.Rank == rank && !r.ended && r.child.stdin != nil {
+				w = r.child.stdin
+			}
+		}
+	})
+	return w
+}
+
+// Signal sends a signal to the process group of every running rank. TSTP arrives as STOP: the kernel
+// ignores TSTP in a session without a terminal.
+func (g *Group) Signal(sig syscall.Signal) {
+	if sig == unix.SIGTSTP {
+		sig = unix.SIGSTOP
+	}
+	g.do(func() {
+		for _, r := range g.ranks {
+			if !r.ended {
+				unix.Kill(-r.pid, sig)
+			}
+		}
+	})
+}
+
+// Stop ends everything of the job on this host: TERM, and KILL after grace or when ctx ends. It returns
+// when nothing is left and every Exit is on its way, or with a *StuckError when something outlived KILL.
+// A second Stop shortens the grace of the first. Meanwhile no rank starts.
+func (g *Group) Stop(ctx context.Context, grace time.Duration) error {
+	reply := make(chan error, 1)
+	g.do(func() { g.stopBy(time.Now().Add(grace), reply) })
+	select {
+	case err := <-reply:
+		return err
+	case <-g.ended:
+		return nil
+	case <-ctx.Done():
+	}
+	g.do(func() { g.stopBy(time.Now(), nil) })
+	select {
+	case err := <-reply:
+		return err
+	case <-g.ended:
+		return nil
+	}
+}
+
+// Close stops without grace and ends the group's goroutines.
+func (g *Group) Close() error {
+	err := g.Stop(context.Background(), 0)
+	g.do(func() { g.closed = true })
+	<-g.ended
+	if !g.torn {
+		g.wg.Wait()
+	}
+	return err
+}
+
+// do runs f on the loop, and not at all when the group is closed.
+func (g *Group) do(f func()) {
+	done := make(chan struct{})
+	g.post(func() { f(); close(done) })
+	select {
+	case <-done:
+	case <-g.ended:
+	}
+}
+
+func (g *Group) post(f func()) {
+	select {
+	case g.calls <- f:
+	case <-g.ended:
+	}
+}
+
+// loop owns the group. It never gives its thread back: the thread is the ranks' parent, and its end, with
+// this goroutine or with the process, is what makes the kernel kill them.
+func (g *Group) loop() {
+	runtime.LockOSThread()
+	defer close(g.exits)
+	defer close(g.ended)
+	child := make(chan os.Signal, 1)
+	signal.Notify(child, unix.SIGCHLD)
+	defer signal.Stop(child)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for !g.closed {
+		var (
+			out  chan Exit
+			next Exit
+		)
+		if len(g.queue) > 0 {
+			out, next = g.exits, g.queue[0]
+		}
+		select {
+		case out <- next:
+			g.queue = g.queue[1:]
+			continue
+		case f := <-g.calls:
+			f()
+		case <-child:
+			g.clock.lazy(time.Now()) // perhaps an adopted orphan: nobody else will reap it
+		case <-timer.C:
+		}
+		g.work()
+		timer.Reset(g.clock.wait(time.Now()))
+	}
+}
+
+func (g *Group) start(spec Spec, path string, env []string, err error, stdout, stderr io.Writer) int {
+	var c *child
+	switch {
+	case err != nil:
+	case g.stop != nil:
+		err = ErrStopping
+	default:
+		c, err = spawn(spec, path, env)
+	}
+	if err != nil {
+		code := exitNotStarted
+		if e, ok := err.(*startError); ok {
+			code = e.code
+		}
+		g.queue = append(g.queue, Exit{Rank: spec.Rank, Code: code, Err: err})
+		return 0
+	}
+	r := &rank{spec: spec, child: c, pid: c.cmd.Process.Pid, pipes: 2}
+	g.ranks = append(g.ranks, r)
+	g.wg.Go(func() {
+		c.cmd.Wait()
+		g.post(func() { g.rankEnded(r) })
+	})
+	g.wg.Go(func() {
+		pump(c.stdout, stdout)
+		g.post(func() { r.pipes-- })
+	})
+	g.wg.Go(func() {
+		pump(c.stderr, stderr)
+		g.post(func() { r.pipes-- })
+	})
+	return r.pid
+}
+
+func (g *Group) rankEnded(r *rank) {
+	r.ended = true
+	r.exit = Exit{Rank: r.spec.Rank, Code: exitNotStarted}
+	if s := r.child.cmd.ProcessState; s != nil {
+		r.exit = status(r.spec.Rank, s.Sys().(syscall.WaitStatus))
+	}
+	if r.child.stdin != nil {
+		r.child.stdin.Close()
+	}
+	g.clock.now(time.Now())
+}
+
+func (g *Group) stopBy(killAt time.Time, reply chan error) {
+	if g.stop == nil {
+		g.stop = &stop{sweep: sweep{killAt: killAt}}
+	}
+	if killAt.Before(g.stop.sweep.killAt) {
+		g.stop.sweep.killAt = killAt
+	}
+	if reply != nil {
+		g.stop.replies = append(g.stop.replies, reply)
+	}
+	g.clock.now(time.Now())
+}
+
+// work does what is due: it looks at the process table if it is time to, and queues the exits of ranks
+// that are through.
+func (g *Group) work() {
+	now := time.Now()
+	if g.clock.due(now) {
+		g.scan(now)
+		g.clock.scanned(now, time.Now(), g.waiting())
+	}
+	g.ranks = slices.DeleteFunc(g.ranks, func(r *rank) bool { return g.through(r, now) })
+}
+
+// waiting reports whether something has to disappear that will not tell us when it does.
+func (g *Group) waiting() bool {
+	return g.stop != nil || g.strays.termed || slices.ContainsFunc(g.ranks, func(r *rank) bool { return r.ended })
+}
+
+// through reports whether the rank's last output has been passed on, and then queues its Exit.
+func (g *Group) through(r *rank, now time.Time) bool {
+	if r.clean.IsZero() {
+		return false
+	}
+	if r.pipes > 0 {
+		// Everything the rank started has ended, yet somebody holds its pipe: a process that escaped us, or
+		// one that was handed the descriptor. Nobody waits for that, nor for a writer that never returns.
+		limit := r.clean.Add(g.cfg.Drain)
+		if now.After(limit) {
+			cut(r.child.stdout)
+			cut(r.child.stderr)
+		}
+		if now.Before(limit.Add(patience)) {
+			return false
+		}
+		g.torn = true
+	}
+	g.queue = append(g.queue, r.exit)
+	return true
+}
+
+// scan reads the process table, reaps what we adopted, and presses on with everything that must end.
+func (g *Group) scan(now time.Time) {
+	table, err := readTable()
+	if err != nil { // out of descriptors, most likely: what can be done without, and again soon
+		for _, r := range g.ranks {
+			if r.ended || g.stop != nil && now.After(g.stop.sweep.killAt) {
+				unix.Kill(-r.pid, unix.SIGKILL)
+			}
+		}
+		return
+	}
+	g.reap(table)
+	leaders := map[int]bool{}
+	for _, r := range g.ranks {
+		leaders[r.pid] = true
+	}
+	owned := lineage(table, g.self, leaders, g.origin)
+
+	running := false
+	for _, r := range g.ranks {
+		if !r.ended {
+			running = true
+			continue
+		}
+		left := living(owned[r.pid])
+		switch {
+		case !r.clean.IsZero():
+		case len(left) == 0, r.sweep.expired(now):
+			r.clean = now
+		case g.stop == nil:
+			r.sweep.press(left, g.self, now, g.cfg.Linger)
+		}
+	}
+	if g.stop != nil {
+		g.pressAll(owned, now)
+		return
+	}
+	// Who detached itself without a trace of its rank lives as long as there are ranks.
+	if left := living(owned[nobody]); !running && len(left) > 0 && !g.strays.expired(now) {
+		g.strays.press(left, g.self, now, g.cfg.Linger)
+	} else {
+		g.strays = sweep{}
+	}
+}
+
+// pressAll goes on with a Stop and answers it when everything has ended.
+func (g *Group) pressAll(owned map[int][]process, now time.Time) {
+	s := g.stop
+	var left []process
+	for _, ps := range owned {
+		left = append(left, living(ps)...)
+	}
+	var err error
+	switch {
+	case len(left) > 0 && !s.sweep.expired(now):
+		s.empty = 0
+		s.sweep.press(left, g.self, now, 0)
+		return
+	case len(left) > 0:
+		stuck := &StuckError{}
+		for _, p := range left {
+			stuck.PIDs = append(stuck.PIDs, p.pid)
+		}
+		slices.Sort(stuck.PIDs)
+		err = stuck
+		for _, r := range g.ranks {
+			if !r.ended {
+				r.exit = Exit{Rank: r.spec.Rank, Code: 128 + int(unix.SIGKILL), Signal: unix.SIGKILL}
+			}
+			cut(r.child.stdout)
+			cut(r.child.stderr)
+			g.queue = append(g.queue, r.exit)
+			g.torn = true
+		}
+		g.ranks = nil
+	default:
+		// The table is not read in one instant: what forked behind the reader's back shows the second time.
+		if s.empty++; s.empty < 2 || len(g.ranks) > 0 {
+			return
+		}
+	}
+	g.stop = nil
+	for _, reply := range s.replies {
+		reply <- err
+	}
+}
+
+// origin tells by its environment to which rank a process belongs.
+func (g *Group) origin(pid int) (leader int, ok bool) {
+	job, rank, ok := readMark(pid)
+	if !ok || job != g.cfg.Job {
+		return 0, false
+	}
+	for _, r := range g.ranks {
+		if r.spec.Rank == rank {
+			return r.pid, true
+		}
+	}
+	return 0, false
+}
+
+// reap takes away the zombies of adopted orphans. Those of ranks are left to os/exec, and so are those in
+// our own session, which other parts of the daemon started.
+func (g *Group) reap(table []process) {
+	for _, p := range table {
+		if p.parent != g.self.pid || !p.dead() || p.session == g.self.session ||
+			slices.ContainsFunc(g.ranks, func(r *rank) bool { return r.pid == p.pid && !r.ended }) {
+			continue
+		}
+		unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
+	}
+}
+
+// press sends TERM the first time (and CONT, or a stopped process would never see it), KILL when time is up.
+func (s *sweep) press(left []process, self process, now time.Time, grace time.Duration) {
+	switch {
+	case !s.termed && s.killAt.IsZero():
+		s.killAt = now.Add(grace)
+		fallthrough
+	case !s.termed && now.Before(s.killAt):
+		s.termed = true
+		kill(left, self, unix.SIGTERM, unix.SIGCONT)
+	case !now.Before(s.killAt):
+		s.termed = true
+		kill(left, self, unix.SIGKILL)
+	}
+}
+
+// expired reports that KILL had no effect for so long that it will have none.
+func (s *sweep) expired(now time.Time) bool {
+	return s.termed && now.After(s.killAt.Add(patience))
+}

@@ -1,0 +1,9 @@
+package proc
+
+import "errors"
+
+// LifelineFD is the descriptor at which a guarded daemon finds its lifeline.
+const LifelineFD = 3
+
+// ErrGuardianDied is the cause with which a daemon's Lifeline ends.
+var ErrGuardianDied = errors.New("the guardian process died")

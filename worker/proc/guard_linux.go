@@ -1,0 +1,155 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Guard runs a daemon to its end, then ends everything the daemon left, and returns the daemon's exit code
+// (128+n for signal n). It is the whole work of the guardian, a process that does nothing else, so that
+// there is nothing for which it could fail: whatever kills the daemon, the guardian adopts and kills what
+// the daemon had started.
+//
+// The command must be fully given (Path, Args, Env, standard streams as files); Guard adds the lifeline.
+// TERM is passed on to the daemon, and so is the end of ctx as TERM. INT, HUP and QUIT are for others: the
+// launcher decides when a job ends.
+func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
+	self, err := readSelf()
+	if err != nil {
+		return 1, err
+	}
+	if err := adoptOrphans(); err != nil {
+		return 1, err
+	}
+	// Caught, not ignored: to ignore is inherited through exec, and ranks must be able to get a Ctrl-C.
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
+	defer signal.Stop(signals)
+
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return 1, fmt.Errorf("make lifeline: %w", err)
+	}
+	defer ours.Close() // its end, also by our death, is what the daemon notices
+	if len(cmd.ExtraFiles) > 0 {
+		theirs.Close()
+		return 1, errors.New("start daemon: descriptor 3 is the lifeline's")
+	}
+	cmd.ExtraFiles = []*os.File{theirs}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
+
+	// The death of the thread that started the daemon counts as the parent's death: keep it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return notStartable(cmd.Path, err).(*startError).code, fmt.Errorf("start daemon: %w", err)
+	}
+
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		stop := ctx.Done()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-stop:
+				stop = nil
+				cmd.Process.Signal(syscall.SIGTERM)
+			case sig := <-signals:
+				if sig == unix.SIGTERM {
+					cmd.Process.Signal(syscall.SIGTERM)
+				}
+			}
+		}
+	})
+	waitErr := cmd.Wait()
+	close(ended)
+	wg.Wait()
+	code = 1
+	if cmd.ProcessState != nil {
+		code = status(0, cmd.ProcessState.Sys().(syscall.WaitStatus)).Code
+	} else {
+		err = fmt.Errorf("wait for daemon: %w", waitErr)
+	}
+	return code, errors.Join(err, endAll(self, time.Now().Add(patience)))
+}
+
+// endAll kills and reaps every descendant.
+func endAll(self process, deadline time.Time) error {
+	pause := firstScan
+	for empty := 0; ; {
+		for {
+			if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); pid <= 0 && err != unix.EINTR {
+				break
+			}
+		}
+		table, err := readTable()
+		if err != nil {
+			return err
+		}
+		left := living(below(byParent(table), self.pid))
+		if len(left) == 0 {
+			if empty++; empty == 2 { // as for Group.Stop
+				return nil
+			}
+			continue
+		}
+		empty = 0
+		if time.Now().After(deadline) {
+			stuck := &StuckError{}
+			for _, p := range left {
+				stuck.PIDs = append(stuck.PIDs, p.pid)
+			}
+			return stuck
+		}
+		kill(left, self, unix.SIGKILL)
+		time.Sleep(pause)
+		pause = min(2*pause, slowScan)
+	}
+}
+
+// Lifeline returns a context that ends with ErrGuardianDied when the guardian of this daemon dies, and a
+// function that gives the lifeline up.
+func Lifeline(ctx context.Context) (context.Context, func(), error) {
+	return lifeline(ctx, LifelineFD)
+}
+
+func lifeline(ctx context.Context, fd int) (context.Context, func(), error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return nil, nil, fmt.Errorf("hold lifeline: descriptor %d is no pipe: this process has no guardian", fd)
+	}
+	unix.CloseOnExec(fd) // the ranks' ends must not count
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, nil, fmt.Errorf("hold lifeline: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "lifeline")
+	ctx, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := f.Read(make([]byte, 1)); !errors.Is(err, os.ErrClosed) {
+			cancel(ErrGuardianDied)
+		}
+	})
+	return ctx, func() {
+		f.Close()
+		wg.Wait()
+		cancel(context.Canceled)
+	}, nil
+}

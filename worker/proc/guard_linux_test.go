@@ -1,0 +1,187 @@
+package proc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gorun/worker/proc"
+)
+
+// helper is what the test binary does in its other roles.
+func helper(mode string) int {
+	switch mode {
+	case "guardian":
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), helperMode+"=daemon")
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+		code, err := proc.Guard(context.Background(), cmd)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "guardian:", err)
+		}
+		return code
+	case "daemon":
+		return daemon()
+	}
+	return 99
+}
+
+// daemon runs the script given in its environment as a rank, until that ends, TERM, or its guardian's death.
+func daemon() int {
+	term, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	ctx, release, err := proc.Lifeline(term)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "daemon:", err)
+		return 98
+	}
+	defer release()
+	g, err := proc.Open(proc.Config{Job: os.Getenv("TEST_JOB")})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "daemon:", err)
+		return 98
+	}
+	defer g.Close()
+	spec := proc.Spec{Argv: []string{"sh", "-c", os.Getenv("TEST_SCRIPT")}, Env: []string{"PATH=" + os.Getenv("PATH")}}
+	fmt.Printf("guardian %d daemon %d rank %d\n", os.Getppid(), os.Getpid(), g.Start(spec, os.Stdout, os.Stderr))
+	select {
+	case e := <-g.Exits():
+		return e.Code
+	case <-ctx.Done():
+		if errors.Is(context.Cause(ctx), proc.ErrGuardianDied) {
+			return 77
+		}
+		return 78
+	}
+}
+
+// guarded is a guardian with a daemon with a rank.
+type guarded struct {
+	cmd          *exec.Cmd
+	out          *sink
+	job          string
+	daemon, rank int
+}
+
+func startGuarded(t *testing.T, script string) *guarded {
+	t.Helper()
+	serial++
+	g := &guarded{job: fmt.Sprintf("guardtest-%d-%d", os.Getpid(), serial), out: &sink{}}
+	g.cmd = exec.Command("/proc/self/exe")
+	g.cmd.Env = append(os.Environ(), helperMode+"=guardian", "TEST_JOB="+g.job, "TEST_SCRIPT="+script)
+	// Through a pipe of our own, so that Wait does not wait for who holds it.
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.cmd.Stdout, g.cmd.Stderr = w, w
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		io.Copy(g.out, r)
+	}()
+	if err := g.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	t.Cleanup(func() {
+		g.cmd.Process.Kill()
+		g.cmd.Wait()
+		eventually(t, "nothing of "+g.job, func() bool { return len(carrying(g.job)) == 0 })
+		// A daemon that lost its guardian was adopted by this process, if an earlier test held a group.
+		syscall.Wait4(g.daemon, nil, 0, nil)
+		<-copied // everybody who could write has ended
+		r.Close()
+	})
+	eventually(t, "the daemon has started its rank", func() bool {
+		var guardian int
+		n, _ := fmt.Sscanf(g.out.String(), "guardian %d daemon %d rank %d\n", &guardian, &g.daemon, &g.rank)
+		return n == 3
+	})
+	return g
+}
+
+func (g *guarded) code(t *testing.T) int {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		g.cmd.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(within):
+		t.Fatalf("the guardian did not end; output: %s", g.out)
+	}
+	return g.cmd.ProcessState.ExitCode()
+}
+
+func TestGuardPassesCode(t *testing.T) {
+	g := startGuarded(t, "exit 7")
+	if code := g.code(t); code != 7 {
+		t.Errorf("exit code %d, want 7; output: %s", code, g.out)
+	}
+}
+
+func TestDaemonKilled(t *testing.T) {
+	n := nap()
+	mark := fmt.Sprintf("sleep\x00%d", n)
+	g := startGuarded(t, fmt.Sprintf(detach, n)+"wait; sleep 1000")
+	eventually(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
+	syscall.Kill(g.daemon, syscall.SIGKILL)
+	if code := g.code(t); code != 137 {
+		t.Errorf("exit code %d, want 137; output: %s", code, g.out)
+	}
+	if left := carrying(mark); len(left) > 0 {
+		t.Errorf("the guardian has ended, %v is left", left)
+	}
+}
+
+func TestGuardianKilled(t *testing.T) {
+	n := nap()
+	mark := fmt.Sprintf("sleep\x00%d", n)
+	g := startGuarded(t, fmt.Sprintf(detach, n)+"wait; sleep 1000")
+	eventually(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
+	g.cmd.Process.Kill()
+	if code := g.code(t); code != -1 {
+		t.Errorf("exit code %d", code)
+	}
+	eventually(t, "nothing is left", func() bool { return len(carrying(mark)) == 0 && len(carrying(g.job)) == 0 })
+}
+
+func TestGuardSignals(t *testing.T) {
+	g := startGuarded(t, "exec sleep 1000")
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+		g.cmd.Process.Signal(sig)
+	}
+	g.cmd.Process.Signal(syscall.SIGTERM)
+	if code := g.code(t); code != 78 {
+		t.Errorf("exit code %d, want the daemon's; output: %s", code, g.out)
+	}
+	// A rank must be able to get an interrupt: nothing above it may have set it to be ignored.
+	g = startGuarded(t, `grep SigIgn /proc/self/status; echo end`)
+	g.code(t)
+	_, mask, _ := strings.Cut(g.out.String(), "SigIgn:\t")
+	mask, _, _ = strings.Cut(mask, "\n")
+	if ignored, err := strconv.ParseUint(mask, 16, 64); err != nil || ignored&(1<<(syscall.SIGINT-1)|1<<(syscall.SIGQUIT-1)) != 0 {
+		t.Errorf("a rank ignores signals %s (%v)", mask, err)
+	}
+}
+
+func TestNoGuardian(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), helperMode+"=daemon")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "this process has no guardian") {
+		t.Errorf("%v: %s", err, out)
+	}
+}

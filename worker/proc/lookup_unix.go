@@ -1,0 +1,155 @@
+//go:build unix
+
+package proc
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// defaultPath serves a rank whose environment has no PATH.
+const defaultPath = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+// Exit codes of a program that could not start, as shells have them.
+const (
+	exitNotStarted    = 1
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// startError is why a rank could not start, and with which code it counts as ended.
+type startError struct {
+	code int
+	text string
+	err  error
+}
+
+func (e *startError) Error() string { return e.text }
+func (e *startError) Unwrap() error { return e.err }
+
+// checkDir refuses a working directory in which no process could start.
+func checkDir(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if !filepath.IsAbs(dir) {
+		return &startError{exitNotStarted, fmt.Sprintf("working directory %s: not an absolute path", dir), unix.EINVAL}
+	}
+	fi, err := os.Stat(dir)
+	if err == nil && !fi.IsDir() {
+		err = unix.ENOTDIR
+	}
+	if err == nil {
+		err = unix.Access(dir, unix.X_OK)
+	}
+	if err != nil {
+		return &startError{exitNotStarted, fmt.Sprintf("working directory %s: %v", dir, cause(err)), err}
+	}
+	return nil
+}
+
+// lookPath finds a program the way execvp would inside the rank: by its PATH, from its directory.
+func lookPath(name string, env []string, dir string) (string, error) {
+	if name == "" {
+		return "", &startError{exitNotFound, "no program to run", unix.ENOENT}
+	}
+	if strings.ContainsRune(name, '/') {
+		file := within(dir, name)
+		if err := executable(file); err != nil {
+			return "", notStartable(name, err)
+		}
+		return file, nil
+	}
+	path, ok := variable(env, "PATH")
+	if !ok {
+		path = defaultPath
+	}
+	var denied error
+	for _, d := range filepath.SplitList(path) {
+		file := filepath.Join(within(dir, d), name) // Join drops "./", which exec does not need
+		err := executable(file)
+		if err == nil {
+			return file, nil
+		}
+		if denied == nil && errors.Is(err, unix.EACCES) && exists(file) {
+			denied = notStartable(file, err)
+		}
+	}
+	if denied != nil {
+		return "", denied
+	}
+	return "", &startError{exitNotFound, fmt.Sprintf("%s: not found in PATH (%s)", name, path), unix.ENOENT}
+}
+
+// within resolves a path as a process in dir would. An empty element of PATH is that directory itself.
+func within(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+func executable(file string) error {
+	fi, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if fi.IsDir() {
+		return unix.EISDIR
+	}
+	return unix.Access(file, unix.X_OK) // knows about noexec mounts and capabilities, mode bits do not
+}
+
+func exists(file string) bool {
+	fi, err := os.Stat(file)
+	return err == nil && !fi.IsDir()
+}
+
+// notStartable gives an error of looking up or executing a file its exit code and its words.
+func notStartable(file string, err error) error {
+	e := &startError{exitNotStarted, fmt.Sprintf("%s: %v", file, cause(err)), err}
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		e.code = exitNotFound
+		if in := interpreter(file); in != "" {
+			e.text = fmt.Sprintf("%s: its interpreter %s is missing", file, in)
+		}
+	case errors.Is(err, unix.ENOEXEC):
+		e.code = exitNotExecutable
+		e.text = file + ": not a program of this machine, nor a script that names its interpreter (#!)"
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EISDIR), errors.Is(err, unix.E2BIG), errors.Is(err, unix.ETXTBSY):
+		e.code = exitNotExecutable
+	}
+	return e
+}
+
+// interpreter returns what the first line of a script names, because exec blames the script for it.
+func interpreter(file string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	line, _ := bufio.NewReaderSize(f, 256).ReadSlice('\n')
+	rest, ok := bytes.CutPrefix(line, []byte("#!"))
+	if fields := bytes.Fields(rest); ok && len(fields) > 0 {
+		return string(fields[0])
+	}
+	return ""
+}
+
+// cause strips the layers that would repeat the file's name.
+func cause(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}

@@ -1,0 +1,101 @@
+// Package proc runs ranks as processes of one host and sees to it that nothing they started outlives
+// them.
+//
+// A Group holds the ranks of one job. Its loop is one goroutine on a thread of its own, which is the
+// parent of every rank: it starts them, notices their ends, finds what they left behind in /proc, kills
+// and reaps it. Each rank adds a goroutine that waits for the process and one for each output pipe.
+// Close ends all of them. There is one Group in a process, because being the adopter of orphans (child
+// subreaper) is a property of the process.
+//
+// Guard is the other half of the promise. It runs the daemon as its child and outlives it in every case;
+// what the daemon left is then the guardian's to end. Lifeline tells the daemon that its guardian died.
+//
+// The package does not decide when a job ends, keeps no output, and restarts nothing.
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Spec is one rank to start.
+type Spec struct {
+	Rank  int
+	Argv  []string // looked up in the PATH of Env, relative to Dir
+	Env   []string // all of it; nothing is inherited from the daemon
+	Dir   string   // "" for the daemon's
+	Stdin bool     // standard input is a pipe (Group.Stdin) instead of /dev/null
+	CPUs  []int    // bind the rank to these; empty for no binding
+}
+
+// Exit is the end of a rank. There is exactly one for every Start.
+type Exit struct {
+	Rank   int
+	Code   int            // exit status; 128+n for signal n; 127, 126 or 1 if it could not start
+	Signal syscall.Signal // 0 if none
+	Err    error          // why it could not start
+}
+
+// Config is what a Group needs.
+type Config struct {
+	// Job marks the processes of this job: ranks carry it as GORUN_JOB beside GORUN_RANK, by which a
+	// process that detached itself from its rank is still recognised.
+	Job string
+	// Linger is how long what a rank left behind has between TERM and KILL. 0 means 500 ms.
+	Linger time.Duration
+	// Drain is how long output is awaited from a pipe that somebody holds open although the rank and
+	// everything it started have ended. 0 means 1 s.
+	Drain time.Duration
+}
+
+// Names of the variables that mark the processes of a rank.
+const (
+	envJob  = "GORUN_JOB"
+	envRank = "GORUN_RANK"
+)
+
+// patience is how long a killed process may take to disappear. One that takes longer sits in the kernel
+// (a dead file server, a broken device), where no signal reaches it.
+const patience = 5 * time.Second
+
+// ErrStopping is the reason why a rank is not started while the group is being stopped.
+var ErrStopping = errors.New("the job is being stopped")
+
+// StuckError names processes that outlived SIGKILL.
+type StuckError struct{ PIDs []int }
+
+func (e *StuckError) Error() string {
+	s := fmt.Sprint(e.PIDs)
+	return "processes " + s[1:len(s)-1] + " cannot be killed: they are stuck in the kernel; the host may need a reboot"
+}
+
+// environment returns the rank's environment: the given one, the marks, and PWD as a shell would set it.
+func (s Spec) environment(job string) []string {
+	env := append(slices.Clone(s.Env), envJob+"="+job, fmt.Sprintf("%s=%d", envRank, s.Rank))
+	if s.Dir != "" {
+		env = append(env, "PWD="+s.Dir)
+	}
+	return env
+}
+
+// variable returns the value of a variable; the last one counts, as it does for os/exec.
+func variable(env []string, name string) (string, bool) {
+	for _, kv := range slices.Backward(env) {
+		if k, v, ok := strings.Cut(kv, "="); ok && k == name {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// status translates how a process ended.
+func status(rank int, ws syscall.WaitStatus) Exit {
+	if ws.Signaled() {
+		return Exit{Rank: rank, Code: 128 + int(ws.Signal()), Signal: ws.Signal()}
+	}
+	return Exit{Rank: rank, Code: ws.ExitStatus()}
+}

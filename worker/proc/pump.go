@@ -1,0 +1,61 @@
+package proc
+
+import (
+	"errors"
+	"io"
+	"os"
+	"syscall"
+	"time"
+)
+
+// pumpSize is how much of a rank's output travels at once: half of what a pipe holds by default, so that
+// the rank can write on while the last piece is on its way.
+const pumpSize = 32 << 10
+
+// maxPipe bounds what can lie in a pipe (the limit for users in /proc/sys/fs/pipe-max-size).
+const maxPipe = 1 << 20
+
+// pump copies a rank's output to w until the pipe ends or is cut, and closes it. An error of w loses the
+// output, not the rank: a program must not fail because nobody listens any more.
+func pump(r *os.File, w io.Writer) {
+	defer r.Close()
+	buf := make([]byte, pumpSize)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			w.Write(buf[:n])
+		}
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			drain(r, w, buf)
+		}
+		return
+	}
+}
+
+// cut makes pump take what lies in the pipe and wait for no more.
+func cut(r *os.File) { r.SetReadDeadline(time.Unix(1, 0)) }
+
+// drain reads without waiting. Somebody may go on writing, hence the bound.
+func drain(r *os.File, w io.Writer, buf []byte) {
+	r.SetReadDeadline(time.Time{})
+	raw, err := r.SyscallConn()
+	if err != nil {
+		return
+	}
+	for total := 0; total < maxPipe; {
+		var n int
+		var readErr error
+		err := raw.Read(func(fd uintptr) bool {
+			n, readErr = syscall.Read(int(fd), buf) // the parent's end never blocks
+			return true
+		})
+		if err != nil || readErr != nil || n <= 0 {
+			return
+		}
+		w.Write(buf[:n])
+		total += n
+	}
+}

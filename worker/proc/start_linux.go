@@ -1,0 +1,101 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// child is a started process and our ends of its pipes.
+type child struct {
+	cmd                   *exec.Cmd
+	stdin, stdout, stderr *os.File // stdin may be nil
+}
+
+// spawn starts a rank. The calling thread becomes its parent: when that thread ends, the kernel kills the
+// rank (PR_SET_PDEATHSIG looks at the thread, not at the process).
+func spawn(spec Spec, path string, env []string) (_ *child, err error) {
+	c := &child{cmd: &exec.Cmd{
+		Path:        path,
+		Args:        spec.Argv,
+		Env:         env,
+		Dir:         spec.Dir,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	}}
+	var theirs []*os.File
+	defer func() {
+		closeAll(theirs...)
+		if err != nil {
+			closeAll(c.stdin, c.stdout, c.stderr)
+		}
+	}()
+	pipe := func() (r, w *os.File, err error) {
+		if r, w, err = os.Pipe(); err != nil {
+			err = fmt.Errorf("make pipe: %w", err)
+		}
+		return r, w, err
+	}
+	var w *os.File
+	if c.stdout, w, err = pipe(); err != nil {
+		return nil, err
+	}
+	theirs = append(theirs, w)
+	c.cmd.Stdout = w
+	if c.stderr, w, err = pipe(); err != nil {
+		return nil, err
+	}
+	theirs = append(theirs, w)
+	c.cmd.Stderr = w
+	if spec.Stdin {
+		var r *os.File
+		if r, c.stdin, err = pipe(); err != nil {
+			return nil, err
+		}
+		theirs = append(theirs, r)
+		c.cmd.Stdin = r
+	}
+	restore, err := bind(spec.CPUs)
+	if err != nil {
+		return nil, err
+	}
+	defer restore()
+	if err := c.cmd.Start(); err != nil {
+		return nil, notStartable(path, err)
+	}
+	return c, nil
+}
+
+// bind restricts the calling thread to cpus, which a process it starts inherits.
+func bind(cpus []int) (restore func(), err error) {
+	if len(cpus) == 0 {
+		return func() {}, nil
+	}
+	var before, set unix.CPUSet
+	for _, n := range cpus {
+		if set.Set(n); !set.IsSet(n) {
+			return nil, fmt.Errorf("bind to CPU %d: no such number", n)
+		}
+	}
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return nil, fmt.Errorf("read CPU binding: %w", err)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		if errors.Is(err, unix.EINVAL) {
+			return nil, fmt.Errorf("bind to CPUs %v: none of them may be used here", cpus)
+		}
+		return nil, fmt.Errorf("bind to CPUs %v: %w", cpus, err)
+	}
+	return func() { unix.SchedSetaffinity(0, &before) }, nil
+}
+
+func closeAll(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package proc
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// readTable returns all processes. It costs three system calls a process, about 10 µs, which is why the
+// loop bounds how often it is called. Processes that end meanwhile are left out.
+func readTable() ([]process, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("read process table: %w", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("read process table: %w", err)
+	}
+	table := make([]process, 0, len(names))
+	buf := make([]byte, 1024)
+	for _, name := range names {
+		if name[0] < '1' || name[0] > '9' {
+			continue
+		}
+		if p, err := readStat("/proc/"+name+"/stat", buf); err == nil {
+			table = append(table, p)
+		}
+	}
+	return table, nil
+}
+
+func readStat(file string, buf []byte) (process, error) {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return process{}, err
+	}
+	defer unix.Close(fd)
+	n, err := unix.Read(fd, buf)
+	if err != nil {
+		return process{}, err
+	}
+	return parseStat(buf[:n])
+}
+
+// readSelf returns this process's line, and an error where /proc shows other processes than ours: with
+// the /proc of another pid namespace we would kill the wrong ones.
+func readSelf() (process, error) {
+	self, err := readStat("/proc/self/stat", make([]byte, 1024))
+	if err != nil {
+		return self, fmt.Errorf("read process table: %w", err)
+	}
+	if self.pid != os.Getpid() {
+		return self, fmt.Errorf("read process table: /proc belongs to another pid namespace (this is %d, it says %d)", os.Getpid(), self.pid)
+	}
+	return self, nil
+}
+
+// readMark returns the job and rank that a process carries in the environment it was started with.
+func readMark(pid int) (job string, rank int, ok bool) {
+	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return "", 0, false
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 4<<20))
+	if err != nil {
+		return "", 0, false
+	}
+	env := strings.Split(string(b), "\x00")
+	job, ok = variable(env, envJob)
+	if !ok {
+		return "", 0, false
+	}
+	value, _ := variable(env, envRank)
+	rank, err = strconv.Atoi(value)
+	return job, rank, err == nil
+}
+
+// adoptOrphans makes this process the parent of every descendant whose own parent ends.
+func adoptOrphans() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become child subreaper: %w", err)
+	}
+	return nil
+}
+
+// kill signals processes by their groups, which reaches all members in one step: a process that forks
+// meanwhile cannot slip away. Only those in our own group are signalled one by one.
+func kill(ps []process, self process, sigs ...unix.Signal) {
+	done := map[int]bool{}
+	for _, p := range ps {
+		if p.dead() {
+			continue
+		}
+		target := -p.group
+		if p.group == self.group || p.group <= 1 {
+			target = p.pid
+		}
+		if done[target] {
+			continue
+		}
+		done[target] = true
+		for _, sig := range sigs {
+			unix.Kill(target, sig) // ESRCH is what we want
+		}
+	}
+}
