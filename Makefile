@@ -1,0 +1,107 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -euc
+MAKEFLAGS += --warn-undefined-variables --no-print-directory
+.DEFAULT_GOAL := build
+
+export CGO_ENABLED := 0
+CI ?=
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+RUFF := 0.16.9
+FUZZTIME ?= 10s
+
+# The Python with most of what the Python tests and examples use; the tests say what they miss.
+PYTHON ?= $(shell for modules in numpy,torch,sklearn numpy,torch numpy sys; do \
+	for python in /usr/bin/python3 python3; do \
+	$$python -c "import $$modules" 2>/dev/null && echo $$python && exit; done; done; echo python3)
+
+# What make test runs on lab hosts, beside the unit tests of these packages.
+LAB_PACKAGES := ./contrib/lab/... ./cmd/gorun/...
+# The race detector needs a C compiler, on Linux.
+RACE := $(shell command -v gcc clang cc >/dev/null && echo -race)
+REPORT := build/report -skips build/skips
+STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
+GOFILES = $(shell find . -name '*.go' -not -path './build/*')
+
+.PHONY: help build test check lint unit python lab fix demo fuzz bench clean
+
+## build: make bin/gorun, one static binary with the Python binding inside
+build:
+	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o build/gorun ./cmd/gorun
+	go run ./contrib/tools/pyzip -o bin/gorun build/gorun contrib/python gorun shim
+
+## test: everything that must be good before a change goes in, and a list of what was skipped
+test: build
+	@rm -f build/skips
+	$(MAKE) lint unit python lab
+	@if [ -s build/skips ]; then echo "Skipped on this machine:"; sed 's/^/  /' build/skips; \
+	if [ -n "$(CI)" ] && grep -q 'a lab needs' build/skips; then \
+	echo "Lab tests may not be skipped where CI is set."; exit 1; fi; \
+	else echo "Nothing was skipped."; fi
+
+## check: the same as test
+check: test
+
+## lint: gofmt, go vet (for macOS too), staticcheck, ruff, shellcheck
+lint: build/ruff-$(RUFF)
+	@wrong=$$(gofmt -l $(GOFILES)); [ -z "$$wrong" ] || { echo "gofmt: make fix would change $$wrong"; exit 1; }
+	go vet ./...
+	GOOS=darwin GOARCH=arm64 go vet ./cmd/... ./launcher/...
+	$(STATICCHECK) ./...
+	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check contrib; fi
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh && shellcheck -s sh contrib/lab/*.sh; \
+	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
+
+## unit: the Go tests, with the race detector
+unit: build/report
+	@[ -n "$(RACE)" ] || echo "race detector: no C compiler, apt-get install gcc" >>build/skips
+	CGO_ENABLED=$(if $(RACE),1,0) go test -json $(RACE) -timeout=4m -shuffle=on $$(go list ./... | grep -v -e /contrib/lab -e /cmd/gorun) | $(REPORT)
+
+## lab: the tests that run on lab hosts; they need root, sshd and iproute2
+lab: build build/report
+	CGO_ENABLED=$(if $(RACE),1,0) go test -json $(RACE) -timeout=4m -count=1 $(LAB_PACKAGES) | $(REPORT)
+
+## python: the tests of the Python binding
+python: build
+	@echo "Python tests with $(PYTHON)"
+	PYTHONPATH=contrib/python:contrib/python/shim PYTHONDONTWRITEBYTECODE=1 \
+		$(PYTHON) -m unittest discover -v -s contrib/python/tests 2>&1 | tee build/python.log | grep -v '\.\.\. ok$$'
+	@{ grep -o '^test.*\.\.\. skipped.*' build/python.log || :; } >>build/skips
+	cd / && PYTHONPATH=$(CURDIR)/bin/gorun:$(CURDIR)/bin/gorun/shim $(PYTHON) -c 'import gorun, horovod'
+
+## fix: repair what lint complains about, where a program can
+fix: build/ruff-$(RUFF)
+	gofmt -w $(GOFILES)
+	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check --fix contrib; fi
+
+## demo: two lab hosts train a small network with 4 ranks over ssh
+demo:
+	contrib/demo/demo.sh
+
+## fuzz: each fuzz test for a while (FUZZTIME=10s)
+fuzz:
+	@grep -rl --include='*_test.go' '^func Fuzz' . | while read -r file; do \
+		grep -o '^func Fuzz[A-Za-z0-9_]*' "$$file" | cut -c6- | while read -r name; do \
+			echo "$$name in $$(dirname "$$file")"; \
+			go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "./$$(dirname "$$file")"; \
+		done; done
+
+## bench: the Go benchmarks of the collectives
+bench:
+	go test -run='^$$' -bench=. -benchmem ./collective/...
+
+## clean: remove what make made
+clean:
+	rm -rf bin build
+
+## help: show this list
+help:
+	@sed -n 's/^## \([a-z]*\): /\1\t/p' Makefile | expand -t 10
+
+build/report: $(wildcard contrib/tools/report/*.go)
+	go build -o $@ ./contrib/tools/report
+
+# Its own environment, so that it is this version and nothing is installed on the machine.
+build/ruff-$(RUFF):
+	@mkdir -p build
+	@if python3 -m venv build/ruff && build/ruff/bin/pip -q install --disable-pip-version-check ruff==$(RUFF); then touch $@; \
+	else rm -rf build/ruff; echo "ruff: could not be installed by pip into build/ruff; apt-get install python3-venv, and is there a network?" | tee -a build/skips; fi

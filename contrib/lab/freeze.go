@@ -1,0 +1,58 @@
+//go:build linux
+
+package lab
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Freeze stuns the host as a hypervisor does: its processes stop where they are, and its network answers
+// nothing, not even with an acknowledgement by the kernel. The link stays up, for the host as for others.
+func (h *Host) Freeze() error {
+	pid, err := h.runningPID()
+	if err != nil {
+		return fmt.Errorf("freeze: %w", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.lab.ip(h.lab.rackPID, "link set "+h.port+" nomaster"); err != nil {
+		return fmt.Errorf("freeze %s: %w", h.name, err)
+	}
+	// A process that is not stopped yet may start another, so look again until all are.
+	for deadline := time.Now().Add(endLimit); ; {
+		running := 0
+		for _, p := range processesOf(pid) {
+			if p.State != 'T' && p.State != 'Z' && p.State != 'X' {
+				running++
+				unix.Kill(p.PID, unix.SIGSTOP) // gone is as good
+			}
+		}
+		if running == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("freeze %s: %d processes do not stop", h.name, running)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Thaw lets a frozen host go on. Processes that were stopped before Freeze go on as well.
+func (h *Host) Thaw() error {
+	pid, err := h.runningPID()
+	if err != nil {
+		return fmt.Errorf("thaw: %w", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.lab.ip(h.lab.rackPID, "link set "+h.port+" master lab0"); err != nil {
+		return fmt.Errorf("thaw %s: %w", h.name, err)
+	}
+	for _, p := range processesOf(pid) {
+		unix.Kill(p.PID, unix.SIGCONT)
+	}
+	return nil
+}

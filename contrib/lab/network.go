@@ -1,0 +1,133 @@
+//go:build linux
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ip runs lines of ip(8) in the network namespace of a process.
+func (l *Lab) ip(pid int, lines ...string) error {
+	return inNetworkOf(pid, "ip", lines)
+}
+
+// inNetworkOf runs a batch of ip or tc commands in the network namespace of a process.
+func inNetworkOf(pid int, tool string, lines []string) error {
+	path, err := findTool(tool)
+	if err != nil {
+		return err
+	}
+	return enter(pid, unix.CLONE_NEWNET, func() error {
+		cmd := exec.Command(path, "-batch", "-")
+		cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s %s: %w: %s", tool, strings.Join(lines, "; "), err, strings.TrimSpace(string(out)))
+		}
+		return nil
+	})
+}
+
+// Cut takes the host's link down, as if its cable were pulled.
+func (h *Host) Cut() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.lab.ip(h.lab.rackPID, "link set "+h.port+" down"); err != nil {
+		return fmt.Errorf("cut %s: %w", h.name, err)
+	}
+	return nil
+}
+
+// Heal takes the host's link up again.
+func (h *Host) Heal() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.lab.ip(h.lab.rackPID, "link set "+h.port+" up"); err != nil {
+		return fmt.Errorf("heal %s: %w", h.name, err)
+	}
+	return nil
+}
+
+// SetAddress gives the host another address in the lab's network, and all hosts the new table of names.
+// Connections to the old address are left to find out.
+func (h *Host) SetAddress(address netip.Addr) error {
+	if !network.Contains(address) {
+		return fmt.Errorf("set address of %s: %s is outside of %s", h.name, address, network)
+	}
+	pid, err := h.runningPID()
+	if err != nil {
+		return fmt.Errorf("set address: %w", err)
+	}
+	if err := h.lab.ip(pid, "address flush dev eth0 scope global",
+		fmt.Sprintf("address add %s dev eth0", netip.PrefixFrom(address, network.Bits()))); err != nil {
+		return fmt.Errorf("set address of %s: %w", h.name, err)
+	}
+	h.address = address
+	return h.lab.writeHostsFile()
+}
+
+// Link is how good a host's link is; a zero field is without limit.
+type Link struct {
+	Rate  int64         // bits per second, each way
+	Delay time.Duration // added to each packet, each way; between two hosts those of both add up
+	Loss  float64       // share of packets lost, each way, 0 to 1
+}
+
+// ErrNoNetem is returned by SetLink for a delay or loss where the kernel has no netem.
+var ErrNoNetem = errors.New("this kernel cannot delay or lose packets: it has no netem (CONFIG_NET_SCH_NETEM)")
+
+// SetLink makes the host's link slower or worse. It does nothing to the bridge, so two hosts with fast
+// links are fast whatever the others have.
+func (h *Host) SetLink(link Link) error {
+	pid, err := h.runningPID()
+	if err != nil {
+		return fmt.Errorf("set link: %w", err)
+	}
+	// Both ends of the cable: what the host sends and what it is sent.
+	for _, end := range []struct {
+		pid    int
+		device string
+	}{{pid, "eth0"}, {h.lab.rackPID, h.port}} {
+		err := inNetworkOf(end.pid, "tc", []string{link.qdisc(end.device)})
+		if err != nil && (link.Delay != 0 || link.Loss != 0) && strings.Contains(err.Error(), "qdisc kind is unknown") {
+			err = ErrNoNetem
+		}
+		if err != nil {
+			return fmt.Errorf("set link of %s: %w", h.name, err)
+		}
+	}
+	return nil
+}
+
+// qdisc is the tc(8) command for one end of a link.
+func (k Link) qdisc(device string) string {
+	const prefix = "qdisc replace dev "
+	switch {
+	case k.Delay != 0 || k.Loss != 0:
+		// The queue holds what is under way: 100 ms of full-size packets at 10 Gbit/s.
+		line := prefix + device + " root netem limit 100000"
+		if k.Delay != 0 {
+			line += fmt.Sprintf(" delay %dus", k.Delay.Microseconds())
+		}
+		if k.Loss != 0 {
+			line += " loss " + strconv.FormatFloat(100*k.Loss, 'f', -1, 64) + "%"
+		}
+		if k.Rate != 0 {
+			line += fmt.Sprintf(" rate %dbit", k.Rate)
+		}
+		return line
+	case k.Rate != 0:
+		// The bucket must hold what flows in a timer tick (4 ms at 250 Hz), and one large segment.
+		burst := max(k.Rate/8/250, 128<<10)
+		return fmt.Sprintf("%s%s root tbf rate %dbit burst %d latency 50ms", prefix, device, k.Rate, burst)
+	default:
+		return prefix + device + " root pfifo"
+	}
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+func TestBuild(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"program":                           "\x7fELF and so on",
+		"python/gorun/__init__.py":          "x = 1\n",
+		"python/gorun/py.typed":             "",
+		"python/gorun/notes.txt":            "no",
+		"python/gorun/__pycache__/x.pyc":    "no",
+		"python/gorun/tests/test_a.py":      "no",
+		"python/shim/horovod/__init__.py":   "",
+		"python/shim/horovod/torch/test.py": "",
+		"python/other/__init__.py":          "no",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := filepath.Join(dir, "bin", "gorun")
+	var first []byte
+	for range 2 {
+		if err := build(out, filepath.Join(dir, "program"), filepath.Join(dir, "python"), []string{"gorun", "shim"}); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = text
+		}
+		if !bytes.HasPrefix(text, []byte("\x7fELF and so on")) || !bytes.Equal(first, text) {
+			t.Error("the program is not at the start, or the second result differs from the first")
+		}
+	}
+	if info, err := os.Stat(out); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	archive, err := zip.OpenReader(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer archive.Close()
+	var names []string
+	for _, f := range archive.File {
+		names = append(names, f.Name)
+	}
+	want := []string{"gorun/__init__.py", "gorun/py.typed", "shim/horovod/__init__.py", "shim/horovod/torch/test.py"}
+	if !slices.Equal(names, want) {
+		t.Errorf("archive holds %q, want %q", names, want)
+	}
+	if err := build(out, filepath.Join(dir, "program"), filepath.Join(dir, "python"), []string{"nothing"}); err == nil {
+		t.Error("a package that is not there was accepted")
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "bin", ".pyzip-*")); left != nil {
+		t.Errorf("left behind: %q", left)
+	}
+}

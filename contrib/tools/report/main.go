@@ -1,0 +1,140 @@
+// Command report reads what go test -json writes and tells people what they want to know: a line for each
+// package, all output of what failed, and every skipped test with its reason.
+//
+//	go test -json ./... | report -skips build/skips
+//
+// It exits with 1 if anything failed, and appends the skipped tests to the file.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+func main() {
+	path := flag.String("skips", "", "append skipped tests to `FILE`")
+	flag.Parse()
+	ok, err := run(os.Stdin, os.Stdout, *path)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "report: error:", err)
+		os.Exit(1)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+func run(in io.Reader, out io.Writer, path string) (ok bool, err error) {
+	r := &report{out: out, output: map[string]*strings.Builder{}, tests: map[string]int{}}
+	if err := r.read(in); err != nil {
+		return false, err
+	}
+	for _, skip := range r.skips {
+		fmt.Fprintln(out, "skipped", skip)
+	}
+	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
+	if path != "" && len(r.skips) > 0 {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return false, err
+		}
+		defer f.Close()
+		if _, err := fmt.Fprintln(f, strings.Join(r.skips, "\n")); err != nil {
+			return false, err
+		}
+	}
+	return r.failed == 0, nil
+}
+
+// event is a line of go test -json; see go doc test2json.
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of build output
+	Test       string
+	Elapsed    float64
+	Output     string
+}
+
+type report struct {
+	out    io.Writer
+	output map[string]*strings.Builder // of each test, and of each package under its path
+	tests  map[string]int              // how many passed in each package
+	skips  []string
+	passed int
+	failed int // tests and packages
+}
+
+func (r *report) read(in io.Reader) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e event
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			fmt.Fprintln(r.out, lines.Text()) // what go itself has to say
+			continue
+		}
+		r.add(e)
+	}
+	return lines.Err()
+}
+
+func (r *report) add(e event) {
+	key := e.Package
+	if e.Test != "" {
+		key += "." + e.Test
+	}
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(r.out, e.Output)
+	case "output":
+		if r.output[key] == nil {
+			r.output[key] = &strings.Builder{}
+		}
+		r.output[key].WriteString(e.Output)
+		return
+	case "fail", "build-fail":
+		r.failed++
+		if e.Action == "fail" {
+			fmt.Fprintf(r.out, "FAIL %s (%.1fs)\n%s", key, e.Elapsed, r.text(key))
+		}
+	case "pass":
+		if e.Test != "" {
+			r.tests[e.Package]++
+			r.passed++
+			break
+		}
+		fmt.Fprintf(r.out, "ok   %s: %d tests in %.1fs\n", e.Package, r.tests[e.Package], e.Elapsed)
+	case "skip":
+		if e.Test != "" { // a package without tests is also called skipped
+			r.skips = append(r.skips, key+": "+reason(r.text(key)))
+		}
+	default:
+		return
+	}
+	delete(r.output, key)
+}
+
+func (r *report) text(key string) string {
+	if b := r.output[key]; b != nil {
+		return b.String()
+	}
+	return ""
+}
+
+// reason is what a skipped test said: its output without the lines that go test adds.
+func reason(output string) string {
+	var said []string
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "===") && !strings.HasPrefix(line, "---") {
+			said = append(said, line)
+		}
+	}
+	return strings.Join(said, " ")
+}
