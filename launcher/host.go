@@ -1,0 +1,202 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"gorun/rendezvous/wire"
+)
+
+// event is what one host's conversation reports to the loop; exactly one of msg, err and up is set.
+type event struct {
+	host int
+	up   bool // the daemon has answered and got its job
+	msg  wire.Message
+	err  *HostError // the last event of this host, unless it said Done
+}
+
+// host is the conversation with one daemon. Its goroutines: talk (dial, then read) and the writer.
+type host struct {
+	id    int
+	name  string
+	job   wire.Job
+	spec  *Spec
+	queue mailbox
+}
+
+// mailbox is an unbounded queue of messages for a daemon: the loop must never wait for a slow host.
+// It stays small all the same: control messages are few, and standard input waits for room.
+type mailbox struct {
+	mu     sync.Mutex
+	msgs   []wire.Message
+	closed bool
+	wake   chan struct{}
+	room   chan struct{} // a token for each piece of standard input that rank 0 has not taken yet
+}
+
+func newMailbox() mailbox {
+	return mailbox{wake: make(chan struct{}, 1), room: make(chan struct{}, wire.StdinWindow)}
+}
+
+func (q *mailbox) put(m wire.Message) {
+	q.mu.Lock()
+	if !q.closed {
+		q.msgs = append(q.msgs, m)
+	}
+	q.mu.Unlock()
+	q.poke()
+}
+
+func (q *mailbox) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.poke()
+}
+
+func (q *mailbox) poke() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what is queued and whether more may come.
+func (q *mailbox) take() ([]wire.Message, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	m := q.msgs
+	q.msgs = nil
+	return m, !q.closed
+}
+
+// talk dials the host and reports everything the daemon says until it is Done, lost, or ctx ends.
+func (h *host) talk(ctx context.Context, events chan<- event) {
+	report := func(ev event) bool {
+		ev.host = h.id
+		select {
+		case events <- ev:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	d, err := h.spec.Dial.Dial(ctx, h.name)
+	if err != nil {
+		report(event{err: h.explain(err)})
+		return
+	}
+	defer d.Wait()
+	defer d.Close()
+	stop := context.AfterFunc(ctx, func() { d.Close() })
+	defer stop()
+
+	var writer sync.WaitGroup
+	defer writer.Wait()
+	defer h.queue.close()
+	writer.Go(func() { h.write(d) })
+
+	in := wire.NewReader(d.Out)
+	hello, err := h.greet(in)
+	if err != nil {
+		report(event{err: h.lost(d, "start daemon", err)})
+		return
+	}
+	if hello.Proto != wire.Proto || hello.Version != h.spec.Version {
+		report(event{err: &HostError{Host: h.name, Step: "start daemon",
+			Err:  fmt.Errorf("the daemon is gorun %s, this is %s", hello.Version, h.spec.Version),
+			Hint: "run the same gorun binary on every host"}})
+		return
+	}
+	job := h.job
+	job.LocalIP = d.LocalIP
+	job.Env = h.env(d.Remote)
+	h.queue.put(&job)
+	if !report(event{up: true}) {
+		return
+	}
+	for {
+		msg, err := in.Read()
+		if err != nil {
+			report(event{err: h.lost(d, "run", err)})
+			return
+		}
+		if out, ok := msg.(*wire.Output); ok {
+			// Not through the loop: whoever reads the terminal slowly must not delay Ctrl-C.
+			if slices.Contains(h.spec.Placement.Hosts[h.id].Ranks, out.Rank) {
+				h.spec.Output.Write(out.Rank, out.Stream, out.Data)
+			}
+			continue
+		}
+		if !report(event{msg: msg}) {
+			return
+		}
+		if _, done := msg.(*wire.Done); done {
+			return
+		}
+	}
+}
+
+func (h *host) greet(in *wire.Reader) (*wire.Hello, error) {
+	msg, err := in.Read()
+	if err != nil {
+		return nil, err
+	}
+	hello, ok := msg.(*wire.Hello)
+	if !ok {
+		return nil, fmt.Errorf("expected Hello, got %T", msg)
+	}
+	return hello, nil
+}
+
+// write sends what is queued. An error shows on the reading side too, which reports it.
+func (h *host) write(d *Daemon) {
+	out := wire.NewWriter(d.In)
+	for range h.queue.wake {
+		msgs, more := h.queue.take()
+		for _, m := range msgs {
+			if out.Write(m) != nil {
+				return
+			}
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+// lost explains a conversation that broke off, with what the daemon last said on standard error.
+func (h *host) lost(d *Daemon, step string, err error) *HostError {
+	d.Close()
+	stderr, waitErr := d.Wait()
+	e := &HostError{Host: h.name, Step: step, Code: ExitTransport}
+	switch {
+	case stderr != "":
+		e.Err = errors.New(lastLine(stderr))
+	case waitErr != nil && errors.Is(err, io.EOF):
+		e.Err = fmt.Errorf("the daemon ended: %w", waitErr)
+	case errors.Is(err, io.EOF):
+		e.Err = errors.New("the connection to the daemon ended")
+	default:
+		e.Err = err
+	}
+	return e
+}
+
+func (h *host) explain(err error) *HostError {
+	var he *HostError
+	if errors.As(err, &he) {
+		return he
+	}
+	return &HostError{Host: h.name, Step: "connect", Err: err, Code: ExitTransport}
+}
+
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}

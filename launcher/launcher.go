@@ -1,0 +1,132 @@
+// Package launcher starts a job and sees it through: it places ranks, starts a daemon on every host,
+// passes output on, waits, and comes to one verdict. It is a library first: Run takes everything it
+// needs in a Spec, reads no environment and exits no process.
+//
+// Run owns all goroutines it starts and returns when they have ended. What the launcher knows about a
+// daemon it knows from the messages of rendezvous/wire, nothing else.
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"gorun/launcher/plan"
+	"gorun/rendezvous/wire"
+)
+
+// Exit codes beside those of the ranks themselves. The README's table lists them.
+const (
+	ExitFailure   = 1   // anything not named below
+	ExitUsage     = 2   // wrong flags or arguments
+	ExitTransport = 255 // a host could not be reached, or was lost
+)
+
+// Spec is a job.
+type Spec struct {
+	Placement plan.Placement
+	Argv      []string
+	Env       []string // of the launcher; filtered for the ranks
+	Dir       string   // working directory of the ranks
+	Version   string   // of this binary; daemons of another version are refused
+	Shim      bool     // put the Horovod drop-in on PYTHONPATH
+	Verbose   bool
+	Streams   int // per link, 0 for the default
+
+	StartTimeout time.Duration // until every rank runs
+	Grace        time.Duration // between TERM and KILL
+
+	Dial   Dialer
+	Stdin  io.Reader // for rank 0; nil for none
+	Output Output
+	// Progress is told how far the start is; nil for no interest.
+	Progress func(Progress)
+	// Note prints a line for the user, without a prefix.
+	Note func(format string, args ...any)
+	// Signals are forwarded to every rank.
+	Signals <-chan int
+	// Hurry, when closed, makes an ongoing stop immediate (a second Ctrl-C).
+	Hurry <-chan struct{}
+}
+
+// Output takes what ranks write, from one goroutine for each host.
+type Output interface {
+	Write(rank int, stream wire.Stream, data []byte)
+	// Close flushes a rank's unfinished line.
+	Close(rank int)
+	// Tail returns the last lines a rank wrote to standard error.
+	Tail(rank int) []string
+}
+
+// Progress of a start.
+type Progress struct{ Hosts, Reached, Ready, Started, Ranks int }
+
+// Dialer starts `gorun worker` on a host.
+type Dialer interface {
+	Dial(ctx context.Context, host string) (*Daemon, error)
+}
+
+// Daemon is a started daemon: its standard streams and how to end it.
+type Daemon struct {
+	In  io.WriteCloser
+	Out io.Reader
+	// LocalIP is the address at which the launcher reached the host, "" if it is the launcher's own.
+	LocalIP string
+	// Remote is false for the launcher's own machine.
+	Remote bool
+	// Close ends the connection at once; the daemon, if it lives, then stops its job.
+	Close func() error
+	// Wait returns when the daemon has ended, with what it last said on standard error.
+	Wait func() (stderr string, err error)
+}
+
+// HostError is why a host cannot take part.
+type HostError struct {
+	Host, Step string
+	Err        error
+	Hint       string
+	Code       int
+}
+
+func (e *HostError) Error() string { return fmt.Sprintf("%s: %s: %v", e.Host, e.Step, e.Err) }
+
+func (e *HostError) Unwrap() error { return e.Err }
+
+// HostErrors is a start that failed on several hosts.
+type HostErrors struct {
+	Hosts  int // of the job
+	Failed []*HostError
+}
+
+func (e *HostErrors) Error() string {
+	return fmt.Sprintf("%d of %d hosts failed", len(e.Failed), e.Hosts)
+}
+
+// RankError is the first rank that failed; it decides the job.
+type RankError struct {
+	Rank   int
+	Host   string
+	Code   int
+	Signal int
+	Reason string   // why it could not start
+	Tail   []string // last lines of its standard error
+}
+
+func (e *RankError) Error() string {
+	switch {
+	case e.Reason != "":
+		return fmt.Sprintf("rank %d on %s could not start: %s", e.Rank, e.Host, e.Reason)
+	case e.Signal != 0:
+		return fmt.Sprintf("rank %d on %s was killed by signal %d (%s)", e.Rank, e.Host, e.Signal, signalName(e.Signal))
+	}
+	return fmt.Sprintf("rank %d on %s exited with status %d", e.Rank, e.Host, e.Code)
+}
+
+// ExitCode returns the exit code of a launcher that ends with e.
+func (e *HostError) ExitCode() int {
+	if e.Code != 0 {
+		return e.Code
+	}
+	return ExitFailure
+}

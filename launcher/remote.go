@@ -1,0 +1,83 @@
+package launcher
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"gorun/launcher/ssh"
+)
+
+// SSH starts daemons on other hosts, bringing the binary along where it is missing.
+type SSH struct {
+	Client *ssh.Client
+	Binary func() (ssh.Binary, error) // called when the first host needs it
+	Args   []string                   // that make it a worker
+}
+
+// Dial implements Dialer.
+func (s *SSH) Dial(ctx context.Context, host string) (*Daemon, error) {
+	conn, err := s.Client.Connect(ctx, host)
+	if err != nil {
+		return nil, explainSSH(host, err)
+	}
+	binary, err := s.Binary()
+	if err != nil {
+		conn.Close()
+		return nil, &HostError{Host: host, Step: "upload", Err: err}
+	}
+	session, err := conn.Bootstrap(ctx, binary, s.Args)
+	if err != nil {
+		conn.Close()
+		return nil, explainSSH(host, err)
+	}
+	stderr := &tail{limit: 4 << 10}
+	var drain sync.WaitGroup
+	drain.Go(func() { io.Copy(stderr, session.Stderr) })
+	d := &Daemon{In: session.Stdin, Out: session.Stdout, Remote: true, Close: conn.Close,
+		Wait: func() (string, error) {
+			_, err := session.Wait()
+			drain.Wait()
+			return stderr.String(), err
+		}}
+	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		d.LocalIP = a.IP.String()
+	}
+	return d, nil
+}
+
+func explainSSH(host string, err error) error {
+	var e *ssh.Error
+	if !errors.As(err, &e) {
+		return &HostError{Host: host, Step: "connect", Err: err, Code: ExitTransport}
+	}
+	step := string(e.Step)
+	if e.Hop != "" {
+		step += " (bastion " + e.Hop + ")"
+	}
+	return &HostError{Host: host, Step: step, Err: e.Err, Hint: e.Hint, Code: ExitTransport}
+}
+
+// ReadBinary returns a function that identifies an executable by its content, reading it once.
+func ReadBinary(path, platform string) func() (ssh.Binary, error) {
+	return sync.OnceValues(func() (ssh.Binary, error) {
+		f, err := os.Open(path)
+		if err != nil {
+			return ssh.Binary{}, fmt.Errorf("read binary: %w", err)
+		}
+		defer f.Close()
+		hash := sha256.New()
+		size, err := io.Copy(hash, f)
+		if err != nil {
+			return ssh.Binary{}, fmt.Errorf("read binary: %w", err)
+		}
+		return ssh.Binary{SHA256: hex.EncodeToString(hash.Sum(nil)), Size: size, Platform: platform,
+			Open: func() (io.ReadCloser, error) { return os.Open(path) }}, nil
+	})
+}

@@ -1,0 +1,408 @@
+package launcher
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"gorun/launcher/plan"
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+)
+
+// ErrStopped is the cause of a job that was ended from outside (Ctrl-C) and not by one of its ranks.
+var ErrStopped = errors.New("stopped")
+
+// settle is how long a failing start waits for the other hosts, so that one report names all of them.
+const settle = 3 * time.Second
+
+// Run runs the job and returns nil when every rank exited with 0. Otherwise the error says why:
+// *RankError, *HostError, HostErrors, or the cause of ctx. When it returns, every daemon has ended or
+// its connection is closed, which ends it.
+func Run(ctx context.Context, spec Spec) error {
+	j, err := newJob(&spec)
+	if err != nil {
+		return err
+	}
+	talk, hangUp := context.WithCancel(context.Background())
+	defer hangUp()
+	var wg sync.WaitGroup
+	for _, h := range j.hosts {
+		wg.Go(func() { h.talk(talk, j.events) })
+	}
+	err = j.loop(ctx)
+	hangUp()
+	wg.Wait()
+	return err
+}
+
+// job is the launcher's state; only loop touches it once Run has started the conversations.
+type job struct {
+	spec   *Spec
+	hosts  []*host
+	events chan event
+
+	up, ended  map[int]bool
+	ready      map[int]*wire.Ready
+	worlds     map[int]wire.World
+	started    map[int]bool
+	exited     map[int]bool
+	committed  bool
+	failures   []*HostError
+	verdict    error
+	stopping   bool
+	killed     bool
+	settleC    <-chan time.Time
+	hostOfRank []int
+}
+
+func newJob(spec *Spec) (*job, error) {
+	secret := make([]byte, 32)
+	if _, err := rand.Read(secret); err != nil {
+		return nil, fmt.Errorf("make job secret: %w", err)
+	}
+	id := make([]byte, 8)
+	if _, err := rand.Read(id); err != nil {
+		return nil, fmt.Errorf("make job id: %w", err)
+	}
+	j := &job{spec: spec, events: make(chan event), up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
+		worlds: map[int]wire.World{}, started: map[int]bool{}, exited: map[int]bool{}}
+	var names []string
+	for _, h := range spec.Placement.Hosts {
+		names = append(names, h.Name)
+	}
+	for hid, ph := range spec.Placement.Hosts {
+		msg := wire.Job{ID: hex.EncodeToString(id), Secret: secret, HostID: hid, Hosts: names, Size: len(spec.Placement.Ranks),
+			Argv: spec.Argv, Dir: spec.Dir, Shim: spec.Shim, Verbose: spec.Verbose, GraceMS: int(spec.Grace.Milliseconds()),
+			Streams: spec.Streams, Toward: towards(names, hid)}
+		for _, rank := range ph.Ranks {
+			r := spec.Placement.Ranks[rank]
+			msg.Ranks = append(msg.Ranks, wire.Rank{Rank: rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize,
+				Env: spec.Placement.Env(rank, msg.ID)})
+			j.hostOfRank = append(j.hostOfRank, hid)
+		}
+		j.hosts = append(j.hosts, &host{id: hid, name: ph.Name, job: msg, spec: spec, queue: newMailbox()})
+	}
+	return j, nil
+}
+
+// towards names another host, so that a daemon can tell which of its addresses leads there.
+func towards(names []string, self int) string {
+	for i, n := range names {
+		if i != self {
+			return n[strings.LastIndexByte(n, '@')+1:]
+		}
+	}
+	return ""
+}
+
+func (h *host) env(remote bool) []string { return plan.UserEnv(h.spec.Env, remote) }
+
+// loop handles one event at a time until every conversation has ended.
+func (j *job) loop(ctx context.Context) error {
+	startup := time.NewTimer(j.spec.StartTimeout)
+	defer startup.Stop()
+	done, hurry, signals := ctx.Done(), j.spec.Hurry, j.spec.Signals
+	var last <-chan time.Time // after a stop: when we no longer wait for a daemon
+	for len(j.ended) < len(j.hosts) {
+		j.report()
+		select {
+		case ev := <-j.events:
+			j.handle(ev)
+		case <-done:
+			done = nil
+			j.stop(context.Cause(ctx))
+		case <-hurry:
+			hurry = nil
+			j.stop(ErrStopped)
+			j.killed = true
+			j.broadcast(&wire.Stop{Now: true})
+		case n := <-signals:
+			j.broadcast(&wire.Signal{Number: n})
+		case <-startup.C:
+			if !j.allStarted() {
+				j.startTimedOut()
+			}
+		case <-j.settleC:
+			j.giveUp()
+		case <-last:
+			return j.verdict // closing the connections ends what is left
+		}
+		if j.stopping && last == nil {
+			last = time.After(j.spec.Grace + 10*time.Second)
+		}
+	}
+	return j.verdict
+}
+
+func (j *job) handle(ev event) {
+	h := j.hosts[ev.host]
+	switch {
+	case ev.err != nil:
+		j.ended[ev.host] = true
+		j.hostFailed(ev.err)
+	case ev.up:
+		j.up[ev.host] = true
+		if j.stopping {
+			h.queue.put(&wire.Stop{})
+		}
+	default:
+		j.message(h, ev.msg)
+	}
+}
+
+func (j *job) message(h *host, msg wire.Message) {
+	switch msg := msg.(type) {
+	case *wire.Ready:
+		j.ready[h.id] = msg
+		switch {
+		case j.stopping:
+		case len(j.ready) == len(j.hosts):
+			j.sendRoster()
+		case len(j.failures) > 0 && j.decided():
+			j.giveUp()
+		}
+	case *wire.Committed:
+		j.worlds[h.id] = msg.World
+		if h.id == 0 && j.spec.Stdin != nil {
+			go forwardStdin(j.spec.Stdin, &h.queue) // a read from a terminal cannot be interrupted: not waited for
+		}
+		if !j.committed {
+			j.committed = true
+			j.showRing(msg.World)
+		}
+	case *wire.Started:
+		j.started[msg.Rank] = true
+	case *wire.Exited:
+		if j.owns(h, msg.Rank) {
+			j.rankExited(h, msg)
+		}
+	case *wire.Failed:
+		j.hostFailed(&HostError{Host: h.name, Step: msg.Step, Err: errors.New(msg.Text), Hint: msg.Hint, Code: msg.Code})
+	case *wire.Taken:
+		select {
+		case <-h.queue.room:
+		default: // it acknowledges what was never sent: nothing to make room for
+		}
+	case *wire.Log:
+		j.spec.Note("gorun: %s: %s", h.name, msg.Text)
+	case *wire.Done:
+		j.ended[h.id] = true
+	}
+}
+
+// owns checks what a daemon says about ranks: it may only speak of its own.
+func (j *job) owns(h *host, rank int) bool {
+	return rank >= 0 && rank < len(j.hostOfRank) && j.hostOfRank[rank] == h.id
+}
+
+func (j *job) rankExited(h *host, e *wire.Exited) {
+	j.spec.Output.Close(e.Rank)
+	j.started[e.Rank], j.exited[e.Rank] = true, true
+	if e.Code != 0 && !e.Asked && !j.stopping {
+		j.stop(&RankError{Rank: e.Rank, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error, Tail: j.spec.Output.Tail(e.Rank)})
+	}
+	if len(j.exited) == len(j.hostOfRank) {
+		j.stop(nil)
+	}
+}
+
+// hostFailed gathers failures while the job starts, so that a report names all hosts at once; a host
+// that is lost while ranks run decides at once.
+func (j *job) hostFailed(e *HostError) {
+	if j.stopping && j.verdict != nil && j.settleC == nil {
+		return // a consequence
+	}
+	if len(j.exited) == len(j.hostOfRank) && j.verdict == nil && j.stopping {
+		return // every rank had already ended well
+	}
+	j.failures = append(j.failures, e)
+	if j.allStarted() || j.decided() {
+		j.giveUp()
+		return
+	}
+	if j.settleC == nil {
+		j.settleC = time.After(settle)
+	}
+}
+
+// decided is true when no host's start is still open.
+func (j *job) decided() bool {
+	for _, h := range j.hosts {
+		_, ready := j.ready[h.id]
+		if !ready && !j.ended[h.id] && !j.failed(h.name) {
+			return false
+		}
+	}
+	return true
+}
+
+func (j *job) failed(name string) bool {
+	for _, e := range j.failures {
+		if e.Host == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (j *job) giveUp() {
+	j.settleC = nil
+	if len(j.failures) == 1 {
+		j.stop(j.failures[0])
+		return
+	}
+	j.stop(&HostErrors{Hosts: len(j.hosts), Failed: j.failures})
+}
+
+func (j *job) startTimedOut() {
+	for _, h := range j.hosts {
+		if j.failed(h.name) {
+			continue
+		}
+		e := &HostError{Host: h.name, Code: ExitTransport, Hint: "give it more time with --start-timeout"}
+		switch {
+		case !j.up[h.id]:
+			e.Step, e.Err = "connect", fmt.Errorf("no answer within %v", j.spec.StartTimeout)
+		case j.ready[h.id] == nil:
+			e.Step, e.Err = "probe", fmt.Errorf("the daemon is not ready after %v", j.spec.StartTimeout)
+		case j.worlds[h.id].Epoch == 0 && len(j.ready) == len(j.hosts):
+			e.Step, e.Err = "join", fmt.Errorf("the hosts could not form a world within %v", j.spec.StartTimeout)
+			e.Hint = "hosts must reach each other directly: check firewalls between them"
+		default:
+			continue
+		}
+		j.failures = append(j.failures, e)
+	}
+	if len(j.failures) > 0 {
+		j.giveUp()
+	}
+}
+
+func (j *job) sendRoster() {
+	r := &wire.Roster{}
+	for _, h := range j.hosts {
+		ready := j.ready[h.id]
+		r.Peers = append(r.Peers, wire.Peer{Name: h.name, Gossip: ready.Gossip, Data: ready.Data, Ranks: j.spec.Placement.Hosts[h.id].Ranks})
+	}
+	first := j.ready[0]
+	if len(first.Data) > 0 {
+		r.MasterAddr = first.Data[0][:strings.LastIndexByte(first.Data[0], ':')]
+		r.MasterAddr = strings.Trim(r.MasterAddr, "[]")
+	}
+	r.MasterPort = first.Port
+	j.broadcast(r)
+}
+
+func (j *job) showRing(w wire.World) {
+	if !j.spec.Verbose {
+		return
+	}
+	hosts := make([]topology.Host, len(j.hosts))
+	for i, h := range j.hosts {
+		hosts[i] = j.ready[i].Host
+		hosts[i].Name = h.name
+	}
+	for _, line := range describeRing(hosts, w) {
+		j.spec.Note("gorun: %s", line)
+	}
+}
+
+func (j *job) allStarted() bool { return len(j.started) == len(j.hostOfRank) }
+
+// stop ends the job with a verdict; the first verdict stands.
+func (j *job) stop(verdict error) {
+	if j.stopping {
+		return
+	}
+	j.stopping, j.verdict = true, verdict
+	j.broadcast(&wire.Stop{})
+	if verdict != nil && !j.allStarted() {
+		// Hosts that were not reached yet have nothing to stop: do not wait for them.
+		for _, h := range j.hosts {
+			if !j.up[h.id] {
+				j.ended[h.id] = true
+			}
+		}
+	}
+}
+
+func (j *job) broadcast(m wire.Message) {
+	for _, h := range j.hosts {
+		if j.up[h.id] {
+			h.queue.put(m)
+		}
+	}
+}
+
+func (j *job) report() {
+	if j.spec.Progress != nil {
+		j.spec.Progress(Progress{Hosts: len(j.hosts), Reached: len(j.up), Ready: len(j.ready), Started: len(j.started), Ranks: len(j.hostOfRank)})
+	}
+}
+
+// forwardStdin sends standard input to the host of rank 0.
+func forwardStdin(r io.Reader, q *mailbox) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buf)
+		q.room <- struct{}{}
+		q.put(&wire.Stdin{Data: append([]byte(nil), buf[:n]...), EOF: err != nil})
+		if err != nil {
+			return
+		}
+	}
+}
+
+// describeRing tells what was found on each host and in which order data goes round.
+func describeRing(hosts []topology.Host, w wire.World) []string {
+	var out []string
+	for _, h := range hosts {
+		out = append(out, describeHost(h))
+	}
+	var ring strings.Builder
+	for _, id := range w.Order {
+		ring.WriteString(hosts[id].Name + " → ")
+	}
+	out = append(out, fmt.Sprintf("ring (epoch %d): %s%s", w.Epoch, ring.String(), hosts[w.Order[0]].Name))
+	if len(w.Order) > 1 && len(w.Why) == len(w.Order) {
+		for i, id := range w.Order {
+			out = append(out, fmt.Sprintf("  %s → %s: %s", hosts[id].Name, hosts[w.Order[(i+1)%len(w.Order)]].Name, w.Why[i]))
+		}
+	}
+	return out
+}
+
+func describeHost(h topology.Host) string {
+	var nics []string
+	for _, n := range h.NICs {
+		if !n.Up || len(n.Addrs) == 0 {
+			continue
+		}
+		s := n.Name
+		if n.Driver != "" {
+			s += " " + n.Driver
+		}
+		if n.Speed > 0 {
+			s += fmt.Sprintf(" %d Mbit/s", n.Speed)
+		}
+		if n.Node >= 0 {
+			s += fmt.Sprintf(" on node %d", n.Node)
+		}
+		nics = append(nics, s)
+	}
+	desc := fmt.Sprintf("%s: %d CPUs, %d NUMA node(s)", h.Name, h.CPUs, max(len(h.Nodes), 1))
+	if h.Platform != "" {
+		desc += ", " + h.Platform
+	}
+	if len(nics) > 0 {
+		desc += ", " + strings.Join(nics, ", ")
+	}
+	return desc
+}

@@ -1,0 +1,304 @@
+package launcher_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"gorun/launcher"
+	"gorun/launcher/hosts"
+	"gorun/launcher/plan"
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// conversation is a daemon's side of the protocol, scripted by a test.
+type conversation struct {
+	t   *testing.T
+	in  *wire.Reader
+	out *wire.Writer
+	job *wire.Job
+}
+
+func (c *conversation) say(m wire.Message) { c.out.Write(m) }
+
+// hear returns the next message, nil when the launcher hung up.
+func (c *conversation) hear() wire.Message {
+	m, err := c.in.Read()
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
+// begin goes through a start that succeeds, up to the ranks' processes.
+func (c *conversation) begin() bool {
+	c.say(&wire.Hello{Proto: wire.Proto, Version: "test"})
+	job, ok := c.hear().(*wire.Job)
+	if !ok {
+		return false
+	}
+	c.job = job
+	c.say(&wire.Ready{Gossip: "10.0.0.1:1", Data: []string{"10.0.0.1:2"}, Port: 3, Host: topology.Host{CPUs: 2}})
+	switch c.hear().(type) {
+	case *wire.Roster:
+	case *wire.Stop:
+		c.say(&wire.Done{})
+		return false
+	default:
+		return false
+	}
+	order := make([]int, len(job.Hosts))
+	for i := range order {
+		order[i] = i
+	}
+	c.say(&wire.Committed{World: wire.World{Epoch: 1, Order: order}})
+	for _, r := range job.Ranks {
+		c.say(&wire.Started{Rank: r.Rank, PID: 100 + r.Rank})
+	}
+	return true
+}
+
+// end waits for the order to stop and says Done.
+func (c *conversation) end() {
+	for {
+		switch c.hear().(type) {
+		case nil:
+			return
+		case *wire.Stop:
+			c.say(&wire.Done{})
+			return
+		}
+	}
+}
+
+// script is a Dialer whose daemons are functions.
+type script struct {
+	t       *testing.T
+	daemons map[string]func(*conversation)
+	refuse  map[string]error
+	wg      sync.WaitGroup
+}
+
+func (s *script) Dial(_ context.Context, host string) (*launcher.Daemon, error) {
+	if err := s.refuse[host]; err != nil {
+		return nil, err
+	}
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	s.wg.Go(func() {
+		s.daemons[host](&conversation{t: s.t, in: wire.NewReader(inR), out: wire.NewWriter(outW)})
+		outW.Close()
+		io.Copy(io.Discard, inR)
+	})
+	return &launcher.Daemon{In: inW, Out: outR, Remote: true,
+		Close: func() error { inW.Close(); return outR.Close() },
+		Wait:  func() (string, error) { return "", nil }}, nil
+}
+
+// recorder is an Output that remembers.
+type recorder struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (r *recorder) Write(rank int, stream wire.Stream, data []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, fmt.Sprintf("%d/%d:%s", rank, stream, data))
+}
+func (r *recorder) Close(int) {}
+func (r *recorder) Tail(rank int) []string {
+	return []string{fmt.Sprint("tail of ", rank)}
+}
+
+func start(t *testing.T, ctx context.Context, s *script, change func(*launcher.Spec)) (error, *recorder, []string) {
+	t.Helper()
+	placement, err := plan.Place([]hosts.Host{{Name: "a", Slots: 2}, {Name: "b", Slots: 2}}, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := &recorder{}
+	var notes []string
+	spec := launcher.Spec{Placement: placement, Argv: []string{"true"}, Env: []string{"X=1", "SSH_TTY=t"}, Dir: "/", Version: "test", Verbose: true,
+		StartTimeout: 20 * time.Second, Grace: time.Second, Dial: s, Output: rec,
+		Note: func(f string, a ...any) { notes = append(notes, fmt.Sprintf(f, a...)) }}
+	if change != nil {
+		change(&spec)
+	}
+	err = launcher.Run(ctx, spec)
+	s.wg.Wait()
+	return err, rec, notes
+}
+
+func both(f func(*conversation)) map[string]func(*conversation) {
+	return map[string]func(*conversation){"a": f, "b": f}
+}
+
+func TestSuccess(t *testing.T) {
+	s := &script{t: t, daemons: both(func(c *conversation) {
+		if !c.begin() {
+			return
+		}
+		if got := c.job.Env; len(got) != 1 || got[0] != "X=1" {
+			t.Errorf("ranks would get %v", got)
+		}
+		for _, r := range c.job.Ranks {
+			c.say(&wire.Output{Rank: r.Rank, Stream: wire.Stdout, Data: []byte("hi")})
+			c.say(&wire.Output{Rank: 3 - r.Rank, Stream: wire.Stdout, Data: []byte("forged")}) // a rank of the other host
+			c.say(&wire.Exited{Rank: r.Rank})
+		}
+		c.end()
+	})}
+	err, rec, notes := start(t, t.Context(), s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rec.lines) != 4 {
+		t.Errorf("output %q", rec.lines)
+	}
+	if all := strings.Join(notes, "\n"); !strings.Contains(all, "ring (epoch 1): a → b → a") {
+		t.Errorf("notes lack the ring:\n%s", all)
+	}
+}
+
+// TestFirstFailureDecides: what ranks do after they were told to stop is no verdict.
+func TestFirstFailureDecides(t *testing.T) {
+	s := &script{t: t, daemons: map[string]func(*conversation){
+		"a": func(c *conversation) {
+			if c.begin() {
+				for {
+					switch c.hear().(type) {
+					case nil:
+						return
+					case *wire.Stop:
+						c.say(&wire.Exited{Rank: 0, Code: 143, Signal: 15, Asked: true})
+						c.say(&wire.Exited{Rank: 1, Code: 1, Asked: true})
+						c.say(&wire.Done{})
+						return
+					}
+				}
+			}
+		},
+		"b": func(c *conversation) {
+			if c.begin() {
+				c.say(&wire.Exited{Rank: 3, Code: 7})
+				c.end()
+			}
+		},
+	}}
+	err, _, _ := start(t, t.Context(), s, nil)
+	var re *launcher.RankError
+	if !errors.As(err, &re) || re.Rank != 3 || re.Host != "b" || re.Code != 7 || re.Tail[0] != "tail of 3" {
+		t.Fatalf("verdict %#v", err)
+	}
+}
+
+// TestFailuresAreGathered: one report names every host that could not take part.
+func TestFailuresAreGathered(t *testing.T) {
+	s := &script{t: t, refuse: map[string]error{
+		"a": &launcher.HostError{Host: "a", Step: "connect", Err: errors.New("refused"), Code: 255},
+		"b": &launcher.HostError{Host: "b", Step: "authenticate", Err: errors.New("no key"), Code: 255},
+	}}
+	err, _, _ := start(t, t.Context(), s, nil)
+	var many *launcher.HostErrors
+	if !errors.As(err, &many) || len(many.Failed) != 2 {
+		t.Fatalf("verdict %v", err)
+	}
+}
+
+func TestAnotherVersionIsRefused(t *testing.T) {
+	s := &script{t: t, daemons: map[string]func(*conversation){
+		"a": func(c *conversation) { c.begin(); c.end() },
+		"b": func(c *conversation) { c.say(&wire.Hello{Proto: wire.Proto, Version: "older"}) },
+	}}
+	err, _, _ := start(t, t.Context(), s, nil)
+	var he *launcher.HostError
+	if !errors.As(err, &he) || he.Host != "b" || !strings.Contains(he.Error(), "the daemon is gorun older, this is test") {
+		t.Fatalf("verdict %v", err)
+	}
+}
+
+// TestLostHost: a daemon that vanishes while ranks run ends the job at once.
+func TestLostHost(t *testing.T) {
+	s := &script{t: t, daemons: map[string]func(*conversation){
+		"a": func(c *conversation) { c.begin(); c.end() },
+		"b": func(c *conversation) { c.begin() },
+	}}
+	err, _, _ := start(t, t.Context(), s, nil)
+	var he *launcher.HostError
+	if !errors.As(err, &he) || he.Host != "b" || he.ExitCode() != launcher.ExitTransport {
+		t.Fatalf("verdict %v", err)
+	}
+}
+
+func TestStartTimeoutNamesTheStep(t *testing.T) {
+	s := &script{t: t, daemons: map[string]func(*conversation){
+		"a": func(c *conversation) { c.begin(); c.end() },
+		"b": func(c *conversation) {
+			c.say(&wire.Hello{Proto: wire.Proto, Version: "test"})
+			c.hear() // the job
+			c.end()
+		},
+	}}
+	err, _, _ := start(t, t.Context(), s, func(s *launcher.Spec) { s.StartTimeout = 100 * time.Millisecond })
+	var he *launcher.HostError
+	if !errors.As(err, &he) || he.Host != "b" || he.Step != "probe" {
+		t.Fatalf("verdict %v", err)
+	}
+}
+
+func TestCancelStops(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	s := &script{t: t, daemons: both(func(c *conversation) {
+		if c.begin() {
+			if c.job.HostID == 0 {
+				cancel(why)
+			}
+			c.end()
+		}
+	})}
+	if err, _, _ := start(t, ctx, s, nil); !errors.Is(err, why) {
+		t.Fatalf("verdict %v", err)
+	}
+}
+
+// TestStdinReachesRankZero: all of it, in order, and its end.
+func TestStdinReachesRankZero(t *testing.T) {
+	want := strings.Repeat("0123456789abcdef", 64<<10) // 1 MiB, more than the launcher holds
+	var got strings.Builder
+	s := &script{t: t, daemons: both(func(c *conversation) {
+		if !c.begin() {
+			return
+		}
+		for c.job.HostID == 0 {
+			m, ok := c.hear().(*wire.Stdin)
+			if !ok {
+				break
+			}
+			got.Write(m.Data)
+			c.say(&wire.Taken{})
+			if m.EOF {
+				break
+			}
+		}
+		for _, r := range c.job.Ranks {
+			c.say(&wire.Exited{Rank: r.Rank})
+		}
+		c.end()
+	})}
+	err, _, _ := start(t, t.Context(), s, func(s *launcher.Spec) { s.Stdin = strings.NewReader(want) })
+	if err != nil || got.String() != want {
+		t.Fatalf("%d of %d bytes arrived, error %v", got.Len(), len(want), err)
+	}
+}
