@@ -1,0 +1,191 @@
+package session_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// python starts a program of the binding as one rank. It ends with the test.
+func (h *host) python(t testing.TB, rank int, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	exe, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not installed")
+	}
+	root, err := filepath.Abs("../../contrib/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	t.Cleanup(cancel)
+	secret := token(rank)
+	cmd := exec.CommandContext(ctx, exe, args...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+root, "PYTHONDONTWRITEBYTECODE=1", "GORUN_SOCKET="+h.name,
+		"GORUN_TOKEN="+hex.EncodeToString(secret[:]), "GORUN_RANK="+strconv.Itoa(rank), "GORUN_TEST_SIZE="+strconv.Itoa(h.engine.size))
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, &out
+}
+
+// TestPythonWorld runs the binding's own tests in worlds of several processes.
+func TestPythonWorld(t *testing.T) {
+	for _, size := range []int{1, 2, 3} {
+		h := start(t, size)
+		h.begin()
+		var ranks []*exec.Cmd
+		var outs []*bytes.Buffer
+		for rank := range size {
+			cmd, out := h.python(t, rank, "-m", "unittest", "tests.test_session_world")
+			ranks, outs = append(ranks, cmd), append(outs, out)
+		}
+		for rank, cmd := range ranks {
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("rank %d of %d: %v\n%s", rank, size, err, outs[rank])
+			} else if !strings.Contains(outs[rank].String(), "\nOK\n") {
+				t.Errorf("rank %d of %d ran no tests:\n%s", rank, size, outs[rank])
+			}
+		}
+		eventually(t, "all left", func() bool { return len(h.engine.gone()) == size })
+		if h.engine.pending() != 0 {
+			t.Errorf("%d operations are left over", h.engine.pending())
+		}
+		h.stop()
+	}
+}
+
+const stuck = `
+from gorun.session import Session
+from gorun.constants import *
+s = Session.connect()
+b = s.alloc(1 << 20)
+b.view[0] = 1
+h = s.submit(ALLREDUCE, "stuck", FLOAT32, (256,), b, b)
+print("submitted", flush=True)
+try:
+    s.wait(h)
+except Exception as e:
+    print(type(e).__name__, e)
+s.close()
+`
+
+// TestPythonKilled kills one of two ranks with -9 in the middle of an operation: the engine hears of it, the other
+// rank's wait raises, and the memory of both is gone.
+func TestPythonKilled(t *testing.T) {
+	before := arenas(t)
+	h := start(t, 3)
+	h.begin()
+	victim, _ := h.python(t, 0, "-c", stuck)
+	other, out := h.python(t, 1, "-c", stuck)
+	eventually(t, "both submitted", func() bool {
+		h.engine.mu.Lock()
+		defer h.engine.mu.Unlock()
+		return len(h.engine.waiting["stuck"]) == 2
+	})
+	if n := arenas(t); n != before+2 {
+		t.Errorf("%d regions are mapped, want 2 more than the %d before", n, before)
+	}
+	if err := victim.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	victim.Wait()
+	if err := other.Wait(); err != nil {
+		t.Errorf("the other rank: %v", err)
+	}
+	if want := "submitted\nShutdown rank 0 left\n"; out.String() != want {
+		t.Errorf("the other rank said %q, want %q", out, want)
+	}
+	eventually(t, "both left, memory unmapped", func() bool { return len(h.engine.gone()) == 2 && arenas(t) == before })
+}
+
+// TestPythonWithoutDaemon ends the daemon while a rank waits, and starts a rank with a wrong token.
+func TestPythonWithoutDaemon(t *testing.T) {
+	h := start(t, 2)
+	h.begin()
+	rank, out := h.python(t, 0, "-c", stuck)
+	eventually(t, "submitted", func() bool { return h.engine.pending() == 1 })
+	h.engine.holdBack()
+	h.stop()
+	if err := rank.Wait(); err != nil || !strings.Contains(out.String(), "Aborted the gorun daemon of this host is gone") {
+		t.Errorf("daemon ended: %v\n%s", err, out)
+	}
+
+	h = start(t, 1)
+	h.server.Expect(0, [32]byte{9})
+	h.begin()
+	rank, out = h.python(t, 0, "-c", "from gorun.session import Session; Session.connect()")
+	if err := rank.Wait(); err == nil || !strings.Contains(out.String(), "not with this GORUN_TOKEN") {
+		t.Errorf("wrong token: %v\n%s", err, out)
+	}
+}
+
+// TestPythonGone ends the world while a rank waits.
+func TestPythonGone(t *testing.T) {
+	h := start(t, 2)
+	h.begin()
+	rank, out := h.python(t, 0, "-c", stuck)
+	eventually(t, "submitted", func() bool { return h.engine.pending() == 1 })
+	h.server.Gone(fmt.Errorf("host2 died"))
+	if err := rank.Wait(); err != nil || !strings.HasSuffix(out.String(), "Aborted host2 died\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+const latency = `
+import statistics, sys, time
+from gorun.session import Session
+from gorun.constants import *
+s = Session.connect()
+n, size = int(sys.argv[1]), int(sys.argv[2])
+if len(sys.argv) > 3: s._spin = float(sys.argv[3])
+b = s.alloc(size)
+def once(i):
+    t = time.perf_counter()
+    s.wait(s.submit(ALLREDUCE, "lat", FLOAT32, (size // 4,), b, b))
+    return time.perf_counter() - t
+for i in range(200): once(i)
+times = sorted(once(i) for i in range(n))
+print(times[n // 2] * 1e6, times[n * 99 // 100] * 1e6)
+s.close()
+`
+
+// BenchmarkPython is the round trip of a 4-byte allreduce as Python processes see it, median and 99th percentile.
+func BenchmarkPython(b *testing.B) {
+	for _, size := range []int{1, 2, 4} {
+		b.Run(fmt.Sprintf("ranks=%d", size), func(b *testing.B) {
+			h := start(b, size)
+			h.begin()
+			var ranks []*exec.Cmd
+			var outs []*bytes.Buffer
+			for rank := range size {
+				cmd, out := h.python(b, rank, "-c", latency, strconv.Itoa(2000+b.N), "4")
+				ranks, outs = append(ranks, cmd), append(outs, out)
+			}
+			for rank, cmd := range ranks {
+				if err := cmd.Wait(); err != nil {
+					b.Fatalf("rank %d: %v\n%s", rank, err, outs[rank])
+				}
+			}
+			var median, tail float64
+			if _, err := fmt.Sscan(outs[0].String(), &median, &tail); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median, "µs-p50")
+			b.ReportMetric(tail, "µs-p99")
+			h.stop()
+		})
+	}
+}

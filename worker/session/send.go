@@ -1,0 +1,219 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"gorun/collective"
+	"gorun/worker/shm"
+)
+
+// surplus is how many messages may wait for a rank that does not read, besides an answer to each operation. A
+// rank that makes the daemon exceed it is cut off.
+const surplus = 1024
+
+// sender is the sending half of a session, guarded by the session's lock. A message goes out at once if
+// nothing is queued and the socket takes it; else the writer goroutine sends it, in order.
+type sender struct {
+	scratch []byte
+	shown   map[uint32]bool // result regions whose descriptor the rank has
+
+	queue   []packet
+	head    int  // of queue
+	writing bool // the writer has the socket
+	stopped bool
+	wake    chan struct{} // of the writer, closed at the end
+
+	// Arguments and result of the two closures, which are made once because a new one would be garbage. direct
+	// is used under the lock, patient by the writer.
+	direct, patient attempt
+}
+
+// packet is a queued message.
+type packet struct {
+	data   []byte
+	region *shm.Region // whose descriptor goes along, with a reference; nil for none
+}
+
+// attempt is one try to send.
+type attempt struct {
+	raw  syscall.RawConn
+	data []byte
+	fd   int // to pass along, -1 for none
+	err  error
+	try  func(fd uintptr) bool
+}
+
+func (s *sender) init(raw syscall.RawConn) {
+	s.shown = map[uint32]bool{}
+	s.wake = make(chan struct{}, 1)
+	s.direct.init(raw, false)
+	s.patient.init(raw, true)
+}
+
+func (a *attempt) init(raw syscall.RawConn, patient bool) {
+	a.raw = raw
+	a.try = func(fd uintptr) bool {
+		for {
+			if a.fd < 0 {
+				a.err = unix.Send(int(fd), a.data, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+			} else {
+				a.err = unix.Sendmsg(int(fd), a.data, unix.UnixRights(a.fd), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+			}
+			if a.err != unix.EINTR {
+				return !patient || a.err != unix.EAGAIN
+			}
+		}
+	}
+}
+
+func (a *attempt) send(data []byte, r *shm.Region) error {
+	a.data, a.fd, a.err = data, -1, nil
+	if r != nil {
+		a.fd = r.FD()
+	}
+	err := a.raw.Write(a.try)
+	if err == nil {
+		err = a.err
+	}
+	a.data = nil
+	return err
+}
+
+// sendLocked sends data, which it does not keep, and the descriptor of r unless that is nil. It never blocks. An
+// error is the reader's to find: it ends the session.
+func (s *session) sendLocked(data []byte, r *shm.Region) {
+	if s.stopped {
+		return
+	}
+	if !s.writing {
+		err := s.direct.send(data, r)
+		if err == nil {
+			return
+		}
+		if err != unix.EAGAIN {
+			s.brokenLocked(err)
+			return
+		}
+	}
+	if s.queuedLocked() >= s.server.cfg.Operations+surplus {
+		s.brokenLocked(fmt.Errorf("the rank leaves %d messages unread", s.queuedLocked()))
+		return
+	}
+	if r != nil {
+		r.Retain()
+	}
+	s.queue = append(s.queue, packet{slices.Clone(data), r})
+	if !s.writing {
+		s.writing = true
+		s.wake <- struct{}{}
+	}
+}
+
+// brokenLocked gives up on sending. If the rank has closed its end, the reader first reads what it had to say.
+func (s *session) brokenLocked(err error) {
+	if s.stopped {
+		return
+	}
+	s.stopLocked()
+	if err != unix.EPIPE && err != unix.ECONNRESET {
+		s.server.cfg.Log.Warn("send to rank", "rank", s.rank, "err", err)
+		s.conn.Close()
+	}
+}
+
+func (s *session) queuedLocked() int { return len(s.queue) - s.head }
+
+// stopLocked throws the queue away and ends the writer.
+func (s *session) stopLocked() {
+	if s.stopped {
+		return
+	}
+	s.stopped = true
+	for _, p := range s.queue[s.head:] {
+		p.drop()
+	}
+	s.queue, s.head = nil, 0
+	close(s.wake)
+}
+
+func (p packet) drop() {
+	if p.region != nil {
+		p.region.Release()
+	}
+}
+
+// write is the writer: it sends what was queued whenever the socket takes it.
+func (s *session) write() {
+	for range s.wake {
+		for {
+			p, ok := s.next()
+			if !ok {
+				break
+			}
+			err := s.patient.send(p.data, p.region)
+			p.drop()
+			if err != nil {
+				s.mu.Lock()
+				s.brokenLocked(err)
+				s.mu.Unlock()
+				break
+			}
+		}
+	}
+}
+
+// next takes the head of the queue; at its end the socket goes back to whoever sends.
+func (s *session) next() (packet, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queuedLocked() == 0 {
+		s.queue, s.head, s.writing = s.queue[:0], 0, false
+		return packet{}, false
+	}
+	p := s.queue[s.head]
+	s.queue[s.head] = packet{}
+	if s.head++; s.head >= 1024 && s.head > len(s.queue)/2 {
+		n := copy(s.queue, s.queue[s.head:])
+		clear(s.queue[n:])
+		s.queue, s.head = s.queue[:n], 0
+	}
+	return p, true
+}
+
+func (s *session) welcome(w World, p Place, job string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.size.Store(int32(w.Size))
+	s.scratch = appendWelcome(s.scratch[:0], w, p, job)
+	s.sendLocked(s.scratch, nil)
+}
+
+func (s *session) refuse(text string) {
+	s.sendFail(0, typeHello, &collective.Error{Code: collective.CodeInvalid, Text: text})
+}
+
+func (s *session) sendFail(number, what uint32, err error) {
+	code, text := codeOf(err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scratch = appendFail(s.scratch[:0], number, what, code, text)
+	s.sendLocked(s.scratch, nil)
+}
+
+func (s *session) sendGone(e *collective.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scratch = appendGone(s.scratch[:0], e.Code, e.Text)
+	s.sendLocked(s.scratch, nil)
+}
+
+func (s *session) sendGoodbye() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scratch = appendGoodbye(s.scratch[:0])
+	s.sendLocked(s.scratch, nil)
+}

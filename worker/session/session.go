@@ -1,0 +1,356 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gorun/collective"
+	"gorun/worker/shm"
+)
+
+// maxRegions bounds the regions of a rank: each costs a descriptor and a mapping.
+const maxRegions = 256
+
+// session is one connection. Its reader runs serve and dispatch; Complete comes from any goroutine.
+type session struct {
+	server *Server
+	conn   *net.UnixConn
+	raw    syscall.RawConn
+	pid    int32
+	size   atomic.Int32 // of the world, 0 before WELCOME
+
+	// The rank is set once, by admit, under the server's lock.
+	rank   int
+	budget *shm.Budget
+
+	// The reader's own.
+	buf        []byte
+	n          int
+	readErr    error
+	read       func(fd uintptr) bool
+	regions    map[uint32]*shm.Region
+	nextRegion uint32
+	names      names
+	shapes     shapes
+	submission submit
+	left       bool // BYE came
+
+	mu         sync.Mutex
+	operations map[uint32]*operation
+	spare      []*operation // for reuse
+	ended      bool
+	sender
+}
+
+func newSession(s *Server, conn *net.UnixConn) (*session, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("open connection: %w", err)
+	}
+	x := &session{server: s, conn: conn, raw: raw, rank: -1,
+		buf: make([]byte, maxMessage+1), regions: map[uint32]*shm.Region{}, names: names{}, shapes: shapes{},
+		operations: map[uint32]*operation{}}
+	x.sender.init(raw)
+	x.read = func(fd uintptr) bool {
+		for {
+			if x.n, x.readErr = unix.Read(int(fd), x.buf); x.readErr != unix.EINTR {
+				return x.readErr != unix.EAGAIN
+			}
+		}
+	}
+	var cred *unix.Ucred
+	if cerr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil {
+		err = cerr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read peer's credentials: %w", err)
+	}
+	if !allowed(cred.Uid) {
+		return nil, fmt.Errorf("process %d of user %d is not of this job", cred.Pid, cred.Uid)
+	}
+	x.pid = cred.Pid
+	return x, nil
+}
+
+// known reports whether the rank has proved who it is. Guarded by the server's lock.
+func (s *session) known() bool { return s.rank >= 0 }
+
+func (s *session) identify(rank int, budget *shm.Budget) { s.rank, s.budget = rank, budget }
+
+// receive returns the next message, valid until the next call; io.EOF at the end.
+func (s *session) receive() ([]byte, error) {
+	if err := s.raw.Read(s.read); err != nil {
+		return nil, err
+	}
+	switch {
+	case errors.Is(s.readErr, unix.ECONNRESET):
+		return nil, io.EOF // the rank ended with unread messages
+	case s.readErr != nil:
+		return nil, s.readErr
+	case s.n == 0:
+		return nil, io.EOF
+	case s.n > maxMessage:
+		return nil, malformed("more than %d bytes", maxMessage)
+	case s.n < pairLen:
+		return nil, malformed("%d bytes", s.n)
+	}
+	return s.buf[:s.n], nil
+}
+
+// serve is the reader: the handshake, then one message at a time until the connection ends.
+func (s *session) serve() {
+	err := s.handshake()
+	for err == nil {
+		var b []byte
+		if b, err = s.receive(); err == nil {
+			err = s.dispatch(b)
+		}
+	}
+	if errors.Is(err, errMalformed) && s.known() {
+		s.sendGone(&collective.Error{Code: collective.CodeInvalid, Text: err.Error()})
+	}
+	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+		s.server.cfg.Log.Warn("end session", "rank", s.rank, "pid", s.pid, "err", err)
+	}
+	s.end()
+}
+
+// handshake waits for the hello and checks it.
+func (s *session) handshake() error {
+	if err := s.conn.SetReadDeadline(time.Now().Add(s.server.cfg.Handshake)); err != nil {
+		return fmt.Errorf("limit handshake: %w", err)
+	}
+	b, err := s.receive()
+	if err != nil {
+		return err
+	}
+	h, err := decodeHello(b)
+	if err != nil {
+		return err
+	}
+	if err := s.server.admit(s, h); err != nil {
+		return err
+	}
+	return s.conn.SetReadDeadline(time.Time{})
+}
+
+// end releases everything the rank had, except what operations still use: that goes with their Complete.
+func (s *session) end() {
+	s.server.leave(s)
+	s.mu.Lock()
+	s.ended = true
+	for handle, o := range s.operations {
+		if o.done {
+			s.forgetLocked(handle, o)
+		}
+	}
+	s.stopLocked()
+	s.mu.Unlock()
+	for _, r := range s.regions {
+		r.Release()
+	}
+	clear(s.regions)
+	s.conn.Close()
+	s.server.remove(s)
+}
+
+func (s *session) dispatch(b []byte) error {
+	kind := le.Uint32(b)
+	if s.size.Load() == 0 && kind != typeBye {
+		return malformed("type %d before the world is known", kind)
+	}
+	if s.left && kind != typeRelease && kind != typeFree { // threads of the rank may still let go of things
+		return malformed("type %d after goodbye", kind)
+	}
+	switch kind {
+	case typeSubmit:
+		if err := decodeSubmit(b, &s.submission); err != nil {
+			return err
+		}
+		return s.submit(&s.submission)
+	case typeAlloc:
+		request, n, err := decodeAlloc(b)
+		if err != nil {
+			return err
+		}
+		s.alloc(request, n)
+		return nil
+	case typeRelease, typeFree, typeBye:
+		value, err := decodePair(b)
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case typeRelease:
+			s.release(value)
+		case typeFree:
+			return s.free(value)
+		default:
+			s.left = true
+			s.server.leave(s)
+			s.sendGoodbye()
+		}
+		return nil
+	default:
+		return malformed("unknown type %d", kind)
+	}
+}
+
+// submit hands an operation to the engine, or tells the rank why not.
+func (s *session) submit(m *submit) error {
+	s.mu.Lock()
+	if s.operations[m.handle] != nil {
+		s.mu.Unlock()
+		return malformed("handle %d is in use", m.handle)
+	}
+	if len(s.operations)+s.queuedLocked() >= s.server.cfg.Operations {
+		s.mu.Unlock()
+		s.sendFail(m.handle, typeSubmit, invalid("submit %q: %d operations are in flight already", m.name, s.server.cfg.Operations))
+		return nil
+	}
+	o := s.takeLocked()
+	s.mu.Unlock()
+
+	o.handle = m.handle
+	r, err := s.resolve(m, o)
+	if err == nil {
+		s.mu.Lock()
+		s.operations[m.handle] = o
+		s.mu.Unlock()
+		// May call Complete before it returns.
+		if err = s.server.cfg.Engine.Submit(s.rank, r); err == nil {
+			return nil
+		}
+	}
+	s.mu.Lock()
+	s.forgetLocked(m.handle, o)
+	s.mu.Unlock()
+	s.sendFail(m.handle, typeSubmit, err)
+	return nil
+}
+
+// takeLocked returns a blank operation.
+func (s *session) takeLocked() *operation {
+	if n := len(s.spare); n > 0 {
+		o := s.spare[n-1]
+		s.spare = s.spare[:n-1]
+		return o
+	}
+	return new(operation)
+}
+
+// forgetLocked ends an operation: its handle may be used again.
+func (s *session) forgetLocked(handle uint32, o *operation) {
+	if s.operations[handle] == o {
+		delete(s.operations, handle)
+	}
+	o.unpin()
+	if o.result != nil {
+		o.result.Release()
+	}
+	*o = operation{}
+	s.spare = append(s.spare, o)
+}
+
+// slot is result memory that can be shown to ranks.
+type slot interface {
+	Region() (r *shm.Region, number uint32, offset int)
+}
+
+// Complete implements collective.Client.
+func (s *session) Complete(handle uint64, r collective.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.operations[uint32(handle)]
+	if o == nil || o.done {
+		panic(fmt.Sprintf("session: rank %d: operation %d completed twice", s.rank, handle))
+	}
+	o.done = true
+	o.unpin()
+	o.result = r.Buffer
+	if s.ended {
+		s.forgetLocked(o.handle, o)
+		return
+	}
+	c := completion{handle: o.handle, region: noRegion, dims: r.Shape, rows: r.Rows}
+	var shown *shm.Region
+	if r.Buffer != nil {
+		at, ok := r.Buffer.(slot)
+		if !ok {
+			r.Err = fmt.Errorf("result memory %T cannot be shared", r.Buffer)
+		} else {
+			var number uint32
+			var region *shm.Region
+			region, number, c.offset = at.Region()
+			c.region, c.bytes, c.regionBytes = number, len(r.Buffer.Bytes()), region.Size()
+			if c.fd = !s.shown[number]; c.fd {
+				s.shown[number] = true
+				shown = region
+			}
+		}
+	}
+	if r.Err != nil {
+		c = completion{handle: o.handle, region: noRegion}
+		c.code, c.text = codeOf(r.Err)
+	}
+	s.scratch = appendComplete(s.scratch[:0], &c)
+	s.sendLocked(s.scratch, shown)
+	if c.region == noRegion {
+		s.forgetLocked(o.handle, o)
+	}
+}
+
+// codeOf returns an error as the rank shall see it.
+func codeOf(err error) (collective.Code, string) {
+	var e *collective.Error
+	if errors.As(err, &e) {
+		return e.Code, e.Text
+	}
+	return collective.CodeInternal, err.Error()
+}
+
+// release drops a result. A rank whose wait was interrupted may say so twice, so an unknown handle is no error.
+func (s *session) release(handle uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.operations[handle]; o != nil && o.done {
+		s.forgetLocked(handle, o)
+	}
+}
+
+func (s *session) alloc(request uint32, n uint64) {
+	if len(s.regions) >= maxRegions {
+		s.sendFail(request, typeAlloc, invalid("allocate memory: %d regions are in use already", maxRegions))
+		return
+	}
+	r, err := shm.Create(s.budget, "gorun-arena", int64(min(n, uint64(1)<<62)))
+	if err != nil {
+		s.sendFail(request, typeAlloc, invalid("allocate memory: %v", err))
+		return
+	}
+	for s.nextRegion++; s.regions[s.nextRegion] != nil || s.nextRegion == noRegion; s.nextRegion++ {
+	}
+	s.regions[s.nextRegion] = r
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scratch = appendRegion(s.scratch[:0], request, s.nextRegion, r.Size())
+	s.sendLocked(s.scratch, r)
+}
+
+func (s *session) free(region uint32) error {
+	r := s.regions[region]
+	if r == nil {
+		return malformed("region %d is not this rank's", region)
+	}
+	delete(s.regions, region)
+	r.Release()
+	return nil
+}

@@ -1,0 +1,576 @@
+package session_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+	"gorun/worker/session"
+	"gorun/worker/shm"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// host is a running server with an engine for size ranks, all on this host.
+type host struct {
+	server *session.Server
+	engine *engine
+	pool   *shm.Pool
+	name   string
+	stop   func()
+}
+
+func start(t testing.TB, size int) *host { return startBounded(t, size, 0) }
+
+// startBounded starts a server that allows a rank so many operations.
+func startBounded(t testing.TB, size, operations int) *host {
+	t.Helper()
+	h := &host{pool: shm.NewPool(1 << 30)}
+	h.engine = newEngine(size, h.pool)
+	h.server = session.New(session.Config{Job: "test", Engine: h.engine, ArenaLimit: 1 << 30, Operations: operations})
+	var err error
+	if h.name, err = h.server.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	for rank := range size {
+		h.server.Expect(rank, token(rank))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- h.server.Run(ctx) }()
+	h.stop = func() {
+		if cancel == nil {
+			return
+		}
+		cancel()
+		cancel = nil
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+		h.pool.Close()
+	}
+	t.Cleanup(h.stop)
+	return h
+}
+
+// begin commits a world of all ranks.
+func (h *host) begin() {
+	w := session.World{Epoch: 5, Size: h.engine.size, Hosts: 1}
+	for rank := range h.engine.size {
+		w.Places = append(w.Places, session.Place{Rank: rank, LocalRank: rank, CrossSize: 1})
+	}
+	h.server.SetWorld(w)
+}
+
+func TestWelcomeWaitsForWorld(t *testing.T) {
+	h := start(t, 2)
+	c := dial(t, h.name)
+	c.send(helloOf(1, token(1)))
+	eventually(t, "connected", func() bool { return h.server.Connected(1) })
+	if h.server.Connected(0) {
+		t.Error("rank 0 is said to be connected")
+	}
+	h.begin()
+	b, _ := c.expect(65)
+	got := make([]uint32, 0, 10)
+	for i := 4; i < 44; i += 4 {
+		got = append(got, le.Uint32(b[i:]))
+	}
+	if want := []uint32{1, 5, 1, 2, 1, 2, 0, 1, 0, 1}; fmt.Sprint(got) != fmt.Sprint(want) || string(b[44:48]) != "test" {
+		t.Errorf("welcome %v %q, want %v and the job", got, b[44:], want)
+	}
+	join(t, h.name, 0) // one that comes later is answered at once
+}
+
+func TestHandshakeRefuses(t *testing.T) {
+	good := helloOf(0, token(0))
+	change := func(at int, v byte) []byte {
+		b := bytes.Clone(good)
+		b[at] = v
+		return b
+	}
+	for name, b := range map[string][]byte{
+		"wrong token":     change(55, 0),
+		"unexpected rank": change(12, 7),
+		"negative rank":   change(15, 0xFF),
+		"bad magic":       change(7, '2'),
+		"unknown flags":   change(20, 1),
+		"padding":         change(63, 1),
+		"short":           good[:63],
+		"long":            append(bytes.Clone(good), 0),
+		"something else":  words(6, 0),
+	} {
+		h := start(t, 1)
+		h.begin()
+		c := dial(t, h.name)
+		c.send(b)
+		if got, _ := c.receive(); got != nil {
+			t.Errorf("%s: answered with %q", name, got)
+		}
+		if len(h.engine.gone()) > 0 || h.server.Connected(0) {
+			t.Errorf("%s: counts as a rank", name)
+		}
+		join(t, h.name, 0) // the server goes on
+		h.stop()
+	}
+}
+
+func TestHandshakeDeadline(t *testing.T) {
+	server := session.New(session.Config{Engine: newEngine(1, nil), Handshake: 20 * time.Millisecond})
+	name, err := server.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- server.Run(ctx) }()
+	if b, _ := dial(t, name).receive(); b != nil {
+		t.Errorf("silence was answered with %q", b)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOtherVersionIsToldSo(t *testing.T) {
+	h := start(t, 1)
+	c := dial(t, h.name)
+	b := helloOf(0, token(0))
+	b[8] = 2
+	c.send(b)
+	got, _ := c.expect(67)
+	if !strings.Contains(string(got[20:]), "version 1") {
+		t.Errorf("refusal %q", got[20:])
+	}
+	c.ended()
+}
+
+func TestOneSessionPerRank(t *testing.T) {
+	h := start(t, 1)
+	h.begin()
+	first := join(t, h.name, 0)
+	second := dial(t, h.name)
+	second.send(helloOf(0, token(0)))
+	b, _ := second.expect(67)
+	if !strings.Contains(string(b[20:]), "connected already") {
+		t.Errorf("refusal %q", b[20:])
+	}
+	second.ended()
+	if len(h.engine.gone()) != 0 {
+		t.Error("the refused session counts as leaving")
+	}
+	first.send(words(6, 0))
+	first.expect(69)
+	join(t, h.name, 0) // the same process may come back as soon as it has said goodbye
+}
+
+func TestAllreduce(t *testing.T) {
+	const n = 1000
+	h := start(t, 3)
+	h.begin()
+	var clients []*client
+	var memory [][]byte
+	for rank := range 3 {
+		c := join(t, h.name, rank)
+		region, m := c.alloc(4 * n)
+		for i := range n {
+			le.PutUint32(m[4*i:], math.Float32bits(float32(i*(rank+1))))
+		}
+		c.send(allreduce(uint32(10+rank), region, n, "x").encode())
+		clients, memory = append(clients, c), append(memory, m)
+	}
+	for rank, c := range clients {
+		b, _ := c.expect(68)
+		if le.Uint32(b[4:]) != uint32(10+rank) || le.Uint32(b[8:]) != 0 || le.Uint32(b[12:]) != none {
+			t.Fatalf("completion %x", b)
+		}
+		for i := range n {
+			if got := math.Float32frombits(le.Uint32(memory[rank][4*i:])); got != float32(6*i) {
+				t.Fatalf("rank %d: element %d is %v, want %d", rank, i, got, 6*i)
+			}
+		}
+	}
+}
+
+func TestSharedResult(t *testing.T) {
+	h := start(t, 2)
+	h.begin()
+	clients := []*client{join(t, h.name, 0), join(t, h.name, 1)}
+	regions, memory := make([]uint32, 2), make([][]byte, 2)
+	for i, c := range clients {
+		regions[i], memory[i] = c.alloc(1 << 20)
+		copy(memory[i], strings.Repeat(string(rune('a'+i)), 100))
+	}
+	var mapped [2][]byte
+	for round := range 50 {
+		for i, c := range clients {
+			rows := 1 + i
+			c.send(operation{handle: uint32(round), kind: collective.Allgather, dtype: kernel.Uint8, op: kernel.Sum, in: regions[i], out: none,
+				inBytes: uint64(3 * rows), dims: []int64{int64(rows), 3}, name: "g"}.encode())
+		}
+		for i, c := range clients {
+			b, fd := c.expect(68)
+			if (round == 0) != (fd >= 0) || (round == 0) != (le.Uint32(b[44:]) == 1) {
+				t.Fatalf("round %d: descriptor %d, flags %d", round, fd, le.Uint32(b[44:]))
+			}
+			if round == 0 {
+				mapped[i] = c.mmap(fd, int(le.Uint64(b[48:])), unix.PROT_READ)
+			}
+			at, n := le.Uint64(b[16:]), le.Uint64(b[24:])
+			if got := string(mapped[i][at : at+n]); got != "aaabbbbbb" {
+				t.Fatalf("round %d, rank %d: result %q", round, i, got)
+			}
+			if want := "0300000000000000" + "0300000000000000" + "0100000000000000" + "0200000000000000"; fmt.Sprintf("%x", b[56:]) != want {
+				t.Fatalf("dimensions and rows %x, want %s", b[56:], want)
+			}
+			c.send(words(4, uint32(round)))
+		}
+	}
+	if h.pool.Resident() > 64<<10 {
+		t.Errorf("%d bytes of results after 50 small ones, each released", h.pool.Resident())
+	}
+}
+
+func TestRefusedOperations(t *testing.T) {
+	h := start(t, 2)
+	h.begin()
+	c := join(t, h.name, 0)
+	region, _ := c.alloc(2 << 20) // exactly one granule
+	base := allreduce(1, region, 8, "x")
+	with := func(change func(o *operation)) operation {
+		o := base
+		o.dims = append([]int64(nil), base.dims...)
+		change(&o)
+		return o
+	}
+	for name, o := range map[string]operation{
+		"no name":                    with(func(o *operation) { o.name = "" }),
+		"name too long":              with(func(o *operation) { o.name = strings.Repeat("x", 4097) }),
+		"name is not UTF-8":          with(func(o *operation) { o.name = "\xff" }),
+		"unknown kind":               with(func(o *operation) { o.kind = 0 }),
+		"unknown kind 7":             with(func(o *operation) { o.kind = 7 }),
+		"unknown type":               with(func(o *operation) { o.dtype = 16 }),
+		"unknown reduction":          with(func(o *operation) { o.op = 12 }),
+		"splits":                     with(func(o *operation) { o.splits = []int32{1} }),
+		"foreign region":             with(func(o *operation) { o.in = region + 1 }),
+		"foreign target":             with(func(o *operation) { o.out = region + 1 }),
+		"no source":                  with(func(o *operation) { o.in = none }),
+		"no target":                  with(func(o *operation) { o.out = none }),
+		"offset outside":             with(func(o *operation) { o.inOffset = 2<<20 - 28; o.outOffset = o.inOffset }),
+		"offset overflows":           with(func(o *operation) { o.inOffset = math.MaxUint64 - 3; o.outOffset = o.inOffset }),
+		"offset plus bytes overflow": with(func(o *operation) { o.inOffset = math.MaxUint64 - 31; o.outOffset = o.inOffset }),
+		"unaligned":                  with(func(o *operation) { o.inOffset = 2; o.outOffset = 2 }),
+		"too few bytes":              with(func(o *operation) { o.inBytes = 28 }),
+		"too many bytes":             with(func(o *operation) { o.outBytes = 36 }),
+		"negative dimension":         with(func(o *operation) { o.dims[0] = -8 }),
+		"shape overflows":            with(func(o *operation) { o.dims = []int64{1 << 62, 8} }),
+		"shape wraps to size":        with(func(o *operation) { o.dims = []int64{1 << 32, 1 << 32, 8} }),
+		"partial overlap":            with(func(o *operation) { o.outOffset = 16 }),
+		"root outside":               with(func(o *operation) { o.kind = collective.Broadcast; o.root = 2 }),
+		"root negative":              with(func(o *operation) { o.kind = collective.Broadcast; o.root = -1 }),
+		"root without source":        with(func(o *operation) { o.kind = collective.Broadcast; o.in = none; o.inBytes = 0 }),
+		"allgather with target":      with(func(o *operation) { o.kind = collective.Allgather }),
+		"allgather of a scalar":      with(func(o *operation) { o.kind = collective.Allgather; o.out = none; o.dims = nil; o.inBytes = 4 }),
+		"barrier with a tensor":      with(func(o *operation) { o.kind = collective.Barrier }),
+	} {
+		c.send(o.encode())
+		b, _ := c.expect(67)
+		if le.Uint32(b[4:]) != 1 || le.Uint32(b[8:]) != 3 || le.Uint32(b[12:]) != uint32(collective.CodeInvalid) {
+			t.Errorf("%s: refusal %x", name, b)
+		}
+	}
+	if h.engine.pending() != 0 {
+		t.Error("a refused operation reached the engine")
+	}
+
+	h.engine.mu.Lock()
+	h.engine.refuse = &collective.Error{Code: collective.CodeMismatch, Text: "no"}
+	h.engine.mu.Unlock()
+	c.send(base.encode())
+	if b, _ := c.expect(67); le.Uint32(b[12:]) != uint32(collective.CodeMismatch) || string(b[20:]) != "no" {
+		t.Errorf("the engine's refusal: %x", b)
+	}
+	h.engine.mu.Lock()
+	h.engine.refuse = nil
+	h.engine.mu.Unlock()
+
+	// After all of this the session still works, up to the last byte of the region.
+	last := with(func(o *operation) { o.inOffset = 2<<20 - 32; o.outOffset = o.inOffset })
+	c.send(last.encode())
+	eventually(t, "submitted", func() bool { return h.engine.pending() == 1 })
+}
+
+func TestMalformedEndsSession(t *testing.T) {
+	long := allreduce(1, 1, 1, "x").encode()
+	for name, messages := range map[string][][]byte{
+		"short":           {{1, 0}},
+		"unknown type":    {words(77, 0)},
+		"daemon's type":   {words(65, 0)},
+		"second hello":    {helloOf(0, token(0))},
+		"alloc length":    {words(2, 0, 0)},
+		"release length":  {words(4, 0, 0)},
+		"submit header":   {long[:83]},
+		"submit tail":     {long[:len(long)-1]},
+		"submit surplus":  {append(bytes.Clone(long), 0)},
+		"33 dimensions":   {operation{kind: 1, dtype: 11, dims: make([]int64, 33), name: "x"}.encode()},
+		"ndim lies":       {operation{kind: 1, dtype: 11, dims: make([]int64, 1), ndim: 9, name: "x"}.encode()},
+		"too long":        {make([]byte, 64<<10+1)},
+		"free of nothing": {words(5, 1)},
+		"handle in use":   {operation{kind: 4, in: none, out: none, name: "a"}.encode(), operation{kind: 4, in: none, out: none, name: "b"}.encode()},
+		"after goodbye":   {words(6, 0), words(6, 0)},
+	} {
+		h := start(t, 2)
+		h.begin()
+		c := join(t, h.name, 0)
+		for _, m := range messages {
+			c.send(m)
+		}
+		c.ended()
+		eventually(t, name+": rank 0 left", func() bool { return fmt.Sprint(h.engine.gone()) == "[0]" })
+		if h.server.Connected(0) {
+			t.Errorf("%s: still connected", name)
+		}
+		h.stop()
+	}
+}
+
+func TestNothingBeforeWorld(t *testing.T) {
+	h := start(t, 1)
+	c := dial(t, h.name)
+	c.send(helloOf(0, token(0)))
+	c.send(le.AppendUint64(words(2, 1), 1))
+	b, _ := c.expect(70)
+	if !strings.Contains(string(b[16:]), "before the world") {
+		t.Errorf("gone %q", b[16:])
+	}
+	c.ended()
+}
+
+func TestArenaLimit(t *testing.T) {
+	h := start(t, 1)
+	h.begin()
+	c := join(t, h.name, 0)
+	for _, n := range []uint64{1<<30 + 1, math.MaxUint64, 1 << 63} {
+		c.send(le.AppendUint64(words(2, 5), n))
+		if b, _ := c.expect(67); le.Uint32(b[4:]) != 5 || le.Uint32(b[8:]) != 2 {
+			t.Errorf("alloc of %d: refusal %x", n, b)
+		}
+	}
+	region, _ := c.alloc(1 << 30)
+	c.send(le.AppendUint64(words(2, 6), 1))
+	c.expect(67)
+	c.send(words(5, region))
+	c.alloc(1 << 20) // there is room again
+	for i := 1; i < 256; i++ {
+		c.alloc(1)
+	}
+	c.send(le.AppendUint64(words(2, 7), 1))
+	if b, _ := c.expect(67); !strings.Contains(string(b[20:]), "256 regions") {
+		t.Errorf("region 257: %q", b[20:])
+	}
+}
+
+func TestOperationsAreBounded(t *testing.T) {
+	const limit = 300
+	h := startBounded(t, 2, limit)
+	h.begin()
+	h.engine.holdBack()
+	c := join(t, h.name, 0)
+	for i := range uint32(limit + 1) {
+		c.send(operation{handle: i, kind: collective.Barrier, in: none, out: none, name: "b"}.encode())
+	}
+	b, _ := c.expect(67)
+	if le.Uint32(b[4:]) != limit {
+		t.Errorf("refused handle %d, want %d", le.Uint32(b[4:]), limit)
+	}
+}
+
+// TestRankThatDoesNotRead lets answers pile up: Complete does not block, everything arrives in order once the rank
+// reads, and a rank that goes on without reading is cut off.
+func TestRankThatDoesNotRead(t *testing.T) {
+	const n = 2000 // more than the socket holds
+	h := startBounded(t, 1, n)
+	h.begin()
+	c := join(t, h.name, 0)
+	for i := range uint32(n) {
+		c.send(operation{handle: i, kind: collective.Barrier, in: none, out: none, name: "b"}.encode())
+	}
+	for i := range uint32(n) {
+		if b, _ := c.expect(68); le.Uint32(b[4:]) != i {
+			t.Fatalf("completion of %d, want %d", le.Uint32(b[4:]), i)
+		}
+	}
+	for i := range uint32(100000) {
+		if err := unix.Send(c.fd, le.AppendUint64(words(2, i), math.MaxUint64), unix.MSG_NOSIGNAL); err != nil {
+			eventually(t, "left", func() bool { return len(h.engine.gone()) == 1 })
+			return
+		}
+	}
+	t.Error("100000 refusals that nobody read did not end the session")
+}
+
+// TestMemoryOutlivesRank frees a region and ends the rank while the engine works on it.
+func TestMemoryOutlivesRank(t *testing.T) {
+	before := arenas(t)
+	for _, death := range []string{"free", "goodbye", "close"} {
+		h := start(t, 1)
+		h.begin()
+		h.engine.holdBack()
+		c := join(t, h.name, 0)
+		region, m := c.alloc(1 << 20)
+		c.send(allreduce(1, region, 100, "x").encode())
+		eventually(t, "submitted", func() bool { return h.engine.pending() == 1 })
+		switch death {
+		case "free":
+			c.send(words(5, region))
+			c.alloc(1) // answered after the free
+		case "goodbye":
+			c.send(words(6, 0))
+			c.expect(69)
+			c.close()
+		default:
+			c.close()
+		}
+		if death != "free" {
+			eventually(t, "rank 0 left", func() bool { return fmt.Sprint(h.engine.gone()) == "[0]" })
+		}
+		h.engine.release() // writes to the memory
+		if m[0] != 1 {
+			t.Errorf("%s: the engine wrote somewhere else", death)
+		}
+		h.stop()
+	}
+	// What is left are the mappings of the test's own clients.
+	eventually(t, "unmapped", func() bool { return arenas(t) == before+4 })
+}
+
+// arenas counts the mappings of rank memory in this process.
+func arenas(t testing.TB) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(maps), "/memfd:gorun-arena ")
+}
+
+func TestGone(t *testing.T) {
+	h := start(t, 3)
+	early := dial(t, h.name)
+	early.send(helloOf(0, token(0)))
+	eventually(t, "connected", func() bool { return h.server.Connected(0) })
+	h.server.Gone(fmt.Errorf("end job: %w", &collective.Error{Code: collective.CodeShutdown, Text: "rank 7 failed"}))
+	for _, c := range []*client{early, dial(t, h.name)} {
+		if c != early {
+			c.send(helloOf(1, token(1)))
+		}
+		b, _ := c.expect(70)
+		if le.Uint32(b[4:]) != uint32(collective.CodeShutdown) || string(b[16:]) != "rank 7 failed" {
+			t.Errorf("gone %x", b)
+		}
+		c.send(words(6, 0))
+		c.expect(69)
+	}
+	h.server.Gone(errors.New("host2 died"))
+	c := dial(t, h.name)
+	c.send(helloOf(2, token(2)))
+	if b, _ := c.expect(70); le.Uint32(b[4:]) != uint32(collective.CodeAborted) || string(b[16:]) != "host2 died" {
+		t.Errorf("gone %x", b)
+	}
+}
+
+func TestStopEndsSessions(t *testing.T) {
+	h := start(t, 2)
+	h.begin()
+	c := join(t, h.name, 0)
+	dial(t, h.name) // has not said a word
+	h.stop()
+	c.ended()
+	if got := fmt.Sprint(h.engine.gone()); got != "[0]" {
+		t.Errorf("left: %s", got)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: "@" + h.name}); err != unix.ECONNREFUSED {
+		t.Errorf("connect after the end: %v", err)
+	}
+}
+
+// TestUpDown starts and stops servers while ranks connect, submit and vanish; goleak counts what is left.
+func TestUpDown(t *testing.T) {
+	for range 100 {
+		h := start(t, 2)
+		var wg sync.WaitGroup
+		for rank := range 2 {
+			c := dial(t, h.name)
+			wg.Go(func() {
+				hello := helloOf(rank, token(rank))
+				barrier := operation{kind: collective.Barrier, in: none, out: none, name: "b"}.encode()
+				for _, b := range [][]byte{hello, le.AppendUint64(words(2, 1), 1), barrier} {
+					unix.Send(c.fd, b, unix.MSG_NOSIGNAL) // fails once the server has stopped
+				}
+			})
+		}
+		h.begin()
+		h.stop()
+		wg.Wait()
+		if n := h.engine.pending(); n > 1 {
+			t.Fatalf("%d operations are pending", n)
+		}
+	}
+}
+
+// TestNoGarbage counts allocations of the whole process: client, server and engine.
+func TestNoGarbage(t *testing.T) {
+	h := start(t, 1)
+	h.begin()
+	c := join(t, h.name, 0)
+	region, _ := c.alloc(1 << 20)
+	round := rounds(c, region)
+	round()
+	if n := testing.AllocsPerRun(200, round); n > 0 {
+		t.Errorf("%v allocations per operation", n)
+	}
+}
+
+// rounds returns a function that does one 4-byte allreduce and makes no garbage itself.
+func rounds(c *client, region uint32) func() {
+	message, buf := allreduce(1, region, 1, "x").encode(), make([]byte, 256)
+	return func() {
+		if err := unix.Send(c.fd, message, 0); err != nil {
+			c.t.Fatal(err)
+		}
+		if n, err := unix.Read(c.fd, buf); err != nil || n != 56 {
+			c.t.Fatalf("read %d bytes: %v", n, err)
+		}
+	}
+}
+
+// BenchmarkOperation is the round trip of a 4-byte allreduce of one rank, through a client that costs nothing.
+func BenchmarkOperation(b *testing.B) {
+	h := start(b, 1)
+	h.begin()
+	c := join(b, h.name, 0)
+	region, _ := c.alloc(1 << 20)
+	round := rounds(c, region)
+	b.ReportAllocs()
+	for b.Loop() {
+		round()
+	}
+}
