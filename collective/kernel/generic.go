@@ -1,0 +1,268 @@
+package kernel
+
+import (
+	"math"
+	"unsafe"
+)
+
+// The generic twins of the assembly, and the only loops for what has no assembly. They work on tiles of
+// elements that stay in the L1 cache: load or convert every input into a tile, fold it into the tile of
+// sums, store that to every destination. Loads and stores are copies, so alignment does not matter.
+
+const tile = 256 // elements
+
+type integer interface {
+	int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64
+}
+
+type float interface{ float32 | float64 }
+
+func reduceGeneric(t Type, op Op, a *args) {
+	switch t {
+	case Uint8:
+		reduceIntegers[uint8](op, a)
+	case Int8:
+		reduceIntegers[int8](op, a)
+	case Uint16:
+		reduceIntegers[uint16](op, a)
+	case Int16:
+		reduceIntegers[int16](op, a)
+	case Uint32:
+		reduceIntegers[uint32](op, a)
+	case Int32:
+		reduceIntegers[int32](op, a)
+	case Uint64:
+		reduceIntegers[uint64](op, a)
+	case Int64:
+		reduceIntegers[int64](op, a)
+	case Float16, BFloat16:
+		reduceHalves(t, op, a)
+	case Float32, Complex64:
+		reduceFloats[float32](t, op, a)
+	case Float64, Complex128:
+		reduceFloats[float64](t, op, a)
+	}
+}
+
+func reduceIntegers[T integer](op Op, a *args) {
+	var sums, in [tile]T
+	logical := op >= LogicalAnd
+	size := int(unsafe.Sizeof(sums[0]))
+	for from := a.from; from < a.to; from += tile * size {
+		n := min(tile, (a.to-from)/size)
+		x, y := sums[:n], in[:n]
+		srcs := a.srcs
+		if a.partial != nil {
+			loadIntegers(x, a.partial[from:], logical)
+		} else {
+			loadIntegers(x, srcs[0][from:], logical)
+			scaleIntegers(x, a.pre)
+			srcs = srcs[1:]
+		}
+		for _, src := range srcs {
+			loadIntegers(y, src[from:], logical)
+			scaleIntegers(y, a.pre)
+			foldIntegers(op, x, y)
+		}
+		scaleIntegers(x, a.post)
+		for _, dst := range a.dsts {
+			copy(dst[from:a.to], bytesOf(x))
+		}
+	}
+}
+
+func reduceFloats[T float](t Type, op Op, a *args) {
+	var sums, in [tile]T
+	size := int(unsafe.Sizeof(sums[0]))
+	for from := a.from; from < a.to; from += tile * size {
+		n := min(tile, (a.to-from)/size)
+		x, y := sums[:n], in[:n]
+		srcs := a.srcs
+		if a.partial != nil {
+			copy(bytesOf(x), a.partial[from:])
+		} else {
+			copy(bytesOf(x), srcs[0][from:])
+			scaleFloats(x, T(a.pre))
+			srcs = srcs[1:]
+		}
+		for _, src := range srcs {
+			copy(bytesOf(y), src[from:])
+			scaleFloats(y, T(a.pre))
+			if t >= Complex64 { // its sum is one of floats: this is the product
+				multiplyComplex(x, y)
+			} else {
+				foldFloats(op, x, y)
+			}
+		}
+		scaleFloats(x, T(a.post))
+		canonical(x)
+		for _, dst := range a.dsts {
+			copy(dst[from:a.to], bytesOf(x))
+		}
+	}
+}
+
+func reduceHalves(t Type, op Op, a *args) {
+	var sums, in [tile]float32
+	var out [tile]uint16
+	for from := a.from; from < a.to; from += tile * 2 {
+		n := min(tile, (a.to-from)/2)
+		x, y, z := sums[:n], in[:n], out[:n]
+		srcs := a.srcs
+		if a.partial != nil {
+			copy(bytesOf(z), a.partial[from:])
+			widen(t, x, z)
+		} else {
+			copy(bytesOf(z), srcs[0][from:])
+			widen(t, x, z)
+			scaleFloats(x, a.pre32)
+			srcs = srcs[1:]
+		}
+		for _, src := range srcs {
+			copy(bytesOf(z), src[from:])
+			widen(t, y, z)
+			scaleFloats(y, a.pre32)
+			foldFloats(op, x, y)
+		}
+		scaleFloats(x, a.post32)
+		canonical(x)
+		narrow(t, z, x)
+		for _, dst := range a.dsts {
+			copy(dst[from:a.to], bytesOf(z))
+		}
+	}
+}
+
+// bytesOf returns the memory of x, which is not empty.
+func bytesOf[T integer | float](x []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), len(x)*int(unsafe.Sizeof(x[0])))
+}
+
+func loadIntegers[T integer](x []T, src []byte, logical bool) {
+	copy(bytesOf(x), src)
+	if !logical {
+		return
+	}
+	for i := range x {
+		if x[i] != 0 {
+			x[i] = 1
+		}
+	}
+}
+
+func scaleIntegers[T integer](x []T, by float64) {
+	if by == 1 {
+		return
+	}
+	for i := range x {
+		x[i] = truncate[T](float64(x[i]) * by)
+	}
+}
+
+// truncate converts towards zero and saturates; Go leaves it to the CPU what a value out of range becomes.
+func truncate[T integer](f float64) T {
+	low, high := limits[T]()
+	switch {
+	case f <= float64(low):
+		return low
+	case f >= float64(high):
+		return high
+	}
+	return T(f)
+}
+
+func limits[T integer]() (low, high T) {
+	bits := unsafe.Sizeof(low) * 8
+	if ^low > 0 {
+		return 0, ^low
+	}
+	low = T(1) << (bits - 1)
+	return low, ^low
+}
+
+func foldIntegers[T integer](op Op, x, y []T) {
+	y = y[:len(x)]
+	switch op {
+	case Sum:
+		for i := range x {
+			x[i] += y[i]
+		}
+	case Min:
+		for i := range x {
+			x[i] = min(x[i], y[i])
+		}
+	case Max:
+		for i := range x {
+			x[i] = max(x[i], y[i])
+		}
+	case Product:
+		for i := range x {
+			x[i] *= y[i]
+		}
+	case BitAnd, LogicalAnd: // logical ones were loaded as 0 or 1
+		for i := range x {
+			x[i] &= y[i]
+		}
+	case BitOr, LogicalOr:
+		for i := range x {
+			x[i] |= y[i]
+		}
+	case BitXor, LogicalXor:
+		for i := range x {
+			x[i] ^= y[i]
+		}
+	}
+}
+
+func scaleFloats[T float](x []T, by T) {
+	if by == 1 {
+		return
+	}
+	for i := range x {
+		x[i] = T(x[i] * by) // the conversion keeps the compiler from fusing it with an addition
+	}
+}
+
+func foldFloats[T float](op Op, x, y []T) {
+	y = y[:len(x)]
+	switch op {
+	case Sum:
+		for i := range x {
+			x[i] += y[i]
+		}
+	case Min: // Go's min and max propagate NaN and order -0 before +0
+		for i := range x {
+			x[i] = min(x[i], y[i])
+		}
+	case Max:
+		for i := range x {
+			x[i] = max(x[i], y[i])
+		}
+	case Product:
+		for i := range x {
+			x[i] *= y[i]
+		}
+	}
+}
+
+// multiplyComplex multiplies pairs of real and imaginary parts.
+func multiplyComplex[T float](x, y []T) {
+	y = y[:len(x)]
+	for i := 0; i+1 < len(x); i += 2 {
+		re := T(x[i]*y[i]) - T(x[i+1]*y[i+1])
+		im := T(x[i]*y[i+1]) + T(x[i+1]*y[i])
+		x[i], x[i+1] = re, im
+	}
+}
+
+// canonical replaces every NaN by the one that Reduce promises: which payload an addition of two NaNs
+// keeps depends on the order of its operands, and that on the compiler.
+func canonical[T float](x []T) {
+	for i := range x {
+		if x[i] != x[i] {
+			x[i] = T(math.Float32frombits(quietNaN))
+		}
+	}
+}
+
+const quietNaN = 0x7fc00000

@@ -1,0 +1,90 @@
+// Package kernel holds the element-wise arithmetic of the collectives: reduce, scale and copy over
+// raw little-endian buffers, as assembly where the CPU allows it and as a generic twin everywhere.
+//
+// A kernel is pure: it allocates nothing, starts no goroutine and keeps no reference to a buffer.
+package kernel
+
+import "fmt"
+
+// Type is the element type of a tensor. The numbers are part of the rank protocol.
+type Type uint8
+
+// Element types.
+const (
+	Uint8      Type = 1
+	Int8       Type = 2
+	Uint16     Type = 3
+	Int16      Type = 4
+	Uint32     Type = 5
+	Int32      Type = 6
+	Uint64     Type = 7
+	Int64      Type = 8
+	Float16    Type = 9
+	BFloat16   Type = 10
+	Float32    Type = 11
+	Float64    Type = 12
+	Bool       Type = 13
+	Complex64  Type = 14
+	Complex128 Type = 15
+)
+
+var types = [...]struct {
+	name string
+	size int
+}{
+	Uint8: {"uint8", 1}, Int8: {"int8", 1}, Uint16: {"uint16", 2}, Int16: {"int16", 2},
+	Uint32: {"uint32", 4}, Int32: {"int32", 4}, Uint64: {"uint64", 8}, Int64: {"int64", 8},
+	Float16: {"float16", 2}, BFloat16: {"bfloat16", 2}, Float32: {"float32", 4}, Float64: {"float64", 8},
+	Bool: {"bool", 1}, Complex64: {"complex64", 8}, Complex128: {"complex128", 16},
+}
+
+// Valid reports whether t is a known element type.
+func (t Type) Valid() bool { return t > 0 && int(t) < len(types) }
+
+// Size returns the bytes of one element, 0 for an unknown type.
+func (t Type) Size() int {
+	if !t.Valid() {
+		return 0
+	}
+	return types[t].size
+}
+
+func (t Type) String() string {
+	if !t.Valid() {
+		return fmt.Sprintf("type(%d)", uint8(t))
+	}
+	return types[t].name
+}
+
+// Op is a reduction. The numbers 0 to 5 are Horovod's and part of the rank protocol.
+type Op uint8
+
+// Reductions. Average is a sum that the engine divides by the size of the group;
+// kernels see it as Sum with a postscale.
+const (
+	Average    Op = 0
+	Sum        Op = 1
+	Adasum     Op = 2
+	Min        Op = 3
+	Max        Op = 4
+	Product    Op = 5
+	BitAnd     Op = 6
+	BitOr      Op = 7
+	BitXor     Op = 8
+	LogicalAnd Op = 9
+	LogicalOr  Op = 10
+	LogicalXor Op = 11
+)
+
+var opNames = [...]string{"average", "sum", "adasum", "min", "max", "product",
+	"bitand", "bitor", "bitxor", "logical_and", "logical_or", "logical_xor"}
+
+// Valid reports whether o is a known reduction.
+func (o Op) Valid() bool { return int(o) < len(opNames) }
+
+func (o Op) String() string {
+	if !o.Valid() {
+		return fmt.Sprintf("op(%d)", uint8(o))
+	}
+	return opNames[o]
+}

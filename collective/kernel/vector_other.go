@@ -1,0 +1,9 @@
+//go:build !amd64 || purego
+
+package kernel
+
+const vectorStep = 1 << 30 // there are no loops
+
+func detect() level { return generic }
+
+func vector(Type, Op, *args) bool { return false }
