@@ -1,0 +1,206 @@
+package collective_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+)
+
+// worlds are layouts with what makes the engine take each of its ways.
+var worlds = []struct {
+	name   string
+	layout layout
+	cfg    collective.Config
+}{
+	{"1x1", even(1, 1), collective.Config{}},
+	{"1x2", even(1, 2), collective.Config{Inline: -1}},
+	{"1x3", even(1, 3), collective.Config{}},
+	{"2x1ring", even(2, 1), collective.Config{Segment: 256, Direct: -1}},
+	{"2x1direct", even(2, 1), collective.Config{Segment: 256, Direct: 1 << 30}},
+	{"2x2", even(2, 2), collective.Config{Segment: 4096, Direct: 2000}},
+	{"3x1", even(3, 1), collective.Config{Segment: 1 << 10, Direct: -1}},
+	{"3 uneven", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 192, Direct: -1}},
+	{"3 uneven direct", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 1 << 10, Direct: 1 << 30}},
+	{"4x1", layout{{2}, {0}, {3}, {1}}, collective.Config{Segment: 64, Direct: 2000}},
+	{"5x2", even(5, 2), collective.Config{Segment: 2 << 10, Direct: -1}},
+	// Segments that the link does not copy.
+	{"2x2 large segments", even(2, 2), collective.Config{Segment: 64 << 10, Direct: -1}},
+	{"3x1 large direct", even(3, 1), collective.Config{Segment: 64 << 10, Direct: 1 << 30}},
+}
+
+var ops = []kernel.Op{kernel.Sum, kernel.Average, kernel.Min, kernel.Max, kernel.Product}
+
+func TestAllreduce(t *testing.T) {
+	for _, w := range worlds {
+		t.Run(w.name, func(t *testing.T) {
+			c := newCluster(t, w.layout, 1, w.cfg)
+			large := 30_000
+			if w.cfg.Segment > 0 && w.cfg.Segment < 1000 {
+				large = 5000 // many segments all the same
+			}
+			for _, n := range []int{0, 1, 7, 1000, large} {
+				for typ := kernel.Uint8; typ <= kernel.Complex128; typ++ {
+					// All reductions of a type at once; the large ones of some types only.
+					if n > 1000 && typ != kernel.Float32 && typ != kernel.Int8 && typ != kernel.Complex128 {
+						continue
+					}
+					var checks []func()
+					for _, op := range ops {
+						plan := kernel.Plan{Type: typ, Op: op, Pre: 1, Post: 1}
+						if plan.Check() != nil || typ == kernel.Bool && op == kernel.Average || n > 1000 && op != kernel.Sum && typ != kernel.Float32 {
+							continue
+						}
+						checks = append(checks, c.allreduce(fmt.Sprintf("%s.%s.%d", typ, op, n), typ, op, n, 1, 1))
+					}
+					for _, check := range checks {
+						check()
+					}
+				}
+			}
+		})
+	}
+}
+
+// allreduce submits an operation on all ranks, half of them in place, and returns what waits for it and
+// compares the results to the naive twin's.
+func (c *cluster) allreduce(name string, typ kernel.Type, op kernel.Op, n int, pre, post float64) func() {
+	c.t.Helper()
+	size := c.layout.size()
+	inputs := make([][]complex128, size)
+	outs := make([][]byte, size)
+	promises := make([]*promise, size)
+	for rank := range size {
+		inputs[rank] = sample(typ, op, rank, n)
+		in := encode(typ, inputs[rank])
+		outs[rank] = in
+		if (rank+n)%2 == 0 {
+			outs[rank] = make([]byte, len(in))
+		}
+		promises[rank] = c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: name, Type: typ, Op: op,
+			Shape: []int{n}, In: in, Out: outs[rank], Pre: pre, Post: post})
+	}
+	return func() {
+		c.t.Helper()
+		want := encode(typ, fold(typ, op, pre, post, inputs))
+		for rank, p := range promises {
+			if r := p.wait(); r.Err != nil {
+				c.t.Fatalf("%s: %v", p.what, r.Err)
+			}
+			if !bytes.Equal(outs[rank], want) {
+				i := 0
+				for outs[rank][i] == want[i] {
+					i++
+				}
+				c.t.Fatalf("%s: byte %d of %d is %#x, want %#x", p.what, i, len(want), outs[rank][i], want[i])
+			}
+		}
+	}
+}
+
+func TestAllreduceScales(t *testing.T) {
+	c := newCluster(t, layout{{0, 2}, {1}, {3, 4}}, 1, collective.Config{Segment: 256, Direct: 300})
+	for _, n := range []int{5, 5000} {
+		for _, typ := range []kernel.Type{kernel.Int32, kernel.Float16, kernel.BFloat16, kernel.Float32, kernel.Float64, kernel.Complex64} {
+			for _, op := range []kernel.Op{kernel.Sum, kernel.Average} {
+				c.allreduce(fmt.Sprint("pre", typ, op, n), typ, op, n, 2, 1)()
+				c.allreduce(fmt.Sprint("post", typ, op, n), typ, op, n, 1, 0.5)()
+				c.allreduce(fmt.Sprint("both", typ, op, n), typ, op, n, 4, 0.25)()
+			}
+		}
+	}
+}
+
+// Results of floating-point sums depend on the order of additions, but must not differ between ranks,
+// nor between runs.
+func TestAllreduceBitsAreEqual(t *testing.T) {
+	for _, w := range worlds {
+		t.Run(w.name, func(t *testing.T) {
+			var first []byte
+			for run := range 3 {
+				c := newCluster(t, w.layout, uint64(run), w.cfg)
+				const n = 5000
+				size := w.layout.size()
+				outs := make([][]byte, size)
+				var promises []*promise
+				for rank := range size {
+					rng := rand.New(rand.NewPCG(uint64(rank), 3))
+					v := make([]complex128, n)
+					for i := range v {
+						v[i] = complex(rng.NormFloat64(), 0)
+					}
+					outs[rank] = encode(kernel.Float32, v)
+					promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x",
+						Type: kernel.Float32, Op: kernel.Average, Shape: []int{n}, In: outs[rank], Out: outs[rank]}))
+				}
+				for rank, p := range promises {
+					if r := p.wait(); r.Err != nil {
+						t.Fatal(r.Err)
+					}
+					if first == nil {
+						first = outs[0]
+					}
+					if !bytes.Equal(outs[rank], first) {
+						t.Fatalf("run %d: the result of rank %d has other bits", run, rank)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Ranks submit fifty names, each in an order of its own and at its own time.
+func TestAnyOrder(t *testing.T) {
+	for _, w := range worlds {
+		t.Run(w.name, func(t *testing.T) {
+			c := newCluster(t, w.layout, 2, w.cfg)
+			const names, n = 50, 700
+			size := w.layout.size()
+			type result struct {
+				rank, name int
+				out        []byte
+				p          *promise
+			}
+			results := make(chan []result, size)
+			for rank := range size {
+				c.mesh.wg.Go(func() {
+					var all []result
+					rng := rand.New(rand.NewPCG(uint64(rank), 4))
+					for _, name := range rng.Perm(names) {
+						in := encode(kernel.Int32, sample(kernel.Int32, kernel.Sum, rank*names+name, n))
+						p, err := c.try(rank, collective.Request{Kind: collective.Allreduce, Name: fmt.Sprint("grad.", name),
+							Type: kernel.Int32, Op: kernel.Sum, Shape: []int{n}, In: in, Out: in})
+						if err != nil {
+							t.Error(err)
+						}
+						all = append(all, result{rank, name, in, p})
+					}
+					results <- all
+				})
+			}
+			for range size {
+				for _, r := range <-results {
+					if res := r.p.wait(); res.Err != nil {
+						t.Fatal(res.Err)
+					}
+					inputs := make([][]complex128, size)
+					for q := range inputs {
+						inputs[q] = sample(kernel.Int32, kernel.Sum, q*names+r.name, n)
+					}
+					if want := encode(kernel.Int32, fold(kernel.Int32, kernel.Sum, 1, 1, inputs)); !bytes.Equal(r.out, want) {
+						t.Fatalf("rank %d: wrong sum of name %d", r.rank, r.name)
+					}
+				}
+			}
+			for _, e := range c.engines {
+				eventually(t, "no operation is open", func() bool { return len(e.Pending(epochStart)) == 0 })
+			}
+			if c.mesh.refused > 0 {
+				t.Errorf("%d segments were refused", c.mesh.refused)
+			}
+		})
+	}
+}

@@ -1,0 +1,165 @@
+package collective
+
+import (
+	"bytes"
+	"sync/atomic"
+
+	"gorun/collective/link"
+)
+
+// Limits of control messages: of one, and of those of a peer that came before an earlier one.
+const (
+	maxControl   = 1 << 20
+	maxHeld      = 1 << 16
+	maxHeldBytes = 64 << 20
+)
+
+// channel puts the control messages of a peer in the order in which they were sent: the link keeps no
+// order across streams. The number of a message is the Offset of its segment.
+type channel struct {
+	sent uint64
+	next uint64            // to be heard
+	held map[uint64][]byte // came early
+	size int               // of held
+}
+
+// message is a control message on its way to several peers.
+type message struct {
+	engine   *Engine
+	payload  []byte
+	segments []link.Segment
+	peers    []int
+	left     atomic.Int32 // segments the link holds
+}
+
+// Prepare implements link.Owner.
+func (m *message) Prepare(*link.Segment) {}
+
+// Acked implements link.Owner.
+func (m *message) Acked(*link.Segment) {
+	if m.left.Add(-1) == 0 {
+		m.engine.messages.Put(m)
+	}
+}
+
+// compose copies a control message and gives it its place in the order of messages to every host but
+// the one at position self. mu is held.
+func (e *Engine) compose(hosts []Member, self int, id uint64, payload []byte) *message {
+	if len(hosts) == 1 {
+		return nil
+	}
+	m := e.messages.Get().(*message)
+	m.payload = append(m.payload[:0], payload...)
+	m.peers = m.peers[:0]
+	if len(m.segments) != len(hosts)-1 {
+		m.segments = make([]link.Segment, len(hosts)-1)
+	}
+	m.left.Store(int32(len(hosts) - 1))
+	for i, h := range hosts {
+		if i == self {
+			continue
+		}
+		c := e.channels[h.ID]
+		s := &m.segments[len(m.peers)]
+		s.Header = link.Header{Kind: link.Control, Epoch: e.world.Epoch, Op: id, Length: uint32(len(payload)), Offset: c.sent}
+		s.Payload, s.Owner = m.payload, m
+		c.sent++
+		m.peers = append(m.peers, h.ID)
+	}
+	return m
+}
+
+// post sends a composed message. Messages may be posted in another order than they were composed.
+func (e *Engine) post(m *message) {
+	if m == nil {
+		return
+	}
+	// The last Send may give m away.
+	peers, segments := m.peers, m.segments
+	for i, peer := range peers {
+		e.transport.Send(peer, &segments[i])
+	}
+}
+
+// hear takes a control message, and those it was waited for.
+func (e *Engine) hear(peer int, h *link.Header, p []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.channels[peer]
+	if c == nil || h.Epoch != e.epoch.Load() {
+		return
+	}
+	if ahead := h.Offset - c.next; ahead != 0 {
+		if ahead > maxHeld || c.size+len(p) > maxHeldBytes {
+			e.log.Error("drop control message", "peer", peer, "number", h.Offset, "expected", c.next)
+			return
+		}
+		if _, twice := c.held[h.Offset]; twice {
+			return
+		}
+		if c.held == nil {
+			c.held = map[uint64][]byte{}
+		}
+		c.held[h.Offset] = bytes.Clone(p)
+		c.size += len(p)
+		return
+	}
+	for ok := true; ok; p, ok = c.take() {
+		c.next++
+		act := e.read(peer, p)
+		e.mu.Unlock()
+		act.run(e)
+		e.mu.Lock()
+		if e.channels[peer] != c {
+			return
+		}
+	}
+}
+
+// take returns the next message if it is there.
+func (c *channel) take() ([]byte, bool) {
+	p, ok := c.held[c.next]
+	if ok {
+		delete(c.held, c.next)
+		c.size -= len(p)
+	}
+	return p, ok
+}
+
+// actions are what a control message asks for once mu is free.
+type actions struct {
+	op      *op
+	verdict verdict
+	failed  []failure
+}
+
+func (a actions) run(e *Engine) {
+	if a.op != nil {
+		e.act(a.op, a.verdict)
+	}
+	for _, f := range a.failed {
+		f.op.fail(f.err)
+	}
+}
+
+// read takes a control message into the table. mu is held.
+func (e *Engine) read(peer int, p []byte) actions {
+	if e.stopped != nil {
+		return actions{}
+	}
+	var a actions
+	var err error
+	switch {
+	case len(p) > 0 && p[0] == msgLeave:
+		var rank int
+		if rank, err = readLeave(p); err == nil {
+			a.failed = e.table.leave(rank)
+		}
+	default:
+		a.op, a.verdict, err = e.table.hear(peer, p)
+	}
+	if err != nil {
+		e.log.Error("drop control message", "peer", peer, "err", err)
+	}
+	return a
+}

@@ -1,0 +1,355 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"gorun/collective/link"
+	"gorun/collective/schedule"
+)
+
+// Transport sends segments to other engines; link.Mesh is one. Send does not block and may be called
+// from anywhere.
+type Transport interface {
+	Send(peer int, s *link.Segment)
+}
+
+// Config is what an engine is made of. Segment, Direct and Cost decide how operations are cut and must
+// be the same on all hosts.
+type Config struct {
+	Transport Transport // may be nil for a world of one host
+	Alloc     Allocator // nil: the heap
+	Workers   int       // goroutines for reductions on one host alone, 0 for GOMAXPROCS
+	Log       *slog.Logger
+
+	Segment int           // bytes of a segment, 0 for 512 KiB
+	Direct  int           // largest operation in which every host sends to every other, 0 for 64 KiB, -1 for none
+	Inline  int           // largest local operation that is not handed to workers, 0 for 64 KiB, -1 for none
+	Cost    schedule.Cost // of a message between two hosts, zero for a 10 Gbit/s network
+}
+
+// Defaults of a Config.
+const (
+	defaultSegment = 512 << 10
+	defaultDirect  = 64 << 10
+	defaultInline  = 64 << 10
+)
+
+var defaultCost = schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9}
+
+// Engine runs the operations of one host's ranks. Its methods may be called from any goroutine.
+type Engine struct {
+	transport Transport
+	allocator Allocator
+	log       *slog.Logger
+	segment   int64
+	directMax int64
+	inlineMax int64
+	cost      schedule.Cost
+	workers   workers
+
+	epoch atomic.Uint32 // written with mu held
+
+	mu       sync.Mutex
+	table    table
+	world    World
+	channels map[int]*channel // control messages, by peer
+	stopped  *Error           // why nothing can be submitted
+
+	pooled   sync.Pool // *op
+	pieces   sync.Pool // *piece
+	views    sync.Pool // *view
+	messages sync.Pool // *message
+	buffers  sync.Pool // *[]byte, for a segment
+}
+
+var (
+	errAborted = errors.New("operation was aborted")
+	errUnknown = errors.New("no such operation here")
+	errEpoch   = errors.New("segment of another epoch")
+	errPeer    = errors.New("not a host of this world")
+)
+
+// New returns an engine that refuses everything until SetWorld.
+func New(cfg Config) *Engine {
+	e := &Engine{
+		transport: cfg.Transport,
+		allocator: cfg.Alloc,
+		log:       cfg.Log,
+		segment:   int64(limit(cfg.Segment, defaultSegment)),
+		directMax: int64(limit(cfg.Direct, defaultDirect)),
+		inlineMax: int64(limit(cfg.Inline, defaultInline)),
+		cost:      cfg.Cost,
+		stopped:   refuse("there is no world yet"),
+	}
+	// Segments are cut where chunks are, so that their borders are borders of elements and cache lines.
+	e.segment = min(max(e.segment+schedule.Align-1, schedule.Align)&^(schedule.Align-1), link.MaxPayload)
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	if e.allocator == nil {
+		e.allocator = heapAllocator{}
+	}
+	if e.cost == (schedule.Cost{}) {
+		e.cost = defaultCost
+	}
+	count := cfg.Workers
+	if count <= 0 {
+		count = runtime.GOMAXPROCS(0)
+	}
+	e.workers.init(count)
+	e.pooled.New = func() any { return &op{engine: e} }
+	e.views.New = func() any { return new(view) }
+	e.buffers.New = func() any { return new([]byte) }
+	e.messages.New = func() any { return &message{engine: e} }
+	e.pieces.New = func() any {
+		p := new(piece)
+		p.Owner = p
+		return p
+	}
+	return e
+}
+
+// limit reads a size from a Config: 0 is the default, less is none.
+func limit(n, def int) int {
+	if n == 0 {
+		return def
+	}
+	return max(n, 0)
+}
+
+// SetWorld begins an epoch. It is an error while operations of the last one are open.
+func (e *Engine) SetWorld(w World) error {
+	if err := w.check(); err != nil {
+		return fmt.Errorf("set world of epoch %d: %w", w.Epoch, err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := len(e.table.ops); n > 0 {
+		return fmt.Errorf("set world of epoch %d: %d operations of epoch %d are open", w.Epoch, n, e.world.Epoch)
+	}
+	if len(w.Hosts) > 1 && e.transport == nil {
+		return fmt.Errorf("set world of epoch %d: %d hosts and no transport", w.Epoch, len(w.Hosts))
+	}
+	e.world, e.stopped = w, nil
+	e.epoch.Store(w.Epoch)
+	e.table = table{groups: map[uint32]*group{}, ops: map[uint64]*op{}, fresh: e.fresh}
+	e.channels = map[int]*channel{}
+	for i, h := range w.Hosts {
+		if i != w.Self {
+			e.channels[h.ID] = &channel{}
+		}
+	}
+	if g := newGroup(w, 0, nil); g != nil {
+		e.table.groups[0] = g
+	}
+	return nil
+}
+
+// Submit hands in a local rank's part of an operation. An error is an *Error and refuses this part only;
+// if there is none, r.Client hears of the end.
+func (e *Engine) Submit(rank int, r Request) error {
+	e.mu.Lock()
+	o, v, err := e.admit(rank, &r)
+	if err != nil {
+		e.mu.Unlock()
+		return err
+	}
+	var m *message
+	if v.announce {
+		m = e.compose(o.group.hosts, o.group.self, o.id, o.votes[o.group.self].raw)
+	}
+	e.mu.Unlock()
+	e.post(m)
+	e.act(o, v)
+	return nil
+}
+
+// admit checks a part and takes it into the table. mu is held.
+func (e *Engine) admit(rank int, r *Request) (*op, verdict, *Error) {
+	if e.stopped != nil {
+		return nil, verdict{}, e.stopped
+	}
+	g := e.table.groups[r.Group]
+	if g == nil {
+		return nil, verdict{}, refuse("%s %q: no group %d with a rank on this host", r.Kind, r.Name, r.Group)
+	}
+	index := slices.Index(g.local(), rank)
+	if index < 0 {
+		return nil, verdict{}, refuse("%s %q: rank %d is not a rank of group %d on this host", r.Kind, r.Name, rank, r.Group)
+	}
+	if err := r.normalize(g); err != nil {
+		return nil, verdict{}, err
+	}
+	return e.table.submit(g, index, r)
+}
+
+// act carries out a verdict. No lock is held.
+func (e *Engine) act(o *op, v verdict) {
+	switch {
+	case v.start:
+		o.start()
+	case v.err != nil:
+		o.fail(v.err)
+	}
+}
+
+// Leave says that a local rank takes part in nothing any more, because it said so or its process ended.
+// Operations that its host did not declare ready yet fail on all ranks; its own parts in them too.
+// Operations that are under way go on and still tell its client.
+func (e *Engine) Leave(rank int) {
+	e.mu.Lock()
+	if e.stopped != nil || !slices.Contains(e.world.Hosts[e.world.Self].Ranks, rank) {
+		e.mu.Unlock()
+		return
+	}
+	failed := e.table.leave(rank)
+	m := e.compose(e.world.Hosts, e.world.Self, 0, appendLeave(nil, rank))
+	e.mu.Unlock()
+	e.post(m)
+	for _, f := range failed {
+		f.op.fail(f.err)
+	}
+}
+
+// Abort fails every open operation and refuses new ones until the next SetWorld. The links must have let
+// go of all segments before it, of those they send and of those they read: ranks get their memory back at
+// once. What is reduced on this host alone ends normally.
+func (e *Engine) Abort(err *Error) {
+	e.mu.Lock()
+	e.stopped = err
+	var open []*op
+	for id, o := range e.table.ops {
+		if o.local() {
+			continue
+		}
+		open = append(open, o)
+		delete(e.table.ops, id)
+	}
+	e.mu.Unlock()
+	slices.SortFunc(open, func(a, b *op) int { return strings.Compare(a.name, b.name) })
+	for _, o := range open {
+		o.abort(err)
+	}
+}
+
+// Run owns the workers. It returns when ctx ends or Close is called, after all of them did.
+func (e *Engine) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, e.workers.stop)
+	defer stop()
+	e.workers.run()
+	return nil
+}
+
+// Close fails what is open and returns after Run did.
+func (e *Engine) Close() {
+	e.Abort(&Error{Code: CodeAborted, Text: "the engine was closed"})
+	e.workers.stop()
+	e.workers.wait()
+}
+
+// Place implements link.Handler.
+func (e *Engine) Place(peer int, h link.Header) ([]byte, error) {
+	o, err := e.find(peer, &h)
+	if o == nil {
+		return nil, err
+	}
+	return o.place(peer, &h)
+}
+
+// Deliver implements link.Handler.
+func (e *Engine) Deliver(peer int, h link.Header, payload []byte) {
+	o, err := e.find(peer, &h)
+	switch {
+	case err != nil:
+		e.log.Error("drop segment", "peer", peer, "err", err)
+	case o != nil:
+		o.deliver(peer, h, payload)
+	default:
+		e.hear(peer, &h, payload)
+	}
+}
+
+// find returns the operation of a data segment; none and no error for a control segment.
+func (e *Engine) find(peer int, h *link.Header) (*op, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if h.Epoch != e.epoch.Load() {
+		return nil, errEpoch
+	}
+	if e.channels[peer] == nil {
+		return nil, errPeer
+	}
+	if h.Kind == link.Control {
+		if h.Length > maxControl {
+			return nil, errMessage
+		}
+		return nil, nil
+	}
+	// A peer sends data when it knows that all hosts are ready, so this one has its parts, although it
+	// may not have heard of every other host.
+	if o := e.table.ops[h.Op]; o != nil && h.Kind == link.Data && o.votes[o.group.self].set {
+		return o, nil
+	}
+	return nil, errUnknown
+}
+
+// direct reports whether an allreduce of n bytes goes from every host to every other.
+func (e *Engine) direct(n int64, hosts int) bool {
+	return n <= e.directMax && e.cost.Direct(n, hosts) <= e.cost.Ring(n, hosts)
+}
+
+// tree reports whether a broadcast of n bytes goes along a tree.
+func (e *Engine) tree(n int64, hosts int) bool {
+	return e.cost.Tree(n, hosts) <= e.cost.Chain(n, e.segment, hosts)
+}
+
+func (e *Engine) alloc(n int) (Buffer, error) { return e.allocator.Alloc(n) }
+
+// fresh returns an empty op. mu is held.
+func (e *Engine) fresh(g *group, id uint64, name string) *op {
+	o := e.pooled.Get().(*op)
+	o.reset(g, e.world.Epoch, id, name)
+	return o
+}
+
+// remove frees an op's name for its next use.
+func (e *Engine) remove(o *op) {
+	e.mu.Lock()
+	e.table.remove(o)
+	e.mu.Unlock()
+}
+
+func (e *Engine) recycle(o *op) {
+	o.forget()
+	e.pooled.Put(o)
+}
+
+func (e *Engine) release(p *piece) {
+	p.op, p.Payload = nil, nil
+	e.pieces.Put(p)
+}
+
+func (e *Engine) view() *view {
+	v := e.views.Get().(*view)
+	v.dst, v.src = v.dst[:0], v.src[:0]
+	return v
+}
+
+// heap is result memory without an owner.
+type heap []byte
+
+func (h heap) Bytes() []byte { return h }
+func (heap) Retain()         {}
+func (heap) Release()        {}
+
+type heapAllocator struct{}
+
+func (heapAllocator) Alloc(n int) (Buffer, error) { return heap(make([]byte, n)), nil }

@@ -1,0 +1,197 @@
+package collective
+
+import (
+	"gorun/collective/link"
+	"gorun/collective/schedule"
+)
+
+// The way of a segment, and whose goroutine does it:
+//
+//	queue    starter, or whoever finished what the segment waits for: header, payload, Transport.Send
+//	Prepare  a stream, right before the wire: the own part is reduced from the ranks' inputs
+//	Place    a stream of the peer: where results and parts are read to
+//	deliver  the same: reduce with the inputs while hot, copy to the other ranks, queue what waits for it
+//	Acked    any stream: the memory is free
+//
+// Bytes moved for a ring over H hosts with P ranks each and n bytes, beyond the wire: every input is
+// read once and every output written once; a partial is written and read once per hop, from cache when a
+// segment fits.
+
+// ackNowBelow is how many of the last segments to a peer ask for an acknowledgement at once, if a rank
+// waits for it: nobody knows which of several streams finishes last.
+const ackNowBelow = 4
+
+// start runs an op that all hosts agreed on.
+func (o *op) start() {
+	if len(o.group.hosts) == 1 {
+		o.startLocal()
+		return
+	}
+	o.layout()
+	o.mu.Lock()
+	if o.dead { // aborted since the verdict
+		o.mu.Unlock()
+		if o.buffer != nil {
+			o.buffer.Release()
+		}
+		return
+	}
+	o.started = true
+	stash := o.stash
+	o.mu.Unlock()
+	for i := range o.steps {
+		if s := &o.steps[i]; s.Do == schedule.Part {
+			for lo := s.Lo; lo < s.Hi; lo += o.engine.segment {
+				o.queue(i, lo)
+			}
+		}
+	}
+	for _, s := range stash {
+		o.deliver(s.peer, s.header, *s.payload)
+		o.engine.buffers.Put(s.payload)
+	}
+	o.mu.Lock()
+	o.remaining--
+	o.settle()
+}
+
+// after queues the segments at lo of the steps that waited for step i.
+func (o *op) after(i int, lo int64) {
+	for j := i + 1; j < len(o.steps); j++ {
+		if s := &o.steps[j]; s.Do == schedule.Send && s.After == i {
+			o.queue(j, lo)
+		}
+	}
+}
+
+// queue hands the segment at lo of a sending step to the link.
+func (o *op) queue(i int, lo int64) {
+	s := &o.steps[i]
+	hi := min(lo+o.engine.segment, s.Hi)
+	p := o.engine.pieces.Get().(*piece)
+	p.op, p.step, p.made = o, i, s.Do != schedule.Part
+	p.Header = link.Header{Kind: link.Data, Step: s.Tag, Epoch: o.epoch, Op: o.id, Gen: o.gen,
+		Length: uint32(hi - lo), Offset: uint64(lo)}
+	p.Payload = o.payload(s, lo, hi)
+	// A small payload is copied by the link as it is sent, so it must be there, and its memory is free.
+	small := hi-lo <= link.CopyLimit
+	p.held = o.holder >= 0 && !small
+
+	o.mu.Lock()
+	if o.dead {
+		o.mu.Unlock()
+		o.engine.release(p)
+		return
+	}
+	o.inflight++
+	if p.held {
+		o.unacked++
+	}
+	o.queued[s.Peer]--
+	if o.holder >= 0 && o.size > link.CopyLimit && o.queued[s.Peer] < ackNowBelow {
+		p.Flags |= link.FlagAckNow
+	}
+	o.mu.Unlock()
+	if small {
+		p.Prepare(&p.Segment)
+	}
+	o.engine.transport.Send(o.group.hosts[s.Peer].ID, &p.Segment)
+}
+
+// payload returns the bytes [lo, hi) as step s sends them.
+func (o *op) payload(s *schedule.Step, lo, hi int64) []byte {
+	switch {
+	case len(o.slots) > 0:
+		return o.part(o.group.self, lo, hi)
+	case o.raw != nil && s.Do == schedule.Part:
+		return o.raw[lo:hi]
+	}
+	return o.acc[lo:hi]
+}
+
+// part returns where the bytes [lo, hi) of the part of a position are collected.
+func (o *op) part(pos int, lo, hi int64) []byte {
+	at := int64(pos) * o.slot
+	return o.slots[at+lo : at+hi : at+hi]
+}
+
+// piece is a data segment and what the op must know when it is on its way.
+type piece struct {
+	link.Segment
+	op   *op
+	step int
+	made bool // the payload is there
+	held bool // the payload is the holder's memory
+}
+
+// Prepare makes the own part of the payload and queues what else is sent of it.
+func (p *piece) Prepare(*link.Segment) {
+	if p.made {
+		return
+	}
+	p.made = true
+	o := p.op
+	if !o.enter() {
+		return
+	}
+	lo := int64(p.Offset)
+	o.make(p.step, lo, lo+int64(p.Length))
+	o.after(p.step, lo)
+	o.leave()
+}
+
+// Acked frees the payload.
+func (p *piece) Acked(*link.Segment) {
+	o, held := p.op, p.held
+	o.engine.release(p)
+	o.mu.Lock()
+	o.inflight--
+	if held {
+		o.unacked--
+	}
+	o.settle()
+}
+
+// enter begins work of an op that was counted in remaining; false if the op was aborted.
+func (o *op) enter() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.dead {
+		return false
+	}
+	o.busy++
+	return true
+}
+
+// leave ends what enter began.
+func (o *op) leave() {
+	o.mu.Lock()
+	o.busy--
+	o.remaining--
+	o.settle()
+}
+
+// make computes the host's own part of [lo, hi).
+func (o *op) make(step int, lo, hi int64) {
+	switch {
+	case o.kind == Broadcast:
+		o.copyOut(lo, hi)
+	case o.kind == Allgather:
+		rank := o.source[step]
+		at := o.starts[rank]
+		copy(o.acc[lo:hi], o.ins[rank][lo-at:hi-at])
+	case len(o.slots) > 0:
+		v := o.engine.view()
+		v.dst = append(v.dst, o.part(o.group.self, lo, hi))
+		v.src = cut(v.src, o.ins, lo, hi)
+		o.mid.Reduce(v.dst, nil, v.src)
+		o.engine.views.Put(v)
+		o.collected(lo, hi)
+	case o.raw == nil:
+		v := o.engine.view()
+		v.dst = append(v.dst, o.acc[lo:hi])
+		v.src = cut(v.src, o.ins, lo, hi)
+		o.mid.Reduce(v.dst, nil, v.src)
+		o.engine.views.Put(v)
+	}
+}

@@ -1,0 +1,159 @@
+package collective_test
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+)
+
+func TestBroadcast(t *testing.T) {
+	for _, w := range worlds {
+		t.Run(w.name, func(t *testing.T) {
+			c := newCluster(t, w.layout, 3, w.cfg)
+			size := w.layout.size()
+			for root := range size {
+				for _, n := range []int{0, 1, 1000, 10_000} {
+					outs := make([][]byte, size)
+					var promises []*promise
+					want := encode(kernel.Float32, sample(kernel.Float32, kernel.Sum, root, n))
+					for rank := range size {
+						in := encode(kernel.Float32, sample(kernel.Float32, kernel.Sum, rank, n))
+						outs[rank] = in
+						if rank%2 == 0 {
+							outs[rank] = make([]byte, len(in))
+						}
+						promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Broadcast, Name: "b",
+							Root: root, Type: kernel.Float32, Shape: []int{n}, In: in, Out: outs[rank]}))
+					}
+					for rank, p := range promises {
+						if r := p.wait(); r.Err != nil {
+							t.Fatal(r.Err)
+						}
+						if !bytes.Equal(outs[rank], want) {
+							t.Fatalf("root %d, %d elements: rank %d has something else", root, n, rank)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// counted is result memory that knows who still uses it.
+type counted struct {
+	b    []byte
+	refs *atomic.Int64
+}
+
+func (c counted) Bytes() []byte { return c.b }
+func (c counted) Retain()       { c.refs.Add(1) }
+func (c counted) Release()      { c.refs.Add(-1) }
+
+type counting struct{ refs *atomic.Int64 }
+
+func (a counting) Alloc(n int) (collective.Buffer, error) {
+	a.refs.Add(1)
+	return counted{make([]byte, n), a.refs}, nil
+}
+
+func TestAllgather(t *testing.T) {
+	for _, w := range worlds {
+		t.Run(w.name, func(t *testing.T) {
+			refs := new(atomic.Int64)
+			w.cfg.Alloc = counting{refs}
+			c := newCluster(t, w.layout, 4, w.cfg)
+			size := w.layout.size()
+			for _, scale := range []int{0, 1, 40, 3000} {
+				var promises []*promise
+				var want []byte
+				var wantRows []int
+				total := 0
+				for rank := range size {
+					rows := scale * (rank + 1) % 97 // some have none
+					in := encode(kernel.Int16, sample(kernel.Int16, kernel.Sum, rank, rows*3))
+					want = append(want, in...)
+					wantRows = append(wantRows, rows)
+					total += rows
+					promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Allgather, Name: "g",
+						Type: kernel.Int16, Shape: []int{rows, 3}, In: in}))
+				}
+				for _, p := range promises {
+					r := p.wait()
+					if r.Err != nil {
+						t.Fatal(r.Err)
+					}
+					if !bytes.Equal(r.Buffer.Bytes(), want) {
+						t.Fatalf("scale %d: %s has something else", scale, p.what)
+					}
+					if !slices.Equal(r.Rows, wantRows) || !slices.Equal(r.Shape, []int{total, 3}) {
+						t.Fatalf("scale %d: rows %v of shape %v, want %v of %d", scale, r.Rows, r.Shape, wantRows, total)
+					}
+					r.Buffer.Release()
+				}
+			}
+			eventually(t, "all result memory is released", func() bool { return refs.Load() == 0 })
+		})
+	}
+}
+
+type noMemory struct{}
+
+func (noMemory) Alloc(int) (collective.Buffer, error) { return nil, errors.New("out of memory") }
+
+// A host without memory for the result fails its ranks, but not the ring.
+func TestAllgatherWithoutMemory(t *testing.T) {
+	c := newMixedCluster(t, even(3, 1), 4, func(host int) collective.Config {
+		if host == 1 {
+			return collective.Config{Segment: 64, Alloc: noMemory{}}
+		}
+		return collective.Config{Segment: 64}
+	})
+	var promises []*promise
+	var want []byte
+	for rank := range 3 {
+		in := encode(kernel.Int8, sample(kernel.Int8, kernel.Sum, rank, 500))
+		want = append(want, in...)
+		promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Allgather, Name: "g", Type: kernel.Int8, Shape: []int{500}, In: in}))
+	}
+	for rank, p := range promises {
+		r := p.wait()
+		if rank == 1 {
+			if code(t, r.Err) != collective.CodeInternal || !strings.Contains(r.Err.Error(), "out of memory") || !strings.Contains(r.Err.Error(), "host2") {
+				t.Errorf("rank 1: %v", r.Err)
+			}
+			continue
+		}
+		if r.Err != nil || !bytes.Equal(r.Buffer.Bytes(), want) {
+			t.Errorf("rank %d: %v, or another result", rank, r.Err)
+		}
+	}
+}
+
+func TestBarrier(t *testing.T) {
+	for _, w := range worlds {
+		t.Run(w.name, func(t *testing.T) {
+			c := newCluster(t, w.layout, 5, w.cfg)
+			size := w.layout.size()
+			var promises []*promise
+			for rank := range size {
+				for _, p := range promises {
+					if p.done() {
+						t.Fatal("a barrier opened before all ranks were there")
+					}
+				}
+				promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "b"}))
+			}
+			for _, p := range promises {
+				if r := p.wait(); r.Err != nil {
+					t.Fatal(r.Err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,193 @@
+package collective
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gorun/collective/schedule"
+)
+
+// nonTemporal is the size of all results together from which they are stored past the caches, unless the
+// lines are there anyway because they are inputs too.
+const nonTemporal = 32 << 20
+
+// layout lays an agreed op out: memory, steps and counters.
+func (o *op) layout() {
+	g, r := o.group, &o.reqs[0]
+	o.kind, o.holder = r.Kind, -1
+	o.size = int64(len(r.In))
+	o.steps = o.steps[:0]
+	o.slots = o.slots[:0]
+	o.ins, o.outs, o.copies = o.ins[:0], o.outs[:0], o.copies[:0]
+	for i := range o.reqs {
+		o.ins = append(o.ins, o.reqs[i].In)
+		o.outs = append(o.outs, o.reqs[i].Out)
+	}
+	switch o.kind {
+	case Allreduce:
+		o.layoutAllreduce(g, r)
+	case Broadcast:
+		o.layoutBroadcast(g, r)
+	case Allgather:
+		o.layoutAllgather(g)
+	}
+	o.count()
+}
+
+func (o *op) layoutAllreduce(g *group, r *Request) {
+	hosts := len(g.hosts)
+	o.last = r.plan(len(g.ranks))
+	o.last.NonTemporal = o.size*int64(len(o.outs)) >= nonTemporal && !same(o.ins[0], o.outs[0])
+	o.mid, o.combine = o.last, o.last
+	o.mid.Post, o.combine.Pre = 1, 1
+	o.mid.NonTemporal = false // partials are sent from the cache
+	o.acc = o.outs[0]
+	o.copies = append(o.copies, o.outs[1:]...)
+	switch {
+	case hosts == 1 || o.size == 0:
+	case o.engine.direct(o.size, hosts):
+		o.steps = schedule.Direct(o.steps, hosts, g.self, o.size)
+		o.slot = (o.size + schedule.Align - 1) &^ (schedule.Align - 1)
+		o.slots = resize(o.slots, hosts*int(o.slot))
+	default:
+		o.steps = schedule.Ring(o.steps, hosts, g.self, o.size)
+		o.holder = 0
+		if len(o.ins) == 1 && r.Pre == 1 {
+			o.raw = o.ins[0]
+		}
+	}
+}
+
+func (o *op) layoutBroadcast(g *group, r *Request) {
+	root, _ := g.find(r.Root)
+	o.acc, o.holder = o.outs[0], 0
+	if root.pos == g.self {
+		o.acc, o.holder = o.ins[root.index], root.index
+	}
+	for _, out := range o.outs {
+		if !same(out, o.acc) {
+			o.copies = append(o.copies, out)
+		}
+	}
+	switch hosts := len(g.hosts); {
+	case hosts == 1 || o.size == 0:
+		o.holder = -1
+	case o.engine.tree(o.size, hosts):
+		o.steps = schedule.Tree(o.steps, hosts, g.self, root.pos, o.size)
+	default:
+		o.steps = schedule.Chain(o.steps, hosts, g.self, root.pos, o.size)
+	}
+}
+
+// layoutAllgather gives every rank its place in the result, in the order of ranks. If there is no memory
+// for it the ranks of this host fail, but the blocks of the others still pass through.
+func (o *op) layoutAllgather(g *group) {
+	shape := slices.Clone(o.reqs[0].Shape)
+	row, _ := bytesOf(shape[1:], o.reqs[0].Type)
+	rows := o.rowsByRank(g)
+	shape[0] = 0
+	o.blocks, o.starts = o.blocks[:0], o.starts[:0]
+	o.size = 0
+	for i, seat := range g.seats {
+		n := int64(rows[i]) * int64(row)
+		if row != 0 && (int64(rows[i]) > math.MaxInt64/int64(row) || o.size > math.MaxInt64-n) {
+			o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("allgather %q: the result does not fit any memory", o.name)}
+			o.size = 0
+			return
+		}
+		o.blocks = append(o.blocks, schedule.Block{Owner: seat.pos, Lo: o.size, Hi: o.size + n})
+		o.size += n
+		shape[0] += rows[i]
+	}
+	o.starts = resize(o.starts, len(o.reqs))
+	for i, seat := range g.seats {
+		if seat.pos == g.self {
+			o.starts[seat.index] = o.blocks[i].Lo
+		}
+	}
+	b, err := o.engine.alloc(int(o.size))
+	if err != nil {
+		o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("allgather %q: allocate %d bytes on %s: %v", o.name, o.size, g.hosts[g.self].Name, err)}
+		b = heap(make([]byte, o.size))
+	}
+	o.buffer, o.acc = b, b.Bytes()[:o.size]
+	o.result = Result{Shape: shape, Rows: rows}
+	o.steps = schedule.Gather(o.steps, len(g.hosts), g.self, o.blocks)
+	o.source = resize(o.source, len(o.steps))
+	for i := range o.steps {
+		if s := &o.steps[i]; s.Do == schedule.Part {
+			// Empty blocks may share a start, but have no segments.
+			o.source[i] = o.ownerOf(s.Lo, s.Hi)
+		}
+	}
+}
+
+// ownerOf returns the local rank whose block of an allgather is [lo, hi).
+func (o *op) ownerOf(lo, hi int64) int {
+	for i := range o.ins {
+		if o.starts[i] == lo && int64(len(o.ins[i])) == hi-lo {
+			return i
+		}
+	}
+	return 0
+}
+
+// rowsByRank returns what each rank of the group contributes to an allgather.
+func (o *op) rowsByRank(g *group) []int {
+	rows := make([]int, len(g.ranks))
+	put := func(rank, n int) {
+		i, _ := slices.BinarySearch(g.ranks, rank)
+		rows[i] = n
+	}
+	for i, r := range g.local() {
+		put(r, o.reqs[i].rows())
+	}
+	for pos := range o.votes {
+		if pos == g.self {
+			continue
+		}
+		v, _, _ := readVariant(o.votes[pos].body)
+		for i := range v.count() {
+			put(v.rank(i))
+		}
+	}
+	return rows
+}
+
+// count sets the counters for the steps.
+func (o *op) count() {
+	o.first = o.first[:0]
+	o.queued = resize(o.queued, len(o.group.hosts))
+	clear(o.queued)
+	bits, parts, collects := 0, 0, 0
+	for i := range o.steps {
+		s := &o.steps[i]
+		n := o.segments(s)
+		o.first = append(o.first, bits)
+		switch s.Do {
+		case schedule.Part:
+			parts += n
+			o.queued[s.Peer] += int32(n)
+		case schedule.Send:
+			o.queued[s.Peer] += int32(n)
+		case schedule.Collect:
+			collects = n
+			fallthrough
+		default:
+			bits += n
+		}
+	}
+	o.seen = resize(o.seen, (bits+63)/64)
+	clear(o.seen)
+	o.missing = resize(o.missing, collects)
+	for k := range o.missing {
+		o.missing[k] = int32(len(o.group.hosts))
+	}
+	o.remaining = bits + parts + 1
+}
+
+// segments returns how many segments a step has.
+func (o *op) segments(s *schedule.Step) int {
+	return int((s.Hi - s.Lo + o.engine.segment - 1) / o.engine.segment)
+}

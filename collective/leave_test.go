@@ -1,0 +1,145 @@
+package collective_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+	"gorun/collective/link"
+)
+
+func TestLeave(t *testing.T) {
+	for _, w := range worlds {
+		size := w.layout.size()
+		if size < 2 {
+			continue
+		}
+		t.Run(w.name, func(t *testing.T) {
+			c := newCluster(t, w.layout, 10, w.cfg)
+			c.allreduce("before", kernel.Int32, kernel.Sum, 1000, 1, 1)()
+			leaver := size - 1
+			var waiting []*promise
+			for rank := range size {
+				// The leaver takes part in neither; the first is known everywhere, the second hardly.
+				if rank != leaver {
+					waiting = append(waiting, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "everybody"}))
+				}
+				if rank == 0 {
+					waiting = append(waiting, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "one"}))
+				}
+			}
+			c.engine(leaver).Leave(leaver)
+			c.engine(leaver).Leave(leaver)
+			host := fmt.Sprintf("rank %d on host%d left", leaver, c.hostOf[leaver]+1)
+			for _, p := range waiting {
+				r := p.wait()
+				if r.Err == nil || code(t, r.Err) != collective.CodeShutdown || !strings.Contains(r.Err.Error(), host) {
+					t.Errorf("%s: %v", p.what, r.Err)
+				}
+			}
+			// Whoever comes later fails at once.
+			for rank := range size - 1 {
+				eventually(t, "new operations are refused", func() bool {
+					p, err := c.try(rank, collective.Request{Kind: collective.Barrier, Name: "later"})
+					if err == nil { // the news is under way and will end it
+						err = p.wait().Err
+					}
+					return err != nil && code(t, err) == collective.CodeShutdown && strings.Contains(err.Error(), host)
+				})
+			}
+			for _, e := range c.engines {
+				eventually(t, "no operation is open", func() bool { return len(e.Pending(epochStart)) == 0 })
+			}
+		})
+	}
+}
+
+// What a host declared ready before its rank left ends well, however late the others are.
+func TestLeaveAfterReady(t *testing.T) {
+	for _, w := range worlds {
+		if len(w.layout) < 3 {
+			continue
+		}
+		t.Run(w.name, func(t *testing.T) {
+			c := newCluster(t, w.layout, 11, w.cfg)
+			leaver := c.layout[0][0]
+			const n = 3000
+			sum := func(rank int) *promise {
+				in := make([]byte, n)
+				return c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Int8, Op: kernel.Sum,
+					Shape: []int{n}, In: in, Out: in})
+			}
+			var promises []*promise
+			for _, rank := range c.layout[0] {
+				promises = append(promises, sum(rank))
+			}
+			c.engines[0].Leave(leaver)
+			eventually(t, "all hosts know that the rank left", c.mesh.idle)
+			for _, ranks := range c.layout[1:] {
+				for _, rank := range ranks {
+					promises = append(promises, sum(rank))
+				}
+			}
+			for _, p := range promises {
+				if r := p.wait(); r.Err != nil {
+					t.Error(r.Err)
+				}
+			}
+		})
+	}
+}
+
+func TestAbort(t *testing.T) {
+	c := newCluster(t, even(3, 2), 14, collective.Config{Segment: 1024, Direct: -1})
+	const n = 100_000
+	// Data from host 3 does not come any more.
+	c.mesh.setHold(func(from, _ int, h link.Header) bool { return from == 2 && h.Kind == link.Data })
+	var promises []*promise
+	for rank := range 6 {
+		in := make([]byte, n)
+		promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Int8,
+			Op: kernel.Sum, Shape: []int{n}, In: in, Out: in}))
+		if rank < 2 {
+			promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "b"}))
+		}
+	}
+	eventually(t, "only host 3's data is under way", func() bool {
+		c.mesh.mu.Lock()
+		defer c.mesh.mu.Unlock()
+		for k, e := range c.mesh.edges {
+			if e.busy > 0 || k[0] != 2 && len(e.queue) > 0 {
+				return false
+			}
+		}
+		return len(c.mesh.edges[[2]int{2, 0}].queue) > 0
+	})
+	c.mesh.close()
+	gone := &collective.Error{Code: collective.CodeAborted, Text: "host3 died"}
+	for _, e := range c.engines {
+		e.Abort(gone)
+	}
+	for _, p := range promises {
+		if r := p.wait(); r.Err != gone {
+			t.Errorf("%s: %v", p.what, r.Err)
+		}
+	}
+	if _, err := c.try(0, collective.Request{Kind: collective.Barrier, Name: "b"}); err == nil || code(t, err) != collective.CodeAborted {
+		t.Errorf("submit after abort: %v", err)
+	}
+	// The next epoch works, and has nothing of the last.
+	e := c.engines[0]
+	err := e.SetWorld(collective.World{Epoch: 2, Hosts: []collective.Member{{ID: 0, Name: "host1", Ranks: []int{0, 1}}}, Size: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Place(1, link.Header{Kind: link.Data, Epoch: 1, Length: 64}); err == nil {
+		t.Error("a segment of the last epoch was placed")
+	}
+	p, q := c.submit(0, collective.Request{Kind: collective.Barrier, Name: "b"}), c.submit(1, collective.Request{Kind: collective.Barrier, Name: "b"})
+	if r := p.wait(); r.Err != nil {
+		t.Error(r.Err)
+	}
+	q.wait()
+}

@@ -1,0 +1,105 @@
+package collective_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+)
+
+// Nothing is allocated per operation on one host.
+func TestLocalAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes pools forget")
+	}
+	for _, n := range []int{4, 1 << 20} {
+		l := newLocal(t, 2, n)
+		if got := testing.AllocsPerRun(200, l.round); got >= 1 {
+			t.Errorf("%d bytes: %g allocations per operation", n, got)
+		}
+	}
+}
+
+// local is a world of one host whose ranks run one operation after the other.
+type local struct {
+	engine *collective.Engine
+	parts  []collective.Request
+	done   chan struct{}
+	left   atomic.Int32
+}
+
+func (l *local) Complete(uint64, collective.Result) {
+	if l.left.Add(-1) == 0 {
+		l.done <- struct{}{}
+	}
+}
+
+func newLocal(t testing.TB, ranks, n int) *local {
+	l := &local{engine: collective.New(collective.Config{}), done: make(chan struct{}, 1)}
+	if err := l.engine.SetWorld(collective.World{Hosts: []collective.Member{{Name: "host1", Ranks: even(1, ranks)[0]}}, Size: ranks}); err != nil {
+		t.Fatal(err)
+	}
+	for range ranks {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(i % 3)
+		}
+		l.parts = append(l.parts, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Float32, Op: kernel.Sum,
+			Pre: 1, Post: 1, Shape: []int{n / 4}, In: b, Out: b, Client: l})
+	}
+	var running sync.WaitGroup
+	running.Go(func() { l.engine.Run(t.Context()) })
+	t.Cleanup(func() {
+		l.engine.Close()
+		running.Wait()
+	})
+	return l
+}
+
+func (l *local) round() {
+	l.left.Store(int32(len(l.parts)))
+	for rank := range l.parts {
+		if err := l.engine.Submit(rank, l.parts[rank]); err != nil {
+			panic(err)
+		}
+	}
+	<-l.done
+}
+
+func BenchmarkLocal(b *testing.B) {
+	for _, ranks := range []int{2, 4} {
+		for _, n := range []int{4, 64 << 10, 1 << 20, 16 << 20, 64 << 20} {
+			b.Run(fmt.Sprintf("ranks=%d/bytes=%d", ranks, n), func(b *testing.B) {
+				l := newLocal(b, ranks, n)
+				l.round()
+				b.SetBytes(int64(n))
+				b.ReportAllocs()
+				for b.Loop() {
+					l.round()
+				}
+			})
+		}
+	}
+}
+
+// A local operation ends although nobody runs the workers.
+func TestWithoutWorkers(t *testing.T) {
+	e := collective.New(collective.Config{Inline: -1})
+	if err := e.SetWorld(collective.World{Hosts: []collective.Member{{Name: "host1", Ranks: []int{0}}}, Size: 1}); err != nil {
+		t.Fatal(err)
+	}
+	p := &promise{t: t, what: "sum", ch: make(chan collective.Result, 1)}
+	b := make([]byte, 1<<20)
+	err := e.Submit(0, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Int8, Op: kernel.Sum, Pre: 1, Post: 1,
+		Shape: []int{len(b)}, In: b, Out: b, Handle: 42, Client: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := p.wait(); r.Err != nil {
+		t.Error(r.Err)
+	}
+	e.Close()
+}

@@ -1,0 +1,179 @@
+package collective_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+	"gorun/collective/link"
+	"gorun/collective/tcp"
+)
+
+// realWorld is a world of hosts with real links over loopback.
+type realWorld struct {
+	engines []*collective.Engine
+	meshes  []*link.Mesh
+	ranks   int // per host
+	late    *time.Timer
+}
+
+func newRealWorld(t testing.TB, hosts, ranks int, cfg collective.Config) *realWorld {
+	w := &realWorld{ranks: ranks, late: time.NewTimer(patience)}
+	world := collective.World{Epoch: 1, Size: hosts * ranks}
+	addrs := make([]string, hosts)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for i, l := range even(hosts, ranks) {
+		world.Hosts = append(world.Hosts, collective.Member{ID: i, Name: fmt.Sprintf("host%d", i+1), Ranks: l})
+	}
+	var options tcp.Options
+	for i := range hosts {
+		listener, err := options.Listen(ctx, "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addrs[i] = listener.Addr().String()
+		handler := &lateHandler{}
+		mesh, err := link.NewMesh(link.Config{Self: i, Job: "test", Key: make([]byte, 32), Listener: listener, Handler: handler,
+			Dial: func(ctx context.Context, peer int) (net.Conn, error) { return options.Dial(ctx, addrs[peer:peer+1]) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := cfg
+		cfg.Transport = mesh
+		e := collective.New(cfg)
+		handler.Engine = e
+		world.Self = i
+		if err := e.SetWorld(world); err != nil {
+			t.Fatal(err)
+		}
+		w.engines, w.meshes = append(w.engines, e), append(w.meshes, mesh)
+		running.Go(func() { mesh.Run(ctx) })
+		running.Go(func() { e.Run(ctx) })
+	}
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	var connected sync.WaitGroup
+	for i, m := range w.meshes {
+		connected.Go(func() {
+			var peers []int
+			for p := range hosts {
+				if p != i {
+					peers = append(peers, p)
+				}
+			}
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			if err := m.Connect(ctx, peers); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	connected.Wait()
+	return w
+}
+
+// lateHandler is an engine that is made after its mesh.
+type lateHandler struct{ *collective.Engine }
+
+// gang waits for the parts of one operation after the other.
+type gang struct {
+	left atomic.Int32
+	done chan error
+}
+
+func (g *gang) Complete(_ uint64, r collective.Result) {
+	if r.Err != nil {
+		select {
+		case g.done <- r.Err:
+		default:
+		}
+	}
+	if g.left.Add(-1) == 0 {
+		g.done <- nil
+	}
+}
+
+// round runs an allreduce in place of every rank's buffer.
+func (w *realWorld) round(g *gang, buffers [][]byte) error {
+	g.left.Store(int32(len(buffers)))
+	for rank, b := range buffers {
+		err := w.engines[rank/w.ranks].Submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Int32,
+			Op: kernel.Sum, Pre: 1, Post: 1, Shape: []int{len(b) / 4}, In: b, Out: b, Client: g})
+		if err != nil {
+			return err
+		}
+	}
+	select {
+	case err := <-g.done:
+		return err
+	case <-w.late.C:
+		return fmt.Errorf("not finished: %+v", w.engines[0].Pending(epochStart))
+	}
+}
+
+func TestOverRealLinks(t *testing.T) {
+	for _, shape := range [][2]int{{2, 1}, {2, 2}, {3, 2}} {
+		t.Run(fmt.Sprintf("%dx%d", shape[0], shape[1]), func(t *testing.T) {
+			w := newRealWorld(t, shape[0], shape[1], collective.Config{Segment: 128 << 10})
+			g := &gang{done: make(chan error, 1)}
+			size := shape[0] * shape[1]
+			for _, n := range []int{1, 3000, 30_000, 200_003} {
+				buffers := make([][]byte, size)
+				inputs := make([][]complex128, size)
+				for rank := range buffers {
+					inputs[rank] = sample(kernel.Int32, kernel.Sum, rank, n)
+				}
+				want := encode(kernel.Int32, fold(kernel.Int32, kernel.Sum, 1, 1, inputs))
+				for range 3 {
+					for rank := range buffers {
+						buffers[rank] = encode(kernel.Int32, inputs[rank])
+					}
+					if err := w.round(g, buffers); err != nil {
+						t.Fatal(err)
+					}
+					for rank, b := range buffers {
+						if !bytes.Equal(b, want) {
+							t.Fatalf("%d elements: rank %d has another result", n, rank)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkLinks(b *testing.B) {
+	for _, hosts := range []int{2, 4} {
+		for _, n := range []int{4, 64 << 10, 1 << 20, 16 << 20, 64 << 20} {
+			b.Run(fmt.Sprintf("hosts=%d/bytes=%d", hosts, n), func(b *testing.B) {
+				w := newRealWorld(b, hosts, 1, collective.Config{})
+				g := &gang{done: make(chan error, 1)}
+				buffers := make([][]byte, hosts)
+				for i := range buffers {
+					buffers[i] = make([]byte, n)
+				}
+				run := func() {
+					if err := w.round(g, buffers); err != nil {
+						b.Fatal(err)
+					}
+				}
+				run()
+				b.SetBytes(int64(n))
+				b.ReportAllocs()
+				for b.Loop() {
+					run()
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package collective
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+
+	"gorun/collective/kernel"
+)
+
+// Control messages between engines: payloads of control segments, little-endian.
+//
+// ready: what the ranks of one host submitted under one name. Nearly always they agree and there is one
+// variant; if they do not, every host must be able to say who submitted what.
+//
+//	0  u8   1
+//	1  u8   0
+//	2  u16  variants
+//	4  u32  group
+//	8  u32  serial: the sender's count of ready messages
+//	12 u16  length of name
+//	14 u16  0
+//	16      name
+//	then for each variant
+//	   u16  dimensions
+//	   u16  ranks
+//	   u8   kind, u8 type, u8 op, u8 0
+//	   u32  root
+//	   u64  prescale, u64 postscale (bits of a float64)
+//	   u64  each dimension (an allgather's first one is 0)
+//	   for each rank: u32 rank, u64 rows (allgather's first dimension)
+//
+// leave: a rank takes part in nothing any more.
+//
+//	0  u8   2, u8 0, u16 0
+//	4  u32  rank
+const (
+	msgReady = 1
+	msgLeave = 2
+
+	readyHead     = 16
+	variantHead   = 28
+	signatureHead = variantHead - 4
+	rankEntry     = 12
+	leaveBytes    = 8
+)
+
+var (
+	errShort   = errors.New("message is cut short")
+	errMessage = errors.New("message is malformed")
+)
+
+// appendReady appends the ready message for the requests of all local ranks of a group.
+func appendReady(dst []byte, group, serial uint32, reqs []Request, ranks []int) []byte {
+	le := binary.LittleEndian
+	start := len(dst)
+	dst = append(dst, msgReady, 0, 0, 0)
+	dst = le.AppendUint32(dst, group)
+	dst = le.AppendUint32(dst, serial)
+	dst = le.AppendUint16(dst, uint16(len(reqs[0].Name)))
+	dst = append(dst, 0, 0)
+	dst = append(dst, reqs[0].Name...)
+	variants := 0
+	for i := range reqs {
+		if !firstOfKind(reqs, i) {
+			continue
+		}
+		variants++
+		dst = appendVariant(dst, reqs, i, ranks)
+	}
+	le.PutUint16(dst[start+2:], uint16(variants))
+	return dst
+}
+
+// firstOfKind reports whether no request before the i-th agrees with it.
+func firstOfKind(reqs []Request, i int) bool {
+	for j := range i {
+		if reqs[j].agrees(&reqs[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func appendVariant(dst []byte, reqs []Request, first int, ranks []int) []byte {
+	le := binary.LittleEndian
+	r := &reqs[first]
+	head := len(dst)
+	dst = le.AppendUint16(dst, uint16(len(r.Shape)))
+	dst = append(dst, 0, 0, byte(r.Kind), byte(r.Type), byte(r.Op), 0)
+	dst = le.AppendUint32(dst, uint32(r.Root))
+	dst = le.AppendUint64(dst, math.Float64bits(r.Pre))
+	dst = le.AppendUint64(dst, math.Float64bits(r.Post))
+	for i, d := range r.Shape {
+		if i == 0 && r.Kind == Allgather {
+			d = 0
+		}
+		dst = le.AppendUint64(dst, uint64(d))
+	}
+	count := 0
+	for i := first; i < len(reqs); i++ {
+		if reqs[i].agrees(r) {
+			dst = le.AppendUint32(dst, uint32(ranks[i]))
+			dst = le.AppendUint64(dst, uint64(reqs[i].rows()))
+			count++
+		}
+	}
+	le.PutUint16(dst[head+2:], uint16(count))
+	return dst
+}
+
+// ready is a checked ready message. It refers to the bytes it was read from.
+type ready struct {
+	group, serial uint32
+	variants      int
+	name, body    []byte
+}
+
+// variant is one of the things that ranks of a host submitted.
+type variant struct {
+	signature []byte // everything but the ranks: two ranks agree if it is equal
+	ranks     []byte // entries of rank and rows
+}
+
+// readReady checks a ready message to its last byte.
+func readReady(p []byte) (ready, error) {
+	m, err := splitReady(p)
+	if err != nil {
+		return ready{}, err
+	}
+	rest := m.body
+	for range m.variants {
+		v, tail, err := readVariant(rest)
+		if err != nil {
+			return ready{}, err
+		}
+		if err := v.check(); err != nil {
+			return ready{}, err
+		}
+		rest = tail
+	}
+	if len(rest) != 0 {
+		return ready{}, errMessage
+	}
+	return m, nil
+}
+
+// splitReady takes a ready message apart, without looking at its variants.
+func splitReady(p []byte) (ready, error) {
+	le := binary.LittleEndian
+	if len(p) < readyHead {
+		return ready{}, errShort
+	}
+	m := ready{group: le.Uint32(p[4:]), serial: le.Uint32(p[8:]), variants: int(le.Uint16(p[2:]))}
+	n := int(le.Uint16(p[12:]))
+	if p[0] != msgReady || p[1] != 0 || p[14] != 0 || p[15] != 0 || n == 0 || n > maxName || m.variants == 0 {
+		return ready{}, errMessage
+	}
+	if len(p) < readyHead+n {
+		return ready{}, errShort
+	}
+	m.name, m.body = p[readyHead:readyHead+n], p[readyHead+n:]
+	return m, nil
+}
+
+// readVariant splits off the first variant.
+func readVariant(p []byte) (v variant, rest []byte, err error) {
+	le := binary.LittleEndian
+	if len(p) < variantHead {
+		return variant{}, nil, errShort
+	}
+	dims, ranks := int(le.Uint16(p)), int(le.Uint16(p[2:]))
+	if dims > maxDims || ranks == 0 || p[7] != 0 {
+		return variant{}, nil, errMessage
+	}
+	sig := variantHead + 8*dims
+	end := sig + rankEntry*ranks
+	if len(p) < end {
+		return variant{}, nil, errShort
+	}
+	// The count of ranks lies in the head but is no part of what was submitted.
+	return variant{signature: p[4:sig:sig], ranks: p[sig:end:end]}, p[end:], nil
+}
+
+// check refuses what no engine sends: numbers that would overflow where they are used.
+func (v variant) check() error {
+	kind, typ, dims := Kind(v.signature[0]), kernel.Type(v.signature[1]), v.signature[signatureHead:]
+	if kind == 0 || int(kind) >= len(kinds) || kind != Barrier && !typ.Valid() || kind == Allgather && len(dims) == 0 {
+		return errMessage
+	}
+	for ; len(dims) > 0; dims = dims[8:] {
+		if dims[7]&0x80 != 0 {
+			return errMessage
+		}
+	}
+	for i := range v.count() {
+		if _, rows := v.rank(i); rows < 0 {
+			return errMessage
+		}
+	}
+	return nil
+}
+
+func (v variant) count() int { return len(v.ranks) / rankEntry }
+
+func (v variant) rank(i int) (rank, rows int) {
+	e := v.ranks[i*rankEntry:]
+	return int(binary.LittleEndian.Uint32(e)), int(binary.LittleEndian.Uint64(e[4:]))
+}
+
+// request returns what the ranks of a variant submitted, as far as it was sent.
+func (v variant) request() Request {
+	le := binary.LittleEndian
+	p := v.signature
+	r := Request{Kind: Kind(p[0]), Type: kernel.Type(p[1]), Op: kernel.Op(p[2]), Root: int(le.Uint32(p[4:])),
+		Pre: math.Float64frombits(le.Uint64(p[8:])), Post: math.Float64frombits(le.Uint64(p[16:]))}
+	for p := p[signatureHead:]; len(p) > 0; p = p[8:] {
+		r.Shape = append(r.Shape, int(le.Uint64(p)))
+	}
+	return r
+}
+
+func appendLeave(dst []byte, rank int) []byte {
+	dst = append(dst, msgLeave, 0, 0, 0)
+	return binary.LittleEndian.AppendUint32(dst, uint32(rank))
+}
+
+func readLeave(p []byte) (rank int, err error) {
+	if len(p) != leaveBytes {
+		return 0, errShort
+	}
+	if p[0] != msgLeave || p[1]|p[2]|p[3] != 0 {
+		return 0, errMessage
+	}
+	return int(binary.LittleEndian.Uint32(p[4:])), nil
+}
+
+// hash names an operation on the wire: FNV-1a of group and name.
+func hash[T string | []byte](group uint32, name T) uint64 {
+	const prime = 1099511628211
+	h := uint64(14695981039346656037)
+	for i := range 4 {
+		h = (h ^ uint64(byte(group>>(8*i)))) * prime
+	}
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * prime
+	}
+	return h
+}

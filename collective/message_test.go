@@ -1,0 +1,141 @@
+package collective
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"testing"
+
+	"gorun/collective/kernel"
+)
+
+func readyOf(parts []Request, ranks ...int) []byte {
+	return appendReady(nil, 3, 7, parts, ranks)
+}
+
+var (
+	sum    = Request{Kind: Allreduce, Name: "grad.0", Type: kernel.Float32, Op: kernel.Sum, Pre: 1, Post: 0.5, Shape: []int{3, 4}}
+	gather = Request{Kind: Allgather, Name: "grad.0", Type: kernel.Int8, Pre: 1, Post: 1, Shape: []int{9, 2}}
+)
+
+func TestReadyRoundTrip(t *testing.T) {
+	taller := gather
+	taller.Shape = []int{1, 2}
+	m, err := readReady(readyOf([]Request{sum, gather, sum, taller}, 4, 5, 6, 8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.group != 3 || m.serial != 7 || string(m.name) != "grad.0" || m.variants != 2 {
+		t.Fatalf("read %+v", m)
+	}
+	first, rest, _ := readVariant(m.body)
+	second, _, _ := readVariant(rest)
+	got := first.request()
+	if got.Name = sum.Name; !got.agrees(&sum) || !slices.Equal(got.Shape, sum.Shape) || math.Float64bits(got.Post) != math.Float64bits(0.5) {
+		t.Errorf("first variant is %+v", got)
+	}
+	got = second.request()
+	if !got.agrees(&gather) || got.Shape[0] != 0 {
+		t.Errorf("second variant is %+v", got)
+	}
+	for i, want := range [][2]int{{5, 9}, {8, 1}} {
+		if rank, rows := second.rank(i); rank != want[0] || rows != want[1] {
+			t.Errorf("entry %d is rank %d with %d rows, want %v", i, rank, rows, want)
+		}
+	}
+	if !m.from([]int{8, 6, 5, 4}) || m.from([]int{4, 5, 6}) || m.from([]int{4, 5, 6, 7}) || m.from([]int{4, 5, 6, 7, 8}) {
+		t.Error("the message tells of other ranks")
+	}
+}
+
+func TestReadyIsChecked(t *testing.T) {
+	good := readyOf([]Request{gather}, 1)
+	if _, err := readReady(good); err != nil {
+		t.Fatal(err)
+	}
+	for i := range good {
+		if _, err := readReady(good[:i]); err == nil {
+			t.Errorf("the first %d of %d bytes were accepted", i, len(good))
+		}
+	}
+	if _, err := readReady(append(slices.Clone(good), 0)); err == nil {
+		t.Error("a byte too many was accepted")
+	}
+	variant := readyHead + len(gather.Name)
+	for name, at := range map[string]int{"type": 0, "no variant": 2, "no name": 12, "reserved": 14, "dimensions": variant + 1,
+		"ranks": variant + 3, "kind": variant + 4, "element": variant + 5, "negative dimension": variant + variantHead + 15,
+		"negative rows": len(good) - 1} {
+		bad := slices.Clone(good)
+		bad[at] ^= 0xff
+		if name == "no variant" || name == "no name" {
+			bad[at] = 0
+		}
+		if _, err := readReady(bad); err == nil {
+			t.Errorf("another %s was accepted", name)
+		}
+	}
+}
+
+func TestLeaveRoundTrip(t *testing.T) {
+	p := appendLeave(nil, 77)
+	if rank, err := readLeave(p); err != nil || rank != 77 {
+		t.Errorf("rank %d, %v", rank, err)
+	}
+	for _, bad := range [][]byte{nil, p[:7], append(slices.Clone(p), 0), {2, 0, 1, 0, 0, 0, 0, 0}} {
+		if _, err := readLeave(bad); err == nil {
+			t.Errorf("%v was accepted", bad)
+		}
+	}
+}
+
+func FuzzReady(f *testing.F) {
+	f.Add(readyOf([]Request{sum}, 0))
+	f.Add(readyOf([]Request{gather, sum}, 0, 1))
+	f.Add(readyOf([]Request{{Kind: Barrier, Name: "b", Pre: 1, Post: 1}}, 2))
+	f.Add([]byte{1, 0, 255, 255})
+	f.Fuzz(func(t *testing.T, p []byte) {
+		g := newGroup(twoHosts, 3, nil)
+		tab := newTable(g)
+		before := bytes.Clone(p)
+		// The whole way of a message from a peer: nothing may panic, whatever it says.
+		o, v, err := tab.hear(20, p)
+		if err == nil && o != nil {
+			r := sum
+			r.Name = o.name
+			if _, v, refusal := tab.submit(o.group, 0, &r); refusal == nil && v.err != nil && len(v.err.Text) == 0 {
+				t.Error("an error without text")
+			}
+		}
+		if v.start {
+			t.Error("started without our part")
+		}
+		if !bytes.Equal(p, before) {
+			t.Error("the message was changed")
+		}
+		if m, err := readReady(p); err == nil && m.variants == 1 {
+			// What was accepted is what an engine writes.
+			x, _, _ := readVariant(m.body)
+			r := x.request()
+			r.Name = string(m.name)
+			var parts []Request
+			var ranks []int
+			for i := range x.count() {
+				rank, rows := x.rank(i)
+				part := r
+				if r.Kind == Allgather {
+					part.Shape = slices.Clone(r.Shape)
+					part.Shape[0] = rows
+				} else if rows != 0 {
+					return // ignored
+				}
+				parts, ranks = append(parts, part), append(ranks, rank)
+			}
+			if r.Kind == Allgather && r.Shape[0] != 0 {
+				return // ignored
+			}
+			if again := appendReady(nil, m.group, m.serial, parts, ranks); !bytes.Equal(again, p) {
+				t.Errorf("%x was read and written as %x", p, again)
+			}
+		}
+	})
+}

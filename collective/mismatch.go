@@ -1,0 +1,118 @@
+package collective
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"gorun/collective/kernel"
+)
+
+// maxListed bounds the parts an error lists, so that its text stays readable in a large world.
+const maxListed = 16
+
+// mismatch returns the error that every rank gets when parts of one operation differ. votes are in the
+// order of positions, so that the text is the same on all hosts.
+func mismatch(g *group, name string, votes []vote) *Error {
+	type part struct {
+		req   Request
+		where string
+	}
+	var parts []part
+	var differ differences
+	for pos, v := range votes {
+		rest := v.ready.body
+		for range v.ready.variants {
+			var x variant
+			x, rest, _ = readVariant(rest)
+			var ranks []int
+			for i := range x.count() {
+				r, _ := x.rank(i)
+				ranks = append(ranks, r)
+			}
+			p := part{x.request(), listRanks(ranks) + " on " + g.hosts[pos].Name}
+			if n := len(parts); n > 0 {
+				differ.compare(&parts[0].req, &p.req)
+			}
+			parts = append(parts, p)
+		}
+	}
+	// Ranks that submitted the same come together, in the order of their first one.
+	var lines []string
+	for i := range parts {
+		if slices.ContainsFunc(parts[:i], func(p part) bool { return p.req.agrees(&parts[i].req) }) {
+			continue
+		}
+		var who []string
+		for j := i; j < len(parts); j++ {
+			if parts[j].req.agrees(&parts[i].req) && len(who) <= maxListed {
+				who = append(who, parts[j].where)
+			}
+		}
+		if len(who) > maxListed {
+			who[maxListed] = "more"
+		}
+		lines = append(lines, strings.Join(who, " and ")+" submitted "+differ.describe(&parts[i].req))
+	}
+	if len(lines) > maxListed {
+		lines = append(lines[:maxListed], fmt.Sprintf("and %d more", len(lines)-maxListed))
+	}
+	kind := parts[0].req.Kind.String() + " "
+	if differ.kind {
+		kind = ""
+	}
+	return &Error{Code: CodeMismatch, Text: fmt.Sprintf("%s%q: %s", kind, name, strings.Join(lines, ", "))}
+}
+
+// collision returns the error for two names with one hash.
+func collision(a string, b []byte) *Error {
+	return &Error{Code: CodeMismatch, Text: fmt.Sprintf("names %q and %q cannot be told apart, change one of them", a, b)}
+}
+
+// differences are the fields, beyond type and shape, that must be named because they are not equal.
+type differences struct {
+	kind, op, root, pre, post bool
+}
+
+func (d *differences) compare(a, b *Request) {
+	d.kind = d.kind || a.Kind != b.Kind
+	d.op = d.op || a.Op != b.Op
+	d.root = d.root || a.Root != b.Root
+	d.pre = d.pre || math.Float64bits(a.Pre) != math.Float64bits(b.Pre)
+	d.post = d.post || math.Float64bits(a.Post) != math.Float64bits(b.Post)
+}
+
+func (d *differences) describe(r *Request) string {
+	var b strings.Builder
+	if d.kind {
+		b.WriteString(r.Kind.String())
+		if r.Kind == Barrier {
+			return b.String()
+		}
+		b.WriteByte(' ')
+	}
+	if d.op && r.Kind == Allreduce {
+		b.WriteString(r.Op.String() + " of ")
+	}
+	tensor := describeTensor(r.Type, r.Shape)
+	if r.Kind == Allgather {
+		tensor = strings.Replace(tensor, "[0", "[*", 1) // rows may differ and were not compared
+	}
+	b.WriteString(tensor)
+	if d.root && r.Kind == Broadcast {
+		fmt.Fprintf(&b, " from root %d", r.Root)
+	}
+	if d.pre && r.Kind == Allreduce {
+		fmt.Fprintf(&b, " prescale %g", r.Pre)
+	}
+	if d.post && r.Kind == Allreduce {
+		fmt.Fprintf(&b, " postscale %g", r.Post)
+	}
+	return b.String()
+}
+
+// describeTensor writes a tensor as float32[10,3].
+func describeTensor(t kernel.Type, shape []int) string {
+	return t.String() + strings.ReplaceAll(fmt.Sprint(shape), " ", ",")
+}

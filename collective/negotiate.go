@@ -1,0 +1,207 @@
+package collective
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// vote is what one host of a group said about an operation.
+type vote struct {
+	set bool
+	raw []byte // kept for its memory
+	ready
+}
+
+func (v *vote) clear() { *v = vote{raw: v.raw[:0]} }
+
+// verdict is what an event means for the operation it concerned.
+type verdict struct {
+	announce bool // tell the other hosts what ours submitted
+	start    bool // all hosts agree
+	err      *Error
+}
+
+// table holds the operations that are not finished and moves them from the first part to the verdict.
+// It is pure: no I/O, clock or goroutine; its owner serialises the calls and acts on the verdicts.
+//
+// Two things keep it free of counters per name. Control messages of a peer come in the order in which
+// they were sent, and a host declares itself ready for the next use of a name only after it finished the
+// last one, which needs all hosts to have been ready for that: so the n-th message of a host about a name
+// belongs to the n-th use, and nobody is more than one use ahead.
+type table struct {
+	groups map[uint32]*group
+	ops    map[uint64]*op
+	fresh  func(g *group, id uint64, name string) *op
+	serial uint32
+}
+
+// submit adds the part of the index-th local rank of g.
+func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
+	id := hash(g.id, r.Name)
+	o := t.ops[id]
+	switch {
+	case o == nil && len(g.gone) > 0:
+		return nil, verdict{}, g.left(r.Kind, r.Name, g.gone[0])
+	case o == nil:
+		o = t.fresh(g, id, r.Name)
+		t.ops[id] = o
+	case o.name != r.Name || o.group != g:
+		return nil, verdict{}, refuse("%s %q: cannot be told apart from %q, change the name", r.Kind, r.Name, o.name)
+	case o.have[index]:
+		return nil, verdict{}, refuse("%s %q: rank %d has an operation of this name in flight", r.Kind, r.Name, g.local()[index])
+	}
+	o.reqs[index], o.have[index] = *r, true
+	o.parts++
+	if o.parts < len(o.reqs) {
+		return o, verdict{}, nil
+	}
+	alone := len(g.hosts) == 1
+	if !alone || !o.agreed() {
+		v := &o.votes[g.self]
+		v.raw = appendReady(v.raw[:0], g.id, t.serial, o.reqs, g.local())
+		v.ready, _ = splitReady(v.raw)
+		t.serial++
+	}
+	o.votes[g.self].set = true
+	o.voted++
+	out := t.decide(o)
+	out.announce = !alone
+	return o, out, nil
+}
+
+// hear takes a ready message of the host at a position.
+func (t *table) hear(peer int, p []byte) (*op, verdict, error) {
+	m, err := readReady(p)
+	if err != nil {
+		return nil, verdict{}, err
+	}
+	g := t.groups[m.group]
+	if g == nil {
+		return nil, verdict{}, fmt.Errorf("no group %d", m.group)
+	}
+	pos := g.position(peer)
+	if pos < 0 || pos == g.self || !m.from(g.hosts[pos].Ranks) {
+		return nil, verdict{}, fmt.Errorf("%q: not the ranks of host %d in group %d", m.name, peer, m.group)
+	}
+	id := hash(g.id, m.name)
+	o := t.ops[id]
+	if o == nil {
+		if len(g.gone) > 0 {
+			return nil, verdict{}, nil // the sender does not know yet that a member left
+		}
+		o = t.fresh(g, id, string(m.name))
+		t.ops[id] = o
+	}
+	v := &o.votes[pos]
+	if v.set {
+		if v = &o.next[pos]; v.set {
+			return nil, verdict{}, fmt.Errorf("%q: host %d is two uses ahead", m.name, peer)
+		}
+		o.ahead++
+	} else {
+		o.voted++
+	}
+	v.set = true
+	v.raw = append(v.raw[:0], p...)
+	v.ready, _ = splitReady(v.raw)
+	if v != &o.votes[pos] {
+		return o, verdict{}, nil
+	}
+	return o, t.decide(o), nil
+}
+
+// from reports whether a message tells of exactly the given ranks.
+func (m *ready) from(ranks []int) bool {
+	rest, count := m.body, 0
+	for range m.variants {
+		var v variant
+		v, rest, _ = readVariant(rest)
+		for i := range v.count() {
+			r, _ := v.rank(i)
+			if !slices.Contains(ranks, r) {
+				return false
+			}
+			count++
+		}
+	}
+	return count == len(ranks)
+}
+
+// decide compares what all hosts said, once they did.
+func (t *table) decide(o *op) verdict {
+	if o.voted < len(o.votes) {
+		return verdict{}
+	}
+	if len(o.votes) == 1 && o.votes[0].variants == 0 {
+		return verdict{start: true}
+	}
+	own := &o.votes[o.group.self]
+	ours, _, _ := readVariant(own.body)
+	for i := range o.votes {
+		v := &o.votes[i]
+		if string(v.name) != o.name {
+			t.remove(o)
+			return verdict{err: collision(o.name, v.name)}
+		}
+		theirs, _, _ := readVariant(v.body)
+		if v.variants != 1 || !bytes.Equal(ours.signature, theirs.signature) {
+			err := mismatch(o.group, o.name, o.votes)
+			t.remove(o)
+			return verdict{err: err}
+		}
+	}
+	// The first host's count tells this use of the name from the others, on every host alike.
+	o.gen = o.votes[0].serial
+	return verdict{start: true}
+}
+
+// remove ends a use of a name. What hosts said about the next one becomes its beginning.
+func (t *table) remove(o *op) {
+	if t.ops[o.id] != o {
+		return
+	}
+	if o.ahead == 0 || o.group.doomed(o.next) {
+		delete(t.ops, o.id)
+		return
+	}
+	n := t.fresh(o.group, o.id, o.name)
+	n.votes, o.next = o.next, n.votes
+	n.voted, o.ahead = o.ahead, 0
+	t.ops[o.id] = n
+}
+
+// doomed reports whether an operation with these votes can never start, because a rank left before its
+// host was ready.
+func (g *group) doomed(votes []vote) bool {
+	return slices.ContainsFunc(g.gone, func(d departed) bool { return !votes[d.pos].set })
+}
+
+// failure is an operation that ends before it started.
+type failure struct {
+	op  *op
+	err *Error
+}
+
+// leave takes note that a rank takes part in nothing any more and returns the operations that cannot
+// start without it, in the order of their names.
+func (t *table) leave(rank int) []failure {
+	var failed []failure
+	for _, g := range t.groups {
+		at, ok := g.find(rank)
+		d := departed{rank, at.pos}
+		if !ok || slices.Contains(g.gone, d) {
+			continue
+		}
+		g.gone = append(g.gone, d)
+		for id, o := range t.ops {
+			if o.group == g && !o.votes[d.pos].set {
+				failed = append(failed, failure{o, g.left(o.announced(), o.name, d)})
+				delete(t.ops, id)
+			}
+		}
+	}
+	slices.SortFunc(failed, func(a, b failure) int { return strings.Compare(a.op.name, b.op.name) })
+	return failed
+}

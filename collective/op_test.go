@@ -1,0 +1,44 @@
+package collective
+
+import (
+	"testing"
+
+	"gorun/collective/link"
+)
+
+type nowhere struct{}
+
+func (nowhere) Send(int, *link.Segment) {}
+
+type tally []Result
+
+func (c *tally) Complete(_ uint64, r Result) { *c = append(*c, r) }
+
+// The world may end between the verdict and the start: the ranks hear of it once.
+func TestAbortBeforeStart(t *testing.T) {
+	e := New(Config{Transport: nowhere{}})
+	if err := e.SetWorld(twoHosts); err != nil {
+		t.Fatal(err)
+	}
+	var heard tally
+	e.mu.Lock()
+	g := e.table.groups[0]
+	for index := range g.local() {
+		r := part("x")
+		r.Client, r.In, r.Out = &heard, make([]byte, 4), make([]byte, 4)
+		if _, _, err := e.table.submit(g, index, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o, v, err := e.table.hear(20, appendReady(nil, 0, 0, []Request{*part("x")}, []int{2}))
+	e.mu.Unlock()
+	if err != nil || !v.start {
+		t.Fatalf("verdict %+v, %v", v, err)
+	}
+	gone := &Error{Code: CodeAborted, Text: "gone"}
+	e.Abort(gone)
+	e.act(o, v)
+	if len(heard) != 2 || heard[0].Err != gone || heard[1].Err != gone {
+		t.Errorf("ranks heard %+v", heard)
+	}
+}

@@ -1,0 +1,62 @@
+package collective
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Stall is an operation that is not finished.
+type Stall struct {
+	Kind  Kind // 0 if nobody said
+	Name  string
+	Group uint32
+	Since time.Time // when Pending first saw it
+	// Missing are the ranks whose parts this host does not know of: its own ranks one by one, other hosts
+	// with all their ranks. Empty if the operation runs and waits for data.
+	Missing []Absent
+}
+
+// Absent are ranks of a host that an operation waits for.
+type Absent struct {
+	Host  string
+	Ranks []int
+}
+
+// Pending lists the open operations, oldest first. Since counts from the first call that saw an
+// operation, so that operations cost no clock; call it at regular intervals.
+func (e *Engine) Pending(now time.Time) []Stall {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var stalls []Stall
+	for _, o := range e.table.ops {
+		if o.since.IsZero() {
+			o.since = now
+		}
+		stalls = append(stalls, Stall{Kind: o.announced(), Name: o.name, Group: o.group.id, Since: o.since, Missing: o.absent()})
+	}
+	slices.SortFunc(stalls, func(a, b Stall) int {
+		if c := a.Since.Compare(b.Since); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return stalls
+}
+
+// absent lists the ranks whose parts are not known to be there. Engine.mu is held.
+func (o *op) absent() []Absent {
+	var all []Absent
+	for pos, h := range o.group.hosts {
+		a := Absent{Host: h.Name}
+		for i, r := range h.Ranks {
+			if pos == o.group.self && !o.have[i] || pos != o.group.self && !o.votes[pos].set {
+				a.Ranks = append(a.Ranks, r)
+			}
+		}
+		if len(a.Ranks) > 0 {
+			all = append(all, a)
+		}
+	}
+	return all
+}

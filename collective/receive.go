@@ -1,0 +1,169 @@
+package collective
+
+import (
+	"fmt"
+	"unsafe"
+
+	"gorun/collective/kernel"
+	"gorun/collective/link"
+	"gorun/collective/schedule"
+)
+
+// locate checks a data segment of a started op and finds its step. o.mu is held.
+func (o *op) locate(peer int, h *link.Header) (step int, k int, err error) {
+	if o.id != h.Op || o.gen != h.Gen {
+		return 0, 0, fmt.Errorf("segment of use %d of %q, which is at use %d", h.Gen, o.name, o.gen)
+	}
+	step = int(h.Step)
+	if step >= len(o.steps) {
+		return 0, 0, fmt.Errorf("segment of step %d of %d", step, len(o.steps))
+	}
+	s := &o.steps[step]
+	lo, size := int64(h.Offset), o.engine.segment
+	if s.Do.Sends() || o.group.hosts[s.Peer].ID != peer || lo < s.Lo || lo >= s.Hi || (lo-s.Lo)%size != 0 ||
+		int64(h.Length) != min(size, s.Hi-lo) {
+		return 0, 0, fmt.Errorf("segment [%d:+%d) from host %d does not fit step %d of %q", lo, h.Length, peer, step, o.name)
+	}
+	return step, int((lo - s.Lo) / size), nil
+}
+
+// place returns where the payload of a segment is read to.
+func (o *op) place(peer int, h *link.Header) ([]byte, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.dead:
+		return nil, errAborted
+	case !o.started:
+		return nil, nil
+	}
+	step, _, err := o.locate(peer, h)
+	if err != nil {
+		return nil, err
+	}
+	s := &o.steps[step]
+	lo, hi := int64(h.Offset), int64(h.Offset)+int64(h.Length)
+	switch s.Do {
+	case schedule.Take:
+		return o.acc[lo:hi:hi], nil
+	case schedule.Collect:
+		return o.part(s.Peer, lo, hi), nil
+	}
+	return nil, nil
+}
+
+// deliver takes a complete segment.
+func (o *op) deliver(peer int, h link.Header, payload []byte) {
+	o.mu.Lock()
+	if o.dead {
+		o.mu.Unlock()
+		return
+	}
+	if !o.started {
+		o.keep(peer, h, payload)
+		o.mu.Unlock()
+		return
+	}
+	step, k, err := o.locate(peer, &h)
+	bit := 0
+	if err == nil {
+		bit = o.first[step] + k
+		if o.seen[bit/64]&(1<<(bit%64)) != 0 {
+			err = fmt.Errorf("segment [%d:+%d) of step %d of %q came twice", h.Offset, h.Length, step, o.name)
+		}
+	}
+	if err != nil {
+		o.mu.Unlock()
+		o.engine.log.Error("drop segment", "peer", peer, "err", err)
+		return
+	}
+	o.seen[bit/64] |= 1 << (bit % 64)
+	o.busy++
+	o.mu.Unlock()
+
+	lo := int64(h.Offset)
+	o.take(&o.steps[step], lo, lo+int64(h.Length), payload)
+	o.after(step, lo)
+	o.leave()
+}
+
+// keep copies a segment until the op starts. That is the ordinary case for the first ones: they overtake
+// the last ready message on another stream. o.mu is held.
+func (o *op) keep(peer int, h link.Header, payload []byte) {
+	b := o.engine.buffers.Get().(*[]byte)
+	*b = append((*b)[:0], payload...)
+	o.stash = append(o.stash, stashed{peer, h, b})
+}
+
+// take reduces or stores a segment's payload.
+func (o *op) take(s *schedule.Step, lo, hi int64, payload []byte) {
+	switch s.Do {
+	case schedule.Add, schedule.Finish:
+		v := o.engine.view()
+		v.src = cut(v.src, o.ins, lo, hi)
+		v.dst = append(v.dst, o.acc[lo:hi])
+		if s.Do == schedule.Add {
+			o.mid.Reduce(v.dst, payload, v.src)
+		} else {
+			v.dst = cut(v.dst, o.copies, lo, hi)
+			o.last.Reduce(v.dst, payload, v.src)
+		}
+		o.engine.views.Put(v)
+	case schedule.Take:
+		settleIn(o.acc[lo:hi], payload)
+		o.copyOut(lo, hi)
+	case schedule.Collect:
+		settleIn(o.part(s.Peer, lo, hi), payload)
+		o.collected(lo, hi)
+	}
+}
+
+// settleIn puts a payload where it belongs, unless it was read there.
+func settleIn(dst, payload []byte) {
+	if unsafe.SliceData(dst) != unsafe.SliceData(payload) {
+		copy(dst, payload)
+	}
+}
+
+// copyOut copies a result to the ranks whose output is not acc.
+func (o *op) copyOut(lo, hi int64) {
+	if len(o.copies) == 0 {
+		return
+	}
+	v := o.engine.view()
+	v.dst = cut(v.dst, o.copies, lo, hi)
+	kernel.Copy(v.dst, o.acc[lo:hi])
+	o.engine.views.Put(v)
+}
+
+// collected counts a part of [lo, hi); the last one adds all of them in the order of positions.
+func (o *op) collected(lo, hi int64) {
+	k := lo / o.engine.segment
+	o.mu.Lock()
+	o.missing[k]--
+	done := o.missing[k] == 0
+	o.mu.Unlock()
+	if !done {
+		return
+	}
+	v := o.engine.view()
+	for pos := range o.group.hosts {
+		v.src = append(v.src, o.part(pos, lo, hi))
+	}
+	v.dst = cut(v.dst, o.outs, lo, hi)
+	o.combine.Reduce(v.dst, nil, v.src)
+	o.engine.views.Put(v)
+}
+
+// view is the memory for the arguments of a kernel.
+type view struct {
+	dst, src [][]byte
+}
+
+// cut appends the bytes [lo, hi) of every slice.
+func cut(dst, of [][]byte, lo, hi int64) [][]byte {
+	for _, b := range of {
+		dst = append(dst, b[lo:hi])
+	}
+	return dst
+}

@@ -1,0 +1,100 @@
+package collective
+
+import (
+	"fmt"
+
+	"gorun/collective/kernel"
+)
+
+// Kind is a collective operation. The numbers are part of the rank protocol.
+type Kind uint8
+
+// Operations.
+const (
+	Allreduce     Kind = 1
+	Allgather     Kind = 2
+	Broadcast     Kind = 3
+	Barrier       Kind = 4
+	Alltoall      Kind = 5
+	ReduceScatter Kind = 6
+)
+
+var kinds = [...]string{Allreduce: "allreduce", Allgather: "allgather", Broadcast: "broadcast", Barrier: "barrier",
+	Alltoall: "alltoall", ReduceScatter: "reducescatter"}
+
+func (k Kind) String() string {
+	if k == 0 || int(k) >= len(kinds) {
+		return fmt.Sprintf("kind(%d)", uint8(k))
+	}
+	return kinds[k]
+}
+
+// Request is one rank's part of an operation. Ranks meet by Group and Name, in any order of submission.
+// The engine keeps Shape, In and Out until it calls Complete.
+type Request struct {
+	Kind   Kind
+	Name   string // unique among the rank's operations in flight
+	Group  uint32 // process set; 0 is the world
+	Type   kernel.Type
+	Op     kernel.Op // Allreduce, ReduceScatter
+	Root   int       // Broadcast: global rank
+	Pre    float64   // every input is multiplied by it before the reduction, 1 for none
+	Post   float64   // the result is multiplied by it, 1 for none
+	Shape  []int     // of this rank's tensor
+	In     []byte    // the rank's tensor; the engine writes it only if Out is the same memory
+	Out    []byte    // Allreduce, Broadcast: where the result goes; may be In. Nil for the other kinds
+	Handle uint64    // the client's own name for the request, handed back in Complete
+	Client Client
+}
+
+// Client is told how a request ended. Complete is called exactly once per accepted request, from any
+// goroutine, and must not block.
+type Client interface {
+	Complete(handle uint64, r Result)
+}
+
+// Result is the end of a request.
+type Result struct {
+	Err error // nil, or a *Error
+	// Buffer holds the result of kinds whose size a rank cannot know (Allgather, Alltoall). All ranks of
+	// a host may share it: it is read-only, and every client that gets it calls Release once.
+	Buffer Buffer
+	Shape  []int // shape of the result in Buffer
+	Rows   []int // Allgather, Alltoall: first dimension contributed by each rank of the group
+}
+
+// Buffer is result memory that ranks of the host can see.
+type Buffer interface {
+	Bytes() []byte
+	Retain()
+	Release()
+}
+
+// Allocator hands out result memory (worker/shm: sealed memfds; tests: the heap).
+type Allocator interface {
+	Alloc(n int) (Buffer, error)
+}
+
+// Code says what kind of failure ended a request; bindings map it to exceptions.
+type Code uint8
+
+// Failures.
+const (
+	CodeInvalid  Code = 1 // this rank's own arguments (ValueError at the call)
+	CodeMismatch Code = 2 // ranks submitted different things under one name
+	CodeShutdown Code = 3 // a rank left before it submitted its part
+	CodeAborted  Code = 4 // the world ended (a host died)
+	CodeInternal Code = 5
+)
+
+// Error is a failed operation as every rank sees it.
+type Error struct {
+	Code Code
+	Text string
+}
+
+func (e *Error) Error() string { return e.Text }
+
+func refuse(format string, args ...any) *Error {
+	return &Error{Code: CodeInvalid, Text: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,58 @@
+// Package schedule says who sends which bytes to whom, and what must have happened before: collective
+// algorithms as plain lists of steps, one list per position, with the time they would take.
+//
+// It is pure: no I/O, clock or goroutine, and no knowledge of ranks, memory or links. A position is a
+// host's place in the order of the group, 0 to hosts-1. A list is carried out by the engine, which cuts
+// every step into segments; segment k of a step waits only for segment k of the step it comes after, so
+// that steps overlap.
+package schedule
+
+// Align is the alignment of the borders between chunks: a cache line, and a multiple of every element.
+const Align = 64
+
+// Action is what a position does in a step.
+type Action uint8
+
+// Actions.
+const (
+	// Part sends the position's own part, which is made from its ranks' inputs just before it goes out.
+	// Every byte is in at most one Part step of a position.
+	Part Action = iota
+	// Send sends what the step After it left behind.
+	Send
+	// Add receives a partial result and adds the own part.
+	Add
+	// Finish receives the last partial result and adds the own part: the result.
+	Finish
+	// Take receives a piece of the result.
+	Take
+	// Collect receives another position's part. When the parts of all positions are there, they are
+	// added in the order of positions: the result, with the same bits everywhere.
+	Collect
+)
+
+func (a Action) String() string {
+	return [...]string{"part", "send", "add", "finish", "take", "collect"}[a]
+}
+
+// Sends reports whether bytes leave in the step.
+func (a Action) Sends() bool { return a == Part || a == Send }
+
+// Step is one transfer as one of its two ends sees it.
+type Step struct {
+	Do     Action
+	Peer   int    // position of the other end
+	Tag    uint16 // of a sending step: index of the receiving step in the peer's list
+	After  int    // index of the earlier step in the same list that this one waits for, -1 for none
+	Lo, Hi int64  // the bytes [Lo, Hi) of the operation's buffer
+}
+
+// chunk returns the borders of the i-th of n nearly equal chunks.
+func chunk(i, n int, size int64) (lo, hi int64) {
+	units := (size + Align - 1) / Align
+	lo = units * int64(i) / int64(n) * Align
+	hi = units * int64(i+1) / int64(n) * Align
+	return min(lo, size), min(hi, size)
+}
+
+func mod(a, n int) int { return ((a % n) + n) % n }

@@ -1,0 +1,152 @@
+package collective
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"unsafe"
+
+	"gorun/collective/kernel"
+)
+
+// Limits of a request.
+const (
+	maxName = 1024
+	maxDims = 32
+)
+
+// normalize checks a request of a rank of g by itself and clears what its kind does not use, so that
+// parts can be compared field by field.
+func (r *Request) normalize(g *group) *Error {
+	if len(r.Name) == 0 || len(r.Name) > maxName {
+		return refuse("%s: name has %d bytes, allowed are 1 to %d", r.Kind, len(r.Name), maxName)
+	}
+	if r.Client == nil {
+		return refuse("%s %q: no client to tell", r.Kind, r.Name)
+	}
+	switch r.Kind {
+	case Allreduce:
+		r.Root = 0
+	case Allgather:
+		r.Op, r.Root, r.Pre, r.Post = 0, 0, 1, 1
+		if len(r.Shape) == 0 {
+			return refuse("allgather %q: a scalar has no rows to gather", r.Name)
+		}
+	case Broadcast:
+		r.Op, r.Pre, r.Post = 0, 1, 1
+		if !slices.Contains(g.ranks, r.Root) {
+			return refuse("broadcast %q: root rank %d is not in the group", r.Name, r.Root)
+		}
+	case Barrier:
+		r.Type, r.Op, r.Root, r.Pre, r.Post = 0, 0, 0, 1, 1
+		r.Shape, r.In, r.Out = nil, nil, nil
+		return nil
+	default:
+		return refuse("%s %q: not an operation of this engine", r.Kind, r.Name)
+	}
+	return r.checkTensor(g)
+}
+
+func (r *Request) checkTensor(g *group) *Error {
+	if !r.Type.Valid() {
+		return refuse("%s %q: unknown element type %d", r.Kind, r.Name, uint8(r.Type))
+	}
+	n, ok := bytesOf(r.Shape, r.Type)
+	if !ok {
+		return refuse("%s %q: shape %v is not a shape of %s", r.Kind, r.Name, r.Shape, r.Type)
+	}
+	if len(r.In) != n {
+		return refuse("%s %q: %s has %d bytes, the input %d", r.Kind, r.Name, describeTensor(r.Type, r.Shape), n, len(r.In))
+	}
+	if r.Kind == Allgather {
+		r.Out = nil
+		return nil
+	}
+	if len(r.Out) != n {
+		return refuse("%s %q: %s has %d bytes, the output %d", r.Kind, r.Name, describeTensor(r.Type, r.Shape), n, len(r.Out))
+	}
+	if !same(r.In, r.Out) && overlap(r.In, r.Out) {
+		return refuse("%s %q: input and output overlap without being the same", r.Kind, r.Name)
+	}
+	if r.Kind == Allreduce {
+		if !r.Op.Valid() {
+			return refuse("allreduce %q: unknown reduction %d", r.Name, uint8(r.Op))
+		}
+		// As for two ranks at least: what is refused must not depend on how many there are.
+		if err := r.plan(max(len(g.ranks), 2)).Check(); err != nil {
+			return refuse("allreduce %q: %v", r.Name, err)
+		}
+	}
+	return nil
+}
+
+// plan returns what the kernels do for a request in a group of size ranks.
+func (r *Request) plan(size int) kernel.Plan {
+	p := kernel.Plan{Type: r.Type, Op: r.Op, Pre: r.Pre, Post: r.Post}
+	if r.Op == kernel.Average {
+		p.Op = kernel.Sum
+		p.Post /= float64(size)
+	}
+	return p
+}
+
+// bytesOf returns the size of a tensor, false if a dimension is negative, there are too many, or the
+// size of a tensor with at least one row overflows.
+func bytesOf(shape []int, t kernel.Type) (int, bool) {
+	if len(shape) > maxDims {
+		return 0, false
+	}
+	n, zero := uint(t.Size()), false
+	for _, d := range shape {
+		if d < 0 {
+			return 0, false
+		}
+		if d == 0 {
+			zero = true
+			continue
+		}
+		hi, lo := bits.Mul(n, uint(d))
+		if hi != 0 || lo > math.MaxInt {
+			return 0, false
+		}
+		n = lo
+	}
+	if zero {
+		return 0, true
+	}
+	return int(n), true
+}
+
+// same reports whether two slices of one length are the same memory.
+func same(a, b []byte) bool {
+	return len(a) == len(b) && (len(a) == 0 || unsafe.SliceData(a) == unsafe.SliceData(b))
+}
+
+func overlap(a, b []byte) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	x, y := uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
+}
+
+// agrees reports whether two normalized requests may meet. Only an allgather's rows may differ.
+func (r *Request) agrees(o *Request) bool {
+	if r.Kind != o.Kind || r.Type != o.Type || r.Op != o.Op || r.Root != o.Root ||
+		math.Float64bits(r.Pre) != math.Float64bits(o.Pre) || math.Float64bits(r.Post) != math.Float64bits(o.Post) ||
+		len(r.Shape) != len(o.Shape) {
+		return false
+	}
+	if r.Kind == Allgather {
+		return slices.Equal(r.Shape[1:], o.Shape[1:])
+	}
+	return slices.Equal(r.Shape, o.Shape)
+}
+
+// rows returns what a rank contributes to an allgather's first dimension, 0 for other kinds.
+func (r *Request) rows() int {
+	if r.Kind == Allgather {
+		return r.Shape[0]
+	}
+	return 0
+}

@@ -1,0 +1,142 @@
+package collective
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Member is a host of the world.
+type Member struct {
+	ID    int    // the link's name for the peer
+	Name  string // for messages
+	Ranks []int  // global ranks, in local order
+}
+
+// World is who takes part in one epoch.
+type World struct {
+	Epoch uint32
+	Hosts []Member // in ring order
+	Self  int      // position of this host in Hosts
+	Size  int      // ranks in all
+}
+
+func (w World) check() error {
+	if w.Self < 0 || w.Self >= len(w.Hosts) {
+		return fmt.Errorf("position %d of %d hosts", w.Self, len(w.Hosts))
+	}
+	seen := make([]bool, max(w.Size, 0))
+	ids := map[int]bool{}
+	count := 0
+	for _, h := range w.Hosts {
+		if h.ID < 0 || ids[h.ID] {
+			return fmt.Errorf("host %s has id %d, which is negative or taken", h.Name, h.ID)
+		}
+		ids[h.ID] = true
+		for _, r := range h.Ranks {
+			if r < 0 || r >= w.Size || seen[r] {
+				return fmt.Errorf("rank %d on host %s is out of range or there twice", r, h.Name)
+			}
+			seen[r] = true
+			count++
+		}
+	}
+	if count != w.Size {
+		return fmt.Errorf("hosts have %d ranks, the world %d", count, w.Size)
+	}
+	return nil
+}
+
+// group is a set of ranks that take part in operations together.
+type group struct {
+	id    uint32
+	hosts []Member // those with ranks in the group, in ring order, with these ranks only
+	self  int      // position of this host
+	ranks []int    // all ranks, ascending
+	seats []seat   // where each of them is
+	// gone are members that left: nothing new can start, what their host declared ready may go on.
+	gone []departed
+}
+
+// seat is the place of a rank: the position of its host and its place among that host's ranks.
+type seat struct {
+	pos, index int
+}
+
+// departed is a rank that left, and where it was.
+type departed struct {
+	rank, pos int
+}
+
+// newGroup returns the group of the given ranks of the world, all of them if ranks is nil. It is nil
+// where this host has none of them.
+func newGroup(w World, id uint32, ranks []int) *group {
+	g := &group{id: id, self: -1}
+	for pos, h := range w.Hosts {
+		var mine []int
+		for _, r := range h.Ranks {
+			if ranks == nil || slices.Contains(ranks, r) {
+				mine = append(mine, r)
+			}
+		}
+		if len(mine) == 0 {
+			continue
+		}
+		if pos == w.Self {
+			g.self = len(g.hosts)
+		}
+		g.hosts = append(g.hosts, Member{ID: h.ID, Name: h.Name, Ranks: mine})
+		g.ranks = append(g.ranks, mine...)
+	}
+	slices.Sort(g.ranks)
+	if g.self < 0 {
+		return nil
+	}
+	g.seats = make([]seat, len(g.ranks))
+	for pos, h := range g.hosts {
+		for index, r := range h.Ranks {
+			i, _ := slices.BinarySearch(g.ranks, r)
+			g.seats[i] = seat{pos, index}
+		}
+	}
+	return g
+}
+
+// local returns the ranks of this host.
+func (g *group) local() []int { return g.hosts[g.self].Ranks }
+
+// position returns the place of the host with the given link id, -1 if it has no part in the group.
+func (g *group) position(id int) int {
+	return slices.IndexFunc(g.hosts, func(m Member) bool { return m.ID == id })
+}
+
+// find returns where a rank is.
+func (g *group) find(rank int) (seat, bool) {
+	i, ok := slices.BinarySearch(g.ranks, rank)
+	if !ok {
+		return seat{}, false
+	}
+	return g.seats[i], true
+}
+
+// left returns the error of operations that miss a part because d left.
+func (g *group) left(kind Kind, name string, d departed) *Error {
+	return &Error{Code: CodeShutdown, Text: fmt.Sprintf("%s %q: rank %d on %s left before it submitted its part",
+		kind, name, d.rank, g.hosts[d.pos].Name)}
+}
+
+func listRanks(ranks []int) string {
+	var b strings.Builder
+	b.WriteString("rank ")
+	if len(ranks) > 1 {
+		b.Reset()
+		b.WriteString("ranks ")
+	}
+	for i, r := range ranks {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprint(&b, r)
+	}
+	return b.String()
+}
