@@ -1,0 +1,195 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"gorun/collective"
+	"gorun/rendezvous/wire"
+	"gorun/worker/proc"
+)
+
+// farewell is how long a rank that said goodbye may take to end before the others are told that it is
+// gone. A rank that dies of an exception says goodbye first and exits a little later: its exit is to be
+// reported before those of the ranks that fail because of it.
+const farewell = 2 * time.Second
+
+// startRanks starts this host's processes.
+func (d *daemon) startRanks() {
+	d.port.Close() // MASTER_PORT is the ranks' now
+	for _, r := range d.job.Ranks {
+		token := d.tokens[r.Rank]
+		env := slices.Concat(machineEnv(d.cfg.Env), d.job.Env, r.Env, []string{
+			"MASTER_ADDR=" + d.roster.MasterAddr,
+			"MASTER_PORT=" + strconv.Itoa(d.roster.MasterPort),
+			"GORUN_SOCKET=" + d.socket,
+			"GORUN_TOKEN=" + hex.EncodeToString(token[:]),
+		})
+		env = append(env, "PYTHONPATH="+d.pythonPath(env))
+		if _, ok := lookup(env, "OMP_NUM_THREADS"); !ok {
+			// As many threads as each rank's share of the CPUs: the default, one per CPU in every rank,
+			// makes ranks wait for each other's threads.
+			env = append(env, fmt.Sprintf("OMP_NUM_THREADS=%d", max(1, d.self.CPUs/len(d.job.Ranks))))
+		}
+		pid := d.ranks.Start(proc.Spec{Rank: r.Rank, Argv: d.job.Argv, Env: env, Dir: d.job.Dir, Stdin: r.Rank == 0},
+			&output{d.out, r.Rank, wire.Stdout}, &output{d.out, r.Rank, wire.Stderr})
+		d.running[r.Rank] = true
+		if pid != 0 {
+			d.out.Write(&wire.Started{Rank: r.Rank, PID: pid})
+		}
+	}
+}
+
+// pythonPath puts the binding, which is a zip inside this binary, in front of the user's PYTHONPATH.
+func (d *daemon) pythonPath(env []string) string {
+	path := []string{d.cfg.Exe}
+	if d.job.Shim {
+		path = append(path, d.cfg.Exe+"/shim")
+	}
+	if user, ok := lookup(env, "PYTHONPATH"); ok && user != "" {
+		path = append(path, user)
+	}
+	return strings.Join(path, ":")
+}
+
+// machineEnv is what a rank keeps of the daemon's environment: the machine's own variables, but not those
+// of the ssh session that started the daemon.
+func machineEnv(env []string) []string {
+	var out []string
+	for _, kv := range env {
+		if !strings.HasPrefix(kv, "SSH_") && !strings.HasPrefix(kv, "_=") && !strings.HasPrefix(kv, "SHLVL=") && !strings.HasPrefix(kv, "GORUN_") {
+			out = append(out, kv)
+		}
+	}
+	return out
+}
+
+// lookup returns the last value of a variable.
+func lookup(env []string, name string) (string, bool) {
+	for _, kv := range slices.Backward(env) {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// output sends what a rank writes to the launcher.
+type output struct {
+	to     *wire.Writer
+	rank   int
+	stream wire.Stream
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	if err := o.to.Write(&wire.Output{Rank: o.rank, Stream: o.stream, Data: b}); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// feed is the way of standard input to rank 0: a goroutine, because a rank may never read.
+func (d *daemon) feed(ctx context.Context) {
+	for {
+		select {
+		case m := <-d.stdin:
+			if w := d.ranks.Stdin(0); w != nil {
+				w.Write(m.Data) // an error means that the rank has closed its end, which is its right
+				if m.EOF {
+					w.Close()
+				}
+			}
+			d.out.Write(&wire.Taken{})
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// exited reports the end of a rank, then tells the engine that it is gone, in this order.
+func (d *daemon) exited(e proc.Exit) {
+	delete(d.running, e.Rank)
+	msg := &wire.Exited{Rank: e.Rank, Code: e.Code, Signal: int(e.Signal), Asked: d.stopping}
+	if e.Err != nil {
+		msg.Error = e.Err.Error()
+	}
+	d.out.Write(msg)
+	d.leave(e.Rank)
+}
+
+// left notes a goodbye of a rank; what it means waits for the end of its process.
+func (d *daemon) left(ctx context.Context, rank int) {
+	if !d.running[rank] {
+		d.leave(rank)
+		return
+	}
+	if d.leaving[rank] == nil {
+		d.leaving[rank] = time.AfterFunc(farewell, func() { d.post(ctx, func() { d.leave(rank) }) })
+	}
+}
+
+func (d *daemon) leave(rank int) {
+	if t := d.leaving[rank]; t != nil {
+		t.Stop()
+		delete(d.leaving, rank)
+	}
+	if !d.gone[rank] {
+		d.gone[rank] = true
+		d.engine.Leave(rank)
+	}
+}
+
+// farewells is the engine as sessions see it: a rank's goodbye goes through the daemon's loop.
+type farewells struct {
+	*collective.Engine
+	d   *daemon
+	ctx context.Context
+}
+
+// Leave implements session.Engine.
+func (f farewells) Leave(rank int) { f.d.post(f.ctx, func() { f.d.left(f.ctx, rank) }) }
+
+// stop ends all ranks; it may be called again with less grace.
+func (d *daemon) stop(ctx context.Context, grace time.Duration) {
+	d.stopping = true
+	d.stops++
+	d.wg.Go(func() {
+		err := d.ranks.Stop(context.WithoutCancel(ctx), grace)
+		d.post(context.WithoutCancel(ctx), func() {
+			d.stops--
+			if err != nil {
+				d.log.Warn("stop ranks", "error", err)
+			}
+		})
+	})
+}
+
+// freePort reserves a port until the ranks start.
+func freePort() (net.Listener, error) {
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		return nil, fmt.Errorf("find a free port: %w", err)
+	}
+	return l, nil
+}
+
+// newToken makes what a rank proves itself with.
+func newToken() (token [32]byte, err error) {
+	if _, err = rand.Read(token[:]); err != nil {
+		return token, fmt.Errorf("make rank token: %w", err)
+	}
+	return token, nil
+}
+
+var _ io.Writer = (*output)(nil)
+
+func signalOf(n int) syscall.Signal { return syscall.Signal(n) }

@@ -1,0 +1,364 @@
+// Package worker is the daemon on a host. It joins the other daemons of the job, forms the world with
+// them, runs the collective engine, and starts and watches the ranks of its host.
+//
+// One goroutine (daemon.loop) owns the daemon's state: everything else (gossip, links, rank processes,
+// the launcher's messages) reports to it by channels. Run returns when every rank has ended, every
+// goroutine has returned, and nothing of the job is left on the host.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"gorun/collective"
+	"gorun/collective/link"
+	"gorun/collective/tcp"
+	"gorun/rendezvous/epoch"
+	"gorun/rendezvous/gossip"
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+	"gorun/topology/probe"
+	"gorun/worker/proc"
+	"gorun/worker/session"
+	"gorun/worker/shm"
+)
+
+// Config is what a daemon needs from its process.
+type Config struct {
+	In      io.Reader // messages of the launcher; its end stops everything
+	Out     io.Writer
+	Version string
+	Exe     string   // this binary: Python imports the binding from it
+	Env     []string // of the daemon; ranks get their machine's variables from it
+}
+
+const (
+	// linkPatience is how long a host tries to reach another before the start fails.
+	linkPatience = 15 * time.Second
+	// orphanGrace is how long ranks have between TERM and KILL when nobody is left to wait for them.
+	orphanGrace = 1500 * time.Millisecond
+)
+
+// Run serves one job. The end of ctx ends the job at once.
+func Run(ctx context.Context, cfg Config) error {
+	d := &daemon{cfg: cfg, out: wire.NewWriter(cfg.Out), inbox: make(chan wire.Message), events: make(chan func(), 64),
+		stdin: make(chan *wire.Stdin, wire.StdinWindow)}
+	if err := d.out.Write(&wire.Hello{Proto: wire.Proto, Version: cfg.Version, PID: os.Getpid()}); err != nil {
+		return err
+	}
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	go d.read(work) // a read from a pipe cannot be interrupted: not waited for
+	select {
+	case msg, ok := <-d.inbox:
+		if !ok {
+			return nil // the launcher went away before it said anything
+		}
+		if d.job, ok = msg.(*wire.Job); !ok {
+			return fmt.Errorf("start daemon: expected Job, got %T", msg)
+		}
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	err := d.open(work)
+	if err != nil {
+		d.out.Write(&wire.Failed{Step: "start daemon", Text: err.Error()})
+	} else {
+		d.loop(ctx, work)
+	}
+	cancel()
+	err = errors.Join(err, d.close())
+	if !d.orphan {
+		d.out.Write(&wire.Done{})
+	}
+	return err
+}
+
+// daemon is the state of one host in one job; only loop touches it once open has returned.
+type daemon struct {
+	cfg    Config
+	out    *wire.Writer
+	inbox  chan wire.Message
+	events chan func() // run on the loop's goroutine
+	stdin  chan *wire.Stdin
+	wg     sync.WaitGroup
+	log    *slog.Logger
+	tick   *time.Ticker
+
+	job      *wire.Job
+	self     topology.Host
+	roster   *wire.Roster
+	machine  *epoch.Machine
+	gossip   *gossip.Gossip
+	listener net.Listener
+	mesh     *link.Mesh
+	engine   *collective.Engine
+	results  *shm.Pool
+	sessions *session.Server
+	socket   string
+	tokens   map[int][32]byte
+	ranks    *proc.Group
+	port     net.Listener // keeps MASTER_PORT free until the ranks start
+
+	running  map[int]bool        // ranks whose process has not ended
+	leaving  map[int]*time.Timer // ranks that said goodbye while their process runs
+	gone     map[int]bool        // ranks the engine no longer counts on
+	stopping bool
+	stops    int  // orders to stop that are being carried out
+	orphan   bool // nobody listens any more
+}
+
+// read passes the launcher's messages on and closes the inbox at the end of the stream.
+func (d *daemon) read(ctx context.Context) {
+	defer close(d.inbox)
+	in := wire.NewReader(d.cfg.In)
+	for {
+		m, err := in.Read()
+		if err != nil {
+			return
+		}
+		select {
+		case d.inbox <- m:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// post runs f on the loop's goroutine, unless the daemon is closing.
+func (d *daemon) post(ctx context.Context, f func()) {
+	select {
+	case d.events <- f:
+	case <-ctx.Done():
+	}
+}
+
+// open starts everything that listens and reports Ready.
+func (d *daemon) open(ctx context.Context) error {
+	job := d.job
+	if len(job.Secret) != 32 || job.HostID < 0 || job.HostID >= len(job.Hosts) || len(job.Argv) == 0 || job.Size < 1 {
+		return errors.New("check job: incomplete")
+	}
+	d.log = slog.New(slog.DiscardHandler)
+	d.running, d.leaving, d.gone, d.tokens = map[int]bool{}, map[int]*time.Timer{}, map[int]bool{}, map[int][32]byte{}
+	var err error
+	if d.self, err = probe.Probe(ctx, "/"); err != nil {
+		return fmt.Errorf("probe host: %w", err)
+	}
+	d.self.Name = job.Hosts[job.HostID]
+	addrs, err := d.addresses()
+	if err != nil {
+		return err
+	}
+	if err := d.openNetwork(ctx, addrs); err != nil {
+		return err
+	}
+	if err := d.openRanks(ctx); err != nil {
+		return err
+	}
+	ready := &wire.Ready{Gossip: d.gossip.Addr(), Host: d.self, Port: d.port.Addr().(*net.TCPAddr).Port}
+	_, port, err := net.SplitHostPort(d.listener.Addr().String())
+	if err != nil {
+		return fmt.Errorf("read listener address: %w", err)
+	}
+	for _, a := range addrs {
+		ready.Data = append(ready.Data, net.JoinHostPort(a.String(), port))
+	}
+	return d.out.Write(ready)
+}
+
+// addresses returns where the others find this host. A host that is alone talks to nobody, and so listens
+// only to itself.
+func (d *daemon) addresses() ([]netip.Addr, error) {
+	if len(d.job.Hosts) == 1 {
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+	}
+	hint, err := netip.ParseAddr(d.job.LocalIP)
+	if err != nil {
+		hint = sourceToward(d.job.Toward)
+	}
+	addrs := addresses(hint)
+	if hint.IsLoopback() { // every host is this machine
+		addrs = append([]netip.Addr{hint}, addrs...)
+	}
+	if len(addrs) == 0 {
+		return nil, errors.New("find address: no network interface is up")
+	}
+	return addrs, nil
+}
+
+// openNetwork starts gossip, links and the engine.
+func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
+	job := d.job
+	gossipKey, err := derive(job.Secret, job.ID, "gossip")
+	if err != nil {
+		return err
+	}
+	linkKey, err := derive(job.Secret, job.ID, "link")
+	if err != nil {
+		return err
+	}
+	bind := "0.0.0.0"
+	switch {
+	case addrs[0].IsLoopback():
+		bind = addrs[0].String()
+	case addrs[0].Is6():
+		bind = "::"
+	}
+	if d.gossip, err = gossip.Start(gossip.Config{ID: job.HostID, Job: job.ID, Key: gossipKey, Bind: bind, Advertise: addrs[0].String(), Log: d.log}); err != nil {
+		return err
+	}
+	d.machine = epoch.New(epoch.Config{Self: job.HostID, Hosts: len(job.Hosts),
+		Order: func(hosts []topology.Host) topology.Ring { return topology.Order(hosts, nil) }})
+	transport := tcp.Options{}
+	if d.listener, err = transport.Listen(ctx, net.JoinHostPort(bind, "0")); err != nil {
+		return fmt.Errorf("listen for links: %w", err)
+	}
+	d.results = shm.NewPool(d.memory())
+	d.engine = collective.New(collective.Config{Transport: sender{d}, Alloc: d.results, Log: d.log})
+	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, Streams: job.Streams, Handler: d.engine, Listener: d.listener, Log: d.log,
+		Dial: func(ctx context.Context, peer int) (net.Conn, error) {
+			return transport.Dial(ctx, d.roster.Peers[peer].Data)
+		},
+		Lost: func(_ int, err error) { d.post(ctx, func() { d.fail("link", err, "") }) },
+	})
+	return err
+}
+
+// memory is what one user of shared memory may take: all there is, because memory is only taken when it
+// is written, and the limit is there to give a clear error instead of the machine's end.
+func (d *daemon) memory() int64 {
+	if d.self.MemBytes > 0 {
+		return d.self.MemBytes
+	}
+	return 16 << 30
+}
+
+// sender breaks the circle between engine and mesh, which need each other.
+type sender struct{ d *daemon }
+
+func (s sender) Send(peer int, seg *link.Segment) { s.d.mesh.Send(peer, seg) }
+
+// openRanks prepares for the ranks: their socket, their tokens, their processes' parent.
+func (d *daemon) openRanks(ctx context.Context) error {
+	var err error
+	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: farewells{d.engine, d, ctx}, Log: d.log, ArenaLimit: d.memory()})
+	if d.socket, err = d.sessions.Listen(); err != nil {
+		return err
+	}
+	for _, r := range d.job.Ranks {
+		token, err := newToken()
+		if err != nil {
+			return err
+		}
+		d.tokens[r.Rank] = token
+		d.sessions.Expect(r.Rank, token)
+	}
+	if d.ranks, err = proc.Open(proc.Config{Job: d.job.ID}); err != nil {
+		return err
+	}
+	d.port, err = freePort()
+	return err
+}
+
+// loop handles one thing at a time until the job is over; ctx is the order to end it.
+func (d *daemon) loop(ctx, work context.Context) {
+	d.tick = time.NewTicker(time.Hour) // join sets it going
+	defer d.tick.Stop()
+	d.wg.Go(func() { d.feed(work) })
+	d.wg.Go(func() { d.sessions.Run(work) })
+	d.wg.Go(func() { d.engine.Run(work) })
+	inbox, ended := d.inbox, ctx.Done()
+	for !d.stopping || d.stops > 0 || len(d.running) > 0 {
+		select {
+		case m, ok := <-inbox:
+			if !ok { // the launcher is gone, and with it the reason for all this
+				inbox, d.orphan = nil, true
+				d.stop(work, orphanGrace)
+				break
+			}
+			d.receive(work, m)
+		case ev := <-d.gossip.Events():
+			d.gossiped(work, ev)
+		case e := <-d.ranks.Exits():
+			d.exited(e)
+		case f := <-d.events:
+			f()
+		case <-d.tick.C:
+			// The epoch machine says again what it has no answer to.
+			if d.machine.State() < epoch.Committed {
+				d.step(work, epoch.Event{Tick: true})
+			}
+		case <-ended:
+			ended, d.orphan = nil, true
+			d.stop(work, 0)
+		}
+	}
+}
+
+// receive handles a message of the launcher.
+func (d *daemon) receive(ctx context.Context, m wire.Message) {
+	switch m := m.(type) {
+	case *wire.Roster:
+		if d.roster == nil {
+			d.join(ctx, m)
+		}
+	case *wire.Stdin:
+		select {
+		case d.stdin <- m:
+		default:
+			d.log.Warn("launcher: more standard input than it may send", "bytes", len(m.Data))
+		}
+	case *wire.Signal:
+		d.ranks.Signal(signalOf(m.Number))
+	case *wire.Stop:
+		grace := time.Duration(d.job.GraceMS) * time.Millisecond
+		if m.Now {
+			grace = 0
+		}
+		d.stop(ctx, grace)
+	default:
+		d.log.Warn("launcher: unexpected message", "type", fmt.Sprintf("%T", m))
+	}
+}
+
+// fail tells the launcher that this host cannot go on; the launcher decides what that means.
+func (d *daemon) fail(step string, err error, hint string) {
+	d.out.Write(&wire.Failed{Step: step, Text: err.Error(), Hint: hint, Code: 255})
+}
+
+// close ends everything in the reverse order of open and waits for it.
+func (d *daemon) close() error {
+	var errs []error
+	for _, t := range d.leaving {
+		t.Stop()
+	}
+	if d.port != nil {
+		d.port.Close()
+	}
+	if d.ranks != nil {
+		errs = append(errs, d.ranks.Close())
+	}
+	if d.engine != nil {
+		d.engine.Close()
+	}
+	if d.listener != nil {
+		d.listener.Close()
+	}
+	if d.gossip != nil {
+		errs = append(errs, d.gossip.Close())
+	}
+	d.wg.Wait()
+	if d.results != nil {
+		d.results.Close()
+	}
+	return errors.Join(errs...)
+}

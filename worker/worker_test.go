@@ -1,0 +1,174 @@
+package worker
+
+import (
+	"bytes"
+	"io"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+func TestAddressOrder(t *testing.T) {
+	hint := netip.MustParseAddr("10.1.0.7")
+	for name, tc := range map[string]struct{ first, second netip.Addr }{
+		"the way that was tried comes first": {hint, netip.MustParseAddr("10.0.0.1")},
+		"even if it is IPv6":                 {hint, netip.MustParseAddr("2001:db8::1")},
+		"IPv4 before IPv6":                   {netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::1")},
+	} {
+		if addressRank(tc.first, hint) >= addressRank(tc.second, hint) {
+			t.Errorf("%s: %v does not come before %v", name, tc.first, tc.second)
+		}
+	}
+	if got := sourceToward("127.0.0.1"); got != netip.MustParseAddr("127.0.0.1") {
+		t.Errorf("packets to 127.0.0.1 leave from %v", got)
+	}
+	if got := sourceToward("no-such-host.invalid"); got.IsValid() {
+		t.Errorf("packets to nowhere leave from %v", got)
+	}
+}
+
+// TestKeys: every purpose, job and secret has a key of its own, and the same one on every host.
+func TestKeys(t *testing.T) {
+	secret := bytes.Repeat([]byte{1}, 32)
+	seen := map[string]bool{}
+	for _, in := range []struct {
+		secret       []byte
+		job, purpose string
+	}{{secret, "job", "gossip"}, {secret, "job", "link"}, {secret, "other", "link"}, {bytes.Repeat([]byte{2}, 32), "job", "link"}} {
+		a, err := derive(in.secret, in.job, in.purpose)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := derive(in.secret, in.job, in.purpose)
+		if err != nil || !bytes.Equal(a, b) || len(a) != 32 || seen[string(a)] {
+			t.Errorf("%v: keys %x and %x, error %v", in, a, b, err)
+		}
+		seen[string(a)] = true
+	}
+}
+
+func TestMachineEnv(t *testing.T) {
+	got := machineEnv([]string{"HOME=/root", "SSH_CONNECTION=a b", "GORUN_TOKEN=x", "_=/bin/x", "SHLVL=2", "LANG=C"})
+	if want := []string{"HOME=/root", "LANG=C"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// conversation is a launcher's side of a daemon that runs in this process.
+type conversation struct {
+	t     *testing.T
+	to    *wire.Writer
+	from  *wire.Reader
+	hang  func() // closes the daemon's input
+	ended chan error
+}
+
+func startDaemon(t *testing.T) *conversation {
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	c := &conversation{t: t, to: wire.NewWriter(inW), from: wire.NewReader(outR), hang: func() { inW.Close() }, ended: make(chan error, 1)}
+	go func() {
+		c.ended <- Run(t.Context(), Config{In: inR, Out: outW, Version: "test", Exe: "/nowhere/gorun", Env: []string{"PATH=/usr/bin:/bin"}})
+		outW.Close()
+	}()
+	t.Cleanup(func() { outR.Close(); inW.Close() })
+	return c
+}
+
+// await returns the next message of type M and drops others.
+func await[M wire.Message](c *conversation) M {
+	c.t.Helper()
+	for {
+		m, err := c.from.Read()
+		if err != nil {
+			c.t.Fatalf("waiting for %T: %v", *new(M), err)
+		}
+		if found, ok := m.(M); ok {
+			return found
+		}
+	}
+}
+
+func (c *conversation) end() error {
+	c.t.Helper()
+	go io.Copy(io.Discard, readerFunc(func(b []byte) (int, error) { _, err := c.from.Read(); return 0, err }))
+	select {
+	case err := <-c.ended:
+		return err
+	case <-time.After(20 * time.Second):
+		c.t.Fatal("the daemon does not end")
+		return nil
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
+func (c *conversation) begin(argv ...string) {
+	c.t.Helper()
+	if hello := await[*wire.Hello](c); hello.Proto != wire.Proto || hello.Version != "test" {
+		c.t.Errorf("hello %+v", hello)
+	}
+	job := &wire.Job{ID: "0123456789abcdef", Secret: make([]byte, 32), Hosts: []string{"here"}, Size: 1, Argv: argv, Dir: "/",
+		Ranks: []wire.Rank{{Rank: 0, CrossSize: 1, Env: []string{"GREETING=hello"}}}, GraceMS: 1000}
+	if err := c.to.Write(job); err != nil {
+		c.t.Fatal(err)
+	}
+	ready := await[*wire.Ready](c)
+	if err := c.to.Write(&wire.Roster{Peers: []wire.Peer{{Name: "here", Gossip: ready.Gossip, Data: ready.Data, Ranks: []int{0}}},
+		MasterAddr: "127.0.0.1", MasterPort: ready.Port}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestOneHost goes through a whole job: world, output, exit, stop, done.
+func TestOneHost(t *testing.T) {
+	c := startDaemon(t)
+	c.begin("sh", "-c", `echo $GREETING $MASTER_ADDR; exit 3`)
+	if w := await[*wire.Committed](c).World; w.Epoch != 1 || !slices.Equal(w.Order, []int{0}) {
+		t.Errorf("world %+v", w)
+	}
+	if out := await[*wire.Output](c); string(out.Data) != "hello 127.0.0.1\n" || out.Stream != wire.Stdout {
+		t.Errorf("output %+v", out)
+	}
+	if e := await[*wire.Exited](c); e.Code != 3 || e.Asked {
+		t.Errorf("exit %+v", e)
+	}
+	if err := c.to.Write(&wire.Stop{}); err != nil {
+		t.Fatal(err)
+	}
+	await[*wire.Done](c)
+	if err := c.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLauncherGone: the end of its input is the end of the daemon's job.
+func TestLauncherGone(t *testing.T) {
+	c := startDaemon(t)
+	c.begin("sleep", "1000")
+	await[*wire.Started](c)
+	c.hang()
+	if err := c.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNonsenseRoster: what the launcher says is checked before it indexes anything.
+func TestNonsenseRoster(t *testing.T) {
+	d := &daemon{job: &wire.Job{Size: 2, Hosts: []string{"a", "b"}}}
+	for name, peers := range map[string][]wire.Peer{
+		"too few hosts": {{Ranks: []int{0, 1}}},
+		"rank too high": {{Ranks: []int{0}}, {Ranks: []int{2}}},
+		"negative rank": {{Ranks: []int{0}}, {Ranks: []int{-1}}},
+		"rank twice":    {{Ranks: []int{0}}, {Ranks: []int{0}}},
+	} {
+		if d.checkRoster(&wire.Roster{Peers: peers}) == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
