@@ -109,6 +109,7 @@ started=$SECONDS
 
 if [ ${#run[@]} -gt 0 ]; then
 	step "What is left on the hosts" "nothing should be, but the cached binary"
+	sleep 1 # sshd takes a moment to notice that its client has gone
 	"$lab" --name "$name" status
 fi
 printf '\nDone: the training took %d s.\n' "$((SECONDS - started))"

@@ -232,8 +232,12 @@ func end(name string) error {
 	return nil
 }
 
-func status(*cli.Context) error {
-	for _, name := range names() {
+func status(c *cli.Context) error {
+	labs := names()
+	if c.IsSet("name") {
+		labs = []string{c.String("name")}
+	}
+	for _, name := range labs {
 		l, err := attach(name)
 		if err != nil {
 			fmt.Printf("%s: gone; lab --name %s down removes its file\n", name, name)
