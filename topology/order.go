@@ -1,0 +1,239 @@
+package topology
+
+import (
+	"math"
+	"slices"
+)
+
+// tolerance is the part of the best possible bottleneck that is given up for fewer crossings: measured
+// bandwidths differ by as much from one minute to the next.
+const tolerance = 0.1
+
+// rttStep is what two round-trip times must differ by to matter, in seconds.
+const rttStep = 10e-6
+
+// exactLimit is the most hosts for which all rings are looked at: the time doubles with every host.
+const exactLimit = 12
+
+// crossingLabels are the borders that an edge can cross.
+var crossingLabels = []string{"esxi", "rack", "zone"}
+
+// Order returns the ring that data takes. It starts at host 0, so that the same hosts always give the
+// same ring, and is the best by, in this order:
+//
+//  1. the bandwidth of its slowest edge, because the ring is as fast as that; within 10 % of the best
+//     possible it counts as equal,
+//  2. how often it crosses from one ESXi host, rack or zone to another,
+//  3. the sum of its round-trip times,
+//  4. the order of the host list.
+//
+// The bandwidth of an edge is what was measured on it, or else in the other direction, or else the speed
+// of the slower host's fastest interface; an edge of which nothing is known counts as good as the best.
+//
+// Up to 12 hosts the ring is exactly that. Beyond, it is a good one, found in a bounded number of steps;
+// 1,000 hosts take less than 100 ms.
+func Order(hosts []Host, edges []Edge) Ring {
+	switch len(hosts) {
+	case 0:
+		return Ring{}
+	case 1:
+		return Ring{Order: []int{0}}
+	}
+	p := newProblem(hosts, edges)
+	order := p.solve()
+	return Ring{Order: order, Why: p.why(hosts, order)}
+}
+
+// problem is what the solvers see: prices of all edges, by from×n+to.
+type problem struct {
+	n     int
+	speed []float64 // bytes per second
+	// cost counts crossings, then units of rttStep. The sum over a ring keeps them apart.
+	cost []int64
+	// known tells where speed comes from; rtt is in seconds, 0 if unknown.
+	known []source
+	rtt   []float64
+}
+
+// source tells where a bandwidth comes from.
+type source uint8
+
+const (
+	unknown source = iota
+	nominal
+	measured
+)
+
+func newProblem(hosts []Host, edges []Edge) *problem {
+	n := len(hosts)
+	p := &problem{n: n, speed: make([]float64, n*n), cost: make([]int64, n*n),
+		known: make([]source, n*n), rtt: make([]float64, n*n)}
+	p.measure(edges)
+	p.guess(hosts)
+	crossing := int64(1) << 30
+	most := crossing/int64(n) - 1 // of one edge, so that n of them stay below a crossing
+	labels := numberLabels(hosts)
+	for i := range n {
+		for j := range n {
+			at := i*n + j
+			if p.rtt[at] > 0 {
+				p.cost[at] = int64(min(math.Round(p.rtt[at]/rttStep), float64(most)))
+			}
+			for _, number := range labels {
+				if number[i] != number[j] {
+					p.cost[at] += crossing
+				}
+			}
+		}
+	}
+	return p
+}
+
+// measure takes over what was measured, and then the other way round, where only that was.
+func (p *problem) measure(edges []Edge) {
+	for _, e := range edges {
+		if e.From < 0 || e.From >= p.n || e.To < 0 || e.To >= p.n || e.From == e.To {
+			continue
+		}
+		at := e.From*p.n + e.To
+		if e.Bandwidth > 0 && !math.IsInf(e.Bandwidth, 0) {
+			p.speed[at], p.known[at] = e.Bandwidth, measured
+		}
+		if e.RTT > 0 && !math.IsInf(e.RTT, 0) {
+			p.rtt[at] = e.RTT
+		}
+	}
+	if len(edges) == 0 {
+		return
+	}
+	for i := range p.n {
+		for j := range p.n {
+			at, back := i*p.n+j, j*p.n+i
+			if p.known[at] == unknown && p.known[back] == measured {
+				p.speed[at], p.known[at] = p.speed[back], measured
+			}
+			if p.rtt[at] == 0 {
+				p.rtt[at] = p.rtt[back]
+			}
+		}
+	}
+}
+
+// guess fills in the bandwidth of edges that were not measured.
+func (p *problem) guess(hosts []Host) {
+	nics := make([]float64, p.n)
+	for i, h := range hosts {
+		nics[i] = fastestNIC(h)
+	}
+	best := 1.0
+	for i := range p.n {
+		for j := range p.n {
+			at := i*p.n + j
+			if slower := min(nics[i], nics[j]); p.known[at] == unknown && slower > 0 && i != j {
+				p.speed[at], p.known[at] = slower, nominal
+			}
+			best = max(best, p.speed[at])
+		}
+	}
+	for at := range p.speed {
+		if p.known[at] == unknown {
+			p.speed[at] = best
+		}
+	}
+}
+
+// fastestNIC returns bytes per second, 0 if no interface tells.
+func fastestNIC(h Host) float64 {
+	fastest := 0
+	for _, nic := range h.NICs {
+		if nic.Up {
+			fastest = max(fastest, nic.Speed)
+		}
+	}
+	return float64(fastest) * 1e6 / 8
+}
+
+// numberLabels replaces the values of every label by numbers. Hosts without a label are one group.
+func numberLabels(hosts []Host) [][]int {
+	var all [][]int
+	for _, label := range crossingLabels {
+		ids := map[string]int{}
+		numbers := make([]int, len(hosts))
+		for i, h := range hosts {
+			value := h.Labels[label]
+			if _, ok := ids[value]; !ok {
+				ids[value] = len(ids)
+			}
+			numbers[i] = ids[value]
+		}
+		if len(ids) > 1 {
+			all = append(all, numbers)
+		}
+	}
+	return all
+}
+
+// solve finds the highest bandwidth that all edges of some ring reach, and of the rings that come close
+// to it the cheapest.
+func (p *problem) solve() []int {
+	ring, levels := p.exact, []float64(nil)
+	if p.n <= exactLimit {
+		levels = p.levels()
+	} else {
+		ring, levels = newSearch(p).ring, p.steps()
+		if order, ok := ring(levels[0] * (1 - tolerance)); ok {
+			return order
+		}
+	}
+	low, high := 0, len(levels)-1 // every ring reaches the last level
+	for low < high {
+		middle := (low + high) / 2
+		if _, ok := ring(levels[middle]); ok {
+			high = middle
+		} else {
+			low = middle + 1
+		}
+	}
+	order, _ := ring(levels[high] * (1 - tolerance))
+	return order
+}
+
+// bounds returns the lowest bandwidth of all edges, and one that no ring exceeds: the best way into, or
+// out of, the host where that is slowest.
+func (p *problem) bounds() (lowest, top float64) {
+	in, out := make([]float64, p.n), make([]float64, p.n)
+	lowest = math.Inf(1)
+	for i := range p.n {
+		for j := range p.n {
+			if i != j {
+				speed := p.speed[i*p.n+j]
+				lowest, out[i], in[j] = min(lowest, speed), max(out[i], speed), max(in[j], speed)
+			}
+		}
+	}
+	return lowest, min(slices.Min(in), slices.Min(out))
+}
+
+// levels returns the bandwidths that a ring's slowest edge can have, best first.
+func (p *problem) levels() []float64 {
+	_, top := p.bounds()
+	var levels []float64
+	for at, speed := range p.speed {
+		if at%(p.n+1) != 0 && speed <= top { // not the diagonal
+			levels = append(levels, speed)
+		}
+	}
+	slices.Sort(levels)
+	slices.Reverse(levels)
+	return slices.Compact(levels)
+}
+
+// steps is levels for many hosts, in steps of the tolerance.
+func (p *problem) steps() []float64 {
+	lowest, top := p.bounds()
+	var steps []float64
+	for level := top; level > lowest; level *= 1 - tolerance {
+		steps = append(steps, level)
+	}
+	return append(steps, lowest)
+}

@@ -1,0 +1,161 @@
+package probe
+
+import (
+	"fmt"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gorun/topology"
+)
+
+// nodes returns the NUMA nodes; none, where the kernel does not tell.
+func nodes(t tree) []topology.Node {
+	const dir = "sys/devices/system/node"
+	var nodes []topology.Node
+	for _, name := range t.names(dir) {
+		text, isNode := strings.CutPrefix(name, "node")
+		id := number(text)
+		if !isNode || id < 0 {
+			continue
+		}
+		node := topology.Node{ID: id, CPUs: parseList(t.text(path.Join(dir, name, "cpulist"))), MemBytes: -1}
+		total := field(t.text(path.Join(dir, name, "meminfo")), fmt.Sprintf("Node %d MemTotal", id))
+		if bytes := kilobytes(total); bytes > 0 {
+			node.MemBytes = bytes
+		}
+		for _, distance := range strings.Fields(t.text(path.Join(dir, name, "distance"))) {
+			node.Distance = append(node.Distance, number(distance))
+		}
+		nodes = append(nodes, node)
+	}
+	slices.SortFunc(nodes, func(a, b topology.Node) int { return a.ID - b.ID })
+	return nodes
+}
+
+// kilobytes parses "131841132 kB" into bytes, -1 if that is not what it is.
+func kilobytes(text string) int64 {
+	n, err := strconv.ParseInt(strings.TrimSuffix(text, " kB"), 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64>>10 {
+		return -1
+	}
+	return n << 10
+}
+
+// usableCPUs returns how many CPUs this process can keep busy: those it may run on, or less if its
+// control group gets less time than that.
+func usableCPUs(t tree) int {
+	cpus := len(parseList(field(t.text("proc/self/status"), "Cpus_allowed_list")))
+	if cpus == 0 {
+		cpus = len(parseList(t.text("sys/devices/system/cpu/online")))
+	}
+	if cpus == 0 {
+		return -1
+	}
+	for dir := range controlGroups(t, "cpu") {
+		quota, period, _ := strings.Cut(t.text(path.Join(dir, "cpu.max")), " ")
+		if quota == "" {
+			quota, period = t.text(path.Join(dir, "cpu.cfs_quota_us")), t.text(path.Join(dir, "cpu.cfs_period_us"))
+		}
+		if q, p := number(quota), number(period); q > 0 && p > 0 { // no limit is "max" or -1
+			cpus = min(cpus, max(1, (q+p-1)/p))
+		}
+	}
+	return cpus
+}
+
+// usableMemory returns the machine's memory, or less if the control group may have less.
+func usableMemory(t tree) int64 {
+	total := kilobytes(field(t.text("proc/meminfo"), "MemTotal"))
+	for dir := range controlGroups(t, "memory") {
+		for _, name := range []string{"memory.max", "memory.limit_in_bytes"} {
+			limit, err := strconv.ParseInt(t.text(path.Join(dir, name)), 10, 64) // no limit is "max", or huge
+			if err == nil && limit > 0 && (limit < total || total < 0 && limit < 1<<60) {
+				total = limit
+			}
+		}
+	}
+	return total
+}
+
+// controlGroups calls yield with the directories of this process's control group and of all above it,
+// for a controller, in the unified hierarchy and in the older one. In a container the group's own path
+// is often not there, but its limits are at the top.
+func controlGroups(t tree, controller string) func(yield func(dir string) bool) {
+	return func(yield func(string) bool) {
+		for line := range strings.Lines(t.text("proc/self/cgroup")) {
+			parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+			if len(parts) != 3 {
+				continue
+			}
+			top := "sys/fs/cgroup"
+			if parts[0] != "0" || parts[1] != "" {
+				if !slices.Contains(strings.Split(parts[1], ","), controller) {
+					continue
+				}
+				top = path.Join(top, controller) // also a link to "cpu,cpuacct"
+			} else if t.has("sys/fs/cgroup/unified") {
+				top = "sys/fs/cgroup/unified"
+			}
+			group := path.Clean("/" + parts[2]) // no way out by ".."
+			for {
+				if !yield(path.Join(top, group)) {
+					return
+				}
+				if group == "/" {
+					break
+				}
+				group = path.Dir(group)
+			}
+		}
+	}
+}
+
+// platform names what the machine runs on: a hypervisor, a cloud, "baremetal", or "" if that is not clear.
+func platform(t tree) string {
+	const dmi = "sys/class/dmi/id/"
+	vendor, product := t.text(dmi+"sys_vendor"), t.text(dmi+"product_name")
+	serial := t.text(dmi + "product_serial") // only root may read it
+	if strings.HasPrefix(vendor, "VMware") || strings.HasPrefix(product, "VMware") || strings.HasPrefix(serial, "VMware-") {
+		return "vmware"
+	}
+	for _, known := range []struct{ vendor, product, platform string }{
+		{"Amazon EC2", "", "ec2"},
+		{"Google", "Google Compute Engine", "gce"},
+		{"Microsoft Corporation", "Virtual Machine", "hyperv"},
+		{"QEMU", "", "kvm"},
+		{"Red Hat", "KVM", "kvm"},
+		{"", "KVM", "kvm"},
+		{"Nutanix", "AHV", "nutanix"},
+		{"OpenStack Foundation", "", "kvm"},
+		{"Xen", "", "xen"},
+		{"innotek GmbH", "", "virtualbox"},
+		{"Parallels", "", "parallels"},
+		{"BHYVE", "", "bhyve"},
+	} {
+		if strings.HasPrefix(vendor, known.vendor) && strings.Contains(product, known.product) {
+			if known.platform == "ec2" && strings.Contains(product, ".metal") {
+				return "baremetal"
+			}
+			return known.platform
+		}
+	}
+	if t.text("sys/hypervisor/type") == "xen" {
+		return "xen"
+	}
+	for _, device := range t.names("sys/bus/pci/devices") { // where DMI is hidden
+		if t.text(path.Join("sys/bus/pci/devices", device, "vendor")) == "0x15ad" {
+			return "vmware"
+		}
+	}
+	flags := strings.Fields(field(t.text("proc/cpuinfo"), "flags")) // on x86 the hypervisor shows itself
+	switch {
+	case slices.Contains(flags, "hypervisor"):
+		return "vm"
+	case vendor != "" && len(flags) > 0:
+		return "baremetal"
+	}
+	return ""
+}

@@ -1,0 +1,72 @@
+package probe
+
+import (
+	"net"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"gorun/topology"
+)
+
+// liveNICs returns the interfaces of the network namespace that this process is in. The files in /sys may
+// be those of another one, in a container: they count only for an interface with the same index and
+// hardware address.
+func liveNICs(t tree) []topology.NIC {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return treeNICs(t)
+	}
+	nics := []topology.NIC{}
+	for _, i := range interfaces {
+		if i.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		nic := topology.NIC{Name: i.Name, Speed: -1, Node: -1, Queues: -1, Up: i.Flags&net.FlagUp != 0}
+		dir := path.Join(netDir, i.Name)
+		if t.number(path.Join(dir, "ifindex")) == i.Index && t.text(path.Join(dir, "address")) == i.HardwareAddr.String() {
+			if nic = readNIC(t, i.Name); !carriesData(t, i.Name) || idle(t, nic) {
+				continue
+			}
+		} else if !nic.Up || len(i.HardwareAddr) == 0 { // idle, or a tunnel
+			continue
+		}
+		nic.MTU, nic.MAC = i.MTU, i.HardwareAddr.String()
+		if nic.Driver == "" {
+			nic.Driver = ethtoolDriver(i.Name)
+		}
+		nic.Addrs = addresses(i)
+		nics = append(nics, nic)
+	}
+	return nics
+}
+
+// addresses returns those that other machines can use without knowing an interface: all but link-local.
+func addresses(i net.Interface) []string {
+	addrs, err := i.Addrs()
+	if err != nil {
+		return nil
+	}
+	var usable []string
+	for _, a := range addrs {
+		if ip, ok := a.(*net.IPNet); ok && !ip.IP.IsLinkLocalUnicast() {
+			usable = append(usable, ip.String())
+		}
+	}
+	return usable
+}
+
+// ethtoolDriver asks the driver for its name, which /sys does not tell of a veth whose ends have the same
+// index in two namespaces.
+func ethtoolDriver(name string) string {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	info, err := unix.IoctlGetEthtoolDrvinfo(fd, name)
+	if err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(info.Driver[:])
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package probe
+
+import "gorun/topology"
+
+func liveNICs(t tree) []topology.NIC { return treeNICs(t) }

@@ -1,0 +1,159 @@
+// Package probe finds out what a machine has, from what any user may read in /sys and /proc: NUMA nodes,
+// network interfaces, GPUs, limits of CPU and memory, and what it runs on.
+//
+// A fact that cannot be had is left unknown (-1 or empty), never guessed and never an error: containers
+// hide, and virtual machines lack, much of it. It starts no goroutine, changes nothing, executes nothing
+// but nvidia-smi, and measures nothing.
+package probe
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"gorun/topology"
+)
+
+// Probe describes the machine whose file system is at root. With root "/", the one it runs on, it also
+// asks the kernel for interfaces and addresses, and nvidia-smi for GPUs. It fails only if there is neither
+// a sys nor a proc directory, or the context is done.
+func Probe(ctx context.Context, root string) (topology.Host, error) {
+	t := tree(root)
+	if !t.has("sys") && !t.has("proc") {
+		return topology.Host{}, fmt.Errorf("probe machine: no sys or proc directory in %s", root)
+	}
+	live := filepath.Clean(root) == "/"
+	host := topology.Host{
+		Hostname: t.text("proc/sys/kernel/hostname"),
+		Platform: platform(t),
+		Kernel:   t.text("proc/sys/kernel/osrelease"),
+		Arch:     runtime.GOARCH,
+		CPUs:     usableCPUs(t),
+		MemBytes: usableMemory(t),
+		Nodes:    nodes(t),
+	}
+	if live {
+		host.NICs = liveNICs(t)
+		host.GPUs = askNvidia(ctx, t)
+	} else {
+		host.NICs = treeNICs(t)
+	}
+	if host.GPUs == nil {
+		host.GPUs = driverGPUs(t)
+	}
+	if err := ctx.Err(); err != nil {
+		return topology.Host{}, fmt.Errorf("probe machine: %w", err)
+	}
+	return host, nil
+}
+
+// tree is a file system at some directory. Its methods return zero values for what is not there.
+type tree string
+
+func (t tree) path(name string) string { return filepath.Join(string(t), name) }
+
+func (t tree) has(name string) bool {
+	_, err := os.Stat(t.path(name))
+	return err == nil
+}
+
+// text returns the content of a file without white space around it.
+func (t tree) text(name string) string {
+	content, err := os.ReadFile(t.path(name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(content))
+}
+
+// number returns the integer in a file, -1 if there is none.
+func (t tree) number(name string) int { return number(t.text(name)) }
+
+func number(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// names returns the entries of a directory in alphabetical order.
+func (t tree) names(dir string) []string {
+	entries, err := os.ReadDir(t.path(dir))
+	if err != nil {
+		return nil
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names
+}
+
+// target returns the file name of what a symbolic link points to.
+func (t tree) target(name string) string {
+	link, err := os.Readlink(t.path(name))
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(link)
+}
+
+// field returns the value of a line "key: value" or "key value".
+func field(text, key string) string {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), key); ok && rest != "" && strings.ContainsRune(": \t", rune(rest[0])) {
+			return strings.TrimSpace(strings.TrimLeft(rest, ": \t"))
+		}
+	}
+	return ""
+}
+
+// mostCPUs bounds what a list of CPUs may name.
+const mostCPUs = 1 << 16
+
+// parseList parses the kernel's lists of CPUs, such as "0-3,8,10-11".
+func parseList(list string) []int {
+	var cpus []int
+	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		first, last := number(from), number(to)
+		if !isRange {
+			last = first
+		}
+		if first < 0 || last < first || last >= mostCPUs {
+			continue
+		}
+		for cpu := first; cpu <= last; cpu++ {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus
+}
+
+// address matches the PCI address of a function: domain, bus, device.
+var address = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+
+// pci returns the address of the PCI function that a device is, or is behind, and its NUMA node. A
+// virtio device, for one, is behind its function.
+func (t tree) pci(device string) (pci string, node int) {
+	real, err := filepath.EvalSymlinks(t.path(device))
+	if err != nil {
+		return "", -1
+	}
+	for dir := real; len(dir) > len(string(t)); dir = filepath.Dir(dir) {
+		if name := filepath.Base(dir); address.MatchString(name) {
+			content, err := os.ReadFile(filepath.Join(dir, "numa_node"))
+			if err != nil {
+				return name, -1
+			}
+			return name, max(number(strings.TrimSpace(string(content))), -1)
+		}
+	}
+	return "", -1
+}

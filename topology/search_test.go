@@ -1,0 +1,46 @@
+package topology
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestSearchIsClose compares the heuristic with the exact solver where both can be had: it reaches the
+// same bottleneck, and its rings are not much dearer.
+func TestSearchIsClose(t *testing.T) {
+	var exactCost, searchCost int64
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		n := 5 + rng.IntN(6)
+		p := &problem{n: n, speed: make([]float64, n*n), cost: make([]int64, n*n)}
+		for at := range p.speed {
+			p.speed[at], p.cost[at] = math.Ceil(rng.Float64()*20), rng.Int64N(1000)
+		}
+		floor := 0.0
+		for _, level := range p.levels() {
+			if _, ok := p.exact(level); ok {
+				floor = level
+				break
+			}
+		}
+		best, _ := p.exact(floor * (1 - tolerance))
+		found, ok := newSearch(p).ring(floor * (1 - tolerance))
+		if !ok {
+			t.Errorf("seed %d: no ring of %d hosts that all have %v, there is %v", seed, n, floor, best)
+		}
+		exactCost += p.sum(best)
+		searchCost += p.sum(found)
+	}
+	t.Logf("search costs %d, exact %d", searchCost, exactCost)
+	if searchCost < exactCost || float64(searchCost) > 1.2*float64(exactCost) {
+		t.Errorf("search costs %d, exact %d", searchCost, exactCost)
+	}
+}
+
+func (p *problem) sum(order []int) (sum int64) {
+	for i, from := range order {
+		sum += p.cost[from*p.n+order[(i+1)%p.n]]
+	}
+	return sum
+}

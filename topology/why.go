@@ -1,0 +1,116 @@
+package topology
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// why explains every edge of the ring in a few words.
+func (p *problem) why(hosts []Host, order []int) []string {
+	slowest, fastest := math.Inf(1), 0.0
+	each := func(f func(i, from, to int)) {
+		for i, from := range order {
+			f(i, from, order[(i+1)%len(order)])
+		}
+	}
+	each(func(_, from, to int) {
+		speed := p.speed[from*p.n+to]
+		slowest, fastest = min(slowest, speed), max(fastest, speed)
+	})
+	why := make([]string, len(order))
+	each(func(i, from, to int) {
+		at := from*p.n + to
+		reasons := place(hosts[from].Labels, hosts[to].Labels)
+		switch p.known[at] {
+		case measured:
+			reasons = append(reasons, bitRate(p.speed[at])+" measured")
+		case nominal:
+			reasons = append(reasons, bitRate(p.speed[at])+" by NIC")
+		}
+		if p.rtt[at] > 0 {
+			reasons = append(reasons, roundTrip(p.rtt[at]))
+		}
+		if p.speed[at] == slowest && slowest < fastest {
+			reasons = append(reasons, "the bottleneck")
+		}
+		if len(reasons) == 0 {
+			reasons = []string{"nothing known, order of the host list"}
+		}
+		why[i] = strings.Join(reasons, ", ")
+	})
+	return why
+}
+
+// place says what two hosts share, or what lies between them.
+func place(from, to map[string]string) []string {
+	for _, label := range crossingLabels { // from the nearest to the farthest
+		if a := from[label]; a != "" && a == to[label] {
+			return []string{"same " + label + " " + a}
+		}
+	}
+	for i := len(crossingLabels) - 1; i >= 0; i-- {
+		label := crossingLabels[i]
+		if a, b := from[label], to[label]; a != b {
+			return []string{fmt.Sprintf("from %s %s to %s", label, orUnknown(a), orUnknown(b))}
+		}
+	}
+	return nil
+}
+
+func orUnknown(label string) string {
+	if label == "" {
+		return "unknown"
+	}
+	return label
+}
+
+// bitRate renders bytes per second as network people say it.
+func bitRate(bytes float64) string {
+	bits, unit := bytes*8/1e6, "Mbit/s"
+	if bits >= 1000 {
+		bits, unit = bits/1000, "Gbit/s"
+	}
+	return short(bits) + " " + unit
+}
+
+func roundTrip(seconds float64) string {
+	if seconds < 1e-3 {
+		return short(seconds*1e6) + " µs"
+	}
+	return short(seconds*1e3) + " ms"
+}
+
+// short renders x with at most one digit after the point, and that only below 100.
+func short(x float64) string {
+	if x >= 100 {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(x, 'f', 1, 64), ".0")
+}
+
+// Line renders the ring in one line, with the names of the hosts.
+func (r Ring) Line(hosts []Host) string {
+	var b strings.Builder
+	b.WriteString("ring:")
+	for _, i := range r.Order {
+		b.WriteString(" " + hostName(hosts, i) + " →")
+	}
+	if len(r.Order) == 0 {
+		return "ring: no hosts"
+	}
+	return b.String() + " (" + hostName(hosts, r.Order[0]) + ")"
+}
+
+func hostName(hosts []Host, i int) string {
+	switch {
+	case i < 0 || i >= len(hosts):
+		return fmt.Sprintf("host %d", i)
+	case hosts[i].Name != "":
+		return hosts[i].Name
+	case hosts[i].Hostname != "":
+		return hosts[i].Hostname
+	}
+	return fmt.Sprintf("host %d", i)
+}
