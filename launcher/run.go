@@ -366,11 +366,7 @@ func describeRing(hosts []topology.Host, w wire.World) []string {
 	for _, h := range hosts {
 		out = append(out, describeHost(h))
 	}
-	var ring strings.Builder
-	for _, id := range w.Order {
-		ring.WriteString(hosts[id].Name + " → ")
-	}
-	out = append(out, fmt.Sprintf("ring (epoch %d): %s%s", w.Epoch, ring.String(), hosts[w.Order[0]].Name))
+	out = append(out, fmt.Sprintf("epoch %d, %s", w.Epoch, topology.Ring{Order: w.Order}.Line(hosts)))
 	if len(w.Order) > 1 && len(w.Why) == len(w.Order) {
 		for i, id := range w.Order {
 			out = append(out, fmt.Sprintf("  %s → %s: %s", hosts[id].Name, hosts[w.Order[(i+1)%len(w.Order)]].Name, w.Why[i]))

@@ -166,7 +166,7 @@ func TestSuccess(t *testing.T) {
 	if len(rec.lines) != 4 {
 		t.Errorf("output %q", rec.lines)
 	}
-	if all := strings.Join(notes, "\n"); !strings.Contains(all, "ring (epoch 1): a → b → a") {
+	if all := strings.Join(notes, "\n"); !strings.Contains(all, "epoch 1, ring: a → b → (a)") {
 		t.Errorf("notes lack the ring:\n%s", all)
 	}
 }
