@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -169,6 +171,10 @@ func (j *job) message(h *host, msg wire.Message) {
 			j.giveUp()
 		}
 	case *wire.Committed:
+		if slices.ContainsFunc(msg.World.Order, func(id int) bool { return id < 0 || id >= len(j.hosts) }) {
+			j.hostFailed(&HostError{Host: h.name, Step: "join", Err: fmt.Errorf("the daemon reports a world of unknown hosts %v", msg.World.Order)})
+			return
+		}
 		j.worlds[h.id] = msg.World
 		if h.id == 0 && j.spec.Stdin != nil {
 			go forwardStdin(j.spec.Stdin, &h.queue) // a read from a terminal cannot be interrupted: not waited for
@@ -178,7 +184,9 @@ func (j *job) message(h *host, msg wire.Message) {
 			j.showRing(msg.World)
 		}
 	case *wire.Started:
-		j.started[msg.Rank] = true
+		if j.owns(h, msg.Rank) {
+			j.started[msg.Rank] = true
+		}
 	case *wire.Exited:
 		if j.owns(h, msg.Rank) {
 			j.rankExited(h, msg)
@@ -293,8 +301,7 @@ func (j *job) sendRoster() {
 	}
 	first := j.ready[0]
 	if len(first.Data) > 0 {
-		r.MasterAddr = first.Data[0][:strings.LastIndexByte(first.Data[0], ':')]
-		r.MasterAddr = strings.Trim(r.MasterAddr, "[]")
+		r.MasterAddr, _, _ = net.SplitHostPort(first.Data[0])
 	}
 	r.MasterPort = first.Port
 	j.broadcast(r)
