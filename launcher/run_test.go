@@ -121,7 +121,7 @@ func (r *recorder) Tail(rank int) []string {
 	return []string{fmt.Sprint("tail of ", rank)}
 }
 
-func start(t *testing.T, ctx context.Context, s *script, change func(*launcher.Spec)) (error, *recorder, []string) {
+func start(t *testing.T, ctx context.Context, s *script, change func(*launcher.Spec)) (*recorder, []string, error) {
 	t.Helper()
 	placement, err := plan.Place([]hosts.Host{{Name: "a", Slots: 2}, {Name: "b", Slots: 2}}, 4)
 	if err != nil {
@@ -137,7 +137,7 @@ func start(t *testing.T, ctx context.Context, s *script, change func(*launcher.S
 	}
 	err = launcher.Run(ctx, spec)
 	s.wg.Wait()
-	return err, rec, notes
+	return rec, notes, err
 }
 
 func both(f func(*conversation)) map[string]func(*conversation) {
@@ -159,7 +159,7 @@ func TestSuccess(t *testing.T) {
 		}
 		c.end()
 	})}
-	err, rec, notes := start(t, t.Context(), s, nil)
+	rec, notes, err := start(t, t.Context(), s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestFirstFailureDecides(t *testing.T) {
 			}
 		},
 	}}
-	err, _, _ := start(t, t.Context(), s, nil)
+	_, _, err := start(t, t.Context(), s, nil)
 	var re *launcher.RankError
 	if !errors.As(err, &re) || re.Rank != 3 || re.Host != "b" || re.Code != 7 || re.Tail[0] != "tail of 3" {
 		t.Fatalf("verdict %#v", err)
@@ -209,7 +209,7 @@ func TestFailuresAreGathered(t *testing.T) {
 		"a": &launcher.HostError{Host: "a", Step: "connect", Err: errors.New("refused"), Code: 255},
 		"b": &launcher.HostError{Host: "b", Step: "authenticate", Err: errors.New("no key"), Code: 255},
 	}}
-	err, _, _ := start(t, t.Context(), s, nil)
+	_, _, err := start(t, t.Context(), s, nil)
 	var many *launcher.HostErrors
 	if !errors.As(err, &many) || len(many.Failed) != 2 {
 		t.Fatalf("verdict %v", err)
@@ -221,7 +221,7 @@ func TestAnotherVersionIsRefused(t *testing.T) {
 		"a": func(c *conversation) { c.begin(); c.end() },
 		"b": func(c *conversation) { c.say(&wire.Hello{Proto: wire.Proto, Version: "older"}) },
 	}}
-	err, _, _ := start(t, t.Context(), s, nil)
+	_, _, err := start(t, t.Context(), s, nil)
 	var he *launcher.HostError
 	if !errors.As(err, &he) || he.Host != "b" || !strings.Contains(he.Error(), "the daemon is gorun older, this is test") {
 		t.Fatalf("verdict %v", err)
@@ -234,7 +234,7 @@ func TestLostHost(t *testing.T) {
 		"a": func(c *conversation) { c.begin(); c.end() },
 		"b": func(c *conversation) { c.begin() },
 	}}
-	err, _, _ := start(t, t.Context(), s, nil)
+	_, _, err := start(t, t.Context(), s, nil)
 	var he *launcher.HostError
 	if !errors.As(err, &he) || he.Host != "b" || he.ExitCode() != launcher.ExitTransport {
 		t.Fatalf("verdict %v", err)
@@ -250,7 +250,7 @@ func TestStartTimeoutNamesTheStep(t *testing.T) {
 			c.end()
 		},
 	}}
-	err, _, _ := start(t, t.Context(), s, func(s *launcher.Spec) { s.StartTimeout = 100 * time.Millisecond })
+	_, _, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.StartTimeout = 100 * time.Millisecond })
 	var he *launcher.HostError
 	if !errors.As(err, &he) || he.Host != "b" || he.Step != "probe" {
 		t.Fatalf("verdict %v", err)
@@ -268,7 +268,7 @@ func TestCancelStops(t *testing.T) {
 			c.end()
 		}
 	})}
-	if err, _, _ := start(t, ctx, s, nil); !errors.Is(err, why) {
+	if _, _, err := start(t, ctx, s, nil); !errors.Is(err, why) {
 		t.Fatalf("verdict %v", err)
 	}
 }
@@ -297,7 +297,7 @@ func TestStdinReachesRankZero(t *testing.T) {
 		}
 		c.end()
 	})}
-	err, _, _ := start(t, t.Context(), s, func(s *launcher.Spec) { s.Stdin = strings.NewReader(want) })
+	_, _, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Stdin = strings.NewReader(want) })
 	if err != nil || got.String() != want {
 		t.Fatalf("%d of %d bytes arrived, error %v", got.Len(), len(want), err)
 	}

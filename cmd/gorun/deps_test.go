@@ -1,0 +1,146 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// allowed lists, for each package of the module, which other packages of the module it may import.
+// Tests are free. The table is the architecture: a new arrow is a decision, made here.
+var allowed = map[string][]string{
+	"cmd/gorun":           {"*"},
+	"launcher":            {"launcher/output", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
+	"launcher/hosts":      {},
+	"launcher/plan":       {"launcher/hosts"},
+	"launcher/ssh":        {},
+	"launcher/output":     {},
+	"rendezvous/wire":     {"topology"},
+	"rendezvous/epoch":    {"rendezvous/wire", "topology"},
+	"rendezvous/gossip":   {},
+	"topology":            {},
+	"topology/probe":      {"topology"},
+	"worker":              {"*"},
+	"worker/proc":         {},
+	"worker/session":      {"collective", "collective/kernel", "worker/shm"},
+	"worker/shm":          {"collective"},
+	"collective":          {"collective/kernel", "collective/link", "collective/schedule"},
+	"collective/kernel":   {},
+	"collective/link":     {},
+	"collective/tcp":      {},
+	"collective/schedule": {},
+}
+
+// only names the packages that may import a library, and where decisions are pure, what may not appear.
+var (
+	only = map[string]string{
+		"github.com/vmihailenco/msgpack/v5": "rendezvous/wire",
+		"github.com/hashicorp/memberlist":   "rendezvous/gossip",
+		"golang.org/x/crypto/ssh":           "launcher/ssh",
+		"github.com/urfave/cli/v2":          "cmd/gorun",
+	}
+	pure          = []string{"rendezvous/epoch", "launcher/plan", "launcher/hosts", "topology", "collective/schedule"}
+	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}
+	impureCalls   = []string{"time.Now", "time.Sleep", "time.After", "time.NewTimer"}
+)
+
+func TestImports(t *testing.T) {
+	seen := map[string]bool{}
+	sources(t, func(dir, file string, f *ast.File) {
+		if strings.HasPrefix(dir, "contrib") {
+			return
+		}
+		seen[dir] = true
+		may, ok := allowed[dir]
+		if !ok {
+			t.Errorf("%s: package is not in the table of allowed imports", dir)
+			return
+		}
+		for _, imp := range f.Imports {
+			path := strings.Trim(imp.Path.Value, `"`)
+			if inner, ok := strings.CutPrefix(path, "gorun/"); ok && !slices.Contains(may, inner) && !slices.Contains(may, "*") {
+				t.Errorf("%s imports %s, which the table does not allow", file, inner)
+			}
+			if owner, ok := only[path]; ok && owner != dir {
+				t.Errorf("%s imports %s, which is for %s alone", file, path, owner)
+			}
+			if slices.Contains(pure, dir) && slices.Contains(impureImports, path) {
+				t.Errorf("%s imports %s, but %s only decides", file, path, dir)
+			}
+		}
+	})
+	for dir := range allowed {
+		if !seen[dir] {
+			t.Errorf("the table names %s, which does not exist", dir)
+		}
+	}
+}
+
+// TestRules checks what only cmd may do, and what pure packages may not.
+func TestRules(t *testing.T) {
+	sources(t, func(dir, file string, f *ast.File) {
+		if strings.HasPrefix(dir, "contrib") {
+			return
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				if slices.Contains(pure, dir) {
+					t.Errorf("%s starts a goroutine, but %s only decides", file, dir)
+				}
+			case *ast.SelectorExpr:
+				pkg, ok := n.X.(*ast.Ident)
+				if !ok {
+					return true
+				}
+				name := pkg.Name + "." + n.Sel.Name
+				if dir != "cmd/gorun" && slices.Contains([]string{"os.Exit", "log.Fatal", "log.Fatalf", "os.Getenv", "os.LookupEnv", "os.Environ"}, name) {
+					t.Errorf("%s uses %s, which is for cmd alone", file, name)
+				}
+				if slices.Contains(pure, dir) && slices.Contains(impureCalls, name) {
+					t.Errorf("%s uses %s, but %s has no clock", file, name, dir)
+				}
+			}
+			return true
+		})
+	})
+}
+
+// sources parses every Go file of the module that is not a test.
+func sources(t *testing.T, visit func(dir, file string, f *ast.File)) {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		if d.IsDir() {
+			if name := d.Name(); rel != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "build" || strings.HasPrefix(name, "_")) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		dir := filepath.ToSlash(filepath.Dir(rel))
+		if strings.HasSuffix(dir, "test") { // linktest and its like serve tests
+			return nil
+		}
+		visit(dir, rel, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

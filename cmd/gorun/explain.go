@@ -1,0 +1,109 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"gorun/launcher"
+	"gorun/launcher/output"
+	"gorun/launcher/plan"
+)
+
+// exitStatusHelp is the table of exit codes; the README has the same.
+const exitStatusHelp = `Exit status:
+  0        every rank exited with 0
+  1        gorun itself failed, or a rank exited with 1
+  2        wrong flags or arguments
+  126 127  the program is not executable, or was not found on a host
+  128+n    a rank was killed by signal n, or gorun was stopped by it (130: Ctrl-C)
+  255      a host could not be reached, or was lost
+  other    the exit status of the first rank that failed`
+
+// explain prints what went wrong, where, and what to do, and returns the exit code.
+//
+// The rules: one line `gorun: error: …` that says what and where, lower case, no full stop; at most one
+// line `gorun: hint: …` with the next step; several hosts failing for their own reasons make a table.
+func explain(w io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	report := output.Report{W: w}
+	hint := func(text string) {
+		if text != "" {
+			report.Hintf("%s", text)
+		}
+	}
+	var (
+		usage  *usageError
+		rank   *launcher.RankError
+		one    *launcher.HostError
+		many   *launcher.HostErrors
+		sig    signalError
+		slots  *plan.SlotsError
+		status exitStatus
+	)
+	switch {
+	case errors.As(err, &status):
+		return int(status)
+	case errors.As(err, &rank):
+		report.Errorf("%v", rank)
+		report.Tail(rank.Rank, rank.Tail)
+		hint(rankHint(rank))
+		return rank.Code
+	case errors.As(err, &many):
+		report.Errorf("%v", many)
+		var rows []output.HostFailure
+		advice := ""
+		for _, e := range many.Failed {
+			rows = append(rows, output.HostFailure{Host: e.Host, Step: e.Step, Reason: e.Err.Error()})
+			advice = cmp.Or(advice, e.Hint)
+		}
+		report.Hosts(rows)
+		hint(advice)
+		return many.Failed[0].ExitCode()
+	case errors.As(err, &one):
+		report.Errorf("%v", one)
+		hint(one.Hint)
+		return one.ExitCode()
+	case errors.As(err, &sig):
+		report.Errorf("%v", sig)
+		return 128 + int(sig.sig)
+	case errors.As(err, &slots):
+		report.Errorf("%v", slots)
+		hint(fmt.Sprintf("give the hosts more slots (-H %s:%d,…) or start fewer ranks (-np %d)", slots.Hosts[0].Name,
+			slots.Hosts[0].Slots+slots.NP-slots.Slots, slots.Slots))
+		return launcher.ExitUsage
+	case errors.As(err, &usage):
+		report.Errorf("%v", usage)
+		hint(usage.hint)
+		return launcher.ExitUsage
+	}
+	report.Errorf("%v", err)
+	return launcher.ExitFailure
+}
+
+// exitStatus ends the process with a code and without a word.
+type exitStatus int
+
+func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// rankHint knows the mistakes that everybody makes.
+func rankHint(e *launcher.RankError) string {
+	tail := strings.Join(e.Tail, "\n")
+	switch {
+	case e.Code == 127:
+		return fmt.Sprintf("install the program on %s, or give its full path; PATH is the launcher's", e.Host)
+	case e.Code == 126:
+		return "make the file executable (chmod +x), or name its interpreter: gorun … python3 " + "script.py"
+	case strings.Contains(tail, "can't open file"):
+		return fmt.Sprintf("gorun does not copy programs: put the script on %s at the same path", e.Host)
+	case strings.Contains(tail, "No module named 'gorun'"):
+		return "this binary carries no Python binding: build it with make"
+	case e.Signal == 9:
+		return fmt.Sprintf("if nobody killed it, look for the out-of-memory killer on %s: dmesg | grep -i oom", e.Host)
+	}
+	return ""
+}

@@ -1,0 +1,368 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gorun/contrib/lab"
+)
+
+// python is the interpreter that has numpy, and torch where it is installed at all.
+const python = "/usr/bin/python3"
+
+// built makes the real binary once, Python binding included.
+var built = sync.OnceValues(func() (string, error) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command("make", "-s", "-C", root, "build").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("make build: %w: %s", err, out)
+	}
+	return filepath.Join(root, "bin", "gorun"), nil
+})
+
+// cluster is a lab with the binary at hand.
+type cluster struct {
+	*lab.Lab
+	t      *testing.T
+	binary string
+	root   string
+}
+
+func newCluster(t *testing.T, hosts int) *cluster {
+	t.Helper()
+	t.Parallel()
+	l := lab.ForTest(t, hosts, lab.Options{})
+	binary, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &cluster{l, t, binary, filepath.Dir(filepath.Dir(binary))}
+}
+
+// result of a gorun that has ended.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// command prepares gorun on the launcher's host.
+func (c *cluster) command(args ...string) (*lab.Cmd, *bytes.Buffer, *bytes.Buffer) {
+	var stdout, stderr bytes.Buffer
+	cmd := c.Launcher().Command(c.t.Context(), c.binary, args...)
+	cmd.Dir = c.root
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	return cmd, &stdout, &stderr
+}
+
+// gorun runs to the end and then looks for leftovers on every host.
+func (c *cluster) gorun(args ...string) result {
+	c.t.Helper()
+	cmd, stdout, stderr := c.command(args...)
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		c.t.Fatal(err)
+	}
+	c.expectNothingLeft(5 * time.Second)
+	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// expectNothingLeft allows a job the given time to vanish from every host.
+func (c *cluster) expectNothingLeft(within time.Duration) {
+	c.t.Helper()
+	var left []string
+	for deadline := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+		left = nil
+		for _, h := range append(c.Hosts(), c.Launcher()) {
+			for _, l := range h.Leftovers() {
+				left = append(left, h.Name()+": "+l)
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			break
+		}
+	}
+	c.t.Errorf("left behind after %v:\n%s", within, strings.Join(left, "\n"))
+}
+
+// await polls until f is true.
+func (c *cluster) await(what string, f func() bool) {
+	c.t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !f(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("no %s", what)
+		}
+	}
+}
+
+func (c *cluster) hasTorch() bool {
+	return exec.Command(python, "-c", "import torch, sklearn").Run() == nil
+}
+
+// TestTrainOnTwoHosts is the main job: an unmodified Horovod script, two hosts that have only sshd and
+// Python, four ranks, one command.
+func TestTrainOnTwoHosts(t *testing.T) {
+	c := newCluster(t, 2)
+	script := "contrib/examples/digits_torch.py"
+	if !c.hasTorch() {
+		t.Skip("install python3-torch and python3-sklearn")
+	}
+	r := c.gorun("-v", "-np", "4", "-H", "host1:2,host2:2", python, script)
+	if r.code != 0 {
+		t.Fatalf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+	}
+	if !strings.Contains(r.stderr, "epoch 1, ring: host1 → host2 → (host1)") {
+		t.Errorf("the ring is not shown:\n%s", r.stderr)
+	}
+	found := regexp.MustCompile(`(?m)^\[0\]<stdout>:.*accuracy[^0-9]*([0-9.]+)`).FindAllStringSubmatch(r.stdout, -1)
+	if len(found) == 0 {
+		t.Fatalf("no accuracy in\n%s", r.stdout)
+	}
+	accuracy, err := strconv.ParseFloat(found[len(found)-1][1], 64)
+	if err != nil || accuracy < 97 {
+		t.Errorf("accuracy %v %% (%v), want at least 97\n%s", accuracy, err, r.stdout)
+	}
+}
+
+// TestPrograms runs the semantic checks of the Python binding over real ssh on two hosts.
+func TestPrograms(t *testing.T) {
+	scripts, err := filepath.Glob("../../contrib/python/tests/mp/*.py")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("found %d scripts, error %v", len(scripts), err)
+	}
+	for _, script := range scripts {
+		name := filepath.Base(script)
+		t.Run(strings.TrimSuffix(name, ".py"), func(t *testing.T) {
+			c := newCluster(t, 2)
+			if source, err := os.ReadFile(script); err != nil {
+				t.Fatal(err)
+			} else if strings.Contains(string(source), "torch") && !c.hasTorch() {
+				t.Skip("install python3-torch")
+			}
+			for _, hosts := range []string{"host1:1", "host1:2", "host1:1,host2:1", "host1:2,host2:1", "host1:2,host2:2"} {
+				r := c.gorun("-H", hosts, python, "contrib/python/tests/mp/"+name)
+				if r.code != 0 {
+					t.Errorf("-H %s: exit code %d\n%s\n%s", hosts, r.code, r.stdout, r.stderr)
+				}
+			}
+		})
+	}
+}
+
+// busy is a program whose ranks are in the middle of everything: a session, an arena, an operation, and
+// children of their own that try hard to survive.
+const busy = `
+import os, subprocess, sys, time
+import numpy as np
+import gorun.numpy as hvd
+hvd.init()
+subprocess.Popen(["sleep", "1000"])
+subprocess.Popen(["setsid", "sleep", "1000"])
+subprocess.run(["sh", "-c", "setsid sh -c 'trap \"\" TERM; sleep 1000' & exit 0"])
+x = np.ones(1 << 18, dtype=np.float32)
+n = 0
+while True:
+    hvd.allreduce(x, name="x")
+    n += 1
+    if n == 5:
+        print("busy", flush=True)
+`
+
+// TestKillAnything kills -9 each kind of process in the middle of a job. Within five seconds nothing may be
+// left of it on any host.
+func TestKillAnything(t *testing.T) {
+	worker := func(nth int) func(p []lab.Process) int {
+		return func(ps []lab.Process) int {
+			for _, p := range ps {
+				if strings.Contains(p.Args, "gorun worker") {
+					if nth == 0 {
+						return p.PID
+					}
+					nth--
+				}
+			}
+			return 0
+		}
+	}
+	for name, victim := range map[string]func(c *cluster, gorun int) int{
+		"launcher": func(_ *cluster, gorun int) int { return gorun },
+		"guardian": func(c *cluster, _ int) int { return worker(0)(c.Host(1).Processes()) },
+		"daemon":   func(c *cluster, _ int) int { return worker(1)(c.Host(2).Processes()) },
+		"rank": func(c *cluster, _ int) int {
+			for _, p := range c.Host(2).Processes() {
+				if strings.HasPrefix(p.Args, python) {
+					return p.PID
+				}
+			}
+			return 0
+		},
+		"ssh": func(c *cluster, _ int) int {
+			for _, p := range c.Host(1).Processes() {
+				if p.Inner != 1 && strings.HasPrefix(p.Args, "sshd: root") {
+					return p.PID
+				}
+			}
+			return 0
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 2)
+			cmd, stdout, stderr := c.command("-np", "4", "-H", "host1:2,host2:2", python, "-c", busy)
+			watched := &watch{buf: stdout}
+			cmd.Stdout = watched
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			c.await("busy rank", func() bool { return watched.count("busy") == 4 })
+			pid := victim(c, cmd.Process.Pid)
+			if pid == 0 {
+				t.Fatalf("no such process on\n%v\n%v", c.Host(1).Processes(), c.Host(2).Processes())
+			}
+			ended := make(chan struct{})
+			go func() { cmd.Wait(); close(ended) }()
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			c.expectNothingLeft(5 * time.Second)
+			select {
+			case <-ended:
+			case <-time.After(10 * time.Second):
+				t.Fatal("gorun is still there")
+			}
+			code := cmd.ProcessState.ExitCode()
+			want := map[string]int{"launcher": -1, "guardian": 255, "daemon": 255, "ssh": 255, "rank": 137}[name]
+			if code != want {
+				t.Errorf("exit code %d, want %d\n%s", code, want, stderr)
+			}
+			if name == "rank" && !strings.Contains(stderr.String(), "on host2 was killed by signal 9 (SIGKILL)") {
+				t.Errorf("the error does not name the rank and its host:\n%s", stderr)
+			}
+		})
+	}
+}
+
+// TestInterrupt is Ctrl-C.
+func TestInterrupt(t *testing.T) {
+	c := newCluster(t, 2)
+	cmd, stdout, stderr := c.command("-np", "2", "-H", "host1,host2", python, "-c", busy)
+	watched := &watch{buf: stdout}
+	cmd.Stdout = watched
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.await("busy rank", func() bool { return watched.count("busy") == 2 })
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	c.expectNothingLeft(time.Second)
+	if code := cmd.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("exit code %d, want 130\n%s", code, stderr)
+	}
+}
+
+// watch is a buffer that may be read while it is written.
+type watch struct {
+	mu  sync.Mutex
+	buf *bytes.Buffer
+}
+
+func (w *watch) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buf.Write(b)
+}
+
+func (w *watch) count(s string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Count(w.buf.String(), s)
+}
+
+// TestMistakes: what goes wrong on hosts is said in one line that names the host and the step, one line
+// says what to do, and the exit code is the README's.
+func TestMistakes(t *testing.T) {
+	c := newCluster(t, 3)
+	// host3 no longer takes the launcher's key.
+	if _, err := c.Host(3).Exec(t.Context(), "sh", "-c", "echo > /root/.ssh/authorized_keys"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name   string
+		args   []string
+		code   int
+		stderr []string
+	}{
+		{"unknown host", []string{"-H", "host1,nowhere", "true"}, 255,
+			[]string{`(?m)^gorun: error: nowhere: resolve: `, `(?m)^gorun: hint: `}},
+		{"refused key", []string{"-H", "host1,host3", "true"}, 255,
+			[]string{`(?m)^gorun: error: host3: authenticate: `, `(?m)^gorun: hint: `}},
+		{"two hosts, two reasons", []string{"-H", "host1,host3,nowhere", "true"}, 255,
+			[]string{`(?m)^gorun: error: 2 of 3 hosts failed`, `(?m)^    host3 +authenticate +`, `(?m)^    nowhere +resolve +`}},
+		{"no program", []string{"-H", "host1,host2", "no-such-python", "x.py"}, 127,
+			[]string{`(?m)^gorun: error: rank [01] on host[12] could not start: .*no-such-python`, `(?m)^gorun: hint: install the program on host[12]`}},
+		{"no script", []string{"-H", "host1,host2", python, "missing.py"}, 2,
+			[]string{`(?m)^gorun: error: rank [01] on host[12] exited with status 2`, `(?m)^gorun: hint: gorun does not copy programs`}},
+		{"no directory", []string{"-H", "host1,host2", "--wdir", "/no/such/dir", "true"}, 1,
+			[]string{`(?m)^gorun: error: rank [01] on host[12] could not start: .*/no/such/dir`}},
+		{"refused port", []string{"-H", "host1", "-p", "2", "true"}, 255,
+			[]string{`(?m)^gorun: error: host1: connect: .*refused`}},
+		{"missing key", []string{"-H", "host1", "-i", "/no/such/key", "true"}, 255,
+			[]string{`(?m)^gorun: error: .*/no/such/key`}},
+	} {
+		r := c.gorun(tc.args...)
+		if r.code != tc.code {
+			t.Errorf("%s: exit code %d, want %d", tc.name, r.code, tc.code)
+		}
+		for _, want := range tc.stderr {
+			if !regexp.MustCompile(want).MatchString(r.stderr) {
+				t.Errorf("%s: no match for %s in\n%s", tc.name, want, r.stderr)
+			}
+		}
+	}
+}
+
+// TestUploadOnce: the binary travels to a host the first time only, and secrets never show in argv.
+func TestUploadOnce(t *testing.T) {
+	c := newCluster(t, 1)
+	count := func() string {
+		out, err := c.Host(1).Exec(t.Context(), "sh", "-c", "stat -c '%i %Y' /root/.cache/gorun/*/gorun; ls /root/.cache/gorun | wc -l")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if r := c.gorun("-H", "host1", "true"); r.code != 0 {
+		t.Fatal(r.stderr)
+	}
+	first := count()
+	if r := c.gorun("-H", "host1", "true"); r.code != 0 {
+		t.Fatal(r.stderr)
+	}
+	if second := count(); second != first {
+		t.Errorf("cache was\n%sand is\n%s", first, second)
+	}
+	r := c.gorun("-H", "host1", "sh", "-c", "cat /proc/*/cmdline | tr '\\0' ' '")
+	if r.code != 0 || strings.Contains(r.stdout, "HOROVOD_RANK=") {
+		t.Errorf("exit code %d, command lines: %s", r.code, r.stdout)
+	}
+}

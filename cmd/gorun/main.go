@@ -1,0 +1,129 @@
+// Command gorun starts data-parallel training jobs on hosts that have nothing but sshd and Python, and
+// runs the collectives of their ranks. The same binary is the launcher and, as `gorun worker`, the
+// daemon on every host.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() { os.Exit(run(os.Args)) }
+
+// run is main without the exit, so that tests can call it.
+func run(args []string) int {
+	ctx, stop := context.WithCancelCause(context.Background())
+	defer stop(nil)
+	hurry := make(chan struct{})
+	defer onInterrupt(stop, hurry)()
+
+	app := newApp(hurry)
+	if isLaunch(args) {
+		// What follows the flags is a program, even if it is called like one of our commands.
+		app.Commands = nil
+	}
+	err := app.RunContext(ctx, args)
+	return explain(os.Stderr, err)
+}
+
+// isLaunch reports whether the first argument is a flag of the launcher rather than a command.
+func isLaunch(args []string) bool {
+	return len(args) > 1 && strings.HasPrefix(args[1], "-") && !slices.Contains([]string{"-h", "--help", "-help", "--version", "-version"}, args[1])
+}
+
+func newApp(hurry <-chan struct{}) *cli.App {
+	return &cli.App{
+		Name:            "gorun",
+		Usage:           "run a Horovod, torch.distributed or other data-parallel program on many hosts",
+		UsageText:       "gorun [-np N] [-H host1:slots,host2:slots] program [arguments]",
+		HideVersion:     true, // its -v is ours for verbose
+		HideHelpCommand: true,
+		Description:     exitStatusHelp,
+
+		CustomAppHelpTemplate: helpTemplate,
+		Flags:                 launchFlags(),
+		Action:                func(c *cli.Context) error { return launch(c, hurry) },
+		Commands:              []*cli.Command{workerCommand(), versionCommand()},
+		// Errors are printed in one place, by explain; the library must not exit by itself.
+		ExitErrHandler: func(*cli.Context, error) {},
+		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
+			return &usageError{err: err, hint: "gorun --help lists the flags; flags go before the program"}
+		},
+	}
+}
+
+// helpTemplate shows what people look for first: usage, flags, then what the exit status means. Flags are
+// accepted with one dash and with two, as users of mpirun and of horovodrun write them.
+const helpTemplate = `{{.Name}} - {{.Usage}}
+
+Usage:
+  {{.UsageText}}
+
+Flags (one dash or two; they go before the program):
+{{range .VisibleFlags}}  {{.}}
+{{end}}
+{{.Description}}
+`
+
+func versionCommand() *cli.Command {
+	return &cli.Command{Name: "version", Usage: "print the version", Action: printVersion}
+}
+
+func printVersion(c *cli.Context) error {
+	_, err := fmt.Fprintln(c.App.Writer, "gorun", version)
+	return err
+}
+
+// signalError is an interruption by the user or the system.
+type signalError struct{ sig syscall.Signal }
+
+func (e signalError) Error() string { return "stopped by " + e.sig.String() }
+
+func (e signalError) Is(target error) bool { return target == launcher.ErrStopped }
+
+// onInterrupt turns the first INT, TERM or HUP into a cancellation and the second into haste.
+func onInterrupt(stop context.CancelCauseFunc, hurry chan struct{}) (cancel func()) {
+	c := make(chan os.Signal, 2)
+	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case s := <-c:
+				if n == 0 {
+					stop(signalError{s.(syscall.Signal)})
+				} else if n == 1 {
+					close(hurry)
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(c); close(done) }
+}
+
+// usageError is a mistake on the command line.
+type usageError struct {
+	err  error
+	hint string
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+
+func (e *usageError) Unwrap() error { return e.err }
+
+var errNoProgram = errors.New("no program to run")

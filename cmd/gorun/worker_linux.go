@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/worker"
+	"gorun/worker/proc"
+)
+
+// workerCommand is the daemon. It is two processes: this command first becomes the guardian, which runs
+// itself again as the daemon and cleans up behind it, however it ends.
+func workerCommand() *cli.Command {
+	return &cli.Command{
+		Name:   "worker",
+		Usage:  "serve one job on this host; the launcher starts it and speaks with it on standard input and output",
+		Hidden: true,
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "daemon", Usage: "be the daemon under a guardian", Hidden: true}},
+		Action: func(c *cli.Context) error {
+			if c.Bool("daemon") {
+				return daemon(c.Context)
+			}
+			return guardian()
+		},
+	}
+}
+
+// guardian runs the daemon. It does not share the launcher's handling of signals: who is stopped when is
+// for the launcher to say.
+func guardian() error {
+	// The very same file, even if its name has gone to a newer build by now.
+	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--daemon"}, Env: os.Environ()}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	code, err := proc.Guard(context.Background(), cmd)
+	if err != nil {
+		return fmt.Errorf("guard daemon: %w", err)
+	}
+	return exitStatus(code)
+}
+
+func daemon(ctx context.Context) error {
+	ctx, release, err := proc.Lifeline(ctx)
+	if err != nil {
+		return fmt.Errorf("hold lifeline: %w", err)
+	}
+	defer release()
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this binary: %w", err)
+	}
+	return worker.Run(ctx, worker.Config{In: os.Stdin, Out: os.Stdout, Version: version, Exe: exe, Env: os.Environ()})
+}

@@ -1,0 +1,16 @@
+//go:build !linux
+
+package main
+
+import (
+	"errors"
+
+	"github.com/urfave/cli/v2"
+)
+
+// workerCommand says that hosts run Linux; the launcher runs elsewhere too.
+func workerCommand() *cli.Command {
+	return &cli.Command{Name: "worker", Hidden: true, Action: func(*cli.Context) error {
+		return errors.New("start worker: hosts must run Linux")
+	}}
+}

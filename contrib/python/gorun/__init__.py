@@ -1,0 +1,11 @@
+"""The Python side of gorun: collectives between the ranks of one job.
+
+    import gorun.torch as hvd      # Horovod's PyTorch API
+    import gorun.numpy as hvd      # the same for plain arrays
+
+A script that says ``import horovod.torch as hvd`` runs unchanged under ``gorun``: a drop-in of that name
+comes with the job. This package needs nothing but the standard library; torch and numpy are imported only
+by the module of that name. It reads no file of its own, so that it can be imported from a zip.
+"""
+
+__version__ = "0.1.0"

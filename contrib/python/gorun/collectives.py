@@ -1,0 +1,323 @@
+"""The collectives for tensors of any framework: stage into the arena, submit, and bring the result back.
+
+An ordinary tensor costs one copy into the arena and one out of it; several tensors of one call share one
+request. Every function returns a handle for World.synchronize(); then turns its value, as documented, into
+what the caller wants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Callable, Protocol
+
+from gorun import basics, constants
+from gorun.layout import alone, pack
+from gorun.process_sets import ProcessSet, global_process_set
+from gorun.world import Operation, World
+
+Average = constants.AVERAGE
+Sum = constants.SUM
+Adasum = constants.ADASUM
+Min = constants.MIN
+Max = constants.MAX
+Product = constants.PRODUCT
+
+# Element types by the name that numpy, torch and the engine have in common.
+DTYPES: dict[str, int] = {
+    name: getattr(constants, name.upper())
+    for name in (
+        "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16",
+        "float32", "float64", "bool", "complex64", "complex128",
+    )
+}  # fmt: skip
+
+_ALIGN = 64  # bytes between tensors of different types
+
+
+class Binding(Protocol):
+    """What a framework does with its tensors. memory is bytes, exactly those of the tensor."""
+
+    def describe(self, tensor: Any) -> tuple[str, tuple[int, ...]]:
+        """Return element type, as the framework calls it, and shape."""
+
+    def store(self, tensor: Any, memory: memoryview) -> None:
+        """Copy a tensor, whatever its strides, to memory; it is not empty."""
+
+    def load(self, memory: memoryview, shape: Sequence[int], like: Any) -> Any:
+        """Return a new tensor of that shape, otherwise like another, from memory that may be read-only."""
+
+    def load_into(self, memory: memoryview, tensor: Any) -> None:
+        """Overwrite a tensor from memory; it is not empty."""
+
+
+def choose_op(average: bool | None, op: int | None) -> int:
+    """Return the reduction asked for by op or, as older scripts do, by average."""
+    if op is not None and average is not None:
+        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+    if op is not None:
+        return op
+    return Sum if average is not None and not average else Average
+
+
+def first(values: Sequence[Any]) -> Any:
+    """Return the only value of an operation on one tensor."""
+    return values[0]
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+class _Staged:
+    """Tensors in one block: those of one element type, or of any types as bytes."""
+
+    def __init__(
+        self, world: World, binding: Binding, tensors: Sequence[Any], as_bytes: bool = False
+    ) -> None:
+        self._binding = binding
+        self._tensors = tensors
+        described = [binding.describe(tensor) for tensor in tensors]
+        self._shapes = [shape for _, shape in described]
+        dtype = "uint8" if as_bytes else described[0][0]
+        self.dtype, self._itemsize = element_type(dtype)
+        if as_bytes:
+            sizes = [(math.prod(shape) * element_type(dtype)[1],) for dtype, shape in described]
+            self._layout = pack(sizes, _ALIGN, described)
+            self.shape: tuple[int, ...] = (self._layout.total,)
+        elif len(tensors) > 1:
+            self._layout = pack(self._shapes)
+            self.shape = (self._layout.total,)
+        else:
+            self.shape = self._shapes[0]  # so that ranks which disagree are told both
+            self._layout = alone(math.prod(self.shape))
+        nbytes = self._layout.total * self._itemsize
+        self.block = world.alloc(nbytes) if nbytes else None
+
+    def fill(self) -> None:
+        """Copy the tensors into the block."""
+        if self.block is None:
+            return
+        for tensor, memory in zip(self._tensors, self._memories()):
+            if memory:
+                self._binding.store(tensor, memory)
+        used = self._layout.used * self._itemsize
+        if used < self.block.nbytes:
+            self.block.view[used:] = bytes(self.block.nbytes - used)
+
+    def load(self) -> list[Any]:
+        """Return new tensors."""
+        return [
+            self._binding.load(memory, shape, tensor)
+            for memory, shape, tensor in zip(self._memories(), self._shapes, self._tensors)
+        ]
+
+    def load_into(self, targets: Sequence[Any]) -> list[Any]:
+        """Overwrite the targets and return them."""
+        for memory, target in zip(self._memories(), targets):
+            if memory:
+                self._binding.load_into(memory, target)
+        return list(targets)
+
+    def _memories(self) -> Iterator[memoryview]:
+        size = self._itemsize
+        view = memoryview(b"") if self.block is None else self.block.view
+        for offset, count in zip(self._layout.offsets, self._layout.counts):
+            yield view[offset * size : (offset + count) * size]
+
+
+def element_type(dtype: str) -> tuple[int, int]:
+    """Return number and size of an element type."""
+    try:
+        return DTYPES[dtype], constants.ITEMSIZE[DTYPES[dtype]]
+    except KeyError:
+        raise ValueError(f"Tensor type {dtype} is not supported.") from None
+
+
+def allreduce(
+    binding: Binding,
+    tensors: Sequence[Any],
+    targets: Sequence[Any] | None = None,
+    *,
+    kind: str = "allreduce",
+    name: str | None = None,
+    op: int = Average,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    then: Callable[[Any], Any] = _as_is,
+) -> int:
+    """Reduce tensors over the ranks: a list of new tensors, or the targets overwritten.
+
+    Tensors of one element type travel as one, so that all of them are reduced, or none.
+    """
+    if op not in range(Average, Product + 1):
+        raise ValueError(f"unknown reduction {op}")
+    world = basics.world()
+    operation = Operation(world, process_set.group())
+    name = world.name(kind, name)
+    by_dtype: dict[str, list[int]] = {}
+    for i, tensor in enumerate(tensors):
+        by_dtype.setdefault(binding.describe(tensor)[0], []).append(i)
+    packs: list[tuple[list[int], _Staged]] = []
+    for dtype, members in by_dtype.items():
+        staged = _Staged(world, binding, [tensors[i] for i in members])
+        staged.fill()
+        operation.request(
+            constants.ALLREDUCE, name if len(by_dtype) == 1 else f"{name}.{dtype}", staged.dtype,
+            staged.shape, staged.block, True, op=op, prescale=prescale, postscale=postscale,
+        )  # fmt: skip
+        packs.append((members, staged))
+
+    def finish(_: Sequence[Any]) -> list[Any]:
+        outputs: list[Any] = [None] * len(tensors)
+        for members, staged in packs:
+            into = None if targets is None else [targets[i] for i in members]
+            for i, output in zip(members, staged.load() if into is None else staged.load_into(into)):
+                outputs[i] = output
+        return then(outputs)
+
+    return operation.launch(finish)
+
+
+def broadcast(
+    binding: Binding,
+    tensors: Sequence[Any],
+    targets: Sequence[Any] | None,
+    root_rank: int,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    then: Callable[[Any], Any] = _as_is,
+) -> int:
+    """Send the root's tensors to all: a list of new tensors, or the targets overwritten."""
+    world = basics.world()
+    group = process_set.group()
+    if root_rank not in process_set.members():
+        raise ValueError(f"Root rank {root_rank} is not one of the {process_set.size()} ranks taking part.")
+    is_root = world.session.rank == root_rank
+    operation = Operation(world, group)
+    staged = _Staged(world, binding, tensors, as_bytes=len(tensors) > 1)
+    if is_root:
+        staged.fill()
+    operation.request(
+        constants.BROADCAST, world.name("broadcast", name), staged.dtype, staged.shape, staged.block, True,
+        root=root_rank,
+    )  # fmt: skip
+
+    def finish(_: Sequence[Any]) -> list[Any]:
+        if targets is None:
+            return then(staged.load())
+        return then(targets if is_root and targets is tensors else staged.load_into(targets))
+
+    return operation.launch(finish)
+
+
+def allgather(
+    binding: Binding,
+    tensors: Sequence[Any],
+    *,
+    kind: str = "allgather",
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    then: Callable[[Any], Any] = _as_is,
+) -> int:
+    """Join each tensor with the other ranks' along the first dimension: a list of (tensor, rows by rank)."""
+    world = basics.world()
+    operation = Operation(world, process_set.group())
+    name = world.name(kind, name)
+    for i, tensor in enumerate(tensors):
+        if not binding.describe(tensor)[1]:
+            raise ValueError("a tensor without dimensions cannot be gathered: give it one row")
+        staged = _Staged(world, binding, [tensor])
+        staged.fill()
+        member = name if len(tensors) == 1 else f"{name}_{i + 1}of{len(tensors)}"
+        operation.request(constants.ALLGATHER, member, staged.dtype, staged.shape, staged.block, False)
+    return operation.launch(lambda results: then(_with_rows(binding, results, tensors)))
+
+
+def alltoall(
+    binding: Binding,
+    tensor: Any,
+    splits: Sequence[int] | None,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    then: Callable[[Any], Any] = _as_is,
+) -> int:
+    """Send splits[i] rows to rank i: (tensor of the rows received, their number by rank)."""
+    world = basics.world()
+    group = process_set.group()
+    members = process_set.size()
+    shape = binding.describe(tensor)[1]
+    if not shape:
+        raise ValueError("a tensor without dimensions cannot be split: give it one row")
+    if splits is None:
+        if shape[0] % members:
+            raise ValueError(
+                "splits not provided, but first dimension of tensor is not an even multiple of "
+                "the number of workers."
+            )
+        splits = [shape[0] // members] * members
+    elif len(splits) != members:
+        raise ValueError("Number of entries in splits does not equal number of workers.")
+    elif min(splits) < 0:
+        raise ValueError("splits must not be negative.")
+    elif sum(splits) > shape[0]:
+        raise ValueError("Sum of splits entries is greater than the first dimension of tensor.")
+    tensor = tensor[: sum(splits)]
+    operation = Operation(world, group)
+    staged = _Staged(world, binding, [tensor])
+    staged.fill()
+    operation.request(
+        constants.ALLTOALL, world.name("alltoall", name), staged.dtype, staged.shape, staged.block, False,
+        splits=list(splits),
+    )  # fmt: skip
+    return operation.launch(lambda results: then(_with_rows(binding, results, [tensor])[0]))
+
+
+def reducescatter(
+    binding: Binding,
+    tensors: Sequence[Any],
+    *,
+    name: str | None = None,
+    op: int = Average,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    then: Callable[[Any], Any] = _as_is,
+) -> int:
+    """Reduce tensors and keep this rank's share of the rows, the first ranks one more: a list of tensors."""
+    if op not in (Average, Sum):
+        raise ValueError("Reducescatter currently only supports AVERAGE and SUM.")
+    world = basics.world()
+    operation = Operation(world, process_set.group())
+    name = world.name("reducescatter", name)
+    for i, tensor in enumerate(tensors):
+        if not binding.describe(tensor)[1]:
+            raise ValueError("a tensor without dimensions cannot be scattered: give it one row")
+        staged = _Staged(world, binding, [tensor])
+        staged.fill()
+        member = name if len(tensors) == 1 else f"{name}_{i + 1}of{len(tensors)}"
+        operation.request(
+            constants.REDUCESCATTER, member, staged.dtype, staged.shape, staged.block, False,
+            op=op, prescale=prescale, postscale=postscale,
+        )  # fmt: skip
+    return operation.launch(lambda results: then([out for out, _ in _with_rows(binding, results, tensors)]))
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Return when all ranks have called it."""
+    world = basics.world()
+    operation = Operation(world, process_set.group())
+    operation.request(constants.BARRIER, world.name("barrier", None), constants.UINT8, (), None, False)
+    world.synchronize(operation.launch(lambda _: None))
+
+
+def _with_rows(
+    binding: Binding, results: Sequence[Any], likes: Sequence[Any]
+) -> list[tuple[Any, tuple[int, ...]]]:
+    return [
+        (binding.load(result.view or memoryview(b""), result.shape, like), result.rows)
+        for result, like in zip(results, likes)
+    ]

@@ -1,0 +1,412 @@
+"""A rank's session with the daemon of its host.
+
+Cost of an operation: one send, one receive, at most one sleep. Threads that wait share one socket: one of
+them reads, for all; the others sleep until it has read their message or stops reading.
+
+No message is lost when KeyboardInterrupt, which can strike between any two byte codes, cuts a wait
+short: receiving and keeping a message is one step in C (see _read_once), and handling a message twice does no
+harm.
+"""
+
+from __future__ import annotations
+
+import array
+import itertools
+import mmap
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import message
+from .arena import Arena, Block, Region
+from .constants import MAX_IN_FLIGHT, SUM
+from .errors import Aborted, GorunError, InvalidArgument, Shutdown, error
+from .session import Result, Session
+
+# How long a reader asks again before it sleeps. Waking a sleeping CPU takes about 40 µs, so a short wait is
+# cheaper awake; a long one is not worth the CPU.
+SPIN_SECONDS = 30e-6
+GOODBYE_SECONDS = 5.0
+
+# Arguments of recvmsg_into, each in a tuple for map.
+_DESCRIPTOR_SPACE = (socket.CMSG_SPACE(4),)
+_BLOCKING = (socket.MSG_CMSG_CLOEXEC,)
+_AT_ONCE = (socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT,)
+
+_forks = 0  # how many forks lie between the process that imported this module and this one
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class _Pending:
+    """Something the daemon will answer. outcome is None until then, and set once, complete."""
+
+    __slots__ = ("blocks", "outcome", "shape")
+
+    def __init__(self, shape: tuple[int, ...] = (), *blocks: Block | None) -> None:
+        self.shape = shape
+        self.blocks = blocks  # kept alive while the daemon works on them
+        self.outcome: Result | Region | message.Welcome | GorunError | MemoryError | None = None
+
+
+class DaemonSession(Session):
+    """A session over the socket that the daemon announced in the environment."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._forks = _forks
+        # The lock guards what follows. It is held for short only, and never while receiving.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._sleepers = 0
+        self._reader = 0  # the thread that reads, 0 for none
+        self._open: dict[int, _Pending] = {}  # by handle
+        self._requests: dict[int, _Pending] = {}
+        self._welcome = _Pending()
+        self._goodbye = _Pending()
+        self._results: dict[int, memoryview] = {}  # result regions seen so far, mapped read-only
+        self._failure: GorunError | None = None  # what every operation fails with from now on
+        self._closed = False
+
+        self._handles = itertools.count(1)
+        self._numbers = itertools.count(1)
+        self._inbox: deque[Any] = deque()  # what recvmsg_into returned, at most one message
+        self._buffer = bytearray(message.MAX_MESSAGE)
+        self._buffers = ((self._buffer,),)
+        self._arena = Arena(self._grow, self._shrink)
+        self._spin = 0.0
+
+        try:
+            rank, token = int(environ["GORUN_RANK"]), bytes.fromhex(environ["GORUN_TOKEN"])
+        except (KeyError, ValueError) as e:
+            text = f"connect to daemon: GORUN_RANK and GORUN_TOKEN must come with GORUN_SOCKET: {e}"
+            raise GorunError(text) from None
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._socket.connect("\0" + environ["GORUN_SOCKET"])
+            self._socket.send(message.hello(rank, os.getpid(), token))
+            welcome = self._await(self._welcome)
+        except BaseException as e:
+            self._socket.close()
+            if isinstance(e, OSError):
+                raise Aborted(f"connect to daemon: {e}") from None
+            raise
+        assert isinstance(welcome, message.Welcome)
+        self.rank, self.size = welcome.rank, welcome.size
+        self.local_rank, self.local_size = welcome.local_rank, welcome.local_size
+        self.cross_rank, self.cross_size = welcome.cross_rank, welcome.cross_size
+        self.epoch = welcome.epoch
+        if self.local_size < len(os.sched_getaffinity(0)):
+            self._spin = SPIN_SECONDS
+
+    # What a caller may do.
+
+    def alloc(self, nbytes: int) -> Block:
+        self._check_process()
+        return self._arena.alloc(nbytes)
+
+    def submit(
+        self,
+        kind: int,
+        name: str,
+        dtype: int,
+        shape: Sequence[int],
+        src: Block | None,
+        dst: Block | None,
+        *,
+        op: int = SUM,
+        root: int = 0,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        group: int = 0,
+        splits: Sequence[int] | None = None,
+    ) -> int:
+        self._check_process()
+        nbytes = message.check(kind, name, dtype, shape, src, dst, splits)
+        source = (message.NONE, 0, 0) if src is None else (src.region, src.offset, nbytes)
+        target = (message.NONE, 0, 0) if dst is None else (dst.region, dst.offset, nbytes)
+        pending = _Pending(tuple(shape), src, dst)
+        if self._failure is not None:
+            raise self._again(self._failure)
+        if len(self._open) >= MAX_IN_FLIGHT:
+            raise InvalidArgument(f"submit {name}: {MAX_IN_FLIGHT} operations are in flight already")
+        handle = next(self._handles) & 0xFFFFFFFF
+        while handle in self._open:
+            handle = next(self._handles) & 0xFFFFFFFF
+        self._open[handle] = pending
+        try:
+            self._socket.send(
+                message.submit(
+                    handle,
+                    kind,
+                    name,
+                    dtype,
+                    op,
+                    root,
+                    group,
+                    prescale,
+                    postscale,
+                    source,
+                    target,
+                    shape,
+                    splits or (),
+                )
+            )
+        except BaseException as e:
+            self._open.pop(handle, None)
+            if isinstance(e, OSError):
+                raise self._lost(e) from None
+            raise
+        return handle
+
+    def poll(self, handle: int) -> bool:
+        self._check_process()
+        pending = self._find(handle)
+        while pending.outcome is None and self._failure is None:
+            if not self._read_once(_AT_ONCE):
+                return False
+        return True
+
+    def wait(self, handle: int) -> Result:
+        self._check_process()
+        pending = self._find(handle)
+        try:
+            result = self._await(pending)
+        except GorunError:
+            self._open.pop(handle, None)
+            raise
+        self._open.pop(handle, None)
+        assert isinstance(result, Result)
+        return result
+
+    def close(self) -> None:
+        if self._closed or self._forks != _forks:
+            return
+        self._closed = True
+        try:
+            self._socket.send(message.bye())
+            # The daemon answers even if the world is gone; a daemon that does not is not worth waiting for.
+            timer = threading.Timer(GOODBYE_SECONDS, self._socket.shutdown, (socket.SHUT_RDWR,))
+            timer.daemon = True
+            timer.start()
+            try:
+                self._await(self._goodbye)
+            finally:
+                timer.cancel()
+        except (OSError, GorunError):
+            pass
+        with self._lock:
+            self._failure = Shutdown("the session is closed")
+            self._changed.notify_all()
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        # A thread that still reads must not find another file under the number of the socket.
+        if self._reader in (0, threading.get_ident()):
+            self._socket.close()
+        self._results.clear()
+        self._arena.close()
+
+    # Waiting.
+
+    def _find(self, handle: int) -> _Pending:
+        pending = self._open.get(handle)
+        if pending is None:
+            raise InvalidArgument(f"wait for operation: unknown handle {handle}")
+        return pending
+
+    def _await(self, pending: _Pending) -> Any:
+        """Return the outcome of pending, or raise it."""
+        deadline = 0.0
+        while pending.outcome is None:
+            if self._failure is not None and pending is not self._goodbye:
+                raise self._again(self._failure)
+            if self._spin:
+                now = time.perf_counter()
+                if not deadline:
+                    deadline = now + self._spin
+                if now < deadline:
+                    self._read_once(_AT_ONCE)
+                    continue
+            self._read_once(_BLOCKING)
+        if isinstance(pending.outcome, Exception):
+            raise pending.outcome
+        return pending.outcome
+
+    def _read_once(self, flags: tuple[int]) -> bool:
+        """Read and handle one message, or sleep until another thread has; False if there was none."""
+        me = threading.get_ident()
+        try:
+            with self._lock:
+                if self._reader not in (0, me):
+                    if flags is _AT_ONCE:
+                        return False
+                    self._sleepers += 1
+                    try:
+                        self._changed.wait()
+                    finally:
+                        self._sleepers -= 1
+                    return True
+                self._reader = me
+            if not self._inbox:
+                # extend and map call recvmsg_into and keep what it returns without a byte code in between.
+                self._inbox.extend(map(self._socket.recvmsg_into, self._buffers, _DESCRIPTOR_SPACE, flags))
+            self._handle(self._inbox[0])
+            self._inbox.popleft()
+            return True
+        except BlockingIOError:
+            return False
+        except (OSError, ValueError) as e:
+            self._lost(e)
+            return True
+        finally:
+            if self._reader == me:
+                with self._lock:
+                    self._reader = 0
+                    if self._sleepers:
+                        self._changed.notify_all()
+
+    # What the daemon says. May run twice for a message.
+
+    def _handle(self, received: Any) -> None:
+        length, control, _, _ = received
+        handle = message.plain(self._buffer, length)
+        if handle >= 0:
+            pending = self._open.get(handle)
+            if pending is not None and pending.outcome is None:
+                pending.blocks = ()
+                pending.outcome = Result(pending.shape)
+            return
+        if length == 0:
+            strange = (
+                ""
+                if self._welcome.outcome
+                else ": it does not expect this rank, or not with this GORUN_TOKEN"
+            )
+            raise ConnectionResetError("it closed the connection" + strange)
+        m = message.decode(memoryview(self._buffer)[:length])
+        if isinstance(m, message.Completion):
+            if m.flags & 1:
+                self._map_result(m.region, m.region_bytes, control)
+            pending = self._open.get(m.handle)
+            if pending is None:
+                if m.region != message.NONE:
+                    self._send(message.release(m.handle))  # whoever waited has given up
+            elif pending.outcome is None:
+                pending.blocks = ()
+                pending.outcome = self._outcome(m, pending)
+        elif isinstance(m, message.Refusal):
+            refused = error(m.code, m.text)
+            if m.what == message.SUBMIT and m.number in self._open:
+                self._open[m.number].outcome = refused
+            elif m.what == message.ALLOC and m.number in self._requests:
+                self._requests[m.number].outcome = MemoryError(m.text)
+            elif m.what not in (message.SUBMIT, message.ALLOC):
+                self._fail(refused)
+        elif isinstance(m, message.NewRegion):
+            pending = self._requests.get(m.request)
+            if pending is None:
+                self._send(message.free(m.region))  # whoever asked for it has given up
+                os.close(_descriptor(control))
+            elif pending.outcome is None:
+                descriptor = _descriptor(control)
+                pending.outcome = Region(m.region, mmap.mmap(descriptor, m.nbytes))
+                os.close(descriptor)
+        elif isinstance(m, message.WorldGone):
+            self._fail(error(m.code, m.text))
+        elif isinstance(m, message.Farewell):
+            self._goodbye.outcome = Result()
+        else:
+            self._welcome.outcome = m
+
+    def _outcome(self, m: message.Completion, pending: _Pending) -> Result | GorunError:
+        if m.code:
+            return error(m.code, m.text)
+        if m.region == message.NONE:
+            return Result(m.dims or pending.shape, m.rows)
+        whole = self._results[m.region]
+        if m.offset + m.nbytes > len(whole):
+            raise ValueError(f"result [{m.offset}, {m.offset + m.nbytes}) is outside of region {m.region}")
+        handle = m.handle
+        return Result(m.dims, m.rows, whole[m.offset : m.offset + m.nbytes], lambda: self._release(handle))
+
+    def _release(self, handle: int) -> None:
+        # No lock: a garbage collection may run this anywhere.
+        if not self._closed and self._forks == _forks:
+            self._send(message.release(handle))
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._socket.send(data)
+        except OSError:
+            pass  # whoever reads next finds out why
+
+    def _map_result(self, region: int, nbytes: int, control: Any) -> None:
+        if region not in self._results:
+            descriptor = _descriptor(control)
+            self._results[region] = memoryview(mmap.mmap(descriptor, nbytes, mmap.MAP_SHARED, mmap.PROT_READ))
+            os.close(descriptor)  # last, for the sake of a second run
+
+    # The arena's regions.
+
+    def _grow(self, nbytes: int) -> Region:
+        number = next(self._numbers) & 0xFFFFFFFF
+        pending = self._requests[number] = _Pending()
+        try:
+            self._socket.send(message.alloc(number, nbytes))
+            region = self._await(pending)
+        except OSError as e:
+            raise self._lost(e) from None
+        finally:
+            self._requests.pop(number, None)
+        assert isinstance(region, Region)
+        return region
+
+    def _shrink(self, region: Region) -> None:
+        region.close()
+        self._send(message.free(region.number))
+
+    # The end.
+
+    def _lost(self, cause: Exception) -> GorunError:
+        self._goodbye.outcome = Result()  # there will be no other
+        self._fail(Aborted(f"the gorun daemon of this host is gone: {cause}"))
+        assert self._failure is not None
+        return self._again(self._failure)
+
+    def _fail(self, failure: GorunError) -> None:
+        with self._lock:
+            if self._failure is None:
+                self._failure = failure
+            self._changed.notify_all()
+
+    @staticmethod
+    def _again(failure: GorunError) -> GorunError:
+        """A fresh exception for every caller: a raised one carries the traceback of who raised it."""
+        return type(failure)(*failure.args)
+
+    def _check_process(self) -> None:
+        if self._forks != _forks:
+            raise GorunError("a forked process cannot use its parent's session: use the start method 'spawn'")
+        if self._closed:
+            raise Shutdown("the session is closed")
+
+
+def _descriptor(control: Any) -> int:
+    descriptors = array.array("i")
+    for level, kind, data in control:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    if len(descriptors) != 1:
+        raise ValueError(f"region came with {len(descriptors)} descriptors instead of 1")
+    return descriptors[0]

@@ -1,0 +1,168 @@
+"""Training that goes on when hosts come and go: state that is kept, restored and shared anew.
+
+A function wrapped by run_fn() starts over with each new world. What it needs lives in a State: commit()
+keeps a copy in memory, a failure goes back to that copy, and sync() gives it to the ranks that are new.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import queue
+from typing import Any, Callable
+
+from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+
+
+class HostUpdateResult:
+    """What happened to the hosts; the values add up."""
+
+    no_update = 0
+    removed = 1
+    added = 2
+    mixed = removed | added
+
+
+class WorkerNotificationManager:
+    """Passes news about the hosts on to the states that training runs on."""
+
+    def __init__(self) -> None:
+        self._listeners: list[State] = []
+
+    def init(self) -> None:
+        """Get ready for news."""
+
+    def register_listener(self, listener: State) -> None:
+        """Tell a state from now on."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: State) -> None:
+        """Tell a state no longer."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def handle_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        """Tell every state."""
+        for listener in list(self._listeners):
+            listener.on_hosts_updated(timestamp, update_res)
+
+
+notification_manager = WorkerNotificationManager()
+
+
+class State:
+    """What training must not lose. Subclasses say how it is saved, restored and shared."""
+
+    def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
+        self._bcast_object = bcast_object
+        self._rank = get_rank
+        self._host_messages: queue.SimpleQueue[tuple[float, int]] = queue.SimpleQueue()
+        self._last_updated_timestamp = 0.0
+        self._reset_callbacks: list[Callable[[], None]] = []
+
+    def register_reset_callbacks(self, callbacks: list[Callable[[], None]]) -> None:
+        """Call these when a new world has begun, to set a learning rate by its size for example."""
+        self._reset_callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        """Begin in a new world."""
+        self._host_messages = queue.SimpleQueue()
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        """Take news about the hosts, for the next check_host_updates(). Any thread may call it."""
+        self._host_messages.put((timestamp, update_res))
+
+    def commit(self) -> None:
+        """Keep the state as it is now, then let hosts come and go."""
+        self.save()
+        self.check_host_updates()
+
+    def check_host_updates(self) -> None:
+        """Raise HostsUpdatedInterrupt on all ranks at once if the root has heard of new or lost hosts."""
+        if os.environ.get("HOROVOD_ELASTIC", "0") in ("", "0"):
+            return  # a fixed job need not ask the root after every batch
+        last, result = self._last_updated_timestamp, HostUpdateResult.no_update
+        while not self._host_messages.empty():
+            timestamp, update = self._host_messages.get()
+            if timestamp > self._last_updated_timestamp:
+                last, result = max(last, timestamp), result | update
+        previous = self._last_updated_timestamp
+        self._last_updated_timestamp, result = self._bcast_object((last, result))
+        if self._last_updated_timestamp > previous:
+            raise HostsUpdatedInterrupt(result == HostUpdateResult.removed)
+
+    def save(self) -> None:
+        """Copy the state to memory."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Go back to the copy."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Give the root's state to all ranks."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Adapt to the size of a new world."""
+
+
+class ObjectState(State):
+    """State made of attributes: ObjectState(bcast, rank, epoch=0, batch=0)."""
+
+    def __init__(
+        self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any
+    ) -> None:
+        self._saved_state = kwargs
+        self._set_attrs()
+        super().__init__(bcast_object=bcast_object, get_rank=get_rank)
+
+    def save(self) -> None:
+        """Copy the attributes."""
+        self._saved_state = copy.deepcopy({name: getattr(self, name) for name in self._saved_state})
+
+    def restore(self) -> None:
+        """Set the attributes back."""
+        self._set_attrs()
+
+    def sync(self) -> None:
+        """Take over the root's attributes."""
+        if self._saved_state:
+            self.save()
+            self._saved_state = self._bcast_object(self._saved_state)
+            self._set_attrs()
+
+    def _set_attrs(self) -> None:
+        for name, value in copy.deepcopy(self._saved_state).items():
+            setattr(self, name, value)
+
+
+def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
+    """Return func(state, …) such that it starts over with every new world until it returns."""
+
+    @functools.wraps(func)
+    def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
+        notification_manager.init()
+        notification_manager.register_listener(state)
+        skip_sync = False
+        try:
+            while True:
+                try:
+                    if not skip_sync:
+                        state.sync()
+                    return func(state, *args, **kwargs)
+                except HorovodInternalError:
+                    state.restore()
+                    skip_sync = False
+                except HostsUpdatedInterrupt as interrupt:
+                    skip_sync = interrupt.skip_sync
+                reset()
+                state.on_reset()
+        finally:
+            notification_manager.remove_listener(state)
+
+    return wrapper

@@ -1,0 +1,31 @@
+"""Exceptions of the binding. Every one is a GorunError, so one ``except`` catches them all."""
+
+from __future__ import annotations
+
+
+class GorunError(RuntimeError):
+    """An operation failed, or the session cannot be used."""
+
+
+class InvalidArgument(GorunError, ValueError):
+    """This rank's own arguments were refused."""
+
+
+class Mismatch(GorunError):
+    """The ranks submitted different things under one name."""
+
+
+class Shutdown(GorunError):
+    """A rank left before it submitted its part, or this session was closed."""
+
+
+class Aborted(GorunError):
+    """The world ended: a host died, or the daemon of this host is gone."""
+
+
+_BY_CODE: dict[int, type[GorunError]] = {1: InvalidArgument, 2: Mismatch, 3: Shutdown, 4: Aborted}
+
+
+def error(code: int, text: str) -> GorunError:
+    """Return the exception for a code of the rank protocol; an unknown code is a GorunError."""
+    return _BY_CODE.get(code, GorunError)(text)

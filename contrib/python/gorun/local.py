@@ -1,0 +1,186 @@
+"""A world of one, for scripts that run without gorun: every operation ends where it starts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import mmap
+import struct
+import threading
+from collections.abc import Sequence
+
+from . import message
+from .arena import GRANULE, Arena, Block, Region
+from .constants import (
+    ALLREDUCE,
+    BARRIER,
+    BFLOAT16,
+    BROADCAST,
+    COMPLEX64,
+    COMPLEX128,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    REDUCESCATTER,
+    SUM,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+)
+from .errors import InvalidArgument, Shutdown
+from .session import Result, Session
+
+
+class LocalSession(Session):
+    """A session without a daemon."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = 0, 1
+        self.local_rank, self.local_size = 0, 1
+        self.cross_rank, self.cross_size = 0, 1
+        self.epoch = 1
+        self._lock = threading.Lock()
+        self._handles = itertools.count(1)
+        self._results: dict[int, Result] = {}
+        self._polled: dict[int, bool] = {}
+        self._closed = False
+        numbers = itertools.count()
+        self._arena = Arena(lambda nbytes: Region(next(numbers), _anonymous(nbytes)), Region.close)
+
+    def alloc(self, nbytes: int) -> Block:
+        return self._arena.alloc(nbytes)
+
+    def submit(
+        self,
+        kind: int,
+        name: str,
+        dtype: int,
+        shape: Sequence[int],
+        src: Block | None,
+        dst: Block | None,
+        *,
+        op: int = SUM,
+        root: int = 0,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        group: int = 0,
+        splits: Sequence[int] | None = None,
+    ) -> int:
+        if self._closed:
+            raise Shutdown(f"submit {name}: the session is closed")
+        nbytes = message.check(kind, name, dtype, shape, src, dst, splits)
+        if kind == BROADCAST and root != 0:
+            raise InvalidArgument(f"broadcast {name}: root rank {root} is not in a world of size 1")
+        source = memoryview(b"") if src is None else src.view[:nbytes]
+        result = Result(tuple(shape))
+        if kind in (ALLREDUCE, BROADCAST):
+            if dst is not None:
+                if src is not None and src is not dst:
+                    dst.view[:nbytes] = source
+                if kind == ALLREDUCE:
+                    scale(dst.view[:nbytes], dtype, prescale * postscale)
+        elif kind != BARRIER:
+            data = bytearray(source)
+            if kind == REDUCESCATTER:
+                scale(memoryview(data), dtype, prescale * postscale)
+            rows = (shape[0],) if splits is None else tuple(splits)
+            if sum(rows) != shape[0] or len(rows) != 1:
+                raise InvalidArgument(f"alltoall {name}: splits {rows} of {shape[0]} rows for 1 rank")
+            result = Result(tuple(shape), rows, memoryview(data).toreadonly())
+        with self._lock:
+            handle = next(self._handles)
+            self._results[handle] = result
+            self._polled[handle] = False
+        return handle
+
+    def poll(self, handle: int) -> bool:
+        """Report False once, so that callers meet the case that they will meet in a larger world."""
+        with self._lock:
+            if handle not in self._results:
+                raise InvalidArgument(f"poll operation: unknown handle {handle}")
+            polled, self._polled[handle] = self._polled[handle], True
+            return polled
+
+    def wait(self, handle: int) -> Result:
+        with self._lock:
+            if handle not in self._results:
+                raise InvalidArgument(f"wait for operation: unknown handle {handle}")
+            del self._polled[handle]
+            return self._results.pop(handle)
+
+    def close(self) -> None:
+        self._closed = True
+
+
+def _anonymous(nbytes: int) -> mmap.mmap:
+    return mmap.mmap(-1, (nbytes + GRANULE - 1) // GRANULE * GRANULE)
+
+
+_INTEGERS = {
+    UINT8: "B",
+    INT8: "b",
+    UINT16: "H",
+    INT16: "h",
+    UINT32: "I",
+    INT32: "i",
+    UINT64: "Q",
+    INT64: "q",
+}
+
+
+def scale(view: memoryview, dtype: int, factor: float) -> None:
+    """Multiply every element. Slow, and rarely needed: in a world of one a sum is an average."""
+    if factor == 1.0:
+        return
+    if dtype in (FLOAT16, BFLOAT16):
+        load, store = (_load_half, _store_half) if dtype == FLOAT16 else (_load_brain, _store_brain)
+        halves = view.cast("H")
+        for i, bits in enumerate(halves):
+            halves[i] = store(load(bits) * factor)
+    elif dtype in (FLOAT32, FLOAT64, COMPLEX64, COMPLEX128):
+        single = dtype in (FLOAT32, COMPLEX64)
+        floats = view.cast("f" if single else "d")
+        limit = _FLOAT32_LIMIT if single else math.inf
+        for i, value in enumerate(floats):
+            product = value * factor
+            floats[i] = math.copysign(math.inf, product) if abs(product) >= limit else product
+    elif dtype in _INTEGERS:
+        integers: memoryview = view.cast(_INTEGERS[dtype])  # type: ignore[call-overload]
+        for i, value in enumerate(integers):
+            integers[i] = int(value * factor)
+    else:
+        raise InvalidArgument(f"scale tensor: element type {dtype} cannot be scaled")
+
+
+# From here on a number rounds to infinity: halfway between the largest one and the next power of two.
+_FLOAT32_LIMIT = (2 - 2**-24) * 2.0**127
+_FLOAT16_LIMIT = (2 - 2**-11) * 2.0**15
+
+
+def _load_half(bits: int) -> float:
+    return struct.unpack("<e", bits.to_bytes(2, "little"))[0]  # type: ignore[no-any-return]
+
+
+def _store_half(value: float) -> int:
+    if abs(value) >= _FLOAT16_LIMIT:
+        value = math.copysign(math.inf, value)
+    return int.from_bytes(struct.pack("<e", value), "little")
+
+
+def _load_brain(bits: int) -> float:
+    return struct.unpack("<f", (bits << 16).to_bytes(4, "little"))[0]  # type: ignore[no-any-return]
+
+
+def _store_brain(value: float) -> int:
+    """Round to the nearest, to even if halfway; a NaN stays one."""
+    if math.isnan(value):
+        return 0x7FC0
+    if abs(value) >= _FLOAT32_LIMIT:
+        value = math.copysign(math.inf, value)
+    bits = int.from_bytes(struct.pack("<f", value), "little")
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16

@@ -1,0 +1,286 @@
+"""Messages between a rank and its daemon: one datagram each, little-endian, no padding.
+
+The layouts are pinned by testdata/rankproto.txt, which the daemon's tests read too.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple, Union
+
+from .arena import Block
+from .constants import (
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    BARRIER,
+    BROADCAST,
+    ITEMSIZE,
+    MAX_NAME,
+    MAX_NDIM,
+    REDUCESCATTER,
+)
+from .errors import InvalidArgument
+
+MAGIC = b"GORUNRK1"
+VERSION = 1
+NONE = 0xFFFFFFFF
+"""A region number that says: no region."""
+
+# From the rank.
+ALLOC = 2
+SUBMIT = 3
+RELEASE = 4
+FREE = 5
+BYE = 6
+# From the daemon.
+WELCOME = 65
+REGION = 66
+FAIL = 67
+COMPLETE = 68
+GOODBYE = 69
+GONE = 70
+
+MAX_MESSAGE = 256 << 10
+"""No message of the daemon is longer."""
+
+_HELLO = struct.Struct("<8sIIII32s8x")
+_ALLOC = struct.Struct("<IIQ")
+_SUBMIT = struct.Struct("<IIBBBBiIIIIIddQQQQ")
+_PAIR = struct.Struct("<II")
+_WELCOME = struct.Struct("<IIIiiiiiiII16s")
+_REGION = struct.Struct("<IIIIQ")
+_FAIL = struct.Struct("<IIIII")
+_COMPLETE = struct.Struct("<IIIIQQIIIIQ")
+_GONE = struct.Struct("<IIII")
+_TYPE = struct.Struct("<I")
+_HEAD = struct.Struct("<IIII")
+_DIMS = tuple(struct.Struct(f"<{n}q") for n in range(MAX_NDIM + 1))
+
+
+class Welcome(NamedTuple):
+    """The world is complete; this is the rank's place in it."""
+
+    version: int
+    epoch: int
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    flags: int
+    hosts: int
+    job: bytes
+
+
+class NewRegion(NamedTuple):
+    """The answer to ALLOC; the region's descriptor comes with it."""
+
+    request: int
+    region: int
+    nbytes: int
+
+
+class Refusal(NamedTuple):
+    """An ALLOC or SUBMIT that was refused on the spot."""
+
+    number: int  # request or handle
+    what: int  # type of the refused message
+    code: int
+    text: str
+
+
+class Completion(NamedTuple):
+    """The end of an operation."""
+
+    handle: int
+    code: int
+    region: int
+    offset: int
+    nbytes: int
+    flags: int  # 1: the region's descriptor comes with the message
+    region_bytes: int
+    dims: tuple[int, ...]
+    rows: tuple[int, ...]
+    text: str
+
+
+class Farewell(NamedTuple):
+    """The answer to BYE."""
+
+
+class WorldGone(NamedTuple):
+    """The world ended; every open handle fails with this."""
+
+    code: int
+    text: str
+
+
+Message = Union[Welcome, NewRegion, Refusal, Completion, Farewell, WorldGone]
+
+
+def hello(rank: int, pid: int, token: bytes) -> bytes:
+    """Encode the first message of a session."""
+    return _HELLO.pack(MAGIC, VERSION, rank, pid, 0, token)
+
+
+def alloc(request: int, nbytes: int) -> bytes:
+    """Encode the request for a region."""
+    return _ALLOC.pack(ALLOC, request, nbytes)
+
+
+def release(handle: int) -> bytes:
+    """Encode that the result of handle is no longer read."""
+    return _PAIR.pack(RELEASE, handle)
+
+
+def free(region: int) -> bytes:
+    """Encode that a region is no longer used."""
+    return _PAIR.pack(FREE, region)
+
+
+def bye() -> bytes:
+    """Encode the orderly leave."""
+    return _PAIR.pack(BYE, 0)
+
+
+def submit(
+    handle: int,
+    kind: int,
+    name: str,
+    dtype: int,
+    op: int,
+    root: int,
+    group: int,
+    prescale: float,
+    postscale: float,
+    source: tuple[int, int, int],
+    target: tuple[int, int, int],
+    shape: Sequence[int],
+    splits: Sequence[int] = (),
+) -> bytes:
+    """Encode one operation; source and target are (region, offset, bytes)."""
+    label = name.encode()
+    ndim = len(shape)
+    # One call: this is the hot path, and struct.pack looks a format up at every call.
+    fixed = _SUBMIT.pack(
+        SUBMIT,
+        handle,
+        kind,
+        dtype,
+        op,
+        ndim,
+        root,
+        group,
+        source[0],
+        target[0],
+        len(label),
+        len(splits),
+        prescale,
+        postscale,
+        source[1],
+        source[2],
+        target[1],
+        target[2],
+    )
+    if splits:
+        return fixed + _DIMS[ndim].pack(*shape) + struct.pack(f"<{len(splits)}i", *splits) + label
+    return fixed + _DIMS[ndim].pack(*shape) + label
+
+
+def plain(data: bytearray, length: int) -> int:
+    """Return the handle if the message is a success that says nothing else, the usual case; else -1."""
+    if length != _COMPLETE.size:
+        return -1
+    kind, handle, code, region = _HEAD.unpack_from(data)
+    return handle if kind == COMPLETE and code == 0 and region == NONE else -1
+
+
+def decode(data: memoryview) -> Message:
+    """Decode a message of the daemon; ValueError if it is none."""
+    try:
+        return _decode(data)
+    except (struct.error, UnicodeDecodeError) as e:
+        raise ValueError(f"decode message of the daemon: {e}") from None
+
+
+def _decode(data: memoryview) -> Message:
+    (kind,) = _TYPE.unpack_from(data)
+    if kind == COMPLETE:
+        _, handle, code, region, offset, nbytes, ndim, nrows, text, flags, size = _COMPLETE.unpack_from(data)
+        end = _COMPLETE.size + 8 * (ndim + nrows)
+        _expect(data, end + text)
+        numbers = struct.unpack_from(f"<{ndim + nrows}q", data, _COMPLETE.size)
+        reason = str(data[end:], "utf-8") if text else ""
+        dims, rows = numbers[:ndim], numbers[ndim:]
+        return Completion(handle, code, region, offset, nbytes, flags, size, dims, rows, reason)
+    if kind == WELCOME:
+        _expect(data, _WELCOME.size)
+        return Welcome(*_WELCOME.unpack(data)[1:])
+    if kind == REGION:
+        _expect(data, _REGION.size)
+        _, request, region, _, nbytes = _REGION.unpack(data)
+        return NewRegion(request, region, nbytes)
+    if kind == FAIL:
+        _, number, what, code, text = _FAIL.unpack_from(data)
+        _expect(data, _FAIL.size + text)
+        return Refusal(number, what, code, str(data[_FAIL.size :], "utf-8"))
+    if kind == GOODBYE:
+        _expect(data, _PAIR.size)
+        return Farewell()
+    if kind == GONE:
+        _, code, text, _ = _GONE.unpack_from(data)
+        _expect(data, _GONE.size + text)
+        return WorldGone(code, str(data[_GONE.size :], "utf-8"))
+    raise ValueError(f"decode message of the daemon: unknown type {kind}")
+
+
+def _expect(data: memoryview, length: int) -> None:
+    if len(data) != length:
+        raise ValueError(f"decode message of the daemon: {len(data)} bytes instead of {length}")
+
+
+def check(
+    kind: int,
+    name: str,
+    dtype: int,
+    shape: Sequence[int],
+    src: Block | None,
+    dst: Block | None,
+    splits: Sequence[int] | None,
+) -> int:
+    """Refuse what the daemon would refuse, where the caller's stack still shows who asked.
+
+    Returns the bytes of a tensor of that type and shape.
+    """
+    if not ALLREDUCE <= kind <= REDUCESCATTER:
+        raise InvalidArgument(f"submit {name}: unknown kind of operation {kind}")
+    if not name or (len(name) * 4 > MAX_NAME and len(name.encode()) > MAX_NAME):
+        raise InvalidArgument(f"submit operation: a name has 1 to {MAX_NAME} bytes, not {len(name.encode())}")
+    if kind == BARRIER:
+        if src is not None or dst is not None or shape:
+            raise InvalidArgument(f"submit {name}: a barrier has no tensor")
+        return 0
+    nbytes = ITEMSIZE.get(dtype, 0)
+    if nbytes == 0:
+        raise InvalidArgument(f"submit {name}: unknown element type {dtype}")
+    if len(shape) > MAX_NDIM:
+        raise InvalidArgument(f"submit {name}: {len(shape)} dimensions, at most {MAX_NDIM} are possible")
+    for n in shape:
+        if n < 0:
+            raise InvalidArgument(f"submit {name}: negative dimension in shape {tuple(shape)}")
+        nbytes *= n
+    if (src is not None and src.nbytes < nbytes) or (src is None and nbytes and kind != BROADCAST):
+        raise InvalidArgument(f"submit {name}: shape {tuple(shape)} needs a source of {nbytes} bytes")
+    if kind in (ALLREDUCE, BROADCAST):
+        if (dst is not None and dst.nbytes < nbytes) or (dst is None and nbytes):
+            raise InvalidArgument(f"submit {name}: shape {tuple(shape)} needs a target of {nbytes} bytes")
+    elif dst is not None:
+        raise InvalidArgument(f"submit {name}: this operation brings its own result memory")
+    if kind in (ALLGATHER, ALLTOALL, REDUCESCATTER) and not shape:
+        raise InvalidArgument(f"submit {name}: a scalar has no first dimension")
+    if splits is not None and kind != ALLTOALL:
+        raise InvalidArgument(f"submit {name}: only alltoall has splits")
+    return nbytes

@@ -1,0 +1,260 @@
+"""Collectives for NumPy arrays, in Horovod's manner: import gorun.numpy as hvd.
+
+Anything numpy.asarray() takes may be given. Functions with a trailing underscore overwrite their argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gorun import __version__, collectives
+from gorun.basics import (
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    world,
+)
+from gorun.collectives import Adasum, Average, Max, Min, Product, Sum, barrier, choose_op, first
+from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from gorun.objects import allgather_object, broadcast_object
+from gorun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+
+__all__ = [
+    "Adasum", "Average", "HorovodInternalError", "HostsUpdatedInterrupt", "Max", "Min", "ProcessSet",
+    "Product", "Sum", "__version__", "add_process_set", "allgather", "allgather_async",
+    "allgather_object", "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "alltoall",
+    "alltoall_async", "barrier", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_",
+    "broadcast_object", "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built",
+    "global_process_set", "gloo_built", "gloo_enabled", "grouped_allreduce", "grouped_allreduce_",
+    "grouped_allreduce_async", "grouped_allreduce_async_", "init", "is_homogeneous", "is_initialized",
+    "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "poll",
+    "rank", "reducescatter", "reducescatter_async", "remove_process_set", "rocm_built", "shutdown",
+    "size", "synchronize",
+]  # fmt: skip
+
+
+class _Numpy:
+    """collectives.Binding for arrays."""
+
+    def describe(self, tensor: np.ndarray) -> tuple[str, tuple[int, ...]]:
+        return tensor.dtype.name, tensor.shape
+
+    def store(self, tensor: np.ndarray, memory: memoryview) -> None:
+        np.frombuffer(memory, tensor.dtype.newbyteorder("=")).reshape(tensor.shape)[...] = tensor
+
+    def load(self, memory: memoryview, shape: Sequence[int], like: np.ndarray) -> np.ndarray:
+        return np.frombuffer(memory, like.dtype.newbyteorder("=")).reshape(shape).copy()
+
+    def load_into(self, memory: memoryview, tensor: np.ndarray) -> None:
+        tensor[...] = np.frombuffer(memory, tensor.dtype.newbyteorder("=")).reshape(tensor.shape)
+
+
+_numpy = _Numpy()
+
+
+def poll(handle: int) -> bool:
+    """Report whether synchronize(handle) would return at once."""
+    return world().poll(handle)
+
+
+def synchronize(handle: int) -> Any:
+    """Wait for an asynchronous operation and return its result."""
+    return world().synchronize(handle)
+
+
+def allreduce_async(
+    tensor: Any,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start allreduce(); synchronize() returns its result."""
+    return collectives.allreduce(
+        _numpy, [np.asarray(tensor)], name=name, op=choose_op(average, op), prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set, then=first,
+    )  # fmt: skip
+
+
+def allreduce_async_(
+    tensor: np.ndarray,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start allreduce_(); synchronize() returns its result."""
+    return collectives.allreduce(
+        _numpy, [tensor], [tensor], name=name, op=choose_op(average, op), prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set, then=first,
+    )  # fmt: skip
+
+
+def allreduce(tensor: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+    """Return the average (or op) of all ranks' arrays. Arguments as in allreduce_async()."""
+    return synchronize(allreduce_async(tensor, *args, **kwargs))
+
+
+def allreduce_(tensor: np.ndarray, *args: Any, **kwargs: Any) -> np.ndarray:
+    """Overwrite an array with the average (or op) of all ranks'. Arguments as in allreduce_async()."""
+    return synchronize(allreduce_async_(tensor, *args, **kwargs))
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start grouped_allreduce(); synchronize() returns its result."""
+    return collectives.allreduce(
+        _numpy, [np.asarray(tensor) for tensor in tensors], kind="grouped_allreduce", name=name,
+        op=choose_op(average, op), prescale=prescale_factor, postscale=postscale_factor,
+        process_set=process_set,
+    )  # fmt: skip
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[np.ndarray],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start grouped_allreduce_(); synchronize() returns its result."""
+    return collectives.allreduce(
+        _numpy, tensors, tensors, kind="grouped_allreduce", name=name, op=choose_op(average, op),
+        prescale=prescale_factor, postscale=postscale_factor, process_set=process_set,
+    )  # fmt: skip
+
+
+def grouped_allreduce(tensors: Sequence[Any], *args: Any, **kwargs: Any) -> list[np.ndarray]:
+    """Return the average (or op) of each array, all reduced together."""
+    return synchronize(grouped_allreduce_async(tensors, *args, **kwargs))
+
+
+def grouped_allreduce_(tensors: Sequence[np.ndarray], *args: Any, **kwargs: Any) -> list[np.ndarray]:
+    """Overwrite each array with its average (or op), all reduced together."""
+    return synchronize(grouped_allreduce_async_(tensors, *args, **kwargs))
+
+
+def allgather_async(
+    tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """Start allgather(); synchronize() returns its result."""
+    return collectives.allgather(
+        _numpy, [np.asarray(tensor)], name=name, process_set=process_set, then=lambda values: values[0][0]
+    )
+
+
+def allgather(
+    tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> np.ndarray:
+    """Return all ranks' arrays joined along the first dimension, in which they may differ."""
+    return synchronize(allgather_async(tensor, name, process_set))
+
+
+def broadcast_async(
+    tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """Start broadcast(); synchronize() returns its result."""
+    return collectives.broadcast(
+        _numpy, [np.asarray(tensor)], None, root_rank, name=name, process_set=process_set, then=first
+    )
+
+
+def broadcast_async_(
+    tensor: np.ndarray, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """Start broadcast_(); synchronize() returns its result."""
+    tensors = [tensor]
+    return collectives.broadcast(
+        _numpy, tensors, tensors, root_rank, name=name, process_set=process_set, then=first
+    )
+
+
+def broadcast(
+    tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> np.ndarray:
+    """Return the root's array."""
+    return synchronize(broadcast_async(tensor, root_rank, name, process_set))
+
+
+def broadcast_(
+    tensor: np.ndarray, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> np.ndarray:
+    """Overwrite an array with the root's."""
+    return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
+
+
+def alltoall_async(
+    tensor: Any,
+    splits: Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start alltoall(); synchronize() returns its result."""
+    given = None if splits is None else [int(split) for split in splits]
+    return collectives.alltoall(
+        _numpy, np.asarray(tensor), given, name=name, process_set=process_set,
+        then=lambda value: value[0] if splits is None else (value[0], np.array(value[1], np.int32)),
+    )  # fmt: skip
+
+
+def alltoall(
+    tensor: Any,
+    splits: Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Send splits[i] rows to rank i and return the rows received; with splits also how many from each."""
+    return synchronize(alltoall_async(tensor, splits, name, process_set))
+
+
+def reducescatter_async(
+    tensor: Any,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Start reducescatter(); synchronize() returns its result."""
+    return collectives.reducescatter(
+        _numpy, [np.asarray(tensor)], name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
+        process_set=process_set, then=first,
+    )  # fmt: skip
+
+
+def reducescatter(tensor: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+    """Return this rank's rows of the average (or sum). Arguments as in reducescatter_async()."""
+    return synchronize(reducescatter_async(tensor, *args, **kwargs))

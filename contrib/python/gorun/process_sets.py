@@ -1,0 +1,130 @@
+"""Process sets: collectives among some of the ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from gorun import basics
+
+if TYPE_CHECKING:
+    from gorun.world import World
+
+UNREGISTERED = "Process set provided does not exist, or has not been registered"
+
+
+class ProcessSet:
+    """Some of the ranks. It can be used once registered: by init() or by add_process_set()."""
+
+    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
+        self.process_set_id: int | None = None
+        self.ranks: list[int] | None = sorted(ranks_or_comm)
+        self.mpi_comm = None
+
+    def members(self) -> list[int]:
+        """Return the members' global ranks in order."""
+        if self.process_set_id is None or self.ranks is None:
+            raise ValueError(UNREGISTERED)
+        return self.ranks
+
+    def size(self) -> int:
+        """Return the number of members."""
+        return len(self.members())
+
+    def rank(self) -> int:
+        """Return this process's number among the members."""
+        if not self.included():
+            raise ValueError(f"Rank {basics.rank()} is not a member of the provided process set.")
+        return self.members().index(basics.rank())
+
+    def included(self) -> bool:
+        """Report whether this process is a member."""
+        return basics.rank() in self.members()
+
+    def group(self) -> int:
+        """Return the number under which this process, a member, submits operations."""
+        self.rank()
+        return self.process_set_id or 0
+
+    def __str__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+class _GlobalProcessSet(ProcessSet):
+    """All ranks of whatever world there is now."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.process_set_id = 0
+        self.ranks = None
+
+    def members(self) -> list[int]:
+        return list(range(basics.size()))
+
+    def size(self) -> int:
+        return basics.size()
+
+    def rank(self) -> int:
+        return basics.rank()
+
+    def included(self) -> bool:
+        return basics.rank() >= 0
+
+    def group(self) -> int:
+        return 0
+
+
+global_process_set = _GlobalProcessSet()
+
+
+def setup(world: World, process_sets: Any) -> None:
+    """Register what init() was given: a list of process sets, or "dynamic"."""
+    if isinstance(process_sets, str):
+        if process_sets.lower() != "dynamic":
+            raise ValueError('process_sets is a list of process sets or "dynamic"')
+        process_sets = ()
+        world.dynamic_process_sets = True
+    elif os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "").lower() in ("1", "y", "yes", "t", "true"):
+        world.dynamic_process_sets = True
+    for process_set in process_sets or ():
+        if process_set is not global_process_set:
+            _register(world, process_set)
+
+
+def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+    """Register a process set. Every rank of the job calls this, members or not, in the same order."""
+    world = basics.world()
+    if not world.dynamic_process_sets:
+        raise ValueError(
+            "Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow adding process sets after Horovod initialization."
+        )
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    _register(world, process_set)
+    return process_set
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Forget a process set, on every rank. Report whether there was such a set."""
+    world = basics.world()
+    if not world.dynamic_process_sets:
+        raise ValueError(
+            "Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow removing process sets after Horovod initialization."
+        )
+    if process_set is global_process_set or process_set.process_set_id not in world.process_sets:
+        return False
+    world.session.remove_group(process_set.process_set_id)
+    del world.process_sets[process_set.process_set_id]
+    process_set.process_set_id = None
+    return True
+
+
+def _register(world: World, process_set: ProcessSet) -> None:
+    ranks = process_set.ranks
+    if not ranks or len(set(ranks)) != len(ranks) or ranks[0] < 0 or ranks[-1] >= world.session.size:
+        raise ValueError(f"a process set names ranks from 0 to {world.session.size - 1}, each once: {ranks}")
+    if ranks in world.process_sets.values() or len(ranks) == world.session.size:
+        raise ValueError("Attempted to add a duplicate process set")
+    process_set.process_set_id = world.session.add_group(ranks)
+    world.process_sets[process_set.process_set_id] = ranks

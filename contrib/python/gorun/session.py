@@ -1,0 +1,110 @@
+"""What a rank needs from its host's daemon: shared memory, and operations by name.
+
+``Session.connect`` returns a session with the daemon that started this rank or, outside of a job, a
+world of one. A session starts no thread. It belongs to the process that opened it.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Mapping, Sequence
+from typing import Callable
+
+from .arena import Block
+from .constants import SUM
+
+__all__ = ["Block", "Result", "Session"]
+
+
+class Result:
+    """The end of an operation.
+
+    ``view`` is the result of operations whose size a rank cannot know beforehand, read-only bytes that
+    all ranks of the host share: call ``release`` when they are no longer needed. It is None for
+    operations whose result is in the caller's own block. ``rows`` is what each rank contributed to
+    the first dimension.
+    """
+
+    __slots__ = ("_release", "rows", "shape", "view")
+
+    def __init__(
+        self,
+        shape: tuple[int, ...] = (),
+        rows: tuple[int, ...] = (),
+        view: memoryview | None = None,
+        release: Callable[[], None] | None = None,
+    ) -> None:
+        self.view = view
+        self.shape = shape
+        self.rows = rows
+        self._release = release
+
+    def release(self) -> None:
+        """Give the shared memory back; nothing may look at it after that. A second call does nothing."""
+        release, self._release = self._release, None
+        self.view = None
+        if release is not None:
+            release()
+
+
+class Session(abc.ABC):
+    """This rank's place in the world and its operations in flight. Thread-safe."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    epoch: int
+
+    @staticmethod
+    def connect(environ: Mapping[str, str] = os.environ) -> Session:
+        """Open the session that the environment describes; waits until the world is complete."""
+        if environ.get("GORUN_SOCKET"):
+            from .daemon import DaemonSession
+
+            return DaemonSession(environ)
+        from .local import LocalSession
+
+        return LocalSession()
+
+    @abc.abstractmethod
+    def alloc(self, nbytes: int) -> Block:
+        """Return a block that operations can read and write. MemoryError if there is no more."""
+
+    @abc.abstractmethod
+    def submit(
+        self,
+        kind: int,
+        name: str,
+        dtype: int,
+        shape: Sequence[int],
+        src: Block | None,
+        dst: Block | None,
+        *,
+        op: int = SUM,
+        root: int = 0,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        group: int = 0,
+        splits: Sequence[int] | None = None,
+    ) -> int:
+        """Start an operation and return its handle.
+
+        Neither block may be changed or freed before wait; dst may be src. dst is for allreduce and
+        broadcast only, the other kinds bring their result themselves.
+        """
+
+    @abc.abstractmethod
+    def poll(self, handle: int) -> bool:
+        """Report whether wait would return at once."""
+
+    @abc.abstractmethod
+    def wait(self, handle: int) -> Result:
+        """Wait for an operation's end and forget the handle; raises if the operation failed."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Leave the world. Operations in flight fail; a second call does nothing."""

@@ -1,0 +1,28 @@
+"""Horovod's PyTorch API on gorun's engine: import gorun.torch as hvd.
+
+Works with torch 1.13 and everything since, on CPU tensors without a copy where it matters (gradients), on
+GPU tensors through host memory.
+"""
+
+from gorun import __version__
+from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from gorun.process_sets import ProcessSet, add_process_set, remove_process_set
+from gorun.torch import elastic
+from gorun.torch.compression import Compression
+from gorun.torch.functions import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
+from gorun.torch.mpi_ops import *  # noqa: F403
+from gorun.torch.mpi_ops import __all__ as _ops
+from gorun.torch.optimizer import DistributedOptimizer
+from gorun.torch.sync_batch_norm import SyncBatchNorm
+
+__all__ = [
+    "Compression", "DistributedOptimizer", "HorovodInternalError", "HostsUpdatedInterrupt", "ProcessSet",
+    "SyncBatchNorm", "__version__", "add_process_set", "allgather_object", "broadcast_object",
+    "broadcast_optimizer_state", "broadcast_parameters", "elastic", "remove_process_set",
+]  # fmt: skip
+__all__ += _ops

@@ -1,0 +1,203 @@
+"""Gradients on their way: several parameters in one piece of arena memory, or one that goes alone.
+
+A unit collects the gradients of its slots, is submitted when it has all of them, and puts the reduced
+gradients back. What is in which unit, and under which name, is a function of the parameters alone, so
+that it is the same on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+import torch
+
+from gorun import constants
+from gorun.collectives import Average, element_type
+from gorun.layout import pack
+from gorun.process_sets import ProcessSet, global_process_set
+from gorun.torch import mpi_ops
+from gorun.torch.compression import Compression
+from gorun.torch.memory import is_dense, strided_view, tensor_over, type_name
+from gorun.world import Operation, World
+
+
+@dataclass
+class Reduction:
+    """How gradients are reduced."""
+
+    op: int = Average
+    prescale: float = 1.0
+    postscale: float = 1.0
+    compression: Any = Compression.none
+    process_set: ProcessSet = field(default_factory=lambda: global_process_set)
+
+
+class Slot:
+    """One parameter and where it stands in this step."""
+
+    __slots__ = ("name", "parameter", "passes", "ready", "unit", "index")
+
+    def __init__(self, name: str, parameter: torch.Tensor) -> None:
+        self.name = name
+        self.parameter = parameter
+        self.passes = 0  # backward passes since the last step
+        self.ready = False  # its gradient was handed over
+        self.unit: Bucket | Loose | None = None
+        self.index = 0  # place in the unit
+
+
+def fill(sizes: Iterable[tuple[Any, int]], capacity: int, first: int) -> list[list[int]]:
+    """Deal items, given as (kind, bytes), out to buckets of one kind each; return their indexes.
+
+    A bucket is closed once it holds capacity bytes, the first of a kind at first bytes: the gradients that
+    are ready first shall be on their way early.
+    """
+    buckets: list[list[int]] = []
+    open_buckets: dict[Any, tuple[list[int], int]] = {}
+    limits: dict[Any, int] = {}
+    for i, (kind, nbytes) in enumerate(sizes):
+        bucket, used = open_buckets.pop(kind, ([], 0))
+        if not bucket:
+            buckets.append(bucket)
+        bucket.append(i)
+        if used + nbytes < limits.get(kind, min(first, capacity)):
+            open_buckets[kind] = bucket, used + nbytes
+        else:
+            limits[kind] = capacity
+    return buckets
+
+
+class Bucket:
+    """Dense gradients in one block, reduced by one request.
+
+    Where the gradients can be used as they travel they are views of the block, and nothing is copied once
+    backward() adds to them in place; a gradient that backward() made anew is copied in while it is in cache.
+    Otherwise (compression, GPU) each is converted in and out.
+    """
+
+    def __init__(
+        self, world: World, name: str, slots: Sequence[Slot], wire: torch.dtype, reduction: Reduction
+    ) -> None:
+        self.slots = slots
+        self._world = world
+        self._name = name
+        self._reduction = reduction
+        parameters = [slot.parameter for slot in slots]
+        self._direct = wire == parameters[0].dtype and parameters[0].device.type == "cpu"
+        dense = [is_dense(tuple(p.shape), p.stride()) for p in parameters]
+        layout = pack([tuple(p.shape) for p in parameters],
+                      detail=[p.stride() if ok else None for p, ok in zip(parameters, dense)])  # fmt: skip
+        self._dtype, itemsize = element_type(type_name(wire))
+        self._count = max(layout.total, 1)
+        self._block = world.alloc(self._count * itemsize)
+        self._flat = tensor_over(self._block, wire, self._count)
+        self._flat.zero_()
+        self._views = [
+            strided_view(self._flat, offset, p) for offset, p in zip(layout.offsets, parameters)
+        ]
+        self._missing = len(slots)
+        self._handle: int | None = None
+        for i, slot in enumerate(slots):
+            slot.unit, slot.index = self, i
+
+    def add(self, slot: Slot) -> None:
+        """Take a slot's gradient; submit when it was the last one."""
+        parameter, view = slot.parameter, self._views[slot.index]
+        grad = parameter.grad
+        with torch.no_grad():
+            if grad is None:
+                view.zero_()  # another rank may have one
+            elif grad is not view:
+                view.copy_(grad.to_dense() if grad.is_sparse else grad)
+            if self._direct and grad is not view and parameter.requires_grad:
+                parameter.grad = view
+        slot.ready = True
+        self._missing -= 1
+        if not self._missing:
+            self._submit()
+
+    def _submit(self) -> None:
+        how = self._reduction
+        operation = Operation(self._world, how.process_set.group())
+        operation.request(
+            constants.ALLREDUCE, self._name, self._dtype, (self._count,), self._block, True, keep=True,
+            op=how.op, prescale=how.prescale, postscale=how.postscale,
+        )  # fmt: skip
+        # The method, so that whatever happens to the bucket its memory lasts until the operation ends.
+        self._handle = operation.launch(self._landed)
+
+    def _landed(self, _: Any) -> None:
+        pass
+
+    def finish(self) -> None:
+        """Wait for the reduction and put the gradients in place."""
+        handle, self._handle = self._handle, None
+        self._missing = len(self.slots)
+        if handle is None:
+            return
+        self._world.synchronize(handle)
+        if self._direct:
+            return
+        with torch.no_grad():
+            for slot, view in zip(self.slots, self._views):
+                parameter = slot.parameter
+                if not parameter.requires_grad:
+                    continue
+                if parameter.grad is None or parameter.grad.is_sparse:
+                    parameter.grad = torch.empty_like(parameter)
+                parameter.grad.copy_(view)
+
+
+class Loose:
+    """A gradient that travels alone: a sparse one, or one that the user's own compressor packs."""
+
+    def __init__(self, name: str, slot: Slot, sparse_dim: int, reduction: Reduction) -> None:
+        self.slots = [slot]
+        self._name = name
+        self._sparse_dim = sparse_dim  # 0 for a dense gradient
+        self._reduction = reduction
+        self._result: Callable[[], torch.Tensor] | None = None
+        slot.unit = self
+
+    def add(self, slot: Slot) -> None:
+        """Take the gradient and submit it."""
+        slot.ready = True
+        grad = slot.parameter.grad
+        with torch.no_grad():
+            start = self._start_sparse if self._sparse_dim else self._start_dense
+            self._result = start(slot, grad)
+
+    def _start_sparse(self, slot: Slot, grad: torch.Tensor | None) -> Callable[[], torch.Tensor]:
+        if grad is None:  # nothing to add; unlike a dense one, no zeros need to travel for it
+            grad = torch.zeros_like(slot.parameter)
+        if not grad.is_sparse or grad.sparse_dim() != self._sparse_dim:  # zero_() makes all of them sparse
+            grad = grad.to_dense().to_sparse(self._sparse_dim)
+        return mpi_ops.sparse_allreduce_async(
+            grad, self._name, self._reduction.op, self._reduction.process_set
+        )
+
+    def _start_dense(self, slot: Slot, grad: torch.Tensor | None) -> Callable[[], torch.Tensor]:
+        how = self._reduction
+        if grad is None:
+            grad = torch.zeros_like(slot.parameter)
+        compressed, ctx = how.compression.compress(grad.to_dense() if grad.is_sparse else grad)
+        handle = mpi_ops.allreduce_async_(
+            compressed, name=self._name, op=how.op, prescale_factor=how.prescale,
+            postscale_factor=how.postscale, process_set=how.process_set,
+        )  # fmt: skip
+        return lambda: how.compression.decompress(mpi_ops.synchronize(handle), ctx)
+
+    def finish(self) -> None:
+        """Wait for the reduction and put the gradient in place."""
+        result, self._result = self._result, None
+        if result is None:
+            return
+        reduced = result()
+        parameter = self.slots[0].parameter
+        if parameter.grad is None or parameter.grad.is_sparse or reduced.is_sparse:
+            parameter.grad = reduced
+        else:
+            with torch.no_grad():
+                parameter.grad.copy_(reduced)

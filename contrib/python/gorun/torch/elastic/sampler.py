@@ -1,0 +1,78 @@
+"""A sampler that deals out what is left of an epoch to however many ranks there are."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sized
+from typing import Any
+
+import torch
+
+from gorun import basics
+
+
+class ElasticSampler(torch.utils.data.Sampler):
+    """Call record_batch() after each batch, set_epoch() after each epoch, and keep it in a TorchState.
+
+    Every rank gets as many samples as the others; where they do not divide evenly, some come twice.
+    """
+
+    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
+        self.dataset = dataset
+        self.shuffle = shuffle
+        self.seed = seed
+        self.epoch = 0
+        self.processed_num = 0
+        self.reset()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin an epoch, with everything to be done again in another order."""
+        self.epoch = epoch
+        self.processed_num = 0
+        self.reset()
+
+    def record_batch(self, batch_idx: int, batch_size: int) -> None:
+        """Note that all ranks have done a batch of this size."""
+        self.record_indices(self.get_indices(batch_idx, batch_size))
+
+    def record_indices(self, indices: list[int]) -> None:
+        """Note that all ranks have done so many samples each."""
+        done = self.processed_num + len(indices) * self.num_replicas
+        self.processed_num = min(done, len(self.dataset))
+
+    def get_indices(self, batch_idx: int, batch_size: int) -> list[int]:
+        """Return the samples of one of this rank's batches."""
+        start = batch_idx * batch_size
+        return self.indices[start : start + batch_size]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far the epoch is."""
+        return {"epoch": self.epoch, "processed_num": self.processed_num}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.epoch = state_dict["epoch"]
+        self.processed_num = state_dict["processed_num"]
+        self.reset()
+
+    def reset(self) -> None:
+        """Deal out what is left to the ranks there are now."""
+        self.num_replicas = basics.size()
+        self.rank = basics.rank()
+        everything = list(range(len(self.dataset)))
+        if self.shuffle:
+            random.Random(self.seed + self.epoch).shuffle(everything)
+        self.remaining_indices = everything[self.processed_num :]
+        self.num_samples = math.ceil(len(self.remaining_indices) / self.num_replicas)
+        self.total_size = self.num_samples * self.num_replicas
+        padded = self.remaining_indices
+        if padded:
+            padded = (padded * math.ceil(self.total_size / len(padded)))[: self.total_size]
+        self.indices = padded[self.rank :: self.num_replicas]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.indices)
+
+    def __len__(self) -> int:
+        return self.num_samples

@@ -1,0 +1,141 @@
+"""The state of a torch training: models, optimizers, samplers and plain values."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from gorun import basics
+from gorun.elastic import ObjectState
+from gorun.objects import broadcast_object
+from gorun.torch.elastic.sampler import ElasticSampler
+from gorun.torch.functions import broadcast_optimizer_state, broadcast_parameters
+
+
+class TorchState(ObjectState):
+    """TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, batch=0).
+
+    Models, optimizers and samplers, under whatever name, are saved by their state_dict(); of everything else
+    a copy is kept.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        **kwargs: Any,
+    ) -> None:
+        given = {"model": model, "optimizer": optimizer, **kwargs}
+        self._handlers = {name: handler(value) for name, value in given.items() if _kind(value)}
+        values = {name: value for name, value in kwargs.items() if name not in self._handlers}
+        for name in ("model", "optimizer"):
+            if name not in self._handlers:
+                setattr(self, name, None)
+        for name in self._handlers:
+            setattr(self, name, given[name])
+        super().__init__(bcast_object=broadcast_object, get_rank=basics.rank, **values)
+
+    def save(self) -> None:
+        """Copy everything."""
+        for handler in self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self) -> None:
+        """Set everything back."""
+        for handler in self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def sync(self) -> None:
+        """Take over everything from the root, and keep that."""
+        for handler in self._handlers.values():
+            handler.sync()
+        super().sync()
+
+    def reset(self) -> None:
+        """Adapt the samplers to the size of the new world."""
+        for handler in self._handlers.values():
+            handler.reset()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__.get("_handlers", {}):  # a new model or optimizer takes the place of the old
+            self._handlers[name].replace(value)
+        super().__setattr__(name, value)
+
+
+class StateHandler:
+    """Saves and shares one object that has a state_dict()."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.save()
+
+    def save(self) -> None:
+        """Copy the state."""
+        self._saved = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        """Set the state back."""
+        self.value.load_state_dict(copy.deepcopy(self._saved))
+
+    def sync(self) -> None:
+        """Take over the root's state."""
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), 0))
+        self.save()
+
+    def reset(self) -> None:
+        """Adapt to a new world."""
+
+    def replace(self, value: Any) -> None:
+        """Handle another object from now on."""
+        if value is not self.value:
+            self.value = value
+            self.save()
+
+
+class ModelStateHandler(StateHandler):
+    """A model."""
+
+    def sync(self) -> None:
+        """Take over the root's parameters and buffers."""
+        broadcast_parameters(self.value.state_dict(), 0)
+        self.save()
+
+
+class OptimizerStateHandler(StateHandler):
+    """An optimizer."""
+
+    def sync(self) -> None:
+        """Take over the root's state and options."""
+        broadcast_optimizer_state(self.value, 0)
+        self.save()
+
+
+class SamplerStateHandler(StateHandler):
+    """An ElasticSampler."""
+
+    def reset(self) -> None:
+        """Deal out to the ranks there are now."""
+        self.value.reset()
+
+
+_HANDLERS = (
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+)
+
+
+def _kind(value: Any) -> type[StateHandler] | None:
+    return next((handler for kind, handler in _HANDLERS if isinstance(value, kind)), None)
+
+
+def handler(value: Any) -> StateHandler:
+    """Return a handler for a model, an optimizer or a sampler."""
+    kind = _kind(value)
+    if kind is None:
+        raise ValueError(f"there is no handler for a {type(value).__name__}")
+    return kind(value)

@@ -1,0 +1,112 @@
+"""Broadcasts of models, optimizers and objects, and the gathering of objects."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from gorun import basics, collectives
+from gorun.objects import allgather_object, broadcast_object
+from gorun.process_sets import ProcessSet, global_process_set
+from gorun.torch.memory import Torch
+
+__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
+
+# Many small tensors travel as one; of those, this many bytes and requests at a time, to bound the arena.
+_BATCH_BYTES = 16 << 20
+_BATCHES_UNDER_WAY = 4
+
+
+def broadcast_parameters(
+    params: Any, root_rank: int, process_set: ProcessSet = global_process_set
+) -> None:
+    """Overwrite tensors with the root's.
+
+    params: a state_dict() or other dict of tensors, named_parameters(), or tensors in the same order on all
+    ranks. What is no tensor in it is left alone.
+    """
+    if isinstance(params, dict):
+        params = [params[name] for name in sorted(params)]
+    elif isinstance(params, torch.Tensor) or not isinstance(params, Iterable):
+        raise ValueError(f"invalid params of type: {type(params)}")
+    else:
+        params = [item[1] if isinstance(item, tuple) else item for item in params]
+    _broadcast([p for p in params if isinstance(p, torch.Tensor)], root_rank, process_set)
+
+
+def _broadcast(tensors: list[torch.Tensor], root_rank: int, process_set: ProcessSet) -> None:
+    world = basics.world()
+    under_way: collections.deque[int] = collections.deque()
+    batch: list[torch.Tensor] = []
+    nbytes = 0
+    for i, tensor in enumerate(tensors):
+        batch.append(tensor)
+        nbytes += tensor.numel() * tensor.element_size()
+        if nbytes < _BATCH_BYTES and i + 1 < len(tensors):
+            continue
+        under_way.append(
+            collectives.broadcast(Torch(), batch, batch, root_rank, process_set=process_set)
+        )
+        batch, nbytes = [], 0
+        if len(under_way) == _BATCHES_UNDER_WAY:
+            world.synchronize(under_way.popleft())
+    while under_way:
+        world.synchronize(under_way.popleft())
+
+
+class _Tensor:
+    """Stands for a tensor in a state that travels without its tensors."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        self.shape = shape
+        self.dtype = dtype
+
+
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: torch.nn.Module | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Give every rank's optimizer the state and the options (learning rate…) of the root's.
+
+    Any structure of state will do, also one that is still empty; no step is taken to fill it.
+    """
+    is_root = basics.rank() == root_rank
+    tensors: list[torch.Tensor] = []
+    outline = _outline(optimizer.state_dict(), tensors) if is_root else None
+    outline = broadcast_object(outline, root_rank, process_set=process_set)
+    if not is_root:
+        state = _rebuild(outline, tensors)
+    _broadcast(tensors, root_rank, process_set)
+    if not is_root:
+        optimizer.load_state_dict(state)
+
+
+def _outline(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """Return a copy of a state with stand-ins for the tensors, and append those to a list."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value.detach())
+        return _Tensor(tuple(value.shape), value.dtype)
+    return _map(value, lambda item: _outline(item, tensors))
+
+
+def _rebuild(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """Return a copy of an outline with new tensors, and append those to a list."""
+    if isinstance(value, _Tensor):
+        tensors.append(torch.empty(value.shape, dtype=value.dtype))
+        return tensors[-1]
+    return _map(value, lambda item: _rebuild(item, tensors))
+
+
+def _map(value: Any, convert: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: convert(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(convert, value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(convert(item) for item in value)
+    return value

@@ -1,0 +1,510 @@
+"""Collectives for PyTorch tensors.
+
+Functions without a trailing underscore return new tensors and, unless asynchronous, are differentiable;
+those with one overwrite their argument. Asynchronous functions return a handle for synchronize(). Ranks
+meet by the name of an operation, or by their count of operations without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Callable
+
+import torch
+
+from gorun import collectives
+from gorun.basics import (
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    world,
+)
+from gorun.collectives import Adasum, Average, Max, Min, Product, Sum, barrier, choose_op, first
+from gorun.process_sets import ProcessSet, global_process_set
+from gorun.torch.compression import Compression
+from gorun.torch.memory import Torch
+
+__all__ = [
+    "Adasum", "Average", "Max", "Min", "Product", "Sum", "allgather", "allgather_async", "allreduce",
+    "allreduce_", "allreduce_async", "allreduce_async_", "alltoall", "alltoall_async", "barrier", "broadcast",
+    "broadcast_", "broadcast_async", "broadcast_async_", "ccl_built", "cross_rank", "cross_size",
+    "cuda_built", "ddl_built", "global_process_set", "gloo_built", "gloo_enabled", "grouped_allgather",
+    "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_", "grouped_allreduce_async",
+    "grouped_allreduce_async_", "grouped_reducescatter", "grouped_reducescatter_async", "init",
+    "is_homogeneous", "is_initialized", "local_rank", "local_size", "mpi_built", "mpi_enabled",
+    "mpi_threads_supported", "nccl_built", "poll", "rank", "reducescatter", "reducescatter_async",
+    "rocm_built", "shutdown", "size", "sparse_allreduce_async", "synchronize",
+]  # fmt: skip
+
+_torch = Torch()
+
+# Indices come from other ranks. Older torch always checks them against the shape, newer torch if asked to.
+_CHECKED = {"check_invariants": True} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
+
+
+def poll(handle: int) -> bool:
+    """Report whether synchronize(handle) would return at once."""
+    return world().poll(handle)
+
+
+def synchronize(handle: int) -> Any:
+    """Wait for an asynchronous operation and return its result. HorovodInternalError if it failed."""
+    return world().synchronize(handle)
+
+
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start allreduce(), without compression and gradient."""
+    return collectives.allreduce(
+        _torch, [tensor], name=name, op=choose_op(average, op), prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set, then=first,
+    )  # fmt: skip
+
+
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start allreduce_()."""
+    return collectives.allreduce(
+        _torch, [tensor], [tensor], name=name, op=choose_op(average, op), prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set, then=first,
+    )  # fmt: skip
+
+
+def allreduce_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Overwrite a tensor with the average (or op) of all ranks' and return it."""
+    return synchronize(
+        allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
+    )
+
+
+class _Allreduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, options: dict[str, Any]) -> torch.Tensor:
+        ctx.options = options
+        return synchronize(allreduce_async(tensor, name=name, **options))
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return allreduce(grad, **ctx.options), None, None
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Return the average (or op) of all ranks' tensors; a sparse tensor gives a sparse one."""
+    op = choose_op(average, op)
+    if tensor.is_sparse:
+        return sparse_allreduce_async(tensor, name, op, process_set)()
+    compressed, ctx = compression.compress(tensor)
+    options = {
+        "op": op, "prescale_factor": prescale_factor, "postscale_factor": postscale_factor,
+        "process_set": process_set,
+    }  # fmt: skip
+    return compression.decompress(_Allreduce.apply(compressed, name, options), ctx)
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start grouped_allreduce(), without compression and gradient."""
+    return collectives.allreduce(
+        _torch, list(tensors), kind="grouped_allreduce", name=name, op=choose_op(average, op),
+        prescale=prescale_factor, postscale=postscale_factor, process_set=process_set,
+    )  # fmt: skip
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start grouped_allreduce_()."""
+    tensors = list(tensors)
+    return collectives.allreduce(
+        _torch, tensors, tensors, kind="grouped_allreduce", name=name, op=choose_op(average, op),
+        prescale=prescale_factor, postscale=postscale_factor, process_set=process_set,
+    )  # fmt: skip
+
+
+def grouped_allreduce_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Overwrite each tensor with its average (or op); they are reduced together, or none of them is."""
+    return synchronize(
+        grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
+    )
+
+
+class _GroupedAllreduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, name: str | None, options: dict[str, Any], *tensors: torch.Tensor) -> Any:
+        ctx.options = options
+        return tuple(synchronize(grouped_allreduce_async(tensors, name=name, **options)))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return (None, None, *grouped_allreduce(list(grads), **ctx.options))
+
+
+def grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Return each tensor's average (or op) over the ranks; they are reduced together, or none of them is."""
+    options = {
+        "op": choose_op(average, op), "prescale_factor": prescale_factor,
+        "postscale_factor": postscale_factor, "process_set": process_set,
+    }  # fmt: skip
+    if not tensors:
+        return []
+    compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors))
+    outputs = _GroupedAllreduce.apply(name, options, *compressed)
+    return [compression.decompress(output, ctx) for output, ctx in zip(outputs, contexts)]
+
+
+def sparse_allreduce_async(
+    tensor: torch.Tensor, name: str | None, op: int, process_set: ProcessSet = global_process_set
+) -> Callable[[], torch.Tensor]:
+    """Start to add up (or average) sparse tensors; the function returned waits and returns the result."""
+    if op not in (Average, Sum):
+        raise ValueError("sparse tensors can be added up or averaged only")
+    divisor = process_set.size() if op == Average else 1
+    tensor = tensor.detach().coalesce()
+    # Every rank's non-zeros, as rows: indices lie across in a sparse tensor, and are turned.
+    parts = grouped_allgather_async(
+        [tensor.indices().t(), tensor.values()], None if name is None else f"sparse.{name}", process_set
+    )
+
+    def finish() -> torch.Tensor:
+        indices, values = synchronize(parts)
+        total = torch.sparse_coo_tensor(indices.t(), values, tensor.shape, **_CHECKED).coalesce()
+        return total / divisor if divisor != 1 else total
+
+    return finish
+
+
+def allgather_async(
+    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """Start allgather(), without gradient."""
+    return _allgather([tensor], name, process_set, lambda gathered: gathered[0][0])
+
+
+def grouped_allgather_async(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """Start grouped_allgather(), without gradient."""
+    return _allgather(tensors, name, process_set, lambda gathered: [output for output, _ in gathered])
+
+
+def _allgather(
+    tensors: Sequence[torch.Tensor], name: str | None, process_set: ProcessSet, then: Callable[[Any], Any]
+) -> int:
+    return collectives.allgather(_torch, list(tensors), name=name, process_set=process_set, then=then)
+
+
+class _Allgather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor) -> Any:
+        gathered = synchronize(_allgather(tensors, name, process_set, list))
+        ctx.process_set = process_set
+        ctx.mine = [(sum(rows[: process_set.rank()]), rows[process_set.rank()]) for _, rows in gathered]
+        return tuple(output for output, _ in gathered)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        reduced = grouped_allreduce(grads, op=Average, process_set=ctx.process_set)
+        return (None, None, *(grad.narrow(0, *mine) for grad, mine in zip(reduced, ctx.mine)))
+
+
+def allgather(
+    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
+    """Return all ranks' tensors joined along the first dimension, in which they may differ."""
+    return _Allgather.apply(name, process_set, tensor)[0]
+
+
+def grouped_allgather(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[torch.Tensor]:
+    """Return allgather() of each tensor."""
+    return list(_Allgather.apply(name, process_set, *tensors)) if tensors else []
+
+
+def broadcast_async(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start broadcast(), without gradient."""
+    return collectives.broadcast(
+        _torch, [tensor], None, root_rank, name=name, process_set=process_set, then=first
+    )
+
+
+def broadcast_async_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start broadcast_()."""
+    tensors = [tensor]
+    return collectives.broadcast(
+        _torch, tensors, tensors, root_rank, name=name, process_set=process_set, then=first
+    )
+
+
+def broadcast_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Overwrite a tensor with the root's and return it. root_rank is global in a process set too."""
+    return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
+
+
+class _Broadcast(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
+    ) -> torch.Tensor:
+        ctx.root_rank = root_rank
+        ctx.process_set = process_set
+        return synchronize(broadcast_async(tensor, root_rank, name, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        reduced = allreduce(grad, op=Average, process_set=ctx.process_set)
+        return reduced if rank() == ctx.root_rank else reduced * 0, None, None, None
+
+
+def broadcast(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Return the root's tensor. root_rank is global in a process set too."""
+    return _Broadcast.apply(tensor, root_rank, name, process_set)
+
+
+def _split_sizes(splits: Any) -> list[int] | None:
+    if isinstance(splits, torch.Tensor):
+        if splits.dtype != torch.int32:
+            raise ValueError("alltoall expects splits to contain 32-bit integer elements.")
+        if splits.dim() != 1:
+            raise ValueError("alltoall expects splits to be a 1D tensor.")
+        return splits.tolist()
+    return None if splits is None else [int(split) for split in splits]
+
+
+def _alltoall(tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet, then: Any) -> int:
+    return collectives.alltoall(
+        _torch, tensor, _split_sizes(splits), name=name, process_set=process_set, then=then
+    )
+
+
+def alltoall_async(
+    tensor: torch.Tensor,
+    splits: torch.Tensor | Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start alltoall(), without gradient."""
+
+    def then(received: tuple[torch.Tensor, Sequence[int]]) -> Any:
+        return received[0] if splits is None else (received[0], torch.tensor(received[1], dtype=torch.int32))
+
+    return _alltoall(tensor, splits, name, process_set, then)
+
+
+class _Alltoall(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet
+    ) -> Any:
+        output, rows = synchronize(_alltoall(tensor, splits, name, process_set, lambda received: received))
+        ctx.rows = rows
+        ctx.sent = tensor.shape
+        ctx.process_set = process_set
+        received_splits = torch.tensor(rows, dtype=torch.int32)
+        ctx.mark_non_differentiable(received_splits)
+        return output, received_splits
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor, _: Any) -> Any:
+        returned, _ = alltoall(grad, ctx.rows, process_set=ctx.process_set)
+        if returned.shape[0] < ctx.sent[0]:  # rows that no split covered were not sent
+            missing = ctx.sent[0] - returned.shape[0]
+            returned = torch.cat([returned, returned.new_zeros(missing, *ctx.sent[1:])])
+        return returned, None, None, None
+
+
+def alltoall(
+    tensor: torch.Tensor,
+    splits: torch.Tensor | Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Send splits[i] rows to rank i, or as many to each, and return the rows received.
+
+    With splits the result is a pair: those rows, and how many of them came from each rank.
+    """
+    output, received_splits = _Alltoall.apply(tensor, splits, name, process_set)
+    return output if splits is None else (output, received_splits)
+
+
+def reducescatter_async(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Start reducescatter(), without compression and gradient."""
+    return collectives.reducescatter(
+        _torch, [tensor], name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
+        process_set=process_set, then=first,
+    )  # fmt: skip
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Start grouped_reducescatter(), without compression and gradient."""
+    return collectives.reducescatter(
+        _torch, list(tensors), name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
+        process_set=process_set,
+    )  # fmt: skip
+
+
+class _Reducescatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, name: str | None, options: dict[str, Any], *tensors: torch.Tensor) -> Any:
+        ctx.options = options
+        return tuple(synchronize(grouped_reducescatter_async(tensors, name=name, **options)))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        options = ctx.options
+        factor = options["prescale_factor"] * options["postscale_factor"]
+        if options["op"] == Sum:
+            factor *= options["process_set"].size()
+        gathered = grouped_allgather([grad * factor for grad in grads], process_set=options["process_set"])
+        return (None, None, *gathered)
+
+
+def reducescatter(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """Return this rank's rows of the average (or sum) of all ranks' tensors.
+
+    The rows are dealt out in rank order; what does not divide evenly goes to the first ranks, one row each.
+    """
+    return grouped_reducescatter(
+        [tensor], name, compression, op, process_set, prescale_factor, postscale_factor
+    )[0]
+
+
+def grouped_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """Return reducescatter() of each tensor."""
+    options = {
+        "op": op, "process_set": process_set, "prescale_factor": prescale_factor,
+        "postscale_factor": postscale_factor,
+    }  # fmt: skip
+    if not tensors:
+        return []
+    compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors))
+    outputs = _Reducescatter.apply(name, options, *compressed)
+    return [compression.decompress(output, ctx) for output, ctx in zip(outputs, contexts)]

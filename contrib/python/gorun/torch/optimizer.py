@@ -1,0 +1,214 @@
+"""DistributedOptimizer: any torch optimizer, stepping with gradients reduced over the ranks."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Callable
+
+import torch
+
+from gorun.collectives import Average
+from gorun.features import split_list
+from gorun.process_sets import ProcessSet, global_process_set
+from gorun.torch import mpi_ops
+from gorun.torch.buckets import Reduction
+from gorun.torch.compression import Compression
+from gorun.torch.reducer import Reducer
+
+SYNCHRONIZED_TWICE = (
+    "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "
+    "This can cause training slowdown. You may want to consider using optimizer.skip_synchronize() context "
+    "if you use optimizer.synchronize() in your code."
+)
+ZEROED_TOO_EARLY = (
+    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+    "optimizer.synchronize(). This is prohibited as it can cause a race condition."
+)
+
+
+class _Distributed:
+    """What DistributedOptimizer puts before the class of the optimizer that it wraps."""
+
+    _reducer: Reducer | None = None  # a copy of the optimizer has none: it steps by itself
+    _should_synchronize = True
+    _synchronized = False
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        """The backward passes whose gradients are added up before they are reduced."""
+        return self._reducer.passes if self._reducer else 1
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Set how many backward passes are added up locally before the gradients are reduced."""
+        if self._reducer is not None:
+            self._reducer.passes = passes
+
+    def synchronize(self) -> None:
+        """Wait until every gradient is reduced. To clip gradients, do so after this."""
+        if self._reducer is not None:
+            self._reducer.adopt(_parameters(self))  # what add_param_group() or requires_grad_() brought
+            self._reducer.synchronize()
+        self._synchronized = True
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Let step() use the gradients as they are."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
+        """Wait for the gradients and step. A closure's gradients are reduced each time it is evaluated."""
+        if self._reducer is None:
+            return super().step(closure, **kwargs)
+        if self._should_synchronize and closure is not None:
+            closure = self._reduced(closure)
+        elif self._should_synchronize:
+            if self._synchronized:
+                warnings.warn(SYNCHRONIZED_TWICE, stacklevel=2)
+            self.synchronize()
+        self._synchronized = False
+        try:
+            return super().step(closure, **kwargs)
+        finally:
+            self._synchronized = False
+
+    def _reduced(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        def evaluate() -> Any:
+            loss = closure()
+            self.synchronize()
+            # LBFGS decides by the loss how often it evaluates: the ranks must see the same one.
+            if isinstance(self, torch.optim.LBFGS):
+                process_set = self._reducer.process_set
+                loss = mpi_ops.allreduce(torch.as_tensor(loss).detach(), process_set=process_set)
+            return loss
+
+        return evaluate
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """Reset the gradients; takes the arguments of the wrapped optimizer (set_to_none)."""
+        if self._reducer is not None and self._reducer.under_way:
+            raise AssertionError(ZEROED_TOO_EARLY)
+        super().zero_grad(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """Load a state, and forget the gradients of the current step."""
+        if self._reducer is not None:
+            self._reducer.forget()
+        self._synchronized = False
+        self._should_synchronize = True
+        super().load_state_dict(*args, **kwargs)
+
+
+def DistributedOptimizer(  # noqa: N802 (Horovod's name)
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    compression: Any = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[torch.Tensor]] | None = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Return an optimizer like the given one that reduces the gradients over the ranks before each step.
+
+    It is of a subclass of the optimizer's class and shares its state. Parameters without a gradient in a step
+    get the other ranks' (zeros from this one), as all ranks must take part in all reductions.
+
+    named_parameters: names for the reductions, needed for nothing else; all parameters, or None.
+    compression: Compression.none, .fp16, .bf16 or a Compressor.
+    backward_passes_per_step: backward passes whose gradients are added up before they are reduced.
+    op: Average, Sum, Min, Max, Product, Adasum. gradient_predivide_factor: for Average, divide by this before
+    adding up and by the rest after it.
+    groups: so many groups, or lists of parameters; a group is reduced as one. num_groups is its old name.
+    sparse_as_dense: reduce sparse gradients as dense ones.
+    """
+    if isinstance(optimizer, _Distributed):
+        raise ValueError("the optimizer is a DistributedOptimizer already")
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    if backward_passes_per_step < 1:
+        raise ValueError("backward_passes_per_step must be > 0")
+    if num_groups != 0:
+        text = "Parameter `num_groups` has been replaced by `groups`."
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        groups = num_groups if groups is None else groups
+    named = _check_names(optimizer, named_parameters)
+    reduction = Reduction(
+        op, 1.0 / gradient_predivide_factor, gradient_predivide_factor, compression, process_set
+    )
+    reducer = Reducer(
+        named, reduction, backward_passes_per_step, _check_groups(groups, named), sparse_as_dense
+    )
+
+    base = optimizer.__class__
+    distributed = type(base.__name__, (_Distributed, base), {})
+    wrapped = distributed.__new__(distributed)
+    # The attributes are shared, not copied: a scheduler made for the wrapped optimizer still sets the rate of
+    # this one. What such a scheduler laid over methods stays behind, it would call the wrapped ones.
+    wrapped.__dict__.update(optimizer.__dict__)
+    for name in ("step", "zero_grad"):
+        wrapped.__dict__.pop(name, None)
+    wrapped._reducer = reducer
+    return wrapped
+
+
+def _parameters(optimizer: Any) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _check_names(
+    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
+) -> list[tuple[str, torch.Tensor]]:
+    """Return the optimizer's parameters with their names."""
+    if named_parameters is None:
+        return [(f"noname.{i}", parameter) for i, parameter in enumerate(_parameters(optimizer))]
+    named = list(named_parameters)
+    if not all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in named):
+        raise ValueError(
+            "named_parameters should be a sequence of tuples (name, parameter), "
+            "usually produced by model.named_parameters()."
+        )
+    duplicates = sorted(name for name, n in collections.Counter(name for name, _ in named).items() if n > 1)
+    if duplicates:
+        raise ValueError(
+            f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(duplicates)}"
+        )
+    name_of = {id(parameter): name for name, parameter in named}
+    missing = [str(id(p)) for p in _parameters(optimizer) if id(p) not in name_of]
+    if missing:
+        raise ValueError(
+            "named_parameters was specified, but one or more model parameters were not named. "
+            f"Python object ids: {', '.join(missing)}"
+        )
+    # In the order of the model, and without what the optimizer does not have.
+    mine = {id(p) for p in _parameters(optimizer)}
+    return [(name, parameter) for name, parameter in named if id(parameter) in mine]
+
+
+def _check_groups(
+    groups: int | Sequence[Sequence[torch.Tensor]] | None, named: Sequence[tuple[str, torch.Tensor]]
+) -> list[list[torch.Tensor]]:
+    """Return the lists of parameters that are to be reduced together."""
+    if groups is None or groups == 0:
+        return []
+    parameters = [parameter for _, parameter in named if parameter.requires_grad]
+    if isinstance(groups, int):
+        if groups < 0:
+            raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
+        return [part for part in split_list(parameters, groups) if part]
+    if not isinstance(groups, (list, tuple)) or not all(
+        isinstance(p, torch.Tensor) for group in groups for p in group
+    ):
+        raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
+    grouped = [id(p) for group in groups for p in group]
+    if len(set(grouped)) < len(grouped):
+        raise ValueError("A parameter can only appear once in groups.")
+    return [list(group) for group in groups]

@@ -1,0 +1,229 @@
+"""Reduces the gradients of an optimizer's parameters while backward() still runs.
+
+A hook on every parameter counts its bucket down; the bucket that has all its gradients is submitted at
+once, and synchronize() waits for what is then still under way. The first step after init() only looks:
+which gradients are sparse is known at its end, and decides what is in which bucket from then on.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from gorun import basics
+from gorun.collectives import Adasum, element_type
+from gorun.exceptions import HorovodInternalError
+from gorun.objects import allgather_object
+from gorun.process_sets import ProcessSet
+from gorun.torch.buckets import Bucket, Loose, Reduction, Slot, fill
+from gorun.torch.compression import wire_type
+from gorun.torch.memory import type_name
+from gorun.world import World
+
+# Large enough that the cost of a request, some 100 us, is small against its transfer; small enough that
+# most of a model is on its way before backward() ends.
+BUCKET_BYTES = 25 << 20
+FIRST_BUCKET_BYTES = 1 << 20
+
+TOO_MANY_PASSES = (
+    "Gradients were computed more than backward_passes_per_step times before call to step(). Increase "
+    "backward_passes_per_step to accumulate gradients locally."
+)
+
+
+class Reducer:
+    """The gradients of some parameters, each with a name of its own."""
+
+    def __init__(
+        self,
+        named: Sequence[tuple[str, torch.Tensor]],
+        reduction: Reduction,
+        passes: int = 1,
+        groups: Sequence[Sequence[torch.Tensor]] = (),
+        sparse_as_dense: bool = False,
+    ) -> None:
+        self.passes = passes
+        self._reduction = reduction
+        self._sparse_as_dense = sparse_as_dense
+        self._groups = [[id(parameter) for parameter in group] for group in groups]
+        self._slots: dict[int, Slot] = {}
+        self._hooks: list[Any] = []
+        self._plan: list[Bucket | Loose] = []
+        self._world: World | None = None
+        for name, parameter in named:
+            if parameter.requires_grad:
+                self._watch(name, parameter)
+
+    @property
+    def process_set(self) -> ProcessSet:
+        """The ranks that share the gradients."""
+        return self._reduction.process_set
+
+    @property
+    def under_way(self) -> bool:
+        """Report whether backward() ran since the last synchronize()."""
+        return any(slot.passes for slot in self._slots.values())
+
+    def adopt(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Take parameters too that came, or need a gradient, only now."""
+        for parameter in parameters:
+            if id(parameter) not in self._slots and parameter.requires_grad:
+                self._watch(f"noname.{len(self._slots)}", parameter)
+
+    def _watch(self, name: str, parameter: torch.Tensor) -> None:
+        slot = self._slots[id(parameter)] = Slot(name, parameter)
+        self._hooks.append(_on_gradient(parameter, functools.partial(_arrived, weakref.ref(self), slot)))
+
+    def arrived(self, slot: Slot) -> None:
+        """Count a backward pass of a parameter and, after the last of a step, hand its gradient over."""
+        if self._alone():
+            return
+        if slot.passes >= self.passes:
+            raise AssertionError(TOO_MANY_PASSES)
+        slot.passes += 1
+        if slot.passes == self.passes and slot.unit is not None and self._world is basics.world():
+            slot.unit.add(slot)
+        # else this step shows what there is, and synchronize() hands all gradients over
+
+    def synchronize(self) -> None:
+        """Submit what is missing, wait for all, and leave the reduced gradients in the parameters."""
+        if not self._alone():
+            try:
+                self._extend_plan(basics.world())
+                self._complete()
+            finally:
+                for slot in self._slots.values():
+                    slot.passes = 0
+                    slot.ready = False
+
+    def forget(self) -> None:
+        """Drop everything about the current step. What is under way ends unnoticed."""
+        self._world = None
+        for slot in self._slots.values():
+            slot.passes = 0
+
+    def _alone(self) -> bool:
+        return self.process_set.size() == 1 or not self.process_set.included()
+
+    def _complete(self) -> None:
+        failure: Exception | None = None
+        # All must end, whatever happens to one of them, before the gradients may be touched again.
+        for step in (_add_missing, _finish):
+            for unit in self._plan:
+                try:
+                    step(unit)
+                except Exception as error:
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _extend_plan(self, world: World) -> None:
+        """Assign the parameters that are new, or all in a new world, to units."""
+        if self._world is not world:
+            self._world = world
+            self._plan = []
+            for slot in self._slots.values():
+                slot.unit = None
+                slot.ready = False
+        slots = [slot for slot in self._slots.values() if slot.unit is None]
+        if slots:
+            self._plan += self._make_plan(world, slots)
+
+    def _make_plan(self, world: World, slots: Sequence[Slot]) -> list[Bucket | Loose]:
+        how = self._reduction
+        prefix = f"gradients.{world.serial('gradients')}"
+        sparse_dims = self._agree(slots, prefix)
+        plan: list[Bucket | Loose] = []
+        dense: list[tuple[Slot, torch.dtype]] = []
+        for slot, sparse_dim in reversed(list(zip(slots, sparse_dims))):  # the last layer is ready first
+            wire = wire_type(how.compression, slot.parameter.dtype)
+            if sparse_dim or wire is None:
+                plan.append(Loose(f"{prefix}.{slot.name}", slot, sparse_dim, how))
+            else:
+                dense.append((slot, wire))
+        for i, (members, wire) in enumerate(self._deal(dense)):
+            rest = f"+{len(members) - 1}" if len(members) > 1 else ""
+            plan.append(Bucket(world, f"allreduce.{prefix}.{i}.{members[0].name}{rest}", members, wire, how))
+        return plan
+
+    def _agree(self, slots: Sequence[Slot], name: str) -> list[int]:
+        """Return each gradient's number of sparse dimensions, 0 for a dense one, as any rank has seen it.
+
+        Ranks without a gradient learn of it from the others. And ranks whose models differ would wait for
+        each other's gradients for ever; here, once, that is an error.
+        """
+        model = [(slot.name, tuple(slot.parameter.shape), str(slot.parameter.dtype)) for slot in slots]
+        mine = [0 if self._sparse_as_dense else _sparse_dim(slot.parameter.grad) for slot in slots]
+        answers = allgather_object((model, mine), name, self.process_set)
+        for rank, (other, _) in zip(self.process_set.members(), answers):
+            difference = [pair for pair in itertools.zip_longest(model, other) if pair[0] != pair[1]]
+            if difference:
+                raise HorovodInternalError(
+                    f"the optimizer's parameters differ from those of rank {rank}: "
+                    f"{difference[0][0]} here, {difference[0][1]} there"
+                )
+        return [max(dims) for dims in zip(*(dims for _, dims in answers))]
+
+    def _deal(self, dense: Sequence[tuple[Slot, torch.dtype]]) -> list[tuple[list[Slot], torch.dtype]]:
+        """Deal parameters out to buckets: those of a group of the user's to one, the others by size."""
+        group_of = {key: i for i, group in enumerate(self._groups) for key in group}
+        grouped: dict[Any, list[int]] = {}
+        single: list[int] = []
+        kinds: list[Any] = []
+        for i, (slot, wire) in enumerate(dense):
+            parameter = slot.parameter
+            # Gradients share memory only if they have type and device in common.
+            kinds.append((str(parameter.device), type_name(parameter.dtype), type_name(wire)))
+            group = group_of.get(id(parameter))
+            if group is None:
+                single.append(i)
+            else:
+                grouped.setdefault((group, kinds[i]), []).append(i)
+        sizes = [(kinds[i], dense[i][0].parameter.numel() * _itemsize(dense[i][1])) for i in single]
+        capacity = int(os.environ.get("HOROVOD_FUSION_THRESHOLD") or BUCKET_BYTES)
+        if self._reduction.op == Adasum:
+            capacity = 0  # it weighs whole gradients against each other
+        buckets = [[single[i] for i in bucket] for bucket in fill(sizes, capacity, FIRST_BUCKET_BYTES)]
+        buckets += grouped.values()
+        return [([dense[i][0] for i in bucket], dense[bucket[0]][1]) for bucket in buckets]
+
+
+def _sparse_dim(grad: torch.Tensor | None) -> int:
+    return grad.sparse_dim() if grad is not None and grad.is_sparse else 0
+
+
+def _itemsize(dtype: torch.dtype) -> int:
+    return element_type(type_name(dtype))[1]
+
+
+def _add_missing(unit: Bucket | Loose) -> None:
+    for slot in unit.slots:
+        if not slot.ready:
+            unit.add(slot)
+
+
+def _finish(unit: Bucket | Loose) -> None:
+    unit.finish()
+
+
+def _arrived(reducer: weakref.ref[Reducer], slot: Slot, *_: Any) -> None:
+    alive = reducer()
+    if alive is not None:  # else its optimizer is gone, and the parameters are another's
+        alive.arrived(slot)
+
+
+def _on_gradient(parameter: torch.Tensor, hook: Any) -> Any:
+    """Call hook each time backward() has added to the parameter's gradient. Return what keeps it alive."""
+    register = getattr(parameter, "register_post_accumulate_grad_hook", None)
+    if register is not None:
+        return register(hook)
+    with torch.enable_grad():
+        accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+    accumulator.register_hook(hook)
+    return accumulator

@@ -1,0 +1,183 @@
+"""One life of the library, from init() to shutdown(): the session and what is in flight on it.
+
+Everything that must start anew with the world lives here, the counters of nameless operations included:
+ranks that joined later must count like those that were there before.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Callable
+
+from gorun import errors
+from gorun.exceptions import HorovodInternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gorun.session import Block, Result, Session
+
+NAMELESS_RING = 1 << 20  # a nameless operation's number comes round after this many
+DUPLICATE = (
+    "Requested to allreduce, allgather, or broadcast a tensor with the same name as another tensor that is "
+    "currently being processed.  If you want to request another tensor, use a different tensor name."
+)
+
+
+class World:
+    """The session, its operations in flight by handle, and the counters that ranks keep alike."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.pid = os.getpid()
+        self.dynamic_process_sets = False
+        self.process_sets: dict[int, list[int]] = {}  # global ranks of the members, by group
+        self._handles = itertools.count()
+        self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)
+        self._operations: dict[int, Operation] = {}
+        self._names: dict[tuple[int, str], int] = {}  # request in flight, by process set and name
+        self._lock = threading.Lock()
+
+    def serial(self, kind: str) -> int:
+        """Return 0, 1, 2… for each kind: ranks that make the same calls get the same numbers."""
+        return next(self._counters[kind]) % NAMELESS_RING
+
+    def name(self, kind: str, name: str | None) -> str:
+        """Return the name under which ranks meet."""
+        return f"{kind}.{name}" if name is not None else f"{kind}.noname.{self.serial(kind)}"
+
+    def alloc(self, nbytes: int) -> Block:
+        """Return arena memory."""
+        try:
+            return self.session.alloc(nbytes)
+        except errors.InvalidArgument:
+            raise
+        except errors.GorunError as error:
+            raise HorovodInternalError(str(error)) from error
+
+    def claim(self, key: tuple[int, str]) -> None:
+        """Refuse a name that another operation of this rank still uses."""
+        request = self._names.get(key)
+        if request is not None and not self.session.poll(request):
+            raise ValueError(DUPLICATE)
+
+    def launch(self, operation: Operation) -> int:
+        """Enter a submitted operation and return its handle."""
+        handle = next(self._handles)
+        self._operations[handle] = operation
+        return handle
+
+    def poll(self, handle: int) -> bool:
+        """Report whether synchronize(handle) would return at once."""
+        return self._find(handle).done()
+
+    def synchronize(self, handle: int) -> Any:
+        """Wait for an operation, forget it, and return what it is for."""
+        value = self._find(handle)
+        try:
+            return value.wait()
+        finally:
+            if value.ended:  # else interrupted (Ctrl-C): it can be waited for again
+                self._operations.pop(handle, None)
+
+    def _find(self, handle: int) -> Operation:
+        try:
+            return self._operations[handle]
+        except KeyError:
+            raise ValueError(f"Handle {handle} was not created or has been cleared.") from None
+
+    def submit(self, key: tuple[int, str], **request: Any) -> int:
+        """Hand one request to the session under a name that is free."""
+        with self._lock:
+            self.claim(key)
+            try:
+                number = self.session.submit(name=key[1], group=key[0], **request)
+            except errors.InvalidArgument:
+                raise
+            except errors.GorunError as error:
+                raise HorovodInternalError(str(error)) from error
+            self._names[key] = number
+        return number
+
+    def forget(self, key: tuple[int, str], number: int) -> None:
+        """Free the name of a request that ended."""
+        with self._lock:
+            if self._names.get(key) == number:
+                del self._names[key]
+
+
+class Operation:
+    """One call of the user: its requests, the memory they use, and what becomes of their results."""
+
+    def __init__(self, world: World, group: int) -> None:
+        self.ended = False
+        self._world = world
+        self._group = group
+        self._requests: list[tuple[tuple[int, str], int]] = []
+        self._blocks: list[Block] = []
+        self._results: list[Result | None] = []
+        self._error: errors.GorunError | None = None
+        self._finish: Callable[[Sequence[Any]], Any] = lambda _: None
+
+    def request(
+        self,
+        kind: int,
+        name: str,
+        dtype: int,
+        shape: Sequence[int],
+        block: Block | None,
+        in_place: bool,
+        keep: bool = False,
+        **options: Any,
+    ) -> None:
+        """Submit one request. in_place: its result replaces the input. keep: the caller owns the block."""
+        key = (self._group, name)
+        try:
+            number = self._world.submit(
+                key, kind=kind, dtype=dtype, shape=tuple(shape), src=block, dst=block if in_place else None,
+                **options,
+            )
+        except BaseException:
+            if block is not None and not keep:
+                block.free()
+            raise
+        self._requests.append((key, number))
+        if block is not None and not keep:
+            self._blocks.append(block)
+
+    def launch(self, finish: Callable[[Sequence[Any]], Any]) -> int:
+        """Say what to do with the results, one per request, and return the handle."""
+        self._finish = finish
+        return self._world.launch(self)
+
+    def done(self) -> bool:
+        """Report whether every request ended."""
+        return all(self._world.session.poll(number) for _, number in self._requests[len(self._results):])
+
+    def wait(self) -> Any:
+        """Wait for every request; then raise the first failure or return what finish makes of the results."""
+        while len(self._results) < len(self._requests):
+            key, number = self._requests[len(self._results)]
+            result = None
+            try:
+                result = self._world.session.wait(number)
+            except errors.GorunError as error:
+                self._error = self._error or error
+            self._results.append(result)
+            self._world.forget(key, number)
+        self.ended = True
+        try:
+            if isinstance(self._error, errors.InvalidArgument):
+                raise self._error
+            if self._error is not None:
+                raise HorovodInternalError(str(self._error)) from self._error
+            return self._finish(self._results)
+        finally:
+            for result in self._results:
+                if result is not None and result.view is not None:
+                    result.release()
+            for block in self._blocks:
+                block.free()

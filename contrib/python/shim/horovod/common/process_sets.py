@@ -1,0 +1,1 @@
+from gorun.process_sets import *

@@ -1,0 +1,2 @@
+from gorun.torch import *
+from gorun.torch import __version__

@@ -1,0 +1,1 @@
+from gorun.torch.mpi_ops import *

@@ -1,0 +1,1 @@
+from gorun.torch.optimizer import *

@@ -1,0 +1,1 @@
+from gorun.torch.sync_batch_norm import *

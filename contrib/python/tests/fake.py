@@ -1,0 +1,238 @@
+"""A job in one process: every rank is a thread, and the engine a function of NumPy arrays."""
+
+import itertools
+import mmap
+import threading
+
+import numpy as np
+
+from gorun import basics, constants, errors
+from gorun.arena import Arena, Region
+from gorun.session import Result, Session
+
+NUMPY = {
+    constants.UINT8: "u1", constants.INT8: "i1", constants.UINT16: "u2", constants.INT16: "i2",
+    constants.UINT32: "u4", constants.INT32: "i4", constants.UINT64: "u8", constants.INT64: "i8",
+    constants.FLOAT16: "f2", constants.FLOAT32: "f4", constants.FLOAT64: "f8", constants.BOOL: "?",
+    constants.COMPLEX64: "c8", constants.COMPLEX128: "c16",
+}  # fmt: skip
+PATIENCE = 20  # seconds until a wait is called a hang
+
+REDUCE = {
+    constants.AVERAGE: np.add, constants.SUM: np.add, constants.MIN: np.minimum,
+    constants.MAX: np.maximum, constants.PRODUCT: np.multiply,
+}  # fmt: skip
+
+
+class Engine:
+    """What the daemons do: meets the ranks' requests by group and name."""
+
+    def __init__(self, size):
+        self.size = size
+        self.changed = threading.Condition()
+        self.waiting = {}  # (group, name) → {rank: request}
+        self.groups = {0: list(range(size))}
+        self.gone = {}  # rank → why nothing can be expected from it
+        self.log = []  # names, as they were submitted, by rank
+
+    def submit(self, request):
+        with self.changed:
+            key = request["group"], request["name"]
+            peers = self.waiting.setdefault(key, {})
+            self.log.append((request["rank"], request["name"]))
+            if request["rank"] in peers:
+                raise errors.InvalidArgument(f"submit {request['name']}: the name is in use")
+            peers[request["rank"]] = request
+            members = self.groups[request["group"]]
+            missing = [rank for rank in members if rank not in peers]
+            if not missing:
+                del self.waiting[key]
+                self.complete([peers[rank] for rank in members])
+            elif any(rank in self.gone for rank in missing):
+                self.fail(key, errors.Shutdown("a rank left"))
+            self.changed.notify_all()
+
+    def leave(self, rank):
+        with self.changed:
+            self.gone[rank] = True
+            for key in list(self.waiting):
+                if rank not in self.waiting[key]:
+                    self.fail(key, errors.Shutdown(f"rank {rank} left"))
+            self.changed.notify_all()
+
+    def fail(self, key, error):
+        for request in self.waiting.pop(key).values():
+            request["error"] = error
+
+    def complete(self, requests):
+        try:
+            same = ["kind", "dtype", "op", "root", "prescale", "postscale"]
+            for field in same:
+                values = {request[field] for request in requests}
+                if len(values) > 1:
+                    raise errors.Mismatch(f"{requests[0]['name']}: ranks gave different {field}: {values}")
+            ragged = requests[0]["kind"] in (constants.ALLGATHER, constants.ALLTOALL)
+            shapes = {r["shape"][1:] if ragged else r["shape"] for r in requests}
+            if len(shapes) > 1:
+                raise errors.Mismatch(f"{requests[0]['name']}: ranks gave different shapes: {shapes}")
+            run(requests)
+        except errors.GorunError as error:
+            for request in requests:
+                request["error"] = error
+
+
+def array(request, block):
+    dtype = np.dtype(NUMPY[request["dtype"]])
+    if block is None:
+        return np.zeros(request["shape"], dtype)
+    return np.frombuffer(block.view, dtype, int(np.prod(request["shape"]))).reshape(request["shape"])
+
+
+def reduce(requests):
+    head = requests[0]
+    kind = np.dtype(NUMPY[head["dtype"]])
+    inputs = [array(r, r["src"]) for r in requests]
+    if head["prescale"] != 1.0:
+        inputs = [(a * head["prescale"]).astype(kind) for a in inputs]
+    total = inputs[0].copy()
+    for a in inputs[1:]:
+        total = REDUCE[head["op"]](total, a)
+    factor = head["postscale"] / (len(requests) if head["op"] == constants.AVERAGE else 1)
+    return (total * factor).astype(kind) if factor != 1.0 else total
+
+
+def run(requests):
+    head = requests[0]
+    kind = head["kind"]
+    for request in requests:
+        request["result"] = Result(request["shape"])
+    if kind == constants.ALLREDUCE:
+        total = reduce(requests)
+        for r in requests:
+            array(r, r["dst"])[...] = total
+    elif kind == constants.BROADCAST:
+        data = next(array(r, r["src"]) for r in requests if r["rank"] == r["root"]).copy()
+        for r in requests:
+            array(r, r["dst"])[...] = data
+    elif kind == constants.ALLGATHER:
+        inputs = [array(r, r["src"]) for r in requests]
+        rows = tuple(a.shape[0] for a in inputs)
+        for r in requests:
+            r["result"] = result(np.concatenate(inputs), rows)
+    elif kind == constants.ALLTOALL:
+        pieces = [np.split(array(r, r["src"]), np.cumsum(r["splits"])[:-1]) for r in requests]
+        for i, r in enumerate(requests):
+            mine = [piece[i] for piece in pieces]
+            r["result"] = result(np.concatenate(mine), tuple(a.shape[0] for a in mine))
+    elif kind == constants.REDUCESCATTER:
+        for r, part in zip(requests, np.array_split(reduce(requests), len(requests))):
+            r["result"] = result(part, (part.shape[0],))
+
+
+def result(a, rows):
+    return Result(a.shape, rows, memoryview(a.tobytes()), lambda: None)
+
+
+class FakeSession(Session):
+    """One rank's session. Memory is poisoned, so that nothing passes that was not written."""
+
+    def __init__(self, engine, rank):
+        self.engine = engine
+        self.rank, self.size = rank, engine.size
+        self.local_rank, self.local_size = rank, engine.size
+        self.cross_rank, self.cross_size = 0, 1
+        self.epoch = 1
+        self.requests = {}
+        self.numbers = itertools.count()
+        self.in_use = 0
+        self.arena = Arena(lambda n: Region(next(self.numbers), mmap.mmap(-1, n)), Region.close)
+
+    def alloc(self, nbytes):
+        block = self.arena.alloc(nbytes)
+        block.view[:] = b"\xab" * nbytes
+        return block
+
+    def submit(
+        self, kind, name, dtype, shape, src, dst, *, op=constants.SUM, root=0, prescale=1.0, postscale=1.0,
+        group=0, splits=None,
+    ):  # fmt: skip
+        if not isinstance(shape, tuple) or (src is not None and len(src.view) < 1):
+            raise errors.InvalidArgument("bad request")
+        request = {
+            "rank": self.rank, "kind": kind, "name": name, "dtype": dtype, "shape": shape, "src": src,
+            "dst": dst, "op": op, "root": root, "prescale": prescale, "postscale": postscale,
+            "group": group, "splits": splits, "error": None, "result": None,
+        }  # fmt: skip
+        self.engine.submit(request)
+        handle = next(self.numbers)
+        self.requests[handle] = request
+        return handle
+
+    def poll(self, handle):
+        request = self.requests[handle]
+        return request["error"] is not None or request["result"] is not None
+
+    def wait(self, handle):
+        with self.engine.changed:
+            if not self.engine.changed.wait_for(lambda: self.poll(handle), PATIENCE):
+                waiting = {name: sorted(peers) for name, peers in self.engine.waiting.items()}
+                raise AssertionError(f"rank {self.rank} hangs; submitted so far: {waiting}")
+        request = self.requests.pop(handle)
+        if request["error"] is not None:
+            raise request["error"]
+        return request["result"]
+
+    def add_group(self, ranks):
+        """Register a process set: all ranks do so in the same order, and get the same number."""
+        with self.engine.changed:
+            known = [group for group, members in self.engine.groups.items() if members == list(ranks)]
+            group = known[0] if known else max(self.engine.groups) + 1
+            self.engine.groups[group] = list(ranks)
+            return group
+
+    def remove_group(self, group):
+        pass
+
+    def close(self):
+        self.engine.leave(self.rank)
+
+
+class _ThreadState(threading.local):
+    world = None
+
+
+def run_ranks(size, function, initialized=True):
+    """Run function(rank) on every rank of a job; return what it returned, or raise what it raised first."""
+    engine = Engine(size)
+    outcomes = [None] * size
+    failures = []
+    local = threading.local()
+    saved = basics._state, Session.connect
+
+    def body(rank):
+        local.session = lambda: FakeSession(engine, rank)
+        try:
+            if initialized:
+                basics.init()
+            outcomes[rank] = function(rank)
+        except BaseException as failure:
+            failures.append((rank, failure))
+        finally:
+            basics.shutdown()
+
+    basics._state = _ThreadState()
+    Session.connect = staticmethod(lambda: local.session())
+    try:
+        threads = [threading.Thread(target=body, args=(rank,), daemon=True) for rank in range(size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(3 * PATIENCE)
+            assert not thread.is_alive(), "a rank hangs"
+    finally:
+        basics._state, Session.connect = saved
+    if failures:
+        # The others often fail only because the first did.
+        failures.sort(key=lambda item: "left" in str(item[1]))
+        raise failures[0][1]
+    return outcomes

@@ -1,0 +1,165 @@
+"""SyncBatchNorm, and training that goes on in another world."""
+
+import os
+import unittest
+from unittest import mock
+
+from tests_path import need_torch
+
+torch = need_torch()
+
+from fake import run_ranks  # noqa: E402
+from torch import nn  # noqa: E402
+
+import gorun.torch as hvd  # noqa: E402
+from gorun import basics  # noqa: E402
+from gorun.elastic import HostUpdateResult  # noqa: E402
+
+
+class SyncBatchNormTest(unittest.TestCase):
+    def test_is_batch_norm_of_all_batches(self):
+        flat, image, volume = (nn.BatchNorm1d, ()), (nn.BatchNorm2d, (3, 2)), (nn.BatchNorm3d, (2, 1, 2))
+        shapes = {"1d": flat, "2d": image, "3d": volume}
+        for what, (plain, rest) in shapes.items():
+            for momentum in (0.1, None):
+                with self.subTest(what, momentum=momentum):
+
+                    def body(rank, plain=plain, rest=rest, momentum=momentum):
+                        generator = torch.Generator().manual_seed(5)
+                        reference = plain(4, momentum=momentum).double()
+                        module = hvd.SyncBatchNorm(4, momentum=momentum).double()
+                        sizes = [2, 5, 0]  # a rank may have nothing
+                        for step in range(3):
+                            x = torch.randn(7, 4, *rest, generator=generator, dtype=torch.float64) + 3
+                            weights = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+                            mine = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+                            whole, part = x.clone().requires_grad_(), x[mine].clone().requires_grad_()
+                            want, got = reference(whole), module(part)
+                            assert torch.allclose(got, want[mine]), step
+                            (want * weights).sum().backward()
+                            (got * weights[mine]).sum().backward()
+                            assert torch.allclose(part.grad, whole.grad[mine])
+                        assert torch.allclose(module.running_mean, reference.running_mean)
+                        assert torch.allclose(module.running_var, reference.running_var)
+                        for a, b in zip(module.parameters(), reference.parameters()):
+                            assert torch.allclose(hvd.allreduce(a.grad, op=hvd.Sum), b.grad)
+                        module.eval()
+                        reference.eval()
+                        assert torch.allclose(module(x), reference(x))
+
+                    run_ranks(3, body)
+
+    def test_without_weights_and_alone(self):
+        def body(rank):
+            module = hvd.SyncBatchNorm(3, affine=False, track_running_stats=False)
+            x = torch.arange(12.0).reshape(4, 3).requires_grad_()
+            want = nn.functional.batch_norm(x, None, None, training=True)
+            assert torch.allclose(module(x), want, atol=1e-5)
+            module(x).sum().backward()
+            with self.assertRaises(ValueError):
+                module(torch.ones(3))
+
+        run_ranks(1, body)
+        run_ranks(2, body)
+
+
+class SamplerTest(unittest.TestCase):
+    def test_deals_out_what_is_left(self):
+        def body(rank):
+            sampler = hvd.elastic.ElasticSampler(list(range(22)), seed=3)
+            assert len(sampler) == 6
+            before = hvd.allgather_object(list(sampler))
+            assert {i for part in before for i in part} == set(range(22))
+            sampler.record_batch(0, 2)
+            done = {i for part in before for i in part[:2]}
+            sampler.load_state_dict(sampler.state_dict())
+            left = hvd.allgather_object(list(sampler))
+            assert {i for part in left for i in part} == set(range(22)) - done
+            assert len({len(part) for part in left}) == 1
+            sampler.set_epoch(1)
+            assert hvd.allgather_object(list(sampler)) != before
+            sampler.load_state_dict({"epoch": 1, "processed_num": 22})
+            assert list(sampler) == [] and len(sampler) == 0
+
+        run_ranks(4, body)
+
+
+class StateTest(unittest.TestCase):
+    def make(self, rank):
+        net = nn.Linear(2, 1)
+        with torch.no_grad():
+            net.weight.fill_(rank)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1 * (rank + 1), momentum=0.9)
+        sampler = hvd.elastic.ElasticSampler(list(range(8)))
+        return hvd.elastic.TorchState(net, optimizer, sampler=sampler, epoch=rank, log=[rank])
+
+    def test_commit_restore_sync(self):
+        def body(rank):
+            state = self.make(rank)
+            state.epoch = 10 + rank
+            state.log.append("lost")
+            state.model.weight.data.fill_(99)
+            state.sampler.record_batch(0, 2)
+            state.restore()
+            assert (state.epoch, state.log, state.model.weight.tolist()) == (rank, [rank], [[rank, rank]])
+            assert state.sampler.processed_num == 0
+            state.epoch = 5 + rank
+            state.commit()
+            state.epoch = 77
+            state.restore()
+            assert state.epoch == 5 + rank
+            state.sync()
+            assert (state.epoch, state.log, state.model.weight.tolist()) == (5, [0], [[0, 0]])
+            assert state.optimizer.param_groups[0]["lr"] == 0.1
+            with torch.no_grad():
+                state.model.weight.fill_(8)
+            state.restore()
+            assert state.model.weight.tolist() == [[0, 0]], "sync() did not commit"
+
+        run_ranks(2, body)
+
+    def test_run_starts_over_after_a_failure(self):
+        def body(rank):
+            state = self.make(0)
+            resets = []
+            state.register_reset_callbacks([lambda: resets.append(state.epoch)])
+
+            @hvd.elastic.run
+            def train(state, extra):
+                while state.epoch < 3:
+                    state.epoch += 1
+                    state.model.weight.data.fill_(state.epoch)
+                    if len(resets) < 2 and state.epoch == 2:
+                        raise hvd.HorovodInternalError("a host died")
+                    state.commit()
+                return extra
+
+            assert train(state, "done") == "done"
+            assert resets == [1, 1] and state.epoch == 3 and state.model.weight.tolist() == [[3, 3]]
+            assert basics.is_initialized()
+
+        run_ranks(1, body)
+
+    def test_news_of_hosts_interrupts_all_ranks_at_once(self):
+        def body(rank):
+            state = self.make(rank)
+            state.check_host_updates()
+            if rank == 0:
+                state.on_hosts_updated(1.0, HostUpdateResult.removed)
+            with self.assertRaises(hvd.HostsUpdatedInterrupt) as caught:
+                state.commit()
+            assert caught.exception.skip_sync
+            state.check_host_updates()
+            if rank == 0:
+                state.on_hosts_updated(2.0, HostUpdateResult.removed)
+                state.on_hosts_updated(3.0, HostUpdateResult.added)
+            with self.assertRaises(hvd.HostsUpdatedInterrupt) as caught:
+                state.commit()
+            assert not caught.exception.skip_sync
+
+        with mock.patch.dict(os.environ, {"HOROVOD_ELASTIC": "1"}):
+            run_ranks(2, body)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,113 @@
+"""gorun.numpy."""
+
+import os
+import unittest
+
+from tests_path import need
+
+np = need("numpy")
+
+from fake import run_ranks  # noqa: E402
+
+import gorun.numpy as hvd  # noqa: E402
+from gorun import basics  # noqa: E402
+
+
+class NumpyTest(unittest.TestCase):
+    def each(self, function):
+        for size in (1, 2, 4):
+            with self.subTest(size=size):
+                run_ranks(size, lambda rank, size=size: function(rank, size))
+
+    def test_allreduce(self):
+        def body(rank, size):
+            for dtype in ("i4", "i8", "f2", "f4", "f8", ">f8"):
+                mine = (np.arange(12, dtype=dtype) * (rank + 1)).reshape(3, 4)
+                total = sum((np.arange(12, dtype=dtype) * (r + 1)).reshape(3, 4) for r in range(size))
+                got = hvd.allreduce(mine, op=hvd.Sum)
+                assert got.dtype == np.dtype(dtype).newbyteorder("=") and np.array_equal(got, total)
+            assert np.allclose(hvd.allreduce(mine.T[::2]), total.T[::2] / size)
+            assert hvd.allreduce(float(rank), op=hvd.Max) == size - 1
+            assert hvd.allreduce_(mine, op=hvd.Sum) is mine and np.array_equal(mine, total)
+            big = np.zeros((2, 3), ">i4") + rank
+            assert np.array_equal(hvd.allreduce_(big, op=hvd.Sum), np.full((2, 3), size * (size - 1) // 2))
+            assert hvd.allreduce(np.zeros((0, 2))).shape == (0, 2)
+
+        self.each(body)
+
+    def test_grouped(self):
+        def body(rank, size):
+            arrays = [np.full(3, rank, "f4"), np.full((2, 2), rank, "f8"), np.full(1, rank, "f4")]
+            total = size * (size - 1) / 2
+            for got, mine in zip(hvd.grouped_allreduce(arrays, op=hvd.Sum), arrays):
+                assert got.dtype == mine.dtype and np.array_equal(got, np.full(mine.shape, total))
+            hvd.grouped_allreduce_(arrays, op=hvd.Sum)
+            assert all((a == total).all() for a in arrays)
+
+        self.each(body)
+
+    def test_asynchronous(self):
+        def body(rank, size):
+            handles = [hvd.allreduce_async(np.full(i, i), name=str(i), op=hvd.Sum) for i in range(5)]
+            for i, handle in enumerate(handles):
+                assert np.array_equal(hvd.synchronize(handle), np.full(i, i * size))
+                with self.assertRaises(ValueError):
+                    hvd.poll(handle)
+
+        self.each(body)
+
+    def test_moving(self):
+        def body(rank, size):
+            got = hvd.allgather(np.full((rank, 2), rank, "i2"))
+            assert np.array_equal(got, np.concatenate([np.full((r, 2), r, "i2") for r in range(size)]))
+            got[...] = 0  # a result is the caller's own
+            assert np.array_equal(hvd.broadcast(np.array([rank, -rank]), size - 1), [size - 1, 1 - size])
+            mine = np.array([[rank]])
+            assert hvd.broadcast_(mine, 0) is mine and mine[0, 0] == 0
+            got, received = hvd.alltoall(np.repeat(np.arange(size), 2) * 10 + rank, [2] * size)
+            assert received.tolist() == [2] * size
+            assert got.tolist() == [rank * 10 + r for r in range(size) for _ in range(2)]
+            part = hvd.reducescatter(np.arange(size + 1.0), op=hvd.Sum)
+            assert np.array_equal(part, np.array_split(np.arange(size + 1.0) * size, size)[rank])
+            hvd.barrier()
+            assert hvd.allgather_object(rank) == list(range(size))
+            assert hvd.broadcast_object([rank], size - 1) == [size - 1]
+
+        self.each(body)
+
+    def test_errors(self):
+        def body(rank):
+            with self.assertRaises(ValueError):
+                hvd.allreduce(np.array(["a"]))
+            with self.assertRaises(hvd.HorovodInternalError):
+                hvd.allreduce(np.ones(rank + 1))
+            assert hvd.allreduce(1.0) == 1.0
+
+        run_ranks(2, body)
+
+    def test_where_it_stands(self):
+        def body(rank):
+            assert (hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()) == (rank, 2, rank, 2)
+            assert (hvd.cross_rank(), hvd.cross_size(), hvd.is_homogeneous()) == (0, 1, True)
+            assert hvd.gloo_built() and hvd.gloo_enabled() and not hvd.mpi_built() and hvd.nccl_built() == 0
+            with self.assertRaises(ValueError):
+                hvd.mpi_threads_supported()
+
+        run_ranks(2, body)
+
+    def test_a_fork_knows_where_it_stands_and_does_not_end_the_session(self):
+        def body(rank):
+            engine = basics.world().session.engine
+            child = os.fork()
+            if child == 0:
+                knows = hvd.rank() == 0 and hvd.size() == 1
+                hvd.shutdown()
+                os._exit(0 if knows and not engine.gone else 1)  # the engine was copied with the process
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            assert hvd.allreduce(1.0) == 1.0
+
+        run_ranks(1, body)
+
+
+if __name__ == "__main__":
+    unittest.main()

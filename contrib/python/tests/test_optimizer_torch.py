@@ -1,0 +1,495 @@
+"""DistributedOptimizer: what it computes must be what one process would with all the data."""
+
+import copy
+import functools
+import unittest
+import warnings
+
+from tests_path import need_torch
+
+torch = need_torch()
+
+from fake import run_ranks  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402, N812
+
+import gorun.torch as hvd  # noqa: E402
+from gorun import basics  # noqa: E402
+from gorun.torch.buckets import fill  # noqa: E402
+
+ROWS = 4  # of a rank's batch
+
+
+def model(seed=0, width=6):
+    """A small network whose weights depend on the seed only: the ranks are threads and share a generator."""
+    generator = torch.Generator().manual_seed(seed)
+    layers = [nn.Linear(5, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 2)]
+    net = nn.Sequential(*layers)
+    with torch.no_grad():
+        for p in net.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator) * 0.5)
+    return net
+
+
+def batch(step, size):
+    """The inputs and targets of all ranks."""
+    generator = torch.Generator().manual_seed(100 + step)
+    rows = ROWS * size
+    return torch.randn(rows, 5, generator=generator), torch.randn(rows, 2, generator=generator)
+
+
+def share(data, rank):
+    return data[rank * ROWS : (rank + 1) * ROWS]
+
+
+def distributed_sgd(net, **options):
+    return hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), **options), net.named_parameters())
+
+
+OPTIMIZERS = {
+    "sgd": lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9, weight_decay=0.01),
+    "adam": lambda ps: torch.optim.Adam(ps, lr=0.01),
+    "adamw": lambda ps: torch.optim.AdamW(ps, lr=0.01),
+    "rmsprop": lambda ps: torch.optim.RMSprop(ps, lr=0.01),
+    "adagrad": lambda ps: torch.optim.Adagrad(ps, lr=0.1),
+    "adadelta": lambda ps: torch.optim.Adadelta(ps),
+    "adamax": lambda ps: torch.optim.Adamax(ps),
+    "nadam": lambda ps: torch.optim.NAdam(ps),
+    "radam": lambda ps: torch.optim.RAdam(ps),
+    "asgd": lambda ps: torch.optim.ASGD(ps),
+    "rprop": lambda ps: torch.optim.Rprop(ps, lr=0.01),
+}
+
+
+def lbfgs(parameters):
+    return torch.optim.LBFGS(parameters, max_iter=4, line_search_fn="strong_wolfe")
+
+
+def single(make, size, steps, **kwargs):
+    """The weights after training alone with the data of all ranks."""
+    net = model(**kwargs)
+    optimizer = make(net.parameters())
+    for step in range(steps):
+        x, y = batch(step, size)
+        optimizer.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        optimizer.step()
+    return [p.detach() for p in net.parameters()]
+
+
+def close(parameters, want, tolerance=1e-5):
+    for p, w in zip(parameters, want):
+        assert torch.allclose(p.detach(), w, rtol=tolerance, atol=tolerance), (p - w).abs().max()
+
+
+class EquivalenceTest(unittest.TestCase):
+    def test_every_optimizer(self):
+        for name, make in OPTIMIZERS.items():
+            for size in (1, 2, 4):
+                with self.subTest(name, size=size):
+                    want = single(make, size, 6)
+
+                    def body(rank, make=make, size=size, want=want):
+                        net = model(seed=0 if rank == 0 else rank)  # others start elsewhere
+                        hvd.broadcast_parameters(net.state_dict(), 0)
+                        optimizer = hvd.DistributedOptimizer(
+                            make(net.parameters()), named_parameters=net.named_parameters()
+                        )
+                        for step in range(6):
+                            x, y = batch(step, size)
+                            optimizer.zero_grad()
+                            F.mse_loss(net(share(x, rank)), share(y, rank)).backward()
+                            optimizer.step()
+                        close(net.parameters(), want)
+                        return [p.detach() for p in net.parameters()]
+
+                    # Rprop goes by the sign of tiny differences, the others must agree to the last bit too.
+                    results = run_ranks(size, body)
+                    for result in results:
+                        assert all(torch.equal(a, b) for a, b in zip(result, results[0]))
+
+    def test_options(self):
+        """Each row trains two ranks in another way that must come to the same weights."""
+        make = OPTIMIZERS["sgd"]
+        want = single(make, 2, 5)
+        none, zero = {"set_to_none": True}, {"set_to_none": False}
+        rows = {
+            "grads to none": ({}, none, 1e-5),
+            "grads to zero": ({}, zero, 1e-5),
+            "no names": ({"named_parameters": None}, none, 1e-5),
+            "predivide": ({"gradient_predivide_factor": 2.0}, zero, 1e-5),
+            "num_groups": ({"groups": 2}, zero, 1e-5),
+            "half": ({"compression": hvd.Compression.fp16}, zero, 1e-2),
+            "half, grads to none": ({"compression": hvd.Compression.fp16}, none, 1e-2),
+            "own compressor": ({"compression": Negating}, zero, 1e-5),
+            "own compressor, grads to none": ({"compression": Negating}, none, 1e-5),
+        }
+        for what, (options, zeroing, tolerance) in rows.items():
+            with self.subTest(what):
+
+                def body(rank, options=options, zeroing=zeroing, tolerance=tolerance):
+                    net = model()
+                    options = {"named_parameters": net.named_parameters(), **options}
+                    optimizer = hvd.DistributedOptimizer(make(net.parameters()), **options)
+                    for step in range(5):
+                        x, y = batch(step, 2)
+                        optimizer.zero_grad(**zeroing)
+                        F.mse_loss(net(share(x, rank)), share(y, rank)).backward()
+                        optimizer.step()
+                    close(net.parameters(), want, tolerance)
+
+                run_ranks(2, body)
+
+    def test_several_passes_a_step(self):
+        """Two ranks with two passes each come to what one does with all four batches."""
+        make = OPTIMIZERS["sgd"]
+        want = single(make, 4, 5)
+        for zeroing in ({"set_to_none": True}, {"set_to_none": False}):
+
+            def body(rank, zeroing=zeroing):
+                net = model()
+                optimizer = hvd.DistributedOptimizer(
+                    make(net.parameters()), net.named_parameters(), backward_passes_per_step=2
+                )
+                for step in range(5):
+                    x, y = batch(step, 4)
+                    optimizer.zero_grad(**zeroing)
+                    for i in range(2):
+                        part = 2 * rank + i
+                        (F.mse_loss(net(share(x, part)), share(y, part)) / 2).backward()
+                    optimizer.step()
+                close(net.parameters(), want)
+
+            run_ranks(2, body)
+
+    def test_channels_last_and_odd_strides(self):
+        def body(rank):
+            generator = torch.Generator().manual_seed(1)
+            net = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+            with torch.no_grad():
+                for p in net.parameters():
+                    p.copy_(torch.randn(p.shape, generator=generator))
+            twin = copy.deepcopy(net)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1))
+            plain = torch.optim.SGD(twin.parameters(), lr=0.1)
+            for _ in range(3):
+                x = torch.randn(2, 3, 8, 8, generator=generator).contiguous(memory_format=torch.channels_last)
+                for module, opt in ((net, optimizer), (twin, plain)):
+                    opt.zero_grad()
+                    module(x).square().mean().backward()
+                    opt.step()
+            close(net.parameters(), [p.detach() for p in twin.parameters()])
+
+        run_ranks(2, body)
+
+
+class Negating(hvd.Compression.none):
+    """A compressor of the user's own."""
+
+    @staticmethod
+    def compress(tensor):
+        return -tensor, "ctx"
+
+    @staticmethod
+    def decompress(tensor, ctx):
+        assert ctx == "ctx"
+        return -tensor
+
+
+class StepTest(unittest.TestCase):
+    def test_gradients_are_views_and_travel_during_backward(self):
+        def body(rank):
+            net = model()
+            optimizer = distributed_sgd(net, lr=0.1)
+            engine = basics.world().session.engine
+            places = None
+            for step in range(3):
+                optimizer.zero_grad(set_to_none=step == 1)
+                x, y = batch(step, 2)
+                F.mse_loss(net(share(x, rank)), share(y, rank)).backward()
+                sent = [name for r, name in engine.log if r == rank and "allreduce" in name]
+                assert len(sent) == (step + 1 if step else 0), "nothing was submitted during backward()"
+                optimizer.step()
+                now = [p.grad.data_ptr() for p in net.parameters()]
+                assert places in (None, now), "gradients moved"
+                places = now
+
+        run_ranks(2, body)
+
+    def test_names_do_not_depend_on_the_order_of_hooks(self):
+        """Ranks run their two branches in different order, and one of them not at all in some steps."""
+
+        class Branches(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b, self.unused = nn.Linear(3, 1), nn.Linear(3, 1), nn.Linear(3, 1)
+
+            def forward(self, x, order):
+                out = [getattr(self, name)(x) for name in order]
+                return sum(out)
+
+        def body(rank):
+            net = Branches()
+            hvd.broadcast_parameters(net.state_dict(), 0)
+            groups = [[p] for p in net.parameters()]
+            optimizer = hvd.DistributedOptimizer(
+                torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters(), groups=groups
+            )
+            for step in range(4):
+                optimizer.zero_grad()
+                order = ("ab", "ba", "a", "b")[(step + rank) % 4]
+                net(torch.ones(2, 3) * (rank + 1), order).sum().backward()
+                optimizer.step()
+            assert net.unused.weight.grad is not None and not net.unused.weight.grad.any()
+            return [p.detach().clone() for p in net.parameters()]
+
+        first, *others = run_ranks(4, body)
+        for other in others:
+            assert all(torch.equal(a, b) for a, b in zip(first, other))
+
+    def test_clipping_between_synchronize_and_step(self):
+        def body(rank):
+            net = model()
+            twin = model()
+            optimizer = distributed_sgd(net, lr=0.5)
+            plain = torch.optim.SGD(twin.parameters(), lr=0.5)
+            for step in range(3):
+                x, y = batch(step, 2)
+                optimizer.zero_grad()
+                F.mse_loss(net(share(x, rank)), share(y, rank)).backward()
+                optimizer.synchronize()
+                nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+                with optimizer.skip_synchronize():
+                    optimizer.step()
+                plain.zero_grad()
+                F.mse_loss(twin(x), y).backward()
+                nn.utils.clip_grad_norm_(twin.parameters(), 0.01)
+                plain.step()
+            close(net.parameters(), [p.detach() for p in twin.parameters()])
+
+        run_ranks(2, body)
+
+    def test_warning_and_assertions(self):
+        def body(rank):
+            net = model()
+            optimizer = distributed_sgd(net, lr=0.1)
+            for _ in range(2):
+                net(torch.ones(1, 5)).sum().backward()
+                with self.assertRaises(AssertionError):
+                    optimizer.zero_grad()
+                with self.assertRaises(AssertionError):
+                    net(torch.ones(1, 5)).sum().backward()
+                optimizer.synchronize()
+                optimizer.zero_grad()
+            if rank == 0:  # warnings are caught for all threads
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    optimizer.step()
+                    assert any("optimizer.step() called without" in str(w.message) for w in caught)
+            else:
+                optimizer.step()
+            hvd.barrier()
+
+        run_ranks(2, body)
+
+    def test_closure_and_lbfgs(self):
+        def body(rank):
+            for make in (OPTIMIZERS["sgd"], lbfgs):
+                net, twin = model(), model()
+                optimizer = hvd.DistributedOptimizer(make(net.parameters()), net.named_parameters())
+                plain = make(twin.parameters())
+                for step in range(3):
+                    x, y = batch(step, 2)
+
+                    def evaluate(module, opt, x, y):
+                        opt.zero_grad()
+                        loss = F.mse_loss(module(x), y)
+                        loss.backward()
+                        return loss
+
+                    mine = net, optimizer, share(x, rank), share(y, rank)
+                    optimizer.step(functools.partial(evaluate, *mine))
+                    plain.step(functools.partial(evaluate, twin, plain, x, y))
+                close(net.parameters(), [p.detach() for p in twin.parameters()], 1e-3)
+
+        run_ranks(2, body)
+
+    def test_sparse_gradients(self):
+        for as_dense in (False, True):
+
+            def body(rank, as_dense=as_dense):
+                generator = torch.Generator().manual_seed(3)
+                table, twin = nn.Embedding(8, 3, sparse=True), nn.Embedding(8, 3)
+                with torch.no_grad():
+                    table.weight.copy_(torch.randn(8, 3, generator=generator))
+                    twin.weight.copy_(table.weight)
+                optimizer = hvd.DistributedOptimizer(
+                    torch.optim.SGD(table.parameters(), lr=0.1), sparse_as_dense=as_dense
+                )
+                plain = torch.optim.SGD(twin.parameters(), lr=0.1)
+                for step in range(4):
+                    words = [torch.tensor([r, step, r + step]) for r in range(2)]
+                    optimizer.zero_grad()
+                    if not (step == 2 and rank == 1):  # this rank sits one step out
+                        table(words[rank]).square().sum().backward()
+                    optimizer.step()
+                    plain.zero_grad()
+                    used = words[:1] if step == 2 else words
+                    (sum(twin(w).square().sum() for w in used) / 2).backward()
+                    plain.step()
+                assert torch.allclose(table.weight, twin.weight, atol=1e-6)
+
+            run_ranks(2, body)
+
+    def test_parameters_that_come_later(self):
+        def body(rank):
+            net = model()
+            head, frozen = nn.Linear(2, 2), next(net.parameters())
+            hvd.broadcast_parameters(head.state_dict(), 0)
+            frozen.requires_grad_(False)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1))
+            for step in range(5):
+                if step == 2:
+                    frozen.requires_grad_(True)
+                if step == 3:
+                    optimizer.add_param_group({"params": list(head.parameters())})
+                optimizer.zero_grad()
+                head(net(torch.ones(3, 5) * (rank + 1 + step))).square().sum().backward()
+                optimizer.step()
+            return [p.detach().clone() for p in [*net.parameters(), *head.parameters()]]
+
+        a, b = run_ranks(2, body)
+        assert all(torch.equal(x, y) for x, y in zip(a, b))
+
+    def test_a_model_frozen_later_keeps_what_is_frozen(self):
+        def body(rank):
+            net = model()
+            frozen = next(net.parameters())
+            optimizer = distributed_sgd(net, lr=0.1, weight_decay=0.5)
+            for step in range(3):
+                if step == 1:
+                    frozen.requires_grad_(False)
+                    before = frozen.clone()
+                optimizer.zero_grad(set_to_none=True)
+                net(torch.ones(3, 5)).sum().backward()
+                optimizer.step()
+            assert torch.equal(frozen, before)
+
+        run_ranks(2, body)
+
+    def test_after_a_restart_of_the_world(self):
+        """As in an elastic job: the optimizer outlives the world, its memory too."""
+        state = {}
+
+        def first(rank):
+            net = model()
+            optimizer = hvd.DistributedOptimizer(OPTIMIZERS["adam"](net.parameters()), net.named_parameters())
+            for step in range(2):
+                optimizer.zero_grad()
+                x, y = batch(step, 2)
+                F.mse_loss(net(share(x, rank)), share(y, rank)).backward()
+                optimizer.step()
+            state[rank] = net, optimizer
+
+        def second(rank):
+            net, optimizer = state[rank]
+            for step in range(2, 4):
+                optimizer.zero_grad()
+                x, y = batch(step, 2)
+                F.mse_loss(net(share(x, rank)), share(y, rank)).backward()
+                optimizer.step()
+            close(net.parameters(), single(OPTIMIZERS["adam"], 2, 4))
+
+        run_ranks(2, first)
+        run_ranks(2, second)
+
+    def test_failure_is_raised_by_step_and_leaves_nothing_under_way(self):
+        def body(rank):
+            net = model(width=6 if rank else 7)  # ranks disagree about the model
+            optimizer = distributed_sgd(net, lr=0.1)
+            for _ in range(2):
+                net(torch.ones(1, 5)).sum().backward()
+                with self.assertRaises(hvd.HorovodInternalError):
+                    optimizer.step()
+                optimizer.zero_grad()
+
+        run_ranks(2, body)
+
+    def test_dropped_optimizers_give_their_memory_and_parameters_back(self):
+        def body(rank):
+            net = model()
+            arena = basics.world().session.arena
+            capacity = None
+            for _ in range(30):
+                optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1))
+                for _ in range(2):
+                    optimizer.zero_grad(set_to_none=True)
+                    net(torch.ones(1, 5)).sum().backward()
+                    optimizer.step()
+                del optimizer
+                assert capacity in (None, arena.capacity), "the arena grows"
+                capacity = arena.capacity
+
+        run_ranks(2, body)
+
+
+class ConstructionTest(unittest.TestCase):
+    def test_is_an_optimizer_of_the_same_class_with_the_same_state(self):
+        net = model()
+        plain = torch.optim.Adam(net.parameters(), lr=0.25)
+        scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, 0.5)
+        optimizer = hvd.DistributedOptimizer(plain, net.named_parameters(), backward_passes_per_step=3)
+        self.assertIsInstance(optimizer, torch.optim.Adam)
+        self.assertEqual(type(optimizer).__name__, "Adam")
+        self.assertEqual(optimizer.backward_passes_per_step, 3)
+        optimizer.set_backward_passes_per_step(1)
+
+        def body(rank):
+            optimizer.zero_grad()
+            net(torch.ones(1, 5)).sum().backward()
+            optimizer.step()
+            scheduler.step()
+            self.assertEqual(optimizer.param_groups[0]["lr"], 0.125)
+            after = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+            optimizer.step()
+            after.step()
+            copy.deepcopy(optimizer).step()
+            optimizer.load_state_dict(optimizer.state_dict())
+            self.assertEqual(len(optimizer.state), len(list(net.parameters())))
+
+        run_ranks(1, body)
+
+    def test_bad_arguments(self):
+        net = model()
+        plain = torch.optim.SGD(net.parameters(), lr=0.1)
+        named = list(net.named_parameters())
+        for kwargs in (
+            {"named_parameters": list(net.parameters())},
+            {"named_parameters": named + named[:1]},
+            {"named_parameters": named[1:]},
+            {"gradient_predivide_factor": 2.0, "op": hvd.Sum},
+            {"groups": -1},
+            {"groups": "ab"},
+            {"groups": [[named[0][1]], [named[0][1]]]},
+            {"backward_passes_per_step": 0},
+        ):
+            with self.subTest(kwargs), self.assertRaises(ValueError):
+                hvd.DistributedOptimizer(plain, **kwargs)
+        with self.assertRaises(ValueError):
+            hvd.DistributedOptimizer(hvd.DistributedOptimizer(plain))
+
+    def test_fill(self):
+        rows = {
+            "first small, then large": ([("a", 4)] * 7, 12, 4, [[0], [1, 2, 3], [4, 5, 6]]),
+            "kinds apart": ([("a", 4), ("b", 4), ("a", 4), ("b", 4)], 100, 100, [[0, 2], [1, 3]]),
+            "no fusion": ([("a", 4)] * 3, 0, 1 << 20, [[0], [1], [2]]),
+            "larger than a bucket": ([("a", 400), ("a", 1), ("a", 1)], 10, 10, [[0], [1, 2]]),
+            "nothing": ([], 10, 10, []),
+        }
+        for what, (sizes, capacity, first, want) in rows.items():
+            with self.subTest(what):
+                self.assertEqual(fill(sizes, capacity, first), want)
+
+
+if __name__ == "__main__":
+    unittest.main()

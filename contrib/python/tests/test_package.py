@@ -1,0 +1,131 @@
+"""How the package comes to a script: from a zip after a binary, and under the name of Horovod."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+import zipfile
+from pathlib import Path
+
+from tests_path import need
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class PackageTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.binary = Path(self.folder.name) / "gorun"
+        with zipfile.ZipFile(self.binary, "w", zipfile.ZIP_DEFLATED) as archive:
+            for part in ("gorun", "shim"):
+                for path in sorted((ROOT / part).rglob("*.py")):
+                    archive.write(path, path.relative_to(ROOT))
+        self.binary.write_bytes(b"\x7fELF not really" * 1000 + self.binary.read_bytes())
+
+    def script(self, text, *path):
+        """Run a script with a PYTHONPATH and no gorun environment; return what it printed."""
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("GORUN_")}
+        environ["PYTHONPATH"] = os.pathsep.join(map(str, path))
+        environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, env=environ,
+            cwd=self.folder.name, timeout=120, check=False,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.strip()
+
+    def test_alone_from_the_zip(self):
+        text = """
+            import gorun.numpy as hvd
+            hvd.init()
+            print(hvd.rank(), hvd.size(), hvd.allreduce([1.0, 2.0]).tolist(), hvd.broadcast_object("o"))
+            """
+        need("numpy")
+        self.assertEqual(self.script(text, self.binary), "0 1 [1.0, 2.0] o")
+
+    def test_without_any_framework(self):
+        text = """
+            import sys
+            sys.modules["numpy"] = sys.modules["torch"] = None
+            from gorun import basics, objects
+            basics.init()
+            print(objects.allgather_object(5))
+            """
+        self.assertEqual(self.script(text, self.binary), "[5]")
+
+    def test_horovod_script(self):
+        need("torch")
+        text = """
+            import torch
+            import horovod
+            import horovod.torch as hvd
+            from horovod.torch.mpi_ops import rank, size, Average
+            from horovod.torch.compression import Compression
+            from horovod.torch.functions import broadcast_object
+            from horovod.torch.optimizer import DistributedOptimizer
+            from horovod.common.exceptions import HorovodInternalError
+            from horovod.common.util import check_extension
+            check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", __file__ if "__file__" in dir() else "")
+            hvd.init()
+            net = torch.nn.Linear(2, 1)
+            hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+            optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
+            net(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            assert hvd.allreduce(torch.ones(3)).tolist() == [1, 1, 1]
+            hvd.shutdown()
+            print(horovod.__name__, hvd.__version__.count("."))
+            """
+        self.assertEqual(self.script(text, self.binary, self.binary / "shim"), "horovod 2")
+
+    def test_real_horovod_wins(self):
+        real = Path(self.folder.name) / "site" / "horovod"
+        (real / "torch").mkdir(parents=True)
+        (real / "__init__.py").write_text("__version__ = 'real'\n")
+        (real / "torch" / "__init__.py").write_text("from . import part\n")
+        (real / "torch" / "part.py").write_text("import horovod\nname = horovod.__version__\n")
+        text = """
+            import horovod.torch as hvd
+            import horovod, sys
+            print(hvd.part.name, horovod.__version__, any(entry.endswith("shim") for entry in sys.path))
+            import gorun.objects
+            """
+        shim = self.binary / "shim"
+        self.assertEqual(self.script(text, self.binary, shim, real.parent), "real real False")
+        self.assertEqual(self.script(text, self.binary, f"{shim}/", real.parent), "real real False")
+        plain = ROOT / "shim"
+        self.assertEqual(self.script(text, ROOT, plain, real.parent), "real real False")
+
+    def test_a_folder_called_horovod_does_not(self):
+        (Path(self.folder.name) / "horovod" / "scripts").mkdir(parents=True)
+        text = "import horovod; print(horovod.__version__)"
+        self.assertEqual(self.script(text, self.binary, self.binary / "shim"), "0.28.1")
+
+    def test_shim_names_everything_of_the_surface(self):
+        need("torch")
+        names = """
+            Adasum Average Compression DistributedOptimizer HorovodInternalError Max Min ProcessSet
+            Product Sum add_process_set allgather allgather_async allgather_object allreduce allreduce_
+            allreduce_async allreduce_async_ alltoall alltoall_async barrier broadcast broadcast_
+            broadcast_async broadcast_async_ broadcast_object broadcast_optimizer_state
+            broadcast_parameters ccl_built cross_rank cross_size cuda_built ddl_built global_process_set
+            gloo_built gloo_enabled grouped_allgather grouped_allgather_async grouped_allreduce
+            grouped_allreduce_ grouped_allreduce_async grouped_allreduce_async_ grouped_reducescatter
+            grouped_reducescatter_async init is_initialized local_rank local_size mpi_built mpi_enabled
+            mpi_threads_supported nccl_built poll rank reducescatter reducescatter_async
+            remove_process_set rocm_built shutdown size sparse_allreduce_async synchronize
+            """.split()
+        text = f"""
+            import horovod.torch as hvd
+            print([name for name in {names} if not hasattr(hvd, name)])
+            """
+        self.assertEqual(self.script(text, self.binary, self.binary / "shim"), "[]")
+
+
+if __name__ == "__main__":
+    unittest.main()

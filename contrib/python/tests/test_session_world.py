@@ -1,0 +1,251 @@
+"""What a session does in a world of any size.
+
+The daemon's tests run this module as every rank of a world against a real session server; run alone, it
+is a world of one. All ranks run the same tests in the same order.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import signal
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from gorun.constants import ALLGATHER, ALLREDUCE, AVERAGE, BARRIER, BROADCAST, FLOAT32, FLOAT64, INT32  # noqa: E402
+from gorun.errors import GorunError, InvalidArgument, Mismatch, Shutdown  # noqa: E402
+from gorun.session import Block, Session  # noqa: E402
+
+
+class TestWorld(unittest.TestCase):
+    s: Session
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.s = Session.connect()
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.s.close()
+        cls.s.close()
+        with_closed = cls("test_place")
+        with with_closed.assertRaises(Shutdown):
+            cls.s.submit(BARRIER, "late", 0, (), None, None)
+
+    def floats(self, *values: float) -> Block:
+        data = array.array("f", values).tobytes()
+        block = self.s.alloc(len(data))
+        block.view[:] = data
+        return block
+
+    def barrier(self, name: str) -> None:
+        self.s.wait(self.s.submit(BARRIER, name, 0, (), None, None))
+
+    def test_place(self) -> None:
+        self.assertEqual(self.s.size, int(os.environ.get("GORUN_TEST_SIZE", "1")))
+        self.assertEqual(self.s.rank, int(os.environ.get("GORUN_RANK", "0")))
+        self.assertEqual((self.s.local_rank, self.s.local_size), (self.s.rank, self.s.size))
+        self.assertEqual((self.s.cross_rank, self.s.cross_size), (0, 1))
+
+    def test_allreduce(self) -> None:
+        n = self.s.size
+        mine = self.floats(*(i * (self.s.rank + 1) for i in range(1000)))
+        before = bytes(mine.view)
+        out = self.s.alloc(4000)
+        self.s.wait(self.s.submit(ALLREDUCE, "sum", FLOAT32, (10, 100), mine, out))
+        self.assertEqual(list(out.view.cast("f")), [i * n * (n + 1) / 2 for i in range(1000)])
+        self.assertEqual(bytes(mine.view), before)
+        result = self.s.wait(
+            self.s.submit(ALLREDUCE, "avg", FLOAT32, (1000,), mine, mine, op=AVERAGE, postscale=2.0)
+        )
+        self.assertEqual(list(mine.view.cast("f")), [i * (n + 1) for i in range(1000)])
+        self.assertIsNone(result.view)
+        mine.free()
+        out.free()
+
+    def test_empty(self) -> None:
+        empty = self.s.alloc(0)
+        self.s.wait(self.s.submit(ALLREDUCE, "empty", FLOAT32, (0, 3), empty, empty))
+        self.s.wait(self.s.submit(ALLREDUCE, "none", FLOAT32, (0,), None, None))
+
+    def test_order_of_submission(self) -> None:
+        names = [f"t{i}" for i in range(40)]
+        order = names[self.s.rank :] + names[: self.s.rank]
+        blocks = {name: self.floats(float(i), self.s.rank) for i, name in enumerate(names)}
+        handles = {
+            name: self.s.submit(ALLREDUCE, name, FLOAT32, (2,), blocks[name], blocks[name]) for name in order
+        }
+        for i, name in enumerate(names):
+            self.s.wait(handles[name])
+            n = self.s.size
+            self.assertEqual(list(blocks[name].view.cast("f")), [i * n, n * (n - 1) / 2])
+
+    def test_broadcast(self) -> None:
+        root = self.s.size - 1
+        block = self.floats(1.5, 2.5) if self.s.rank == root else self.floats(0, 0)
+        self.s.wait(self.s.submit(BROADCAST, "bc", FLOAT32, (2,), block, block, root=root))
+        self.assertEqual(list(block.view.cast("f")), [1.5, 2.5])
+        out = self.s.alloc(8)
+        src = self.floats(7, 8) if self.s.rank == 0 else None
+        self.s.wait(self.s.submit(BROADCAST, "bc2", FLOAT32, (2,), src, out))
+        self.assertEqual(list(out.view.cast("f")), [7, 8])
+
+    def test_allgather(self) -> None:
+        rows = self.s.rank + 1
+        src = self.floats(*([self.s.rank] * rows * 2))
+        want = [float(r) for r in range(self.s.size) for _ in range((r + 1) * 2)]
+        for round_ in range(20):
+            result = self.s.wait(self.s.submit(ALLGATHER, "g", FLOAT32, (rows, 2), src, None))
+            view = result.view
+            assert view is not None
+            self.assertEqual(list(view.cast("f")), want, f"round {round_}")
+            self.assertEqual(result.rows, tuple(range(1, self.s.size + 1)))
+            self.assertEqual(result.shape, (sum(result.rows), 2))
+            with self.assertRaises(TypeError):
+                view[0] = 1
+            result.release()
+            result.release()
+
+    def test_poll(self) -> None:
+        h = self.s.submit(BARRIER, "polled", 0, (), None, None)
+        deadline = time.monotonic() + 20
+        while not self.s.poll(h):
+            self.assertLess(time.monotonic(), deadline)
+        self.assertTrue(self.s.poll(h))
+        self.s.wait(h)
+
+    def test_threads(self) -> None:
+        failures: list[str] = []
+
+        def work(k: int) -> None:
+            for i in range(50):
+                block = self.floats(k, i)
+                self.s.wait(self.s.submit(ALLREDUCE, f"thread{k}.{i}", FLOAT32, (2,), block, block))
+                if list(block.view.cast("f")) != [k * self.s.size, i * self.s.size]:
+                    failures.append(f"{k}.{i}")
+                block.free()
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(30)
+        self.assertEqual(failures, [])
+        self.assertFalse(any(t.is_alive() for t in threads))
+
+    def test_wait_in_another_thread(self) -> None:
+        """One thread blocks in a receive for what comes last; another gets its own meanwhile."""
+        self.barrier("before")
+        last = self.s.submit(BARRIER, "last", 0, (), None, None) if self.s.rank == 0 else None
+        waiter = threading.Thread(target=lambda: last is None or self.s.wait(last))
+        waiter.start()
+        for i in range(20):
+            self.barrier(f"meanwhile{i}")
+        if last is None:
+            self.barrier("last")
+        waiter.join(20)
+        self.assertFalse(waiter.is_alive())
+
+    def test_invalid_arguments(self) -> None:
+        block = self.floats(1, 2)
+        for kind, name, dtype, shape, src, dst in (
+            (99, "x", FLOAT32, (2,), block, block),
+            (ALLREDUCE, "", FLOAT32, (2,), block, block),
+            (ALLREDUCE, "x" * 5000, FLOAT32, (2,), block, block),
+            (ALLREDUCE, "x", 99, (2,), block, block),
+            (ALLREDUCE, "x", FLOAT32, (3,), block, block),
+            (ALLREDUCE, "x", FLOAT32, (-2,), block, block),
+            (ALLREDUCE, "x", FLOAT32, (1,) * 33, block, block),
+            (ALLREDUCE, "x", FLOAT32, (2,), None, block),
+            (ALLREDUCE, "x", FLOAT32, (2,), block, None),
+            (ALLGATHER, "x", FLOAT32, (2,), block, block),
+            (ALLGATHER, "x", FLOAT32, (), block, None),
+            (BARRIER, "x", FLOAT32, (2,), block, None),
+        ):
+            with self.assertRaises(InvalidArgument, msg=str((kind, name, dtype, shape))):
+                self.s.submit(kind, name, dtype, shape, src, dst)
+        with self.assertRaises(InvalidArgument):
+            self.s.wait(self.s.submit(BROADCAST, "x", FLOAT32, (2,), block, block, root=self.s.size))
+        with self.assertRaises(InvalidArgument):
+            self.s.wait(123456789)
+        with self.assertRaises(ValueError):
+            self.s.alloc(-1)
+
+    def test_mismatch(self) -> None:
+        if self.s.size == 1:
+            return
+        dtype = FLOAT64 if self.s.rank == 0 else FLOAT32
+        block = self.s.alloc(16)
+        shape = (2,) if self.s.rank == 0 else (4,)
+        with self.assertRaisesRegex(Mismatch, "disagree about wrong"):
+            self.s.wait(self.s.submit(ALLREDUCE, "wrong", dtype, shape, block, block))
+        self.barrier("goes on")
+
+    def test_memory_limit(self) -> None:
+        if self.s.size == 1:
+            return
+        with self.assertRaises(MemoryError):
+            self.s.alloc(1 << 50)
+        self.s.alloc(100 << 20).free()
+
+    def test_many_in_flight(self) -> None:
+        block = self.s.alloc(8000)
+        parts = [block.slice(4 * i, 4) for i in range(2000)]
+        handles = [self.s.submit(ALLREDUCE, f"m{i}", INT32, (1,), p, p) for i, p in enumerate(parts)]
+        for h in reversed(handles):
+            self.s.wait(h)
+
+    def test_keyboard_interrupt(self) -> None:
+        """Interrupts strike anywhere in wait; every operation still ends and the session goes on."""
+        struck = 0
+
+        class Struck(Exception):
+            pass
+
+        def handler(number: int, frame: object) -> None:
+            raise Struck
+
+        old = signal.signal(signal.SIGALRM, handler)
+        block = self.floats(1)
+        try:
+            for i in range(300):
+                h = self.s.submit(ALLREDUCE, f"k{i}", FLOAT32, (1,), block, block)
+                while True:
+                    try:
+                        try:
+                            signal.setitimer(signal.ITIMER_REAL, 0.00001 * (1 + i % 30))
+                            self.s.wait(h)
+                        finally:
+                            signal.setitimer(signal.ITIMER_REAL, 0)
+                        break
+                    except Struck:
+                        struck += 1
+                    except InvalidArgument:
+                        break  # wait had ended, its result was lost on the way to us
+        finally:
+            signal.signal(signal.SIGALRM, old)
+        if self.s.size > 1:  # else there is nothing to wait for
+            self.assertGreater(struck, 0)
+        self.barrier("after the interrupts")
+
+    def test_fork(self) -> None:
+        if self.s.size == 1:
+            return
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self.s.submit(BARRIER, "child", 0, (), None, None)
+            except GorunError as e:
+                self.s.close()
+                os._exit(0 if "fork" in str(e) else 2)
+            os._exit(1)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        self.barrier("parent goes on")
+
+
+if __name__ == "__main__":
+    unittest.main()
