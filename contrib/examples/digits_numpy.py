@@ -8,9 +8,8 @@ The digits are scikit-learn's where that is installed, else drawn from glyphs, m
 import argparse
 import time
 
-import numpy as np
-
 import gorun.numpy as hvd
+import numpy as np
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--epochs", type=int, default=15)

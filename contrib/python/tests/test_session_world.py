@@ -16,7 +16,16 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from gorun.constants import ALLGATHER, ALLREDUCE, AVERAGE, BARRIER, BROADCAST, FLOAT32, FLOAT64, INT32  # noqa: E402
+from gorun.constants import (  # noqa: E402
+    ALLGATHER,
+    ALLREDUCE,
+    AVERAGE,
+    BARRIER,
+    BROADCAST,
+    FLOAT32,
+    FLOAT64,
+    INT32,
+)
 from gorun.errors import GorunError, InvalidArgument, Mismatch, Shutdown  # noqa: E402
 from gorun.session import Block, Session  # noqa: E402
 
