@@ -556,7 +556,11 @@ func rounds(c *client, region uint32) func() {
 		if err := unix.Send(c.fd, message, 0); err != nil {
 			c.t.Fatal(err)
 		}
-		if n, err := unix.Read(c.fd, buf); err != nil || n != 56 {
+		n, err := unix.Read(c.fd, buf)
+		for err == unix.EINTR {
+			n, err = unix.Read(c.fd, buf)
+		}
+		if err != nil || n != 56 {
 			c.t.Fatalf("read %d bytes: %v", n, err)
 		}
 	}
