@@ -1,0 +1,417 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"time"
+)
+
+// How streams come up, and come back.
+
+// open starts the keeper and the dialers. The side with the lower id dials at once, the other one only if
+// nothing comes: its address may be the one that has changed.
+func (l *link) open() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wg.Add(1)
+	go l.keep()
+	for _, sl := range l.slots {
+		l.restore(sl)
+	}
+}
+
+// restore sees to a stream that is down. mu is held.
+func (l *link) restore(sl *slot) {
+	cfg := &l.mesh.cfg
+	if time.Since(sl.since) > cfg.BackoffMax {
+		sl.flaps = 0
+	}
+	delay := l.backoff(sl.flaps)
+	sl.flaps++
+	if l.mesh.cfg.Self > l.peer {
+		delay += cfg.FallbackDial
+	}
+	l.redial(sl, delay)
+}
+
+// backoff is how long to wait after n failures: nothing at first, then doubling, and never in step with
+// others.
+func (l *link) backoff(n int) time.Duration {
+	if n == 0 {
+		return 0
+	}
+	d := min(l.mesh.cfg.BackoffMin<<min(n-1, 20), l.mesh.cfg.BackoffMax)
+	return d/2 + rand.N(d)
+}
+
+// redial makes sure that there is a dialer. mu is held.
+func (l *link) redial(sl *slot, delay time.Duration) {
+	if l.mesh.cfg.Dial == nil || sl.dialing || l.closed || l.lost != nil {
+		return
+	}
+	sl.dialing = true
+	l.wg.Add(1)
+	go l.dial(sl, delay)
+}
+
+// kick has all streams replaced now.
+func (l *link) kick() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, sl := range l.slots {
+		sl.wanted, sl.suspect, sl.flaps = true, false, 0
+		if sl.abandon != nil {
+			sl.abandon() // it may hang on a path that is gone
+		}
+		select {
+		case sl.kick <- struct{}{}:
+		default:
+		}
+		l.redial(sl, 0)
+	}
+}
+
+// dial is the dialer of a slot: it ends when the stream is up.
+func (l *link) dial(sl *slot, delay time.Duration) {
+	defer l.wg.Done()
+	for failures := 1; ; failures++ {
+		l.pause(sl, delay)
+		l.mu.Lock()
+		if l.ctx.Err() != nil || !sl.vacant() {
+			sl.dialing = false
+			l.mu.Unlock()
+			return
+		}
+		ctx, cancel := context.WithCancel(l.ctx)
+		sl.abandon = cancel
+		l.mu.Unlock()
+		err := l.connect(ctx, sl)
+		cancel()
+		l.mu.Lock()
+		sl.abandon = nil
+		if err == nil {
+			sl.dialing = false
+			switch {
+			case sl.stream == nil || sl.stream.closed:
+				l.restore(sl) // broken again already
+			case sl.wanted:
+				l.redial(sl, 0)
+			}
+			l.mu.Unlock()
+			return
+		}
+		if l.ctx.Err() == nil {
+			l.last = err
+		}
+		l.mu.Unlock()
+		l.mesh.changed.notify()
+		switch {
+		case errors.Is(err, ErrKey):
+			l.mesh.refusals.note("could not connect", "peer", l.peer, "err", err)
+			delay = 10 * l.mesh.cfg.BackoffMax
+		case errors.Is(err, errNotReady):
+			delay = min(l.backoff(failures), l.mesh.cfg.BackoffMax/5)
+		default:
+			delay = l.backoff(failures)
+		}
+	}
+}
+
+// vacant reports whether the slot needs a stream. link.mu is held.
+func (sl *slot) vacant() bool { return sl.stream == nil || sl.stream.closed || sl.wanted }
+
+func (l *link) vacant(sl *slot) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return sl.vacant()
+}
+
+// pause waits for d, a kick or the end.
+func (l *link) pause(sl *slot, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-sl.kick:
+	case <-l.ctx.Done():
+	}
+}
+
+// connect opens a stream: it dials and goes through the handshake.
+func (l *link) connect(ctx context.Context, sl *slot) error {
+	m := l.mesh
+	limit, cancel := context.WithTimeout(ctx, m.cfg.DialTimeout)
+	defer cancel()
+	conn, err := m.cfg.Dial(limit, l.peer)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	conn.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout))
+	hello := introduction{stream: sl.index, from: m.cfg.Self, to: l.peer}
+	hello.mine, hello.yours = l.sessions()
+	challenge, err := m.cred.meet(conn, hello)
+	if err == nil {
+		err = l.bind(challenge.mine, challenge.yours)
+	}
+	if err == nil && !l.vacant(sl) {
+		err = errGivenUp // the stream has recovered meanwhile
+	}
+	if err == nil {
+		err = l.attach(conn, sl)
+	}
+	if err != nil {
+		conn.Close()
+	}
+	return err
+}
+
+// accept takes streams that peers open. A stranger has little time to prove who it is, and there are few
+// of them at a time.
+func (m *Mesh) accept() error {
+	pause := time.Duration(0)
+	for {
+		conn, err := m.cfg.Listener.Accept()
+		switch {
+		case m.ctx.Err() != nil:
+			if err == nil {
+				conn.Close()
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		case err != nil: // out of file descriptors, most likely
+			m.refusals.note("could not accept a connection", "err", err)
+			pause = min(pause+m.cfg.BackoffMin, m.cfg.BackoffMax)
+			select {
+			case <-time.After(pause):
+			case <-m.ctx.Done():
+			}
+			continue
+		}
+		pause = 0
+		select {
+		case m.strangers <- struct{}{}:
+		default:
+			m.refusals.note("refused a connection", "from", conn.RemoteAddr(), "err", "too many at once")
+			conn.Close()
+			continue
+		}
+		if !m.start(func() { m.receive(conn) }) {
+			conn.Close()
+		}
+	}
+}
+
+// receive goes through the handshake of an accepted connection.
+func (m *Mesh) receive(conn net.Conn) {
+	stop := context.AfterFunc(m.ctx, func() { conn.Close() })
+	defer stop()
+	conn.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout))
+	var l *link
+	hello, err := m.cred.welcome(conn, func(hello *introduction) introduction {
+		in := introduction{from: m.cfg.Self}
+		if l = m.link(hello.from); l != nil {
+			in.mine, in.yours = l.sessions()
+		}
+		return in
+	})
+	<-m.strangers
+	switch {
+	case err != nil:
+		if m.ctx.Err() == nil {
+			m.refusals.note("refused a connection", "from", conn.RemoteAddr(), "err", err)
+		}
+	case l == nil || hello.stream >= len(l.slots):
+		err = errNotReady
+	case !l.enter():
+		err = errClosed
+	default:
+		if err = l.bind(hello.mine, hello.yours); err == nil {
+			stop := context.AfterFunc(l.ctx, func() { conn.Close() })
+			err = l.attach(conn, l.slots[hello.stream])
+			stop()
+		}
+		l.wg.Done()
+	}
+	if err != nil {
+		m.log.Debug("handshake failed", "peer", hello.from, "stream", hello.stream, "err", err)
+		conn.Close()
+	}
+}
+
+// sessions returns both sides' sessions, the peer's as far as it is known.
+func (l *link) sessions() (mine, theirs session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return session{l.mesh.incarnation, l.number}, l.theirs
+}
+
+// bind compares what the peer has proven to be with what the link is bound to. theirs is the session of
+// its link to us, ours what that link is bound to.
+func (l *link) bind(theirs, ours session) error {
+	mine, known := l.sessions()
+	var none session
+	switch {
+	case theirs == none || ours != none && ours != mine:
+		// It has no link to us, or one to a former link of ours, which it has yet to forget.
+		return errNotReady
+	case known == none:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.theirs == none {
+			l.theirs = theirs
+		}
+		if l.theirs != theirs {
+			return errNotReady
+		}
+		return nil
+	case known == theirs:
+		return nil
+	case known.incarnation != theirs.incarnation:
+		l.lose(ErrRestarted)
+		return ErrRestarted
+	case known.number < theirs.number:
+		l.lose(ErrReopened)
+		return ErrReopened
+	}
+	return errNotReady // a late connection of a link that the peer has forgotten
+}
+
+// attach makes conn the stream of the slot. The side with the lower id decides the order of streams: it
+// counts generations, and a newer connection makes it drop one that it is still attaching.
+func (l *link) attach(conn net.Conn, sl *slot) error {
+	leads := l.mesh.cfg.Self < l.peer
+	var theirs resume
+	if leads {
+		l.mu.Lock()
+		if sl.pending != nil {
+			sl.pending.Close()
+		}
+		sl.pending = conn
+		l.mu.Unlock()
+	} else if err := readResume(conn, &theirs); err != nil {
+		return err
+	}
+	sl.attach.Lock()
+	defer sl.attach.Unlock()
+	if leads {
+		defer l.settled(conn, sl)
+		if l.superseded(conn, sl) {
+			return errGivenUp
+		}
+		sl.generation++
+	} else {
+		if theirs.generation <= sl.generation {
+			return errGivenUp
+		}
+		sl.generation = theirs.generation
+	}
+	l.detach(sl)
+	err := l.exchange(conn, sl, &theirs, leads)
+	if err == nil {
+		err = l.resume(conn, sl, &theirs)
+	}
+	if err != nil {
+		l.mu.Lock()
+		l.restore(sl) // the old stream is gone
+		l.mu.Unlock()
+	}
+	return err
+}
+
+// exchange says what was received; the side that leads asks back.
+func (l *link) exchange(conn net.Conn, sl *slot, theirs *resume, leads bool) error {
+	if err := writeResume(conn, l.progress(sl.generation)); err != nil {
+		return err
+	}
+	if leads {
+		if err := readResume(conn, theirs); err != nil {
+			return err
+		}
+		if theirs.generation != sl.generation {
+			return errGivenUp
+		}
+	}
+	return conn.SetDeadline(time.Time{})
+}
+
+func (l *link) superseded(conn net.Conn, sl *slot) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return sl.pending != closer(conn)
+}
+
+func (l *link) settled(conn net.Conn, sl *slot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if sl.pending == closer(conn) {
+		sl.pending = nil
+	}
+}
+
+// detach ends the old stream of a slot. When it returns, nobody reads or writes on it, so that what is
+// said about it afterwards stays true.
+func (l *link) detach(sl *slot) {
+	l.mu.Lock()
+	st := sl.stream
+	if st != nil {
+		st.close(errGivenUp)
+	}
+	l.mu.Unlock()
+	if st != nil {
+		st.wg.Wait()
+	}
+	l.mu.Lock()
+	sl.stream = nil
+	l.mu.Unlock()
+}
+
+// progress says what was received.
+func (l *link) progress(generation uint64) *resume {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := &resume{generation: generation, base: l.got.base}
+	l.got.appendMap(r.received[:0])
+	l.owed.paid()
+	return r
+}
+
+// resume queues again what the peer lacks of the slot's old stream, and starts the new one.
+func (l *link) resume(conn net.Conn, sl *slot, theirs *resume) error {
+	var words [span / 64]uint64
+	var done queue
+	readMap(&words, theirs.received[:])
+	l.mu.Lock()
+	err := l.acknowledge(theirs.base, words[:], &done)
+	if err == nil && (l.closed || l.lost != nil) {
+		err = errClosed
+	}
+	if err == nil {
+		var lacking queue
+		l.win.each(func(s *Segment) {
+			if s.state.stream == sl.index && !s.state.queued {
+				s.state.again, s.state.queued = true, true
+				lacking.push(s)
+			}
+		})
+		// What an earlier stream left behind, if it is still queued, has waited longer.
+		for lacking.head != nil {
+			l.again.push(lacking.pop())
+		}
+		newStream(l, sl.index, conn).start()
+		sl.wanted, sl.suspect, sl.since = false, false, time.Now()
+		l.stats.attached++
+		l.wakeAll()
+	}
+	l.mu.Unlock()
+	l.settle(&done)
+	l.mesh.changed.notify()
+	return err
+}

@@ -1,0 +1,35 @@
+// Package link joins two daemons with a resumable session: segments go over any of several streams,
+// carry sequence numbers, are acknowledged, and are kept until the peer has them. A broken stream is
+// repaired inside the link; nobody above notices.
+//
+// How a segment goes:
+//
+//  1. Send queues it (link.go). Small segments have a queue of their own that goes first, and a stream
+//     of their own; within a queue the order is that of Send. Any stream that is free takes the next
+//     one, so that a slow stream takes less. If a stream is idle, Send writes a small segment itself, as
+//     far as the socket takes it.
+//  2. The stream numbers it, calls Owner.Prepare and writes header and payload with one writev
+//     (transmit.go). Across streams there is no order.
+//  3. The peer's stream reads the header, drops what it has already, asks Handler.Place for the
+//     destination, reads the payload into it, notes the number and calls Handler.Deliver (receive.go).
+//  4. Acknowledgements ride on every header that goes back, or go alone when nothing else does (ack.go).
+//     The acknowledged segment goes back to its Owner.
+//
+// How a stream breaks and comes back (attach.go): both sides prove that they hold the job's key
+// (handshake.go). Then the side with the lower id stops its old stream of the same index, waits until
+// nothing reads or writes on it any more, and says what it has received; the other side does the same
+// and answers. Each puts what the other lacks of that stream at the head of its queue. Because the old
+// stream has ended on both sides before, a segment is never on two streams, and no stream writes into
+// memory that has been given back.
+//
+// Words: a link is a session with a peer from Connect to Forget. A stream is one connection of it; it
+// has an index, and a generation that the side with the lower id counts up. An incarnation is one Mesh of
+// a process; a restarted peer has another, and so another link.
+//
+// Goroutines: Run owns all of them: one that accepts, one per handshake, and per link a keeper (timers),
+// a writer and a reader per stream, and a dialer per stream that is down. Forget waits for those of its
+// link. Lock order: Mesh.mu, slot.attach, link.mu, and those of leaves (notice, refusals). No lock is held
+// while an Owner or a Handler is called or a connection is used, but slot.attach during a handshake.
+//
+// The link never decides that a peer is dead: silence is reported by Status, and Forget is the owner's.
+package link

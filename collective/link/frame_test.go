@@ -1,0 +1,197 @@
+package link
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"hash/crc32"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+func sample() frame {
+	return frame{
+		Header: Header{Kind: Data, Flags: FlagAckNow, Step: 0x1122, Epoch: 0x33445566, Op: 0x778899aabbccddee, Gen: 0x0a0b0c0d, Length: 0x010203, Offset: 0x1020304050607080},
+		crc:    0x11223344, seq: 0x0102030405060708, ack: 0x1112131415161718, sack: 0x21222324,
+	}
+}
+
+func TestFrameBytes(t *testing.T) {
+	f := sample()
+	var b [headerSize]byte
+	f.encode(&b)
+	const want = "67726e3101012211665544330d0c0b0aeeddccbbaa9988778070605040302010" +
+		"03020100443322110807060504030201181716151413121124232221"
+	if got := hex.EncodeToString(b[:offCheck]); got != want {
+		t.Errorf("got %s", got)
+	}
+	var back frame
+	if err := back.decode(&b); err != nil || back != f {
+		t.Errorf("%v, %+v", err, back)
+	}
+	for i := range b {
+		b[i] ^= 0x10
+		if back.decode(&b) == nil {
+			t.Errorf("byte %d changed, and nobody noticed", i)
+		}
+		b[i] ^= 0x10
+	}
+}
+
+func TestFrameLimits(t *testing.T) {
+	for _, c := range []struct {
+		kind   Kind
+		length uint32
+		ok     bool
+	}{
+		{Data, 0, true}, {Data, MaxPayload, true}, {Data, MaxPayload + 1, false},
+		{Control, MaxPayload, true}, {Control, 1 << 31, false},
+		{kindAck, 0, true}, {kindAck, mapBytes, true}, {kindAck, mapBytes + 1, false},
+		{0, 0, false}, {3, 0, false}, {0x7f, 0, false}, {0x81, 0, false}, {0xff, 0, false},
+	} {
+		f := frame{Header: Header{Kind: c.kind, Length: c.length}}
+		var b [headerSize]byte
+		f.encode(&b)
+		if err := f.decode(&b); (err == nil) != c.ok || err != nil && !errors.Is(err, errFrame) {
+			t.Errorf("kind %d of %d bytes: %v", c.kind, c.length, err)
+		}
+	}
+}
+
+func FuzzFrame(f *testing.F) {
+	s := sample()
+	var b [headerSize]byte
+	s.encode(&b)
+	f.Add(b[:])
+	f.Add(make([]byte, headerSize))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var b, back [headerSize]byte
+		copy(b[:], in)
+		// Half of the inputs get past the checksum.
+		if len(in)%2 == 0 {
+			copy(b[offMagic:], "grn1")
+			sum := crc32.Checksum(b[:offCheck], castagnoli)
+			b[60], b[61], b[62], b[63] = byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24)
+		}
+		var fr frame
+		if fr.decode(&b) != nil {
+			return
+		}
+		if fr.Length > MaxPayload {
+			t.Errorf("length %d", fr.Length)
+		}
+		if fr.encode(&back); back != b {
+			t.Errorf("%x became %x", b, back)
+		}
+	})
+}
+
+// pipe is a connection to a peer that has already said everything it will say.
+type pipe struct {
+	io.Reader
+	io.Writer
+}
+
+func FuzzHandshake(f *testing.F) {
+	key := make([]byte, 32)
+	intro := introduction{stream: 1, from: 2, to: 3}
+	b := intro.encode()
+	f.Add(append(b[:], make([]byte, sha256.Size)...))
+	f.Add([]byte("GET / HTTP/1.0\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, said []byte) {
+		c := credentials{job: "job", key: key}
+		if _, err := c.welcome(pipe{bytes.NewReader(said), io.Discard}, func(*introduction) introduction { return introduction{from: 3} }); err == nil {
+			t.Error("let a stranger in")
+		}
+		if _, err := c.meet(pipe{bytes.NewReader(said), io.Discard}, introduction{from: 3, to: 2}); err == nil {
+			t.Error("followed a stranger")
+		}
+		var r resume
+		if readResume(bytes.NewReader(said), &r) == nil {
+			if b := r.encode(); !bytes.Equal(b[:], said[:resumeSize]) {
+				t.Error("resume changed")
+			}
+		}
+	})
+}
+
+// meetup runs both sides of the handshake against each other.
+func meetup(dialer, acceptor credentials, hello introduction, answer introduction, tamper func([]byte) []byte) (dial, accept error) {
+	a, b := net.Pipe()
+	defer a.Close()
+	for _, c := range []net.Conn{a, b} {
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+	}
+	accepted := make(chan error, 1)
+	go func() {
+		defer b.Close()
+		_, err := acceptor.welcome(b, func(*introduction) introduction { return answer })
+		accepted <- err
+	}()
+	_, dial = dialer.meet(pipe{a, writer(func(p []byte) (int, error) {
+		n := len(p)
+		if tamper != nil {
+			p = tamper(bytes.Clone(p))
+		}
+		_, err := a.Write(p)
+		return n, err
+	})}, hello)
+	a.Close()
+	return dial, <-accepted
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+func TestHandshake(t *testing.T) {
+	key, other := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+	good := credentials{"job", key}
+	hello, answer := introduction{from: 1, to: 2, stream: 3}, introduction{from: 2}
+	for name, c := range map[string]struct {
+		dialer, acceptor credentials
+		hello            introduction
+		tamper           func([]byte) []byte
+		dial, accept     error // nil: none
+	}{
+		"both right":       {good, good, hello, nil, nil, nil},
+		"other key":        {credentials{"job", other}, good, hello, nil, ErrKey, io.EOF},
+		"other job":        {credentials{"jo", key}, good, hello, nil, ErrKey, io.EOF},
+		"other acceptor":   {good, credentials{"job2", key}, hello, nil, ErrKey, io.EOF},
+		"other host":       {good, good, introduction{from: 1, to: 7, stream: 3}, nil, errWrong, errWrong},
+		"hello tampered":   {good, good, hello, func(p []byte) []byte { p[8]++; return p }, ErrKey, io.EOF},
+		"version tampered": {good, good, hello, func(p []byte) []byte { p[4]++; return p }, io.EOF, errHello},
+		"proof tampered": {good, good, hello, func(p []byte) []byte {
+			if len(p) == sha256.Size {
+				p[31] ^= 1
+			}
+			return p
+		}, nil, ErrKey},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dial, accept := meetup(c.dialer, c.acceptor, c.hello, answer, c.tamper)
+			if !errors.Is(dial, c.dial) || !errors.Is(accept, c.accept) {
+				t.Errorf("dialer: %v, want %v; acceptor: %v, want %v", dial, c.dial, accept, c.accept)
+			}
+		})
+	}
+}
+
+// What a side proved cannot be used by someone else in the other role or on another connection.
+func TestProofsCannotBeReused(t *testing.T) {
+	c := credentials{"job", make([]byte, 32)}
+	hello, challenge := introduction{from: 1}, introduction{from: 2}
+	a, b := hello.encode(), challenge.encode()
+	proof := c.proof(roleDial, &a, &b)
+	if bytes.Equal(proof, c.proof(roleAccept, &a, &b)) {
+		t.Error("roles are alike")
+	}
+	challenge.nonce[0]++
+	b = challenge.encode()
+	if bytes.Equal(proof, c.proof(roleDial, &a, &b)) {
+		t.Error("nonces do not count")
+	}
+}

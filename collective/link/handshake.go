@@ -1,0 +1,229 @@
+package link
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// The handshake of a stream. All messages have a fixed size, and nothing but these bytes is read before
+// the proofs are checked:
+//
+//	dialer   → hello      who I am, whom I want, which stream, my session, the session of yours I know, nonce
+//	acceptor → challenge  the same from the other side, and the acceptor's proof
+//	dialer   → proof      the dialer's proof
+//	lower id → resume     generation of the stream, what was received
+//	higher   → resume     the same generation, what was received
+//
+// A proof is HMAC-SHA256 with the job's key over the prover's role, the job, hello and challenge; both
+// nonces are in there, so a proof is worth nothing on another connection.
+//
+// introduction (hello and the signed part of challenge):
+//
+//	 0  u32  magic
+//	 4  u16  version
+//	 6  u16  stream index
+//	 8  u32  id of the sender
+//	12  u32  id of the receiver, as the sender believes
+//	16      session of the sender, 24 bytes: incarnation, u64 number of the link; 0 if it has no such link
+//	40      session of the receiver that the sender's link is bound to, 24 bytes of 0 if none
+//	64      nonce, 32 bytes
+const (
+	introMagic   = 0x316b6e6c // "lnk1"
+	protoVersion = 1
+
+	introSize     = 96
+	challengeSize = introSize + sha256.Size
+	resumeSize    = 8 + 8 + mapBytes
+)
+
+const (
+	roleDial   = "gorun link dial"
+	roleAccept = "gorun link accept"
+)
+
+// Errors of the handshake that callers tell apart.
+var (
+	// ErrKey says that the other side has another key or belongs to another job.
+	ErrKey = errors.New("the other side does not hold the key of this job")
+	// ErrRestarted says that the peer is another process than the one the link was made with.
+	ErrRestarted = errors.New("peer was restarted")
+	// ErrReopened says that the peer forgot this link and connected anew.
+	ErrReopened = errors.New("peer gave up the link and opened another")
+
+	errHello    = errors.New("no introduction of a link")
+	errWrong    = errors.New("reached another host")
+	errNotReady = errors.New("peer is not ready for this link")
+	errGivenUp  = errors.New("superseded by a newer connection")
+	errClosed   = errors.New("link is closed")
+)
+
+// session names one side of a link: the incarnation of its mesh and the number of the link in there.
+type session struct {
+	incarnation [16]byte
+	number      uint64
+}
+
+type introduction struct {
+	stream   int
+	from, to int
+	mine     session // of the sender
+	yours    session // of the receiver, as far as known
+	nonce    [32]byte
+}
+
+func (in *introduction) encode() (b [introSize]byte) {
+	le := binary.LittleEndian
+	le.PutUint32(b[0:], introMagic)
+	le.PutUint16(b[4:], protoVersion)
+	le.PutUint16(b[6:], uint16(in.stream))
+	le.PutUint32(b[8:], uint32(in.from))
+	le.PutUint32(b[12:], uint32(in.to))
+	in.mine.encode(b[16:])
+	in.yours.encode(b[40:])
+	copy(b[64:], in.nonce[:])
+	return b
+}
+
+func (in *introduction) decode(b *[introSize]byte) error {
+	le := binary.LittleEndian
+	if le.Uint32(b[0:]) != introMagic {
+		return errHello
+	}
+	if v := le.Uint16(b[4:]); v != protoVersion {
+		return fmt.Errorf("%w: version %d, want %d", errHello, v, protoVersion)
+	}
+	in.stream = int(le.Uint16(b[6:]))
+	in.from, in.to = int(le.Uint32(b[8:])), int(le.Uint32(b[12:]))
+	in.mine.decode(b[16:])
+	in.yours.decode(b[40:])
+	copy(in.nonce[:], b[64:])
+	return nil
+}
+
+func (s *session) encode(b []byte) {
+	copy(b, s.incarnation[:])
+	binary.LittleEndian.PutUint64(b[16:], s.number)
+}
+
+func (s *session) decode(b []byte) {
+	copy(s.incarnation[:], b)
+	s.number = binary.LittleEndian.Uint64(b[16:])
+}
+
+// credentials prove that a side belongs to the job.
+type credentials struct {
+	job string
+	key []byte
+}
+
+func (c *credentials) proof(role string, hello, challenge *[introSize]byte) []byte {
+	h := hmac.New(sha256.New, c.key)
+	var n [8]byte
+	binary.LittleEndian.PutUint64(n[:], uint64(len(c.job)))
+	io.WriteString(h, role)
+	h.Write(n[:])
+	io.WriteString(h, c.job)
+	h.Write(hello[:])
+	h.Write(challenge[:])
+	return h.Sum(nil)
+}
+
+// meet is the dialer's part up to the proof. It returns what the acceptor said, which is proven.
+func (c *credentials) meet(conn io.ReadWriter, hello introduction) (introduction, error) {
+	var challenge introduction
+	rand.Read(hello.nonce[:])
+	sent := hello.encode()
+	if _, err := conn.Write(sent[:]); err != nil {
+		return challenge, err
+	}
+	var got [challengeSize]byte
+	if _, err := io.ReadFull(conn, got[:]); err != nil {
+		return challenge, err
+	}
+	intro := (*[introSize]byte)(got[:])
+	if !hmac.Equal(got[introSize:], c.proof(roleAccept, &sent, intro)) {
+		return challenge, ErrKey
+	}
+	if err := challenge.decode(intro); err != nil {
+		return challenge, err
+	}
+	// Even if this leads nowhere: the acceptor may have to learn what we are.
+	if _, err := conn.Write(c.proof(roleDial, &sent, intro)); err != nil {
+		return challenge, err
+	}
+	if challenge.from != hello.to || challenge.to != hello.from || challenge.stream != hello.stream {
+		return challenge, fmt.Errorf("%w: host %d instead of %d", errWrong, challenge.from, hello.to)
+	}
+	return challenge, nil
+}
+
+// welcome is the acceptor's part up to the proof. answer says how to introduce oneself to the dialer
+// and is called before anything is proven. What is returned is proven unless there is an error.
+func (c *credentials) welcome(conn io.ReadWriter, answer func(*introduction) introduction) (introduction, error) {
+	var hello introduction
+	var got [introSize]byte
+	if _, err := io.ReadFull(conn, got[:]); err != nil {
+		return hello, err
+	}
+	if err := hello.decode(&got); err != nil {
+		return hello, err
+	}
+	challenge := answer(&hello)
+	challenge.stream, challenge.to = hello.stream, hello.from
+	rand.Read(challenge.nonce[:])
+	intro := challenge.encode()
+	if _, err := conn.Write(append(intro[:], c.proof(roleAccept, &got, &intro)...)); err != nil {
+		return hello, err
+	}
+	var proof [sha256.Size]byte
+	if _, err := io.ReadFull(conn, proof[:]); err != nil {
+		return hello, err
+	}
+	if !hmac.Equal(proof[:], c.proof(roleDial, &got, &intro)) {
+		return hello, ErrKey
+	}
+	if hello.to != challenge.from {
+		return hello, fmt.Errorf("%w: host %d instead of %d", errWrong, challenge.from, hello.to)
+	}
+	return hello, nil
+}
+
+// resume is what a side says when a stream comes up.
+type resume struct {
+	generation uint64
+	base       uint64 // all segments below were received
+	received   [mapBytes]byte
+}
+
+func (r *resume) encode() (b [resumeSize]byte) {
+	binary.LittleEndian.PutUint64(b[0:], r.generation)
+	binary.LittleEndian.PutUint64(b[8:], r.base)
+	copy(b[16:], r.received[:])
+	return b
+}
+
+func (r *resume) decode(b *[resumeSize]byte) {
+	r.generation = binary.LittleEndian.Uint64(b[0:])
+	r.base = binary.LittleEndian.Uint64(b[8:])
+	copy(r.received[:], b[16:])
+}
+
+func writeResume(w io.Writer, r *resume) error {
+	b := r.encode()
+	_, err := w.Write(b[:])
+	return err
+}
+
+func readResume(r io.Reader, res *resume) error {
+	var b [resumeSize]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return err
+	}
+	res.decode(&b)
+	return nil
+}

@@ -1,0 +1,407 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// link is the session with one peer.
+type link struct {
+	mesh   *Mesh
+	peer   int
+	number uint64 // of the link in this mesh
+
+	ctx    context.Context // ends with the link
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // all goroutines of the link
+	ackDue *time.Timer    // fires when an acknowledgement has waited long enough
+	watch  *time.Timer    // fires when progress is to be looked at
+	heard  atomic.Int64   // nanoseconds from mesh.born to the last read, 0 for never
+
+	mu     sync.Mutex
+	closed bool
+	theirs session // the peer's side, zero until the first handshake
+	slots  []*slot
+	up     int    // streams that are up
+	idle   uint64 // bit per stream whose writer waits for something to do
+	lost   error  // the peer has another session now
+	last   error  // why the last attempt to connect failed
+
+	// Sending: again goes first, then urgent, then bulk.
+	again, urgent, bulk queue
+	win                 sendWindow
+	watching            bool // watch is armed
+
+	// Receiving.
+	got   receiveWindow
+	owed  acks
+	stats counters
+}
+
+// counters are what Status reports.
+type counters struct {
+	sentSegments, sentBytes         uint64
+	resentSegments, resentBytes     uint64
+	receivedSegments, receivedBytes uint64
+	duplicates, refused             uint64
+	attached                        uint64
+}
+
+// slot is the place of a stream; the streams of one index follow each other in it.
+type slot struct {
+	index  int
+	kick   chan struct{} // ends the dialer's wait
+	attach sync.Mutex    // held by the handshake that replaces the stream; guards generation
+
+	generation uint64
+
+	// Guarded by link.mu.
+	stream  *stream // the last one, perhaps closed; nil while it is being replaced
+	pending closer  // connection that is being attached by the side that counts generations
+	wanted  bool    // the stream is to be replaced although it is up
+	suspect bool    // because it makes no progress
+	dialing bool    // there is a dialer
+	abandon func()  // ends the dialer's current attempt
+	flaps   int     // streams in a row that broke right after they came up
+	since   time.Time
+}
+
+type closer interface{ Close() error }
+
+func newLink(m *Mesh, peer int, number uint64) *link {
+	l := &link{mesh: m, peer: peer, number: number, ackDue: time.NewTimer(time.Hour), watch: time.NewTimer(time.Hour)}
+	l.ackDue.Stop()
+	l.watch.Stop()
+	l.ctx, l.cancel = context.WithCancel(m.ctx)
+	for i := range m.cfg.Streams {
+		l.slots = append(l.slots, &slot{index: i, kick: make(chan struct{}, 1)})
+	}
+	return l
+}
+
+// enter counts a goroutine that works for the link; false if the link is closed.
+func (l *link) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.wg.Add(1)
+	return true
+}
+
+// send queues s and sees to it that a stream takes it. A small segment that meets an idle stream is
+// written by the caller: that saves the latency of a wake-up. At most one writer is woken.
+func (l *link) send(s *Segment) {
+	n := len(s.Payload)
+	if n > MaxPayload {
+		panic(fmt.Sprintf("link: segment of %d bytes", n))
+	}
+	s.Length = uint32(n)
+	s.state = segmentState{wire: s.Payload}
+	if n > 0 && n <= CopyLimit {
+		s.state.copy = l.mesh.copies.copyOf(s.Payload)
+		s.state.wire = s.state.copy.data
+	}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return
+	}
+	small := n <= smallLimit
+	if small {
+		l.urgent.push(s)
+	} else {
+		l.bulk.push(s)
+	}
+	l.dispatch(small)
+}
+
+// dispatch gives what is queued to an idle stream, if there is one. mu is held, and released.
+func (l *link) dispatch(small bool) {
+	st := l.takeIdle(small)
+	switch {
+	case st == nil:
+		l.mu.Unlock()
+	case small && st.direct != nil && !st.busy():
+		st.transmitDirect()
+	default:
+		st.wake()
+		l.mu.Unlock()
+	}
+}
+
+// express is the stream that carries no large segments while there are others, so that a small one does
+// not wait behind them, neither here nor in the socket. Small segments go elsewhere only if it is busy.
+const express = 0
+
+// takeIdle returns an idle stream, which the caller must use or wake; nil if there is none or nothing for
+// it to do. Small segments go to the first stream and large ones to the last, so that they meet rarely.
+func (l *link) takeIdle(small bool) *stream {
+	idle := l.idle
+	if !small && l.up > 1 {
+		idle &^= 1 << express
+	}
+	if idle == 0 {
+		return nil
+	}
+	i := bits.Len64(idle) - 1
+	if small {
+		i = bits.TrailingZeros64(idle)
+	}
+	if !l.work(i) {
+		return nil
+	}
+	l.idle &^= 1 << i
+	return l.slots[i].stream
+}
+
+// limit is the longest payload that stream i carries.
+func (l *link) limit(i int) int {
+	if i == express && l.up > 1 {
+		return smallLimit
+	}
+	return MaxPayload
+}
+
+// work reports whether stream i would find something to do.
+func (l *link) work(i int) bool { return l.owed.due || l.source(l.limit(i)) != nil }
+
+func (l *link) room() bool { return l.win.next-l.win.base < l.mesh.window }
+
+// wakeAll wakes writers for everything that is queued.
+func (l *link) wakeAll() {
+	for _, small := range [...]bool{true, false} {
+		for n := l.again.n + l.urgent.n + l.bulk.n; n > 0; n-- {
+			st := l.takeIdle(small)
+			if st == nil {
+				break
+			}
+			st.wake()
+		}
+	}
+}
+
+// source returns the queue whose first segment, of at most limit bytes, is to go out next; nil if there
+// is none.
+func (l *link) source(limit int) *queue {
+	if s := l.again.head; s != nil && len(s.state.wire) <= limit {
+		return &l.again
+	}
+	switch {
+	case !l.room():
+		return nil
+	case l.urgent.head != nil:
+		return &l.urgent
+	case l.bulk.head != nil && len(l.bulk.head.state.wire) <= limit:
+		return &l.bulk
+	}
+	return nil
+}
+
+// next returns the segment to transmit next, of at most limit bytes; nil if there is none. Those that
+// were acknowledged while they were queued go to done.
+func (l *link) next(limit int, done *queue) *Segment {
+	for {
+		q := l.source(limit)
+		if q == nil {
+			return nil
+		}
+		s := q.pop()
+		s.state.queued = false
+		if !s.state.acked {
+			return s
+		}
+		done.push(s)
+	}
+}
+
+// acknowledge takes the peer's word for what it has: everything below base and what the map says from
+// there on. Segments that nothing uses any more go to done.
+func (l *link) acknowledge(base uint64, received []uint64, done *queue) error {
+	if base > l.win.next {
+		return errNotSent
+	}
+	full := !l.room()
+	for seq := l.win.base; seq < base; seq++ {
+		l.acked(seq, done)
+	}
+	for i, word := range received {
+		for ; word != 0; word &= word - 1 {
+			l.acked(base+uint64(i*64+bits.TrailingZeros64(word)), done)
+		}
+	}
+	l.win.slide()
+	if full && l.room() {
+		l.wakeAll()
+	}
+	return nil
+}
+
+func (l *link) acked(seq uint64, done *queue) {
+	s := l.win.take(seq)
+	if s == nil {
+		return
+	}
+	if st := l.slots[s.state.stream].stream; st != nil {
+		st.progress++
+	}
+	s.state.acked = true
+	// A segment that waits in a queue, or is being written, is let go by the writer.
+	if !s.state.writing && !s.state.queued {
+		done.push(s)
+	}
+}
+
+// settle tells owners that the peer has their segments. No lock is held.
+func (l *link) settle(done *queue) {
+	if done.head == nil {
+		return
+	}
+	for s := done.head; s != nil; {
+		next := s.state.next
+		if s.state.copy != nil {
+			s.state.copy.release()
+		}
+		s.state = segmentState{}
+		if s.Owner != nil {
+			s.Owner.Acked(s)
+		}
+		s = next
+	}
+	*done = queue{}
+	l.mesh.flushed.notify()
+}
+
+// lose gives the link up: the peer does not have its other end any more.
+func (l *link) lose(err error) {
+	l.mu.Lock()
+	if l.closed || l.lost != nil {
+		l.mu.Unlock()
+		return
+	}
+	l.lost = err
+	l.shut(err)
+	l.mu.Unlock()
+	l.mesh.changed.notify()
+	if f := l.mesh.cfg.Lost; f != nil {
+		// On a goroutine of its own, so that it may call Forget, which waits for those of the link.
+		l.mesh.start(func() { f(l.peer, fmt.Errorf("link to host %d: %w", l.peer, err)) })
+	}
+}
+
+// shut ends dialers and streams without waiting for them. mu is held.
+func (l *link) shut(err error) {
+	l.cancel()
+	for _, sl := range l.slots {
+		if sl.stream != nil {
+			sl.stream.close(err)
+		}
+		if sl.pending != nil {
+			sl.pending.Close()
+		}
+	}
+}
+
+// close ends the link and waits until nothing of it runs. What was not acknowledged is dropped.
+func (l *link) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.shut(errClosed)
+	l.mu.Unlock()
+	l.wg.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, q := range []*queue{&l.again, &l.urgent, &l.bulk} {
+		for q.head != nil {
+			drop(q.pop())
+		}
+	}
+	l.win.each(drop)
+	l.win = sendWindow{}
+}
+
+func drop(s *Segment) {
+	if s.state.copy != nil {
+		s.state.copy.release()
+	}
+	s.state = segmentState{}
+}
+
+// empty reports whether the peer has everything that was sent, or will never have it.
+func (l *link) empty() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost != nil || l.win.held == 0 && l.urgent.head == nil && l.bulk.head == nil
+}
+
+// keep flushes acknowledgements that waited and looks after streams that make no progress. Both timers
+// run only while there is something to wait for.
+func (l *link) keep() {
+	defer l.wg.Done()
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-l.ackDue.C:
+			l.mu.Lock()
+			l.owed.armed = false
+			if l.owed.segments > 0 {
+				l.owed.due = true
+			}
+			l.dispatch(true)
+		case <-l.watch.C:
+			l.mu.Lock()
+			l.watching = false
+			if l.win.held > 0 && l.up > 0 {
+				l.lookAfter(time.Now())
+				l.armWatch()
+			}
+			l.mu.Unlock()
+		}
+	}
+}
+
+func (l *link) armWatch() {
+	if !l.watching {
+		l.watching = true
+		l.watch.Reset(l.mesh.cfg.ProgressTimeout / 4)
+	}
+}
+
+// lookAfter finds streams that hold segments of which nothing moved for too long, and has them replaced.
+// If the peer's machine still answers, it is most likely the peer that is slow, and gets more time.
+func (l *link) lookAfter(now time.Time) {
+	held := uint64(0)
+	l.win.each(func(s *Segment) { held |= 1 << s.state.stream })
+	for _, sl := range l.slots {
+		st := sl.stream
+		if st == nil || st.closed {
+			continue
+		}
+		delivered, answers := st.pathState()
+		moved := st.progress + delivered
+		if held>>sl.index&1 == 0 || moved != st.moved {
+			st.moved, st.movedAt = moved, now
+			if sl.suspect { // it has recovered before it was replaced
+				sl.suspect, sl.wanted = false, false
+			}
+			continue
+		}
+		patience := l.mesh.cfg.ProgressTimeout
+		if answers {
+			patience *= slowFactor
+		}
+		if !sl.wanted && now.Sub(st.movedAt) >= patience {
+			l.mesh.log.Debug("replace a stream that makes no progress", "peer", l.peer, "stream", sl.index)
+			sl.suspect, sl.wanted = true, true
+			l.redial(sl, 0)
+		}
+	}
+}
+
+const slowFactor = 4

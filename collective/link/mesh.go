@@ -1,0 +1,374 @@
+package link
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config says who a mesh is and whom it works for. Zero values of the second part mean the defaults.
+type Config struct {
+	Self     int    // id of this host
+	Job      string // only members of the same job are let in
+	Key      []byte // 32 bytes that only they know
+	Handler  Handler
+	Listener net.Listener // accepts the peers' streams; closed by Run
+	// Dial opens a connection to a peer, which may have several addresses.
+	Dial func(ctx context.Context, peer int) (net.Conn, error)
+	// Lost is called, once per link, when the peer has given up its end: err wraps ErrRestarted or
+	// ErrReopened. The link is of no use any more; Forget it, and Connect again to go on.
+	Lost func(peer int, err error)
+	Log  *slog.Logger
+
+	Streams  int  // per link, at most 64; 4. If there are several, the first carries small segments only
+	Checksum bool // check payloads end to end
+	Window   int  // segments of a link under way; 4096, which is also the most
+
+	AckBytes    int           // acknowledge after that many bytes; 1 MiB
+	AckSegments int           // or that many segments; 64
+	AckDelay    time.Duration // or that long after the first; 1 ms
+
+	HandshakeTimeout time.Duration // 3 s
+	DialTimeout      time.Duration // 1 s
+	ProgressTimeout  time.Duration // a stream on which nothing moves that long is replaced, after 4 times that if the peer's kernel answers; 1 s
+	FallbackDial     time.Duration // the side with the higher id dials after that long; 500 ms
+	BackoffMin       time.Duration // between attempts to dial, doubling; 10 ms
+	BackoffMax       time.Duration // 500 ms
+	Spin             time.Duration // how long a reader looks again before it sleeps; 0
+	Strangers        int           // connections that have not proven themselves yet; 64
+}
+
+func (c *Config) fill() error {
+	switch {
+	case len(c.Key) != 32:
+		return errors.New("key must have 32 bytes")
+	case c.Handler == nil:
+		return errors.New("handler is missing")
+	case c.Streams < 0 || c.Streams > 64:
+		return fmt.Errorf("%d streams, want 1 to 64", c.Streams)
+	case c.Window < 0 || c.Window > span:
+		return fmt.Errorf("window of %d segments, want 1 to %d", c.Window, span)
+	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Streams = cmp.Or(c.Streams, 4)
+	c.Window = cmp.Or(c.Window, span)
+	c.AckBytes = cmp.Or(c.AckBytes, 1<<20)
+	c.AckSegments = cmp.Or(c.AckSegments, 64)
+	c.AckDelay = cmp.Or(c.AckDelay, time.Millisecond)
+	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 3*time.Second)
+	c.DialTimeout = cmp.Or(c.DialTimeout, time.Second)
+	c.ProgressTimeout = cmp.Or(c.ProgressTimeout, time.Second)
+	c.FallbackDial = cmp.Or(c.FallbackDial, 500*time.Millisecond)
+	c.BackoffMin = cmp.Or(c.BackoffMin, 10*time.Millisecond)
+	c.BackoffMax = max(cmp.Or(c.BackoffMax, 500*time.Millisecond), c.BackoffMin)
+	c.Strangers = cmp.Or(c.Strangers, 64)
+	return nil
+}
+
+// Mesh holds the links of a host.
+type Mesh struct {
+	cfg         Config
+	log         *slog.Logger
+	cred        credentials
+	incarnation [16]byte
+	window      uint64
+	born        time.Time
+
+	ctx       context.Context // ends with Run: it is the life of the mesh's goroutines
+	cancel    context.CancelFunc
+	links     atomic.Pointer[map[int]*link] // copied when it changes: Send only reads
+	changed   *notice                       // streams came or went
+	flushed   *notice                       // segments were acknowledged
+	refusals  refusals
+	copies    copyPools
+	strangers chan struct{}
+
+	mu     sync.Mutex
+	wg     sync.WaitGroup
+	closed bool
+	opened uint64 // links so far
+}
+
+// NewMesh returns a mesh without links. Run must be called, or the listener and the links are never closed.
+func NewMesh(cfg Config) (*Mesh, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, fmt.Errorf("create mesh: %w", err)
+	}
+	m := &Mesh{
+		cfg: cfg, log: cfg.Log, cred: credentials{job: cfg.Job, key: cfg.Key}, window: uint64(cfg.Window), born: time.Now(),
+		changed: newNotice(), flushed: newNotice(), copies: newCopyPools(), strangers: make(chan struct{}, cfg.Strangers),
+	}
+	rand.Read(m.incarnation[:])
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.links.Store(&map[int]*link{})
+	m.refusals.log = cfg.Log
+	return m, nil
+}
+
+// Run accepts streams until ctx ends. Then it closes all links and returns when every goroutine of the
+// mesh has ended. See Flush for what is on its way then.
+func (m *Mesh) Run(ctx context.Context) error {
+	accepted := make(chan error, 1)
+	if m.cfg.Listener == nil || !m.start(func() { accepted <- m.accept() }) {
+		accepted <- nil
+	}
+	<-ctx.Done()
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.cancel()
+	if m.cfg.Listener != nil {
+		m.cfg.Listener.Close()
+	}
+	for _, l := range *m.links.Load() {
+		l.close()
+	}
+	m.wg.Wait()
+	return <-accepted
+}
+
+// start runs f on a goroutine that Run waits for; false if the mesh is closed.
+func (m *Mesh) start(f func()) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	m.wg.Go(f)
+	return true
+}
+
+func (m *Mesh) link(peer int) *link { return (*m.links.Load())[peer] }
+
+// Connect opens links to peers that have none and returns when all of them have streams: all streams, or
+// at least one after a moment. Both sides must call it. The error names the first peer without a stream
+// and why; its link goes on trying until Forget.
+func (m *Mesh) Connect(ctx context.Context, peers []int) error {
+	for _, peer := range peers {
+		if err := m.open(peer); err != nil {
+			return fmt.Errorf("connect to host %d: %w", peer, err)
+		}
+	}
+	var grace <-chan time.Time
+	for {
+		changed := m.changed.wait()
+		missing, down, err := m.missing(peers)
+		switch {
+		case err != nil || missing == 0:
+			return err
+		case down < 0 && grace == nil:
+			timer := time.NewTimer(m.cfg.FallbackDial)
+			defer timer.Stop()
+			grace = timer.C
+		}
+		select {
+		case <-changed:
+		case <-grace:
+			if down < 0 {
+				return nil
+			}
+			grace = nil
+		case <-ctx.Done():
+			if down < 0 {
+				return nil
+			}
+			return fmt.Errorf("connect to host %d: %w", down, m.reason(down, context.Cause(ctx)))
+		}
+	}
+}
+
+// missing counts the streams that are not up. down is a peer without any, or -1.
+func (m *Mesh) missing(peers []int) (missing, down int, err error) {
+	down = -1
+	for _, peer := range peers {
+		l := m.link(peer)
+		if l == nil {
+			return 0, 0, fmt.Errorf("connect to host %d: %w", peer, errClosed)
+		}
+		l.mu.Lock()
+		up, lost, last := l.up, l.lost, l.last
+		l.mu.Unlock()
+		switch {
+		case lost != nil:
+			return 0, 0, fmt.Errorf("connect to host %d: %w", peer, lost)
+		case up == 0 && errors.Is(last, ErrKey):
+			return 0, 0, fmt.Errorf("connect to host %d: %w", peer, last)
+		case up == 0 && down < 0:
+			down = peer
+		}
+		missing += m.cfg.Streams - up
+	}
+	return missing, down, nil
+}
+
+// reason says why there is no stream, as far as is known.
+func (m *Mesh) reason(peer int, err error) error {
+	if l := m.link(peer); l != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.last != nil {
+			return fmt.Errorf("%w: %w", err, l.last)
+		}
+	}
+	return err
+}
+
+// open makes the link to a peer, if there is none.
+func (m *Mesh) open(peer int) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.closed:
+		return errClosed
+	case peer == m.cfg.Self:
+		return errors.New("that is this host itself")
+	case m.link(peer) != nil:
+		return nil
+	}
+	m.opened++
+	l := newLink(m, peer, m.opened)
+	links := maps.Clone(*m.links.Load())
+	links[peer] = l
+	m.links.Store(&links)
+	l.open()
+	return nil
+}
+
+// Send sends s to a peer. It never blocks on the network, and may be called by Handlers and Owners. What
+// is sent to a peer without a link is dropped, without Acked.
+//
+// Segments go out in the order of Send, except that those of at most 4 KiB overtake longer ones. They
+// arrive in any order.
+func (m *Mesh) Send(peer int, s *Segment) {
+	if l := m.link(peer); l != nil {
+		l.send(s)
+	}
+}
+
+// Forget gives up the link to a peer: nothing is sent or acknowledged any more and segments are dropped
+// without Acked. When it returns, no stream of the peer touches memory of Owners or Handlers. So it must
+// not be called by them, nor while holding a lock that they take.
+func (m *Mesh) Forget(peer int) {
+	m.mu.Lock()
+	l := m.link(peer)
+	if l == nil || m.closed { // Run closes what is left
+		m.mu.Unlock()
+		return
+	}
+	links := maps.Clone(*m.links.Load())
+	delete(links, peer)
+	m.links.Store(&links)
+	m.mu.Unlock()
+	l.close()
+	m.changed.notify()
+	m.flushed.notify()
+}
+
+// Kick replaces all streams to a peer now, because the old ones may be dead without showing it: after a
+// pause of the machine, or when an address has changed. Streams stay up until the new ones are proven.
+func (m *Mesh) Kick(peer int) {
+	if l := m.link(peer); l != nil {
+		l.kick()
+	}
+}
+
+// Flush returns when the peers have everything that was sent to them, except those that were lost. A mesh that ends without it may take
+// back what its peers' kernels have not passed on yet.
+func (m *Mesh) Flush(ctx context.Context) error {
+	for {
+		flushed := m.flushed.wait()
+		var behind *link
+		for _, l := range *m.links.Load() {
+			if !l.empty() {
+				behind = l
+				break
+			}
+		}
+		if behind == nil {
+			return nil
+		}
+		select {
+		case <-flushed:
+		case <-ctx.Done():
+			return fmt.Errorf("flush link to host %d: %w", behind.peer, context.Cause(ctx))
+		}
+	}
+}
+
+// Status is how a link is.
+type Status struct {
+	Streams int       // that are up
+	Heard   time.Time // when the last byte came; zero if none ever did
+	Unacked int       // segments that were sent and not acknowledged
+	Queued  int       // segments that wait for a stream
+	Err     error     // why a stream broke or could not be opened last, nil if all are up
+	Lost    error     // see Config.Lost
+
+	SentSegments, SentBytes         uint64 // without what was sent again
+	ResentSegments, ResentBytes     uint64
+	ReceivedSegments, ReceivedBytes uint64
+	Duplicates                      uint64 // segments that came although they were there
+	Refused                         uint64 // by Handler.Place
+	Attached                        uint64 // streams that came up so far
+}
+
+// Status returns how the link to a peer is; false if there is none.
+func (m *Mesh) Status(peer int) (Status, bool) {
+	l := m.link(peer)
+	if l == nil {
+		return Status{}, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := &l.stats
+	s := Status{
+		Streams: l.up, Unacked: l.win.held, Queued: l.urgent.n + l.bulk.n, Lost: l.lost,
+		SentSegments: c.sentSegments, SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes,
+		ReceivedSegments: c.receivedSegments, ReceivedBytes: c.receivedBytes,
+		Duplicates: c.duplicates, Refused: c.refused, Attached: c.attached,
+	}
+	if l.up < len(l.slots) {
+		s.Err = l.last
+	}
+	if at := l.heard.Load(); at != 0 {
+		s.Heard = m.born.Add(time.Duration(at))
+	}
+	return s, true
+}
+
+// notice wakes all who wait for a change.
+type notice struct {
+	waiting atomic.Bool
+
+	mu sync.Mutex
+	ch chan struct{}
+}
+
+func newNotice() *notice { return &notice{ch: make(chan struct{})} }
+
+// wait returns a channel that the next notify closes.
+func (n *notice) wait() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.waiting.Store(true)
+	return n.ch
+}
+
+func (n *notice) notify() {
+	if !n.waiting.Load() {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	close(n.ch)
+	n.ch = make(chan struct{})
+	n.waiting.Store(false)
+}

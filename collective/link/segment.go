@@ -1,0 +1,100 @@
+package link
+
+// Kind says what a segment is. Kinds from 0x80 are the link's own and never reach a Handler.
+type Kind uint8
+
+// Kinds of segments.
+const (
+	Data    Kind = 1 // bytes of a tensor, placed by the Handler
+	Control Kind = 2 // a small message between engines
+)
+
+// MaxPayload bounds the payload of one segment; a longer one on the wire breaks the stream.
+const MaxPayload = 4 << 20
+
+// CopyLimit is the longest payload that Send copies, so that the owner's memory is free at once.
+const CopyLimit = 16 << 10
+
+// Flags of a segment. Those from 0x80 are the link's own.
+const (
+	// FlagAckNow asks the peer to acknowledge at once what it has: the owner waits for this segment.
+	FlagAckNow uint8 = 1 << 0
+
+	flagChecksum uint8 = 1 << 7 // the frame carries the checksum of its payload
+)
+
+// Header tells the receiver what a segment is before its payload is read, so that the payload can be
+// read straight into its destination.
+type Header struct {
+	Kind   Kind
+	Flags  uint8
+	Step   uint16 // step of the op's schedule
+	Epoch  uint32 // world the segment belongs to; the Handler refuses any other
+	Op     uint64 // hash of the op's group and name
+	Gen    uint32 // how often that name was used before
+	Length uint32 // bytes of payload; set by Send
+	Offset uint64 // first byte in the op's buffer
+}
+
+// Segment is the unit that is sent. The link keeps it, and reads Payload again if a stream breaks,
+// until Owner.Acked: neither may be changed before that.
+//
+// A payload of at most CopyLimit bytes is copied by Send: it must be complete then, Prepare is not
+// called for it, and its memory (not the Segment) is free when Send returns. Acked comes all the same.
+//
+// A longer payload may be overwritten before Acked only if what overwrites it proves that the peer has
+// it (in a ring, the final chunk proves that the partial was consumed): the link sends again only what
+// the peer's handshake says is missing.
+type Segment struct {
+	Header
+	Payload []byte
+	Owner   Owner // nil: nobody needs to know
+
+	state segmentState
+}
+
+// segmentState is the link's own part of a Segment, guarded by the link's lock.
+type segmentState struct {
+	next     *Segment // in a queue, or in a list of acknowledged segments
+	wire     []byte   // what is sent: Payload or its copy
+	copy     *copied
+	seq      uint64
+	stream   int  // index of the stream that carried it last
+	again    bool // it was lost with a stream and is queued, or being written, again
+	queued   bool // it waits to be sent again
+	writing  bool // a stream reads it right now
+	acked    bool // the peer has it, but it is still being written or queued
+	prepared bool // only touched by the stream that writes it
+}
+
+// Owner is told about the life of a segment. Calls come from the link's goroutines, never from Send,
+// without any lock held; they must not block and may call Mesh.Send.
+type Owner interface {
+	// Prepare runs once, right before the first transmission, so that the payload can be computed just
+	// ahead of the wire. It is not called for payloads of at most CopyLimit bytes.
+	Prepare(*Segment)
+	// Acked runs once, when the peer has the segment. The segment may be reused afterwards. It does not
+	// run for segments that were dropped because the peer was forgotten or the mesh ended.
+	Acked(*Segment)
+}
+
+// Handler receives what peers send. Its methods are called concurrently by stream goroutines (one per
+// stream), in no particular order across streams, and must not block on the network.
+type Handler interface {
+	// Place returns where to read the payload of h: a buffer of h.Length bytes, or nil for the
+	// stream's scratch buffer (valid until Deliver returns). An error refuses the segment: the
+	// payload is read and thrown away, the segment acknowledged and the refusal counted.
+	//
+	// If the stream breaks before the payload is complete, Place is called again for the same segment
+	// when the peer sends it again. See Unplacer for who must know.
+	Place(peer int, h Header) (dst []byte, err error)
+	// Deliver is called exactly once for a segment whose payload is complete.
+	Deliver(peer int, h Header, payload []byte)
+}
+
+// Unplacer is an optional ability of a Handler.
+type Unplacer interface {
+	// Unplace is called instead of Deliver when the stream broke before the payload was complete: what
+	// Place returned is not written to any more. The segment comes again.
+	Unplace(peer int, h Header)
+}

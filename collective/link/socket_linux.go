@@ -1,0 +1,130 @@
+package link
+
+import (
+	"net"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// vectorReader reads into two buffers with one call. It may look again for a while before it parks the
+// goroutine, because waking a sleeping processor takes longer than many an answer.
+type vectorReader struct {
+	raw  syscall.RawConn // nil: not available
+	spin time.Duration
+	try  func(uintptr) bool // one closure for all reads: none is allocated per read
+	iov  [2][]byte
+	n    int
+	err  error
+}
+
+func (v *vectorReader) init(c syscall.Conn, spin time.Duration) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	v.raw, v.spin = raw, spin
+	v.try = v.attempt
+}
+
+func (v *vectorReader) read(dst, ahead []byte) (int, error) {
+	v.iov = [2][]byte{dst, ahead}
+	if err := v.raw.Read(v.try); err != nil {
+		return 0, err
+	}
+	return v.n, v.err
+}
+
+func (v *vectorReader) attempt(fd uintptr) bool {
+	var until time.Time
+	for {
+		if len(v.iov[1]) == 0 {
+			v.n, v.err = unix.Read(int(fd), v.iov[0])
+		} else {
+			v.n, v.err = unix.Readv(int(fd), v.iov[:])
+		}
+		switch v.err {
+		default:
+			return true
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+		}
+		if v.spin == 0 {
+			return false
+		}
+		now := time.Now()
+		if until.IsZero() {
+			until = now.Add(v.spin)
+		} else if now.After(until) {
+			return false
+		}
+		runtime.Gosched()
+	}
+}
+
+// directWriter returns a function that writes what the socket takes at once, nil if conn is no socket.
+func directWriter(conn net.Conn) func([]byte) (int, error) {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	w := &socketWriter{raw: raw}
+	w.try = w.attempt
+	return w.write
+}
+
+type socketWriter struct {
+	raw syscall.RawConn
+	try func(uintptr) bool
+	buf []byte
+	n   int
+	err error
+}
+
+func (w *socketWriter) write(b []byte) (int, error) {
+	w.buf, w.n, w.err = b, 0, nil
+	if err := w.raw.Write(w.try); err != nil {
+		return 0, err
+	}
+	w.buf = nil
+	return w.n, w.err
+}
+
+func (w *socketWriter) attempt(fd uintptr) bool {
+	for {
+		n, err := unix.Write(int(fd), w.buf)
+		switch err {
+		case nil:
+			w.n = n
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+		default:
+			w.err = err
+		}
+		return true
+	}
+}
+
+// pathState returns how many bytes the peer's kernel has acknowledged, which tells a slow stream from one
+// that is stuck, and whether that kernel has answered everything it was sent.
+func (st *stream) pathState() (delivered uint64, answers bool) {
+	if st.in.vector.raw == nil {
+		return 0, false
+	}
+	st.in.vector.raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			delivered = info.Bytes_acked
+			// A peer that does not read leaves its window shut; it answers probes of it.
+			answers = info.Unacked == 0 && info.Probes <= 2
+		}
+	})
+	return delivered, answers
+}

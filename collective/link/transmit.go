@@ -1,0 +1,217 @@
+package link
+
+import (
+	"hash/crc32"
+	"net"
+	"time"
+)
+
+// The way out. One writev per large segment, or per batch of small ones; one wake-up at most per Send.
+// Nothing is allocated: the arrays below belong to the stream, and net.Buffers consumes a slice of them.
+
+// output is what a stream writes at a time. It belongs to the owner of the stream, see stream.
+type output struct {
+	batch  [maxBatch]*Segment
+	n      int // segments in batch
+	frames [maxBatch]frame
+	ack    bool   // there is only an acknowledgement, in frames[0]
+	acks   []byte // its payload
+	heads  [maxBatch][headerSize]byte
+	iov    [2 * maxBatch][]byte
+	bufs   net.Buffers
+	flat   []byte // a small frame in one piece, for direct
+	rest   []byte // what direct did not get rid of
+	done   queue  // acknowledged segments whose owners must be told
+}
+
+// transmit is the writer.
+func (st *stream) transmit() error {
+	l, o := st.link, &st.out
+	l.mu.Lock()
+	for {
+		switch {
+		case o.done.head != nil:
+			l.mu.Unlock()
+			l.settle(&o.done)
+			l.mu.Lock()
+		case st.closed:
+			l.mu.Unlock()
+			return st.err
+		case len(o.rest) > 0:
+			l.mu.Unlock()
+			_, err := st.conn.Write(o.rest)
+			o.rest = nil
+			if err != nil {
+				return err
+			}
+			l.mu.Lock()
+		case st.take(l.limit(st.index)):
+			l.mu.Unlock()
+			err := st.write()
+			l.mu.Lock()
+			st.wrote()
+			if err != nil && !st.closed {
+				l.mu.Unlock()
+				l.settle(&o.done)
+				return err
+			}
+		case o.done.head == nil:
+			st.awake = false
+			l.idle |= 1 << st.index
+			for !st.awake && (!st.closed || st.lent) {
+				st.cond.Wait()
+			}
+		}
+	}
+}
+
+// take fills the batch with what goes out next, with payloads of at most limit bytes; false if there is
+// nothing. l.mu is held.
+func (st *stream) take(limit int) bool {
+	l, o := st.link, &st.out
+	o.n, o.ack = 0, false
+	for o.n < maxBatch {
+		s := l.next(limit, &o.done)
+		if s == nil {
+			break
+		}
+		if s.state.again {
+			l.stats.resentSegments++
+			l.stats.resentBytes += uint64(s.Length)
+		} else {
+			l.win.add(s)
+			l.stats.sentSegments++
+			l.stats.sentBytes += uint64(s.Length)
+		}
+		s.state.stream, s.state.writing = st.index, true
+		o.batch[o.n] = s
+		o.n++
+		if len(s.state.wire) > smallLimit {
+			break
+		}
+		limit = min(limit, smallLimit)
+	}
+	switch {
+	case o.n > 0:
+		l.armWatch()
+	case l.owed.due:
+		o.ack = true
+		o.acks = l.ackFrame(&o.frames[0], o.acks)
+	default:
+		return false
+	}
+	base, sack := l.got.base, l.got.sack()
+	for i := range max(o.n, 1) {
+		f := &o.frames[i]
+		if i < o.n {
+			s := o.batch[i]
+			*f = frame{Header: s.Header, seq: s.state.seq}
+		}
+		f.ack, f.sack = base, sack
+	}
+	l.owed.paid()
+	return true
+}
+
+// wrote gives up the batch: whatever came of it, only the peer's word counts from here. l.mu is held.
+func (st *stream) wrote() {
+	o := &st.out
+	for i, s := range o.batch[:o.n] {
+		s.state.writing, s.state.again = false, false
+		if s.state.acked {
+			o.done.push(s)
+		}
+		o.batch[i] = nil
+	}
+	o.n = 0
+}
+
+// write prepares and writes the batch.
+func (st *stream) write() error {
+	o := &st.out
+	iov := o.iov[:0]
+	if o.ack {
+		o.frames[0].encode(&o.heads[0])
+		iov = append(iov, o.heads[0][:], o.acks)
+	}
+	for i, s := range o.batch[:o.n] {
+		if !s.state.prepared {
+			s.state.prepared = true
+			if s.state.copy == nil && s.Owner != nil && len(s.state.wire) > 0 {
+				s.Owner.Prepare(s)
+			}
+		}
+		st.seal(&o.frames[i], s.state.wire)
+		o.frames[i].encode(&o.heads[i])
+		iov = append(iov, o.heads[i][:])
+		if len(s.state.wire) > 0 {
+			iov = append(iov, s.state.wire)
+		}
+	}
+	o.bufs = iov
+	_, err := o.bufs.WriteTo(st.conn)
+	clear(iov)
+	return err
+}
+
+// seal adds the checksum of the payload, if wanted.
+func (st *stream) seal(f *frame, payload []byte) {
+	f.Flags &^= flagChecksum
+	if st.link.mesh.cfg.Checksum {
+		f.Flags |= flagChecksum
+		f.crc = crc32.Checksum(payload, castagnoli)
+	}
+}
+
+// transmitDirect writes small segments or an acknowledgement on the caller's goroutine, as far as the
+// socket takes them without blocking; the writer is only woken for the rest. The caller owns the stream
+// and holds l.mu, which is released. It never calls an Owner.
+func (st *stream) transmitDirect() {
+	l, o := st.link, &st.out
+	if st.take(smallLimit) {
+		st.lent = true
+		l.mu.Unlock()
+		err := st.writeDirect()
+		l.mu.Lock()
+		st.wrote()
+		if err != nil {
+			l.mu.Unlock()
+			st.fail(err)
+			l.mu.Lock()
+		}
+		st.lent = false
+	}
+	if !st.closed && len(o.rest) == 0 && o.done.head == nil && !l.work(st.index) {
+		l.idle |= 1 << st.index
+	} else {
+		st.wake()
+	}
+	l.mu.Unlock()
+}
+
+// busy reports whether the stream was written directly a moment ago. Then there may be more to come, and
+// the writer, once it is awake, puts everything into one call that comes meanwhile.
+func (st *stream) busy() bool {
+	last := st.directAt
+	st.directAt = time.Since(st.link.mesh.born)
+	return last != 0 && st.directAt-last < burst
+}
+
+func (st *stream) writeDirect() error {
+	o := &st.out
+	b := o.flat[:0]
+	if o.ack {
+		o.frames[0].encode(&o.heads[0])
+		b = append(append(b, o.heads[0][:]...), o.acks...)
+	}
+	for i, s := range o.batch[:o.n] {
+		s.state.prepared = true
+		st.seal(&o.frames[i], s.state.wire)
+		o.frames[i].encode(&o.heads[i])
+		b = append(append(b, o.heads[i][:]...), s.state.wire...)
+	}
+	o.flat = b
+	n, err := st.direct(b)
+	o.rest = b[n:]
+	return err
+}

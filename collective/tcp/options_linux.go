@@ -1,0 +1,26 @@
+package tcp
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func (o *Options) set(fd int) error {
+	if o.Congestion != "system" {
+		// Not every kernel has every algorithm, and some lie behind a privilege; any will do.
+		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, o.Congestion)
+	}
+	if o.UserTimeout > 0 {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(o.UserTimeout/time.Millisecond)); err != nil {
+			return fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
+		}
+	}
+	if o.Unsent > 0 {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, o.Unsent); err != nil {
+			return fmt.Errorf("set TCP_NOTSENT_LOWAT: %w", err)
+		}
+	}
+	return nil
+}

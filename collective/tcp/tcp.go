@@ -1,0 +1,171 @@
+// Package tcp opens the connections that carry streams: listening, and dialing a peer that may have
+// several addresses. Options are set per socket; nothing of the machine's settings is changed.
+//
+// Dial's goroutines end before it returns. The package reads and writes nothing and knows no protocol.
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+)
+
+// Options of the sockets. The zero value means the defaults.
+type Options struct {
+	// Congestion names the congestion control, "" for cubic: some machines default to bbr, which is
+	// several times slower on links without loss. If the system does not have it, its own is used;
+	// "system" asks for that.
+	Congestion string
+	// UserTimeout is how long written data may go unacknowledged until the kernel gives the connection
+	// up; 15 s, negative for the system's. The link replaces a stuck stream much earlier; this gets rid
+	// of the old one.
+	UserTimeout time.Duration
+	// KeepAlive finds connections that died while nothing was sent: after that long without traffic,
+	// and three more probes; 5 s, negative for none.
+	KeepAlive time.Duration
+	// Unsent bounds what the kernel takes before it can send it, so that a slow stream does not hoard
+	// segments that another could carry; 512 KiB, negative for no bound.
+	Unsent int
+	// Source is the address to dial from, "" for any.
+	Source string
+	// Stagger is how long an address has until the next one is tried beside it; 200 ms.
+	Stagger time.Duration
+}
+
+const (
+	defaultCongestion  = "cubic"
+	defaultUserTimeout = 15 * time.Second
+	defaultKeepAlive   = 5 * time.Second
+	defaultUnsent      = 512 << 10
+	defaultStagger     = 200 * time.Millisecond
+	keepAliveProbes    = 3
+)
+
+func (o *Options) filled() Options {
+	f := *o
+	if f.Congestion == "" {
+		f.Congestion = defaultCongestion
+	}
+	if f.UserTimeout == 0 {
+		f.UserTimeout = defaultUserTimeout
+	}
+	if f.KeepAlive == 0 {
+		f.KeepAlive = defaultKeepAlive
+	}
+	if f.Unsent == 0 {
+		f.Unsent = defaultUnsent
+	}
+	if f.Stagger == 0 {
+		f.Stagger = defaultStagger
+	}
+	return f
+}
+
+func (o *Options) keepAlive() net.KeepAliveConfig {
+	if o.KeepAlive < 0 {
+		return net.KeepAliveConfig{}
+	}
+	return net.KeepAliveConfig{Enable: true, Idle: o.KeepAlive, Interval: max(o.KeepAlive/2, time.Second), Count: keepAliveProbes}
+}
+
+// control sets what package net has no name for. Accepted connections inherit it from the listener.
+// Go sets TCP_NODELAY itself.
+func (o *Options) control(_, _ string, c syscall.RawConn) error {
+	var failed error
+	if err := c.Control(func(fd uintptr) { failed = o.set(int(fd)) }); err != nil {
+		return err
+	}
+	return failed
+}
+
+// Listen listens on host:port; port 0 picks one.
+func (o Options) Listen(ctx context.Context, address string) (net.Listener, error) {
+	o = o.filled()
+	lc := net.ListenConfig{Control: o.control, KeepAliveConfig: o.keepAlive()}
+	lc.SetMultipathTCP(false) // the kernel's MPTCP sockets are slower, and paths are the link's business
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for streams: %w", err)
+	}
+	return l, nil
+}
+
+// Dial connects to the first of the addresses that answers. The order is that of preference: each gets a
+// head start of Stagger, or until it fails, before the next one is tried as well.
+func (o Options) Dial(ctx context.Context, addresses []string) (net.Conn, error) {
+	o = o.filled()
+	d := net.Dialer{ControlContext: func(_ context.Context, n, a string, c syscall.RawConn) error { return o.control(n, a, c) }, KeepAliveConfig: o.keepAlive()}
+	d.SetMultipathTCP(false)
+	if o.Source != "" {
+		ip := net.ParseIP(o.Source)
+		if ip == nil {
+			return nil, fmt.Errorf("dial: source %q is no IP address", o.Source)
+		}
+		d.LocalAddr = &net.TCPAddr{IP: ip}
+	}
+	switch len(addresses) {
+	case 0:
+		return nil, errors.New("dial: no address")
+	case 1:
+		return d.DialContext(ctx, "tcp", addresses[0])
+	}
+	return o.race(ctx, &d, addresses)
+}
+
+type result struct {
+	conn net.Conn
+	err  error
+}
+
+// race dials all addresses, one after the other with a head start each, and keeps the first connection.
+func (o *Options) race(ctx context.Context, d *net.Dialer, addresses []string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan result)
+	started, ended := 0, 0
+	next := func() {
+		address := addresses[started]
+		started++
+		go func() {
+			conn, err := d.DialContext(ctx, "tcp", address)
+			results <- result{conn, err}
+		}()
+	}
+	next()
+	stagger := time.NewTicker(o.Stagger)
+	defer stagger.Stop()
+	var won net.Conn
+	var errs []error
+	for ended < started {
+		select {
+		case r := <-results:
+			ended++
+			switch {
+			case r.err != nil:
+				if won == nil {
+					errs = append(errs, r.err)
+				}
+			case won == nil:
+				won = r.conn
+				cancel() // the others end; they are waited for
+			default:
+				r.conn.Close()
+			}
+			if r.err != nil && won == nil && started < len(addresses) && ctx.Err() == nil {
+				next()
+				stagger.Reset(o.Stagger)
+			}
+		case <-stagger.C:
+			if won == nil && started < len(addresses) && ctx.Err() == nil {
+				next()
+			}
+		}
+	}
+	if won == nil {
+		return nil, errors.Join(errs...)
+	}
+	return won, nil
+}
