@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 
 	"gorun/rendezvous/wire"
 )
@@ -27,6 +30,8 @@ type host struct {
 	job   wire.Job
 	spec  *Spec
 	queue mailbox
+
+	sendErr atomic.Pointer[error] // the first message that could not be sent
 }
 
 // mailbox is an unbounded queue of messages for a daemon: the loop must never wait for a slow host.
@@ -154,13 +159,15 @@ func (h *host) greet(in *wire.Reader) (*wire.Hello, error) {
 	return hello, nil
 }
 
-// write sends what is queued. An error shows on the reading side too, which reports it.
+// write sends what is queued. After an error the connection is closed, which the reading side reports.
 func (h *host) write(d *Daemon) {
 	out := wire.NewWriter(d.In)
 	for range h.queue.wake {
 		msgs, more := h.queue.take()
 		for _, m := range msgs {
-			if out.Write(m) != nil {
+			if err := out.Write(m); err != nil {
+				h.sendErr.CompareAndSwap(nil, &err)
+				d.Close()
 				return
 			}
 		}
@@ -175,7 +182,9 @@ func (h *host) lost(d *Daemon, step string, err error) *HostError {
 	d.Close()
 	stderr, waitErr := d.Wait()
 	e := &HostError{Host: h.name, Step: step, Code: ExitTransport}
-	switch {
+	switch sendErr := h.sendErr.Load(); {
+	case sendErr != nil && !errors.Is(*sendErr, os.ErrClosed) && !errors.Is(*sendErr, io.ErrClosedPipe) && !errors.Is(*sendErr, syscall.EPIPE) && !errors.Is(*sendErr, io.EOF):
+		e.Err = *sendErr
 	case stderr != "":
 		e.Err = errors.New(lastLine(stderr))
 	case waitErr != nil && errors.Is(err, io.EOF):

@@ -57,6 +57,8 @@ type Output interface {
 	Close(rank int)
 	// Tail returns the last lines a rank wrote to standard error.
 	Tail(rank int) []string
+	// Abandon sets free whoever waits in Write.
+	Abandon()
 }
 
 // Progress of a start.

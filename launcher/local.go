@@ -33,6 +33,7 @@ func (l Local) Dial(_ context.Context, host string) (*Daemon, error) {
 	}
 	stderr := &tail{limit: 4 << 10}
 	cmd.Stderr = stderr
+	cmd.WaitDelay = 2 * time.Second // for what the daemon may have left behind with its standard error
 	if err := cmd.Start(); err != nil {
 		return nil, &HostError{Host: host, Step: "start daemon", Err: err, Code: ExitTransport}
 	}

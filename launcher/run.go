@@ -21,8 +21,14 @@ import (
 // ErrStopped is the cause of a job that was ended from outside (Ctrl-C) and not by one of its ranks.
 var ErrStopped = errors.New("stopped")
 
-// settle is how long a failing start waits for the other hosts, so that one report names all of them.
-const settle = 3 * time.Second
+const (
+	// settle is how long a failing start waits for the other hosts, so that one report names all of them.
+	settle = 5 * time.Second
+	// patience is how much longer than their grace daemons may take to stop; haste is all that a second
+	// Ctrl-C leaves them.
+	patience = 10 * time.Second
+	haste    = time.Second
+)
 
 // Run runs the job and returns nil when every rank exited with 0. Otherwise the error says why:
 // *RankError, *HostError, HostErrors, or the cause of ctx. When it returns, every daemon has ended or
@@ -40,6 +46,9 @@ func Run(ctx context.Context, spec Spec) error {
 	}
 	err = j.loop(ctx)
 	hangUp()
+	if len(j.ended) < len(j.hosts) {
+		spec.Output.Abandon() // a terminal that takes nothing may be what keeps them
+	}
 	wg.Wait()
 	return err
 }
@@ -59,7 +68,6 @@ type job struct {
 	failures   []*HostError
 	verdict    error
 	stopping   bool
-	killed     bool
 	settleC    <-chan time.Time
 	hostOfRank []int
 }
@@ -123,8 +131,8 @@ func (j *job) loop(ctx context.Context) error {
 		case <-hurry:
 			hurry = nil
 			j.stop(ErrStopped)
-			j.killed = true
 			j.broadcast(&wire.Stop{Now: true})
+			last = time.After(haste)
 		case n := <-signals:
 			j.broadcast(&wire.Signal{Number: n})
 		case <-startup.C:
@@ -137,7 +145,7 @@ func (j *job) loop(ctx context.Context) error {
 			return j.verdict // closing the connections ends what is left
 		}
 		if j.stopping && last == nil {
-			last = time.After(j.spec.Grace + 10*time.Second)
+			last = time.After(j.spec.Grace + patience)
 		}
 	}
 	return j.verdict
@@ -192,7 +200,7 @@ func (j *job) message(h *host, msg wire.Message) {
 			j.rankExited(h, msg)
 		}
 	case *wire.Failed:
-		j.hostFailed(&HostError{Host: h.name, Step: msg.Step, Err: errors.New(msg.Text), Hint: msg.Hint, Code: msg.Code})
+		j.daemonFailed(h, msg)
 	case *wire.Taken:
 		select {
 		case <-h.queue.room:
@@ -221,6 +229,16 @@ func (j *job) rankExited(h *host, e *wire.Exited) {
 	}
 }
 
+// daemonFailed takes a daemon's word about itself or about a peer that it lost.
+func (j *job) daemonFailed(h *host, f *wire.Failed) {
+	e := &HostError{Host: h.name, Step: f.Step, Err: errors.New(f.Text), Hint: f.Hint, Code: f.Code}
+	if f.Peer >= 0 && f.Peer < len(j.hosts) && f.Peer != h.id {
+		e.Host = j.hosts[f.Peer].name
+		j.ended[f.Peer] = true // nobody will hear of it again
+	}
+	j.hostFailed(e)
+}
+
 // hostFailed gathers failures while the job starts, so that a report names all hosts at once; a host
 // that is lost while ranks run decides at once.
 func (j *job) hostFailed(e *HostError) {
@@ -229,6 +247,9 @@ func (j *job) hostFailed(e *HostError) {
 	}
 	if len(j.exited) == len(j.hostOfRank) && j.verdict == nil && j.stopping {
 		return // every rank had already ended well
+	}
+	if j.failed(e.Host) {
+		return // one reason is enough
 	}
 	j.failures = append(j.failures, e)
 	if j.allStarted() || j.decided() {
@@ -260,13 +281,26 @@ func (j *job) failed(name string) bool {
 	return false
 }
 
+// giveUp reports what failed, and which hosts have not answered by then, in the order of the host list.
 func (j *job) giveUp() {
 	j.settleC = nil
+	if !j.allStarted() {
+		for _, h := range j.hosts {
+			if !j.up[h.id] && !j.ended[h.id] && !j.failed(h.name) {
+				j.failures = append(j.failures, &HostError{Host: h.name, Step: "connect", Err: errors.New("no answer yet"), Code: ExitTransport})
+			}
+		}
+	}
+	slices.SortStableFunc(j.failures, func(a, b *HostError) int { return j.index(a.Host) - j.index(b.Host) })
 	if len(j.failures) == 1 {
 		j.stop(j.failures[0])
 		return
 	}
 	j.stop(&HostErrors{Hosts: len(j.hosts), Failed: j.failures})
+}
+
+func (j *job) index(name string) int {
+	return slices.IndexFunc(j.hosts, func(h *host) bool { return h.name == name })
 }
 
 func (j *job) startTimedOut() {
@@ -283,6 +317,9 @@ func (j *job) startTimedOut() {
 		case j.worlds[h.id].Epoch == 0 && len(j.ready) == len(j.hosts):
 			e.Step, e.Err = "join", fmt.Errorf("the hosts could not form a world within %v", j.spec.StartTimeout)
 			e.Hint = "hosts must reach each other directly: check firewalls between them"
+		case j.worlds[h.id].Epoch > 0 && j.waitsForRanks(h):
+			e.Step, e.Err = "start ranks", fmt.Errorf("not all of its ranks run after %v", j.spec.StartTimeout)
+			e.Hint = "is the program, or the working directory, on a file system that does not answer?"
 		default:
 			continue
 		}
@@ -291,6 +328,10 @@ func (j *job) startTimedOut() {
 	if len(j.failures) > 0 {
 		j.giveUp()
 	}
+}
+
+func (j *job) waitsForRanks(h *host) bool {
+	return slices.ContainsFunc(j.spec.Placement.Hosts[h.id].Ranks, func(rank int) bool { return !j.started[rank] })
 }
 
 func (j *job) sendRoster() {

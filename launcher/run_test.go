@@ -117,6 +117,7 @@ func (r *recorder) Write(rank int, stream wire.Stream, data []byte) {
 	r.lines = append(r.lines, fmt.Sprintf("%d/%d:%s", rank, stream, data))
 }
 func (r *recorder) Close(int) {}
+func (r *recorder) Abandon()  {}
 func (r *recorder) Tail(rank int) []string {
 	return []string{fmt.Sprint("tail of ", rank)}
 }

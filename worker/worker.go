@@ -70,7 +70,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	err := d.open(work)
 	if err != nil {
-		d.out.Write(&wire.Failed{Step: "start daemon", Text: err.Error()})
+		d.out.Write(&wire.Failed{Step: "start daemon", Text: err.Error(), Peer: d.job.HostID})
 	} else {
 		d.loop(ctx, work)
 	}
@@ -228,7 +228,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 		Dial: func(ctx context.Context, peer int) (net.Conn, error) {
 			return transport.Dial(ctx, d.roster.Peers[peer].Data)
 		},
-		Lost: func(_ int, err error) { d.post(ctx, func() { d.fail("link", err, "") }) },
+		Lost: func(peer int, err error) { d.post(ctx, func() { d.lost(peer, err) }) },
 	})
 	return err
 }
@@ -332,7 +332,12 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 
 // fail tells the launcher that this host cannot go on; the launcher decides what that means.
 func (d *daemon) fail(step string, err error, hint string) {
-	d.out.Write(&wire.Failed{Step: step, Text: err.Error(), Hint: hint, Code: 255})
+	d.out.Write(&wire.Failed{Step: step, Text: err.Error(), Hint: hint, Code: 255, Peer: d.job.HostID})
+}
+
+// lost tells the launcher that a peer is gone.
+func (d *daemon) lost(peer int, err error) {
+	d.out.Write(&wire.Failed{Step: "run", Text: err.Error(), Code: 255, Peer: peer})
 }
 
 // close ends everything in the reverse order of open and waits for it.

@@ -16,7 +16,14 @@ import (
 
 // gossiped takes what gossip noticed.
 func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
+	if d.stopping {
+		return // no world begins any more
+	}
 	switch ev.Kind {
+	case gossip.Left:
+		if ev.Peer < len(d.job.Hosts) {
+			d.lost(ev.Peer, fmt.Errorf("silent for %v, as %s reports", gossip.Lease, d.self.Name))
+		}
 	case gossip.Joined:
 		if ev.Peer < len(d.job.Hosts) {
 			d.step(ctx, epoch.Event{Seen: &ev.Peer})
@@ -39,6 +46,9 @@ func (d *daemon) step(ctx context.Context, ev epoch.Event) {
 	a, err := d.machine.Step(ev)
 	if err != nil {
 		d.log.Warn("epoch: dropped an event", "error", err)
+		return
+	}
+	if d.stopping {
 		return
 	}
 	if a.Prepare != nil {

@@ -102,6 +102,8 @@ func rankHint(e *launcher.RankError) string {
 		return fmt.Sprintf("gorun does not copy programs: put the script on %s at the same path", e.Host)
 	case strings.Contains(tail, "No module named 'gorun'"):
 		return "this binary carries no Python binding: build it with make"
+	case strings.HasPrefix(e.Reason, "working directory"):
+		return fmt.Sprintf("make it on %s, or choose one that is there with --wdir; gorun copies no files", e.Host)
 	case e.Signal == 9:
 		return fmt.Sprintf("if nobody killed it, look for the out-of-memory killer on %s: dmesg | grep -i oom", e.Host)
 	}

@@ -253,11 +253,40 @@ func TestKillAnything(t *testing.T) {
 			if code != want {
 				t.Errorf("exit code %d, want %d\n%s", code, want, stderr)
 			}
+			if name == "daemon" && !strings.Contains(stderr.String(), "gorun: error: host2: run: the daemon was killed by signal 9") {
+				t.Errorf("the error does not say what happened:\n%s", stderr)
+			}
 			if name == "rank" && !strings.Contains(stderr.String(), "on host2 was killed by signal 9 (SIGKILL)") {
 				t.Errorf("the error does not name the rank and its host:\n%s", stderr)
 			}
 		})
 	}
+}
+
+// TestPowerOff: a host that falls silent is noticed by its peers, and the job ends with its name.
+func TestPowerOff(t *testing.T) {
+	c := newCluster(t, 2)
+	cmd, stdout, stderr := c.command("-np", "2", "-H", "host1,host2", python, "-c", busy)
+	watched := &watch{buf: stdout}
+	cmd.Stdout = watched
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.await("busy rank", func() bool { return watched.count("busy") == 2 })
+	if err := c.Host(2).PowerOff(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { cmd.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(60 * time.Second):
+		t.Fatal("gorun still waits for a host without power")
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), "gorun: error: host2: run: silent for 30s, as host1 reports") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+	c.expectNothingLeft(5 * time.Second)
 }
 
 // TestInterrupt is Ctrl-C.
@@ -323,11 +352,9 @@ func TestMistakes(t *testing.T) {
 		{"no script", []string{"-H", "host1,host2", python, "missing.py"}, 2,
 			[]string{`(?m)^gorun: error: rank [01] on host[12] exited with status 2`, `(?m)^gorun: hint: gorun does not copy programs`}},
 		{"no directory", []string{"-H", "host1,host2", "--wdir", "/no/such/dir", "true"}, 1,
-			[]string{`(?m)^gorun: error: rank [01] on host[12] could not start: .*/no/such/dir`}},
+			[]string{`(?m)^gorun: error: rank [01] on host[12] could not start: .*/no/such/dir`, `(?m)^gorun: hint: make it on host[12]`}},
 		{"refused port", []string{"-H", "host1", "-p", "2", "true"}, 255,
 			[]string{`(?m)^gorun: error: host1: connect: .*refused`}},
-		{"missing key", []string{"-H", "host1", "-i", "/no/such/key", "true"}, 255,
-			[]string{`(?m)^gorun: error: .*/no/such/key`}},
 	} {
 		r := c.gorun(tc.args...)
 		if r.code != tc.code {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +66,9 @@ func launch(c *cli.Context, hurry <-chan struct{}) error {
 	if strings.HasPrefix(argv[0], "-") {
 		return &usageError{fmt.Errorf("unknown flag %s", argv[0]), "gorun --help lists the flags"}
 	}
+	if err := checkFlags(c); err != nil {
+		return err
+	}
 	placement, err := place(c)
 	if err != nil {
 		return err
@@ -79,8 +83,11 @@ func launch(c *cli.Context, hurry <-chan struct{}) error {
 	}
 	mux, err := newMux(c, len(placement.Ranks))
 	if err != nil {
-		return err
+		return &usageError{err, "--output-filename names a directory, which is made if it is missing"}
 	}
+	// In the background of a terminal, reading is an error (and rank 0 sees the end of its input) instead
+	// of a reason to stop the launcher.
+	signal.Ignore(syscall.SIGTTIN)
 	signals := make(chan int, 8)
 	defer forwardSignals(signals)()
 
@@ -110,6 +117,7 @@ func launch(c *cli.Context, hurry <-chan struct{}) error {
 	go func() {
 		select {
 		case <-hurry:
+			mux.Abandon()
 			cancel()
 		case <-finish.Done():
 		}
@@ -158,6 +166,29 @@ func prompt(ctx context.Context, question string) (string, error) {
 	return string(secret), err
 }
 
+// checkFlags finds mistakes before anything is contacted.
+func checkFlags(c *cli.Context) error {
+	wrong := func(name, why string) error {
+		return &usageError{fmt.Errorf("--%s %v: %s", name, c.Value(name), why), ""}
+	}
+	switch {
+	case c.Int("ssh-port") < 0 || c.Int("ssh-port") > 65535:
+		return wrong("ssh-port", "not a port")
+	case c.Int("streams") < 1 || c.Int("streams") > 64:
+		return wrong("streams", "must be 1 to 64")
+	case c.Duration("grace") < 0:
+		return wrong("grace", "must not be negative")
+	case c.Duration("start-timeout") <= 0:
+		return wrong("start-timeout", "must be positive")
+	}
+	for _, key := range c.StringSlice("ssh-identity-file") {
+		if _, err := os.Stat(key); err != nil {
+			return &usageError{fmt.Errorf("--ssh-identity-file: %w", err), ""}
+		}
+	}
+	return nil
+}
+
 // place reads -np, -H and --hostfile.
 func place(c *cli.Context) (plan.Placement, error) {
 	np := c.Int("np")
@@ -184,6 +215,9 @@ func place(c *cli.Context) (plan.Placement, error) {
 			return plan.Placement{}, &usageError{fmt.Errorf("%s: %w", c.Path("hostfile"), err), "each line is: host slots=N"}
 		}
 	default:
+		if np > hosts.MaxSlots {
+			return plan.Placement{}, &usageError{fmt.Errorf("-np %d: more than %d ranks on one host", np, hosts.MaxSlots), "name the hosts with -H"}
+		}
 		list = []hosts.Host{{Name: "localhost", Slots: max(np, 1)}}
 	}
 	return plan.Place(list, np)
@@ -208,13 +242,10 @@ func newDialer(c *cli.Context) (*dialer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this binary: %w", err)
 	}
+	home, _ := os.UserHomeDir() // $HOME decides
 	var localUser string
 	if u, err := user.Current(); err == nil {
-		localUser = u.Username
-	}
-	home, err := os.UserHomeDir() // $HOME decides
-	if err != nil {
-		return nil, fmt.Errorf("find ~: %w", err)
+		localUser, home = u.Username, cmp.Or(home, u.HomeDir)
 	}
 	client, err := ssh.New(ssh.Config{
 		Home:           home,
@@ -229,7 +260,7 @@ func newDialer(c *cli.Context) (*dialer, error) {
 		Note:           func(host, text string) { fmt.Fprintf(os.Stderr, "gorun: %s: %s\n", host, text) },
 	})
 	if err != nil {
-		return nil, err
+		return nil, &usageError{err, "--ssh-config none reads no file"}
 	}
 	return &dialer{
 		local:  launcher.Local{Exe: exe, Args: []string{"worker"}, Env: os.Environ(), Patience: c.Duration("grace") + 10*time.Second},

@@ -60,7 +60,7 @@ func newApp(hurry <-chan struct{}) *cli.App {
 		// Errors are printed in one place, by explain; the library must not exit by itself.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
-			return &usageError{err: err, hint: "gorun --help lists the flags; flags go before the program"}
+			return &usageError{err: reword(err), hint: "gorun --help lists the flags; flags go before the program"}
 		},
 	}
 }
@@ -78,8 +78,22 @@ Flags (one dash or two; they go before the program):
 {{.Description}}
 `
 
+// reword says what the flag package means in the words of a user.
+func reword(err error) error {
+	text := err.Error()
+	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+		return fmt.Errorf("unknown flag --%s", name)
+	}
+	return errors.New(strings.TrimSuffix(text, ": parse error"))
+}
+
 func versionCommand() *cli.Command {
-	return &cli.Command{Name: "version", Usage: "print the version", Action: printVersion}
+	return &cli.Command{Name: "version", Usage: "print the version", Action: func(c *cli.Context) error {
+		if c.Args().Present() {
+			return &usageError{errors.New("version takes no arguments"), "to run a program of that name: gorun -np N version …"}
+		}
+		return printVersion(c)
+	}}
 }
 
 func printVersion(c *cli.Context) error {
@@ -97,7 +111,10 @@ func (e signalError) Is(target error) bool { return target == launcher.ErrStoppe
 // onInterrupt turns the first INT, TERM or HUP into a cancellation and the second into haste.
 func onInterrupt(stop context.CancelCauseFunc, hurry chan struct{}) (cancel func()) {
 	c := make(chan os.Signal, 2)
-	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup means it
+		signal.Notify(c, syscall.SIGHUP)
+	}
 	done := make(chan struct{})
 	go func() {
 		for n := 0; ; n++ {

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
 
 	"gorun/worker"
 	"gorun/worker/proc"
@@ -21,8 +23,13 @@ func workerCommand() *cli.Command {
 		Hidden: true,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "daemon", Usage: "be the daemon under a guardian", Hidden: true}},
 		Action: func(c *cli.Context) error {
-			if c.Bool("daemon") {
+			switch {
+			case c.Args().Present():
+				return &usageError{errors.New("worker takes no arguments"), "to run a program of that name: gorun -np N worker …"}
+			case c.Bool("daemon"):
 				return daemon(c.Context)
+			case term.IsTerminal(int(os.Stdin.Fd())):
+				return &usageError{errors.New("a worker is started by gorun, which speaks with it on standard input"), "gorun -H host1,host2 program"}
 			}
 			return guardian()
 		},
@@ -38,6 +45,9 @@ func guardian() error {
 	code, err := proc.Guard(context.Background(), cmd)
 	if err != nil {
 		return fmt.Errorf("guard daemon: %w", err)
+	}
+	if code > 128 {
+		fmt.Fprintf(os.Stderr, "the daemon was killed by signal %d\n", code-128)
 	}
 	return exitStatus(code)
 }

@@ -120,7 +120,7 @@ func TestHostsAreHosts(t *testing.T) {
 			t.Errorf("host %d is called %s", i+1, h.Name())
 		}
 		// Over real ssh, by name, without a question about its key.
-		script := `hostname; whoami; echo "$HOME"; ls -A /root /tmp /home /dev/shm | grep -v : | xargs; ls /sys/class/net | grep -v lo; touch /usr/x 2>&1 | tail -c 22`
+		script := `hostname; whoami; echo "$HOME"; ls -A /root /home /dev/shm | grep -v : | xargs; ls /sys/class/net | grep -v lo; touch /usr/x 2>&1 | tail -c 22`
 		got := run(t, l.Launcher(), "ssh", name, script)
 		want := name + "\nroot\n/root\n.ssh\neth0\nRead-only file system"
 		if got != want {

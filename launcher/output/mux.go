@@ -199,6 +199,10 @@ func (m *Mux) Finish(ctx context.Context) error {
 	return errors.Join(m.screen.finish(ctx), m.closeFiles())
 }
 
+// Abandon gives up a terminal that takes nothing: whoever waits for it in Write is set free, and what is
+// not on its way yet is dropped. Per-rank files go on.
+func (m *Mux) Abandon() { m.screen.abandon() }
+
 func (m *Mux) closeFiles() error {
 	var errs []error
 	for _, s := range m.streams {

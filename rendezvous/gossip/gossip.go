@@ -23,6 +23,9 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
+// Lease is how long a member may be silent until it has Left.
+const Lease = 30 * time.Second
+
 // Event is something gossip noticed; Message is nil unless a peer sent one.
 type Event struct {
 	Peer    int
@@ -74,12 +77,13 @@ func Start(cfg Config) (*Gossip, error) {
 	c.Logger = log.New(logWriter{cfg.Log}, "", 0)
 	// A VM may be silent for seconds while it moves: rather a slow verdict than a wrong one. A crash is
 	// noticed at once by the links (RST), not here.
-	c.SuspicionMult = 30
+	c.SuspicionMult = int(Lease / c.ProbeInterval)
 	c.SuspicionMaxTimeoutMult = 1
 	c.GossipToTheDeadTime = 10 * time.Minute
 	c.DeadNodeReclaimTime = time.Second
 	c.PushPullInterval = 10 * time.Second
 	c.GossipInterval = 50 * time.Millisecond
+	c.TCPTimeout = 3 * time.Second // Join cannot be cancelled, so it must not take long
 	list, err := memberlist.Create(c)
 	if err != nil {
 		return nil, fmt.Errorf("start gossip on %s: %w", cfg.Bind, err)
@@ -108,11 +112,20 @@ func (g *Gossip) Join(ctx context.Context, addrs []string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("join gossip at %s: %w", strings.Join(addrs, ", "), errors.Join(ctx.Err(), err))
+			return fmt.Errorf("join gossip at %s: %w", strings.Join(addrs, ", "), innermost(err))
 		case <-time.After(delay):
 		}
 		delay = min(2*delay, time.Second)
 	}
+}
+
+// innermost takes memberlist's lists and prefixes off an error.
+func innermost(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
 }
 
 // Send gives a peer a message over a connection of its own. The peer may still miss it: callers repeat

@@ -110,6 +110,7 @@ type Failed struct {
 	Text string `msgpack:"text"`
 	Hint string `msgpack:"hint"`
 	Code int    `msgpack:"code"` // exit code for the launcher, 0 for the default
+	Peer int    `msgpack:"peer"` // host id, if it is a peer that failed; the sender's own otherwise
 }
 
 // Log is a line for a user who asked for -v.
