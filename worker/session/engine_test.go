@@ -127,10 +127,12 @@ func (e *engine) run(parts []part) {
 			result = e.gather(parts)
 		}
 	}
-	for i, p := range parts {
-		if result.Buffer != nil && i > 0 {
+	for i := range parts {
+		if result.Buffer != nil && i > 0 { // before the first rank can release it
 			result.Buffer.Retain()
 		}
+	}
+	for _, p := range parts {
 		p.r.Client.Complete(p.r.Handle, result)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -103,6 +104,9 @@ func (r *report) add(e event) {
 		if e.Action == "fail" {
 			fmt.Fprintf(r.out, "FAIL %s (%.1fs)\n%s", key, e.Elapsed, r.text(key))
 		}
+		if e.Test == "" {
+			r.unfinished(e.Package)
+		}
 	case "pass":
 		if e.Test != "" {
 			r.tests[e.Package]++
@@ -118,6 +122,21 @@ func (r *report) add(e event) {
 		return
 	}
 	delete(r.output, key)
+}
+
+// unfinished prints the output of tests that had no end: one of them took the package with it.
+func (r *report) unfinished(pkg string) {
+	var keys []string
+	for key := range r.output {
+		if strings.HasPrefix(key, pkg+".") {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		fmt.Fprintf(r.out, "---- %s did not end\n%s", key, r.text(key))
+		delete(r.output, key)
+	}
 }
 
 func (r *report) text(key string) string {
