@@ -10,19 +10,20 @@ import (
 // Sizes in SVG, in pixels. Text is 12 px in a font of one width, of which a character takes some 7.3 px.
 const (
 	charWidth  = 7.3
+	ringBox    = 136.0 // width of a host on the ring
 	lineHeight = 16.0
 	margin     = 12.0 // around and between boxes
 	cardWidth  = 488.0
-	labelSpace = 150.0 // beside the ring, for the speeds
+	spacing    = 36.0 // of the hosts on the ring, for each in its radius: room for a speed between two
 )
 
 // SVG draws the ring as a circle of hosts and below it each host with its NUMA nodes and devices. It is one
 // file that needs nothing else: no script, no font, no style sheet.
 func SVG(c Cluster) string {
 	d := drawing{width: 2*cardWidth + 3*margin}
-	radius := max(130, 27*float64(len(c.Ring)))
+	radius := max(150, spacing*float64(len(c.Ring)))
 	if len(c.Ring) > 0 {
-		d.width = max(d.width, 2*(radius+labelSpace+60))
+		d.width = max(d.width, 2*(radius+ringBox/2+margin))
 		d.ring(c, radius)
 	}
 	d.cards(c)
@@ -75,7 +76,7 @@ func (d *drawing) text(class, anchor string, x, y float64, text string) {
 
 // ring draws the circle, and below it the reason for each edge.
 func (d *drawing) ring(c Cluster, radius float64) {
-	const boxWidth, boxHeight, letters = 136.0, 40.0, 18
+	const boxWidth, boxHeight, letters = ringBox, 40.0, 18
 	x0, y0 := d.width/2, radius+boxHeight/2+2*margin
 	at := func(turn, radius float64) (x, y float64) { // clockwise from the top
 		sin, cos := math.Sincos(2 * math.Pi * turn)
@@ -95,14 +96,16 @@ func (d *drawing) ring(c Cluster, radius float64) {
 		fmt.Fprintf(&d.out, `<path class="%s" marker-end="url(#%s)" d="M%.1f %.1fA%.1f %.1f 0 0 1 %.1f %.1f"/>`+"\n", class, marker, x1, y1, radius, radius, x2, y2)
 		fmt.Fprintf(&d.out, `<path class="%s" d="M%.1f %.1fA%.1f %.1f 0 0 1 %.1f %.1f"><title>%s</title></path>`+"\n", class, x2, y2, radius, radius, x3, y3,
 			html.EscapeString(edgeTitle(c, i)))
+		// The speed is inside the circle: outside, hosts near the top and the bottom would cover it.
 		anchor := "middle"
-		if side := math.Sin(2 * math.Pi * turn); side > 0.3 {
-			anchor = "start"
-		} else if side < -0.3 {
+		sin, cos := math.Sincos(2 * math.Pi * turn)
+		if sin > 0.3 {
 			anchor = "end"
+		} else if sin < -0.3 {
+			anchor = "start"
 		}
-		x, y := at(turn, radius+18)
-		d.text(alarm, anchor, x, y+4, bandwidth(leg.Bandwidth))
+		x, y := at(turn, radius-16-14*math.Abs(cos))
+		d.text(alarm, anchor, x, y+4, strings.TrimPrefix(bandwidth(leg.Bandwidth), "speed "))
 	}
 	for i, leg := range c.Ring {
 		x, y := at(float64(i)/n, radius)
