@@ -24,6 +24,7 @@ var allowed = map[string][]string{
 	"rendezvous/epoch":    {"rendezvous/wire", "topology"},
 	"rendezvous/gossip":   {},
 	"topology":            {},
+	"topology/picture":    {"topology"},
 	"topology/probe":      {"topology"},
 	"worker":              {"*"},
 	"worker/proc":         {},
@@ -44,7 +45,7 @@ var (
 		"golang.org/x/crypto/ssh":           "launcher/ssh",
 		"github.com/urfave/cli/v2":          "cmd/gorun",
 	}
-	pure          = []string{"rendezvous/epoch", "launcher/plan", "launcher/hosts", "topology", "collective/schedule"}
+	pure          = []string{"rendezvous/epoch", "launcher/plan", "launcher/hosts", "topology", "topology/picture", "collective/schedule"}
 	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}
 	impureCalls   = []string{"time.Now", "time.Sleep", "time.After", "time.NewTimer"}
 )

@@ -48,7 +48,7 @@ func newApp(hurry <-chan struct{}) *cli.App {
 	return &cli.App{
 		Name:            "gorun",
 		Usage:           "run a Horovod, torch.distributed or other data-parallel program on many hosts",
-		UsageText:       "gorun [-np N] [-H host1:slots,host2:slots] program [arguments]",
+		UsageText:       "gorun [-np N] [-H host1:slots,host2:slots] program [arguments]\n  gorun topo [-H host1,host2]",
 		HideVersion:     true, // its -v is ours for verbose
 		HideHelpCommand: true,
 		Description:     exitStatusHelp,
@@ -56,7 +56,7 @@ func newApp(hurry <-chan struct{}) *cli.App {
 		CustomAppHelpTemplate: helpTemplate,
 		Flags:                 launchFlags(),
 		Action:                func(c *cli.Context) error { return launch(c, hurry) },
-		Commands:              []*cli.Command{workerCommand(), versionCommand()},
+		Commands:              []*cli.Command{topoCommand(), workerCommand(), versionCommand()},
 		// Errors are printed in one place, by explain; the library must not exit by itself.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {

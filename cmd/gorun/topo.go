@@ -1,0 +1,212 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher"
+	"gorun/topology"
+	"gorun/topology/picture"
+	"gorun/topology/probe"
+)
+
+func topoCommand() *cli.Command {
+	flags := []cli.Flag{
+		&cli.BoolFlag{Name: "json", Usage: "write JSON instead of a picture"},
+		&cli.PathFlag{Name: "svg", Usage: "write an SVG picture to `FILE`, for a browser; - for standard output"},
+		&cli.BoolFlag{Name: "ascii", Usage: "draw with ASCII characters", DefaultText: "if the locale is not UTF-8"},
+	}
+	for _, f := range launchFlags() { // hosts are named and reached as in a launch
+		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "start-timeout"}, f.Names()[0]) {
+			if d, ok := f.(*cli.DurationFlag); ok {
+				d.Usage = "give up if a host has not answered after this `TIME`"
+			}
+			flags = append(flags, f)
+		}
+	}
+	return &cli.Command{
+		Name:        "topo",
+		Usage:       "show this machine's NUMA nodes, NICs and GPUs; with -H those of hosts, and their ring",
+		UsageText:   "gorun topo [-H host1,host2] [--json | --svg FILE] [--ascii]",
+		Description: "JSON has these names, which stay as they are:\n" + picture.JSONHelp,
+		Flags:       flags,
+
+		CustomHelpTemplate: commandHelp,
+		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
+			return &usageError{err: err, hint: "gorun topo --help lists the flags"}
+		},
+		Action: topo,
+	}
+}
+
+// commandHelp is helpTemplate for a command.
+const commandHelp = `{{.HelpName}} - {{.Usage}}
+
+Usage:
+  {{.UsageText}}
+
+Flags (one dash or two):
+{{range .VisibleFlags}}  {{.}}
+{{end}}
+{{.Description}}
+`
+
+// topo shows what is known of machines before a job starts. Bandwidths are what interfaces say of
+// themselves: to measure, it would have to load the network.
+func topo(c *cli.Context) error {
+	if c.NArg() > 0 {
+		return &usageError{fmt.Errorf("unexpected argument %s", c.Args().First()), "gorun topo -H host1,host2"}
+	}
+	if c.Bool("json") && c.IsSet("svg") {
+		return &usageError{errors.New("--json and --svg exclude each other"), ""}
+	}
+	cluster, err := survey(c)
+	if err != nil {
+		return err
+	}
+	var out []byte
+	switch {
+	case c.Bool("json"):
+		if out, err = picture.JSON(cluster); err != nil {
+			return err
+		}
+	case c.IsSet("svg"):
+		out = []byte(picture.SVG(cluster))
+	case c.Bool("ascii") || !utf8Locale():
+		out = []byte(picture.ASCII(picture.Text(cluster)))
+	default:
+		out = []byte(picture.Text(cluster))
+	}
+	if file := c.Path("svg"); c.IsSet("svg") && file != "-" {
+		err = os.WriteFile(file, out, 0o644)
+	} else {
+		_, err = c.App.Writer.Write(out)
+	}
+	if err != nil {
+		return fmt.Errorf("write picture: %w", err)
+	}
+	return nil
+}
+
+// survey finds out about this machine, or about the hosts that the flags name.
+func survey(c *cli.Context) (picture.Cluster, error) {
+	if !c.IsSet("hosts") && !c.IsSet("hostfile") {
+		host, err := probe.Probe(c.Context, "/")
+		host.Name = host.Hostname
+		return picture.Cluster{Hosts: []topology.Host{host}}, err
+	}
+	placement, err := place(c)
+	if err != nil {
+		return picture.Cluster{}, err
+	}
+	d, err := newDialer(c)
+	if err != nil {
+		return picture.Cluster{}, err
+	}
+	d.local.Args = []string{"topo", "--json"}
+	d.remote.Args = d.local.Args
+	d.local.Patience = 0 // unlike a worker it has nothing to clean up
+
+	var names []string
+	for _, h := range placement.Hosts {
+		names = append(names, h.Name)
+	}
+	hosts, err := askAll(c.Context, d, names, c.Duration("start-timeout"))
+	if err != nil {
+		return picture.Cluster{}, err
+	}
+	return picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, nil).Legs(hosts, nil)}, nil
+}
+
+// askAll asks every host at once. Its error names all hosts that failed.
+func askAll(ctx context.Context, d launcher.Dialer, names []string, patience time.Duration) ([]topology.Host, error) {
+	timeout := fmt.Errorf("no answer within %v", patience)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, timeout)
+	defer cancel()
+	hosts, errs := make([]topology.Host, len(names)), make([]*launcher.HostError, len(names))
+	var asking sync.WaitGroup
+	for i, name := range names {
+		asking.Go(func() {
+			var err error
+			if hosts[i], err = ask(ctx, d, name); err == nil {
+				hosts[i].Name = name
+			} else if !errors.As(err, &errs[i]) {
+				errs[i] = &launcher.HostError{Host: name, Step: "probe", Err: err, Code: launcher.ExitTransport}
+			}
+		})
+	}
+	asking.Wait()
+	if cause := context.Cause(ctx); cause != nil && cause != timeout {
+		return nil, cause // Ctrl-C is no fault of the hosts
+	}
+	errs = slices.DeleteFunc(errs, func(e *launcher.HostError) bool { return e == nil })
+	switch len(errs) {
+	case 0:
+		return hosts, nil
+	case 1:
+		return nil, errs[0]
+	}
+	return nil, &launcher.HostErrors{Hosts: len(names), Failed: errs}
+}
+
+// mostFacts bounds what a host may say of itself, in bytes.
+const mostFacts = 4 << 20
+
+// ask runs gorun topo --json on the host.
+func ask(ctx context.Context, d launcher.Dialer, host string) (topology.Host, error) {
+	daemon, err := d.Dial(ctx, host)
+	if err != nil {
+		return topology.Host{}, err
+	}
+	defer context.AfterFunc(ctx, func() { daemon.Close() })()
+	daemon.In.Close() // it reads nothing
+	text, err := io.ReadAll(io.LimitReader(daemon.Out, mostFacts))
+	if len(text) == mostFacts {
+		err = fmt.Errorf("it answered with more than %d bytes", mostFacts)
+		daemon.Close() // or it would wait for a reader
+	}
+	said, ended := daemon.Wait()
+	daemon.Close()
+	if cause := context.Cause(ctx); cause != nil {
+		return topology.Host{}, cause
+	}
+	if err != nil {
+		return topology.Host{}, err
+	}
+	found, err := picture.ParseHost(text)
+	switch {
+	case err != nil && said != "":
+		return topology.Host{}, errors.New(reason(said))
+	case err != nil && ended != nil:
+		return topology.Host{}, ended
+	}
+	return found, err
+}
+
+// reason picks from what a gorun said on standard error why it failed.
+func reason(said string) string {
+	var line string
+	for line = range strings.Lines(strings.TrimSpace(said)) {
+		if text, ok := strings.CutPrefix(line, "gorun: error: "); ok {
+			return strings.TrimSpace(text)
+		}
+	}
+	return line
+}
+
+// utf8Locale reads the environment as the C library does.
+func utf8Locale() bool {
+	locale := cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG"))
+	locale = strings.ReplaceAll(strings.ToUpper(locale), "-", "")
+	return strings.Contains(locale, "UTF8")
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/launcher"
+)
+
+// answers is a Dialer whose hosts say what is told here, or nothing for ever.
+type answers map[string]struct {
+	stdout, stderr string
+	dial           error
+}
+
+type nothing struct{ io.Writer }
+
+func (nothing) Close() error { return nil }
+
+func (a answers) Dial(_ context.Context, host string) (*launcher.Daemon, error) {
+	said, ok := a[host]
+	if said.dial != nil {
+		return nil, said.dial
+	}
+	r, w := io.Pipe()
+	out := io.Reader(r)
+	if ok {
+		out = strings.NewReader(said.stdout)
+	}
+	return &launcher.Daemon{In: nothing{io.Discard}, Out: out, Close: w.Close,
+		Wait: func() (string, error) { return said.stderr, nil }}, nil
+}
+
+func TestAskAll(t *testing.T) {
+	good := `{"hosts": [{"name": "other", "hostname": "h", "cpus": 4}], "ring": []}`
+	d := answers{
+		"a":       {stdout: good},
+		"b":       {stdout: good},
+		"garbage": {stdout: "hello"},
+		"endless": {stdout: strings.Repeat(" ", mostFacts+1)},
+		"failing": {stderr: "gorun: error: probe machine: no sys\ngorun: hint: x\n"},
+		"broken":  {stderr: "panic: x\nexit status 2\n"},
+		"away":    {dial: &launcher.HostError{Host: "away", Step: "connect", Err: errors.New("refused"), Code: 255}},
+	}
+	for _, c := range []struct {
+		hosts []string
+		want  string
+	}{
+		{[]string{"a", "b"}, ""},
+		{[]string{"a", "garbage"}, "garbage: probe: parse topology: invalid character"},
+		{[]string{"endless"}, "endless: probe: it answered with more than"},
+		{[]string{"failing", "a"}, "failing: probe: probe machine: no sys"},
+		{[]string{"broken", "a"}, "broken: probe: exit status 2"},
+		{[]string{"away", "a"}, "away: connect: refused"},
+		{[]string{"away", "a", "failing"}, "2 of 3 hosts failed"},
+	} {
+		hosts, err := askAll(t.Context(), d, c.hosts, time.Minute)
+		if (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%v: error %v, should be %q", c.hosts, err, c.want)
+		}
+		for i, h := range hosts {
+			if h.Name != c.hosts[i] || h.Hostname != "h" || h.CPUs != 4 {
+				t.Errorf("%v: host %+v", c.hosts, h)
+			}
+		}
+	}
+}
+
+// TestSilentHost: a host that never answers costs no more than the time it is given.
+func TestSilentHost(t *testing.T) {
+	_, err := askAll(t.Context(), answers{}, []string{"silent"}, time.Millisecond)
+	var failed *launcher.HostError
+	if !errors.As(err, &failed) || err.Error() != "silent: probe: no answer within 1ms" || failed.ExitCode() != 255 {
+		t.Errorf("error %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(launcher.ErrStopped)
+	if _, err := askAll(ctx, answers{}, []string{"silent"}, time.Minute); !errors.Is(err, launcher.ErrStopped) {
+		t.Errorf("error %v after an interruption", err)
+	}
+}

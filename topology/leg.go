@@ -1,0 +1,36 @@
+package topology
+
+import "math"
+
+// Leg is an edge of a ring with what is known of it, for those who show the ring.
+type Leg struct {
+	From, To  int     // indices into the host list
+	Bandwidth float64 // bytes per second, 0 unknown
+	Measured  bool    // or else the bandwidth is what the slower host's interface says of itself
+	RTT       float64 // seconds, 0 unknown
+	Slowest   bool    // the ring is as fast as this; not set where all edges are alike
+	Why       string
+}
+
+// Legs returns the edges of the ring in its order. Hosts and edges are those that the ring was made of.
+func (r Ring) Legs(hosts []Host, edges []Edge) []Leg {
+	if len(r.Order) < 2 || len(r.Why) != len(r.Order) {
+		return nil
+	}
+	p := newProblem(hosts, edges)
+	legs := make([]Leg, len(r.Order))
+	slowest, fastest := math.Inf(1), 0.0
+	for i, from := range r.Order {
+		to := r.Order[(i+1)%len(r.Order)]
+		at := from*p.n + to
+		legs[i] = Leg{From: from, To: to, Measured: p.known[at] == measured, RTT: p.rtt[at], Why: r.Why[i]}
+		if p.known[at] != unknown {
+			legs[i].Bandwidth = p.speed[at]
+		}
+		slowest, fastest = min(slowest, p.speed[at]), max(fastest, p.speed[at])
+	}
+	for i, leg := range legs {
+		legs[i].Slowest = slowest < fastest && p.speed[leg.From*p.n+leg.To] == slowest
+	}
+	return legs
+}

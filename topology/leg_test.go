@@ -1,0 +1,34 @@
+package topology_test
+
+import (
+	"slices"
+	"testing"
+
+	"gorun/topology"
+)
+
+func TestLegs(t *testing.T) {
+	hosts := []topology.Host{{Name: "a", NICs: nic(10000)}, {Name: "b", NICs: nic(25000)}, {Name: "c", NICs: nic(25000)}}
+	edges := []topology.Edge{{From: 0, To: 1, Bandwidth: 5 * gbit, RTT: 50e-6}}
+	ring := topology.Order(hosts, edges)
+	got := ring.Legs(hosts, edges)
+	want := []topology.Leg{
+		{From: 0, To: 1, Bandwidth: 5 * gbit, Measured: true, RTT: 50e-6, Slowest: true, Why: "5 Gbit/s measured, 50 µs, the bottleneck"},
+		{From: 1, To: 2, Bandwidth: 25 * gbit, Why: "25 Gbit/s by NIC"},
+		{From: 2, To: 0, Bandwidth: 10 * gbit, Why: "10 Gbit/s by NIC"},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("legs\n%+v\nshould be\n%+v", got, want)
+	}
+	for name, hosts := range map[string][]topology.Host{"no hosts": nil, "one": hosts[:1]} {
+		if legs := topology.Order(hosts, nil).Legs(hosts, nil); legs != nil {
+			t.Errorf("%s: %+v", name, legs)
+		}
+	}
+	alike := []topology.Host{{Name: "a"}, {Name: "b"}}
+	for _, leg := range topology.Order(alike, nil).Legs(alike, nil) {
+		if leg.Slowest || leg.Bandwidth != 0 || leg.Measured {
+			t.Errorf("nothing is known, but %+v", leg)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package picture
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"gorun/topology"
+)
+
+// document is the format of JSON. Its names, and those of topology.Host, are for users' programs: add to
+// them, but do not rename.
+type document struct {
+	Hosts []topology.Host `json:"hosts"`
+	Ring  []edge          `json:"ring"`
+}
+
+type edge struct {
+	From    string  `json:"from"`
+	To      string  `json:"to"`
+	Speed   float64 `json:"speed_mbit"`
+	Source  string  `json:"speed_source"`
+	RTT     float64 `json:"rtt_us"`
+	Slowest bool    `json:"slowest"`
+	Why     string  `json:"why"`
+}
+
+// JSONHelp documents the format of JSON for users.
+const JSONHelp = `{"hosts": [host, …], "ring": [edge, …]}; -1 is an unknown number, and the ring of one host is empty.
+  host   name, hostname, platform, kernel, arch, cpus and mem_bytes (usable), labels,
+         nodes [id, cpus, mem_bytes, distance (to each node, in the order of nodes)],
+         nics  [name, driver, speed_mbit, mtu, node, queues, pci, mac, up, addrs],
+         gpus  [index, uuid, name, pci, node]
+  edge   from, to (names of hosts, in the order of the ring), speed_mbit, speed_source (measured, nic or
+         unknown), rtt_us, slowest (true on the bottleneck), why`
+
+// JSON renders the cluster for programs.
+func JSON(c Cluster) ([]byte, error) {
+	doc := document{Hosts: []topology.Host{}, Ring: []edge{}}
+	for _, h := range c.Hosts {
+		doc.Hosts = append(doc.Hosts, full(h))
+	}
+	for _, leg := range c.Ring {
+		e := edge{From: name(c.Hosts[leg.From]), To: name(c.Hosts[leg.To]), Speed: -1, Source: "unknown", RTT: -1,
+			Slowest: leg.Slowest, Why: leg.Why}
+		if leg.Bandwidth > 0 {
+			e.Speed, e.Source = tenth(leg.Bandwidth*8/1e6), "nic"
+		}
+		if leg.Measured {
+			e.Source = "measured"
+		}
+		if leg.RTT > 0 {
+			e.RTT = tenth(leg.RTT * 1e6)
+		}
+		doc.Ring = append(doc.Ring, e)
+	}
+	text, err := json.MarshalIndent(doc, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write topology: %w", err)
+	}
+	return append(text, '\n'), nil
+}
+
+// full returns the host with empty lists instead of none, so that programs find a list.
+func full(h topology.Host) topology.Host {
+	h.Nodes = append([]topology.Node{}, h.Nodes...)
+	for i, n := range h.Nodes {
+		h.Nodes[i].CPUs = append([]int{}, n.CPUs...)
+		h.Nodes[i].Distance = append([]int{}, n.Distance...)
+	}
+	h.NICs = append([]topology.NIC{}, h.NICs...)
+	for i, n := range h.NICs {
+		h.NICs[i].Addrs = append([]string{}, n.Addrs...)
+	}
+	h.GPUs = append([]topology.GPU{}, h.GPUs...)
+	return h
+}
+
+func tenth(x float64) float64 { return math.Round(x*10) / 10 }
+
+// ParseHost reads what JSON wrote for one host. It comes from another machine: whoever uses it must take
+// the numbers for what they are.
+func ParseHost(text []byte) (topology.Host, error) {
+	var doc document
+	if err := json.Unmarshal(text, &doc); err != nil {
+		return topology.Host{}, fmt.Errorf("parse topology: %w", err)
+	}
+	if len(doc.Hosts) != 1 {
+		return topology.Host{}, errors.New("parse topology: it is not that of one host")
+	}
+	return doc.Hosts[0], nil
+}

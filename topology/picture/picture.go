@@ -1,0 +1,261 @@
+// Package picture shows hosts and the ring that data takes through them: as text for a terminal, as SVG for a
+// browser, and as JSON for programs.
+//
+// It only renders what it is given, the same bytes for the same input. It asks and measures nothing, starts
+// no goroutine, and does not trust the text that hosts report: what could steer a terminal, or is not
+// allowed in XML, is replaced.
+package picture
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"gorun/topology"
+)
+
+// Cluster is what a picture shows.
+type Cluster struct {
+	Hosts []topology.Host
+	Ring  []topology.Leg // none for a host by itself
+}
+
+// card is a host in words, whatever it is drawn with.
+type card struct {
+	title string
+	facts []string
+	areas []area
+}
+
+// area is a NUMA node with what is in it, or the place for what is on no known node.
+type area struct {
+	title             string
+	facts, nics, gpus []string
+}
+
+// describe puts a host into words.
+func describe(h topology.Host) card {
+	c := card{title: clean(name(h))}
+	if hostname := clean(h.Hostname); hostname != "" && hostname != c.title {
+		c.facts = append(c.facts, "calls itself "+hostname)
+	}
+	kernel := "Linux " + orUnknown(h.Kernel)
+	c.facts = append(c.facts, phrases("", clean(platform(h.Platform)), clean(kernel), clean(h.Arch)), capacity(h))
+	var labels []string
+	for label, value := range h.Labels {
+		labels = append(labels, clean(label+" "+value))
+	}
+	if slices.Sort(labels); len(labels) > 0 {
+		c.facts = append(c.facts, strings.Join(labels, ", "))
+	}
+
+	ids, nodes := []int{}, map[int]topology.Node{}
+	for _, n := range h.Nodes {
+		ids, nodes[n.ID] = append(ids, n.ID), n
+	}
+	// A device can be on a node that is not there for us, as in a container.
+	for _, nic := range h.NICs {
+		ids = append(ids, max(nic.Node, -1))
+	}
+	for _, gpu := range h.GPUs {
+		ids = append(ids, max(gpu.Node, -1))
+	}
+	slices.SortFunc(ids, func(a, b int) int { return cmp.Compare(uint(a), uint(b)) }) // -1 comes last
+	for _, id := range slices.Compact(ids) {
+		a := area{title: fmt.Sprintf("NUMA node %d", id)}
+		node, seen := nodes[id]
+		switch {
+		case seen:
+			a.facts = append(describeNode(node), distances(h.Nodes, node)...)
+		case id < 0:
+			a.title = "NUMA node unknown"
+		default:
+			a.title += ", hidden"
+		}
+		for _, nic := range h.NICs {
+			if max(nic.Node, -1) == id {
+				a.nics = append(a.nics, describeNIC(nic))
+			}
+		}
+		for _, gpu := range h.GPUs {
+			if max(gpu.Node, -1) == id {
+				a.gpus = append(a.gpus, phrases(fmt.Sprintf("GPU %d:", gpu.Index), clean(gpu.Name), clean(gpu.PCI)))
+			}
+		}
+		c.areas = append(c.areas, a)
+	}
+	return c
+}
+
+// name returns what the user calls the host, or else what it calls itself.
+func name(h topology.Host) string { return cmp.Or(h.Name, h.Hostname, "this machine") }
+
+func platform(name string) string {
+	known := map[string]string{"": "platform unknown", "baremetal": "bare metal", "vmware": "VMware VM", "kvm": "KVM VM", "vm": "VM",
+		"xen": "Xen VM", "hyperv": "Hyper-V VM", "nutanix": "Nutanix VM", "gce": "Google Cloud VM", "ec2": "EC2 VM"}
+	return cmp.Or(known[name], name)
+}
+
+// capacity tells what may be used, and of how much where limits leave less.
+func capacity(h topology.Host) string {
+	there := 0
+	for _, n := range h.Nodes {
+		there += len(n.CPUs)
+	}
+	cpus := count(h.CPUs, "CPU")
+	if there > h.CPUs && h.CPUs >= 0 {
+		cpus = fmt.Sprintf("%d of %s usable", h.CPUs, count(there, "CPU"))
+	}
+	return cpus + ", " + memory(h.MemBytes)
+}
+
+func describeNode(n topology.Node) []string {
+	if len(n.CPUs) == 0 {
+		return []string{"no CPUs, " + memory(n.MemBytes)}
+	}
+	noun := "CPUs "
+	if len(n.CPUs) == 1 {
+		noun = "CPU "
+	}
+	return []string{noun + ranges(n.CPUs) + ", " + memory(n.MemBytes)}
+}
+
+// distances tells how far the other nodes are, where there are others.
+func distances(nodes []topology.Node, from topology.Node) []string {
+	var far []string
+	for i, to := range nodes {
+		if to.ID != from.ID && i < len(from.Distance) {
+			far = append(far, fmt.Sprintf("%d to node %d", from.Distance[i], to.ID))
+		}
+	}
+	if len(far) == 0 {
+		return nil
+	}
+	return []string{"distance " + strings.Join(far, ", ")}
+}
+
+func describeNIC(n topology.NIC) string {
+	facts := []string{clean(n.Driver)}
+	switch {
+	case !n.Up:
+		facts = append(facts, "down")
+	case n.Speed <= 0:
+		facts = append(facts, "speed unknown")
+	case n.Driver == "vmxnet3" || n.Driver == "veth":
+		facts = append(facts, megabits(n.Speed)+" nominal") // they say so whatever is behind them
+	default:
+		facts = append(facts, megabits(n.Speed))
+	}
+	if n.MTU > 0 {
+		facts = append(facts, fmt.Sprintf("MTU %d", n.MTU))
+	}
+	if n.Queues > 0 {
+		facts = append(facts, count(n.Queues, "queue"))
+	}
+	facts = append(facts, clean(n.PCI))
+	for _, a := range n.Addrs {
+		facts = append(facts, clean(a))
+	}
+	return phrases("NIC "+clean(n.Name)+":", facts...)
+}
+
+// ranges writes CPUs as the kernel does: 0-7,16-23.
+func ranges(cpus []int) string {
+	cpus = slices.Sorted(slices.Values(cpus))
+	var parts []string
+	for i := 0; i < len(cpus); {
+		last := i
+		for last+1 < len(cpus) && cpus[last+1] <= cpus[last]+1 {
+			last++
+		}
+		part := strconv.Itoa(cpus[i])
+		if cpus[last] > cpus[i] {
+			part += "-" + strconv.Itoa(cpus[last])
+		}
+		parts, i = append(parts, part), last+1
+	}
+	return strings.Join(parts, ",")
+}
+
+func count(n int, noun string) string {
+	switch {
+	case n < 0:
+		return noun + "s unknown"
+	case n == 1:
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func memory(bytes int64) string {
+	if bytes < 0 {
+		return "memory unknown"
+	}
+	if bytes < 1<<30 {
+		return short(float64(bytes)/(1<<20)) + " MiB"
+	}
+	return short(float64(bytes)/(1<<30)) + " GiB"
+}
+
+func megabits(mbit int) string {
+	if mbit < 1000 {
+		return fmt.Sprintf("%d Mbit/s", mbit)
+	}
+	return short(float64(mbit)/1000) + " Gbit/s"
+}
+
+// bandwidth is megabits for bytes per second.
+func bandwidth(bytes float64) string {
+	if bytes <= 0 {
+		return "speed unknown"
+	}
+	if mbit := bytes * 8 / 1e6; mbit < 1000 {
+		return short(mbit) + " Mbit/s"
+	}
+	return short(bytes*8/1e9) + " Gbit/s"
+}
+
+// short renders x with at most one digit after the point, and that only below 100.
+func short(x float64) string {
+	if x >= 100 {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(x, 'f', 1, 64), ".0")
+}
+
+func orUnknown(s string) string { return cmp.Or(s, "unknown") }
+
+// phrases makes a list of facts that is broken between them. It leaves out those that are empty.
+func phrases(head string, facts ...string) string {
+	var there []string
+	for _, fact := range facts {
+		if fact != "" {
+			there = append(there, whole(fact))
+		}
+	}
+	list := strings.Join(there, ", ")
+	if head == "" || list == "" {
+		return whole(head) + list
+	}
+	return whole(head) + " " + list
+}
+
+// longest is how much is shown of a piece of text that a host reports.
+const longest = 200
+
+// clean makes text of a host harmless: no control characters, no marks without a width of their own.
+func clean(s string) string {
+	runes := []rune(strings.ToValidUTF8(s, "?"))
+	if len(runes) > longest {
+		runes = append(runes[:longest-1], '…')
+	}
+	for i, r := range runes {
+		if !unicode.IsPrint(r) || unicode.Is(unicode.M, r) {
+			runes[i] = '?'
+		}
+	}
+	return string(runes)
+}

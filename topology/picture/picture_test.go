@@ -1,0 +1,269 @@
+package picture_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"gorun/topology"
+	"gorun/topology/picture"
+	"gorun/topology/probe"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// unpack makes a tree of files of a fixture of package probe, whose test explains the format.
+func unpack(t *testing.T, fixture string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "probe", "testdata", fixture+".txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	place := func(name string) string {
+		name = filepath.Join(root, name)
+		check(os.MkdirAll(filepath.Dir(name), 0o755))
+		return name
+	}
+	short, long, _ := strings.Cut("\n"+string(text), "\n-- ")
+	for line := range strings.Lines(short) {
+		line = strings.TrimSuffix(line, "\n")
+		if name, target, ok := strings.Cut(line, " -> "); ok {
+			check(os.Symlink(target, place(name)))
+			check(os.MkdirAll(filepath.Join(root, filepath.Dir(name), target), 0o755))
+		} else if name, content, ok := strings.Cut(line+" ", ": "); ok && !strings.HasPrefix(line, "#") {
+			check(os.WriteFile(place(name), []byte(content), 0o644))
+		}
+	}
+	if long != "" {
+		name, content, _ := strings.Cut(long, " --\n")
+		check(os.WriteFile(place(name), []byte(content), 0o644))
+	}
+	return root
+}
+
+func probed(t *testing.T, fixture string) topology.Host {
+	t.Helper()
+	host, err := probe.Probe(context.Background(), unpack(t, fixture))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Arch = "amd64" // wherever the test runs
+	return host
+}
+
+func alone(h topology.Host) picture.Cluster { return picture.Cluster{Hosts: []topology.Host{h}} }
+
+// uneven is three hosts of which two are near each other.
+func uneven(t *testing.T) picture.Cluster {
+	const gbit = 1e9 / 8
+	hosts := []topology.Host{probed(t, "vsphere"), probed(t, "virtio"), probed(t, "baremetal")}
+	for i, name := range []string{"host1", "user@host2", "höst3"} {
+		hosts[i].Name = name
+	}
+	hosts[0].NICs[0].Addrs = []string{"10.0.0.1/24", "fd00:1234:5678:9abc::1/64"}
+	hosts[0].Labels = map[string]string{"rack": "r1", "esxi": "esx-07.example.com"}
+	hosts[1].Labels = map[string]string{"rack": "r1"}
+	hosts[2].Labels = map[string]string{"rack": "r2"}
+	edges := []topology.Edge{{From: 0, To: 1, Bandwidth: 9.4 * gbit, RTT: 55e-6}, {From: 1, To: 0, Bandwidth: 9.1 * gbit},
+		{From: 1, To: 2, Bandwidth: 4.7 * gbit, RTT: 210e-6}, {From: 2, To: 0, Bandwidth: 0.94 * gbit, RTT: 300e-6},
+		{From: 0, To: 2, Bandwidth: 0.9 * gbit, RTT: 300e-6}}
+	return picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, edges).Legs(hosts, edges)}
+}
+
+// fits checks what holds for all text.
+func fits(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if n := utf8.RuneCountInString(line); n > picture.Width {
+			t.Errorf("%d columns: %s", n, line)
+		}
+		for _, r := range line {
+			if !unicode.IsPrint(r) {
+				t.Errorf("character %q in %q", r, line)
+			}
+		}
+	}
+}
+
+// wellFormed checks that it is XML, and all of it there.
+func wellFormed(t *testing.T, svg string) {
+	t.Helper()
+	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatalf("%v in\n%s", err, svg)
+		}
+	}
+}
+
+func TestGolden(t *testing.T) {
+	clusters := map[string]picture.Cluster{
+		"baremetal": alone(probed(t, "baremetal")),
+		"vsphere":   alone(probed(t, "vsphere")),
+		"container": alone(probed(t, "container")),
+		"cluster":   uneven(t),
+	}
+	for name, c := range clusters {
+		document, err := picture.JSON(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, svg := picture.Text(c), picture.SVG(c)
+		fits(t, text)
+		wellFormed(t, svg)
+		for file, got := range map[string]string{name + ".txt": text, name + ".ascii.txt": picture.ASCII(text),
+			name + ".svg": svg, name + ".json": string(document)} {
+			file = filepath.Join("testdata", file)
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil || got != string(want) {
+				t.Errorf("%s (%v), after a look at it run go test -update; got\n%s", file, err, got)
+			}
+		}
+	}
+}
+
+// TestBoxes: whatever is in them, the sides of boxes are straight.
+func TestBoxes(t *testing.T) {
+	h := probed(t, "baremetal")
+	h.Name = strings.Repeat("ein-sehr-größer-name.", 9)
+	h.GPUs[0].Name = strings.Repeat("ß", 300)
+	h.NICs[3].Addrs = strings.Fields(strings.Repeat("fd00:1234:5678:9abc:def0:1234:5678:9abc/64 ", 20))
+	for _, c := range []picture.Cluster{alone(h), {Hosts: []topology.Host{h, {}, h}}} {
+		text := picture.Text(c)
+		fits(t, text)
+		lines := strings.Split(text, "\n")
+		for y, line := range lines {
+			for x, r := range []rune(line) {
+				if r != '│' && r != '┌' && r != '┐' {
+					continue
+				}
+				if below := []rune(lines[y+1]); x >= len(below) || !strings.ContainsRune("│└┘", below[x]) {
+					t.Fatalf("line %d, column %d: nothing below %c in\n%s", y+1, x+1, r, text)
+				}
+			}
+		}
+	}
+}
+
+func TestASCII(t *testing.T) {
+	text := picture.ASCII(picture.Text(uneven(t)))
+	for _, r := range text {
+		if r > unicode.MaxASCII {
+			t.Fatalf("%c in\n%s", r, text)
+		}
+	}
+	if strings.Count(text, "?") != 2 { // the ö of a name, in its box and in the ring
+		t.Errorf("characters without a replacement in\n%s", text)
+	}
+}
+
+// TestJSON reads back what was written, and sees what programs see.
+func TestJSON(t *testing.T) {
+	h := probed(t, "virtio")
+	text, err := picture.JSON(alone(h))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := picture.ParseHost(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := picture.JSON(alone(again))
+	if err != nil || !bytes.Equal(text, second) {
+		t.Errorf("%v, read back\n%s", err, second)
+	}
+	for _, bad := range []string{"", "null", "{}", `{"hosts":[{},{}]}`, `{"hosts":[{"cpus":"x"}]}`, string(text) + "x"} {
+		if _, err := picture.ParseHost([]byte(bad)); err == nil {
+			t.Errorf("no error for %q", bad)
+		}
+	}
+}
+
+// TestHelp compares the names that the help lists with those that are there.
+func TestHelp(t *testing.T) {
+	c := uneven(t)
+	text, err := picture.JSON(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document any
+	if err := json.Unmarshal(text, &document); err != nil {
+		t.Fatal(err)
+	}
+	words := map[string]bool{}
+	for _, word := range strings.FieldsFunc(picture.JSONHelp, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) }) {
+		words[word] = true
+	}
+	var visit func(v any)
+	visit = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, e := range v {
+				visit(e)
+			}
+		case map[string]any:
+			for key, e := range v {
+				if !words[key] && key != "esxi" && key != "rack" {
+					t.Errorf("help does not name %s", key)
+				}
+				visit(e)
+			}
+		}
+	}
+	visit(document)
+}
+
+// TestUntouched: rendering changes nothing of what it renders.
+func TestUntouched(t *testing.T) {
+	c, same := uneven(t), uneven(t)
+	picture.Text(c)
+	picture.SVG(c)
+	if _, err := picture.JSON(c); err != nil || !reflect.DeepEqual(c, same) {
+		t.Errorf("%v; changed to %+v", err, c)
+	}
+}
+
+// FuzzHost draws what another machine may say.
+func FuzzHost(f *testing.F) {
+	f.Add([]byte(`{"hosts":[{"name":"\u001b[2J","hostname":"a\u0000</svg>","nodes":[{"id":-7,"cpus":[9223372036854775807,3,3,-1]}],
+		"nics":[{"name":"\u202e\u0301","node":-9,"speed_mbit":9223372036854775807}],"gpus":[{"name":"]]>","node":4}],"labels":{"\n":"&"}}]}`))
+	f.Add([]byte(`{"hosts":[{}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		h, err := picture.ParseHost(text)
+		if err != nil {
+			return
+		}
+		hosts := []topology.Host{h, {Name: "b"}, h}
+		c := picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, nil).Legs(hosts, nil)}
+		fits(t, picture.Text(c))
+		wellFormed(t, picture.SVG(c))
+		if _, err := picture.JSON(c); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package picture
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// Width is how many columns text takes at most.
+const Width = 100
+
+// half is the width of a host that leaves room for another beside it.
+const half = (Width - 1) / 2
+
+// Text draws the hosts as boxes in boxes, and below them the ring with the speed of each edge.
+func Text(c Cluster) string {
+	limit := Width
+	if len(c.Hosts) > 1 {
+		limit = half
+	}
+	var hosts []block
+	for _, h := range c.Hosts {
+		hosts = append(hosts, hostBlock(describe(h), limit))
+	}
+	var b strings.Builder
+	write := func(lines []string) {
+		for _, line := range lines {
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+		}
+	}
+	write(flow(hosts, Width))
+	if len(c.Ring) > 0 {
+		b.WriteString("\n")
+		write(ringLines(c))
+	}
+	return b.String()
+}
+
+func hostBlock(c card, limit int) block {
+	inside := lines(c.facts, limit-4)
+	var areas []block
+	for _, a := range c.areas {
+		areas = append(areas, frame(a.title, lines(slices.Concat(a.facts, a.nics, a.gpus), limit-8), limit-4))
+	}
+	if len(areas) > 0 {
+		inside = append(inside, flow(areas, limit-4)...).level()
+	}
+	return frame(c.title, inside, limit)
+}
+
+// bars is the length of the bar of the fastest edge.
+const bars = 16
+
+// ringLines draws the ring as a loop that goes down through the hosts and back up on the left. Each edge has
+// a bar as long as it is fast; the slowest is marked.
+func ringLines(c Cluster) []string {
+	fastest := 0.0
+	for _, leg := range c.Ring {
+		fastest = max(fastest, leg.Bandwidth)
+	}
+	out := []string{"The ring"}
+	for i, leg := range c.Ring {
+		first, left := "│    ● ", "│    "
+		if i == 0 {
+			first = "╭──▶ ● "
+		}
+		last := i == len(c.Ring)-1
+		host := wrap(clean(name(c.Hosts[leg.From])), Width-len("|    * "))
+		out = append(out, first+host[0])
+		for _, more := range host[1:] {
+			out = append(out, left+"│ "+more)
+		}
+		bar := strings.Repeat("░", bars)
+		if leg.Bandwidth > 0 {
+			n := max(1, int(math.Round(bars*leg.Bandwidth/fastest)))
+			bar = strings.Repeat("█", n) + strings.Repeat(" ", bars-n)
+		}
+		mark := "   "
+		if leg.Slowest {
+			mark = "◀━━"
+		}
+		for j, why := range wrap(clean(leg.Why), Width-len("|    |  ")-bars-len("  <==  ")) {
+			arrow := "│"
+			if leg.Slowest {
+				arrow = "┆"
+			}
+			if j > 0 {
+				bar, mark = strings.Repeat(" ", bars), "   "
+			}
+			out = append(out, left+arrow+"  "+bar+"  "+mark+"  "+why)
+		}
+		if last {
+			out = append(out, "╰────╯")
+		} else {
+			out = append(out, left+"▼")
+		}
+	}
+	return out
+}
+
+// ASCII replaces what is not ASCII, one character by one, so that all stays in its column.
+func ASCII(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x80 {
+			return r
+		}
+		if plain, ok := plain[r]; ok {
+			return plain
+		}
+		return '?'
+	}, text)
+}
+
+var plain = map[rune]rune{'┌': '+', '┐': '+', '└': '+', '┘': '+', '╭': '+', '╰': '+', '╯': '+', '─': '-', '│': '|', '┆': ':',
+	'▶': '>', '▼': 'v', '◀': '<', '━': '=', '●': '*', '█': '#', '░': '.', '→': '>', 'µ': 'u', '…': '~'}
