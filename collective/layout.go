@@ -20,6 +20,8 @@ func (o *op) layout() {
 	o.steps = o.steps[:0]
 	o.slots = o.slots[:0]
 	o.ins, o.outs, o.copies = o.ins[:0], o.outs[:0], o.copies[:0]
+	o.results = resize(o.results, len(o.reqs))
+	clear(o.results)
 	for i := range o.reqs {
 		o.ins = append(o.ins, o.reqs[i].In)
 		o.outs = append(o.outs, o.reqs[i].Out)
@@ -31,6 +33,8 @@ func (o *op) layout() {
 		o.layoutBroadcast(g, r)
 	case Allgather:
 		o.layoutAllgather(g)
+	case ReduceScatter:
+		o.layoutReduceScatter(g, r)
 	}
 	o.count()
 }
@@ -80,8 +84,52 @@ func (o *op) layoutBroadcast(g *group, r *Request) {
 	}
 }
 
-// layoutAllgather gives every rank its place in the result, in the order of ranks. If there is no memory
-// for it the ranks of this host fail, but the blocks of the others still pass through.
+// layoutReduceScatter gives every rank its rows of the result, in the order of ranks; the first ones get
+// one more if they cannot get the same. The result memory is as large as the tensor, and the partials of
+// the other hosts' rows pass through it: each byte of it is written once, so that nothing waits for a peer
+// to have a partial, and the memory goes when the link holds nothing of it.
+func (o *op) layoutReduceScatter(g *group, r *Request) {
+	o.last = r.plan(len(g.ranks))
+	o.mid = o.last
+	o.mid.Post = 1
+	o.provide(o.size)
+	row, _ := bytesOf(r.Shape[1:], r.Type)
+	each, more := r.Shape[0]/len(g.ranks), r.Shape[0]%len(g.ranks)
+	o.blocks = o.blocks[:0]
+	at := 0
+	for i, seat := range g.seats {
+		rows := each
+		if i < more {
+			rows++
+		}
+		end := at + rows*row
+		if n := len(o.blocks); n > 0 && o.blocks[n-1].Owner == seat.pos {
+			o.blocks[n-1].Hi = int64(end) // one block for neighbours on one host
+		} else {
+			o.blocks = append(o.blocks, schedule.Block{Owner: seat.pos, Lo: int64(at), Hi: int64(end)})
+		}
+		if seat.pos == g.self {
+			shape := slices.Clone(r.Shape)
+			shape[0] = rows
+			o.results[seat.index] = Result{Lo: at, Hi: end, Shape: shape}
+		}
+		at = end
+	}
+	o.steps = schedule.Scatter(o.steps, len(g.hosts), g.self, o.blocks)
+}
+
+// provide gets result memory. If there is none the ranks of this host fail, but what others need passes
+// through all the same.
+func (o *op) provide(n int64) {
+	b, err := o.engine.alloc(int(n))
+	if err != nil {
+		o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("%s %q: allocate %d bytes on %s: %v", o.kind, o.name, n, o.group.hosts[o.group.self].Name, err)}
+		b = heap(make([]byte, n))
+	}
+	o.buffer, o.acc = b, b.Bytes()[:n]
+}
+
+// layoutAllgather gives every rank its place in the result, in the order of ranks.
 func (o *op) layoutAllgather(g *group) {
 	shape := slices.Clone(o.reqs[0].Shape)
 	row, _ := bytesOf(shape[1:], o.reqs[0].Type)
@@ -106,13 +154,10 @@ func (o *op) layoutAllgather(g *group) {
 			o.starts[seat.index] = o.blocks[i].Lo
 		}
 	}
-	b, err := o.engine.alloc(int(o.size))
-	if err != nil {
-		o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("allgather %q: allocate %d bytes on %s: %v", o.name, o.size, g.hosts[g.self].Name, err)}
-		b = heap(make([]byte, o.size))
+	o.provide(o.size)
+	for i := range o.results {
+		o.results[i] = Result{Hi: int(o.size), Shape: shape, Rows: rows}
 	}
-	o.buffer, o.acc = b, b.Bytes()[:o.size]
-	o.result = Result{Shape: shape, Rows: rows}
 	o.steps = schedule.Gather(o.steps, len(g.hosts), g.self, o.blocks)
 	o.source = resize(o.source, len(o.steps))
 	for i := range o.steps {

@@ -49,6 +49,11 @@ func (o *op) reduce(lo, hi int64) {
 		o.engine.views.Put(v)
 	case Broadcast:
 		o.copyOut(lo, hi)
+	case ReduceScatter:
+		v := o.engine.view()
+		v.dst, v.src = append(v.dst, o.acc[lo:hi]), cut(v.src, o.ins, lo, hi)
+		o.last.Reduce(v.dst, nil, v.src)
+		o.engine.views.Put(v)
 	case Allgather:
 		for i, in := range o.ins {
 			start := o.starts[i]

@@ -185,7 +185,7 @@ func readVariant(p []byte) (v variant, rest []byte, err error) {
 // check refuses what no engine sends: numbers that would overflow where they are used.
 func (v variant) check() error {
 	kind, typ, dims := Kind(v.signature[0]), kernel.Type(v.signature[1]), v.signature[signatureHead:]
-	if kind == 0 || int(kind) >= len(kinds) || kind != Barrier && !typ.Valid() || kind == Allgather && len(dims) == 0 {
+	if kind == 0 || int(kind) >= len(kinds) || kind != Barrier && !typ.Valid() || (kind == Allgather || kind == ReduceScatter) && len(dims) == 0 {
 		return errMessage
 	}
 	for ; len(dims) > 0; dims = dims[8:] {

@@ -92,7 +92,7 @@ func (d *differences) describe(r *Request) string {
 		}
 		b.WriteByte(' ')
 	}
-	if d.op && r.Kind == Allreduce {
+	if d.op && r.Kind.reduces() {
 		b.WriteString(r.Op.String() + " of ")
 	}
 	tensor := describeTensor(r.Type, r.Shape)
@@ -103,10 +103,10 @@ func (d *differences) describe(r *Request) string {
 	if d.root && r.Kind == Broadcast {
 		fmt.Fprintf(&b, " from root %d", r.Root)
 	}
-	if d.pre && r.Kind == Allreduce {
+	if d.pre && r.Kind.reduces() {
 		fmt.Fprintf(&b, " prescale %g", r.Pre)
 	}
-	if d.post && r.Kind == Allreduce {
+	if d.post && r.Kind.reduces() {
 		fmt.Fprintf(&b, " postscale %g", r.Post)
 	}
 	return b.String()

@@ -43,12 +43,12 @@ type op struct {
 	raw     []byte      // the only local input, where it can be sent as it is
 	slots   []byte      // Collect: the parts of all positions
 	slot    int64       // bytes per slot
-	buffer  Buffer      // Allgather
+	buffer  Buffer      // of the kinds that bring their own result memory
 	holder  int         // local rank whose memory is sent from, -1 for none
 	mid     kernel.Plan // own part into a partial
 	last    kernel.Plan // own part into a partial that becomes the result
 	combine kernel.Plan // all parts into the result
-	result  Result
+	results []Result    // of the local ranks, without Buffer
 
 	mu        sync.Mutex
 	started   bool
@@ -142,7 +142,8 @@ func (o *op) forget() {
 	clear(o.outs)
 	clear(o.copies)
 	clear(o.stash)
-	o.acc, o.raw, o.buffer, o.group, o.result = nil, nil, nil, nil, Result{}
+	clear(o.results)
+	o.acc, o.raw, o.buffer, o.group = nil, nil, nil, nil
 }
 
 // resize returns s with n elements, with the old ones where there is room.
@@ -201,7 +202,7 @@ func (o *op) settle() {
 // tell ends a local rank's request.
 func (o *op) tell(index int) {
 	r := &o.reqs[index]
-	res := o.result
+	res := o.results[index]
 	switch {
 	case o.err != nil:
 		res = Result{Err: o.err}

@@ -56,9 +56,11 @@ type Client interface {
 // Result is the end of a request.
 type Result struct {
 	Err error // nil, or a *Error
-	// Buffer holds the result of kinds whose size a rank cannot know (Allgather, Alltoall). All ranks of
-	// a host may share it: it is read-only, and every client that gets it calls Release once.
+	// Buffer holds the results of kinds that bring their own memory (Allgather, Alltoall, ReduceScatter),
+	// this rank's in the bytes [Lo, Hi). All ranks of a host may share it: it is read-only, and every
+	// client that gets it calls Release once.
 	Buffer Buffer
+	Lo, Hi int
 	Shape  []int // shape of the result in Buffer
 	Rows   []int // Allgather, Alltoall: first dimension contributed by each rank of the group
 }

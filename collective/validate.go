@@ -32,6 +32,11 @@ func (r *Request) normalize(g *group) *Error {
 		if len(r.Shape) == 0 {
 			return refuse("allgather %q: a scalar has no rows to gather", r.Name)
 		}
+	case ReduceScatter:
+		r.Root = 0
+		if len(r.Shape) == 0 {
+			return refuse("reducescatter %q: a scalar has no rows to scatter", r.Name)
+		}
 	case Broadcast:
 		r.Op, r.Pre, r.Post = 0, 1, 1
 		if !slices.Contains(g.ranks, r.Root) {
@@ -58,27 +63,30 @@ func (r *Request) checkTensor(g *group) *Error {
 	if len(r.In) != n {
 		return refuse("%s %q: %s has %d bytes, the input %d", r.Kind, r.Name, describeTensor(r.Type, r.Shape), n, len(r.In))
 	}
-	if r.Kind == Allgather {
+	if r.Kind.provides() {
 		r.Out = nil
-		return nil
-	}
-	if len(r.Out) != n {
+	} else if len(r.Out) != n {
 		return refuse("%s %q: %s has %d bytes, the output %d", r.Kind, r.Name, describeTensor(r.Type, r.Shape), n, len(r.Out))
 	}
-	if !same(r.In, r.Out) && overlap(r.In, r.Out) {
+	if !r.Kind.provides() && !same(r.In, r.Out) && overlap(r.In, r.Out) {
 		return refuse("%s %q: input and output overlap without being the same", r.Kind, r.Name)
 	}
-	if r.Kind == Allreduce {
+	if r.Kind.reduces() {
 		if !r.Op.Valid() {
-			return refuse("allreduce %q: unknown reduction %d", r.Name, uint8(r.Op))
+			return refuse("%s %q: unknown reduction %d", r.Kind, r.Name, uint8(r.Op))
 		}
 		// As for two ranks at least: what is refused must not depend on how many there are.
 		if err := r.plan(max(len(g.ranks), 2)).Check(); err != nil {
-			return refuse("allreduce %q: %v", r.Name, err)
+			return refuse("%s %q: %v", r.Kind, r.Name, err)
 		}
 	}
 	return nil
 }
+
+// provides reports whether results come in memory of the engine instead of Out.
+func (k Kind) provides() bool { return k == Allgather || k == ReduceScatter }
+
+func (k Kind) reduces() bool { return k == Allreduce || k == ReduceScatter }
 
 // plan returns what the kernels do for a request in a group of size ranks.
 func (r *Request) plan(size int) kernel.Plan {

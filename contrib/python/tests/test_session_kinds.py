@@ -1,0 +1,100 @@
+"""What the operations that bring their own result do in a world of any size.
+
+The daemon's tests run this module as every rank of a world against a session server and a real engine; run
+alone, it is a world of one. All ranks run the same tests in the same order.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from gorun.constants import AVERAGE, FLOAT32, INT32, MAX, MIN, PRODUCT, REDUCESCATTER, SUM  # noqa: E402
+from gorun.errors import InvalidArgument, Mismatch  # noqa: E402
+from gorun.session import Block, Result, Session  # noqa: E402
+
+
+class TestKinds(unittest.TestCase):
+    s: Session
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.s = Session.connect()
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.s.close()
+
+    def block(self, code: str, *values: float) -> Block:
+        data = array.array(code, values).tobytes()
+        block = self.s.alloc(len(data))
+        block.view[:] = data
+        return block
+
+    def values(self, code: str, result: Result) -> list[float]:
+        assert result.view is not None
+        values = list(result.view.cast(code)) if len(result.view) else []
+        result.release()
+        return values
+
+    def share(self, rows: int) -> range:
+        each, more = divmod(rows, self.s.size)
+        start = self.s.rank * each + min(self.s.rank, more)
+        return range(start, start + each + (self.s.rank < more))
+
+    def test_reducescatter(self) -> None:
+        n = self.s.size
+        ranks = range(1, n + 1)
+        product = 1
+        for r in ranks:
+            product *= r
+        wants = {
+            SUM: lambda i: i * sum(ranks),
+            AVERAGE: lambda i: i * sum(ranks) / n,
+            MIN: lambda i: i,
+            MAX: lambda i: i * n,
+            PRODUCT: lambda i: product * (i % 2 + 1) ** n,
+        }
+        for rows in (0, 1, n, 2 * n + 1, 5000):
+            mine = self.share(rows)
+            for op, want in wants.items():
+                values = [
+                    ((i % 2 + 1) if op == PRODUCT else i) * (self.s.rank + 1)
+                    for i in range(rows)
+                    for _ in range(3)
+                ]
+                src = self.block("f", *values)
+                result = self.s.wait(
+                    self.s.submit(REDUCESCATTER, f"rs{op}", FLOAT32, (rows, 3), src, None, op=op)
+                )
+                self.assertEqual(result.shape, (len(mine), 3))
+                self.assertEqual(self.values("f", result), [float(want(i)) for i in mine for _ in range(3)])
+                self.assertEqual(list(src.view.cast("f")) if values else [], values)
+                src.free()
+
+    def test_reducescatter_scales(self) -> None:
+        src = self.block("f", *range(10))
+        result = self.s.wait(
+            self.s.submit(
+                REDUCESCATTER, "s", FLOAT32, (10,), src, None, op=AVERAGE, prescale=4.0, postscale=0.5
+            )
+        )
+        self.assertEqual(self.values("f", result), [2.0 * i for i in self.share(10)])
+
+    def test_reducescatter_refused(self) -> None:
+        with self.assertRaises(InvalidArgument):
+            self.s.submit(REDUCESCATTER, "scalar", INT32, (), self.block("i", 1), None)
+        if self.s.size > 1:
+            src = self.block("i", 1, 2, 3)
+            with self.assertRaises(Mismatch):
+                self.s.wait(
+                    self.s.submit(REDUCESCATTER, "wrong", INT32, (3 if self.s.rank else 2,), src, None)
+                )
+
+
+if __name__ == "__main__":
+    unittest.main()
