@@ -96,7 +96,7 @@ func (d *differences) describe(r *Request) string {
 		b.WriteString(r.Op.String() + " of ")
 	}
 	tensor := describeTensor(r.Type, r.Shape)
-	if r.Kind == Allgather {
+	if r.Kind.ragged() {
 		tensor = strings.Replace(tensor, "[0", "[*", 1) // rows may differ and were not compared
 	}
 	b.WriteString(tensor)

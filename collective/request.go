@@ -30,7 +30,7 @@ func (k Kind) String() string {
 }
 
 // Request is one rank's part of an operation. Ranks meet by Group and Name, in any order of submission.
-// The engine keeps Shape, In and Out until it calls Complete.
+// The engine keeps Shape, Splits, In and Out until it calls Complete.
 type Request struct {
 	Kind   Kind
 	Name   string // unique among the rank's operations in flight
@@ -41,6 +41,7 @@ type Request struct {
 	Pre    float64   // every input is multiplied by it before the reduction, 1 for none
 	Post   float64   // the result is multiplied by it, 1 for none
 	Shape  []int     // of this rank's tensor
+	Splits []int     // Alltoall: rows for each rank of the group, from the first row on; nil for the same number
 	In     []byte    // the rank's tensor; the engine writes it only if Out is the same memory
 	Out    []byte    // Allreduce, Broadcast: where the result goes; may be In. Nil for the other kinds
 	Handle uint64    // the client's own name for the request, handed back in Complete

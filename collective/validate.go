@@ -18,6 +18,9 @@ const (
 // normalize checks a request of a rank of g by itself and clears what its kind does not use, so that
 // parts can be compared field by field.
 func (r *Request) normalize(g *group) *Error {
+	if r.Kind != Alltoall {
+		r.Splits = nil
+	}
 	if len(r.Name) == 0 || len(r.Name) > maxName {
 		return refuse("%s: name has %d bytes, allowed are 1 to %d", r.Kind, len(r.Name), maxName)
 	}
@@ -31,6 +34,14 @@ func (r *Request) normalize(g *group) *Error {
 		r.Op, r.Root, r.Pre, r.Post = 0, 0, 1, 1
 		if len(r.Shape) == 0 {
 			return refuse("allgather %q: a scalar has no rows to gather", r.Name)
+		}
+	case Alltoall:
+		r.Op, r.Root, r.Pre, r.Post = 0, 0, 1, 1
+		if len(r.Shape) == 0 {
+			return refuse("alltoall %q: a scalar has no rows to send", r.Name)
+		}
+		if err := r.checkSplits(g); err != nil {
+			return err
 		}
 	case ReduceScatter:
 		r.Root = 0
@@ -50,6 +61,30 @@ func (r *Request) normalize(g *group) *Error {
 		return refuse("%s %q: not an operation of this engine", r.Kind, r.Name)
 	}
 	return r.checkTensor(g)
+}
+
+// checkSplits makes sure that there is one split per rank of the group, and rows for all of them.
+func (r *Request) checkSplits(g *group) *Error {
+	if !g.exchanges {
+		return refuse("alltoall %q: %d ranks are too many", r.Name, len(g.ranks))
+	}
+	rows, size := r.Shape[0], len(g.ranks)
+	if r.Splits == nil {
+		if rows%size != 0 {
+			return refuse("alltoall %q: %d rows cannot be dealt to %d ranks without splits", r.Name, rows, size)
+		}
+		r.Splits = slices.Repeat([]int{rows / size}, size)
+	}
+	if len(r.Splits) != size {
+		return refuse("alltoall %q: %d splits for %d ranks", r.Name, len(r.Splits), size)
+	}
+	for _, n := range r.Splits {
+		if n < 0 || n > rows || n > math.MaxInt32 {
+			return refuse("alltoall %q: splits %v of %d rows", r.Name, r.Splits, r.Shape[0])
+		}
+		rows -= n
+	}
+	return nil
 }
 
 func (r *Request) checkTensor(g *group) *Error {
@@ -84,7 +119,10 @@ func (r *Request) checkTensor(g *group) *Error {
 }
 
 // provides reports whether results come in memory of the engine instead of Out.
-func (k Kind) provides() bool { return k == Allgather || k == ReduceScatter }
+func (k Kind) provides() bool { return k.ragged() || k == ReduceScatter }
+
+// ragged reports whether ranks may differ in the first dimension.
+func (k Kind) ragged() bool { return k == Allgather || k == Alltoall }
 
 func (k Kind) reduces() bool { return k == Allreduce || k == ReduceScatter }
 
@@ -138,14 +176,14 @@ func overlap(a, b []byte) bool {
 	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
 }
 
-// agrees reports whether two normalized requests may meet. Only an allgather's rows may differ.
+// agrees reports whether two normalized requests may meet. Only the rows of ragged kinds may differ.
 func (r *Request) agrees(o *Request) bool {
 	if r.Kind != o.Kind || r.Type != o.Type || r.Op != o.Op || r.Root != o.Root ||
 		math.Float64bits(r.Pre) != math.Float64bits(o.Pre) || math.Float64bits(r.Post) != math.Float64bits(o.Post) ||
 		len(r.Shape) != len(o.Shape) {
 		return false
 	}
-	if r.Kind == Allgather {
+	if r.Kind.ragged() {
 		return slices.Equal(r.Shape[1:], o.Shape[1:])
 	}
 	return slices.Equal(r.Shape, o.Shape)

@@ -47,7 +47,14 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 		return r, invalid("submit %s: unknown kind of operation %d", r.Name, m.kind)
 	}
 	if len(m.splits) > 0 {
-		return r, invalid("submit %s: splits are not supported", r.Name)
+		if m.kind != collective.Alltoall {
+			return r, invalid("submit %s: only alltoall has splits", r.Name)
+		}
+		// Not kept like shapes: splits are rarely the same twice.
+		r.Splits = make([]int, len(m.splits)/4)
+		for i := range r.Splits {
+			r.Splits[i] = int(int32(le.Uint32(m.splits[4*i:])))
+		}
 	}
 	if m.kind == collective.Barrier {
 		if m.in.region != noRegion || m.out.region != noRegion || len(m.dims) > 0 {

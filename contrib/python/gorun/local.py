@@ -85,13 +85,13 @@ class LocalSession(Session):
                 if kind == ALLREDUCE:
                     scale(dst.view[:nbytes], dtype, prescale * postscale)
         elif kind != BARRIER:
-            data = bytearray(source)
+            rows = (shape[0],) if splits is None else tuple(splits)
+            if len(rows) != 1 or not 0 <= rows[0] <= shape[0]:
+                raise InvalidArgument(f"alltoall {name}: splits {rows} of {shape[0]} rows for 1 rank")
+            data = bytearray(source[: nbytes // shape[0] * rows[0]] if rows[0] else b"")
             if kind == REDUCESCATTER:
                 scale(memoryview(data), dtype, prescale * postscale)
-            rows = (shape[0],) if splits is None else tuple(splits)
-            if sum(rows) != shape[0] or len(rows) != 1:
-                raise InvalidArgument(f"alltoall {name}: splits {rows} of {shape[0]} rows for 1 rank")
-            result = Result(tuple(shape), rows, memoryview(data).toreadonly())
+            result = Result(rows + tuple(shape[1:]), rows, memoryview(data).toreadonly())
         with self._lock:
             handle = next(self._handles)
             self._results[handle] = result

@@ -13,7 +13,17 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from gorun.constants import AVERAGE, FLOAT32, INT32, MAX, MIN, PRODUCT, REDUCESCATTER, SUM  # noqa: E402
+from gorun.constants import (  # noqa: E402
+    ALLTOALL,
+    AVERAGE,
+    FLOAT32,
+    INT32,
+    MAX,
+    MIN,
+    PRODUCT,
+    REDUCESCATTER,
+    SUM,
+)
 from gorun.errors import InvalidArgument, Mismatch  # noqa: E402
 from gorun.session import Block, Result, Session  # noqa: E402
 
@@ -94,6 +104,43 @@ class TestKinds(unittest.TestCase):
                 self.s.wait(
                     self.s.submit(REDUCESCATTER, "wrong", INT32, (3 if self.s.rank else 2,), src, None)
                 )
+
+    def test_alltoall(self) -> None:
+        me, n = self.s.rank, self.s.size
+        for scale in (0, 1, 1000):
+            rows = [[scale * (a + 2 * b) % (scale + 3) for b in range(n)] for a in range(n)]
+            spare = [7.0] * 2 * scale  # for nobody
+            values = [float(100 * me + to) for to in range(n) for _ in range(2 * rows[me][to])]
+            src = self.block("f", *values, *spare)
+            result = self.s.wait(
+                self.s.submit(
+                    ALLTOALL, "a2a", FLOAT32, (sum(rows[me]) + scale, 2), src, None, splits=rows[me]
+                )
+            )
+            got = [rows[a][me] for a in range(n)]
+            self.assertEqual(result.rows, tuple(got))
+            self.assertEqual(result.shape, (sum(got), 2))
+            self.assertEqual(
+                self.values("f", result), [float(100 * a + me) for a in range(n) for _ in range(2 * got[a])]
+            )
+
+    def test_alltoall_without_splits(self) -> None:
+        n = self.s.size
+        src = self.block("i", *(10 * self.s.rank + i for i in range(n)))
+        result = self.s.wait(self.s.submit(ALLTOALL, "even", INT32, (n,), src, None))
+        self.assertEqual(result.rows, (1,) * n)
+        self.assertEqual(self.values("i", result), [10 * a + self.s.rank for a in range(n)])
+
+    def test_alltoall_refused(self) -> None:
+        src = self.block("i", *range(4))
+        others = self.s.size - 1
+        for splits in ([1] * (others + 2), [5] + [0] * others, [-1] + [1] * others):
+            with self.assertRaises(InvalidArgument, msg=str(splits)):
+                self.s.wait(self.s.submit(ALLTOALL, "x", INT32, (4,), src, None, splits=splits))
+        with self.assertRaises(InvalidArgument):
+            self.s.submit(ALLTOALL, "x", INT32, (), src, None)
+        with self.assertRaises(InvalidArgument):
+            self.s.submit(REDUCESCATTER, "x", INT32, (4,), src, None, splits=[4])
 
 
 if __name__ == "__main__":

@@ -50,7 +50,10 @@ x = ranked(rank, 2 * size + 1).requires_grad_()
 hvd.reducescatter(x, op=hvd.Sum).sum().backward()
 assert torch.equal(x.grad, torch.full_like(x, float(size))), x.grad
 
-for wrong in (lambda: hvd.reducescatter(torch.tensor(1.0)), lambda: hvd.reducescatter(torch.ones(4), op=hvd.Max)):
+for wrong in (
+    lambda: hvd.reducescatter(torch.tensor(1.0)),
+    lambda: hvd.reducescatter(torch.ones(4), op=hvd.Max),
+):
     try:
         wrong()
     except ValueError:
