@@ -37,6 +37,10 @@ func (o *op) layout() {
 		o.layoutReduceScatter(g, r)
 	case Alltoall:
 		o.layoutAlltoall(g, r)
+	case AddGroup:
+		o.layoutAddGroup(r)
+	case RemoveGroup:
+		o.engine.removeGroup(o.epoch, uint32(r.Root))
 	}
 	o.count()
 }
@@ -208,6 +212,13 @@ func (o *op) received(g *group) {
 				}
 			}
 		}
+	}
+}
+
+func (o *op) layoutAddGroup(r *Request) {
+	id := []int{int(o.engine.addGroup(o.epoch, r.Shape))}
+	for i := range o.results {
+		o.results[i].Rows = id
 	}
 }
 

@@ -25,10 +25,10 @@ import (
 //	   u16  dimensions
 //	   u16  ranks
 //	   u8   kind, u8 type, u8 op, u8 0
-//	   u32  root
+//	   u32  root (the group to remove)
 //	   u64  prescale, u64 postscale (bits of a float64)
 //	   u32  splits per rank (alltoall: the size of the group, else 0)
-//	   u64  each dimension (the first one of an allgather or alltoall is 0)
+//	   u64  each dimension (the first one of an allgather or alltoall is 0; the ranks of a new group)
 //	   for each rank: u32 rank, u64 rows (allgather's first dimension), u32 each split
 //
 // leave: a rank takes part in nothing any more.
@@ -176,7 +176,7 @@ func readVariant(p []byte) (v variant, rest []byte, err error) {
 		return variant{}, nil, errShort
 	}
 	dims, ranks, splits := int(le.Uint16(p)), int(le.Uint16(p[2:])), le.Uint32(p[28:])
-	if dims > maxDims || ranks == 0 || p[7] != 0 || splits > maxControl || splits > 0 && Kind(p[4]) != Alltoall {
+	if dims > maxDims && Kind(p[4]) != AddGroup || ranks == 0 || p[7] != 0 || splits > maxControl || splits > 0 && Kind(p[4]) != Alltoall {
 		return variant{}, nil, errMessage
 	}
 	sig := variantHead + 8*dims
@@ -192,7 +192,7 @@ func readVariant(p []byte) (v variant, rest []byte, err error) {
 // check refuses what no engine sends: numbers that would overflow where they are used.
 func (v variant) check() error {
 	kind, typ, dims := Kind(v.signature[0]), kernel.Type(v.signature[1]), v.signature[signatureHead:]
-	if kind == 0 || int(kind) >= len(kinds) || kind != Barrier && !typ.Valid() || (kind.ragged() || kind == ReduceScatter) && len(dims) == 0 {
+	if kind == 0 || int(kind) >= len(kinds) || kind.hasTensor() && !typ.Valid() || (kind.ragged() || kind == ReduceScatter) && len(dims) == 0 {
 		return errMessage
 	}
 	for ; len(dims) > 0; dims = dims[8:] {

@@ -92,6 +92,12 @@ func (d *differences) describe(r *Request) string {
 		}
 		b.WriteByte(' ')
 	}
+	switch r.Kind {
+	case AddGroup:
+		return b.String() + listRanks(r.Shape)
+	case RemoveGroup:
+		return b.String() + fmt.Sprint("number ", r.Root)
+	}
 	if d.op && r.Kind.reduces() {
 		b.WriteString(r.Op.String() + " of ")
 	}

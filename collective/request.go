@@ -17,10 +17,12 @@ const (
 	Barrier       Kind = 4
 	Alltoall      Kind = 5
 	ReduceScatter Kind = 6
+	AddGroup      Kind = 7 // all ranks of the world agree that some of them are a group
+	RemoveGroup   Kind = 8
 )
 
 var kinds = [...]string{Allreduce: "allreduce", Allgather: "allgather", Broadcast: "broadcast", Barrier: "barrier",
-	Alltoall: "alltoall", ReduceScatter: "reducescatter"}
+	Alltoall: "alltoall", ReduceScatter: "reducescatter", AddGroup: "add process set", RemoveGroup: "remove process set"}
 
 func (k Kind) String() string {
 	if k == 0 || int(k) >= len(kinds) {
@@ -37,10 +39,10 @@ type Request struct {
 	Group  uint32 // process set; 0 is the world
 	Type   kernel.Type
 	Op     kernel.Op // Allreduce, ReduceScatter
-	Root   int       // Broadcast: global rank
+	Root   int       // Broadcast: global rank. RemoveGroup: the group
 	Pre    float64   // every input is multiplied by it before the reduction, 1 for none
 	Post   float64   // the result is multiplied by it, 1 for none
-	Shape  []int     // of this rank's tensor
+	Shape  []int     // of this rank's tensor. AddGroup: the members' global ranks
 	Splits []int     // Alltoall: rows for each rank of the group, from the first row on; nil for the same number
 	In     []byte    // the rank's tensor; the engine writes it only if Out is the same memory
 	Out    []byte    // Allreduce, Broadcast: where the result goes; may be In. Nil for the other kinds
@@ -63,7 +65,7 @@ type Result struct {
 	Buffer Buffer
 	Lo, Hi int
 	Shape  []int // shape of the result in Buffer
-	Rows   []int // Allgather, Alltoall: first dimension contributed by each rank of the group
+	Rows   []int // Allgather, Alltoall: first dimension contributed by each rank of the group. AddGroup: the group
 }
 
 // Buffer is result memory that ranks of the host can see.

@@ -18,7 +18,11 @@ const (
 // normalize checks a request of a rank of g by itself and clears what its kind does not use, so that
 // parts can be compared field by field.
 func (r *Request) normalize(g *group) *Error {
-	if r.Kind != Alltoall {
+	switch r.Kind {
+	case AddGroup, RemoveGroup:
+		r.Name, r.Splits = groupsName, nil
+	case Alltoall:
+	default:
 		r.Splits = nil
 	}
 	if len(r.Name) == 0 || len(r.Name) > maxName {
@@ -54,13 +58,21 @@ func (r *Request) normalize(g *group) *Error {
 			return refuse("broadcast %q: root rank %d is not in the group", r.Name, r.Root)
 		}
 	case Barrier:
-		r.Type, r.Op, r.Root, r.Pre, r.Post = 0, 0, 0, 1, 1
-		r.Shape, r.In, r.Out = nil, nil, nil
+		r.Root, r.Shape = 0, nil
+		r.clearTensor()
 		return nil
+	case AddGroup, RemoveGroup:
+		r.clearTensor()
+		return r.checkGroup(g)
 	default:
 		return refuse("%s %q: not an operation of this engine", r.Kind, r.Name)
 	}
 	return r.checkTensor(g)
+}
+
+func (r *Request) clearTensor() {
+	r.Type, r.Op, r.Pre, r.Post = 0, 0, 1, 1
+	r.In, r.Out = nil, nil
 }
 
 // checkSplits makes sure that there is one split per rank of the group, and rows for all of them.
@@ -123,6 +135,9 @@ func (k Kind) provides() bool { return k.ragged() || k == ReduceScatter }
 
 // ragged reports whether ranks may differ in the first dimension.
 func (k Kind) ragged() bool { return k == Allgather || k == Alltoall }
+
+// hasTensor reports whether elements are moved.
+func (k Kind) hasTensor() bool { return k != Barrier && k != AddGroup && k != RemoveGroup }
 
 func (k Kind) reduces() bool { return k == Allreduce || k == ReduceScatter }
 

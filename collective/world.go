@@ -58,7 +58,8 @@ type group struct {
 	// exchanges reports whether an alltoall fits the engine: its steps and its ready messages have limits.
 	exchanges bool
 	// gone are members that left: nothing new can start, what their host declared ready may go on.
-	gone []departed
+	gone    []departed
+	removed bool
 }
 
 // seat is the place of a rank: the position of its host and its place among that host's ranks.

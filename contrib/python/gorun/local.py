@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from . import message
 from .arena import GRANULE, Arena, Block, Region
 from .constants import (
+    ADD_GROUP,
     ALLREDUCE,
     BARRIER,
     BFLOAT16,
@@ -26,6 +27,7 @@ from .constants import (
     INT32,
     INT64,
     REDUCESCATTER,
+    REMOVE_GROUP,
     SUM,
     UINT8,
     UINT16,
@@ -76,6 +78,9 @@ class LocalSession(Session):
         nbytes = message.check(kind, name, dtype, shape, src, dst, splits)
         if kind == BROADCAST and root != 0:
             raise InvalidArgument(f"broadcast {name}: root rank {root} is not in a world of size 1")
+        if kind in (ADD_GROUP, REMOVE_GROUP):
+            # The only group there can be is the world.
+            raise InvalidArgument(f"submit {name}: no process sets besides that of the only rank")
         source = memoryview(b"") if src is None else src.view[:nbytes]
         result = Result(tuple(shape))
         if kind in (ALLREDUCE, BROADCAST):

@@ -14,6 +14,8 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from gorun.constants import (  # noqa: E402
+    ALLGATHER,
+    ALLREDUCE,
     ALLTOALL,
     AVERAGE,
     FLOAT32,
@@ -141,6 +143,41 @@ class TestKinds(unittest.TestCase):
             self.s.submit(ALLTOALL, "x", INT32, (), src, None)
         with self.assertRaises(InvalidArgument):
             self.s.submit(REDUCESCATTER, "x", INT32, (4,), src, None, splits=[4])
+
+    def test_groups(self) -> None:
+        me, n = self.s.rank, self.s.size
+        if n == 1:
+            with self.assertRaises(InvalidArgument):
+                self.s.add_group([0])
+            return
+        groups = {}
+        for ranks in [[r] for r in range(n)] + [list(range(1, n))] * (n > 2) + [[0, n - 1]] * (n > 2):
+            groups[self.s.add_group(ranks[::-1])] = ranks
+        self.assertEqual(sorted(groups), list(range(min(groups), min(groups) + len(groups))))
+        for group, ranks in groups.items():
+            src = self.block("i", me + 1, 5)
+            if me not in ranks:
+                with self.assertRaises(InvalidArgument):
+                    self.s.wait(self.s.submit(ALLREDUCE, "x", INT32, (2,), src, src, group=group))
+                continue
+            result = self.s.wait(self.s.submit(ALLGATHER, "x", INT32, (2,), src, None, group=group))
+            self.assertEqual(self.values("i", result), [v for r in ranks for v in (r + 1, 5)])
+            self.s.wait(self.s.submit(ALLREDUCE, "x", INT32, (2,), src, src, group=group))
+            self.assertEqual(list(src.view.cast("i")), [sum(r + 1 for r in ranks), 5 * len(ranks)])
+        with self.assertRaises(InvalidArgument):
+            self.s.add_group(range(n))
+        with self.assertRaises(InvalidArgument):
+            self.s.add_group([0])
+        with self.assertRaises(InvalidArgument):
+            self.s.add_group([n])
+        for group in groups:
+            self.s.remove_group(group)
+            with self.assertRaises(InvalidArgument):
+                self.s.remove_group(group)
+        with self.assertRaises(Mismatch):
+            self.s.add_group([me and 1])
+        self.assertEqual(self.s.add_group([0]), max(groups) + 1)
+        self.s.remove_group(max(groups) + 1)
 
 
 if __name__ == "__main__":
