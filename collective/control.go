@@ -89,7 +89,7 @@ func (e *Engine) hear(peer int, h *link.Header, p []byte) {
 	if c == nil || h.Epoch != e.epoch.Load() {
 		return
 	}
-	if ahead := h.Offset - c.next; ahead != 0 {
+	if ahead := h.Offset - c.next; ahead != 0 || e.table.early(p) {
 		if ahead > maxHeld || c.size+len(p) > maxHeldBytes {
 			e.log.Error("drop control message", "peer", peer, "number", h.Offset, "expected", c.next)
 			return
@@ -104,7 +104,12 @@ func (e *Engine) hear(peer int, h *link.Header, p []byte) {
 		c.size += len(p)
 		return
 	}
-	for ok := true; ok; p, ok = c.take() {
+	e.listen(peer, c, p, true)
+}
+
+// listen takes a message, and those that it was waited for. mu is held, and released in between.
+func (e *Engine) listen(peer int, c *channel, p []byte, ok bool) {
+	for ; ok; p, ok = e.take(c) {
 		c.next++
 		act := e.read(peer, p)
 		e.mu.Unlock()
@@ -116,14 +121,15 @@ func (e *Engine) hear(peer int, h *link.Header, p []byte) {
 	}
 }
 
-// take returns the next message if it is there.
-func (c *channel) take() ([]byte, bool) {
+// take returns the next message if it is there and its time has come.
+func (e *Engine) take(c *channel) ([]byte, bool) {
 	p, ok := c.held[c.next]
-	if ok {
-		delete(c.held, c.next)
-		c.size -= len(p)
+	if !ok || e.table.early(p) {
+		return nil, false
 	}
-	return p, ok
+	delete(c.held, c.next)
+	c.size -= len(p)
+	return p, true
 }
 
 // actions are what a control message asks for once mu is free.

@@ -22,6 +22,9 @@
 // On one host alone there is nothing to negotiate and nothing to send: the workers of Run reduce slices
 // side by side, small operations run on the goroutine that submits the last part (local.go).
 //
+// Groups are made and removed by all ranks of the world in an operation of their own (groups.go), which gives
+// them the same number everywhere.
+//
 // Goroutines: Run owns the workers and waits for them. Everything else runs on the callers' goroutines:
 // sessions call Submit, the link's streams call Place, Deliver, Prepare and Acked. Lock order: Engine.mu
 // before op.mu; neither is held while a kernel runs, a segment is sent or a client is told.

@@ -140,7 +140,7 @@ func (e *Engine) SetWorld(w World) error {
 	}
 	e.world, e.stopped = w, nil
 	e.epoch.Store(w.Epoch)
-	e.table = table{groups: map[uint32]*group{}, ops: map[uint64]*op{}, fresh: e.fresh}
+	e.table = table{groups: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1, ops: map[uint64]*op{}, fresh: e.fresh}
 	e.channels = map[int]*channel{}
 	for i, h := range w.Hosts {
 		if i != w.Self {
@@ -148,7 +148,7 @@ func (e *Engine) SetWorld(w World) error {
 		}
 	}
 	if g := newGroup(w, 0, nil); g != nil {
-		e.table.groups[0] = g
+		e.table.groups[0], e.table.sets[0] = g, g.ranks
 	}
 	return nil
 }
@@ -186,6 +186,9 @@ func (e *Engine) admit(rank int, r *Request) (*op, verdict, *Error) {
 		return nil, verdict{}, refuse("%s %q: rank %d is not a rank of group %d on this host", r.Kind, r.Name, rank, r.Group)
 	}
 	if err := r.normalize(g); err != nil {
+		return nil, verdict{}, err
+	}
+	if err := e.table.checkGroups(r); err != nil {
 		return nil, verdict{}, err
 	}
 	return e.table.submit(g, index, r)

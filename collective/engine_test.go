@@ -119,9 +119,9 @@ func TestGroups(t *testing.T) {
 	// Overlapping groups, one of them without a rank on the first host, use one name at the same time.
 	c := newCluster(t, layout{{0, 3}, {1, 4}, {2, 5}}, 12, collective.Config{Segment: 128, Direct: -1})
 	groups := map[uint32][]int{1: {0, 1, 2}, 2: {1, 2, 4}, 3: {3, 5}, 4: {4}}
-	for id, ranks := range groups {
-		for _, e := range c.engines {
-			e.AddGroup(id, ranks)
+	for id := uint32(1); int(id) <= len(groups); id++ {
+		if got := c.addGroup(groups[id]); got != id {
+			t.Fatalf("group %d has number %d", id, got)
 		}
 	}
 	const n = 500

@@ -46,6 +46,10 @@ func (o *op) start() {
 			}
 		}
 	}
+	if o.kind == Alltoall && o.enter() {
+		o.exchange(0, o.size)
+		o.leave()
+	}
 	for _, s := range stash {
 		o.deliver(s.peer, s.header, *s.payload)
 		o.engine.buffers.Put(s.payload)
@@ -57,6 +61,9 @@ func (o *op) start() {
 
 // after queues the segments at lo of the steps that waited for step i.
 func (o *op) after(i int, lo int64) {
+	if o.kind == Alltoall {
+		return // nothing is passed on, and there are many steps
+	}
 	for j := i + 1; j < len(o.steps); j++ {
 		if s := &o.steps[j]; s.Do == schedule.Send && s.After == i {
 			o.queue(j, lo)
@@ -72,10 +79,10 @@ func (o *op) queue(i int, lo int64) {
 	p.op, p.step, p.made = o, i, s.Do != schedule.Part
 	p.Header = link.Header{Kind: link.Data, Step: s.Tag, Epoch: o.epoch, Op: o.id, Gen: o.gen,
 		Length: uint32(hi - lo), Offset: uint64(lo)}
-	p.Payload = o.payload(s, lo, hi)
+	p.Payload = o.payload(i, lo, hi)
 	// A small payload is copied by the link as it is sent, so it must be there, and its memory is free.
 	small := hi-lo <= link.CopyLimit
-	p.held = o.holder >= 0 && !small
+	p.held = o.holder != nobody && !small
 
 	o.mu.Lock()
 	if o.dead {
@@ -88,7 +95,7 @@ func (o *op) queue(i int, lo int64) {
 		o.unacked++
 	}
 	o.queued[s.Peer]--
-	if o.holder >= 0 && o.size > link.CopyLimit && o.queued[s.Peer] < ackNowBelow {
+	if o.holder != nobody && (o.size > link.CopyLimit || o.holder == everybody) && o.queued[s.Peer] < ackNowBelow {
 		p.Flags |= link.FlagAckNow
 	}
 	o.mu.Unlock()
@@ -98,9 +105,12 @@ func (o *op) queue(i int, lo int64) {
 	o.engine.transport.Send(o.group.hosts[s.Peer].ID, &p.Segment)
 }
 
-// payload returns the bytes [lo, hi) as step s sends them.
-func (o *op) payload(s *schedule.Step, lo, hi int64) []byte {
+// payload returns the bytes [lo, hi) as the i-th step sends them.
+func (o *op) payload(i int, lo, hi int64) []byte {
+	s := &o.steps[i]
 	switch {
+	case o.kind == Alltoall:
+		return o.ins[o.source[i]][o.base[i]+lo : o.base[i]+hi]
 	case len(o.slots) > 0:
 		return o.part(o.group.self, lo, hi)
 	case o.raw != nil && s.Do == schedule.Part:
@@ -174,6 +184,7 @@ func (o *op) leave() {
 // make computes the host's own part of [lo, hi).
 func (o *op) make(step int, lo, hi int64) {
 	switch {
+	case o.kind == Alltoall: // sent as it is
 	case o.kind == Broadcast:
 		o.copyOut(lo, hi)
 	case o.kind == Allgather:

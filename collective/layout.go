@@ -15,11 +15,13 @@ const nonTemporal = 32 << 20
 // layout lays an agreed op out: memory, steps and counters.
 func (o *op) layout() {
 	g, r := o.group, &o.reqs[0]
-	o.kind, o.holder = r.Kind, -1
+	o.kind, o.holder = r.Kind, nobody
 	o.size = int64(len(r.In))
 	o.steps = o.steps[:0]
 	o.slots = o.slots[:0]
 	o.ins, o.outs, o.copies = o.ins[:0], o.outs[:0], o.copies[:0]
+	o.results = resize(o.results, len(o.reqs))
+	clear(o.results)
 	for i := range o.reqs {
 		o.ins = append(o.ins, o.reqs[i].In)
 		o.outs = append(o.outs, o.reqs[i].Out)
@@ -31,6 +33,14 @@ func (o *op) layout() {
 		o.layoutBroadcast(g, r)
 	case Allgather:
 		o.layoutAllgather(g)
+	case ReduceScatter:
+		o.layoutReduceScatter(g, r)
+	case Alltoall:
+		o.layoutAlltoall(g, r)
+	case AddGroup:
+		o.layoutAddGroup(r)
+	case RemoveGroup:
+		o.engine.removeGroup(o.epoch, uint32(r.Root))
 	}
 	o.count()
 }
@@ -72,7 +82,7 @@ func (o *op) layoutBroadcast(g *group, r *Request) {
 	}
 	switch hosts := len(g.hosts); {
 	case hosts == 1 || o.size == 0:
-		o.holder = -1
+		o.holder = nobody
 	case o.engine.tree(o.size, hosts):
 		o.steps = schedule.Tree(o.steps, hosts, g.self, root.pos, o.size)
 	default:
@@ -80,8 +90,150 @@ func (o *op) layoutBroadcast(g *group, r *Request) {
 	}
 }
 
-// layoutAllgather gives every rank its place in the result, in the order of ranks. If there is no memory
-// for it the ranks of this host fail, but the blocks of the others still pass through.
+// layoutReduceScatter gives every rank its rows of the result, in the order of ranks; the first ones get
+// one more if they cannot get the same. The result memory is as large as the tensor, and the partials of
+// the other hosts' rows pass through it: each byte of it is written once, so that nothing waits for a peer
+// to have a partial, and the memory goes when the link holds nothing of it.
+func (o *op) layoutReduceScatter(g *group, r *Request) {
+	o.last = r.plan(len(g.ranks))
+	o.mid = o.last
+	o.mid.Post = 1
+	o.provide(o.size)
+	row, _ := bytesOf(r.Shape[1:], r.Type)
+	each, more := r.Shape[0]/len(g.ranks), r.Shape[0]%len(g.ranks)
+	o.blocks = o.blocks[:0]
+	at := 0
+	for i, seat := range g.seats {
+		rows := each
+		if i < more {
+			rows++
+		}
+		end := at + rows*row
+		if n := len(o.blocks); n > 0 && o.blocks[n-1].Owner == seat.pos {
+			o.blocks[n-1].Hi = int64(end) // one block for neighbours on one host
+		} else {
+			o.blocks = append(o.blocks, schedule.Block{Owner: seat.pos, Lo: int64(at), Hi: int64(end)})
+		}
+		if seat.pos == g.self {
+			shape := slices.Clone(r.Shape)
+			shape[0] = rows
+			o.results[seat.index] = Result{Lo: at, Hi: end, Shape: shape}
+		}
+		at = end
+	}
+	o.steps = schedule.Scatter(o.steps, len(g.hosts), g.self, o.blocks)
+}
+
+// layoutAlltoall gives every local rank what all ranks have for it, in the order of ranks. Rows go straight
+// from the input of their sender, whose ranks hear of the end only when the peers have everything, to their
+// place in the result.
+func (o *op) layoutAlltoall(g *group, r *Request) {
+	bytes, _ := bytesOf(r.Shape[1:], r.Type)
+	row := int64(bytes)
+	o.received(g)
+	o.size = 0
+	o.starts = resize(o.starts, len(g.ranks)*len(o.reqs)) // of what each rank sends, by local receiver
+	for _, seat := range g.seats {
+		if seat.pos != g.self {
+			continue
+		}
+		rows, lo, total := o.results[seat.index].Rows, o.size, 0
+		for i, n := range rows {
+			o.starts[i*len(o.reqs)+seat.index] = o.size
+			if row != 0 && int64(n) > (math.MaxInt64-o.size)/row { // no memory of the senders holds that either
+				o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("alltoall %q: the result does not fit any memory", o.name)}
+				o.size = 0
+				return
+			}
+			o.size += int64(n) * row
+			total += n
+		}
+		shape := slices.Clone(r.Shape)
+		shape[0] = total
+		o.results[seat.index] = Result{Lo: int(lo), Hi: int(o.size), Shape: shape, Rows: rows}
+	}
+	o.provide(o.size)
+	if len(g.hosts) == 1 {
+		return
+	}
+	o.holder = everybody
+	owners := make([]int, len(g.seats))
+	for i, seat := range g.seats {
+		owners[i] = seat.pos
+	}
+	o.base, o.source = o.base[:0], o.source[:0]
+	o.steps = schedule.Exchange(o.steps, len(g.hosts), g.self, owners, func(from, to int) int64 {
+		a, b := g.seats[from], g.seats[to]
+		if a.pos != g.self {
+			o.base, o.source = append(o.base, o.starts[from*len(o.reqs)+b.index]), append(o.source, 0)
+			return int64(o.results[b.index].Rows[from]) * row
+		}
+		lo := o.sent(a.index, to) * row
+		o.base, o.source = append(o.base, lo), append(o.source, a.index)
+		return int64(o.reqs[a.index].Splits[to]) * row
+	})
+}
+
+// sent returns the rows of a local rank's input before those for the to-th rank of the group.
+func (o *op) sent(index, to int) int64 {
+	n := 0
+	for _, rows := range o.reqs[index].Splits[:to] {
+		n += rows
+	}
+	return int64(n)
+}
+
+// received sets the rows that each local rank gets of each rank of an alltoall's group.
+func (o *op) received(g *group) {
+	for i := range o.results {
+		o.results[i].Rows = make([]int, len(g.ranks))
+	}
+	for from, a := range g.seats {
+		if a.pos != g.self {
+			continue
+		}
+		for to, b := range g.seats {
+			if b.pos == g.self {
+				o.results[b.index].Rows[from] = o.reqs[a.index].Splits[to]
+			}
+		}
+	}
+	for pos := range o.votes {
+		if pos == g.self {
+			continue
+		}
+		v, _, _ := readVariant(o.votes[pos].body)
+		for i := range v.count() {
+			rank, _ := v.rank(i)
+			from, _ := slices.BinarySearch(g.ranks, rank)
+			for to, b := range g.seats {
+				if b.pos == g.self {
+					o.results[b.index].Rows[from] = v.split(i, to)
+				}
+			}
+		}
+	}
+}
+
+func (o *op) layoutAddGroup(r *Request) {
+	id := []int{int(o.engine.addGroup(o.epoch, r.Shape))}
+	for i := range o.results {
+		o.results[i].Rows = id
+	}
+}
+
+// provide gets result memory. If there is none the ranks of this host fail, but what others need passes
+// through all the same.
+func (o *op) provide(n int64) {
+	b, err := o.engine.alloc(int(n))
+	if err != nil {
+		o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("%s %q: allocate %d bytes on %s: %v", o.kind, o.name, n, o.group.hosts[o.group.self].Name, err)}
+		b = heap(make([]byte, n))
+	}
+	o.buffer, o.acc = b, b.Bytes()[:n]
+}
+
+// layoutAllgather gives every rank its place in the result, in the order of ranks.
 func (o *op) layoutAllgather(g *group) {
 	shape := slices.Clone(o.reqs[0].Shape)
 	row, _ := bytesOf(shape[1:], o.reqs[0].Type)
@@ -106,13 +258,10 @@ func (o *op) layoutAllgather(g *group) {
 			o.starts[seat.index] = o.blocks[i].Lo
 		}
 	}
-	b, err := o.engine.alloc(int(o.size))
-	if err != nil {
-		o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("allgather %q: allocate %d bytes on %s: %v", o.name, o.size, g.hosts[g.self].Name, err)}
-		b = heap(make([]byte, o.size))
+	o.provide(o.size)
+	for i := range o.results {
+		o.results[i] = Result{Hi: int(o.size), Shape: shape, Rows: rows}
 	}
-	o.buffer, o.acc = b, b.Bytes()[:o.size]
-	o.result = Result{Shape: shape, Rows: rows}
 	o.steps = schedule.Gather(o.steps, len(g.hosts), g.self, o.blocks)
 	o.source = resize(o.source, len(o.steps))
 	for i := range o.steps {
@@ -185,6 +334,9 @@ func (o *op) count() {
 		o.missing[k] = int32(len(o.group.hosts))
 	}
 	o.remaining = bits + parts + 1
+	if o.kind == Alltoall && len(o.group.hosts) > 1 {
+		o.remaining++ // what ranks of this host have for each other
+	}
 }
 
 // segments returns how many segments a step has.

@@ -49,12 +49,47 @@ func (o *op) reduce(lo, hi int64) {
 		o.engine.views.Put(v)
 	case Broadcast:
 		o.copyOut(lo, hi)
+	case Alltoall:
+		o.exchange(lo, hi)
+	case ReduceScatter:
+		v := o.engine.view()
+		v.dst, v.src = append(v.dst, o.acc[lo:hi]), cut(v.src, o.ins, lo, hi)
+		o.last.Reduce(v.dst, nil, v.src)
+		o.engine.views.Put(v)
 	case Allgather:
 		for i, in := range o.ins {
 			start := o.starts[i]
 			from, to := max(lo, start), min(hi, start+int64(len(in)))
 			if from < to {
 				copy(o.acc[from:to], in[from-start:to-start])
+			}
+		}
+	}
+}
+
+// exchange copies what ranks of this host have for each other in an alltoall, as far as it is in the bytes
+// [lo, hi) of the result.
+func (o *op) exchange(lo, hi int64) {
+	g, row := o.group, int64(0)
+	if n, _ := bytesOf(o.reqs[0].Shape[1:], o.reqs[0].Type); n > 0 {
+		row = int64(n)
+	}
+	for to, b := range g.seats {
+		if b.pos != g.self {
+			continue
+		}
+		if r := &o.results[b.index]; int64(r.Hi) <= lo || hi <= int64(r.Lo) {
+			continue
+		}
+		for from, a := range g.seats {
+			if a.pos != g.self {
+				continue
+			}
+			start := o.starts[from*len(o.reqs)+b.index]
+			i, j := max(lo, start), min(hi, start+int64(o.reqs[a.index].Splits[to])*row)
+			if i < j {
+				shift := o.sent(a.index, to)*row - start
+				copy(o.acc[i:j], o.ins[a.index][i+shift:j+shift])
 			}
 		}
 	}

@@ -25,10 +25,11 @@ import (
 //	   u16  dimensions
 //	   u16  ranks
 //	   u8   kind, u8 type, u8 op, u8 0
-//	   u32  root
+//	   u32  root (the group to remove)
 //	   u64  prescale, u64 postscale (bits of a float64)
-//	   u64  each dimension (an allgather's first one is 0)
-//	   for each rank: u32 rank, u64 rows (allgather's first dimension)
+//	   u32  splits per rank (alltoall: the size of the group, else 0)
+//	   u64  each dimension (the first one of an allgather or alltoall is 0; the ranks of a new group)
+//	   for each rank: u32 rank, u64 rows (allgather's first dimension), u32 each split
 //
 // leave: a rank takes part in nothing any more.
 //
@@ -39,7 +40,7 @@ const (
 	msgLeave = 2
 
 	readyHead     = 16
-	variantHead   = 28
+	variantHead   = 32
 	signatureHead = variantHead - 4
 	rankEntry     = 12
 	leaveBytes    = 8
@@ -91,8 +92,9 @@ func appendVariant(dst []byte, reqs []Request, first int, ranks []int) []byte {
 	dst = le.AppendUint32(dst, uint32(r.Root))
 	dst = le.AppendUint64(dst, math.Float64bits(r.Pre))
 	dst = le.AppendUint64(dst, math.Float64bits(r.Post))
+	dst = le.AppendUint32(dst, uint32(len(r.Splits)))
 	for i, d := range r.Shape {
-		if i == 0 && r.Kind == Allgather {
+		if i == 0 && r.Kind.ragged() {
 			d = 0
 		}
 		dst = le.AppendUint64(dst, uint64(d))
@@ -102,6 +104,9 @@ func appendVariant(dst []byte, reqs []Request, first int, ranks []int) []byte {
 		if reqs[i].agrees(r) {
 			dst = le.AppendUint32(dst, uint32(ranks[i]))
 			dst = le.AppendUint64(dst, uint64(reqs[i].rows()))
+			for _, n := range reqs[i].Splits {
+				dst = le.AppendUint32(dst, uint32(n))
+			}
 			count++
 		}
 	}
@@ -119,7 +124,8 @@ type ready struct {
 // variant is one of the things that ranks of a host submitted.
 type variant struct {
 	signature []byte // everything but the ranks: two ranks agree if it is equal
-	ranks     []byte // entries of rank and rows
+	ranks     []byte // entries of rank, rows and splits
+	entry     int    // bytes of an entry
 }
 
 // readReady checks a ready message to its last byte.
@@ -169,23 +175,24 @@ func readVariant(p []byte) (v variant, rest []byte, err error) {
 	if len(p) < variantHead {
 		return variant{}, nil, errShort
 	}
-	dims, ranks := int(le.Uint16(p)), int(le.Uint16(p[2:]))
-	if dims > maxDims || ranks == 0 || p[7] != 0 {
+	dims, ranks, splits := int(le.Uint16(p)), int(le.Uint16(p[2:])), le.Uint32(p[28:])
+	if dims > maxDims && Kind(p[4]) != AddGroup || ranks == 0 || p[7] != 0 || splits > maxControl || splits > 0 && Kind(p[4]) != Alltoall {
 		return variant{}, nil, errMessage
 	}
 	sig := variantHead + 8*dims
-	end := sig + rankEntry*ranks
+	entry := rankEntry + 4*int(splits)
+	end := sig + entry*ranks
 	if len(p) < end {
 		return variant{}, nil, errShort
 	}
 	// The count of ranks lies in the head but is no part of what was submitted.
-	return variant{signature: p[4:sig:sig], ranks: p[sig:end:end]}, p[end:], nil
+	return variant{signature: p[4:sig:sig], ranks: p[sig:end:end], entry: entry}, p[end:], nil
 }
 
 // check refuses what no engine sends: numbers that would overflow where they are used.
 func (v variant) check() error {
 	kind, typ, dims := Kind(v.signature[0]), kernel.Type(v.signature[1]), v.signature[signatureHead:]
-	if kind == 0 || int(kind) >= len(kinds) || kind != Barrier && !typ.Valid() || kind == Allgather && len(dims) == 0 {
+	if kind == 0 || int(kind) >= len(kinds) || kind.hasTensor() && !typ.Valid() || (kind.ragged() || kind == ReduceScatter) && len(dims) == 0 {
 		return errMessage
 	}
 	for ; len(dims) > 0; dims = dims[8:] {
@@ -197,15 +204,28 @@ func (v variant) check() error {
 		if _, rows := v.rank(i); rows < 0 {
 			return errMessage
 		}
+		for j := range v.splits() {
+			if v.split(i, j) > math.MaxInt32 {
+				return errMessage
+			}
+		}
 	}
 	return nil
 }
 
-func (v variant) count() int { return len(v.ranks) / rankEntry }
+func (v variant) count() int { return len(v.ranks) / v.entry }
 
 func (v variant) rank(i int) (rank, rows int) {
-	e := v.ranks[i*rankEntry:]
+	e := v.ranks[i*v.entry:]
 	return int(binary.LittleEndian.Uint32(e)), int(binary.LittleEndian.Uint64(e[4:]))
+}
+
+// splits returns how many splits each rank has.
+func (v variant) splits() int { return (v.entry - rankEntry) / 4 }
+
+// split returns the rows that the i-th rank has for the j-th one of the group.
+func (v variant) split(i, j int) int {
+	return int(binary.LittleEndian.Uint32(v.ranks[i*v.entry+rankEntry+4*j:]))
 }
 
 // request returns what the ranks of a variant submitted, as far as it was sent.

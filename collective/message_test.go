@@ -48,6 +48,31 @@ func TestReadyRoundTrip(t *testing.T) {
 	}
 }
 
+func TestReadySplits(t *testing.T) {
+	parts := []Request{{Kind: Alltoall, Name: "a", Type: kernel.Int8, Pre: 1, Post: 1, Shape: []int{9, 2}, Splits: []int{4, 5}},
+		{Kind: Alltoall, Name: "a", Type: kernel.Int8, Pre: 1, Post: 1, Shape: []int{3, 2}, Splits: []int{3, 0}}}
+	p := readyOf(parts, 1, 2)
+	m, err := readReady(p)
+	if err != nil || m.variants != 1 {
+		t.Fatalf("%d variants, error %v", m.variants, err)
+	}
+	v, _, _ := readVariant(m.body)
+	for i, r := range parts {
+		if rank, _ := v.rank(i); rank != i+1 || v.splits() != 2 || v.split(i, 0) != r.Splits[0] || v.split(i, 1) != r.Splits[1] {
+			t.Errorf("entry %d is rank %d with splits %d, %d, want %v", i, rank, v.split(i, 0), v.split(i, 1), r.Splits)
+		}
+	}
+	for i := range p {
+		if _, err := readReady(p[:i]); err == nil {
+			t.Errorf("the first %d of %d bytes were accepted", i, len(p))
+		}
+	}
+	p[len(p)-1] = 0x80
+	if _, err := readReady(p); err == nil {
+		t.Error("a negative split was accepted")
+	}
+}
+
 func TestReadyIsChecked(t *testing.T) {
 	good := readyOf([]Request{gather}, 1)
 	if _, err := readReady(good); err != nil {
@@ -91,6 +116,7 @@ func TestLeaveRoundTrip(t *testing.T) {
 func FuzzReady(f *testing.F) {
 	f.Add(readyOf([]Request{sum}, 0))
 	f.Add(readyOf([]Request{gather, sum}, 0, 1))
+	f.Add(readyOf([]Request{{Kind: Alltoall, Name: "a", Type: kernel.Int8, Pre: 1, Post: 1, Shape: []int{9}, Splits: []int{4, 5, 0}}}, 2))
 	f.Add(readyOf([]Request{{Kind: Barrier, Name: "b", Pre: 1, Post: 1}}, 2))
 	f.Add([]byte{1, 0, 255, 255})
 	f.Fuzz(func(t *testing.T, p []byte) {
@@ -128,9 +154,12 @@ func FuzzReady(f *testing.F) {
 				} else if rows != 0 {
 					return // ignored
 				}
+				for j := range x.splits() {
+					part.Splits = append(part.Splits, x.split(i, j))
+				}
 				parts, ranks = append(parts, part), append(ranks, rank)
 			}
-			if r.Kind == Allgather && r.Shape[0] != 0 {
+			if r.Kind.ragged() && r.Shape[0] != 0 {
 				return // ignored
 			}
 			if again := appendReady(nil, m.group, m.serial, parts, ranks); !bytes.Equal(again, p) {

@@ -92,21 +92,27 @@ func (d *differences) describe(r *Request) string {
 		}
 		b.WriteByte(' ')
 	}
-	if d.op && r.Kind == Allreduce {
+	switch r.Kind {
+	case AddGroup:
+		return b.String() + listRanks(r.Shape)
+	case RemoveGroup:
+		return b.String() + fmt.Sprint("number ", r.Root)
+	}
+	if d.op && r.Kind.reduces() {
 		b.WriteString(r.Op.String() + " of ")
 	}
 	tensor := describeTensor(r.Type, r.Shape)
-	if r.Kind == Allgather {
+	if r.Kind.ragged() {
 		tensor = strings.Replace(tensor, "[0", "[*", 1) // rows may differ and were not compared
 	}
 	b.WriteString(tensor)
 	if d.root && r.Kind == Broadcast {
 		fmt.Fprintf(&b, " from root %d", r.Root)
 	}
-	if d.pre && r.Kind == Allreduce {
+	if d.pre && r.Kind.reduces() {
 		fmt.Fprintf(&b, " prescale %g", r.Pre)
 	}
-	if d.post && r.Kind == Allreduce {
+	if d.post && r.Kind.reduces() {
 		fmt.Fprintf(&b, " postscale %g", r.Post)
 	}
 	return b.String()

@@ -31,7 +31,9 @@ type verdict struct {
 // last one, which needs all hosts to have been ready for that: so the n-th message of a host about a name
 // belongs to the n-th use, and nobody is more than one use ahead.
 type table struct {
-	groups map[uint32]*group
+	groups map[uint32]*group // with ranks on this host
+	sets   map[uint32][]int  // ranks of all groups
+	next   uint32            // number of the next group
 	ops    map[uint64]*op
 	fresh  func(g *group, id uint64, name string) *op
 	serial uint32
@@ -162,7 +164,7 @@ func (t *table) remove(o *op) {
 	if t.ops[o.id] != o {
 		return
 	}
-	if o.ahead == 0 || o.group.doomed(o.next) {
+	if o.ahead == 0 || o.group.removed || o.group.doomed(o.next) {
 		delete(t.ops, o.id)
 		return
 	}

@@ -32,8 +32,9 @@ type op struct {
 	kind    Kind
 	size    int64 // of the op's buffer
 	steps   []schedule.Step
-	first   []int // per step: index of its first segment in seen
-	source  []int // per step: local rank whose input a Part step of an allgather sends
+	first   []int   // per step: index of its first segment in seen
+	source  []int   // per step: local rank whose input a Part step of an allgather or alltoall sends
+	base    []int64 // Alltoall, per step: where its bytes are in that input, or in acc
 	starts  []int64
 	blocks  []schedule.Block
 	ins     [][]byte
@@ -43,12 +44,12 @@ type op struct {
 	raw     []byte      // the only local input, where it can be sent as it is
 	slots   []byte      // Collect: the parts of all positions
 	slot    int64       // bytes per slot
-	buffer  Buffer      // Allgather
-	holder  int         // local rank whose memory is sent from, -1 for none
+	buffer  Buffer      // of the kinds that bring their own result memory
+	holder  int         // local rank whose memory is sent from, or nobody, or everybody
 	mid     kernel.Plan // own part into a partial
 	last    kernel.Plan // own part into a partial that becomes the result
 	combine kernel.Plan // all parts into the result
-	result  Result
+	results []Result    // of the local ranks, without Buffer
 
 	mu        sync.Mutex
 	started   bool
@@ -142,7 +143,9 @@ func (o *op) forget() {
 	clear(o.outs)
 	clear(o.copies)
 	clear(o.stash)
-	o.acc, o.raw, o.buffer, o.group, o.result = nil, nil, nil, nil, Result{}
+	clear(o.results)
+	o.base = o.base[:0]
+	o.acc, o.raw, o.buffer, o.group = nil, nil, nil, nil
 }
 
 // resize returns s with n elements, with the old ones where there is room.
@@ -165,7 +168,7 @@ func (o *op) settle() {
 			// The name must be free before anyone hears of the end and uses it again.
 			o.engine.remove(o)
 			for i := range o.reqs {
-				if i != o.holder {
+				if !o.holds(i) {
 					o.tell(i)
 				}
 			}
@@ -174,8 +177,10 @@ func (o *op) settle() {
 		case o.stage == told && (o.unacked == 0 || o.dead):
 			o.stage = freeing
 			o.mu.Unlock()
-			if o.holder >= 0 {
-				o.tell(o.holder)
+			for i := range o.reqs {
+				if o.holds(i) {
+					o.tell(i)
+				}
 			}
 			o.mu.Lock()
 			o.stage = freed
@@ -198,10 +203,19 @@ func (o *op) settle() {
 	}
 }
 
+// Values of op.holder that are no rank.
+const (
+	nobody    = -1
+	everybody = -2
+)
+
+// holds reports whether segments are sent from the memory of a local rank.
+func (o *op) holds(index int) bool { return o.holder == index || o.holder == everybody }
+
 // tell ends a local rank's request.
 func (o *op) tell(index int) {
 	r := &o.reqs[index]
-	res := o.result
+	res := o.results[index]
 	switch {
 	case o.err != nil:
 		res = Result{Err: o.err}

@@ -45,7 +45,7 @@ func (o *op) place(peer int, h *link.Header) ([]byte, error) {
 	lo, hi := int64(h.Offset), int64(h.Offset)+int64(h.Length)
 	switch s.Do {
 	case schedule.Take:
-		return o.acc[lo:hi:hi], nil
+		return o.target(step, lo, hi), nil
 	case schedule.Collect:
 		return o.part(s.Peer, lo, hi), nil
 	}
@@ -82,7 +82,7 @@ func (o *op) deliver(peer int, h link.Header, payload []byte) {
 	o.mu.Unlock()
 
 	lo := int64(h.Offset)
-	o.take(&o.steps[step], lo, lo+int64(h.Length), payload)
+	o.take(step, lo, lo+int64(h.Length), payload)
 	o.after(step, lo)
 	o.leave()
 }
@@ -95,8 +95,17 @@ func (o *op) keep(peer int, h link.Header, payload []byte) {
 	o.stash = append(o.stash, stashed{peer, h, b})
 }
 
+// target returns where the bytes [lo, hi) of a Take step belong.
+func (o *op) target(step int, lo, hi int64) []byte {
+	if o.kind == Alltoall {
+		lo, hi = lo+o.base[step], hi+o.base[step]
+	}
+	return o.acc[lo:hi:hi]
+}
+
 // take reduces or stores a segment's payload.
-func (o *op) take(s *schedule.Step, lo, hi int64, payload []byte) {
+func (o *op) take(step int, lo, hi int64, payload []byte) {
+	s := &o.steps[step]
 	switch s.Do {
 	case schedule.Add, schedule.Finish:
 		v := o.engine.view()
@@ -110,7 +119,7 @@ func (o *op) take(s *schedule.Step, lo, hi int64, payload []byte) {
 		}
 		o.engine.views.Put(v)
 	case schedule.Take:
-		settleIn(o.acc[lo:hi], payload)
+		settleIn(o.target(step, lo, hi), payload)
 		o.copyOut(lo, hi)
 	case schedule.Collect:
 		settleIn(o.part(s.Peer, lo, hi), payload)

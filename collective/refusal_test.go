@@ -107,6 +107,8 @@ func TestRefused(t *testing.T) {
 		}},
 		{"too many dimensions", 0, func(r *collective.Request) { r.Shape = append(slices.Repeat([]int{1}, 31), 2, 3) }},
 		{"gather scalars", 0, func(r *collective.Request) { r.Kind, r.Shape, r.In = collective.Allgather, nil, r.In[:4] }},
+		{"scatter scalars", 0, func(r *collective.Request) { r.Kind, r.Shape, r.In = collective.ReduceScatter, nil, r.In[:4] }},
+		{"scatter by an unknown reduction", 0, func(r *collective.Request) { r.Kind, r.Op = collective.ReduceScatter, 99 }},
 		{"rank of another host", 2, func(r *collective.Request) {}},
 		{"no such rank", 7, func(r *collective.Request) {}},
 	} {

@@ -17,10 +17,12 @@ const (
 	Barrier       Kind = 4
 	Alltoall      Kind = 5
 	ReduceScatter Kind = 6
+	AddGroup      Kind = 7 // all ranks of the world agree that some of them are a group
+	RemoveGroup   Kind = 8
 )
 
 var kinds = [...]string{Allreduce: "allreduce", Allgather: "allgather", Broadcast: "broadcast", Barrier: "barrier",
-	Alltoall: "alltoall", ReduceScatter: "reducescatter"}
+	Alltoall: "alltoall", ReduceScatter: "reducescatter", AddGroup: "add process set", RemoveGroup: "remove process set"}
 
 func (k Kind) String() string {
 	if k == 0 || int(k) >= len(kinds) {
@@ -30,17 +32,18 @@ func (k Kind) String() string {
 }
 
 // Request is one rank's part of an operation. Ranks meet by Group and Name, in any order of submission.
-// The engine keeps Shape, In and Out until it calls Complete.
+// The engine keeps Shape, Splits, In and Out until it calls Complete.
 type Request struct {
 	Kind   Kind
 	Name   string // unique among the rank's operations in flight
 	Group  uint32 // process set; 0 is the world
 	Type   kernel.Type
 	Op     kernel.Op // Allreduce, ReduceScatter
-	Root   int       // Broadcast: global rank
+	Root   int       // Broadcast: global rank. RemoveGroup: the group
 	Pre    float64   // every input is multiplied by it before the reduction, 1 for none
 	Post   float64   // the result is multiplied by it, 1 for none
-	Shape  []int     // of this rank's tensor
+	Shape  []int     // of this rank's tensor. AddGroup: the members' global ranks
+	Splits []int     // Alltoall: rows for each rank of the group, from the first row on; nil for the same number
 	In     []byte    // the rank's tensor; the engine writes it only if Out is the same memory
 	Out    []byte    // Allreduce, Broadcast: where the result goes; may be In. Nil for the other kinds
 	Handle uint64    // the client's own name for the request, handed back in Complete
@@ -56,11 +59,13 @@ type Client interface {
 // Result is the end of a request.
 type Result struct {
 	Err error // nil, or a *Error
-	// Buffer holds the result of kinds whose size a rank cannot know (Allgather, Alltoall). All ranks of
-	// a host may share it: it is read-only, and every client that gets it calls Release once.
+	// Buffer holds the results of kinds that bring their own memory (Allgather, Alltoall, ReduceScatter),
+	// this rank's in the bytes [Lo, Hi). All ranks of a host may share it: it is read-only, and every
+	// client that gets it calls Release once.
 	Buffer Buffer
+	Lo, Hi int
 	Shape  []int // shape of the result in Buffer
-	Rows   []int // Allgather, Alltoall: first dimension contributed by each rank of the group
+	Rows   []int // Allgather, Alltoall: first dimension contributed by each rank of the group. AddGroup: the group
 }
 
 // Buffer is result memory that ranks of the host can see.

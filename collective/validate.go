@@ -18,6 +18,13 @@ const (
 // normalize checks a request of a rank of g by itself and clears what its kind does not use, so that
 // parts can be compared field by field.
 func (r *Request) normalize(g *group) *Error {
+	switch r.Kind {
+	case AddGroup, RemoveGroup:
+		r.Name, r.Splits = groupsName, nil
+	case Alltoall:
+	default:
+		r.Splits = nil
+	}
 	if len(r.Name) == 0 || len(r.Name) > maxName {
 		return refuse("%s: name has %d bytes, allowed are 1 to %d", r.Kind, len(r.Name), maxName)
 	}
@@ -32,19 +39,64 @@ func (r *Request) normalize(g *group) *Error {
 		if len(r.Shape) == 0 {
 			return refuse("allgather %q: a scalar has no rows to gather", r.Name)
 		}
+	case Alltoall:
+		r.Op, r.Root, r.Pre, r.Post = 0, 0, 1, 1
+		if len(r.Shape) == 0 {
+			return refuse("alltoall %q: a scalar has no rows to send", r.Name)
+		}
+		if err := r.checkSplits(g); err != nil {
+			return err
+		}
+	case ReduceScatter:
+		r.Root = 0
+		if len(r.Shape) == 0 {
+			return refuse("reducescatter %q: a scalar has no rows to scatter", r.Name)
+		}
 	case Broadcast:
 		r.Op, r.Pre, r.Post = 0, 1, 1
 		if !slices.Contains(g.ranks, r.Root) {
 			return refuse("broadcast %q: root rank %d is not in the group", r.Name, r.Root)
 		}
 	case Barrier:
-		r.Type, r.Op, r.Root, r.Pre, r.Post = 0, 0, 0, 1, 1
-		r.Shape, r.In, r.Out = nil, nil, nil
+		r.Root, r.Shape = 0, nil
+		r.clearTensor()
 		return nil
+	case AddGroup, RemoveGroup:
+		r.clearTensor()
+		return r.checkGroup(g)
 	default:
 		return refuse("%s %q: not an operation of this engine", r.Kind, r.Name)
 	}
 	return r.checkTensor(g)
+}
+
+func (r *Request) clearTensor() {
+	r.Type, r.Op, r.Pre, r.Post = 0, 0, 1, 1
+	r.In, r.Out = nil, nil
+}
+
+// checkSplits makes sure that there is one split per rank of the group, and rows for all of them.
+func (r *Request) checkSplits(g *group) *Error {
+	if !g.exchanges {
+		return refuse("alltoall %q: %d ranks are too many", r.Name, len(g.ranks))
+	}
+	rows, size := r.Shape[0], len(g.ranks)
+	if r.Splits == nil {
+		if rows%size != 0 {
+			return refuse("alltoall %q: %d rows cannot be dealt to %d ranks without splits", r.Name, rows, size)
+		}
+		r.Splits = slices.Repeat([]int{rows / size}, size)
+	}
+	if len(r.Splits) != size {
+		return refuse("alltoall %q: %d splits for %d ranks", r.Name, len(r.Splits), size)
+	}
+	for _, n := range r.Splits {
+		if n < 0 || n > rows || n > math.MaxInt32 {
+			return refuse("alltoall %q: splits %v of %d rows", r.Name, r.Splits, r.Shape[0])
+		}
+		rows -= n
+	}
+	return nil
 }
 
 func (r *Request) checkTensor(g *group) *Error {
@@ -58,27 +110,36 @@ func (r *Request) checkTensor(g *group) *Error {
 	if len(r.In) != n {
 		return refuse("%s %q: %s has %d bytes, the input %d", r.Kind, r.Name, describeTensor(r.Type, r.Shape), n, len(r.In))
 	}
-	if r.Kind == Allgather {
+	if r.Kind.provides() {
 		r.Out = nil
-		return nil
-	}
-	if len(r.Out) != n {
+	} else if len(r.Out) != n {
 		return refuse("%s %q: %s has %d bytes, the output %d", r.Kind, r.Name, describeTensor(r.Type, r.Shape), n, len(r.Out))
 	}
-	if !same(r.In, r.Out) && overlap(r.In, r.Out) {
+	if !r.Kind.provides() && !same(r.In, r.Out) && overlap(r.In, r.Out) {
 		return refuse("%s %q: input and output overlap without being the same", r.Kind, r.Name)
 	}
-	if r.Kind == Allreduce {
+	if r.Kind.reduces() {
 		if !r.Op.Valid() {
-			return refuse("allreduce %q: unknown reduction %d", r.Name, uint8(r.Op))
+			return refuse("%s %q: unknown reduction %d", r.Kind, r.Name, uint8(r.Op))
 		}
 		// As for two ranks at least: what is refused must not depend on how many there are.
 		if err := r.plan(max(len(g.ranks), 2)).Check(); err != nil {
-			return refuse("allreduce %q: %v", r.Name, err)
+			return refuse("%s %q: %v", r.Kind, r.Name, err)
 		}
 	}
 	return nil
 }
+
+// provides reports whether results come in memory of the engine instead of Out.
+func (k Kind) provides() bool { return k.ragged() || k == ReduceScatter }
+
+// ragged reports whether ranks may differ in the first dimension.
+func (k Kind) ragged() bool { return k == Allgather || k == Alltoall }
+
+// hasTensor reports whether elements are moved.
+func (k Kind) hasTensor() bool { return k != Barrier && k != AddGroup && k != RemoveGroup }
+
+func (k Kind) reduces() bool { return k == Allreduce || k == ReduceScatter }
 
 // plan returns what the kernels do for a request in a group of size ranks.
 func (r *Request) plan(size int) kernel.Plan {
@@ -130,14 +191,14 @@ func overlap(a, b []byte) bool {
 	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
 }
 
-// agrees reports whether two normalized requests may meet. Only an allgather's rows may differ.
+// agrees reports whether two normalized requests may meet. Only the rows of ragged kinds may differ.
 func (r *Request) agrees(o *Request) bool {
 	if r.Kind != o.Kind || r.Type != o.Type || r.Op != o.Op || r.Root != o.Root ||
 		math.Float64bits(r.Pre) != math.Float64bits(o.Pre) || math.Float64bits(r.Post) != math.Float64bits(o.Post) ||
 		len(r.Shape) != len(o.Shape) {
 		return false
 	}
-	if r.Kind == Allgather {
+	if r.Kind.ragged() {
 		return slices.Equal(r.Shape[1:], o.Shape[1:])
 	}
 	return slices.Equal(r.Shape, o.Shape)

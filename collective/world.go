@@ -2,6 +2,7 @@ package collective
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -54,8 +55,11 @@ type group struct {
 	self  int      // position of this host
 	ranks []int    // all ranks, ascending
 	seats []seat   // where each of them is
+	// exchanges reports whether an alltoall fits the engine: its steps and its ready messages have limits.
+	exchanges bool
 	// gone are members that left: nothing new can start, what their host declared ready may go on.
-	gone []departed
+	gone    []departed
+	removed bool
 }
 
 // seat is the place of a rank: the position of its host and its place among that host's ranks.
@@ -98,6 +102,11 @@ func newGroup(w World, id uint32, ranks []int) *group {
 			i, _ := slices.BinarySearch(g.ranks, r)
 			g.seats[i] = seat{pos, index}
 		}
+	}
+	g.exchanges = true
+	for _, h := range g.hosts {
+		n, all := len(h.Ranks), len(g.ranks)
+		g.exchanges = g.exchanges && 2*n*(all-n) <= math.MaxUint16 && readyHead+maxName+n*(variantHead+8*maxDims+rankEntry+4*all) <= maxControl
 	}
 	return g
 }

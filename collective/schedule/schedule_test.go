@@ -238,19 +238,7 @@ func TestBroadcast(t *testing.T) {
 
 func TestGather(t *testing.T) {
 	each(t, func(t *testing.T, seed uint64, hosts int, size int64) {
-		// Blocks of whole units, so that one unit belongs to one owner; some owners have several, some none.
-		rng := rand.New(rand.NewPCG(seed, 2))
-		var blocks []schedule.Block
-		owner := map[int]int{}
-		for lo := int64(0); lo < size; {
-			hi := min(size, lo+unit*rng.Int64N(20))
-			b := schedule.Block{Owner: rng.IntN(hosts), Lo: lo, Hi: hi}
-			for u := lo / unit; u*unit < hi; u++ {
-				owner[int(u)] = b.Owner
-			}
-			blocks = append(blocks, b)
-			lo = hi
-		}
+		blocks, owner := randomBlocks(seed, hosts, size)
 		w := newWorld(t, seed, hosts, size,
 			func(p int) []schedule.Step { return schedule.Gather(nil, hosts, p, blocks) },
 			func(p, u int) sums { return sums{p: 1} })

@@ -179,5 +179,5 @@ func (e *engine) gather(parts []part) collective.Result {
 		at += copy(buf.Bytes()[at:], r.In)
 		n += rows[rank]
 	}
-	return collective.Result{Buffer: buf, Shape: append([]int{n}, parts[0].r.Shape[1:]...), Rows: rows}
+	return collective.Result{Buffer: buf, Hi: total, Shape: append([]int{n}, parts[0].r.Shape[1:]...), Rows: rows}
 }

@@ -43,15 +43,27 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 		return r, invalid("submit operation: a name is 1 to %d bytes of UTF-8, not %d bytes", maxName, len(m.name))
 	}
 	r.Name = s.names.get(m.name)
-	if m.kind < collective.Allreduce || m.kind > collective.ReduceScatter {
+	if m.kind < collective.Allreduce || m.kind > collective.RemoveGroup {
 		return r, invalid("submit %s: unknown kind of operation %d", r.Name, m.kind)
 	}
 	if len(m.splits) > 0 {
-		return r, invalid("submit %s: splits are not supported", r.Name)
+		// Not kept like shapes: splits are rarely the same twice.
+		numbers := make([]int, len(m.splits)/4)
+		for i := range numbers {
+			numbers[i] = int(int32(le.Uint32(m.splits[4*i:])))
+		}
+		switch m.kind {
+		case collective.Alltoall:
+			r.Splits = numbers
+		case collective.AddGroup:
+			r.Shape = numbers
+		default:
+			return r, invalid("submit %s: %s has no splits", r.Name, m.kind)
+		}
 	}
-	if m.kind == collective.Barrier {
+	if m.kind == collective.Barrier || m.kind == collective.AddGroup || m.kind == collective.RemoveGroup {
 		if m.in.region != noRegion || m.out.region != noRegion || len(m.dims) > 0 {
-			return r, invalid("submit %s: a barrier has no tensor", r.Name)
+			return r, invalid("submit %s: %s has no tensor", r.Name, m.kind)
 		}
 		return r, nil
 	}

@@ -290,7 +290,7 @@ func (s *session) Complete(handle uint64, r collective.Result) {
 			var number uint32
 			var region *shm.Region
 			region, number, c.offset = at.Region()
-			c.region, c.bytes, c.regionBytes = number, len(r.Buffer.Bytes()), region.Size()
+			c.region, c.offset, c.bytes, c.regionBytes = number, c.offset+r.Lo, r.Hi-r.Lo, region.Size()
 			if c.fd = !s.shown[number]; c.fd {
 				s.shown[number] = true
 				shown = region

@@ -264,7 +264,7 @@ func TestRefusedOperations(t *testing.T) {
 		"unknown kind 7":             with(func(o *operation) { o.kind = 7 }),
 		"unknown type":               with(func(o *operation) { o.dtype = 16 }),
 		"unknown reduction":          with(func(o *operation) { o.op = 12 }),
-		"splits":                     with(func(o *operation) { o.splits = []int32{1} }),
+		"splits of an allreduce":     with(func(o *operation) { o.splits = []int32{1} }),
 		"foreign region":             with(func(o *operation) { o.in = region + 1 }),
 		"foreign target":             with(func(o *operation) { o.out = region + 1 }),
 		"no source":                  with(func(o *operation) { o.in = none }),

@@ -155,7 +155,7 @@ def allreduce(
         raise ValueError(f"unknown reduction {op}")
     world = basics.world()
     operation = Operation(world, process_set.group())
-    name = world.name(kind, name)
+    name = world.name(kind, name, process_set.group())
     by_dtype: dict[str, list[int]] = {}
     for i, tensor in enumerate(tensors):
         by_dtype.setdefault(binding.describe(tensor)[0], []).append(i)
@@ -201,8 +201,8 @@ def broadcast(
     if is_root:
         staged.fill()
     operation.request(
-        constants.BROADCAST, world.name("broadcast", name), staged.dtype, staged.shape, staged.block, True,
-        root=root_rank,
+        constants.BROADCAST, world.name("broadcast", name, group), staged.dtype, staged.shape, staged.block,
+        True, root=root_rank,
     )  # fmt: skip
 
     def finish(_: Sequence[Any]) -> list[Any]:
@@ -225,7 +225,7 @@ def allgather(
     """Join each tensor with the other ranks' along the first dimension: a list of (tensor, rows by rank)."""
     world = basics.world()
     operation = Operation(world, process_set.group())
-    name = world.name(kind, name)
+    name = world.name(kind, name, process_set.group())
     for i, tensor in enumerate(tensors):
         if not binding.describe(tensor)[1]:
             raise ValueError("a tensor without dimensions cannot be gathered: give it one row")
@@ -270,8 +270,8 @@ def alltoall(
     staged = _Staged(world, binding, [tensor])
     staged.fill()
     operation.request(
-        constants.ALLTOALL, world.name("alltoall", name), staged.dtype, staged.shape, staged.block, False,
-        splits=list(splits),
+        constants.ALLTOALL, world.name("alltoall", name, group), staged.dtype, staged.shape, staged.block,
+        False, splits=list(splits),
     )  # fmt: skip
     return operation.launch(lambda results: then(_with_rows(binding, results, [tensor])[0]))
 
@@ -292,7 +292,7 @@ def reducescatter(
         raise ValueError("Reducescatter currently only supports AVERAGE and SUM.")
     world = basics.world()
     operation = Operation(world, process_set.group())
-    name = world.name("reducescatter", name)
+    name = world.name("reducescatter", name, process_set.group())
     for i, tensor in enumerate(tensors):
         if not binding.describe(tensor)[1]:
             raise ValueError("a tensor without dimensions cannot be scattered: give it one row")
@@ -309,8 +309,10 @@ def reducescatter(
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Return when all ranks have called it."""
     world = basics.world()
-    operation = Operation(world, process_set.group())
-    operation.request(constants.BARRIER, world.name("barrier", None), constants.UINT8, (), None, False)
+    group = process_set.group()
+    operation = Operation(world, group)
+    name = world.name("barrier", None, group)
+    operation.request(constants.BARRIER, name, constants.UINT8, (), None, False)
     world.synchronize(operation.launch(lambda _: None))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from . import message
 from .arena import GRANULE, Arena, Block, Region
 from .constants import (
+    ADD_GROUP,
     ALLREDUCE,
     BARRIER,
     BFLOAT16,
@@ -26,6 +27,7 @@ from .constants import (
     INT32,
     INT64,
     REDUCESCATTER,
+    REMOVE_GROUP,
     SUM,
     UINT8,
     UINT16,
@@ -76,6 +78,9 @@ class LocalSession(Session):
         nbytes = message.check(kind, name, dtype, shape, src, dst, splits)
         if kind == BROADCAST and root != 0:
             raise InvalidArgument(f"broadcast {name}: root rank {root} is not in a world of size 1")
+        if kind in (ADD_GROUP, REMOVE_GROUP):
+            # The only group there can be is the world.
+            raise InvalidArgument(f"submit {name}: no process sets besides that of the only rank")
         source = memoryview(b"") if src is None else src.view[:nbytes]
         result = Result(tuple(shape))
         if kind in (ALLREDUCE, BROADCAST):
@@ -85,13 +90,13 @@ class LocalSession(Session):
                 if kind == ALLREDUCE:
                     scale(dst.view[:nbytes], dtype, prescale * postscale)
         elif kind != BARRIER:
-            data = bytearray(source)
+            rows = (shape[0],) if splits is None else tuple(splits)
+            if len(rows) != 1 or not 0 <= rows[0] <= shape[0]:
+                raise InvalidArgument(f"alltoall {name}: splits {rows} of {shape[0]} rows for 1 rank")
+            data = bytearray(source[: nbytes // shape[0] * rows[0]] if rows[0] else b"")
             if kind == REDUCESCATTER:
                 scale(memoryview(data), dtype, prescale * postscale)
-            rows = (shape[0],) if splits is None else tuple(splits)
-            if sum(rows) != shape[0] or len(rows) != 1:
-                raise InvalidArgument(f"alltoall {name}: splits {rows} of {shape[0]} rows for 1 rank")
-            result = Result(tuple(shape), rows, memoryview(data).toreadonly())
+            result = Result(rows + tuple(shape[1:]), rows, memoryview(data).toreadonly())
         with self._lock:
             handle = next(self._handles)
             self._results[handle] = result

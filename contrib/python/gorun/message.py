@@ -11,6 +11,7 @@ from typing import NamedTuple, Union
 
 from .arena import Block
 from .constants import (
+    ADD_GROUP,
     ALLGATHER,
     ALLREDUCE,
     ALLTOALL,
@@ -20,6 +21,7 @@ from .constants import (
     MAX_NAME,
     MAX_NDIM,
     REDUCESCATTER,
+    REMOVE_GROUP,
 )
 from .errors import InvalidArgument
 
@@ -255,13 +257,15 @@ def check(
 
     Returns the bytes of a tensor of that type and shape.
     """
-    if not ALLREDUCE <= kind <= REDUCESCATTER:
+    if not ALLREDUCE <= kind <= REMOVE_GROUP:
         raise InvalidArgument(f"submit {name}: unknown kind of operation {kind}")
     if not name or (len(name) * 4 > MAX_NAME and len(name.encode()) > MAX_NAME):
         raise InvalidArgument(f"submit operation: a name has 1 to {MAX_NAME} bytes, not {len(name.encode())}")
-    if kind == BARRIER:
+    if splits is not None and kind not in (ALLTOALL, ADD_GROUP):
+        raise InvalidArgument(f"submit {name}: only alltoall has splits")
+    if kind in (BARRIER, ADD_GROUP, REMOVE_GROUP):
         if src is not None or dst is not None or shape:
-            raise InvalidArgument(f"submit {name}: a barrier has no tensor")
+            raise InvalidArgument(f"submit {name}: this operation has no tensor")
         return 0
     nbytes = ITEMSIZE.get(dtype, 0)
     if nbytes == 0:
@@ -281,6 +285,4 @@ def check(
         raise InvalidArgument(f"submit {name}: this operation brings its own result memory")
     if kind in (ALLGATHER, ALLTOALL, REDUCESCATTER) and not shape:
         raise InvalidArgument(f"submit {name}: a scalar has no first dimension")
-    if splits is not None and kind != ALLTOALL:
-        raise InvalidArgument(f"submit {name}: only alltoall has splits")
     return nbytes

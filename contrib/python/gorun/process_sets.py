@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from gorun import basics
+from gorun import basics, errors
+from gorun.exceptions import HorovodInternalError
 
 if TYPE_CHECKING:
     from gorun.world import World
@@ -114,7 +115,12 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         )
     if process_set is global_process_set or process_set.process_set_id not in world.process_sets:
         return False
-    world.session.remove_group(process_set.process_set_id)
+    try:
+        world.session.remove_group(process_set.process_set_id)
+    except errors.InvalidArgument:
+        raise
+    except errors.GorunError as error:
+        raise HorovodInternalError(str(error)) from error
     del world.process_sets[process_set.process_set_id]
     process_set.process_set_id = None
     return True
@@ -126,5 +132,10 @@ def _register(world: World, process_set: ProcessSet) -> None:
         raise ValueError(f"a process set names ranks from 0 to {world.session.size - 1}, each once: {ranks}")
     if ranks in world.process_sets.values() or len(ranks) == world.session.size:
         raise ValueError("Attempted to add a duplicate process set")
-    process_set.process_set_id = world.session.add_group(ranks)
+    try:
+        process_set.process_set_id = world.session.add_group(ranks)
+    except errors.InvalidArgument:
+        raise
+    except errors.GorunError as error:
+        raise HorovodInternalError(str(error)) from error
     world.process_sets[process_set.process_set_id] = ranks

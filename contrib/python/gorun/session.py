@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Callable
 
 from .arena import Block
-from .constants import SUM
+from .constants import ADD_GROUP, REMOVE_GROUP, SUM
 
 __all__ = ["Block", "Result", "Session"]
 
@@ -96,6 +96,18 @@ class Session(abc.ABC):
         Neither block may be changed or freed before wait; dst may be src. dst is for allreduce and
         broadcast only, the other kinds bring their result themselves.
         """
+
+    def add_group(self, ranks: Sequence[int]) -> int:
+        """Make a group of some ranks and return its number, the same on all ranks.
+
+        All ranks of the world take part, members or not, one group after the other in the same order.
+        """
+        handle = self.submit(ADD_GROUP, "process sets", 0, (), None, None, splits=ranks)
+        return self.wait(handle).rows[0]
+
+    def remove_group(self, group: int) -> None:
+        """Forget a group; all ranks of the world take part. What waits for a member's part fails."""
+        self.wait(self.submit(REMOVE_GROUP, "process sets", 0, (), None, None, root=group))
 
     @abc.abstractmethod
     def poll(self, handle: int) -> bool:

@@ -45,9 +45,11 @@ class World:
         """Return 0, 1, 2… for each kind: ranks that make the same calls get the same numbers."""
         return next(self._counters[kind]) % NAMELESS_RING
 
-    def name(self, kind: str, name: str | None) -> str:
-        """Return the name under which ranks meet."""
-        return f"{kind}.{name}" if name is not None else f"{kind}.noname.{self.serial(kind)}"
+    def name(self, kind: str, name: str | None, group: int = 0) -> str:
+        """Return the name under which ranks meet. Each process set counts its nameless ones."""
+        if name is not None:
+            return f"{kind}.{name}"
+        return f"{kind}.noname.{self.serial(f'{kind}.{group}' if group else kind)}"
 
     def alloc(self, nbytes: int) -> Block:
         """Return arena memory."""

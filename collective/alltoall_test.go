@@ -1,0 +1,134 @@
+package collective_test
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+)
+
+// rowsFor is what a rank has for another one, in a world of ranks that have little or much.
+func rowsFor(from, to, scale int) int { return scale * (from*7 + to*3) % 11 }
+
+func TestAlltoall(t *testing.T) {
+	for _, w := range worlds {
+		t.Run(w.name, func(t *testing.T) {
+			refs := new(atomic.Int64)
+			w.cfg.Alloc = counting{refs}
+			c := newCluster(t, w.layout, 4, w.cfg)
+			for _, scale := range []int{0, 1, 100, 4000} {
+				for _, spare := range []int{0, 5} {
+					c.alltoall("a", scale, spare)()
+				}
+			}
+			first, second := c.alltoall("b", 2, 0), c.alltoall("c", 3000, 1)
+			second()
+			first()
+			eventually(t, "all result memory is released", func() bool { return refs.Load() == 0 })
+		})
+	}
+}
+
+// alltoall submits an operation on all ranks, with some rows that are for nobody, and returns what waits for
+// it and compares what every rank gets.
+func (c *cluster) alltoall(name string, scale, spare int) func() {
+	c.t.Helper()
+	size := c.layout.size()
+	var promises []*promise
+	want := make([][]byte, size)
+	wantRows := make([][]int, size)
+	for rank := range size {
+		var splits []int
+		rows := spare
+		for to := range size {
+			n := rowsFor(rank, to, scale)
+			if scale > 1000 {
+				n = scale / (1 + (rank+to)%3)
+			}
+			splits = append(splits, n)
+			rows += n
+		}
+		in := encode(kernel.Int16, sample(kernel.Int16, kernel.Sum, rank, rows*3))
+		at := 0
+		for to, n := range splits {
+			want[to] = append(want[to], in[at:at+n*6]...)
+			wantRows[to] = append(wantRows[to], n)
+			at += n * 6
+		}
+		promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Alltoall, Name: name,
+			Type: kernel.Int16, Shape: []int{rows, 3}, Splits: splits, In: in}))
+	}
+	return func() {
+		c.t.Helper()
+		for rank, p := range promises {
+			r := p.wait()
+			if r.Err != nil {
+				c.t.Fatal(r.Err)
+			}
+			if !slices.Equal(r.Rows, wantRows[rank]) || !slices.Equal(r.Shape, []int{len(want[rank]) / 6, 3}) {
+				c.t.Fatalf("scale %d: rows %v of shape %v, want %v", scale, r.Rows, r.Shape, wantRows[rank])
+			}
+			if !bytes.Equal(r.Buffer.Bytes()[r.Lo:r.Hi], want[rank]) {
+				c.t.Fatalf("scale %d: %s has something else", scale, p.what)
+			}
+			r.Buffer.Release()
+		}
+	}
+}
+
+// Without splits every rank gets the same number of rows.
+func TestAlltoallEven(t *testing.T) {
+	c := newCluster(t, layout{{1}, {0, 2}}, 4, collective.Config{})
+	var promises []*promise
+	for rank := range 3 {
+		promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Alltoall, Name: "e",
+			Type: kernel.Int8, Shape: []int{3}, In: []byte{byte(10 * rank), byte(10*rank + 1), byte(10*rank + 2)}}))
+	}
+	for rank, p := range promises {
+		b := byte(rank)
+		if r := p.wait(); r.Err != nil || !bytes.Equal(r.Buffer.Bytes()[r.Lo:r.Hi], []byte{b, 10 + b, 20 + b}) {
+			t.Errorf("rank %d: %v, or another result", rank, r.Err)
+		}
+	}
+}
+
+func TestAlltoallRefused(t *testing.T) {
+	c := newCluster(t, even(2, 1), 4, collective.Config{})
+	for name, splits := range map[string][]int{"too few": {4}, "too many": {1, 1, 1}, "negative": {-1, 2}, "more than there is": {3, 2}, "overflow": {1 << 62, 1 << 62}} {
+		_, err := c.try(0, collective.Request{Kind: collective.Alltoall, Name: "x", Type: kernel.Int8, Shape: []int{4}, In: make([]byte, 4), Splits: splits})
+		if err == nil || code(t, err) != collective.CodeInvalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := c.try(0, collective.Request{Kind: collective.Alltoall, Name: "x", Type: kernel.Int8, Shape: []int{3}, In: make([]byte, 3)}); err == nil {
+		t.Error("three rows for two ranks were accepted")
+	}
+}
+
+// A host without memory for the result fails its ranks, but sends what the others need.
+func TestAlltoallWithoutMemory(t *testing.T) {
+	c := newMixedCluster(t, even(3, 1), 4, func(host int) collective.Config {
+		if host == 1 {
+			return collective.Config{Alloc: noMemory{}}
+		}
+		return collective.Config{}
+	})
+	var promises []*promise
+	for rank := range 3 {
+		promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Alltoall, Name: "m",
+			Type: kernel.Int8, Shape: []int{3}, In: bytes.Repeat([]byte{byte(rank)}, 3)}))
+	}
+	for rank, p := range promises {
+		r := p.wait()
+		switch {
+		case rank == 1 && (code(t, r.Err) != collective.CodeInternal || !strings.Contains(r.Err.Error(), "alltoall")):
+			t.Errorf("rank 1: %v", r.Err)
+		case rank != 1 && (r.Err != nil || !bytes.Equal(r.Buffer.Bytes(), []byte{0, 1, 2})):
+			t.Errorf("rank %d: %v, or another result", rank, r.Err)
+		}
+	}
+}

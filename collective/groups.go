@@ -1,0 +1,143 @@
+package collective
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Groups come and go by operations of all ranks of the world. These share one name, so that there is only one
+// of them at a time and all hosts see them in the same order: counting is enough to give a group the same
+// number everywhere, and nobody has to hand numbers out.
+//
+// A host that is done with AddGroup may be ready for operations of the group before another host has heard that
+// all agree. That host lets the channel wait, messages in order, until it has the group too (early). There is at
+// most one such group: the next one needs the late host.
+//
+// When a host carries out RemoveGroup it has heard everything that any host had to say about the group before. An
+// operation that a rank submitted before it removed the group, as all others did, has started by then, and ends as
+// usual; one that has not started never can, and fails.
+
+// groupsName is the name of the operations on groups.
+const groupsName = "process sets"
+
+// checkGroup checks a request for a group by itself. g is the world.
+func (r *Request) checkGroup(g *group) *Error {
+	if g.id != 0 {
+		return refuse("%s: all ranks of the world take part, not only those of group %d", r.Kind, g.id)
+	}
+	if r.Kind == RemoveGroup {
+		r.Shape = nil
+		return nil
+	}
+	r.Root, r.Shape = 0, slices.Clone(r.Shape)
+	slices.Sort(r.Shape)
+	if len(r.Shape) == 0 {
+		return refuse("%s: there are no ranks in it", r.Kind)
+	}
+	for i, rank := range r.Shape {
+		if i > 0 && rank == r.Shape[i-1] {
+			return refuse("%s: rank %d is there twice", r.Kind, rank)
+		}
+		if _, ok := g.find(rank); !ok {
+			return refuse("%s: there is no rank %d in a world of %d", r.Kind, rank, len(g.ranks))
+		}
+	}
+	return nil
+}
+
+// checkGroups refuses to add a group that is there, and to remove one that is not.
+func (t *table) checkGroups(r *Request) *Error {
+	switch r.Kind {
+	case AddGroup:
+		for id, ranks := range t.sets {
+			if slices.Equal(ranks, r.Shape) {
+				return refuse("%s: %s are process set %d already", r.Kind, listRanks(ranks), id)
+			}
+		}
+	case RemoveGroup:
+		if r.Root <= 0 || t.sets[uint32(r.Root)] == nil {
+			return refuse("%s: there is no process set %d that could be removed", r.Kind, r.Root)
+		}
+	}
+	return nil
+}
+
+// early reports whether a control message is about the group that this host is about to have.
+func (t *table) early(p []byte) bool {
+	return len(p) >= readyHead && p[0] == msgReady && binary.LittleEndian.Uint32(p[4:]) == t.next
+}
+
+// addGroup makes a group that all hosts agreed on, and lets go of what peers said about it.
+func (e *Engine) addGroup(epoch uint32, ranks []int) uint32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stopped != nil || e.world.Epoch != epoch {
+		return 0 // nobody waits for it any more
+	}
+	id := e.table.add(newGroup(e.world, e.table.next, ranks), ranks)
+	peers := make([]int, 0, len(e.channels))
+	for peer := range e.channels {
+		peers = append(peers, peer)
+	}
+	for _, peer := range peers {
+		if c := e.channels[peer]; c != nil {
+			p, ok := e.take(c)
+			e.listen(peer, c, p, ok)
+		}
+	}
+	return id
+}
+
+// add enters the next group; g is nil if this host has no part in it.
+func (t *table) add(g *group, ranks []int) uint32 {
+	id := t.next
+	t.next++
+	t.sets[id] = ranks
+	if g == nil {
+		return id
+	}
+	t.groups[id] = g
+	// Who left after its host agreed to the group is still in it.
+	for _, d := range t.groups[0].gone {
+		if at, ok := g.find(d.rank); ok {
+			g.gone = append(g.gone, departed{d.rank, at.pos})
+		}
+	}
+	return id
+}
+
+// removeGroup forgets a group that all hosts agreed to remove.
+func (e *Engine) removeGroup(epoch, id uint32) {
+	e.mu.Lock()
+	var failed []failure
+	if e.stopped == nil && e.world.Epoch == epoch {
+		failed = e.table.drop(id)
+	}
+	e.mu.Unlock()
+	for _, f := range failed {
+		f.op.fail(f.err)
+	}
+}
+
+// drop forgets a group and returns its operations that can never start.
+func (t *table) drop(id uint32) []failure {
+	delete(t.sets, id)
+	g := t.groups[id]
+	if g == nil {
+		return nil
+	}
+	g.removed = true
+	delete(t.groups, id)
+	var failed []failure
+	for key, o := range t.ops {
+		if o.group == g && o.voted < len(o.votes) {
+			failed = append(failed, failure{o, &Error{Code: CodeInvalid,
+				Text: fmt.Sprintf("%s %q: process set %d was removed before all its ranks submitted their parts", o.announced(), o.name, id)}})
+			delete(t.ops, key)
+		}
+	}
+	slices.SortFunc(failed, func(a, b failure) int { return strings.Compare(a.op.name, b.op.name) })
+	return failed
+}

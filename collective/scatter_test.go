@@ -1,0 +1,103 @@
+package collective_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+)
+
+// share returns the rows [from, to) that the i-th of n ranks gets of rows.
+func share(rows, i, n int) (from, to int) {
+	each, more := rows/n, rows%n
+	return i*each + min(i, more), (i+1)*each + min(i+1, more)
+}
+
+func TestReduceScatter(t *testing.T) {
+	for _, w := range worlds {
+		t.Run(w.name, func(t *testing.T) {
+			refs := new(atomic.Int64)
+			w.cfg.Alloc = counting{refs}
+			c := newCluster(t, w.layout, 6, w.cfg)
+			size := w.layout.size()
+			for _, rows := range []int{0, 1, size, 2*size + 1, 997} {
+				for _, typ := range []kernel.Type{kernel.Int8, kernel.Float16, kernel.Float32, kernel.Complex128} {
+					var checks []func()
+					for _, op := range ops {
+						if (kernel.Plan{Type: typ, Op: op, Pre: 1, Post: 1}).Check() != nil {
+							continue
+						}
+						pre, post := 1.0, 1.0
+						if op == kernel.Average {
+							pre, post = 2, 4
+						}
+						checks = append(checks, c.reduceScatter(fmt.Sprintf("%s.%s.%d", typ, op, rows), typ, op, []int{rows, 3}, pre, post))
+					}
+					for _, check := range checks {
+						check()
+					}
+				}
+			}
+			c.reduceScatter("rows of nothing", kernel.Int32, kernel.Sum, []int{7, 0}, 1, 1)()
+			eventually(t, "all result memory is released", func() bool { return refs.Load() == 0 })
+		})
+	}
+}
+
+// reduceScatter submits an operation on all ranks and returns what waits for it and compares every rank's
+// rows to the naive twin's.
+func (c *cluster) reduceScatter(name string, typ kernel.Type, op kernel.Op, shape []int, pre, post float64) func() {
+	c.t.Helper()
+	size, columns := c.layout.size(), shape[1]
+	inputs := make([][]complex128, size)
+	promises := make([]*promise, size)
+	for rank := range size {
+		inputs[rank] = sample(typ, op, rank, shape[0]*columns)
+		promises[rank] = c.submit(rank, collective.Request{Kind: collective.ReduceScatter, Name: name, Type: typ, Op: op,
+			Shape: shape, In: encode(typ, inputs[rank]), Pre: pre, Post: post})
+	}
+	return func() {
+		c.t.Helper()
+		all := encode(typ, fold(typ, op, pre, post, inputs))
+		for rank, p := range promises {
+			r := p.wait()
+			if r.Err != nil {
+				c.t.Fatalf("%s: %v", p.what, r.Err)
+			}
+			from, to := share(shape[0], rank, size)
+			row := columns * typ.Size()
+			if !slices.Equal(r.Shape, []int{to - from, columns}) || !bytes.Equal(r.Buffer.Bytes()[r.Lo:r.Hi], all[from*row:to*row]) {
+				c.t.Fatalf("%s: shape %v, rows [%d,%d) wanted, or another result", p.what, r.Shape, from, to)
+			}
+			r.Buffer.Release()
+		}
+	}
+}
+
+// A host without memory for the result fails its ranks, but not the ring.
+func TestReduceScatterWithoutMemory(t *testing.T) {
+	c := newMixedCluster(t, even(3, 1), 4, func(host int) collective.Config {
+		if host == 1 {
+			return collective.Config{Segment: 64, Alloc: noMemory{}}
+		}
+		return collective.Config{Segment: 64}
+	})
+	var promises []*promise
+	for rank := range 3 {
+		promises = append(promises, c.submit(rank, collective.Request{Kind: collective.ReduceScatter, Name: "s", Op: kernel.Sum,
+			Type: kernel.Int8, Shape: []int{300}, In: bytes.Repeat([]byte{byte(rank + 1)}, 300)}))
+	}
+	for rank, p := range promises {
+		r := p.wait()
+		switch {
+		case rank == 1 && code(t, r.Err) != collective.CodeInternal:
+			t.Errorf("rank 1: %v", r.Err)
+		case rank != 1 && (r.Err != nil || !bytes.Equal(r.Buffer.Bytes()[r.Lo:r.Hi], bytes.Repeat([]byte{6}, 100))):
+			t.Errorf("rank %d: %v, or another result", rank, r.Err)
+		}
+	}
+}

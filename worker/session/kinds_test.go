@@ -1,0 +1,71 @@
+package session_test
+
+import (
+	"bytes"
+	"context"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"gorun/collective"
+	"gorun/worker/session"
+	"gorun/worker/shm"
+)
+
+// startReal starts a server with a real engine: a world of one host.
+func startReal(t testing.TB, size int) *host {
+	t.Helper()
+	h := &host{pool: shm.NewPool(1 << 30), engine: newEngine(size, nil)}
+	e := collective.New(collective.Config{Alloc: h.pool})
+	member := collective.Member{Name: "host1"}
+	for rank := range size {
+		member.Ranks = append(member.Ranks, rank)
+	}
+	if err := e.SetWorld(collective.World{Epoch: 5, Hosts: []collective.Member{member}, Size: size}); err != nil {
+		t.Fatal(err)
+	}
+	h.server = session.New(session.Config{Job: "test", Engine: e, ArenaLimit: 1 << 30})
+	var err error
+	if h.name, err = h.server.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	for rank := range size {
+		h.server.Expect(rank, token(rank))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended, stopped := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- h.server.Run(ctx) }()
+	go func() { stopped <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+		e.Close()
+		<-stopped
+		h.pool.Close()
+	})
+	return h
+}
+
+// TestPythonKinds runs the binding's tests of the operations with results of their own, from the rank's call to
+// the real engine and back.
+func TestPythonKinds(t *testing.T) {
+	for _, size := range []int{1, 2, 3, 4} {
+		h := startReal(t, size)
+		h.begin()
+		var ranks []*exec.Cmd
+		var outs []*bytes.Buffer
+		for rank := range size {
+			cmd, out := h.python(t, rank, "-m", "unittest", "tests.test_session_kinds")
+			ranks, outs = append(ranks, cmd), append(outs, out)
+		}
+		for rank, cmd := range ranks {
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("rank %d of %d: %v\n%s", rank, size, err, outs[rank])
+			} else if !strings.Contains(outs[rank].String(), "\nOK\n") {
+				t.Errorf("rank %d of %d ran no tests:\n%s", rank, size, outs[rank])
+			}
+		}
+	}
+}
