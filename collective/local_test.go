@@ -10,19 +10,6 @@ import (
 	"gorun/collective/kernel"
 )
 
-// Nothing is allocated per operation on one host.
-func TestLocalAllocatesNothing(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector makes pools forget")
-	}
-	for _, n := range []int{4, 1 << 20} {
-		l := newLocal(t, 2, n)
-		if got := testing.AllocsPerRun(200, l.round); got >= 1 {
-			t.Errorf("%d bytes: %g allocations per operation", n, got)
-		}
-	}
-}
-
 // local is a world of one host whose ranks run one operation after the other.
 type local struct {
 	engine *collective.Engine
