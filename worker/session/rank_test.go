@@ -145,8 +145,10 @@ func TestRankIsRefused(t *testing.T) {
 func TestRankIsReleased(t *testing.T) {
 	for name, end := range map[string]func(h *host, cancel func()){
 		"context": func(_ *host, cancel func()) { cancel() },
-		"world":   func(h *host, _ func()) { h.server.Gone(&collective.Error{Code: collective.CodeAborted, Text: "host b died"}) },
-		"daemon":  func(h *host, _ func()) { h.stop() },
+		"world": func(h *host, _ func()) {
+			h.server.Gone(&collective.Error{Code: collective.CodeAborted, Text: "host b died"})
+		},
+		"daemon": func(h *host, _ func()) { h.stop() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := start(t, 2)
