@@ -66,6 +66,11 @@ func launch(c *cli.Context, hurry <-chan struct{}) error {
 	if strings.HasPrefix(argv[0], "-") {
 		return &usageError{fmt.Errorf("unknown flag %s", argv[0]), "gorun --help lists the flags"}
 	}
+	return runJob(c, hurry, argv)
+}
+
+// runJob starts argv on the hosts that the flags name, and returns when all of it has ended.
+func runJob(c *cli.Context, hurry <-chan struct{}, argv []string) error {
 	if err := checkFlags(c); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func run(args []string) int {
 		// What follows the flags is a program, even if it is called like one of our commands.
 		app.Commands = nil
 	}
-	err := app.RunContext(ctx, args)
+	err := app.RunContext(ctx, operationLast(args))
 	return explain(os.Stderr, err)
 }
 
@@ -56,7 +56,7 @@ func newApp(hurry <-chan struct{}) *cli.App {
 		CustomAppHelpTemplate: helpTemplate,
 		Flags:                 launchFlags(),
 		Action:                func(c *cli.Context) error { return launch(c, hurry) },
-		Commands:              []*cli.Command{topoCommand(), workerCommand(), versionCommand()},
+		Commands:              []*cli.Command{topoCommand(), benchCommand(hurry), workerCommand(), versionCommand()},
 		// Errors are printed in one place, by explain; the library must not exit by itself.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {

@@ -8,7 +8,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"gorun": main})
+	// Ranks of gorun bench are /proc/self/exe.
+	testscript.Main(m, map[string]func(){"gorun": main, "exe": main})
 }
 
 // TestScripts runs the command line as a user does; each file of testdata/script is a session.

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/bench"
+	"gorun/collective"
+)
+
+// benchCommand measures collectives as a job of its own, whose ranks are this very binary.
+func benchCommand(hurry <-chan struct{}) *cli.Command {
+	flags := []cli.Flag{
+		&cli.StringFlag{Name: "begin", Aliases: []string{"b"}, Value: "4", Usage: "first `SIZE` in bytes: 4, 64K, 1M, 1G"},
+		&cli.StringFlag{Name: "end", Aliases: []string{"e"}, Value: "256M", Usage: "last `SIZE`"},
+		&cli.IntFlag{Name: "factor", Aliases: []string{"f"}, Value: 4, Usage: "each size is `N` times the one before"},
+		&cli.StringFlag{Name: "dtype", Value: "float32", Usage: "element `TYPE`: uint8 … int64, float16, bfloat16, float32, float64"},
+		&cli.StringFlag{Name: "op", Value: "sum", Usage: "`REDUCTION` of an allreduce: sum, prod, min, max, avg"},
+		&cli.IntFlag{Name: "iters", Usage: "run each size `N` times", DefaultText: "as min-time says"},
+		&cli.DurationFlag{Name: "min-time", Value: 500 * time.Millisecond, Usage: "run each size for about this `TIME`, at least 5 times"},
+		&cli.BoolFlag{Name: "json", Usage: "print one JSON document instead of a table"},
+		&cli.StringFlag{Name: "rank", Usage: "be a rank that measures what `JSON` says", Hidden: true},
+	}
+	for _, f := range launchFlags() {
+		if !slices.Contains([]string{"version", "no-horovod-shim", "output-filename", "prefix-output-with-timestamp"}, f.Names()[0]) {
+			if f, ok := f.(*cli.BoolFlag); ok && f.Name == "no-tag-output" {
+				f.Hidden = true // always so
+			}
+			flags = append(flags, f)
+		}
+	}
+	return &cli.Command{
+		Name:      "bench",
+		Usage:     "measure collectives: gorun bench [allreduce|allgather|broadcast|barrier] -np 4 -H host1:2,host2:2",
+		ArgsUsage: "[allreduce|allgather|broadcast|barrier]",
+		Flags:     flags,
+		Action: func(c *cli.Context) error {
+			if c.IsSet("rank") {
+				return benchRank(c)
+			}
+			return benchJob(c, hurry)
+		},
+		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
+			return &usageError{err: err, hint: "gorun bench --help lists the flags"}
+		},
+	}
+}
+
+// operationLast lets the operation of a benchmark stand before its flags, where the flag parser would stop at it.
+func operationLast(args []string) []string {
+	if len(args) > 3 && args[1] == "bench" && !strings.HasPrefix(args[2], "-") {
+		return slices.Concat(args[:2], args[3:], args[2:3])
+	}
+	return args
+}
+
+// benchJob launches the ranks.
+func benchJob(c *cli.Context, hurry <-chan struct{}) error {
+	cfg, err := benchConfig(c)
+	if err != nil {
+		return &usageError{err, "gorun bench --help lists the flags"}
+	}
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	// Rank 0 prints the table as it is, and ranks run where there surely is a directory.
+	for name, value := range map[string]string{"no-tag-output": "true", "wdir": "/"} {
+		if err := c.Set(name, value); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	// The daemon's own binary, wherever it lies on a host: a child of the daemon still is it until it has become
+	// the rank.
+	return runJob(c, hurry, []string{"/proc/self/exe", "bench", "--rank", string(text)})
+}
+
+func benchConfig(c *cli.Context) (cfg bench.Config, err error) {
+	name := "allreduce"
+	switch c.NArg() {
+	case 0:
+	case 1:
+		name = c.Args().First()
+	default:
+		return cfg, fmt.Errorf("unexpected argument %q", c.Args().Get(0))
+	}
+	cfg = bench.Config{Factor: c.Int("factor"), Iters: c.Int("iters"), MinTime: c.Duration("min-time"), JSON: c.Bool("json")}
+	if cfg.Kind, err = bench.Kind(name); err != nil {
+		return cfg, err
+	}
+	if cfg.Type, err = bench.Type(c.String("dtype")); err != nil {
+		return cfg, err
+	}
+	if cfg.Op, err = bench.Op(c.String("op")); err != nil {
+		return cfg, err
+	}
+	if cfg.Kind != collective.Allreduce && c.IsSet("op") {
+		return cfg, fmt.Errorf("--op %s: %s reduces nothing", c.String("op"), cfg.Kind)
+	}
+	if cfg.Begin, err = bench.Size(c.String("begin")); err != nil {
+		return cfg, err
+	}
+	if cfg.End, err = bench.Size(c.String("end")); err != nil {
+		return cfg, err
+	}
+	return cfg, cfg.Check()
+}

@@ -1,0 +1,179 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+	"gorun/worker/session"
+)
+
+// ranks joins size ranks and runs f on each, in a goroutine of its own.
+func ranks(t *testing.T, h *host, f func(r *session.Rank) error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for rank := range h.engine.size {
+		wg.Go(func() {
+			r, err := session.Join(context.Background(), h.name, rank, token(rank))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := errors.Join(f(r), r.Close()); err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func floats(b []byte) (v []float32) {
+	for ; len(b) > 0; b = b[4:] {
+		v = append(v, math.Float32frombits(le.Uint32(b)))
+	}
+	return v
+}
+
+func TestRank(t *testing.T) {
+	h := start(t, 3)
+	h.begin()
+	ranks(t, h, func(r *session.Rank) error {
+		if r.Welcome.Size != 3 || r.Welcome.Hosts != 1 || r.Welcome.LocalSize != 3 {
+			t.Errorf("welcome %+v", r.Welcome)
+		}
+		m, err := r.Alloc(1 << 20)
+		if err != nil {
+			return err
+		}
+		le.PutUint32(m.Bytes[8:], math.Float32bits(float32(r.Welcome.Rank+1)))
+		at := session.Piece{Memory: m, Offset: 8, Bytes: 4}
+		op := session.Operation{Kind: collective.Allreduce, Name: "a", Type: kernel.Float32, Op: kernel.Sum, Shape: []int{1}, In: at, Out: at}
+		// Two at once, waited for in the other order.
+		other := session.Operation{Kind: collective.Barrier, Name: "b"}
+		first, err := r.Submit(&op)
+		if err != nil {
+			return err
+		}
+		second, err := r.Submit(&other)
+		if err != nil {
+			return err
+		}
+		if _, err := r.Wait(second); err != nil {
+			return err
+		}
+		if _, err := r.Wait(first); err != nil {
+			return err
+		}
+		if got := floats(m.Bytes[8:12]); got[0] != 6 {
+			t.Errorf("sum %v, want 6", got)
+		}
+		if _, err := r.Wait(first); err == nil {
+			t.Error("a handle can be waited for twice")
+		}
+		return nil
+	})
+}
+
+func TestRankGathers(t *testing.T) {
+	h := start(t, 2)
+	h.begin()
+	ranks(t, h, func(r *session.Rank) error {
+		m, err := r.Alloc(4)
+		if err != nil {
+			return err
+		}
+		op := session.Operation{Kind: collective.Allgather, Name: "g", Type: kernel.Float32, Shape: []int{1}, In: session.Piece{Memory: m, Bytes: 4}}
+		for round := range 100 { // the same memory comes again, without a descriptor
+			le.PutUint32(m.Bytes, math.Float32bits(float32(100*round+r.Welcome.Rank)))
+			result, err := r.Do(&op)
+			if err != nil {
+				return err
+			}
+			if got := floats(result.Bytes); len(got) != 2 || got[0] != float32(100*round) || got[1] != float32(100*round+1) {
+				t.Errorf("round %d: %v", round, got)
+			}
+			if err := r.Release(result); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func TestRankIsRefused(t *testing.T) {
+	h := start(t, 1)
+	h.begin()
+	if r, err := session.Join(context.Background(), h.name, 0, token(7)); err == nil {
+		r.Close()
+		t.Error("a wrong token is accepted")
+	}
+	if _, err := session.Join(context.Background(), h.name+"-not", 0, token(0)); err == nil {
+		t.Error("joined a daemon that does not exist")
+	}
+	ranks(t, h, func(r *session.Rank) error {
+		var e *collective.Error
+		if _, err := r.Alloc(1 << 40); !errors.As(err, &e) || e.Code != collective.CodeInvalid {
+			t.Errorf("alloc of a terabyte: %v", err)
+		}
+		m, err := r.Alloc(8)
+		if err != nil {
+			return err
+		}
+		at := session.Piece{Memory: m, Offset: 1, Bytes: 4}
+		op := session.Operation{Kind: collective.Allreduce, Name: "a", Type: kernel.Float32, Op: kernel.Sum, Shape: []int{1}, In: at, Out: at}
+		if _, err := r.Do(&op); !errors.As(err, &e) || !strings.Contains(e.Text, "aligned") {
+			t.Errorf("misaligned tensor: %v", err)
+		}
+		op.In.Offset, op.Out.Offset = 4, 4
+		if _, err := r.Do(&op); err != nil { // the session goes on
+			t.Error(err)
+		}
+		op.Shape = make([]int, 300)
+		if _, err := r.Submit(&op); err == nil {
+			t.Error("300 dimensions are accepted")
+		}
+		return nil
+	})
+}
+
+// TestRankIsReleased wants a blocked wait to end with the context, with the world and with the daemon.
+func TestRankIsReleased(t *testing.T) {
+	for name, end := range map[string]func(h *host, cancel func()){
+		"context": func(_ *host, cancel func()) { cancel() },
+		"world": func(h *host, _ func()) {
+			h.server.Gone(&collective.Error{Code: collective.CodeAborted, Text: "host b died"})
+		},
+		"daemon": func(h *host, _ func()) { h.stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := start(t, 2)
+			h.begin()
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			r, err := session.Join(ctx, h.name, 0, token(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() {
+				_, err := r.Do(&session.Operation{Kind: collective.Barrier, Name: "b"})
+				r.Close() // the connection may be gone
+				ended <- err
+			}()
+			eventually(t, "the rank waits", func() bool {
+				h.engine.mu.Lock()
+				defer h.engine.mu.Unlock()
+				return len(h.engine.waiting) == 1
+			})
+			end(h, cancel)
+			if err := <-ended; err == nil || name == "world" && !strings.Contains(err.Error(), "host b died") {
+				t.Errorf("the barrier of one rank of two ended with %v", err)
+			}
+		})
+	}
+}
