@@ -9,8 +9,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/bench"
 	"gorun/collective"
+	"gorun/worker/bench"
 )
 
 // benchCommand measures collectives as a job of its own, whose ranks are this very binary.

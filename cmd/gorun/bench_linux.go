@@ -10,7 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/bench"
+	"gorun/worker/bench"
 	"gorun/worker/session"
 )
 

@@ -15,7 +15,7 @@ import (
 // Tests are free. The table is the architecture: a new arrow is a decision, made here.
 var allowed = map[string][]string{
 	"cmd/gorun":           {"*"},
-	"bench":               {"collective", "collective/kernel", "worker/session"},
+	"worker/bench":        {"collective", "collective/kernel", "worker/session"},
 	"launcher":            {"launcher/output", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
 	"launcher/hosts":      {},
 	"launcher/plan":       {"launcher/hosts"},

@@ -2,7 +2,7 @@
 // range of sizes, check what it computed, and report times and bandwidths.
 //
 // Run needs a rank of a world and works in the caller's goroutine; everything else here is pure. The package
-// starts no job: that is the command's business. It compares with nothing: contrib/bench does.
+// starts no job: that is the command's business.
 package bench
 
 import (
