@@ -22,7 +22,7 @@ REPORT := build/report -skips build/skips
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
-.PHONY: help build test check lint unit python lab fix demo fuzz bench clean
+.PHONY: help build test check lint unit python lab fix demo fuzz bench bench-full bench-go clean
 
 ## build: make bin/gorun, one static binary with the Python binding inside
 build:
@@ -65,6 +65,7 @@ lab: build build/report
 ## python: the tests of the Python binding
 python: build
 	@echo "Python tests with $(PYTHON)"
+	$(PYTHON) -B -m unittest discover -s contrib/bench
 	PYTHONPATH=contrib/python:contrib/python/shim PYTHONDONTWRITEBYTECODE=1 \
 		$(PYTHON) -m unittest discover -v -s contrib/python/tests 2>&1 | tee build/python.log | grep -v '\.\.\. ok$$'
 	@{ grep -o '^test.*\.\.\. skipped.*' build/python.log || :; } >>build/skips
@@ -87,8 +88,16 @@ fuzz:
 			go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "./$$(dirname "$$file")"; \
 		done; done
 
-## bench: the Go benchmarks of the collectives
-bench:
+## bench: gorun and its peers side by side on one host, a few sizes; a table in build/bench.md
+bench: build
+	$(PYTHON) -B contrib/bench/peers.py
+
+## bench-full: every size to 256 MiB, and lab hosts with and without a limit (needs root); an hour
+bench-full: build
+	$(PYTHON) -B contrib/bench/peers.py --lab 2 4 --mbit 0 1000 --end 268435456 --factor 4 --min-time 0.3
+
+## bench-go: the Go benchmarks of the collectives
+bench-go:
 	go test -run='^$$' -bench=. -benchmem ./collective/...
 
 ## clean: remove what make made
@@ -97,7 +106,7 @@ clean:
 
 ## help: show this list
 help:
-	@sed -n 's/^## \([a-z]*\): /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^## \([a-z-]*\): /\1\t/p' Makefile | expand -t 12
 
 build/report: $(wildcard contrib/tools/report/*.go)
 	go build -o $@ ./contrib/tools/report

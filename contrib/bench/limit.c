@@ -1,0 +1,168 @@
+/* The limit of one host: an allreduce between processes whose tensors lie in shared memory already. Every rank reduces
+ * its slice of all inputs and writes it to all of them: each byte is read once and written once per rank, which nothing
+ * that leaves its result with every rank can avoid. Measured as `gorun bench` measures its own operations, and reported
+ * as the document that `gorun bench --json` prints.
+ *
+ *     cc -O3 -march=native -o limit limit.c -lm && ./limit RANKS SECONDS BYTES...
+ */
+#define _GNU_SOURCE
+#include <math.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WARM_UP = 5, MIN_ITERS = 5, MAX_ITERS = 20000, PERIOD = 7, MAX_RANKS = 64, BLOCK = 4096 };
+
+typedef struct {
+	_Alignas(64) atomic_int arrived;
+	_Alignas(64) atomic_int round;
+	_Alignas(64) atomic_long wrong;
+	double trial[MAX_RANKS];
+	double times[MAX_RANKS][MAX_ITERS];
+} Board;
+
+static int rank, ranks, patience;
+static Board *board;
+static float *data[MAX_RANKS];
+
+static void *shared(size_t bytes) {
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED) {
+		perror("limit: map memory");
+		exit(1);
+	}
+	madvise(p, bytes, MADV_HUGEPAGE);
+	return p;
+}
+
+/* meet is a barrier that spins, and lets others run when there are more ranks than CPUs. */
+static void meet(void) {
+	int round = atomic_load(&board->round);
+	if (atomic_fetch_add(&board->arrived, 1) == ranks - 1) {
+		atomic_store(&board->arrived, 0);
+		atomic_store(&board->round, round + 1);
+		return;
+	}
+	for (int spins = 0; atomic_load_explicit(&board->round, memory_order_acquire) == round;) {
+		if (++spins >= patience) {
+			sched_yield();
+			spins = 0;
+		}
+	}
+}
+
+static void allreduce(size_t n) {
+	static float sum[BLOCK];
+	meet();
+	size_t lo = n * rank / ranks, hi = n * (rank + 1) / ranks;
+	for (; lo < hi; lo += BLOCK) {
+		size_t m = hi - lo < BLOCK ? hi - lo : BLOCK;
+		memcpy(sum, data[0] + lo, m * sizeof *sum);
+		for (int r = 1; r < ranks; r++) {
+			const float *from = data[r] + lo;
+			for (size_t i = 0; i < m; i++) sum[i] += from[i];
+		}
+		for (int r = 0; r < ranks; r++) memcpy(data[r] + lo, sum, m * sizeof *sum);
+	}
+	meet();
+}
+
+static double now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static void timed(size_t n, int iters) {
+	meet();
+	double last = now();
+	for (int i = 0; i < iters; i++) {
+		allreduce(n);
+		double t = now();
+		board->times[rank][i] = t - last;
+		last = t;
+	}
+	meet();
+}
+
+static void check(size_t n) {
+	for (size_t i = 0; i < n; i++) data[rank][i] = (float)(i % PERIOD * (rank + 1));
+	allreduce(n);
+	for (size_t i = 0; i < n; i++)
+		if (data[rank][i] != (float)(i % PERIOD * (ranks * (ranks + 1) / 2))) atomic_fetch_add(&board->wrong, 1);
+}
+
+static int ascending(const void *a, const void *b) {
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static void measure(size_t bytes, double seconds, const char *separator) {
+	size_t n = bytes < 4 ? 1 : bytes / 4;
+	check(n);
+	memset(data[rank], 0, n * sizeof(float)); /* stays zero, however often it is summed up */
+	timed(n, WARM_UP);
+	double mean = 0, slowest = 0;
+	for (int i = 1; i < WARM_UP; i++) mean += board->times[rank][i] / (WARM_UP - 1);
+	board->trial[rank] = mean;
+	meet();
+	for (int r = 0; r < ranks; r++) slowest = fmax(slowest, board->trial[r]);
+	int iters = (int)fmin(fmax(ceil(seconds / fmax(slowest, 1e-9)), MIN_ITERS), MAX_ITERS);
+	timed(n, iters);
+	check(n);
+	meet();
+	if (rank) return;
+	static double times[MAX_ITERS];
+	for (int i = 0; i < iters; i++) {
+		times[i] = 0;
+		for (int r = 0; r < ranks; r++) times[i] = fmax(times[i], board->times[r][i]);
+	}
+	qsort(times, iters, sizeof *times, ascending);
+	printf("%s{\"size\":%zu,\"iterations\":%d,\"p50_us\":%.3f,\"p99_us\":%.3f,\"wrong\":%ld}", separator, n * sizeof(float),
+	       iters, (times[(iters - 1) / 2] + times[iters / 2]) / 2 * 1e6, times[(int)ceil(0.99 * iters) - 1] * 1e6,
+	       atomic_load(&board->wrong));
+	fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+	if (argc < 4 || (ranks = atoi(argv[1])) < 1 || ranks > MAX_RANKS) {
+		fprintf(stderr, "usage: limit RANKS SECONDS BYTES...\n");
+		return 2;
+	}
+	size_t largest = 4;
+	for (int i = 3; i < argc; i++) {
+		size_t bytes = strtoull(argv[i], NULL, 10);
+		if (bytes > largest) largest = bytes;
+	}
+	patience = ranks > sysconf(_SC_NPROCESSORS_ONLN) ? 20 : 2000;
+	board = shared(sizeof *board);
+	for (int r = 0; r < ranks; r++) data[r] = shared(largest);
+	printf("{\"operation\":\"allreduce\",\"ranks\":%d,\"rows\":[", ranks);
+	fflush(stdout);
+	for (rank = ranks - 1; rank > 0; rank--) {
+		int pid = fork();
+		if (pid < 0) {
+			perror("limit: fork");
+			kill(0, SIGKILL); /* the others would wait for ever */
+		}
+		if (pid == 0) break;
+	}
+	if (patience > 20) { /* a CPU for each */
+		cpu_set_t own;
+		CPU_ZERO(&own);
+		CPU_SET(rank, &own);
+		sched_setaffinity(0, sizeof own, &own);
+	}
+	for (int i = 3; i < argc; i++) measure(strtoull(argv[i], NULL, 10), atof(argv[2]), i > 3 ? "," : "");
+	if (rank) _exit(0);
+	while (wait(NULL) > 0) continue;
+	printf("]}\n");
+	return 0;
+}

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Measures gorun and its peers side by side: the same operation, sizes and ranks, on the same machine, in
+one run.
+
+In each round every program runs once, one after the other, so that whatever else the machine does meets
+all of them alike. What counts is the median over the rounds. Prints tables with ratios, and writes them to
+a file. programs.py says how each program is started; all are measured by the same rules (rank.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import programs
+from programs import BUILD, ROOT, Program, Setting, Sizes
+
+TIMEOUT = 600  # seconds, of one program in one round
+
+
+def once(program: Program, setting: Setting, sizes: Sizes, seconds: float) -> dict[int, dict]:
+    """Runs a program and returns its rows by size."""
+    command = [*setting.run, *program.command(setting, sizes, seconds)]
+    where = f"{program.name}, {setting.title}"
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, cwd=programs.HERE)
+    except subprocess.TimeoutExpired:
+        sys.exit(f"bench: error: {where}: no end after {TIMEOUT} s")
+    documents = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not documents:
+        sys.exit(f"bench: error: {where}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+    rows = {row["size"]: row for row in json.loads(documents[-1])["rows"]}
+    wrong = sum(row["wrong"] for row in rows.values())
+    if wrong:
+        sys.exit(f"bench: error: {where}: {wrong} elements are wrong")
+    return rows
+
+
+def compare(runners: list[Program], setting: Setting, sizes: Sizes, rounds: int, seconds: float) -> dict:
+    """Median and spread of p50 by program and size."""
+    runs: dict[str, list[dict[int, dict]]] = {runner.name: [] for runner in runners}
+    for number in range(rounds):
+        first = number % len(runners)  # each is the first now and then
+        for runner in runners[first:] + runners[:first]:
+            print(
+                f"{setting.title}: round {number + 1} of {rounds}: {runner.name}", file=sys.stderr, flush=True
+            )
+            runs[runner.name].append(once(runner, setting, sizes, seconds))
+    return {name: medians(all_runs) for name, all_runs in runs.items()}
+
+
+def medians(runs: list[dict[int, dict]]) -> dict[int, dict]:
+    """p50_us is the median over the rounds, low and high the extremes."""
+    out = {}
+    for size in runs[0]:
+        values = [run[size]["p50_us"] for run in runs]
+        out[size] = {"p50_us": statistics.median(values), "low": min(values), "high": max(values)}
+    return out
+
+
+def human(size: int) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024 or size % 1024:
+            return f"{size} {unit}"
+        size //= 1024
+    return f"{size} GiB"
+
+
+def micros(value: float) -> str:
+    return f"{value:.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def table(setting: Setting, own: str, results: dict, limit: dict[int, float] | None = None) -> list[str]:
+    """own is the program the others are compared with; limit is the least time in µs by size."""
+    others = [name for name in results if name != own]
+    head = ["size", f"{own} (spread)"]
+    if limit:
+        head += ["limit", "of the limit"]
+    for name in others:
+        head += [name, f"{name} / {own}"]
+    lines = [f"## {setting.title}", "", "| " + " | ".join(head) + " |", "|" + "---:|" * len(head)]
+    for size, row in results[own].items():
+        cells = [human(size), f"{micros(row['p50_us'])} ({micros(row['low'])}–{micros(row['high'])})"]
+        if limit:
+            least = limit.get(size)
+            cells += [micros(least), f"{100 * least / row['p50_us']:.0f} %"] if least else ["", ""]
+        for name in others:
+            theirs = results[name][size]["p50_us"]
+            cells += [micros(theirs), f"{theirs / row['p50_us']:.2f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def machine() -> str:
+    model = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return f"{os.cpu_count()} CPUs ({model}), Linux {platform.release()}"
+
+
+def preamble(found: list[Program], rounds: int, load: float) -> list[str]:
+    versions = "; ".join(f"{program.name}: {program.version}" for program in found)
+    lines = [
+        "# Allreduce: float32, sum, in place",
+        "",
+        f"Medians of {rounds} alternating rounds, in µs; a time is the slowest rank's. A ratio above 1 "
+        "says that gorun is faster. The limit of one host is limit.c: the ranks themselves reduce tensors "
+        "that lie in shared memory. That of several is what iperf3 moves, for the bytes that must leave "
+        "each host.",
+        "",
+        f"Machine: {machine()}; load average at the start {load:.2f}. {versions}.",
+        "",
+    ]
+    for name in programs.NAMES:
+        if name not in [program.name for program in found]:
+            lines += [f"Not measured, because it is not installed: {name}.", ""]
+    if load > (os.cpu_count() or 1) / 2:
+        lines += ["The machine was busy with something else: do not trust these figures.", ""]
+    return lines
+
+
+@contextmanager
+def lab(hosts: int, mbit: int) -> Iterator[tuple[str, ...]]:
+    """Makes hosts out of this machine, and yields what goes before a command that knows them."""
+    binary, name = str(BUILD / "lab"), f"bench-{os.getpid()}"
+
+    def call(*args: str) -> None:
+        subprocess.run([binary, "--name", name, *args], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+    subprocess.run(["go", "build", "-o", binary, "./contrib/lab/cmd/lab"], cwd=ROOT, check=True)
+    call("up", str(hosts))
+    try:
+        for host in range(1, hosts + 1):
+            if mbit:
+                call("link", "--mbit", str(mbit), str(host))
+        yield (binary, "--name", name, "run")
+    finally:
+        call("down")
+
+
+def lab_limit(run: tuple[str, ...], hosts: int, sizes: list[int]) -> dict[int, float]:
+    """The least time of an allreduce: 2(N-1)/N of the bytes leave each host, as fast as iperf3 moves them."""
+    rate = programs.iperf(run)
+    # Below 1 MiB it is not the bytes that take the time.
+    return {size: 2 * (hosts - 1) / hosts * size / rate * 1e6 for size in sizes if rate and size >= 1 << 20}
+
+
+class Bench:
+    """Collects tables."""
+
+    def __init__(self, args: argparse.Namespace, found: list[Program]) -> None:
+        self.args, self.found = args, found
+        self.lines: list[str] = []
+
+    def measure(
+        self, setting: Setting, sizes: Sizes, names: list[str], limit: dict[int, float] | None = None
+    ) -> None:
+        """names says who takes part, first the one that is compared; missing ones are left out."""
+        runners = [program for name in names for program in self.found if program.name == name]
+        results = compare(runners, setting, sizes, self.args.rounds, self.args.min_time)
+        ideal = results.pop(programs.LIMIT, None)
+        if ideal:
+            limit = {size: row["p50_us"] for size, row in ideal.items()}
+        self.lines += table(setting, names[0], results, limit)
+
+    def one_host(self, ranks: int, sizes: Sizes) -> None:
+        peers = [programs.OPEN_MPI, programs.MPICH, programs.GLOO]
+        self.measure(
+            Setting(f"1 host, {ranks} ranks", ranks), sizes, [programs.GORUN, programs.LIMIT, *peers]
+        )
+        python = [programs.GORUN_TORCH, programs.GLOO, programs.HOROVOD]
+        self.measure(Setting(f"1 host, {ranks} ranks, from Python", ranks), sizes, python)
+        self.measure(Setting(f"ResNet-50's gradients, 1 host, {ranks} ranks", ranks), programs.STEP, python)
+
+    def lab(self, hosts: int, mbit: int, sizes: Sizes) -> None:
+        if os.geteuid() != 0:
+            self.lines += [f"Not measured, because a lab needs root: {hosts} lab hosts.", ""]
+            return
+        with lab(hosts, mbit) as run:
+            title = f"{hosts} lab hosts on this machine, 1 rank each" + (f", {mbit} Mbit/s" if mbit else "")
+            names = ",".join(f"host{k + 1}:1" for k in range(hosts))
+            peers = [programs.OPEN_MPI, programs.MPICH, programs.GLOO]
+            limit = lab_limit(run, hosts, [*map(int, sizes.list()), programs.STEP_BYTES])
+            self.measure(Setting(title, hosts, names, run), sizes, [programs.GORUN, *peers], limit)
+            step = Setting(f"ResNet-50's gradients, {title}", hosts, names, run)
+            self.measure(step, programs.STEP, [programs.GORUN_TORCH, programs.GLOO, programs.HOROVOD], limit)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4], help="numbers of ranks on one host")
+    parser.add_argument("--lab", type=int, nargs="*", default=[], help="numbers of lab hosts, a rank each")
+    parser.add_argument(
+        "--mbit", type=int, nargs="*", default=[0], help="rates of the lab hosts' links, 0 for no limit"
+    )
+    parser.add_argument("--begin", type=int, default=4, help="bytes")
+    parser.add_argument("--end", type=int, default=64 << 20, help="bytes")
+    parser.add_argument("--factor", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--min-time", type=float, default=0.1, help="seconds of each size in each round")
+    parser.add_argument(
+        "--horovod", default="", help="a Python that has stock Horovod, with its horovodrun beside it"
+    )
+    parser.add_argument("--output", type=Path, default=BUILD / "bench.md")
+    args = parser.parse_args()
+
+    load, found = os.getloadavg()[0], programs.find(args.horovod)
+    if not any(program.name == programs.GORUN for program in found):
+        sys.exit("bench: error: no bin/gorun: make builds it")
+    sizes = Sizes(args.begin, args.end, args.factor)
+    bench = Bench(args, found)
+    for ranks in args.ranks:
+        bench.one_host(ranks, sizes)
+    for hosts in args.lab:
+        for mbit in args.mbit:
+            # Below 1 MiB a limited link says nothing that an unlimited one does not.
+            bench.lab(hosts, mbit, Sizes(max(args.begin, 1 << 20), args.end, args.factor) if mbit else sizes)
+    text = "\n".join(preamble(found, args.rounds, load) + bench.lines)
+    print(text)
+    args.output.parent.mkdir(exist_ok=True)
+    args.output.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""The programs that are compared: how to find out whether they can run here, and how to start their ranks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+BUILD = ROOT / "build"
+BINARY = ROOT / "bin" / "gorun"
+
+GORUN, GORUN_TORCH, LIMIT = "gorun", "gorun's horovod.torch", "limit"
+OPEN_MPI, MPICH, GLOO, HOROVOD = "Open MPI", "MPICH", "torch gloo", "stock Horovod"
+NAMES = [GORUN, GORUN_TORCH, LIMIT, OPEN_MPI, MPICH, GLOO, HOROVOD]
+
+
+@dataclass
+class Setting:
+    """Where ranks run. hosts is empty on one host; run is what goes before a command."""
+
+    title: str
+    ranks: int
+    hosts: str = ""
+    run: tuple[str, ...] = ()
+
+    def launcher(self) -> list[str]:
+        return ["-np", str(self.ranks), *(["-H", self.hosts] if self.hosts else [])]
+
+
+@dataclass
+class Sizes:
+    """Bytes of a tensor: begin, begin * factor … up to end. factor 0 stands for a step of a training."""
+
+    begin: int
+    end: int
+    factor: int
+
+    def list(self) -> list[str]:
+        if self.factor == 0:
+            return ["step"]
+        sizes, size = [], self.begin
+        while size <= self.end:
+            sizes.append(str(size))
+            size *= self.factor
+        return sizes
+
+
+STEP = Sizes(0, 0, 0)
+STEP_BYTES = 102_228_128  # of ResNet-50's gradients
+
+
+@dataclass
+class Program:
+    name: str
+    version: str
+    command: Callable[[Setting, Sizes, float], list[str]]
+
+
+def gorun(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+    span = [
+        "-b",
+        str(sizes.begin),
+        "-e",
+        str(sizes.end),
+        "-f",
+        str(sizes.factor),
+        "--min-time",
+        f"{seconds}s",
+    ]
+    return [str(BINARY), "bench", "allreduce", *setting.launcher(), "--json", *span]
+
+
+def span(sizes: Sizes, seconds: float) -> list[str]:
+    return ["--sizes", ",".join(sizes.list()), "--min-time", str(seconds)]
+
+
+def gorun_torch(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+    program = [sys.executable, str(HERE / "horovod_torch.py"), *span(sizes, seconds)]
+    return [str(BINARY), *setting.launcher(), "--no-tag-output", *program]
+
+
+def torch_gloo(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+    # gorun only starts these ranks; they talk to each other by gloo alone.
+    env = ["env", f"GLOO_SOCKET_IFNAME={'eth0' if setting.hosts else 'lo'}"]
+    program = [sys.executable, str(HERE / "torch_gloo.py"), *span(sizes, seconds)]
+    return [str(BINARY), *setting.launcher(), "--no-tag-output", *env, *program]
+
+
+def open_mpi(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+    # Unbound, because ranks may outnumber the CPUs; Open MPI then yields while it waits. Its tuned choice of
+    # algorithms is the best of its settings in most sizes.
+    flags = [
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        "--mca",
+        "coll_tuned_priority",
+        "100",
+    ]
+    if setting.hosts:
+        flags += ["-H", setting.hosts, "--mca", "btl", "self,tcp", "--mca", "pml", "ob1"]
+        flags += ["--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0"]
+    return [
+        "mpirun.openmpi",
+        *flags,
+        "-np",
+        str(setting.ranks),
+        str(BUILD / "openmpi"),
+        str(seconds),
+        *sizes.list(),
+    ]
+
+
+def mpich(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+    flags = ["-hosts", setting.hosts.replace(":1", ""), "-iface", "eth0"] if setting.hosts else []
+    return [
+        "mpirun.mpich",
+        *flags,
+        "-np",
+        str(setting.ranks),
+        str(BUILD / "mpich"),
+        str(seconds),
+        *sizes.list(),
+    ]
+
+
+def limit(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+    return [str(BUILD / "limit"), str(setting.ranks), str(seconds), *sizes.list()]
+
+
+def find(horovod: str) -> list[Program]:
+    """What can run here; the C programs are compiled into build/. horovod is a Python with stock Horovod."""
+    BUILD.mkdir(exist_ok=True)
+    version = output([str(BINARY), "--version"])
+    torch = output([sys.executable, "-c", "import torch; print(torch.__version__)"])
+    found = []
+    if version:
+        found.append(Program(GORUN, version, gorun))
+    if version and torch:
+        found += [Program(GORUN_TORCH, f"with torch {torch}", gorun_torch), Program(GLOO, torch, torch_gloo)]
+    if compiled("cc", "limit.c", "limit", "-march=native"):
+        found.append(Program(LIMIT, "limit.c", limit))
+    for name, kind, run in ((OPEN_MPI, "openmpi", open_mpi), (MPICH, "mpich", mpich)):
+        if shutil.which(f"mpirun.{kind}") and compiled(f"mpicc.{kind}", "mpi_allreduce.c", kind):
+            found.append(Program(name, first_version([f"mpirun.{kind}", "--version"]), run))
+    if horovod:
+        found.append(stock_horovod(horovod))
+    return found
+
+
+def stock_horovod(python: str) -> Program:
+    launcher = str(Path(python).with_name("horovodrun"))
+    version = output([python, "-c", "import horovod; print(horovod.__version__)"])
+    if not version:
+        sys.exit(f"bench: error: {python} has no horovod")
+
+    def command(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+        hosts = ["-H", setting.hosts, "--network-interfaces", "eth0"] if setting.hosts else []
+        program = [python, str(HERE / "horovod_torch.py"), *span(sizes, seconds)]
+        return [launcher, "--gloo", "-np", str(setting.ranks), *hosts, "env", "PYTHONUNBUFFERED=1", *program]
+
+    return Program(HOROVOD, version, command)
+
+
+def compiled(compiler: str, source: str, binary: str, *flags: str) -> bool:
+    if not shutil.which(compiler):
+        return False
+    command = [compiler, "-O3", *flags, "-o", str(BUILD / binary), str(HERE / source), "-lm"]
+    subprocess.run(command, check=True)
+    return True
+
+
+def first_version(command: list[str]) -> str:
+    """The first line that has a number in it, which is not the first one of MPICH."""
+    for line in output(command).splitlines():
+        if any(c.isdigit() for c in line):
+            return " ".join(line.split())
+    return "unknown"
+
+
+def output(command: list[str]) -> str:
+    """What a command prints; nothing if it fails."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def iperf(run: tuple[str, ...]) -> float:
+    """Bytes a second that iperf3 moves between two lab hosts in one stream; 0 without iperf3."""
+    if not shutil.which("iperf3"):
+        return 0.0
+    server = subprocess.Popen([*run[:-1], "exec", "1", "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(10):  # until the server listens
+            text = output([*run[:-1], "exec", "2", "iperf3", "-c", "host1", "-t", "4", "-J"])
+            if text:
+                return json.loads(text)["end"]["sum_received"]["bits_per_second"] / 8
+    finally:
+        server.terminate()
+        server.wait()
+    return 0.0

@@ -1,0 +1,149 @@
+"""What one Python rank measures, whichever library moves its tensors.
+
+The rules are those of `gorun bench`: float32 sum in place, every operation timed by itself on every rank,
+back to back, and counted as long as it took on the slowest rank. Results are checked before and after the
+clock runs. Rank 0 prints the document that `gorun bench --json` prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+from typing import Callable
+
+import torch
+
+WARM_UP, MIN_ITERS, MAX_ITERS = 5, 5, 20_000
+PERIOD = 7  # of the test data
+
+
+class Ranks:
+    """What a library offers: sum and largest reduce a tensor in place, barrier waits for all ranks."""
+
+    rank: int
+    size: int
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        raise NotImplementedError
+
+    def largest(self, tensor: torch.Tensor) -> None:
+        raise NotImplementedError
+
+    def barrier(self) -> None:
+        raise NotImplementedError
+
+
+def timed(ranks: Ranks, operation: Callable[[], None], iters: int) -> torch.Tensor:
+    """Seconds of each operation on the slowest rank."""
+    times = [0.0] * iters
+    ranks.barrier()
+    last = time.perf_counter()
+    for i in range(iters):
+        operation()
+        now = time.perf_counter()
+        times[i] = now - last
+        last = now
+    slowest = torch.tensor(times, dtype=torch.float64)
+    ranks.largest(slowest)
+    return slowest
+
+
+def row(
+    ranks: Ranks, operation: Callable[[], None], size: int, seconds: float, wrong: Callable[[], int]
+) -> dict:
+    bad = wrong()
+    trial = timed(ranks, operation, WARM_UP)[1:].mean().item()
+    iters = min(max(math.ceil(seconds / trial), MIN_ITERS), MAX_ITERS)
+    times = sorted((timed(ranks, operation, iters) * 1e6).tolist())
+    total = torch.tensor([float(bad + wrong())], dtype=torch.float64)
+    ranks.largest(total)
+    return {
+        "size": size,
+        "iterations": iters,
+        "p50_us": statistics.median(times),
+        "p99_us": times[math.ceil(0.99 * iters) - 1],
+        "wrong": int(total.item()),
+    }
+
+
+def allreduce(ranks: Ranks, size: int, seconds: float) -> dict:
+    tensor = torch.zeros(max(1, size // 4))
+    place = torch.arange(PERIOD, dtype=torch.float32).repeat(tensor.numel() // PERIOD + 1)[: tensor.numel()]
+
+    def wrong() -> int:
+        torch.mul(place, ranks.rank + 1, out=tensor)
+        ranks.sum(tensor)
+        bad = int((tensor != place * (ranks.size * (ranks.size + 1) // 2)).sum())
+        tensor.zero_()  # stays zero, however often it is summed up
+        return bad
+
+    return row(ranks, lambda: ranks.sum(tensor), 4 * tensor.numel(), seconds, wrong)
+
+
+def resnet50() -> torch.nn.ParameterList:
+    """The 161 parameters of ResNet-50, 25,557,032 numbers, in their order (He et al. 2015, table 1)."""
+    shapes: list[tuple[int, ...]] = []
+
+    def convolution(out: int, into: int, kernel: int) -> None:
+        shapes.extend([(out, into, kernel, kernel), (out,), (out,)])  # and its batch normalisation
+
+    convolution(64, 3, 7)
+    into = 64
+    for blocks, width in ((3, 64), (4, 128), (6, 256), (3, 512)):
+        for block in range(blocks):
+            convolution(width, into, 1)
+            convolution(width, width, 3)
+            convolution(4 * width, width, 1)
+            if block == 0:
+                convolution(4 * width, into, 1)
+            into = 4 * width
+    shapes.extend([(1000, into), (1000,)])
+    return torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(shape)) for shape in shapes)
+
+
+class Model(torch.nn.Module):
+    """Gradients like ResNet-50's, and next to no arithmetic: each gradient is its rank's number plus one."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.weights = resnet50()
+        self.factor = float(rank + 1)
+
+    def forward(self) -> torch.Tensor:
+        total = torch.zeros(())
+        for weight in self.weights:
+            total = total + weight.sum() * self.factor
+        return total
+
+
+def step(ranks: Ranks, model: Model, backward: Callable[[], None], seconds: float) -> dict:
+    """A step: backward, until every gradient is the mean over all ranks."""
+    mean = (ranks.size + 1) / 2
+
+    def wrong() -> int:
+        backward()
+        return sum(int((weight.grad != mean).sum()) for weight in model.weights if weight.grad is not None)
+
+    size = 4 * sum(weight.numel() for weight in model.weights)
+    return row(ranks, backward, size, seconds, wrong)
+
+
+def main(ranks: Ranks, model_of: Callable[[Model], Callable[[], None]]) -> None:
+    """model_of returns what runs backward on a model and waits for the gradients."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "--sizes", default="4,65536,1048576", help="bytes, separated by commas; step for ResNet-50's step"
+    )
+    parser.add_argument("--min-time", type=float, default=0.5, help="seconds of each size")
+    args = parser.parse_args()
+    if args.sizes == "step":
+        model = Model(ranks.rank)
+        rows = [step(ranks, model, model_of(model), args.min_time)]
+    else:
+        rows = [allreduce(ranks, int(size), args.min_time) for size in args.sizes.split(",")]
+    if ranks.rank == 0:
+        print(json.dumps({"operation": "allreduce", "ranks": ranks.size, "rows": rows}), flush=True)
+    ranks.barrier()

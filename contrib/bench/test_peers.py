@@ -1,0 +1,62 @@
+"""Tests of what the comparison computes; the programs it runs check their own results."""
+
+import unittest
+
+import peers
+import programs
+from programs import Program, Setting, Sizes
+
+STARTERS = (programs.gorun, programs.gorun_torch, programs.torch_gloo, programs.open_mpi, programs.mpich)
+
+
+class Test(unittest.TestCase):
+    def test_sizes(self) -> None:
+        self.assertEqual(Sizes(4, 1024, 16).list(), ["4", "64", "1024"])
+        self.assertEqual(Sizes(4, 1023, 16).list(), ["4", "64"])
+        self.assertEqual(programs.STEP.list(), ["step"])
+
+    def test_all_programs_get_the_same_sizes_and_time(self) -> None:
+        for setting in Setting("", 3), Setting("", 3, "host1:1,host2:1,host3:1"):
+            for starter in STARTERS:
+                words = " ".join(starter(setting, Sizes(4, 64, 16), 0.25))
+                self.assertIn("-np 3 ", words)
+                self.assertIn("0.25", words)
+                self.assertRegex(words, "4[, ]64|-b 4 -e 64 -f 16")
+                self.assertEqual("host2" in words, bool(setting.hosts), words)
+
+    def test_medians(self) -> None:
+        runs = [{4: {"p50_us": p50, "p99_us": 10 * p50, "wrong": 0}} for p50 in (9.0, 1.0, 2.0)]
+        self.assertEqual(peers.medians(runs), {4: {"p50_us": 2.0, "low": 1.0, "high": 9.0}})
+
+    def test_table(self) -> None:
+        results = {
+            "gorun": {65536: {"p50_us": 20.0, "low": 18.0, "high": 1500.0}},
+            "torch gloo": {65536: {"p50_us": 50.0, "low": 1.0, "high": 70.0}},
+        }
+        lines = peers.table(Setting("1 host", 2), "gorun", results, {65536: 5.0})
+        self.assertEqual(
+            lines[2], "| size | gorun (spread) | limit | of the limit | torch gloo | torch gloo / gorun |"
+        )
+        self.assertEqual(lines[4], "| 64 KiB | 20.0 (18.0–1,500) | 5.0 | 25 % | 50.0 | 2.50 |")
+
+    def test_human(self) -> None:
+        for size, want in {
+            4: "4 B",
+            1000: "1000 B",
+            1 << 16: "64 KiB",
+            1 << 28: "256 MiB",
+            1 << 30: "1 GiB",
+        }.items():
+            self.assertEqual(peers.human(size), want)
+
+    def test_preamble_says_what_is_missing_and_when_not_to_trust(self) -> None:
+        found = [Program(programs.GORUN, "1", programs.gorun)]
+        text = "\n".join(peers.preamble(found, 5, 1000.0))
+        self.assertIn("not installed: torch gloo.", text)
+        self.assertIn("not installed: Open MPI.", text)
+        self.assertIn("do not trust", text)
+        self.assertNotIn("do not trust", "\n".join(peers.preamble(found, 5, 0.0)))
+
+
+if __name__ == "__main__":
+    unittest.main()
