@@ -8,14 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
-
-	"gorun/launcher"
 )
 
 // version is set by the linker.
@@ -99,38 +95,6 @@ func versionCommand() *cli.Command {
 func printVersion(c *cli.Context) error {
 	_, err := fmt.Fprintln(c.App.Writer, "gorun", version)
 	return err
-}
-
-// signalError is an interruption by the user or the system.
-type signalError struct{ sig syscall.Signal }
-
-func (e signalError) Error() string { return "stopped by " + e.sig.String() }
-
-func (e signalError) Is(target error) bool { return target == launcher.ErrStopped }
-
-// onInterrupt turns the first INT, TERM or HUP into a cancellation and the second into haste.
-func onInterrupt(stop context.CancelCauseFunc, hurry chan struct{}) (cancel func()) {
-	c := make(chan os.Signal, 2)
-	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // nohup means it
-		signal.Notify(c, syscall.SIGHUP)
-	}
-	done := make(chan struct{})
-	go func() {
-		for n := 0; ; n++ {
-			select {
-			case s := <-c:
-				if n == 0 {
-					stop(signalError{s.(syscall.Signal)})
-				} else if n == 1 {
-					close(hurry)
-				}
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() { signal.Stop(c); close(done) }
 }
 
 // usageError is a mistake on the command line.

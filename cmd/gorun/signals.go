@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"gorun/launcher"
+)
+
+// signalError is an interruption by the user or the system.
+type signalError struct{ sig syscall.Signal }
+
+func (e signalError) Error() string { return "stopped by " + e.sig.String() }
+
+func (e signalError) Is(target error) bool { return target == launcher.ErrStopped }
+
+// onInterrupt turns the first INT, TERM or HUP into a cancellation and the second into haste.
+func onInterrupt(stop context.CancelCauseFunc, hurry chan struct{}) (cancel func()) {
+	c := make(chan os.Signal, 2)
+	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup means it
+		signal.Notify(c, syscall.SIGHUP)
+	}
+	done := make(chan struct{})
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case s := <-c:
+				if n == 0 {
+					stop(signalError{s.(syscall.Signal)})
+				} else if n == 1 {
+					close(hurry)
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(c); close(done) }
+}
+
+// forwardSignals passes on what users send to a launcher to reach the ranks.
+func forwardSignals(to chan<- int) (stop func()) {
+	return notify(func(s syscall.Signal) {
+		select {
+		case to <- int(s):
+		default:
+		}
+	}, unix.SIGUSR1, unix.SIGUSR2)
+}
+
+// notify calls f for each of the given signals until stop is called.
+func notify(f func(syscall.Signal), signals ...os.Signal) (stop func()) {
+	c := make(chan os.Signal, 8)
+	signal.Notify(c, signals...)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case s := <-c:
+				f(s.(syscall.Signal))
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(c); close(done) }
+}
