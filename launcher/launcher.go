@@ -32,7 +32,8 @@ type Spec struct {
 	Version   string   // of this binary; daemons of another version are refused
 	Shim      bool     // put the Horovod drop-in on PYTHONPATH
 	Verbose   bool
-	Streams   int // per link, 0 for the default
+	Streams   int      // per link, 0 for the default
+	NICs      []string // between the hosts: names, drivers or networks; nil for the way to the hosts
 
 	StartTimeout time.Duration // until every rank runs
 	Grace        time.Duration // between TERM and KILL

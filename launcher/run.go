@@ -82,7 +82,7 @@ func newJob(spec *Spec) (*job, error) {
 		return nil, fmt.Errorf("make job id: %w", err)
 	}
 	j := &job{spec: spec, events: make(chan event), up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
-		worlds: map[int]wire.World{}, started: map[int]bool{}, exited: map[int]bool{}}
+		worlds: map[int]wire.World{}, started: map[int]bool{}, exited: map[int]bool{}, hostOfRank: make([]int, len(spec.Placement.Ranks))}
 	var names []string
 	for _, h := range spec.Placement.Hosts {
 		names = append(names, h.Name)
@@ -90,12 +90,12 @@ func newJob(spec *Spec) (*job, error) {
 	for hid, ph := range spec.Placement.Hosts {
 		msg := wire.Job{ID: hex.EncodeToString(id), Secret: secret, HostID: hid, Hosts: names, Size: len(spec.Placement.Ranks),
 			Argv: spec.Argv, Dir: spec.Dir, Shim: spec.Shim, Verbose: spec.Verbose, GraceMS: int(spec.Grace.Milliseconds()),
-			Streams: spec.Streams, Toward: towards(names, hid)}
+			Streams: spec.Streams, NICs: spec.NICs, Toward: towards(names, hid)}
 		for _, rank := range ph.Ranks {
 			r := spec.Placement.Ranks[rank]
 			msg.Ranks = append(msg.Ranks, wire.Rank{Rank: rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize,
 				Env: spec.Placement.Env(rank, msg.ID)})
-			j.hostOfRank = append(j.hostOfRank, hid)
+			j.hostOfRank[rank] = hid
 		}
 		j.hosts = append(j.hosts, &host{id: hid, name: ph.Name, job: msg, spec: spec, queue: newMailbox()})
 	}

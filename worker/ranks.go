@@ -35,6 +35,7 @@ func (d *daemon) startRanks() {
 			"GORUN_TOKEN=" + hex.EncodeToString(token[:]),
 		})
 		env = append(env, "PYTHONPATH="+d.pythonPath(env))
+		env = append(env, nicVariables(env, d.nics)...)
 		if _, ok := lookup(env, "OMP_NUM_THREADS"); !ok {
 			// As many threads as each rank's share of the CPUs: the default, one per CPU in every rank,
 			// makes ranks wait for each other's threads.
@@ -59,6 +60,20 @@ func (d *daemon) pythonPath(env []string) string {
 		path = append(path, user)
 	}
 	return strings.Join(path, ":")
+}
+
+// nicVariables tell NCCL and Gloo, which some programs use beside us, of the interfaces that the user chose.
+func nicVariables(env, nics []string) []string {
+	if len(nics) == 0 {
+		return nil
+	}
+	var out []string
+	for name, value := range map[string]string{"NCCL_SOCKET_IFNAME": strings.Join(nics, ","), "GLOO_SOCKET_IFNAME": nics[0], "HOROVOD_GLOO_IFACE": nics[0]} {
+		if _, ok := lookup(env, name); !ok {
+			out = append(out, name+"="+value)
+		}
+	}
+	return out
 }
 
 // machineEnv is what a rank keeps of the daemon's environment: the machine's own variables, but not those

@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -95,6 +96,7 @@ type daemon struct {
 
 	job      *wire.Job
 	self     topology.Host
+	nics     []string // the interfaces that the user chose, if any
 	roster   *wire.Roster
 	machine  *epoch.Machine
 	gossip   *gossip.Gossip
@@ -154,6 +156,7 @@ func (d *daemon) open(ctx context.Context) error {
 		return fmt.Errorf("probe host: %w", err)
 	}
 	d.self.Name = job.Hosts[job.HostID]
+	d.nics = nicNames(d.job.NICs, d.self.NICs)
 	addrs, err := d.addresses()
 	if err != nil {
 		return err
@@ -185,7 +188,14 @@ func (d *daemon) addresses() ([]netip.Addr, error) {
 	if err != nil {
 		hint = sourceToward(d.job.Toward)
 	}
-	addrs := addresses(hint)
+	if len(d.job.NICs) > 0 {
+		addrs := addresses(hint, chosenNIC(d.job.NICs, d.self.NICs))
+		if len(addrs) == 0 {
+			return nil, fmt.Errorf("find address: no network interface that is up is one of %s", strings.Join(d.job.NICs, ","))
+		}
+		return addrs, nil
+	}
+	addrs := addresses(hint, anyNIC)
 	if hint.IsLoopback() { // every host is this machine
 		addrs = append([]netip.Addr{hint}, addrs...)
 	}

@@ -71,7 +71,7 @@ func newDialer(c *cli.Context) (*dialer, error) {
 		return nil, &usageError{err, "--ssh-config none reads no file"}
 	}
 	return &dialer{
-		local:  launcher.Local{Exe: exe, Args: []string{"worker"}, Env: os.Environ(), Patience: c.Duration("grace") + 10*time.Second},
+		local:  launcher.Local{Exe: exe, Args: []string{"worker"}, Env: os.Environ(), Patience: timeOf(c, "grace") + 10*time.Second},
 		remote: &launcher.SSH{Client: client, Binary: launcher.ReadBinary(exe, platform()), Args: []string{"worker"}},
 		own:    ownNames(),
 	}, nil

@@ -20,7 +20,7 @@ import (
 
 // launchFlags are the flags of a job, a table for each concern.
 func launchFlags() []cli.Flag {
-	return slices.Concat(placeFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), otherFlags())
+	return slices.Concat(placeFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), otherFlags(), horovodFlags(), knobFlags())
 }
 
 // programFlags say what the ranks are.
@@ -33,9 +33,11 @@ func programFlags() []cli.Flag {
 
 // lifetimeFlags say how long things may take.
 func lifetimeFlags() []cli.Flag {
+	startTimeout := timeFlag("start-timeout", time.Minute, "give up if the ranks do not run after this `TIME`: 30 (seconds), 1m30s")
+	startTimeout.EnvVars = []string{"HOROVOD_START_TIMEOUT"}
 	return []cli.Flag{
-		&cli.DurationFlag{Name: "start-timeout", Value: time.Minute, Usage: "give up if the ranks do not run after this `TIME`"},
-		&cli.DurationFlag{Name: "grace", Value: 3 * time.Second, Usage: "`TIME` between TERM and KILL when ranks are stopped"},
+		startTimeout,
+		timeFlag("grace", 3*time.Second, "`TIME` between TERM and KILL when ranks are stopped"),
 	}
 }
 
@@ -52,6 +54,9 @@ func otherFlags() []cli.Flag {
 func launch(c *cli.Context, hurry <-chan struct{}) error {
 	if c.Bool("version") {
 		return printVersion(c)
+	}
+	if c.Bool("check-build") {
+		return checkBuild(c)
 	}
 	argv := c.Args().Slice()
 	if len(argv) > 0 && argv[0] == "--" {
@@ -71,6 +76,10 @@ func runJob(c *cli.Context, hurry <-chan struct{}, argv []string) error {
 	if err := checkFlags(c); err != nil {
 		return err
 	}
+	settings, err := readSettings(c)
+	if err != nil {
+		return err
+	}
 	placement, err := place(c)
 	if err != nil {
 		return err
@@ -87,6 +96,9 @@ func runJob(c *cli.Context, hurry <-chan struct{}, argv []string) error {
 	if err != nil {
 		return &usageError{err, "--output-filename names a directory, which is made if it is missing"}
 	}
+	if note := settings.note(); note != "" {
+		mux.Note("%s", note)
+	}
 	// In the background of a terminal, reading is an error (and rank 0 sees the end of its input) instead
 	// of a reason to stop the launcher.
 	signal.Ignore(syscall.SIGTTIN)
@@ -96,14 +108,15 @@ func runJob(c *cli.Context, hurry <-chan struct{}, argv []string) error {
 	spec := launcher.Spec{
 		Placement:    placement,
 		Argv:         argv,
-		Env:          os.Environ(),
+		Env:          append(os.Environ(), settings.env...),
+		NICs:         slices.Concat(c.StringSlice("network-interfaces"), c.StringSlice("network-interface")),
 		Dir:          dir,
 		Version:      version,
 		Shim:         !c.Bool("no-horovod-shim"),
 		Verbose:      c.Bool("verbose"),
 		Streams:      c.Int("streams"),
-		StartTimeout: c.Duration("start-timeout"),
-		Grace:        c.Duration("grace"),
+		StartTimeout: timeOf(c, "start-timeout"),
+		Grace:        timeOf(c, "grace"),
 		Dial:         dialer,
 		Stdin:        os.Stdin,
 		Output:       ranksOutput{mux},
@@ -137,9 +150,9 @@ func checkFlags(c *cli.Context) error {
 		return wrong("ssh-port", "not a port")
 	case c.Int("streams") < 1 || c.Int("streams") > 64:
 		return wrong("streams", "must be 1 to 64")
-	case c.Duration("grace") < 0:
+	case timeOf(c, "grace") < 0:
 		return wrong("grace", "must not be negative")
-	case c.Duration("start-timeout") <= 0:
+	case timeOf(c, "start-timeout") <= 0:
 		return wrong("start-timeout", "must be positive")
 	}
 	for _, key := range c.StringSlice("ssh-identity-file") {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -30,14 +29,10 @@ func run(args []string) int {
 	if isLaunch(args) {
 		// What follows the flags is a program, even if it is called like one of our commands.
 		app.Commands = nil
+		args = launchArgs(args, app.Flags)
 	}
 	err := app.RunContext(ctx, operationLast(args))
 	return explain(os.Stderr, err)
-}
-
-// isLaunch reports whether the first argument is a flag of the launcher rather than a command.
-func isLaunch(args []string) bool {
-	return len(args) > 1 && strings.HasPrefix(args[1], "-") && !slices.Contains([]string{"-h", "--help", "-help", "--version", "-version"}, args[1])
 }
 
 func newApp(hurry <-chan struct{}) *cli.App {
@@ -79,6 +74,9 @@ func reword(err error) error {
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
 		return fmt.Errorf("unknown flag --%s", name)
+	}
+	if names, ok := strings.CutPrefix(text, "Cannot use two forms of the same flag: "); ok {
+		return fmt.Errorf("two forms of the same flag: --%s", strings.ReplaceAll(names, " ", " and --"))
 	}
 	return errors.New(strings.TrimSuffix(text, ": parse error"))
 }

@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// Ranks of gorun bench are /proc/self/exe.
-	testscript.Main(m, map[string]func(){"gorun": main, "exe": main})
+	testscript.Main(m, map[string]func(){"gorun": main, "horovodrun": main, "exe": main})
 }
 
 // TestScripts runs the command line as a user does; each file of testdata/script is a session.

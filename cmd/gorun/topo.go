@@ -28,7 +28,7 @@ func topoCommand() *cli.Command {
 	}
 	for _, f := range launchFlags() { // hosts are named and reached as in a launch
 		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "start-timeout"}, f.Names()[0]) {
-			if d, ok := f.(*cli.DurationFlag); ok {
+			if d, ok := f.(*cli.GenericFlag); ok {
 				d.Usage = "give up if a host has not answered after this `TIME`"
 			}
 			flags = append(flags, f)
@@ -121,7 +121,7 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 	for _, h := range placement.Hosts {
 		names = append(names, h.Name)
 	}
-	hosts, err := askAll(c.Context, d, names, c.Duration("start-timeout"))
+	hosts, err := askAll(c.Context, d, names, timeOf(c, "start-timeout"))
 	if err != nil {
 		return picture.Cluster{}, err
 	}

@@ -28,6 +28,7 @@ type Job struct {
 	GraceMS int      `msgpack:"grace"`    // between TERM and KILL
 	Toward  string   `msgpack:"toward"`   // an address of another host, to choose our own by the route to it
 	Streams int      `msgpack:"streams"`  // per link
+	NICs    []string `msgpack:"nics"`     // names, drivers or networks that links may use; nil for all
 	LocalIP string   `msgpack:"local_ip"` // address at which the launcher reached the host, if any
 }
 

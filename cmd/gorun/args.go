@@ -1,0 +1,82 @@
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// horovodrun is the other name of this program: a link of that name behaves as users of Horovod expect.
+const horovodrun = "horovodrun"
+
+// calledHorovodrun reports whether the user ran a link called horovodrun.
+func calledHorovodrun(args []string) bool {
+	return len(args) > 0 && filepath.Base(args[0]) == horovodrun
+}
+
+// isLaunch reports whether args start a job rather than a command: the first argument is a flag of the
+// launcher.
+func isLaunch(args []string) bool {
+	return len(args) > 1 && strings.HasPrefix(args[1], "-") && !slices.Contains([]string{"-h", "--help", "-help", "--version", "-version"}, args[1])
+}
+
+// launchArgs rewrites the flags of a launch for the flag parser, which knows flags of one word: a flag of
+// two (mpirun's -mca KEY VALUE) becomes one word with a space in it. The -v of horovodrun is its version.
+// Nothing behind the flags is touched: that is the program.
+func launchArgs(args []string, flags []cli.Flag) []string {
+	if len(args) < 2 {
+		return args
+	}
+	out := slices.Clone(args[:1])
+	for i := 1; i < len(args); i++ {
+		name, _, joined := flagName(args[i])
+		f := findFlag(flags, name)
+		if f == nil {
+			return append(out, args[i:]...)
+		}
+		switch values := words(f); {
+		case name == "v" && calledHorovodrun(args):
+			out = append(out, "--version")
+		case joined || values == 0:
+			out = append(out, args[i])
+		case i+values < len(args):
+			out = append(out, args[i], strings.Join(args[i+1:i+1+values], " "))
+			i += values
+		default: // the parser says what is missing
+			return append(out, args[i:]...)
+		}
+	}
+	return out
+}
+
+// flagName splits -name, --name and --name=value.
+func flagName(arg string) (name, value string, joined bool) {
+	if !strings.HasPrefix(arg, "-") || arg == "-" || arg == "--" {
+		return "", "", false
+	}
+	return strings.Cut(strings.TrimPrefix(arg[1:], "-"), "=")
+}
+
+func findFlag(flags []cli.Flag, name string) cli.Flag {
+	for _, f := range flags {
+		if name != "" && slices.Contains(f.Names(), name) {
+			return f
+		}
+	}
+	return nil
+}
+
+// words is how many arguments f takes.
+func words(f cli.Flag) int {
+	if g, ok := f.(*cli.GenericFlag); ok {
+		if pair, ok := g.Value.(interface{ Words() int }); ok {
+			return pair.Words()
+		}
+	}
+	if v, ok := f.(cli.DocGenerationFlag); ok && v.TakesValue() {
+		return 1
+	}
+	return 0
+}

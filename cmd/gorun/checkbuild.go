@@ -1,0 +1,30 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+)
+
+// checkBuild prints what horovodrun --check-build prints, in its layout, of what takes Horovod's place here.
+func checkBuild(c *cli.Context) error {
+	_, err := fmt.Fprintf(c.App.Writer, `gorun %s, in place of Horovod v0.28.1:
+
+Available Frameworks:
+    [ ] TensorFlow
+    [X] PyTorch
+    [ ] MXNet
+
+Available Controllers:
+    [ ] MPI
+    [X] Gloo
+
+Available Tensor Operations:
+    [ ] NCCL
+    [ ] DDL
+    [ ] CCL
+    [ ] MPI
+    [X] Gloo
+`, version)
+	return err
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// readConfigFile reads horovodrun's --config-file: the values by section.key. "" is no file.
+func readConfigFile(file string) (map[string]string, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read config file: %w", err)
+	}
+	values, err := parseConfig(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return values, nil
+}
+
+// parseConfig returns what the file says, checked, by section.key.
+func parseConfig(data []byte) (map[string]string, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, fmt.Errorf("parse config file: %w", err)
+	}
+	values := map[string]string{}
+	if len(doc.Content) == 0 {
+		return values, nil // nothing but comments
+	}
+	err := eachPair(doc.Content[0], "", func(section string, node *yaml.Node) error {
+		if section == "controller" {
+			return addController(values, node)
+		}
+		return eachPair(node, section, func(key string, node *yaml.Node) error {
+			return addValue(values, section+"."+key, node)
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("parse config file: %w", err)
+	}
+	return values, nil
+}
+
+// eachPair visits a mapping. An empty one may be written as nothing at all.
+func eachPair(node *yaml.Node, name string, visit func(key string, value *yaml.Node) error) error {
+	switch {
+	case node.Kind == yaml.ScalarNode && node.Tag == "!!null":
+		return nil
+	case node.Kind != yaml.MappingNode && name == "":
+		return errors.New("not a mapping of sections")
+	case node.Kind != yaml.MappingNode:
+		return fmt.Errorf("line %d: %s is not a section with keys", node.Line, strconv.Quote(name))
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if err := visit(node.Content[i].Value, node.Content[i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func addValue(values map[string]string, name string, node *yaml.Node) error {
+	i := slices.IndexFunc(knobs, func(k knob) bool { return k.file == name })
+	switch {
+	case i < 0:
+		return fmt.Errorf("line %d: unknown key %s", node.Line, strconv.Quote(name))
+	case node.Kind != yaml.ScalarNode:
+		return fmt.Errorf("line %d: %s takes one value", node.Line, name)
+	case node.Tag == "!!null":
+		return nil // as if it were not there
+	}
+	if problem := knobs[i].check(node.Value); problem != "" {
+		return fmt.Errorf("line %d: %s: %s: %s", node.Line, name, strconv.Quote(node.Value), problem)
+	}
+	values[name] = node.Value
+	return nil
+}
+
+func addController(values map[string]string, node *yaml.Node) error {
+	if node.Kind != yaml.ScalarNode || !slices.Contains([]string{"gloo", "mpi"}, node.Value) {
+		return fmt.Errorf("line %d: controller is neither gloo nor mpi", node.Line)
+	}
+	values["controller."+node.Value] = "true"
+	return nil
+}
