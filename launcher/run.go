@@ -70,6 +70,7 @@ type job struct {
 	stopping   bool
 	settleC    <-chan time.Time
 	hostOfRank []int
+	fence      fence
 }
 
 func newJob(spec *Spec) (*job, error) {
@@ -201,6 +202,8 @@ func (j *job) message(h *host, msg wire.Message) {
 		}
 	case *wire.Failed:
 		j.daemonFailed(h, msg)
+	case *wire.Fence:
+		j.fence.arrive(j, h, msg)
 	case *wire.Taken:
 		select {
 		case <-h.queue.room:

@@ -24,8 +24,9 @@ import (
 const farewell = 2 * time.Second
 
 // startRanks starts this host's processes.
-func (d *daemon) startRanks() {
+func (d *daemon) startRanks(ctx context.Context) {
 	d.port.Close() // MASTER_PORT is the ranks' now
+	d.openPMI(ctx)
 	for _, r := range d.job.Ranks {
 		token := d.tokens[r.Rank]
 		env := slices.Concat(machineEnv(d.cfg.Env), d.job.Env, r.Env, []string{
@@ -34,6 +35,11 @@ func (d *daemon) startRanks() {
 			"GORUN_SOCKET=" + d.socket,
 			"GORUN_TOKEN=" + hex.EncodeToString(token[:]),
 		})
+		inherit, mpi, err := d.pmiFor(r)
+		if err != nil {
+			d.log.Warn("an MPI program would not find the other ranks", "err", err)
+		}
+		env = append(env, mpi...)
 		env = append(env, "PYTHONPATH="+d.pythonPath(env))
 		env = append(env, nicVariables(env, d.nics)...)
 		if _, ok := lookup(env, "OMP_NUM_THREADS"); !ok {
@@ -41,7 +47,7 @@ func (d *daemon) startRanks() {
 			// makes ranks wait for each other's threads.
 			env = append(env, fmt.Sprintf("OMP_NUM_THREADS=%d", max(1, d.self.CPUs/len(d.job.Ranks))))
 		}
-		pid := d.ranks.Start(proc.Spec{Rank: r.Rank, Argv: d.job.Argv, Env: env, Dir: d.job.Dir, Stdin: r.Rank == 0},
+		pid := d.ranks.Start(proc.Spec{Rank: r.Rank, Argv: d.job.Argv, Env: env, Dir: d.job.Dir, Stdin: r.Rank == 0, Inherit: inherit},
 			&output{d.out, r.Rank, wire.Stdout}, &output{d.out, r.Rank, wire.Stderr})
 		d.running[r.Rank] = true
 		if pid != 0 {
@@ -134,6 +140,9 @@ func (d *daemon) feed(ctx context.Context) {
 func (d *daemon) exited(e proc.Exit) {
 	delete(d.running, e.Rank)
 	msg := &wire.Exited{Rank: e.Rank, Code: e.Code, Signal: int(e.Signal), Asked: d.stopping}
+	if code := d.aborted[e.Rank]; code != 0 {
+		msg.Code, msg.Signal = code, 0
+	}
 	if e.Err != nil {
 		msg.Error = e.Err.Error()
 	}

@@ -27,6 +27,7 @@ import (
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/probe"
+	"gorun/worker/pmi"
 	"gorun/worker/proc"
 	"gorun/worker/session"
 	"gorun/worker/shm"
@@ -109,10 +110,12 @@ type daemon struct {
 	tokens   map[int][32]byte
 	ranks    *proc.Group
 	port     net.Listener // keeps MASTER_PORT free until the ranks start
+	pmi      *pmi.Server  // nil until the ranks start
 
 	running  map[int]bool        // ranks whose process has not ended
 	leaving  map[int]*time.Timer // ranks that said goodbye while their process runs
 	gone     map[int]bool        // ranks the engine no longer counts on
+	aborted  map[int]int         // exit codes of ranks that called MPI_Abort
 	stopping bool
 	stops    int  // orders to stop that are being carried out
 	orphan   bool // nobody listens any more
@@ -151,6 +154,7 @@ func (d *daemon) open(ctx context.Context) error {
 	}
 	d.log = slog.New(slog.DiscardHandler)
 	d.running, d.leaving, d.gone, d.tokens = map[int]bool{}, map[int]*time.Timer{}, map[int]bool{}, map[int][32]byte{}
+	d.aborted = map[int]int{}
 	var err error
 	if d.self, err = probe.Probe(ctx, "/"); err != nil {
 		return fmt.Errorf("probe host: %w", err)
@@ -327,6 +331,10 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		default:
 			d.log.Warn("launcher: more standard input than it may send", "bytes", len(m.Data))
 		}
+	case *wire.Fence:
+		if d.pmi != nil {
+			d.pmi.Release(m.Number, m.Pairs)
+		}
 	case *wire.Signal:
 		d.ranks.Signal(signalOf(m.Number))
 	case *wire.Stop:
@@ -361,6 +369,9 @@ func (d *daemon) close() error {
 	}
 	if d.ranks != nil {
 		errs = append(errs, d.ranks.Close())
+	}
+	if d.pmi != nil {
+		d.pmi.Close()
 	}
 	if d.engine != nil {
 		d.engine.Close()

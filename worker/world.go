@@ -115,7 +115,7 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 	}
 	d.sessions.SetWorld(ranks)
 	d.out.Write(&wire.Committed{World: w})
-	d.startRanks()
+	d.startRanks(ctx)
 }
 
 // checkRoster makes sure that a world can be built on it: the launcher's numbers index our arrays.

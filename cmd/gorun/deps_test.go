@@ -28,6 +28,7 @@ var allowed = map[string][]string{
 	"topology/picture":    {"topology"},
 	"topology/probe":      {"topology"},
 	"worker":              {"*"},
+	"worker/pmi":          {},
 	"worker/proc":         {},
 	"worker/session":      {"collective", "collective/kernel", "worker/shm"},
 	"worker/shm":          {"collective"},

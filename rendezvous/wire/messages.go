@@ -132,6 +132,13 @@ type Taken struct{}
 // StdinWindow bounds the Stdin messages that are not Taken yet.
 const StdinWindow = 16
 
+// Fence is a barrier of programs that find each other by PMI. A daemon sends it when all ranks of its host
+// have arrived, with what they published; the launcher answers every host with what all published.
+type Fence struct {
+	Number uint64            `msgpack:"number"` // from 1
+	Pairs  map[string]string `msgpack:"pairs"`
+}
+
 // Signal is forwarded to every rank.
 type Signal struct {
 	Number int `msgpack:"number"`
@@ -193,6 +200,7 @@ func (*Signal) kind() byte    { return 12 }
 func (*Stop) kind() byte      { return 13 }
 func (*Done) kind() byte      { return 14 }
 func (*Taken) kind() byte     { return 15 }
+func (*Fence) kind() byte     { return 20 }
 func (*Facts) kind() byte     { return 32 }
 func (*Propose) kind() byte   { return 33 }
 func (*Prepared) kind() byte  { return 34 }

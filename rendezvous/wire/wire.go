@@ -61,6 +61,8 @@ func newMessage(kind byte) Message {
 		return new(Done)
 	case 15:
 		return new(Taken)
+	case 20:
+		return new(Fence)
 	case 32:
 		return new(Facts)
 	case 33:

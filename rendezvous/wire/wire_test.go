@@ -30,6 +30,7 @@ var messages = []wire.Message{
 	&wire.Stop{Now: true},
 	&wire.Done{},
 	&wire.Taken{},
+	&wire.Fence{Number: 2, Pairs: map[string]string{"k": "v"}},
 	&wire.Facts{From: 1, Host: topology.Host{Name: "b"}},
 	&wire.Propose{From: 0, World: wire.World{Epoch: 2}},
 	&wire.Prepared{From: 1, Epoch: 2},

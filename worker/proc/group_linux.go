@@ -85,6 +85,7 @@ func (g *Group) Exits() <-chan Exit { return g.exits }
 // rank wait; it must return when the group is to be closed.
 func (g *Group) Start(spec Spec, stdout, stderr io.Writer) (pid int) {
 	spec.Argv = slices.Clone(spec.Argv)
+	defer closeAll(spec.Inherit)
 	env := spec.environment(g.cfg.Job)
 	path, err := g.find(spec, env) // may wait for a file server: not on the loop
 	g.do(func() { pid = g.start(spec, path, env, err, stdout, stderr) })
@@ -126,6 +127,17 @@ func (g *Group) Signal(sig syscall.Signal) {
 		for _, r := range g.ranks {
 			if !r.ended {
 				unix.Kill(-r.pid, sig)
+			}
+		}
+	})
+}
+
+// Kill ends a running rank at once, with what is in its process group.
+func (g *Group) Kill(rank int) {
+	g.do(func() {
+		for _, r := range g.ranks {
+			if r.spec.Rank == rank && !r.ended {
+				unix.Kill(-r.pid, unix.SIGKILL)
 			}
 		}
 	})

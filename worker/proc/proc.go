@@ -16,6 +16,7 @@ package proc
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -30,6 +31,8 @@ type Spec struct {
 	Dir   string   // "" for the daemon's
 	Stdin bool     // standard input is a pipe (Group.Stdin) instead of /dev/null
 	CPUs  []int    // bind the rank to these; empty for no binding
+	// Inherit, if not nil, is descriptor 3 of the rank. Start closes it here, whether the rank starts or not.
+	Inherit *os.File
 }
 
 // Exit is the end of a rank. There is exactly one for every Start.

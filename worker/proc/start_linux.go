@@ -58,6 +58,9 @@ func spawn(spec Spec, path string, env []string) (_ *child, err error) {
 		theirs = append(theirs, r)
 		c.cmd.Stdin = r
 	}
+	if spec.Inherit != nil {
+		c.cmd.ExtraFiles = []*os.File{spec.Inherit}
+	}
 	restore, err := bind(spec.CPUs)
 	if err != nil {
 		return nil, err

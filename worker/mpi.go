@@ -1,0 +1,66 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"gorun/rendezvous/wire"
+	"gorun/worker/pmi"
+)
+
+// openPMI prepares for ranks that are MPI programs; those that are not never ask.
+func (d *daemon) openPMI(ctx context.Context) {
+	cfg := pmi.Config{Job: d.job.ID, Size: d.job.Size, Log: d.log,
+		Fence: func(number uint64, pairs map[string]string) {
+			d.out.Write(&wire.Fence{Number: number, Pairs: pairs})
+		},
+		Abort: func(rank, code int, message string) {
+			d.log.Info("MPI_Abort", "rank", rank, "code", code, "message", message)
+			d.post(ctx, func() { d.abort(rank, code) })
+		},
+	}
+	for _, p := range d.roster.Peers {
+		cfg.Hosts = append(cfg.Hosts, p.Ranks)
+	}
+	for _, r := range d.job.Ranks {
+		cfg.Local = append(cfg.Local, r.Rank)
+	}
+	d.pmi = pmi.New(cfg)
+}
+
+// abort ends a rank that called MPI_Abort and now waits to be killed. It counts as an exit with its code.
+func (d *daemon) abort(rank, code int) {
+	if code &= 0xff; code == 0 {
+		code = 1 // an abort is no success, whatever the program says
+	}
+	if d.running[rank] && d.aborted[rank] == 0 {
+		d.aborted[rank] = code
+		d.ranks.Kill(rank)
+	}
+}
+
+// pmiFor connects a rank that is about to start, and returns its end and what it must know.
+func (d *daemon) pmiFor(r wire.Rank) (*os.File, []string, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make socket for PMI of rank %d: %w", r.Rank, err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil { // ours: the runtime waits for it
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+		return nil, nil, fmt.Errorf("prepare socket for PMI of rank %d: %w", r.Rank, err)
+	}
+	d.pmi.Serve(r.Rank, os.NewFile(uintptr(fds[0]), "pmi"))
+	env := []string{
+		"PMI_FD=3",
+		"PMI_RANK=" + strconv.Itoa(r.Rank),
+		"PMI_SIZE=" + strconv.Itoa(d.job.Size),
+		"MPI_LOCALRANKID=" + strconv.Itoa(r.LocalRank),
+		"MPI_LOCALNRANKS=" + strconv.Itoa(len(d.job.Ranks)),
+	}
+	return os.NewFile(uintptr(fds[1]), "pmi"), env, nil
+}

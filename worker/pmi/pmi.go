@@ -1,0 +1,297 @@
+// Package pmi serves PMI-1, by which programs of the MPICH family (MPICH, Intel MPI, MVAPICH) learn their
+// rank and find each other, so that they run under gorun unmodified. A Server speaks to the ranks of one
+// host; what ranks of other hosts published comes by a fence, which the owner carries.
+//
+// A goroutine per rank reads its requests; it ends with the connection, and Close waits for all of them.
+// The package opens no listener except the one that Listen is asked for, and starts no process.
+//
+// Sources: PMI-1.1 as MPICH documents it (src/pmi/maint/pmi-1.1.txt); Flux RFC 13.
+package pmi
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Limits that clients are told.
+const (
+	maxName  = 256
+	maxKey   = 64
+	maxValue = 1024
+	// maxLine bounds a request; a longer one ends the connection.
+	maxLine = 4096
+	// maxPairs bounds what the ranks of a host publish.
+	maxPairs = 1 << 16
+	// patience is how long a rank may leave an answer unread.
+	patience = 5 * time.Second
+)
+
+// Config describes the ranks of one host.
+type Config struct {
+	Job   string  // names the key-value space
+	Size  int     // of the world
+	Hosts [][]int // ranks by host, this one among them
+	Local []int   // ranks of this host
+	// Fence takes what this host's ranks published since the last one, when all of them wait for it. Fences
+	// are counted from 1; the owner answers with Release when all hosts have arrived.
+	Fence func(number uint64, pairs map[string]string)
+	// Abort hears that a rank wants the job to end; the rank goes on to exit by itself.
+	Abort func(rank, code int, message string)
+	Log   *slog.Logger
+}
+
+// Server answers the ranks of one host.
+type Server struct {
+	cfg     Config
+	mapping string
+	wg      sync.WaitGroup
+
+	mu      sync.Mutex
+	clients map[*client]bool
+	waiting []*client         // ranks that wait for the fence
+	number  uint64            // of the last fence that all ranks of this host reached
+	visible map[string]string // published before the last fence
+	fresh   map[string]string // published since
+	names   map[string]string // services of MPI_Publish_name, of this host's ranks
+	closed  bool
+}
+
+// client is a rank's connection.
+type client struct {
+	server *Server
+	rank   int
+	conn   io.ReadWriteCloser
+}
+
+// New returns a server without connections.
+func New(cfg Config) *Server {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Server{cfg: cfg, mapping: Mapping(cfg.Hosts, maxValue), clients: map[*client]bool{},
+		visible: map[string]string{}, fresh: map[string]string{}, names: map[string]string{}}
+}
+
+// Serve answers a rank until its connection ends, on a goroutine of the server.
+func (s *Server) Serve(rank int, conn io.ReadWriteCloser) {
+	c := &client{server: s, rank: rank, conn: conn}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		conn.Close()
+		return
+	}
+	s.clients[c] = true
+	s.wg.Go(func() {
+		err := c.serve(bufio.NewReaderSize(conn, maxLine))
+		conn.Close()
+		s.mu.Lock()
+		delete(s.clients, c)
+		s.mu.Unlock()
+		if !errors.Is(err, io.EOF) {
+			s.cfg.Log.Debug("pmi: connection ended", "rank", rank, "err", err)
+		}
+	})
+}
+
+// Release ends a fence: pairs is what the ranks of all hosts published.
+func (s *Server) Release(number uint64, pairs map[string]string) {
+	s.mu.Lock()
+	if number != s.number || len(s.waiting) < len(s.cfg.Local) {
+		s.mu.Unlock()
+		s.cfg.Log.Warn("pmi: released a fence that nobody waits for", "fence", number)
+		return
+	}
+	for k, v := range pairs {
+		s.visible[k] = v
+	}
+	waiting := s.waiting
+	s.waiting = nil
+	s.mu.Unlock()
+	for _, c := range waiting {
+		c.reply("cmd=barrier_out")
+	}
+}
+
+// Close ends all connections and waits for their goroutines.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	for c := range s.clients {
+		c.conn.Close()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// serve answers until it cannot, and says why.
+func (c *client) serve(r *bufio.Reader) error {
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		req, err := parse(line)
+		if err != nil {
+			return err
+		}
+		if err := c.answer(req); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *client) reply(format string, args ...any) error {
+	if d, ok := c.conn.(interface{ SetWriteDeadline(time.Time) error }); ok {
+		d.SetWriteDeadline(time.Now().Add(patience))
+	}
+	_, err := fmt.Fprintf(c.conn, format+"\n", args...)
+	return err
+}
+
+// answer does what a request asks for.
+func (c *client) answer(req request) error {
+	s := c.server
+	switch req.cmd {
+	case "init":
+		// 1.1, whatever the client prefers: with 1.2 it may use threads and barriers of groups.
+		return c.reply("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0")
+	case "get_maxes":
+		return c.reply("cmd=maxes kvsname_max=%d keylen_max=%d vallen_max=%d", maxName, maxKey, maxValue)
+	case "get_appnum":
+		return c.reply("cmd=appnum appnum=0")
+	case "get_my_kvsname":
+		return c.reply("cmd=my_kvsname kvsname=%s", s.space())
+	case "get_universe_size":
+		return c.reply("cmd=universe_size size=%d", s.cfg.Size)
+	case "put":
+		if err := s.put(req.args["kvsname"], req.args["key"], req.args["value"]); err != nil {
+			return c.reply("cmd=put_result rc=-1 msg=%v", err)
+		}
+		return c.reply("cmd=put_result rc=0 msg=success")
+	case "get":
+		value, ok := s.get(req.args["kvsname"], req.args["key"])
+		if !ok {
+			return c.reply("cmd=get_result rc=-1 msg=key_%s_not_found value=unknown", req.args["key"])
+		}
+		return c.reply("cmd=get_result rc=0 msg=success value=%s", value)
+	case "barrier_in":
+		return s.arrive(c)
+	case "publish_name":
+		if !s.publish(req.args["service"], req.args["port"]) {
+			return c.reply("cmd=publish_result rc=1 msg=key_already_present")
+		}
+		return c.reply("cmd=publish_result info=ok rc=0 msg=success")
+	case "unpublish_name":
+		s.unpublish(req.args["service"])
+		return c.reply("cmd=unpublish_result info=ok rc=0 msg=success")
+	case "lookup_name":
+		port, ok := s.lookup(req.args["service"])
+		if !ok {
+			return c.reply("cmd=lookup_result rc=1 msg=service_not_found")
+		}
+		return c.reply("cmd=lookup_result port=%s info=ok rc=0 msg=success", port)
+	case "spawn": // the rest of its lines has no cmd and is passed over
+		return c.reply("cmd=spawn_result rc=-1 msg=not_supported")
+	case "abort":
+		s.cfg.Abort(c.rank, req.number("exitcode", 1), req.args["message"])
+		return nil // it expects no answer
+	case "finalize":
+		return c.reply("cmd=finalize_ack")
+	case "":
+		return nil
+	}
+	return c.reply("cmd=%s_result rc=-1 msg=unknown_command", req.cmd)
+}
+
+func (s *Server) space() string { return "gorun_" + s.cfg.Job }
+
+var (
+	errSpace = errors.New("no_such_kvsname")
+	errPair  = errors.New("key_or_value_too_long")
+	errFull  = errors.New("too_many_keys")
+)
+
+func (s *Server) put(space, key, value string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case space != s.space():
+		return errSpace
+	case key == "" || len(key) > maxKey || len(value) > maxValue:
+		return errPair
+	case len(s.fresh)+len(s.visible) >= maxPairs:
+		return errFull
+	}
+	s.fresh[key] = value
+	return nil
+}
+
+func (s *Server) get(space, key string) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if space != s.space() {
+		return "", false
+	}
+	if key == "PMI_process_mapping" {
+		return s.mapping, s.mapping != ""
+	}
+	if v, ok := s.fresh[key]; ok {
+		return v, true
+	}
+	v, ok := s.visible[key]
+	return v, ok
+}
+
+// arrive counts a rank that waits for the others; the last one of the host begins the fence.
+func (s *Server) arrive(c *client) error {
+	s.mu.Lock()
+	for _, other := range s.waiting {
+		if other.rank == c.rank {
+			s.mu.Unlock()
+			return fmt.Errorf("rank %d waits for the barrier twice", c.rank)
+		}
+	}
+	s.waiting = append(s.waiting, c)
+	if len(s.waiting) < len(s.cfg.Local) {
+		s.mu.Unlock()
+		return nil
+	}
+	s.number++
+	number, pairs := s.number, s.fresh
+	s.fresh = map[string]string{}
+	for k, v := range pairs {
+		s.visible[k] = v
+	}
+	s.mu.Unlock()
+	s.cfg.Fence(number, pairs)
+	return nil
+}
+
+func (s *Server) publish(service, port string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, taken := s.names[service]; taken || len(s.names) >= maxPairs {
+		return false
+	}
+	s.names[service] = port
+	return true
+}
+
+func (s *Server) unpublish(service string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.names, service)
+}
+
+func (s *Server) lookup(service string) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	port, ok := s.names[service]
+	return port, ok
+}

@@ -1,0 +1,50 @@
+package pmi
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// request is one line of a client.
+type request struct {
+	cmd  string // empty for lines that go on with a command of several lines
+	args map[string]string
+}
+
+var errLine = errors.New("pmi: not a request")
+
+// parse reads "cmd=name key=value …\n". The value of "value" goes to the end of the line, because it may
+// hold anything; elsewhere words without "=" are passed over, as other servers do.
+func parse(line []byte) (request, error) {
+	if len(line) > maxLine || bytes.IndexByte(line, 0) >= 0 {
+		return request{}, errLine
+	}
+	r := request{args: map[string]string{}}
+	rest := strings.TrimRight(string(line), "\r\n")
+	for rest != "" {
+		word, after, _ := strings.Cut(rest, " ")
+		key, value, ok := strings.Cut(word, "=")
+		switch {
+		case !ok:
+		case key == "value" || key == "message":
+			r.args[key] = rest[len(key)+1:]
+			return r, nil
+		case (key == "cmd" || key == "mcmd") && r.cmd == "":
+			r.cmd = value
+		default:
+			r.args[key] = value
+		}
+		rest = after
+	}
+	return r, nil
+}
+
+// number returns an argument as a number, or what to take if it is none.
+func (r request) number(key string, otherwise int) int {
+	if n, err := strconv.Atoi(r.args[key]); err == nil {
+		return n
+	}
+	return otherwise
+}
