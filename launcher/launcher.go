@@ -20,6 +20,7 @@ import (
 const (
 	ExitFailure   = 1   // anything not named below
 	ExitUsage     = 2   // wrong flags or arguments
+	ExitTimeout   = 124 // the job took longer than it may
 	ExitTransport = 255 // a host could not be reached, or was lost
 )
 
@@ -29,14 +30,19 @@ type Spec struct {
 	Argv      []string
 	Env       []string // of the launcher; filtered for the ranks
 	Dir       string   // working directory of the ranks
-	Version   string   // of this binary; daemons of another version are refused
-	Shim      bool     // put the Horovod drop-in on PYTHONPATH
-	Verbose   bool
-	Streams   int      // per link, 0 for the default
-	NICs      []string // between the hosts: names, drivers or networks; nil for the way to the hosts
+	// Programs, if there are several, take the place of Argv and Dir: the first runs as the first ranks, the
+	// second as the next, and so on.
+	Programs []Program
+	Wrapper  []string // put before the program of every rank, with placeholders: {rank}, {local_rank}, {gpu}
+	Version  string   // of this binary; daemons of another version are refused
+	Shim     bool     // put the Horovod drop-in on PYTHONPATH
+	Verbose  bool
+	Streams  int      // per link, 0 for the default
+	NICs     []string // between the hosts: names, drivers or networks; nil for the way to the hosts
 
 	StartTimeout time.Duration // until every rank runs
 	Grace        time.Duration // between TERM and KILL
+	Timeout      time.Duration // of the whole job; 0 for none
 
 	Dial   Dialer
 	Stdin  io.Reader // for rank 0; nil for none
@@ -49,6 +55,14 @@ type Spec struct {
 	Signals <-chan int
 	// Hurry, when closed, makes an ongoing stop immediate (a second Ctrl-C).
 	Hurry <-chan struct{}
+}
+
+// Program is one of several programs of a job.
+type Program struct {
+	Ranks int
+	Argv  []string
+	Dir   string
+	Env   []string // wins over everything else
 }
 
 // Output takes what ranks write, from one goroutine for each host.
@@ -124,6 +138,16 @@ func (e *RankError) Error() string {
 		return fmt.Sprintf("rank %d on %s was killed by signal %d (%s)", e.Rank, e.Host, e.Signal, signalName(e.Signal))
 	}
 	return fmt.Sprintf("rank %d on %s exited with status %d", e.Rank, e.Host, e.Code)
+}
+
+// TimeoutError is a job that took longer than it may.
+type TimeoutError struct {
+	After  time.Duration
+	States []string // what every rank did, a line each
+}
+
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("the job has not ended after %v", e.After)
 }
 
 // ExitCode returns the exit code of a launcher that ends with e.

@@ -69,6 +69,8 @@ type job struct {
 	verdict    error
 	stopping   bool
 	settleC    <-chan time.Time
+	inspectC   <-chan time.Time // when we no longer wait for what daemons find
+	inspected  map[int]*wire.Inspected
 	hostOfRank []int
 	fence      fence
 }
@@ -83,7 +85,7 @@ func newJob(spec *Spec) (*job, error) {
 		return nil, fmt.Errorf("make job id: %w", err)
 	}
 	j := &job{spec: spec, events: make(chan event), up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
-		worlds: map[int]wire.World{}, started: map[int]bool{}, exited: map[int]bool{}, hostOfRank: make([]int, len(spec.Placement.Ranks))}
+		worlds: map[int]wire.World{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{}, hostOfRank: make([]int, len(spec.Placement.Ranks))}
 	var names []string
 	for _, h := range spec.Placement.Hosts {
 		names = append(names, h.Name)
@@ -91,16 +93,32 @@ func newJob(spec *Spec) (*job, error) {
 	for hid, ph := range spec.Placement.Hosts {
 		msg := wire.Job{ID: hex.EncodeToString(id), Secret: secret, HostID: hid, Hosts: names, Size: len(spec.Placement.Ranks),
 			Argv: spec.Argv, Dir: spec.Dir, Shim: spec.Shim, Verbose: spec.Verbose, GraceMS: int(spec.Grace.Milliseconds()),
-			Streams: spec.Streams, NICs: spec.NICs, Toward: towards(names, hid)}
+			Wrapper: spec.Wrapper, Streams: spec.Streams, NICs: spec.NICs, Toward: towards(names, hid)}
 		for _, rank := range ph.Ranks {
 			r := spec.Placement.Ranks[rank]
 			msg.Ranks = append(msg.Ranks, wire.Rank{Rank: rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize,
 				Env: spec.Placement.Env(rank, msg.ID)})
+			if len(spec.Programs) > 0 {
+				p := spec.ProgramOf(rank)
+				last := &msg.Ranks[len(msg.Ranks)-1]
+				last.Argv, last.Dir, last.Env = p.Argv, p.Dir, append(last.Env, p.Env...)
+			}
 			j.hostOfRank[rank] = hid
 		}
 		j.hosts = append(j.hosts, &host{id: hid, name: ph.Name, job: msg, spec: spec, queue: newMailbox()})
 	}
 	return j, nil
+}
+
+// ProgramOf returns the program of a rank.
+func (s *Spec) ProgramOf(rank int) Program {
+	for _, p := range s.Programs {
+		if rank < p.Ranks {
+			return p
+		}
+		rank -= p.Ranks
+	}
+	return Program{Argv: s.Argv, Dir: s.Dir}
 }
 
 // towards names another host, so that a daemon can tell which of its addresses leads there.
@@ -120,6 +138,12 @@ func (j *job) loop(ctx context.Context) error {
 	startup := time.NewTimer(j.spec.StartTimeout)
 	defer startup.Stop()
 	done, hurry, signals := ctx.Done(), j.spec.Hurry, j.spec.Signals
+	var timeout <-chan time.Time
+	if j.spec.Timeout > 0 {
+		t := time.NewTimer(j.spec.Timeout)
+		defer t.Stop()
+		timeout = t.C
+	}
 	var last <-chan time.Time // after a stop: when we no longer wait for a daemon
 	for len(j.ended) < len(j.hosts) {
 		j.report()
@@ -142,6 +166,10 @@ func (j *job) loop(ctx context.Context) error {
 			}
 		case <-j.settleC:
 			j.giveUp()
+		case <-timeout:
+			j.inspect()
+		case <-j.inspectC:
+			j.timedOut()
 		case <-last:
 			return j.verdict // closing the connections ends what is left
 		}
@@ -204,6 +232,11 @@ func (j *job) message(h *host, msg wire.Message) {
 		j.daemonFailed(h, msg)
 	case *wire.Fence:
 		j.fence.arrive(j, h, msg)
+	case *wire.Inspected:
+		j.inspected[h.id] = msg
+		if j.inspectC != nil && len(j.inspected) >= len(j.up) {
+			j.timedOut()
+		}
 	case *wire.Taken:
 		select {
 		case <-h.queue.room:

@@ -47,10 +47,12 @@ func (d *daemon) startRanks(ctx context.Context) {
 			// makes ranks wait for each other's threads.
 			env = append(env, fmt.Sprintf("OMP_NUM_THREADS=%d", max(1, d.self.CPUs/len(d.job.Ranks))))
 		}
-		pid := d.ranks.Start(proc.Spec{Rank: r.Rank, Argv: d.job.Argv, Env: env, Dir: d.job.Dir, Stdin: r.Rank == 0, Inherit: inherit},
+		argv, dir := d.program(r)
+		pid := d.ranks.Start(proc.Spec{Rank: r.Rank, Argv: argv, Env: env, Dir: dir, Stdin: r.Rank == 0, Inherit: inherit},
 			&output{d.out, r.Rank, wire.Stdout}, &output{d.out, r.Rank, wire.Stderr})
 		d.running[r.Rank] = true
 		if pid != 0 {
+			d.pids[r.Rank] = pid
 			d.out.Write(&wire.Started{Rank: r.Rank, PID: pid})
 		}
 	}

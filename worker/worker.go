@@ -113,6 +113,7 @@ type daemon struct {
 	pmi      *pmi.Server  // nil until the ranks start
 
 	running  map[int]bool        // ranks whose process has not ended
+	pids     map[int]int         // of ranks that were started
 	leaving  map[int]*time.Timer // ranks that said goodbye while their process runs
 	gone     map[int]bool        // ranks the engine no longer counts on
 	aborted  map[int]int         // exit codes of ranks that called MPI_Abort
@@ -153,6 +154,7 @@ func (d *daemon) open(ctx context.Context) error {
 		return errors.New("check job: incomplete")
 	}
 	d.log = slog.New(slog.DiscardHandler)
+	d.pids = map[int]int{}
 	d.running, d.leaving, d.gone, d.tokens = map[int]bool{}, map[int]*time.Timer{}, map[int]bool{}, map[int][32]byte{}
 	d.aborted = map[int]int{}
 	var err error
@@ -337,6 +339,8 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		}
 	case *wire.Signal:
 		d.ranks.Signal(signalOf(m.Number))
+	case *wire.Inspect:
+		d.inspect()
 	case *wire.Stop:
 		grace := time.Duration(d.job.GraceMS) * time.Millisecond
 		if m.Now {

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gorun/collective"
+	"gorun/launcher"
 	"gorun/worker/bench"
 )
 
@@ -27,7 +28,7 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 		&cli.StringFlag{Name: "rank", Usage: "be a rank that measures what `JSON` says", Hidden: true},
 	}
 	for _, f := range launchFlags() {
-		if !slices.Contains([]string{"version", "no-horovod-shim", "output-filename", "prefix-output-with-timestamp"}, f.Names()[0]) {
+		if !slices.Contains([]string{"version", "no-horovod-shim", "output-filename", "prefix-output-with-timestamp", "wdir", "rank-wrapper", "hydra-hostfile"}, f.Names()[0]) {
 			if f, ok := f.(*cli.BoolFlag); ok && f.Name == "no-tag-output" {
 				f.Hidden = true // always so
 			}
@@ -69,15 +70,13 @@ func benchJob(c *cli.Context, hurry <-chan struct{}) error {
 	if err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
-	// Rank 0 prints the table as it is, and ranks run where there surely is a directory.
-	for name, value := range map[string]string{"no-tag-output": "true", "wdir": "/"} {
-		if err := c.Set(name, value); err != nil {
-			return fmt.Errorf("set %s: %w", name, err)
-		}
+	// Rank 0 prints the table as it is.
+	if err := c.Set("no-tag-output", "true"); err != nil {
+		return fmt.Errorf("set no-tag-output: %w", err)
 	}
-	// The daemon's own binary, wherever it lies on a host: a child of the daemon still is it until it has become
+	// Ranks run where there surely is a directory, and are the daemon's own binary, wherever it lies on a host: a child of the daemon still is it until it has become
 	// the rank.
-	return runJob(c, hurry, []string{"/proc/self/exe", "bench", "--rank", string(text)})
+	return runJob(c, hurry, []launcher.Program{{Argv: []string{"/proc/self/exe", "bench", "--rank", string(text)}, Dir: "/"}}, nil)
 }
 
 func benchConfig(c *cli.Context) (cfg bench.Config, err error) {

@@ -71,10 +71,22 @@ func newDialer(c *cli.Context) (*dialer, error) {
 		return nil, &usageError{err, "--ssh-config none reads no file"}
 	}
 	return &dialer{
-		local:  launcher.Local{Exe: exe, Args: []string{"worker"}, Env: os.Environ(), Patience: timeOf(c, "grace") + 10*time.Second},
+		local:  launcher.Local{Exe: exe, Args: []string{"worker"}, Env: localEnv(c), Patience: timeOf(c, "grace") + 10*time.Second},
 		remote: &launcher.SSH{Client: client, Binary: launcher.ReadBinary(exe, platform()), Args: []string{"worker"}},
 		own:    ownNames(),
 	}, nil
+}
+
+// localEnv is the environment of a daemon on this machine, of which its ranks inherit.
+func localEnv(c *cli.Context) []string {
+	if !c.Bool("env-none") {
+		return os.Environ()
+	}
+	keep := []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"} // what a login would have given it
+	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return !slices.Contains(keep, name)
+	})
 }
 
 // platform is what uname -sm prints on a host that can run this very binary.

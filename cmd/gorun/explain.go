@@ -17,6 +17,7 @@ const exitStatusHelp = `Exit status:
   0        every rank exited with 0
   1        gorun itself failed, or a rank exited with 1
   2        wrong flags or arguments
+  124      the job took longer than --timeout
   126 127  the program is not executable, or was not found on a host
   128+n    a rank was killed by signal n, or gorun was stopped by it (130: Ctrl-C)
   255      a host could not be reached, or was lost
@@ -44,6 +45,7 @@ func explain(w io.Writer, err error) int {
 		sig    signalError
 		slots  *plan.SlotsError
 		status exitStatus
+		late   *launcher.TimeoutError
 	)
 	switch {
 	case errors.As(err, &status):
@@ -68,6 +70,13 @@ func explain(w io.Writer, err error) int {
 		report.Errorf("%v", one)
 		hint(one.Hint)
 		return one.ExitCode()
+	case errors.As(err, &late):
+		report.Errorf("%v", late)
+		for _, state := range late.States {
+			report.Detail(state)
+		}
+		hint("give it more time with --timeout, or none at all without it")
+		return launcher.ExitTimeout
 	case errors.As(err, &sig):
 		report.Errorf("%v", sig)
 		return 128 + int(sig.sig)

@@ -1,14 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -20,23 +19,18 @@ import (
 
 // launchFlags are the flags of a job, a table for each concern.
 func launchFlags() []cli.Flag {
-	return slices.Concat(placeFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), otherFlags(), horovodFlags(), knobFlags())
-}
-
-// programFlags say what the ranks are.
-func programFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.PathFlag{Name: "wdir", Aliases: []string{"wd"}, Usage: "working `DIRECTORY` of the ranks", DefaultText: "this one"},
-		&cli.BoolFlag{Name: "no-horovod-shim", Usage: "do not offer gorun's drop-in when the program imports horovod"},
-	}
+	return slices.Concat(placeFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), otherFlags(), mpirunFlags(), horovodFlags(), knobFlags())
 }
 
 // lifetimeFlags say how long things may take.
 func lifetimeFlags() []cli.Flag {
 	startTimeout := timeFlag("start-timeout", time.Minute, "give up if the ranks do not run after this `TIME`: 30 (seconds), 1m30s")
 	startTimeout.EnvVars = []string{"HOROVOD_START_TIMEOUT"}
+	timeout := timeFlag("timeout", 0, "end the job after this `TIME`, say what each rank waits for, and exit with 124")
+	timeout.DefaultText, timeout.EnvVars = "none", []string{"MPIEXEC_TIMEOUT"}
 	return []cli.Flag{
 		startTimeout,
+		timeout,
 		timeFlag("grace", 3*time.Second, "`TIME` between TERM and KILL when ranks are stopped"),
 	}
 }
@@ -45,6 +39,7 @@ func lifetimeFlags() []cli.Flag {
 func otherFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "streams", Value: 4, Usage: "TCP connections between two hosts", Hidden: true},
+		&cli.BoolFlag{Name: "dry-run", Usage: "show which rank would run where, with what environment and command, and start nothing"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell what happens: hosts, their NICs, the ring"},
 		&cli.BoolFlag{Name: "version", Usage: "print the version"},
 	}
@@ -62,17 +57,15 @@ func launch(c *cli.Context, hurry <-chan struct{}) error {
 	if len(argv) > 0 && argv[0] == "--" {
 		argv = argv[1:]
 	}
-	if len(argv) == 0 {
-		return &usageError{errNoProgram, "gorun -np 4 -H host1:2,host2:2 python train.py"}
+	programs, notes, err := readPrograms(c, argv)
+	if err != nil {
+		return err
 	}
-	if strings.HasPrefix(argv[0], "-") {
-		return &usageError{fmt.Errorf("unknown flag %s", argv[0]), "gorun --help lists the flags"}
-	}
-	return runJob(c, hurry, argv)
+	return runJob(c, hurry, programs, notes)
 }
 
-// runJob starts argv on the hosts that the flags name, and returns when all of it has ended.
-func runJob(c *cli.Context, hurry <-chan struct{}, argv []string) error {
+// runJob starts programs on the hosts that the flags name, and returns when all of it has ended.
+func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, notes []string) error {
 	if err := checkFlags(c); err != nil {
 		return err
 	}
@@ -80,13 +73,28 @@ func runJob(c *cli.Context, hurry <-chan struct{}, argv []string) error {
 	if err != nil {
 		return err
 	}
-	placement, err := place(c)
+	wrapper, err := readWrapper(c)
 	if err != nil {
 		return err
 	}
-	dir := c.Path("wdir")
-	if dir, err = filepath.Abs(dir); err != nil { // "" is the current one
-		return fmt.Errorf("find working directory: %w", err)
+	placement, err := placeRanks(c, cmp.Or(ranksOf(programs), c.Int("np")))
+	if err != nil {
+		return err
+	}
+	programs[len(programs)-1].Ranks = len(placement.Ranks) // a single program may not have said
+	spec := launcher.Spec{
+		Placement: placement,
+		Argv:      programs[0].Argv,
+		Dir:       programs[0].Dir,
+		Programs:  programs,
+		Wrapper:   wrapper,
+		Env:       append(os.Environ(), settings.env...),
+	}
+	if c.Bool("env-none") {
+		spec.Env = settings.env
+	}
+	if c.Bool("dry-run") {
+		return dryRun(c, spec)
 	}
 	dialer, err := newDialer(c)
 	if err != nil {
@@ -96,7 +104,11 @@ func runJob(c *cli.Context, hurry <-chan struct{}, argv []string) error {
 	if err != nil {
 		return &usageError{err, "--output-filename names a directory, which is made if it is missing"}
 	}
+	settings.idle = append(settings.idle, idleMPI(c)...)
 	if note := settings.note(); note != "" {
+		notes = append(notes, note)
+	}
+	for _, note := range notes {
 		mux.Note("%s", note)
 	}
 	// In the background of a terminal, reading is an error (and rank 0 sees the end of its input) instead
@@ -105,26 +117,21 @@ func runJob(c *cli.Context, hurry <-chan struct{}, argv []string) error {
 	signals := make(chan int, 8)
 	defer forwardSignals(signals)()
 
-	spec := launcher.Spec{
-		Placement:    placement,
-		Argv:         argv,
-		Env:          append(os.Environ(), settings.env...),
-		NICs:         slices.Concat(c.StringSlice("network-interfaces"), c.StringSlice("network-interface")),
-		Dir:          dir,
-		Version:      version,
-		Shim:         !c.Bool("no-horovod-shim"),
-		Verbose:      c.Bool("verbose"),
-		Streams:      c.Int("streams"),
-		StartTimeout: timeOf(c, "start-timeout"),
-		Grace:        timeOf(c, "grace"),
-		Dial:         dialer,
-		Stdin:        os.Stdin,
-		Output:       ranksOutput{mux},
-		Progress:     func(p launcher.Progress) { mux.Status(output.Start(p).String()) },
-		Note:         mux.Note,
-		Signals:      signals,
-		Hurry:        hurry,
-	}
+	spec.Version = version
+	spec.Shim = !c.Bool("no-horovod-shim")
+	spec.Verbose = c.Bool("verbose")
+	spec.Streams = c.Int("streams")
+	spec.NICs = nicsOf(c)
+	spec.StartTimeout = timeOf(c, "start-timeout")
+	spec.Grace = timeOf(c, "grace")
+	spec.Timeout = timeOf(c, "timeout")
+	spec.Dial = dialer
+	spec.Stdin = os.Stdin
+	spec.Output = ranksOutput{mux}
+	spec.Progress = func(p launcher.Progress) { mux.Status(output.Start(p).String()) }
+	spec.Note = mux.Note
+	spec.Signals = signals
+	spec.Hurry = hurry
 	err = launcher.Run(c.Context, spec)
 	// What ranks wrote is shown in full, unless the user no longer wants to wait for it.
 	finish, cancel := context.WithCancel(context.WithoutCancel(c.Context))
@@ -150,6 +157,8 @@ func checkFlags(c *cli.Context) error {
 		return wrong("ssh-port", "not a port")
 	case c.Int("streams") < 1 || c.Int("streams") > 64:
 		return wrong("streams", "must be 1 to 64")
+	case timeOf(c, "timeout") < 0:
+		return wrong("timeout", "must not be negative")
 	case timeOf(c, "grace") < 0:
 		return wrong("grace", "must not be negative")
 	case timeOf(c, "start-timeout") <= 0:

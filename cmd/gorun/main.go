@@ -42,7 +42,9 @@ func newApp(hurry <-chan struct{}) *cli.App {
 		UsageText:       "gorun [-np N] [-H host1:slots,host2:slots] program [arguments]\n  gorun topo [-H host1,host2]",
 		HideVersion:     true, // its -v is ours for verbose
 		HideHelpCommand: true,
-		Description:     exitStatusHelp,
+
+		DisableSliceFlagSeparator: true,
+		Description:               exitStatusHelp,
 
 		CustomAppHelpTemplate: helpTemplate,
 		Flags:                 launchFlags(),

@@ -20,6 +20,9 @@ func (r Report) line(kind, format string, args []any) {
 	fmt.Fprintf(r.W, "gorun: %s: %s\n", kind, Printable(fmt.Sprintf(format, args...)))
 }
 
+// Detail prints a line that belongs to what was said before, indented.
+func (r Report) Detail(text string) { io.WriteString(r.W, "    "+Printable(text)+"\n") }
+
 // Tail prints the last lines of a rank's standard error, indented.
 func (r Report) Tail(rank int, lines []string) {
 	if len(lines) == 0 {

@@ -47,12 +47,17 @@ func (e *SlotsError) Error() string {
 // Place deals np ranks to the hosts in their order; np 0 fills every slot. Hosts whose list does not
 // say how many slots they have get one each, or, if none says so, as many as it takes to place np
 // ranks evenly.
-func Place(list []hosts.Host, np int) (Placement, error) {
+func Place(list []hosts.Host, np int) (Placement, error) { return PlaceBy(list, np, Policy{}) }
+
+// PlaceBy is Place with another policy than filling host by host.
+func PlaceBy(list []hosts.Host, np int, by Policy) (Placement, error) {
 	list = slices.Clone(list)
 	free := !slices.ContainsFunc(list, func(h hosts.Host) bool { return h.Slots > 0 })
 	total := 0
 	for i := range list {
 		switch {
+		case by.PerHost > 0:
+			list[i].Slots = by.PerHost
 		case free && np > len(list): // "-np 4 -H host1,host2": two each
 			list[i].Slots = np / len(list)
 			if i < np%len(list) {
@@ -67,21 +72,14 @@ func Place(list []hosts.Host, np int) (Placement, error) {
 		np = total
 	}
 	if np > total {
-		return Placement{}, &SlotsError{np, total, list}
-	}
-	var p Placement
-	for _, h := range list {
-		if len(p.Ranks) == np {
-			break
+		if !by.Oversubscribe {
+			return Placement{}, &SlotsError{np, total, list}
 		}
-		host := Host{Name: h.Name}
-		for local := range min(h.Slots, np-len(p.Ranks)) {
-			rank := len(p.Ranks)
-			host.Ranks = append(host.Ranks, rank)
-			p.Ranks = append(p.Ranks, Rank{Rank: rank, LocalRank: local, Host: len(p.Hosts)})
+		for i := 0; total < np; i, total = i+1, total+1 {
+			list[i%len(list)].Slots++
 		}
-		p.Hosts = append(p.Hosts, host)
 	}
+	p := by.number(list, by.counts(list, np))
 	for i := range p.Ranks {
 		r := &p.Ranks[i]
 		for h, host := range p.Hosts {

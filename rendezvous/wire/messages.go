@@ -23,6 +23,7 @@ type Job struct {
 	Env     []string `msgpack:"env"` // of every rank
 	Dir     string   `msgpack:"dir"`
 	Ranks   []Rank   `msgpack:"ranks"`
+	Wrapper []string `msgpack:"wrapper"`  // put before the program of every rank, with its placeholders
 	Shim    bool     `msgpack:"shim"`     // put the Horovod drop-in on PYTHONPATH
 	Verbose bool     `msgpack:"verbose"`  // send Log messages
 	GraceMS int      `msgpack:"grace"`    // between TERM and KILL
@@ -38,7 +39,9 @@ type Rank struct {
 	LocalRank int      `msgpack:"local_rank"`
 	CrossRank int      `msgpack:"cross_rank"`
 	CrossSize int      `msgpack:"cross_size"`
-	Env       []string `msgpack:"env"` // in addition to Job.Env; wins
+	Env       []string `msgpack:"env"`  // in addition to Job.Env; wins
+	Argv      []string `msgpack:"argv"` // in place of Job.Argv, if it runs another program than the others
+	Dir       string   `msgpack:"dir"`  // in place of Job.Dir
 }
 
 // Ready is a daemon's answer to Job: where peers find it and what its host looks like.
@@ -149,6 +152,28 @@ type Stop struct {
 	Now bool `msgpack:"now"`
 }
 
+// Inspect asks a daemon what its ranks are doing.
+type Inspect struct{}
+
+// Inspected is the answer.
+type Inspected struct {
+	Ranks []RankState `msgpack:"ranks"`
+	Waits []Wait      `msgpack:"waits"` // operations that are not finished
+}
+
+// RankState is what a rank's process does, in words.
+type RankState struct {
+	Rank  int    `msgpack:"rank"`
+	State string `msgpack:"state"`
+}
+
+// Wait is an operation that some ranks called and others did not.
+type Wait struct {
+	Op      string `msgpack:"op"`
+	Missing []int  `msgpack:"missing"` // ranks; empty when all have called and data is on its way
+	MS      int    `msgpack:"ms"`      // since the daemon first looked
+}
+
 // Done is the daemon's last word: every rank has ended and nothing of the job is left on its host.
 type Done struct{}
 
@@ -200,6 +225,8 @@ func (*Signal) kind() byte    { return 12 }
 func (*Stop) kind() byte      { return 13 }
 func (*Done) kind() byte      { return 14 }
 func (*Taken) kind() byte     { return 15 }
+func (*Inspect) kind() byte   { return 16 }
+func (*Inspected) kind() byte { return 17 }
 func (*Fence) kind() byte     { return 20 }
 func (*Facts) kind() byte     { return 32 }
 func (*Propose) kind() byte   { return 33 }

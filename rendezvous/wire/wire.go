@@ -61,6 +61,10 @@ func newMessage(kind byte) Message {
 		return new(Done)
 	case 15:
 		return new(Taken)
+	case 16:
+		return new(Inspect)
+	case 17:
+		return new(Inspected)
 	case 20:
 		return new(Fence)
 	case 32:

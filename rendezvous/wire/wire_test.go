@@ -30,6 +30,8 @@ var messages = []wire.Message{
 	&wire.Stop{Now: true},
 	&wire.Done{},
 	&wire.Taken{},
+	&wire.Inspect{},
+	&wire.Inspected{Ranks: []wire.RankState{{Rank: 1, State: "sleeps"}}, Waits: []wire.Wait{{Op: "allreduce x", Missing: []int{2}, MS: 5}}},
 	&wire.Fence{Number: 2, Pairs: map[string]string{"k": "v"}},
 	&wire.Facts{From: 1, Host: topology.Host{Name: "b"}},
 	&wire.Propose{From: 0, World: wire.World{Epoch: 2}},

@@ -42,3 +42,6 @@ func Guard(context.Context, *exec.Cmd) (int, error) { return 1, errNotLinux }
 
 // Lifeline fails: hosts are Linux.
 func Lifeline(context.Context) (context.Context, func(), error) { return nil, nil, errNotLinux }
+
+// Describe is never reached.
+func Describe(int) string { return "" }

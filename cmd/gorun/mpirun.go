@@ -1,0 +1,59 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// mpirunFlags are accepted because scripts and manifests written for mpirun or mpiexec have them.
+func mpirunFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.GenericFlag{Name: "mca", Aliases: []string{"prtemca", "pmixmca", "gmca"}, Value: &pairs{}, Usage: "Open MPI's `KEY VALUE`; btl_tcp_if_include and its like choose the NICs, others change nothing", Hidden: true},
+		&cli.BoolFlag{Name: "allow-run-as-root", Usage: "mpirun's; always allowed", Hidden: true},
+		&cli.BoolFlag{Name: "tag-output", Aliases: []string{"l", "prepend-rank"}, Usage: "put [rank]<stdout>: before each line, as always", Hidden: true},
+		&cli.StringFlag{Name: "launcher", Aliases: []string{"bootstrap", "rmk"}, Usage: "Hydra's `WAY` to the hosts", Hidden: true},
+		&cli.BoolFlag{Name: "report-state-on-timeout", Usage: "tell what ranks wait for when --timeout ends the job, as always", Hidden: true},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "mpirun's", Hidden: true},
+	}
+}
+
+// nicsOf are the NICs that the flags name, in gorun's words or in Open MPI's.
+func nicsOf(c *cli.Context) []string {
+	var out []string
+	add := func(list string) {
+		for name := range strings.SplitSeq(list, ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				out = append(out, name)
+			}
+		}
+	}
+	for _, flag := range []string{"network-interfaces", "network-interface"} {
+		for _, list := range c.StringSlice(flag) {
+			add(list)
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	pairsOf(c, "mca").each(func(key, value string) {
+		switch key {
+		case "btl_tcp_if_include", "oob_tcp_if_include", "prte_if_include":
+			add(value)
+		}
+	})
+	return out
+}
+
+// idleMPI are the parameters of mpirun that change nothing.
+func idleMPI(c *cli.Context) []string {
+	var out []string
+	pairsOf(c, "mca").each(func(key, _ string) {
+		switch key {
+		case "btl_tcp_if_include", "oob_tcp_if_include", "prte_if_include":
+		default:
+			out = append(out, "-mca "+key)
+		}
+	})
+	return out
+}

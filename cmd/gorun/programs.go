@@ -1,0 +1,239 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher"
+	"gorun/rendezvous/wire"
+)
+
+// programFlags say what the ranks are.
+func programFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.PathFlag{Name: "wdir", Aliases: []string{"wd"}, Usage: "working `DIRECTORY` of the ranks", DefaultText: "this one"},
+		&cli.StringSliceFlag{Name: "x", Usage: "set a variable for the ranks: `NAME=VALUE`, or NAME or a pattern ('NCCL_*') for what is set here; may be given more than once"},
+		&cli.BoolFlag{Name: "env-none", Aliases: []string{"genvnone", "envnone"}, Usage: "pass on nothing of this environment but what -x names"},
+		&cli.GenericFlag{Name: "genv", Aliases: []string{"env"}, Value: &pairs{}, Usage: "Hydra's -x: `NAME VALUE`", Hidden: true},
+		&cli.StringFlag{Name: "genvlist", Aliases: []string{"envlist"}, Usage: "Hydra's -x for a `LIST` of names", Hidden: true},
+		&cli.BoolFlag{Name: "genvall", Aliases: []string{"envall"}, Usage: "pass on this environment, as always", Hidden: true},
+		&cli.StringFlag{Name: "rank-wrapper", Usage: "run each rank by `COMMAND`, in which {rank}, {local_rank} and {gpu} are filled in: 'numactl -N {local_rank} --'"},
+		&cli.BoolFlag{Name: "no-horovod-shim", Usage: "do not offer gorun's drop-in when the program imports horovod"},
+	}
+}
+
+// perProgram are the flags that each of several programs may have.
+var perProgram = []string{"np", "wdir", "x", "genv", "genvlist"}
+
+// pairs is the value of a flag of two words, such as -mca KEY VALUE.
+type pairs []string
+
+// Set implements flag.Value; launchArgs has joined the words.
+func (p *pairs) Set(s string) error {
+	if !strings.ContainsAny(s, " =") {
+		return errors.New("takes a name and a value")
+	}
+	*p = append(*p, s)
+	return nil
+}
+
+func (p *pairs) String() string { return "" }
+
+// Words is how many arguments the flag takes.
+func (p *pairs) Words() int { return 2 }
+
+// each calls f for every pair.
+func (p *pairs) each(f func(name, value string)) {
+	for _, s := range *p {
+		i := strings.IndexAny(s, " =")
+		f(s[:i], s[i+1:])
+	}
+}
+
+// pairsOf returns the value of a flag of pairs.
+func pairsOf(c *cli.Context, name string) *pairs {
+	if p, ok := c.Generic(name).(*pairs); ok {
+		return p
+	}
+	return &pairs{}
+}
+
+// readPrograms splits what follows the flags into programs: gorun -np 1 a : -np 2 --wdir d b. Their notes are
+// for the user to read.
+func readPrograms(c *cli.Context, args []string) (programs []launcher.Program, notes []string, err error) {
+	first, rest := cutProgram(args)
+	if err := checkProgram(first); err != nil {
+		return nil, nil, err
+	}
+	p, notes, err := readProgram(c, first)
+	if err != nil {
+		return nil, nil, err
+	}
+	programs = append(programs, p)
+	for rest != nil {
+		var words []string
+		words, rest = cutProgram(rest)
+		app := &cli.App{Name: "gorun", Flags: programFlagsOfItsOwn(), HideHelp: true, HideVersion: true, DisableSliceFlagSeparator: true,
+			ExitErrHandler: func(*cli.Context, error) {},
+			OnUsageError: func(_ *cli.Context, err error, _ bool) error {
+				return &usageError{fmt.Errorf("after %q: %w", ":", reword(err)), "flags of the whole job go before the first program"}
+			},
+			Action: func(c *cli.Context) error {
+				if err := checkProgram(c.Args().Slice()); err != nil {
+					return err
+				}
+				p, more, err := readProgram(c, c.Args().Slice())
+				programs, notes = append(programs, p), append(notes, more...)
+				return err
+			}}
+		if err := app.RunContext(c.Context, launchArgs(append([]string{"gorun"}, words...), app.Flags)); err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(programs) > 1 {
+		for i, p := range programs {
+			if p.Ranks < 1 {
+				return nil, nil, &usageError{fmt.Errorf("program %d (%s) does not say how many ranks it has", i+1, p.Argv[0]), "give each of several programs its own -np"}
+			}
+		}
+	}
+	return programs, notes, nil
+}
+
+func programFlagsOfItsOwn() []cli.Flag {
+	return slices.DeleteFunc(launchFlags(), func(f cli.Flag) bool { return !slices.Contains(perProgram, f.Names()[0]) })
+}
+
+// cutProgram cuts at the first ":" that is followed by a flag: a program may have an argument ":" of its own.
+func cutProgram(args []string) (program, rest []string) {
+	for i, arg := range args {
+		if arg == ":" && i+1 < len(args) && strings.HasPrefix(args[i+1], "-") {
+			return args[:i], args[i+1:]
+		}
+	}
+	return args, nil
+}
+
+func checkProgram(argv []string) error {
+	switch {
+	case len(argv) == 0:
+		return &usageError{errNoProgram, "gorun -np 4 -H host1:2,host2:2 python train.py"}
+	case strings.HasPrefix(argv[0], "-"):
+		return &usageError{fmt.Errorf("unknown flag %s", argv[0]), "gorun --help lists the flags"}
+	}
+	return nil
+}
+
+func readProgram(c *cli.Context, argv []string) (p launcher.Program, notes []string, err error) {
+	dir, err := filepath.Abs(c.Path("wdir")) // "" is the current one
+	if err != nil {
+		return p, nil, fmt.Errorf("find working directory: %w", err)
+	}
+	env, notes, err := readVariables(c, os.Environ())
+	return launcher.Program{Ranks: c.Int("np"), Argv: argv, Dir: dir, Env: env}, notes, err
+}
+
+// readVariables returns what -x and Hydra's words for it set, given the launcher's environment.
+func readVariables(c *cli.Context, environ []string) (env, notes []string, err error) {
+	names := slices.Clone(c.StringSlice("x"))
+	for name := range strings.SplitSeq(c.String("genvlist"), ",") {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	for _, spec := range names {
+		name, _, assigned := strings.Cut(spec, "=")
+		if name == "" || !assigned && badPattern(name) {
+			return nil, nil, &usageError{fmt.Errorf("-x %s: not a variable", spec), "-x NAME=VALUE, -x NAME or -x 'NCCL_*'"}
+		}
+		if assigned {
+			env = append(env, spec)
+			continue
+		}
+		found := false
+		for _, kv := range environ {
+			have, _, _ := strings.Cut(kv, "=")
+			if ok, _ := path.Match(name, have); ok && have != "" {
+				env, found = append(env, kv), true
+			}
+		}
+		if !found {
+			notes = append(notes, fmt.Sprintf("gorun: note: -x %s: no such variable is set here", name))
+		}
+	}
+	pairsOf(c, "genv").each(func(name, value string) { env = append(env, name+"="+value) })
+	return env, notes, nil
+}
+
+func badPattern(name string) bool {
+	_, err := path.Match(name, "")
+	return err != nil
+}
+
+// ranksOf is how many ranks several programs have together, 0 for a single one.
+func ranksOf(programs []launcher.Program) int {
+	n := 0
+	if len(programs) > 1 {
+		for _, p := range programs {
+			n += p.Ranks
+		}
+	}
+	return n
+}
+
+// readWrapper splits --rank-wrapper into words as a shell would.
+func readWrapper(c *cli.Context) ([]string, error) {
+	words, err := splitWords(c.String("rank-wrapper"))
+	if err = cmp.Or(err, wire.CheckTemplate(words)); err != nil {
+		return nil, &usageError{fmt.Errorf("--rank-wrapper: %w", err), "--rank-wrapper 'numactl -N {local_rank} --'"}
+	}
+	return words, nil
+}
+
+// splitWords splits at blanks; quotes and backslashes mean what they mean to a shell.
+func splitWords(s string) ([]string, error) {
+	var (
+		words []string
+		word  strings.Builder
+		quote byte
+		open  bool // a word has begun, if only with an empty pair of quotes
+	)
+	for i := 0; i < len(s); i++ {
+		switch b := s[i]; {
+		case b == 0:
+			return nil, errors.New("holds a zero byte")
+		case quote == 0 && (b == ' ' || b == '\t' || b == '\n'):
+			if open {
+				words = append(words, word.String())
+				word.Reset()
+			}
+			open = false
+		case quote == 0 && (b == '\'' || b == '"'):
+			quote, open = b, true
+		case b == quote && quote != 0:
+			quote = 0
+		case b == '\\' && quote != '\'' && i+1 < len(s):
+			i++
+			word.WriteByte(s[i])
+			open = true
+		default:
+			word.WriteByte(b)
+			open = true
+		}
+	}
+	if quote != 0 {
+		return nil, fmt.Errorf("%c without an end", quote)
+	}
+	if open {
+		words = append(words, word.String())
+	}
+	return words, nil
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+)
+
+func TestSplitWords(t *testing.T) {
+	for in, want := range map[string][]string{
+		"":                           nil,
+		"  a  b ":                    {"a", "b"},
+		`a 'b c' "d e"f`:             {"a", "b c", "d ef"},
+		`'' "" x`:                    {"", "", "x"},
+		`a\ b "c\"d" 'e\f'`:          {"a b", `c"d`, `e\f`},
+		"numactl -N {local_rank} --": {"numactl", "-N", "{local_rank}", "--"},
+	} {
+		if got, err := splitWords(in); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: got %q, %v; want %q", in, got, err, want)
+		}
+	}
+	for _, in := range []string{`'a`, `"a`, "a\x00b"} {
+		if got, err := splitWords(in); err == nil {
+			t.Errorf("%q: got %q, want an error", in, got)
+		}
+	}
+}
+
+// FuzzSplitWords: words that are quoted come back as they were.
+func FuzzSplitWords(f *testing.F) {
+	f.Add("a", "b c'\"\\")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		splitWords(a)
+		if strings.ContainsRune(a+b, 0) {
+			return
+		}
+		quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+		if got, err := splitWords(quote(a) + " " + quote(b)); err != nil || !reflect.DeepEqual(got, []string{a, b}) {
+			t.Errorf("got %q, %v; want %q", got, err, []string{a, b})
+		}
+	})
+}
+
+func TestVariables(t *testing.T) {
+	environ := []string{"NCCL_DEBUG=INFO", "NCCL_ALGO=Ring", "SLURM_JOB_ID=7", "EMPTY="}
+	for _, tt := range []struct {
+		flags, want string
+		notes       int
+	}{
+		{"-x A=1 -x B=2,3", "A=1 B=2,3", 0},
+		{"-x NCCL_*", "NCCL_DEBUG=INFO NCCL_ALGO=Ring", 0},
+		{"-x SLURM_JOB_ID -x EMPTY", "SLURM_JOB_ID=7 EMPTY=", 0},
+		{"-x NOT_THERE", "", 1},
+		{"-genv A 1 -env B x=y", "A=1 B=x=y", 0},
+		{"-genvlist NCCL_DEBUG,EMPTY", "NCCL_DEBUG=INFO EMPTY=", 0},
+	} {
+		flags := strings.Fields(tt.flags)
+		if strings.Contains(tt.flags, "-env") { // two forms of one flag
+			flags = strings.Fields(strings.Replace(tt.flags, "-env", "-genv", 1))
+		}
+		err := parse(t, append(append([]string{"gorun"}, flags...), "true"), func(c *cli.Context) {
+			env, notes, err := readVariables(c, environ)
+			if got := strings.Join(env, " "); err != nil || got != tt.want || len(notes) != tt.notes {
+				t.Errorf("%s: %v, %q, notes %q; want %q", tt.flags, err, got, notes, tt.want)
+			}
+		})
+		if err != nil {
+			t.Errorf("%s: %v", tt.flags, err)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package plan
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"gorun/launcher/hosts"
+)
+
+// Policy is how ranks are dealt to hosts, in the words of mpirun. The zero Policy fills host by host.
+type Policy struct {
+	MapByNode     bool // one rank to each host in turn, instead of filling the first
+	RankByNode    bool // number ranks across the hosts, instead of host by host
+	PerHost       int  // ranks on each host, whatever its slots; 0 for its slots
+	Oversubscribe bool // more ranks than slots are no mistake
+}
+
+// ParsePolicy reads mpirun's --map-by and --rank-by. What maps within a host (core, numa, socket, …) fills
+// host by host: where in its host a rank runs is the binding's to say. "" is the default.
+func ParsePolicy(mapBy, rankBy string) (Policy, error) {
+	var p Policy
+	spec, modifiers, _ := strings.Cut(mapBy, ":")
+	if rest, ok := strings.CutPrefix(mapBy, "ppr:"); ok {
+		n, unit, _ := strings.Cut(rest, ":")
+		unit, modifiers, _ = strings.Cut(unit, ":")
+		count, err := strconv.Atoi(n)
+		if err != nil || count < 1 || count > hosts.MaxSlots || unit != "node" && unit != "host" {
+			return p, fmt.Errorf("map by %q: not of the form ppr:N:node", mapBy)
+		}
+		spec, p.PerHost = "ppr", count
+	}
+	switch spec {
+	case "", "slot", "ppr", "core", "hwthread", "numa", "socket", "package", "l1cache", "l2cache", "l3cache":
+	case "node", "host":
+		p.MapByNode = true
+	default:
+		return p, fmt.Errorf("map by %q: none of slot, node, ppr:N:node", mapBy)
+	}
+	for m := range strings.SplitSeq(modifiers, ",") {
+		switch strings.ToUpper(m) {
+		case "", "NOOVERSUBSCRIBE", "SPAN":
+		case "OVERSUBSCRIBE":
+			p.Oversubscribe = true
+		default:
+			return p, fmt.Errorf("map by %q: unknown modifier %q", mapBy, m)
+		}
+	}
+	switch rankBy {
+	case "":
+		p.RankByNode = p.MapByNode
+	case "slot", "fill", "core", "hwthread", "numa", "socket", "package":
+	case "node", "host", "span":
+		p.RankByNode = true
+	default:
+		return p, fmt.Errorf("rank by %q: neither slot nor node", rankBy)
+	}
+	return p, nil
+}
+
+// counts says how many of np ranks each host gets. There are slots for all of them.
+func (by Policy) counts(list []hosts.Host, np int) []int {
+	counts := make([]int, len(list))
+	for left := np; left > 0; {
+		for i, h := range list {
+			n := min(h.Slots-counts[i], left)
+			if by.MapByNode {
+				n = min(n, 1)
+			}
+			counts[i] += n
+			left -= n
+		}
+	}
+	return counts
+}
+
+// number gives the ranks of every host their numbers.
+func (by Policy) number(list []hosts.Host, counts []int) Placement {
+	var p Placement
+	var want []int // ranks of each host of p
+	for i, n := range counts {
+		if n > 0 {
+			p.Hosts = append(p.Hosts, Host{Name: list[i].Name})
+			want = append(want, n)
+		}
+	}
+	add := func(host int) {
+		h := &p.Hosts[host]
+		rank := len(p.Ranks)
+		p.Ranks = append(p.Ranks, Rank{Rank: rank, LocalRank: len(h.Ranks), Host: host})
+		h.Ranks = append(h.Ranks, rank)
+	}
+	for added := true; added; {
+		added = false
+		for host, n := range want {
+			for len(p.Hosts[host].Ranks) < n {
+				add(host)
+				added = true
+				if by.RankByNode {
+					break
+				}
+			}
+		}
+	}
+	return p
+}
