@@ -38,6 +38,8 @@ type Spec struct {
 	Shim     bool     // put the Horovod drop-in on PYTHONPATH
 	Verbose  bool
 	Streams  int      // per link, 0 for the default
+	GPUs     []string // for CUDA_VISIBLE_DEVICES by local rank; "auto" alone for what a host has; nil to set none
+	TF       bool     // set TF_CONFIG
 	NICs     []string // between the hosts: names, drivers or networks; nil for the way to the hosts
 
 	StartTimeout time.Duration // until every rank runs

@@ -93,7 +93,7 @@ func newJob(spec *Spec) (*job, error) {
 	for hid, ph := range spec.Placement.Hosts {
 		msg := wire.Job{ID: hex.EncodeToString(id), Secret: secret, HostID: hid, Hosts: names, Size: len(spec.Placement.Ranks),
 			Argv: spec.Argv, Dir: spec.Dir, Shim: spec.Shim, Verbose: spec.Verbose, GraceMS: int(spec.Grace.Milliseconds()),
-			Wrapper: spec.Wrapper, Streams: spec.Streams, NICs: spec.NICs, Toward: towards(names, hid)}
+			Wrapper: spec.Wrapper, Streams: spec.Streams, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF, Toward: towards(names, hid)}
 		for _, rank := range ph.Ranks {
 			r := spec.Placement.Ranks[rank]
 			msg.Ranks = append(msg.Ranks, wire.Rank{Rank: rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize,
@@ -374,7 +374,7 @@ func (j *job) sendRoster() {
 	r := &wire.Roster{}
 	for _, h := range j.hosts {
 		ready := j.ready[h.id]
-		r.Peers = append(r.Peers, wire.Peer{Name: h.name, Gossip: ready.Gossip, Data: ready.Data, Ranks: j.spec.Placement.Hosts[h.id].Ranks})
+		r.Peers = append(r.Peers, wire.Peer{Name: h.name, Gossip: ready.Gossip, Data: ready.Data, Ports: ready.Ports, Ranks: j.spec.Placement.Hosts[h.id].Ranks})
 	}
 	first := j.ready[0]
 	if len(first.Data) > 0 {

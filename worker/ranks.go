@@ -26,6 +26,13 @@ const farewell = 2 * time.Second
 // startRanks starts this host's processes.
 func (d *daemon) startRanks(ctx context.Context) {
 	d.port.Close() // MASTER_PORT is the ranks' now
+	d.closePorts()
+	gpus, err := d.gpus(ctx)
+	if err != nil {
+		d.fail("choose GPUs", err, "see what the host has with nvidia-smi -L, or leave out --gpus")
+		return
+	}
+	d.sayThreads()
 	d.openPMI(ctx)
 	for _, r := range d.job.Ranks {
 		token := d.tokens[r.Rank]
@@ -42,12 +49,12 @@ func (d *daemon) startRanks(ctx context.Context) {
 		env = append(env, mpi...)
 		env = append(env, "PYTHONPATH="+d.pythonPath(env))
 		env = append(env, nicVariables(env, d.nics)...)
-		if _, ok := lookup(env, "OMP_NUM_THREADS"); !ok {
-			// As many threads as each rank's share of the CPUs: the default, one per CPU in every rank,
-			// makes ranks wait for each other's threads.
-			env = append(env, fmt.Sprintf("OMP_NUM_THREADS=%d", max(1, d.self.CPUs/len(d.job.Ranks))))
+		env = append(env, d.contracts(env, r)...)
+		gpu := deviceOf(env, gpus, r.LocalRank)
+		if len(gpus) > 0 {
+			env = append(env, "CUDA_VISIBLE_DEVICES="+gpu)
 		}
-		argv, dir := d.program(r)
+		argv, dir := d.program(r, gpu)
 		pid := d.ranks.Start(proc.Spec{Rank: r.Rank, Argv: argv, Env: env, Dir: dir, Stdin: r.Rank == 0, Inherit: inherit},
 			&output{d.out, r.Rank, wire.Stdout}, &output{d.out, r.Rank, wire.Stderr})
 		d.running[r.Rank] = true

@@ -109,8 +109,9 @@ type daemon struct {
 	socket   string
 	tokens   map[int][32]byte
 	ranks    *proc.Group
-	port     net.Listener // keeps MASTER_PORT free until the ranks start
-	pmi      *pmi.Server  // nil until the ranks start
+	port     net.Listener   // keeps MASTER_PORT free until the ranks start
+	ports    []net.Listener // the same for what other frameworks are told
+	pmi      *pmi.Server    // nil until the ranks start
 
 	running  map[int]bool        // ranks whose process has not ended
 	pids     map[int]int         // of ranks that were started
@@ -173,7 +174,10 @@ func (d *daemon) open(ctx context.Context) error {
 	if err := d.openRanks(ctx); err != nil {
 		return err
 	}
-	ready := &wire.Ready{Gossip: d.gossip.Addr(), Host: d.self, Port: d.port.Addr().(*net.TCPAddr).Port}
+	if err := d.openPorts(); err != nil {
+		return err
+	}
+	ready := &wire.Ready{Ports: portsOf(d.ports), Gossip: d.gossip.Addr(), Host: d.self, Port: d.port.Addr().(*net.TCPAddr).Port}
 	_, port, err := net.SplitHostPort(d.listener.Addr().String())
 	if err != nil {
 		return fmt.Errorf("read listener address: %w", err)
@@ -371,6 +375,7 @@ func (d *daemon) close() error {
 	if d.port != nil {
 		d.port.Close()
 	}
+	d.closePorts()
 	if d.ranks != nil {
 		errs = append(errs, d.ranks.Close())
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/term"
 
 	"gorun/launcher"
+	"gorun/launcher/plan"
 	"gorun/launcher/ssh"
 )
 
@@ -28,6 +29,7 @@ func connectFlags() []cli.Flag {
 		&cli.IntFlag{Name: "ssh-port", Aliases: []string{"p"}, Usage: "`PORT` of sshd on the hosts", DefaultText: "as in ssh config, 22"},
 		&cli.StringSliceFlag{Name: "ssh-identity-file", Aliases: []string{"i"}, Usage: "private key `FILE` for ssh, may be given more than once"},
 		&cli.StringFlag{Name: "ssh-config", Usage: "read `FILE` instead of ~/.ssh/config; none for no file"},
+		timeFlag("connect-retry", 0, "go on for this `TIME` when a host's name is not known yet or nobody answers there"),
 	}
 }
 
@@ -35,6 +37,7 @@ func connectFlags() []cli.Flag {
 type dialer struct {
 	local  launcher.Local
 	remote *launcher.SSH
+	retry  retry
 	own    func(ctx context.Context, host string) bool
 }
 
@@ -42,7 +45,7 @@ func (d dialer) Dial(ctx context.Context, host string) (*launcher.Daemon, error)
 	if d.own(ctx, host) {
 		return d.local.Dial(ctx, host)
 	}
-	return d.remote.Dial(ctx, host)
+	return d.retry.dial(ctx, host, d.remote.Dial)
 }
 
 func newDialer(c *cli.Context) (*dialer, error) {
@@ -73,17 +76,20 @@ func newDialer(c *cli.Context) (*dialer, error) {
 	return &dialer{
 		local:  launcher.Local{Exe: exe, Args: []string{"worker"}, Env: localEnv(c), Patience: timeOf(c, "grace") + 10*time.Second},
 		remote: &launcher.SSH{Client: client, Binary: launcher.ReadBinary(exe, platform()), Args: []string{"worker"}},
+		retry:  newRetry(c),
 		own:    ownNames(),
 	}, nil
 }
 
-// localEnv is the environment of a daemon on this machine, of which its ranks inherit.
+// localEnv is the environment of a daemon on this machine, of which its ranks inherit: so it is filtered as
+// theirs is.
 func localEnv(c *cli.Context) []string {
+	env := plan.UserEnv(os.Environ(), false)
 	if !c.Bool("env-none") {
-		return os.Environ()
+		return env
 	}
 	keep := []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"} // what a login would have given it
-	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
+	return slices.DeleteFunc(env, func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return !slices.Contains(keep, name)
 	})

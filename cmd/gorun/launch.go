@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gorun/launcher"
+	"gorun/launcher/hosts"
 	"gorun/launcher/output"
 )
 
@@ -77,7 +78,11 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if err != nil {
 		return err
 	}
-	placement, err := placeRanks(c, cmp.Or(ranksOf(programs), c.Int("np")))
+	placement, from, err := placeRanks(c, cmp.Or(ranksOf(programs), c.Int("np")))
+	if err != nil {
+		return err
+	}
+	gpus, err := gpusOf(c)
 	if err != nil {
 		return err
 	}
@@ -88,6 +93,8 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 		Dir:       programs[0].Dir,
 		Programs:  programs,
 		Wrapper:   wrapper,
+		GPUs:      gpus,
+		TF:        c.Bool("tf-config"),
 		Env:       append(os.Environ(), settings.env...),
 	}
 	if c.Bool("env-none") {
@@ -103,6 +110,9 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	mux, err := newMux(c, len(placement.Ranks))
 	if err != nil {
 		return &usageError{err, "--output-filename names a directory, which is made if it is missing"}
+	}
+	if from != "" && c.Bool("verbose") {
+		notes = append(notes, fmt.Sprintf("gorun: %s from %s", count(len(placement.Hosts), "host"), from))
 	}
 	settings.idle = append(settings.idle, idleMPI(c)...)
 	if note := settings.note(); note != "" {
@@ -122,7 +132,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Verbose = c.Bool("verbose")
 	spec.Streams = c.Int("streams")
 	spec.NICs = nicsOf(c)
-	spec.StartTimeout = timeOf(c, "start-timeout")
+	spec.StartTimeout = startTimeout(c)
 	spec.Grace = timeOf(c, "grace")
 	spec.Timeout = timeOf(c, "timeout")
 	spec.Dial = dialer
@@ -147,6 +157,14 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	return errors.Join(err, mux.Finish(finish))
 }
 
+// startTimeout is how long a start may take. In an MPIJob the workers may only now be made.
+func startTimeout(c *cli.Context) time.Duration {
+	if !c.IsSet("start-timeout") && hosts.InMPIJob(surroundings()) {
+		return mpiJobPatience + timeOf(c, "start-timeout")
+	}
+	return timeOf(c, "start-timeout")
+}
+
 // checkFlags finds mistakes before anything is contacted.
 func checkFlags(c *cli.Context) error {
 	wrong := func(name, why string) error {
@@ -157,6 +175,8 @@ func checkFlags(c *cli.Context) error {
 		return wrong("ssh-port", "not a port")
 	case c.Int("streams") < 1 || c.Int("streams") > 64:
 		return wrong("streams", "must be 1 to 64")
+	case timeOf(c, "connect-retry") < 0:
+		return wrong("connect-retry", "must not be negative")
 	case timeOf(c, "timeout") < 0:
 		return wrong("timeout", "must not be negative")
 	case timeOf(c, "grace") < 0:

@@ -27,45 +27,67 @@ func placeFlags() []cli.Flag {
 }
 
 // place reads -np, and which hosts there are.
-func place(c *cli.Context) (plan.Placement, error) { return placeRanks(c, c.Int("np")) }
+func place(c *cli.Context) (plan.Placement, error) {
+	p, _, err := placeRanks(c, c.Int("np"))
+	return p, err
+}
 
-// placeRanks deals np ranks to the hosts, or one to every slot if np is 0.
-func placeRanks(c *cli.Context, np int) (plan.Placement, error) {
+// placeRanks deals np ranks to the hosts, or one to every slot if np is 0. It also says where it has the
+// hosts from.
+func placeRanks(c *cli.Context, np int) (p plan.Placement, from string, err error) {
 	if np < 0 || c.IsSet("np") && np == 0 {
-		return plan.Placement{}, &usageError{fmt.Errorf("-np %d: must be at least 1", np), ""}
+		return p, "", &usageError{fmt.Errorf("-np %d: must be at least 1", np), ""}
 	}
-	var (
-		list []hosts.Host
-		err  error
-		file = cmp.Or(c.Path("hostfile"), c.Path("hydra-hostfile"))
-	)
-	switch {
-	case c.IsSet("hosts") && file != "":
-		return plan.Placement{}, &usageError{errors.New("-H and --hostfile exclude each other"), "name the hosts in one place"}
-	case c.IsSet("hosts"):
-		if list, err = hosts.ParseList(c.String("hosts")); err != nil {
-			return plan.Placement{}, &usageError{err, "-H host1:2,host2:2"}
-		}
-	case file != "":
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return plan.Placement{}, &usageError{fmt.Errorf("read hostfile: %w", err), ""}
-		}
-		if list, err = hosts.ParseFile(string(text)); err != nil {
-			return plan.Placement{}, &usageError{fmt.Errorf("%s: %w", file, err), "each line is: host slots=N"}
-		}
-	default:
-		if np > hosts.MaxSlots {
-			return plan.Placement{}, &usageError{fmt.Errorf("-np %d: more than %d ranks on one host", np, hosts.MaxSlots), "name the hosts with -H"}
-		}
-		list = []hosts.Host{{Name: "localhost", Slots: max(np, 1)}}
+	list, from, err := hostList(c, np)
+	if err != nil {
+		return p, "", err
 	}
 	policy, err := policyOf(c)
 	if err != nil {
-		return plan.Placement{}, err
+		return p, "", err
 	}
-	return plan.PlaceBy(list, np, policy)
+	p, err = plan.PlaceBy(list, np, policy)
+	return p, from, err
 }
+
+// hostList finds the hosts: those that a flag names, else those that a batch scheduler or an MPIJob gave us,
+// else this machine.
+func hostList(c *cli.Context, np int) (list []hosts.Host, from string, err error) {
+	file := cmp.Or(c.Path("hostfile"), c.Path("hydra-hostfile"))
+	given, allocErr := hosts.Allocated(surroundings())
+	instead := ""
+	if given != nil {
+		instead = ", not from " + given.From
+	}
+	switch {
+	case c.IsSet("hosts") && file != "":
+		return nil, "", &usageError{errors.New("-H and --hostfile exclude each other"), "name the hosts in one place"}
+	case c.IsSet("hosts"):
+		if list, err = hosts.ParseList(c.String("hosts")); err != nil {
+			return nil, "", &usageError{err, "-H host1:2,host2:2"}
+		}
+		return list, "-H" + instead, nil
+	case file != "":
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, "", &usageError{fmt.Errorf("read hostfile: %w", err), ""}
+		}
+		if list, err = hosts.ParseFile(string(text)); err != nil {
+			return nil, "", &usageError{fmt.Errorf("%s: %w", file, err), "each line is: host slots=N"}
+		}
+		return list, file + instead, nil
+	case allocErr != nil:
+		return nil, "", &usageError{allocErr, "name the hosts with -H to pass over the scheduler's"}
+	case given != nil:
+		return given.Hosts, given.From, nil
+	case np > hosts.MaxSlots:
+		return nil, "", &usageError{fmt.Errorf("-np %d: more than %d ranks on one host", np, hosts.MaxSlots), "name the hosts with -H"}
+	}
+	return []hosts.Host{{Name: "localhost", Slots: max(np, 1)}}, "", nil
+}
+
+// surroundings is where a scheduler's allocation is found.
+func surroundings() hosts.World { return hosts.World{Getenv: os.Getenv, ReadFile: os.ReadFile} }
 
 // policyOf reads how ranks are dealt to hosts.
 func policyOf(c *cli.Context) (plan.Policy, error) {

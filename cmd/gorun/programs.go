@@ -26,6 +26,8 @@ func programFlags() []cli.Flag {
 		&cli.StringFlag{Name: "genvlist", Aliases: []string{"envlist"}, Usage: "Hydra's -x for a `LIST` of names", Hidden: true},
 		&cli.BoolFlag{Name: "genvall", Aliases: []string{"envall"}, Usage: "pass on this environment, as always", Hidden: true},
 		&cli.StringFlag{Name: "rank-wrapper", Usage: "run each rank by `COMMAND`, in which {rank}, {local_rank} and {gpu} are filled in: 'numactl -N {local_rank} --'"},
+		&cli.StringFlag{Name: "gpus", Usage: "set CUDA_VISIBLE_DEVICES by slot: auto for the GPUs (or MIG parts) of each host, or a `LIST` of indexes or UUIDs", DefaultText: "left to the program"},
+		&cli.BoolFlag{Name: "tf-config", Usage: "set TF_CONFIG, for tf.distribute"},
 		&cli.BoolFlag{Name: "no-horovod-shim", Usage: "do not offer gorun's drop-in when the program imports horovod"},
 	}
 }
@@ -176,6 +178,20 @@ func readVariables(c *cli.Context, environ []string) (env, notes []string, err e
 func badPattern(name string) bool {
 	_, err := path.Match(name, "")
 	return err != nil
+}
+
+// gpusOf reads --gpus.
+func gpusOf(c *cli.Context) ([]string, error) {
+	if !c.IsSet("gpus") {
+		return nil, nil
+	}
+	list := strings.Split(c.String("gpus"), ",")
+	for _, id := range list {
+		if id == "" || strings.ContainsAny(id, " \t") || id == "auto" && len(list) > 1 {
+			return nil, &usageError{fmt.Errorf("--gpus %q: neither auto nor a list of GPUs", c.String("gpus")), "--gpus auto, --gpus 0,1 or --gpus GPU-…,MIG-…"}
+		}
+	}
+	return list, nil
 }
 
 // ranksOf is how many ranks several programs have together, 0 for a single one.

@@ -52,14 +52,16 @@ func ParseList(list string) ([]Host, error) {
 // comment, blank lines are skipped:
 //
 //	host1 slots=4             Horovod, Open MPI, DeepSpeed
+//	host1 slots = 4           the same
 //	host1 slots=4 max_slots=8 Open MPI (max_slots and max-slots are accepted and not used)
-//	host1:4                   MPICH, Intel MPI
+//	host1 user=me             Open MPI (username as well), MPICH
+//	host1:4 binding=…         MPICH, Intel MPI (binding is accepted and not used)
 //	host1                     one slot is assumed where nothing says more
 func ParseFile(text string) ([]Host, error) {
 	var out []Host
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
-		fields := strings.Fields(line)
+		fields := strings.Fields(aroundEquals.Replace(line))
 		if len(fields) == 0 {
 			continue
 		}
@@ -73,7 +75,7 @@ func ParseFile(text string) ([]Host, error) {
 				return nil, fmt.Errorf("parse hostfile line %d: %q is not of the form key=value", i+1, f)
 			}
 			switch key {
-			case "slots":
+			case "slots", "count", "cpu":
 				if slots, err = parseSlots(val); err != nil {
 					return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
 				}
@@ -81,6 +83,14 @@ func ParseFile(text string) ([]Host, error) {
 				if _, err := parseSlots(val); err != nil {
 					return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
 				}
+			case "user", "username":
+				if !validName(val) || strings.ContainsAny(val, "[:") {
+					return nil, fmt.Errorf("parse hostfile line %d: %q is not a user", i+1, val)
+				}
+				if !strings.Contains(name, "@") {
+					name = val + "@" + name
+				}
+			case "binding":
 			default:
 				return nil, fmt.Errorf("parse hostfile line %d: unknown key %q", i+1, key)
 			}
@@ -98,6 +108,9 @@ func ParseFile(text string) ([]Host, error) {
 	}
 	return merge(out), nil
 }
+
+// aroundEquals joins "slots = 4". Two rounds of it are not needed: Fields has no use for more blanks.
+var aroundEquals = strings.NewReplacer(" = ", "=", " =", "=", "= ", "=")
 
 // parseEntry splits name and slots of one entry; slots is 0 if not given.
 func parseEntry(entry string) (name string, slots int, err error) {

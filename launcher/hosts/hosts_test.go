@@ -52,11 +52,17 @@ func TestParseFile(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
+	got, err = hosts.ParseFile("a slots = 2 # Open MPI\nb:2 binding=user:0,1 user=me\nc count=3 username=you\nme@d cpu=1 user=x\n[::1]:2\n")
+	want = []hosts.Host{{"a", 2}, {"me@b", 2}, {"you@c", 3}, {"me@d", 1}, {"::1", 2}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
 	for in, want := range map[string]string{
 		"host1\nhost2 slots=two\n": "line 2",
 		"host1 cpus=3\n":           `line 1: unknown key "cpus"`,
 		"host1 4\n":                `line 1: "4" is not of the form key=value`,
 		"!!\n":                     `line 1: "!!" is not a host name`,
+		"host1 user=-x\n":          `"-x" is not a user`,
 		"# nothing\n":              "names no host",
 	} {
 		if _, err := hosts.ParseFile(in); err == nil || !strings.Contains(err.Error(), want) {

@@ -116,6 +116,10 @@ func (p Placement) Env(rank int, job string) []string {
 		"ROLE_NAME=default", "ROLE_RANK=" + num(rank), "ROLE_WORLD_SIZE=" + num(len(p.Ranks)),
 		"TORCHELASTIC_RUN_ID=" + job, "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_MAX_RESTARTS=0",
 		"TORCHELASTIC_USE_AGENT_STORE=False",
+		// DeepSpeed's launcher, Lightning, and programs for JAX, which have no one to count for them.
+		"LOCAL_SIZE=" + num(len(host.Ranks)), "CROSS_RANK=" + num(r.CrossRank), "CROSS_SIZE=" + num(r.CrossSize),
+		"NODE_RANK=" + num(r.Host),
+		"JAX_PROCESS_ID=" + num(rank), "JAX_NUM_PROCESSES=" + num(len(p.Ranks)), "JAX_PROCESS_COUNT=" + num(len(p.Ranks)),
 		"PYTHONUNBUFFERED=1",
 	}
 }
@@ -125,9 +129,11 @@ func (p Placement) Env(rank int, job string) []string {
 var scrubbed = struct{ names, prefixes []string }{
 	names: []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
 		"ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK",
+		"LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "TF_CONFIG", "K_MPI_JOB_ROLE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
+		"JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT",
 		"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
 		"HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "OLDPWD", "_", "SHLVL"},
-	prefixes: []string{"GORUN_", "TORCHELASTIC_", "PET_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "SSH_", "BASH_FUNC_"},
+	prefixes: []string{"GORUN_", "TORCHELASTIC_", "PET_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "I_MPI_HYDRA_", "MV2_COMM_WORLD_", "SSH_", "BASH_FUNC_"},
 }
 
 // machine are variables that belong to a machine or a login there, not to the job. A remote rank keeps

@@ -29,6 +29,8 @@ type Job struct {
 	GraceMS int      `msgpack:"grace"`    // between TERM and KILL
 	Toward  string   `msgpack:"toward"`   // an address of another host, to choose our own by the route to it
 	Streams int      `msgpack:"streams"`  // per link
+	GPUs    []string `msgpack:"gpus"`     // devices by local rank; "auto" alone for those of the host; nil to leave them alone
+	TF      bool     `msgpack:"tf"`       // set TF_CONFIG
 	NICs    []string `msgpack:"nics"`     // names, drivers or networks that links may use; nil for all
 	LocalIP string   `msgpack:"local_ip"` // address at which the launcher reached the host, if any
 }
@@ -48,6 +50,7 @@ type Rank struct {
 type Ready struct {
 	Gossip string        `msgpack:"gossip"` // host:port
 	Data   []string      `msgpack:"data"`   // host:port candidates, best first
+	Ports  []int         `msgpack:"ports"`  // more of them: the first for JAX, then one for each rank if the job wants TF_CONFIG
 	Port   int           `msgpack:"port"`   // a port that was free on this host (MASTER_PORT)
 	Host   topology.Host `msgpack:"host"`
 }
@@ -65,6 +68,7 @@ type Peer struct {
 	Gossip string   `msgpack:"gossip"`
 	Data   []string `msgpack:"data"`
 	Ranks  []int    `msgpack:"ranks"`
+	Ports  []int    `msgpack:"ports"` // Ready.Ports
 }
 
 // Committed reports the world that this daemon entered.

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher"
+	"gorun/launcher/hosts"
+	"gorun/launcher/ssh"
+)
+
+// mpiJobPatience is how long workers of an MPIJob may take to appear: pods are pulled and named while the
+// launcher already runs.
+const mpiJobPatience = 3 * time.Minute
+
+// retry goes on connecting to hosts that are not there yet. A host that is there and refuses us is not asked
+// again.
+type retry struct {
+	patience    time.Duration
+	first, most time.Duration // between two attempts
+}
+
+func newRetry(c *cli.Context) retry {
+	r := retry{timeOf(c, "connect-retry"), 250 * time.Millisecond, 5 * time.Second}
+	if !c.IsSet("connect-retry") && hosts.InMPIJob(surroundings()) {
+		r.patience = mpiJobPatience
+	}
+	return r
+}
+
+// dial calls dial until it succeeds, fails for good, or patience ends.
+func (r retry) dial(ctx context.Context, host string, dial func(context.Context, string) (*launcher.Daemon, error)) (*launcher.Daemon, error) {
+	end := time.Now().Add(r.patience)
+	for wait := r.first; ; wait = min(2*wait, r.most) {
+		d, err := dial(ctx, host)
+		var failed *launcher.HostError
+		if err == nil || !errors.As(err, &failed) || failed.Step != string(ssh.StepResolve) && failed.Step != string(ssh.StepConnect) {
+			return d, err
+		}
+		if time.Until(end) < wait {
+			if r.patience > 0 {
+				failed.Err = fmt.Errorf("%w (for %v)", failed.Err, r.patience)
+			}
+			return nil, failed
+		}
+		select {
+		case <-time.After(wait/2 + rand.N(wait/2+1)):
+		case <-ctx.Done():
+			return nil, failed
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/launcher"
+)
+
+func TestRetry(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		steps    []string // at which the attempts fail; then one succeeds
+		patience time.Duration
+		attempts int
+		want     string
+	}{
+		{"the first succeeds", nil, 0, 1, ""},
+		{"DNS, then the port", []string{"resolve", "resolve", "connect"}, time.Minute, 4, ""},
+		{"no patience", []string{"resolve"}, 0, 1, "a: resolve: no"},
+		{"a refused key is not offered again", []string{"connect", "authenticate"}, time.Minute, 2, "a: authenticate: no"},
+		{"patience ends", []string{"connect", "connect", "connect"}, time.Nanosecond, 1, "a: connect: no (for 1ns)"},
+	} {
+		attempts := 0
+		r := retry{tt.patience, time.Millisecond, 2 * time.Millisecond}
+		d, err := r.dial(context.Background(), "a", func(context.Context, string) (*launcher.Daemon, error) {
+			attempts++
+			if attempts <= len(tt.steps) {
+				return nil, &launcher.HostError{Host: "a", Step: tt.steps[attempts-1], Err: errors.New("no")}
+			}
+			return &launcher.Daemon{}, nil
+		})
+		if tt.want == "" && (err != nil || d == nil) || tt.want != "" && (err == nil || err.Error() != tt.want) || attempts != tt.attempts {
+			t.Errorf("%s: %d attempts, error %v; want %d, %q", tt.name, attempts, err, tt.attempts, tt.want)
+		}
+	}
+}
+
+func TestRetryEndsWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := retry{time.Hour, time.Hour / 4, time.Hour}
+	_, err := r.dial(ctx, "a", func(context.Context, string) (*launcher.Daemon, error) {
+		cancel()
+		return nil, &launcher.HostError{Host: "a", Step: "connect", Err: errors.New("no")}
+	})
+	if err == nil || !strings.Contains(err.Error(), "connect: no") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,246 @@
+package hosts
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Allocation is the hosts that a batch scheduler, or an MPIJob, gave to this job.
+type Allocation struct {
+	From  string // "Slurm job 17", for the user
+	Hosts []Host
+}
+
+// World is what Allocated may look at: environment variables and files.
+type World struct {
+	Getenv   func(name string) string
+	ReadFile func(name string) ([]byte, error)
+}
+
+// hostfileVariables name a hostfile, in the words of those who set them; MPIJobs of Kubeflow set one by the
+// implementation of MPI they are for.
+var hostfileVariables = []string{"GORUN_HOSTFILE", "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile",
+	"I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"}
+
+// mpiJobHostfile is where an MPIJob has it in any case.
+const mpiJobHostfile = "/etc/mpi/hostfile"
+
+// Allocated finds the hosts that this process was given, nil if it was given none.
+func Allocated(w World) (*Allocation, error) {
+	for _, find := range []func(World) (*Allocation, error){named, slurm, lsf, pbs, sge} {
+		if a, err := find(w); a != nil || err != nil {
+			return a, err
+		}
+	}
+	return nil, nil
+}
+
+// InMPIJob reports whether this is the launcher of a Kubeflow MPIJob, whose workers may not be up yet.
+func InMPIJob(w World) bool { return w.Getenv("K_MPI_JOB_ROLE") == "launcher" }
+
+// named reads a hostfile that the environment names.
+func named(w World) (*Allocation, error) {
+	for _, name := range hostfileVariables {
+		if file := w.Getenv(name); file != "" {
+			return fromFile(w, file, "$"+name)
+		}
+	}
+	if InMPIJob(w) {
+		return fromFile(w, mpiJobHostfile, "the MPIJob")
+	}
+	return nil, nil
+}
+
+func fromFile(w World, file, why string) (*Allocation, error) {
+	text, err := w.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read hostfile of %s: %w", why, err)
+	}
+	list, err := ParseFile(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	// Lines without slots have the default that Open MPI and Intel MPI would take.
+	if n := cmp.Or(w.Getenv("OMPI_MCA_orte_set_default_slots"), w.Getenv("I_MPI_PERHOST")); n != "" {
+		slots, err := parseSlots(n)
+		for i := range list {
+			if list[i].Slots == 0 && err == nil {
+				list[i].Slots = slots
+			}
+		}
+	}
+	return &Allocation{fmt.Sprintf("%s (%s)", file, why), list}, nil
+}
+
+// slurm reads compact node lists and counts: node[01-03],gpu7 and 2(x3),1.
+func slurm(w World) (*Allocation, error) {
+	id := cmp.Or(w.Getenv("SLURM_JOB_ID"), w.Getenv("SLURM_JOBID"))
+	nodes := cmp.Or(w.Getenv("SLURM_JOB_NODELIST"), w.Getenv("SLURM_NODELIST"))
+	if id == "" || nodes == "" {
+		return nil, nil
+	}
+	list, err := ParseList(nodes)
+	if err != nil {
+		return nil, fmt.Errorf("read Slurm's node list %q: %w", nodes, err)
+	}
+	tasks, each := w.Getenv("SLURM_TASKS_PER_NODE"), 1
+	if tasks == "" {
+		tasks = w.Getenv("SLURM_JOB_CPUS_PER_NODE")
+		each = max(1, atoi(w.Getenv("SLURM_CPUS_PER_TASK")))
+	}
+	if tasks != "" {
+		counts, err := slurmCounts(tasks, len(list))
+		if err != nil {
+			return nil, err
+		}
+		for i, n := range counts {
+			list[i].Slots = max(1, n/each)
+		}
+	}
+	return &Allocation{"Slurm job " + id, list}, nil
+}
+
+// slurmCounts expands 2(x3),1 to 2 2 2 1.
+func slurmCounts(s string, nodes int) ([]int, error) {
+	wrong := fmt.Errorf("read Slurm's counts %q: not of the form 2(x3),1 for %d nodes", s, nodes)
+	var out []int
+	for part := range strings.SplitSeq(s, ",") {
+		count, times, repeated := strings.Cut(part, "(x")
+		n, err := parseSlots(count)
+		if err != nil {
+			return nil, wrong
+		}
+		k := 1
+		if repeated {
+			var closed bool
+			times, closed = strings.CutSuffix(times, ")")
+			if k, err = strconv.Atoi(times); err != nil || !closed || k < 1 {
+				return nil, wrong
+			}
+		}
+		if k > nodes-len(out) {
+			return nil, wrong
+		}
+		for range k {
+			out = append(out, n)
+		}
+	}
+	if len(out) != nodes {
+		return nil, wrong
+	}
+	return out, nil
+}
+
+// lsf reads the file with a line for each slot, or the variables that say the same.
+func lsf(w World) (*Allocation, error) {
+	id := w.Getenv("LSB_JOBID")
+	if id == "" {
+		return nil, nil
+	}
+	a := &Allocation{From: "LSF job " + id}
+	if file := w.Getenv("LSB_DJOB_HOSTFILE"); file != "" {
+		text, err := w.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read LSF's host file: %w", err)
+		}
+		return a, a.addEach(strings.Fields(string(text)))
+	}
+	if pairs := strings.Fields(w.Getenv("LSB_MCPU_HOSTS")); len(pairs) > 0 {
+		if len(pairs)%2 != 0 {
+			return nil, fmt.Errorf("read LSB_MCPU_HOSTS %q: not pairs of host and slots", w.Getenv("LSB_MCPU_HOSTS"))
+		}
+		for i := 0; i < len(pairs); i += 2 {
+			if err := a.add(pairs[i], pairs[i+1]); err != nil {
+				return nil, err
+			}
+		}
+		return a, nil
+	}
+	if list := strings.Fields(w.Getenv("LSB_HOSTS")); len(list) > 0 {
+		return a, a.addEach(list)
+	}
+	return nil, nil
+}
+
+// pbs reads the file with a line for each slot.
+func pbs(w World) (*Allocation, error) {
+	id, file := w.Getenv("PBS_JOBID"), w.Getenv("PBS_NODEFILE")
+	if id == "" || file == "" {
+		return nil, nil
+	}
+	text, err := w.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read PBS's node file: %w", err)
+	}
+	a := &Allocation{From: "PBS job " + id}
+	return a, a.addEach(strings.Fields(string(text)))
+}
+
+// sge reads lines of host, slots, queue and processors.
+func sge(w World) (*Allocation, error) {
+	id, file := w.Getenv("JOB_ID"), w.Getenv("PE_HOSTFILE")
+	if id == "" || file == "" {
+		return nil, nil
+	}
+	text, err := w.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read SGE's host file: %w", err)
+	}
+	a := &Allocation{From: "SGE job " + id}
+	for line := range strings.SplitSeq(string(text), "\n") {
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		slots := "1"
+		if len(fields) > 1 {
+			slots = fields[1]
+		}
+		if err := a.add(fields[0], slots); err != nil {
+			return nil, err
+		}
+	}
+	return a, a.check()
+}
+
+// addEach adds a slot on each of the names.
+func (a *Allocation) addEach(names []string) error {
+	for _, name := range names {
+		if err := a.add(name, "1"); err != nil {
+			return err
+		}
+	}
+	return a.check()
+}
+
+func (a *Allocation) add(name, slots string) error {
+	n, err := parseSlots(slots)
+	if err != nil || !validName(name) || strings.ContainsRune(name, '[') {
+		return fmt.Errorf("read hosts of %s: %q with %q slots is no host", a.From, name, slots)
+	}
+	for i := range a.Hosts {
+		if a.Hosts[i].Name == name {
+			a.Hosts[i].Slots += n
+			return nil
+		}
+	}
+	if len(a.Hosts) == maxHosts {
+		return fmt.Errorf("read hosts of %s: more than %d", a.From, maxHosts)
+	}
+	a.Hosts = append(a.Hosts, Host{name, n})
+	return nil
+}
+
+func (a *Allocation) check() error {
+	if len(a.Hosts) == 0 {
+		return fmt.Errorf("read hosts of %s: there are none", a.From)
+	}
+	return nil
+}
+
+func atoi(s string) int {
+	n, _ := strconv.Atoi(s) // "" and nonsense are 0
+	return n
+}

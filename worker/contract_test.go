@@ -1,0 +1,75 @@
+package worker
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+)
+
+func TestContracts(t *testing.T) {
+	roster := &wire.Roster{MasterAddr: "10.0.0.1", MasterPort: 4000, Peers: []wire.Peer{
+		{Data: []string{"10.0.0.1:7"}, Ranks: []int{0, 2}, Ports: []int{5000, 5001, 5002}},
+		{Data: []string{"[fd00::2]:7"}, Ranks: []int{1}, Ports: []int{6000, 6001}},
+	}}
+	d := &daemon{roster: roster, self: topology.Host{CPUs: 8}, job: &wire.Job{TF: true, Ranks: make([]wire.Rank, 2)}}
+	got := strings.Join(d.contracts([]string{"A=1"}, wire.Rank{Rank: 2}), " ")
+	want := `OMP_NUM_THREADS=4 TORCH_NCCL_ASYNC_ERROR_HANDLING=1 JAX_COORDINATOR_ADDRESS=10.0.0.1:5000 ` +
+		`TF_CONFIG={"cluster":{"worker":["10.0.0.1:5001","[fd00::2]:6001","10.0.0.1:5002"]},"task":{"type":"worker","index":2}}`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	mine := []string{"OMP_NUM_THREADS=1", "TORCH_NCCL_ASYNC_ERROR_HANDLING=0", "JAX_COORDINATOR_ADDRESS=x:1", "TF_CONFIG={}"}
+	if got := d.contracts(mine, wire.Rank{}); got != nil {
+		t.Errorf("%q would replace what the user has set", got)
+	}
+	roster.Peers[1].Ports = nil
+	if got := tfConfig(roster, 0); got != "" {
+		t.Errorf("with too few ports: %s", got)
+	}
+}
+
+func TestGPUs(t *testing.T) {
+	const cut = `GPU 0: NVIDIA A100 (UUID: GPU-11111111-2222)
+  MIG 3g.20gb     Device  0: (UUID: MIG-aaaa)
+  MIG 3g.20gb     Device  1: (UUID: MIG-GPU-11111111/1/0)
+GPU 1: NVIDIA A100 (UUID: GPU-33333333-4444)
+`
+	if got, want := parseGPUs(cut), []string{"MIG-aaaa", "MIG-GPU-11111111/1/0", "GPU-33333333-4444"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := parseGPUs("No devices found\n"); got != nil {
+		t.Errorf("got %q", got)
+	}
+	gpus := []string{"GPU-a", "MIG-b"}
+	for _, tt := range []struct {
+		env, gpus []string
+		want      string
+	}{
+		{nil, gpus, "MIG-b"},
+		{[]string{"CUDA_VISIBLE_DEVICES=5"}, gpus, "5"},
+		{nil, nil, "1"},
+		{[]string{"CUDA_VISIBLE_DEVICES=5"}, nil, "1"},
+	} {
+		if got := deviceOf(tt.env, tt.gpus, 1); got != tt.want {
+			t.Errorf("%q %q: got %s, want %s", tt.env, tt.gpus, got, tt.want)
+		}
+	}
+	d := &daemon{job: &wire.Job{GPUs: []string{"0"}, Ranks: make([]wire.Rank, 2)}}
+	if _, err := d.gpus(t.Context()); err == nil || err.Error() != "2 ranks, but 1 GPUs" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzGPUs(f *testing.F) {
+	f.Add("GPU 0: X (UUID: GPU-1)\n  MIG 1g Device 0: (UUID: MIG-2)\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, id := range parseGPUs(text) {
+			if strings.ContainsAny(id, " ,\n()") || !strings.HasPrefix(id, "GPU-") && !strings.HasPrefix(id, "MIG-") {
+				t.Fatalf("%q gave %q", text, id)
+			}
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// gpus returns the devices of this host's slots: what the user listed, or what is here. nil leaves GPUs to
+// the program, most of which choose by LOCAL_RANK.
+func (d *daemon) gpus(ctx context.Context) ([]string, error) {
+	list := d.job.GPUs
+	if len(list) == 0 {
+		return nil, nil
+	}
+	if slices.Equal(list, []string{"auto"}) {
+		list = d.findGPUs(ctx)
+	}
+	if len(list) < len(d.job.Ranks) {
+		return nil, fmt.Errorf("%d ranks, but %d GPUs", len(d.job.Ranks), len(list))
+	}
+	return list, nil
+}
+
+// findGPUs asks the driver's own tool, which knows the parts that GPUs are cut into (MIG); without it, it takes
+// what the kernel shows.
+func (d *daemon) findGPUs(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	text, err := exec.CommandContext(ctx, "nvidia-smi", "-L").Output()
+	if list := parseGPUs(string(text)); err == nil && len(list) > 0 {
+		return list
+	}
+	var out []string
+	for _, g := range d.self.GPUs {
+		if g.UUID == "" {
+			out = append(out, strconv.Itoa(g.Index))
+		} else {
+			out = append(out, g.UUID)
+		}
+	}
+	return out
+}
+
+var gpuUUID = regexp.MustCompile(`\(UUID: ((?:GPU|MIG)-[0-9A-Za-z/-]+)\)`)
+
+// parseGPUs reads nvidia-smi -L: a line for each GPU, followed by a line for each of its parts if it is cut. A
+// GPU that is cut cannot be used whole.
+func parseGPUs(text string) []string {
+	var out []string
+	whole := "" // a GPU of which no part was seen yet
+	for line := range strings.SplitSeq(text, "\n") {
+		m := gpuUUID.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		if strings.HasPrefix(m[1], "MIG-") {
+			whole = ""
+			out = append(out, m[1])
+			continue
+		}
+		if whole != "" {
+			out = append(out, whole)
+		}
+		whole = m[1]
+	}
+	if whole != "" {
+		out = append(out, whole)
+	}
+	return out
+}
+
+// deviceOf is the device of a slot. What the user has set is the user's: then, and where GPUs are left to the
+// program, it is the slot's number.
+func deviceOf(env, gpus []string, slot int) string {
+	if set, ok := lookup(env, "CUDA_VISIBLE_DEVICES"); ok && len(gpus) > 0 {
+		return set
+	}
+	if slot < len(gpus) {
+		return gpus[slot]
+	}
+	return strconv.Itoa(slot)
+}
