@@ -23,7 +23,7 @@ func TestMPICH(t *testing.T) {
 	}
 	// On lab hosts, which are one machine, UCX would take shared memory for a way between them.
 	run := func(hosts, how string) result {
-		return c.gorun("-np", "4", "-H", hosts, "env", "UCX_TLS=tcp,self", program, how)
+		return c.gorun("-np", "4", "-H", hosts, "env", "UCX_TLS=tcp,self", "timeout", "60", program, how)
 	}
 	for _, hosts := range []string{"host1:4", "host1:2,host2:2", "host1:1,host2:3"} {
 		t.Run(hosts, func(t *testing.T) {
