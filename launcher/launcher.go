@@ -51,6 +51,8 @@ type Spec struct {
 	Output Output
 	// Progress is told how far the start is; nil for no interest.
 	Progress func(Progress)
+	// Watch is told of every rank that starts or ends; nil for no interest.
+	Watch func(RankEvent)
 	// Note prints a line for the user, without a prefix.
 	Note func(format string, args ...any)
 	// Signals are forwarded to every rank.
@@ -76,6 +78,16 @@ type Output interface {
 	Tail(rank int) []string
 	// Abandon sets free whoever waits in Write.
 	Abandon()
+}
+
+// RankEvent is the start or the end of a rank.
+type RankEvent struct {
+	Rank   int
+	Host   string
+	Ended  bool
+	PID    int // of one that started
+	Code   int // exit status of one that ended
+	Signal int // by which it was killed, 0 if it was not
 }
 
 // Progress of a start.

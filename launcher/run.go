@@ -223,6 +223,7 @@ func (j *job) message(h *host, msg wire.Message) {
 	case *wire.Started:
 		if j.owns(h, msg.Rank) {
 			j.started[msg.Rank] = true
+			j.watch(RankEvent{Rank: msg.Rank, Host: h.name, PID: msg.PID})
 		}
 	case *wire.Exited:
 		if j.owns(h, msg.Rank) {
@@ -256,12 +257,19 @@ func (j *job) owns(h *host, rank int) bool {
 
 func (j *job) rankExited(h *host, e *wire.Exited) {
 	j.spec.Output.Close(e.Rank)
+	j.watch(RankEvent{Rank: e.Rank, Host: h.name, Ended: true, Code: e.Code, Signal: e.Signal})
 	j.started[e.Rank], j.exited[e.Rank] = true, true
 	if e.Code != 0 && !e.Asked && !j.stopping {
 		j.stop(&RankError{Rank: e.Rank, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error, Tail: j.spec.Output.Tail(e.Rank)})
 	}
 	if len(j.exited) == len(j.hostOfRank) {
 		j.stop(nil)
+	}
+}
+
+func (j *job) watch(e RankEvent) {
+	if j.spec.Watch != nil {
+		j.spec.Watch(e)
 	}
 }
 

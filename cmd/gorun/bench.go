@@ -28,7 +28,8 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 		&cli.StringFlag{Name: "rank", Usage: "be a rank that measures what `JSON` says", Hidden: true},
 	}
 	for _, f := range launchFlags() {
-		if !slices.Contains([]string{"version", "no-horovod-shim", "output-filename", "prefix-output-with-timestamp", "wdir", "rank-wrapper", "hydra-hostfile"}, f.Names()[0]) {
+		if !slices.Contains([]string{"version", "no-horovod-shim", "output-filename", "prefix-output-with-timestamp", "wdir", "rank-wrapper", "hydra-hostfile",
+			"tag", "only-ranks", "merge-stderr", "color", "json-events", "timeout", "dry-run", "x", "genv"}, f.Names()[0]) {
 			if f, ok := f.(*cli.BoolFlag); ok && f.Name == "no-tag-output" {
 				f.Hidden = true // always so
 			}

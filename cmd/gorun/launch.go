@@ -107,10 +107,11 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if err != nil {
 		return err
 	}
-	mux, err := newMux(c, len(placement.Ranks))
+	mux, err := newMux(c, placement)
 	if err != nil {
-		return &usageError{err, "--output-filename names a directory, which is made if it is missing"}
+		return err
 	}
+	announce(mux, placement)
 	if from != "" && c.Bool("verbose") {
 		notes = append(notes, fmt.Sprintf("gorun: %s from %s", count(len(placement.Hosts), "host"), from))
 	}
@@ -140,9 +141,14 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Output = ranksOutput{mux}
 	spec.Progress = func(p launcher.Progress) { mux.Status(output.Start(p).String()) }
 	spec.Note = mux.Note
+	spec.Watch = watchRanks(mux)
 	spec.Signals = signals
 	spec.Hurry = hurry
 	err = launcher.Run(c.Context, spec)
+	for rank := range placement.Ranks {
+		mux.Close(rank)
+	}
+	conclude(mux, err)
 	// What ranks wrote is shown in full, unless the user no longer wants to wait for it.
 	finish, cancel := context.WithCancel(context.WithoutCancel(c.Context))
 	defer cancel()

@@ -71,3 +71,18 @@ func TestVariables(t *testing.T) {
 		}
 	}
 }
+
+// FuzzRanks: a list names ranks that exist, or is refused.
+func FuzzRanks(f *testing.F) {
+	f.Add("0,2-3", 4)
+	f.Add("7-", 8)
+	f.Fuzz(func(t *testing.T, list string, ranks int) {
+		ranks = 1 + max(0, ranks%1000)
+		got, err := parseRanks(list, ranks)
+		for r := range got {
+			if r < 0 || r >= ranks {
+				t.Fatalf("%q of %d gave %d (%v)", list, ranks, r, err)
+			}
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -43,14 +44,22 @@ func onInterrupt(stop context.CancelCauseFunc, hurry chan struct{}) (cancel func
 	return func() { signal.Stop(c); close(done) }
 }
 
-// forwardSignals passes on what users send to a launcher to reach the ranks.
+// pause is how long ranks have to hear of Ctrl-Z before the launcher stops itself. Should they hear of it
+// later, they hear of the end of the pause right after it.
+const pause = 200 * time.Millisecond
+
+// forwardSignals passes on what users send to a launcher to reach the ranks. Ctrl-Z stops them, and then the
+// launcher, as a shell expects; fg sets both going again.
 func forwardSignals(to chan<- int) (stop func()) {
 	return notify(func(s syscall.Signal) {
 		select {
 		case to <- int(s):
 		default:
 		}
-	}, unix.SIGUSR1, unix.SIGUSR2)
+		if s == unix.SIGTSTP {
+			time.AfterFunc(pause, func() { unix.Kill(unix.Getpid(), unix.SIGSTOP) })
+		}
+	}, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGCONT)
 }
 
 // notify calls f for each of the given signals until stop is called.

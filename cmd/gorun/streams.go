@@ -1,13 +1,21 @@
 package main
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
+	"gorun/launcher"
 	"gorun/launcher/output"
+	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
 )
 
@@ -15,29 +23,104 @@ import (
 func streamFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.PathFlag{Name: "output-filename", Usage: "also write each rank's output to `DIR`/rank.N/stdout and stderr"},
-		&cli.BoolFlag{Name: "no-tag-output", Usage: "do not put [rank]<stdout>: before each line"},
+		&cli.StringFlag{Name: "tag", Usage: "put `TEMPLATE` before each line, in which {rank}, {host} and {stream} are filled in", DefaultText: "[{rank}]<{stream}>:"},
+		&cli.BoolFlag{Name: "no-tag-output", Usage: "put nothing before each line"},
 		&cli.BoolFlag{Name: "prefix-output-with-timestamp", Aliases: []string{"timestamp-output", "prefix-timestamp"}, Usage: "put the time before each line"},
+		&cli.StringFlag{Name: "only-ranks", Usage: "show the lines of these ranks alone: a `LIST` such as 0,4-7"},
+		&cli.BoolFlag{Name: "merge-stderr", Aliases: []string{"merge-stderr-to-stdout"}, Usage: "show standard error among standard output"},
+		&cli.StringFlag{Name: "color", Value: "auto", Usage: "give each rank's tag a colour: always, never, or auto for on a terminal (`WHEN`)"},
+		&cli.BoolFlag{Name: "json-events", Aliases: []string{"json"}, Usage: "write each line and each event as a JSON object on a line of standard output"},
 	}
 }
 
 // newMux makes what stands between the ranks and the user's terminal.
-func newMux(c *cli.Context, ranks int) (*output.Mux, error) {
+func newMux(c *cli.Context, p plan.Placement) (*output.Mux, error) {
+	host := func(rank int) string { return p.Hosts[p.Ranks[rank].Host].Name }
 	cfg := output.Config{
-		Ranks:     ranks,
+		Ranks:     len(p.Ranks),
 		Stdout:    os.Stdout,
 		Stderr:    os.Stderr,
 		Tag:       output.HorovodTag,
+		Merge:     c.Bool("merge-stderr"),
 		Timestamp: c.Bool("prefix-output-with-timestamp"),
 		Status:    term.IsTerminal(int(os.Stderr.Fd())),
 		Dir:       c.Path("output-filename"),
+		JSON:      c.Bool("json-events"),
+		Host:      host,
 	}
-	if term.IsTerminal(int(os.Stdout.Fd())) {
+	tty := term.IsTerminal(int(os.Stdout.Fd()))
+	if tty {
 		cfg.Refresh = time.Second
+	}
+	var err error
+	if cfg.Color, err = colored(c, tty); err != nil {
+		return nil, err
+	}
+	if cfg.Show, err = shownRanks(c, len(p.Ranks)); err != nil {
+		return nil, err
+	}
+	if c.IsSet("tag") {
+		if cfg.Tag, err = output.TemplateTag(c.String("tag"), host); err != nil {
+			return nil, &usageError{err, "--tag '{host}:{rank} '"}
+		}
 	}
 	if c.Bool("no-tag-output") {
 		cfg.Tag = nil
 	}
-	return output.New(cfg)
+	mux, err := output.New(cfg)
+	if err != nil {
+		return nil, &usageError{err, "--output-filename names a directory, which is made if it is missing"}
+	}
+	return mux, nil
+}
+
+// colored reads --color; NO_COLOR is what users of many programs set.
+func colored(c *cli.Context, tty bool) (bool, error) {
+	switch when := cmp.Or(c.String("color"), "auto"); when {
+	case "always":
+		return true, nil
+	case "never":
+		return false, nil
+	case "auto":
+		return tty && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", nil
+	default:
+		return false, &usageError{fmt.Errorf("--color %s: none of always, never, auto", when), ""}
+	}
+}
+
+// shownRanks reads --only-ranks; nil shows all.
+func shownRanks(c *cli.Context, ranks int) (func(int) bool, error) {
+	if !c.IsSet("only-ranks") {
+		return nil, nil
+	}
+	shown, err := parseRanks(c.String("only-ranks"), ranks)
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("--only-ranks %s: %w", c.String("only-ranks"), err), "--only-ranks 0,4-7"}
+	}
+	return func(rank int) bool { return shown[rank] }, nil
+}
+
+// parseRanks reads a list such as 0,4-7.
+func parseRanks(list string, ranks int) (map[int]bool, error) {
+	out := map[int]bool{}
+	for part := range strings.SplitSeq(list, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		if !isRange {
+			to = from
+		}
+		lo, err := strconv.Atoi(from)
+		hi, err2 := strconv.Atoi(to)
+		if errors.Join(err, err2) != nil || lo < 0 || hi < lo {
+			return nil, fmt.Errorf("%q is no rank and no range of ranks", part)
+		}
+		if hi >= ranks {
+			return nil, fmt.Errorf("there are ranks 0 to %d", ranks-1)
+		}
+		for r := lo; r <= hi; r++ {
+			out[r] = true
+		}
+	}
+	return out, nil
 }
 
 // ranksOutput is the Mux in the launcher's words.
@@ -45,4 +128,60 @@ type ranksOutput struct{ *output.Mux }
 
 func (o ranksOutput) Write(rank int, stream wire.Stream, data []byte) {
 	o.Mux.Write(rank, output.Stream(stream), data)
+}
+
+// The events of --json beside output and note. Their names and fields stay as they are.
+type (
+	jobEvent struct {
+		Event string   `json:"event"` // "job"
+		Ranks int      `json:"ranks"`
+		Hosts []string `json:"hosts"`
+	}
+	startedEvent struct {
+		Event string `json:"event"` // "started"
+		Rank  int    `json:"rank"`
+		Host  string `json:"host"`
+		PID   int    `json:"pid"`
+	}
+	exitedEvent struct {
+		Event  string `json:"event"` // "exited"
+		Rank   int    `json:"rank"`
+		Host   string `json:"host"`
+		Code   int    `json:"code"`
+		Signal int    `json:"signal,omitempty"`
+	}
+	endEvent struct {
+		Event string `json:"event"` // "end", the last
+		Code  int    `json:"code"`
+		Error string `json:"error,omitempty"`
+	}
+)
+
+// announce is the first event.
+func announce(mux *output.Mux, p plan.Placement) {
+	e := jobEvent{Event: "job", Ranks: len(p.Ranks)}
+	for _, h := range p.Hosts {
+		e.Hosts = append(e.Hosts, h.Name)
+	}
+	mux.Event(e)
+}
+
+// watchRanks makes events of what happens to ranks.
+func watchRanks(mux *output.Mux) func(launcher.RankEvent) {
+	return func(e launcher.RankEvent) {
+		if e.Ended {
+			mux.Event(exitedEvent{"exited", e.Rank, e.Host, e.Code, e.Signal})
+		} else {
+			mux.Event(startedEvent{"started", e.Rank, e.Host, e.PID})
+		}
+	}
+}
+
+// conclude is the last event.
+func conclude(mux *output.Mux, err error) {
+	e := endEvent{Event: "end", Code: explain(io.Discard, err)}
+	if err != nil {
+		e.Error = err.Error()
+	}
+	mux.Event(e)
 }

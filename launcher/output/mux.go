@@ -18,6 +18,16 @@ type Config struct {
 	// Tag is put before each line. Without it lines stay whole, but keep the end they have; a single rank's
 	// output then passes through as it is, prompts and progress bars included.
 	Tag Tag
+	// Show says which ranks' lines are shown; nil for all. Files and tails are kept of every rank.
+	Show func(rank int) bool
+	// Merge shows standard error among standard output.
+	Merge bool
+	// Color gives each rank's tag a colour, for a terminal.
+	Color bool
+	// JSON writes every line, note and Event as a JSON object on a line of standard output, for programs. Then
+	// there are no tags, timestamps or status line.
+	JSON bool
+	Host func(rank int) string // for JSON; nil if nobody asks
 	// Timestamp puts the time before the tag.
 	Timestamp bool
 	Now       func() time.Time // for Timestamp and Refresh; nil for time.Now
@@ -52,6 +62,9 @@ type key struct {
 // stream is one of a rank's two.
 type stream struct {
 	mu     sync.Mutex
+	rank   int
+	name   Stream
+	hidden bool
 	to     io.Writer
 	tag    string
 	lines  *Splitter
@@ -75,12 +88,19 @@ func New(cfg Config) (*Mux, error) {
 	m := &Mux{cfg: cfg, streams: map[key]*stream{}}
 	for rank := range cfg.Ranks {
 		for _, name := range []Stream{Stdout, Stderr} {
-			s := &stream{to: cfg.Stdout, lines: NewSplitter(MaxLine)}
+			s := &stream{rank: rank, name: name, to: cfg.Stdout, lines: NewSplitter(MaxLine)}
 			if name == Stderr {
-				s.to, s.tail = cfg.Stderr, NewTail(cfg.Tail)
+				s.tail = NewTail(cfg.Tail)
+				if !cfg.Merge && !cfg.JSON {
+					s.to = cfg.Stderr
+				}
 			}
+			s.hidden = cfg.Show != nil && !cfg.Show(rank)
 			if cfg.Tag != nil {
 				s.tag = cfg.Tag(rank, name)
+				if cfg.Color {
+					s.tag = paint(rank, s.tag)
+				}
 			}
 			m.streams[key{rank, name}] = s
 			if cfg.Dir == "" {
@@ -127,7 +147,7 @@ func (m *Mux) Write(rank int, name Stream, data []byte) {
 		}
 	}
 	s.lines.Push(data, func(line []byte, end End) { m.line(s, line, end) })
-	if m.raw() {
+	if m.raw() && !s.hidden {
 		s.batch = append(s.batch[:0], data...)
 	}
 	m.send(s)
@@ -166,14 +186,19 @@ func (m *Mux) Tail(rank int) []string {
 
 // Note prints a line of gorun's own to standard error, between the ranks' lines.
 func (m *Mux) Note(format string, args ...any) {
-	m.screen.put(m.cfg.Stderr, []byte(Printable(fmt.Sprintf(format, args...))+"\n"))
+	text := Printable(fmt.Sprintf(format, args...))
+	if m.cfg.JSON {
+		m.Event(note{"note", text})
+		return
+	}
+	m.screen.put(m.cfg.Stderr, []byte(text+"\n"))
 }
 
 // Status draws a status line, if the Mux was asked to and no rank has written yet. Notes go above it.
 func (m *Mux) Status(text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.cfg.Status && !m.started {
+	if m.cfg.Status && !m.cfg.JSON && !m.started {
 		m.screen.setStatus(Printable(text))
 	}
 }
@@ -217,14 +242,19 @@ func (m *Mux) closeFiles() error {
 }
 
 // raw: one rank without a tag has the terminal for itself.
-func (m *Mux) raw() bool { return m.cfg.Tag == nil && !m.cfg.Timestamp && m.cfg.Ranks == 1 }
+func (m *Mux) raw() bool {
+	return !m.cfg.JSON && m.cfg.Tag == nil && !m.cfg.Timestamp && m.cfg.Ranks == 1
+}
 
 // line handles one line of s.
 func (m *Mux) line(s *stream, line []byte, end End) {
 	if s.tail != nil {
 		s.tail.Add(line, end)
 	}
-	if end != CR || m.cfg.Tag == nil && !m.cfg.Timestamp {
+	if s.hidden {
+		return
+	}
+	if end != CR || m.cfg.Tag == nil && !m.cfg.Timestamp && !m.cfg.JSON {
 		s.isHeld = false // replaced, as it would be on a terminal
 		m.show(s, line, end)
 		return
@@ -240,6 +270,21 @@ func (m *Mux) line(s *stream, line []byte, end End) {
 
 // show adds a line to the batch of s.
 func (m *Mux) show(s *stream, line []byte, end End) {
+	if m.cfg.JSON {
+		s.batch = append(s.batch, m.object(s, line)...)
+	} else {
+		m.tagged(s, line, end)
+	}
+	if end == CR {
+		s.isHeld = false
+		if m.cfg.Refresh > 0 {
+			s.shown = m.cfg.Now()
+		}
+	}
+}
+
+// tagged adds a line for people to the batch of s.
+func (m *Mux) tagged(s *stream, line []byte, end End) {
 	if m.cfg.Timestamp {
 		s.batch = m.cfg.Now().AppendFormat(s.batch, time.ANSIC)
 	}
@@ -250,12 +295,6 @@ func (m *Mux) show(s *stream, line []byte, end End) {
 		return
 	}
 	s.batch = append(s.batch, '\n')
-	if end == CR {
-		s.isHeld = false
-		if m.cfg.Refresh > 0 {
-			s.shown = m.cfg.Now()
-		}
-	}
 }
 
 func (m *Mux) send(s *stream) {

@@ -118,6 +118,17 @@ func TestMux(t *testing.T) {
 			"[0]<stdout>:a\n[0]<stdout>:b\n[0]<stdout>:c\n", ""},
 		{"nonsense is ignored", output.Config{Ranks: 2, Tag: output.HorovodTag},
 			[]piece{{2, out, "a\n"}, {-1, out, "b\n"}, {0, 7, "c\n"}, {0, out, ""}}, "", ""},
+		{"some ranks", output.Config{Ranks: 2, Tag: output.HorovodTag, Show: func(rank int) bool { return rank == 1 }},
+			[]piece{{0, out, "a\n"}, {1, out, "b\n"}, {0, errs, "c\r"}}, "[1]<stdout>:b\n", ""},
+		{"merged", output.Config{Ranks: 1, Tag: output.HorovodTag, Merge: true},
+			[]piece{{0, out, "a\n"}, {0, errs, "b\n"}}, "[0]<stdout>:a\n[0]<stderr>:b\n", ""},
+		{"coloured", output.Config{Ranks: 8, Tag: output.HorovodTag, Color: true},
+			[]piece{{0, out, "a\n"}, {7, out, "b\n"}}, "\x1b[36m[0]<stdout>:\x1b[0ma\n\x1b[32m[7]<stdout>:\x1b[0mb\n", ""},
+		{"JSON", output.Config{Ranks: 1, Tag: output.HorovodTag, JSON: true, Host: host, Timestamp: true, Status: true},
+			[]piece{{0, out, "a \"b\"\xff\n"}, {0, errs, "1%\r2%"}},
+			`{"event":"output","time":"2026-06-05T12:00:00Z","rank":0,"host":"host1","stream":"stdout","text":"a \"b\"\ufffd"}` + "\n" +
+				`{"event":"output","time":"2026-06-05T12:00:00Z","rank":0,"host":"host1","stream":"stderr","text":"1%"}` + "\n" +
+				`{"event":"output","time":"2026-06-05T12:00:00Z","rank":0,"host":"host1","stream":"stderr","text":"2%"}` + "\n", ""},
 		{"long lines come in parts", output.Config{Ranks: 1, Tag: output.HorovodTag},
 			[]piece{{0, out, strings.Repeat("x", output.MaxLine)}, {0, out, "yz\n"}},
 			"[0]<stdout>:" + strings.Repeat("x", output.MaxLine) + "\n[0]<stdout>:yz\n", ""},

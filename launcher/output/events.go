@@ -1,0 +1,43 @@
+package output
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// line is an event of --json: a line that a rank wrote.
+type line struct {
+	Event  string    `json:"event"` // "output"
+	Time   time.Time `json:"time"`
+	Rank   int       `json:"rank"`
+	Host   string    `json:"host,omitempty"`
+	Stream string    `json:"stream"`
+	Text   string    `json:"text"`
+}
+
+// note is an event of --json: a line of gorun's own.
+type note struct {
+	Event string `json:"event"` // "note"
+	Text  string `json:"text"`
+}
+
+// object is a rank's line as JSON. What is no UTF-8 in it becomes the replacement character.
+func (m *Mux) object(s *stream, text []byte) []byte {
+	l := line{Event: "output", Time: m.cfg.Now().UTC(), Rank: s.rank, Stream: s.name.String(), Text: string(text)}
+	if m.cfg.Host != nil {
+		l.Host = m.cfg.Host(s.rank)
+	}
+	b, _ := json.Marshal(l) // strings, numbers and a time do not fail
+	return append(b, '\n')
+}
+
+// Event writes e, a struct whose first field names it, as a JSON object on a line of its own. Without
+// Config.JSON it does nothing.
+func (m *Mux) Event(e any) {
+	if !m.cfg.JSON {
+		return
+	}
+	if b, err := json.Marshal(e); err == nil {
+		m.screen.put(m.cfg.Stdout, append(b, '\n'))
+	}
+}
