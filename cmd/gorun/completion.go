@@ -1,0 +1,199 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// completionCommand prints completion for a shell. Like the manual page it is made from the flag tables, so
+// that it knows every flag.
+func completionCommand() *cli.Command {
+	shells := map[string]func(io.Writer, *cli.App){"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
+	return &cli.Command{
+		Name:      "completion",
+		Usage:     "print completion for a shell: source <(gorun completion bash)",
+		UsageText: "gorun completion bash|zsh|fish",
+		Action: func(c *cli.Context) error {
+			write := shells[c.Args().First()]
+			if write == nil || c.NArg() != 1 {
+				return &usageError{errors.New("completion is for one of bash, zsh, fish"), "source <(gorun completion bash)"}
+			}
+			write(c.App.Writer, newApp(nil))
+			return nil
+		},
+	}
+}
+
+// manCommand prints the manual page.
+func manCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "man",
+		Usage:     "print the manual page: gorun man | man -l -",
+		UsageText: "gorun man",
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return &usageError{errors.New("man takes no arguments"), "gorun man | man -l -"}
+			}
+			manPage(c.App.Writer, newApp(nil))
+			return nil
+		},
+	}
+}
+
+// flagInfo is a flag as completion and manual show it.
+type flagInfo struct {
+	names  []string // with their dashes
+	value  string   // what it takes, "" if nothing
+	usage  string
+	preset string
+	hidden bool
+}
+
+// flagInfos describes flags in their order.
+func flagInfos(flags []cli.Flag) []flagInfo {
+	var out []flagInfo
+	for _, f := range flags {
+		doc, ok := f.(cli.DocGenerationFlag)
+		if !ok {
+			continue
+		}
+		info := flagInfo{usage: doc.GetUsage()}
+		if v, ok := f.(cli.VisibleFlag); ok {
+			info.hidden = !v.IsVisible()
+		}
+		for _, name := range f.Names() {
+			dashes := "--"
+			if len(name) == 1 {
+				dashes = "-"
+			}
+			info.names = append(info.names, dashes+name)
+		}
+		if doc.TakesValue() {
+			info.value = "VALUE"
+			if before, rest, ok := strings.Cut(info.usage, "`"); ok {
+				name, after, _ := strings.Cut(rest, "`")
+				info.value, info.usage = name, before+name+after
+			}
+			info.preset = doc.GetDefaultText()
+		}
+		out = append(out, info)
+	}
+	return out
+}
+
+// namesOf lists the flags' names; only those that take a value if withValue.
+func namesOf(infos []flagInfo, withValue bool) []string {
+	var out []string
+	for _, f := range infos {
+		if !withValue || f.value != "" {
+			out = append(out, f.names...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func visibleCommands(app *cli.App) []*cli.Command {
+	return slices.DeleteFunc(slices.Clone(app.Commands), func(c *cli.Command) bool { return c.Hidden })
+}
+
+func commandNames(app *cli.App) []string {
+	var out []string
+	for _, c := range visibleCommands(app) {
+		out = append(out, c.Name)
+	}
+	return out
+}
+
+func bashCompletion(w io.Writer, app *cli.App) {
+	infos := flagInfos(app.Flags)
+	fmt.Fprintf(w, `# bash completion for gorun: source <(gorun completion bash)
+_gorun() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
+    local flags="%s" values="%s" commands="%s" i
+    case ${COMP_WORDS[1]} in
+`, strings.Join(namesOf(infos, false), " "), strings.Join(namesOf(infos, true), " "), strings.Join(commandNames(app), " "))
+	for _, c := range visibleCommands(app) {
+		own := flagInfos(c.Flags)
+		fmt.Fprintf(w, "    %s) flags=\"%s\" values=\"%s\" commands=\"\" ;;\n", c.Name, strings.Join(namesOf(own, false), " "), strings.Join(namesOf(own, true), " "))
+	}
+	fmt.Fprint(w, `    esac
+    if [[ " $values " == *" $prev "* ]]; then
+        COMPREPLY=($(compgen -f -- "$cur"))
+        return
+    fi
+    # What follows the first word that is neither a flag nor its value is the program's.
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        if [[ " $values " == *" ${COMP_WORDS[i]} "* ]]; then ((i++)); continue; fi
+        [[ ${COMP_WORDS[i]} == -* || ( $i == 1 && -z $commands ) ]] && continue
+        COMPREPLY=($(compgen -f -- "$cur"))
+        return
+    done
+    if [[ $cur == -* ]]; then
+        COMPREPLY=($(compgen -W "$flags" -- "$cur"))
+    elif ((COMP_CWORD == 1)); then
+        COMPREPLY=($(compgen -W "$commands" -- "$cur") $(compgen -c -- "$cur"))
+    else
+        COMPREPLY=($(compgen -c -- "$cur") $(compgen -f -- "$cur"))
+    fi
+}
+complete -o filenames -F _gorun gorun horovodrun
+`)
+}
+
+func zshCompletion(w io.Writer, app *cli.App) {
+	clean := strings.NewReplacer("'", "’", "[", "(", "]", ")", ":", ";", "\\", "", "\n", " ")
+	specs := func(flags []cli.Flag) {
+		for _, f := range flagInfos(flags) {
+			for _, name := range f.names {
+				fmt.Fprintf(w, "        '*%s[%s]", name, clean.Replace(f.usage))
+				if f.value != "" {
+					fmt.Fprintf(w, ":%s:_files", clean.Replace(f.value))
+				}
+				fmt.Fprint(w, "' \\\n")
+			}
+		}
+	}
+	fmt.Fprint(w, "#compdef gorun horovodrun\n# zsh completion for gorun: gorun completion zsh >~/.zfunc/_gorun, a directory in fpath\n_gorun() {\n    case ${words[2]} in\n")
+	for _, c := range visibleCommands(app) {
+		fmt.Fprintf(w, "    %s) shift words; ((CURRENT--)); _arguments \\\n", c.Name)
+		specs(c.Flags)
+		fmt.Fprint(w, "        '*:argument:_files' ;;\n")
+	}
+	fmt.Fprint(w, "    *) _arguments \\\n")
+	specs(app.Flags)
+	fmt.Fprint(w, "        '(-)1:program:_command_names -e' '*::argument:_normal' ;;\n    esac\n}\n")
+	fmt.Fprint(w, "compdef _gorun gorun horovodrun\n")
+}
+
+func fishCompletion(w io.Writer, app *cli.App) {
+	clean := strings.NewReplacer("'", "’", "\\", "", "\n", " ")
+	fmt.Fprint(w, "# fish completion for gorun: gorun completion fish >~/.config/fish/completions/gorun.fish\n")
+	specs := func(flags []cli.Flag, condition string) {
+		for _, f := range flagInfos(flags) {
+			for _, name := range f.names {
+				kind := "-l"
+				if len(name) == 2 {
+					kind = "-s"
+				}
+				fmt.Fprintf(w, "complete -c gorun -n '%s' %s %s", condition, kind, strings.TrimLeft(name, "-"))
+				if f.value != "" {
+					fmt.Fprint(w, " -r")
+				}
+				fmt.Fprintf(w, " -d '%s'\n", clean.Replace(f.usage))
+			}
+		}
+	}
+	names := strings.Join(commandNames(app), " ")
+	for _, c := range visibleCommands(app) {
+		fmt.Fprintf(w, "complete -c gorun -n __fish_use_subcommand -a %s -d '%s'\n", c.Name, clean.Replace(c.Usage))
+		specs(c.Flags, "__fish_seen_subcommand_from "+c.Name)
+	}
+	specs(app.Flags, "not __fish_seen_subcommand_from "+names)
+	fmt.Fprint(w, "complete -c horovodrun -w gorun\n")
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// manPage writes the manual page in the language of man.
+func manPage(w io.Writer, app *cli.App) {
+	fmt.Fprintf(w, ".TH GORUN 1 \"\" \"gorun %s\"\n.SH NAME\ngorun \\- %s\n.SH SYNOPSIS\n", roff(version), roff(app.Usage))
+	for i, line := range strings.Split(app.UsageText, "\n") {
+		if i > 0 {
+			fmt.Fprintln(w, ".br")
+		}
+		fmt.Fprintln(w, roff(strings.TrimSpace(line)))
+	}
+	fmt.Fprint(w, ".SH DESCRIPTION\ngorun copies itself to the hosts over ssh, starts a daemon on each, and runs the program's ranks there.\n"+
+		"Called by the name horovodrun it takes that command's place.\n")
+	fmt.Fprint(w, ".SH OPTIONS\nOne dash or two; they go before the program.\n")
+	infos := flagInfos(app.Flags)
+	manFlags(w, infos, false)
+	fmt.Fprint(w, ".SH OPTIONS OF HOROVODRUN AND MPIRUN\nThese are for command lines that were written for them.\n")
+	manFlags(w, infos, true)
+	fmt.Fprint(w, ".SH COMMANDS\n")
+	for _, c := range visibleCommands(app) {
+		fmt.Fprintf(w, ".SS gorun %s\n%s\n", roff(c.Name), roff(c.Usage))
+		manFlags(w, flagInfos(c.Flags), false)
+	}
+	fmt.Fprint(w, ".SH EXIT STATUS\n.nf\n")
+	_, table, _ := strings.Cut(exitStatusHelp, "\n")
+	for line := range strings.SplitSeq(table, "\n") {
+		fmt.Fprintln(w, roff(line))
+	}
+	fmt.Fprint(w, ".fi\n.SH FILES\n~/.ssh/config, ~/.ssh/known_hosts, ~/.cache/gorun\n.SH SEE ALSO\nssh_config(5)\n")
+}
+
+func manFlags(w io.Writer, infos []flagInfo, hidden bool) {
+	for _, f := range infos {
+		if f.hidden != hidden {
+			continue
+		}
+		names := make([]string, len(f.names))
+		for i, n := range f.names {
+			names[i] = "\\fB" + roff(n) + "\\fR"
+		}
+		value := ""
+		if f.value != "" {
+			value = " \\fI" + roff(f.value) + "\\fR"
+		}
+		fmt.Fprintf(w, ".TP\n%s%s\n%s", strings.Join(names, ", "), value, roff(f.usage))
+		if f.preset != "" {
+			fmt.Fprintf(w, " (default: %s)", roff(f.preset))
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// roff escapes what man would take for a command.
+func roff(s string) string {
+	s = strings.NewReplacer("\\", "\\e", "-", "\\-").Replace(s)
+	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {
+		s = "\\&" + s
+	}
+	return s
+}
