@@ -26,6 +26,7 @@ var allowed = map[string][]string{
 	"rendezvous/gossip":   {},
 	"topology":            {},
 	"topology/picture":    {"topology"},
+	"topology/doctor":     {"topology", "topology/probe"},
 	"topology/probe":      {"topology"},
 	"worker":              {"*"},
 	"worker/pmi":          {},

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher"
+	"gorun/launcher/output"
+	"gorun/topology/doctor"
+)
+
+// doctorCommand looks for what makes jobs fail or slow on a host, before there is a job.
+func doctorCommand() *cli.Command {
+	flags := []cli.Flag{
+		&cli.BoolFlag{Name: "json", Usage: "write the findings as JSON"},
+		&cli.BoolFlag{Name: "facts", Usage: "write what this host says of itself, for the gorun that asks", Hidden: true},
+	}
+	for _, f := range launchFlags() {
+		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "start-timeout", "connect-retry"}, f.Names()[0]) {
+			flags = append(flags, f)
+		}
+	}
+	return &cli.Command{
+		Name:        "doctor",
+		Usage:       "check hosts for what makes jobs fail or slow, and say how to mend it",
+		UsageText:   "gorun doctor [-H host1,host2] [--json]",
+		Description: "The exit status is 1 if any check says FAIL. WARN costs speed, or may cost a job.",
+		Flags:       flags,
+
+		CustomHelpTemplate: commandHelp,
+		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
+			return &usageError{err: reword(err), hint: "gorun doctor --help lists the flags"}
+		},
+		Action: runDoctor,
+	}
+}
+
+func runDoctor(c *cli.Context) error {
+	if c.NArg() > 0 {
+		return &usageError{fmt.Errorf("unexpected argument %s", c.Args().First()), "gorun doctor -H host1,host2"}
+	}
+	if c.Bool("facts") {
+		facts, err := doctor.Gather(c.Context, version)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(c.App.Writer).Encode(facts)
+	}
+	placement, err := place(c)
+	if err != nil {
+		return err
+	}
+	d, err := newDialer(c)
+	if err != nil {
+		return err
+	}
+	d.local.Args, d.remote.Args = []string{"doctor", "--facts"}, []string{"doctor", "--facts"}
+	d.local.Patience = 0
+	var names []string
+	for _, h := range placement.Hosts {
+		names = append(names, h.Name)
+	}
+	findings, err := examine(c.Context, d, names, timeOf(c, "start-timeout"))
+	if err != nil {
+		return err
+	}
+	if err := writeFindings(c.App.Writer, findings, c.Bool("json")); err != nil {
+		return fmt.Errorf("write findings: %w", err)
+	}
+	if slices.ContainsFunc(findings, func(f doctor.Finding) bool { return f.Status == doctor.Fail }) {
+		return exitStatus(launcher.ExitFailure)
+	}
+	return nil
+}
+
+// examine asks every host at once and judges the answers. A host that does not answer is a finding, too.
+func examine(ctx context.Context, d launcher.Dialer, names []string, patience time.Duration) ([]doctor.Finding, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
+	defer cancel()
+	answers, errs := make([]doctor.Answer, len(names)), make([]error, len(names))
+	var asking sync.WaitGroup
+	for i, name := range names {
+		asking.Go(func() { answers[i], errs[i] = askFacts(ctx, d, name) })
+	}
+	asking.Wait()
+	if cause := context.Cause(ctx); errors.Is(cause, launcher.ErrStopped) {
+		return nil, cause // Ctrl-C is no fault of the hosts
+	}
+	var findings []doctor.Finding
+	var well []doctor.Answer
+	for i, name := range names {
+		if errs[i] != nil {
+			findings = append(findings, unreachable(name, errs[i]))
+			continue
+		}
+		answers[i].Facts.Host.Name = name
+		findings = append(findings, doctor.Judge(answers[i].Facts)...)
+		well = append(well, answers[i])
+	}
+	findings = append(findings, doctor.Compare(well)...)
+	slices.SortStableFunc(findings, func(a, b doctor.Finding) int {
+		return slices.Index(names, a.Host) - slices.Index(names, b.Host)
+	})
+	return findings, nil
+}
+
+func unreachable(name string, err error) doctor.Finding {
+	f := doctor.Finding{Host: name, Check: "reach", Status: doctor.Fail, Text: err.Error()}
+	var failed *launcher.HostError
+	if errors.As(err, &failed) {
+		f.Text, f.Fix = fmt.Sprintf("%s: %v", failed.Step, failed.Err), failed.Hint
+	}
+	f.Fix = cmp.Or(f.Fix, "ssh -v "+name+" true")
+	return f
+}
+
+// askFacts runs gorun doctor --facts on the host.
+func askFacts(ctx context.Context, d launcher.Dialer, host string) (a doctor.Answer, err error) {
+	daemon, err := d.Dial(ctx, host)
+	if err != nil {
+		return a, err
+	}
+	defer context.AfterFunc(ctx, func() { daemon.Close() })()
+	daemon.In.Close() // it reads nothing
+	a.Asked = time.Now()
+	text, err := io.ReadAll(io.LimitReader(daemon.Out, mostFacts))
+	a.Came = time.Now()
+	if len(text) == mostFacts {
+		err = fmt.Errorf("it answered with more than %d bytes", mostFacts)
+		daemon.Close() // or it would wait for a reader
+	}
+	said, ended := daemon.Wait()
+	daemon.Close()
+	if cause := context.Cause(ctx); cause != nil {
+		return a, cause
+	}
+	if err = cmp.Or(err, json.Unmarshal(text, &a.Facts)); err != nil && (said != "" || ended != nil) {
+		err = errors.New(cmp.Or(reason(said), fmt.Sprint(ended)))
+	}
+	return a, err
+}
+
+// writeFindings prints a table with the way out under what is wrong, or JSON.
+func writeFindings(w io.Writer, findings []doctor.Finding, asJSON bool) error {
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(map[string]any{"findings": findings})
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	count := map[doctor.Status]int{}
+	for _, f := range findings {
+		count[f.Status]++
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Status, output.Printable(f.Host), output.Printable(f.Check), output.Printable(f.Text))
+		if f.Status != doctor.Pass && f.Fix != "" {
+			fmt.Fprintf(t, "\t\t\t→ %s\n", output.Printable(f.Fix))
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%s\n", strings.Join([]string{fmt.Sprint(count[doctor.Pass], " passed"), fmt.Sprint(count[doctor.Warn], " to look at"), fmt.Sprint(count[doctor.Fail], " failed")}, ", "))
+	return err
+}

@@ -1,0 +1,207 @@
+// Package doctor judges whether a host is fit for a job: Gather reads what the host says of itself, Judge and
+// Compare decide, without any I/O. It changes nothing, measures nothing over the network, and starts no
+// goroutine.
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"gorun/topology"
+)
+
+// Facts is what a host says of itself.
+type Facts struct {
+	Host    topology.Host `json:"host"`
+	Version string        `json:"version"` // of gorun
+	Kernel  string        `json:"kernel"`
+	Python  string        `json:"python"` // what python3 --version says, "" if there is none
+	Clock   time.Time     `json:"clock"`
+
+	Sshd     map[string]string `json:"sshd"`      // settings of its sshd, by lower-case keyword; those that were readable
+	ShmBytes int64             `json:"shm_bytes"` // size of /dev/shm, 0 if there is none
+	NoFile   uint64            `json:"nofile"`    // limit of open files
+	NProc    uint64            `json:"nproc"`     // limit of processes
+	MemLock  uint64            `json:"memlock"`   // limit of locked memory in bytes
+	Balloon  int64             `json:"balloon"`   // bytes that the hypervisor took back
+	Steal    float64           `json:"steal"`     // share of CPU time since boot that the hypervisor gave to others
+	Offloads map[string]string `json:"offloads"`  // NIC → offloads that are switched off
+	GPUError string            `json:"gpu_error"` // why the driver of GPUs that are there does not answer
+	RDMA     []Port            `json:"rdma"`
+}
+
+// Port is one of an RDMA device.
+type Port struct {
+	Device string `json:"device"`
+	Number string `json:"port"`
+	State  string `json:"state"` // "ACTIVE", "DOWN", …
+}
+
+// Status of a finding.
+type Status string
+
+// The statuses, from good to bad.
+const (
+	Pass Status = "PASS"
+	Warn Status = "WARN"
+	Fail Status = "FAIL"
+)
+
+// Finding is the result of one check on one host.
+type Finding struct {
+	Host   string `json:"host"`
+	Check  string `json:"check"`
+	Status Status `json:"status"`
+	Text   string `json:"text"`
+	Fix    string `json:"fix,omitempty"` // the command that mends it
+}
+
+// Limits below which a host is not fit, or not fast.
+const (
+	leastFiles = 4096
+	leastProcs = 1024
+	leastShm   = 1 << 30
+	mostSteal  = 0.02
+	mostSkew   = 100 * time.Millisecond
+)
+
+// Judge checks a host by itself.
+func Judge(f Facts) []Finding {
+	j := judge{host: f.Host.Name}
+	j.sshd(f)
+	j.check("python", f.Python != "", f.Python, Warn, "there is no python3", "apt-get install python3")
+	j.check("open files", f.NoFile >= leastFiles, fmt.Sprint("limit ", f.NoFile), Warn, fmt.Sprintf("limit %d is less than %d", f.NoFile, leastFiles), "echo '* - nofile 65536' >/etc/security/limits.d/gorun.conf")
+	j.check("processes", f.NProc >= leastProcs, fmt.Sprint("limit ", f.NProc), Warn, fmt.Sprintf("limit %d is less than %d", f.NProc, leastProcs), "echo '* - nproc 65536' >/etc/security/limits.d/gorun-nproc.conf")
+	j.check("/dev/shm", f.ShmBytes >= leastShm, size(f.ShmBytes), Warn, size(f.ShmBytes)+" are little for the workers of a DataLoader", "mount -o remount,size=8G /dev/shm")
+	j.check("balloon", f.Balloon == 0, "none", Warn, size(f.Balloon)+" were taken back by the hypervisor", "reserve the VM's memory: govc vm.change -vm NAME -mem.reservation MB")
+	j.check("steal", f.Steal <= mostSteal, fmt.Sprintf("%.1f %% of CPU time", 100*f.Steal), Warn, fmt.Sprintf("%.1f %% of CPU time went to other VMs", 100*f.Steal), "reserve the VM's CPUs, or move it to a machine with fewer")
+	j.nics(f)
+	switch {
+	case f.GPUError != "":
+		j.add("GPUs", Fail, f.GPUError, "nvidia-smi; dmesg | grep -i nvrm")
+	case len(f.Host.GPUs) == 0:
+		j.add("GPUs", Pass, "none", "")
+	default:
+		j.add("GPUs", Pass, fmt.Sprintf("%d × %s", len(f.Host.GPUs), f.Host.GPUs[0].Name), "")
+	}
+	j.rdma(f)
+	return j.findings
+}
+
+type judge struct {
+	host     string
+	findings []Finding
+}
+
+func (j *judge) add(check string, s Status, text, fix string) {
+	j.findings = append(j.findings, Finding{j.host, check, s, text, fix})
+}
+
+// check adds Pass with what is good, or s with what is wrong and the way out.
+func (j *judge) check(name string, ok bool, good string, s Status, wrong, fix string) {
+	if ok {
+		j.add(name, Pass, good, "")
+	} else {
+		j.add(name, s, wrong, fix)
+	}
+}
+
+// sshd looks at the limits that many logins meet. gorun needs one session on one connection.
+func (j *judge) sshd(f Facts) {
+	if len(f.Sshd) == 0 {
+		j.add("sshd", Pass, "its settings are not readable here", "")
+		return
+	}
+	if f.Sshd["maxsessions"] == "0" {
+		j.add("sshd", Fail, "MaxSessions 0 allows no command", "sed -i 's/^MaxSessions.*/MaxSessions 10/' /etc/ssh/sshd_config && systemctl reload sshd")
+		return
+	}
+	var said []string
+	for _, key := range []string{"MaxStartups", "MaxSessions", "LoginGraceTime"} {
+		if v := f.Sshd[strings.ToLower(key)]; v != "" {
+			said = append(said, key+" "+v)
+		}
+	}
+	j.add("sshd", Pass, strings.Join(said, ", "), "")
+}
+
+func (j *judge) nics(f Facts) {
+	for _, n := range f.Host.NICs {
+		if !n.Up || len(n.Addrs) == 0 || n.Name == "lo" {
+			continue
+		}
+		switch off := f.Offloads[n.Name]; {
+		case off != "":
+			j.add("NIC "+n.Name, Warn, off+" switched off", fmt.Sprintf("ethtool -K %s %s on", n.Name, strings.ReplaceAll(off, " ", " on ")))
+		case n.Queues == 1 && f.Host.CPUs >= 4 && n.Driver != "veth":
+			j.add("NIC "+n.Name, Warn, fmt.Sprintf("1 queue for %d CPUs", f.Host.CPUs), fmt.Sprintf("ethtool -L %s combined %d", n.Name, min(f.Host.CPUs, 8)))
+		default:
+			j.add("NIC "+n.Name, Pass, strings.TrimSpace(fmt.Sprintf("%s MTU %d, %d queues", n.Driver, n.MTU, n.Queues)), "")
+		}
+	}
+}
+
+func (j *judge) rdma(f Facts) {
+	if len(f.RDMA) == 0 {
+		j.add("RDMA", Pass, "none", "")
+	}
+	for _, p := range f.RDMA {
+		j.check("RDMA", p.State == "ACTIVE", fmt.Sprintf("%s port %s active", p.Device, p.Number), Warn,
+			fmt.Sprintf("%s port %s is %s", p.Device, p.Number, p.State), "ibstat "+p.Device+"; rdma link")
+	}
+	if len(f.RDMA) > 0 {
+		const unlimited = 1 << 40
+		j.check("locked memory", f.MemLock >= unlimited, "unlimited", Warn, size(int64(min(f.MemLock, 1<<62)))+" are too little for RDMA", "echo '* - memlock unlimited' >/etc/security/limits.d/rdma.conf")
+	}
+}
+
+// Answer is a host's facts with when they were asked for and when they came.
+type Answer struct {
+	Facts       Facts
+	Asked, Came time.Time
+}
+
+// Compare checks what must be alike on all hosts: clocks, Pythons, and the MTU of the NICs between them.
+func Compare(all []Answer) []Finding {
+	var out []Finding
+	for i, a := range all {
+		j := judge{host: a.Facts.Host.Name}
+		half := a.Came.Sub(a.Asked) / 2
+		skew := a.Facts.Clock.Sub(a.Asked.Add(half))
+		j.check("clock", skew.Abs() <= mostSkew+half, fmt.Sprintf("within %v of the launcher's", (skew.Abs()+half).Round(time.Millisecond)), Warn,
+			fmt.Sprintf("%v off the launcher's, ±%v", skew.Round(time.Millisecond), half.Round(time.Millisecond)), "timedatectl set-ntp true, or chronyc makestep")
+		if i > 0 {
+			first := all[0].Facts
+			j.check("versions", a.Facts.Python == first.Python, a.Facts.Kernel, Warn, fmt.Sprintf("%s, but %s has %s", a.Facts.Python, first.Host.Name, first.Python), "install the same Python on all hosts")
+			mine, theirs := mtu(a.Facts.Host), mtu(first.Host)
+			j.check("MTU", mine == theirs || mine == 0 || theirs == 0, fmt.Sprint(mine), Warn, fmt.Sprintf("%d, but %s has %d: large packets may be lost on the way", mine, first.Host.Name, theirs),
+				fmt.Sprintf("ip link set dev %s mtu %d", mainNIC(a.Facts.Host).Name, theirs))
+		}
+		out = append(out, j.findings...)
+	}
+	return out
+}
+
+// mainNIC is the first that is up and has an address.
+func mainNIC(h topology.Host) topology.NIC {
+	for _, n := range h.NICs {
+		if n.Up && len(n.Addrs) > 0 && n.Name != "lo" {
+			return n
+		}
+	}
+	return topology.NIC{}
+}
+
+func mtu(h topology.Host) int { return mainNIC(h).MTU }
+
+// size writes bytes for people.
+func size(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d KiB", n>>10)
+}

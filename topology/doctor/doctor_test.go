@@ -1,0 +1,121 @@
+package doctor_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/topology"
+	"gorun/topology/doctor"
+)
+
+// healthy is a host with which nothing is wrong.
+func healthy() doctor.Facts {
+	return doctor.Facts{
+		Host: topology.Host{Name: "a", CPUs: 8, NICs: []topology.NIC{{Name: "ens1", Driver: "vmxnet3", MTU: 9000, Queues: 8, Up: true, Addrs: []string{"10.0.0.1/24"}}},
+			GPUs: []topology.GPU{{Name: "A40"}}},
+		Kernel: "6.1", Python: "Python 3.11.2", ShmBytes: 8 << 30, NoFile: 65536, NProc: 65536, MemLock: 1 << 63,
+		Sshd: map[string]string{"maxsessions": "10"},
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for _, f := range doctor.Judge(healthy()) {
+		if f.Status != doctor.Pass || f.Fix != "" || f.Host != "a" {
+			t.Errorf("a healthy host: %+v", f)
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		sicken func(*doctor.Facts)
+		check  string
+		status doctor.Status
+		text   string
+		fix    string
+	}{
+		{"sshd", func(f *doctor.Facts) { f.Sshd["maxsessions"] = "0" }, "sshd", doctor.Fail, "MaxSessions 0", "sshd_config"},
+		{"python", func(f *doctor.Facts) { f.Python = "" }, "python", doctor.Warn, "no python3", "apt-get install python3"},
+		{"files", func(f *doctor.Facts) { f.NoFile = 1024 }, "open files", doctor.Warn, "limit 1024", "nofile 65536"},
+		{"processes", func(f *doctor.Facts) { f.NProc = 100 }, "processes", doctor.Warn, "limit 100", "nproc 65536"},
+		{"shm", func(f *doctor.Facts) { f.ShmBytes = 64 << 20 }, "/dev/shm", doctor.Warn, "64 MiB", "mount -o remount"},
+		{"balloon", func(f *doctor.Facts) { f.Balloon = 2 << 30 }, "balloon", doctor.Warn, "2.0 GiB", "reserve"},
+		{"steal", func(f *doctor.Facts) { f.Steal = 0.1 }, "steal", doctor.Warn, "10.0 %", "reserve"},
+		{"queues", func(f *doctor.Facts) { f.Host.NICs[0].Queues = 1 }, "NIC ens1", doctor.Warn, "1 queue for 8 CPUs", "ethtool -L ens1 combined 8"},
+		{"offloads", func(f *doctor.Facts) { f.Offloads = map[string]string{"ens1": "tso gro"} }, "NIC ens1", doctor.Warn, "tso gro switched off", "ethtool -K ens1 tso on gro on"},
+		{"gpu", func(f *doctor.Facts) { f.GPUError = "no answer" }, "GPUs", doctor.Fail, "no answer", "nvidia-smi"},
+		{"rdma", func(f *doctor.Facts) { f.RDMA = []doctor.Port{{Device: "mlx5_0", Number: "1", State: "DOWN"}} }, "RDMA", doctor.Warn, "mlx5_0 port 1 is DOWN", "ibstat mlx5_0"},
+		{"memlock", func(f *doctor.Facts) {
+			f.RDMA, f.MemLock = []doctor.Port{{Device: "mlx5_0", Number: "1", State: "ACTIVE"}}, 64<<10
+		}, "locked memory", doctor.Warn, "64 KiB", "memlock unlimited"},
+	} {
+		f := healthy()
+		tt.sicken(&f)
+		var wrong []doctor.Finding
+		for _, finding := range doctor.Judge(f) {
+			if finding.Status != doctor.Pass {
+				wrong = append(wrong, finding)
+			}
+		}
+		if len(wrong) != 1 || wrong[0].Check != tt.check || wrong[0].Status != tt.status || !strings.Contains(wrong[0].Text, tt.text) || !strings.Contains(wrong[0].Fix, tt.fix) {
+			t.Errorf("%s: found %+v", tt.name, wrong)
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	asked := time.Date(2026, 6, 5, 12, 0, 0, 0, time.UTC)
+	answer := func(name string, skew time.Duration) doctor.Answer {
+		f := healthy()
+		f.Host.Name, f.Clock = name, asked.Add(50*time.Millisecond+skew)
+		return doctor.Answer{Facts: f, Asked: asked, Came: asked.Add(100 * time.Millisecond)}
+	}
+	all := []doctor.Answer{answer("a", 0), answer("b", 2*time.Second), answer("c", 120*time.Millisecond)}
+	all[2].Facts.Python = "Python 3.9.1"
+	all[2].Facts.Host.NICs = []topology.NIC{{Name: "eth0", MTU: 1500, Up: true, Addrs: []string{"10.0.0.3/24"}}}
+	var got []string
+	for _, f := range doctor.Compare(all) {
+		if f.Status != doctor.Pass {
+			got = append(got, f.Host+" "+f.Check+": "+f.Text)
+		}
+	}
+	want := []string{
+		"b clock: 2s off the launcher's, ±50ms",
+		"c versions: Python 3.9.1, but a has Python 3.11.2",
+		"c MTU: 1500, but a has 9000: large packets may be lost on the way",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestParse(t *testing.T) {
+	sshd := doctor.ParseSshd("# x\nMaxStartups 10:30:100\nmaxstartups 1\nPort=22\nAllowUsers a b # c\nMatch User x\n MaxSessions 1\n")
+	if want := (map[string]string{"maxstartups": "10:30:100", "port": "22", "allowusers": "a b"}); !reflect.DeepEqual(sshd, want) {
+		t.Errorf("sshd: %v", sshd)
+	}
+	if got := doctor.ParseSteal("cpu  70 0 10 10 0 0 0 10 5 5\ncpu0 1\n"); got != 0.1 {
+		t.Errorf("steal %v", got)
+	}
+	if got := doctor.ParseBalloon("MemTotal: 5 kB\nBalloon:     2048 kB\n"); got != 2<<20 {
+		t.Errorf("balloon %v", got)
+	}
+	if got := doctor.ParseOffloads("Features for eth0:\nrx-checksumming: on\ntcp-segmentation-offload: off\n\ttx-tcp6-segmentation: off\ngeneric-receive-offload: off\ntx-checksumming: off [fixed]\n"); got != "tso gro" {
+		t.Errorf("offloads %q", got)
+	}
+}
+
+// FuzzParse: no text of a host makes a parser fail or an impossible value.
+func FuzzParse(f *testing.F) {
+	f.Add("cpu 1 2 3 4 5 6 7 8 9\nBalloon: 3 kB\nport 22\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if s := doctor.ParseSteal(text); s < 0 || s > 1 || s != s {
+			t.Fatalf("steal %v", s)
+		}
+		if b := doctor.ParseBalloon(text); b < 0 {
+			t.Fatalf("balloon %v", b)
+		}
+		doctor.ParseSshd(text)
+		doctor.ParseOffloads(text)
+	})
+}

@@ -1,0 +1,86 @@
+package doctor
+
+import (
+	"strconv"
+	"strings"
+)
+
+// ParseSshd reads sshd -T or an sshd_config: the first of several lines for a keyword counts, and what is in a
+// Match block is left out.
+func ParseSshd(text string) map[string]string {
+	out := map[string]string{}
+	for line := range strings.SplitSeq(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		fields := strings.Fields(strings.Replace(line, "=", " ", 1))
+		if len(fields) < 2 {
+			continue
+		}
+		key := strings.ToLower(fields[0])
+		if key == "match" {
+			break
+		}
+		if _, ok := out[key]; !ok {
+			out[key] = strings.Join(fields[1:], " ")
+		}
+	}
+	return out
+}
+
+// ParseSteal returns the share of stolen time in /proc/stat.
+func ParseSteal(text string) float64 {
+	line, _, _ := strings.Cut(text, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return 0
+	}
+	var total, steal float64
+	for i, f := range fields[1:9] { // what follows is guest time, which user time contains
+		n, err := strconv.ParseUint(f, 10, 64)
+		if err != nil {
+			return 0
+		}
+		total += float64(n)
+		if i == 7 {
+			steal = float64(n)
+		}
+	}
+	if total == 0 {
+		return 0
+	}
+	return steal / total
+}
+
+// ParseBalloon returns the bytes that /proc/meminfo says a hypervisor took back.
+func ParseBalloon(text string) int64 {
+	for line := range strings.SplitSeq(text, "\n") {
+		if rest, ok := strings.CutPrefix(line, "Balloon:"); ok {
+			if fields := strings.Fields(rest); len(fields) > 0 {
+				kb, err := strconv.ParseInt(fields[0], 10, 40)
+				if err == nil && kb > 0 {
+					return kb << 10
+				}
+			}
+		}
+	}
+	return 0
+}
+
+// wanted are the offloads without which a NIC costs much CPU time, in the words of ethtool -k and of -K.
+var wanted = []struct{ long, short string }{
+	{"tcp-segmentation-offload", "tso"}, {"generic-segmentation-offload", "gso"}, {"generic-receive-offload", "gro"},
+	{"rx-checksumming", "rx"}, {"tx-checksumming", "tx"},
+}
+
+// ParseOffloads returns what ethtool -k says is off and could be on, in the words of ethtool -K.
+func ParseOffloads(text string) string {
+	var off []string
+	for line := range strings.SplitSeq(text, "\n") {
+		name, state, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		for _, w := range wanted {
+			if ok && name == w.long && state == "off" {
+				off = append(off, w.short)
+			}
+		}
+	}
+	return strings.Join(off, " ")
+}
