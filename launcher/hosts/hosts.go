@@ -84,7 +84,7 @@ func ParseFile(text string) ([]Host, error) {
 					return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
 				}
 			case "user", "username":
-				if !validName(val) || strings.ContainsAny(val, "[:") {
+				if !validUser(val) {
 					return nil, fmt.Errorf("parse hostfile line %d: %q is not a user", i+1, val)
 				}
 				if !strings.Contains(name, "@") {
@@ -131,6 +131,9 @@ func parseEntry(entry string) (name string, slots int, err error) {
 	if ok && user == "" {
 		return "", 0, fmt.Errorf("%q: no user before @", entry)
 	}
+	if ok && !validUser(user) {
+		return "", 0, fmt.Errorf("%q: %q is not a user", entry, user)
+	}
 	if !validName(host) {
 		return "", 0, fmt.Errorf("%q is not a host name", entry)
 	}
@@ -151,6 +154,22 @@ func parseSlots(s string) (int, error) {
 func isIPv6(s string) bool {
 	a, err := netip.ParseAddr(s)
 	return err == nil && a.Is6()
+}
+
+// validUser accepts what can be a login name, of a Windows domain too. A leading dash would read as an option
+// to ssh.
+func validUser(s string) bool {
+	if s == "" || s[0] == '-' {
+		return false
+	}
+	for _, c := range s {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.ContainsRune(`-_.+\`, c):
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // validName accepts what can be a host name, an address, or a range of names. A leading dash would

@@ -35,6 +35,8 @@ func TestParseList(t *testing.T) {
 		"-oProxy=x":   "not a host name",
 		"a b":         "not a host name",
 		"@a":          "no user",
+		"-oX=y@a":     `"-oX=y" is not a user`,
+		"\"x@a":       "is not a user",
 		"n[3-1]":      "not a range",
 		"n[1-999999]": "not a range",
 		"n[1":         "not a host name",
