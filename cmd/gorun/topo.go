@@ -24,6 +24,8 @@ func topoCommand() *cli.Command {
 	flags := []cli.Flag{
 		&cli.BoolFlag{Name: "json", Usage: "write JSON instead of a picture"},
 		&cli.PathFlag{Name: "svg", Usage: "write an SVG picture to `FILE`, for a browser; - for standard output"},
+		&cli.PathFlag{Name: "html", Usage: "write a page with the picture and the ring to `FILE`, for a browser; - for standard output"},
+		&cli.PathFlag{Name: "emit-nccl", Usage: "write one machine's devices to `FILE` for NCCL_TOPO_FILE; - for standard output"},
 		&cli.BoolFlag{Name: "ascii", Usage: "draw with ASCII characters", DefaultText: "if the locale is not UTF-8"},
 	}
 	for _, f := range launchFlags() { // hosts are named and reached as in a launch
@@ -37,7 +39,7 @@ func topoCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "topo",
 		Usage:       "show this machine's NUMA nodes, NICs and GPUs; with -H those of hosts, and their ring",
-		UsageText:   "gorun topo [-H host1,host2] [--json | --svg FILE] [--ascii]",
+		UsageText:   "gorun topo [-H host1,host2] [--json | --svg FILE | --html FILE | --emit-nccl FILE] [--ascii]",
 		Description: "JSON has these names, which stay as they are:\n" + picture.JSONHelp,
 		Flags:       flags,
 
@@ -67,27 +69,48 @@ func topo(c *cli.Context) error {
 	if c.NArg() > 0 {
 		return &usageError{fmt.Errorf("unexpected argument %s", c.Args().First()), "gorun topo -H host1,host2"}
 	}
-	if c.Bool("json") && c.IsSet("svg") {
-		return &usageError{errors.New("--json and --svg exclude each other"), ""}
+	format := ""
+	for _, f := range []string{"json", "svg", "html", "emit-nccl"} {
+		if !c.IsSet(f) {
+			continue
+		}
+		if format != "" {
+			return &usageError{fmt.Errorf("--%s and --%s exclude each other", format, f), ""}
+		}
+		format = f
 	}
 	cluster, err := survey(c)
 	if err != nil {
 		return err
 	}
+	notes := topology.Doubles(cluster.Hosts)
+	for _, note := range notes {
+		fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
+	}
 	var out []byte
-	switch {
-	case c.Bool("json"):
+	switch format {
+	case "json":
 		if out, err = picture.JSON(cluster); err != nil {
 			return err
 		}
-	case c.IsSet("svg"):
+	case "svg":
 		out = []byte(picture.SVG(cluster))
-	case c.Bool("ascii") || !utf8Locale():
-		out = []byte(picture.ASCII(picture.Text(cluster)))
+	case "html":
+		out = []byte(picture.HTML(cluster, notes))
+	case "emit-nccl":
+		if len(cluster.Hosts) != 1 {
+			return &usageError{fmt.Errorf("--emit-nccl: %d hosts, but the file is for one", len(cluster.Hosts)), "gorun topo -H host1 --emit-nccl FILE"}
+		}
+		if out, err = picture.NCCL(cluster.Hosts[0]); err != nil {
+			return err
+		}
 	default:
 		out = []byte(picture.Text(cluster))
+		if c.Bool("ascii") || !utf8Locale() {
+			out = []byte(picture.ASCII(string(out)))
+		}
 	}
-	if file := c.Path("svg"); c.IsSet("svg") && file != "-" {
+	if file := c.Path(format); format != "" && format != "json" && file != "-" {
 		err = os.WriteFile(file, out, 0o644)
 	} else {
 		_, err = c.App.Writer.Write(out)
@@ -117,15 +140,18 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 	d.remote.Args = d.local.Args
 	d.local.Patience = 0 // unlike a worker it has nothing to clean up
 
-	var names []string
+	var (
+		names []string
+		ranks [][]int
+	)
 	for _, h := range placement.Hosts {
-		names = append(names, h.Name)
+		names, ranks = append(names, h.Name), append(ranks, h.Ranks)
 	}
 	hosts, err := askAll(c.Context, d, names, timeOf(c, "start-timeout"))
 	if err != nil {
 		return picture.Cluster{}, err
 	}
-	return picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, nil).Legs(hosts, nil)}, nil
+	return picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, nil).Legs(hosts, nil), Ranks: ranks}, nil
 }
 
 // askAll asks every host at once. Its error names all hosts that failed.

@@ -28,10 +28,15 @@ type edge struct {
 
 // JSONHelp documents the format of JSON for users.
 const JSONHelp = `{"hosts": [host, …], "ring": [edge, …]}; -1 is an unknown number, and the ring of one host is empty.
-  host   name, hostname, platform, kernel, arch, cpus and mem_bytes (usable), labels,
-         nodes [id, cpus, mem_bytes, distance (to each node, in the order of nodes)],
-         nics  [name, driver, speed_mbit, mtu, node, queues, pci, mac, up, addrs],
-         gpus  [index, uuid, name, pci, node]
+  host   name, hostname, platform, hypervisor (by CPUID), hardware (version of virtual hardware), identity
+         (of the machine), system (of its installation), kernel, arch, cpus and mem_bytes (usable), labels,
+         nodes [id, cpus, mem_bytes, distance (to each node, in the order of nodes), socket,
+                caches [level, type, bytes (of one), count]],
+         nics  [name, driver, speed_mbit, mtu, node, queues, pci, pci_path (root and bridges), vf, lower
+                (interfaces it is made of), mac, up, addrs],
+         rdma  [name, driver, pci, node, nic, ports [number, active, speed_mbit, link, gids [index, type, gid]]],
+         gpus  [index, uuid, name, pci, pci_path, node, mem_bytes, mode (none, passthrough, vgpu), profile,
+                licence, mig [uuid, profile], links (to each GPU, as nvidia-smi topo says)], nvswitches
   edge   from, to (names of hosts, in the order of the ring), speed_mbit, speed_source (measured, nic or
          unknown), rtt_us, slowest (true on the bottleneck), why`
 
@@ -68,12 +73,25 @@ func full(h topology.Host) topology.Host {
 	for i, n := range h.Nodes {
 		h.Nodes[i].CPUs = append([]int{}, n.CPUs...)
 		h.Nodes[i].Distance = append([]int{}, n.Distance...)
+		h.Nodes[i].Caches = append([]topology.Cache{}, n.Caches...)
 	}
 	h.NICs = append([]topology.NIC{}, h.NICs...)
 	for i, n := range h.NICs {
-		h.NICs[i].Addrs = append([]string{}, n.Addrs...)
+		h.NICs[i].Addrs, h.NICs[i].Path = append([]string{}, n.Addrs...), append([]string{}, n.Path...)
+		h.NICs[i].Lower = append([]string{}, n.Lower...)
 	}
 	h.GPUs = append([]topology.GPU{}, h.GPUs...)
+	for i, g := range h.GPUs {
+		h.GPUs[i].Path, h.GPUs[i].Links = append([]string{}, g.Path...), append([]string{}, g.Links...)
+		h.GPUs[i].MIG = append([]topology.MIG{}, g.MIG...)
+	}
+	h.RDMA = append([]topology.RDMA{}, h.RDMA...)
+	for i, d := range h.RDMA {
+		h.RDMA[i].Ports = append([]topology.Port{}, d.Ports...)
+		for j, p := range d.Ports {
+			h.RDMA[i].Ports[j].GIDs = append([]topology.GID{}, p.GIDs...)
+		}
+	}
 	return h
 }
 

@@ -21,6 +21,7 @@ import (
 type Cluster struct {
 	Hosts []topology.Host
 	Ring  []topology.Leg // none for a host by itself
+	Ranks [][]int        // that run on each host, where that is decided
 }
 
 // card is a host in words, whatever it is drawn with.
@@ -36,16 +37,54 @@ type area struct {
 	facts, nics, gpus []string
 }
 
-// describe puts a host into words.
+// describe puts a host into words, and the ranks that run on it.
+func (c Cluster) describe(i int) card {
+	d := describe(c.Hosts[i])
+	if i < len(c.Ranks) && len(c.Ranks[i]) > 0 {
+		noun := "ranks "
+		if len(c.Ranks[i]) == 1 {
+			noun = "rank "
+		}
+		d.facts = append(d.facts, noun+ranges(c.Ranks[i]))
+	}
+	return d
+}
+
+// site is hosts that are on one ESXi host, as far as somebody said so.
+type site struct {
+	title string // "" if it is not known
+	hosts []int
+}
+
+// sites returns the hosts by ESXi host, both in the order of the host list.
+func (c Cluster) sites() []site {
+	var sites []site
+	for i, h := range c.Hosts {
+		title := ""
+		if esxi := h.Labels["esxi"]; esxi != "" {
+			title = clean("ESXi host " + esxi)
+		}
+		at := slices.IndexFunc(sites, func(s site) bool { return s.title == title })
+		if at < 0 {
+			at, sites = len(sites), append(sites, site{title: title})
+		}
+		sites[at].hosts = append(sites[at].hosts, i)
+	}
+	return sites
+}
+
 func describe(h topology.Host) card {
 	c := card{title: clean(name(h))}
 	if hostname := clean(h.Hostname); hostname != "" && hostname != c.title {
 		c.facts = append(c.facts, "calls itself "+hostname)
 	}
 	kernel := "Linux " + orUnknown(h.Kernel)
-	c.facts = append(c.facts, phrases("", clean(platform(h.Platform)), clean(kernel), clean(h.Arch)), capacity(h))
+	c.facts = append(c.facts, phrases("", clean(platform(h.Platform)), version(h.Hardware), clean(kernel), clean(h.Arch)), capacity(h))
 	var labels []string
 	for label, value := range h.Labels {
+		if label == "esxi" {
+			continue // it is the box around
+		}
 		labels = append(labels, clean(label+" "+value))
 	}
 	if slices.Sort(labels); len(labels) > 0 {
@@ -59,6 +98,9 @@ func describe(h topology.Host) card {
 	// A device can be on a node that is not there for us, as in a container.
 	for _, nic := range h.NICs {
 		ids = append(ids, max(nic.Node, -1))
+	}
+	for _, d := range h.RDMA {
+		ids = append(ids, max(d.Node, -1))
 	}
 	for _, gpu := range h.GPUs {
 		ids = append(ids, max(gpu.Node, -1))
@@ -80,14 +122,29 @@ func describe(h topology.Host) card {
 				a.nics = append(a.nics, describeNIC(nic))
 			}
 		}
+		for _, d := range h.RDMA {
+			if max(d.Node, -1) == id {
+				a.nics = append(a.nics, describeRDMA(d))
+			}
+		}
 		for _, gpu := range h.GPUs {
 			if max(gpu.Node, -1) == id {
-				a.gpus = append(a.gpus, phrases(fmt.Sprintf("GPU %d:", gpu.Index), clean(gpu.Name), clean(gpu.PCI)))
+				a.gpus = append(a.gpus, describeGPU(gpu)...)
 			}
 		}
 		c.areas = append(c.areas, a)
 	}
+	if links := linkage(h); len(links) > 0 {
+		c.areas = append(c.areas, area{title: "between GPUs", facts: links})
+	}
 	return c
+}
+
+func version(hardware string) string {
+	if hardware == "" {
+		return ""
+	}
+	return "hardware version " + clean(hardware)
 }
 
 // name returns what the user calls the host, or else what it calls itself.
@@ -116,11 +173,25 @@ func describeNode(n topology.Node) []string {
 	if len(n.CPUs) == 0 {
 		return []string{"no CPUs, " + memory(n.MemBytes)}
 	}
+	last := 0
+	for i, cache := range n.Caches {
+		if cache.Level > n.Caches[last].Level {
+			last = i
+		}
+	}
+	var shared string
+	if len(n.Caches) > 0 {
+		if c := n.Caches[last]; c.Count == 1 {
+			shared = fmt.Sprintf(", L%d cache %s", c.Level, memory(c.Bytes))
+		} else {
+			shared = fmt.Sprintf(", L%d cache %d × %s", c.Level, c.Count, memory(c.Bytes))
+		}
+	}
 	noun := "CPUs "
 	if len(n.CPUs) == 1 {
 		noun = "CPU "
 	}
-	return []string{noun + ranges(n.CPUs) + ", " + memory(n.MemBytes)}
+	return []string{noun + ranges(n.CPUs) + ", " + memory(n.MemBytes) + shared}
 }
 
 // distances tells how far the other nodes are, where there are others.
@@ -156,6 +227,12 @@ func describeNIC(n topology.NIC) string {
 		facts = append(facts, count(n.Queues, "queue"))
 	}
 	facts = append(facts, clean(n.PCI))
+	if n.VF {
+		facts = append(facts, "virtual function")
+	}
+	if len(n.Lower) > 0 {
+		facts = append(facts, clean("over "+strings.Join(n.Lower, " and ")))
+	}
 	for _, a := range n.Addrs {
 		facts = append(facts, clean(a))
 	}

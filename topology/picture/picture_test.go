@@ -2,7 +2,6 @@ package picture_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -18,53 +17,14 @@ import (
 
 	"gorun/topology"
 	"gorun/topology/picture"
-	"gorun/topology/probe"
+	"gorun/topology/probe/probetest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// unpack makes a tree of files of a fixture of package probe, whose test explains the format.
-func unpack(t *testing.T, fixture string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "probe", "testdata", fixture+".txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	root := t.TempDir()
-	check := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	place := func(name string) string {
-		name = filepath.Join(root, name)
-		check(os.MkdirAll(filepath.Dir(name), 0o755))
-		return name
-	}
-	short, long, _ := strings.Cut("\n"+string(text), "\n-- ")
-	for line := range strings.Lines(short) {
-		line = strings.TrimSuffix(line, "\n")
-		if name, target, ok := strings.Cut(line, " -> "); ok {
-			check(os.Symlink(target, place(name)))
-			check(os.MkdirAll(filepath.Join(root, filepath.Dir(name), target), 0o755))
-		} else if name, content, ok := strings.Cut(line+" ", ": "); ok && !strings.HasPrefix(line, "#") {
-			check(os.WriteFile(place(name), []byte(content), 0o644))
-		}
-	}
-	if long != "" {
-		name, content, _ := strings.Cut(long, " --\n")
-		check(os.WriteFile(place(name), []byte(content), 0o644))
-	}
-	return root
-}
-
 func probed(t *testing.T, fixture string) topology.Host {
 	t.Helper()
-	host, err := probe.Probe(context.Background(), unpack(t, fixture))
-	if err != nil {
-		t.Fatal(err)
-	}
+	host := probetest.Probe(t, filepath.Join("..", "probe", "testdata", fixture+".txtar"))
 	host.Arch = "amd64" // wherever the test runs
 	return host
 }
@@ -86,6 +46,15 @@ func uneven(t *testing.T) picture.Cluster {
 		{From: 1, To: 2, Bandwidth: 4.7 * gbit, RTT: 210e-6}, {From: 2, To: 0, Bandwidth: 0.94 * gbit, RTT: 300e-6},
 		{From: 0, To: 2, Bandwidth: 0.9 * gbit, RTT: 300e-6}}
 	return picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, edges).Legs(hosts, edges)}
+}
+
+// pair is two virtual machines on one ESXi host, with their ranks.
+func pair(t *testing.T) picture.Cluster {
+	hosts := []topology.Host{probed(t, "pvrdma-a"), probed(t, "vsphere"), probed(t, "pvrdma-b")}
+	for i, esxi := range []string{"esx-01.example.com", "esx-02.example.com", "esx-01.example.com"} {
+		hosts[i].Labels = map[string]string{"esxi": esxi}
+	}
+	return picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, nil).Legs(hosts, nil), Ranks: [][]int{{0, 1}, {2}, {3, 4}}}
 }
 
 // fits checks what holds for all text.
@@ -122,6 +91,12 @@ func TestGolden(t *testing.T) {
 		"vsphere":   alone(probed(t, "vsphere")),
 		"container": alone(probed(t, "container")),
 		"cluster":   uneven(t),
+		"hgx":       alone(probed(t, "hgx")),
+		"vsphere8":  alone(probed(t, "vsphere8")),
+		"mig":       alone(probed(t, "mig")),
+		"vgpu":      alone(probed(t, "vgpu")),
+		"cloud":     alone(probed(t, "cloud")),
+		"pvrdma":    pair(t),
 	}
 	for name, c := range clusters {
 		document, err := picture.JSON(c)
@@ -132,7 +107,8 @@ func TestGolden(t *testing.T) {
 		fits(t, text)
 		wellFormed(t, svg)
 		for file, got := range map[string]string{name + ".txt": text, name + ".ascii.txt": picture.ASCII(text),
-			name + ".svg": svg, name + ".json": string(document)} {
+			name + ".svg": svg, name + ".json": string(document), name + ".html": picture.HTML(c, topology.Doubles(c.Hosts)),
+			name + ".xml": nccl(t, c.Hosts[0])} {
 			file = filepath.Join("testdata", file)
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
@@ -145,6 +121,22 @@ func TestGolden(t *testing.T) {
 			}
 		}
 	}
+}
+
+// nccl renders a host and checks what NCCL needs: every device once, below the node it is on.
+func nccl(t *testing.T, h topology.Host) string {
+	t.Helper()
+	text, err := picture.NCCL(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wellFormed(t, string(text))
+	for _, g := range h.GPUs {
+		if strings.Count(string(text), `busid="`+g.PCI+`"`) != 1 {
+			t.Errorf("GPU %s is not there once in\n%s", g.PCI, text)
+		}
+	}
+	return string(text)
 }
 
 // TestBoxes: whatever is in them, the sides of boxes are straight.
@@ -262,6 +254,12 @@ func FuzzHost(f *testing.F) {
 		c := picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, nil).Legs(hosts, nil)}
 		fits(t, picture.Text(c))
 		wellFormed(t, picture.SVG(c))
+		wellFormed(t, picture.HTML(c, []string{h.Name}))
+		if text, err := picture.NCCL(h); err != nil {
+			t.Error(err)
+		} else {
+			wellFormed(t, string(text))
+		}
 		if _, err := picture.JSON(c); err != nil {
 			t.Error(err)
 		}

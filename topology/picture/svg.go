@@ -43,6 +43,7 @@ text { font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; 
 .title { font-weight: bold }
 .page { fill: #ffffff }
 .host { fill: #f6f8fa; stroke: #57606a }
+.site { fill: #eaeef2; stroke: #57606a; stroke-width: 2 }
 .node { fill: #ddf4ff; stroke: #54aeff }
 .elsewhere { fill: #ffffff; stroke: #8c959f; stroke-dasharray: 4 3 }
 .nic { fill: #dafbe1; stroke: #4ac26b }
@@ -146,16 +147,24 @@ func (d *drawing) cards(c Cluster) {
 	for i := range columns {
 		columns[i] = d.bottom + margin
 	}
-	for _, h := range c.Hosts {
-		shortest := 0
-		for i, bottom := range columns {
-			if bottom < columns[shortest] {
-				shortest = i
-			}
+	for _, s := range c.sites() {
+		var boxes []box
+		for _, i := range s.hosts {
+			boxes = append(boxes, c.describe(i).box())
 		}
-		root := describe(h).box()
-		x := margin + float64(shortest)*(cardWidth+margin)
-		columns[shortest] += d.box(root, x, columns[shortest], cardWidth) + margin
+		if s.title != "" { // the hosts go together
+			boxes = []box{{class: "site", title: s.title, boxes: boxes}}
+		}
+		for _, b := range boxes {
+			shortest := 0
+			for i, bottom := range columns {
+				if bottom < columns[shortest] {
+					shortest = i
+				}
+			}
+			x := margin + float64(shortest)*(cardWidth+margin)
+			columns[shortest] += d.box(b, x, columns[shortest], cardWidth) + margin
+		}
 	}
 	for _, bottom := range columns {
 		d.bottom = max(d.bottom, bottom)

@@ -9,26 +9,33 @@ import (
 // Width is how many columns text takes at most.
 const Width = 100
 
-// half is the width of a host that leaves room for another beside it.
-const half = (Width - 1) / 2
-
-// Text draws the hosts as boxes in boxes, and below them the ring with the speed of each edge.
+// Text draws the hosts as boxes in boxes, in one more where it is known on which ESXi host they are, and
+// below them the ring with the speed of each edge.
 func Text(c Cluster) string {
-	limit := Width
-	if len(c.Hosts) > 1 {
-		limit = half
-	}
-	var hosts []block
-	for _, h := range c.Hosts {
-		hosts = append(hosts, hostBlock(describe(h), limit))
-	}
 	var b strings.Builder
 	write := func(lines []string) {
 		for _, line := range lines {
 			b.WriteString(strings.TrimRight(line, " ") + "\n")
 		}
 	}
-	write(flow(hosts, Width))
+	for _, s := range c.sites() {
+		whole, limit := Width, Width
+		if s.title != "" {
+			whole -= 4
+		}
+		if limit = whole; len(c.Hosts) > 1 {
+			limit = (whole - 1) / 2
+		}
+		var hosts []block
+		for _, i := range s.hosts {
+			hosts = append(hosts, hostBlock(c.describe(i), limit))
+		}
+		inside := flow(hosts, whole)
+		if s.title != "" {
+			inside = frame(s.title, inside, Width)
+		}
+		write(inside)
+	}
 	if len(c.Ring) > 0 {
 		b.WriteString("\n")
 		write(ringLines(c))
@@ -112,4 +119,4 @@ func ASCII(text string) string {
 }
 
 var plain = map[rune]rune{'┌': '+', '┐': '+', '└': '+', '┘': '+', '╭': '+', '╰': '+', '╯': '+', '─': '-', '│': '|', '┆': ':',
-	'▶': '>', '▼': 'v', '◀': '<', '━': '=', '●': '*', '█': '#', '░': '.', '→': '>', 'µ': 'u', '…': '~'}
+	'▶': '>', '▼': 'v', '◀': '<', '━': '=', '●': '*', '█': '#', '░': '.', '→': '>', 'µ': 'u', '…': '~', '×': 'x'}

@@ -29,6 +29,7 @@ func nodes(t tree) []topology.Node {
 		for _, distance := range strings.Fields(t.text(path.Join(dir, name, "distance"))) {
 			node.Distance = append(node.Distance, number(distance))
 		}
+		node.Socket, node.Caches = socket(t, node.CPUs), caches(t, node.CPUs)
 		nodes = append(nodes, node)
 	}
 	slices.SortFunc(nodes, func(a, b topology.Node) int { return a.ID - b.ID })

@@ -94,29 +94,32 @@ func readNIC(t tree, name string) topology.NIC {
 	})); queues > 0 {
 		nic.Queues = queues
 	}
-	nic.PCI, nic.Node = place(t, name, 0)
+	where := place(t, name, 0)
+	nic.PCI, nic.Path, nic.Node = where.pci, where.path, where.node
+	nic.VF = t.has(path.Join(dir, "device/physfn"))
+	nic.Lower = lowers(t, name)
 	return nic
 }
 
 // mostStacked bounds how many interfaces are on top of each other: a VLAN of a bond of ports is three.
 const mostStacked = 8
 
-// place returns the PCI address of an interface and its NUMA node. What is made of others has no address,
-// and is on a node if all of them are on it.
-func place(t tree, name string, depth int) (pci string, node int) {
+// place returns where an interface is. What is made of others has no address, and is on a node if all of
+// them are on it.
+func place(t tree, name string, depth int) function {
 	device := path.Join(netDir, name, "device")
 	if t.has(device) || depth == mostStacked {
 		return t.pci(device)
 	}
-	node = -1
+	made := function{node: -1}
 	for i, lower := range lowers(t, name) {
-		_, n := place(t, lower, depth+1)
-		if i > 0 && n != node {
-			return "", -1
+		where := place(t, lower, depth+1)
+		if i > 0 && where.node != made.node {
+			return function{node: -1}
 		}
-		node = n
+		made.node = where.node
 	}
-	return "", node
+	return made
 }
 
 // isUp reports whether packets can pass. Interfaces without a carrier of their own do not know, and are

@@ -7,12 +7,14 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,32 +22,54 @@ import (
 )
 
 // Probe describes the machine whose file system is at root. With root "/", the one it runs on, it also
-// asks the kernel for interfaces and addresses, and nvidia-smi for GPUs. It fails only if there is neither
-// a sys nor a proc directory, or the context is done.
+// asks the kernel for interfaces and addresses, the processor for its hypervisor, and nvidia-smi for GPUs.
+// It fails only if there is neither a sys nor a proc directory, or the context is done.
 func Probe(ctx context.Context, root string) (topology.Host, error) {
-	t := tree(root)
-	if !t.has("sys") && !t.has("proc") {
-		return topology.Host{}, fmt.Errorf("probe machine: no sys or proc directory in %s", root)
+	if filepath.Clean(root) == "/" {
+		return Prober{Root: root, Run: execute, live: true}.Probe(ctx)
 	}
-	live := filepath.Clean(root) == "/"
+	return Prober{Root: root}.Probe(ctx)
+}
+
+// Prober describes a machine from its file system and from what a command printed there.
+type Prober struct {
+	Root string
+	// Run returns the standard output of nvidia-smi with these arguments. Without it, nobody is asked.
+	Run func(ctx context.Context, args ...string) ([]byte, error)
+
+	live bool // it is the machine that this runs on
+}
+
+// Probe is the package's Probe.
+func (p Prober) Probe(ctx context.Context) (topology.Host, error) {
+	t := tree(p.Root)
+	if !t.has("sys") && !t.has("proc") {
+		return topology.Host{}, fmt.Errorf("probe machine: no sys or proc directory in %s", p.Root)
+	}
 	host := topology.Host{
 		Hostname: t.text("proc/sys/kernel/hostname"),
 		Platform: platform(t),
+		Hardware: hardware(t),
 		Kernel:   t.text("proc/sys/kernel/osrelease"),
 		Arch:     runtime.GOARCH,
 		CPUs:     usableCPUs(t),
 		MemBytes: usableMemory(t),
 		Nodes:    nodes(t),
+		RDMA:     rdma(t),
+		Switches: nvswitches(t),
 	}
-	if live {
+	if p.live {
 		host.NICs = liveNICs(t)
-		host.GPUs = askNvidia(ctx, t)
+		host.Hypervisor = hypervisor()
+		if host.Platform == "" || host.Platform == "vm" { // DMI is hidden, as in a container
+			known := map[string]string{"VMwareVMware": "vmware", "KVMKVMKVM": "kvm", "Microsoft Hv": "hyperv", "XenVMMXenVMM": "xen"}
+			host.Platform = cmp.Or(known[host.Hypervisor], host.Platform)
+		}
 	} else {
 		host.NICs = treeNICs(t)
 	}
-	if host.GPUs == nil {
-		host.GPUs = driverGPUs(t)
-	}
+	host.Identity, host.System = identity(t, host.NICs)
+	host.GPUs = gpus(ctx, t, p.Run)
 	if err := ctx.Err(); err != nil {
 		return topology.Host{}, fmt.Errorf("probe machine: %w", err)
 	}
@@ -139,21 +163,54 @@ func parseList(list string) []int {
 // address matches the PCI address of a function: domain, bus, device.
 var address = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
-// pci returns the address of the PCI function that a device is, or is behind, and its NUMA node. A
-// virtio device, for one, is behind its function.
-func (t tree) pci(device string) (pci string, node int) {
+// function is where a device is.
+type function struct {
+	pci  string   // its address, "" if it is not on a PCI bus
+	path []string // the root and the bridges above it
+	node int      // -1 unknown
+}
+
+// pci returns the PCI function that a device is, or is behind. A virtio device, for one, is behind its
+// function.
+func (t tree) pci(device string) function {
+	none := function{node: -1}
 	real, err := filepath.EvalSymlinks(t.path(device))
 	if err != nil {
-		return "", -1
+		return none
 	}
 	for dir := real; len(dir) > len(string(t)); dir = filepath.Dir(dir) {
-		if name := filepath.Base(dir); address.MatchString(name) {
-			content, err := os.ReadFile(filepath.Join(dir, "numa_node"))
-			if err != nil {
-				return name, -1
+		name := filepath.Base(dir)
+		if !address.MatchString(name) {
+			continue
+		}
+		f := function{pci: name, node: -1}
+		if content, err := os.ReadFile(filepath.Join(dir, "numa_node")); err == nil {
+			f.node = max(number(strings.TrimSpace(string(content))), -1)
+		}
+		for above := filepath.Dir(dir); len(above) > len(string(t)); above = filepath.Dir(above) {
+			bridge := filepath.Base(above)
+			if !address.MatchString(bridge) && !root.MatchString(bridge) {
+				break
 			}
-			return name, max(number(strings.TrimSpace(string(content))), -1)
+			f.path = append(f.path, bridge)
+		}
+		slices.Reverse(f.path)
+		return f
+	}
+	return none
+}
+
+// root matches the name of a PCI host bridge.
+var root = regexp.MustCompile(`^pci[0-9a-f]{4,8}:[0-9a-f]{2}$`)
+
+// sortedNumbers returns the names that are numbers, in their order.
+func sortedNumbers(names []string) []int {
+	var numbers []int
+	for _, name := range names {
+		if n := number(name); n >= 0 {
+			numbers = append(numbers, n)
 		}
 	}
-	return "", -1
+	slices.Sort(numbers)
+	return numbers
 }

@@ -1,0 +1,186 @@
+package picture
+
+import (
+	"encoding/xml"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gorun/topology"
+)
+
+// NCCL writes a host's devices in the format of NCCL_TOPO_FILE: NUMA nodes, below them the PCI bridges as
+// they are, and below those GPUs with their NVLinks and network devices. A virtual machine hides the nodes
+// of its devices from NCCL, so the use of it is to say, with a topology file, where they are. NCCL itself
+// adds what is not said here, such as the width of PCI links.
+func NCCL(h topology.Host) ([]byte, error) {
+	system := element{name: "system", attributes: []string{"version", "1"}}
+	ids := []int{}
+	affinity := map[int]string{}
+	for _, n := range h.Nodes {
+		ids, affinity[n.ID] = append(ids, n.ID), mask(n.CPUs)
+	}
+	for _, d := range devices(h) {
+		if !slices.Contains(ids, d.node) {
+			ids = append(ids, d.node)
+		}
+	}
+	arch := map[string]string{"amd64": "x86_64", "arm64": "arm64", "ppc64le": "ppc64"}[h.Arch]
+	for _, id := range ids {
+		cpu := &element{name: "cpu", attributes: []string{"numaid", strconv.Itoa(id)}}
+		if affinity[id] != "" {
+			cpu.attributes = append(cpu.attributes, "affinity", affinity[id])
+		}
+		if arch != "" {
+			cpu.attributes = append(cpu.attributes, "arch", arch)
+		}
+		for _, d := range devices(h) {
+			if d.node == id {
+				cpu.place(d)
+			}
+		}
+		system.children = append(system.children, cpu)
+	}
+	out, err := xml.MarshalIndent(&system, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write NCCL topology: %w", err)
+	}
+	return append(out, '\n'), nil
+}
+
+// device is something on PCI with what NCCL is to know of it.
+type device struct {
+	pci, class string
+	path       []string
+	node       int
+	inside     *element
+}
+
+// Classes of PCI functions.
+const (
+	bridgeClass   = "0x060400"
+	gpuClass      = "0x030200"
+	ethernetClass = "0x020000"
+	ibClass       = "0x020700"
+)
+
+func devices(h topology.Host) []device {
+	var out []device
+	for i, g := range h.GPUs {
+		gpu := &element{name: "gpu", attributes: []string{"dev", strconv.Itoa(g.Index)}}
+		for j, link := range g.Links {
+			count, isNVLink := strings.CutPrefix(link, "NV")
+			if n, err := strconv.Atoi(count); !isNVLink || err != nil || n < 1 || j >= len(h.GPUs) || i == j || h.Switches > 0 {
+				continue
+			}
+			gpu.children = append(gpu.children, &element{name: "nvlink",
+				attributes: []string{"target", clean(h.GPUs[j].PCI), "count", count, "tclass", gpuClass}})
+		}
+		out = append(out, device{g.PCI, gpuClass, g.Path, max(g.Node, -1), gpu})
+	}
+	net := func(number int, name string, speed int) *element {
+		attributes := []string{"name", clean(name), "dev", strconv.Itoa(number), "port", "1"}
+		if speed > 0 {
+			attributes = append(attributes, "speed", strconv.Itoa(speed))
+		}
+		return &element{name: "nic", children: []*element{{name: "net", attributes: attributes}}}
+	}
+	number, beside := 0, map[string]bool{}
+	for _, d := range h.RDMA {
+		if len(d.Ports) == 0 || d.PCI == "" {
+			continue
+		}
+		class := ethernetClass
+		if d.Ports[0].Link == "InfiniBand" {
+			class = ibClass
+		}
+		out = append(out, device{d.PCI, class, pathOf(h, d), max(d.Node, -1), net(number, d.Name, d.Ports[0].Speed)})
+		beside[d.NIC], number = true, number+1
+	}
+	for _, n := range h.NICs {
+		if n.PCI != "" && n.Up && !beside[n.Name] { // NCCL uses an RDMA device rather than the interface beside it
+			out = append(out, device{n.PCI, ethernetClass, n.Path, max(n.Node, -1), net(number, n.Name, n.Speed)})
+			number++
+		}
+	}
+	return out
+}
+
+// pathOf is the way to an RDMA device, which is that of the interface on its function or card.
+func pathOf(h topology.Host, d topology.RDMA) []string {
+	for _, n := range h.NICs {
+		if n.Name == d.NIC {
+			return n.Path
+		}
+	}
+	return nil
+}
+
+// element is one of XML.
+type element struct {
+	name       string
+	attributes []string // name, value, …
+	children   []*element
+}
+
+// place puts a device below its bridges, which it makes.
+func (e *element) place(d device) {
+	for _, bridge := range d.path {
+		if !strings.HasPrefix(bridge, "pci") { // the root is the node itself
+			e = e.pci(clean(bridge), bridgeClass)
+		}
+	}
+	e = e.pci(clean(d.pci), d.class)
+	e.children = append(e.children, d.inside)
+}
+
+func (e *element) pci(address, class string) *element {
+	for _, c := range e.children {
+		if c.name == "pci" && c.attributes[1] == address {
+			return c
+		}
+	}
+	c := &element{name: "pci", attributes: []string{"busid", address, "class", class}}
+	e.children = append(e.children, c)
+	return c
+}
+
+// MarshalXML implements xml.Marshaler.
+func (e *element) MarshalXML(enc *xml.Encoder, _ xml.StartElement) error {
+	start := xml.StartElement{Name: xml.Name{Local: e.name}}
+	for i := 0; i+1 < len(e.attributes); i += 2 {
+		start.Attr = append(start.Attr, xml.Attr{Name: xml.Name{Local: e.attributes[i]}, Value: e.attributes[i+1]})
+	}
+	if err := enc.EncodeToken(start); err != nil {
+		return err
+	}
+	for _, c := range e.children {
+		if err := enc.Encode(c); err != nil {
+			return err
+		}
+	}
+	return enc.EncodeToken(start.End())
+}
+
+// mostCPUs bounds the mask that a host's numbers of CPUs make.
+const mostCPUs = 1 << 13
+
+// mask writes CPUs as the kernel does in a cpumap: 32 to a word, the highest first.
+func mask(cpus []int) string {
+	var words []uint32
+	for _, cpu := range cpus {
+		if cpu < 0 || cpu >= mostCPUs {
+			continue
+		}
+		for len(words) <= cpu/32 {
+			words = append(words, 0)
+		}
+		words[cpu/32] |= 1 << (cpu % 32)
+	}
+	var parts []string
+	for _, word := range slices.Backward(words) {
+		parts = append(parts, fmt.Sprintf("%08x", word))
+	}
+	return strings.Join(parts, ",")
+}

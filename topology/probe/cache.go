@@ -1,0 +1,67 @@
+package probe
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gorun/topology"
+)
+
+func cpuDir(cpu int) string { return fmt.Sprintf("sys/devices/system/cpu/cpu%d", cpu) }
+
+// socket returns the package that the first of these CPUs is in.
+func socket(t tree, cpus []int) int {
+	if len(cpus) == 0 {
+		return -1
+	}
+	return max(t.number(path.Join(cpuDir(cpus[0]), "topology/physical_package_id")), -1)
+}
+
+// caches returns what the CPUs have, nearest first. CPUs that share a cache name the same list of CPUs.
+func caches(t tree, cpus []int) []topology.Cache {
+	type kind struct {
+		level int
+		class string
+		bytes int64
+	}
+	found := map[kind]map[string]bool{}
+	for _, cpu := range cpus {
+		dir := path.Join(cpuDir(cpu), "cache")
+		for _, index := range t.names(dir) {
+			at := path.Join(dir, index)
+			k := kind{t.number(path.Join(at, "level")), t.text(path.Join(at, "type")), cacheSize(t.text(path.Join(at, "size")))}
+			if !strings.HasPrefix(index, "index") || k.level < 1 || k.bytes < 1 {
+				continue
+			}
+			if found[k] == nil {
+				found[k] = map[string]bool{}
+			}
+			found[k][t.text(path.Join(at, "shared_cpu_list"))] = true
+		}
+	}
+	var out []topology.Cache
+	for k, shared := range found {
+		out = append(out, topology.Cache{Level: k.level, Type: k.class, Bytes: k.bytes, Count: len(shared)})
+	}
+	slices.SortFunc(out, func(a, b topology.Cache) int {
+		return cmp.Or(a.Level-b.Level, strings.Compare(a.Type, b.Type), cmp.Compare(a.Bytes, b.Bytes))
+	})
+	return out
+}
+
+// cacheSize parses "32768K".
+func cacheSize(text string) int64 {
+	digits, shift := strings.TrimSuffix(text, "K"), 10
+	if digits == text {
+		digits, shift = strings.TrimSuffix(text, "M"), 20
+	}
+	n, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil || n < 0 {
+		return -1
+	}
+	return n << shift
+}

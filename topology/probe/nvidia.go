@@ -1,0 +1,198 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"gorun/topology"
+)
+
+// runner returns what nvidia-smi prints.
+type runner = func(ctx context.Context, args ...string) ([]byte, error)
+
+// nvidiaPatience is how long nvidia-smi may take altogether: seconds when it has to wake the GPUs, for ever
+// when their driver is stuck.
+const nvidiaPatience = 8 * time.Second
+
+func execute(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "nvidia-smi", args...)
+	cmd.WaitDelay = time.Second
+	return cmd.Output()
+}
+
+// askNvidia returns the GPUs in the order of nvidia-smi, nil if it lists none. What a later question does
+// not answer stays unknown.
+func askNvidia(ctx context.Context, run runner) []topology.GPU {
+	ctx, cancel := context.WithTimeout(ctx, nvidiaPatience)
+	defer cancel()
+	ask := func(args ...string) string {
+		out, err := run(ctx, args...)
+		if err != nil {
+			return ""
+		}
+		return string(out)
+	}
+	gpus := parseQuery([]byte(ask("--query-gpu=index,uuid,name,pci.bus_id,memory.total", "--format=csv,noheader,nounits")))
+	if gpus == nil {
+		return nil
+	}
+	parseMIG(ask("-L"), gpus)
+	parseModes(ask("-q"), gpus)
+	if len(gpus) > 1 {
+		parseMatrix(ask("topo", "-m"), gpus)
+	}
+	return gpus
+}
+
+func parseQuery(out []byte) []topology.GPU {
+	r := csv.NewReader(bytes.NewReader(out))
+	r.TrimLeadingSpace = true
+	r.FieldsPerRecord = 5
+	records, err := r.ReadAll()
+	if err != nil {
+		return nil
+	}
+	var gpus []topology.GPU
+	for _, f := range records {
+		gpu := topology.GPU{Index: number(f[0]), UUID: f[1], Name: f[2], PCI: shortDomain(f[3]), Node: -1, MemBytes: -1,
+			Profile: vgpuProfile(f[2])}
+		if mebibytes := number(f[4]); mebibytes > 0 {
+			gpu.MemBytes = int64(mebibytes) << 20
+		}
+		gpus = append(gpus, gpu)
+	}
+	return gpus
+}
+
+// vgpuProfile returns the profile that a vGPU's name ends with: 40C of "GRID A100-40C", 3-20C of
+// "NVIDIA A100-3-20C".
+func vgpuProfile(name string) string {
+	if m := profile.FindStringSubmatch(name); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+var profile = regexp.MustCompile(`-((?:\d+-)?\d+[ABCQ](?:ME)?)$`)
+
+// shortDomain turns "00000000:3B:00.0" into the kernel's "0000:3b:00.0".
+func shortDomain(pci string) string {
+	pci = strings.ToLower(pci)
+	if domain, rest, ok := strings.Cut(pci, ":"); ok && len(domain) == 8 && strings.HasPrefix(domain, "0000") {
+		return domain[4:] + ":" + rest
+	}
+	return pci
+}
+
+var (
+	gpuLine = regexp.MustCompile(`^GPU (\d+): .*\(UUID: ([^)]+)\)`)
+	migLine = regexp.MustCompile(`^\s+MIG (\S+)\s+Device\s+\d+: \(UUID: ([^)]+)\)`)
+)
+
+// parseMIG reads the list of GPUs, in which each is followed by its slices.
+func parseMIG(list string, gpus []topology.GPU) {
+	var gpu *topology.GPU
+	for line := range strings.Lines(list) {
+		if m := gpuLine.FindStringSubmatch(line); m != nil {
+			gpu = nil
+			for i := range gpus {
+				if gpus[i].UUID == m[2] {
+					gpu = &gpus[i]
+				}
+			}
+		} else if m := migLine.FindStringSubmatch(line); m != nil && gpu != nil {
+			gpu.MIG = append(gpu.MIG, topology.MIG{Profile: m[1], UUID: m[2]})
+		}
+	}
+}
+
+// parseModes reads the long report: a section for each GPU that begins with its PCI address.
+func parseModes(report string, gpus []topology.GPU) {
+	var gpu *topology.GPU
+	for line := range strings.Lines(report) {
+		if pci, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n "), "GPU "); ok {
+			gpu = nil
+			for i := range gpus {
+				if gpus[i].PCI == shortDomain(pci) {
+					gpu = &gpus[i]
+				}
+			}
+			continue
+		}
+		key, value, ok := strings.Cut(line, ":")
+		if gpu == nil || !ok {
+			continue
+		}
+		value = strings.TrimSpace(value)
+		switch strings.TrimSpace(key) {
+		case "Virtualization Mode":
+			known := map[string]string{"None": "none", "Pass-Through": "passthrough", "VGPU": "vgpu", "Host VGPU": "host-vgpu", "Host VSGA": "host-vsga"}
+			gpu.Mode = known[value]
+		case "License Status":
+			gpu.Licence = value
+		}
+	}
+	for i := range gpus {
+		if gpus[i].Mode != "vgpu" && gpus[i].Mode != "" { // only those of vGPUs mean something
+			gpus[i].Licence, gpus[i].Profile = "", ""
+		}
+	}
+}
+
+// underline is how nvidia-smi writes the head of a table.
+var underline = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// parseMatrix reads how GPUs are linked: a column and a row for each, and more for network cards. It takes
+// all of it or nothing.
+func parseMatrix(text string, gpus []topology.GPU) {
+	var columns []int // which GPU a column is about, -1 if none
+	rows := make([][]string, len(gpus))
+	for line := range strings.Lines(underline.ReplaceAllString(text, "")) {
+		cells := strings.Split(strings.TrimRight(line, "\r\n"), "\t")
+		if columns == nil {
+			for _, cell := range cells[1:] {
+				columns = append(columns, gpuNumber(cell, gpus))
+			}
+			continue
+		}
+		row := gpuNumber(cells[0], gpus)
+		if row < 0 || rows[row] != nil {
+			continue
+		}
+		rows[row] = make([]string, len(gpus))
+		for i, cell := range cells[1:] {
+			if i < len(columns) && columns[i] >= 0 {
+				rows[row][columns[i]] = strings.TrimSpace(cell)
+			}
+		}
+	}
+	for i, row := range rows {
+		if row == nil || row[i] != "X" {
+			return
+		}
+	}
+	for i := range gpus {
+		gpus[i].Links = rows[i]
+	}
+}
+
+// gpuNumber returns the place of "GPU4" in the list of GPUs, -1 if it is none of them.
+func gpuNumber(cell string, gpus []topology.GPU) int {
+	text, ok := strings.CutPrefix(strings.TrimSpace(cell), "GPU")
+	index, err := strconv.Atoi(text)
+	if !ok || err != nil {
+		return -1
+	}
+	for i, gpu := range gpus {
+		if gpu.Index == index {
+			return i
+		}
+	}
+	return -1
+}
