@@ -26,6 +26,7 @@ import (
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
+	"gorun/topology/facts"
 	"gorun/topology/probe"
 	"gorun/worker/pmi"
 	"gorun/worker/proc"
@@ -97,7 +98,8 @@ type daemon struct {
 
 	job      *wire.Job
 	self     topology.Host
-	nics     []string // the interfaces that the user chose, if any
+	edges    []topology.Edge // that the user knows
+	nics     []string        // the interfaces that the user chose, if any
 	roster   *wire.Roster
 	machine  *epoch.Machine
 	gossip   *gossip.Gossip
@@ -163,6 +165,14 @@ func (d *daemon) open(ctx context.Context) error {
 		return fmt.Errorf("probe host: %w", err)
 	}
 	d.self.Name = job.Hosts[job.HostID]
+	known, err := facts.Parse(job.Topology)
+	if err == nil {
+		err = known.Override(&d.self)
+	}
+	if err != nil {
+		return fmt.Errorf("read topology file: %w", err)
+	}
+	d.edges = known.Edges(job.Hosts)
 	d.nics = nicNames(d.job.NICs, d.self.NICs)
 	addrs, err := d.addresses()
 	if err != nil {
@@ -237,7 +247,9 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 		return err
 	}
 	d.machine = epoch.New(epoch.Config{Self: job.HostID, Hosts: len(job.Hosts),
-		Order: func(hosts []topology.Host) topology.Ring { return topology.Order(hosts, nil) }})
+		Order: func(hosts []topology.Host) topology.Ring {
+			return topology.OrderBy(topology.By(job.RingOrder), hosts, d.edges)
+		}})
 	transport := tcp.Options{}
 	if d.listener, err = transport.Listen(ctx, net.JoinHostPort(bind, "0")); err != nil {
 		return fmt.Errorf("listen for links: %w", err)

@@ -27,6 +27,7 @@ var allowed = map[string][]string{
 	"topology":            {},
 	"topology/picture":    {"topology"},
 	"topology/doctor":     {"topology", "topology/probe"},
+	"topology/facts":      {"topology"},
 	"topology/probe":      {"topology"},
 	"worker":              {"*"},
 	"worker/pmi":          {},
@@ -48,7 +49,7 @@ var (
 		"golang.org/x/crypto/ssh":           "launcher/ssh",
 		"github.com/urfave/cli/v2":          "cmd/gorun",
 	}
-	pure          = []string{"rendezvous/epoch", "launcher/plan", "launcher/hosts", "topology", "topology/picture", "collective/schedule"}
+	pure          = []string{"rendezvous/epoch", "launcher/plan", "launcher/hosts", "topology", "topology/facts", "topology/picture", "collective/schedule"}
 	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}
 	impureCalls   = []string{"time.Now", "time.Sleep", "time.After", "time.NewTimer"}
 )

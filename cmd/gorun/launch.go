@@ -20,7 +20,7 @@ import (
 
 // launchFlags are the flags of a job, a table for each concern.
 func launchFlags() []cli.Flag {
-	return slices.Concat(placeFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), otherFlags(), mpirunFlags(), horovodFlags(), knobFlags())
+	return slices.Concat(placeFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), ringFlags(), otherFlags(), mpirunFlags(), horovodFlags(), knobFlags())
 }
 
 // lifetimeFlags say how long things may take.
@@ -82,6 +82,10 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if err != nil {
 		return err
 	}
+	ring, err := readRing(c)
+	if err != nil {
+		return err
+	}
 	gpus, err := gpusOf(c)
 	if err != nil {
 		return err
@@ -132,6 +136,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Shim = !c.Bool("no-horovod-shim")
 	spec.Verbose = c.Bool("verbose")
 	spec.Streams = c.Int("streams")
+	spec.RingOrder, spec.Topology = string(ring.by), ring.text
 	spec.NICs = nicsOf(c)
 	spec.StartTimeout = startTimeout(c)
 	spec.Grace = timeOf(c, "grace")

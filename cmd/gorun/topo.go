@@ -29,7 +29,7 @@ func topoCommand() *cli.Command {
 		&cli.BoolFlag{Name: "ascii", Usage: "draw with ASCII characters", DefaultText: "if the locale is not UTF-8"},
 	}
 	for _, f := range launchFlags() { // hosts are named and reached as in a launch
-		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "start-timeout"}, f.Names()[0]) {
+		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "start-timeout", "topology", "ring-order"}, f.Names()[0]) {
 			if d, ok := f.(*cli.GenericFlag); ok {
 				d.Usage = "give up if a host has not answered after this `TIME`"
 			}
@@ -123,10 +123,18 @@ func topo(c *cli.Context) error {
 
 // survey finds out about this machine, or about the hosts that the flags name.
 func survey(c *cli.Context) (picture.Cluster, error) {
+	ring, err := readRing(c)
+	if err != nil {
+		return picture.Cluster{}, err
+	}
 	if !c.IsSet("hosts") && !c.IsSet("hostfile") {
 		host, err := probe.Probe(c.Context, "/")
+		if err != nil {
+			return picture.Cluster{}, err
+		}
 		host.Name = host.Hostname
-		return picture.Cluster{Hosts: []topology.Host{host}}, err
+		hosts := []topology.Host{host}
+		return picture.Cluster{Hosts: hosts}, ring.override(hosts)
 	}
 	placement, err := place(c)
 	if err != nil {
@@ -151,7 +159,11 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 	if err != nil {
 		return picture.Cluster{}, err
 	}
-	return picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, nil).Legs(hosts, nil), Ranks: ranks}, nil
+	if err := ring.override(hosts); err != nil {
+		return picture.Cluster{}, err
+	}
+	edges := ring.Edges(names)
+	return picture.Cluster{Hosts: hosts, Ring: topology.OrderBy(ring.by, hosts, edges).Legs(hosts, edges), Ranks: ranks}, nil
 }
 
 // askAll asks every host at once. Its error names all hosts that failed.

@@ -23,16 +23,19 @@ type Job struct {
 	Env     []string `msgpack:"env"` // of every rank
 	Dir     string   `msgpack:"dir"`
 	Ranks   []Rank   `msgpack:"ranks"`
-	Wrapper []string `msgpack:"wrapper"`  // put before the program of every rank, with its placeholders
-	Shim    bool     `msgpack:"shim"`     // put the Horovod drop-in on PYTHONPATH
-	Verbose bool     `msgpack:"verbose"`  // send Log messages
-	GraceMS int      `msgpack:"grace"`    // between TERM and KILL
-	Toward  string   `msgpack:"toward"`   // an address of another host, to choose our own by the route to it
-	Streams int      `msgpack:"streams"`  // per link
-	GPUs    []string `msgpack:"gpus"`     // devices by local rank; "auto" alone for those of the host; nil to leave them alone
-	TF      bool     `msgpack:"tf"`       // set TF_CONFIG
-	NICs    []string `msgpack:"nics"`     // names, drivers or networks that links may use; nil for all
-	LocalIP string   `msgpack:"local_ip"` // address at which the launcher reached the host, if any
+	Wrapper []string `msgpack:"wrapper"` // put before the program of every rank, with its placeholders
+	Shim    bool     `msgpack:"shim"`    // put the Horovod drop-in on PYTHONPATH
+	Verbose bool     `msgpack:"verbose"` // send Log messages
+	GraceMS int      `msgpack:"grace"`   // between TERM and KILL
+	Toward  string   `msgpack:"toward"`  // an address of another host, to choose our own by the route to it
+	Streams int      `msgpack:"streams"` // per link
+	GPUs    []string `msgpack:"gpus"`    // devices by local rank; "auto" alone for those of the host; nil to leave them alone
+	TF      bool     `msgpack:"tf"`      // set TF_CONFIG
+	NICs    []string `msgpack:"nics"`    // names, drivers or networks that links may use; nil for all
+	// RingOrder and Topology, a file that the user wrote, say which way data goes.
+	RingOrder string `msgpack:"ring_order"`
+	Topology  []byte `msgpack:"topology"`
+	LocalIP   string `msgpack:"local_ip"` // address at which the launcher reached the host, if any
 }
 
 // Rank is one process to start.

@@ -1,0 +1,132 @@
+// Package facts reads what an administrator knows of hosts and machines do not tell, from a file in YAML,
+// and writes such a file from what was measured:
+//
+//	hosts:
+//	  host1:
+//	    esxi: esx-07        # labels: where edges of the ring cross from one to another
+//	    rack: r1
+//	    zone: z1
+//	    nics:
+//	      ens192: {node: 0, speed_mbit: 25000}
+//	    gpus:
+//	      0: {node: 1}
+//	edges:
+//	  - {from: host1, to: host2, mbit: 9400, rtt_us: 55}
+//
+// It opens no file itself. What it does not understand is an error with the line, not ignored: a
+// misspelt fact would silently make a bad ring.
+package facts
+
+import (
+	"fmt"
+	"strings"
+
+	"gorun/topology"
+)
+
+// MaxFile bounds a file, in bytes.
+const MaxFile = 4 << 20
+
+// File is what was read.
+type File struct {
+	hosts map[string]host
+	edges []edge
+}
+
+type host struct {
+	labels map[string]string
+	nics   []device
+	gpus   []device
+}
+
+// device is what is said of a NIC or GPU.
+type device struct {
+	line  int
+	name  string // of a NIC
+	index int    // of a GPU
+	node  *int
+	speed int // Mbit/s, 0 if nothing is said
+}
+
+type edge struct {
+	from, to  string
+	bandwidth float64 // bytes per second
+	rtt       float64 // seconds
+}
+
+// Override replaces what the host said of itself by what the file says of it. Facts of hosts that the file
+// does not name stay as they are. A device that the host does not have is an error.
+func (f *File) Override(h *topology.Host) error {
+	facts, ok := f.hosts[bare(h.Name)]
+	if !ok {
+		return nil
+	}
+	labels := map[string]string{} // a new one: the old may be shared
+	for key, value := range h.Labels {
+		labels[key] = value
+	}
+	for key, value := range facts.labels {
+		labels[key] = value
+	}
+	if len(labels) > 0 {
+		h.Labels = labels
+	}
+	for _, d := range facts.nics {
+		if !overrideNIC(h, d) {
+			return fmt.Errorf("line %d: %s has no NIC %s", d.line, h.Name, d.name)
+		}
+	}
+	for _, d := range facts.gpus {
+		if !overrideGPU(h, d) {
+			return fmt.Errorf("line %d: %s has no GPU %d", d.line, h.Name, d.index)
+		}
+	}
+	return nil
+}
+
+func overrideNIC(h *topology.Host, d device) bool {
+	for i := range h.NICs {
+		if n := &h.NICs[i]; n.Name == d.name {
+			if d.node != nil {
+				n.Node = *d.node
+			}
+			if d.speed > 0 {
+				n.Speed = d.speed
+			}
+			return true
+		}
+	}
+	return false
+}
+
+func overrideGPU(h *topology.Host, d device) bool {
+	for i := range h.GPUs {
+		if g := &h.GPUs[i]; g.Index == d.index {
+			if d.node != nil {
+				g.Node = *d.node
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// Edges returns what the file says of the edges between hosts with these names.
+func (f *File) Edges(names []string) []topology.Edge {
+	at := map[string]int{}
+	for i, name := range names {
+		at[bare(name)] = i
+	}
+	var edges []topology.Edge
+	for _, e := range f.edges {
+		from, known := at[e.from]
+		to, alsoKnown := at[e.to]
+		if known && alsoKnown {
+			edges = append(edges, topology.Edge{From: from, To: to, Bandwidth: e.bandwidth, RTT: e.rtt})
+		}
+	}
+	return edges
+}
+
+// bare is a host's name without the user that logs in there.
+func bare(name string) string { return name[strings.LastIndexByte(name, '@')+1:] }

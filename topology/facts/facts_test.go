@@ -1,0 +1,112 @@
+package facts_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"gorun/topology"
+	"gorun/topology/facts"
+)
+
+const good = `# two hosts
+hosts:
+  host1:
+    esxi: esx-07
+    rack: r1
+    nics:
+      ens192: {node: 0, speed_mbit: 25000}
+    gpus:
+      0: {node: 1}
+  user@host2: {esxi: "8", zone: z1}
+  host3:
+edges:
+  - {from: host1, to: host2, mbit: 8000, rtt_us: 55}
+  - {from: host1, to: elsewhere, mbit: 8}
+`
+
+func TestOverride(t *testing.T) {
+	f, err := facts.Parse([]byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := map[string]string{"rack": "r0", "owner": "x"}
+	hosts := []topology.Host{
+		{Name: "host1", Labels: old, NICs: []topology.NIC{{Name: "ens192", Node: -1, Speed: 10000}}, GPUs: []topology.GPU{{Node: -1}}},
+		{Name: "host2"}, {Name: "root@host3"}, {Name: "host4"}}
+	for i := range hosts {
+		if err := f.Override(&hosts[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []topology.Host{
+		{Name: "host1", Labels: map[string]string{"esxi": "esx-07", "rack": "r1", "owner": "x"},
+			NICs: []topology.NIC{{Name: "ens192", Node: 0, Speed: 25000}}, GPUs: []topology.GPU{{Node: 1}}},
+		{Name: "host2", Labels: map[string]string{"esxi": "8", "zone": "z1"}}, {Name: "root@host3"}, {Name: "host4"}}
+	if !reflect.DeepEqual(hosts, want) {
+		t.Errorf("%+v\nshould be\n%+v", hosts, want)
+	}
+	if old["rack"] != "r0" {
+		t.Error("labels that others may hold were changed")
+	}
+	edges := f.Edges([]string{"host3", "me@host2", "host1"})
+	if want := []topology.Edge{{From: 2, To: 1, Bandwidth: 1e9, RTT: 55e-6}}; !reflect.DeepEqual(edges, want) {
+		t.Errorf("edges %+v, should be %+v", edges, want)
+	}
+	for host, want := range map[string]string{"nics: {eth7: {node: 0}}": "line 2: a has no NIC eth7", "gpus: {3: {node: 0}}": "line 2: a has no GPU 3"} {
+		f, err := facts.Parse([]byte("hosts:\n  a: {" + host + "}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Override(&topology.Host{Name: "a"}); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, should be %s", host, err, want)
+		}
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                      "",
+		"# nothing\n":                           "",
+		"hosts:\nedges: []":                     "",
+		"hosts: 3":                              "line 1: hosts is not a mapping",
+		"hots:":                                 `line 1: the file has no "hots"`,
+		"hosts:\n  a: {rak: 1}":                 `line 2: a host has no "rak"`,
+		"hosts:\n  a: {}\n  a: {}":              `line 3: hosts names "a" twice`,
+		"hosts:\n  a:\n    rack: [1]":           "line 3: not a name",
+		"hosts:\n  a:\n    rack: \"x\\x1b[2J\"": "line 3: character",
+		"hosts:\n  a:\n    nics: {e: {node: -2}}":  `line 3: "-2" is not a number from -1 to 1023`,
+		"hosts:\n  a:\n    nics: {e: {speed: 1}}":  `line 3: a device has no "speed"`,
+		"hosts:\n  a:\n    gpus: {x: {node: 1}}":   `line 3: "x" is not a number`,
+		"edges: {}":                                "line 1: edges is not a list",
+		"edges:\n- {from: a, to: a}":               "line 2: an edge needs from and to",
+		"edges:\n- {from: a, to: b, mbit: 0}":      `line 2: "0" is not a number above 0`,
+		"edges:\n- {from: a, to: b, rtt_us: .nan}": `line 2: ".nan" is not a number`,
+		strings.Repeat(" ", facts.MaxFile+1):       "more than 4194304 bytes",
+	} {
+		_, err := facts.Parse([]byte(text))
+		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%.40q: %v, should be %q", text, err, want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(good))
+	f.Add([]byte("hosts: &a {b: *a}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file, err := facts.Parse(text)
+		if err != nil {
+			return
+		}
+		h := topology.Host{Name: "host1"}
+		if err := file.Override(&h); err == nil && len(h.NICs) > 0 {
+			t.Error("a NIC from nowhere")
+		}
+		for _, e := range file.Edges([]string{"a", "b"}) {
+			if e.From == e.To || e.Bandwidth < 0 || e.RTT < 0 {
+				t.Errorf("edge %+v", e)
+			}
+		}
+	})
+}

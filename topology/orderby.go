@@ -1,0 +1,41 @@
+package topology
+
+import "fmt"
+
+// By is what an order of the ring goes by.
+type By string
+
+// What there is to go by. The empty By is Measured.
+const (
+	ByHost     By = "host"     // the order of the host list
+	ByTopology By = "topology" // labels and what NICs say of themselves
+	ByMeasured By = "measured" // also what was measured, where something was
+)
+
+// ParseBy checks a By that a user gave.
+func ParseBy(text string) (By, error) {
+	switch by := By(text); by {
+	case "":
+		return ByMeasured, nil
+	case ByHost, ByTopology, ByMeasured:
+		return by, nil
+	}
+	return "", fmt.Errorf("%q is not host, topology or measured", text)
+}
+
+// OrderBy is Order with what the user wants it to go by. The reasons tell all that is known of each edge.
+func OrderBy(by By, hosts []Host, edges []Edge) Ring {
+	switch by {
+	case ByTopology:
+		edges = nil
+	case ByHost:
+		if len(hosts) > 1 {
+			order := make([]int, len(hosts))
+			for i := range order {
+				order[i] = i
+			}
+			return Ring{Order: order, Why: newProblem(hosts, edges).why(hosts, order)}
+		}
+	}
+	return Order(hosts, edges)
+}

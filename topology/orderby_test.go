@@ -1,0 +1,32 @@
+package topology_test
+
+import (
+	"slices"
+	"testing"
+
+	"gorun/topology"
+)
+
+func TestOrderBy(t *testing.T) {
+	hosts := []topology.Host{host("a", "", "r1", ""), host("b", "", "r2", ""), host("c", "", "r1", ""), host("d", "", "r2", "")}
+	edges := []topology.Edge{{From: 0, To: 1, Bandwidth: gbit}, {From: 1, To: 2, Bandwidth: gbit}, {From: 2, To: 3, Bandwidth: gbit},
+		{From: 3, To: 0, Bandwidth: gbit}, {From: 0, To: 2, Bandwidth: gbit / 9}, {From: 1, To: 3, Bandwidth: gbit / 9}}
+	for by, want := range map[string][]int{"host": {0, 1, 2, 3}, "topology": {0, 1, 3, 2}, "measured": {0, 1, 2, 3}, "": {0, 1, 2, 3}} {
+		parsed, err := topology.ParseBy(by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ring := topology.OrderBy(parsed, hosts, edges)
+		if !slices.Equal(ring.Order, want) || len(ring.Why) != len(want) {
+			t.Errorf("by %q: %+v, should be %v", by, ring, want)
+		}
+	}
+	if _, err := topology.ParseBy("rank"); err == nil {
+		t.Error("no error")
+	}
+	for _, few := range [][]topology.Host{nil, hosts[:1]} {
+		if ring := topology.OrderBy(topology.ByHost, few, nil); len(ring.Order) != len(few) || ring.Why != nil {
+			t.Errorf("%d hosts: %+v", len(few), ring)
+		}
+	}
+}
