@@ -73,6 +73,7 @@ type job struct {
 	inspected  map[int]*wire.Inspected
 	hostOfRank []int
 	fence      fence
+	stalls     stalls
 }
 
 func newJob(spec *Spec) (*job, error) {
@@ -164,6 +165,8 @@ func (j *job) loop(ctx context.Context) error {
 			if !j.allStarted() {
 				j.startTimedOut()
 			}
+		case <-j.stalls.timeout:
+			j.judgeStalls()
 		case <-j.settleC:
 			j.giveUp()
 		case <-timeout:
@@ -243,6 +246,8 @@ func (j *job) message(h *host, msg wire.Message) {
 		case <-h.queue.room:
 		default: // it acknowledges what was never sent: nothing to make room for
 		}
+	case *wire.Stalled:
+		j.stalled(h, msg)
 	case *wire.Log:
 		j.spec.Note("gorun: %s: %s", h.name, msg.Text)
 	case *wire.Done:

@@ -115,6 +115,7 @@ type daemon struct {
 	ports    []net.Listener // the same for what other frameworks are told
 	pmi      *pmi.Server    // nil until the ranks start
 
+	stalls   stallWatch
 	running  map[int]bool        // ranks whose process has not ended
 	pids     map[int]int         // of ranks that were started
 	leaving  map[int]*time.Timer // ranks that said goodbye while their process runs
@@ -282,7 +283,8 @@ func (s sender) Send(peer int, seg *link.Segment) { s.d.mesh.Send(peer, seg) }
 // openRanks prepares for the ranks: their socket, their tokens, their processes' parent.
 func (d *daemon) openRanks(ctx context.Context) error {
 	var err error
-	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: farewells{d.engine, d, ctx}, Log: d.log, ArenaLimit: d.memory()})
+	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: farewells{d.engine, d, ctx}, Log: d.log, ArenaLimit: d.memory(),
+		Setenv: func(_ int, name, value string) { d.post(ctx, func() { d.setEnv(name, value) }) }})
 	if d.socket, err = d.sessions.Listen(); err != nil {
 		return err
 	}
@@ -305,6 +307,9 @@ func (d *daemon) openRanks(ctx context.Context) error {
 func (d *daemon) loop(ctx, work context.Context) {
 	d.tick = time.NewTicker(time.Hour) // join sets it going
 	defer d.tick.Stop()
+	d.stalls.tick = time.NewTicker(time.Hour)
+	defer d.stalls.tick.Stop()
+	d.watchStalls()
 	d.wg.Go(func() { d.feed(work) })
 	d.wg.Go(func() { d.sessions.Run(work) })
 	d.wg.Go(func() { d.engine.Run(work) })
@@ -329,6 +334,8 @@ func (d *daemon) loop(ctx, work context.Context) {
 			if d.machine.State() < epoch.Committed {
 				d.step(work, epoch.Event{Tick: true})
 			}
+		case now := <-d.stalls.tick.C:
+			d.checkStalls(now)
 		case <-ended:
 			ended, d.orphan = nil, true
 			d.stop(work, 0)
@@ -357,6 +364,10 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.ranks.Signal(signalOf(m.Number))
 	case *wire.Inspect:
 		d.inspect()
+	case *wire.AskStalled:
+		d.answerStalled()
+	case *wire.GiveUp:
+		d.giveUp(m.Text)
 	case *wire.Stop:
 		grace := time.Duration(d.job.GraceMS) * time.Millisecond
 		if m.Now {

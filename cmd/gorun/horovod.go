@@ -64,9 +64,9 @@ var knobs = []knob{
 	{names: []string{"timeline-filename"}, kind: text, env: "HOROVOD_TIMELINE", file: "timeline.filename", usage: "write a timeline of operations to `FILE`", idle: notThere},
 	{names: []string{"timeline-mark-cycles"}, opposed: []string{"no-timeline-mark-cycles"}, kind: toggle, env: "HOROVOD_TIMELINE_MARK_CYCLES", file: "timeline.mark_cycles", needs: "timeline-filename", usage: "mark cycles in the timeline", idle: noCycle},
 
-	{names: []string{"stall-check"}, opposed: []string{"no-stall-check"}, kind: toggle, env: "HOROVOD_STALL_CHECK_DISABLE", inverse: true, file: "stall_check.enabled", usage: "warn of ranks that others wait for", idle: notThere},
-	{names: []string{"stall-check-warning-time-seconds"}, kind: number, env: "HOROVOD_STALL_CHECK_TIME_SECONDS", file: "stall_check.warning_time_seconds", usage: "warn after `S` seconds", idle: notThere},
-	{names: []string{"stall-check-shutdown-time-seconds"}, kind: number, env: "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", file: "stall_check.shutdown_time_seconds", usage: "end the job after `S` seconds, 0 for never", idle: notThere},
+	{names: []string{"stall-check"}, opposed: []string{"no-stall-check"}, kind: toggle, env: "HOROVOD_STALL_CHECK_DISABLE", inverse: true, file: "stall_check.enabled", usage: "warn of ranks that others wait for"},
+	{names: []string{"stall-check-warning-time-seconds"}, kind: number, env: "HOROVOD_STALL_CHECK_TIME_SECONDS", file: "stall_check.warning_time_seconds", usage: "warn after `S` seconds"},
+	{names: []string{"stall-check-shutdown-time-seconds"}, kind: number, env: "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", file: "stall_check.shutdown_time_seconds", usage: "end the job after `S` seconds, 0 for never"},
 
 	{names: []string{"mpi-threads-disable"}, opposed: []string{"no-mpi-threads-disable"}, kind: toggle, env: "HOROVOD_MPI_THREADS_DISABLE", file: "library_options.mpi_threads_disable", usage: "use MPI from one thread", idle: noMPI},
 	{names: []string{"mpi-args"}, kind: text, usage: "`ARGS` for mpirun", idle: noMPI},

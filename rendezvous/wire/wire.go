@@ -77,6 +77,12 @@ func newMessage(kind byte) Message {
 		return new(Commit)
 	case 36:
 		return new(Abort)
+	case 48:
+		return new(Stalled)
+	case 49:
+		return new(AskStalled)
+	case 50:
+		return new(GiveUp)
 	}
 	return nil
 }

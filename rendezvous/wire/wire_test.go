@@ -38,6 +38,10 @@ var messages = []wire.Message{
 	&wire.Prepared{From: 1, Epoch: 2},
 	&wire.Commit{From: 0, Epoch: 2},
 	&wire.Abort{From: 0, Epoch: 2, Reason: "r"},
+	&wire.Stalled{Asked: true, More: 3, Ops: []wire.Waiting{{Kind: "allreduce", Name: "x", Group: 1, AgeMS: 61000, Late: true, Over: true,
+		Missing: []wire.Missing{{Host: "b", Ranks: []int{2, 3}}}}}},
+	&wire.AskStalled{},
+	&wire.GiveUp{Text: "enough"},
 }
 
 func TestRoundTrip(t *testing.T) {

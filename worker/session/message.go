@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"unicode/utf8"
 
 	"gorun/collective"
 	"gorun/collective/kernel"
@@ -20,6 +21,7 @@ const (
 	typeRelease = 4
 	typeFree    = 5
 	typeBye     = 6
+	typeEnv     = 7
 
 	typeWelcome  = 65
 	typeRegion   = 66
@@ -79,6 +81,9 @@ const (
 
 	pairValue = 4
 	pairLen   = 8
+
+	envText = 4
+	maxEnv  = 4096
 )
 
 // Offsets in the messages of the daemon.
@@ -215,6 +220,18 @@ func decodePair(b []byte) (uint32, error) {
 		return 0, malformed("message of type %d with %d bytes", le.Uint32(b), len(b))
 	}
 	return le.Uint32(b[pairValue:]), nil
+}
+
+// decodeEnv reads a variable as NAME=value.
+func decodeEnv(b []byte) (name, value string, err error) {
+	if len(b) > maxEnv || !utf8.Valid(b[envText:]) {
+		return "", "", malformed("variable of %d bytes", len(b))
+	}
+	name, value, ok := strings.Cut(string(b[envText:]), "=")
+	if !ok || name == "" || strings.ContainsRune(name+value, 0) {
+		return "", "", malformed("not a variable")
+	}
+	return name, value, nil
 }
 
 func appendWelcome(b []byte, w World, p Place, job string) []byte {

@@ -98,6 +98,10 @@ func TestGoldenFromRank(t *testing.T) {
 			var n uint64
 			request, n, err = decodeAlloc(v.bytes)
 			got = map[string]string{"request": fmt.Sprint(request), "bytes": fmt.Sprint(n)}
+		case "env":
+			var name, value string
+			name, value, err = decodeEnv(v.bytes)
+			got = map[string]string{"name": name, "value": value}
 		case "release", "free", "bye":
 			var value uint32
 			value, err = decodePair(v.bytes)
@@ -218,6 +222,9 @@ func FuzzFromRank(f *testing.F) {
 			t.Errorf("accepted alloc %x", b)
 		}
 		if len(b) >= 4 {
+			if name, value, err := decodeEnv(b); err == nil && (name == "" || 5+len(name)+len(value) != len(b)) {
+				t.Errorf("accepted variable %x", b)
+			}
 			if _, err := decodePair(b); err == nil && len(b) != pairLen {
 				t.Errorf("accepted pair %x", b)
 			}

@@ -57,9 +57,10 @@ type Config struct {
 	Job        string // identifies the job in WELCOME (16 bytes of it) and in the socket's name
 	Engine     Engine
 	Log        *slog.Logger
-	ArenaLimit int64         // bytes of shared memory a rank may have
-	Handshake  time.Duration // for a rank to say who it is; 10 s if 0
-	Operations int           // of a rank that are in flight, or have a result that it still reads; 65536 if 0
+	ArenaLimit int64                              // bytes of shared memory a rank may have
+	Handshake  time.Duration                      // for a rank to say who it is; 10 s if 0
+	Setenv     func(rank int, name, value string) // a rank set a variable of the job in its own process; may be nil
+	Operations int                                // of a rank that are in flight, or have a result that it still reads; 65536 if 0
 }
 
 const (

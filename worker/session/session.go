@@ -176,6 +176,12 @@ func (s *session) dispatch(b []byte) error {
 			return err
 		}
 		return s.submit(&s.submission)
+	case typeEnv:
+		name, value, err := decodeEnv(b)
+		if err == nil && s.server.cfg.Setenv != nil {
+			s.server.cfg.Setenv(s.rank, name, value)
+		}
+		return err
 	case typeAlloc:
 		request, n, err := decodeAlloc(b)
 		if err != nil {

@@ -32,6 +32,13 @@ from .session import Result, Session
 SPIN_SECONDS = 30e-6
 GOODBYE_SECONDS = 5.0
 
+# What the daemon reads of the job's environment, and a program may also set by itself before it joins.
+JOB_VARIABLES = (
+    "HOROVOD_STALL_CHECK_DISABLE",
+    "HOROVOD_STALL_CHECK_TIME_SECONDS",
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+)
+
 # Arguments of recvmsg_into, each in a tuple for map.
 _DESCRIPTOR_SPACE = (socket.CMSG_SPACE(4),)
 _BLOCKING = (socket.MSG_CMSG_CLOEXEC,)
@@ -95,6 +102,9 @@ class DaemonSession(Session):
             self._socket.connect("\0" + environ["GORUN_SOCKET"])
             self._socket.send(message.hello(rank, os.getpid(), token))
             welcome = self._await(self._welcome)
+            for name in JOB_VARIABLES:
+                if name in environ:
+                    self._socket.send(message.env(name, environ[name]))
         except BaseException as e:
             self._socket.close()
             if isinstance(e, OSError):

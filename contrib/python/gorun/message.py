@@ -36,6 +36,7 @@ SUBMIT = 3
 RELEASE = 4
 FREE = 5
 BYE = 6
+ENV = 7
 # From the daemon.
 WELCOME = 65
 REGION = 66
@@ -146,6 +147,11 @@ def free(region: int) -> bytes:
 def bye() -> bytes:
     """Encode the orderly leave."""
     return _PAIR.pack(BYE, 0)
+
+
+def env(name: str, value: str) -> bytes:
+    """Encode a variable that the program set by itself."""
+    return _TYPE.pack(ENV) + f"{name}={value}".encode()
 
 
 def submit(

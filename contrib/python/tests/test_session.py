@@ -49,6 +49,8 @@ class TestMessages(unittest.TestCase):
                 got = message.alloc(int(f["request"]), int(f["bytes"]))
             elif kind == "release":
                 got = message.release(int(f["handle"]))
+            elif kind == "env":
+                got = message.env(f["name"], f["value"])
             elif kind == "free":
                 got = message.free(int(f["region"]))
             elif kind == "bye":
@@ -67,7 +69,7 @@ class TestMessages(unittest.TestCase):
                 continue
             seen.add(kind)
             self.assertEqual(got.hex(), data.hex(), f"{kind} {f}")
-        self.assertEqual(seen, {"hello", "alloc", "release", "free", "bye", "submit"})
+        self.assertEqual(seen, {"hello", "alloc", "release", "free", "bye", "env", "submit"})
 
     def test_from_daemon(self) -> None:
         seen = set()

@@ -1,0 +1,57 @@
+//go:build linux
+
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// late is a program whose rank 3 comes to the allreduce when a file is there. The script itself says how long that
+// may take, as Horovod's scripts may.
+const late = `
+import os, sys, time
+os.environ["HOROVOD_STALL_CHECK_TIME_SECONDS"] = "1"
+os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"] = sys.argv[2]
+import numpy as np
+import gorun.numpy as hvd
+hvd.init()
+while hvd.rank() == 3 and not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+if hvd.rank() == 3:
+    os.remove(sys.argv[1])
+hvd.allreduce(np.ones(3), name="late")
+`
+
+// TestStall: the launcher says which rank is waited for, and when it has come.
+func TestStall(t *testing.T) {
+	c := newCluster(t, 2)
+	const file = "/tmp/go" // of each host
+	cmd, _, stderr := c.command("-np", "4", "-H", "host1:2,host2:2", python, "-c", late, file, "0")
+	watched := &watch{buf: stderr}
+	cmd.Stderr = watched
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waits := `gorun: stall: allreduce "allreduce.late" waits for rank 3 on host2 since `
+	c.await("report of the stall", func() bool { return watched.count(waits) == 1 })
+	if _, err := c.Host(2).Exec(t.Context(), "touch", file); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, stderr)
+	}
+	c.expectNothingLeft(5 * time.Second)
+}
+
+// TestStallShutdown: a rank that does not come for too long fails the others, with its name.
+func TestStallShutdown(t *testing.T) {
+	c := newCluster(t, 2)
+	r := c.gorun("-np", "4", "-H", "host1:2,host2:2", python, "-c", late, "/tmp/never", "2")
+	if r.code != 1 || !strings.Contains(r.stderr, "rank 3 on host2, which is the limit of HOROVOD_STALL_SHUTDOWN_TIME_SECONDS: giving up") ||
+		!regexp.MustCompile(`HorovodInternalError: allreduce "allreduce.late" waited .* for rank 3 on host2`).MatchString(r.stderr) {
+		t.Errorf("exit code %d\n%s", r.code, r.stderr)
+	}
+}

@@ -1,0 +1,226 @@
+package launcher
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// answerTime is how long the daemons have to say what they wait for. One that does not answer is named.
+const answerTime = 2 * time.Second
+
+// stalls follows operations that wait for too long. A daemon that has some says so; then all daemons are asked, and
+// from their answers together follows which ranks are missed: every daemon knows best about its own.
+type stalls struct {
+	asking  bool
+	again   bool // something changed meanwhile
+	answers map[int]*wire.Stalled
+	timeout <-chan time.Time
+	shown   map[operation]waited
+	gaveUp  bool
+}
+
+// operation is known by process set and name.
+type operation struct {
+	group uint32
+	name  string
+}
+
+// waited is what was last said about an operation.
+type waited struct {
+	kind, missing string
+	since         time.Time
+}
+
+// stalled takes a report of a daemon.
+func (j *job) stalled(h *host, m *wire.Stalled) {
+	s := &j.stalls
+	switch {
+	case j.stopping:
+	case m.Asked && s.asking:
+		s.answers[h.id] = m
+		if len(s.answers) == j.running() {
+			j.judgeStalls()
+		}
+	case m.Asked: // too late
+	case s.asking:
+		s.again = true
+	default:
+		j.askStalled()
+	}
+}
+
+// running counts the daemons that can answer.
+func (j *job) running() int {
+	n := 0
+	for _, h := range j.hosts {
+		if j.up[h.id] && !j.ended[h.id] {
+			n++
+		}
+	}
+	return n
+}
+
+func (j *job) askStalled() {
+	s := &j.stalls
+	s.asking, s.again = true, false
+	s.answers = map[int]*wire.Stalled{}
+	s.timeout = time.After(answerTime)
+	j.broadcast(&wire.AskStalled{})
+}
+
+// judgeStalls says what is new after a round of answers.
+func (j *job) judgeStalls() {
+	s := &j.stalls
+	s.asking, s.timeout = false, nil
+	now := time.Now()
+	late, over := j.lateOperations(now)
+	var fresh, gone []operation
+	for op, w := range late {
+		if old, ok := s.shown[op]; !ok || old.missing != w.missing {
+			fresh = append(fresh, op)
+		}
+	}
+	for op := range s.shown {
+		if _, ok := late[op]; !ok {
+			gone = append(gone, op)
+		}
+	}
+	j.showStalls(fresh, late, func(w waited) string { return fmt.Sprintf("waits for %s since %s", w.missing, ago(now.Sub(w.since))) })
+	j.showStalls(gone, s.shown, func(w waited) string { return fmt.Sprintf("is over after %s", ago(now.Sub(w.since))) })
+	s.shown = late
+	if over != nil && !s.gaveUp {
+		s.gaveUp = true
+		w := late[*over]
+		text := fmt.Sprintf("%s waited %s for %s, which is the limit of HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", describeOperation(*over, w.kind), ago(now.Sub(w.since)), w.missing)
+		j.spec.Note("gorun: stall: %s: giving up", text)
+		j.broadcast(&wire.GiveUp{Text: text})
+		return
+	}
+	if s.again {
+		j.askStalled()
+	}
+}
+
+// lateOperations returns what waits for too long, and one operation that shall wait no longer.
+func (j *job) lateOperations(now time.Time) (late map[operation]waited, over *operation) {
+	late = map[operation]waited{}
+	for _, id := range slices.Sorted(maps.Keys(j.stalls.answers)) {
+		for _, w := range j.stalls.answers[id].Ops {
+			op := operation{w.Group, w.Name}
+			if !w.Late {
+				continue
+			}
+			if w.Over && over == nil {
+				over = &op
+			}
+			// The oldest answer is the nearest to the truth.
+			since := now.Add(-time.Duration(w.AgeMS) * time.Millisecond)
+			if old, ok := late[op]; !ok || since.Before(old.since) {
+				late[op] = waited{w.Kind, "", since}
+			}
+		}
+	}
+	for op, w := range late {
+		w.missing = j.missing(op)
+		late[op] = w
+	}
+	return late, over
+}
+
+// missing names the ranks whose part is not there, by host.
+func (j *job) missing(op operation) string {
+	byHost := map[string][]int{}
+	own := map[string]bool{} // hosts that spoke for themselves
+	for id, answer := range j.stalls.answers {
+		i := slices.IndexFunc(answer.Ops, func(w wire.Waiting) bool { return w.Group == op.group && w.Name == op.name })
+		if i < 0 {
+			continue
+		}
+		name := j.hosts[id].name
+		own[name] = true
+		delete(byHost, name)
+		for _, m := range answer.Ops[i].Missing {
+			if m.Host == name || !own[m.Host] {
+				byHost[m.Host] = m.Ranks
+			}
+		}
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(byHost)) {
+		part := fmt.Sprintf("%s on %s", listRanks(byHost[name]), name)
+		if id := j.index(name); id >= 0 && j.stalls.answers[id] == nil {
+			part += " (which does not answer)"
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		return "data that is under way"
+	}
+	return strings.Join(parts, " and ")
+}
+
+// showStalls prints one line for all operations of which the same can be said.
+func (j *job) showStalls(ops []operation, of map[operation]waited, say func(waited) string) {
+	slices.SortFunc(ops, func(a, b operation) int {
+		if c := of[a].since.Compare(of[b].since); c != 0 {
+			return c
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	for len(ops) > 0 {
+		first := of[ops[0]]
+		var rest []operation
+		same := 0
+		for _, op := range ops[1:] {
+			if of[op].missing == first.missing {
+				same++
+			} else {
+				rest = append(rest, op)
+			}
+		}
+		what := describeOperation(ops[0], first.kind)
+		if same > 0 {
+			what += fmt.Sprintf(" (and %d more)", same)
+		}
+		j.spec.Note("gorun: stall: %s %s", what, say(first))
+		ops = rest
+	}
+}
+
+func describeOperation(op operation, kind string) string {
+	text := fmt.Sprintf("%s %q", kind, op.name)
+	if op.group != 0 {
+		text += fmt.Sprintf(" of process set %d", op.group)
+	}
+	return text
+}
+
+// listRanks writes ranks as "rank 3" or "ranks 1,2", and not all of very many.
+func listRanks(ranks []int) string {
+	const most = 16
+	if len(ranks) == 1 {
+		return fmt.Sprintf("rank %d", ranks[0])
+	}
+	var words []string
+	for i, r := range ranks {
+		if i == most {
+			words = append(words, fmt.Sprintf("… (%d in all)", len(ranks)))
+			break
+		}
+		words = append(words, fmt.Sprint(r))
+	}
+	return "ranks " + strings.Join(words, ",")
+}
+
+// ago writes a duration as seconds.
+func ago(d time.Duration) string {
+	if d < 10*time.Second {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return fmt.Sprintf("%.0f s", d.Seconds())
+}

@@ -1,0 +1,47 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"gorun/collective"
+)
+
+func TestStallLimits(t *testing.T) {
+	for _, tc := range []struct {
+		env  []string
+		want stallLimits
+	}{
+		{nil, stallLimits{60 * time.Second, 0}},
+		{[]string{"HOROVOD_STALL_CHECK_TIME_SECONDS=2"}, stallLimits{2 * time.Second, 0}},
+		{[]string{"HOROVOD_STALL_CHECK_TIME_SECONDS=0", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=9"}, stallLimits{}},
+		{[]string{"HOROVOD_STALL_CHECK_DISABLE=1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=9"}, stallLimits{}},
+		{[]string{"HOROVOD_STALL_CHECK_DISABLE=0"}, stallLimits{60 * time.Second, 0}},
+		{[]string{"HOROVOD_STALL_CHECK_TIME_SECONDS=2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=9"}, stallLimits{2 * time.Second, 9 * time.Second}},
+		{[]string{"HOROVOD_STALL_CHECK_TIME_SECONDS=5", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=3"}, stallLimits{5 * time.Second, 0}},
+		{[]string{"HOROVOD_STALL_CHECK_TIME_SECONDS=soon"}, stallLimits{60 * time.Second, 0}},
+		{[]string{"HOROVOD_STALL_CHECK_TIME_SECONDS=1", "HOROVOD_STALL_CHECK_TIME_SECONDS=3"}, stallLimits{3 * time.Second, 0}},
+	} {
+		if got := readStallLimits(tc.env); got != tc.want {
+			t.Errorf("%v: %v, want %v", tc.env, got, tc.want)
+		}
+	}
+}
+
+func TestStalledReport(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var open []collective.Stall
+	for _, age := range []int{90, 60, 59, 1} {
+		open = append(open, collective.Stall{Kind: collective.Allreduce, Name: "x", Since: now.Add(-time.Duration(age) * time.Second),
+			Missing: []collective.Absent{{Host: "b", Ranks: []int{2}}}})
+	}
+	r := stalled(open, now, stallLimits{time.Minute, 90 * time.Second})
+	for i, want := range []struct{ late, over bool }{{true, true}, {true, false}, {false, false}, {false, false}} {
+		if op := r.Ops[i]; op.Late != want.late || op.Over != want.over || op.Missing[0].Ranks[0] != 2 {
+			t.Errorf("operation %d: %+v", i, op)
+		}
+	}
+	if r := stalled(make([]collective.Stall, maxReported+5), now, stallLimits{}); len(r.Ops) != maxReported || r.More != 5 {
+		t.Errorf("%d operations and %d more", len(r.Ops), r.More)
+	}
+}
