@@ -112,8 +112,10 @@ func (e *Engine) listen(peer int, c *channel, p []byte, ok bool) {
 	for ; ok; p, ok = e.take(c) {
 		c.next++
 		act := e.read(peer, p)
+		more := e.drain()
 		e.mu.Unlock()
 		act.run(e)
+		e.follow(more)
 		e.mu.Lock()
 		if e.channels[peer] != c {
 			return

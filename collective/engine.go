@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"gorun/collective/link"
 	"gorun/collective/schedule"
@@ -166,9 +167,11 @@ func (e *Engine) Submit(rank int, r Request) error {
 	if v.announce {
 		m = e.compose(o.group.hosts, o.group.self, o.id, o.votes[o.group.self].raw)
 	}
+	more := e.drain()
 	e.mu.Unlock()
 	e.post(m)
 	e.act(o, v)
+	e.follow(more)
 	return nil
 }
 
@@ -184,6 +187,9 @@ func (e *Engine) admit(rank int, r *Request) (*op, verdict, *Error) {
 	index := slices.Index(g.local(), rank)
 	if index < 0 {
 		return nil, verdict{}, refuse("%s %q: rank %d is not a rank of group %d on this host", r.Kind, r.Name, rank, r.Group)
+	}
+	if r.Kind == Join {
+		r.stamp = int(time.Now().UnixMicro())
 	}
 	if err := r.normalize(g); err != nil {
 		return nil, verdict{}, err
@@ -327,7 +333,9 @@ func (e *Engine) fresh(g *group, id uint64, name string) *op {
 func (e *Engine) remove(o *op) {
 	e.mu.Lock()
 	e.table.remove(o)
+	more := e.drain()
 	e.mu.Unlock()
+	e.follow(more)
 }
 
 func (e *Engine) recycle(o *op) {

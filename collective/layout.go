@@ -14,17 +14,23 @@ const nonTemporal = 32 << 20
 
 // layout lays an agreed op out: memory, steps and counters.
 func (o *op) layout() {
-	g, r := o.group, &o.reqs[0]
+	g, r := o.group, o.lead()
 	o.kind, o.holder = r.Kind, nobody
-	o.size = int64(len(r.In))
+	size, _ := bytesOf(r.Shape, r.Type)
+	o.size = int64(size)
 	o.steps = o.steps[:0]
 	o.slots = o.slots[:0]
 	o.ins, o.outs, o.copies = o.ins[:0], o.outs[:0], o.copies[:0]
 	o.results = resize(o.results, len(o.reqs))
 	clear(o.results)
-	for i := range o.reqs {
-		o.ins = append(o.ins, o.reqs[i].In)
-		o.outs = append(o.outs, o.reqs[i].Out)
+	for i, have := range o.have {
+		if have {
+			o.ins = append(o.ins, o.reqs[i].In)
+			o.outs = append(o.outs, o.reqs[i].Out)
+		}
+	}
+	if o.lacking() && o.kind == Allreduce {
+		o.fill()
 	}
 	switch o.kind {
 	case Allreduce:
@@ -39,6 +45,8 @@ func (o *op) layout() {
 		o.layoutAlltoall(g, r)
 	case AddGroup:
 		o.layoutAddGroup(r)
+	case Join:
+		o.layoutJoin(g)
 	case RemoveGroup:
 		o.engine.removeGroup(o.epoch, uint32(r.Root))
 	}
@@ -62,7 +70,7 @@ func (o *op) layoutAllreduce(g *group, r *Request) {
 		o.slots = resize(o.slots, hosts*int(o.slot))
 	default:
 		o.steps = schedule.Ring(o.steps, hosts, g.self, o.size)
-		o.holder = 0
+		o.holder = o.present()
 		if len(o.ins) == 1 && r.Pre == 1 {
 			o.raw = o.ins[0]
 		}

@@ -10,7 +10,7 @@ import (
 const slice = 256 << 10
 
 // local reports whether an op is being carried out on this host alone.
-func (o *op) local() bool { return len(o.group.hosts) == 1 && o.parts == len(o.reqs) }
+func (o *op) local() bool { return len(o.group.hosts) == 1 && o.votes[0].set }
 
 // startLocal runs an op of ranks of this host only. The limit is memory: every input is read once and
 // every output written once. A small op is done here and now, which costs neither a wake-up nor a

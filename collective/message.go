@@ -213,6 +213,8 @@ func (v variant) check() error {
 	return nil
 }
 
+func (v variant) kind() Kind { return Kind(v.signature[0]) }
+
 func (v variant) count() int { return len(v.ranks) / v.entry }
 
 func (v variant) rank(i int) (rank, rows int) {

@@ -26,6 +26,9 @@ func mismatch(g *group, name string, votes []vote) *Error {
 		for range v.ready.variants {
 			var x variant
 			x, rest, _ = readVariant(rest)
+			if name != joinName && x.kind() == Join {
+				continue
+			}
 			var ranks []int
 			for i := range x.count() {
 				r, _ := x.rank(i)
@@ -87,7 +90,7 @@ func (d *differences) describe(r *Request) string {
 	var b strings.Builder
 	if d.kind {
 		b.WriteString(r.Kind.String())
-		if r.Kind == Barrier {
+		if r.Kind == Barrier || r.Kind == Join {
 			return b.String()
 		}
 		b.WriteByte(' ')

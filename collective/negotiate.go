@@ -9,8 +9,9 @@ import (
 
 // vote is what one host of a group said about an operation.
 type vote struct {
-	set bool
-	raw []byte // kept for its memory
+	set   bool
+	later int    // rounds of joining that its host is ahead (join.go)
+	raw   []byte // kept for its memory
 	ready
 }
 
@@ -37,6 +38,9 @@ type table struct {
 	ops    map[uint64]*op
 	fresh  func(g *group, id uint64, name string) *op
 	serial uint32
+
+	stamp    int // of the last rank that joined, as far as this host knows
+	standing []standing
 }
 
 // submit adds the part of the index-th local rank of g.
@@ -44,6 +48,8 @@ func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
 	id := hash(g.id, r.Name)
 	o := t.ops[id]
 	switch {
+	case g.joined[index]:
+		return nil, verdict{}, refuse("%s %q: rank %d has joined, and can submit nothing until all ranks have", r.Kind, r.Name, g.local()[index])
 	case o == nil && len(g.gone) > 0:
 		return nil, verdict{}, g.left(r.Kind, r.Name, g.gone[0])
 	case o == nil:
@@ -51,13 +57,31 @@ func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
 		t.ops[id] = o
 	case o.name != r.Name || o.group != g:
 		return nil, verdict{}, refuse("%s %q: cannot be told apart from %q, change the name", r.Kind, r.Name, o.name)
-	case o.have[index]:
+	case o.have[index] || o.postponed(index):
 		return nil, verdict{}, refuse("%s %q: rank %d has an operation of this name in flight", r.Kind, r.Name, g.local()[index])
+	}
+	if o.votes[g.self].set {
+		// It joined, and the last use, which this host stood in for, is not over here.
+		o.waiting = append(o.waiting, early{index, *r})
+		return o, verdict{}, nil
 	}
 	o.reqs[index], o.have[index] = *r, true
 	o.parts++
-	if o.parts < len(o.reqs) {
+	if r.Kind == Join {
+		o.reqs[index].stamp = t.stampOf(r)
+		t.join(g, index)
+	}
+	if !o.complete() {
 		return o, verdict{}, nil
+	}
+	return o, t.declare(o), nil
+}
+
+// declare says what all local ranks submitted.
+func (t *table) declare(o *op) verdict {
+	g := o.group
+	if o.lacking() {
+		t.absent(o)
 	}
 	alone := len(g.hosts) == 1
 	if !alone || !o.agreed() {
@@ -70,7 +94,7 @@ func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
 	o.voted++
 	out := t.decide(o)
 	out.announce = !alone
-	return o, out, nil
+	return out
 }
 
 // hear takes a ready message of the host at a position.
@@ -96,6 +120,7 @@ func (t *table) hear(peer int, p []byte) (*op, verdict, error) {
 		o = t.fresh(g, id, string(m.name))
 		t.ops[id] = o
 	}
+	later := t.notice(g, pos, &m)
 	v := &o.votes[pos]
 	if v.set {
 		if v = &o.next[pos]; v.set {
@@ -105,10 +130,13 @@ func (t *table) hear(peer int, p []byte) (*op, verdict, error) {
 	} else {
 		o.voted++
 	}
-	v.set = true
+	v.set, v.later = true, later
 	v.raw = append(v.raw[:0], p...)
 	v.ready, _ = splitReady(v.raw)
 	if v != &o.votes[pos] {
+		return o, verdict{}, nil
+	}
+	if t.standIn(o) {
 		return o, verdict{}, nil
 	}
 	return o, t.decide(o), nil
@@ -137,22 +165,41 @@ func (t *table) decide(o *op) verdict {
 		return verdict{}
 	}
 	if len(o.votes) == 1 && o.votes[0].variants == 0 {
+		if o.name == joinName {
+			t.endRound(o.group)
+		}
 		return verdict{start: true}
 	}
-	own := &o.votes[o.group.self]
-	ours, _, _ := readVariant(own.body)
+	if o.name == joinName {
+		t.endRound(o.group)
+	}
+	var first []byte // what the first rank with a part submitted
+	joined := false
 	for i := range o.votes {
 		v := &o.votes[i]
 		if string(v.name) != o.name {
 			t.remove(o)
 			return verdict{err: collision(o.name, v.name)}
 		}
-		theirs, _, _ := readVariant(v.body)
-		if v.variants != 1 || !bytes.Equal(ours.signature, theirs.signature) {
-			err := mismatch(o.group, o.name, o.votes)
-			t.remove(o)
-			return verdict{err: err}
+		rest := v.body
+		for range v.variants {
+			var theirs variant
+			theirs, rest, _ = readVariant(rest)
+			switch {
+			case theirs.kind() == Join && o.name != joinName:
+				joined = true
+			case first == nil:
+				first = theirs.signature
+			case !bytes.Equal(first, theirs.signature):
+				err := mismatch(o.group, o.name, o.votes)
+				t.remove(o)
+				return verdict{err: err}
+			}
 		}
+	}
+	if kind := Kind(first[0]); joined && !kind.joins() {
+		t.remove(o)
+		return verdict{err: refuseJoined(kind, o.name)}
 	}
 	// The first host's count tells this use of the name from the others, on every host alike.
 	o.gen = o.votes[0].serial
@@ -164,6 +211,10 @@ func (t *table) remove(o *op) {
 	if t.ops[o.id] != o {
 		return
 	}
+	if len(o.waiting) > 0 {
+		t.resume(o)
+		return
+	}
 	if o.ahead == 0 || o.group.removed || o.group.doomed(o.next) {
 		delete(t.ops, o.id)
 		return
@@ -172,6 +223,7 @@ func (t *table) remove(o *op) {
 	n.votes, o.next = o.next, n.votes
 	n.voted, o.ahead = o.ahead, 0
 	t.ops[o.id] = n
+	t.standIn(n)
 }
 
 // doomed reports whether an operation with these votes can never start, because a rank left before its

@@ -22,7 +22,8 @@ type op struct {
 	reqs        []Request // of the local ranks
 	have        []bool
 	parts       int
-	votes, next []vote // by position: for this use of the name, and for the one after it
+	waiting     []early // for the use after this one, of ranks that had joined (join.go)
+	votes, next []vote  // by position: for this use of the name, and for the one after it
 	voted       int
 	ahead       int
 	gen         uint32
@@ -97,9 +98,8 @@ func (o *op) announced() Kind {
 		}
 	}
 	for i := range o.votes {
-		if v := &o.votes[i]; v.set && v.variants > 0 {
-			x, _, _ := readVariant(v.body)
-			return x.request().Kind
+		if v := &o.votes[i]; v.set && v.real() {
+			return v.kind()
 		}
 	}
 	return 0
@@ -144,6 +144,8 @@ func (o *op) forget() {
 	clear(o.copies)
 	clear(o.stash)
 	clear(o.results)
+	clear(o.waiting)
+	o.waiting = o.waiting[:0]
 	o.base = o.base[:0]
 	o.acc, o.raw, o.buffer, o.group = nil, nil, nil, nil
 }
@@ -214,6 +216,9 @@ func (o *op) holds(index int) bool { return o.holder == index || o.holder == eve
 
 // tell ends a local rank's request.
 func (o *op) tell(index int) {
+	if !o.have[index] {
+		return // it joined
+	}
 	r := &o.reqs[index]
 	res := o.results[index]
 	switch {
@@ -237,6 +242,9 @@ func (o *op) fail(err *Error) {
 
 // abort ends an op in whatever state it is. Kernels at work finish first.
 func (o *op) abort(err *Error) {
+	for _, w := range o.waiting {
+		w.req.Client.Complete(w.req.Handle, Result{Err: err})
+	}
 	o.mu.Lock()
 	o.dead = true
 	if !o.started {

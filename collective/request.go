@@ -19,10 +19,11 @@ const (
 	ReduceScatter Kind = 6
 	AddGroup      Kind = 7 // all ranks of the world agree that some of them are a group
 	RemoveGroup   Kind = 8
+	Join          Kind = 9 // the rank has no more data; others go on with its zeros until all have joined
 )
 
 var kinds = [...]string{Allreduce: "allreduce", Allgather: "allgather", Broadcast: "broadcast", Barrier: "barrier",
-	Alltoall: "alltoall", ReduceScatter: "reducescatter", AddGroup: "add process set", RemoveGroup: "remove process set"}
+	Alltoall: "alltoall", ReduceScatter: "reducescatter", AddGroup: "add process set", RemoveGroup: "remove process set", Join: "join"}
 
 func (k Kind) String() string {
 	if k == 0 || int(k) >= len(kinds) {
@@ -48,6 +49,8 @@ type Request struct {
 	Out    []byte    // Allreduce, Broadcast: where the result goes; may be In. Nil for the other kinds
 	Handle uint64    // the client's own name for the request, handed back in Complete
 	Client Client
+
+	stamp int // Join: when, in microseconds
 }
 
 // Client is told how a request ended. Complete is called exactly once per accepted request, from any
@@ -65,7 +68,7 @@ type Result struct {
 	Buffer Buffer
 	Lo, Hi int
 	Shape  []int // shape of the result in Buffer
-	Rows   []int // Allgather, Alltoall: first dimension contributed by each rank of the group. AddGroup: the group
+	Rows   []int // Allgather, Alltoall: first dimension contributed by each rank of the group. AddGroup: the group. Join: the last rank to join
 }
 
 // Buffer is result memory that ranks of the host can see.

@@ -21,6 +21,8 @@ func (r *Request) normalize(g *group) *Error {
 	switch r.Kind {
 	case AddGroup, RemoveGroup:
 		r.Name, r.Splits = groupsName, nil
+	case Join:
+		r.Name, r.Splits = joinName, nil
 	case Alltoall:
 	default:
 		r.Splits = nil
@@ -64,6 +66,13 @@ func (r *Request) normalize(g *group) *Error {
 	case AddGroup, RemoveGroup:
 		r.clearTensor()
 		return r.checkGroup(g)
+	case Join:
+		r.Root, r.Shape = 0, nil
+		r.clearTensor()
+		if g.id != 0 {
+			return refuse("join: all ranks of the world take part, not only those of group %d", g.id)
+		}
+		return nil
 	default:
 		return refuse("%s %q: not an operation of this engine", r.Kind, r.Name)
 	}
@@ -137,7 +146,9 @@ func (k Kind) provides() bool { return k.ragged() || k == ReduceScatter }
 func (k Kind) ragged() bool { return k == Allgather || k == Alltoall }
 
 // hasTensor reports whether elements are moved.
-func (k Kind) hasTensor() bool { return k != Barrier && k != AddGroup && k != RemoveGroup }
+func (k Kind) hasTensor() bool {
+	return k != Barrier && k != AddGroup && k != RemoveGroup && k != Join
+}
 
 func (k Kind) reduces() bool { return k == Allreduce || k == ReduceScatter }
 
@@ -204,10 +215,13 @@ func (r *Request) agrees(o *Request) bool {
 	return slices.Equal(r.Shape, o.Shape)
 }
 
-// rows returns what a rank contributes to an allgather's first dimension, 0 for other kinds.
+// rows returns what a rank contributes to an allgather's first dimension, and when it joined; 0 for other kinds.
 func (r *Request) rows() int {
-	if r.Kind == Allgather {
+	switch r.Kind {
+	case Allgather:
 		return r.Shape[0]
+	case Join:
+		return r.stamp
 	}
 	return 0
 }

@@ -60,6 +60,7 @@ type group struct {
 	// gone are members that left: nothing new can start, what their host declared ready may go on.
 	gone    []departed
 	removed bool
+	joining
 }
 
 // seat is the place of a rank: the position of its host and its place among that host's ranks.
@@ -103,6 +104,7 @@ func newGroup(w World, id uint32, ranks []int) *group {
 			g.seats[i] = seat{pos, index}
 		}
 	}
+	g.joined, g.closed = make([]bool, len(g.local())), make([]int, len(g.hosts))
 	g.exchanges = true
 	for _, h := range g.hosts {
 		n, all := len(h.Ranks), len(g.ranks)

@@ -43,7 +43,7 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 		return r, invalid("submit operation: a name is 1 to %d bytes of UTF-8, not %d bytes", maxName, len(m.name))
 	}
 	r.Name = s.names.get(m.name)
-	if m.kind < collective.Allreduce || m.kind > collective.RemoveGroup {
+	if m.kind < collective.Allreduce || m.kind > collective.Join {
 		return r, invalid("submit %s: unknown kind of operation %d", r.Name, m.kind)
 	}
 	if len(m.splits) > 0 {
@@ -61,7 +61,7 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 			return r, invalid("submit %s: %s has no splits", r.Name, m.kind)
 		}
 	}
-	if m.kind == collective.Barrier || m.kind == collective.AddGroup || m.kind == collective.RemoveGroup {
+	if m.kind == collective.Barrier || m.kind == collective.AddGroup || m.kind == collective.RemoveGroup || m.kind == collective.Join {
 		if m.in.region != noRegion || m.out.region != noRegion || len(m.dims) > 0 {
 			return r, invalid("submit %s: %s has no tensor", r.Name, m.kind)
 		}

@@ -22,6 +22,12 @@ Adasum = constants.ADASUM
 Min = constants.MIN
 Max = constants.MAX
 Product = constants.PRODUCT
+BitAnd = constants.BIT_AND
+BitOr = constants.BIT_OR
+BitXor = constants.BIT_XOR
+LogicalAnd = constants.LOGICAL_AND
+LogicalOr = constants.LOGICAL_OR
+LogicalXor = constants.LOGICAL_XOR
 
 # Element types by the name that numpy, torch and the engine have in common.
 DTYPES: dict[str, int] = {
@@ -151,7 +157,7 @@ def allreduce(
 
     Tensors of one element type travel as one, so that all of them are reduced, or none.
     """
-    if op not in range(Average, Product + 1):
+    if op not in range(Average, LogicalXor + 1):
         raise ValueError(f"unknown reduction {op}")
     world = basics.world()
     operation = Operation(world, process_set.group())
@@ -314,6 +320,18 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     name = world.name("barrier", None, group)
     operation.request(constants.BARRIER, name, constants.UINT8, (), None, False)
     world.synchronize(operation.launch(lambda _: None))
+
+
+def join() -> int:
+    """Return when all ranks have called it, and which was the last.
+
+    A rank calls it when it has no more data. Until then the allreduces of the others go on with zeros for it,
+    and an average still divides by the number of all ranks; other operations fail.
+    """
+    world = basics.world()
+    operation = Operation(world, 0)
+    operation.request(constants.JOIN, "join", constants.UINT8, (), None, False)
+    return int(world.synchronize(operation.launch(lambda results: results[0].rows[0])))
 
 
 def _with_rows(

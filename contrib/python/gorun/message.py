@@ -18,6 +18,7 @@ from .constants import (
     BARRIER,
     BROADCAST,
     ITEMSIZE,
+    JOIN,
     MAX_NAME,
     MAX_NDIM,
     REDUCESCATTER,
@@ -263,13 +264,13 @@ def check(
 
     Returns the bytes of a tensor of that type and shape.
     """
-    if not ALLREDUCE <= kind <= REMOVE_GROUP:
+    if not ALLREDUCE <= kind <= JOIN:
         raise InvalidArgument(f"submit {name}: unknown kind of operation {kind}")
     if not name or (len(name) * 4 > MAX_NAME and len(name.encode()) > MAX_NAME):
         raise InvalidArgument(f"submit operation: a name has 1 to {MAX_NAME} bytes, not {len(name.encode())}")
     if splits is not None and kind not in (ALLTOALL, ADD_GROUP):
         raise InvalidArgument(f"submit {name}: only alltoall has splits")
-    if kind in (BARRIER, ADD_GROUP, REMOVE_GROUP):
+    if kind in (BARRIER, ADD_GROUP, REMOVE_GROUP, JOIN):
         if src is not None or dst is not None or shape:
             raise InvalidArgument(f"submit {name}: this operation has no tensor")
         return 0

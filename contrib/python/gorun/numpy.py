@@ -34,19 +34,36 @@ from gorun.basics import (
     size,
     world,
 )
-from gorun.collectives import Adasum, Average, Max, Min, Product, Sum, barrier, choose_op, first
+from gorun.collectives import (
+    Adasum,
+    Average,
+    BitAnd,
+    BitOr,
+    BitXor,
+    LogicalAnd,
+    LogicalOr,
+    LogicalXor,
+    Max,
+    Min,
+    Product,
+    Sum,
+    barrier,
+    choose_op,
+    first,
+)
 from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from gorun.objects import allgather_object, broadcast_object
 from gorun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __all__ = [
-    "Adasum", "Average", "HorovodInternalError", "HostsUpdatedInterrupt", "Max", "Min", "ProcessSet",
+    "Adasum", "Average", "BitAnd", "BitOr", "BitXor", "HorovodInternalError", "HostsUpdatedInterrupt",
+    "LogicalAnd", "LogicalOr", "LogicalXor", "Max", "Min", "ProcessSet",
     "Product", "Sum", "__version__", "add_process_set", "allgather", "allgather_async",
     "allgather_object", "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "alltoall",
     "alltoall_async", "barrier", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_",
     "broadcast_object", "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built",
     "global_process_set", "gloo_built", "gloo_enabled", "grouped_allreduce", "grouped_allreduce_",
-    "grouped_allreduce_async", "grouped_allreduce_async_", "init", "is_homogeneous", "is_initialized",
+    "grouped_allreduce_async", "grouped_allreduce_async_", "init", "is_homogeneous", "is_initialized", "join",
     "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "poll",
     "rank", "reducescatter", "reducescatter_async", "remove_process_set", "rocm_built", "shutdown",
     "size", "synchronize",
@@ -238,6 +255,14 @@ def alltoall(
 ) -> Any:
     """Send splits[i] rows to rank i and return the rows received; with splits also how many from each."""
     return synchronize(alltoall_async(tensor, splits, name, process_set))
+
+
+def join() -> int:
+    """Say that this rank has no more data, and return the last rank to do so when all have.
+
+    Meanwhile the allreduces of the others go on with zeros for this one.
+    """
+    return collectives.join()
 
 
 def reducescatter_async(

@@ -36,19 +36,36 @@ from gorun.basics import (
     size,
     world,
 )
-from gorun.collectives import Adasum, Average, Max, Min, Product, Sum, barrier, choose_op, first
+from gorun.collectives import (
+    Adasum,
+    Average,
+    BitAnd,
+    BitOr,
+    BitXor,
+    LogicalAnd,
+    LogicalOr,
+    LogicalXor,
+    Max,
+    Min,
+    Product,
+    Sum,
+    barrier,
+    choose_op,
+    first,
+)
 from gorun.process_sets import ProcessSet, global_process_set
 from gorun.torch.compression import Compression
 from gorun.torch.memory import Torch
 
 __all__ = [
-    "Adasum", "Average", "Max", "Min", "Product", "Sum", "allgather", "allgather_async", "allreduce",
+    "Adasum", "Average", "BitAnd", "BitOr", "BitXor", "LogicalAnd", "LogicalOr", "LogicalXor", "Max",
+    "Min", "Product", "Sum", "allgather", "allgather_async", "allreduce",
     "allreduce_", "allreduce_async", "allreduce_async_", "alltoall", "alltoall_async", "barrier", "broadcast",
     "broadcast_", "broadcast_async", "broadcast_async_", "ccl_built", "cross_rank", "cross_size",
     "cuda_built", "ddl_built", "global_process_set", "gloo_built", "gloo_enabled", "grouped_allgather",
     "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_", "grouped_allreduce_async",
     "grouped_allreduce_async_", "grouped_reducescatter", "grouped_reducescatter_async", "init",
-    "is_homogeneous", "is_initialized", "local_rank", "local_size", "mpi_built", "mpi_enabled",
+    "is_homogeneous", "is_initialized", "join", "local_rank", "local_size", "mpi_built", "mpi_enabled",
     "mpi_threads_supported", "nccl_built", "poll", "rank", "reducescatter", "reducescatter_async",
     "rocm_built", "shutdown", "size", "sparse_allreduce_async", "synchronize",
 ]  # fmt: skip
@@ -423,6 +440,15 @@ def alltoall(
     """
     output, received_splits = _Alltoall.apply(tensor, splits, name, process_set)
     return output if splits is None else (output, received_splits)
+
+
+def join(device: int = -1) -> int:
+    """Say that this rank has no more data, and return the last rank to do so when all have.
+
+    Meanwhile the allreduces of the others go on with zeros for this one; an average still divides
+    by the number of all ranks. device is Horovod's: zeros lie in host memory.
+    """
+    return collectives.join()
 
 
 def reducescatter_async(

@@ -1,0 +1,263 @@
+package collective
+
+import "slices"
+
+// A rank that joins has no more data. Until all ranks of the world have joined, the host of such a rank declares it
+// ready for whatever others submit, with a variant of kind Join instead of a part; an allreduce then takes zeros for
+// it. Every host speaks for its own ranks only, as ever, so all see the same.
+//
+// When all have joined a new round begins, but hosts learn of that at different times. What a host submits after
+// it said that all of its ranks joined belongs to the next round (vote.later): other hosts must not answer it for
+// ranks that they still take for joined.
+
+// joinName is the name of the operation that all ranks submit in the end.
+const joinName = "join"
+
+// joining is what a group knows about ranks that joined.
+type joining struct {
+	joined []bool // local ranks
+	closed []int  // by position: rounds that the host ended and this one did not
+}
+
+// lacking reports whether this host's part is complete but for ranks that joined.
+func (o *op) lacking() bool { return o.parts < len(o.reqs) }
+
+// absentee reports whether a local rank takes no part because it joined.
+func (o *op) absentee(index int) bool {
+	return !o.have[index] && o.name != joinName && o.group.joined[index]
+}
+
+// complete reports whether all local ranks submitted their parts or joined.
+func (o *op) complete() bool {
+	for i := range o.reqs {
+		if !o.have[i] && !o.absentee(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// wanted reports whether somebody who has not joined submitted a part in this round.
+func (o *op) wanted() bool {
+	return o.parts > 0 || slices.ContainsFunc(o.votes, func(v vote) bool { return v.set && v.later == 0 && v.real() })
+}
+
+// real reports whether a host submitted something, instead of having joined as a whole.
+func (v *vote) real() bool { return v.kind() != 0 }
+
+// kind returns what the first rank with a part submitted, 0 if all joined.
+func (v *vote) kind() Kind {
+	for rest, n := v.body, v.variants; n > 0; n-- {
+		var x variant
+		x, rest, _ = readVariant(rest)
+		if x.kind() != Join || string(v.name) == joinName {
+			return x.kind()
+		}
+	}
+	return 0
+}
+
+// standing is an operation that became ready without a submission, and what that means for it.
+type standing struct {
+	op      *op
+	verdict verdict
+	message *message
+}
+
+// join marks a rank as joined, and answers for it what others wait for.
+func (t *table) join(g *group, index int) {
+	g.joined[index] = true
+	for _, o := range t.ops {
+		t.standIn(o)
+	}
+}
+
+// standIn declares this host ready for an operation if only ranks that joined are missing, and reports whether it
+// did. The verdict is in t.standing.
+func (t *table) standIn(o *op) bool {
+	if o.group.id != 0 || o.name == joinName || o.votes[o.group.self].set || !o.complete() || !o.wanted() {
+		return false
+	}
+	v := t.declare(o)
+	t.standing = append(t.standing, standing{op: o, verdict: v})
+	return true
+}
+
+// early is a part for the next use of a name.
+type early struct {
+	index int
+	req   Request
+}
+
+// postponed reports whether a local rank has a part for the next use.
+func (o *op) postponed(index int) bool {
+	return slices.ContainsFunc(o.waiting, func(w early) bool { return w.index == index })
+}
+
+// resume begins the next use of a name, for which this host has parts.
+func (t *table) resume(o *op) {
+	n := t.fresh(o.group, o.id, o.name)
+	n.votes, o.next = o.next, n.votes
+	n.voted, o.ahead = o.ahead, 0
+	for _, w := range o.waiting {
+		n.reqs[w.index], n.have[w.index] = w.req, true
+		n.parts++
+	}
+	o.waiting = o.waiting[:0]
+	t.ops[o.id] = n
+	if g := n.group; g.doomed(n.votes) {
+		delete(t.ops, o.id)
+		t.standing = append(t.standing, standing{op: n, verdict: verdict{err: g.left(n.announced(), n.name, g.gone[0])}})
+		return
+	}
+	t.standIn(n)
+}
+
+// absent fills in for the local ranks that joined.
+func (t *table) absent(o *op) {
+	for i := range o.reqs {
+		if !o.have[i] {
+			o.reqs[i] = Request{Kind: Join, Name: o.name, Pre: 1, Post: 1, stamp: t.stamp}
+		}
+	}
+}
+
+// stampOf returns a time for a rank that joins, later than all that this host knows of whatever clocks say.
+func (t *table) stampOf(r *Request) int {
+	t.stamp = max(r.stamp, t.stamp+1)
+	return t.stamp
+}
+
+// notice takes note of what a message says about ranks that joined, and returns how many rounds ahead it is.
+func (t *table) notice(g *group, pos int, m *ready) int {
+	later, rest := g.closed[pos], m.body
+	for range m.variants {
+		var v variant
+		v, rest, _ = readVariant(rest)
+		if v.kind() != Join {
+			continue
+		}
+		for i := range v.count() {
+			_, stamp := v.rank(i)
+			t.stamp = max(t.stamp, stamp)
+		}
+	}
+	if string(m.name) == joinName {
+		g.closed[pos]++
+	}
+	return later
+}
+
+// endRound begins a new round: all ranks have joined, and may submit again.
+func (t *table) endRound(g *group) {
+	clear(g.joined)
+	for pos := range g.closed {
+		g.closed[pos] = max(g.closed[pos]-1, 0)
+	}
+	for _, o := range t.ops {
+		if o.group != g {
+			continue
+		}
+		for pos := range o.votes {
+			o.votes[pos].later = max(o.votes[pos].later-1, 0)
+			o.next[pos].later = max(o.next[pos].later-1, 0)
+		}
+	}
+}
+
+// drain returns what stood in, with the messages to be sent. mu is held.
+func (e *Engine) drain() []standing {
+	if len(e.table.standing) == 0 {
+		return nil
+	}
+	all := e.table.standing
+	e.table.standing = nil
+	for i := range all {
+		o := all[i].op
+		if all[i].verdict.announce {
+			all[i].message = e.compose(o.group.hosts, o.group.self, o.id, o.votes[o.group.self].raw)
+		}
+	}
+	return all
+}
+
+// follow carries out what drain returned. No lock is held.
+func (e *Engine) follow(all []standing) {
+	for _, s := range all {
+		e.post(s.message)
+		e.act(s.op, s.verdict)
+	}
+}
+
+// refuseJoined returns the error of an operation that needs a part of every rank.
+func refuseJoined(kind Kind, name string) *Error {
+	return &Error{Code: CodeMismatch, Text: kind.String() + " is not supported with Join at this time: " + name + " has no part of ranks that joined"}
+}
+
+// joins reports whether an operation can do without the ranks that joined.
+func (k Kind) joins() bool { return k == Allreduce || k == Barrier }
+
+// lead returns a part that was submitted, of another host if no rank of this one did.
+func (o *op) lead() *Request {
+	for i := range o.reqs {
+		if o.have[i] {
+			return &o.reqs[i]
+		}
+	}
+	for pos := range o.votes {
+		for rest, n := o.votes[pos].body, o.votes[pos].variants; n > 0; n-- {
+			var v variant
+			v, rest, _ = readVariant(rest)
+			if v.kind() != Join {
+				r := v.request()
+				return &r
+			}
+		}
+	}
+	return &o.reqs[0]
+}
+
+// layoutJoin finds the rank that joined last.
+func (o *op) layoutJoin(g *group) {
+	last, latest := 0, -1
+	see := func(rank, stamp int) {
+		if stamp > latest || stamp == latest && rank > last {
+			last, latest = rank, stamp
+		}
+	}
+	for i, r := range g.local() {
+		see(r, o.reqs[i].stamp)
+	}
+	for pos := range o.votes {
+		if pos == g.self {
+			continue
+		}
+		v, _, _ := readVariant(o.votes[pos].body)
+		for i := range v.count() {
+			see(v.rank(i))
+		}
+	}
+	for i := range o.results {
+		o.results[i].Rows = []int{last}
+	}
+}
+
+// fill gives an allreduce zeros for the ranks of this host that joined, and memory to pass results through if all
+// of them did.
+func (o *op) fill() {
+	zeros := make([]byte, o.size)
+	o.ins = append(o.ins, zeros)
+	if len(o.outs) == 0 {
+		o.outs = append(o.outs, zeros)
+	}
+}
+
+// present returns the first local rank with a part, nobody if all of them joined.
+func (o *op) present() int {
+	for i, have := range o.have {
+		if have {
+			return i
+		}
+	}
+	return nobody
+}

@@ -1,0 +1,175 @@
+package collective_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+	"gorun/collective/link"
+)
+
+// do submits and waits.
+func (c *cluster) do(rank int, r collective.Request) (collective.Result, error) {
+	p, err := c.try(rank, r)
+	if err != nil {
+		return collective.Result{}, err
+	}
+	res := p.wait()
+	return res, res.Err
+}
+
+// TestJoin: ranks with different numbers of steps, several rounds. Every sum has the parts of exactly the ranks that
+// still have data, and all ranks agree on who joined last.
+func TestJoin(t *testing.T) {
+	const rounds, n = 3, 40
+	for _, l := range []layout{even(1, 1), even(1, 3), even(2, 1), even(2, 2), even(3, 1), {{0, 2}, {1}}, {{4, 0}, {3}, {1, 2}}, even(3, 3), even(8, 1)} {
+		for _, direct := range []int{0, -1} {
+			t.Run(fmt.Sprintf("%v/%d", l, direct), func(t *testing.T) {
+				c := newCluster(t, l, uint64(l.size()), collective.Config{Segment: 64, Direct: direct})
+				size := l.size()
+				steps := func(round, rank int) int { return (rank*7 + round*3) % 5 }
+				last := make([][rounds]int, size)
+				var all sync.WaitGroup
+				for rank := range size {
+					all.Go(func() {
+						for round := range rounds {
+							for step := range steps(round, rank) {
+								buf := make([]byte, 4*n)
+								for i := range n {
+									binary.LittleEndian.PutUint32(buf[4*i:], uint32(rank+1+i))
+								}
+								// The name comes round, as it does in training.
+								_, err := c.do(rank, collective.Request{Kind: collective.Allreduce, Name: fmt.Sprint("x", step%2), Type: kernel.Int32, Op: kernel.Sum, Shape: []int{n}, In: buf, Out: buf})
+								want := 0
+								for r := range size {
+									if steps(round, r) > step {
+										want += r + 1 + n - 1
+									}
+								}
+								if got := int(binary.LittleEndian.Uint32(buf[4*(n-1):])); err != nil || got != want {
+									t.Errorf("round %d, rank %d, step %d: %d, want %d, error %v", round, rank, step, got, want, err)
+								}
+							}
+							res, err := c.do(rank, collective.Request{Kind: collective.Join})
+							if err != nil {
+								t.Errorf("rank %d: %v", rank, err)
+								return
+							}
+							last[rank][round] = res.Rows[0]
+						}
+					})
+				}
+				all.Wait()
+				for round := range rounds {
+					most := 0
+					for r := range size {
+						most = max(most, steps(round, r))
+					}
+					for r := range size {
+						if last[r][round] != last[0][round] {
+							t.Fatalf("round %d: rank %d says %d joined last, rank 0 says %d", round, r, last[r][round], last[0][round])
+						}
+					}
+					if steps(round, last[0][round]) != most {
+						t.Errorf("round %d: rank %d cannot have joined last", round, last[0][round])
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestJoinAsync: what was submitted before a rank joins still has its part.
+func TestJoinAsync(t *testing.T) {
+	c := newCluster(t, even(2, 2), 3, collective.Config{})
+	in := func() []byte { return []byte{1} }
+	var open []*promise
+	var outs [][]byte
+	for _, rank := range []int{0, 3} {
+		b := in()
+		outs = append(outs, b)
+		open = append(open, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{1}, In: b, Out: b}))
+	}
+	joins := []*promise{c.submit(0, collective.Request{Kind: collective.Join}), c.submit(1, collective.Request{Kind: collective.Join}), c.submit(2, collective.Request{Kind: collective.Join})}
+	for i, p := range open {
+		if r := p.wait(); r.Err != nil || outs[i][0] != 2 {
+			t.Errorf("sum %d, error %v", outs[i][0], r.Err)
+		}
+	}
+	if _, err := c.try(0, collective.Request{Kind: collective.Barrier, Name: "b"}); err == nil || !strings.Contains(err.Error(), "rank 0 has joined") {
+		t.Errorf("a rank that joined went on: %v", err)
+	}
+	joins = append(joins, c.submit(3, collective.Request{Kind: collective.Join}))
+	for _, p := range joins {
+		if r := p.wait(); r.Err != nil || r.Rows[0] != 3 {
+			t.Errorf("last rank %v, error %v", r.Rows, r.Err)
+		}
+	}
+}
+
+// TestJoinRefuses: other operations than allreduce need everybody, and say so as Horovod does.
+func TestJoinRefuses(t *testing.T) {
+	for _, l := range []layout{even(1, 2), even(2, 1), even(2, 2)} {
+		c := newCluster(t, l, 5, collective.Config{})
+		last := l.size() - 1
+		var joins []*promise
+		for rank := range last {
+			joins = append(joins, c.submit(rank, collective.Request{Kind: collective.Join}))
+		}
+		for kind, what := range map[collective.Kind]string{collective.Allgather: "allgather", collective.Broadcast: "broadcast",
+			collective.Alltoall: "alltoall", collective.ReduceScatter: "reducescatter"} {
+			b := make([]byte, 4)
+			r := collective.Request{Kind: kind, Name: "x", Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{4}, In: b, Out: b}
+			if _, err := c.do(last, r); err == nil || !strings.HasPrefix(err.Error(), what+" is not supported with Join at this time") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if _, err := c.do(last, collective.Request{Kind: collective.Barrier, Name: "b"}); err != nil {
+			t.Errorf("barrier: %v", err)
+		}
+		for _, p := range append(joins, c.submit(last, collective.Request{Kind: collective.Join})) {
+			if r := p.wait(); r.Err != nil || r.Rows[0] != last {
+				t.Errorf("last rank %v, error %v", r.Rows, r.Err)
+			}
+		}
+	}
+}
+
+// TestJoinNextRound: a host that is in the next round already is not answered for ranks that another host still
+// takes for joined.
+func TestJoinNextRound(t *testing.T) {
+	c := newCluster(t, even(3, 1), 9, collective.Config{})
+	// Host 2 hears nothing of host 3's join, so host 1 is ahead.
+	c.mesh.setHold(func(from, to int, h link.Header) bool { return from == 2 && to == 1 })
+	var joins []*promise
+	for rank := range 3 {
+		joins = append(joins, c.submit(rank, collective.Request{Kind: collective.Join}))
+	}
+	joins[0].wait()
+	joins[2].wait()
+	out := make([]byte, 3)
+	var sums []*promise
+	for _, rank := range []int{0, 2} {
+		b := out[rank : rank+1]
+		b[0] = 1
+		sums = append(sums, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{1}, In: b, Out: b}))
+	}
+	eventually(t, "host 2 knows of the sum", func() bool { return len(c.engines[1].Pending(epochStart)) == 2 })
+	if sums[0].done() || sums[1].done() {
+		t.Fatal("the sum ended without rank 1")
+	}
+	c.mesh.setHold(nil)
+	joins[1].wait()
+	b := out[1:2]
+	b[0] = 1
+	sums = append(sums, c.submit(1, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{1}, In: b, Out: b}))
+	for i, p := range sums {
+		if r := p.wait(); r.Err != nil || out[i] != 3 {
+			t.Errorf("sum %d, error %v", out[i], r.Err)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+"""Run by every rank of a real job: join, with torch and numpy. Exits non-zero if it is wrong."""
+
+import numpy as np
+import torch
+
+import gorun.numpy as hnp
+import gorun.torch as hvd
+
+torch.set_num_threads(1)
+hvd.init()
+rank, size = hvd.rank(), hvd.size()
+
+# Ranks run out of data one after the other, in another order each time.
+for turn in range(3):
+    steps = [(r + turn) % size + 1 for r in range(size)]
+    for step in range(steps[rank]):
+        active = sum(r + 1.0 for r in range(size) if steps[r] > step)
+        for dtype in (torch.float32, torch.int64, torch.bfloat16):
+            got = hvd.allreduce(torch.full((5,), rank + 1).to(dtype), op=hvd.Sum, name=f"x.{dtype}")
+            assert torch.equal(got, torch.full((5,), active).to(dtype)), (turn, step, got, active)
+        mean = hvd.allreduce(torch.full((70_000,), rank + 1.0), name="mean")
+        assert torch.allclose(mean, torch.full((70_000,), active / size)), "an average divides by all ranks"
+        array = hnp.allreduce(np.full((3, 2), rank + 1.0), op=hvd.Sum, name="y")
+        assert (array == active).all()
+    last = hvd.join()
+    assert steps[last] == size, (turn, last)
+    assert hvd.allgather(torch.tensor([last])).tolist() == [last] * size, "ranks name different ones"
+assert hnp.join() in range(size)
+
+# What needs every rank fails, and the job goes on.
+if size > 1:
+    if rank == 0:
+        assert hvd.join() != 0
+    else:
+        for wrong in (
+            lambda: hvd.allgather(torch.ones(1), name="g"),
+            lambda: hvd.broadcast(torch.ones(1), 1, name="b"),
+            lambda: hvd.alltoall(torch.ones(size), name="a"),
+            lambda: hvd.reducescatter(torch.ones(size), name="r"),
+        ):
+            try:
+                wrong()
+            except hvd.HorovodInternalError as error:
+                assert "not supported with Join" in str(error), error
+            else:
+                raise AssertionError("an operation went on without a rank")
+        assert hvd.join() != 0
+
+# A model on uneven data: gradients of ranks that are done are zeros.
+torch.manual_seed(1)
+model = torch.nn.Linear(4, 2)
+optimizer = hvd.DistributedOptimizer(
+    torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters()
+)
+optimizer.zero_grad()
+model(torch.ones(3, 4)).sum().backward()
+optimizer.step()  # the first step agrees on the gradients: all take part
+for _ in range(rank):
+    optimizer.zero_grad()
+    model(torch.ones(3, 4) * (rank + 1)).sum().backward()
+    optimizer.step()
+assert hvd.join() in (range(size) if size == 1 else [size - 1])
+hvd.broadcast_parameters(model.state_dict(), root_rank=size - 1)
+
+# Reductions of bits and truth values.
+for op in (hvd.BitAnd, hvd.BitOr):
+    bits = hvd.allreduce(torch.tensor([0b100 | rank], dtype=torch.int32), op=op)
+    every = [0b100 | r for r in range(size)]
+    folded = every[0]
+    for value in every[1:]:
+        folded = folded & value if op == hvd.BitAnd else folded | value
+    assert bits.tolist() == [folded], (bits, folded)
+truth = torch.tensor([True, rank == 0, False])
+assert hvd.allreduce(truth, op=hvd.LogicalAnd).tolist() == [True, size == 1, False]
+assert hvd.allreduce(truth, op=hvd.LogicalOr).tolist() == [True, True, False]
+assert hvd.allreduce(truth, op=hvd.LogicalXor).tolist() == [size % 2 == 1, True, False]
+for kind in (np.uint16, np.uint32, np.uint64):
+    assert hnp.allreduce(np.array([rank + 1], kind), op=hvd.BitXor).dtype == kind
+for kind in (np.complex64, np.complex128):
+    got = hnp.allreduce(np.array([1 + 1j], kind), op=hvd.Product)
+    assert np.allclose(got, (1 + 1j) ** size), got
+hvd.shutdown()
+print(f"rank {rank} of {size}: ok")
