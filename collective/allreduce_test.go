@@ -8,6 +8,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/collective/schedule"
 )
 
 // worlds are layouts with what makes the engine take each of its ways.
@@ -19,17 +20,23 @@ var worlds = []struct {
 	{"1x1", even(1, 1), collective.Config{}},
 	{"1x2", even(1, 2), collective.Config{Inline: -1}},
 	{"1x3", even(1, 3), collective.Config{}},
-	{"2x1ring", even(2, 1), collective.Config{Segment: 256, Direct: -1}},
-	{"2x1direct", even(2, 1), collective.Config{Segment: 256, Direct: 1 << 30}},
+	{"2x1ring", even(2, 1), collective.Config{Segment: 256, Algorithm: schedule.ByRing}},
+	{"2x1direct", even(2, 1), collective.Config{Segment: 256, Algorithm: schedule.ByDirect}},
 	{"2x2", even(2, 2), collective.Config{Segment: 4096, Direct: 2000}},
-	{"3x1", even(3, 1), collective.Config{Segment: 1 << 10, Direct: -1}},
-	{"3 uneven", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 192, Direct: -1}},
-	{"3 uneven direct", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 1 << 10, Direct: 1 << 30}},
+	{"3x1", even(3, 1), collective.Config{Segment: 1 << 10, Algorithm: schedule.ByRing}},
+	{"3 uneven", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 192, Algorithm: schedule.ByRing}},
+	{"3 uneven direct", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 1 << 10, Algorithm: schedule.ByDirect}},
 	{"4x1", layout{{2}, {0}, {3}, {1}}, collective.Config{Segment: 64, Direct: 2000}},
-	{"5x2", even(5, 2), collective.Config{Segment: 2 << 10, Direct: -1}},
+	{"5x2", even(5, 2), collective.Config{Segment: 2 << 10, Algorithm: schedule.ByRing}},
+	{"3 uneven doubling", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 192, Algorithm: schedule.ByRecursiveDoubling}},
+	{"6x1 halving", even(6, 1), collective.Config{Segment: 256, Algorithm: schedule.ByRabenseifner}},
+	{"4x2 halving", even(4, 2), collective.Config{Segment: 1 << 10, Algorithm: schedule.ByRabenseifner}},
+	{"7x1 tree", even(7, 1), collective.Config{Segment: 512, Algorithm: schedule.ByTree}},
 	// Segments that the link does not copy.
-	{"2x2 large segments", even(2, 2), collective.Config{Segment: 64 << 10, Direct: -1}},
-	{"3x1 large direct", even(3, 1), collective.Config{Segment: 64 << 10, Direct: 1 << 30}},
+	{"5x1 large halving", even(5, 1), collective.Config{Segment: 64 << 10, Algorithm: schedule.ByRabenseifner}},
+	{"5x2 large tree", even(5, 2), collective.Config{Segment: 64 << 10, Algorithm: schedule.ByTree}},
+	{"2x2 large segments", even(2, 2), collective.Config{Segment: 64 << 10, Algorithm: schedule.ByRing}},
+	{"3x1 large direct", even(3, 1), collective.Config{Segment: 64 << 10, Algorithm: schedule.ByDirect}},
 }
 
 var ops = []kernel.Op{kernel.Sum, kernel.Average, kernel.Min, kernel.Max, kernel.Product}

@@ -22,8 +22,8 @@ type Transport interface {
 	Send(peer int, s *link.Segment)
 }
 
-// Config is what an engine is made of. Segment, Direct and Cost decide how operations are cut and must
-// be the same on all hosts.
+// Config is what an engine is made of. Segment, Direct, Cost and Algorithm decide how operations are cut
+// and must be the same on all hosts.
 type Config struct {
 	Transport Transport // may be nil for a world of one host
 	Alloc     Allocator // nil: the heap
@@ -31,9 +31,11 @@ type Config struct {
 	Log       *slog.Logger
 
 	Segment int           // bytes of a segment, 0 for 512 KiB
-	Direct  int           // largest operation in which every host sends to every other, 0 for 64 KiB, -1 for none
+	Direct  int           // largest operation in which every host sends to every other unless told, 0 for 64 KiB, -1 for none
 	Inline  int           // largest local operation that is not handed to workers, 0 for 64 KiB, -1 for none
 	Cost    schedule.Cost // of a message between two hosts, zero for a 10 Gbit/s network
+
+	Algorithm schedule.Algorithm // of every allreduce; Auto: what costs least
 }
 
 // Defaults of a Config.
@@ -54,6 +56,7 @@ type Engine struct {
 	directMax int64
 	inlineMax int64
 	cost      schedule.Cost
+	by        schedule.Algorithm
 	workers   workers
 
 	epoch atomic.Uint32 // written with mu held
@@ -88,6 +91,7 @@ func New(cfg Config) *Engine {
 		directMax: int64(limit(cfg.Direct, defaultDirect)),
 		inlineMax: int64(limit(cfg.Inline, defaultInline)),
 		cost:      cfg.Cost,
+		by:        cfg.Algorithm,
 		stopped:   refuse("there is no world yet"),
 	}
 	// Segments are cut where chunks are, so that their borders are borders of elements and cache lines.
@@ -310,9 +314,12 @@ func (e *Engine) find(peer int, h *link.Header) (*op, error) {
 	return nil, errUnknown
 }
 
-// direct reports whether an allreduce of n bytes goes from every host to every other.
-func (e *Engine) direct(n int64, hosts int) bool {
-	return n <= e.directMax && e.cost.Direct(n, hosts) <= e.cost.Ring(n, hosts)
+// algorithm returns how an allreduce of n bytes is done.
+func (e *Engine) algorithm(n int64, hosts int) schedule.Algorithm {
+	if e.by != schedule.Auto {
+		return e.by.Fit(hosts, n)
+	}
+	return e.cost.Choose(n, hosts, e.directMax)
 }
 
 // tree reports whether a broadcast of n bytes goes along a tree.

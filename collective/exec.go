@@ -40,10 +40,8 @@ func (o *op) start() {
 	stash := o.stash
 	o.mu.Unlock()
 	for i := range o.steps {
-		if s := &o.steps[i]; s.Do == schedule.Part {
-			for lo := s.Lo; lo < s.Hi; lo += o.engine.segment {
-				o.queue(i, lo)
-			}
+		if o.steps[i].Do == schedule.Part {
+			o.queueAll(i)
 		}
 	}
 	if o.kind == Alltoall && o.enter() {
@@ -59,22 +57,42 @@ func (o *op) start() {
 	o.settle()
 }
 
-// after queues the segments at lo of the steps that waited for step i.
+// after sets free what waited for the segment at lo of step i, or for the last one of the step: sends first,
+// because a merge may write what they read.
 func (o *op) after(i int, lo int64) {
 	if o.kind == Alltoall {
 		return // nothing is passed on, and there are many steps
 	}
+	s := &o.steps[i]
+	o.mu.Lock()
+	o.undone[i]--
+	whole := o.undone[i] == 0
+	o.mu.Unlock()
 	for j := i + 1; j < len(o.steps); j++ {
-		if s := &o.steps[j]; s.Do == schedule.Send && s.After == i {
+		switch w := &o.steps[j]; {
+		case w.Do != schedule.Send || w.After != i:
+		case w.Lo == s.Lo && w.Hi == s.Hi:
 			o.queue(j, lo)
+		case whole:
+			o.queueAll(j)
 		}
+	}
+	if o.chained {
+		o.catchUp(i, lo)
+	}
+}
+
+// queueAll queues all segments of a sending step.
+func (o *op) queueAll(i int) {
+	for lo := o.steps[i].Lo; lo < o.steps[i].Hi; lo += o.cut {
+		o.queue(i, lo)
 	}
 }
 
 // queue hands the segment at lo of a sending step to the link.
 func (o *op) queue(i int, lo int64) {
 	s := &o.steps[i]
-	hi := min(lo+o.engine.segment, s.Hi)
+	hi := min(lo+o.cut, s.Hi)
 	p := o.engine.pieces.Get().(*piece)
 	p.op, p.step, p.made = o, i, s.Do != schedule.Part
 	p.Header = link.Header{Kind: link.Data, Step: s.Tag, Epoch: o.epoch, Op: o.id, Gen: o.gen,
@@ -82,6 +100,7 @@ func (o *op) queue(i int, lo int64) {
 	p.Payload = o.payload(i, lo, hi)
 	// A small payload is copied by the link as it is sent, so it must be there, and its memory is free.
 	small := hi-lo <= link.CopyLimit
+	peer, made := o.group.hosts[s.Peer].ID, p.made
 	p.held = o.holder != nobody && !small
 
 	o.mu.Lock()
@@ -99,10 +118,18 @@ func (o *op) queue(i int, lo int64) {
 		p.Flags |= link.FlagAckNow
 	}
 	o.mu.Unlock()
-	if small {
-		p.Prepare(&p.Segment)
+	if made || !small {
+		o.engine.transport.Send(peer, &p.Segment)
+		return
 	}
-	o.engine.transport.Send(o.group.hosts[s.Peer].ID, &p.Segment)
+	p.made = true
+	if !o.enter() {
+		return // aborted meanwhile
+	}
+	o.make(i, lo, hi)
+	o.engine.transport.Send(peer, &p.Segment)
+	o.after(i, lo)
+	o.leave()
 }
 
 // payload returns the bytes [lo, hi) as the i-th step sends them.

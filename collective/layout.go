@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"gorun/collective/link"
 	"gorun/collective/schedule"
 )
 
@@ -17,7 +18,7 @@ func (o *op) layout() {
 	g, r := o.group, o.lead()
 	o.kind, o.holder = r.Kind, nobody
 	size, _ := bytesOf(r.Shape, r.Type)
-	o.size = int64(size)
+	o.size, o.cut = int64(size), o.engine.segment
 	o.steps = o.steps[:0]
 	o.slots = o.slots[:0]
 	o.ins, o.outs, o.copies = o.ins[:0], o.outs[:0], o.copies[:0]
@@ -59,17 +60,24 @@ func (o *op) layoutAllreduce(g *group, r *Request) {
 	o.last.NonTemporal = o.size*int64(len(o.outs)) >= nonTemporal && !same(o.ins[0], o.outs[0])
 	o.mid, o.combine = o.last, o.last
 	o.mid.Post, o.combine.Pre = 1, 1
-	o.mid.NonTemporal = false // partials are sent from the cache
+	o.join = o.mid
+	o.join.Pre = 1
+	o.mid.NonTemporal, o.join.NonTemporal = false, false // partials are sent from the cache
 	o.acc = o.outs[0]
 	o.copies = append(o.copies, o.outs[1:]...)
-	switch {
-	case hosts == 1 || o.size == 0:
-	case o.engine.direct(o.size, hosts):
-		o.steps = schedule.Direct(o.steps, hosts, g.self, o.size)
+	if hosts == 1 || o.size == 0 {
+		return
+	}
+	by := o.engine.algorithm(o.size, hosts)
+	o.steps = schedule.Allreduce(o.steps, by, hosts, g.self, o.size)
+	switch by {
+	case schedule.ByDirect:
 		o.slot = (o.size + schedule.Align - 1) &^ (schedule.Align - 1)
 		o.slots = resize(o.slots, hosts*int(o.slot))
+	case schedule.ByRecursiveDoubling:
+		// What is sent is added to afterwards: the link must copy it.
+		o.cut = min(o.cut, link.CopyLimit)
 	default:
-		o.steps = schedule.Ring(o.steps, hosts, g.self, o.size)
 		o.holder = o.present()
 		if len(o.ins) == 1 && r.Pre == 1 {
 			o.raw = o.ins[0]
@@ -317,31 +325,39 @@ func (o *op) count() {
 	o.first = o.first[:0]
 	o.queued = resize(o.queued, len(o.group.hosts))
 	clear(o.queued)
-	bits, parts, collects := 0, 0, 0
+	o.undone = resize(o.undone, len(o.steps))
+	o.chained = false
+	bits, own, collects := 0, 0, 0 // own: segments that this host makes or receives
 	for i := range o.steps {
 		s := &o.steps[i]
 		n := o.segments(s)
 		o.first = append(o.first, bits)
+		bits += n
+		o.undone[i] = int32(n)
 		switch s.Do {
 		case schedule.Part:
-			parts += n
+			own += n
 			o.queued[s.Peer] += int32(n)
 		case schedule.Send:
 			o.queued[s.Peer] += int32(n)
 		case schedule.Collect:
 			collects = n
-			fallthrough
+			own += n
 		default:
-			bits += n
+			own += n
+			o.chained = o.chained || s.After >= 0
 		}
 	}
+	o.open = append(o.open[:0], o.undone...)
+	o.done = resize(o.done, (bits+63)/64)
+	clear(o.done)
 	o.seen = resize(o.seen, (bits+63)/64)
 	clear(o.seen)
 	o.missing = resize(o.missing, collects)
 	for k := range o.missing {
 		o.missing[k] = int32(len(o.group.hosts))
 	}
-	o.remaining = bits + parts + 1
+	o.remaining = own + 1
 	if o.kind == Alltoall && len(o.group.hosts) > 1 {
 		o.remaining++ // what ranks of this host have for each other
 	}
@@ -349,5 +365,5 @@ func (o *op) count() {
 
 // segments returns how many segments a step has.
 func (o *op) segments(s *schedule.Step) int {
-	return int((s.Hi - s.Lo + o.engine.segment - 1) / o.engine.segment)
+	return int((s.Hi - s.Lo + o.cut - 1) / o.cut)
 }

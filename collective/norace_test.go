@@ -2,7 +2,12 @@
 
 package collective_test
 
-import "testing"
+import (
+	"testing"
+
+	"gorun/collective"
+	"gorun/collective/schedule"
+)
 
 // TestLocalAllocatesNothing: nothing is allocated per operation on one host. Under the race detector pools
 // forget what they hold, so it is built without.
@@ -11,6 +16,29 @@ func TestLocalAllocatesNothing(t *testing.T) {
 		l := newLocal(t, 2, n)
 		if got := testing.AllocsPerRun(200, l.round); got >= 1 {
 			t.Errorf("%d bytes: %g allocations per operation", n, got)
+		}
+	}
+}
+
+// TestLinksAllocateNothing: nor between hosts, whatever the algorithm. A pool may forget something now and
+// then, and the links have timers of their own, so that it is not exactly nothing.
+func TestLinksAllocateNothing(t *testing.T) {
+	for _, by := range append(schedule.Algorithms(), schedule.Auto) {
+		w := newRealWorld(t, 3, 1, collective.Config{Algorithm: by})
+		g := &gang{done: make(chan error, 1)}
+		for _, n := range []int{4, 64 << 10} {
+			buffers := [][]byte{make([]byte, n), make([]byte, n), make([]byte, n)}
+			round := func() {
+				if err := w.round(g, buffers); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 20 {
+				round()
+			}
+			if got := testing.AllocsPerRun(100, round); got >= 4 { // the test makes three shapes
+				t.Errorf("%s of %d bytes: %g allocations per operation", by, n, got)
+			}
 		}
 	}
 }

@@ -33,7 +33,9 @@ type op struct {
 	kind    Kind
 	size    int64 // of the op's buffer
 	steps   []schedule.Step
-	first   []int   // per step: index of its first segment in seen
+	cut     int64   // bytes of a segment
+	chained bool    // there are receives that come after another step
+	first   []int   // per step: index of its first segment in seen and done
 	source  []int   // per step: local rank whose input a Part step of an allgather or alltoall sends
 	base    []int64 // Alltoall, per step: where its bytes are in that input, or in acc
 	starts  []int64
@@ -50,12 +52,17 @@ type op struct {
 	mid     kernel.Plan // own part into a partial
 	last    kernel.Plan // own part into a partial that becomes the result
 	combine kernel.Plan // all parts into the result
+	join    kernel.Plan // two partials into one
 	results []Result    // of the local ranks, without Buffer
 
 	mu        sync.Mutex
 	started   bool
 	stash     []stashed // segments that came before the last ready message
 	seen      []uint64  // bit per received segment
+	done      []uint64  // bit per segment that is done and what waited for it queued, if chained
+	undone    []int32   // per step: segments that are not done
+	open      []int32   // the same, but until what waited for them is queued
+	early     []arrival // segments whose turn has not come
 	missing   []int32   // Collect: parts missing per segment
 	queued    []int32   // per position: segments still to be queued
 	remaining int       // segments to make or to receive, slices to reduce, and one until all is queued
@@ -133,7 +140,7 @@ func (o *op) reset(g *group, epoch uint32, id uint64, name string) {
 	o.started, o.dead, o.err = false, false, nil
 	o.stage = open
 	o.remaining, o.unacked, o.inflight, o.busy = 0, 0, 0, 0
-	o.stash = o.stash[:0]
+	o.stash, o.early = o.stash[:0], o.early[:0]
 }
 
 // forget drops what would keep the memory of a finished op's ranks alive.

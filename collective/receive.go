@@ -19,7 +19,7 @@ func (o *op) locate(peer int, h *link.Header) (step int, k int, err error) {
 		return 0, 0, fmt.Errorf("segment of step %d of %d", step, len(o.steps))
 	}
 	s := &o.steps[step]
-	lo, size := int64(h.Offset), o.engine.segment
+	lo, size := int64(h.Offset), o.cut
 	if s.Do.Sends() || o.group.hosts[s.Peer].ID != peer || lo < s.Lo || lo >= s.Hi || (lo-s.Lo)%size != 0 ||
 		int64(h.Length) != min(size, s.Hi-lo) {
 		return 0, 0, fmt.Errorf("segment [%d:+%d) from host %d does not fit step %d of %q", lo, h.Length, peer, step, o.name)
@@ -78,21 +78,33 @@ func (o *op) deliver(peer int, h link.Header, payload []byte) {
 		return
 	}
 	o.seen[bit/64] |= 1 << (bit % 64)
+	lo := int64(h.Offset)
+	if o.steps[step].Do.Merges() && !o.free(step, k) {
+		o.early = append(o.early, arrival{step, lo, o.copied(payload)})
+		o.mu.Unlock()
+		return
+	}
 	o.busy++
 	o.mu.Unlock()
 
-	lo := int64(h.Offset)
 	o.take(step, lo, lo+int64(h.Length), payload)
-	o.after(step, lo)
-	o.leave()
+	if !o.postpone(step, k, lo) {
+		o.after(step, lo)
+		o.leave()
+	}
 }
 
 // keep copies a segment until the op starts. That is the ordinary case for the first ones: they overtake
 // the last ready message on another stream. o.mu is held.
 func (o *op) keep(peer int, h link.Header, payload []byte) {
+	o.stash = append(o.stash, stashed{peer, h, o.copied(payload)})
+}
+
+// copied copies a payload to memory that goes back to Engine.buffers.
+func (o *op) copied(payload []byte) *[]byte {
 	b := o.engine.buffers.Get().(*[]byte)
 	*b = append((*b)[:0], payload...)
-	o.stash = append(o.stash, stashed{peer, h, b})
+	return b
 }
 
 // target returns where the bytes [lo, hi) of a Take step belong.
@@ -117,6 +129,17 @@ func (o *op) take(step int, lo, hi int64, payload []byte) {
 			v.dst = cut(v.dst, o.copies, lo, hi)
 			o.last.Reduce(v.dst, payload, v.src)
 		}
+		o.engine.views.Put(v)
+	case schedule.Merge, schedule.Conclude:
+		v := o.engine.view()
+		v.src = append(v.src, payload)
+		v.dst = append(v.dst, o.acc[lo:hi])
+		plan := o.join
+		if s.Do == schedule.Conclude {
+			plan = o.combine
+			v.dst = cut(v.dst, o.copies, lo, hi)
+		}
+		plan.Reduce(v.dst, o.acc[lo:hi], v.src)
 		o.engine.views.Put(v)
 	case schedule.Take:
 		settleIn(o.target(step, lo, hi), payload)
@@ -147,7 +170,7 @@ func (o *op) copyOut(lo, hi int64) {
 
 // collected counts a part of [lo, hi); the last one adds all of them in the order of positions.
 func (o *op) collected(lo, hi int64) {
-	k := lo / o.engine.segment
+	k := lo / o.cut
 	o.mu.Lock()
 	o.missing[k]--
 	done := o.missing[k] == 0

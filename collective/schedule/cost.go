@@ -6,6 +6,61 @@ import "math/bits"
 type Cost struct {
 	Alpha float64 // seconds per message, from one engine to the other
 	Beta  float64 // seconds per byte
+	Gap   float64 // seconds between two messages that a host sends, however small
+}
+
+// Allreduce is the time of an allreduce of n bytes.
+func (c Cost) Allreduce(a Algorithm, n int64, hosts int) float64 {
+	switch a.Fit(hosts, n) {
+	case ByDirect:
+		return c.Direct(n, hosts)
+	case ByRecursiveDoubling:
+		return c.RecursiveDoubling(n, hosts)
+	case ByRabenseifner:
+		return c.Rabenseifner(n, hosts)
+	case ByTree:
+		return c.Binomial(n, hosts)
+	}
+	return c.Ring(n, hosts)
+}
+
+// worth is how much less time than a ring an algorithm must take to be chosen. The formulas are not more
+// exact than that, and a ring only uses the edges that were chosen for it.
+const worth = 0.95
+
+// Choose returns the algorithm that takes the least time for an allreduce of n bytes. A direct exchange
+// needs memory for every position's part, and is not chosen for more than directMax bytes.
+func (c Cost) Choose(n int64, hosts int, directMax int64) Algorithm {
+	best, least := ByRing, worth*c.Ring(n, hosts)
+	for _, a := range Algorithms() {
+		if a == ByRing || a == ByDirect && n > directMax || a.Fit(hosts, n) != a {
+			continue
+		}
+		if t := c.Allreduce(a, n, hosts); t < least {
+			best, least = a, t
+		}
+	}
+	return best
+}
+
+// Change is a size from which on another algorithm is chosen.
+type Change struct {
+	From int64 // bytes
+	By   Algorithm
+}
+
+// Changes returns what Choose says for all sizes up to max bytes, to a sixteenth of a size.
+func (c Cost) Changes(hosts int, directMax, max int64) []Change {
+	all := []Change{{0, c.Choose(1, hosts, directMax)}}
+	for n, step := int64(1), int64(1); n <= max; n += step {
+		if a := c.Choose(n, hosts, directMax); a != all[len(all)-1].By {
+			all = append(all, Change{n, a})
+		}
+		if n >= 32*step {
+			step *= 2
+		}
+	}
+	return all
 }
 
 // Ring is the time of a ring allreduce of n bytes.
@@ -19,7 +74,38 @@ func (c Cost) Direct(n int64, hosts int) float64 {
 	if hosts < 2 {
 		return 0
 	}
-	return c.Alpha + float64(hosts-1)*float64(n)*c.Beta
+	wire := float64(n) * c.Beta
+	return c.Alpha + float64(hosts-2)*max(wire, c.Gap) + wire
+}
+
+// RecursiveDoubling is the time of an allreduce of n bytes by recursive doubling.
+func (c Cost) RecursiveDoubling(n int64, hosts int) float64 {
+	if hosts < 2 {
+		return 0
+	}
+	k := coreOf(hosts)
+	return float64(k.rounds+k.outsideRounds()) * (c.Alpha + float64(n)*c.Beta)
+}
+
+// Rabenseifner is the time of an allreduce of n bytes by Rabenseifner's algorithm.
+func (c Cost) Rabenseifner(n int64, hosts int) float64 {
+	if hosts < 2 {
+		return 0
+	}
+	k := coreOf(hosts)
+	share := float64(n) / float64(int(1)<<k.rounds)
+	return 2*(float64(k.rounds)*c.Alpha+(float64(n)-share)*c.Beta) + float64(k.outsideRounds())*(c.Alpha+float64(n)*c.Beta)
+}
+
+// Binomial is the time of an allreduce of n bytes, in one segment, along a binomial tree and back.
+func (c Cost) Binomial(n int64, hosts int) float64 { return 2 * c.Tree(n, hosts) }
+
+// outsideRounds returns how many messages one after the other the extras cost.
+func (c core) outsideRounds() int {
+	if c.extras > 0 {
+		return 2
+	}
+	return 0
 }
 
 // Chain is the time of a broadcast of n bytes in segments of the given size along a chain.

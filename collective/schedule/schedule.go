@@ -3,8 +3,8 @@
 //
 // It is pure: no I/O, clock or goroutine, and no knowledge of ranks, memory or links. A position is a
 // host's place in the order of the group, 0 to hosts-1. A list is carried out by the engine, which cuts
-// every step into segments; segment k of a step waits only for segment k of the step it comes after, so
-// that steps overlap.
+// every step into segments. If a step and the one that it comes after are about the same bytes, segment k
+// waits only for segment k, so that steps overlap; otherwise a step waits for the whole of the other.
 package schedule
 
 // Align is the alignment of the borders between chunks: a cache line, and a multiple of every element.
@@ -29,21 +29,28 @@ const (
 	// Collect receives another position's part. When the parts of all positions are there, they are
 	// added in the order of positions: the result, with the same bits everywhere.
 	Collect
+	// Merge receives a partial result of other positions and adds it to what the step After left behind.
+	Merge
+	// Conclude is a Merge that makes the result.
+	Conclude
 )
 
 func (a Action) String() string {
-	return [...]string{"part", "send", "add", "finish", "take", "collect"}[a]
+	return [...]string{"part", "send", "add", "finish", "take", "collect", "merge", "conclude"}[a]
 }
 
 // Sends reports whether bytes leave in the step.
 func (a Action) Sends() bool { return a == Part || a == Send }
+
+// Merges reports whether what is received is added to what an earlier step left behind.
+func (a Action) Merges() bool { return a == Merge || a == Conclude }
 
 // Step is one transfer as one of its two ends sees it.
 type Step struct {
 	Do     Action
 	Peer   int    // position of the other end
 	Tag    uint16 // of a sending step: index of the receiving step in the peer's list
-	After  int    // index of the earlier step in the same list that this one waits for, -1 for none
+	After  int    // index of the earlier step in the same list that this one waits for, -1 for none. A receive may arrive before, but counts as done after it
 	Lo, Hi int64  // the bytes [Lo, Hi) of the operation's buffer
 }
 

@@ -16,6 +16,8 @@ type sums map[int]int
 type position struct {
 	steps []schedule.Step
 	done  []bool
+	here  []bool         // receives that wait for the step that they come after
+	busy  []int          // messages under way that hold this unit of acc
 	acc   []sums         // partial or result
 	final []bool         // acc holds the result
 	parts map[int][]sums // Collect: what came from whom
@@ -29,10 +31,12 @@ type message struct {
 }
 
 type world struct {
-	t     *testing.T
-	rng   *rand.Rand
-	at    []*position
-	wires []message
+	t *testing.T
+	// copies is set if a message no longer needs the sender's memory.
+	copies bool
+	rng    *rand.Rand
+	at     []*position
+	wires  []message
 }
 
 const unit = schedule.Align
@@ -42,7 +46,7 @@ func newWorld(t *testing.T, seed uint64, hosts int, size int64, list func(p int)
 	for p := range hosts {
 		s := list(p)
 		n := int((size + unit - 1) / unit)
-		at := &position{steps: s, done: make([]bool, len(s)), acc: make([]sums, n), final: make([]bool, n),
+		at := &position{steps: s, done: make([]bool, len(s)), here: make([]bool, len(s)), busy: make([]int, n), acc: make([]sums, n), final: make([]bool, n),
 			parts: map[int][]sums{}, own: func(u int) sums { return own(p, u) }}
 		w.at = append(w.at, at)
 	}
@@ -80,9 +84,8 @@ func (w *world) send(p int) {
 			continue
 		}
 		if s.After >= 0 {
-			a := at.steps[s.After]
-			if s.After >= i || a.Lo != s.Lo || a.Hi != s.Hi {
-				w.t.Fatalf("position %d: step %d %+v comes after %+v", p, i, s, a)
+			if s.After >= i {
+				w.t.Fatalf("position %d: step %d %+v comes after a later one", p, i, s)
 			}
 		}
 		at.done[i] = true
@@ -95,8 +98,12 @@ func (w *world) send(p int) {
 				at.acc[u] = at.own(u)
 			}
 			m.data = append(m.data, maps.Clone(at.acc[u]))
+			at.busy[u]++
 		}
 		w.wires = append(w.wires, m)
+		if s.Do == schedule.Part {
+			w.finish(p, i)
+		}
 	}
 }
 
@@ -110,25 +117,76 @@ func (w *world) deliver(m message) {
 	if s.Do.Sends() || s.Peer != m.from || s.Lo != m.step.Lo || s.Hi != m.step.Hi || at.done[m.step.Tag] {
 		w.t.Fatalf("position %d: %+v from %d meets %+v, done %v", m.to, m.step, m.from, s, at.done[m.step.Tag])
 	}
-	if s.Do == schedule.Collect {
-		at.parts[m.from] = m.data
-		at.done[m.step.Tag] = true
+	for u := int(s.Lo / unit); int64(u)*unit < s.Hi; u++ {
+		w.at[m.from].busy[u]--
+	}
+	w.take(m.to, int(m.step.Tag), m.data)
+}
+
+// take is the receiving end of a message. A merge keeps it until the step that it comes after is done.
+func (w *world) take(p, step int, message []sums) {
+	w.t.Helper()
+	at := w.at[p]
+	s := at.steps[step]
+	early := s.After >= 0 && !at.done[s.After]
+	merges := s.Do == schedule.Merge || s.Do == schedule.Conclude
+	if s.After >= step {
+		w.t.Fatalf("position %d: step %d %+v comes after a later one", p, step, s)
+	}
+	if early && merges {
+		at.here[step] = true
+		at.parts[step] = message
 		return
 	}
-	for i, data := range m.data {
+	if s.Do == schedule.Collect {
+		at.parts[s.Peer] = message
+		at.done[step] = true
+		return
+	}
+	for i, data := range message {
 		u := int(s.Lo/unit) + i
 		if at.final[u] {
-			w.t.Fatalf("position %d: unit %d arrives after its result", m.to, u)
+			w.t.Fatalf("position %d: unit %d arrives after its result", p, u)
+		}
+		if at.busy[u] > 0 && !w.copies {
+			w.t.Fatalf("position %d: unit %d is written while it is being sent", p, u)
+		}
+		add := at.own(u)
+		if merges {
+			add = at.acc[u]
 		}
 		if s.Do != schedule.Take {
-			for p, n := range at.own(u) {
-				data[p] += n
+			for q, n := range add {
+				data[q] += n
 			}
 		}
 		at.acc[u] = data
-		at.final[u] = s.Do != schedule.Add
+		at.final[u] = s.Do != schedule.Add && s.Do != schedule.Merge
 	}
-	at.done[m.step.Tag] = true
+	if early {
+		at.here[step] = true
+		return
+	}
+	w.finish(p, step)
+}
+
+// finish marks a step as done, after which what waited for it happens: sends first.
+func (w *world) finish(p, step int) {
+	w.t.Helper()
+	at := w.at[p]
+	at.done[step] = true
+	w.send(p)
+	for i, s := range at.steps {
+		if s.After != step || !at.here[i] || s.Do.Sends() {
+			continue
+		}
+		at.here[i] = false
+		if s.Do == schedule.Take {
+			w.finish(p, i)
+		} else {
+			w.take(p, i, at.parts[i])
+		}
+	}
 }
 
 var sizes = []int64{0, 1, 63, 64, 65, 500, 4096, 10_000}

@@ -1,0 +1,143 @@
+package schedule_test
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"testing"
+
+	"gorun/collective/schedule"
+)
+
+// Every algorithm that combines partial results, in worlds of 1 to 33 hosts: each contribution is in every
+// unit of every result exactly once, whatever the order of arrival, and no memory changes under a message.
+func TestAllreduce(t *testing.T) {
+	for _, a := range []schedule.Algorithm{schedule.ByRing, schedule.ByRecursiveDoubling, schedule.ByRabenseifner, schedule.ByTree} {
+		t.Run(a.String(), func(t *testing.T) {
+			for hosts := 1; hosts <= 33; hosts++ {
+				for _, size := range []int64{1, 65, 700, 2200} {
+					fit := a.Fit(hosts, size)
+					for seed := range uint64(2) {
+						w := newWorld(t, seed, hosts, size,
+							func(p int) []schedule.Step { return schedule.Allreduce(nil, fit, hosts, p, size) },
+							func(p, _ int) sums { return sums{p: 1} })
+						w.copies = fit == schedule.ByRecursiveDoubling
+						w.run()
+						w.once(hosts)
+					}
+				}
+			}
+		})
+	}
+}
+
+// The time that the formulas give is the time that the steps take; where hosts is no power of two, trees
+// that are not full and positions without an extra are ahead, and messages meet on a wire.
+func TestCostIsWhatStepsTake(t *testing.T) {
+	for _, cost := range []schedule.Cost{{Alpha: 30e-6, Beta: 1e-9}, {Alpha: 1e-6, Beta: 1e-8}, {Alpha: 30e-6, Beta: 1e-9, Gap: 2e-6}} {
+		for _, a := range schedule.Algorithms() {
+			for hosts := 1; hosts <= 33; hosts++ {
+				for _, units := range []int64{1, 16, 1024} {
+					n := units * int64(hosts) * 32 * schedule.Align // shares of the same size everywhere
+					got, want := cost.Simulate(a, n, hosts), cost.Allreduce(a, n, hosts)
+					powerOfTwo := hosts&(hosts-1) == 0
+					uneven := a == schedule.ByTree || a == schedule.ByRecursiveDoubling || a == schedule.ByRabenseifner
+					if uneven && !powerOfTwo && got <= 1.25*want && got > want/2 {
+						continue
+					}
+					if math.Abs(got-want) > 1e-6*want {
+						t.Fatalf("%s of %d bytes on %d hosts takes %g s, the formula says %g", a, n, hosts, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// What a position sends in all, and how many messages one after the other there are.
+func TestBytesAndSteps(t *testing.T) {
+	const size = int64(1 << 20)
+	for hosts := 2; hosts <= 32; hosts *= 2 {
+		rounds, h := bits.Len(uint(hosts))-1, int64(hosts)
+		for _, want := range []struct {
+			by       schedule.Algorithm
+			messages int
+			bytes    int64
+		}{
+			{schedule.ByRing, 2 * (hosts - 1), 2 * (h - 1) * size / h},
+			{schedule.ByDirect, hosts - 1, (h - 1) * size},
+			{schedule.ByRecursiveDoubling, rounds, int64(rounds) * size},
+			{schedule.ByRabenseifner, 2 * rounds, 2 * (h - 1) * size / h},
+		} {
+			for p := range hosts {
+				var messages int
+				var bytes int64
+				for _, s := range schedule.Allreduce(nil, want.by, hosts, p, size) {
+					if s.Do.Sends() {
+						messages, bytes = messages+1, bytes+s.Hi-s.Lo
+					}
+				}
+				if messages != want.messages || bytes != want.bytes {
+					t.Errorf("%s, position %d of %d: %d messages of %d bytes, want %d of %d", want.by, p, hosts, messages, bytes, want.messages, want.bytes)
+				}
+			}
+		}
+	}
+}
+
+// The choice is hardly worse than any algorithm, and small operations take few steps while large ones move
+// few bytes.
+func TestChoose(t *testing.T) {
+	c := schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9, Gap: 3e-6}
+	for _, hosts := range []int{2, 3, 4, 8, 33, 256, 4096} {
+		for n := int64(4); n <= 1<<32; n *= 4 {
+			got := c.Choose(n, hosts, 64<<10)
+			for _, a := range schedule.Algorithms() {
+				if a == schedule.ByDirect && n > 64<<10 {
+					continue
+				}
+				if c.Allreduce(a, n, hosts) < 0.9*c.Allreduce(got, n, hosts) {
+					t.Errorf("%d bytes on %d hosts: %s, but %s is faster", n, hosts, got, a)
+				}
+			}
+		}
+		if got := c.Choose(4, hosts, 64<<10); hosts > 64 && got != schedule.ByRecursiveDoubling {
+			t.Errorf("4 bytes on %d hosts by %s", hosts, got)
+		}
+		changes := c.Changes(hosts, 64<<10, 1<<32)
+		for i, ch := range changes {
+			if i > 0 && (ch.From <= changes[i-1].From || ch.By == changes[i-1].By) || c.Choose(max(ch.From, 1), hosts, 64<<10) != ch.By {
+				t.Errorf("%d hosts: changes %v", hosts, changes)
+			}
+		}
+	}
+}
+
+func TestAlgorithmNames(t *testing.T) {
+	for _, a := range append(schedule.Algorithms(), schedule.Auto) {
+		if got, err := schedule.ParseAlgorithm(a.String()); err != nil || got != a || !a.Valid() {
+			t.Errorf("%s is read as %s, %v", a, got, err)
+		}
+	}
+	if got, err := schedule.ParseAlgorithm(""); err != nil || got != schedule.Auto {
+		t.Errorf("nothing is read as %s, %v", got, err)
+	}
+	if _, err := schedule.ParseAlgorithm("rings"); err == nil {
+		t.Error("rings are read")
+	}
+	if s := schedule.Algorithm(99).String(); s != "algorithm(99)" || schedule.Algorithm(99).Valid() {
+		t.Error(s)
+	}
+}
+
+func ExampleCost_Changes() {
+	lan := schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9, Gap: 3e-6}
+	for _, c := range lan.Changes(8, 64<<10, 1<<30) {
+		fmt.Printf("from %d bytes %s\n", c.From, c.By)
+	}
+	// Output:
+	// from 0 bytes direct
+	// from 19456 bytes recursive-doubling
+	// from 90112 bytes rabenseifner
+	// from 3145728 bytes ring
+}
