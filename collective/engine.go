@@ -55,7 +55,7 @@ type Engine struct {
 	segment   int64
 	directMax int64
 	inlineMax int64
-	cost      schedule.Cost
+	usual     schedule.Cost // where a world has none of its own
 	by        schedule.Algorithm
 	workers   workers
 
@@ -64,6 +64,7 @@ type Engine struct {
 	mu       sync.Mutex
 	table    table
 	world    World
+	cost     schedule.Cost    // of the world; constant while it has operations
 	channels map[int]*channel // control messages, by peer
 	stopped  *Error           // why nothing can be submitted
 
@@ -90,7 +91,7 @@ func New(cfg Config) *Engine {
 		segment:   int64(limit(cfg.Segment, defaultSegment)),
 		directMax: int64(limit(cfg.Direct, defaultDirect)),
 		inlineMax: int64(limit(cfg.Inline, defaultInline)),
-		cost:      cfg.Cost,
+		usual:     cfg.Cost,
 		by:        cfg.Algorithm,
 		stopped:   refuse("there is no world yet"),
 	}
@@ -102,8 +103,8 @@ func New(cfg Config) *Engine {
 	if e.allocator == nil {
 		e.allocator = heapAllocator{}
 	}
-	if e.cost == (schedule.Cost{}) {
-		e.cost = defaultCost
+	if e.usual == (schedule.Cost{}) {
+		e.usual = defaultCost
 	}
 	count := cfg.Workers
 	if count <= 0 {
@@ -144,6 +145,9 @@ func (e *Engine) SetWorld(w World) error {
 		return fmt.Errorf("set world of epoch %d: %d hosts and no transport", w.Epoch, len(w.Hosts))
 	}
 	e.world, e.stopped = w, nil
+	if e.cost = w.Cost; e.cost == (schedule.Cost{}) {
+		e.cost = e.usual
+	}
 	e.epoch.Store(w.Epoch)
 	e.table = table{groups: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1, ops: map[uint64]*op{}, fresh: e.fresh}
 	e.channels = map[int]*channel{}
@@ -312,6 +316,16 @@ func (e *Engine) find(peer int, h *link.Header) (*op, error) {
 		return o, nil
 	}
 	return nil, errUnknown
+}
+
+// Describe says in words how allreduces between all hosts of the world are done.
+func (e *Engine) Describe() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.by != schedule.Auto {
+		return "allreduce by " + e.by.String()
+	}
+	return e.cost.Describe(len(e.world.Hosts), e.directMax)
 }
 
 // algorithm returns how an allreduce of n bytes is done.

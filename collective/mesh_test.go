@@ -20,6 +20,7 @@ import (
 type realWorld struct {
 	engines []*collective.Engine
 	meshes  []*link.Mesh
+	probers []*collective.Prober
 	ranks   int // per host
 	late    *time.Timer
 }
@@ -49,7 +50,8 @@ func newRealWorld(t testing.TB, hosts, ranks int, cfg collective.Config) *realWo
 		cfg := cfg
 		cfg.Transport = mesh
 		e := collective.New(cfg)
-		handler.Engine = e
+		handler.Prober = collective.NewProber(e, mesh)
+		w.probers = append(w.probers, handler.Prober)
 		world.Self = i
 		if err := e.SetWorld(world); err != nil {
 			t.Fatal(err)
@@ -83,7 +85,7 @@ func newRealWorld(t testing.TB, hosts, ranks int, cfg collective.Config) *realWo
 }
 
 // lateHandler is an engine that is made after its mesh.
-type lateHandler struct{ *collective.Engine }
+type lateHandler struct{ *collective.Prober }
 
 // gang waits for the parts of one operation after the other.
 type gang struct {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"gorun/collective/schedule"
 )
 
 // Member is a host of the world.
@@ -20,6 +22,8 @@ type World struct {
 	Hosts []Member // in ring order
 	Self  int      // position of this host in Hosts
 	Size  int      // ranks in all
+	// Cost of a message between two of its hosts, the same on all of them. Zero: that of the Config.
+	Cost schedule.Cost
 }
 
 func (w World) check() error {

@@ -43,6 +43,7 @@ type Spec struct {
 	NICs      []string // between the hosts: names, drivers or networks; nil for the way to the hosts
 	RingOrder string   // what the order of the ring goes by, a topology.By
 	Topology  []byte   // a file of facts about the hosts, as package topology/facts reads it; nil for none
+	Algorithm string   // of every allreduce between hosts, "" for what costs least
 
 	StartTimeout time.Duration // until every rank runs
 	Grace        time.Duration // between TERM and KILL

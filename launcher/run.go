@@ -94,7 +94,7 @@ func newJob(spec *Spec) (*job, error) {
 	for hid, ph := range spec.Placement.Hosts {
 		msg := wire.Job{ID: hex.EncodeToString(id), Secret: secret, HostID: hid, Hosts: names, Size: len(spec.Placement.Ranks),
 			Argv: spec.Argv, Dir: spec.Dir, Shim: spec.Shim, Verbose: spec.Verbose, GraceMS: int(spec.Grace.Milliseconds()),
-			Wrapper: spec.Wrapper, Streams: spec.Streams, RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF, Toward: towards(names, hid)}
+			Wrapper: spec.Wrapper, Streams: spec.Streams, Algorithm: spec.Algorithm, RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF, Toward: towards(names, hid)}
 		for _, rank := range ph.Ranks {
 			r := spec.Placement.Ranks[rank]
 			msg.Ranks = append(msg.Ranks, wire.Rank{Rank: rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize,

@@ -21,6 +21,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/link"
+	"gorun/collective/schedule"
 	"gorun/collective/tcp"
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/gossip"
@@ -46,6 +47,8 @@ type Config struct {
 const (
 	// linkPatience is how long a host tries to reach another before the start fails.
 	linkPatience = 15 * time.Second
+	// probePatience is how long it may take to measure a link.
+	probePatience = 500 * time.Millisecond
 	// orphanGrace is how long ranks have between TERM and KILL when nobody is left to wait for them.
 	orphanGrace = 1500 * time.Millisecond
 )
@@ -106,6 +109,7 @@ type daemon struct {
 	listener net.Listener
 	mesh     *link.Mesh
 	engine   *collective.Engine
+	prober   *collective.Prober
 	results  *shm.Pool
 	sessions *session.Server
 	socket   string
@@ -256,8 +260,13 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 		return fmt.Errorf("listen for links: %w", err)
 	}
 	d.results = shm.NewPool(d.memory())
-	d.engine = collective.New(collective.Config{Transport: sender{d}, Alloc: d.results, Log: d.log})
-	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, Streams: job.Streams, Handler: d.engine, Listener: d.listener, Log: d.log,
+	by, err := schedule.ParseAlgorithm(job.Algorithm)
+	if err != nil {
+		return fmt.Errorf("check job: %w", err)
+	}
+	d.engine = collective.New(collective.Config{Transport: sender{d}, Alloc: d.results, Log: d.log, Algorithm: by})
+	d.prober = collective.NewProber(d.engine, sender{d})
+	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, Streams: job.Streams, Handler: d.prober, Listener: d.listener, Log: d.log,
 		Dial: func(ctx context.Context, peer int) (net.Conn, error) {
 			return transport.Dial(ctx, d.roster.Peers[peer].Data)
 		},

@@ -3,9 +3,11 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"gorun/collective"
+	"gorun/collective/schedule"
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/wire"
@@ -85,19 +87,37 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 		limit, cancel := context.WithTimeout(ctx, linkPatience)
 		defer cancel()
 		err := d.mesh.Connect(limit, peers)
+		var cost wire.Cost
+		if err == nil && len(peers) > 0 {
+			cost = d.measure(limit, w)
+		}
 		d.post(ctx, func() {
 			if err != nil {
 				d.step(ctx, epoch.Event{Failed: &epoch.Failure{Epoch: w.Epoch, Reason: fmt.Sprintf("%s: %v", d.self.Name, err)}})
 				return
 			}
-			d.step(ctx, epoch.Event{Prepared: &w.Epoch})
+			d.step(ctx, epoch.Event{Prepared: &w.Epoch, Cost: cost})
 		})
 	})
 }
 
+// measure finds out what messages to the next host of the ring cost. Without an answer in time the others'
+// numbers do.
+func (d *daemon) measure(ctx context.Context, w wire.World) wire.Cost {
+	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	at := slices.Index(w.Order, d.job.HostID)
+	cost, err := d.prober.Measure(ctx, w.Order[(at+1)%len(w.Order)])
+	if err != nil {
+		d.log.Debug("link: not measured", "error", err)
+		return wire.Cost{}
+	}
+	return wire.Cost(cost)
+}
+
 // commit enters the world and starts the ranks.
 func (d *daemon) commit(ctx context.Context, w wire.World) {
-	world := collective.World{Epoch: w.Epoch, Size: d.job.Size}
+	world := collective.World{Epoch: w.Epoch, Size: d.job.Size, Cost: schedule.Cost(w.Cost)}
 	for at, id := range w.Order {
 		peer := d.roster.Peers[id]
 		world.Hosts = append(world.Hosts, collective.Member{ID: id, Name: peer.Name, Ranks: peer.Ranks})
@@ -115,6 +135,9 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 	}
 	d.sessions.SetWorld(ranks)
 	d.out.Write(&wire.Committed{World: w})
+	if d.job.Verbose && world.Self == 0 && len(world.Hosts) > 1 {
+		d.out.Write(&wire.Log{Text: "between hosts " + d.engine.Describe()})
+	}
 	d.startRanks(ctx)
 }
 

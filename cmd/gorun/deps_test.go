@@ -22,7 +22,7 @@ var allowed = map[string][]string{
 	"launcher/ssh":        {},
 	"launcher/output":     {},
 	"rendezvous/wire":     {"topology"},
-	"rendezvous/epoch":    {"rendezvous/wire", "topology"},
+	"rendezvous/epoch":    {"collective/schedule", "rendezvous/wire", "topology"},
 	"rendezvous/gossip":   {},
 	"topology":            {},
 	"topology/picture":    {"topology"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gorun/collective/schedule"
 	"gorun/launcher"
 	"gorun/launcher/hosts"
 	"gorun/launcher/output"
@@ -39,6 +40,7 @@ func lifetimeFlags() []cli.Flag {
 // otherFlags belong to no concern.
 func otherFlags() []cli.Flag {
 	return []cli.Flag{
+		&cli.StringFlag{Name: "algorithm", Value: "auto", EnvVars: []string{"GORUN_ALGORITHM"}, Usage: "of every allreduce between hosts, `NAME`: auto (what costs least), ring, direct, recursive-doubling, rabenseifner, tree"},
 		&cli.IntFlag{Name: "streams", Value: 4, Usage: "TCP connections between two hosts", Hidden: true},
 		&cli.BoolFlag{Name: "dry-run", Usage: "show which rank would run where, with what environment and command, and start nothing"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell what happens: hosts, their NICs, the ring"},
@@ -137,6 +139,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Verbose = c.Bool("verbose")
 	spec.Streams = c.Int("streams")
 	spec.RingOrder, spec.Topology = string(ring.by), ring.text
+	spec.Algorithm = c.String("algorithm")
 	spec.NICs = nicsOf(c)
 	spec.StartTimeout = startTimeout(c)
 	spec.Grace = timeOf(c, "grace")
@@ -194,6 +197,9 @@ func checkFlags(c *cli.Context) error {
 		return wrong("grace", "must not be negative")
 	case timeOf(c, "start-timeout") <= 0:
 		return wrong("start-timeout", "must be positive")
+	}
+	if _, err := schedule.ParseAlgorithm(c.String("algorithm")); err != nil {
+		return &usageError{fmt.Errorf("--algorithm: %w", err), ""}
 	}
 	for _, key := range c.StringSlice("ssh-identity-file") {
 		if _, err := os.Stat(key); err != nil {

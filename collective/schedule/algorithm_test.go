@@ -141,3 +141,22 @@ func ExampleCost_Changes() {
 	// from 90112 bytes rabenseifner
 	// from 3145728 bytes ring
 }
+
+func TestSlower(t *testing.T) {
+	lan, wan := schedule.Cost{Alpha: 1e-5, Beta: 1e-9, Gap: 2e-6}, schedule.Cost{Alpha: 1e-2, Beta: 5e-10}
+	want := schedule.Cost{Alpha: 1e-2, Beta: 1e-9, Gap: 2e-6}
+	if got := lan.Slower(wan); got != want || wan.Slower(lan) != want {
+		t.Errorf("%+v and %+v: %+v", lan, wan, got)
+	}
+	for _, bad := range []schedule.Cost{{}, {Alpha: -1, Beta: 1}, {Alpha: math.NaN(), Beta: 1e-9}, {Alpha: 1e-5, Beta: math.Inf(1)}, {Alpha: 1e-5, Beta: 1e-9, Gap: -1}} {
+		if bad.Sound() || bad.Slower(lan) != lan || lan.Slower(bad) != lan {
+			t.Errorf("%+v counts", bad)
+		}
+	}
+}
+
+func ExampleCost_Describe() {
+	fmt.Println(schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9, Gap: 3e-6}.Describe(8, 64<<10))
+	// Output:
+	// a message takes 30 µs, a byte 0.8 ns (1.25 GB/s); allreduce by direct, from 19 KiB by recursive-doubling, from 88 KiB by rabenseifner, from 3 MiB by ring
+}

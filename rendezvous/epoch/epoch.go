@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 
+	"gorun/collective/schedule"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
@@ -32,12 +33,13 @@ func (s State) String() string {
 	return [...]string{"gathering", "preparing", "waiting", "committed", "aborted"}[s]
 }
 
-// Event is what happened; exactly one field is set.
+// Event is what happened; exactly one field is set, but for Cost.
 type Event struct {
 	Self     *topology.Host // what this host found out about itself
 	Seen     *int           // gossip sees this host
 	Message  wire.Message   // Facts, Propose, Prepared, Commit or Abort from a peer
 	Prepared *uint32        // the links for that epoch are up
+	Cost     wire.Cost      // with Prepared: what they cost
 	Failed   *Failure       // this host cannot prepare the epoch
 	Tick     bool           // time passed: repeat what was not answered
 }
@@ -124,6 +126,7 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 		if m.state == Preparing && *ev.Prepared == m.world.Epoch {
 			m.state = Waiting
 			m.prepared[m.cfg.Self] = true
+			m.world.Cost = slower(m.world.Cost, ev.Cost)
 			if !m.coordinator() {
 				a.Send = append(a.Send, m.reportPrepared())
 			}
@@ -166,7 +169,7 @@ func (m *Machine) advance(a *Actions) {
 	if m.state == Waiting && len(m.prepared) == m.cfg.Hosts {
 		m.state = Committed
 		a.Commit = m.copyWorld()
-		a.Send = append(a.Send, m.toOthers(&wire.Commit{From: m.cfg.Self, Epoch: m.world.Epoch}, nil)...)
+		a.Send = append(a.Send, m.toOthers(m.commitment(), nil)...)
 	}
 }
 
@@ -196,6 +199,7 @@ func (m *Machine) receive(msg wire.Message, a *Actions) error {
 			a.Send = append(a.Send, m.reportPrepared()) // the answer was lost
 		case msg.World.Epoch > m.world.Epoch && m.state != Aborted:
 			m.world, m.state = msg.World, Preparing
+			m.world.Cost = wire.Cost{}
 			a.Prepare = m.copyWorld()
 		}
 	case *wire.Prepared:
@@ -206,15 +210,19 @@ func (m *Machine) receive(msg wire.Message, a *Actions) error {
 			return nil
 		}
 		m.prepared[msg.From] = true
+		if m.state < Committed {
+			m.world.Cost = slower(m.world.Cost, msg.Cost)
+		}
 		switch m.state {
 		case Aborted: // it overtook the proposal, or was lost
 			a.Send = append(a.Send, Send{msg.From, m.abortion()})
 		case Committed:
-			a.Send = append(a.Send, Send{msg.From, &wire.Commit{From: m.cfg.Self, Epoch: m.world.Epoch}})
+			a.Send = append(a.Send, Send{msg.From, m.commitment()})
 		}
 	case *wire.Commit:
 		if msg.From == 0 && msg.Epoch == m.world.Epoch && m.state == Waiting {
 			m.state = Committed
+			m.world.Cost = slower(wire.Cost{}, msg.Cost)
 			a.Commit = m.copyWorld()
 		}
 	case *wire.Abort:
@@ -259,12 +267,21 @@ func (m *Machine) abortion() wire.Message {
 	return &wire.Abort{From: m.cfg.Self, Epoch: m.world.Epoch, Reason: m.reason}
 }
 
+func (m *Machine) commitment() wire.Message {
+	return &wire.Commit{From: m.cfg.Self, Epoch: m.world.Epoch, Cost: m.world.Cost}
+}
+
+// slower returns the greater costs, which set the pace; what no link can cost does not count.
+func slower(a, b wire.Cost) wire.Cost {
+	return wire.Cost(schedule.Cost(a).Slower(schedule.Cost(b)))
+}
+
 func (m *Machine) reportFacts() Send {
 	return Send{0, &wire.Facts{From: m.cfg.Self, Host: *m.self}}
 }
 
 func (m *Machine) reportPrepared() Send {
-	return Send{0, &wire.Prepared{From: m.cfg.Self, Epoch: m.world.Epoch}}
+	return Send{0, &wire.Prepared{From: m.cfg.Self, Epoch: m.world.Epoch, Cost: m.world.Cost}}
 }
 
 func (m *Machine) toOthers(msg wire.Message, except map[int]bool) []Send {
@@ -278,7 +295,7 @@ func (m *Machine) toOthers(msg wire.Message, except map[int]bool) []Send {
 }
 
 func (m *Machine) copyWorld() *wire.World {
-	return &wire.World{Epoch: m.world.Epoch, Order: slices.Clone(m.world.Order), Why: slices.Clone(m.world.Why)}
+	return &wire.World{Epoch: m.world.Epoch, Order: slices.Clone(m.world.Order), Why: slices.Clone(m.world.Why), Cost: m.world.Cost}
 }
 
 func (m *Machine) check(id int) error {

@@ -89,7 +89,7 @@ func (s *sim) run(steps int) {
 				if id == s.failHost {
 					s.step(id, epoch.Event{Failed: &epoch.Failure{Epoch: e, Reason: "no route"}})
 				} else {
-					s.step(id, epoch.Event{Prepared: &e})
+					s.step(id, epoch.Event{Prepared: &e, Cost: wire.Cost{Alpha: 1e-6 * float64(id+1), Beta: 1e-9 * float64(10-id)}})
 				}
 			}
 		default:

@@ -36,6 +36,8 @@ type Job struct {
 	RingOrder string `msgpack:"ring_order"`
 	Topology  []byte `msgpack:"topology"`
 	LocalIP   string `msgpack:"local_ip"` // address at which the launcher reached the host, if any
+
+	Algorithm string `msgpack:"algorithm"` // of every allreduce between hosts, "" for what costs least
 }
 
 // Rank is one process to start.
@@ -82,6 +84,14 @@ type World struct {
 	Epoch uint32   `msgpack:"epoch"`
 	Order []int    `msgpack:"order"` // host ids
 	Why   []string `msgpack:"why"`   // reason for each edge of the ring
+	Cost  Cost     `msgpack:"cost"`  // of its slowest edges, once it is committed
+}
+
+// Cost is what a message between two hosts costs, in seconds; zero if it was not measured.
+type Cost struct {
+	Alpha float64 `msgpack:"alpha"` // per message
+	Beta  float64 `msgpack:"beta"`  // per byte
+	Gap   float64 `msgpack:"gap"`   // between two messages that a host sends
 }
 
 // Started reports a rank's process.
@@ -198,16 +208,18 @@ type Propose struct {
 	World World `msgpack:"world"`
 }
 
-// Prepared says that a member has its links for the proposed world.
+// Prepared says that a member has its links for the proposed world, and what one of them costs.
 type Prepared struct {
 	From  int    `msgpack:"from"`
 	Epoch uint32 `msgpack:"epoch"`
+	Cost  Cost   `msgpack:"cost"`
 }
 
 // Commit starts the proposed world.
 type Commit struct {
 	From  int    `msgpack:"from"`
 	Epoch uint32 `msgpack:"epoch"`
+	Cost  Cost   `msgpack:"cost"` // the world's
 }
 
 // Abort withdraws a proposal.
