@@ -41,11 +41,13 @@ type Config struct {
 // Defaults of a Config.
 const (
 	defaultSegment = 512 << 10
-	defaultDirect  = 64 << 10
 	defaultInline  = 64 << 10
 )
 
 var defaultCost = schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9}
+
+// DefaultDirect is the Direct of a Config that says nothing.
+const DefaultDirect = 64 << 10
 
 // Engine runs the operations of one host's ranks. Its methods may be called from any goroutine.
 type Engine struct {
@@ -89,7 +91,7 @@ func New(cfg Config) *Engine {
 		allocator: cfg.Alloc,
 		log:       cfg.Log,
 		segment:   int64(limit(cfg.Segment, defaultSegment)),
-		directMax: int64(limit(cfg.Direct, defaultDirect)),
+		directMax: int64(limit(cfg.Direct, DefaultDirect)),
 		inlineMax: int64(limit(cfg.Inline, defaultInline)),
 		usual:     cfg.Cost,
 		by:        cfg.Algorithm,

@@ -27,6 +27,7 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 		&cli.BoolFlag{Name: "json", Usage: "print one JSON document instead of a table"},
 		&cli.StringFlag{Name: "rank", Usage: "be a rank that measures what `JSON` says", Hidden: true},
 	}
+	flags = append(flags, simulateFlags()...)
 	for _, f := range launchFlags() {
 		if !slices.Contains([]string{"version", "no-horovod-shim", "output-filename", "prefix-output-with-timestamp", "wdir", "rank-wrapper", "hydra-hostfile",
 			"tag", "only-ranks", "merge-stderr", "color", "json-events", "timeout", "dry-run", "x", "genv"}, f.Names()[0]) {
@@ -44,6 +45,9 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 		Action: func(c *cli.Context) error {
 			if c.IsSet("rank") {
 				return benchRank(c)
+			}
+			if c.Bool("simulate") {
+				return simulate(c)
 			}
 			return benchJob(c, hurry)
 		},

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/collective"
+	"gorun/collective/schedule"
+	"gorun/worker/bench"
+)
+
+// simulateFlags say what is played through instead of being measured.
+func simulateFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "simulate", Usage: "start nothing: play an allreduce through between 4 to 4096 hosts, with what messages cost as -v shows it"},
+		&cli.DurationFlag{Name: "alpha", Value: 30 * time.Microsecond, Usage: "of --simulate: `TIME` of a message"},
+		&cli.Float64Flag{Name: "bandwidth", Value: 1.25, Usage: "of --simulate: `GB/s` of a link"},
+		&cli.DurationFlag{Name: "gap", Value: 3 * time.Microsecond, Usage: "of --simulate: `TIME` between two messages that a host sends"},
+	}
+}
+
+// simulatedHosts are the columns of the table.
+var simulatedHosts = [...]int{4, 16, 64, 256, 1024, 4096}
+
+// marks are the algorithms in the table, by number.
+var marks = [...]string{schedule.ByRing: "r", schedule.ByDirect: "d", schedule.ByRecursiveDoubling: "x", schedule.ByRabenseifner: "h", schedule.ByTree: "t"}
+
+// simulate prints what an allreduce takes by the algorithm that is chosen, or forced.
+func simulate(c *cli.Context) error {
+	cost := schedule.Cost{Alpha: c.Duration("alpha").Seconds(), Beta: 1e-9 / c.Float64("bandwidth"), Gap: c.Duration("gap").Seconds()}
+	if !cost.Sound() {
+		return &usageError{fmt.Errorf("--alpha %v, --bandwidth %v, --gap %v: no link costs that", c.Duration("alpha"), c.Float64("bandwidth"), c.Duration("gap")), ""}
+	}
+	cfg, err := benchConfig(c)
+	if err != nil {
+		return &usageError{err, "gorun bench --help lists the flags"}
+	}
+	if cfg.Kind != collective.Allreduce {
+		return &usageError{fmt.Errorf("--simulate: only an allreduce can be simulated, not %s", cfg.Kind), ""}
+	}
+	forced, err := schedule.ParseAlgorithm(c.String("algorithm"))
+	if err != nil {
+		return &usageError{fmt.Errorf("--algorithm: %w", err), ""}
+	}
+	return printSimulation(c.App.Writer, cost, cfg, forced)
+}
+
+func printSimulation(w io.Writer, cost schedule.Cost, cfg bench.Config, forced schedule.Algorithm) error {
+	fmt.Fprintf(w, "# allreduce, simulated: a message takes %.3g µs, a byte %.3g ns, %.3g µs between messages\n", cost.Alpha*1e6, cost.Beta*1e9, cost.Gap*1e6)
+	fmt.Fprint(w, "# time in µs by ")
+	for i, a := range schedule.Algorithms() {
+		if i > 0 {
+			fmt.Fprint(w, ", ")
+		}
+		fmt.Fprintf(w, "%s %s", marks[a], a)
+	}
+	fmt.Fprintf(w, "\n#\n#%11s", "size")
+	for _, hosts := range simulatedHosts {
+		fmt.Fprintf(w, "%12d  ", hosts)
+	}
+	fmt.Fprintln(w, " hosts")
+	for n := int64(cfg.Begin); n <= int64(cfg.End); n *= int64(cfg.Factor) {
+		fmt.Fprintf(w, "%12d", n)
+		for _, hosts := range simulatedHosts {
+			by := forced.Fit(hosts, n)
+			if forced == schedule.Auto {
+				by = cost.Choose(n, hosts, collective.DefaultDirect)
+			}
+			fmt.Fprintf(w, "%12.1f %s", cost.Simulate(by, n, hosts)*1e6, marks[by])
+		}
+		if _, err := fmt.Fprintln(w); err != nil {
+			return fmt.Errorf("print simulation: %w", err)
+		}
+	}
+	return nil
+}
