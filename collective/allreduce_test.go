@@ -28,6 +28,7 @@ var worlds = []struct {
 	{"3 uneven direct", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 1 << 10, Algorithm: schedule.ByDirect}},
 	{"4x1", layout{{2}, {0}, {3}, {1}}, collective.Config{Segment: 64, Direct: 2000}},
 	{"5x2", even(5, 2), collective.Config{Segment: 2 << 10, Algorithm: schedule.ByRing}},
+	{"3 uneven auto", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 192}},
 	{"3 uneven doubling", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 192, Algorithm: schedule.ByRecursiveDoubling}},
 	{"6x1 halving", even(6, 1), collective.Config{Segment: 256, Algorithm: schedule.ByRabenseifner}},
 	{"4x2 halving", even(4, 2), collective.Config{Segment: 1 << 10, Algorithm: schedule.ByRabenseifner}},

@@ -14,6 +14,7 @@
 //     coordinator and no cycle: one message per pair of hosts, sent at once.
 //  2. When all hosts are ready and agree, the operation starts: it lays out its schedule (package
 //     schedule; layout.go) and queues what it can send (exec.go). If they disagree, every rank gets the same error.
+//     A small allreduce is over here: the parts came with what the hosts said (carry.go).
 //  3. Segments that arrive are reduced or placed by the goroutine that read them (receive.go), and set free what
 //     waits for them. No goroutine belongs to an operation: any number of them run at once.
 //  4. When nothing is missing, ranks are told; those whose memory is still being sent from are told when
@@ -27,7 +28,8 @@
 //
 // Goroutines: Run owns the workers and waits for them. Everything else runs on the callers' goroutines:
 // sessions call Submit, the link's streams call Place, Deliver, Prepare and Acked. Lock order: Engine.mu
-// before op.mu; neither is held while a kernel runs, a segment is sent or a client is told.
+// before op.mu; neither is held while a kernel runs (but for the few bytes of carry.go), a segment is sent or
+// a client is told.
 //
 // The engine does not know membership or processes, opens no connection, retries nothing, and decides
 // nothing about a host that is silent.

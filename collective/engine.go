@@ -66,7 +66,7 @@ type Engine struct {
 	mu       sync.Mutex
 	table    table
 	world    World
-	cost     schedule.Cost    // of the world; constant while it has operations
+	cost     schedule.Cost    // of the world
 	channels map[int]*channel // control messages, by peer
 	stopped  *Error           // why nothing can be submitted
 
@@ -151,7 +151,7 @@ func (e *Engine) SetWorld(w World) error {
 		e.cost = e.usual
 	}
 	e.epoch.Store(w.Epoch)
-	e.table = table{groups: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1, ops: map[uint64]*op{}, fresh: e.fresh}
+	e.table = table{groups: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1, ops: map[uint64]*op{}, fresh: e.fresh, carries: e.carries}
 	e.channels = map[int]*channel{}
 	for i, h := range w.Hosts {
 		if i != w.Self {
@@ -331,16 +331,16 @@ func (e *Engine) Describe() string {
 }
 
 // algorithm returns how an allreduce of n bytes is done.
-func (e *Engine) algorithm(n int64, hosts int) schedule.Algorithm {
+func (e *Engine) algorithm(c schedule.Cost, n int64, hosts int) schedule.Algorithm {
 	if e.by != schedule.Auto {
 		return e.by.Fit(hosts, n)
 	}
-	return e.cost.Choose(n, hosts, e.directMax)
+	return c.Choose(n, hosts, e.directMax)
 }
 
 // tree reports whether a broadcast of n bytes goes along a tree.
-func (e *Engine) tree(n int64, hosts int) bool {
-	return e.cost.Tree(n, hosts) <= e.cost.Chain(n, e.segment, hosts)
+func (e *Engine) tree(c schedule.Cost, n int64, hosts int) bool {
+	return c.Tree(n, hosts) <= c.Chain(n, e.segment, hosts)
 }
 
 func (e *Engine) alloc(n int) (Buffer, error) { return e.allocator.Alloc(n) }
@@ -349,6 +349,7 @@ func (e *Engine) alloc(n int) (Buffer, error) { return e.allocator.Alloc(n) }
 func (e *Engine) fresh(g *group, id uint64, name string) *op {
 	o := e.pooled.Get().(*op)
 	o.reset(g, e.world.Epoch, id, name)
+	o.cost = e.cost
 	return o
 }
 

@@ -14,6 +14,7 @@ import (
 	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/collective/link"
+	"gorun/collective/schedule"
 )
 
 var epochStart = time.Unix(1000, 0)
@@ -198,7 +199,7 @@ func TestPending(t *testing.T) {
 
 // Segments that fit no open operation, or not as they are, are refused or dropped, and harm nothing.
 func TestStraySegments(t *testing.T) {
-	c := newCluster(t, even(2, 1), 15, collective.Config{Segment: 64, Direct: -1})
+	c := newCluster(t, even(2, 1), 15, collective.Config{Segment: 64, Algorithm: schedule.ByRing})
 	e := c.engines[0]
 	c.mesh.setHold(func(from, _ int, h link.Header) bool { return from == 1 && h.Kind == link.Data })
 	finish := c.allreduce("x", kernel.Int8, kernel.Sum, 1000, 1, 1)

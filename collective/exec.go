@@ -44,6 +44,10 @@ func (o *op) start() {
 			o.queueAll(i)
 		}
 	}
+	if o.inWords && o.enter() {
+		o.addParts()
+		o.leave()
+	}
 	if o.kind == Alltoall && o.enter() {
 		o.exchange(0, o.size)
 		o.leave()

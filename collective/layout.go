@@ -65,10 +65,10 @@ func (o *op) layoutAllreduce(g *group, r *Request) {
 	o.mid.NonTemporal, o.join.NonTemporal = false, false // partials are sent from the cache
 	o.acc = o.outs[0]
 	o.copies = append(o.copies, o.outs[1:]...)
-	if hosts == 1 || o.size == 0 {
+	if hosts == 1 || o.size == 0 || o.inWords {
 		return
 	}
-	by := o.engine.algorithm(o.size, hosts)
+	by := o.engine.algorithm(o.cost, o.size, hosts)
 	o.steps = schedule.Allreduce(o.steps, by, hosts, g.self, o.size)
 	switch by {
 	case schedule.ByDirect:
@@ -99,7 +99,7 @@ func (o *op) layoutBroadcast(g *group, r *Request) {
 	switch hosts := len(g.hosts); {
 	case hosts == 1 || o.size == 0:
 		o.holder = nobody
-	case o.engine.tree(o.size, hosts):
+	case o.engine.tree(o.cost, o.size, hosts):
 		o.steps = schedule.Tree(o.steps, hosts, g.self, root.pos, o.size)
 	default:
 		o.steps = schedule.Chain(o.steps, hosts, g.self, root.pos, o.size)
@@ -358,6 +358,9 @@ func (o *op) count() {
 		o.missing[k] = int32(len(o.group.hosts))
 	}
 	o.remaining = own + 1
+	if o.inWords {
+		o.remaining++ // the parts that came with the ready messages
+	}
 	if o.kind == Alltoall && len(o.group.hosts) > 1 {
 		o.remaining++ // what ranks of this host have for each other
 	}

@@ -19,7 +19,7 @@ import (
 //	4  u32  group
 //	8  u32  serial: the sender's count of ready messages
 //	12 u16  length of name
-//	14 u16  0
+//	14 u16  length of the part
 //	16      name
 //	then for each variant
 //	   u16  dimensions
@@ -30,6 +30,7 @@ import (
 //	   u32  splits per rank (alltoall: the size of the group, else 0)
 //	   u64  each dimension (the first one of an allgather or alltoall is 0; the ranks of a new group)
 //	   for each rank: u32 rank, u64 rows (allgather's first dimension), u32 each split
+//	then the part: what the host's ranks contribute to a small allreduce (carry.go)
 //
 // leave: a rank takes part in nothing any more.
 //
@@ -119,6 +120,7 @@ type ready struct {
 	group, serial uint32
 	variants      int
 	name, body    []byte
+	part          []byte
 }
 
 // variant is one of the things that ranks of a host submitted.
@@ -159,13 +161,14 @@ func splitReady(p []byte) (ready, error) {
 	}
 	m := ready{group: le.Uint32(p[4:]), serial: le.Uint32(p[8:]), variants: int(le.Uint16(p[2:]))}
 	n := int(le.Uint16(p[12:]))
-	if p[0] != msgReady || p[1] != 0 || p[14] != 0 || p[15] != 0 || n == 0 || n > maxName || m.variants == 0 {
+	if p[0] != msgReady || p[1] != 0 || n == 0 || n > maxName || m.variants == 0 {
 		return ready{}, errMessage
 	}
-	if len(p) < readyHead+n {
+	end := len(p) - int(le.Uint16(p[14:]))
+	if end < readyHead+n {
 		return ready{}, errShort
 	}
-	m.name, m.body = p[readyHead:readyHead+n], p[readyHead+n:]
+	m.name, m.body, m.part = p[readyHead:readyHead+n], p[readyHead+n:end], p[end:]
 	return m, nil
 }
 

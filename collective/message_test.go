@@ -2,6 +2,7 @@ package collective
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"slices"
 	"testing"
@@ -119,6 +120,9 @@ func FuzzReady(f *testing.F) {
 	f.Add(readyOf([]Request{{Kind: Alltoall, Name: "a", Type: kernel.Int8, Pre: 1, Post: 1, Shape: []int{9}, Splits: []int{4, 5, 0}}}, 2))
 	f.Add(readyOf([]Request{{Kind: Barrier, Name: "b", Pre: 1, Post: 1}}, 2))
 	f.Add([]byte{1, 0, 255, 255})
+	carrying := readyOf([]Request{sum}, 0)
+	carrying[14] = 4
+	f.Add(append(carrying, 1, 2, 3, 4))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		g := newGroup(twoHosts, 3, nil)
 		tab := newTable(g)
@@ -162,7 +166,9 @@ func FuzzReady(f *testing.F) {
 			if r.Kind.ragged() && r.Shape[0] != 0 {
 				return // ignored
 			}
-			if again := appendReady(nil, m.group, m.serial, parts, ranks); !bytes.Equal(again, p) {
+			again := appendReady(nil, m.group, m.serial, parts, ranks)
+			binary.LittleEndian.PutUint16(again[14:], uint16(len(m.part)))
+			if again = append(again, m.part...); !bytes.Equal(again, p) {
 				t.Errorf("%x was read and written as %x", p, again)
 			}
 		}

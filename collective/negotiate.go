@@ -38,6 +38,10 @@ type table struct {
 	ops    map[uint64]*op
 	fresh  func(g *group, id uint64, name string) *op
 	serial uint32
+	// carries reports whether an allreduce of n bytes between that many hosts is done by ready messages.
+	carries func(n int64, hosts int) bool
+	view    view // for the arguments of a kernel
+	zeros   [maxPart]byte
 
 	stamp    int // of the last rank that joined, as far as this host knows
 	standing []standing
@@ -87,6 +91,9 @@ func (t *table) declare(o *op) verdict {
 	if !alone || !o.agreed() {
 		v := &o.votes[g.self]
 		v.raw = appendReady(v.raw[:0], g.id, t.serial, o.reqs, g.local())
+		if !alone && o.agreed() {
+			v.raw = t.carry(v.raw, g, o.reqs)
+		}
 		v.ready, _ = splitReady(v.raw)
 		t.serial++
 	}
@@ -200,6 +207,15 @@ func (t *table) decide(o *op) verdict {
 	if kind := Kind(first[0]); joined && !kind.joins() {
 		t.remove(o)
 		return verdict{err: refuseJoined(kind, o.name)}
+	}
+	// A host whose ranks all joined sent no part: then nobody's counts, and zeros stand in for it as ever.
+	if o.inWords = !joined && len(o.votes[o.group.self].part) > 0; !joined {
+		for pos := range o.votes {
+			if err := o.carried(pos); err != nil {
+				t.remove(o)
+				return verdict{err: err}
+			}
+		}
 	}
 	// The first host's count tells this use of the name from the others, on every host alike.
 	o.gen = o.votes[0].serial

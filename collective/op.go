@@ -17,6 +17,8 @@ type op struct {
 	// Negotiation: guarded by Engine.mu, and constant once the op started.
 	group       *group
 	epoch       uint32
+	cost        schedule.Cost // of the world
+	inWords     bool          // an allreduce whose parts came with the ready messages
 	id          uint64
 	name        string
 	reqs        []Request // of the local ranks
@@ -136,7 +138,7 @@ func (o *op) reset(g *group, epoch uint32, id uint64, name string) {
 		o.votes[i].clear()
 		o.next[i].clear()
 	}
-	o.parts, o.voted, o.ahead, o.gen, o.since = 0, 0, 0, 0, time.Time{}
+	o.parts, o.voted, o.ahead, o.gen, o.since, o.inWords = 0, 0, 0, 0, time.Time{}, false
 	o.started, o.dead, o.err = false, false, nil
 	o.stage = open
 	o.remaining, o.unacked, o.inflight, o.busy = 0, 0, 0, 0

@@ -30,7 +30,10 @@ func TestAbortBeforeStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o, v, err := e.table.hear(20, appendReady(nil, 0, 0, []Request{*part("x")}, []int{2}))
+	theirs := part("x")
+	theirs.In = make([]byte, 4)
+	msg := e.table.carry(appendReady(nil, 0, 0, []Request{*theirs}, []int{2}), g, []Request{*theirs})
+	o, v, err := e.table.hear(20, msg)
 	e.mu.Unlock()
 	if err != nil || !v.start {
 		t.Fatalf("verdict %+v, %v", v, err)

@@ -1,0 +1,62 @@
+package collective
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"gorun/collective/schedule"
+)
+
+// A host that sends a part of another size, or none, is not of this job: every rank hears of it, and nothing
+// is added up.
+func TestCarriedPartsMustFit(t *testing.T) {
+	for _, sent := range []int{0, 3, 8} {
+		e := New(Config{Transport: nowhere{}})
+		if err := e.SetWorld(twoHosts); err != nil {
+			t.Fatal(err)
+		}
+		var heard tally
+		for _, rank := range twoHosts.Hosts[twoHosts.Self].Ranks {
+			r := part("x")
+			r.Client, r.In, r.Out = &heard, make([]byte, 4), make([]byte, 4)
+			if err := e.Submit(rank, *r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		msg := appendReady(nil, 0, 0, []Request{*part("x")}, []int{2})
+		msg[14] = byte(sent)
+		e.mu.Lock()
+		o, v, err := e.table.hear(20, append(msg, make([]byte, sent)...))
+		e.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.act(o, v)
+		var failed *Error
+		if len(heard) != 2 || !errors.As(heard[0].Err, &failed) || failed.Code != CodeInternal || !strings.Contains(failed.Text, "bytes with its word") {
+			t.Errorf("%d bytes instead of 4: ranks heard %+v", sent, heard)
+		}
+	}
+}
+
+// Parts travel with ready messages where that is faster than anything after them, and never if an algorithm
+// is forced.
+func TestWhatIsCarried(t *testing.T) {
+	slow := schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9, Gap: 3e-6}
+	for _, c := range []struct {
+		by    schedule.Algorithm
+		n     int64
+		hosts int
+		want  bool
+	}{
+		{schedule.Auto, 4, 2, true}, {schedule.Auto, maxPart, 2, true}, {schedule.Auto, maxPart + 1, 2, false}, {schedule.Auto, 0, 2, false},
+		{schedule.Auto, 4, 4096, true}, {schedule.Auto, maxPart, 4096, false}, {schedule.ByRing, 4, 2, false},
+	} {
+		e := New(Config{Transport: nowhere{}, Algorithm: c.by, Cost: slow})
+		e.cost = slow
+		if got := e.carries(c.n, c.hosts); got != c.want {
+			t.Errorf("%s, %d bytes, %d hosts: carried %v", c.by, c.n, c.hosts, got)
+		}
+	}
+}
