@@ -1,6 +1,8 @@
 package collective
 
 import (
+	"time"
+
 	"gorun/collective/link"
 	"gorun/collective/schedule"
 )
@@ -23,6 +25,7 @@ const ackNowBelow = 4
 
 // start runs an op that all hosts agreed on.
 func (o *op) start() {
+	o.began = time.Now()
 	if len(o.group.hosts) == 1 {
 		o.startLocal()
 		return

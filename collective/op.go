@@ -30,6 +30,7 @@ type op struct {
 	ahead       int
 	gen         uint32
 	since       time.Time // when Pending first saw it
+	began       time.Time // when all hosts had told that their ranks were ready
 
 	// Layout: written before started is set, constant until the op is recycled.
 	kind    Kind
@@ -237,6 +238,7 @@ func (o *op) tell(index int) {
 		o.buffer.Retain()
 		res.Buffer = o.buffer
 	}
+	res.Took = time.Since(o.began)
 	r.Client.Complete(r.Handle, res)
 }
 

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"fmt"
+	"time"
 
 	"gorun/collective/kernel"
 )
@@ -68,7 +69,9 @@ type Result struct {
 	Buffer Buffer
 	Lo, Hi int
 	Shape  []int // shape of the result in Buffer
-	Rows   []int // Allgather, Alltoall: first dimension contributed by each rank of the group. AddGroup: the group. Join: the last rank to join
+	// Took is the time from when all hosts had told that their ranks were ready until the end.
+	Took time.Duration
+	Rows []int // Allgather, Alltoall: first dimension contributed by each rank of the group. AddGroup: the group. Join: the last rank to join
 }
 
 // Buffer is result memory that ranks of the host can see.

@@ -170,6 +170,14 @@ func (d *daemon) left(ctx context.Context, rank int) {
 	}
 }
 
+// returned forgets a goodbye: the rank's process has opened another session.
+func (d *daemon) returned(rank int) {
+	if t := d.leaving[rank]; t != nil {
+		t.Stop()
+		delete(d.leaving, rank)
+	}
+}
+
 func (d *daemon) leave(rank int) {
 	if t := d.leaving[rank]; t != nil {
 		t.Stop()
@@ -190,6 +198,9 @@ type farewells struct {
 
 // Leave implements session.Engine.
 func (f farewells) Leave(rank int) { f.d.post(f.ctx, func() { f.d.left(f.ctx, rank) }) }
+
+// Return implements session.Returner.
+func (f farewells) Return(rank int) { f.d.post(f.ctx, func() { f.d.returned(rank) }) }
 
 // stop ends all ranks; it may be called again with less grace.
 func (d *daemon) stop(ctx context.Context, grace time.Duration) {

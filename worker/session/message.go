@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"gorun/collective"
@@ -36,7 +37,8 @@ const (
 	version = 1
 
 	noRegion = math.MaxUint32
-	fdComes  = 1 // flag of COMPLETE
+	fdComes  = 1         // flag of COMPLETE
+	maxTook  = 1<<31 - 1 // microseconds that its other bits can say
 
 	maxMessage = 64 << 10 // from a rank
 	maxName    = 4096
@@ -283,6 +285,7 @@ type completion struct {
 	fd            bool // the region's descriptor comes along
 	dims, rows    []int
 	text          string
+	took          time.Duration
 }
 
 func appendComplete(b []byte, c *completion) []byte {
@@ -297,9 +300,9 @@ func appendComplete(b []byte, c *completion) []byte {
 	le.PutUint32(m[completeNdim:], uint32(len(c.dims)))
 	le.PutUint32(m[completeRows:], uint32(len(c.rows)))
 	le.PutUint32(m[completeTextLen:], uint32(len(text)))
-	var flags uint32
+	flags := uint32(min(max(c.took.Microseconds(), 0), maxTook)) << 1
 	if c.fd {
-		flags = fdComes
+		flags |= fdComes
 	}
 	le.PutUint32(m[completeFlags:], flags)
 	le.PutUint64(m[completeRegionLen:], uint64(c.regionBytes))

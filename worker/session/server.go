@@ -39,6 +39,11 @@ type Engine interface {
 	Leave(rank int)
 }
 
+// Returner is an Engine that wants to know of every session that a rank opens, after one that has left too.
+type Returner interface {
+	Return(rank int)
+}
+
 // World is what ranks of this host learn about the world.
 type World struct {
 	Epoch  uint32

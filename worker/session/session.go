@@ -139,6 +139,9 @@ func (s *session) handshake() error {
 	if err := s.server.admit(s, h); err != nil {
 		return err
 	}
+	if r, ok := s.server.cfg.Engine.(Returner); ok {
+		r.Return(s.rank)
+	}
 	return s.conn.SetReadDeadline(time.Time{})
 }
 
@@ -307,6 +310,7 @@ func (s *session) Complete(handle uint64, r collective.Result) {
 		c = completion{handle: o.handle, region: noRegion}
 		c.code, c.text = codeOf(r.Err)
 	}
+	c.took = r.Took
 	s.scratch = appendComplete(s.scratch[:0], &c)
 	s.sendLocked(s.scratch, shown)
 	if c.region == noRegion {

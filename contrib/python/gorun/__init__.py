@@ -8,4 +8,16 @@ comes with the job. This package needs nothing but the standard library; torch a
 by the module of that name. It reads no file of its own, so that it can be imported from a zip.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "run":  # only here, as ranks have no use for subprocess and its like
+        from gorun.launch import run
+
+        return run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,8 +14,14 @@ from gorun.world import World
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gorun.timeline import Timeline
+
+DYNAMIC = "DYNAMIC"  # the value of HOROVOD_TIMELINE that leaves it to start_timeline()
+
+
 class _State:
     world: World | None = None
+    lives = 0  # worlds that had a timeline since the process began
 
 
 _state = _State()  # the one thing that belongs to the process
@@ -47,6 +53,7 @@ def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
     from gorun import process_sets as sets  # it needs this module
 
     try:
+        _state.world.timeline = _first_timeline(session)
         sets.setup(_state.world, process_sets)
     except BaseException:
         shutdown()
@@ -59,9 +66,57 @@ def shutdown() -> None:
     # A fork shares the session of its parent, and must not end it.
     if ended is not None and ended.pid == os.getpid():
         ended.session.close()
+        if ended.timeline is not None:
+            ended.timeline.close()
+
+
+def _forked() -> None:
+    """Leave a forked process without a world: the session belongs to its parent."""
+    _state.world = None
 
 
 atexit.register(shutdown)
+os.register_at_fork(after_in_child=_forked)
+
+
+def _first_timeline(session: Session) -> Timeline | None:
+    """Return the record that the environment asks for, in Horovod's words."""
+    file_path = os.environ.get("HOROVOD_TIMELINE", "")
+    if not file_path or file_path.upper() == DYNAMIC:
+        return None
+    from gorun.timeline import Timeline
+
+    mark_cycles = os.environ.get("HOROVOD_TIMELINE_MARK_CYCLES", "0") not in ("", "0")
+    _state.lives += 1
+    if _state.lives > 1:  # an elastic job's next world does not overwrite the record of the last
+        stem, suffix = os.path.splitext(file_path)
+        file_path = f"{stem}.{_state.lives}{suffix}"
+    return Timeline(file_path, session, mark_cycles)
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Record every operation in a file, each rank in its own, from now to stop_timeline()."""
+    current = world()
+    _check_dynamic()
+    if current.timeline is not None:
+        raise ValueError("a timeline is being recorded already: stop_timeline() ends it")
+    from gorun.timeline import Timeline
+
+    current.timeline = Timeline(file_path, current.session, mark_cycles)
+
+
+def stop_timeline() -> None:
+    """End the record that start_timeline() began."""
+    current = world()
+    _check_dynamic()
+    ended, current.timeline = current.timeline, None
+    if ended is not None:
+        ended.close()
+
+
+def _check_dynamic() -> None:
+    if os.environ.get("HOROVOD_TIMELINE", "").upper() != DYNAMIC:
+        raise ValueError("Set HOROVOD_TIMELINE=DYNAMIC to enable dynamic timeline usage.")
 
 
 def is_initialized() -> bool:
@@ -154,3 +209,35 @@ def cuda_built() -> bool:
 def rocm_built() -> bool:
     """Return False."""
     return False
+
+
+class HorovodBasics:
+    """The functions of this module as methods, which is where Horovod's own modules find them."""
+
+    Average, Sum, Adasum, Min, Max, Product = range(6)
+
+    def __init__(self, pkg_path: str = "", *args: str) -> None:
+        pass
+
+    init = staticmethod(init)
+    shutdown = staticmethod(shutdown)
+    is_initialized = staticmethod(is_initialized)
+    start_timeline = staticmethod(start_timeline)
+    stop_timeline = staticmethod(stop_timeline)
+    size = staticmethod(size)
+    local_size = staticmethod(local_size)
+    cross_size = staticmethod(cross_size)
+    rank = staticmethod(rank)
+    local_rank = staticmethod(local_rank)
+    cross_rank = staticmethod(cross_rank)
+    is_homogeneous = staticmethod(is_homogeneous)
+    mpi_threads_supported = staticmethod(mpi_threads_supported)
+    mpi_enabled = staticmethod(mpi_enabled)
+    mpi_built = staticmethod(mpi_built)
+    gloo_enabled = staticmethod(gloo_enabled)
+    gloo_built = staticmethod(gloo_built)
+    nccl_built = staticmethod(nccl_built)
+    ddl_built = staticmethod(ddl_built)
+    ccl_built = staticmethod(ccl_built)
+    cuda_built = staticmethod(cuda_built)
+    rocm_built = staticmethod(rocm_built)

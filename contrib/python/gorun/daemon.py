@@ -186,6 +186,12 @@ class DaemonSession(Session):
                 return False
         return True
 
+    def attend(self, handle: int) -> bool:
+        pending = self._open.get(handle)
+        if pending is not None and pending.outcome is None and self._failure is None and not self._closed:
+            self._read_once(_BLOCKING)
+        return pending is None or pending.outcome is not None or self._failure is not None or self._closed
+
     def wait(self, handle: int) -> Result:
         self._check_process()
         pending = self._find(handle)
@@ -296,6 +302,8 @@ class DaemonSession(Session):
             if pending is not None and pending.outcome is None:
                 pending.blocks = ()
                 pending.outcome = Result(pending.shape)
+                if self.on_end is not None:
+                    self.on_end(handle, message.took(self._buffer))
             return
         if length == 0:
             strange = (
@@ -315,6 +323,8 @@ class DaemonSession(Session):
             elif pending.outcome is None:
                 pending.blocks = ()
                 pending.outcome = self._outcome(m, pending)
+                if self.on_end is not None:
+                    self.on_end(m.handle, m.flags >> 1)
         elif isinstance(m, message.Refusal):
             refused = error(m.code, m.text)
             if m.what == message.SUBMIT and m.number in self._open:

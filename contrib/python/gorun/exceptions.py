@@ -16,6 +16,21 @@ class NotInitializedError(HorovodInternalError, ValueError):
         super().__init__(text)
 
 
+class HorovodVersionMismatchError(ImportError):
+    """An extension was compiled for another version of its framework; never raised, as none is compiled."""
+
+    def __init__(self, name: str, version: str, installed_version: str) -> None:
+        super().__init__(get_version_mismatch_message(name, version, installed_version))
+        self.name = name
+        self.version = version
+        self.installed_version = installed_version
+
+
+def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
+    """Return the text of HorovodVersionMismatchError."""
+    return f"Framework {name} installed with version {installed_version} but found version {version}."
+
+
 class HostsUpdatedInterrupt(RuntimeError):
     """The set of hosts changed; an elastic job starts its next round (skip_sync: hosts only left)."""
 

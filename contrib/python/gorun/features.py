@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -44,3 +45,30 @@ def split_list(items: list[T], parts: int) -> list[list[T]]:
 def is_iterable(value: Any) -> bool:
     """Report whether a value can be iterated over."""
     return isinstance(value, Iterable)
+
+
+def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
+    """Do nothing: no extension is compiled, so none can be for another version of its framework."""
+
+
+def is_version_greater_equal_than(ver: str, target: str) -> bool:
+    """Compare versions such as 1.13.0+cpu by their numbers."""
+    return _numbers(ver) >= _numbers(target)
+
+
+def _numbers(version: str) -> list[int]:
+    numbers = [int(digits) for digits in re.findall(r"\d+", version.split("+")[0])[:3]]
+    return numbers + [0] * (3 - len(numbers))
+
+
+def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Any:
+    """Return the function that finds the reduction from the arguments op and average."""
+
+    def choose(op: int | None, average: bool | None) -> int:
+        if op is not None and average is not None:
+            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+        if op is not None:
+            return op
+        return reduce_ops.Sum if average is not None and not average else reduce_ops.Average
+
+    return choose

@@ -60,6 +60,7 @@ _COMPLETE = struct.Struct("<IIIIQQIIIIQ")
 _GONE = struct.Struct("<IIII")
 _TYPE = struct.Struct("<I")
 _HEAD = struct.Struct("<IIII")
+_FLAGS = 44  # where the flags of COMPLETE are
 _DIMS = tuple(struct.Struct(f"<{n}q") for n in range(MAX_NDIM + 1))
 
 
@@ -104,7 +105,7 @@ class Completion(NamedTuple):
     region: int
     offset: int
     nbytes: int
-    flags: int  # 1: the region's descriptor comes with the message
+    flags: int  # 1: the region's descriptor comes with the message; other bits: see took()
     region_bytes: int
     dims: tuple[int, ...]
     rows: tuple[int, ...]
@@ -205,6 +206,11 @@ def plain(data: bytearray, length: int) -> int:
         return -1
     kind, handle, code, region = _HEAD.unpack_from(data)
     return handle if kind == COMPLETE and code == 0 and region == NONE else -1
+
+
+def took(data: bytearray) -> int:
+    """Return the microseconds that a plain() operation took once all ranks had submitted their part."""
+    return _TYPE.unpack_from(data, _FLAGS)[0] >> 1
 
 
 def decode(data: memoryview) -> Message:

@@ -58,6 +58,9 @@ class Session(abc.ABC):
     cross_rank: int
     cross_size: int
     epoch: int
+    # Called by whichever thread reads the end of an operation, with its handle and the microseconds it took
+    # once all ranks had submitted their part. May be called before submit has returned, and not at all.
+    on_end: Callable[[int, int], None] | None = None
 
     @staticmethod
     def connect(environ: Mapping[str, str] = os.environ) -> Session:
@@ -112,6 +115,10 @@ class Session(abc.ABC):
     @abc.abstractmethod
     def poll(self, handle: int) -> bool:
         """Report whether wait would return at once."""
+
+    def attend(self, handle: int) -> bool:
+        """Sleep until something happens. Report whether wait would now return, or the handle is unknown."""
+        return True
 
     @abc.abstractmethod
     def wait(self, handle: int) -> Result:

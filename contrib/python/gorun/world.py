@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gorun.session import Block, Result, Session
+    from gorun.timeline import Timeline
 
 NAMELESS_RING = 1 << 20  # a nameless operation's number comes round after this many
 DUPLICATE = (
@@ -35,6 +36,7 @@ class World:
         self.pid = os.getpid()
         self.dynamic_process_sets = False
         self.process_sets: dict[int, list[int]] = {}  # global ranks of the members, by group
+        self.timeline: Timeline | None = None
         self._handles = itertools.count()
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)
         self._operations: dict[int, Operation] = {}
@@ -95,6 +97,8 @@ class World:
         """Hand one request to the session under a name that is free."""
         with self._lock:
             self.claim(key)
+            timeline = self.timeline
+            since = timeline.now() if timeline else 0.0
             try:
                 number = self.session.submit(name=key[1], group=key[0], **request)
             except errors.InvalidArgument:
@@ -102,6 +106,9 @@ class World:
             except errors.GorunError as error:
                 raise HorovodInternalError(str(error)) from error
             self._names[key] = number
+        if timeline:
+            what = {field: request[field] for field in ("kind", "dtype", "shape")}
+            timeline.submitted(number, since, name=key[1], **what)
         return number
 
     def forget(self, key: tuple[int, str], number: int) -> None:
@@ -116,6 +123,7 @@ class Operation:
 
     def __init__(self, world: World, group: int) -> None:
         self.ended = False
+        self._asked = False  # done() was called
         self._world = world
         self._group = group
         self._requests: list[tuple[tuple[int, str], int]] = []
@@ -156,8 +164,13 @@ class Operation:
         return self._world.launch(self)
 
     def done(self) -> bool:
-        """Report whether every request ended."""
-        return all(self._world.session.poll(number) for _, number in self._requests[len(self._results):])
+        """Report whether every request ended; the first time, False.
+
+        Horovod's own operations never end where they are submitted, and loops of its users count on that.
+        """
+        asked, self._asked = self._asked, True
+        waiting = self._requests[len(self._results) :]
+        return asked and all(self._world.session.poll(number) for _, number in waiting)
 
     def wait(self) -> Any:
         """Wait for every request; then raise the first failure or return what finish makes of the results."""

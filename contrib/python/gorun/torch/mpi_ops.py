@@ -34,6 +34,8 @@ from gorun.basics import (
     rocm_built,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
     world,
 )
 from gorun.collectives import (
@@ -67,7 +69,8 @@ __all__ = [
     "grouped_allreduce_async_", "grouped_reducescatter", "grouped_reducescatter_async", "init",
     "is_homogeneous", "is_initialized", "join", "local_rank", "local_size", "mpi_built", "mpi_enabled",
     "mpi_threads_supported", "nccl_built", "poll", "rank", "reducescatter", "reducescatter_async",
-    "rocm_built", "shutdown", "size", "sparse_allreduce_async", "synchronize",
+    "rocm_built", "shutdown", "size", "sparse_allreduce_async",
+    "start_timeline", "stop_timeline", "synchronize",
 ]  # fmt: skip
 
 _torch = Torch()

@@ -17,4 +17,12 @@ def _step_aside() -> None:
     spec.loader.exec_module(sys.modules[__name__])
 
 
+def __getattr__(name: str) -> object:
+    if name == "run":
+        from gorun.launch import run
+
+        return run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 _step_aside()

@@ -1,0 +1,33 @@
+"""What the ranks of run() execute: python -m gorun.call."""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import sys
+import textwrap
+from multiprocessing import spawn
+
+LINE = 4096  # of a result; longer lines may be cut on their way
+
+
+def main() -> None:
+    """Call what the environment says, and print the result between the marks that it gives."""
+    count = int(os.environ.pop("_GORUN_CALL"))
+    mark = os.environ.pop("_GORUN_CALL_MARK")
+    call = base64.b85decode("".join(os.environ.pop(f"_GORUN_CALL_{i}") for i in range(count)))
+    main = pickle.loads(base64.b85decode(os.environ.pop("_GORUN_CALL_MAIN")))
+    sys.path += [entry for entry in main.pop("sys_path") if entry not in sys.path]
+    spawn.prepare(main)
+    func, args, kwargs = pickle.loads(call)
+    result = pickle.dumps(func(*args, **kwargs))
+    rank = os.environ.get("HOROVOD_RANK", "0")
+    sys.stdout.flush()
+    for line in textwrap.wrap(base64.b85encode(result).decode(), LINE):
+        sys.stdout.write(f"{mark} {rank} {line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

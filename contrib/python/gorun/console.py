@@ -1,0 +1,23 @@
+"""The commands gorun and horovodrun of an installed wheel: the binary takes over the process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from gorun.launch import binary
+
+
+def gorun() -> NoReturn:
+    """Become gorun."""
+    _become("gorun")
+
+
+def horovodrun() -> NoReturn:
+    """Become gorun under the name of horovodrun, which it may look at."""
+    _become("horovodrun")
+
+
+def _become(name: str) -> NoReturn:
+    os.execv(binary(), [name, *sys.argv[1:]])

@@ -1,0 +1,167 @@
+"""run(): call a function on every rank of a new job, from Python.
+
+The function travels as a pickle in the environment of the ranks, which gorun hands to the hosts over ssh's
+standard input, and results come back as marked lines of the ranks' output over the same connections:
+nothing listens, and nothing is unpickled that did not come from this job. As with multiprocessing's "spawn",
+functions are pickled by name: ranks import the module, or the script, that defines them, which must be there.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import secrets
+import shutil
+import subprocess
+import sys
+import textwrap
+import zipimport
+from collections.abc import Sequence
+from multiprocessing import spawn
+from typing import Any, Callable
+
+import gorun
+
+# The kernel takes at most 128 KiB per variable of an environment, and 2 MiB for all of it.
+PIECE = 96 << 10
+LARGEST_CALL = 1 << 20
+
+
+def run(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    num_proc: int | None = None,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    slots: int | None = None,
+    reset_limit: int | None = None,
+    cooldown_range: Sequence[int] | None = None,
+    hosts: str | None = None,
+    hostfile: str | None = None,
+    host_discovery_script: str | None = None,
+    start_timeout: int | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | None = None,
+    disable_cache: bool | None = None,
+    output_filename: str | None = None,
+    verbose: int | None = None,
+    use_gloo: bool | None = None,
+    use_mpi: bool | None = None,
+    mpi_args: str | None = None,
+    network_interface: str | None = None,
+    network_interfaces: str | None = None,
+    executable: str | None = None,
+    np: int | None = None,
+    min_np: int | None = None,
+    max_np: int | None = None,
+) -> list[Any]:
+    """Run func(*args, **kwargs) on num_proc ranks and return what it returned, by rank.
+
+    The arguments are Horovod's. An elastic job (min_num_proc, host_discovery_script) returns the results of
+    its first min_num_proc ranks. use_gloo, use_mpi, mpi_args and disable_cache change nothing here.
+    RuntimeError if the job fails.
+    """
+    ranks = num_proc or np or 1
+    least = min_num_proc or min_np
+    flags = {
+        "-np": ranks,
+        "--min-np": least,
+        "--max-np": max_num_proc or max_np,
+        "--slots-per-host": slots,
+        "--reset-limit": reset_limit,
+        "-H": hosts,
+        "--hostfile": hostfile,
+        "--host-discovery-script": host_discovery_script,
+        "--start-timeout": start_timeout,
+        "-p": ssh_port,
+        "-i": ssh_identity_file,
+        "--output-filename": output_filename,
+        "--network-interfaces": network_interfaces or network_interface,
+    }
+    command = [binary()]
+    for flag, value in flags.items():
+        if value is not None:
+            command += [flag, str(value)]
+    if cooldown_range is not None:
+        command += ["--blacklist-cooldown-range", *map(str, cooldown_range)]
+    if verbose:
+        command.append("-v")
+    command += [executable or sys.executable, "-m", "gorun.call"]
+
+    mark = secrets.token_hex(16)
+    results, status = _start(command, _call(func, args, kwargs or {}, mark), mark)
+    if status:
+        raise RuntimeError(f"run {getattr(func, '__name__', func)}: gorun ended with exit status {status}")
+    wanted = least or ranks
+    missing = [rank for rank in range(wanted) if rank not in results]
+    if missing:
+        raise RuntimeError(f"run {getattr(func, '__name__', func)}: no result came from ranks {missing}")
+    return [results[rank] for rank in range(wanted)]
+
+
+def binary() -> str:
+    """Return the gorun executable: the one that this package is part of, or the one on the PATH."""
+    loader = gorun.__spec__.loader
+    if isinstance(loader, zipimport.zipimporter):
+        return loader.archive
+    within = os.path.join(gorun.__path__[0], "bin", "gorun")
+    found = within if os.path.exists(within) else os.environ.get("GORUN") or shutil.which("gorun")
+    if not found:
+        raise FileNotFoundError("there is no gorun on the PATH; GORUN may name the executable")
+    return found
+
+
+def _call(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], mark: str) -> dict[str, str]:
+    """Return the environment that tells ranks what to call."""
+    data = base64.b85encode(_dumps((func, tuple(args), kwargs))).decode()
+    if len(data) > LARGEST_CALL:
+        raise ValueError(
+            f"run {func}: function and arguments are {len(data)} bytes, more than fit in an environment: "
+            "let the function read large data from a file"
+        )
+    pieces = textwrap.wrap(data, PIECE)
+    # What a spawned process needs to import the script again under which the function is known.
+    main = {
+        key: value
+        for key, value in spawn.get_preparation_data("gorun").items()
+        if key in ("init_main_from_name", "init_main_from_path", "sys_path")
+    }
+    where = base64.b85encode(pickle.dumps(main)).decode()
+    environ = {f"_GORUN_CALL_{i}": piece for i, piece in enumerate(pieces)}
+    return {**environ, "_GORUN_CALL": str(len(pieces)), "_GORUN_CALL_MAIN": where, "_GORUN_CALL_MARK": mark}
+
+
+def _dumps(call: Any) -> bytes:
+    try:
+        return pickle.dumps(call)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        try:
+            import cloudpickle  # where it is installed, it also takes lambdas and local functions
+        except ImportError:
+            raise ValueError(
+                f"run {call[0]}: {error}: only functions that can be imported, and plain values, reach the "
+                "ranks; cloudpickle, where it is installed, takes others too"
+            ) from error
+        return cloudpickle.dumps(call)
+
+
+def _start(command: Sequence[str], environ: dict[str, str], mark: str) -> tuple[dict[int, Any], int]:
+    """Run a job, pass its output on, and return the ranks' results and its exit status."""
+    pieces: dict[int, list[str]] = {}
+    with subprocess.Popen(
+        command, env={**os.environ, **environ}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+        errors="surrogateescape",
+    ) as job:  # fmt: skip
+        assert job.stdout is not None
+        for line in job.stdout:
+            before, found, after = line.partition(mark + " ")
+            if not found:
+                sys.stdout.write(line)
+                continue
+            rank, _, data = after.partition(" ")
+            pieces.setdefault(int(rank), []).append(data.strip())
+        status = job.wait()
+    sys.stdout.flush()
+    return {rank: pickle.loads(base64.b85decode("".join(parts))) for rank, parts in pieces.items()}, status

@@ -1,0 +1,151 @@
+"""A record of every operation, for chrome://tracing and Perfetto, with the names that Horovod gives things.
+
+Each operation's name is a row: NEGOTIATE_… from its submission by this rank until all ranks had submitted it,
+then the operation itself. Every rank writes a file of its own, rank 0 the one that was asked for; the first
+record says when its clock was 0, so that files can be laid side by side.
+
+A thread takes note when operations end, also while the script computes, and writes. Each write leaves
+a complete file behind, whatever happens to the process after it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gorun import constants
+
+if TYPE_CHECKING:
+    from gorun.session import Session
+
+_KINDS = {
+    constants.ALLREDUCE: "ALLREDUCE", constants.ALLGATHER: "ALLGATHER", constants.BROADCAST: "BROADCAST",
+    constants.BARRIER: "BARRIER", constants.ALLTOALL: "ALLTOALL", constants.REDUCESCATTER: "REDUCESCATTER",
+    constants.ADD_GROUP: "PROCESS_SET_ADD", constants.REMOVE_GROUP: "PROCESS_SET_REMOVE",
+}  # fmt: skip
+_TYPES = {
+    getattr(constants, name): name.lower()
+    for name in (
+        "UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "UINT64", "INT64", "FLOAT16", "BFLOAT16",
+        "FLOAT32", "FLOAT64", "BOOL", "COMPLEX64", "COMPLEX128",
+    )
+}  # fmt: skip
+_END = "\n]\n"
+
+
+def path_of(file_path: str, rank: int) -> str:
+    """Return the file of a rank: that of rank 0 is as given, the others say their rank before the suffix."""
+    if rank == 0:
+        return file_path
+    stem, suffix = os.path.splitext(file_path)
+    return f"{stem}.rank{rank}{suffix}"
+
+
+class Timeline:
+    """The record of one session, from its making to close()."""
+
+    def __init__(self, file_path: str, session: Session, mark_cycles: bool = False) -> None:
+        self._session = session
+        self._mark_cycles = mark_cycles
+        self._fd = os.open(path_of(file_path, session.rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        self._size = 0  # without the end
+        self._epoch = time.time_ns()
+        self._zero = time.monotonic_ns()
+        self._rows: dict[str, int] = {}
+        self._submitted: queue.SimpleQueue[tuple[int, float, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._ends: dict[int, tuple[float, int]] = {}  # by request: when, and how long it took
+        about = {"name": f"rank {session.rank}", "start_time_since_epoch_in_micros": self._epoch // 1000}
+        self._write([{"name": "process_name", "ph": "M", "pid": 0, "args": about}])
+        session.on_end = self._on_end
+        self._thread = threading.Thread(target=self._run, name="gorun timeline", daemon=True)
+        self._thread.start()
+
+    def submitted(self, number: int, since: float, **what: Any) -> None:
+        """Note a request of this rank that was about to be submitted at a time of now()."""
+        self._submitted.put((number, since, what))
+
+    def now(self) -> float:
+        """Return microseconds since the start of the record."""
+        return (time.monotonic_ns() - self._zero) / 1000
+
+    def close(self) -> None:
+        """Write what ended so far, and write no more."""
+        self._submitted.put(None)
+        self._thread.join(5)  # it may wait for an operation that never ends, and then ends with the session
+        self._session.on_end = None
+
+    def _on_end(self, number: int, took: int) -> None:
+        self._ends[number] = self.now(), took
+
+    def _run(self) -> None:
+        try:
+            self._record()
+        except OSError as error:
+            warnings.warn(f"write timeline: {error}", stacklevel=1)
+        finally:
+            os.close(self._fd)
+
+    def _record(self) -> None:
+        under_way: list[tuple[int, float, dict[str, Any]]] = []
+        more = True
+        while more or under_way:
+            while more and (not under_way or not self._submitted.empty()):
+                request = self._submitted.get()
+                if request is None:
+                    more = False
+                else:
+                    under_way.append(request)
+            # What ends without notice failed, or is in a world of one.
+            first = under_way and (not more or self._session.attend(under_way[0][0]))
+            ended = [
+                request
+                for i, request in enumerate(under_way)
+                if request[0] in self._ends or not more or (first and i == 0)
+            ]
+            under_way = [request for request in under_way if request not in ended]
+            events = [event for request in ended for event in self._events(*request)]
+            if events:
+                self._write(events)
+
+    def _events(self, number: int, since: float, what: dict[str, Any]) -> list[dict[str, Any]]:
+        end, took = self._ends.pop(number, (self.now(), 0))
+        end = max(end, since)
+        began = min(max(since, end - took), end)
+        events: list[dict[str, Any]] = []
+        row = self._rows.get(what["name"])
+        if row is None:
+            row = self._rows[what["name"]] = len(self._rows) + 1
+            events.append(_event("process_name", "M", 0, row, args={"name": what["name"]}))
+            events.append(_event("process_sort_index", "M", 0, row, args={"sort_index": row}))
+        kind = _KINDS.get(what["kind"], f"KIND_{what['kind']}")
+        detail = {"dtype": _TYPES.get(what["dtype"], "none"), "shape": _shape(what["shape"])}
+        events += [
+            _event(f"NEGOTIATE_{kind}", "B", since, row),
+            _event(str(self._session.rank), "X", since, row, dur=0),
+            _event(f"NEGOTIATE_{kind}", "E", began, row),
+            _event(kind, "B", began, row),
+            _event(kind, "E", end, row, args=detail),
+        ]
+        if self._mark_cycles:  # the engine has none: every operation begins by itself
+            events.append(_event("CYCLE_START", "i", began, 0, s="g"))
+        return events
+
+    def _write(self, events: Sequence[dict[str, Any]]) -> None:
+        text = ",\n".join(json.dumps(event) for event in events)
+        data = ((",\n" if self._size else "[\n") + text).encode()
+        os.pwrite(self._fd, data + _END.encode(), self._size)
+        self._size += len(data)
+
+
+def _event(name: str, phase: str, at: float, row: int, **more: Any) -> dict[str, Any]:
+    return {"name": name, "ph": phase, "ts": round(at, 3), "pid": row, "tid": 0, **more}
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, shape))}]"

@@ -1,0 +1,1 @@
+from gorun.launch import run

@@ -1,0 +1,2 @@
+from gorun.console import horovodrun as run_commandline
+from gorun.launch import run

@@ -1,0 +1,81 @@
+"""run(): a function on the ranks of a job of this machine, started from Python."""
+
+import io
+import os
+import sys
+import unittest
+from contextlib import redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+from tests_path import need
+
+import gorun
+from gorun import launch
+
+BINARY = Path(__file__).resolve().parents[3] / "bin" / "gorun"
+
+
+def place(offset, scale=1):
+    """Say something and return where this rank is."""
+    import gorun.numpy as hvd
+
+    hvd.init()
+    print("said by", hvd.rank())
+    total = hvd.allreduce([float(hvd.rank())], op=hvd.Sum).tolist()
+    return offset + scale * hvd.rank(), hvd.size(), total, "x" * 20_000
+
+
+def fail():
+    """End like a program that failed."""
+    sys.exit(7)
+
+
+class LaunchTest(unittest.TestCase):
+    def setUp(self):
+        if not BINARY.exists():
+            self.skipTest(f"{BINARY} is not built: make build")
+        paths = os.pathsep.join([str(Path(__file__).resolve().parent), str(Path(gorun.__path__[0]).parent)])
+        patch = mock.patch.dict(os.environ, {"GORUN": str(BINARY), "PYTHONPATH": paths})
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_results_by_rank(self):
+        need("numpy")
+        said = io.StringIO()
+        with redirect_stdout(said):
+            results = gorun.run(place, (10,), {"scale": 2}, num_proc=3)
+        self.assertEqual(results, [(10 + 2 * rank, 3, [3.0], "x" * 20_000) for rank in range(3)])
+        self.assertEqual(sorted(said.getvalue().split("\n")),
+                         ["", *(f"[{rank}]<stdout>:said by {rank}" for rank in range(3))])  # fmt: skip
+
+    def test_a_job_that_fails(self):
+        with self.assertRaisesRegex(RuntimeError, "status 7"):
+            gorun.run(fail, num_proc=2)
+
+    def test_what_cannot_travel(self):
+        with mock.patch.dict(sys.modules, {"cloudpickle": None}):
+            with self.assertRaisesRegex(ValueError, "can be imported"):
+                gorun.run(lambda: 1)
+        with self.assertRaisesRegex(ValueError, "file"):
+            gorun.run(place, ("x" * 2_000_000,))
+
+    def test_flags(self):
+        seen = []
+
+        def start(command, *_):
+            seen.append(command)
+            return {0: 1, 1: 2}, 0
+
+        with mock.patch.object(launch, "_start", start):
+            self.assertEqual(gorun.run(fail, np=2, hosts="a:1,b:1", ssh_port=2222, executable="py"), [1, 2])
+            self.assertEqual(gorun.run(fail, num_proc=4, min_num_proc=2, cooldown_range=(1, 9)), [1, 2])
+            with self.assertRaisesRegex(RuntimeError, r"no result came from ranks \[2\]"):
+                gorun.run(fail, num_proc=3)
+        head = [str(BINARY), "-np"]
+        self.assertEqual(seen[0], [*head, "2", "-H", "a:1,b:1", "-p", "2222", "py", "-m", "gorun.call"])
+        self.assertIn("--min-np 2 --blacklist-cooldown-range 1 9", " ".join(seen[1]))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,221 @@
+"""Every name of Horovod's interface, module by module, with its parameters and their defaults."""
+
+import importlib
+import inspect
+import sys
+import unittest
+from pathlib import Path
+
+from tests_path import need_torch
+
+need_torch()
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shim"))
+
+REDUCE = "average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=*"
+REDUCE_NOW = REDUCE.replace("op=None", "compression=*, op=None")
+SCATTER = "op=0, process_set=*, prescale_factor=1.0, postscale_factor=1.0"
+
+# What horovod.torch and .mpi_ops have in common. "a, b=1, c=*": parameters, defaults, and any default.
+OPERATIONS = {
+    "allreduce": f"tensor, {REDUCE_NOW}",
+    "allreduce_": f"tensor, {REDUCE}",
+    "allreduce_async": f"tensor, {REDUCE}",
+    "allreduce_async_": f"tensor, {REDUCE}",
+    "grouped_allreduce": f"tensors, {REDUCE_NOW}",
+    "grouped_allreduce_": f"tensors, {REDUCE}",
+    "grouped_allreduce_async": f"tensors, {REDUCE}",
+    "grouped_allreduce_async_": f"tensors, {REDUCE}",
+    "sparse_allreduce_async": "tensor, name, op, process_set=*",
+    "allgather": "tensor, name=None, process_set=*",
+    "allgather_async": "tensor, name=None, process_set=*",
+    "grouped_allgather": "tensors, name=None, process_set=*",
+    "grouped_allgather_async": "tensors, name=None, process_set=*",
+    "broadcast": "tensor, root_rank, name=None, process_set=*",
+    "broadcast_": "tensor, root_rank, name=None, process_set=*",
+    "broadcast_async": "tensor, root_rank, name=None, process_set=*",
+    "broadcast_async_": "tensor, root_rank, name=None, process_set=*",
+    "alltoall": "tensor, splits=None, name=None, process_set=*",
+    "alltoall_async": "tensor, splits=None, name=None, process_set=*",
+    "reducescatter": f"tensor, name=None, compression=*, {SCATTER}",
+    "reducescatter_async": f"tensor, name=None, {SCATTER}",
+    "grouped_reducescatter": f"tensors, name=None, compression=*, {SCATTER}",
+    "grouped_reducescatter_async": f"tensors, name=None, {SCATTER}",
+    "barrier": "process_set=*",
+    "poll": "handle",
+    "synchronize": "handle",
+}
+BASICS = {
+    "init": "comm=None, process_sets=None",
+    "start_timeline": "file_path, mark_cycles=False",
+    **{
+        name: ""
+        for name in """shutdown is_initialized stop_timeline size local_size cross_size rank local_rank
+        cross_rank mpi_threads_supported mpi_enabled mpi_built gloo_enabled gloo_built nccl_built ddl_built
+        ccl_built cuda_built rocm_built is_homogeneous""".split()
+    },
+}
+OPS = {"Average": 0, "Sum": 1, "Adasum": 2, "Min": 3, "Max": 4, "Product": 5}
+COMPRESSION = {
+    "Compression": None, "Compression.none.compress": "tensor", "Compression.none.decompress": "tensor, ctx",
+    "Compression.fp16.compress": "tensor", "Compression.fp16.decompress": "tensor, ctx",
+}  # fmt: skip
+FUNCTIONS = {
+    "broadcast_parameters": "params, root_rank",
+    "broadcast_optimizer_state": "optimizer, root_rank, model=None",
+    "broadcast_object": "obj, root_rank=0, name=None, process_set=*",
+    "allgather_object": "obj, name=None",
+}
+OPTIMIZER = {
+    "DistributedOptimizer": "optimizer, named_parameters=None, compression=*, backward_passes_per_step=1, "
+    "op=0, gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False, process_set=*",
+}
+NORM = {"SyncBatchNorm": "num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True"}
+PROCESS_SETS = {
+    "ProcessSet": "ranks_or_comm", "ProcessSet.size": "self", "ProcessSet.rank": "self",
+    "ProcessSet.included": "self", "global_process_set": None, "add_process_set": "process_set",
+    "remove_process_set": "process_set",
+}  # fmt: skip
+SAMPLER = {
+    "ElasticSampler": "dataset, shuffle=True, seed=0", "ElasticSampler.set_epoch": "self, epoch",
+    "ElasticSampler.record_batch": "self, batch_idx, batch_size",
+    "ElasticSampler.record_indices": "self, indices",
+    "ElasticSampler.get_indices": "self, batch_idx, batch_size", "ElasticSampler.state_dict": "self",
+    "ElasticSampler.load_state_dict": "self, state_dict", "ElasticSampler.reset": "self",
+    "ElasticSampler.__iter__": "self", "ElasticSampler.__len__": "self",
+}  # fmt: skip
+STATE = {
+    f"{name}.{method}": "self"
+    for name in ("State", "ObjectState")
+    for method in ("on_reset", "commit", "check_host_updates", "save", "restore", "sync", "reset")
+}
+TORCH_STATE = {
+    "TorchState": "model=None, optimizer=None",
+    **{f"TorchState.{method}": "self" for method in ("commit", "save", "restore", "sync", "reset")},
+}
+EXCEPTIONS = {"HorovodInternalError": None, "HostsUpdatedInterrupt": "skip_sync=*"}
+
+SURFACE = {
+    "torch": {
+        **OPERATIONS, **BASICS, **OPS, **COMPRESSION, **FUNCTIONS, **OPTIMIZER, **NORM, **PROCESS_SETS,
+        "HorovodInternalError": None, "elastic.run": "func", "elastic.TorchState": None,
+        "elastic.ElasticSampler": None, "__version__": None,
+    },
+    "torch.mpi_ops": {**OPERATIONS, **BASICS, **OPS, "global_process_set": None},
+    "torch.compression": COMPRESSION,
+    "torch.functions": FUNCTIONS,
+    "torch.optimizer": OPTIMIZER,
+    "torch.sync_batch_norm": NORM,
+    "torch.elastic": {"run": "func", **SAMPLER, **TORCH_STATE},
+    "torch.elastic.state": {
+        **TORCH_STATE, "ModelStateHandler": "*", "OptimizerStateHandler": "*", "SamplerStateHandler": "*",
+        "StateHandler": "*",
+    },
+    "torch.elastic.sampler": SAMPLER,
+    "common.basics": {
+        "HorovodBasics": "pkg_path=*", **{f"HorovodBasics.{name}": how for name, how in BASICS.items()},
+    },
+    "common.exceptions": {
+        **EXCEPTIONS, "HorovodVersionMismatchError": "name, version, installed_version",
+        "get_version_mismatch_message": "name, version, installed_version",
+    },
+    "common.process_sets": PROCESS_SETS,
+    "common.elastic": {
+        **STATE, "State": "bcast_object, get_rank", "ObjectState": "bcast_object, get_rank",
+        "State.register_reset_callbacks": "self, callbacks",
+        "State.on_hosts_updated": "self, timestamp, update_res", "run_fn": "func, reset",
+        "WorkerNotificationManager": "", "notification_manager": None,
+    },
+    "common.util": {
+        "check_extension": "ext_name", "extension_available": "ext_base_name, verbose=False",
+        "gpu_available": "ext_base_name, verbose=False", "num_rank_is_power_2": "num_rank", "split_list": "*",
+        "is_iterable": "*", "check_installed_version": "name, version, exception=None",
+        "is_version_greater_equal_than": "ver, target",
+        "get_average_backwards_compatibility_fun": "reduce_ops",
+    },
+    "runner": {
+        "run": "func, args=*, kwargs=None, num_proc=*, min_num_proc=None, max_num_proc=None, slots=None, "
+        "reset_limit=None, cooldown_range=None, hosts=None, hostfile=None, host_discovery_script=None, "
+        "start_timeout=None, ssh_port=None, ssh_identity_file=None, disable_cache=None, "
+        "output_filename=None, verbose=None, use_gloo=None, use_mpi=None, mpi_args=None, "
+        "network_interface=None, network_interfaces=None, executable=None, np=None, min_np=None, max_np=None",
+    },
+    "runner.launch": {"run_commandline": ""},
+}  # fmt: skip
+
+# The same things under gorun's own name, where they are not at the same place.
+OURS = {"common.util": "features", "runner": "launch", "runner.launch": "console"}
+
+
+def parameters(text):
+    pairs = [part.strip().partition("=") for part in text.split(",") if part.strip()]
+    return [(name, default) for name, _, default in pairs]
+
+
+def difference(value, text):
+    """Say how the signature of value is not that of the text; more parameters, with defaults, may follow."""
+    got = list(inspect.signature(value).parameters.values())
+    got = [p for p in got if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    want = parameters(text)
+    for (name, default), parameter in zip(want, got):
+        actual = "" if parameter.default is parameter.empty else repr(parameter.default)
+        same = bool(actual) if default == "*" else actual == default
+        if parameter.name != name or not same:
+            return f"has {parameter} where Horovod has {name}={default}"
+    if len(got) < len(want):
+        return f"has no {want[len(got)][0]}"
+    needed = [p.name for p in got[len(want) :] if p.default is p.empty]
+    return f"needs {needed}, which Horovod does not have" if needed else ""
+
+
+class SurfaceTest(unittest.TestCase):
+    def test_names_and_signatures(self):
+        for module, names in SURFACE.items():
+            found = importlib.import_module(f"horovod.{module}")
+            for name, how in names.items():
+                with self.subTest(f"horovod.{module}.{name}"):
+                    value = found
+                    for part in name.split("."):
+                        self.assertTrue(hasattr(value, part), f"horovod.{module} has no {name}")
+                        value = getattr(value, part)
+                    if isinstance(how, int):
+                        self.assertEqual(value, how)
+                    elif how not in (None, "*"):
+                        self.assertEqual(difference(value, how), "")
+
+    def test_drop_in_only_passes_on(self):
+        """A module of the drop-in holds no code of its own, and gorun has the same things."""
+        root = Path(__file__).resolve().parent.parent / "shim" / "horovod"
+        for path in sorted(root.rglob("*.py")):
+            if path.parent == root and path.name == "__init__.py":
+                continue  # this one steps aside for a real Horovod
+            lines = path.read_text().splitlines()
+            self.assertLessEqual(len(lines), 3, path)
+            self.assertTrue(all(line.startswith("from gorun") for line in lines), path)
+        for module, names in SURFACE.items():
+            if module == "runner.launch":
+                continue
+            theirs = importlib.import_module(f"horovod.{module}")
+            place = OURS.get(module) or module.replace("common.", "", 1)
+            ours = importlib.import_module(f"gorun.{place}")
+            for name in names:
+                first = name.split(".")[0]
+                self.assertIs(getattr(theirs, first), getattr(ours, first), name)
+
+    def test_run(self):
+        import horovod
+
+        import gorun
+
+        self.assertIs(horovod.run, gorun.run)
+
+    def test_the_check_can_fail(self):
+        def wrong(tensor, nam=None):
+            pass
+
+        self.assertIn("nam=None", difference(wrong, "tensor, name=None"))
+        self.assertIn("no process_set", difference(wrong, "tensor, nam=None, process_set=*"))
+        self.assertIn("needs", difference(lambda tensor, extra: None, "tensor"))
+
+
+if __name__ == "__main__":
+    unittest.main()
