@@ -8,6 +8,7 @@ CI ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 RUFF := 0.16.9
 FUZZTIME ?= 10s
+TORCH2 ?= python3
 
 # The Python with most of what the Python tests and examples use; the tests say what they miss.
 PYTHON ?= $(shell for modules in numpy,torch,sklearn numpy,torch numpy sys; do \
@@ -22,7 +23,7 @@ REPORT := build/report -skips build/skips
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
-.PHONY: help build test check lint unit python lab fix demo fuzz bench bench-full bench-go clean
+.PHONY: help build test check lint unit python lab torch2 wheel fix demo fuzz bench bench-full bench-go clean
 
 ## build: make bin/gorun, one static binary with the Python binding inside
 build:
@@ -70,6 +71,21 @@ python: build
 		$(PYTHON) -m unittest discover -v -s contrib/python/tests 2>&1 | tee build/python.log | grep -v '\.\.\. ok$$'
 	@{ grep -o '^test.*\.\.\. skipped.*' build/python.log || :; } >>build/skips
 	cd / && PYTHONPATH=$(CURDIR)/bin/gorun:$(CURDIR)/bin/gorun/shim $(PYTHON) -c 'import gorun, horovod'
+
+## torch2: what needs torch 2 (TORCH2=its python): the backend for torch.distributed, and all programs again
+torch2: build
+	@$(TORCH2) -c 'import torch; assert int(torch.__version__[0]) > 1' || { echo "torch2: TORCH2=python with torch 2"; exit 1; }
+	for np in 1 2 3; do for test in contrib/python/tests/torch2/*.py contrib/python/tests/mp/*.py; do \
+		echo "$$np $$test"; bin/gorun -np $$np $(TORCH2) $$test >build/torch2.log 2>&1 || { cat build/torch2.log; exit 1; }; \
+	done; done
+
+## wheel: make wheels for pip, with the binary inside, for Linux on x86_64 and aarch64
+wheel: build
+	for pair in amd64:x86_64 arm64:aarch64; do \
+		GOARCH=$${pair%:*} go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o build/wheel/gorun-$${pair%:*} ./cmd/gorun; \
+		go run ./contrib/tools/pyzip -o build/wheel/gorun build/wheel/gorun-$${pair%:*} contrib/python gorun shim; \
+		$(PYTHON) contrib/tools/wheel.py --binary build/wheel/gorun --arch $${pair#*:} --out build/wheel; \
+	done; rm build/wheel/gorun build/wheel/gorun-a*
 
 ## fix: repair what lint complains about, where a program can
 fix: build/ruff-$(RUFF)

@@ -1,9 +1,13 @@
 """DistributedOptimizer: what it computes must be what one process would with all the data."""
 
 import copy
+import csv
 import functools
+import os
+import tempfile
 import unittest
 import warnings
+from unittest import mock
 
 from tests_path import need_torch
 
@@ -291,6 +295,31 @@ class StepTest(unittest.TestCase):
             hvd.barrier()
 
         run_ranks(2, body)
+
+    def test_autotune_log(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "tuned.csv")
+            environ = {
+                "HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": path, "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1",
+                "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "2", "HOROVOD_FUSION_THRESHOLD": "4096",
+            }  # fmt: skip
+
+            def body(rank):
+                net = model()
+                optimizer = distributed_sgd(net, lr=0.1)
+                for _ in range(10):
+                    net(torch.ones(1, 5)).sum().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+            with mock.patch.dict(os.environ, environ):
+                run_ranks(2, body)
+            with open(path) as file:
+                rows = list(csv.DictReader(file))
+            assert len(rows) in (3, 4), rows  # the first step only looks at the gradients
+            for row in rows:
+                assert row["tensor_fusion_threshold"] == "4096" and float(row["score"]) > 0, row
+                assert row["hierarchical_allreduce"] == row["torus_allreduce"] == "0", row
 
     def test_closure_and_lbfgs(self):
         def body(rank):

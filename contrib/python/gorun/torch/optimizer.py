@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable
@@ -28,6 +29,8 @@ ZEROED_TOO_EARLY = (
     "optimizer.synchronize(). This is prohibited as it can cause a race condition."
 )
 
+_SCALERS = ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler")
+
 
 class _Distributed:
     """What DistributedOptimizer puts before the class of the optimizer that it wraps."""
@@ -35,6 +38,22 @@ class _Distributed:
     _reducer: Reducer | None = None  # a copy of the optimizer has none: it steps by itself
     _should_synchronize = True
     _synchronized = False
+    _unscaled = False  # by a GradScaler, since the gradients were reduced
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The optimizer's parameters and options."""
+        # A GradScaler looks here for gradients to unscale, in its unscale_() or step(), and nowhere else
+        # before step(). They must not change while they travel, and be what all ranks agree on.
+        if sys._getframe(1).f_globals.get("__name__") in _SCALERS and self._should_synchronize:
+            if not self._synchronized:
+                self.synchronize()
+            self._unscaled = True
+        return self.__dict__["param_groups"]
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.__dict__["param_groups"] = groups
 
     @property
     def backward_passes_per_step(self) -> int:
@@ -68,15 +87,15 @@ class _Distributed:
             return super().step(closure, **kwargs)
         if self._should_synchronize and closure is not None:
             closure = self._reduced(closure)
-        elif self._should_synchronize:
+        elif self._should_synchronize and not self._unscaled:
             if self._synchronized:
                 warnings.warn(SYNCHRONIZED_TWICE, stacklevel=2)
             self.synchronize()
-        self._synchronized = False
+        self._synchronized = self._unscaled = False
         try:
             return super().step(closure, **kwargs)
         finally:
-            self._synchronized = False
+            self._synchronized = self._unscaled = False
 
     def _reduced(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def evaluate() -> Any:
@@ -94,13 +113,15 @@ class _Distributed:
         """Reset the gradients; takes the arguments of the wrapped optimizer (set_to_none)."""
         if self._reducer is not None and self._reducer.under_way:
             raise AssertionError(ZEROED_TOO_EARLY)
+        if self._unscaled:  # by a GradScaler, which then skipped the step
+            self._synchronized = self._unscaled = False
         super().zero_grad(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
         """Load a state, and forget the gradients of the current step."""
         if self._reducer is not None:
             self._reducer.forget()
-        self._synchronized = False
+        self._synchronized = self._unscaled = False
         self._should_synchronize = True
         super().load_state_dict(*args, **kwargs)
 

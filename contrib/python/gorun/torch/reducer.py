@@ -21,6 +21,7 @@ from gorun.collectives import Adasum, element_type
 from gorun.exceptions import HorovodInternalError
 from gorun.objects import allgather_object
 from gorun.process_sets import ProcessSet
+from gorun.torch import autotune
 from gorun.torch.buckets import Bucket, Loose, Reduction, Slot, fill
 from gorun.torch.compression import wire_type
 from gorun.torch.memory import type_name
@@ -56,6 +57,7 @@ class Reducer:
         self._hooks: list[Any] = []
         self._plan: list[Bucket | Loose] = []
         self._world: World | None = None
+        self._log: autotune.Log | None = None
         for name, parameter in named:
             if parameter.requires_grad:
                 self._watch(name, parameter)
@@ -87,6 +89,8 @@ class Reducer:
         if slot.passes >= self.passes:
             raise AssertionError(TOO_MANY_PASSES)
         slot.passes += 1
+        if self._log is not None:
+            self._log.begin()
         if slot.passes == self.passes and slot.unit is not None and self._world is basics.world():
             slot.unit.add(slot)
         # else this step shows what there is, and synchronize() hands all gradients over
@@ -97,6 +101,8 @@ class Reducer:
             try:
                 self._extend_plan(basics.world())
                 self._complete()
+                if self._log is not None:
+                    self._log.end(sum(_nbytes(slot.parameter) for slot in self._slots.values()))
             finally:
                 for slot in self._slots.values():
                     slot.passes = 0
@@ -126,6 +132,8 @@ class Reducer:
     def _extend_plan(self, world: World) -> None:
         """Assign the parameters that are new, or all in a new world, to units."""
         if self._world is not world:
+            if self._world is None and self._log is None:
+                self._log = autotune.log(_capacity())
             self._world = world
             self._plan = []
             for slot in self._slots.values():
@@ -186,7 +194,7 @@ class Reducer:
             else:
                 grouped.setdefault((group, kinds[i]), []).append(i)
         sizes = [(kinds[i], dense[i][0].parameter.numel() * _itemsize(dense[i][1])) for i in single]
-        capacity = int(os.environ.get("HOROVOD_FUSION_THRESHOLD") or BUCKET_BYTES)
+        capacity = _capacity()
         if self._reduction.op == Adasum:
             capacity = 0  # it weighs whole gradients against each other
         buckets = [[single[i] for i in bucket] for bucket in fill(sizes, capacity, FIRST_BUCKET_BYTES)]
@@ -196,6 +204,14 @@ class Reducer:
 
 def _sparse_dim(grad: torch.Tensor | None) -> int:
     return grad.sparse_dim() if grad is not None and grad.is_sparse else 0
+
+
+def _capacity() -> int:
+    return int(os.environ.get("HOROVOD_FUSION_THRESHOLD") or BUCKET_BYTES)
+
+
+def _nbytes(parameter: torch.Tensor) -> int:
+    return parameter.numel() * parameter.element_size()
 
 
 def _itemsize(dtype: torch.dtype) -> int:

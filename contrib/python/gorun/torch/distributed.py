@@ -1,0 +1,294 @@
+"""A backend for torch.distributed, torch 2 and later: import gorun.torch.distributed, then
+
+    torch.distributed.init_process_group("gorun")
+
+and DDP, FSDP and torch.distributed's own functions run on gorun's engine. The job is started by gorun, whose
+environment holds what init_process_group() reads. Groups of some of the ranks, which torch makes without
+telling the others, use gloo.
+"""
+
+from __future__ import annotations
+
+import collections
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from gorun import basics, collectives
+from gorun.torch.memory import Torch
+
+if int(torch.__version__.split(".")[0]) < 2:
+    raise ImportError(f"gorun.torch.distributed needs torch 2 or later, this is {torch.__version__}")
+
+_torch = Torch()
+_OPS = {
+    "SUM": collectives.Sum, "AVG": collectives.Average, "MIN": collectives.Min, "MAX": collectives.Max,
+    "PRODUCT": collectives.Product,
+}  # fmt: skip
+
+
+class _Work(dist.Work):
+    """An operation under way. Its end is a future's, its failure an exception of wait()."""
+
+    def __init__(self, future: torch.futures.Future) -> None:
+        super().__init__()
+        self._future = future
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Return when the operation has ended, or raise what it failed with."""
+        self._future.wait()
+        return True
+
+    def get_future(self) -> torch.futures.Future:
+        """Return the future of the result."""
+        return self._future
+
+    def is_completed(self) -> bool:
+        """Report whether the operation has ended."""
+        return self._future.done()
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """All ranks of the job. One thread waits for what is under way, in the order of its start."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self._world = basics.world()
+        # C++ that gets a work does not keep its Python part alive, and asks for its future right away.
+        self._works: collections.deque[_Work] = collections.deque(maxlen=256)
+        self._waiting: queue.SimpleQueue[tuple[int, torch.futures.Future, Any]] = queue.SimpleQueue()
+        threading.Thread(target=self._finish, name="gorun torch.distributed", daemon=True).start()
+
+    def getBackendName(self) -> str:  # noqa: N802 (torch's name)
+        """Return the name of the backend."""
+        return "gorun"
+
+    @property
+    def group_name(self) -> str:
+        """The name that torch gave the group."""
+        return dist.distributed_c10d._world.pg_names[self]
+
+    def _finish(self) -> None:
+        while True:
+            handle, future, result = self._waiting.get()
+            try:
+                self._world.synchronize(handle)
+                future.set_result(result)
+            except Exception as error:
+                future.set_exception(error)
+
+    def _name(self) -> str:
+        # Ranks must call in the same order, as torch demands, whatever else they do in between.
+        return f"torch.{self._world.serial('torch.distributed')}"
+
+    def _work(self, handle: int, result: Any, sample: torch.Tensor | None = None) -> dist.Work:
+        future: torch.futures.Future = torch.futures.Future()
+        if sample is not None and sample.device.type != "cpu":
+            self._world.synchronize(handle)  # here, on the caller's stream
+            future.set_result(result)
+        else:
+            self._waiting.put((handle, future, result))
+        work = _Work(future)
+        self._works.append(work)
+        return work
+
+    # Reductions.
+
+    def _reduce(
+        self, tensors: Sequence[torch.Tensor], op: Any, then: Callable[[Any], Any] | None = None
+    ) -> int:
+        targets = list(tensors) if then is None else None
+        return collectives.allreduce(
+            _torch, list(tensors), targets, name=self._name(), op=_op(op),
+            then=then or (lambda outputs: outputs),
+        )  # fmt: skip
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:
+        """See torch.distributed.all_reduce."""
+        tensors = _list(tensors)
+        return self._work(self._reduce(tensors, opts), tensors, tensors[0])
+
+    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> dist.Work:
+        """Reduce several tensors."""
+        return self.allreduce(tensors, opts)
+
+    def reduce(self, tensors: Any, opts: Any) -> dist.Work:
+        """See torch.distributed.reduce."""
+        tensors = _list(tensors)
+
+        def keep(outputs: Sequence[torch.Tensor]) -> None:
+            if self.rank() == opts.rootRank:
+                _copy(tensors, outputs)
+
+        return self._work(self._reduce(tensors, opts, keep), tensors, tensors[0])
+
+    def _reduce_scatter(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], opts: Any) -> dist.Work:
+        outputs = [output for output, _ in pairs]
+        rows = [whole.reshape(self.size(), -1) for _, whole in pairs]
+        op = _op(opts)
+        if op in (collectives.Sum, collectives.Average):
+
+            def scattered(results: Sequence[torch.Tensor]) -> None:
+                _copy(outputs, results)
+
+            handle = collectives.reducescatter(_torch, rows, name=self._name(), op=op, then=scattered)
+        else:
+            handle = self._reduce(
+                rows, opts, lambda results: _copy(outputs, [result[self.rank()] for result in results])
+            )
+        return self._work(handle, outputs, outputs[0])
+
+    def _reduce_scatter_base(self, output: torch.Tensor, whole: torch.Tensor, opts: Any = None) -> dist.Work:
+        return self._reduce_scatter([(output, whole)], opts)
+
+    reduce_scatter_single = _reduce_scatter_base
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> dist.Work:
+        """See torch.distributed.reduce_scatter."""
+        outputs = _list(outputs)
+        inputs = inputs if isinstance(inputs[0], (list, tuple)) else [inputs]
+        wholes = [torch.cat([part.reshape(-1) for part in parts]) for parts in inputs]
+        return self._reduce_scatter(list(zip(outputs, wholes)), opts)
+
+    def reduce_scatter_tensor_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> dist.Work:
+        """Reduce and scatter several tensors."""
+        return self._reduce_scatter(list(zip(outputs, inputs)), opts)
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    # What only moves data.
+
+    def broadcast(self, tensors: Any, opts: Any) -> dist.Work:
+        """See torch.distributed.broadcast."""
+        tensors = _list(tensors)
+        root = opts if isinstance(opts, int) else opts.rootRank
+        handle = collectives.broadcast(_torch, tensors, tensors, root, name=self._name())
+        return self._work(handle, tensors, tensors[0])
+
+    def _gather(
+        self, tensors: Sequence[torch.Tensor], then: Callable[[list[torch.Tensor]], Any], result: Any
+    ) -> dist.Work:
+        rows = [tensor.reshape(1, -1) for tensor in tensors]
+        handle = collectives.allgather(
+            _torch, rows, name=self._name(), then=lambda gathered: then([whole for whole, _ in gathered])
+        )
+        return self._work(handle, result, tensors[0])
+
+    def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> dist.Work:
+        return self._gather([tensor], lambda wholes: _copy([output], wholes), [output])
+
+    all_gather_single = _allgather_base
+
+    def allgather_into_tensor_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> dist.Work:
+        """Gather several tensors."""
+        return self._gather(inputs, lambda wholes: _copy(outputs, wholes), outputs)
+
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> dist.Work:
+        """See torch.distributed.all_gather."""
+        outputs = outputs if isinstance(outputs[0], (list, tuple)) else [outputs]
+
+        def deal(wholes: Sequence[torch.Tensor]) -> None:
+            for parts, whole in zip(outputs, wholes):
+                _copy(parts, whole)
+
+        return self._gather(_list(inputs), deal, outputs)
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any) -> dist.Work:
+        """See torch.distributed.gather."""
+
+        def deal(wholes: Sequence[torch.Tensor]) -> None:
+            if self.rank() == opts.rootRank:
+                _copy(outputs[0], wholes[0])
+
+        return self._gather(_list(inputs), deal, outputs)
+
+    def _exchange(
+        self, tensor: torch.Tensor, splits: Sequence[int], then: Callable[[torch.Tensor], Any], result: Any
+    ) -> dist.Work:
+        handle = collectives.alltoall(
+            _torch, tensor, splits, name=self._name(), then=lambda received: then(received[0])
+        )
+        return self._work(handle, result, tensor)
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any) -> dist.Work:
+        """See torch.distributed.scatter."""
+        outputs = _list(outputs)
+        if self.rank() == opts.rootRank:
+            data = torch.cat([part.reshape(-1) for part in inputs[0]])
+        else:
+            data = outputs[0].new_empty(0)
+        splits = [data.numel() // self.size()] * self.size()
+        return self._exchange(data, splits, lambda received: _copy(outputs, [received]), outputs)
+
+    def alltoall_base(
+        self, output: torch.Tensor, tensor: torch.Tensor, output_splits: Any, splits: Any, opts: Any = None
+    ) -> dist.Work:
+        """See torch.distributed.all_to_all_single."""
+        even = [tensor.shape[0] // self.size()] * self.size()
+        return self._exchange(tensor, splits or even, lambda received: _copy([output], [received]), [output])
+
+    all_to_all_single = alltoall_base
+
+    def alltoall(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> dist.Work:
+        """See torch.distributed.all_to_all."""
+        data = torch.cat([part.reshape(-1) for part in inputs])
+
+        def deal(received: torch.Tensor) -> None:
+            _copy(outputs, received.split([output.numel() for output in outputs]))
+
+        return self._exchange(data, [part.numel() for part in inputs], deal, outputs)
+
+    def barrier(self, opts: Any = None) -> dist.Work:
+        """See torch.distributed.barrier."""
+        return self.allreduce([torch.zeros(1)])
+
+    def send(self, *_: Any) -> dist.Work:
+        """Raise NotImplementedError."""
+        raise NotImplementedError("backend gorun has no send and recv: make a group of gloo for them")
+
+    recv = recv_anysource = send
+
+
+def _op(opts: Any) -> int:
+    op = getattr(opts, "reduceOp", dist.ReduceOp.SUM if opts is None else opts)
+    for name, number in _OPS.items():
+        if op == getattr(dist.ReduceOp, name):
+            return number
+    raise ValueError(f"backend gorun cannot reduce by {op}")
+
+
+def _list(tensors: Any) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _copy(targets: Sequence[torch.Tensor], sources: Any) -> None:
+    with torch.no_grad():
+        for target, source in zip(targets, sources):
+            target.copy_(source.reshape(target.shape))
+
+
+def _create(store: dist.Store, rank: int, size: int, timeout: Any) -> Any:
+    basics.init()
+    if size == 1 < basics.size() or 1 < size < basics.size():
+        return dist.ProcessGroupGloo(store, rank, size, timeout)
+    if (rank, size) != (basics.rank(), basics.size()):
+        raise ValueError(
+            f"init_process_group: rank {rank} of {size}, but gorun started this as rank {basics.rank()} of "
+            f"{basics.size()}: use gorun to start the job, and no other launcher"
+        )
+    return ProcessGroup(rank, size)
+
+
+dist.Backend.register_backend("gorun", _create, devices=["cpu", "cuda"])

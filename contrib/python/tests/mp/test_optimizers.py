@@ -1,0 +1,164 @@
+"""Run by every rank of a real job: DistributedOptimizer around every optimizer, and its options."""
+
+import torch
+from torch import nn
+
+import gorun.torch as hvd
+
+torch.set_num_threads(1)
+hvd.init()
+rank, size = hvd.rank(), hvd.size()
+
+
+def make_model():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def same_everywhere(model, what):
+    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).reshape(1, -1)
+    every = hvd.allgather(flat)
+    assert torch.equal(every, flat.expand(size, -1)), f"{what}: ranks have different weights"
+
+
+def batches(step, ranks):
+    for r in ranks:
+        yield torch.randn(4, 6, generator=torch.Generator().manual_seed(100 * step + r))
+
+
+def train(model, optimizer, ranks, steps=3, passes=1):
+    for step in range(steps):
+        for part in range(passes):
+            loss = sum(model(x).square().mean() for x in batches(step * passes + part, ranks))
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def check(what, make, options=None, steps=3, passes=1, tolerance=1e-4):
+    """N ranks do what one does that sees all their batches."""
+    alone, model = make_model(), make_model()
+    plain = make(alone.parameters())
+    for step in range(steps):
+        for part in range(passes):
+            xs = list(batches(step * passes + part, range(size)))
+            (sum(alone(x).square().mean() for x in xs) / size).backward()
+        plain.step()
+        plain.zero_grad()
+    optimizer = hvd.DistributedOptimizer(
+        make(model.parameters()), model.named_parameters(), backward_passes_per_step=passes, **(options or {})
+    )
+    for got, p in zip(train(model, optimizer, [rank], steps, passes), alone.parameters()):
+        error = (got - p.detach()).abs().max().item()
+        assert error < tolerance, (what, error)
+    same_everywhere(model, what)
+
+
+# Every optimizer there is, but for those that need sparse gradients or a closure.
+found = []
+for name, kind in sorted(vars(torch.optim).items()):
+    base = torch.optim.Optimizer
+    if not isinstance(kind, type) or not issubclass(kind, base) or kind is base:
+        continue
+    found.append(name)
+    if name == "LBFGS":
+        continue
+    if name == "SparseAdam":
+        table = nn.Embedding(10, 4, sparse=True)
+        hvd.broadcast_parameters(table.state_dict(), 0)
+        optimizer = hvd.DistributedOptimizer(kind(list(table.parameters())), table.named_parameters())
+        for step in range(3):
+            table(torch.tensor([rank, step])).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        same_everywhere(table, name)
+    elif name == "Muon":  # takes matrices only
+        model = nn.Linear(6, 2, bias=False)
+        hvd.broadcast_parameters(model.state_dict(), 0)
+        train(model, hvd.DistributedOptimizer(kind(model.parameters()), model.named_parameters()), [rank])
+        same_everywhere(model, name)
+    else:
+        # Rprop goes by signs, and sums of floats round differently in another order.
+        check(name, lambda ps, kind=kind: kind(ps, lr=0.01), tolerance=1e-3)
+assert {"SGD", "Adam", "AdamW", "LBFGS", "SparseAdam", "RMSprop"} <= set(found), found
+
+model = make_model()
+optimizer = hvd.DistributedOptimizer(torch.optim.LBFGS(model.parameters(), lr=0.1), model.named_parameters())
+
+
+def closure():
+    optimizer.zero_grad()
+    loss = model(next(batches(0, [rank]))).square().mean()
+    loss.backward()
+    return loss
+
+
+for _ in range(3):
+    optimizer.step(closure)
+same_everywhere(model, "LBFGS")
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.5)
+
+
+check("two passes", sgd, passes=2)
+check("predivide", sgd, {"gradient_predivide_factor": 2.0})
+check("groups", sgd, {"groups": 2})
+check("sparse as dense", sgd, {"sparse_as_dense": True})
+check("process set", sgd, {"process_set": hvd.global_process_set})
+check("bfloat16", sgd, {"compression": hvd.Compression.bf16}, tolerance=0.05)
+
+# Clipping between synchronize() and step().
+model = make_model()
+optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+for step in range(3):
+    optimizer.zero_grad(set_to_none=bool(step % 2))
+    (1000 * model(next(batches(step, [rank]))).sum()).backward()
+    optimizer.synchronize()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    assert norm > 1
+    with optimizer.skip_synchronize():
+        optimizer.step()
+same_everywhere(model, "clipping")
+
+# A graph that differs from step to step and from rank to rank; a layer that nobody uses.
+model = nn.ModuleList([nn.Linear(3, 3) for _ in range(4)])
+hvd.broadcast_parameters(model.state_dict(), 0)
+optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()), model.named_parameters())
+for step in range(6):
+    optimizer.zero_grad()
+    x = torch.ones(2, 3)
+    for i, layer in enumerate(model[:3]):
+        if (step + rank + i) % 3:
+            x = layer(x)
+    if x.requires_grad:
+        x.sum().backward()
+    optimizer.step()
+same_everywhere(model, "dynamic graph")
+
+# GradScaler unscales gradients inside step(), or before it: they must be reduced by then, without a word from
+# the script. Older torch has none for the CPU.
+scaler_kind = getattr(getattr(torch, "amp", None), "GradScaler", None)
+if scaler_kind is not None:
+    for unscale_first in (False, True):
+        model = make_model()
+        optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+        scaler = scaler_kind("cpu", init_scale=1024.0)
+        for step in range(5):
+            loss = model(next(batches(step, [rank]))).square().mean()
+            # In one step one rank's gradients overflow, and all must skip it.
+            scaler.scale(loss * (float("inf") if step == 2 and rank == 0 else 1.0)).backward()
+            if unscale_first:
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        assert scaler.get_scale() == 512.0, scaler.get_scale()
+        assert all(p.isfinite().all() for p in model.parameters())
+        same_everywhere(model, "GradScaler")
+
+hvd.shutdown()
+print(f"rank {rank} of {size}: ok")

@@ -1,0 +1,95 @@
+"""Build a wheel of gorun: the binding, the drop-in for Horovod, and the binary of one platform.
+
+    python3 contrib/tools/wheel.py --binary bin/gorun --arch x86_64 --out build/wheel
+
+Needs nothing but Python: a wheel is a zip with a list of its contents. The same input gives the same file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import re
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = ROOT / "contrib" / "python"
+# The binary is static and runs with any libc, so the oldest of both kinds is good enough.
+PLATFORMS = {
+    "x86_64": "manylinux2014_x86_64.musllinux_1_1_x86_64",
+    "aarch64": "manylinux2014_aarch64.musllinux_1_1_aarch64",
+}
+COMMANDS = "[console_scripts]\ngorun = gorun.console:gorun\nhorovodrun = gorun.console:horovodrun\n"
+
+
+def find(text: str, pattern: str) -> str:
+    """Return the only group of a pattern that must be in a text."""
+    found = re.search(pattern, text, re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"wheel: error: no {pattern}")
+    return found.group(1)
+
+
+def contents(binary: Path) -> dict[str, bytes]:
+    """Return what goes where, but for the metadata."""
+    files = {}
+    for folder in (PYTHON / "gorun", PYTHON / "shim" / "horovod"):
+        for path in sorted(folder.rglob("*.py")):
+            files[path.relative_to(folder.parent).as_posix()] = path.read_bytes()
+    files["gorun/bin/gorun"] = binary.read_bytes()
+    return files
+
+
+def build(binary: Path, arch: str, out: Path) -> Path:
+    """Write the wheel and return its path."""
+    version = find((PYTHON / "gorun" / "__init__.py").read_text(), r'^__version__ = "(.*)"')
+    project = (PYTHON / "pyproject.toml").read_text()
+    tag = f"py3-none-{PLATFORMS[arch]}"
+    info = f"gorun-{version}.dist-info"
+    tags = "".join(f"Tag: py3-none-{platform}\n" for platform in PLATFORMS[arch].split("."))
+    files = contents(binary)
+    description = find(project, r'^description = "(.*)"')
+    requires = find(project, r'^requires-python = "(.*)"')
+    files[f"{info}/METADATA"] = (
+        f"Metadata-Version: 2.1\nName: gorun\nVersion: {version}\n"
+        f"Summary: {description}\nRequires-Python: {requires}\nLicense: MIT\n"
+    ).encode()
+    files[f"{info}/WHEEL"] = (
+        f"Wheel-Version: 1.0\nGenerator: gorun\nRoot-Is-Purelib: false\n{tags}".encode()
+    )
+    files[f"{info}/entry_points.txt"] = COMMANDS.encode()
+    files[f"{info}/top_level.txt"] = b"gorun\nhorovod\n"
+    files[f"{info}/LICENSE"] = (ROOT / "LICENSE").read_bytes()
+    record = f"{info}/RECORD"
+    lines = []
+    for name, data in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(data)}\n")
+    files[record] = "".join([*lines, f"{record},,\n"]).encode()
+
+    out.mkdir(parents=True, exist_ok=True)
+    wheel = out / f"gorun-{version}-{tag}.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            mode = 0o755 if name == "gorun/bin/gorun" else 0o644
+            entry.external_attr = (0o100000 | mode) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+    return wheel
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", type=Path, required=True)
+    parser.add_argument("--arch", choices=sorted(PLATFORMS), required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    print(build(args.binary, args.arch, args.out))
+
+
+if __name__ == "__main__":
+    main()
