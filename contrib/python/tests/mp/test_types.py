@@ -73,7 +73,8 @@ if size > 1:
             pass
         else:
             raise AssertionError("a name was used twice")
-    else:
+    hvd.barrier()  # the others wait with their parts: the first use is in flight until rank 0 tried
+    if rank > 0:
         handle = hvd.allreduce_async(torch.ones(1), name="mine")
     hvd.synchronize(handle)
 for wrong in (handle, 10**6):
