@@ -16,7 +16,8 @@ import (
 var allowed = map[string][]string{
 	"cmd/gorun":           {"*"},
 	"worker/bench":        {"collective", "collective/kernel", "worker/session"},
-	"launcher":            {"launcher/output", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
+	"launcher":            {"launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
+	"launcher/elastic":    {},
 	"launcher/hosts":      {},
 	"launcher/plan":       {"launcher/hosts"},
 	"launcher/ssh":        {},
@@ -49,7 +50,7 @@ var (
 		"golang.org/x/crypto/ssh":           "launcher/ssh",
 		"github.com/urfave/cli/v2":          "cmd/gorun",
 	}
-	pure          = []string{"rendezvous/epoch", "launcher/plan", "launcher/hosts", "topology", "topology/facts", "topology/picture", "collective/schedule"}
+	pure          = []string{"rendezvous/epoch", "launcher/elastic", "launcher/plan", "launcher/hosts", "topology", "topology/facts", "topology/picture", "collective/schedule"}
 	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}
 	impureCalls   = []string{"time.Now", "time.Sleep", "time.After", "time.NewTimer"}
 )

@@ -1,0 +1,187 @@
+// Package elastic decides who is in a job: which hosts have a daemon, which processes run on them, and
+// when the next world begins. It is a pure state machine: events and the time go in, actions come out;
+// it does no I/O, has no clock, no random numbers and no goroutine. One goroutine, the launcher's loop,
+// calls Step with every event and performs the actions in their order:
+//
+//	m := elastic.New(elastic.Config{Policy: policy, Jitter: rng.Float64})
+//	for _, a := range m.Step(time.Since(start), elastic.HostUp{Host: 3}) {
+//		switch a := a.(type) { case elastic.StartHost: … }
+//	}
+//
+// It begins with Discovered, and Tick comes about once a second. A job of fixed size is the same machine
+// with the policy Fixed(np): the first failure ends it.
+//
+// A process is known by its number, which is never used again; a daemon by its host id, likewise. A
+// roster is declarative: what it lists shall run, what it does not list shall stop. Every roster has a
+// greater epoch than all before it. This package alone numbers processes, hosts and epochs.
+//
+// What begins a new epoch:
+//   - a process fails or a host is lost: at once, if enough are left, see OnFailure;
+//   - discovery offers or withdraws hosts: the processes are told (HostsChanged), and when all of them
+//     have left their world the next one has the new members;
+//   - all processes left their world by themselves (shutdown, then init): the same members again.
+//
+// Survivors keep their processes and their order and come before new processes, so that rank 0 always
+// has the state of the training. A process that exits with 0 has finished; from then on the job only
+// winds down: nothing new is started, and the others go on, however few they are.
+package elastic
+
+import (
+	"slices"
+	"time"
+)
+
+// Event is what happened: Discovered, HostUp, HostLost, Started, Exited, Rejoining, Committed or Tick.
+type Event interface{ event() }
+
+// Host is room for processes.
+type Host struct {
+	Name  string
+	Slots int
+}
+
+// Discovered is the complete list of hosts that there are, in the order in which they should be used.
+type Discovered struct{ Hosts []Host }
+
+// HostUp says that the daemon of a StartHost is ready.
+type HostUp struct{ Host int }
+
+// HostLost says that a daemon has ended, cannot be reached or could not be started. It must follow every
+// DropHost too, when that daemon is gone: only then is its name used again.
+type HostLost struct {
+	Host   int
+	Reason string
+}
+
+// Started says that a process runs.
+type Started struct{ Process int }
+
+// Exited says that a process has ended, or could not be started. Code is 128+n after signal n.
+type Exited struct{ Process, Code int }
+
+// Rejoining says that a process has left the world of an epoch and waits for the next one.
+type Rejoining struct {
+	Process int
+	Epoch   uint32
+}
+
+// Committed says that a host has entered the world of an epoch. What it reports after that, it reports
+// after all that it had to say about earlier ones.
+type Committed struct {
+	Host  int
+	Epoch uint32
+}
+
+// Tick says that time has passed.
+type Tick struct{}
+
+func (Discovered) event() {}
+func (HostUp) event()     {}
+func (HostLost) event()   {}
+func (Started) event()    {}
+func (Exited) event()     {}
+func (Rejoining) event()  {}
+func (Committed) event()  {}
+func (Tick) event()       {}
+
+// Action is what to do: StartHost, DropHost, Roster, HostsChanged, Note or End.
+type Action interface{ action() }
+
+// StartHost asks for a daemon. HostUp or HostLost answers.
+type StartHost struct {
+	Host int // its id
+	Name string
+}
+
+// DropHost stops a daemon and all that runs there. HostLost answers.
+type DropHost struct{ Host int }
+
+// Roster begins an epoch.
+type Roster struct {
+	Epoch  uint32
+	Places []Place // by rank
+	Reason string  // why the world before it ends, "" for the first
+}
+
+// Hosts returns the ids of the hosts with a place, in ascending order.
+func (r Roster) Hosts() []int {
+	var ids []int
+	for _, p := range r.Places {
+		ids = append(ids, p.Host)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// Place is what a process is in one epoch. Host and Slot stay as they are for the life of a process;
+// LocalRank may change when a process of the same host goes, and is dense. What must not change while a
+// process lives (its GPU, its cores) goes by Slot.
+type Place struct {
+	Process                                          int
+	Rank, LocalRank, LocalSize, CrossRank, CrossSize int
+	Host, Slot                                       int
+	New                                              bool // it was in no roster before
+}
+
+// HostsChanged tells all processes of an epoch's world that another one could begin. Stamp grows.
+type HostsChanged struct {
+	Epoch          uint32
+	Added, Removed bool
+	Stamp          uint64
+}
+
+// Note is a line for the user.
+type Note struct{ Text string }
+
+// End ends the job. It is the last action.
+type End struct {
+	Cause   Cause
+	Process int    // that failed first, -1 for none
+	Host    int    // that was lost first, -1 for none
+	Code    int    // of Process
+	Why     string // one line; "" for Finished
+}
+
+func (StartHost) action()    {}
+func (DropHost) action()     {}
+func (Roster) action()       {}
+func (HostsChanged) action() {}
+func (Note) action()         {}
+func (End) action()          {}
+
+// Cause is why a job ends.
+type Cause int
+
+// Causes.
+const (
+	Finished      Cause = iota // every process of the last world exited with 0
+	ProcessFailed              // and nobody is left, or the job's size is fixed
+	HostFailed                 // likewise
+	TooFew                     // fewer processes than min-np for longer than the elastic timeout
+	TooManyResets              // the reset limit
+)
+
+func (c Cause) String() string {
+	return [...]string{"finished", "process failed", "host failed", "too few", "too many resets"}[c]
+}
+
+// Config describes a job.
+type Config struct {
+	Policy
+	// Ranks, if given, is where the ranks of the first world go, as indices into the first list of hosts,
+	// whose slots must be what is placed there. Otherwise they are dealt host by host.
+	Ranks []int
+	// Jitter returns a number in [0, 1), for cooldowns.
+	Jitter func() float64
+}
+
+// Host returns where a process was placed; false for a number that was never given.
+func (m *Machine) Host(process int) (int, bool) {
+	if process < 0 || process >= len(m.processes) {
+		return 0, false
+	}
+	return m.processes[process].host.id, true
+}
+
+// settle is how long a first world with enough processes waits for hosts that are still starting.
+const settle = 3 * time.Second

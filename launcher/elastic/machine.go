@@ -1,0 +1,403 @@
+package elastic
+
+import (
+	"fmt"
+	"time"
+)
+
+// Machine is the state of a job. The zero value is not usable.
+type Machine struct {
+	cfg       Config
+	now       time.Duration
+	out       []Action
+	sites     []*site // in the order in which discovery first named them
+	daemons   []*daemon
+	processes []*process
+
+	world     []*process // of the present epoch, by rank
+	epoch     uint32
+	committed bool
+	broken    string // why the present world must end; "" while it may go on
+	first     *End   // the first failure since a world was whole; those after it are often its consequence
+	finished  bool   // a process has exited with 0
+	resets    int
+
+	waiting bool          // for slots
+	since   time.Duration // when that began
+	stamp   uint64
+	told    string // the members that the present world was last told of
+	ended   bool
+}
+
+// site is a host by name: what discovery says of it, and what is held against it.
+type site struct {
+	name   string
+	slots  int     // 0 when it is not listed
+	daemon *daemon // that has not ended
+	lost   ban
+	failed map[int]*ban // by slot
+}
+
+type state int
+
+const (
+	starting state = iota
+	up
+	dropped // told to stop
+	gone
+)
+
+type daemon struct {
+	id     int
+	site   *site
+	state  state
+	member bool // of the present epoch
+	used   map[int]*process
+}
+
+type process struct {
+	number, slot int
+	host         *daemon
+	started      bool
+	exited       bool
+	ok           bool   // exited with 0
+	dismissed    uint32 // the first epoch without it, 0 while it is wanted
+	left         uint32 // the last epoch whose world it has left
+}
+
+// New returns the machine of a job whose policy has passed Check.
+func New(cfg Config) *Machine { return &Machine{cfg: cfg} }
+
+// Step takes an event and returns what to do about it. now is the time since some fixed moment.
+func (m *Machine) Step(now time.Duration, ev Event) []Action {
+	if m.ended {
+		return nil
+	}
+	if m.epoch == 0 && !m.waiting {
+		m.waiting, m.since = true, now
+	}
+	m.now = now
+	switch ev := ev.(type) {
+	case Discovered:
+		m.discovered(ev.Hosts)
+	case HostUp:
+		if d := m.daemon(ev.Host); d != nil && d.state == starting {
+			d.state = up
+		}
+	case HostLost:
+		if d := m.daemon(ev.Host); d != nil && d.state != gone {
+			m.hostLost(d, ev.Reason)
+		}
+	case Started:
+		if p := m.process(ev.Process); p != nil {
+			p.started = true
+		}
+	case Exited:
+		if p := m.process(ev.Process); p != nil && !p.exited {
+			m.exited(p, ev.Code)
+		}
+	case Rejoining:
+		if p := m.process(ev.Process); p != nil && ev.Epoch <= m.epoch {
+			p.left = max(p.left, ev.Epoch)
+		}
+	case Committed:
+		if d := m.daemon(ev.Host); d != nil {
+			m.entered(d, ev.Epoch)
+		}
+	}
+	m.decide()
+	out := m.out
+	m.out = nil
+	return out
+}
+
+func (m *Machine) daemon(id int) *daemon {
+	if id < 0 || id >= len(m.daemons) {
+		return nil
+	}
+	return m.daemons[id]
+}
+
+func (m *Machine) process(number int) *process {
+	if number < 0 || number >= len(m.processes) {
+		return nil
+	}
+	return m.processes[number]
+}
+
+func (m *Machine) emit(a Action) { m.out = append(m.out, a) }
+
+// discovered takes a new list of hosts.
+func (m *Machine) discovered(list []Host) {
+	slots := map[string]int{}
+	for _, h := range list {
+		if _, known := slots[h.Name]; !known && !m.known(h.Name) {
+			m.sites = append(m.sites, &site{name: h.Name, failed: map[int]*ban{}})
+		}
+		slots[h.Name] += h.Slots
+	}
+	for _, s := range m.sites {
+		s.slots = max(slots[s.name], 0)
+		if s.slots > 0 {
+			continue
+		}
+		s.lost.forever = false // whatever is offered under this name later is taken for another host
+		for _, b := range s.failed {
+			b.forever = false
+		}
+		if s.daemon != nil && !s.daemon.member {
+			m.drop(s.daemon)
+		}
+	}
+}
+
+func (m *Machine) known(name string) bool {
+	for _, s := range m.sites {
+		if s.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *Machine) drop(d *daemon) {
+	if d.state < dropped {
+		d.state, d.member = dropped, false
+		m.emit(DropHost{d.id})
+	}
+}
+
+func (m *Machine) hostLost(d *daemon, reason string) {
+	asked := d.state == dropped
+	d.state, d.site.daemon = gone, nil
+	for _, p := range d.used {
+		p.exited = true
+	}
+	clear(d.used)
+	if asked {
+		return
+	}
+	d.site.lost.fail(m.now, m.cfg.Policy, m.cfg.Jitter)
+	why := fmt.Sprintf("host %s was lost: %s", d.site.name, reason)
+	if d.member || m.cfg.OnFailure == EndJob {
+		d.member = false
+		m.failed(End{Cause: HostFailed, Process: -1, Host: d.id, Why: why})
+	} else {
+		m.emit(Note{why})
+	}
+}
+
+func (m *Machine) exited(p *process, code int) {
+	p.exited = true
+	delete(p.host.used, p.slot)
+	switch {
+	case p.dismissed > 0: // it was told to
+	case code == 0:
+		p.ok, m.finished = true, true
+	default:
+		b := p.host.site.failed[p.slot]
+		if b == nil {
+			b = &ban{}
+			p.host.site.failed[p.slot] = b
+		}
+		b.fail(m.now, m.cfg.Policy, m.cfg.Jitter)
+		m.failed(End{Cause: ProcessFailed, Process: p.number, Host: p.host.id, Code: code,
+			Why: fmt.Sprintf("process %d on %s exited with code %d", p.number, p.host.site.name, code)})
+	}
+}
+
+func (m *Machine) failed(e End) {
+	if m.first == nil {
+		m.first = &e
+	}
+	if m.cfg.OnFailure == EndJob {
+		m.end(*m.first)
+		return
+	}
+	if m.broken == "" {
+		m.broken = e.Why
+	}
+}
+
+// entered notes that a host is in the world of an epoch.
+func (m *Machine) entered(d *daemon, epoch uint32) {
+	for slot, p := range d.used {
+		if p.dismissed > 0 && p.dismissed <= epoch && !p.started {
+			p.exited = true // it was dismissed before it was started, and will not be now
+			delete(d.used, slot)
+		}
+	}
+	if epoch == m.epoch {
+		m.committed = true
+		if m.broken == "" {
+			m.first = nil
+		}
+	}
+}
+
+// decide does what the facts now call for.
+func (m *Machine) decide() {
+	if m.ended {
+		return
+	}
+	m.startHosts()
+	switch {
+	case m.epoch == 0:
+		m.begin()
+	case len(m.live()) == 0:
+		m.allGone()
+	case m.broken != "":
+		m.resume(m.broken)
+	case m.allLeft():
+		m.resume("every process asked for another world")
+	case m.committed:
+		m.tell()
+	}
+}
+
+// startHosts sees to it that every host that can be used has a daemon, spare ones too: they are warm
+// when they are needed.
+func (m *Machine) startHosts() {
+	for _, s := range m.sites {
+		if s.daemon != nil || s.lost.holds(m.now) || m.finished {
+			continue
+		}
+		usable := false
+		for slot := range s.slots {
+			usable = usable || !s.failed[slot].holds(m.now)
+		}
+		if usable {
+			s.daemon = &daemon{id: len(m.daemons), site: s, used: map[int]*process{}}
+			m.daemons = append(m.daemons, s.daemon)
+			m.emit(StartHost{s.daemon.id, s.name})
+		}
+	}
+}
+
+// live returns the processes of the present world that have not ended.
+func (m *Machine) live() []*process {
+	var out []*process
+	for _, p := range m.world {
+		if !p.exited {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (m *Machine) allLeft() bool {
+	for _, p := range m.live() {
+		if p.left < m.epoch {
+			return false
+		}
+	}
+	return true
+}
+
+// allGone ends a job without processes.
+func (m *Machine) allGone() {
+	for _, p := range m.world {
+		if !p.ok {
+			e := End{Cause: ProcessFailed, Process: p.number, Host: p.host.id, Why: "no process is left"}
+			if m.first != nil {
+				e = *m.first
+			}
+			m.end(e)
+			return
+		}
+	}
+	m.end(End{Cause: Finished, Process: -1, Host: -1})
+}
+
+// begin makes the first world.
+func (m *Machine) begin() {
+	free := m.free()
+	pending := 0
+	for _, s := range m.sites {
+		if s.daemon != nil && s.daemon.state == starting {
+			pending++
+		}
+	}
+	if len(free) < m.cfg.NP || m.cfg.Ranks != nil && pending > 0 {
+		m.wait(m.cfg.NP, len(free))
+		return
+	}
+	if pending > 0 && (m.cfg.MaxNP == 0 || len(free) < m.cfg.MaxNP) && m.now-m.since < settle {
+		return
+	}
+	m.roster(nil, m.firstSlots(free), "")
+}
+
+// resume makes the next world, or waits until it can.
+func (m *Machine) resume(reason string) {
+	need := m.need()
+	wish := need
+	expired := m.waiting && m.now-m.since >= m.cfg.Timeout
+	if m.broken != "" && m.cfg.OnFailure == Wait && !expired && !m.finished {
+		wish = max(need, len(m.world))
+		if m.cfg.Listed {
+			wish = max(need, min(wish, m.possible()))
+		}
+	}
+	keep, add := m.next(wish, m.broken == "" || m.cfg.OnFailure != Shrink)
+	if have := len(keep) + len(add); have < wish {
+		m.wait(wish, have)
+		return
+	}
+	if m.cfg.ResetLimit >= 0 && m.resets >= m.cfg.ResetLimit {
+		e := End{Cause: TooManyResets, Process: -1, Host: -1}
+		if m.first != nil {
+			e.Process, e.Host, e.Code = m.first.Process, m.first.Host, m.first.Code
+		}
+		e.Why = fmt.Sprintf("the reset limit of %d is reached: %s", m.cfg.ResetLimit, reason)
+		m.end(e)
+		return
+	}
+	m.resets++
+	m.roster(keep, add, reason)
+}
+
+// wait notes that slots are missing, and gives up when that has lasted too long or can only last.
+func (m *Machine) wait(need, have int) {
+	hopeless := m.cfg.Listed && m.possible() < m.need()
+	if !m.waiting {
+		m.waiting, m.since = true, m.now
+		if !hopeless {
+			m.emit(Note{fmt.Sprintf("%s; %d of %d slots are there: waiting up to %v for more", m.broken, have, need, m.cfg.Timeout)})
+		}
+	}
+	over := m.cfg.Timeout > 0 && m.now-m.since >= m.cfg.Timeout
+	if !hopeless && !over {
+		return
+	}
+	e := End{Cause: TooFew, Process: -1, Host: -1}
+	e.Why = fmt.Sprintf("%d slots are needed, and %d were there after %v", need, have, m.cfg.Timeout)
+	if hopeless {
+		e.Why = fmt.Sprintf("%d slots are needed, and no more than %d can be used", need, m.possible())
+	}
+	if m.first != nil {
+		e.Process, e.Host, e.Code = m.first.Process, m.first.Host, m.first.Code
+		e.Why += ", after " + m.first.Why
+	}
+	m.end(e)
+}
+
+// tell lets the processes know that other members are to be had, once for each such set of members.
+func (m *Machine) tell() {
+	keep, add := m.next(m.need(), true)
+	removed := len(keep) < len(m.live())
+	if len(add) == 0 && !removed {
+		m.told = ""
+		return
+	}
+	if who := members(keep, add); who != m.told {
+		m.told = who
+		m.stamp++
+		m.emit(HostsChanged{Epoch: m.epoch, Added: len(add) > 0, Removed: removed, Stamp: m.stamp})
+	}
+}
+
+func (m *Machine) end(e End) {
+	m.ended = true
+	m.emit(e)
+}

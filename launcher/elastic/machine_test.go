@@ -1,0 +1,322 @@
+package elastic_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	e "gorun/launcher/elastic"
+)
+
+// job drives a machine and writes its actions in a short form: process@host.slot for a place.
+type job struct {
+	*testing.T
+	m   *e.Machine
+	now time.Duration
+}
+
+func newJob(t *testing.T, cfg e.Config) *job {
+	t.Helper()
+	p, err := cfg.Check()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Policy = p
+	return &job{T: t, m: e.New(cfg)}
+}
+
+// expect takes events and compares what follows the last of them; "" for nothing.
+func (j *job) expect(want string, events ...e.Event) {
+	j.Helper()
+	var got []string
+	for i, ev := range events {
+		for _, a := range j.m.Step(j.now, ev) {
+			if i == len(events)-1 {
+				got = append(got, short(a))
+			}
+		}
+	}
+	if s := strings.Join(got, "; "); s != want {
+		j.Fatalf("after %T%v:\n got %s\nwant %s", events[len(events)-1], events[len(events)-1], s, want)
+	}
+}
+
+func short(a e.Action) string {
+	switch a := a.(type) {
+	case e.StartHost:
+		return fmt.Sprintf("start %d %s", a.Host, a.Name)
+	case e.DropHost:
+		return fmt.Sprintf("drop %d", a.Host)
+	case e.Roster:
+		var places []string
+		for _, p := range a.Places {
+			places = append(places, fmt.Sprintf("%d@%d.%d", p.Process, p.Host, p.Slot))
+		}
+		return fmt.Sprintf("epoch %d: %s", a.Epoch, strings.Join(places, " "))
+	case e.HostsChanged:
+		return fmt.Sprintf("news %d added=%v removed=%v", a.Stamp, a.Added, a.Removed)
+	case e.End:
+		return fmt.Sprintf("end %v process=%d host=%d code=%d: %s", a.Cause, a.Process, a.Host, a.Code, a.Why)
+	case e.Note:
+		return "note"
+	}
+	return "?"
+}
+
+func hosts(names string, slots int) e.Discovered {
+	var d e.Discovered
+	for _, n := range strings.Fields(names) {
+		d.Hosts = append(d.Hosts, e.Host{Name: n, Slots: slots})
+	}
+	return d
+}
+
+func TestFixedJob(t *testing.T) {
+	start := func() *job {
+		j := newJob(t, e.Config{Policy: e.Fixed(4), Ranks: []int{0, 1, 0, 1}})
+		j.expect("start 0 a; start 1 b", hosts("a b", 2))
+		j.expect("", e.HostUp{Host: 1})
+		j.expect("epoch 1: 0@0.0 1@1.0 2@0.1 3@1.1", e.HostUp{Host: 0})
+		j.expect("", e.Committed{Host: 0, Epoch: 1}, e.Committed{Host: 1, Epoch: 1})
+		return j
+	}
+	t.Run("init after shutdown", func(t *testing.T) {
+		j := start()
+		for epoch := uint32(1); epoch < 20; epoch++ {
+			for p := range 3 {
+				j.expect("", e.Rejoining{Process: p, Epoch: epoch})
+			}
+			j.expect(fmt.Sprintf("epoch %d: 0@0.0 1@1.0 2@0.1 3@1.1", epoch+1), e.Rejoining{Process: 3, Epoch: epoch})
+			j.expect("", e.Committed{Host: 1, Epoch: epoch + 1})
+		}
+	})
+	t.Run("exit 0 is no end for the others", func(t *testing.T) {
+		j := start()
+		for p := range 3 {
+			j.expect("", e.Exited{Process: p})
+		}
+		j.expect("end finished process=-1 host=-1 code=0: ", e.Exited{Process: 3})
+		j.expect("", e.Exited{Process: 3, Code: 1}, e.Tick{})
+	})
+	t.Run("the first failure ends it", func(t *testing.T) {
+		start().expect("end process failed process=2 host=0 code=9: process 2 on a exited with code 9", e.Exited{Process: 2, Code: 9})
+		start().expect("end host failed process=-1 host=1 code=0: host b was lost: no word", e.HostLost{Host: 1, Reason: "no word"})
+	})
+	t.Run("a host does not start", func(t *testing.T) {
+		j := newJob(t, e.Config{Policy: e.Fixed(4)})
+		j.expect("end host failed process=-1 host=1 code=0: host b was lost: no route", hosts("a b", 2), e.HostLost{Host: 1, Reason: "no route"})
+	})
+}
+
+// elasticJob is two hosts with two slots each, and one spare host if there is room for it.
+func elasticJob(t *testing.T, p e.Policy) *job {
+	t.Helper()
+	j := newJob(t, e.Config{Policy: p})
+	j.expect("start 0 a; start 1 b", hosts("a b", 2))
+	j.expect("", e.HostUp{Host: 0})
+	j.expect("epoch 1: 0@0.0 1@0.1 2@1.0 3@1.1", e.HostUp{Host: 1})
+	j.expect("", e.Committed{Host: 0, Epoch: 1})
+	return j
+}
+
+func TestOnFailure(t *testing.T) {
+	policy := func(o e.OnFailure) e.Policy {
+		return e.Policy{NP: 4, MinNP: 2, MaxNP: 4, OnFailure: o, ResetLimit: -1, Timeout: time.Minute}
+	}
+	spare := func(j *job) {
+		j.expect("start 2 c", hosts("a b c", 2))
+		j.expect("", e.HostUp{Host: 2}) // warm, without a process
+	}
+	t.Run("replace", func(t *testing.T) {
+		j := elasticJob(t, policy(e.Replace))
+		spare(j)
+		j.expect("epoch 2: 1@0.1 2@1.0 3@1.1 4@2.0", e.Exited{Process: 0, Code: 1})
+		j.expect("epoch 3: 1@0.1 4@2.0 5@2.1", e.HostLost{Host: 1, Reason: "no word"})
+	})
+	t.Run("shrink", func(t *testing.T) {
+		j := elasticJob(t, policy(e.Shrink))
+		spare(j)
+		j.expect("epoch 2: 0@0.0 1@0.1 3@1.1", e.Exited{Process: 2, Code: 1})
+		j.expect("news 1 added=true removed=false", e.Committed{Host: 0, Epoch: 2})
+		j.expect("", e.Rejoining{Process: 0, Epoch: 2}, e.Rejoining{Process: 1, Epoch: 2})
+		j.expect("epoch 3: 0@0.0 1@0.1 3@1.1 4@2.0", e.Rejoining{Process: 3, Epoch: 2})
+	})
+	t.Run("wait", func(t *testing.T) {
+		j := elasticJob(t, policy(e.Wait))
+		j.expect("note", e.HostLost{Host: 0, Reason: "no word"})
+		j.now = 30 * time.Second
+		j.expect("start 2 c", hosts("b c", 2))
+		j.expect("epoch 2: 2@1.0 3@1.1 4@2.0 5@2.1", e.HostUp{Host: 2})
+		j.expect("note", e.Exited{Process: 2, Code: 1})
+		j.now += time.Minute
+		j.expect("epoch 3: 3@1.1 4@2.0 5@2.1", e.Tick{})
+	})
+	t.Run("fewer than min-np wait and then go on", func(t *testing.T) {
+		j := elasticJob(t, policy(e.Replace))
+		j.expect("epoch 2: 2@1.0 3@1.1", e.HostLost{Host: 0, Reason: "no word"})
+		j.expect("note", e.Exited{Process: 3, Code: 1})
+		j.expect("start 2 c", hosts("b c", 2))
+		j.expect("epoch 3: 2@1.0 4@2.0 5@2.1", e.HostUp{Host: 2})
+	})
+	t.Run("fewer than min-np for too long", func(t *testing.T) {
+		j := elasticJob(t, policy(e.Replace))
+		j.expect("note", e.HostLost{Host: 0, Reason: "no word"}, e.Exited{Process: 3, Code: 7})
+		j.now = 59 * time.Second
+		j.expect("", e.Tick{})
+		j.now = time.Minute
+		j.expect("end too few process=-1 host=0 code=0: 2 slots are needed, and 1 were there after 1m0s, after host a was lost: no word", e.Tick{})
+	})
+	t.Run("a list that never changes is not waited for", func(t *testing.T) {
+		p := policy(e.Replace)
+		p.Listed = true
+		j := elasticJob(t, p)
+		j.expect("end too few process=-1 host=0 code=0: 2 slots are needed, and no more than 1 can be used, after host a was lost: no word",
+			e.HostLost{Host: 0, Reason: "no word"}, e.Exited{Process: 3, Code: 7})
+	})
+	t.Run("nobody is left", func(t *testing.T) {
+		j := elasticJob(t, policy(e.Replace))
+		j.expect("end process failed process=2 host=1 code=7: process 2 on b exited with code 7",
+			e.HostLost{Host: 0, Reason: "no word"}, e.Committed{Host: 1, Epoch: 2}, e.Exited{Process: 2, Code: 7}, e.Exited{Process: 3, Code: 8})
+	})
+	t.Run("reset limit", func(t *testing.T) {
+		p := policy(e.Replace)
+		p.ResetLimit = 1
+		j := elasticJob(t, p)
+		j.expect("end too many resets process=1 host=0 code=3: the reset limit of 1 is reached: process 1 on a exited with code 3",
+			e.Exited{Process: 0, Code: 1}, e.Committed{Host: 0, Epoch: 2}, e.Exited{Process: 1, Code: 3})
+	})
+}
+
+func TestDiscovery(t *testing.T) {
+	policy := e.Policy{NP: 4, MinNP: 1, ResetLimit: -1}
+	rejoin := func(j *job, epoch uint32, want string, processes ...int) {
+		j.Helper()
+		var events []e.Event
+		for _, p := range processes {
+			events = append(events, e.Rejoining{Process: p, Epoch: epoch})
+		}
+		j.expect(want, events...)
+	}
+	t.Run("grow and shrink at the next commit", func(t *testing.T) {
+		j := elasticJob(t, policy)
+		j.expect("start 2 c", hosts("a b c", 2))
+		j.expect("news 1 added=true removed=false", e.HostUp{Host: 2})
+		j.expect("", e.Tick{})
+		rejoin(j, 1, "epoch 2: 0@0.0 1@0.1 2@1.0 3@1.1 4@2.0 5@2.1", 0, 1, 2, 3)
+		rejoin(j, 1, "", 0, 1, 2, 3) // said again, it is still about the old world
+		j.expect("", hosts("b c", 2))
+		j.expect("news 2 added=false removed=true", e.Committed{Host: 0, Epoch: 2})
+		rejoin(j, 2, "epoch 3: 2@1.0 3@1.1 4@2.0 5@2.1; drop 0", 0, 1, 2, 3, 4, 5)
+		j.expect("", e.Exited{Process: 0, Code: 143}, e.HostLost{Host: 0, Reason: "asked"})
+		j.expect("start 3 a", hosts("a b c", 2))
+	})
+	t.Run("the last hosts stay until others have the state", func(t *testing.T) {
+		j := elasticJob(t, policy)
+		j.expect("", hosts("", 2))
+		j.expect("start 2 c", hosts("c", 2))
+		j.expect("news 1 added=true removed=true", e.HostUp{Host: 2})
+		rejoin(j, 1, "epoch 2: 0@0.0 4@2.0 5@2.1; drop 1", 0, 1, 2, 3)
+		j.expect("news 2 added=false removed=true", e.Committed{Host: 2, Epoch: 2})
+		rejoin(j, 2, "epoch 3: 4@2.0 5@2.1; drop 0", 0, 4, 5)
+	})
+	t.Run("a host that goes before the processes have reacted", func(t *testing.T) {
+		j := elasticJob(t, policy)
+		j.expect("news 1 added=true removed=false", hosts("a b c", 2), e.HostUp{Host: 2})
+		j.expect("drop 2", hosts("a b", 2))
+		rejoin(j, 1, "epoch 2: 0@0.0 1@0.1 2@1.0 3@1.1", 0, 1, 2, 3)
+	})
+	t.Run("what failed cools down", func(t *testing.T) {
+		p := policy
+		p.CooldownMin, p.CooldownMax = 10*time.Second, 35*time.Second
+		j := elasticJob(t, p)
+		for i, cooldown := range []time.Duration{10, 20, 35, 35} {
+			epoch, last := uint32(2*i+2), 3+i
+			j.expect(fmt.Sprintf("epoch %d: 0@0.0 1@0.1 2@1.0", epoch), e.Exited{Process: last, Code: 1})
+			j.expect("", e.Committed{Host: 0, Epoch: epoch})
+			j.now += cooldown*time.Second - 1
+			j.expect("", e.Tick{})
+			j.now++
+			j.expect(fmt.Sprintf("news %d added=true removed=false", i+1), e.Tick{})
+			rejoin(j, epoch, fmt.Sprintf("epoch %d: 0@0.0 1@0.1 2@1.0 %d@1.1", epoch+1, last+1), 0, 1, 2)
+		}
+		j.expect("epoch 10: 2@1.0 7@1.1", e.HostLost{Host: 0, Reason: "rebooted"})
+		j.now += 10 * time.Second
+		j.expect("start 2 a", e.Tick{})
+	})
+	t.Run("a slot is free again when its process was never started", func(t *testing.T) {
+		j := elasticJob(t, policy)
+		j.expect("", hosts("a b", 3), e.Rejoining{Process: 0, Epoch: 1}, e.Rejoining{Process: 1, Epoch: 1}, e.Rejoining{Process: 2, Epoch: 1})
+		j.expect("epoch 2: 0@0.0 1@0.1 2@1.0 3@1.1 4@0.2 5@1.2", e.Rejoining{Process: 3, Epoch: 1})
+		j.expect("", hosts("a b", 2))
+		j.expect("epoch 3: 1@0.1 2@1.0 3@1.1", e.Exited{Process: 0, Code: 1})
+		j.expect("", e.Committed{Host: 1, Epoch: 3}, e.Exited{Process: 0, Code: 1})
+		j.expect("news 2 added=true removed=false", hosts("a b", 3)) // b's: a is not known to have let go
+		j.expect("news 3 added=true removed=false", e.Committed{Host: 0, Epoch: 3})
+	})
+	t.Run("nothing is started when a process has finished", func(t *testing.T) {
+		j := elasticJob(t, policy)
+		j.expect("", e.Exited{Process: 0}, hosts("a b c", 2), e.Tick{})
+		j.expect("epoch 2: 1@0.1 3@1.1", e.Exited{Process: 2, Code: 1})
+		j.expect("end finished process=-1 host=-1 code=0: ", e.Exited{Process: 3}, e.Exited{Process: 1})
+	})
+	t.Run("a first world waits for its hosts", func(t *testing.T) {
+		j := newJob(t, e.Config{Policy: e.Policy{NP: 2, MinNP: 1, ResetLimit: -1, Timeout: time.Minute}})
+		j.expect("", hosts("a b", 2), e.HostUp{Host: 1})
+		j.now = 3 * time.Second
+		j.expect("epoch 1: 0@1.0 1@1.1", e.Tick{})
+		j.expect("", e.HostUp{Host: 0})
+		j.expect("news 1 added=true removed=false", e.Committed{Host: 1, Epoch: 1})
+		j = newJob(t, e.Config{Policy: e.Policy{NP: 2, MinNP: 1, ResetLimit: -1, Timeout: time.Minute}})
+		j.expect("", hosts("a", 1), e.HostUp{Host: 0})
+		j.now = time.Minute
+		j.expect("end too few process=-1 host=-1 code=0: 2 slots are needed, and 1 were there after 1m0s", e.Tick{})
+	})
+}
+
+func TestPlaces(t *testing.T) {
+	j := newJob(t, e.Config{Policy: e.Policy{NP: 3, ResetLimit: -1}})
+	j.m.Step(0, e.Discovered{Hosts: []e.Host{{Name: "a", Slots: 2}, {Name: "b", Slots: 1}}})
+	j.m.Step(0, e.HostUp{Host: 0})
+	got := j.m.Step(0, e.HostUp{Host: 1})[0].(e.Roster)
+	want := []e.Place{ // horovod's documentation has this example
+		{Process: 0, Rank: 0, LocalRank: 0, LocalSize: 2, CrossRank: 0, CrossSize: 2, Host: 0, Slot: 0, New: true},
+		{Process: 1, Rank: 1, LocalRank: 1, LocalSize: 2, CrossRank: 0, CrossSize: 1, Host: 0, Slot: 1, New: true},
+		{Process: 2, Rank: 2, LocalRank: 0, LocalSize: 1, CrossRank: 1, CrossSize: 2, Host: 1, Slot: 0, New: true},
+	}
+	if fmt.Sprint(got.Places) != fmt.Sprint(want) {
+		t.Errorf("got  %+v\nwant %+v", got.Places, want)
+	}
+	if ids := got.Hosts(); fmt.Sprint(ids) != "[0 1]" {
+		t.Errorf("hosts %v", ids)
+	}
+	if h, ok := j.m.Host(2); h != 1 || !ok {
+		t.Errorf("process 2 is on host %d", h)
+	}
+	// What a daemon may say wrongly changes nothing.
+	for _, ev := range []e.Event{e.HostUp{Host: 9}, e.HostUp{Host: -1}, e.HostLost{Host: 7}, e.Started{Process: 3}, e.Exited{Process: -1},
+		e.Rejoining{Process: 0, Epoch: 5}, e.Rejoining{Process: 8, Epoch: 1}, e.Committed{Host: 4, Epoch: 1}} {
+		j.expect("", ev)
+	}
+	j.expect("", e.Rejoining{Process: 1, Epoch: 1}, e.Rejoining{Process: 2, Epoch: 1}) // 0 has not really left
+}
+
+func TestPolicy(t *testing.T) {
+	for _, p := range []e.Policy{{}, {NP: -1}, {NP: 2, MinNP: 3}, {NP: 2, MaxNP: 1}, {NP: 1, CooldownMin: 2, CooldownMax: 1}, {NP: 1, CooldownMax: 1}, {NP: 1, Timeout: -1}} {
+		if _, err := p.Check(); err == nil {
+			t.Errorf("%+v was accepted", p)
+		}
+	}
+	p, err := e.Policy{MinNP: 2}.Check()
+	if err != nil || p.NP != 2 || p.Timeout != e.DefaultTimeout {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for _, s := range []string{"shrink", "replace", "wait"} {
+		if o, err := e.ParseOnFailure(s); err != nil || o.String() != s {
+			t.Errorf("%s: %v, %v", s, o, err)
+		}
+	}
+	if _, err := e.ParseOnFailure("end"); err == nil {
+		t.Error("end is not for users")
+	}
+}

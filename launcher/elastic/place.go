@@ -1,0 +1,186 @@
+package elastic
+
+import (
+	"fmt"
+	"strings"
+)
+
+// slot is room for a process that is free.
+type slot struct {
+	host  *daemon
+	index int
+}
+
+// free returns the slots that can be used now, host by host.
+func (m *Machine) free() []slot {
+	var out []slot
+	for _, s := range m.sites {
+		if s.daemon == nil || s.daemon.state != up || s.lost.holds(m.now) {
+			continue
+		}
+		for i := range s.slots {
+			if s.daemon.used[i] == nil && !s.failed[i].holds(m.now) {
+				out = append(out, slot{s.daemon, i})
+			}
+		}
+	}
+	return out
+}
+
+// firstSlots picks the slots of the first world, in the order of the ranks.
+func (m *Machine) firstSlots(free []slot) []slot {
+	if m.cfg.Ranks == nil {
+		if m.cfg.MaxNP > 0 {
+			free = free[:min(len(free), m.cfg.MaxNP)]
+		}
+		return free
+	}
+	taken := map[*daemon]int{}
+	var out []slot
+	for _, i := range m.cfg.Ranks {
+		d := m.sites[i].daemon
+		out = append(out, slot{d, taken[d]})
+		taken[d]++
+	}
+	return out
+}
+
+// need is how few processes may go on.
+func (m *Machine) need() int {
+	if m.finished {
+		return 1
+	}
+	return m.cfg.MinNP
+}
+
+// possible is how many processes a list of hosts that never changes can still give.
+func (m *Machine) possible() int {
+	if m.finished {
+		return len(m.live())
+	}
+	n := 0
+	for _, s := range m.sites {
+		if s.lost.forever {
+			continue
+		}
+		for i := range s.slots {
+			if b := s.failed[i]; b == nil || !b.forever {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// next returns who would be in the next world: of the present one, in order, and in which free slots
+// new ones would be started; with grow in all of them, otherwise in no more than it takes to be as many
+// as needed.
+//
+// A host that discovery has withdrawn is let go only when enough others are there, one of which has the
+// training's state.
+func (m *Machine) next(need int, grow bool) (keep []*process, add []slot) {
+	live := m.live()
+	stays := map[*process]bool{}
+	for _, p := range live {
+		if m.finished || p.slot < p.host.site.slots {
+			stays[p] = true
+		}
+	}
+	if !m.finished {
+		add = m.free()
+	}
+	switch {
+	case len(live) == 0 || len(stays) > 0:
+	case len(add) == 0:
+		return live, nil // nothing takes their place: no reason to stop them
+	default:
+		stays[live[0]] = true
+	}
+	if m.cfg.MaxNP > 0 {
+		add = add[:min(len(add), max(m.cfg.MaxNP-len(stays), 0))]
+	}
+	if !grow {
+		add = add[:min(len(add), max(need-len(stays), 0))]
+	}
+	for _, p := range live {
+		if len(stays)+len(add) < need {
+			stays[p] = true
+		}
+		if stays[p] {
+			keep = append(keep, p)
+		}
+	}
+	return keep, add
+}
+
+func members(keep []*process, add []slot) string {
+	var b strings.Builder
+	for _, p := range keep {
+		fmt.Fprint(&b, p.number, " ")
+	}
+	for _, s := range add {
+		fmt.Fprint(&b, s.host.id, ":", s.index, " ")
+	}
+	return b.String()
+}
+
+// roster begins an epoch with the processes that stay and new ones.
+func (m *Machine) roster(keep []*process, add []slot, reason string) {
+	m.epoch++
+	fresh := map[*process]bool{}
+	world := keep
+	for _, s := range add {
+		p := &process{number: len(m.processes), host: s.host, slot: s.index}
+		m.processes = append(m.processes, p)
+		s.host.used[s.index] = p
+		fresh[p] = true
+		world = append(world, p)
+	}
+	stays := map[*process]bool{}
+	member := map[*daemon]bool{}
+	for _, p := range world {
+		stays[p], member[p.host] = true, true
+	}
+	for _, p := range m.world {
+		if !stays[p] && !p.exited {
+			p.dismissed = m.epoch
+		}
+	}
+	m.world, m.committed, m.broken, m.told, m.waiting = world, false, "", "", false
+	m.emit(Roster{Epoch: m.epoch, Places: places(world, fresh), Reason: reason})
+	for _, d := range m.daemons {
+		if d.member && !member[d] {
+			m.drop(d) // its part in the old world is over; if it can be used again, it starts anew
+		}
+		d.member = member[d]
+	}
+}
+
+// places numbers the processes of a world. Hosts count in the order of their first rank.
+func places(world []*process, fresh map[*process]bool) []Place {
+	local := map[*daemon]int{}
+	var hosts []*daemon
+	for _, p := range world {
+		if local[p.host] == 0 {
+			hosts = append(hosts, p.host)
+		}
+		local[p.host]++
+	}
+	seen := map[*daemon]int{}
+	var out []Place
+	for rank, p := range world {
+		place := Place{Process: p.number, Rank: rank, LocalRank: seen[p.host], LocalSize: local[p.host],
+			Host: p.host.id, Slot: p.slot, New: fresh[p]}
+		seen[p.host]++
+		for _, h := range hosts {
+			if h == p.host {
+				place.CrossRank = place.CrossSize
+			}
+			if local[h] > place.LocalRank {
+				place.CrossSize++
+			}
+		}
+		out = append(out, place)
+	}
+	return out
+}

@@ -1,0 +1,484 @@
+package elastic_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/launcher/elastic"
+)
+
+// sim is a job around one machine: machines that fail, daemons with a queue each way, processes that
+// train. Whatever happens comes from one seed.
+type sim struct {
+	*testing.T
+	seed   uint64
+	rng    *rand.Rand
+	m      *elastic.Machine
+	policy elastic.Policy
+	now    time.Duration
+	trace  []string
+
+	names  []string
+	power  map[string]bool
+	listed map[string]int
+	hosts  []*simHost
+	procs  map[int]*simProc
+	worlds map[uint32]*simWorld
+	last   uint32 // epoch
+	stamp  uint64
+	faults int // still to come
+	exits  int // with 0
+	end    *elastic.End
+	// What the test itself remembers about failures: when a slot or a host may be used again.
+	barred map[string]time.Duration
+	counts map[string]int
+}
+
+type simHost struct {
+	id       int
+	name     string
+	tried    bool
+	alive    bool
+	unwanted bool
+	roster   elastic.Roster
+	entered  uint32
+	news     uint32
+	in       []elastic.Action // from the launcher
+	out      []elastic.Event  // to it
+}
+
+type simProc struct {
+	place   elastic.Place
+	host    *simHost
+	running bool
+	ended   bool
+	world   uint32 // 0: waits in init
+	left    uint32
+	dying   bool
+	done    int
+}
+
+type simWorld struct {
+	roster      elastic.Roster
+	interrupted bool
+	done        int
+}
+
+const goal = 25
+
+func newSim(t *testing.T, seed uint64, policy elastic.Policy, faults int) *sim {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	policy, err := policy.Check()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &sim{T: t, seed: seed, rng: rng, policy: policy, faults: faults,
+		m:     elastic.New(elastic.Config{Policy: policy, Jitter: rng.Float64}),
+		power: map[string]bool{}, listed: map[string]int{}, procs: map[int]*simProc{}, worlds: map[uint32]*simWorld{},
+		barred: map[string]time.Duration{}, counts: map[string]int{}}
+}
+
+func (s *sim) fail(format string, args ...any) {
+	s.Helper()
+	from := max(len(s.trace)-60, 0)
+	s.Fatalf("seed %d: %s\n%s", s.seed, fmt.Sprintf(format, args...), strings.Join(s.trace[from:], "\n"))
+}
+
+func (s *sim) step(ev elastic.Event) {
+	if s.end != nil {
+		return
+	}
+	if _, tick := ev.(elastic.Tick); !tick {
+		s.trace = append(s.trace, fmt.Sprintf("%v %T%v", s.now, ev, ev))
+	}
+	for _, a := range s.m.Step(s.now, ev) {
+		s.trace = append(s.trace, fmt.Sprintf("%v   → %T%v", s.now, a, a))
+		s.act(a)
+	}
+}
+
+func (s *sim) act(a elastic.Action) {
+	if s.end != nil {
+		s.fail("%T after the end", a)
+	}
+	switch a := a.(type) {
+	case elastic.StartHost:
+		if a.Host != len(s.hosts) {
+			s.fail("host id %d, expected %d", a.Host, len(s.hosts))
+		}
+		for _, h := range s.hosts {
+			if h.name == a.Name && h.alive {
+				s.fail("two daemons on %s", a.Name)
+			}
+		}
+		s.barredFor(a.Name, "host")
+		s.hosts = append(s.hosts, &simHost{id: a.Host, name: a.Name})
+	case elastic.DropHost:
+		s.hosts[a.Host].unwanted = true
+		s.hosts[a.Host].in = append(s.hosts[a.Host].in, a)
+	case elastic.Roster:
+		s.check(a)
+		s.worlds[a.Epoch] = &simWorld{roster: a}
+		for _, id := range a.Hosts() {
+			s.hosts[id].in = append(s.hosts[id].in, a)
+		}
+	case elastic.HostsChanged:
+		if a.Epoch != s.last || a.Stamp <= s.stamp || !a.Added && !a.Removed {
+			s.fail("news %+v in epoch %d after stamp %d", a, s.last, s.stamp)
+		}
+		s.stamp = a.Stamp
+		for _, id := range s.worlds[a.Epoch].roster.Hosts() {
+			s.hosts[id].in = append(s.hosts[id].in, a)
+		}
+	case elastic.End:
+		s.end = &a
+	}
+}
+
+func (s *sim) barredFor(key, what string) {
+	if until, ok := s.barred[key]; ok && s.now < until {
+		s.fail("%s %s is used %v before its cooldown ends", what, key, until-s.now)
+	}
+}
+
+func (s *sim) bar(key string) {
+	s.counts[key]++
+	delay := s.policy.CooldownMin
+	for i := 1; i < s.counts[key]; i++ {
+		delay *= 2
+	}
+	s.barred[key] = s.now + min(delay, s.policy.CooldownMax)
+	if s.policy.CooldownMin == 0 {
+		s.barred[key] = 1 << 62
+	}
+}
+
+// check holds a roster against what must always be true of one.
+func (s *sim) check(r elastic.Roster) {
+	if r.Epoch <= s.last {
+		s.fail("epoch %d after %d", r.Epoch, s.last)
+	}
+	before := s.worlds[s.last]
+	s.last = r.Epoch
+	need := s.policy.MinNP
+	if r.Epoch == 1 {
+		need = s.policy.NP
+	}
+	if s.exits > 0 {
+		need = 1
+	}
+	if len(r.Places) < need || s.policy.MaxNP > 0 && len(r.Places) > s.policy.MaxNP {
+		s.fail("%d places, min %d max %d", len(r.Places), need, s.policy.MaxNP)
+	}
+	slots := map[string]bool{}
+	local, cross := map[int]int{}, map[int][]int{}
+	var survivors []int
+	for rank, p := range r.Places {
+		h := s.hosts[p.Host]
+		slot := fmt.Sprintf("%s:%d", h.name, p.Slot)
+		if slots[slot] {
+			s.fail("slot %s has two processes", slot)
+		}
+		slots[slot] = true
+		if p.Rank != rank || p.LocalRank != local[p.Host] || slices.Contains(cross[p.LocalRank], p.CrossRank) || p.CrossRank < 0 || p.CrossRank >= p.CrossSize {
+			s.fail("rank %d: %+v", rank, p)
+		}
+		local[p.Host]++
+		cross[p.LocalRank] = append(cross[p.LocalRank], p.CrossRank)
+		old := s.procs[p.Process]
+		if p.New != (old == nil) {
+			s.fail("process %d is new: %v", p.Process, p.New)
+		}
+		if p.New {
+			s.barredFor(slot, "slot")
+			s.barredFor(h.name, "host")
+			if len(s.procs) != p.Process {
+				s.fail("process %d after %d", p.Process, len(s.procs))
+			}
+			s.procs[p.Process] = &simProc{place: p, host: h}
+			continue
+		}
+		if old.place.Host != p.Host || old.place.Slot != p.Slot {
+			s.fail("process %d moved", p.Process)
+		}
+		survivors = append(survivors, p.Process)
+		if len(survivors) != rank+1 {
+			s.fail("a survivor comes after a new process")
+		}
+	}
+	for _, p := range r.Places {
+		if p.LocalSize != local[p.Host] || p.CrossSize != len(cross[p.LocalRank]) {
+			s.fail("sizes of %+v", p)
+		}
+	}
+	if before == nil {
+		return
+	}
+	if len(survivors) == 0 {
+		s.fail("nobody survives with the state")
+	}
+	at := -1
+	for _, n := range survivors {
+		next := slices.IndexFunc(before.roster.Places, func(p elastic.Place) bool { return p.Process == n })
+		if next <= at {
+			s.fail("survivors changed their order")
+		}
+		at = next
+	}
+}
+
+// run lets things happen until the job has ended.
+func (s *sim) run() {
+	for i, n := 0, 1+s.rng.IntN(4); i < n; i++ {
+		s.names = append(s.names, string(rune('a'+i)))
+		s.power[s.names[i]] = true
+		s.listed[s.names[i]] = 1 + s.rng.IntN(3)
+	}
+	s.discover()
+	for steps := 0; s.end == nil; steps++ {
+		if steps > 60000 {
+			s.fail("the job neither ends nor goes on")
+		}
+		s.now += time.Duration(s.rng.IntN(int(40 * time.Millisecond)))
+		if s.faults > 0 && s.rng.IntN(60) == 0 {
+			s.faults--
+			s.fault()
+			if s.faults == 0 {
+				s.repair()
+			}
+		}
+		switch k := s.rng.IntN(20); {
+		case k == 0:
+			s.step(elastic.Tick{})
+		case k < 14 && len(s.hosts) > 0:
+			s.host(s.hosts[s.rng.IntN(len(s.hosts))])
+		case len(s.procs) > 0:
+			s.process(s.procs[s.rng.IntN(len(s.procs))])
+		}
+	}
+}
+
+func (s *sim) discover() {
+	var list []elastic.Host
+	for _, n := range s.names {
+		if s.listed[n] > 0 {
+			list = append(list, elastic.Host{Name: n, Slots: s.listed[n]})
+			continue
+		}
+		for key, until := range s.barred { // what is withdrawn is forgiven, but for a running cooldown
+			if until == 1<<62 && (key == n || strings.HasPrefix(key, n+":")) {
+				delete(s.barred, key)
+			}
+		}
+	}
+	s.step(elastic.Discovered{Hosts: list})
+}
+
+func (s *sim) fault() {
+	name := s.names[s.rng.IntN(len(s.names))]
+	switch s.rng.IntN(6) {
+	case 0, 1, 2:
+		for _, p := range s.procs {
+			if p.running && s.rng.IntN(3) == 0 {
+				s.exit(p, 1+s.rng.IntN(250))
+				return
+			}
+		}
+	case 3:
+		s.power[name] = !s.power[name]
+		for _, h := range s.hosts {
+			if h.name == name && h.alive && !s.power[name] {
+				h.out = h.out[:s.rng.IntN(len(h.out)+1)] // the rest is never heard
+				s.gone(h, "no word")
+			}
+		}
+	default:
+		if !s.policy.Listed {
+			s.listed[name] = s.rng.IntN(4)
+			s.discover()
+		}
+	}
+}
+
+func (s *sim) repair() {
+	for _, n := range s.names {
+		s.power[n] = true
+		if !s.policy.Listed {
+			s.listed[n] = 3
+		}
+	}
+	s.discover()
+}
+
+func (s *sim) gone(h *simHost, reason string) {
+	h.alive = false
+	for _, p := range s.procs {
+		if p.host == h {
+			p.running, p.ended, p.world = false, true, 0
+		}
+	}
+	h.out = append(h.out, elastic.HostLost{Host: h.id, Reason: reason})
+}
+
+func (s *sim) exit(p *simProc, code int) {
+	p.running, p.ended, p.world = false, true, 0
+	p.host.out = append(p.host.out, elastic.Exited{Process: p.place.Process, Code: code})
+}
+
+// host lets a daemon do one thing: be heard, listen, or enter a world.
+func (s *sim) host(h *simHost) {
+	if len(h.out) > 0 && s.rng.IntN(2) == 0 {
+		ev := h.out[0]
+		h.out = h.out[1:]
+		s.learn(h, ev)
+		s.step(ev)
+		return
+	}
+	if !h.alive {
+		if !h.tried {
+			h.tried = true
+			switch {
+			case len(h.in) > 0: // it can only be DropHost
+				h.out = append(h.out, elastic.HostLost{Host: h.id, Reason: "asked"})
+				return
+			case !s.power[h.name]:
+				h.out = append(h.out, elastic.HostLost{Host: h.id, Reason: "no start"})
+				return
+			}
+			h.alive = true
+			h.out = append(h.out, elastic.HostUp{Host: h.id})
+		}
+		return
+	}
+	if len(h.in) > 0 {
+		a := h.in[0]
+		h.in = h.in[1:]
+		switch a := a.(type) {
+		case elastic.DropHost:
+			s.gone(h, "asked")
+		case elastic.Roster:
+			h.roster = a
+			for _, p := range s.procs {
+				if p.host == h && p.running && !slices.ContainsFunc(a.Places, func(q elastic.Place) bool { return q.Process == p.place.Process }) {
+					p.dying = true
+				}
+			}
+		case elastic.HostsChanged:
+			h.news = max(h.news, a.Epoch)
+		}
+		return
+	}
+	if e := h.roster.Epoch; e > h.entered {
+		for _, id := range h.roster.Hosts() {
+			if o := s.hosts[id]; o.entered < e && (!o.alive || o.roster.Epoch != e) {
+				return
+			}
+		}
+		h.entered = e
+		for _, place := range h.roster.Places {
+			p := s.procs[place.Process]
+			if p.host != h {
+				continue
+			}
+			if !p.running && !p.ended && !p.dying {
+				p.running = true
+				h.out = append(h.out, elastic.Started{Process: place.Process})
+			}
+		}
+		h.out = append(h.out, elastic.Committed{Host: h.id, Epoch: e})
+	}
+}
+
+// learn notes what the launcher now knows, for the checks.
+func (s *sim) learn(h *simHost, ev elastic.Event) {
+	switch ev := ev.(type) {
+	case elastic.Exited:
+		p := s.procs[ev.Process]
+		wanted := slices.ContainsFunc(s.worlds[s.last].roster.Places, func(q elastic.Place) bool { return q.Process == ev.Process })
+		switch {
+		case wanted && ev.Code == 0:
+			s.exits++
+		case wanted:
+			s.bar(fmt.Sprintf("%s:%d", h.name, p.place.Slot))
+		}
+	case elastic.HostLost:
+		if !h.unwanted {
+			s.bar(h.name)
+		}
+	}
+}
+
+// process lets a process do one thing.
+func (s *sim) process(p *simProc) {
+	h := p.host
+	switch {
+	case !p.running:
+	case p.dying:
+		s.exit(p, 143)
+	case p.world == 0:
+		if h.entered > p.left && h.entered == h.roster.Epoch {
+			p.world = h.entered
+			w := s.worlds[p.world]
+			w.done = max(w.done, p.done)
+		}
+	default:
+		w := s.worlds[p.world]
+		if p.place.Process == w.roster.Places[0].Process && h.news == p.world {
+			w.interrupted = true
+		}
+		broken, complete := w.interrupted || h.roster.Epoch > p.world, true
+		for _, q := range w.roster.Places {
+			other := s.procs[q.Process]
+			broken = broken || other.left >= p.world || !other.running && other.host.entered >= p.world || !other.host.alive
+			complete = complete && other.world == p.world
+		}
+		p.done = w.done
+		switch {
+		case w.done >= goal:
+			s.exit(p, 0)
+		case broken:
+			p.left, p.world = p.world, 0
+			h.out = append(h.out, elastic.Rejoining{Process: p.place.Process, Epoch: p.left})
+		case complete:
+			w.done++
+		}
+	}
+}
+
+// TestEverySchedule: whatever fails and whenever, every roster is right, and when nothing fails any
+// more the job ends.
+func TestEverySchedule(t *testing.T) {
+	ends := map[elastic.Cause]int{}
+	for seed := range uint64(3000) {
+		rng := rand.New(rand.NewPCG(seed, 99))
+		policy := elastic.Policy{MinNP: 1 + rng.IntN(2), ResetLimit: -1, Timeout: 60 * time.Second,
+			OnFailure: elastic.OnFailure(rng.IntN(3)), Listed: rng.IntN(4) == 0}
+		policy.NP = policy.MinNP + rng.IntN(2)
+		if rng.IntN(2) == 0 {
+			policy.MaxNP = policy.NP + rng.IntN(4)
+		}
+		if rng.IntN(3) > 0 {
+			policy.CooldownMin, policy.CooldownMax = time.Second, 8*time.Second
+		}
+		if rng.IntN(8) == 0 {
+			policy.ResetLimit = rng.IntN(4)
+		}
+		s := newSim(t, seed, policy, rng.IntN(12))
+		s.run()
+		ends[s.end.Cause]++
+		if s.end.Cause == elastic.TooManyResets && policy.ResetLimit < 0 {
+			s.fail("ended by a limit that there is not")
+		}
+		if s.end.Cause == elastic.Finished && s.exits == 0 {
+			s.fail("finished although nobody has")
+		}
+	}
+	t.Log(ends)
+	if ends[elastic.Finished] < 1000 {
+		t.Errorf("only %d of 3000 jobs finished: the schedules are too hard to tell anything", ends[elastic.Finished])
+	}
+}
