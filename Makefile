@@ -23,7 +23,7 @@ REPORT := build/report -skips build/skips
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
-.PHONY: help build test check lint unit python lab torch2 wheel fix demo fuzz bench bench-full bench-go clean
+.PHONY: help build test check lint unit python c lab torch2 wheel fix demo fuzz bench bench-full bench-go clean
 
 ## build: make bin/gorun, one static binary with the Python binding inside
 build:
@@ -33,7 +33,7 @@ build:
 ## test: everything that must be good before a change goes in, and a list of what was skipped
 test: build
 	@rm -f build/skips
-	$(MAKE) lint unit python lab
+	$(MAKE) lint unit python c lab
 	@if [ -s build/skips ]; then echo "Skipped on this machine:"; sed 's/^/  /' build/skips; \
 	if [ -n "$(CI)" ] && grep -q 'a lab needs' build/skips; then \
 	echo "Lab tests may not be skipped where CI is set."; exit 1; fi; \
@@ -71,6 +71,18 @@ python: build
 		$(PYTHON) -m unittest discover -v -s contrib/python/tests 2>&1 | tee build/python.log | grep -v '\.\.\. ok$$'
 	@{ grep -o '^test.*\.\.\. skipped.*' build/python.log || :; } >>build/skips
 	cd / && PYTHONPATH=$(CURDIR)/bin/gorun:$(CURDIR)/bin/gorun/shim $(PYTHON) -c 'import gorun, horovod'
+
+## c: the C binding, with every warning an error, under the sanitizers, in worlds of 1 to 3 ranks
+c: build
+	@if ! command -v cc >/dev/null; then echo "C binding: no C compiler, apt-get install gcc" | tee -a build/skips; exit; fi; \
+	set -x; flags="-std=c11 -O1 -g -Wall -Wextra -Wconversion -Wno-sign-conversion -Wpedantic -Werror -fsanitize=address,undefined"; \
+	cc $$flags -o build/check-c contrib/c/check.c contrib/c/gorun.c; \
+	cc $$flags -o build/check-messages contrib/c/check_messages.c; \
+	cc -std=c11 -O2 -Wall -Werror -o build/example-c contrib/c/example.c contrib/c/gorun.c; \
+	if command -v c++; then echo '#include "gorun.h"' | c++ -Wall -Wextra -Wpedantic -Werror -fsyntax-only -Icontrib/c -xc++ -; fi; \
+	build/check-messages; build/check-c; \
+	for np in 1 2 3; do bin/gorun -np $$np --no-tag-output build/check-c; done; \
+	bin/gorun -np 2 --no-tag-output build/example-c
 
 ## torch2: what needs torch 2 (TORCH2=its python): the backend for torch.distributed, and all programs again
 torch2: build

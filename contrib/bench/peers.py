@@ -178,6 +178,7 @@ class Bench:
         self.measure(
             Setting(f"1 host, {ranks} ranks", ranks), sizes, [programs.GORUN, programs.LIMIT, *peers]
         )
+        self.measure(Setting(f"1 host, {ranks} ranks, from C", ranks), sizes, [programs.GORUN_C, *peers])
         python = [programs.GORUN_TORCH, programs.GLOO, programs.HOROVOD]
         self.measure(Setting(f"1 host, {ranks} ranks, from Python", ranks), sizes, python)
         self.measure(Setting(f"ResNet-50's gradients, 1 host, {ranks} ranks", ranks), programs.STEP, python)

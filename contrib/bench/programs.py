@@ -15,9 +15,9 @@ ROOT = HERE.parent.parent
 BUILD = ROOT / "build"
 BINARY = ROOT / "bin" / "gorun"
 
-GORUN, GORUN_TORCH, LIMIT = "gorun", "gorun's horovod.torch", "limit"
+GORUN, GORUN_C, GORUN_TORCH, LIMIT = "gorun", "gorun.h", "gorun's horovod.torch", "limit"
 OPEN_MPI, MPICH, GLOO, HOROVOD = "Open MPI", "MPICH", "torch gloo", "stock Horovod"
-NAMES = [GORUN, GORUN_TORCH, LIMIT, OPEN_MPI, MPICH, GLOO, HOROVOD]
+NAMES = [GORUN, GORUN_C, GORUN_TORCH, LIMIT, OPEN_MPI, MPICH, GLOO, HOROVOD]
 
 
 @dataclass
@@ -74,6 +74,11 @@ def gorun(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
         f"{seconds}s",
     ]
     return [str(BINARY), "bench", "allreduce", *setting.launcher(), "--json", *span]
+
+
+def gorun_c(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+    program = [str(BUILD / "gorun_c"), str(seconds), *sizes.list()]
+    return [str(BINARY), *setting.launcher(), "--no-tag-output", *program]
 
 
 def span(sizes: Sizes, seconds: float) -> list[str]:
@@ -145,6 +150,11 @@ def find(horovod: str) -> list[Program]:
         found.append(Program(GORUN, version, gorun))
     if version and torch:
         found += [Program(GORUN_TORCH, f"with torch {torch}", gorun_torch), Program(GLOO, torch, torch_gloo)]
+    library = HERE.parent / "c"
+    if version and compiled(
+        "cc", "gorun_allreduce.c", "gorun_c", "-march=native", f"-I{library}", str(library / "gorun.c")
+    ):
+        found.append(Program(GORUN_C, version, gorun_c))
     if compiled("cc", "limit.c", "limit", "-march=native"):
         found.append(Program(LIMIT, "limit.c", limit))
     for name, kind, run in ((OPEN_MPI, "openmpi", open_mpi), (MPICH, "mpich", mpich)):

@@ -6,7 +6,14 @@ import peers
 import programs
 from programs import Program, Setting, Sizes
 
-STARTERS = (programs.gorun, programs.gorun_torch, programs.torch_gloo, programs.open_mpi, programs.mpich)
+STARTERS = (
+    programs.gorun,
+    programs.gorun_c,
+    programs.gorun_torch,
+    programs.torch_gloo,
+    programs.open_mpi,
+    programs.mpich,
+)
 
 
 class Test(unittest.TestCase):

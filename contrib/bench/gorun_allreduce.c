@@ -1,0 +1,44 @@
+/* A rank of gorun_allreduce. See measure.h for the rules.
+ *
+ *     cc -O3 -I../c -o gorun_allreduce gorun_allreduce.c ../c/gorun.c -lm && gorun -np 2 ./gorun_allreduce SECONDS BYTES...
+ */
+#include "measure.h"
+
+#include "gorun.h"
+
+static void must(int code) {
+	if (code) {
+		fprintf(stderr, "gorun_allreduce: %s\n", gorun_error());
+		exit(1);
+	}
+}
+
+static float *memory(size_t bytes) {
+	float *data = gorun_alloc(bytes);
+	must(!data);
+	return data;
+}
+
+static void discard_memory(float *data) { must(gorun_free(data)); }
+
+/* A name stands for one tensor, as in a program that reduces several. */
+static void allreduce(float *data, int n) {
+	static char name[32];
+	static int named = -1;
+	if (named != n)
+		snprintf(name, sizeof name, "bench.%d", n);
+	named = n;
+	must(gorun_allreduce(name, data, data, n, GORUN_FLOAT32, GORUN_SUM));
+}
+
+static void slowest(double *v, int n) { must(gorun_allreduce("slowest", v, v, n, GORUN_FLOAT64, GORUN_MAX)); }
+
+static void meet(void) { must(gorun_barrier("meet")); }
+
+int main(int argc, char **argv) {
+	must(gorun_init());
+	rank = gorun_rank(), ranks = gorun_size();
+	measure_all(argc, argv);
+	must(gorun_finalize());
+	return 0;
+}

@@ -1,0 +1,194 @@
+/* What must hold in C, run as a program of 1, 2, 3… ranks: `make c`. It says what is wrong, and ends with status 1. */
+#define _GNU_SOURCE
+#include "gorun.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                                              \
+	do {                                                                                                          \
+		if (!(condition)) {                                                                                   \
+			fprintf(stderr, "rank %d of %d: line %d: not %s; last error: %s\n", rank, size, __LINE__,     \
+				#condition, gorun_error());                                                           \
+			exit(1);                                                                                      \
+		}                                                                                                     \
+	} while (0)
+
+static int rank = -1, size;
+
+/* says reports whether the last error has a word. */
+static int says(const char *word) { return strstr(gorun_error(), word) != NULL; }
+
+static double total(void) { return size * (size + 1) / 2.0; }
+
+/* reductions: every count around the borders of a vector and of the arena's blocks, again and again under one name. */
+static void reductions(void) {
+	const int counts[] = {0, 1, 7, 64, 1000, 16384, 100000};
+	for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+		int n = counts[c];
+		char name[32];
+		float *shared = gorun_alloc(sizeof *shared * (size_t)n), *own = malloc(sizeof *own * (size_t)n + 1);
+		CHECK(shared && own);
+		snprintf(name, sizeof name, "sum of %d", n);
+		for (int round = 0; round < 20; round++) {
+			for (int i = 0; i < n; i++)
+				own[i] = (float)((i % 7 + round) * (rank + 1));
+			/* The input may be anywhere, the result too. */
+			float *in = round % 2 ? own : shared, *out = round % 3 ? in : round % 2 ? shared : own;
+			if (in == shared && n)
+				memcpy(shared, own, sizeof *shared * (size_t)n);
+			CHECK(gorun_allreduce(name, in, out, n, GORUN_FLOAT32, GORUN_SUM) == GORUN_OK);
+			for (int i = 0; i < n; i++)
+				CHECK(out[i] == (float)((i % 7 + round) * total()));
+		}
+		CHECK(gorun_free(shared) == GORUN_OK);
+		free(own);
+	}
+	for (int round = 0; round < 5; round++) {
+		double d[3] = {rank, -rank, 1};
+		CHECK(!gorun_allreduce("average", d, d, 3, GORUN_FLOAT64, GORUN_AVERAGE));
+		CHECK(d[0] == (size - 1) / 2.0 && d[1] == -d[0] && d[2] == 1);
+		int32_t i32[2] = {rank + 1, -rank};
+		CHECK(!gorun_allreduce("int32", i32, i32, 2, GORUN_INT32, GORUN_SUM));
+		CHECK(i32[0] == (int32_t)total() && i32[1] == size - (int32_t)total());
+		int64_t i64 = (int64_t)1 << 40;
+		CHECK(!gorun_allreduce("int64", &i64, &i64, 1, GORUN_INT64, GORUN_SUM));
+		CHECK(i64 == (int64_t)size << 40);
+		uint8_t least = (uint8_t)(10 + rank), most = least;
+		CHECK(!gorun_allreduce("least", &least, &least, 1, GORUN_UINT8, GORUN_MIN) && least == 10);
+		CHECK(!gorun_allreduce("most", &most, &most, 1, GORUN_UINT8, GORUN_MAX) && most == 9 + size);
+	}
+}
+
+/* alternating: one name, now one tensor and then another, which all ranks agree on. */
+static void alternating(void) {
+	float x[512];
+	for (int round = 0; round < 30; round++) {
+		int n = round / 5 % 2 ? 512 : 3;
+		for (int i = 0; i < n; i++)
+			x[i] = 1;
+		CHECK(!gorun_allreduce("alternating", x, x, n, GORUN_FLOAT32, GORUN_SUM));
+		for (int i = 0; i < n; i++)
+			CHECK(x[i] == (float)size);
+	}
+}
+
+/* many operations at once, submitted in an order of its own by every rank, and waited for in another. */
+static void many(void) {
+	enum { COUNT = 100 };
+	gorun_handle handles[COUNT];
+	float x[COUNT];
+	for (int round = 0; round < 4; round++) {
+		for (int k = 0; k < COUNT; k++) {
+			int i = (k * 37 + rank * 11) % COUNT;
+			char name[16];
+			snprintf(name, sizeof name, "many.%d", i);
+			x[i] = (float)(i * (rank + 1));
+			CHECK(!gorun_start_allreduce(name, &x[i], &x[i], 1, GORUN_FLOAT32, GORUN_SUM, &handles[i]));
+		}
+		int done = 0;
+		while (!done)
+			CHECK(!gorun_test(handles[round], &done));
+		for (int i = COUNT - 1; i >= 0; i--) {
+			CHECK(!gorun_wait(handles[i], NULL));
+			CHECK(x[i] == (float)(i * total()));
+		}
+		CHECK(gorun_wait(handles[0], NULL) == GORUN_INVALID && says("waited for"));
+	}
+}
+
+static void others(void) {
+	int32_t word = rank == size - 1 ? 4711 : 0;
+	CHECK(!gorun_broadcast("word", &word, 1, GORUN_INT32, size - 1) && word == 4711);
+	CHECK(!gorun_barrier("all here"));
+
+	gorun_result r;
+	int16_t rows[8][2];
+	for (int i = 0; i < 8; i++)
+		rows[i][0] = (int16_t)rank, rows[i][1] = (int16_t)i;
+	CHECK(!gorun_allgather("rows", rows, rank % 3 + 1, 2, GORUN_INT16, &r));
+	const int16_t *got = r.data;
+	int64_t at = 0;
+	for (int from = 0; from < size; from++) {
+		CHECK(r.counts[from] == from % 3 + 1);
+		for (int i = 0; i < r.counts[from]; i++, at++)
+			CHECK(got[2 * at] == from && got[2 * at + 1] == i);
+	}
+	CHECK(r.rows == at && r.bytes == (size_t)at * 4);
+	CHECK(!gorun_release(&r));
+	CHECK(gorun_release(&r) == GORUN_INVALID);
+
+	int32_t *to = malloc(sizeof *to * (size_t)size), *splits = malloc(sizeof *splits * (size_t)size);
+	CHECK(to && splits);
+	for (int i = 0; i < size; i++)
+		to[i] = 100 * rank + i, splits[i] = 1;
+	CHECK(!gorun_alltoall("all to all", to, size, 1, splits, GORUN_INT32, &r) && r.rows == size);
+	for (int from = 0; from < size; from++)
+		CHECK(r.counts[from] == 1 && ((const int32_t *)r.data)[from] == 100 * from + rank);
+	CHECK(!gorun_release(&r));
+	CHECK(!gorun_reducescatter("scatter", to, size, 1, GORUN_INT32, GORUN_SUM, &r) && r.rows == 1);
+	CHECK(*(const int32_t *)r.data == 100 * size * (size - 1) / 2 + rank * size);
+	CHECK(!gorun_release(&r));
+	free(to);
+	free(splits);
+}
+
+/* errors: every one has a text, and what comes after it works. */
+static void errors(void) {
+	float x[8] = {0};
+	gorun_handle h;
+	CHECK(gorun_allreduce("", x, x, 1, GORUN_FLOAT32, GORUN_SUM) == GORUN_INVALID && says("name"));
+	CHECK(gorun_allreduce("e", x, x, -1, GORUN_FLOAT32, GORUN_SUM) == GORUN_INVALID);
+	CHECK(gorun_allreduce("e", x, x, 1, (gorun_type)99, GORUN_SUM) == GORUN_INVALID);
+	CHECK(gorun_allreduce("e", x, x, 1, GORUN_FLOAT32, (gorun_op)77) == GORUN_INVALID);
+	CHECK(gorun_broadcast("e", x, 1, GORUN_FLOAT32, size) == GORUN_INVALID && says("root"));
+	CHECK(gorun_start_allreduce("e", x, x, 1, GORUN_FLOAT32, GORUN_SUM, NULL) == GORUN_INVALID);
+	CHECK(gorun_wait(12345, NULL) == GORUN_INVALID);
+	CHECK(gorun_free(x) == GORUN_INVALID);
+	CHECK(gorun_init() == GORUN_INVALID && says("already"));
+	if (size > 1) {
+		/* The first time, and again when ranks have met under that name before. */
+		for (int round = 0; round < 6; round++) {
+			int n = round % 3 == 0 && rank == size - 1 ? 2 : 1;
+			int code = gorun_allreduce("differs", x, x, n, GORUN_FLOAT32, GORUN_SUM);
+			CHECK(code == (round % 3 ? GORUN_OK : GORUN_MISMATCH));
+			CHECK(round % 3 || (says("differs") && says("[2]")));
+		}
+		if (rank == 0) { /* the others' parts come later, so that it is in flight for sure */
+			CHECK(!gorun_start_allreduce("twice", x, x, 1, GORUN_FLOAT32, GORUN_SUM, &h));
+			CHECK(gorun_allreduce("twice", x, x, 1, GORUN_FLOAT32, GORUN_SUM) == GORUN_INVALID);
+			CHECK(says("in flight") && !gorun_barrier("twice is checked") && !gorun_wait(h, NULL));
+		} else {
+			CHECK(!gorun_barrier("twice is checked"));
+			CHECK(!gorun_allreduce("twice", x, x, 1, GORUN_FLOAT32, GORUN_SUM));
+		}
+	}
+	pid_t child = fork();
+	if (child == 0)
+		_exit(gorun_barrier("child") == GORUN_INVALID && says("forked") ? 0 : 1);
+	int status = 1;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(!gorun_barrier("still there"));
+}
+
+int main(void) {
+	CHECK(gorun_rank() == -1 && gorun_barrier("early") == GORUN_INVALID && says("gorun_init"));
+	CHECK(gorun_init() == GORUN_OK);
+	rank = gorun_rank(), size = gorun_size();
+	CHECK(rank >= 0 && rank < size && gorun_local_rank() == rank && gorun_local_size() == size);
+	CHECK(gorun_cross_rank() == 0 && gorun_cross_size() == 1);
+	reductions();
+	alternating();
+	many();
+	others();
+	errors();
+	CHECK(gorun_finalize() == GORUN_OK);
+	CHECK(gorun_barrier("late") == GORUN_INVALID && says("gorun_finalize"));
+	CHECK(!gorun_finalize());
+	if (rank == 0)
+		printf("C, %d ranks: ok\n", size);
+	return 0;
+}

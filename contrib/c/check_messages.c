@@ -1,0 +1,85 @@
+/* Throws damaged messages of a daemon at the decoder: it may give up, but not read or write where it must not, which the
+ * sanitizers watch. `make c` runs it. */
+#include "gorun.c"
+
+static uint64_t state = 1;
+
+static uint32_t chance(uint32_t n) {
+	state = state * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(state >> 33) % n;
+}
+
+/* message writes a sound message of some type and returns its length. */
+static size_t message(unsigned char *b) {
+	static const uint32_t types[] = {WELCOME, REGION, FAIL, COMPLETE, COMPLETE, COMPLETE, GOODBYE, GONE, 99};
+	uint32_t type = types[chance(sizeof types / sizeof *types)];
+	memset(b, 0, 256);
+	put32(b, type);
+	put32(b + 4, chance(4));
+	switch (type) {
+	case WELCOME:
+		put32(b + 4, VERSION);
+		put32(b + 16, 2);
+		return 60;
+	case REGION:
+		put64(b + 16, 4096);
+		return 24;
+	case FAIL:
+		put32(b + 8, chance(2) ? SUBMIT : ALLOC);
+		put32(b + 12, chance(6));
+		put32(b + 16, 5);
+		return 25;
+	case COMPLETE: {
+		uint32_t ndim = chance(3), rows = chance(3), text = chance(9);
+		put32(b + 8, chance(3));
+		put32(b + 12, chance(2) ? NO_REGION : chance(3));
+		put64(b + 16, chance(8192));
+		put64(b + 24, chance(8192));
+		put32(b + 32, ndim);
+		put32(b + 36, rows);
+		put32(b + 40, text);
+		put64(b + 48, 4096);
+		return 56 + 8 * (ndim + rows) + text;
+	}
+	case GONE:
+		put32(b + 8, 7);
+		return 23;
+	}
+	return 8;
+}
+
+int main(void) {
+	unsigned char buffer[256];
+	int accepted = 0;
+	for (int round = 0; round < 300000; round++) {
+		gorun_handle handle;
+		struct region fresh = {0};
+		world.state = JOINED;
+		world.lost = 0;
+		world.size = 2;
+		while (world.count < 2)
+			if (!open_operation(1, &handle))
+				return 1;
+		for (int i = 0; i < 2; i++)
+			world.operations[i].stage = chance(4) ? OPEN : UNUSED;
+		world.answered = chance(2) ? &fresh : NULL;
+		size_t n = message(buffer);
+		for (uint32_t damage = chance(4); damage; damage--)
+			buffer[chance((uint32_t)n)] = (unsigned char)chance(256);
+		if (chance(4) == 0)
+			n = chance((uint32_t)n + 8);
+		if (n < 8)
+			continue; /* receive refuses those */
+		unsigned char *exact = malloc(n); /* so that one byte too far is seen */
+		if (!exact)
+			return 1;
+		memcpy(exact, buffer, n);
+		accepted += on_message(exact, n, -1) == GORUN_OK;
+		free(exact);
+		for (int i = 0; i < 2; i++)
+			close_operation(&world.operations[i]);
+	}
+	free(world.operations);
+	printf("C, damaged messages: %d accepted\n", accepted);
+	return accepted < 1000; /* else it tests nothing */
+}

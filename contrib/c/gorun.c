@@ -1,0 +1,931 @@
+/* The rank's end of gorun's rank protocol, version 1 (worker/session/PROTOCOL.md). One session per process; nothing
+ * here starts a thread. Steady state costs one send and one receive per operation and no allocation. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "gorun.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the rank protocol is little-endian, and so must be the machine"
+#endif
+
+/* ---- messages: types and offsets of the rank protocol ---- */
+
+enum {
+	ALLOC = 2,
+	SUBMIT = 3,
+	RELEASE = 4,
+	FREE = 5,
+	BYE = 6,
+	WELCOME = 65,
+	REGION = 66,
+	FAIL = 67,
+	COMPLETE = 68,
+	GOODBYE = 69,
+	GONE = 70
+};
+enum { ALLREDUCE = 1, ALLGATHER = 2, BROADCAST = 3, BARRIER = 4, ALLTOALL = 5, REDUCESCATTER = 6 };
+
+#define VERSION 1
+#define NO_REGION UINT32_MAX
+#define MAX_MESSAGE (64 << 10)
+#define MAX_NAME 4096
+
+/* A completion carries a number for each rank; this is enough for 16384. */
+#define MAX_ANSWER (256 << 10)
+
+static void put32(unsigned char *at, uint32_t v) { memcpy(at, &v, 4); }
+static void put64(unsigned char *at, uint64_t v) { memcpy(at, &v, 8); }
+static uint32_t get32(const unsigned char *at) {
+	uint32_t v;
+	memcpy(&v, at, 4);
+	return v;
+}
+static uint64_t get64(const unsigned char *at) {
+	uint64_t v;
+	memcpy(&v, at, 8);
+	return v;
+}
+
+/* ---- state ---- */
+
+/* A block is a piece of an arena region, in use or free. Blocks of a region are a list by address, without gaps. */
+struct block {
+	size_t offset, bytes;
+	int used;
+	struct block *next;
+};
+
+struct region {
+	uint32_t number;
+	unsigned char *data;
+	size_t bytes;
+	struct block *blocks; /* NULL for results */
+};
+
+struct regions {
+	struct region *list;
+	size_t count, room;
+};
+
+enum stage { UNUSED, OPEN, DONE, KEPT };
+
+/* An operation from its submission to its wait, or to the release of its result. Its index is its handle on the wire. */
+struct operation {
+	enum stage stage;
+	uint32_t generation;
+	int kind;
+	int code;
+	char *text;
+	void *staged, *target; /* memory in the arena that stands for the caller's; where its content goes, or NULL */
+	size_t bytes;
+	uint32_t region; /* of the result */
+	const void *data;
+	size_t data_bytes;
+	int64_t rows;
+	int64_t *counts;
+	void *own; /* result memory in a world of one */
+};
+
+static struct {
+	enum { OUTSIDE, JOINED, ENDED, FORKED } state;
+	int fd; /* -1 in a world of one */
+	int rank, size, local_rank, local_size, cross_rank, cross_size;
+	int lost; /* why nothing works any more: a gorun_code, with lost_text */
+	char lost_text[512];
+	struct regions arena, results;
+	struct operation *operations;
+	uint32_t count, room, hint;
+	uint32_t request;        /* of the ALLOC under way */
+	struct region *answered; /* where its REGION goes; NULL when there is none or it has come */
+	int refused;
+	unsigned char *in, *out;
+} world = {.fd = -1, .rank = -1, .size = -1, .local_rank = -1, .local_size = -1, .cross_rank = -1, .cross_size = -1};
+
+static char error_text[9216]; /* a text of the daemon, up to 8 KiB, and who says it */
+
+__attribute__((format(printf, 2, 3))) static int fail(int code, const char *format, ...) {
+	va_list args;
+	va_start(args, format);
+	vsnprintf(error_text, sizeof error_text, format, args);
+	va_end(args);
+	return code;
+}
+
+const char *gorun_error(void) { return error_text; }
+
+/* lose ends the session for good: every later call fails with this. */
+__attribute__((format(printf, 2, 3))) static int lose(int code, const char *format, ...) {
+	va_list args;
+	va_start(args, format);
+	vsnprintf(world.lost_text, sizeof world.lost_text, format, args);
+	va_end(args);
+	world.lost = code;
+	return fail(code, "%s", world.lost_text);
+}
+
+static int ready(void) {
+	switch (world.state) {
+	case OUTSIDE:
+		return fail(GORUN_INVALID, "call gorun: gorun_init comes first");
+	case ENDED:
+		return fail(GORUN_INVALID, "call gorun: after gorun_finalize");
+	case FORKED:
+		return fail(GORUN_INVALID, "call gorun: this process was forked after gorun_init and has no session of its own");
+	case JOINED:
+		break;
+	}
+	return world.lost ? fail(world.lost, "%s", world.lost_text) : GORUN_OK;
+}
+
+/* forked drops the parent's session in a child, so that the daemon sees the end of the parent. */
+static void forked(void) {
+	if (world.fd >= 0)
+		close(world.fd);
+	world.fd = -1;
+	if (world.state == JOINED)
+		world.state = FORKED;
+}
+
+/* ---- socket ---- */
+
+static int send_message(size_t n) {
+	for (;;) {
+		if (send(world.fd, world.out, n, MSG_NOSIGNAL) >= 0)
+			return GORUN_OK;
+		if (errno == EINTR)
+			continue;
+		/* The daemon closes after GONE, which says why; receive finds it. */
+		if (errno == EPIPE || errno == ECONNRESET)
+			return GORUN_OK;
+		return lose(GORUN_LOST, "send to gorun's daemon: %s", strerror(errno));
+	}
+}
+
+static int send_pair(uint32_t type, uint32_t value) {
+	put32(world.out, type);
+	put32(world.out + 4, value);
+	return send_message(8);
+}
+
+static int malformed(uint32_t type, size_t n) {
+	return lose(GORUN_LOST, "receive from gorun's daemon: malformed message of type %u with %zu bytes", type, n);
+}
+
+static int map(int fd, uint64_t bytes, int protection, unsigned char **data) {
+	void *p;
+	if (fd < 0 || bytes == 0 || bytes > SIZE_MAX / 2)
+		return malformed(REGION, 0);
+	p = mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return fail(GORUN_MEMORY, "map %llu bytes of shared memory: %s", (unsigned long long)bytes, strerror(errno));
+	*data = p;
+	return GORUN_OK;
+}
+
+static struct region *add_region(struct regions *r) {
+	if (r->count == r->room) {
+		size_t room = r->room ? 2 * r->room : 16;
+		struct region *list = realloc(r->list, room * sizeof *list);
+		if (!list)
+			return NULL;
+		r->list = list;
+		r->room = room;
+	}
+	memset(&r->list[r->count], 0, sizeof *r->list);
+	return &r->list[r->count++];
+}
+
+static struct operation *find(uint32_t handle) {
+	return handle < world.count && world.operations[handle].stage == OPEN ? &world.operations[handle] : NULL;
+}
+
+static int set_text(struct operation *o, int code, const unsigned char *text, size_t n) {
+	o->code = code;
+	o->text = malloc(n + 1);
+	if (o->text) {
+		memcpy(o->text, text, n);
+		o->text[n] = 0;
+	}
+	return GORUN_OK;
+}
+
+/* on_complete takes the end of an operation; fd is the descriptor of its result's memory, or -1. */
+static int on_complete(const unsigned char *b, size_t n, int fd) {
+	struct operation *o;
+	uint64_t ndim, rows, text, offset, bytes, size;
+	if (n < 56)
+		return malformed(COMPLETE, n);
+	ndim = get32(b + 32), rows = get32(b + 36), text = get32(b + 40);
+	o = find(get32(b + 4));
+	if (!o || 56 + 8 * (ndim + rows) + text != n)
+		return malformed(COMPLETE, n);
+	o->region = get32(b + 12);
+	o->stage = DONE;
+	if (get32(b + 8))
+		return set_text(o, (int)get32(b + 8), b + n - text, text);
+	if (rows) {
+		o->counts = malloc(rows * sizeof *o->counts);
+		if (!o->counts) {
+			o->code = GORUN_MEMORY;
+			return GORUN_OK;
+		}
+		memcpy(o->counts, b + 56 + 8 * ndim, rows * sizeof *o->counts);
+	}
+	o->rows = ndim ? (int64_t)get64(b + 56) : 0;
+	if (o->region == NO_REGION)
+		return GORUN_OK;
+	offset = get64(b + 16), bytes = get64(b + 24), size = get64(b + 48);
+	if (offset > size || bytes > size - offset)
+		return malformed(COMPLETE, n);
+	for (size_t i = 0; i < world.results.count; i++) {
+		struct region *r = &world.results.list[i];
+		if (r->number == o->region && r->bytes == size) {
+			o->data = r->data + offset;
+			o->data_bytes = bytes;
+			return GORUN_OK;
+		}
+	}
+	unsigned char *data;
+	int code = map(fd, size, PROT_READ, &data);
+	struct region *r = code ? NULL : add_region(&world.results);
+	if (!r)
+		return lose(GORUN_LOST, "receive result: no memory to map it");
+	*r = (struct region){.number = o->region, .data = data, .bytes = size};
+	o->data = data + offset;
+	o->data_bytes = bytes;
+	return GORUN_OK;
+}
+
+static int on_message(const unsigned char *b, size_t n, int fd) {
+	uint32_t type = get32(b);
+	switch (type) {
+	case WELCOME:
+		if (n != 60 || get32(b + 4) != VERSION)
+			return malformed(type, n);
+		world.rank = (int)get32(b + 12), world.size = (int)get32(b + 16);
+		world.local_rank = (int)get32(b + 20), world.local_size = (int)get32(b + 24);
+		world.cross_rank = (int)get32(b + 28), world.cross_size = (int)get32(b + 32);
+		return GORUN_OK;
+	case REGION:
+		if (n != 24 || !world.answered || get32(b + 4) != world.request)
+			return malformed(type, n);
+		world.answered->number = get32(b + 8);
+		world.answered->bytes = get64(b + 16);
+		world.refused = map(fd, world.answered->bytes, PROT_READ | PROT_WRITE, &world.answered->data);
+		world.answered = NULL;
+		return GORUN_OK;
+	case FAIL: {
+		struct operation *o;
+		if (n < 20 || n != 20 + (size_t)get32(b + 16))
+			return malformed(type, n);
+		if (get32(b + 8) == SUBMIT) {
+			if (!(o = find(get32(b + 4))))
+				return malformed(type, n);
+			o->stage = DONE;
+			return set_text(o, (int)get32(b + 12), b + 20, n - 20);
+		}
+		if (get32(b + 8) == ALLOC && world.answered) {
+			world.refused = fail((int)get32(b + 12), "%.*s", (int)(n - 20), b + 20);
+			world.answered = NULL;
+			return GORUN_OK;
+		}
+		return lose((int)get32(b + 12), "refused by gorun's daemon: %.*s", (int)(n - 20), b + 20);
+	}
+	case COMPLETE:
+		return on_complete(b, n, fd);
+	case GONE:
+		if (n < 16 || n != 16 + (size_t)get32(b + 8))
+			return malformed(type, n);
+		return lose((int)get32(b + 4), "%.*s", (int)(n - 16), b + 16);
+	case GOODBYE:
+		world.state = ENDED;
+		return GORUN_OK;
+	default:
+		return malformed(type, n);
+	}
+}
+
+/* receive takes one message. Without wait it returns GORUN_OK and sets *none if there is no message. */
+static int receive(int wait, int *none) {
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec part = {world.in, MAX_ANSWER};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	ssize_t n;
+	int fd = -1, code;
+	do
+		n = recvmsg(world.fd, &message, MSG_CMSG_CLOEXEC | (wait ? 0 : MSG_DONTWAIT));
+	while (n < 0 && errno == EINTR);
+	if (n < 0 && !wait && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+		*none = 1;
+		return GORUN_OK;
+	}
+	if (n < 0 && errno != ECONNRESET)
+		return lose(GORUN_LOST, "receive from gorun's daemon: %s", strerror(errno));
+	if (n <= 0)
+		return lose(GORUN_LOST, "gorun's daemon closed the connection");
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof fd))
+			memcpy(&fd, CMSG_DATA(c), sizeof fd);
+	code = n < 8 || message.msg_flags & MSG_TRUNC ? malformed(0, (size_t)n) : on_message(world.in, (size_t)n, fd);
+	if (fd >= 0)
+		close(fd);
+	return code;
+}
+
+/* ---- arena ---- */
+
+#define ALIGNMENT 64
+#define REGION_BYTES (16u << 20) /* of a region for small blocks; untouched pages cost nothing */
+
+/* take finds n bytes in a region, first fit. */
+static void *take(struct region *r, size_t n) {
+	for (struct block *b = r->blocks; b; b = b->next) {
+		if (b->used || b->bytes < n)
+			continue;
+		if (b->bytes > n) {
+			struct block *rest = malloc(sizeof *rest);
+			if (!rest)
+				return NULL;
+			*rest = (struct block){b->offset + n, b->bytes - n, 0, b->next};
+			b->bytes = n;
+			b->next = rest;
+		}
+		b->used = 1;
+		return r->data + b->offset;
+	}
+	return NULL;
+}
+
+/* holder returns the arena region that holds n bytes at p. */
+static struct region *holder(const void *p, size_t n) {
+	for (size_t i = 0; i < world.arena.count; i++) {
+		struct region *r = &world.arena.list[i];
+		size_t at = (uintptr_t)p - (uintptr_t)r->data;
+		if ((uintptr_t)p >= (uintptr_t)r->data && at <= r->bytes && n <= r->bytes - at)
+			return r;
+	}
+	return NULL;
+}
+
+/* grow gets a region of at least n bytes from the daemon. */
+static struct region *grow(size_t n) {
+	struct region fresh = {0}, *r;
+	if (n < REGION_BYTES)
+		n = REGION_BYTES;
+	if (world.fd < 0) {
+		fresh.bytes = n;
+		void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (p == MAP_FAILED) {
+			fail(GORUN_MEMORY, "allocate %zu bytes: %s", n, strerror(errno));
+			return NULL;
+		}
+		fresh.data = p;
+	} else {
+		put32(world.out, ALLOC);
+		put32(world.out + 4, ++world.request);
+		put64(world.out + 8, n);
+		world.answered = &fresh;
+		world.refused = send_message(16);
+		while (!world.refused && world.answered && !(world.refused = receive(1, NULL)))
+			;
+		world.answered = NULL;
+		if (world.refused)
+			return NULL;
+	}
+	fresh.blocks = malloc(sizeof *fresh.blocks);
+	if (!fresh.blocks || !(r = add_region(&world.arena))) {
+		free(fresh.blocks);
+		fail(GORUN_MEMORY, "allocate %zu bytes: out of memory", n);
+		return NULL;
+	}
+	*fresh.blocks = (struct block){0, fresh.bytes, 0, NULL};
+	*r = fresh;
+	return r;
+}
+
+static void *arena_take(size_t bytes) {
+	struct region *r;
+	void *p;
+	if (bytes > SIZE_MAX / 4) {
+		fail(GORUN_INVALID, "allocate %zu bytes of shared memory: too many", bytes);
+		return NULL;
+	}
+	bytes = bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
+	for (size_t i = 0; i < world.arena.count; i++)
+		if ((p = take(&world.arena.list[i], bytes)))
+			return p;
+	r = grow(bytes);
+	return r ? take(r, bytes) : NULL;
+}
+
+static void discard(struct region *r) {
+	for (struct block *b = r->blocks, *next; b; b = next) {
+		next = b->next;
+		free(b);
+	}
+	munmap(r->data, r->bytes);
+}
+
+/* arena_give frees a block, joins it with its free neighbours, and gives an empty region back, but for the first. */
+static int arena_give(void *p) {
+	struct region *r = holder(p, 0);
+	struct block *before = NULL, *b = r ? r->blocks : NULL;
+	for (; b; before = b, b = b->next)
+		if (r->data + b->offset == (unsigned char *)p)
+			break;
+	if (!b || !b->used)
+		return fail(GORUN_INVALID, "free memory: %p is not from gorun_alloc, or freed already", p);
+	b->used = 0;
+	if (b->next && !b->next->used) {
+		struct block *next = b->next;
+		b->bytes += next->bytes;
+		b->next = next->next;
+		free(next);
+	}
+	if (before && !before->used) {
+		before->bytes += b->bytes;
+		before->next = b->next;
+		free(b);
+	}
+	if (r == world.arena.list || r->blocks->used || r->blocks->next)
+		return GORUN_OK;
+	uint32_t number = r->number;
+	discard(r);
+	*r = world.arena.list[--world.arena.count];
+	return world.fd < 0 ? GORUN_OK : send_pair(FREE, number);
+}
+
+void *gorun_alloc(size_t bytes) {
+	void *p;
+	if (ready())
+		return NULL;
+	/* Blocks are used again, and regions come zeroed: clear what may have been used. */
+	if ((p = arena_take(bytes)))
+		memset(p, 0, bytes);
+	return p;
+}
+
+int gorun_free(void *memory) {
+	int code = ready();
+	return code || !memory ? code : arena_give(memory);
+}
+
+/* ---- operations ---- */
+
+static const unsigned char sizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 8, 16};
+
+struct call {
+	int kind;
+	const char *name;
+	const void *in;
+	void *out;
+	int ndim;
+	int64_t dims[2];
+	gorun_type type;
+	int op, root;
+	const int32_t *splits;
+};
+
+static const char *const kinds[] = {"", "allreduce", "allgather", "broadcast", "barrier", "alltoall", "reducescatter"};
+
+/* measure checks a call as far as memory is concerned, and sets its bytes. */
+static int measure(const struct call *c, size_t *bytes) {
+	const char *kind = kinds[c->kind];
+	uint64_t n;
+	if (!c->name || !*c->name || strlen(c->name) > MAX_NAME)
+		return fail(GORUN_INVALID, "submit %s: a name has 1 to %d bytes", kind, MAX_NAME);
+	*bytes = 0;
+	if (c->kind == BARRIER)
+		return GORUN_OK;
+	if (c->type < GORUN_UINT8 || c->type > GORUN_COMPLEX128)
+		return fail(GORUN_INVALID, "submit %s %s: unknown element type %d", kind, c->name, (int)c->type);
+	n = sizes[c->type];
+	for (int i = 0; i < c->ndim; i++) {
+		if (c->dims[i] < 0)
+			return fail(GORUN_INVALID, "submit %s %s: %lld elements", kind, c->name, (long long)c->dims[i]);
+		if (c->dims[i] && n > SIZE_MAX / 4 / (uint64_t)c->dims[i])
+			return fail(GORUN_INVALID, "submit %s %s: too many elements", kind, c->name);
+		n *= (uint64_t)c->dims[i];
+	}
+	if (n && !c->in)
+		return fail(GORUN_INVALID, "submit %s %s: no memory for %llu bytes", kind, c->name, (unsigned long long)n);
+	if (n && !c->out && (c->kind == ALLREDUCE || c->kind == BROADCAST))
+		return fail(GORUN_INVALID, "submit %s %s: no memory for the result of %llu bytes", kind, c->name,
+			    (unsigned long long)n);
+	if (c->splits && (size_t)world.size > (MAX_MESSAGE - 128 - MAX_NAME) / 4)
+		return fail(GORUN_INVALID, "submit %s %s: splits for %d ranks do not fit a message", kind, c->name, world.size);
+	*bytes = (size_t)n;
+	return GORUN_OK;
+}
+
+/* open_operation finds a free slot. */
+static struct operation *open_operation(int kind, gorun_handle *handle) {
+	struct operation *o = NULL;
+	for (uint32_t i = 0; !o && i < world.count; i++) {
+		world.hint = world.hint + 1 < world.count ? world.hint + 1 : 0;
+		if (world.operations[world.hint].stage == UNUSED)
+			o = &world.operations[world.hint];
+	}
+	if (!o) {
+		uint32_t room = world.room ? 2 * world.room : 64;
+		struct operation *more = realloc(world.operations, room * sizeof *more);
+		if (!more) {
+			fail(GORUN_MEMORY, "submit operation: out of memory");
+			return NULL;
+		}
+		memset(more + world.room, 0, (room - world.room) * sizeof *more);
+		world.operations = more;
+		world.hint = world.count;
+		world.count = world.room = room;
+		o = &more[world.hint];
+	}
+	uint32_t generation = o->generation + 1;
+	memset(o, 0, sizeof *o);
+	o->generation = generation & INT32_MAX;
+	o->kind = kind;
+	o->region = NO_REGION;
+	o->stage = OPEN;
+	*handle = (int64_t)o->generation << 32 | (o - world.operations);
+	return o;
+}
+
+static void close_operation(struct operation *o) {
+	if (o->staged)
+		arena_give(o->staged);
+	free(o->text);
+	free(o->counts);
+	free(o->own);
+	o->text = NULL, o->counts = NULL, o->own = NULL, o->staged = NULL;
+	o->stage = UNUSED;
+}
+
+/* alone completes an operation in a world of one, where every reduction is the input. */
+static int alone(struct operation *o, const struct call *c, size_t bytes) {
+	const char *kind = kinds[c->kind];
+	if ((c->kind == ALLREDUCE || c->kind == REDUCESCATTER) && (c->op < 0 || c->op > GORUN_PRODUCT || c->op == 2))
+		return fail(GORUN_INVALID, "submit %s %s: unknown reduction %d", kind, c->name, c->op);
+	if (c->kind == BROADCAST && c->root != 0)
+		return fail(GORUN_INVALID, "submit %s %s: root rank %d is not in a world of 1", kind, c->name, c->root);
+	if (c->splits && c->splits[0] != c->dims[0])
+		return fail(GORUN_INVALID, "submit %s %s: splits are %d rows of %lld", kind, c->name, (int)c->splits[0],
+			    (long long)c->dims[0]);
+	o->stage = DONE;
+	if (c->kind == ALLREDUCE && bytes)
+		memmove(c->out, c->in, bytes);
+	if (c->kind != ALLGATHER && c->kind != ALLTOALL && c->kind != REDUCESCATTER)
+		return GORUN_OK;
+	o->own = malloc(bytes ? bytes : 1);
+	o->counts = c->kind == REDUCESCATTER ? NULL : malloc(sizeof *o->counts);
+	if (!o->own || (c->kind != REDUCESCATTER && !o->counts))
+		return fail(GORUN_MEMORY, "submit %s %s: out of memory", kind, c->name);
+	if (bytes)
+		memcpy(o->own, c->in, bytes);
+	o->data = o->own;
+	o->data_bytes = bytes;
+	o->rows = c->dims[0];
+	if (o->counts)
+		o->counts[0] = c->dims[0];
+	return GORUN_OK;
+}
+
+/* stage copies a tensor that the daemon cannot see into the arena. */
+static int stage(struct operation *o, struct call *c, size_t bytes) {
+	int receives = c->kind == BROADCAST && c->root != world.rank;
+	if (!bytes || (holder(c->in, bytes) && (!c->out || holder(c->out, bytes))))
+		return GORUN_OK;
+	if (!(o->staged = arena_take(bytes)))
+		return GORUN_MEMORY;
+	if (!receives)
+		memcpy(o->staged, c->in, bytes);
+	o->bytes = bytes;
+	o->target = c->out;
+	c->in = o->staged;
+	if (c->out)
+		c->out = o->staged;
+	return GORUN_OK;
+}
+
+static void put_place(unsigned char *region, unsigned char *place, const void *p, size_t bytes) {
+	struct region *r = p && bytes ? holder(p, bytes) : NULL;
+	put32(region, r ? r->number : NO_REGION);
+	put64(place, r ? (uint64_t)((const unsigned char *)p - r->data) : 0);
+	put64(place + 8, bytes);
+}
+
+static int submit(struct operation *o, const struct call *c, size_t bytes) {
+	unsigned char *b = world.out, *end;
+	size_t name = strlen(c->name);
+	double one = 1;
+	memset(b, 0, 84);
+	put32(b, SUBMIT);
+	put32(b + 4, (uint32_t)(o - world.operations));
+	b[8] = (unsigned char)c->kind, b[9] = (unsigned char)c->type, b[10] = (unsigned char)c->op, b[11] = (unsigned char)c->ndim;
+	put32(b + 12, (uint32_t)c->root);
+	put_place(b + 20, b + 52, c->in, bytes);
+	put_place(b + 24, b + 68, c->out, c->out ? bytes : 0);
+	put32(b + 28, (uint32_t)name);
+	memcpy(b + 36, &one, 8);
+	memcpy(b + 44, &one, 8);
+	end = b + 84;
+	for (int i = 0; i < c->ndim; i++, end += 8)
+		put64(end, (uint64_t)c->dims[i]);
+	if (c->splits) {
+		put32(b + 32, (uint32_t)world.size);
+		memcpy(end, c->splits, 4 * (size_t)world.size);
+		end += 4 * (size_t)world.size;
+	}
+	memcpy(end, c->name, name);
+	return send_message((size_t)(end + name - b));
+}
+
+static int begin(struct call c, gorun_handle *handle) {
+	struct operation *o;
+	size_t bytes;
+	int code = ready();
+	if (!code && !handle)
+		code = fail(GORUN_INVALID, "submit %s: no place for the handle", kinds[c.kind]);
+	if (code || (code = measure(&c, &bytes)))
+		return code;
+	if (c.op < 0 || c.op > UINT8_MAX)
+		return fail(GORUN_INVALID, "submit %s %s: unknown reduction %d", kinds[c.kind], c.name, c.op);
+	if (!(o = open_operation(c.kind, handle)))
+		return GORUN_MEMORY;
+	if (world.fd < 0)
+		code = alone(o, &c, bytes);
+	else if (!(code = stage(o, &c, bytes)))
+		code = submit(o, &c, bytes);
+	if (code)
+		close_operation(o);
+	return code;
+}
+
+static struct operation *held(gorun_handle handle, enum stage most) {
+	uint32_t at = (uint32_t)handle;
+	struct operation *o = at < world.count ? &world.operations[at] : NULL;
+	if (o && o->stage != UNUSED && o->stage <= most && (uint32_t)(handle >> 32) == o->generation)
+		return o;
+	fail(GORUN_INVALID, "wait for operation: handle %lld is none, or was waited for", (long long)handle);
+	return NULL;
+}
+
+int gorun_test(gorun_handle handle, int *done) {
+	int code = ready(), none = 0;
+	struct operation *o;
+	if (code)
+		return code;
+	if (!done || !(o = held(handle, DONE)))
+		return done ? GORUN_INVALID : fail(GORUN_INVALID, "test operation: no place for the answer");
+	while (o->stage == OPEN && !none)
+		if ((code = receive(0, &none)))
+			return code;
+	*done = o->stage == DONE;
+	return GORUN_OK;
+}
+
+int gorun_wait(gorun_handle handle, gorun_result *result) {
+	int code = ready();
+	struct operation *o;
+	if (code)
+		return code;
+	if (!(o = held(handle, DONE)))
+		return GORUN_INVALID;
+	while (o->stage == OPEN)
+		if ((code = receive(1, NULL)))
+			return code;
+	if (o->code) {
+		code = fail(o->code, "%s", o->text ? o->text : "wait for operation: out of memory");
+		close_operation(o);
+		return code;
+	}
+	if (o->target)
+		memcpy(o->target, o->staged, o->bytes);
+	if (o->kind == ALLREDUCE || o->kind == BROADCAST || o->kind == BARRIER) {
+		close_operation(o);
+		return GORUN_OK;
+	}
+	if (o->staged)
+		arena_give(o->staged);
+	o->staged = NULL;
+	o->stage = KEPT;
+	gorun_result kept = {o->data, o->data_bytes, o->rows, o->counts, handle};
+	if (result)
+		*result = kept;
+	else
+		return gorun_release(&kept);
+	return GORUN_OK;
+}
+
+int gorun_release(gorun_result *result) {
+	int code = ready();
+	struct operation *o;
+	if (code)
+		return code;
+	if (!result || !(o = held(result->handle, KEPT)) || o->stage != KEPT)
+		return fail(GORUN_INVALID, "release result: not a result, or released already");
+	if (world.fd >= 0 && o->region != NO_REGION)
+		code = send_pair(RELEASE, (uint32_t)(o - world.operations));
+	close_operation(o);
+	memset(result, 0, sizeof *result);
+	return code;
+}
+
+int gorun_start_allreduce(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op,
+			  gorun_handle *handle) {
+	return begin((struct call){ALLREDUCE, name, in, out, 1, {count}, type, (int)op, 0, NULL}, handle);
+}
+
+int gorun_start_broadcast(const char *name, void *data, int64_t count, gorun_type type, int root, gorun_handle *handle) {
+	return begin((struct call){BROADCAST, name, data, data, 1, {count}, type, GORUN_SUM, root, NULL}, handle);
+}
+
+int gorun_start_barrier(const char *name, gorun_handle *handle) {
+	return begin((struct call){.kind = BARRIER, .name = name, .op = GORUN_SUM}, handle);
+}
+
+int gorun_start_allgather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type,
+			  gorun_handle *handle) {
+	return begin((struct call){ALLGATHER, name, in, NULL, 2, {rows, width}, type, GORUN_SUM, 0, NULL}, handle);
+}
+
+int gorun_start_alltoall(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits,
+			 gorun_type type, gorun_handle *handle) {
+	return begin((struct call){ALLTOALL, name, in, NULL, 2, {rows, width}, type, GORUN_SUM, 0, splits}, handle);
+}
+
+int gorun_start_reducescatter(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_op op,
+			      gorun_handle *handle) {
+	return begin((struct call){REDUCESCATTER, name, in, NULL, 2, {rows, width}, type, (int)op, 0, NULL}, handle);
+}
+
+/* finish takes a pointer, because the order in which arguments are evaluated is nobody's to know. */
+static int finish(int code, const gorun_handle *handle, gorun_result *result) {
+	return code ? code : gorun_wait(*handle, result);
+}
+
+int gorun_allreduce(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op) {
+	gorun_handle h = 0;
+	return finish(gorun_start_allreduce(name, in, out, count, type, op, &h), &h, NULL);
+}
+
+int gorun_broadcast(const char *name, void *data, int64_t count, gorun_type type, int root) {
+	gorun_handle h = 0;
+	return finish(gorun_start_broadcast(name, data, count, type, root, &h), &h, NULL);
+}
+
+int gorun_barrier(const char *name) {
+	gorun_handle h = 0;
+	return finish(gorun_start_barrier(name, &h), &h, NULL);
+}
+
+int gorun_allgather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_result *result) {
+	gorun_handle h = 0;
+	return finish(gorun_start_allgather(name, in, rows, width, type, &h), &h, result);
+}
+
+int gorun_alltoall(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits, gorun_type type,
+		   gorun_result *result) {
+	gorun_handle h = 0;
+	return finish(gorun_start_alltoall(name, in, rows, width, splits, type, &h), &h, result);
+}
+
+int gorun_reducescatter(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_op op,
+			gorun_result *result) {
+	gorun_handle h = 0;
+	return finish(gorun_start_reducescatter(name, in, rows, width, type, op, &h), &h, result);
+}
+
+/* ---- the world ---- */
+
+int gorun_rank(void) { return world.rank; }
+int gorun_size(void) { return world.size; }
+int gorun_local_rank(void) { return world.local_rank; }
+int gorun_local_size(void) { return world.local_size; }
+int gorun_cross_rank(void) { return world.cross_rank; }
+int gorun_cross_size(void) { return world.cross_size; }
+
+/* hello writes the first message from the environment. */
+static int hello(unsigned char *b) {
+	const char *token = getenv("GORUN_TOKEN"), *rank = getenv("GORUN_RANK");
+	if (!token || !rank || strlen(token) != 64)
+		return fail(GORUN_INVALID, "join world: GORUN_TOKEN or GORUN_RANK is missing or wrong");
+	memset(b, 0, 64);
+	memcpy(b, "GORUNRK1", 8);
+	put32(b + 8, VERSION);
+	put32(b + 12, (uint32_t)strtoul(rank, NULL, 10));
+	put32(b + 16, (uint32_t)getpid());
+	for (int i = 0; i < 32; i++) {
+		char digits[3] = {token[2 * i], token[2 * i + 1], 0}, *end;
+		b[24 + i] = (unsigned char)strtoul(digits, &end, 16);
+		if (*end)
+			return fail(GORUN_INVALID, "join world: GORUN_TOKEN is not hexadecimal");
+	}
+	return GORUN_OK;
+}
+
+static int dial(const char *name) {
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	size_t n = strlen(name);
+	if (n + 1 > sizeof address.sun_path)
+		return fail(GORUN_INVALID, "join world: GORUN_SOCKET is too long");
+	memcpy(address.sun_path + 1, name, n);
+	world.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (world.fd < 0)
+		return fail(GORUN_LOST, "join world: socket: %s", strerror(errno));
+	int failed;
+	do
+		failed = connect(world.fd, (struct sockaddr *)&address,
+				 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n));
+	while (failed && errno == EINTR);
+	return failed ? fail(GORUN_LOST, "join world: connect to gorun's daemon: %s", strerror(errno)) : GORUN_OK;
+}
+
+/* leave frees what the session had. */
+static void leave(void) {
+	for (uint32_t i = 0; i < world.count; i++) {
+		world.operations[i].staged = NULL; /* goes with the arena */
+		close_operation(&world.operations[i]);
+	}
+	for (size_t i = 0; i < world.arena.count; i++)
+		discard(&world.arena.list[i]);
+	for (size_t i = 0; i < world.results.count; i++)
+		discard(&world.results.list[i]);
+	free(world.operations);
+	free(world.arena.list);
+	free(world.results.list);
+	free(world.in);
+	free(world.out);
+	world.operations = NULL, world.in = NULL, world.out = NULL;
+	world.arena = world.results = (struct regions){0};
+	world.count = world.room = 0;
+	if (world.fd >= 0)
+		close(world.fd);
+	world.fd = -1;
+}
+
+int gorun_init(void) {
+	static int watching;
+	const char *name = getenv("GORUN_SOCKET");
+	int code = GORUN_OK;
+	if (world.state != OUTSIDE)
+		return fail(GORUN_INVALID, world.state == FORKED ? "join world: this process was forked after gorun_init"
+								 : "join world: gorun_init was called already");
+	if (!watching && pthread_atfork(NULL, NULL, forked))
+		return fail(GORUN_MEMORY, "join world: out of memory");
+	watching = 1;
+	world.lost = 0;
+	if (!name || !*name) {
+		world.rank = world.local_rank = world.cross_rank = 0;
+		world.size = world.local_size = world.cross_size = 1;
+		world.state = JOINED;
+		return GORUN_OK;
+	}
+	world.in = malloc(MAX_ANSWER);
+	world.out = malloc(MAX_MESSAGE);
+	if (!world.in || !world.out)
+		code = fail(GORUN_MEMORY, "join world: out of memory");
+	if (!code && !(code = hello(world.out)) && !(code = dial(name)))
+		code = send_message(64);
+	while (!code && world.size < 1)
+		code = receive(1, NULL);
+	if (code) {
+		leave();
+		return code;
+	}
+	world.state = JOINED;
+	return GORUN_OK;
+}
+
+int gorun_finalize(void) {
+	int code;
+	if (world.state == JOINED && world.lost) { /* nobody to say goodbye to */
+		leave();
+		world.state = ENDED;
+	}
+	if (world.state == ENDED)
+		return GORUN_OK;
+	if ((code = ready()))
+		return code;
+	if (world.fd >= 0) {
+		code = send_pair(BYE, 0);
+		while (!code && world.state == JOINED)
+			code = receive(1, NULL);
+	}
+	leave();
+	world.state = ENDED;
+	return code;
+}

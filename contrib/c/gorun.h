@@ -1,0 +1,142 @@
+/* gorun.h: collectives of a gorun job from C11 or C++, on Linux.
+ *
+ * Copy gorun.h and gorun.c into your program and compile them with it; they need libc and nothing else. Start the
+ * program with `gorun -np 4 ./program`. Started without gorun it is a world of one rank.
+ *
+ *     float *x = gorun_alloc(n * sizeof *x);
+ *     if (gorun_allreduce("grad", x, x, n, GORUN_FLOAT32, GORUN_SUM)) fprintf(stderr, "%s\n", gorun_error());
+ *
+ * Functions return 0, or a gorun_code whose text gorun_error() has. They are for one thread at a time; a program with
+ * several brings its own lock. Ranks meet by name: all ranks submit the same name, in any order, and a name may be used
+ * again when its operation is complete. A failed operation leaves the job usable; GORUN_ABORTED and GORUN_LOST do not.
+ *
+ * Memory from gorun_alloc is shared with gorun's daemon and is used in place. Any other memory works too, at the cost
+ * of a copy in and a copy out. Until an operation is complete its memory must not be touched, nor freed.
+ *
+ * A process that was forked after gorun_init has no session: all functions return GORUN_INVALID there, and the memory
+ * from gorun_alloc is the parent's. Fork before gorun_init, or exec.
+ */
+#ifndef GORUN_H
+#define GORUN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+	GORUN_OK = 0,
+	GORUN_INVALID = 1,  /* this rank's own arguments, or a function out of turn */
+	GORUN_MISMATCH = 2, /* ranks submitted different things under one name */
+	GORUN_SHUTDOWN = 3, /* a rank left before it submitted its part */
+	GORUN_ABORTED = 4,  /* the world has ended: a host died */
+	GORUN_INTERNAL = 5,
+	GORUN_LOST = 6, /* no connection to the daemon */
+	GORUN_MEMORY = 7
+} gorun_code;
+
+typedef enum {
+	GORUN_UINT8 = 1,
+	GORUN_INT8 = 2,
+	GORUN_UINT16 = 3,
+	GORUN_INT16 = 4,
+	GORUN_UINT32 = 5,
+	GORUN_INT32 = 6,
+	GORUN_UINT64 = 7,
+	GORUN_INT64 = 8,
+	GORUN_FLOAT16 = 9,
+	GORUN_BFLOAT16 = 10,
+	GORUN_FLOAT32 = 11,
+	GORUN_FLOAT64 = 12,
+	GORUN_BOOL = 13,
+	GORUN_COMPLEX64 = 14,
+	GORUN_COMPLEX128 = 15
+} gorun_type;
+
+typedef enum {
+	GORUN_AVERAGE = 0,
+	GORUN_SUM = 1,
+	GORUN_MIN = 3,
+	GORUN_MAX = 4,
+	GORUN_PRODUCT = 5
+} gorun_op;
+
+/* An operation under way, valid until gorun_wait. */
+typedef int64_t gorun_handle;
+
+/* The result of an operation that brings its own memory. It may be read, not written, until gorun_release. */
+typedef struct {
+	const void *data;
+	size_t bytes;
+	int64_t rows;          /* of the result */
+	const int64_t *counts; /* allgather, alltoall: how many of them came from each rank; NULL for reducescatter */
+	gorun_handle handle;
+} gorun_result;
+
+/* Joins the job, and waits until all hosts have started. GORUN_LOST: no daemon; GORUN_INVALID: called twice. */
+int gorun_init(void);
+
+/* Leaves the job: what other ranks still want from this one fails. All memory from gorun_alloc is gone afterwards. */
+int gorun_finalize(void);
+
+/* The text of the last failure in this process; it stays until the next one. */
+const char *gorun_error(void);
+
+/* The world; -1 before gorun_init. "Local" counts the ranks of this host, "cross" the hosts. */
+int gorun_rank(void);
+int gorun_size(void);
+int gorun_local_rank(void);
+int gorun_local_size(void);
+int gorun_cross_rank(void);
+int gorun_cross_size(void);
+
+/* Zeroed memory that operations use in place, aligned to 64 bytes; NULL on failure. */
+void *gorun_alloc(size_t bytes);
+int gorun_free(void *memory);
+
+/* Tensors are `count` elements, or `rows` of `width` elements each; the first dimension of the rank protocol is rows.
+ * `in` and `out` are the same memory or do not overlap. Memory is aligned to its element. `root` is a rank.
+ *
+ * These return when the operation is complete. */
+int gorun_allreduce(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op);
+int gorun_broadcast(const char *name, void *data, int64_t count, gorun_type type, int root);
+int gorun_barrier(const char *name);
+
+/* Rows of all ranks, in the order of ranks. Ranks may bring different numbers of rows. */
+int gorun_allgather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_result *result);
+
+/* splits[r] rows go to rank r, from the first row on; NULL is the same number for all. */
+int gorun_alltoall(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits, gorun_type type,
+		   gorun_result *result);
+
+/* This rank's share of the rows of the sum; the first ranks get one more row if they do not divide. */
+int gorun_reducescatter(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_op op,
+			gorun_result *result);
+
+/* The same, started: exactly one gorun_wait must follow for each handle. */
+int gorun_start_allreduce(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op,
+			  gorun_handle *handle);
+int gorun_start_broadcast(const char *name, void *data, int64_t count, gorun_type type, int root, gorun_handle *handle);
+int gorun_start_barrier(const char *name, gorun_handle *handle);
+int gorun_start_allgather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type,
+			  gorun_handle *handle);
+int gorun_start_alltoall(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits,
+			 gorun_type type, gorun_handle *handle);
+int gorun_start_reducescatter(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_op op,
+			      gorun_handle *handle);
+
+/* Sets *done to whether the operation has ended, well or not, and does not wait. */
+int gorun_test(gorun_handle handle, int *done);
+
+/* Waits for the end of an operation and returns how it ended. result is NULL for the kinds without one. */
+int gorun_wait(gorun_handle handle, gorun_result *result);
+
+/* Gives the memory of a result back. */
+int gorun_release(gorun_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
