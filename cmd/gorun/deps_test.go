@@ -17,6 +17,7 @@ var allowed = map[string][]string{
 	"cmd/gorun":           {"*"},
 	"worker/bench":        {"collective", "collective/kernel", "worker/session"},
 	"launcher":            {"launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
+	"launcher/discover":   {"launcher/hosts"},
 	"launcher/elastic":    {},
 	"launcher/hosts":      {},
 	"launcher/plan":       {"launcher/hosts"},

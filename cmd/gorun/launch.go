@@ -21,7 +21,7 @@ import (
 
 // launchFlags are the flags of a job, a table for each concern.
 func launchFlags() []cli.Flag {
-	return slices.Concat(placeFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), ringFlags(), otherFlags(), mpirunFlags(), horovodFlags(), knobFlags())
+	return slices.Concat(placeFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), ringFlags(), elasticFlags(), otherFlags(), mpirunFlags(), horovodFlags(), knobFlags())
 }
 
 // lifetimeFlags say how long things may take.
@@ -71,6 +71,11 @@ func launch(c *cli.Context, hurry <-chan struct{}) error {
 func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, notes []string) error {
 	if err := checkFlags(c); err != nil {
 		return err
+	}
+	if plan, err := readElastic(c); err != nil {
+		return err
+	} else if plan != nil {
+		return &usageError{errors.New("elastic jobs are not in this version"), "without --min-np and --host-discovery-script, -H names the hosts"}
 	}
 	settings, err := readSettings(c)
 	if err != nil {

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher/discover"
+	"gorun/launcher/elastic"
+	"gorun/launcher/hosts"
+)
+
+const (
+	discoverEvery = time.Second // as Horovod
+	discoverLimit = 30 * time.Second
+)
+
+// elasticFlags are those of jobs whose hosts come and go. The names are horovodrun's.
+func elasticFlags() []cli.Flag {
+	timeout := timeFlag("elastic-timeout", elastic.DefaultTimeout, "give up if fewer than --min-np ranks have room for this `TIME`")
+	timeout.EnvVars = []string{"HOROVOD_ELASTIC_TIMEOUT"}
+	flags := []cli.Flag{
+		&cli.IntFlag{Name: "min-np", Aliases: []string{"min-num-proc"}, Usage: "go on with `N` ranks if no more are left", DefaultText: "-np"},
+		&cli.IntFlag{Name: "max-np", Aliases: []string{"max-num-proc"}, Usage: "never run more than `N` ranks", DefaultText: "one for every slot"},
+		&cli.StringFlag{Name: "host-discovery-script", Usage: "run `COMMAND` every second; its lines are the hosts that there are: host or host:slots"},
+		&cli.IntFlag{Name: "slots-per-host", Aliases: []string{"slots"}, Usage: "`N` slots on hosts whose line does not say"},
+		&cli.StringFlag{Name: "on-failure", Usage: "when a rank or a host is lost, `WHAT`: replace (go on, with free slots in its place), shrink (go on with the survivors), wait (until as many as before can run)", DefaultText: "replace"},
+		&cli.IntFlag{Name: "reset-limit", Usage: "end the job instead of beginning anew more than `N` times", DefaultText: "none"},
+		&cli.GenericFlag{Name: "blacklist-cooldown-range", Value: &timeRange{}, Usage: "use a slot that failed again after `MIN MAX` seconds: MIN at first, twice as long each time, MAX at most", DefaultText: "never"},
+		timeout,
+	}
+	for _, f := range flags {
+		hide(f)
+	}
+	return flags
+}
+
+// hide keeps a flag out of the help.
+func hide(f cli.Flag) {
+	switch f := f.(type) {
+	case *cli.IntFlag:
+		f.Hidden = true
+	case *cli.StringFlag:
+		f.Hidden = true
+	case *cli.GenericFlag:
+		f.Hidden = true
+	}
+}
+
+// elasticPlan is what the flags say about hosts that come and go.
+type elasticPlan struct {
+	elastic.Policy
+	Script *discover.Script // nil: the hosts are those of -H or a hostfile
+}
+
+// readElastic returns nil for a job of fixed size. Like horovodrun, it takes a job for elastic if there is a
+// discovery script or a --min-np.
+func readElastic(c *cli.Context) (*elasticPlan, error) {
+	if !c.IsSet("min-np") && !c.IsSet("host-discovery-script") {
+		for _, name := range []string{"max-np", "slots-per-host", "on-failure", "reset-limit", "blacklist-cooldown-range"} {
+			if c.IsSet(name) {
+				return nil, &usageError{fmt.Errorf("--%s is for elastic jobs", name), "add --min-np or --host-discovery-script"}
+			}
+		}
+		return nil, nil
+	}
+	for _, name := range []string{"np", "min-np", "max-np", "slots-per-host"} {
+		if c.IsSet(name) && c.Int(name) < 1 {
+			return nil, &usageError{fmt.Errorf("--%s %d: must be at least 1", name, c.Int(name)), ""}
+		}
+	}
+	if !c.IsSet("np") && !c.IsSet("min-np") {
+		return nil, &usageError{errors.New("how many ranks does it take to begin?"), "-np N or --min-np N"}
+	}
+	onFailure, err := elastic.ParseOnFailure(cmp.Or(c.String("on-failure"), elastic.Replace.String()))
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("--on-failure: %w", err), ""}
+	}
+	p := &elasticPlan{Policy: elastic.Policy{
+		NP:         c.Int("np"),
+		MinNP:      c.Int("min-np"),
+		MaxNP:      c.Int("max-np"),
+		OnFailure:  onFailure,
+		ResetLimit: -1,
+		Timeout:    timeOf(c, "elastic-timeout"),
+		Listed:     !c.IsSet("host-discovery-script"),
+	}}
+	if c.IsSet("reset-limit") {
+		if p.ResetLimit = c.Int("reset-limit"); p.ResetLimit < 0 {
+			return nil, &usageError{fmt.Errorf("--reset-limit %d: must not be negative", p.ResetLimit), ""}
+		}
+	}
+	if r, ok := c.Generic("blacklist-cooldown-range").(*timeRange); ok {
+		p.CooldownMin, p.CooldownMax = r.min, r.max
+	}
+	if p.Timeout <= 0 {
+		return nil, &usageError{fmt.Errorf("--elastic-timeout %v: must be positive", p.Timeout), ""}
+	}
+	if p.Policy, err = p.Check(); err != nil {
+		return nil, &usageError{err, ""}
+	}
+	if p.Script, err = readScript(c); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// readScript reads where the hosts come from, nil for a list.
+func readScript(c *cli.Context) (*discover.Script, error) {
+	command := c.String("host-discovery-script")
+	switch {
+	case !c.IsSet("host-discovery-script"):
+		return nil, nil
+	case c.IsSet("hosts") || c.IsSet("hostfile") || c.IsSet("hydra-hostfile"):
+		return nil, &usageError{errors.New("--host-discovery-script excludes -H and --hostfile"), "name the hosts in one place"}
+	case strings.TrimSpace(command) == "":
+		return nil, &usageError{errors.New("--host-discovery-script: no command"), ""}
+	case c.Int("slots-per-host") > hosts.MaxSlots:
+		return nil, &usageError{fmt.Errorf("--slots-per-host %d: must be 1 to %d", c.Int("slots-per-host"), hosts.MaxSlots), ""}
+	}
+	return &discover.Script{Command: command, Slots: c.Int("slots-per-host"), Every: discoverEvery, Limit: discoverLimit, Env: os.Environ()}, nil
+}
+
+// timeRange is the value of a flag that takes two times, as two arguments or as MIN,MAX.
+type timeRange struct{ min, max time.Duration }
+
+// Words is how many arguments the flag takes.
+func (r *timeRange) Words() int { return 2 }
+
+// Set implements flag.Value.
+func (r *timeRange) Set(text string) error {
+	fields := strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == ',' })
+	if len(fields) != 2 {
+		return errors.New("not two times, such as 10 100 (seconds)")
+	}
+	var low, high seconds
+	if err := errors.Join(low.Set(fields[0]), high.Set(fields[1])); err != nil {
+		return errors.New("not two times, such as 10 100 (seconds)")
+	}
+	if low <= 0 || high < low {
+		return errors.New("not a range: MIN is more than 0, and MAX not less than MIN")
+	}
+	r.min, r.max = time.Duration(low), time.Duration(high)
+	return nil
+}
+
+func (r *timeRange) String() string {
+	if r == nil || r.max == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%v %v", r.min, r.max)
+}
+
+// Get implements flag.Getter.
+func (r *timeRange) Get() any { return *r }
