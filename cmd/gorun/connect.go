@@ -25,12 +25,12 @@ import (
 
 // connectFlags say how hosts are reached.
 func connectFlags() []cli.Flag {
-	return []cli.Flag{
+	return append([]cli.Flag{
 		&cli.IntFlag{Name: "ssh-port", Aliases: []string{"p"}, Usage: "`PORT` of sshd on the hosts", DefaultText: "as in ssh config, 22"},
 		&cli.StringSliceFlag{Name: "ssh-identity-file", Aliases: []string{"i"}, Usage: "private key `FILE` for ssh, may be given more than once"},
 		&cli.StringFlag{Name: "ssh-config", Usage: "read `FILE` instead of ~/.ssh/config; none for no file"},
 		timeFlag("connect-retry", 0, "go on for this `TIME` when a host's name is not known yet or nobody answers there"),
-	}
+	}, clusterFlags()...)
 }
 
 // dialer starts a daemon as a child for this machine's own names and over ssh for all others.

@@ -16,7 +16,7 @@ import (
 var allowed = map[string][]string{
 	"cmd/gorun":           {"*"},
 	"worker/bench":        {"collective", "collective/kernel", "worker/session"},
-	"launcher":            {"launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
+	"launcher":            {"rendezvous/standing", "launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
 	"launcher/discover":   {"launcher/hosts"},
 	"launcher/elastic":    {},
 	"launcher/hosts":      {},
@@ -26,6 +26,7 @@ var allowed = map[string][]string{
 	"rendezvous/wire":     {"topology"},
 	"rendezvous/epoch":    {"collective/schedule", "rendezvous/wire", "topology"},
 	"rendezvous/gossip":   {},
+	"rendezvous/standing": {"rendezvous/gossip", "rendezvous/wire"},
 	"topology":            {},
 	"topology/picture":    {"topology"},
 	"topology/doctor":     {"topology", "topology/probe"},

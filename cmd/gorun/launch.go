@@ -85,10 +85,6 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if err != nil {
 		return err
 	}
-	placement, from, err := placeRanks(c, cmp.Or(ranksOf(programs), c.Int("np")))
-	if err != nil {
-		return err
-	}
 	ring, err := readRing(c)
 	if err != nil {
 		return err
@@ -97,6 +93,13 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if err != nil {
 		return err
 	}
+	// Last, since it may wait until other jobs have ended.
+	where, err := placeJob(c, cmp.Or(ranksOf(programs), c.Int("np")), programs)
+	if err != nil {
+		return err
+	}
+	defer where.release()
+	placement, from := where.placement, where.from
 	programs[len(programs)-1].Ranks = len(placement.Ranks) // a single program may not have said
 	spec := launcher.Spec{
 		Placement: placement,
@@ -114,7 +117,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if c.Bool("dry-run") {
 		return dryRun(c, spec)
 	}
-	dialer, err := newDialer(c)
+	dialer, err := where.dialer(c)
 	if err != nil {
 		return err
 	}

@@ -16,20 +16,21 @@ import (
 
 // workerCommand is the daemon. It is two processes: this command first becomes the guardian, which runs
 // itself again as the daemon and cleans up behind it, however it ends.
-func workerCommand() *cli.Command {
+func workerCommand(hurry <-chan struct{}) *cli.Command {
 	return &cli.Command{
-		Name:   "worker",
-		Usage:  "serve one job on this host; the launcher starts it and speaks with it on standard input and output",
-		Hidden: true,
-		Flags:  []cli.Flag{&cli.BoolFlag{Name: "daemon", Usage: "be the daemon under a guardian", Hidden: true}},
+		Name:  "worker",
+		Usage: "serve one job on this host, for the launcher that started it; with --cluster-key-file serve those who hold the key",
+		Flags: append(serveFlags(), &cli.BoolFlag{Name: "daemon", Usage: "be the daemon under a guardian", Hidden: true}),
 		Action: func(c *cli.Context) error {
 			switch {
 			case c.Args().Present():
 				return &usageError{errors.New("worker takes no arguments"), "to run a program of that name: gorun -np N worker …"}
 			case c.Bool("daemon"):
 				return daemon(c.Context)
+			case c.IsSet("cluster-key-file"):
+				return serveCluster(c, hurry)
 			case term.IsTerminal(int(os.Stdin.Fd())):
-				return &usageError{errors.New("a worker is started by gorun, which speaks with it on standard input"), "gorun -H host1,host2 program"}
+				return &usageError{errors.New("a worker is started by gorun, which speaks with it on standard input"), "gorun -H host1,host2 program, or gorun worker --cluster-key-file FILE for a daemon that stays"}
 			}
 			return guardian()
 		},

@@ -9,7 +9,7 @@ import (
 )
 
 // workerCommand says that hosts run Linux; the launcher runs elsewhere too.
-func workerCommand() *cli.Command {
+func workerCommand(<-chan struct{}) *cli.Command {
 	return &cli.Command{Name: "worker", Hidden: true, Action: func(*cli.Context) error {
 		return errors.New("start worker: hosts must run Linux")
 	}}

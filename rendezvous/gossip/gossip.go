@@ -7,6 +7,7 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -50,6 +52,9 @@ type Config struct {
 	Key       []byte // 32 bytes
 	Bind      string // address to listen on
 	Advertise string // address the others use
+	Port      int    // to listen at, 0 for a free one
+	Name      string // in place of ID, for members that are not numbered: see Members
+	Meta      []byte // what the others know of this member, at most 512 bytes
 	Log       *slog.Logger
 }
 
@@ -61,18 +66,22 @@ type Gossip struct {
 	box    mailbox
 	done   chan struct{}
 	pump   sync.WaitGroup
+
+	meta    atomic.Pointer[[]byte]
+	changes chan struct{}
 }
 
 // Start listens on a free port and is a cluster of one until Join.
 func Start(cfg Config) (*Gossip, error) {
-	g := &Gossip{id: cfg.ID, events: make(chan Event), done: make(chan struct{})}
+	g := &Gossip{id: cfg.ID, events: make(chan Event), done: make(chan struct{}), changes: make(chan struct{}, 1)}
+	g.meta.Store(&cfg.Meta)
 	g.box.wake = make(chan struct{}, 1)
 	c := memberlist.DefaultLANConfig()
-	c.Name = strconv.Itoa(cfg.ID)
+	c.Name = cmp.Or(cfg.Name, strconv.Itoa(cfg.ID))
 	c.Label = "gorun/" + cfg.Job
 	c.SecretKey = cfg.Key
-	c.BindAddr, c.BindPort = cfg.Bind, 0
-	c.AdvertiseAddr, c.AdvertisePort = cfg.Advertise, 0
+	c.BindAddr, c.BindPort = cfg.Bind, cfg.Port
+	c.AdvertiseAddr, c.AdvertisePort = cfg.Advertise, cfg.Port
 	c.Delegate, c.Events = g, g
 	c.Logger = log.New(logWriter{cfg.Log}, "", 0)
 	// A VM may be silent for seconds while it moves: rather a slow verdict than a wrong one. A crash is
@@ -172,6 +181,7 @@ func (g *Gossip) run() {
 }
 
 func (g *Gossip) member(kind Kind, n *memberlist.Node) {
+	g.changed()
 	if id, err := strconv.Atoi(n.Name); err == nil && id != g.id {
 		g.box.put(Event{Peer: id, Kind: kind})
 	}
@@ -186,7 +196,7 @@ func (g *Gossip) NotifyJoin(n *memberlist.Node) { g.member(Joined, n) }
 func (g *Gossip) NotifyLeave(n *memberlist.Node) { g.member(Left, n) }
 
 // NotifyUpdate implements memberlist.EventDelegate.
-func (g *Gossip) NotifyUpdate(*memberlist.Node) {}
+func (g *Gossip) NotifyUpdate(*memberlist.Node) { g.changed() }
 
 // NotifyMsg implements memberlist.Delegate; b is only lent.
 func (g *Gossip) NotifyMsg(b []byte) {
@@ -197,7 +207,7 @@ func (g *Gossip) NotifyMsg(b []byte) {
 }
 
 // NodeMeta implements memberlist.Delegate.
-func (g *Gossip) NodeMeta(int) []byte { return nil }
+func (g *Gossip) NodeMeta(int) []byte { return *g.meta.Load() }
 
 // GetBroadcasts implements memberlist.Delegate.
 func (g *Gossip) GetBroadcasts(int, int) [][]byte { return nil }

@@ -84,7 +84,7 @@ func newMessage(kind byte) Message {
 	case 50:
 		return new(GiveUp)
 	}
-	return nil
+	return newClusterMessage(kind)
 }
 
 // Marshal encodes m as type byte and body, without the length.

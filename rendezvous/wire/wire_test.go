@@ -42,6 +42,16 @@ var messages = []wire.Message{
 		Missing: []wire.Missing{{Host: "b", Ranks: []int{2, 3}}}}}},
 	&wire.AskStalled{},
 	&wire.GiveUp{Text: "enough"},
+	&wire.Member{Port: 7575, Version: "v", Slots: 4, Used: 2, Draining: true},
+	&wire.Reserve{Version: "v", Ranks: 8, PerHost: 4, Shares: []wire.Share{{Host: "a", Addr: "10.0.0.1:7575", Slots: 4}}, User: "u", Program: "p"},
+	&wire.Queued{Text: "waits"},
+	&wire.Granted{Shares: []wire.Share{{Host: "a", Addr: "10.0.0.1:7575", Slots: 4}}},
+	&wire.Elsewhere{Addr: "10.0.0.1:7575"},
+	&wire.Refused{Text: "no", Hint: "ask"},
+	&wire.Serve{Version: "v", Slots: 4},
+	&wire.AskJobs{},
+	&wire.Jobs{Members: []wire.MemberState{{Host: "a", Addr: "10.0.0.1:7575", Slots: 4, Used: 1, Draining: true, Version: "v"}},
+		Jobs: []wire.JobState{{User: "u", Program: "p", Ranks: 2, Shares: []wire.Share{{Host: "a", Slots: 2}}, Seconds: 3}}},
 }
 
 func TestRoundTrip(t *testing.T) {

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher"
+	"gorun/launcher/hosts"
+	"gorun/launcher/plan"
+	"gorun/rendezvous/standing"
+	"gorun/rendezvous/wire"
+)
+
+// clusterPort is where long-running daemons take jobs; their gossip is at the next one.
+const clusterPort = "7575"
+
+const keyHint = "make one with: (umask 077; head -c 32 /dev/urandom | base64 >FILE), and copy it to every host"
+
+// clusterFlags name a cluster.
+func clusterFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "cluster", EnvVars: []string{"GORUN_CLUSTER"}, Usage: "start the job by the long-running daemons, one of which is at `HOST[:PORT]`, instead of ssh"},
+		&cli.PathFlag{Name: "cluster-key-file", EnvVars: []string{"GORUN_CLUSTER_KEY_FILE"}, Usage: "`FILE` with the key of that cluster"},
+	}
+}
+
+// room is where a job runs, and how its daemons are started there.
+type room struct {
+	placement plan.Placement
+	from      string
+	lease     *standing.Lease // nil without a cluster
+}
+
+// placeJob finds room for np ranks, or for one in every slot if np is 0. In a cluster it waits for it.
+func placeJob(c *cli.Context, np int, programs []launcher.Program) (room, error) {
+	if !c.IsSet("cluster") {
+		p, from, err := placeRanks(c, np)
+		return room{p, from, nil}, err
+	}
+	client, addr, err := clusterOf(c)
+	if err != nil {
+		return room{}, err
+	}
+	policy, err := policyOf(c)
+	if err != nil {
+		return room{}, err
+	}
+	if np < 0 || c.IsSet("np") && np == 0 {
+		return room{}, &usageError{fmt.Errorf("-np %d: must be at least 1", np), ""}
+	}
+	request := wire.Reserve{Ranks: np, PerHost: policy.PerHost, User: userName(), Program: filepath.Base(programs[0].Argv[0])}
+	for _, arg := range programs[0].Argv[1:] {
+		if !strings.HasPrefix(arg, "-") { // the script says more than python3 does; arguments may be secret
+			request.Program += " " + filepath.Base(arg)
+			break
+		}
+	}
+	named := c.IsSet("hosts") || c.Path("hostfile") != "" || c.Path("hydra-hostfile") != ""
+	if named {
+		p, _, err := placeRanks(c, np)
+		if err != nil {
+			return room{}, err
+		}
+		for _, h := range p.Hosts {
+			request.Shares = append(request.Shares, wire.Share{Host: h.Name, Slots: len(h.Ranks)})
+		}
+	}
+	lease, err := client.Reserve(c.Context, addr, request, func(text string) { fmt.Fprintln(os.Stderr, "gorun: note: the job "+text) })
+	if err != nil {
+		return room{}, explainCluster(addr, err)
+	}
+	var list []hosts.Host
+	for _, s := range lease.Shares {
+		list = append(list, hosts.Host{Name: s.Host, Slots: s.Slots})
+	}
+	p, err := plan.PlaceBy(list, np, policy)
+	if err != nil {
+		lease.Close()
+		return room{}, err
+	}
+	return room{p, "the cluster at " + addr, lease}, nil
+}
+
+func (p room) dialer(c *cli.Context) (launcher.Dialer, error) {
+	if p.lease != nil {
+		return launcher.Cluster{Lease: p.lease}, nil
+	}
+	return newDialer(c)
+}
+
+func (p room) release() {
+	if p.lease != nil {
+		p.lease.Close()
+	}
+}
+
+// clusterOf reads which cluster is meant.
+func clusterOf(c *cli.Context) (standing.Client, string, error) {
+	if c.Path("cluster-key-file") == "" {
+		return standing.Client{}, "", &usageError{errors.New("--cluster needs --cluster-key-file"), keyHint}
+	}
+	key, err := readKey(c.Path("cluster-key-file"))
+	if err != nil {
+		return standing.Client{}, "", err
+	}
+	return standing.Client{Key: key, Version: version}, withPort(c.String("cluster"), clusterPort), nil
+}
+
+// withPort adds a port where none is given.
+func withPort(addr, port string) string {
+	if _, _, err := net.SplitHostPort(addr); err == nil {
+		return addr
+	}
+	return net.JoinHostPort(strings.Trim(addr, "[]"), port)
+}
+
+// readKey reads a key file that nobody else can read.
+func readKey(path string) (standing.Key, error) {
+	fail := func(err error, hint string) (standing.Key, error) {
+		return standing.Key{}, &usageError{fmt.Errorf("--cluster-key-file: %w", err), hint}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return fail(err, keyHint)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return fail(fmt.Errorf("%s: others can read it (mode %04o)", path, mode), "chmod 600 "+path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fail(err, "")
+	}
+	key, err := standing.ParseKey(text)
+	if err != nil {
+		return fail(fmt.Errorf("%s: %w", path, err), keyHint)
+	}
+	return key, nil
+}
+
+func userName() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return cmp.Or(os.Getenv("USER"), "?")
+}
+
+// explainCluster says what a user can do about a cluster that does not give slots.
+func explainCluster(addr string, err error) error {
+	var refused *standing.RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return &launcher.HostError{Host: addr, Step: "reserve slots", Err: refused, Hint: refused.Hint, Code: launcher.ExitFailure}
+	case errors.Is(err, standing.ErrKey):
+		return &launcher.HostError{Host: addr, Step: "authenticate", Err: standing.ErrKey, Hint: "the key file must be the same everywhere", Code: launcher.ExitTransport}
+	case errors.Is(err, launcher.ErrStopped):
+		return err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	return &launcher.HostError{Host: addr, Step: "connect", Err: err, Code: launcher.ExitTransport, Hint: "is there a daemon? gorun worker --cluster-key-file FILE"}
+}

@@ -1,0 +1,186 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gorun/contrib/lab"
+)
+
+// lasting is a cluster with a long-running daemon on each host, of two slots.
+type lasting struct {
+	*cluster
+	key   string
+	idle  map[string][]string // what Leftovers finds beside jobs
+	args  []string            // of a launch
+	hosts []*lab.Cmd
+	logs  []*watch
+}
+
+func newLasting(t *testing.T, hosts int) *lasting {
+	t.Helper()
+	c := newCluster(t, hosts)
+	key := filepath.Join(t.TempDir(), "key")
+	secret := []byte(strings.Repeat("a cluster's key ", 4))
+	if err := os.WriteFile(key, secret, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &lasting{cluster: c, idle: map[string][]string{}, key: key}
+	s.args = []string{"--cluster", "host2", "--cluster-key-file", "/root/.ssh/key"}
+	for _, h := range append(c.Hosts(), c.Launcher()) { // where Leftovers does not look
+		if _, err := h.Exec(t.Context(), "sh", "-c", "umask 077; echo '"+string(secret)+"' >/root/.ssh/key"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, h := range c.Hosts() {
+		args := []string{"worker", "--cluster-key-file", "/root/.ssh/key", "--slots", "2"}
+		if i > 0 {
+			args = append(args, "--join", "host1")
+		}
+		cmd := h.Command(t.Context(), c.binary, args...)
+		log := &watch{buf: new(bytes.Buffer)}
+		cmd.Stderr = log
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		s.hosts, s.logs = append(s.hosts, cmd), append(s.logs, log)
+		c.await("daemon", func() bool { return log.count("takes jobs") == 1 })
+	}
+	c.await("cluster", func() bool { return strings.Count(s.ps(), "0 of 2") == hosts })
+	for _, h := range c.Hosts() {
+		s.idle[h.Name()] = h.Leftovers()
+	}
+	t.Cleanup(func() {
+		for i, cmd := range s.hosts {
+			cmd.Process.Signal(syscall.SIGTERM)
+			if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != -1 {
+				t.Errorf("daemon of host%d: %v\n%s", i+1, err, s.logs[i].buf)
+			}
+		}
+		c.expectNothingLeft(5 * time.Second)
+	})
+	return s
+}
+
+func (s *lasting) ps() string {
+	cmd, stdout, stderr := s.command(append([]string{"ps"}, s.args...)...)
+	if err := cmd.Run(); err != nil {
+		s.t.Fatalf("%v\n%s", err, stderr)
+	}
+	return stdout.String()
+}
+
+// run is a launch to its end, after which only the daemons may be there.
+func (s *lasting) run(args ...string) result {
+	s.t.Helper()
+	cmd, stdout, stderr := s.command(slices.Concat(s.args, args)...)
+	cmd.Run()
+	s.expectIdle()
+	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+func (s *lasting) expectIdle() {
+	s.t.Helper()
+	var left []string
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		left = nil
+		for _, h := range s.Hosts() {
+			for _, l := range h.Leftovers() {
+				if !slices.Contains(s.idle[h.Name()], l) {
+					left = append(left, h.Name()+": "+l)
+				}
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+	}
+	s.t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
+}
+
+// TestCluster launches without ssh: a job over both hosts, one that waits for it, and one that is killed.
+func TestCluster(t *testing.T) {
+	s := newLasting(t, 2)
+	for _, h := range s.Hosts() { // no ssh, really
+		if _, err := h.Exec(t.Context(), "sh", "-c", "echo >/root/.ssh/authorized_keys"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := s.run("-v", "-np", "4", python, "-c", "import numpy as np, gorun.numpy as hvd; hvd.init(); print(hvd.allreduce(np.ones(3), op=hvd.Sum))")
+	if r.code != 0 || strings.Count(r.stdout, "[4. 4. 4.]") != 4 || !strings.Contains(r.stderr, "epoch 1, ring: host1 → host2") {
+		t.Fatalf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+	}
+	if r := s.run("-np", "2", "sh", "-c", "exit 7"); r.code != 7 {
+		t.Errorf("exit code %d, want 7\n%s", r.code, r.stderr)
+	}
+	if r := s.run("-np", "5", "true"); r.code != 1 || !strings.Contains(r.stderr, "the cluster has host1:2,host2:2: no room for 5 ranks") {
+		t.Errorf("exit code %d\n%s", r.code, r.stderr)
+	}
+
+	// The first job holds 3 slots; the second wants 2 and waits. The first is killed with its launcher.
+	first, stdout, stderr := s.command(slices.Concat(s.args, []string{"-np", "3", python, "-c", busy})...)
+	working := &watch{buf: stdout}
+	first.Stdout = working
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.await("busy rank", func() bool { return working.count("busy") == 3 })
+	second, secondOut, secondErr := s.command(slices.Concat(s.args, []string{"-np", "2", "sh", "-c", "echo mine"})...)
+	said := &watch{buf: secondErr}
+	second.Stderr = said
+	if err := second.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.await("word of the queue", func() bool { return said.count("note: the job waits for 2 ranks; free are host1:") == 1 })
+	if text := s.ps(); !strings.Contains(text, "waits") || !strings.Contains(text, "root") {
+		t.Errorf("gorun ps:\n%s", text)
+	}
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	first.Wait()
+	if err := second.Wait(); err != nil || strings.Count(secondOut.String(), "mine") != 2 {
+		t.Errorf("the second job: %v\n%s\n%s\nthe first: %s", err, secondOut, said.buf, stderr)
+	}
+	s.expectIdle()
+
+	// Another key is refused, and so is one that others can read.
+	if _, err := s.Launcher().Exec(t.Context(), "sh", "-c", "umask 077; head -c 32 /dev/urandom | base64 >/root/.ssh/other; cp /root/.ssh/key /root/.ssh/open; chmod 644 /root/.ssh/open"); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{"other": "host2:7575: authenticate: the other side does not hold the key", "open": "others can read it"} {
+		cmd, _, stderr := s.command("--cluster", "host2", "--cluster-key-file", "/root/.ssh/"+file, "true")
+		if err := cmd.Run(); err == nil || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%s key: %v\n%s", file, err, stderr)
+		}
+	}
+}
+
+// TestClusterLosesDaemon: with a daemon dies its part of a job, and nothing else.
+func TestClusterLosesDaemon(t *testing.T) {
+	s := newLasting(t, 2)
+	cmd, stdout, stderr := s.command(slices.Concat(s.args, []string{"-np", "4", python, "-c", busy})...)
+	working := &watch{buf: stdout}
+	cmd.Stdout = working
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.await("busy rank", func() bool { return working.count("busy") == 4 })
+	if err := s.hosts[0].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.hosts[0].Wait()
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), "gorun: error: host1: run: ") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+	s.expectIdle()
+}

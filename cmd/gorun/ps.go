@@ -1,0 +1,84 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/rendezvous/wire"
+)
+
+// psCommand shows jobs.
+func psCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "ps",
+		Usage:     "list the jobs of a cluster, and its hosts",
+		UsageText: "gorun ps --cluster HOST --cluster-key-file FILE",
+		Flags:     append(clusterFlags(), &cli.BoolFlag{Name: "json", Usage: "for programs"}),
+		Action: func(c *cli.Context) error {
+			jobs, err := clusterJobs(c)
+			if err != nil {
+				return err
+			}
+			if c.Bool("json") {
+				return json.NewEncoder(c.App.Writer).Encode(jobs)
+			}
+			showCluster(c, jobs)
+			return nil
+		},
+	}
+}
+
+func clusterJobs(c *cli.Context) (*wire.Jobs, error) {
+	client, addr, err := clusterOf(c)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := client.Jobs(c.Context, addr)
+	if err != nil {
+		return nil, explainCluster(addr, err)
+	}
+	return jobs, nil
+}
+
+func showCluster(c *cli.Context, jobs *wire.Jobs) {
+	w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "HOST\tADDRESS\tUSED\t")
+	for _, m := range jobs.Members {
+		state := ""
+		if m.Draining {
+			state = "takes no more jobs"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\n", m.Host, m.Addr, m.Used, m.Slots, state)
+	}
+	w.Flush()
+	if len(jobs.Jobs) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nUSER\tPROGRAM\tSINCE\tRANKS\tHOSTS")
+	for _, j := range jobs.Jobs {
+		var list []string
+		for _, s := range j.Shares {
+			list = append(list, fmt.Sprintf("%s:%d", s.Host, s.Slots))
+		}
+		if list == nil {
+			list = []string{"waits"}
+		}
+		fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%s\n", clean(j.User), clean(j.Program), time.Duration(j.Seconds)*time.Second, j.Ranks, strings.Join(list, ","))
+	}
+	w.Flush()
+}
+
+// clean keeps what others wrote from moving the terminal's cursor.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, s)
+}

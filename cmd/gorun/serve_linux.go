@@ -1,0 +1,153 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher/plan"
+	"gorun/rendezvous/standing"
+)
+
+// serveFlags are those of a daemon that stays.
+func serveFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.PathFlag{Name: "cluster-key-file", Usage: "take jobs from launchers that hold the key in `FILE`"},
+		&cli.StringSliceFlag{Name: "join", Usage: "`HOST[:PORT]` of another daemon of the cluster, may be given more than once"},
+		&cli.StringFlag{Name: "listen", Value: ":" + clusterPort, Usage: "`ADDRESS:PORT` to take jobs at; gossip uses the next port"},
+		&cli.StringFlag{Name: "address", Usage: "where the others find this host", DefaultText: "that of the way to --join"},
+		&cli.StringFlag{Name: "name", Usage: "of this host", DefaultText: "its host name"},
+		&cli.IntFlag{Name: "slots", Usage: "`N` ranks at a time", DefaultText: "one for each CPU"},
+	}
+}
+
+// serveCluster is the daemon that outlives jobs. It ends in order on TERM, after its jobs; at once on a second.
+func serveCluster(c *cli.Context, hurry <-chan struct{}) error {
+	key, err := readKey(c.Path("cluster-key-file"))
+	if err != nil {
+		return err
+	}
+	slots := c.Int("slots")
+	if !c.IsSet("slots") {
+		slots = runtime.NumCPU()
+	}
+	if slots < 1 {
+		return &usageError{fmt.Errorf("--slots %d: must be at least 1", slots), ""}
+	}
+	name := c.String("name")
+	if name == "" {
+		if name, err = os.Hostname(); err != nil {
+			return fmt.Errorf("find host name: %w", err)
+		}
+	}
+	bind, port, err := net.SplitHostPort(withPort(c.String("listen"), clusterPort))
+	if err != nil {
+		return &usageError{fmt.Errorf("--listen: %w", err), "--listen :" + clusterPort}
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil || n < 1 || n > 65534 {
+		return &usageError{fmt.Errorf("--listen %s: no port", c.String("listen")), "--listen :" + clusterPort}
+	}
+	var join []string
+	for _, other := range c.StringSlice("join") {
+		host, p, err := net.SplitHostPort(withPort(other, port))
+		theirs, bad := strconv.Atoi(p)
+		if err := errors.Join(err, bad); err != nil {
+			return &usageError{fmt.Errorf("--join %s: %w", other, err), "--join host1"}
+		}
+		join = append(join, net.JoinHostPort(host, strconv.Itoa(theirs+1)))
+	}
+	address := c.String("address")
+	if address == "" {
+		address = ownAddress(bind, join)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(c.Context, "tcp", net.JoinHostPort(bind, port))
+	if err != nil {
+		return fmt.Errorf("listen for jobs: %w", err)
+	}
+	if bind == "" {
+		bind = "0.0.0.0"
+		if strings.Contains(address, ":") {
+			bind = "::"
+		}
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	status := systemd(os.Getenv("NOTIFY_SOCKET"))
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-c.Context.Done():
+			status.say("STOPPING=1\nSTATUS=waits for its jobs to end")
+			log.Info("stops when its jobs have ended; at once if told again")
+		case <-stop:
+		}
+	}()
+	return standing.Serve(c.Context, hurry, standing.Config{
+		Key: key, Name: name, Version: version, Slots: slots, Listener: listener, Bind: bind, Address: address, Port: n + 1, Join: join, Log: log,
+		Command: func() *exec.Cmd {
+			// The very same file, even if its name has gone to a newer build by now.
+			return &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker"}, Env: jobEnv()}
+		},
+		Ready: func(gossip string) {
+			log.Info("takes jobs", "at", listener.Addr(), "gossip", gossip, "name", name, "slots", slots)
+			status.say(fmt.Sprintf("READY=1\nSTATUS=takes jobs at %s, %d slots", listener.Addr(), slots))
+		},
+	})
+}
+
+// jobEnv is the environment of a job's daemon, less what systemd told this one.
+func jobEnv() []string {
+	return slices.DeleteFunc(plan.UserEnv(os.Environ(), false), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains([]string{"NOTIFY_SOCKET", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "LISTEN_FDS", "LISTEN_PID", "WATCHDOG_USEC", "WATCHDOG_PID"}, name)
+	})
+}
+
+// ownAddress is where others reach this host: on the way to those it joins, or else the first that is not
+// its own alone.
+func ownAddress(bind string, join []string) string {
+	if bind != "" && !net.ParseIP(bind).IsUnspecified() {
+		return bind
+	}
+	for _, other := range join {
+		if conn, err := net.DialTimeout("udp", other, 2*time.Second); err == nil { // sends nothing
+			defer conn.Close()
+			return conn.LocalAddr().(*net.UDPAddr).IP.String()
+		}
+	}
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if p, ok := a.(*net.IPNet); ok && p.IP.IsGlobalUnicast() {
+			return p.IP.String()
+		}
+	}
+	return "127.0.0.1"
+}
+
+// systemd is the socket at which systemd hears of a service of Type=notify; "" for nobody.
+type systemd string
+
+func (s systemd) say(state string) {
+	if s == "" {
+		return
+	}
+	name := string(s)
+	if strings.HasPrefix(name, "@") {
+		name = "\x00" + name[1:]
+	}
+	if conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"}); err == nil {
+		conn.Write([]byte(state))
+		conn.Close()
+	}
+}

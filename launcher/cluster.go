@@ -1,0 +1,30 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"gorun/rendezvous/standing"
+)
+
+// Cluster starts daemons by way of those that are always there.
+type Cluster struct{ Lease *standing.Lease }
+
+// Dial implements Dialer.
+func (c Cluster) Dial(ctx context.Context, host string) (*Daemon, error) {
+	conn, err := c.Lease.Start(ctx, host)
+	if err != nil {
+		e := &HostError{Host: host, Step: "connect", Err: err, Code: ExitTransport}
+		var refused *standing.RefusedError
+		if errors.As(err, &refused) {
+			e.Step, e.Hint = "start daemon", refused.Hint
+		}
+		return nil, e
+	}
+	d := &Daemon{In: conn, Out: conn, Remote: true, Close: conn.Close, Wait: func() (string, error) { return "", nil }}
+	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		d.LocalIP = a.IP.String()
+	}
+	return d, nil
+}

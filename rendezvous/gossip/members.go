@@ -1,0 +1,58 @@
+package gossip
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+)
+
+// Member is a member by its name, for those who are not numbered.
+type Member struct {
+	Name, Addr string // Addr without a port
+	Meta       []byte
+}
+
+// Members are those that answer, this one among them, in no order.
+func (g *Gossip) Members() []Member {
+	var out []Member
+	for _, n := range g.list.Members() {
+		out = append(out, Member{n.Name, n.Addr.String(), n.Meta})
+	}
+	return out
+}
+
+// Changes has a value when Members may have changed since it was last received.
+func (g *Gossip) Changes() <-chan struct{} { return g.changes }
+
+func (g *Gossip) changed() {
+	select {
+	case g.changes <- struct{}{}:
+	default:
+	}
+}
+
+// SetMeta changes what the others know of this member. It returns when the news is on its way; calls must
+// not overlap.
+func (g *Gossip) SetMeta(meta []byte) error {
+	g.meta.Store(&meta)
+	if err := g.list.UpdateNode(time.Second); err != nil {
+		return fmt.Errorf("gossip about this member: %w", err)
+	}
+	return nil
+}
+
+// Leave says goodbye, so that the others need not wait for a silence.
+func (g *Gossip) Leave() error {
+	if err := g.list.Leave(time.Second); err != nil {
+		return fmt.Errorf("leave gossip: %w", err)
+	}
+	return nil
+}
+
+// Port is where this member listens.
+func (g *Gossip) Port() int {
+	_, port, _ := net.SplitHostPort(g.Addr())
+	n, _ := strconv.Atoi(port)
+	return n
+}

@@ -1,0 +1,202 @@
+package standing
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// redirects bounds how often a launcher is sent elsewhere: the queue moves only when hosts come and go.
+const redirects = 8
+
+// RefusedError is a daemon's no.
+type RefusedError struct{ Text, Hint string }
+
+func (e *RefusedError) Error() string { return e.Text }
+
+// Client speaks to the daemons of a cluster.
+type Client struct {
+	Key     Key
+	Version string
+}
+
+// Lease is slots that are ours until Close, or until the daemon that keeps the queue is gone.
+type Lease struct {
+	Shares []wire.Share
+	client Client
+	conn   net.Conn
+}
+
+// Reserve asks the daemon at addr, or the one that it names, for slots, and waits for them. waiting hears
+// what it waits for.
+func (c Client) Reserve(ctx context.Context, addr string, r wire.Reserve, waiting func(text string)) (*Lease, error) {
+	r.Version = c.Version
+	for range redirects {
+		lease, next, err := c.reserve(ctx, addr, &r, waiting)
+		if err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return nil, fmt.Errorf("reserve slots at %s: %w", addr, err)
+		}
+		if lease != nil {
+			return lease, nil
+		}
+		addr = next
+	}
+	return nil, fmt.Errorf("reserve slots at %s: the daemons do not agree on who keeps the queue", addr)
+}
+
+func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiting func(string)) (lease *Lease, next string, err error) {
+	conn, err := c.dial(ctx, addr)
+	if err != nil {
+		return nil, "", err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	defer func() {
+		if lease == nil {
+			conn.Close()
+		}
+	}()
+	if err := wire.NewWriter(conn).Write(r); err != nil {
+		return nil, "", err
+	}
+	for in := wire.NewReader(conn); ; {
+		msg, err := in.Read()
+		if err != nil {
+			return nil, "", broken(err)
+		}
+		switch msg := msg.(type) {
+		case *wire.Queued:
+			if waiting != nil {
+				waiting(msg.Text)
+			}
+		case *wire.Granted:
+			return &Lease{Shares: msg.Shares, client: c, conn: conn}, "", nil
+		case *wire.Elsewhere:
+			return nil, msg.Addr, nil
+		case *wire.Refused:
+			return nil, "", &RefusedError{msg.Text, msg.Hint}
+		default:
+			return nil, "", fmt.Errorf("unexpected %T", msg)
+		}
+	}
+}
+
+// Jobs asks what the cluster does.
+func (c Client) Jobs(ctx context.Context, addr string) (*wire.Jobs, error) {
+	for range redirects {
+		msg, err := c.ask(ctx, addr, &wire.AskJobs{})
+		if err != nil {
+			return nil, fmt.Errorf("ask %s for jobs: %w", addr, err)
+		}
+		switch msg := msg.(type) {
+		case *wire.Jobs:
+			return msg, nil
+		case *wire.Elsewhere:
+			addr = msg.Addr
+		default:
+			return nil, fmt.Errorf("ask %s for jobs: unexpected %T", addr, msg)
+		}
+	}
+	return nil, fmt.Errorf("ask %s for jobs: the daemons do not agree on who keeps the queue", addr)
+}
+
+func (c Client) ask(ctx context.Context, addr string, m wire.Message) (wire.Message, error) {
+	conn, err := c.dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	conn.SetDeadline(time.Now().Add(introduction))
+	if err := wire.NewWriter(conn).Write(m); err != nil {
+		return nil, err
+	}
+	answer, err := wire.NewReader(conn).Read()
+	return answer, broken(err)
+}
+
+// Stream is a connection to the daemon of a job.
+type Stream struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (s *Stream) Read(b []byte) (int, error) { return s.in.Read(b) }
+
+// Start starts the job's daemon on a host of the lease. What is read and written is its standard output and
+// input; Close, or the end of this process, ends it.
+func (l *Lease) Start(ctx context.Context, host string) (*Stream, error) {
+	for _, s := range l.Shares {
+		if s.Host == host {
+			return l.start(ctx, s)
+		}
+	}
+	return nil, fmt.Errorf("start daemon: no slots on %s were reserved", host)
+}
+
+func (l *Lease) start(ctx context.Context, s wire.Share) (*Stream, error) {
+	conn, err := l.client.dial(ctx, s.Addr)
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := wire.NewWriter(conn).Write(&wire.Serve{Version: l.client.Version, Slots: s.Slots}); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	in := bufio.NewReaderSize(conn, 64<<10)
+	msg, err := wire.NewReader(in).Read()
+	switch msg := msg.(type) {
+	case *wire.Granted:
+		return &Stream{conn, in}, nil
+	case *wire.Refused:
+		err = &RefusedError{msg.Text, msg.Hint}
+	case nil:
+		err = broken(err)
+	default:
+		err = fmt.Errorf("unexpected %T", msg)
+	}
+	conn.Close()
+	return nil, err
+}
+
+// Close gives the slots back.
+func (l *Lease) Close() error { return l.conn.Close() }
+
+// dial connects and proves that this side holds the key, as the other must.
+func (c Client) dial(ctx context.Context, addr string) (net.Conn, error) {
+	channel, err := c.Key.channel()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, introduction)
+	defer cancel()
+	raw, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	conn := tls.Client(raw, channel)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// broken says what the end of a connection means here.
+func broken(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errors.New("the daemon hung up")
+	}
+	return err
+}

@@ -1,0 +1,205 @@
+package standing
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// ticket is a job in the queue, from its request to the end of its launcher's connection.
+type ticket struct {
+	request wire.Reserve
+	since   time.Time
+	shares  []wire.Share // nil while it waits
+}
+
+// queue gives slots to jobs in the order in which they came. It only decides.
+type queue struct {
+	hosts   []wire.MemberState // by name
+	tickets []*ticket          // by arrival
+}
+
+// free is how many slots of each host may be given away: those that are neither promised nor in use. What is
+// promised is soon in use, so that only the larger number counts. A host that drains has none.
+func (q *queue) free() []wire.Share {
+	promised := map[string]int{}
+	for _, t := range q.tickets {
+		for _, s := range t.shares {
+			promised[s.Host] += s.Slots
+		}
+	}
+	var out []wire.Share
+	for _, h := range q.hosts {
+		if !h.Draining {
+			out = append(out, wire.Share{Host: h.Host, Addr: h.Addr, Slots: max(0, h.Slots-max(promised[h.Host], h.Used))})
+		}
+	}
+	return out
+}
+
+// all is free in an idle cluster.
+func (q *queue) all() []wire.Share {
+	var out []wire.Share
+	for _, h := range q.hosts {
+		if !h.Draining {
+			out = append(out, wire.Share{Host: h.Host, Addr: h.Addr, Slots: h.Slots})
+		}
+	}
+	return out
+}
+
+// add puts a job at the end, unless even an idle cluster had no room for it.
+func (q *queue) add(t *ticket) error {
+	all := q.all()
+	if fit(all, all, t.request) == nil {
+		return fmt.Errorf("the cluster has %s: no room for %s", describe(all), want(t.request))
+	}
+	q.tickets = append(q.tickets, t)
+	return nil
+}
+
+func (q *queue) remove(t *ticket) {
+	q.tickets = slices.DeleteFunc(q.tickets, func(x *ticket) bool { return x == t })
+}
+
+// grant gives slots to those at the head of the queue that have room now. Nobody overtakes: a job of many
+// ranks would wait for ever.
+func (q *queue) grant() {
+	for _, t := range q.tickets {
+		if t.shares != nil {
+			continue
+		}
+		if t.shares = fit(q.free(), q.all(), t.request); t.shares == nil {
+			return
+		}
+	}
+}
+
+// waitsFor tells the user of a waiting job what is going on.
+func (q *queue) waitsFor(t *ticket) string {
+	ahead := 0
+	for _, x := range q.tickets {
+		if x == t {
+			break
+		}
+		if x.shares == nil {
+			ahead++
+		}
+	}
+	text := fmt.Sprintf("waits for %s; free are %s", want(t.request), describe(q.free()))
+	if ahead > 0 {
+		text += fmt.Sprintf(", %d waiting before it", ahead)
+	}
+	return text
+}
+
+// fit chooses the slots of a job, or returns nil. One host is best, the one that is filled most; else as few
+// hosts as possible.
+func fit(free, all []wire.Share, r wire.Reserve) []wire.Share {
+	room := map[string]wire.Share{}
+	for _, s := range free {
+		room[s.Host] = s
+	}
+	if len(r.Shares) > 0 {
+		var out []wire.Share
+		for _, s := range r.Shares {
+			h, ok := room[s.Host]
+			if !ok || s.Slots < 1 || h.Slots < s.Slots {
+				return nil
+			}
+			h.Slots -= s.Slots // it may be named twice
+			room[s.Host] = h
+			out = append(out, wire.Share{Host: s.Host, Addr: h.Addr, Slots: s.Slots})
+		}
+		return out
+	}
+	if r.PerHost > 0 {
+		hosts := slices.DeleteFunc(slices.Clone(free), func(s wire.Share) bool { return s.Slots < r.PerHost })
+		n := len(hosts)
+		if r.Ranks > 0 {
+			n = (r.Ranks + r.PerHost - 1) / r.PerHost
+		} else if n < countIf(all, r.PerHost) {
+			return nil // all hosts are wanted
+		}
+		if n == 0 || n > len(hosts) {
+			return nil
+		}
+		for i := range hosts {
+			hosts[i].Slots = r.PerHost
+		}
+		return hosts[:n]
+	}
+	need := r.Ranks
+	if need == 0 {
+		for _, s := range all {
+			need += s.Slots
+		}
+	}
+	order := slices.Clone(free)
+	slices.SortStableFunc(order, func(a, b wire.Share) int {
+		aFits, bFits := a.Slots >= need, b.Slots >= need
+		switch {
+		case aFits && bFits:
+			return cmp.Compare(a.Slots, b.Slots)
+		case aFits != bFits:
+			return map[bool]int{true: -1, false: 1}[aFits]
+		}
+		return cmp.Compare(b.Slots, a.Slots)
+	})
+	var out []wire.Share
+	for _, s := range order {
+		if s.Slots = min(s.Slots, need); s.Slots > 0 {
+			out = append(out, s)
+			need -= s.Slots
+		}
+	}
+	if need > 0 || len(out) == 0 {
+		return nil
+	}
+	slices.SortFunc(out, func(a, b wire.Share) int { return strings.Compare(a.Host, b.Host) })
+	return out
+}
+
+func countIf(shares []wire.Share, atLeast int) (n int) {
+	for _, s := range shares {
+		if s.Slots >= atLeast {
+			n++
+		}
+	}
+	return n
+}
+
+func want(r wire.Reserve) string {
+	switch {
+	case len(r.Shares) > 0:
+		return describe(r.Shares)
+	case r.PerHost > 0 && r.Ranks > 0:
+		return fmt.Sprintf("%d ranks, %d on a host", r.Ranks, r.PerHost)
+	case r.PerHost > 0:
+		return fmt.Sprintf("%d ranks on every host", r.PerHost)
+	case r.Ranks > 0:
+		return fmt.Sprintf("%d ranks", r.Ranks)
+	}
+	return "all slots"
+}
+
+// describe lists hosts as -H does, the first few of them.
+func describe(shares []wire.Share) string {
+	const most = 8
+	var list []string
+	for i, s := range shares {
+		if i == most {
+			list = append(list, fmt.Sprintf("and %d more hosts", len(shares)-most))
+			break
+		}
+		list = append(list, fmt.Sprintf("%s:%d", s.Host, s.Slots))
+	}
+	if list == nil {
+		return "no hosts"
+	}
+	return strings.Join(list, ",")
+}

@@ -1,0 +1,111 @@
+package standing
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"gorun/rendezvous/wire"
+)
+
+func of(spec string) (out []wire.MemberState) {
+	for part := range strings.SplitSeq(spec, ",") {
+		var h wire.MemberState
+		name, slots, _ := strings.Cut(part, ":")
+		h.Host, h.Addr = name, name+":1"
+		fmt.Sscan(slots, &h.Slots)
+		out = append(out, h)
+	}
+	return out
+}
+
+func TestFit(t *testing.T) {
+	for _, tc := range []struct {
+		hosts, want string
+		request     wire.Reserve
+	}{
+		{"a:4,b:4", "a:4", wire.Reserve{Ranks: 4}},
+		{"a:4,b:2", "b:2", wire.Reserve{Ranks: 2}},           // the host that is filled most
+		{"a:1,b:2,c:4", "b:1,c:4", wire.Reserve{Ranks: 5}},   // few hosts
+		{"a:4,b:4", "a:4,b:4", wire.Reserve{}},               // all
+		{"a:4,b:4", "no hosts", wire.Reserve{Ranks: 9}},      // too many
+		{"a:4,b:1,c:3", "a:2,c:2", wire.Reserve{PerHost: 2}}, // wherever two fit
+		{"a:4,b:4,c:4", "a:2,b:2", wire.Reserve{Ranks: 4, PerHost: 2}},
+		{"a:4,b:1", "no hosts", wire.Reserve{Ranks: 4, PerHost: 2}},
+		{"a:4,b:4", "b:3", wire.Reserve{Ranks: 3, Shares: []wire.Share{{Host: "b", Slots: 3}}}},
+		{"a:4,b:4", "no hosts", wire.Reserve{Shares: []wire.Share{{Host: "b", Slots: 3}, {Host: "b", Slots: 2}}}},
+		{"a:4", "no hosts", wire.Reserve{Shares: []wire.Share{{Host: "c", Slots: 1}}}},
+		{"a:4", "no hosts", wire.Reserve{Shares: []wire.Share{{Host: "a", Slots: -1}}}},
+	} {
+		q := queue{hosts: of(tc.hosts)}
+		if got := describe(fit(q.free(), q.all(), tc.request)); got != tc.want {
+			t.Errorf("%+v on %s: %s, want %s", tc.request, tc.hosts, got, tc.want)
+		}
+	}
+}
+
+func TestFirstComeFirstServed(t *testing.T) {
+	q := queue{hosts: of("a:4,b:4")}
+	var jobs []*ticket
+	for _, ranks := range []int{6, 8, 1} {
+		x := &ticket{request: wire.Reserve{Ranks: ranks}}
+		if err := q.add(x); err != nil {
+			t.Fatal(err)
+		}
+		jobs = append(jobs, x)
+	}
+	q.grant()
+	if jobs[0].shares == nil || jobs[1].shares != nil || jobs[2].shares != nil {
+		t.Fatalf("the small job overtook the large one: %v, %v, %v", jobs[0].shares, jobs[1].shares, jobs[2].shares)
+	}
+	if got, want := q.waitsFor(jobs[2]), "waits for 1 ranks; free are a:0,b:2, 1 waiting before it"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	q.remove(jobs[0])
+	q.hosts[0].Used = 4 // its daemon has not ended yet
+	if q.grant(); jobs[1].shares != nil {
+		t.Error("slots in use were given away")
+	}
+	q.hosts[0].Used = 0
+	if q.grant(); jobs[1].shares == nil {
+		t.Error("the next job got nothing")
+	}
+	if err := q.add(&ticket{request: wire.Reserve{Ranks: 9}}); err == nil {
+		t.Error("a job that never fits waits for ever")
+	}
+}
+
+// Whatever comes and goes, no slot is given to two jobs, and an idle cluster gives the next job its slots.
+func TestNeverTwice(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		q := queue{hosts: of("a:1,b:2,c:3,d:8")}
+		for range 100 {
+			if r.IntN(3) > 0 {
+				x := &ticket{request: wire.Reserve{Ranks: r.IntN(15)}}
+				if r.IntN(3) == 0 {
+					x.request.PerHost = 1 + r.IntN(3)
+				}
+				q.add(x) // or not
+			} else if len(q.tickets) > 0 {
+				q.remove(q.tickets[r.IntN(len(q.tickets))])
+			}
+			q.grant()
+			given := map[string]int{}
+			for i, x := range q.tickets {
+				if i == 0 && x.shares == nil {
+					t.Fatalf("seed %d: the first waits: %+v of %s", seed, x.request, describe(q.free()))
+				}
+				for _, s := range x.shares {
+					given[s.Host] += s.Slots
+				}
+			}
+			for _, h := range q.hosts {
+				if given[h.Host] > h.Slots {
+					t.Fatalf("seed %d: %d of %d slots of %s were given away", seed, given[h.Host], h.Slots, h.Host)
+				}
+			}
+		}
+	}
+}

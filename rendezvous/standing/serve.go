@@ -1,0 +1,503 @@
+package standing
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"gorun/rendezvous/gossip"
+	"gorun/rendezvous/wire"
+)
+
+const (
+	// introduction is how long a connection may take to prove itself and to say what it wants.
+	introduction = 10 * time.Second
+	// strangers bounds the connections that have not done so.
+	strangers = 256
+	// tidying is how long a host waits for the slots of a job that is just ending. Not longer: a job that
+	// holds slots elsewhere must not wait for one that does so here.
+	tidying = 5 * time.Second
+	// patience is how long a launcher may leave an answer unread.
+	patience = 30 * time.Second
+)
+
+// Config of one daemon.
+type Config struct {
+	Key      Key
+	Name     string // of this host, other than all others'
+	Version  string
+	Slots    int
+	Listener net.Listener // for launchers; Serve closes it
+	Bind     string       // address on which gossip listens
+	Address  string       // where the others find this host
+	Port     int          // of gossip, 0 for a free one
+	Join     []string     // gossip of some others, host:port
+	// Command prepares the daemon of one job, all but its standard streams.
+	Command func() *exec.Cmd
+	Log     *slog.Logger
+	// Ready hears once that this host takes jobs, and where its gossip is.
+	Ready func(gossip string)
+}
+
+// server is the state of one daemon.
+type server struct {
+	cfg    Config
+	tls    *tls.Config
+	gossip *gossip.Gossip
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	queue    queue
+	keeper   string        // address of who keeps the queue, "" if it is us
+	used     int           // slots of jobs on this host
+	draining bool          // no more jobs
+	news     chan struct{} // closed and made anew whenever any of this changes
+	conns    map[net.Conn]bool
+}
+
+// Serve takes jobs until ctx ends; then it lets those that run come to their end, and ends them when now is
+// closed.
+func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
+	defer cfg.Listener.Close()
+	channel, err := cfg.Key.channel()
+	if err != nil {
+		return err
+	}
+	secret, err := cfg.Key.derive("gossip", 32)
+	if err != nil {
+		return err
+	}
+	s := &server{cfg: cfg, tls: channel, news: make(chan struct{}), conns: map[net.Conn]bool{}}
+	meta, err := s.meta()
+	if err != nil {
+		return err
+	}
+	s.gossip, err = gossip.Start(gossip.Config{Name: cfg.Name, Job: "cluster", Key: secret, Bind: cfg.Bind, Advertise: cfg.Address, Port: cfg.Port, Meta: meta, Log: cfg.Log})
+	if err != nil {
+		return err
+	}
+	work, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	s.refresh()
+	s.wg.Go(func() { s.watch(work) })
+	s.wg.Go(func() { s.accept(work) })
+	if len(cfg.Join) > 0 {
+		s.wg.Go(func() {
+			if err := s.gossip.Join(work, cfg.Join); err == nil {
+				cfg.Log.Info("joined", "hosts", strings.Join(cfg.Join, ","))
+			}
+		})
+	}
+	if cfg.Ready != nil {
+		cfg.Ready(s.gossip.Addr())
+	}
+	<-ctx.Done()
+	s.drain(now)
+	s.gossip.Leave() // a courtesy
+	cancel()
+	cfg.Listener.Close()
+	s.hangUp()
+	s.wg.Wait()
+	return s.gossip.Close()
+}
+
+// drain waits until no job runs here, or now is closed.
+func (s *server) drain(now <-chan struct{}) {
+	s.change(func() { s.draining = true })
+	for {
+		s.mu.Lock()
+		used, news := s.used, s.news
+		s.mu.Unlock()
+		if used == 0 {
+			return
+		}
+		select {
+		case <-news:
+		case <-now:
+			return
+		}
+	}
+}
+
+// hangUp ends every connection, by which the daemons of jobs end too.
+func (s *server) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.Close()
+	}
+}
+
+func (s *server) meta() ([]byte, error) {
+	_, port, err := net.SplitHostPort(s.cfg.Listener.Addr().String())
+	if err != nil {
+		return nil, fmt.Errorf("read listener address: %w", err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return nil, fmt.Errorf("read listener address: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return wire.Marshal(&wire.Member{Port: n, Version: s.cfg.Version, Slots: s.cfg.Slots, Used: s.used, Draining: s.draining})
+}
+
+// change changes the state and tells everybody who waits for it.
+func (s *server) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	s.announce()
+}
+
+// announce is called with mu held.
+func (s *server) announce() {
+	s.queue.grant()
+	close(s.news)
+	s.news = make(chan struct{})
+}
+
+// watch keeps the others informed, and this host about them.
+func (s *server) watch(ctx context.Context) {
+	var said []byte
+	for {
+		s.mu.Lock()
+		news := s.news
+		s.mu.Unlock()
+		if meta, err := s.meta(); err == nil && !bytes.Equal(meta, said) {
+			said = meta
+			if err := s.gossip.SetMeta(meta); err != nil {
+				s.cfg.Log.Debug("gossip", "err", err)
+				said = nil // again, soon
+			}
+			s.refresh()
+		}
+		retry := time.NewTimer(time.Second)
+		select {
+		case <-ctx.Done():
+			retry.Stop()
+			return
+		case <-s.gossip.Changes():
+			s.refresh()
+		case <-s.gossip.Events(): // of members with numbers: there are none
+		case <-news:
+		case <-retry.C:
+		}
+		retry.Stop()
+	}
+}
+
+// refresh takes over what gossip knows, if it is new.
+func (s *server) refresh() {
+	var hosts []wire.MemberState
+	for _, m := range s.gossip.Members() {
+		msg, err := wire.Unmarshal(m.Meta)
+		about, ok := msg.(*wire.Member)
+		if err != nil || !ok || about.Slots < 0 || about.Used < 0 {
+			continue // of another version of gorun
+		}
+		hosts = append(hosts, wire.MemberState{Host: m.Name, Addr: net.JoinHostPort(m.Addr, strconv.Itoa(about.Port)),
+			Slots: about.Slots, Used: about.Used, Draining: about.Draining, Version: about.Version})
+	}
+	slices.SortFunc(hosts, func(a, b wire.MemberState) int { return strings.Compare(a.Host, b.Host) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Equal(hosts, s.queue.hosts) {
+		return
+	}
+	s.queue.hosts, s.keeper = hosts, ""
+	if i := slices.IndexFunc(hosts, func(h wire.MemberState) bool { return !h.Draining }); i >= 0 && hosts[i].Host != s.cfg.Name {
+		s.keeper = hosts[i].Addr
+	}
+	s.announce()
+}
+
+func (s *server) accept(ctx context.Context) {
+	door := make(chan struct{}, strangers)
+	for {
+		conn, err := s.cfg.Listener.Accept()
+		if ctx.Err() != nil {
+			if err == nil {
+				conn.Close()
+			}
+			return
+		}
+		if err != nil { // too many open files, say: it passes
+			s.cfg.Log.Warn("accept", "err", err)
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		select {
+		case door <- struct{}{}:
+		default:
+			conn.Close()
+			continue
+		}
+		s.mu.Lock()
+		s.conns[conn] = true
+		s.mu.Unlock()
+		if ctx.Err() != nil { // hangUp may have passed before
+			conn.Close()
+		}
+		s.wg.Go(func() {
+			s.meet(ctx, conn, sync.OnceFunc(func() { <-door }))
+			conn.Close()
+			s.mu.Lock()
+			delete(s.conns, conn)
+			s.mu.Unlock()
+		})
+	}
+}
+
+// meet takes a launcher's request; known is called when it has proven itself.
+func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
+	defer known()
+	if tcp, ok := raw.(*net.TCPConn); ok {
+		tcp.SetKeepAliveConfig(keepAlive)
+	}
+	raw.SetDeadline(time.Now().Add(introduction))
+	conn := tls.Server(raw, s.tls)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		s.cfg.Log.Warn("refused a connection", "from", raw.RemoteAddr(), "err", err)
+		return
+	}
+	in := bufio.NewReaderSize(conn, 64<<10)
+	request, err := wire.NewReader(in).Read()
+	if err != nil {
+		return
+	}
+	raw.SetDeadline(time.Time{})
+	known()
+	switch request := request.(type) {
+	case *wire.Reserve:
+		s.reserve(conn, in, request)
+	case *wire.Serve:
+		s.serve(conn, in, request)
+	case *wire.AskJobs:
+		s.answer(conn, s.jobs())
+	default:
+		s.answer(conn, &wire.Refused{Text: fmt.Sprintf("unexpected %T", request)})
+	}
+}
+
+func (s *server) answer(conn net.Conn, m wire.Message) bool {
+	conn.SetWriteDeadline(time.Now().Add(patience))
+	err := wire.NewWriter(conn).Write(m)
+	conn.SetWriteDeadline(time.Time{})
+	return err == nil
+}
+
+func (s *server) refuse(conn net.Conn, hint, format string, args ...any) {
+	s.answer(conn, &wire.Refused{Text: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+func (s *server) otherVersion(conn net.Conn, theirs string) bool {
+	if theirs == s.cfg.Version {
+		return false
+	}
+	s.refuse(conn, "run the same gorun binary on every host", "the daemon is gorun %s, this is %s", s.cfg.Version, theirs)
+	return true
+}
+
+// reserve keeps a job in the queue until its launcher hangs up.
+func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
+	if s.otherVersion(conn, r.Version) {
+		return
+	}
+	t := &ticket{request: *r, since: time.Now()}
+	gone := make(chan struct{})
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		io.Copy(io.Discard, in) // it has nothing more to say
+		close(gone)
+	})
+	defer reading.Wait()
+	defer conn.Close()
+
+	s.mu.Lock()
+	var err error
+	keeper := s.keeper
+	if keeper == "" {
+		if err = s.queue.add(t); err == nil {
+			s.announce()
+		}
+	}
+	s.mu.Unlock()
+	switch {
+	case keeper != "":
+		s.answer(conn, &wire.Elsewhere{Addr: keeper})
+		return
+	case err != nil:
+		s.refuse(conn, "gorun ps --cluster … shows what there is", "%v", err)
+		return
+	}
+	defer s.change(func() { s.queue.remove(t) })
+	said := ""
+	for {
+		s.mu.Lock()
+		news, keeper, shares, text := s.news, s.keeper, t.shares, ""
+		if shares == nil {
+			text = s.queue.waitsFor(t)
+		}
+		s.mu.Unlock()
+		switch {
+		case shares != nil:
+			if !s.answer(conn, &wire.Granted{Shares: shares}) {
+				return
+			}
+			<-gone
+			return
+		case keeper != "":
+			s.answer(conn, &wire.Elsewhere{Addr: keeper})
+			return
+		case text != said:
+			if said = text; !s.answer(conn, &wire.Queued{Text: text}) {
+				return
+			}
+		}
+		select {
+		case <-news:
+		case <-gone:
+			return
+		}
+	}
+}
+
+// serve runs the daemon of one job.
+func (s *server) serve(conn net.Conn, in io.Reader, r *wire.Serve) {
+	if s.otherVersion(conn, r.Version) {
+		return
+	}
+	if r.Slots < 1 {
+		s.refuse(conn, "", "a job of %d slots", r.Slots)
+		return
+	}
+	if err := s.take(r.Slots); err != nil {
+		s.refuse(conn, "start the job again", "%v", err)
+		return
+	}
+	defer s.change(func() { s.used -= r.Slots })
+	if err := s.relay(conn, in); err != nil {
+		s.cfg.Log.Warn("daemon of a job", "err", err)
+	}
+}
+
+// take counts slots as used. Those of a job that has just ended may take a moment.
+func (s *server) take(n int) error {
+	timeout := time.NewTimer(tidying)
+	defer timeout.Stop()
+	for {
+		s.mu.Lock()
+		news, used, draining := s.news, s.used, s.draining
+		if !draining && used+n <= s.cfg.Slots {
+			s.used += n
+			s.announce()
+			s.mu.Unlock()
+			return nil
+		}
+		s.mu.Unlock()
+		if draining {
+			return errors.New("the daemon is being stopped")
+		}
+		select {
+		case <-news:
+		case <-timeout.C:
+			return fmt.Errorf("%d of %d slots are used by other jobs", used, s.cfg.Slots)
+		}
+	}
+}
+
+// relay starts the daemon and passes bytes on until it has ended. The end of the connection is the end of
+// its input, which it takes as the order to stop.
+func (s *server) relay(conn net.Conn, in io.Reader) error {
+	cmd := s.cfg.Command()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C at a terminal is for us
+	cmd.WaitDelay = 2 * time.Second
+	var stderr bytes.Buffer
+	cmd.Stderr = &limited{&stderr, 16 << 10}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return fmt.Errorf("start daemon: %w", err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("start daemon: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		s.refuse(conn, "", "start daemon: %v", err)
+		return fmt.Errorf("start daemon: %w", err)
+	}
+	if !s.answer(conn, &wire.Granted{}) {
+		conn.Close()
+	}
+	var input sync.WaitGroup
+	input.Go(func() {
+		io.Copy(stdin, in)
+		stdin.Close()
+	})
+	if _, err := io.Copy(conn, stdout); err != nil {
+		conn.Close()
+		io.Copy(io.Discard, stdout) // it must be able to end
+	}
+	err = cmd.Wait()
+	if err != nil {
+		said := strings.TrimSpace(stderr.String())
+		said = said[strings.LastIndexByte(said, '\n')+1:]
+		if said == "" {
+			said = err.Error()
+		}
+		s.answer(conn, &wire.Failed{Step: "run", Text: said, Code: 255, Peer: -1})
+	}
+	conn.Close()
+	input.Wait()
+	return err
+}
+
+// jobs is what the queue holds, if this is where it is kept.
+func (s *server) jobs() wire.Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keeper != "" {
+		return &wire.Elsewhere{Addr: s.keeper}
+	}
+	out := &wire.Jobs{Members: slices.Clone(s.queue.hosts)}
+	for _, t := range s.queue.tickets {
+		ranks := 0
+		for _, share := range t.shares {
+			ranks += share.Slots
+		}
+		out.Jobs = append(out.Jobs, wire.JobState{User: t.request.User, Program: t.request.Program, Ranks: max(ranks, t.request.Ranks), Shares: t.shares,
+			Seconds: int(time.Since(t.since).Seconds())})
+	}
+	return out
+}
+
+// limited keeps the first bytes written to it.
+type limited struct {
+	to   *bytes.Buffer
+	room int
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	n := min(len(b), l.room)
+	l.room -= n
+	l.to.Write(b[:n])
+	return len(b), nil
+}

@@ -1,0 +1,270 @@
+package standing_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"gorun/rendezvous/standing"
+	"gorun/rendezvous/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	key    = mustKey(strings.Repeat("k", 32))
+	client = standing.Client{Key: key, Version: "v"}
+)
+
+func mustKey(text string) standing.Key {
+	k, err := standing.ParseKey([]byte(text))
+	if err != nil {
+		panic(err)
+	}
+	return k
+}
+
+// member is a daemon whose jobs are cat: they say what they hear, until they hear no more.
+type member struct {
+	t            *testing.T
+	addr, gossip string
+	stop, kill   func()
+	ended        chan struct{}
+}
+
+func start(t *testing.T, name string, slots int, join ...string) *member {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	now, ready := make(chan struct{}), make(chan string, 1)
+	m := &member{t: t, addr: l.Addr().String(), stop: cancel, kill: sync.OnceFunc(func() { close(now) }), ended: make(chan struct{})}
+	go func() {
+		defer close(m.ended)
+		if err := standing.Serve(ctx, now, standing.Config{Key: key, Name: name, Version: "v", Slots: slots, Listener: l, Bind: "127.0.0.1", Address: "127.0.0.1",
+			Join: join, Command: func() *exec.Cmd { return exec.Command("cat") }, Log: slog.New(slog.DiscardHandler),
+			Ready: func(gossip string) { ready <- gossip }}); err != nil {
+			t.Error(err)
+		}
+	}()
+	select {
+	case m.gossip = <-ready:
+	case <-m.ended:
+		t.Fatal("it did not start")
+	}
+	t.Cleanup(func() {
+		m.stop()
+		m.kill()
+		<-m.ended
+	})
+	return m
+}
+
+// poll waits until f is true.
+func poll(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s", what)
+		}
+	}
+}
+
+func (m *member) jobs() *wire.Jobs {
+	m.t.Helper()
+	j, err := client.Jobs(m.t.Context(), m.addr)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return j
+}
+
+func (m *member) reserve(ranks int) *standing.Lease {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), 20*time.Second)
+	defer cancel()
+	l, err := client.Reserve(ctx, m.addr, wire.Reserve{Ranks: ranks, User: "u"}, nil)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return l
+}
+
+func echo(t *testing.T, s *standing.Stream) {
+	t.Helper()
+	s.SetDeadline(time.Now().Add(20 * time.Second))
+	want := bytes.Repeat([]byte("x"), 1<<20)
+	go s.Write(want) // ends with the connection
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(s, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the daemon does not answer: %v", err)
+	}
+}
+
+func TestJobs(t *testing.T) {
+	t.Parallel()
+	a := start(t, "a", 2)
+	b := start(t, "b", 2, a.gossip)
+	poll(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 && len(b.jobs().Members) == 2 })
+
+	first := b.reserve(3) // a keeps the queue: b says so
+	defer first.Close()
+	if len(first.Shares) != 2 {
+		t.Fatalf("3 ranks on %v", first.Shares)
+	}
+	var streams []*standing.Stream
+	for _, share := range first.Shares {
+		s, err := first.Start(t.Context(), share.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		echo(t, s)
+		streams = append(streams, s)
+	}
+	poll(t, "used slots", func() bool {
+		m := b.jobs().Members
+		return m[0].Used == 2 && m[1].Used == 1
+	})
+
+	// The second waits, and hears why, until the first is over.
+	waiting := make(chan string, 10)
+	granted := make(chan *standing.Lease)
+	go func() {
+		l, err := client.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 4}, func(text string) { waiting <- text })
+		if err != nil {
+			t.Error(err)
+		}
+		granted <- l
+	}()
+	if text := <-waiting; text != "waits for 4 ranks; free are a:0,b:1" {
+		t.Errorf("it hears: %s", text)
+	}
+	if jobs := b.jobs().Jobs; len(jobs) != 2 || jobs[0].Ranks != 3 || jobs[1].Shares != nil {
+		t.Errorf("jobs %+v", jobs)
+	}
+	for _, s := range streams {
+		s.Close()
+	}
+	select {
+	case <-granted:
+		t.Fatal("slots were given twice")
+	default:
+	}
+	first.Close()
+	second := <-granted
+	defer second.Close()
+	s, err := second.Start(t.Context(), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo(t, s)
+	s.Close()
+}
+
+func TestHostsCountByThemselves(t *testing.T) {
+	t.Parallel()
+	a := start(t, "a", 2)
+	l := a.reserve(2)
+	defer l.Close()
+	s, err := l.Start(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	again, err := l.Start(t.Context(), "a") // it has no more than it was given
+	var refused *standing.RefusedError
+	if !errors.As(err, &refused) || !strings.Contains(refused.Text, "2 of 2 slots") {
+		t.Errorf("a second daemon in the same slots: %v, %v", again, err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	a := start(t, "a", 2)
+	other := standing.Client{Key: mustKey(strings.Repeat("o", 32)), Version: "v"}
+	if _, err := other.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 1}, nil); !errors.Is(err, standing.ErrKey) {
+		t.Errorf("another key: %v", err)
+	}
+	old := standing.Client{Key: key, Version: "old"}
+	if _, err := old.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 1}, nil); err == nil || !strings.Contains(err.Error(), "the daemon is gorun v, this is old") {
+		t.Errorf("another version: %v", err)
+	}
+	if _, err := client.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 3}, nil); err == nil || !strings.Contains(err.Error(), "the cluster has a:2: no room for 3 ranks") {
+		t.Errorf("too many ranks: %v", err)
+	}
+	// Whoever proves nothing hears nothing of ours, and does not disturb.
+	conn, err := net.Dial("tcp", a.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.Write([]byte("\x05\x00\x00\x00hello"))
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	if b, err := io.ReadAll(conn); err != nil && !strings.Contains(err.Error(), "reset") || bytes.Contains(b, []byte("gorun")) {
+		t.Errorf("a stranger hears %q, %v", b, err)
+	}
+	if len(a.jobs().Members) != 1 {
+		t.Error("the daemon is disturbed")
+	}
+	if _, err := standing.ParseKey([]byte("short\n")); err == nil {
+		t.Error("a short key is taken")
+	}
+}
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	a := start(t, "a", 1)
+	b := start(t, "b", 1, a.gossip)
+	poll(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 && len(b.jobs().Members) == 2 })
+	l := a.reserve(2)
+	s, err := l.Start(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.stop()
+	poll(t, "word of it", func() bool { return b.jobs().Members[0].Draining }) // and b keeps the queue now
+	if _, err := client.Reserve(t.Context(), b.addr, wire.Reserve{Ranks: 2}, nil); err == nil {
+		t.Error("a host that drains still counts")
+	}
+	echo(t, s)
+	select {
+	case <-a.ended:
+		t.Fatal("it did not wait for its job")
+	default:
+	}
+	s.Close()
+	l.Close()
+	<-a.ended
+	poll(t, "word of its end", func() bool { return len(b.jobs().Members) == 1 })
+	b.reserve(1).Close()
+}
+
+func TestStopAtOnce(t *testing.T) {
+	t.Parallel()
+	a := start(t, "a", 1)
+	l := a.reserve(1)
+	defer l.Close()
+	s, err := l.Start(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	a.stop()
+	a.kill()
+	<-a.ended
+	if _, err := s.Read(make([]byte, 1)); err == nil {
+		t.Error("the job goes on")
+	}
+}

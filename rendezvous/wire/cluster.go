@@ -1,0 +1,120 @@
+package wire
+
+// Long-running daemons: what one tells the others by gossip, and what a launcher and a daemon say to each
+// other over a channel of package standing before the daemon of a job speaks.
+
+// Member is what a long-running daemon tells the others about itself.
+type Member struct {
+	Port     int    `msgpack:"p"` // where it takes jobs
+	Version  string `msgpack:"v"`
+	Slots    int    `msgpack:"s"`
+	Used     int    `msgpack:"u"`
+	Draining bool   `msgpack:"d"` // it takes no more jobs
+}
+
+// Share is a host's part of a job.
+type Share struct {
+	Host  string `msgpack:"host"`
+	Addr  string `msgpack:"addr"` // host:port of its daemon
+	Slots int    `msgpack:"slots"`
+}
+
+// Reserve asks for slots. They are the launcher's until its connection ends.
+type Reserve struct {
+	Version string  `msgpack:"version"`
+	Ranks   int     `msgpack:"ranks"`    // 0 for all slots there are
+	PerHost int     `msgpack:"per_host"` // ranks on each host, 0 for what fits
+	Shares  []Share `msgpack:"shares"`   // exactly these hosts, if any
+	User    string  `msgpack:"user"`
+	Program string  `msgpack:"program"`
+}
+
+// Queued says that a job has no slots yet, and why.
+type Queued struct {
+	Text string `msgpack:"text"`
+}
+
+// Granted gives the slots; as an answer to Serve it says that the job's daemon speaks from here on.
+type Granted struct {
+	Shares []Share `msgpack:"shares"`
+}
+
+// Elsewhere names the daemon that keeps the queue.
+type Elsewhere struct {
+	Addr string `msgpack:"addr"`
+}
+
+// Refused is the answer to what cannot be done.
+type Refused struct {
+	Text string `msgpack:"text"`
+	Hint string `msgpack:"hint"`
+}
+
+// Serve asks for a daemon for one job.
+type Serve struct {
+	Version string `msgpack:"version"`
+	Slots   int    `msgpack:"slots"`
+}
+
+// AskJobs asks for Jobs.
+type AskJobs struct{}
+
+// Jobs is what a cluster does.
+type Jobs struct {
+	Members []MemberState `msgpack:"members"`
+	Jobs    []JobState    `msgpack:"jobs"` // in the order in which they came
+}
+
+// MemberState is a host of a cluster.
+type MemberState struct {
+	Host     string `msgpack:"host" json:"host"`
+	Addr     string `msgpack:"addr" json:"address"`
+	Slots    int    `msgpack:"slots" json:"slots"`
+	Used     int    `msgpack:"used" json:"used"`
+	Draining bool   `msgpack:"draining" json:"draining"`
+	Version  string `msgpack:"version" json:"version"`
+}
+
+// JobState is a job that holds slots, or waits for them if it has no shares.
+type JobState struct {
+	User    string  `msgpack:"user" json:"user"`
+	Program string  `msgpack:"program" json:"program"`
+	Ranks   int     `msgpack:"ranks" json:"ranks"`
+	Shares  []Share `msgpack:"shares" json:"-"`
+	Seconds int     `msgpack:"seconds" json:"seconds"` // since it came
+}
+
+func (*Member) kind() byte    { return 64 }
+func (*Reserve) kind() byte   { return 65 }
+func (*Queued) kind() byte    { return 66 }
+func (*Granted) kind() byte   { return 67 }
+func (*Elsewhere) kind() byte { return 68 }
+func (*Refused) kind() byte   { return 69 }
+func (*Serve) kind() byte     { return 70 }
+func (*AskJobs) kind() byte   { return 71 }
+func (*Jobs) kind() byte      { return 72 }
+
+// newClusterMessage is newMessage for these.
+func newClusterMessage(kind byte) Message {
+	switch kind {
+	case 64:
+		return new(Member)
+	case 65:
+		return new(Reserve)
+	case 66:
+		return new(Queued)
+	case 67:
+		return new(Granted)
+	case 68:
+		return new(Elsewhere)
+	case 69:
+		return new(Refused)
+	case 70:
+		return new(Serve)
+	case 71:
+		return new(AskJobs)
+	case 72:
+		return new(Jobs)
+	}
+	return nil
+}
