@@ -23,7 +23,7 @@ REPORT := build/report -skips build/skips
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
-.PHONY: help build test check lint unit python c lab torch2 wheel fix demo fuzz bench bench-full bench-go clean
+.PHONY: help build test check lint unit python c lab torch2 wheel fix demo fuzz bench bench-full bench-go compat clean
 
 ## build: make bin/gorun, one static binary with the Python binding inside
 build:
@@ -127,6 +127,16 @@ bench-full: build
 ## bench-go: the Go benchmarks of the collectives
 bench-go:
 	go test -run='^$$' -bench=. -benchmem ./collective/...
+
+## compat: programs of stock Horovod under gorun; builds Horovod into build/horovod, which takes long
+compat: build build/horovod/ready
+	HOROVOD_PYTHON=$(CURDIR)/build/horovod/bin/python go test -tags compat -timeout=10m -count=1 -run TestStockHorovod ./cmd/gorun
+
+build/horovod/ready:
+	/usr/bin/python3 -m venv --system-site-packages build/horovod
+	HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 \
+		build/horovod/bin/pip install --disable-pip-version-check --no-build-isolation horovod==0.28.1
+	touch $@
 
 ## clean: remove what make made
 clean:

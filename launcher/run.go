@@ -393,7 +393,7 @@ func (j *job) sendRoster() {
 	if len(first.Data) > 0 {
 		r.MasterAddr, _, _ = net.SplitHostPort(first.Data[0])
 	}
-	r.MasterPort = first.Port
+	r.MasterPort, r.KVPort = first.Port, first.KVPort
 	j.broadcast(r)
 }
 

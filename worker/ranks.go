@@ -49,6 +49,7 @@ func (d *daemon) startRanks(ctx context.Context) {
 		env = append(env, mpi...)
 		env = append(env, "PYTHONPATH="+d.pythonPath(env))
 		env = append(env, nicVariables(env, d.nics)...)
+		env = append(env, d.horovodVariables(env)...)
 		env = append(env, d.contracts(env, r)...)
 		gpu := deviceOf(env, gpus, r.LocalRank)
 		if len(gpus) > 0 {

@@ -118,6 +118,7 @@ type daemon struct {
 	port     net.Listener   // keeps MASTER_PORT free until the ranks start
 	ports    []net.Listener // the same for what other frameworks are told
 	pmi      *pmi.Server    // nil until the ranks start
+	kv       net.Listener   // for stock Horovod's ranks, nil if they are not expected
 
 	stalls   stallWatch
 	running  map[int]bool        // ranks whose process has not ended
@@ -192,7 +193,7 @@ func (d *daemon) open(ctx context.Context) error {
 	if err := d.openPorts(); err != nil {
 		return err
 	}
-	ready := &wire.Ready{Ports: portsOf(d.ports), Gossip: d.gossip.Addr(), Host: d.self, Port: d.port.Addr().(*net.TCPAddr).Port}
+	ready := &wire.Ready{Ports: portsOf(d.ports), Gossip: d.gossip.Addr(), Host: d.self, Port: d.port.Addr().(*net.TCPAddr).Port, KVPort: d.kvPort()}
 	_, port, err := net.SplitHostPort(d.listener.Addr().String())
 	if err != nil {
 		return fmt.Errorf("read listener address: %w", err)
@@ -256,6 +257,9 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 			return topology.OrderBy(topology.By(job.RingOrder), hosts, d.edges)
 		}})
 	transport := tcp.Options{}
+	if err := d.openKV(ctx, bind); err != nil {
+		return err
+	}
 	if d.listener, err = transport.Listen(ctx, net.JoinHostPort(bind, "0")); err != nil {
 		return fmt.Errorf("listen for links: %w", err)
 	}
@@ -419,6 +423,9 @@ func (d *daemon) close() error {
 	}
 	if d.listener != nil {
 		d.listener.Close()
+	}
+	if d.kv != nil {
+		d.kv.Close()
 	}
 	if d.gossip != nil {
 		errs = append(errs, d.gossip.Close())

@@ -165,6 +165,7 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 		return
 	}
 	d.roster = r
+	d.serveKV(ctx)
 	d.wg.Go(func() { d.mesh.Run(ctx) })
 	if len(r.Peers) > 1 {
 		var addrs []string

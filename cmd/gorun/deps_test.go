@@ -27,6 +27,7 @@ var allowed = map[string][]string{
 	"rendezvous/epoch":    {"collective/schedule", "rendezvous/wire", "topology"},
 	"rendezvous/gossip":   {},
 	"rendezvous/standing": {"rendezvous/gossip", "rendezvous/wire"},
+	"rendezvous/kvhttp":   {},
 	"topology":            {},
 	"topology/picture":    {"topology"},
 	"topology/doctor":     {"topology", "topology/probe"},

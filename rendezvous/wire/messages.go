@@ -57,6 +57,7 @@ type Ready struct {
 	Data   []string      `msgpack:"data"`   // host:port candidates, best first
 	Ports  []int         `msgpack:"ports"`  // more of them: the first for JAX, then one for each rank if the job wants TF_CONFIG
 	Port   int           `msgpack:"port"`   // a port that was free on this host (MASTER_PORT)
+	KVPort int           `msgpack:"kv"`     // of the key-value service for stock Horovod, 0 for none
 	Host   topology.Host `msgpack:"host"`
 }
 
@@ -65,6 +66,7 @@ type Roster struct {
 	Peers      []Peer `msgpack:"peers"` // by host id
 	MasterAddr string `msgpack:"master_addr"`
 	MasterPort int    `msgpack:"master_port"`
+	KVPort     int    `msgpack:"kv_port"` // at MasterAddr, 0 for none
 }
 
 // Peer is one daemon of the job.

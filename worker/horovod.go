@@ -1,0 +1,101 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gorun/rendezvous/kvhttp"
+	"gorun/topology"
+)
+
+// Ranks of stock Horovod find each other through a key-value service. It runs beside the daemon of the
+// first host, because ranks reach that one anyway, and only in jobs that do without our drop-in.
+
+// openKV listens; whether this host's service is the one that is used, the roster tells.
+func (d *daemon) openKV(ctx context.Context, bind string) error {
+	if d.job.Shim {
+		return nil
+	}
+	var err error
+	if d.kv, err = new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(bind, "0")); err != nil {
+		return fmt.Errorf("listen for Horovod's ranks: %w", err)
+	}
+	return nil
+}
+
+// kvPort returns where it listens, 0 for nowhere.
+func (d *daemon) kvPort() int {
+	if d.kv == nil {
+		return 0
+	}
+	return d.kv.Addr().(*net.TCPAddr).Port
+}
+
+// serveKV serves the hosts of the roster if this host is its first; otherwise nobody will ask here.
+func (d *daemon) serveKV(ctx context.Context) {
+	switch {
+	case d.kv == nil:
+		return
+	case d.job.HostID != 0:
+		d.kv.Close()
+		return
+	}
+	members := map[netip.Addr]bool{}
+	for _, p := range d.roster.Peers {
+		for _, a := range p.Data {
+			if at, err := netip.ParseAddrPort(a); err == nil {
+				members[at.Addr().Unmap()] = true
+			}
+		}
+	}
+	store := kvhttp.New(func(a netip.Addr) bool { return a.IsLoopback() || members[a] })
+	d.wg.Go(func() {
+		if err := store.Serve(ctx, d.kv); err != nil {
+			d.log.Warn("Horovod's ranks will not find each other", "err", err)
+		}
+	})
+}
+
+// horovodVariables tell a rank of stock Horovod where to look, and which way to talk to the others, as far
+// as env does not.
+func (d *daemon) horovodVariables(env []string) []string {
+	if d.job.Shim {
+		return nil
+	}
+	out := []string{
+		"HOROVOD_CONTROLLER=gloo",
+		"HOROVOD_CPU_OPERATIONS=gloo",
+		"HOROVOD_GLOO_RENDEZVOUS_ADDR=" + d.roster.MasterAddr,
+		"HOROVOD_GLOO_RENDEZVOUS_PORT=" + strconv.Itoa(d.roster.KVPort),
+	}
+	if at, err := netip.ParseAddrPort(d.roster.Peers[d.job.HostID].Data[0]); err == nil {
+		if nic := nicOf(d.self, at.Addr()); nic != "" {
+			out = append(out, "HOROVOD_GLOO_IFACE="+nic)
+		}
+	}
+	return slices.DeleteFunc(out, func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		_, set := lookup(env, name)
+		return set
+	})
+}
+
+// nicOf names the interface that has an address.
+func nicOf(h topology.Host, a netip.Addr) string {
+	if a.IsLoopback() {
+		return "lo"
+	}
+	for _, nic := range h.NICs {
+		for _, s := range nic.Addrs {
+			if p, err := netip.ParsePrefix(s); err == nil && p.Addr().Unmap() == a.Unmap() {
+				return nic.Name
+			}
+		}
+	}
+	return ""
+}
