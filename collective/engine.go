@@ -69,6 +69,7 @@ type Engine struct {
 	cost     schedule.Cost    // of the world
 	channels map[int]*channel // control messages, by peer
 	stopped  *Error           // why nothing can be submitted
+	past     *Error           // why the worlds before this one ended
 
 	pooled   sync.Pool // *op
 	pieces   sync.Pool // *piece
@@ -96,6 +97,7 @@ func New(cfg Config) *Engine {
 		usual:     cfg.Cost,
 		by:        cfg.Algorithm,
 		stopped:   refuse("there is no world yet"),
+		past:      &Error{Code: CodeAborted, Text: "the world of this rank has ended"},
 	}
 	// Segments are cut where chunks are, so that their borders are borders of elements and cache lines.
 	e.segment = min(max(e.segment+schedule.Align-1, schedule.Align)&^(schedule.Align-1), link.MaxPayload)
@@ -133,15 +135,18 @@ func limit(n, def int) int {
 	return max(n, 0)
 }
 
-// SetWorld begins an epoch. It is an error while operations of the last one are open.
+// SetWorld begins an epoch: the engine hears other hosts, and takes what ranks submit. It is an error while
+// operations of the last one are open.
 func (e *Engine) SetWorld(w World) error {
 	if err := w.check(); err != nil {
 		return fmt.Errorf("set world of epoch %d: %w", w.Epoch, err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if n := len(e.table.ops); n > 0 {
-		return fmt.Errorf("set world of epoch %d: %d operations of epoch %d are open", w.Epoch, n, e.world.Epoch)
+	for _, o := range e.table.ops {
+		if !o.local() { // those end by themselves
+			return fmt.Errorf("set world of epoch %d: operations of epoch %d are open", w.Epoch, e.world.Epoch)
+		}
 	}
 	if len(w.Hosts) > 1 && e.transport == nil {
 		return fmt.Errorf("set world of epoch %d: %d hosts and no transport", w.Epoch, len(w.Hosts))
@@ -162,6 +167,19 @@ func (e *Engine) SetWorld(w World) error {
 		e.table.groups[0], e.table.sets[0] = g, g.ranks
 	}
 	return nil
+}
+
+// SetCost says what a message between two hosts of the world costs, the same on all of them, before a rank of
+// this host submits anything; others may have.
+func (e *Engine) SetCost(c schedule.Cost) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cost = c; c == (schedule.Cost{}) {
+		e.cost = e.usual
+	}
+	for _, o := range e.table.ops {
+		o.cost = e.cost
+	}
 }
 
 // Submit hands in a local rank's part of an operation. An error is an *Error and refuses this part only;
@@ -187,8 +205,11 @@ func (e *Engine) Submit(rank int, r Request) error {
 
 // admit checks a part and takes it into the table. mu is held.
 func (e *Engine) admit(rank int, r *Request) (*op, verdict, *Error) {
-	if e.stopped != nil {
+	switch {
+	case e.stopped != nil:
 		return nil, verdict{}, e.stopped
+	case r.Epoch != 0 && r.Epoch != e.world.Epoch:
+		return nil, verdict{}, e.past
 	}
 	g := e.table.groups[r.Group]
 	if g == nil {
@@ -220,12 +241,13 @@ func (e *Engine) act(o *op, v verdict) {
 	}
 }
 
-// Leave says that a local rank takes part in nothing any more, because it said so or its process ended.
+// Leave says that a local rank of the world of epoch takes part in nothing any more, because it said so or its
+// process ended.
 // Operations that its host did not declare ready yet fail on all ranks; its own parts in them too.
 // Operations that are under way go on and still tell its client.
-func (e *Engine) Leave(rank int) {
+func (e *Engine) Leave(epoch uint32, rank int) {
 	e.mu.Lock()
-	if e.stopped != nil || !slices.Contains(e.world.Hosts[e.world.Self].Ranks, rank) {
+	if e.stopped != nil || epoch != e.world.Epoch || !slices.Contains(e.world.Hosts[e.world.Self].Ranks, rank) {
 		e.mu.Unlock()
 		return
 	}
@@ -243,7 +265,7 @@ func (e *Engine) Leave(rank int) {
 // once. What is reduced on this host alone ends normally.
 func (e *Engine) Abort(err *Error) {
 	e.mu.Lock()
-	e.stopped = err
+	e.stopped, e.past = err, err
 	var open []*op
 	for id, o := range e.table.ops {
 		if o.local() {

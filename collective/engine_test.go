@@ -157,7 +157,7 @@ func TestGroups(t *testing.T) {
 		t.Error("rank 0 took part in a group it is not in")
 	}
 	// A rank that leaves ends the groups it is in, and no others.
-	c.engines[0].Leave(3)
+	c.engines[0].Leave(1, 3)
 	if r, err := c.try(5, collective.Request{Kind: collective.Barrier, Name: "b", Group: 3}); err == nil && r.wait().Err == nil {
 		t.Error("a barrier of group 3 passed without rank 3")
 	}

@@ -258,7 +258,7 @@ func TestGroupOfLeavers(t *testing.T) {
 			t.Fatal(r.Err)
 		}
 	}
-	c.engines[1].Leave(1)
+	c.engines[1].Leave(1, 1)
 	if p, err := c.try(0, collective.Request{Kind: collective.AddGroup, Shape: []int{0}}); err == nil && p.wait().Err == nil {
 		t.Error("a group was made without a rank that has left")
 	}

@@ -30,8 +30,8 @@ func TestLeave(t *testing.T) {
 					waiting = append(waiting, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "one"}))
 				}
 			}
-			c.engine(leaver).Leave(leaver)
-			c.engine(leaver).Leave(leaver)
+			c.engine(leaver).Leave(1, leaver)
+			c.engine(leaver).Leave(1, leaver)
 			host := fmt.Sprintf("rank %d on host%d left", leaver, c.hostOf[leaver]+1)
 			for _, p := range waiting {
 				r := p.wait()
@@ -75,7 +75,7 @@ func TestLeaveAfterReady(t *testing.T) {
 			for _, rank := range c.layout[0] {
 				promises = append(promises, sum(rank))
 			}
-			c.engines[0].Leave(leaver)
+			c.engines[0].Leave(1, leaver)
 			eventually(t, "all hosts know that the rank left", c.mesh.idle)
 			for _, ranks := range c.layout[1:] {
 				for _, rank := range ranks {

@@ -36,6 +36,8 @@ func (k Kind) String() string {
 // Request is one rank's part of an operation. Ranks meet by Group and Name, in any order of submission.
 // The engine keeps Shape, Splits, In and Out until it calls Complete.
 type Request struct {
+	// Epoch of the world that the rank is in: of another one than the engine's it is refused. 0 is any.
+	Epoch  uint32
 	Kind   Kind
 	Name   string // unique among the rank's operations in flight
 	Group  uint32 // process set; 0 is the world

@@ -25,11 +25,17 @@ type event struct {
 
 // host is the conversation with one daemon. Its goroutines: talk (dial, then read) and the writer.
 type host struct {
-	id    int
-	name  string
-	job   wire.Job
-	spec  *Spec
-	queue mailbox
+	id     int
+	name   string
+	job    wire.Job
+	ranks  atomic.Pointer[[]wire.Rank] // that it runs or ran
+	hangUp func()                      // ends the conversation
+	// Of an elastic job:
+	leaving bool       // it was told to stop
+	lostWhy string     // what another host said about it
+	failure *HostError // why its conversation ended
+	spec    *Spec
+	queue   mailbox
 
 	sendErr atomic.Pointer[error] // the first message that could not be sent
 }
@@ -80,8 +86,9 @@ func (q *mailbox) take() ([]wire.Message, bool) {
 	return m, !q.closed
 }
 
-// talk dials the host and reports everything the daemon says until it is Done, lost, or ctx ends.
-func (h *host) talk(ctx context.Context, events chan<- event) {
+// talk dials the host and reports everything the daemon says until it is Done or lost; the end of line hangs up.
+// After the end of ctx nobody wants to hear anything.
+func (h *host) talk(ctx, line context.Context, events chan<- event) {
 	report := func(ev event) bool {
 		ev.host = h.id
 		select {
@@ -91,14 +98,14 @@ func (h *host) talk(ctx context.Context, events chan<- event) {
 			return false
 		}
 	}
-	d, err := h.spec.Dial.Dial(ctx, h.name)
+	d, err := h.spec.Dial.Dial(line, h.name)
 	if err != nil {
 		report(event{err: h.explain(err)})
 		return
 	}
 	defer d.Wait()
 	defer d.Close()
-	stop := context.AfterFunc(ctx, func() { d.Close() })
+	stop := context.AfterFunc(line, func() { d.Close() })
 	defer stop()
 
 	var writer sync.WaitGroup
@@ -133,8 +140,8 @@ func (h *host) talk(ctx context.Context, events chan<- event) {
 		}
 		if out, ok := msg.(*wire.Output); ok {
 			// Not through the loop: whoever reads the terminal slowly must not delay Ctrl-C.
-			if slices.Contains(h.spec.Placement.Hosts[h.id].Ranks, out.Rank) {
-				h.spec.Output.Write(out.Rank, out.Stream, out.Data)
+			if h.runs(out.Process) {
+				h.spec.Output.Write(out.Process, out.Stream, out.Data)
 			}
 			continue
 		}
@@ -145,6 +152,24 @@ func (h *host) talk(ctx context.Context, events chan<- event) {
 			return
 		}
 	}
+}
+
+// own notes which processes the daemon may speak for, in addition to those before: their last words may come late.
+func (h *host) own(ranks []wire.Rank) {
+	all := ranks
+	if former := h.ranks.Load(); former != nil {
+		for _, r := range *former {
+			if !slices.ContainsFunc(all, func(x wire.Rank) bool { return x.Process == r.Process }) {
+				all = append(all[:len(all):len(all)], r)
+			}
+		}
+	}
+	h.ranks.Store(&all)
+}
+
+func (h *host) runs(process int) bool {
+	ranks := h.ranks.Load()
+	return ranks != nil && slices.ContainsFunc(*ranks, func(r wire.Rank) bool { return r.Process == process })
 }
 
 func (h *host) greet(in *wire.Reader) (*wire.Hello, error) {

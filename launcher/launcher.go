@@ -45,6 +45,8 @@ type Spec struct {
 	Topology  []byte   // a file of facts about the hosts, as package topology/facts reads it; nil for none
 	Algorithm string   // of every allreduce between hosts, "" for what costs least
 
+	Elastic *ElasticSpec // nil if the world stays as it is; then Placement says what it is
+
 	StartTimeout time.Duration // until every rank runs
 	Grace        time.Duration // between TERM and KILL
 	Timeout      time.Duration // of the whole job; 0 for none

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"gorun/launcher/elastic"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -38,40 +40,57 @@ func Run(ctx context.Context, spec Spec) error {
 	if err != nil {
 		return err
 	}
-	talk, hangUp := context.WithCancel(context.Background())
+	var hangUp context.CancelFunc
+	j.talk, hangUp = context.WithCancel(context.Background())
 	defer hangUp()
-	var wg sync.WaitGroup
 	for _, h := range j.hosts {
-		wg.Go(func() { h.talk(talk, j.events) })
+		j.converse(h)
 	}
 	err = j.loop(ctx)
 	hangUp()
 	if len(j.ended) < len(j.hosts) {
 		spec.Output.Abandon() // a terminal that takes nothing may be what keeps them
 	}
-	wg.Wait()
+	j.wg.Wait()
 	return err
+}
+
+// converse starts the conversation with a host.
+func (j *job) converse(h *host) {
+	line, hangUp := context.WithCancel(j.talk)
+	h.hangUp = hangUp
+	j.wg.Go(func() {
+		defer hangUp()
+		h.talk(j.talk, line, j.events)
+	})
 }
 
 // job is the launcher's state; only loop touches it once Run has started the conversations.
 type job struct {
 	spec   *Spec
-	hosts  []*host
-	events chan event
+	talk   context.Context // ends all conversations
+	wg     sync.WaitGroup  // for them
+	change *change         // nil if the world stays as it is
+	// template is what all daemons are told.
+	template wire.Job
+	hosts    []*host
+	events   chan event
 
 	up, ended  map[int]bool
 	ready      map[int]*wire.Ready
-	worlds     map[int]wire.World
+	epoch      uint32             // of the last roster
+	worlds     map[int]wire.World // that hosts entered last
+	rejoining  map[int]bool       // processes that wait for the next world
 	started    map[int]bool
 	exited     map[int]bool
-	committed  bool
+	shown      uint32 // epoch of the ring that was shown last
 	failures   []*HostError
 	verdict    error
 	stopping   bool
 	settleC    <-chan time.Time
 	inspectC   <-chan time.Time // when we no longer wait for what daemons find
 	inspected  map[int]*wire.Inspected
-	hostOfRank []int
+	hostOfRank []int // host ids by process
 	fence      fence
 	stalls     stalls
 }
@@ -86,27 +105,32 @@ func newJob(spec *Spec) (*job, error) {
 		return nil, fmt.Errorf("make job id: %w", err)
 	}
 	j := &job{spec: spec, events: make(chan event), up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
-		worlds: map[int]wire.World{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{}, hostOfRank: make([]int, len(spec.Placement.Ranks))}
+		worlds: map[int]wire.World{}, rejoining: map[int]bool{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{}, hostOfRank: make([]int, len(spec.Placement.Ranks)), change: newChange(spec.Elastic)}
+	j.template = wire.Job{ID: hex.EncodeToString(id), Secret: secret, Argv: spec.Argv, Dir: spec.Dir, Shim: spec.Shim, Verbose: spec.Verbose,
+		GraceMS: int(spec.Grace.Milliseconds()), Wrapper: spec.Wrapper, Streams: spec.Streams, Algorithm: spec.Algorithm,
+		RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF}
 	var names []string
 	for _, h := range spec.Placement.Hosts {
 		names = append(names, h.Name)
 	}
 	for hid, ph := range spec.Placement.Hosts {
-		msg := wire.Job{ID: hex.EncodeToString(id), Secret: secret, HostID: hid, Hosts: names, Size: len(spec.Placement.Ranks),
-			Argv: spec.Argv, Dir: spec.Dir, Shim: spec.Shim, Verbose: spec.Verbose, GraceMS: int(spec.Grace.Milliseconds()),
-			Wrapper: spec.Wrapper, Streams: spec.Streams, Algorithm: spec.Algorithm, RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF, Toward: towards(names, hid)}
+		msg := j.template
+		msg.HostID, msg.Name, msg.Alone, msg.Slots, msg.Toward = hid, ph.Name, len(names) == 1, len(ph.Ranks), towards(names, hid)
+		h := &host{id: hid, name: ph.Name, job: msg, spec: spec, queue: newMailbox()}
+		var ranks []wire.Rank
 		for _, rank := range ph.Ranks {
 			r := spec.Placement.Ranks[rank]
-			msg.Ranks = append(msg.Ranks, wire.Rank{Rank: rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize,
+			ranks = append(ranks, wire.Rank{Process: rank, Rank: rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize,
 				Env: spec.Placement.Env(rank, msg.ID)})
 			if len(spec.Programs) > 0 {
 				p := spec.ProgramOf(rank)
-				last := &msg.Ranks[len(msg.Ranks)-1]
+				last := &ranks[len(ranks)-1]
 				last.Argv, last.Dir, last.Env = p.Argv, p.Dir, append(last.Env, p.Env...)
 			}
 			j.hostOfRank[rank] = hid
 		}
-		j.hosts = append(j.hosts, &host{id: hid, name: ph.Name, job: msg, spec: spec, queue: newMailbox()})
+		h.own(ranks)
+		j.hosts = append(j.hosts, h)
 	}
 	return j, nil
 }
@@ -126,11 +150,14 @@ func (s *Spec) ProgramOf(rank int) Program {
 func towards(names []string, self int) string {
 	for i, n := range names {
 		if i != self {
-			return n[strings.LastIndexByte(n, '@')+1:]
+			return bare(n)
 		}
 	}
 	return ""
 }
+
+// bare is a host's name without the user that logs in there.
+func bare(name string) string { return name[strings.LastIndexByte(name, '@')+1:] }
 
 func (h *host) env(remote bool) []string { return plan.UserEnv(h.spec.Env, remote) }
 
@@ -138,6 +165,11 @@ func (h *host) env(remote bool) []string { return plan.UserEnv(h.spec.Env, remot
 func (j *job) loop(ctx context.Context) error {
 	startup := time.NewTimer(j.spec.StartTimeout)
 	defer startup.Stop()
+	if j.change != nil {
+		startup.Stop() // how long a start may take is the policy's affair
+		defer j.change.tick.Stop()
+	}
+	lists := j.hostLists()
 	done, hurry, signals := ctx.Done(), j.spec.Hurry, j.spec.Signals
 	var timeout <-chan time.Time
 	if j.spec.Timeout > 0 {
@@ -146,11 +178,15 @@ func (j *job) loop(ctx context.Context) error {
 		timeout = t.C
 	}
 	var last <-chan time.Time // after a stop: when we no longer wait for a daemon
-	for len(j.ended) < len(j.hosts) {
+	for len(j.ended) < len(j.hosts) || j.change != nil && !j.stopping {
 		j.report()
 		select {
 		case ev := <-j.events:
 			j.handle(ev)
+		case list := <-lists:
+			j.discovered(list)
+		case <-j.ticks():
+			j.decide(elastic.Tick{})
 		case <-done:
 			done = nil
 			j.stop(context.Cause(ctx))
@@ -186,6 +222,8 @@ func (j *job) loop(ctx context.Context) error {
 func (j *job) handle(ev event) {
 	h := j.hosts[ev.host]
 	switch {
+	case j.change != nil && !ev.up:
+		j.elasticEvent(h, ev)
 	case ev.err != nil:
 		j.ended[ev.host] = true
 		j.hostFailed(ev.err)
@@ -206,7 +244,7 @@ func (j *job) message(h *host, msg wire.Message) {
 		switch {
 		case j.stopping:
 		case len(j.ready) == len(j.hosts):
-			j.sendRoster()
+			j.sendRosters("the job began")
 		case len(j.failures) > 0 && j.decided():
 			j.giveUp()
 		}
@@ -215,21 +253,26 @@ func (j *job) message(h *host, msg wire.Message) {
 			j.hostFailed(&HostError{Host: h.name, Step: "join", Err: fmt.Errorf("the daemon reports a world of unknown hosts %v", msg.World.Order)})
 			return
 		}
-		j.worlds[h.id] = msg.World
-		if h.id == 0 && j.spec.Stdin != nil {
+		if j.worlds[h.id].Epoch == 0 && len(j.hostOfRank) > 0 && h.id == j.hostOfRank[0] && j.spec.Stdin != nil {
 			go forwardStdin(j.spec.Stdin, &h.queue) // a read from a terminal cannot be interrupted: not waited for
 		}
-		if !j.committed {
-			j.committed = true
+		j.worlds[h.id] = msg.World
+		if j.shown < msg.World.Epoch {
+			j.shown = msg.World.Epoch
 			j.showRing(msg.World)
 		}
+	case *wire.Rejoining: // of a static job
+		if j.owns(h, msg.Process) && msg.Epoch == j.epoch {
+			j.rejoining[msg.Process] = true
+			j.beginAnew()
+		}
 	case *wire.Started:
-		if j.owns(h, msg.Rank) {
-			j.started[msg.Rank] = true
-			j.watch(RankEvent{Rank: msg.Rank, Host: h.name, PID: msg.PID})
+		if j.owns(h, msg.Process) {
+			j.started[msg.Process] = true
+			j.watch(RankEvent{Rank: msg.Process, Host: h.name, PID: msg.PID})
 		}
 	case *wire.Exited:
-		if j.owns(h, msg.Rank) {
+		if j.owns(h, msg.Process) {
 			j.rankExited(h, msg)
 		}
 	case *wire.Failed:
@@ -255,21 +298,35 @@ func (j *job) message(h *host, msg wire.Message) {
 	}
 }
 
-// owns checks what a daemon says about ranks: it may only speak of its own.
-func (j *job) owns(h *host, rank int) bool {
-	return rank >= 0 && rank < len(j.hostOfRank) && j.hostOfRank[rank] == h.id
+// owns checks what a daemon says about processes: it may only speak of its own. Here they are numbered as the
+// ranks of the first world.
+func (j *job) owns(h *host, process int) bool {
+	return process >= 0 && process < len(j.hostOfRank) && j.hostOfRank[process] == h.id
+}
+
+// beginAnew gives ranks that left the world, all of them, another one with the same members.
+func (j *job) beginAnew() {
+	switch {
+	case j.stopping || len(j.rejoining) == 0 || len(j.rejoining)+len(j.exited) < len(j.hostOfRank):
+	case len(j.exited) > 0:
+		j.stop(fmt.Errorf("start a new world: %s called init again, but %s ended",
+			listRanks(slices.Sorted(maps.Keys(j.rejoining))), listRanks(slices.Sorted(maps.Keys(j.exited)))))
+	default:
+		j.sendRosters("its ranks began anew")
+	}
 }
 
 func (j *job) rankExited(h *host, e *wire.Exited) {
-	j.spec.Output.Close(e.Rank)
-	j.watch(RankEvent{Rank: e.Rank, Host: h.name, Ended: true, Code: e.Code, Signal: e.Signal})
-	j.started[e.Rank], j.exited[e.Rank] = true, true
+	j.spec.Output.Close(e.Process)
+	j.watch(RankEvent{Rank: e.Process, Host: h.name, Ended: true, Code: e.Code, Signal: e.Signal})
+	j.started[e.Process], j.exited[e.Process] = true, true
 	if e.Code != 0 && !e.Asked && !j.stopping {
-		j.stop(&RankError{Rank: e.Rank, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error, Tail: j.spec.Output.Tail(e.Rank)})
+		j.stop(&RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error, Tail: j.spec.Output.Tail(e.Process)})
 	}
 	if len(j.exited) == len(j.hostOfRank) {
 		j.stop(nil)
 	}
+	j.beginAnew()
 }
 
 func (j *job) watch(e RankEvent) {
@@ -383,18 +440,25 @@ func (j *job) waitsForRanks(h *host) bool {
 	return slices.ContainsFunc(j.spec.Placement.Hosts[h.id].Ranks, func(rank int) bool { return !j.started[rank] })
 }
 
-func (j *job) sendRoster() {
-	r := &wire.Roster{}
+// sendRosters begins an epoch.
+func (j *job) sendRosters(why string) {
+	j.epoch++
+	clear(j.rejoining)
+	r := wire.Roster{Epoch: j.epoch, Reason: why, Size: len(j.hostOfRank)}
 	for _, h := range j.hosts {
 		ready := j.ready[h.id]
-		r.Peers = append(r.Peers, wire.Peer{Name: h.name, Gossip: ready.Gossip, Data: ready.Data, Ports: ready.Ports, Ranks: j.spec.Placement.Hosts[h.id].Ranks})
+		r.Peers = append(r.Peers, wire.Peer{ID: h.id, Name: h.name, Gossip: ready.Gossip, Data: ready.Data, Ports: ready.Ports, Ranks: j.spec.Placement.Hosts[h.id].Ranks})
 	}
 	first := j.ready[0]
 	if len(first.Data) > 0 {
 		r.MasterAddr, _, _ = net.SplitHostPort(first.Data[0])
 	}
 	r.MasterPort, r.KVPort = first.Port, first.KVPort
-	j.broadcast(r)
+	for _, h := range j.hosts {
+		mine := r
+		mine.Ranks = *h.ranks.Load()
+		h.queue.put(&mine)
+	}
 }
 
 func (j *job) showRing(w wire.World) {
@@ -403,7 +467,9 @@ func (j *job) showRing(w wire.World) {
 	}
 	hosts := make([]topology.Host, len(j.hosts))
 	for i, h := range j.hosts {
-		hosts[i] = j.ready[i].Host
+		if ready := j.ready[i]; ready != nil {
+			hosts[i] = ready.Host
+		}
 		hosts[i].Name = h.name
 	}
 	for _, line := range describeRing(hosts, w) {
@@ -420,7 +486,7 @@ func (j *job) stop(verdict error) {
 	}
 	j.stopping, j.verdict = true, verdict
 	j.broadcast(&wire.Stop{})
-	if verdict != nil && !j.allStarted() {
+	if verdict != nil && (j.change != nil || !j.allStarted()) {
 		// Hosts that were not reached yet have nothing to stop: do not wait for them.
 		for _, h := range j.hosts {
 			if !j.up[h.id] {

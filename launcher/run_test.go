@@ -27,6 +27,7 @@ type conversation struct {
 	in  *wire.Reader
 	out *wire.Writer
 	job *wire.Job
+	at  *wire.Roster
 }
 
 func (c *conversation) say(m wire.Message) { c.out.Write(m) }
@@ -49,23 +50,29 @@ func (c *conversation) begin() bool {
 	}
 	c.job = job
 	c.say(&wire.Ready{Gossip: "10.0.0.1:1", Data: []string{"10.0.0.1:2"}, Port: 3, Host: topology.Host{CPUs: 2}})
-	switch c.hear().(type) {
+	switch m := c.hear().(type) {
 	case *wire.Roster:
+		c.at = m
 	case *wire.Stop:
 		c.say(&wire.Done{})
 		return false
 	default:
 		return false
 	}
-	order := make([]int, len(job.Hosts))
-	for i := range order {
-		order[i] = i
-	}
-	c.say(&wire.Committed{World: wire.World{Epoch: 1, Order: order}})
-	for _, r := range job.Ranks {
-		c.say(&wire.Started{Rank: r.Rank, PID: 100 + r.Rank})
+	c.enter()
+	for _, r := range c.at.Ranks {
+		c.say(&wire.Started{Process: r.Process, PID: 100 + r.Process})
 	}
 	return true
+}
+
+// enter commits the world of the roster.
+func (c *conversation) enter() {
+	var order []int
+	for _, p := range c.at.Peers {
+		order = append(order, p.ID)
+	}
+	c.say(&wire.Committed{World: wire.World{Epoch: c.at.Epoch, Order: order}})
 }
 
 // end waits for the order to stop and says Done.
@@ -153,10 +160,10 @@ func TestSuccess(t *testing.T) {
 		if got := c.job.Env; len(got) != 1 || got[0] != "X=1" {
 			t.Errorf("ranks would get %v", got)
 		}
-		for _, r := range c.job.Ranks {
-			c.say(&wire.Output{Rank: r.Rank, Stream: wire.Stdout, Data: []byte("hi")})
-			c.say(&wire.Output{Rank: 3 - r.Rank, Stream: wire.Stdout, Data: []byte("forged")}) // a rank of the other host
-			c.say(&wire.Exited{Rank: r.Rank})
+		for _, r := range c.at.Ranks {
+			c.say(&wire.Output{Process: r.Process, Stream: wire.Stdout, Data: []byte("hi")})
+			c.say(&wire.Output{Process: 3 - r.Process, Stream: wire.Stdout, Data: []byte("forged")}) // a rank of the other host
+			c.say(&wire.Exited{Process: r.Process})
 		}
 		c.end()
 	})}
@@ -182,8 +189,8 @@ func TestFirstFailureDecides(t *testing.T) {
 					case nil:
 						return
 					case *wire.Stop:
-						c.say(&wire.Exited{Rank: 0, Code: 143, Signal: 15, Asked: true})
-						c.say(&wire.Exited{Rank: 1, Code: 1, Asked: true})
+						c.say(&wire.Exited{Process: 0, Code: 143, Signal: 15, Asked: true})
+						c.say(&wire.Exited{Process: 1, Code: 1, Asked: true})
 						c.say(&wire.Done{})
 						return
 					}
@@ -192,7 +199,7 @@ func TestFirstFailureDecides(t *testing.T) {
 		},
 		"b": func(c *conversation) {
 			if c.begin() {
-				c.say(&wire.Exited{Rank: 3, Code: 7})
+				c.say(&wire.Exited{Process: 3, Code: 7})
 				c.end()
 			}
 		},
@@ -293,13 +300,46 @@ func TestStdinReachesRankZero(t *testing.T) {
 				break
 			}
 		}
-		for _, r := range c.job.Ranks {
-			c.say(&wire.Exited{Rank: r.Rank})
+		for _, r := range c.at.Ranks {
+			c.say(&wire.Exited{Process: r.Process})
 		}
 		c.end()
 	})}
 	_, _, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Stdin = strings.NewReader(want) })
 	if err != nil || got.String() != want {
 		t.Fatalf("%d of %d bytes arrived, error %v", got.Len(), len(want), err)
+	}
+}
+
+// TestRanksBeginAnew: when all ranks have left the world and wait, they get another one with the same members.
+func TestRanksBeginAnew(t *testing.T) {
+	s := &script{t: t, daemons: both(func(c *conversation) {
+		if !c.begin() {
+			return
+		}
+		for epoch := uint32(1); epoch < 4; epoch++ {
+			for _, r := range c.at.Ranks {
+				c.say(&wire.Rejoining{Process: r.Process, Epoch: epoch - 1}) // late: means nothing
+				c.say(&wire.Rejoining{Process: r.Process, Epoch: epoch})
+			}
+			next, ok := c.hear().(*wire.Roster)
+			if !ok || next.Epoch != epoch+1 || next.Size != 4 || len(next.Ranks) != 2 || next.Reason == "" {
+				t.Errorf("after epoch %d: %+v", epoch, next)
+				return
+			}
+			c.at = next
+			c.enter()
+		}
+		for _, r := range c.at.Ranks {
+			c.say(&wire.Exited{Process: r.Process})
+		}
+		c.end()
+	})}
+	_, notes, err := start(t, t.Context(), s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := strings.Join(notes, "\n"); !strings.Contains(all, "epoch 4, ring: a → b → (a)") {
+		t.Errorf("notes lack the last ring:\n%s", all)
 	}
 }

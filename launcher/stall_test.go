@@ -45,8 +45,8 @@ func TestStallNamesRanks(t *testing.T) {
 			<-step
 			c.say(&wire.Stalled{})
 			answer(c, &wire.Stalled{})
-			for _, r := range c.job.Ranks {
-				c.say(&wire.Exited{Rank: r.Rank})
+			for _, r := range c.at.Ranks {
+				c.say(&wire.Exited{Process: r.Process})
 			}
 			c.end()
 		},
@@ -60,8 +60,8 @@ func TestStallNamesRanks(t *testing.T) {
 			answer(c, waits(14000, false, wire.Missing{Host: "b", Ranks: []int{3}}))
 			step <- true
 			answer(c, &wire.Stalled{})
-			for _, r := range c.job.Ranks {
-				c.say(&wire.Exited{Rank: r.Rank})
+			for _, r := range c.at.Ranks {
+				c.say(&wire.Exited{Process: r.Process})
 			}
 			c.end()
 		},
@@ -98,8 +98,8 @@ func TestStallGivesUp(t *testing.T) {
 				if !strings.HasPrefix(m.Text, `allreduce "x" waited 9.0 s for rank 3 on b, which is the limit`) {
 					t.Errorf("give up because %s", m.Text)
 				}
-				for _, r := range c.job.Ranks {
-					c.say(&wire.Exited{Rank: r.Rank})
+				for _, r := range c.at.Ranks {
+					c.say(&wire.Exited{Process: r.Process})
 				}
 				c.end()
 				return
@@ -127,8 +127,8 @@ func TestStallWithoutAnswer(t *testing.T) {
 			c.say(&wire.Stalled{Asked: true, Ops: []wire.Waiting{late}})
 		}
 		<-over
-		for _, r := range c.job.Ranks {
-			c.say(&wire.Exited{Rank: r.Rank})
+		for _, r := range c.at.Ranks {
+			c.say(&wire.Exited{Process: r.Process})
 		}
 		c.end()
 	})}

@@ -49,7 +49,7 @@ func (j *job) rankState(rank, id int) string {
 	}
 	words := []string{"runs"}
 	for _, s := range found.Ranks {
-		if s.Rank == rank {
+		if s.Process == rank {
 			words[0] = s.State
 		}
 	}

@@ -13,7 +13,7 @@ func TestRankState(t *testing.T) {
 		started: map[int]bool{0: true, 1: true, 3: true, 4: true, 5: true},
 		exited:  map[int]bool{3: true},
 		inspected: map[int]*wire.Inspected{0: {
-			Ranks: []wire.RankState{{Rank: 0, State: "sleeps"}},
+			Ranks: []wire.RankState{{Process: 0, State: "sleeps"}},
 			Waits: []wire.Wait{{Op: "allreduce x", Missing: []int{1, 4}, MS: 61000}, {Op: "barrier", MS: 10}},
 		}},
 	}

@@ -32,12 +32,12 @@ func (d *daemon) contracts(env []string, r wire.Rank) []string {
 
 // threads is each rank's share of the CPUs: the default of OpenMP, one thread per CPU in every rank, makes
 // ranks wait for each other's threads.
-func (d *daemon) threads() int { return max(1, d.self.CPUs/max(1, len(d.job.Ranks))) }
+func (d *daemon) threads() int { return max(1, d.self.CPUs/max(1, d.job.Slots)) }
 
 // sayThreads tells a user who wants to know.
 func (d *daemon) sayThreads() {
 	if d.job.Verbose {
-		d.out.Write(&wire.Log{Text: fmt.Sprintf("OMP_NUM_THREADS=%d unless it is set: %d CPUs for %d ranks", d.threads(), d.self.CPUs, len(d.job.Ranks))})
+		d.out.Write(&wire.Log{Text: fmt.Sprintf("OMP_NUM_THREADS=%d unless it is set: %d CPUs for %d ranks", d.threads(), d.self.CPUs, d.job.Slots)})
 	}
 }
 
@@ -87,7 +87,7 @@ func tfConfig(roster *wire.Roster, rank int) string {
 func (d *daemon) openPorts() error {
 	n := 1
 	if d.job.TF {
-		n += len(d.job.Ranks)
+		n += d.job.Slots
 	}
 	for range n {
 		l, err := freePort()

@@ -21,8 +21,8 @@ func (d *daemon) gpus(ctx context.Context) ([]string, error) {
 	if slices.Equal(list, []string{"auto"}) {
 		list = d.findGPUs(ctx)
 	}
-	if len(list) < len(d.job.Ranks) {
-		return nil, fmt.Errorf("%d ranks, but %d GPUs", len(d.job.Ranks), len(list))
+	if len(list) < len(d.roster.Ranks) {
+		return nil, fmt.Errorf("%d ranks, but %d GPUs", len(d.roster.Ranks), len(list))
 	}
 	return list, nil
 }

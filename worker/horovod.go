@@ -41,7 +41,9 @@ func (d *daemon) serveKV(ctx context.Context) {
 	switch {
 	case d.kv == nil:
 		return
-	case d.job.HostID != 0:
+	case d.roster.Epoch > 1:
+		return
+	case d.job.HostID != d.roster.Peers[0].ID:
 		d.kv.Close()
 		return
 	}
@@ -73,7 +75,8 @@ func (d *daemon) horovodVariables(env []string) []string {
 		"HOROVOD_GLOO_RENDEZVOUS_ADDR=" + d.roster.MasterAddr,
 		"HOROVOD_GLOO_RENDEZVOUS_PORT=" + strconv.Itoa(d.roster.KVPort),
 	}
-	if at, err := netip.ParseAddrPort(d.roster.Peers[d.job.HostID].Data[0]); err == nil {
+	if self, _ := peerOf(d.roster, d.job.HostID); len(self.Data) > 0 {
+		at, _ := netip.ParseAddrPort(self.Data[0])
 		if nic := nicOf(d.self, at.Addr()); nic != "" {
 			out = append(out, "HOROVOD_GLOO_IFACE="+nic)
 		}

@@ -14,10 +14,10 @@ import (
 func (d *daemon) inspect() {
 	msg := &wire.Inspected{}
 	now := time.Now()
-	for rank := range d.running {
-		msg.Ranks = append(msg.Ranks, wire.RankState{Rank: rank, State: proc.Describe(d.pids[rank])})
+	for process := range d.running {
+		msg.Ranks = append(msg.Ranks, wire.RankState{Process: process, State: proc.Describe(d.pids[process])})
 	}
-	slices.SortFunc(msg.Ranks, func(a, b wire.RankState) int { return a.Rank - b.Rank })
+	slices.SortFunc(msg.Ranks, func(a, b wire.RankState) int { return a.Process - b.Process })
 	for _, s := range d.engine.Pending(now) {
 		name := strings.ToLower(fmt.Sprint(s.Kind))
 		if s.Name != "" {

@@ -14,7 +14,10 @@ import (
 
 // openPMI prepares for ranks that are MPI programs; those that are not never ask.
 func (d *daemon) openPMI(ctx context.Context) {
-	cfg := pmi.Config{Job: d.job.ID, Size: d.job.Size, Log: d.log,
+	if d.roster.Epoch > 1 {
+		return // MPI's world never changes
+	}
+	cfg := pmi.Config{Job: d.job.ID, Size: d.roster.Size, Log: d.log,
 		Fence: func(number uint64, pairs map[string]string) {
 			d.out.Write(&wire.Fence{Number: number, Pairs: pairs})
 		},
@@ -26,7 +29,7 @@ func (d *daemon) openPMI(ctx context.Context) {
 	for _, p := range d.roster.Peers {
 		cfg.Hosts = append(cfg.Hosts, p.Ranks)
 	}
-	for _, r := range d.job.Ranks {
+	for _, r := range d.roster.Ranks {
 		cfg.Local = append(cfg.Local, r.Rank)
 	}
 	d.pmi = pmi.New(cfg)
@@ -45,6 +48,9 @@ func (d *daemon) abort(rank, code int) {
 
 // pmiFor connects a rank that is about to start, and returns its end and what it must know.
 func (d *daemon) pmiFor(r wire.Rank) (*os.File, []string, error) {
+	if d.roster.Epoch > 1 {
+		return nil, nil, nil
+	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make socket for PMI of rank %d: %w", r.Rank, err)
@@ -58,9 +64,9 @@ func (d *daemon) pmiFor(r wire.Rank) (*os.File, []string, error) {
 	env := []string{
 		"PMI_FD=3",
 		"PMI_RANK=" + strconv.Itoa(r.Rank),
-		"PMI_SIZE=" + strconv.Itoa(d.job.Size),
+		"PMI_SIZE=" + strconv.Itoa(d.roster.Size),
 		"MPI_LOCALRANKID=" + strconv.Itoa(r.LocalRank),
-		"MPI_LOCALNRANKS=" + strconv.Itoa(len(d.job.Ranks)),
+		"MPI_LOCALNRANKS=" + strconv.Itoa(len(d.roster.Ranks)),
 	}
 	return os.NewFile(uintptr(fds[1]), "pmi"), env, nil
 }

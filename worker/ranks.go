@@ -23,8 +23,11 @@ import (
 // reported before those of the ranks that fail because of it.
 const farewell = 2 * time.Second
 
-// startRanks starts this host's processes.
+// startRanks starts those processes of the roster that do not run yet.
 func (d *daemon) startRanks(ctx context.Context) {
+	if !slices.ContainsFunc(d.roster.Ranks, func(r wire.Rank) bool { return !d.started[r.Process] }) {
+		return
+	}
 	d.port.Close() // MASTER_PORT is the ranks' now
 	d.closePorts()
 	gpus, err := d.gpus(ctx)
@@ -34,8 +37,12 @@ func (d *daemon) startRanks(ctx context.Context) {
 	}
 	d.sayThreads()
 	d.openPMI(ctx)
-	for _, r := range d.job.Ranks {
-		token := d.tokens[r.Rank]
+	for _, r := range d.roster.Ranks {
+		if d.started[r.Process] {
+			continue
+		}
+		d.started[r.Process] = true
+		token := d.tokens[r.Process]
 		env := slices.Concat(machineEnv(d.cfg.Env), d.job.Env, r.Env, []string{
 			"MASTER_ADDR=" + d.roster.MasterAddr,
 			"MASTER_PORT=" + strconv.Itoa(d.roster.MasterPort),
@@ -56,12 +63,12 @@ func (d *daemon) startRanks(ctx context.Context) {
 			env = append(env, "CUDA_VISIBLE_DEVICES="+gpu)
 		}
 		argv, dir := d.program(r, gpu)
-		pid := d.ranks.Start(proc.Spec{Rank: r.Rank, Argv: argv, Env: env, Dir: dir, Stdin: r.Rank == 0, Inherit: inherit},
-			&output{d.out, r.Rank, wire.Stdout}, &output{d.out, r.Rank, wire.Stderr})
-		d.running[r.Rank] = true
+		pid := d.ranks.Start(proc.Spec{Rank: r.Process, Argv: argv, Env: env, Dir: dir, Stdin: r.Process == 0, Inherit: inherit},
+			&output{d.out, r.Process, wire.Stdout}, &output{d.out, r.Process, wire.Stderr})
+		d.running[r.Process] = true
 		if pid != 0 {
-			d.pids[r.Rank] = pid
-			d.out.Write(&wire.Started{Rank: r.Rank, PID: pid})
+			d.pids[r.Process] = pid
+			d.out.Write(&wire.Started{Process: r.Process, PID: pid})
 		}
 	}
 }
@@ -116,19 +123,19 @@ func lookup(env []string, name string) (string, bool) {
 
 // output sends what a rank writes to the launcher.
 type output struct {
-	to     *wire.Writer
-	rank   int
-	stream wire.Stream
+	to      *wire.Writer
+	process int
+	stream  wire.Stream
 }
 
 func (o *output) Write(b []byte) (int, error) {
-	if err := o.to.Write(&wire.Output{Rank: o.rank, Stream: o.stream, Data: b}); err != nil {
+	if err := o.to.Write(&wire.Output{Process: o.process, Stream: o.stream, Data: b}); err != nil {
 		return 0, err
 	}
 	return len(b), nil
 }
 
-// feed is the way of standard input to rank 0: a goroutine, because a rank may never read.
+// feed is the way of standard input to process 0: a goroutine, because it may never read.
 func (d *daemon) feed(ctx context.Context) {
 	for {
 		select {
@@ -146,47 +153,62 @@ func (d *daemon) feed(ctx context.Context) {
 	}
 }
 
-// exited reports the end of a rank, then tells the engine that it is gone, in this order.
+// exited reports the end of a process, then tells the engine that it is gone, in this order.
 func (d *daemon) exited(e proc.Exit) {
-	delete(d.running, e.Rank)
-	msg := &wire.Exited{Rank: e.Rank, Code: e.Code, Signal: int(e.Signal), Asked: d.stopping}
-	if code := d.aborted[e.Rank]; code != 0 {
+	process := e.Rank
+	delete(d.running, process)
+	msg := &wire.Exited{Process: process, Code: e.Code, Signal: int(e.Signal), Asked: d.stopping || d.dropped[process]}
+	if code := d.aborted[process]; code != 0 {
 		msg.Code, msg.Signal = code, 0
 	}
 	if e.Err != nil {
 		msg.Error = e.Err.Error()
 	}
 	d.out.Write(msg)
-	d.leave(e.Rank)
+	d.leave(process)
 }
 
-// left notes a goodbye of a rank; what it means waits for the end of its process.
-func (d *daemon) left(ctx context.Context, rank int) {
-	if !d.running[rank] {
-		d.leave(rank)
+// left notes a goodbye; what it means waits for the end of the process, or for its return.
+func (d *daemon) left(ctx context.Context, process int, epoch uint32) {
+	switch {
+	case epoch != d.began:
+		return // that world is over
+	case !d.running[process]:
+		d.leave(process)
+	case d.leaving[process] == nil:
+		d.leaving[process] = time.AfterFunc(farewell, func() {
+			d.post(ctx, func() {
+				if epoch == d.began {
+					d.leave(process)
+				}
+			})
+		})
+	}
+}
+
+// rejoining tells the others at once that a process has left the world for good: it waits for the next one.
+func (d *daemon) rejoining(process int, epoch uint32) {
+	if epoch != d.began {
+		return // the next one is under way
+	}
+	d.leave(process)
+	d.out.Write(&wire.Rejoining{Process: process, Epoch: epoch})
+}
+
+// leave takes a process out of the present world.
+func (d *daemon) leave(process int) {
+	if t := d.leaving[process]; t != nil {
+		t.Stop()
+		delete(d.leaving, process)
+	}
+	if d.gone[process] {
 		return
 	}
-	if d.leaving[rank] == nil {
-		d.leaving[rank] = time.AfterFunc(farewell, func() { d.post(ctx, func() { d.leave(rank) }) })
-	}
-}
-
-// returned forgets a goodbye: the rank's process has opened another session.
-func (d *daemon) returned(rank int) {
-	if t := d.leaving[rank]; t != nil {
-		t.Stop()
-		delete(d.leaving, rank)
-	}
-}
-
-func (d *daemon) leave(rank int) {
-	if t := d.leaving[rank]; t != nil {
-		t.Stop()
-		delete(d.leaving, rank)
-	}
-	if !d.gone[rank] {
-		d.gone[rank] = true
-		d.engine.Leave(rank)
+	for _, r := range d.roster.Ranks {
+		if r.Process == process && d.began == d.roster.Epoch {
+			d.gone[process] = true
+			d.engine.Leave(d.began, r.Rank)
+		}
 	}
 }
 
@@ -198,10 +220,9 @@ type farewells struct {
 }
 
 // Leave implements session.Engine.
-func (f farewells) Leave(rank int) { f.d.post(f.ctx, func() { f.d.left(f.ctx, rank) }) }
-
-// Return implements session.Returner.
-func (f farewells) Return(rank int) { f.d.post(f.ctx, func() { f.d.returned(rank) }) }
+func (f farewells) Leave(process int, epoch uint32, _ int) {
+	f.d.post(f.ctx, func() { f.d.left(f.ctx, process, epoch) })
+}
 
 // stop ends all ranks; it may be called again with less grace.
 func (d *daemon) stop(ctx context.Context, grace time.Duration) {

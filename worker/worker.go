@@ -17,6 +17,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gorun/collective"
@@ -45,8 +46,10 @@ type Config struct {
 }
 
 const (
-	// linkPatience is how long a host tries to reach another before the start fails.
-	linkPatience = 15 * time.Second
+	// linkPatience is how long a host tries to reach another before the start fails. In an elastic job the
+	// launcher knows of silent hosts before that, and has another roster.
+	linkPatience        = 15 * time.Second
+	elasticLinkPatience = 2 * gossip.Lease
 	// probePatience is how long it may take to measure a link.
 	probePatience = 500 * time.Millisecond
 	// orphanGrace is how long ranks have between TERM and KILL when nobody is left to wait for them.
@@ -101,9 +104,12 @@ type daemon struct {
 
 	job      *wire.Job
 	self     topology.Host
-	edges    []topology.Edge // that the user knows
-	nics     []string        // the interfaces that the user chose, if any
-	roster   *wire.Roster
+	facts    *facts.File                 // what the user knows
+	nics     []string                    // the interfaces that the user chose, if any
+	roster   *wire.Roster                // of the present world or the next one
+	meshed   bool                        // the mesh runs
+	began    uint32                      // epoch of the world that the ranks are in, 0 for none
+	peers    atomic.Pointer[wire.Roster] // roster, for dialers
 	machine  *epoch.Machine
 	gossip   *gossip.Gossip
 	listener net.Listener
@@ -120,12 +126,15 @@ type daemon struct {
 	pmi      *pmi.Server    // nil until the ranks start
 	kv       net.Listener   // for stock Horovod's ranks, nil if they are not expected
 
-	stalls   stallWatch
-	running  map[int]bool        // ranks whose process has not ended
-	pids     map[int]int         // of ranks that were started
-	leaving  map[int]*time.Timer // ranks that said goodbye while their process runs
-	gone     map[int]bool        // ranks the engine no longer counts on
-	aborted  map[int]int         // exit codes of ranks that called MPI_Abort
+	stalls stallWatch
+	// All by process.
+	running  map[int]bool        // those that have not ended
+	started  map[int]bool        // those that ever ran
+	pids     map[int]int         // of those that were started
+	leaving  map[int]*time.Timer // those that said goodbye while they run
+	gone     map[int]bool        // those the engine no longer counts on in the present world
+	aborted  map[int]int         // exit codes of those that called MPI_Abort
+	dropped  map[int]bool        // those that were ended because a roster has them no more
 	stopping bool
 	stops    int  // orders to stop that are being carried out
 	orphan   bool // nobody listens any more
@@ -159,18 +168,18 @@ func (d *daemon) post(ctx context.Context, f func()) {
 // open starts everything that listens and reports Ready.
 func (d *daemon) open(ctx context.Context) error {
 	job := d.job
-	if len(job.Secret) != 32 || job.HostID < 0 || job.HostID >= len(job.Hosts) || len(job.Argv) == 0 || job.Size < 1 {
+	if len(job.Secret) != 32 || job.HostID < 0 || len(job.Argv) == 0 || job.Slots < 0 || job.Slots > 1<<16 {
 		return errors.New("check job: incomplete")
 	}
 	d.log = slog.New(slog.DiscardHandler)
-	d.pids = map[int]int{}
+	d.pids, d.started, d.dropped = map[int]int{}, map[int]bool{}, map[int]bool{}
 	d.running, d.leaving, d.gone, d.tokens = map[int]bool{}, map[int]*time.Timer{}, map[int]bool{}, map[int][32]byte{}
 	d.aborted = map[int]int{}
 	var err error
 	if d.self, err = probe.Probe(ctx, "/"); err != nil {
 		return fmt.Errorf("probe host: %w", err)
 	}
-	d.self.Name = job.Hosts[job.HostID]
+	d.self.Name = job.Name
 	known, err := facts.Parse(job.Topology)
 	if err == nil {
 		err = known.Override(&d.self)
@@ -178,7 +187,7 @@ func (d *daemon) open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read topology file: %w", err)
 	}
-	d.edges = known.Edges(job.Hosts)
+	d.facts = known
 	d.nics = nicNames(d.job.NICs, d.self.NICs)
 	addrs, err := d.addresses()
 	if err != nil {
@@ -207,7 +216,7 @@ func (d *daemon) open(ctx context.Context) error {
 // addresses returns where the others find this host. A host that is alone talks to nobody, and so listens
 // only to itself.
 func (d *daemon) addresses() ([]netip.Addr, error) {
-	if len(d.job.Hosts) == 1 {
+	if d.job.Alone {
 		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 	}
 	hint, err := netip.ParseAddr(d.job.LocalIP)
@@ -252,9 +261,13 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	if d.gossip, err = gossip.Start(gossip.Config{ID: job.HostID, Job: job.ID, Key: gossipKey, Bind: bind, Advertise: addrs[0].String(), Log: d.log}); err != nil {
 		return err
 	}
-	d.machine = epoch.New(epoch.Config{Self: job.HostID, Hosts: len(job.Hosts),
+	d.machine = epoch.New(epoch.Config{Self: job.HostID,
 		Order: func(hosts []topology.Host) topology.Ring {
-			return topology.OrderBy(topology.By(job.RingOrder), hosts, d.edges)
+			names := make([]string, len(hosts))
+			for i, h := range hosts {
+				names[i] = h.Name
+			}
+			return topology.OrderBy(topology.By(job.RingOrder), hosts, d.facts.Edges(names))
 		}})
 	transport := tcp.Options{}
 	if err := d.openKV(ctx, bind); err != nil {
@@ -272,7 +285,11 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	d.prober = collective.NewProber(d.engine, sender{d})
 	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, Streams: job.Streams, Handler: d.prober, Listener: d.listener, Log: d.log,
 		Dial: func(ctx context.Context, peer int) (net.Conn, error) {
-			return transport.Dial(ctx, d.roster.Peers[peer].Data)
+			p, ok := peerOf(d.peers.Load(), peer)
+			if !ok {
+				return nil, fmt.Errorf("dial host id %d: not in the roster", peer)
+			}
+			return transport.Dial(ctx, p.Data)
 		},
 		Lost: func(peer int, err error) { d.post(ctx, func() { d.lost(peer, err) }) },
 	})
@@ -297,17 +314,10 @@ func (s sender) Send(peer int, seg *link.Segment) { s.d.mesh.Send(peer, seg) }
 func (d *daemon) openRanks(ctx context.Context) error {
 	var err error
 	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: farewells{d.engine, d, ctx}, Log: d.log, ArenaLimit: d.memory(),
+		Rejoin: func(process int, epoch uint32) { d.post(ctx, func() { d.rejoining(process, epoch) }) },
 		Setenv: func(_ int, name, value string) { d.post(ctx, func() { d.setEnv(name, value) }) }})
 	if d.socket, err = d.sessions.Listen(); err != nil {
 		return err
-	}
-	for _, r := range d.job.Ranks {
-		token, err := newToken()
-		if err != nil {
-			return err
-		}
-		d.tokens[r.Rank] = token
-		d.sessions.Expect(r.Rank, token)
 	}
 	if d.ranks, err = proc.Open(proc.Config{Job: d.job.ID}); err != nil {
 		return err
@@ -344,7 +354,7 @@ func (d *daemon) loop(ctx, work context.Context) {
 			f()
 		case <-d.tick.C:
 			// The epoch machine says again what it has no answer to.
-			if d.machine.State() < epoch.Committed {
+			if d.machine.State() != epoch.Committed {
 				d.step(work, epoch.Event{Tick: true})
 			}
 		case now := <-d.stalls.tick.C:
@@ -360,9 +370,9 @@ func (d *daemon) loop(ctx, work context.Context) {
 func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Roster:
-		if d.roster == nil {
-			d.join(ctx, m)
-		}
+		d.join(ctx, m)
+	case *wire.HostsChanged:
+		d.sessions.Changed(m.Added, m.Removed, m.Stamp)
 	case *wire.Stdin:
 		select {
 		case d.stdin <- m:
@@ -399,6 +409,12 @@ func (d *daemon) fail(step string, err error, hint string) {
 
 // lost tells the launcher that a peer is gone.
 func (d *daemon) lost(peer int, err error) {
+	if _, member := peerOf(d.roster, peer); !member {
+		return // it has no part in the world any more
+	}
+	if errors.Is(err, link.ErrReopened) {
+		return // it has a later roster than this host, which will get it too
+	}
 	d.out.Write(&wire.Failed{Step: "run", Text: err.Error(), Code: 255, Peer: peer})
 }
 

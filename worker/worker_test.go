@@ -113,13 +113,13 @@ func (c *conversation) begin(argv ...string) {
 	if hello := await[*wire.Hello](c); hello.Proto != wire.Proto || hello.Version != "test" {
 		c.t.Errorf("hello %+v", hello)
 	}
-	job := &wire.Job{ID: "0123456789abcdef", Secret: make([]byte, 32), Hosts: []string{"here"}, Size: 1, Argv: argv, Dir: "/",
-		Ranks: []wire.Rank{{Rank: 0, CrossSize: 1, Env: []string{"GREETING=hello"}}}, GraceMS: 1000}
+	job := &wire.Job{ID: "0123456789abcdef", Secret: make([]byte, 32), Name: "here", Alone: true, Slots: 1, Argv: argv, Dir: "/", GraceMS: 1000}
 	if err := c.to.Write(job); err != nil {
 		c.t.Fatal(err)
 	}
 	ready := await[*wire.Ready](c)
-	if err := c.to.Write(&wire.Roster{Peers: []wire.Peer{{Name: "here", Gossip: ready.Gossip, Data: ready.Data, Ranks: []int{0}}},
+	if err := c.to.Write(&wire.Roster{Epoch: 1, Size: 1, Ranks: []wire.Rank{{CrossSize: 1, Env: []string{"GREETING=hello"}}},
+		Peers:      []wire.Peer{{Name: "here", Gossip: ready.Gossip, Data: ready.Data, Ranks: []int{0}}},
 		MasterAddr: "127.0.0.1", MasterPort: ready.Port}); err != nil {
 		c.t.Fatal(err)
 	}
@@ -160,14 +160,28 @@ func TestLauncherGone(t *testing.T) {
 
 // TestNonsenseRoster: what the launcher says is checked before it indexes anything.
 func TestNonsenseRoster(t *testing.T) {
-	d := &daemon{job: &wire.Job{Size: 2, Hosts: []string{"a", "b"}}}
-	for name, peers := range map[string][]wire.Peer{
-		"too few hosts": {{Ranks: []int{0, 1}}},
-		"rank too high": {{Ranks: []int{0}}, {Ranks: []int{2}}},
-		"negative rank": {{Ranks: []int{0}}, {Ranks: []int{-1}}},
-		"rank twice":    {{Ranks: []int{0}}, {Ranks: []int{0}}},
+	d := &daemon{job: &wire.Job{HostID: 4, Name: "a"}}
+	good := func() *wire.Roster {
+		return &wire.Roster{Epoch: 1, Size: 3, Peers: []wire.Peer{{ID: 4, Ranks: []int{0, 2}}, {ID: 9, Ranks: []int{1}}},
+			Ranks: []wire.Rank{{Process: 7, Rank: 0}, {Process: 8, Rank: 2}}}
+	}
+	if err := d.checkRoster(good()); err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(*wire.Roster){
+		"no ranks":           func(r *wire.Roster) { r.Size = 0 },
+		"too many ranks":     func(r *wire.Roster) { r.Size = 1 << 30 },
+		"without this host":  func(r *wire.Roster) { r.Peers[0].ID = 5 },
+		"rank too high":      func(r *wire.Roster) { r.Peers[1].Ranks[0] = 3 },
+		"negative rank":      func(r *wire.Roster) { r.Peers[1].Ranks[0] = -1 },
+		"rank twice":         func(r *wire.Roster) { r.Peers[1].Ranks[0] = 0 },
+		"a process too few":  func(r *wire.Roster) { r.Ranks = r.Ranks[:1] },
+		"a process twice":    func(r *wire.Roster) { r.Ranks[1].Process = 7 },
+		"a negative process": func(r *wire.Roster) { r.Ranks[1].Process = -1 },
+		"another's rank":     func(r *wire.Roster) { r.Ranks[1].Rank = 1 },
 	} {
-		if d.checkRoster(&wire.Roster{Peers: peers}) == nil {
+		r := good()
+		if spoil(r); d.checkRoster(r) == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}

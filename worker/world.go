@@ -23,13 +23,9 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 	}
 	switch ev.Kind {
 	case gossip.Left:
-		if ev.Peer < len(d.job.Hosts) {
-			d.lost(ev.Peer, fmt.Errorf("silent for %v, as %s reports", gossip.Lease, d.self.Name))
-		}
+		d.lost(ev.Peer, fmt.Errorf("silent for %v, as %s reports", gossip.Lease, d.self.Name))
 	case gossip.Joined:
-		if ev.Peer < len(d.job.Hosts) {
-			d.step(ctx, epoch.Event{Seen: &ev.Peer})
-		}
+		d.step(ctx, epoch.Event{Seen: &ev.Peer})
 	case gossip.Message:
 		if d.roster == nil {
 			return // too early to act on; it will be said again
@@ -75,8 +71,14 @@ func (d *daemon) step(ctx context.Context, ev epoch.Event) {
 	}
 }
 
-// prepare makes the links of a proposed world.
+// prepare makes the links of a proposed world, and has the engine listen to them: a host that hears of the
+// commitment first may send before this one has heard of it.
 func (d *daemon) prepare(ctx context.Context, w wire.World) {
+	world, err := d.worldOf(w)
+	if err != nil {
+		d.step(ctx, epoch.Event{Failed: &epoch.Failure{Epoch: w.Epoch, Reason: fmt.Sprintf("%s: %v", d.self.Name, err)}})
+		return
+	}
 	var peers []int
 	for _, id := range w.Order {
 		if id != d.job.HostID {
@@ -84,7 +86,7 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 		}
 	}
 	d.wg.Go(func() {
-		limit, cancel := context.WithTimeout(ctx, linkPatience)
+		limit, cancel := context.WithTimeout(ctx, d.patience())
 		defer cancel()
 		err := d.mesh.Connect(limit, peers)
 		var cost wire.Cost
@@ -92,6 +94,12 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 			cost = d.measure(limit, w)
 		}
 		d.post(ctx, func() {
+			if d.machine.Epoch() != w.Epoch {
+				return // overtaken by another roster
+			}
+			if err == nil {
+				err = d.engine.SetWorld(world)
+			}
 			if err != nil {
 				d.step(ctx, epoch.Event{Failed: &epoch.Failure{Epoch: w.Epoch, Reason: fmt.Sprintf("%s: %v", d.self.Name, err)}})
 				return
@@ -99,6 +107,22 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 			d.step(ctx, epoch.Event{Prepared: &w.Epoch, Cost: cost})
 		})
 	})
+}
+
+// worldOf is a proposed world in the engine's words.
+func (d *daemon) worldOf(w wire.World) (collective.World, error) {
+	world := collective.World{Epoch: w.Epoch, Size: d.roster.Size}
+	for at, id := range w.Order {
+		peer, ok := peerOf(d.roster, id)
+		if !ok {
+			return world, fmt.Errorf("enter world of epoch %d: no host has id %d", w.Epoch, id)
+		}
+		world.Hosts = append(world.Hosts, collective.Member{ID: id, Name: peer.Name, Ranks: peer.Ranks})
+		if id == d.job.HostID {
+			world.Self = at
+		}
+	}
+	return world, nil
 }
 
 // measure finds out what messages to the next host of the ring cost. Without an answer in time the others'
@@ -115,75 +139,166 @@ func (d *daemon) measure(ctx context.Context, w wire.World) wire.Cost {
 	return wire.Cost(cost)
 }
 
-// commit enters the world and starts the ranks.
+// commit lets the ranks into the world, and starts those that do not run yet.
 func (d *daemon) commit(ctx context.Context, w wire.World) {
-	world := collective.World{Epoch: w.Epoch, Size: d.job.Size, Cost: schedule.Cost(w.Cost)}
-	for at, id := range w.Order {
-		peer := d.roster.Peers[id]
-		world.Hosts = append(world.Hosts, collective.Member{ID: id, Name: peer.Name, Ranks: peer.Ranks})
-		if id == d.job.HostID {
-			world.Self = at
-		}
-	}
-	if err := d.engine.SetWorld(world); err != nil {
-		d.fail("enter world", err, "")
-		return
-	}
-	ranks := session.World{Epoch: w.Epoch, Size: d.job.Size, Hosts: len(w.Order)}
-	for _, r := range d.job.Ranks {
-		ranks.Places = append(ranks.Places, session.Place{Rank: r.Rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize})
+	d.engine.SetCost(schedule.Cost(w.Cost))
+	d.began = w.Epoch
+	ranks := session.World{Epoch: w.Epoch, Size: d.roster.Size, Hosts: len(w.Order)}
+	for _, r := range d.roster.Ranks {
+		ranks.Places = append(ranks.Places, session.Place{Process: r.Process, Rank: r.Rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize})
 	}
 	d.sessions.SetWorld(ranks)
 	d.out.Write(&wire.Committed{World: w})
-	if d.job.Verbose && world.Self == 0 && len(world.Hosts) > 1 {
+	if d.job.Verbose && len(w.Order) > 1 && w.Order[0] == d.job.HostID {
 		d.out.Write(&wire.Log{Text: "between hosts " + d.engine.Describe()})
+	}
+	for _, r := range d.roster.Ranks {
+		if d.started[r.Process] && !d.running[r.Process] {
+			d.leave(r.Process) // it ended while the world was formed
+		}
 	}
 	d.startRanks(ctx)
 }
 
 // checkRoster makes sure that a world can be built on it: the launcher's numbers index our arrays.
 func (d *daemon) checkRoster(r *wire.Roster) error {
-	seen := make([]bool, d.job.Size)
-	for id, p := range r.Peers {
+	if r.Size < 1 || r.Size > 1<<20 || len(r.Peers) == 0 {
+		return fmt.Errorf("check roster of epoch %d: %d ranks on %d hosts", r.Epoch, r.Size, len(r.Peers))
+	}
+	seen := make([]bool, r.Size)
+	for _, p := range r.Peers {
 		for _, rank := range p.Ranks {
 			if rank < 0 || rank >= len(seen) || seen[rank] {
-				return fmt.Errorf("check roster: rank %d of host %d", rank, id)
+				return fmt.Errorf("check roster of epoch %d: rank %d of host %s", r.Epoch, rank, p.Name)
 			}
 			seen[rank] = true
 		}
 	}
-	if len(r.Peers) != len(d.job.Hosts) {
-		return fmt.Errorf("check roster: %d peers for %d hosts", len(r.Peers), len(d.job.Hosts))
+	self, _ := peerOf(r, d.job.HostID) // not there: it has no ranks
+	if len(self.Ranks) != len(r.Ranks) {
+		return fmt.Errorf("check roster of epoch %d: host %s has %d ranks there and %d processes", r.Epoch, d.job.Name, len(self.Ranks), len(r.Ranks))
+	}
+	processes := map[int]bool{}
+	for _, p := range r.Ranks {
+		if p.Process < 0 || processes[p.Process] || !slices.Contains(self.Ranks, p.Rank) {
+			return fmt.Errorf("check roster of epoch %d: process %d as rank %d of host %s", r.Epoch, p.Process, p.Rank, d.job.Name)
+		}
+		processes[p.Process] = true
 	}
 	return nil
 }
 
-// join begins to form the world once all addresses are known.
+// patience is how long this host tries to reach others.
+func (d *daemon) patience() time.Duration {
+	if d.job.Elastic {
+		return elasticLinkPatience
+	}
+	return linkPatience
+}
+
+// peerOf finds a daemon in a roster.
+func peerOf(r *wire.Roster, id int) (wire.Peer, bool) {
+	if r != nil {
+		for _, p := range r.Peers {
+			if p.ID == id {
+				return p, true
+			}
+		}
+	}
+	return wire.Peer{}, false
+}
+
+// join ends the present world, if there is one, and begins to form the roster's.
 func (d *daemon) join(ctx context.Context, r *wire.Roster) {
+	if d.stopping || d.roster != nil && r.Epoch <= d.roster.Epoch {
+		return // overtaken
+	}
 	if err := d.checkRoster(r); err != nil {
 		d.fail("join", err, "")
 		return
 	}
-	d.roster = r
-	d.serveKV(ctx)
-	d.wg.Go(func() { d.mesh.Run(ctx) })
-	if len(r.Peers) > 1 {
-		var addrs []string
-		for id, p := range r.Peers {
-			if id != d.job.HostID {
-				addrs = append(addrs, p.Gossip)
-			}
+	for _, p := range r.Ranks {
+		if _, known := d.tokens[p.Process]; known {
+			continue
 		}
-		d.wg.Go(func() {
-			limit, cancel := context.WithTimeout(ctx, linkPatience)
-			defer cancel()
-			if err := d.gossip.Join(limit, addrs[:1]); err != nil {
-				d.post(ctx, func() {
-					d.fail("join", err, "hosts must reach each other directly over TCP and UDP: check firewalls between them")
-				})
-			}
-		})
+		token, err := newToken()
+		if err != nil {
+			d.fail("join", err, "")
+			return
+		}
+		d.tokens[p.Process] = token
+		d.sessions.Expect(p.Process, token)
 	}
+	former := d.roster
+	if former != nil {
+		d.endWorld(r)
+	}
+	d.roster = r
+	d.peers.Store(r)
+	if _, member := peerOf(r, d.job.HostID); !member {
+		return // nothing to do here until the next one
+	}
+	if !d.meshed {
+		d.meshed = true
+		d.serveKV(ctx)
+		d.wg.Go(func() { d.mesh.Run(ctx) })
+	}
+	var strangers []string
+	for _, p := range r.Peers {
+		if _, known := peerOf(former, p.ID); !known && p.ID != d.job.HostID {
+			strangers = append(strangers, p.Gossip)
+		}
+	}
+	if len(strangers) > 0 {
+		d.greet(ctx, r.Epoch, strangers[:min(len(strangers), maxGreeted)])
+	}
+	ids := make([]int, 0, len(r.Peers))
+	for _, p := range r.Peers {
+		ids = append(ids, p.ID)
+	}
+	d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: ids}})
 	d.step(ctx, epoch.Event{Self: &d.self})
 	d.tick.Reset(200 * time.Millisecond)
+}
+
+// maxGreeted is how many hosts are greeted, in case that some do not answer.
+const maxGreeted = 3
+
+// greet makes hosts known to gossip: one of them is enough, they tell of each other.
+func (d *daemon) greet(ctx context.Context, epoch uint32, addrs []string) {
+	d.wg.Go(func() {
+		limit, cancel := context.WithTimeout(ctx, d.patience())
+		defer cancel()
+		if err := d.gossip.Join(limit, addrs); err != nil {
+			d.post(ctx, func() {
+				if d.roster.Epoch == epoch {
+					d.fail("join", err, "hosts must reach each other directly over TCP and UDP: check firewalls between them")
+				}
+			})
+		}
+	})
+}
+
+// endWorld makes way for another roster. What ranks have in flight fails; their processes go on, but for those
+// that the roster has no more.
+func (d *daemon) endWorld(next *wire.Roster) {
+	// In this order: when the links are forgotten, nothing of them touches the memory of ranks, who get it
+	// back with the end of their operations.
+	for _, p := range d.roster.Peers {
+		if p.ID != d.job.HostID {
+			d.mesh.Forget(p.ID)
+		}
+	}
+	d.engine.Abort(&collective.Error{Code: collective.CodeAborted, Text: fmt.Sprintf("the world of epoch %d ended: %s", d.roster.Epoch, next.Reason)})
+	for _, t := range d.leaving {
+		t.Stop()
+	}
+	clear(d.leaving)
+	clear(d.gone)
+	for process := range d.running {
+		if !slices.ContainsFunc(next.Ranks, func(r wire.Rank) bool { return r.Process == process }) {
+			d.dropped[process] = true
+			d.ranks.Kill(process)
+		}
+	}
 }

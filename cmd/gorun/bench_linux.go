@@ -20,7 +20,7 @@ func benchRank(c *cli.Context) error {
 	if err := json.Unmarshal([]byte(c.String("rank")), &cfg); err != nil {
 		return fmt.Errorf("read configuration: %w", err)
 	}
-	number, err := strconv.Atoi(os.Getenv("GORUN_RANK"))
+	number, err := strconv.Atoi(os.Getenv("GORUN_PROCESS"))
 	if err != nil {
 		return errors.New("start rank: this is for gorun's daemon to do")
 	}

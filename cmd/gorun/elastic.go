@@ -2,17 +2,21 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"gorun/launcher"
 	"gorun/launcher/discover"
 	"gorun/launcher/elastic"
 	"gorun/launcher/hosts"
+	"gorun/launcher/output"
 )
 
 const (
@@ -24,7 +28,7 @@ const (
 func elasticFlags() []cli.Flag {
 	timeout := timeFlag("elastic-timeout", elastic.DefaultTimeout, "give up if fewer than --min-np ranks have room for this `TIME`")
 	timeout.EnvVars = []string{"HOROVOD_ELASTIC_TIMEOUT"}
-	flags := []cli.Flag{
+	return []cli.Flag{
 		&cli.IntFlag{Name: "min-np", Aliases: []string{"min-num-proc"}, Usage: "go on with `N` ranks if no more are left", DefaultText: "-np"},
 		&cli.IntFlag{Name: "max-np", Aliases: []string{"max-num-proc"}, Usage: "never run more than `N` ranks", DefaultText: "one for every slot"},
 		&cli.StringFlag{Name: "host-discovery-script", Usage: "run `COMMAND` every second; its lines are the hosts that there are: host or host:slots"},
@@ -33,22 +37,6 @@ func elasticFlags() []cli.Flag {
 		&cli.IntFlag{Name: "reset-limit", Usage: "end the job instead of beginning anew more than `N` times", DefaultText: "none"},
 		&cli.GenericFlag{Name: "blacklist-cooldown-range", Value: &timeRange{}, Usage: "use a slot that failed again after `MIN MAX` seconds: MIN at first, twice as long each time, MAX at most", DefaultText: "never"},
 		timeout,
-	}
-	for _, f := range flags {
-		hide(f)
-	}
-	return flags
-}
-
-// hide keeps a flag out of the help.
-func hide(f cli.Flag) {
-	switch f := f.(type) {
-	case *cli.IntFlag:
-		f.Hidden = true
-	case *cli.StringFlag:
-		f.Hidden = true
-	case *cli.GenericFlag:
-		f.Hidden = true
 	}
 }
 
@@ -158,3 +146,60 @@ func (r *timeRange) String() string {
 
 // Get implements flag.Getter.
 func (r *timeRange) Get() any { return *r }
+
+// spec returns what the launcher is told, and what must run beside it until the job ends: nil if the hosts are known
+// for good.
+func (p *elasticPlan) spec(c *cli.Context, note func(format string, args ...any)) (*launcher.ElasticSpec, func(context.Context) error, error) {
+	if c.Bool("dry-run") {
+		return nil, nil, &usageError{errors.New("--dry-run: which rank runs where changes in an elastic job"), ""}
+	}
+	to := make(chan []elastic.Host, 1)
+	spec := &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}
+	if p.Script == nil {
+		list, _, err := hostList(c, p.NP)
+		if err != nil {
+			return nil, nil, err
+		}
+		to <- slotsOf(list, c.Int("slots-per-host"), p.NP)
+		return spec, nil, nil
+	}
+	return spec, func(ctx context.Context) error {
+		return p.Script.Watch(ctx, func(list []hosts.Host) {
+			select {
+			case to <- slotsOf(list, p.Script.Slots, 0):
+			case <-ctx.Done():
+			}
+		}, note)
+	}, nil
+}
+
+// slotsOf gives hosts that come without a number of slots so many, or as many as it takes for np ranks.
+func slotsOf(list []hosts.Host, each, np int) []elastic.Host {
+	out := make([]elastic.Host, len(list))
+	for i, h := range list {
+		out[i] = elastic.Host{Name: h.Name, Slots: max(1, cmp.Or(h.Slots, each, (np+len(list)-1)/len(list)))}
+	}
+	return out
+}
+
+// places remembers on which host each process runs, for tags and events.
+type places struct {
+	mu   sync.Mutex
+	host map[int]string
+}
+
+func (p *places) of(process int) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.host[process]
+}
+
+// admit returns what makes room for a process in mux.
+func (p *places) admit(mux *output.Mux) func(int, string) error {
+	return func(process int, host string) error {
+		p.mu.Lock()
+		p.host[process] = host
+		p.mu.Unlock()
+		return mux.Add(process)
+	}
+}

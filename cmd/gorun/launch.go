@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -72,10 +73,9 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if err := checkFlags(c); err != nil {
 		return err
 	}
-	if plan, err := readElastic(c); err != nil {
+	changing, err := readElastic(c)
+	if err != nil {
 		return err
-	} else if plan != nil {
-		return &usageError{errors.New("elastic jobs are not in this version"), "without --min-np and --host-discovery-script, -H names the hosts"}
 	}
 	settings, err := readSettings(c)
 	if err != nil {
@@ -93,8 +93,21 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if err != nil {
 		return err
 	}
-	// Last, since it may wait until other jobs have ended.
-	where, err := placeJob(c, cmp.Or(ranksOf(programs), c.Int("np")), programs)
+	var where room
+	var mux *output.Mux
+	var varying *launcher.ElasticSpec
+	var watch func(context.Context) error
+	switch {
+	case changing == nil:
+		// Last, since it may wait until other jobs have ended.
+		where, err = placeJob(c, cmp.Or(ranksOf(programs), c.Int("np")), programs)
+	case c.IsSet("cluster"):
+		err = &usageError{errors.New("--cluster has a fixed number of ranks"), "without --cluster, elastic jobs reach their hosts by ssh"}
+	case len(programs) > 1:
+		err = &usageError{errors.New("an elastic job has one program"), ""}
+	default:
+		varying, watch, err = changing.spec(c, func(format string, args ...any) { mux.Note(format, args...) })
+	}
 	if err != nil {
 		return err
 	}
@@ -121,11 +134,16 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if err != nil {
 		return err
 	}
-	mux, err := newMux(c, placement)
-	if err != nil {
+	seats := &places{host: map[int]string{}}
+	if mux, err = newMux(c, placement, seats, varying != nil); err != nil {
 		return err
 	}
-	announce(mux, placement)
+	if varying != nil {
+		varying.Admit = seats.admit(mux)
+		spec.Elastic = varying
+	} else {
+		announce(mux, placement)
+	}
 	if from != "" && c.Bool("verbose") {
 		notes = append(notes, fmt.Sprintf("gorun: %s from %s", count(len(placement.Hosts), "host"), from))
 	}
@@ -160,7 +178,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Watch = watchRanks(mux)
 	spec.Signals = signals
 	spec.Hurry = hurry
-	err = launcher.Run(c.Context, spec)
+	err = runWatching(c.Context, spec, watch)
 	for rank := range placement.Ranks {
 		mux.Close(rank)
 	}
@@ -177,6 +195,24 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 		}
 	}()
 	return errors.Join(err, mux.Finish(finish))
+}
+
+// runWatching runs a job while something else, which may be nil, runs beside it.
+func runWatching(ctx context.Context, spec launcher.Spec, watch func(context.Context) error) error {
+	if watch == nil {
+		return launcher.Run(ctx, spec)
+	}
+	watching, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := watch(watching); err != nil {
+			cancel(err) // and with it the job
+		}
+	})
+	err := launcher.Run(watching, spec)
+	cancel(nil)
+	wg.Wait()
+	return err
 }
 
 // startTimeout is how long a start may take. In an MPIJob the workers may only now be made.

@@ -34,8 +34,14 @@ func streamFlags() []cli.Flag {
 }
 
 // newMux makes what stands between the ranks and the user's terminal.
-func newMux(c *cli.Context, p plan.Placement) (*output.Mux, error) {
-	host := func(rank int) string { return p.Hosts[p.Ranks[rank].Host].Name }
+func newMux(c *cli.Context, p plan.Placement, where *places, changing bool) (*output.Mux, error) {
+	for _, r := range p.Ranks {
+		where.host[r.Rank] = p.Hosts[r.Host].Name
+	}
+	host, ranks := where.of, len(p.Ranks)
+	if changing {
+		ranks = 1 << 20 // there is no knowing
+	}
 	cfg := output.Config{
 		Ranks:     len(p.Ranks),
 		Stdout:    os.Stdout,
@@ -56,7 +62,7 @@ func newMux(c *cli.Context, p plan.Placement) (*output.Mux, error) {
 	if cfg.Color, err = colored(c, tty); err != nil {
 		return nil, err
 	}
-	if cfg.Show, err = shownRanks(c, len(p.Ranks)); err != nil {
+	if cfg.Show, err = shownRanks(c, ranks); err != nil {
 		return nil, err
 	}
 	if c.IsSet("tag") {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -51,6 +53,8 @@ type Mux struct {
 
 	mu      sync.Mutex
 	started bool // a rank has written: no status line any more
+
+	known   sync.RWMutex
 	streams map[key]*stream
 }
 
@@ -87,32 +91,57 @@ func New(cfg Config) (*Mux, error) {
 	}
 	m := &Mux{cfg: cfg, streams: map[key]*stream{}}
 	for rank := range cfg.Ranks {
-		for _, name := range []Stream{Stdout, Stderr} {
-			s := &stream{rank: rank, name: name, to: cfg.Stdout, lines: NewSplitter(MaxLine)}
-			if name == Stderr {
-				s.tail = NewTail(cfg.Tail)
-				if !cfg.Merge && !cfg.JSON {
-					s.to = cfg.Stderr
-				}
-			}
-			s.hidden = cfg.Show != nil && !cfg.Show(rank)
-			if cfg.Tag != nil {
-				s.tag = cfg.Tag(rank, name)
-				if cfg.Color {
-					s.tag = paint(rank, s.tag)
-				}
-			}
-			m.streams[key{rank, name}] = s
-			if cfg.Dir == "" {
-				continue
-			}
-			if err := s.open(filepath.Join(cfg.Dir, rankDir(rank, cfg.Ranks), name.String())); err != nil {
-				return nil, errors.Join(err, m.closeFiles())
-			}
+		if err := m.add(rank); err != nil {
+			return nil, errors.Join(err, m.closeFiles())
 		}
 	}
 	m.screen = newScreen(cfg.Stdout, cfg.Stderr)
 	return m, nil
+}
+
+// add makes the streams of a rank.
+func (m *Mux) add(rank int) error {
+	for _, name := range []Stream{Stdout, Stderr} {
+		s := &stream{rank: rank, name: name, to: m.cfg.Stdout, lines: NewSplitter(MaxLine)}
+		if name == Stderr {
+			s.tail = NewTail(m.cfg.Tail)
+			if !m.cfg.Merge && !m.cfg.JSON {
+				s.to = m.cfg.Stderr
+			}
+		}
+		s.hidden = m.cfg.Show != nil && !m.cfg.Show(rank)
+		if m.cfg.Tag != nil {
+			s.tag = m.cfg.Tag(rank, name)
+			if m.cfg.Color {
+				s.tag = paint(rank, s.tag)
+			}
+		}
+		m.streams[key{rank, name}] = s
+		if m.cfg.Dir == "" {
+			continue
+		}
+		if err := s.open(filepath.Join(m.cfg.Dir, rankDir(rank, m.cfg.Ranks), name.String())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Add makes room for a rank that was not there at the beginning.
+func (m *Mux) Add(rank int) error {
+	m.known.Lock()
+	defer m.known.Unlock()
+	if m.streams[key{rank, Stdout}] != nil {
+		return nil
+	}
+	return m.add(rank)
+}
+
+// stream returns one of a rank's streams, nil if there is no such rank.
+func (m *Mux) stream(rank int, name Stream) *stream {
+	m.known.RLock()
+	defer m.known.RUnlock()
+	return m.streams[key{rank, name}]
 }
 
 // rankDir is Horovod's layout: as many digits as the highest rank has.
@@ -134,7 +163,7 @@ func (s *stream) open(file string) error {
 
 // Write takes what a rank wrote to a stream, cut anywhere. A rank or stream that does not exist is ignored.
 func (m *Mux) Write(rank int, name Stream, data []byte) {
-	s := m.streams[key{rank, name}]
+	s := m.stream(rank, name)
 	if s == nil || len(data) == 0 {
 		return
 	}
@@ -156,7 +185,7 @@ func (m *Mux) Write(rank int, name Stream, data []byte) {
 // Close passes on what a rank left unfinished. A rank that is started anew may write again.
 func (m *Mux) Close(rank int) {
 	for _, name := range []Stream{Stdout, Stderr} {
-		s := m.streams[key{rank, name}]
+		s := m.stream(rank, name)
 		if s == nil {
 			continue
 		}
@@ -175,7 +204,7 @@ func (m *Mux) Close(rank int) {
 
 // Tail returns the last lines that a rank wrote to standard error.
 func (m *Mux) Tail(rank int) []string {
-	s := m.streams[key{rank, Stderr}]
+	s := m.stream(rank, Stderr)
 	if s == nil {
 		return nil
 	}
@@ -218,7 +247,13 @@ func (m *Mux) begin() {
 func (m *Mux) Finish(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, m.screen.abandon)
 	defer stop()
-	for rank := range m.cfg.Ranks {
+	m.known.RLock()
+	ranks := map[int]bool{}
+	for k := range m.streams {
+		ranks[k.rank] = true
+	}
+	m.known.RUnlock()
+	for _, rank := range slices.Sorted(maps.Keys(ranks)) {
 		m.Close(rank)
 	}
 	return errors.Join(m.screen.finish(ctx), m.closeFiles())

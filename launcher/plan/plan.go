@@ -80,17 +80,7 @@ func PlaceBy(list []hosts.Host, np int, by Policy) (Placement, error) {
 		}
 	}
 	p := by.number(list, by.counts(list, np))
-	for i := range p.Ranks {
-		r := &p.Ranks[i]
-		for h, host := range p.Hosts {
-			if len(host.Ranks) > r.LocalRank {
-				r.CrossSize++
-				if h < r.Host {
-					r.CrossRank++
-				}
-			}
-		}
-	}
+	p.cross()
 	return p, nil
 }
 
@@ -160,4 +150,19 @@ func UserEnv(env []string, remote bool) []string {
 func matches(name string, names, prefixes []string) bool {
 	return slices.Contains(names, name) ||
 		slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// cross fills in the place of every rank among those of the same local rank.
+func (p *Placement) cross() {
+	for i := range p.Ranks {
+		r := &p.Ranks[i]
+		for h, host := range p.Hosts {
+			if len(host.Ranks) > r.LocalRank {
+				r.CrossSize++
+				if h < r.Host {
+					r.CrossRank++
+				}
+			}
+		}
+	}
 }

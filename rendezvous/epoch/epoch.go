@@ -2,10 +2,12 @@
 // go in, actions come out; it does no I/O, has no clock and starts no goroutine. One goroutine drives
 // it and performs the actions in the order of the fields of Actions.
 //
-// The lowest host id among the members coordinates: it collects what every host reports about itself,
-// orders the ring, proposes the world, and commits it when every member has prepared its links. Every
-// message is idempotent and repeated on Tick until it is answered, so loss and duplication only cost
-// time.
+// The launcher's rosters say who the members of an epoch are; the members alone decide whether and when
+// its world begins. The lowest host id among them coordinates: it collects what every member reports
+// about itself, orders the ring, proposes the world, and commits it when every member has prepared. So
+// there are never two worlds of one epoch, and no part of a roster goes on alone. A newer roster
+// overrides everything older, and what peers still say about older epochs is ignored. Every message is
+// idempotent and repeated on Tick until it is answered, so loss and duplication only cost time.
 package epoch
 
 import (
@@ -22,26 +24,34 @@ type State int
 
 // States of a member, in order.
 const (
-	Gathering State = iota // hosts are still missing
-	Preparing              // a world is proposed; links are being made
+	Idle      State = iota // there was no roster yet
+	Gathering              // hosts are still missing
+	Preparing              // a world is proposed and being made ready
 	Waiting                // this host is prepared, others may not be
 	Committed              // the world holds
-	Aborted                // the proposal was withdrawn; final in a job without elasticity
+	Aborted                // the proposal was withdrawn; only another roster goes on
 )
 
 func (s State) String() string {
-	return [...]string{"gathering", "preparing", "waiting", "committed", "aborted"}[s]
+	return [...]string{"idle", "gathering", "preparing", "waiting", "committed", "aborted"}[s]
 }
 
 // Event is what happened; exactly one field is set, but for Cost.
 type Event struct {
 	Self     *topology.Host // what this host found out about itself
+	Roster   *Roster        // the launcher wants a new world
 	Seen     *int           // gossip sees this host
 	Message  wire.Message   // Facts, Propose, Prepared, Commit or Abort from a peer
 	Prepared *uint32        // the links for that epoch are up
 	Cost     wire.Cost      // with Prepared: what they cost
 	Failed   *Failure       // this host cannot prepare the epoch
 	Tick     bool           // time passed: repeat what was not answered
+}
+
+// Roster is who the members of an epoch are.
+type Roster struct {
+	Epoch   uint32
+	Members []int // host ids
 }
 
 // Failure is why an epoch cannot be prepared.
@@ -58,46 +68,53 @@ type Send struct {
 
 // Actions is what to do after an event, in the order of the fields.
 type Actions struct {
-	Prepare *wire.World // make the links for this world, then report Prepared or Failed
+	Prepare *wire.World // get ready for this world, then report Prepared or Failed
 	Commit  *wire.World // enter this world
 	Abort   *Failure    // give up
 	Send    []Send      // may be lost
 }
 
-// Config describes a job's hosts.
+// Config describes a host.
 type Config struct {
-	Self  int // this host's id
-	Hosts int // ids are 0 … Hosts-1
-	// Order puts the hosts into ring order.
+	Self int // this host's id
+	// Order puts hosts, given in the order of their ids, into ring order, by their places in the list.
 	Order func([]topology.Host) topology.Ring
 }
 
 // Machine is one host's view. The zero value is not usable.
 type Machine struct {
-	cfg      Config
-	state    State
-	self     *topology.Host
-	facts    map[int]topology.Host // coordinator: what the hosts reported
-	seen     map[int]bool
-	prepared map[int]bool // coordinator: who is prepared for world
-	world    wire.World
-	reason   string // why the world was aborted
+	cfg   Config
+	self  *topology.Host
+	seen  map[int]bool
+	state State
+
+	// Of the present roster.
+	epoch    uint32
+	members  []int                 // ascending; the first coordinates
+	facts    map[int]topology.Host // coordinator: what the members reported
+	prepared map[int]bool          // coordinator: who is prepared
+	world    wire.World            // what is proposed; its Epoch is 0 before
+	reason   string                // why the world was aborted
 }
 
-// New returns a machine that gathers hosts.
+// New returns a machine that waits for a roster.
 func New(cfg Config) *Machine {
-	return &Machine{cfg: cfg, facts: map[int]topology.Host{}, seen: map[int]bool{cfg.Self: true}, prepared: map[int]bool{}}
+	return &Machine{cfg: cfg, seen: map[int]bool{cfg.Self: true}}
 }
 
 // State returns how far this host is.
 func (m *Machine) State() State { return m.state }
 
+// Epoch returns the epoch of the present roster, 0 before the first.
+func (m *Machine) Epoch() uint32 { return m.epoch }
+
 // Missing returns the hosts this one waits for, for a message to the user.
 func (m *Machine) Missing() []int {
 	var out []int
-	for id := range m.cfg.Hosts {
+	for _, id := range m.members {
+		_, told := m.facts[id]
 		switch {
-		case m.state == Gathering && m.coordinator() && !m.has(id),
+		case m.state == Gathering && m.coordinator() && !told,
 			m.state == Gathering && !m.seen[id],
 			m.state == Waiting && m.coordinator() && !m.prepared[id]:
 			out = append(out, id)
@@ -106,9 +123,7 @@ func (m *Machine) Missing() []int {
 	return out
 }
 
-func (m *Machine) coordinator() bool { return m.cfg.Self == 0 }
-
-func (m *Machine) has(id int) bool { _, ok := m.facts[id]; return ok }
+func (m *Machine) coordinator() bool { return m.cfg.Self == m.members[0] }
 
 // Step takes one event and returns what to do about it.
 func (m *Machine) Step(ev Event) (Actions, error) {
@@ -116,14 +131,17 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 	switch {
 	case ev.Self != nil:
 		m.self = ev.Self
-		m.facts[m.cfg.Self] = *ev.Self
-	case ev.Seen != nil:
-		if err := m.check(*ev.Seen); err != nil {
+		if m.state == Gathering {
+			m.facts[m.cfg.Self] = *ev.Self
+		}
+	case ev.Roster != nil:
+		if err := m.begin(*ev.Roster); err != nil {
 			return a, err
 		}
+	case ev.Seen != nil:
 		m.seen[*ev.Seen] = true
 	case ev.Prepared != nil:
-		if m.state == Preparing && *ev.Prepared == m.world.Epoch {
+		if m.state == Preparing && *ev.Prepared == m.epoch {
 			m.state = Waiting
 			m.prepared[m.cfg.Self] = true
 			m.world.Cost = slower(m.world.Cost, ev.Cost)
@@ -132,10 +150,9 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 			}
 		}
 	case ev.Failed != nil:
-		if (m.state == Preparing || m.state == Waiting) && ev.Failed.Epoch == m.world.Epoch {
-			m.abort(&a, *ev.Failed)
+		if (m.state == Preparing || m.state == Waiting) && ev.Failed.Epoch == m.epoch {
+			m.abort(&a, ev.Failed.Reason)
 		}
-		return a, nil
 	case ev.Message != nil:
 		if err := m.receive(ev.Message, &a); err != nil {
 			return a, err
@@ -147,105 +164,141 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 	return a, nil
 }
 
+// begin takes a roster; one that is not newer than the present one was overtaken and means nothing.
+func (m *Machine) begin(r Roster) error {
+	members := slices.Clone(r.Members)
+	slices.Sort(members)
+	switch {
+	case r.Epoch == 0 || len(members) == 0 || members[0] < 0 || len(slices.Compact(slices.Clone(members))) != len(members):
+		return fmt.Errorf("step epoch %d: hosts %v are no roster", r.Epoch, r.Members)
+	case !slices.Contains(members, m.cfg.Self):
+		return fmt.Errorf("step epoch %d: host %d is not in its roster %v", r.Epoch, m.cfg.Self, r.Members)
+	case r.Epoch <= m.epoch:
+		return nil
+	}
+	m.state, m.epoch, m.members = Gathering, r.Epoch, members
+	m.facts, m.prepared, m.world, m.reason = map[int]topology.Host{}, map[int]bool{}, wire.World{}, ""
+	if m.self != nil {
+		m.facts[m.cfg.Self] = *m.self
+	}
+	return nil
+}
+
 // advance takes the steps that the facts now allow.
 func (m *Machine) advance(a *Actions) {
-	if m.state == Gathering && !m.coordinator() && m.self != nil && m.seen[0] && len(a.Send) == 0 {
-		a.Send = append(a.Send, m.reportFacts())
+	if m.state == Gathering && !m.coordinator() && len(a.Send) == 0 {
+		m.reportFacts(a)
 	}
-	if !m.coordinator() {
-		return
-	}
-	if m.state == Gathering && len(m.facts) == m.cfg.Hosts {
-		hosts := make([]topology.Host, m.cfg.Hosts)
-		for id := range hosts {
-			hosts[id] = m.facts[id]
+	if m.state == Gathering && m.coordinator() && len(m.facts) == len(m.members) {
+		hosts := make([]topology.Host, len(m.members))
+		for i, id := range m.members {
+			hosts[i] = m.facts[id]
 		}
 		ring := m.cfg.Order(hosts)
-		m.world = wire.World{Epoch: m.world.Epoch + 1, Order: ring.Order, Why: ring.Why}
+		m.world = wire.World{Epoch: m.epoch, Why: ring.Why}
+		for _, i := range ring.Order {
+			m.world.Order = append(m.world.Order, m.members[i])
+		}
 		m.state = Preparing
 		a.Prepare = m.copyWorld()
 		a.Send = append(a.Send, m.toOthers(&wire.Propose{From: m.cfg.Self, World: m.world}, nil)...)
 	}
-	if m.state == Waiting && len(m.prepared) == m.cfg.Hosts {
+	if m.state == Waiting && m.coordinator() && len(m.prepared) == len(m.members) {
 		m.state = Committed
 		a.Commit = m.copyWorld()
 		a.Send = append(a.Send, m.toOthers(m.commitment(), nil)...)
 	}
 }
 
-// receive handles a message of a peer; the peer holds the job's key, but its numbers are checked.
+// receive handles a message of a peer; the peer holds the job's key, but its numbers are checked. What
+// is not about the present epoch is dropped: of an older one nothing holds any more, and what is said
+// about a later one is said again when its roster is here.
 func (m *Machine) receive(msg wire.Message, a *Actions) error {
+	from, about, err := about(msg)
+	if err != nil || m.state == Idle || about != m.epoch {
+		return err
+	}
+	if !slices.Contains(m.members, from) {
+		return fmt.Errorf("step epoch %d: host id %d is not a member", m.epoch, from)
+	}
 	switch msg := msg.(type) {
 	case *wire.Facts:
-		if err := m.check(msg.From); err != nil {
-			return err
-		}
 		switch {
 		case m.coordinator() && m.state == Gathering:
-			m.facts[msg.From] = msg.Host
+			m.facts[from] = msg.Host
 		case m.coordinator() && m.state == Aborted: // it missed both the proposal and the end of it
-			a.Send = append(a.Send, Send{msg.From, m.abortion()})
+			a.Send = append(a.Send, Send{from, m.abortion()})
 		}
 	case *wire.Propose:
 		if err := m.checkWorld(msg.World); err != nil {
 			return err
 		}
 		switch {
-		case msg.World.Epoch == m.world.Epoch && m.state == Aborted:
-			a.Send = append(a.Send, Send{msg.From, m.abortion()}) // our word was lost
-		case msg.From != 0 || m.coordinator() || msg.World.Epoch < m.world.Epoch:
-			// only the coordinator proposes, and an older epoch never comes back
-		case msg.World.Epoch == m.world.Epoch && m.state == Waiting:
-			a.Send = append(a.Send, m.reportPrepared()) // the answer was lost
-		case msg.World.Epoch > m.world.Epoch && m.state != Aborted:
+		case from != m.members[0] || m.coordinator(): // only the coordinator proposes
+		case m.state == Gathering:
 			m.world, m.state = msg.World, Preparing
 			m.world.Cost = wire.Cost{}
 			a.Prepare = m.copyWorld()
+		case m.state == Waiting:
+			a.Send = append(a.Send, m.reportPrepared()) // the answer was lost
+		case m.state == Aborted:
+			a.Send = append(a.Send, Send{from, m.abortion()}) // our word was lost
 		}
 	case *wire.Prepared:
-		if err := m.check(msg.From); err != nil {
-			return err
-		}
-		if msg.Epoch != m.world.Epoch || !m.coordinator() {
+		if !m.coordinator() {
 			return nil
-		}
-		m.prepared[msg.From] = true
-		if m.state < Committed {
-			m.world.Cost = slower(m.world.Cost, msg.Cost)
 		}
 		switch m.state {
 		case Aborted: // it overtook the proposal, or was lost
-			a.Send = append(a.Send, Send{msg.From, m.abortion()})
+			a.Send = append(a.Send, Send{from, m.abortion()})
 		case Committed:
-			a.Send = append(a.Send, Send{msg.From, m.commitment()})
+			a.Send = append(a.Send, Send{from, m.commitment()})
+		case Preparing, Waiting:
+			m.prepared[from] = true
+			m.world.Cost = slower(m.world.Cost, msg.Cost)
 		}
 	case *wire.Commit:
-		if msg.From == 0 && msg.Epoch == m.world.Epoch && m.state == Waiting {
+		if from == m.members[0] && m.state == Waiting {
 			m.state = Committed
 			m.world.Cost = slower(wire.Cost{}, msg.Cost)
 			a.Commit = m.copyWorld()
 		}
 	case *wire.Abort:
-		if msg.Epoch == m.world.Epoch && (m.state == Preparing || m.state == Waiting) ||
-			msg.Epoch > m.world.Epoch && msg.From == 0 && m.state == Gathering { // it overtook the proposal
-			m.world.Epoch = msg.Epoch
+		if m.state == Preparing || m.state == Waiting ||
+			m.state == Gathering && from == m.members[0] { // it overtook the proposal
 			m.state, m.reason = Aborted, msg.Reason
-			a.Abort = &Failure{msg.Epoch, msg.Reason}
+			a.Abort = &Failure{m.epoch, msg.Reason}
 			if m.coordinator() {
 				a.Send = m.toOthers(m.abortion(), nil)
 			}
 		}
-	default:
-		return fmt.Errorf("step epoch: unexpected %T", msg)
 	}
 	return nil
+}
+
+// about returns who says something and about which epoch.
+func about(msg wire.Message) (from int, epoch uint32, err error) {
+	switch msg := msg.(type) {
+	case *wire.Facts:
+		return msg.From, msg.Epoch, nil
+	case *wire.Propose:
+		return msg.From, msg.World.Epoch, nil
+	case *wire.Prepared:
+		return msg.From, msg.Epoch, nil
+	case *wire.Commit:
+		return msg.From, msg.Epoch, nil
+	case *wire.Abort:
+		return msg.From, msg.Epoch, nil
+	}
+	return 0, 0, fmt.Errorf("step epoch: unexpected %T", msg)
 }
 
 // repeat says again what has not been answered.
 func (m *Machine) repeat(a *Actions) {
 	switch {
-	case m.state == Gathering && !m.coordinator() && m.self != nil && m.seen[0]:
-		a.Send = append(a.Send, m.reportFacts())
+	case m.state == Idle:
+	case m.state == Gathering && !m.coordinator():
+		m.reportFacts(a)
 	case m.state == Waiting && !m.coordinator():
 		a.Send = append(a.Send, m.reportPrepared())
 	case m.coordinator() && (m.state == Preparing || m.state == Waiting):
@@ -253,22 +306,22 @@ func (m *Machine) repeat(a *Actions) {
 	}
 }
 
-func (m *Machine) abort(a *Actions, f Failure) {
-	m.state, m.reason = Aborted, f.Reason
-	a.Abort = &f
+func (m *Machine) abort(a *Actions, reason string) {
+	m.state, m.reason = Aborted, reason
+	a.Abort = &Failure{m.epoch, reason}
 	if m.coordinator() {
 		a.Send = m.toOthers(m.abortion(), nil)
 	} else {
-		a.Send = []Send{{0, m.abortion()}}
+		a.Send = []Send{{m.members[0], m.abortion()}}
 	}
 }
 
 func (m *Machine) abortion() wire.Message {
-	return &wire.Abort{From: m.cfg.Self, Epoch: m.world.Epoch, Reason: m.reason}
+	return &wire.Abort{From: m.cfg.Self, Epoch: m.epoch, Reason: m.reason}
 }
 
 func (m *Machine) commitment() wire.Message {
-	return &wire.Commit{From: m.cfg.Self, Epoch: m.world.Epoch, Cost: m.world.Cost}
+	return &wire.Commit{From: m.cfg.Self, Epoch: m.epoch, Cost: m.world.Cost}
 }
 
 // slower returns the greater costs, which set the pace; what no link can cost does not count.
@@ -276,17 +329,20 @@ func slower(a, b wire.Cost) wire.Cost {
 	return wire.Cost(schedule.Cost(a).Slower(schedule.Cost(b)))
 }
 
-func (m *Machine) reportFacts() Send {
-	return Send{0, &wire.Facts{From: m.cfg.Self, Host: *m.self}}
+// reportFacts tells the coordinator about this host, as soon as both can.
+func (m *Machine) reportFacts(a *Actions) {
+	if to := m.members[0]; m.self != nil && m.seen[to] {
+		a.Send = append(a.Send, Send{to, &wire.Facts{From: m.cfg.Self, Epoch: m.epoch, Host: *m.self}})
+	}
 }
 
 func (m *Machine) reportPrepared() Send {
-	return Send{0, &wire.Prepared{From: m.cfg.Self, Epoch: m.world.Epoch, Cost: m.world.Cost}}
+	return Send{m.members[0], &wire.Prepared{From: m.cfg.Self, Epoch: m.epoch, Cost: m.world.Cost}}
 }
 
 func (m *Machine) toOthers(msg wire.Message, except map[int]bool) []Send {
 	var out []Send
-	for id := range m.cfg.Hosts {
+	for _, id := range m.members {
 		if id != m.cfg.Self && !except[id] {
 			out = append(out, Send{id, msg})
 		}
@@ -298,23 +354,12 @@ func (m *Machine) copyWorld() *wire.World {
 	return &wire.World{Epoch: m.world.Epoch, Order: slices.Clone(m.world.Order), Why: slices.Clone(m.world.Why), Cost: m.world.Cost}
 }
 
-func (m *Machine) check(id int) error {
-	if id < 0 || id >= m.cfg.Hosts {
-		return fmt.Errorf("step epoch: host id %d is not one of %d", id, m.cfg.Hosts)
-	}
-	return nil
-}
-
-// checkWorld accepts only a permutation of the job's hosts.
+// checkWorld accepts only a permutation of the roster's members.
 func (m *Machine) checkWorld(w wire.World) error {
 	ids := slices.Clone(w.Order)
 	slices.Sort(ids)
-	ok := len(ids) == m.cfg.Hosts
-	for i, id := range ids {
-		ok = ok && i == id
-	}
-	if !ok {
-		return fmt.Errorf("step epoch %d: ring %v is not an order of %d hosts", w.Epoch, w.Order, m.cfg.Hosts)
+	if !slices.Equal(ids, m.members) {
+		return fmt.Errorf("step epoch %d: ring %v is not an order of hosts %v", w.Epoch, w.Order, m.members)
 	}
 	return nil
 }

@@ -24,6 +24,14 @@ type sim struct {
 	failHost int // cannot prepare; -1 none
 }
 
+func first(n int) []int {
+	var ids []int
+	for id := range n {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
 func order(hosts []topology.Host) topology.Ring {
 	r := topology.Ring{}
 	for i := range hosts {
@@ -37,7 +45,7 @@ func newSim(t *testing.T, n int, seed uint64, loss float64) *sim {
 	s := &sim{t: t, rng: rand.New(rand.NewPCG(seed, 1)), prepare: map[int]uint32{}, worlds: map[int][]wire.World{},
 		aborted: map[int]string{}, loss: loss, failHost: -1}
 	for id := range n {
-		s.machines = append(s.machines, epoch.New(epoch.Config{Self: id, Hosts: n, Order: order}))
+		s.machines = append(s.machines, epoch.New(epoch.Config{Self: id, Order: order}))
 	}
 	return s
 }
@@ -71,6 +79,7 @@ func (s *sim) run(steps int) {
 	n := len(s.machines)
 	for id := range n {
 		s.step(id, epoch.Event{Self: &topology.Host{Name: fmt.Sprint("h", id)}})
+		s.step(id, epoch.Event{Roster: &epoch.Roster{Epoch: 1, Members: first(n)}})
 	}
 	for range steps {
 		switch k := s.rng.IntN(10); {
@@ -135,10 +144,18 @@ func TestFailureAbortsEverywhere(t *testing.T) {
 }
 
 func TestRefusesNonsense(t *testing.T) {
-	m := epoch.New(epoch.Config{Self: 1, Hosts: 3, Order: order})
+	m := epoch.New(epoch.Config{Self: 1, Order: order})
+	for _, r := range []epoch.Roster{{0, []int{1}}, {1, nil}, {1, []int{0, 2}}, {1, []int{1, 1}}, {1, []int{-1, 1}}} {
+		if _, err := m.Step(epoch.Event{Roster: &r}); err == nil || m.State() != epoch.Idle {
+			t.Errorf("%+v was accepted", r)
+		}
+	}
+	if _, err := m.Step(epoch.Event{Roster: &epoch.Roster{Epoch: 1, Members: first(3)}}); err != nil {
+		t.Fatal(err)
+	}
 	for _, msg := range []wire.Message{
-		&wire.Facts{From: 3},
-		&wire.Prepared{From: -1},
+		&wire.Facts{From: 3, Epoch: 1},
+		&wire.Prepared{From: -1, Epoch: 1},
 		&wire.Propose{From: 0, World: wire.World{Epoch: 1, Order: []int{0, 1}}},
 		&wire.Propose{From: 0, World: wire.World{Epoch: 1, Order: []int{0, 1, 1}}},
 		&wire.Hello{},
@@ -147,9 +164,10 @@ func TestRefusesNonsense(t *testing.T) {
 			t.Errorf("%T %+v was accepted", msg, msg)
 		}
 	}
-	// A proposal of a host that is not the coordinator, and an old epoch, change nothing.
-	w := wire.World{Epoch: 2, Order: []int{2, 1, 0}}
-	for _, msg := range []*wire.Propose{{From: 2, World: w}, {From: 0, World: wire.World{Epoch: 0, Order: w.Order}}} {
+	// A proposal of a host that is not the coordinator, and of another epoch, change nothing.
+	w := wire.World{Epoch: 1, Order: []int{2, 1, 0}}
+	for _, msg := range []*wire.Propose{{From: 2, World: w}, {From: 0, World: wire.World{Epoch: 0, Order: w.Order}},
+		{From: 0, World: wire.World{Epoch: 2, Order: w.Order}}} {
 		if a, err := m.Step(epoch.Event{Message: msg}); err != nil || a.Prepare != nil || m.State() != epoch.Gathering {
 			t.Errorf("%+v: actions %+v, error %v, state %v", msg, a, err, m.State())
 		}

@@ -15,14 +15,15 @@ type Hello struct {
 // the user's environment, which argv would show to everybody.
 type Job struct {
 	ID      string   `msgpack:"id"`
-	Secret  []byte   `msgpack:"secret"` // 32 bytes; every key of the job is derived from it
-	HostID  int      `msgpack:"host"`   // index into Hosts
-	Hosts   []string `msgpack:"hosts"`  // names as in the host list
-	Size    int      `msgpack:"size"`
+	Secret  []byte   `msgpack:"secret"`  // 32 bytes; every key of the job is derived from it
+	HostID  int      `msgpack:"host"`    // of this daemon in the job, never given to another one
+	Name    string   `msgpack:"name"`    // of its host, as in the host list
+	Alone   bool     `msgpack:"alone"`   // there is no other host and never will be
+	Elastic bool     `msgpack:"elastic"` // the world may change while the job runs
+	Slots   int      `msgpack:"slots"`   // how many processes this host is to have
 	Argv    []string `msgpack:"argv"`
 	Env     []string `msgpack:"env"` // of every rank
 	Dir     string   `msgpack:"dir"`
-	Ranks   []Rank   `msgpack:"ranks"`
 	Wrapper []string `msgpack:"wrapper"` // put before the program of every rank, with its placeholders
 	Shim    bool     `msgpack:"shim"`    // put the Horovod drop-in on PYTHONPATH
 	Verbose bool     `msgpack:"verbose"` // send Log messages
@@ -40,8 +41,9 @@ type Job struct {
 	Algorithm string `msgpack:"algorithm"` // of every allreduce between hosts, "" for what costs least
 }
 
-// Rank is one process to start.
+// Rank is a process of the receiving host and its place in the world.
 type Rank struct {
+	Process   int      `msgpack:"process"` // its number in the job, never given to another one; the same as Rank in the first epoch
 	Rank      int      `msgpack:"rank"`
 	LocalRank int      `msgpack:"local_rank"`
 	CrossRank int      `msgpack:"cross_rank"`
@@ -61,9 +63,16 @@ type Ready struct {
 	Host   topology.Host `msgpack:"host"`
 }
 
-// Roster tells every daemon where all the others are; the daemons then form the world by themselves.
+// Roster says who is in the world of an epoch and where they are; the daemons then form it by themselves. The
+// launcher alone numbers epochs, and a Roster overrides those of smaller ones: the world before it ends at once,
+// and what its ranks have in flight fails with the Reason. A process of the receiving host that runs goes on, one
+// that does not run is started, and one that is not in Ranks is ended.
 type Roster struct {
-	Peers      []Peer `msgpack:"peers"` // by host id
+	Epoch      uint32 `msgpack:"epoch"`
+	Reason     string `msgpack:"reason"` // why there is another world
+	Size       int    `msgpack:"size"`   // ranks in all
+	Peers      []Peer `msgpack:"peers"`  // in the order of their first ranks
+	Ranks      []Rank `msgpack:"ranks"`  // of the receiving host
 	MasterAddr string `msgpack:"master_addr"`
 	MasterPort int    `msgpack:"master_port"`
 	KVPort     int    `msgpack:"kv_port"` // at MasterAddr, 0 for none
@@ -71,6 +80,7 @@ type Roster struct {
 
 // Peer is one daemon of the job.
 type Peer struct {
+	ID     int      `msgpack:"id"`
 	Name   string   `msgpack:"name"`
 	Gossip string   `msgpack:"gossip"`
 	Data   []string `msgpack:"data"`
@@ -80,6 +90,19 @@ type Peer struct {
 
 // Committed reports the world that this daemon entered.
 type Committed struct{ World World }
+
+// Rejoining says that a process has left the world of Epoch and waits in init for the next one.
+type Rejoining struct {
+	Process int    `msgpack:"process"`
+	Epoch   uint32 `msgpack:"epoch"`
+}
+
+// HostsChanged tells the ranks that the world could be another one. They leave it when it suits them.
+type HostsChanged struct {
+	Added   bool  `msgpack:"added"`
+	Removed bool  `msgpack:"removed"`
+	Stamp   int64 `msgpack:"stamp"` // microseconds since 1970, later than those before
+}
 
 // World is an epoch's members in ring order.
 type World struct {
@@ -96,10 +119,10 @@ type Cost struct {
 	Gap   float64 `msgpack:"gap"`   // between two messages that a host sends
 }
 
-// Started reports a rank's process.
+// Started reports that a process runs.
 type Started struct {
-	Rank int `msgpack:"rank"`
-	PID  int `msgpack:"pid"`
+	Process int `msgpack:"process"`
+	PID     int `msgpack:"pid"`
 }
 
 // Stream is standard output or standard error.
@@ -111,20 +134,20 @@ const (
 	Stderr Stream = 2
 )
 
-// Output is what a rank wrote, in order per stream, cut anywhere.
+// Output is what a process wrote, in order per stream, cut anywhere.
 type Output struct {
-	Rank   int    `msgpack:"rank"`
-	Stream Stream `msgpack:"stream"`
-	Data   []byte `msgpack:"data"`
+	Process int    `msgpack:"process"`
+	Stream  Stream `msgpack:"stream"`
+	Data    []byte `msgpack:"data"`
 }
 
-// Exited is the end of a rank, after its last Output.
+// Exited is the end of a process, after its last Output.
 type Exited struct {
-	Rank   int    `msgpack:"rank"`
-	Code   int    `msgpack:"code"`   // exit status; 128+n for signal n; 126/127 when it could not start
-	Signal int    `msgpack:"signal"` // 0 if none
-	Error  string `msgpack:"error"`  // why it could not start
-	Asked  bool   `msgpack:"asked"`  // the daemon was told to stop it
+	Process int    `msgpack:"process"`
+	Code    int    `msgpack:"code"`   // exit status; 128+n for signal n; 126/127 when it could not start
+	Signal  int    `msgpack:"signal"` // 0 if none
+	Error   string `msgpack:"error"`  // why it could not start
+	Asked   bool   `msgpack:"asked"`  // the daemon was told to stop it
 }
 
 // Failed says that the daemon cannot go on, at which step and what to do about it.
@@ -182,8 +205,8 @@ type Inspected struct {
 
 // RankState is what a rank's process does, in words.
 type RankState struct {
-	Rank  int    `msgpack:"rank"`
-	State string `msgpack:"state"`
+	Process int    `msgpack:"process"`
+	State   string `msgpack:"state"`
 }
 
 // Wait is an operation that some ranks called and others did not.
@@ -200,8 +223,9 @@ type Done struct{}
 
 // Facts is what a host tells the coordinator about itself.
 type Facts struct {
-	From int           `msgpack:"from"`
-	Host topology.Host `msgpack:"host"`
+	From  int           `msgpack:"from"`
+	Epoch uint32        `msgpack:"epoch"`
+	Host  topology.Host `msgpack:"host"`
 }
 
 // Propose asks every member to get ready for a world.
@@ -231,26 +255,28 @@ type Abort struct {
 	Reason string `msgpack:"reason"`
 }
 
-func (*Hello) kind() byte     { return 1 }
-func (*Job) kind() byte       { return 2 }
-func (*Ready) kind() byte     { return 3 }
-func (*Roster) kind() byte    { return 4 }
-func (*Committed) kind() byte { return 5 }
-func (*Started) kind() byte   { return 6 }
-func (*Output) kind() byte    { return 7 }
-func (*Exited) kind() byte    { return 8 }
-func (*Failed) kind() byte    { return 9 }
-func (*Log) kind() byte       { return 10 }
-func (*Stdin) kind() byte     { return 11 }
-func (*Signal) kind() byte    { return 12 }
-func (*Stop) kind() byte      { return 13 }
-func (*Done) kind() byte      { return 14 }
-func (*Taken) kind() byte     { return 15 }
-func (*Inspect) kind() byte   { return 16 }
-func (*Inspected) kind() byte { return 17 }
-func (*Fence) kind() byte     { return 20 }
-func (*Facts) kind() byte     { return 32 }
-func (*Propose) kind() byte   { return 33 }
-func (*Prepared) kind() byte  { return 34 }
-func (*Commit) kind() byte    { return 35 }
-func (*Abort) kind() byte     { return 36 }
+func (*Hello) kind() byte        { return 1 }
+func (*Job) kind() byte          { return 2 }
+func (*Ready) kind() byte        { return 3 }
+func (*Roster) kind() byte       { return 4 }
+func (*Committed) kind() byte    { return 5 }
+func (*Started) kind() byte      { return 6 }
+func (*Output) kind() byte       { return 7 }
+func (*Exited) kind() byte       { return 8 }
+func (*Failed) kind() byte       { return 9 }
+func (*Log) kind() byte          { return 10 }
+func (*Stdin) kind() byte        { return 11 }
+func (*Signal) kind() byte       { return 12 }
+func (*Stop) kind() byte         { return 13 }
+func (*Done) kind() byte         { return 14 }
+func (*Taken) kind() byte        { return 15 }
+func (*Inspect) kind() byte      { return 16 }
+func (*Inspected) kind() byte    { return 17 }
+func (*Fence) kind() byte        { return 20 }
+func (*Rejoining) kind() byte    { return 21 }
+func (*HostsChanged) kind() byte { return 24 }
+func (*Facts) kind() byte        { return 32 }
+func (*Propose) kind() byte      { return 33 }
+func (*Prepared) kind() byte     { return 34 }
+func (*Commit) kind() byte       { return 35 }
+func (*Abort) kind() byte        { return 36 }

@@ -20,7 +20,7 @@ import (
 
 // Proto is the version of the messages in this package. Peers with different numbers part with an
 // error that names both.
-const Proto = 1
+const Proto = 2
 
 // MaxFrame bounds one control message. The largest is Job, which carries the user's environment.
 const MaxFrame = 16 << 20
@@ -67,6 +67,10 @@ func newMessage(kind byte) Message {
 		return new(Inspected)
 	case 20:
 		return new(Fence)
+	case 21:
+		return new(Rejoining)
+	case 24:
+		return new(HostsChanged)
 	case 32:
 		return new(Facts)
 	case 33:

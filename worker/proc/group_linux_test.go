@@ -209,7 +209,7 @@ func TestLookup(t *testing.T) {
 	if err := os.MkdirAll(dir+"/bin", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(dir+"/bin/greet", []byte("#!/bin/sh\necho $0 $PWD $GORUN_JOB $GORUN_RANK $HOME.\n"), 0o755); err != nil {
+	if err := os.WriteFile(dir+"/bin/greet", []byte("#!/bin/sh\necho $0 $PWD $GORUN_JOB $GORUN_PROCESS $HOME.\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ argv, path, found string }{

@@ -45,7 +45,7 @@ type Exit struct {
 
 // Config is what a Group needs.
 type Config struct {
-	// Job marks the processes of this job: ranks carry it as GORUN_JOB beside GORUN_RANK, by which a
+	// Job marks the processes of this job: ranks carry it as GORUN_JOB beside GORUN_PROCESS, by which a
 	// process that detached itself from its rank is still recognised.
 	Job string
 	// Linger is how long what a rank left behind has between TERM and KILL. 0 means 500 ms.
@@ -58,7 +58,7 @@ type Config struct {
 // Names of the variables that mark the processes of a rank.
 const (
 	envJob  = "GORUN_JOB"
-	envRank = "GORUN_RANK"
+	envRank = "GORUN_PROCESS"
 )
 
 // patience is how long a killed process may take to disappear. One that takes longer sits in the kernel

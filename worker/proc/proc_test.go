@@ -107,9 +107,9 @@ func TestBelowEnds(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	s := Spec{Rank: 3, Env: []string{"PWD=/old", "GORUN_RANK=9", "A=1", "A=2"}, Dir: "/new"}
+	s := Spec{Rank: 3, Env: []string{"PWD=/old", "GORUN_PROCESS=9", "A=1", "A=2"}, Dir: "/new"}
 	env := s.environment("job")
-	for name, want := range map[string]string{"PWD": "/new", "GORUN_RANK": "3", "GORUN_JOB": "job", "A": "2"} {
+	for name, want := range map[string]string{"PWD": "/new", "GORUN_PROCESS": "3", "GORUN_JOB": "job", "A": "2"} {
 		if got, _ := variable(env, name); got != want {
 			t.Errorf("%s = %q, want %q", name, got, want)
 		}

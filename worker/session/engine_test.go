@@ -56,7 +56,7 @@ func (e *engine) Submit(rank int, r collective.Request) error {
 }
 
 // Leave fails what waits, as the rank's part will never come.
-func (e *engine) Leave(rank int) {
+func (e *engine) Leave(_ int, _ uint32, rank int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.left = append(e.left, rank)

@@ -29,6 +29,7 @@ const (
 	typeFail     = 67
 	typeComplete = 68
 	typeGoodbye  = 69
+	typeChanged  = 71
 	typeGone     = 70
 )
 
@@ -51,7 +52,7 @@ const (
 	offType = 0
 
 	helloVersion = 8
-	helloRank    = 12
+	helloProcess = 12
 	helloPID     = 16
 	helloFlags   = 20
 	helloToken   = 24
@@ -138,7 +139,7 @@ func malformed(format string, args ...any) error {
 // hello is the first message of a session.
 type hello struct {
 	version uint32
-	rank    int
+	process int
 	pid     int
 	token   [32]byte
 }
@@ -149,13 +150,13 @@ func decodeHello(b []byte) (hello, error) {
 		return h, malformed("not a hello")
 	}
 	h.version = le.Uint32(b[helloVersion:])
-	rank := le.Uint32(b[helloRank:])
+	process := le.Uint32(b[helloProcess:])
 	h.pid = int(le.Uint32(b[helloPID:]))
 	copy(h.token[:], b[helloToken:])
-	if rank > math.MaxInt32 || le.Uint32(b[helloFlags:]) != 0 || !bytes.Equal(b[helloZero:helloLen], make([]byte, helloLen-helloZero)) {
+	if process > math.MaxInt32 || le.Uint32(b[helloFlags:]) != 0 || !bytes.Equal(b[helloZero:helloLen], make([]byte, helloLen-helloZero)) {
 		return h, malformed("hello with unknown fields")
 	}
-	h.rank = int(rank)
+	h.process = int(process)
 	return h, nil
 }
 
@@ -313,6 +314,17 @@ func appendComplete(b []byte, c *completion) []byte {
 		b = le.AppendUint64(b, uint64(n))
 	}
 	return append(b, text...)
+}
+
+func appendChanged(b []byte, added, removed bool, stamp int64) []byte {
+	flags := uint32(0)
+	if removed {
+		flags |= 1
+	}
+	if added {
+		flags |= 2
+	}
+	return le.AppendUint64(le.AppendUint32(le.AppendUint32(b, typeChanged), flags), uint64(stamp))
 }
 
 func appendGoodbye(b []byte) []byte {

@@ -92,7 +92,7 @@ func TestGoldenFromRank(t *testing.T) {
 		case "hello":
 			var h hello
 			h, err = decodeHello(v.bytes)
-			got = map[string]string{"rank": fmt.Sprint(h.rank), "pid": fmt.Sprint(h.pid), "token": hex.EncodeToString(h.token[:])}
+			got = map[string]string{"rank": fmt.Sprint(h.process), "pid": fmt.Sprint(h.pid), "token": hex.EncodeToString(h.token[:])}
 		case "alloc":
 			var request uint32
 			var n uint64
@@ -215,7 +215,7 @@ func FuzzFromRank(f *testing.F) {
 	}
 	f.Add([]byte{3, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if h, err := decodeHello(b); err == nil && (h.rank < 0 || len(b) != helloLen) {
+		if h, err := decodeHello(b); err == nil && (h.process < 0 || len(b) != helloLen) {
 			t.Errorf("accepted hello %x", b)
 		}
 		if _, _, err := decodeAlloc(b); err == nil && len(b) != allocLen {

@@ -31,7 +31,7 @@ func (h *host) python(t testing.TB, rank int, args ...string) (*exec.Cmd, *bytes
 	cmd := exec.CommandContext(ctx, exe, args...)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+root, "PYTHONDONTWRITEBYTECODE=1", "GORUN_SOCKET="+h.name,
-		"GORUN_TOKEN="+hex.EncodeToString(secret[:]), "GORUN_RANK="+strconv.Itoa(rank), "GORUN_TEST_SIZE="+strconv.Itoa(h.engine.size))
+		"GORUN_TOKEN="+hex.EncodeToString(secret[:]), "GORUN_PROCESS="+strconv.Itoa(rank), "GORUN_TEST_SIZE="+strconv.Itoa(h.engine.size))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {

@@ -101,7 +101,7 @@ func Join(ctx context.Context, socket string, rank int, token [32]byte) (_ *Rank
 	if err := retry(func() error { return unix.Connect(fd, &unix.SockaddrUnix{Name: "@" + socket}) }); err != nil {
 		return nil, os.NewSyscallError("connect", err)
 	}
-	r.out = appendHello(r.out[:0], hello{version: version, rank: rank, pid: os.Getpid(), token: token})
+	r.out = appendHello(r.out[:0], hello{version: version, process: rank, pid: os.Getpid(), token: token})
 	if err := r.send(); err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ func appendHello(b []byte, h hello) []byte {
 	clear(m)
 	copy(m, magic)
 	le.PutUint32(m[helloVersion:], h.version)
-	le.PutUint32(m[helloRank:], uint32(h.rank))
+	le.PutUint32(m[helloProcess:], uint32(h.process))
 	le.PutUint32(m[helloPID:], uint32(h.pid))
 	copy(m[helloToken:], h.token[:])
 	return b

@@ -29,7 +29,7 @@ func TestGoldenOfRank(t *testing.T) {
 		ok := true
 		switch v.kind {
 		case "hello":
-			h := hello{version: version, rank: v.int("rank"), pid: v.int("pid")}
+			h := hello{version: version, process: v.int("rank"), pid: v.int("pid")}
 			hex.Decode(h.token[:], []byte(v.fields["token"]))
 			sent = appendHello(nil, h)
 		case "alloc":

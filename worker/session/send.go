@@ -211,6 +211,13 @@ func (s *session) sendGone(e *collective.Error) {
 	s.sendLocked(s.scratch, nil)
 }
 
+func (s *session) sendChanged(added, removed bool, stamp int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scratch = appendChanged(s.scratch[:0], added, removed, stamp)
+	s.sendLocked(s.scratch, nil)
+}
+
 func (s *session) sendGoodbye() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

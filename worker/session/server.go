@@ -32,16 +32,13 @@ import (
 
 // Engine does what ranks submit.
 type Engine interface {
-	// Submit accepts a request, which will be completed exactly once, even after Leave, or refuses it with a
-	// *collective.Error. In and Out stay mapped until Complete, and must not be touched after.
+	// Submit accepts a request of a rank of the world of r.Epoch, which will be completed exactly once, even
+	// after Leave, or refuses it with a *collective.Error. In and Out stay mapped until Complete, and must not
+	// be touched after.
 	Submit(rank int, r collective.Request) error
-	// Leave says that a rank will submit nothing more, because it said goodbye or died.
-	Leave(rank int)
-}
-
-// Returner is an Engine that wants to know of every session that a rank opens, after one that has left too.
-type Returner interface {
-	Return(rank int)
+	// Leave says that a process will submit nothing more as a rank of the world of epoch, because it said
+	// goodbye or died.
+	Leave(process int, epoch uint32, rank int)
 }
 
 // World is what ranks of this host learn about the world.
@@ -52,20 +49,23 @@ type World struct {
 	Places []Place // of the ranks of this host
 }
 
-// Place is a rank's place in the world.
+// Place is the place of a process in the world.
 type Place struct {
+	Process                               int
 	Rank, LocalRank, CrossRank, CrossSize int
 }
 
 // Config is what a Server needs.
 type Config struct {
-	Job        string // identifies the job in WELCOME (16 bytes of it) and in the socket's name
-	Engine     Engine
-	Log        *slog.Logger
-	ArenaLimit int64                              // bytes of shared memory a rank may have
-	Handshake  time.Duration                      // for a rank to say who it is; 10 s if 0
-	Setenv     func(rank int, name, value string) // a rank set a variable of the job in its own process; may be nil
-	Operations int                                // of a rank that are in flight, or have a result that it still reads; 65536 if 0
+	Job    string // identifies the job in WELCOME (16 bytes of it) and in the socket's name
+	Engine Engine
+	Log    *slog.Logger
+	// Rejoin is told when a process that has left the world of an epoch waits for a later one; may be nil.
+	Rejoin     func(process int, epoch uint32)
+	ArenaLimit int64                                 // bytes of shared memory a rank may have
+	Handshake  time.Duration                         // for a rank to say who it is; 10 s if 0
+	Setenv     func(process int, name, value string) // a rank set a variable of the job in its own process; may be nil
+	Operations int                                   // of a rank that are in flight, or have a result that it still reads; 65536 if 0
 }
 
 const (
@@ -80,19 +80,20 @@ type Server struct {
 	wg       sync.WaitGroup
 
 	mu        sync.Mutex
-	expected  map[int]*expected
-	strangers int // connections that have not said who they are
+	expected  map[int]*expected // by process
+	strangers int               // connections that have not said who they are
 	sessions  map[*session]bool
 	world     *World
 	gone      *collective.Error
 	closed    bool
 }
 
-// expected is a rank that may connect.
+// expected is a process that may connect.
 type expected struct {
 	token  [32]byte
 	budget *shm.Budget
 	live   *session // nil if not connected
+	left   uint32   // the epoch of the last world that it took part in and left
 }
 
 // New returns a server; Listen and Run start it.
@@ -125,18 +126,19 @@ func (s *Server) Listen() (name string, err error) {
 	return name, nil
 }
 
-// Expect lets a rank connect with that token, once at a time. A second call replaces the token.
-func (s *Server) Expect(rank int, token [32]byte) {
+// Expect lets a process connect with that token, once at a time. A second call replaces the token.
+func (s *Server) Expect(process int, token [32]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.expected[rank]; e != nil {
+	if e := s.expected[process]; e != nil {
 		e.token = token
 		return
 	}
-	s.expected[rank] = &expected{token: token, budget: shm.NewBudget(s.cfg.ArenaLimit)}
+	s.expected[process] = &expected{token: token, budget: shm.NewBudget(s.cfg.ArenaLimit)}
 }
 
-// SetWorld lets the ranks begin: those that wait for it, and those that connect later.
+// SetWorld lets the ranks begin: those that wait for it, and those that connect later. A rank that has left
+// this world waits for one of a larger epoch.
 func (s *Server) SetWorld(w World) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,11 +162,22 @@ func (s *Server) Gone(err error) {
 	}
 }
 
-// Connected reports whether a rank has a session now.
-func (s *Server) Connected(rank int) bool {
+// Changed tells the ranks of the world that it could be another one.
+func (s *Server) Changed(added, removed bool, stamp int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.expected[rank]
+	for x := range s.sessions {
+		if x.known() && x.epoch > 0 {
+			x.sendChanged(added, removed, stamp)
+		}
+	}
+}
+
+// Connected reports whether a process has a session now.
+func (s *Server) Connected(process int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.expected[process]
 	return e != nil && e.live != nil
 }
 
@@ -235,19 +248,19 @@ func (s *Server) add(x *session) bool {
 func (s *Server) admit(x *session, h hello) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.expected[h.rank]
+	e := s.expected[h.process]
 	if e == nil || subtle.ConstantTimeCompare(e.token[:], h.token[:]) != 1 {
-		return fmt.Errorf("rank %d (pid %d): wrong rank or token", h.rank, x.pid)
+		return fmt.Errorf("process %d (pid %d): wrong number or token", h.process, x.pid)
 	}
 	s.strangers--
-	x.identify(h.rank, e.budget)
+	x.identify(h.process, e.budget)
 	if h.version != version {
 		x.refuse(fmt.Sprintf("the daemon speaks version %d of the rank protocol, this binding version %d", version, h.version))
-		return fmt.Errorf("rank %d: version %d", h.rank, h.version)
+		return fmt.Errorf("process %d: version %d", h.process, h.version)
 	}
 	if e.live != nil {
-		x.refuse(fmt.Sprintf("rank %d is connected already, by process %d", h.rank, e.live.pid))
-		return fmt.Errorf("rank %d (pid %d): is connected already, by process %d", h.rank, x.pid, e.live.pid)
+		x.refuse(fmt.Sprintf("rank %d is connected already, by process %d", h.process, e.live.pid))
+		return fmt.Errorf("process %d (pid %d): is connected already, by pid %d", h.process, x.pid, e.live.pid)
 	}
 	e.live = x
 	if s.gone != nil {
@@ -259,28 +272,45 @@ func (s *Server) admit(x *session, h hello) error {
 
 // welcomeLocked answers a hello once the world is known.
 func (s *Server) welcomeLocked(x *session) {
-	if s.world == nil || !x.known() || s.expected[x.rank].live != x || x.size.Load() > 0 {
+	if s.world == nil || !x.known() || s.expected[x.process].live != x || x.size.Load() > 0 || s.world.Epoch <= s.expected[x.process].left {
 		return
 	}
 	for _, p := range s.world.Places {
-		if p.Rank == x.rank {
+		if p.Process == x.process {
+			x.epoch, x.rank = s.world.Epoch, p.Rank
 			x.welcome(*s.world, p, s.cfg.Job)
 		}
 	}
 }
 
-// leave tells the engine, once, that the session's rank submits nothing more, and lets the rank connect again.
+// rejoin says that the session's process waits for a later world than the one it left, if that is so.
+func (s *Server) rejoin(x *session) {
+	s.mu.Lock()
+	left := s.expected[x.process].left
+	waits := left > 0 && x.epoch == 0
+	s.mu.Unlock()
+	if waits && s.cfg.Rejoin != nil {
+		s.cfg.Rejoin(x.process, left)
+	}
+}
+
+// leave tells the engine, once, that the session's rank submits nothing more in its world, and then lets the
+// rank connect again. A rank that has no world yet has none to leave.
 func (s *Server) leave(x *session) {
 	s.mu.Lock()
-	e := s.expected[x.rank]
+	e := s.expected[x.process]
 	live := x.known() && e != nil && e.live == x
-	if live {
-		e.live = nil
-	}
+	epoch, rank := x.epoch, x.rank
 	s.mu.Unlock()
-	if live {
-		s.cfg.Engine.Leave(x.rank)
+	if !live {
+		return
 	}
+	if epoch > 0 {
+		s.cfg.Engine.Leave(x.process, epoch, rank)
+	}
+	s.mu.Lock()
+	e.live, e.left = nil, max(e.left, x.epoch)
+	s.mu.Unlock()
 }
 
 // remove forgets a connection that has ended.

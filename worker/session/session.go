@@ -27,9 +27,11 @@ type session struct {
 	pid    int32
 	size   atomic.Int32 // of the world, 0 before WELCOME
 
-	// The rank is set once, by admit, under the server's lock.
-	rank   int
-	budget *shm.Budget
+	// Set once, under the server's lock: by admit, and with WELCOME.
+	process int
+	budget  *shm.Budget
+	epoch   uint32 // of the world it is in, 0 before
+	rank    int    // in there
 
 	// The reader's own.
 	buf        []byte
@@ -55,7 +57,7 @@ func newSession(s *Server, conn *net.UnixConn) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open connection: %w", err)
 	}
-	x := &session{server: s, conn: conn, raw: raw, rank: -1,
+	x := &session{server: s, conn: conn, raw: raw, process: -1,
 		buf: make([]byte, maxMessage+1), regions: map[uint32]*shm.Region{}, names: names{}, shapes: shapes{},
 		operations: map[uint32]*operation{}}
 	x.sender.init(raw)
@@ -80,10 +82,10 @@ func newSession(s *Server, conn *net.UnixConn) (*session, error) {
 	return x, nil
 }
 
-// known reports whether the rank has proved who it is. Guarded by the server's lock.
-func (s *session) known() bool { return s.rank >= 0 }
+// known reports whether the process has proved who it is. Guarded by the server's lock.
+func (s *session) known() bool { return s.process >= 0 }
 
-func (s *session) identify(rank int, budget *shm.Budget) { s.rank, s.budget = rank, budget }
+func (s *session) identify(process int, budget *shm.Budget) { s.process, s.budget = process, budget }
 
 // receive returns the next message, valid until the next call; io.EOF at the end.
 func (s *session) receive() ([]byte, error) {
@@ -118,7 +120,7 @@ func (s *session) serve() {
 		s.sendGone(&collective.Error{Code: collective.CodeInvalid, Text: err.Error()})
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-		s.server.cfg.Log.Warn("end session", "rank", s.rank, "pid", s.pid, "err", err)
+		s.server.cfg.Log.Warn("end session", "process", s.process, "pid", s.pid, "err", err)
 	}
 	s.end()
 }
@@ -139,9 +141,7 @@ func (s *session) handshake() error {
 	if err := s.server.admit(s, h); err != nil {
 		return err
 	}
-	if r, ok := s.server.cfg.Engine.(Returner); ok {
-		r.Return(s.rank)
-	}
+	s.server.rejoin(s)
 	return s.conn.SetReadDeadline(time.Time{})
 }
 
@@ -182,7 +182,7 @@ func (s *session) dispatch(b []byte) error {
 	case typeEnv:
 		name, value, err := decodeEnv(b)
 		if err == nil && s.server.cfg.Setenv != nil {
-			s.server.cfg.Setenv(s.rank, name, value)
+			s.server.cfg.Setenv(s.process, name, value)
 		}
 		return err
 	case typeAlloc:
@@ -234,6 +234,7 @@ func (s *session) submit(m *submit) error {
 		s.mu.Lock()
 		s.operations[m.handle] = o
 		s.mu.Unlock()
+		r.Epoch = s.epoch // constant since WELCOME, before which nothing comes here
 		// May call Complete before it returns.
 		if err = s.server.cfg.Engine.Submit(s.rank, r); err == nil {
 			return nil

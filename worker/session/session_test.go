@@ -30,6 +30,8 @@ type host struct {
 	pool   *shm.Pool
 	name   string
 	stop   func()
+
+	rejoined chan [2]int // process and epoch
 }
 
 func start(t testing.TB, size int) *host { return startBounded(t, size, 0) }
@@ -37,9 +39,10 @@ func start(t testing.TB, size int) *host { return startBounded(t, size, 0) }
 // startBounded starts a server that allows a rank so many operations.
 func startBounded(t testing.TB, size, operations int) *host {
 	t.Helper()
-	h := &host{pool: shm.NewPool(1 << 30)}
+	h := &host{pool: shm.NewPool(1 << 30), rejoined: make(chan [2]int, 16)}
 	h.engine = newEngine(size, h.pool)
-	h.server = session.New(session.Config{Job: "test", Engine: h.engine, ArenaLimit: 1 << 30, Operations: operations})
+	h.server = session.New(session.Config{Job: "test", Engine: h.engine, ArenaLimit: 1 << 30, Operations: operations,
+		Rejoin: func(process int, epoch uint32) { h.rejoined <- [2]int{process, int(epoch)} }})
 	var err error
 	if h.name, err = h.server.Listen(); err != nil {
 		t.Fatal(err)
@@ -69,7 +72,7 @@ func startBounded(t testing.TB, size, operations int) *host {
 func (h *host) begin() {
 	w := session.World{Epoch: 5, Size: h.engine.size, Hosts: 1}
 	for rank := range h.engine.size {
-		w.Places = append(w.Places, session.Place{Rank: rank, LocalRank: rank, CrossSize: 1})
+		w.Places = append(w.Places, session.Place{Process: rank, Rank: rank, LocalRank: rank, CrossSize: 1})
 	}
 	h.server.SetWorld(w)
 }
@@ -174,7 +177,22 @@ func TestOneSessionPerRank(t *testing.T) {
 	}
 	first.send(words(6, 0))
 	first.expect(69)
-	join(t, h.name, 0) // the same process may come back as soon as it has said goodbye
+
+	// The same process may come back as soon as it has said goodbye, and then waits for another world.
+	back := dial(t, h.name)
+	back.send(helloOf(0, token(0)))
+	select {
+	case left := <-h.rejoined:
+		if left != [2]int{0, 5} {
+			t.Errorf("process and epoch %v wait", left)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("nobody hears that the process waits")
+	}
+	h.server.SetWorld(session.World{Epoch: 6, Size: 1, Hosts: 1, Places: []session.Place{{CrossSize: 1}}})
+	if b, _ := back.expect(65); le.Uint32(b[8:]) != 6 {
+		t.Errorf("welcome %x", b)
+	}
 }
 
 func TestAllreduce(t *testing.T) {

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from gorun import errors
+from gorun.elastic import notification_manager
 from gorun.exceptions import NotInitializedError
 from gorun.session import Session
 from gorun.world import World
@@ -49,6 +50,7 @@ def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
     if comm is not None and list(comm) not in ([], list(range(session.size))):
         session.close()
         raise ValueError("init(comm) takes all ranks or none: use process_sets for some of them")
+    session.on_hosts = notification_manager.handle_hosts_updated
     _state.world = World(session)
     from gorun import process_sets as sets  # it needs this module
 

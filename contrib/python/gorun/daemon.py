@@ -93,14 +93,15 @@ class DaemonSession(Session):
         self._spin = 0.0
 
         try:
-            rank, token = int(environ["GORUN_RANK"]), bytes.fromhex(environ["GORUN_TOKEN"])
+            process = int(environ["GORUN_PROCESS"])
+            token = bytes.fromhex(environ["GORUN_TOKEN"])
         except (KeyError, ValueError) as e:
-            text = f"connect to daemon: GORUN_RANK and GORUN_TOKEN must come with GORUN_SOCKET: {e}"
+            text = f"connect to daemon: GORUN_PROCESS and GORUN_TOKEN must come with GORUN_SOCKET: {e}"
             raise GorunError(text) from None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._socket.connect("\0" + environ["GORUN_SOCKET"])
-            self._socket.send(message.hello(rank, os.getpid(), token))
+            self._socket.send(message.hello(process, os.getpid(), token))
             welcome = self._await(self._welcome)
             for name in JOB_VARIABLES:
                 if name in environ:
@@ -344,6 +345,9 @@ class DaemonSession(Session):
                 os.close(descriptor)
         elif isinstance(m, message.WorldGone):
             self._fail(error(m.code, m.text))
+        elif isinstance(m, message.HostsChanged):
+            if self.on_hosts is not None:
+                self.on_hosts(m.stamp / 1e6, m.flags)
         elif isinstance(m, message.Farewell):
             self._goodbye.outcome = Result()
         else:

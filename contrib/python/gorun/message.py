@@ -45,6 +45,7 @@ FAIL = 67
 COMPLETE = 68
 GOODBYE = 69
 GONE = 70
+CHANGED = 71
 
 MAX_MESSAGE = 256 << 10
 """No message of the daemon is longer."""
@@ -58,10 +59,18 @@ _REGION = struct.Struct("<IIIIQ")
 _FAIL = struct.Struct("<IIIII")
 _COMPLETE = struct.Struct("<IIIIQQIIIIQ")
 _GONE = struct.Struct("<IIII")
+_CHANGED = struct.Struct("<IIQ")
 _TYPE = struct.Struct("<I")
 _HEAD = struct.Struct("<IIII")
 _FLAGS = 44  # where the flags of COMPLETE are
 _DIMS = tuple(struct.Struct(f"<{n}q") for n in range(MAX_NDIM + 1))
+
+
+class HostsChanged(NamedTuple):
+    """The world could be another one: hosts went (1), came (2) or both."""
+
+    flags: int
+    stamp: int
 
 
 class Welcome(NamedTuple):
@@ -249,6 +258,10 @@ def _decode(data: memoryview) -> Message:
         _, code, text, _ = _GONE.unpack_from(data)
         _expect(data, _GONE.size + text)
         return WorldGone(code, str(data[_GONE.size :], "utf-8"))
+    if kind == CHANGED:
+        _expect(data, _CHANGED.size)
+        _, flags, stamp = _CHANGED.unpack_from(data)
+        return HostsChanged(flags, stamp)
     raise ValueError(f"decode message of the daemon: unknown type {kind}")
 
 

@@ -61,6 +61,8 @@ class Session(abc.ABC):
     # Called by whichever thread reads the end of an operation, with its handle and the microseconds it took
     # once all ranks had submitted their part. May be called before submit has returned, and not at all.
     on_end: Callable[[int, int], None] | None = None
+    # Called by whichever thread reads that hosts went (1), came (2) or both, with the time in seconds.
+    on_hosts: Callable[[float, int], None] | None = None
 
     @staticmethod
     def connect(environ: Mapping[str, str] = os.environ) -> Session:

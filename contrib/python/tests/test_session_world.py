@@ -56,7 +56,7 @@ class TestWorld(unittest.TestCase):
 
     def test_place(self) -> None:
         self.assertEqual(self.s.size, int(os.environ.get("GORUN_TEST_SIZE", "1")))
-        self.assertEqual(self.s.rank, int(os.environ.get("GORUN_RANK", "0")))
+        self.assertEqual(self.s.rank, int(os.environ.get("GORUN_PROCESS", "0")))
         self.assertEqual((self.s.local_rank, self.s.local_size), (self.s.rank, self.s.size))
         self.assertEqual((self.s.cross_rank, self.s.cross_size), (0, 1))
 

@@ -1,0 +1,263 @@
+package launcher
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"time"
+
+	"gorun/launcher/elastic"
+	"gorun/launcher/plan"
+	"gorun/rendezvous/wire"
+)
+
+// The job of a world that changes: package elastic decides, this file acts.
+
+// policyTick is how often the policy hears that time passed.
+const policyTick = 200 * time.Millisecond
+
+// ElasticSpec makes a job elastic.
+type ElasticSpec struct {
+	elastic.Policy
+	// Hosts delivers all hosts there are, at once and whenever they change.
+	Hosts <-chan []elastic.Host
+	// Admit is told of every process before it is started, so that Spec.Output takes what it writes.
+	Admit func(process int, host string) error
+}
+
+// change is what drives an elastic job; nil in a static one.
+type change struct {
+	policy *elastic.Machine
+	began  time.Time
+	tick   *time.Ticker
+
+	slots    map[string]int     // of hosts, as discovered last
+	failures map[int]*RankError // by process
+}
+
+func newChange(spec *ElasticSpec) *change {
+	if spec == nil {
+		return nil
+	}
+	return &change{policy: elastic.New(elastic.Config{Policy: spec.Policy, Jitter: rand.Float64}), began: time.Now(), tick: time.NewTicker(policyTick),
+		slots: map[string]int{}, failures: map[int]*RankError{}}
+}
+
+// hostLists is where hosts are discovered, nil in a static job.
+func (j *job) hostLists() <-chan []elastic.Host {
+	if j.change == nil {
+		return nil
+	}
+	return j.spec.Elastic.Hosts
+}
+
+// ticks is what makes the policy look at the time, nil in a static job.
+func (j *job) ticks() <-chan time.Time {
+	if j.change == nil {
+		return nil
+	}
+	return j.change.tick.C
+}
+
+// decide tells the policy what happened and does what it says.
+func (j *job) decide(ev elastic.Event) {
+	if j.stopping {
+		return
+	}
+	for _, a := range j.change.policy.Step(time.Since(j.change.began), ev) {
+		switch a := a.(type) {
+		case elastic.StartHost:
+			j.startHost(a)
+		case elastic.DropHost:
+			j.dropHost(j.hosts[a.Host])
+		case elastic.Roster:
+			j.enter(a)
+		case elastic.HostsChanged:
+			j.broadcast(&wire.HostsChanged{Added: a.Added, Removed: a.Removed, Stamp: int64(a.Stamp)})
+		case elastic.Note:
+			j.spec.Note("gorun: %s", a.Text)
+		case elastic.End:
+			j.stop(j.verdictOf(a))
+		}
+	}
+}
+
+// verdictOf says how the job ends, in the launcher's words.
+func (j *job) verdictOf(e elastic.End) error {
+	switch e.Cause {
+	case elastic.Finished:
+		return nil
+	case elastic.ProcessFailed:
+		if f := j.change.failures[e.Process]; f != nil {
+			f.Tail = j.spec.Output.Tail(e.Process)
+			return f
+		}
+	case elastic.HostFailed:
+		if e.Host >= 0 && e.Host < len(j.hosts) {
+			h := j.hosts[e.Host]
+			if h.failure == nil {
+				h.failure = &HostError{Host: h.name, Step: "run", Err: errors.New(e.Why), Code: ExitTransport}
+			}
+			return h.failure
+		}
+	}
+	return errors.New(e.Why)
+}
+
+// discovered takes a list of hosts.
+func (j *job) discovered(list []elastic.Host) {
+	for _, h := range list {
+		j.change.slots[h.Name] = h.Slots
+	}
+	j.decide(elastic.Discovered{Hosts: list})
+}
+
+// startHost begins the conversation with a daemon, whose id is the next one.
+func (j *job) startHost(s elastic.StartHost) {
+	if s.Host != len(j.hosts) {
+		panic(fmt.Sprintf("launcher: host id %d is given to host %d", s.Host, len(j.hosts)))
+	}
+	h := &host{id: s.Host, name: s.Name, spec: j.spec, queue: newMailbox()}
+	h.job = j.template
+	h.job.HostID, h.job.Name, h.job.Slots, h.job.Elastic = s.Host, s.Name, max(j.change.slots[s.Name], 1), true
+	for _, other := range slices.Backward(j.hosts) {
+		if other.name != h.name {
+			h.job.Toward = bare(other.name)
+		}
+	}
+	j.hosts = append(j.hosts, h)
+	j.converse(h)
+}
+
+// dropHost ends a daemon that is of no use any more; its end is reported like that of others.
+func (j *job) dropHost(h *host) {
+	h.leaving = true
+	if j.up[h.id] {
+		h.queue.put(&wire.Stop{})
+	} else {
+		h.hangUp()
+	}
+}
+
+// enter sends the rosters of another world.
+func (j *job) enter(w elastic.Roster) {
+	j.epoch = w.Epoch
+	roster := wire.Roster{Epoch: w.Epoch, Reason: w.Reason, Size: len(w.Places)}
+	var placement plan.Placement
+	at := map[int]int{} // place of a host id in placement and roster
+	for rank, p := range w.Places {
+		h := j.hosts[p.Host]
+		i, known := at[h.id]
+		if !known {
+			i = len(at)
+			at[h.id] = i
+			ready := j.ready[h.id]
+			placement.Hosts = append(placement.Hosts, plan.Host{Name: h.name})
+			roster.Peers = append(roster.Peers, wire.Peer{ID: h.id, Name: h.name, Gossip: ready.Gossip, Data: ready.Data, Ports: ready.Ports})
+		}
+		placement.Hosts[i].Ranks = append(placement.Hosts[i].Ranks, rank)
+		placement.Ranks = append(placement.Ranks, plan.Rank{Rank: rank, LocalRank: p.LocalRank, CrossRank: p.CrossRank, CrossSize: p.CrossSize, Host: i})
+	}
+	for i := range roster.Peers {
+		roster.Peers[i].Ranks = placement.Hosts[i].Ranks
+	}
+	first := j.ready[roster.Peers[0].ID]
+	if len(first.Data) > 0 {
+		roster.MasterAddr, _, _ = net.SplitHostPort(first.Data[0])
+	}
+	roster.MasterPort, roster.KVPort = first.Port, first.KVPort
+	byHost := map[int][]wire.Rank{}
+	for rank, p := range w.Places {
+		byHost[p.Host] = append(byHost[p.Host], wire.Rank{Process: p.Process, Rank: rank, LocalRank: p.LocalRank, CrossRank: p.CrossRank,
+			CrossSize: p.CrossSize, Env: append(placement.Env(rank, j.template.ID), "HOROVOD_ELASTIC=1")})
+		if p.Process >= len(j.hostOfRank) {
+			j.hostOfRank = append(j.hostOfRank, make([]int, p.Process+1-len(j.hostOfRank))...)
+		}
+		j.hostOfRank[p.Process] = p.Host
+		if !p.New {
+			continue
+		}
+		if err := j.spec.Elastic.Admit(p.Process, j.hosts[p.Host].name); err != nil {
+			j.stop(err)
+			return
+		}
+	}
+	if w.Epoch > 1 {
+		j.spec.Note("gorun: epoch %d: %d ranks on %d hosts, because %s", w.Epoch, len(w.Places), len(roster.Peers), w.Reason)
+	}
+	for _, h := range j.hosts {
+		if j.ready[h.id] == nil || j.ended[h.id] || h.leaving {
+			continue
+		}
+		mine := roster
+		mine.Ranks = byHost[h.id]
+		h.own(mine.Ranks)
+		h.queue.put(&mine)
+	}
+}
+
+// elasticEvent handles an event of a host of an elastic job.
+func (j *job) elasticEvent(h *host, ev event) {
+	switch _, done := ev.msg.(*wire.Done); {
+	case done:
+		j.ended[h.id] = true
+		j.decide(elastic.HostLost{Host: h.id, Reason: "it has ended"})
+		return
+	case ev.err != nil:
+		j.ended[h.id] = true
+		h.failure = ev.err
+		why := cmp.Or(h.lostWhy, ev.err.Error())
+		if !j.stopping && !h.leaving {
+			j.spec.Note("gorun: %s is lost: %s", h.name, why)
+		}
+		j.decide(elastic.HostLost{Host: h.id, Reason: why})
+		return
+	}
+	switch msg := ev.msg.(type) {
+	case *wire.Ready:
+		j.ready[h.id] = msg
+		j.decide(elastic.HostUp{Host: h.id})
+	case *wire.Committed:
+		j.message(h, msg)
+		j.decide(elastic.Committed{Host: h.id, Epoch: msg.World.Epoch})
+	case *wire.Started:
+		j.message(h, msg)
+		if j.owns(h, msg.Process) {
+			j.decide(elastic.Started{Process: msg.Process})
+		}
+	case *wire.Rejoining:
+		if j.owns(h, msg.Process) {
+			j.decide(elastic.Rejoining{Process: msg.Process, Epoch: msg.Epoch})
+		}
+	case *wire.Exited:
+		if !j.owns(h, msg.Process) {
+			return
+		}
+		j.spec.Output.Close(msg.Process)
+		j.watch(RankEvent{Rank: msg.Process, Host: h.name, Ended: true, Code: msg.Code, Signal: msg.Signal})
+		j.started[msg.Process], j.exited[msg.Process] = true, true
+		if msg.Code != 0 && !msg.Asked && !j.stopping {
+			failure := &RankError{Rank: msg.Process, Host: h.name, Code: msg.Code, Signal: msg.Signal, Reason: msg.Error}
+			j.change.failures[msg.Process] = failure
+			j.spec.Note("gorun: %v", failure)
+			for _, line := range j.spec.Output.Tail(msg.Process) {
+				j.spec.Note("    %s", line)
+			}
+		}
+		j.decide(elastic.Exited{Process: msg.Process, Code: msg.Code})
+	case *wire.Failed:
+		lost := h
+		if msg.Peer >= 0 && msg.Peer < len(j.hosts) {
+			lost = j.hosts[msg.Peer]
+		}
+		if !j.stopping && !j.ended[lost.id] && lost.lostWhy == "" {
+			lost.lostWhy = msg.Text
+			lost.hangUp() // its conversation reports the loss
+		}
+	default:
+		j.message(h, msg)
+	}
+}

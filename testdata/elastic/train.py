@@ -1,0 +1,64 @@
+"""Train a small model elastically, and say what became of it.
+
+Every batch is the same function of its number, whatever the size of the world, so that the weights at the end
+depend only on how many batches were committed.
+"""
+
+import argparse
+import hashlib
+import os
+import signal
+import sys
+import time
+
+import torch
+
+import horovod.torch as hvd
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batches", type=int, default=50)
+parser.add_argument("--pause", type=float, default=0.0, help="seconds of each batch")
+parser.add_argument("--die", default="", help="PROCESS:BATCH: that process kills itself before that batch")
+args = parser.parse_args()
+
+process = int(os.environ["GORUN_PROCESS"])
+victim, when = (int(x) for x in args.die.split(":")) if args.die else (-1, -1)
+
+torch.set_num_threads(1)
+torch.manual_seed(1)
+hvd.init()
+model = torch.nn.Linear(64, 8, bias=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+state = hvd.elastic.TorchState(model=model, optimizer=optimizer, batch=0)
+worlds = 0
+
+
+@hvd.elastic.run
+def train(state: hvd.elastic.TorchState) -> None:
+    global worlds
+    worlds += 1
+    print(f"process {process} is rank {hvd.rank()} of {hvd.size()} from batch {state.batch}", flush=True)
+    while state.batch < args.batches:
+        if process == victim and state.batch == when:
+            os.kill(os.getpid(), signal.SIGKILL)
+        data = torch.randn(4, 64, generator=torch.Generator().manual_seed(state.batch))
+        optimizer.zero_grad()
+        model(data).square().mean().backward()
+        optimizer.step()
+        time.sleep(args.pause)
+        state.batch += 1
+        if hvd.rank() == 0:
+            print(f"batch {state.batch}", flush=True)
+        state.commit()
+
+
+train(state)
+norm = sum(p.detach().double().square().sum().item() for p in model.parameters())
+digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()[:16]
+print(
+    f"process {process} ends as rank {hvd.rank()} of {hvd.size()} after {state.batch} batches, {worlds} worlds: "
+    f"{norm:.9f} {digest}",
+    flush=True,
+)
+sys.exit(0)
