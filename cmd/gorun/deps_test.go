@@ -29,6 +29,7 @@ var allowed = map[string][]string{
 	"rendezvous/standing": {"rendezvous/gossip", "rendezvous/wire"},
 	"rendezvous/kvhttp":   {},
 	"topology":            {},
+	"topology/measure":    {},
 	"topology/picture":    {"topology"},
 	"topology/doctor":     {"topology", "topology/probe"},
 	"topology/facts":      {"topology"},

@@ -18,6 +18,7 @@ import (
 	"gorun/launcher"
 	"gorun/launcher/hosts"
 	"gorun/launcher/output"
+	"gorun/topology"
 )
 
 // launchFlags are the flags of a job, a table for each concern.
@@ -89,6 +90,9 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if err != nil {
 		return err
 	}
+	if ring.by == topology.ByMeasured && c.IsSet("ring-order") && ring.file == "" && (changing != nil || c.IsSet("cluster")) {
+		return &usageError{errors.New("--ring-order measured: only a job that starts its hosts by ssh, and keeps them, measures by itself"), "gorun topo -H host1,host2 --measure --save FILE, then --topology FILE"}
+	}
 	gpus, err := gpusOf(c)
 	if err != nil {
 		return err
@@ -153,6 +157,13 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	}
 	for _, note := range notes {
 		mux.Note("%s", note)
+	}
+	var names []string
+	for _, h := range placement.Hosts {
+		names = append(names, h.Name)
+	}
+	if err := ring.measure(c, names); err != nil {
+		return err
 	}
 	// In the background of a terminal, reading is an error (and rank 0 sees the end of its input) instead
 	// of a reason to stop the launcher.

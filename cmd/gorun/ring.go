@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,7 +15,7 @@ import (
 func ringFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.PathFlag{Name: "topology", Usage: "read what machines do not tell from a YAML `FILE`: ESXi hosts, racks, NUMA nodes, measured edges"},
-		&cli.StringFlag{Name: "ring-order", Usage: "order of the hosts for data, by `WHAT`: host (the list's), topology (labels and NICs), measured", DefaultText: "measured, where the topology file has it"},
+		&cli.StringFlag{Name: "ring-order", Usage: "order of the hosts for data, by `WHAT`: host (the list's), topology (labels and NICs), measured (by the topology file, or now)", DefaultText: "measured, where the topology file has it"},
 	}
 }
 
@@ -36,9 +35,6 @@ func readRing(c *cli.Context) (ringPlan, error) {
 	}
 	p := ringPlan{by: by, file: c.Path("topology"), File: &facts.File{}}
 	if p.file == "" {
-		if c.IsSet("ring-order") && by == topology.ByMeasured {
-			return p, &usageError{errors.New("--ring-order measured: there is no measurement"), "--topology FILE, with edges in the file"}
-		}
 		return p, nil
 	}
 	f, err := os.Open(p.file)
@@ -61,6 +57,26 @@ func (p ringPlan) override(hosts []topology.Host) error {
 		if err := p.Override(&hosts[i]); err != nil {
 			return &usageError{fmt.Errorf("%s: %w", p.file, err), "gorun topo -H " + hosts[i].Name + " shows what it has"}
 		}
+	}
+	return nil
+}
+
+// measure finds out what the user wants the ring to go by and no file tells. It starts agents on the hosts
+// and ends them, so that the job has the network to itself.
+func (p *ringPlan) measure(c *cli.Context, names []string) error {
+	if p.by != topology.ByMeasured || !c.IsSet("ring-order") || len(names) < 2 || len(p.Edges(names)) > 0 {
+		return nil
+	}
+	hosts, edges, err := look(c, *p, names, true)
+	if err != nil {
+		return err
+	}
+	if len(p.text) > 0 {
+		p.text = append(p.text, '\n')
+	}
+	p.text = append(p.text, facts.WriteEdges(hosts, edges)...)
+	if p.File, err = facts.Parse(p.text); err != nil {
+		return &usageError{fmt.Errorf("add what was measured to the topology file: %w", err), "gorun topo -H host1,host2 --measure --save FILE, then --topology FILE"}
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"gorun/launcher"
 	"gorun/topology"
+	"gorun/topology/facts"
 	"gorun/topology/picture"
 	"gorun/topology/probe"
 )
@@ -26,6 +27,9 @@ func topoCommand() *cli.Command {
 		&cli.PathFlag{Name: "svg", Usage: "write an SVG picture to `FILE`, for a browser; - for standard output"},
 		&cli.PathFlag{Name: "html", Usage: "write a page with the picture and the ring to `FILE`, for a browser; - for standard output"},
 		&cli.PathFlag{Name: "emit-nccl", Usage: "write one machine's devices to `FILE` for NCCL_TOPO_FILE; - for standard output"},
+		&cli.BoolFlag{Name: "measure", Usage: "measure round-trip times and, for a moment on the edges that matter, bandwidth between the hosts"},
+		&cli.PathFlag{Name: "save", Usage: "write what was measured to `FILE`, for --topology"},
+		&cli.BoolFlag{Name: "agent", Usage: "take part in a measurement", Hidden: true},
 		&cli.BoolFlag{Name: "ascii", Usage: "draw with ASCII characters", DefaultText: "if the locale is not UTF-8"},
 	}
 	for _, f := range launchFlags() { // hosts are named and reached as in a launch
@@ -39,7 +43,7 @@ func topoCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "topo",
 		Usage:       "show this machine's NUMA nodes, NICs and GPUs; with -H those of hosts, and their ring",
-		UsageText:   "gorun topo [-H host1,host2] [--json | --svg FILE | --html FILE | --emit-nccl FILE] [--ascii]",
+		UsageText:   "gorun topo [-H host1,host2 [--measure [--save FILE]]] [--json | --svg FILE | --html FILE | --emit-nccl FILE] [--ascii]",
 		Description: "JSON has these names, which stay as they are:\n" + picture.JSONHelp,
 		Flags:       flags,
 
@@ -64,10 +68,16 @@ Flags (one dash or two):
 `
 
 // topo shows what is known of machines before a job starts. Bandwidths are what interfaces say of
-// themselves: to measure, it would have to load the network.
+// themselves; to measure, it has to be asked, because that loads the network.
 func topo(c *cli.Context) error {
 	if c.NArg() > 0 {
 		return &usageError{fmt.Errorf("unexpected argument %s", c.Args().First()), "gorun topo -H host1,host2"}
+	}
+	if c.Bool("agent") {
+		return measureAgent(c)
+	}
+	if c.IsSet("save") && !c.Bool("measure") {
+		return &usageError{errors.New("--save without --measure"), "gorun topo -H host1,host2 --measure --save FILE"}
 	}
 	format := ""
 	for _, f := range []string{"json", "svg", "html", "emit-nccl"} {
@@ -128,6 +138,9 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 		return picture.Cluster{}, err
 	}
 	if !c.IsSet("hosts") && !c.IsSet("hostfile") {
+		if c.Bool("measure") {
+			return picture.Cluster{}, &usageError{errors.New("--measure: no hosts"), "gorun topo -H host1,host2 --measure"}
+		}
 		host, err := probe.Probe(c.Context, "/")
 		if err != nil {
 			return picture.Cluster{}, err
@@ -140,14 +153,6 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 	if err != nil {
 		return picture.Cluster{}, err
 	}
-	d, err := newDialer(c)
-	if err != nil {
-		return picture.Cluster{}, err
-	}
-	d.local.Args = []string{"topo", "--json"}
-	d.remote.Args = d.local.Args
-	d.local.Patience = 0 // unlike a worker it has nothing to clean up
-
 	var (
 		names []string
 		ranks [][]int
@@ -155,15 +160,52 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 	for _, h := range placement.Hosts {
 		names, ranks = append(names, h.Name), append(ranks, h.Ranks)
 	}
-	hosts, err := askAll(c.Context, d, names, timeOf(c, "start-timeout"))
+	measuring := c.Bool("measure") || c.IsSet("ring-order") && ring.by == topology.ByMeasured && len(ring.Edges(names)) == 0
+	hosts, edges, err := look(c, ring, names, measuring)
 	if err != nil {
 		return picture.Cluster{}, err
 	}
+	if file := c.Path("save"); file != "" {
+		var notes []string
+		for _, site := range topology.Together(hosts, edges) {
+			notes = append(notes, site.String())
+		}
+		if err := os.WriteFile(file, facts.Write(hosts, edges, notes...), 0o644); err != nil {
+			return picture.Cluster{}, fmt.Errorf("save measurement: %w", err)
+		}
+	}
+	return picture.Cluster{Hosts: hosts, Ring: topology.OrderBy(ring.by, hosts, edges).Legs(hosts, edges), Ranks: ranks, Sites: topology.Together(hosts, edges)}, nil
+}
+
+// look asks hosts what they are and, if it is to, measures between them. What the topology file says wins.
+func look(c *cli.Context, ring ringPlan, names []string, measuring bool) ([]topology.Host, []topology.Edge, error) {
+	d, err := newDialer(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	d.local.Patience = 0 // unlike a worker it has nothing to clean up
+	run := func(flag string) {
+		d.local.Args = []string{"topo", flag}
+		d.remote.Args = d.local.Args
+	}
+	run("--json")
+	hosts, err := askAll(c.Context, d, names, startTimeout(c))
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := ring.override(hosts); err != nil {
-		return picture.Cluster{}, err
+		return nil, nil, err
 	}
 	edges := ring.Edges(names)
-	return picture.Cluster{Hosts: hosts, Ring: topology.OrderBy(ring.by, hosts, edges).Legs(hosts, edges), Ranks: ranks}, nil
+	if measuring && len(hosts) > 1 {
+		run("--agent")
+		found, err := measureAll(c.Context, d, hosts, timeOf(c, "start-timeout"))
+		if err != nil {
+			return nil, nil, err
+		}
+		edges = append(found, edges...) // of two that speak of one edge, the last counts
+	}
+	return hosts, edges, nil
 }
 
 // askAll asks every host at once. Its error names all hosts that failed.

@@ -106,6 +106,37 @@ func (h *Host) SetLink(link Link) error {
 	return nil
 }
 
+// SetPath gives two hosts a cable of their own, and lets what they send each other take it at a rate in bits
+// per second. Neither can be on the way twice with the same other host.
+func (l *Lab) SetPath(a, b *Host, rate int64) error {
+	ends := [2]*Host{a, b}
+	var pids [2]int
+	var devices [2]string
+	for i, h := range ends {
+		pid, err := h.runningPID()
+		if err != nil {
+			return fmt.Errorf("set path: %w", err)
+		}
+		pids[i], devices[i] = pid, "to-"+ends[1-i].name
+	}
+	err := l.ip(l.rackPID, fmt.Sprintf("link add %s netns %d type veth peer name %s netns %d", devices[0], pids[0], devices[1], pids[1]))
+	for i, h := range ends {
+		if err == nil {
+			err = l.ip(pids[i], "link set "+devices[i]+" up")
+		}
+		if err == nil {
+			err = l.ip(pids[i], fmt.Sprintf("route add %s/32 dev %s src %s", ends[1-i].address, devices[i], h.address))
+		}
+		if err == nil {
+			err = inNetworkOf(pids[i], "tc", []string{Link{Rate: rate}.qdisc(devices[i])})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("set path between %s and %s: %w", a.name, b.name, err)
+	}
+	return nil
+}
+
 // qdisc is the tc(8) command for one end of a link.
 func (k Link) qdisc(device string) string {
 	const prefix = "qdisc replace dev "

@@ -18,8 +18,10 @@
 package facts
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"gorun/topology"
 )
@@ -130,3 +132,48 @@ func (f *File) Edges(names []string) []topology.Edge {
 
 // bare is a host's name without the user that logs in there.
 func bare(name string) string { return name[strings.LastIndexByte(name, '@')+1:] }
+
+// Write renders what was measured, and the labels of hosts, as a file that Parse reads. Notes become comments.
+func Write(hosts []topology.Host, edges []topology.Edge, notes ...string) []byte {
+	var b bytes.Buffer
+	b.WriteString("# measured by gorun topo\n")
+	for _, note := range notes {
+		fmt.Fprintf(&b, "# %s\n", strings.Map(oneLine, note))
+	}
+	b.WriteString("hosts:\n")
+	for _, h := range hosts {
+		fmt.Fprintf(&b, "  %q:\n", bare(h.Name))
+		for _, key := range []string{"esxi", "rack", "zone"} {
+			if value := h.Labels[key]; value != "" {
+				fmt.Fprintf(&b, "    %s: %q\n", key, value)
+			}
+		}
+	}
+	b.Write(WriteEdges(hosts, edges))
+	return b.Bytes()
+}
+
+// oneLine replaces what would end a comment.
+func oneLine(r rune) rune {
+	if !unicode.IsPrint(r) {
+		return '?'
+	}
+	return r
+}
+
+// WriteEdges renders what was measured as the end of a file that has no edges.
+func WriteEdges(hosts []topology.Host, edges []topology.Edge) []byte {
+	var b bytes.Buffer
+	b.WriteString("edges:\n")
+	for _, e := range edges {
+		fmt.Fprintf(&b, "- {from: %q, to: %q", bare(hosts[e.From].Name), bare(hosts[e.To].Name))
+		if e.Bandwidth > 0 {
+			fmt.Fprintf(&b, ", mbit: %.1f", e.Bandwidth*8/1e6)
+		}
+		if e.RTT > 0 {
+			fmt.Fprintf(&b, ", rtt_us: %.1f", e.RTT*1e6)
+		}
+		b.WriteString("}\n")
+	}
+	return b.Bytes()
+}

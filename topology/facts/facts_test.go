@@ -110,3 +110,22 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestWrite(t *testing.T) {
+	hosts := []topology.Host{{Name: "me@a", Labels: map[string]string{"esxi": "e: \"1\""}}, {Name: "10.0.0.2"}}
+	edges := []topology.Edge{{From: 0, To: 1, Bandwidth: 1e9, RTT: 55e-6}, {From: 1, To: 0, RTT: 1e-3}}
+	f, err := facts.Parse(facts.Write(hosts, edges, "a note\nof: two"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := f.Edges([]string{"a", "10.0.0.2"}); !reflect.DeepEqual(got, edges) {
+		t.Errorf("edges %+v, should be %+v", got, edges)
+	}
+	again := topology.Host{Name: "a"}
+	if err := f.Override(&again); err != nil || again.Labels["esxi"] != `e: "1"` {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if _, err := facts.Parse(facts.Write(nil, nil)); err != nil {
+		t.Error(err)
+	}
+}

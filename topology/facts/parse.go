@@ -92,6 +92,9 @@ func parseDevice(n *yaml.Node, isNIC bool) (device, error) {
 }
 
 func (f *File) parseEdges(list *yaml.Node) error {
+	if list.Kind == yaml.ScalarNode && list.Tag == "!!null" {
+		return nil
+	}
 	if list.Kind != yaml.SequenceNode {
 		return at(list, errors.New("edges is not a list"))
 	}

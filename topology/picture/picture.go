@@ -20,8 +20,9 @@ import (
 // Cluster is what a picture shows.
 type Cluster struct {
 	Hosts []topology.Host
-	Ring  []topology.Leg // none for a host by itself
-	Ranks [][]int        // that run on each host, where that is decided
+	Ring  []topology.Leg  // none for a host by itself
+	Ranks [][]int         // that run on each host, where that is decided
+	Sites []topology.Site // what a measurement tells of who is on one machine
 }
 
 // card is a host in words, whatever it is drawn with.

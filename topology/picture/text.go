@@ -40,6 +40,11 @@ func Text(c Cluster) string {
 		b.WriteString("\n")
 		write(ringLines(c))
 	}
+	for _, site := range c.Sites {
+		if !site.Told { // else it is drawn
+			write(wrap(clean(site.String()), Width))
+		}
+	}
 	return b.String()
 }
 

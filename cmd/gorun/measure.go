@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
+
+	"gorun/launcher"
+	"gorun/topology"
+	"gorun/topology/measure"
+)
+
+// probing is how long an edge is loaded to measure its bandwidth.
+const probing = 200 * time.Millisecond
+
+// agentOrder is what the agent on a host is told, one JSON value after another on its standard input,
+// because argv would show the secret: first who it is, then what to measure.
+type agentOrder struct {
+	Secret  []byte        `json:"secret,omitempty"`
+	Host    int           `json:"host"` // itself, then the host to probe
+	Addrs   []string      `json:"addrs,omitempty"`
+	Sending time.Duration `json:"sending,omitempty"`
+}
+
+// agentAnswer is what it says: where it listens, then a result for each order.
+type agentAnswer struct {
+	Port int `json:"port,omitempty"`
+	measure.Result
+	Error string `json:"error,omitempty"`
+}
+
+// measureAgent is gorun topo on a host that takes part in a measurement. It ends with its standard input.
+func measureAgent(c *cli.Context) error {
+	orders, answers := json.NewDecoder(c.App.Reader), json.NewEncoder(c.App.Writer)
+	var me agentOrder
+	if err := orders.Decode(&me); err != nil || len(me.Secret) < 16 {
+		return fmt.Errorf("read order to measure: %w", errors.Join(err, errors.New("this is for gorun itself")))
+	}
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		return fmt.Errorf("listen for probes: %w", err)
+	}
+	ctx, cancel := context.WithCancel(c.Context)
+	var group errgroup.Group
+	group.Go(func() error { return measure.Serve(ctx, l, measure.Key(me.Secret, me.Host)) })
+	defer group.Wait() // what fails there, the launcher sees by what it does not measure
+	defer cancel()
+	if err := answers.Encode(agentAnswer{Port: l.Addr().(*net.TCPAddr).Port}); err != nil {
+		return err
+	}
+	for {
+		var order agentOrder
+		if err := orders.Decode(&order); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("read order to measure: %w", err)
+		}
+		var answer agentAnswer
+		answer.Result, err = measure.Probe(ctx, order.Addrs, measure.Key(me.Secret, order.Host), order.Sending)
+		if err != nil {
+			answer.Error = err.Error()
+		}
+		if err := answers.Encode(answer); err != nil {
+			return err
+		}
+	}
+}
+
+// agent is one that the launcher has started.
+type agent struct {
+	daemon *launcher.Daemon
+	orders *json.Encoder
+	reply  *json.Decoder
+	addrs  []string
+	forget func() bool // ends the watch over how long it may run
+}
+
+// measureAll measures round-trip times between all hosts and then bandwidths on the edges that matter.
+func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, patience time.Duration) ([]topology.Edge, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience+time.Duration(len(hosts)*len(hosts))*probing, errors.New("the measurement takes too long"))
+	defer cancel()
+	secret := make([]byte, 32)
+	if _, err := rand.Read(secret); err != nil {
+		return nil, fmt.Errorf("make secret: %w", err)
+	}
+	agents := make([]agent, len(hosts))
+	defer func() {
+		for _, a := range agents {
+			if a.daemon != nil {
+				a.daemon.In.Close() // it ends
+				a.daemon.Wait()
+				a.forget()
+				a.daemon.Close()
+			}
+		}
+	}()
+	var starting errgroup.Group // without a context of its own, which would end the agents when all have started
+	for i, h := range hosts {
+		starting.Go(func() (err error) {
+			if agents[i], err = startAgent(ctx, d, h, agentOrder{Secret: secret, Host: i}); err != nil {
+				cancel()
+			}
+			return err
+		})
+	}
+	if err := starting.Wait(); err != nil {
+		return nil, err
+	}
+	var pairs []topology.Pair
+	for from := range hosts {
+		for to := range from {
+			pairs = append(pairs, topology.Pair{From: from, To: to})
+		}
+	}
+	near, err := askRounds(ctx, agents, hosts, pairs, 0)
+	if err != nil {
+		return nil, err
+	}
+	wide, err := askRounds(ctx, agents, hosts, topology.Worth(hosts, near), probing)
+	return append(near, wide...), err
+}
+
+// startAgent starts one. It runs no longer than ctx.
+func startAgent(ctx context.Context, d launcher.Dialer, h topology.Host, me agentOrder) (agent, error) {
+	daemon, err := d.Dial(ctx, h.Name)
+	if err != nil {
+		return agent{}, err
+	}
+	a := agent{daemon: daemon, forget: context.AfterFunc(ctx, func() { daemon.Close() }), orders: json.NewEncoder(daemon.In), reply: json.NewDecoder(io.LimitReader(daemon.Out, mostFacts))}
+	var where agentAnswer
+	if err := errors.Join(a.orders.Encode(me), a.reply.Decode(&where)); err != nil {
+		return a, &launcher.HostError{Host: h.Name, Step: "measure", Err: err, Code: launcher.ExitTransport}
+	}
+	for _, nic := range h.NICs {
+		for _, addr := range nic.Addrs {
+			if p, err := netip.ParsePrefix(addr); err == nil && nic.Up {
+				a.addrs = append(a.addrs, net.JoinHostPort(p.Addr().String(), strconv.Itoa(where.Port)))
+			}
+		}
+	}
+	return a, nil
+}
+
+// askRounds measures pairs in rounds, a host in one pair at a time.
+func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs []topology.Pair, sending time.Duration) ([]topology.Edge, error) {
+	var edges []topology.Edge
+	for _, round := range topology.Rounds(pairs) {
+		found := make([]topology.Edge, len(round))
+		var asking errgroup.Group
+		for i, pair := range round {
+			asking.Go(func() error {
+				from, to := agents[pair.From], agents[pair.To]
+				var answer agentAnswer
+				err := errors.Join(from.orders.Encode(agentOrder{Host: pair.To, Addrs: to.addrs, Sending: sending}), from.reply.Decode(&answer))
+				if err == nil && answer.Error != "" {
+					err = errors.New(answer.Error)
+				}
+				if errors.Is(err, io.EOF) { // it ended, and may have said why
+					if said, ended := from.daemon.Wait(); said != "" {
+						err = errors.New(reason(said))
+					} else {
+						err = errors.Join(err, ended)
+					}
+				}
+				if err != nil {
+					return &launcher.HostError{Host: hosts[pair.From].Name, Step: "measure the way to " + hosts[pair.To].Name, Err: err, Code: launcher.ExitTransport}
+				}
+				found[i] = topology.Edge{From: pair.From, To: pair.To, RTT: answer.RTT, Bandwidth: answer.Bandwidth}
+				return nil
+			})
+		}
+		if err := asking.Wait(); err != nil {
+			return nil, errors.Join(context.Cause(ctx), err)
+		}
+		edges = append(edges, found...)
+	}
+	return edges, nil
+}

@@ -1,0 +1,65 @@
+package measure_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"gorun/topology/measure"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func serve(t *testing.T, key []byte) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- measure.Serve(ctx, l, key) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+func TestProbe(t *testing.T) {
+	secret := []byte("secret")
+	wrong, right := serve(t, measure.Key(secret, 1)), serve(t, measure.Key(secret, 2))
+	// The first address is another host's.
+	r, err := measure.Probe(t.Context(), []string{wrong, right}, measure.Key(secret, 2), 20*time.Millisecond)
+	if err != nil || r.RTT <= 0 || r.RTT > 1 || r.Bandwidth < 1e6 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	r, err = measure.Probe(t.Context(), []string{right}, measure.Key(secret, 2), 0)
+	if err != nil || r.RTT <= 0 || r.Bandwidth != 0 {
+		t.Errorf("no bandwidth was asked for: %+v, %v", r, err)
+	}
+	if _, err := measure.Probe(t.Context(), []string{wrong}, measure.Key(secret, 2), 0); err == nil {
+		t.Error("a wrong key was good enough")
+	}
+	if _, err := measure.Probe(t.Context(), nil, nil, 0); err == nil {
+		t.Error("no error without an address")
+	}
+}
+
+// TestCancel: who waits for a server that says nothing can be called off.
+func TestCancel(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if _, err := measure.Probe(ctx, []string{l.Addr().String()}, nil, 0); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,126 @@
+package topology
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Site is hosts that are, or seem to be, on one machine.
+type Site struct {
+	Hosts      []string // names, in the order of the host list
+	Told       bool     // an administrator says so, by the label esxi
+	Confidence float64  // 1 if told
+	Why        string
+}
+
+func (s Site) String() string {
+	sure := "are"
+	if !s.Told {
+		sure = fmt.Sprintf("are, by %.0f %%,", 100*s.Confidence)
+	}
+	return fmt.Sprintf("%s %s on one ESXi host: %s", strings.Join(s.Hosts, ", "), sure, s.Why)
+}
+
+// A round trip between two VMs of one machine takes a fraction of one through a network card and a switch.
+const (
+	apart = 2.0 // how many times longer the way between machines has to be
+	// Confidence where only round-trip times tell, and where bandwidths agree. The first is no more than a
+	// guess: hosts of one switch are near each other, too.
+	byTime, byBoth = 0.6, 0.9
+	faster         = 1.3 // how many times faster memory has to be than the network
+)
+
+// Together returns who is on one machine with whom: by label, and where there is none, groups of VMs of which
+// all are nearer to each other than to any other host, with nothing in between. Of two hosts, or if all are alike, there is
+// nothing to compare with, and no answer.
+func Together(hosts []Host, edges []Edge) []Site {
+	var sites []Site
+	byLabel := map[string]int{}
+	var unlabelled []int
+	for i, h := range hosts {
+		esxi := h.Labels["esxi"]
+		if esxi == "" {
+			unlabelled = append(unlabelled, i)
+			continue
+		}
+		at, seen := byLabel[esxi]
+		if !seen {
+			at = len(sites)
+			byLabel[esxi], sites = at, append(sites, Site{Told: true, Confidence: 1, Why: "its label is " + esxi})
+		}
+		sites[at].Hosts = append(sites[at].Hosts, hostName(hosts, i))
+	}
+	sites = slices.DeleteFunc(sites, func(s Site) bool { return len(s.Hosts) < 2 })
+	if len(unlabelled) < 3 {
+		return sites
+	}
+	return append(sites, guess(hosts, unlabelled, newProblem(hosts, edges))...)
+}
+
+// guess looks for the widest gap between round-trip times and takes those below it for ways inside a machine, if that makes groups
+// that do not overlap.
+func guess(hosts []Host, among []int, p *problem) []Site {
+	var times []float64
+	for _, i := range among {
+		for _, j := range among {
+			if t := p.rtt[i*p.n+j]; i != j && t > 0 {
+				times = append(times, t)
+			} else if i != j {
+				return nil // not all are known
+			}
+		}
+	}
+	slices.Sort(times)
+	near, far := 0.0, 0.0
+	for i := 1; i < len(times); i++ {
+		if near == 0 || times[i]/times[i-1] > far/near {
+			near, far = times[i-1], times[i]
+		}
+	}
+	if len(times) == 0 || near == 0 || far < apart*near {
+		return nil
+	}
+	var sites []Site
+	done := map[int]bool{}
+	for _, i := range among {
+		group := slices.DeleteFunc(slices.Clone(among), func(j int) bool { return i != j && p.rtt[i*p.n+j] > near })
+		if done[i] || len(group) < 2 || !slices.ContainsFunc(among, func(j int) bool { return !slices.Contains(group, j) }) {
+			continue
+		}
+		closed, inside, across := true, 0.0, 0.0
+		var names []string
+		for _, a := range group {
+			done[a] = true
+			names = append(names, hostName(hosts, a))
+			closed = closed && isVM(hosts[a])
+			for _, b := range among {
+				at := a*p.n + b
+				isIn := slices.Contains(group, b)
+				closed = closed && (a == b || isIn == (p.rtt[at] <= near))
+				if a == b || p.known[at] != measured {
+					continue
+				}
+				if isIn {
+					inside = cmp.Or(min(inside, p.speed[at]), p.speed[at])
+				} else {
+					across = max(across, p.speed[at])
+				}
+			}
+		}
+		if !closed {
+			continue
+		}
+		site := Site{Hosts: names, Confidence: byTime, Why: fmt.Sprintf("a round trip takes at most %s between them, at least %s to others", roundTrip(near), roundTrip(far))}
+		if across > 0 && inside >= faster*across {
+			site.Confidence = byBoth
+			site.Why += fmt.Sprintf(", and they reach %s, others %s", bitRate(inside), bitRate(across))
+		}
+		sites = append(sites, site)
+	}
+	return sites
+}
+
+// isVM reports whether a machine may share its hardware with another.
+func isVM(h Host) bool { return h.Platform != "" && h.Platform != "baremetal" }
