@@ -58,6 +58,9 @@ type Spec struct {
 	Progress func(Progress)
 	// Watch is told of every rank that starts or ends; nil for no interest.
 	Watch func(RankEvent)
+	// AskUsage asks the daemons what their ranks use; Used hears the answers.
+	AskUsage <-chan struct{}
+	Used     func(RankUsage)
 	// Note prints a line for the user, without a prefix.
 	Note func(format string, args ...any)
 	// Signals are forwarded to every rank.

@@ -195,6 +195,8 @@ func (j *job) loop(ctx context.Context) error {
 			j.stop(ErrStopped)
 			j.broadcast(&wire.Stop{Now: true})
 			last = time.After(haste)
+		case <-j.spec.AskUsage:
+			j.broadcast(&wire.AskUsage{})
 		case n := <-signals:
 			j.broadcast(&wire.Signal{Number: n})
 		case <-startup.C:
@@ -289,6 +291,8 @@ func (j *job) message(h *host, msg wire.Message) {
 		case <-h.queue.room:
 		default: // it acknowledges what was never sent: nothing to make room for
 		}
+	case *wire.Usage:
+		j.used(h, msg)
 	case *wire.Stalled:
 		j.stalled(h, msg)
 	case *wire.Log:

@@ -387,6 +387,8 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.ranks.Signal(signalOf(m.Number))
 	case *wire.Inspect:
 		d.inspect()
+	case *wire.AskUsage:
+		d.usage()
 	case *wire.AskStalled:
 		d.answerStalled()
 	case *wire.GiveUp:

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/user"
-	"path/filepath"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -56,13 +55,7 @@ func placeJob(c *cli.Context, np int, programs []launcher.Program) (room, error)
 	if np < 0 || c.IsSet("np") && np == 0 {
 		return room{}, &usageError{fmt.Errorf("-np %d: must be at least 1", np), ""}
 	}
-	request := wire.Reserve{Ranks: np, PerHost: policy.PerHost, User: userName(), Program: filepath.Base(programs[0].Argv[0])}
-	for _, arg := range programs[0].Argv[1:] {
-		if !strings.HasPrefix(arg, "-") { // the script says more than python3 does; arguments may be secret
-			request.Program += " " + filepath.Base(arg)
-			break
-		}
-	}
+	request := wire.Reserve{Ranks: np, PerHost: policy.PerHost, User: userName(), Program: programName(programs)}
 	named := c.IsSet("hosts") || c.Path("hostfile") != "" || c.Path("hydra-hostfile") != ""
 	if named {
 		p, _, err := placeRanks(c, np)
@@ -73,7 +66,10 @@ func placeJob(c *cli.Context, np int, programs []launcher.Program) (room, error)
 			request.Shares = append(request.Shares, wire.Share{Host: h.Name, Slots: len(h.Ranks)})
 		}
 	}
-	lease, err := client.Reserve(c.Context, addr, request, func(text string) { fmt.Fprintln(os.Stderr, "gorun: note: the job "+text) })
+	lease, err := client.Reserve(c.Context, addr, request, func(text string) {
+		fmt.Fprintln(os.Stderr, "gorun: note: the job "+text)
+		detachedOf(c.Context).say(text)
+	})
 	if err != nil {
 		return room{}, explainCluster(addr, err)
 	}

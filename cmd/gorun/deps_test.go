@@ -19,6 +19,7 @@ var allowed = map[string][]string{
 	"launcher":            {"rendezvous/standing", "launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
 	"launcher/discover":   {"launcher/hosts"},
 	"launcher/elastic":    {},
+	"launcher/jobs":       {},
 	"launcher/hosts":      {},
 	"launcher/plan":       {"launcher/hosts"},
 	"launcher/ssh":        {},

@@ -45,6 +45,7 @@ func otherFlags() []cli.Flag {
 		&cli.StringFlag{Name: "algorithm", Value: "auto", EnvVars: []string{"GORUN_ALGORITHM"}, Usage: "of every allreduce between hosts, `NAME`: auto (what costs least), ring, direct, recursive-doubling, rabenseifner, tree"},
 		&cli.IntFlag{Name: "streams", Value: 4, Usage: "TCP connections between two hosts", Hidden: true},
 		&cli.BoolFlag{Name: "dry-run", Usage: "show which rank would run where, with what environment and command, and start nothing"},
+		&cli.BoolFlag{Name: "detach", Usage: "return when the ranks run; gorun ps, logs, attach, top and stop are for such jobs"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell what happens: hosts, their NICs, the ring"},
 		&cli.BoolFlag{Name: "version", Usage: "print the version"},
 	}
@@ -65,6 +66,12 @@ func launch(c *cli.Context, hurry <-chan struct{}) error {
 	programs, notes, err := readPrograms(c, argv)
 	if err != nil {
 		return err
+	}
+	if c.Bool("detach") && detachedOf(c.Context) == nil && !c.Bool("dry-run") {
+		if err := checkFlags(c); err != nil {
+			return err
+		}
+		return detach(c, programs)
 	}
 	return runJob(c, hurry, programs, notes)
 }
@@ -189,6 +196,9 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Watch = watchRanks(mux)
 	spec.Signals = signals
 	spec.Hurry = hurry
+	if err := detachedOf(c.Context).attach(&spec, placement); err != nil {
+		return err
+	}
 	err = runWatching(c.Context, spec, watch)
 	for rank := range placement.Ranks {
 		mux.Close(rank)

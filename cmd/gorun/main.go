@@ -31,8 +31,14 @@ func run(args []string) int {
 		app.Commands = nil
 		args = launchArgs(args, app.Flags)
 	}
-	err := app.RunContext(ctx, operationLast(args))
-	return explain(os.Stderr, err)
+	d, err := beDetached(os.Getenv(detachedVariable))
+	if err != nil {
+		return explain(os.Stderr, err)
+	}
+	err = app.RunContext(context.WithValue(ctx, detachedKey{}, d), operationLast(args))
+	code := explain(os.Stderr, err)
+	d.end(code)
+	return code
 }
 
 func newApp(hurry <-chan struct{}) *cli.App {
@@ -49,7 +55,7 @@ func newApp(hurry <-chan struct{}) *cli.App {
 		CustomAppHelpTemplate: helpTemplate,
 		Flags:                 launchFlags(),
 		Action:                func(c *cli.Context) error { return launch(c, hurry) },
-		Commands:              []*cli.Command{topoCommand(), psCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(), manCommand(), versionCommand()},
+		Commands:              append([]*cli.Command{topoCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(), manCommand(), versionCommand()}, jobCommands(hurry)...),
 		// Errors are printed in one place, by explain; the library must not exit by itself.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {

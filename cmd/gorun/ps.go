@@ -16,10 +16,13 @@ import (
 func psCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "ps",
-		Usage:     "list the jobs of a cluster, and its hosts",
-		UsageText: "gorun ps --cluster HOST --cluster-key-file FILE",
+		Usage:     "list your detached jobs; with --cluster the jobs and hosts of a cluster",
+		UsageText: "gorun ps [--cluster HOST --cluster-key-file FILE]",
 		Flags:     append(clusterFlags(), &cli.BoolFlag{Name: "json", Usage: "for programs"}),
 		Action: func(c *cli.Context) error {
+			if !c.IsSet("cluster") {
+				return listJobs(c)
+			}
 			jobs, err := clusterJobs(c)
 			if err != nil {
 				return err

@@ -94,7 +94,7 @@ func (*Serve) kind() byte     { return 70 }
 func (*AskJobs) kind() byte   { return 71 }
 func (*Jobs) kind() byte      { return 72 }
 
-// newClusterMessage is newMessage for these.
+// newClusterMessage is newMessage for these, and for Usage.
 func newClusterMessage(kind byte) Message {
 	switch kind {
 	case 64:
@@ -115,6 +115,10 @@ func newClusterMessage(kind byte) Message {
 		return new(AskJobs)
 	case 72:
 		return new(Jobs)
+	case 80:
+		return new(AskUsage)
+	case 81:
+		return new(Usage)
 	}
 	return nil
 }

@@ -51,6 +51,8 @@ var messages = []wire.Message{
 	&wire.Refused{Text: "no", Hint: "ask"},
 	&wire.Serve{Version: "v", Slots: 4},
 	&wire.AskJobs{},
+	&wire.AskUsage{},
+	&wire.Usage{Ranks: []wire.RankUsage{{Rank: 1, CPUMS: 2, RSS: 3, Processes: 4, State: "runs"}}},
 	&wire.Jobs{Members: []wire.MemberState{{Host: "a", Addr: "10.0.0.1:7575", Slots: 4, Used: 1, Draining: true, Version: "v"}},
 		Jobs: []wire.JobState{{User: "u", Program: "p", Ranks: 2, Shares: []wire.Share{{Host: "a", Slots: 2}}, Seconds: 3}}},
 }

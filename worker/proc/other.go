@@ -45,3 +45,6 @@ func Lifeline(context.Context) (context.Context, func(), error) { return nil, ni
 
 // Describe is never reached.
 func Describe(int) string { return "" }
+
+// Used is for Linux.
+func Used([]int) (map[int]Usage, error) { return nil, errNotLinux }

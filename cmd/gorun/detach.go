@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"gorun/launcher"
+	"gorun/launcher/jobs"
+	"gorun/launcher/plan"
+)
+
+// detachedVariable names the job's directory to a launcher that runs detached. Such a launcher also
+// inherits two descriptors: where to say that the job runs, and the job's lock.
+const (
+	detachedVariable = "GORUN_DETACHED"
+	readyFD          = 3
+	lockFD           = 4
+)
+
+// jobStore is where the user's detached jobs are.
+func jobStore() (jobs.Store, error) {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return jobs.Store{Dir: filepath.Join(dir, "gorun", "jobs")}, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return jobs.Store{}, fmt.Errorf("find home: %w", err)
+	}
+	return jobs.Store{Dir: filepath.Join(home, ".local", "state", "gorun", "jobs")}, nil
+}
+
+// detach runs this very command again, without a terminal and in a session of its own, and returns when the
+// job runs or waits for its turn.
+func detach(c *cli.Context, programs []launcher.Program) error {
+	store, err := jobStore()
+	if err != nil {
+		return err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this binary: %w", err)
+	}
+	machine, _ := os.Hostname() // for people to read
+	job, lock, err := store.Create(jobs.Record{Program: programName(programs), Machine: machine, Started: time.Now()})
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	out, err := os.OpenFile(job.Output(), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("make output file: %w", err)
+	}
+	defer out.Close()
+	ready, says, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start launcher: %w", err)
+	}
+	defer ready.Close()
+	cmd := exec.Command(exe, os.Args[1:]...)
+	cmd.Args[0] = os.Args[0] // it may be called horovodrun
+	cmd.Env = append(os.Environ(), detachedVariable+"="+job.Dir)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.ExtraFiles = []*os.File{says, lock}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	says.Close()
+	lock.Close()
+	if err != nil {
+		return fmt.Errorf("start launcher: %w", err)
+	}
+	stop := context.AfterFunc(c.Context, func() { cmd.Process.Signal(unix.SIGTERM) })
+	defer stop()
+	text, err := bufio.NewReader(ready).ReadString('\n')
+	if err == nil && stop() {
+		id := filepath.Base(job.Dir)
+		fmt.Fprintf(os.Stderr, "gorun: job %s %s; gorun logs %s shows its output, gorun stop %s ends it\n", id, strings.TrimSpace(text), id, id)
+		_, err := fmt.Fprintln(c.App.Writer, id)
+		return errors.Join(err, cmd.Process.Release())
+	}
+	// It failed before its ranks ran: as if it had not been detached.
+	err = cmd.Wait()
+	if _, err := out.Seek(0, io.SeekStart); err == nil {
+		io.Copy(os.Stderr, out)
+	}
+	os.RemoveAll(job.Dir)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() > 0 {
+		return exitStatus(exit.ExitCode())
+	}
+	return err
+}
+
+// programName says in a few words what a job runs. Arguments may be secret: only the first that is no flag
+// is shown, since the script says more than python3 does.
+func programName(programs []launcher.Program) string {
+	name := filepath.Base(programs[0].Argv[0])
+	for _, arg := range programs[0].Argv[1:] {
+		if !strings.HasPrefix(arg, "-") {
+			if !strings.ContainsAny(arg, "\n;=") { // a script in an argument
+				name += " " + filepath.Base(arg)
+			}
+			break
+		}
+	}
+	return name
+}
+
+// detached is what a launcher without a terminal has instead. Its methods do nothing on nil, which is a
+// launcher with one.
+type detached struct {
+	job    jobs.Job
+	server *jobs.Server
+	record jobs.Record
+	ask    chan struct{}
+
+	mu    sync.Mutex
+	ranks []jobs.Rank
+	ready *os.File // until something was said
+}
+
+type detachedKey struct{}
+
+func detachedOf(ctx context.Context) *detached {
+	d, _ := ctx.Value(detachedKey{}).(*detached)
+	return d
+}
+
+// beDetached takes over what detach has prepared, if it has.
+func beDetached(dir string) (*detached, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	os.Unsetenv(detachedVariable) // it is not for what we start
+	unix.CloseOnExec(readyFD)
+	unix.CloseOnExec(lockFD) // it stays open to the end
+	d := &detached{job: jobs.Job{Dir: dir}, ready: os.NewFile(readyFD, "ready"), ask: make(chan struct{}, 1)}
+	var err error
+	if d.record, err = d.job.Load(); err != nil {
+		return nil, err
+	}
+	d.record.PID = os.Getpid()
+	if err := d.job.Save(d.record); err != nil {
+		return nil, err
+	}
+	d.server, err = d.job.Serve(jobs.Handler{Signal: signalSelf, Ranks: d.list})
+	return d, err
+}
+
+// signalSelf does what a terminal would.
+func signalSelf(number int) error {
+	switch sig := syscall.Signal(number); sig {
+	case unix.SIGINT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2:
+		return unix.Kill(os.Getpid(), sig)
+	}
+	return fmt.Errorf("signal %d is not passed on", number)
+}
+
+// say tells the shell that waits in detach how it stands; after that nobody waits.
+func (d *detached) say(text string) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ready != nil {
+		fmt.Fprintln(d.ready, text)
+		d.ready.Close()
+		d.ready = nil
+	}
+}
+
+// attach makes a job known and watches it.
+func (d *detached) attach(spec *launcher.Spec, p plan.Placement) error {
+	if d == nil {
+		return nil
+	}
+	d.record.Ranks = len(p.Ranks)
+	for _, h := range p.Hosts {
+		d.record.Hosts = append(d.record.Hosts, h.Name)
+	}
+	d.mu.Lock()
+	for rank, r := range p.Ranks {
+		d.ranks = append(d.ranks, jobs.Rank{Rank: rank, Host: p.Hosts[r.Host].Name, State: "has not started"})
+	}
+	d.mu.Unlock()
+	started, next := 0, spec.Watch
+	spec.Watch = func(e launcher.RankEvent) {
+		next(e)
+		d.update(e.Rank, func(r *jobs.Rank) {
+			if r.Host = e.Host; e.Ended {
+				r.State = "ended with " + strconv.Itoa(e.Code)
+			} else {
+				r.PID, r.State = e.PID, "runs"
+			}
+		})
+		if !e.Ended {
+			started++
+		}
+		if started == max(len(p.Ranks), 1) { // an elastic job is under way with its first rank
+			d.say("runs detached")
+		}
+	}
+	spec.AskUsage = d.ask
+	spec.Used = func(u launcher.RankUsage) {
+		d.update(u.Rank, func(r *jobs.Rank) {
+			r.CPUMS, r.RSS, r.Processes, r.State = u.CPU.Milliseconds(), u.RSS, u.Processes, u.State
+		})
+	}
+	return d.job.Save(d.record)
+}
+
+func (d *detached) update(rank int, f func(*jobs.Rank)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for rank >= len(d.ranks) { // of an elastic job
+		d.ranks = append(d.ranks, jobs.Rank{Rank: len(d.ranks)})
+	}
+	f(&d.ranks[rank])
+}
+
+// list returns what is known of the ranks, and sees to it that more is known the next time.
+func (d *detached) list() []jobs.Rank {
+	select {
+	case d.ask <- struct{}{}:
+	default:
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]jobs.Rank(nil), d.ranks...)
+}
+
+// end is the last word.
+func (d *detached) end(code int) {
+	if d == nil {
+		return
+	}
+	d.record.Ended, d.record.Code = time.Now(), code
+	if err := d.job.Save(d.record); err != nil {
+		fmt.Fprintln(os.Stderr, "gorun: error:", err) // into the job's output
+	}
+	d.server.End(code)
+}

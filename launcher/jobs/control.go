@@ -1,0 +1,199 @@
+package jobs
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// maxRequest bounds what a client says.
+	maxRequest = 4 << 10
+	// patience is how long a client may take to say it, and to take the answer.
+	patience = 10 * time.Second
+)
+
+// Rank is what a rank does.
+type Rank struct {
+	Rank      int    `json:"rank"`
+	Host      string `json:"host"`
+	PID       int    `json:"pid,omitempty"`
+	State     string `json:"state"`
+	CPUMS     int64  `json:"cpu_ms"`
+	RSS       int64  `json:"rss"`
+	Processes int    `json:"processes"`
+}
+
+// request is a line of a client; an answer is a line too.
+type request struct {
+	Do     string `json:"do"` // signal, ranks or wait
+	Signal int    `json:"signal,omitempty"`
+}
+
+type answer struct {
+	Error string `json:"error,omitempty"`
+	Ranks []Rank `json:"ranks,omitempty"`
+	Code  int    `json:"code"` // for wait
+}
+
+// Handler is what a launcher does for clients; its functions are called from several goroutines.
+type Handler struct {
+	Signal func(number int) error
+	Ranks  func() []Rank
+}
+
+// Server answers clients of a job.
+type Server struct {
+	listener net.Listener
+	handler  Handler
+	wg       sync.WaitGroup
+	ended    chan struct{}
+	code     int
+	ctx      context.Context // ends when nobody may wait for a client any more
+	cancel   context.CancelFunc
+}
+
+// Serve listens at the job's socket.
+func (j Job) Serve(h Handler) (*Server, error) {
+	path := j.file("control")
+	if len(path) > 100 { // the kernel takes 108 bytes
+		return nil, fmt.Errorf("listen at %s: the path is too long for a socket; set XDG_STATE_HOME to a shorter one", path)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen for commands: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil { // nobody else can enter the directory either
+		l.Close()
+		return nil, fmt.Errorf("listen for commands: %w", err)
+	}
+	s := &Server{listener: l, handler: h, ended: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.wg.Go(s.accept)
+	return s, nil
+}
+
+// End tells those who wait that the job has ended, and returns when they have heard it.
+func (s *Server) End(code int) {
+	s.code = code
+	close(s.ended)
+	s.listener.Close() // removes the socket
+	timer := time.AfterFunc(patience, s.cancel)
+	defer timer.Stop()
+	s.wg.Wait()
+	s.cancel()
+}
+
+func (s *Server) accept() {
+	for {
+		conn, err := s.listener.Accept()
+		if err != nil {
+			return
+		}
+		s.wg.Go(func() {
+			defer conn.Close()
+			defer context.AfterFunc(s.ctx, func() { conn.Close() })()
+			s.serve(conn)
+		})
+	}
+}
+
+func (s *Server) serve(conn net.Conn) {
+	conn.SetDeadline(time.Now().Add(patience))
+	line, err := bufio.NewReader(io.LimitReader(conn, maxRequest)).ReadBytes('\n')
+	if err != nil {
+		return
+	}
+	var r request
+	var a answer
+	if err := json.Unmarshal(line, &r); err != nil {
+		a.Error = "malformed request"
+	} else {
+		switch r.Do {
+		case "signal":
+			if err := s.handler.Signal(r.Signal); err != nil {
+				a.Error = err.Error()
+			}
+		case "ranks":
+			a.Ranks = s.handler.Ranks()
+		case "wait":
+			gone := make(chan struct{})
+			conn.SetReadDeadline(time.Time{})
+			var reading sync.WaitGroup
+			reading.Go(func() {
+				io.Copy(io.Discard, conn)
+				close(gone)
+			})
+			defer reading.Wait()
+			defer conn.Close()
+			select {
+			case <-s.ended:
+				a.Code = s.code
+			case <-gone:
+				return
+			}
+		default:
+			a.Error = fmt.Sprintf("unknown request %q", r.Do)
+		}
+	}
+	conn.SetWriteDeadline(time.Now().Add(patience))
+	json.NewEncoder(conn).Encode(a)
+}
+
+// Signal sends a signal to the job's launcher, which does with it what it does with one from a terminal.
+func (j Job) Signal(ctx context.Context, number int) error {
+	_, err := j.ask(ctx, request{Do: "signal", Signal: number})
+	return err
+}
+
+// Ranks asks what the ranks do.
+func (j Job) Ranks(ctx context.Context) ([]Rank, error) {
+	a, err := j.ask(ctx, request{Do: "ranks"})
+	return a.Ranks, err
+}
+
+// Wait waits for the end of the job and returns its exit status.
+func (j Job) Wait(ctx context.Context) (int, error) {
+	a, err := j.ask(ctx, request{Do: "wait"})
+	if err == nil {
+		return a.Code, nil
+	}
+	// It may just have ended.
+	if r, err := j.Load(); err == nil && r.State == Ended {
+		return r.Code, nil
+	}
+	return 0, err
+}
+
+func (j Job) ask(ctx context.Context, r request) (answer, error) {
+	var a answer
+	fail := func(err error) (answer, error) {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return a, fmt.Errorf("ask the job's launcher: %w", err)
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", j.file("control"))
+	if err != nil {
+		return fail(err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := json.NewEncoder(conn).Encode(r); err != nil {
+		return fail(err)
+	}
+	if err := json.NewDecoder(conn).Decode(&a); err != nil {
+		return fail(err)
+	}
+	if a.Error != "" {
+		return fail(errors.New(a.Error))
+	}
+	return a, nil
+}

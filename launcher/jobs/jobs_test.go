@@ -1,0 +1,130 @@
+package jobs_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"gorun/launcher/jobs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func create(t *testing.T, s jobs.Store, r jobs.Record) (jobs.Job, *os.File) {
+	t.Helper()
+	j, lock, err := s.Create(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { lock.Close() })
+	return j, lock
+}
+
+func TestStore(t *testing.T) {
+	s := jobs.Store{Dir: filepath.Join(t.TempDir(), "jobs")}
+	if all, err := s.List(); err != nil || len(all) != 0 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	now := time.Now()
+	first, lock := create(t, s, jobs.Record{Program: "a", Started: now})
+	second, _ := create(t, s, jobs.Record{Program: "b", Started: now})
+	if _, r, err := s.Find("", true); err != nil || r.ID != 2 || r.State != jobs.Running {
+		t.Errorf("the last running job: %+v, %v", r, err)
+	}
+	lock.Close() // as a kill does
+	if r, err := first.Load(); err != nil || r.State != jobs.Lost {
+		t.Errorf("a job whose launcher was killed: %+v, %v", r, err)
+	}
+	if err := second.Save(jobs.Record{ID: 2, Program: "b", Started: now, Ended: now, Code: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if _, r, err := s.Find("2", false); err != nil || r.State != jobs.Ended || r.Code != 7 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, _, err := s.Find("", true); !errors.Is(err, jobs.ErrNone) {
+		t.Errorf("a running job: %v", err)
+	}
+	if _, _, err := s.Find("../x", false); err == nil {
+		t.Error("a path is no number")
+	}
+	// After a month it is forgotten, and its number is not used again.
+	if err := second.Save(jobs.Record{ID: 2, Started: now, Ended: now.Add(-31 * 24 * time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	create(t, s, jobs.Record{Started: now})
+	all, err := s.List()
+	if err != nil || len(all) != 2 || all[0].ID != 1 || all[1].ID != 3 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	for _, path := range []string{s.Dir, second.Dir} {
+		if info, err := os.Stat(path); err == nil && info.Mode().Perm() != 0o700 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+	}
+}
+
+func TestControl(t *testing.T) {
+	j, _ := create(t, jobs.Store{Dir: filepath.Join(t.TempDir(), "j")}, jobs.Record{})
+	signals := make(chan int, 1)
+	s, err := j.Serve(jobs.Handler{
+		Signal: func(n int) error {
+			if n != 15 {
+				return errors.New("not that one")
+			}
+			signals <- n
+			return nil
+		},
+		Ranks: func() []jobs.Rank { return []jobs.Rank{{Rank: 0, Host: "h", State: "runs", RSS: 5}} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(j.Dir, "control")
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket: %v, %v", info, err)
+	}
+	if ranks, err := j.Ranks(t.Context()); err != nil || len(ranks) != 1 || ranks[0].RSS != 5 {
+		t.Errorf("ranks: %+v, %v", ranks, err)
+	}
+	if err := j.Signal(t.Context(), 15); err != nil || <-signals != 15 {
+		t.Errorf("signal: %v", err)
+	}
+	if err := j.Signal(t.Context(), 9); err == nil || !strings.Contains(err.Error(), "not that one") {
+		t.Errorf("signal: %v", err)
+	}
+	for _, bad := range []string{"{\n", "{\"do\":\"dance\"}\n", strings.Repeat("x", 10000), ""} {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Write([]byte(bad))
+		conn.Close()
+	}
+	code := make(chan int)
+	go func() {
+		n, err := j.Wait(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		code <- n
+	}()
+	ended := make(chan struct{})
+	go func() { s.End(7); close(ended) }()
+	// The end may come before the question: then the record has it.
+	if err := j.Save(jobs.Record{Ended: time.Now(), Code: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if n := <-code; n != 7 {
+		t.Errorf("exit status %d", n)
+	}
+	<-ended
+	if _, err := os.Stat(socket); err == nil {
+		t.Error("the socket is still there")
+	}
+}

@@ -1,0 +1,21 @@
+package wire
+
+// AskUsage asks a daemon what its ranks use.
+type AskUsage struct{}
+
+// Usage is the answer.
+type Usage struct {
+	Ranks []RankUsage `msgpack:"ranks"`
+}
+
+// RankUsage is what a rank uses, with all processes that it started.
+type RankUsage struct {
+	Rank      int    `msgpack:"rank"`
+	CPUMS     int64  `msgpack:"cpu"` // time on CPUs so far
+	RSS       int64  `msgpack:"rss"` // bytes in memory; what processes share counts for each
+	Processes int    `msgpack:"processes"`
+	State     string `msgpack:"state"` // in words
+}
+
+func (*AskUsage) kind() byte { return 80 }
+func (*Usage) kind() byte    { return 81 }
