@@ -61,11 +61,15 @@ type Config struct {
 // Gossip is a running member. Close ends it.
 type Gossip struct {
 	list   *memberlist.Memberlist
+	addr   string
 	id     int
 	events chan Event
 	box    mailbox
 	done   chan struct{}
 	pump   sync.WaitGroup
+
+	mu      sync.Mutex
+	members map[string]memberlist.Node // by name; see remember
 
 	meta    atomic.Pointer[[]byte]
 	changes chan struct{}
@@ -73,7 +77,7 @@ type Gossip struct {
 
 // Start listens on a free port and is a cluster of one until Join.
 func Start(cfg Config) (*Gossip, error) {
-	g := &Gossip{id: cfg.ID, events: make(chan Event), done: make(chan struct{}), changes: make(chan struct{}, 1)}
+	g := &Gossip{id: cfg.ID, members: map[string]memberlist.Node{}, events: make(chan Event), done: make(chan struct{}), changes: make(chan struct{}, 1)}
 	g.meta.Store(&cfg.Meta)
 	g.box.wake = make(chan struct{}, 1)
 	c := memberlist.DefaultLANConfig()
@@ -98,15 +102,14 @@ func Start(cfg Config) (*Gossip, error) {
 		return nil, fmt.Errorf("start gossip on %s: %w", cfg.Bind, err)
 	}
 	g.list = list
+	self := list.LocalNode() // memberlist changes it later, under a lock of its own
+	g.addr = net.JoinHostPort(self.Addr.String(), strconv.Itoa(int(self.Port)))
 	g.pump.Go(g.run)
 	return g, nil
 }
 
 // Addr is where the others reach this member, as host:port.
-func (g *Gossip) Addr() string {
-	n := g.list.LocalNode()
-	return net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port)))
-}
+func (g *Gossip) Addr() string { return g.addr }
 
 // Events delivers what happened, in order. It is closed by Close.
 func (g *Gossip) Events() <-chan Event { return g.events }
@@ -140,17 +143,15 @@ func innermost(err error) error {
 // Send gives a peer a message over a connection of its own. The peer may still miss it: callers repeat
 // what matters.
 func (g *Gossip) Send(peer int, msg []byte) error {
-	name := strconv.Itoa(peer)
-	for _, n := range g.list.Members() {
-		if n.Name == name {
-			b := binary.LittleEndian.AppendUint32(nil, uint32(g.id))
-			if err := g.list.SendReliable(n, append(b, msg...)); err != nil {
-				return fmt.Errorf("send to host %d: %w", peer, err)
-			}
-			return nil
-		}
+	n, ok := g.find(strconv.Itoa(peer))
+	if !ok {
+		return fmt.Errorf("send to host %d: not a member", peer)
 	}
-	return fmt.Errorf("send to host %d: not a member", peer)
+	b := binary.LittleEndian.AppendUint32(nil, uint32(g.id))
+	if err := g.list.SendReliable(&n, append(b, msg...)); err != nil {
+		return fmt.Errorf("send to host %d: %w", peer, err)
+	}
+	return nil
 }
 
 // Close leaves without saying so and waits for the event pump.
@@ -190,13 +191,22 @@ func (g *Gossip) member(kind Kind, n *memberlist.Node) {
 // The delegates of memberlist. They run under its locks and only queue.
 
 // NotifyJoin implements memberlist.EventDelegate.
-func (g *Gossip) NotifyJoin(n *memberlist.Node) { g.member(Joined, n) }
+func (g *Gossip) NotifyJoin(n *memberlist.Node) {
+	g.remember(n)
+	g.member(Joined, n)
+}
 
 // NotifyLeave implements memberlist.EventDelegate.
-func (g *Gossip) NotifyLeave(n *memberlist.Node) { g.member(Left, n) }
+func (g *Gossip) NotifyLeave(n *memberlist.Node) {
+	g.forget(n)
+	g.member(Left, n)
+}
 
 // NotifyUpdate implements memberlist.EventDelegate.
-func (g *Gossip) NotifyUpdate(*memberlist.Node) { g.changed() }
+func (g *Gossip) NotifyUpdate(n *memberlist.Node) {
+	g.remember(n)
+	g.changed()
+}
 
 // NotifyMsg implements memberlist.Delegate; b is only lent.
 func (g *Gossip) NotifyMsg(b []byte) {

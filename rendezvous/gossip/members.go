@@ -3,8 +3,11 @@ package gossip
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/hashicorp/memberlist"
 )
 
 // Member is a member by its name, for those who are not numbered.
@@ -15,11 +18,35 @@ type Member struct {
 
 // Members are those that answer, this one among them, in no order.
 func (g *Gossip) Members() []Member {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	var out []Member
-	for _, n := range g.list.Members() {
+	for _, n := range g.members {
 		out = append(out, Member{n.Name, n.Addr.String(), n.Meta})
 	}
 	return out
+}
+
+// remember keeps a copy of a member: memberlist calls it under its lock, and goes on changing its own. Those that
+// it hands out later (Members) are changed while they are read.
+func (g *Gossip) remember(n *memberlist.Node) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.members[n.Name] = memberlist.Node{Name: n.Name, Addr: slices.Clone(n.Addr), Port: n.Port, Meta: slices.Clone(n.Meta)}
+}
+
+func (g *Gossip) forget(n *memberlist.Node) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.members, n.Name)
+}
+
+// find returns a member by its name.
+func (g *Gossip) find(name string) (memberlist.Node, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n, ok := g.members[name]
+	return n, ok
 }
 
 // Changes has a value when Members may have changed since it was last received.
