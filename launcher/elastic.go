@@ -76,7 +76,7 @@ func (j *job) decide(ev elastic.Event) {
 		case elastic.Roster:
 			j.enter(a)
 		case elastic.HostsChanged:
-			j.broadcast(&wire.HostsChanged{Added: a.Added, Removed: a.Removed, Stamp: int64(a.Stamp)})
+			j.broadcast(&wire.HostsChanged{Epoch: a.Epoch, Added: a.Added, Removed: a.Removed, Stamp: int64(a.Stamp)})
 		case elastic.Note:
 			j.spec.Note("gorun: %s", a.Text)
 		case elastic.End:

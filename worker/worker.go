@@ -372,7 +372,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	case *wire.Roster:
 		d.join(ctx, m)
 	case *wire.HostsChanged:
-		d.sessions.Changed(m.Added, m.Removed, m.Stamp)
+		d.sessions.Changed(m.Epoch, m.Added, m.Removed, m.Stamp)
 	case *wire.Stdin:
 		select {
 		case d.stdin <- m:

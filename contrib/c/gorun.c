@@ -33,7 +33,8 @@ enum {
 	FAIL = 67,
 	COMPLETE = 68,
 	GOODBYE = 69,
-	GONE = 70
+	GONE = 70,
+	CHANGED = 71
 };
 enum { ALLREDUCE = 1, ALLGATHER = 2, BROADCAST = 3, BARRIER = 4, ALLTOALL = 5, REDUCESCATTER = 6 };
 
@@ -309,6 +310,8 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 		if (n < 16 || n != 16 + (size_t)get32(b + 8))
 			return malformed(type, n);
 		return lose((int)get32(b + 4), "%.*s", (int)(n - 16), b + 16);
+	case CHANGED: /* hosts came or went: a program that keeps its world need not know */
+		return n == 16 ? GORUN_OK : malformed(type, n);
 	case GOODBYE:
 		world.state = ENDED;
 		return GORUN_OK;

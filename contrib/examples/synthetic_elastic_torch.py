@@ -2,7 +2,8 @@
 
     gorun -np 2 --min-np 1 --host-discovery-script ./hosts.sh python3 synthetic_elastic_torch.py
 
-In a job of fixed size it is an ordinary benchmark.
+Rank 0 reports the rate of every few commits, so that one sees what a host that comes or goes does to it. In a
+job of fixed size it is an ordinary benchmark.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from torch.nn import functional as F  # noqa: N812
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--batch-size", type=int, default=32)
 parser.add_argument("--num-batches-per-commit", type=int, default=5)
+parser.add_argument("--num-batches-per-report", type=int, default=10)
 parser.add_argument("--num-batches", type=int, default=50, help="in all, however many ranks there are")
 parser.add_argument("--lr", type=float, default=0.01, help="for one rank; grows with their number")
 args = parser.parse_args()
@@ -36,10 +38,16 @@ def on_state_reset() -> None:
         group["lr"] = args.lr * hvd.size()
 
 
+def rate(batches: int, seconds: float) -> str:
+    """Say how fast that is."""
+    return f"samples/sec on {hvd.size()} rank(s): {batches * args.batch_size * hvd.size() / seconds:.1f}"
+
+
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
     """Train from the last commit to the end."""
     start, first = time.perf_counter(), state.batch
+    begin, done = start, first
     while state.batch < args.num_batches:
         optimizer.zero_grad()
         F.cross_entropy(model(data), labels).backward()
@@ -47,9 +55,12 @@ def train(state: hvd.elastic.TorchState) -> None:
         state.batch += 1
         if state.batch % args.num_batches_per_commit == 0:
             state.commit()
+        if state.batch % args.num_batches_per_report == 0 and hvd.rank() == 0:
+            now = time.perf_counter()
+            print(f"Batch #{state.batch}: {rate(state.batch - done, now - begin)}", flush=True)
+            begin, done = now, state.batch
     if hvd.rank() == 0:
-        rate = (state.batch - first) * args.batch_size * hvd.size() / (time.perf_counter() - start)
-        print(f"Total samples/sec on {hvd.size()} rank(s): {rate:.1f}", flush=True)
+        print(f"Total {rate(state.batch - first, time.perf_counter() - start)}", flush=True)
 
 
 state = hvd.elastic.TorchState(model=model, optimizer=optimizer, batch=0)

@@ -99,9 +99,10 @@ type Rejoining struct {
 
 // HostsChanged tells the ranks that the world could be another one. They leave it when it suits them.
 type HostsChanged struct {
-	Added   bool  `msgpack:"added"`
-	Removed bool  `msgpack:"removed"`
-	Stamp   int64 `msgpack:"stamp"` // microseconds since 1970, later than those before
+	Epoch   uint32 `msgpack:"epoch"` // whose world it is about
+	Added   bool   `msgpack:"added"`
+	Removed bool   `msgpack:"removed"`
+	Stamp   int64  `msgpack:"stamp"` // greater than those before
 }
 
 // World is an epoch's members in ring order.

@@ -33,7 +33,7 @@ var messages = []wire.Message{
 	&wire.Inspected{Ranks: []wire.RankState{{Process: 1, State: "sleeps"}}, Waits: []wire.Wait{{Op: "allreduce x", Missing: []int{2}, MS: 5}}},
 	&wire.Fence{Number: 2, Pairs: map[string]string{"k": "v"}},
 	&wire.Rejoining{Process: 3, Epoch: 1},
-	&wire.HostsChanged{Added: true, Stamp: 5},
+	&wire.HostsChanged{Epoch: 3, Added: true, Stamp: 5},
 	&wire.Facts{From: 1, Epoch: 2, Host: topology.Host{Name: "b"}},
 	&wire.Propose{From: 0, World: wire.World{Epoch: 2}},
 	&wire.Prepared{From: 1, Epoch: 2},

@@ -164,6 +164,8 @@ func TestGoldenFromDaemon(t *testing.T) {
 			got = appendGoodbye(nil)
 		case "gone":
 			got = appendGone(nil, collective.Code(v.int("code")), v.text("text"))
+		case "changed":
+			got = appendChanged(nil, v.int("flags")&2 != 0, v.int("flags")&1 != 0, int64(v.int("stamp")))
 		default:
 			continue
 		}
@@ -172,8 +174,8 @@ func TestGoldenFromDaemon(t *testing.T) {
 			t.Errorf("encode %s %v:\n got %x\nwant %x", v.kind, v.fields, got, v.bytes)
 		}
 	}
-	if seen != 8 {
-		t.Errorf("%d vectors of the daemon, want 8", seen)
+	if seen != 10 {
+		t.Errorf("%d vectors of the daemon, want 10", seen)
 	}
 }
 
@@ -188,6 +190,7 @@ func TestReusedBuffer(t *testing.T) {
 		"complete": func(b []byte) []byte { return appendComplete(b, &completion{dims: []int{1}, text: "t"}) },
 		"goodbye":  appendGoodbye,
 		"gone":     func(b []byte) []byte { return appendGone(b, 1, "t") },
+		"changed":  func(b []byte) []byte { return appendChanged(b, true, false, 7) },
 	}
 	for name, encode := range encoders {
 		if got, want := encode(dirty[:0]), encode(nil); !bytes.Equal(got, want) {

@@ -290,6 +290,8 @@ func (r *Rank) receive(answer func(kind uint32, b []byte, fd int) error) error {
 	case typeGone:
 		why, err := decodeGone(b)
 		return errors.Join(err, why)
+	case typeChanged:
+		return nil // a rank that keeps its world need not know
 	default:
 		if answer == nil {
 			return malformed("unexpected type %d", kind)

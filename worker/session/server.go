@@ -84,6 +84,7 @@ type Server struct {
 	strangers int               // connections that have not said who they are
 	sessions  map[*session]bool
 	world     *World
+	news      news
 	gone      *collective.Error
 	closed    bool
 }
@@ -162,12 +163,24 @@ func (s *Server) Gone(err error) {
 	}
 }
 
-// Changed tells the ranks of the world that it could be another one.
-func (s *Server) Changed(added, removed bool, stamp int64) {
+// news is what was said about the hosts since the world of an epoch was planned.
+type news struct {
+	epoch          uint32
+	added, removed bool
+	stamp          int64
+}
+
+// Changed tells the ranks of an epoch's world that it could be another one. Those that are not there yet are
+// told when they come: a rank may take seconds to begin.
+func (s *Server) Changed(epoch uint32, added, removed bool, stamp int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if epoch == s.news.epoch {
+		added, removed = added || s.news.added, removed || s.news.removed
+	}
+	s.news = news{epoch, added, removed, stamp}
 	for x := range s.sessions {
-		if x.known() && x.epoch > 0 {
+		if x.known() && x.epoch == epoch {
 			x.sendChanged(added, removed, stamp)
 		}
 	}
@@ -279,6 +292,9 @@ func (s *Server) welcomeLocked(x *session) {
 		if p.Process == x.process {
 			x.epoch, x.rank = s.world.Epoch, p.Rank
 			x.welcome(*s.world, p, s.cfg.Job)
+			if s.news.epoch == x.epoch {
+				x.sendChanged(s.news.added, s.news.removed, s.news.stamp)
+			}
 		}
 	}
 }

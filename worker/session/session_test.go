@@ -510,6 +510,29 @@ func TestGone(t *testing.T) {
 	}
 }
 
+// TestChanged: the ranks of a world hear that it could be another one, also those that connect afterwards; those of
+// another world do not.
+func TestChanged(t *testing.T) {
+	h := start(t, 2)
+	h.server.Changed(5, true, false, 6) // another host was in the world first
+	h.begin()
+	changed := func(c *client, flags uint32, stamp uint64) {
+		t.Helper()
+		if b, _ := c.expect(71); le.Uint32(b[4:]) != flags || le.Uint64(b[8:]) != stamp {
+			t.Errorf("changed %x, want flags %d stamp %d", b, flags, stamp)
+		}
+	}
+	first := join(t, h.name, 0)
+	changed(first, 2, 6)
+	h.server.Changed(5, false, true, 8)
+	changed(first, 3, 8)
+	second := join(t, h.name, 1)
+	changed(second, 3, 8)
+	h.server.Changed(6, true, false, 9) // of the next world
+	second.send(words(6, 0))
+	second.expect(69)
+}
+
 func TestStopEndsSessions(t *testing.T) {
 	h := start(t, 2)
 	h.begin()

@@ -7,7 +7,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from gorun import errors
-from gorun.elastic import notification_manager
 from gorun.exceptions import NotInitializedError
 from gorun.session import Session
 from gorun.world import World
@@ -23,6 +22,7 @@ DYNAMIC = "DYNAMIC"  # the value of HOROVOD_TIMELINE that leaves it to start_tim
 class _State:
     world: World | None = None
     lives = 0  # worlds that had a timeline since the process began
+    process_sets: Any = None  # what init() was given
 
 
 _state = _State()  # the one thing that belongs to the process
@@ -50,8 +50,8 @@ def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
     if comm is not None and list(comm) not in ([], list(range(session.size))):
         session.close()
         raise ValueError("init(comm) takes all ranks or none: use process_sets for some of them")
-    session.on_hosts = notification_manager.handle_hosts_updated
     _state.world = World(session)
+    _state.process_sets = process_sets
     from gorun import process_sets as sets  # it needs this module
 
     try:
@@ -68,8 +68,22 @@ def shutdown() -> None:
     # A fork shares the session of its parent, and must not end it.
     if ended is not None and ended.pid == os.getpid():
         ended.session.close()
+        for process_set in ended.registered:
+            process_set.process_set_id = None
         if ended.timeline is not None:
             ended.timeline.close()
+
+
+def reset() -> None:
+    """Leave this world and join the next one, with the process sets that init() was given."""
+    process_sets = _state.process_sets
+    shutdown()
+    init(process_sets=process_sets)
+
+
+def elastic() -> bool:
+    """Report whether hosts may come and go while this job runs."""
+    return os.environ.get("HOROVOD_ELASTIC", "") not in ("", "0")
 
 
 def _forked() -> None:

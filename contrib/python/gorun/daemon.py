@@ -81,6 +81,7 @@ class DaemonSession(Session):
         self._welcome = _Pending()
         self._goodbye = _Pending()
         self._results: dict[int, memoryview] = {}  # result regions seen so far, mapped read-only
+        self._hosts_changed: deque[message.HostsChanged] = deque()
         self._failure: GorunError | None = None  # what every operation fails with from now on
         self._closed = False
 
@@ -204,6 +205,14 @@ class DaemonSession(Session):
         self._open.pop(handle, None)
         assert isinstance(result, Result)
         return result
+
+    def news(self) -> list[message.HostsChanged]:
+        while self._failure is None and self._read_once(_AT_ONCE):
+            pass
+        told = []
+        while self._hosts_changed:
+            told.append(self._hosts_changed.popleft())
+        return told
 
     def close(self) -> None:
         if self._closed or self._forks != _forks:
@@ -346,8 +355,7 @@ class DaemonSession(Session):
         elif isinstance(m, message.WorldGone):
             self._fail(error(m.code, m.text))
         elif isinstance(m, message.HostsChanged):
-            if self.on_hosts is not None:
-                self.on_hosts(m.stamp / 1e6, m.flags)
+            self._hosts_changed.append(m)
         elif isinstance(m, message.Farewell):
             self._goodbye.outcome = Result()
         else:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import copy
 import functools
-import os
 import queue
 from typing import Any, Callable
 
+from gorun import basics
 from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 
@@ -41,6 +41,12 @@ class WorkerNotificationManager:
         """Tell a state no longer."""
         if listener in self._listeners:
             self._listeners.remove(listener)
+
+    def poll(self) -> None:
+        """Pass on what this rank's session has heard. News of an earlier world ended with its session."""
+        if basics.is_initialized():
+            for news in basics.world().session.news():
+                self.handle_hosts_updated(news.stamp, news.flags)
 
     def handle_hosts_updated(self, timestamp: float, update_res: int) -> None:
         """Tell every state."""
@@ -83,16 +89,17 @@ class State:
 
     def check_host_updates(self) -> None:
         """Raise HostsUpdatedInterrupt on all ranks at once if the root has heard of new or lost hosts."""
-        if os.environ.get("HOROVOD_ELASTIC", "0") in ("", "0"):
+        if not basics.elastic():
             return  # a fixed job need not ask the root after every batch
+        notification_manager.poll()
         last, result = self._last_updated_timestamp, HostUpdateResult.no_update
         while not self._host_messages.empty():
             timestamp, update = self._host_messages.get()
             if timestamp > self._last_updated_timestamp:
                 last, result = max(last, timestamp), result | update
-        previous = self._last_updated_timestamp
+        # The root decides for all, also for a rank that is new and has never heard of an update.
         self._last_updated_timestamp, result = self._bcast_object((last, result))
-        if self._last_updated_timestamp > previous:
+        if result != HostUpdateResult.no_update:
             raise HostsUpdatedInterrupt(result == HostUpdateResult.removed)
 
     def save(self) -> None:
@@ -130,15 +137,21 @@ class ObjectState(State):
         self._set_attrs()
 
     def sync(self) -> None:
-        """Take over the root's attributes."""
+        """Take over the root's attributes, as they are now, and keep them."""
         if self._saved_state:
-            self.save()
-            self._saved_state = self._bcast_object(self._saved_state)
-            self._set_attrs()
+            values = self._bcast_object({name: getattr(self, name) for name in self._saved_state})
+            for name, value in values.items():
+                setattr(self, name, value)
+        self.save()  # only now: who fails halfway goes back to what belongs together
 
     def _set_attrs(self) -> None:
         for name, value in copy.deepcopy(self._saved_state).items():
             setattr(self, name, value)
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a training function whose first argument is a State."""
+    return run_fn(func, basics.reset)
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
@@ -148,10 +161,13 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         notification_manager.init()
         notification_manager.register_listener(state)
-        skip_sync = False
+        skip_sync = again = False
         try:
             while True:
                 try:
+                    if again:  # inside, as the next world may fail as well, before training goes on in it
+                        reset()
+                        state.on_reset()
                     if not skip_sync:
                         state.sync()
                     return func(state, *args, **kwargs)
@@ -160,8 +176,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                     skip_sync = False
                 except HostsUpdatedInterrupt as interrupt:
                     skip_sync = interrupt.skip_sync
-                reset()
-                state.on_reset()
+                again = True
         finally:
             notification_manager.remove_listener(state)
 

@@ -67,7 +67,7 @@ _DIMS = tuple(struct.Struct(f"<{n}q") for n in range(MAX_NDIM + 1))
 
 
 class HostsChanged(NamedTuple):
-    """The world could be another one: hosts went (1), came (2) or both."""
+    """The world could be another one: hosts went (1), came (2) or both. The stamp only grows."""
 
     flags: int
     stamp: int
@@ -132,7 +132,7 @@ class WorldGone(NamedTuple):
     text: str
 
 
-Message = Union[Welcome, NewRegion, Refusal, Completion, Farewell, WorldGone]
+Message = Union[Welcome, NewRegion, Refusal, Completion, Farewell, WorldGone, HostsChanged]
 
 
 def hello(rank: int, pid: int, token: bytes) -> bytes:

@@ -12,6 +12,7 @@ from gorun.exceptions import HorovodInternalError
 if TYPE_CHECKING:
     from gorun.world import World
 
+NOBODY = -1  # the number of a set without members
 UNREGISTERED = "Process set provided does not exist, or has not been registered"
 
 
@@ -21,6 +22,7 @@ class ProcessSet:
     def __init__(self, ranks_or_comm: Iterable[int]) -> None:
         self.process_set_id: int | None = None
         self.ranks: list[int] | None = sorted(ranks_or_comm)
+        self._wanted = self.ranks  # by the user, though a world of an elastic job may have fewer
         self.mpi_comm = None
 
     def members(self) -> list[int]:
@@ -89,8 +91,30 @@ def setup(world: World, process_sets: Any) -> None:
     elif os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "").lower() in ("1", "y", "yes", "t", "true"):
         world.dynamic_process_sets = True
     for process_set in process_sets or ():
-        if process_set is not global_process_set:
+        if process_set is global_process_set:
+            continue
+        if not (basics.elastic() and _fit(world, process_set)):
             _register(world, process_set)
+
+
+def _fit(world: World, process_set: ProcessSet) -> bool:
+    """Leave out ranks that an elastic job's world does not have. Report whether there is nothing to register.
+
+    All ranks register what init() was given in each new world, those that were there before like those that
+    have just been started, so that they agree.
+    """
+    ranks = process_set.ranks = [rank for rank in process_set._wanted or () if rank < world.session.size]
+    same = [number for number, members in world.process_sets.items() if members == ranks]
+    if not ranks:
+        process_set.process_set_id = NOBODY
+    elif len(ranks) == world.session.size:
+        process_set.process_set_id = 0
+    elif same:
+        process_set.process_set_id = same[0]
+    else:
+        return False
+    world.registered.append(process_set)
+    return True
 
 
 def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
@@ -139,3 +163,4 @@ def _register(world: World, process_set: ProcessSet) -> None:
     except errors.GorunError as error:
         raise HorovodInternalError(str(error)) from error
     world.process_sets[process_set.process_set_id] = ranks
+    world.registered.append(process_set)

@@ -13,6 +13,7 @@ from typing import Callable
 
 from .arena import Block
 from .constants import ADD_GROUP, REMOVE_GROUP, SUM
+from .message import HostsChanged
 
 __all__ = ["Block", "Result", "Session"]
 
@@ -61,8 +62,6 @@ class Session(abc.ABC):
     # Called by whichever thread reads the end of an operation, with its handle and the microseconds it took
     # once all ranks had submitted their part. May be called before submit has returned, and not at all.
     on_end: Callable[[int, int], None] | None = None
-    # Called by whichever thread reads that hosts went (1), came (2) or both, with the time in seconds.
-    on_hosts: Callable[[float, int], None] | None = None
 
     @staticmethod
     def connect(environ: Mapping[str, str] = os.environ) -> Session:
@@ -117,6 +116,10 @@ class Session(abc.ABC):
     @abc.abstractmethod
     def poll(self, handle: int) -> bool:
         """Report whether wait would return at once."""
+
+    def news(self) -> list[HostsChanged]:
+        """Return what was said about the job's hosts since the last call; does not wait for any."""
+        return []
 
     def attend(self, handle: int) -> bool:
         """Sleep until something happens. Report whether wait would now return, or the handle is unknown."""

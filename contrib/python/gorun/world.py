@@ -18,6 +18,7 @@ from gorun.exceptions import HorovodInternalError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gorun.process_sets import ProcessSet
     from gorun.session import Block, Result, Session
     from gorun.timeline import Timeline
 
@@ -36,6 +37,7 @@ class World:
         self.pid = os.getpid()
         self.dynamic_process_sets = False
         self.process_sets: dict[int, list[int]] = {}  # global ranks of the members, by group
+        self.registered: list[ProcessSet] = []
         self.timeline: Timeline | None = None
         self._handles = itertools.count()
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)

@@ -56,7 +56,7 @@ class Engine:
         with self.changed:
             self.gone[rank] = True
             for key in list(self.waiting):
-                if rank not in self.waiting[key]:
+                if rank in self.groups[key[0]] and rank not in self.waiting[key]:
                     self.fail(key, errors.Shutdown(f"rank {rank} left"))
             self.changed.notify_all()
 
@@ -145,6 +145,7 @@ class FakeSession(Session):
         self.requests = {}
         self.numbers = itertools.count()
         self.in_use = 0
+        self.told = []  # what news() will say
         self.arena = Arena(lambda n: Region(next(self.numbers), mmap.mmap(-1, n)), Region.close)
 
     def alloc(self, nbytes):
@@ -189,6 +190,10 @@ class FakeSession(Session):
             group = known[0] if known else max(self.engine.groups) + 1
             self.engine.groups[group] = list(ranks)
             return group
+
+    def news(self):
+        told, self.told = self.told, []
+        return told
 
     def remove_group(self, group):
         pass

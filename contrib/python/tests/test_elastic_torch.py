@@ -13,7 +13,9 @@ from torch import nn  # noqa: E402
 
 import gorun.torch as hvd  # noqa: E402
 from gorun import basics  # noqa: E402
-from gorun.elastic import HostUpdateResult  # noqa: E402
+from gorun.elastic import HostUpdateResult, notification_manager  # noqa: E402
+from gorun.exceptions import HorovodInternalError  # noqa: E402
+from gorun.message import HostsChanged  # noqa: E402
 
 
 class SyncBatchNormTest(unittest.TestCase):
@@ -159,6 +161,179 @@ class StateTest(unittest.TestCase):
 
         with mock.patch.dict(os.environ, {"HOROVOD_ELASTIC": "1"}):
             run_ranks(2, body)
+
+    def test_a_new_rank_is_not_interrupted_by_old_news(self):
+        def body(rank):
+            state = self.make(rank)
+            if rank == 0:
+                state._last_updated_timestamp = 5
+                state.on_hosts_updated(5, HostUpdateResult.added)  # said twice
+            state.commit()
+            assert state._last_updated_timestamp == 5
+
+        with mock.patch.dict(os.environ, {"HOROVOD_ELASTIC": "1"}):
+            run_ranks(2, body)
+
+    def test_a_failure_amid_sync_loses_nothing(self):
+        def body(rank):
+            state = self.make(0)
+            state.epoch, state.optimizer.param_groups[0]["lr"] = 7, 0.5
+            state.model.weight.data.fill_(7)
+            with mock.patch.object(state, "_bcast_object", side_effect=HorovodInternalError("a host died")):
+                with self.assertRaises(HorovodInternalError):
+                    state.sync()
+            state.restore()
+            assert (state.epoch, state.model.weight.tolist()) == (0, [[0, 0]])
+            assert state.optimizer.param_groups[0]["lr"] == 0.1
+
+        run_ranks(1, body)
+
+    def test_another_model_takes_the_place_of_the_first(self):
+        def body(rank):
+            state = self.make(0)
+            state.model = nn.Linear(1, 1, bias=False)
+            state.model.weight.data.fill_(3)
+            state.save()
+            state.model.weight.data.fill_(4)
+            state.restore()
+            assert state.model.weight.tolist() == [[3]]
+            assert hvd.elastic.TorchState(epoch=1).model is None
+
+        run_ranks(1, body)
+
+
+class RunTest(unittest.TestCase):
+    """The loop of run(), in a world of one."""
+
+    def loop(self, events):
+        """Let the training function raise events one after the other; return what was called."""
+        calls = []
+
+        class Recorder(hvd.elastic.State):
+            def __init__(self):
+                super().__init__(lambda obj: obj, lambda: 0)
+
+            def sync(self):
+                calls.append("sync")
+
+            def save(self):
+                calls.append("save")
+
+            def restore(self):
+                calls.append("restore")
+
+            def reset(self):
+                calls.append("reset")
+
+        def body(rank):
+            state = Recorder()
+            left = iter(events)
+
+            @hvd.elastic.run
+            def train(state):
+                calls.append("train")
+                assert basics.is_initialized()
+                event = next(left, None)
+                if isinstance(event, Exception):
+                    raise event
+                if event is not None:
+                    basics.world().session.told.append(event)
+                    state.commit()
+                return "done"
+
+            def record():
+                calls.append("callback")
+                if calls.count("callback") == 1 and "fail in callback" in events:
+                    raise HorovodInternalError("a host died")
+
+            state.register_reset_callbacks([record])
+            assert train(state) == "done"
+            assert state not in notification_manager._listeners
+
+        with mock.patch.dict(os.environ, {"HOROVOD_ELASTIC": "1"}):
+            run_ranks(1, body)
+        return " ".join(calls)
+
+    def test_failure(self):
+        want = "sync train restore reset callback sync train"
+        self.assertEqual(self.loop([HorovodInternalError("a host died")]), want)
+
+    def test_hosts_came(self):
+        want = "sync train save reset callback sync train"
+        self.assertEqual(self.loop([HostsChanged(2, 1)]), want)
+        self.assertEqual(self.loop([HostsChanged(3, 1)]), want)
+
+    def test_hosts_only_left(self):
+        want = "sync train save reset callback train"
+        self.assertEqual(self.loop([HostsChanged(1, 1)]), want)
+
+    def test_failure_after_hosts_left(self):
+        want = "sync train save reset callback train restore reset callback sync train"
+        self.assertEqual(self.loop([HostsChanged(1, 1), HorovodInternalError("")]), want)
+
+    def test_stale_news(self):
+        want = "sync train save reset callback sync train save"
+        self.assertEqual(self.loop([HostsChanged(2, 2), HostsChanged(2, 1)]), want)
+
+    def test_failure_of_the_next_world(self):
+        def body(rank):
+            state = hvd.elastic.TorchState(sampler=hvd.elastic.ElasticSampler([1, 2]), batch=0)
+            fail = [HorovodInternalError("a host died"), HorovodInternalError("another one, in init()"), None]
+
+            @hvd.elastic.run
+            def train(state):
+                failure = fail.pop(0)
+                if failure:
+                    raise failure
+                return "done"
+
+            with mock.patch("gorun.process_sets.setup", side_effect=lambda *_: train_again(fail)):
+                assert train(state) == "done"
+            assert not fail
+
+        def train_again(fail):
+            if len(fail) == 2:
+                raise fail.pop(0)
+
+        run_ranks(1, body)
+
+    def test_other_errors_pass(self):
+        def body(rank):
+            @hvd.elastic.run
+            def train(state):
+                raise ZeroDivisionError
+
+            with self.assertRaises(ZeroDivisionError):
+                train(hvd.elastic.TorchState())
+
+        run_ranks(1, body)
+
+
+class ProcessSetTest(unittest.TestCase):
+    def test_survive_another_world(self):
+        sets = [hvd.ProcessSet(ranks) for ranks in ([0, 2], [0, 1], [3], [0, 1, 2], [0, 1, 3])]
+        expected = {
+            4: [[0, 2], [0, 1], [3], [0, 1, 2], [0, 1, 3]],
+            2: [[0], [0, 1], [], [0, 1], [0, 1]],
+            3: [[0, 2], [0, 1], [], [0, 1, 2], [0, 1]],
+        }
+        for size, ranks in expected.items():
+
+            def body(rank, size=size, ranks=ranks):
+                mine = [hvd.ProcessSet(s._wanted) for s in sets]  # every rank is a process with its own
+                basics.init(process_sets=mine)
+                for members, process_set in zip(ranks, mine):
+                    assert process_set.size() == len(members), (size, members)
+                    assert process_set.included() == (rank in members)
+                    if rank in members:
+                        got = hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=process_set)
+                        assert got.item() == len(members), (size, members, got)
+                basics.shutdown()
+                assert [s.process_set_id for s in mine] == [None] * 5
+                assert basics._state.process_sets is mine, "reset() gives them again"
+
+            with mock.patch.dict(os.environ, {"HOROVOD_ELASTIC": "1"}):
+                run_ranks(size, body, initialized=False)
 
 
 if __name__ == "__main__":

@@ -103,6 +103,8 @@ class TestMessages(unittest.TestCase):
                 want = message.Farewell()
             elif kind == "gone":
                 want = message.WorldGone(int(f["code"]), text)
+            elif kind == "changed":
+                want = message.HostsChanged(int(f["flags"]), int(f["stamp"]))
             else:
                 continue
             seen.add(kind)
@@ -113,7 +115,7 @@ class TestMessages(unittest.TestCase):
                     message.decode(memoryview(data)[:cut])
             with self.assertRaises(ValueError):
                 message.decode(memoryview(data + b"x"))
-        self.assertEqual(len(seen), 6)
+        self.assertEqual(len(seen), 7)
 
     def test_garbage(self) -> None:
         rng = random.Random(7)

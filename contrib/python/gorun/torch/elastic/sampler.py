@@ -54,7 +54,8 @@ class ElasticSampler(torch.utils.data.Sampler):
         """Go on from there."""
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
-        self.reset()
+        if basics.is_initialized():  # else between two worlds: the next one deals out
+            self.reset()
 
     def reset(self) -> None:
         """Deal out what is left to the ranks there are now."""

@@ -50,7 +50,7 @@ class TorchState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
-        """Take over everything from the root, and keep that."""
+        """Take over everything from the root, and keep that once all of it is there."""
         for handler in self._handlers.values():
             handler.sync()
         super().sync()
@@ -62,7 +62,7 @@ class TorchState(ObjectState):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.__dict__.get("_handlers", {}):  # a new model or optimizer takes the place of the old
-            self._handlers[name].replace(value)
+            self._handlers[name].set_value(value)
         super().__setattr__(name, value)
 
 
@@ -82,14 +82,13 @@ class StateHandler:
         self.value.load_state_dict(copy.deepcopy(self._saved))
 
     def sync(self) -> None:
-        """Take over the root's state."""
+        """Take over the root's state; save() keeps it."""
         self.value.load_state_dict(broadcast_object(self.value.state_dict(), 0))
-        self.save()
 
     def reset(self) -> None:
         """Adapt to a new world."""
 
-    def replace(self, value: Any) -> None:
+    def set_value(self, value: Any) -> None:
         """Handle another object from now on."""
         if value is not self.value:
             self.value = value
@@ -102,7 +101,6 @@ class ModelStateHandler(StateHandler):
     def sync(self) -> None:
         """Take over the root's parameters and buffers."""
         broadcast_parameters(self.value.state_dict(), 0)
-        self.save()
 
 
 class OptimizerStateHandler(StateHandler):
@@ -111,7 +109,6 @@ class OptimizerStateHandler(StateHandler):
     def sync(self) -> None:
         """Take over the root's state and options."""
         broadcast_optimizer_state(self.value, 0)
-        self.save()
 
 
 class SamplerStateHandler(StateHandler):

@@ -1,0 +1,92 @@
+"""Count with NumPy, in steps whose sum does not depend on how many ranks there are.
+
+Every step adds a known vector; each rank contributes some of its elements. So the weights at the end are known
+beforehand: a step that was lost or done twice, or a rank that has another state, changes their hash. Rank 0
+prints every commit, every rank its world at the end:
+
+    commit 20 epoch 2 size 3
+    done rank 0 of 3: steps 200 epoch 2 worlds 2 weights 1f0c…
+"""
+
+import argparse
+import hashlib
+import os
+import signal
+import time
+
+import numpy as np
+
+import gorun.elastic
+import gorun.numpy as hvd
+from gorun import basics
+from gorun.objects import broadcast_object
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--steps", type=int, default=200)
+parser.add_argument("--length", type=int, default=1000, help="elements of the vector")
+parser.add_argument("--commit", type=int, default=10, help="steps between two commits")
+parser.add_argument("--pause", type=float, default=0.0, help="seconds of computation in a step")
+parser.add_argument("--kill", default="", help="RANK@STEP[,…]: these ranks of the first world kill themselves there")
+parser.add_argument("--fail", default="", help="RANK@STEP: this rank of the first world loses heart there")
+args = parser.parse_args()
+
+
+def addition(step: int) -> np.ndarray:
+    """Return what a step adds: whole numbers, so that no order of adding changes the sum."""
+    return np.random.default_rng(step).integers(-1000, 1000, args.length).astype(np.float64)
+
+
+def digest(weights: np.ndarray) -> str:
+    """Return a short hash."""
+    return hashlib.sha256(weights.tobytes()).hexdigest()[:16]
+
+
+def named(places: str) -> "set[tuple[int, int]]":
+    """Read RANK@STEP,RANK@STEP."""
+    return {(int(rank), int(step)) for rank, step in (p.split("@") for p in places.split(",") if p)}
+
+
+def epoch() -> int:
+    """Return which world this is."""
+    return basics.world().session.epoch
+
+
+hvd.init()
+first = epoch()
+state = gorun.elastic.ObjectState(
+    broadcast_object, hvd.rank, step=0, weights=np.zeros(args.length, dtype=np.float64)
+)
+worlds = []
+
+
+@gorun.elastic.run
+def train(state: gorun.elastic.ObjectState) -> None:
+    """Go on from the last commit."""
+    worlds.append(epoch())
+    while state.step < args.steps:
+        here = (hvd.rank(), state.step)
+        if epoch() == first == 1:
+            if here in named(args.kill):
+                os.kill(os.getpid(), signal.SIGKILL)
+            if here in named(args.fail) and len(worlds) == 1:
+                raise gorun.elastic.HorovodInternalError("lost heart")
+        part = addition(state.step)
+        part[np.arange(args.length) % hvd.size() != hvd.rank()] = 0
+        if args.pause:
+            time.sleep(args.pause)
+        state.weights = state.weights + hvd.allreduce(part, op=hvd.Sum, name="part")
+        state.step += 1
+        if state.step % args.commit == 0:
+            if hvd.rank() == 0:
+                print(f"commit {state.step} epoch {epoch()} size {hvd.size()}", flush=True)
+            state.commit()
+
+
+train(state)
+place = f"rank {hvd.rank()} of {hvd.size()}"
+print(
+    f"done {place}: steps {state.step} epoch {epoch()} worlds {len(worlds)} weights {digest(state.weights)}", flush=True
+)
+expected = sum(addition(step) for step in range(args.steps))
+if not np.array_equal(state.weights, expected):
+    raise SystemExit(f"{place}: the weights should be {digest(expected)}")
