@@ -823,9 +823,9 @@ int gorun_cross_size(void) { return world.cross_size; }
 
 /* hello writes the first message from the environment. */
 static int hello(unsigned char *b) {
-	const char *token = getenv("GORUN_TOKEN"), *rank = getenv("GORUN_RANK");
+	const char *token = getenv("GORUN_TOKEN"), *rank = getenv("GORUN_PROCESS");
 	if (!token || !rank || strlen(token) != 64)
-		return fail(GORUN_INVALID, "join world: GORUN_TOKEN or GORUN_RANK is missing or wrong");
+		return fail(GORUN_INVALID, "join world: GORUN_TOKEN or GORUN_PROCESS is missing or wrong");
 	memset(b, 0, 64);
 	memcpy(b, "GORUNRK1", 8);
 	put32(b + 8, VERSION);

@@ -57,7 +57,9 @@ def main():
                 model(torch.ones(1, 4)).sum().backward()
                 hvd.allreduce_async(torch.ones(5), name="never waited for")
                 raise hvd.HorovodInternalError("all failed")
-            if state.step == 15 and len(worlds) == 2 and rank == 0:
+            if state.step == 11 and len(worlds) == 2 and rank == size - 1:
+                raise hvd.HorovodInternalError("only I failed")  # the others learn of it by their operations
+            if state.step == 15 and len(worlds) == 3 and rank == 0:
                 # The launcher's word, as if it had just arrived. Only the root's counts.
                 basics.world().session._hosts_changed.append(HostsChanged(2, 3))
             step(model, optimizer, state.step)
@@ -70,7 +72,7 @@ def main():
     os.environ["HOROVOD_ELASTIC"] = "1"
     assert train(state) == "done"
     starts = [start for _, _, start in worlds]
-    assert starts == [0, 6, 18], starts
+    assert starts == [0, 6, 9, 18], starts
     assert {(r, n) for r, n, _ in worlds} == {(rank, size)}, worlds
     assert state.notes == list(range(1, STEPS + 1)), state.notes
     for name, value in model.state_dict().items():
