@@ -1,4 +1,4 @@
-"""The elastic programs that the fault tests run, and the example, undisturbed and alone."""
+"""The elastic programs that the fault tests run, and the example: alone, and in jobs on this host."""
 
 import os
 import re
@@ -20,6 +20,47 @@ def run(script, *arguments):
         raise unittest.SkipTest(ended.stderr.splitlines()[-1])
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
+
+
+def launch(*arguments):
+    """Run steps.py in an elastic job on this host, and return how its ranks ended, and the epochs' sizes."""
+    gorun = ROOT / "bin/gorun"
+    if not gorun.exists():
+        raise unittest.SkipTest("make build")
+    run("testdata/elastic/steps.py", "--steps", "1")  # or skip
+    command = [gorun, "--min-np", "1", *arguments, "--steps", "60"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    pattern = r"done rank (\d+) of (\d+): steps 60 epoch (\d+) worlds (\d+) weights (\w+)"
+    done = re.findall(pattern, ended.stdout)
+    return sorted(tuple(int(n) for n in line[:4]) for line in done), {line[4] for line in done}
+
+
+STEPS = (sys.executable, "-B", str(ROOT / "testdata/elastic/steps.py"))
+
+
+class JobTest(unittest.TestCase):
+    """Whatever happens, the weights at the end are what they must be; the program checks that itself."""
+
+    def test_undisturbed(self):
+        done, weights = launch("-H", "localhost:3", *STEPS)
+        self.assertEqual(done, [(rank, 3, 1, 1) for rank in range(3)])
+        self.assertEqual(len(weights), 1)
+
+    def test_a_rank_dies(self):
+        for victim in "0", "2":
+            done, _ = launch("-H", "localhost:3", *STEPS, "--kill", f"{victim}@25")
+            self.assertEqual(done, [(rank, 2, 2, 2) for rank in range(2)])
+
+    def test_a_rank_dies_and_is_replaced(self):
+        cooldown = "--blacklist-cooldown-range", "0.01", "0.02"
+        done, _ = launch("-H", "localhost:2", *cooldown, *STEPS, "--kill", "0@5", "--pause", "0.05")
+        self.assertEqual([line[:2] for line in done], [(0, 2), (1, 2)])
+        self.assertEqual(len({line[3] for line in done}), 2, "one has seen fewer worlds than the other")
+
+    def test_a_rank_fails(self):
+        done, _ = launch("-H", "localhost:3", *STEPS, "--fail", "1@33")
+        self.assertEqual(done, [(rank, 3, 2, 2) for rank in range(3)])
 
 
 class ScriptTest(unittest.TestCase):
