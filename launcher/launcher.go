@@ -14,6 +14,8 @@ import (
 
 	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
+
+	"gorun/topology"
 )
 
 // Exit codes beside those of the ranks themselves. The README's table lists them.
@@ -32,18 +34,20 @@ type Spec struct {
 	Dir       string   // working directory of the ranks
 	// Programs, if there are several, take the place of Argv and Dir: the first runs as the first ranks, the
 	// second as the next, and so on.
-	Programs  []Program
-	Wrapper   []string // put before the program of every rank, with placeholders: {rank}, {local_rank}, {gpu}
-	Version   string   // of this binary; daemons of another version are refused
-	Shim      bool     // put the Horovod drop-in on PYTHONPATH
-	Verbose   bool
-	Streams   int      // per link, 0 for the default
-	GPUs      []string // for CUDA_VISIBLE_DEVICES by local rank; "auto" alone for what a host has; nil to set none
-	TF        bool     // set TF_CONFIG
-	NICs      []string // between the hosts: names, drivers or networks; nil for the way to the hosts
-	RingOrder string   // what the order of the ring goes by, a topology.By
-	Topology  []byte   // a file of facts about the hosts, as package topology/facts reads it; nil for none
-	Algorithm string   // of every allreduce between hosts, "" for what costs least
+	Programs       []Program
+	Wrapper        []string // put before the program of every rank, with placeholders: {rank}, {local_rank}, {gpu}
+	Version        string   // of this binary; daemons of another version are refused
+	Shim           bool     // put the Horovod drop-in on PYTHONPATH
+	Verbose        bool
+	Streams        int           // per link, 0 for the default
+	GPUs           []string      // for CUDA_VISIBLE_DEVICES by local rank; "auto" alone for what a host has; nil to set none
+	TF             bool          // set TF_CONFIG
+	NICs           []string      // between the hosts: names, drivers or networks; nil for the way to the hosts
+	RingOrder      string        // what the order of the ring goes by, a topology.By
+	Topology       []byte        // a file of facts about the hosts, as package topology/facts reads it; nil for none
+	Bind           topology.Bind // of the ranks to CPUs
+	ReportBindings bool          // tell where the ranks run
+	Algorithm      string        // of every allreduce between hosts, "" for what costs least
 
 	Elastic *ElasticSpec // nil if the world stays as it is; then Placement says what it is
 

@@ -18,7 +18,8 @@ type Host struct {
 	System   string `msgpack:"system" json:"system"`
 	Kernel   string `msgpack:"kernel" json:"kernel"`
 	Arch     string `msgpack:"arch" json:"arch"`
-	CPUs     int    `msgpack:"cpus" json:"cpus"` // usable by this process (affinity and cgroup limits)
+	CPUs     int    `msgpack:"cpus" json:"cpus"`          // usable by this process (affinity and cgroup limits)
+	Usable   []int  `msgpack:"usable" json:"usable_cpus"` // those it may run on; none if it does not know
 	MemBytes int64  `msgpack:"mem" json:"mem_bytes"`
 	Nodes    []Node `msgpack:"nodes" json:"nodes"`
 	NICs     []NIC  `msgpack:"nics" json:"nics"`
@@ -37,6 +38,7 @@ type Node struct {
 	Distance []int   `msgpack:"distance" json:"distance"` // to each node, in the order of Host.Nodes
 	Socket   int     `msgpack:"socket" json:"socket"`     // of its first CPU, -1 unknown
 	Caches   []Cache `msgpack:"caches" json:"caches"`
+	Cores    [][]int `msgpack:"cores" json:"cores"` // CPUs that are threads of one core; none if it does not know
 }
 
 // Cache is all caches of one kind that the CPUs of a node have.

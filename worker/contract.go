@@ -21,7 +21,11 @@ func (d *daemon) contracts(env []string, r wire.Rank) []string {
 			out = append(out, name+"="+value)
 		}
 	}
-	set("OMP_NUM_THREADS", strconv.Itoa(d.threads()))
+	threads := d.threads()
+	if cpus := len(d.binding(r).CPUs); cpus > 0 {
+		threads = min(threads, cpus)
+	}
+	set("OMP_NUM_THREADS", strconv.Itoa(threads))
 	set("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1") // as torchrun does: or a rank whose peer died hangs in NCCL
 	set("JAX_COORDINATOR_ADDRESS", coordinator(d.roster))
 	if d.job.TF {

@@ -35,6 +35,11 @@ func (d *daemon) startRanks(ctx context.Context) {
 		d.fail("choose GPUs", err, "see what the host has with nvidia-smi -L, or leave out --gpus")
 		return
 	}
+	if err := d.bindRanks(gpus); err != nil {
+		d.fail("bind ranks", err, "--bind-to numa or --bind-to none asks for less")
+		return
+	}
+	d.reportBindings()
 	d.sayThreads()
 	d.openPMI(ctx)
 	for _, r := range d.roster.Ranks {
@@ -63,7 +68,8 @@ func (d *daemon) startRanks(ctx context.Context) {
 			env = append(env, "CUDA_VISIBLE_DEVICES="+gpu)
 		}
 		argv, dir := d.program(r, gpu)
-		pid := d.ranks.Start(proc.Spec{Rank: r.Process, Argv: argv, Env: env, Dir: dir, Stdin: r.Process == 0, Inherit: inherit},
+		bound := d.binding(r)
+		pid := d.ranks.Start(proc.Spec{Rank: r.Process, Argv: argv, Env: env, Dir: dir, Stdin: r.Process == 0, Inherit: inherit, CPUs: bound.CPUs, Nodes: bound.Nodes},
 			&output{d.out, r.Process, wire.Stdout}, &output{d.out, r.Process, wire.Stderr})
 		d.running[r.Process] = true
 		if pid != 0 {

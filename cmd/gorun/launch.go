@@ -23,7 +23,7 @@ import (
 
 // launchFlags are the flags of a job, a table for each concern.
 func launchFlags() []cli.Flag {
-	return slices.Concat(placeFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), ringFlags(), elasticFlags(), otherFlags(), mpirunFlags(), horovodFlags(), knobFlags())
+	return slices.Concat(placeFlags(), bindFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), ringFlags(), elasticFlags(), otherFlags(), mpirunFlags(), horovodFlags(), knobFlags())
 }
 
 // lifetimeFlags say how long things may take.
@@ -101,6 +101,10 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 		return &usageError{errors.New("--ring-order measured: only a job that starts its hosts by ssh, and keeps them, measures by itself"), "gorun topo -H host1,host2 --measure --save FILE, then --topology FILE"}
 	}
 	gpus, err := gpusOf(c)
+	if err != nil {
+		return err
+	}
+	bind, err := readBind(c)
 	if err != nil {
 		return err
 	}
@@ -183,6 +187,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Verbose = c.Bool("verbose")
 	spec.Streams = c.Int("streams")
 	spec.RingOrder, spec.Topology = string(ring.by), ring.text
+	spec.Bind, spec.ReportBindings = bind, c.Bool("report-bindings")
 	spec.Algorithm = c.String("algorithm")
 	spec.NICs = nicsOf(c)
 	spec.StartTimeout = startTimeout(c)

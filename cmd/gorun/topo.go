@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,7 +34,7 @@ func topoCommand() *cli.Command {
 		&cli.BoolFlag{Name: "ascii", Usage: "draw with ASCII characters", DefaultText: "if the locale is not UTF-8"},
 	}
 	for _, f := range launchFlags() { // hosts are named and reached as in a launch
-		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "start-timeout", "topology", "ring-order"}, f.Names()[0]) {
+		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "start-timeout", "topology", "ring-order", "np", "bind-to", "map-by"}, f.Names()[0]) {
 			if d, ok := f.(*cli.GenericFlag); ok {
 				d.Usage = "give up if a host has not answered after this `TIME`"
 			}
@@ -43,7 +44,7 @@ func topoCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "topo",
 		Usage:       "show this machine's NUMA nodes, NICs and GPUs; with -H those of hosts, and their ring",
-		UsageText:   "gorun topo [-H host1,host2 [--measure [--save FILE]]] [--json | --svg FILE | --html FILE | --emit-nccl FILE] [--ascii]",
+		UsageText:   "gorun topo [-H host1,host2 [--measure [--save FILE]] [-np N --bind-to WHAT]] [--json | --svg FILE | --html FILE | --emit-nccl FILE] [--ascii]",
 		Description: "JSON has these names, which stay as they are:\n" + picture.JSONHelp,
 		Flags:       flags,
 
@@ -160,6 +161,10 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 	for _, h := range placement.Hosts {
 		names, ranks = append(names, h.Name), append(ranks, h.Ranks)
 	}
+	bind, err := readBind(c)
+	if err != nil {
+		return picture.Cluster{}, err
+	}
 	measuring := c.Bool("measure") || c.IsSet("ring-order") && ring.by == topology.ByMeasured && len(ring.Edges(names)) == 0
 	hosts, edges, err := look(c, ring, names, measuring)
 	if err != nil {
@@ -174,7 +179,19 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 			return picture.Cluster{}, fmt.Errorf("save measurement: %w", err)
 		}
 	}
-	return picture.Cluster{Hosts: hosts, Ring: topology.OrderBy(ring.by, hosts, edges).Legs(hosts, edges), Ranks: ranks, Sites: topology.Together(hosts, edges)}, nil
+	found := picture.Cluster{Hosts: hosts, Ring: topology.OrderBy(ring.by, hosts, edges).Legs(hosts, edges), Ranks: ranks, Sites: topology.Together(hosts, edges)}
+	for i, h := range hosts {
+		devices := make([]string, len(ranks[i]))
+		for slot := range devices {
+			devices[slot] = strconv.Itoa(slot) // programs choose GPUs by their local rank
+		}
+		bound, err := bind.Place(h, devices)
+		if err != nil {
+			return picture.Cluster{}, &usageError{fmt.Errorf("%s: %w", h.Name, err), "--bind-to numa asks for less"}
+		}
+		found.Bound = append(found.Bound, picture.Bound{Ranks: ranks[i], Bindings: bound, Engine: bind.Beside(h, bound)})
+	}
+	return found, nil
 }
 
 // look asks hosts what they are and, if it is to, measures between them. What the topology file says wins.

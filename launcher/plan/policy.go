@@ -14,6 +14,7 @@ type Policy struct {
 	RankByNode    bool // number ranks across the hosts, instead of host by host
 	PerHost       int  // ranks on each host, whatever its slots; 0 for its slots
 	Oversubscribe bool // more ranks than slots are no mistake
+	Cores         int  // that each rank is to have, 0 if nothing was said
 }
 
 // ParsePolicy reads mpirun's --map-by and --rank-by. What maps within a host (core, numa, socket, …) fills
@@ -43,7 +44,12 @@ func ParsePolicy(mapBy, rankBy string) (Policy, error) {
 		case "OVERSUBSCRIBE":
 			p.Oversubscribe = true
 		default:
-			return p, fmt.Errorf("map by %q: unknown modifier %q", mapBy, m)
+			n, isCores := strings.CutPrefix(strings.ToUpper(m), "PE=")
+			cores, err := strconv.Atoi(n)
+			if !isCores || err != nil || cores < 1 || cores > hosts.MaxSlots {
+				return p, fmt.Errorf("map by %q: unknown modifier %q", mapBy, m)
+			}
+			p.Cores = cores
 		}
 	}
 	switch rankBy {

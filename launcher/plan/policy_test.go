@@ -62,7 +62,7 @@ func TestPolicyErrors(t *testing.T) {
 		"ppr:0:node":      "not of the form ppr:N:node",
 		"ppr:2:socket":    "not of the form ppr:N:node",
 		"ppr:x":           "not of the form ppr:N:node",
-		"slot:PE=2":       `unknown modifier "PE=2"`,
+		"slot:PE=0":       `unknown modifier "PE=0"`,
 		"ppr:2:node:nope": `unknown modifier "nope"`,
 	} {
 		if _, err := plan.ParsePolicy(spec, ""); err == nil || !strings.Contains(err.Error(), want) {

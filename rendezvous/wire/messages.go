@@ -35,8 +35,11 @@ type Job struct {
 	NICs    []string `msgpack:"nics"`    // names, drivers or networks that links may use; nil for all
 	// RingOrder and Topology, a file that the user wrote, say which way data goes.
 	RingOrder string `msgpack:"ring_order"`
-	Topology  []byte `msgpack:"topology"`
-	LocalIP   string `msgpack:"local_ip"` // address at which the launcher reached the host, if any
+	// Bind says where the ranks of a host run; ReportBindings is to tell.
+	Bind           topology.Bind `msgpack:"bind"`
+	ReportBindings bool          `msgpack:"report_bindings"`
+	Topology       []byte        `msgpack:"topology"`
+	LocalIP        string        `msgpack:"local_ip"` // address at which the launcher reached the host, if any
 
 	Algorithm string `msgpack:"algorithm"` // of every allreduce between hosts, "" for what costs least
 }

@@ -29,9 +29,10 @@ type edge struct {
 // JSONHelp documents the format of JSON for users.
 const JSONHelp = `{"hosts": [host, …], "ring": [edge, …]}; -1 is an unknown number, and the ring of one host is empty.
   host   name, hostname, platform, hypervisor (by CPUID), hardware (version of virtual hardware), identity
-         (of the machine), system (of its installation), kernel, arch, cpus and mem_bytes (usable), labels,
+         (of the machine), system (of its installation), kernel, arch, cpus and mem_bytes (usable), usable_cpus
+         (those it may run on), labels,
          nodes [id, cpus, mem_bytes, distance (to each node, in the order of nodes), socket,
-                caches [level, type, bytes (of one), count]],
+                caches [level, type, bytes (of one), count], cores (lists of CPUs that are one core)],
          nics  [name, driver, speed_mbit, mtu, node, queues, pci, pci_path (root and bridges), vf, lower
                 (interfaces it is made of), mac, up, addrs],
          rdma  [name, driver, pci, node, nic, ports [number, active, speed_mbit, link, gids [index, type, gid]]],
@@ -69,11 +70,13 @@ func JSON(c Cluster) ([]byte, error) {
 
 // full returns the host with empty lists instead of none, so that programs find a list.
 func full(h topology.Host) topology.Host {
+	h.Usable = append([]int{}, h.Usable...)
 	h.Nodes = append([]topology.Node{}, h.Nodes...)
 	for i, n := range h.Nodes {
 		h.Nodes[i].CPUs = append([]int{}, n.CPUs...)
 		h.Nodes[i].Distance = append([]int{}, n.Distance...)
 		h.Nodes[i].Caches = append([]topology.Cache{}, n.Caches...)
+		h.Nodes[i].Cores = append([][]int{}, n.Cores...)
 	}
 	h.NICs = append([]topology.NIC{}, h.NICs...)
 	for i, n := range h.NICs {

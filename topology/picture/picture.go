@@ -22,7 +22,15 @@ type Cluster struct {
 	Hosts []topology.Host
 	Ring  []topology.Leg  // none for a host by itself
 	Ranks [][]int         // that run on each host, where that is decided
+	Bound []Bound         // where on each host they run, where that is decided
 	Sites []topology.Site // what a measurement tells of who is on one machine
+}
+
+// Bound is where the ranks of a host run.
+type Bound struct {
+	Ranks    []int // by local rank; -1 for a slot without one
+	Bindings []topology.Binding
+	Engine   []int // CPUs of its threads, none for anywhere
 }
 
 // card is a host in words, whatever it is drawn with.
@@ -34,13 +42,19 @@ type card struct {
 
 // area is a NUMA node with what is in it, or the place for what is on no known node.
 type area struct {
+	node              int // -1 unknown
 	title             string
 	facts, nics, gpus []string
+	ranks             []string // and what runs there
 }
 
 // describe puts a host into words, and the ranks that run on it.
 func (c Cluster) describe(i int) card {
 	d := describe(c.Hosts[i])
+	if i < len(c.Bound) && len(c.Bound[i].Bindings) > 0 {
+		c.Bound[i].describe(c.Hosts[i], &d)
+		return d
+	}
 	if i < len(c.Ranks) && len(c.Ranks[i]) > 0 {
 		noun := "ranks "
 		if len(c.Ranks[i]) == 1 {
@@ -108,7 +122,7 @@ func describe(h topology.Host) card {
 	}
 	slices.SortFunc(ids, func(a, b int) int { return cmp.Compare(uint(a), uint(b)) }) // -1 comes last
 	for _, id := range slices.Compact(ids) {
-		a := area{title: fmt.Sprintf("NUMA node %d", id)}
+		a := area{node: id, title: fmt.Sprintf("NUMA node %d", id)}
 		node, seen := nodes[id]
 		switch {
 		case seen:
@@ -136,7 +150,7 @@ func describe(h topology.Host) card {
 		c.areas = append(c.areas, a)
 	}
 	if links := linkage(h); len(links) > 0 {
-		c.areas = append(c.areas, area{title: "between GPUs", facts: links})
+		c.areas = append(c.areas, area{node: -1, title: "between GPUs", facts: links})
 	}
 	return c
 }

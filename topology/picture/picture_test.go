@@ -57,6 +57,37 @@ func pair(t *testing.T) picture.Cluster {
 	return picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, nil).Legs(hosts, nil), Ranks: [][]int{{0, 1}, {2}, {3, 4}}}
 }
 
+// bound is a machine with ranks, the first beside a GPU, and the engine.
+func bound(t *testing.T, to string, ranks int) picture.Cluster {
+	t.Helper()
+	h := probed(t, "baremetal")
+	bind, err := topology.ParseBind(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := picture.Bound{Ranks: []int{4, 5, 6, 7, 8, 9, 10, 11}[:ranks]}
+	if b.Bindings, err = bind.Place(h, append([]string{"0"}, make([]string, ranks-1)...)); err != nil {
+		t.Fatal(err)
+	}
+	b.Engine = bind.Beside(h, b.Bindings)
+	return picture.Cluster{Hosts: []topology.Host{h}, Bound: []picture.Bound{b}}
+}
+
+// TestBinding: ranks that share CPUs have one line, on the node or, if that spans nodes, on the host.
+func TestBinding(t *testing.T) {
+	c := bound(t, "numa", 4)
+	text := strings.Join(picture.Binding(c.Hosts[0], c.Bound[0]), "\n")
+	if !strings.Contains(text, "ranks 5-6: CPUs 8-15,24-31") || strings.Contains(text, "cores: ") {
+		t.Errorf("4 ranks by numa\n%s", text)
+	}
+	c.Bound[0].Bindings[0].CPUs = []int{0, 8}
+	c.Bound[0].Ranks[1] = -1
+	text = strings.Join(picture.Binding(c.Hosts[0], c.Bound[0]), "\n")
+	if !strings.Contains(text, "rank 4: CPUs 0,8") || strings.Contains(text, "rank 5") || !strings.Contains(text, "cores: a number") {
+		t.Errorf("a rank on two nodes, a slot without a rank\n%s", text)
+	}
+}
+
 // fits checks what holds for all text.
 func fits(t *testing.T, text string) {
 	t.Helper()
@@ -97,6 +128,7 @@ func TestGolden(t *testing.T) {
 		"vgpu":      alone(probed(t, "vgpu")),
 		"cloud":     alone(probed(t, "cloud")),
 		"pvrdma":    pair(t),
+		"bound":     bound(t, "core:2", 3),
 	}
 	for name, c := range clusters {
 		document, err := picture.JSON(c)

@@ -48,6 +48,7 @@ text { font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; 
 .elsewhere { fill: #ffffff; stroke: #8c959f; stroke-dasharray: 4 3 }
 .nic { fill: #dafbe1; stroke: #4ac26b }
 .gpu { fill: #fbefff; stroke: #c297ff }
+.rank { fill: #fff8c5; stroke: #d4a72c }
 .edge { fill: none; stroke: #57606a; stroke-width: 2 }
 .slowest { fill: none; stroke: #cf222e; stroke-width: 4 }
 .alarm { fill: #cf222e; font-weight: bold }
@@ -190,6 +191,9 @@ func (c card) box() box {
 		}
 		for _, gpu := range a.gpus {
 			node.boxes = append(node.boxes, box{class: "gpu", lines: []string{gpu}})
+		}
+		for _, rank := range a.ranks {
+			node.boxes = append(node.boxes, box{class: "rank", lines: []string{rank}})
 		}
 		root.boxes = append(root.boxes, node)
 	}

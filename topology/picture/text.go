@@ -52,7 +52,7 @@ func hostBlock(c card, limit int) block {
 	inside := lines(c.facts, limit-4)
 	var areas []block
 	for _, a := range c.areas {
-		areas = append(areas, frame(a.title, lines(slices.Concat(a.facts, a.nics, a.gpus), limit-8), limit-4))
+		areas = append(areas, frame(a.title, lines(slices.Concat(a.facts, a.nics, a.gpus, a.ranks), limit-8), limit-4))
 	}
 	if len(areas) > 0 {
 		inside = append(inside, flow(areas, limit-4)...).level()

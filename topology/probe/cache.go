@@ -21,6 +21,28 @@ func socket(t tree, cpus []int) int {
 	return max(t.number(path.Join(cpuDir(cpus[0]), "topology/physical_package_id")), -1)
 }
 
+// cores returns the CPUs by core, none if one of them does not tell.
+func cores(t tree, cpus []int) [][]int {
+	var cores [][]int
+	seen := map[int]bool{}
+	for _, cpu := range cpus {
+		if seen[cpu] {
+			continue
+		}
+		var core []int
+		for _, sibling := range parseList(t.text(path.Join(cpuDir(cpu), "topology/thread_siblings_list"))) {
+			if slices.Contains(cpus, sibling) && !seen[sibling] {
+				core, seen[sibling] = append(core, sibling), true
+			}
+		}
+		if !slices.Contains(core, cpu) {
+			return nil
+		}
+		cores = append(cores, core)
+	}
+	return cores
+}
+
 // caches returns what the CPUs have, nearest first. CPUs that share a cache name the same list of CPUs.
 func caches(t tree, cpus []int) []topology.Cache {
 	type kind struct {

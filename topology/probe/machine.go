@@ -29,7 +29,7 @@ func nodes(t tree) []topology.Node {
 		for _, distance := range strings.Fields(t.text(path.Join(dir, name, "distance"))) {
 			node.Distance = append(node.Distance, number(distance))
 		}
-		node.Socket, node.Caches = socket(t, node.CPUs), caches(t, node.CPUs)
+		node.Socket, node.Caches, node.Cores = socket(t, node.CPUs), caches(t, node.CPUs), cores(t, node.CPUs)
 		nodes = append(nodes, node)
 	}
 	slices.SortFunc(nodes, func(a, b topology.Node) int { return a.ID - b.ID })
@@ -48,10 +48,7 @@ func kilobytes(text string) int64 {
 // usableCPUs returns how many CPUs this process can keep busy: those it may run on, or less if its
 // control group gets less time than that.
 func usableCPUs(t tree) int {
-	cpus := len(parseList(field(t.text("proc/self/status"), "Cpus_allowed_list")))
-	if cpus == 0 {
-		cpus = len(parseList(t.text("sys/devices/system/cpu/online")))
-	}
+	cpus := len(allowedCPUs(t))
 	if cpus == 0 {
 		return -1
 	}
@@ -63,6 +60,15 @@ func usableCPUs(t tree) int {
 		if q, p := number(quota), number(period); q > 0 && p > 0 { // no limit is "max" or -1
 			cpus = min(cpus, max(1, (q+p-1)/p))
 		}
+	}
+	return cpus
+}
+
+// allowedCPUs returns those that this process may run on.
+func allowedCPUs(t tree) []int {
+	cpus := parseList(field(t.text("proc/self/status"), "Cpus_allowed_list"))
+	if len(cpus) == 0 {
+		cpus = parseList(t.text("sys/devices/system/cpu/online"))
 	}
 	return cpus
 }

@@ -53,6 +53,7 @@ func (p Prober) Probe(ctx context.Context) (topology.Host, error) {
 		Kernel:   t.text("proc/sys/kernel/osrelease"),
 		Arch:     runtime.GOARCH,
 		CPUs:     usableCPUs(t),
+		Usable:   allowedCPUs(t),
 		MemBytes: usableMemory(t),
 		Nodes:    nodes(t),
 		RDMA:     rdma(t),

@@ -335,6 +335,36 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
+// TestMemoryPolicy: a rank takes its memory from the nodes that it is told, and the next one from anywhere.
+func TestMemoryPolicy(t *testing.T) {
+	if _, err := os.Stat("/proc/self/numa_maps"); err != nil {
+		t.Log("this kernel has no NUMA: there is nothing to prefer")
+		return
+	}
+	g, _ := open(t, proc.Config{})
+	policy := func(nodes []int) string {
+		var out sink
+		spec := shell(0, "head -n 1 /proc/self/numa_maps")
+		spec.Nodes = nodes
+		g.Start(spec, &out, io.Discard)
+		if e := next(t, g); e.Code != 0 {
+			t.Fatalf("%+v", e)
+		}
+		fields := strings.Fields(out.String())
+		if len(fields) < 2 {
+			t.Fatalf("%q", out.String())
+		}
+		return fields[1]
+	}
+	before := policy(nil)
+	if got := policy([]int{0}); !strings.HasPrefix(got, "prefer") || !strings.HasSuffix(got, ":0") {
+		t.Errorf("memory of node 0 is preferred by policy %q", got)
+	}
+	if got := policy(nil); got != before {
+		t.Errorf("afterwards the policy is %q, before it was %q", got, before)
+	}
+}
+
 // detach starts `sleep N` four ways: in the rank's group, in a session of its own, daemonized with the
 // rank's environment, and daemonized with none.
 const detach = `

@@ -31,6 +31,7 @@ type Spec struct {
 	Dir   string   // "" for the daemon's
 	Stdin bool     // standard input is a pipe (Group.Stdin) instead of /dev/null
 	CPUs  []int    // bind the rank to these; empty for no binding
+	Nodes []int    // NUMA nodes to take its memory from as long as they have some; empty for where it runs
 	// Inherit, if not nil, is descriptor 3 of the rank. Start closes it here, whether the rank starts or not.
 	Inherit *os.File
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -66,6 +68,7 @@ func spawn(spec Spec, path string, env []string) (_ *child, err error) {
 		return nil, err
 	}
 	defer restore()
+	defer preferMemory(spec.Nodes)()
 	if err := c.cmd.Start(); err != nil {
 		return nil, notStartable(path, err)
 	}
@@ -93,6 +96,67 @@ func bind(cpus []int) (restore func(), err error) {
 		return nil, fmt.Errorf("bind to CPUs %v: %w", cpus, err)
 	}
 	return func() { unix.SchedSetaffinity(0, &before) }, nil
+}
+
+// Memory policies of set_mempolicy(2).
+const (
+	policyDefault       = 0
+	policyPreferred     = 1
+	policyPreferredMany = 5
+	maxNodes            = 1024
+)
+
+// preferMemory makes the calling thread, and so a process that it starts, take memory from these nodes. Where the kernel has no NUMA, is
+// too old, or a container may not choose, memory still comes from the node that the rank runs on.
+func preferMemory(nodes []int) (restore func()) {
+	var mask [maxNodes / 64]uint64
+	for _, n := range nodes {
+		if n < 0 || n >= maxNodes {
+			return func() {}
+		}
+		mask[n/64] |= 1 << (n % 64)
+	}
+	policy := policyPreferredMany
+	switch len(nodes) {
+	case 0:
+		return func() {}
+	case 1:
+		policy = policyPreferred
+	}
+	_, _, errno := unix.Syscall(unix.SYS_SET_MEMPOLICY, uintptr(policy), uintptr(unsafe.Pointer(&mask)), maxNodes)
+	if errno != 0 {
+		return func() {}
+	}
+	return func() { unix.Syscall(unix.SYS_SET_MEMPOLICY, policyDefault, 0, 0) }
+}
+
+// BindSelf restricts all threads of this process, and those that they start, to CPUs. A rank needs a binding of its own from then on.
+func BindSelf(cpus []int) error {
+	var set unix.CPUSet
+	for _, n := range cpus {
+		set.Set(n)
+	}
+	bound := map[int]bool{}
+	for { // until no thread has appeared meanwhile
+		tasks, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return fmt.Errorf("bind daemon to CPUs %v: %w", cpus, err)
+		}
+		again := false
+		for _, task := range tasks {
+			id, err := strconv.Atoi(task.Name())
+			if err != nil || bound[id] {
+				continue
+			}
+			bound[id], again = true, true
+			if err := unix.SchedSetaffinity(id, &set); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("bind daemon to CPUs %v: %w", cpus, err)
+			}
+		}
+		if !again {
+			return nil
+		}
+	}
 }
 
 func closeAll(files ...*os.File) {

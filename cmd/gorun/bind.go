@@ -1,0 +1,36 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/topology"
+)
+
+// bindFlags say which CPUs ranks run on.
+func bindFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "bind-to", Usage: "bind each rank to `WHAT`: none, hwthread, core, core:N, numa, socket; beside its GPU, or spread from the NIC's NUMA node on", DefaultText: "none, or core with --map-by …:PE=N"},
+		&cli.BoolFlag{Name: "report-bindings", Usage: "show which CPUs the ranks, and the engine, run on"},
+	}
+}
+
+// readBind reads --bind-to and the PE of --map-by.
+func readBind(c *cli.Context) (topology.Bind, error) {
+	bind, err := topology.ParseBind(c.String("bind-to"))
+	if err != nil {
+		return bind, &usageError{fmt.Errorf("--bind-to: %w", err), "--bind-to numa"}
+	}
+	policy, err := policyOf(c)
+	if err != nil || policy.Cores == 0 {
+		return bind, err
+	}
+	bind.To = cmp.Or(bind.To, topology.BindCore)
+	if bind.To != topology.BindCore && bind.To != topology.BindThread {
+		return bind, &usageError{fmt.Errorf("--map-by %s and --bind-to %s exclude each other", c.String("map-by"), bind.To), ""}
+	}
+	bind.Each = policy.Cores
+	return bind, nil
+}

@@ -1,0 +1,124 @@
+package topology_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gorun/topology"
+	"gorun/topology/probe/probetest"
+)
+
+// TestPlace decides for recorded machines.
+func TestPlace(t *testing.T) {
+	none := func(n int) []string { return make([]string, n) }
+	for _, tc := range []struct {
+		machine, to string
+		devices     []string
+		want        string // of each rank its CPUs and its memory
+		engine      string
+		why         string // of the last rank
+	}{
+		// Two sockets of 8 cores with 2 threads each, the NIC on node 1. CPU n and n+16 are one core.
+		{"baremetal", "numa", none(2), "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]@[1] [0 1 2 3 4 5 6 7 16 17 18 19 20 21 22 23]@[0]", "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]", "by its share of the cores"},
+		{"baremetal", "core", none(1), "[15 31]@[1]", "[8 9 10 11 12 13 14 24 25 26 27 28 29 30]", "beside the NIC"},
+		{"baremetal", "core:4", none(3), "[8 9 10 11 24 25 26 27]@[1] [12 13 14 15 28 29 30 31]@[1] [0 1 2 3 16 17 18 19]@[0]", "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]", "by its share of the cores"},
+		{"baremetal", "hwthread", none(2), "[31]@[1] [0]@[0]", "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30]", "by its share of the cores"},
+		{"baremetal", "core", []string{"1", "0"}, "[15 31]@[1] [0 16]@[0]", "[8 9 10 11 12 13 14 24 25 26 27 28 29 30]", "beside GPU 0"},
+		{"baremetal", "numa", []string{"no such GPU"}, "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]@[1]", "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]", "beside the NIC"},
+		{"baremetal", "none", none(2), "", "[]", ""},
+		// A flat VM: the NIC is on no node, but there is only one.
+		{"vsphere", "core:2", none(2), "[0 1]@[] [2 3]@[]", "[4 5 6 7]", "by its share of the cores"},
+		{"vsphere", "numa", none(2), "[0 1 2 3 4 5 6 7]@[] [0 1 2 3 4 5 6 7]@[]", "[]", "by its share of the cores"},
+		// A container with four CPUs of a machine.
+		{"container", "core", none(2), "[4]@[] [5]@[]", "[12 13]", "by its share of the cores"},
+	} {
+		h := probetest.Probe(t, filepath.Join("probe", "testdata", tc.machine+".txtar"))
+		bind, err := topology.ParseBind(tc.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bound, err := bind.Place(h, tc.devices)
+		if err != nil {
+			t.Errorf("%s by %s: %v", tc.machine, tc.to, err)
+			continue
+		}
+		var got []string
+		why := ""
+		for _, b := range bound {
+			got, why = append(got, fmt.Sprintf("%v@%v", b.CPUs, b.Nodes)), b.Why
+		}
+		if got := strings.Join(got, " "); got != tc.want || why != tc.why {
+			t.Errorf("%s, %d ranks by %s: %s, %s; should be %s, %s", tc.machine, len(tc.devices), tc.to, got, why, tc.want, tc.why)
+		}
+		if engine := fmt.Sprint(bind.Beside(h, bound)); engine != tc.engine {
+			t.Errorf("%s, %d ranks by %s: engine on %s, should be %s", tc.machine, len(tc.devices), tc.to, engine, tc.engine)
+		}
+	}
+}
+
+// TestPlaceAll: whatever the machine, ranks get CPUs that may be used, and cores to themselves.
+func TestPlaceAll(t *testing.T) {
+	archives, err := filepath.Glob(filepath.Join("probe", "testdata", "*.txtar"))
+	if err != nil || len(archives) == 0 {
+		t.Fatal(archives, err)
+	}
+	for _, archive := range archives {
+		h := probetest.Probe(t, archive)
+		for ranks := 1; ranks <= 9; ranks++ {
+			devices := make([]string, ranks)
+			for i := range devices {
+				devices[i] = fmt.Sprint(i)
+			}
+			for _, to := range []string{"hwthread", "core", "core:2", "numa", "socket", "core:overload-allowed"} {
+				bind, err := topology.ParseBind(to)
+				if err != nil {
+					t.Fatal(err)
+				}
+				bound, err := bind.Place(h, devices)
+				if err != nil {
+					if !strings.Contains(err.Error(), " has ") || to == "numa" || to == "socket" || bind.Overload {
+						t.Errorf("%s, %d ranks by %s: %v", archive, ranks, to, err)
+					}
+					continue
+				}
+				owner := map[int]int{}
+				for rank, b := range bound {
+					if len(b.CPUs) == 0 || !slices.IsSorted(b.CPUs) || b.Why == "" {
+						t.Errorf("%s, %d ranks by %s: %+v", archive, ranks, to, b)
+					}
+					for _, cpu := range b.CPUs {
+						other, taken := owner[cpu]
+						if taken && (bind.To == topology.BindCore || bind.To == topology.BindThread) && !bind.Overload {
+							t.Errorf("%s, %d ranks by %s: CPU %d has ranks %d and %d", archive, ranks, to, cpu, other, rank)
+						}
+						if owner[cpu] = rank; !slices.Contains(h.Usable, cpu) {
+							t.Errorf("%s, %d ranks by %s: CPU %d may not be used", archive, ranks, to, cpu)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestPlaceErrors(t *testing.T) {
+	for text, want := range map[string]string{"board": "not none", "core:0": "unknown modifier", "numa:2": "unknown modifier", "core:x": "unknown modifier"} {
+		if _, err := topology.ParseBind(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, should be %q", text, err, want)
+		}
+	}
+	four := topology.Host{Usable: []int{0, 1, 2, 3}}
+	if _, err := (topology.Bind{To: topology.BindCore, Each: 3}).Place(four, make([]string, 2)); err == nil ||
+		err.Error() != "bind 2 ranks to 3 cores each: the host has 4" {
+		t.Error(err)
+	}
+	if _, err := (topology.Bind{To: topology.BindNUMA}).Place(topology.Host{}, make([]string, 1)); err == nil {
+		t.Error("a host without CPUs")
+	}
+	if bound, err := (topology.Bind{To: topology.BindCore}).Place(four, nil); err != nil || bound != nil {
+		t.Errorf("no ranks: %v, %v", bound, err)
+	}
+}

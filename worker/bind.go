@@ -1,0 +1,66 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+	"gorun/topology/picture"
+	"gorun/worker/proc"
+)
+
+// bindRanks decides where the ranks run, of every slot of this host, and where the engine does. A decision stands for the
+// life of the daemon: a slot that gets another rank keeps its CPUs.
+func (d *daemon) bindRanks(gpus []string) error {
+	if d.bound != nil || d.job.Bind.To == "" || d.job.Bind.To == topology.BindNone {
+		return nil
+	}
+	slots := max(d.job.Slots, 1)
+	for _, r := range d.roster.Ranks {
+		slots = max(slots, r.LocalRank+1)
+	}
+	devices := make([]string, slots)
+	for i := range devices {
+		devices[i] = deviceOf(d.job.Env, gpus, i)
+	}
+	bound, err := d.job.Bind.Place(d.self, devices)
+	if err != nil {
+		return err
+	}
+	engine := d.job.Bind.Beside(d.self, bound)
+	if len(engine) > 0 {
+		if err := proc.BindSelf(engine); err != nil {
+			return err
+		}
+	}
+	d.bound, d.beside = bound, engine
+	return nil
+}
+
+// reportBindings shows what bindRanks decided, if the user wants to see it.
+func (d *daemon) reportBindings() {
+	if !d.job.ReportBindings {
+		return
+	}
+	if d.bound == nil {
+		d.out.Write(&wire.Log{Text: fmt.Sprintf("ranks are not bound: they run on any of %d CPUs", d.self.CPUs)})
+		return
+	}
+	b := picture.Bound{Ranks: slices.Repeat([]int{-1}, len(d.bound)), Bindings: d.bound, Engine: d.beside}
+	for _, r := range d.roster.Ranks {
+		b.Ranks[r.LocalRank] = r.Rank
+	}
+	d.out.Write(&wire.Log{Text: fmt.Sprintf("ranks are bound to %s", d.job.Bind.To)})
+	for _, line := range picture.Binding(d.self, b) {
+		d.out.Write(&wire.Log{Text: line})
+	}
+}
+
+// binding is that of a rank.
+func (d *daemon) binding(r wire.Rank) topology.Binding {
+	if r.LocalRank < len(d.bound) {
+		return d.bound[r.LocalRank]
+	}
+	return topology.Binding{}
+}
