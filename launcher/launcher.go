@@ -42,6 +42,7 @@ type Spec struct {
 	Streams        int           // per link, 0 for the default
 	GPUs           []string      // for CUDA_VISIBLE_DEVICES by local rank; "auto" alone for what a host has; nil to set none
 	TF             bool          // set TF_CONFIG
+	PMIPort        bool          // MPI programs reach their daemon by a port (PMI_PORT) instead of a descriptor
 	NICs           []string      // between the hosts: names, drivers or networks; nil for the way to the hosts
 	RingOrder      string        // what the order of the ring goes by, a topology.By
 	Topology       []byte        // a file of facts about the hosts, as package topology/facts reads it; nil for none

@@ -23,9 +23,9 @@ type SSH struct {
 
 // Dial implements Dialer.
 func (s *SSH) Dial(ctx context.Context, host string) (*Daemon, error) {
-	conn, err := s.Client.Connect(ctx, host)
+	conn, err := s.Connect(ctx, host)
 	if err != nil {
-		return nil, explainSSH(host, err)
+		return nil, err
 	}
 	binary, err := s.Binary()
 	if err != nil {
@@ -50,6 +50,15 @@ func (s *SSH) Dial(ctx context.Context, host string) (*Daemon, error) {
 		d.LocalIP = a.IP.String()
 	}
 	return d, nil
+}
+
+// Connect logs in on a host. The error is a *HostError.
+func (s *SSH) Connect(ctx context.Context, host string) (*ssh.Conn, error) {
+	conn, err := s.Client.Connect(ctx, host)
+	if err != nil {
+		return nil, explainSSH(host, err)
+	}
+	return conn, nil
 }
 
 func explainSSH(host string, err error) error {

@@ -108,7 +108,7 @@ func newJob(spec *Spec) (*job, error) {
 		worlds: map[int]wire.World{}, rejoining: map[int]bool{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{}, hostOfRank: make([]int, len(spec.Placement.Ranks)), change: newChange(spec.Elastic)}
 	j.template = wire.Job{ID: hex.EncodeToString(id), Secret: secret, Argv: spec.Argv, Dir: spec.Dir, Shim: spec.Shim, Verbose: spec.Verbose,
 		GraceMS: int(spec.Grace.Milliseconds()), Wrapper: spec.Wrapper, Streams: spec.Streams, Algorithm: spec.Algorithm,
-		Bind: spec.Bind, ReportBindings: spec.ReportBindings, RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF}
+		Bind: spec.Bind, ReportBindings: spec.ReportBindings, RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF, PMIPort: spec.PMIPort}
 	var names []string
 	for _, h := range spec.Placement.Hosts {
 		names = append(names, h.Name)

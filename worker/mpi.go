@@ -33,6 +33,14 @@ func (d *daemon) openPMI(ctx context.Context) {
 		cfg.Local = append(cfg.Local, r.Rank)
 	}
 	d.pmi = pmi.New(cfg)
+	if d.job.PMIPort {
+		port, err := d.pmi.Listen()
+		if err != nil {
+			d.log.Warn("MPI programs would not find the other ranks", "err", err)
+			return
+		}
+		d.pmiPort = port
+	}
 }
 
 // abort ends a rank that called MPI_Abort and now waits to be killed. It counts as an exit with its code.
@@ -51,6 +59,15 @@ func (d *daemon) pmiFor(r wire.Rank) (*os.File, []string, error) {
 	if d.roster.Epoch > 1 {
 		return nil, nil, nil
 	}
+	env := []string{
+		"PMI_RANK=" + strconv.Itoa(r.Rank),
+		"PMI_SIZE=" + strconv.Itoa(d.roster.Size),
+		"MPI_LOCALRANKID=" + strconv.Itoa(r.LocalRank),
+		"MPI_LOCALNRANKS=" + strconv.Itoa(len(d.roster.Ranks)),
+	}
+	if d.pmiPort != nil {
+		return nil, append(env, "PMI_PORT="+d.pmiPort.Addr(), "PMI_ID="+strconv.Itoa(int(d.pmiPort.Expect(r.Rank)))), nil
+	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make socket for PMI of rank %d: %w", r.Rank, err)
@@ -61,12 +78,5 @@ func (d *daemon) pmiFor(r wire.Rank) (*os.File, []string, error) {
 		return nil, nil, fmt.Errorf("prepare socket for PMI of rank %d: %w", r.Rank, err)
 	}
 	d.pmi.Serve(r.Rank, os.NewFile(uintptr(fds[0]), "pmi"))
-	env := []string{
-		"PMI_FD=3",
-		"PMI_RANK=" + strconv.Itoa(r.Rank),
-		"PMI_SIZE=" + strconv.Itoa(d.roster.Size),
-		"MPI_LOCALRANKID=" + strconv.Itoa(r.LocalRank),
-		"MPI_LOCALNRANKS=" + strconv.Itoa(len(d.roster.Ranks)),
-	}
-	return os.NewFile(uintptr(fds[1]), "pmi"), env, nil
+	return os.NewFile(uintptr(fds[1]), "pmi"), append(env, "PMI_FD=3"), nil
 }

@@ -126,6 +126,7 @@ type daemon struct {
 	port     net.Listener   // keeps MASTER_PORT free until the ranks start
 	ports    []net.Listener // the same for what other frameworks are told
 	pmi      *pmi.Server    // nil until the ranks start
+	pmiPort  *pmi.Port      // nil unless the job wants one
 	kv       net.Listener   // for stock Horovod's ranks, nil if they are not expected
 
 	stalls stallWatch
@@ -434,6 +435,9 @@ func (d *daemon) close() error {
 	d.closePorts()
 	if d.ranks != nil {
 		errs = append(errs, d.ranks.Close())
+	}
+	if d.pmiPort != nil {
+		d.pmiPort.Close()
 	}
 	if d.pmi != nil {
 		d.pmi.Close()

@@ -190,6 +190,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Bind, spec.ReportBindings = bind, c.Bool("report-bindings")
 	spec.Algorithm = c.String("algorithm")
 	spec.NICs = nicsOf(c)
+	spec.PMIPort = c.Bool("pmi-port")
 	spec.StartTimeout = startTimeout(c)
 	spec.Grace = timeOf(c, "grace")
 	spec.Timeout = timeOf(c, "timeout")

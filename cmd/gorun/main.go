@@ -55,7 +55,7 @@ func newApp(hurry <-chan struct{}) *cli.App {
 		CustomAppHelpTemplate: helpTemplate,
 		Flags:                 launchFlags(),
 		Action:                func(c *cli.Context) error { return launch(c, hurry) },
-		Commands:              append([]*cli.Command{topoCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(), manCommand(), versionCommand()}, jobCommands(hurry)...),
+		Commands:              append([]*cli.Command{topoCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(), manCommand(), versionCommand(), rshAgentCommand()}, jobCommands(hurry)...),
 		// Errors are printed in one place, by explain; the library must not exit by itself.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {

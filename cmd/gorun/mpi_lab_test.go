@@ -48,6 +48,13 @@ func TestMPICH(t *testing.T) {
 			}
 		})
 	}
+	t.Run("by a port", func(t *testing.T) {
+		// The wrapper closes what is inherited, as sudo does.
+		r := c.gorun("-np", "2", "-H", "host1:1,host2:1", "--pmi-port", "--rank-wrapper", `sh -c 'exec 3>&-; exec "$@"' sh`, "env", "UCX_TLS=tcp,self", "timeout", "60", program, "ok")
+		if r.code != 0 || !strings.Contains(r.stdout, "rank 0 of 2 on host1: ") || !strings.Contains(r.stdout, "rank 1 of 2 on host2: ") {
+			t.Errorf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+		}
+	})
 	for how, code := range map[string]int{"abort": 7, "crash": 128 + 6} {
 		t.Run(how, func(t *testing.T) {
 			r := run("host1:2,host2:2", how)
@@ -55,5 +62,42 @@ func TestMPICH(t *testing.T) {
 				t.Errorf("exit code %d, want %d and rank 3 named\n%s", r.code, code, r.stderr)
 			}
 		})
+	}
+}
+
+// TestOpenMPI starts an unmodified Open MPI program by its own mpirun, which reaches the hosts by gorun.
+func TestOpenMPI(t *testing.T) {
+	compiler, err := exec.LookPath("mpicc.openmpi")
+	if err != nil {
+		t.Skip("install libopenmpi-dev and openmpi-bin")
+	}
+	c := newCluster(t, 2)
+	program := filepath.Join(c.root, "build", "openmpi_ring")
+	if out, err := exec.Command(compiler, "-o", program, filepath.Join(c.root, "testdata/mpi/ring.c")).CombinedOutput(); err != nil {
+		t.Fatalf("compile: %v\n%s", err, out)
+	}
+	// On lab hosts, which are one machine, only TCP leads from one to another.
+	mpirun := func(args ...string) result {
+		var stdout, stderr strings.Builder
+		cmd := c.Launcher().Command(t.Context(), "timeout", append([]string{"120", "mpirun.openmpi", "--allow-run-as-root",
+			"--mca", "plm_rsh_agent", c.binary + " rsh-agent", "--mca", "btl", "tcp,self", "--mca", "pml", "ob1"}, args...)...)
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		cmd.Run()
+		return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	}
+	r := mpirun("-np", "4", "-H", "host1:2,host2:2", program, "ok")
+	if r.code != 0 {
+		t.Fatalf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+	}
+	for rank, token := range []int{6, 1, 3, 6} {
+		if want := fmt.Sprintf("rank %d of 4 on host%d: token %d, 0 wrong", rank, rank/2+1, token); !strings.Contains(r.stdout, want) {
+			t.Errorf("no %q in\n%s", want, r.stdout)
+		}
+	}
+	if r := mpirun("-np", "4", "-H", "host1:2,host2:2", program, "abort"); r.code != 7 {
+		t.Errorf("abort: exit code %d\n%s", r.code, r.stderr)
+	}
+	if r := mpirun("-np", "2", "-H", "host1,nowhere", program, "ok"); r.code == 0 || !strings.Contains(r.stderr, "gorun: error: nowhere: resolve: ") {
+		t.Errorf("a host that is not there: exit code %d\n%s", r.code, r.stderr)
 	}
 }

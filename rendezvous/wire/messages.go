@@ -32,6 +32,7 @@ type Job struct {
 	Streams int      `msgpack:"streams"` // per link
 	GPUs    []string `msgpack:"gpus"`    // devices by local rank; "auto" alone for those of the host; nil to leave them alone
 	TF      bool     `msgpack:"tf"`      // set TF_CONFIG
+	PMIPort bool     `msgpack:"pmi"`     // MPI programs reach their daemon by a port instead of a descriptor
 	NICs    []string `msgpack:"nics"`    // names, drivers or networks that links may use; nil for all
 	// RingOrder and Topology, a file that the user wrote, say which way data goes.
 	RingOrder string `msgpack:"ring_order"`

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher"
+	"gorun/launcher/ssh"
+)
+
+// rshAgentCommand runs a command on a host as ssh does, by gorun's own ssh client. Open MPI's mpirun starts
+// its daemons by way of such an agent.
+func rshAgentCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "rsh-agent",
+		Usage:     "run a command on a host, for Open MPI: mpirun --mca plm_rsh_agent 'gorun rsh-agent' …",
+		UsageText: "gorun rsh-agent [flags] HOST COMMAND…",
+		Flags: append(connectFlags(),
+			// What users give to an agent called ssh.
+			&cli.StringFlag{Name: "l", Usage: "log in as `USER`"},
+			&cli.BoolFlag{Name: "x", Usage: "ssh's: there is no X11 here", Hidden: true},
+			&cli.BoolFlag{Name: "n", Usage: "ssh's: take no standard input"},
+			&cli.BoolFlag{Name: "q", Usage: "ssh's", Hidden: true}),
+		Action: rshAgent,
+	}
+}
+
+func rshAgent(c *cli.Context) error {
+	args := c.Args().Slice()
+	if len(args) < 2 {
+		return &usageError{errors.New("rsh-agent needs a host and a command"), "mpirun --mca plm_rsh_agent 'gorun rsh-agent' -H host1,host2 …"}
+	}
+	host := args[0]
+	if user := c.String("l"); user != "" && !strings.Contains(host, "@") {
+		host = user + "@" + host
+	}
+	d, err := newDialer(c)
+	if err != nil {
+		return err
+	}
+	defer d.remote.Client.Close()
+	var conn *ssh.Conn
+	if _, err := d.retry.dial(c.Context, host, func(ctx context.Context, host string) (*launcher.Daemon, error) {
+		var err error
+		conn, err = d.remote.Connect(ctx, host)
+		return nil, err
+	}); err != nil {
+		return err
+	}
+	defer conn.Close()
+	session, err := conn.Start(c.Context, strings.Join(args[1:], " ")) // as ssh: the login shell splits it
+	if err != nil {
+		return fmt.Errorf("%s: start command: %w", host, err)
+	}
+	if c.Bool("n") {
+		session.Stdin.Close()
+	} else {
+		go func() { // a read from a terminal cannot be interrupted: not waited for
+			io.Copy(session.Stdin, os.Stdin)
+			session.Stdin.Close()
+		}()
+	}
+	var output sync.WaitGroup
+	output.Go(func() { io.Copy(os.Stdout, session.Stdout) })
+	output.Go(func() { io.Copy(os.Stderr, session.Stderr) })
+	output.Wait()
+	code, err := session.Wait()
+	switch {
+	case err != nil:
+		return &launcher.HostError{Host: host, Step: "run", Err: err, Code: launcher.ExitTransport}
+	case code != 0:
+		return exitStatus(code)
+	}
+	return nil
+}

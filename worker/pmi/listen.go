@@ -1,0 +1,151 @@
+package pmi
+
+import (
+	"bufio"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// The other way to a server, for ranks that inherit no descriptor because sudo, a container or a batch script
+// closed it: PMI_PORT names an address and PMI_ID a number, which the rank says first (cmd=initack). The
+// number is all that tells a rank from a stranger on the same host, so it is a secret of 31 bits, good for one
+// connection, and after a few wrong ones nobody is let in any more.
+
+const (
+	// strikes is how many connections may fail to name a number.
+	strikes = 16
+	// pending bounds the connections that have not named one yet.
+	pending = 1024
+)
+
+var errStranger = errors.New("no rank that is expected")
+
+// Port is where ranks connect, on this host alone.
+type Port struct {
+	server   *Server
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu      sync.Mutex
+	ranks   map[int32]int // by the number that a rank will say
+	strikes int
+	open    map[net.Conn]bool
+	closed  bool
+}
+
+// Listen opens a port of a server. Close it before the server.
+func (s *Server) Listen() (*Port, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for PMI: %w", err)
+	}
+	p := &Port{server: s, listener: l, ranks: map[int32]int{}, open: map[net.Conn]bool{}}
+	p.wg.Go(p.accept)
+	return p, nil
+}
+
+// Addr is for PMI_PORT.
+func (p *Port) Addr() string { return p.listener.Addr().String() }
+
+// Expect returns the number, for PMI_ID, by which a rank may connect once.
+func (p *Port) Expect(rank int) int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		var b [4]byte
+		rand.Read(b[:]) // never fails
+		id := int32(binary.LittleEndian.Uint32(b[:]) >> 1)
+		if _, taken := p.ranks[id]; id > 0 && !taken {
+			p.ranks[id] = rank
+			return id
+		}
+	}
+}
+
+// Close takes no more ranks; those that are connected stay with the server.
+func (p *Port) Close() {
+	p.listener.Close()
+	p.mu.Lock()
+	p.closed = true
+	for c := range p.open {
+		c.Close()
+	}
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+func (p *Port) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			<-time.After(10 * time.Millisecond) // out of descriptors, say: it passes
+			continue
+		}
+		p.mu.Lock()
+		refuse := p.closed || p.strikes >= strikes || len(p.open) >= pending
+		if !refuse {
+			p.open[conn] = true
+		}
+		p.mu.Unlock()
+		if refuse {
+			conn.Close()
+			continue
+		}
+		p.wg.Go(func() {
+			if err := p.meet(conn); err != nil {
+				conn.Close()
+				p.server.cfg.Log.Debug("pmi: connection refused", "err", err)
+			}
+		})
+	}
+}
+
+// meet finds out which rank it is, and hands the connection to the server.
+func (p *Port) meet(conn net.Conn) error {
+	conn.SetDeadline(time.Now().Add(patience))
+	r := bufio.NewReaderSize(conn, maxLine)
+	line, err := r.ReadSlice('\n')
+	var req request
+	if err == nil {
+		req, err = parse(line)
+	}
+	p.mu.Lock()
+	delete(p.open, conn)
+	id := int32(req.number("pmiid", 0))
+	rank, ok := p.ranks[id]
+	if ok = ok && req.cmd == "initack"; ok {
+		delete(p.ranks, id)
+	} else {
+		p.strikes++
+	}
+	p.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return errStranger
+	}
+	if _, err := fmt.Fprintf(conn, "cmd=initack rc=0\ncmd=set size=%d\ncmd=set rank=%d\ncmd=set debug=0\n", p.server.cfg.Size, rank); err != nil {
+		return err
+	}
+	conn.SetDeadline(time.Time{})
+	p.server.Serve(rank, introduced{conn, r})
+	return nil
+}
+
+// introduced is a connection of which the first line was read.
+type introduced struct {
+	net.Conn
+	r io.Reader
+}
+
+func (c introduced) Read(b []byte) (int, error) { return c.r.Read(b) }
