@@ -16,7 +16,10 @@ import (
 	"gorun/rendezvous/kvhttp"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// net/http gives a client that it refused half a second to read why; nobody can wait for that.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
 
 // serve starts a store and returns its address.
 func serve(t *testing.T, allow func(netip.Addr) bool) string {
