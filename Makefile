@@ -23,7 +23,7 @@ REPORT := build/report -skips build/skips
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
-.PHONY: help build test check lint unit python c lab torch2 wheel fix demo fuzz bench bench-full bench-go compat clean
+.PHONY: help build test check lint unit python c lab torch2 wheel fix demo fuzz bench bench-full bench-go rings compat clean
 
 ## build: make bin/gorun, one static binary with the Python binding inside
 build:
@@ -127,6 +127,11 @@ bench-full: build
 ## bench-go: the Go benchmarks of the collectives
 bench-go:
 	go test -run='^$$' -bench=. -benchmem ./collective/...
+
+## rings: a table of rings on simulated clusters of 4 to 1024 hosts: ours, PCCL's objective, the host list's
+rings:
+	go test -run='^TestBetterThanOthers$$' -count=1 -v ./topology -table | grep -v -e '^[=-]' -e '^PASS'
+	go test -run='^$$' -bench=Order ./topology
 
 ## compat: programs of stock Horovod under gorun; builds Horovod into build/horovod, which takes long
 compat: build build/horovod/ready

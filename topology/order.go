@@ -12,6 +12,9 @@ const tolerance = 0.1
 // rttStep is what two round-trip times must differ by to matter, in seconds.
 const rttStep = 10e-6
 
+// crossing is what it costs to cross a border.
+const crossing = int64(1) << 30
+
 // exactLimit is the most hosts for which all rings are looked at: the time doubles with every host.
 const exactLimit = 12
 
@@ -24,14 +27,15 @@ var crossingLabels = []string{"esxi", "rack", "zone"}
 //  1. the bandwidth of its slowest edge, because the ring is as fast as that; within 10 % of the best
 //     possible it counts as equal,
 //  2. how often it crosses from one ESXi host, rack or zone to another,
-//  3. the sum of its round-trip times,
-//  4. the order of the host list.
+//  3. the bandwidth of its slowest edge, now exactly,
+//  4. the sum of its round-trip times,
+//  5. the order of the host list.
 //
 // The bandwidth of an edge is what was measured on it, or else in the other direction, or else the speed
 // of the slower host's fastest interface; an edge of which nothing is known counts as good as the best.
 //
 // Up to 12 hosts the ring is exactly that. Beyond, it is a good one, found in a bounded number of steps;
-// 1,000 hosts take less than 100 ms.
+// 1,000 hosts take less than 100 ms, or a few times that if all million edges were measured.
 func Order(hosts []Host, edges []Edge) Ring {
 	switch len(hosts) {
 	case 0:
@@ -70,7 +74,6 @@ func newProblem(hosts []Host, edges []Edge) *problem {
 		known: make([]source, n*n), rtt: make([]float64, n*n)}
 	p.measure(edges)
 	p.guess(hosts)
-	crossing := int64(1) << 30
 	most := crossing/int64(n) - 1 // of one edge, so that n of them stay below a crossing
 	labels := numberLabels(hosts)
 	for i := range n {
@@ -176,15 +179,76 @@ func numberLabels(hosts []Host) [][]int {
 // solve finds the highest bandwidth that all edges of some ring reach, and of the rings that come close
 // to it the cheapest.
 func (p *problem) solve() []int {
-	ring, levels := p.exact, []float64(nil)
-	if p.n <= exactLimit {
-		levels = p.levels()
-	} else {
-		ring, levels = newSearch(p).ring, p.steps()
-		if order, ok := ring(levels[0] * (1 - tolerance)); ok {
-			return order
-		}
+	if p.n > exactLimit {
+		return p.solveMany()
 	}
+	levels := p.levels()
+	order, reached := p.highest(levels, p.exact)
+	// Of the levels in between, the best that costs no crossing.
+	levels = slices.DeleteFunc(levels, func(level float64) bool { return level < reached*(1-tolerance) || level > reached })
+	crossings := p.crossings(order)
+	at, _ := slices.BinarySearchFunc(levels, true, func(level float64, _ bool) int {
+		if better, ok := p.exact(level); ok && p.crossings(better) <= crossings {
+			return 1
+		}
+		return -1
+	})
+	if at < len(levels) {
+		order, _ = p.exact(levels[at])
+	}
+	return order
+}
+
+// solveMany is solve for more hosts than all rings can be looked at.
+func (p *problem) solveMany() []int {
+	lowest, top := p.bounds()
+	s := newSearch(p)
+	if lowest >= top { // all alike
+		order, _ := s.ring(top)
+		return order
+	}
+	easy, _ := newSearch(p.soft(top)).ring(0)
+	order, _ := p.highest(steps(top, p.slowest(easy)), s.ring)
+	if p.crossings(easy) <= p.crossings(order) && p.slowest(easy) > p.slowest(order) {
+		order = easy
+	}
+	return s.raise(order, top)
+}
+
+// soft is the same problem with prices by which every edge is the dearer the slower it is, and much so: what is
+// cheap by these has few slow edges, where prices with a floor know only of those below it.
+func (p *problem) soft(top float64) *problem {
+	soft := *p
+	soft.cost = make([]int64, len(p.cost))
+	most := float64(crossing/int64(p.n) - 1)
+	for at, cost := range p.cost {
+		slower := top / p.speed[at]
+		slower *= slower
+		slower *= slower
+		soft.cost[at] = cost/crossing*crossing + int64(min(1000*slower*slower, most))
+	}
+	return &soft
+}
+
+// slowest returns the bandwidth of a ring's slowest edge.
+func (p *problem) slowest(order []int) float64 {
+	low := math.Inf(1)
+	for i, from := range order {
+		low = min(low, p.speed[from*p.n+order[(i+1)%len(order)]])
+	}
+	return low
+}
+
+// crossings returns how many borders a ring crosses.
+func (p *problem) crossings(order []int) (sum int64) {
+	for i, from := range order {
+		sum += p.cost[from*p.n+order[(i+1)%len(order)]] / crossing
+	}
+	return sum
+}
+
+// highest returns the cheapest ring that comes close to the first of the levels that a ring reaches, and that level.
+func (p *problem) highest(levels []float64, ring func(floor float64) ([]int, bool)) (order []int, level float64) {
 	low, high := 0, len(levels)-1 // every ring reaches the last level
 	for low < high {
 		middle := (low + high) / 2
@@ -194,8 +258,8 @@ func (p *problem) solve() []int {
 			low = middle + 1
 		}
 	}
-	order, _ := ring(levels[high] * (1 - tolerance))
-	return order
+	order, _ = ring(levels[high] * (1 - tolerance))
+	return order, levels[high]
 }
 
 // bounds returns the lowest bandwidth of all edges, and one that no ring exceeds: the best way into, or
@@ -228,12 +292,10 @@ func (p *problem) levels() []float64 {
 	return slices.Compact(levels)
 }
 
-// steps is levels for many hosts, in steps of the tolerance.
-func (p *problem) steps() []float64 {
-	lowest, top := p.bounds()
-	var steps []float64
-	for level := top; level > lowest; level *= 1 - tolerance {
+// steps is levels for many hosts, in steps of the tolerance down to one that a ring reaches.
+func steps(top, reached float64) (steps []float64) {
+	for level := top; level > reached; level *= 1 - tolerance {
 		steps = append(steps, level)
 	}
-	return append(steps, lowest)
+	return append(steps, reached)
 }

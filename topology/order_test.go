@@ -175,14 +175,14 @@ func (j judge) best() []int {
 		fastest = max(fastest, bottleneck)
 	})
 	var best []int
-	bestCrossings, bestRTT := 0, 0
+	bestSpeed, bestCrossings, bestRTT := 0.0, 0, 0
 	permute(len(j.hosts), func(order []int) {
 		bottleneck, crossings, rtt := j.worth(order)
 		if bottleneck < fastest*0.9 {
 			return
 		}
-		if best == nil || crossings < bestCrossings || crossings == bestCrossings && rtt < bestRTT {
-			best, bestCrossings, bestRTT = slices.Clone(order), crossings, rtt
+		if best == nil || crossings < bestCrossings || crossings == bestCrossings && (bottleneck > bestSpeed || bottleneck == bestSpeed && rtt < bestRTT) {
+			best, bestSpeed, bestCrossings, bestRTT = slices.Clone(order), bottleneck, crossings, rtt
 		}
 	})
 	return best

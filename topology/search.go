@@ -17,7 +17,11 @@ type search struct {
 const (
 	neighbours = 8  // of a host, that are tried beside it
 	stretch    = 3  // hosts that are moved together, at most
-	rotations  = 40 // per host, to mend a ring
+	rotations  = 10 // per host, to mend a ring
+	// fewRotations is what a ring of few hosts gets.
+	fewRotations = 400
+	touches      = 2 // per host, to mend one that is good enough
+	raises       = 5 // how often a higher floor is tried
 	// slow is the extra price of an edge below the floor: more than any ring has in crossings and
 	// round-trip times, for up to 2¹⁴ hosts.
 	slow = int64(1) << 46
@@ -41,14 +45,50 @@ func (s *search) ring(floor float64) (order []int, ok bool) {
 	s.findNeighbours()
 	s.nearest()
 	s.improve()
-	s.mend()
+	s.mend(max(fewRotations, rotations*s.p.n))
 	s.improve()
-	ok = true
+	return s.order(), s.reached()
+}
+
+// raise mends a ring to have as high a floor, up to top, as costs no crossing, and returns it.
+func (s *search) raise(best []int, top float64) []int {
+	crossings, low, high := s.p.crossings(best), s.p.slowest(best), top
+	for try := range raises {
+		for i, host := range best {
+			s.link(host, best[(i+1)%len(best)])
+		}
+		s.floor = low // and at first only what makes it cheaper
+		if try > 0 {
+			s.floor = (low + high) / 2
+		}
+		s.improve()
+		s.mend(touches * s.p.n)
+		s.improve()
+		if order := s.order(); s.reached() && s.p.crossings(order) <= crossings {
+			best, low = order, s.p.slowest(order)
+		} else {
+			high = s.floor
+		}
+	}
+	return best
+}
+
+// order returns the ring from host 0 on.
+func (s *search) order() (order []int) {
 	for i, host := 0, 0; i < s.p.n; i, host = i+1, s.next[host] {
 		order = append(order, host)
-		ok = ok && s.price(host, s.next[host]) < slow
 	}
-	return order, ok
+	return order
+}
+
+// reached reports whether all edges have at least the floor.
+func (s *search) reached() bool {
+	for host, next := range s.next {
+		if s.price(host, next) >= slow {
+			return false
+		}
+	}
+	return true
 }
 
 // findNeighbours goes through all edges once, in the order they have in memory. Each host looks at those
@@ -186,9 +226,9 @@ func (s *search) place(first, last int) (to int, found bool) {
 	return to, found
 }
 
-// mend replaces edges below the floor until there are none, or the rotations are used up.
-func (s *search) mend() {
-	for left := rotations * s.p.n; left > 0; {
+// mend replaces edges below the floor until there are none, or so many rotations are used up.
+func (s *search) mend(most int) {
+	for left := most; left > 0; {
 		slowEdge := -1
 		for k, a := 0, 0; k < s.p.n && slowEdge < 0; k, a = k+1, s.next[a] {
 			if s.price(a, s.next[a]) >= slow {
