@@ -87,7 +87,7 @@ func (d *daemon) checkStalls(now time.Time) {
 	if d.stalls.limits.warn == 0 {
 		return
 	}
-	report := stalled(d.engine.Pending(now), now, d.stalls.limits)
+	report := stalled(d.pending(now), now, d.stalls.limits)
 	var b strings.Builder
 	for _, op := range report.Ops {
 		if op.Late {
@@ -100,10 +100,15 @@ func (d *daemon) checkStalls(now time.Time) {
 	}
 }
 
+// pending lists what the engine has open, and what ranks wait for without it.
+func (d *daemon) pending(now time.Time) []collective.Stall {
+	return append(d.engine.Pending(now), d.sessions.Waiting(now)...)
+}
+
 // answerStalled tells the launcher about all operations.
 func (d *daemon) answerStalled() {
 	now := time.Now()
-	report := stalled(d.engine.Pending(now), now, d.stalls.limits)
+	report := stalled(d.pending(now), now, d.stalls.limits)
 	report.Asked = true
 	d.out.Write(report)
 }

@@ -11,7 +11,7 @@ static uint32_t chance(uint32_t n) {
 
 /* message writes a sound message of some type and returns its length. */
 static size_t message(unsigned char *b) {
-	static const uint32_t types[] = {WELCOME, REGION, FAIL, COMPLETE, COMPLETE, COMPLETE, GOODBYE, GONE, 99};
+	static const uint32_t types[] = {WELCOME, REGION, FAIL, COMPLETE, COMPLETE, COMPLETE, GOODBYE, GONE, LANES, WAKE, 99};
 	uint32_t type = types[chance(sizeof types / sizeof *types)];
 	memset(b, 0, 256);
 	put32(b, type);
@@ -33,7 +33,7 @@ static size_t message(unsigned char *b) {
 		uint32_t ndim = chance(3), rows = chance(3), text = chance(9);
 		put32(b + 8, chance(3));
 		put32(b + 12, chance(2) ? NO_REGION : chance(3));
-		put64(b + 16, chance(8192));
+		put64(b + 16, chance(2) ? chance(160) * LINE : chance(8192));
 		put64(b + 24, chance(8192));
 		put32(b + 32, ndim);
 		put32(b + 36, rows);
@@ -41,6 +41,9 @@ static size_t message(unsigned char *b) {
 		put64(b + 48, 4096);
 		return 56 + 8 * (ndim + rows) + text;
 	}
+	case LANES:
+		put64(b + 8, 8192);
+		return 16;
 	case GONE:
 		put32(b + 8, 7);
 		return 23;
@@ -50,7 +53,10 @@ static size_t message(unsigned char *b) {
 
 int main(void) {
 	unsigned char buffer[256];
-	int accepted = 0;
+	int accepted = 0, lanes = 0;
+	struct lane lane = {0};
+	world.lanes_bytes = 8192;
+	world.lanes = malloc(world.lanes_bytes);
 	for (int round = 0; round < 300000; round++) {
 		gorun_handle handle;
 		struct region fresh = {0};
@@ -62,6 +68,11 @@ int main(void) {
 				return 1;
 		for (int i = 0; i < 2; i++)
 			world.operations[i].stage = chance(4) ? OPEN : UNUSED;
+		lane.state = OFFERED;
+		world.operations[0].lane = &lane;
+		world.operations[0].call = (struct call){.kind = ALLREDUCE, .dims = {chance(300)}, .type = GORUN_FLOAT32};
+		world.local_size = 1 + (int)chance(4);
+		world.lanes_awaited = chance(2);
 		world.answered = chance(2) ? &fresh : NULL;
 		size_t n = message(buffer);
 		for (uint32_t damage = chance(4); damage; damage--)
@@ -76,10 +87,15 @@ int main(void) {
 		memcpy(exact, buffer, n);
 		accepted += on_message(exact, n, -1) == GORUN_OK;
 		free(exact);
+		if (lane.state == TAKEN) { /* then all of it is there */
+			memset(lane.words, 0, (size_t)world.local_size * (LINE + 2 * lane.stride));
+			lanes++;
+		}
 		for (int i = 0; i < 2; i++)
 			close_operation(&world.operations[i]);
 	}
 	free(world.operations);
-	printf("C, damaged messages: %d accepted\n", accepted);
-	return accepted < 1000; /* else it tests nothing */
+	free(world.lanes);
+	printf("C, damaged messages: %d accepted, %d with a lane\n", accepted, lanes);
+	return accepted < 1000 || lanes < 100; /* else it tests nothing */
 }

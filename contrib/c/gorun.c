@@ -6,7 +6,9 @@
 #include "gorun.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -28,6 +31,8 @@ enum {
 	RELEASE = 4,
 	FREE = 5,
 	BYE = 6,
+	LANES = 8, /* both ways */
+	WAKE = 9,  /* from the daemon */
 	WELCOME = 65,
 	REGION = 66,
 	FAIL = 67,
@@ -39,6 +44,8 @@ enum {
 enum { ALLREDUCE = 1, ALLGATHER = 2, BROADCAST = 3, BARRIER = 4, ALLTOALL = 5, REDUCESCATTER = 6 };
 
 #define VERSION 1
+#define LANES_THERE 1  /* flag of WELCOME */
+#define TAKES_LANE 128 /* added to the kind of SUBMIT */
 #define NO_REGION UINT32_MAX
 #define MAX_MESSAGE (64 << 10)
 #define MAX_NAME 4096
@@ -59,7 +66,17 @@ static uint64_t get64(const unsigned char *at) {
 	return v;
 }
 
+/* of an element, by its type */
+static const unsigned char sizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 8, 16};
+
 /* ---- state ---- */
+
+#define LINE 64 /* bytes of a cache line */
+#define MAX_LANE_RANKS 16
+#define MAX_BELL 32 /* bytes of the name of a bell */
+#define MAX_LANE_BYTES (64 << 10)
+#define MAX_CLOSED 16 /* lanes of a name, when different tensors come under it: each takes memory for good */
+#define LANE_ROOM 8192 /* a power of two, twice the lanes at most */
 
 /* A block is a piece of an arena region, in use or free. Blocks of a region are a list by address, without gaps. */
 struct block {
@@ -80,6 +97,34 @@ struct regions {
 	size_t count, room;
 };
 
+struct call {
+	int kind;
+	const char *name;
+	const void *in;
+	void *out;
+	int ndim;
+	int64_t dims[2];
+	gorun_type type;
+	int op, root;
+	const int32_t *splits;
+};
+
+/* A lane is where the ranks of this host reduce what all of them submit under a name by themselves; see "Lanes" in
+ * PROTOCOL.md. Ranks offer to take one, and the daemon says where it is. */
+struct lane {
+	char *name;
+	uint64_t hash;
+	enum { OFFERED, TAKEN, CLOSED } state;
+	int busy; /* an operation is in it */
+	int closed; /* lanes of this name that somebody did not come to */
+	gorun_type type;
+	int op;
+	int64_t count;
+	size_t bytes, stride;
+	uint64_t use;
+	unsigned char *words, *buffers;
+};
+
 enum stage { UNUSED, OPEN, DONE, KEPT };
 
 /* An operation from its submission to its wait, or to the release of its result. Its index is its handle on the wire. */
@@ -97,6 +142,9 @@ struct operation {
 	int64_t rows;
 	int64_t *counts;
 	void *own; /* result memory in a world of one */
+	struct lane *lane; /* that it is done in, or that it offers to take next time */
+	struct call call;  /* what to submit if somebody does not come to the lane */
+	uint64_t use;      /* of the lane; 0 for an offer */
 };
 
 static struct {
@@ -112,7 +160,14 @@ static struct {
 	struct region *answered; /* where its REGION goes; NULL when there is none or it has come */
 	int refused;
 	unsigned char *in, *out;
-} world = {.fd = -1, .rank = -1, .size = -1, .local_rank = -1, .local_size = -1, .cross_rank = -1, .cross_size = -1};
+	unsigned char *lanes; /* NULL: without */
+	uint64_t lanes_bytes;
+	struct lane **table; /* lanes by the hash of their name, LANE_ROOM of them */
+	uint32_t lane_count;
+	int lanes_awaited;
+	int bell; /* a socket on which other ranks wake this one; -1: none */
+	int yields; /* more ranks than CPUs: let others run while waiting */
+} world = {.fd = -1, .bell = -1, .rank = -1, .size = -1, .local_rank = -1, .local_size = -1, .cross_rank = -1, .cross_size = -1};
 
 static char error_text[9216]; /* a text of the daemon, up to 8 KiB, and who says it */
 
@@ -154,7 +209,9 @@ static int ready(void) {
 static void forked(void) {
 	if (world.fd >= 0)
 		close(world.fd);
-	world.fd = -1;
+	if (world.bell >= 0)
+		close(world.bell);
+	world.fd = world.bell = -1;
 	if (world.state == JOINED)
 		world.state = FORKED;
 }
@@ -209,7 +266,8 @@ static struct region *add_region(struct regions *r) {
 }
 
 static struct operation *find(uint32_t handle) {
-	return handle < world.count && world.operations[handle].stage == OPEN ? &world.operations[handle] : NULL;
+	struct operation *o = handle < world.count ? &world.operations[handle] : NULL;
+	return o && o->stage == OPEN && !o->use ? o : NULL;
 }
 
 static int set_text(struct operation *o, int code, const unsigned char *text, size_t n) {
@@ -219,6 +277,24 @@ static int set_text(struct operation *o, int code, const unsigned char *text, si
 		memcpy(o->text, text, n);
 		o->text[n] = 0;
 	}
+	return GORUN_OK;
+}
+
+/* open_lane takes the lane that the daemon gave a name. */
+static int open_lane(struct lane *l, const struct call *c, uint64_t offset) {
+	size_t ranks = (size_t)world.local_size;
+	l->type = c->type, l->op = c->op, l->count = c->dims[0];
+	l->bytes = (size_t)c->dims[0] * sizes[c->type];
+	l->stride = (l->bytes + LINE - 1) / LINE * LINE;
+	if (!world.lanes || offset % LINE || offset > world.lanes_bytes || offset < LINE * ranks ||
+	    ranks * (LINE + 2 * l->stride) > world.lanes_bytes - offset)
+		return malformed(COMPLETE, 0);
+	if (l->state != OFFERED)
+		return GORUN_OK;
+	l->words = world.lanes + offset;
+	l->buffers = l->words + LINE * ranks;
+	l->use = 0;
+	l->state = TAKEN;
 	return GORUN_OK;
 }
 
@@ -246,7 +322,7 @@ static int on_complete(const unsigned char *b, size_t n, int fd) {
 	}
 	o->rows = ndim ? (int64_t)get64(b + 56) : 0;
 	if (o->region == NO_REGION)
-		return GORUN_OK;
+		return o->lane && get64(b + 16) ? open_lane(o->lane, &o->call, get64(b + 16)) : GORUN_OK;
 	offset = get64(b + 16), bytes = get64(b + 24), size = get64(b + 48);
 	if (offset > size || bytes > size - offset)
 		return malformed(COMPLETE, n);
@@ -271,6 +347,7 @@ static int on_complete(const unsigned char *b, size_t n, int fd) {
 
 static int on_message(const unsigned char *b, size_t n, int fd) {
 	uint32_t type = get32(b);
+	int code;
 	switch (type) {
 	case WELCOME:
 		if (n != 60 || get32(b + 4) != VERSION)
@@ -278,7 +355,18 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 		world.rank = (int)get32(b + 12), world.size = (int)get32(b + 16);
 		world.local_rank = (int)get32(b + 20), world.local_size = (int)get32(b + 24);
 		world.cross_rank = (int)get32(b + 28), world.cross_size = (int)get32(b + 32);
+		world.lanes_awaited = get32(b + 36) & LANES_THERE && world.local_rank >= 0 &&
+				      world.local_rank < world.local_size && world.local_size <= MAX_LANE_RANKS;
 		return GORUN_OK;
+	case LANES:
+		if (n != 16 || !world.lanes_awaited || get64(b + 8) < LINE * MAX_LANE_RANKS)
+			return malformed(type, n);
+		world.lanes_awaited = 0;
+		if ((code = map(fd, get64(b + 8), PROT_READ | PROT_WRITE, &world.lanes)) == GORUN_OK)
+			world.lanes_bytes = get64(b + 8);
+		return code;
+	case WAKE:
+		return n == 8 ? GORUN_OK : malformed(type, n);
 	case REGION:
 		if (n != 24 || !world.answered || get32(b + 4) != world.request)
 			return malformed(type, n);
@@ -488,21 +576,251 @@ int gorun_free(void *memory) {
 	return code || !memory ? code : arena_give(memory);
 }
 
+/* ---- lanes ---- */
+
+/* Seconds to ask again before sleeping, because a wake-up takes about as long: first alone, unless ranks outnumber CPUs,
+ * then so that others run. */
+#define SPIN 50e-6
+#define YIELD 200e-6
+
+static double now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static uint64_t *word(const struct lane *l, int rank) { return (uint64_t *)(void *)(l->words + LINE * rank); }
+static uint32_t *has_left(int rank) { return (uint32_t *)(void *)(world.lanes + LINE * rank); }
+static uint32_t *is_asleep(int rank) { return has_left(rank) + 1; }
+
+static unsigned char *buffer(const struct lane *l, int rank, uint64_t use) {
+	return l->buffers + l->stride * (2 * (size_t)rank + (use & 1));
+}
+
+/* lane_of finds the lane of a name; with add it makes one, which is to be offered. NULL: none, or no room. */
+static struct lane *lane_of(const char *name, int add) {
+	uint64_t hash = 14695981039346656037u;
+	if (!world.lanes)
+		return NULL;
+	for (const char *c = name; *c; c++)
+		hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+	uint32_t at = (uint32_t)(hash ^ hash >> 32) % LANE_ROOM;
+	for (; world.table[at]; at = (at + 1) % LANE_ROOM)
+		if (world.table[at]->hash == hash && !strcmp(world.table[at]->name, name))
+			return world.table[at];
+	if (!add || world.lane_count >= LANE_ROOM / 2)
+		return NULL;
+	struct lane *l = calloc(1, sizeof *l);
+	if (l)
+		l->name = strdup(name);
+	if (!l || !l->name) {
+		free(l);
+		return NULL;
+	}
+	l->hash = hash;
+	world.table[at] = l;
+	world.lane_count++;
+	return l;
+}
+
+static int fits(const struct lane *l, const struct call *c) {
+	return c->kind == ALLREDUCE && l->type == c->type && l->op == c->op && l->count == c->dims[0];
+}
+
+/* may_take reports whether a call is one that lanes are for. */
+static int may_take(const struct call *c, size_t bytes) {
+	if (c->kind != ALLREDUCE || !bytes || bytes > MAX_LANE_BYTES)
+		return 0;
+	switch (c->type) {
+	case GORUN_FLOAT32:
+	case GORUN_FLOAT64:
+		return c->op == GORUN_SUM || c->op == GORUN_AVERAGE;
+	case GORUN_INT32:
+	case GORUN_UINT32:
+	case GORUN_INT64:
+	case GORUN_UINT64:
+		return c->op == GORUN_SUM;
+	default:
+		return 0;
+	}
+}
+
+/* hang_bell makes the socket on which others wake this rank, and lets them know its name. */
+static int hang_bell(void) {
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	socklen_t n = sizeof address.sun_family; /* the kernel chooses a name */
+	unsigned char *line = world.lanes + LINE * world.local_rank;
+	world.bell = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (world.bell < 0 || bind(world.bell, (struct sockaddr *)&address, n))
+		return fail(GORUN_LOST, "join world: make a socket: %s", strerror(errno));
+	n = sizeof address;
+	if (getsockname(world.bell, (struct sockaddr *)&address, &n))
+		return fail(GORUN_LOST, "join world: name of a socket: %s", strerror(errno));
+	n -= (socklen_t)offsetof(struct sockaddr_un, sun_path);
+	if (n > MAX_BELL)
+		return fail(GORUN_LOST, "join world: the name of a socket has %u bytes", (unsigned)n);
+	memcpy(line + 9, address.sun_path, n);
+	__atomic_store_n(line + 8, (unsigned char)n, __ATOMIC_RELEASE);
+	return GORUN_OK;
+}
+
+/* ring wakes another rank. A bell that is full has been rung. */
+static void ring(int rank) {
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const unsigned char *line = world.lanes + LINE * rank;
+	unsigned char n = __atomic_load_n(line + 8, __ATOMIC_ACQUIRE);
+	if (n > MAX_BELL)
+		return;
+	memcpy(address.sun_path, line + 9, n);
+	(void)!sendto(world.bell, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&address,
+		      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));
+}
+
+/* await_bell sleeps until the bell rings or the daemon has sent a message, and takes it. */
+static int await_bell(void) {
+	struct pollfd fds[] = {{world.bell, POLLIN, 0}, {world.fd, POLLIN, 0}};
+	char byte;
+	int none = 0;
+	if (poll(fds, 2, -1) < 0)
+		return errno == EINTR ? GORUN_OK : lose(GORUN_LOST, "wait for other ranks: %s", strerror(errno));
+	while (fds[0].revents && recv(world.bell, &byte, 1, MSG_DONTWAIT) >= 0)
+		;
+	return fds[1].revents ? receive(0, &none) : GORUN_OK;
+}
+
+/* announce publishes this rank's word, and wakes who sleeps if it can change anything for them. */
+static void announce(struct lane *l, uint64_t value) {
+	__atomic_store_n(word(l, world.local_rank), value, __ATOMIC_SEQ_CST);
+	for (int r = 0; r < world.local_size; r++)
+		if (__atomic_load_n(word(l, r), __ATOMIC_SEQ_CST) < value && value % 2 == 0)
+			return; /* whoever comes last does it */
+	for (int r = 0; r < world.local_size; r++)
+		if (r != world.local_rank && __atomic_load_n(is_asleep(r), __ATOMIC_SEQ_CST))
+			ring(r);
+}
+
+static void close_lane(struct lane *l) { l->state = ++l->closed < MAX_CLOSED ? OFFERED : CLOSED; }
+
+/* leave_lane makes the other ranks go to the daemon, as this one does from now on. */
+static void leave_lane(struct lane *l) {
+	close_lane(l);
+	announce(l, 2 * l->use + 1);
+}
+
+static void enter_lane(struct operation *o, struct lane *l, const struct call *c) {
+	o->lane = l;
+	o->call = *c;
+	o->call.name = l->name;
+	o->use = ++l->use;
+	l->busy = 1;
+	memcpy(buffer(l, world.local_rank, o->use), c->in, l->bytes);
+	announce(l, 2 * o->use);
+}
+
+/* all_here reports whether every rank has come: 1 yes, 0 not yet, -1 somebody never will. */
+static int all_here(const struct lane *l, uint64_t use) {
+	for (int r = 0; r < world.local_size; r++) {
+		uint64_t w = __atomic_load_n(word(l, r), __ATOMIC_ACQUIRE);
+		if (w >= 2 * use)
+			continue;
+		if (w & 1)
+			return -1;
+		if (!__atomic_load_n(has_left(r), __ATOMIC_ACQUIRE))
+			return 0;
+		if (__atomic_load_n(word(l, r), __ATOMIC_ACQUIRE) < 2 * use)
+			return -1;
+	}
+	return 1;
+}
+
+/* A block of sums stays in the first-level cache. */
+#define BLOCK 1024
+
+#define ADD(name, type, last)                                                                                          	static void name(type *out, const struct lane *l, uint64_t use, double by) {                                   		size_t n = (size_t)l->count;                                                                           		(void)by;                                                                                              		for (size_t at = 0; at < n; at += BLOCK) {                                                             			size_t m = n - at < BLOCK ? n - at : BLOCK;                                                    			type sums[BLOCK];                                                                              			memcpy(sums, (const type *)(const void *)buffer(l, 0, use) + at, m * sizeof *sums);            			for (int r = 1; r < world.local_size; r++) {                                                   				const type *in = (const type *)(const void *)buffer(l, r, use) + at;                   				for (size_t i = 0; i < m; i++)                                                         					sums[i] += in[i];                                                              			}                                                                                              			for (size_t i = 0; i < m; i++)                                                                 				last;                                                                                  			memcpy(out + at, sums, m * sizeof *sums);                                                      		}                                                                                                      	}
+
+/* Every NaN becomes the same one. */
+ADD(add_float32, float, (sums[i] *= (float)by, sums[i] = sums[i] != sums[i] ? (float)__builtin_nan("") : sums[i]))
+ADD(add_float64, double, (sums[i] *= by, sums[i] = sums[i] != sums[i] ? __builtin_nan("") : sums[i]))
+ADD(add_32, uint32_t, (void)0)
+ADD(add_64, uint64_t, (void)0)
+
+static void reduce(const struct operation *o) {
+	const struct lane *l = o->lane;
+	double by = l->op == GORUN_AVERAGE ? 1.0 / world.size : 1.0;
+	switch (l->type) {
+	case GORUN_FLOAT32:
+		add_float32(o->call.out, l, o->use, by);
+		break;
+	case GORUN_FLOAT64:
+		add_float64(o->call.out, l, o->use, by);
+		break;
+	case GORUN_INT32:
+	case GORUN_UINT32:
+		add_32(o->call.out, l, o->use, by);
+		break;
+	default:
+		add_64(o->call.out, l, o->use, by);
+	}
+}
+
+static int stage(struct operation *o, struct call *c, size_t bytes);
+static int submit(struct operation *o, const struct call *c, size_t bytes);
+
+/* look ends an operation in a lane if all are there, and takes it to the daemon if somebody will never be. */
+static void look(struct operation *o) {
+	struct lane *l = o->lane;
+	int here = all_here(l, o->use);
+	if (here == 0)
+		return;
+	l->busy = 0;
+	if (here > 0) {
+		reduce(o);
+		o->stage = DONE;
+		return;
+	}
+	close_lane(l);
+	o->lane = NULL;
+	o->use = 0;
+	int code = stage(o, &o->call, l->bytes);
+	if (!code)
+		code = submit(o, &o->call, l->bytes);
+	if (code) {
+		o->stage = DONE;
+		set_text(o, code, (const unsigned char *)error_text, strlen(error_text));
+	}
+}
+
+/* meet waits until look has ended the operation, or taken it to the daemon. */
+static int meet(struct operation *o) {
+	double since = 0;
+	int yields = world.yields;
+	for (uint32_t turn = 0;; turn++) {
+		look(o);
+		if (o->stage != OPEN || !o->use)
+			return GORUN_OK;
+		if (yields)
+			sched_yield();
+#if defined __x86_64__ || defined __i386__
+		else
+			__builtin_ia32_pause();
+#endif
+		if (turn % 64 != 63 && !yields)
+			continue;
+		double t = now();
+		if (!since)
+			since = t;
+		yields = yields || t - since >= SPIN;
+		if (t - since < YIELD)
+			continue;
+		__atomic_store_n(is_asleep(world.local_rank), 1, __ATOMIC_SEQ_CST);
+		int code = all_here(o->lane, o->use) ? GORUN_OK : await_bell();
+		__atomic_store_n(is_asleep(world.local_rank), 0, __ATOMIC_SEQ_CST);
+		if (code)
+			return code;
+	}
+}
+
 /* ---- operations ---- */
-
-static const unsigned char sizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 8, 16};
-
-struct call {
-	int kind;
-	const char *name;
-	const void *in;
-	void *out;
-	int ndim;
-	int64_t dims[2];
-	gorun_type type;
-	int op, root;
-	const int32_t *splits;
-};
 
 static const char *const kinds[] = {"", "allreduce", "allgather", "broadcast", "barrier", "alltoall", "reducescatter"};
 
@@ -637,7 +955,7 @@ static int submit(struct operation *o, const struct call *c, size_t bytes) {
 	memset(b, 0, 84);
 	put32(b, SUBMIT);
 	put32(b + 4, (uint32_t)(o - world.operations));
-	b[8] = (unsigned char)c->kind, b[9] = (unsigned char)c->type, b[10] = (unsigned char)c->op, b[11] = (unsigned char)c->ndim;
+	b[8] = (unsigned char)(c->kind | (o->lane ? TAKES_LANE : 0)), b[9] = (unsigned char)c->type, b[10] = (unsigned char)c->op, b[11] = (unsigned char)c->ndim;
 	put32(b + 12, (uint32_t)c->root);
 	put_place(b + 20, b + 52, c->in, bytes);
 	put_place(b + 24, b + 68, c->out, c->out ? bytes : 0);
@@ -666,9 +984,20 @@ static int begin(struct call c, gorun_handle *handle) {
 		return code;
 	if (c.op < 0 || c.op > UINT8_MAX)
 		return fail(GORUN_INVALID, "submit %s %s: unknown reduction %d", kinds[c.kind], c.name, c.op);
+	struct lane *l = lane_of(c.name, may_take(&c, bytes));
+	if (l && l->busy)
+		return fail(GORUN_INVALID, "submit %s %s: an operation of this name is in flight", kinds[c.kind], c.name);
+	if (l && l->state == TAKEN && !fits(l, &c))
+		leave_lane(l);
 	if (!(o = open_operation(c.kind, handle)))
 		return GORUN_MEMORY;
-	if (world.fd < 0)
+	if (l && l->state == OFFERED && may_take(&c, bytes)) {
+		o->lane = l;
+		o->call = c;
+	}
+	if (l && l->state == TAKEN)
+		enter_lane(o, l, &c);
+	else if (world.fd < 0)
 		code = alone(o, &c, bytes);
 	else if (!(code = stage(o, &c, bytes)))
 		code = submit(o, &c, bytes);
@@ -693,7 +1022,9 @@ int gorun_test(gorun_handle handle, int *done) {
 		return code;
 	if (!done || !(o = held(handle, DONE)))
 		return done ? GORUN_INVALID : fail(GORUN_INVALID, "test operation: no place for the answer");
-	while (o->stage == OPEN && !none)
+	if (o->stage == OPEN && o->use)
+		look(o);
+	while (o->stage == OPEN && !o->use && !none)
 		if ((code = receive(0, &none)))
 			return code;
 	*done = o->stage == DONE;
@@ -707,6 +1038,8 @@ int gorun_wait(gorun_handle handle, gorun_result *result) {
 		return code;
 	if (!(o = held(handle, DONE)))
 		return GORUN_INVALID;
+	if (o->stage == OPEN && o->use && (code = meet(o)))
+		return code;
 	while (o->stage == OPEN)
 		if ((code = receive(1, NULL)))
 			return code;
@@ -867,6 +1200,15 @@ static void leave(void) {
 		discard(&world.arena.list[i]);
 	for (size_t i = 0; i < world.results.count; i++)
 		discard(&world.results.list[i]);
+	for (uint32_t i = 0; world.table && i < LANE_ROOM; i++)
+		if (world.table[i]) {
+			free(world.table[i]->name);
+			free(world.table[i]);
+		}
+	free(world.table);
+	if (world.lanes)
+		munmap(world.lanes, world.lanes_bytes);
+	world.table = NULL, world.lanes = NULL, world.lane_count = 0;
 	free(world.operations);
 	free(world.arena.list);
 	free(world.results.list);
@@ -877,7 +1219,9 @@ static void leave(void) {
 	world.count = world.room = 0;
 	if (world.fd >= 0)
 		close(world.fd);
-	world.fd = -1;
+	if (world.bell >= 0)
+		close(world.bell);
+	world.fd = world.bell = -1;
 }
 
 int gorun_init(void) {
@@ -905,6 +1249,16 @@ int gorun_init(void) {
 		code = send_message(64);
 	while (!code && world.size < 1)
 		code = receive(1, NULL);
+	if (!code && world.lanes_awaited) {
+		world.table = calloc(LANE_ROOM, sizeof *world.table);
+		code = world.table ? send_pair(LANES, 0) : fail(GORUN_MEMORY, "join world: out of memory");
+	}
+	while (!code && world.lanes_awaited)
+		code = receive(1, NULL);
+	if (!code && world.lanes)
+		code = hang_bell();
+	cpu_set_t cpus;
+	world.yields = sched_getaffinity(0, sizeof cpus, &cpus) || CPU_COUNT(&cpus) < world.local_size;
 	if (code) {
 		leave();
 		return code;

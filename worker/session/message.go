@@ -23,6 +23,8 @@ const (
 	typeFree    = 5
 	typeBye     = 6
 	typeEnv     = 7
+	typeLanes   = 8 // both ways
+	typeWake    = 9 // from the daemon
 
 	typeWelcome  = 65
 	typeRegion   = 66
@@ -37,9 +39,12 @@ const (
 	magic   = "GORUNRK1"
 	version = 1
 
-	noRegion = math.MaxUint32
-	fdComes  = 1         // flag of COMPLETE
-	maxTook  = 1<<31 - 1 // microseconds that its other bits can say
+	noRegion   = math.MaxUint32
+	takesLane  = 0x80 // added to the kind of SUBMIT
+	lanesThere = 1    // flag of WELCOME
+
+	fdComes = 1         // flag of COMPLETE
+	maxTook = 1<<31 - 1 // microseconds that its other bits can say
 
 	maxMessage = 64 << 10 // from a rank
 	maxName    = 4096
@@ -179,6 +184,7 @@ type submit struct {
 	dims      []byte // 8 bytes each
 	splits    []byte // 4 bytes each
 	name      []byte
+	lane      bool // the rank would take a lane for the next use of the name
 }
 
 // decodeSubmit checks the shape of the message; what its fields mean is checked by whoever resolves them.
@@ -192,9 +198,15 @@ func decodeSubmit(b []byte, m *submit) error {
 	if ndim > maxDims || splitsEnd+name != uint64(len(b)) {
 		return malformed("submit of %d bytes with %d dimensions, %d splits and a name of %d bytes", len(b), ndim, splits, name)
 	}
+	kind := collective.Kind(b[submitKind] &^ takesLane)
+	lane := b[submitKind]&takesLane != 0
+	if lane && kind != collective.Allreduce {
+		return malformed("a lane for %s", kind)
+	}
 	*m = submit{
+		lane:   lane,
 		handle: le.Uint32(b[submitHandle:]),
-		kind:   collective.Kind(b[submitKind]),
+		kind:   kind,
 		dtype:  kernel.Type(b[submitDtype]),
 		op:     kernel.Op(b[submitOp]),
 		root:   int32(le.Uint32(b[submitRoot:])),
@@ -217,7 +229,7 @@ func decodeAlloc(b []byte) (request uint32, n uint64, err error) {
 	return le.Uint32(b[allocRequest:]), le.Uint64(b[allocBytes:]), nil
 }
 
-// decodePair reads the single value of RELEASE, FREE and BYE.
+// decodePair reads the single value of RELEASE, FREE, BYE and LANES.
 func decodePair(b []byte) (uint32, error) {
 	if len(b) != pairLen {
 		return 0, malformed("message of type %d with %d bytes", le.Uint32(b), len(b))
@@ -237,7 +249,7 @@ func decodeEnv(b []byte) (name, value string, err error) {
 	return name, value, nil
 }
 
-func appendWelcome(b []byte, w World, p Place, job string) []byte {
+func appendWelcome(b []byte, w World, p Place, lanes bool, job string) []byte {
 	m := extend(&b, welcomeLen)
 	le.PutUint32(m[offType:], typeWelcome)
 	le.PutUint32(m[welcomeVersion:], version)
@@ -249,6 +261,9 @@ func appendWelcome(b []byte, w World, p Place, job string) []byte {
 	le.PutUint32(m[welcomeCrossRank:], uint32(p.CrossRank))
 	le.PutUint32(m[welcomeCrossSize:], uint32(p.CrossSize))
 	le.PutUint32(m[welcomeFlags:], 0)
+	if lanes {
+		le.PutUint32(m[welcomeFlags:], lanesThere)
+	}
 	le.PutUint32(m[welcomeHosts:], uint32(w.Hosts))
 	clear(m[welcomeJob:])
 	copy(m[welcomeJob:], job)
@@ -263,6 +278,10 @@ func appendRegion(b []byte, request, number uint32, size int64) []byte {
 	le.PutUint32(m[regionNumber+4:], 0)
 	le.PutUint64(m[regionBytes:], uint64(size))
 	return b
+}
+
+func appendLanes(b []byte, size int64) []byte {
+	return le.AppendUint64(appendPair(b, typeLanes, 0), uint64(size))
 }
 
 func appendFail(b []byte, number, what uint32, code collective.Code, text string) []byte {

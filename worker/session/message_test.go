@@ -151,7 +151,7 @@ func TestGoldenFromDaemon(t *testing.T) {
 		case "welcome":
 			w := World{Epoch: uint32(v.int("epoch")), Size: v.int("size"), Hosts: v.int("hosts"), Places: make([]Place, v.int("local_size"))}
 			p := Place{Rank: v.int("rank"), LocalRank: v.int("local_rank"), CrossRank: v.int("cross_rank"), CrossSize: v.int("cross_size")}
-			got = appendWelcome(nil, w, p, v.fields["job"])
+			got = appendWelcome(nil, w, p, false, v.fields["job"])
 		case "region":
 			got = appendRegion(nil, uint32(v.int("request")), uint32(v.int("region")), int64(v.int("bytes")))
 		case "fail":
@@ -184,7 +184,7 @@ func TestReusedBuffer(t *testing.T) {
 	dirty := bytes.Repeat([]byte{0xAA}, 4096)
 	w, p := World{Epoch: 1, Size: 2, Places: make([]Place, 1)}, Place{}
 	encoders := map[string]func(b []byte) []byte{
-		"welcome":  func(b []byte) []byte { return appendWelcome(b, w, p, "j") },
+		"welcome":  func(b []byte) []byte { return appendWelcome(b, w, p, true, "j") },
 		"region":   func(b []byte) []byte { return appendRegion(b, 1, 2, 3) },
 		"fail":     func(b []byte) []byte { return appendFail(b, 1, 2, 3, "t") },
 		"complete": func(b []byte) []byte { return appendComplete(b, &completion{dims: []int{1}, text: "t"}) },

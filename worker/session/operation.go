@@ -16,6 +16,7 @@ type operation struct {
 	done    bool
 	in, out *shm.Region       // pinned until done, whatever the rank does
 	result  collective.Buffer // kept from done until the rank releases it
+	lane    string            // the name under which it may get a lane, "" for none
 }
 
 // unpin lets go of the rank's memory once the engine has.

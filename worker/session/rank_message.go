@@ -23,7 +23,7 @@ func appendAlloc(b []byte, request uint32, n uint64) []byte {
 	return le.AppendUint64(le.AppendUint32(le.AppendUint32(b, typeAlloc), request), n)
 }
 
-// appendPair encodes RELEASE, FREE and BYE.
+// appendPair encodes RELEASE, FREE, BYE, LANES and WAKE.
 func appendPair(b []byte, kind, value uint32) []byte {
 	return le.AppendUint32(le.AppendUint32(b, kind), value)
 }

@@ -47,6 +47,7 @@ type World struct {
 	Size   int
 	Hosts  int
 	Places []Place // of the ranks of this host
+	Host   string  // its name, for messages
 }
 
 // Place is the place of a process in the world.
@@ -85,6 +86,7 @@ type Server struct {
 	sessions  map[*session]bool
 	world     *World
 	news      news
+	lanes     *lanes // of the world; may be nil
 	gone      *collective.Error
 	closed    bool
 }
@@ -144,6 +146,7 @@ func (s *Server) SetWorld(w World) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.world = &w
+	s.setLanesLocked(w)
 	for x := range s.sessions {
 		s.welcomeLocked(x)
 	}
@@ -211,6 +214,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	s.closed = true
+	s.dropLanesLocked()
 	for x := range s.sessions {
 		x.conn.Close()
 	}
@@ -291,6 +295,9 @@ func (s *Server) welcomeLocked(x *session) {
 	for _, p := range s.world.Places {
 		if p.Process == x.process {
 			x.epoch, x.rank = s.world.Epoch, p.Rank
+			if x.lanes = s.lanes; x.lanes != nil {
+				x.lanes.region.Retain()
+			}
 			x.welcome(*s.world, p, s.cfg.Job)
 			if s.news.epoch == x.epoch {
 				x.sendChanged(s.news.added, s.news.removed, s.news.stamp)
@@ -322,6 +329,7 @@ func (s *Server) leave(x *session) {
 		return
 	}
 	if epoch > 0 {
+		s.leaveLanes(x)
 		s.cfg.Engine.Leave(x.process, epoch, rank)
 	}
 	s.mu.Lock()

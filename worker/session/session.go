@@ -43,7 +43,9 @@ type session struct {
 	names      names
 	shapes     shapes
 	submission submit
-	left       bool // BYE came
+	left       bool   // BYE came
+	lanes      *lanes // written with the server's lock held, before WELCOME; may be nil
+	inLanes    bool   // the rank may use them
 
 	mu         sync.Mutex
 	operations map[uint32]*operation
@@ -163,6 +165,9 @@ func (s *session) end() {
 	clear(s.regions)
 	s.conn.Close()
 	s.server.remove(s)
+	if s.lanes != nil {
+		s.lanes.region.Release()
+	}
 }
 
 func (s *session) dispatch(b []byte) error {
@@ -192,7 +197,7 @@ func (s *session) dispatch(b []byte) error {
 		}
 		s.alloc(request, n)
 		return nil
-	case typeRelease, typeFree, typeBye:
+	case typeRelease, typeFree, typeBye, typeLanes:
 		value, err := decodePair(b)
 		if err != nil {
 			return err
@@ -202,6 +207,8 @@ func (s *session) dispatch(b []byte) error {
 			s.release(value)
 		case typeFree:
 			return s.free(value)
+		case typeLanes:
+			return s.showLanes()
 		default:
 			s.left = true
 			s.server.leave(s)
@@ -235,14 +242,19 @@ func (s *session) submit(m *submit) error {
 		s.operations[m.handle] = o
 		s.mu.Unlock()
 		r.Epoch = s.epoch // constant since WELCOME, before which nothing comes here
+		s.offer(&r, o, m.lane)
 		// May call Complete before it returns.
 		if err = s.server.cfg.Engine.Submit(s.rank, r); err == nil {
 			return nil
 		}
 	}
 	s.mu.Lock()
+	name := o.lane
 	s.forgetLocked(m.handle, o)
 	s.mu.Unlock()
+	if name != "" {
+		s.lanes.offer(s.rank, name, 0, false)
+	}
 	s.sendFail(m.handle, typeSubmit, err)
 	return nil
 }
@@ -285,12 +297,16 @@ func (s *session) Complete(handle uint64, r collective.Result) {
 	}
 	o.done = true
 	o.unpin()
+	lane := 0
+	if o.lane != "" {
+		lane = s.lanes.assign(s.rank, o.lane, r.Err != nil)
+	}
 	o.result = r.Buffer
 	if s.ended {
 		s.forgetLocked(o.handle, o)
 		return
 	}
-	c := completion{handle: o.handle, region: noRegion, dims: r.Shape, rows: r.Rows}
+	c := completion{handle: o.handle, region: noRegion, offset: lane, dims: r.Shape, rows: r.Rows}
 	var shown *shm.Region
 	if r.Buffer != nil {
 		at, ok := r.Buffer.(slot)

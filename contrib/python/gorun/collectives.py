@@ -11,10 +11,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Protocol
 
-from gorun import basics, constants
+from gorun import basics, constants, errors
+from gorun.exceptions import HorovodInternalError
 from gorun.layout import alone, pack
 from gorun.process_sets import ProcessSet, global_process_set
-from gorun.world import Operation, World
+from gorun.world import DUPLICATE, Operation, World
 
 Average = constants.AVERAGE
 Sum = constants.SUM
@@ -55,6 +56,18 @@ class Binding(Protocol):
 
     def load_into(self, memory: memoryview, tensor: Any) -> None:
         """Overwrite a tensor from memory; it is not empty."""
+
+    lanes: bool
+    """Whether it can do what follows: the arithmetic of lanes, over arrays of its choice."""
+
+    def over(self, memories: Sequence[memoryview], like: Any) -> Sequence[Any]:
+        """Return arrays of the type and shape of a tensor that are that memory."""
+
+    def put(self, tensor: Any, array: Any) -> None:
+        """Copy a tensor to an array."""
+
+    def add(self, arrays: Sequence[Any], by: float, like: Any, target: Any | None) -> Any:
+        """Return the sum, times by, as a new tensor like another, or in target."""
 
 
 def choose_op(average: bool | None, op: int | None) -> int:
@@ -152,6 +165,7 @@ def allreduce(
     postscale: float = 1.0,
     process_set: ProcessSet = global_process_set,
     then: Callable[[Any], Any] = _as_is,
+    **options: Any,
 ) -> int:
     """Reduce tensors over the ranks: a list of new tensors, or the targets overwritten.
 
@@ -172,6 +186,7 @@ def allreduce(
         operation.request(
             constants.ALLREDUCE, name if len(by_dtype) == 1 else f"{name}.{dtype}", staged.dtype,
             staged.shape, staged.block, True, op=op, prescale=prescale, postscale=postscale,
+            **options,
         )  # fmt: skip
         packs.append((members, staged))
 
@@ -184,6 +199,58 @@ def allreduce(
         return then(outputs)
 
     return operation.launch(finish)
+
+
+def allreduce_now(
+    binding: Binding,
+    tensor: Any,
+    target: Any | None,
+    *,
+    name: str | None,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+) -> Any:
+    """Reduce one tensor, and wait for it: a new tensor, or the target overwritten.
+
+    From the second time on, the ranks of one host do it in a lane, if it is small.
+    """
+    world = basics.world()
+    lanes = world.session.lanes
+    options: dict[str, Any] = {}
+    if (
+        lanes is not None
+        and name is not None
+        and binding.lanes
+        and world.timeline is None
+        and process_set.group() == 0
+    ):
+        dtype, shape = binding.describe(tensor)
+        key = f"allreduce.{name}"
+        lane = lanes.find(key, DTYPES.get(dtype, 0), op, shape) if prescale == postscale == 1.0 else None
+        if lane is not None:
+            if lane.views is None:
+                lane.views = [binding.over(half, tensor) for half in lane.inputs]
+            if lane.busy:
+                raise ValueError(DUPLICATE)
+            lane.busy = True
+            try:
+                arrays = lane.views[lanes.enter(lane)]
+                binding.put(tensor, arrays[world.session.local_rank])
+                if lanes.meet(key, lane):
+                    by = 1.0 / world.session.size if op == Average else 1.0
+                    return binding.add(arrays, by, tensor, target)
+            except errors.GorunError as error:
+                raise HorovodInternalError(str(error)) from error
+            finally:
+                lane.busy = False
+        options["lane"] = True
+    handle = allreduce(
+        binding, [tensor], None if target is None else [target], name=name, op=op, prescale=prescale,
+        postscale=postscale, process_set=process_set, then=first, **options,
+    )  # fmt: skip
+    return world.synchronize(handle)
 
 
 def broadcast(

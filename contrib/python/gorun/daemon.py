@@ -21,10 +21,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from . import lane as lane_module
 from . import message
 from .arena import Arena, Block, Region
-from .constants import MAX_IN_FLIGHT, SUM
+from .constants import ALLREDUCE, JOIN, MAX_IN_FLIGHT, SUM
 from .errors import Aborted, GorunError, InvalidArgument, Shutdown, error
+from .lane import Lanes
 from .session import Result, Session
 
 # How long a reader asks again before it sleeps. Waking a sleeping CPU takes about 40 µs, so a short wait is
@@ -58,12 +60,14 @@ os.register_at_fork(after_in_child=_forked)
 class _Pending:
     """Something the daemon will answer. outcome is None until then, and set once, complete."""
 
-    __slots__ = ("blocks", "outcome", "shape")
+    __slots__ = ("blocks", "name", "offer", "outcome", "shape")
 
     def __init__(self, shape: tuple[int, ...] = (), *blocks: Block | None) -> None:
         self.shape = shape
         self.blocks = blocks  # kept alive while the daemon works on them
-        self.outcome: Result | Region | message.Welcome | GorunError | MemoryError | None = None
+        self.offer: tuple[Any, ...] = ()  # what a lane for name would be for
+        self.name = ""
+        self.outcome: Result | Region | Lanes | message.Welcome | GorunError | MemoryError | None = None
 
 
 class DaemonSession(Session):
@@ -80,6 +84,7 @@ class DaemonSession(Session):
         self._requests: dict[int, _Pending] = {}
         self._welcome = _Pending()
         self._goodbye = _Pending()
+        self._shared = _Pending()  # the lanes
         self._results: dict[int, memoryview] = {}  # result regions seen so far, mapped read-only
         self._hosts_changed: deque[message.HostsChanged] = deque()
         self._failure: GorunError | None = None  # what every operation fails with from now on
@@ -119,6 +124,9 @@ class DaemonSession(Session):
         self.epoch = welcome.epoch
         if self.local_size < len(os.sched_getaffinity(0)):
             self._spin = SPIN_SECONDS
+        if welcome.flags & message.LANES_THERE and lane_module.possible():
+            self._send(message.lanes())
+            self.lanes = self._await(self._shared)
 
     # What a caller may do.
 
@@ -141,12 +149,26 @@ class DaemonSession(Session):
         postscale: float = 1.0,
         group: int = 0,
         splits: Sequence[int] | None = None,
+        lane: bool = False,
     ) -> int:
+        """lane: the caller would do the next operation of this name in a lane."""
         self._check_process()
         nbytes = message.check(kind, name, dtype, shape, src, dst, splits)
         source = (message.NONE, 0, 0) if src is None else (src.region, src.offset, nbytes)
         target = (message.NONE, 0, 0) if dst is None else (dst.region, dst.offset, nbytes)
         pending = _Pending(tuple(shape), src, dst)
+        lanes = self.lanes
+        flag = 0
+        if lanes is not None:
+            if kind == JOIN:
+                lanes.turn_off()
+            elif group == 0:
+                lanes.close(name)
+            suits = kind == ALLREDUCE and group == 0 and lane_module.suits(dtype, op, prescale, postscale)
+            if lane and suits and 0 < nbytes <= lane_module.MAX_BYTES and lanes.offers(name):
+                flag = message.TAKES_LANE
+                pending.offer = (dtype, op, pending.shape, nbytes)
+                pending.name = name
         if self._failure is not None:
             raise self._again(self._failure)
         if len(self._open) >= MAX_IN_FLIGHT:
@@ -159,7 +181,7 @@ class DaemonSession(Session):
             self._socket.send(
                 message.submit(
                     handle,
-                    kind,
+                    kind | flag,
                     name,
                     dtype,
                     op,
@@ -240,6 +262,8 @@ class DaemonSession(Session):
         # A thread that still reads must not find another file under the number of the socket.
         if self._reader in (0, threading.get_ident()):
             self._socket.close()
+        if self.lanes is not None:
+            self.lanes.end()
         self._results.clear()
         self._arena.close()
 
@@ -311,6 +335,10 @@ class DaemonSession(Session):
             pending = self._open.get(handle)
             if pending is not None and pending.outcome is None:
                 pending.blocks = ()
+                if pending.offer and self.lanes is not None:
+                    offset = message.lane(self._buffer)
+                    if offset:
+                        self.lanes.open(pending.name, offset, *pending.offer)
                 pending.outcome = Result(pending.shape)
                 if self.on_end is not None:
                     self.on_end(handle, message.took(self._buffer))
@@ -352,6 +380,19 @@ class DaemonSession(Session):
                 descriptor = _descriptor(control)
                 pending.outcome = Region(m.region, mmap.mmap(descriptor, m.nbytes))
                 os.close(descriptor)
+        elif isinstance(m, message.SharedLanes):
+            if self._shared.outcome is None:
+                descriptor = _descriptor(control)
+                memory = memoryview(mmap.mmap(descriptor, m.nbytes))
+                place = self._welcome.outcome
+                assert isinstance(place, message.Welcome)
+                self._shared.outcome = Lanes(
+                    memory, place.local_size, place.local_rank, self._socket.fileno(), self._look
+                )
+                os.close(descriptor)
+        elif isinstance(m, message.WakeUp):
+            if self.lanes is not None:
+                self.lanes.ring()
         elif isinstance(m, message.WorldGone):
             self._fail(error(m.code, m.text))
         elif isinstance(m, message.HostsChanged):
@@ -376,6 +417,15 @@ class DaemonSession(Session):
         # No lock: a garbage collection may run this anywhere.
         if not self._closed and self._forks == _forks:
             self._send(message.release(handle))
+
+    # What lanes ask for.
+
+    def _look(self) -> None:
+        """Take a message if there is one, and raise what ends the session."""
+        if self._failure is None:
+            self._read_once(_AT_ONCE)
+        if self._failure is not None:
+            raise self._again(self._failure)
 
     def _send(self, data: bytes) -> None:
         try:
@@ -421,6 +471,8 @@ class DaemonSession(Session):
             if self._failure is None:
                 self._failure = failure
             self._changed.notify_all()
+        if self.lanes is not None:
+            self.lanes.ring()
 
     @staticmethod
     def _again(failure: GorunError) -> GorunError:

@@ -38,7 +38,9 @@ RELEASE = 4
 FREE = 5
 BYE = 6
 ENV = 7
+LANES = 8  # both ways
 # From the daemon.
+WAKE = 9
 WELCOME = 65
 REGION = 66
 FAIL = 67
@@ -46,6 +48,11 @@ COMPLETE = 68
 GOODBYE = 69
 GONE = 70
 CHANGED = 71
+
+LANES_THERE = 1
+"""Flag of Welcome: there are lanes."""
+TAKES_LANE = 0x80
+"""Added to the kind of an allreduce: this rank would take a lane for the next use of the name."""
 
 MAX_MESSAGE = 256 << 10
 """No message of the daemon is longer."""
@@ -62,6 +69,8 @@ _GONE = struct.Struct("<IIII")
 _CHANGED = struct.Struct("<IIQ")
 _TYPE = struct.Struct("<I")
 _HEAD = struct.Struct("<IIII")
+_OFFSET = struct.Struct("<16xQ")
+_LANES = struct.Struct("<IIQ")
 _FLAGS = 44  # where the flags of COMPLETE are
 _DIMS = tuple(struct.Struct(f"<{n}q") for n in range(MAX_NDIM + 1))
 
@@ -121,6 +130,16 @@ class Completion(NamedTuple):
     text: str
 
 
+class SharedLanes(NamedTuple):
+    """The answer to lanes(); the descriptor of the memory comes with it."""
+
+    nbytes: int
+
+
+class WakeUp(NamedTuple):
+    """A rank has left the lanes."""
+
+
 class Farewell(NamedTuple):
     """The answer to BYE."""
 
@@ -132,7 +151,9 @@ class WorldGone(NamedTuple):
     text: str
 
 
-Message = Union[Welcome, NewRegion, Refusal, Completion, Farewell, WorldGone, HostsChanged]
+Message = Union[
+    Welcome, NewRegion, Refusal, Completion, SharedLanes, WakeUp, Farewell, WorldGone, HostsChanged
+]  # fmt: skip
 
 
 def hello(rank: int, pid: int, token: bytes) -> bytes:
@@ -158,6 +179,11 @@ def free(region: int) -> bytes:
 def bye() -> bytes:
     """Encode the orderly leave."""
     return _PAIR.pack(BYE, 0)
+
+
+def lanes() -> bytes:
+    """Encode that this rank can use lanes."""
+    return _PAIR.pack(LANES, 0)
 
 
 def env(name: str, value: str) -> bytes:
@@ -217,6 +243,11 @@ def plain(data: bytearray, length: int) -> int:
     return handle if kind == COMPLETE and code == 0 and region == NONE else -1
 
 
+def lane(data: bytearray) -> int:
+    """Return where the lane is that a plain() message brings, 0 for none."""
+    return _OFFSET.unpack_from(data)[0]
+
+
 def took(data: bytearray) -> int:
     """Return the microseconds that a plain() operation took once all ranks had submitted their part."""
     return _TYPE.unpack_from(data, _FLAGS)[0] >> 1
@@ -251,6 +282,12 @@ def _decode(data: memoryview) -> Message:
         _, number, what, code, text = _FAIL.unpack_from(data)
         _expect(data, _FAIL.size + text)
         return Refusal(number, what, code, str(data[_FAIL.size :], "utf-8"))
+    if kind == LANES:
+        _expect(data, _LANES.size)
+        return SharedLanes(_LANES.unpack(data)[2])
+    if kind == WAKE:
+        _expect(data, _PAIR.size)
+        return WakeUp()
     if kind == GOODBYE:
         _expect(data, _PAIR.size)
         return Farewell()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gorun import __version__, collectives
+from gorun import __version__, collectives, sums
 from gorun.basics import (
     ccl_built,
     cross_rank,
@@ -85,6 +85,19 @@ class _Numpy:
     def load_into(self, memory: memoryview, tensor: np.ndarray) -> None:
         tensor[...] = np.frombuffer(memory, tensor.dtype.newbyteorder("=")).reshape(tensor.shape)
 
+    lanes = True
+
+    def over(self, memories: Sequence[memoryview], like: np.ndarray) -> list[np.ndarray]:
+        return sums.arrays_over(memories, like.dtype.name, like.shape)
+
+    def put(self, tensor: np.ndarray, array: np.ndarray) -> None:
+        array[...] = tensor
+
+    def add(
+        self, arrays: Sequence[np.ndarray], by: float, like: np.ndarray, target: np.ndarray | None
+    ) -> np.ndarray:
+        return sums.add(arrays, by, target)
+
 
 _numpy = _Numpy()
 
@@ -133,12 +146,29 @@ def allreduce_async_(
 
 def allreduce(tensor: Any, *args: Any, **kwargs: Any) -> np.ndarray:
     """Return the average (or op) of all ranks' arrays. Arguments as in allreduce_async()."""
-    return synchronize(allreduce_async(tensor, *args, **kwargs))
+    array = np.asarray(tensor)
+    return _allreduce_now(array, None, *args, **kwargs)
 
 
 def allreduce_(tensor: np.ndarray, *args: Any, **kwargs: Any) -> np.ndarray:
     """Overwrite an array with the average (or op) of all ranks'. Arguments as in allreduce_async()."""
-    return synchronize(allreduce_async_(tensor, *args, **kwargs))
+    return _allreduce_now(tensor, tensor, *args, **kwargs)
+
+
+def _allreduce_now(
+    tensor: np.ndarray,
+    target: np.ndarray | None,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> np.ndarray:
+    return collectives.allreduce_now(
+        _numpy, tensor, target, name=name, op=choose_op(average, op), prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set,
+    )  # fmt: skip
 
 
 def grouped_allreduce_async(

@@ -13,6 +13,7 @@ from typing import Callable
 
 from .arena import Block
 from .constants import ADD_GROUP, REMOVE_GROUP, SUM
+from .lane import Lanes
 from .message import HostsChanged
 
 __all__ = ["Block", "Result", "Session"]
@@ -59,6 +60,7 @@ class Session(abc.ABC):
     cross_rank: int
     cross_size: int
     epoch: int
+    lanes: Lanes | None = None  # if there are any, submit() also takes the argument lane
     # Called by whichever thread reads the end of an operation, with its handle and the microseconds it took
     # once all ranks had submitted their part. May be called before submit has returned, and not at all.
     on_end: Callable[[int, int], None] | None = None

@@ -131,16 +131,31 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Overwrite a tensor with the average (or op) of all ranks' and return it."""
-    return synchronize(
-        allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
-    )
+    return collectives.allreduce_now(
+        _torch, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set,
+    )  # fmt: skip
+
+
+def _allreduce_now(
+    tensor: torch.Tensor,
+    name: str | None,
+    op: int,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+) -> torch.Tensor:
+    return collectives.allreduce_now(
+        _torch, tensor, None, name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
+        process_set=process_set,
+    )  # fmt: skip
 
 
 class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str | None, options: dict[str, Any]) -> torch.Tensor:
         ctx.options = options
-        return synchronize(allreduce_async(tensor, name=name, **options))
+        return _allreduce_now(tensor, name, **options)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
@@ -162,6 +177,10 @@ def allreduce(
     if tensor.is_sparse:
         return sparse_allreduce_async(tensor, name, op, process_set)()
     compressed, ctx = compression.compress(tensor)
+    if not compressed.requires_grad:  # autograd would take longer than the rest
+        return compression.decompress(
+            _allreduce_now(compressed, name, op, prescale_factor, postscale_factor, process_set), ctx
+        )
     options = {
         "op": op, "prescale_factor": prescale_factor, "postscale_factor": postscale_factor,
         "process_set": process_set,

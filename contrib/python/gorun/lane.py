@@ -1,0 +1,250 @@
+"""Lanes: shared memory in which the ranks of a host reduce small tensors by themselves, without the daemon.
+
+"Lanes" in worker/session/PROTOCOL.md says what is where, and why every rank comes to the same decision.
+Nothing here knows how to add: a framework brings that, over the memory of Lane.inputs().
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import select
+import socket
+import sys
+import threading
+import time
+from typing import Any, Callable
+
+from .constants import AVERAGE, FLOAT32, FLOAT64, INT32, INT64, SUM, UINT32, UINT64
+
+LINE = 64
+MAX_BYTES = 64 << 10  # of a tensor
+MAX_RANKS = 16
+MAX_NAME = 32  # of a bell
+MAX_LANES = 4096
+MAX_CLOSED = 16  # lanes of a name, when different tensors come under it: each takes memory for good
+
+# How long a rank asks again before it sleeps, because a wake-up takes about as long: first alone, unless
+# ranks outnumber CPUs, then so that others run.
+SPIN_SECONDS = 50e-6
+YIELD_SECONDS = 200e-6
+
+_SUMS = frozenset((FLOAT32, FLOAT64, INT32, UINT32, INT64, UINT64))
+_AVERAGES = frozenset((FLOAT32, FLOAT64))
+
+
+def possible() -> bool:
+    """Report whether Python can use lanes: stores must be seen in order, and it cannot ask for that."""
+    return platform.machine() in ("x86_64", "AMD64") and sys.byteorder == "little"
+
+
+def suits(dtype: int, op: int, prescale: float, postscale: float) -> bool:
+    """Report whether lanes are for such a reduction."""
+    types = _AVERAGES if op == AVERAGE else _SUMS if op == SUM else frozenset()
+    return dtype in types and prescale == postscale == 1.0
+
+
+class Lane:
+    """The lane of one name: one tensor, one reduction."""
+
+    __slots__ = ("busy", "dtype", "inputs", "mine", "op", "ranks", "shape", "use", "views")
+
+    def __init__(
+        self, memory: memoryview, offset: int, ranks: int, me: int, dtype: int, op: int,
+        shape: tuple[int, ...], nbytes: int,
+    ) -> None:  # fmt: skip
+        """Raise ValueError if the lane is not within the memory."""
+        stride = (nbytes + LINE - 1) // LINE * LINE
+        if offset % LINE or offset < LINE * ranks or offset + ranks * (LINE + 2 * stride) > len(memory):
+            raise ValueError(f"lane at {offset} of {len(memory)} bytes")
+        self.dtype, self.op, self.shape = dtype, op, shape
+        self.use = 0
+        self.busy = False  # an operation is in it
+        self.mine = (offset + LINE * me) // 8  # place of this rank's word
+        # Place of the word of every other rank, and of its flag that it has left.
+        self.ranks = [((offset + LINE * r) // 8, LINE * r // 4) for r in range(ranks) if r != me]
+        starts = [offset + LINE * ranks + i * stride for i in range(2 * ranks)]
+        self.inputs = [[memory[at : at + nbytes] for at in starts[half::2]] for half in (0, 1)]
+        self.views: Any = None  # of inputs, as whoever adds them wants them
+
+
+class Lanes:
+    """All lanes of a session. look() is called when the daemon has sent something. Thread-safe."""
+
+    def __init__(
+        self,
+        memory: memoryview,
+        ranks: int,
+        me: int,
+        daemon: int,
+        look: Callable[[], None],
+    ) -> None:
+        self._memory, self._ranks, self._me = memory, ranks, me
+        self._words = memory.cast("Q")
+        self._flags = memory.cast("I")
+        self._look = look
+        # The lock of what follows. Taking it also makes stores visible before what is read next.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._sleepers = 0  # threads
+        self._listening = False  # one of them is at the bell, for all
+        self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._bell.setblocking(False)
+        self._bell.bind("")  # the kernel chooses a name
+        self._name: bytes = self._bell.getsockname()
+        self._poll = select.poll()
+        self._poll.register(self._bell, select.POLLIN)
+        self._poll.register(daemon, select.POLLIN)
+        line = LINE * me
+        memory[line + 9 : line + 9 + len(self._name)] = self._name
+        memory[line + 8] = len(self._name)
+        self._asleep = [(r, LINE * r // 4 + 1) for r in range(ranks) if r != me]
+        self._yields = ranks > len(os.sched_getaffinity(0))
+        self._open: dict[str, Lane] = {}
+        self._closed: dict[str, int] = {}  # how many lanes of a name somebody did not come to
+        self.off = False
+
+    def offers(self, name: str) -> bool:
+        """Report whether this rank would take a lane for the next use of a name."""
+        closed = self._closed.get(name, 0)
+        return not self.off and closed < MAX_CLOSED and len(self._open) + len(self._closed) < MAX_LANES
+
+    def open(
+        self, name: str, offset: int, dtype: int, op: int, shape: tuple[int, ...], nbytes: int
+    ) -> None:
+        """Take the lane that the daemon gave a name."""
+        self._open[name] = Lane(self._memory, offset, self._ranks, self._me, dtype, op, shape, nbytes)
+
+    def find(self, name: str, dtype: int, op: int, shape: tuple[int, ...]) -> Lane | None:
+        """Return the lane of a name, if it is for this tensor."""
+        lane = self._open.get(name)
+        if lane is None or lane.op != op or lane.dtype != dtype or lane.shape != shape:
+            return None
+        return lane
+
+    def enter(self, lane: Lane) -> int:
+        """Begin a use, and return which half of the inputs is for it."""
+        lane.use += 1
+        return lane.use & 1
+
+    def meet(self, name: str, lane: Lane) -> bool:
+        """Show the input of this rank, and wait for all others: True; or False, and the lane is closed."""
+        try:
+            goal = 2 * lane.use
+            words = self._words
+            words[lane.mine] = goal
+            self._rouse(lane, goal)
+            for at, left in lane.ranks:
+                if words[at] < goal and not self._await(at, left, goal):
+                    self._forget(name)
+                    return False
+            return True
+        except BaseException:  # interrupted: nobody shall wait for this rank here
+            self.close(name)
+            raise
+
+    def close(self, name: str) -> None:
+        """Come to a lane no more, because something else is submitted under its name."""
+        lane = self._forget(name)
+        if lane is not None:
+            self._words[lane.mine] = 2 * lane.use + 1
+            self._rouse(lane, 0)
+
+    def _forget(self, name: str) -> Lane | None:
+        lane = self._open.pop(name, None)
+        if lane is not None:
+            self._closed[name] = self._closed.get(name, 0) + 1
+        return lane
+
+    def turn_off(self) -> None:
+        """Come to no lane any more."""
+        self.off = True
+        for name in list(self._open):
+            self.close(name)
+
+    def end(self) -> None:
+        """Come to no lane any more, and need nobody: the session has ended."""
+        self.off = True
+        self._open.clear()
+        self.ring()
+        with self._lock:
+            if not self._listening:
+                self._bell.close()
+
+    def ring(self) -> None:
+        """Make the threads of this rank that sleep look again."""
+        self._send(self._name)
+
+    def _send(self, name: bytes) -> None:
+        try:
+            self._bell.sendto(b"", name)
+        except OSError:
+            pass  # it has been rung many times, or its rank is gone
+
+    def _rouse(self, lane: Lane, goal: int) -> None:
+        """Wake who sleeps, if all have come as far as goal."""
+        with self._lock:
+            pass
+        words, flags = self._words, self._flags
+        for at, _ in lane.ranks:
+            if words[at] < goal:
+                return  # whoever comes last does it
+        for rank, at in self._asleep:
+            if flags[at]:
+                line = LINE * rank
+                self._send(bytes(self._memory[line + 9 : line + 9 + min(self._memory[line + 8], MAX_NAME)]))
+
+    def _await(self, at: int, left: int, goal: int) -> bool:
+        words, since, yields = self._words, 0.0, self._yields
+        while True:
+            for _ in range(1 if yields else 50):
+                if words[at] >= goal:
+                    return True
+            if words[at] & 1 or (self._flags[left] and words[at] < goal):
+                # Odd or left. An even word that is high enough came in between.
+                return words[at] >= goal
+            if yields:
+                os.sched_yield()
+            now = time.perf_counter()
+            if not since:
+                since = now
+            elif now - since >= YIELD_SECONDS:
+                self._doze(at, left, goal)
+            elif now - since >= SPIN_SECONDS:
+                yields = True
+
+    def _doze(self, at: int, left: int, goal: int) -> None:
+        """Sleep until something has happened."""
+        flag = LINE * self._me // 4 + 1
+        with self._lock:
+            self._sleepers += 1
+            self._flags[flag] = 1
+        try:
+            with self._lock:
+                word = self._words[at]  # looked at after the flag was set, and while nobody takes a ring away
+                if word >= goal or word & 1 or self._flags[left]:
+                    return
+                if self._listening:
+                    self._changed.wait()
+                    return
+                self._listening = True
+            self._listen()
+        finally:
+            with self._lock:
+                self._sleepers -= 1
+                if not self._sleepers:
+                    self._flags[flag] = 0
+
+    def _listen(self) -> None:
+        """Wait for the bell or a message of the daemon, for all threads that sleep."""
+        try:
+            ready = [fd for fd, _ in self._poll.poll()]
+            if self._bell.fileno() in ready:
+                self._bell.recv(1)
+            self._look()
+        except BlockingIOError:
+            pass
+        finally:
+            with self._lock:
+                self._listening = False
+                self._changed.notify_all()

@@ -1,0 +1,234 @@
+"""Lanes: two of them over the same memory, in two threads, are two ranks."""
+
+import socket
+import threading
+import time
+import unittest
+
+import tests_path  # noqa: F401
+
+from gorun import constants
+from gorun.lane import LINE, Lane, Lanes, suits
+
+try:
+    import numpy as np
+
+    from gorun import sums
+except ImportError:
+    np = None
+
+
+class Ranks:
+    """Some ranks, and the sockets on which their daemon can tell them something."""
+
+    def __init__(self, count):
+        self.memory = memoryview(bytearray(1 << 20))
+        self.slept = 0
+        self.pairs = [socket.socketpair() for _ in range(count)]
+        self.lanes = [
+            Lanes(self.memory, count, me, pair[0].fileno(), lambda me=me: self.look(me))
+            for me, pair in enumerate(self.pairs)
+        ]
+        for lanes in self.lanes:
+            lanes.open("x", 1024, constants.FLOAT32, constants.SUM, (4,), 16)
+
+    def look(self, me):
+        self.slept += 1
+        try:
+            self.pairs[me][0].recv(1, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+
+    def tell(self, me):
+        self.pairs[me][1].send(b"x")
+
+    def asleep(self, me):
+        """Wait until a rank sleeps."""
+        deadline = time.monotonic() + 20
+        while not self.memory.cast("I")[LINE * me // 4 + 1]:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+    def end(self):
+        for lanes in self.lanes:
+            lanes.end()
+        for pair in self.pairs:
+            pair[0].close()
+            pair[1].close()
+
+    def find(self, me):
+        return self.lanes[me].find("x", constants.FLOAT32, constants.SUM, (4,))
+
+    def all(self, each):
+        """Run each(rank) in threads and return what they return."""
+        out = [None] * len(self.lanes)
+
+        def run(me):
+            out[me] = each(me)
+
+        threads = [threading.Thread(target=run, args=(me,)) for me in range(len(out))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+        return out
+
+
+class Test(unittest.TestCase):
+    def ranks(self, count):
+        ranks = Ranks(count)
+        self.addCleanup(ranks.end)
+        return ranks
+
+    def test_meets_again_and_again(self):
+        ranks = self.ranks(3)
+
+        def each(me):
+            seen = []
+            lane = ranks.find(me)
+            for use in range(200):
+                half = ranks.lanes[me].enter(lane)
+                lane.inputs[half][me][0] = (use * 3 + me) % 256
+                self.assertTrue(ranks.lanes[me].meet("x", lane))
+                seen.append(tuple(view[0] for view in lane.inputs[half]))
+            return seen
+
+        want = [tuple((use * 3 + me) % 256 for me in range(3)) for use in range(200)]
+        self.assertEqual(ranks.all(each), [want] * 3)
+
+    def test_sleeps_until_the_last_has_come(self):
+        ranks = self.ranks(3)
+
+        def each(me):
+            lane = ranks.find(me)
+            for use in range(5):
+                ranks.lanes[me].enter(lane)
+                if me == use % 3:
+                    for other in {0, 1, 2} - {me}:
+                        ranks.asleep(other)
+                self.assertTrue(ranks.lanes[me].meet("x", lane))
+            return True
+
+        self.assertEqual(ranks.all(each), [True] * 3)
+        self.assertGreater(ranks.slept, 0)
+
+    def test_threads_of_a_rank_sleep_together(self):
+        ranks = self.ranks(2)
+        for lanes in ranks.lanes:
+            lanes.open("y", 4096, constants.FLOAT32, constants.SUM, (4,), 16)
+
+        def each(me):
+            # Threads 0 and 1 are rank 0 in both lanes; 2 and 3 rank 1, which comes when both sleep.
+            name = "xy"[me % 2]
+            lanes = ranks.lanes[me // 2]
+            lane = lanes.find(name, constants.FLOAT32, constants.SUM, (4,))
+            for _ in range(20):
+                lanes.enter(lane)
+                self.assertTrue(lanes.meet(name, lane))
+            return True
+
+        out = []
+        threads = [threading.Thread(target=lambda me=me: out.append(each(me))) for me in range(4)]
+        for thread in threads[:2]:
+            thread.start()
+        ranks.asleep(0)
+        for thread in threads[2:]:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        self.assertEqual(out, [True] * 4)
+
+    def test_nobody_completes_what_one_does_not_come_to(self):
+        for how in ("close", "left"):
+            with self.subTest(how):
+                ranks = self.ranks(3)
+
+                def each(me, ranks=ranks, how=how):
+                    if me == 0 and how == "close":
+                        return ranks.lanes[me].close("x")
+                    if me == 0:
+                        ranks.memory.cast("I")[0] = 1
+                        return ranks.tell(1), ranks.tell(2)
+                    lane = ranks.find(me)
+                    ranks.lanes[me].enter(lane)
+                    return ranks.lanes[me].meet("x", lane)
+
+                self.assertEqual(ranks.all(each)[1:], [False, False])
+                self.assertIsNone(ranks.find(1))
+                self.assertTrue(ranks.lanes[1].offers("x"))
+
+    def test_who_came_before_leaving_counts(self):
+        ranks = self.ranks(2)
+        lane = ranks.find(0)
+        ranks.lanes[0].enter(lane)
+        ranks.memory.cast("I")[LINE // 4] = 1
+        ranks.memory.cast("Q")[(1024 + LINE) // 8] = 2
+        self.assertTrue(ranks.lanes[0].meet("x", lane))
+        ranks.memory.cast("Q")[(1024 + LINE) // 8] = 5  # came to the second use, and never again
+        ranks.lanes[0].enter(lane)
+        self.assertTrue(ranks.lanes[0].meet("x", lane))
+        ranks.lanes[0].enter(lane)
+        self.assertFalse(ranks.lanes[0].meet("x", lane))
+
+    def test_interrupted(self):
+        ranks = self.ranks(2)
+
+        def interrupt(me):
+            raise KeyboardInterrupt
+
+        ranks.look = interrupt
+        ranks.tell(0)
+        lane = ranks.find(0)
+        ranks.lanes[0].enter(lane)
+        with self.assertRaises(KeyboardInterrupt):
+            ranks.lanes[0].meet("x", lane)
+        self.assertIsNone(ranks.find(0))
+        other = ranks.find(1)
+        ranks.lanes[1].enter(other)
+        self.assertTrue(ranks.lanes[1].meet("x", other))  # it had come
+        ranks.lanes[1].enter(other)
+        self.assertFalse(ranks.lanes[1].meet("x", other))
+
+    def test_other_tensors(self):
+        ranks = self.ranks(2)
+        find = ranks.lanes[0].find
+        self.assertIsNone(find("y", constants.FLOAT32, constants.SUM, (4,)))
+        self.assertIsNone(find("x", constants.INT32, constants.SUM, (4,)))
+        self.assertIsNone(find("x", constants.FLOAT32, constants.AVERAGE, (4,)))
+        self.assertIsNone(find("x", constants.FLOAT32, constants.SUM, (2, 2)))
+        self.assertFalse(suits(constants.INT32, constants.AVERAGE, 1.0, 1.0))
+        self.assertFalse(suits(constants.FLOAT32, constants.SUM, 0.5, 1.0))
+        for _ in range(16):
+            ranks.lanes[0].close("x")
+            ranks.lanes[0].open("x", 1024, constants.FLOAT32, constants.SUM, (4,), 16)
+        self.assertFalse(ranks.lanes[0].offers("x"))
+        self.assertTrue(ranks.lanes[0].offers("y"))
+        ranks.lanes[0].turn_off()
+        self.assertFalse(ranks.lanes[0].offers("y"))
+
+    def test_a_lane_lies_in_the_memory(self):
+        memory = memoryview(bytearray(4096))
+        for offset, nbytes in ((1024, 64), (4096 - 2 * 64 - 4 * 64, 64)):
+            Lane(memory, offset, 2, 0, 1, 1, (nbytes,), nbytes)
+        last = 4096 - 2 * 64 - 4 * 64
+        for offset, nbytes in ((1, 64), (0, 64), (64, 64), (4096, 64), (last, 65), (1 << 63, 1)):
+            with self.assertRaises(ValueError, msg=(offset, nbytes)):
+                Lane(memory, offset, 2, 0, 1, 1, (nbytes,), nbytes)
+
+    @unittest.skipIf(np is None, "needs numpy")
+    def test_sums(self):
+        one, two, three = (np.array([x, np.nan, -0.0, np.inf], np.float32) for x in (1, 2, 3))
+        two.view(np.uint32)[1] = 0xFFC12345
+        got = sums.add([one, two, three], 1 / 3)
+        self.assertEqual(got.view(np.uint32).tolist(), [0x40000000, 0x7FC00000, 0x80000000, 0x7F800000])
+        number = np.array(2**31 - 1, np.int32)
+        self.assertEqual(int(sums.add([number, number], 1.0)), -2)
+        into = np.zeros((2, 4), np.float32)[:, ::2]
+        ones = np.ones((2, 2), np.float32)
+        self.assertIs(sums.add([ones, ones], 1.0, into), into)
+        self.assertEqual(into.tolist(), [[2, 2], [2, 2]])
+
+
+if __name__ == "__main__":
+    unittest.main()

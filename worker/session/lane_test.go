@@ -1,0 +1,234 @@
+package session_test
+
+import (
+	"fmt"
+	"os/exec"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"gorun/collective"
+	"gorun/worker/session"
+)
+
+// beginHere commits a world of this host alone.
+func (h *host) beginHere() {
+	w := session.World{Epoch: 7, Size: h.engine.size, Hosts: 1, Host: "host1"}
+	for rank := range h.engine.size {
+		w.Places = append(w.Places, session.Place{Process: rank, Rank: rank, LocalRank: rank, CrossSize: 1})
+	}
+	h.server.SetWorld(w)
+}
+
+// laneClient is a rank that knows lanes.
+type laneClient struct {
+	*client
+	rank   int
+	region uint32
+	lanes  []byte
+	next   uint32
+}
+
+func startLanes(t *testing.T, size int) (*host, []*laneClient) {
+	h := start(t, size)
+	h.beginHere()
+	var ranks []*laneClient
+	for rank := range size {
+		c := dial(t, h.name)
+		c.send(helloOf(rank, token(rank)))
+		if b, _ := c.expect(65); le.Uint32(b[36:]) != 1 {
+			t.Fatalf("rank %d: flags %d of welcome, want 1", rank, le.Uint32(b[36:]))
+		}
+		x := &laneClient{client: c, rank: rank}
+		x.region, _ = c.alloc(1 << 20)
+		c.send(words(8, 0))
+		b, fd := c.expect(8)
+		x.lanes = c.mmap(fd, int(le.Uint64(b[8:])), unix.PROT_READ|unix.PROT_WRITE)
+		ranks = append(ranks, x)
+	}
+	return h, ranks
+}
+
+// submit sends an allreduce, with or without the wish for a lane.
+func (c *laneClient) submit(name string, n int, lane bool) {
+	c.next++
+	o := allreduce(c.next, c.region, n, name)
+	b := o.encode()
+	if lane {
+		b[8] |= 0x80
+	}
+	c.send(b)
+}
+
+// ended returns the lane that a completion brings.
+func (c *laneClient) lane() uint64 {
+	c.t.Helper()
+	b, _ := c.expect(68)
+	if le.Uint32(b[8:]) != 0 {
+		return 0
+	}
+	return le.Uint64(b[16:])
+}
+
+func (c *laneClient) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&c.lanes[at])) }
+func (c *laneClient) flag(place, at int) *uint32 {
+	return (*uint32)(unsafe.Pointer(&c.lanes[64*place+at]))
+}
+
+// all submits for all ranks and returns the lanes they were told.
+func all(ranks []*laneClient, name string, n int, lane func(rank int) bool) []uint64 {
+	for _, c := range ranks {
+		c.submit(name, n, lane(c.rank))
+	}
+	var got []uint64
+	for _, c := range ranks {
+		got = append(got, c.lane())
+	}
+	return got
+}
+
+func always(int) bool { return true }
+
+func TestLaneIsTheSameForAll(t *testing.T) {
+	_, ranks := startLanes(t, 3)
+	seen := map[uint64]string{}
+	for _, name := range []string{"a", "b", "c"} {
+		got := all(ranks, name, 16, always)
+		if got[0] == 0 || got[0]%64 != 0 || got[1] != got[0] || got[2] != got[0] {
+			t.Fatalf("lanes of %s: %v", name, got)
+		}
+		if other := seen[got[0]]; other != "" {
+			t.Fatalf("%s and %s have one lane", name, other)
+		}
+		seen[got[0]] = name
+	}
+}
+
+func TestNoLane(t *testing.T) {
+	_, ranks := startLanes(t, 2)
+	for i, test := range []struct {
+		n    int
+		lane func(int) bool
+	}{
+		{16, func(rank int) bool { return rank == 0 }},
+		{16, func(int) bool { return false }},
+		{16385, always}, // more than 64 KiB
+	} {
+		name := fmt.Sprint(i)
+		for range 3 { // a rank's wish of last time does not count
+			if got := all(ranks, name, test.n, test.lane); got[0] != 0 || got[1] != 0 {
+				t.Errorf("%d: lanes %v, want none", i, got)
+			}
+		}
+	}
+	// The wish must come from all ranks for the same use.
+	all(ranks, "x", 16, func(rank int) bool { return rank == 0 })
+	if got := all(ranks, "x", 16, func(rank int) bool { return rank == 1 }); got[0] != 0 || got[1] != 0 {
+		t.Errorf("wishes for different uses: %v", got)
+	}
+	if got := all(ranks, "x", 16, always); got[0] == 0 || got[0] != got[1] {
+		t.Errorf("both wish: %v", got)
+	}
+	// No lane comes with an error, and there may be one afterwards.
+	ranks[0].submit("y", 16, true)
+	o := allreduce(99, ranks[1].region, 16, "y")
+	o.dtype = 5
+	ranks[1].send(o.encode())
+	for _, c := range ranks {
+		if b, _ := c.expect(68); le.Uint32(b[8:]) != uint32(collective.CodeMismatch) || le.Uint64(b[16:]) != 0 {
+			t.Errorf("mismatch: code %d, lane %d", le.Uint32(b[8:]), le.Uint64(b[16:]))
+		}
+	}
+	if got := all(ranks, "y", 16, always); got[0] == 0 || got[0] != got[1] {
+		t.Errorf("after an error: %v", got)
+	}
+}
+
+func TestLaneOfWhoLeaves(t *testing.T) {
+	h, ranks := startLanes(t, 3)
+	at := all(ranks, "x", 16, always)[0]
+	// Rank 1 sleeps in the lane and is woken when rank 0 dies.
+	atomic.StoreUint64(ranks[1].word(at+64), 2)
+	now := time.Now()
+	stalls := h.server.Waiting(now)
+	if len(stalls) != 1 || stalls[0].Name != "x" || fmt.Sprint(stalls[0].Missing) != "[{host1 [0 2]}]" {
+		t.Errorf("waiting: %+v", stalls)
+	}
+	if again := h.server.Waiting(now.Add(time.Hour)); len(again) != 1 || !again[0].Since.Equal(now) {
+		t.Errorf("an hour later: %+v", again)
+	}
+	atomic.StoreUint32(ranks[1].flag(1, 4), 1)
+	ranks[0].close()
+	ranks[1].expect(9)
+	if atomic.LoadUint32(ranks[1].flag(0, 0)) != 1 || atomic.LoadUint32(ranks[1].flag(2, 0)) != 0 {
+		t.Error("who left is not marked")
+	}
+	if stalls := h.server.Waiting(now); len(stalls) != 0 {
+		t.Errorf("nobody waits in a lane for one who left: %+v", stalls)
+	}
+}
+
+func TestNoLaneAfterJoin(t *testing.T) {
+	_, ranks := startLanes(t, 2)
+	all(ranks, "x", 16, always)
+	o := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
+	ranks[0].send(o.encode())
+	eventually(t, "the flag of who joined", func() bool { return atomic.LoadUint32(ranks[1].flag(0, 0)) == 1 })
+	if got := all(ranks, "y", 16, always); got[0] != 0 || got[1] != 0 {
+		t.Errorf("lanes after a join: %v", got)
+	}
+}
+
+func TestLaneNonsense(t *testing.T) {
+	for name, message := range map[string][]byte{
+		"wake-up":   words(9, 0),
+		"lanes":     words(8, 0, 0),
+		"broadcast": func() []byte { b := allreduce(1, 1, 4, "b").encode(); b[8] = 0x80 | 3; return b }(),
+	} {
+		_, ranks := startLanes(t, 2)
+		ranks[0].send(message)
+		if b, _ := ranks[0].expect(70); le.Uint32(b[4:]) != uint32(collective.CodeInvalid) {
+			t.Errorf("%s: %q", name, b)
+		}
+		ranks[0].ended()
+	}
+	// Where there are none, nobody may ask for them.
+	h := start(t, 1)
+	h.beginHere()
+	c := join(t, h.name, 0)
+	c.send(words(8, 0))
+	c.expect(70)
+}
+
+const inLane = `
+import sys
+from gorun import numpy as hvd
+hvd.init()
+for _ in range(5): x = hvd.allreduce([1.0], name="x", op=hvd.Sum)
+print("met", x, flush=True)
+if hvd.rank() == 0: sys.stdin.read()
+try:
+    hvd.allreduce([1.0], name="x", op=hvd.Sum)
+except Exception as e:
+    print(e)
+`
+
+// TestLaneKilled kills a rank with -9 while another waits for it in a lane: that one hears who it was.
+func TestLaneKilled(t *testing.T) {
+	if exec.Command("python3", "-c", "import numpy").Run() != nil {
+		t.Skip("python3 has no numpy")
+	}
+	h := start(t, 2)
+	h.beginHere()
+	other, out := h.python(t, 1, "-c", inLane)
+	victim, _ := h.python(t, 0, "-c", inLane)
+	eventually(t, "rank 1 waits", func() bool { return len(h.server.Waiting(time.Now())) == 1 })
+	victim.Process.Kill()
+	victim.Wait()
+	if err := other.Wait(); err != nil || out.String() != "met [2.]\nrank 0 left\n" {
+		t.Errorf("%v: %q", err, out)
+	}
+}
