@@ -43,7 +43,7 @@ func newRealWorld(t testing.TB, hosts, ranks int, cfg collective.Config) *realWo
 		addrs[i] = listener.Addr().String()
 		handler := &lateHandler{}
 		mesh, err := link.NewMesh(link.Config{Self: i, Job: "test", Key: make([]byte, 32), Listener: listener, Handler: handler,
-			Dial: func(ctx context.Context, peer int) (net.Conn, error) { return options.Dial(ctx, addrs[peer:peer+1]) }})
+			Dial: func(ctx context.Context, peer, _ int) (net.Conn, error) { return options.Dial(ctx, addrs[peer:peer+1]) }})
 		if err != nil {
 			t.Fatal(err)
 		}

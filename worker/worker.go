@@ -273,6 +273,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 			return topology.OrderBy(topology.By(job.RingOrder), hosts, d.facts.Edges(names))
 		}})
 	transport := tcp.Options{}
+	nics := chosenOf(d.nics, d.self.NICs)
 	if err := d.openKV(ctx, bind); err != nil {
 		return err
 	}
@@ -287,12 +288,12 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	d.engine = collective.New(collective.Config{Transport: sender{d}, Alloc: d.results, Log: d.log, Algorithm: by})
 	d.prober = collective.NewProber(d.engine, sender{d})
 	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, Streams: job.Streams, Handler: d.prober, Listener: d.listener, Log: d.log,
-		Dial: func(ctx context.Context, peer int) (net.Conn, error) {
+		Dial: func(ctx context.Context, peer, stream int) (net.Conn, error) {
 			p, ok := peerOf(d.peers.Load(), peer)
 			if !ok {
 				return nil, fmt.Errorf("dial host id %d: not in the roster", peer)
 			}
-			return transport.Dial(ctx, p.Data)
+			return transport.Dial(ctx, lanes(p.Data, nics, stream))
 		},
 		Lost: func(peer int, err error) { d.post(ctx, func() { d.lost(peer, err) }) },
 	})

@@ -43,7 +43,7 @@ func lifetimeFlags() []cli.Flag {
 func otherFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "algorithm", Value: "auto", EnvVars: []string{"GORUN_ALGORITHM"}, Usage: "of every allreduce between hosts, `NAME`: auto (what costs least), ring, direct, recursive-doubling, rabenseifner, tree"},
-		&cli.IntFlag{Name: "streams", Value: 4, Usage: "TCP connections between two hosts", Hidden: true},
+		&cli.IntFlag{Name: "streams", Value: 4, Usage: "TCP connections between two hosts", DefaultText: "4, or more with several --network-interfaces", Hidden: true},
 		&cli.BoolFlag{Name: "dry-run", Usage: "show which rank would run where, with what environment and command, and start nothing"},
 		&cli.BoolFlag{Name: "detach", Usage: "return when the ranks run; gorun ps, logs, attach, top and stop are for such jobs"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell what happens: hosts, their NICs, the ring"},
@@ -185,7 +185,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Version = version
 	spec.Shim = !c.Bool("no-horovod-shim")
 	spec.Verbose = c.Bool("verbose")
-	spec.Streams = c.Int("streams")
+	spec.Streams = streamsOf(c)
 	spec.RingOrder, spec.Topology = string(ring.by), ring.text
 	spec.Bind, spec.ReportBindings = bind, c.Bool("report-bindings")
 	spec.Algorithm = c.String("algorithm")
@@ -240,6 +240,15 @@ func runWatching(ctx context.Context, spec launcher.Spec, watch func(context.Con
 	cancel(nil)
 	wg.Wait()
 	return err
+}
+
+// streamsOf is how many streams links have: if the user names several NICs, one for small segments and two on each
+// NIC.
+func streamsOf(c *cli.Context) int {
+	if n := len(nicsOf(c)); n > 1 && !c.IsSet("streams") {
+		return min(1+2*n, 16)
+	}
+	return c.Int("streams")
 }
 
 // startTimeout is how long a start may take. In an MPIJob the workers may only now be made.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"math"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
@@ -44,15 +45,48 @@ func TestMeasuredRing(t *testing.T) {
 	t.Errorf("the measured ring is %.2f times as fast as the host list's, should be %.2f", ratio, fast/slow)
 }
 
+// Streams use all NICs that the user names: with two, an allreduce takes half the time.
+func TestTwoNICs(t *testing.T) {
+	c := newCluster(t, 2)
+	const rate = 200e6
+	for _, h := range c.Hosts() {
+		if err := h.SetLink(lab.Link{Rate: rate}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.AddNIC(c.Host(1), c.Host(2), netip.MustParsePrefix("10.78.0.0/24"), rate); err != nil {
+		t.Fatal(err)
+	}
+	run := func(nics string) float64 {
+		r := c.gorun("bench", "--network-interfaces", nics, "--algorithm", "ring", "-H", "host1,host2", "-b", "8M", "-e", "8M", "--iters", "3")
+		return medianTime(c, r)
+	}
+	var ratio float64
+	for range 3 {
+		if ratio = run("10.77.0.0/24") / run("10.77.0.0/24,10.78.0.0/24"); ratio > 1.7 {
+			break
+		}
+	}
+	t.Logf("two NICs are %.2f times as fast as one", ratio)
+	if ratio < 1.7 {
+		t.Errorf("two NICs are %.2f times as fast as one, should be 2", ratio)
+	}
+}
+
 // allreduceTime returns the median time of an allreduce, in µs.
 func allreduceTime(c *cluster, by string) float64 {
 	r := c.gorun("bench", "-v", "--ring-order", by, "--algorithm", "ring", "-H", "host1,host2,host3,host4", "-b", "2M", "-e", "2M", "--iters", "4")
+	if measured := strings.Contains(r.stderr, "bit/s measured"); measured != (by == "measured") {
+		c.t.Errorf("ring by %s:\n%s", by, r.stderr)
+	}
+	return medianTime(c, r)
+}
+
+// medianTime reads the table of a benchmark of one size.
+func medianTime(c *cluster, r result) float64 {
 	table := rows(r.stdout)
 	if r.code != 0 || len(table) != 1 {
 		c.t.Fatalf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
-	}
-	if measured := strings.Contains(r.stderr, "bit/s measured"); measured != (by == "measured") {
-		c.t.Errorf("ring by %s:\n%s", by, r.stderr)
 	}
 	for _, field := range strings.Fields(table[0]) {
 		if strings.Contains(field, ".") {

@@ -147,7 +147,7 @@ func (l *link) connect(ctx context.Context, sl *slot) error {
 	m := l.mesh
 	limit, cancel := context.WithTimeout(ctx, m.cfg.DialTimeout)
 	defer cancel()
-	conn, err := m.cfg.Dial(limit, l.peer)
+	conn, err := m.cfg.Dial(limit, l.peer, sl.index)
 	if err != nil {
 		return err
 	}

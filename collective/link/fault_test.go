@@ -273,13 +273,13 @@ func TestKickAbandonsAHangingDial(t *testing.T) {
 	nodes := newNodes(t, 2, func(c *link.Config) {
 		c.DialTimeout = time.Hour
 		if dial := c.Dial; c.Self == 0 {
-			c.Dial = func(ctx context.Context, peer int) (net.Conn, error) {
+			c.Dial = func(ctx context.Context, peer, stream int) (net.Conn, error) {
 				if block.Load() {
 					hang <- struct{}{}
 					<-ctx.Done()
 					return nil, ctx.Err()
 				}
-				return dial(ctx, peer)
+				return dial(ctx, peer, stream)
 			}
 		} else {
 			c.Dial = nil

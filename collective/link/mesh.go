@@ -21,8 +21,9 @@ type Config struct {
 	Key      []byte // 32 bytes that only they know
 	Handler  Handler
 	Listener net.Listener // accepts the peers' streams; closed by Run
-	// Dial opens a connection to a peer, which may have several addresses.
-	Dial func(ctx context.Context, peer int) (net.Conn, error)
+	// Dial opens a connection to a peer, which may have several addresses, for a stream of this number: streams
+	// may prefer different ones.
+	Dial func(ctx context.Context, peer, stream int) (net.Conn, error)
 	// Lost is called, once per link, when the peer has given up its end: err wraps ErrRestarted or
 	// ErrReopened. The link is of no use any more; Forget it, and Connect again to go on.
 	Lost func(peer int, err error)

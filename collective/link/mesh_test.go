@@ -115,7 +115,7 @@ func newNode(t testing.TB, id int, configure func(*link.Config)) *node {
 	return n
 }
 
-func (n *node) dial(ctx context.Context, peer int) (net.Conn, error) {
+func (n *node) dial(ctx context.Context, peer, _ int) (net.Conn, error) {
 	n.mu.Lock()
 	addr := n.route[peer]
 	n.mu.Unlock()
@@ -306,8 +306,8 @@ func TestSegmentsArriveOnce(t *testing.T) {
 		{"spinning", 2, func(c *link.Config) { c.Spin = 20 * time.Microsecond }},
 		{"no sockets", 2, func(c *link.Config) {
 			dial := c.Dial
-			c.Dial = func(ctx context.Context, peer int) (net.Conn, error) {
-				conn, err := dial(ctx, peer)
+			c.Dial = func(ctx context.Context, peer, stream int) (net.Conn, error) {
+				conn, err := dial(ctx, peer, stream)
 				return plain{conn}, err
 			}
 			c.Listener = plainListener{c.Listener}

@@ -107,15 +107,32 @@ func (h *Host) SetLink(link Link) error {
 }
 
 // SetPath gives two hosts a cable of their own, and lets what they send each other take it at a rate in bits
-// per second. Neither can be on the way twice with the same other host.
+// per second. There can be one between the same two.
 func (l *Lab) SetPath(a, b *Host, rate int64) error {
+	return l.cable(a, b, rate, func(from, to *Host, device string) string {
+		return fmt.Sprintf("route add %s/32 dev %s src %s", to.address, device, from.address)
+	})
+}
+
+// AddNIC gives two hosts a cable of their own and addresses in a network of their own at its ends, the first and
+// second of the prefix.
+func (l *Lab) AddNIC(a, b *Host, network netip.Prefix, rate int64) error {
+	address := network.Masked().Addr()
+	return l.cable(a, b, rate, func(_, _ *Host, device string) string {
+		address = address.Next()
+		return fmt.Sprintf("address add %s dev %s", netip.PrefixFrom(address, network.Bits()), device)
+	})
+}
+
+// cable lays one between two hosts. At each end it is configured by a line of ip(8).
+func (l *Lab) cable(a, b *Host, rate int64, configure func(from, to *Host, device string) string) error {
 	ends := [2]*Host{a, b}
 	var pids [2]int
 	var devices [2]string
 	for i, h := range ends {
 		pid, err := h.runningPID()
 		if err != nil {
-			return fmt.Errorf("set path: %w", err)
+			return fmt.Errorf("lay cable: %w", err)
 		}
 		pids[i], devices[i] = pid, "to-"+ends[1-i].name
 	}
@@ -125,14 +142,14 @@ func (l *Lab) SetPath(a, b *Host, rate int64) error {
 			err = l.ip(pids[i], "link set "+devices[i]+" up")
 		}
 		if err == nil {
-			err = l.ip(pids[i], fmt.Sprintf("route add %s/32 dev %s src %s", ends[1-i].address, devices[i], h.address))
+			err = l.ip(pids[i], configure(h, ends[1-i], devices[i]))
 		}
 		if err == nil {
 			err = inNetworkOf(pids[i], "tc", []string{Link{Rate: rate}.qdisc(devices[i])})
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("set path between %s and %s: %w", a.name, b.name, err)
+		return fmt.Errorf("lay cable between %s and %s: %w", a.name, b.name, err)
 	}
 	return nil
 }

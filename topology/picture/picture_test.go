@@ -54,7 +54,16 @@ func pair(t *testing.T) picture.Cluster {
 	for i, esxi := range []string{"esx-01.example.com", "esx-02.example.com", "esx-01.example.com"} {
 		hosts[i].Labels = map[string]string{"esxi": esxi}
 	}
-	return picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, nil).Legs(hosts, nil), Ranks: [][]int{{0, 1}, {2}, {3, 4}}}
+	c := picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, nil).Legs(hosts, nil), Ranks: [][]int{{0, 1}, {2}, {3, 4}}}
+	bind := topology.Bind{To: topology.BindCore}
+	for i, ranks := range c.Ranks {
+		bound, err := bind.Place(hosts[i], make([]string, len(ranks)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Bound = append(c.Bound, picture.Bound{Ranks: ranks, Bindings: bound, Engine: bind.Beside(hosts[i], bound)})
+	}
+	return c
 }
 
 // bound is a machine with ranks, the first beside a GPU, and the engine.
@@ -85,6 +94,18 @@ func TestBinding(t *testing.T) {
 	text = strings.Join(picture.Binding(c.Hosts[0], c.Bound[0]), "\n")
 	if !strings.Contains(text, "rank 4: CPUs 0,8") || strings.Contains(text, "rank 5") || !strings.Contains(text, "cores: a number") {
 		t.Errorf("a rank on two nodes, a slot without a rank\n%s", text)
+	}
+}
+
+// TestSites: who is on one machine is said below the ring, unless it is drawn.
+func TestSites(t *testing.T) {
+	c := uneven(t)
+	c.Sites = []topology.Site{{Hosts: []string{"host1", "user@host2"}, Confidence: 0.6, Why: "it takes at most 25 µs"},
+		{Hosts: []string{"a", "b"}, Told: true, Confidence: 1, Why: "its label"}}
+	text := picture.Text(c)
+	fits(t, text)
+	if !strings.HasSuffix(text, "\nhost1, user@host2 are, by 60 %, on one ESXi host: it takes at most 25 µs\n") || strings.Contains(text, "its label") {
+		t.Error(text)
 	}
 }
 

@@ -1,0 +1,51 @@
+package worker
+
+import (
+	"net/netip"
+	"slices"
+
+	"gorun/topology"
+)
+
+// chosenOf returns the NICs of these names, in their order.
+func chosenOf(names []string, nics []topology.NIC) []topology.NIC {
+	var out []topology.NIC
+	for _, name := range names {
+		if i := slices.IndexFunc(nics, func(n topology.NIC) bool { return n.Name == name }); i >= 0 {
+			out = append(out, nics[i])
+		}
+	}
+	return out
+}
+
+// lanes returns the addresses of a peer in the order in which a stream tries them. If the user chose several NICs,
+// the streams of a link take turns at those whose network the peer is in, too, and so use all of them at once; what a broken one
+// had to carry goes over the others. NICs that nobody named are not used like this: the same network may be another one
+// elsewhere, as those of container bridges are.
+func lanes(data []string, chosen []topology.NIC, stream int) []string {
+	var preferred []string
+	for _, nic := range chosen {
+		at := slices.IndexFunc(data, func(s string) bool {
+			a, err := netip.ParseAddrPort(s)
+			return err == nil && slices.ContainsFunc(nic.Addrs, func(own string) bool {
+				p, err := netip.ParsePrefix(own)
+				return err == nil && p.Contains(a.Addr()) && p.Addr() != a.Addr()
+			})
+		})
+		if at >= 0 && !slices.Contains(preferred, data[at]) {
+			preferred = append(preferred, data[at])
+		}
+	}
+	if len(preferred) < 2 {
+		return data
+	}
+	// The first stream has the small segments, which the last lane takes: the others begin with the first.
+	turn := (stream + len(preferred) - 1) % len(preferred)
+	order := slices.Concat(preferred[turn:], preferred[:turn])
+	for _, s := range data {
+		if !slices.Contains(order, s) {
+			order = append(order, s)
+		}
+	}
+	return order
+}
