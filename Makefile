@@ -23,7 +23,7 @@ REPORT := build/report -skips build/skips
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
-.PHONY: help build test check lint unit python c lab torch2 wheel fix demo fuzz bench bench-full bench-go rings compat clean
+.PHONY: help build test check lint unit python c lab soak torch2 wheel fix demo fuzz bench bench-full bench-go rings compat clean
 
 ## build: make bin/gorun, one static binary with the Python binding inside
 build:
@@ -115,6 +115,12 @@ fuzz:
 			echo "$$name in $$(dirname "$$file")"; \
 			go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "./$$(dirname "$$file")"; \
 		done; done
+
+## soak: train for SOAK while everything fails at random, as SEED says; 3 minutes of it are part of the tests
+SOAK ?= 3m
+SEED ?= 0
+soak: build
+	go test -timeout=24h -count=1 -v -run TestSoak ./cmd/gorun -soak $(SOAK) -soak-seed $(SEED)
 
 ## bench: gorun and its peers side by side on one host, a few sizes; a table in build/bench.md
 bench: build
