@@ -18,6 +18,9 @@ const crossing = int64(1) << 30
 // exactLimit is the most hosts for which all rings are looked at: the time doubles with every host.
 const exactLimit = 12
 
+// fewEnough is the most hosts for which there is time to search once more.
+const fewEnough = 256
+
 // crossingLabels are the borders that an edge can cross.
 var crossingLabels = []string{"esxi", "rack", "zone"}
 
@@ -207,25 +210,36 @@ func (p *problem) solveMany() []int {
 		order, _ := s.ring(top)
 		return order
 	}
-	easy, _ := newSearch(p.soft(top)).ring(0)
+	easy, _ := newSearch(p.soft(top, 3)).ring(0)
+	if p.n <= fewEnough {
+		if other, _ := newSearch(p.soft(top, 0)).ring(0); p.better(other, easy) {
+			easy = other
+		}
+	}
 	order, _ := p.highest(steps(top, p.slowest(easy)), s.ring)
-	if p.crossings(easy) <= p.crossings(order) && p.slowest(easy) > p.slowest(order) {
+	if p.better(easy, order) {
 		order = easy
 	}
 	return s.raise(order, top)
 }
 
-// soft is the same problem with prices by which every edge is the dearer the slower it is, and much so: what is
-// cheap by these has few slow edges, where prices with a floor know only of those below it.
-func (p *problem) soft(top float64) *problem {
+// better reports whether a ring has a faster slowest edge and no more crossings than another.
+func (p *problem) better(a, b []int) bool {
+	return p.slowest(a) > p.slowest(b) && p.crossings(a) <= p.crossings(b)
+}
+
+// soft is the same problem with prices by which an edge is the dearer the slower it is; squared so often, very much
+// so. What is cheap by these has few slow edges, where prices with a floor know only of those below it.
+func (p *problem) soft(top float64, squared int) *problem {
 	soft := *p
 	soft.cost = make([]int64, len(p.cost))
 	most := float64(crossing/int64(p.n) - 1)
 	for at, cost := range p.cost {
 		slower := top / p.speed[at]
-		slower *= slower
-		slower *= slower
-		soft.cost[at] = cost/crossing*crossing + int64(min(1000*slower*slower, most))
+		for range squared {
+			slower *= slower
+		}
+		soft.cost[at] = cost/crossing*crossing + int64(min(1000*slower, most))
 	}
 	return &soft
 }
@@ -262,8 +276,8 @@ func (p *problem) highest(levels []float64, ring func(floor float64) ([]int, boo
 	return order, levels[high]
 }
 
-// bounds returns the lowest bandwidth of all edges, and one that no ring exceeds: the best way into, or
-// out of, the host where that is slowest.
+// bounds returns the lowest bandwidth of all edges, and one that no ring exceeds: that of the best edge into, or
+// out of, the host where that is slowest, or of the best way to a host.
 func (p *problem) bounds() (lowest, top float64) {
 	in, out := make([]float64, p.n), make([]float64, p.n)
 	lowest = math.Inf(1)
@@ -275,7 +289,28 @@ func (p *problem) bounds() (lowest, top float64) {
 			}
 		}
 	}
-	return lowest, min(slices.Min(in), slices.Min(out))
+	return lowest, min(slices.Min(in), slices.Min(out), p.widest())
+}
+
+// widest returns the bandwidth of the best way from host 0 to the host that is worst to reach: a ring is such a
+// way to every host.
+func (p *problem) widest() float64 {
+	width, done := make([]float64, p.n), make([]bool, p.n)
+	width[0] = math.Inf(1)
+	least := width[0]
+	for range p.n {
+		from := -1
+		for i, w := range width {
+			if !done[i] && (from < 0 || w > width[from]) {
+				from = i
+			}
+		}
+		done[from], least = true, min(least, width[from])
+		for to, speed := range p.speed[from*p.n : (from+1)*p.n] {
+			width[to] = max(width[to], min(width[from], speed))
+		}
+	}
+	return least
 }
 
 // levels returns the bandwidths that a ring's slowest edge can have, best first.

@@ -32,9 +32,9 @@ const (
 	faster         = 1.3 // how many times faster memory has to be than the network
 )
 
-// Together returns who is on one machine with whom: by label, and where there is none, groups of VMs of which
-// all are nearer to each other than to any other host, with nothing in between. Of two hosts, or if all are alike, there is
-// nothing to compare with, and no answer.
+// Together returns who is on one machine with whom: by label, and where there is none, groups of VMs of which all
+// are nearer to each other than to any other host, with nothing in between. Of two hosts, or if all are alike,
+// there is nothing to compare with, and no answer.
 func Together(hosts []Host, edges []Edge) []Site {
 	var sites []Site
 	byLabel := map[string]int{}
@@ -59,8 +59,8 @@ func Together(hosts []Host, edges []Edge) []Site {
 	return append(sites, guess(hosts, unlabelled, newProblem(hosts, edges))...)
 }
 
-// guess looks for the widest gap between round-trip times and takes those below it for ways inside a machine, if that makes groups
-// that do not overlap.
+// guess looks for the widest gap between round-trip times and takes those below it for ways inside a machine, if
+// that makes groups that do not overlap.
 func guess(hosts []Host, among []int, p *problem) []Site {
 	var times []float64
 	for _, i := range among {

@@ -10,8 +10,8 @@ import (
 	"gorun/worker/proc"
 )
 
-// bindRanks decides where the ranks run, of every slot of this host, and where the engine does. A decision stands for the
-// life of the daemon: a slot that gets another rank keeps its CPUs.
+// bindRanks decides where the ranks run, of every slot of this host, and where the engine does. A decision stands
+// for the life of the daemon: a slot that gets another rank keeps its CPUs.
 func (d *daemon) bindRanks(gpus []string) error {
 	if d.bound != nil || d.job.Bind.To == "" || d.job.Bind.To == topology.BindNone {
 		return nil

@@ -19,9 +19,9 @@ func chosenOf(names []string, nics []topology.NIC) []topology.NIC {
 }
 
 // lanes returns the addresses of a peer in the order in which a stream tries them. If the user chose several NICs,
-// the streams of a link take turns at those whose network the peer is in, too, and so use all of them at once; what a broken one
-// had to carry goes over the others. NICs that nobody named are not used like this: the same network may be another one
-// elsewhere, as those of container bridges are.
+// the streams of a link take turns at those whose network the peer is in, too, and so use all of them at once;
+// what a broken one had to carry goes over the others. NICs that nobody named are not used like this: the same
+// network may be another one elsewhere, as those of container bridges are.
 func lanes(data []string, chosen []topology.NIC, stream int) []string {
 	var preferred []string
 	for _, nic := range chosen {

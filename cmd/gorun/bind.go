@@ -24,13 +24,18 @@ func readBind(c *cli.Context) (topology.Bind, error) {
 		return bind, &usageError{fmt.Errorf("--bind-to: %w", err), "--bind-to numa"}
 	}
 	policy, err := policyOf(c)
-	if err != nil || policy.Cores == 0 {
+	if err != nil {
 		return bind, err
 	}
-	bind.To = cmp.Or(bind.To, topology.BindCore)
-	if bind.To != topology.BindCore && bind.To != topology.BindThread {
-		return bind, &usageError{fmt.Errorf("--map-by %s and --bind-to %s exclude each other", c.String("map-by"), bind.To), ""}
+	if policy.Cores > 0 {
+		bind.To, bind.Each = cmp.Or(bind.To, topology.BindCore), policy.Cores
 	}
-	bind.Each = policy.Cores
+	exclusive := bind.To == topology.BindCore || bind.To == topology.BindThread
+	switch {
+	case policy.Cores > 0 && !exclusive:
+		return bind, &usageError{fmt.Errorf("--map-by %s and --bind-to %s exclude each other", c.String("map-by"), bind.To), ""}
+	case exclusive && c.IsSet("cluster"): // each would begin with the same cores
+		return bind, &usageError{fmt.Errorf("--bind-to %s: jobs of a --cluster share hosts and do not know of each other's cores", bind.To), "--bind-to numa"}
+	}
 	return bind, nil
 }

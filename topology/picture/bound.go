@@ -61,8 +61,8 @@ func (d *card) put(h topology.Host, cpus []int, line string) {
 	d.facts = append(d.facts, line)
 }
 
-// cells shows the cores of a node in a row, each with whose it is: a rank, the engine, nobody; * is several ranks. It is
-// empty if the row would say nothing, because all are alike.
+// cells shows the cores of a node in a row, each with whose it is: a rank, the engine, nobody; * is several ranks.
+// It is empty if the row would say nothing, because all are alike.
 func (b Bound) cells(h topology.Host, node int) string {
 	at := slices.IndexFunc(h.Nodes, func(n topology.Node) bool { return n.ID == node })
 	if at < 0 {

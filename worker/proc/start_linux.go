@@ -106,8 +106,9 @@ const (
 	maxNodes            = 1024
 )
 
-// preferMemory makes the calling thread, and so a process that it starts, take memory from these nodes. Where the kernel has no NUMA, is
-// too old, or a container may not choose, memory still comes from the node that the rank runs on.
+// preferMemory makes the calling thread, and so a process that it starts, take memory from these nodes. Where the
+// kernel has no NUMA, is too old, or a container may not choose, memory still comes from the node that the rank
+// runs on.
 func preferMemory(nodes []int) (restore func()) {
 	var mask [maxNodes / 64]uint64
 	for _, n := range nodes {
@@ -130,7 +131,8 @@ func preferMemory(nodes []int) (restore func()) {
 	return func() { unix.Syscall(unix.SYS_SET_MEMPOLICY, policyDefault, 0, 0) }
 }
 
-// BindSelf restricts all threads of this process, and those that they start, to CPUs. A rank needs a binding of its own from then on.
+// BindSelf restricts all threads of this process, and those that they start, to CPUs. A rank needs a binding of
+// its own from then on.
 func BindSelf(cpus []int) error {
 	var set unix.CPUSet
 	for _, n := range cpus {
