@@ -1,0 +1,101 @@
+"""Small tensors under one name, again and again: the ranks of one host reduce them in a lane."""
+
+import threading
+import unittest
+
+import numpy as np
+
+import gorun.numpy as hvd
+from gorun import basics
+from gorun.exceptions import HorovodInternalError
+
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+
+
+def open_lanes():
+    lanes = basics.world().session.lanes
+    return set() if lanes is None else set(lanes._open)
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        if SIZE == 1 or basics.world().session.lanes is None:
+            self.skipTest("there are no lanes")
+
+    def test_same_bits_as_without(self):
+        rng = np.random.default_rng(RANK)
+        for dtype in (np.float32, np.float64, np.int32, np.int64):
+            for op in (hvd.Sum, hvd.Average) if dtype in (np.float32, np.float64) else (hvd.Sum,):
+                for shape in ((), (1,), (7,), (3, 5), (4096,)):
+                    x = (rng.standard_normal(shape) * 1000).astype(dtype)
+                    name = f"bits.{np.dtype(dtype).name}.{op}.{shape}"
+                    want = hvd.allreduce(x, name=name, op=op)
+                    self.assertIn(f"allreduce.{name}", open_lanes())
+                    for _ in range(3):
+                        got = hvd.allreduce(x, name=name, op=op)
+                        self.assertEqual(got.tobytes(), want.tobytes(), name)
+                        self.assertEqual((got.dtype, got.shape), (want.dtype, want.shape))
+
+    def test_nan_is_one_on_all_ranks(self):
+        x = np.array([np.nan, -0.0, np.inf], np.float32)
+        x.view(np.uint32)[0] |= 0x80000000 | RANK
+        for _ in range(4):
+            y = hvd.allreduce(x, name="nan", op=hvd.Sum)
+            self.assertEqual(y.view(np.uint32).tolist(), [0x7FC00000, 0x80000000, 0x7F800000])
+
+    def test_in_place_and_strided(self):
+        for use in range(4):
+            x = np.full((4, 6), RANK + use, np.float64)[:, ::2]
+            self.assertIs(hvd.allreduce_(x, name="strided", op=hvd.Average), x)
+            self.assertEqual(x.tolist(), [[(SIZE - 1) / 2 + use] * 3] * 4)
+
+    def test_other_tensors_under_the_name(self):
+        for use in range(60):
+            n = 1 + use // 3 % 2
+            self.assertEqual(hvd.allreduce(np.ones(n), name="other", op=hvd.Sum).tolist(), [SIZE] * n)
+
+    def test_disagreement_in_a_lane(self):
+        for use in range(9):
+            n = 2 if use % 3 == 2 and RANK == 0 else 1
+            try:
+                hvd.allreduce(np.ones(n), name="disagree", op=hvd.Sum)
+                self.assertNotEqual(use % 3, 2)
+            except HorovodInternalError as error:
+                self.assertEqual(use % 3, 2)
+                self.assertIn("[2]", str(error))
+
+    def test_asynchronous_use(self):
+        for use in range(6):
+            if use % 3 == 2:
+                got = hvd.synchronize(hvd.allreduce_async(np.ones(3), name="async", op=hvd.Sum))
+            else:
+                got = hvd.allreduce(np.ones(3), name="async", op=hvd.Sum)
+            self.assertEqual(got.tolist(), [SIZE] * 3)
+
+    def test_threads(self):
+        wrong = []
+
+        def each(name):
+            for use in range(50):
+                if hvd.allreduce(np.array([use]), name=name, op=hvd.Sum).tolist() != [use * SIZE]:
+                    wrong.append((name, use))
+
+        threads = [threading.Thread(target=each, args=(f"thread.{i}",)) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_zz_join(self):
+        """The last one, because there are no lanes after it."""
+        for use in range(3 + RANK):
+            got = hvd.allreduce(np.ones(2), name="joined", op=hvd.Sum)
+            self.assertEqual(got.tolist(), [SIZE if use < 3 else SIZE - (use - 2)] * 2)
+        self.assertEqual(hvd.join(), SIZE - 1)
+        self.assertEqual(hvd.allreduce(np.ones(2), name="joined", op=hvd.Sum).tolist(), [SIZE] * 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
