@@ -8,6 +8,8 @@ CI ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 RUFF := 0.16.9
 FUZZTIME ?= 10s
+MINUTES ?= 3
+SEED ?= 1
 TORCH2 ?= python3
 
 # The Python with most of what the Python tests and examples use; the tests say what they miss.
@@ -23,7 +25,7 @@ REPORT := build/report -skips build/skips
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
-.PHONY: help build test check lint unit python c lab soak torch2 wheel fix demo fuzz bench bench-full bench-go rings compat clean
+.PHONY: help build test check lint unit python c lab soak churn torch2 wheel fix demo fuzz bench bench-full bench-go rings compat clean
 
 ## build: make bin/gorun, one static binary with the Python binding inside
 build:
@@ -107,6 +109,10 @@ fix: build/ruff-$(RUFF)
 ## demo: two lab hosts train a small network with 4 ranks over ssh
 demo:
 	contrib/demo/demo.sh
+
+## churn: disturb elastic jobs on this machine at random, without root (MINUTES=3 SEED=1), and check their results
+churn: build
+	$(PYTHON) contrib/tools/churn.py --minutes $(MINUTES) --seed $(SEED)
 
 ## fuzz: each fuzz test for a while (FUZZTIME=10s)
 fuzz:
