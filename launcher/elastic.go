@@ -223,11 +223,6 @@ func (j *job) elasticEvent(h *host, ev event) {
 	case *wire.Committed:
 		j.message(h, msg)
 		j.decide(elastic.Committed{Host: h.id, Epoch: msg.World.Epoch})
-	case *wire.Started:
-		j.message(h, msg)
-		if j.owns(h, msg.Process) {
-			j.decide(elastic.Started{Process: msg.Process})
-		}
 	case *wire.Rejoining:
 		if j.owns(h, msg.Process) {
 			j.decide(elastic.Rejoining{Process: msg.Process, Epoch: msg.Epoch})

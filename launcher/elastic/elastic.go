@@ -31,7 +31,7 @@ import (
 	"time"
 )
 
-// Event is what happened: Discovered, HostUp, HostLost, Started, Exited, Rejoining, Committed or Tick.
+// Event is what happened: Discovered, HostUp, HostLost, Exited, Rejoining, Committed or Tick.
 type Event interface{ event() }
 
 // Host is room for processes.
@@ -53,9 +53,6 @@ type HostLost struct {
 	Reason string
 }
 
-// Started says that a process runs.
-type Started struct{ Process int }
-
 // Exited says that a process has ended, or could not be started. Code is 128+n after signal n.
 type Exited struct{ Process, Code int }
 
@@ -65,8 +62,7 @@ type Rejoining struct {
 	Epoch   uint32
 }
 
-// Committed says that a host has entered the world of an epoch. What it reports after that, it reports
-// after all that it had to say about earlier ones.
+// Committed says that a host has entered the world of an epoch.
 type Committed struct {
 	Host  int
 	Epoch uint32
@@ -78,7 +74,6 @@ type Tick struct{}
 func (Discovered) event() {}
 func (HostUp) event()     {}
 func (HostLost) event()   {}
-func (Started) event()    {}
 func (Exited) event()     {}
 func (Rejoining) event()  {}
 func (Committed) event()  {}

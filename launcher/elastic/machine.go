@@ -58,10 +58,9 @@ type daemon struct {
 type process struct {
 	number, slot int
 	host         *daemon
-	started      bool
 	exited       bool
 	ok           bool   // exited with 0
-	dismissed    uint32 // the first epoch without it, 0 while it is wanted
+	dismissed    bool   // no longer wanted
 	left         uint32 // the last epoch whose world it has left
 }
 
@@ -88,10 +87,6 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 		if d := m.daemon(ev.Host); d != nil && d.state != gone {
 			m.hostLost(d, ev.Reason)
 		}
-	case Started:
-		if p := m.process(ev.Process); p != nil {
-			p.started = true
-		}
 	case Exited:
 		if p := m.process(ev.Process); p != nil && !p.exited {
 			m.exited(p, ev.Code)
@@ -101,8 +96,11 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 			p.left = max(p.left, ev.Epoch)
 		}
 	case Committed:
-		if d := m.daemon(ev.Host); d != nil {
-			m.entered(d, ev.Epoch)
+		if m.daemon(ev.Host) != nil && ev.Epoch == m.epoch {
+			m.committed = true
+			if m.broken == "" {
+				m.first = nil
+			}
 		}
 	}
 	m.decide()
@@ -191,7 +189,7 @@ func (m *Machine) exited(p *process, code int) {
 	p.exited = true
 	delete(p.host.used, p.slot)
 	switch {
-	case p.dismissed > 0: // it was told to
+	case p.dismissed: // it was told to
 	case code == 0:
 		p.ok, m.finished = true, true
 	default:
@@ -216,22 +214,6 @@ func (m *Machine) failed(e End) {
 	}
 	if m.broken == "" {
 		m.broken = e.Why
-	}
-}
-
-// entered notes that a host is in the world of an epoch.
-func (m *Machine) entered(d *daemon, epoch uint32) {
-	for slot, p := range d.used {
-		if p.dismissed > 0 && p.dismissed <= epoch && !p.started {
-			p.exited = true // it was dismissed before it was started, and will not be now
-			delete(d.used, slot)
-		}
-	}
-	if epoch == m.epoch {
-		m.committed = true
-		if m.broken == "" {
-			m.first = nil
-		}
 	}
 }
 
@@ -339,7 +321,9 @@ func (m *Machine) resume(reason string) {
 			wish = max(need, min(wish, m.possible()))
 		}
 	}
-	keep, add := m.next(wish, m.broken == "" || m.cfg.OnFailure != Shrink)
+	// A process that has just begun has nothing yet, and may be dead already without our knowing. So those on
+	// withdrawn hosts go only from a world that was told and left as a whole, at a commit: not after a failure.
+	keep, add := m.next(wish, m.broken == "" || m.cfg.OnFailure != Shrink, m.broken == "" && m.told != "")
 	if have := len(keep) + len(add); have < wish {
 		m.wait(wish, have)
 		return
@@ -384,7 +368,7 @@ func (m *Machine) wait(need, have int) {
 
 // tell lets the processes know that other members are to be had, once for each such set of members.
 func (m *Machine) tell() {
-	keep, add := m.next(m.need(), true)
+	keep, add := m.next(m.need(), true, true)
 	removed := len(keep) < len(m.live())
 	if len(add) == 0 && !removed {
 		m.told = ""

@@ -220,6 +220,16 @@ func TestDiscovery(t *testing.T) {
 		j.expect("news 2 added=false removed=true", e.Committed{Host: 2, Epoch: 2})
 		rejoin(j, 2, "epoch 3: 4@2.0 5@2.1; drop 0", 0, 4, 5)
 	})
+	t.Run("a failure amid that does not take the state along", func(t *testing.T) {
+		j := elasticJob(t, policy)
+		j.expect("", hosts("", 2))
+		j.expect("start 2 c", hosts("c", 2))
+		j.expect("news 1 added=true removed=true", e.HostUp{Host: 2})
+		rejoin(j, 1, "epoch 2: 0@0.0 4@2.0 5@2.1; drop 1", 0, 1, 2, 3)
+		j.expect("epoch 3: 0@0.0 5@2.1", e.Exited{Process: 4, Code: 137}) // 5 may be dead as well, and has no state
+		j.expect("news 2 added=false removed=true", e.Committed{Host: 2, Epoch: 3})
+		rejoin(j, 3, "epoch 4: 5@2.1; drop 0", 0, 5)
+	})
 	t.Run("a host that goes before the processes have reacted", func(t *testing.T) {
 		j := elasticJob(t, policy)
 		j.expect("news 1 added=true removed=false", hosts("a b c", 2), e.HostUp{Host: 2})
@@ -243,16 +253,6 @@ func TestDiscovery(t *testing.T) {
 		j.expect("epoch 10: 2@1.0 7@1.1", e.HostLost{Host: 0, Reason: "rebooted"})
 		j.now += 10 * time.Second
 		j.expect("start 2 a", e.Tick{})
-	})
-	t.Run("a slot is free again when its process was never started", func(t *testing.T) {
-		j := elasticJob(t, policy)
-		j.expect("", hosts("a b", 3), e.Rejoining{Process: 0, Epoch: 1}, e.Rejoining{Process: 1, Epoch: 1}, e.Rejoining{Process: 2, Epoch: 1})
-		j.expect("epoch 2: 0@0.0 1@0.1 2@1.0 3@1.1 4@0.2 5@1.2", e.Rejoining{Process: 3, Epoch: 1})
-		j.expect("", hosts("a b", 2))
-		j.expect("epoch 3: 1@0.1 2@1.0 3@1.1", e.Exited{Process: 0, Code: 1})
-		j.expect("", e.Committed{Host: 1, Epoch: 3}, e.Exited{Process: 0, Code: 1})
-		j.expect("news 2 added=true removed=false", hosts("a b", 3)) // b's: a is not known to have let go
-		j.expect("news 3 added=true removed=false", e.Committed{Host: 0, Epoch: 3})
 	})
 	t.Run("nothing is started when a process has finished", func(t *testing.T) {
 		j := elasticJob(t, policy)
@@ -294,7 +294,7 @@ func TestPlaces(t *testing.T) {
 		t.Errorf("process 2 is on host %d", h)
 	}
 	// What a daemon may say wrongly changes nothing.
-	for _, ev := range []e.Event{e.HostUp{Host: 9}, e.HostUp{Host: -1}, e.HostLost{Host: 7}, e.Started{Process: 3}, e.Exited{Process: -1},
+	for _, ev := range []e.Event{e.HostUp{Host: 9}, e.HostUp{Host: -1}, e.HostLost{Host: 7}, e.Exited{Process: -1},
 		e.Rejoining{Process: 0, Epoch: 5}, e.Rejoining{Process: 8, Epoch: 1}, e.Committed{Host: 4, Epoch: 1}} {
 		j.expect("", ev)
 	}

@@ -76,13 +76,12 @@ func (m *Machine) possible() int {
 // new ones would be started; with grow in all of them, otherwise in no more than it takes to be as many
 // as needed.
 //
-// A host that discovery has withdrawn is let go only when enough others are there, one of which has the
-// training's state.
-func (m *Machine) next(need int, grow bool) (keep []*process, add []slot) {
+// With withdraw, hosts that discovery has withdrawn are let go, if enough others are there.
+func (m *Machine) next(need int, grow, withdraw bool) (keep []*process, add []slot) {
 	live := m.live()
 	stays := map[*process]bool{}
 	for _, p := range live {
-		if m.finished || p.slot < p.host.site.slots {
+		if !withdraw || m.finished || p.slot < p.host.site.slots {
 			stays[p] = true
 		}
 	}
@@ -142,9 +141,7 @@ func (m *Machine) roster(keep []*process, add []slot, reason string) {
 		stays[p], member[p.host] = true, true
 	}
 	for _, p := range m.world {
-		if !stays[p] && !p.exited {
-			p.dismissed = m.epoch
-		}
+		p.dismissed = !stays[p]
 	}
 	m.world, m.committed, m.broken, m.told, m.waiting = world, false, "", "", false
 	m.emit(Roster{Epoch: m.epoch, Places: places(world, fresh), Reason: reason})

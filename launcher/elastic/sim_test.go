@@ -31,6 +31,7 @@ type sim struct {
 	last   uint32 // epoch
 	stamp  uint64
 	faults int // still to come
+	calm   int // steps between two of them
 	exits  int // with 0
 	end    *elastic.End
 	// What the test itself remembers about failures: when a slot or a host may be used again.
@@ -60,12 +61,15 @@ type simProc struct {
 	left    uint32
 	dying   bool
 	done    int
+	synced  bool // it has taken part in training
+	over    bool // the launcher knows that it has ended
 }
 
 type simWorld struct {
 	roster      elastic.Roster
 	interrupted bool
 	done        int
+	commits     int // in this world
 }
 
 const goal = 25
@@ -77,6 +81,7 @@ func newSim(t *testing.T, seed uint64, policy elastic.Policy, faults int) *sim {
 		t.Fatal(err)
 	}
 	return &sim{T: t, seed: seed, rng: rng, policy: policy, faults: faults,
+		calm:  []int{6, 60}[rng.IntN(2)],
 		m:     elastic.New(elastic.Config{Policy: policy, Jitter: rng.Float64}),
 		power: map[string]bool{}, listed: map[string]int{}, procs: map[int]*simProc{}, worlds: map[uint32]*simWorld{},
 		barred: map[string]time.Duration{}, counts: map[string]int{}}
@@ -177,6 +182,7 @@ func (s *sim) check(r elastic.Roster) {
 	slots := map[string]bool{}
 	local, cross := map[int]int{}, map[int][]int{}
 	var survivors []int
+	synced := false
 	for rank, p := range r.Places {
 		h := s.hosts[p.Host]
 		slot := fmt.Sprintf("%s:%d", h.name, p.Slot)
@@ -206,6 +212,7 @@ func (s *sim) check(r elastic.Roster) {
 			s.fail("process %d moved", p.Process)
 		}
 		survivors = append(survivors, p.Process)
+		synced = synced || old.synced
 		if len(survivors) != rank+1 {
 			s.fail("a survivor comes after a new process")
 		}
@@ -218,8 +225,13 @@ func (s *sim) check(r elastic.Roster) {
 	if before == nil {
 		return
 	}
+	for _, p := range before.roster.Places {
+		if p := s.procs[p.Process]; p.synced && !p.over && !synced {
+			s.fail("process %d has the state and must go; nobody else has it", p.place.Process)
+		}
+	}
 	if len(survivors) == 0 {
-		s.fail("nobody survives with the state")
+		s.fail("nobody survives")
 	}
 	at := -1
 	for _, n := range survivors {
@@ -244,7 +256,7 @@ func (s *sim) run() {
 			s.fail("the job neither ends nor goes on")
 		}
 		s.now += time.Duration(s.rng.IntN(int(40 * time.Millisecond)))
-		if s.faults > 0 && s.rng.IntN(60) == 0 {
+		if s.faults > 0 && s.rng.IntN(s.calm) == 0 {
 			s.faults--
 			s.fault()
 			if s.faults == 0 {
@@ -280,7 +292,7 @@ func (s *sim) discover() {
 
 func (s *sim) fault() {
 	name := s.names[s.rng.IntN(len(s.names))]
-	switch s.rng.IntN(6) {
+	switch s.rng.IntN(7) {
 	case 0, 1, 2:
 		for _, p := range s.procs {
 			if p.running && s.rng.IntN(3) == 0 {
@@ -295,6 +307,12 @@ func (s *sim) fault() {
 				h.out = h.out[:s.rng.IntN(len(h.out)+1)] // the rest is never heard
 				s.gone(h, "no word")
 			}
+		}
+	case 4: // move to another host
+		if !s.policy.Listed {
+			clear(s.listed)
+			s.listed[name] = 1 + s.rng.IntN(3)
+			s.discover()
 		}
 	default:
 		if !s.policy.Listed {
@@ -386,7 +404,6 @@ func (s *sim) host(h *simHost) {
 			}
 			if !p.running && !p.ended && !p.dying {
 				p.running = true
-				h.out = append(h.out, elastic.Started{Process: place.Process})
 			}
 		}
 		h.out = append(h.out, elastic.Committed{Host: h.id, Epoch: e})
@@ -398,6 +415,7 @@ func (s *sim) learn(h *simHost, ev elastic.Event) {
 	switch ev := ev.(type) {
 	case elastic.Exited:
 		p := s.procs[ev.Process]
+		p.over = true
 		wanted := slices.ContainsFunc(s.worlds[s.last].roster.Places, func(q elastic.Place) bool { return q.Process == ev.Process })
 		switch {
 		case wanted && ev.Code == 0:
@@ -406,6 +424,9 @@ func (s *sim) learn(h *simHost, ev elastic.Event) {
 			s.bar(fmt.Sprintf("%s:%d", h.name, p.place.Slot))
 		}
 	case elastic.HostLost:
+		for _, p := range s.procs {
+			p.over = p.over || p.host == h
+		}
 		if !h.unwanted {
 			s.bar(h.name)
 		}
@@ -427,7 +448,7 @@ func (s *sim) process(p *simProc) {
 		}
 	default:
 		w := s.worlds[p.world]
-		if p.place.Process == w.roster.Places[0].Process && h.news == p.world {
+		if p.place.Process == w.roster.Places[0].Process && h.news == p.world && w.commits > 0 {
 			w.interrupted = true
 		}
 		broken, complete := w.interrupted || h.roster.Epoch > p.world, true
@@ -445,6 +466,10 @@ func (s *sim) process(p *simProc) {
 			h.out = append(h.out, elastic.Rejoining{Process: p.place.Process, Epoch: p.left})
 		case complete:
 			w.done++
+			w.commits++
+			for _, q := range w.roster.Places {
+				s.procs[q.Process].synced = true
+			}
 		}
 	}
 }
