@@ -145,7 +145,7 @@ func (j *job) dropHost(h *host) {
 // enter sends the rosters of another world.
 func (j *job) enter(w elastic.Roster) {
 	j.epoch = w.Epoch
-	roster := wire.Roster{Epoch: w.Epoch, Reason: w.Reason, Size: len(w.Places)}
+	roster := wire.Roster{Epoch: w.Epoch, LeaseMS: int(j.lease().Milliseconds()), Reason: w.Reason, Size: len(w.Places)}
 	var placement plan.Placement
 	at := map[int]int{} // place of a host id in placement and roster
 	for rank, p := range w.Places {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"gorun/rendezvous/wire"
 )
@@ -36,6 +37,9 @@ type host struct {
 	failure *HostError // why its conversation ended
 	spec    *Spec
 	queue   mailbox
+
+	heard heard
+	moves bool // it said that it is about to stand still
 
 	sendErr atomic.Pointer[error] // the first message that could not be sent
 }
@@ -133,10 +137,15 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 		return
 	}
 	for {
+		h.heard.reading(time.Now())
 		msg, err := in.Read()
+		h.heard.has(time.Now())
 		if err != nil {
 			report(event{err: h.lost(d, "run", err)})
 			return
+		}
+		if _, alive := msg.(*wire.Alive); alive {
+			continue
 		}
 		if out, ok := msg.(*wire.Output); ok {
 			// Not through the loop: whoever reads the terminal slowly must not delay Ctrl-C.

@@ -52,6 +52,8 @@ type Spec struct {
 
 	Elastic *ElasticSpec // nil if the world stays as it is; then Placement says what it is
 
+	Lease        time.Duration // how long a host may be silent; 0 for what its devices need
+	VMTools      string        // the program to ask about moves of a VM, "" for VMware's in its VMs
 	StartTimeout time.Duration // until every rank runs
 	Grace        time.Duration // between TERM and KILL
 	Timeout      time.Duration // of the whole job; 0 for none

@@ -93,6 +93,7 @@ type job struct {
 	hostOfRank []int // host ids by process
 	fence      fence
 	stalls     stalls
+	silences   silences
 }
 
 func newJob(spec *Spec) (*job, error) {
@@ -105,10 +106,11 @@ func newJob(spec *Spec) (*job, error) {
 		return nil, fmt.Errorf("make job id: %w", err)
 	}
 	j := &job{spec: spec, events: make(chan event), up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
-		worlds: map[int]wire.World{}, rejoining: map[int]bool{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{}, hostOfRank: make([]int, len(spec.Placement.Ranks)), change: newChange(spec.Elastic)}
+		worlds: map[int]wire.World{}, rejoining: map[int]bool{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{}, hostOfRank: make([]int, len(spec.Placement.Ranks)), change: newChange(spec.Elastic), silences: silences{since: map[int]time.Time{}}}
 	j.template = wire.Job{ID: hex.EncodeToString(id), Secret: secret, Argv: spec.Argv, Dir: spec.Dir, Shim: spec.Shim, Verbose: spec.Verbose,
 		GraceMS: int(spec.Grace.Milliseconds()), Wrapper: spec.Wrapper, Streams: spec.Streams, Algorithm: spec.Algorithm,
-		Bind: spec.Bind, ReportBindings: spec.ReportBindings, RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF, PMIPort: spec.PMIPort}
+		Bind: spec.Bind, ReportBindings: spec.ReportBindings, LeaseMS: int(spec.Lease.Milliseconds()), VMTools: spec.VMTools,
+		RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF, PMIPort: spec.PMIPort}
 	var names []string
 	for _, h := range spec.Placement.Hosts {
 		names = append(names, h.Name)
@@ -169,6 +171,8 @@ func (j *job) loop(ctx context.Context) error {
 		startup.Stop() // how long a start may take is the policy's affair
 		defer j.change.tick.Stop()
 	}
+	listen := time.NewTicker(listenEvery)
+	defer listen.Stop()
 	lists := j.hostLists()
 	done, hurry, signals := ctx.Done(), j.spec.Hurry, j.spec.Signals
 	var timeout <-chan time.Time
@@ -185,6 +189,8 @@ func (j *job) loop(ctx context.Context) error {
 			j.handle(ev)
 		case list := <-lists:
 			j.discovered(list)
+		case now := <-listen.C:
+			j.listen(now)
 		case <-j.ticks():
 			j.decide(elastic.Tick{})
 		case <-done:
@@ -295,6 +301,8 @@ func (j *job) message(h *host, msg wire.Message) {
 		j.used(h, msg)
 	case *wire.Stalled:
 		j.stalled(h, msg)
+	case *wire.Migrating:
+		j.migrating(h, msg)
 	case *wire.Log:
 		j.spec.Note("gorun: %s: %s", h.name, msg.Text)
 	case *wire.Done:
@@ -448,7 +456,7 @@ func (j *job) waitsForRanks(h *host) bool {
 func (j *job) sendRosters(why string) {
 	j.epoch++
 	clear(j.rejoining)
-	r := wire.Roster{Epoch: j.epoch, Reason: why, Size: len(j.hostOfRank)}
+	r := wire.Roster{Epoch: j.epoch, LeaseMS: int(j.lease().Milliseconds()), Reason: why, Size: len(j.hostOfRank)}
 	for _, h := range j.hosts {
 		ready := j.ready[h.id]
 		r.Peers = append(r.Peers, wire.Peer{ID: h.id, Name: h.name, Gossip: ready.Gossip, Data: ready.Data, Ports: ready.Ports, Ranks: j.spec.Placement.Hosts[h.id].Ranks})

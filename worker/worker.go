@@ -30,6 +30,7 @@ import (
 	"gorun/topology"
 	"gorun/topology/facts"
 	"gorun/topology/probe"
+	"gorun/worker/migrate"
 	"gorun/worker/pmi"
 	"gorun/worker/proc"
 	"gorun/worker/session"
@@ -46,10 +47,8 @@ type Config struct {
 }
 
 const (
-	// linkPatience is how long a host tries to reach another before the start fails. In an elastic job the
-	// launcher knows of silent hosts before that, and has another roster.
-	linkPatience        = 15 * time.Second
-	elasticLinkPatience = 2 * gossip.Lease
+	// linkPatience is how long a host tries to reach another before the start fails.
+	linkPatience = 15 * time.Second
 	// probePatience is how long it may take to measure a link.
 	probePatience = 500 * time.Millisecond
 	// orphanGrace is how long ranks have between TERM and KILL when nobody is left to wait for them.
@@ -130,6 +129,8 @@ type daemon struct {
 	kv       net.Listener   // for stock Horovod's ranks, nil if they are not expected
 
 	stalls stallWatch
+	absent *absences
+	pulse  migrate.Pulse
 	// All by process.
 	running  map[int]bool        // those that have not ended
 	started  map[int]bool        // those that ever ran
@@ -178,6 +179,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.pids, d.started, d.dropped = map[int]int{}, map[int]bool{}, map[int]bool{}
 	d.running, d.leaving, d.gone, d.tokens = map[int]bool{}, map[int]*time.Timer{}, map[int]bool{}, map[int][32]byte{}
 	d.aborted = map[int]int{}
+	d.absent = newAbsences()
 	var err error
 	if d.self, err = probe.Probe(ctx, "/"); err != nil {
 		return fmt.Errorf("probe host: %w", err)
@@ -261,7 +263,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	case addrs[0].Is6():
 		bind = "::"
 	}
-	if d.gossip, err = gossip.Start(gossip.Config{ID: job.HostID, Job: job.ID, Key: gossipKey, Bind: bind, Advertise: addrs[0].String(), Log: d.log}); err != nil {
+	if d.gossip, err = gossip.Start(gossip.Config{ID: job.HostID, Job: job.ID, Key: gossipKey, Bind: bind, Advertise: addrs[0].String(), Lease: d.gossipLease(), Log: d.log}); err != nil {
 		return err
 	}
 	d.machine = epoch.New(epoch.Config{Self: job.HostID,
@@ -337,6 +339,10 @@ func (d *daemon) loop(ctx, work context.Context) {
 	d.stalls.tick = time.NewTicker(time.Hour)
 	defer d.stalls.tick.Stop()
 	d.watchStalls()
+	pulse := time.NewTicker(migrate.Period)
+	defer pulse.Stop()
+	d.watchMoves(work)
+	d.wg.Go(func() { d.live(work) })
 	d.wg.Go(func() { d.feed(work) })
 	d.wg.Go(func() { d.sessions.Run(work) })
 	d.wg.Go(func() { d.engine.Run(work) })
@@ -361,6 +367,8 @@ func (d *daemon) loop(ctx, work context.Context) {
 			if d.machine.State() != epoch.Committed {
 				d.step(work, epoch.Event{Tick: true})
 			}
+		case <-pulse.C:
+			d.beat(work)
 		case now := <-d.stalls.tick.C:
 			d.checkStalls(now)
 		case <-ended:

@@ -23,8 +23,10 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 	}
 	switch ev.Kind {
 	case gossip.Left:
-		d.lost(ev.Peer, fmt.Errorf("silent for %v, as %s reports", gossip.Lease, d.self.Name))
+		d.absent.left(ev.Peer, time.Now())
+		d.reportLost()
 	case gossip.Joined:
+		d.absent.back(ev.Peer)
 		d.step(ctx, epoch.Event{Seen: &ev.Peer})
 	case gossip.Message:
 		if d.roster == nil {
@@ -33,6 +35,10 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 		m, err := wire.Unmarshal(ev.Message)
 		if err != nil {
 			d.log.Warn("gossip: dropped a message", "from", ev.Peer, "error", err)
+			return
+		}
+		if move, ok := m.(*wire.Migrating); ok {
+			d.peerMoves(ev.Peer, move)
 			return
 		}
 		d.step(ctx, epoch.Event{Message: m})
@@ -85,8 +91,9 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 			peers = append(peers, id)
 		}
 	}
+	patience := d.patience()
 	d.wg.Go(func() {
-		limit, cancel := context.WithTimeout(ctx, d.patience())
+		limit, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		err := d.mesh.Connect(limit, peers)
 		var cost wire.Cost
@@ -188,10 +195,11 @@ func (d *daemon) checkRoster(r *wire.Roster) error {
 	return nil
 }
 
-// patience is how long this host tries to reach others.
+// patience is how long this host tries to reach others. In an elastic job the launcher knows of silent hosts before
+// that, and has another roster.
 func (d *daemon) patience() time.Duration {
 	if d.job.Elastic {
-		return elasticLinkPatience
+		return 2 * d.lease()
 	}
 	return linkPatience
 }
@@ -235,6 +243,7 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	}
 	d.roster = r
 	d.peers.Store(r)
+	d.absent.patience, d.absent.fixed = max(d.lease()-d.gossipLease(), 0), d.job.LeaseMS > 0
 	if _, member := peerOf(r, d.job.HostID); !member {
 		return // nothing to do here until the next one
 	}
@@ -266,8 +275,9 @@ const maxGreeted = 3
 
 // greet makes hosts known to gossip: one of them is enough, they tell of each other.
 func (d *daemon) greet(ctx context.Context, epoch uint32, addrs []string) {
+	patience := d.patience()
 	d.wg.Go(func() {
-		limit, cancel := context.WithTimeout(ctx, d.patience())
+		limit, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		if err := d.gossip.Join(limit, addrs); err != nil {
 			d.post(ctx, func() {

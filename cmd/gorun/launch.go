@@ -23,7 +23,7 @@ import (
 
 // launchFlags are the flags of a job, a table for each concern.
 func launchFlags() []cli.Flag {
-	return slices.Concat(placeFlags(), bindFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), ringFlags(), elasticFlags(), otherFlags(), mpirunFlags(), horovodFlags(), knobFlags())
+	return slices.Concat(placeFlags(), bindFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), ringFlags(), elasticFlags(), silenceFlags(), otherFlags(), mpirunFlags(), horovodFlags(), knobFlags())
 }
 
 // lifetimeFlags say how long things may take.
@@ -191,6 +191,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Algorithm = c.String("algorithm")
 	spec.NICs = nicsOf(c)
 	spec.PMIPort = c.Bool("pmi-port")
+	spec.Lease, spec.VMTools = leaseOf(c), c.Path("vmtoolsd")
 	spec.StartTimeout = startTimeout(c)
 	spec.Grace = timeOf(c, "grace")
 	spec.Timeout = timeOf(c, "timeout")

@@ -25,7 +25,7 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Lease is how long a member may be silent until it has Left.
+// Lease is how long a member may be silent until it has Left, if its Config does not say.
 const Lease = 30 * time.Second
 
 // Event is something gossip noticed; Message is nil unless a peer sent one.
@@ -47,14 +47,15 @@ const (
 
 // Config of one daemon's gossip.
 type Config struct {
-	ID        int    // host id, the member's name
-	Job       string // members of other jobs are refused by this label
-	Key       []byte // 32 bytes
-	Bind      string // address to listen on
-	Advertise string // address the others use
-	Port      int    // to listen at, 0 for a free one
-	Name      string // in place of ID, for members that are not numbered: see Members
-	Meta      []byte // what the others know of this member, at most 512 bytes
+	ID        int           // host id, the member's name
+	Job       string        // members of other jobs are refused by this label
+	Key       []byte        // 32 bytes
+	Bind      string        // address to listen on
+	Advertise string        // address the others use
+	Port      int           // to listen at, 0 for a free one
+	Name      string        // in place of ID, for members that are not numbered: see Members
+	Meta      []byte        // what the others know of this member, at most 512 bytes
+	Lease     time.Duration // how long a member may be silent, 0 for Lease
 	Log       *slog.Logger
 }
 
@@ -90,7 +91,7 @@ func Start(cfg Config) (*Gossip, error) {
 	c.Logger = log.New(logWriter{cfg.Log}, "", 0)
 	// A VM may be silent for seconds while it moves: rather a slow verdict than a wrong one. A crash is
 	// noticed at once by the links (RST), not here.
-	c.SuspicionMult = int(Lease / c.ProbeInterval)
+	c.SuspicionMult = max(int(cmp.Or(cfg.Lease, Lease)/c.ProbeInterval), 1)
 	c.SuspicionMaxTimeoutMult = 1
 	c.GossipToTheDeadTime = 10 * time.Minute
 	c.DeadNodeReclaimTime = time.Second

@@ -70,6 +70,31 @@ func TestMembersAndMessages(t *testing.T) {
 	}
 }
 
+// TestLease: how long a member may be silent is the user's affair.
+func TestLease(t *testing.T) {
+	key := bytes.Repeat([]byte{7}, 32)
+	member := func(id int) *gossip.Gossip {
+		g, err := gossip.Start(gossip.Config{ID: id, Job: "test", Key: key, Bind: "127.0.0.1", Advertise: "127.0.0.1", Lease: 2 * time.Second,
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	a, b := member(0), member(1)
+	defer a.Close()
+	if err := b.Join(t.Context(), []string{a.Addr()}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, a, func(ev gossip.Event) bool { return ev.Kind == gossip.Joined })
+	since := time.Now()
+	b.Close() // without goodbye
+	await(t, a, func(ev gossip.Event) bool { return ev.Kind == gossip.Left })
+	if took := time.Since(since); took < time.Second || took > 15*time.Second {
+		t.Errorf("noticed after %v", took)
+	}
+}
+
 func TestWrongKeyIsRefused(t *testing.T) {
 	a := start(t, 0, bytes.Repeat([]byte{1}, 32))
 	b := start(t, 1, bytes.Repeat([]byte{2}, 32))

@@ -43,6 +43,8 @@ type Job struct {
 	LocalIP        string        `msgpack:"local_ip"` // address at which the launcher reached the host, if any
 
 	Algorithm string `msgpack:"algorithm"` // of every allreduce between hosts, "" for what costs least
+	LeaseMS   int    `msgpack:"lease"`     // how long a host may be silent, 0 for the Roster's
+	VMTools   string `msgpack:"vmtools"`   // the program to ask about moves of the machine, "" for VMware's in its VMs
 }
 
 // Rank is a process of the receiving host and its place in the world.
@@ -80,6 +82,7 @@ type Roster struct {
 	MasterAddr string `msgpack:"master_addr"`
 	MasterPort int    `msgpack:"master_port"`
 	KVPort     int    `msgpack:"kv_port"` // at MasterAddr, 0 for none
+	LeaseMS    int    `msgpack:"lease"`   // how long a host may be silent
 }
 
 // Peer is one daemon of the job.
@@ -168,6 +171,9 @@ type Failed struct {
 type Log struct {
 	Text string `msgpack:"text"`
 }
+
+// Alive says that a daemon is there, every second.
+type Alive struct{}
 
 // Stdin is the launcher's standard input, for rank 0.
 type Stdin struct {
@@ -260,6 +266,19 @@ type Abort struct {
 	Reason string `msgpack:"reason"`
 }
 
+// Migrating says that the sender's machine is about to stand still, or has done so. It goes to the launcher too.
+type Migrating struct {
+	Host  int    `msgpack:"host"`  // the sender's id
+	State string `msgpack:"state"` // MoveStarts or MoveEnds
+	Text  string `msgpack:"text"`
+}
+
+// States of a move.
+const (
+	MoveStarts = "starts"
+	MoveEnds   = "ends"
+)
+
 func (*Hello) kind() byte        { return 1 }
 func (*Job) kind() byte          { return 2 }
 func (*Ready) kind() byte        { return 3 }
@@ -280,8 +299,10 @@ func (*Inspected) kind() byte    { return 17 }
 func (*Fence) kind() byte        { return 20 }
 func (*Rejoining) kind() byte    { return 21 }
 func (*HostsChanged) kind() byte { return 24 }
+func (*Alive) kind() byte        { return 25 }
 func (*Facts) kind() byte        { return 32 }
 func (*Propose) kind() byte      { return 33 }
 func (*Prepared) kind() byte     { return 34 }
 func (*Commit) kind() byte       { return 35 }
 func (*Abort) kind() byte        { return 36 }
+func (*Migrating) kind() byte    { return 37 }

@@ -71,6 +71,8 @@ func newMessage(kind byte) Message {
 		return new(Rejoining)
 	case 24:
 		return new(HostsChanged)
+	case 25:
+		return new(Alive)
 	case 32:
 		return new(Facts)
 	case 33:
@@ -81,6 +83,8 @@ func newMessage(kind byte) Message {
 		return new(Commit)
 	case 36:
 		return new(Abort)
+	case 37:
+		return new(Migrating)
 	case 48:
 		return new(Stalled)
 	case 49:

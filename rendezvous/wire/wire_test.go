@@ -34,6 +34,8 @@ var messages = []wire.Message{
 	&wire.Fence{Number: 2, Pairs: map[string]string{"k": "v"}},
 	&wire.Rejoining{Process: 3, Epoch: 1},
 	&wire.HostsChanged{Epoch: 3, Added: true, Stamp: 5},
+	&wire.Alive{},
+	&wire.Migrating{Host: 1, State: wire.MoveStarts, Text: "t"},
 	&wire.Facts{From: 1, Epoch: 2, Host: topology.Host{Name: "b"}},
 	&wire.Propose{From: 0, World: wire.World{Epoch: 2}},
 	&wire.Prepared{From: 1, Epoch: 2},

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/urfave/cli/v2"
+)
+
+// lease is the value of --lease: a time, or auto, which is 0.
+type lease time.Duration
+
+// Set implements flag.Value.
+func (l *lease) Set(text string) error {
+	if text == "auto" {
+		*l = 0
+		return nil
+	}
+	var s seconds
+	if s.Set(text) != nil {
+		return errors.New("not auto, and not a time, such as 30 (seconds) or 1m30s")
+	}
+	if time.Duration(s) < time.Second {
+		return errors.New("must be at least a second")
+	}
+	*l = lease(s)
+	return nil
+}
+
+func (l *lease) String() string {
+	if l == nil || *l == 0 {
+		return "auto"
+	}
+	return time.Duration(*l).String()
+}
+
+// silenceFlags are about hosts that stand still.
+func silenceFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.GenericFlag{Name: "lease", Value: new(lease), Usage: "give up a host that is silent for this `TIME`; auto: 30 s, or 120 s with vGPUs and for a VM that announced its move"},
+		&cli.PathFlag{Name: "vmtoolsd", Usage: "ask this `PROGRAM` whether the VM is about to be moved", DefaultText: "vmtoolsd in VMware VMs"},
+	}
+}
+
+// leaseOf returns the value of --lease, 0 for auto.
+func leaseOf(c *cli.Context) time.Duration {
+	if l, ok := c.Generic("lease").(*lease); ok {
+		return time.Duration(*l)
+	}
+	return 0
+}

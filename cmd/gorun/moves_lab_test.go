@@ -1,0 +1,167 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/contrib/lab"
+)
+
+// TestStandstill: a host that stands still, or cannot be reached, for a while costs that while and little more: no rank
+// is started again, and the weights are right.
+func TestStandstill(t *testing.T) {
+	freeze := func(h *lab.Host) (begin, end func() error) { return h.Freeze, h.Thaw }
+	cut := func(h *lab.Host) (begin, end func() error) { return h.Cut, h.Heal }
+	for name, tc := range map[string]struct {
+		how    func(*lab.Host) (begin, end func() error)
+		lasts  time.Duration
+		silent bool // long enough for a word
+	}{
+		"frozen for 3 s":  {freeze, 3 * time.Second, false},
+		"frozen for 10 s": {freeze, 10 * time.Second, true},
+		"cut for 10 s":    {cut, 10 * time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			needTorch(t)
+			c := newCluster(t, 2)
+			j := c.train(60, "-v", "--min-np", "2", "-H", "host1:1,host2:1")
+			begin, end := tc.how(c.Host(2))
+			j.await(`batch 20$`)
+			struck := time.Now()
+			if err := begin(); err != nil {
+				t.Fatal(err)
+			}
+			if tc.silent {
+				j.await(`^gorun: host2 has been silent for \d s$`)
+			}
+			time.Sleep(time.Until(struck.Add(tc.lasts))) // this is what is tested
+			if err := end(); err != nil {
+				t.Fatal(err)
+			}
+			healed := time.Now()
+			if tc.silent {
+				j.await(`^gorun: host2 is back after \d+ s$`)
+			}
+			j.end(2)
+			j.unbroken()
+			_, at := j.out.find(`batch \d+$`)
+			for _, next := range at {
+				if next.After(healed) {
+					lost := next.Sub(healed)
+					t.Logf("%s: the next batch came %v after that", name, lost.Round(time.Millisecond))
+					if lost > 10*time.Second { // half a second on a quiet machine
+						t.Errorf("the next batch took %v", lost)
+					}
+					return
+				}
+			}
+			t.Errorf("no batch after %v\n%s", tc.lasts, j.out)
+		})
+	}
+}
+
+// unbroken checks that the world stayed the same.
+func (j *training) unbroken() {
+	j.t.Helper()
+	if j.out.has(`(is lost|epoch [2-9])`) || !j.out.has(`ends as rank 1 of 2 after \d+ batches, 1 worlds`) {
+		j.t.Errorf("the world did not stay as it was:\n%s", j.out)
+	}
+}
+
+// vsphere is what the hosts of a cluster believe to run on; see testdata/vmtools.
+type vsphere struct {
+	t   *testing.T
+	dir string
+}
+
+func (c *cluster) vsphere() *vsphere {
+	c.t.Helper()
+	dir, err := os.MkdirTemp(filepath.Join(c.root, "build"), "vsphere")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { os.RemoveAll(dir) })
+	for _, name := range []string{"vmtoolsd", "vmware-toolbox-cmd"} {
+		b, err := os.ReadFile(filepath.Join(c.root, "testdata/vmtools", name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), b, 0o700)
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	return &vsphere{c.t, dir}
+}
+
+// tell announces an event to a host.
+func (v *vsphere) tell(host, event string, id int, more string) {
+	v.t.Helper()
+	text := fmt.Sprintf(`{"result":true,"eventType":%q,"opType":"host-migration","eventGenTimeInSec":%d,"notificationTimeoutInSec":60,"operationId":%d%s}`,
+		event, time.Now().Unix(), id, more)
+	file := filepath.Join(v.dir, "new")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		v.t.Fatal(err)
+	}
+	if err := os.Rename(file, filepath.Join(v.dir, host, "events", fmt.Sprint(time.Now().UnixNano()))); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// TestAnnouncedMoves: two hosts are told by vSphere that they will be moved, one after the other, the second of which
+// has lost its registration before. The others know before vSphere may go on, and training goes on afterwards.
+func TestAnnouncedMoves(t *testing.T) {
+	needTorch(t)
+	c := newCluster(t, 2)
+	v := c.vsphere()
+	j := c.train(250, "-v", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"), "--min-np", "2", "-H", "host1:1,host2:1")
+	j.await(`host1: vSphere announces moves of this machine and waits up to 120 s`)
+	j.await(`host2: vSphere announces moves of this machine`)
+	j.await(`batch 10$`)
+	if err := os.Remove(filepath.Join(v.dir, "host1", "token")); err != nil {
+		t.Fatal(err)
+	}
+	for i, host := range []string{"host2", "host1"} {
+		id := 6279072692702276663 + i
+		v.tell(host, "start", id, "")
+		j.await(`gorun: ` + host + `: ready to be moved, vSphere knows`)
+		if err := c.Host(2 - i).Freeze(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(500 * time.Millisecond) // the move
+		if err := c.Host(2 - i).Thaw(); err != nil {
+			t.Fatal(err)
+		}
+		v.tell(host, "end", id, `,"opStatus":"success"`)
+		j.await(`gorun: ` + host + ` renews its connections: success`)
+		said := 0
+		for _, pattern := range []string{` is about to be moved: vSphere waits up to 1m0s`, `: ready to be moved`, ` renews its connections: success`} {
+			_, at := j.out.find(`^gorun: ` + host + pattern)
+			if len(at) != 1 {
+				t.Errorf("%d lines say that %s%s", len(at), host, pattern)
+			}
+			text := j.out.String()
+			if here := strings.Index(text, "gorun: "+host+pattern); here < said {
+				t.Errorf("%s%s comes too early:\n%s", host, pattern, text)
+			} else {
+				said = here
+			}
+		}
+	}
+	j.end(2)
+	j.unbroken()
+	for host, want := range map[string]string{
+		"host2": "register ack 6279072692702276663 unregister",
+		"host1": "register register ack 6279072692702276664 unregister",
+	} {
+		log, _ := os.ReadFile(filepath.Join(v.dir, host, "log"))
+		if got := strings.Join(strings.Fields(string(log)), " "); got != want {
+			t.Errorf("vSphere heard from %s: %s, want %s", host, got, want)
+		}
+	}
+}

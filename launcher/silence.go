@@ -1,0 +1,143 @@
+package launcher
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// A host that is silent may be a virtual machine that stands still while it moves: that is told, but it is no reason to
+// give it up. Whether it is lost the daemons find out among themselves.
+
+const (
+	// silentAfter is when a silence is worth a line. Daemons speak every second.
+	silentAfter = 5 * time.Second
+	// listenEvery is how often one looks.
+	listenEvery = 250 * time.Millisecond
+)
+
+// heard is when the goroutine that reads from a daemon last got something from it.
+type heard struct {
+	at   atomic.Pointer[time.Time]
+	busy atomic.Bool // it does not read: a terminal that takes nothing is not the host's silence
+}
+
+// reading says that one waits for the host, with what time it is.
+func (h *heard) reading(now time.Time) {
+	h.at.Store(&now)
+	h.busy.Store(false)
+}
+
+func (h *heard) has(now time.Time) {
+	h.at.Store(&now)
+	h.busy.Store(true)
+}
+
+// last is when the host was last heard, as far as it is its own affair; zero if it was not yet.
+func (h *heard) last(now time.Time) time.Time {
+	at := h.at.Load()
+	switch {
+	case at == nil:
+		return time.Time{}
+	case h.busy.Load():
+		return now
+	}
+	return *at
+}
+
+// silences are of hosts, by id.
+type silences struct {
+	looked time.Time
+	floor  time.Time         // the launcher itself stood still until then
+	since  map[int]time.Time // of those that were told: when they were last heard
+}
+
+// look takes when a host was last heard, and returns what is to be told about it.
+func (s *silences) look(now time.Time, host int, last time.Time) (text string) {
+	if last.IsZero() {
+		return ""
+	}
+	since, told := s.since[host]
+	switch {
+	case told && last.After(since):
+		delete(s.since, host)
+		return fmt.Sprintf("is back after %.0f s", last.Sub(since).Seconds())
+	case told:
+		return ""
+	}
+	from := last
+	if s.floor.After(from) {
+		from = s.floor
+	}
+	if now.Sub(from) < silentAfter {
+		return ""
+	}
+	s.since[host] = last
+	return fmt.Sprintf("has been silent for %.0f s", now.Sub(last).Seconds())
+}
+
+// tick notices whether the launcher itself stood still.
+func (s *silences) tick(now time.Time) {
+	if !s.looked.IsZero() && now.Sub(s.looked) > 4*listenEvery {
+		s.floor = now
+	}
+	s.looked = now
+}
+
+// listen tells which hosts are silent, and which are back.
+func (j *job) listen(now time.Time) {
+	j.silences.tick(now)
+	if j.stopping {
+		return
+	}
+	for _, h := range j.hosts {
+		if j.ready[h.id] == nil || j.ended[h.id] || h.leaving {
+			continue
+		}
+		text := j.silences.look(now, h.id, h.heard.last(now))
+		if text == "" {
+			continue
+		}
+		if h.moves {
+			text += ", while it moves"
+		}
+		j.spec.Note("gorun: %s %s", h.name, text)
+	}
+}
+
+// migrating takes a host's word about its own move.
+func (j *job) migrating(h *host, m *wire.Migrating) {
+	h.moves = m.State == wire.MoveStarts
+	if !j.spec.Verbose {
+		return
+	}
+	if h.moves {
+		j.spec.Note("gorun: %s is about to be moved: %s", h.name, m.Text)
+		return
+	}
+	j.spec.Note("gorun: %s renews its connections: %s", h.name, m.Text)
+}
+
+// autoLease and vgpuLease are how long hosts may be silent unless the user says: the memory of a virtual GPU is copied
+// while its machine stands still.
+const (
+	autoLease = 30 * time.Second
+	vgpuLease = 120 * time.Second
+)
+
+// lease returns how long the hosts of a world may be silent.
+func (j *job) lease() time.Duration {
+	if j.spec.Lease > 0 {
+		return j.spec.Lease
+	}
+	for _, ready := range j.ready {
+		for _, g := range ready.Host.GPUs {
+			if g.Mode == "vgpu" {
+				return vgpuLease
+			}
+		}
+	}
+	return autoLease
+}

@@ -1,0 +1,69 @@
+package worker
+
+import (
+	"slices"
+	"time"
+)
+
+// absences say when a peer of whom gossip hears nothing any more is taken for lost. A virtual machine that moves is
+// silent for seconds or minutes and then goes on, so there may be reasons to wait for longer than gossip does.
+type absences struct {
+	patience time.Duration     // with everybody, beyond that of gossip
+	fixed    bool              // by the user: no host is excused
+	until    map[int]time.Time // of those that are silent: when they are lost
+	excused  map[int]time.Time // of those that announced that they move: until when
+	doubt    time.Time         // until when this host does not trust itself, for it stood still
+}
+
+func newAbsences() *absences {
+	return &absences{until: map[int]time.Time{}, excused: map[int]time.Time{}}
+}
+
+// left says that gossip has given up a peer.
+func (a *absences) left(peer int, now time.Time) {
+	at := now.Add(a.patience)
+	for _, other := range []time.Time{a.excused[peer], a.doubt} {
+		if other.After(at) {
+			at = other
+		}
+	}
+	a.until[peer] = at
+}
+
+// back says that the peer was heard again.
+func (a *absences) back(peer int) { delete(a.until, peer) }
+
+// excuse says that a peer will be silent; the zero time that it is no more.
+func (a *absences) excuse(peer int, until time.Time) {
+	if until.IsZero() || a.fixed {
+		delete(a.excused, peer)
+		return
+	}
+	a.excused[peer] = until
+	if at, silent := a.until[peer]; silent && at.Before(until) {
+		a.until[peer] = until
+	}
+}
+
+// mistrust says that this host stood still: until then, those of whom it hears nothing may well be there.
+func (a *absences) mistrust(until time.Time) {
+	a.doubt = until
+	for peer, at := range a.until {
+		if at.Before(until) {
+			a.until[peer] = until
+		}
+	}
+}
+
+// lost returns, once, who is lost by now.
+func (a *absences) lost(now time.Time) []int {
+	var out []int
+	for peer, at := range a.until {
+		if !now.Before(at) {
+			out = append(out, peer)
+			delete(a.until, peer)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

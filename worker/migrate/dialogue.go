@@ -1,0 +1,329 @@
+// Package migrate decides what a virtual machine says to vSphere when it is about to be moved, and what follows
+// from the answers: vSphere 8 tells an application in the guest before it moves the machine, waits a while for its
+// acknowledgement, and tells it when it is done. vSphere 7 and machines that are not set up for it tell nothing; then
+// the id of the guest's session, which changes with every move, tells afterwards.
+//
+// It is a pure state machine: it runs no program and has no clock. Package vmtools drives it. It cannot prevent a
+// move, only have it wait.
+package migrate
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	// App is the name under which the guest registers.
+	App = "gorun"
+	// Idle is how often one asks for events; Busy the same while a move is under way.
+	Idle = time.Second
+	Busy = 250 * time.Millisecond
+	// Grace is how long after its timeout a move may take until nobody waits for its end any more. The longest
+	// stun that vSphere allows by itself is 100 s.
+	Grace = 120 * time.Second
+
+	minRetry = time.Second
+	maxRetry = 30 * time.Second
+	// offRetry is how long one waits to ask again where notifications are not switched on.
+	offRetry = time.Minute
+	// maxAcks bounds the acknowledgements that wait to be sent.
+	maxAcks = 16
+)
+
+// Kind says what happened.
+type Kind int
+
+// Kinds of events.
+const (
+	Registered   Kind = iota // notifications will come; Text tells how long vSphere waits
+	Refused                  // they will not; Text tells why
+	Starts                   // the machine is about to be moved: say Quiet when it may go
+	Acknowledged             // vSphere knows that it may
+	Ends                     // the announced move is over, Text tells how
+	Moved                    // the machine was moved without an announcement
+)
+
+// Event is what the host should know.
+type Event struct {
+	Kind      Kind
+	Operation string
+	Text      string
+}
+
+// operation is a move that was announced.
+type operation struct {
+	id       json.Number
+	deadline time.Time // when vSphere waits no longer
+	started  time.Time
+	quiet    bool
+}
+
+// asked is the kind of a request.
+type asked int
+
+const (
+	nothing asked = iota
+	registration
+	event
+	ack
+)
+
+// Dialogue is the guest's side. Its methods are called by one goroutine: Next says what to ask, Answer takes what came.
+type Dialogue struct {
+	token    string
+	asked    asked
+	due      time.Time // of the next request
+	op       *operation
+	over     json.Number // the move that ended last
+	acks     []json.Number
+	failures int
+	refusal  string // that was told
+	session  string
+}
+
+// Next returns the command for vmtoolsd --cmd that is due now, or "" and how long there is none. Every command must
+// be followed by Answer.
+func (d *Dialogue) Next(now time.Time) (command string, wait time.Duration, events []Event) {
+	if op := d.op; op != nil && now.After(op.deadline.Add(Grace)) {
+		events = append(events, d.end("nothing was heard of its end"))
+	}
+	if now.Before(d.due) {
+		return "", d.due.Sub(now), events
+	}
+	switch {
+	case d.token == "":
+		d.asked = registration
+		command = request("register", map[string]any{"appName": App, "notificationTypes": []string{"sla-miss"}})
+	case len(d.acks) > 0:
+		d.asked = ack
+		command = request("ack-event", map[string]any{"operationId": d.acks[0], "uniqueToken": d.token})
+	default:
+		d.asked = event
+		command = request("check-for-event", map[string]any{"uniqueToken": d.token})
+	}
+	return command, 0, events
+}
+
+// Farewell returns the command that ends the dialogue, "" if there is nothing to end.
+func (d *Dialogue) Farewell() string {
+	if d.token == "" {
+		return ""
+	}
+	return request("unregister", map[string]any{"uniqueToken": d.token})
+}
+
+func request(verb string, body map[string]any) string {
+	b, err := json.Marshal(body)
+	if err != nil {
+		panic("migrate: " + err.Error()) // strings and numbers that were decoded before
+	}
+	return "vm-operation-notification." + verb + " " + string(b)
+}
+
+// Answer takes what vmtoolsd wrote, on standard output or standard error, as answer to the last command.
+func (d *Dialogue) Answer(now time.Time, text string) []Event {
+	was := d.asked
+	d.asked = nothing
+	r, err := parse(text)
+	if err != nil {
+		return d.failed(now, was, err.Error())
+	}
+	if !r.Result {
+		return d.failed(now, was, r.ErrorMessage)
+	}
+	d.failures, d.due = 0, now
+	switch was {
+	case registration:
+		if r.UniqueToken == "" {
+			return d.failed(now, was, "no token in the answer")
+		}
+		d.token, d.refusal = r.UniqueToken, ""
+		return []Event{{Kind: Registered, Text: fmt.Sprintf("vSphere announces moves of this machine and waits up to %d s", r.Timeout)}}
+	case ack:
+		id := d.acks[0]
+		d.acks = d.acks[1:]
+		if d.op != nil && d.op.id == id && d.op.quiet {
+			return []Event{{Kind: Acknowledged, Operation: id.String()}}
+		}
+	case event:
+		if r.EventType == "" {
+			d.due = now.Add(d.interval())
+			return nil
+		}
+		return d.happened(now, r) // there may be more: ask again at once
+	}
+	return nil
+}
+
+// interval is how long one waits between questions that had no answer.
+func (d *Dialogue) interval() time.Duration {
+	if d.op != nil {
+		return Busy
+	}
+	return Idle
+}
+
+// failed takes a refusal.
+func (d *Dialogue) failed(now time.Time, was asked, text string) []Event {
+	d.failures = min(d.failures+1, 16)
+	d.due = now.Add(min(minRetry<<(d.failures-1), maxRetry))
+	text = strings.TrimSpace(text)
+	switch {
+	case strings.Contains(text, "Could not find application"):
+		d.token = "" // the machine was reset, or its tools were: nobody knows us any more
+		if d.failures == 1 {
+			d.due = now
+		}
+		return nil
+	case was == ack:
+		d.acks = d.acks[1:] // it is too late, or nobody wants it
+		d.due = now.Add(d.interval())
+		return nil
+	case was != registration:
+		return nil // it may go better next time
+	case strings.Contains(text, "not enabled"):
+		d.due = now.Add(offRetry)
+	}
+	if text == d.refusal {
+		return nil
+	}
+	d.refusal = text
+	return []Event{{Kind: Refused, Text: text}}
+}
+
+// happened takes an event.
+func (d *Dialogue) happened(now time.Time, r reply) []Event {
+	timeout := time.Duration(r.Timeout) * time.Second
+	if r.DestTimeout > 0 && r.DestTimeout < r.Timeout {
+		timeout = time.Duration(r.DestTimeout) * time.Second
+	}
+	switch r.EventType {
+	case "start":
+		if d.op != nil && d.op.id == r.Operation {
+			return nil
+		}
+		var events []Event
+		if d.op != nil {
+			events = append(events, d.end("another one begins"))
+		}
+		// An event may have waited in the queue for longer than vSphere did.
+		if now.Unix() > r.Generated+int64(timeout/time.Second) {
+			d.acknowledge(r.Operation)
+			return events
+		}
+		d.op = &operation{id: r.Operation, started: now, deadline: now.Add(timeout)}
+		return append(events, Event{Kind: Starts, Operation: r.Operation.String(), Text: fmt.Sprintf("vSphere waits up to %v", timeout)})
+	case "timeout-change":
+		if d.op != nil && d.op.id == r.Operation && r.NewTimeout > 0 {
+			d.op.deadline = d.op.started.Add(time.Duration(r.NewTimeout) * time.Second)
+			if !d.op.quiet {
+				return nil // Quiet will acknowledge both
+			}
+		}
+		d.acknowledge(r.Operation)
+	case "end":
+		switch {
+		case d.op != nil && d.op.id == r.Operation:
+			return []Event{d.end(status(r.Status))}
+		case r.Operation == d.over || r.Status != "success":
+			return nil
+		}
+		d.over = r.Operation
+		return []Event{{Kind: Moved, Operation: r.Operation.String(), Text: "vSphere says so"}}
+	}
+	return nil
+}
+
+// end is the end of the move that was announced.
+func (d *Dialogue) end(text string) Event {
+	id := d.op.id
+	d.over, d.op = id, nil
+	kept := d.acks[:0]
+	for _, a := range d.acks {
+		if a != id {
+			kept = append(kept, a)
+		}
+	}
+	d.acks = kept
+	return Event{Kind: Ends, Operation: id.String(), Text: text}
+}
+
+func status(s string) string {
+	if s == "" {
+		return "over"
+	}
+	return s
+}
+
+func (d *Dialogue) acknowledge(id json.Number) {
+	if len(d.acks) < maxAcks {
+		d.acks = append(d.acks, id)
+	}
+}
+
+// Quiet says that the machine may be moved, after Starts.
+func (d *Dialogue) Quiet(now time.Time) {
+	if d.op != nil && !d.op.quiet {
+		d.op.quiet = true
+		d.acknowledge(d.op.id)
+		if d.failures == 0 {
+			d.due = now
+		}
+	}
+}
+
+// Session takes the id of the guest's session, which is another one after a move.
+func (d *Dialogue) Session(id string) []Event {
+	id = strings.TrimSpace(id)
+	former := d.session
+	switch {
+	case id == "" || id == former:
+		return nil
+	case former == "":
+		d.session = id
+		return nil
+	}
+	d.session = id
+	if d.op != nil {
+		return []Event{d.end("the session id changed")}
+	}
+	return []Event{{Kind: Moved, Text: "the session id changed"}}
+}
+
+// WantsSession is true while the session id may tell what events do not.
+func (d *Dialogue) WantsSession() bool { return d.token == "" || d.op != nil || d.session == "" }
+
+// reply is an answer of vSphere.
+type reply struct {
+	Result       bool        `json:"result"`
+	ErrorMessage string      `json:"errorMessage"`
+	UniqueToken  string      `json:"uniqueToken"`
+	EventType    string      `json:"eventType"`
+	Status       string      `json:"opStatus"`
+	Operation    json.Number `json:"operationId"` // as it was written: it does not fit a float
+	Generated    int64       `json:"eventGenTimeInSec"`
+	Timeout      int64       `json:"notificationTimeoutInSec"`
+	NewTimeout   int64       `json:"newNotificationTimeoutInSec"`
+	DestTimeout  int64       `json:"destNotificationTimeoutInSec"`
+}
+
+// maxSeconds bounds times that vSphere names: a day.
+const maxSeconds = 86400
+
+// parse reads an answer. Failures may be plain text.
+func parse(text string) (reply, error) {
+	var r reply
+	i := strings.IndexByte(text, '{')
+	if i < 0 {
+		return r, fmt.Errorf("vmtoolsd: %.200s", strings.TrimSpace(text))
+	}
+	if err := json.NewDecoder(strings.NewReader(text[i:])).Decode(&r); err != nil {
+		return reply{}, fmt.Errorf("read answer of vmtoolsd: %w", err)
+	}
+	for _, t := range []*int64{&r.Timeout, &r.NewTimeout, &r.DestTimeout} {
+		*t = min(max(*t, 0), maxSeconds)
+	}
+	return r, nil
+}

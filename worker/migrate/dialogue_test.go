@@ -1,0 +1,422 @@
+package migrate_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/worker/migrate"
+)
+
+// guest drives a Dialogue with a clock of its own.
+type guest struct {
+	t      *testing.T
+	d      migrate.Dialogue
+	now    time.Time
+	events []string // kind of each, and operation
+	asked  string   // the last command
+}
+
+func newGuest(t *testing.T) *guest { return &guest{t: t, now: time.Unix(1_666_730_000, 0)} }
+
+var kinds = map[migrate.Kind]string{migrate.Registered: "registered", migrate.Refused: "refused", migrate.Starts: "starts",
+	migrate.Acknowledged: "acknowledged", migrate.Ends: "ends", migrate.Moved: "moved"}
+
+func (g *guest) take(events []migrate.Event) {
+	for _, ev := range events {
+		g.events = append(g.events, strings.TrimSpace(kinds[ev.Kind]+" "+ev.Operation))
+	}
+}
+
+// ask waits until something is due and checks that it is verb.
+func (g *guest) ask(verb string) {
+	g.t.Helper()
+	for range 10 {
+		command, wait, events := g.d.Next(g.now)
+		g.take(events)
+		if command == "" {
+			if wait <= 0 {
+				g.t.Fatalf("nothing to do for %v", wait)
+			}
+			g.now = g.now.Add(wait)
+			continue
+		}
+		g.asked = command
+		if !strings.HasPrefix(command, "vm-operation-notification."+verb+" ") {
+			g.t.Fatalf("asks %s, want %s", command, verb)
+		}
+		return
+	}
+	g.t.Fatalf("never asks %s", verb)
+}
+
+// answer gives an answer to what was asked.
+func (g *guest) answer(format string, args ...any) {
+	g.t.Helper()
+	g.take(g.d.Answer(g.now, fmt.Sprintf(format, args...)))
+}
+
+// expect checks what happened since it was last called.
+func (g *guest) expect(events ...string) {
+	g.t.Helper()
+	if !slices.Equal(g.events, events) {
+		g.t.Errorf("happened: %q, want %q", g.events, events)
+	}
+	g.events = nil
+}
+
+const (
+	ok   = `{"version":"1.0.0","result":true}`
+	lost = `{"version":"1.0.0","result":false,"errorMessage":"Could not find application with the token."}`
+	op   = "6279072692702276663"
+)
+
+func (g *guest) register() {
+	g.t.Helper()
+	g.ask("register")
+	g.answer(`{"version":"1.0.0","result":true,"guaranteed":true,"uniqueToken":"525b5364","notificationTimeoutInSec":120}`)
+	g.expect("registered")
+	g.ask("check-for-event")
+	if !strings.Contains(g.asked, `{"uniqueToken":"525b5364"}`) {
+		g.t.Errorf("asks %s", g.asked)
+	}
+}
+
+func (g *guest) happens(event, id, more string) {
+	g.t.Helper()
+	g.answer(`{"version":"1.0.0","result":true,"eventType":%q,"opType":"host-migration","eventGenTimeInSec":%d,"notificationTimeoutInSec":120,"operationId":%s%s}`,
+		event, g.now.Unix(), id, more)
+}
+
+func TestMove(t *testing.T) {
+	g := newGuest(t)
+	g.register()
+	g.answer(ok)
+	before := g.now
+	g.ask("check-for-event")
+	if waited := g.now.Sub(before); waited != migrate.Idle {
+		t.Errorf("asked again after %v", waited)
+	}
+	g.happens("start", op, "")
+	g.expect("starts " + op)
+	g.ask("check-for-event") // there may be more
+	g.answer(ok)
+	g.d.Quiet(g.now)
+	g.ask("ack-event")
+	if !strings.Contains(g.asked, `"operationId":`+op+`,"uniqueToken":"525b5364"`) {
+		t.Errorf("asks %s", g.asked)
+	}
+	g.answer(`{"result":true,"operationId":%s,"ackStatus":"ack_received"}`, op)
+	g.expect("acknowledged " + op)
+	g.ask("check-for-event")
+	g.happens("end", op, `,"opStatus":"success"`)
+	g.expect("ends " + op)
+	if g.d.Farewell() != `vm-operation-notification.unregister {"uniqueToken":"525b5364"}` {
+		t.Errorf("says goodbye by %s", g.d.Farewell())
+	}
+}
+
+func TestFailures(t *testing.T) {
+	begin := func(t *testing.T) *guest {
+		g := newGuest(t)
+		g.register()
+		g.happens("start", op, "")
+		g.expect("starts " + op)
+		return g
+	}
+	t.Run("a move that fails", func(t *testing.T) {
+		g := begin(t)
+		g.ask("check-for-event")
+		g.happens("end", op, `,"opStatus":"failure"`)
+		g.expect("ends " + op)
+		g.d.Quiet(g.now) // too late: nothing is acknowledged
+		g.ask("check-for-event")
+	})
+	t.Run("a timeout that changes", func(t *testing.T) {
+		g := begin(t)
+		g.ask("check-for-event")
+		g.happens("timeout-change", op, `,"newNotificationTimeoutInSec":60`)
+		g.d.Quiet(g.now)
+		g.ask("ack-event")
+		g.answer(ok)
+		g.ask("check-for-event")
+		g.happens("timeout-change", op, `,"newNotificationTimeoutInSec":30`)
+		g.ask("ack-event") // this one by itself
+		g.answer(ok)
+		g.expect("acknowledged "+op, "acknowledged "+op)
+	})
+	t.Run("a token that is lost", func(t *testing.T) {
+		g := begin(t)
+		g.d.Quiet(g.now)
+		g.ask("ack-event")
+		g.answer(lost)
+		g.ask("register")
+		g.answer(`{"result":true,"uniqueToken":"other","notificationTimeoutInSec":120}`)
+		g.ask("ack-event")
+		if !strings.Contains(g.asked, `"uniqueToken":"other"`) {
+			t.Errorf("asks %s", g.asked)
+		}
+		g.answer(ok)
+		g.ask("check-for-event")
+		g.happens("end", op, `,"opStatus":"success"`)
+		g.expect("registered", "acknowledged "+op, "ends "+op)
+	})
+	t.Run("an event that is stale", func(t *testing.T) {
+		g := newGuest(t)
+		g.register()
+		g.answer(`{"result":true,"eventType":"start","eventGenTimeInSec":%d,"notificationTimeoutInSec":120,"operationId":7}`, g.now.Unix()-121)
+		g.ask("ack-event") // so that nobody waits for us, should clocks differ
+		g.answer(ok)
+		g.expect()
+		g.ask("check-for-event")
+		g.happens("end", "7", `,"opStatus":"success"`)
+		g.expect("moved 7")
+	})
+	t.Run("an event that comes twice", func(t *testing.T) {
+		g := begin(t)
+		g.ask("check-for-event")
+		g.happens("start", op, "")
+		g.ask("check-for-event")
+		g.happens("end", op, `,"opStatus":"success"`)
+		g.ask("check-for-event")
+		g.happens("end", op, `,"opStatus":"success"`)
+		g.expect("ends " + op)
+	})
+	t.Run("an end that never comes", func(t *testing.T) {
+		g := begin(t)
+		g.now = g.now.Add(120*time.Second + migrate.Grace + time.Second)
+		g.ask("check-for-event")
+		g.expect("ends " + op)
+	})
+	t.Run("one move after another", func(t *testing.T) {
+		g := begin(t)
+		g.ask("check-for-event")
+		g.happens("start", "8", "")
+		g.expect("ends "+op, "starts 8")
+	})
+	t.Run("notifications that are off", func(t *testing.T) {
+		g := newGuest(t)
+		for range 3 {
+			g.ask("register")
+			before := g.now
+			g.answer(`{"version":"1.0.0","result":false,"errorMessage":"VM operation notification not enabled on this VM"}`)
+			g.ask("register")
+			if waited := g.now.Sub(before); waited < time.Minute {
+				t.Errorf("asks again after %v", waited)
+			}
+		}
+		g.expect("refused") // once
+	})
+	t.Run("a program that fails", func(t *testing.T) {
+		g := newGuest(t)
+		g.register()
+		for range 8 {
+			before := g.now
+			g.answer("vmtoolsd: rpc channel: no")
+			g.ask("check-for-event")
+			if waited := g.now.Sub(before); waited < time.Second || waited > 30*time.Second {
+				t.Errorf("asks again after %v", waited)
+			}
+		}
+		g.answer(ok)
+		g.ask("check-for-event")
+		g.happens("start", op, "")
+		g.expect("starts " + op)
+	})
+	t.Run("the session tells", func(t *testing.T) {
+		g := newGuest(t)
+		g.take(g.d.Session("a1\n"))
+		g.take(g.d.Session(""))
+		g.take(g.d.Session("a1"))
+		g.expect()
+		g.take(g.d.Session("b2"))
+		g.expect("moved")
+		g.register()
+		g.happens("start", op, "")
+		g.take(g.d.Session("c3"))
+		g.ask("check-for-event")
+		g.happens("end", op, `,"opStatus":"success"`) // known already
+		g.expect("starts "+op, "ends "+op)
+	})
+}
+
+// vsphere is the other side, which makes mistakes.
+type vsphere struct {
+	rng     *rand.Rand
+	token   int // 0: nobody is registered
+	queue   []string
+	acked   map[string]bool
+	quiet   map[string]bool
+	stale   map[string]bool
+	changed map[string]bool
+}
+
+func (v *vsphere) serve(t *testing.T, command string) string {
+	switch v.rng.IntN(40) {
+	case 0:
+		v.token = 0
+	case 1:
+		return "" // the program broke down
+	case 2:
+		return `{"result":true,"operationId":"x"` // and here in the middle
+	}
+	verb, body, _ := strings.Cut(strings.TrimPrefix(command, "vm-operation-notification."), " ")
+	if verb == "register" {
+		v.token = 1 + v.rng.IntN(1000)
+		return fmt.Sprintf(`{"result":true,"uniqueToken":"%d","notificationTimeoutInSec":60}`, v.token)
+	}
+	if v.token == 0 || !strings.Contains(body, fmt.Sprintf(`"uniqueToken":"%d"`, v.token)) {
+		return lost
+	}
+	if verb == "ack-event" {
+		var id string
+		for _, c := range body[len(`{"operationId":`):] {
+			if c < '0' || c > '9' {
+				break
+			}
+			id += string(c)
+		}
+		if !v.quiet[id] && !v.stale[id] && !v.changed[id] {
+			t.Errorf("operation %s is acknowledged too early", id)
+		}
+		v.acked[id] = true
+		return ok
+	}
+	if len(v.queue) == 0 {
+		return ok
+	}
+	event := v.queue[0]
+	v.queue = v.queue[1:]
+	return event
+}
+
+// TestSchedules: whatever goes wrong, moves begin and end in turn, nothing is acknowledged before its time, and the
+// dialogue goes on.
+func TestSchedules(t *testing.T) {
+	acknowledged := 0
+	for seed := range uint64(40) {
+		v := &vsphere{rng: rand.New(rand.NewPCG(seed, 1)), acked: map[string]bool{}, quiet: map[string]bool{}, stale: map[string]bool{}, changed: map[string]bool{}}
+		var d migrate.Dialogue
+		now := time.Unix(1_700_000_000, 0)
+		moving, begun := "", 0
+		var quietAt time.Time
+		take := func(events []migrate.Event) {
+			for _, ev := range events {
+				switch ev.Kind {
+				case migrate.Starts:
+					if moving != "" || v.stale[ev.Operation] {
+						t.Errorf("seed %d: %s begins during %q", seed, ev.Operation, moving)
+					}
+					moving, quietAt = ev.Operation, now.Add(time.Duration(v.rng.IntN(5000))*time.Millisecond)
+				case migrate.Ends:
+					if moving != ev.Operation {
+						t.Errorf("seed %d: %s ends during %q", seed, ev.Operation, moving)
+					}
+					moving = ""
+				case migrate.Acknowledged:
+					acknowledged++
+				}
+			}
+		}
+		commands, same := 0, 0
+		for step := 0; step < 1000; step++ {
+			if v.rng.IntN(50) == 0 && step < 700 && len(v.queue) < 4 {
+				begun++
+				id := fmt.Sprint(9_000_000_000_000_000_000 + uint64(begun))
+				made := now.Unix()
+				if v.rng.IntN(6) == 0 {
+					v.stale[id], made = true, made-2000
+				}
+				event := func(kind, more string) {
+					if v.rng.IntN(10) > 0 { // events get lost
+						v.queue = append(v.queue, fmt.Sprintf(`{"result":true,"eventType":%q,"eventGenTimeInSec":%d,"notificationTimeoutInSec":1000,"operationId":%s%s}`, kind, made, id, more))
+					}
+				}
+				event("start", "")
+				if v.rng.IntN(3) == 0 {
+					v.changed[id] = true
+					event("timeout-change", `,"newNotificationTimeoutInSec":500`)
+				}
+				event("end", []string{`,"opStatus":"success"`, `,"opStatus":"failure"`}[v.rng.IntN(2)])
+			}
+			if v.rng.IntN(100) == 0 {
+				take(d.Session(fmt.Sprint(v.rng.IntN(3))))
+			}
+			if moving != "" && !now.Before(quietAt) {
+				v.quiet[moving] = true
+				d.Quiet(now)
+			}
+			command, wait, events := d.Next(now)
+			take(events)
+			if command == "" {
+				if wait <= 0 || wait > time.Minute {
+					t.Fatalf("seed %d: waits %v", seed, wait)
+				}
+				now, same = now.Add(wait), 0
+				continue
+			}
+			if commands, same = commands+1, same+1; same > 64 {
+				t.Fatalf("seed %d: asks %d times without a pause", seed, same)
+			}
+			now = now.Add(time.Millisecond)
+			take(d.Answer(now, v.serve(t, command)))
+		}
+		for range 300 { // time passes: whatever is under way ends
+			now = now.Add(5 * time.Second)
+			if command, _, events := d.Next(now); command != "" {
+				take(events)
+				take(d.Answer(now, ok))
+			} else {
+				take(events)
+			}
+		}
+		if moving != "" || commands < 50 {
+			t.Errorf("seed %d: %q never ends, %d commands", seed, moving, commands)
+		}
+	}
+	if acknowledged == 0 {
+		t.Error("nothing was ever acknowledged")
+	}
+}
+
+func TestPulse(t *testing.T) {
+	var p migrate.Pulse
+	at := 10 * time.Second
+	for i, tc := range []struct{ after, gap time.Duration }{
+		{0, 0}, {time.Second, 0}, {2500 * time.Millisecond, 0}, {4 * time.Second, 3 * time.Second}, {0, 0}, {time.Second, 0}, {time.Minute, 59 * time.Second},
+	} {
+		at += tc.after
+		if gap := p.Beat(at); gap != tc.gap {
+			t.Errorf("beat %d: stood still for %v, want %v", i, gap, tc.gap)
+		}
+	}
+}
+
+func FuzzAnswer(f *testing.F) {
+	for _, s := range []string{ok, lost, "", "{", `{"result":true,"eventType":"start","operationId":1e999,"notificationTimeoutInSec":-5}`,
+		`{"result":true,"eventType":"end","operationId":"7","opStatus":"success"}`, `{"result":true,"uniqueToken":"\u0000\""}`} {
+		f.Add(s, s)
+	}
+	f.Fuzz(func(t *testing.T, first, second string) {
+		var d migrate.Dialogue
+		now := time.Unix(1_700_000_000, 0)
+		for _, text := range []string{first, `{"result":true,"uniqueToken":"t"}`, first, second, first, second} {
+			command, wait, _ := d.Next(now)
+			if (command == "") == (wait == 0) {
+				t.Errorf("says %q and waits %v", command, wait)
+			}
+			if command == "" {
+				now = now.Add(wait)
+				command, _, _ = d.Next(now)
+			}
+			if command == "" {
+				t.Error("nothing is due when it should be")
+			}
+			d.Answer(now, text)
+			d.Quiet(now)
+		}
+	})
+}

@@ -1,0 +1,18 @@
+package vmtools
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// SinceBoot is how long ago the machine was started, sleep included.
+func SinceBoot() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
+		return time.Since(started)
+	}
+	return time.Duration(t.Nano())
+}
+
+var started = time.Now()

@@ -1,0 +1,116 @@
+// Package vmtools drives package migrate: it runs VMware's vmtoolsd and vmware-toolbox-cmd for it. Run works on the
+// caller's goroutine and starts no other. It keeps the token of a registration for as long as it runs, and gives it back:
+// vSphere has room for one application per machine. It decides nothing.
+package vmtools
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gorun/worker/migrate"
+)
+
+const (
+	// callLimit is how long a command may take; it takes some milliseconds when all is well.
+	callLimit = 5 * time.Second
+	// maxAnswer bounds what is read of an answer.
+	maxAnswer = 64 << 10
+)
+
+// Config of a watch.
+type Config struct {
+	Path string // of vmtoolsd; vmware-toolbox-cmd is looked for beside it
+	// Handle is told what happens. When it returns from migrate.Starts, the machine may be moved.
+	Handle func(context.Context, migrate.Event)
+}
+
+// Find returns where vmtoolsd is on this machine, "" if it is not there.
+func Find() string {
+	path, err := exec.LookPath("vmtoolsd")
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// Run watches for moves of this machine until ctx ends.
+func Run(ctx context.Context, cfg Config) {
+	var d migrate.Dialogue
+	toolbox := filepath.Join(filepath.Dir(cfg.Path), "vmware-toolbox-cmd")
+	handle := func(events []migrate.Event) {
+		for _, ev := range events {
+			cfg.Handle(ctx, ev)
+			if ev.Kind == migrate.Starts {
+				d.Quiet(time.Now())
+			}
+		}
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var looked time.Time // at the session
+	for ctx.Err() == nil {
+		if now := time.Now(); d.WantsSession() && now.Sub(looked) >= migrate.Idle {
+			looked = now
+			handle(d.Session(session(ctx, toolbox)))
+		}
+		command, wait, events := d.Next(time.Now())
+		handle(events)
+		if command != "" {
+			text := call(ctx, cfg.Path, "--cmd", command)
+			if ctx.Err() != nil {
+				break // it may have been cut off
+			}
+			handle(d.Answer(time.Now(), text))
+			continue
+		}
+		if d.WantsSession() {
+			wait = min(wait, migrate.Idle)
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	if bye := d.Farewell(); bye != "" {
+		call(context.WithoutCancel(ctx), cfg.Path, "--cmd", bye)
+	}
+}
+
+// session returns the id of the guest's session, "" if it is not known.
+func session(ctx context.Context, toolbox string) string {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, toolbox, "stat", "sessionid")
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if err != nil || len(out) > 256 {
+		return ""
+	}
+	return string(out)
+}
+
+// call runs a command and returns what it said, wherever it said it: failures come on standard error.
+func call(ctx context.Context, path string, args ...string) string {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	var said answer
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil && said.Len() == 0 {
+		return err.Error()
+	}
+	return said.String()
+}
+
+// answer keeps the beginning of what is written to it.
+type answer struct{ strings.Builder }
+
+func (a *answer) Write(b []byte) (int, error) {
+	a.Builder.Write(b[:min(len(b), maxAnswer-a.Len())])
+	return len(b), nil
+}

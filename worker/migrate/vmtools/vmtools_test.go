@@ -1,0 +1,147 @@
+package vmtools_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"gorun/worker/migrate"
+	"gorun/worker/migrate/vmtools"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// machine is one whose vmtoolsd is a script.
+type machine struct {
+	t      *testing.T
+	dir    string // of the script
+	state  string // of this host
+	events chan migrate.Event
+	stop   func()
+}
+
+func newMachine(t *testing.T, files map[string]string) *machine {
+	t.Helper()
+	dir := t.TempDir()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{t: t, dir: dir, state: filepath.Join(dir, host), events: make(chan migrate.Event, 64)}
+	for _, name := range []string{"vmtoolsd", "vmware-toolbox-cmd"} {
+		b, err := os.ReadFile(filepath.Join("../../../testdata/vmtools", name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), b, 0o700)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(m.state, "events"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		m.write(name, text)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	m.stop = func() { cancel(); <-done }
+	go func() {
+		defer close(done)
+		vmtools.Run(ctx, vmtools.Config{Path: filepath.Join(dir, "vmtoolsd"), Handle: func(_ context.Context, ev migrate.Event) { m.events <- ev }})
+	}()
+	t.Cleanup(m.stop)
+	return m
+}
+
+func (m *machine) write(name, text string) {
+	m.t.Helper()
+	path := filepath.Join(m.state, name)
+	if err := os.WriteFile(m.dir+"/new", []byte(text), 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.Rename(m.dir+"/new", path); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) happens(n int, event string, more string) {
+	m.t.Helper()
+	m.write(fmt.Sprintf("events/%d", n), fmt.Sprintf(`{"result":true,"eventType":%q,"eventGenTimeInSec":%d,"notificationTimeoutInSec":120,"operationId":6279072692702276663%s}`,
+		event, time.Now().Unix(), more))
+}
+
+func (m *machine) await(kind migrate.Kind) migrate.Event {
+	m.t.Helper()
+	select {
+	case ev := <-m.events:
+		if ev.Kind != kind {
+			m.t.Fatalf("event %+v, want kind %d", ev, kind)
+		}
+		return ev
+	case <-time.After(30 * time.Second):
+		m.t.Fatalf("no event of kind %d", kind)
+		panic("unreachable")
+	}
+}
+
+func (m *machine) log() string {
+	b, _ := os.ReadFile(filepath.Join(m.state, "log"))
+	return strings.ReplaceAll(strings.TrimSpace(string(b)), "\n", ", ")
+}
+
+// TestDialogue goes through moves with the whole protocol, and loses its registration in between.
+func TestDialogue(t *testing.T) {
+	m := newMachine(t, nil)
+	m.await(migrate.Registered)
+	m.happens(1, "start", "")
+	m.await(migrate.Starts)
+	m.await(migrate.Acknowledged)
+	m.happens(2, "timeout-change", `,"newNotificationTimeoutInSec":60`)
+	m.await(migrate.Acknowledged)
+	m.happens(3, "end", `,"opStatus":"success"`)
+	if ev := m.await(migrate.Ends); ev.Text != "success" || ev.Operation != "6279072692702276663" {
+		t.Errorf("ends with %+v", ev)
+	}
+	if err := os.Remove(filepath.Join(m.state, "token")); err != nil {
+		t.Fatal(err)
+	}
+	m.await(migrate.Registered)
+	m.stop()
+	const ack = "ack 6279072692702276663"
+	if want := strings.Join([]string{"register", ack, ack, "register", "unregister"}, ", "); m.log() != want {
+		t.Errorf("vSphere heard: %s, want %s", m.log(), want)
+	}
+}
+
+// TestSession: where notifications are off, the id of the session tells.
+func TestSession(t *testing.T) {
+	m := newMachine(t, map[string]string{"off": "", "session": "0xa1\n"})
+	if ev := m.await(migrate.Refused); !strings.Contains(ev.Text, "not enabled") {
+		t.Errorf("refused: %s", ev.Text)
+	}
+	m.write("session", "0xb2\n")
+	m.await(migrate.Moved)
+}
+
+// TestNoProgram: it is said once that nothing can be learned.
+func TestNoProgram(t *testing.T) {
+	events := make(chan migrate.Event, 64)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		vmtools.Run(ctx, vmtools.Config{Path: filepath.Join(t.TempDir(), "vmtoolsd"), Handle: func(_ context.Context, ev migrate.Event) { events <- ev }})
+	}()
+	if ev := <-events; ev.Kind != migrate.Refused || !strings.Contains(ev.Text, "no such file") {
+		t.Errorf("event %+v", ev)
+	}
+	cancel()
+	<-done
+}

@@ -1,0 +1,247 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"gorun/rendezvous/gossip"
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+	"gorun/topology/probe"
+	"gorun/worker/migrate"
+	"gorun/worker/migrate/vmtools"
+)
+
+// Hosts that stand still for a while, as virtual machines do that are moved: they say so before if they know, and
+// renew their links after. What ranks have under way is not waited for: links keep it until the host is back.
+
+const (
+	// moveLease is how long a host may be silent that announced that it moves.
+	moveLease = 120 * time.Second
+	// announceLimit is how long the others have to hear that this host moves.
+	announceLimit = 3 * time.Second
+)
+
+// live tells the launcher that this host is there. It is not the loop that does: it must not wait for a launcher that
+// does not read.
+func (d *daemon) live(ctx context.Context) {
+	tick := time.NewTicker(migrate.Period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			d.out.Write(&wire.Alive{})
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// beat looks once in a while whether time passed as it should, and who is lost by now.
+func (d *daemon) beat(ctx context.Context) {
+	if gap := d.pulse.Beat(vmtools.SinceBoot()); gap > 0 {
+		// Those of whom nothing was heard meanwhile may have spoken.
+		d.absent.mistrust(time.Now().Add(d.lease()))
+		d.arrived(ctx, fmt.Sprintf("stood still for %.1f s", gap.Seconds()))
+	}
+	d.reportLost()
+}
+
+// reportLost tells the launcher who is lost.
+func (d *daemon) reportLost() {
+	for _, peer := range d.absent.lost(time.Now()) {
+		d.lost(peer, fmt.Errorf("silent for %v, as %s reports", d.lease(), d.self.Name))
+	}
+}
+
+// lease is how long a host may be silent.
+func (d *daemon) lease() time.Duration {
+	if d.roster != nil && d.roster.LeaseMS > 0 {
+		return time.Duration(d.roster.LeaseMS) * time.Millisecond
+	}
+	return d.gossipLease()
+}
+
+// gossipLease is how long gossip waits for a silent host.
+func (d *daemon) gossipLease() time.Duration {
+	if d.job.LeaseMS > 0 {
+		return time.Duration(d.job.LeaseMS) * time.Millisecond
+	}
+	return gossip.Lease
+}
+
+// watchMoves learns of moves of this machine, where there is somebody to tell.
+func (d *daemon) watchMoves(ctx context.Context) {
+	path := d.job.VMTools
+	if path == "" && d.self.Platform == "vmware" {
+		path = vmtools.Find()
+	}
+	if path == "" {
+		return
+	}
+	d.wg.Go(func() {
+		vmtools.Run(ctx, vmtools.Config{Path: path, Handle: func(ctx context.Context, ev migrate.Event) {
+			told := make(chan struct{})
+			d.post(ctx, func() { d.moves(ctx, ev, told) })
+			if ev.Kind == migrate.Starts {
+				select {
+				case <-told:
+				case <-ctx.Done():
+				}
+			}
+		}})
+	})
+}
+
+// moves takes what is known of a move of this machine; told is closed when the others know that it begins.
+func (d *daemon) moves(ctx context.Context, ev migrate.Event, told chan<- struct{}) {
+	switch ev.Kind {
+	case migrate.Registered:
+		d.tell(ev.Text)
+	case migrate.Refused:
+		d.tell("vSphere does not announce moves of this machine: " + ev.Text)
+	case migrate.Starts:
+		d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveStarts, Text: ev.Text}, func() { close(told) })
+	case migrate.Acknowledged:
+		d.tell("ready to be moved, vSphere knows")
+	case migrate.Ends, migrate.Moved:
+		d.arrived(ctx, ev.Text)
+	}
+}
+
+// tell says something to users who asked for it.
+func (d *daemon) tell(text string) {
+	if d.job.Verbose {
+		d.out.Write(&wire.Log{Text: text})
+	}
+}
+
+// announce tells the launcher and all peers about a move, and calls then when they have heard it or cannot.
+func (d *daemon) announce(ctx context.Context, m *wire.Migrating, then func()) {
+	d.out.Write(m)
+	var peers []int
+	if d.roster != nil {
+		for _, p := range d.roster.Peers {
+			if p.ID != d.job.HostID {
+				peers = append(peers, p.ID)
+			}
+		}
+	}
+	d.wg.Go(func() {
+		all := make(chan struct{})
+		d.wg.Go(func() {
+			defer close(all)
+			var sending sync.WaitGroup
+			defer sending.Wait()
+			for _, peer := range peers {
+				sending.Go(func() {
+					b, err := wire.Marshal(m)
+					if err == nil {
+						err = d.gossip.Send(peer, b)
+					}
+					if err != nil {
+						d.log.Debug("gossip: not sent", "to", peer, "error", err)
+					}
+				})
+			}
+		})
+		limit := time.NewTimer(announceLimit)
+		defer limit.Stop()
+		select {
+		case <-all:
+		case <-limit.C:
+		case <-ctx.Done():
+		}
+		then()
+	})
+}
+
+// arrived goes on after a move or a pause: connections may be dead without showing it, the others may have given
+// this host up, and its network may be another one.
+func (d *daemon) arrived(ctx context.Context, text string) {
+	if d.stopping || d.roster == nil {
+		return
+	}
+	var addrs []string
+	for _, p := range d.roster.Peers {
+		if p.ID != d.job.HostID {
+			d.mesh.Kick(p.ID)
+			addrs = append(addrs, p.Gossip)
+		}
+	}
+	d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: text}, func() {})
+	d.wg.Go(func() {
+		if len(addrs) > 0 {
+			limit, cancel := context.WithTimeout(ctx, announceLimit)
+			defer cancel()
+			if err := d.gossip.Join(limit, addrs[:min(len(addrs), maxGreeted)]); err != nil {
+				d.log.Debug("gossip: not joined again", "error", err)
+			}
+		}
+		found, err := probe.Probe(ctx, "/")
+		if err == nil {
+			err = d.facts.Override(&found)
+		}
+		d.post(ctx, func() {
+			if err != nil {
+				d.tell(fmt.Sprintf("could not look at the network again: %v", err))
+				return
+			}
+			if news := changes(d.self.NICs, found.NICs); news != "" {
+				d.tell("after the pause " + news)
+			}
+			d.self.NICs = found.NICs // for the next world
+		})
+	})
+}
+
+// peerMoves takes a peer's word about its own move.
+func (d *daemon) peerMoves(peer int, m *wire.Migrating) {
+	if m.State == wire.MoveStarts {
+		d.absent.excuse(peer, time.Now().Add(moveLease))
+		return
+	}
+	d.absent.excuse(peer, time.Time{})
+	d.mesh.Kick(peer)
+}
+
+// changes describes how the network of a host differs from before, "" if it does not.
+func changes(before, after []topology.NIC) string {
+	find := func(list []topology.NIC, name string) *topology.NIC {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+		return nil
+	}
+	var out []string
+	for _, old := range before {
+		now := find(after, old.Name)
+		switch {
+		case now == nil:
+			out = append(out, old.Name+" is gone")
+		case reflect.DeepEqual(old, *now):
+		case old.Up != now.Up:
+			out = append(out, fmt.Sprintf("%s is %s", old.Name, map[bool]string{true: "up", false: "down"}[now.Up]))
+		case old.Speed != now.Speed:
+			out = append(out, fmt.Sprintf("%s has %d Mbit/s, not %d", old.Name, now.Speed, old.Speed))
+		case old.MTU != now.MTU:
+			out = append(out, fmt.Sprintf("%s has an MTU of %d, not %d", old.Name, now.MTU, old.MTU))
+		case !reflect.DeepEqual(old.Addrs, now.Addrs):
+			out = append(out, fmt.Sprintf("%s has the addresses %s", old.Name, strings.Join(now.Addrs, " ")))
+		default:
+			out = append(out, old.Name+" is another device")
+		}
+	}
+	for _, now := range after {
+		if find(before, now.Name) == nil {
+			out = append(out, now.Name+" is new")
+		}
+	}
+	return strings.Join(out, ", ")
+}
