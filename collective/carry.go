@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"gorun/collective/kernel"
 	"gorun/collective/schedule"
 )
 
@@ -24,10 +25,11 @@ func (e *Engine) carries(n int64, hosts int) bool {
 }
 
 // carry appends the host's part to a ready message if the operation is a small allreduce.
+// An Adasum is not element-wise: it needs the hosts in pairs.
 func (t *table) carry(msg []byte, g *group, reqs []Request) []byte {
 	r := &reqs[0]
 	n := len(r.In)
-	if r.Kind != Allreduce || t.carries == nil || !t.carries(int64(n), len(g.hosts)) {
+	if r.Kind != Allreduce || r.Op == kernel.Adasum || t.carries == nil || !t.carries(int64(n), len(g.hosts)) {
 		return msg
 	}
 	binary.LittleEndian.PutUint16(msg[14:], uint16(n))

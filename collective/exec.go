@@ -67,6 +67,10 @@ func (o *op) start() {
 // after sets free what waited for the segment at lo of step i, or for the last one of the step: sends first,
 // because a merge may write what they read.
 func (o *op) after(i int, lo int64) {
+	if o.climbs() {
+		o.ascend(i)
+		return
+	}
 	if o.kind == Alltoall {
 		return // nothing is passed on, and there are many steps
 	}
@@ -143,6 +147,8 @@ func (o *op) queue(i int, lo int64) {
 func (o *op) payload(i int, lo, hi int64) []byte {
 	s := &o.steps[i]
 	switch {
+	case o.climbs():
+		return o.climb.vector(o.climb.places[i], o.size)[lo:hi]
 	case o.kind == Alltoall:
 		return o.ins[o.source[i]][o.base[i]+lo : o.base[i]+hi]
 	case len(o.slots) > 0:
@@ -218,7 +224,7 @@ func (o *op) leave() {
 // make computes the host's own part of [lo, hi).
 func (o *op) make(step int, lo, hi int64) {
 	switch {
-	case o.kind == Alltoall: // sent as it is
+	case o.kind == Alltoall || o.climbs(): // sent as it is
 	case o.kind == Broadcast:
 		o.copyOut(lo, hi)
 	case o.kind == Allgather:

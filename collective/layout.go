@@ -35,7 +35,12 @@ func (o *op) layout() {
 	}
 	switch o.kind {
 	case Allreduce:
-		o.layoutAllreduce(g, r)
+		o.last = r.plan(len(g.ranks))
+		if o.climbs() {
+			o.layoutAdasum(g, r)
+		} else {
+			o.layoutAllreduce(g, r)
+		}
 	case Broadcast:
 		o.layoutBroadcast(g, r)
 	case Allgather:
@@ -56,7 +61,6 @@ func (o *op) layout() {
 
 func (o *op) layoutAllreduce(g *group, r *Request) {
 	hosts := len(g.hosts)
-	o.last = r.plan(len(g.ranks))
 	o.last.NonTemporal = o.size*int64(len(o.outs)) >= nonTemporal && !same(o.ins[0], o.outs[0])
 	o.mid, o.combine = o.last, o.last
 	o.mid.Post, o.combine.Pre = 1, 1

@@ -17,8 +17,8 @@ func (o *op) local() bool { return len(o.group.hosts) == 1 && o.votes[0].set }
 // hand-over; a large one is shared with the workers, who need 5 to 50 µs to wake.
 func (o *op) startLocal() {
 	o.layout()
-	if o.size <= o.engine.inlineMax || o.err != nil {
-		if o.size > 0 {
+	if o.size <= o.engine.inlineMax || o.err != nil || o.climbs() {
+		if o.size > 0 && !o.climbs() {
 			o.reduce(0, o.size)
 		}
 		o.sliced()

@@ -56,6 +56,7 @@ type op struct {
 	last    kernel.Plan // own part into a partial that becomes the result
 	combine kernel.Plan // all parts into the result
 	join    kernel.Plan // two partials into one
+	climb   climb       // of an Adasum
 	results []Result    // of the local ranks, without Buffer
 
 	mu        sync.Mutex

@@ -109,6 +109,9 @@ func (o *op) copied(payload []byte) *[]byte {
 
 // target returns where the bytes [lo, hi) of a Take step belong.
 func (o *op) target(step int, lo, hi int64) []byte {
+	if o.climbs() {
+		return o.climb.vector(o.climb.places[step], o.size)[lo:hi:hi]
+	}
 	if o.kind == Alltoall {
 		lo, hi = lo+o.base[step], hi+o.base[step]
 	}

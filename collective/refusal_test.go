@@ -90,7 +90,7 @@ func TestRefused(t *testing.T) {
 		{"kind to come", 0, func(r *collective.Request) { r.Kind = collective.Alltoall }},
 		{"unknown type", 0, func(r *collective.Request) { r.Type = 0 }},
 		{"unknown reduction", 0, func(r *collective.Request) { r.Op = 99 }},
-		{"reduction to come", 0, func(r *collective.Request) { r.Op = kernel.Adasum }},
+		{"adasum of integers", 0, func(r *collective.Request) { r.Op, r.Type = kernel.Adasum, kernel.Int32 }},
 		{"maximum of complex", 0, func(r *collective.Request) { r.Type, r.Op, r.Shape = kernel.Complex64, kernel.Max, []int{3} }},
 		{"average of bool", 0, func(r *collective.Request) { r.Type, r.Op, r.Shape = kernel.Bool, kernel.Average, []int{24} }},
 		{"unknown group", 0, func(r *collective.Request) { r.Group = 5 }},

@@ -131,10 +131,25 @@ func (r *Request) checkTensor(g *group) *Error {
 		if !r.Op.Valid() {
 			return refuse("%s %q: unknown reduction %d", r.Kind, r.Name, uint8(r.Op))
 		}
+		if r.Op == kernel.Adasum && r.Kind == Allreduce {
+			if !r.Type.HasAdasum() {
+				return refuse("%s %q: adasum is not defined for %s", r.Kind, r.Name, r.Type)
+			}
+			return checkScale(r)
+		}
 		// As for two ranks at least: what is refused must not depend on how many there are.
 		if err := r.plan(max(len(g.ranks), 2)).Check(); err != nil {
 			return refuse("%s %q: %v", r.Kind, r.Name, err)
 		}
+	}
+	return nil
+}
+
+// checkScale checks the factors of an Adasum, which kernels see as sums of one.
+func checkScale(r *Request) *Error {
+	p := kernel.Plan{Type: r.Type, Op: kernel.Sum, Pre: r.Pre, Post: r.Post}
+	if err := p.Check(); err != nil {
+		return refuse("%s %q: %v", r.Kind, r.Name, err)
 	}
 	return nil
 }

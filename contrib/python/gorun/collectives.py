@@ -178,13 +178,15 @@ def allreduce(
     name = world.name(kind, name, process_set.group())
     by_dtype: dict[str, list[int]] = {}
     for i, tensor in enumerate(tensors):
-        by_dtype.setdefault(binding.describe(tensor)[0], []).append(i)
+        # Adasum weighs whole tensors against each other: each goes alone.
+        part = f"{i + 1}of{len(tensors)}" if op == Adasum else binding.describe(tensor)[0]
+        by_dtype.setdefault(part, []).append(i)
     packs: list[tuple[list[int], _Staged]] = []
-    for dtype, members in by_dtype.items():
+    for part, members in by_dtype.items():
         staged = _Staged(world, binding, [tensors[i] for i in members])
         staged.fill()
         operation.request(
-            constants.ALLREDUCE, name if len(by_dtype) == 1 else f"{name}.{dtype}", staged.dtype,
+            constants.ALLREDUCE, name if len(by_dtype) == 1 else f"{name}.{part}", staged.dtype,
             staged.shape, staged.block, True, op=op, prescale=prescale, postscale=postscale,
             **options,
         )  # fmt: skip

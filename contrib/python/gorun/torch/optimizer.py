@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import torch
 
-from gorun.collectives import Average
+from gorun.collectives import Adasum, Average
 from gorun.features import split_list
 from gorun.process_sets import ProcessSet, global_process_set
 from gorun.torch import mpi_ops
@@ -126,6 +126,47 @@ class _Distributed:
         super().load_state_dict(*args, **kwargs)
 
 
+class _DistributedAdasum:
+    """The same for op=Adasum, which combines the steps that the ranks' optimizers take, not gradients."""
+
+    _named: Sequence[tuple[str, torch.Tensor]] = ()  # a copy of the optimizer steps by itself
+    _compression: Any = Compression.none
+    _passes = 1
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        """The backward passes whose gradients are added up before a step."""
+        return self._passes
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Set how many backward passes are added up before a step."""
+        self._passes = passes
+
+    def synchronize(self) -> None:
+        """Do nothing: nothing is under way before step()."""
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Raise AssertionError, as Horovod does."""
+        raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
+        yield
+
+    def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
+        """Step, and replace what each parameter moved by with the Adasum of all ranks' moves."""
+        named = [(name, p) for name, p in self._named if p.requires_grad]
+        before = [p.detach().clone() for _, p in named]
+        loss = super().step(closure, **kwargs)
+        with torch.no_grad():
+            started = []
+            for (name, parameter), start in zip(named, before):
+                moved, ctx = self._compression.compress(parameter - start)
+                handle = mpi_ops.allreduce_async_(moved, name=f"adasum.{name}", op=Adasum)
+                started.append((handle, ctx))
+            for (_, parameter), start, (handle, ctx) in zip(named, before, started):
+                parameter.copy_(start + self._compression.decompress(mpi_ops.synchronize(handle), ctx))
+        return loss
+
+
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
@@ -146,12 +187,13 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     named_parameters: names for the reductions, needed for nothing else; all parameters, or None.
     compression: Compression.none, .fp16, .bf16 or a Compressor.
     backward_passes_per_step: backward passes whose gradients are added up before they are reduced.
-    op: Average, Sum, Min, Max, Product, Adasum. gradient_predivide_factor: for Average, divide by this before
+    op: Average, Sum, Min, Max, Product, or Adasum, with which not gradients but the optimizer's own steps are
+    combined: see _DistributedAdasum. gradient_predivide_factor: for Average, divide by this before
     adding up and by the rest after it.
     groups: so many groups, or lists of parameters; a group is reduced as one. num_groups is its old name.
     sparse_as_dense: reduce sparse gradients as dense ones.
     """
-    if isinstance(optimizer, _Distributed):
+    if isinstance(optimizer, (_Distributed, _DistributedAdasum)):
         raise ValueError("the optimizer is a DistributedOptimizer already")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
@@ -162,6 +204,16 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         warnings.warn(text, DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
     named = _check_names(optimizer, named_parameters)
+    if op == Adasum:
+        if process_set is not global_process_set:
+            raise NotImplementedError("Adasum does not support process sets")
+        return _wrap(
+            optimizer,
+            _DistributedAdasum,
+            _named=named,
+            _compression=compression,
+            _passes=backward_passes_per_step,
+        )
     reduction = Reduction(
         op, 1.0 / gradient_predivide_factor, gradient_predivide_factor, compression, process_set
     )
@@ -169,15 +221,19 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         named, reduction, backward_passes_per_step, _check_groups(groups, named), sparse_as_dense
     )
 
+    return _wrap(optimizer, _Distributed, _reducer=reducer)
+
+
+def _wrap(optimizer: torch.optim.Optimizer, what: type, **attributes: Any) -> Any:
     base = optimizer.__class__
-    distributed = type(base.__name__, (_Distributed, base), {})
+    distributed = type(base.__name__, (what, base), {})
     wrapped = distributed.__new__(distributed)
     # The attributes are shared, not copied: a scheduler made for the wrapped optimizer still sets the rate of
     # this one. What such a scheduler laid over methods stays behind, it would call the wrapped ones.
     wrapped.__dict__.update(optimizer.__dict__)
     for name in ("step", "zero_grad"):
         wrapped.__dict__.pop(name, None)
-    wrapped._reducer = reducer
+    wrapped.__dict__.update(attributes)
     return wrapped
 
 
