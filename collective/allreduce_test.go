@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"gorun/collective"
@@ -42,6 +43,9 @@ var worlds = []struct {
 
 var ops = []kernel.Op{kernel.Sum, kernel.Average, kernel.Min, kernel.Max, kernel.Product}
 
+// allOps are ops and those of bits and truth, which floats do not have.
+var allOps = append(slices.Clone(ops), kernel.BitAnd, kernel.BitOr, kernel.BitXor, kernel.LogicalAnd, kernel.LogicalOr, kernel.LogicalXor)
+
 func TestAllreduce(t *testing.T) {
 	for _, w := range worlds {
 		t.Run(w.name, func(t *testing.T) {
@@ -57,7 +61,7 @@ func TestAllreduce(t *testing.T) {
 						continue
 					}
 					var checks []func()
-					for _, op := range ops {
+					for _, op := range allOps {
 						plan := kernel.Plan{Type: typ, Op: op, Pre: 1, Post: 1}
 						if plan.Check() != nil || typ == kernel.Bool && op == kernel.Average || n > 1000 && op != kernel.Sum && typ != kernel.Float32 {
 							continue

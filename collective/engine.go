@@ -211,7 +211,14 @@ func (e *Engine) admit(rank int, r *Request) (*op, verdict, *Error) {
 	case r.Epoch != 0 && r.Epoch != e.world.Epoch:
 		return nil, verdict{}, e.past
 	}
-	g := e.table.groups[r.Group]
+	if r.Kind == Send || r.Kind == Recv {
+		if err := r.pair(rank, e.world.Size); err != nil {
+			return nil, verdict{}, err
+		}
+	} else if r.Group&pairs != 0 {
+		return nil, verdict{}, refuse("%s %q: no group %d", r.Kind, r.Name, r.Group)
+	}
+	g := e.table.group(r.Group)
 	if g == nil {
 		return nil, verdict{}, refuse("%s %q: no group %d with a rank on this host", r.Kind, r.Name, r.Group)
 	}
@@ -222,7 +229,7 @@ func (e *Engine) admit(rank int, r *Request) (*op, verdict, *Error) {
 	if r.Kind == Join {
 		r.stamp = int(time.Now().UnixMicro())
 	}
-	if err := r.normalize(g); err != nil {
+	if err := r.normalize(g, rank); err != nil {
 		return nil, verdict{}, err
 	}
 	if err := e.table.checkGroups(r); err != nil {

@@ -99,13 +99,17 @@ func (t *table) add(g *group, ranks []int) uint32 {
 		return id
 	}
 	t.groups[id] = g
-	// Who left after its host agreed to the group is still in it.
+	t.inherit(g) // who left after its host agreed to the group is still in it
+	return id
+}
+
+// inherit tells a new group which of its ranks have left.
+func (t *table) inherit(g *group) {
 	for _, d := range t.groups[0].gone {
 		if at, ok := g.find(d.rank); ok {
 			g.gone = append(g.gone, departed{d.rank, at.pos})
 		}
 	}
-	return id
 }
 
 // removeGroup forgets a group that all hosts agreed to remove.

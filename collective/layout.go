@@ -16,7 +16,7 @@ const nonTemporal = 32 << 20
 // layout lays an agreed op out: memory, steps and counters.
 func (o *op) layout() {
 	g, r := o.group, o.lead()
-	o.kind, o.holder = r.Kind, nobody
+	o.kind, o.holder = r.Kind.moves(), nobody
 	size, _ := bytesOf(r.Shape, r.Type)
 	o.size, o.cut = int64(size), o.engine.segment
 	o.steps = o.steps[:0]
@@ -46,7 +46,11 @@ func (o *op) layout() {
 	case Allgather:
 		o.layoutAllgather(g)
 	case ReduceScatter:
-		o.layoutReduceScatter(g, r)
+		if r.Kind == Reduce {
+			o.layoutReduce(g, r)
+		} else {
+			o.layoutReduceScatter(g, r)
+		}
 	case Alltoall:
 		o.layoutAlltoall(g, r)
 	case AddGroup:
@@ -161,7 +165,7 @@ func (o *op) layoutAlltoall(g *group, r *Request) {
 		for i, n := range rows {
 			o.starts[i*len(o.reqs)+seat.index] = o.size
 			if row != 0 && int64(n) > (math.MaxInt64-o.size)/row { // no memory of the senders holds that either
-				o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("alltoall %q: the result does not fit any memory", o.name)}
+				o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("%s %q: the result does not fit any memory", r.Kind, o.name)}
 				o.size = 0
 				return
 			}
@@ -247,7 +251,7 @@ func (o *op) layoutAddGroup(r *Request) {
 func (o *op) provide(n int64) {
 	b, err := o.engine.alloc(int(n))
 	if err != nil {
-		o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("%s %q: allocate %d bytes on %s: %v", o.kind, o.name, n, o.group.hosts[o.group.self].Name, err)}
+		o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("%s %q: allocate %d bytes on %s: %v", o.reqs[0].Kind, o.name, n, o.group.hosts[o.group.self].Name, err)}
 		b = heap(make([]byte, n))
 	}
 	o.buffer, o.acc = b, b.Bytes()[:n]

@@ -27,8 +27,8 @@ import (
 //	   u8   kind, u8 type, u8 op, u8 0
 //	   u32  root (the group to remove)
 //	   u64  prescale, u64 postscale (bits of a float64)
-//	   u32  splits per rank (alltoall: the size of the group, else 0)
-//	   u64  each dimension (the first one of an allgather or alltoall is 0; the ranks of a new group)
+//	   u32  splits per rank (alltoall, gather, scatter: the size of the group, else 0)
+//	   u64  each dimension (the first one of a ragged kind is 0; the ranks of a new group)
 //	   for each rank: u32 rank, u64 rows (allgather's first dimension), u32 each split
 //	then the part: what the host's ranks contribute to a small allreduce (carry.go)
 //
@@ -179,7 +179,7 @@ func readVariant(p []byte) (v variant, rest []byte, err error) {
 		return variant{}, nil, errShort
 	}
 	dims, ranks, splits := int(le.Uint16(p)), int(le.Uint16(p[2:])), le.Uint32(p[28:])
-	if dims > maxDims && Kind(p[4]) != AddGroup || ranks == 0 || p[7] != 0 || splits > maxControl || splits > 0 && Kind(p[4]) != Alltoall {
+	if dims > maxDims && Kind(p[4]) != AddGroup || ranks == 0 || p[7] != 0 || splits > maxControl || splits > 0 && !Kind(p[4]).exchanges() {
 		return variant{}, nil, errMessage
 	}
 	sig := variantHead + 8*dims
@@ -195,7 +195,7 @@ func readVariant(p []byte) (v variant, rest []byte, err error) {
 // check refuses what no engine sends: numbers that would overflow where they are used.
 func (v variant) check() error {
 	kind, typ, dims := Kind(v.signature[0]), kernel.Type(v.signature[1]), v.signature[signatureHead:]
-	if kind == 0 || int(kind) >= len(kinds) || kind.hasTensor() && !typ.Valid() || (kind.ragged() || kind == ReduceScatter) && len(dims) == 0 {
+	if kind == 0 || int(kind) >= len(kinds) || kind.hasTensor() && !typ.Valid() || (kind.ragged() || kind == ReduceScatter) && len(dims) == 0 || kind == Recv {
 		return errMessage
 	}
 	for ; len(dims) > 0; dims = dims[8:] {

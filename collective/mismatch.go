@@ -109,8 +109,12 @@ func (d *differences) describe(r *Request) string {
 		tensor = strings.Replace(tensor, "[0", "[*", 1) // rows may differ and were not compared
 	}
 	b.WriteString(tensor)
-	if d.root && r.Kind == Broadcast {
-		fmt.Fprintf(&b, " from root %d", r.Root)
+	if d.root && r.Kind.rooted() {
+		way := "from"
+		if r.Kind == Reduce || r.Kind == Gather {
+			way = "to"
+		}
+		fmt.Fprintf(&b, " %s root %d", way, r.Root)
 	}
 	if d.pre && r.Kind.reduces() {
 		fmt.Fprintf(&b, " prescale %g", r.Pre)

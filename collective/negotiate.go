@@ -110,7 +110,7 @@ func (t *table) hear(peer int, p []byte) (*op, verdict, error) {
 	if err != nil {
 		return nil, verdict{}, err
 	}
-	g := t.groups[m.group]
+	g := t.group(m.group)
 	if g == nil {
 		return nil, verdict{}, fmt.Errorf("no group %d", m.group)
 	}

@@ -120,9 +120,14 @@ func fold(t kernel.Type, op kernel.Op, pre, post float64, inputs [][]complex128)
 	out := make([]complex128, len(inputs[0]))
 	for i := range out {
 		sum := scale(t, inputs[0][i], pre)
+		if op >= kernel.LogicalAnd && sum != 0 {
+			sum = 1
+		}
 		for _, in := range inputs[1:] {
 			x := scale(t, in[i], pre)
 			switch {
+			case op >= kernel.BitAnd:
+				sum = complex(float64(combineBits(op, int64(real(sum)), int64(real(x)))), 0)
 			case t == kernel.Bool && (op == kernel.Sum || op == kernel.Max):
 				sum = complex(math.Max(real(sum), real(x)), 0)
 			case op == kernel.Sum || op == kernel.Average:
@@ -142,6 +147,29 @@ func fold(t kernel.Type, op kernel.Op, pre, post float64, inputs [][]complex128)
 		}
 	}
 	return out
+}
+
+// combineBits is a reduction of bits, or of truth.
+func combineBits(op kernel.Op, a, b int64) int64 {
+	truth := func(t bool) int64 {
+		if t {
+			return 1
+		}
+		return 0
+	}
+	switch op {
+	case kernel.BitAnd:
+		return a & b
+	case kernel.BitOr:
+		return a | b
+	case kernel.BitXor:
+		return a ^ b
+	case kernel.LogicalAnd:
+		return truth(a != 0 && b != 0)
+	case kernel.LogicalOr:
+		return truth(a != 0 || b != 0)
+	}
+	return truth((a != 0) != (b != 0))
 }
 
 func scale(t kernel.Type, v complex128, by float64) complex128 {

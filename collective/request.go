@@ -20,11 +20,17 @@ const (
 	ReduceScatter Kind = 6
 	AddGroup      Kind = 7 // all ranks of the world agree that some of them are a group
 	RemoveGroup   Kind = 8
-	Join          Kind = 9 // the rank has no more data; others go on with its zeros until all have joined
+	Join          Kind = 9  // the rank has no more data; others go on with its zeros until all have joined
+	Reduce        Kind = 10 // Allreduce, but only the root gets the result
+	Gather        Kind = 11 // Allgather, but only the root gets the result
+	Scatter       Kind = 12 // rows of the root's tensor, some for each rank
+	Send          Kind = 13 // to one rank, Root, which calls Recv under the same name; both end together
+	Recv          Kind = 14 // from one rank, Root
 )
 
 var kinds = [...]string{Allreduce: "allreduce", Allgather: "allgather", Broadcast: "broadcast", Barrier: "barrier",
-	Alltoall: "alltoall", ReduceScatter: "reducescatter", AddGroup: "add process set", RemoveGroup: "remove process set", Join: "join"}
+	Alltoall: "alltoall", ReduceScatter: "reducescatter", AddGroup: "add process set", RemoveGroup: "remove process set", Join: "join",
+	Reduce: "reduce", Gather: "gather", Scatter: "scatter", Send: "send", Recv: "recv"}
 
 func (k Kind) String() string {
 	if k == 0 || int(k) >= len(kinds) {
@@ -37,20 +43,22 @@ func (k Kind) String() string {
 // The engine keeps Shape, Splits, In and Out until it calls Complete.
 type Request struct {
 	// Epoch of the world that the rank is in: of another one than the engine's it is refused. 0 is any.
-	Epoch  uint32
-	Kind   Kind
-	Name   string // unique among the rank's operations in flight
-	Group  uint32 // process set; 0 is the world
-	Type   kernel.Type
-	Op     kernel.Op // Allreduce, ReduceScatter
-	Root   int       // Broadcast: global rank. RemoveGroup: the group
-	Pre    float64   // every input is multiplied by it before the reduction, 1 for none
-	Post   float64   // the result is multiplied by it, 1 for none
-	Shape  []int     // of this rank's tensor. AddGroup: the members' global ranks
-	Splits []int     // Alltoall: rows for each rank of the group, from the first row on; nil for the same number
-	In     []byte    // the rank's tensor; the engine writes it only if Out is the same memory
-	Out    []byte    // Allreduce, Broadcast: where the result goes; may be In. Nil for the other kinds
-	Handle uint64    // the client's own name for the request, handed back in Complete
+	Epoch uint32
+	Kind  Kind
+	Name  string // unique among the rank's operations in flight
+	Group uint32 // process set; 0 is the world
+	Type  kernel.Type
+	Op    kernel.Op // Allreduce, ReduceScatter, Reduce
+	Root  int       // Broadcast, Reduce, Gather, Scatter, Send, Recv: global rank. RemoveGroup: the group
+	Pre   float64   // every input is multiplied by it before the reduction, 1 for none
+	Post  float64   // the result is multiplied by it, 1 for none
+	Shape []int     // of this rank's tensor. AddGroup: the members' global ranks
+	// Splits are the rows for each rank of the group, from the first row on. Alltoall: nil for the same number. Scatter,
+	// of the root: nil for the same number, and one more for the first ranks if it does not come out even.
+	Splits []int
+	In     []byte // the rank's tensor, nil for Recv; the engine writes it only if Out is the same memory
+	Out    []byte // Allreduce, Broadcast, Recv: where the result goes; may be In. Nil for the other kinds
+	Handle uint64 // the client's own name for the request, handed back in Complete
 	Client Client
 
 	stamp int // Join: when, in microseconds
@@ -65,7 +73,8 @@ type Client interface {
 // Result is the end of a request.
 type Result struct {
 	Err error // nil, or a *Error
-	// Buffer holds the results of kinds that bring their own memory (Allgather, Alltoall, ReduceScatter),
+	// Buffer holds the results of kinds that bring their own memory (Allgather, Alltoall, ReduceScatter,
+	// Reduce, Gather, Scatter),
 	// this rank's in the bytes [Lo, Hi). All ranks of a host may share it: it is read-only, and every
 	// client that gets it calls Release once.
 	Buffer Buffer
@@ -73,7 +82,7 @@ type Result struct {
 	Shape  []int // shape of the result in Buffer
 	// Took is the time from when all hosts had told that their ranks were ready until the end.
 	Took time.Duration
-	Rows []int // Allgather, Alltoall: first dimension contributed by each rank of the group. AddGroup: the group. Join: the last rank to join
+	Rows []int // Allgather, Alltoall, Gather, Scatter: first dimension contributed by each rank of the group. AddGroup: the group. Join: the last rank to join
 }
 
 // Buffer is result memory that ranks of the host can see.

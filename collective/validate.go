@@ -15,15 +15,15 @@ const (
 	maxDims = 32
 )
 
-// normalize checks a request of a rank of g by itself and clears what its kind does not use, so that
+// normalize checks a request of rank, one of g, by itself and clears what its kind does not use, so that
 // parts can be compared field by field.
-func (r *Request) normalize(g *group) *Error {
+func (r *Request) normalize(g *group, rank int) *Error {
 	switch r.Kind {
 	case AddGroup, RemoveGroup:
 		r.Name, r.Splits = groupsName, nil
 	case Join:
 		r.Name, r.Splits = joinName, nil
-	case Alltoall:
+	case Alltoall, Scatter:
 	default:
 		r.Splits = nil
 	}
@@ -54,10 +54,9 @@ func (r *Request) normalize(g *group) *Error {
 		if len(r.Shape) == 0 {
 			return refuse("reducescatter %q: a scalar has no rows to scatter", r.Name)
 		}
-	case Broadcast:
-		r.Op, r.Pre, r.Post = 0, 1, 1
-		if !slices.Contains(g.ranks, r.Root) {
-			return refuse("broadcast %q: root rank %d is not in the group", r.Name, r.Root)
+	case Broadcast, Reduce, Gather, Scatter, Send:
+		if err := r.checkRoot(g, rank); err != nil {
+			return err
 		}
 	case Barrier:
 		r.Root, r.Shape = 0, nil
@@ -87,7 +86,7 @@ func (r *Request) clearTensor() {
 // checkSplits makes sure that there is one split per rank of the group, and rows for all of them.
 func (r *Request) checkSplits(g *group) *Error {
 	if !g.exchanges {
-		return refuse("alltoall %q: %d ranks are too many", r.Name, len(g.ranks))
+		return refuse("%s %q: %d ranks are too many", r.Kind, r.Name, len(g.ranks))
 	}
 	rows, size := r.Shape[0], len(g.ranks)
 	if r.Splits == nil {
@@ -97,11 +96,11 @@ func (r *Request) checkSplits(g *group) *Error {
 		r.Splits = slices.Repeat([]int{rows / size}, size)
 	}
 	if len(r.Splits) != size {
-		return refuse("alltoall %q: %d splits for %d ranks", r.Name, len(r.Splits), size)
+		return refuse("%s %q: %d splits for %d ranks", r.Kind, r.Name, len(r.Splits), size)
 	}
 	for _, n := range r.Splits {
 		if n < 0 || n > rows || n > math.MaxInt32 {
-			return refuse("alltoall %q: splits %v of %d rows", r.Name, r.Splits, r.Shape[0])
+			return refuse("%s %q: splits %v of %d rows", r.Kind, r.Name, r.Splits, r.Shape[0])
 		}
 		rows -= n
 	}
@@ -155,17 +154,17 @@ func checkScale(r *Request) *Error {
 }
 
 // provides reports whether results come in memory of the engine instead of Out.
-func (k Kind) provides() bool { return k.ragged() || k == ReduceScatter }
+func (k Kind) provides() bool { return k.ragged() || k == ReduceScatter || k == Reduce }
 
 // ragged reports whether ranks may differ in the first dimension.
-func (k Kind) ragged() bool { return k == Allgather || k == Alltoall }
+func (k Kind) ragged() bool { return k == Allgather || k.exchanges() }
 
 // hasTensor reports whether elements are moved.
 func (k Kind) hasTensor() bool {
 	return k != Barrier && k != AddGroup && k != RemoveGroup && k != Join
 }
 
-func (k Kind) reduces() bool { return k == Allreduce || k == ReduceScatter }
+func (k Kind) reduces() bool { return k == Allreduce || k == ReduceScatter || k == Reduce }
 
 // plan returns what the kernels do for a request in a group of size ranks.
 func (r *Request) plan(size int) kernel.Plan {

@@ -44,7 +44,7 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 		return r, invalid("submit operation: a name is 1 to %d bytes of UTF-8, not %d bytes", maxName, len(m.name))
 	}
 	r.Name = s.names.get(m.name)
-	if m.kind < collective.Allreduce || m.kind > collective.Join {
+	if m.kind < collective.Allreduce || m.kind > collective.Recv {
 		return r, invalid("submit %s: unknown kind of operation %d", r.Name, m.kind)
 	}
 	if len(m.splits) > 0 {
@@ -54,7 +54,7 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 			numbers[i] = int(int32(le.Uint32(m.splits[4*i:])))
 		}
 		switch m.kind {
-		case collective.Alltoall:
+		case collective.Alltoall, collective.Scatter:
 			r.Splits = numbers
 		case collective.AddGroup:
 			r.Shape = numbers
@@ -71,7 +71,7 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 	if !m.dtype.Valid() || !m.op.Valid() {
 		return r, invalid("submit %s: unknown element type %d or reduction %d", r.Name, m.dtype, m.op)
 	}
-	if m.kind == collective.Broadcast && (m.root < 0 || m.root >= s.size.Load()) {
+	if rooted(m.kind) && (m.root < 0 || m.root >= s.size.Load()) {
 		return r, invalid("submit %s: root rank %d is not in a world of %d", r.Name, m.root, s.size.Load())
 	}
 	r.Shape = s.shapes.get(m.dims)
@@ -79,17 +79,18 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 	if !ok {
 		return r, invalid("submit %s: shape %v is impossible", r.Name, r.Shape)
 	}
-	if len(r.Shape) == 0 && m.kind != collective.Allreduce && m.kind != collective.Broadcast {
+	if len(r.Shape) == 0 && !scalar(m.kind) {
 		return r, invalid("submit %s: a scalar has no first dimension", r.Name)
 	}
-	receives := m.kind == collective.Broadcast && int(m.root) != s.rank // and may well have nothing to send
+	// Who only receives may well have nothing to send.
+	receives := m.kind == collective.Recv || m.kind == collective.Broadcast && int(m.root) != s.rank
 	var err error
 	if !receives || m.in.region != noRegion {
 		if r.In, o.in, err = s.memory(m.in, size, m.dtype); err != nil {
 			return r, invalid("submit %s: source: %v", r.Name, err)
 		}
 	}
-	if m.kind == collective.Allreduce || m.kind == collective.Broadcast {
+	if m.kind == collective.Allreduce || m.kind == collective.Broadcast || m.kind == collective.Recv {
 		if r.Out, o.out, err = s.memory(m.out, size, m.dtype); err != nil {
 			return r, invalid("submit %s: target: %v", r.Name, err)
 		}
@@ -97,9 +98,19 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 			return r, invalid("submit %s: source and target overlap without being the same", r.Name)
 		}
 	} else if m.out.region != noRegion {
-		return r, invalid("submit %s: this kind of operation brings its own result memory", r.Name)
+		return r, invalid("submit %s: %s has no target", r.Name, m.kind)
 	}
 	return r, nil
+}
+
+// rooted reports whether one rank has a part of its own in operations of a kind.
+func rooted(k collective.Kind) bool {
+	return k == collective.Broadcast || k >= collective.Reduce && k <= collective.Recv
+}
+
+// scalar reports whether a tensor without dimensions will do.
+func scalar(k collective.Kind) bool {
+	return k == collective.Allreduce || rooted(k) && k != collective.Gather && k != collective.Scatter
 }
 
 // memory pins a piece of a region of this rank that must be size bytes long.

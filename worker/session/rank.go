@@ -205,7 +205,9 @@ func (r *Rank) Submit(o *Operation) (handle uint32, err error) {
 		return 0, fmt.Errorf("submit %s: %w", o.Name, err)
 	}
 	r.open[handle] = true
-	if o.Kind != collective.Allreduce && o.Kind != collective.Broadcast && o.Kind != collective.Barrier {
+	switch o.Kind {
+	case collective.Allreduce, collective.Broadcast, collective.Barrier, collective.Send, collective.Recv:
+	default:
 		r.carries[handle] = true
 	}
 	return handle, nil

@@ -268,9 +268,7 @@ def broadcast(
     """Send the root's tensors to all: a list of new tensors, or the targets overwritten."""
     world = basics.world()
     group = process_set.group()
-    if root_rank not in process_set.members():
-        raise ValueError(f"Root rank {root_rank} is not one of the {process_set.size()} ranks taking part.")
-    is_root = world.session.rank == root_rank
+    is_root = _is_root(world, root_rank, process_set)
     operation = Operation(world, group)
     staged = _Staged(world, binding, tensors, as_bytes=len(tensors) > 1)
     if is_root:
@@ -379,6 +377,142 @@ def reducescatter(
             op=op, prescale=prescale, postscale=postscale,
         )  # fmt: skip
     return operation.launch(lambda results: then([out for out, _ in _with_rows(binding, results, tensors)]))
+
+
+def reduce(
+    binding: Binding,
+    tensor: Any,
+    root_rank: int,
+    *,
+    name: str | None = None,
+    op: int = Average,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    then: Callable[[Any], Any] = _as_is,
+) -> int:
+    """Reduce a tensor over the ranks for one of them: a new tensor there, None elsewhere."""
+    if op == Adasum or op not in range(Average, LogicalXor + 1):
+        raise ValueError(f"there is no reduction {op} for one rank")
+    world = basics.world()
+    group = process_set.group()
+    is_root = _is_root(world, root_rank, process_set)
+    operation = Operation(world, group)
+    staged = _Staged(world, binding, [tensor])
+    staged.fill()
+    operation.request(
+        constants.REDUCE, world.name("reduce", name, group), staged.dtype, staged.shape, staged.block, False,
+        op=op, root=root_rank, prescale=prescale, postscale=postscale,
+    )  # fmt: skip
+    return operation.launch(
+        lambda results: then(_with_rows(binding, results, [tensor])[0][0] if is_root else None)
+    )
+
+
+def gather(
+    binding: Binding,
+    tensor: Any,
+    root_rank: int,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    then: Callable[[Any], Any] = _as_is,
+) -> int:
+    """Join tensors along the first dimension for one of the ranks: a new tensor there, None elsewhere."""
+    world = basics.world()
+    group = process_set.group()
+    is_root = _is_root(world, root_rank, process_set)
+    if not binding.describe(tensor)[1]:
+        raise ValueError("a tensor without dimensions cannot be gathered: give it one row")
+    operation = Operation(world, group)
+    staged = _Staged(world, binding, [tensor])
+    staged.fill()
+    operation.request(
+        constants.GATHER, world.name("gather", name, group), staged.dtype, staged.shape, staged.block, False,
+        root=root_rank,
+    )  # fmt: skip
+    return operation.launch(
+        lambda results: then(_with_rows(binding, results, [tensor])[0][0] if is_root else None)
+    )
+
+
+def scatter(
+    binding: Binding,
+    tensor: Any,
+    root_rank: int,
+    splits: Sequence[int] | None,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    then: Callable[[Any], Any] = _as_is,
+) -> int:
+    """Deal out the root's rows, splits[i] of them to rank i, or all evenly: a new tensor.
+
+    Of the other ranks' tensors only the type and the shape of a row count.
+    """
+    world = basics.world()
+    group = process_set.group()
+    is_root = _is_root(world, root_rank, process_set)
+    shape = binding.describe(tensor)[1]
+    if not shape:
+        raise ValueError("a tensor without dimensions cannot be scattered: give it one row")
+    options: dict[str, Any] = {"root": root_rank}
+    if is_root and splits is not None:
+        if len(splits) != process_set.size() or min(splits) < 0 or sum(splits) > shape[0]:
+            raise ValueError(
+                f"splits are rows of {shape[0]} for each of {process_set.size()} ranks: {splits}"
+            )
+        options["splits"] = list(splits)
+    operation = Operation(world, group)
+    staged = _Staged(world, binding, [tensor if is_root else tensor[:0]])
+    staged.fill()
+    operation.request(
+        constants.SCATTER, world.name("scatter", name, group), staged.dtype, staged.shape, staged.block,
+        False, **options,
+    )  # fmt: skip
+    return operation.launch(lambda results: then(_with_rows(binding, results, [tensor])[0][0]))
+
+
+def send(
+    binding: Binding, tensor: Any, rank: int, *, name: str | None = None, then: Callable[[Any], Any] = _as_is
+) -> int:
+    """Send a tensor to a rank, which calls recv(): the tensor."""
+    world = basics.world()
+    _check_peer(world, rank)
+    operation = Operation(world, 0)
+    staged = _Staged(world, binding, [tensor])
+    staged.fill()
+    operation.request(
+        constants.SEND, world.name(f"send.{world.session.rank}.{rank}", name), staged.dtype, staged.shape,
+        staged.block, False, root=rank,
+    )  # fmt: skip
+    return operation.launch(lambda _: then(tensor))
+
+
+def recv(
+    binding: Binding, tensor: Any, rank: int, *, name: str | None = None, then: Callable[[Any], Any] = _as_is
+) -> int:
+    """Overwrite a tensor by one of the same type and shape, which a rank passes to send(): the tensor."""
+    world = basics.world()
+    _check_peer(world, rank)
+    operation = Operation(world, 0)
+    staged = _Staged(world, binding, [tensor])
+    operation.request(
+        constants.RECV, world.name(f"send.{rank}.{world.session.rank}", name), staged.dtype, staged.shape,
+        staged.block, True, root=rank,
+    )  # fmt: skip
+    return operation.launch(lambda _: then(staged.load_into([tensor])[0]))
+
+
+def _is_root(world: World, root_rank: int, process_set: ProcessSet) -> bool:
+    if root_rank not in process_set.members():
+        raise ValueError(f"Root rank {root_rank} is not one of the {process_set.size()} ranks taking part.")
+    return world.session.rank == root_rank
+
+
+def _check_peer(world: World, rank: int) -> None:
+    if rank == world.session.rank or not 0 <= rank < world.session.size:
+        raise ValueError(f"rank {rank} is not another rank of a world of {world.session.size}")
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

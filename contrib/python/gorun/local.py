@@ -22,13 +22,18 @@ from .constants import (
     FLOAT16,
     FLOAT32,
     FLOAT64,
+    GATHER,
     INT8,
     INT16,
     INT32,
     INT64,
     JOIN,
+    RECV,
+    REDUCE,
     REDUCESCATTER,
     REMOVE_GROUP,
+    SCATTER,
+    SEND,
     SUM,
     UINT8,
     UINT16,
@@ -77,8 +82,10 @@ class LocalSession(Session):
         if self._closed:
             raise Shutdown(f"submit {name}: the session is closed")
         nbytes = message.check(kind, name, dtype, shape, src, dst, splits)
-        if kind == BROADCAST and root != 0:
-            raise InvalidArgument(f"broadcast {name}: root rank {root} is not in a world of size 1")
+        if kind in (SEND, RECV):
+            raise InvalidArgument(f"submit {name}: in a world of size 1 there is no other rank")
+        if kind in (BROADCAST, REDUCE, GATHER, SCATTER) and root != 0:
+            raise InvalidArgument(f"submit {name}: root rank {root} is not in a world of size 1")
         if kind in (ADD_GROUP, REMOVE_GROUP):
             # The only group there can be is the world.
             raise InvalidArgument(f"submit {name}: no process sets besides that of the only rank")
@@ -90,6 +97,10 @@ class LocalSession(Session):
                     dst.view[:nbytes] = source
                 if kind == ALLREDUCE:
                     scale(dst.view[:nbytes], dtype, prescale * postscale)
+        elif kind == REDUCE:
+            reduced = bytearray(source)
+            scale(memoryview(reduced), dtype, prescale * postscale)
+            result = Result(tuple(shape), (), memoryview(reduced).toreadonly())
         elif kind == JOIN:
             result = Result(rows=(0,))
         elif kind != BARRIER:

@@ -17,12 +17,15 @@ from .constants import (
     ALLTOALL,
     BARRIER,
     BROADCAST,
+    GATHER,
     ITEMSIZE,
     JOIN,
     MAX_NAME,
     MAX_NDIM,
+    RECV,
     REDUCESCATTER,
     REMOVE_GROUP,
+    SCATTER,
 )
 from .errors import InvalidArgument
 
@@ -320,12 +323,12 @@ def check(
 
     Returns the bytes of a tensor of that type and shape.
     """
-    if not ALLREDUCE <= kind <= JOIN:
+    if not ALLREDUCE <= kind <= RECV:
         raise InvalidArgument(f"submit {name}: unknown kind of operation {kind}")
     if not name or (len(name) * 4 > MAX_NAME and len(name.encode()) > MAX_NAME):
         raise InvalidArgument(f"submit operation: a name has 1 to {MAX_NAME} bytes, not {len(name.encode())}")
-    if splits is not None and kind not in (ALLTOALL, ADD_GROUP):
-        raise InvalidArgument(f"submit {name}: only alltoall has splits")
+    if splits is not None and kind not in (ALLTOALL, SCATTER, ADD_GROUP):
+        raise InvalidArgument(f"submit {name}: only alltoall and scatter have splits")
     if kind in (BARRIER, ADD_GROUP, REMOVE_GROUP, JOIN):
         if src is not None or dst is not None or shape:
             raise InvalidArgument(f"submit {name}: this operation has no tensor")
@@ -339,13 +342,14 @@ def check(
         if n < 0:
             raise InvalidArgument(f"submit {name}: negative dimension in shape {tuple(shape)}")
         nbytes *= n
-    if (src is not None and src.nbytes < nbytes) or (src is None and nbytes and kind != BROADCAST):
+    sends = kind not in (BROADCAST, RECV)
+    if (src is not None and src.nbytes < nbytes) or (src is None and nbytes and sends):
         raise InvalidArgument(f"submit {name}: shape {tuple(shape)} needs a source of {nbytes} bytes")
-    if kind in (ALLREDUCE, BROADCAST):
+    if kind in (ALLREDUCE, BROADCAST, RECV):
         if (dst is not None and dst.nbytes < nbytes) or (dst is None and nbytes):
             raise InvalidArgument(f"submit {name}: shape {tuple(shape)} needs a target of {nbytes} bytes")
     elif dst is not None:
-        raise InvalidArgument(f"submit {name}: this operation brings its own result memory")
-    if kind in (ALLGATHER, ALLTOALL, REDUCESCATTER) and not shape:
+        raise InvalidArgument(f"submit {name}: this operation has no target")
+    if kind in (ALLGATHER, ALLTOALL, REDUCESCATTER, GATHER, SCATTER) and not shape:
         raise InvalidArgument(f"submit {name}: a scalar has no first dimension")
     return nbytes

@@ -57,16 +57,16 @@ from gorun.process_sets import ProcessSet, add_process_set, global_process_set, 
 
 __all__ = [
     "Adasum", "Average", "BitAnd", "BitOr", "BitXor", "HorovodInternalError", "HostsUpdatedInterrupt",
-    "LogicalAnd", "LogicalOr", "LogicalXor", "Max", "Min", "ProcessSet",
-    "Product", "Sum", "__version__", "add_process_set", "allgather", "allgather_async",
-    "allgather_object", "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "alltoall",
-    "alltoall_async", "barrier", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_",
-    "broadcast_object", "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built",
-    "global_process_set", "gloo_built", "gloo_enabled", "grouped_allreduce", "grouped_allreduce_",
-    "grouped_allreduce_async", "grouped_allreduce_async_", "init", "is_homogeneous", "is_initialized", "join",
-    "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "poll",
-    "rank", "reducescatter", "reducescatter_async", "remove_process_set", "rocm_built", "shutdown",
-    "size", "synchronize",
+    "LogicalAnd", "LogicalOr", "LogicalXor", "Max", "Min", "ProcessSet", "Product", "Sum", "__version__",
+    "add_process_set", "allgather", "allgather_async", "allgather_object", "allreduce", "allreduce_",
+    "allreduce_async", "allreduce_async_", "alltoall", "alltoall_async", "barrier", "broadcast",
+    "broadcast_", "broadcast_async", "broadcast_async_", "broadcast_object", "ccl_built", "cross_rank",
+    "cross_size", "cuda_built", "ddl_built", "gather", "gather_async", "global_process_set", "gloo_built",
+    "gloo_enabled", "grouped_allreduce", "grouped_allreduce_", "grouped_allreduce_async",
+    "grouped_allreduce_async_", "init", "is_homogeneous", "is_initialized", "join", "local_rank",
+    "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "poll", "rank", "recv",
+    "recv_async", "reduce", "reduce_async", "reducescatter", "reducescatter_async", "remove_process_set",
+    "rocm_built", "scatter", "scatter_async", "send", "send_async", "shutdown", "size", "synchronize",
 ]  # fmt: skip
 
 
@@ -313,3 +313,92 @@ def reducescatter_async(
 def reducescatter(tensor: Any, *args: Any, **kwargs: Any) -> np.ndarray:
     """Return this rank's rows of the average (or sum). Arguments as in reducescatter_async()."""
     return synchronize(reducescatter_async(tensor, *args, **kwargs))
+
+
+def reduce_async(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Start reduce(); synchronize() returns its result."""
+    return collectives.reduce(
+        _numpy, np.asarray(tensor), root_rank, name=name, op=op, prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set,
+    )  # fmt: skip
+
+
+def reduce(tensor: Any, root_rank: int, *args: Any, **kwargs: Any) -> np.ndarray | None:
+    """Return the average (or op) of all ranks' tensors on the root, None elsewhere.
+
+    Arguments as in reduce_async().
+    """
+    return synchronize(reduce_async(tensor, root_rank, *args, **kwargs))
+
+
+def gather_async(
+    tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """Start gather(); synchronize() returns its result."""
+    return collectives.gather(_numpy, np.asarray(tensor), root_rank, name=name, process_set=process_set)
+
+
+def gather(
+    tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> np.ndarray | None:
+    """Return all ranks' tensors joined along the first dimension on the root, None elsewhere."""
+    return synchronize(gather_async(tensor, root_rank, name, process_set))
+
+
+def scatter_async(
+    tensor: Any,
+    root_rank: int,
+    splits: Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start scatter(); synchronize() returns its result."""
+    given = None if splits is None else [int(split) for split in splits]
+    return collectives.scatter(
+        _numpy, np.asarray(tensor), root_rank, given, name=name, process_set=process_set
+    )
+
+
+def scatter(
+    tensor: Any,
+    root_rank: int,
+    splits: Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> np.ndarray:
+    """Return this rank's rows of the root's tensor: splits[i] for rank i, as the root says, or all evenly.
+
+    Of the other ranks' tensors only the type and the shape of a row count; they may have no rows.
+    """
+    return synchronize(scatter_async(tensor, root_rank, splits, name, process_set))
+
+
+def send_async(tensor: Any, rank: int, name: str | None = None) -> int:
+    """Start send(); synchronize() returns the tensor when the other rank has it."""
+    return collectives.send(_numpy, np.asarray(tensor), rank, name=name)
+
+
+def send(tensor: Any, rank: int, name: str | None = None) -> None:
+    """Send a tensor to a rank, which calls recv() for it; return when it is there.
+
+    What has no name arrives in the order in which it was sent.
+    """
+    synchronize(send_async(tensor, rank, name))
+
+
+def recv_async(tensor: np.ndarray, rank: int, name: str | None = None) -> int:
+    """Start recv(); synchronize() returns the tensor."""
+    return collectives.recv(_numpy, tensor, rank, name=name)
+
+
+def recv(tensor: np.ndarray, rank: int, name: str | None = None) -> np.ndarray:
+    """Overwrite a tensor by one of the same type and shape that a rank sends, and return it."""
+    return synchronize(recv_async(tensor, rank, name))

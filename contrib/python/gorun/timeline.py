@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _KINDS = {
     constants.ALLREDUCE: "ALLREDUCE", constants.ALLGATHER: "ALLGATHER", constants.BROADCAST: "BROADCAST",
     constants.BARRIER: "BARRIER", constants.ALLTOALL: "ALLTOALL", constants.REDUCESCATTER: "REDUCESCATTER",
+    constants.REDUCE: "REDUCE", constants.GATHER: "GATHER", constants.SCATTER: "SCATTER",
+    constants.SEND: "SEND", constants.RECV: "RECV",
     constants.ADD_GROUP: "PROCESS_SET_ADD", constants.REMOVE_GROUP: "PROCESS_SET_REMOVE",
 }  # fmt: skip
 _TYPES = {

@@ -60,17 +60,18 @@ from gorun.torch.compression import Compression
 from gorun.torch.memory import Torch
 
 __all__ = [
-    "Adasum", "Average", "BitAnd", "BitOr", "BitXor", "LogicalAnd", "LogicalOr", "LogicalXor", "Max",
-    "Min", "Product", "Sum", "allgather", "allgather_async", "allreduce",
-    "allreduce_", "allreduce_async", "allreduce_async_", "alltoall", "alltoall_async", "barrier", "broadcast",
-    "broadcast_", "broadcast_async", "broadcast_async_", "ccl_built", "cross_rank", "cross_size",
-    "cuda_built", "ddl_built", "global_process_set", "gloo_built", "gloo_enabled", "grouped_allgather",
-    "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_", "grouped_allreduce_async",
-    "grouped_allreduce_async_", "grouped_reducescatter", "grouped_reducescatter_async", "init",
-    "is_homogeneous", "is_initialized", "join", "local_rank", "local_size", "mpi_built", "mpi_enabled",
-    "mpi_threads_supported", "nccl_built", "poll", "rank", "reducescatter", "reducescatter_async",
-    "rocm_built", "shutdown", "size", "sparse_allreduce_async",
-    "start_timeline", "stop_timeline", "synchronize",
+    "Adasum", "Average", "BitAnd", "BitOr", "BitXor", "LogicalAnd", "LogicalOr", "LogicalXor", "Max", "Min",
+    "Product", "Sum", "allgather", "allgather_async", "allreduce", "allreduce_", "allreduce_async",
+    "allreduce_async_", "alltoall", "alltoall_async", "barrier", "broadcast", "broadcast_",
+    "broadcast_async", "broadcast_async_", "ccl_built", "cross_rank", "cross_size", "cuda_built",
+    "ddl_built", "gather", "gather_async", "global_process_set", "gloo_built", "gloo_enabled",
+    "grouped_allgather", "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_",
+    "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
+    "grouped_reducescatter_async", "init", "is_homogeneous", "is_initialized", "join", "local_rank",
+    "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "poll", "rank", "recv",
+    "recv_async", "reduce", "reduce_async", "reducescatter", "reducescatter_async", "rocm_built", "scatter",
+    "scatter_async", "send", "send_async", "shutdown", "size", "sparse_allreduce_async", "start_timeline",
+    "stop_timeline", "synchronize",
 ]  # fmt: skip
 
 _torch = Torch()
@@ -556,3 +557,96 @@ def grouped_reducescatter(
     compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors))
     outputs = _Reducescatter.apply(name, options, *compressed)
     return [compression.decompress(output, ctx) for output, ctx in zip(outputs, contexts)]
+
+
+def reduce_async(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Start reduce(); synchronize() returns its result."""
+    return collectives.reduce(
+        _torch, tensor, root_rank, name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
+        process_set=process_set,
+    )  # fmt: skip
+
+
+def reduce(tensor: torch.Tensor, root_rank: int, *args: Any, **kwargs: Any) -> torch.Tensor | None:
+    """Return the average (or op) of all ranks' tensors on the root, None elsewhere.
+
+    Arguments as in reduce_async().
+    """
+    return synchronize(reduce_async(tensor, root_rank, *args, **kwargs))
+
+
+def gather_async(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start gather(); synchronize() returns its result."""
+    return collectives.gather(_torch, tensor, root_rank, name=name, process_set=process_set)
+
+
+def gather(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor | None:
+    """Return all ranks' tensors joined along the first dimension on the root, None elsewhere."""
+    return synchronize(gather_async(tensor, root_rank, name, process_set))
+
+
+def scatter_async(
+    tensor: torch.Tensor,
+    root_rank: int,
+    splits: Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start scatter(); synchronize() returns its result."""
+    given = None if splits is None else [int(split) for split in splits]
+    return collectives.scatter(_torch, tensor, root_rank, given, name=name, process_set=process_set)
+
+
+def scatter(
+    tensor: torch.Tensor,
+    root_rank: int,
+    splits: Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Return this rank's rows of the root's tensor: splits[i] for rank i, as the root says, or all evenly.
+
+    Of the other ranks' tensors only the type and the shape of a row count; they may have no rows.
+    """
+    return synchronize(scatter_async(tensor, root_rank, splits, name, process_set))
+
+
+def send_async(tensor: torch.Tensor, rank: int, name: str | None = None) -> int:
+    """Start send(); synchronize() returns the tensor when the other rank has it."""
+    return collectives.send(_torch, tensor, rank, name=name)
+
+
+def send(tensor: torch.Tensor, rank: int, name: str | None = None) -> None:
+    """Send a tensor to a rank, which calls recv() for it; return when it is there.
+
+    What has no name arrives in the order in which it was sent.
+    """
+    synchronize(send_async(tensor, rank, name))
+
+
+def recv_async(tensor: torch.Tensor, rank: int, name: str | None = None) -> int:
+    """Start recv(); synchronize() returns the tensor."""
+    return collectives.recv(_torch, tensor, rank, name=name)
+
+
+def recv(tensor: torch.Tensor, rank: int, name: str | None = None) -> torch.Tensor:
+    """Overwrite a tensor by one of the same type and shape that a rank sends, and return it."""
+    return synchronize(recv_async(tensor, rank, name))

@@ -1,0 +1,139 @@
+package collective
+
+import (
+	"slices"
+
+	"gorun/collective/schedule"
+)
+
+// Operations in which one rank, the root, has a part of its own. They are special cases of others and go their
+// ways: a reduce is a reduce-scatter in which all rows are one rank's; a gather and a scatter are alltoalls in
+// which all rows go to the root, or come from it; a send is a broadcast in a group of two.
+//
+// Such a pair is a group that nobody has to agree on: its number says who is in it, and it is there as soon as
+// either host speaks of it. There are no more of them than this host's ranks have peers.
+
+// pairs is set in the numbers of groups of two, whose ranks are in the other bits, the lower one first.
+const (
+	pairs    = 1 << 31
+	pairBits = 15
+)
+
+// rooted reports whether the root of operations of a kind matters.
+func (k Kind) rooted() bool { return k == Broadcast || k >= Reduce && k <= Recv }
+
+// exchanges reports whether ranks have splits for each other.
+func (k Kind) exchanges() bool { return k == Alltoall || k == Gather || k == Scatter }
+
+// moves returns the kind whose way the data goes.
+func (k Kind) moves() Kind {
+	switch k {
+	case Reduce:
+		return ReduceScatter
+	case Gather, Scatter:
+		return Alltoall
+	case Send:
+		return Broadcast
+	}
+	return k
+}
+
+// checkRoot checks the root of a rank's request, and completes what follows from it.
+func (r *Request) checkRoot(g *group, rank int) *Error {
+	root, ok := slices.BinarySearch(g.ranks, r.Root)
+	if !ok {
+		return refuse("%s %q: root rank %d is not in the group", r.Kind, r.Name, r.Root)
+	}
+	if r.Kind == Reduce {
+		return nil
+	}
+	r.Op, r.Pre, r.Post = 0, 1, 1
+	switch r.Kind {
+	case Send: // In and Out are one: nothing is copied
+		if rank == r.Root {
+			r.Out = r.In
+		} else {
+			r.In = r.Out
+		}
+		return nil
+	case Broadcast:
+		return nil
+	}
+	if len(r.Shape) == 0 {
+		return refuse("%s %q: a scalar has no rows to %s", r.Kind, r.Name, r.Kind)
+	}
+	size := len(g.ranks)
+	switch {
+	case r.Kind == Gather:
+		r.Splits = make([]int, size)
+		r.Splits[root] = r.Shape[0]
+	case rank != r.Root:
+		r.Splits = make([]int, size)
+	case r.Splits == nil:
+		r.Splits = make([]int, size)
+		for i := range r.Splits {
+			r.Splits[i] = r.Shape[0] / size
+			if i < r.Shape[0]%size {
+				r.Splits[i]++
+			}
+		}
+	}
+	return r.checkSplits(g)
+}
+
+// pair turns a Send or Recv of a rank into its part of the operation that both submit.
+func (r *Request) pair(rank, size int) *Error {
+	lo, hi := min(rank, r.Root), max(rank, r.Root)
+	switch {
+	case r.Group != 0:
+		return refuse("%s %q: ranks meet in the world, not in group %d", r.Kind, r.Name, r.Group)
+	case lo < 0 || hi >= size || hi >= 1<<pairBits:
+		return refuse("%s %q: there is no rank %d in a world of %d", r.Kind, r.Name, r.Root, size)
+	case lo == hi:
+		return refuse("%s %q: rank %d cannot send to itself", r.Kind, r.Name, rank)
+	}
+	r.Group = pairs | uint32(lo)<<pairBits | uint32(hi)
+	if r.Kind == Send {
+		r.Root = rank
+	}
+	r.Kind = Send
+	return nil
+}
+
+// group returns a group with ranks on this host, nil if there is none.
+func (t *table) group(id uint32) *group {
+	g, world := t.groups[id], t.groups[0]
+	if g != nil || id&pairs == 0 || world == nil {
+		return g
+	}
+	ranks := []int{int(id >> pairBits & (1<<pairBits - 1)), int(id & (1<<pairBits - 1))}
+	for _, r := range ranks {
+		if _, ok := world.find(r); !ok {
+			return nil
+		}
+	}
+	if ranks[0] >= ranks[1] {
+		return nil
+	}
+	g = newGroup(World{Hosts: world.hosts, Self: world.self}, id, ranks)
+	if g == nil {
+		return nil
+	}
+	t.groups[id] = g
+	t.inherit(g)
+	return g
+}
+
+// layoutReduce gives the root the result. Other hosts have memory for the partials that pass through them.
+func (o *op) layoutReduce(g *group, r *Request) {
+	o.last = r.plan(len(g.ranks))
+	o.mid = o.last
+	o.mid.Post = 1
+	o.provide(o.size)
+	root, _ := g.find(r.Root)
+	if root.pos == g.self {
+		o.results[root.index] = Result{Hi: int(o.size), Shape: r.Shape}
+	}
+	o.blocks = append(o.blocks[:0], schedule.Block{Owner: root.pos, Hi: o.size})
+	o.steps = schedule.Scatter(o.steps, len(g.hosts), g.self, o.blocks)
+}

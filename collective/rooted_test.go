@@ -1,0 +1,234 @@
+package collective_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+)
+
+// rootedWorlds are 1 to 9 hosts, and hosts with several ranks.
+func rootedWorlds() []layout {
+	all := []layout{even(1, 3), even(2, 2), {{4, 0}, {2}, {1, 5, 3}}}
+	for hosts := 1; hosts <= 9; hosts++ {
+		all = append(all, even(hosts, 1))
+	}
+	return all
+}
+
+// eachRootedWorld runs f in every world, and checks that all result memory is released in the end.
+func eachRootedWorld(t *testing.T, f func(t *testing.T, c *cluster, size int)) {
+	for _, l := range rootedWorlds() {
+		t.Run(fmt.Sprint(l), func(t *testing.T) {
+			refs := new(atomic.Int64)
+			c := newCluster(t, l, 31, collective.Config{Segment: 256, Alloc: counting{refs}})
+			f(t, c, l.size())
+			eventually(t, "all result memory is released", func() bool { return refs.Load() == 0 })
+		})
+	}
+}
+
+// Every type and reduction, to every root, against the naive twin.
+func TestReduce(t *testing.T) {
+	eachRootedWorld(t, func(t *testing.T, c *cluster, size int) {
+		for typ := kernel.Uint8; typ <= kernel.Complex128; typ++ {
+			for i, op := range allOps {
+				if (kernel.Plan{Type: typ, Op: op, Pre: 1, Post: 1}).Check() != nil || typ == kernel.Bool && op == kernel.Average {
+					continue
+				}
+				root := (i + int(typ)) % size
+				for _, shape := range [][]int{{}, {0}, {7, 3}, {1500}} {
+					n := 1
+					for _, d := range shape {
+						n *= d
+					}
+					inputs := make([][]complex128, size)
+					var promises []*promise
+					for rank := range size {
+						inputs[rank] = sample(typ, op, rank, n)
+						promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Reduce, Name: "r", Type: typ, Op: op,
+							Root: root, Shape: shape, In: encode(typ, inputs[rank])}))
+					}
+					want := encode(typ, fold(typ, op, 1, 1, inputs))
+					for rank, p := range promises {
+						r := p.wait()
+						switch {
+						case r.Err != nil:
+							t.Fatal(r.Err)
+						case rank != root && (r.Lo != r.Hi || r.Shape != nil):
+							t.Fatalf("%s: got bytes [%d,%d) of shape %v", p.what, r.Lo, r.Hi, r.Shape)
+						case rank == root && (!slices.Equal(r.Shape, shape) || !bytes.Equal(r.Buffer.Bytes()[r.Lo:r.Hi], want)):
+							t.Fatalf("%s of %s, %v of %v: another result", p.what, typ, op, shape)
+						}
+						r.Buffer.Release()
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestGather(t *testing.T) {
+	eachRootedWorld(t, func(t *testing.T, c *cluster, size int) {
+		for root := range size {
+			for _, scale := range []int{0, 1, 90} {
+				var promises []*promise
+				var want []byte
+				var rows []int
+				total := 0
+				for rank := range size {
+					n := scale * (rank + 1) % 97
+					in := encode(kernel.Int16, sample(kernel.Int16, kernel.Sum, rank, n*3))
+					want, rows, total = append(want, in...), append(rows, n), total+n
+					promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Gather, Name: "g",
+						Type: kernel.Int16, Root: root, Shape: []int{n, 3}, In: in}))
+				}
+				for rank, p := range promises {
+					r := p.wait()
+					switch {
+					case r.Err != nil:
+						t.Fatal(r.Err)
+					case rank != root && r.Lo != r.Hi:
+						t.Fatalf("%s: got %d bytes", p.what, r.Hi-r.Lo)
+					case rank == root && (!slices.Equal(r.Rows, rows) || !slices.Equal(r.Shape, []int{total, 3}) || !bytes.Equal(r.Buffer.Bytes()[r.Lo:r.Hi], want)):
+						t.Fatalf("%s: rows %v of shape %v, or another result", p.what, r.Rows, r.Shape)
+					}
+					r.Buffer.Release()
+				}
+			}
+		}
+	})
+}
+
+// The root deals its rows out by splits, or evenly; what the others give is not looked at.
+func TestScatter(t *testing.T) {
+	eachRootedWorld(t, func(t *testing.T, c *cluster, size int) {
+		for root := range size {
+			for _, given := range []bool{false, true} {
+				rows := 40*size + 1
+				in := encode(kernel.Float32, sample(kernel.Float32, kernel.Sum, root, rows*3))
+				var splits []int
+				for i := range size {
+					if given {
+						splits = append(splits, 40*(i%2)+i%3)
+					}
+				}
+				var promises []*promise
+				for rank := range size {
+					r := collective.Request{Kind: collective.Scatter, Name: "s", Type: kernel.Float32, Root: root, Shape: []int{0, 3}}
+					if rank == root {
+						r.Shape, r.In, r.Splits = []int{rows, 3}, in, splits
+					}
+					promises = append(promises, c.submit(rank, r))
+				}
+				at := 0
+				for rank, p := range promises {
+					from, to := share(rows, rank, size)
+					if given {
+						from, to = at, at+splits[rank]
+						at = to
+					}
+					r := p.wait()
+					if r.Err != nil {
+						t.Fatal(r.Err)
+					}
+					if !slices.Equal(r.Shape, []int{to - from, 3}) || !bytes.Equal(r.Buffer.Bytes()[r.Lo:r.Hi], in[from*12:to*12]) {
+						t.Fatalf("%s: shape %v for rows [%d,%d), or another result", p.what, r.Shape, from, to)
+					}
+					r.Buffer.Release()
+				}
+			}
+		}
+	})
+}
+
+// Every rank sends to every other one at the same time, in both directions.
+func TestSend(t *testing.T) {
+	eachRootedWorld(t, func(t *testing.T, c *cluster, size int) {
+		for _, n := range []int{0, 1, 3000} {
+			var promises []*promise
+			var checks []func()
+			for from := range size {
+				for to := range size {
+					if from == to {
+						continue
+					}
+					name := fmt.Sprint(from, " to ", to)
+					in := encode(kernel.Float32, sample(kernel.Float32, kernel.Sum, from*size+to, n))
+					out := make([]byte, len(in))
+					send := collective.Request{Kind: collective.Send, Name: name, Root: to, Type: kernel.Float32, Shape: []int{n}, In: in}
+					recv := collective.Request{Kind: collective.Recv, Name: name, Root: from, Type: kernel.Float32, Shape: []int{n}, Out: out}
+					if (from+to)%2 == 0 {
+						promises = append(promises, c.submit(from, send), c.submit(to, recv))
+					} else {
+						promises = append(promises, c.submit(to, recv), c.submit(from, send))
+					}
+					checks = append(checks, func() {
+						if !bytes.Equal(in, out) {
+							t.Fatalf("%s, %d elements: something else came", name, n)
+						}
+					})
+				}
+			}
+			for _, p := range promises {
+				if r := p.wait(); r.Err != nil {
+					t.Fatal(r.Err)
+				}
+			}
+			for _, check := range checks {
+				check()
+			}
+		}
+	})
+}
+
+func TestRootedRefused(t *testing.T) {
+	c := newCluster(t, even(2, 1), 1, collective.Config{})
+	b := make([]byte, 8)
+	for what, r := range map[string]collective.Request{
+		"send to itself":    {Kind: collective.Send, Root: 0},
+		"send outside":      {Kind: collective.Send, Root: 2},
+		"recv from nobody":  {Kind: collective.Recv, Root: -1},
+		"send in a group":   {Kind: collective.Send, Root: 1, Group: 1},
+		"a pair by number":  {Kind: collective.Broadcast, Group: 1<<31 | 1},
+		"reduce to nobody":  {Kind: collective.Reduce, Root: 2},
+		"gather to nobody":  {Kind: collective.Gather, Root: -1},
+		"scatter too much":  {Kind: collective.Scatter, Splits: []int{2, 1}},
+		"scatter too few":   {Kind: collective.Scatter, Splits: []int{2}},
+		"gather of scalars": {Kind: collective.Gather, Shape: []int{}},
+		"adasum to one":     {Kind: collective.Reduce, Op: kernel.Adasum},
+	} {
+		r.Name, r.Type, r.In, r.Out = "x", kernel.Float32, b, b
+		if r.Shape == nil {
+			r.Shape = []int{2}
+		} else {
+			r.In = b[:4]
+		}
+		if _, err := c.try(0, r); err == nil || code(t, err) != collective.CodeInvalid {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// Both ends are told that they do not fit, or that the other one is gone.
+func TestSendFails(t *testing.T) {
+	c := newCluster(t, even(3, 1), 1, collective.Config{})
+	a := c.submit(0, collective.Request{Kind: collective.Send, Name: "x", Root: 1, Type: kernel.Int8, Shape: []int{4}, In: make([]byte, 4)})
+	b := c.submit(1, collective.Request{Kind: collective.Recv, Name: "x", Root: 0, Type: kernel.Int8, Shape: []int{5}, Out: make([]byte, 5)})
+	for _, p := range []*promise{a, b} {
+		if r := p.wait(); code(t, r.Err) != collective.CodeMismatch || !strings.Contains(r.Err.Error(), "int8[5]") {
+			t.Errorf("%v", r.Err)
+		}
+	}
+	p := c.submit(1, collective.Request{Kind: collective.Recv, Name: "y", Root: 2, Type: kernel.Int8, Shape: []int{4}, Out: make([]byte, 4)})
+	c.engine(2).Leave(0, 2)
+	c.engine(2).Leave(1, 2)
+	if r := p.wait(); code(t, r.Err) != collective.CodeShutdown {
+		t.Errorf("%v", r.Err)
+	}
+}
