@@ -239,7 +239,13 @@ func (h *host) explain(err error) *HostError {
 	return &HostError{Host: h.name, Step: "connect", Err: err, Code: ExitTransport}
 }
 
+// lastLine is what a daemon said last, or why the Go runtime ended it.
 func lastLine(s string) string {
+	for line := range strings.Lines(s) {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return strings.TrimSpace(line)
+		}
+	}
 	s = strings.TrimSpace(s)
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }

@@ -150,7 +150,7 @@ func (d *daemon) measure(ctx context.Context, w wire.World) wire.Cost {
 func (d *daemon) commit(ctx context.Context, w wire.World) {
 	d.engine.SetCost(schedule.Cost(w.Cost))
 	d.began = w.Epoch
-	ranks := session.World{Epoch: w.Epoch, Size: d.roster.Size, Hosts: len(w.Order), Host: d.roster.Peers[d.job.HostID].Name}
+	ranks := session.World{Epoch: w.Epoch, Size: d.roster.Size, Hosts: len(w.Order), Host: d.job.Name}
 	for _, r := range d.roster.Ranks {
 		ranks.Places = append(ranks.Places, session.Place{Process: r.Process, Rank: r.Rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize})
 	}
