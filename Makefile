@@ -24,7 +24,7 @@ REPORT := build/report -skips build/skips
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
-.PHONY: help build test check lint unit python c lab soak churn torch2 wheel fix demo fuzz bench bench-full bench-go rings compat clean
+.PHONY: help build test check lint unit python c lab soak churn torch2 wheel fix demo fuzz bench bench-launch bench-full bench-go rings compat clean
 
 ## build: make bin/gorun, one static binary with the Python binding inside
 build:
@@ -135,9 +135,14 @@ bench: build
 bench-full: build
 	$(PYTHON) -B contrib/bench/peers.py --lab 2 4 --mbit 0 1000 --end 268435456 --factor 4 --min-time 0.3
 
-## bench-go: the Go benchmarks of the collectives
+## bench-launch: launches of 2, 16 and 64 ranks by gorun, Open MPI and MPICH (needs root); a table in build/bench-launch.md
+bench-launch: build
+	$(PYTHON) -B contrib/bench/launch.py
+
+## bench-go: the Go benchmarks of the collectives, and of a launch on 1,000 simulated hosts
 bench-go:
 	go test -run='^$$' -bench=. -benchmem ./collective/...
+	go test -run='^$$' -bench=Launch -benchtime=3x ./launcher
 
 ## rings: a table of rings on simulated clusters of 4 to 1024 hosts: ours, PCCL's objective, the host list's
 rings:

@@ -1,0 +1,241 @@
+package launcher_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gossh "golang.org/x/crypto/ssh"
+	"golang.org/x/sys/unix"
+
+	"gorun/launcher"
+	"gorun/launcher/hosts"
+	"gorun/launcher/plan"
+	"gorun/launcher/ssh"
+	"gorun/rendezvous/wire"
+)
+
+// farm is ssh servers at any number of addresses, a network's latency away, on which gorun is cached. Their
+// daemons say what daemons of a job that goes well say.
+type farm struct {
+	t        testing.TB
+	conf     *gossh.ServerConfig
+	listener net.Listener
+	latency  time.Duration // there and back
+	wg       sync.WaitGroup
+}
+
+func newFarm(t testing.TB, latency time.Duration) *farm {
+	f := &farm{t: t, latency: latency, conf: &gossh.ServerConfig{
+		PublicKeyCallback: func(gossh.ConnMetadata, gossh.PublicKey) (*gossh.Permissions, error) { return nil, nil }}}
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := gossh.NewSignerFromKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.conf.AddHostKey(key)
+	if f.listener, err = net.Listen("tcp4", "0.0.0.0:0"); err != nil {
+		t.Fatal(err)
+	}
+	f.wg.Go(func() {
+		for {
+			c, err := f.listener.Accept()
+			if err != nil {
+				return
+			}
+			f.wg.Go(func() { f.serve(newDelayed(c, f.latency)) })
+		}
+	})
+	return f
+}
+
+func (f *farm) close() {
+	f.listener.Close()
+	f.wg.Wait()
+}
+
+var nonce = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
+
+func (f *farm) serve(c net.Conn) {
+	defer c.Close()
+	conn, channels, requests, err := gossh.NewServerConn(c, f.conf)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	f.wg.Go(func() { gossh.DiscardRequests(requests) })
+	for ch := range channels {
+		channel, requests, err := ch.Accept()
+		if err != nil {
+			return
+		}
+		for r := range requests {
+			r.Reply(r.Type == "exec", nil)
+			if r.Type != "exec" {
+				continue
+			}
+			f.wg.Go(func() { gossh.DiscardRequests(requests) })
+			fmt.Fprintf(channel, "gorun-bootstrap %s RUN\n", nonce.Find(r.Payload))
+			daemon := &conversation{in: wire.NewReader(channel), out: wire.NewWriter(channel)}
+			if daemon.begin() {
+				daemon.at.Peers = nil // this memory is the hosts'
+				for _, rank := range daemon.at.Ranks {
+					daemon.say(&wire.Exited{Process: rank.Process})
+				}
+				daemon.end()
+			}
+			channel.SendRequest("exit-status", false, gossh.Marshal(struct{ Status uint32 }{0}))
+			channel.Close()
+			break
+		}
+	}
+}
+
+// delayed is a connection whose bytes arrive late, in order.
+type delayed struct {
+	net.Conn
+	latency time.Duration
+	queue   chan late
+	closed  chan struct{}
+	once    sync.Once
+	wg      sync.WaitGroup
+}
+
+type late struct {
+	due  time.Time
+	data []byte
+}
+
+func newDelayed(c net.Conn, latency time.Duration) *delayed {
+	d := &delayed{Conn: c, latency: latency, queue: make(chan late, 1024), closed: make(chan struct{})}
+	d.wg.Go(func() {
+		for {
+			select {
+			case l := <-d.queue:
+				time.Sleep(time.Until(l.due))
+				if _, err := c.Write(l.data); err != nil {
+					c.Close()
+					return
+				}
+			case <-d.closed:
+				return
+			}
+		}
+	})
+	return d
+}
+
+func (d *delayed) Write(b []byte) (int, error) {
+	select {
+	case d.queue <- late{time.Now().Add(d.latency), bytes.Clone(b)}:
+		return len(b), nil
+	case <-d.closed:
+		return 0, io.ErrClosedPipe
+	}
+}
+
+func (d *delayed) Close() error {
+	d.once.Do(func() { close(d.closed) })
+	err := d.Conn.Close()
+	d.wg.Wait()
+	return err
+}
+
+// BenchmarkLaunch starts jobs of one rank on each of many hosts, 20 ms away, and reports how long it took, how
+// much memory was in use when all ranks ran, and how much time on CPUs went into each host. Memory and CPU
+// include the simulated hosts' side.
+func BenchmarkLaunch(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			f := newFarm(b, 20*time.Millisecond)
+			defer f.close()
+			var peak uint64
+			before := cpuTime(b)
+			for b.Loop() {
+				peak = max(peak, launchOnce(b, f, n))
+			}
+			b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N*n), "cpu-µs/host")
+			b.ReportMetric(float64(peak)/(1<<20), "MiB")
+		})
+	}
+}
+
+// TestLaunchMany is the benchmark's path with few hosts.
+func TestLaunchMany(t *testing.T) {
+	f := newFarm(t, time.Millisecond)
+	defer f.close()
+	launchOnce(t, f, 20)
+}
+
+func launchOnce(t testing.TB, f *farm, n int) (heap uint64) {
+	home := t.TempDir()
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := gossh.MarshalPrivateKey(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(home, ".ssh"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, ".ssh", "id_ed25519"), pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client, err := ssh.New(ssh.Config{Home: home, ConfigFile: ssh.NoConfig, Port: f.listener.Addr().(*net.TCPAddr).Port, LocalUser: "u",
+		StrictHostKey: ssh.Insecure, ConnectTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var list []hosts.Host
+	for i := range n {
+		list = append(list, hosts.Host{Name: fmt.Sprintf("127.1.%d.%d", i/250, 1+i%250), Slots: 1})
+	}
+	placement, err := plan.Place(list, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := &recorder{}
+	err = launcher.Run(context.Background(), launcher.Spec{Placement: placement, Argv: []string{"true"}, Dir: "/", Version: "test",
+		StartTimeout: 2 * time.Minute, Grace: time.Second, Output: rec, Note: func(string, ...any) {},
+		Dial: &launcher.SSH{Client: client, Args: []string{"worker"},
+			Binary: func() (ssh.Binary, error) {
+				return ssh.Binary{SHA256: strings.Repeat("a", 64), Size: 1, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }}, nil
+			}},
+		Progress: func(p launcher.Progress) {
+			if p.Started == n && heap == 0 {
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				heap = m.HeapInuse + m.StackInuse
+			}
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return heap
+}
+
+func cpuTime(t testing.TB) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
