@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +21,8 @@ var (
 	soakSeed = flag.Uint64("soak-seed", 0, "what TestSoak does; 0: chosen by the clock, and printed")
 )
 
-// soaking is what TestSoak does to hosts: at most two of four are in trouble at a time.
+// soaking is what TestSoak does to hosts: at most two of four are switched off at a time, and never the last that
+// knows what was trained.
 type soaking struct {
 	*training
 	rng  *rand.Rand
@@ -49,13 +51,14 @@ func (s *soaking) strike() {
 		}
 	}
 	host := up[s.rng.IntN(len(up))]
+	spared := s.survivors(host)
 	short := time.Duration(100+s.rng.IntN(3000)) * time.Millisecond
 	switch what := s.rng.IntN(7); {
-	case what <= 1:
+	case what <= 1 && spared:
 		s.kill(host, "train.py")
-	case what == 2:
+	case what == 2 && spared:
 		s.kill(host, "gorun worker")
-	case what == 3 && len(s.down) < 2:
+	case what == 3 && spared && len(s.down) < 2:
 		s.say("switch host%d off", host)
 		s.must(s.Host(host).Kill())
 		s.down = append(s.down, host)
@@ -74,6 +77,23 @@ func (s *soaking) strike() {
 		time.Sleep(short)
 		s.must(s.Host(host).Heal())
 	}
+}
+
+// survivors tells whether a process on another host holds what was trained so far: without any, it is lost.
+func (s *soaking) survivors(host int) bool {
+	for h := 1; h <= 4; h++ {
+		if h == host || slices.Contains(s.down, h) {
+			continue
+		}
+		for _, p := range s.Host(h).Processes() {
+			environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID))
+			number := regexp.MustCompile(`(?:^|\x00)GORUN_PROCESS=(\d+)\x00`).FindSubmatch(environ)
+			if number != nil && s.out.has(fmt.Sprintf(`process %s is rank`, number[1])) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // kill ends a process of a host if there is one: it may be between two lives.
