@@ -24,7 +24,8 @@ REPORT := build/report -skips build/skips
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
-.PHONY: help build test check lint unit python c lab soak churn torch2 wheel fix demo fuzz bench bench-launch bench-full bench-go rings compat clean
+# Every target that a line below documents.
+.PHONY: $(shell sed -n 's/^\#\# \([a-z0-9-]*\):.*/\1/p' Makefile)
 
 ## build: make bin/gorun, one static binary with the Python binding inside
 build:
@@ -61,8 +62,9 @@ unit: build/report
 	go test -json -run Alloc ./collective/... ./worker/... | $(REPORT)
 
 ## lab: the tests that run on lab hosts; they need root, sshd and iproute2
+# They wait more than they work: four at a time.
 lab: build build/report
-	CGO_ENABLED=$(if $(RACE),1,0) go test -json $(RACE) -timeout=15m -count=1 $(LAB_PACKAGES) | $(REPORT)
+	CGO_ENABLED=$(if $(RACE),1,0) go test -json $(RACE) -timeout=40m -parallel=4 -count=1 $(LAB_PACKAGES) | $(REPORT)
 
 ## python: the tests of the Python binding
 python: build
