@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"gorun/collective"
+	"gorun/collective/kernel"
 	"gorun/collective/link"
 )
 
@@ -33,6 +34,8 @@ type mesh struct {
 	edges map[[2]int]*edge
 	// refused counts the segments that Place refused.
 	refused int
+	// sent counts the bytes of data, without headers.
+	sent int
 	// hold, if set, keeps segments under way.
 	hold func(from, to int, h link.Header) bool
 }
@@ -97,6 +100,9 @@ func (d *end) Send(peer int, s *link.Segment) {
 	l := letter{s: s}
 	if len(s.Payload) <= link.CopyLimit {
 		l.payload = slices.Clone(s.Payload)
+	}
+	if s.Kind == link.Data {
+		m.sent += len(s.Payload)
 	}
 	e := m.edges[[2]int{d.self, peer}]
 	e.queue = append(e.queue, l)
@@ -229,6 +235,8 @@ type cluster struct {
 	mesh    *mesh
 	engines []*collective.Engine
 	hostOf  map[int]int
+	// unsigned says that zeros come without sign.
+	unsigned bool
 }
 
 func newCluster(t *testing.T, l layout, seed uint64, cfg collective.Config) *cluster {
@@ -239,7 +247,7 @@ func newCluster(t *testing.T, l layout, seed uint64, cfg collective.Config) *clu
 // newMixedCluster is a cluster whose hosts differ.
 func newMixedCluster(t *testing.T, l layout, seed uint64, config func(host int) collective.Config) *cluster {
 	t.Helper()
-	c := &cluster{t: t, layout: l, mesh: newMesh(t, len(l), seed), hostOf: map[int]int{}}
+	c := &cluster{t: t, layout: l, mesh: newMesh(t, len(l), seed), hostOf: map[int]int{}, unsigned: config(0).Coding == kernel.CodingInt8}
 	var hosts []collective.Member
 	for i, ranks := range l {
 		hosts = append(hosts, collective.Member{ID: i, Name: fmt.Sprintf("host%d", i+1), Ranks: ranks})

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gorun/collective/kernel"
 	"gorun/collective/link"
 	"gorun/collective/schedule"
 )
@@ -22,7 +23,7 @@ type Transport interface {
 	Send(peer int, s *link.Segment)
 }
 
-// Config is what an engine is made of. Segment, Direct, Cost and Algorithm decide how operations are cut
+// Config is what an engine is made of. Segment, Direct, Cost, Algorithm and Coding decide how operations are cut
 // and must be the same on all hosts.
 type Config struct {
 	Transport Transport // may be nil for a world of one host
@@ -36,6 +37,7 @@ type Config struct {
 	Cost    schedule.Cost // of a message between two hosts, zero for a 10 Gbit/s network
 
 	Algorithm schedule.Algorithm // of every allreduce; Auto: what costs least
+	Coding    kernel.Coding      // of sums of floats between hosts that say nothing themselves; none unless told
 }
 
 // Defaults of a Config.
@@ -59,6 +61,7 @@ type Engine struct {
 	inlineMax int64
 	usual     schedule.Cost // where a world has none of its own
 	by        schedule.Algorithm
+	coding    kernel.Coding
 	workers   workers
 
 	epoch atomic.Uint32 // written with mu held
@@ -76,6 +79,7 @@ type Engine struct {
 	views    sync.Pool // *view
 	messages sync.Pool // *message
 	buffers  sync.Pool // *[]byte, for a segment
+	tiles    sync.Pool // *tiles
 }
 
 var (
@@ -96,6 +100,7 @@ func New(cfg Config) *Engine {
 		inlineMax: int64(limit(cfg.Inline, defaultInline)),
 		usual:     cfg.Cost,
 		by:        cfg.Algorithm,
+		coding:    cfg.Coding,
 		stopped:   refuse("there is no world yet"),
 		past:      &Error{Code: CodeAborted, Text: "the world of this rank has ended"},
 	}
@@ -117,6 +122,7 @@ func New(cfg Config) *Engine {
 	e.workers.init(count)
 	e.pooled.New = func() any { return &op{engine: e} }
 	e.views.New = func() any { return new(view) }
+	e.tiles.New = func() any { return new(tiles) }
 	e.buffers.New = func() any { return new([]byte) }
 	e.messages.New = func() any { return &message{engine: e} }
 	e.pieces.New = func() any {
@@ -232,6 +238,7 @@ func (e *Engine) admit(rank int, r *Request) (*op, verdict, *Error) {
 	if err := r.normalize(g, rank); err != nil {
 		return nil, verdict{}, err
 	}
+	r.Coding = e.codingOf(r)
 	if err := e.table.checkGroups(r); err != nil {
 		return nil, verdict{}, err
 	}
@@ -353,13 +360,17 @@ func (e *Engine) find(peer int, h *link.Header) (*op, error) {
 func (e *Engine) Describe() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	how := e.cost.Describe(len(e.world.Hosts), e.directMax)
 	if e.by != schedule.Auto {
-		return "allreduce by " + e.by.String()
+		how = "allreduce by " + e.by.String()
 	}
-	return e.cost.Describe(len(e.world.Hosts), e.directMax)
+	if e.coding > kernel.CodingNone {
+		how += "; sums of float32 and float64 travel as " + e.coding.String()
+	}
+	return how
 }
 
-// algorithm returns how an allreduce of n bytes is done.
+// algorithm returns how an allreduce of n bytes is done. What is coded costs less per byte.
 func (e *Engine) algorithm(c schedule.Cost, n int64, hosts int) schedule.Algorithm {
 	if e.by != schedule.Auto {
 		return e.by.Fit(hosts, n)

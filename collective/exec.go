@@ -107,10 +107,11 @@ func (o *op) queue(i int, lo int64) {
 	p := o.engine.pieces.Get().(*piece)
 	p.op, p.step, p.made = o, i, s.Do != schedule.Part
 	p.Header = link.Header{Kind: link.Data, Step: s.Tag, Epoch: o.epoch, Op: o.id, Gen: o.gen,
-		Length: uint32(hi - lo), Offset: uint64(lo)}
+		Offset: uint64(lo)}
 	p.Payload = o.payload(i, lo, hi)
+	p.Length = uint32(len(p.Payload))
 	// A small payload is copied by the link as it is sent, so it must be there, and its memory is free.
-	small := hi-lo <= link.CopyLimit
+	small := len(p.Payload) <= link.CopyLimit
 	peer, made := o.group.hosts[s.Peer].ID, p.made
 	p.held = o.holder != nobody && !small
 
@@ -153,6 +154,8 @@ func (o *op) payload(i int, lo, hi int64) []byte {
 		return o.ins[o.source[i]][o.base[i]+lo : o.base[i]+hi]
 	case len(o.slots) > 0:
 		return o.part(o.group.self, lo, hi)
+	case o.coded.on():
+		return o.imageOf(lo, hi)
 	case o.raw != nil && s.Do == schedule.Part:
 		return o.raw[lo:hi]
 	}
@@ -161,8 +164,9 @@ func (o *op) payload(i int, lo, hi int64) []byte {
 
 // part returns where the bytes [lo, hi) of the part of a position are collected.
 func (o *op) part(pos int, lo, hi int64) []byte {
-	at := int64(pos) * o.slot
-	return o.slots[at+lo : at+hi : at+hi]
+	at := int64(pos)*o.slot + o.length(lo)
+	end := at + o.length(hi-lo)
+	return o.slots[at:end:end]
 }
 
 // piece is a data segment and what the op must know when it is on its way.
@@ -185,7 +189,7 @@ func (p *piece) Prepare(*link.Segment) {
 		return
 	}
 	lo := int64(p.Offset)
-	o.make(p.step, lo, lo+int64(p.Length))
+	o.make(p.step, lo, min(lo+o.cut, o.steps[p.step].Hi))
 	o.after(p.step, lo)
 	o.leave()
 }
@@ -231,6 +235,11 @@ func (o *op) make(step int, lo, hi int64) {
 		rank := o.source[step]
 		at := o.starts[rank]
 		copy(o.acc[lo:hi], o.ins[rank][lo-at:hi-at])
+	case len(o.slots) > 0 && o.coded.on():
+		o.makeCoded(o.part(o.group.self, lo, hi), lo, hi)
+		o.collected(lo, hi)
+	case o.coded.on():
+		o.makeCoded(o.imageOf(lo, hi), lo, hi)
 	case len(o.slots) > 0:
 		v := o.engine.view()
 		v.dst = append(v.dst, o.part(o.group.self, lo, hi))

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"gorun/collective/kernel"
 	"gorun/collective/link"
 	"gorun/collective/schedule"
 )
@@ -33,9 +34,13 @@ func (o *op) layout() {
 	if o.lacking() && o.kind == Allreduce {
 		o.fill()
 	}
+	o.coded.coding, o.coded.typ = kernel.CodingNone, r.Type
+	if len(g.hosts) > 1 && o.size > 0 && !o.inWords {
+		o.coded.coding = max(r.Coding, kernel.CodingNone)
+	}
 	switch o.kind {
 	case Allreduce:
-		o.last = r.plan(len(g.ranks))
+		o.last = o.codedPlan(r)
 		if o.climbs() {
 			o.layoutAdasum(g, r)
 		} else {
@@ -76,20 +81,28 @@ func (o *op) layoutAllreduce(g *group, r *Request) {
 	if hosts == 1 || o.size == 0 || o.inWords {
 		return
 	}
-	by := o.engine.algorithm(o.cost, o.size, hosts)
+	cost := o.cost
+	cost.Beta *= float64(o.length(o.size)) / float64(o.size)
+	by := o.engine.algorithm(cost, o.size, hosts)
 	o.steps = schedule.Allreduce(o.steps, by, hosts, g.self, o.size)
 	switch by {
 	case schedule.ByDirect:
-		o.slot = (o.size + schedule.Align - 1) &^ (schedule.Align - 1)
+		o.slot = (o.length(o.size) + schedule.Align - 1) &^ (schedule.Align - 1)
 		o.slots = resize(o.slots, hosts*int(o.slot))
 	case schedule.ByRecursiveDoubling:
 		// What is sent is added to afterwards: the link must copy it.
 		o.cut = min(o.cut, link.CopyLimit)
 	default:
+		if o.coded.on() {
+			break // nothing is sent from a rank's memory
+		}
 		o.holder = o.present()
 		if len(o.ins) == 1 && r.Pre == 1 {
 			o.raw = o.ins[0]
 		}
+	}
+	if o.coded.on() {
+		o.setCoding(by)
 	}
 }
 
@@ -119,7 +132,7 @@ func (o *op) layoutBroadcast(g *group, r *Request) {
 // the other hosts' rows pass through it: each byte of it is written once, so that nothing waits for a peer
 // to have a partial, and the memory goes when the link holds nothing of it.
 func (o *op) layoutReduceScatter(g *group, r *Request) {
-	o.last = r.plan(len(g.ranks))
+	o.last = o.codedPlan(r)
 	o.mid = o.last
 	o.mid.Post = 1
 	o.provide(o.size)
@@ -146,6 +159,9 @@ func (o *op) layoutReduceScatter(g *group, r *Request) {
 		at = end
 	}
 	o.steps = schedule.Scatter(o.steps, len(g.hosts), g.self, o.blocks)
+	if o.coded.on() {
+		o.setCoding(schedule.ByRing)
+	}
 }
 
 // layoutAlltoall gives every local rank what all ranks have for it, in the order of ranks. Rows go straight

@@ -2,6 +2,7 @@ package collective_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -89,6 +90,7 @@ type lateHandler struct{ *collective.Prober }
 
 // gang waits for the parts of one operation after the other.
 type gang struct {
+	typ  kernel.Type // of 4 bytes; int32 if 0
 	left atomic.Int32
 	done chan error
 }
@@ -109,7 +111,7 @@ func (g *gang) Complete(_ uint64, r collective.Result) {
 func (w *realWorld) round(g *gang, buffers [][]byte) error {
 	g.left.Store(int32(len(buffers)))
 	for rank, b := range buffers {
-		err := w.engines[rank/w.ranks].Submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Int32,
+		err := w.engines[rank/w.ranks].Submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: cmp.Or(g.typ, kernel.Int32),
 			Op: kernel.Sum, Pre: 1, Post: 1, Shape: []int{len(b) / 4}, In: b, Out: b, Client: g})
 		if err != nil {
 			return err

@@ -24,7 +24,7 @@ import (
 //	then for each variant
 //	   u16  dimensions
 //	   u16  ranks
-//	   u8   kind, u8 type, u8 op, u8 0
+//	   u8   kind, u8 type, u8 op, u8 coding
 //	   u32  root (the group to remove)
 //	   u64  prescale, u64 postscale (bits of a float64)
 //	   u32  splits per rank (alltoall, gather, scatter: the size of the group, else 0)
@@ -89,7 +89,7 @@ func appendVariant(dst []byte, reqs []Request, first int, ranks []int) []byte {
 	r := &reqs[first]
 	head := len(dst)
 	dst = le.AppendUint16(dst, uint16(len(r.Shape)))
-	dst = append(dst, 0, 0, byte(r.Kind), byte(r.Type), byte(r.Op), 0)
+	dst = append(dst, 0, 0, byte(r.Kind), byte(r.Type), byte(r.Op), byte(r.Coding))
 	dst = le.AppendUint32(dst, uint32(r.Root))
 	dst = le.AppendUint64(dst, math.Float64bits(r.Pre))
 	dst = le.AppendUint64(dst, math.Float64bits(r.Post))
@@ -179,7 +179,7 @@ func readVariant(p []byte) (v variant, rest []byte, err error) {
 		return variant{}, nil, errShort
 	}
 	dims, ranks, splits := int(le.Uint16(p)), int(le.Uint16(p[2:])), le.Uint32(p[28:])
-	if dims > maxDims && Kind(p[4]) != AddGroup || ranks == 0 || p[7] != 0 || splits > maxControl || splits > 0 && !Kind(p[4]).exchanges() {
+	if dims > maxDims && Kind(p[4]) != AddGroup || ranks == 0 || !kernel.Coding(p[7]).Valid() || splits > maxControl || splits > 0 && !Kind(p[4]).exchanges() {
 		return variant{}, nil, errMessage
 	}
 	sig := variantHead + 8*dims
@@ -196,6 +196,9 @@ func readVariant(p []byte) (v variant, rest []byte, err error) {
 func (v variant) check() error {
 	kind, typ, dims := Kind(v.signature[0]), kernel.Type(v.signature[1]), v.signature[signatureHead:]
 	if kind == 0 || int(kind) >= len(kinds) || kind.hasTensor() && !typ.Valid() || (kind.ragged() || kind == ReduceScatter) && len(dims) == 0 || kind == Recv {
+		return errMessage
+	}
+	if c := kernel.Coding(v.signature[3]); c > kernel.CodingNone && !(kind.reduces() && c.Codes(typ)) {
 		return errMessage
 	}
 	for ; len(dims) > 0; dims = dims[8:] {
@@ -237,7 +240,7 @@ func (v variant) split(i, j int) int {
 func (v variant) request() Request {
 	le := binary.LittleEndian
 	p := v.signature
-	r := Request{Kind: Kind(p[0]), Type: kernel.Type(p[1]), Op: kernel.Op(p[2]), Root: int(le.Uint32(p[4:])),
+	r := Request{Kind: Kind(p[0]), Type: kernel.Type(p[1]), Op: kernel.Op(p[2]), Coding: kernel.Coding(p[3]), Root: int(le.Uint32(p[4:])),
 		Pre: math.Float64frombits(le.Uint64(p[8:])), Post: math.Float64frombits(le.Uint64(p[16:]))}
 	for p := p[signatureHead:]; len(p) > 0; p = p[8:] {
 		r.Shape = append(r.Shape, int(le.Uint64(p)))

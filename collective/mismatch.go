@@ -75,13 +75,14 @@ func collision(a string, b []byte) *Error {
 
 // differences are the fields, beyond type and shape, that must be named because they are not equal.
 type differences struct {
-	kind, op, root, pre, post bool
+	kind, op, root, pre, post, coding bool
 }
 
 func (d *differences) compare(a, b *Request) {
 	d.kind = d.kind || a.Kind != b.Kind
 	d.op = d.op || a.Op != b.Op
 	d.root = d.root || a.Root != b.Root
+	d.coding = d.coding || a.Coding != b.Coding
 	d.pre = d.pre || math.Float64bits(a.Pre) != math.Float64bits(b.Pre)
 	d.post = d.post || math.Float64bits(a.Post) != math.Float64bits(b.Post)
 }
@@ -121,6 +122,9 @@ func (d *differences) describe(r *Request) string {
 	}
 	if d.post && r.Kind.reduces() {
 		fmt.Fprintf(&b, " postscale %g", r.Post)
+	}
+	if d.coding && r.Coding > kernel.CodingDefault {
+		b.WriteString(" wire compression " + r.Coding.String())
 	}
 	return b.String()
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gorun/collective"
+	"gorun/collective/kernel"
 	"gorun/collective/schedule"
 )
 
@@ -24,9 +25,12 @@ func TestLocalAllocatesNothing(t *testing.T) {
 // then, and the links have timers of their own, so that it is not exactly nothing.
 func TestLinksAllocateNothing(t *testing.T) {
 	for _, by := range append(schedule.Algorithms(), schedule.Auto) {
-		w := newRealWorld(t, 3, 1, collective.Config{Algorithm: by})
+		w := newRealWorld(t, 3, 1, collective.Config{Algorithm: by, Coding: kernel.CodingInt8})
 		g := &gang{done: make(chan error, 1)}
-		for _, n := range []int{4, 64 << 10} {
+		for i, n := range []int{4, 64 << 10, 64 << 10} {
+			if g.typ = kernel.Int32; i > 1 {
+				g.typ = kernel.Float32 // which is coded
+			}
 			buffers := [][]byte{make([]byte, n), make([]byte, n), make([]byte, n)}
 			round := func() {
 				if err := w.round(g, buffers); err != nil {
@@ -37,7 +41,7 @@ func TestLinksAllocateNothing(t *testing.T) {
 				round()
 			}
 			if got := testing.AllocsPerRun(100, round); got >= 4 { // the test makes three shapes
-				t.Errorf("%s of %d bytes: %g allocations per operation", by, n, got)
+				t.Errorf("%s of %d bytes of %s: %g allocations per operation", by, n, g.typ, got)
 			}
 		}
 	}

@@ -57,7 +57,8 @@ type op struct {
 	combine kernel.Plan // all parts into the result
 	join    kernel.Plan // two partials into one
 	climb   climb       // of an Adasum
-	results []Result    // of the local ranks, without Buffer
+	coded   coded
+	results []Result // of the local ranks, without Buffer
 
 	mu        sync.Mutex
 	started   bool

@@ -21,7 +21,7 @@ func (o *op) locate(peer int, h *link.Header) (step int, k int, err error) {
 	s := &o.steps[step]
 	lo, size := int64(h.Offset), o.cut
 	if s.Do.Sends() || o.group.hosts[s.Peer].ID != peer || lo < s.Lo || lo >= s.Hi || (lo-s.Lo)%size != 0 ||
-		int64(h.Length) != min(size, s.Hi-lo) {
+		int64(h.Length) != o.length(min(size, s.Hi-lo)) {
 		return 0, 0, fmt.Errorf("segment [%d:+%d) from host %d does not fit step %d of %q", lo, h.Length, peer, step, o.name)
 	}
 	return step, int((lo - s.Lo) / size), nil
@@ -42,7 +42,8 @@ func (o *op) place(peer int, h *link.Header) ([]byte, error) {
 		return nil, err
 	}
 	s := &o.steps[step]
-	lo, hi := int64(h.Offset), int64(h.Offset)+int64(h.Length)
+	lo := int64(h.Offset)
+	hi := min(lo+o.cut, s.Hi)
 	switch s.Do {
 	case schedule.Take:
 		return o.target(step, lo, hi), nil
@@ -79,6 +80,7 @@ func (o *op) deliver(peer int, h link.Header, payload []byte) {
 	}
 	o.seen[bit/64] |= 1 << (bit % 64)
 	lo := int64(h.Offset)
+	hi := min(lo+o.cut, o.steps[step].Hi)
 	if o.steps[step].Do.Merges() && !o.free(step, k) {
 		o.early = append(o.early, arrival{step, lo, o.copied(payload)})
 		o.mu.Unlock()
@@ -87,7 +89,7 @@ func (o *op) deliver(peer int, h link.Header, payload []byte) {
 	o.busy++
 	o.mu.Unlock()
 
-	o.take(step, lo, lo+int64(h.Length), payload)
+	o.take(step, lo, hi, payload)
 	if !o.postpone(step, k, lo) {
 		o.after(step, lo)
 		o.leave()
@@ -112,6 +114,9 @@ func (o *op) target(step int, lo, hi int64) []byte {
 	if o.climbs() {
 		return o.climb.vector(o.climb.places[step], o.size)[lo:hi:hi]
 	}
+	if o.coded.on() {
+		return o.imageOf(lo, hi)
+	}
 	if o.kind == Alltoall {
 		lo, hi = lo+o.base[step], hi+o.base[step]
 	}
@@ -120,6 +125,10 @@ func (o *op) target(step int, lo, hi int64) []byte {
 
 // take reduces or stores a segment's payload.
 func (o *op) take(step int, lo, hi int64, payload []byte) {
+	if o.coded.on() {
+		o.takeCoded(step, lo, hi, payload)
+		return
+	}
 	s := &o.steps[step]
 	switch s.Do {
 	case schedule.Add, schedule.Finish:
@@ -179,6 +188,10 @@ func (o *op) collected(lo, hi int64) {
 	done := o.missing[k] == 0
 	o.mu.Unlock()
 	if !done {
+		return
+	}
+	if o.coded.on() {
+		o.collectCoded(lo, hi)
 		return
 	}
 	v := o.engine.view()

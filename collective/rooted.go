@@ -126,7 +126,7 @@ func (t *table) group(id uint32) *group {
 
 // layoutReduce gives the root the result. Other hosts have memory for the partials that pass through them.
 func (o *op) layoutReduce(g *group, r *Request) {
-	o.last = r.plan(len(g.ranks))
+	o.last = o.codedPlan(r)
 	o.mid = o.last
 	o.mid.Post = 1
 	o.provide(o.size)
@@ -136,4 +136,7 @@ func (o *op) layoutReduce(g *group, r *Request) {
 	}
 	o.blocks = append(o.blocks[:0], schedule.Block{Owner: root.pos, Hi: o.size})
 	o.steps = schedule.Scatter(o.steps, len(g.hosts), g.self, o.blocks)
+	if o.coded.on() {
+		o.setCoding(schedule.ByRing)
+	}
 }

@@ -33,6 +33,9 @@ func (r *Request) normalize(g *group, rank int) *Error {
 	if r.Client == nil {
 		return refuse("%s %q: no client to tell", r.Kind, r.Name)
 	}
+	if !r.Coding.Valid() {
+		return refuse("%s %q: unknown coding %d", r.Kind, r.Name, uint8(r.Coding))
+	}
 	switch r.Kind {
 	case Allreduce:
 		r.Root = 0
@@ -218,7 +221,7 @@ func overlap(a, b []byte) bool {
 
 // agrees reports whether two normalized requests may meet. Only the rows of ragged kinds may differ.
 func (r *Request) agrees(o *Request) bool {
-	if r.Kind != o.Kind || r.Type != o.Type || r.Op != o.Op || r.Root != o.Root ||
+	if r.Kind != o.Kind || r.Type != o.Type || r.Op != o.Op || r.Root != o.Root || r.Coding != o.Coding ||
 		math.Float64bits(r.Pre) != math.Float64bits(o.Pre) || math.Float64bits(r.Post) != math.Float64bits(o.Post) ||
 		len(r.Shape) != len(o.Shape) {
 		return false

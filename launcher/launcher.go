@@ -49,6 +49,7 @@ type Spec struct {
 	Bind           topology.Bind // of the ranks to CPUs
 	ReportBindings bool          // tell where the ranks run
 	Algorithm      string        // of every allreduce between hosts, "" for what costs least
+	Coding         string        // of sums of floats between hosts, "" for none
 
 	Elastic *ElasticSpec // nil if the world stays as it is; then Placement says what it is
 

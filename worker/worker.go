@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"gorun/collective"
+	"gorun/collective/kernel"
 	"gorun/collective/link"
 	"gorun/collective/schedule"
 	"gorun/collective/tcp"
@@ -287,7 +288,11 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("check job: %w", err)
 	}
-	d.engine = collective.New(collective.Config{Transport: sender{d}, Alloc: d.results, Log: d.log, Algorithm: by})
+	coding, err := kernel.ParseCoding(job.Coding)
+	if err != nil {
+		return fmt.Errorf("check job: %w", err)
+	}
+	d.engine = collective.New(collective.Config{Transport: sender{d}, Alloc: d.results, Log: d.log, Algorithm: by, Coding: coding})
 	d.prober = collective.NewProber(d.engine, sender{d})
 	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, Streams: job.Streams, Handler: d.prober, Listener: d.listener, Log: d.log,
 		Dial: func(ctx context.Context, peer, stream int) (net.Conn, error) {
@@ -316,10 +321,23 @@ type sender struct{ d *daemon }
 
 func (s sender) Send(peer int, seg *link.Segment) { s.d.mesh.Send(peer, seg) }
 
+// sent counts the bytes that went to other hosts.
+func (d *daemon) sent() (bytes uint64) {
+	if r := d.peers.Load(); r != nil {
+		for _, p := range r.Peers {
+			if s, ok := d.mesh.Status(p.ID); ok {
+				bytes += s.SentBytes
+			}
+		}
+	}
+	return bytes
+}
+
 // openRanks prepares for the ranks: their socket, their tokens, their processes' parent.
 func (d *daemon) openRanks(ctx context.Context) error {
 	var err error
 	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: farewells{d.engine, d, ctx}, Log: d.log, ArenaLimit: d.memory(),
+		Sent:   d.sent,
 		Rejoin: func(process int, epoch uint32) { d.post(ctx, func() { d.rejoining(process, epoch) }) },
 		Setenv: func(_ int, name, value string) { d.post(ctx, func() { d.setEnv(name, value) }) }})
 	if d.socket, err = d.sessions.Listen(); err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/collective"
+	"gorun/collective/kernel"
 	"gorun/launcher"
 	"gorun/worker/bench"
 )
@@ -21,7 +21,7 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 		&cli.StringFlag{Name: "end", Aliases: []string{"e"}, Value: "256M", Usage: "last `SIZE`"},
 		&cli.IntFlag{Name: "factor", Aliases: []string{"f"}, Value: 4, Usage: "each size is `N` times the one before"},
 		&cli.StringFlag{Name: "dtype", Value: "float32", Usage: "element `TYPE`: uint8 … int64, float16, bfloat16, float32, float64"},
-		&cli.StringFlag{Name: "op", Value: "sum", Usage: "`REDUCTION` of an allreduce: sum, prod, min, max, avg"},
+		&cli.StringFlag{Name: "op", Value: "sum", Usage: "`REDUCTION` of what is reduced: sum, prod, min, max, avg"},
 		&cli.IntFlag{Name: "iters", Usage: "run each size `N` times", DefaultText: "as min-time says"},
 		&cli.DurationFlag{Name: "min-time", Value: 500 * time.Millisecond, Usage: "run each size for about this `TIME`, at least 5 times"},
 		&cli.BoolFlag{Name: "json", Usage: "print one JSON document instead of a table"},
@@ -39,8 +39,8 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 	}
 	return &cli.Command{
 		Name:      "bench",
-		Usage:     "measure collectives: gorun bench [allreduce|allgather|broadcast|barrier] -np 4 -H host1:2,host2:2",
-		ArgsUsage: "[allreduce|allgather|broadcast|barrier]",
+		Usage:     "measure collectives: gorun bench [allreduce|allgather|broadcast|…] -np 4 -H host1:2,host2:2",
+		ArgsUsage: "[" + strings.Join(bench.Kinds(), "|") + "]",
 		Flags:     flags,
 		Action: func(c *cli.Context) error {
 			if c.IsSet("rank") {
@@ -103,8 +103,11 @@ func benchConfig(c *cli.Context) (cfg bench.Config, err error) {
 	if cfg.Op, err = bench.Op(c.String("op")); err != nil {
 		return cfg, err
 	}
-	if cfg.Kind != collective.Allreduce && c.IsSet("op") {
-		return cfg, fmt.Errorf("--op %s: %s reduces nothing", c.String("op"), cfg.Kind)
+	if !cfg.Reduces() && c.IsSet("op") {
+		return cfg, fmt.Errorf("--op %s: %s reduces nothing", c.String("op"), name)
+	}
+	if cfg.Coding, err = kernel.ParseCoding(c.String("wire-compression")); err != nil {
+		return cfg, fmt.Errorf("--wire-compression: %w", err)
 	}
 	if cfg.Begin, err = bench.Size(c.String("begin")); err != nil {
 		return cfg, err

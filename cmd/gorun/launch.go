@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gorun/collective/kernel"
 	"gorun/collective/schedule"
 	"gorun/launcher"
 	"gorun/launcher/hosts"
@@ -43,6 +44,7 @@ func lifetimeFlags() []cli.Flag {
 func otherFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "algorithm", Value: "auto", EnvVars: []string{"GORUN_ALGORITHM"}, Usage: "of every allreduce between hosts, `NAME`: auto (what costs least), ring, direct, recursive-doubling, rabenseifner, tree"},
+		&cli.StringFlag{Name: "wire-compression", EnvVars: []string{"GORUN_WIRE_COMPRESSION"}, Usage: "how sums and averages of float32 and float64 travel between hosts, `NAME`: none, fp16, bf16, int8", DefaultText: "none"},
 		&cli.IntFlag{Name: "streams", Value: 4, Usage: "TCP connections between two hosts", DefaultText: "4, or more with several --network-interfaces", Hidden: true},
 		&cli.BoolFlag{Name: "dry-run", Usage: "show which rank would run where, with what environment and command, and start nothing"},
 		&cli.BoolFlag{Name: "detach", Usage: "return when the ranks run; gorun ps, logs, attach, top and stop are for such jobs"},
@@ -189,6 +191,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.RingOrder, spec.Topology = string(ring.by), ring.text
 	spec.Bind, spec.ReportBindings = bind, c.Bool("report-bindings")
 	spec.Algorithm = c.String("algorithm")
+	spec.Coding = c.String("wire-compression")
 	spec.NICs = nicsOf(c)
 	spec.PMIPort = c.Bool("pmi-port")
 	spec.Lease, spec.VMTools = leaseOf(c), c.Path("vmtoolsd")
@@ -281,6 +284,9 @@ func checkFlags(c *cli.Context) error {
 	}
 	if _, err := schedule.ParseAlgorithm(c.String("algorithm")); err != nil {
 		return &usageError{fmt.Errorf("--algorithm: %w", err), ""}
+	}
+	if _, err := kernel.ParseCoding(c.String("wire-compression")); err != nil {
+		return &usageError{fmt.Errorf("--wire-compression: %w", err), ""}
 	}
 	for _, key := range c.StringSlice("ssh-identity-file") {
 		if _, err := os.Stat(key); err != nil {

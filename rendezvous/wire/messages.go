@@ -43,6 +43,7 @@ type Job struct {
 	LocalIP        string        `msgpack:"local_ip"` // address at which the launcher reached the host, if any
 
 	Algorithm string `msgpack:"algorithm"` // of every allreduce between hosts, "" for what costs least
+	Coding    string `msgpack:"coding"`    // of sums of floats between hosts, "" for none
 	LeaseMS   int    `msgpack:"lease"`     // how long a host may be silent, 0 for the Roster's
 	VMTools   string `msgpack:"vmtools"`   // the program to ask about moves of the machine, "" for VMware's in its VMs
 }

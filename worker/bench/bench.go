@@ -8,6 +8,7 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -29,6 +30,7 @@ type Config struct {
 	Iters   int           // of every size; 0: as many as MinTime needs
 	MinTime time.Duration // of every size
 	JSON    bool
+	Coding  kernel.Coding // of the job: how far results may be off
 }
 
 // maxIters bounds the times that are kept of one size.
@@ -36,7 +38,9 @@ const maxIters = 20_000
 
 var (
 	kindsByName = map[string]collective.Kind{"allreduce": collective.Allreduce, "allgather": collective.Allgather,
-		"broadcast": collective.Broadcast, "barrier": collective.Barrier}
+		"broadcast": collective.Broadcast, "barrier": collective.Barrier, "reducescatter": collective.ReduceScatter,
+		"alltoall": collective.Alltoall, "reduce": collective.Reduce, "gather": collective.Gather, "scatter": collective.Scatter,
+		"sendrecv": collective.Send}
 	typesByName = map[string]kernel.Type{}
 	opsByName   = map[string]kernel.Op{"sum": kernel.Sum, "prod": kernel.Product, "min": kernel.Min, "max": kernel.Max,
 		"avg": kernel.Average}
@@ -46,6 +50,30 @@ func init() {
 	for t := kernel.Uint8; t <= kernel.Float64; t++ {
 		typesByName[t.String()] = t
 	}
+}
+
+// Kinds returns the names of the operations.
+func Kinds() []string { return slices.Sorted(maps.Keys(kindsByName)) }
+
+// kindName is the inverse of Kind.
+func kindName(k collective.Kind) string {
+	if k == collective.Send {
+		return "sendrecv"
+	}
+	return k.String()
+}
+
+// Reduces reports whether the operation adds up, or what Op says.
+func (c *Config) Reduces() bool {
+	return c.Kind == collective.Allreduce || c.Kind == collective.ReduceScatter || c.Kind == collective.Reduce
+}
+
+// gathers reports whether the size is that of what the ranks contribute together.
+func (c *Config) gathers() bool { return c.Kind == collective.Allgather || c.Kind == collective.Gather }
+
+// deals reports whether a tensor has a part for every rank.
+func (c *Config) deals() bool {
+	return c.Kind == collective.ReduceScatter || c.Kind == collective.Alltoall || c.Kind == collective.Scatter
 }
 
 // Kind returns the operation of that name.
@@ -103,15 +131,15 @@ func (c *Config) Check() error {
 		return fmt.Errorf("%d iterations: must be between 1 and %d, or 0 for as many as the time allows", c.Iters, maxIters)
 	case c.Iters == 0 && c.MinTime <= 0:
 		return errors.New("neither iterations nor a time are given")
-	case c.Kind == collective.Allreduce && c.Op == kernel.Average && !floating(c.Type):
+	case c.Reduces() && c.Op == kernel.Average && !floating(c.Type):
 		return fmt.Errorf("average of %s: has no exact result to compare with", c.Type)
 	}
 	return nil
 }
 
-// counts returns how many elements each rank contributes, for each size. The result of an allgather is the size,
-// as in nccl-tests, so that a rank contributes its share of it. Sizes are rounded down to whole elements, and to at
-// least one.
+// counts returns how many elements each rank contributes, for each size. The result of an allgather or gather is the
+// size, as in nccl-tests, so that a rank contributes its share of it. Sizes are rounded down to whole elements, as many
+// for each rank where they are dealt out, and to at least one.
 func (c *Config) counts(ranks int) []int {
 	if c.Kind == collective.Barrier {
 		return []int{0}
@@ -119,10 +147,13 @@ func (c *Config) counts(ranks int) []int {
 	var counts []int
 	for size := c.Begin; size <= c.End; size *= c.Factor {
 		n := size / c.Type.Size()
-		if c.Kind == collective.Allgather {
+		if c.gathers() || c.deals() {
 			n /= ranks
 		}
 		n = max(1, n)
+		if c.deals() {
+			n *= ranks
+		}
 		if len(counts) == 0 || counts[len(counts)-1] != n {
 			counts = append(counts, n)
 		}
@@ -135,7 +166,7 @@ func (c *Config) counts(ranks int) []int {
 
 // size returns the bytes that a row is about: of the tensor, or of the gathered result.
 func (c *Config) size(count, ranks int) int {
-	if c.Kind == collective.Allgather {
+	if c.gathers() {
 		count *= ranks
 	}
 	return count * c.Type.Size()
@@ -149,9 +180,9 @@ func busFactor(kind collective.Kind, ranks int) float64 {
 	switch kind {
 	case collective.Allreduce:
 		return 2 * (n - 1) / n
-	case collective.Allgather:
+	case collective.Allgather, collective.ReduceScatter, collective.Alltoall, collective.Gather, collective.Scatter:
 		return (n - 1) / n
-	case collective.Broadcast:
+	case collective.Broadcast, collective.Reduce, collective.Send:
 		return 1
 	default:
 		return 0

@@ -39,8 +39,13 @@ func TestNames(t *testing.T) {
 	if _, err := Type("complex64"); err == nil {
 		t.Error("complex64 is accepted")
 	}
-	if _, err := Kind("alltoall"); err == nil || !strings.Contains(err.Error(), "allgather, allreduce, barrier, broadcast") {
-		t.Errorf("alltoall: %v, want a list of what there is", err)
+	for _, name := range Kinds() {
+		if k, err := Kind(name); err != nil || kindName(k) != name {
+			t.Errorf("Kind(%q) = %v, %v, whose name is %q", name, k, err, kindName(k))
+		}
+	}
+	if _, err := Kind("allsum"); err == nil || !strings.Contains(err.Error(), "allgather, allreduce, alltoall, barrier, broadcast") {
+		t.Errorf("allsum: %v, want a list of what there is", err)
 	}
 }
 
@@ -75,6 +80,8 @@ func TestCounts(t *testing.T) {
 		{collective.Allreduce, 1, 5, []int{1}}, // both are one element
 		{collective.Broadcast, 4, 4, []int{1}},
 		{collective.Allgather, 4, 256, []int{1, 5, 21}}, // of 3 ranks
+		{collective.Gather, 4, 256, []int{1, 5, 21}},
+		{collective.Alltoall, 4, 256, []int{3, 15, 63}}, // as many for each
 		{collective.Barrier, 4, 1024, []int{0}},
 		{collective.Allreduce, 1 << 61, math.MaxInt, []int{1 << 59}}, // sizes must not overflow
 	} {
@@ -212,7 +219,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("3 wrong elements end with %v", err)
 	}
 	lines := strings.Split(table.String(), "\n")
-	if want := "1024 256 float32 sum -1 1000.00 1000.00 0.001 0.001 0"; strings.Join(strings.Fields(lines[3]), " ") != want {
+	if want := "1024 256 float32 sum -1 1000.00 1000.00 0.001 0.001 0 0"; strings.Join(strings.Fields(lines[3]), " ") != want {
 		t.Errorf("row %q, want %q", lines[3], want)
 	}
 	if len(lines[1]) != len(lines[3]) {

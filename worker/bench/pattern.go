@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"math"
 
-	"gorun/collective"
 	"gorun/collective/kernel"
 )
 
@@ -23,7 +22,7 @@ var le = binary.LittleEndian
 // rank and at neighbouring places.
 func (c *Config) value(rank, i int) float64 {
 	v := (i % period) * (rank%(period-1) + 1) % period
-	if c.Kind == collective.Allreduce && c.Op == kernel.Product {
+	if c.Reduces() && c.Op == kernel.Product {
 		// Few factors are not 1, so that products stay exact.
 		if v == 1 {
 			return 2
@@ -74,18 +73,23 @@ func fill(b, pattern []byte) {
 // wrong counts the elements of b that are not those of the pattern. Floating-point numbers may differ by the
 // rounding of ranks additions: an engine may add in any order.
 func wrong(t kernel.Type, b, pattern []byte, ranks int) int64 {
+	return wrongBy(t, b, pattern, ranks, 0)
+}
+
+// wrongBy lets results be off by as much as given, too.
+func wrongBy(t kernel.Type, b, pattern []byte, ranks int, by float64) int64 {
 	var n int64
 	for len(b) > 0 {
 		m := min(len(b), len(pattern))
 		if !bytes.Equal(b[:m], pattern[:m]) {
-			n += differing(t, b[:m], pattern[:m], ranks)
+			n += differing(t, b[:m], pattern[:m], ranks, by)
 		}
 		b = b[m:]
 	}
 	return n
 }
 
-func differing(t kernel.Type, got, want []byte, ranks int) int64 {
+func differing(t kernel.Type, got, want []byte, ranks int, by float64) int64 {
 	var n int64
 	size, tolerance := t.Size(), epsilon(t)*float64(ranks)
 	for i := 0; i+size <= len(got); i += size {
@@ -93,11 +97,26 @@ func differing(t kernel.Type, got, want []byte, ranks int) int64 {
 		if bytes.Equal(a, b) {
 			continue
 		}
-		if x, y := decode(t, a), decode(t, b); !floating(t) || !(math.Abs(x-y) <= tolerance*math.Abs(y)) {
+		if x, y := decode(t, a), decode(t, b); !floating(t) || !(math.Abs(x-y) <= tolerance*math.Abs(y)+by) {
 			n++
 		}
 	}
 	return n
+}
+
+// slack is how far results may be off because of how they travelled. No sum of test data is more than 7 a rank.
+func (c *Config) slack(ranks int) float64 {
+	most := float64(ranks) * period
+	if c.Op == kernel.Average {
+		most = period
+	}
+	switch {
+	case !c.Reduces() || c.Op != kernel.Sum && c.Op != kernel.Average || !c.Coding.Codes(c.Type):
+		return 0
+	case c.Coding == kernel.CodingInt8:
+		return float64(ranks) * most / 127
+	}
+	return float64(ranks) * most / 256
 }
 
 func floating(t kernel.Type) bool { return epsilon(t) > 0 }

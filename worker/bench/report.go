@@ -23,7 +23,8 @@ type Row struct {
 	Min    float64 `json:"min_us"`
 	AlgBW  float64 `json:"algbw_GBps"` // 10^9 bytes per second, of the median time
 	BusBW  float64 `json:"busbw_GBps"`
-	Errors int64   `json:"wrong"` // elements, on all ranks
+	Wire   float64 `json:"wire_bytes"` // that the busiest host sends to others for an operation
+	Errors int64   `json:"wrong"`      // elements, on all ranks
 }
 
 // row makes statistics of the times (in seconds) of one size; it sorts them.
@@ -32,10 +33,11 @@ func (c *Config) row(count, ranks int, times []float64, wrong int64) Row {
 	p50 := percentile(times, 50)
 	r := Row{Size: c.size(count, ranks), Count: count, Type: c.Type.String(), Op: "none", Root: -1, Iters: len(times),
 		P50: p50 * 1e6, P99: percentile(times, 99) * 1e6, Min: times[0] * 1e6, Errors: wrong}
-	switch c.Kind {
-	case collective.Allreduce:
+	if c.Reduces() {
 		r.Op = opName(c.Op)
-	case collective.Broadcast:
+	}
+	switch c.Kind {
+	case collective.Broadcast, collective.Reduce, collective.Gather, collective.Scatter:
 		r.Root = 0
 	case collective.Barrier:
 		r.Type = "none"
@@ -77,9 +79,9 @@ func (p *report) begin() error {
 		where = ", in place"
 	}
 	_, err := fmt.Fprintf(p.w, "# %s%s; %d ranks, hosts: %d; a time is the slowest rank's, bandwidths are of the median\n"+
-		"#%11s %12s %8s %6s %5s %11s %11s %8s %8s %7s\n#%11s %12s %33s %11s %8s %8s\n", p.Kind, where, p.Ranks, p.Hosts,
-		"size", "count", "type", "redop", "root", "p50", "p99", "algbw", "busbw", "#wrong",
-		"(B)", "(elements)", "(us)", "(us)", "(GB/s)", "(GB/s)")
+		"#%11s %12s %8s %6s %5s %11s %11s %8s %8s %11s %7s\n#%11s %12s %33s %11s %8s %8s %11s\n", p.Kind, where, p.Ranks, p.Hosts,
+		"size", "count", "type", "redop", "root", "p50", "p99", "algbw", "busbw", "wire", "#wrong",
+		"(B)", "(elements)", "(us)", "(us)", "(GB/s)", "(GB/s)", "(B/host)")
 	return err
 }
 
@@ -88,8 +90,8 @@ func (p *report) add(r Row) error {
 	if p.json {
 		return nil
 	}
-	_, err := fmt.Fprintf(p.w, "%12d %12d %8s %6s %5d %11.2f %11.2f %8.3f %8.3f %7d\n",
-		r.Size, r.Count, r.Type, r.Op, r.Root, r.P50, r.P99, r.AlgBW, r.BusBW, r.Errors)
+	_, err := fmt.Fprintf(p.w, "%12d %12d %8s %6s %5d %11.2f %11.2f %8.3f %8.3f %11.0f %7d\n",
+		r.Size, r.Count, r.Type, r.Op, r.Root, r.P50, r.P99, r.AlgBW, r.BusBW, r.Wire, r.Errors)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -22,7 +23,7 @@ const (
 type runner struct {
 	cfg   Config
 	rank  *session.Rank
-	data  *session.Memory // the tensor
+	data  *session.Memory // the tensor, and as much for what is received
 	sheet *session.Memory // what ranks tell each other, as numbers of 8 bytes
 	times []float64       // the sheet
 }
@@ -33,10 +34,13 @@ func Run(rank *session.Rank, cfg Config, w io.Writer) error {
 	if err := cfg.Check(); err != nil {
 		return err
 	}
+	if cfg.Kind == collective.Send && rank.Welcome.Size < 2 {
+		return errors.New("measure sendrecv: there is one rank, and nobody to send to")
+	}
 	b := &runner{cfg: cfg, rank: rank}
 	counts := cfg.counts(rank.Welcome.Size)
 	var err error
-	if b.data, err = rank.Alloc(max(1, counts[len(counts)-1]) * cfg.Type.Size()); err != nil {
+	if b.data, err = rank.Alloc(2 * max(1, counts[len(counts)-1]) * cfg.Type.Size()); err != nil {
 		return err
 	}
 	if b.sheet, err = rank.Alloc(8 * maxIters); err != nil {
@@ -44,7 +48,7 @@ func Run(rank *session.Rank, cfg Config, w io.Writer) error {
 	}
 	b.times = unsafe.Slice((*float64)(unsafe.Pointer(&b.sheet.Bytes[0])), maxIters) // a mapping is aligned
 
-	out := &report{w: w, json: cfg.JSON, Kind: cfg.Kind.String(), Ranks: rank.Welcome.Size, Hosts: rank.Welcome.Hosts}
+	out := &report{w: w, json: cfg.JSON, Kind: kindName(cfg.Kind), Ranks: rank.Welcome.Size, Hosts: rank.Welcome.Hosts}
 	first := rank.Welcome.Rank == 0
 	if first {
 		if err := out.begin(); err != nil {
@@ -54,7 +58,7 @@ func Run(rank *session.Rank, cfg Config, w io.Writer) error {
 	for _, count := range counts {
 		row, err := b.measure(count)
 		if err != nil {
-			return fmt.Errorf("measure %s of %d bytes: %w", cfg.Kind, cfg.size(count, rank.Welcome.Size), err)
+			return fmt.Errorf("measure %s of %d bytes: %w", kindName(cfg.Kind), cfg.size(count, rank.Welcome.Size), err)
 		}
 		if !first {
 			continue
@@ -72,28 +76,41 @@ func Run(rank *session.Rank, cfg Config, w io.Writer) error {
 // measure is one size. Every operation is timed by itself on every rank, one after the other without a barrier in
 // between, and counts as long as it took on the slowest rank.
 func (b *runner) measure(count int) (Row, error) {
-	op := b.operation(count)
-	bad, err := b.check(op, count)
+	ops := b.operations(count)
+	bad, err := b.check(ops, count)
 	if err != nil {
 		return Row{}, err
 	}
 	// Numbers that stay what they are, however often they are reduced: none becomes infinite or denormal.
 	clear(b.data.Bytes[:count*b.cfg.Type.Size()])
-	if err := b.loop(op, warmUp); err != nil {
+	if err := b.loop(ops, warmUp); err != nil {
 		return Row{}, err
 	}
 	iters, err := b.iterations(b.times[1:warmUp]) // the first may have waited for others that check
 	if err != nil {
 		return Row{}, err
 	}
-	if err := b.loop(op, iters); err != nil {
+	before, err := b.rank.Traffic()
+	if err != nil {
+		return Row{}, err
+	}
+	if err := b.loop(ops, iters); err != nil {
+		return Row{}, err
+	}
+	after, err := b.rank.Traffic()
+	if err != nil {
 		return Row{}, err
 	}
 	if err := b.agree(b.times[:iters], kernel.Float64, kernel.Max); err != nil {
 		return Row{}, err
 	}
 	times := append([]float64(nil), b.times[:iters]...)
-	again, err := b.check(op, count)
+	b.times[0] = float64(after-before) / float64(iters)
+	if err := b.agree(b.times[:1], kernel.Float64, kernel.Max); err != nil {
+		return Row{}, err
+	}
+	wire := b.times[0]
+	again, err := b.check(ops, count)
 	if err != nil {
 		return Row{}, err
 	}
@@ -101,43 +118,69 @@ func (b *runner) measure(count int) (Row, error) {
 	if err := b.agree(b.times[:1], kernel.Int64, kernel.Sum); err != nil {
 		return Row{}, err
 	}
-	return b.cfg.row(count, b.rank.Welcome.Size, times, b.sheetInts()[0]), nil
+	row := b.cfg.row(count, b.rank.Welcome.Size, times, b.sheetInts()[0])
+	row.Wire = wire
+	return row, nil
 }
 
-// operation is what is measured.
-func (b *runner) operation(count int) *session.Operation {
+// operations are what is measured: one, or what a rank sends to the next one and receives from the one before.
+func (b *runner) operations(count int) []*session.Operation {
 	op := &session.Operation{Kind: b.cfg.Kind, Name: "bench." + strconv.Itoa(count)}
 	if op.Kind == collective.Barrier {
-		return op
+		return []*session.Operation{op}
 	}
 	op.Type, op.Op, op.Shape = b.cfg.Type, b.cfg.Op, []int{count}
 	op.In = session.Piece{Memory: b.data, Bytes: count * b.cfg.Type.Size()}
 	if op.Kind == collective.Allreduce || op.Kind == collective.Broadcast {
 		op.Out = op.In
 	}
-	return op
+	if op.Kind != collective.Send {
+		return []*session.Operation{op}
+	}
+	// Names say who sends: of two ranks each is the other's next one.
+	size, self := b.rank.Welcome.Size, b.rank.Welcome.Rank
+	from := (self + size - 1) % size
+	recv := *op
+	recv.Kind, recv.Root, recv.Name = collective.Recv, from, fmt.Sprintf("%s.%d", op.Name, from)
+	recv.In, recv.Out = session.Piece{}, session.Piece{Memory: b.data, Offset: op.In.Bytes, Bytes: op.In.Bytes}
+	op.Root, op.Name = (self+1)%size, fmt.Sprintf("%s.%d", op.Name, self)
+	return []*session.Operation{op, &recv}
 }
 
-// do runs an operation; look, if there is one, sees the result of an allgather before it is given back.
-func (b *runner) do(op *session.Operation, look func(result []byte)) error {
-	result, err := b.rank.Do(op)
-	if err != nil {
-		return err
+// do runs operations side by side; look, if there is one, sees the results that bring their own memory before they
+// are given back.
+func (b *runner) do(ops []*session.Operation, look func(result []byte)) error {
+	var handles [2]uint32
+	for i, op := range ops {
+		handle, err := b.rank.Submit(op)
+		if err != nil {
+			return err
+		}
+		handles[i] = handle
 	}
-	if look != nil {
-		look(result.Bytes)
+	for i := range ops {
+		result, err := b.rank.Wait(handles[i])
+		if err != nil {
+			return err
+		}
+		if look != nil {
+			look(result.Bytes)
+		}
+		if err := b.rank.Release(result); err != nil {
+			return err
+		}
 	}
-	return b.rank.Release(result)
+	return nil
 }
 
 // loop times n operations after a barrier.
-func (b *runner) loop(op *session.Operation, n int) error {
-	if err := b.do(&session.Operation{Kind: collective.Barrier, Name: "bench.start"}, nil); err != nil {
+func (b *runner) loop(ops []*session.Operation, n int) error {
+	if err := b.do([]*session.Operation{{Kind: collective.Barrier, Name: "bench.start"}}, nil); err != nil {
 		return err
 	}
 	last := time.Now()
 	for i := range n {
-		if err := b.do(op, nil); err != nil {
+		if err := b.do(ops, nil); err != nil {
 			return err
 		}
 		now := time.Now()
@@ -167,7 +210,7 @@ func (b *runner) iterations(trial []float64) (int, error) {
 // agree reduces the first numbers of the sheet over all ranks.
 func (b *runner) agree(numbers []float64, t kernel.Type, op kernel.Op) error {
 	at := session.Piece{Memory: b.sheet, Bytes: 8 * len(numbers)}
-	return b.do(&session.Operation{Kind: collective.Allreduce, Name: "bench.agree", Type: t, Op: op, Shape: []int{len(numbers)}, In: at, Out: at}, nil)
+	return b.do([]*session.Operation{{Kind: collective.Allreduce, Name: "bench.agree", Type: t, Op: op, Shape: []int{len(numbers)}, In: at, Out: at}}, nil)
 }
 
 // sheetInts is the sheet seen as integers.
@@ -176,32 +219,76 @@ func (b *runner) sheetInts() []int64 {
 }
 
 // check runs the operation once on known data and counts the wrong elements.
-func (b *runner) check(op *session.Operation, count int) (int64, error) {
+func (b *runner) check(ops []*session.Operation, count int) (int64, error) {
+	op := ops[0]
 	if op.Kind == collective.Barrier {
-		return 0, b.do(op, nil)
+		return 0, b.do(ops, nil)
 	}
 	ranks, self := b.rank.Welcome.Size, b.rank.Welcome.Rank
 	data := b.data.Bytes[:count*b.cfg.Type.Size()]
-	from := func(rank int) []byte {
-		return b.cfg.pattern(func(i int) float64 { return b.cfg.value(rank, i) })
+	share := count / ranks // of a tensor that is dealt out
+	// want compares a piece of a result to what rank has from an element on, or to what all have together.
+	want := func(got []byte, rank, from int) int64 {
+		return wrong(b.cfg.Type, got, b.cfg.pattern(func(i int) float64 { return b.cfg.value(rank, from+i) }), 1)
 	}
-	fill(data, from(self))
+	sum := func(got []byte, from int) int64 {
+		return wrongBy(b.cfg.Type, got, b.cfg.pattern(func(i int) float64 { return b.cfg.expect(ranks, from+i) }), ranks, b.cfg.slack(ranks))
+	}
+	// each compares a result that is made of equal pieces, one of each rank.
+	each := func(result []byte, piece, from int) (bad int64) {
+		n := piece * b.cfg.Type.Size()
+		if len(result) != ranks*n {
+			return int64(ranks * piece)
+		}
+		for rank := range ranks {
+			bad += want(result[rank*n:][:n], rank, from)
+		}
+		return bad
+	}
+	fill(data, b.cfg.pattern(func(i int) float64 { return b.cfg.value(self, i) }))
 	var bad int64
-	err := b.do(op, func(result []byte) {
+	err := b.do(ops, func(result []byte) {
 		switch op.Kind {
-		case collective.Allreduce:
-			bad = wrong(b.cfg.Type, data, b.cfg.pattern(func(i int) float64 { return b.cfg.expect(ranks, i) }), ranks)
-		case collective.Broadcast:
-			bad = wrong(b.cfg.Type, data, from(op.Root), 1)
 		case collective.Allgather:
-			if len(result) != ranks*len(data) {
-				bad = int64(ranks * count)
-				return
+			bad = each(result, count, 0)
+		case collective.Gather:
+			if self == op.Root {
+				bad = each(result, count, 0)
 			}
-			for rank := range ranks {
-				bad += wrong(b.cfg.Type, result[rank*len(data):][:len(data)], from(rank), 1)
+		case collective.Alltoall:
+			bad = each(result, share, self*share)
+		case collective.Scatter, collective.ReduceScatter, collective.Reduce:
+			bad = int64(b.due(op.Kind, count)) - int64(len(result)/b.cfg.Type.Size())
+			switch {
+			case bad != 0:
+				bad = max(bad, -bad)
+			case op.Kind == collective.Scatter:
+				bad = want(result, op.Root, self*share)
+			case op.Kind == collective.ReduceScatter:
+				bad = sum(result, self*share)
+			default:
+				bad = sum(result, 0)
 			}
 		}
 	})
+	switch op.Kind {
+	case collective.Allreduce:
+		bad = sum(data, 0)
+	case collective.Broadcast:
+		bad = want(data, op.Root, 0)
+	case collective.Send:
+		bad = want(b.data.Bytes[len(data):2*len(data)], ops[1].Root, 0)
+	}
 	return bad, err
+}
+
+// due is how many elements the result of this rank must have.
+func (b *runner) due(kind collective.Kind, count int) int {
+	switch {
+	case kind != collective.Reduce:
+		return count / b.rank.Welcome.Size
+	case b.rank.Welcome.Rank == 0:
+		return count
+	}
+	return 0
 }

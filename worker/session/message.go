@@ -23,8 +23,9 @@ const (
 	typeFree    = 5
 	typeBye     = 6
 	typeEnv     = 7
-	typeLanes   = 8 // both ways
-	typeWake    = 9 // from the daemon
+	typeLanes   = 8  // both ways
+	typeWake    = 9  // from the daemon
+	typeTraffic = 10 // both ways
 
 	typeWelcome  = 65
 	typeRegion   = 66
@@ -41,6 +42,7 @@ const (
 
 	noRegion   = math.MaxUint32
 	takesLane  = 0x80 // added to the kind of SUBMIT
+	codingBits = 4    // of its reduction, above which the coding is
 	lanesThere = 1    // flag of WELCOME
 
 	fdComes = 1         // flag of COMPLETE
@@ -87,8 +89,9 @@ const (
 	submitOutBytes  = 76
 	submitDims      = 84
 
-	pairValue = 4
-	pairLen   = 8
+	pairValue  = 4
+	pairLen    = 8
+	trafficLen = 16
 
 	envText = 4
 	maxEnv  = 4096
@@ -177,6 +180,7 @@ type submit struct {
 	kind      collective.Kind
 	dtype     kernel.Type
 	op        kernel.Op
+	coding    kernel.Coding
 	root      int32
 	group     uint32
 	pre, post float64
@@ -208,7 +212,8 @@ func decodeSubmit(b []byte, m *submit) error {
 		handle: le.Uint32(b[submitHandle:]),
 		kind:   kind,
 		dtype:  kernel.Type(b[submitDtype]),
-		op:     kernel.Op(b[submitOp]),
+		op:     kernel.Op(b[submitOp] & (1<<codingBits - 1)),
+		coding: kernel.Coding(b[submitOp] >> codingBits),
 		root:   int32(le.Uint32(b[submitRoot:])),
 		group:  le.Uint32(b[submitGroup:]),
 		pre:    math.Float64frombits(le.Uint64(b[submitPre:])),
@@ -229,7 +234,7 @@ func decodeAlloc(b []byte) (request uint32, n uint64, err error) {
 	return le.Uint32(b[allocRequest:]), le.Uint64(b[allocBytes:]), nil
 }
 
-// decodePair reads the single value of RELEASE, FREE, BYE and LANES.
+// decodePair reads the single value of RELEASE, FREE, BYE, LANES and TRAFFIC.
 func decodePair(b []byte) (uint32, error) {
 	if len(b) != pairLen {
 		return 0, malformed("message of type %d with %d bytes", le.Uint32(b), len(b))
@@ -282,6 +287,10 @@ func appendRegion(b []byte, request, number uint32, size int64) []byte {
 
 func appendLanes(b []byte, size int64) []byte {
 	return le.AppendUint64(appendPair(b, typeLanes, 0), uint64(size))
+}
+
+func appendTraffic(b []byte, sent uint64) []byte {
+	return le.AppendUint64(appendPair(b, typeTraffic, 0), sent)
 }
 
 func appendFail(b []byte, number, what uint32, code collective.Code, text string) []byte {

@@ -119,7 +119,7 @@ func TestGoldenFromRank(t *testing.T) {
 				splits = append(splits, fmt.Sprint(int32(le.Uint32(m.splits[i:]))))
 			}
 			got = map[string]string{"handle": fmt.Sprint(m.handle), "kind": fmt.Sprint(uint8(m.kind)), "dtype": fmt.Sprint(uint8(m.dtype)),
-				"op": fmt.Sprint(uint8(m.op)), "root": fmt.Sprint(m.root), "group": fmt.Sprint(m.group),
+				"op": fmt.Sprint(uint8(m.op) | uint8(m.coding)<<4), "root": fmt.Sprint(m.root), "group": fmt.Sprint(m.group),
 				"in_region": fmt.Sprint(m.in.region), "in_offset": fmt.Sprint(m.in.offset), "in_bytes": fmt.Sprint(m.in.bytes),
 				"out_region": fmt.Sprint(m.out.region), "out_offset": fmt.Sprint(m.out.offset), "out_bytes": fmt.Sprint(m.out.bytes),
 				"pre": fmt.Sprintf("%.1f", m.pre), "post": fmt.Sprintf("%.1f", m.post),

@@ -38,7 +38,7 @@ func invalid(format string, args ...any) error {
 // resolve turns a submission into a request, and pins the memory that it names. Everything in m comes from the
 // rank and is checked here; o takes the pins.
 func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
-	r := collective.Request{Kind: m.kind, Group: m.group, Type: m.dtype, Op: m.op, Root: int(m.root),
+	r := collective.Request{Kind: m.kind, Group: m.group, Type: m.dtype, Op: m.op, Coding: m.coding, Root: int(m.root),
 		Pre: m.pre, Post: m.post, Handle: uint64(m.handle), Client: s}
 	if len(m.name) == 0 || len(m.name) > maxName || !utf8.Valid(m.name) {
 		return r, invalid("submit operation: a name is 1 to %d bytes of UTF-8, not %d bytes", maxName, len(m.name))

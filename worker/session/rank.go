@@ -69,8 +69,12 @@ type Operation struct {
 	Group   uint32
 	Type    kernel.Type
 	Op      kernel.Op
+	Coding  kernel.Coding
 	Root    int
+	Pre     float64 // 0 is 1
+	Post    float64 // 0 is 1
 	Shape   []int
+	Splits  []int
 	In, Out Piece
 }
 
@@ -185,6 +189,24 @@ func (r *Rank) Alloc(n int) (*Memory, error) {
 	return m, nil
 }
 
+// Traffic returns the bytes that this host has sent to others since its daemon began.
+func (r *Rank) Traffic() (sent uint64, err error) {
+	r.out = appendPair(r.out[:0], typeTraffic, 0)
+	err = r.send()
+	for heard := false; err == nil && !heard; {
+		err = r.receive(func(kind uint32, b []byte, _ int) (err error) {
+			if heard = kind == typeTraffic; heard {
+				sent, err = decodeTraffic(b)
+			}
+			return err
+		})
+	}
+	if err != nil {
+		return 0, fmt.Errorf("ask for traffic: %w", err)
+	}
+	return sent, nil
+}
+
 // Do submits an operation and waits for its end.
 func (r *Rank) Do(o *Operation) (Outcome, error) {
 	handle, err := r.Submit(o)
@@ -196,8 +218,8 @@ func (r *Rank) Do(o *Operation) (Outcome, error) {
 
 // Submit starts an operation; Wait must be called for its handle. It keeps nothing of o.
 func (r *Rank) Submit(o *Operation) (handle uint32, err error) {
-	if len(o.Shape) > maxDims || len(o.Name) > maxName {
-		return 0, fmt.Errorf("submit operation: %d dimensions or a name of %d bytes are too many", len(o.Shape), len(o.Name))
+	if len(o.Shape) > maxDims || len(o.Name) > maxName || len(o.Splits) > maxMessage/8 {
+		return 0, fmt.Errorf("submit operation: %d dimensions, %d splits or a name of %d bytes are too many", len(o.Shape), len(o.Splits), len(o.Name))
 	}
 	handle = r.number()
 	r.out = appendSubmit(r.out[:0], handle, o)

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"math"
 
 	"gorun/collective"
@@ -23,7 +24,7 @@ func appendAlloc(b []byte, request uint32, n uint64) []byte {
 	return le.AppendUint64(le.AppendUint32(le.AppendUint32(b, typeAlloc), request), n)
 }
 
-// appendPair encodes RELEASE, FREE, BYE, LANES and WAKE.
+// appendPair encodes RELEASE, FREE, BYE, LANES, WAKE and TRAFFIC.
 func appendPair(b []byte, kind, value uint32) []byte {
 	return le.AppendUint32(le.AppendUint32(b, kind), value)
 }
@@ -32,15 +33,15 @@ func appendSubmit(b []byte, handle uint32, o *Operation) []byte {
 	m := extend(&b, submitDims)
 	le.PutUint32(m[offType:], typeSubmit)
 	le.PutUint32(m[submitHandle:], handle)
-	m[submitKind], m[submitDtype], m[submitOp], m[submitNdim] = byte(o.Kind), byte(o.Type), byte(o.Op), byte(len(o.Shape))
+	m[submitKind], m[submitDtype], m[submitOp], m[submitNdim] = byte(o.Kind), byte(o.Type), byte(o.Op)|byte(o.Coding)<<codingBits, byte(len(o.Shape))
 	le.PutUint32(m[submitRoot:], uint32(int32(o.Root)))
 	le.PutUint32(m[submitGroup:], o.Group)
 	le.PutUint32(m[submitInRegion:], o.In.number())
 	le.PutUint32(m[submitOutRegion:], o.Out.number())
 	le.PutUint32(m[submitNameLen:], uint32(len(o.Name)))
-	le.PutUint32(m[submitSplits:], 0)
-	le.PutUint64(m[submitPre:], math.Float64bits(1))
-	le.PutUint64(m[submitPost:], math.Float64bits(1))
+	le.PutUint32(m[submitSplits:], uint32(len(o.Splits)))
+	le.PutUint64(m[submitPre:], math.Float64bits(cmp.Or(o.Pre, 1)))
+	le.PutUint64(m[submitPost:], math.Float64bits(cmp.Or(o.Post, 1)))
 	le.PutUint64(m[submitInOffset:], uint64(o.In.Offset))
 	le.PutUint64(m[submitInBytes:], uint64(o.In.Bytes))
 	le.PutUint64(m[submitOutOffset:], uint64(o.Out.Offset))
@@ -48,7 +49,17 @@ func appendSubmit(b []byte, handle uint32, o *Operation) []byte {
 	for _, n := range o.Shape {
 		b = le.AppendUint64(b, uint64(n))
 	}
+	for _, n := range o.Splits {
+		b = le.AppendUint32(b, uint32(int32(n)))
+	}
 	return append(b, o.Name...)
+}
+
+func decodeTraffic(b []byte) (uint64, error) {
+	if len(b) != trafficLen {
+		return 0, malformed("traffic of %d bytes", len(b))
+	}
+	return le.Uint64(b[pairLen:]), nil
 }
 
 func decodeWelcome(b []byte) (Welcome, error) {

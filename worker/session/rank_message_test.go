@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"slices"
+	"strconv"
 	"testing"
 
 	"gorun/collective"
@@ -12,7 +13,6 @@ import (
 )
 
 // TestGoldenOfRank encodes what a rank sends and decodes what the daemon sends: the reverse of the daemon's tests.
-// Rank has neither scale factors nor splits, so vectors with them are for others.
 func TestGoldenOfRank(t *testing.T) {
 	number := func(v vector, name string) uint32 { return uint32(v.int(name)) }
 	piece := func(v vector, side string) Piece {
@@ -41,12 +41,11 @@ func TestGoldenOfRank(t *testing.T) {
 				continue // the daemon's
 			}
 		case "submit":
-			if v.fields["splits"] != "-" || v.fields["pre"] != "1.0" || v.fields["post"] != "1.0" {
-				continue
-			}
+			pre, _ := strconv.ParseFloat(v.fields["pre"], 64)
+			post, _ := strconv.ParseFloat(v.fields["post"], 64)
 			sent = appendSubmit(nil, number(v, "handle"), &Operation{Kind: collective.Kind(v.int("kind")), Type: kernel.Type(v.int("dtype")),
-				Op: kernel.Op(v.int("op")), Root: v.int("root"), Group: number(v, "group"), In: piece(v, "in"), Out: piece(v, "out"),
-				Shape: v.ints("dims"), Name: v.fields["name"]})
+				Op: kernel.Op(v.int("op") & 15), Coding: kernel.Coding(v.int("op") >> 4), Root: v.int("root"), Group: number(v, "group"), In: piece(v, "in"), Out: piece(v, "out"),
+				Shape: v.ints("dims"), Splits: v.ints("splits"), Pre: pre, Post: post, Name: v.fields["name"]})
 		case "welcome":
 			var w Welcome
 			w, err = decodeWelcome(v.bytes)

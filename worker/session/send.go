@@ -218,6 +218,17 @@ func (s *session) sendChanged(added, removed bool, stamp int64) {
 	s.sendLocked(s.scratch, nil)
 }
 
+func (s *session) sendTraffic() {
+	sent := uint64(0)
+	if s.server.cfg.Sent != nil {
+		sent = s.server.cfg.Sent()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scratch = appendTraffic(s.scratch[:0], sent)
+	s.sendLocked(s.scratch, nil)
+}
+
 func (s *session) sendGoodbye() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

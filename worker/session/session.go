@@ -197,7 +197,7 @@ func (s *session) dispatch(b []byte) error {
 		}
 		s.alloc(request, n)
 		return nil
-	case typeRelease, typeFree, typeBye, typeLanes:
+	case typeRelease, typeFree, typeBye, typeLanes, typeTraffic:
 		value, err := decodePair(b)
 		if err != nil {
 			return err
@@ -209,6 +209,8 @@ func (s *session) dispatch(b []byte) error {
 			return s.free(value)
 		case typeLanes:
 			return s.showLanes()
+		case typeTraffic:
+			s.sendTraffic()
 		default:
 			s.left = true
 			s.server.leave(s)

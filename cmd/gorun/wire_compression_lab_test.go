@@ -1,0 +1,41 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// Sums of floats travel between hosts in fewer bytes, and bench shows how many.
+func TestWireCompression(t *testing.T) {
+	c := newCluster(t, 3)
+	const size = 4 << 20
+	sent := func(flags ...string) float64 {
+		args := append([]string{"bench", "--json", "-v", "-H", "host1:2,host2,host3", "-b", "4M", "-e", "4M", "--iters", "5"}, flags...)
+		r := c.gorun(args...)
+		var doc struct {
+			Rows []struct {
+				Wrong int64   `json:"wrong"`
+				Wire  float64 `json:"wire_bytes"`
+			} `json:"rows"`
+		}
+		if err := json.Unmarshal([]byte(r.stdout), &doc); r.code != 0 || err != nil || len(doc.Rows) != 1 || doc.Rows[0].Wrong != 0 {
+			t.Fatalf("%v: exit code %d, %v\n%s%s", flags, r.code, err, r.stdout, r.stderr)
+		}
+		if coding := flags[len(flags)-1]; coding != "none" && !strings.Contains(r.stderr, "travel as "+coding) {
+			t.Errorf("%v: -v does not say so\n%s", flags, r.stderr)
+		}
+		return doc.Rows[0].Wire
+	}
+	for coding, share := range map[string]float64{"none": 1, "fp16": 0.5, "bf16": 0.5, "int8": 17. / 64} {
+		want := share * size * 4 / 3 // 2(N-1)/N
+		if got := sent("--algorithm", "ring", "--wire-compression", coding); got < want*0.99 || got > want*1.05 {
+			t.Errorf("%s: %.0f bytes on the wire, want %.0f", coding, got, want)
+		}
+	}
+	if got := sent("--dtype", "int32", "--algorithm", "ring", "--wire-compression", "fp16"); got < size*4/3 {
+		t.Errorf("int32: %.0f bytes on the wire, they must not be compressed", got)
+	}
+}
