@@ -40,6 +40,7 @@ type Spec struct {
 	Shim           bool     // put the Horovod drop-in on PYTHONPATH
 	Verbose        bool
 	Streams        int           // per link, 0 for the default
+	Encrypt        bool          // what hosts send each other
 	GPUs           []string      // for CUDA_VISIBLE_DEVICES by local rank; "auto" alone for what a host has; nil to set none
 	TF             bool          // set TF_CONFIG
 	PMIPort        bool          // MPI programs reach their daemon by a port (PMI_PORT) instead of a descriptor

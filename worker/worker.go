@@ -8,6 +8,7 @@ package worker
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,7 @@ import (
 	"gorun/collective/tcp"
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/gossip"
+	"gorun/rendezvous/keytls"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/facts"
@@ -257,6 +259,10 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	if err != nil {
 		return err
 	}
+	seal, err := d.seal()
+	if err != nil {
+		return err
+	}
 	bind := "0.0.0.0"
 	switch {
 	case addrs[0].IsLoopback():
@@ -294,7 +300,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	}
 	d.engine = collective.New(collective.Config{Transport: sender{d}, Alloc: d.results, Log: d.log, Algorithm: by, Coding: coding})
 	d.prober = collective.NewProber(d.engine, sender{d})
-	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, Streams: job.Streams, Handler: d.prober, Listener: d.listener, Log: d.log,
+	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, TLS: seal, Streams: job.Streams, Handler: d.prober, Listener: d.listener, Log: d.log,
 		Dial: func(ctx context.Context, peer, stream int) (net.Conn, error) {
 			p, ok := peerOf(d.peers.Load(), peer)
 			if !ok {
@@ -305,6 +311,18 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 		Lost: func(peer int, err error) { d.post(ctx, func() { d.lost(peer, err) }) },
 	})
 	return err
+}
+
+// seal returns what the streams of links are encrypted by, nil if the job does not want it.
+func (d *daemon) seal() (*tls.Config, error) {
+	if !d.job.Encrypt {
+		return nil, nil
+	}
+	seed, err := derive(d.job.Secret, d.job.ID, "link tls")
+	if err != nil {
+		return nil, err
+	}
+	return keytls.New(seed, "gorun-link/1", link.ErrKey)
 }
 
 // memory is what one user of shared memory may take: all there is, because memory is only taken when it

@@ -157,7 +157,11 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 	d.sessions.SetWorld(ranks)
 	d.out.Write(&wire.Committed{World: w})
 	if d.job.Verbose && len(w.Order) > 1 && w.Order[0] == d.job.HostID {
-		d.out.Write(&wire.Log{Text: "between hosts " + d.engine.Describe()})
+		how := "between hosts " + d.engine.Describe()
+		if d.job.Encrypt {
+			how += "; links are encrypted (TLS 1.3)"
+		}
+		d.out.Write(&wire.Log{Text: how})
 	}
 	for _, r := range d.roster.Ranks {
 		if d.started[r.Process] && !d.running[r.Process] {

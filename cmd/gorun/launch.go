@@ -45,6 +45,7 @@ func otherFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "algorithm", Value: "auto", EnvVars: []string{"GORUN_ALGORITHM"}, Usage: "of every allreduce between hosts, `NAME`: auto (what costs least), ring, direct, recursive-doubling, rabenseifner, tree"},
 		&cli.StringFlag{Name: "wire-compression", EnvVars: []string{"GORUN_WIRE_COMPRESSION"}, Usage: "how sums and averages of float32 and float64 travel between hosts, `NAME`: none, fp16, bf16, int8", DefaultText: "none"},
+		&cli.BoolFlag{Name: "encrypt", EnvVars: []string{"GORUN_ENCRYPT"}, Usage: "encrypt what hosts send each other (TLS 1.3); that it comes from the job is made sure in any case"},
 		&cli.IntFlag{Name: "streams", Value: 4, Usage: "TCP connections between two hosts", DefaultText: "4, or more with several --network-interfaces", Hidden: true},
 		&cli.BoolFlag{Name: "dry-run", Usage: "show which rank would run where, with what environment and command, and start nothing"},
 		&cli.BoolFlag{Name: "detach", Usage: "return when the ranks run; gorun ps, logs, attach, top and stop are for such jobs"},
@@ -191,6 +192,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.RingOrder, spec.Topology = string(ring.by), ring.text
 	spec.Bind, spec.ReportBindings = bind, c.Bool("report-bindings")
 	spec.Algorithm = c.String("algorithm")
+	spec.Encrypt = c.Bool("encrypt")
 	spec.Coding = c.String("wire-compression")
 	spec.NICs = nicsOf(c)
 	spec.PMIPort = c.Bool("pmi-port")

@@ -151,6 +151,7 @@ func (l *link) connect(ctx context.Context, sl *slot) error {
 	if err != nil {
 		return err
 	}
+	conn = m.seal(conn, true)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	conn.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout))
@@ -211,6 +212,7 @@ func (m *Mesh) accept() error {
 
 // receive goes through the handshake of an accepted connection.
 func (m *Mesh) receive(conn net.Conn) {
+	conn = m.seal(conn, false)
 	stop := context.AfterFunc(m.ctx, func() { conn.Close() })
 	defer stop()
 	conn.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +29,9 @@ type Config struct {
 	// ErrReopened. The link is of no use any more; Forget it, and Connect again to go on.
 	Lost func(peer int, err error)
 	Log  *slog.Logger
+	// TLS, if there is one, seals all streams; it must make both sides prove who they are. ErrKey is the error of its
+	// handshake with somebody else.
+	TLS *tls.Config
 
 	Streams  int  // per link, at most 64; 4. If there are several, the first carries small segments only
 	Checksum bool // check payloads end to end
@@ -57,6 +61,10 @@ func (c *Config) fill() error {
 		return fmt.Errorf("%d streams, want 1 to 64", c.Streams)
 	case c.Window < 0 || c.Window > span:
 		return fmt.Errorf("window of %d segments, want 1 to %d", c.Window, span)
+	}
+	if c.TLS != nil {
+		c.TLS = c.TLS.Clone()
+		c.TLS.DynamicRecordSizingDisabled = true // nobody waits for half a segment
 	}
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Streams = cmp.Or(c.Streams, 4)

@@ -116,10 +116,10 @@ func (w *socketWriter) attempt(fd uintptr) bool {
 // pathState returns how many bytes the peer's kernel has acknowledged, which tells a slow stream from one
 // that is stuck, and whether that kernel has answered everything it was sent.
 func (st *stream) pathState() (delivered uint64, answers bool) {
-	if st.in.vector.raw == nil {
+	if st.path == nil {
 		return 0, false
 	}
-	st.in.vector.raw.Control(func(fd uintptr) {
+	st.path.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			delivered = info.Bytes_acked
 			// A peer that does not read leaves its window shut; it answers probes of it.

@@ -3,6 +3,7 @@ package link
 import (
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -20,7 +21,8 @@ type stream struct {
 	link  *link
 	index int
 	conn  net.Conn
-	wg    sync.WaitGroup // writer and reader
+	path  syscall.RawConn // the socket, nil if there is none
+	wg    sync.WaitGroup  // writer and reader
 
 	// Guarded by link.mu. A stream whose bit is set in link.idle belongs to who takes the bit away,
 	// otherwise to its writer.
@@ -40,7 +42,7 @@ type stream struct {
 }
 
 func newStream(l *link, index int, conn net.Conn) *stream {
-	st := &stream{link: l, index: index, conn: conn, cond: sync.NewCond(&l.mu), movedAt: time.Now()}
+	st := &stream{link: l, index: index, conn: conn, path: socketOf(conn), cond: sync.NewCond(&l.mu), movedAt: time.Now()}
 	st.direct = directWriter(conn)
 	st.in.init(conn, l.mesh.cfg.Spin, l.touch)
 	return st

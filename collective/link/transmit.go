@@ -148,8 +148,13 @@ func (st *stream) write() error {
 			iov = append(iov, s.state.wire)
 		}
 	}
-	o.bufs = iov
-	_, err := o.bufs.WriteTo(st.conn)
+	var err error
+	if _, ok := st.conn.(sealed); ok {
+		err = st.writeRecords(iov)
+	} else {
+		o.bufs = iov
+		_, err = o.bufs.WriteTo(st.conn)
+	}
 	clear(iov)
 	return err
 }

@@ -30,6 +30,7 @@ type Job struct {
 	GraceMS int      `msgpack:"grace"`   // between TERM and KILL
 	Toward  string   `msgpack:"toward"`  // an address of another host, to choose our own by the route to it
 	Streams int      `msgpack:"streams"` // per link
+	Encrypt bool     `msgpack:"encrypt"` // links
 	GPUs    []string `msgpack:"gpus"`    // devices by local rank; "auto" alone for those of the host; nil to leave them alone
 	TF      bool     `msgpack:"tf"`      // set TF_CONFIG
 	PMIPort bool     `msgpack:"pmi"`     // MPI programs reach their daemon by a port instead of a descriptor
