@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gorun/launcher"
+	"gorun/launcher/elastic"
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/standing"
@@ -44,20 +46,15 @@ func placeJob(c *cli.Context, np int, programs []launcher.Program) (room, error)
 		p, from, err := placeRanks(c, np)
 		return room{p, from, nil}, err
 	}
-	client, addr, err := clusterOf(c)
-	if err != nil {
-		return room{}, err
+	if np < 0 || c.IsSet("np") && np == 0 {
+		return room{}, &usageError{fmt.Errorf("-np %d: must be at least 1", np), ""}
 	}
 	policy, err := policyOf(c)
 	if err != nil {
 		return room{}, err
 	}
-	if np < 0 || c.IsSet("np") && np == 0 {
-		return room{}, &usageError{fmt.Errorf("-np %d: must be at least 1", np), ""}
-	}
-	request := wire.Reserve{Ranks: np, PerHost: policy.PerHost, User: userName(), Program: programName(programs)}
-	named := c.IsSet("hosts") || c.Path("hostfile") != "" || c.Path("hydra-hostfile") != ""
-	if named {
+	request := wire.Reserve{Ranks: np, PerHost: policy.PerHost, Program: programName(programs)}
+	if namesHosts(c) {
 		p, _, err := placeRanks(c, np)
 		if err != nil {
 			return room{}, err
@@ -66,15 +63,12 @@ func placeJob(c *cli.Context, np int, programs []launcher.Program) (room, error)
 			request.Shares = append(request.Shares, wire.Share{Host: h.Name, Slots: len(h.Ranks)})
 		}
 	}
-	lease, err := client.Reserve(c.Context, addr, request, func(text string) {
-		fmt.Fprintln(os.Stderr, "gorun: note: the job "+text)
-		detachedOf(c.Context).say(text)
-	})
+	lease, addr, err := reserve(c, request)
 	if err != nil {
-		return room{}, explainCluster(addr, err)
+		return room{}, err
 	}
 	var list []hosts.Host
-	for _, s := range lease.Shares {
+	for _, s := range lease.Shares() {
 		list = append(list, hosts.Host{Name: s.Host, Slots: s.Slots})
 	}
 	p, err := plan.PlaceBy(list, np, policy)
@@ -83,6 +77,80 @@ func placeJob(c *cli.Context, np int, programs []launcher.Program) (room, error)
 		return room{}, err
 	}
 	return room{p, "the cluster at " + addr, lease}, nil
+}
+
+func namesHosts(c *cli.Context) bool {
+	return c.IsSet("hosts") || c.Path("hostfile") != "" || c.Path("hydra-hostfile") != ""
+}
+
+// reserve gets slots from the cluster that the flags name, sooner or later.
+func reserve(c *cli.Context, request wire.Reserve) (*standing.Lease, string, error) {
+	client, addr, err := clusterOf(c)
+	if err != nil {
+		return nil, "", err
+	}
+	request.User = userName()
+	lease, err := client.Reserve(c.Context, addr, request, func(text string) {
+		fmt.Fprintln(os.Stderr, "gorun: note: the job "+text)
+		detachedOf(c.Context).say(text)
+	})
+	if err != nil {
+		return nil, "", explainCluster(addr, err)
+	}
+	return lease, addr, nil
+}
+
+// onCluster is spec for a job whose hosts the cluster gives and takes.
+func (p *elasticPlan) onCluster(c *cli.Context, programs []launcher.Program) (room, *launcher.ElasticSpec, func(context.Context) error, error) {
+	fail := func(err error) (room, *launcher.ElasticSpec, func(context.Context) error, error) {
+		return room{}, nil, nil, err
+	}
+	if c.Bool("dry-run") {
+		return fail(&usageError{errors.New("--dry-run: which rank runs where changes in an elastic job"), ""})
+	}
+	policy, err := policyOf(c)
+	if err != nil {
+		return fail(err)
+	}
+	request := wire.Reserve{Ranks: p.NP, PerHost: policy.PerHost, Elastic: true, Most: p.MaxNP, Program: programName(programs)}
+	if namesHosts(c) {
+		list, _, err := hostList(c, p.NP)
+		if err != nil {
+			return fail(err)
+		}
+		for _, h := range slotsOf(list, c.Int("slots-per-host"), p.NP) {
+			request.Shares = append(request.Shares, wire.Share{Host: h.Name, Slots: h.Slots})
+		}
+	}
+	lease, addr, err := reserve(c, request)
+	if err != nil {
+		return fail(err)
+	}
+	to := make(chan []elastic.Host, 1)
+	to <- hostsOf(lease.Shares())
+	watch := func(ctx context.Context) error {
+		for {
+			select {
+			case shares := <-lease.Changes():
+				select {
+				case to <- hostsOf(shares):
+				case <-ctx.Done():
+					return nil
+				}
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+	return room{from: "the cluster at " + addr, lease: lease}, &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}, watch, nil
+}
+
+func hostsOf(shares []wire.Share) []elastic.Host {
+	var out []elastic.Host
+	for _, s := range shares {
+		out = append(out, elastic.Host{Name: s.Host, Slots: s.Slots, Born: s.Born})
+	}
+	return out
 }
 
 func (p room) dialer(c *cli.Context) (launcher.Dialer, error) {

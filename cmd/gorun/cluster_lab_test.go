@@ -40,19 +40,9 @@ func newLasting(t *testing.T, hosts int) *lasting {
 			t.Fatal(err)
 		}
 	}
-	for i, h := range c.Hosts() {
-		args := []string{"worker", "--cluster-key-file", "/root/.ssh/key", "--slots", "2"}
-		if i > 0 {
-			args = append(args, "--join", "host1")
-		}
-		cmd := h.Command(t.Context(), c.binary, args...)
-		log := &watch{buf: new(bytes.Buffer)}
-		cmd.Stderr = log
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		s.hosts, s.logs = append(s.hosts, cmd), append(s.logs, log)
-		c.await("daemon", func() bool { return log.count("takes jobs") == 1 })
+	s.hosts, s.logs = make([]*lab.Cmd, hosts), make([]*watch, hosts)
+	for i := range c.Hosts() {
+		s.start(i)
 	}
 	c.await("cluster", func() bool { return strings.Count(s.ps(), "0 of 2") == hosts })
 	for _, h := range c.Hosts() {
@@ -68,6 +58,23 @@ func newLasting(t *testing.T, hosts int) *lasting {
 		c.expectNothingLeft(5 * time.Second)
 	})
 	return s
+}
+
+// start starts the daemon of a host.
+func (s *lasting) start(i int) {
+	s.t.Helper()
+	args := []string{"worker", "--cluster-key-file", "/root/.ssh/key", "--slots", "2"}
+	if i > 0 {
+		args = append(args, "--join", "host1")
+	}
+	cmd := s.Host(i+1).Command(s.t.Context(), s.binary, args...)
+	log := &watch{buf: new(bytes.Buffer)}
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.hosts[i], s.logs[i] = cmd, log
+	s.await("daemon", func() bool { return log.count("takes jobs") == 1 })
 }
 
 func (s *lasting) ps() string {
@@ -94,7 +101,7 @@ func (s *lasting) expectIdle() {
 		left = nil
 		for _, h := range s.Hosts() {
 			for _, l := range h.Leftovers() {
-				if !slices.Contains(s.idle[h.Name()], l) {
+				if !slices.Contains(s.idle[h.Name()], l) && !strings.Contains(l, "worker --cluster-key-file") {
 					left = append(left, h.Name()+": "+l)
 				}
 			}
@@ -183,4 +190,36 @@ func TestClusterLosesDaemon(t *testing.T) {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
 	s.expectIdle()
+}
+
+// TestClusterElastic: a job goes on when a host of the cluster dies, and uses it again when it has booted.
+func TestClusterElastic(t *testing.T) {
+	needTorch(t)
+	s := newLasting(t, 3)
+	j := s.train(1200, slices.Concat(s.args, []string{"--min-np", "1", "--max-np", "3", "-ppn", "1"})...)
+	j.idle = s.expectIdle
+	j.await(`is rank 2 of 3 from batch 0`)
+	j.await(`batch 20$`)
+	gone := make(chan struct{})
+	go func() {
+		s.hosts[2].Wait()
+		close(gone)
+	}()
+	if err := s.Host(3).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-gone
+	j.await(`is rank 1 of 2 from batch [1-9]`)
+	if err := s.Host(3).Boot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Host(3).Exec(t.Context(), "sh", "-c", "umask 077; mkdir -p /root/.ssh; echo '"+strings.Repeat("a cluster's key ", 4)+"' >/root/.ssh/key"); err != nil {
+		t.Fatal(err)
+	}
+	s.start(2)
+	j.await(`is rank 2 of 3 from batch [1-9]`)
+	if text := s.ps(); strings.Count(text, "1 of 2") != 3 {
+		t.Errorf("gorun ps:\n%s", text)
+	}
+	j.end(3)
 }

@@ -76,7 +76,7 @@ func readElastic(c *cli.Context) (*elasticPlan, error) {
 		OnFailure:  onFailure,
 		ResetLimit: -1,
 		Timeout:    timeOf(c, "elastic-timeout"),
-		Listed:     !c.IsSet("host-discovery-script"),
+		Listed:     !c.IsSet("host-discovery-script") && !c.IsSet("cluster"),
 	}}
 	if c.IsSet("reset-limit") {
 		if p.ResetLimit = c.Int("reset-limit"); p.ResetLimit < 0 {
@@ -106,6 +106,8 @@ func readScript(c *cli.Context) (*discover.Script, error) {
 		return nil, nil
 	case c.IsSet("hosts") || c.IsSet("hostfile") || c.IsSet("hydra-hostfile"):
 		return nil, &usageError{errors.New("--host-discovery-script excludes -H and --hostfile"), "name the hosts in one place"}
+	case c.IsSet("cluster"):
+		return nil, &usageError{errors.New("--host-discovery-script excludes --cluster, which knows its hosts"), "--min-np N alone makes a job in a cluster elastic"}
 	case strings.TrimSpace(command) == "":
 		return nil, &usageError{errors.New("--host-discovery-script: no command"), ""}
 	case c.Int("slots-per-host") > hosts.MaxSlots:

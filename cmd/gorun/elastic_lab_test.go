@@ -79,12 +79,13 @@ type training struct {
 	cmd     *lab.Cmd
 	out     *record
 	batches int
+	idle    func() // checks that nothing is left of the job
 }
 
 // train starts testdata/elastic/train.py.
 func (c *cluster) train(batches int, args ...string) *training {
 	c.t.Helper()
-	j := &training{cluster: c, out: &record{}, batches: batches}
+	j := &training{cluster: c, out: &record{}, batches: batches, idle: func() { c.expectNothingLeft(5 * time.Second) }}
 	args = append(args, python, "testdata/elastic/train.py", "--pause", "0.03", "--batches", strconv.Itoa(batches))
 	j.cmd, _, _ = c.command(args...)
 	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
@@ -119,7 +120,7 @@ func (j *training) finish(processes int) {
 		j.t.Errorf("%v\n%s", err, j.out)
 		return
 	}
-	j.expectNothingLeft(5 * time.Second)
+	j.idle()
 	ends, _ := j.out.find(`process (\d+) ends as rank (\d+) of (\d+) after (\d+) batches, (\d+) worlds: ([0-9.]+) (\w+)`)
 	if processes < 0 && len(ends) > 0 {
 		processes = len(ends)

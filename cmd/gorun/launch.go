@@ -119,10 +119,10 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	case changing == nil:
 		// Last, since it may wait until other jobs have ended.
 		where, err = placeJob(c, cmp.Or(ranksOf(programs), c.Int("np")), programs)
-	case c.IsSet("cluster"):
-		err = &usageError{errors.New("--cluster has a fixed number of ranks"), "without --cluster, elastic jobs reach their hosts by ssh"}
 	case len(programs) > 1:
 		err = &usageError{errors.New("an elastic job has one program"), ""}
+	case c.IsSet("cluster"):
+		where, varying, watch, err = changing.onCluster(c, programs)
 	default:
 		varying, watch, err = changing.spec(c, func(format string, args ...any) { mux.Note(format, args...) })
 	}

@@ -38,6 +38,9 @@ type Event interface{ event() }
 type Host struct {
 	Name  string
 	Slots int
+	// Born, if it is not 0, tells hosts of one name apart that were there one after the other, such as before and after
+	// a reboot: what was held against the former is not held against the latter.
+	Born int64
 }
 
 // Discovered is the complete list of hosts that there are, in the order in which they should be used.

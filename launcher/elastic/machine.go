@@ -33,6 +33,7 @@ type Machine struct {
 type site struct {
 	name   string
 	slots  int     // 0 when it is not listed
+	born   int64   // as discovered last
 	daemon *daemon // that has not ended
 	lost   ban
 	failed map[int]*ban // by slot
@@ -50,6 +51,7 @@ const (
 type daemon struct {
 	id     int
 	site   *site
+	born   int64 // of the site when it was started
 	state  state
 	member bool // of the present epoch
 	used   map[int]*process
@@ -127,8 +129,9 @@ func (m *Machine) emit(a Action) { m.out = append(m.out, a) }
 
 // discovered takes a new list of hosts.
 func (m *Machine) discovered(list []Host) {
-	slots := map[string]int{}
+	slots, born := map[string]int{}, map[string]int64{}
 	for _, h := range list {
+		born[h.Name] = h.Born
 		if _, known := slots[h.Name]; !known && !m.known(h.Name) {
 			m.sites = append(m.sites, &site{name: h.Name, failed: map[int]*ban{}})
 		}
@@ -136,6 +139,10 @@ func (m *Machine) discovered(list []Host) {
 	}
 	for _, s := range m.sites {
 		s.slots = max(slots[s.name], 0)
+		if b := born[s.name]; b != 0 && b != s.born {
+			s.born, s.lost = b, ban{}
+			clear(s.failed)
+		}
 		if s.slots > 0 {
 			continue
 		}
@@ -175,7 +182,9 @@ func (m *Machine) hostLost(d *daemon, reason string) {
 	if asked {
 		return
 	}
-	d.site.lost.fail(m.now, m.cfg.Policy, m.cfg.Jitter)
+	if d.born == d.site.born {
+		d.site.lost.fail(m.now, m.cfg.Policy, m.cfg.Jitter)
+	}
 	why := fmt.Sprintf("host %s was lost: %s", d.site.name, reason)
 	if d.member || m.cfg.OnFailure == EndJob {
 		d.member = false
@@ -249,7 +258,7 @@ func (m *Machine) startHosts() {
 			usable = usable || !s.failed[slot].holds(m.now)
 		}
 		if usable {
-			s.daemon = &daemon{id: len(m.daemons), site: s, used: map[int]*process{}}
+			s.daemon = &daemon{id: len(m.daemons), site: s, born: s.born, used: map[int]*process{}}
 			m.daemons = append(m.daemons, s.daemon)
 			m.emit(StartHost{s.daemon.id, s.name})
 		}

@@ -320,3 +320,37 @@ func TestPolicy(t *testing.T) {
 		t.Error("end is not for users")
 	}
 }
+
+// TestReboot: a host that was lost is used again when it comes back as another one, even if it was never withdrawn,
+// and even if its loss is noticed only then.
+func TestReboot(t *testing.T) {
+	was := e.Discovered{Hosts: []e.Host{{Name: "a", Slots: 1, Born: 1}, {Name: "b", Slots: 1, Born: 1}}}
+	is := e.Discovered{Hosts: []e.Host{{Name: "a", Slots: 1, Born: 1}, {Name: "b", Slots: 1, Born: 2}}}
+	for name, events := range map[string][]e.Event{
+		"noticed first": {e.HostLost{Host: 1, Reason: "off"}, is},
+		"noticed late":  {is, e.HostLost{Host: 1, Reason: "off"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := newJob(t, e.Config{Policy: e.Policy{NP: 2, MinNP: 1, ResetLimit: -1}})
+			j.expect("epoch 1: 0@0.0 1@1.0", was, e.HostUp{Host: 0}, e.HostUp{Host: 1})
+			j.expect("", e.Committed{Host: 0, Epoch: 1}, e.Committed{Host: 1, Epoch: 1})
+			var started, went bool
+			for _, ev := range events {
+				for _, a := range j.m.Step(j.now, ev) {
+					switch a := a.(type) {
+					case e.StartHost:
+						started = a.Host == 2 && a.Name == "b"
+					case e.Roster:
+						went = len(a.Places) == 1
+					}
+				}
+			}
+			if !started || !went {
+				t.Fatalf("the host was started again: %v, the others went on: %v", started, went)
+			}
+			j.expect("", e.Committed{Host: 0, Epoch: 2})
+			j.expect("news 1 added=true removed=false", e.HostUp{Host: 2})
+			j.expect("note", e.HostLost{Host: 2, Reason: "off"}) // the same one is not tried again
+		})
+	}
+}

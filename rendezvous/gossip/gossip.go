@@ -132,6 +132,14 @@ func (g *Gossip) Join(ctx context.Context, addrs []string) error {
 	}
 }
 
+// TryJoin contacts a member once. It takes some seconds if nobody answers.
+func (g *Gossip) TryJoin(addr string) error {
+	if _, err := g.list.Join([]string{addr}); err != nil {
+		return fmt.Errorf("join gossip at %s: %w", addr, innermost(err))
+	}
+	return nil
+}
+
 // innermost takes memberlist's lists and prefixes off an error.
 func innermost(err error) error {
 	var op *net.OpError

@@ -13,6 +13,7 @@ import (
 // Member is a member by its name, for those who are not numbered.
 type Member struct {
 	Name, Addr string // Addr without a port
+	Gossip     string // host:port
 	Meta       []byte
 }
 
@@ -22,7 +23,7 @@ func (g *Gossip) Members() []Member {
 	defer g.mu.Unlock()
 	var out []Member
 	for _, n := range g.members {
-		out = append(out, Member{n.Name, n.Addr.String(), n.Meta})
+		out = append(out, Member{n.Name, n.Addr.String(), n.Address(), n.Meta})
 	}
 	return out
 }

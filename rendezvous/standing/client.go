@@ -27,34 +27,34 @@ type Client struct {
 	Version string
 }
 
-// Lease is slots that are ours until Close, or until the daemon that keeps the queue is gone.
-type Lease struct {
-	Shares []wire.Share
-	client Client
-	conn   net.Conn
-}
-
 // Reserve asks the daemon at addr, or the one that it names, for slots, and waits for them. waiting hears
 // what it waits for.
 func (c Client) Reserve(ctx context.Context, addr string, r wire.Reserve, waiting func(text string)) (*Lease, error) {
 	r.Version = c.Version
 	for range redirects {
-		lease, next, err := c.reserve(ctx, addr, &r, waiting)
+		g, next, err := c.reserve(ctx, addr, &r, waiting)
 		if err != nil {
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
 			return nil, fmt.Errorf("reserve slots at %s: %w", addr, err)
 		}
-		if lease != nil {
-			return lease, nil
+		if g != nil {
+			return newLease(c, addr, r, g), nil
 		}
 		addr = next
 	}
 	return nil, fmt.Errorf("reserve slots at %s: the daemons do not agree on who keeps the queue", addr)
 }
 
-func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiting func(string)) (lease *Lease, next string, err error) {
+// grant is what the keeper of the queue gave, and the connection on which it may change it.
+type grant struct {
+	conn net.Conn
+	in   *wire.Reader
+	wire.Granted
+}
+
+func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiting func(string)) (g *grant, next string, err error) {
 	conn, err := c.dial(ctx, addr)
 	if err != nil {
 		return nil, "", err
@@ -62,7 +62,7 @@ func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiti
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	defer func() {
-		if lease == nil {
+		if g == nil {
 			conn.Close()
 		}
 	}()
@@ -80,7 +80,7 @@ func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiti
 				waiting(msg.Text)
 			}
 		case *wire.Granted:
-			return &Lease{Shares: msg.Shares, client: c, conn: conn}, "", nil
+			return &grant{conn, in, *msg}, "", nil
 		case *wire.Elsewhere:
 			return nil, msg.Addr, nil
 		case *wire.Refused:
@@ -136,7 +136,7 @@ func (s *Stream) Read(b []byte) (int, error) { return s.in.Read(b) }
 // Start starts the job's daemon on a host of the lease. What is read and written is its standard output and
 // input; Close, or the end of this process, ends it.
 func (l *Lease) Start(ctx context.Context, host string) (*Stream, error) {
-	for _, s := range l.Shares {
+	for _, s := range l.Shares() {
 		if s.Host == host {
 			return l.start(ctx, s)
 		}
@@ -169,9 +169,6 @@ func (l *Lease) start(ctx context.Context, s wire.Share) (*Stream, error) {
 	conn.Close()
 	return nil, err
 }
-
-// Close gives the slots back.
-func (l *Lease) Close() error { return l.conn.Close() }
 
 // dial connects and proves that this side holds the key, as the other must.
 func (c Client) dial(ctx context.Context, addr string) (net.Conn, error) {

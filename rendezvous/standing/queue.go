@@ -3,6 +3,7 @@ package standing
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -14,13 +15,16 @@ import (
 type ticket struct {
 	request wire.Reserve
 	since   time.Time
-	shares  []wire.Share // nil while it waits
+	granted bool
+	shares  []wire.Share // never changed in place; those of an elastic job may be none
 }
 
 // queue gives slots to jobs in the order in which they came. It only decides.
 type queue struct {
 	hosts   []wire.MemberState // by name
 	tickets []*ticket          // by arrival
+	seen    map[string]bool    // hosts that were ever there
+	young   bool               // the daemon has just begun, and may not have seen all hosts yet
 }
 
 // free is how many slots of each host may be given away: those that are neither promised nor in use. What is
@@ -35,7 +39,7 @@ func (q *queue) free() []wire.Share {
 	var out []wire.Share
 	for _, h := range q.hosts {
 		if !h.Draining {
-			out = append(out, wire.Share{Host: h.Host, Addr: h.Addr, Slots: max(0, h.Slots-max(promised[h.Host], h.Used))})
+			out = append(out, wire.Share{Host: h.Host, Addr: h.Addr, Born: h.Born, Slots: max(0, h.Slots-max(promised[h.Host], h.Used))})
 		}
 	}
 	return out
@@ -46,7 +50,7 @@ func (q *queue) all() []wire.Share {
 	var out []wire.Share
 	for _, h := range q.hosts {
 		if !h.Draining {
-			out = append(out, wire.Share{Host: h.Host, Addr: h.Addr, Slots: h.Slots})
+			out = append(out, wire.Share{Host: h.Host, Addr: h.Addr, Born: h.Born, Slots: h.Slots})
 		}
 	}
 	return out
@@ -54,9 +58,18 @@ func (q *queue) all() []wire.Share {
 
 // add puts a job at the end, unless even an idle cluster had no room for it.
 func (q *queue) add(t *ticket) error {
+	if len(t.request.Held) > 0 { // it runs: its hosts would refuse what is not true
+		t.granted, t.shares = true, t.request.Held
+		q.tickets = append(q.tickets, t)
+		return nil
+	}
 	all := q.all()
-	if fit(all, all, t.request) == nil {
-		return fmt.Errorf("the cluster has %s: no room for %s", describe(all), want(t.request))
+	room, r := all, t.request
+	if r.Elastic && len(r.Shares) > 0 {
+		room, r.Shares = within(all, r.Shares), nil
+	}
+	if fit(room, all, r) == nil {
+		return fmt.Errorf("the cluster has %s: no room for %s", describe(all), want(r))
 	}
 	q.tickets = append(q.tickets, t)
 	return nil
@@ -67,15 +80,79 @@ func (q *queue) remove(t *ticket) {
 }
 
 // grant gives slots to those at the head of the queue that have room now. Nobody overtakes: a job of many
-// ranks would wait for ever.
+// ranks would wait for ever. Elastic jobs come first as far as they lost what they had begun with, and last as
+// far as they would like to be more.
 func (q *queue) grant() {
 	for _, t := range q.tickets {
-		if t.shares != nil {
+		q.grow(t, t.request.Ranks)
+	}
+	for _, t := range q.tickets {
+		if t.granted {
 			continue
 		}
-		if t.shares = fit(q.free(), q.all(), t.request); t.shares == nil {
+		free, r := q.free(), t.request
+		if r.Elastic && len(r.Shares) > 0 {
+			free, r.Shares = within(free, r.Shares), nil
+		}
+		if t.shares = fit(free, q.all(), r); t.shares == nil {
 			return
 		}
+		t.granted = true
+	}
+	for _, t := range q.tickets {
+		q.grow(t, cmp.Or(t.request.Most, math.MaxInt))
+	}
+}
+
+// grow gives an elastic job that runs more hosts, for as many ranks as it is told. Only hosts where it has nothing
+// yet: the daemon of a job cannot get more slots later.
+func (q *queue) grow(t *ticket, ranks int) {
+	if !t.granted || !t.request.Elastic {
+		return
+	}
+	has := map[string]bool{}
+	for _, s := range t.shares {
+		has[s.Host] = true
+		ranks -= s.Slots
+	}
+	free := q.free()
+	if len(t.request.Shares) > 0 {
+		free = within(free, t.request.Shares)
+	}
+	for _, s := range free {
+		n := min(s.Slots, ranks)
+		if t.request.PerHost > 0 {
+			n = min(n, t.request.PerHost)
+		}
+		if n < 1 || n < t.request.PerHost || has[s.Host] {
+			continue
+		}
+		s.Slots = n
+		ranks -= n
+		t.shares = append(slices.Clone(t.shares), s)
+	}
+}
+
+// follow brings the shares of elastic jobs in line with the hosts that there are.
+func (q *queue) follow() {
+	for _, t := range q.tickets {
+		if !t.granted || !t.request.Elastic {
+			continue
+		}
+		var kept []wire.Share
+		for _, s := range t.shares {
+			i := slices.IndexFunc(q.hosts, func(h wire.MemberState) bool { return h.Host == s.Host })
+			switch {
+			case i < 0 && (q.seen[s.Host] || !q.young):
+				continue
+			case i >= 0 && q.hosts[i].Draining:
+				continue
+			case i >= 0:
+				s.Addr, s.Born = q.hosts[i].Addr, q.hosts[i].Born
+			}
+			kept = append(kept, s)
+		}
+		t.shares = kept
 	}
 }
 
@@ -86,7 +163,7 @@ func (q *queue) waitsFor(t *ticket) string {
 		if x == t {
 			break
 		}
-		if x.shares == nil {
+		if !x.granted {
 			ahead++
 		}
 	}
@@ -113,7 +190,7 @@ func fit(free, all []wire.Share, r wire.Reserve) []wire.Share {
 			}
 			h.Slots -= s.Slots // it may be named twice
 			room[s.Host] = h
-			out = append(out, wire.Share{Host: s.Host, Addr: h.Addr, Slots: s.Slots})
+			out = append(out, wire.Share{Host: s.Host, Addr: h.Addr, Born: h.Born, Slots: s.Slots})
 		}
 		return out
 	}
@@ -161,6 +238,22 @@ func fit(free, all []wire.Share, r wire.Reserve) []wire.Share {
 		return nil
 	}
 	slices.SortFunc(out, func(a, b wire.Share) int { return strings.Compare(a.Host, b.Host) })
+	return out
+}
+
+// within is what there is of shares on the hosts that are named, and no more there. An elastic job takes what it
+// needs of it.
+func within(shares, named []wire.Share) []wire.Share {
+	room := map[string]int{}
+	for _, s := range named {
+		room[s.Host] += s.Slots
+	}
+	var out []wire.Share
+	for _, s := range shares {
+		if s.Slots = min(s.Slots, room[s.Host]); room[s.Host] > 0 {
+			out = append(out, s)
+		}
+	}
 	return out
 }
 

@@ -87,15 +87,25 @@ func TestNeverTwice(t *testing.T) {
 				if r.IntN(3) == 0 {
 					x.request.PerHost = 1 + r.IntN(3)
 				}
+				if x.request.Ranks > 0 && r.IntN(3) == 0 {
+					x.request.Elastic, x.request.Most = true, x.request.Ranks*r.IntN(3)
+				}
 				q.add(x) // or not
 			} else if len(q.tickets) > 0 {
 				q.remove(q.tickets[r.IntN(len(q.tickets))])
 			}
+			if i := r.IntN(len(q.hosts)); r.IntN(4) == 0 {
+				q.hosts[i].Draining = !q.hosts[i].Draining
+			}
+			q.follow()
 			q.grant()
 			given := map[string]int{}
 			for i, x := range q.tickets {
-				if i == 0 && x.shares == nil {
+				if i == 0 && !x.granted && fit(q.free(), q.all(), x.request) != nil {
 					t.Fatalf("seed %d: the first waits: %+v of %s", seed, x.request, describe(q.free()))
+				}
+				if most := x.request.Most; x.request.Elastic && most > 0 && x.request.PerHost == 0 && slots(x.shares) > most {
+					t.Fatalf("seed %d: %d slots for a job of %d at most", seed, slots(x.shares), most)
 				}
 				for _, s := range x.shares {
 					given[s.Host] += s.Slots
@@ -108,4 +118,47 @@ func TestNeverTwice(t *testing.T) {
 			}
 		}
 	}
+}
+
+func slots(shares []wire.Share) (n int) {
+	for _, s := range shares {
+		n += s.Slots
+	}
+	return n
+}
+
+// TestGrow: an elastic job gets back what it lost before others begin, and more only if nobody waits.
+func TestGrow(t *testing.T) {
+	q := queue{hosts: of("a:2,b:2,c:2")}
+	job := &ticket{request: wire.Reserve{Ranks: 4, Elastic: true, Shares: []wire.Share{{Host: "a", Slots: 2}, {Host: "b", Slots: 1}, {Host: "c", Slots: 2}}}}
+	later := &ticket{request: wire.Reserve{Ranks: 2}}
+	step := func(want string) {
+		t.Helper()
+		q.follow()
+		q.grant()
+		if got := describe(job.shares); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if err := q.add(job); err != nil {
+		t.Fatal(err)
+	}
+	step("a:2,c:2,b:1")
+	if err := q.add(later); err != nil {
+		t.Fatal(err)
+	}
+	q.hosts = of("a:2,b:2")
+	step("a:2,b:1")
+	q.hosts = of("a:2,b:2,d:4")
+	step("a:2,b:1") // d is not among its hosts
+	if describe(later.shares) != "d:2" {
+		t.Errorf("the next job has %s", describe(later.shares))
+	}
+	q.hosts = of("a:2,b:2,c:2,d:4")
+	q.add(&ticket{request: wire.Reserve{Ranks: 8}}) // waits
+	step("a:2,b:1,c:1")                             // four, and no more
+	q.young, q.hosts = true, of("d:4")              // a daemon that knows only itself takes nothing away
+	step("a:2,b:1,c:1")
+	q.young = false
+	step("no hosts")
 }

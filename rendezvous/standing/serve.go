@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os/exec"
 	"slices"
@@ -32,6 +33,10 @@ const (
 	tidying = 5 * time.Second
 	// patience is how long a launcher may leave an answer unread.
 	patience = 30 * time.Second
+	// youth is how long a daemon that has begun may not know all the others.
+	youth = 30 * time.Second
+	// again is how often it looks for others that it does not see.
+	again = 5 * time.Second
 )
 
 // Config of one daemon.
@@ -58,6 +63,7 @@ type server struct {
 	tls    *tls.Config
 	gossip *gossip.Gossip
 	wg     sync.WaitGroup
+	born   int64
 
 	mu       sync.Mutex
 	queue    queue
@@ -80,7 +86,8 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	s := &server{cfg: cfg, tls: channel, news: make(chan struct{}), conns: map[net.Conn]bool{}}
+	s := &server{cfg: cfg, tls: channel, born: time.Now().UnixNano(), news: make(chan struct{}), conns: map[net.Conn]bool{}}
+	s.queue.seen, s.queue.young = map[string]bool{}, true
 	meta, err := s.meta()
 	if err != nil {
 		return err
@@ -94,13 +101,7 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	s.refresh()
 	s.wg.Go(func() { s.watch(work) })
 	s.wg.Go(func() { s.accept(work) })
-	if len(cfg.Join) > 0 {
-		s.wg.Go(func() {
-			if err := s.gossip.Join(work, cfg.Join); err == nil {
-				cfg.Log.Info("joined", "hosts", strings.Join(cfg.Join, ","))
-			}
-		})
-	}
+	s.wg.Go(func() { s.seek(work) })
 	if cfg.Ready != nil {
 		cfg.Ready(s.gossip.Addr())
 	}
@@ -152,7 +153,7 @@ func (s *server) meta() ([]byte, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return wire.Marshal(&wire.Member{Port: n, Version: s.cfg.Version, Slots: s.cfg.Slots, Used: s.used, Draining: s.draining})
+	return wire.Marshal(&wire.Member{Port: n, Version: s.cfg.Version, Slots: s.cfg.Slots, Used: s.used, Draining: s.draining, Born: s.born})
 }
 
 // change changes the state and tells everybody who waits for it.
@@ -165,14 +166,47 @@ func (s *server) change(f func()) {
 
 // announce is called with mu held.
 func (s *server) announce() {
+	s.queue.follow()
 	s.queue.grant()
 	close(s.news)
 	s.news = make(chan struct{})
 }
 
+// seek joins the others, and looks again for those that it saw once and does not see any more: they may be back, or
+// a network that was in two parts may be one again.
+func (s *server) seek(ctx context.Context) {
+	if len(s.cfg.Join) > 0 {
+		if s.gossip.Join(ctx, s.cfg.Join) != nil {
+			return
+		}
+		s.cfg.Log.Info("joined", "hosts", strings.Join(s.cfg.Join, ","))
+	}
+	seen := map[string]string{} // gossip addresses by name
+	tick := time.NewTicker(again)
+	defer tick.Stop()
+	for {
+		missing := maps.Clone(seen)
+		for _, m := range s.gossip.Members() {
+			seen[m.Name] = m.Gossip
+			delete(missing, m.Name)
+		}
+		for _, addr := range missing { // one of them each time: it may take seconds to hear nothing
+			s.gossip.TryJoin(addr)
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // watch keeps the others informed, and this host about them.
 func (s *server) watch(ctx context.Context) {
 	var said []byte
+	grown := time.NewTimer(youth)
+	defer grown.Stop()
 	for {
 		s.mu.Lock()
 		news := s.news
@@ -194,6 +228,8 @@ func (s *server) watch(ctx context.Context) {
 			s.refresh()
 		case <-s.gossip.Events(): // of members with numbers: there are none
 		case <-news:
+		case <-grown.C:
+			s.change(func() { s.queue.young = false })
 		case <-retry.C:
 		}
 		retry.Stop()
@@ -210,7 +246,7 @@ func (s *server) refresh() {
 			continue // of another version of gorun
 		}
 		hosts = append(hosts, wire.MemberState{Host: m.Name, Addr: net.JoinHostPort(m.Addr, strconv.Itoa(about.Port)),
-			Slots: about.Slots, Used: about.Used, Draining: about.Draining, Version: about.Version})
+			Slots: about.Slots, Used: about.Used, Draining: about.Draining, Version: about.Version, Born: about.Born})
 	}
 	slices.SortFunc(hosts, func(a, b wire.MemberState) int { return strings.Compare(a.Host, b.Host) })
 	s.mu.Lock()
@@ -219,6 +255,9 @@ func (s *server) refresh() {
 		return
 	}
 	s.queue.hosts, s.keeper = hosts, ""
+	for _, h := range hosts {
+		s.queue.seen[h.Host] = true
+	}
 	if i := slices.IndexFunc(hosts, func(h wire.MemberState) bool { return !h.Draining }); i >= 0 && hosts[i].Host != s.cfg.Name {
 		s.keeper = hosts[i].Addr
 	}
@@ -318,7 +357,7 @@ func (s *server) otherVersion(conn net.Conn, theirs string) bool {
 
 // reserve keeps a job in the queue until its launcher hangs up.
 func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
-	if s.otherVersion(conn, r.Version) {
+	if len(r.Held) == 0 && s.otherVersion(conn, r.Version) { // a job may outlive its version, but not begin without it
 		return
 	}
 	t := &ticket{request: *r, since: time.Now()}
@@ -349,24 +388,22 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 		return
 	}
 	defer s.change(func() { s.queue.remove(t) })
-	said := ""
-	for {
+	said, told := "", []wire.Share(nil)
+	for first := true; ; {
 		s.mu.Lock()
-		news, keeper, shares, text := s.news, s.keeper, t.shares, ""
-		if shares == nil {
+		news, keeper, granted, shares, others, text := s.news, s.keeper, t.granted, t.shares, s.others(), ""
+		if !granted {
 			text = s.queue.waitsFor(t)
 		}
 		s.mu.Unlock()
 		switch {
-		case shares != nil:
-			if !s.answer(conn, &wire.Granted{Shares: shares}) {
-				return
-			}
-			<-gone
-			return
 		case keeper != "":
 			s.answer(conn, &wire.Elsewhere{Addr: keeper})
 			return
+		case granted && (first || !slices.Equal(shares, told)):
+			if first, told = false, shares; !s.answer(conn, &wire.Granted{Shares: shares, Others: others}) {
+				return
+			}
 		case text != said:
 			if said = text; !s.answer(conn, &wire.Queued{Text: text}) {
 				return
@@ -378,6 +415,15 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 			return
 		}
 	}
+}
+
+// others is where the cluster can be asked. It is called with mu held.
+func (s *server) others() []string {
+	var out []string
+	for _, h := range s.queue.hosts {
+		out = append(out, h.Addr)
+	}
+	return out
 }
 
 // serve runs the daemon of one job.

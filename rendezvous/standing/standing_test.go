@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -121,11 +122,11 @@ func TestJobs(t *testing.T) {
 
 	first := b.reserve(3) // a keeps the queue: b says so
 	defer first.Close()
-	if len(first.Shares) != 2 {
-		t.Fatalf("3 ranks on %v", first.Shares)
+	if len(first.Shares()) != 2 {
+		t.Fatalf("3 ranks on %v", first.Shares())
 	}
 	var streams []*standing.Stream
-	for _, share := range first.Shares {
+	for _, share := range first.Shares() {
 		s, err := first.Start(t.Context(), share.Host)
 		if err != nil {
 			t.Fatal(err)
@@ -267,4 +268,73 @@ func TestStopAtOnce(t *testing.T) {
 	if _, err := s.Read(make([]byte, 1)); err == nil {
 		t.Error("the job goes on")
 	}
+}
+
+// awaitShares waits until an elastic job has these slots.
+func awaitShares(t *testing.T, l *standing.Lease, want string) {
+	t.Helper()
+	poll(t, want, func() bool {
+		var list []string
+		for _, s := range l.Shares() {
+			list = append(list, fmt.Sprintf("%s:%d", s.Host, s.Slots))
+		}
+		return strings.Join(list, ",") == want
+	})
+}
+
+// TestElastic: a job gets more when there is more, loses what goes, and gets it back when it returns.
+func TestElastic(t *testing.T) {
+	t.Parallel()
+	a := start(t, "a", 1)
+	l, err := client.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 1, Elastic: true, Most: 3}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	awaitShares(t, l, "a:1")
+	b := start(t, "b", 1, a.gossip)
+	awaitShares(t, l, "a:1,b:1")
+	start(t, "c", 4, a.gossip) // two would be too many
+	awaitShares(t, l, "a:1,b:1,c:1")
+	before := l.Shares()[1].Born
+	b.stop() // it drains
+	awaitShares(t, l, "a:1,c:1")
+	<-b.ended
+	start(t, "b", 1, a.gossip)
+	awaitShares(t, l, "a:1,c:1,b:1")
+	if l.Shares()[2].Born == before {
+		t.Error("another daemon cannot be told from the one before")
+	}
+}
+
+// TestKeeperGoes: a job keeps its slots when the daemon that kept the queue ends, and when another one keeps it.
+func TestKeeperGoes(t *testing.T) {
+	t.Parallel()
+	b := start(t, "b", 2)
+	c := start(t, "c", 2, b.gossip)
+	poll(t, "cluster of two", func() bool { return len(b.jobs().Members) == 2 && len(c.jobs().Members) == 2 })
+	l := c.reserve(3)
+	defer l.Close()
+	jobs := func(m *member, want string) {
+		t.Helper()
+		poll(t, want, func() bool {
+			j, err := client.Jobs(t.Context(), m.addr)
+			if err != nil || len(j.Jobs) != 1 {
+				return false
+			}
+			var list []string
+			for _, s := range j.Jobs[0].Shares {
+				list = append(list, fmt.Sprintf("%s:%d", s.Host, s.Slots))
+			}
+			return strings.Join(list, ",") == want
+		})
+	}
+	jobs(c, "b:2,c:1")
+	a := start(t, "a", 2, c.gossip) // the first by name
+	jobs(c, "b:2,c:1")
+	poll(t, "word of the new keeper", func() bool { return len(b.jobs().Members) == 3 })
+	jobs(a, "b:2,c:1")
+	a.stop()
+	<-a.ended
+	jobs(c, "b:2,c:1")
 }

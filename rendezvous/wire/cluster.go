@@ -10,6 +10,7 @@ type Member struct {
 	Slots    int    `msgpack:"s"`
 	Used     int    `msgpack:"u"`
 	Draining bool   `msgpack:"d"` // it takes no more jobs
+	Born     int64  `msgpack:"b"` // when it began: another one under the same name has another
 }
 
 // Share is a host's part of a job.
@@ -17,6 +18,7 @@ type Share struct {
 	Host  string `msgpack:"host"`
 	Addr  string `msgpack:"addr"` // host:port of its daemon
 	Slots int    `msgpack:"slots"`
+	Born  int64  `msgpack:"born"` // of its daemon
 }
 
 // Reserve asks for slots. They are the launcher's until its connection ends.
@@ -27,6 +29,12 @@ type Reserve struct {
 	Shares  []Share `msgpack:"shares"`   // exactly these hosts, if any
 	User    string  `msgpack:"user"`
 	Program string  `msgpack:"program"`
+	// Elastic asks for more whenever there is more, up to Most ranks if that is not 0. Slots that go, since their
+	// host leaves the cluster or drains, are taken away; every change is Granted.
+	Elastic bool `msgpack:"elastic"`
+	Most    int  `msgpack:"most"`
+	// Held are slots that the job has already, from a daemon that does not keep the queue any more.
+	Held []Share `msgpack:"held"`
 }
 
 // Queued says that a job has no slots yet, and why.
@@ -36,7 +44,8 @@ type Queued struct {
 
 // Granted gives the slots; as an answer to Serve it says that the job's daemon speaks from here on.
 type Granted struct {
-	Shares []Share `msgpack:"shares"`
+	Shares []Share  `msgpack:"shares"`
+	Others []string `msgpack:"others"` // where the cluster can be asked, should this daemon go
 }
 
 // Elsewhere names the daemon that keeps the queue.
@@ -73,6 +82,7 @@ type MemberState struct {
 	Used     int    `msgpack:"used" json:"used"`
 	Draining bool   `msgpack:"draining" json:"draining"`
 	Version  string `msgpack:"version" json:"version"`
+	Born     int64  `msgpack:"born" json:"-"`
 }
 
 // JobState is a job that holds slots, or waits for them if it has no shares.

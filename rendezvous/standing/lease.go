@@ -1,0 +1,124 @@
+package standing
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// Lease is slots that are ours until Close. It has a goroutine, which hears of changes and asks for the same slots
+// again where the queue is kept from then on, should the daemon that kept it go.
+type Lease struct {
+	client  Client
+	addr    string // where the cluster was asked first
+	request wire.Reserve
+	changes chan []wire.Share
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu     sync.Mutex
+	shares []wire.Share
+	others []string
+}
+
+// retry is the pause between attempts to find the queue again.
+const retry = 250 * time.Millisecond
+
+func newLease(c Client, addr string, r wire.Reserve, g *grant) *Lease {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &Lease{client: c, addr: addr, request: r, changes: make(chan []wire.Share, 1), cancel: cancel, shares: g.Shares, others: g.Others}
+	l.wg.Go(func() { l.keep(ctx, g) })
+	return l
+}
+
+// Shares are the slots that the job has.
+func (l *Lease) Shares() []wire.Share {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.shares
+}
+
+// Changes delivers the slots of an elastic job whenever they are others; who reads late gets the last ones only.
+func (l *Lease) Changes() <-chan []wire.Share { return l.changes }
+
+// Close gives the slots back.
+func (l *Lease) Close() error {
+	l.cancel()
+	l.wg.Wait()
+	return nil
+}
+
+// keep listens until Close.
+func (l *Lease) keep(ctx context.Context, g *grant) {
+	for next := ""; ; {
+		if g != nil {
+			next = l.listen(ctx, g)
+			g = nil
+		}
+		for _, addr := range append([]string{next, l.addr}, l.elsewhere()...) {
+			if addr == "" || ctx.Err() != nil {
+				continue
+			}
+			r := l.request
+			r.Held = l.Shares()
+			if got, redirect, err := l.client.reserve(ctx, addr, &r, nil); err == nil {
+				g, next = got, redirect
+				break
+			}
+			next = ""
+		}
+		if g != nil {
+			l.take(&g.Granted)
+			continue
+		}
+		pause := time.NewTimer(retry)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
+	}
+}
+
+// listen takes what the keeper says until the connection ends, and returns who keeps the queue then, if it said so.
+func (l *Lease) listen(ctx context.Context, g *grant) (next string) {
+	defer g.conn.Close()
+	defer context.AfterFunc(ctx, func() { g.conn.Close() })()
+	for {
+		msg, err := g.in.Read()
+		if err != nil {
+			return ""
+		}
+		switch msg := msg.(type) {
+		case *wire.Granted:
+			l.take(msg)
+		case *wire.Elsewhere:
+			return msg.Addr
+		}
+	}
+}
+
+func (l *Lease) take(g *wire.Granted) {
+	l.mu.Lock()
+	same := slices.Equal(l.shares, g.Shares)
+	l.shares, l.others = g.Shares, g.Others
+	l.mu.Unlock()
+	if same {
+		return
+	}
+	select {
+	case <-l.changes: // nobody has read it: it is old now
+	default:
+	}
+	l.changes <- g.Shares
+}
+
+func (l *Lease) elsewhere() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.others
+}
