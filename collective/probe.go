@@ -17,6 +17,7 @@ type Prober struct {
 	link.Handler
 	transport Transport
 
+	turn    chan struct{} // of one measurement at a time
 	mu      sync.Mutex
 	number  uint32        // of the measurement under way
 	answers chan struct{} // to its probes
@@ -24,7 +25,7 @@ type Prober struct {
 
 // NewProber returns a prober before the given handler.
 func NewProber(next link.Handler, t Transport) *Prober {
-	return &Prober{Handler: next, transport: t, answers: make(chan struct{}, maxProbes)}
+	return &Prober{Handler: next, transport: t, turn: make(chan struct{}, 1), answers: make(chan struct{}, maxProbes)}
 }
 
 // Probes are data segments of no world's epoch and of this operation.
@@ -46,8 +47,14 @@ const (
 	maxProbes   = 16
 )
 
-// Measure returns what messages to a peer cost. One measurement at a time.
+// Measure returns what messages to a peer cost. Measurements wait for each other.
 func (p *Prober) Measure(ctx context.Context, peer int) (schedule.Cost, error) {
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return schedule.Cost{}, fmt.Errorf("measure link to host %d: %w", peer, context.Cause(ctx))
+	}
 	p.mu.Lock()
 	p.number++
 	p.answers = make(chan struct{}, maxProbes)

@@ -67,6 +67,9 @@ type Spec struct {
 	Progress func(Progress)
 	// Watch is told of every rank that starts or ends; nil for no interest.
 	Watch func(RankEvent)
+	// Measured is told, when the job is over, what it found out about the ways between its hosts; nil for no
+	// interest.
+	Measured func([]topology.Host, []topology.Edge)
 	// AskUsage asks the daemons what their ranks use; Used hears the answers.
 	AskUsage <-chan struct{}
 	Used     func(RankUsage)

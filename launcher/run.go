@@ -52,6 +52,7 @@ func Run(ctx context.Context, spec Spec) error {
 		spec.Output.Abandon() // a terminal that takes nothing may be what keeps them
 	}
 	j.wg.Wait()
+	j.tellEdges()
 	return err
 }
 
@@ -94,6 +95,7 @@ type job struct {
 	fence      fence
 	stalls     stalls
 	silences   silences
+	edges      map[int][]wire.Edge // what hosts found out about their ways
 }
 
 func newJob(spec *Spec) (*job, error) {
@@ -106,7 +108,7 @@ func newJob(spec *Spec) (*job, error) {
 		return nil, fmt.Errorf("make job id: %w", err)
 	}
 	j := &job{spec: spec, events: make(chan event), up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
-		worlds: map[int]wire.World{}, rejoining: map[int]bool{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{}, hostOfRank: make([]int, len(spec.Placement.Ranks)), change: newChange(spec.Elastic), silences: silences{since: map[int]time.Time{}}}
+		worlds: map[int]wire.World{}, rejoining: map[int]bool{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{}, hostOfRank: make([]int, len(spec.Placement.Ranks)), change: newChange(spec.Elastic), silences: silences{since: map[int]time.Time{}}, edges: map[int][]wire.Edge{}}
 	j.template = wire.Job{ID: hex.EncodeToString(id), Secret: secret, Argv: spec.Argv, Dir: spec.Dir, Shim: spec.Shim, Verbose: spec.Verbose,
 		GraceMS: int(spec.Grace.Milliseconds()), Wrapper: spec.Wrapper, Streams: spec.Streams, Encrypt: spec.Encrypt, Algorithm: spec.Algorithm, Coding: spec.Coding,
 		Bind: spec.Bind, ReportBindings: spec.ReportBindings, LeaseMS: int(spec.Lease.Milliseconds()), VMTools: spec.VMTools,
@@ -303,6 +305,8 @@ func (j *job) message(h *host, msg wire.Message) {
 		j.stalled(h, msg)
 	case *wire.Migrating:
 		j.migrating(h, msg)
+	case *wire.Edges:
+		j.edges[h.id] = msg.Edges
 	case *wire.Log:
 		j.spec.Note("gorun: %s: %s", h.name, msg.Text)
 	case *wire.Done:
@@ -477,14 +481,7 @@ func (j *job) showRing(w wire.World) {
 	if !j.spec.Verbose {
 		return
 	}
-	hosts := make([]topology.Host, len(j.hosts))
-	for i, h := range j.hosts {
-		if ready := j.ready[i]; ready != nil {
-			hosts[i] = ready.Host
-		}
-		hosts[i].Name = h.name
-	}
-	for _, line := range describeRing(hosts, w) {
+	for _, line := range describeRing(j.described(), w) {
 		j.spec.Note("gorun: %s", line)
 	}
 }

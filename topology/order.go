@@ -69,7 +69,11 @@ const (
 	unknown source = iota
 	nominal
 	measured
+	inJob // measured, too, by a job
 )
+
+// fact reports whether a bandwidth is one, and not what an interface says of itself.
+func (s source) fact() bool { return s >= measured }
 
 func newProblem(hosts []Host, edges []Edge) *problem {
 	n := len(hosts)
@@ -104,6 +108,9 @@ func (p *problem) measure(edges []Edge) {
 		at := e.From*p.n + e.To
 		if e.Bandwidth > 0 && !math.IsInf(e.Bandwidth, 0) {
 			p.speed[at], p.known[at] = e.Bandwidth, measured
+			if e.InJob {
+				p.known[at] = inJob
+			}
 		}
 		if e.RTT > 0 && !math.IsInf(e.RTT, 0) {
 			p.rtt[at] = e.RTT
@@ -115,8 +122,8 @@ func (p *problem) measure(edges []Edge) {
 	for i := range p.n {
 		for j := range p.n {
 			at, back := i*p.n+j, j*p.n+i
-			if p.known[at] == unknown && p.known[back] == measured {
-				p.speed[at], p.known[at] = p.speed[back], measured
+			if p.known[at] == unknown && p.known[back].fact() {
+				p.speed[at], p.known[at] = p.speed[back], p.known[back]
 			}
 			if p.rtt[at] == 0 {
 				p.rtt[at] = p.rtt[back]

@@ -34,8 +34,16 @@ func OrderBy(by By, hosts []Host, edges []Edge) Ring {
 			for i := range order {
 				order[i] = i
 			}
-			return Ring{Order: order, Why: newProblem(hosts, edges).why(hosts, order)}
+			return Keep(hosts, edges, order)
 		}
 	}
 	return Order(hosts, edges)
+}
+
+// Keep returns the ring of a given order, with all that is known of each edge.
+func Keep(hosts []Host, edges []Edge, order []int) Ring {
+	if len(order) < 2 {
+		return Ring{Order: order}
+	}
+	return Ring{Order: order, Why: newProblem(hosts, edges).why(hosts, order)}
 }

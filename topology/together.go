@@ -99,7 +99,7 @@ func guess(hosts []Host, among []int, p *problem) []Site {
 				at := a*p.n + b
 				isIn := slices.Contains(group, b)
 				closed = closed && (a == b || isIn == (p.rtt[at] <= near))
-				if a == b || p.known[at] != measured {
+				if a == b || !p.known[at].fact() {
 					continue
 				}
 				if isIn {

@@ -123,6 +123,7 @@ type Edge struct {
 	From, To  int     // indices into the host list
 	RTT       float64 // seconds, 0 unknown
 	Bandwidth float64 // bytes per second, 0 unknown
+	InJob     bool    // a job measured it, on its own traffic
 }
 
 // Ring is an order of hosts for data, with the reason for every edge.

@@ -26,6 +26,8 @@ func (p *problem) why(hosts []Host, order []int) []string {
 		switch p.known[at] {
 		case measured:
 			reasons = append(reasons, bitRate(p.speed[at])+" measured")
+		case inJob:
+			reasons = append(reasons, bitRate(p.speed[at])+" measured in the job")
 		case nominal:
 			reasons = append(reasons, bitRate(p.speed[at])+" by NIC")
 		}

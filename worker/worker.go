@@ -84,6 +84,7 @@ func Run(ctx context.Context, cfg Config) error {
 		d.out.Write(&wire.Failed{Step: "start daemon", Text: err.Error(), Peer: d.job.HostID})
 	} else {
 		d.loop(ctx, work)
+		d.endEdges()
 	}
 	cancel()
 	err = errors.Join(err, d.close())
@@ -132,6 +133,8 @@ type daemon struct {
 	kv       net.Listener   // for stock Horovod's ranks, nil if they are not expected
 
 	stalls stallWatch
+	edges  edgeWatch
+	ring   []int // host ids of the present world, or the one before, in the order of its ring
 	absent *absences
 	pulse  migrate.Pulse
 	// All by process.
@@ -183,6 +186,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.running, d.leaving, d.gone, d.tokens = map[int]bool{}, map[int]*time.Timer{}, map[int]bool{}, map[int][32]byte{}
 	d.aborted = map[int]int{}
 	d.absent = newAbsences()
+	d.edges = newEdgeWatch()
 	var err error
 	if d.self, err = probe.Probe(ctx, "/"); err != nil {
 		return fmt.Errorf("probe host: %w", err)
@@ -274,13 +278,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 		return err
 	}
 	d.machine = epoch.New(epoch.Config{Self: job.HostID,
-		Order: func(hosts []topology.Host) topology.Ring {
-			names := make([]string, len(hosts))
-			for i, h := range hosts {
-				names[i] = h.Name
-			}
-			return topology.OrderBy(topology.By(job.RingOrder), hosts, d.facts.Edges(names))
-		}})
+		Order: d.order})
 	transport := tcp.Options{}
 	nics := chosenOf(d.nics, d.self.NICs)
 	if err := d.openKV(ctx, bind); err != nil {
@@ -405,6 +403,7 @@ func (d *daemon) loop(ctx, work context.Context) {
 			}
 		case <-pulse.C:
 			d.beat(work)
+			d.watchEdges(work)
 		case now := <-d.stalls.tick.C:
 			d.checkStalls(now)
 		case <-ended:

@@ -37,8 +37,15 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 			d.log.Warn("gossip: dropped a message", "from", ev.Peer, "error", err)
 			return
 		}
-		if move, ok := m.(*wire.Migrating); ok {
-			d.peerMoves(ev.Peer, move)
+		switch m := m.(type) {
+		case *wire.Migrating:
+			d.peerMoves(ev.Peer, m)
+			return
+		case *wire.Edges:
+			d.edges.hear(ev.Peer, m.Edges)
+			return
+		case *wire.Try:
+			d.try(ctx, m.To)
 			return
 		}
 		d.step(ctx, epoch.Event{Message: m})
@@ -149,7 +156,10 @@ func (d *daemon) measure(ctx context.Context, w wire.World) wire.Cost {
 // commit lets the ranks into the world, and starts those that do not run yet.
 func (d *daemon) commit(ctx context.Context, w wire.World) {
 	d.engine.SetCost(schedule.Cost(w.Cost))
-	d.began = w.Epoch
+	d.began, d.ring = w.Epoch, w.Order
+	clear(d.edges.asked)
+	clear(d.edges.said) // who coordinates may be another one
+	d.lookAtLinks(w.Order)
 	ranks := session.World{Epoch: w.Epoch, Size: d.roster.Size, Hosts: len(w.Order), Host: d.job.Name}
 	for _, r := range d.roster.Ranks {
 		ranks.Places = append(ranks.Places, session.Place{Process: r.Process, Rank: r.Rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize})

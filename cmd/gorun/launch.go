@@ -189,7 +189,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Shim = !c.Bool("no-horovod-shim")
 	spec.Verbose = c.Bool("verbose")
 	spec.Streams = streamsOf(c)
-	spec.RingOrder, spec.Topology = string(ring.by), ring.text
+	spec.RingOrder, spec.Topology = c.String("ring-order"), ring.text
 	spec.Bind, spec.ReportBindings = bind, c.Bool("report-bindings")
 	spec.Algorithm = c.String("algorithm")
 	spec.Encrypt = c.Bool("encrypt")
@@ -206,6 +206,11 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Progress = func(p launcher.Progress) { mux.Status(output.Start(p).String()) }
 	spec.Note = mux.Note
 	spec.Watch = watchRanks(mux)
+	var unsaved error
+	spec.Measured = func(hosts []topology.Host, edges []topology.Edge) {
+		tellEdges(mux, hosts, edges)
+		unsaved = saveTopology(c.Path("save-topology"), hosts, edges)
+	}
 	spec.Signals = signals
 	spec.Hurry = hurry
 	if err := detachedOf(c.Context).attach(&spec, placement); err != nil {
@@ -227,7 +232,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 		case <-finish.Done():
 		}
 	}()
-	return errors.Join(err, mux.Finish(finish))
+	return errors.Join(err, mux.Finish(finish), unsaved)
 }
 
 // runWatching runs a job while something else, which may be nil, runs beside it.

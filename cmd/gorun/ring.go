@@ -15,8 +15,24 @@ import (
 func ringFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.PathFlag{Name: "topology", Usage: "read what machines do not tell from a YAML `FILE`: ESXi hosts, racks, NUMA nodes, measured edges"},
+		&cli.PathFlag{Name: "save-topology", Usage: "at the end, write what the job measured between its hosts to `FILE`, for --topology"},
 		&cli.StringFlag{Name: "ring-order", Usage: "order of the hosts for data, by `WHAT`: host (the list's), topology (labels and NICs), measured (by the topology file, or now)", DefaultText: "measured, where the topology file has it"},
 	}
+}
+
+// saveTopology writes what was measured to a file for --topology, if there is to be one.
+func saveTopology(file string, hosts []topology.Host, edges []topology.Edge) error {
+	if file == "" {
+		return nil
+	}
+	var notes []string
+	for _, site := range topology.Together(hosts, edges) {
+		notes = append(notes, site.String())
+	}
+	if err := os.WriteFile(file, facts.Write(hosts, edges, notes...), 0o644); err != nil {
+		return fmt.Errorf("save measurement: %w", err)
+	}
+	return nil
 }
 
 // ringPlan is what the flags say.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 // streamFlags say what becomes of the ranks' output.
@@ -156,6 +158,14 @@ type (
 		Code   int    `json:"code"`
 		Signal int    `json:"signal,omitempty"`
 	}
+	edgeEvent struct {
+		Event  string  `json:"event"` // "edge", for each way between hosts of which the job found out something
+		From   string  `json:"from"`
+		To     string  `json:"to"`
+		Speed  float64 `json:"speed_mbit"` // -1 unknown
+		Source string  `json:"speed_source"`
+		RTT    float64 `json:"rtt_us"` // -1 unknown
+	}
 	endEvent struct {
 		Event string `json:"event"` // "end", the last
 		Code  int    `json:"code"`
@@ -180,6 +190,20 @@ func watchRanks(mux *output.Mux) func(launcher.RankEvent) {
 		} else {
 			mux.Event(startedEvent{"started", e.Rank, e.Host, e.PID})
 		}
+	}
+}
+
+// tellEdges makes events of what a job found out about the ways between its hosts.
+func tellEdges(mux *output.Mux, hosts []topology.Host, edges []topology.Edge) {
+	for _, e := range edges {
+		event := edgeEvent{Event: "edge", From: hosts[e.From].Name, To: hosts[e.To].Name, Speed: -1, Source: "unknown", RTT: -1}
+		if e.Bandwidth > 0 {
+			event.Speed, event.Source = math.Round(e.Bandwidth*8/1e5)/10, "job"
+		}
+		if e.RTT > 0 {
+			event.RTT = math.Round(e.RTT*1e7) / 10
+		}
+		mux.Event(event)
 	}
 }
 

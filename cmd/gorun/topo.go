@@ -17,7 +17,6 @@ import (
 
 	"gorun/launcher"
 	"gorun/topology"
-	"gorun/topology/facts"
 	"gorun/topology/picture"
 	"gorun/topology/probe"
 )
@@ -170,14 +169,8 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 	if err != nil {
 		return picture.Cluster{}, err
 	}
-	if file := c.Path("save"); file != "" {
-		var notes []string
-		for _, site := range topology.Together(hosts, edges) {
-			notes = append(notes, site.String())
-		}
-		if err := os.WriteFile(file, facts.Write(hosts, edges, notes...), 0o644); err != nil {
-			return picture.Cluster{}, fmt.Errorf("save measurement: %w", err)
-		}
+	if err := saveTopology(c.Path("save"), hosts, edges); err != nil {
+		return picture.Cluster{}, err
 	}
 	found := picture.Cluster{Hosts: hosts, Ring: topology.OrderBy(ring.by, hosts, edges).Legs(hosts, edges), Ranks: ranks, Sites: topology.Together(hosts, edges)}
 	for i, h := range hosts {

@@ -35,6 +35,7 @@ type link struct {
 	again, urgent, bulk queue
 	win                 sendWindow
 	watching            bool // watch is armed
+	load                load
 
 	// Receiving.
 	got   receiveWindow
@@ -49,6 +50,8 @@ type counters struct {
 	receivedSegments, receivedBytes uint64
 	duplicates, refused             uint64
 	attached                        uint64
+	busyBytes                       uint64
+	busyTime                        time.Duration
 }
 
 // slot is the place of a stream; the streams of one index follow each other in it.
@@ -126,6 +129,9 @@ func (l *link) dispatch(small bool) {
 	st := l.takeIdle(small)
 	switch {
 	case st == nil:
+		if !small && l.up > 0 {
+			l.load.waits = true
+		}
 		l.mu.Unlock()
 	case small && st.direct != nil && !st.busy():
 		st.transmitDirect()
@@ -213,6 +219,9 @@ func (l *link) next(limit int, done *queue) *Segment {
 		}
 		s := q.pop()
 		s.state.queued = false
+		if l.load.waits && l.bulk.head == nil {
+			l.load.drain(l.win.next + 1) // s is not numbered yet
+		}
 		if !s.state.acked {
 			return s
 		}
@@ -226,7 +235,7 @@ func (l *link) acknowledge(base uint64, received []uint64, done *queue) error {
 	if base > l.win.next {
 		return errNotSent
 	}
-	full := !l.room()
+	full, before := !l.room(), l.load.acked
 	for seq := l.win.base; seq < base; seq++ {
 		l.acked(seq, done)
 	}
@@ -236,6 +245,9 @@ func (l *link) acknowledge(base uint64, received []uint64, done *queue) error {
 		}
 	}
 	l.win.slide()
+	if l.load.acked != before && l.load.counts() {
+		l.load.progress(time.Since(l.mesh.born), l.win.base, &l.stats)
+	}
 	if full && l.room() {
 		l.wakeAll()
 	}
@@ -249,6 +261,9 @@ func (l *link) acked(seq uint64, done *queue) {
 	}
 	if st := l.slots[s.state.stream].stream; st != nil {
 		st.progress++
+	}
+	if len(s.state.wire) > smallLimit {
+		l.load.acked += uint64(len(s.state.wire))
 	}
 	s.state.acked = true
 	// A segment that waits in a queue, or is being written, is let go by the writer.

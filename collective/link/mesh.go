@@ -327,6 +327,13 @@ type Status struct {
 	Duplicates                      uint64 // segments that came although they were there
 	Refused                         uint64 // by Handler.Place
 	Attached                        uint64 // streams that came up so far
+
+	// RTT is the shortest round trip that a stream's kernel has seen lately, 0 if it does not tell.
+	RTT time.Duration
+	// BusyBytes is what the peer acknowledged in BusyTime, while there was more to send than the streams took:
+	// together they tell how much the way to the peer carries.
+	BusyBytes uint64
+	BusyTime  time.Duration
 }
 
 // Status returns how the link to a peer is; false if there is none.
@@ -342,7 +349,14 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 		Streams: l.up, Unacked: l.win.held, Queued: l.urgent.n + l.bulk.n, Lost: l.lost,
 		SentSegments: c.sentSegments, SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes,
 		ReceivedSegments: c.receivedSegments, ReceivedBytes: c.receivedBytes,
-		Duplicates: c.duplicates, Refused: c.refused, Attached: c.attached,
+		Duplicates: c.duplicates, Refused: c.refused, Attached: c.attached, BusyBytes: c.busyBytes, BusyTime: c.busyTime,
+	}
+	for _, sl := range l.slots {
+		if st := sl.stream; st != nil && !st.closed {
+			if rtt := st.roundTrip(); rtt > 0 && (s.RTT == 0 || rtt < s.RTT) {
+				s.RTT = rtt
+			}
+		}
 	}
 	if l.up < len(l.slots) {
 		s.Err = l.last

@@ -88,6 +88,7 @@ func (st *stream) close(err error) bool {
 	}
 	st.closed, st.err = true, err
 	st.link.up--
+	st.link.load.forget() // what was under way comes again
 	st.link.idle &^= 1 << st.index
 	st.conn.Close()
 	st.cond.Signal()

@@ -123,6 +123,19 @@ func (m *Machine) Missing() []int {
 	return out
 }
 
+// Hosts returns what the members said of themselves, in the order of their ids; nil if this host does not coordinate, or
+// some have not spoken yet.
+func (m *Machine) Hosts() []topology.Host {
+	if len(m.members) == 0 || !m.coordinator() || len(m.facts) < len(m.members) {
+		return nil
+	}
+	hosts := make([]topology.Host, len(m.members))
+	for i, id := range m.members {
+		hosts[i] = m.facts[id]
+	}
+	return hosts
+}
+
 func (m *Machine) coordinator() bool { return m.cfg.Self == m.members[0] }
 
 // Step takes one event and returns what to do about it.
@@ -190,11 +203,7 @@ func (m *Machine) advance(a *Actions) {
 		m.reportFacts(a)
 	}
 	if m.state == Gathering && m.coordinator() && len(m.facts) == len(m.members) {
-		hosts := make([]topology.Host, len(m.members))
-		for i, id := range m.members {
-			hosts[i] = m.facts[id]
-		}
-		ring := m.cfg.Order(hosts)
+		ring := m.cfg.Order(m.Hosts())
 		m.world = wire.World{Epoch: m.epoch, Why: ring.Why}
 		for _, i := range ring.Order {
 			m.world.Order = append(m.world.Order, m.members[i])

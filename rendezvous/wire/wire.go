@@ -85,6 +85,10 @@ func newMessage(kind byte) Message {
 		return new(Abort)
 	case 37:
 		return new(Migrating)
+	case 40:
+		return new(Edges)
+	case 41:
+		return new(Try)
 	case 48:
 		return new(Stalled)
 	case 49:

@@ -36,6 +36,8 @@ var messages = []wire.Message{
 	&wire.HostsChanged{Epoch: 3, Added: true, Stamp: 5},
 	&wire.Alive{},
 	&wire.Migrating{Host: 1, State: wire.MoveStarts, Text: "t"},
+	&wire.Edges{Edges: []wire.Edge{{To: 1, RTT: 5e-5, Bandwidth: 1e9, Tried: true}}},
+	&wire.Try{To: 2},
 	&wire.Facts{From: 1, Epoch: 2, Host: topology.Host{Name: "b"}},
 	&wire.Propose{From: 0, World: wire.World{Epoch: 2}},
 	&wire.Prepared{From: 1, Epoch: 2},

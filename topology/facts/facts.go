@@ -11,7 +11,7 @@
 //	    gpus:
 //	      0: {node: 1}
 //	edges:
-//	  - {from: host1, to: host2, mbit: 9400, rtt_us: 55}
+//	  - {from: host1, to: host2, mbit: 9400, rtt_us: 55, by: job} # or by probe, as if nothing is said
 //
 // It opens no file itself. What it does not understand is an error with the line, not ignored: a
 // misspelt fact would silently make a bad ring.
@@ -54,6 +54,7 @@ type edge struct {
 	from, to  string
 	bandwidth float64 // bytes per second
 	rtt       float64 // seconds
+	inJob     bool
 }
 
 // Override replaces what the host said of itself by what the file says of it. Facts of hosts that the file
@@ -124,7 +125,7 @@ func (f *File) Edges(names []string) []topology.Edge {
 		from, known := at[e.from]
 		to, alsoKnown := at[e.to]
 		if known && alsoKnown {
-			edges = append(edges, topology.Edge{From: from, To: to, Bandwidth: e.bandwidth, RTT: e.rtt})
+			edges = append(edges, topology.Edge{From: from, To: to, Bandwidth: e.bandwidth, RTT: e.rtt, InJob: e.inJob})
 		}
 	}
 	return edges
@@ -172,6 +173,9 @@ func WriteEdges(hosts []topology.Host, edges []topology.Edge) []byte {
 		}
 		if e.RTT > 0 {
 			fmt.Fprintf(&b, ", rtt_us: %.1f", e.RTT*1e6)
+		}
+		if e.InJob {
+			b.WriteString(", by: job")
 		}
 		b.WriteString("}\n")
 	}

@@ -114,6 +114,10 @@ func (f *File) parseEdges(list *yaml.Node) error {
 			case "rtt_us":
 				e.rtt, err = positive(value, 1e9)
 				e.rtt /= 1e6
+			case "by":
+				if e.inJob = value.Value == "job"; !e.inJob && value.Value != "probe" {
+					err = at(value, fmt.Errorf("an edge is measured by job or probe, not by %q", value.Value))
+				}
 			default:
 				err = errUnknown
 			}

@@ -38,8 +38,8 @@ const JSONHelp = `{"hosts": [host, …], "ring": [edge, …]}; -1 is an unknown 
          rdma  [name, driver, pci, node, nic, ports [number, active, speed_mbit, link, gids [index, type, gid]]],
          gpus  [index, uuid, name, pci, pci_path, node, mem_bytes, mode (none, passthrough, vgpu), profile,
                 licence, mig [uuid, profile], links (to each GPU, as nvidia-smi topo says)], nvswitches
-  edge   from, to (names of hosts, in the order of the ring), speed_mbit, speed_source (measured, nic or
-         unknown), rtt_us, slowest (true on the bottleneck), why`
+  edge   from, to (names of hosts, in the order of the ring), speed_mbit, speed_source (measured, job:
+         measured by a job on its own traffic, nic or unknown), rtt_us, slowest (true on the bottleneck), why`
 
 // JSON renders the cluster for programs.
 func JSON(c Cluster) ([]byte, error) {
@@ -55,6 +55,9 @@ func JSON(c Cluster) ([]byte, error) {
 		}
 		if leg.Measured {
 			e.Source = "measured"
+		}
+		if leg.InJob {
+			e.Source = "job"
 		}
 		if leg.RTT > 0 {
 			e.RTT = tenth(leg.RTT * 1e6)

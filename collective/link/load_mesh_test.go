@@ -1,0 +1,36 @@
+package link_test
+
+import (
+	"testing"
+	"time"
+)
+
+// What a link says of the way to its peer agrees with how long it took to send much over it.
+func TestStatusTellsOfTheWay(t *testing.T) {
+	nodes := []*node{newNode(t, 0, nil), newNode(t, 1, nil)}
+	p := newProxy(t, nodes[1].addr(), func(int) time.Duration { return time.Millisecond })
+	nodes[0].reach(1, p.ln.Addr().String())
+	nodes[1].reach(0, "127.0.0.1:1")
+	join(t, nodes...)
+	eventually(t, "all streams", func() bool { s, _ := nodes[0].mesh.Status(1); return s.Streams == 4 })
+	const count, size = 300, 200_000
+	out := &outbox{t: t}
+	began := time.Now()
+	for op := range uint64(count) {
+		out.send(nodes[0].mesh, 1, op, size)
+	}
+	eventually(t, "all acknowledged", func() bool { return out.acked.Load() == count })
+	whole := float64(count*size) / time.Since(began).Seconds()
+	s, _ := nodes[0].mesh.Status(1)
+	rate := float64(s.BusyBytes) / s.BusyTime.Seconds()
+	t.Logf("%.0f MB/s of %d KB while it was busy, %.0f MB/s in all; round trip %v", rate/1e6, s.BusyBytes/1000, whole/1e6, s.RTT)
+	if s.BusyBytes < count*size/2 || rate < 0.7*whole || rate > 1.5*whole {
+		t.Errorf("busy with %d of %d bytes at %.0f bytes/s, in all %.0f", s.BusyBytes, count*size, rate, whole)
+	}
+	if s.RTT <= 0 || s.RTT > time.Second {
+		t.Errorf("round trip %v", s.RTT)
+	}
+	if back, _ := nodes[1].mesh.Status(0); back.BusyBytes != 0 || back.BusyTime != 0 {
+		t.Errorf("nothing was sent back, but %+v", back)
+	}
+}

@@ -1,0 +1,40 @@
+package link
+
+import (
+	"testing"
+	"time"
+)
+
+func TestLoad(t *testing.T) {
+	var b load
+	var c counters
+	ack := func(ms int, bytes, base uint64) {
+		b.acked += bytes
+		if b.counts() {
+			b.progress(time.Duration(ms)*time.Millisecond, base, &c)
+		}
+	}
+	ack(1, 100, 1) // nothing waits: the sender sets the pace
+	b.waits = true
+	ack(10, 500, 6)  // from here on
+	ack(20, 1000, 9) // 100 bytes a ms
+	b.waits = true   // more waits
+	b.drain(25)
+	if c.busyTime != 0 {
+		t.Errorf("it counts before the end: %+v", c)
+	}
+	ack(30, 1000, 20)
+	ack(40, 1000, 25) // what waited has arrived
+	ack(90, 9000, 26)
+	if c.busyBytes != 3000 || c.busyTime != 30*time.Millisecond {
+		t.Errorf("%d bytes in %v", c.busyBytes, c.busyTime)
+	}
+	b.waits = true
+	ack(100, 10, 30)
+	ack(110, 10, 31)
+	b.forget() // a stream broke
+	ack(120, 10, 40)
+	if c.busyBytes != 3000 || b.timed {
+		t.Errorf("%d bytes after a stream broke", c.busyBytes)
+	}
+}

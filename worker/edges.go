@@ -1,0 +1,321 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"gorun/collective/link"
+	"gorun/rendezvous/epoch"
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+)
+
+// What the ways between hosts are like, found out while the job runs. Links know it from what they carry anyway:
+// the round trip, and the bandwidth where they had more to send than went. Each daemon tells the one that
+// coordinates, the one of the lowest host id, what is new. Where another ring would pay if ways that nobody uses are as
+// good as their interfaces say, it has those tried for a moment.
+
+const (
+	// reconsiderEvery is how often the coordinator asks whether another ring pays.
+	reconsiderEvery = 5 * time.Second
+	// enoughBytes and enoughTime are what it takes to speak of a bandwidth.
+	enoughBytes, enoughTime = 4 << 20, 5 * time.Millisecond
+	// fading is what remains of a measurement when there is another second of traffic: networks change.
+	fading = 0.9
+	// newsworthy is how much a number has to change to be told again.
+	newsworthy = 0.2
+	// manyHosts is from how many hosts on only round trips to the nearest are told.
+	manyHosts, nearHosts = 64, 8
+	mostTold             = 1 << 12
+	// tries is how often a way is tried that nobody uses: traffic of the job may be in the way of one or the other.
+	tries = 3
+	// sayAgain is after how many seconds all is told again.
+	sayAgain = 64
+	tryPause = 300 * time.Millisecond
+)
+
+// carried is what is known of one way from this host.
+type carried struct {
+	seen  link.Status // what the counters said last
+	bytes float64     // while the way was busy, those of the last seconds more than those before
+	time  float64     // seconds that took
+	edge  wire.Edge
+}
+
+// look takes what the link says now.
+func (c *carried) look(s link.Status) {
+	if s.RTT > 0 && (c.edge.RTT == 0 || s.RTT.Seconds() < c.edge.RTT) {
+		c.edge.RTT = s.RTT.Seconds()
+	}
+	if s.BusyTime < c.seen.BusyTime { // another link to the same host
+		c.seen = link.Status{}
+	}
+	bytes, busy := s.BusyBytes-c.seen.BusyBytes, s.BusyTime-c.seen.BusyTime
+	c.seen = s
+	if busy <= 0 {
+		return
+	}
+	c.bytes, c.time = c.bytes*fading+float64(bytes), c.time*fading+busy.Seconds()
+	if c.bytes >= enoughBytes && c.time >= enoughTime.Seconds() {
+		c.edge.Bandwidth, c.edge.Tried = c.bytes/c.time, false
+	}
+}
+
+// tried takes what a probe found; real traffic knows better.
+func (c *carried) tried(bandwidth float64) {
+	if bandwidth > 0 && (c.edge.Bandwidth == 0 || c.edge.Tried) {
+		c.edge.Bandwidth, c.edge.Tried = bandwidth, true
+	}
+}
+
+// edgeWatch is what a daemon knows of ways. Only the daemon's loop touches it.
+type edgeWatch struct {
+	own    map[int]*carried            // of this host, by peer
+	said   map[int]wire.Edge           // what the coordinator knows of them
+	all    map[topology.Pair]wire.Edge // the coordinator's: of every host, by host ids
+	asked  map[topology.Pair]bool      // what it had tried in this world
+	ticks  int
+	latest string // the last change of the ring that was spoken of
+}
+
+func newEdgeWatch() edgeWatch {
+	return edgeWatch{own: map[int]*carried{}, said: map[int]wire.Edge{}, all: map[topology.Pair]wire.Edge{}, asked: map[topology.Pair]bool{}}
+}
+
+// way returns what is known of the way to a peer.
+func (w *edgeWatch) way(peer int) *carried {
+	if w.own[peer] == nil {
+		w.own[peer] = &carried{edge: wire.Edge{To: peer}}
+	}
+	return w.own[peer]
+}
+
+// news returns what differs from what the coordinator knows, and notes it as said.
+func (w *edgeWatch) news(peers int) []wire.Edge {
+	var out []wire.Edge
+	for _, e := range w.list(peers) {
+		if old := w.said[e.To]; differs(old.Bandwidth, e.Bandwidth) || differs(old.RTT, e.RTT) || old.Tried != e.Tried {
+			w.said[e.To] = e
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func differs(before, now float64) bool { return math.Abs(now-before) > newsworthy*before }
+
+// list returns what is known of this host's ways in the order of the peers: all of them, or among many peers those that carry
+// data and those to the nearest.
+func (w *edgeWatch) list(peers int) []wire.Edge {
+	var out []wire.Edge
+	for _, peer := range slices.Sorted(maps.Keys(w.own)) {
+		if e := w.own[peer].edge; e.RTT > 0 || e.Bandwidth > 0 {
+			out = append(out, e)
+		}
+	}
+	if peers <= manyHosts {
+		return out
+	}
+	slices.SortStableFunc(out, func(a, b wire.Edge) int { return cmp.Compare(a.RTT, b.RTT) })
+	near := 0
+	out = slices.DeleteFunc(out, func(e wire.Edge) bool {
+		near++
+		return e.Bandwidth == 0 && near > nearHosts
+	})
+	slices.SortFunc(out, func(a, b wire.Edge) int { return a.To - b.To })
+	return out
+}
+
+// hear takes what a host tells of its ways.
+func (w *edgeWatch) hear(from int, edges []wire.Edge) {
+	for _, e := range edges[:min(len(edges), mostTold)] {
+		w.all[topology.Pair{From: from, To: e.To}] = e
+	}
+}
+
+// between returns what is known of the ways between hosts of these ids, by their places in the list.
+func (w *edgeWatch) between(ids []int) []topology.Edge {
+	var out []topology.Edge
+	for from, a := range ids {
+		for to, b := range ids {
+			if e, ok := w.all[topology.Pair{From: a, To: b}]; ok {
+				out = append(out, topology.Edge{From: from, To: to, RTT: e.RTT, Bandwidth: e.Bandwidth, InJob: e.Bandwidth > 0})
+			}
+		}
+	}
+	return out
+}
+
+// watchEdges is called once a second: it looks at the links and tells what is new.
+func (d *daemon) watchEdges(ctx context.Context) {
+	if d.roster == nil || d.began == 0 || d.stopping {
+		return
+	}
+	w := &d.edges
+	w.ticks++
+	ids := d.memberIDs()
+	if len(ids) < 2 || len(ids) > manyHosts && w.ticks%8 != 0 {
+		return
+	}
+	d.lookAtLinks(ids)
+	if w.ticks%sayAgain == 0 {
+		clear(w.said) // messages may get lost
+	}
+	news := w.news(len(ids))
+	coordinator := ids[0]
+	switch {
+	case coordinator == d.job.HostID:
+		w.hear(d.job.HostID, news)
+		if w.ticks%int(reconsiderEvery/time.Second) == 0 {
+			d.reconsider(ctx, ids)
+		}
+	case len(news) > 0:
+		d.send(coordinator, &wire.Edges{Edges: news})
+	}
+}
+
+// lookAtLinks takes what links say now.
+func (d *daemon) lookAtLinks(ids []int) {
+	for _, id := range ids {
+		if s, ok := d.mesh.Status(id); ok {
+			d.edges.way(id).look(s)
+		}
+	}
+}
+
+// memberIDs are the hosts of the present roster, ascending.
+func (d *daemon) memberIDs() []int {
+	var ids []int
+	for _, p := range d.roster.Peers {
+		ids = append(ids, p.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// send gives a peer a message that it may miss.
+func (d *daemon) send(peer int, m wire.Message) {
+	d.wg.Go(func() {
+		b, err := wire.Marshal(m)
+		if err == nil {
+			err = d.gossip.Send(peer, b)
+		}
+		if err != nil {
+			d.log.Debug("gossip: not sent", "to", peer, "error", err)
+		}
+	})
+}
+
+// order is the ring of the hosts of a roster. What was measured in the job counts if the user wants the ring to go by it;
+// then the present ring stays as it is unless another one pays.
+func (d *daemon) order(hosts []topology.Host) topology.Ring {
+	by, edges := topology.By(d.job.RingOrder), d.ways(hosts)
+	if present := d.presentRing(); by == topology.ByMeasured && present != nil {
+		change, pays := topology.Reorder(by, hosts, edges, present)
+		if !pays || len(change.Unsure) > 0 {
+			return topology.Keep(hosts, edges, present)
+		}
+		return change.Ring
+	}
+	return topology.OrderBy(by, hosts, edges)
+}
+
+// ways returns what is known of the ways between the hosts of the roster: the topology file, and what the job measured,
+// which is newer.
+func (d *daemon) ways(hosts []topology.Host) []topology.Edge {
+	names := make([]string, len(hosts))
+	for i, h := range hosts {
+		names[i] = h.Name
+	}
+	edges := d.facts.Edges(names)
+	if topology.By(d.job.RingOrder) == topology.ByMeasured {
+		edges = append(edges, d.edges.between(d.memberIDs())...)
+	}
+	return edges
+}
+
+// presentRing is the order of the ring by places in the roster, nil if it is not one of the roster's hosts.
+func (d *daemon) presentRing() []int {
+	ids := d.memberIDs()
+	if len(ids) != len(d.ring) {
+		return nil
+	}
+	order := make([]int, len(ids))
+	for i, id := range d.ring {
+		at, member := slices.BinarySearch(ids, id)
+		if !member {
+			return nil
+		}
+		order[i] = at
+	}
+	return order
+}
+
+// reconsider looks, on the host that coordinates, whether another ring pays. What nobody has measured it has tried
+// first.
+func (d *daemon) reconsider(ctx context.Context, ids []int) {
+	hosts, present := d.machine.Hosts(), d.presentRing()
+	if topology.By(d.job.RingOrder) != topology.ByMeasured || hosts == nil || present == nil || d.machine.State() != epoch.Committed {
+		return
+	}
+	change, pays := topology.Reorder(topology.ByMeasured, hosts, d.ways(hosts), present)
+	if !pays {
+		return
+	}
+	for _, pair := range change.Unsure {
+		from, to := ids[pair.From], ids[pair.To]
+		if way := (topology.Pair{From: from, To: to}); !d.edges.asked[way] {
+			d.edges.asked[way] = true
+			if from == d.job.HostID {
+				d.try(ctx, to)
+			} else {
+				d.send(from, &wire.Try{To: to})
+			}
+		}
+	}
+	if len(change.Unsure) > 0 {
+		return
+	}
+	if line := change.Ring.Line(hosts) + ", because " + change.Why; line != d.edges.latest {
+		d.edges.latest = line
+		d.tell("the next world takes another " + line)
+	}
+}
+
+// try finds out how much a way carries that nobody uses, for the coordinator.
+func (d *daemon) try(ctx context.Context, peer int) {
+	if _, member := peerOf(d.roster, peer); !member || peer == d.job.HostID {
+		return
+	}
+	d.wg.Go(func() {
+		best := 0.0
+		for range tries {
+			limit, cancel := context.WithTimeout(ctx, probePatience)
+			if cost, err := d.prober.Measure(limit, peer); err == nil && cost.Beta > 0 {
+				best = max(best, 1/cost.Beta)
+			}
+			cancel()
+			select {
+			case <-time.After(tryPause):
+			case <-ctx.Done():
+				return
+			}
+		}
+		d.post(ctx, func() { d.edges.way(peer).tried(best) })
+	})
+}
+
+// endEdges tells the launcher what this host knows of its ways, when it is over.
+func (d *daemon) endEdges() {
+	if d.roster == nil || d.began == 0 {
+		return
+	}
+	d.lookAtLinks(d.memberIDs())
+	if edges := d.edges.list(len(d.roster.Peers)); len(edges) > 0 {
+		d.out.Write(&wire.Edges{Edges: edges})
+	}
+}

@@ -1,0 +1,82 @@
+package worker
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"gorun/collective/link"
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+)
+
+func TestCarried(t *testing.T) {
+	var c carried
+	at := func(rtt time.Duration, mb uint64, busy time.Duration) {
+		c.look(link.Status{RTT: rtt, BusyBytes: mb << 20, BusyTime: busy})
+	}
+	at(90*time.Microsecond, 0, 0)
+	at(50*time.Microsecond, 1, time.Millisecond)
+	at(70*time.Microsecond, 1, time.Millisecond)
+	if c.edge.RTT != 50e-6 || c.edge.Bandwidth != 0 {
+		t.Errorf("after too little traffic: %+v", c.edge)
+	}
+	c.tried(2e9)
+	if !c.edge.Tried || c.edge.Bandwidth != 2e9 {
+		t.Errorf("after a probe: %+v", c.edge)
+	}
+	at(0, 101, 101*time.Millisecond)
+	is := func(want float64) bool { return math.Abs(c.edge.Bandwidth/want-1) < 0.05 }
+	if !is(1000<<20) || c.edge.Tried {
+		t.Errorf("after 100 MiB in 100 ms: %+v", c.edge)
+	}
+	c.tried(9e9)
+	if !is(1000 << 20) {
+		t.Errorf("a probe overrides traffic: %+v", c.edge)
+	}
+	mb, busy := uint64(101), 101*time.Millisecond
+	for range 50 { // the network becomes slower
+		mb, busy = mb+100, busy+time.Second
+		at(0, mb, busy)
+	}
+	if !is(100 << 20) {
+		t.Errorf("after 50 s at 100 MiB/s: %+v", c.edge)
+	}
+	at(40*time.Microsecond, 100, 100*time.Millisecond) // of another link to the same host
+	if c.edge.Bandwidth < 100<<20 || c.edge.RTT != 40e-6 {
+		t.Errorf("after a new link: %+v", c.edge)
+	}
+}
+
+func TestEdgeNews(t *testing.T) {
+	w := newEdgeWatch()
+	w.way(2).edge.RTT, w.way(1).edge.RTT, w.way(3).edge = 60e-6, 50e-6, wire.Edge{To: 3}
+	if news := w.news(4); len(news) != 2 || news[0].To != 1 || news[1].To != 2 {
+		t.Errorf("at first: %+v", news)
+	}
+	w.way(1).edge.RTT = 49e-6
+	if news := w.news(4); len(news) != 0 {
+		t.Errorf("after next to no change: %+v", news)
+	}
+	w.way(1).edge.RTT, w.way(2).edge.Bandwidth = 10e-6, 1e9
+	if news := w.news(4); len(news) != 2 || news[1].Bandwidth != 1e9 {
+		t.Errorf("after a change: %+v", news)
+	}
+
+	// Of many hosts only the nearest, and those that data goes to.
+	for peer := range 100 {
+		w.way(peer).edge = wire.Edge{To: peer, RTT: float64(200-peer) * 1e-6}
+	}
+	w.way(5).edge.Bandwidth = 1e9
+	list := w.list(100)
+	if len(list) != nearHosts+1 || list[0].To != 5 || list[1].To != 100-nearHosts {
+		t.Errorf("%d of 100: %+v", len(list), list)
+	}
+
+	w.hear(7, []wire.Edge{{To: 9, RTT: 1e-6}, {To: 8, Bandwidth: 5}})
+	w.hear(9, []wire.Edge{{To: 7, Bandwidth: 6}, {To: 12, Bandwidth: 7}})
+	want := []topology.Edge{{From: 0, To: 1, RTT: 1e-6}, {From: 1, To: 0, Bandwidth: 6, InJob: true}}
+	if got := w.between([]int{7, 9}); len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("%+v, should be %+v", got, want)
+	}
+}
