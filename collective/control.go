@@ -21,6 +21,8 @@ type channel struct {
 	next uint64            // to be heard
 	held map[uint64][]byte // came early
 	size int               // of held
+
+	stopped uint32 // the last pause that the peer announced nothing after
 }
 
 // message is a control message on its way to several peers.
@@ -113,9 +115,11 @@ func (e *Engine) listen(peer int, c *channel, p []byte, ok bool) {
 		c.next++
 		act := e.read(peer, p)
 		more := e.drain()
+		quiet := e.quiet()
 		e.mu.Unlock()
 		act.run(e)
 		e.follow(more)
+		quiet()
 		e.mu.Lock()
 		if e.channels[peer] != c {
 			return
@@ -162,6 +166,11 @@ func (e *Engine) read(peer int, p []byte) actions {
 		var rank int
 		if rank, err = readLeave(p); err == nil {
 			a.failed = e.table.leave(rank)
+		}
+	case len(p) > 0 && p[0] == msgMark:
+		var m mark
+		if m, err = readMark(p); err == nil && !m.goes {
+			e.channels[peer].stopped = m.number
 		}
 	default:
 		a.op, a.verdict, err = e.table.hear(peer, p)

@@ -64,8 +64,13 @@ func (t *table) checkGroups(r *Request) *Error {
 	return nil
 }
 
-// early reports whether a control message is about the group that this host is about to have.
+// early reports whether a control message is about the group that this host is about to have, or comes after
+// a pause that is not over here.
 func (t *table) early(p []byte) bool {
+	if len(p) > 0 && p[0] == msgMark {
+		m, err := readMark(p)
+		return err == nil && m.goes && t.gate.number == m.number
+	}
 	return len(p) >= readyHead && p[0] == msgReady && binary.LittleEndian.Uint32(p[4:]) == t.next
 }
 
@@ -77,6 +82,12 @@ func (e *Engine) addGroup(epoch uint32, ranks []int) uint32 {
 		return 0 // nobody waits for it any more
 	}
 	id := e.table.add(newGroup(e.world, e.table.next, ranks), ranks)
+	e.listenAll()
+	return id
+}
+
+// listenAll hears what waited in the channels and whose time has come. mu is held, and released in between.
+func (e *Engine) listenAll() {
 	peers := make([]int, 0, len(e.channels))
 	for peer := range e.channels {
 		peers = append(peers, peer)
@@ -87,7 +98,6 @@ func (e *Engine) addGroup(epoch uint32, ranks []int) uint32 {
 			e.listen(peer, c, p, ok)
 		}
 	}
-	return id
 }
 
 // add enters the next group; g is nil if this host has no part in it.

@@ -36,15 +36,24 @@ import (
 //
 //	0  u8   2, u8 0, u16 0
 //	4  u32  rank
+//
+// mark: the sender announces nothing from here on until a pause is over, or goes on after it (pause.go).
+//
+//	0  u8   3
+//	1  u8   0 it stops, 1 it goes on
+//	2  u16  0
+//	4  u32  number of the pause, not 0
 const (
 	msgReady = 1
 	msgLeave = 2
+	msgMark  = 3
 
 	readyHead     = 16
 	variantHead   = 32
 	signatureHead = variantHead - 4
 	rankEntry     = 12
 	leaveBytes    = 8
+	markBytes     = 8
 )
 
 var (
@@ -274,4 +283,29 @@ func hash[T string | []byte](group uint32, name T) uint64 {
 		h = (h ^ uint64(name[i])) * prime
 	}
 	return h
+}
+
+// mark is where a pause begins or ends in what a host says.
+type mark struct {
+	goes   bool
+	number uint32
+}
+
+func appendMark(dst []byte, m mark) []byte {
+	var goes byte
+	if m.goes {
+		goes = 1
+	}
+	return binary.LittleEndian.AppendUint32(append(dst, msgMark, goes, 0, 0), m.number)
+}
+
+func readMark(p []byte) (mark, error) {
+	if len(p) != markBytes {
+		return mark{}, errShort
+	}
+	m := mark{p[1] == 1, binary.LittleEndian.Uint32(p[4:])}
+	if p[0] != msgMark || p[1] > 1 || p[2]|p[3] != 0 || m.number == 0 {
+		return mark{}, errMessage
+	}
+	return m, nil
 }

@@ -114,6 +114,25 @@ func TestLeaveRoundTrip(t *testing.T) {
 	}
 }
 
+func TestMark(t *testing.T) {
+	for _, m := range []mark{{false, 1}, {true, 1 << 31}} {
+		p := appendMark(nil, m)
+		if got, err := readMark(p); err != nil || got != m {
+			t.Errorf("%+v is read as %+v, %v", m, got, err)
+		}
+		for i := range len(p) {
+			if _, err := readMark(p[:i]); err == nil {
+				t.Errorf("%d bytes of a mark are taken", i)
+			}
+		}
+		for _, bad := range [][]byte{{3, 2, 0, 0, 1, 0, 0, 0}, {3, 0, 1, 0, 1, 0, 0, 0}, {3, 0, 0, 0, 0, 0, 0, 0}, {2, 0, 0, 0, 1, 0, 0, 0}} {
+			if _, err := readMark(bad); err == nil {
+				t.Errorf("%v is taken for a mark", bad)
+			}
+		}
+	}
+}
+
 func FuzzReady(f *testing.F) {
 	f.Add(readyOf([]Request{sum}, 0))
 	f.Add(readyOf([]Request{gather, sum}, 0, 1))

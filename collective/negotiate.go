@@ -45,6 +45,9 @@ type table struct {
 
 	stamp    int // of the last rank that joined, as far as this host knows
 	standing []standing
+
+	gate gate
+	live int // operations between hosts that started, until the link holds nothing of them
 }
 
 // submit adds the part of the index-th local rank of g.
@@ -64,7 +67,7 @@ func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
 	case o.have[index] || o.postponed(index):
 		return nil, verdict{}, refuse("%s %q: rank %d has an operation of this name in flight", r.Kind, r.Name, g.local()[index])
 	}
-	if o.votes[g.self].set {
+	if o.votes[g.self].set || o.held && o.lacking() {
 		// It joined, and the last use, which this host stood in for, is not over here.
 		o.waiting = append(o.waiting, early{index, *r})
 		return o, verdict{}, nil
@@ -84,10 +87,14 @@ func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
 // declare says what all local ranks submitted.
 func (t *table) declare(o *op) verdict {
 	g := o.group
+	alone := len(g.hosts) == 1
+	if t.gate.number > 0 && !alone {
+		t.hold(o)
+		return verdict{}
+	}
 	if o.lacking() {
 		t.absent(o)
 	}
-	alone := len(g.hosts) == 1
 	if !alone || !o.agreed() {
 		v := &o.votes[g.self]
 		v.raw = appendReady(v.raw[:0], g.id, t.serial, o.reqs, g.local())
@@ -216,6 +223,9 @@ func (t *table) decide(o *op) verdict {
 				return verdict{err: err}
 			}
 		}
+	}
+	if len(o.votes) > 1 {
+		t.live++
 	}
 	// The first host's count tells this use of the name from the others, on every host alike.
 	o.gen = o.votes[0].serial

@@ -24,6 +24,7 @@ type op struct {
 	reqs        []Request // of the local ranks
 	have        []bool
 	parts       int
+	held        bool    // complete while operations pause: not declared yet
 	waiting     []early // for the use after this one, of ranks that had joined (join.go)
 	votes, next []vote  // by position: for this use of the name, and for the one after it
 	voted       int
@@ -141,7 +142,7 @@ func (o *op) reset(g *group, epoch uint32, id uint64, name string) {
 		o.votes[i].clear()
 		o.next[i].clear()
 	}
-	o.parts, o.voted, o.ahead, o.gen, o.since, o.inWords = 0, 0, 0, 0, time.Time{}, false
+	o.parts, o.voted, o.ahead, o.gen, o.since, o.inWords, o.held = 0, 0, 0, 0, time.Time{}, false, false
 	o.started, o.dead, o.err = false, false, nil
 	o.stage = open
 	o.remaining, o.unacked, o.inflight, o.busy = 0, 0, 0, 0
@@ -207,7 +208,12 @@ func (o *op) settle() {
 			}
 			// The link may still refer to an aborted op.
 			if !dead {
+				epoch := o.epoch
+				remote := len(o.votes) > 1
 				o.engine.recycle(o)
+				if remote {
+					o.engine.finished(epoch)
+				}
 			}
 			return
 		default:

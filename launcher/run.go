@@ -271,6 +271,8 @@ func (j *job) message(h *host, msg wire.Message) {
 			j.shown = msg.World.Epoch
 			j.showRing(msg.World)
 		}
+	case *wire.Reordered:
+		j.reordered(h, msg)
 	case *wire.Rejoining: // of a static job
 		if j.owns(h, msg.Process) && msg.Epoch == j.epoch {
 			j.rejoining[msg.Process] = true
@@ -484,6 +486,25 @@ func (j *job) showRing(w wire.World) {
 	for _, line := range describeRing(j.described(), w) {
 		j.spec.Note("gorun: %s", line)
 	}
+}
+
+// reordered takes note that the ring of the present world is another one.
+func (j *job) reordered(h *host, m *wire.Reordered) {
+	strange := func(id int) bool { return id < 0 || id >= len(j.hosts) }
+	if slices.ContainsFunc(m.World.Order, strange) || slices.ContainsFunc(m.Former, strange) || m.World.Epoch != j.worlds[h.id].Epoch {
+		return
+	}
+	j.worlds[h.id] = m.World
+	if !j.spec.Verbose {
+		return
+	}
+	hosts := make([]topology.Host, len(j.hosts))
+	for i, h := range j.hosts {
+		hosts[i].Name = h.name
+	}
+	j.spec.Note("gorun: epoch %d, the ring changes while the job runs: %s", m.World.Epoch, m.Text)
+	j.spec.Note("gorun: epoch %d, former %s", m.World.Epoch, topology.Ring{Order: m.Former}.Line(hosts))
+	j.showRing(m.World)
 }
 
 func (j *job) allStarted() bool { return len(j.started) == len(j.hostOfRank) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gorun/rendezvous/gossip"
+	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/probe"
@@ -16,12 +17,15 @@ import (
 	"gorun/worker/migrate/vmtools"
 )
 
-// Hosts that stand still for a while, as virtual machines do that are moved: they say so before if they know, and
-// renew their links after. What ranks have under way is not waited for: links keep it until the host is back.
+// Hosts that stand still for a while, as virtual machines do that are moved: if they know it before, they have the ring
+// stand still and say so; they renew their links after. If nobody announces it, links keep what is under way until the
+// host is back.
 
 const (
 	// moveLease is how long a host may be silent that announced that it moves.
 	moveLease = 120 * time.Second
+	// moveMargin is how much sooner than vSphere one stops waiting for others.
+	moveMargin = 5 * time.Second
 	// announceLimit is how long the others have to hear that this host moves.
 	announceLimit = 3 * time.Second
 )
@@ -46,7 +50,7 @@ func (d *daemon) beat(ctx context.Context) {
 	if gap := d.pulse.Beat(vmtools.SinceBoot()); gap > 0 {
 		// Those of whom nothing was heard meanwhile may have spoken.
 		d.absent.mistrust(time.Now().Add(d.lease()))
-		d.arrived(ctx, fmt.Sprintf("stood still for %.1f s", gap.Seconds()))
+		d.arrived(ctx, fmt.Sprintf("stood still for %.1f s", gap.Seconds()), func() {})
 	}
 	d.reportLost()
 }
@@ -84,32 +88,81 @@ func (d *daemon) watchMoves(ctx context.Context) {
 		return
 	}
 	d.wg.Go(func() {
-		vmtools.Run(ctx, vmtools.Config{Path: path, Handle: func(ctx context.Context, ev migrate.Event) {
-			told := make(chan struct{})
-			d.post(ctx, func() { d.moves(ctx, ev, told) })
-			if ev.Kind == migrate.Starts {
-				select {
-				case <-told:
-				case <-ctx.Done():
-				}
-			}
+		vmtools.Run(ctx, vmtools.Config{Path: path, Handle: func(ctx context.Context, ev migrate.Event, ready func()) {
+			d.post(ctx, func() { d.moves(ctx, ev, ready) })
 		}})
 	})
 }
 
-// moves takes what is known of a move of this machine; told is closed when the others know that it begins.
-func (d *daemon) moves(ctx context.Context, ev migrate.Event, told chan<- struct{}) {
+// moves takes what is known of a move of this machine; ready is to be called when it may begin.
+func (d *daemon) moves(ctx context.Context, ev migrate.Event, ready func()) {
 	switch ev.Kind {
 	case migrate.Registered:
 		d.tell(ev.Text)
 	case migrate.Refused:
 		d.tell("vSphere does not announce moves of this machine: " + ev.Text)
 	case migrate.Starts:
-		d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveStarts, Text: ev.Text}, func() { close(told) })
+		d.beginMove(ctx, ev, ready)
 	case migrate.Acknowledged:
 		d.tell("ready to be moved, vSphere knows")
 	case migrate.Ends, migrate.Moved:
-		d.arrived(ctx, ev.Text)
+		d.arrived(ctx, ev.Text, func() { d.endMove(ctx) })
+	}
+}
+
+// move is one that vSphere has announced.
+type move struct {
+	wish uint32 // for a pause
+	told bool   // the others know of it
+	stop context.CancelFunc
+}
+
+// beginMove has the whole ring stand still, tells the others, and lets vSphere go on. Of several machines that are
+// to be moved the others wait for the pause that is theirs, but no longer than vSphere waits: then the machine moves
+// although operations are under way, which links keep.
+func (d *daemon) beginMove(ctx context.Context, ev migrate.Event, ready func()) {
+	d.endMove(ctx) // of one of which nothing was heard any more
+	waiting, stop := context.WithCancel(ctx)
+	m := &move{stop: stop}
+	d.move = m
+	tell := func(how string) {
+		if d.move != m || m.told {
+			return
+		}
+		m.told = true
+		stop()
+		d.tell(how)
+		d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveStarts, Text: ev.Text}, ready)
+	}
+	if len(d.ring) < 2 {
+		tell("no other host waits for this one")
+		return
+	}
+	begin := time.Now()
+	m.wish = d.wantPause(ctx, func() {
+		tell(fmt.Sprintf("the ring stands still for the move after %.1f s", time.Since(begin).Seconds()))
+	}, func(reason string) { tell("will be moved while operations are under way: " + reason) })
+	d.wg.Go(func() {
+		limit := time.NewTimer(ev.Limit - min(moveMargin, ev.Limit/4))
+		defer limit.Stop()
+		select {
+		case <-limit.C:
+			d.post(ctx, func() { tell("will be moved while operations are under way: vSphere waits no longer") })
+		case <-waiting.Done():
+		}
+	})
+}
+
+// endMove lets the ring go on.
+func (d *daemon) endMove(ctx context.Context) {
+	m := d.move
+	if m == nil {
+		return
+	}
+	d.move = nil
+	m.stop()
+	if m.wish != 0 {
+		d.endPause(ctx, pause.Done{Wish: m.wish})
 	}
 }
 
@@ -161,9 +214,10 @@ func (d *daemon) announce(ctx context.Context, m *wire.Migrating, then func()) {
 }
 
 // arrived goes on after a move or a pause: connections may be dead without showing it, the others may have given
-// this host up, and its network may be another one.
-func (d *daemon) arrived(ctx context.Context, text string) {
+// this host up, and its network may be another one. then is called when that is looked after.
+func (d *daemon) arrived(ctx context.Context, text string, then func()) {
 	if d.stopping || d.roster == nil {
+		then()
 		return
 	}
 	var addrs []string
@@ -187,6 +241,7 @@ func (d *daemon) arrived(ctx context.Context, text string) {
 			err = d.facts.Override(&found)
 		}
 		d.post(ctx, func() {
+			defer then()
 			if err != nil {
 				d.tell(fmt.Sprintf("could not look at the network again: %v", err))
 				return

@@ -29,6 +29,7 @@ import (
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/keytls"
+	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/facts"
@@ -132,6 +133,9 @@ type daemon struct {
 	pmiPort  *pmi.Port      // nil unless the job wants one
 	kv       net.Listener   // for stock Horovod's ranks, nil if they are not expected
 
+	pauses pauses
+	move   *move // of this machine, that was announced
+
 	stalls stallWatch
 	edges  edgeWatch
 	ring   []int // host ids of the present world, or the one before, in the order of its ring
@@ -187,6 +191,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.aborted = map[int]int{}
 	d.absent = newAbsences()
 	d.edges = newEdgeWatch()
+	d.pauses = newPauses(job.HostID)
 	var err error
 	if d.self, err = probe.Probe(ctx, "/"); err != nil {
 		return fmt.Errorf("probe host: %w", err)
@@ -401,6 +406,7 @@ func (d *daemon) loop(ctx, work context.Context) {
 			if d.machine.State() != epoch.Committed {
 				d.step(work, epoch.Event{Tick: true})
 			}
+			d.stepPause(work, pause.Event{Tick: true})
 		case <-pulse.C:
 			d.beat(work)
 			d.watchEdges(work)

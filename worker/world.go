@@ -10,6 +10,7 @@ import (
 	"gorun/collective/schedule"
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/gossip"
+	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/worker/session"
 )
@@ -46,6 +47,9 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 			return
 		case *wire.Try:
 			d.try(ctx, m.To)
+			return
+		case *wire.Pause:
+			d.stepPause(ctx, pause.Event{Message: m})
 			return
 		}
 		d.step(ctx, epoch.Event{Message: m})
@@ -166,6 +170,7 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 	}
 	d.sessions.SetWorld(ranks)
 	d.out.Write(&wire.Committed{World: w})
+	d.stepPause(ctx, pause.Event{World: &pause.World{Epoch: w.Epoch, Members: w.Order}})
 	if d.job.Verbose && len(w.Order) > 1 && w.Order[0] == d.job.HostID {
 		how := "between hosts " + d.engine.Describe()
 		if d.job.Encrypt {
@@ -253,6 +258,7 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	}
 	former := d.roster
 	if former != nil {
+		d.stepPause(ctx, pause.Event{World: &pause.World{}})
 		d.endWorld(r)
 	}
 	d.roster = r

@@ -69,7 +69,7 @@ func TestStandstill(t *testing.T) {
 // unbroken checks that the world stayed the same.
 func (j *training) unbroken() {
 	j.t.Helper()
-	if j.out.has(`(is lost|epoch [2-9])`) || !j.out.has(`ends as rank 1 of 2 after \d+ batches, 1 worlds`) {
+	if j.out.has(`(is lost|epoch [2-9])`) || !j.out.has(`ends as rank 1 of \d after \d+ batches, 1 worlds`) {
 		j.t.Errorf("the world did not stay as it was:\n%s", j.out)
 	}
 }
@@ -162,6 +162,71 @@ func TestAnnouncedMoves(t *testing.T) {
 		log, _ := os.ReadFile(filepath.Join(v.dir, host, "log"))
 		if got := strings.Join(strings.Fields(string(log)), " "); got != want {
 			t.Errorf("vSphere heard from %s: %s, want %s", host, got, want)
+		}
+	}
+}
+
+// TestMovesAtOnce: vSphere wants to move two machines at the same time. They go one after the other, the ring stands still
+// for each of them, and training goes on between and after them.
+func TestMovesAtOnce(t *testing.T) {
+	needTorch(t)
+	c := newCluster(t, 3)
+	v := c.vsphere()
+	j := c.train(150, "-v", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"), "--min-np", "3", "-H", "host1:1,host2:1,host3:1")
+	for _, host := range []string{"host1", "host2", "host3"} {
+		j.await(host + `: vSphere announces moves of this machine`)
+	}
+	j.await(`batch 10$`)
+	v.tell("host2", "start", 7001, "")
+	v.tell("host3", "start", 7002, "")
+	j.await(`^gorun: host[23]: ready to be moved, vSphere knows`)
+	moving := map[int]string{2: "host2", 3: "host3"}
+	for range 2 {
+		for n, host := range moving {
+			if !j.out.has(`^gorun: ` + host + `: ready to be moved`) {
+				continue
+			}
+			delete(moving, n)
+			if err := c.Host(n).Freeze(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // the move; the other one would be told by now
+			for _, other := range moving {
+				if j.out.has(`^gorun: ` + other + `: ready to be moved`) {
+					t.Errorf("%s and %s move at once:\n%s", host, other, j.out)
+				}
+			}
+			if err := c.Host(n).Thaw(); err != nil {
+				t.Fatal(err)
+			}
+			v.tell(host, "end", 7000+n-1, `,"opStatus":"success"`)
+			j.await(`gorun: ` + host + ` renews its connections: success`)
+			break
+		}
+		for _, other := range moving {
+			j.await(`^gorun: ` + other + `: ready to be moved, vSphere knows`)
+		}
+	}
+	j.end(3)
+	j.unbroken()
+	for _, host := range []string{"host2", "host3"} {
+		if !j.out.has(`^gorun: ` + host + `: the ring stands still for the move after [0-9.]+ s`) {
+			t.Errorf("the ring did not stand still for %s:\n%s", host, j.out)
+		}
+		_, ready := j.out.find(`^gorun: ` + host + `: ready to be moved`)
+		_, back := j.out.find(`^gorun: ` + host + ` renews its connections: success`)
+		_, batches := j.out.find(`batch \d+$`)
+		if len(ready) != 1 || len(back) != 1 {
+			t.Fatalf("%s is ready %d times and back %d times", host, len(ready), len(back))
+		}
+		within := 0
+		for _, at := range batches {
+			if at.After(ready[0].Add(100*time.Millisecond)) && at.Before(back[0]) {
+				within++
+			}
+		}
+		if within > 0 {
+			t.Errorf("%d batches were trained while %s moved:\n%s", within, host, j.out)
 		}
 	}
 }

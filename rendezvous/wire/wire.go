@@ -73,6 +73,8 @@ func newMessage(kind byte) Message {
 		return new(HostsChanged)
 	case 25:
 		return new(Alive)
+	case 26:
+		return new(Reordered)
 	case 32:
 		return new(Facts)
 	case 33:
@@ -85,6 +87,8 @@ func newMessage(kind byte) Message {
 		return new(Abort)
 	case 37:
 		return new(Migrating)
+	case 38:
+		return new(Pause)
 	case 40:
 		return new(Edges)
 	case 41:

@@ -38,6 +38,8 @@ var messages = []wire.Message{
 	&wire.Migrating{Host: 1, State: wire.MoveStarts, Text: "t"},
 	&wire.Edges{Edges: []wire.Edge{{To: 1, RTT: 5e-5, Bandwidth: 1e9, Tried: true}}},
 	&wire.Try{To: 2},
+	&wire.Pause{From: 1, Epoch: 2, Verb: wire.PauseGo, Number: 3, Wish: 4, Order: []int{1, 0}, Why: []string{"a", "b"}, Text: "t"},
+	&wire.Reordered{World: wire.World{Epoch: 2, Order: []int{1, 0}, Why: []string{"a", "b"}}, Former: []int{0, 1}, Text: "t"},
 	&wire.Facts{From: 1, Epoch: 2, Host: topology.Host{Name: "b"}},
 	&wire.Propose{From: 0, World: wire.World{Epoch: 2}},
 	&wire.Prepared{From: 1, Epoch: 2},

@@ -50,6 +50,7 @@ type Event struct {
 	Kind      Kind
 	Operation string
 	Text      string
+	Limit     time.Duration // Starts: how long vSphere waits
 }
 
 // operation is a move that was announced.
@@ -214,7 +215,7 @@ func (d *Dialogue) happened(now time.Time, r reply) []Event {
 			return events
 		}
 		d.op = &operation{id: r.Operation, started: now, deadline: now.Add(timeout)}
-		return append(events, Event{Kind: Starts, Operation: r.Operation.String(), Text: fmt.Sprintf("vSphere waits up to %v", timeout)})
+		return append(events, Event{Kind: Starts, Operation: r.Operation.String(), Limit: timeout, Text: fmt.Sprintf("vSphere waits up to %v", timeout)})
 	case "timeout-change":
 		if d.op != nil && d.op.id == r.Operation && r.NewTimeout > 0 {
 			d.op.deadline = d.op.started.Add(time.Duration(r.NewTimeout) * time.Second)

@@ -23,8 +23,9 @@ const (
 // Config of a watch.
 type Config struct {
 	Path string // of vmtoolsd; vmware-toolbox-cmd is looked for beside it
-	// Handle is told what happens. When it returns from migrate.Starts, the machine may be moved.
-	Handle func(context.Context, migrate.Event)
+	// Handle is told what happens. After migrate.Starts the machine may be moved once ready was called, by whomever;
+	// ready is nil for the other kinds.
+	Handle func(ctx context.Context, ev migrate.Event, ready func())
 }
 
 // Find returns where vmtoolsd is on this machine, "" if it is not there.
@@ -40,12 +41,21 @@ func Find() string {
 func Run(ctx context.Context, cfg Config) {
 	var d migrate.Dialogue
 	toolbox := filepath.Join(filepath.Dir(cfg.Path), "vmware-toolbox-cmd")
+	var moves string // the operation that was announced
+	quiet := make(chan string)
 	handle := func(events []migrate.Event) {
 		for _, ev := range events {
-			cfg.Handle(ctx, ev)
-			if ev.Kind == migrate.Starts {
-				d.Quiet(time.Now())
+			if ev.Kind != migrate.Starts {
+				cfg.Handle(ctx, ev, nil)
+				continue
 			}
+			moves = ev.Operation
+			cfg.Handle(ctx, ev, func() {
+				select {
+				case quiet <- ev.Operation:
+				case <-ctx.Done():
+				}
+			})
 		}
 	}
 	timer := time.NewTimer(0)
@@ -72,6 +82,10 @@ func Run(ctx context.Context, cfg Config) {
 		timer.Reset(wait)
 		select {
 		case <-timer.C:
+		case operation := <-quiet:
+			if operation == moves { // or another move began meanwhile
+				d.Quiet(time.Now())
+			}
 		case <-ctx.Done():
 		}
 	}

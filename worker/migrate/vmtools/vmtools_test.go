@@ -54,7 +54,12 @@ func newMachine(t *testing.T, files map[string]string) *machine {
 	m.stop = func() { cancel(); <-done }
 	go func() {
 		defer close(done)
-		vmtools.Run(ctx, vmtools.Config{Path: filepath.Join(dir, "vmtoolsd"), Handle: func(_ context.Context, ev migrate.Event) { m.events <- ev }})
+		vmtools.Run(ctx, vmtools.Config{Path: filepath.Join(dir, "vmtoolsd"), Handle: func(_ context.Context, ev migrate.Event, ready func()) {
+			m.events <- ev
+			if ready != nil {
+				go ready() // it returns when Run took it, or ended
+			}
+		}})
 	}()
 	t.Cleanup(m.stop)
 	return m
@@ -137,7 +142,7 @@ func TestNoProgram(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		vmtools.Run(ctx, vmtools.Config{Path: filepath.Join(t.TempDir(), "vmtoolsd"), Handle: func(_ context.Context, ev migrate.Event) { events <- ev }})
+		vmtools.Run(ctx, vmtools.Config{Path: filepath.Join(t.TempDir(), "vmtoolsd"), Handle: func(_ context.Context, ev migrate.Event, _ func()) { events <- ev }})
 	}()
 	if ev := <-events; ev.Kind != migrate.Refused || !strings.Contains(ev.Text, "no such file") {
 		t.Errorf("event %+v", ev)

@@ -1,0 +1,173 @@
+package collective
+
+import (
+	"fmt"
+	"slices"
+)
+
+// A pause stops the operations between hosts at one boundary, the same on all of them: what all hosts announced
+// before it finishes everywhere, and nothing else begins anywhere. Ranks notice nothing but that it takes longer:
+// their parts are taken as ever, and what is complete on this host waits to be announced.
+//
+// A host that stops says so to all others, in the order of its announcements (mark). So a host that has heard that
+// of all others knows of everything that can begin, and is quiet when the link holds nothing of it. When all hosts
+// are quiet no segment of any operation is under way, and the ring may change: what some hosts announced before
+// stays announced, and what they will say is put in the new order of positions.
+//
+// Hosts go on at different times, and each says so in the order of its announcements too. What comes after that
+// waits in the channel until this host goes on as well, so that no operation begins here in the old order whose
+// last announcement was made in the new one. Segments of such an operation may come earlier; they are kept until
+// it starts, as those always are that overtake an announcement.
+
+// gate is what a table knows of a pause.
+type gate struct {
+	number uint32 // of the pause, 0 if there is none
+	quiet  func() // to be told, once
+	held   []*op  // complete, to be declared afterwards, in that order
+}
+
+// hold keeps an operation that this host is ready for until the pause is over.
+func (t *table) hold(o *op) {
+	if !o.held {
+		o.held = true
+		t.gate.held = append(t.gate.held, o)
+	}
+}
+
+// Pause announces nothing any more until Resume. quiet is called once, maybe before Pause returns and on any
+// goroutine, when all hosts of the world have paused with that number, which is not 0, and nothing is under way.
+// It must not block.
+func (e *Engine) Pause(number uint32, quiet func()) {
+	e.mu.Lock()
+	if e.stopped != nil || number == 0 {
+		e.mu.Unlock()
+		return
+	}
+	e.table.gate.number, e.table.gate.quiet = number, quiet
+	m := e.compose(e.world.Hosts, e.world.Self, 0, appendMark(nil, mark{number: number}))
+	told := e.quiet()
+	e.mu.Unlock()
+	e.post(m)
+	told()
+}
+
+// Resume ends a pause. order, unless it is nil, is a new one of the hosts, by their ids. All hosts must have been
+// quiet then, and must all be given it.
+func (e *Engine) Resume(number uint32, order []int) error {
+	e.mu.Lock()
+	if e.stopped != nil || e.table.gate.number != number {
+		e.mu.Unlock()
+		return nil // the world has ended, or there is nothing to resume
+	}
+	if order != nil {
+		if err := e.reorder(order); err != nil {
+			e.mu.Unlock()
+			return err
+		}
+	}
+	held := e.table.gate.held
+	e.table.gate = gate{}
+	m := e.compose(e.world.Hosts, e.world.Self, 0, appendMark(nil, mark{true, number}))
+	for _, o := range held {
+		if e.table.ops[o.id] == o && o.held { // it may have failed meanwhile
+			o.held = false
+			e.table.standing = append(e.table.standing, standing{op: o, verdict: e.table.declare(o)})
+		}
+	}
+	more := e.drain()
+	e.mu.Unlock()
+	e.post(m)
+	e.follow(more)
+	e.mu.Lock()
+	e.listenAll()
+	e.mu.Unlock()
+	return nil
+}
+
+// quiet returns whom to tell that nothing is under way any more, if that is so. mu is held.
+func (e *Engine) quiet() func() {
+	g := &e.table.gate
+	if g.number == 0 || g.quiet == nil || e.table.live > 0 || e.stopped != nil {
+		return func() {}
+	}
+	for _, c := range e.channels {
+		if c.stopped != g.number {
+			return func() {}
+		}
+	}
+	told := g.quiet
+	g.quiet = nil
+	return told
+}
+
+// finished counts an operation between hosts of which nothing is left.
+func (e *Engine) finished(epoch uint32) {
+	e.mu.Lock()
+	if e.world.Epoch != epoch {
+		e.mu.Unlock()
+		return
+	}
+	e.table.live--
+	told := e.quiet()
+	e.mu.Unlock()
+	told()
+}
+
+// reorder puts the hosts in another order, and with them everything that goes by their positions. mu is held. Only
+// groups between hosts change, of which nothing is under way; operations on this host alone may be.
+func (e *Engine) reorder(order []int) error {
+	w := e.world
+	w.Hosts, w.Self = nil, -1
+	for _, id := range order {
+		at := slices.IndexFunc(e.world.Hosts, func(m Member) bool { return m.ID == id })
+		if at < 0 || slices.ContainsFunc(w.Hosts, func(m Member) bool { return m.ID == id }) {
+			return fmt.Errorf("reorder world of epoch %d: %v is no order of its hosts", w.Epoch, order)
+		}
+		if at == e.world.Self {
+			w.Self = len(w.Hosts)
+		}
+		w.Hosts = append(w.Hosts, e.world.Hosts[at])
+	}
+	switch {
+	case len(w.Hosts) != len(e.world.Hosts):
+		return fmt.Errorf("reorder world of epoch %d: %v is no order of its hosts", w.Epoch, order)
+	case e.table.live > 0:
+		return fmt.Errorf("reorder world of epoch %d: operations are under way", w.Epoch)
+	}
+	e.world = w
+	former := map[*group][]int{} // the positions that the hosts of a group had
+	for id, g := range e.table.groups {
+		if len(g.hosts) > 1 {
+			former[g] = g.reorder(newGroup(w, id, g.ranks))
+		}
+	}
+	for _, o := range e.table.ops {
+		if was := former[o.group]; was != nil {
+			o.votes, o.next = permute(o.votes, was), permute(o.next, was)
+		}
+	}
+	return nil
+}
+
+// reorder takes over the positions of the same group in another order, and returns those that its hosts had.
+func (g *group) reorder(as *group) []int {
+	was := make([]int, len(as.hosts))
+	for pos, h := range as.hosts {
+		was[pos] = g.position(h.ID)
+	}
+	for i := range g.gone {
+		g.gone[i].pos = slices.Index(was, g.gone[i].pos)
+	}
+	g.closed = permute(g.closed, was)
+	g.hosts, g.self, g.seats = as.hosts, as.self, as.seats
+	return was
+}
+
+// permute returns s with the elements that were at the given places.
+func permute[T any](s []T, was []int) []T {
+	out := make([]T, len(was))
+	for i, at := range was {
+		out[i] = s[at]
+	}
+	return out
+}
