@@ -123,6 +123,10 @@ fuzz:
 			go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "./$$(dirname "$$file")"; \
 		done; done
 
+## vm: a virtual machine that moves in the middle of a training; part of the tests
+vm: build
+	go test -timeout=15m -count=1 -v -run TestVMotion ./cmd/gorun
+
 ## soak: train for SOAK while everything fails at random, as SEED says; 3 minutes of it are part of the tests
 SOAK ?= 3m
 SEED ?= 0

@@ -1,0 +1,20 @@
+"""Some steps of a training whose result can be compared bit by bit: python3 steps.py STEPS"""
+
+import hashlib
+import os
+import sys
+import time
+
+import gorun.numpy as hvd
+import numpy as np
+
+hvd.init()
+rng = np.random.default_rng(hvd.rank())
+weights = np.zeros(50_000, np.float32)
+for step in range(int(sys.argv[1])):
+    gradient = rng.standard_normal(weights.size, dtype=np.float32)
+    weights -= 0.01 * hvd.allreduce(gradient, name="gradient")
+    if hvd.rank() == 0:
+        print(f"step {step} at {time.time():.3f}", flush=True)
+    time.sleep(0.02)
+print(f"rank {hvd.rank()}, process {os.getpid()}, weights {hashlib.sha256(weights.tobytes()).hexdigest()}", flush=True)
