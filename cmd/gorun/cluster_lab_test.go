@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -171,7 +172,58 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestClusterLosesDaemon: with a daemon dies its part of a job, and nothing else.
+// steps prints numbers that must all arrive, a few of them while the daemon that passes them on is not there.
+const steps = `
+import os, time
+import numpy as np
+import gorun.numpy as hvd
+hvd.init()
+print("begins", os.getpid(), flush=True)
+for i in range(400):
+    x = hvd.allreduce(np.full(1000, i + hvd.rank(), np.float64), op=hvd.Sum, name="x")
+    assert x[0] == 4 * i + 6, x[0]
+    print("step", i, flush=True)
+    time.sleep(0.02)
+`
+
+// TestClusterDaemonRestarts: a daemon that is killed and started again, or told to leave, costs a job nothing, not a
+// rank and not a line.
+func TestClusterDaemonRestarts(t *testing.T) {
+	s := newLasting(t, 2)
+	cmd, stdout, stderr := s.command(slices.Concat(s.args, []string{"--no-tag-output", "-np", "4", python, "-c", steps})...)
+	working := &watch{buf: stdout}
+	cmd.Stdout = working
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
+	s.await("training", func() bool { return working.count("step 20\n") == 4 })
+	for i, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGHUP} { // host1 keeps the queue
+		if err := s.hosts[i].Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		s.hosts[i].Wait()
+		s.start(i)
+	}
+	s.await("more of it", func() bool { return working.count("step 200\n") == 4 })
+	s.await("word of its slots", func() bool {
+		return strings.Count(s.ps(), "2 of 2") == 2 && strings.Contains(s.ps(), "host1:2,host2:2")
+	})
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, stderr, stdout)
+	}
+	if n := working.count("begins "); n != 4 {
+		t.Errorf("%d ranks began", n)
+	}
+	for i := range 400 {
+		if n := working.count(fmt.Sprintf("step %d\n", i)); n != 4 {
+			t.Errorf("step %d was printed %d times", i, n)
+		}
+	}
+	s.expectIdle()
+}
+
+// TestClusterLosesDaemon: with the daemon of a job dies its part of that job, and nothing else.
 func TestClusterLosesDaemon(t *testing.T) {
 	s := newLasting(t, 2)
 	cmd, stdout, stderr := s.command(slices.Concat(s.args, []string{"-np", "4", python, "-c", busy})...)
@@ -181,10 +233,9 @@ func TestClusterLosesDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.await("busy rank", func() bool { return working.count("busy") == 4 })
-	if err := s.hosts[0].Process.Kill(); err != nil {
+	if err := syscall.Kill(s.pid(1, "worker --daemon"), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	s.hosts[0].Wait()
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), "gorun: error: host1: run: ") {
 		t.Errorf("exit code %d\n%s", code, stderr)
@@ -196,7 +247,7 @@ func TestClusterLosesDaemon(t *testing.T) {
 func TestClusterElastic(t *testing.T) {
 	needTorch(t)
 	s := newLasting(t, 3)
-	j := s.train(1200, slices.Concat(s.args, []string{"--min-np", "1", "--max-np", "3", "-ppn", "1"})...)
+	j := s.train(700, slices.Concat(s.args, []string{"--min-np", "1", "--max-np", "3", "-ppn", "1"})...)
 	j.idle = s.expectIdle
 	j.await(`is rank 2 of 3 from batch 0`)
 	j.await(`batch 20$`)

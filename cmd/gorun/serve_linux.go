@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -83,21 +85,36 @@ func serveCluster(c *cli.Context, hurry <-chan struct{}) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	status := systemd(os.Getenv("NOTIFY_SOCKET"))
+	ctx, end := context.WithCancelCause(context.WithoutCancel(c.Context))
+	defer end(nil)
+	defer context.AfterFunc(c.Context, func() {
+		cause := context.Cause(c.Context)
+		var s signalError
+		if errors.As(cause, &s) && s.sig == syscall.SIGHUP {
+			cause = standing.ErrLeave
+		}
+		end(cause)
+	})()
 	stop := make(chan struct{})
 	defer close(stop)
 	go func() {
 		select {
-		case <-c.Context.Done():
+		case <-ctx.Done():
+			if errors.Is(context.Cause(ctx), standing.ErrLeave) {
+				status.say("STOPPING=1\nSTATUS=leaves its jobs to the next daemon")
+				log.Info("leaves its jobs to the daemon that comes next")
+				return
+			}
 			status.say("STOPPING=1\nSTATUS=waits for its jobs to end")
 			log.Info("stops when its jobs have ended; at once if told again")
 		case <-stop:
 		}
 	}()
-	return standing.Serve(c.Context, hurry, standing.Config{
+	return standing.Serve(ctx, hurry, standing.Config{
 		Key: key, Name: name, Version: version, Slots: slots, Listener: listener, Bind: bind, Address: address, Port: n + 1, Join: join, Log: log,
 		Command: func() *exec.Cmd {
 			// The very same file, even if its name has gone to a newer build by now.
-			return &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker"}, Env: jobEnv()}
+			return &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--resumable"}, Env: jobEnv()}
 		},
 		Ready: func(gossip string) {
 			log.Info("takes jobs", "at", listener.Addr(), "gossip", gossip, "name", name, "slots", slots)

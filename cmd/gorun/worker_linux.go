@@ -4,15 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
+	"os/signal"
+	"sync"
+	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"gorun/rendezvous/resume"
 	"gorun/worker"
 	"gorun/worker/proc"
 )
+
+// farewell is how long a daemon whose job has ended waits for its launcher to hear of it.
+const farewell = 15 * time.Second
 
 // workerCommand is the daemon. It is two processes: this command first becomes the guardian, which runs
 // itself again as the daemon and cleans up behind it, however it ends.
@@ -20,29 +29,34 @@ func workerCommand(hurry <-chan struct{}) *cli.Command {
 	return &cli.Command{
 		Name:  "worker",
 		Usage: "serve one job on this host, for the launcher that started it; with --cluster-key-file serve those who hold the key",
-		Flags: append(serveFlags(), &cli.BoolFlag{Name: "daemon", Usage: "be the daemon under a guardian", Hidden: true}),
+		Flags: append(serveFlags(), &cli.BoolFlag{Name: "daemon", Usage: "be the daemon under a guardian", Hidden: true},
+			&cli.BoolFlag{Name: "resumable", Usage: "standard input is a socket at which launchers may connect again and again", Hidden: true}),
 		Action: func(c *cli.Context) error {
 			switch {
 			case c.Args().Present():
 				return &usageError{errors.New("worker takes no arguments"), "to run a program of that name: gorun -np N worker …"}
 			case c.Bool("daemon"):
-				return daemon(c.Context)
+				return daemon(c.Context, c.Bool("resumable"))
 			case c.IsSet("cluster-key-file"):
 				return serveCluster(c, hurry)
 			case term.IsTerminal(int(os.Stdin.Fd())):
 				return &usageError{errors.New("a worker is started by gorun, which speaks with it on standard input"), "gorun -H host1,host2 program, or gorun worker --cluster-key-file FILE for a daemon that stays"}
 			}
-			return guardian()
+			return guardian(c.Bool("resumable"))
 		},
 	}
 }
 
 // guardian runs the daemon. It does not share the launcher's handling of signals: who is stopped when is
 // for the launcher to say.
-func guardian() error {
+func guardian(resumable bool) error {
 	// The very same file, even if its name has gone to a newer build by now.
 	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--daemon"}, Env: os.Environ()}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if resumable {
+		cmd.Args = append(cmd.Args, "--resumable")
+		defer surviveStderr()()
+	}
 	code, err := proc.Guard(context.Background(), cmd)
 	if err != nil {
 		return fmt.Errorf("guard daemon: %w", err)
@@ -53,7 +67,15 @@ func guardian() error {
 	return exitStatus(code)
 }
 
-func daemon(ctx context.Context) error {
+// surviveStderr keeps this process when standard error leads nowhere any more: the standing daemon that read it may
+// be gone.
+func surviveStderr() (stop func()) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, unix.SIGPIPE) // caught, not ignored: that would be inherited
+	return func() { signal.Stop(c) }
+}
+
+func daemon(ctx context.Context, resumable bool) error {
 	ctx, release, err := proc.Lifeline(ctx)
 	if err != nil {
 		return fmt.Errorf("hold lifeline: %w", err)
@@ -63,5 +85,23 @@ func daemon(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find this binary: %w", err)
 	}
-	return worker.Run(ctx, worker.Config{In: os.Stdin, Out: os.Stdout, Version: version, Exe: exe, Env: os.Environ()})
+	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: version, Exe: exe, Env: os.Environ()}
+	if !resumable {
+		return worker.Run(ctx, cfg)
+	}
+	defer surviveStderr()()
+	socket, err := net.FileListener(os.Stdin)
+	if err != nil {
+		return fmt.Errorf("listen for launcher: %w", err)
+	}
+	stream := resume.New()
+	cfg.In, cfg.Out = stream, stream
+	running, ended := context.WithCancel(context.WithoutCancel(ctx))
+	var serving sync.WaitGroup
+	serving.Go(func() { resume.Serve(running, socket, stream, resume.DefaultPatience) })
+	err = worker.Run(ctx, cfg)
+	stream.Close(farewell)
+	ended()
+	serving.Wait()
+	return err
 }

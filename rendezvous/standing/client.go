@@ -1,7 +1,6 @@
 package standing
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -123,51 +122,6 @@ func (c Client) ask(ctx context.Context, addr string, m wire.Message) (wire.Mess
 	}
 	answer, err := wire.NewReader(conn).Read()
 	return answer, broken(err)
-}
-
-// Stream is a connection to the daemon of a job.
-type Stream struct {
-	net.Conn
-	in *bufio.Reader
-}
-
-func (s *Stream) Read(b []byte) (int, error) { return s.in.Read(b) }
-
-// Start starts the job's daemon on a host of the lease. What is read and written is its standard output and
-// input; Close, or the end of this process, ends it.
-func (l *Lease) Start(ctx context.Context, host string) (*Stream, error) {
-	for _, s := range l.Shares() {
-		if s.Host == host {
-			return l.start(ctx, s)
-		}
-	}
-	return nil, fmt.Errorf("start daemon: no slots on %s were reserved", host)
-}
-
-func (l *Lease) start(ctx context.Context, s wire.Share) (*Stream, error) {
-	conn, err := l.client.dial(ctx, s.Addr)
-	if err != nil {
-		return nil, err
-	}
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if err := wire.NewWriter(conn).Write(&wire.Serve{Version: l.client.Version, Slots: s.Slots}); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	in := bufio.NewReaderSize(conn, 64<<10)
-	msg, err := wire.NewReader(in).Read()
-	switch msg := msg.(type) {
-	case *wire.Granted:
-		return &Stream{conn, in}, nil
-	case *wire.Refused:
-		err = &RefusedError{msg.Text, msg.Hint}
-	case nil:
-		err = broken(err)
-	default:
-		err = fmt.Errorf("unexpected %T", msg)
-	}
-	conn.Close()
-	return nil, err
 }
 
 // dial connects and proves that this side holds the key, as the other must.

@@ -6,11 +6,12 @@
 // the keeper goes, the launcher tells the next one what it has. An elastic job hears of more slots, and of those
 // that go, on the same connection.
 // Then it asks each host for a daemon of the job, which is a process of its own as with ssh: from there on
-// the connection is that process's standard input and output, and this package only passes bytes on. So
-// whatever dies, the end of a stream tells those who must clean up. Every host also counts by itself: two
+// this package only passes bytes on, by a stream of package resume. So the daemon that passes them on may be replaced
+// while a job runs, and whatever dies, somebody notices who cleans up. Every host also counts by itself: two
 // keepers, in the moments after a host joined or left, cannot put two jobs into the same slots.
 //
-// Serve owns its goroutines, the connections and the daemons of jobs, and returns when they have ended. What
+// Serve owns its goroutines and connections, and returns when they have ended, and the daemons of jobs with them
+// unless it is to leave those. A Lease and a Stream have a goroutine each until they are closed. What
 // is not here: the queue is in memory, first come, first served, without priorities or accounts; everyone
 // with the key may do everything, as the user that runs the daemons.
 package standing

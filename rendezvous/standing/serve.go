@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"gorun/rendezvous/gossip"
@@ -28,9 +28,9 @@ const (
 	introduction = 10 * time.Second
 	// strangers bounds the connections that have not done so.
 	strangers = 256
-	// tidying is how long a host waits for the slots of a job that is just ending. Not longer: a job that
-	// holds slots elsewhere must not wait for one that does so here.
-	tidying = 5 * time.Second
+	// tidying is how long a host waits for the slots of a job that is just ending, if its launcher was killed too.
+	// Not longer: a job that holds slots elsewhere must not wait for one that does so here.
+	tidying = 8 * time.Second
 	// patience is how long a launcher may leave an answer unread.
 	patience = 30 * time.Second
 	// youth is how long a daemon that has begun may not know all the others.
@@ -38,6 +38,9 @@ const (
 	// again is how often it looks for others that it does not see.
 	again = 5 * time.Second
 )
+
+// ErrLeave is the cause of a context that ends Serve at once and leaves the jobs to the daemon that comes next.
+var ErrLeave = errors.New("the jobs are left to the next daemon")
 
 // Config of one daemon.
 type Config struct {
@@ -50,7 +53,7 @@ type Config struct {
 	Address  string       // where the others find this host
 	Port     int          // of gossip, 0 for a free one
 	Join     []string     // gossip of some others, host:port
-	// Command prepares the daemon of one job, all but its standard streams.
+	// Command prepares the daemon of one job, all but its standard streams. Its input is a socket for resume.Serve.
 	Command func() *exec.Cmd
 	Log     *slog.Logger
 	// Ready hears once that this host takes jobs, and where its gossip is.
@@ -64,6 +67,7 @@ type server struct {
 	gossip *gossip.Gossip
 	wg     sync.WaitGroup
 	born   int64
+	jobs   jobs
 
 	mu       sync.Mutex
 	queue    queue
@@ -72,6 +76,7 @@ type server struct {
 	draining bool          // no more jobs
 	news     chan struct{} // closed and made anew whenever any of this changes
 	conns    map[net.Conn]bool
+	hungUp   bool // the connections end because this daemon ends
 }
 
 // Serve takes jobs until ctx ends; then it lets those that run come to their end, and ends them when now is
@@ -86,8 +91,14 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	name, err := cfg.Key.derive("jobs", 8)
+	if err != nil {
+		return err
+	}
 	s := &server{cfg: cfg, tls: channel, born: time.Now().UnixNano(), news: make(chan struct{}), conns: map[net.Conn]bool{}}
+	s.jobs = jobs{cluster: hex.EncodeToString(name), running: map[string]*job{}}
 	s.queue.seen, s.queue.young = map[string]bool{}, true
+	s.adopt()
 	meta, err := s.meta()
 	if err != nil {
 		return err
@@ -106,12 +117,19 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 		cfg.Ready(s.gossip.Addr())
 	}
 	<-ctx.Done()
-	s.drain(now)
-	s.gossip.Leave() // a courtesy
+	leave := errors.Is(context.Cause(ctx), ErrLeave)
+	if !leave {
+		s.drain(now)
+		s.endJobs()
+		s.gossip.Leave() // a courtesy
+	}
 	cancel()
 	cfg.Listener.Close()
 	s.hangUp()
 	s.wg.Wait()
+	if leave {
+		s.leaveJobs()
+	}
 	return s.gossip.Close()
 }
 
@@ -133,10 +151,11 @@ func (s *server) drain(now <-chan struct{}) {
 	}
 }
 
-// hangUp ends every connection, by which the daemons of jobs end too.
+// hangUp ends every connection.
 func (s *server) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.hungUp = true
 	for c := range s.conns {
 		c.Close()
 	}
@@ -329,8 +348,10 @@ func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
 		s.reserve(conn, in, request)
 	case *wire.Serve:
 		s.serve(conn, in, request)
+	case *wire.Resume:
+		s.resume(conn, in, request)
 	case *wire.AskJobs:
-		s.answer(conn, s.jobs())
+		s.answer(conn, s.listing())
 	default:
 		s.answer(conn, &wire.Refused{Text: fmt.Sprintf("unexpected %T", request)})
 	}
@@ -426,25 +447,6 @@ func (s *server) others() []string {
 	return out
 }
 
-// serve runs the daemon of one job.
-func (s *server) serve(conn net.Conn, in io.Reader, r *wire.Serve) {
-	if s.otherVersion(conn, r.Version) {
-		return
-	}
-	if r.Slots < 1 {
-		s.refuse(conn, "", "a job of %d slots", r.Slots)
-		return
-	}
-	if err := s.take(r.Slots); err != nil {
-		s.refuse(conn, "start the job again", "%v", err)
-		return
-	}
-	defer s.change(func() { s.used -= r.Slots })
-	if err := s.relay(conn, in); err != nil {
-		s.cfg.Log.Warn("daemon of a job", "err", err)
-	}
-}
-
 // take counts slots as used. Those of a job that has just ended may take a moment.
 func (s *server) take(n int) error {
 	timeout := time.NewTimer(tidying)
@@ -470,54 +472,8 @@ func (s *server) take(n int) error {
 	}
 }
 
-// relay starts the daemon and passes bytes on until it has ended. The end of the connection is the end of
-// its input, which it takes as the order to stop.
-func (s *server) relay(conn net.Conn, in io.Reader) error {
-	cmd := s.cfg.Command()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C at a terminal is for us
-	cmd.WaitDelay = 2 * time.Second
-	var stderr bytes.Buffer
-	cmd.Stderr = &limited{&stderr, 16 << 10}
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return fmt.Errorf("start daemon: %w", err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return fmt.Errorf("start daemon: %w", err)
-	}
-	if err := cmd.Start(); err != nil {
-		s.refuse(conn, "", "start daemon: %v", err)
-		return fmt.Errorf("start daemon: %w", err)
-	}
-	if !s.answer(conn, &wire.Granted{}) {
-		conn.Close()
-	}
-	var input sync.WaitGroup
-	input.Go(func() {
-		io.Copy(stdin, in)
-		stdin.Close()
-	})
-	if _, err := io.Copy(conn, stdout); err != nil {
-		conn.Close()
-		io.Copy(io.Discard, stdout) // it must be able to end
-	}
-	err = cmd.Wait()
-	if err != nil {
-		said := strings.TrimSpace(stderr.String())
-		said = said[strings.LastIndexByte(said, '\n')+1:]
-		if said == "" {
-			said = err.Error()
-		}
-		s.answer(conn, &wire.Failed{Step: "run", Text: said, Code: 255, Peer: -1})
-	}
-	conn.Close()
-	input.Wait()
-	return err
-}
-
-// jobs is what the queue holds, if this is where it is kept.
-func (s *server) jobs() wire.Message {
+// listing is what the queue holds, if this is where it is kept.
+func (s *server) listing() wire.Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keeper != "" {
@@ -533,17 +489,4 @@ func (s *server) jobs() wire.Message {
 			Seconds: int(time.Since(t.since).Seconds())})
 	}
 	return out
-}
-
-// limited keeps the first bytes written to it.
-type limited struct {
-	to   *bytes.Buffer
-	room int
-}
-
-func (l *limited) Write(b []byte) (int, error) {
-	n := min(len(b), l.room)
-	l.room -= n
-	l.to.Write(b[:n])
-	return len(b), nil
 }

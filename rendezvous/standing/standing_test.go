@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -16,11 +17,45 @@ import (
 
 	"go.uber.org/goleak"
 
+	"gorun/rendezvous/resume"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv("GORUN_TEST_JOB") != "" {
+		echoes()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// echoes is the daemon of a job here: it says what it hears, until it hears no more. Its last words are an error if
+// it hears an x that is followed by an y.
+func echoes() {
+	l, err := net.FileListener(os.Stdin)
+	if err != nil {
+		panic(err)
+	}
+	s := resume.New()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { resume.Serve(ctx, l, s, resume.DefaultPatience) })
+	for buf := make([]byte, 64<<10); ; {
+		n, err := s.Read(buf)
+		if err != nil {
+			break
+		}
+		if bytes.Contains(buf[:n], []byte("xy")) {
+			fmt.Fprintln(os.Stderr, "it heard xy")
+			os.Exit(1)
+		}
+		s.Write(buf[:n])
+	}
+	s.Close(time.Second)
+	cancel()
+	wg.Wait()
+}
 
 var (
 	key    = mustKey(strings.Repeat("k", 32))
@@ -35,27 +70,37 @@ func mustKey(text string) standing.Key {
 	return k
 }
 
-// member is a daemon whose jobs are cat: they say what they hear, until they hear no more.
+// member is a daemon whose jobs are echoes.
 type member struct {
 	t            *testing.T
 	addr, gossip string
 	stop, kill   func()
+	leave        func()
 	ended        chan struct{}
 }
 
 func start(t *testing.T, name string, slots int, join ...string) *member {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return startAt(t, "127.0.0.1:0", key, name, slots, join...)
+}
+
+func startAt(t *testing.T, addr string, key standing.Key, name string, slots int, join ...string) *member {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	now, ready := make(chan struct{}), make(chan string, 1)
-	m := &member{t: t, addr: l.Addr().String(), stop: cancel, kill: sync.OnceFunc(func() { close(now) }), ended: make(chan struct{})}
+	m := &member{t: t, addr: l.Addr().String(), stop: func() { cancel(nil) }, leave: func() { cancel(standing.ErrLeave) }, kill: sync.OnceFunc(func() { close(now) }), ended: make(chan struct{})}
 	go func() {
 		defer close(m.ended)
 		if err := standing.Serve(ctx, now, standing.Config{Key: key, Name: name, Version: "v", Slots: slots, Listener: l, Bind: "127.0.0.1", Address: "127.0.0.1",
-			Join: join, Command: func() *exec.Cmd { return exec.Command("cat") }, Log: slog.New(slog.DiscardHandler),
+			Join: join, Command: func() *exec.Cmd {
+				cmd := exec.Command(os.Args[0])
+				cmd.Env = append(os.Environ(), "GORUN_TEST_JOB=1")
+				return cmd
+			}, Log: slog.New(slog.DiscardHandler),
 			Ready: func(gossip string) { ready <- gossip }}); err != nil {
 			t.Error(err)
 		}
@@ -105,7 +150,7 @@ func (m *member) reserve(ranks int) *standing.Lease {
 
 func echo(t *testing.T, s *standing.Stream) {
 	t.Helper()
-	s.SetDeadline(time.Now().Add(20 * time.Second))
+	defer time.AfterFunc(20*time.Second, func() { s.Fail(os.ErrDeadlineExceeded) }).Stop()
 	want := bytes.Repeat([]byte("x"), 1<<20)
 	go s.Write(want) // ends with the connection
 	got := make([]byte, len(want))
@@ -337,4 +382,84 @@ func TestKeeperGoes(t *testing.T) {
 	a.stop()
 	<-a.ended
 	jobs(c, "b:2,c:1")
+}
+
+// TestRestart: a daemon is replaced, and the job that it started goes on: nothing of what is said to it and by it is
+// lost, its slots count, and it ends with its launcher.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	own := mustKey(strings.Repeat("r", 32)) // it must not find the jobs of other tests
+	client := standing.Client{Key: own, Version: "v"}
+	a := startAt(t, "127.0.0.1:0", own, "a", 2)
+	l, err := client.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s, err := l.Start(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo(t, s)
+	for range 3 {
+		if _, err := s.Write([]byte("before,")); err != nil {
+			t.Fatal(err)
+		}
+		a.leave()
+		<-a.ended
+		if _, err := s.Write([]byte("while")); err != nil {
+			t.Fatal(err)
+		}
+		a = startAt(t, a.addr, own, "a", 2)
+		got := make([]byte, len("before,while"))
+		timeout := time.AfterFunc(20*time.Second, func() { s.Fail(os.ErrDeadlineExceeded) })
+		if _, err := io.ReadFull(s, got); err != nil || string(got) != "before,while" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		timeout.Stop()
+		poll(t, "word of its slots", func() bool {
+			j, err := client.Jobs(t.Context(), a.addr)
+			return err == nil && len(j.Members) == 1 && j.Members[0].Used == 1 && len(j.Jobs) == 1
+		})
+	}
+	echo(t, s)
+	s.Close()
+	poll(t, "its end", func() bool {
+		j, err := client.Jobs(t.Context(), a.addr)
+		return err == nil && j.Members[0].Used == 0
+	})
+}
+
+// TestLastWords: a daemon that ends is not looked for, and what it said last is told.
+func TestLastWords(t *testing.T) {
+	t.Parallel()
+	a := start(t, "a", 1)
+	l := a.reserve(1)
+	defer l.Close()
+	s, err := l.Start(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.Write([]byte("xy"))
+	timeout := time.AfterFunc(20*time.Second, func() { s.Fail(os.ErrDeadlineExceeded) })
+	defer timeout.Stop()
+	if _, err := s.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "it heard xy") {
+		t.Errorf("its end: %v", err)
+	}
+}
+
+// TestKilledLauncher: a launcher that vanishes without a goodbye leaves nothing behind.
+func TestKilledLauncher(t *testing.T) {
+	t.Parallel()
+	a := start(t, "a", 1)
+	l := a.reserve(1)
+	defer l.Close()
+	s, err := l.Start(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo(t, s)
+	standing.Vanish(s)
+	poll(t, "free slots", func() bool { return a.jobs().Members[0].Used == 0 })
 }

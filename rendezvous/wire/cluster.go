@@ -63,6 +63,13 @@ type Refused struct {
 type Serve struct {
 	Version string `msgpack:"version"`
 	Slots   int    `msgpack:"slots"`
+	Session string `msgpack:"session"` // by which it is found again
+}
+
+// Resume asks for a connection to a daemon that Serve has started, or for its end.
+type Resume struct {
+	Session string `msgpack:"session"`
+	End     bool   `msgpack:"end"`
 }
 
 // AskJobs asks for Jobs.
@@ -103,6 +110,7 @@ func (*Refused) kind() byte   { return 69 }
 func (*Serve) kind() byte     { return 70 }
 func (*AskJobs) kind() byte   { return 71 }
 func (*Jobs) kind() byte      { return 72 }
+func (*Resume) kind() byte    { return 73 }
 
 // newClusterMessage is newMessage for these, and for Usage.
 func newClusterMessage(kind byte) Message {
@@ -125,6 +133,8 @@ func newClusterMessage(kind byte) Message {
 		return new(AskJobs)
 	case 72:
 		return new(Jobs)
+	case 73:
+		return new(Resume)
 	case 80:
 		return new(AskUsage)
 	case 81:

@@ -1,0 +1,299 @@
+package resume
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	mrand "math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newSession(t *testing.T) (Session, net.Listener) {
+	t.Helper()
+	id := make([]byte, 8)
+	rand.Read(id)
+	s := Session{Cluster: "test", ID: fmt.Sprintf("%x", id), Slots: 3}
+	f, err := s.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, l
+}
+
+// serve is Serve in a process that ends with its stream.
+func serve(t *testing.T, l net.Listener, s *Stream, p Patience) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() { Serve(ctx, l, s, p) })
+	s.mu.Lock()
+	for s.err == nil && !s.parted {
+		s.changed.Wait()
+	}
+	s.mu.Unlock()
+	cancel()
+	wg.Wait()
+}
+
+// line carries the near end over a connection that breaks after so many bytes in either direction.
+func line(s Session, near *Stream, token []byte, limit int64) error {
+	conn, err := s.Dial()
+	if err != nil {
+		return err
+	}
+	conn.Write(token)
+	return near.Carry(conn, io.LimitReader(conn, limit))
+}
+
+// TestResumed: connections that break anywhere cost neither a byte nor their order, in either direction.
+func TestResumed(t *testing.T) {
+	t.Parallel()
+	s, l := newSession(t)
+	near, far := New(), New()
+	var wg sync.WaitGroup
+	wg.Go(func() { serve(t, l, far, Patience{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}) })
+	r := mrand.New(mrand.NewPCG(1, 2))
+	breaks := 0
+	token := make([]byte, TokenSize)
+	wg.Go(func() {
+		for !near.Over() {
+			if line(s, near, token, 100+r.Int64N(200_000)) != nil {
+				breaks++
+			}
+		}
+	})
+	const size = 8 << 20
+	for _, pair := range [][2]*Stream{{near, far}, {far, near}} {
+		sum := make([]byte, size)
+		rand.Read(sum)
+		wg.Go(func() {
+			for rest := sum; len(rest) > 0; {
+				n := min(len(rest), 1+len(rest)/7)
+				if _, err := pair[0].Write(rest[:n]); err != nil {
+					t.Error(err)
+					return
+				}
+				rest = rest[n:]
+			}
+		})
+		wg.Go(func() {
+			got := make([]byte, size)
+			if _, err := io.ReadFull(pair[1], got); err != nil || !bytes.Equal(got, sum) {
+				t.Errorf("something else arrived: %v", err)
+			}
+			if pair[1] == far {
+				return
+			}
+			pair[1].Close(10 * time.Second) // waits for nothing of the other direction
+		})
+	}
+	wg.Wait()
+	if breaks < 20 {
+		t.Errorf("only %d connections broke", breaks)
+	}
+	if _, err := far.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("after the goodbye: %v", err)
+	}
+}
+
+// TestGoodbyeComesLast: who closes after writing loses nothing, even if there is no connection then.
+func TestGoodbyeComesLast(t *testing.T) {
+	t.Parallel()
+	s, l := newSession(t)
+	near, far := New(), New()
+	var wg sync.WaitGroup
+	wg.Go(func() { serve(t, l, far, DefaultPatience) })
+	wg.Go(func() {
+		far.Write([]byte("last words"))
+		far.Close(20 * time.Second)
+	})
+	wg.Go(func() {
+		for !near.Over() {
+			line(s, near, make([]byte, TokenSize), 1<<30)
+		}
+	})
+	if got, err := io.ReadAll(near); err != nil || string(got) != "last words" {
+		t.Errorf("%q, %v", got, err)
+	}
+	wg.Wait()
+}
+
+// TestWhoWaits: a stream ends when nobody resumes it, soon if the launcher hung up, and at once on order; and nobody
+// but its launcher can resume it.
+func TestWhoWaits(t *testing.T) {
+	t.Parallel()
+	long := Patience{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}
+	begin := func(p Patience) (Session, *Stream, *Stream, *Line, func()) {
+		s, l := newSession(t)
+		near, far := New(), New()
+		var wg sync.WaitGroup
+		wg.Go(func() { serve(t, l, far, p) })
+		conn, err := s.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Write(bytes.Repeat([]byte("k"), TokenSize))
+		wg.Go(func() { near.Carry(conn, conn) })
+		near.Write([]byte("x"))
+		if _, err := io.ReadFull(far, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		return s, near, far, conn, wg.Wait
+	}
+	ends := func(far *Stream, want error) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		defer context.AfterFunc(ctx, func() { far.Fail(ctx.Err()) })()
+		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	t.Run("broken", func(t *testing.T) {
+		p := long
+		p.Broken = 50 * time.Millisecond
+		_, _, far, conn, wait := begin(p)
+		conn.Close()
+		ends(far, ErrNotResumed)
+		wait()
+	})
+	t.Run("orphan", func(t *testing.T) {
+		p := long
+		p.Orphan = 50 * time.Millisecond
+		_, _, far, conn, wait := begin(p)
+		conn.Orphan()
+		conn.Close()
+		ends(far, ErrNotResumed)
+		wait()
+	})
+	t.Run("order", func(t *testing.T) {
+		s, _, far, conn, wait := begin(long)
+		w, err := s.Watch()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.End()
+		ends(far, ErrOrder)
+		conn.Close()
+		wait()
+		if _, err := w.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("a watch ends with %v", err)
+		}
+		w.Close()
+	})
+	t.Run("stranger", func(t *testing.T) {
+		s, near, far, conn, wait := begin(long)
+		if err := line(s, New(), bytes.Repeat([]byte("o"), TokenSize), 1<<30); err == nil {
+			t.Error("another token was taken")
+		}
+		near.Write([]byte("y"))
+		if _, err := io.ReadFull(far, make([]byte, 1)); err != nil {
+			t.Error(err)
+		}
+		near.Close(time.Second)
+		conn.Close()
+		wait()
+	})
+	t.Run("late orphan", func(t *testing.T) { // of a connection that was replaced
+		p := long
+		p.Orphan = 0
+		s, near, far, conn, wait := begin(p)
+		next, err := s.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		next.Write(bytes.Repeat([]byte("k"), TokenSize))
+		conn.Close()
+		var wg sync.WaitGroup
+		wg.Go(func() { near.Carry(next, next) })
+		near.Write([]byte("y"))
+		if _, err := io.ReadFull(far, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		conn.Orphan()
+		near.Write([]byte("z"))
+		if _, err := io.ReadFull(far, make([]byte, 1)); err != nil {
+			t.Error(err)
+		}
+		near.Close(time.Second)
+		wg.Wait()
+		wait()
+	})
+}
+
+// TestBounded: who writes to nobody waits when a window is full.
+func TestBounded(t *testing.T) {
+	t.Parallel()
+	s := New()
+	n := make(chan int)
+	go func() {
+		k, _ := s.Write(make([]byte, 3*window))
+		n <- k
+	}()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		full := len(s.out) == window
+		s.mu.Unlock()
+		if full || time.Now().After(deadline) {
+			break
+		}
+	}
+	s.Fail(ErrNotResumed)
+	if k := <-n; k != window {
+		t.Errorf("it took %d bytes", k)
+	}
+}
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	s, l := newSession(t)
+	defer l.Close()
+	found := false
+	for _, x := range Sessions("test") {
+		found = found || x == s
+	}
+	if !found {
+		t.Errorf("%v is not among %v", s, Sessions("test"))
+	}
+	text := "Num       RefCount Protocol Flags    Type St Inode Path\n0000: 2 0 10000 0001 01 1 @gorun-job.c.2.0123456789abcdef\n" +
+		"0000: 2 0 10000 0001 01 1 @gorun-job.c.2.0123456789abcdef\n0000: 2 0 10000 0001 01 1 @gorun-job.d.2.0123456789abcdef\n0000: 2 0 10000 0001 01 1 @gorun-job.c.x.0123456789abcdef\n@gorun-job.c.2"
+	if got := parse(text, "c"); len(got) != 1 || got[0] != (Session{"c", "0123456789abcdef", 2}) {
+		t.Errorf("found %v", got)
+	}
+}
+
+// FuzzCarry: whatever comes over a connection, the stream does not panic and keeps no more than a window.
+func FuzzCarry(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, data, 1, 0, 0, 0, 'x', ack, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, goodbye, 0, 0, 0, 0})
+	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, c := net.Pipe()
+		var wg sync.WaitGroup
+		wg.Go(func() { io.Copy(io.Discard, a) })
+		s := New()
+		s.Carry(c, bytes.NewReader(b))
+		a.Close()
+		wg.Wait()
+		if len(s.in) > window+largest || len(s.in) > len(b) {
+			t.Errorf("%d bytes of %d", len(s.in), len(b))
+		}
+		if s.Connected() {
+			t.Error("it is still connected")
+		}
+	})
+}

@@ -1,0 +1,314 @@
+package resume
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// What a connection to Serve wants; its first byte.
+const (
+	carry  byte = 'R' // to carry the stream; a mark and a token follow, and the stream's frames
+	orphan byte = 'O' // to say that the launcher hung up on the connection with the mark that follows
+	finish byte = 'E' // to end the stream
+	watch  byte = 'W' // to notice the end of the process
+)
+
+const (
+	markSize = 8
+	// TokenSize is how many random bytes a launcher is known by.
+	TokenSize = 32
+)
+
+// Patience is how long Serve waits for a connection.
+type Patience struct {
+	First  time.Duration // that the stream begins with
+	Broken time.Duration // after one that broke: the standing daemon is being replaced
+	Orphan time.Duration // after one that the launcher hung up on: most likely it was killed
+}
+
+// DefaultPatience is that of a job's daemon.
+var DefaultPatience = Patience{First: 20 * time.Second, Broken: time.Minute, Orphan: 2 * time.Second}
+
+// Serve lets those who connect carry the stream, until the stream is over; then it shuts the listener. Whoever comes
+// first with a token is the one whom the stream belongs to. It returns at the end of ctx, which is when the job has
+// ended: those who watch hear of it then.
+func Serve(ctx context.Context, l net.Listener, s *Stream, p Patience) {
+	v := &server{stream: s, patience: p, conns: map[net.Conn]bool{}}
+	v.timer = time.AfterFunc(p.First, func() { s.Fail(ErrNotResumed) })
+	defer v.timer.Stop()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		s.mu.Lock()
+		for s.err == nil && !s.parted {
+			s.changed.Wait()
+		}
+		s.mu.Unlock()
+		shut(l)
+		l.Close()
+		v.hangUp()
+	})
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			break
+		}
+		if err != nil {
+			s.Fail(fmt.Errorf("accept: %w", err))
+			break
+		}
+		wg.Go(func() {
+			defer conn.Close()
+			if v.admit(conn) {
+				v.meet(ctx, conn)
+				v.forget(conn)
+			}
+		})
+	}
+	<-ctx.Done()
+	wg.Wait()
+}
+
+type server struct {
+	stream   *Stream
+	patience Patience
+	timer    *time.Timer
+
+	mu       sync.Mutex
+	conns    map[net.Conn]bool
+	over     bool
+	token    []byte // of the launcher, nil until it came
+	mark     string // of the connection that carries the stream
+	orphaned bool   // its launcher hung up
+}
+
+func (v *server) admit(conn net.Conn) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.conns[conn] = true
+	return !v.over
+}
+
+func (v *server) forget(conn net.Conn) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.conns, conn)
+}
+
+func (v *server) hangUp() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.over = true
+	for c := range v.conns {
+		c.Close()
+	}
+}
+
+// meet does what a connection wants.
+func (v *server) meet(ctx context.Context, conn net.Conn) {
+	if !ours(conn) {
+		return
+	}
+	conn.SetDeadline(time.Now().Add(introduction))
+	in := bufio.NewReaderSize(conn, largest)
+	want, err := in.ReadByte()
+	if err != nil {
+		return
+	}
+	mark := make([]byte, markSize)
+	switch want {
+	case carry:
+		token := make([]byte, TokenSize)
+		if _, err := io.ReadFull(in, mark); err != nil {
+			return
+		}
+		if _, err := io.ReadFull(in, token); err != nil || !v.begin(string(mark), token) {
+			return
+		}
+		v.stream.Carry(conn, in) // how it ended does not matter: see end
+		v.end(string(mark))
+	case orphan:
+		if _, err := io.ReadFull(in, mark); err == nil {
+			v.orphan(string(mark))
+		}
+	case finish:
+		v.stream.Fail(ErrOrder)
+	case watch:
+		conn.SetDeadline(time.Time{})
+		v.forget(conn)
+		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		io.Copy(io.Discard, in)
+	}
+}
+
+// begin is true if a connection may carry the stream.
+func (v *server) begin(mark string, token []byte) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.token == nil {
+		v.token = token
+	}
+	if subtle.ConstantTimeCompare(v.token, token) == 0 {
+		return false
+	}
+	v.timer.Stop()
+	v.mark, v.orphaned = mark, false
+	return true
+}
+
+// end waits for the next connection, if it was the last one that ended.
+func (v *server) end(mark string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case v.mark != mark:
+	case v.orphaned:
+		v.timer.Reset(v.patience.Orphan)
+	default:
+		v.timer.Reset(v.patience.Broken)
+	}
+}
+
+func (v *server) orphan(mark string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.mark != mark {
+		return // it was resumed meanwhile
+	}
+	v.orphaned = true
+	if !v.stream.Connected() {
+		v.timer.Reset(v.patience.Orphan)
+	}
+}
+
+// The side of a standing daemon.
+
+// Session is a stream that is served on this host. Its socket's name says all of it, so that a standing daemon that
+// has just begun finds those of the one before it.
+type Session struct {
+	Cluster string // whose daemons may use it: letters and digits
+	ID      string // letters and digits
+	Slots   int
+}
+
+const prefix = "@gorun-job."
+
+func (s Session) name() string {
+	return fmt.Sprintf("%s%s.%d.%s", prefix, s.Cluster, s.Slots, s.ID)
+}
+
+// ValidID is true for what an ID can be.
+func ValidID(id string) bool {
+	return len(id) >= 8 && len(id) <= 40 && strings.Trim(id, "0123456789abcdefghijklmnopqrstuvwxyz") == ""
+}
+
+// Listen makes the socket at which the session's process will be found: its standard input.
+func (s Session) Listen() (*os.File, error) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.name(), Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen for resumed connections: %w", err)
+	}
+	defer l.Close() // the file is another descriptor of it
+	f, err := l.File()
+	if err != nil {
+		return nil, fmt.Errorf("listen for resumed connections: %w", err)
+	}
+	return f, nil
+}
+
+// Sessions finds those of a cluster that this host has.
+func Sessions(cluster string) []Session {
+	text, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return nil
+	}
+	return parse(string(text), cluster)
+}
+
+func parse(text, cluster string) []Session {
+	seen := map[Session]bool{}
+	var out []Session
+	for line := range strings.Lines(text) {
+		_, name, ok := strings.Cut(line, prefix+cluster+".")
+		slots, id, dot := strings.Cut(strings.TrimSpace(name), ".")
+		n, err := strconv.Atoi(slots)
+		s := Session{Cluster: cluster, ID: id, Slots: n}
+		if !ok || !dot || err != nil || n < 1 || !ValidID(id) || seen[s] { // its connections have the same name
+			continue
+		}
+		seen[s] = true
+		out = append(out, s)
+	}
+	return out
+}
+
+func (s Session) dial(want byte, rest []byte) (net.Conn, error) {
+	conn, err := net.DialTimeout("unix", s.name(), introduction)
+	if err != nil {
+		return nil, err
+	}
+	if !ours(conn) {
+		conn.Close()
+		return nil, errors.New("the socket belongs to another user")
+	}
+	if _, err := conn.Write(append([]byte{want}, rest...)); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// Line is a connection for a launcher's bytes: its token and then frames.
+type Line struct {
+	net.Conn
+	session Session
+	mark    []byte
+}
+
+// Dial connects to the session's process.
+func (s Session) Dial() (*Line, error) {
+	mark := make([]byte, markSize)
+	if _, err := rand.Read(mark); err != nil {
+		return nil, fmt.Errorf("make mark: %w", err)
+	}
+	conn, err := s.dial(carry, mark)
+	if err != nil {
+		return nil, fmt.Errorf("connect to daemon of job: %w", err)
+	}
+	return &Line{conn, s, mark}, nil
+}
+
+// Orphan says that the launcher hung up. It comes before Close.
+func (l *Line) Orphan() {
+	if conn, err := l.session.dial(orphan, l.mark); err == nil {
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(introduction))
+		conn.Read(make([]byte, 1)) // until it was taken
+	}
+}
+
+// End ends the session.
+func (s Session) End() {
+	if conn, err := s.dial(finish, nil); err == nil {
+		conn.Close()
+	}
+}
+
+// Watch returns a connection that ends with the session's process.
+func (s Session) Watch() (net.Conn, error) {
+	conn, err := s.dial(watch, nil)
+	if err != nil {
+		return nil, fmt.Errorf("watch daemon of job: %w", err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,230 @@
+package standing
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"gorun/rendezvous/resume"
+	"gorun/rendezvous/wire"
+)
+
+// The daemons of jobs on this host. They outlive this daemon: whoever takes its place finds them by the names of their
+// sockets, counts their slots, and connects their launchers to them again.
+
+// remembered is how many daemons that have ended are known by their last words.
+const remembered = 64
+
+// jobs is guarded by the server's mu.
+type jobs struct {
+	cluster string // as their sockets call it
+	running map[string]*job
+	ended   []lastWords
+	own     sync.WaitGroup // for the ends of those that this daemon started
+	adopted sync.WaitGroup
+}
+
+type job struct {
+	resume.Session
+	watch net.Conn // of one that another daemon has started: ends with it
+	over  func() error
+}
+
+type lastWords struct{ session, text string }
+
+// adopt takes over the daemons that one like this has left on the host.
+func (s *server) adopt() {
+	for _, session := range resume.Sessions(s.jobs.cluster) {
+		watch, err := session.Watch()
+		if err != nil {
+			continue // it is gone
+		}
+		s.cfg.Log.Info("takes over a job", "session", session.ID, "slots", session.Slots)
+		s.follow(&job{Session: session, watch: watch, over: func() error {
+			io.Copy(io.Discard, watch)
+			return watch.Close()
+		}})
+	}
+}
+
+// follow counts a job's slots until its daemon has ended.
+func (s *server) follow(j *job) {
+	s.mu.Lock()
+	s.jobs.running[j.ID] = j
+	if j.watch != nil {
+		s.used += j.Slots // otherwise take has done so
+	}
+	s.mu.Unlock()
+	ends := &s.jobs.own
+	if j.watch != nil {
+		ends = &s.jobs.adopted
+	}
+	ends.Go(func() {
+		err := j.over()
+		s.change(func() {
+			delete(s.jobs.running, j.ID)
+			s.used -= j.Slots
+			text := "its daemon has ended"
+			if err != nil {
+				text = err.Error()
+			}
+			s.jobs.ended = append(s.jobs.ended, lastWords{j.ID, text})
+			s.jobs.ended = s.jobs.ended[max(0, len(s.jobs.ended)-remembered):]
+		})
+	})
+}
+
+func (s *server) allJobs() []*job {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*job
+	for _, j := range s.jobs.running {
+		out = append(out, j)
+	}
+	return out
+}
+
+// endJobs orders the daemons of all jobs to end, and waits until they have.
+func (s *server) endJobs() {
+	for _, j := range s.allJobs() {
+		j.End()
+	}
+	s.jobs.own.Wait()
+	s.jobs.adopted.Wait()
+}
+
+// leaveJobs leaves the daemons of jobs alone. Each that this daemon started holds a goroutine, to its end or to that
+// of this process.
+func (s *server) leaveJobs() {
+	for _, j := range s.allJobs() {
+		if j.watch != nil {
+			j.watch.Close()
+		}
+	}
+	s.jobs.adopted.Wait()
+}
+
+// serve starts the daemon of one job.
+func (s *server) serve(conn net.Conn, in io.Reader, r *wire.Serve) {
+	if s.otherVersion(conn, r.Version) {
+		return
+	}
+	if r.Slots < 1 || !resume.ValidID(r.Session) {
+		s.refuse(conn, "", "a job of %d slots, session %q", r.Slots, r.Session)
+		return
+	}
+	if err := s.take(r.Slots); err != nil {
+		s.refuse(conn, "start the job again", "%v", err)
+		return
+	}
+	session := resume.Session{Cluster: s.jobs.cluster, ID: r.Session, Slots: r.Slots}
+	if err := s.begin(session); err != nil {
+		s.change(func() { s.used -= r.Slots })
+		s.cfg.Log.Warn("daemon of a job", "err", err)
+		s.refuse(conn, "", "%v", err)
+		return
+	}
+	s.connect(conn, in, session)
+}
+
+// begin starts the daemon. Nothing of it depends on this one: its input is a socket that is its own.
+func (s *server) begin(session resume.Session) error {
+	input, err := session.Listen()
+	if err != nil {
+		return fmt.Errorf("start daemon: %w", err)
+	}
+	defer input.Close()
+	cmd := s.cfg.Command()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C at a terminal is for us
+	cmd.WaitDelay = 2 * time.Second
+	cmd.Stdin = input
+	var stderr bytes.Buffer
+	cmd.Stderr = &limited{&stderr, 16 << 10}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start daemon: %w", err)
+	}
+	s.follow(&job{Session: session, over: func() error {
+		err := cmd.Wait()
+		if err == nil {
+			return nil
+		}
+		said := strings.TrimSpace(stderr.String())
+		if said = said[strings.LastIndexByte(said, '\n')+1:]; said != "" {
+			err = errors.New(said)
+		}
+		s.cfg.Log.Warn("daemon of a job", "session", session.ID, "err", err)
+		return err
+	}})
+	return nil
+}
+
+// resume connects a launcher to a daemon that runs.
+func (s *server) resume(conn net.Conn, in io.Reader, r *wire.Resume) {
+	s.mu.Lock()
+	j := s.jobs.running[r.Session]
+	text := "it has no such job"
+	if i := slices.IndexFunc(s.jobs.ended, func(w lastWords) bool { return w.session == r.Session }); i >= 0 {
+		text = s.jobs.ended[i].text
+	}
+	s.mu.Unlock()
+	switch {
+	case j == nil:
+		s.refuse(conn, "", "%s", text)
+	case r.End:
+		j.End()
+		s.answer(conn, &wire.Granted{})
+	default:
+		s.connect(conn, in, j.Session)
+	}
+}
+
+// connect passes bytes on between a launcher and the daemon of its job, until one of them hangs up. If it is the
+// launcher, the daemon is told: most likely it will not come back.
+func (s *server) connect(conn net.Conn, in io.Reader, session resume.Session) {
+	line, err := session.Dial()
+	if err != nil {
+		s.refuse(conn, "", "%v", err)
+		return
+	}
+	if !s.answer(conn, &wire.Granted{}) {
+		conn.Close()
+	}
+	var theirs atomic.Bool // the end
+	var output sync.WaitGroup
+	output.Go(func() {
+		if _, err := io.Copy(conn, line); err == nil {
+			theirs.Store(true)
+		}
+		conn.Close()
+	})
+	_, err = io.Copy(line, in)
+	s.mu.Lock()
+	hungUp := s.hungUp
+	s.mu.Unlock()
+	if !hungUp && !theirs.Load() && (err == nil || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)) {
+		line.Orphan()
+	}
+	line.Close()
+	output.Wait()
+}
+
+// limited keeps the first bytes written to it.
+type limited struct {
+	to   *bytes.Buffer
+	room int
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	n := min(len(b), l.room)
+	l.room -= n
+	l.to.Write(b[:n])
+	return len(b), nil
+}
