@@ -27,7 +27,7 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 		&cli.BoolFlag{Name: "json", Usage: "print one JSON document instead of a table"},
 		&cli.StringFlag{Name: "rank", Usage: "be a rank that measures what `JSON` says", Hidden: true},
 	}
-	flags = append(flags, simulateFlags()...)
+	flags = slices.Concat(flags, vsFlags(), simulateFlags())
 	for _, f := range launchFlags() {
 		if !slices.Contains([]string{"version", "no-horovod-shim", "output-filename", "prefix-output-with-timestamp", "wdir", "rank-wrapper", "hydra-hostfile",
 			"tag", "only-ranks", "merge-stderr", "color", "json-events", "timeout", "dry-run", "x", "genv"}, f.Names()[0]) {
@@ -48,6 +48,9 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 			}
 			if c.Bool("simulate") {
 				return simulate(c)
+			}
+			if c.Bool("vs") {
+				return benchVersus(c)
 			}
 			return benchJob(c, hurry)
 		},

@@ -164,6 +164,15 @@ func (c *Config) counts(ranks int) []int {
 	return counts
 }
 
+// Sizes returns the bytes that the rows are about.
+func (c *Config) Sizes(ranks int) []int {
+	var sizes []int
+	for _, count := range c.counts(ranks) {
+		sizes = append(sizes, c.size(count, ranks))
+	}
+	return sizes
+}
+
 // size returns the bytes that a row is about: of the tensor, or of the gathered result.
 func (c *Config) size(count, ranks int) int {
 	if c.gathers() {

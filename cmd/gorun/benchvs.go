@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+	"gorun/launcher/plan"
+	"gorun/worker/bench"
+	"gorun/worker/bench/versus"
+)
+
+// vsFlags compare with the peers that are installed.
+func vsFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "vs", Usage: "measure Open MPI, MPICH and torch's gloo too, as far as they are installed, in turns with gorun; on several hosts, the working directory must be the same on all of them"},
+		&cli.IntFlag{Name: "rounds", Value: 3, Usage: "with --vs, run every program `N` times"},
+	}
+}
+
+// benchVersus measures gorun, by this very command without --vs, and its peers.
+func benchVersus(c *cli.Context) error {
+	cfg, err := benchConfig(c)
+	if err == nil {
+		err = checkVersus(c, cfg)
+	}
+	if err != nil {
+		return &usageError{err, "gorun bench --help lists the flags"}
+	}
+	placement, err := place(c)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	s := versus.Setting{Ranks: len(placement.Ranks), Hosts: hostsOf(c.Context, placement), Sizes: cfg.Sizes(len(placement.Ranks)), Seconds: cfg.MinTime.Seconds(),
+		Root: os.Geteuid() == 0, Gorun: self, Own: append([]string{self}, withoutVersus(os.Args[1:])...)}
+	if nics := nicsOf(c); len(nics) > 0 {
+		s.NIC = nics[0]
+	}
+	where := ""
+	if s.Hosts != nil {
+		where = "."
+	}
+	dir, err := os.MkdirTemp(where, ".gorun-bench-")
+	if err != nil {
+		return fmt.Errorf("make room for the peers' programs: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if s.Dir, err = filepath.Abs(dir); err != nil {
+		return fmt.Errorf("make room for the peers' programs: %w", err)
+	}
+	peers, missing, err := versus.Find(c.Context, s, version)
+	if err != nil {
+		return err
+	}
+	r, err := versus.Measure(c.Context, s, peers, missing, c.Int("rounds"), func(what string) { fmt.Fprintln(os.Stderr, what) })
+	if err != nil {
+		return err
+	}
+	return r.Print(os.Stdout, c.Bool("json"))
+}
+
+// checkVersus refuses what the peers' programs do not measure.
+func checkVersus(c *cli.Context, cfg bench.Config) error {
+	switch {
+	case cfg.Kind != collective.Allreduce || cfg.Type != kernel.Float32 || cfg.Op != kernel.Sum:
+		return errors.New("--vs: the peers' programs measure an allreduce of float32 sums")
+	case c.IsSet("iters"):
+		return errors.New("--iters: with --vs, --min-time says how long each size runs")
+	case c.Int("rounds") < 1:
+		return fmt.Errorf("--rounds %d: must be at least 1", c.Int("rounds"))
+	case c.IsSet("cluster"):
+		return errors.New("--vs: peers reach hosts by ssh, not through a --cluster")
+	}
+	return nil
+}
+
+// hostsOf is a host list as the peers' launchers read it, nil for this machine.
+func hostsOf(ctx context.Context, p plan.Placement) []string {
+	var list []string
+	own := ownNames()
+	for _, h := range p.Hosts {
+		if len(p.Hosts) > 1 || !own(ctx, h.Name) {
+			list = append(list, h.Name+":"+strconv.Itoa(len(h.Ranks)))
+		}
+	}
+	return list
+}
+
+// withoutVersus turns the arguments into those of the job that measures gorun itself.
+func withoutVersus(args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		name, _, inline := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		switch {
+		case args[i] == collective.Allreduce.String() && (i == 1 || i == len(args)-1):
+			continue // it is the default
+		case !strings.HasPrefix(args[i], "-"):
+		case name == "vs" || name == "json":
+			continue
+		case name == "rounds":
+			if !inline {
+				i++
+			}
+			continue
+		}
+		out = append(out, args[i])
+	}
+	return append(out[:1:1], append([]string{"--json"}, out[1:]...)...)
+}
