@@ -11,12 +11,17 @@ import (
 	"gorun/collective/schedule"
 )
 
-// Every algorithm with every type in worlds of 1 to 9 hosts, against the naive twin.
+// Every algorithm with every type in worlds of 1 to 9 hosts, with one rank each or several on some, against the naive twin.
 func TestAlgorithms(t *testing.T) {
 	for _, by := range append(schedule.Algorithms(), schedule.Auto) {
-		for hosts := 1; hosts <= 9; hosts++ {
-			t.Run(fmt.Sprintf("%s/%d", by, hosts), func(t *testing.T) {
-				c := newCluster(t, even(hosts, 1), uint64(hosts), collective.Config{Segment: 256, Algorithm: by})
+		for i := range 18 {
+			hosts := i/2 + 1
+			l := even(hosts, 1)
+			if i%2 == 1 {
+				l = mixed(hosts)
+			}
+			t.Run(fmt.Sprintf("%s/%d/%d", by, hosts, l.size()), func(t *testing.T) {
+				c := newCluster(t, l, uint64(hosts), collective.Config{Segment: 256, Algorithm: by})
 				var checks []func()
 				for typ := kernel.Uint8; typ <= kernel.Complex128; typ++ {
 					for _, n := range []int{1, 1500 / typ.Size()} {
