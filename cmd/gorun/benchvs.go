@@ -43,7 +43,7 @@ func benchVersus(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	s := versus.Setting{Ranks: len(placement.Ranks), Hosts: hostsOf(c.Context, placement), Sizes: cfg.Sizes(len(placement.Ranks)), Seconds: cfg.MinTime.Seconds(),
+	s := versus.Setting{Ranks: len(placement.Ranks), Hosts: mpiHosts(c.Context, placement), Sizes: cfg.Sizes(len(placement.Ranks)), Seconds: cfg.MinTime.Seconds(),
 		Root: os.Geteuid() == 0, Gorun: self, Own: append([]string{self}, withoutVersus(os.Args[1:])...)}
 	if nics := nicsOf(c); len(nics) > 0 {
 		s.NIC = nics[0]
@@ -86,8 +86,8 @@ func checkVersus(c *cli.Context, cfg bench.Config) error {
 	return nil
 }
 
-// hostsOf is a host list as the peers' launchers read it, nil for this machine.
-func hostsOf(ctx context.Context, p plan.Placement) []string {
+// mpiHosts is a host list as the peers' launchers read it, nil for this machine.
+func mpiHosts(ctx context.Context, p plan.Placement) []string {
 	var list []string
 	own := ownNames()
 	for _, h := range p.Hosts {
