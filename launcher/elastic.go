@@ -201,9 +201,10 @@ func (j *job) enter(w elastic.Roster) {
 
 // elasticEvent handles an event of a host of an elastic job.
 func (j *job) elasticEvent(h *host, ev event) {
-	switch _, done := ev.msg.(*wire.Done); {
+	switch last, done := ev.msg.(*wire.Done); {
 	case done:
 		j.ended[h.id] = true
+		j.carried.add(last.Links)
 		j.decide(elastic.HostLost{Host: h.id, Reason: "it has ended"})
 		return
 	case ev.err != nil:

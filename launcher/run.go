@@ -53,6 +53,9 @@ func Run(ctx context.Context, spec Spec) error {
 	}
 	j.wg.Wait()
 	j.tellEdges()
+	if text := j.carried.text(); spec.Verbose && text != "" {
+		spec.Note("gorun: %s", text)
+	}
 	return err
 }
 
@@ -96,6 +99,7 @@ type job struct {
 	stalls     stalls
 	silences   silences
 	edges      map[int][]wire.Edge // what hosts found out about their ways
+	carried    carried
 }
 
 func newJob(spec *Spec) (*job, error) {
@@ -313,6 +317,7 @@ func (j *job) message(h *host, msg wire.Message) {
 		j.spec.Note("gorun: %s: %s", h.name, msg.Text)
 	case *wire.Done:
 		j.ended[h.id] = true
+		j.carried.add(msg.Links)
 	}
 }
 

@@ -90,7 +90,7 @@ func Run(ctx context.Context, cfg Config) error {
 	cancel()
 	err = errors.Join(err, d.close())
 	if !d.orphan {
-		d.out.Write(&wire.Done{})
+		d.out.Write(&wire.Done{Links: d.carried()})
 	}
 	return err
 }
@@ -326,6 +326,15 @@ func (d *daemon) seal() (*tls.Config, error) {
 		return nil, err
 	}
 	return keytls.New(seed, "gorun-link/1", link.ErrKey)
+}
+
+// carried is what the links have done for the job.
+func (d *daemon) carried() wire.Links {
+	if d.mesh == nil {
+		return wire.Links{}
+	}
+	t := d.mesh.Totals()
+	return wire.Links{SentBytes: t.SentBytes, ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments, Renewed: t.Renewed}
 }
 
 // memory is what one user of shared memory may take: all there is, because memory is only taken when it

@@ -104,6 +104,7 @@ type Mesh struct {
 	wg     sync.WaitGroup
 	closed bool
 	opened uint64 // links so far
+	past   Totals // of links that were forgotten
 }
 
 // NewMesh returns a mesh without links. Run must be called, or the listener and the links are never closed.
@@ -277,6 +278,9 @@ func (m *Mesh) Forget(peer int) {
 	m.links.Store(&links)
 	m.mu.Unlock()
 	l.close()
+	m.mu.Lock()
+	m.past.add(l.totals())
+	m.mu.Unlock()
 	m.changed.notify()
 	m.flushed.notify()
 }

@@ -230,7 +230,17 @@ type Wait struct {
 }
 
 // Done is the daemon's last word: every rank has ended and nothing of the job is left on its host.
-type Done struct{}
+type Done struct {
+	Links Links `msgpack:"links"`
+}
+
+// Links is what the links of a host have carried.
+type Links struct {
+	SentBytes      uint64 `msgpack:"sent"` // without what was sent again
+	ResentBytes    uint64 `msgpack:"resent"`
+	ResentSegments uint64 `msgpack:"segments"` // those that were sent again
+	Renewed        uint64 `msgpack:"renewed"`  // connections that took the place of others; each is counted at both ends
+}
 
 // Daemon to daemon, by gossip.
 

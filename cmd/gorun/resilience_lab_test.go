@@ -1,0 +1,216 @@
+//go:build linux
+
+package main
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+)
+
+var long = flag.Bool("long", false, "whether TestPaths has outages that last longer than a few seconds, too")
+
+// descent is testdata/resilience/descend.py under way, one rank on each host.
+type descent struct {
+	*training
+}
+
+// descend starts it.
+func (c *cluster) descend(batches int, pause string, args ...string) *descent {
+	c.t.Helper()
+	d := &descent{&training{cluster: c, out: &record{}, batches: batches}}
+	var hosts string
+	for i := range c.Hosts() {
+		hosts += fmt.Sprintf(",host%d:1", i+1)
+	}
+	args = append([]string{"-v", "-H", hosts[1:]}, args...)
+	d.cmd, _, _ = c.command(append(args, python, "testdata/resilience/descend.py", "--batches", strconv.Itoa(batches), "--pause", pause)...)
+	d.cmd.Stdout, d.cmd.Stderr = d.out, d.out
+	if err := d.cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	return d
+}
+
+// reach waits for a batch.
+func (d *descent) reach(batch int) {
+	d.t.Helper()
+	d.await(fmt.Sprintf(`batch %d$`, batch))
+}
+
+// weights waits for the end, checks that the world stayed the same, and returns the hash of all ranks' weights.
+func (d *descent) weights() string {
+	d.t.Helper()
+	if err := d.cmd.Wait(); err != nil {
+		d.t.Fatalf("%v\n%s", err, d.out)
+	}
+	d.expectNothingLeft(5 * time.Second)
+	found, _ := d.out.find(`rank \d+ has (\w+)`)
+	if len(found) != len(d.Hosts()) || d.out.has(`(is lost|epoch [2-9])`) {
+		d.t.Fatalf("the world did not stay as it was:\n%s", d.out)
+	}
+	for _, f := range found {
+		if f[1] != found[0][1] {
+			d.t.Fatalf("ranks differ:\n%s", d.out)
+		}
+	}
+	return found[0][1]
+}
+
+// carried returns what the end of the job says of its links.
+func (d *descent) carried() (sent, again, renewed float64) {
+	d.t.Helper()
+	found, _ := d.out.find(`between hosts: sent (\d+) bytes, and (\d+) bytes again in \d+ segments; connections were renewed (\d+) times`)
+	if len(found) != 1 {
+		d.t.Fatalf("what the links carried is not told:\n%s", d.out)
+	}
+	var n [3]float64
+	for i := range n {
+		n[i], _ = strconv.ParseFloat(found[0][i+1], 64)
+	}
+	return n[0], n[1], n[2]
+}
+
+// intervals are the times between batches, of those that ended in [from, to).
+func (d *descent) intervals(from, to time.Time) []time.Duration {
+	_, at := d.out.find(`batch \d+$`)
+	var out []time.Duration
+	for i := 1; i < len(at); i++ {
+		if !at[i].Before(from) && at[i].Before(to) {
+			out = append(out, at[i].Sub(at[i-1]))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func median(sorted []time.Duration) time.Duration { return sorted[len(sorted)/2] }
+
+// undisturbedDescent is the hash of a job on these hosts that nobody disturbs.
+func (c *cluster) undisturbedDescent(batches int) string {
+	c.t.Helper()
+	d := c.descend(batches, "0")
+	w := d.weights()
+	if _, again, renewed := d.carried(); again != 0 || renewed != 0 {
+		c.t.Logf("undisturbed, %.0f bytes were sent again and %.0f connections renewed: the machine is busy", again, renewed)
+	}
+	return w
+}
+
+// TestBrokenStreams: connections break 200 times while hosts train, one at a time or all at once. The weights are those
+// of an undisturbed job, bit for bit.
+func TestBrokenStreams(t *testing.T) {
+	const breaks, batches = 200, 500
+	c := newCluster(t, 2)
+	want := c.undisturbedDescent(batches)
+	rng := rand.New(rand.NewPCG(1, 2))
+	d := c.descend(batches, "0")
+	broken := 0
+	for batch := 1; broken < breaks && batch < batches; batch++ {
+		d.reach(batch)
+		victim := c.Host(1 + rng.IntN(2))
+		conns, err := victim.Connections()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rng.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
+		if rng.IntN(10) > 0 {
+			conns = conns[:min(1, len(conns))]
+		}
+		for _, conn := range conns {
+			gone, err := victim.Reset(conn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if gone {
+				broken++
+			}
+		}
+	}
+	if got := d.weights(); got != want {
+		t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.out)
+	}
+	sent, again, renewed := d.carried()
+	t.Logf("%d connections were broken in %d batches and %.0f renewed; of %.0f bytes %.0f were sent again (%.2f %%)",
+		broken, batches, renewed, sent, again, 100*again/sent)
+	if broken < breaks {
+		t.Errorf("only %d connections were broken", broken)
+	}
+	if renewed < 0.9*float64(broken) {
+		t.Errorf("%.0f connections were renewed", renewed)
+	}
+	if again > sent {
+		t.Errorf("more was sent again than at first")
+	}
+}
+
+// TestPaths: whatever a network does to a host for some seconds, training goes on soon after it with every bit in its
+// place. What is lost is the outage and little more.
+func TestPaths(t *testing.T) {
+	for name, strike := range map[string]func(*cluster) (begin, end func() error){
+		"host 2 is not heard": func(c *cluster) (begin, end func() error) {
+			return func() error { return c.Host(2).Mute(c.Host(1)) }, func() error { return c.Host(2).Unmute(c.Host(1)) }
+		},
+		"host 1 is not heard": func(c *cluster) (begin, end func() error) {
+			return func() error { return c.Host(1).Mute(c.Host(2)) }, func() error { return c.Host(1).Unmute(c.Host(2)) }
+		},
+		"network card down": func(c *cluster) (begin, end func() error) { return c.Host(2).Unplug, c.Host(2).Plug },
+		"cable out":         func(c *cluster) (begin, end func() error) { return c.Host(2).Cut, c.Host(2).Heal },
+		"frozen":            func(c *cluster) (begin, end func() error) { return c.Host(2).Freeze, c.Host(2).Thaw },
+	} {
+		outages := []time.Duration{300 * time.Millisecond, 3 * time.Second}
+		if *long {
+			outages = append(outages, 10*time.Second, 25*time.Second, 45*time.Second)
+		}
+		for _, lasts := range outages {
+			t.Run(fmt.Sprintf("%s for %v", name, lasts), func(t *testing.T) {
+				const batches = 100
+				c := newCluster(t, 2)
+				want := c.undisturbedDescent(batches)
+				d := c.descend(batches, "0.02", "--lease", "60")
+				d.reach(batches / 2)
+				begin, end := strike(c)
+				struck := time.Now()
+				if err := begin(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Until(struck.Add(lasts))) // this is what is tested
+				if err := end(); err != nil {
+					t.Fatal(err)
+				}
+				healed := time.Now()
+				d.lostAfter(healed, struck)
+				if got := d.weights(); got != want {
+					t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.out)
+				}
+			})
+		}
+	}
+}
+
+// lostAfter waits for the first batch after an outage, tells when it came, and fails if that took much longer than
+// batches do.
+func (d *descent) lostAfter(healed, struck time.Time) {
+	d.t.Helper()
+	usual := median(d.intervals(time.Time{}, struck))
+	for deadline := healed.Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		_, at := d.out.find(`batch \d+$`)
+		if i := slices.IndexFunc(at, func(t time.Time) bool { return t.After(healed) }); i >= 0 {
+			lost := at[i].Sub(healed)
+			d.t.Logf("the next batch came %v after the end of the outage; usually it takes %v", lost.Round(time.Millisecond), usual.Round(time.Millisecond))
+			// Half a second, on a machine where a batch takes the 25 ms that it takes when nothing else runs.
+			if allowed := 500*time.Millisecond + max(20*usual, time.Second); lost > allowed {
+				d.t.Errorf("it came after %v, want %v at most", lost, allowed)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			d.cmd.Process.Kill()
+			d.t.Fatalf("no batch within a minute:\n%s", d.out)
+		}
+	}
+}

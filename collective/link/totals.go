@@ -1,0 +1,38 @@
+package link
+
+// Totals are sums over all links that a mesh has had.
+type Totals struct {
+	SentBytes      uint64 // without what was sent again
+	ResentSegments uint64
+	ResentBytes    uint64
+	Renewed        uint64 // streams that came up in the place of others
+}
+
+func (t *Totals) add(o Totals) {
+	t.SentBytes += o.SentBytes
+	t.ResentSegments += o.ResentSegments
+	t.ResentBytes += o.ResentBytes
+	t.Renewed += o.Renewed
+}
+
+// Totals returns what the links have done so far.
+func (m *Mesh) Totals() Totals {
+	m.mu.Lock()
+	sum := m.past
+	m.mu.Unlock()
+	for _, l := range *m.links.Load() {
+		sum.add(l.totals())
+	}
+	return sum
+}
+
+func (l *link) totals() Totals {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := &l.stats
+	t := Totals{SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes}
+	if first := uint64(len(l.slots)); c.attached > first {
+		t.Renewed = c.attached - first
+	}
+	return t
+}

@@ -1,0 +1,122 @@
+//go:build linux
+
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Conn is a TCP connection as its host sees it.
+type Conn struct{ Local, Peer netip.AddrPort }
+
+// Connections returns the established connections of the host with others of the lab, without those of ssh.
+func (h *Host) Connections() ([]Conn, error) {
+	out, err := h.ss("state", "established")
+	if err != nil {
+		return nil, fmt.Errorf("list connections of %s: %w", h.name, err)
+	}
+	var list []Conn
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line) // Recv-Q, Send-Q, local, peer
+		if len(fields) < 4 {
+			continue
+		}
+		local, err1 := netip.ParseAddrPort(fields[2])
+		peer, err2 := netip.ParseAddrPort(fields[3])
+		if err1 != nil || err2 != nil || peer.Addr().IsLoopback() || local.Port() == sshPort || peer.Port() == sshPort {
+			continue
+		}
+		list = append(list, Conn{local, peer})
+	}
+	return list, nil
+}
+
+// Reset breaks a connection at both ends, as a firewall does that has lost its memory; false if it was gone, or if
+// the kernel cannot (CONFIG_INET_DIAG_DESTROY).
+func (h *Host) Reset(c Conn) (bool, error) {
+	out, err := h.ss("--kill", "src", c.Local.String(), "dst", c.Peer.String())
+	if err != nil {
+		return false, fmt.Errorf("reset connection of %s: %w", h.name, err)
+	}
+	return strings.TrimSpace(out) != "", nil
+}
+
+// ss runs ss(8) in the network of the host.
+func (h *Host) ss(args ...string) (string, error) {
+	path, err := findTool("ss")
+	if err != nil {
+		return "", err
+	}
+	pid, err := h.runningPID()
+	if err != nil {
+		return "", err
+	}
+	var out []byte
+	err = enter(pid, unix.CLONE_NEWNET, func() error {
+		var err error
+		out, err = exec.Command(path, append([]string{"-H", "-t", "-n"}, args...)...).Output()
+		return err
+	})
+	return string(out), err
+}
+
+// Slow limits what the host sends over one connection, in bits per second; everything else stays as fast as it is.
+// There can be one such connection of a host at a time.
+func (h *Host) Slow(c Conn, rate int64) error {
+	pid, err := h.runningPID()
+	if err != nil {
+		return fmt.Errorf("slow connection: %w", err)
+	}
+	err = inNetworkOf(pid, "tc", []string{
+		"qdisc replace dev eth0 root pfifo", // whatever an earlier call has made goes
+		"qdisc replace dev eth0 root handle 1: htb",
+		fmt.Sprintf("class replace dev eth0 parent 1: classid 1:2 htb rate %dbit quantum 60000", rate),
+		fmt.Sprintf("filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip sport %d 0xffff match ip dport %d 0xffff flowid 1:2",
+			c.Local.Port(), c.Peer.Port()),
+	})
+	if err != nil {
+		return fmt.Errorf("slow connection of %s: %w", h.name, err)
+	}
+	return nil
+}
+
+// Mute lets nothing that the host sends to another one arrive, while what the other sends still does.
+func (h *Host) Mute(other *Host) error {
+	return h.neighbour(other, "replace", "lladdr 02:00:00:00:00:02 nud permanent")
+}
+
+// Unmute ends Mute.
+func (h *Host) Unmute(other *Host) error { return h.neighbour(other, "delete", "") }
+
+func (h *Host) neighbour(other *Host, verb, more string) error {
+	pid, err := h.runningPID()
+	if err == nil {
+		err = h.lab.ip(pid, fmt.Sprintf("neighbour %s %s dev eth0 %s", verb, other.address, more))
+	}
+	if err != nil {
+		return fmt.Errorf("change what %s sends to %s: %w", h.name, other.name, err)
+	}
+	return nil
+}
+
+// Unplug takes the host's own network device down, which the host knows, unlike Cut.
+func (h *Host) Unplug() error { return h.device("down") }
+
+// Plug takes it up again.
+func (h *Host) Plug() error { return h.device("up") }
+
+func (h *Host) device(state string) error {
+	pid, err := h.runningPID()
+	if err == nil {
+		err = h.lab.ip(pid, "link set eth0 "+state)
+	}
+	if err != nil {
+		return fmt.Errorf("take eth0 of %s %s: %w", h.name, state, err)
+	}
+	return nil
+}

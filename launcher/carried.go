@@ -1,0 +1,26 @@
+package launcher
+
+import (
+	"fmt"
+
+	"gorun/rendezvous/wire"
+)
+
+// carried sums up what the links of all hosts have done, as far as daemons lived to tell.
+type carried wire.Links
+
+func (c *carried) add(l wire.Links) {
+	c.SentBytes += l.SentBytes
+	c.ResentBytes += l.ResentBytes
+	c.ResentSegments += l.ResentSegments
+	c.Renewed += l.Renewed
+}
+
+// text is for the end of a job, "" if nothing travelled between hosts.
+func (c *carried) text() string {
+	if c.SentBytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf("between hosts: sent %d bytes, and %d bytes again in %d segments; connections were renewed %d times",
+		c.SentBytes, c.ResentBytes, c.ResentSegments, (c.Renewed+1)/2)
+}

@@ -1,0 +1,27 @@
+"""Descend a gradient with NumPy: every rank has data of its own, and the weights depend on every bit that travels."""
+
+import argparse
+import hashlib
+import time
+
+import numpy as np
+
+import gorun.numpy as hvd
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batches", type=int, default=100)
+parser.add_argument("--pause", type=float, default=0.0, help="seconds of each batch")
+args = parser.parse_args()
+
+hvd.init()
+rng = np.random.default_rng(hvd.rank())
+weights = np.zeros((512, 256), dtype=np.float32)
+for batch in range(1, args.batches + 1):
+    data = rng.standard_normal(weights.shape, dtype=np.float32)
+    gradient = weights * data * data - data
+    weights -= np.float32(0.1) * hvd.allreduce(gradient, name="gradient", op=hvd.Average)
+    time.sleep(args.pause)
+    if hvd.rank() == 0:
+        print(f"batch {batch}", flush=True)
+print(f"rank {hvd.rank()} has {hashlib.sha256(weights.tobytes()).hexdigest()}", flush=True)
+hvd.shutdown()
