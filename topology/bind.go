@@ -24,6 +24,8 @@ type Bind struct {
 	To       BindTo `msgpack:"to"`
 	Each     int    `msgpack:"each"`     // cores, or hardware threads, of a rank; 0 for one
 	Overload bool   `msgpack:"overload"` // more ranks than cores are no mistake
+	// NICs are the interfaces that data goes over, if the user chose some; none for the fastest.
+	NICs []string `msgpack:"nics"`
 }
 
 // mostCores bounds what a rank may ask for.
@@ -71,7 +73,7 @@ func (b Bind) Place(h Host, devices []string) ([]Binding, error) {
 	if b.To == "" || b.To == BindNone || len(devices) == 0 {
 		return nil, nil
 	}
-	m := newMachine(h)
+	m := newMachine(h, b.NICs)
 	if len(m.domains) == 0 {
 		return nil, fmt.Errorf("bind ranks to %s: the host does not tell what CPUs it has", b.To)
 	}
@@ -105,28 +107,83 @@ func (b Bind) Place(h Host, devices []string) ([]Binding, error) {
 	return bindings, nil
 }
 
-// Beside returns where the engine's threads run when the ranks are bound: on the CPUs of the NIC's NUMA node,
-// if there are such on those that no rank has to itself. It is nil, for anywhere, if it is not known where the
-// NIC is, or there is nothing to choose from.
+// Beside returns where the engine's threads run when the ranks are bound: on the NUMA node of the NIC, or on those of all
+// NICs that the user chose. Of the cores there that no rank has to itself it takes the first half, and leaves the others
+// to what ranks start; if there is none it runs anywhere on the node. It is nil, for anywhere, if it is not known where
+// the NIC is, or there is nothing to choose from.
 func (b Bind) Beside(h Host, ranks []Binding) []int {
-	m := newMachine(h)
+	m := newMachine(h, b.NICs)
 	if len(ranks) == 0 || len(m.domains) == 0 || m.nic < 0 && len(m.domains) > 1 {
 		return nil
 	}
-	all := slices.Concat(m.domains[max(m.nic, 0)].cores...)
-	slices.Sort(all)
-	if b.To == BindCore || b.To == BindThread {
-		free := slices.DeleteFunc(slices.Clone(all), func(cpu int) bool {
-			return slices.ContainsFunc(ranks, func(r Binding) bool { return slices.Contains(r.CPUs, cpu) })
-		})
-		if len(free) > 0 {
-			return free
+	var all, free []int
+	for at, d := range m.domains {
+		if at != max(m.nic, 0) && !m.chosen[at] {
+			continue
+		}
+		all = append(all, slices.Concat(d.cores...)...)
+		if b.exclusive() {
+			cores := unowned(d, ranks)
+			free = append(free, slices.Concat(cores[:(len(cores)+1)/2]...)...)
 		}
 	}
-	if len(m.domains) == 1 {
+	slices.Sort(all)
+	slices.Sort(free)
+	switch {
+	case len(free) > 0:
+		return free
+	case len(all) == len(m.all()):
 		return nil
 	}
 	return all
+}
+
+// Spare returns, for each rank, where the processes run that it starts, such as those that load its data: on cores
+// that neither a rank nor the engine has, on the rank's NUMA nodes if there are such, or else on any. It is nil for a rank
+// whose processes stay where it is itself.
+func (b Bind) Spare(h Host, ranks []Binding, engine []int) [][]int {
+	spare := make([][]int, len(ranks))
+	if !b.exclusive() || len(engine) == 0 { // an engine that runs anywhere leaves nothing
+		return spare
+	}
+	m := newMachine(h, b.NICs)
+	var far []int
+	near := map[int][]int{} // by node
+	for _, d := range m.domains {
+		for _, core := range unowned(d, ranks) {
+			if !slices.ContainsFunc(core, func(cpu int) bool { return slices.Contains(engine, cpu) }) {
+				near[d.id], far = append(near[d.id], core...), append(far, core...)
+			}
+		}
+	}
+	slices.Sort(far)
+	for i, r := range ranks {
+		for _, d := range m.domains {
+			if len(r.Nodes) == 0 || slices.Contains(r.Nodes, d.id) {
+				spare[i] = append(spare[i], near[d.id]...)
+			}
+		}
+		if slices.Sort(spare[i]); len(spare[i]) == 0 && len(far) > 0 {
+			spare[i] = slices.Clone(far)
+		}
+	}
+	return spare
+}
+
+// exclusive reports whether ranks have CPUs to themselves.
+func (b Bind) exclusive() bool { return b.To == BindCore || b.To == BindThread }
+
+// unowned returns the cores of a domain, or what is left of them, that no rank has.
+func unowned(d domain, ranks []Binding) (cores [][]int) {
+	for _, core := range d.cores {
+		left := slices.DeleteFunc(slices.Clone(core), func(cpu int) bool {
+			return slices.ContainsFunc(ranks, func(r Binding) bool { return slices.Contains(r.CPUs, cpu) })
+		})
+		if len(left) > 0 {
+			cores = append(cores, left)
+		}
+	}
+	return cores
 }
 
 // domain is a NUMA node with CPUs that may be used, or the whole machine if it has no nodes.
@@ -141,11 +198,13 @@ type domain struct {
 type machine struct {
 	host    Host
 	domains []domain
-	nic     int // the domain of the fastest NIC, -1 if that is not known
+	nic     int          // the domain of the fastest NIC, -1 if that is not known
+	chosen  map[int]bool // the domains of the NICs that the user chose
 }
 
-func newMachine(h Host) *machine {
-	m := &machine{host: h, nic: -1}
+// newMachine looks at the NICs of these names, if there are any names.
+func newMachine(h Host, nics []string) *machine {
+	m := &machine{host: h, nic: -1, chosen: map[int]bool{}}
 	usable := func(cpu int) bool { return len(h.Usable) == 0 || slices.Contains(h.Usable, cpu) }
 	seen := map[int]bool{}
 	for _, n := range h.Nodes {
@@ -174,12 +233,26 @@ func newMachine(h Host) *machine {
 	}
 	fastest, reachable := -1, false
 	for _, nic := range h.NICs {
+		if len(nics) > 0 && !slices.Contains(nics, nic.Name) {
+			continue
+		}
 		at, addressed := m.domain(nic.Node), len(nic.Addrs) > 0
+		if at >= 0 && nic.Up && len(nics) > 0 {
+			m.chosen[at] = true
+		}
 		if at >= 0 && nic.Up && (addressed && !reachable || addressed == reachable && nic.Speed > fastest) {
 			m.nic, fastest, reachable = at, nic.Speed, addressed
 		}
 	}
 	return m
+}
+
+// all returns the CPUs of all domains.
+func (m *machine) all() (cpus []int) {
+	for _, d := range m.domains {
+		cpus = append(cpus, slices.Concat(d.cores...)...)
+	}
+	return cpus
 }
 
 // ByCore returns the CPUs of a node by core; each is one where the machine does not tell.

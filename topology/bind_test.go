@@ -19,21 +19,22 @@ func TestPlace(t *testing.T) {
 		devices     []string
 		want        string // of each rank its CPUs and its memory
 		engine      string
+		spare       string // of each rank, for what it starts
 		why         string // of the last rank
 	}{
 		// Two sockets of 8 cores with 2 threads each, the NIC on node 1. CPU n and n+16 are one core.
-		{"baremetal", "numa", none(2), "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]@[1] [0 1 2 3 4 5 6 7 16 17 18 19 20 21 22 23]@[0]", "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]", "by its share of the cores"},
-		{"baremetal", "core", none(1), "[15 31]@[1]", "[8 9 10 11 12 13 14 24 25 26 27 28 29 30]", "beside the NIC"},
-		{"baremetal", "core:4", none(3), "[8 9 10 11 24 25 26 27]@[1] [12 13 14 15 28 29 30 31]@[1] [0 1 2 3 16 17 18 19]@[0]", "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]", "by its share of the cores"},
-		{"baremetal", "hwthread", none(2), "[31]@[1] [0]@[0]", "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30]", "by its share of the cores"},
-		{"baremetal", "core", []string{"1", "0"}, "[15 31]@[1] [0 16]@[0]", "[8 9 10 11 12 13 14 24 25 26 27 28 29 30]", "beside GPU 0"},
-		{"baremetal", "numa", []string{"no such GPU"}, "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]@[1]", "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]", "beside the NIC"},
-		{"baremetal", "none", none(2), "", "[]", ""},
+		{"baremetal", "numa", none(2), "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]@[1] [0 1 2 3 4 5 6 7 16 17 18 19 20 21 22 23]@[0]", "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]", "[] []", "by its share of the cores"},
+		{"baremetal", "core", none(1), "[15 31]@[1]", "[8 9 10 11 24 25 26 27]", "[12 13 14 28 29 30]", "beside the NIC"},
+		{"baremetal", "core:4", none(3), "[8 9 10 11 24 25 26 27]@[1] [12 13 14 15 28 29 30 31]@[1] [0 1 2 3 16 17 18 19]@[0]", "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]", "[4 5 6 7 20 21 22 23] [4 5 6 7 20 21 22 23] [4 5 6 7 20 21 22 23]", "by its share of the cores"},
+		{"baremetal", "hwthread", none(2), "[31]@[1] [0]@[0]", "[8 9 10 11 24 25 26 27]", "[12 13 14 15 28 29 30] [1 2 3 4 5 6 7 16 17 18 19 20 21 22 23]", "by its share of the cores"},
+		{"baremetal", "core", []string{"1", "0"}, "[15 31]@[1] [0 16]@[0]", "[8 9 10 11 24 25 26 27]", "[12 13 14 28 29 30] [1 2 3 4 5 6 7 17 18 19 20 21 22 23]", "beside GPU 0"},
+		{"baremetal", "numa", []string{"no such GPU"}, "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]@[1]", "[8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31]", "[]", "beside the NIC"},
+		{"baremetal", "none", none(2), "", "[]", "", ""},
 		// A flat VM: the NIC is on no node, but there is only one.
-		{"vsphere", "core:2", none(2), "[0 1]@[] [2 3]@[]", "[4 5 6 7]", "by its share of the cores"},
-		{"vsphere", "numa", none(2), "[0 1 2 3 4 5 6 7]@[] [0 1 2 3 4 5 6 7]@[]", "[]", "by its share of the cores"},
+		{"vsphere", "core:2", none(2), "[0 1]@[] [2 3]@[]", "[4 5]", "[6 7] [6 7]", "by its share of the cores"},
+		{"vsphere", "numa", none(2), "[0 1 2 3 4 5 6 7]@[] [0 1 2 3 4 5 6 7]@[]", "[]", "[] []", "by its share of the cores"},
 		// A container with four CPUs of a machine.
-		{"container", "core", none(2), "[4]@[] [5]@[]", "[12 13]", "by its share of the cores"},
+		{"container", "core", none(2), "[4]@[] [5]@[]", "[12]", "[13] [13]", "by its share of the cores"},
 	} {
 		h := probetest.Probe(t, filepath.Join("probe", "testdata", tc.machine+".txtar"))
 		bind, err := topology.ParseBind(tc.to)
@@ -55,6 +56,9 @@ func TestPlace(t *testing.T) {
 		}
 		if engine := fmt.Sprint(bind.Beside(h, bound)); engine != tc.engine {
 			t.Errorf("%s, %d ranks by %s: engine on %s, should be %s", tc.machine, len(tc.devices), tc.to, engine, tc.engine)
+		}
+		if spare := strings.Trim(fmt.Sprint(bind.Spare(h, bound, bind.Beside(h, bound))), "[]"); spare != strings.Trim(tc.spare, "[]") {
+			t.Errorf("%s, %d ranks by %s: spare are %s, should be %s", tc.machine, len(tc.devices), tc.to, spare, tc.spare)
 		}
 	}
 }
@@ -84,6 +88,14 @@ func TestPlaceAll(t *testing.T) {
 					}
 					continue
 				}
+				engine := bind.Beside(h, bound)
+				for rank, cpus := range bind.Spare(h, bound, engine) {
+					for _, cpu := range cpus {
+						if slices.Contains(engine, cpu) || slices.ContainsFunc(bound, func(b topology.Binding) bool { return slices.Contains(b.CPUs, cpu) }) || !slices.Contains(h.Usable, cpu) {
+							t.Errorf("%s, %d ranks by %s: CPU %d is not to spare for rank %d", archive, ranks, to, cpu, rank)
+						}
+					}
+				}
 				owner := map[int]int{}
 				for rank, b := range bound {
 					if len(b.CPUs) == 0 || !slices.IsSorted(b.CPUs) || b.Why == "" {
@@ -100,6 +112,27 @@ func TestPlaceAll(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// With NICs that the user chose on both nodes, the engine runs on both.
+func TestBesideChosenNICs(t *testing.T) {
+	h := topology.Host{
+		Nodes: []topology.Node{{ID: 0, CPUs: []int{0, 1, 2, 3}}, {ID: 1, CPUs: []int{4, 5, 6, 7}}, {ID: 2, CPUs: []int{8, 9}}},
+		NICs:  []topology.NIC{{Name: "a", Node: 0, Up: true, Speed: 10000}, {Name: "b", Node: 1, Up: true, Speed: 25000}, {Name: "c", Node: 2, Up: true, Speed: 40000}},
+	}
+	for _, tc := range []struct {
+		nics []string
+		want string
+	}{{nil, "[8]"}, {[]string{"a"}, "[0 1]"}, {[]string{"a", "b"}, "[0 1 4 5]"}, {[]string{"none"}, "[]"}} {
+		bind := topology.Bind{To: topology.BindCore, NICs: tc.nics}
+		bound, err := bind.Place(h, make([]string, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(bind.Beside(h, bound)); got != tc.want {
+			t.Errorf("data over %v: the engine runs on %s, should on %s", tc.nics, got, tc.want)
 		}
 	}
 }

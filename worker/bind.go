@@ -3,6 +3,8 @@ package worker
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -24,17 +26,19 @@ func (d *daemon) bindRanks(gpus []string) error {
 	for i := range devices {
 		devices[i] = deviceOf(d.job.Env, gpus, i)
 	}
-	bound, err := d.job.Bind.Place(d.self, devices)
+	bind := d.job.Bind
+	bind.NICs = d.nics
+	bound, err := bind.Place(d.self, devices)
 	if err != nil {
 		return err
 	}
-	engine := d.job.Bind.Beside(d.self, bound)
+	engine := bind.Beside(d.self, bound)
 	if len(engine) > 0 {
 		if err := proc.BindSelf(engine); err != nil {
 			return err
 		}
 	}
-	d.bound, d.beside = bound, engine
+	d.bound, d.beside, d.spare = bound, engine, bind.Spare(d.self, bound, engine)
 	return nil
 }
 
@@ -47,7 +51,7 @@ func (d *daemon) reportBindings() {
 		d.out.Write(&wire.Log{Text: fmt.Sprintf("ranks are not bound: they run on any of %d CPUs", d.self.CPUs)})
 		return
 	}
-	b := picture.Bound{Ranks: slices.Repeat([]int{-1}, len(d.bound)), Bindings: d.bound, Engine: d.beside}
+	b := picture.Bound{Ranks: slices.Repeat([]int{-1}, len(d.bound)), Bindings: d.bound, Engine: d.beside, Spare: d.spare}
 	for _, r := range d.roster.Ranks {
 		b.Ranks[r.LocalRank] = r.Rank
 	}
@@ -55,6 +59,19 @@ func (d *daemon) reportBindings() {
 	for _, line := range picture.Binding(d.self, b) {
 		d.out.Write(&wire.Log{Text: line})
 	}
+}
+
+// spareVariable tells the rank's Python where the processes run that it forks, such as those that load its data: they
+// would get the rank's own CPUs otherwise.
+func (d *daemon) spareVariable(r wire.Rank) []string {
+	if r.LocalRank >= len(d.spare) || len(d.spare[r.LocalRank]) == 0 {
+		return nil
+	}
+	var list []string
+	for _, cpu := range d.spare[r.LocalRank] {
+		list = append(list, strconv.Itoa(cpu))
+	}
+	return []string{"GORUN_SPARE_CPUS=" + strings.Join(list, ",")}
 }
 
 // binding is that of a rank.

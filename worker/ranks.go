@@ -63,6 +63,7 @@ func (d *daemon) startRanks(ctx context.Context) {
 		env = append(env, nicVariables(env, d.nics)...)
 		env = append(env, d.horovodVariables(env)...)
 		env = append(env, d.contracts(env, r)...)
+		env = append(env, d.spareVariable(r)...)
 		gpu := deviceOf(env, gpus, r.LocalRank)
 		if len(gpus) > 0 {
 			env = append(env, "CUDA_VISIBLE_DEVICES="+gpu)

@@ -112,6 +112,7 @@ type daemon struct {
 	nics     []string                    // the interfaces that the user chose, if any
 	bound    []topology.Binding          // of the ranks, by local rank; nil if they are not bound
 	beside   []int                       // CPUs of the engine then, nil for any
+	spare    [][]int                     // CPUs of what the ranks start, by local rank
 	roster   *wire.Roster                // of the present world or the next one
 	meshed   bool                        // the mesh runs
 	began    uint32                      // epoch of the world that the ranks are in, 0 for none

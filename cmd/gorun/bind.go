@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -19,9 +20,13 @@ func bindFlags() []cli.Flag {
 
 // readBind reads --bind-to and the PE of --map-by.
 func readBind(c *cli.Context) (topology.Bind, error) {
-	bind, err := topology.ParseBind(c.String("bind-to"))
+	flag, to := "--bind-to", c.String("bind-to")
+	if args := readBindingArgs(c); to == "" && args.to != "" {
+		flag, to = "--binding-args", args.to
+	}
+	bind, err := topology.ParseBind(to)
 	if err != nil {
-		return bind, &usageError{fmt.Errorf("--bind-to: %w", err), "--bind-to numa"}
+		return bind, &usageError{fmt.Errorf("%s: %w", flag, err), "--bind-to numa"}
 	}
 	policy, err := policyOf(c)
 	if err != nil {
@@ -38,4 +43,28 @@ func readBind(c *cli.Context) (topology.Bind, error) {
 		return bind, &usageError{fmt.Errorf("--bind-to %s: jobs of a --cluster share hosts and do not know of each other's cores", bind.To), "--bind-to numa"}
 	}
 	return bind, nil
+}
+
+// bindingArgs is what horovodrun's --binding-args says to mpirun.
+type bindingArgs struct {
+	to     string
+	report bool
+	idle   []string // what means nothing here
+}
+
+// readBindingArgs understands what gorun has flags for, with one dash or two. Its own flags win.
+func readBindingArgs(c *cli.Context) (b bindingArgs) {
+	words := strings.Fields(strings.ReplaceAll(c.String("binding-args"), "=", " "))
+	for i := 0; i < len(words); i++ {
+		switch name := strings.TrimLeft(words[i], "-"); {
+		case name == "bind-to" && i+1 < len(words):
+			i++
+			b.to = words[i]
+		case name == "report-bindings":
+			b.report = true
+		default:
+			b.idle = append(b.idle, words[i])
+		}
+	}
+	return b
 }

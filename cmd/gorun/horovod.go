@@ -71,7 +71,7 @@ var knobs = []knob{
 	{names: []string{"mpi-threads-disable"}, opposed: []string{"no-mpi-threads-disable"}, kind: toggle, env: "HOROVOD_MPI_THREADS_DISABLE", file: "library_options.mpi_threads_disable", usage: "use MPI from one thread", idle: noMPI},
 	{names: []string{"mpi-args"}, kind: text, usage: "`ARGS` for mpirun", idle: noMPI},
 	{names: []string{"tcp"}, kind: toggle, env: "NCCL_IB_DISABLE", usage: "use TCP only: no InfiniBand for NCCL either"},
-	{names: []string{"binding-args"}, kind: text, usage: "`ARGS` for the binding of processes", idle: noMPI},
+	{names: []string{"binding-args"}, kind: text, usage: "mpirun's `ARGS` for the binding of processes: -bind-to and -report-bindings are what gorun's flags are"},
 	{names: []string{"num-nccl-streams"}, kind: number, env: "HOROVOD_NUM_NCCL_STREAMS", file: "library_options.num_nccl_streams", usage: "`N` streams for NCCL", idle: notGloo},
 	{names: []string{"thread-affinity"}, kind: number, env: "HOROVOD_THREAD_AFFINITY", file: "library_options.thread_affinity", usage: "`CPU` of the engine's thread", idle: "the engine is a process of its own"},
 	{names: []string{"gloo-timeout-seconds"}, kind: number, env: "HOROVOD_GLOO_TIMEOUT_SECONDS", file: "library_options.gloo_timeout_seconds", usage: "`S` until Gloo gives up", idle: notGloo},

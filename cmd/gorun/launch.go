@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -166,6 +167,9 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 		notes = append(notes, fmt.Sprintf("gorun: %s from %s", count(len(placement.Hosts), "host"), from))
 	}
 	settings.idle = append(settings.idle, idleMPI(c)...)
+	if idle := readBindingArgs(c).idle; len(idle) > 0 {
+		settings.idle = append(settings.idle, fmt.Sprintf("--binding-args %s (%s)", strings.Join(idle, " "), noMPI))
+	}
 	if note := settings.note(); note != "" {
 		notes = append(notes, note)
 	}
@@ -190,7 +194,8 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Verbose = c.Bool("verbose")
 	spec.Streams = streamsOf(c)
 	spec.RingOrder, spec.Topology = c.String("ring-order"), ring.text
-	spec.Bind, spec.ReportBindings = bind, c.Bool("report-bindings")
+	args := readBindingArgs(c)
+	spec.Bind, spec.ReportBindings = bind, c.Bool("report-bindings") || args.report
 	spec.Algorithm = c.String("algorithm")
 	spec.Encrypt = c.Bool("encrypt")
 	spec.Coding = c.String("wire-compression")

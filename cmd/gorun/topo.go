@@ -182,7 +182,8 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 		if err != nil {
 			return picture.Cluster{}, &usageError{fmt.Errorf("%s: %w", h.Name, err), "--bind-to numa asks for less"}
 		}
-		found.Bound = append(found.Bound, picture.Bound{Ranks: ranks[i], Bindings: bound, Engine: bind.Beside(h, bound)})
+		engine := bind.Beside(h, bound)
+		found.Bound = append(found.Bound, picture.Bound{Ranks: ranks[i], Bindings: bound, Engine: engine, Spare: bind.Spare(h, bound, engine)})
 	}
 	return found, nil
 }

@@ -117,10 +117,10 @@ func (w *socketWriter) attempt(fd uintptr) bool {
 // roundTrip returns the shortest one that the kernel has seen in the last minutes, 0 if it does not know. It costs no
 // packet: the kernel times the acknowledgements of TCP.
 func (st *stream) roundTrip() (shortest time.Duration) {
-	if st.in.vector.raw == nil {
+	if st.path == nil {
 		return 0
 	}
-	st.in.vector.raw.Control(func(fd uintptr) {
+	st.path.Control(func(fd uintptr) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err == nil && info.Min_rtt != math.MaxUint32 {
 			shortest = time.Duration(info.Min_rtt) * time.Microsecond

@@ -89,6 +89,9 @@ func (b Bound) mark(h topology.Host, cpu int) string {
 	if len(h.Usable) > 0 && !slices.Contains(h.Usable, cpu) {
 		mark = "-"
 	}
+	if slices.ContainsFunc(b.Spare, func(cpus []int) bool { return slices.Contains(cpus, cpu) }) {
+		mark = "c"
+	}
 	if slices.Contains(b.Engine, cpu) {
 		mark = "e"
 	}
@@ -109,7 +112,7 @@ func (b Bound) mark(h topology.Host, cpu int) string {
 func Binding(h topology.Host, b Bound) []string {
 	lines := strings.Split(strings.TrimSuffix(Text(Cluster{Hosts: []topology.Host{h}, Bound: []Bound{b}}), "\n"), "\n")
 	if slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, " cores: ") }) {
-		lines = append(lines, "cores: a number is a rank, e the engine, . nobody, - not usable, * several ranks")
+		lines = append(lines, "cores: a number is a rank, e the engine, c children of ranks, . nobody, - not usable, * several ranks")
 	}
 	return lines
 }

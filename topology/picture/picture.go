@@ -30,7 +30,8 @@ type Cluster struct {
 type Bound struct {
 	Ranks    []int // by local rank; -1 for a slot without one
 	Bindings []topology.Binding
-	Engine   []int // CPUs of its threads, none for anywhere
+	Engine   []int   // CPUs of its threads, none for anywhere
+	Spare    [][]int // by local rank: CPUs of what it starts, none for where it is itself
 }
 
 // card is a host in words, whatever it is drawn with.

@@ -61,7 +61,8 @@ func pair(t *testing.T) picture.Cluster {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Bound = append(c.Bound, picture.Bound{Ranks: ranks, Bindings: bound, Engine: bind.Beside(hosts[i], bound)})
+		engine := bind.Beside(hosts[i], bound)
+		c.Bound = append(c.Bound, picture.Bound{Ranks: ranks, Bindings: bound, Engine: engine, Spare: bind.Spare(hosts[i], bound, engine)})
 	}
 	return c
 }
@@ -79,6 +80,7 @@ func bound(t *testing.T, to string, ranks int) picture.Cluster {
 		t.Fatal(err)
 	}
 	b.Engine = bind.Beside(h, b.Bindings)
+	b.Spare = bind.Spare(h, b.Bindings, b.Engine)
 	return picture.Cluster{Hosts: []topology.Host{h}, Bound: []picture.Bound{b}}
 }
 

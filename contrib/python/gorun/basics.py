@@ -6,7 +6,7 @@ import atexit
 import os
 from typing import TYPE_CHECKING, Any
 
-from gorun import errors
+from gorun import errors, spare
 from gorun.exceptions import NotInitializedError
 from gorun.session import Session
 from gorun.world import World
@@ -93,6 +93,7 @@ def _forked() -> None:
 
 atexit.register(shutdown)
 os.register_at_fork(after_in_child=_forked)
+spare.watch()
 
 
 def _first_timeline(session: Session) -> Timeline | None:
