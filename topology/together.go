@@ -98,7 +98,7 @@ func guess(hosts []Host, among []int, p *problem) []Site {
 			for _, b := range among {
 				at := a*p.n + b
 				isIn := slices.Contains(group, b)
-				closed = closed && (a == b || isIn == (p.rtt[at] <= near))
+				closed = closed && (a == b || isIn == (p.rtt[at] <= near)) && !(isIn && apartBy(hosts[a], hosts[b]))
 				if a == b || !p.known[at].fact() {
 					continue
 				}
@@ -121,6 +121,15 @@ func guess(hosts []Host, among []int, p *problem) []Site {
 	}
 	return sites
 }
+
+// apartBy reports whether two machines say of themselves that they cannot be on one host: it has one version.
+func apartBy(a, b Host) bool {
+	x, y := a.Labels[releaseLabel], b.Labels[releaseLabel]
+	return x != "" && y != "" && x != y
+}
+
+// releaseLabel is what package probe calls the version and build of the hypervisor.
+const releaseLabel = "esxi-release"
 
 // isVM reports whether a machine may share its hardware with another.
 func isVM(h Host) bool { return h.Platform != "" && h.Platform != "baremetal" }

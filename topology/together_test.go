@@ -62,6 +62,14 @@ func TestTogether(t *testing.T) {
 	if got := sites(topology.Together(vm(4), edges)); got != "" {
 		t.Errorf("a chain: %q", got)
 	}
+	// Hosts of different versions are not one host.
+	updated := vm(4)
+	for i, release := range []string{"8.0.2", "8.0.3", "8.0.3", ""} {
+		updated[i].Labels = map[string]string{"esxi-release": release}
+	}
+	if got := sites(topology.Together(updated, near([]int{0, 1, 0, 1}, 20e-6, 70e-6, gbit, gbit))); got != "b,d 0.6" {
+		t.Errorf("hosts of two versions: %q", got)
+	}
 	// Machines are not on machines, and a label is not to be doubted.
 	metal := vm(4)
 	metal[2].Platform = "baremetal"

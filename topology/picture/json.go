@@ -14,6 +14,15 @@ import (
 type document struct {
 	Hosts []topology.Host `json:"hosts"`
 	Ring  []edge          `json:"ring"`
+	Sites []place         `json:"sites"`
+}
+
+// place is hosts on one machine.
+type place struct {
+	Hosts      []string `json:"hosts"`
+	Told       bool     `json:"told"`
+	Confidence float64  `json:"confidence"`
+	Why        string   `json:"why"`
 }
 
 type edge struct {
@@ -27,7 +36,7 @@ type edge struct {
 }
 
 // JSONHelp documents the format of JSON for users.
-const JSONHelp = `{"hosts": [host, …], "ring": [edge, …]}; -1 is an unknown number, and the ring of one host is empty.
+const JSONHelp = `{"hosts": [host, …], "ring": [edge, …], "sites": [site, …]}; -1 is an unknown number, and the ring of one host is empty.
   host   name, hostname, platform, hypervisor (by CPUID), hardware (version of virtual hardware), identity
          (of the machine), system (of its installation), kernel, arch, cpus and mem_bytes (usable), usable_cpus
          (those it may run on), labels,
@@ -39,11 +48,13 @@ const JSONHelp = `{"hosts": [host, …], "ring": [edge, …]}; -1 is an unknown 
          gpus  [index, uuid, name, pci, pci_path, node, mem_bytes, mode (none, passthrough, vgpu), profile,
                 licence, mig [uuid, profile], links (to each GPU, as nvidia-smi topo says)], nvswitches
   edge   from, to (names of hosts, in the order of the ring), speed_mbit, speed_source (measured, job:
-         measured by a job on its own traffic, nic or unknown), rtt_us, slowest (true on the bottleneck), why`
+         measured by a job on its own traffic, nic or unknown), rtt_us, slowest (true on the bottleneck), why
+  site   hosts (names of those on one ESXi host), told (by a label; or else it is a guess from measurements),
+         confidence (to 1), why`
 
 // JSON renders the cluster for programs.
 func JSON(c Cluster) ([]byte, error) {
-	doc := document{Hosts: []topology.Host{}, Ring: []edge{}}
+	doc := document{Hosts: []topology.Host{}, Ring: []edge{}, Sites: []place{}}
 	for _, h := range c.Hosts {
 		doc.Hosts = append(doc.Hosts, full(h))
 	}
@@ -63,6 +74,9 @@ func JSON(c Cluster) ([]byte, error) {
 			e.RTT = tenth(leg.RTT * 1e6)
 		}
 		doc.Ring = append(doc.Ring, e)
+	}
+	for _, s := range c.Sites {
+		doc.Sites = append(doc.Sites, place{s.Hosts, s.Told, s.Confidence, s.Why})
 	}
 	text, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {

@@ -3,7 +3,7 @@
 //
 // A fact that cannot be had is left unknown (-1 or empty), never guessed and never an error: containers
 // hide, and virtual machines lack, much of it. It starts no goroutine, changes nothing, executes nothing
-// but nvidia-smi, and measures nothing.
+// but nvidia-smi and, in VMs of VMware, their tools, and measures nothing.
 package probe
 
 import (
@@ -26,7 +26,7 @@ import (
 // It fails only if there is neither a sys nor a proc directory, or the context is done.
 func Probe(ctx context.Context, root string) (topology.Host, error) {
 	if filepath.Clean(root) == "/" {
-		return Prober{Root: root, Run: execute, live: true}.Probe(ctx)
+		return Prober{Root: root, Run: execute, Tools: executeTools, live: true}.Probe(ctx)
 	}
 	return Prober{Root: root}.Probe(ctx)
 }
@@ -36,6 +36,8 @@ type Prober struct {
 	Root string
 	// Run returns the standard output of nvidia-smi with these arguments. Without it, nobody is asked.
 	Run func(ctx context.Context, args ...string) ([]byte, error)
+	// Tools returns the standard output of one of VMware's programs, in a machine of theirs. Without it, nobody is asked.
+	Tools func(ctx context.Context, program string, args ...string) ([]byte, error)
 
 	live bool // it is the machine that this runs on
 }
@@ -71,6 +73,9 @@ func (p Prober) Probe(ctx context.Context) (topology.Host, error) {
 	}
 	host.Identity, host.System = identity(t, host.NICs)
 	host.GPUs = gpus(ctx, t, p.Run)
+	if host.Platform == "vmware" {
+		host.Labels = askTools(ctx, p.Tools)
+	}
 	if err := ctx.Err(); err != nil {
 		return topology.Host{}, fmt.Errorf("probe machine: %w", err)
 	}

@@ -72,6 +72,7 @@ func TestFacts(t *testing.T) {
 	check("a flat virtual machine knows no node", h.NICs[0].Node, -1)
 	h = host("vsphere8")
 	check("hardware", []string{h.Platform, h.Hardware}, "[vmware 20]")
+	check("what its administrator says", []string{h.Labels["esxi"], h.Labels["esxi-release"]}, "[esx-03.lab VMware ESXi 8.0.3 build-24022510]")
 	check("nodes of NICs", []int{h.NICs[0].Node, h.NICs[1].Node}, "[0 1]")
 	check("passthrough", []any{h.GPUs[1].Mode, h.GPUs[1].Node, h.GPUs[1].Links}, "[passthrough 1 [SYS X]]")
 

@@ -1,5 +1,5 @@
 // Package probetest unpacks recorded machines, the fixtures of package probe, for tests. A machine is the
-// files of /sys, /proc and /etc that are looked at, and what nvidia-smi printed there.
+// files of /sys, /proc and /etc that are looked at, and what nvidia-smi and VMware's tools printed there.
 package probetest
 
 import (
@@ -18,7 +18,7 @@ import (
 func Probe(t *testing.T, archive string) topology.Host {
 	t.Helper()
 	root := Unpack(t, archive)
-	host, err := probe.Prober{Root: root, Run: recorded(root)}.Probe(context.Background())
+	host, err := probe.Prober{Root: root, Run: recorded(root), Tools: recordedTools(root)}.Probe(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,6 +30,14 @@ func recorded(root string) func(context.Context, ...string) ([]byte, error) {
 	return func(_ context.Context, args ...string) ([]byte, error) {
 		question, _, _ := strings.Cut(args[0], "=")
 		return os.ReadFile(filepath.Join(root, "nvidia-smi", strings.TrimLeft(question, "-")))
+	}
+}
+
+// recordedTools plays VMware's programs from files.
+func recordedTools(root string) func(context.Context, string, ...string) ([]byte, error) {
+	return func(_ context.Context, _ string, args ...string) ([]byte, error) {
+		words := strings.Fields(args[len(args)-1])
+		return os.ReadFile(filepath.Join(root, "vmtools", words[len(words)-1]))
 	}
 }
 
