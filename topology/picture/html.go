@@ -26,6 +26,11 @@ func HTML(c Cluster, notes []string) string {
 		}
 		b.WriteString("</table>\n")
 	}
+	for _, site := range c.Sites {
+		if !site.Told { // else it is drawn
+			fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(clean(site.String())))
+		}
+	}
 	b.WriteString("<figure>\n" + SVG(c) + "</figure>\n</body>\n</html>\n")
 	return b.String()
 }

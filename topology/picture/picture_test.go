@@ -109,6 +109,23 @@ func TestSites(t *testing.T) {
 	if !strings.HasSuffix(text, "\nhost1, user@host2 are, by 60 %, on one ESXi host: it takes at most 25 µs\n") || strings.Contains(text, "its label") {
 		t.Error(text)
 	}
+	if page := picture.HTML(c, nil); !strings.Contains(page, "<p>host1, user@host2 are, by 60 %, on one ESXi host: it takes at most 25 µs</p>") || strings.Contains(page, "its label") {
+		t.Error(page)
+	}
+	var doc struct {
+		Sites []struct {
+			Hosts      []string
+			Told       bool
+			Confidence float64
+		}
+	}
+	found, err := picture.JSON(c)
+	if err == nil {
+		err = json.Unmarshal(found, &doc)
+	}
+	if err != nil || len(doc.Sites) != 2 || doc.Sites[0].Confidence != 0.6 || doc.Sites[0].Told || !doc.Sites[1].Told {
+		t.Errorf("%v: %+v", err, doc.Sites)
+	}
 }
 
 // fits checks what holds for all text.
