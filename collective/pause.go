@@ -3,6 +3,7 @@ package collective
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // A pause stops the operations between hosts at one boundary, the same on all of them: what all hosts announced
@@ -67,6 +68,9 @@ func (e *Engine) Resume(number uint32, order []int) error {
 	}
 	held := e.table.gate.held
 	e.table.gate = gate{}
+	for _, o := range e.table.ops {
+		o.since = time.Time{} // nobody was late meanwhile
+	}
 	m := e.compose(e.world.Hosts, e.world.Self, 0, appendMark(nil, mark{true, number}))
 	for _, o := range held {
 		if e.table.ops[o.id] == o && o.held { // it may have failed meanwhile

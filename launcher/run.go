@@ -499,16 +499,17 @@ func (j *job) reordered(h *host, m *wire.Reordered) {
 	if slices.ContainsFunc(m.World.Order, strange) || slices.ContainsFunc(m.Former, strange) || m.World.Epoch != j.worlds[h.id].Epoch {
 		return
 	}
-	j.worlds[h.id] = m.World
+	for id, w := range j.worlds { // only one daemon tells
+		if w.Epoch == m.World.Epoch {
+			w.Order, w.Why = m.World.Order, m.World.Why
+			j.worlds[id] = w
+		}
+	}
 	if !j.spec.Verbose {
 		return
 	}
-	hosts := make([]topology.Host, len(j.hosts))
-	for i, h := range j.hosts {
-		hosts[i].Name = h.name
-	}
 	j.spec.Note("gorun: epoch %d, the ring changes while the job runs: %s", m.World.Epoch, m.Text)
-	j.spec.Note("gorun: epoch %d, former %s", m.World.Epoch, topology.Ring{Order: m.Former}.Line(hosts))
+	j.spec.Note("gorun: epoch %d, former %s", m.World.Epoch, topology.Ring{Order: m.Former}.Line(j.described()))
 	j.showRing(m.World)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"gorun/collective/link"
 	"gorun/rendezvous/epoch"
+	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
@@ -22,6 +23,8 @@ import (
 const (
 	// reconsiderEvery is how often the coordinator asks whether another ring pays.
 	reconsiderEvery = 5 * time.Second
+	// changeEvery is how long a ring stays at least.
+	changeEvery = time.Minute
 	// enoughBytes and enoughTime are what it takes to speak of a bandwidth.
 	enoughBytes, enoughTime = 4 << 20, 5 * time.Millisecond
 	// fading is what remains of a measurement when there is another second of traffic: networks change.
@@ -74,12 +77,14 @@ func (c *carried) tried(bandwidth float64) {
 
 // edgeWatch is what a daemon knows of ways. Only the daemon's loop touches it.
 type edgeWatch struct {
-	own    map[int]*carried            // of this host, by peer
-	said   map[int]wire.Edge           // what the coordinator knows of them
-	all    map[topology.Pair]wire.Edge // the coordinator's: of every host, by host ids
-	asked  map[topology.Pair]bool      // what it had tried in this world
-	ticks  int
-	latest string // the last change of the ring that was spoken of
+	own   map[int]*carried            // of this host, by peer
+	said  map[int]wire.Edge           // what the coordinator knows of them
+	all   map[topology.Pair]wire.Edge // the coordinator's: of every host, by host ids
+	asked map[topology.Pair]bool      // what it had tried in this world
+	ticks int
+
+	change  uint32    // the wish for a pause to change the ring, 0 for none
+	changed time.Time // when the ring changed last, or was to
 }
 
 func newEdgeWatch() edgeWatch {
@@ -259,10 +264,12 @@ func (d *daemon) presentRing() []int {
 // first.
 func (d *daemon) reconsider(ctx context.Context, ids []int) {
 	hosts, present := d.machine.Hosts(), d.presentRing()
-	if topology.By(d.job.RingOrder) != topology.ByMeasured || hosts == nil || present == nil || d.machine.State() != epoch.Committed {
+	by := topology.By(d.job.RingOrder)
+	if by != topology.ByMeasured && by != topology.ByTopology || hosts == nil || present == nil || d.machine.State() != epoch.Committed ||
+		d.edges.change != 0 || time.Since(d.edges.changed) < changeEvery {
 		return
 	}
-	change, pays := topology.Reorder(topology.ByMeasured, hosts, d.ways(hosts), present)
+	change, pays := topology.Reorder(by, hosts, d.ways(hosts), present)
 	if !pays {
 		return
 	}
@@ -280,10 +287,39 @@ func (d *daemon) reconsider(ctx context.Context, ids []int) {
 	if len(change.Unsure) > 0 {
 		return
 	}
-	if line := change.Ring.Line(hosts) + ", because " + change.Why; line != d.edges.latest {
-		d.edges.latest = line
-		d.tell("the next world takes another " + line)
+	d.changeRing(ctx, ids, change)
+}
+
+// changeRing has operations go another way, from a pause on.
+func (d *daemon) changeRing(ctx context.Context, ids []int, change topology.Change) {
+	w := &d.edges
+	w.changed = time.Now()
+	done := pause.Done{Why: change.Ring.Why, Text: change.Why}
+	for _, at := range change.Ring.Order {
+		done.Order = append(done.Order, ids[at])
 	}
+	done.Wish = d.nextWish()
+	w.change = done.Wish
+	d.wantPause(ctx, done.Wish, func() {
+		w.change = 0
+		d.endPause(ctx, done)
+	}, func(reason string) {
+		w.change = 0
+		d.tell("the ring stays as it is, although another one pays: " + reason)
+	})
+}
+
+// forget drops what is known of this host's ways, because its network is another one.
+func (w *edgeWatch) forget() {
+	clear(w.own)
+	clear(w.said)
+}
+
+// forgetHost drops what the coordinator knows of the ways from and to a host whose network is another one.
+func (w *edgeWatch) forgetHost(host int) {
+	about := func(way topology.Pair) bool { return way.From == host || way.To == host }
+	maps.DeleteFunc(w.all, func(way topology.Pair, _ wire.Edge) bool { return about(way) })
+	maps.DeleteFunc(w.asked, func(way topology.Pair, _ bool) bool { return about(way) })
 }
 
 // try finds out how much a way carries that nobody uses, for the coordinator.

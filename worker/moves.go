@@ -3,16 +3,12 @@ package worker
 import (
 	"context"
 	"fmt"
-	"reflect"
-	"strings"
 	"sync"
 	"time"
 
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
-	"gorun/topology"
-	"gorun/topology/probe"
 	"gorun/worker/migrate"
 	"gorun/worker/migrate/vmtools"
 )
@@ -139,7 +135,8 @@ func (d *daemon) beginMove(ctx context.Context, ev migrate.Event, ready func()) 
 		return
 	}
 	begin := time.Now()
-	m.wish = d.wantPause(ctx, func() {
+	m.wish = d.nextWish()
+	d.wantPause(ctx, m.wish, func() {
 		tell(fmt.Sprintf("the ring stands still for the move after %.1f s", time.Since(begin).Seconds()))
 	}, func(reason string) { tell("will be moved while operations are under way: " + reason) })
 	d.wg.Go(func() {
@@ -236,21 +233,7 @@ func (d *daemon) arrived(ctx context.Context, text string, then func()) {
 				d.log.Debug("gossip: not joined again", "error", err)
 			}
 		}
-		found, err := probe.Probe(ctx, "/")
-		if err == nil {
-			err = d.facts.Override(&found)
-		}
-		d.post(ctx, func() {
-			defer then()
-			if err != nil {
-				d.tell(fmt.Sprintf("could not look at the network again: %v", err))
-				return
-			}
-			if news := changes(d.self.NICs, found.NICs); news != "" {
-				d.tell("after the pause " + news)
-			}
-			d.self.NICs = found.NICs // for the next world
-		})
+		d.probeAgain(ctx, "after the pause ", then)
 	})
 }
 
@@ -262,41 +245,4 @@ func (d *daemon) peerMoves(peer int, m *wire.Migrating) {
 	}
 	d.absent.excuse(peer, time.Time{})
 	d.mesh.Kick(peer)
-}
-
-// changes describes how the network of a host differs from before, "" if it does not.
-func changes(before, after []topology.NIC) string {
-	find := func(list []topology.NIC, name string) *topology.NIC {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-		return nil
-	}
-	var out []string
-	for _, old := range before {
-		now := find(after, old.Name)
-		switch {
-		case now == nil:
-			out = append(out, old.Name+" is gone")
-		case reflect.DeepEqual(old, *now):
-		case old.Up != now.Up:
-			out = append(out, fmt.Sprintf("%s is %s", old.Name, map[bool]string{true: "up", false: "down"}[now.Up]))
-		case old.Speed != now.Speed:
-			out = append(out, fmt.Sprintf("%s has %d Mbit/s, not %d", old.Name, now.Speed, old.Speed))
-		case old.MTU != now.MTU:
-			out = append(out, fmt.Sprintf("%s has an MTU of %d, not %d", old.Name, now.MTU, old.MTU))
-		case !reflect.DeepEqual(old.Addrs, now.Addrs):
-			out = append(out, fmt.Sprintf("%s has the addresses %s", old.Name, strings.Join(now.Addrs, " ")))
-		default:
-			out = append(out, old.Name+" is another device")
-		}
-	}
-	for _, now := range after {
-		if find(before, now.Name) == nil {
-			out = append(out, now.Name+" is new")
-		}
-	}
-	return strings.Join(out, ", ")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
@@ -19,6 +20,10 @@ type pauses struct {
 	machine *pause.Machine
 	wish    uint32 // the last one
 	askers  map[uint32]asker
+
+	began time.Time // the present one
+	count int
+	total time.Duration
 }
 
 // asker is who wants a pause.
@@ -31,14 +36,17 @@ func newPauses(self int) pauses {
 	return pauses{machine: pause.New(self, pausePatience), askers: map[uint32]asker{}}
 }
 
-// wantPause asks for a pause of the whole ring. held is called when everything stands still, and then that stays so
-// until endPause; refused if that does not come about, maybe before wantPause returns.
-func (d *daemon) wantPause(ctx context.Context, held func(), refused func(reason string)) uint32 {
+// nextWish returns the number of a wish for a pause.
+func (d *daemon) nextWish() uint32 {
 	d.pauses.wish++
-	wish := d.pauses.wish
+	return d.pauses.wish
+}
+
+// wantPause asks for a pause of the whole ring. held is called when everything stands still, and then that stays so
+// until endPause; refused if that does not come about. Either may be called before wantPause returns.
+func (d *daemon) wantPause(ctx context.Context, wish uint32, held func(), refused func(reason string)) {
 	d.pauses.askers[wish] = asker{held, refused}
 	d.stepPause(ctx, pause.Event{Want: wish})
-	return wish
 }
 
 // endPause ends what wantPause began, however far it is.
@@ -58,6 +66,8 @@ func (d *daemon) stepPause(ctx context.Context, ev pause.Event) {
 		d.resume(a.Go)
 	}
 	if a.Stop != 0 {
+		d.pauses.began = time.Now()
+		d.pauses.count++
 		world := d.began
 		d.engine.Pause(a.Stop, func() {
 			d.wg.Go(func() { // it is the engine that calls, maybe on the loop's own goroutine
@@ -85,6 +95,7 @@ func (d *daemon) stepPause(ctx context.Context, ev pause.Event) {
 
 // resume lets operations go on, over another ring if there is one.
 func (d *daemon) resume(g *pause.Go) {
+	d.pauses.total += time.Since(d.pauses.began)
 	if err := d.engine.Resume(g.Number, g.Order); err != nil {
 		d.fail("run", fmt.Errorf("end pause %d: %w", g.Number, err), "")
 		return
@@ -96,5 +107,24 @@ func (d *daemon) resume(g *pause.Go) {
 	d.ring = g.Order
 	if d.job.HostID == slices.Min(d.ring) {
 		d.out.Write(&wire.Reordered{World: wire.World{Epoch: d.began, Order: g.Order, Why: g.Why}, Former: former, Text: g.Text})
+	}
+}
+
+// endPauses tells, when the job is over, what it cost that machines moved, rings changed and connections broke.
+func (d *daemon) endPauses() {
+	if d.pauses.count > 0 {
+		d.tell(fmt.Sprintf("stood still between operations %d times, %.1f s in all", d.pauses.count, d.pauses.total.Seconds()))
+	}
+	if d.roster == nil || d.began == 0 {
+		return
+	}
+	var sent, again uint64
+	for _, id := range d.memberIDs() {
+		if s, ok := d.mesh.Status(id); ok {
+			sent, again = sent+s.SentBytes, again+s.ResentBytes
+		}
+	}
+	if again > 0 {
+		d.tell(fmt.Sprintf("sent %.1f MB to other hosts in its last world, and %.1f MB of it again because connections broke", float64(sent)/1e6, float64(again)/1e6))
 	}
 }

@@ -86,6 +86,7 @@ func Run(ctx context.Context, cfg Config) error {
 	} else {
 		d.loop(ctx, work)
 		d.endEdges()
+		d.endPauses()
 	}
 	cancel()
 	err = errors.Join(err, d.close())
@@ -134,6 +135,7 @@ type daemon struct {
 	pmiPort  *pmi.Port      // nil unless the job wants one
 	kv       net.Listener   // for stock Horovod's ranks, nil if they are not expected
 
+	unsaid int // times that what changed of this machine is still to be told
 	pauses pauses
 	move   *move // of this machine, that was announced
 
@@ -392,6 +394,7 @@ func (d *daemon) loop(ctx, work context.Context) {
 	defer pulse.Stop()
 	d.watchMoves(work)
 	d.wg.Go(func() { d.live(work) })
+	d.wg.Go(func() { d.watchHardware(work) })
 	d.wg.Go(func() { d.feed(work) })
 	d.wg.Go(func() { d.sessions.Run(work) })
 	d.wg.Go(func() { d.engine.Run(work) })

@@ -48,6 +48,10 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 		case *wire.Try:
 			d.try(ctx, m.To)
 			return
+		case *wire.Facts:
+			if !sameNetwork(d.machine.Hosts(), d.memberIDs(), m) {
+				d.edges.forgetHost(ev.Peer)
+			}
 		case *wire.Pause:
 			d.stepPause(ctx, pause.Event{Message: m})
 			return

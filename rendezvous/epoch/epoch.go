@@ -144,8 +144,11 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 	switch {
 	case ev.Self != nil:
 		m.self = ev.Self
-		if m.state == Gathering {
+		switch {
+		case m.state == Gathering, m.state == Committed && m.coordinator():
 			m.facts[m.cfg.Self] = *ev.Self
+		case m.state == Committed:
+			m.reportFacts(&a)
 		}
 	case ev.Roster != nil:
 		if err := m.begin(*ev.Roster); err != nil {
@@ -233,7 +236,7 @@ func (m *Machine) receive(msg wire.Message, a *Actions) error {
 	switch msg := msg.(type) {
 	case *wire.Facts:
 		switch {
-		case m.coordinator() && m.state == Gathering:
+		case m.coordinator() && (m.state == Gathering || m.state == Committed): // in a world it has changed
 			m.facts[from] = msg.Host
 		case m.coordinator() && m.state == Aborted: // it missed both the proposal and the end of it
 			a.Send = append(a.Send, Send{from, m.abortion()})
