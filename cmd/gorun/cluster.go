@@ -168,6 +168,10 @@ func (p room) release() {
 
 // clusterOf reads which cluster is meant.
 func clusterOf(c *cli.Context) (standing.Client, string, error) {
+	if d := detachedOf(c.Context); d != nil && d.hosted.keyFile != "" {
+		key, err := readKey(d.hosted.keyFile)
+		return standing.Client{Key: key, Version: version}, d.hosted.addr, err
+	}
 	if c.Path("cluster-key-file") == "" {
 		return standing.Client{}, "", &usageError{errors.New("--cluster needs --cluster-key-file"), keyHint}
 	}

@@ -69,6 +69,7 @@ func (s *lasting) start(i int) {
 		args = append(args, "--join", "host1")
 	}
 	cmd := s.Host(i+1).Command(s.t.Context(), s.binary, args...)
+	cmd.Env = append(cmd.Env, "XDG_STATE_HOME=/root/.cache/gorun/state") // where Leftovers does not look
 	log := &watch{buf: new(bytes.Buffer)}
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
@@ -273,4 +274,52 @@ func TestClusterElastic(t *testing.T) {
 		t.Errorf("gorun ps:\n%s", text)
 	}
 	j.end(3)
+}
+
+// TestClusterDetach: a detached job needs nothing of the machine that started it, and is reached from every other.
+func TestClusterDetach(t *testing.T) {
+	s := newLasting(t, 2)
+	cmd, stdout, stderr := s.command(slices.Concat(s.args, []string{"--detach", "-np", "3", python, "-c", busy})...)
+	if err := cmd.Run(); err != nil || strings.TrimSpace(stdout.String()) != "host2/1" {
+		t.Fatalf("printed %q, %v\n%s", stdout, err, stderr)
+	}
+	ask := func(host *lab.Host, args ...string) (string, error) {
+		cmd := host.Command(t.Context(), s.binary, args...)
+		cmd.Dir = s.root
+		cmd.Env = append(cmd.Env, "GORUN_CLUSTER=host1", "GORUN_CLUSTER_KEY_FILE=/root/.ssh/key")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	for _, h := range []*lab.Host{s.Launcher(), s.Host(1)} {
+		s.await("busy rank in logs", func() bool {
+			out, _ := ask(h, "logs", "host2/1")
+			return strings.Count(out, "<stdout>:busy") == 3
+		})
+	}
+	s.await("work", func() bool {
+		out, _ := ask(s.Host(1), "top", "--once", "1")
+		return strings.Count(out, "host") >= 3 && !strings.Contains(out, " 0 MiB")
+	})
+	if out, err := ask(s.Host(1), "ps"); err != nil || !strings.Contains(out, "host2/1") || !strings.Contains(out, "running") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	attached, out, _ := s.command(slices.Concat([]string{"attach"}, s.args)...)
+	if err := attached.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := ask(s.Host(1), "stop"); err != nil || !strings.Contains(out, "job host2/1 has ended") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	attached.Wait()
+	if code := attached.ProcessState.ExitCode(); code != 143 && code != 1 { // it may have come too late
+		t.Errorf("attach exited with %d\n%s", code, out)
+	}
+	if out, _ := ask(s.Launcher(), "ps"); !strings.Contains(out, "ended with 143") {
+		t.Error(out)
+	}
+	// One that cannot start says why, and with which exit code.
+	if out, err := ask(s.Launcher(), "--detach", "-np", "9", "true"); err == nil || !strings.Contains(out, "no room for 9 ranks") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	s.expectIdle()
 }

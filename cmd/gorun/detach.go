@@ -21,6 +21,7 @@ import (
 	"gorun/launcher"
 	"gorun/launcher/jobs"
 	"gorun/launcher/plan"
+	"gorun/rendezvous/wire"
 )
 
 // detachedVariable names the job's directory to a launcher that runs detached. Such a launcher also
@@ -46,33 +47,59 @@ func jobStore() (jobs.Store, error) {
 // detach runs this very command again, without a terminal and in a session of its own, and returns when the
 // job runs or waits for its turn.
 func detach(c *cli.Context, programs []launcher.Program) error {
-	store, err := jobStore()
-	if err != nil {
-		return err
+	if c.IsSet("cluster") {
+		return detachTo(c, programs)
 	}
 	exe, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this binary: %w", err)
 	}
-	machine, _ := os.Hostname() // for people to read
-	job, lock, err := store.Create(jobs.Record{Program: programName(programs), Machine: machine, Started: time.Now()})
+	cmd := exec.Command(exe, os.Args[1:]...)
+	cmd.Args[0] = os.Args[0] // it may be called horovodrun
+	cmd.Env = os.Environ()
+	d, err := startDetached(c.Context, cmd, programName(programs))
 	if err != nil {
 		return err
+	}
+	defer cmd.Process.Release()
+	return sayDetached(c, d, strconv.Itoa(d.Job))
+}
+
+// sayDetached tells what became of a job, which is called id.
+func sayDetached(c *cli.Context, d *wire.Detached, id string) error {
+	if d.Code != 0 { // as if it had not been detached
+		os.Stderr.Write(d.Output)
+		return exitStatus(d.Code)
+	}
+	fmt.Fprintf(os.Stderr, "gorun: job %s %s; gorun logs %s shows its output, gorun stop %s ends it\n", id, d.Text, id, id)
+	_, err := fmt.Fprintln(c.App.Writer, id)
+	return err
+}
+
+// startDetached starts a launcher that stays when this process ends. If it fails before its ranks run, it has ended
+// and left nothing when this returns; otherwise it is the caller's to wait for.
+func startDetached(ctx context.Context, cmd *exec.Cmd, program string) (*wire.Detached, error) {
+	store, err := jobStore()
+	if err != nil {
+		return nil, err
+	}
+	machine, _ := os.Hostname() // for people to read
+	job, lock, err := store.Create(jobs.Record{Program: program, Machine: machine, Started: time.Now()})
+	if err != nil {
+		return nil, err
 	}
 	defer lock.Close()
 	out, err := os.OpenFile(job.Output(), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
-		return fmt.Errorf("make output file: %w", err)
+		return nil, fmt.Errorf("make output file: %w", err)
 	}
 	defer out.Close()
 	ready, says, err := os.Pipe()
 	if err != nil {
-		return fmt.Errorf("start launcher: %w", err)
+		return nil, fmt.Errorf("start launcher: %w", err)
 	}
 	defer ready.Close()
-	cmd := exec.Command(exe, os.Args[1:]...)
-	cmd.Args[0] = os.Args[0] // it may be called horovodrun
-	cmd.Env = append(os.Environ(), detachedVariable+"="+job.Dir)
+	cmd.Env = append(cmd.Env, detachedVariable+"="+job.Dir)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{says, lock}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -80,28 +107,27 @@ func detach(c *cli.Context, programs []launcher.Program) error {
 	says.Close()
 	lock.Close()
 	if err != nil {
-		return fmt.Errorf("start launcher: %w", err)
+		os.RemoveAll(job.Dir)
+		return nil, fmt.Errorf("start launcher: %w", err)
 	}
-	stop := context.AfterFunc(c.Context, func() { cmd.Process.Signal(unix.SIGTERM) })
+	stop := context.AfterFunc(ctx, func() { cmd.Process.Signal(unix.SIGTERM) })
 	defer stop()
 	text, err := bufio.NewReader(ready).ReadString('\n')
 	if err == nil && stop() {
-		id := filepath.Base(job.Dir)
-		fmt.Fprintf(os.Stderr, "gorun: job %s %s; gorun logs %s shows its output, gorun stop %s ends it\n", id, strings.TrimSpace(text), id, id)
-		_, err := fmt.Fprintln(c.App.Writer, id)
-		return errors.Join(err, cmd.Process.Release())
+		id, err := strconv.Atoi(filepath.Base(job.Dir))
+		return &wire.Detached{Job: id, Text: strings.TrimSpace(text)}, err
 	}
-	// It failed before its ranks ran: as if it had not been detached.
 	err = cmd.Wait()
+	d := &wire.Detached{Code: launcher.ExitFailure}
 	if _, err := out.Seek(0, io.SeekStart); err == nil {
-		io.Copy(os.Stderr, out)
+		d.Output, _ = io.ReadAll(io.LimitReader(out, 1<<20))
 	}
 	os.RemoveAll(job.Dir)
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() > 0 {
-		return exitStatus(exit.ExitCode())
+		d.Code = exit.ExitCode()
 	}
-	return err
+	return d, nil
 }
 
 // programName says in a few words what a job runs. Arguments may be secret: only the first that is no flag
@@ -123,6 +149,7 @@ func programName(programs []launcher.Program) string {
 // launcher with one.
 type detached struct {
 	job    jobs.Job
+	hosted hosting // in a cluster, by one of its daemons
 	server *jobs.Server
 	record jobs.Record
 	ask    chan struct{}
@@ -144,10 +171,12 @@ func beDetached(dir string) (*detached, error) {
 	if dir == "" {
 		return nil, nil
 	}
+	hosted := readHosting(os.Getenv(hostedVariable))
 	os.Unsetenv(detachedVariable) // it is not for what we start
+	os.Unsetenv(hostedVariable)
 	unix.CloseOnExec(readyFD)
 	unix.CloseOnExec(lockFD) // it stays open to the end
-	d := &detached{job: jobs.Job{Dir: dir}, ready: os.NewFile(readyFD, "ready"), ask: make(chan struct{}, 1)}
+	d := &detached{job: jobs.Job{Dir: dir}, hosted: hosted, ready: os.NewFile(readyFD, "ready"), ask: make(chan struct{}, 1)}
 	var err error
 	if d.record, err = d.job.Load(); err != nil {
 		return nil, err

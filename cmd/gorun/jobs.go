@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -20,53 +20,73 @@ import (
 	"gorun/launcher/jobs"
 )
 
-// follow is how often a job's output is looked at for more.
-const follow = 100 * time.Millisecond
+// openOutput reads what a job wrote: the last lines, all if that is negative, and what comes if it is to follow.
+type openOutput func(ctx context.Context, lines int, follow bool) (io.ReadCloser, error)
 
 func jobCommands(hurry <-chan struct{}) []*cli.Command {
 	jobFlag := "[JOB]"
 	return []*cli.Command{
 		psCommand(),
 		{Name: "top", Usage: "show what the ranks of a detached job use", UsageText: "gorun top " + jobFlag,
-			Flags: []cli.Flag{
+			Flags: append(clusterFlags(),
 				&cli.BoolFlag{Name: "once", Usage: "show it once, as when output is no terminal"},
 				&cli.BoolFlag{Name: "json", Usage: "for programs"},
-			},
+			),
 			Action: top},
 		{Name: "logs", Usage: "show the output of a detached job", UsageText: "gorun logs " + jobFlag,
-			Flags: []cli.Flag{
+			Flags: append(clusterFlags(),
 				&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the job ends"},
 				&cli.IntFlag{Name: "lines", Aliases: []string{"n"}, Usage: "only the last `N` lines"},
-			},
+			),
 			Action: logs},
 		{Name: "attach", Usage: "show the output of a detached job from here on, and exit as it does; Ctrl-C stops it, Ctrl-\\ leaves it", UsageText: "gorun attach " + jobFlag,
+			Flags:  clusterFlags(),
 			Action: func(c *cli.Context) error { return attach(c, hurry) }},
 		{Name: "stop", Usage: "stop a detached job", UsageText: "gorun stop " + jobFlag,
-			Flags:  []cli.Flag{&cli.BoolFlag{Name: "now", Usage: "without giving its ranks time"}},
+			Flags:  append(clusterFlags(), &cli.BoolFlag{Name: "now", Usage: "without giving its ranks time"}),
 			Action: stop},
 	}
 }
 
+// found is a job that a command is about.
+type found struct {
+	jobs.Job
+	jobs.Record
+	name   string
+	output openOutput
+}
+
 // findJob reads which job is meant: the one with the number, or else the last.
-func findJob(c *cli.Context, running bool) (jobs.Job, jobs.Record, error) {
-	store, err := jobStore()
-	if err != nil {
-		return jobs.Job{}, jobs.Record{}, err
-	}
+func findJob(c *cli.Context, running bool) (found, error) {
 	if c.NArg() > 1 {
-		return jobs.Job{}, jobs.Record{}, &usageError{fmt.Errorf("%s takes one job", c.Command.Name), "gorun ps lists them"}
+		return found{}, &usageError{fmt.Errorf("%s takes one job", c.Command.Name), "gorun ps lists them"}
 	}
-	job, r, err := store.Find(c.Args().First(), running)
-	if err != nil {
-		return job, r, &usageError{err, "gorun ps lists them; gorun --detach … starts one"}
+	var f found
+	if c.IsSet("cluster") {
+		r, client, err := findClusterJob(c, c.Args().First(), running)
+		if err != nil {
+			return f, err
+		}
+		f.Record, f.name = r.Record, r.name()
+		f.Job, f.output = r.reach(client)
+	} else {
+		store, err := jobStore()
+		if err != nil {
+			return f, err
+		}
+		if f.Job, f.Record, err = store.Find(c.Args().First(), running); err != nil {
+			return f, &usageError{err, "gorun ps lists them; gorun --detach … starts one"}
+		}
+		f.name = strconv.Itoa(f.ID)
+		f.output = func(_ context.Context, lines int, follow bool) (io.ReadCloser, error) { return f.Tail(lines, follow) }
 	}
-	if running && r.State != jobs.Running {
-		return job, r, fmt.Errorf("job %d does not run any more (%s)", r.ID, standOf(r))
+	if running && f.State != jobs.Running {
+		return f, fmt.Errorf("job %s does not run any more (%s)", f.name, standOf(f.Record))
 	}
-	if here, _ := os.Hostname(); running && r.Machine != here {
-		return job, r, fmt.Errorf("job %d runs on %s, this is %s", r.ID, r.Machine, here)
+	if here, _ := os.Hostname(); running && f.Dial == nil && f.Machine != here {
+		return f, fmt.Errorf("job %s runs on %s, this is %s", f.name, f.Machine, here)
 	}
-	return job, r, nil
+	return f, nil
 }
 
 func standOf(r jobs.Record) string {
@@ -107,11 +127,11 @@ func listJobs(c *cli.Context) error {
 }
 
 func top(c *cli.Context) error {
-	job, r, err := findJob(c, true)
+	job, err := findJob(c, true)
 	if err != nil {
 		return err
 	}
-	before, err := job.Ranks(c.Context) // asks the daemons
+	before, err := job.Job.Ranks(c.Context) // asks the daemons
 	if err != nil {
 		return err
 	}
@@ -125,9 +145,9 @@ func top(c *cli.Context) error {
 			return nil
 		}
 		now := time.Now()
-		ranks, err := job.Ranks(c.Context)
+		ranks, err := job.Job.Ranks(c.Context)
 		if err != nil {
-			if r, gone := job.Load(); gone == nil && r.State != jobs.Running {
+			if now, gone := findJob(c, false); gone == nil && now.State != jobs.Running {
 				return nil
 			}
 			return err
@@ -141,7 +161,7 @@ func top(c *cli.Context) error {
 			fmt.Fprint(c.App.Writer, "\x1b[H\x1b[J") // to the corner, and clear
 			fallthrough
 		default:
-			showRanks(c.App.Writer, r, before, ranks, now.Sub(last))
+			showRanks(c.App.Writer, job, before, ranks, now.Sub(last))
 		}
 		if c.Bool("once") || !tty {
 			return nil
@@ -150,8 +170,8 @@ func top(c *cli.Context) error {
 	}
 }
 
-func showRanks(to io.Writer, r jobs.Record, before, now []jobs.Rank, between time.Duration) {
-	fmt.Fprintf(to, "job %d, %s, since %s\n", r.ID, clean(r.Program), r.Started.Local().Format(time.DateTime))
+func showRanks(to io.Writer, r found, before, now []jobs.Rank, between time.Duration) {
+	fmt.Fprintf(to, "job %s, %s, since %s\n", r.name, clean(r.Program), r.Started.Local().Format(time.DateTime))
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "RANK\tHOST\tPID\tCPU %\tMEMORY\tPROCESSES\tSTATE")
 	for i, x := range now {
@@ -165,108 +185,44 @@ func showRanks(to io.Writer, r jobs.Record, before, now []jobs.Rank, between tim
 }
 
 func logs(c *cli.Context) error {
-	job, r, err := findJob(c, false)
+	job, err := findJob(c, false)
 	if err != nil {
 		return err
 	}
-	if c.Int("lines") < 0 {
-		return &usageError{fmt.Errorf("--lines %d: must not be negative", c.Int("lines")), ""}
-	}
-	f, err := os.Open(job.Output())
-	if err != nil {
-		return fmt.Errorf("read output: %w", err)
-	}
-	defer f.Close()
+	lines := -1
 	if c.IsSet("lines") {
-		if err := seekLines(f, c.Int("lines")); err != nil {
-			return fmt.Errorf("read output: %w", err)
+		if lines = c.Int("lines"); lines < 0 {
+			return &usageError{fmt.Errorf("--lines %d: must not be negative", lines), ""}
 		}
 	}
-	if !c.Bool("follow") || r.State != jobs.Running {
-		_, err := io.Copy(c.App.Writer, f)
-		return err
-	}
-	_, err = copyUntilEnd(c.Context, c.App.Writer, f, job)
+	err = show(c.Context, c.App.Writer, job, lines, c.Bool("follow"))
 	if c.Context.Err() != nil {
 		return nil // Ctrl-C is how one leaves
 	}
 	return err
 }
 
-// seekLines goes to where the last n lines begin.
-func seekLines(f *os.File, n int) error {
-	end, err := f.Seek(0, io.SeekEnd)
-	if err != nil || n == 0 {
+// show copies what a job wrote, until its end if it is to follow.
+func show(ctx context.Context, to io.Writer, job found, lines int, follow bool) error {
+	from, err := job.output(ctx, lines, follow)
+	if err != nil {
 		return err
 	}
-	buf := make([]byte, 64<<10)
-	for at, seen := end, 0; at > 0; {
-		size := min(at, int64(len(buf)))
-		at -= size
-		if _, err := f.ReadAt(buf[:size], at); err != nil {
-			return err
-		}
-		for i := size; i > 0; {
-			i = int64(bytes.LastIndexByte(buf[:i], '\n'))
-			if i < 0 {
-				break
-			}
-			if at+i+1 == end { // the end of the last line
-				continue
-			}
-			if seen++; seen == n {
-				_, err := f.Seek(at+i+1, io.SeekStart)
-				return err
-			}
-		}
+	defer from.Close()
+	defer context.AfterFunc(ctx, func() { from.Close() })()
+	if _, err := io.Copy(to, from); err != nil {
+		return fmt.Errorf("show output: %w", err)
 	}
-	_, err = f.Seek(0, io.SeekStart)
-	return err
-}
-
-// copyUntilEnd copies what is in f, and what comes, until the job has ended. It returns the exit status.
-func copyUntilEnd(ctx context.Context, to io.Writer, f io.Reader, job jobs.Job) (int, error) {
-	type end struct {
-		code int
-		err  error
-	}
-	ended := make(chan end, 1)
-	go func() {
-		code, err := job.Wait(ctx)
-		ended <- end{code, err}
-	}()
-	tick := time.NewTicker(follow)
-	defer tick.Stop()
-	for {
-		if _, err := io.Copy(to, f); err != nil {
-			return 0, fmt.Errorf("show output: %w", err)
-		}
-		select {
-		case <-tick.C:
-		case e := <-ended:
-			if _, err := io.Copy(to, f); err != nil {
-				return 0, fmt.Errorf("show output: %w", err)
-			}
-			return e.code, e.err
-		}
-	}
+	return nil
 }
 
 // attach shows the output from here on. What would stop a launcher at a terminal stops the job.
 func attach(c *cli.Context, hurry <-chan struct{}) error {
-	job, r, err := findJob(c, true)
+	job, err := findJob(c, true)
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(job.Output())
-	if err != nil {
-		return fmt.Errorf("read output: %w", err)
-	}
-	defer f.Close()
-	if err := seekLines(f, 10); err != nil {
-		return fmt.Errorf("read output: %w", err)
-	}
-	fmt.Fprintf(os.Stderr, "gorun: attached to job %d; Ctrl-C stops it, Ctrl-\\ leaves it\n", r.ID)
+	fmt.Fprintf(os.Stderr, "gorun: attached to job %s; Ctrl-C stops it, Ctrl-\\ leaves it\n", job.name)
 	ctx, leave := context.WithCancelCause(context.WithoutCancel(c.Context))
 	defer leave(nil)
 	defer notify(func(syscall.Signal) { leave(errLeft) }, unix.SIGQUIT)()
@@ -289,7 +245,20 @@ func attach(c *cli.Context, hurry <-chan struct{}) error {
 		case <-ctx.Done():
 		}
 	}()
-	code, err := copyUntilEnd(ctx, c.App.Writer, f, job)
+	type end struct {
+		code int
+		err  error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		code, err := job.Wait(ctx) // asked before the end, so that it is told
+		ended <- end{code, err}
+	}()
+	if err := show(ctx, c.App.Writer, job, 10, true); err != nil && ctx.Err() == nil {
+		return err
+	}
+	e := <-ended
+	code, err := e.code, e.err
 	switch {
 	case errors.Is(context.Cause(ctx), errLeft):
 		return nil
@@ -304,7 +273,7 @@ func attach(c *cli.Context, hurry <-chan struct{}) error {
 var errLeft = errors.New("left")
 
 func stop(c *cli.Context) error {
-	job, r, err := findJob(c, true)
+	job, err := findJob(c, true)
 	if err != nil {
 		return err
 	}
@@ -317,6 +286,6 @@ func stop(c *cli.Context) error {
 	if _, err := job.Wait(c.Context); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.App.Writer, "gorun: job %d has ended\n", r.ID)
+	_, err = fmt.Fprintf(c.App.Writer, "gorun: job %s has ended\n", job.name)
 	return err
 }

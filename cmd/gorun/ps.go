@@ -23,32 +23,35 @@ func psCommand() *cli.Command {
 			if !c.IsSet("cluster") {
 				return listJobs(c)
 			}
-			jobs, err := clusterJobs(c)
+			jobs, detached, err := clusterJobs(c)
 			if err != nil {
 				return err
 			}
 			if c.Bool("json") {
-				return json.NewEncoder(c.App.Writer).Encode(jobs)
+				return json.NewEncoder(c.App.Writer).Encode(struct {
+					*wire.Jobs
+					Detached []clusterRecord `json:"detached"`
+				}{jobs, detached})
 			}
-			showCluster(c, jobs)
+			showCluster(c, jobs, detached)
 			return nil
 		},
 	}
 }
 
-func clusterJobs(c *cli.Context) (*wire.Jobs, error) {
+func clusterJobs(c *cli.Context) (*wire.Jobs, []clusterRecord, error) {
 	client, addr, err := clusterOf(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	jobs, err := client.Jobs(c.Context, addr)
 	if err != nil {
-		return nil, explainCluster(addr, err)
+		return nil, nil, explainCluster(addr, err)
 	}
-	return jobs, nil
+	return jobs, detachedJobs(c.Context, client, jobs.Members), nil
 }
 
-func showCluster(c *cli.Context, jobs *wire.Jobs) {
+func showCluster(c *cli.Context, jobs *wire.Jobs, detached []clusterRecord) {
 	w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "HOST\tADDRESS\tUSED\t")
 	for _, m := range jobs.Members {
@@ -59,6 +62,13 @@ func showCluster(c *cli.Context, jobs *wire.Jobs) {
 		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\n", m.Host, m.Addr, m.Used, m.Slots, state)
 	}
 	w.Flush()
+	if len(detached) > 0 {
+		fmt.Fprintln(w, "\nJOB\tPROGRAM\tSTARTED\tRANKS\tSTATE")
+		for _, r := range detached {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", clean(r.name()), clean(r.Program), r.Started.Local().Format(time.DateTime), r.Ranks, clean(standOf(r.Record)))
+		}
+		w.Flush()
+	}
 	if len(jobs.Jobs) == 0 {
 		return
 	}

@@ -8,8 +8,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,7 +17,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher/plan"
 	"gorun/rendezvous/standing"
 )
 
@@ -38,6 +37,10 @@ func serveCluster(c *cli.Context, hurry <-chan struct{}) error {
 	key, err := readKey(c.Path("cluster-key-file"))
 	if err != nil {
 		return err
+	}
+	keyFile, err := filepath.Abs(c.Path("cluster-key-file"))
+	if err != nil {
+		return fmt.Errorf("find key file: %w", err)
 	}
 	slots := c.Int("slots")
 	if !c.IsSet("slots") {
@@ -116,18 +119,11 @@ func serveCluster(c *cli.Context, hurry <-chan struct{}) error {
 			// The very same file, even if its name has gone to a newer build by now.
 			return &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--resumable"}, Env: jobEnv()}
 		},
+		Launchers: hosted{hosting{addr: net.JoinHostPort(address, port), keyFile: keyFile}},
 		Ready: func(gossip string) {
 			log.Info("takes jobs", "at", listener.Addr(), "gossip", gossip, "name", name, "slots", slots)
 			status.say(fmt.Sprintf("READY=1\nSTATUS=takes jobs at %s, %d slots", listener.Addr(), slots))
 		},
-	})
-}
-
-// jobEnv is the environment of a job's daemon, less what systemd told this one.
-func jobEnv() []string {
-	return slices.DeleteFunc(plan.UserEnv(os.Environ(), false), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains([]string{"NOTIFY_SOCKET", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "LISTEN_FDS", "LISTEN_PID", "WATCHDOG_USEC", "WATCHDOG_PID"}, name)
 	})
 }
 

@@ -166,10 +166,18 @@ func (j Job) Wait(ctx context.Context) (int, error) {
 		return a.Code, nil
 	}
 	// It may just have ended.
+	if j.Dir == "" {
+		return 0, err
+	}
 	if r, err := j.Load(); err == nil && r.State == Ended {
 		return r.Code, nil
 	}
 	return 0, err
+}
+
+// Connect connects to the launcher of a job of this machine.
+func (j Job) Connect(ctx context.Context) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", j.file("control"))
 }
 
 func (j Job) ask(ctx context.Context, r request) (answer, error) {
@@ -180,7 +188,11 @@ func (j Job) ask(ctx context.Context, r request) (answer, error) {
 		}
 		return a, fmt.Errorf("ask the job's launcher: %w", err)
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", j.file("control"))
+	dial := j.Dial
+	if dial == nil {
+		dial = j.Connect
+	}
+	conn, err := dial(ctx)
 	if err != nil {
 		return fail(err)
 	}

@@ -9,10 +9,12 @@
 package jobs
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,8 +51,11 @@ const (
 // Store is the directory of all jobs of a user.
 type Store struct{ Dir string }
 
-// Job is one of them.
-type Job struct{ Dir string }
+// Job is one of them. Dial, if it is not nil, connects to its launcher on another machine; then Dir is "".
+type Job struct {
+	Dir  string
+	Dial func(ctx context.Context) (net.Conn, error)
+}
 
 // Errors of Find.
 var (
@@ -97,7 +102,7 @@ func (s Store) Create(r Record) (Job, *os.File, error) {
 	return j, lock, nil
 }
 
-func (s Store) job(id int) Job { return Job{filepath.Join(s.Dir, strconv.Itoa(id))} }
+func (s Store) job(id int) Job { return Job{Dir: filepath.Join(s.Dir, strconv.Itoa(id))} }
 
 // List returns all jobs, the oldest first.
 func (s Store) List() ([]Record, error) {
@@ -113,7 +118,7 @@ func (s Store) List() ([]Record, error) {
 		if _, err := strconv.Atoi(e.Name()); err != nil {
 			continue
 		}
-		if r, err := (Job{filepath.Join(s.Dir, e.Name())}).Load(); err == nil { // else it is being made, or removed
+		if r, err := (Job{Dir: filepath.Join(s.Dir, e.Name())}).Load(); err == nil { // else it is being made, or removed
 			out = append(out, r)
 		}
 	}

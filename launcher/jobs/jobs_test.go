@@ -2,6 +2,7 @@ package jobs_test
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -126,5 +127,61 @@ func TestControl(t *testing.T) {
 	<-ended
 	if _, err := os.Stat(socket); err == nil {
 		t.Error("the socket is still there")
+	}
+}
+
+// TestTail: a job's output is read from its last lines on, and to what it wrote last.
+func TestTail(t *testing.T) {
+	j, lock := create(t, jobs.Store{Dir: filepath.Join(t.TempDir(), "jobs")}, jobs.Record{Started: time.Now()})
+	f, err := os.Create(j.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	f.WriteString("one\ntwo\nthree\n")
+	for lines, want := range map[int]string{-1: "one\ntwo\nthree\n", 0: "", 2: "two\nthree\n", 9: "one\ntwo\nthree\n"} {
+		tail, err := j.Tail(lines, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(tail); err != nil || string(got) != want {
+			t.Errorf("the last %d lines: %q, %v", lines, got, err)
+		}
+		tail.Close()
+	}
+	tail, err := j.Tail(1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan string)
+	go func() {
+		b, err := io.ReadAll(tail)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- string(b)
+	}()
+	f.WriteString("four\n")
+	lock.Close() // the launcher ends
+	if text := <-got; text != "three\nfour\n" {
+		t.Errorf("followed %q", text)
+	}
+	tail.Close()
+	other, _ := create(t, jobs.Store{Dir: filepath.Dir(j.Dir)}, jobs.Record{Started: time.Now()})
+	if err := os.WriteFile(other.Output(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	endless, err := other.Tail(-1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		_, err := endless.Read(make([]byte, 1))
+		done <- err
+	}()
+	endless.Close()
+	if err := <-done; err == nil {
+		t.Error("a closed tail reads on")
 	}
 }

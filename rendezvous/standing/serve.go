@@ -55,7 +55,9 @@ type Config struct {
 	Join     []string     // gossip of some others, host:port
 	// Command prepares the daemon of one job, all but its standard streams. Its input is a socket for resume.Serve.
 	Command func() *exec.Cmd
-	Log     *slog.Logger
+	// Launchers runs launchers of detached jobs; nil for none.
+	Launchers Launchers
+	Log       *slog.Logger
 	// Ready hears once that this host takes jobs, and where its gossip is.
 	Ready func(gossip string)
 }
@@ -350,6 +352,12 @@ func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
 		s.serve(conn, in, request)
 	case *wire.Resume:
 		s.resume(conn, in, request)
+	case *wire.Detach:
+		s.detach(ctx, conn, in, request)
+	case *wire.AskDetached:
+		s.listDetached(conn)
+	case *wire.Reach:
+		s.reach(conn, in, request)
 	case *wire.AskJobs:
 		s.answer(conn, s.listing())
 	default:

@@ -72,6 +72,42 @@ type Resume struct {
 	End     bool   `msgpack:"end"`
 }
 
+// Detach asks a host to run a launcher, away from its user's terminal: its arguments, its name the first of them,
+// and what its user's environment adds to the daemon's.
+type Detach struct {
+	Version string   `msgpack:"version"`
+	Program string   `msgpack:"program"` // in a few words
+	Args    []string `msgpack:"args"`
+	Env     []string `msgpack:"env"`
+	Dir     string   `msgpack:"dir"`
+}
+
+// Detached is the answer when the job runs or waits for slots: its number on that host, and how it stands. If it
+// could not start, it is what the launcher wrote and its exit code.
+type Detached struct {
+	Host   string `msgpack:"host"`
+	Job    int    `msgpack:"job"`
+	Text   string `msgpack:"text"`
+	Output []byte `msgpack:"output"`
+	Code   int    `msgpack:"code"`
+}
+
+// AskDetached asks for the detached jobs whose launchers run, or ran, on a host.
+type AskDetached struct{}
+
+// DetachedJobs are records of package launcher/jobs, as JSON.
+type DetachedJobs struct {
+	Records []byte `msgpack:"records"`
+}
+
+// Reach asks for a connection to a detached job: to the socket of its launcher, or for its output.
+type Reach struct {
+	Job    int  `msgpack:"job"`
+	Output bool `msgpack:"output"`
+	Lines  int  `msgpack:"lines"`  // of the output, negative for all there are
+	Follow bool `msgpack:"follow"` // what comes, too
+}
+
 // AskJobs asks for Jobs.
 type AskJobs struct{}
 
@@ -112,6 +148,12 @@ func (*AskJobs) kind() byte   { return 71 }
 func (*Jobs) kind() byte      { return 72 }
 func (*Resume) kind() byte    { return 73 }
 
+func (*Detach) kind() byte       { return 74 }
+func (*Detached) kind() byte     { return 75 }
+func (*AskDetached) kind() byte  { return 76 }
+func (*DetachedJobs) kind() byte { return 77 }
+func (*Reach) kind() byte        { return 78 }
+
 // newClusterMessage is newMessage for these, and for Usage.
 func newClusterMessage(kind byte) Message {
 	switch kind {
@@ -135,6 +177,16 @@ func newClusterMessage(kind byte) Message {
 		return new(Jobs)
 	case 73:
 		return new(Resume)
+	case 74:
+		return new(Detach)
+	case 75:
+		return new(Detached)
+	case 76:
+		return new(AskDetached)
+	case 77:
+		return new(DetachedJobs)
+	case 78:
+		return new(Reach)
 	case 80:
 		return new(AskUsage)
 	case 81:

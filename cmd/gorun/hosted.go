@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher"
+	"gorun/launcher/jobs"
+	"gorun/launcher/plan"
+	"gorun/rendezvous/standing"
+	"gorun/rendezvous/wire"
+)
+
+// Detached jobs of a cluster: their launchers run on the host of a daemon, and whoever holds the key reaches them
+// from anywhere.
+
+// hostedVariable tells a launcher that a daemon has started by which address and key it reaches the cluster; what its
+// user wrote is for another machine.
+const hostedVariable = "GORUN_HOSTED"
+
+type hosting struct{ addr, keyFile string }
+
+func (h hosting) String() string { return h.addr + " " + h.keyFile }
+
+func readHosting(text string) hosting {
+	addr, file, _ := strings.Cut(text, " ")
+	return hosting{addr, file}
+}
+
+// hosted is the standing.Launchers of a daemon. Each launcher that it started holds a goroutine, to its end or to that
+// of this process.
+type hosted struct{ hosting }
+
+// Start implements standing.Launchers.
+func (h hosted) Start(ctx context.Context, r *wire.Detach) (*wire.Detached, error) {
+	if len(r.Args) == 0 {
+		return nil, errors.New("start launcher: no arguments")
+	}
+	if info, err := os.Stat(r.Dir); err != nil || !info.IsDir() {
+		return nil, fmt.Errorf("start launcher: there is no directory %s here", r.Dir)
+	}
+	cmd := exec.Command("/proc/self/exe", r.Args[1:]...)
+	cmd.Args[0] = r.Args[0]
+	cmd.Dir = r.Dir
+	cmd.Env = slices.Concat(jobEnv(), r.Env, []string{hostedVariable + "=" + h.String(), "GORUN_CLUSTER=" + h.addr})
+	d, err := startDetached(ctx, cmd, r.Program)
+	if err == nil && d.Code == 0 {
+		go cmd.Wait() // reaps it
+	}
+	return d, err
+}
+
+// List implements standing.Launchers.
+func (h hosted) List() (*wire.DetachedJobs, error) {
+	store, err := jobStore()
+	if err != nil {
+		return nil, err
+	}
+	all, err := store.List()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return nil, fmt.Errorf("list jobs: %w", err)
+	}
+	return &wire.DetachedJobs{Records: text}, nil
+}
+
+// Open implements standing.Launchers.
+func (h hosted) Open(r *wire.Reach) (io.ReadWriteCloser, error) {
+	store, err := jobStore()
+	if err != nil {
+		return nil, err
+	}
+	job, _, err := store.Find(strconv.Itoa(r.Job), false)
+	if err != nil {
+		return nil, err
+	}
+	if r.Output {
+		return job.Tail(r.Lines, r.Follow)
+	}
+	return job.Connect(context.Background())
+}
+
+// jobEnv is the environment of a job's daemon, less what systemd told this one.
+func jobEnv() []string {
+	return slices.DeleteFunc(plan.UserEnv(os.Environ(), false), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains([]string{"NOTIFY_SOCKET", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "LISTEN_FDS", "LISTEN_PID", "WATCHDOG_USEC", "WATCHDOG_PID"}, name)
+	})
+}
+
+// detachTo has a daemon of the cluster run this very command.
+func detachTo(c *cli.Context, programs []launcher.Program) error {
+	client, addr, err := clusterOf(c)
+	if err != nil {
+		return err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find working directory: %w", err)
+	}
+	env := plan.UserEnv(os.Environ(), true)
+	for _, kv := range os.Environ() { // what stands for flags
+		if strings.HasPrefix(kv, "GORUN_") && !strings.HasPrefix(kv, "GORUN_CLUSTER") {
+			env = append(env, kv)
+		}
+	}
+	d, err := client.Detach(c.Context, addr, wire.Detach{Program: programName(programs), Args: os.Args, Env: env, Dir: dir})
+	if err != nil {
+		return explainCluster(addr, err)
+	}
+	return sayDetached(c, d, fmt.Sprintf("%s/%d", d.Host, d.Job))
+}
+
+// clusterRecord is a detached job of a cluster.
+type clusterRecord struct {
+	Host string `json:"host"`
+	jobs.Record
+	addr string
+}
+
+// name is how users call it.
+func (r clusterRecord) name() string { return fmt.Sprintf("%s/%d", r.Host, r.ID) }
+
+// detachedJobs asks all hosts for theirs, by the time of their start. Hosts that do not answer have none to show.
+func detachedJobs(ctx context.Context, client standing.Client, members []wire.MemberState) []clusterRecord {
+	const atOnce = 16
+	var mu sync.Mutex
+	var all []clusterRecord
+	var wg sync.WaitGroup
+	door := make(chan struct{}, atOnce)
+	for _, m := range members {
+		wg.Go(func() {
+			door <- struct{}{}
+			defer func() { <-door }()
+			list, err := client.Detached(ctx, m.Addr)
+			var records []jobs.Record
+			if err != nil || json.Unmarshal(list.Records, &records) != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, r := range records {
+				all = append(all, clusterRecord{m.Host, r, m.Addr})
+			}
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(all, func(a, b clusterRecord) int { return a.Started.Compare(b.Started) })
+	return all
+}
+
+// findClusterJob is findJob for a cluster: HOST/NUMBER, a number that only one host has, or the last.
+func findClusterJob(c *cli.Context, id string, running bool) (clusterRecord, standing.Client, error) {
+	var none clusterRecord
+	client, addr, err := clusterOf(c)
+	if err != nil {
+		return none, client, err
+	}
+	known, err := client.Jobs(c.Context, addr)
+	if err != nil {
+		return none, client, explainCluster(addr, err)
+	}
+	r, err := chooseJob(detachedJobs(c.Context, client, known.Members), id, running)
+	if err != nil {
+		err = &usageError{err, "gorun ps --cluster " + addr + " lists them"}
+	}
+	return r, client, err
+}
+
+func chooseJob(all []clusterRecord, id string, running bool) (clusterRecord, error) {
+	var fits []clusterRecord
+	for _, r := range all {
+		if id == "" || id == r.name() || id == strconv.Itoa(r.ID) {
+			fits = append(fits, r)
+		}
+	}
+	switch {
+	case len(fits) == 0 && id == "":
+		return clusterRecord{}, errors.New("the cluster has no detached jobs")
+	case len(fits) == 0:
+		return clusterRecord{}, fmt.Errorf("find job %s: %w", id, jobs.ErrNone)
+	case id == "":
+		for _, r := range slices.Backward(fits) {
+			if r.State == jobs.Running {
+				return r, nil
+			}
+		}
+		if running {
+			return clusterRecord{}, fmt.Errorf("find a running job: %w", jobs.ErrNone)
+		}
+	case len(fits) > 1:
+		return clusterRecord{}, fmt.Errorf("find job %s: %s and %s are called so", id, fits[0].name(), fits[1].name())
+	}
+	return fits[len(fits)-1], nil
+}
+
+// reach returns the job as others are, and a reader of its output.
+func (r clusterRecord) reach(client standing.Client) (jobs.Job, openOutput) {
+	to := func(ctx context.Context, what wire.Reach) (net.Conn, error) {
+		what.Job = r.ID
+		conn, err := client.Reach(ctx, r.addr, what)
+		if err != nil {
+			return nil, fmt.Errorf("reach job %s: %w", r.name(), err)
+		}
+		return conn, nil
+	}
+	return jobs.Job{Dial: func(ctx context.Context) (net.Conn, error) { return to(ctx, wire.Reach{}) }},
+		func(ctx context.Context, lines int, follow bool) (io.ReadCloser, error) {
+			return to(ctx, wire.Reach{Output: true, Lines: lines, Follow: follow})
+		}
+}

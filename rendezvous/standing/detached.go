@@ -1,0 +1,152 @@
+package standing
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// Launchers runs the launchers of detached jobs on this host, so that they need nothing of the machine of their user.
+type Launchers interface {
+	// Start returns when the job runs or waits for slots, or has failed. The end of ctx ends it.
+	Start(ctx context.Context, r *wire.Detach) (*wire.Detached, error)
+	List() (*wire.DetachedJobs, error)
+	// Open connects to a job's launcher or its output. Close ends a Read.
+	Open(r *wire.Reach) (io.ReadWriteCloser, error)
+}
+
+// detach starts a launcher; the user may think better of it until it has started.
+func (s *server) detach(ctx context.Context, conn net.Conn, in io.Reader, r *wire.Detach) {
+	if s.otherVersion(conn, r.Version) {
+		return
+	}
+	s.mu.Lock()
+	draining := s.draining
+	s.mu.Unlock()
+	switch {
+	case s.cfg.Launchers == nil:
+		s.refuse(conn, "", "%s runs no launchers", s.cfg.Name)
+		return
+	case draining:
+		s.refuse(conn, "ask another host of the cluster", "the daemon on %s is being stopped", s.cfg.Name)
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer conn.Close()
+	reading.Go(func() {
+		io.Copy(io.Discard, in)
+		cancel()
+	})
+	d, err := s.cfg.Launchers.Start(ctx, r)
+	if err != nil {
+		s.refuse(conn, "", "%v", err)
+		return
+	}
+	d.Host = s.cfg.Name
+	s.answer(conn, d)
+}
+
+func (s *server) listDetached(conn net.Conn) {
+	if s.cfg.Launchers == nil {
+		s.answer(conn, &wire.DetachedJobs{})
+		return
+	}
+	list, err := s.cfg.Launchers.List()
+	if err != nil {
+		s.refuse(conn, "", "%v", err)
+		return
+	}
+	s.answer(conn, list)
+}
+
+// reach passes bytes on between a user and a job.
+func (s *server) reach(conn net.Conn, in io.Reader, r *wire.Reach) {
+	if s.cfg.Launchers == nil {
+		s.refuse(conn, "", "%s runs no launchers", s.cfg.Name)
+		return
+	}
+	job, err := s.cfg.Launchers.Open(r)
+	if err != nil {
+		s.refuse(conn, "gorun ps --cluster … lists the jobs", "%v", err)
+		return
+	}
+	if !s.answer(conn, &wire.Granted{}) {
+		conn.Close()
+	}
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		io.Copy(job, in)
+		job.Close() // nobody waits for more
+	})
+	io.Copy(conn, job)
+	conn.Close()
+	job.Close()
+	asking.Wait()
+}
+
+// Detach has the daemon at addr run a launcher.
+func (c Client) Detach(ctx context.Context, addr string, r wire.Detach) (*wire.Detached, error) {
+	r.Version = c.Version
+	conn, err := c.dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := wire.NewWriter(conn).Write(&r); err != nil {
+		return nil, err
+	}
+	msg, err := wire.NewReader(conn).Read()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	switch msg := msg.(type) {
+	case *wire.Detached:
+		return msg, nil
+	case *wire.Refused:
+		return nil, &RefusedError{msg.Text, msg.Hint}
+	case nil:
+		return nil, broken(err)
+	}
+	return nil, fmt.Errorf("unexpected %T", msg)
+}
+
+// Detached asks the daemon at addr for the detached jobs of its host.
+func (c Client) Detached(ctx context.Context, addr string) (*wire.DetachedJobs, error) {
+	msg, err := c.ask(ctx, addr, &wire.AskDetached{})
+	switch msg := msg.(type) {
+	case *wire.DetachedJobs:
+		return msg, nil
+	case *wire.Refused:
+		return nil, &RefusedError{msg.Text, msg.Hint}
+	case nil:
+		return nil, err
+	}
+	return nil, fmt.Errorf("unexpected %T", msg)
+}
+
+// Reach connects to a detached job on the host of the daemon at addr.
+func (c Client) Reach(ctx context.Context, addr string, r wire.Reach) (net.Conn, error) {
+	conn, in, err := c.enter(ctx, addr, &r)
+	if err != nil {
+		return nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	return &buffered{conn, in}, nil
+}
+
+// buffered is a connection of which some was read already.
+type buffered struct {
+	net.Conn
+	in io.Reader
+}
+
+func (b *buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
