@@ -136,6 +136,122 @@ static void others(void) {
 	free(splits);
 }
 
+/* rooted operations, and those of two ranks. */
+static void rooted(void) {
+	gorun_result r;
+	int root = size - 1;
+	float sum[100];
+	for (int i = 0; i < 100; i++)
+		sum[i] = (float)(i * (rank + 1));
+	CHECK(!gorun_reduce("reduce", sum, 100, GORUN_FLOAT32, GORUN_SUM, root, &r));
+	CHECK(r.bytes == (rank == root ? sizeof sum : 0) && !r.counts);
+	for (int i = 0; rank == root && i < 100; i++)
+		CHECK(((const float *)r.data)[i] == (float)(i * total()));
+	CHECK(!gorun_release(&r));
+
+	int16_t rows[4][2];
+	for (int i = 0; i < 4; i++)
+		rows[i][0] = (int16_t)rank, rows[i][1] = (int16_t)i;
+	CHECK(!gorun_gather("gather", rows, rank % 3 + 1, 2, GORUN_INT16, root, &r));
+	const int16_t *got = r.data;
+	int64_t at = 0;
+	for (int from = 0; rank == root && from < size; from++) {
+		CHECK(r.counts[from] == from % 3 + 1);
+		for (int i = 0; i < r.counts[from]; i++, at++)
+			CHECK(got[2 * at] == from && got[2 * at + 1] == i);
+	}
+	CHECK(r.bytes == (size_t)at * 4 && !gorun_release(&r));
+
+	int32_t *to = malloc(sizeof *to * 3 * (size_t)size), *splits = malloc(sizeof *splits * (size_t)size);
+	CHECK(to && splits);
+	for (int i = 0; i < 3 * size; i++)
+		to[i] = i;
+	for (int i = 0, left = 3 * size; i < size; i++, left -= splits[i - 1])
+		splits[i] = i == size - 1 ? left : 2;
+	CHECK(!gorun_scatter("scatter rows", rank == root ? to : NULL, rank == root ? 3 * size : 0, 1, splits, GORUN_INT32, root, &r));
+	CHECK(r.rows == (rank == size - 1 ? 3 * size - 2 * (size - 1) : 2));
+	for (int i = 0; i < r.rows; i++)
+		CHECK(((const int32_t *)r.data)[i] == 2 * rank + i);
+	CHECK(!gorun_release(&r));
+	free(to);
+	free(splits);
+
+	if (size == 1) {
+		CHECK(gorun_send("alone", sum, 1, GORUN_FLOAT32, 0) == GORUN_INVALID);
+		return;
+	}
+	/* Around: all send before anybody waits, from the heap and from shared memory. */
+	for (int round = 0; round < 3; round++) {
+		int next = (rank + 1) % size, before = (rank + size - 1) % size;
+		gorun_handle out, in;
+		char name[2][32];
+		double sent[50], *shared = gorun_alloc(sizeof sent), heap[50], *into = round ? heap : shared;
+		CHECK(shared);
+		for (int i = 0; i < 50; i++)
+			sent[i] = 100 * rank + i;
+		snprintf(name[0], sizeof name[0], "from %d", rank);
+		snprintf(name[1], sizeof name[1], "from %d", before);
+		CHECK(!gorun_start_send(name[0], sent, 50, GORUN_FLOAT64, next, &out));
+		CHECK(!gorun_start_recv(name[1], into, 50, GORUN_FLOAT64, before, &in));
+		CHECK(!gorun_wait(in, NULL) && !gorun_wait(out, NULL));
+		for (int i = 0; i < 50; i++)
+			CHECK(into[i] == 100 * before + i);
+		CHECK(!gorun_free(shared));
+	}
+	CHECK(gorun_send("itself", sum, 1, GORUN_FLOAT32, rank) == GORUN_INVALID && says("itself"));
+}
+
+/* reductions of bits, truth and Adasum. */
+static void more_reductions(void) {
+	uint32_t bits = 1u << rank, truth = (uint32_t)(rank == 0);
+	CHECK(!gorun_allreduce("bits", &bits, &bits, 1, GORUN_UINT32, GORUN_BIT_OR) && bits == (1u << size) - 1);
+	CHECK(!gorun_allreduce("truth", &truth, &truth, 1, GORUN_UINT32, GORUN_LOGICAL_AND) && truth == (size == 1));
+	float same[3] = {1, 2, 3}; /* the Adasum of equal vectors is that vector */
+	CHECK(!gorun_allreduce("adasum", same, same, 3, GORUN_FLOAT32, GORUN_ADASUM) && same[0] == 1 && same[2] == 3);
+	CHECK(gorun_allreduce("float bits", same, same, 3, GORUN_FLOAT32, GORUN_BIT_AND) == GORUN_INVALID);
+	CHECK(!gorun_use_wire(GORUN_WIRE_FLOAT16) && !gorun_allreduce("wire", same, same, 3, GORUN_FLOAT32, GORUN_AVERAGE) && same[1] == 2);
+	CHECK(!gorun_use_wire(GORUN_WIRE_DEFAULT) && gorun_use_wire((gorun_wire)9) == GORUN_INVALID);
+}
+
+/* sets: the last ranks but the first one, and the world as ever beside it. */
+static void sets(void) {
+	int set = -1, ranks[64], n = 0, last = -1;
+	for (int r = size - 1; r > 0; r--)
+		ranks[n++] = r;
+	CHECK(gorun_use_set(77) == GORUN_INVALID);
+	if (size > 1) {
+		CHECK(!gorun_add_set(ranks, n, &set) && set > 0);
+		int32_t one = 1;
+		gorun_result r;
+		for (int round = 0; round < 4; round++) {
+			one = 1;
+			CHECK(!gorun_allreduce("both", &one, &one, 1, GORUN_INT32, GORUN_SUM) && one == size);
+			if (rank == 0)
+				continue;
+			CHECK(!gorun_use_set(set));
+			one = 1;
+			CHECK(!gorun_allreduce("both", &one, &one, 1, GORUN_INT32, GORUN_SUM) && one == size - 1);
+			int32_t to[64], splits[64];
+			for (int i = 0; i < n; i++)
+				to[i] = rank, splits[i] = 1;
+			CHECK(!gorun_alltoall("all of set", to, n, 1, splits, GORUN_INT32, &r) && r.rows == n);
+			for (int i = 0; i < n; i++)
+				CHECK(((const int32_t *)r.data)[i] == i + 1);
+			CHECK(!gorun_release(&r) && !gorun_use_set(0));
+		}
+		CHECK(!gorun_remove_set(set) && gorun_use_set(set) == GORUN_INVALID);
+	} else {
+		ranks[0] = 0;
+		CHECK(gorun_add_set(ranks, 1, &set) == GORUN_INVALID);
+	}
+	/* Uneven data: rank r has r + 1 steps. */
+	for (int step = 0; step <= rank; step++) {
+		float x = 1;
+		CHECK(!gorun_allreduce("uneven", &x, &x, 1, GORUN_FLOAT32, GORUN_SUM) && x == (float)(size - step));
+	}
+	CHECK(!gorun_join(&last) && last >= 0 && last < size);
+}
+
 /* errors: every one has a text, and what comes after it works. */
 static void errors(void) {
 	float x[8] = {0};
@@ -184,6 +300,9 @@ int main(void) {
 	alternating();
 	many();
 	others();
+	rooted();
+	more_reductions();
+	sets();
 	errors();
 	CHECK(gorun_finalize() == GORUN_OK);
 	CHECK(gorun_barrier("late") == GORUN_INVALID && says("gorun_finalize"));

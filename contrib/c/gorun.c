@@ -41,11 +41,27 @@ enum {
 	GONE = 70,
 	CHANGED = 71
 };
-enum { ALLREDUCE = 1, ALLGATHER = 2, BROADCAST = 3, BARRIER = 4, ALLTOALL = 5, REDUCESCATTER = 6 };
+enum {
+	ALLREDUCE = 1,
+	ALLGATHER = 2,
+	BROADCAST = 3,
+	BARRIER = 4,
+	ALLTOALL = 5,
+	REDUCESCATTER = 6,
+	ADD_SET = 7,
+	REMOVE_SET = 8,
+	JOIN = 9,
+	REDUCE = 10,
+	GATHER = 11,
+	SCATTER = 12,
+	SEND = 13,
+	RECV = 14
+};
 
 #define VERSION 1
 #define LANES_THERE 1  /* flag of WELCOME */
 #define TAKES_LANE 128 /* added to the kind of SUBMIT */
+#define WIRE_BITS 4    /* of SUBMIT's reduction, above which is how it travels */
 #define NO_REGION UINT32_MAX
 #define MAX_MESSAGE (64 << 10)
 #define MAX_NAME 4096
@@ -107,6 +123,9 @@ struct call {
 	gorun_type type;
 	int op, root;
 	const int32_t *splits;
+	int nsplits; /* of the set's size unless this says otherwise */
+	uint32_t set;
+	int wire;
 };
 
 /* A lane is where the ranks of this host reduce what all of them submit under a name by themselves; see "Lanes" in
@@ -167,6 +186,13 @@ static struct {
 	int lanes_awaited;
 	int bell; /* a socket on which other ranks wake this one; -1: none */
 	int yields; /* more ranks than CPUs: let others run while waiting */
+	uint32_t set; /* of what is submitted */
+	int wire;
+	struct set {
+		uint32_t number;
+		int size;
+	} *sets; /* those but the world */
+	size_t set_count;
 } world = {.fd = -1, .bell = -1, .rank = -1, .size = -1, .local_rank = -1, .local_size = -1, .cross_rank = -1, .cross_size = -1};
 
 static char error_text[9216]; /* a text of the daemon, up to 8 KiB, and who says it */
@@ -629,7 +655,7 @@ static int fits(const struct lane *l, const struct call *c) {
 
 /* may_take reports whether a call is one that lanes are for. */
 static int may_take(const struct call *c, size_t bytes) {
-	if (c->kind != ALLREDUCE || !bytes || bytes > MAX_LANE_BYTES)
+	if (c->kind != ALLREDUCE || c->set || !bytes || bytes > MAX_LANE_BYTES)
 		return 0;
 	switch (c->type) {
 	case GORUN_FLOAT32:
@@ -867,7 +893,13 @@ static int meet(struct operation *o) {
 
 /* ---- operations ---- */
 
-static const char *const kinds[] = {"", "allreduce", "allgather", "broadcast", "barrier", "alltoall", "reducescatter"};
+static const char *const kinds[] = {"",		     "allreduce",	   "allgather", "broadcast", "barrier", "alltoall", "reducescatter",
+				    "add process set", "remove process set", "join",	  "reduce",    "gather",  "scatter",  "send",
+				    "recv"};
+
+static int has_tensor(int kind) { return kind != BARRIER && kind != ADD_SET && kind != REMOVE_SET && kind != JOIN; }
+static int reduces(int kind) { return kind == ALLREDUCE || kind == REDUCESCATTER || kind == REDUCE; }
+static int has_result(int kind) { return has_tensor(kind) && kind != ALLREDUCE && kind != BROADCAST && kind != SEND && kind != RECV; }
 
 /* measure checks a call as far as memory is concerned, and sets its bytes. */
 static int measure(const struct call *c, size_t *bytes) {
@@ -876,7 +908,7 @@ static int measure(const struct call *c, size_t *bytes) {
 	if (!c->name || !*c->name || strlen(c->name) > MAX_NAME)
 		return fail(GORUN_INVALID, "submit %s: a name has 1 to %d bytes", kind, MAX_NAME);
 	*bytes = 0;
-	if (c->kind == BARRIER)
+	if (!has_tensor(c->kind))
 		return GORUN_OK;
 	if (c->type < GORUN_UINT8 || c->type > GORUN_COMPLEX128)
 		return fail(GORUN_INVALID, "submit %s %s: unknown element type %d", kind, c->name, (int)c->type);
@@ -888,13 +920,13 @@ static int measure(const struct call *c, size_t *bytes) {
 			return fail(GORUN_INVALID, "submit %s %s: too many elements", kind, c->name);
 		n *= (uint64_t)c->dims[i];
 	}
-	if (n && !c->in)
+	if (n && !c->in && c->kind != RECV)
 		return fail(GORUN_INVALID, "submit %s %s: no memory for %llu bytes", kind, c->name, (unsigned long long)n);
-	if (n && !c->out && (c->kind == ALLREDUCE || c->kind == BROADCAST))
+	if (n && !c->out && (c->kind == ALLREDUCE || c->kind == BROADCAST || c->kind == RECV))
 		return fail(GORUN_INVALID, "submit %s %s: no memory for the result of %llu bytes", kind, c->name,
 			    (unsigned long long)n);
-	if (c->splits && (size_t)world.size > (MAX_MESSAGE - 128 - MAX_NAME) / 4)
-		return fail(GORUN_INVALID, "submit %s %s: splits for %d ranks do not fit a message", kind, c->name, world.size);
+	if (c->splits && (size_t)c->nsplits > (MAX_MESSAGE - 128 - MAX_NAME) / 4)
+		return fail(GORUN_INVALID, "submit %s %s: splits for %d ranks do not fit a message", kind, c->name, c->nsplits);
 	*bytes = (size_t)n;
 	return GORUN_OK;
 }
@@ -940,12 +972,25 @@ static void close_operation(struct operation *o) {
 	o->stage = UNUSED;
 }
 
+/* defined_for reports whether a type has a reduction, as the engine does in larger worlds. */
+static int defined_for(int op, gorun_type type, int kind) {
+	if (op == GORUN_ADASUM)
+		return kind == ALLREDUCE && type >= GORUN_FLOAT16 && type <= GORUN_FLOAT64;
+	if (op >= GORUN_BIT_AND && op <= GORUN_LOGICAL_XOR)
+		return type < GORUN_FLOAT16 || type == GORUN_BOOL;
+	if (op == GORUN_MIN || op == GORUN_MAX)
+		return type < GORUN_COMPLEX64;
+	return op >= GORUN_AVERAGE && op <= GORUN_PRODUCT;
+}
+
 /* alone completes an operation in a world of one, where every reduction is the input. */
 static int alone(struct operation *o, const struct call *c, size_t bytes) {
 	const char *kind = kinds[c->kind];
-	if ((c->kind == ALLREDUCE || c->kind == REDUCESCATTER) && (c->op < 0 || c->op > GORUN_PRODUCT || c->op == 2))
-		return fail(GORUN_INVALID, "submit %s %s: unknown reduction %d", kind, c->name, c->op);
-	if (c->kind == BROADCAST && c->root != 0)
+	if (reduces(c->kind) && !defined_for(c->op, c->type, c->kind))
+		return fail(GORUN_INVALID, "submit %s %s: reduction %d is not defined for type %d", kind, c->name, c->op, (int)c->type);
+	if (c->kind == SEND || c->kind == RECV || c->kind == ADD_SET || c->kind == REMOVE_SET)
+		return fail(GORUN_INVALID, "submit %s %s: there is nobody else in a world of 1", kind, c->name);
+	if ((c->kind == BROADCAST || c->kind >= REDUCE) && c->root != 0)
 		return fail(GORUN_INVALID, "submit %s %s: root rank %d is not in a world of 1", kind, c->name, c->root);
 	if (c->splits && c->splits[0] != c->dims[0])
 		return fail(GORUN_INVALID, "submit %s %s: splits are %d rows of %lld", kind, c->name, (int)c->splits[0],
@@ -953,11 +998,16 @@ static int alone(struct operation *o, const struct call *c, size_t bytes) {
 	o->stage = DONE;
 	if (c->kind == ALLREDUCE && bytes)
 		memmove(c->out, c->in, bytes);
-	if (c->kind != ALLGATHER && c->kind != ALLTOALL && c->kind != REDUCESCATTER)
+	if (c->kind == JOIN) {
+		if (!(o->counts = calloc(1, sizeof *o->counts)))
+			return fail(GORUN_MEMORY, "submit %s: out of memory", kind);
+		return GORUN_OK;
+	}
+	if (!has_result(c->kind))
 		return GORUN_OK;
 	o->own = malloc(bytes ? bytes : 1);
-	o->counts = c->kind == REDUCESCATTER ? NULL : malloc(sizeof *o->counts);
-	if (!o->own || (c->kind != REDUCESCATTER && !o->counts))
+	o->counts = reduces(c->kind) ? NULL : malloc(sizeof *o->counts);
+	if (!o->own || (!reduces(c->kind) && !o->counts))
 		return fail(GORUN_MEMORY, "submit %s %s: out of memory", kind, c->name);
 	if (bytes)
 		memcpy(o->own, c->in, bytes);
@@ -972,15 +1022,16 @@ static int alone(struct operation *o, const struct call *c, size_t bytes) {
 /* stage copies a tensor that the daemon cannot see into the arena. */
 static int stage(struct operation *o, struct call *c, size_t bytes) {
 	int receives = c->kind == BROADCAST && c->root != world.rank;
-	if (!bytes || (holder(c->in, bytes) && (!c->out || holder(c->out, bytes))))
+	if (!bytes || ((!c->in || holder(c->in, bytes)) && (!c->out || holder(c->out, bytes))))
 		return GORUN_OK;
 	if (!(o->staged = arena_take(bytes)))
 		return GORUN_MEMORY;
-	if (!receives)
+	if (!receives && c->in)
 		memcpy(o->staged, c->in, bytes);
 	o->bytes = bytes;
 	o->target = c->out;
-	c->in = o->staged;
+	if (c->in)
+		c->in = o->staged;
 	if (c->out)
 		c->out = o->staged;
 	return GORUN_OK;
@@ -1000,8 +1051,9 @@ static int submit(struct operation *o, const struct call *c, size_t bytes) {
 	memset(b, 0, 84);
 	put32(b, SUBMIT);
 	put32(b + 4, (uint32_t)(o - world.operations));
-	b[8] = (unsigned char)(c->kind | (o->lane ? TAKES_LANE : 0)), b[9] = (unsigned char)c->type, b[10] = (unsigned char)c->op, b[11] = (unsigned char)c->ndim;
+	b[8] = (unsigned char)(c->kind | (o->lane ? TAKES_LANE : 0)), b[9] = (unsigned char)c->type, b[10] = (unsigned char)(c->op | c->wire << WIRE_BITS), b[11] = (unsigned char)c->ndim;
 	put32(b + 12, (uint32_t)c->root);
+	put32(b + 16, c->set);
 	put_place(b + 20, b + 52, c->in, bytes);
 	put_place(b + 24, b + 68, c->out, c->out ? bytes : 0);
 	put32(b + 28, (uint32_t)name);
@@ -1011,12 +1063,20 @@ static int submit(struct operation *o, const struct call *c, size_t bytes) {
 	for (int i = 0; i < c->ndim; i++, end += 8)
 		put64(end, (uint64_t)c->dims[i]);
 	if (c->splits) {
-		put32(b + 32, (uint32_t)world.size);
-		memcpy(end, c->splits, 4 * (size_t)world.size);
-		end += 4 * (size_t)world.size;
+		put32(b + 32, (uint32_t)c->nsplits);
+		memcpy(end, c->splits, 4 * (size_t)c->nsplits);
+		end += 4 * (size_t)c->nsplits;
 	}
 	memcpy(end, c->name, name);
 	return send_message((size_t)(end + name - b));
+}
+
+/* set_size returns how many ranks are in a set. */
+static int set_size(uint32_t set) {
+	for (size_t i = 0; i < world.set_count; i++)
+		if (world.sets[i].number == set)
+			return world.sets[i].size;
+	return set ? 0 : world.size;
 }
 
 static int begin(struct call c, gorun_handle *handle) {
@@ -1025,11 +1085,16 @@ static int begin(struct call c, gorun_handle *handle) {
 	int code = ready();
 	if (!code && !handle)
 		code = fail(GORUN_INVALID, "submit %s: no place for the handle", kinds[c.kind]);
+	c.set = c.kind == SEND || c.kind == RECV || c.kind == ADD_SET || c.kind == REMOVE_SET || c.kind == JOIN ? 0 : world.set;
+	c.wire = reduces(c.kind) ? world.wire : 0;
+	if (c.splits && c.kind != ADD_SET)
+		c.nsplits = set_size(c.set);
 	if (code || (code = measure(&c, &bytes)))
 		return code;
-	if (c.op < 0 || c.op > UINT8_MAX)
+	if (c.op < 0 || c.op > GORUN_LOGICAL_XOR)
 		return fail(GORUN_INVALID, "submit %s %s: unknown reduction %d", kinds[c.kind], c.name, c.op);
-	struct lane *l = lane_of(c.name, may_take(&c, bytes));
+	/* Sets, and pairs of ranks, have names of their own. */
+	struct lane *l = c.set || c.kind == SEND || c.kind == RECV ? NULL : lane_of(c.name, may_take(&c, bytes));
 	if (l && l->busy)
 		return fail(GORUN_INVALID, "submit %s %s: an operation of this name is in flight", kinds[c.kind], c.name);
 	if (l && l->state == TAKEN && !fits(l, &c))
@@ -1095,7 +1160,7 @@ int gorun_wait(gorun_handle handle, gorun_result *result) {
 	}
 	if (o->target)
 		memcpy(o->target, o->staged, o->bytes);
-	if (o->kind == ALLREDUCE || o->kind == BROADCAST || o->kind == BARRIER) {
+	if (!has_result(o->kind)) {
 		close_operation(o);
 		return GORUN_OK;
 	}
@@ -1127,11 +1192,11 @@ int gorun_release(gorun_result *result) {
 
 int gorun_start_allreduce(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op,
 			  gorun_handle *handle) {
-	return begin((struct call){ALLREDUCE, name, in, out, 1, {count}, type, (int)op, 0, NULL}, handle);
+	return begin((struct call){.kind = ALLREDUCE, .name = name, .in = in, .out = out, .ndim = 1, .dims = {count}, .type = type, .op = (int)op}, handle);
 }
 
 int gorun_start_broadcast(const char *name, void *data, int64_t count, gorun_type type, int root, gorun_handle *handle) {
-	return begin((struct call){BROADCAST, name, data, data, 1, {count}, type, GORUN_SUM, root, NULL}, handle);
+	return begin((struct call){.kind = BROADCAST, .name = name, .in = data, .out = data, .ndim = 1, .dims = {count}, .type = type, .op = GORUN_SUM, .root = root}, handle);
 }
 
 int gorun_start_barrier(const char *name, gorun_handle *handle) {
@@ -1140,17 +1205,114 @@ int gorun_start_barrier(const char *name, gorun_handle *handle) {
 
 int gorun_start_allgather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type,
 			  gorun_handle *handle) {
-	return begin((struct call){ALLGATHER, name, in, NULL, 2, {rows, width}, type, GORUN_SUM, 0, NULL}, handle);
+	return begin((struct call){.kind = ALLGATHER, .name = name, .in = in, .ndim = 2, .dims = {rows, width}, .type = type, .op = GORUN_SUM}, handle);
 }
 
 int gorun_start_alltoall(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits,
 			 gorun_type type, gorun_handle *handle) {
-	return begin((struct call){ALLTOALL, name, in, NULL, 2, {rows, width}, type, GORUN_SUM, 0, splits}, handle);
+	return begin((struct call){.kind = ALLTOALL, .name = name, .in = in, .ndim = 2, .dims = {rows, width}, .type = type, .op = GORUN_SUM, .splits = splits}, handle);
 }
 
 int gorun_start_reducescatter(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_op op,
 			      gorun_handle *handle) {
-	return begin((struct call){REDUCESCATTER, name, in, NULL, 2, {rows, width}, type, (int)op, 0, NULL}, handle);
+	return begin((struct call){.kind = REDUCESCATTER, .name = name, .in = in, .ndim = 2, .dims = {rows, width}, .type = type, .op = (int)op}, handle);
+}
+
+int gorun_start_reduce(const char *name, const void *in, int64_t count, gorun_type type, gorun_op op, int root,
+		       gorun_handle *handle) {
+	return begin((struct call){.kind = REDUCE, .name = name, .in = in, .ndim = 1, .dims = {count}, .type = type, .op = (int)op, .root = root}, handle);
+}
+
+int gorun_start_gather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, int root,
+		       gorun_handle *handle) {
+	return begin((struct call){.kind = GATHER, .name = name, .in = in, .ndim = 2, .dims = {rows, width}, .type = type, .op = GORUN_SUM, .root = root}, handle);
+}
+
+int gorun_start_scatter(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits, gorun_type type,
+			int root, gorun_handle *handle) {
+	return begin((struct call){.kind = SCATTER, .name = name, .in = in, .ndim = 2, .dims = {rows, width}, .type = type, .op = GORUN_SUM, .root = root,
+				   .splits = root == world.rank ? splits : NULL}, handle);
+}
+
+int gorun_start_send(const char *name, const void *data, int64_t count, gorun_type type, int to, gorun_handle *handle) {
+	return begin((struct call){.kind = SEND, .name = name, .in = data, .ndim = 1, .dims = {count}, .type = type, .op = GORUN_SUM, .root = to}, handle);
+}
+
+int gorun_start_recv(const char *name, void *data, int64_t count, gorun_type type, int from, gorun_handle *handle) {
+	return begin((struct call){.kind = RECV, .name = name, .out = data, .ndim = 1, .dims = {count}, .type = type, .op = GORUN_SUM, .root = from}, handle);
+}
+
+/* number runs an operation whose result is a number. */
+static int number(struct call c, int *n) {
+	gorun_handle h = 0;
+	int code = n ? begin(c, &h) : fail(GORUN_INVALID, "submit %s: no place for the answer", kinds[c.kind]);
+	if (code)
+		return code;
+	struct operation *o = held(h, DONE);
+	while (o && o->stage == OPEN)
+		if ((code = receive(1, NULL)))
+			return code;
+	if (o && !o->code && o->counts)
+		*n = (int)o->counts[0];
+	return gorun_wait(h, NULL);
+}
+
+int gorun_join(int *last) { return number((struct call){.kind = JOIN, .name = "join", .op = GORUN_SUM}, last); }
+
+int gorun_add_set(const int *ranks, int count, int *set) {
+	int code = ready();
+	if (code)
+		return code;
+	if (count < 1 || !ranks)
+		return fail(GORUN_INVALID, "add process set: %d ranks", count);
+	struct set *sets = realloc(world.sets, (world.set_count + 1) * sizeof *sets);
+	int32_t *list = malloc(sizeof *list * (size_t)count);
+	if (sets)
+		world.sets = sets;
+	if (!sets || !list) {
+		free(list);
+		return fail(GORUN_MEMORY, "add process set: out of memory");
+	}
+	for (int i = 0; i < count; i++)
+		list[i] = ranks[i];
+	code = number((struct call){.kind = ADD_SET, .name = "process sets", .op = GORUN_SUM, .splits = list, .nsplits = count}, set);
+	free(list);
+	if (!code)
+		world.sets[world.set_count++] = (struct set){(uint32_t)*set, count};
+	return code;
+}
+
+int gorun_remove_set(int set) {
+	gorun_handle h = 0;
+	int code = begin((struct call){.kind = REMOVE_SET, .name = "process sets", .op = GORUN_SUM, .root = set}, &h);
+	if (code || (code = gorun_wait(h, NULL)))
+		return code;
+	for (size_t i = 0; i < world.set_count; i++)
+		if (world.sets[i].number == (uint32_t)set)
+			world.sets[i] = world.sets[--world.set_count];
+	if (world.set == (uint32_t)set)
+		world.set = 0;
+	return GORUN_OK;
+}
+
+int gorun_use_set(int set) {
+	int code = ready();
+	if (code)
+		return code;
+	if (set < 0 || !set_size((uint32_t)set))
+		return fail(GORUN_INVALID, "use process set: there is none with number %d", set);
+	world.set = (uint32_t)set;
+	return GORUN_OK;
+}
+
+int gorun_use_wire(gorun_wire wire) {
+	int code = ready();
+	if (code)
+		return code;
+	if (wire < GORUN_WIRE_DEFAULT || wire > GORUN_WIRE_INT8)
+		return fail(GORUN_INVALID, "use wire compression: unknown number %d", (int)wire);
+	world.wire = (int)wire;
+	return GORUN_OK;
 }
 
 /* finish takes a pointer, because the order in which arguments are evaluated is nobody's to know. */
@@ -1188,6 +1350,32 @@ int gorun_reducescatter(const char *name, const void *in, int64_t rows, int64_t 
 			gorun_result *result) {
 	gorun_handle h = 0;
 	return finish(gorun_start_reducescatter(name, in, rows, width, type, op, &h), &h, result);
+}
+
+int gorun_reduce(const char *name, const void *in, int64_t count, gorun_type type, gorun_op op, int root, gorun_result *result) {
+	gorun_handle h = 0;
+	return finish(gorun_start_reduce(name, in, count, type, op, root, &h), &h, result);
+}
+
+int gorun_gather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, int root, gorun_result *result) {
+	gorun_handle h = 0;
+	return finish(gorun_start_gather(name, in, rows, width, type, root, &h), &h, result);
+}
+
+int gorun_scatter(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits, gorun_type type, int root,
+		  gorun_result *result) {
+	gorun_handle h = 0;
+	return finish(gorun_start_scatter(name, in, rows, width, splits, type, root, &h), &h, result);
+}
+
+int gorun_send(const char *name, const void *data, int64_t count, gorun_type type, int to) {
+	gorun_handle h = 0;
+	return finish(gorun_start_send(name, data, count, type, to, &h), &h, NULL);
+}
+
+int gorun_recv(const char *name, void *data, int64_t count, gorun_type type, int from) {
+	gorun_handle h = 0;
+	return finish(gorun_start_recv(name, data, count, type, from, &h), &h, NULL);
 }
 
 /* ---- the world ---- */
@@ -1254,6 +1442,8 @@ static void leave(void) {
 	if (world.lanes)
 		munmap(world.lanes, world.lanes_bytes);
 	world.table = NULL, world.lanes = NULL, world.lane_count = 0;
+	free(world.sets);
+	world.sets = NULL, world.set_count = 0, world.set = 0, world.wire = 0;
 	free(world.operations);
 	free(world.arena.list);
 	free(world.results.list);

@@ -58,10 +58,26 @@ typedef enum {
 typedef enum {
 	GORUN_AVERAGE = 0,
 	GORUN_SUM = 1,
+	GORUN_ADASUM = 2, /* of gorun_allreduce, for floats */
 	GORUN_MIN = 3,
 	GORUN_MAX = 4,
-	GORUN_PRODUCT = 5
+	GORUN_PRODUCT = 5,
+	GORUN_BIT_AND = 6, /* these six for integers and bool */
+	GORUN_BIT_OR = 7,
+	GORUN_BIT_XOR = 8,
+	GORUN_LOGICAL_AND = 9,
+	GORUN_LOGICAL_OR = 10,
+	GORUN_LOGICAL_XOR = 11
 } gorun_op;
+
+/* How sums and averages of float32 and float64 travel between hosts. */
+typedef enum {
+	GORUN_WIRE_DEFAULT = 0, /* as the job says: gorun --wire-compression */
+	GORUN_WIRE_NONE = 1,
+	GORUN_WIRE_FLOAT16 = 2,
+	GORUN_WIRE_BFLOAT16 = 3,
+	GORUN_WIRE_INT8 = 4
+} gorun_wire;
 
 /* An operation under way, valid until gorun_wait. */
 typedef int64_t gorun_handle;
@@ -71,7 +87,7 @@ typedef struct {
 	const void *data;
 	size_t bytes;
 	int64_t rows;          /* of the result */
-	const int64_t *counts; /* allgather, alltoall: how many of them came from each rank; NULL for reducescatter */
+	const int64_t *counts; /* how many of them came from each rank; NULL for reducescatter and reduce */
 	gorun_handle handle;
 } gorun_result;
 
@@ -115,6 +131,36 @@ int gorun_alltoall(const char *name, const void *in, int64_t rows, int64_t width
 int gorun_reducescatter(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_op op,
 			gorun_result *result);
 
+/* The reduction of all ranks at root; others get no bytes. */
+int gorun_reduce(const char *name, const void *in, int64_t count, gorun_type type, gorun_op op, int root, gorun_result *result);
+
+/* Rows of all ranks at root, in the order of ranks; others get no bytes. */
+int gorun_gather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, int root, gorun_result *result);
+
+/* root's rows: splits[r] of them for rank r, or as many for each, and one more for the first ones, if splits is NULL. The
+ * others bring no rows, but the width. */
+int gorun_scatter(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits, gorun_type type, int root,
+		  gorun_result *result);
+
+/* From one rank to another, which both name the other and the operation. Both end together: ranks that send to each other
+ * start before they wait. */
+int gorun_send(const char *name, const void *data, int64_t count, gorun_type type, int to);
+int gorun_recv(const char *name, void *data, int64_t count, gorun_type type, int from);
+
+/* Says that this rank has no more data: others' allreduces go on with zeros for it until all ranks have joined. *last is
+ * the rank that did so last. */
+int gorun_join(int *last);
+
+/* Some of the ranks as a process set, whose operations are their own. All ranks of the world add and remove sets, one
+ * at a time and in the same order. gorun_use_set makes what this rank submits from then on operations of a set; 0 is the
+ * world. Roots are ranks of the world; splits and counts are in the order of the set's ranks. */
+int gorun_add_set(const int *ranks, int count, int *set);
+int gorun_remove_set(int set);
+int gorun_use_set(int set);
+
+/* How sums that this rank submits from now on travel between hosts; all ranks say the same. */
+int gorun_use_wire(gorun_wire wire);
+
 /* The same, started: exactly one gorun_wait must follow for each handle. */
 int gorun_start_allreduce(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op,
 			  gorun_handle *handle);
@@ -126,6 +172,15 @@ int gorun_start_alltoall(const char *name, const void *in, int64_t rows, int64_t
 			 gorun_type type, gorun_handle *handle);
 int gorun_start_reducescatter(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_op op,
 			      gorun_handle *handle);
+
+int gorun_start_reduce(const char *name, const void *in, int64_t count, gorun_type type, gorun_op op, int root,
+		       gorun_handle *handle);
+int gorun_start_gather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, int root,
+		       gorun_handle *handle);
+int gorun_start_scatter(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits, gorun_type type,
+			int root, gorun_handle *handle);
+int gorun_start_send(const char *name, const void *data, int64_t count, gorun_type type, int to, gorun_handle *handle);
+int gorun_start_recv(const char *name, void *data, int64_t count, gorun_type type, int from, gorun_handle *handle);
 
 /* Sets *done to whether the operation has ended, well or not, and does not wait. */
 int gorun_test(gorun_handle handle, int *done);
