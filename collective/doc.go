@@ -31,6 +31,10 @@
 // before op.mu; neither is held while a kernel runs (but for the few bytes of carry.go), a segment is sent or
 // a client is told.
 //
+// A program that wants collectives between processes of its own makes an Engine and a link.Mesh (or another Transport) in
+// each, calls SetWorld with the same hosts everywhere, and Submit for each rank; a rank of a gorun job uses
+// worker/session.Rank instead, and leaves all that to its daemon.
+//
 // The engine does not know membership or processes, opens no connection, retries nothing, and decides
 // nothing about a host that is silent.
 package collective

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 
 	"github.com/urfave/cli/v2"
 
@@ -20,15 +18,7 @@ func benchRank(c *cli.Context) error {
 	if err := json.Unmarshal([]byte(c.String("rank")), &cfg); err != nil {
 		return fmt.Errorf("read configuration: %w", err)
 	}
-	number, err := strconv.Atoi(os.Getenv("GORUN_PROCESS"))
-	if err != nil {
-		return errors.New("start rank: this is for gorun's daemon to do")
-	}
-	var token [32]byte
-	if n, err := hex.Decode(token[:], []byte(os.Getenv("GORUN_TOKEN"))); err != nil || n != len(token) {
-		return errors.New("start rank: no token")
-	}
-	rank, err := session.Join(c.Context, os.Getenv("GORUN_SOCKET"), number, token)
+	rank, err := session.JoinJob(c.Context, os.Getenv)
 	if err != nil {
 		return err
 	}

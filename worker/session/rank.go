@@ -2,11 +2,13 @@ package session
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -84,6 +86,20 @@ type Outcome struct {
 	Shape, Rows []int
 	handle      uint32
 	kept        bool
+}
+
+// JoinJob joins as the rank that gorun started this process as. getenv is os.Getenv: the daemon says who a rank is in its
+// environment.
+func JoinJob(ctx context.Context, getenv func(string) string) (*Rank, error) {
+	number, err := strconv.Atoi(getenv("GORUN_PROCESS"))
+	if err != nil {
+		return nil, errors.New("join world: no rank of a job: GORUN_PROCESS is missing or wrong; start it by gorun")
+	}
+	var token [32]byte
+	if n, err := hex.Decode(token[:], []byte(getenv("GORUN_TOKEN"))); err != nil || n != len(token) {
+		return nil, errors.New("join world: GORUN_TOKEN is missing or wrong")
+	}
+	return Join(ctx, getenv("GORUN_SOCKET"), number, token)
 }
 
 // Join connects to the daemon and waits until the world is committed. The end of ctx ends the connection, now and
