@@ -139,7 +139,7 @@ bench: build
 
 ## bench-full: every size to 256 MiB, and lab hosts with and without a limit (needs root); an hour
 bench-full: build
-	$(PYTHON) -B contrib/bench/peers.py --lab 2 4 --mbit 0 1000 --end 268435456 --factor 4 --min-time 0.3
+	$(PYTHON) -B contrib/bench/peers.py --lab 2 4 --mbit 0 1000 --end 268435456 --factor 4 --min-time 0.3 --large
 
 ## bench-launch: launches of 2, 16 and 64 ranks by gorun, Open MPI and MPICH (needs root); a table in build/bench-launch.md
 bench-launch: build

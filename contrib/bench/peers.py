@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import growth
 import programs
 from programs import BUILD, ROOT, Program, Setting, Sizes
 
@@ -204,6 +205,11 @@ def main() -> None:
     parser.add_argument(
         "--mbit", type=int, nargs="*", default=[0], help="rates of the lab hosts' links, 0 for no limit"
     )
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="gorun alone with tensors up to 1 GiB: time per byte, and memory of its daemons",
+    )
     parser.add_argument("--begin", type=int, default=4, help="bytes")
     parser.add_argument("--end", type=int, default=64 << 20, help="bytes")
     parser.add_argument("--factor", type=int, default=64)
@@ -226,6 +232,9 @@ def main() -> None:
         for mbit in args.mbit:
             # Below 1 MiB a limited link says nothing that an unlimited one does not.
             bench.lab(hosts, mbit, Sizes(max(args.begin, 1 << 20), args.end, args.factor) if mbit else sizes)
+    if args.large:
+        for hosts, ranks in ((1, 2), (2, 1)):
+            bench.lines += growth.report(hosts, ranks, 1 << 30, args.min_time)
     text = "\n".join(preamble(found, args.rounds, load) + bench.lines)
     print(text)
     args.output.parent.mkdir(exist_ok=True)
