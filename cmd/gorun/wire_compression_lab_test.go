@@ -39,3 +39,30 @@ func TestWireCompression(t *testing.T) {
 		t.Errorf("int32: %.0f bytes on the wire, they must not be compressed", got)
 	}
 }
+
+// A script chooses for single operations, and all ranks get the same bits.
+func TestWireCompressionFromPython(t *testing.T) {
+	c := newCluster(t, 2)
+	const script = `
+import hashlib, numpy as np, gorun, gorun.numpy as hvd
+hvd.init()
+mine = np.random.default_rng(hvd.rank()).standard_normal(50_000).astype(np.float32)
+exact = sum(np.random.default_rng(r).standard_normal(50_000).astype(np.float32) for r in range(hvd.size()))
+for round in range(3):
+    assert np.allclose(hvd.allreduce(mine, op=hvd.Sum, name="x"), exact, atol=1e-5)
+    with gorun.wire_compression("int8"):
+        coarse = hvd.allreduce(mine, op=hvd.Sum, name="x")
+    off = np.abs(coarse - exact).max()
+    assert 1e-3 < off < 0.2, off
+assert len(set(hvd.allgather_object(hashlib.sha256(coarse.tobytes()).hexdigest()))) == 1
+try:
+    with gorun.wire_compression("zip"):
+        pass
+except ValueError as error:
+    print(error)
+`
+	r := c.gorun("-np", "3", "-H", "host1:2,host2:1", "--no-tag-output", python, "-c", script)
+	if r.code != 0 || strings.Count(r.stdout, "wire_compression('zip'): it is one of default, none, fp16, bf16, int8") != 3 {
+		t.Errorf("exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+}

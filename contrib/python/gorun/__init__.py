@@ -20,4 +20,8 @@ def __getattr__(name: str) -> Any:
         from gorun.launch import run
 
         return run
+    if name == "wire_compression":
+        from gorun.wire import wire_compression
+
+        return wire_compression
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -184,7 +184,7 @@ class DaemonSession(Session):
                     kind | flag,
                     name,
                     dtype,
-                    op,
+                    op | self.wire << message.WIRE_BITS if kind in message.REDUCES else op,
                     root,
                     group,
                     prescale,

@@ -23,6 +23,7 @@ from .constants import (
     MAX_NAME,
     MAX_NDIM,
     RECV,
+    REDUCE,
     REDUCESCATTER,
     REMOVE_GROUP,
     SCATTER,
@@ -192,6 +193,10 @@ def lanes() -> bytes:
 def env(name: str, value: str) -> bytes:
     """Encode a variable that the program set by itself."""
     return _TYPE.pack(ENV) + f"{name}={value}".encode()
+
+
+WIRE_BITS = 4  # of an operation's reduction, above which is how it travels
+REDUCES = (ALLREDUCE, REDUCESCATTER, REDUCE)
 
 
 def submit(
