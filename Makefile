@@ -50,7 +50,7 @@ lint: build/ruff-$(RUFF)
 	go vet ./...
 	GOOS=darwin GOARCH=arm64 go vet ./cmd/... ./launcher/...
 	$(STATICCHECK) ./...
-	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check contrib; fi
+	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check contrib testdata; fi
 	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh && shellcheck -s sh contrib/lab/*.sh; \
 	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
 
@@ -105,7 +105,7 @@ wheel: build
 ## fix: repair what lint complains about, where a program can
 fix: build/ruff-$(RUFF)
 	gofmt -w $(GOFILES)
-	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check --fix contrib; fi
+	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check --fix contrib testdata; fi
 
 ## demo: two lab hosts train a small network with 4 ranks over ssh
 demo:

@@ -14,10 +14,9 @@ import os
 import signal
 import time
 
-import numpy as np
-
 import gorun.elastic
 import gorun.numpy as hvd
+import numpy as np
 from gorun import basics
 from gorun.objects import broadcast_object
 

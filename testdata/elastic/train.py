@@ -11,9 +11,8 @@ import signal
 import sys
 import time
 
-import torch
-
 import horovod.torch as hvd
+import torch
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--batches", type=int, default=50)

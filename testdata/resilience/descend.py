@@ -4,9 +4,8 @@ import argparse
 import hashlib
 import time
 
-import numpy as np
-
 import gorun.numpy as hvd
+import numpy as np
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--batches", type=int, default=100)

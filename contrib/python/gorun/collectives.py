@@ -8,6 +8,7 @@ what the caller wants.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Protocol
 
@@ -76,7 +77,11 @@ def choose_op(average: bool | None, op: int | None) -> int:
         raise ValueError("The op parameter supersedes average. Please provide only one of them.")
     if op is not None:
         return op
-    return Sum if average is not None and not average else Average
+    if average is None:
+        return Average
+    text = "Parameter `average` has been replaced with `op` and will be removed in v1.0"
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
+    return Average if average else Sum
 
 
 def first(values: Sequence[Any]) -> Any:

@@ -39,7 +39,7 @@ class World:
         self.process_sets: dict[int, list[int]] = {}  # global ranks of the members, by group
         self.registered: list[ProcessSet] = []
         self.timeline: Timeline | None = None
-        self._handles = itertools.count()
+        self._launched = 0  # handles given out: 0, 1, 2…
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)
         self._operations: dict[int, Operation] = {}
         self._names: dict[tuple[int, str], int] = {}  # request in flight, by process set and name
@@ -72,8 +72,10 @@ class World:
 
     def launch(self, operation: Operation) -> int:
         """Enter a submitted operation and return its handle."""
-        handle = next(self._handles)
-        self._operations[handle] = operation
+        with self._lock:
+            handle = self._launched
+            self._operations[handle] = operation
+            self._launched += 1
         return handle
 
     def poll(self, handle: int) -> bool:
@@ -81,7 +83,9 @@ class World:
         return self._find(handle).done()
 
     def synchronize(self, handle: int) -> Any:
-        """Wait for an operation, forget it, and return what it is for."""
+        """Wait for an operation, forget it, and return what it is for; asked again, None, as Horovod does."""
+        if 0 <= handle < self._launched and handle not in self._operations:
+            return None
         value = self._find(handle)
         try:
             return value.wait()

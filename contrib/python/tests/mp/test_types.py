@@ -77,13 +77,15 @@ if size > 1:
     if rank > 0:
         handle = hvd.allreduce_async(torch.ones(1), name="mine")
     hvd.synchronize(handle)
-for wrong in (handle, 10**6):
+if size > 1:
+    assert hvd.synchronize(handle) is None, "asked again, Horovod says nothing"
+for wrong in (-1, 10**6):
     try:
         hvd.synchronize(wrong)
     except ValueError:
         pass
     else:
-        raise AssertionError("a handle was used twice")
+        raise AssertionError("a handle that never was is accepted")
 
 # SyncBatchNorm needs no GPU, and is BatchNorm of all batches.
 torch.manual_seed(0)

@@ -1,2 +1,2 @@
 from gorun.torch import *
-from gorun.torch import __version__
+from gorun.torch import __version__, compression, elastic, functions, mpi_ops, optimizer, sync_batch_norm
