@@ -27,6 +27,7 @@ parser.add_argument("--commit", type=int, default=10, help="steps between two co
 parser.add_argument("--pause", type=float, default=0.0, help="seconds of computation in a step")
 parser.add_argument("--kill", default="", help="RANK@STEP[,…]: these ranks of the first world kill themselves there")
 parser.add_argument("--fail", default="", help="RANK@STEP: this rank of the first world loses heart there")
+parser.add_argument("--sets", action="store_true", help="reduce in process sets too, added before training")
 args = parser.parse_args()
 
 
@@ -50,8 +51,9 @@ def epoch() -> int:
     return basics.world().session.epoch
 
 
-hvd.init()
+hvd.init(process_sets="dynamic" if args.sets else None)
 first = epoch()
+sets = [hvd.add_process_set(ranks) for ranks in ([0], [0, 2], [1, 2])] if args.sets else []
 state = gorun.elastic.ObjectState(
     broadcast_object, hvd.rank, step=0, weights=np.zeros(args.length, dtype=np.float64)
 )
@@ -73,6 +75,12 @@ def train(state: gorun.elastic.ObjectState) -> None:
         part[np.arange(args.length) % hvd.size() != hvd.rank()] = 0
         if args.pause:
             time.sleep(args.pause)
+        for process_set in sets:
+            if process_set.included():
+                members = hvd.allreduce(np.ones(3), op=hvd.Sum, name="members", process_set=process_set)
+                wanted = [rank for rank in process_set._wanted if rank < hvd.size()]
+                if members.tolist() != [len(wanted)] * 3 or process_set.ranks != wanted:
+                    raise SystemExit(f"{process_set} of {hvd.size()} ranks has {members}")
         state.weights = state.weights + hvd.allreduce(part, op=hvd.Sum, name="part")
         state.step += 1
         if state.step % args.commit == 0:

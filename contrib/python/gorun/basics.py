@@ -22,7 +22,9 @@ DYNAMIC = "DYNAMIC"  # the value of HOROVOD_TIMELINE that leaves it to start_tim
 class _State:
     world: World | None = None
     lives = 0  # worlds that had a timeline since the process began
+    first_epoch = 0  # the number of the first world that this process was in
     process_sets: Any = None  # what init() was given
+    added: Any = None  # the process sets that were added in this world and, if elastic, the ones before
 
 
 _state = _State()  # the one thing that belongs to the process
@@ -41,6 +43,10 @@ def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
 
     comm may name all ranks; a part of them is what process sets are for.
     """
+    _join(comm, process_sets, {})
+
+
+def _join(comm: Sequence[int] | None, process_sets: Any, added: Any) -> None:
     if _state.world is not None:
         return
     try:
@@ -51,12 +57,13 @@ def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
         session.close()
         raise ValueError("init(comm) takes all ranks or none: use process_sets for some of them")
     _state.world = World(session)
-    _state.process_sets = process_sets
+    _state.first_epoch = _state.first_epoch or session.epoch
+    _state.process_sets, _state.added = process_sets, added
     from gorun import process_sets as sets  # it needs this module
 
     try:
         _state.world.timeline = _first_timeline(session)
-        sets.setup(_state.world, process_sets)
+        sets.setup(_state.world, process_sets, added)
     except BaseException:
         shutdown()
         raise
@@ -75,15 +82,25 @@ def shutdown() -> None:
 
 
 def reset() -> None:
-    """Leave this world and join the next one, with the process sets that init() was given."""
-    process_sets = _state.process_sets
+    """Leave this world and join the next, with the process sets that init() was given, and those added."""
+    process_sets, added = _state.process_sets, _state.added
     shutdown()
-    init(process_sets=process_sets)
+    _join(None, process_sets, added)
 
 
 def elastic() -> bool:
     """Report whether hosts may come and go while this job runs."""
     return os.environ.get("HOROVOD_ELASTIC", "") not in ("", "0")
+
+
+def added() -> dict[tuple[int, ...], Any]:
+    """Return the process sets that were added, by the ranks that the user wanted."""
+    return _state.added
+
+
+def late() -> bool:
+    """Report whether the job had worlds before this process came."""
+    return _state.first_epoch > 1
 
 
 def _forked() -> None:

@@ -9,10 +9,17 @@ from __future__ import annotations
 import copy
 import functools
 import queue
+import sys
 from typing import Any, Callable
 
 from gorun import basics
 from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+
+LOST_ALL = (
+    "gorun: warning: every process that had the training's state is gone: training goes on from what the "
+    "script itself loads, or from the beginning\n"
+    "gorun: hint: let the script save a checkpoint to a file now and then, and load it when it starts"
+)
 
 
 class HostUpdateResult:
@@ -162,6 +169,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
         notification_manager.init()
         notification_manager.register_listener(state)
         skip_sync = again = False
+        fresh = basics.late()  # and has nothing to share: of those that have, one is rank 0
         try:
             while True:
                 try:
@@ -169,7 +177,10 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                         reset()
                         state.on_reset()
                     if not skip_sync:
+                        if fresh and basics.rank() == 0:
+                            print(LOST_ALL, file=sys.stderr, flush=True)
                         state.sync()
+                    fresh = False
                     return func(state, *args, **kwargs)
                 except HorovodInternalError:
                     state.restore()

@@ -1,8 +1,14 @@
-"""Process sets: collectives among some of the ranks."""
+"""Process sets: collectives among some of the ranks.
+
+In an elastic job they outlive the world in which they were added. Each new world agrees on those that any
+rank knows; a rank that is new gets its own by the call that made the others', which then is local.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -81,8 +87,8 @@ class _GlobalProcessSet(ProcessSet):
 global_process_set = _GlobalProcessSet()
 
 
-def setup(world: World, process_sets: Any) -> None:
-    """Register what init() was given: a list of process sets, or "dynamic"."""
+def setup(world: World, process_sets: Any, added: dict[tuple[int, ...], Any]) -> None:
+    """Register what init() was given, a list of process sets or "dynamic", and those added before."""
     if isinstance(process_sets, str):
         if process_sets.lower() != "dynamic":
             raise ValueError('process_sets is a list of process sets or "dynamic"')
@@ -95,6 +101,25 @@ def setup(world: World, process_sets: Any) -> None:
             continue
         if not (basics.elastic() and _fit(world, process_set)):
             _register(world, process_set)
+    if basics.elastic() and world.dynamic_process_sets:
+        _inherit(world, added)
+
+
+def _inherit(world: World, added: dict[tuple[int, ...], Any]) -> None:
+    from gorun.objects import allgather_object  # it needs this module
+
+    answers = allgather_object(list(added), "process sets of worlds before")
+    for wanted in dict.fromkeys(itertools.chain(*answers)):
+        world.added[wanted] = known = ProcessSet(wanted)
+        if not _fit(world, known):
+            _register(world, known)
+        for process_set in added.setdefault(wanted, weakref.WeakSet()):
+            _liken(world, process_set, known)
+
+
+def _liken(world: World, process_set: ProcessSet, known: ProcessSet) -> None:
+    process_set.ranks, process_set.process_set_id = known.ranks, known.process_set_id
+    world.registered.append(process_set)
 
 
 def _fit(world: World, process_set: ProcessSet) -> bool:
@@ -126,7 +151,17 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
         )
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
-    _register(world, process_set)
+    if not basics.elastic():
+        _register(world, process_set)
+        return process_set
+    wanted = tuple(process_set._wanted or ())
+    if wanted in world.added:  # by ranks that were there before this one, or in an earlier world
+        _liken(world, process_set, world.added[wanted])
+    else:
+        if not _fit(world, process_set):
+            _register(world, process_set)
+        world.added[wanted] = process_set
+    basics.added().setdefault(wanted, weakref.WeakSet()).add(process_set)
     return process_set
 
 
@@ -137,16 +172,26 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         raise ValueError(
             "Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow removing process sets after Horovod initialization."
         )
-    if process_set is global_process_set or process_set.process_set_id not in world.process_sets:
+    if process_set is global_process_set or process_set.process_set_id is None:
         return False
+    wanted = tuple(process_set._wanted or ())
+    world.added.pop(wanted, None)
+    basics.added().pop(wanted, None)
+    number = process_set.process_set_id
+    for same in (process_set, *world.registered):
+        if same.process_set_id == number and same._wanted == process_set._wanted:
+            same.process_set_id = None
+    if number not in world.process_sets:  # in a world so small that it is all ranks, or none
+        return True
+    if any(other.process_set_id == number for other in world.added.values()):
+        return True  # in a world so small that others have the same members
     try:
-        world.session.remove_group(process_set.process_set_id)
+        world.session.remove_group(number)
     except errors.InvalidArgument:
         raise
     except errors.GorunError as error:
         raise HorovodInternalError(str(error)) from error
-    del world.process_sets[process_set.process_set_id]
-    process_set.process_set_id = None
+    del world.process_sets[number]
     return True
 
 

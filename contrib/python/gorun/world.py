@@ -38,6 +38,7 @@ class World:
         self.dynamic_process_sets = False
         self.process_sets: dict[int, list[int]] = {}  # global ranks of the members, by group
         self.registered: list[ProcessSet] = []
+        self.added: dict[tuple[int, ...], ProcessSet] = {}  # in an elastic job, by the ranks the user wanted
         self.timeline: Timeline | None = None
         self._launched = 0  # handles given out: 0, 1, 2…
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)

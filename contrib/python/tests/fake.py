@@ -204,6 +204,7 @@ class FakeSession(Session):
 
 class _ThreadState(threading.local):
     world = None
+    first_epoch = 0
 
 
 def run_ranks(size, function, initialized=True):

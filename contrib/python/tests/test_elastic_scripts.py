@@ -58,6 +58,14 @@ class JobTest(unittest.TestCase):
         self.assertEqual([line[:2] for line in done], [(0, 2), (1, 2)])
         self.assertEqual(len({line[3] for line in done}), 2, "one has seen fewer worlds than the other")
 
+    def test_process_sets_stay(self):
+        """Those that were added before a rank died are there after it, also for the one in its place."""
+        cooldown = "--blacklist-cooldown-range", "0.01", "0.02"
+        job = *STEPS, "--sets", "--kill", "1@5", "--pause", "0.05"
+        done, _ = launch("-H", "localhost:3", *cooldown, *job)
+        self.assertEqual([line[:2] for line in done], [(rank, 3) for rank in range(3)])
+        self.assertEqual(len({line[3] for line in done}), 2, "one has seen fewer worlds than the others")
+
     def test_a_rank_fails(self):
         done, _ = launch("-H", "localhost:3", *STEPS, "--fail", "1@33")
         self.assertEqual(done, [(rank, 3, 2, 2) for rank in range(3)])

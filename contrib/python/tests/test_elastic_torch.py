@@ -1,7 +1,9 @@
 """SyncBatchNorm, and training that goes on in another world."""
 
+import io
 import os
 import unittest
+from contextlib import redirect_stderr
 from unittest import mock
 
 from tests_path import need_torch
@@ -270,6 +272,16 @@ class RunTest(unittest.TestCase):
     def test_failure_after_hosts_left(self):
         want = "sync train save reset callback train restore reset callback sync train"
         self.assertEqual(self.loop([HostsChanged(1, 1), HorovodInternalError("")]), want)
+
+    def test_nobody_has_the_state(self):
+        """Rank 0 says so if the job had worlds before it, once, and not if it was there from the first."""
+        for first, events, want in (
+            (1, [HorovodInternalError("")], 0), (2, [], 1), (2, [HorovodInternalError("")], 1),
+        ):  # fmt: skip
+            said = io.StringIO()
+            with mock.patch("gorun.basics.late", lambda first=first: first > 1), redirect_stderr(said):
+                self.loop(events)
+            self.assertEqual(said.getvalue().count("every process that had"), want, (first, events))
 
     def test_stale_news(self):
         want = "sync train save reset callback sync train save"

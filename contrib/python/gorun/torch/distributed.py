@@ -13,13 +13,16 @@ import collections
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed as dist
 
 from gorun import basics, collectives
 from gorun.torch.memory import Torch
+
+if TYPE_CHECKING:
+    from gorun.world import World
 
 if int(torch.__version__.split(".")[0]) < 2:
     raise ImportError(f"gorun.torch.distributed needs torch 2 or later, this is {torch.__version__}")
@@ -52,6 +55,27 @@ class _Work(dist.Work):
         return self._future.done()
 
 
+class _Transfer(dist.Work):
+    """A tensor on its way between two ranks. It is waited for by the one who asks: others may be later."""
+
+    def __init__(self, world: World, handle: int, under_way: set[_Transfer]) -> None:
+        super().__init__()
+        self._world = world
+        self._handle = handle
+        self._under_way = under_way
+        under_way.add(self)
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Return when the tensor has arrived, or raise why it has not."""
+        self._under_way.discard(self)
+        self._world.synchronize(self._handle)
+        return True
+
+    def is_completed(self) -> bool:
+        """Report whether wait() would return at once."""
+        return self not in self._under_way or self._world.poll(self._handle)
+
+
 class ProcessGroup(dist.ProcessGroup):
     """All ranks of the job. One thread waits for what is under way, in the order of its start."""
 
@@ -60,12 +84,18 @@ class ProcessGroup(dist.ProcessGroup):
         self._world = basics.world()
         # C++ that gets a work does not keep its Python part alive, and asks for its future right away.
         self._works: collections.deque[_Work] = collections.deque(maxlen=256)
+        self._transfers: set[_Transfer] = set()
         self._waiting: queue.SimpleQueue[tuple[int, torch.futures.Future, Any]] = queue.SimpleQueue()
         threading.Thread(target=self._finish, name="gorun torch.distributed", daemon=True).start()
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
         """Return the name of the backend."""
         return "gorun"
+
+    supports_coalescing = False  # which batch_isend_irecv() asks of the backend
+
+    def _get_backend(self, device: torch.device) -> ProcessGroup:
+        return self
 
     @property
     def group_name(self) -> str:
@@ -254,11 +284,24 @@ class ProcessGroup(dist.ProcessGroup):
         """See torch.distributed.barrier."""
         return self.allreduce([torch.zeros(1)])
 
-    def send(self, *_: Any) -> dist.Work:
-        """Raise NotImplementedError."""
-        raise NotImplementedError("backend gorun has no send and recv: make a group of gloo for them")
+    def send(self, tensors: Any, rank: int, tag: int = 0) -> dist.Work:
+        """See torch.distributed.send. It ends when the other rank has the tensor."""
+        (tensor,) = _list(tensors)
+        handle = collectives.send(_torch, tensor, rank, name=self._tagged(self.rank(), rank, tag))
+        return _Transfer(self._world, handle, self._transfers)
 
-    recv = recv_anysource = send
+    def recv(self, tensors: Any, rank: int, tag: int = 0) -> dist.Work:
+        """See torch.distributed.recv."""
+        (tensor,) = _list(tensors)
+        handle = collectives.recv(_torch, tensor, rank, name=self._tagged(rank, self.rank(), tag))
+        return _Transfer(self._world, handle, self._transfers)
+
+    def recv_anysource(self, *_: Any) -> dist.Work:
+        """Raise NotImplementedError."""
+        raise NotImplementedError("backend gorun receives from a rank that is named: recv(tensor, src)")
+
+    def _tagged(self, source: int, target: int, tag: int) -> str:
+        return f"torch.{tag}.{self._world.serial(f'torch.distributed.{source}.{target}.{tag}')}"
 
 
 def _op(opts: Any) -> int:

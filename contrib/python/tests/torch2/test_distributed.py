@@ -69,12 +69,8 @@ def check_functions():
             t = torch.ones(1)
             dist.all_reduce(t, group=pair)
             assert t.item() == 2
-    try:
-        dist.send(torch.ones(1), 0)
-    except (NotImplementedError, ValueError):
-        pass
-    else:
-        raise AssertionError("send did nothing and did not say so")
+    if size > 1:
+        check_transfers()
     t = torch.ones(rank + 1)
     if size > 1:
         try:
@@ -83,6 +79,42 @@ def check_functions():
             assert "float32[2]" in str(error), error
         else:
             raise AssertionError("different shapes were added up")
+
+
+def check_transfers():
+    """Around the ring: both ways, by tags, as a batch, and late while others are under way."""
+    right, left = (rank + 1) % size, (rank - 1) % size
+    sent = [dist.isend(mine(10 * rank + i, 1000), right, tag=i) for i in range(3)]
+    got = [torch.zeros(1000) for _ in range(3)]
+    for i in (2, 0, 1):
+        dist.recv(got[i], left, tag=i)
+    for work in sent:
+        work.wait()
+    assert [t[0].item() for t in got] == [10 * left + i for i in range(3)]
+    t = torch.zeros(5)
+    operations = [dist.P2POp(dist.isend, mine(rank, 5), left), dist.P2POp(dist.irecv, t, right)]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    assert t.tolist() == [right] * 5
+    if rank == 0:
+        t = torch.zeros(1)
+        waiting = dist.irecv(t, 1)
+        dist.all_reduce(torch.ones(1))  # which does not wait for what came before it
+        dist.send(torch.ones(1), 1)
+        waiting.wait()
+        assert t.item() == 2 and waiting.is_completed()
+    else:
+        dist.all_reduce(torch.ones(1))
+        if rank == 1:
+            t = torch.zeros(1)
+            dist.recv(t, 0)
+            dist.send(2 * t, 0)
+    try:
+        dist.recv(torch.zeros(1))
+    except (NotImplementedError, RuntimeError):
+        pass
+    else:
+        raise AssertionError("received from whomever")
 
 
 def make_model():
