@@ -28,10 +28,14 @@ class Region:
         self.number = number
         self.size = len(memory)
         self.view = memoryview(memory)
+        self.release: Callable[[], object] | None = None  # what to do first, for who registered the memory
         self._memory = memory
 
     def close(self) -> None:
         """Unmap the region, or leave that to the last array that still looks at it."""
+        release, self.release = self.release, None
+        if release is not None:
+            release()
         self.view.release()
         try:
             self._memory.close()
@@ -67,6 +71,12 @@ class Block:
         part._arena = None
         return part
 
+    def home(self) -> Region:
+        """Return the region that the block, which is not free, lies in."""
+        if self._arena is None:
+            raise ValueError("the block is free, or a part of another")
+        return self._arena.region(self.region)
+
     def free(self) -> None:
         """Return the memory to the arena. A second call does nothing."""
         arena, self._arena = self._arena, None
@@ -101,6 +111,10 @@ class Arena:
     def capacity(self) -> int:
         """Bytes of all regions."""
         return sum(r.size for r in self._regions.values())
+
+    def region(self, number: int) -> Region:
+        """Return a region that blocks lie in."""
+        return self._regions[number]
 
     def alloc(self, nbytes: int) -> Block:
         """Return a block of nbytes, its contents undefined."""

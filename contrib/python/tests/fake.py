@@ -200,6 +200,7 @@ class FakeSession(Session):
 
     def close(self):
         self.engine.leave(self.rank)
+        self.arena.close()
 
 
 class _ThreadState(threading.local):

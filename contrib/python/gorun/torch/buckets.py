@@ -7,6 +7,8 @@ that it is the same on every rank.
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable
@@ -17,7 +19,7 @@ from gorun import constants
 from gorun.collectives import Average, element_type
 from gorun.layout import pack
 from gorun.process_sets import ProcessSet, global_process_set
-from gorun.torch import mpi_ops
+from gorun.torch import cuda, mpi_ops
 from gorun.torch.compression import Compression
 from gorun.torch.memory import is_dense, strided_view, tensor_over, type_name
 from gorun.world import Operation, World
@@ -74,7 +76,7 @@ class Bucket:
 
     Where the gradients can be used as they travel they are views of the block, and nothing is copied once
     backward() adds to them in place; a gradient that backward() made anew is copied in while it is in cache.
-    Otherwise (compression, GPU) each is converted in and out.
+    Otherwise (compression, GPU) each is converted in and out; see cuda.py for those of a GPU.
     """
 
     def __init__(
@@ -85,13 +87,19 @@ class Bucket:
         self._name = name
         self._reduction = reduction
         parameters = [slot.parameter for slot in slots]
-        self._direct = wire == parameters[0].dtype and parameters[0].device.type == "cpu"
+        self._copies = cuda.copies(parameters[0].device)
+        host = self._copies is None and parameters[0].device.type == "cpu"
+        self._direct = host and wire == parameters[0].dtype
         dense = [is_dense(tuple(p.shape), p.stride()) for p in parameters]
         layout = pack([tuple(p.shape) for p in parameters],
                       detail=[p.stride() if ok else None for p, ok in zip(parameters, dense)])  # fmt: skip
         self._dtype, itemsize = element_type(type_name(wire))
         self._count = max(layout.total, 1)
         self._block = world.alloc(self._count * itemsize)
+        if self._copies is not None:
+            self._copies.pin(self._block.home())
+            # The GPU may still read the block when nobody else needs it any more.
+            weakref.finalize(self, self._copies.settle).atexit = False
         self._flat = tensor_over(self._block, wire, self._count)
         self._flat.zero_()
         self._views = [
@@ -110,7 +118,11 @@ class Bucket:
             if grad is None:
                 view.zero_()  # another rank may have one
             elif grad is not view:
-                view.copy_(grad.to_dense() if grad.is_sparse else grad)
+                dense = grad.to_dense() if grad.is_sparse else grad
+                if self._copies is not None:
+                    self._copies.out(dense, view)
+                else:
+                    view.copy_(dense)
             if self._direct and grad is not view and parameter.requires_grad:
                 parameter.grad = view
         slot.ready = True
@@ -119,6 +131,8 @@ class Bucket:
             self._submit()
 
     def _submit(self) -> None:
+        if self._copies is not None:
+            self._copies.wait()
         how = self._reduction
         operation = Operation(self._world, how.process_set.group())
         operation.request(
@@ -140,14 +154,18 @@ class Bucket:
         self._world.synchronize(handle)
         if self._direct:
             return
+        copies = self._copies
         with torch.no_grad():
-            for slot, view in zip(self.slots, self._views):
-                parameter = slot.parameter
-                if not parameter.requires_grad:
-                    continue
+            pairs = [(slot.parameter, view) for slot, view in zip(self.slots, self._views)]
+            pairs = [(parameter, view) for parameter, view in pairs if parameter.requires_grad]
+            for parameter, _ in pairs:
                 if parameter.grad is None or parameter.grad.is_sparse:
                     parameter.grad = torch.empty_like(parameter)
-                parameter.grad.copy_(view)
+            with contextlib.nullcontext() if copies is None else copies.queue():
+                for parameter, view in pairs:
+                    parameter.grad.copy_(view, non_blocking=copies is not None)
+        if copies is not None:
+            copies.follow()
 
 
 class Loose:
