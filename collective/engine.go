@@ -265,6 +265,12 @@ func (e *Engine) Leave(epoch uint32, rank int) {
 		e.mu.Unlock()
 		return
 	}
+	if e.table.gate.number > 0 {
+		// What it submitted before is not declared yet.
+		e.table.gate.leaving = append(e.table.gate.leaving, rank)
+		e.mu.Unlock()
+		return
+	}
 	failed := e.table.leave(rank)
 	m := e.compose(e.world.Hosts, e.world.Self, 0, appendLeave(nil, rank))
 	e.mu.Unlock()

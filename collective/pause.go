@@ -25,6 +25,8 @@ type gate struct {
 	number uint32 // of the pause, 0 if there is none
 	quiet  func() // to be told, once
 	held   []*op  // complete, to be declared afterwards, in that order
+
+	leaving []int // local ranks that left meanwhile
 }
 
 // hold keeps an operation that this host is ready for until the pause is over.
@@ -66,7 +68,7 @@ func (e *Engine) Resume(number uint32, order []int) error {
 			return err
 		}
 	}
-	held := e.table.gate.held
+	held, leaving, epoch := e.table.gate.held, e.table.gate.leaving, e.world.Epoch
 	e.table.gate = gate{}
 	for _, o := range e.table.ops {
 		o.since = time.Time{} // nobody was late meanwhile
@@ -82,6 +84,9 @@ func (e *Engine) Resume(number uint32, order []int) error {
 	e.mu.Unlock()
 	e.post(m)
 	e.follow(more)
+	for _, rank := range leaving {
+		e.Leave(epoch, rank)
+	}
 	e.mu.Lock()
 	e.listenAll()
 	e.mu.Unlock()

@@ -201,3 +201,26 @@ func TestResumeChecksOrder(t *testing.T) {
 	}
 	c.resumeAll(4, []int{1, 0}, []int{1, 0})
 }
+
+// TestLeaveInPause: a rank that submits its part and leaves, all in a pause, has submitted it.
+func TestLeaveInPause(t *testing.T) {
+	c := newCluster(t, even(3, 1), 4, collective.Config{})
+	c.pauseAll(1)
+	var all []*promise
+	for r := range 3 {
+		req, _ := sum("last", 0, r, 10_000)
+		all = append(all, c.submit(r, req))
+	}
+	c.engines[1].Leave(1, 1)
+	req, _ := sum("more", 0, 0, 10)
+	more := c.submit(0, req)
+	c.resumeAll(1, []int{1, 2, 0}, []int{2, 1, 0})
+	for _, p := range all {
+		if r := p.wait(); r.Err != nil {
+			t.Errorf("%s: %v", p.what, r.Err)
+		}
+	}
+	if r := more.wait(); r.Err == nil {
+		t.Error("an operation without the rank that left succeeds")
+	}
+}

@@ -102,7 +102,8 @@ func (d *daemon) moves(ctx context.Context, ev migrate.Event, ready func()) {
 	case migrate.Acknowledged:
 		d.tell("ready to be moved, vSphere knows")
 	case migrate.Ends, migrate.Moved:
-		d.arrived(ctx, ev.Text, func() { d.endMove(ctx) })
+		m := d.move // another one may begin before this one is looked after
+		d.arrived(ctx, ev.Text, func() { d.endMove(ctx, m) })
 	}
 }
 
@@ -110,6 +111,7 @@ func (d *daemon) moves(ctx context.Context, ev migrate.Event, ready func()) {
 type move struct {
 	wish uint32 // for a pause
 	told bool   // the others know of it
+	over bool
 	stop context.CancelFunc
 }
 
@@ -117,12 +119,12 @@ type move struct {
 // to be moved the others wait for the pause that is theirs, but no longer than vSphere waits: then the machine moves
 // although operations are under way, which links keep.
 func (d *daemon) beginMove(ctx context.Context, ev migrate.Event, ready func()) {
-	d.endMove(ctx) // of one of which nothing was heard any more
+	d.endMove(ctx, d.move) // one of which nothing was heard any more
 	waiting, stop := context.WithCancel(ctx)
 	m := &move{stop: stop}
 	d.move = m
 	tell := func(how string) {
-		if d.move != m || m.told {
+		if m.over || m.told {
 			return
 		}
 		m.told = true
@@ -151,12 +153,11 @@ func (d *daemon) beginMove(ctx context.Context, ev migrate.Event, ready func()) 
 }
 
 // endMove lets the ring go on.
-func (d *daemon) endMove(ctx context.Context) {
-	m := d.move
-	if m == nil {
+func (d *daemon) endMove(ctx context.Context, m *move) {
+	if m == nil || m.over {
 		return
 	}
-	d.move = nil
+	m.over = true
 	m.stop()
 	if m.wish != 0 {
 		d.endPause(ctx, pause.Done{Wish: m.wish})

@@ -110,21 +110,9 @@ func (d *daemon) resume(g *pause.Go) {
 	}
 }
 
-// endPauses tells, when the job is over, what it cost that machines moved, rings changed and connections broke.
+// endPauses tells, when the job is over, how long its ranks waited for machines that moved and rings that changed.
 func (d *daemon) endPauses() {
 	if d.pauses.count > 0 {
 		d.tell(fmt.Sprintf("stood still between operations %d times, %.1f s in all", d.pauses.count, d.pauses.total.Seconds()))
-	}
-	if d.roster == nil || d.began == 0 {
-		return
-	}
-	var sent, again uint64
-	for _, id := range d.memberIDs() {
-		if s, ok := d.mesh.Status(id); ok {
-			sent, again = sent+s.SentBytes, again+s.ResentBytes
-		}
-	}
-	if again > 0 {
-		d.tell(fmt.Sprintf("sent %.1f MB to other hosts in its last world, and %.1f MB of it again because connections broke", float64(sent)/1e6, float64(again)/1e6))
 	}
 }

@@ -207,8 +207,19 @@ func TestMovesAtOnce(t *testing.T) {
 			j.await(`^gorun: ` + other + `: ready to be moved, vSphere knows`)
 		}
 	}
+	// Whoever cannot have its turn in time is moved all the same.
+	v.tell("host2", "start", 7003, `,"notificationTimeoutInSec":50`)
+	j.await(`^gorun: host2 is about to be moved: vSphere waits up to 50s`)
+	v.tell("host3", "start", 7004, `,"notificationTimeoutInSec":4`)
+	j.await(`^gorun: host3: will be moved while operations are under way: vSphere waits no longer`)
+	j.await(`^gorun: host3 is about to be moved: vSphere waits up to 4s`)
+	v.tell("host3", "end", 7004, `,"opStatus":"success"`)
+	v.tell("host2", "end", 7003, `,"opStatus":"success"`)
 	j.end(3)
 	j.unbroken()
+	if !j.out.has(`^gorun: host1: stood still between operations \d times, [0-9.]+ s in all`) {
+		t.Errorf("the end does not tell how long the ring stood still:\n%s", j.out)
+	}
 	for _, host := range []string{"host2", "host3"} {
 		if !j.out.has(`^gorun: ` + host + `: the ring stands still for the move after [0-9.]+ s`) {
 			t.Errorf("the ring did not stand still for %s:\n%s", host, j.out)
@@ -216,7 +227,7 @@ func TestMovesAtOnce(t *testing.T) {
 		_, ready := j.out.find(`^gorun: ` + host + `: ready to be moved`)
 		_, back := j.out.find(`^gorun: ` + host + ` renews its connections: success`)
 		_, batches := j.out.find(`batch \d+$`)
-		if len(ready) != 1 || len(back) != 1 {
+		if len(ready) == 0 || len(back) == 0 {
 			t.Fatalf("%s is ready %d times and back %d times", host, len(ready), len(back))
 		}
 		within := 0
