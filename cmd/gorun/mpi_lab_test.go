@@ -7,7 +7,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // TestMPICH starts an unmodified program of the MPICH family: gorun is what mpiexec would be.
@@ -99,5 +101,58 @@ func TestOpenMPI(t *testing.T) {
 	}
 	if r := mpirun("-np", "2", "-H", "host1,nowhere", program, "ok"); r.code == 0 || !strings.Contains(r.stderr, "gorun: error: nowhere: resolve: ") {
 		t.Errorf("a host that is not there: exit code %d\n%s", r.code, r.stderr)
+	}
+}
+
+// TestOpenMPILeavesNothing: Open MPI's daemons end, and what they started, when its mpirun or the agents by which it
+// reached the hosts are killed.
+func TestOpenMPILeavesNothing(t *testing.T) {
+	if _, err := exec.LookPath("mpirun.openmpi"); err != nil {
+		t.Skip("install openmpi-bin")
+	}
+	for _, victim := range []string{"mpirun.openmpi", "gorun rsh-agent"} {
+		t.Run(victim, func(t *testing.T) {
+			c := newCluster(t, 2)
+			var stderr strings.Builder
+			cmd := c.Launcher().Command(t.Context(), "mpirun.openmpi", "--allow-run-as-root", "--mca", "plm_rsh_agent", c.binary+" rsh-agent",
+				"-np", "2", "-H", "host1:1,host2:1", "sleep", "300")
+			cmd.Stderr = &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			running := func() (n int) {
+				for _, h := range c.Hosts() {
+					for _, p := range h.Processes() {
+						if strings.Contains(p.Args, "sleep 300") {
+							n++
+						}
+					}
+				}
+				return n
+			}
+			c.await("program", func() bool { return running() == 2 })
+			killed := 0
+			for _, p := range c.Launcher().Processes() {
+				if program := strings.TrimPrefix(p.Args, filepath.Dir(c.binary)+"/"); strings.HasPrefix(program, victim) {
+					syscall.Kill(p.PID, syscall.SIGKILL)
+					killed++
+				}
+			}
+			if killed == 0 {
+				t.Error("nothing was killed")
+			}
+			cmd.Wait()
+			for _, h := range c.Hosts() { // what a killed mpirun leaves in its own /tmp is its own affair
+				var left []string
+				for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+					if left = h.Leftovers(); len(left) == 0 {
+						break
+					}
+				}
+				if len(left) > 0 {
+					t.Errorf("left on %s:\n%s\n%s", h.Name(), strings.Join(left, "\n"), &stderr)
+				}
+			}
+		})
 	}
 }
