@@ -156,7 +156,11 @@ func TestSealedKeys(t *testing.T) {
 	for name, other := range map[string]*tls.Config{"another key": sealing(t, 2), "no TLS": nil} {
 		t.Run(name, func(t *testing.T) {
 			a := newNode(t, 0, func(c *link.Config) { c.TLS = sealing(t, 1) })
-			b := newNode(t, 1, func(c *link.Config) { c.TLS, c.HandshakeTimeout = other, 200*time.Millisecond })
+			b := newNode(t, 1, func(c *link.Config) {
+				if c.TLS = other; other == nil {
+					c.HandshakeTimeout = 200 * time.Millisecond
+				}
+			})
 			a.reach(1, b.addr())
 			b.reach(0, a.addr())
 			limit := patience
