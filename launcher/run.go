@@ -271,7 +271,7 @@ func (j *job) message(h *host, msg wire.Message) {
 			go forwardStdin(j.spec.Stdin, &h.queue) // a read from a terminal cannot be interrupted: not waited for
 		}
 		j.worlds[h.id] = msg.World
-		if j.shown < msg.World.Epoch {
+		if j.shown < msg.World.Epoch && len(msg.World.Order) > 0 {
 			j.shown = msg.World.Epoch
 			j.showRing(msg.World)
 		}

@@ -77,7 +77,7 @@ func (d *daemon) step(ctx context.Context, ev epoch.Event) {
 		d.commit(ctx, *a.Commit)
 	}
 	if a.Abort != nil {
-		d.fail("connect hosts", fmt.Errorf("%s", a.Abort.Reason), "hosts must reach each other directly over TCP: check firewalls between them, and --ssh-config aliases that hide addresses")
+		d.fail("connect hosts", fmt.Errorf("%s", a.Abort.Reason), reachHint)
 	}
 	for _, s := range a.Send {
 		d.wg.Go(func() { // over a connection of its own; the machine repeats what gets lost
@@ -110,7 +110,7 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 	d.wg.Go(func() {
 		limit, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		err := d.mesh.Connect(limit, peers)
+		err := d.connect(limit, w.Order, peers)
 		var cost wire.Cost
 		if err == nil && len(peers) > 0 {
 			cost = d.measure(limit, w)
@@ -130,6 +130,67 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 		})
 	})
 }
+
+// fewHosts is how many hosts connect with each other by all streams before their world begins. In larger worlds each
+// host reaches its neighbours in the ring, and the others when it first sends them something, or some time later.
+const fewHosts = 8
+
+// connect makes the links that a world needs to begin.
+func (d *daemon) connect(ctx context.Context, order, peers []int) error {
+	if len(order) <= fewHosts {
+		return d.mesh.Connect(ctx, peers)
+	}
+	if err := d.mesh.Open(peers); err != nil {
+		return err
+	}
+	return d.mesh.Reach(ctx, around(order, d.job.HostID, 1))
+}
+
+// around returns the hosts that are so many steps away in the ring: two, or one if that is the opposite host.
+func around(order []int, self, steps int) []int {
+	at, n := slices.Index(order, self), len(order)
+	next, previous := order[(at+steps)%n], order[(at+n-steps)%n]
+	if next == previous {
+		return []int{next}
+	}
+	return []int{next, previous}
+}
+
+// reachAll makes sure, once a large world has begun, that its hosts reach each other, nearest first: so both ends of a
+// link come to it at about the same time. A host that is silent is not its affair, so it waits longer than it takes
+// to find such a host.
+func (d *daemon) reachAll(ctx context.Context, w wire.World) {
+	pause := time.NewTimer(reachAfter)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+		return
+	}
+	patience := d.lease() + linkPatience
+	for steps := 2; steps <= len(w.Order)/2; steps++ {
+		limit, cancel := context.WithTimeout(ctx, patience)
+		err := d.mesh.Reach(limit, around(w.Order, d.job.HostID, steps))
+		cancel()
+		if err == nil {
+			continue
+		}
+		d.post(ctx, func() {
+			if !d.stopping && d.machine.Epoch() == w.Epoch {
+				d.fail("connect hosts", err, reachHint)
+			}
+		})
+		return
+	}
+}
+
+const (
+	// reachAfter is how long after the beginning of a world hosts look for others that they have nothing to say to: the
+	// ranks have better use for the processors while they start.
+	reachAfter = 2 * time.Second
+
+	reachHint = "hosts must reach each other directly over TCP: check firewalls between them, and --ssh-config aliases that hide addresses"
+)
 
 // worldOf is a proposed world in the engine's words.
 func (d *daemon) worldOf(w wire.World) (collective.World, error) {
@@ -173,8 +234,15 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 		ranks.Places = append(ranks.Places, session.Place{Process: r.Process, Rank: r.Rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize})
 	}
 	d.sessions.SetWorld(ranks)
-	d.out.Write(&wire.Committed{World: w})
+	known := w
+	if d.job.HostID != slices.Min(w.Order) {
+		known.Order, known.Why = nil, nil // one host's word about the ring is enough
+	}
+	d.out.Write(&wire.Committed{World: known})
 	d.stepPause(ctx, pause.Event{World: &pause.World{Epoch: w.Epoch, Members: w.Order}})
+	if len(w.Order) > fewHosts {
+		d.wg.Go(func() { d.reachAll(ctx, w) })
+	}
 	if d.job.Verbose && len(w.Order) > 1 && w.Order[0] == d.job.HostID {
 		how := "between hosts " + d.engine.Describe()
 		if d.job.Encrypt {

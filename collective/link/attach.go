@@ -10,20 +10,60 @@ import (
 
 // How streams come up, and come back.
 
-// open starts the keeper and the dialers. The side with the lower id dials at once, the other one only if
-// nothing comes: its address may be the one that has changed.
-func (l *link) open() {
+// want opens the first n slots and starts their dialers. The side with the lower id dials at once, the other one
+// only if nothing comes: its address may be the one that has changed.
+func (l *link) want(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.wg.Add(1)
-	go l.keep()
-	for _, sl := range l.slots {
-		l.restore(sl)
+	for _, sl := range l.slots[:n] {
+		if !sl.open {
+			l.unfold(sl)
+			l.restore(sl)
+		}
+	}
+}
+
+// unfold notes that a slot is to have a stream from now on. mu is held.
+func (l *link) unfold(sl *slot) {
+	if !sl.open {
+		sl.open = true
+		l.opened++
+	}
+}
+
+// widenAfter is how many bytes of large segments a link carries over the streams it has before it opens all.
+const widenAfter = 1 << 20
+
+// grow opens what a segment of n bytes needs: a stream if the link has none, and all of them once it has carried
+// much. The peer may not know that yet, so the side with the higher id waits little for the other to dial.
+// mu is held.
+func (l *link) grow(n int) {
+	if l.opened == len(l.slots) {
+		return
+	}
+	want := 1
+	if n > smallLimit {
+		if l.bulky += n; l.bulky > widenAfter {
+			want = len(l.slots)
+		}
+	}
+	delay := time.Duration(0)
+	if l.mesh.cfg.Self > l.peer {
+		delay = l.mesh.cfg.FallbackDial / 16
+	}
+	for _, sl := range l.slots[:want] {
+		if !sl.open {
+			l.unfold(sl)
+			l.redial(sl, delay)
+		}
 	}
 }
 
 // restore sees to a stream that is down. mu is held.
 func (l *link) restore(sl *slot) {
+	if !sl.open {
+		return // it only nearly came up
+	}
 	cfg := &l.mesh.cfg
 	if time.Since(sl.since) > cfg.BackoffMax {
 		sl.flaps = 0
@@ -61,6 +101,9 @@ func (l *link) kick() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, sl := range l.slots {
+		if !sl.open {
+			continue
+		}
 		sl.wanted, sl.suspect, sl.flaps = true, false, 0
 		if sl.abandon != nil {
 			sl.abandon() // it may hang on a path that is gone
@@ -407,6 +450,7 @@ func (l *link) resume(conn net.Conn, sl *slot, theirs *resume) error {
 		for lacking.head != nil {
 			l.again.push(lacking.pop())
 		}
+		l.unfold(sl)
 		newStream(l, sl.index, conn).start()
 		sl.wanted, sl.suspect, sl.since = false, false, time.Now()
 		l.stats.attached++

@@ -22,6 +22,9 @@
 // stream has ended on both sides before, a segment is never on two streams, and no stream writes into
 // memory that has been given back.
 //
+// A link need not have all its streams (Open, Reach in mesh.go): among many hosts most carry little, and a stream
+// costs a socket and a handshake on both sides. Then it has none before the first segment, and one before much data.
+//
 // Words: a link is a session with a peer from Connect to Forget. A stream is one connection of it; it
 // has an index, and a generation that the side with the lower id counts up. An incarnation is one Mesh of
 // a process; a restarted peer has another, and so another link.

@@ -28,6 +28,8 @@ type link struct {
 	slots  []*slot
 	up     int    // streams that are up
 	idle   uint64 // bit per stream whose writer waits for something to do
+	opened int    // slots that are open, the first ones unless the peer opened others
+	bulky  int    // bytes of large segments that were queued, as far as grow counts them
 	lost   error  // the peer has another session now
 	last   error  // why the last attempt to connect failed
 
@@ -65,6 +67,7 @@ type slot struct {
 	// Guarded by link.mu.
 	stream  *stream // the last one, perhaps closed; nil while it is being replaced
 	pending closer  // connection that is being attached by the side that counts generations
+	open    bool    // there is to be a stream: see grow
 	wanted  bool    // the stream is to be replaced although it is up
 	suspect bool    // because it makes no progress
 	dialing bool    // there is a dialer
@@ -121,6 +124,7 @@ func (l *link) send(s *Segment) {
 	} else {
 		l.bulk.push(s)
 	}
+	l.grow(n)
 	l.dispatch(small)
 }
 

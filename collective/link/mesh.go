@@ -158,14 +158,35 @@ func (m *Mesh) start(f func()) bool {
 
 func (m *Mesh) link(peer int) *link { return (*m.links.Load())[peer] }
 
+// Open makes links to peers that have none, without streams. The first comes with the first segment, or when the
+// peer wants one; the others when a link has carried a megabyte in large segments. Both sides must call it.
+func (m *Mesh) Open(peers []int) error {
+	for _, peer := range peers {
+		if _, err := m.open(peer); err != nil {
+			return fmt.Errorf("open link to host %d: %w", peer, err)
+		}
+	}
+	return nil
+}
+
+// Reach opens links to peers that have none and returns when each has a stream. Otherwise it is like Connect, and the
+// links are like those of Open.
+func (m *Mesh) Reach(ctx context.Context, peers []int) error { return m.connect(ctx, peers, 1) }
+
 // Connect opens links to peers that have none and returns when all of them have streams: all streams, or
 // at least one after a moment. Both sides must call it. The error names the first peer without a stream
 // and why; its link goes on trying until Forget.
 func (m *Mesh) Connect(ctx context.Context, peers []int) error {
+	return m.connect(ctx, peers, m.cfg.Streams)
+}
+
+func (m *Mesh) connect(ctx context.Context, peers []int, streams int) error {
 	for _, peer := range peers {
-		if err := m.open(peer); err != nil {
+		l, err := m.open(peer)
+		if err != nil {
 			return fmt.Errorf("connect to host %d: %w", peer, err)
 		}
+		l.want(streams)
 	}
 	var grace <-chan time.Time
 	for {
@@ -204,7 +225,7 @@ func (m *Mesh) missing(peers []int) (missing, down int, err error) {
 			return 0, 0, fmt.Errorf("connect to host %d: %w", peer, errClosed)
 		}
 		l.mu.Lock()
-		up, lost, last := l.up, l.lost, l.last
+		up, opened, lost, last := l.up, l.opened, l.lost, l.last
 		l.mu.Unlock()
 		switch {
 		case lost != nil:
@@ -214,7 +235,7 @@ func (m *Mesh) missing(peers []int) (missing, down int, err error) {
 		case up == 0 && down < 0:
 			down = peer
 		}
-		missing += m.cfg.Streams - up
+		missing += opened - up
 	}
 	return missing, down, nil
 }
@@ -232,24 +253,26 @@ func (m *Mesh) reason(peer int, err error) error {
 }
 
 // open makes the link to a peer, if there is none.
-func (m *Mesh) open(peer int) error {
+func (m *Mesh) open(peer int) (*link, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case m.closed:
-		return errClosed
+		return nil, errClosed
 	case peer == m.cfg.Self:
-		return errors.New("that is this host itself")
-	case m.link(peer) != nil:
-		return nil
+		return nil, errors.New("that is this host itself")
+	}
+	if l := m.link(peer); l != nil {
+		return l, nil
 	}
 	m.opened++
 	l := newLink(m, peer, m.opened)
 	links := maps.Clone(*m.links.Load())
 	links[peer] = l
 	m.links.Store(&links)
-	l.open()
-	return nil
+	l.wg.Add(1)
+	go l.keep()
+	return l, nil
 }
 
 // Send sends s to a peer. It never blocks on the network, and may be called by Handlers and Owners. What
@@ -322,7 +345,7 @@ type Status struct {
 	Heard   time.Time // when the last byte came; zero if none ever did
 	Unacked int       // segments that were sent and not acknowledged
 	Queued  int       // segments that wait for a stream
-	Err     error     // why a stream broke or could not be opened last, nil if all are up
+	Err     error     // why a stream broke or could not be opened last, nil if all that are wanted are up
 	Lost    error     // see Config.Lost
 
 	SentSegments, SentBytes         uint64 // without what was sent again
@@ -362,7 +385,7 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 			}
 		}
 	}
-	if l.up < len(l.slots) {
+	if l.up < l.opened {
 		s.Err = l.last
 	}
 	if at := l.heard.Load(); at != 0 {

@@ -97,7 +97,7 @@ type Peer struct {
 	Ports  []int    `msgpack:"ports"` // Ready.Ports
 }
 
-// Committed reports the world that this daemon entered.
+// Committed reports the world that this daemon entered; its Order and Why come from one of its hosts only.
 type Committed struct{ World World }
 
 // Rejoining says that a process has left the world of Epoch and waits in init for the next one.
