@@ -187,7 +187,7 @@ func (d *daemon) reachAll(ctx context.Context, w wire.World) {
 const (
 	// reachAfter is how long after the beginning of a world hosts look for others that they have nothing to say to: the
 	// ranks have better use for the processors while they start.
-	reachAfter = 2 * time.Second
+	reachAfter = 10 * time.Second
 
 	reachHint = "hosts must reach each other directly over TCP: check firewalls between them, and --ssh-config aliases that hide addresses"
 )

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -81,6 +82,9 @@ func daemon(ctx context.Context, resumable bool) error {
 		return fmt.Errorf("hold lifeline: %w", err)
 	}
 	defer release()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400) // the heap is some megabytes; a start would collect it again and again
+	}
 	exe, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this binary: %w", err)

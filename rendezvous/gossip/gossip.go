@@ -97,6 +97,7 @@ func Start(cfg Config) (*Gossip, error) {
 	c.DeadNodeReclaimTime = time.Second
 	c.PushPullInterval = 10 * time.Second
 	c.GossipInterval = 50 * time.Millisecond
+	c.EnableCompression = false    // messages are small, and each would cost two tables of tens of kilobytes
 	c.TCPTimeout = 3 * time.Second // Join cannot be cancelled, so it must not take long
 	list, err := memberlist.Create(c)
 	if err != nil {
