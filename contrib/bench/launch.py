@@ -61,7 +61,7 @@ class Machine:
         return ["nsenter", "--net", "--target", str(self.outside.pid)]
 
     def hide_login_files(self) -> None:
-        """What this machine's shells do at a login is no launcher's affair; the mounts vanish with the namespace."""
+        """What shells do here at a login is no launcher's affair; the mounts vanish with the namespace."""
         empty = self.dir / "empty"
         empty.touch()
         home = Path(pwd.getpwuid(os.getuid()).pw_dir)
