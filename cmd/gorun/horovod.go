@@ -38,11 +38,10 @@ const (
 )
 
 const (
-	noCycle  = "there is no cycle, cache or tree to tune"
-	noTuner  = "nothing is left to tune by trial"
-	noMPI    = "there is no MPI underneath"
-	notGloo  = "gorun's engine takes the place of Gloo and NCCL"
-	notThere = "not in this version"
+	noCycle = "there is no cycle, cache or tree to tune"
+	noTuner = "nothing is left to tune by trial"
+	noMPI   = "there is no MPI underneath"
+	notGloo = "gorun's engine takes the place of Gloo and NCCL"
 )
 
 // knobs is the table of horovodrun's engine flags, in the order of its help.
@@ -61,7 +60,7 @@ var knobs = []knob{
 	{names: []string{"autotune-bayes-opt-max-samples"}, kind: number, env: "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", file: "autotune.bayes_opt_max_samples", needs: "autotune", usage: "at most `N` samples", idle: noTuner},
 	{names: []string{"autotune-gaussian-process-noise"}, kind: fraction, env: "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", file: "autotune.gaussian_process_noise", needs: "autotune", usage: "noise `F` from 0 to 1", idle: noTuner},
 
-	{names: []string{"timeline-filename"}, kind: text, env: "HOROVOD_TIMELINE", file: "timeline.filename", usage: "write a timeline of operations to `FILE`", idle: notThere},
+	{names: []string{"timeline-filename"}, kind: text, env: "HOROVOD_TIMELINE", file: "timeline.filename", usage: "write a timeline of operations to `FILE`"},
 	{names: []string{"timeline-mark-cycles"}, opposed: []string{"no-timeline-mark-cycles"}, kind: toggle, env: "HOROVOD_TIMELINE_MARK_CYCLES", file: "timeline.mark_cycles", needs: "timeline-filename", usage: "mark cycles in the timeline", idle: noCycle},
 
 	{names: []string{"stall-check"}, opposed: []string{"no-stall-check"}, kind: toggle, env: "HOROVOD_STALL_CHECK_DISABLE", inverse: true, file: "stall_check.enabled", usage: "warn of ranks that others wait for"},
