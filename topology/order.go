@@ -67,7 +67,8 @@ type source uint8
 
 const (
 	unknown source = iota
-	nominal
+	nominal        // what an interface says whatever is behind it
+	byNIC
 	measured
 	inJob // measured, too, by a job
 )
@@ -134,16 +135,19 @@ func (p *problem) measure(edges []Edge) {
 
 // guess fills in the bandwidth of edges that were not measured.
 func (p *problem) guess(hosts []Host) {
-	nics := make([]float64, p.n)
+	nics, kinds := make([]float64, p.n), make([]source, p.n)
 	for i, h := range hosts {
-		nics[i] = fastestNIC(h)
+		nics[i], kinds[i] = fastestNIC(h)
 	}
 	best := 1.0
 	for i := range p.n {
 		for j := range p.n {
 			at := i*p.n + j
 			if slower := min(nics[i], nics[j]); p.known[at] == unknown && slower > 0 && i != j {
-				p.speed[at], p.known[at] = slower, nominal
+				p.speed[at], p.known[at] = slower, kinds[i]
+				if nics[j] < nics[i] || nics[j] == nics[i] && kinds[j] == nominal {
+					p.known[at] = kinds[j]
+				}
 			}
 			best = max(best, p.speed[at])
 		}
@@ -155,15 +159,23 @@ func (p *problem) guess(hosts []Host) {
 	}
 }
 
-// fastestNIC returns bytes per second, 0 if no interface tells.
-func fastestNIC(h Host) float64 {
-	fastest := 0
+// fastestNIC returns bytes per second, 0 if no interface tells, and whether that is more than nominal. One without an
+// address carries nothing where another has one.
+func fastestNIC(h Host) (bytes float64, kind source) {
+	fastest, reachable := 0, false
 	for _, nic := range h.NICs {
-		if nic.Up {
-			fastest = max(fastest, nic.Speed)
+		addressed := len(nic.Addrs) > 0
+		if !nic.Up || nic.Speed <= 0 || reachable && !addressed {
+			continue
+		}
+		if nic.Speed > fastest || addressed && !reachable || nic.Speed == fastest && kind == nominal {
+			fastest, reachable, kind = nic.Speed, addressed, byNIC
+			if nic.Nominal() {
+				kind = nominal
+			}
 		}
 	}
-	return float64(fastest) * 1e6 / 8
+	return float64(fastest) * 1e6 / 8, kind
 }
 
 // numberLabels replaces the values of every label by numbers. Hosts without a label are one group.

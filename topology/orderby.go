@@ -23,11 +23,12 @@ func ParseBy(text string) (By, error) {
 	return "", fmt.Errorf("%q is not host, topology or measured", text)
 }
 
-// OrderBy is Order with what the user wants it to go by. The reasons tell all that is known of each edge.
+// OrderBy is Order with what the user wants it to go by. The reasons tell all that is known of each edge, also what the
+// order does not go by.
 func OrderBy(by By, hosts []Host, edges []Edge) Ring {
 	switch by {
 	case ByTopology:
-		edges = nil
+		return Keep(hosts, edges, Order(hosts, nil).Order)
 	case ByHost:
 		if len(hosts) > 1 {
 			order := make([]int, len(hosts))

@@ -21,6 +21,11 @@ func TestOrderBy(t *testing.T) {
 			t.Errorf("by %q: %+v, should be %v", by, ring, want)
 		}
 	}
+	// What was measured is told also of a ring that does not go by it.
+	ring := topology.OrderBy(topology.ByTopology, hosts, edges)
+	if want := "same rack r2, 111 Mbit/s measured, the bottleneck"; ring.Why[1] != want || ring.Why[0] != "from rack r1 to r2, 1 Gbit/s measured" {
+		t.Errorf("reasons %q, the second should be %q", ring.Why, want)
+	}
 	if _, err := topology.ParseBy("rank"); err == nil {
 		t.Error("no error")
 	}

@@ -29,6 +29,7 @@ func Reorder(by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
 	if n < 3 || len(order) != n || by == ByHost { // of two hosts there is one ring
 		return Change{}, false
 	}
+	all := edges
 	if by == ByTopology {
 		edges = nil
 	}
@@ -56,10 +57,11 @@ func Reorder(by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
 	if !faster && (c.Fewer <= 0 || c.Then < (1-tolerance)*c.Now) {
 		return Change{}, false
 	}
-	c.Ring = Ring{Order: make([]int, n), Why: p.why(listed, found)}
+	ring := make([]int, n)
 	for i, at := range found {
-		c.Ring.Order[i] = order[at]
+		ring[i] = order[at]
 	}
+	c.Ring = Keep(hosts, all, ring)
 	for _, ring := range [][]int{found, present} {
 		for i, from := range ring {
 			to := ring[(i+1)%n]

@@ -66,6 +66,9 @@ type NIC struct {
 	Addrs  []string `msgpack:"addrs" json:"addrs"` // CIDR notation
 }
 
+// Nominal reports whether the NIC says the same speed whatever is behind it.
+func (n NIC) Nominal() bool { return n.Driver == "vmxnet3" || n.Driver == "veth" }
+
 // RDMA is a device that moves memory by itself.
 type RDMA struct {
 	Name   string `msgpack:"name" json:"name"`

@@ -28,8 +28,10 @@ func (p *problem) why(hosts []Host, order []int) []string {
 			reasons = append(reasons, bitRate(p.speed[at])+" measured")
 		case inJob:
 			reasons = append(reasons, bitRate(p.speed[at])+" measured in the job")
-		case nominal:
+		case byNIC:
 			reasons = append(reasons, bitRate(p.speed[at])+" by NIC")
+		case nominal:
+			reasons = append(reasons, bitRate(p.speed[at])+" nominal")
 		}
 		if p.rtt[at] > 0 {
 			reasons = append(reasons, roundTrip(p.rtt[at]))

@@ -29,6 +29,9 @@ const (
 	enoughBytes, enoughTime = 4 << 20, 5 * time.Millisecond
 	// fading is what remains of a measurement when there is another second of traffic: networks change.
 	fading = 0.9
+	// rising is how much longer a round trip may get with every look: one among long ones is short by chance no more than
+	// for a while, and after a move they may all be longer.
+	rising = 1.02
 	// newsworthy is how much a number has to change to be told again.
 	newsworthy = 0.2
 	// manyHosts is from how many hosts on only round trips to the nearest are told.
@@ -51,8 +54,10 @@ type carried struct {
 
 // look takes what the link says now.
 func (c *carried) look(s link.Status) {
-	if s.RTT > 0 && (c.edge.RTT == 0 || s.RTT.Seconds() < c.edge.RTT) {
-		c.edge.RTT = s.RTT.Seconds()
+	if rtt := s.RTT.Seconds(); rtt > 0 && c.edge.RTT > 0 {
+		c.edge.RTT = min(rtt, c.edge.RTT*rising)
+	} else if rtt > 0 {
+		c.edge.RTT = rtt
 	}
 	if s.BusyTime < c.seen.BusyTime { // another link to the same host
 		c.seen = link.Status{}
@@ -204,15 +209,18 @@ func (d *daemon) memberIDs() []int {
 
 // send gives a peer a message that it may miss.
 func (d *daemon) send(peer int, m wire.Message) {
-	d.wg.Go(func() {
-		b, err := wire.Marshal(m)
-		if err == nil {
-			err = d.gossip.Send(peer, b)
-		}
-		if err != nil {
-			d.log.Debug("gossip: not sent", "to", peer, "error", err)
-		}
-	})
+	d.wg.Go(func() { d.sendNow(peer, m) })
+}
+
+// sendNow is send for a goroutine that may wait.
+func (d *daemon) sendNow(peer int, m wire.Message) {
+	b, err := wire.Marshal(m)
+	if err == nil {
+		err = d.gossip.Send(peer, b)
+	}
+	if err != nil {
+		d.log.Debug("gossip: not sent", "to", peer, "error", err)
+	}
 }
 
 // order is the ring of the hosts of a roster. What was measured in the job counts if the user wants the ring to go by it;
@@ -311,8 +319,24 @@ func (d *daemon) changeRing(ctx context.Context, ids []int, change topology.Chan
 
 // forget drops what is known of this host's ways, because its network is another one.
 func (w *edgeWatch) forget() {
-	clear(w.own)
-	clear(w.said)
+	for peer := range w.own {
+		w.forgetWay(peer)
+	}
+}
+
+// forgetWay drops what is known of this host's way to a peer. What links have counted until now stays seen, or else it
+// would be taken for traffic of the new way.
+func (w *edgeWatch) forgetWay(peer int) {
+	if c := w.own[peer]; c != nil {
+		w.own[peer] = &carried{seen: c.seen, edge: wire.Edge{To: peer}}
+	}
+	delete(w.said, peer)
+}
+
+// forgetOwnWays drops what this host knows of its own ways, also as the one that coordinates.
+func (d *daemon) forgetOwnWays() {
+	d.edges.forget()
+	d.edges.forgetHost(d.job.HostID)
 }
 
 // forgetHost drops what the coordinator knows of the ways from and to a host whose network is another one.

@@ -18,7 +18,7 @@ func TestCarried(t *testing.T) {
 	at(90*time.Microsecond, 0, 0)
 	at(50*time.Microsecond, 1, time.Millisecond)
 	at(70*time.Microsecond, 1, time.Millisecond)
-	if c.edge.RTT != 50e-6 || c.edge.Bandwidth != 0 {
+	if c.edge.RTT < 50e-6 || c.edge.RTT > 52e-6 || c.edge.Bandwidth != 0 {
 		t.Errorf("after too little traffic: %+v", c.edge)
 	}
 	c.tried(2e9)
@@ -41,6 +41,12 @@ func TestCarried(t *testing.T) {
 	}
 	if !is(100 << 20) {
 		t.Errorf("after 50 s at 100 MiB/s: %+v", c.edge)
+	}
+	for range 50 { // the way becomes longer
+		at(90*time.Microsecond, mb, busy)
+	}
+	if c.edge.RTT != 90e-6 {
+		t.Errorf("after 50 s with 90 µs: %+v", c.edge)
 	}
 	at(40*time.Microsecond, 100, 100*time.Millisecond) // of another link to the same host
 	if c.edge.Bandwidth < 100<<20 || c.edge.RTT != 40e-6 {

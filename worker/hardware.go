@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -48,11 +49,7 @@ func (d *daemon) watchHardware(ctx context.Context) {
 
 // probeAgain looks at the whole machine, on the caller's goroutine, and calls then on the loop's.
 func (d *daemon) probeAgain(ctx context.Context, when string, then func()) {
-	found, err := probe.Probe(ctx, "/")
-	if err == nil {
-		found.Name = d.job.Name
-		err = d.facts.Override(&found)
-	}
+	found, err := probe.This(ctx, d.job.VMTools)
 	d.post(ctx, func() {
 		defer then()
 		if err != nil {
@@ -69,12 +66,28 @@ func sameNetwork(hosts []topology.Host, ids []int, m *wire.Facts) bool {
 	return !member || at >= len(hosts) || reflect.DeepEqual(hosts[at].NICs, m.Host.NICs)
 }
 
-// changedInto takes what this machine is now, and tells the host that coordinates. Ranks stay where they are.
+// changedInto takes what this machine was found to be, and tells the host that coordinates. Ranks stay where they are. What
+// the topology file says of a device that is gone counts no more, and all else that it says still does.
 func (d *daemon) changedInto(ctx context.Context, found topology.Host, when string) {
+	found.Name = d.job.Name
+	missing := d.facts.Apply(&found)
+	// A label that nobody tells any more stays: VMware's programs may not answer right after a move.
+	labels := maps.Clone(d.self.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, found.Labels)
+
 	var news []string
 	if text := changes(d.self.NICs, found.NICs); text != "" {
 		news = append(news, text)
-		d.edges.forget()
+		d.forgetOwnWays()
+	}
+	if text := relabeled(d.self.Labels, labels); text != "" {
+		news = append(news, text)
+	}
+	if text := resized(d.self.Nodes, found.Nodes); text != "" {
+		news = append(news, text+" (ranks stay bound as they are)")
 	}
 	for _, g := range found.GPUs {
 		if !slices.ContainsFunc(d.self.GPUs, func(old topology.GPU) bool { return old.PCI == g.PCI && old.UUID == g.UUID }) {
@@ -90,9 +103,53 @@ func (d *daemon) changedInto(ctx context.Context, found topology.Host, when stri
 		return
 	}
 	d.tell(when + strings.Join(news, ", "))
-	d.self.NICs, d.self.RDMA, d.self.GPUs = found.NICs, found.RDMA, found.GPUs
+	for _, err := range missing {
+		d.tell(fmt.Sprintf("the topology file does not fit any more: %v", err))
+	}
+	// Not the CPUs that may be used: this process may have bound itself to a few.
+	d.self.NICs, d.self.RDMA, d.self.GPUs, d.self.Nodes, d.self.Labels = found.NICs, found.RDMA, found.GPUs, found.Nodes, labels
 	d.unsaid = repeatNews
 	d.step(ctx, epoch.Event{Self: &d.self})
+}
+
+// relabeled describes how the labels of a host differ from before, "" if they do not.
+func relabeled(before, after map[string]string) string {
+	if maps.Equal(before, after) {
+		return ""
+	}
+	var out []string
+	for _, label := range slices.Sorted(maps.Keys(after)) {
+		if was := before[label]; was == "" {
+			out = append(out, fmt.Sprintf("%s is %s", label, after[label]))
+		} else if was != after[label] {
+			out = append(out, fmt.Sprintf("%s is %s, not %s", label, after[label], was))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// resized describes which NUMA nodes have other CPUs, or more or less memory, than before, "" if none has.
+func resized(before, after []topology.Node) string {
+	var out []string
+	for _, now := range after {
+		at := slices.IndexFunc(before, func(n topology.Node) bool { return n.ID == now.ID })
+		if at < 0 {
+			out = append(out, fmt.Sprintf("NUMA node %d is new", now.ID))
+			continue
+		}
+		if old := before[at]; !slices.Equal(old.CPUs, now.CPUs) {
+			out = append(out, fmt.Sprintf("NUMA node %d has %d CPUs, not %d", now.ID, len(now.CPUs), len(old.CPUs)))
+		}
+		if old := before[at].MemBytes; old > 0 && now.MemBytes > 0 && old>>20 != now.MemBytes>>20 {
+			out = append(out, fmt.Sprintf("NUMA node %d has %d MiB of memory, not %d", now.ID, now.MemBytes>>20, old>>20))
+		}
+	}
+	for _, old := range before {
+		if !slices.ContainsFunc(after, func(n topology.Node) bool { return n.ID == old.ID }) {
+			out = append(out, fmt.Sprintf("NUMA node %d is gone", old.ID))
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // changes describes how the network of a host differs from before, "" if it does not.

@@ -46,7 +46,7 @@ func (d *daemon) beat(ctx context.Context) {
 	if gap := d.pulse.Beat(vmtools.SinceBoot()); gap > 0 {
 		// Those of whom nothing was heard meanwhile may have spoken.
 		d.absent.mistrust(time.Now().Add(d.lease()))
-		d.arrived(ctx, fmt.Sprintf("stood still for %.1f s", gap.Seconds()), func() {})
+		d.arrived(ctx, fmt.Sprintf("stood still for %.1f s", gap.Seconds()), false, func() {})
 	}
 	d.reportLost()
 }
@@ -102,8 +102,9 @@ func (d *daemon) moves(ctx context.Context, ev migrate.Event, ready func()) {
 	case migrate.Acknowledged:
 		d.tell("ready to be moved, vSphere knows")
 	case migrate.Ends, migrate.Moved:
+		d.forgetOwnWays()
 		m := d.move // another one may begin before this one is looked after
-		d.arrived(ctx, ev.Text, func() { d.endMove(ctx, m) })
+		d.arrived(ctx, ev.Text, true, func() { d.endMove(ctx, m) })
 	}
 }
 
@@ -189,15 +190,7 @@ func (d *daemon) announce(ctx context.Context, m *wire.Migrating, then func()) {
 			var sending sync.WaitGroup
 			defer sending.Wait()
 			for _, peer := range peers {
-				sending.Go(func() {
-					b, err := wire.Marshal(m)
-					if err == nil {
-						err = d.gossip.Send(peer, b)
-					}
-					if err != nil {
-						d.log.Debug("gossip: not sent", "to", peer, "error", err)
-					}
-				})
+				sending.Go(func() { d.sendNow(peer, m) })
 			}
 		})
 		limit := time.NewTimer(announceLimit)
@@ -212,8 +205,8 @@ func (d *daemon) announce(ctx context.Context, m *wire.Migrating, then func()) {
 }
 
 // arrived goes on after a move or a pause: connections may be dead without showing it, the others may have given
-// this host up, and its network may be another one. then is called when that is looked after.
-func (d *daemon) arrived(ctx context.Context, text string, then func()) {
+// this host up, and its network may be another one; after a move it is. then is called when that is looked after.
+func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func()) {
 	if d.stopping || d.roster == nil {
 		then()
 		return
@@ -225,7 +218,7 @@ func (d *daemon) arrived(ctx context.Context, text string, then func()) {
 			addrs = append(addrs, p.Gossip)
 		}
 	}
-	d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: text}, func() {})
+	d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: text, Moved: moved}, func() {})
 	d.wg.Go(func() {
 		if len(addrs) > 0 {
 			limit, cancel := context.WithTimeout(ctx, announceLimit)
@@ -246,4 +239,8 @@ func (d *daemon) peerMoves(peer int, m *wire.Migrating) {
 	}
 	d.absent.excuse(peer, time.Time{})
 	d.mesh.Kick(peer)
+	if m.Moved { // to where ways are others
+		d.edges.forgetWay(peer)
+		d.edges.forgetHost(peer)
+	}
 }

@@ -196,7 +196,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.edges = newEdgeWatch()
 	d.pauses = newPauses(job.HostID)
 	var err error
-	if d.self, err = probe.Probe(ctx, "/"); err != nil {
+	if d.self, err = probe.This(ctx, job.VMTools); err != nil {
 		return fmt.Errorf("probe host: %w", err)
 	}
 	d.self.Name = job.Name

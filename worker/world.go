@@ -80,15 +80,7 @@ func (d *daemon) step(ctx context.Context, ev epoch.Event) {
 		d.fail("connect hosts", fmt.Errorf("%s", a.Abort.Reason), reachHint)
 	}
 	for _, s := range a.Send {
-		d.wg.Go(func() { // over a connection of its own; the machine repeats what gets lost
-			b, err := wire.Marshal(s.Message)
-			if err == nil {
-				err = d.gossip.Send(s.To, b)
-			}
-			if err != nil {
-				d.log.Debug("gossip: not sent", "to", s.To, "error", err)
-			}
-		})
+		d.send(s.To, s.Message) // over a connection of its own; the machine repeats what gets lost
 	}
 }
 

@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -75,5 +77,54 @@ func TestRingChangesWhileTraining(t *testing.T) {
 		if d[1] != done[0][1] {
 			t.Errorf("weights %s and %s", d[1], done[0][1])
 		}
+	}
+}
+
+// TestRingFollowsMove: a machine is moved to the ESXi host of another one, as its guestinfo says afterwards. The ring then
+// crosses from one ESXi host to another more often than it has to, and becomes another one; no rank begins anew.
+func TestRingFollowsMove(t *testing.T) {
+	c := newCluster(t, 4)
+	v := c.vsphere()
+	place := func(host, esxi string) {
+		t.Helper()
+		file := filepath.Join(v.dir, host, "guestinfo.gorun.esxi")
+		err := os.MkdirAll(filepath.Dir(file), 0o700)
+		if err == nil {
+			err = os.WriteFile(file, []byte(esxi+"\n"), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, esxi := range []string{"esx-a", "esx-a", "esx-a", "esx-b"} {
+		place(fmt.Sprintf("host%d", i+1), esxi)
+	}
+	const steps = 400
+	j := &training{cluster: c, out: &record{}}
+	j.cmd, _, _ = c.command("-v", "--ring-order", "topology", "--algorithm", "ring", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"),
+		"-H", "host1,host2,host3,host4", python, "testdata/elastic/steps.py", "--steps", fmt.Sprint(steps), "--length", "4000", "--pause", "0.05")
+	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
+	if err := j.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	j.await(`epoch 1, ring: host1 → host2 → host3 → host4 → `)
+	j.await(`host2: vSphere announces moves of this machine`)
+	j.await(`commit 10 epoch 1 size 4`)
+	v.tell("host2", "start", 8001, "")
+	j.await(`gorun: host2: ready to be moved, vSphere knows`)
+	place("host2", "esx-b")
+	v.tell("host2", "end", 8001, `,"opStatus":"success"`)
+	j.await(`host2: after the pause .*esxi is esx-b, not esx-a`)
+	j.await(`epoch 1, the ring changes while the job runs: it crosses 2 borders less`)
+	if err := j.cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, j.out)
+	}
+	c.expectNothingLeft(5 * time.Second)
+	rings, _ := j.out.find(`epoch 1, ring: (.*)$`)
+	if len(rings) != 2 || rings[1][1] != "host1 → host2 → host4 → host3 → (host1)" { // 1 and 3 are on the one, 2 and 4 on the other
+		t.Errorf("rings %v", rings)
+	}
+	if done, _ := j.out.find(fmt.Sprintf(`done rank \d of 4: steps %d epoch 1 worlds 1 weights (\w+)$`, steps)); len(done) != 4 {
+		t.Errorf("%d ranks are done in the world that they began in\n%s", len(done), j.out)
 	}
 }

@@ -283,6 +283,7 @@ type Migrating struct {
 	Host  int    `msgpack:"host"`  // the sender's id
 	State string `msgpack:"state"` // MoveStarts or MoveEnds
 	Text  string `msgpack:"text"`
+	Moved bool   `msgpack:"moved"` // with MoveEnds: it is on another host of the hypervisor's, with other ways to its peers
 }
 
 // States of a move.

@@ -35,7 +35,7 @@ var messages = []wire.Message{
 	&wire.Rejoining{Process: 3, Epoch: 1},
 	&wire.HostsChanged{Epoch: 3, Added: true, Stamp: 5},
 	&wire.Alive{},
-	&wire.Migrating{Host: 1, State: wire.MoveStarts, Text: "t"},
+	&wire.Migrating{Host: 1, State: wire.MoveStarts, Text: "t", Moved: true},
 	&wire.Edges{Edges: []wire.Edge{{To: 1, RTT: 5e-5, Bandwidth: 1e9, Tried: true}}},
 	&wire.Try{To: 2},
 	&wire.Pause{From: 1, Epoch: 2, Verb: wire.PauseGo, Number: 3, Wish: 4, Order: []int{1, 0}, Why: []string{"a", "b"}, Text: "t"},

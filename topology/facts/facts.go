@@ -20,6 +20,8 @@ package facts
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -58,8 +60,17 @@ type edge struct {
 }
 
 // Override replaces what the host said of itself by what the file says of it. Facts of hosts that the file
-// does not name stay as they are. A device that the host does not have is an error.
+// does not name stay as they are. A device or NUMA node that the host does not have is an error.
 func (f *File) Override(h *topology.Host) error {
+	if missing := f.Apply(h); len(missing) > 0 {
+		return missing[0]
+	}
+	return nil
+}
+
+// Apply is Override for a host that changed since the file was written: it does all that it can, and returns what
+// the host does not have.
+func (f *File) Apply(h *topology.Host) (missing []error) {
 	facts, ok := f.hosts[bare(h.Name)]
 	if !ok {
 		return nil
@@ -74,17 +85,37 @@ func (f *File) Override(h *topology.Host) error {
 	if len(labels) > 0 {
 		h.Labels = labels
 	}
-	for _, d := range facts.nics {
-		if !overrideNIC(h, d) {
-			return fmt.Errorf("line %d: %s has no NIC %s", d.line, h.Name, d.name)
+	lacks := func(d device, format string, what any) {
+		missing = append(missing, fmt.Errorf("line %d: %s has no "+format, d.line, h.Name, what))
+	}
+	for _, d := range slices.Concat(facts.nics, facts.gpus) {
+		if d.node != nil && !hasNode(h, *d.node) {
+			lacks(d, "NUMA node %d", *d.node)
+			d.node = nil
+		}
+		switch {
+		case d.name != "" && !overrideNIC(h, d):
+			lacks(d, "NIC %s", d.name)
+		case d.name == "" && !overrideGPU(h, d):
+			lacks(d, "GPU %d", d.index)
 		}
 	}
-	for _, d := range facts.gpus {
-		if !overrideGPU(h, d) {
-			return fmt.Errorf("line %d: %s has no GPU %d", d.line, h.Name, d.index)
-		}
+	return missing
+}
+
+// hasNode reports whether a NUMA node may be one of the host's. Where the kernel tells of none, as in a container, nobody
+// knows better.
+func hasNode(h *topology.Host, node int) bool {
+	return node < 0 || len(h.Nodes) == 0 || slices.ContainsFunc(h.Nodes, func(n topology.Node) bool { return n.ID == node })
+}
+
+// Strangers returns the names of hosts that the file describes and that are not among these.
+func (f *File) Strangers(names []string) []string {
+	known := map[string]bool{}
+	for _, name := range names {
+		known[bare(name)] = true
 	}
-	return nil
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(f.hosts)), func(name string) bool { return known[name] })
 }
 
 func overrideNIC(h *topology.Host, d device) bool {

@@ -2,6 +2,7 @@ package facts_test
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,14 +54,42 @@ func TestOverride(t *testing.T) {
 	if want := []topology.Edge{{From: 2, To: 1, Bandwidth: 1e9, RTT: 55e-6}}; !reflect.DeepEqual(edges, want) {
 		t.Errorf("edges %+v, should be %+v", edges, want)
 	}
-	for host, want := range map[string]string{"nics: {eth7: {node: 0}}": "line 2: a has no NIC eth7", "gpus: {3: {node: 0}}": "line 2: a has no GPU 3"} {
+	for host, want := range map[string]string{"nics: {eth7: {node: 0}}": "line 2: a has no NIC eth7", "gpus: {3: {node: 0}}": "line 2: a has no GPU 3",
+		"nics: {e: {node: 7}}": "line 2: a has no NUMA node 7"} {
 		f, err := facts.Parse([]byte("hosts:\n  a: {" + host + "}\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Override(&topology.Host{Name: "a"}); err == nil || err.Error() != want {
+		if err := f.Override(&topology.Host{Name: "a", NICs: []topology.NIC{{Name: "e"}}, Nodes: []topology.Node{{ID: 0}}}); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, should be %s", host, err, want)
 		}
+	}
+}
+
+// TestApply: of a host that has lost a device, all else that the file says still holds.
+func TestApply(t *testing.T) {
+	f, err := facts.Parse([]byte("hosts:\n  a:\n    rack: r1\n    nics:\n      e0: {node: 0}\n      e1: {node: 0, speed_mbit: 25000}\n      e2: {node: 7, speed_mbit: 100}\n    gpus:\n      0: {node: 0}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := topology.Host{Name: "a", Nodes: []topology.Node{{ID: 0}}, NICs: []topology.NIC{{Name: "e1", Node: -1}, {Name: "e2", Node: -1}}}
+	var said []string
+	for _, err := range f.Apply(&h) {
+		said = append(said, err.Error())
+	}
+	if want := []string{"line 5: a has no NIC e0", "line 7: a has no NUMA node 7", "line 9: a has no GPU 0"}; !slices.Equal(said, want) {
+		t.Errorf("missing: %q, should be %q", said, want)
+	}
+	want := topology.Host{Name: "a", Nodes: []topology.Node{{ID: 0}}, Labels: map[string]string{"rack": "r1"},
+		NICs: []topology.NIC{{Name: "e1", Node: 0, Speed: 25000}, {Name: "e2", Node: -1, Speed: 100}}}
+	if !reflect.DeepEqual(h, want) {
+		t.Errorf("%+v\nshould be\n%+v", h, want)
+	}
+	if s := f.Strangers([]string{"b", "root@a"}); len(s) != 0 {
+		t.Errorf("strangers %v", s)
+	}
+	if s := f.Strangers([]string{"b"}); !slices.Equal(s, []string{"a"}) {
+		t.Errorf("strangers %v", s)
 	}
 }
 
@@ -75,9 +104,13 @@ func TestMistakes(t *testing.T) {
 		"hosts:\n  a: {}\n  a: {}":              `line 3: hosts names "a" twice`,
 		"hosts:\n  a:\n    rack: [1]":           "line 3: not a name",
 		"hosts:\n  a:\n    rack: \"x\\x1b[2J\"": "line 3: character",
-		"hosts:\n  a:\n    nics: {e: {node: -2}}":  `line 3: "-2" is not a number from -1 to 1023`,
-		"hosts:\n  a:\n    nics: {e: {speed: 1}}":  `line 3: a device has no "speed"`,
-		"hosts:\n  a:\n    gpus: {x: {node: 1}}":   `line 3: "x" is not a number`,
+		"hosts:\n  a:\n    nics: {e: {node: -2}}":   `line 3: "-2" is not a number from -1 to 1023`,
+		"hosts:\n  a:\n    nics: {e: {speed: 1}}":   `line 3: a device has no "speed"`,
+		"hosts:\n  a:\n    gpus: {x: {node: 1}}":    `line 3: "x" is not a number`,
+		"hosts:\n  a: {}\n  root@a: {}":             `line 3: hosts names "a" twice, by different users`,
+		"hosts:\n---\nedges: []":                    "line 2: a second document",
+		"edges:\n- {from: a, to: b}":                "line 2: an edge needs mbit or rtt_us",
+		"hosts:\n  a:\n    nics: {\"\": {node: 1}}": "line 3: not a name",
 		"edges: {}":                                "line 1: edges is not a list",
 		"edges:\n- {from: a, to: a}":               "line 2: an edge needs from and to",
 		"edges:\n- {from: a, to: b, mbit: 0}":      `line 2: "0" is not a number above 0`,

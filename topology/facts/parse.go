@@ -1,8 +1,10 @@
 package facts
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"unicode"
@@ -15,8 +17,14 @@ func Parse(text []byte) (*File, error) {
 	if len(text) > MaxFile {
 		return nil, fmt.Errorf("more than %d bytes", MaxFile)
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
+	var doc, more yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	if err := decoder.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if err := decoder.Decode(&more); err == nil {
+		return nil, at(&more, errors.New("a second document: all must be in one"))
+	} else if !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	f := &File{hosts: map[string]host{}}
@@ -28,9 +36,14 @@ func Parse(text []byte) (*File, error) {
 		case "hosts":
 			return each(value, "hosts", func(name, n *yaml.Node) error {
 				h, err := parseHost(n)
-				if f.hosts[bare(name.Value)] = h; bare(name.Value) == "" {
+				known := bare(name.Value)
+				if known == "" {
 					return at(name, errors.New("a host needs a name"))
 				}
+				if _, twice := f.hosts[known]; twice {
+					return at(name, fmt.Errorf("hosts names %q twice, by different users", known))
+				}
+				f.hosts[known] = h
 				return err
 			})
 		case "edges":
@@ -51,7 +64,11 @@ func parseHost(n *yaml.Node) (host, error) {
 		case "nics":
 			return each(value, "nics", func(name, n *yaml.Node) error {
 				d, err := parseDevice(n, true)
-				d.name, d.line = name.Value, name.Line
+				if err != nil {
+					return err
+				}
+				d.line = name.Line
+				d.name, err = label(name)
 				h.nics = append(h.nics, d)
 				return err
 			})
@@ -128,6 +145,9 @@ func (f *File) parseEdges(list *yaml.Node) error {
 		}
 		if e.from == "" || e.to == "" || e.from == e.to {
 			return at(n, errors.New("an edge needs from and to, which differ"))
+		}
+		if e.bandwidth == 0 && e.rtt == 0 {
+			return at(n, errors.New("an edge needs mbit or rtt_us, or it says nothing"))
 		}
 		f.edges = append(f.edges, e)
 	}

@@ -110,9 +110,8 @@ func (b Bound) mark(h topology.Host, cpu int) string {
 
 // Binding draws one host with what runs where, in lines.
 func Binding(h topology.Host, b Bound) []string {
-	lines := strings.Split(strings.TrimSuffix(Text(Cluster{Hosts: []topology.Host{h}, Bound: []Bound{b}}), "\n"), "\n")
-	if slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, " cores: ") }) {
-		lines = append(lines, "cores: a number is a rank, e the engine, c children of ranks, . nobody, - not usable, * several ranks")
-	}
-	return lines
+	return strings.Split(strings.TrimSuffix(Text(Cluster{Hosts: []topology.Host{h}, Bound: []Bound{b}}), "\n"), "\n")
 }
+
+// legend explains the row of cores.
+const legend = "cores: a number is a rank, e the engine, c children of ranks, . nobody, - unusable, * several ranks"

@@ -231,8 +231,8 @@ func describeNIC(n topology.NIC) string {
 		facts = append(facts, "down")
 	case n.Speed <= 0:
 		facts = append(facts, "speed unknown")
-	case n.Driver == "vmxnet3" || n.Driver == "veth":
-		facts = append(facts, megabits(n.Speed)+" nominal") // they say so whatever is behind them
+	case n.Nominal():
+		facts = append(facts, megabits(n.Speed)+" nominal")
 	default:
 		facts = append(facts, megabits(n.Speed))
 	}

@@ -36,6 +36,9 @@ func Text(c Cluster) string {
 		}
 		write(inside)
 	}
+	if strings.Contains(b.String(), " cores: ") {
+		write(wrap(legend, Width))
+	}
 	if len(c.Ring) > 0 {
 		b.WriteString("\n")
 		write(ringLines(c))

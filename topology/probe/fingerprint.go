@@ -1,12 +1,13 @@
 package probe
 
 import (
+	"fmt"
 	"path"
 	"strings"
 )
 
-// Fingerprint returns a text that is another one when interfaces or devices of the machine came, went or changed: which
-// there are, whether they are up, and their speed and MTU. It is cheap enough to be asked for every few seconds, runs no
+// Fingerprint returns a text that is another one when interfaces, devices, CPUs or memory of the machine came, went or
+// changed: which there are, whether interfaces are up, and their speed and MTU. It is cheap enough to be asked for every few seconds, runs no
 // program, and says nothing of addresses.
 func Fingerprint(root string) string {
 	t := tree(root)
@@ -24,5 +25,14 @@ func Fingerprint(root string) string {
 	for _, device := range t.names("sys/bus/pci/devices") {
 		b.WriteString(device + "\n")
 	}
+	b.WriteString("CPUs " + t.text("sys/devices/system/cpu/online") + "\n")
+	const nodes = "sys/devices/system/node"
+	for _, name := range t.names(nodes) {
+		if cpus := t.text(path.Join(nodes, name, "cpulist")); cpus != "" {
+			b.WriteString(name + " " + cpus + "\n")
+		}
+	}
+	// What is plugged in are blocks of one size. A balloon is not: it takes and gives pages all the time.
+	fmt.Fprintf(&b, "memory %d\n", len(t.names("sys/devices/system/memory")))
 	return b.String()
 }

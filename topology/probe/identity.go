@@ -10,19 +10,22 @@ import (
 	"gorun/topology"
 )
 
-// identity names the machine and its installation. The machine is its installation with the firmware's
-// UUID, where that may be read, and the hardware addresses of its cards: a virtual machine that moves
-// keeps them all, a clone has new ones. The installation is /etc/machine-id, which a clone keeps unless
+// identity names the machine and its installation. The machine is its installation and the hardware addresses of its
+// cards: a virtual machine that moves keeps them all, a clone has new ones. The firmware's UUID stands in where there is no
+// installation to name; only root may read it, and who asks must not matter. The installation is /etc/machine-id, which a clone keeps unless
 // somebody sees to it. Both are hashes, because that file is not for others to know.
 func identity(t tree, nics []topology.NIC) (machine, system string) {
 	id := t.text("etc/machine-id")
-	parts := []string{id, t.text("sys/class/dmi/id/product_uuid")}
+	parts := []string{id}
+	if id == "" {
+		parts = []string{t.text("sys/class/dmi/id/product_uuid")}
+	}
 	for _, nic := range nics {
 		if nic.PCI != "" && nic.MAC != "" && !nic.VF {
 			parts = append(parts, nic.MAC)
 		}
 	}
-	slices.Sort(parts[2:])
+	slices.Sort(parts[1:])
 	if id != "" {
 		system = digest("gorun system " + id)
 	}

@@ -26,9 +26,21 @@ import (
 // It fails only if there is neither a sys nor a proc directory, or the context is done.
 func Probe(ctx context.Context, root string) (topology.Host, error) {
 	if filepath.Clean(root) == "/" {
-		return Prober{Root: root, Run: execute, Tools: executeTools, live: true}.Probe(ctx)
+		return This(ctx, "")
 	}
 	return Prober{Root: root}.Probe(ctx)
+}
+
+// This describes the machine that it runs on. If the user says where vmtoolsd is, the machine is one of VMware's, and
+// their other programs lie beside it.
+func This(ctx context.Context, vmtoolsd string) (topology.Host, error) {
+	p := Prober{Root: "/", Run: execute, Tools: executeTools, live: true, vmware: vmtoolsd != ""}
+	if vmtoolsd != "" {
+		p.Tools = func(ctx context.Context, program string, args ...string) ([]byte, error) {
+			return executeTools(ctx, filepath.Join(filepath.Dir(vmtoolsd), program), args...)
+		}
+	}
+	return p.Probe(ctx)
 }
 
 // Prober describes a machine from its file system and from what a command printed there.
@@ -39,7 +51,8 @@ type Prober struct {
 	// Tools returns the standard output of one of VMware's programs, in a machine of theirs. Without it, nobody is asked.
 	Tools func(ctx context.Context, program string, args ...string) ([]byte, error)
 
-	live bool // it is the machine that this runs on
+	live   bool // it is the machine that this runs on
+	vmware bool // the user says that it is one of VMware's
 }
 
 // Probe is the package's Probe.
@@ -73,7 +86,7 @@ func (p Prober) Probe(ctx context.Context) (topology.Host, error) {
 	}
 	host.Identity, host.System = identity(t, host.NICs)
 	host.GPUs = gpus(ctx, t, p.Run)
-	if host.Platform == "vmware" {
+	if host.Platform == "vmware" || p.vmware {
 		host.Labels = askTools(ctx, p.Tools)
 	}
 	if err := ctx.Err(); err != nil {

@@ -121,6 +121,23 @@ func TestIdentity(t *testing.T) {
 		write(root, uuid, "another")
 		write(root, "etc/machine-id", "another")
 	})
+	user := probed(func(root string) { // who may not read what is root's
+		if err := os.Remove(filepath.Join(root, uuid)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if user.Identity != before.Identity {
+		t.Errorf("asked as a user it is %q, as root %q", user.Identity, before.Identity)
+	}
+	bare := func(name string) string {
+		return probed(func(root string) {
+			write(root, "etc/machine-id", "")
+			write(root, uuid, name)
+		}).Identity
+	}
+	if one, other := bare("1"), bare("2"); one == other || one == "" {
+		t.Errorf("without a machine-id: %q and %q", one, other)
+	}
 	if before.Identity == "" || moved.Identity != before.Identity {
 		t.Errorf("moved from %q to %q", before.Identity, moved.Identity)
 	}

@@ -1,0 +1,133 @@
+package worker
+
+import (
+	"bytes"
+	"maps"
+	"testing"
+	"time"
+
+	"gorun/collective/link"
+	"gorun/rendezvous/epoch"
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+	"gorun/topology/facts"
+)
+
+// onHost is a daemon that only has to say what its machine is.
+func onHost(t *testing.T, self topology.Host, file string) (d *daemon, said func() []string) {
+	t.Helper()
+	known, err := facts.Parse([]byte(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	d = &daemon{out: wire.NewWriter(&out), job: &wire.Job{Name: self.Name, HostID: 1, Verbose: true}, self: self, facts: known,
+		edges: newEdgeWatch(), machine: epoch.New(epoch.Config{Self: 1})}
+	return d, func() (lines []string) {
+		in := wire.NewReader(&out)
+		for {
+			m, err := in.Read()
+			if err != nil {
+				out.Reset()
+				return lines
+			}
+			lines = append(lines, m.(*wire.Log).Text)
+		}
+	}
+}
+
+func expect(t *testing.T, said []string, want ...string) {
+	t.Helper()
+	if len(said) != len(want) {
+		t.Fatalf("said %q, should be %q", said, want)
+	}
+	for i := range want {
+		if said[i] != want[i] {
+			t.Errorf("said %q, should be %q", said[i], want[i])
+		}
+	}
+}
+
+func TestChangedInto(t *testing.T) {
+	nics := func(names ...string) (nics []topology.NIC) {
+		for _, name := range names {
+			nics = append(nics, topology.NIC{Name: name, Node: -1, Up: true, Speed: 10000})
+		}
+		return nics
+	}
+	before := topology.Host{Name: "h", NICs: nics("e0", "e1"), Nodes: []topology.Node{{ID: 0, CPUs: []int{0, 1}, MemBytes: 1 << 30}},
+		Labels: map[string]string{"esxi": "a", "esxi-release": "8.0.2"}}
+	d, said := onHost(t, before, "hosts:\n  h:\n    rack: r1\n    nics:\n      e0: {node: 0}\n      e1: {speed_mbit: 25000}\n")
+	d.facts.Apply(&d.self)
+	expect(t, said())
+
+	// It is moved: nothing but its labels differs, and one who does not answer takes no label away.
+	moved := before
+	moved.NICs, moved.Labels = nics("e0", "e1"), map[string]string{"esxi": "b"}
+	d.changedInto(t.Context(), moved, "after the pause ")
+	expect(t, said(), "after the pause esxi is b, not a")
+	if want := (map[string]string{"esxi": "b", "esxi-release": "8.0.2", "rack": "r1"}); !maps.Equal(d.self.Labels, want) {
+		t.Errorf("labels %v, should be %v", d.self.Labels, want)
+	}
+	if d.unsaid != repeatNews {
+		t.Errorf("told %d times again", d.unsaid)
+	}
+	if before.Labels["esxi"] != "a" {
+		t.Error("labels that others may hold were changed")
+	}
+	moved.NICs, moved.Labels = nics("e0", "e1"), nil
+	d.changedInto(t.Context(), moved, "")
+	expect(t, said())
+
+	// An interface that the topology file names is gone: what it says of the others holds.
+	less := before
+	less.NICs, less.Labels = nics("e1", "e2"), nil
+	d.changedInto(t.Context(), less, "")
+	expect(t, said(), "e0 is gone, e2 is new", "the topology file does not fit any more: line 5: h has no NIC e0")
+	if len(d.self.NICs) != 2 || d.self.NICs[0].Speed != 25000 {
+		t.Errorf("interfaces %+v", d.self.NICs)
+	}
+
+	more := less
+	more.NICs = nics("e1", "e2")
+	more.Nodes = []topology.Node{{ID: 0, CPUs: []int{0, 1, 2, 3}, MemBytes: 2 << 30}}
+	d.changedInto(t.Context(), more, "")
+	expect(t, said(), "NUMA node 0 has 4 CPUs, not 2, NUMA node 0 has 2048 MiB of memory, not 1024 (ranks stay bound as they are)",
+		"the topology file does not fit any more: line 5: h has no NIC e0")
+}
+
+// TestForget: after a move neither what was measured before counts, nor what links counted until then.
+func TestForget(t *testing.T) {
+	d, _ := onHost(t, topology.Host{Name: "h"}, "")
+	w := &d.edges
+	w.way(2).look(link.Status{RTT: 50 * time.Microsecond, BusyBytes: 1 << 30, BusyTime: time.Second})
+	w.way(3).tried(1e9)
+	w.hear(d.job.HostID, w.news(4))
+	w.hear(2, []wire.Edge{{To: 1, Bandwidth: 1e9}, {To: 3, Bandwidth: 1e9}})
+	for _, to := range []int{1, 3} {
+		w.asked[topology.Pair{From: 2, To: to}] = true
+	}
+	if len(w.all) != 4 || len(w.said) != 2 {
+		t.Fatalf("%+v", w)
+	}
+	d.forgetOwnWays()
+	between := topology.Pair{From: 2, To: 3}
+	if len(w.list(4)) != 0 || len(w.said) != 0 || len(w.all) != 1 || w.all[between].Bandwidth == 0 || len(w.asked) != 1 || !w.asked[between] {
+		t.Errorf("after a move: %+v", w)
+	}
+	w.way(2).look(link.Status{RTT: 500 * time.Microsecond, BusyBytes: 1<<30 + 1, BusyTime: time.Second + time.Microsecond})
+	if e := w.way(2).edge; e.Bandwidth != 0 || e.RTT != 500e-6 {
+		t.Errorf("traffic from before the move counts: %+v", e)
+	}
+	w.way(3).tried(5e8)
+	if e := w.way(3).edge; e.Bandwidth != 5e8 || !e.Tried {
+		t.Errorf("after another try: %+v", e)
+	}
+
+	// Another host has moved.
+	w.forgetWay(3)
+	w.forgetHost(3)
+	if e := w.way(3).edge; e.Bandwidth != 0 || len(w.all) != 0 || w.way(2).edge.RTT != 500e-6 {
+		t.Errorf("after a move of host 3: %+v", w)
+	}
+}
