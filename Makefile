@@ -35,7 +35,7 @@ build:
 ## test: everything that must be good before a change goes in, and a list of what was skipped
 test: build
 	@rm -f build/skips
-	$(MAKE) lint unit python c lab
+	$(MAKE) lint unit python c lab vsphere
 	@if [ -s build/skips ]; then echo "Skipped on this machine:"; sed 's/^/  /' build/skips; \
 	if [ -n "$(CI)" ] && grep -q 'a lab needs' build/skips; then \
 	echo "Lab tests may not be skipped where CI is set."; exit 1; fi; \
@@ -126,6 +126,10 @@ fuzz:
 ## vm: a virtual machine that moves in the middle of a training; part of the tests
 vm: build
 	go test -timeout=15m -count=1 -v -run TestVMotion ./cmd/gorun
+
+## vsphere: the watcher of vCenter, a Go module of its own, against vCenter's simulator
+vsphere: build/report
+	cd contrib/vsphere && go vet ./... && go build -o ../../build/gorun-vsphere . && go test -json -timeout=5m ./... | ../../build/report -skips ../../build/skips
 
 ## soak: train for SOAK while everything fails at random, as SEED says, and through outages of up to 45 s; 3 minutes of it are part of the tests
 SOAK ?= 3m

@@ -70,6 +70,8 @@ type Spec struct {
 	// Measured is told, when the job is over, what it found out about the ways between its hosts; nil for no
 	// interest.
 	Measured func([]topology.Host, []topology.Edge)
+	// Moves announces moves of hosts by others than themselves; nil for none.
+	Moves <-chan Move
 	// AskUsage asks the daemons what their ranks use; Used hears the answers.
 	AskUsage <-chan struct{}
 	Used     func(RankUsage)

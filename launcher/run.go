@@ -207,6 +207,8 @@ func (j *job) loop(ctx context.Context) error {
 			j.stop(ErrStopped)
 			j.broadcast(&wire.Stop{Now: true})
 			last = time.After(haste)
+		case m := <-j.spec.Moves:
+			j.moved(m)
 		case <-j.spec.AskUsage:
 			j.broadcast(&wire.AskUsage{})
 		case n := <-signals:

@@ -244,3 +244,13 @@ func (d *daemon) peerMoves(peer int, m *wire.Migrating) {
 		d.edges.forgetHost(peer)
 	}
 }
+
+// hostMoves takes the launcher's word about the move of a host, which knows it from elsewhere than that host.
+func (d *daemon) hostMoves(ctx context.Context, m *wire.Migrating) {
+	switch {
+	case m.Host != d.job.HostID:
+		d.peerMoves(m.Host, m)
+	case m.State == wire.MoveEnds:
+		d.arrived(ctx, m.Text, true, func() {})
+	}
+}

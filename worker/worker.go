@@ -449,6 +449,8 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		if d.pmi != nil {
 			d.pmi.Release(m.Number, m.Pairs)
 		}
+	case *wire.Migrating: // by vCenter, say
+		d.hostMoves(ctx, m)
 	case *wire.Signal:
 		d.ranks.Signal(signalOf(m.Number))
 	case *wire.Inspect:

@@ -221,7 +221,10 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if err := detachedOf(c.Context).attach(&spec, placement); err != nil {
 		return err
 	}
+	moves, unwatch := watchMoves(c, mux.Note)
+	spec.Moves = moves
 	err = runWatching(c.Context, spec, watch)
+	unwatch()
 	for rank := range placement.Ranks {
 		mux.Close(rank)
 	}

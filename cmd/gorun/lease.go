@@ -1,10 +1,16 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"gorun/launcher"
+	"gorun/launcher/discover"
 )
 
 // lease is the value of --lease: a time, or auto, which is 0.
@@ -39,7 +45,28 @@ func silenceFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.GenericFlag{Name: "lease", Value: new(lease), Usage: "give up a host that is silent for this `TIME`; auto: 30 s, or 120 s with vGPUs and for a VM that announced its move"},
 		&cli.PathFlag{Name: "vmtoolsd", Usage: "ask this `PROGRAM` whether the VM is about to be moved", DefaultText: "vmtoolsd in VMware VMs"},
+		&cli.StringFlag{Name: "moves", Usage: "run `COMMAND`, whose lines announce moves of hosts: HOST starts|ends TEXT (gorun-vsphere moves does)"},
 	}
+}
+
+// watchMoves runs the command of --moves beside a job and returns what it announces, nil without such a command. The
+// second result ends it.
+func watchMoves(c *cli.Context, note func(format string, args ...any)) (<-chan launcher.Move, func()) {
+	if !c.IsSet("moves") {
+		return nil, func() {}
+	}
+	ctx, cancel := context.WithCancel(c.Context)
+	moves := make(chan launcher.Move)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		discover.Moves{Command: c.String("moves"), Env: os.Environ()}.Watch(ctx, func(m discover.Move) {
+			select {
+			case moves <- launcher.Move(m):
+			case <-ctx.Done():
+			}
+		}, note)
+	})
+	return moves, func() { cancel(); wg.Wait() }
 }
 
 // leaseOf returns the value of --lease, 0 for auto.

@@ -73,7 +73,7 @@ func TestCrossRanks(t *testing.T) {
 }
 
 func TestUserEnv(t *testing.T) {
-	in := []string{"A=1", "RANK=7", "SLURM_JOB_ID=3", "HOME=/h", "PATH=/bin", "SSH_AUTH_SOCK=/x", "HOROVOD_TIMELINE=t", "=bad", "XDG_CACHE_HOME=/c"}
+	in := []string{"A=1", "RANK=7", "SLURM_JOB_ID=3", "HOME=/h", "PATH=/bin", "SSH_AUTH_SOCK=/x", "GOVC_PASSWORD=p", "HOROVOD_TIMELINE=t", "=bad", "XDG_CACHE_HOME=/c"}
 	if got, want := plan.UserEnv(in, true), []string{"A=1", "PATH=/bin", "HOROVOD_TIMELINE=t"}; !slices.Equal(got, want) {
 		t.Errorf("remote: got %v, want %v", got, want)
 	}

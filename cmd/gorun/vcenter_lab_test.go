@@ -1,0 +1,53 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestMovesFromElsewhere: hosts that know nothing of their moves are announced by a command, outlive a silence that is
+// longer than the lease of others, and renew their connections when the command says that they have arrived.
+func TestMovesFromElsewhere(t *testing.T) {
+	c := newCluster(t, 2)
+	feed := filepath.Join(c.root, "build", fmt.Sprintf("moves.%d", os.Getpid()))
+	if err := os.WriteFile(feed, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(feed) })
+	say := func(line string) {
+		f, err := os.OpenFile(feed, os.O_APPEND|os.O_WRONLY, 0)
+		if err == nil {
+			_, err = f.WriteString(line + "\n")
+			f.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := c.undisturbedDescent(100)
+	d := c.descend(100, "0.02", "--moves", "exec tail -n 0 -f "+feed)
+	d.reach(50)
+	say("another starts vMotion to esx-01")
+	say("host2 starts vMotion to esx-02")
+	d.await(`gorun: host2 is about to be moved: vMotion to esx-02$`)
+	if err := c.Host(2).Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond) // the move
+	if err := c.Host(2).Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	say("host2 ends vMotion to esx-02")
+	d.await(`gorun: host2 renews its connections: vMotion to esx-02$`)
+	if got := d.weights(); got != want {
+		t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.out)
+	}
+	if d.out.has(`another`) {
+		t.Errorf("a host that is none of the job's is announced:\n%s", d.out)
+	}
+}

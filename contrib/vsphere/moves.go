@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/vmware/govmomi/event"
+	"github.com/vmware/govmomi/property"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// kinds are the events of a move, from its announcement to its end.
+var kinds = []string{
+	"VmBeingHotMigratedEvent", "VmBeingMigratedEvent", "VmBeingRelocatedEvent",
+	"VmMigratedEvent", "DrsVmMigratedEvent", "VmRelocatedEvent", "VmFailedMigrateEvent", "VmRelocateFailedEvent",
+}
+
+// pageSize is how many events are read at a time.
+const pageSize = 100
+
+// watchMoves announces moves, each by a line, until ctx ends.
+func watchMoves(ctx context.Context, c *vim25.Client, naming naming, announce func(line string) error) error {
+	began, err := methods.GetCurrentTime(ctx, c) // vCenter's clock, not ours
+	if err != nil {
+		return fmt.Errorf("ask vCenter for the time: %w", err)
+	}
+	err = event.NewManager(c).Events(ctx, []types.ManagedObjectReference{c.ServiceContent.RootFolder}, pageSize, true, false,
+		func(_ types.ManagedObjectReference, events []types.BaseEvent) error {
+			for _, e := range events {
+				if e.GetEvent().CreatedTime.Before(*began) || e.GetEvent().Vm == nil {
+					continue // history
+				}
+				state, text := describe(e)
+				name, err := nameOf(ctx, c, naming, e.GetEvent().Vm)
+				if err != nil {
+					return err
+				}
+				if state == "" || name == "" {
+					continue
+				}
+				if err := announce(name + " " + state + " " + text); err != nil {
+					return fmt.Errorf("announce move of %s: %w", name, err)
+				}
+			}
+			return nil
+		}, kinds...)
+	if err == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("watch events of vCenter: %w", err)
+}
+
+// nameOf is what gorun calls the virtual machine of an event, "" if it does not know it.
+func nameOf(ctx context.Context, c *vim25.Client, naming naming, of *types.VmEventArgument) (string, error) {
+	var vm mo.VirtualMachine
+	limit, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := property.DefaultCollector(c).RetrieveOne(limit, of.Vm, []string{"name", "guest"}, &vm); err != nil {
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		return "", nil // it is gone by now: nothing of ours runs in it
+	}
+	return naming(&vm), nil
+}
+
+// describe says what an event means, and in words.
+func describe(e types.BaseEvent) (state, text string) {
+	const starts, ends = "starts", "ends"
+	switch e := e.(type) {
+	case *types.VmBeingHotMigratedEvent:
+		return starts, "vMotion to " + e.DestHost.Name
+	case *types.VmBeingMigratedEvent:
+		return starts, "migration to " + e.DestHost.Name
+	case *types.VmBeingRelocatedEvent:
+		return starts, "relocation to " + e.DestHost.Name
+	case *types.VmFailedMigrateEvent:
+		return ends, "migration to " + e.DestHost.Name + " failed"
+	case *types.VmRelocateFailedEvent:
+		return ends, "relocation to " + e.DestHost.Name + " failed"
+	case *types.DrsVmMigratedEvent:
+		return ends, "moved by DRS from " + e.SourceHost.Name
+	case *types.VmMigratedEvent:
+		return ends, "moved from " + e.SourceHost.Name
+	case *types.VmRelocatedEvent:
+		return ends, "relocated from " + e.SourceHost.Name
+	}
+	return "", ""
+}

@@ -1,0 +1,119 @@
+package discover
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// Moves is a command for the shell that announces moves of virtual machines for as long as it runs. Each of its lines is
+// a host, "starts" or "ends", and words for people:
+//
+//	host1 starts vMotion to esx-07
+type Moves struct {
+	Command string
+	Env     []string
+}
+
+// Move is a line of it.
+type Move struct {
+	Host   string
+	Starts bool // or it ends
+	Text   string
+}
+
+const (
+	maxMoveLine = 4 << 10
+	// A command that ends is run again after a while: announcements are a help, and no reason to end a job.
+	movesAgainMin = time.Second
+	movesAgainMax = 30 * time.Second
+	movesSettled  = time.Minute // one that ran so long worked
+)
+
+// Watch runs the command until ctx ends, and hands on what it announces. When it returns, the command has ended.
+func (m Moves) Watch(ctx context.Context, announced func(Move), note func(format string, args ...any)) {
+	for delay := movesAgainMin; ; delay = min(2*delay, movesAgainMax) {
+		began := time.Now()
+		err := m.run(ctx, announced, note)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > movesSettled {
+			delay = movesAgainMin
+		}
+		note("gorun: %v; it runs again in %v", err, delay)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay):
+		}
+	}
+}
+
+// run runs the command once. That it ends is an error.
+func (m Moves) run(ctx context.Context, announced func(Move), note func(format string, args ...any)) error {
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", m.Command)
+	cmd.Env = m.Env
+	cmd.WaitDelay = held
+	ownGroup(cmd)
+	stderr := limited{max: 4 << 10}
+	cmd.Stderr = &stderr
+	lines := &lineWriter{take: func(line string) {
+		move, err := parseMove(line)
+		if err != nil {
+			note("gorun: read what %s announces: %v", m.Command, err)
+			return
+		}
+		announced(move)
+	}}
+	cmd.Stdout = lines
+	err := cmd.Run()
+	if err == nil {
+		err = errors.New("it ended")
+	}
+	if said := strings.TrimSpace(stderr.String()); said != "" {
+		err = fmt.Errorf("%w: %s", err, lastLine(said))
+	}
+	return fmt.Errorf("run %s for announcements of moves: %w", m.Command, err)
+}
+
+// parseMove reads a line.
+func parseMove(line string) (Move, error) {
+	fields := strings.Fields(line)
+	if len(fields) < 2 || fields[1] != "starts" && fields[1] != "ends" {
+		return Move{}, fmt.Errorf("%.80q is not: HOST starts|ends TEXT", line)
+	}
+	return Move{Host: fields[0], Starts: fields[1] == "starts", Text: strings.Join(fields[2:], " ")}, nil
+}
+
+// lineWriter hands on whole lines, and no more of a line than maxMoveLine.
+type lineWriter struct {
+	take func(string)
+	part []byte
+}
+
+// Write implements io.Writer.
+func (w *lineWriter) Write(b []byte) (int, error) {
+	scan := bufio.NewReader(bytes.NewReader(b))
+	for {
+		piece, err := scan.ReadSlice('\n')
+		if room := maxMoveLine - len(w.part); room > 0 {
+			w.part = append(w.part, piece[:min(len(piece), room)]...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err != nil:
+			return len(b), nil
+		default:
+			if line := strings.TrimSpace(string(w.part)); line != "" {
+				w.take(line)
+			}
+			w.part = w.part[:0]
+		}
+	}
+}

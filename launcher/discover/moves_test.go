@@ -1,0 +1,62 @@
+package discover
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestMoves(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var got []Move
+	var notes []string
+	Moves{Command: `echo "host1 starts vMotion to  esx-07"; echo "host2 leaves"; echo; printf 'host1 en'; printf 'ds\n'; exec sleep 100`}.Watch(ctx,
+		func(m Move) {
+			if got = append(got, m); len(got) == 2 {
+				cancel()
+			}
+		}, func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
+	if want := []Move{{"host1", true, "vMotion to esx-07"}, {"host1", false, ""}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if len(notes) != 1 || !strings.Contains(notes[0], `"host2 leaves" is not: HOST starts|ends TEXT`) {
+		t.Errorf("notes: %q", notes)
+	}
+}
+
+func TestMovesRunsAgain(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	runs := 0
+	var notes []string
+	Moves{Command: `echo "h ends"; echo "no vCenter" >&2; exit 3`}.Watch(ctx, func(Move) {
+		if runs++; runs == 2 {
+			cancel()
+		}
+	}, func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
+	if runs != 2 || len(notes) != 1 || !strings.Contains(notes[0], "exit status 3: no vCenter; it runs again in 1s") {
+		t.Errorf("%d runs, notes %q", runs, notes)
+	}
+}
+
+func FuzzMoves(f *testing.F) {
+	f.Add("host1 starts x\nhost2 ends")
+	f.Fuzz(func(t *testing.T, text string) {
+		w := &lineWriter{take: func(line string) {
+			if len(line) > maxMoveLine {
+				t.Fatalf("a line of %d bytes", len(line))
+			}
+			if m, err := parseMove(line); err == nil && m.Host == "" {
+				t.Fatalf("no host in %q", line)
+			}
+		}}
+		for len(text) > 0 {
+			n := min(7, len(text))
+			w.Write([]byte(text[:n]))
+			text = text[n:]
+		}
+	})
+}
