@@ -4,6 +4,8 @@ MAKEFLAGS += --warn-undefined-variables --no-print-directory
 .DEFAULT_GOAL := build
 
 export CGO_ENABLED := 0
+# Whatever workspace the user has: the modules here are built each by itself.
+export GOWORK := off
 CI ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 RUFF := 0.16.9
