@@ -31,7 +31,7 @@ func (l *link) totals() Totals {
 	defer l.mu.Unlock()
 	c := &l.stats
 	t := Totals{SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes}
-	if first := uint64(len(l.slots)); c.attached > first {
+	if first := uint64(l.opened); c.attached > first {
 		t.Renewed = c.attached - first
 	}
 	return t
