@@ -4,9 +4,8 @@ import argparse
 import hashlib
 import time
 
-import torch
-
 import gorun.torch as hvd
+import torch
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--megabytes", type=int, default=32, help="of parameters; the optimizer has as many")
@@ -25,7 +24,7 @@ if hvd.rank() == 0:  # a rank that is new has no state yet
 extra = torch.full((1 << 20,), float(hvd.rank()))
 state = hvd.elastic.TorchState(model=model, optimizer=optimizer, batch=hvd.rank(), extra=extra)
 hvd.barrier()
-for attempt in range(3):
+for _ in range(3):
     begin = time.monotonic()
     # sync() ends with save(), which is a copy in memory and no transfer: that is told, too.
     state.sync()
