@@ -202,6 +202,16 @@ func TestLosses(t *testing.T) {
 		"rank 0":      {kill(1, "train.py"), 2, 2},
 		"first host":  {off(1), 2, 2},
 		"two at once": {off(1, 3), 1, 1},
+		"rank 0 while the next world is formed": {func(j *training) {
+			kill(3, "train.py")(j)
+			j.await(`gorun: epoch 2: `)
+			kill(1, "train.py")(j)
+		}, 1, 1},
+		"daemon while the next world is formed": {func(j *training) {
+			off(3)(j)
+			j.await(`gorun: epoch 2: `)
+			kill(1, "gorun worker")(j)
+		}, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			needTorch(t)
