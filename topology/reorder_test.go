@@ -96,6 +96,33 @@ func TestReorder(t *testing.T) {
 	}
 }
 
+// Where one way has become slow and all others are alike, the ring goes around it and keeps what it can: a host has to go
+// elsewhere, which is three edges.
+func TestReorderKeepsEdges(t *testing.T) {
+	for n := 5; n <= 40; n += 5 {
+		hosts := make([]topology.Host, n)
+		present := rand.New(rand.NewPCG(uint64(n), 3)).Perm(n)
+		a, b := present[n/2], present[n/2+1]
+		change, pays := topology.Reorder(topology.ByMeasured, hosts, between(n, 9*gbit, map[topology.Pair]float64{{From: a, To: b}: gbit, {From: b, To: a}: gbit}), present)
+		if !pays {
+			t.Fatalf("%d hosts: a ring without the slow edge does not pay", n)
+		}
+		next := map[int]int{}
+		for i, from := range present {
+			next[from] = present[(i+1)%n]
+		}
+		kept := 0
+		for i, from := range change.Ring.Order {
+			if next[from] == change.Ring.Order[(i+1)%n] {
+				kept++
+			}
+		}
+		if kept < n-3 {
+			t.Errorf("%d hosts: %d edges of %v are kept in %v, should be %d", n, kept, present, change.Ring.Order, n-3)
+		}
+	}
+}
+
 // After a VM has moved, the labels of its ESXi host are others: fewer crossings pay by themselves.
 func TestReorderByLabels(t *testing.T) {
 	hosts := named("a", "b", "c", "d")

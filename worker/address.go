@@ -1,10 +1,8 @@
 package worker
 
 import (
-	"cmp"
 	"net"
 	"net/netip"
-	"slices"
 
 	"gorun/topology"
 )
@@ -28,58 +26,8 @@ func addresses(hint netip.Addr, use func(nic string, a netip.Addr) bool) []netip
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b netip.Addr) int { return cmp.Compare(addressRank(a, hint), addressRank(b, hint)) })
+	topology.Prefer(out, hint)
 	return out
-}
-
-// anyNIC accepts every address that can be reached from outside.
-func anyNIC(_ string, a netip.Addr) bool { return a.IsGlobalUnicast() }
-
-// chosenNIC accepts what the user's list names: interfaces, drivers, or networks.
-func chosenNIC(list []string, nics []topology.NIC) func(string, netip.Addr) bool {
-	return func(name string, a netip.Addr) bool {
-		for _, want := range list {
-			network, err := netip.ParsePrefix(want)
-			switch {
-			case err == nil && network.Contains(a):
-				return true
-			case a.IsLinkLocalUnicast(): // needs a zone, which peers do not have
-			case name == want:
-				return true
-			case slices.ContainsFunc(nics, func(n topology.NIC) bool { return n.Name == name && n.Driver == want }):
-				return true
-			}
-		}
-		return false
-	}
-}
-
-// nicNames names the interfaces of this host that the user's list means, in the order of the list.
-func nicNames(list []string, nics []topology.NIC) []string {
-	var out []string
-	for _, want := range list {
-		use := chosenNIC([]string{want}, nics)
-		for _, n := range nics {
-			found := slices.ContainsFunc(n.Addrs, func(s string) bool {
-				p, err := netip.ParsePrefix(s)
-				return err == nil && use(n.Name, p.Addr().Unmap())
-			})
-			if found && !slices.Contains(out, n.Name) {
-				out = append(out, n.Name)
-			}
-		}
-	}
-	return out
-}
-
-func addressRank(a, hint netip.Addr) int {
-	switch {
-	case a == hint:
-		return 0
-	case a.Is4():
-		return 1
-	}
-	return 2
 }
 
 // sourceToward returns the local address from which packets to host would leave. Nothing is sent.

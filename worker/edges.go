@@ -227,6 +227,7 @@ func (d *daemon) sendNow(peer int, m wire.Message) {
 // then the present ring stays as it is unless another one pays.
 func (d *daemon) order(hosts []topology.Host) topology.Ring {
 	by, edges := topology.By(d.job.RingOrder), d.ways(hosts)
+	hosts = topology.OnlyNICs(hosts, d.job.NICs)
 	if present := d.presentRing(); by == topology.ByMeasured && present != nil {
 		change, pays := topology.Reorder(by, hosts, edges, present)
 		if !pays || len(change.Unsure) > 0 {
@@ -277,7 +278,7 @@ func (d *daemon) reconsider(ctx context.Context, ids []int) {
 		d.edges.change != 0 || time.Since(d.edges.changed) < changeEvery {
 		return
 	}
-	change, pays := topology.Reorder(by, hosts, d.ways(hosts), present)
+	change, pays := topology.Reorder(by, topology.OnlyNICs(hosts, d.job.NICs), d.ways(hosts), present)
 	if !pays {
 		return
 	}

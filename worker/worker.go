@@ -208,7 +208,7 @@ func (d *daemon) open(ctx context.Context) error {
 		return fmt.Errorf("read topology file: %w", err)
 	}
 	d.facts = known
-	d.nics = nicNames(d.job.NICs, d.self.NICs)
+	d.nics = topology.NICNames(d.job.NICs, d.self.NICs)
 	addrs, err := d.addresses()
 	if err != nil {
 		return err
@@ -244,13 +244,13 @@ func (d *daemon) addresses() ([]netip.Addr, error) {
 		hint = sourceToward(d.job.Toward)
 	}
 	if len(d.job.NICs) > 0 {
-		addrs := addresses(hint, chosenNIC(d.job.NICs, d.self.NICs))
+		addrs := addresses(hint, topology.ChosenNIC(d.job.NICs, d.self.NICs))
 		if len(addrs) == 0 {
 			return nil, fmt.Errorf("find address: no network interface that is up is one of %s", strings.Join(d.job.NICs, ","))
 		}
 		return addrs, nil
 	}
-	addrs := addresses(hint, anyNIC)
+	addrs := addresses(hint, topology.ChosenNIC(nil, nil))
 	if hint.IsLoopback() { // every host is this machine
 		addrs = append([]netip.Addr{hint}, addrs...)
 	}

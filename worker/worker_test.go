@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 func TestAddressOrder(t *testing.T) {
@@ -18,7 +19,8 @@ func TestAddressOrder(t *testing.T) {
 		"even if it is IPv6":                 {hint, netip.MustParseAddr("2001:db8::1")},
 		"IPv4 before IPv6":                   {netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::1")},
 	} {
-		if addressRank(tc.first, hint) >= addressRank(tc.second, hint) {
+		addrs := []netip.Addr{tc.second, tc.first}
+		if topology.Prefer(addrs, hint); addrs[0] != tc.first {
 			t.Errorf("%s: %v does not come before %v", name, tc.first, tc.second)
 		}
 	}

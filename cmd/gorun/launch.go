@@ -180,6 +180,11 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	for _, h := range placement.Hosts {
 		names = append(names, h.Name)
 	}
+	if note, warns := ring.strangers(names); warns {
+		mux.Note("gorun: warning: %s", note)
+	} else if note != "" && c.Bool("verbose") {
+		mux.Note("gorun: %s", note)
+	}
 	if err := ring.measure(c, names); err != nil {
 		return err
 	}

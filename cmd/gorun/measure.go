@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -86,7 +87,8 @@ type agent struct {
 }
 
 // measureAll measures round-trip times between all hosts and then bandwidths on the edges that matter.
-func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, patience time.Duration) ([]topology.Edge, error) {
+// They go over the NICs of the list, if it names some.
+func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, nics []string, patience time.Duration) ([]topology.Edge, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience+time.Duration(len(hosts)*len(hosts))*probing, errors.New("the measurement takes too long"))
 	defer cancel()
 	secret := make([]byte, 32)
@@ -107,7 +109,7 @@ func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, p
 	var starting errgroup.Group // without a context of its own, which would end the agents when all have started
 	for i, h := range hosts {
 		starting.Go(func() (err error) {
-			if agents[i], err = startAgent(ctx, d, h, agentOrder{Secret: secret, Host: i}); err != nil {
+			if agents[i], err = startAgent(ctx, d, h, nics, agentOrder{Secret: secret, Host: i}); err != nil {
 				cancel()
 			}
 			return err
@@ -126,12 +128,32 @@ func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, p
 	if err != nil {
 		return nil, err
 	}
-	wide, err := askRounds(ctx, agents, hosts, topology.Worth(hosts, near), probing)
-	return append(near, wide...), err
+	wide, err := askRounds(ctx, agents, hosts, topology.Worth(topology.OnlyNICs(hosts, nics), near), probing)
+	return merged(near, wide), err
+}
+
+// merged is both, with no edge twice: a later one has the bandwidth too.
+func merged(first, later []topology.Edge) []topology.Edge {
+	at := map[topology.Pair]int{}
+	for i, e := range first {
+		at[topology.Pair{From: e.From, To: e.To}] = i
+	}
+	for _, e := range later {
+		i, known := at[topology.Pair{From: e.From, To: e.To}]
+		if !known {
+			first = append(first, e)
+			continue
+		}
+		if e.RTT == 0 {
+			e.RTT = first[i].RTT
+		}
+		first[i] = e
+	}
+	return first
 }
 
 // startAgent starts one. It runs no longer than ctx.
-func startAgent(ctx context.Context, d launcher.Dialer, h topology.Host, me agentOrder) (agent, error) {
+func startAgent(ctx context.Context, d launcher.Dialer, h topology.Host, nics []string, me agentOrder) (agent, error) {
 	daemon, err := d.Dial(ctx, h.Name)
 	if err != nil {
 		return agent{}, err
@@ -141,12 +163,13 @@ func startAgent(ctx context.Context, d launcher.Dialer, h topology.Host, me agen
 	if err := errors.Join(a.orders.Encode(me), a.reply.Decode(&where)); err != nil {
 		return a, &launcher.HostError{Host: h.Name, Step: "measure", Err: err, Code: launcher.ExitTransport}
 	}
-	for _, nic := range h.NICs {
-		for _, addr := range nic.Addrs {
-			if p, err := netip.ParsePrefix(addr); err == nil && nic.Up {
-				a.addrs = append(a.addrs, net.JoinHostPort(p.Addr().String(), strconv.Itoa(where.Port)))
-			}
-		}
+	hint, _ := netip.ParseAddr(daemon.LocalIP) // the address at which a job would begin, too
+	for _, addr := range topology.Addresses(h, nics, hint) {
+		a.addrs = append(a.addrs, net.JoinHostPort(addr.String(), strconv.Itoa(where.Port)))
+	}
+	if len(a.addrs) == 0 && len(nics) > 0 {
+		err := fmt.Errorf("no network interface that is up is one of %s", strings.Join(nics, ","))
+		return a, &launcher.HostError{Host: h.Name, Step: "measure", Err: err, Code: launcher.ExitTransport}
 	}
 	return a, nil
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -51,6 +53,9 @@ func readRing(c *cli.Context) (ringPlan, error) {
 	}
 	p := ringPlan{by: by, file: c.Path("topology"), File: &facts.File{}}
 	if p.file == "" {
+		if c.IsSet("topology") {
+			return p, &usageError{errors.New("--topology: no file name"), "--topology FILE"}
+		}
 		return p, nil
 	}
 	f, err := os.Open(p.file)
@@ -65,6 +70,24 @@ func readRing(c *cli.Context) (ringPlan, error) {
 		return p, &usageError{fmt.Errorf("%s: %w", p.file, err), "README.md describes the file"}
 	}
 	return p, nil
+}
+
+// strangers tells which hosts the file describes that are not among these; it is a mistake if there are no others.
+func (p ringPlan) strangers(names []string) (note string, warns bool) {
+	left := p.Strangers(names)
+	if len(left) == 0 || len(names) == 0 { // hosts that are yet to be found may be those
+		return "", false
+	}
+	warns = len(left) == len(p.Strangers(nil))
+	more := ""
+	if many := len(left) - 4; many > 0 {
+		left, more = left[:4], fmt.Sprintf(" and %d more", many)
+	}
+	list := strings.Join(left, ", ") + more
+	if warns {
+		return fmt.Sprintf("%s describes none of these hosts, but %s", p.file, list), true
+	}
+	return fmt.Sprintf("%s also describes %s, which have no part in this", p.file, list), false
 }
 
 // override applies the file to hosts that answered.

@@ -33,7 +33,7 @@ func topoCommand() *cli.Command {
 		&cli.BoolFlag{Name: "ascii", Usage: "draw with ASCII characters", DefaultText: "if the locale is not UTF-8"},
 	}
 	for _, f := range launchFlags() { // hosts are named and reached as in a launch
-		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "start-timeout", "topology", "ring-order", "np", "bind-to", "map-by"}, f.Names()[0]) {
+		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "start-timeout", "topology", "ring-order", "np", "bind-to", "map-by", "network-interfaces"}, f.Names()[0]) {
 			if d, ok := f.(*cli.GenericFlag); ok {
 				d.Usage = "give up if a host has not answered after this `TIME`"
 			}
@@ -43,7 +43,7 @@ func topoCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "topo",
 		Usage:       "show this machine's NUMA nodes, NICs and GPUs; with -H those of hosts, and their ring",
-		UsageText:   "gorun topo [-H host1,host2 [--measure [--save FILE]] [-np N --bind-to WHAT]] [--json | --svg FILE | --html FILE | --emit-nccl FILE] [--ascii]",
+		UsageText:   "gorun topo [-H host1,host2 [--measure [--save FILE]] ] [-np N --bind-to WHAT] [--json | --svg FILE | --html FILE | --emit-nccl FILE] [--ascii]",
 		Description: "JSON has these names, which stay as they are:\n" + picture.JSONHelp,
 		Flags:       flags,
 
@@ -75,6 +75,11 @@ func topo(c *cli.Context) error {
 	}
 	if c.Bool("agent") {
 		return measureAgent(c)
+	}
+	for _, f := range []string{"svg", "html", "emit-nccl", "save"} {
+		if c.IsSet(f) && c.Path(f) == "" {
+			return &usageError{fmt.Errorf("--%s: no file name", f), "--" + f + " FILE"}
+		}
 	}
 	if c.IsSet("save") && !c.Bool("measure") {
 		return &usageError{errors.New("--save without --measure"), "gorun topo -H host1,host2 --measure --save FILE"}
@@ -137,6 +142,10 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 	if err != nil {
 		return picture.Cluster{}, err
 	}
+	bind, err := readBind(c)
+	if err != nil {
+		return picture.Cluster{}, err
+	}
 	if !c.IsSet("hosts") && !c.IsSet("hostfile") {
 		if c.Bool("measure") {
 			return picture.Cluster{}, &usageError{errors.New("--measure: no hosts"), "gorun topo -H host1,host2 --measure"}
@@ -146,8 +155,13 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 			return picture.Cluster{}, err
 		}
 		host.Name = host.Hostname
-		hosts := []topology.Host{host}
-		return picture.Cluster{Hosts: hosts}, ring.override(hosts)
+		found := picture.Cluster{Hosts: []topology.Host{host}}
+		if err := ring.override(found.Hosts); err != nil {
+			return found, err
+		}
+		ranks, err := ranksHere(c)
+		found.Ranks = ranks
+		return found, errors.Join(err, placeBound(&found, bind, nicsOf(c)))
 	}
 	placement, err := place(c)
 	if err != nil {
@@ -160,9 +174,8 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 	for _, h := range placement.Hosts {
 		names, ranks = append(names, h.Name), append(ranks, h.Ranks)
 	}
-	bind, err := readBind(c)
-	if err != nil {
-		return picture.Cluster{}, err
+	if note, warns := ring.strangers(names); warns {
+		fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
 	}
 	measuring := c.Bool("measure") || c.IsSet("ring-order") && ring.by == topology.ByMeasured && len(ring.Edges(names)) == 0
 	hosts, edges, err := look(c, ring, names, measuring)
@@ -172,20 +185,44 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 	if err := saveTopology(c.Path("save"), hosts, edges); err != nil {
 		return picture.Cluster{}, err
 	}
-	found := picture.Cluster{Hosts: hosts, Ring: topology.OrderBy(ring.by, hosts, edges).Legs(hosts, edges), Ranks: ranks, Sites: topology.Together(hosts, edges)}
-	for i, h := range hosts {
-		devices := make([]string, len(ranks[i]))
+	used := topology.OnlyNICs(hosts, nicsOf(c))
+	found := picture.Cluster{Hosts: hosts, Ring: topology.OrderBy(ring.by, used, edges).Legs(used, edges), Ranks: ranks, Sites: topology.Together(hosts, edges)}
+	return found, placeBound(&found, bind, nicsOf(c))
+}
+
+// ranksHere numbers the ranks that the flags want on this machine, none if they speak of none.
+func ranksHere(c *cli.Context) ([][]int, error) {
+	np := c.Int("np")
+	switch {
+	case c.IsSet("np") && np < 1:
+		return nil, &usageError{fmt.Errorf("-np %d: must be at least 1", np), ""}
+	case !c.IsSet("np") && !c.IsSet("bind-to") && !c.IsSet("map-by"):
+		return nil, nil
+	}
+	ranks := make([]int, max(np, 1))
+	for i := range ranks {
+		ranks[i] = i
+	}
+	return [][]int{ranks}, nil
+}
+
+// placeBound decides where the ranks of each host would run.
+func placeBound(found *picture.Cluster, bind topology.Bind, nics []string) error {
+	for i, ranks := range found.Ranks {
+		h := found.Hosts[i]
+		bind.NICs = topology.NICNames(nics, h.NICs)
+		devices := make([]string, len(ranks))
 		for slot := range devices {
 			devices[slot] = strconv.Itoa(slot) // programs choose GPUs by their local rank
 		}
 		bound, err := bind.Place(h, devices)
 		if err != nil {
-			return picture.Cluster{}, &usageError{fmt.Errorf("%s: %w", h.Name, err), "--bind-to numa asks for less"}
+			return &usageError{fmt.Errorf("%s: %w", h.Name, err), "--bind-to numa asks for less"}
 		}
 		engine := bind.Beside(h, bound)
-		found.Bound = append(found.Bound, picture.Bound{Ranks: ranks[i], Bindings: bound, Engine: engine, Spare: bind.Spare(h, bound, engine)})
+		found.Bound = append(found.Bound, picture.Bound{Ranks: ranks, Bindings: bound, Engine: engine, Spare: bind.Spare(h, bound, engine)})
 	}
-	return found, nil
+	return nil
 }
 
 // look asks hosts what they are and, if it is to, measures between them. What the topology file says wins.
@@ -210,7 +247,7 @@ func look(c *cli.Context, ring ringPlan, names []string, measuring bool) ([]topo
 	edges := ring.Edges(names)
 	if measuring && len(hosts) > 1 {
 		run("--agent")
-		found, err := measureAll(c.Context, d, hosts, timeOf(c, "start-timeout"))
+		found, err := measureAll(c.Context, d, hosts, nicsOf(c), timeOf(c, "start-timeout"))
 		if err != nil {
 			return nil, nil, err
 		}
