@@ -268,8 +268,9 @@ func (s *Stream) send(conn net.Conn) error {
 			s.changed.Wait()
 		}
 		if s.conn != conn || s.err != nil {
+			err := s.err
 			s.mu.Unlock()
-			return s.err
+			return err
 		}
 		frame = frame[:0]
 		if s.told != s.received {
