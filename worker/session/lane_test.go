@@ -223,7 +223,7 @@ except Exception as e:
 
 // TestLaneKilled kills a rank with -9 while another waits for it in a lane: that one hears who it was.
 func TestLaneKilled(t *testing.T) {
-	if exec.Command("python3", "-c", "import numpy").Run() != nil {
+	if exec.Command(interpreter(), "-c", "import numpy").Run() != nil {
 		t.Skip("python3 has no numpy")
 	}
 	h := startReal(t, 2)

@@ -10,15 +10,30 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
+// interpreter is a Python with numpy, like PYTHON in the Makefile, or without if there is no such; "" for none.
+var interpreter = sync.OnceValue(func() string {
+	first, err := exec.LookPath("python3")
+	for _, exe := range []string{first, "/usr/bin/python3"} {
+		if exe != "" && exec.Command(exe, "-c", "import numpy").Run() == nil {
+			return exe
+		}
+	}
+	if err != nil {
+		return ""
+	}
+	return first
+})
+
 // python starts a program of the binding as one rank. It ends with the test.
 func (h *host) python(t testing.TB, rank int, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
-	exe, err := exec.LookPath("python3")
-	if err != nil {
+	exe := interpreter()
+	if exe == "" {
 		t.Skip("python3 is not installed")
 	}
 	root, err := filepath.Abs("../../contrib/python")
