@@ -93,7 +93,12 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	name, err := cfg.Key.derive("jobs", 8)
+	// Daemons that share a network namespace have sockets in common, but no port: by it each knows its own jobs.
+	_, port, err := net.SplitHostPort(cfg.Listener.Addr().String())
+	if err != nil {
+		return fmt.Errorf("name jobs: %w", err)
+	}
+	name, err := cfg.Key.derive("jobs "+port, 8)
 	if err != nil {
 		return err
 	}

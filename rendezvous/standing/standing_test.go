@@ -81,10 +81,10 @@ type member struct {
 
 func start(t *testing.T, name string, slots int, join ...string) *member {
 	t.Helper()
-	return startAt(t, "127.0.0.1:0", key, name, slots, join...)
+	return startAt(t, "127.0.0.1:0", name, slots, join...)
 }
 
-func startAt(t *testing.T, addr string, key standing.Key, name string, slots int, join ...string) *member {
+func startAt(t *testing.T, addr, name string, slots int, join ...string) *member {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -388,9 +388,7 @@ func TestKeeperGoes(t *testing.T) {
 // lost, its slots count, and it ends with its launcher.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	own := mustKey(strings.Repeat("r", 32)) // it must not find the jobs of other tests
-	client := standing.Client{Key: own, Version: "v"}
-	a := startAt(t, "127.0.0.1:0", own, "a", 2)
+	a := start(t, "a", 2)
 	l, err := client.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -410,7 +408,7 @@ func TestRestart(t *testing.T) {
 		if _, err := s.Write([]byte("while")); err != nil {
 			t.Fatal(err)
 		}
-		a = startAt(t, a.addr, own, "a", 2)
+		a = startAt(t, a.addr, "a", 2)
 		got := make([]byte, len("before,while"))
 		timeout := time.AfterFunc(20*time.Second, func() { s.Fail(os.ErrDeadlineExceeded) })
 		if _, err := io.ReadFull(s, got); err != nil || string(got) != "before,while" {
