@@ -20,6 +20,7 @@ type knob struct {
 	inverse bool   // the variable is 1 when the switch is off
 	file    string // section.key in a --config-file
 	needs   string // exported only beside this flag
+	serves  string // changes something only beside this flag
 	usage   string
 	idle    string // why it changes nothing here, "" if it does
 }
@@ -53,15 +54,15 @@ var knobs = []knob{
 	{names: []string{"hierarchical-allgather"}, opposed: []string{"no-hierarchical-allgather"}, kind: toggle, env: "HOROVOD_HIERARCHICAL_ALLGATHER", file: "params.hierarchical_allgather", usage: "gather within hosts first", idle: "it always does"},
 	{names: []string{"torus-allreduce"}, opposed: []string{"no-torus-allreduce"}, kind: toggle, env: "HOROVOD_TORUS_ALLREDUCE", file: "params.torus_allreduce", usage: "reduce along a torus", idle: noCycle},
 
-	{names: []string{"autotune"}, opposed: []string{"no-autotune"}, kind: toggle, env: "HOROVOD_AUTOTUNE", file: "autotune.enabled", usage: "tune the engine while it runs", idle: noTuner},
-	{names: []string{"autotune-log-file"}, kind: text, env: "HOROVOD_AUTOTUNE_LOG", file: "autotune.log_file", needs: "autotune", usage: "write what was tuned to `FILE`", idle: noTuner},
-	{names: []string{"autotune-warmup-samples"}, kind: number, env: "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", file: "autotune.warmup_samples", needs: "autotune", usage: "leave out `N` samples", idle: noTuner},
-	{names: []string{"autotune-steps-per-sample"}, kind: number, env: "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", file: "autotune.steps_per_sample", needs: "autotune", usage: "`N` steps in a sample", idle: noTuner},
+	{names: []string{"autotune"}, opposed: []string{"no-autotune"}, kind: toggle, env: "HOROVOD_AUTOTUNE", file: "autotune.enabled", serves: "autotune-log-file", usage: "log the size of buckets and the speed reached; nothing is searched for"},
+	{names: []string{"autotune-log-file"}, kind: text, env: "HOROVOD_AUTOTUNE_LOG", file: "autotune.log_file", needs: "autotune", usage: "write the size of buckets and the speed reached to `FILE`"},
+	{names: []string{"autotune-warmup-samples"}, kind: number, env: "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", file: "autotune.warmup_samples", needs: "autotune", serves: "autotune-log-file", usage: "leave out `N` samples"},
+	{names: []string{"autotune-steps-per-sample"}, kind: number, env: "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", file: "autotune.steps_per_sample", needs: "autotune", serves: "autotune-log-file", usage: "`N` steps in a sample"},
 	{names: []string{"autotune-bayes-opt-max-samples"}, kind: number, env: "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", file: "autotune.bayes_opt_max_samples", needs: "autotune", usage: "at most `N` samples", idle: noTuner},
 	{names: []string{"autotune-gaussian-process-noise"}, kind: fraction, env: "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", file: "autotune.gaussian_process_noise", needs: "autotune", usage: "noise `F` from 0 to 1", idle: noTuner},
 
 	{names: []string{"timeline-filename"}, kind: text, env: "HOROVOD_TIMELINE", file: "timeline.filename", usage: "write a timeline of operations to `FILE`"},
-	{names: []string{"timeline-mark-cycles"}, opposed: []string{"no-timeline-mark-cycles"}, kind: toggle, env: "HOROVOD_TIMELINE_MARK_CYCLES", file: "timeline.mark_cycles", needs: "timeline-filename", usage: "mark cycles in the timeline", idle: noCycle},
+	{names: []string{"timeline-mark-cycles"}, opposed: []string{"no-timeline-mark-cycles"}, kind: toggle, env: "HOROVOD_TIMELINE_MARK_CYCLES", file: "timeline.mark_cycles", needs: "timeline-filename", usage: "mark in the timeline when each operation begins"},
 
 	{names: []string{"stall-check"}, opposed: []string{"no-stall-check"}, kind: toggle, env: "HOROVOD_STALL_CHECK_DISABLE", inverse: true, file: "stall_check.enabled", usage: "warn of ranks that others wait for"},
 	{names: []string{"stall-check-warning-time-seconds"}, kind: number, env: "HOROVOD_STALL_CHECK_TIME_SECONDS", file: "stall_check.warning_time_seconds", usage: "warn after `S` seconds"},
@@ -99,8 +100,13 @@ func knobFlags() []cli.Flag {
 	var out []cli.Flag
 	for _, k := range knobs {
 		usage := k.usage
-		if k.idle != "" {
+		switch {
+		case k.idle != "":
 			usage += "; accepted, without effect here: " + k.idle
+		case k.serves != "":
+			usage += "; only beside --" + k.serves
+		case k.needs != "":
+			usage += "; only beside --" + k.needs
 		}
 		if k.kind != toggle {
 			out = append(out, &cli.StringFlag{Name: k.names[0], Usage: usage, Hidden: true})
@@ -230,22 +236,41 @@ func readSettings(c *cli.Context) (settings, error) {
 		if !ok {
 			continue
 		}
-		if owner := values[k.needs]; k.needs == "" || owner != "" && owner != "false" {
+		if beside(values, k.needs) {
 			if v := k.variable(value); v != "" {
 				s.env = append(s.env, v)
 			}
 		}
-		if k.idle != "" {
-			if reasons[k.idle] == nil {
-				order = append(order, k.idle)
+		if why := k.without(values); why != "" {
+			if reasons[why] == nil {
+				order = append(order, why)
 			}
-			reasons[k.idle] = append(reasons[k.idle], "--"+k.names[0])
+			reasons[why] = append(reasons[why], "--"+k.names[0])
 		}
 	}
 	for _, why := range order {
 		s.idle = append(s.idle, fmt.Sprintf("%s (%s)", strings.Join(reasons[why], " "), why))
 	}
 	return s, nil
+}
+
+// without says why a knob that is set changes nothing, "" if it does. A switch that is off needs no company.
+func (k knob) without(values map[string]string) string {
+	switch off := k.kind == toggle && values[k.names[0]] == "false"; {
+	case k.idle != "":
+		return k.idle
+	case !off && !beside(values, k.needs):
+		return "only beside --" + k.needs
+	case !off && !beside(values, k.serves):
+		return "only beside --" + k.serves
+	}
+	return ""
+}
+
+// beside reports whether a flag is set and, if it is a switch, on.
+func beside(values map[string]string, name string) bool {
+	owner := values[name]
+	return name == "" || owner != "" && owner != "false"
 }
 
 // checkControllers: horovodrun takes one of them.

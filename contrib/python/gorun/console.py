@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from typing import NoReturn
 
@@ -17,6 +18,12 @@ def gorun() -> NoReturn:
 def horovodrun() -> NoReturn:
     """Become gorun under the name of horovodrun, which it may look at."""
     _become("horovodrun")
+
+
+def check_build(verbose: bool = False) -> NoReturn:
+    """Print what gorun has, as horovodrun --check-build does, and end the process."""
+    sys.stdout.flush()
+    sys.exit(subprocess.call([binary(), "--check-build"]))
 
 
 def _become(name: str) -> NoReturn:

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
-from collections.abc import Iterable
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
+
+from gorun import basics
+from gorun.exceptions import HorovodVersionMismatchError, get_version_mismatch_message
+
+__all__ = [
+    "EXTENSIONS", "HorovodVersionMismatchError", "ccl_built", "check_extension", "check_installed_version",
+    "ddl_built", "env", "extension_available", "get_average_backwards_compatibility_fun", "get_ext_suffix",
+    "get_version_mismatch_message", "gloo_built", "gpu_available", "is_iterable",
+    "is_version_greater_equal_than", "mpi_built", "nccl_built", "num_rank_is_power_2", "split_list",
+]  # fmt: skip
+
+EXTENSIONS = ["torch"]
 
 T = TypeVar("T")
 
@@ -28,6 +44,52 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+def gloo_built(verbose: bool = False) -> bool:
+    """Return True: the engine takes the place of Gloo."""
+    return basics.gloo_built()
+
+
+def mpi_built(verbose: bool = False) -> bool:
+    """Return False: there is no MPI."""
+    return basics.mpi_built()
+
+
+def nccl_built(verbose: bool = False) -> int:
+    """Return 0: NCCL is not used."""
+    return basics.nccl_built()
+
+
+def ddl_built(verbose: bool = False) -> bool:
+    """Return False."""
+    return basics.ddl_built()
+
+
+def ccl_built(verbose: bool = False) -> bool:
+    """Return False."""
+    return basics.ccl_built()
+
+
+def get_ext_suffix() -> str:
+    """Return how the names of this Python's compiled modules end."""
+    return sysconfig.get_config_var("EXT_SUFFIX") or ".so"
+
+
+@contextmanager
+def env(**variables: Any) -> Iterator[None]:
+    """Set variables of the environment for a while; None leaves one as it is."""
+    given = {name: value for name, value in variables.items() if value is not None}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
@@ -69,6 +131,10 @@ def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Any:
             raise ValueError("The op parameter supersedes average. Please provide only one of them.")
         if op is not None:
             return op
-        return reduce_ops.Sum if average is not None and not average else reduce_ops.Average
+        if average is None:
+            return reduce_ops.Average
+        text = "Parameter `average` has been replaced with `op` and will be removed in v1.0"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return reduce_ops.Average if average else reduce_ops.Sum
 
     return choose

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gorun.world import World
 
 NOBODY = -1  # the number of a set without members
+DUPLICATE = "Attempted to add a duplicate process set"
 UNREGISTERED = "Process set provided does not exist, or has not been registered"
 
 
@@ -64,9 +65,14 @@ class _GlobalProcessSet(ProcessSet):
     """All ranks of whatever world there is now."""
 
     def __init__(self) -> None:
-        super().__init__([])
         self.process_set_id = 0
-        self.ranks = None
+        self.mpi_comm = None
+        self._wanted = None
+
+    @property
+    def ranks(self) -> list[int] | None:  # type: ignore[override]
+        """The global ranks there are now, None before init()."""
+        return self.members() if basics.is_initialized() else None
 
     def members(self) -> list[int]:
         return list(range(basics.size()))
@@ -151,6 +157,8 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
         )
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
+    if process_set is global_process_set:
+        raise ValueError(DUPLICATE)
     if not basics.elastic():
         _register(world, process_set)
         return process_set
@@ -200,7 +208,7 @@ def _register(world: World, process_set: ProcessSet) -> None:
     if not ranks or len(set(ranks)) != len(ranks) or ranks[0] < 0 or ranks[-1] >= world.session.size:
         raise ValueError(f"a process set names ranks from 0 to {world.session.size - 1}, each once: {ranks}")
     if ranks in world.process_sets.values() or len(ranks) == world.session.size:
-        raise ValueError("Attempted to add a duplicate process set")
+        raise ValueError(DUPLICATE)
     try:
         process_set.process_set_id = world.session.add_group(ranks)
     except errors.InvalidArgument:

@@ -55,26 +55,38 @@ from gorun.collectives import (
     choose_op,
     first,
 )
-from gorun.process_sets import ProcessSet, global_process_set
+from gorun.exceptions import HorovodInternalError
+from gorun.features import (
+    check_installed_version,
+    get_average_backwards_compatibility_fun,
+    gpu_available,
+    num_rank_is_power_2,
+)
+from gorun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from gorun.torch.compression import Compression
 from gorun.torch.memory import Torch
 
 __all__ = [
-    "Adasum", "Average", "BitAnd", "BitOr", "BitXor", "LogicalAnd", "LogicalOr", "LogicalXor", "Max", "Min",
-    "Product", "Sum", "allgather", "allgather_async", "allreduce", "allreduce_", "allreduce_async",
-    "allreduce_async_", "alltoall", "alltoall_async", "barrier", "broadcast", "broadcast_",
-    "broadcast_async", "broadcast_async_", "ccl_built", "cross_rank", "cross_size", "cuda_built",
-    "ddl_built", "gather", "gather_async", "global_process_set", "gloo_built", "gloo_enabled",
-    "grouped_allgather", "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_",
-    "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
-    "grouped_reducescatter_async", "init", "is_homogeneous", "is_initialized", "join", "local_rank",
-    "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "poll", "rank", "recv",
-    "recv_async", "reduce", "reduce_async", "reducescatter", "reducescatter_async", "rocm_built", "scatter",
+    "Adasum", "Average", "BitAnd", "BitOr", "BitXor", "Compression", "HorovodInternalError", "LogicalAnd",
+    "LogicalOr", "LogicalXor", "Max", "Min", "ProcessSet", "Product", "Sum", "add_process_set",
+    "allgather", "allgather_async", "allreduce", "allreduce_", "allreduce_async", "allreduce_async_",
+    "alltoall", "alltoall_async", "barrier", "broadcast", "broadcast_", "broadcast_async",
+    "broadcast_async_", "ccl_built", "check_installed_version", "cross_rank", "cross_size", "cuda_built",
+    "ddl_built", "gather", "gather_async", "get_average_backwards_compatibility_fun",
+    "global_process_set", "gloo_built", "gloo_enabled", "gpu_available", "grouped_allgather",
+    "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_", "grouped_allreduce_async",
+    "grouped_allreduce_async_", "grouped_reducescatter", "grouped_reducescatter_async",
+    "handle_average_backwards_compatibility", "init", "is_homogeneous", "is_initialized", "join",
+    "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built",
+    "num_rank_is_power_2", "poll", "rank", "recv", "recv_async", "reduce", "reduce_async",
+    "reducescatter", "reducescatter_async", "remove_process_set", "rocm_built", "scatter",
     "scatter_async", "send", "send_async", "shutdown", "size", "sparse_allreduce_async", "start_timeline",
     "stop_timeline", "synchronize",
 ]  # fmt: skip
 
 _torch = Torch()
+
+handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(collectives)
 
 # Indices come from other ranks. Older torch always checks them against the shape, newer torch if asked to.
 _CHECKED = {"check_invariants": True} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
@@ -263,6 +275,7 @@ def grouped_allreduce(
         "op": choose_op(average, op), "prescale_factor": prescale_factor,
         "postscale_factor": postscale_factor, "process_set": process_set,
     }  # fmt: skip
+    tensors = list(tensors)  # or the rows of one
     if not tensors:
         return []
     compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors))
@@ -336,6 +349,7 @@ def grouped_allgather(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[torch.Tensor]:
     """Return allgather() of each tensor."""
+    tensors = list(tensors)
     return list(_Allgather.apply(name, process_set, *tensors)) if tensors else []
 
 
@@ -552,6 +566,7 @@ def grouped_reducescatter(
         "op": op, "process_set": process_set, "prescale_factor": prescale_factor,
         "postscale_factor": postscale_factor,
     }  # fmt: skip
+    tensors = list(tensors)
     if not tensors:
         return []
     compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors))

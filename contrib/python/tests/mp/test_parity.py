@@ -122,11 +122,29 @@ def _():
     assert (hvd.rank(), hvd.size()) == (rank, size)
 
 
+@rule("process sets", "the global one names all ranks")
+def _():
+    assert list(hvd.global_process_set.ranks) == list(range(size))
+
+
+@rule("groups", "the rows of one tensor are a group")
+def _():
+    rows = mine(3, 4)
+    for got, row in zip(hvd.grouped_allreduce(rows, op=hvd.Sum), total(3, 4)):
+        same(got, row)
+    for got, row in zip(hvd.grouped_allgather(rows), rows):
+        same(got[4 * rank : 4 * rank + 4], row)
+    whole = torch.stack([value(r, 4 * size) for r in range(size)]).sum(0)
+    (got,) = hvd.grouped_reducescatter(mine(4 * size)[None], op=hvd.Sum)
+    same(got, whole[4 * rank : 4 * rank + 4])
+
+
 @rule("basics", "what was built in")
 def _():
     assert hvd.gloo_built() and hvd.gloo_enabled() and not hvd.mpi_built() and not hvd.mpi_enabled()
     assert not any((hvd.nccl_built(), hvd.ddl_built(), hvd.ccl_built(), hvd.cuda_built(), hvd.rocm_built()))
     refused(ValueError, hvd.mpi_threads_supported, text="Horovod MPI is not enabled")
+    hvd.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", module.__file__, "mpi_lib_v2")
     ops = hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product
     assert ops == tuple(range(6)) and horovod.__version__ == "0.28.1"
 

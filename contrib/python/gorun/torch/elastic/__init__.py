@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from gorun.elastic import ObjectState, State, run
+from gorun.basics import init, shutdown
+from gorun.elastic import ObjectState, State, run, run_fn
+from gorun.torch.elastic import sampler, state
 from gorun.torch.elastic.sampler import ElasticSampler
 from gorun.torch.elastic.state import TorchState
 
-__all__ = ["ElasticSampler", "ObjectState", "State", "TorchState", "run"]
+__all__ = [
+    "ElasticSampler", "ObjectState", "State", "TorchState", "init", "run", "run_fn", "sampler", "shutdown",
+    "state",
+]  # fmt: skip

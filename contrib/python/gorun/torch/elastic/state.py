@@ -119,15 +119,26 @@ class SamplerStateHandler(StateHandler):
         self.value.reset()
 
 
-_HANDLERS = (
+_registry: list[tuple[type, type[StateHandler]]] = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
     (ElasticSampler, SamplerStateHandler),
-)
+]
+
+
+def get_handler_registry() -> list[tuple[type, type[StateHandler]]]:
+    """Return the pairs of a type and its handler in which a TorchState looks, the first that fits."""
+    return _registry
+
+
+def set_handler_registry(registry: list[tuple[type, type[StateHandler]]]) -> None:
+    """Have every TorchState made from now on look in these pairs."""
+    global _registry
+    _registry = registry
 
 
 def _kind(value: Any) -> type[StateHandler] | None:
-    return next((handler for kind, handler in _HANDLERS if isinstance(value, kind)), None)
+    return next((handler for kind, handler in _registry if isinstance(value, kind)), None)
 
 
 def handler(value: Any) -> StateHandler:

@@ -1,0 +1,1 @@
+from gorun.hosts import *
