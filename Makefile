@@ -92,7 +92,7 @@ c: build
 ## torch2: what needs torch 2 (TORCH2=its python): the backend for torch.distributed, and all programs again
 torch2: build
 	@$(TORCH2) -c 'import torch; assert int(torch.__version__[0]) > 1' || { echo "torch2: TORCH2=python with torch 2"; exit 1; }
-	for np in 1 2 3; do for test in contrib/python/tests/torch2/*.py contrib/python/tests/mp/*.py; do \
+	for np in 1 2 3 4; do for test in contrib/python/tests/torch2/*.py contrib/python/tests/mp/*.py; do \
 		echo "$$np $$test"; bin/gorun -np $$np $(TORCH2) $$test >build/torch2.log 2>&1 || { cat build/torch2.log; exit 1; }; \
 	done; done
 

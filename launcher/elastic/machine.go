@@ -2,6 +2,8 @@ package elastic
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -240,7 +242,7 @@ func (m *Machine) decide() {
 	case m.broken != "":
 		m.resume(m.broken)
 	case m.allLeft():
-		m.resume("every process asked for another world")
+		m.resume("")
 	case m.committed:
 		m.tell()
 	}
@@ -337,6 +339,9 @@ func (m *Machine) resume(reason string) {
 		m.wait(wish, have)
 		return
 	}
+	if reason == "" {
+		reason = m.changes(keep, add)
+	}
 	if m.cfg.ResetLimit >= 0 && m.resets >= m.cfg.ResetLimit {
 		e := End{Cause: TooManyResets, Process: -1, Host: -1}
 		if m.first != nil {
@@ -348,6 +353,44 @@ func (m *Machine) resume(reason string) {
 	}
 	m.resets++
 	m.roster(keep, add, reason)
+}
+
+// changes says what is different in the next world when nothing went wrong in this one.
+func (m *Machine) changes(keep []*process, add []slot) string {
+	var kept, joined, grew, left []string
+	note := func(names *[]string, d *daemon) {
+		if !slices.Contains(*names, d.site.name) {
+			*names = append(*names, d.site.name)
+		}
+	}
+	for _, p := range keep {
+		note(&kept, p.host)
+	}
+	for _, s := range add {
+		if slices.Contains(kept, s.host.site.name) {
+			note(&grew, s.host)
+		} else {
+			note(&joined, s.host)
+		}
+	}
+	for _, p := range m.live() {
+		if !slices.Contains(kept, p.host.site.name) && !slices.Contains(joined, p.host.site.name) {
+			note(&left, p.host)
+		}
+	}
+	var said []string
+	for _, change := range []struct {
+		names []string
+		what  string
+	}{{joined, "joined"}, {grew, "gained slots"}, {left, "left"}} {
+		if len(change.names) > 0 {
+			said = append(said, strings.Join(change.names, ", ")+" "+change.what)
+		}
+	}
+	if said == nil {
+		return "every process asked for another world"
+	}
+	return strings.Join(said, " and ")
 }
 
 // wait notes that slots are missing, and gives up when that has lasted too long or can only last.

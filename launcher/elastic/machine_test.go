@@ -354,3 +354,42 @@ func TestReboot(t *testing.T) {
 		})
 	}
 }
+
+// TestReason looks at what users are told of a new world where nothing failed.
+func TestReason(t *testing.T) {
+	j := elasticJob(t, e.Policy{NP: 4, MinNP: 2, ResetLimit: -1, Timeout: time.Minute})
+	step := func(events ...e.Event) (reason string) {
+		for _, ev := range events {
+			for _, a := range j.m.Step(j.now, ev) {
+				if r, ok := a.(e.Roster); ok {
+					reason = r.Reason
+				}
+			}
+		}
+		return reason
+	}
+	leave := func(epoch uint32, processes ...int) (reason string) {
+		for _, p := range processes {
+			reason = step(e.Rejoining{Process: p, Epoch: epoch})
+		}
+		for host := range 4 {
+			step(e.Committed{Host: host, Epoch: epoch + 1})
+		}
+		return reason
+	}
+	for i, tt := range []struct {
+		events    []e.Event
+		processes []int
+		want      string
+	}{
+		{nil, []int{0, 1, 2, 3}, "every process asked for another world"},
+		{[]e.Event{hosts("a b c", 1), hosts("a b c", 2), e.HostUp{Host: 2}}, []int{0, 1, 2, 3}, "c joined"},
+		{[]e.Event{hosts("a b c", 3)}, []int{0, 1, 2, 3, 4, 5}, "a, b, c gained slots"},
+		{[]e.Event{hosts("b c", 3)}, []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, "a left"},
+	} {
+		step(tt.events...)
+		if got := leave(uint32(i+1), tt.processes...); got != tt.want {
+			t.Errorf("world %d: because %s, want %s", i+2, got, tt.want)
+		}
+	}
+}

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import tempfile
+import threading
 import unittest
 from pathlib import Path
 
@@ -37,6 +39,38 @@ class ExamplesTest(unittest.TestCase):
         flags = "--min-np", "1", "-H", "localhost:2"
         said = self.job("synthetic_elastic_torch.py", "--num-batches", "20", flags=flags)
         self.assertIn("samples/sec on 2 rank(s)", said)
+
+    def test_synthetic_elastic_with_a_host_more(self):
+        """The script has more to do than it can: the job is ended when it goes on with the second host."""
+        if not GORUN.exists():
+            self.skipTest(f"{GORUN} is not built: make build")
+        with tempfile.TemporaryDirectory() as folder:
+            more = Path(folder) / "more"
+            discover = Path(folder) / "hosts.sh"
+            discover.write_text(f"#!/bin/sh\necho localhost:1\nif [ -e {more} ]; then echo 127.0.0.1:1; fi\n")
+            discover.chmod(0o755)
+            command = [
+                GORUN, "--min-np", "1", "--host-discovery-script", discover, "--no-tag-output",
+                sys.executable, "-B", ROOT / "contrib" / "examples" / "synthetic_elastic_torch.py",
+                "--num-batches", "100000000", "--batch-size", "2",
+            ]  # fmt: skip
+            said = []
+            pipe = subprocess.PIPE
+            with subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True) as job:
+                limit = threading.Timer(120, job.terminate)
+                limit.start()
+                for line in job.stdout:
+                    said.append(line)
+                    if "samples/sec on 1 rank(s)" in line:
+                        more.touch()
+                    elif "samples/sec on 2 rank(s)" in line:
+                        break
+                limit.cancel()
+                job.terminate()
+                said.append(job.communicate()[0])
+        said = "".join(said)
+        self.assertIn("samples/sec on 2 rank(s)", said)
+        self.assertIn("epoch 2: 2 ranks on 2 hosts, because 127.0.0.1 joined", said)
 
 
 if __name__ == "__main__":

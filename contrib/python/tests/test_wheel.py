@@ -2,6 +2,7 @@
 
 import os
 import platform
+import site
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,9 @@ class WheelTest(unittest.TestCase):
         if made.returncode:
             raise unittest.SkipTest("python cannot make environments (Debian: apt-get install python3-venv)")
         cls.bin = cls.folder / "venv" / "bin"
+        if sys.prefix != sys.base_prefix:  # what the machine has is then in an environment itself
+            (own,) = (cls.folder / "venv" / "lib").glob("python*/site-packages")
+            (own / "outer.pth").write_text("".join(f"{path}\n" for path in site.getsitepackages()))
         cls.run_([cls.bin / "python", "-m", "pip", "install", "--quiet", "--no-index", "--no-deps",
                   "--no-compile", "--disable-pip-version-check", cls.wheel])  # fmt: skip
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 import collections
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from torch import distributed as dist
@@ -30,8 +31,13 @@ if int(torch.__version__.split(".")[0]) < 2:
 _torch = Torch()
 _OPS = {
     "SUM": collectives.Sum, "AVG": collectives.Average, "MIN": collectives.Min, "MAX": collectives.Max,
-    "PRODUCT": collectives.Product,
+    "PRODUCT": collectives.Product, "BAND": collectives.BitAnd, "BOR": collectives.BitOr,
+    "BXOR": collectives.BitXor,
 }  # fmt: skip
+
+
+# What the thread waits for, and with what result; None at the end.
+_Waiting = queue.SimpleQueue[Optional[tuple[int, torch.futures.Future, Any]]]
 
 
 class _Work(dist.Work):
@@ -85,8 +91,13 @@ class ProcessGroup(dist.ProcessGroup):
         # C++ that gets a work does not keep its Python part alive, and asks for its future right away.
         self._works: collections.deque[_Work] = collections.deque(maxlen=256)
         self._transfers: set[_Transfer] = set()
-        self._waiting: queue.SimpleQueue[tuple[int, torch.futures.Future, Any]] = queue.SimpleQueue()
-        threading.Thread(target=self._finish, name="gorun torch.distributed", daemon=True).start()
+        self._waiting: _Waiting = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=_finish, args=(self._world, self._waiting), name="gorun torch.distributed", daemon=True
+        )
+        self._thread.start()
+        # Not every torch calls shutdown().
+        weakref.finalize(self, self._waiting.put, None)
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
         """Return the name of the backend."""
@@ -102,14 +113,10 @@ class ProcessGroup(dist.ProcessGroup):
         """The name that torch gave the group."""
         return dist.distributed_c10d._world.pg_names[self]
 
-    def _finish(self) -> None:
-        while True:
-            handle, future, result = self._waiting.get()
-            try:
-                self._world.synchronize(handle)
-                future.set_result(result)
-            except Exception as error:
-                future.set_exception(error)
+    def shutdown(self) -> None:
+        """End the thread, once what is under way has ended. destroy_process_group() calls this."""
+        self._waiting.put(None)
+        self._thread.join(5)  # what never ends, ends with the session
 
     def _name(self) -> str:
         # Ranks must call in the same order, as torch demands, whatever else they do in between.
@@ -304,12 +311,28 @@ class ProcessGroup(dist.ProcessGroup):
         return f"torch.{tag}.{self._world.serial(f'torch.distributed.{source}.{target}.{tag}')}"
 
 
+def _finish(world: World, waiting: _Waiting) -> None:
+    while True:
+        request = waiting.get()
+        if request is None:
+            return
+        handle, future, result = request
+        try:
+            world.synchronize(handle)
+            future.set_result(result)
+        except Exception as error:
+            future.set_exception(error)
+        del request, handle, future, result  # they hold tensors
+
+
 def _op(opts: Any) -> int:
     op = getattr(opts, "reduceOp", dist.ReduceOp.SUM if opts is None else opts)
     for name, number in _OPS.items():
         if op == getattr(dist.ReduceOp, name):
             return number
-    raise ValueError(f"backend gorun cannot reduce by {op}")
+    known = dist.ReduceOp.RedOpType.__members__.items()
+    asked = next((name for name, kind in known if op == kind), str(op))
+    raise ValueError(f"backend gorun cannot reduce by {asked}: it knows {', '.join(_OPS)}")
 
 
 def _list(tensors: Any) -> list[torch.Tensor]:

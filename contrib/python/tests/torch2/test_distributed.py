@@ -1,11 +1,15 @@
 """Run by every rank of a real job, with torch 2: torch.distributed, DDP and FSDP on the engine."""
 
+import functools
+import operator
+import threading
+
 import torch
 from torch import distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import gorun.torch.distributed  # noqa: F401 (registers the backend)
+import gorun.torch.distributed  # registers the backend
 
 torch.set_num_threads(1)
 dist.init_process_group("gorun")
@@ -27,6 +31,17 @@ def check_functions():
     t = torch.tensor([rank])
     dist.all_reduce(t, op=dist.ReduceOp.MAX)
     assert t.item() == size - 1
+    bits = [64 + 2**i for i in range(size)]
+    for op, of in (("BAND", operator.and_), ("BOR", operator.or_), ("BXOR", operator.xor)):
+        t = torch.tensor([bits[rank]])
+        dist.all_reduce(t, op=getattr(dist.ReduceOp, op))
+        assert t.item() == functools.reduce(of, bits), op
+    try:
+        gorun.torch.distributed._op(dist.ReduceOp.PREMUL_SUM)  # all_reduce() lacks its factor
+    except ValueError as error:
+        assert "PREMUL_SUM" in str(error), error
+    else:
+        raise AssertionError("reduced by PREMUL_SUM")
     t = torch.tensor([rank])
     dist.broadcast(t, size - 1)
     assert t.item() == size - 1
@@ -154,4 +169,5 @@ def check_training():
 check_functions()
 check_training()
 dist.destroy_process_group()
+assert not [thread for thread in threading.enumerate() if thread.name == "gorun torch.distributed"]
 print(f"rank {rank} of {size}: ok")
