@@ -312,7 +312,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 			if !ok {
 				return nil, fmt.Errorf("dial host id %d: not in the roster", peer)
 			}
-			return transport.Dial(ctx, lanes(p.Data, nics, stream))
+			return transport.Dial(ctx, routes(p.Data, nics, stream))
 		},
 		Lost: func(peer int, err error) { d.post(ctx, func() { d.lost(peer, err) }) },
 	})

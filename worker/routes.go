@@ -18,11 +18,11 @@ func chosenOf(names []string, nics []topology.NIC) []topology.NIC {
 	return out
 }
 
-// lanes returns the addresses of a peer in the order in which a stream tries them. If the user chose several NICs,
+// routes returns the addresses of a peer in the order in which a stream tries them. If the user chose several NICs,
 // the streams of a link take turns at those whose network the peer is in, too, and so use all of them at once;
 // what a broken one had to carry goes over the others. NICs that nobody named are not used like this: the same
 // network may be another one elsewhere, as those of container bridges are.
-func lanes(data []string, chosen []topology.NIC, stream int) []string {
+func routes(data []string, chosen []topology.NIC, stream int) []string {
 	var preferred []string
 	for _, nic := range chosen {
 		at := slices.IndexFunc(data, func(s string) bool {
@@ -39,7 +39,7 @@ func lanes(data []string, chosen []topology.NIC, stream int) []string {
 	if len(preferred) < 2 {
 		return data
 	}
-	// The first stream has the small segments, which the last lane takes: the others begin with the first.
+	// The first stream has the small segments, which the last route takes: the others begin with the first.
 	turn := (stream + len(preferred) - 1) % len(preferred)
 	order := slices.Concat(preferred[turn:], preferred[:turn])
 	for _, s := range data {
