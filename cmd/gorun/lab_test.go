@@ -47,6 +47,12 @@ type cluster struct {
 func newCluster(t *testing.T, hosts int) *cluster {
 	t.Helper()
 	t.Parallel()
+	return newClusterAlone(t, hosts)
+}
+
+// newClusterAlone is newCluster for a test that measures speeds: none of the others runs meanwhile.
+func newClusterAlone(t *testing.T, hosts int) *cluster {
+	t.Helper()
 	l := lab.ForTest(t, hosts, lab.Options{})
 	binary, err := built()
 	if err != nil {

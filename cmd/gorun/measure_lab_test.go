@@ -16,7 +16,7 @@ import (
 // A job that goes by what was measured is faster than one in the order of the host list by as much as the
 // slowest edges of the two rings differ.
 func TestMeasuredRing(t *testing.T) {
-	c := newCluster(t, 4)
+	c := newClusterAlone(t, 4)
 	const fast, slow = 200e6, 80e6
 	for _, h := range c.Hosts() {
 		if err := h.SetLink(lab.Link{Rate: fast}); err != nil {
@@ -47,7 +47,7 @@ func TestMeasuredRing(t *testing.T) {
 
 // Streams use all NICs that the user names: with two, an allreduce takes half the time.
 func TestTwoNICs(t *testing.T) {
-	c := newCluster(t, 2)
+	c := newClusterAlone(t, 2)
 	const rate = 200e6
 	for _, h := range c.Hosts() {
 		if err := h.SetLink(lab.Link{Rate: rate}); err != nil {

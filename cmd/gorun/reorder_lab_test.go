@@ -18,7 +18,7 @@ import (
 // send anyway, try the others, and go on in another ring without it: the weights are those of a job that nobody
 // disturbed, to the last bit, and no rank began anew. What happens to an interface is noticed too.
 func TestRingChangesWhileTraining(t *testing.T) {
-	c := newCluster(t, 4)
+	c := newClusterAlone(t, 4)
 	const fast, slow = 400e6, 60e6
 	for _, h := range c.Hosts() {
 		if err := h.SetLink(lab.Link{Rate: fast}); err != nil {

@@ -104,7 +104,7 @@ func (c *cluster) undisturbedDescent(batches int) string {
 // TestBrokenStreams: connections break 200 times while hosts train, one at a time or all at once. The weights are those
 // of an undisturbed job, bit for bit.
 func TestBrokenStreams(t *testing.T) {
-	const breaks, batches = 200, 500
+	const breaks, batches = 200, 1000
 	c := newCluster(t, 2)
 	want := c.undisturbedDescent(batches)
 	rng := rand.New(rand.NewPCG(1, 2))
