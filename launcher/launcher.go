@@ -146,13 +146,17 @@ func (e *HostError) Error() string { return fmt.Sprintf("%s: %s: %v", e.Host, e.
 
 func (e *HostError) Unwrap() error { return e.Err }
 
-// HostErrors is a start that failed on several hosts.
+// HostErrors is a start that failed on several hosts, or on one while others had not answered.
 type HostErrors struct {
 	Hosts  int // of the job
 	Failed []*HostError
+	Silent []string // hosts that had not answered when the start was given up
 }
 
 func (e *HostErrors) Error() string {
+	if len(e.Failed) == 1 {
+		return e.Failed[0].Error()
+	}
 	return fmt.Sprintf("%d of %d hosts failed", len(e.Failed), e.Hosts)
 }
 

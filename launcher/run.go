@@ -412,22 +412,24 @@ func (j *job) failed(name string) bool {
 	return false
 }
 
-// giveUp reports what failed, and which hosts have not answered by then, in the order of the host list.
+// giveUp reports what failed, in the order of the host list. Hosts that have not answered by then are
+// named beside them: they may be slow, or be the next to fail.
 func (j *job) giveUp() {
 	j.settleC = nil
+	var silent []string
 	if !j.allStarted() {
 		for _, h := range j.hosts {
 			if !j.up[h.id] && !j.ended[h.id] && !j.failed(h.name) {
-				j.failures = append(j.failures, &HostError{Host: h.name, Step: "connect", Err: errors.New("no answer yet"), Code: ExitTransport})
+				silent = append(silent, h.name)
 			}
 		}
 	}
 	slices.SortStableFunc(j.failures, func(a, b *HostError) int { return j.index(a.Host) - j.index(b.Host) })
-	if len(j.failures) == 1 {
+	if len(j.failures) == 1 && len(silent) == 0 {
 		j.stop(j.failures[0])
 		return
 	}
-	j.stop(&HostErrors{Hosts: len(j.hosts), Failed: j.failures})
+	j.stop(&HostErrors{Hosts: len(j.hosts), Failed: j.failures, Silent: silent})
 }
 
 func (j *job) index(name string) int {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -221,6 +222,18 @@ func TestFailuresAreGathered(t *testing.T) {
 	var many *launcher.HostErrors
 	if !errors.As(err, &many) || len(many.Failed) != 2 {
 		t.Fatalf("verdict %v", err)
+	}
+}
+
+// TestSilentHosts: a host that has not answered when the start is given up is named, but has not failed.
+func TestSilentHosts(t *testing.T) {
+	s := &script{t: t, refuse: map[string]error{
+		"a": &launcher.HostError{Host: "a", Step: "resolve", Err: errors.New("unknown"), Code: 255},
+	}, daemons: map[string]func(*conversation){"b": func(c *conversation) { c.end() }}}
+	_, _, err := start(t, t.Context(), s, nil)
+	var many *launcher.HostErrors
+	if !errors.As(err, &many) || len(many.Failed) != 1 || !slices.Equal(many.Silent, []string{"b"}) || many.Error() != "a: resolve: unknown" {
+		t.Fatalf("verdict %#v", err)
 	}
 }
 

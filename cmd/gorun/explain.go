@@ -63,7 +63,12 @@ func explain(w io.Writer, err error) int {
 			rows = append(rows, output.HostFailure{Host: e.Host, Step: e.Step, Reason: e.Err.Error()})
 			advice = cmp.Or(advice, e.Hint)
 		}
-		report.Hosts(rows)
+		if len(rows) > 1 {
+			report.Hosts(rows)
+		}
+		if len(many.Silent) > 0 {
+			report.Detail("no answer yet from " + strings.Join(many.Silent, ", "))
+		}
 		hint(advice)
 		return many.Failed[0].ExitCode()
 	case errors.As(err, &one):
