@@ -3,7 +3,9 @@
 //
 //	go test -json ./... | report -skips build/skips
 //
-// It exits with 1 if anything failed, and appends the skipped tests to the file.
+// It exits with 1 if anything failed, and appends the skipped tests to the file. With -failed it writes
+// which tests failed to a file, for a second run of these alone; the file stays away if more failed than
+// their names can tell: a package that did not build, or that ended in the middle of a test.
 package main
 
 import (
@@ -19,8 +21,9 @@ import (
 
 func main() {
 	path := flag.String("skips", "", "append skipped tests to `FILE`")
+	failed := flag.String("failed", "", "write the names of failed tests to `FILE`")
 	flag.Parse()
-	ok, err := run(os.Stdin, os.Stdout, *path)
+	ok, err := run(os.Stdin, os.Stdout, *path, *failed)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "report: error:", err)
 		os.Exit(1)
@@ -30,13 +33,16 @@ func main() {
 	}
 }
 
-func run(in io.Reader, out io.Writer, path string) (ok bool, err error) {
+func run(in io.Reader, out io.Writer, path, failed string) (ok bool, err error) {
 	r := &report{out: out, output: map[string]*strings.Builder{}, tests: map[string]int{}}
 	if err := r.read(in); err != nil {
 		return false, err
 	}
 	for _, skip := range r.skips {
 		fmt.Fprintln(out, "skipped", skip)
+	}
+	for _, test := range r.fails {
+		fmt.Fprintln(out, "failed", test)
 	}
 	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
 	if path != "" && len(r.skips) > 0 {
@@ -47,6 +53,16 @@ func run(in io.Reader, out io.Writer, path string) (ok bool, err error) {
 		defer f.Close()
 		if _, err := fmt.Fprintln(f, strings.Join(r.skips, "\n")); err != nil {
 			return false, err
+		}
+	}
+	if failed != "" {
+		if err := os.Remove(failed); err != nil && !os.IsNotExist(err) {
+			return false, err
+		}
+		if len(r.fails) > 0 && !r.broken {
+			if err := os.WriteFile(failed, []byte(strings.Join(r.names, "\n")+"\n"), 0o644); err != nil {
+				return false, err
+			}
 		}
 	}
 	return r.failed == 0, nil
@@ -67,6 +83,9 @@ type report struct {
 	output map[string]*strings.Builder // of each test, and of each package under its path
 	tests  map[string]int              // how many passed in each package
 	skips  []string
+	fails  []string // with their packages
+	names  []string // of failed tests, subtests not among them
+	broken bool     // a package failed for another reason than its tests
 	passed int
 	failed int // tests and packages
 }
@@ -104,8 +123,15 @@ func (r *report) add(e event) {
 		if e.Action == "fail" {
 			fmt.Fprintf(r.out, "FAIL %s (%.1fs)\n%s", key, e.Elapsed, r.text(key))
 		}
-		if e.Test == "" {
-			r.unfinished(e.Package)
+		if e.Test != "" {
+			r.fails = append(r.fails, key)
+			if !strings.Contains(e.Test, "/") {
+				r.names = append(r.names, e.Test)
+			}
+			break
+		}
+		if r.unfinished(e.Package) || !slices.ContainsFunc(r.fails, func(key string) bool { return strings.HasPrefix(key, e.Package+".") }) {
+			r.broken = true
 		}
 	case "pass":
 		if e.Test != "" {
@@ -124,8 +150,9 @@ func (r *report) add(e event) {
 	delete(r.output, key)
 }
 
-// unfinished prints the output of tests that had no end: one of them took the package with it.
-func (r *report) unfinished(pkg string) {
+// unfinished prints the output of tests that had no end, and tells whether there were any: one of them
+// took the package with it.
+func (r *report) unfinished(pkg string) bool {
 	var keys []string
 	for key := range r.output {
 		if strings.HasPrefix(key, pkg+".") {
@@ -137,6 +164,7 @@ func (r *report) unfinished(pkg string) {
 		fmt.Fprintf(r.out, "---- %s did not end\n%s", key, r.text(key))
 		delete(r.output, key)
 	}
+	return len(keys) > 0
 }
 
 func (r *report) text(key string) string {

@@ -35,17 +35,18 @@ func TestReport(t *testing.T) {
 		ok       bool
 		want     []string
 		skips    string
+		failed   string
 	}{
-		{"good", good, true, []string{"ok   p: 1 tests in 1.2s", "skipped p.TestB: b_test.go:7: needs root"}, "p.TestB: b_test.go:7: needs root\n"},
-		{"bad", bad, false, []string{"FAIL p.TestC (0.5s)\nc_test.go:1: wrong"}, ""},
-		{"crash", crash, false, []string{"---- p.TestD did not end\npanic: oops"}, ""},
-		{"broken", broken, false, []string{"x.go:1: syntax error"}, ""},
-		{"not json", "go: no such module\n", true, []string{"go: no such module"}, ""},
+		{"good", good, true, []string{"ok   p: 1 tests in 1.2s", "skipped p.TestB: b_test.go:7: needs root"}, "p.TestB: b_test.go:7: needs root\n", ""},
+		{"bad", bad, false, []string{"FAIL p.TestC (0.5s)\nc_test.go:1: wrong", "failed p.TestC\n0 passed, 2 failed"}, "", "TestC\n"},
+		{"crash", crash, false, []string{"---- p.TestD did not end\npanic: oops"}, "", ""},
+		{"broken", broken, false, []string{"x.go:1: syntax error"}, "", ""},
+		{"not json", "go: no such module\n", true, []string{"go: no such module"}, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "skips")
 			var out strings.Builder
-			ok, err := run(strings.NewReader(c.in), &out, path)
+			ok, err := run(strings.NewReader(c.in), &out, path, path+".failed")
 			if err != nil || ok != c.ok {
 				t.Errorf("ok %v, %v", ok, err)
 			}
@@ -56,6 +57,9 @@ func TestReport(t *testing.T) {
 			}
 			if strings.Contains(out.String(), "chatter") || strings.Contains(out.String(), "empty") {
 				t.Errorf("too much:\n%s", out.String())
+			}
+			if failed, _ := os.ReadFile(path + ".failed"); string(failed) != c.failed {
+				t.Errorf("failed tests %q, want %q", failed, c.failed)
 			}
 			if skips, _ := os.ReadFile(path); string(skips) != c.skips {
 				t.Errorf("skips file holds %q, want %q", skips, c.skips)
