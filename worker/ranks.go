@@ -70,7 +70,7 @@ func (d *daemon) startRanks(ctx context.Context) {
 		}
 		argv, dir := d.program(r, gpu)
 		bound := d.binding(r)
-		pid := d.ranks.Start(proc.Spec{Rank: r.Process, Argv: argv, Env: env, Dir: dir, Stdin: r.Process == 0, Inherit: inherit, CPUs: bound.CPUs, Nodes: bound.Nodes},
+		pid := d.ranks.Start(proc.Spec{Process: r.Process, Argv: argv, Env: env, Dir: dir, Stdin: r.Process == 0, Inherit: inherit, CPUs: bound.CPUs, Nodes: bound.Nodes},
 			&output{d.out, r.Process, wire.Stdout}, &output{d.out, r.Process, wire.Stderr})
 		d.running[r.Process] = true
 		if pid != 0 {
@@ -162,7 +162,7 @@ func (d *daemon) feed(ctx context.Context) {
 
 // exited reports the end of a process, then tells the engine that it is gone, in this order.
 func (d *daemon) exited(e proc.Exit) {
-	process := e.Rank
+	process := e.Process
 	delete(d.running, process)
 	msg := &wire.Exited{Process: process, Code: e.Code, Signal: int(e.Signal), Asked: d.stopping || d.dropped[process]}
 	if code := d.aborted[process]; code != 0 {

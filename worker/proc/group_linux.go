@@ -103,13 +103,13 @@ func (g *Group) find(spec Spec, env []string) (string, error) {
 	return lookPath(name, env, spec.Dir)
 }
 
-// Stdin returns the pipe to a running rank that was started with Spec.Stdin, else nil. Writes block while
-// the rank does not read, and fail when it has ended.
-func (g *Group) Stdin(rank int) io.WriteCloser {
+// Stdin returns the pipe to a running process that was started with Spec.Stdin, else nil. Writes block while
+// it does not read, and fail when it has ended.
+func (g *Group) Stdin(process int) io.WriteCloser {
 	var w io.WriteCloser
 	g.do(func() {
 		for _, r := range g.ranks {
-			if r.spec.Rank == rank && !r.ended && r.child.stdin != nil {
+			if r.spec.Process == process && !r.ended && r.child.stdin != nil {
 				w = r.child.stdin
 			}
 		}
@@ -133,10 +133,10 @@ func (g *Group) Signal(sig syscall.Signal) {
 }
 
 // Kill ends a running rank at once, with what is in its process group.
-func (g *Group) Kill(rank int) {
+func (g *Group) Kill(process int) {
 	g.do(func() {
 		for _, r := range g.ranks {
-			if r.spec.Rank == rank && !r.ended {
+			if r.spec.Process == process && !r.ended {
 				unix.Kill(-r.pid, unix.SIGKILL)
 			}
 		}
@@ -241,7 +241,7 @@ func (g *Group) start(spec Spec, path string, env []string, err error, stdout, s
 		if e, ok := err.(*startError); ok {
 			code = e.code
 		}
-		g.queue = append(g.queue, Exit{Rank: spec.Rank, Code: code, Err: err})
+		g.queue = append(g.queue, Exit{Process: spec.Process, Code: code, Err: err})
 		return 0
 	}
 	r := &rank{spec: spec, child: c, pid: c.cmd.Process.Pid, pipes: 2}
@@ -263,9 +263,9 @@ func (g *Group) start(spec Spec, path string, env []string, err error, stdout, s
 
 func (g *Group) rankEnded(r *rank) {
 	r.ended = true
-	r.exit = Exit{Rank: r.spec.Rank, Code: exitNotStarted}
+	r.exit = Exit{Process: r.spec.Process, Code: exitNotStarted}
 	if s := r.child.cmd.ProcessState; s != nil {
-		r.exit = status(r.spec.Rank, s.Sys().(syscall.WaitStatus))
+		r.exit = status(r.spec.Process, s.Sys().(syscall.WaitStatus))
 	}
 	if r.child.stdin != nil {
 		r.child.stdin.Close()
@@ -391,7 +391,7 @@ func (g *Group) pressAll(owned map[int][]process, now time.Time) {
 		err = stuck
 		for _, r := range g.ranks {
 			if !r.ended {
-				r.exit = Exit{Rank: r.spec.Rank, Code: 128 + int(unix.SIGKILL), Signal: unix.SIGKILL}
+				r.exit = Exit{Process: r.spec.Process, Code: 128 + int(unix.SIGKILL), Signal: unix.SIGKILL}
 			}
 			cut(r.child.stdout)
 			cut(r.child.stderr)
@@ -413,12 +413,12 @@ func (g *Group) pressAll(owned map[int][]process, now time.Time) {
 
 // origin tells by its environment to which rank a process belongs.
 func (g *Group) origin(pid int) (leader int, ok bool) {
-	job, rank, ok := readMark(pid)
+	job, process, ok := readMark(pid)
 	if !ok || job != g.cfg.Job {
 		return 0, false
 	}
 	for _, r := range g.ranks {
-		if r.spec.Rank == rank {
+		if r.spec.Process == process {
 			return r.pid, true
 		}
 	}

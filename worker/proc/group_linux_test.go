@@ -115,7 +115,7 @@ func open(t *testing.T, cfg proc.Config) (g *proc.Group, job string) {
 }
 
 func shell(rank int, script string) proc.Spec {
-	return proc.Spec{Rank: rank, Argv: []string{"sh", "-c", script}, Env: []string{"PATH=" + os.Getenv("PATH")}}
+	return proc.Spec{Process: rank, Argv: []string{"sh", "-c", script}, Env: []string{"PATH=" + os.Getenv("PATH")}}
 }
 
 func next(t *testing.T, g *proc.Group) proc.Exit {
@@ -149,7 +149,7 @@ func TestExits(t *testing.T) {
 		if pid := g.Start(shell(7, tt.script), io.Discard, io.Discard); pid <= 0 {
 			t.Errorf("%s: not started", tt.script)
 		}
-		if e := next(t, g); e != (proc.Exit{Rank: 7, Code: tt.code, Signal: tt.sig}) {
+		if e := next(t, g); e != (proc.Exit{Process: 7, Code: tt.code, Signal: tt.sig}) {
 			t.Errorf("%s: %+v", tt.script, e)
 		}
 	}
@@ -190,12 +190,12 @@ func TestCannotStart(t *testing.T) {
 		{"NUL in environment", proc.Spec{Argv: []string{"true"}, Env: append(path, "A=\x00")}, 1, "NUL"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.spec.Rank = 5
+			tt.spec.Process = 5
 			if pid := g.Start(tt.spec, io.Discard, io.Discard); pid != 0 {
 				t.Errorf("started as %d", pid)
 			}
 			e := next(t, g)
-			if e.Rank != 5 || e.Code != tt.code || e.Err == nil || !strings.Contains(e.Err.Error(), tt.text) {
+			if e.Process != 5 || e.Code != tt.code || e.Err == nil || !strings.Contains(e.Err.Error(), tt.text) {
 				t.Errorf("%+v, want code %d and %q", e, tt.code, tt.text)
 			}
 		})
@@ -219,7 +219,7 @@ func TestLookup(t *testing.T) {
 		{"./bin/greet", "/nowhere", dir + "/bin/greet"},
 	} {
 		var out sink
-		g.Start(proc.Spec{Rank: 1, Argv: []string{tt.argv}, Env: []string{"PATH=/wrong", "PATH=" + tt.path}, Dir: dir}, &out, io.Discard)
+		g.Start(proc.Spec{Process: 1, Argv: []string{tt.argv}, Env: []string{"PATH=/wrong", "PATH=" + tt.path}, Dir: dir}, &out, io.Discard)
 		if e := next(t, g); e.Code != 0 || out.String() != fmt.Sprintf("%s %s %s 1 .\n", tt.found, dir, job) {
 			t.Errorf("%s in %s: %+v %q", tt.argv, tt.path, e, out.String())
 		}
@@ -387,13 +387,13 @@ func TestKilledRank(t *testing.T) {
 	mark := fmt.Sprintf("sleep\x00%d", n)
 	eventually(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
 	syscall.Kill(pid, syscall.SIGKILL)
-	if e := next(t, g); e.Rank != 0 || e.Signal != syscall.SIGKILL {
+	if e := next(t, g); e.Process != 0 || e.Signal != syscall.SIGKILL {
 		t.Errorf("%+v", e)
 	}
 	// The one that shed its environment cannot be told from the other rank's; it ends with the last rank.
 	eventually(t, "at most 1 sleeper", func() bool { return len(carrying(mark)) <= 1 })
 	g.Signal(syscall.SIGTERM)
-	if e := next(t, g); e.Rank != 1 || e.Signal != syscall.SIGTERM {
+	if e := next(t, g); e.Process != 1 || e.Signal != syscall.SIGTERM {
 		t.Errorf("%+v", e)
 	}
 	eventually(t, "no sleeper", func() bool { return len(carrying(mark)) == 0 && len(zombies()) == 0 })
@@ -463,7 +463,7 @@ func TestStop(t *testing.T) {
 				t.Errorf("%v is left", left)
 			}
 			for range 2 {
-				if e := next(t, g); e.Rank == 0 && (e.Signal != tt.sig || e.Code != tt.code) {
+				if e := next(t, g); e.Process == 0 && (e.Signal != tt.sig || e.Code != tt.code) {
 					t.Errorf("%+v", e)
 				}
 			}
@@ -564,7 +564,7 @@ func TestUnreadExits(t *testing.T) {
 	}
 	seen := map[int]bool{}
 	for range 20 {
-		seen[next(t, g).Rank] = true
+		seen[next(t, g).Process] = true
 	}
 	if len(seen) != 20 {
 		t.Errorf("%d of 20 exits", len(seen))

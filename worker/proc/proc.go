@@ -25,7 +25,10 @@ import (
 
 // Spec is one rank to start.
 type Spec struct {
-	Rank  int
+	// Process numbers the rank among all that the job ever starts. It stays when another epoch gives the
+	// process another rank.
+	Process int
+
 	Argv  []string // looked up in the PATH of Env, relative to Dir
 	Env   []string // all of it; nothing is inherited from the daemon
 	Dir   string   // "" for the daemon's
@@ -38,7 +41,8 @@ type Spec struct {
 
 // Exit is the end of a rank. There is exactly one for every Start.
 type Exit struct {
-	Rank   int
+	Process int
+
 	Code   int            // exit status; 128+n for signal n; 127, 126 or 1 if it could not start
 	Signal syscall.Signal // 0 if none
 	Err    error          // why it could not start
@@ -58,8 +62,8 @@ type Config struct {
 
 // Names of the variables that mark the processes of a rank.
 const (
-	envJob  = "GORUN_JOB"
-	envRank = "GORUN_PROCESS"
+	envJob     = "GORUN_JOB"
+	envProcess = "GORUN_PROCESS"
 )
 
 // patience is how long a killed process may take to disappear. One that takes longer sits in the kernel
@@ -79,7 +83,7 @@ func (e *StuckError) Error() string {
 
 // environment returns the rank's environment: the given one, the marks, and PWD as a shell would set it.
 func (s Spec) environment(job string) []string {
-	env := append(slices.Clone(s.Env), envJob+"="+job, fmt.Sprintf("%s=%d", envRank, s.Rank))
+	env := append(slices.Clone(s.Env), envJob+"="+job, fmt.Sprintf("%s=%d", envProcess, s.Process))
 	if s.Dir != "" {
 		env = append(env, "PWD="+s.Dir)
 	}
@@ -97,9 +101,9 @@ func variable(env []string, name string) (string, bool) {
 }
 
 // status translates how a process ended.
-func status(rank int, ws syscall.WaitStatus) Exit {
+func status(process int, ws syscall.WaitStatus) Exit {
 	if ws.Signaled() {
-		return Exit{Rank: rank, Code: 128 + int(ws.Signal()), Signal: ws.Signal()}
+		return Exit{Process: process, Code: 128 + int(ws.Signal()), Signal: ws.Signal()}
 	}
-	return Exit{Rank: rank, Code: ws.ExitStatus()}
+	return Exit{Process: process, Code: ws.ExitStatus()}
 }

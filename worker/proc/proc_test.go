@@ -107,7 +107,7 @@ func TestBelowEnds(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	s := Spec{Rank: 3, Env: []string{"PWD=/old", "GORUN_PROCESS=9", "A=1", "A=2"}, Dir: "/new"}
+	s := Spec{Process: 3, Env: []string{"PWD=/old", "GORUN_PROCESS=9", "A=1", "A=2"}, Dir: "/new"}
 	env := s.environment("job")
 	for name, want := range map[string]string{"PWD": "/new", "GORUN_PROCESS": "3", "GORUN_JOB": "job", "A": "2"} {
 		if got, _ := variable(env, name); got != want {
@@ -123,10 +123,10 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	if e := status(1, syscall.WaitStatus(3<<8)); e != (Exit{Rank: 1, Code: 3}) {
+	if e := status(1, syscall.WaitStatus(3<<8)); e != (Exit{Process: 1, Code: 3}) {
 		t.Errorf("exit 3: %+v", e)
 	}
-	if e := status(1, syscall.WaitStatus(9)); e != (Exit{Rank: 1, Code: 137, Signal: syscall.SIGKILL}) {
+	if e := status(1, syscall.WaitStatus(9)); e != (Exit{Process: 1, Code: 137, Signal: syscall.SIGKILL}) {
 		t.Errorf("KILL: %+v", e)
 	}
 	if s := (&StuckError{PIDs: []int{4, 5}}).Error(); !strings.HasPrefix(s, "processes 4 5 cannot") {

@@ -62,7 +62,7 @@ func readSelf() (process, error) {
 }
 
 // readMark returns the job and rank that a process carries in the environment it was started with.
-func readMark(pid int) (job string, rank int, ok bool) {
+func readMark(pid int) (job string, process int, ok bool) {
 	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return "", 0, false
@@ -77,9 +77,9 @@ func readMark(pid int) (job string, rank int, ok bool) {
 	if !ok {
 		return "", 0, false
 	}
-	value, _ := variable(env, envRank)
-	rank, err = strconv.Atoi(value)
-	return job, rank, err == nil
+	value, _ := variable(env, envProcess)
+	process, err = strconv.Atoi(value)
+	return job, process, err == nil
 }
 
 // adoptOrphans makes this process the parent of every descendant whose own parent ends.
