@@ -28,6 +28,7 @@ var allowed = map[string][]string{
 	"rendezvous/wire":        {"topology"},
 	"rendezvous/epoch":       {"collective/schedule", "rendezvous/wire", "topology"},
 	"rendezvous/pause":       {"rendezvous/wire"},
+	"rendezvous/authority":   {"rendezvous/wire"},
 	"rendezvous/gossip":      {},
 	"rendezvous/keytls":      {},
 	"rendezvous/resume":      {},
@@ -61,7 +62,7 @@ var (
 		"golang.org/x/crypto/ssh":           "launcher/ssh",
 		"github.com/urfave/cli/v2":          "cmd/gorun",
 	}
-	pure          = []string{"rendezvous/epoch", "rendezvous/pause", "launcher/elastic", "launcher/plan", "launcher/hosts", "topology", "topology/facts", "topology/picture", "collective/schedule", "worker/migrate"}
+	pure          = []string{"rendezvous/epoch", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "topology", "topology/facts", "topology/picture", "collective/schedule", "worker/migrate"}
 	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}
 	impureCalls   = []string{"time.Now", "time.Sleep", "time.After", "time.NewTimer"}
 )

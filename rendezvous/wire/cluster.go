@@ -192,5 +192,5 @@ func newClusterMessage(kind byte) Message {
 	case 81:
 		return new(Usage)
 	}
-	return nil
+	return newAuthorityMessage(kind)
 }

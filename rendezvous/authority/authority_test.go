@@ -1,0 +1,373 @@
+package authority_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"gorun/rendezvous/authority"
+	"gorun/rendezvous/wire"
+)
+
+const lease = 10 * time.Second
+
+// machine is a host of the simulation: an elector, of which only what it saved survives, and perhaps a launcher.
+type machine struct {
+	name     string
+	up       bool
+	frozen   bool
+	saved    authority.State
+	elector  *authority.Elector
+	launcher *launcher
+}
+
+// launcher counts epochs: its value is the number of the last one. It acts on a number when that was kept.
+type launcher struct {
+	*authority.Holder
+	epoch    uint64            // decided last
+	waits    map[uint64]uint64 // epochs by the number of the value
+	inherits uint64            // number of the value it begins with; it acts on nothing before that was kept
+}
+
+type packet struct {
+	from, to string
+	message  wire.Message
+	about    *wire.Keep // of an answer to it
+}
+
+// sim runs hosts over a network that loses, delays, duplicates and reorders, all from one seed.
+type sim struct {
+	t        *testing.T
+	seed     uint64
+	rng      *rand.Rand
+	now      time.Duration
+	names    []string
+	hosts    map[string]*machine
+	net      []packet
+	cut      map[string]bool // hosts on the other side of a partition
+	loss     float64
+	leaders  map[uint64]string // by term
+	acted    map[uint64]uint64 // term that acted on an epoch
+	greatest uint64            // epoch that was acted on
+}
+
+func newSim(t *testing.T, seed uint64, n int) *sim {
+	s := &sim{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), hosts: map[string]*machine{}, cut: map[string]bool{},
+		loss: 0.2, leaders: map[uint64]string{}, acted: map[uint64]uint64{}}
+	for i := range n {
+		s.names = append(s.names, fmt.Sprint("h", i))
+	}
+	for _, name := range s.names {
+		s.hosts[name] = &machine{name: name, up: true, elector: authority.NewElector(name, authority.State{}, 0)}
+	}
+	s.begin(s.hosts["h0"], authority.Legacy{})
+	return s
+}
+
+func (s *sim) fail(format string, args ...any) {
+	s.t.Helper()
+	s.t.Fatalf("seed %d, after %v: "+format, append([]any{s.seed, s.now}, args...)...)
+}
+
+// begin starts a launcher, which writes first of all.
+func (s *sim) begin(m *machine, from authority.Legacy) {
+	l := &launcher{Holder: authority.NewHolder(m.name, "job", s.names, lease, from), waits: map[uint64]uint64{}}
+	if from.Value != nil {
+		l.epoch = binary.LittleEndian.Uint64(from.Value)
+	}
+	if other, dup := s.leaders[l.Term()]; dup {
+		s.fail("%s and %s have both won term %d", other, m.name, l.Term())
+	}
+	s.leaders[l.Term()] = m.name
+	l.inherits = l.Put(binary.LittleEndian.AppendUint64(nil, l.epoch), false)
+	m.launcher = l
+}
+
+func (s *sim) send(p packet) {
+	if s.cut[p.from] != s.cut[p.to] || s.rng.Float64() < s.loss {
+		return
+	}
+	s.net = append(s.net, p)
+	if s.rng.Float64() < s.loss {
+		s.net = append(s.net, p)
+	}
+}
+
+func (s *sim) step(m *machine, ev authority.Event) authority.Actions {
+	a := m.elector.Step(s.now, ev)
+	if a.Save {
+		m.saved = m.elector.State()
+	}
+	for _, to := range a.Of {
+		s.send(packet{from: m.name, to: to, message: a.Ask})
+	}
+	if a.Lead != nil {
+		s.begin(m, *a.Lead)
+	}
+	return a
+}
+
+// deliver gives a host a packet, which may be old.
+func (s *sim) deliver(p packet) {
+	m := s.hosts[p.to]
+	if !m.up {
+		return
+	}
+	var answer wire.Message
+	var about *wire.Keep
+	switch msg := p.message.(type) {
+	case *wire.Keep:
+		answer, about = s.step(m, authority.Event{Keep: msg}).Answer, msg
+	case *wire.Vote:
+		answer = s.step(m, authority.Event{Vote: msg}).Answer
+	case *wire.Voted:
+		s.step(m, authority.Event{Voted: &authority.Voted{From: p.from, Voted: *msg}})
+	case *wire.Kept:
+		if m.launcher != nil && m.launcher.Term() == p.about.Term { // one connection belongs to one launcher
+			m.launcher.Answered(p.from, msg)
+			s.act(m)
+		}
+	}
+	if answer != nil {
+		s.send(packet{from: p.to, to: p.from, message: answer, about: about})
+	}
+}
+
+// act does what a launcher may do now.
+func (s *sim) act(m *machine) {
+	l := m.launcher
+	if l.Superseded() {
+		m.launcher = nil // it stands down
+		return
+	}
+	if l.Kept() < l.inherits {
+		return
+	}
+	for seq, epoch := range l.waits {
+		if seq > l.Kept() {
+			continue
+		}
+		delete(l.waits, seq)
+		if term, dup := s.acted[epoch]; dup {
+			s.fail("terms %d and %d have both acted on epoch %d", term, l.Term(), epoch)
+		}
+		s.acted[epoch] = l.Term()
+		s.greatest = max(s.greatest, epoch)
+	}
+}
+
+// decide has a launcher want another epoch.
+func (s *sim) decide(m *machine) {
+	l := m.launcher
+	if l.Kept() < l.inherits {
+		return // it may not know the last one
+	}
+	l.epoch++
+	l.waits[l.Put(binary.LittleEndian.AppendUint64(nil, l.epoch), false)] = l.epoch
+}
+
+// beat lets a second pass on a host.
+func (s *sim) beat(m *machine) {
+	if !m.up || m.frozen {
+		return
+	}
+	if m.launcher != nil {
+		for _, to := range s.names {
+			s.send(packet{from: m.name, to: to, message: m.launcher.Next(to)})
+		}
+	}
+	s.step(m, authority.Event{Tick: &authority.Tick{Bereft: m.launcher == nil}})
+}
+
+func (s *sim) second() {
+	s.now += time.Second
+	for _, name := range s.names {
+		s.beat(s.hosts[name])
+	}
+	for n := len(s.net); n > 0 && len(s.net) > 0; n-- {
+		i := s.rng.IntN(len(s.net))
+		p := s.net[i]
+		if s.hosts[p.to].frozen || s.loss > 0 && s.rng.Float64() < 0.3 {
+			continue // later, perhaps much later
+		}
+		s.net = slices.Delete(s.net, i, i+1)
+		s.deliver(p)
+	}
+}
+
+// trouble is one fault, or the end of one.
+func (s *sim) trouble() {
+	m := s.hosts[s.names[s.rng.IntN(len(s.names))]]
+	switch s.rng.IntN(8) {
+	case 0, 1:
+		m.up, m.launcher = false, nil // power is cut
+	case 2, 3, 4:
+		s.restore(m)
+	case 5:
+		m.launcher = nil // kill -9
+	case 6:
+		m.frozen = !m.frozen
+	case 7:
+		s.cut[m.name] = !s.cut[m.name]
+	}
+}
+
+// restore boots a host with what it saved.
+func (s *sim) restore(m *machine) {
+	m.frozen = false
+	if !m.up {
+		m.up = true
+		m.elector = authority.NewElector(m.name, m.saved, s.now)
+	}
+}
+
+func (s *sim) speakers() (out []*machine) {
+	for _, name := range s.names {
+		if m := s.hosts[name]; m.launcher != nil {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// known is how many electors have heard of the job.
+func (s *sim) known() (n int) {
+	for _, m := range s.hosts {
+		if m.saved.Job != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// TestOneSpeaksAndGoesOn: whatever is lost, late, cut off, frozen, killed or rebooted, no two launchers have one term or
+// act on one epoch; and when all is well again exactly one is left, which knows what was acted upon and can go on.
+func TestOneSpeaksAndGoesOn(t *testing.T) {
+	seeds := uint64(1500)
+	if testing.Short() {
+		seeds = 300
+	}
+	terms, epochs := 0, 0
+	for seed := range seeds {
+		s := newSim(t, seed, []int{1, 3, 3, 5}[seed%4])
+		for s.now < 5*time.Minute {
+			if s.rng.IntN(8) == 0 {
+				s.trouble()
+			}
+			if all := s.speakers(); len(all) > 0 && s.rng.IntN(3) == 0 {
+				s.decide(all[s.rng.IntN(len(all))])
+			}
+			s.second()
+		}
+		s.loss = 0
+		clear(s.cut)
+		for _, name := range s.names {
+			s.restore(s.hosts[name])
+		}
+		for end := s.now + 5*lease; s.now < end; {
+			s.second()
+		}
+		if len(s.leaders) == 1 && s.known() <= len(s.names)/2 {
+			continue // it died before a majority had heard of it
+		}
+		all := s.speakers()
+		if len(all) != 1 {
+			s.fail("%d launchers speak: %v", len(all), all)
+		}
+		before := s.greatest
+		s.decide(all[0])
+		for range 3 {
+			s.second()
+		}
+		if s.greatest <= before {
+			s.fail("the launcher on %s, term %d, could not act after epoch %d", all[0].name, all[0].launcher.Term(), before)
+		}
+		terms, epochs = terms+len(s.leaders), epochs+len(s.acted)
+	}
+	t.Logf("%d launchers acted on %d epochs", terms, epochs)
+	if terms < int(seeds)*3 {
+		t.Errorf("only %d launchers in %d runs: the simulation does not disturb enough", terms, seeds)
+	}
+}
+
+// TestMinorityWaits: a launcher cut off with fewer than half of the electors decides nothing more, and another takes over.
+func TestMinorityWaits(t *testing.T) {
+	s := newSim(t, 1, 3)
+	s.loss = 0
+	for range 3 {
+		s.second()
+	}
+	s.cut["h0"] = true
+	s.decide(s.hosts["h0"])
+	for s.now < 3*lease {
+		s.second()
+	}
+	if s.greatest != 0 || s.hosts["h0"].launcher == nil {
+		t.Errorf("acted on epoch %d alone", s.greatest)
+	}
+	if all := s.speakers(); len(all) != 2 || all[1].name != "h1" {
+		t.Fatalf("%d launchers", len(all))
+	}
+	s.decide(s.hosts["h1"])
+	clear(s.cut)
+	for range 3 {
+		s.second()
+	}
+	if s.greatest != 1 || s.acted[1] != s.hosts["h1"].launcher.Term() || s.hosts["h0"].launcher != nil {
+		t.Errorf("acted on epoch %d by term %d", s.greatest, s.acted[1])
+	}
+}
+
+// TestKilledLauncherComesBackAtHome: its own host need not wait for the lease.
+func TestKilledLauncherComesBackAtHome(t *testing.T) {
+	s := newSim(t, 2, 3)
+	s.loss = 0
+	for range 3 {
+		s.second()
+	}
+	s.hosts["h0"].launcher = nil
+	for range 3 {
+		s.second()
+	}
+	if all := s.speakers(); len(all) != 1 || all[0].name != "h0" || all[0].launcher.Term() != 2 {
+		t.Errorf("%d launchers after %v", len(all), s.now)
+	}
+}
+
+// TestOverIsOver: nobody carries on a job that has ended, not even who was away when it did.
+func TestOverIsOver(t *testing.T) {
+	s := newSim(t, 3, 3)
+	s.loss = 0
+	for range 3 {
+		s.second()
+	}
+	s.cut["h2"] = true
+	l := s.hosts["h0"].launcher
+	last := l.Put([]byte("0: well8"), true)
+	for range 2 {
+		s.second()
+	}
+	if l.Kept() != last {
+		t.Fatal("its end was not kept")
+	}
+	s.hosts["h0"].launcher = nil
+	clear(s.cut)
+	for s.now < 5*lease {
+		s.second()
+	}
+	if n := len(s.speakers()); n != 0 || len(s.leaders) != 1 {
+		t.Errorf("%d launchers of a job that has ended, %d terms", n, len(s.leaders))
+	}
+}
+
+// TestStrangersHaveNoVote: an elector that knows nothing of a job says no, and so does one that has lost what it saved.
+func TestStrangersHaveNoVote(t *testing.T) {
+	e := authority.NewElector("h1", authority.State{}, 0)
+	a := e.Step(time.Hour, authority.Event{Vote: &wire.Vote{Job: "job", Term: 9, Candidate: "h2"}})
+	if v, ok := a.Answer.(*wire.Voted); !ok || v.Granted || a.Save {
+		t.Errorf("%+v", a)
+	}
+}
