@@ -11,6 +11,9 @@ import (
 // here (the one at which ssh arrived) or, failing that, the one from which the route to a peer leaves;
 // it comes first because it is the only one that was ever tried. Loopback is the answer of a host that
 // is alone.
+//
+// Of the addresses that one interface has in one network a peer needs one, the hint or else the first: all of them are
+// the same way, and a peer that has no answer yet tries what it is given.
 func addresses(hint netip.Addr, use func(nic string, a netip.Addr) bool) []netip.Addr {
 	var out []netip.Addr
 	ifaces, _ := net.Interfaces()
@@ -19,14 +22,34 @@ func addresses(hint netip.Addr, use func(nic string, a netip.Addr) bool) []netip
 			continue
 		}
 		addrs, _ := i.Addrs()
+		var prefixes []netip.Prefix
 		for _, a := range addrs {
 			p, err := netip.ParsePrefix(a.String())
 			if err == nil && use(i.Name, p.Addr().Unmap()) {
-				out = append(out, p.Addr().Unmap())
+				prefixes = append(prefixes, p)
 			}
 		}
+		out = append(out, onePerNetwork(prefixes, hint)...)
 	}
 	topology.Prefer(out, hint)
+	return out
+}
+
+// onePerNetwork returns an address of each network in which an interface has some: the hint, or else the first.
+func onePerNetwork(prefixes []netip.Prefix, hint netip.Addr) []netip.Addr {
+	var out []netip.Addr
+	at := map[netip.Prefix]int{} // in out
+	for _, p := range prefixes {
+		a := p.Addr().Unmap()
+		i, seen := at[p.Masked()]
+		switch {
+		case !seen:
+			at[p.Masked()] = len(out)
+			out = append(out, a)
+		case a == hint:
+			out[i] = a
+		}
+	}
 	return out
 }
 

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"fmt"
+	"net/netip"
 	"reflect"
 	"testing"
 
@@ -35,5 +37,22 @@ func TestLanes(t *testing.T) {
 	}
 	if got := routes([]string{"nonsense"}, nics, 1); !reflect.DeepEqual(got, []string{"nonsense"}) {
 		t.Error(got)
+	}
+}
+
+func TestOnePerNetwork(t *testing.T) {
+	var prefixes []netip.Prefix
+	for _, p := range []string{"10.1.0.5/24", "10.1.0.6/24", "10.2.0.5/24", "fd00::5/64", "fd00::6/64", "10.1.0.7/32"} {
+		prefixes = append(prefixes, netip.MustParsePrefix(p))
+	}
+	for hint, want := range map[string]string{
+		"10.1.0.5": "[10.1.0.5 10.2.0.5 fd00::5 10.1.0.7]",
+		"10.1.0.6": "[10.1.0.6 10.2.0.5 fd00::5 10.1.0.7]",
+		"fd00::6":  "[10.1.0.5 10.2.0.5 fd00::6 10.1.0.7]",
+		"10.9.0.1": "[10.1.0.5 10.2.0.5 fd00::5 10.1.0.7]",
+	} {
+		if got := fmt.Sprint(onePerNetwork(prefixes, netip.MustParseAddr(hint))); got != want {
+			t.Errorf("reached at %s: %s, want %s", hint, got, want)
+		}
 	}
 }

@@ -53,6 +53,9 @@ type Config struct {
 const (
 	// linkPatience is how long a host tries to reach another before the start fails.
 	linkPatience = 15 * time.Second
+	// tickPeriod is after how long what has no answer is said again, at first.
+	tickPeriod    = 200 * time.Millisecond
+	maxTickPeriod = 5 * tickPeriod
 	// probePatience is how long it may take to measure a link.
 	probePatience = 500 * time.Millisecond
 	// orphanGrace is how long ranks have between TERM and KILL when nobody is left to wait for them.
@@ -106,6 +109,7 @@ type daemon struct {
 	wg     sync.WaitGroup
 	log    *slog.Logger
 	tick   *time.Ticker
+	pace   time.Duration // of tick
 
 	job      *wire.Job
 	self     topology.Host
@@ -415,9 +419,16 @@ func (d *daemon) loop(ctx, work context.Context) {
 		case f := <-d.events:
 			f()
 		case <-d.tick.C:
-			// The epoch machine says again what it has no answer to.
+			// The epoch machine says again what it has no answer to, and ever more rarely: where many hosts are slow, to
+			// ask them again makes them slower.
+			pace := tickPeriod
 			if d.machine.State() != epoch.Committed {
 				d.step(work, epoch.Event{Tick: true})
+				pace = min(2*d.pace, maxTickPeriod)
+			}
+			if pace != d.pace {
+				d.pace = pace
+				d.tick.Reset(pace)
 			}
 			d.stepPause(work, pause.Event{Tick: true})
 		case <-pulse.C:

@@ -351,7 +351,8 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	}
 	d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: ids}})
 	d.step(ctx, epoch.Event{Self: &d.self})
-	d.tick.Reset(200 * time.Millisecond)
+	d.pace = tickPeriod
+	d.tick.Reset(d.pace)
 }
 
 // maxGreeted is how many hosts are greeted, in case that some do not answer.

@@ -25,6 +25,9 @@ func run(args []string) int {
 	hurry := make(chan struct{})
 	defer onInterrupt(stop, hurry)()
 
+	if serve := asWorker(args[1:]); serve != nil {
+		return explain(os.Stderr, serve(ctx))
+	}
 	app := newApp(hurry)
 	if isLaunch(args) {
 		// What follows the flags is a program, even if it is called like one of our commands.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,6 +47,24 @@ func workerCommand(hurry <-chan struct{}) *cli.Command {
 			return guardian(c.Bool("resumable"))
 		},
 	}
+}
+
+// asWorker returns what the command lines mean by which gorun starts its own workers, nil for all others. They are known
+// without the parser of flags: to set that up for all commands takes longer than all that a guardian has to do.
+func asWorker(words []string) func(context.Context) error {
+	switch strings.Join(words, " ") {
+	case "worker":
+		if !term.IsTerminal(int(os.Stdin.Fd())) {
+			return func(context.Context) error { return guardian(false) }
+		}
+	case "worker --resumable":
+		return func(context.Context) error { return guardian(true) }
+	case "worker --daemon":
+		return func(ctx context.Context) error { return daemon(ctx, false) }
+	case "worker --daemon --resumable":
+		return func(ctx context.Context) error { return daemon(ctx, true) }
+	}
+	return nil
 }
 
 // guardian runs the daemon. It does not share the launcher's handling of signals: who is stopped when is

@@ -124,7 +124,7 @@ type result struct {
 func (o *Options) race(ctx context.Context, d *net.Dialer, addresses []string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	results := make(chan result)
+	results := make(chan result, len(addresses))
 	started, ended := 0, 0
 	next := func() {
 		address := addresses[started]
@@ -159,6 +159,9 @@ func (o *Options) race(ctx context.Context, d *net.Dialer, addresses []string) (
 				stagger.Reset(o.Stagger)
 			}
 		case <-stagger.C:
+			if len(results) > 0 {
+				continue // on a busy machine the answer may be there by the time that we look at the clock
+			}
 			if won == nil && started < len(addresses) && ctx.Err() == nil {
 				next()
 			}

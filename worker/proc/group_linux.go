@@ -326,7 +326,12 @@ func (g *Group) through(r *rank, now time.Time) bool {
 
 // scan reads the process table, reaps what we adopted, and presses on with everything that must end.
 func (g *Group) scan(now time.Time) {
-	table, err := readTable()
+	none := childless()
+	var table []process
+	var err error
+	if !none {
+		table, err = readTable()
+	}
 	if err != nil { // out of descriptors, most likely: what can be done without, and again soon
 		for _, r := range g.ranks {
 			if r.ended || g.stop != nil && now.After(g.stop.sweep.killAt) {
@@ -358,7 +363,7 @@ func (g *Group) scan(now time.Time) {
 		}
 	}
 	if g.stop != nil {
-		g.pressAll(owned, now)
+		g.pressAll(owned, none, now)
 		return
 	}
 	// Who detached itself without a trace of its rank lives as long as there are ranks.
@@ -369,8 +374,9 @@ func (g *Group) scan(now time.Time) {
 	}
 }
 
-// pressAll goes on with a Stop and answers it when everything has ended.
-func (g *Group) pressAll(owned map[int][]process, now time.Time) {
+// pressAll goes on with a Stop and answers it when everything has ended: when there is no child, which is certain, or
+// none was seen twice.
+func (g *Group) pressAll(owned map[int][]process, none bool, now time.Time) {
 	s := g.stop
 	var left []process
 	for _, ps := range owned {
@@ -401,7 +407,7 @@ func (g *Group) pressAll(owned map[int][]process, now time.Time) {
 		g.ranks = nil
 	default:
 		// The table is not read in one instant: what forked behind the reader's back shows the second time.
-		if s.empty++; s.empty < 2 || len(g.ranks) > 0 {
+		if s.empty++; s.empty < 2 && !none || len(g.ranks) > 0 {
 			return
 		}
 	}

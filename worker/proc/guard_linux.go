@@ -99,6 +99,9 @@ func endAll(self process, deadline time.Time) error {
 				break
 			}
 		}
+		if childless() {
+			return nil
+		}
 		table, err := readTable()
 		if err != nil {
 			return err
