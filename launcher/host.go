@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -131,6 +133,9 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 	}
 	job := h.job
 	job.LocalIP = d.LocalIP
+	if h.spec.Relay != nil {
+		job.Relay = h.spec.Relay.Word()
+	}
 	job.Env = h.env(d.Remote)
 	h.queue.put(&job)
 	if !report(event{up: true}) {
@@ -153,6 +158,11 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 				h.spec.Output.Write(out.Process, out.Stream, out.Data)
 			}
 			continue
+		}
+		if ready, ok := msg.(*wire.Ready); ok && ready.Relay > 0 && job.Relay != "" && len(ready.Data) > 0 {
+			if ip, _, err := net.SplitHostPort(ready.Data[0]); err == nil {
+				h.spec.Relay.Offer(net.JoinHostPort(ip, strconv.Itoa(ready.Relay)))
+			}
 		}
 		if !report(event{msg: msg}) {
 			return

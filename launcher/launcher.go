@@ -61,6 +61,7 @@ type Spec struct {
 	Timeout      time.Duration // of the whole job; 0 for none
 
 	Dial   Dialer
+	Relay  Relay     // nil if every host gets the binary by itself
 	Stdin  io.Reader // for rank 0; nil for none
 	Output Output
 	// Progress is told how far the start is; nil for no interest.
@@ -118,6 +119,16 @@ type Progress struct{ Hosts, Reached, Ready, Started, Ranks int }
 // Dialer starts `gorun worker` on a host.
 type Dialer interface {
 	Dial(ctx context.Context, host string) (*Daemon, error)
+}
+
+// Relay has hosts that miss the binary get it from hosts that have it.
+type Relay interface {
+	// Begin is called when the job has so many hosts that this is worth it.
+	Begin()
+	// Word is what a daemon must hear from whoever wants the binary, "" if nobody waits for it.
+	Word() string
+	// Offer says that a daemon hands it out at host:port.
+	Offer(address string)
 }
 
 // Daemon is a started daemon: its standard streams and how to end it.

@@ -26,6 +26,8 @@ var ErrStopped = errors.New("stopped")
 const (
 	// settle is how long a failing start waits for the other hosts, so that one report names all of them.
 	settle = 5 * time.Second
+	// manyHosts is from how many hosts on they get the binary from each other: fewer are sent it as fast.
+	manyHosts = 8
 	// patience is how much longer than their grace daemons may take to stop; haste is all that a second
 	// Ctrl-C leaves them.
 	patience = 10 * time.Second
@@ -61,6 +63,9 @@ func Run(ctx context.Context, spec Spec) error {
 
 // converse starts the conversation with a host.
 func (j *job) converse(h *host) {
+	if j.spec.Relay != nil && len(j.hosts) >= manyHosts {
+		j.spec.Relay.Begin()
+	}
 	line, hangUp := context.WithCancel(j.talk)
 	h.hangUp = hangUp
 	j.wg.Go(func() {

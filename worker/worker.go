@@ -133,11 +133,12 @@ type daemon struct {
 	socket   string
 	tokens   map[int][32]byte
 	ranks    *proc.Group
-	port     net.Listener   // keeps MASTER_PORT free until the ranks start
-	ports    []net.Listener // the same for what other frameworks are told
-	pmi      *pmi.Server    // nil until the ranks start
-	pmiPort  *pmi.Port      // nil unless the job wants one
-	kv       net.Listener   // for stock Horovod's ranks, nil if they are not expected
+	port     net.Listener       // keeps MASTER_PORT free until the ranks start
+	ports    []net.Listener     // the same for what other frameworks are told
+	pmi      *pmi.Server        // nil until the ranks start
+	pmiPort  *pmi.Port          // nil unless the job wants one
+	endRelay context.CancelFunc // ends the relay of the binary, nil if there is none
+	kv       net.Listener       // for stock Horovod's ranks, nil if they are not expected
 
 	unsaid int // times that what changed of this machine is still to be told
 	pauses pauses
@@ -227,6 +228,16 @@ func (d *daemon) open(ctx context.Context) error {
 		return err
 	}
 	ready := &wire.Ready{Ports: portsOf(d.ports), Gossip: d.gossip.Addr(), Host: d.self, Port: d.port.Addr().(*net.TCPAddr).Port, KVPort: d.kvPort()}
+	if job.Relay != "" {
+		r, err := openRelay(ctx, bindAddress(addrs), job.Relay)
+		if err != nil {
+			return err
+		}
+		ready.Relay = r.port()
+		var relaying context.Context
+		relaying, d.endRelay = context.WithCancel(ctx)
+		d.wg.Go(func() { r.run(relaying) })
+	}
 	_, port, err := net.SplitHostPort(d.listener.Addr().String())
 	if err != nil {
 		return fmt.Errorf("read listener address: %w", err)
@@ -264,6 +275,17 @@ func (d *daemon) addresses() ([]netip.Addr, error) {
 	return addrs, nil
 }
 
+// bindAddress is where this host listens for those who know its addresses.
+func bindAddress(addrs []netip.Addr) string {
+	switch {
+	case addrs[0].IsLoopback():
+		return addrs[0].String()
+	case addrs[0].Is6():
+		return "::"
+	}
+	return "0.0.0.0"
+}
+
 // openNetwork starts gossip, links and the engine.
 func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	job := d.job
@@ -279,13 +301,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	bind := "0.0.0.0"
-	switch {
-	case addrs[0].IsLoopback():
-		bind = addrs[0].String()
-	case addrs[0].Is6():
-		bind = "::"
-	}
+	bind := bindAddress(addrs)
 	if d.gossip, err = gossip.Start(gossip.Config{ID: job.HostID, Job: job.ID, Key: gossipKey, Bind: bind, Advertise: addrs[0].String(), Lease: d.gossipLease(), Log: d.log}); err != nil {
 		return err
 	}

@@ -320,6 +320,9 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 		d.tokens[p.Process] = token
 		d.sessions.Expect(p.Process, token)
 	}
+	if d.endRelay != nil {
+		d.endRelay() // every host of the job has the binary
+	}
 	former := d.roster
 	if former != nil {
 		d.stepPause(ctx, pause.Event{World: &pause.World{}})

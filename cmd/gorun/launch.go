@@ -149,7 +149,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if c.Bool("dry-run") {
 		return dryRun(c, spec)
 	}
-	dialer, err := where.dialer(c)
+	dial, err := where.dialer(c)
 	if err != nil {
 		return err
 	}
@@ -210,7 +210,10 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.StartTimeout = startTimeout(c)
 	spec.Grace = timeOf(c, "grace")
 	spec.Timeout = timeOf(c, "timeout")
-	spec.Dial = dialer
+	spec.Dial = dial
+	if d, ok := dial.(*dialer); ok {
+		spec.Relay = d.remote
+	}
 	spec.Stdin = os.Stdin
 	spec.Output = ranksOutput{mux}
 	spec.Progress = func(p launcher.Progress) { mux.Status(output.Start(p).String()) }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +22,10 @@ import (
 //     (send it), AGAIN (that did not fit, try elsewhere?) or FAIL, on a line of standard output that begins with a marker and a number used once, so that what
 //     login files print before is not mistaken for it
 //  2. on NEED: the launcher sends the length of the upload and the upload, and nothing more until the next marker, so
-//     the shell's tools may read ahead as they like without taking bytes meant for the program
+//     the shell's tools may read ahead as they like without taking bytes meant for the program. NEED names the directory
+//     as well: instead of a length the launcher may say 0, when another login has filled the same directory meanwhile, or
+//     from, address, port and a word, where another host has the binary (see spread.go). If that comes to nothing the
+//     shell says NEED once more, without a name, and is sent it
 //  3. after RUN standard input and output belong to the program
 //
 // Cached: one round trip after login, two processes on the host (sh, uname). Uncached: one more round trip and
@@ -61,9 +65,12 @@ func (c *Conn) Bootstrap(ctx context.Context, b Binary, args []string) (*Session
 	}
 	out := bufio.NewReaderSize(s.Stdout, 64<<10)
 	s.Stdout = out
-	up := &upload{client: c.client, binary: b, to: s.Stdin, abort: c.Close}
+	waiting, hurry := context.WithCancel(ctx)
+	defer hurry()
+	up := &upload{client: c.client, binary: b, to: s.Stdin, abort: c.Close, ctx: waiting, filled: func(bool) {}, left: func(bool) {}}
 	err = up.serve(out, nonce)
 	if err == nil {
+		up.settled(true)
 		return s, nil
 	}
 	var failed *Error
@@ -72,7 +79,9 @@ func (c *Conn) Bootstrap(ctx context.Context, b Binary, args []string) (*Session
 	}
 	// The command may hold the session open; nobody will read it any more.
 	c.Close()
+	hurry()
 	up.wait()
+	up.settled(false)
 	s.Wait()
 	if ctx.Err() != nil {
 		failed.Err, failed.Hint = context.Cause(ctx), ""
@@ -93,6 +102,10 @@ type upload struct {
 	binary Binary
 	to     io.Writer
 	abort  func() error
+	ctx    context.Context // of waiting for others
+
+	filled func(ok bool) // to be told how the present place went
+	left   func(ok bool) // to be told how the present way to the binary went
 
 	sending sync.WaitGroup
 	mu      sync.Mutex
@@ -117,9 +130,18 @@ func (u *upload) serve(out *bufio.Reader, nonce string) error {
 			return nil
 		case "NEED":
 			u.wait() // of an earlier place: its bytes are all consumed, or it would not ask again
-			u.sending.Go(func() { u.send(detail == "gz") })
+			kind, place, named := strings.Cut(detail, " ")
+			if named {
+				u.settled(false)
+				u.sending.Go(func() { u.provide(kind == "gz", place) })
+				continue
+			}
+			u.left(false) // what we said instead came to nothing
+			u.left = func(bool) {}
+			u.sending.Go(func() { u.send(kind == "gz") })
 		case "AGAIN": // that place did not work out; the shell only wants to know that we are here
 			u.wait()
+			u.settled(false)
 			if _, err := io.WriteString(u.to, "\n"); err != nil {
 				return err
 			}
@@ -132,6 +154,38 @@ func (u *upload) serve(out *bufio.Reader, nonce string) error {
 }
 
 func (u *upload) wait() { u.sending.Wait() }
+
+// settled tells those who wait for this host how it went. Nothing may be on its way.
+func (u *upload) settled(ok bool) {
+	u.filled(ok)
+	u.left(ok)
+	u.filled, u.left = func(bool) {}, func(bool) {}
+}
+
+// provide has the host come by the binary in the best way there is.
+func (u *upload) provide(compressed bool, place string) {
+	spread := u.client.spread
+	there, filled, err := spread.settle(u.ctx, u.binary.SHA256, place)
+	if err != nil {
+		return // serve knows
+	}
+	u.filled = filled
+	if there {
+		io.WriteString(u.to, "0\n") // whether it arrives shows in what comes back
+		return
+	}
+	way, left, err := spread.enter(u.ctx)
+	if err != nil {
+		return
+	}
+	u.left = left
+	if way.from == nil {
+		u.send(compressed)
+		return
+	}
+	host, port, _ := net.SplitHostPort(way.from.address)
+	fmt.Fprintf(u.to, "from %s %s %s\n", host, port, spread.token)
+}
 
 // send writes the length and the bytes. If they cannot be had the session is aborted, for the shell would wait for ever.
 func (u *upload) send(compressed bool) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -192,17 +193,7 @@ func wantFiles(t *testing.T, dir string, names ...string) {
 
 // Without gzip the binary goes as it is, and without any checksum tool its size has to do.
 func TestBootstrapOnBareHost(t *testing.T) {
-	bin := t.TempDir()
-	for _, tool := range []string{"sh", "cat", "head", "mkdir", "chmod", "mv", "rm", "wc", "id", "uname", "find"} {
-		p, ok := lookPath(tool)
-		if !ok {
-			t.Fatalf("no %s", tool)
-		}
-		if err := os.Symlink(p, filepath.Join(bin, tool)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	client, cache := shellHost(t, "/bin/sh", "/bin/sh", bin, "")
+	client, cache := shellHost(t, "/bin/sh", "/bin/sh", bareTools(t), "")
 	b := program(100 << 10)
 	n := uploads(&b)
 	converse(t, connect(t, client, "h"), b, "0027")
@@ -230,6 +221,115 @@ func TestBootstrapBesideItself(t *testing.T) {
 	}
 	wg.Wait()
 	wantFiles(t, filepath.Join(cache, "gorun", b.SHA256), "gorun", "ok")
+}
+
+// bareTools is a PATH without gzip, so that every upload opens the binary.
+func bareTools(t *testing.T, more ...string) string {
+	bin := t.TempDir()
+	for _, tool := range append([]string{"sh", "cat", "head", "mkdir", "chmod", "mv", "rm", "wc", "id", "uname", "find"}, more...) {
+		p, ok := lookPath(tool)
+		if !ok {
+			t.Fatalf("no %s", tool)
+		}
+		if err := os.Symlink(p, filepath.Join(bin, filepath.Base(tool))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bin
+}
+
+// Several names of one machine, or hosts with one home: the binary is sent once.
+func TestBootstrapOncePerDirectory(t *testing.T) {
+	client, cache := shellHost(t, "/bin/sh", "/bin/sh", bareTools(t), "")
+	b := program(500 << 10)
+	// The first waits with its upload until all have asked, or would have.
+	const hosts = 6
+	n := uploads(&b)
+	open, started := b.Open, make(chan struct{}, hosts)
+	b.Open = func() (io.ReadCloser, error) {
+		for range hosts {
+			<-started
+		}
+		return open()
+	}
+	var wg sync.WaitGroup
+	for range hosts {
+		conn := connect(t, client, "h")
+		wg.Go(func() {
+			started <- struct{}{}
+			s, err := conn.Bootstrap(testContext(t), b, []string{"worker", "--x=a b", "$HOME", "*"})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			talk(t, s, "0027")
+		})
+	}
+	wg.Wait()
+	if n.Load() != 1 {
+		t.Errorf("%d uploads into one directory", n.Load())
+	}
+	wantFiles(t, filepath.Join(cache, "gorun", b.SHA256), "gorun", "ok")
+}
+
+// handOut listens as a host does that has the binary, and says how often it was asked.
+func handOut(t *testing.T, word string, body []byte) (address string, asked *atomic.Int64) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	asked = new(atomic.Int64)
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			asked.Add(1)
+			said := make([]byte, len(word)+1)
+			if io.ReadFull(c, said); string(said) == word+"\n" {
+				c.Write(body)
+			}
+			c.Close()
+		}
+	})
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	return l.Addr().String(), asked
+}
+
+// A host gets the binary from another one, and from the launcher if that one hands out something else or is gone.
+func TestBootstrapRelayed(t *testing.T) {
+	// The program itself: what is first in PATH may be a script that needs more than there is here.
+	python, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	if err != nil {
+		t.Skip("needs python3: ", err)
+	}
+	for title, want := range map[string]struct{ uploads, asked int64 }{"good": {0, 1}, "other": {1, 1}, "gone": {1, 0}} {
+		t.Run(title, func(t *testing.T) {
+			client, cache := shellHost(t, "/bin/sh", "/bin/sh", bareTools(t, strings.TrimSpace(string(python))), "")
+			b := program(300 << 10)
+			in, err := b.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(in)
+			if title == "other" {
+				body = []byte("#!/bin/sh\necho intruder\n")
+			}
+			n := uploads(&b)
+			address, asked := handOut(t, client.Relay(), body)
+			if title == "gone" {
+				address = "127.0.0.1:9"
+			}
+			client.Offer(address)
+			converse(t, connect(t, client, "h"), b, "0027")
+			if n.Load() != want.uploads || asked.Load() != want.asked {
+				t.Errorf("%d uploads, asked %d times", n.Load(), asked.Load())
+			}
+			wantFiles(t, filepath.Join(cache, "gorun", b.SHA256), "gorun", "ok")
+		})
+	}
 }
 
 // failing bootstraps b and expects it to fail.

@@ -17,10 +17,11 @@ const maxHops = 8
 
 // Client dials the hosts of one launch. It is safe for use by many goroutines at once.
 type Client struct {
-	cfg   Config
-	ssh   *sshConfig
-	gate  *gate
-	retry retry
+	cfg    Config
+	ssh    *sshConfig
+	gate   *gate
+	spread *spread
+	retry  retry
 
 	// running counts the handshakes; they end at the latest when Close has closed what they talk over.
 	running sync.WaitGroup
@@ -51,7 +52,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("load ssh config: %w", err)
 	}
 	return &Client{
-		cfg: cfg, ssh: conf, gate: newGate(), retry: defaultRetry,
+		cfg: cfg, ssh: conf, gate: newGate(), spread: newSpread(), retry: defaultRetry,
 		keys: map[string]*keyFile{}, agents: map[string]*agentKeys{}, known: map[string]*hostKeys{},
 		bastions: map[string]*bastion{}, packed: map[string]*packed{},
 	}, nil

@@ -20,6 +20,12 @@ import (
 //
 // When a place turns out to be full the next one is tried, but not before the launcher has said that it is still there.
 //
+// The file "id" beside the binaries of all versions is the name of the directory, given by whoever came first: so the
+// launcher sees that two logins lead to the same one, whatever the names of their hosts.
+//
+// Another host is asked by Python, which hosts of ours have. Then there is a tool for the checksum too, so what a stranger
+// hands out is not run.
+//
 // Any number of launchers may upload at once: each writes a file of its own and renames it. What is left after a power cut
 // is removed by a later upload.
 const bootstrapScript = `
@@ -44,10 +50,17 @@ u=gorun-$(id -u);
 for d in /tmp/$u /var/tmp/$u /dev/shm/$u; do
   [ -h "$d" ] || { cached "$d" && run "$@"; };
 done;
-o=$(umask); umask 077; t=; e=;
+o=$(umask); umask 077; t=; e=; i=;
 clean() { [ -z "$t" ] || rm -f "$t"; };
 trap clean 0; trap "exit 1" 1 2 15;
 if command -v gzip >/dev/null; then z=gz; else z=raw; fi;
+keep() { sync "$t" 2>/dev/null; mv -f "$t" "$f" && : >"$k" && { t=; umask "$o"; run "$@"; }; };
+get() {
+  echo "$w" | python3 -c "import socket,sys,shutil;
+    s=socket.create_connection((sys.argv[1],int(sys.argv[2])),3); s.settimeout(20);
+    s.sendall(sys.stdin.buffer.readline());
+    shutil.copyfileobj(s.makefile(chr(114)+chr(98)),sys.stdout.buffer,1<<16)" "$a" "$q";
+};
 unpack() { case $z in gz) gzip -dc;; *) cat;; esac; };
 for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   at "$d";
@@ -58,12 +71,18 @@ for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   t=$d/@SHA@/.up-@NONCE@;
   { : >"$t" && chmod 700 "$t"; } 2>/dev/null || { e="$e $d: not writable;"; t=; continue; };
   "$t" </dev/null 2>/dev/null || { e="$e $d: mounted noexec;"; clean; t=; continue; };
-  say NEED $z;
-  read -r n || exit 1;
+  [ -f "$d/id" ] || (set -C; echo @NONCE@ >"$d/id") 2>/dev/null;
+  i=; read -r i 2>/dev/null <"$d/id";
+  say NEED $z "$i";
+  read -r n a q w || exit 1;
+  case $n in
+  0) cached "$d" && { clean; umask "$o"; run "$@"; };;
+  from) get >"$t" 2>/dev/null && good "$t" && keep "$@";;
+  esac;
+  case $n in 0|from) say NEED $z; read -r n || exit 1;; esac;
   if head -c "$n" | { unpack >"$t" || { cat >/dev/null; false; }; }; then
     good "$t" || { clean; say FAIL hash "$d"; exit 1; };
-    sync "$t" 2>/dev/null;
-    mv -f "$t" "$f" && : >"$k" && { t=; umask "$o"; run "$@"; };
+    keep "$@";
   fi;
   e="$e $d: cannot be written, full?;"; clean; t=;
   say AGAIN; read -r n || exit 1;

@@ -47,6 +47,7 @@ type Job struct {
 	Coding    string `msgpack:"coding"`    // of sums of floats between hosts, "" for none
 	LeaseMS   int    `msgpack:"lease"`     // how long a host may be silent, 0 for the Roster's
 	VMTools   string `msgpack:"vmtools"`   // the program to ask about moves of the machine, "" for VMware's in its VMs
+	Relay     string `msgpack:"relay"`     // hand the binary to hosts that say this, until the first Roster; "" for nobody
 }
 
 // Rank is a process of the receiving host and its place in the world.
@@ -69,6 +70,7 @@ type Ready struct {
 	Port   int           `msgpack:"port"`   // a port that was free on this host (MASTER_PORT)
 	KVPort int           `msgpack:"kv"`     // of the key-value service for stock Horovod, 0 for none
 	Host   topology.Host `msgpack:"host"`
+	Relay  int           `msgpack:"relay"` // the port at which the binary can be had, 0 for none
 }
 
 // Roster says who is in the world of an epoch and where they are; the daemons then form it by themselves. The

@@ -1,0 +1,53 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"testing"
+)
+
+// Who says the word gets the binary that runs; nobody else gets anything.
+func TestRelay(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := openRelay(ctx, "127.0.0.1", "open sesame")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() { r.run(ctx) })
+	binary, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(words string) []byte {
+		conn, err := net.Dial("tcp", r.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		io.WriteString(conn, words)
+		got, _ := io.ReadAll(conn)
+		return got
+	}
+	if got := ask("open sesame\n"); !bytes.Equal(got, binary) {
+		t.Errorf("got %d bytes, want the %d of this program", len(got), len(binary))
+	}
+	for _, words := range []string{"open barley\n", "open sesamX\nand more", "\n\n\n\n\n\n\n\n\n\n\n\n"} {
+		if got := ask(words); len(got) > 0 {
+			t.Errorf("%q was given %d bytes", words, len(got))
+		}
+	}
+	// A guest that says nothing does not keep it from ending.
+	conn, err := net.Dial("tcp", r.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	cancel()
+	running.Wait()
+}
