@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,21 @@ import (
 // sshd is a real OpenSSH server on a port of its own, with its own keys and a home for its users.
 type sshd struct {
 	port, home string
+
+	mu   sync.Mutex
+	said []string // its log, a line each
+}
+
+// count returns how many lines of its log have all of the texts.
+func (d *sshd) count(texts ...string) (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, line := range d.said {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+			n++
+		}
+	}
+	return n
 }
 
 func startSSHD(t testing.TB, allowed gossh.PublicKey, extra string) *sshd {
@@ -94,9 +110,10 @@ func (d *sshd) start(t testing.TB, program, config string) bool {
 	}
 	var log sync.WaitGroup
 	log.Go(func() {
-		var said bytes.Buffer
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
-			fmt.Fprintln(&said, lines.Text())
+			d.mu.Lock()
+			d.said = append(d.said, lines.Text())
+			d.mu.Unlock()
 			if strings.Contains(lines.Text(), "listening on") {
 				if addresses--; addresses == 0 {
 					tell(true)
@@ -104,7 +121,7 @@ func (d *sshd) start(t testing.TB, program, config string) bool {
 			}
 		}
 		if t.Failed() {
-			t.Logf("sshd:\n%s", said.String())
+			t.Logf("sshd:\n%s", strings.Join(d.said, "\n"))
 		}
 		tell(false)
 	})
@@ -198,13 +215,14 @@ func TestSSHDThroughAnother(t *testing.T) {
 func TestSSHDMaxStartups(t *testing.T) {
 	for _, setting := range []string{"10:30:100", "2:100:2"} {
 		t.Run(setting, func(t *testing.T) {
-			h, _ := sshdHome(t, "MaxStartups "+setting)
+			h, d := sshdHome(t, "LogLevel VERBOSE\nMaxStartups "+setting)
 			c := h.client(t)
 			n := 64
 			if setting != "10:30:100" {
 				n = 16
 			}
 			manyLogins(t, c, n)
+			d.wantFewAttempts(t, n)
 		})
 	}
 }
@@ -212,7 +230,7 @@ func TestSSHDMaxStartups(t *testing.T) {
 // The same when the hosts look like different machines, so that only the drops tell that it is one sshd.
 func TestSSHDMaxStartupsManyAddresses(t *testing.T) {
 	const addresses, hosts = 16, 64
-	extra := "MaxStartups 10:30:100\n"
+	extra := "LogLevel VERBOSE\nMaxStartups 10:30:100\n"
 	for i := 2; i <= addresses; i++ {
 		extra += fmt.Sprintf("ListenAddress 127.0.0.%d:PORT\n", i)
 	}
@@ -223,6 +241,40 @@ func TestSSHDMaxStartupsManyAddresses(t *testing.T) {
 	}
 	h.config(t, fmt.Sprintf("%sHost *\n Port %s\n", config.String(), d.port))
 	manyLogins(t, h.client(t), hosts)
+	d.wantFewAttempts(t, hosts)
+}
+
+// wantFewAttempts checks that logins that were dropped were not tried again and again: what sshd dropped is in its log,
+// beside what it took.
+func (d *sshd) wantFewAttempts(t *testing.T, hosts int) {
+	t.Helper()
+	took, dropped := d.count("Connection from "), d.count("drop connection")
+	t.Logf("sshd took %d connections and dropped %d", took, dropped)
+	if took < hosts || took+dropped > 5*hosts {
+		t.Errorf("for %d logins sshd took %d connections and dropped %d", hosts, took, dropped)
+	}
+}
+
+// Who is refused is refused: sshd hears of each host once, with each key once.
+func TestSSHDAuthenticationIsNotRetried(t *testing.T) {
+	h, d := sshdHome(t, "LogLevel VERBOSE")
+	writeKey(t, h.path("keys", "other"))
+	h.IdentityFiles = []string{h.path("keys", "other")}
+	if err := os.Remove(h.path(".ssh", "id_ed25519")); err != nil {
+		t.Fatal(err)
+	}
+	c := h.client(t)
+	const hosts = 12
+	var wg sync.WaitGroup
+	for i := range hosts {
+		wg.Go(func() {
+			refused(t, c, fmt.Sprintf("box%d", i), ssh.StepAuthenticate, "no key was accepted", "ssh-copy-id")
+		})
+	}
+	wg.Wait()
+	if took, failed := d.count("Connection from "), d.count("Failed publickey"); took != hosts || failed > hosts {
+		t.Errorf("sshd took %d connections of %d hosts, and refused %d keys", took, hosts, failed)
+	}
 }
 
 func manyLogins(t *testing.T, c *ssh.Client, n int) {
