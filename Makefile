@@ -166,8 +166,17 @@ rings:
 	go test -run='^TestBetterThanOthers$$' -count=1 -v ./topology -table | grep -v -e '^[=-]' -e '^PASS'
 	go test -run='^$$' -bench=Order ./topology
 
-## compat: programs of stock Horovod under gorun; builds Horovod into build/horovod, which takes long
-compat: build build/horovod/ready
+## compat: Horovod scripts timed under gorun and under stock Horovod (HVD=a Python with it); a table in build/compat.md
+# Without HVD, build/horovod becomes a Python with Horovod 0.28.1 and its Gloo. That takes long, and needs
+# apt-get install cmake g++ libtorch-dev python3-dev python3-torch python3-venv
+HVD ?= build/horovod/bin/python
+compat: build
+	@if $(HVD) -c 'import horovod.torch' 2>/dev/null || $(MAKE) build/horovod/ready; then \
+		$(PYTHON) -B contrib/bench/scripts.py --horovod $(HVD); \
+	else echo "compat: skipped: HVD=python names one with stock Horovod, and build/horovod could not be made (see above)"; fi
+
+## compat-lab: programs of stock Horovod itself, in build/horovod, started by gorun on lab hosts
+compat-lab: build build/horovod/ready
 	HOROVOD_PYTHON=$(CURDIR)/build/horovod/bin/python go test -tags compat -timeout=10m -count=1 -run TestStockHorovod ./cmd/gorun
 
 build/horovod/ready:
