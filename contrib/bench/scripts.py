@@ -172,6 +172,7 @@ def measure(args: argparse.Namespace, say: Callable[[str], None]) -> list[str]:
                     outcomes = {side: once(script, commands[side]) for side in order}
                     rounds.append((outcomes[0], outcomes[1]))
                 lines.append(row(script, ranks, rounds))
+                say(lines[-1])  # whoever stops it has something
     return lines
 
 
