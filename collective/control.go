@@ -172,6 +172,8 @@ func (e *Engine) read(peer int, p []byte) actions {
 		if m, err = readMark(p); err == nil && !m.goes {
 			e.channels[peer].stopped = m.number
 		}
+	case len(p) > 0 && p[0] == msgDeclare:
+		err = e.table.hearDeclare(peer, p)
 	default:
 		a.op, a.verdict, err = e.table.hear(peer, p)
 	}

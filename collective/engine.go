@@ -191,6 +191,9 @@ func (e *Engine) SetCost(c schedule.Cost) {
 // Submit hands in a local rank's part of an operation. An error is an *Error and refuses this part only;
 // if there is none, r.Client hears of the end.
 func (e *Engine) Submit(rank int, r Request) error {
+	if r.Kind == AddGroup && r.Group != 0 {
+		return e.declare(rank, r)
+	}
 	e.mu.Lock()
 	o, v, err := e.admit(rank, &r)
 	if err != nil {
@@ -209,13 +212,21 @@ func (e *Engine) Submit(rank int, r Request) error {
 	return nil
 }
 
-// admit checks a part and takes it into the table. mu is held.
-func (e *Engine) admit(rank int, r *Request) (*op, verdict, *Error) {
+// refusal returns why nothing can be submitted for the epoch of a request. mu is held.
+func (e *Engine) refusal(r *Request) *Error {
 	switch {
 	case e.stopped != nil:
-		return nil, verdict{}, e.stopped
+		return e.stopped
 	case r.Epoch != 0 && r.Epoch != e.world.Epoch:
-		return nil, verdict{}, e.past
+		return e.past
+	}
+	return nil
+}
+
+// admit checks a part and takes it into the table. mu is held.
+func (e *Engine) admit(rank int, r *Request) (*op, verdict, *Error) {
+	if err := e.refusal(r); err != nil {
+		return nil, verdict{}, err
 	}
 	if r.Kind == Send || r.Kind == Recv {
 		if err := r.pair(rank, e.world.Size); err != nil {

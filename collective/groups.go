@@ -33,15 +33,20 @@ func (r *Request) checkGroup(g *group) *Error {
 	}
 	r.Root, r.Shape = 0, slices.Clone(r.Shape)
 	slices.Sort(r.Shape)
-	if len(r.Shape) == 0 {
-		return refuse("%s: there are no ranks in it", r.Kind)
+	return checkMembers(g, r.Shape)
+}
+
+// checkMembers checks the ranks of a new group, in ascending order. g is the world.
+func checkMembers(g *group, ranks []int) *Error {
+	if len(ranks) == 0 {
+		return refuse("%s: there are no ranks in it", AddGroup)
 	}
-	for i, rank := range r.Shape {
-		if i > 0 && rank == r.Shape[i-1] {
-			return refuse("%s: rank %d is there twice", r.Kind, rank)
+	for i, rank := range ranks {
+		if i > 0 && rank == ranks[i-1] {
+			return refuse("%s: rank %d is there twice", AddGroup, rank)
 		}
 		if _, ok := g.find(rank); !ok {
-			return refuse("%s: there is no rank %d in a world of %d", r.Kind, rank, len(g.ranks))
+			return refuse("%s: there is no rank %d in a world of %d", AddGroup, rank, len(g.ranks))
 		}
 	}
 	return nil
@@ -52,12 +57,12 @@ func (t *table) checkGroups(r *Request) *Error {
 	switch r.Kind {
 	case AddGroup:
 		for id, ranks := range t.sets {
-			if slices.Equal(ranks, r.Shape) {
+			if id < declared && slices.Equal(ranks, r.Shape) {
 				return refuse("%s: %s are process set %d already", r.Kind, listRanks(ranks), id)
 			}
 		}
 	case RemoveGroup:
-		if r.Root <= 0 || t.sets[uint32(r.Root)] == nil {
+		if r.Root <= 0 || r.Root >= declared || t.sets[uint32(r.Root)] == nil {
 			return refuse("%s: there is no process set %d that could be removed", r.Kind, r.Root)
 		}
 	}

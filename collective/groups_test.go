@@ -50,75 +50,86 @@ func (c *cluster) removeGroup(id uint32) {
 // All kinds of operations among some of the ranks, in worlds of all kinds.
 func TestEveryKindInGroups(t *testing.T) {
 	for _, w := range worlds {
-		t.Run(w.name, func(t *testing.T) {
-			c := newCluster(t, w.layout, 15, w.cfg)
-			size := w.layout.size()
-			for first := range size {
-				var members []int
-				for r := first; r < size; r += 2 {
-					members = append(members, r)
+		t.Run(w.name, func(t *testing.T) { everyKindInGroups(t, w.layout, w.cfg, false) })
+		t.Run(w.name+"/declared", func(t *testing.T) { everyKindInGroups(t, w.layout, w.cfg, true) })
+	}
+}
+
+func everyKindInGroups(t *testing.T, layout layout, cfg collective.Config, declared bool) {
+	c := newCluster(t, layout, 15, cfg)
+	size := layout.size()
+	for first := range size {
+		var members []int
+		for r := first; r < size; r += 2 {
+			members = append(members, r)
+		}
+		if len(members) == size {
+			continue
+		}
+		var id uint32
+		if declared {
+			id = 1<<30 + uint32(first)
+			for _, rank := range members {
+				c.declare(rank, id, members)
+			}
+		} else {
+			id = c.addGroup(members)
+		}
+		n := len(members)
+		var ends []*promise
+		outs := map[int][]byte{}
+		for _, rank := range members {
+			data := slices.Repeat([]byte{byte(rank + 1)}, 3*n)
+			out := make([]byte, 3*n)
+			outs[rank] = out
+			for _, r := range []collective.Request{
+				{Kind: collective.Allreduce, Op: kernel.Sum, Out: out},
+				{Kind: collective.Allgather},
+				{Kind: collective.Alltoall},
+				{Kind: collective.ReduceScatter, Op: kernel.Max},
+				{Kind: collective.Broadcast, Root: members[n-1], Out: slices.Clone(data)},
+				{Kind: collective.Barrier},
+			} {
+				r.Name, r.Group, r.Type, r.Shape, r.In = r.Kind.String(), id, kernel.Uint8, []int{3 * n}, data
+				ends = append(ends, c.submit(rank, r))
+			}
+		}
+		total := 0
+		for _, rank := range members {
+			total += rank + 1
+		}
+		for i, p := range ends {
+			r := p.wait()
+			if r.Err != nil {
+				t.Fatalf("group %v: %v", members, r.Err)
+			}
+			rank := members[i/6]
+			switch i % 6 {
+			case 0:
+				if !slices.Equal(outs[rank], slices.Repeat([]byte{byte(total)}, 3*n)) {
+					t.Errorf("group %v: sum %v", members, outs[rank])
 				}
-				if len(members) == size {
-					continue
+			case 1, 2:
+				times := 3
+				if i%6 == 1 {
+					times = 3 * n
 				}
-				id := c.addGroup(members)
-				n := len(members)
-				var ends []*promise
-				outs := map[int][]byte{}
-				for _, rank := range members {
-					data := slices.Repeat([]byte{byte(rank + 1)}, 3*n)
-					out := make([]byte, 3*n)
-					outs[rank] = out
-					for _, r := range []collective.Request{
-						{Kind: collective.Allreduce, Op: kernel.Sum, Out: out},
-						{Kind: collective.Allgather},
-						{Kind: collective.Alltoall},
-						{Kind: collective.ReduceScatter, Op: kernel.Max},
-						{Kind: collective.Broadcast, Root: members[n-1], Out: slices.Clone(data)},
-						{Kind: collective.Barrier},
-					} {
-						r.Name, r.Group, r.Type, r.Shape, r.In = r.Kind.String(), id, kernel.Uint8, []int{3 * n}, data
-						ends = append(ends, c.submit(rank, r))
-					}
+				var want []byte
+				for _, m := range members {
+					want = append(want, slices.Repeat([]byte{byte(m + 1)}, times)...)
 				}
-				total := 0
-				for _, rank := range members {
-					total += rank + 1
+				if got := r.Buffer.Bytes()[r.Lo:r.Hi]; !slices.Equal(got, want) || len(r.Rows) != n {
+					t.Errorf("group %v: %s %v, rows %v", members, p.what, got, r.Rows)
 				}
-				for i, p := range ends {
-					r := p.wait()
-					if r.Err != nil {
-						t.Fatalf("group %v: %v", members, r.Err)
-					}
-					rank := members[i/6]
-					switch i % 6 {
-					case 0:
-						if !slices.Equal(outs[rank], slices.Repeat([]byte{byte(total)}, 3*n)) {
-							t.Errorf("group %v: sum %v", members, outs[rank])
-						}
-					case 1, 2:
-						times := 3
-						if i%6 == 1 {
-							times = 3 * n
-						}
-						var want []byte
-						for _, m := range members {
-							want = append(want, slices.Repeat([]byte{byte(m + 1)}, times)...)
-						}
-						if got := r.Buffer.Bytes()[r.Lo:r.Hi]; !slices.Equal(got, want) || len(r.Rows) != n {
-							t.Errorf("group %v: %s %v, rows %v", members, p.what, got, r.Rows)
-						}
-					case 3:
-						if got := r.Buffer.Bytes()[r.Lo:r.Hi]; !slices.Equal(got, slices.Repeat([]byte{byte(members[n-1] + 1)}, 3)) {
-							t.Errorf("group %v: maximum %v", members, got)
-						}
-					}
-				}
-				if first%2 == 1 {
-					c.removeGroup(id)
+			case 3:
+				if got := r.Buffer.Bytes()[r.Lo:r.Hi]; !slices.Equal(got, slices.Repeat([]byte{byte(members[n-1] + 1)}, 3)) {
+					t.Errorf("group %v: maximum %v", members, got)
 				}
 			}
-		})
+		}
+		if first%2 == 1 && !declared {
+			c.removeGroup(id)
+		}
 	}
 }
 

@@ -43,10 +43,17 @@ import (
 //	1  u8   0 it stops, 1 it goes on
 //	2  u16  0
 //	4  u32  number of the pause, not 0
+//
+// declare: the sender has ranks in a group that its members declare (declare.go).
+//
+//	0  u8   4, u8 0, u16 0
+//	4  u32  number of the group
+//	8       for each member: u32 rank, ascending
 const (
-	msgReady = 1
-	msgLeave = 2
-	msgMark  = 3
+	msgReady   = 1
+	msgLeave   = 2
+	msgMark    = 3
+	msgDeclare = 4
 
 	readyHead     = 16
 	variantHead   = 32
@@ -54,6 +61,7 @@ const (
 	rankEntry     = 12
 	leaveBytes    = 8
 	markBytes     = 8
+	declareHead   = 8
 )
 
 var (

@@ -193,3 +193,29 @@ func FuzzReady(f *testing.F) {
 		}
 	})
 }
+
+func FuzzDeclare(f *testing.F) {
+	f.Add(appendDeclare(nil, declared+1, []int{0, 2}))
+	f.Add(appendDeclare(nil, declared+1, []int{2, 0}))
+	f.Add(appendDeclare(nil, 3, []int{0}))
+	f.Add([]byte{msgDeclare, 0, 0, 0, 0, 0, 0, 64, 0, 0})
+	f.Fuzz(func(t *testing.T, p []byte) {
+		world := newGroup(twoHosts, 0, nil)
+		tab := newTable(world)
+		tab.sets = map[uint32][]int{}
+		if tab.hearDeclare(20, p) != nil {
+			if tab.declared != 0 {
+				t.Error("a group that was refused is there")
+			}
+			return
+		}
+		id, ranks, err := readDeclare(p)
+		if err != nil || !bytes.Equal(appendDeclare(nil, id, ranks), p) {
+			t.Errorf("accepted what no engine writes: %v", err)
+		}
+		g := tab.group(id)
+		if g == nil || !slices.Equal(g.ranks, ranks) || tab.hearDeclare(20, p) != nil || tab.declared != 1 {
+			t.Errorf("group %d of ranks %v is %+v", id, ranks, g)
+		}
+	})
+}

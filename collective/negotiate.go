@@ -32,12 +32,13 @@ type verdict struct {
 // last one, which needs all hosts to have been ready for that: so the n-th message of a host about a name
 // belongs to the n-th use, and nobody is more than one use ahead.
 type table struct {
-	groups map[uint32]*group // with ranks on this host
-	sets   map[uint32][]int  // ranks of all groups
-	next   uint32            // number of the next group
-	ops    map[uint64]*op
-	fresh  func(g *group, id uint64, name string) *op
-	serial uint32
+	groups   map[uint32]*group // with ranks on this host
+	sets     map[uint32][]int  // ranks of all groups
+	next     uint32            // number of the next group
+	declared int               // groups that only their members know of
+	ops      map[uint64]*op
+	fresh    func(g *group, id uint64, name string) *op
+	serial   uint32
 	// carries reports whether an allreduce of n bytes between that many hosts is done by ready messages.
 	carries func(n int64, hosts int) bool
 	view    view // for the arguments of a kernel

@@ -18,7 +18,7 @@ const (
 	Barrier       Kind = 4
 	Alltoall      Kind = 5
 	ReduceScatter Kind = 6
-	AddGroup      Kind = 7 // all ranks of the world agree that some of them are a group
+	AddGroup      Kind = 7 // all ranks of the world agree that some of them are a group, or its members declare it
 	RemoveGroup   Kind = 8
 	Join          Kind = 9  // the rank has no more data; others go on with its zeros until all have joined
 	Reduce        Kind = 10 // Allreduce, but only the root gets the result
@@ -46,7 +46,7 @@ type Request struct {
 	Epoch uint32
 	Kind  Kind
 	Name  string // unique among the rank's operations in flight
-	Group uint32 // process set; 0 is the world
+	Group uint32 // process set; 0 is the world. AddGroup: the number under which its members declare it, 0 if all ranks add it
 	Type  kernel.Type
 	Op    kernel.Op // Allreduce, ReduceScatter, Reduce
 	// Coding is how sums of floats travel between hosts; the same on all ranks.

@@ -64,6 +64,7 @@ type group struct {
 	// gone are members that left: nothing new can start, what their host declared ready may go on.
 	gone    []departed
 	removed bool
+	told    bool // other hosts know from this one that its ranks declared it
 	joining
 }
 

@@ -61,6 +61,7 @@ ALLTOALL = 5
 REDUCESCATTER = 6
 ADD_GROUP = 7
 REMOVE_GROUP = 8
+DECLARED = 1 << 30  # the first number, of as many, for groups that only their members know of
 JOIN = 9
 REDUCE = 10
 GATHER = 11

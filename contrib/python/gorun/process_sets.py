@@ -209,11 +209,22 @@ def _register(world: World, process_set: ProcessSet) -> None:
         raise ValueError(f"a process set names ranks from 0 to {world.session.size - 1}, each once: {ranks}")
     if ranks in world.process_sets.values() or len(ranks) == world.session.size:
         raise ValueError(DUPLICATE)
+    world.process_sets[_add(world, process_set, ranks)] = ranks
+
+
+def declare(ranks: Iterable[int], number: int) -> ProcessSet:
+    """Return a process set that only its members know of, each of which calls this with the same number."""
+    process_set = ProcessSet(ranks)
+    _add(basics.world(), process_set, process_set.ranks or [], number)
+    return process_set
+
+
+def _add(world: World, process_set: ProcessSet, ranks: list[int], number: int = 0) -> int:
     try:
-        process_set.process_set_id = world.session.add_group(ranks)
+        process_set.process_set_id = world.session.add_group(ranks, number)
     except errors.InvalidArgument:
         raise
     except errors.GorunError as error:
         raise HorovodInternalError(str(error)) from error
-    world.process_sets[process_set.process_set_id] = ranks
     world.registered.append(process_set)
+    return process_set.process_set_id

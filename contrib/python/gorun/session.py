@@ -104,12 +104,13 @@ class Session(abc.ABC):
         broadcast only, the other kinds bring their result themselves.
         """
 
-    def add_group(self, ranks: Sequence[int]) -> int:
+    def add_group(self, ranks: Sequence[int], number: int = 0) -> int:
         """Make a group of some ranks and return its number, the same on all ranks.
 
-        All ranks of the world take part, members or not, one group after the other in the same order.
+        All ranks of the world take part, members or not, one group after the other in the same order. If
+        there is a number, from constants.DECLARED on, only the members do, when they like.
         """
-        handle = self.submit(ADD_GROUP, "process sets", 0, (), None, None, splits=ranks)
+        handle = self.submit(ADD_GROUP, "process sets", 0, (), None, None, group=number, splits=ranks)
         return self.wait(handle).rows[0]
 
     def remove_group(self, group: int) -> None:

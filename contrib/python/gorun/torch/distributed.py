@@ -2,9 +2,8 @@
 
     torch.distributed.init_process_group("gorun")
 
-and DDP, FSDP and torch.distributed's own functions run on gorun's engine. The job is started by gorun, whose
-environment holds what init_process_group() reads. Groups of some of the ranks, which torch makes without
-telling the others, use gloo.
+and DDP, FSDP and torch.distributed's own functions run on gorun's engine, in groups of some of the ranks too.
+The job is started by gorun, whose environment holds what init_process_group() reads.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Optional
 import torch
 from torch import distributed as dist
 
-from gorun import basics, collectives
+from gorun import basics, collectives, constants, process_sets
 from gorun.torch.memory import Torch
 
 if TYPE_CHECKING:
+    from gorun.process_sets import ProcessSet
     from gorun.world import World
 
 if int(torch.__version__.split(".")[0]) < 2:
@@ -83,11 +83,13 @@ class _Transfer(dist.Work):
 
 
 class ProcessGroup(dist.ProcessGroup):
-    """All ranks of the job. One thread waits for what is under way, in the order of its start."""
+    """Ranks of the job. One thread waits for what is under way, in the order of its start."""
 
-    def __init__(self, rank: int, size: int) -> None:
-        super().__init__(rank, size)
+    def __init__(self, members: ProcessSet) -> None:
+        super().__init__(members.rank(), members.size())
         self._world = basics.world()
+        self._members = members
+        self._number = members.group()
         # C++ that gets a work does not keep its Python part alive, and asks for its future right away.
         self._works: collections.deque[_Work] = collections.deque(maxlen=256)
         self._transfers: set[_Transfer] = set()
@@ -120,7 +122,10 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _name(self) -> str:
         # Ranks must call in the same order, as torch demands, whatever else they do in between.
-        return f"torch.{self._world.serial('torch.distributed')}"
+        return f"torch.{self._world.serial(f'torch.distributed.{self._number}')}"
+
+    def _job_rank(self, rank: int) -> int:
+        return self._members.members()[rank]
 
     def _work(self, handle: int, result: Any, sample: torch.Tensor | None = None) -> dist.Work:
         future: torch.futures.Future = torch.futures.Future()
@@ -141,7 +146,7 @@ class ProcessGroup(dist.ProcessGroup):
         targets = list(tensors) if then is None else None
         return collectives.allreduce(
             _torch, list(tensors), targets, name=self._name(), op=_op(op),
-            then=then or (lambda outputs: outputs),
+            process_set=self._members, then=then or (lambda outputs: outputs),
         )  # fmt: skip
 
     def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:
@@ -172,7 +177,9 @@ class ProcessGroup(dist.ProcessGroup):
             def scattered(results: Sequence[torch.Tensor]) -> None:
                 _copy(outputs, results)
 
-            handle = collectives.reducescatter(_torch, rows, name=self._name(), op=op, then=scattered)
+            handle = collectives.reducescatter(
+                _torch, rows, name=self._name(), op=op, process_set=self._members, then=scattered
+            )
         else:
             handle = self._reduce(
                 rows, opts, lambda results: _copy(outputs, [result[self.rank()] for result in results])
@@ -204,8 +211,10 @@ class ProcessGroup(dist.ProcessGroup):
     def broadcast(self, tensors: Any, opts: Any) -> dist.Work:
         """See torch.distributed.broadcast."""
         tensors = _list(tensors)
-        root = opts if isinstance(opts, int) else opts.rootRank
-        handle = collectives.broadcast(_torch, tensors, tensors, root, name=self._name())
+        root = self._job_rank(opts if isinstance(opts, int) else opts.rootRank)
+        handle = collectives.broadcast(
+            _torch, tensors, tensors, root, name=self._name(), process_set=self._members
+        )
         return self._work(handle, tensors, tensors[0])
 
     def _gather(
@@ -213,8 +222,9 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> dist.Work:
         rows = [tensor.reshape(1, -1) for tensor in tensors]
         handle = collectives.allgather(
-            _torch, rows, name=self._name(), then=lambda gathered: then([whole for whole, _ in gathered])
-        )
+            _torch, rows, name=self._name(), process_set=self._members,
+            then=lambda gathered: then([whole for whole, _ in gathered]),
+        )  # fmt: skip
         return self._work(handle, result, tensors[0])
 
     def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> dist.Work:
@@ -253,8 +263,9 @@ class ProcessGroup(dist.ProcessGroup):
         self, tensor: torch.Tensor, splits: Sequence[int], then: Callable[[torch.Tensor], Any], result: Any
     ) -> dist.Work:
         handle = collectives.alltoall(
-            _torch, tensor, splits, name=self._name(), then=lambda received: then(received[0])
-        )
+            _torch, tensor, splits, name=self._name(), process_set=self._members,
+            then=lambda received: then(received[0]),
+        )  # fmt: skip
         return self._work(handle, result, tensor)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> dist.Work:
@@ -294,13 +305,15 @@ class ProcessGroup(dist.ProcessGroup):
     def send(self, tensors: Any, rank: int, tag: int = 0) -> dist.Work:
         """See torch.distributed.send. It ends when the other rank has the tensor."""
         (tensor,) = _list(tensors)
-        handle = collectives.send(_torch, tensor, rank, name=self._tagged(self.rank(), rank, tag))
+        name = self._tagged(self.rank(), rank, tag)
+        handle = collectives.send(_torch, tensor, self._job_rank(rank), name=name)
         return _Transfer(self._world, handle, self._transfers)
 
     def recv(self, tensors: Any, rank: int, tag: int = 0) -> dist.Work:
         """See torch.distributed.recv."""
         (tensor,) = _list(tensors)
-        handle = collectives.recv(_torch, tensor, rank, name=self._tagged(rank, self.rank(), tag))
+        name = self._tagged(rank, self.rank(), tag)
+        handle = collectives.recv(_torch, tensor, self._job_rank(rank), name=name)
         return _Transfer(self._world, handle, self._transfers)
 
     def recv_anysource(self, *_: Any) -> dist.Work:
@@ -308,7 +321,8 @@ class ProcessGroup(dist.ProcessGroup):
         raise NotImplementedError("backend gorun receives from a rank that is named: recv(tensor, src)")
 
     def _tagged(self, source: int, target: int, tag: int) -> str:
-        return f"torch.{tag}.{self._world.serial(f'torch.distributed.{source}.{target}.{tag}')}"
+        way = f"{self._number}.{source}.{target}.{tag}"
+        return f"torch.{way}.{self._world.serial(f'torch.distributed.{way}')}"
 
 
 def _finish(world: World, waiting: _Waiting) -> None:
@@ -347,14 +361,30 @@ def _copy(targets: Sequence[torch.Tensor], sources: Any) -> None:
 
 def _create(store: dist.Store, rank: int, size: int, timeout: Any) -> Any:
     basics.init()
-    if size == 1 < basics.size() or 1 < size < basics.size():
-        return dist.ProcessGroupGloo(store, rank, size, timeout)
-    if (rank, size) != (basics.rank(), basics.size()):
+    if not dist.is_initialized() and (rank, size) != (basics.rank(), basics.size()):
         raise ValueError(
             f"init_process_group: rank {rank} of {size}, but gorun started this as rank {basics.rank()} of "
             f"{basics.size()}: use gorun to start the job, and no other launcher"
         )
-    return ProcessGroup(rank, size)
+    if not dist.is_initialized() or basics.size() == 1:
+        return ProcessGroup(process_sets.global_process_set)
+    ranks, number = _meet(store, rank, size)
+    if ranks != sorted(ranks):
+        raise ValueError(f"new_group: backend gorun keeps ranks in ascending order, which {ranks} are not")
+    return ProcessGroup(process_sets.declare(ranks, number))
+
+
+def _meet(store: dist.Store, rank: int, size: int) -> tuple[list[int], int]:
+    """Return which ranks of the job the members of a new group are, and the number that the first gives it.
+
+    torch makes a group without the other ranks, so only the members take part, by its own store.
+    """
+    number = constants.DECLARED
+    if rank == 0:
+        number += basics.rank() << 15 | basics.world().serial("torch.distributed.groups") % (1 << 15)
+    store.set(f"gorun.{rank}", f"{basics.rank()} {number}")
+    members = [store.get(f"gorun.{other}").decode().split() for other in range(size)]
+    return [int(of) for of, _ in members], int(members[0][1])
 
 
 dist.Backend.register_backend("gorun", _create, devices=["cpu", "cuda"])

@@ -78,12 +78,6 @@ def check_functions():
     dist.broadcast_object_list(objects, 0)
     assert objects == [0]
     dist.barrier()
-    if size > 1:  # some of the ranks, by gloo
-        pair = dist.new_group([0, 1])
-        if rank < 2:
-            t = torch.ones(1)
-            dist.all_reduce(t, group=pair)
-            assert t.item() == 2
     if size > 1:
         check_transfers()
     t = torch.ones(rank + 1)
@@ -132,6 +126,77 @@ def check_transfers():
         raise AssertionError("received from whomever")
 
 
+def check_group(ranks, group):
+    """All functions among some of the ranks; a group's own rank is another one than the job's."""
+    n, me = len(ranks), ranks.index(rank)
+    assert (dist.get_rank(group), dist.get_world_size(group), dist.get_backend(group)) == (me, n, "gorun")
+    t = mine(rank + 1, 3)
+    dist.all_reduce(t, op=dist.ReduceOp.AVG, group=group)
+    assert torch.allclose(t, torch.full((3,), sum(ranks) / n + 1)), t
+    for root in ranks:
+        t = torch.tensor([rank])
+        dist.broadcast(t, root, group=group)
+        assert t.item() == root
+    parts = [torch.zeros(2) for _ in ranks]
+    dist.all_gather(parts, mine(rank, 2), group=group)
+    assert [part[0].item() for part in parts] == ranks
+    part = torch.zeros(2)
+    dist.reduce_scatter_tensor(part, torch.arange(2.0 * n), group=group)
+    assert part.tolist() == [n * 2 * me, n * (2 * me + 1)]
+    got = torch.zeros(n)
+    dist.all_to_all_single(got, mine(rank, n), group=group)
+    assert got.tolist() == ranks
+    got = torch.zeros(1)
+    dist.scatter(got, [mine(r, 1) for r in ranks] if me == 0 else None, src=ranks[0], group=group)
+    assert got.item() == rank
+    parts = [torch.zeros(1) for _ in ranks] if rank == ranks[-1] else None
+    dist.gather(mine(rank, 1), parts, dst=ranks[-1], group=group)
+    assert parts is None or [part.item() for part in parts] == ranks
+    t = torch.ones(1)
+    dist.reduce(t, ranks[-1], group=group)
+    assert t.item() == (n if rank == ranks[-1] else 1)
+    objects = [None] * n
+    dist.all_gather_object(objects, {"rank": rank}, group=group)
+    assert objects == [{"rank": r} for r in ranks]
+    if n > 1:
+        sent = dist.isend(mine(rank, 4), ranks[(me + 1) % n], group=group)
+        t = torch.zeros(4)
+        dist.recv(t, ranks[me - 1], group=group)
+        sent.wait()
+        assert t.tolist() == [ranks[me - 1]] * 4
+    dist.barrier(group=group)
+
+
+def check_groups():
+    """Groups that overlap; one of all ranks; one that others do not even hear of, while they go on."""
+    for of in (range(0, size, 2), range(1, size), range(size), range(size)):
+        ranks = list(of)
+        group = dist.new_group(ranks)  # at the end, the same ranks in another one
+        if rank in ranks:
+            check_group(ranks, group)
+    pair = [of for of in (rank & ~1, rank | 1) if of < size]  # nobody else makes it
+    check_group(pair, dist.new_group(pair, use_local_synchronization=True))
+    # All at once: what is under way in one group waits for nothing in the other.
+    first, second = dist.new_group([0, size - 1]), dist.new_group(list(range(size)))
+    both = [mine(1, 1000), mine(2, 1000)]
+    works = []
+    if rank in (0, size - 1):
+        works.append(dist.all_reduce(both[0], group=first, async_op=True))
+    works.append(dist.all_reduce(both[1], group=second, async_op=True))
+    for work in reversed(works):
+        work.wait()
+    assert both[1][0].item() == 2 * size and both[0][0].item() == (2 if len(works) == 2 else 1)
+    if size > 2:
+        try:
+            dist.new_group([1, 0], sort_ranks=False)
+        except TypeError:
+            pass  # an older torch always sorts them
+        except ValueError as error:
+            assert rank < 2 and "ascending order" in str(error), error
+        else:
+            assert rank > 1
+
+
 def make_model():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, 300), nn.ReLU(), nn.Linear(300, 4))
@@ -164,9 +229,49 @@ def check_training():
     fully_shard(model)
     for got, want in zip(train(model, [rank]).parameters(), alone):
         assert torch.allclose(got.full_tensor(), want, atol=1e-5), "FSDP"
+    if size > 1:
+        check_pairs()
+    if size == 4:
+        check_hybrid(alone)
+
+
+def check_pairs():
+    """DDP over pairs of ranks: each pair trains by itself."""
+    pairs = [[of for of in (first, first + 1) if of < size] for first in range(0, size, 2)]
+    groups = [dist.new_group(pair) for pair in pairs]
+    pair = pairs[rank // 2]
+    model = train(DistributedDataParallel(make_model(), process_group=groups[rank // 2]), [rank])
+    for got, want in zip(model.parameters(), train(make_model(), pair).parameters()):
+        assert torch.allclose(got, want, atol=1e-5), "DDP over a pair"
+
+
+def check_hybrid(alone):
+    """Two shards, and two of each: fully_shard over a mesh, and FSDP with HYBRID_SHARD."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    assert [dist.get_backend(mesh.get_group(name)) for name in mesh.mesh_dim_names] == ["gorun"] * 2
+    model = make_model()
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    for got, want in zip(train(model, [rank]).parameters(), alone):
+        assert torch.allclose(got.full_tensor(), want, atol=1e-5), "fully_shard over a mesh"
+    model = FullyShardedDataParallel(
+        make_model(), process_group=(mesh.get_group("shard"), mesh.get_group("replicate")),
+        sharding_strategy=ShardingStrategy.HYBRID_SHARD, device_id=torch.device("cpu"), use_orig_params=True,
+    )  # fmt: skip
+    train(model, [rank])
+    with FullyShardedDataParallel.summon_full_params(model):
+        for got, want in zip(model.parameters(), alone):
+            assert torch.allclose(got, want, atol=1e-5), "HYBRID_SHARD"
 
 
 check_functions()
+if size > 1:
+    check_groups()
 check_training()
 dist.destroy_process_group()
 assert not [thread for thread in threading.enumerate() if thread.name == "gorun torch.distributed"]

@@ -1,0 +1,131 @@
+package collective
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// Groups that only their members know of, as torch.distributed makes them: nobody else is asked or told. The members
+// agree on a number beforehand, and each of them declares the group under it. A host tells the others of the group
+// when the first of its ranks does, before anything else that it has to say about the group, so that the group is
+// there wherever it is spoken of. There is nothing to wait for.
+//
+// They last as long as the world. Like pairs they are marked by a bit in their numbers.
+
+// declared is set in the numbers of groups that their members declare.
+const declared = 1 << 30
+
+// maxDeclared bounds what ranks and peers can have a host remember.
+const maxDeclared = 1 << 12
+
+// declare takes a rank's word for a group: an AddGroup with a number. It ends at once.
+func (e *Engine) declare(rank int, r Request) error {
+	e.mu.Lock()
+	m, err := e.enter(rank, &r)
+	e.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	e.post(m)
+	r.Client.Complete(r.Handle, Result{Rows: []int{int(r.Group)}})
+	return nil
+}
+
+// enter makes the group that a rank declares, if it is not there, and returns what to tell the other hosts. mu is held.
+func (e *Engine) enter(rank int, r *Request) (*message, *Error) {
+	if err := e.refusal(r); err != nil {
+		return nil, err
+	}
+	id, ranks := r.Group, slices.Clone(r.Shape)
+	slices.Sort(ranks)
+	t := &e.table
+	switch {
+	case r.Client == nil:
+		return nil, refuse("%s: no client to tell", r.Kind)
+	case id&^(declared-1) != declared:
+		return nil, refuse("%s: %d is no number that ranks can choose", r.Kind, id)
+	case t.groups[0] == nil || !slices.Contains(t.groups[0].local(), rank) || !slices.Contains(ranks, rank):
+		return nil, refuse("%s: rank %d is not in it", r.Kind, rank)
+	}
+	if err := checkMembers(t.groups[0], ranks); err != nil {
+		return nil, err
+	}
+	if err := t.know(id, ranks); err != nil {
+		return nil, err
+	}
+	g := t.groups[id]
+	if g.told {
+		return nil, nil
+	}
+	g.told = true
+	return e.compose(g.hosts, g.self, 0, appendDeclare(nil, id, ranks)), nil
+}
+
+// know makes sure that there is a group of that number and those ranks, some of them on this host.
+func (t *table) know(id uint32, ranks []int) *Error {
+	if known := t.sets[id]; known != nil {
+		if !slices.Equal(known, ranks) {
+			return refuse("%s: number %d cannot be that of %s, it is that of %s", AddGroup, id, listRanks(ranks), listRanks(known))
+		}
+		return nil
+	}
+	if t.declared == maxDeclared {
+		return refuse("%s: there are %d already that only their members know of, which is the limit", AddGroup, maxDeclared)
+	}
+	world := t.groups[0]
+	g := newGroup(World{Hosts: world.hosts, Self: world.self}, id, ranks)
+	if g == nil {
+		return refuse("%s: no member is on this host", AddGroup)
+	}
+	t.declared++
+	t.groups[id], t.sets[id] = g, ranks
+	t.inherit(g)
+	return nil
+}
+
+// hearDeclare takes another host's word for a group.
+func (t *table) hearDeclare(peer int, p []byte) error {
+	id, ranks, err := readDeclare(p)
+	if err != nil {
+		return err
+	}
+	world := t.groups[0]
+	if world == nil || checkMembers(world, ranks) != nil {
+		return errMessage
+	}
+	at := world.position(peer)
+	if at < 0 || !slices.ContainsFunc(world.hosts[at].Ranks, func(rank int) bool { return slices.Contains(ranks, rank) }) {
+		return errPeer
+	}
+	if err := t.know(id, ranks); err != nil {
+		return err
+	}
+	return nil
+}
+
+func appendDeclare(dst []byte, id uint32, ranks []int) []byte {
+	dst = append(dst, msgDeclare, 0, 0, 0)
+	dst = binary.LittleEndian.AppendUint32(dst, id)
+	for _, rank := range ranks {
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(rank))
+	}
+	return dst
+}
+
+func readDeclare(p []byte) (id uint32, ranks []int, err error) {
+	if len(p) <= declareHead || len(p)%4 != 0 {
+		return 0, nil, errShort
+	}
+	id = binary.LittleEndian.Uint32(p[4:])
+	if p[0] != msgDeclare || p[1]|p[2]|p[3] != 0 || id&^(declared-1) != declared {
+		return 0, nil, errMessage
+	}
+	for p = p[declareHead:]; len(p) > 0; p = p[4:] {
+		rank := int(binary.LittleEndian.Uint32(p))
+		if len(ranks) > 0 && rank <= ranks[len(ranks)-1] {
+			return 0, nil, errMessage
+		}
+		ranks = append(ranks, rank)
+	}
+	return id, ranks, nil
+}
