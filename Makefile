@@ -101,6 +101,15 @@ torch2: build
 		echo "$$np $$test"; bin/gorun -np $$np $(TORCH2) $$test >build/torch2.log 2>&1 || { cat build/torch2.log; exit 1; }; \
 	done; done
 
+## pythons: the Python tests with nothing but the standard library, by all Pythons from 3.9 on (PYTHONS=); what is deprecated fails
+PYTHONS ?= $(wildcard $(foreach minor,9 10 11 12 13 14 15,/usr/bin/python3.$(minor) /usr/local/bin/python3.$(minor) \
+	$(HOME)/.pyenv/versions/3.$(minor).*/bin/python))
+pythons: build
+	@for python in $(PYTHONS); do $$python --version; \
+		PYTHONPATH=contrib/python:contrib/python/shim PYTHONDONTWRITEBYTECODE=1 $$python -S -W error::DeprecationWarning \
+			-W error::SyntaxWarning -m unittest discover -s contrib/python/tests 2>&1 | tail -3; \
+	done
+
 ## wheel: make wheels for pip, with the binary inside, for Linux on x86_64 and aarch64
 wheel: build
 	for pair in amd64:x86_64 arm64:aarch64; do \

@@ -148,7 +148,7 @@ SURFACE = {
         "output_filename=None, verbose=None, use_gloo=None, use_mpi=None, mpi_args=None, "
         "network_interface=None, network_interfaces=None, executable=None, np=None, min_np=None, max_np=None",
     },
-    "runner.launch": {"run_commandline": "", "check_build": "verbose=*"},
+    "runner.launch": {"run_commandline": "", "check_build": "verbose=*", "parse_args": ""},
     "runner.common.util.hosts": {
         "HostInfo": "hostname, slots", "HostInfo.from_string": "host_string", "parse_hosts": "hosts_string",
         "parse_hosts_and_slots": "hosts", "parse_host_files": "filename",
@@ -207,7 +207,7 @@ EXCEPTIONS_TO = {
         extension_available get_remote_command gloo_built gloo_run gloo_run_elastic horovod hosts
         hvd_settings is_gloo_used is_jsrun_installed js_run lsf make_check_build_action
         make_deprecated_bool_action make_nic_action make_override_action make_override_bool_action
-        make_override_false_action make_override_true_action mpi_built mpi_run nccl_built network parse_args
+        make_override_false_action make_override_true_action mpi_built mpi_run nccl_built network
         put_data_into_kvstore read_data_from_kvstore run_controller safe_shell_exec secret threads
         timeout""".split(), LAUNCHER,
     ),

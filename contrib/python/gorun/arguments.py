@@ -1,0 +1,85 @@
+"""horovodrun's command line as an object, for scripts that ask horovod.runner.launch for it.
+
+gorun itself reads these flags, and more, on its own: nothing here takes part in a launch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["parse_args"]
+
+# Flags with a value, by the type of it. An attribute has the name of the first flag, unless it is said.
+_VALUES: dict[type, tuple[str, ...]] = {
+    str: (
+        "-H --hosts", "-hostfile --hostfile", "--host-discovery-script", "--config-file", "--output-filename",
+        "-i --ssh-identity-file", "--autotune-log-file", "--timeline-filename", "--mpi-args",
+        "--binding-args", "--log-level",
+    ),
+    int: (
+        "-p --ssh-port", "--start-timeout", "--elastic-timeout", "--reset-limit", "--fusion-threshold-mb",
+        "--cache-capacity", "--autotune-warmup-samples", "--autotune-steps-per-sample",
+        "--autotune-bayes-opt-max-samples", "--stall-check-warning-time-seconds",
+        "--stall-check-shutdown-time-seconds", "--num-nccl-streams", "--thread-affinity",
+        "--gloo-timeout-seconds",
+    ),
+    float: ("--cycle-time-ms", "--autotune-gaussian-process-noise"),
+}  # fmt: skip
+# Switches that nobody may have touched, and then are None: flags that turn them on, and off.
+_SWITCHES = {
+    "hierarchical_allreduce": ("--hierarchical-allreduce", "--no-hierarchical-allreduce"),
+    "hierarchical_allgather": ("--hierarchical-allgather", "--no-hierarchical-allgather"),
+    "torus_allreduce": ("--torus-allreduce", "--no-torus-allreduce"),
+    "autotune": ("--autotune", "--no-autotune"),
+    "timeline_mark_cycles": ("--timeline-mark-cycles", "--no-timeline-mark-cycles"),
+    "no_stall_check": ("--no-stall-check", "--stall-check"),
+    "mpi_threads_disable": ("--mpi-threads-disable", "--no-mpi-threads-disable"),
+    "log_with_timestamp": (
+        "--log-with-timestamp --no-log-hide-timestamp", "--log-without-timestamp --log-hide-timestamp"
+    ),
+}  # fmt: skip
+_PLAIN = {
+    "disable_cache": "--disable-cache", "verbose": "--verbose", "tcp_flag": "--tcp", "use_gloo": "--gloo",
+    "use_mpi": "--mpi", "use_jsrun": "--jsrun",
+    "prefix_output_with_timestamp": "-prefix-timestamp --prefix-output-with-timestamp",
+}  # fmt: skip
+
+
+class _Interfaces(argparse.Action):
+    """A set of names, from lists with commas that may be said several times."""
+
+    def __call__(self, parser: Any, args: argparse.Namespace, values: Any, flag: str | None = None) -> None:
+        args.nics = (args.nics or set()).union(values.split(","))
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return a command line of horovodrun, by default this process's, under Horovod's names.
+
+    What a --config-file says is not in it.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(prog="horovodrun", description="see gorun --help")
+    check = {"-cb", "--check-build"}.intersection(argv)
+    parser.add_argument("-np", "--num-proc", dest="num_proc", type=int, required=not check)
+    parser.add_argument("-cb", "--check-build", action="store_true", default=None)
+    for kind, flags in _VALUES.items():
+        for names in flags:
+            parser.add_argument(*names.split(), type=kind)
+    for attribute, (on, off) in _SWITCHES.items():
+        group = parser.add_mutually_exclusive_group()
+        group.add_argument(*on.split(), dest=attribute, action="store_true", default=None)
+        group.add_argument(*off.split(), dest=attribute, action="store_false", default=None)
+    for attribute, names in _PLAIN.items():
+        parser.add_argument(*names.split(), dest=attribute, action="store_true")
+    parser.add_argument("--min-np", "--min-num-proc", dest="min_num_proc", type=int)
+    parser.add_argument("--max-np", "--max-num-proc", dest="max_num_proc", type=int)
+    parser.add_argument("--slots-per-host", dest="slots", type=int)
+    parser.add_argument("--blacklist-cooldown-range", dest="cooldown_range", type=int, nargs=2)
+    parser.add_argument("--network-interfaces", "--network-interface", dest="nics", action=_Interfaces)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    args = parser.parse_args(list(argv))
+    args.run_func = args.executable = None  # what horovod.run() sets in its place
+    return args
