@@ -5,6 +5,7 @@ import os
 import torch
 
 import gorun.torch as hvd
+from gorun import constants, process_sets
 
 torch.set_num_threads(1)
 os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
@@ -94,6 +95,22 @@ if size > 1:
 refused(ValueError, hvd.add_process_set, range(size))
 refused(ValueError, hvd.add_process_set, [size])
 assert not hvd.remove_process_set(hvd.global_process_set)
+
+# Sets that only their members know of: at once, in another order on every rank, also of the same ranks.
+groups = [[0, size - 1], list(range(size)), [rank, rank ^ 1], [0, size - 1]] * (size > 1)
+declared = [
+    process_sets.declare(members, constants.DECLARED + 1000 * number + min(members))
+    for number, members in list(enumerate(groups))[:: rank % 2 * 2 - 1]
+    if rank in members and max(members) < size
+]
+pending = [hvd.allreduce_async(torch.ones(9), name="z", op=hvd.Sum, process_set=s) for s in declared]
+for handle, process_set in zip(pending, declared):
+    assert torch.equal(hvd.synchronize(handle), torch.full((9,), float(process_set.size())))
+for process_set in sorted(declared, key=lambda s: s.process_set_id // 1000):
+    check(process_set)
+if size > 1:
+    refused(ValueError, process_sets.declare, [(rank + 1) % size], constants.DECLARED)
+    refused(ValueError, process_sets.declare, [rank, size], constants.DECLARED)
 
 assert torch.equal(hvd.allreduce(torch.ones(3), op=hvd.Sum), torch.full((3,), float(size)))
 hvd.shutdown()
