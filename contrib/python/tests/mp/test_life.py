@@ -69,7 +69,7 @@ def main():
 
     # Children come and go in the middle of an operation.
     under_way = hvd.allreduce_async(torch.full((1 << 18,), rank + 1.0), name="under way", op=hvd.Sum)
-    for method in ("fork", "spawn"):
+    for method in ("fork", "spawn", "forkserver"):  # the last is what Python 3.14 does by itself
         process = multiprocessing.get_context(method).Process(target=child, args=(method == "fork",))
         process.start()
         process.join(60)
