@@ -315,7 +315,12 @@ func TestSegmentsArriveOnce(t *testing.T) {
 		{"rare acknowledgements", 2, func(c *link.Config) { c.AckBytes, c.AckSegments = 1<<30, 1000 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			nodes := newNodes(t, c.nodes, c.configure)
+			nodes := newNodes(t, c.nodes, func(cfg *link.Config) {
+				cfg.ProgressTimeout = time.Hour // a stream that stands still because the machine is busy is not replaced
+				if c.configure != nil {
+					c.configure(cfg)
+				}
+			})
 			const count = 160
 			out := &outbox{t: t}
 			var wg sync.WaitGroup
