@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument(
         "--large",
         action="store_true",
-        help="gorun alone with tensors up to 1 GiB: time per byte, and memory of its daemons",
+        help="gorun alone with tensors up to 1 GiB: what a byte costs, and memory of its daemons; fails if they grow",
     )
     parser.add_argument("--begin", type=int, default=4, help="bytes")
     parser.add_argument("--end", type=int, default=64 << 20, help="bytes")
@@ -232,13 +232,18 @@ def main() -> None:
         for mbit in args.mbit:
             # Below 1 MiB a limited link says nothing that an unlimited one does not.
             bench.lab(hosts, mbit, Sizes(max(args.begin, 1 << 20), args.end, args.factor) if mbit else sizes)
+    complaints: list[str] = []
     if args.large:
         for hosts, ranks in ((1, 2), (2, 1)):
-            bench.lines += growth.report(hosts, ranks, 1 << 30, args.min_time)
+            lines, wrong = growth.report(hosts, ranks, 1 << 30, args.min_time)
+            bench.lines += lines
+            complaints += wrong
     text = "\n".join(preamble(found, args.rounds, load) + bench.lines)
     print(text)
     args.output.parent.mkdir(exist_ok=True)
     args.output.write_text(text)
+    if complaints:
+        sys.exit("\n".join(f"bench: error: {what}" for what in complaints))
 
 
 if __name__ == "__main__":

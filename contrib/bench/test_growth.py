@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import unittest
@@ -18,6 +19,22 @@ class Growth(unittest.TestCase):
     def test_below(self) -> None:
         self.assertEqual(growth.below(5, {6: 5, 7: 6, 8: 1, 9: 7, 5: 1}), [6, 7, 9])
         self.assertEqual(growth.below(9, {6: 5}), [])
+
+    def test_seconds(self) -> None:
+        ticks = os.sysconf("SC_CLK_TCK")
+        stat = f"7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 {3 * ticks} {ticks} 0 0 20 0 1 0 5 0 0"
+        self.assertEqual(growth.seconds_of(stat), 4.0)
+
+    def test_complaints(self) -> None:
+        def rows(*cpu: float) -> list[growth.Row]:
+            return [growth.Row((1 << 20) << (4 * k), 1.0, cost) for k, cost in enumerate(cpu)]
+
+        # 1, 16 and 256 MiB: what fits into caches may be cheap, and does not make the rest look expensive.
+        self.assertEqual(growth.complaints(rows(0.1, 1.0, 1.4), 10 << 20), [])
+        self.assertEqual(growth.complaints(rows(0.1, 1.4, 1.0), 10 << 20), [])
+        self.assertRegex("\n".join(growth.complaints(rows(0.1, 1.0, 1.6), 0)), r"^a byte of 256 MiB costs 1\.6 times")
+        self.assertRegex("\n".join(growth.complaints(rows(1.6, 1.0, 1.0), 0)), r"^a byte of 1 MiB costs 1\.6 times")
+        self.assertRegex("\n".join(growth.complaints(rows(1.0, 1.0), 200 << 20)), r"^a daemon had 200 MiB of its own")
 
     def test_parents(self) -> None:
         with subprocess.Popen(["sleep", "60"]) as child:
