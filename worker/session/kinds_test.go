@@ -19,6 +19,11 @@ func (e realEngine) Leave(_ int, epoch uint32, rank int) { e.Engine.Leave(epoch,
 
 // startReal starts a server with a real engine: a world of one host.
 func startReal(t testing.TB, size int) *host {
+	return startRealBehind(t, size, func(e session.Engine) session.Engine { return e })
+}
+
+// startRealBehind puts something between the server and the engine.
+func startRealBehind(t testing.TB, size int, behind func(session.Engine) session.Engine) *host {
 	t.Helper()
 	h := &host{pool: shm.NewPool(1 << 30), engine: newEngine(size, nil)}
 	e := collective.New(collective.Config{Alloc: h.pool})
@@ -29,7 +34,7 @@ func startReal(t testing.TB, size int) *host {
 	if err := e.SetWorld(collective.World{Epoch: 5, Hosts: []collective.Member{member}, Size: size}); err != nil {
 		t.Fatal(err)
 	}
-	h.server = session.New(session.Config{Job: "test", Engine: realEngine{e}, ArenaLimit: 1 << 30})
+	h.server = session.New(session.Config{Job: "test", Engine: behind(realEngine{e}), ArenaLimit: 1 << 30})
 	var err error
 	if h.name, err = h.server.Listen(); err != nil {
 		t.Fatal(err)

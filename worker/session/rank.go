@@ -20,7 +20,8 @@ import (
 // Rank is the other end of a session: a rank that is a Go program. It is for one goroutine at a time and starts
 // none that outlives Close.
 //
-// Cost of an operation: one send, one receive, and the wake-up of the receive. The receive blocks its thread
+// On one host, small allreduces that come again under the same name cost no system call: see lanes in PROTOCOL.md.
+// Cost of another operation: one send, one receive, and the wake-up of the receive. The receive blocks its thread
 // instead of going through the runtime's poller, which would cost a second system call and a second wake-up. No
 // garbage in steady state, but for kinds with results of their own.
 type Rank struct {
@@ -37,12 +38,15 @@ type Rank struct {
 	results  map[uint32][]byte     // result regions, which this rank may only read
 	memories map[*Memory]bool
 	carries  map[uint32]bool // those whose completion may bring a descriptor
+	lanes    *rankLanes      // nil where there are none
 }
 
 // Welcome is the world as the rank learns it.
 type Welcome struct {
 	Epoch                                   uint32
 	Rank, Size, LocalRank, LocalSize, Hosts int
+
+	lanes bool // there are lanes
 }
 
 // Memory is shared with the daemon; tensors of operations lie in it.
@@ -130,6 +134,9 @@ func Join(ctx context.Context, socket string, rank int, token [32]byte) (_ *Rank
 			return nil, err
 		}
 	}
+	if err := r.openLanes(); err != nil {
+		return nil, err
+	}
 	return r, nil
 }
 
@@ -155,6 +162,9 @@ func (r *Rank) release() {
 	for m := range r.memories {
 		unix.Munmap(m.Bytes)
 		m.Bytes = nil
+	}
+	if r.lanes != nil {
+		r.lanes.release()
 	}
 }
 
@@ -237,10 +247,31 @@ func (r *Rank) Submit(o *Operation) (handle uint32, err error) {
 	if len(o.Shape) > maxDims || len(o.Name) > maxName || len(o.Splits) > maxMessage/8 {
 		return 0, fmt.Errorf("submit operation: %d dimensions, %d splits or a name of %d bytes are too many", len(o.Shape), len(o.Splits), len(o.Name))
 	}
+	x, err := r.lanes.lane(o)
+	if err != nil {
+		return 0, err
+	}
 	handle = r.number()
+	if x != nil && x.state == laneTaken {
+		r.lanes.enter(x, handle, o)
+		return handle, nil
+	}
+	offers := x != nil && x.state == laneOffered && suits(o)
+	if offers {
+		x.keep(o)
+		r.lanes.offers[handle] = x
+	}
+	return handle, r.hand(handle, o, offers)
+}
+
+// hand gives an operation to the daemon.
+func (r *Rank) hand(handle uint32, o *Operation, offersLane bool) error {
 	r.out = appendSubmit(r.out[:0], handle, o)
+	if offersLane {
+		r.out[submitKind] |= takesLane
+	}
 	if err := r.send(); err != nil {
-		return 0, fmt.Errorf("submit %s: %w", o.Name, err)
+		return fmt.Errorf("submit %s: %w", o.Name, err)
 	}
 	r.open[handle] = true
 	switch o.Kind {
@@ -248,13 +279,18 @@ func (r *Rank) Submit(o *Operation) (handle uint32, err error) {
 	default:
 		r.carries[handle] = true
 	}
-	return handle, nil
+	return nil
 }
 
 // Wait returns when the operation is complete. A *collective.Error is its failure, and others may go on.
 func (r *Rank) Wait(handle uint32) (Outcome, error) {
+	if r.lanes != nil && r.lanes.busy[handle] != nil {
+		if err := r.meet(r.lanes.busy[handle]); err != nil {
+			return Outcome{}, fmt.Errorf("wait for operation: %w", err)
+		}
+	}
 	for r.open[handle] {
-		if err := r.receive(nil); err != nil {
+		if err := r.attend(); err != nil {
 			return Outcome{}, fmt.Errorf("wait for operation: %w", err)
 		}
 	}
@@ -284,9 +320,9 @@ func (r *Rank) Release(o Outcome) error {
 	return nil
 }
 
-// number returns a number that no open operation has. 2^32 operations later an unreleased result might have it.
+// number returns a number that no open operation has, and not 0. 2^32 operations later an unreleased result might have it.
 func (r *Rank) number() uint32 {
-	r.next++
+	r.next = max(r.next+1, 1)
 	return r.next
 }
 
@@ -332,6 +368,8 @@ func (r *Rank) receive(answer func(kind uint32, b []byte, fd int) error) error {
 		return errors.Join(err, why)
 	case typeChanged:
 		return nil // a rank that keeps its world need not know
+	case typeWake:
+		return nil // whoever waits in a lane looks again
 	default:
 		if answer == nil {
 			return malformed("unexpected type %d", kind)
@@ -393,6 +431,9 @@ func (r *Rank) finish(c completion) error {
 	delete(r.open, c.handle)
 	delete(r.carries, c.handle)
 	r.done[c.handle] = c
+	if r.lanes != nil {
+		return r.lanes.ended(&c)
+	}
 	return nil
 }
 

@@ -68,7 +68,8 @@ func decodeWelcome(b []byte) (Welcome, error) {
 	}
 	field := func(at int) int { return int(int32(le.Uint32(b[at:]))) }
 	w := Welcome{Epoch: le.Uint32(b[welcomeEpoch:]), Rank: field(welcomeRank), Size: field(welcomeSize),
-		LocalRank: field(welcomeLocalRank), LocalSize: field(welcomeLocalSize), Hosts: field(welcomeHosts)}
+		LocalRank: field(welcomeLocalRank), LocalSize: field(welcomeLocalSize), Hosts: field(welcomeHosts),
+		lanes: le.Uint32(b[welcomeFlags:])&lanesThere != 0}
 	if w.Size < 1 || w.Rank < 0 || w.Rank >= w.Size {
 		return w, malformed("welcome to rank %d of %d", w.Rank, w.Size)
 	}
@@ -108,7 +109,8 @@ func decodeComplete(b []byte, c *completion) error {
 		return malformed("completion of %d bytes with %d dimensions, %d rows and a text of %d bytes", len(b), ndim, rows, text)
 	}
 	offset, size, region := le.Uint64(b[completeOffset:]), le.Uint64(b[completeBytes:]), le.Uint64(b[completeRegionLen:])
-	if region > math.MaxInt || offset > region || size > region-offset {
+	inRegion := le.Uint32(b[completeRegion:]) != noRegion // else offset is that of a lane
+	if region > math.MaxInt || offset > math.MaxInt || inRegion && (offset > region || size > region-offset) {
 		return malformed("completion with %d bytes at %d of a region of %d bytes", size, offset, region)
 	}
 	*c = completion{

@@ -1,0 +1,427 @@
+package session
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+)
+
+// The rank's end of lanes: "Lanes" in PROTOCOL.md says what is where, and why all ranks come to the same decision.
+
+const (
+	laneBell   = 8  // in the line of a rank: the length of its bell's name, and the name
+	maxBell    = 32 // bytes of that name
+	maxReopens = 16 // lanes of a name, when different tensors come under it: each takes memory for good
+
+	// How long a rank looks again before it sleeps, because a wake-up takes about as long: first alone, unless ranks
+	// outnumber CPUs, then so that others run.
+	laneSpin  = 50 * time.Microsecond
+	laneYield = 200 * time.Microsecond
+
+	// Where other programs keep the CPUs, ranks are rarely there together: a rank that looked in vain so many times in a
+	// row sleeps at once, and tries again after some more operations. Who sleeps is let in sooner than who spins.
+	laneVain  = 3
+	laneRetry = 64
+)
+
+// rankLanes are the lanes of a rank.
+type rankLanes struct {
+	memory      []byte
+	ranks, self int
+	bell        int // the socket on which other ranks wake this one
+	bells       [maxLaneRanks]*unix.SockaddrUnix
+	yields      bool // more ranks than CPUs: let others run while waiting
+	vain        int  // waits in a row for which spinning was of no use
+	table       map[string]*rankLane
+	busy        map[uint32]*rankLane // by the handle of the operation in it
+	offers      map[uint32]*rankLane // by the handle of the operation after which it may be taken
+	buffers     [][]byte             // scratch
+	result      [1][]byte            // scratch
+}
+
+type laneState uint8
+
+const (
+	laneOffered laneState = iota
+	laneTaken
+	laneClosed
+)
+
+// rankLane is what a rank knows of the lane of one name.
+type rankLane struct {
+	state   laneState
+	reopens int
+	call    Operation // what it is for; while it is busy, the operation in it
+	handle  uint32    // of that operation, 0 for none
+	use     uint64
+	at      int // of its words
+	stride  int // of its buffers
+}
+
+// openLanes asks for the lanes of the world, if there are any.
+func (r *Rank) openLanes() error {
+	w := &r.Welcome
+	if !w.lanes || w.LocalRank < 0 || w.LocalRank >= w.LocalSize || w.LocalSize > maxLaneRanks {
+		return nil
+	}
+	r.out = appendPair(r.out[:0], typeLanes, 0)
+	err := r.send()
+	l := &rankLanes{ranks: w.LocalSize, self: w.LocalRank, bell: -1,
+		table: map[string]*rankLane{}, busy: map[uint32]*rankLane{}, offers: map[uint32]*rankLane{}}
+	for err == nil && l.memory == nil {
+		err = r.receive(func(kind uint32, b []byte, fd int) error {
+			if kind != typeLanes || len(b) != pairLen+8 || le.Uint64(b[pairLen:]) < maxLaneRanks*laneLine || le.Uint64(b[pairLen:]) > lanesBytes {
+				return malformed("type %d instead of lanes", kind)
+			}
+			l.memory, err = mmap(fd, int(le.Uint64(b[pairLen:])), unix.PROT_READ|unix.PROT_WRITE)
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("open lanes: %w", err)
+	}
+	r.lanes = l // from here on release gives it back
+	if err := l.hangBell(); err != nil {
+		return fmt.Errorf("open lanes: %w", err)
+	}
+	var cpus unix.CPUSet
+	l.yields = unix.SchedGetaffinity(0, &cpus) != nil || cpus.Count() < l.ranks
+	return nil
+}
+
+func (l *rankLanes) release() {
+	if l.bell >= 0 {
+		unix.Close(l.bell)
+	}
+	unix.Munmap(l.memory)
+}
+
+// hangBell makes the bell, and lets other ranks know its name.
+func (l *rankLanes) hangBell() error {
+	bell, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	l.bell = bell
+	if err := unix.Bind(bell, &unix.SockaddrUnix{}); err != nil { // the kernel chooses a name
+		return os.NewSyscallError("bind", err)
+	}
+	at, err := unix.Getsockname(bell)
+	if err != nil {
+		return os.NewSyscallError("getsockname", err)
+	}
+	a, ok := at.(*unix.SockaddrUnix)
+	if !ok || !strings.HasPrefix(a.Name, "@") || len(a.Name) > maxBell {
+		return fmt.Errorf("name of a socket: %v", at)
+	}
+	line := l.memory[l.self*laneLine:]
+	copy(line[laneBell+1:], "\x00"+a.Name[1:])
+	line[laneBell] = byte(len(a.Name)) // others read it after a system call: this rank must sleep first
+	return nil
+}
+
+// ring wakes another rank. A bell that is full has been rung.
+func (l *rankLanes) ring(rank int) {
+	if l.bells[rank] == nil {
+		line := l.memory[rank*laneLine:]
+		n := int(line[laneBell])
+		if n == 0 || n > maxBell {
+			return
+		}
+		l.bells[rank] = &unix.SockaddrUnix{Name: "@" + string(line[laneBell+2:laneBell+1+n])}
+	}
+	_ = unix.Sendto(l.bell, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, l.bells[rank])
+}
+
+func (l *rankLanes) word(x *rankLane, rank int) *uint64 {
+	return (*uint64)(unsafe.Pointer(&l.memory[x.at+rank*laneLine]))
+}
+
+func (l *rankLanes) flag(rank, at int) *uint32 {
+	return (*uint32)(unsafe.Pointer(&l.memory[rank*laneLine+at]))
+}
+
+// buffer is that of a rank for a use.
+func (l *rankLanes) buffer(x *rankLane, rank int) []byte {
+	at := x.at + l.ranks*laneLine + (2*rank+int(x.use&1))*x.stride
+	return l.memory[at : at+x.call.In.Bytes]
+}
+
+// suits reports whether lanes are for an operation.
+func suits(o *Operation) bool {
+	if o.Kind != collective.Allreduce || o.Group != 0 || o.Pre != 0 && o.Pre != 1 || o.Post != 0 && o.Post != 1 {
+		return false
+	}
+	switch o.Type {
+	case kernel.Float32, kernel.Float64:
+		if o.Op != kernel.Sum && o.Op != kernel.Average {
+			return false
+		}
+	case kernel.Int32, kernel.Uint32, kernel.Int64, kernel.Uint64:
+		if o.Op != kernel.Sum {
+			return false
+		}
+	default:
+		return false
+	}
+	n := o.Type.Size()
+	for _, d := range o.Shape {
+		if d <= 0 || d > maxLaneBytes {
+			return false
+		}
+		if n *= d; n > maxLaneBytes {
+			return false
+		}
+	}
+	return o.In.holds(n, o.Type.Size()) && o.Out.holds(n, o.Type.Size())
+}
+
+// holds reports whether a piece is n bytes of memory that elements of a size can lie in.
+func (p Piece) holds(n, element int) bool {
+	return p.Memory != nil && p.Bytes == n && p.Offset >= 0 && p.Offset%element == 0 && p.Offset <= len(p.Memory.Bytes)-n
+}
+
+func (p Piece) bytes() []byte { return p.Memory.Bytes[p.Offset : p.Offset+p.Bytes] }
+
+// fits reports whether an operation is what the lane is for.
+func (x *rankLane) fits(o *Operation) bool {
+	return suits(o) && x.call.Type == o.Type && x.call.Op == o.Op && x.call.In.Bytes == o.In.Bytes
+}
+
+// lane finds the lane of an operation's name: nil if there is none, and there shall be none.
+func (l *rankLanes) lane(o *Operation) (*rankLane, error) {
+	if l == nil || o.Group != 0 || o.Kind == collective.Send || o.Kind == collective.Recv {
+		return nil, nil // process sets, and pairs of ranks, have names of their own
+	}
+	x := l.table[o.Name]
+	if x == nil {
+		if len(l.table) >= maxLanes || !suits(o) {
+			return nil, nil
+		}
+		x = &rankLane{}
+		l.table[strings.Clone(o.Name)] = x
+	}
+	if x.handle != 0 {
+		return nil, fmt.Errorf("submit %s: an operation of this name is in flight", o.Name)
+	}
+	if x.state == laneTaken && !x.fits(o) {
+		x.close()
+		l.announce(x, 2*x.use+1) // the others go to the daemon too
+	}
+	return x, nil
+}
+
+// close gives a lane up; another one may be offered for what comes under its name then.
+func (x *rankLane) close() {
+	x.state = laneOffered
+	if x.reopens++; x.reopens >= maxReopens {
+		x.state = laneClosed
+	}
+}
+
+// keep remembers what a lane is used for.
+func (x *rankLane) keep(o *Operation) {
+	shape := append(x.call.Shape[:0], o.Shape...)
+	name := x.call.Name
+	if name != o.Name {
+		name = strings.Clone(o.Name)
+	}
+	x.call = *o
+	x.call.Shape, x.call.Splits, x.call.Name = shape, nil, name
+}
+
+// take makes the lane that the daemon gave a name this rank's.
+func (l *rankLanes) take(x *rankLane, offset int) error {
+	stride := (x.call.In.Bytes + laneLine - 1) &^ (laneLine - 1)
+	need := l.ranks * (laneLine + 2*stride)
+	if offset%laneLine != 0 || offset < l.ranks*laneLine || offset > len(l.memory)-need {
+		return malformed("lane at %d of %d bytes", offset, len(l.memory))
+	}
+	if x.state == laneOffered {
+		x.state, x.at, x.stride, x.use = laneTaken, offset, stride, 0
+	}
+	return nil
+}
+
+// enter begins a use of a lane.
+func (l *rankLanes) enter(x *rankLane, handle uint32, o *Operation) {
+	x.keep(o)
+	x.use++
+	x.handle = handle
+	l.busy[handle] = x
+	copy(l.buffer(x, l.self), o.In.bytes())
+	l.announce(x, 2*x.use)
+}
+
+// announce publishes this rank's word, and wakes who sleeps if that can change anything for them.
+func (l *rankLanes) announce(x *rankLane, value uint64) {
+	atomic.StoreUint64(l.word(x, l.self), value)
+	for rank := range l.ranks {
+		if value%2 == 0 && atomic.LoadUint64(l.word(x, rank)) < value {
+			return // whoever comes last does it
+		}
+	}
+	for rank := range l.ranks {
+		if rank != l.self && atomic.LoadUint32(l.flag(rank, laneAsleep)) != 0 {
+			l.ring(rank)
+		}
+	}
+}
+
+// meeting is how far the ranks have come in a lane.
+type meeting uint8
+
+const (
+	awaited meeting = iota // somebody is not there yet
+	complete
+	broken // somebody never will be
+)
+
+func (l *rankLanes) meeting(x *rankLane) meeting {
+	goal := 2 * x.use
+	for rank := range l.ranks {
+		w := atomic.LoadUint64(l.word(x, rank))
+		switch {
+		case w >= goal:
+		case w&1 != 0:
+			return broken
+		case atomic.LoadUint32(l.flag(rank, laneLeft)) == 0:
+			return awaited
+		case atomic.LoadUint64(l.word(x, rank)) < goal:
+			return broken
+		}
+	}
+	return complete
+}
+
+// reduce makes the result.
+func (l *rankLanes) reduce(x *rankLane) {
+	l.buffers = l.buffers[:0]
+	for rank := range l.ranks {
+		l.buffers = append(l.buffers, l.buffer(x, rank))
+	}
+	plan := kernel.Plan{Type: x.call.Type, Op: kernel.Sum, Pre: 1, Post: 1}
+	if x.call.Op == kernel.Average {
+		plan.Post = 1 / float64(l.ranks)
+	}
+	l.result[0] = x.call.Out.bytes()
+	plan.Reduce(l.result[:], nil, l.buffers)
+}
+
+// look ends the operation in a lane if all are there, and takes it to the daemon if somebody will never be. It
+// reports whether it did one of them.
+func (r *Rank) look(x *rankLane) (bool, error) {
+	l, handle := r.lanes, x.handle
+	how := l.meeting(x)
+	if how == awaited {
+		return false, nil
+	}
+	delete(l.busy, handle)
+	x.handle = 0
+	if how == complete {
+		l.reduce(x)
+		r.done[handle] = completion{handle: handle, region: noRegion}
+		return true, nil
+	}
+	x.close()
+	return true, r.hand(handle, &x.call, false)
+}
+
+// meet waits in a lane, or for a message of the daemon if somebody does not come.
+func (r *Rank) meet(x *rankLane) error {
+	l, handle, yields, since := r.lanes, x.handle, r.lanes.yields, time.Time{}
+	sleeps := l.vain >= laneVain && l.vain%laneRetry != 0
+	vain := sleeps
+	defer func() {
+		if vain {
+			l.vain++
+		} else {
+			l.vain = 0
+		}
+	}()
+	for turn := 0; l.busy[handle] != nil; turn++ { // attend may end it too
+		if ended, err := r.look(x); ended || err != nil {
+			return err
+		}
+		switch {
+		case sleeps:
+			if err := r.attend(); err != nil {
+				return err
+			}
+			continue
+		case yields:
+			unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		case turn%64 != 63:
+			continue
+		}
+		now := time.Now()
+		if since.IsZero() {
+			since = now
+		}
+		spent := now.Sub(since)
+		vain = spent >= laneSpin
+		yields = yields || vain
+		sleeps = spent >= laneYield
+	}
+	return nil
+}
+
+// attend sleeps until the daemon has said something, which it takes, or something changes in a lane.
+func (r *Rank) attend() error {
+	l := r.lanes
+	if l == nil || len(l.busy) == 0 {
+		return r.receive(nil)
+	}
+	asleep := l.flag(l.self, laneAsleep)
+	atomic.StoreUint32(asleep, 1)
+	defer atomic.StoreUint32(asleep, 0)
+	for _, x := range l.busy { // once more, now that others would ring
+		if ended, err := r.look(x); ended || err != nil {
+			return err
+		}
+	}
+	fds := [...]unix.PollFd{{Fd: int32(l.bell), Events: unix.POLLIN}, {Fd: int32(r.fd), Events: unix.POLLIN}}
+	if _, err := unix.Poll(fds[:], -1); err != nil {
+		if err == unix.EINTR {
+			return nil
+		}
+		return os.NewSyscallError("poll", err)
+	}
+	if fds[0].Revents != 0 {
+		for {
+			if _, err := unix.Read(l.bell, r.in); err != nil { // it does not block
+				break
+			}
+		}
+	}
+	if fds[1].Revents != 0 {
+		return r.receive(nil)
+	}
+	for _, x := range l.busy {
+		if ended, err := r.look(x); ended || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ended takes the end of an operation that offered a lane.
+func (l *rankLanes) ended(c *completion) error {
+	x := l.offers[c.handle]
+	if x == nil {
+		return nil
+	}
+	delete(l.offers, c.handle)
+	if c.code != 0 || c.region != noRegion || c.offset == 0 {
+		return nil
+	}
+	return l.take(x, c.offset)
+}

@@ -1,0 +1,375 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+	"gorun/worker/session"
+)
+
+// counted tells how many parts have reached the engine.
+type counted struct {
+	session.Engine
+	mu    sync.Mutex
+	parts map[string]int
+}
+
+func (c *counted) Submit(rank int, r collective.Request) error {
+	c.mu.Lock()
+	c.parts[r.Name]++
+	c.mu.Unlock()
+	return c.Engine.Submit(rank, r)
+}
+
+func (c *counted) of(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.parts[name]
+}
+
+// startCounted starts a real engine and a world of this host alone.
+func startCounted(t testing.TB, size int) (*host, *counted) {
+	t.Helper()
+	var c *counted
+	h := startRealBehind(t, size, func(e session.Engine) session.Engine {
+		c = &counted{Engine: e, parts: map[string]int{}}
+		return c
+	})
+	h.begin()
+	return h, c
+}
+
+// vector is a tensor of float32 in shared memory.
+type vector struct {
+	at session.Piece
+	op session.Operation
+}
+
+func newVector(r *session.Rank, name string, n int) (*vector, error) {
+	m, err := r.Alloc(4 * n)
+	if err != nil {
+		return nil, err
+	}
+	at := session.Piece{Memory: m, Bytes: 4 * n}
+	return &vector{at, session.Operation{Kind: collective.Allreduce, Name: name, Type: kernel.Float32, Op: kernel.Sum, Shape: []int{n}, In: at, Out: at}}, nil
+}
+
+func (v *vector) set(f func(i int) float32) {
+	for i := range v.at.Bytes / 4 {
+		le.PutUint32(v.at.Memory.Bytes[4*i:], math.Float32bits(f(i)))
+	}
+}
+
+func (v *vector) check(f func(i int) float32) error {
+	for i, got := range floats(v.at.Memory.Bytes[:v.at.Bytes]) {
+		if want := f(i); got != want {
+			return fmt.Errorf("element %d is %v, want %v", i, got, want)
+		}
+	}
+	return nil
+}
+
+// Only the first use of a name reaches the engine, and the results of all are right.
+func TestRankTakesLane(t *testing.T) {
+	for _, size := range []int{2, 3, 5} {
+		h, engine := startCounted(t, size)
+		const rounds = 60
+		ranks(t, h, func(r *session.Rank) error {
+			for _, op := range []kernel.Op{kernel.Sum, kernel.Average} {
+				for _, n := range []int{1, 33, 16384} {
+					v, err := newVector(r, fmt.Sprintf("x.%d.%d", op, n), n)
+					if err != nil {
+						return err
+					}
+					v.op.Op = op
+					by := float32(1)
+					if op == kernel.Average {
+						by = float32(1 / float64(size))
+					}
+					for k := range rounds {
+						v.set(func(i int) float32 { return float32((r.Welcome.Rank + 1) * (i%7 + k)) })
+						if _, err := r.Do(&v.op); err != nil {
+							return err
+						}
+						if err := v.check(func(i int) float32 { return float32(size*(size+1)/2*(i%7+k)) * by }); err != nil {
+							return fmt.Errorf("%s, round %d: %w", v.op.Name, k, err)
+						}
+					}
+				}
+			}
+			return nil
+		})
+		for _, op := range []kernel.Op{kernel.Sum, kernel.Average} {
+			for _, n := range []int{1, 33, 16384} {
+				if name := fmt.Sprintf("x.%d.%d", op, n); engine.of(name) != size {
+					t.Errorf("%d parts of %s came to the engine of %d ranks, want one of each", engine.of(name), name, size)
+				}
+			}
+		}
+	}
+}
+
+// What lanes are not for goes to the engine every time, with the usual results.
+func TestRankLaneIsRefused(t *testing.T) {
+	h, engine := startCounted(t, 2)
+	const rounds = 5
+	ranks(t, h, func(r *session.Rank) error {
+		for _, change := range []func(o *session.Operation){
+			func(o *session.Operation) { o.Name, o.Op = "max", kernel.Max },
+			func(o *session.Operation) { o.Name, o.Post = "scaled", 2 },
+			func(o *session.Operation) { o.Name, o.Kind = "broadcast", collective.Broadcast },
+		} {
+			v, err := newVector(r, "", 8)
+			if err != nil {
+				return err
+			}
+			change(&v.op)
+			for range rounds {
+				if _, err := r.Do(&v.op); err != nil {
+					return err
+				}
+			}
+		}
+		v, err := newVector(r, "long", 16385)
+		if err != nil {
+			return err
+		}
+		for range rounds {
+			if _, err := r.Do(&v.op); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, name := range []string{"max", "scaled", "broadcast", "long"} {
+		if engine.of(name) != 2*rounds {
+			t.Errorf("%d parts of %s came to the engine, want %d", engine.of(name), name, 2*rounds)
+		}
+	}
+}
+
+// Another tensor under the name of a lane is met by the engine: all ranks get it right, or its error if only one changed.
+func TestRankLeavesLane(t *testing.T) {
+	h, engine := startCounted(t, 3)
+	ranks(t, h, func(r *session.Rank) error {
+		short, err := newVector(r, "x", 8)
+		if err != nil {
+			return err
+		}
+		long, err := newVector(r, "x", 100)
+		if err != nil {
+			return err
+		}
+		do := func(v *vector) error {
+			v.set(func(int) float32 { return 1 })
+			if _, err := r.Do(&v.op); err != nil {
+				return err
+			}
+			return v.check(func(int) float32 { return 3 })
+		}
+		for range 40 { // more often than lanes of a name are opened again
+			for _, v := range []*vector{short, short, short, long} {
+				if err := do(v); err != nil {
+					return err
+				}
+			}
+		}
+		for range 3 {
+			if err := do(short); err != nil {
+				return err
+			}
+		}
+		var e *collective.Error
+		v := short
+		if r.Welcome.Rank == 1 {
+			v = long
+		}
+		if err := do(v); !errors.As(err, &e) || e.Code != collective.CodeMismatch || !strings.Contains(e.Text, "rank 1") {
+			return fmt.Errorf("rank 1 changed its tensor, and what came of it is %v", err)
+		}
+		for range 5 { // the job goes on
+			if err := do(short); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if engine.of("x") < 3*40 {
+		t.Errorf("%d parts came to the engine, fewer than changed", engine.of("x"))
+	}
+}
+
+// Operations in lanes and others may be waited for in any order, and a rank that waits for something else still finds
+// out that somebody does not come to a lane.
+func TestRankWaitsAcrossLanes(t *testing.T) {
+	h, _ := startCounted(t, 2)
+	ranks(t, h, func(r *session.Rank) error {
+		v, err := newVector(r, "x", 4)
+		if err != nil {
+			return err
+		}
+		barrier := session.Operation{Kind: collective.Barrier, Name: "b"}
+		for k := range 50 {
+			v.set(func(int) float32 { return 1 })
+			x, err := r.Submit(&v.op)
+			if err != nil {
+				return err
+			}
+			b, err := r.Submit(&barrier)
+			if err != nil {
+				return err
+			}
+			first, second := x, b
+			if (k+r.Welcome.Rank)%2 == 0 {
+				first, second = b, x
+			}
+			for _, handle := range []uint32{first, second} {
+				if _, err := r.Wait(handle); err != nil {
+					return err
+				}
+			}
+			if err := v.check(func(int) float32 { return 2 }); err != nil {
+				return err
+			}
+		}
+		if _, err := r.Submit(&v.op); err != nil {
+			return err
+		}
+		if _, err := r.Submit(&v.op); err == nil || !strings.Contains(err.Error(), "in flight") {
+			return fmt.Errorf("a name twice in flight: %v", err)
+		}
+		return nil
+	})
+	// Rank 0 is in the lane but waits for a barrier; rank 1 brings another tensor, and comes to the barrier only after
+	// the error, for which rank 0 has to go to the daemon.
+	ranks(t, restart(t), func(r *session.Rank) error {
+		v, err := newVector(r, "x", 4)
+		if err != nil {
+			return err
+		}
+		for range 3 {
+			if _, err := r.Do(&v.op); err != nil {
+				return err
+			}
+		}
+		barrier := session.Operation{Kind: collective.Barrier, Name: "b"}
+		if r.Welcome.Rank == 0 {
+			x, err := r.Submit(&v.op)
+			if err != nil {
+				return err
+			}
+			if _, err := r.Do(&barrier); err != nil {
+				return err
+			}
+			if _, err := r.Wait(x); err == nil {
+				return errors.New("a sum with another tensor")
+			}
+			return nil
+		}
+		other, err := newVector(r, "x", 5)
+		if err != nil {
+			return err
+		}
+		if _, err := r.Do(&other.op); err == nil {
+			return errors.New("a sum with another tensor")
+		}
+		_, err = r.Do(&barrier)
+		return err
+	})
+}
+
+func restart(t *testing.T) *host {
+	h, _ := startCounted(t, 2)
+	return h
+}
+
+// A rank that waits in a lane hears of the one that left, and of the end of its context.
+func TestRankInLaneIsReleased(t *testing.T) {
+	for _, name := range []string{"leaves", "context"} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := startCounted(t, 2)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			met := make(chan struct{})
+			ended := make(chan error, 1)
+			go func() {
+				ended <- func() error {
+					r, err := session.Join(ctx, h.name, 1, token(1))
+					if err != nil {
+						return err
+					}
+					defer r.Close()
+					v, err := newVector(r, "x", 4)
+					for k := 0; err == nil; k++ {
+						if k == 5 {
+							close(met)
+						}
+						_, err = r.Do(&v.op)
+					}
+					return err
+				}()
+			}()
+			r, err := session.Join(context.Background(), h.name, 0, token(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			v, err := newVector(r, "x", 4)
+			for k := 0; k < 5 && err == nil; k++ {
+				_, err = r.Do(&v.op)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-met
+			eventually(t, "rank 1 waits", func() bool { return len(h.server.Waiting(time.Now())) == 1 })
+			if name == "leaves" {
+				r.Close()
+			} else {
+				cancel()
+			}
+			err = <-ended
+			if err == nil || name == "leaves" && !strings.Contains(err.Error(), "rank 0 on host1 left") {
+				t.Errorf("the operation of one rank of two ended with %v", err)
+			}
+		})
+	}
+}
+
+// An operation in a lane allocates nothing.
+func TestRankLaneAlloc(t *testing.T) {
+	h, _ := startCounted(t, 2)
+	const rounds = 1000
+	ranks(t, h, func(r *session.Rank) error {
+		v, err := newVector(r, "x", 16)
+		if err != nil {
+			return err
+		}
+		do := func() {
+			for range rounds {
+				if _, err := r.Do(&v.op); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		do()
+		if r.Welcome.Rank == 1 {
+			for range 4 { // as often as AllocsPerRun calls it
+				do()
+			}
+			return nil
+		}
+		if n := testing.AllocsPerRun(3, do); n > rounds/10 {
+			t.Errorf("%.0f allocations for %d operations", n, rounds)
+		}
+		return nil
+	})
+}
