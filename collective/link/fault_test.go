@@ -226,10 +226,14 @@ func TestSlowStreamCarriesLess(t *testing.T) {
 	eventually(t, "all acknowledged", func() bool { return out.acked.Load() == count })
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	most := int64(0)
+	for _, n := range p.passed[:2] {
+		most = max(most, n.Load())
+	}
 	for i, n := range p.passed {
 		t.Logf("connection %d carried %d KiB", i, n.Load()>>10)
-		if i >= 2 && n.Load() > count*size/6 {
-			t.Errorf("slow connection %d carried %d of %d bytes", i, n.Load(), count*size)
+		if i >= 2 && n.Load() > most/2 {
+			t.Errorf("slow connection %d carried %d bytes, the busiest fast one %d", i, n.Load(), most)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 var testKey = bytes.Repeat([]byte{7}, 32)
 
@@ -349,8 +349,12 @@ func TestSegmentsArriveOnce(t *testing.T) {
 			for _, a := range nodes {
 				eventually(t, "all is delivered", func() bool { return a.inbox.delivered.Load() == each })
 				s, ok := a.mesh.Status((a.id + 1) % c.nodes)
-				if !ok || s.ReceivedSegments != count || s.SentSegments != count || s.Unacked != 0 || s.Queued != 0 || s.ResentSegments != 0 || s.Heard.IsZero() {
+				if !ok || s.ReceivedSegments != count || s.SentSegments != count || s.Unacked != 0 || s.Queued != 0 || s.Heard.IsZero() {
 					t.Errorf("status %+v", s)
+				}
+				// On a busy machine both sides may dial, and a stream be replaced: what was on it comes again.
+				if s.ResentSegments != 0 && s.Attached <= uint64(s.Streams) {
+					t.Errorf("segments were sent again, and no stream was replaced: status %+v", s)
 				}
 			}
 		})
