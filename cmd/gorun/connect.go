@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"os/user"
 	"runtime"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/term"
 
 	"gorun/launcher"
+	"gorun/launcher/output"
 	"gorun/launcher/plan"
 	"gorun/launcher/ssh"
 )
@@ -29,6 +31,8 @@ func connectFlags() []cli.Flag {
 		&cli.IntFlag{Name: "ssh-port", Aliases: []string{"p"}, Usage: "`PORT` of sshd on the hosts", DefaultText: "as in ssh config, 22"},
 		&cli.StringSliceFlag{Name: "ssh-identity-file", Aliases: []string{"i"}, Usage: "private key `FILE` for ssh, may be given more than once"},
 		&cli.StringFlag{Name: "ssh-config", Usage: "read `FILE` instead of ~/.ssh/config; none for no file"},
+		&cli.StringFlag{Name: "ssh-command", Aliases: []string{"launcher-exec", "bootstrap-exec"}, EnvVars: []string{"GORUN_SSH_COMMAND"},
+			Usage: "reach hosts by `COMMAND`, such as 'ssh -K', instead of gorun's own ssh: for Kerberos, hardware keys, passwords"},
 		timeFlag("connect-retry", 0, "go on for this `TIME` when a host's name is not known yet or nobody answers there"),
 	}, clusterFlags()...)
 }
@@ -39,7 +43,17 @@ type dialer struct {
 	remote *launcher.SSH
 	retry  retry
 	own    func(ctx context.Context, host string) bool
+	voice  *voice
 }
+
+// voice is how the ssh client speaks with the user.
+type voice struct {
+	note  func(format string, args ...any)
+	pause func() (resume func()) // keeps the line free in which a question stands
+}
+
+// speakThrough has the ssh client speak between the lines of a job.
+func (d *dialer) speakThrough(m *output.Mux) { d.voice.note, d.voice.pause = m.Note, m.Pause }
 
 func (d dialer) Dial(ctx context.Context, host string) (*launcher.Daemon, error) {
 	if d.own(ctx, host) {
@@ -58,17 +72,28 @@ func newDialer(c *cli.Context) (*dialer, error) {
 	if u, err := user.Current(); err == nil {
 		localUser, home = u.Username, cmp.Or(home, u.HomeDir)
 	}
+	command, err := sshCommand(c)
+	if err != nil {
+		return nil, err
+	}
+	voice := &voice{
+		note:  func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) },
+		pause: func() func() { return func() {} },
+	}
 	client, err := ssh.New(ssh.Config{
-		Home:           home,
-		ConfigFile:     c.String("ssh-config"),
-		Port:           c.Int("ssh-port"),
-		IdentityFiles:  c.StringSlice("ssh-identity-file"),
-		Agent:          os.Getenv("SSH_AUTH_SOCK"),
-		LocalUser:      localUser,
-		Prompt:         prompt,
-		ConnectTimeout: 10 * time.Second,
-		Log:            slog.New(slog.DiscardHandler),
-		Note:           func(host, text string) { fmt.Fprintf(os.Stderr, "gorun: %s: %s\n", host, text) },
+		Home:          home,
+		ConfigFile:    c.String("ssh-config"),
+		Port:          c.Int("ssh-port"),
+		IdentityFiles: c.StringSlice("ssh-identity-file"),
+		Agent:         os.Getenv("SSH_AUTH_SOCK"),
+		LocalUser:     localUser,
+		Prompt: func(ctx context.Context, question string) (string, error) {
+			defer voice.pause()()
+			return prompt(ctx, question)
+		},
+		Command: command,
+		Log:     slog.New(slog.DiscardHandler),
+		Note:    func(host, text string) { voice.note("gorun: %s: %s", host, text) },
 	})
 	if err != nil {
 		return nil, &usageError{err, "--ssh-config none reads no file"}
@@ -78,7 +103,26 @@ func newDialer(c *cli.Context) (*dialer, error) {
 		remote: &launcher.SSH{Client: client, Binary: launcher.ReadBinary(exe, platform()), Args: []string{"worker"}},
 		retry:  newRetry(c),
 		own:    ownNames(),
+		voice:  voice,
 	}, nil
+}
+
+// sshCommand is the program that takes the place of gorun's own ssh, nil for none.
+func sshCommand(c *cli.Context) ([]string, error) {
+	said := c.String("ssh-command")
+	pairsOf(c, "mca").each(func(key, value string) {
+		if said == "" && isAgent(key) {
+			said, _, _ = strings.Cut(value, " : ") // Open MPI's list of agents, the first of which is good
+		}
+	})
+	words, err := splitWords(said)
+	if err == nil && len(words) > 0 {
+		_, err = exec.LookPath(words[0])
+	}
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("--ssh-command: %w", err), "--ssh-command 'ssh -K'"}
+	}
+	return words, nil
 }
 
 // localEnv is the environment of a daemon on this machine, of which its ranks inherit: so it is filtered as

@@ -27,7 +27,7 @@ func doctorCommand() *cli.Command {
 		&cli.BoolFlag{Name: "facts", Usage: "write what this host says of itself, for the gorun that asks", Hidden: true},
 	}
 	for _, f := range launchFlags() {
-		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "start-timeout", "connect-retry"}, f.Names()[0]) {
+		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "connect-retry"}, f.Names()[0]) {
 			flags = append(flags, f)
 		}
 	}

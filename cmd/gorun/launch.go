@@ -157,6 +157,9 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if mux, err = newMux(c, placement, seats, varying != nil); err != nil {
 		return err
 	}
+	if d, ok := dial.(*dialer); ok {
+		d.speakThrough(mux)
+	}
 	if varying != nil {
 		varying.Admit = seats.admit(mux)
 		spec.Elastic = varying

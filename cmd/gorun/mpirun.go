@@ -9,7 +9,7 @@ import (
 // mpirunFlags are accepted because scripts and manifests written for mpirun or mpiexec have them.
 func mpirunFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.GenericFlag{Name: "mca", Aliases: []string{"prtemca", "pmixmca", "gmca"}, Value: &pairs{}, Usage: "Open MPI's `KEY VALUE`; btl_tcp_if_include and its like choose the NICs, others change nothing", Hidden: true},
+		&cli.GenericFlag{Name: "mca", Aliases: []string{"prtemca", "pmixmca", "gmca"}, Value: &pairs{}, Usage: "Open MPI's `KEY VALUE`; btl_tcp_if_include and its like choose the NICs, plm_rsh_agent is --ssh-command, others change nothing", Hidden: true},
 		&cli.BoolFlag{Name: "allow-run-as-root", Usage: "mpirun's; always allowed", Hidden: true},
 		&cli.BoolFlag{Name: "tag-output", Aliases: []string{"l", "prepend-rank"}, Usage: "put [rank]<stdout>: before each line, as always", Hidden: true},
 		&cli.StringFlag{Name: "launcher", Aliases: []string{"bootstrap", "rmk"}, Usage: "Hydra's `WAY` to the hosts", Hidden: true},
@@ -52,8 +52,13 @@ func idleMPI(c *cli.Context) []string {
 		switch key {
 		case "btl_tcp_if_include", "oob_tcp_if_include", "prte_if_include":
 		default:
-			out = append(out, "-mca "+key)
+			if !isAgent(key) {
+				out = append(out, "-mca "+key)
+			}
 		}
 	})
 	return out
 }
+
+// isAgent tells whether a parameter names the program by which Open MPI's mpirun reaches hosts.
+func isAgent(key string) bool { return key == "plm_rsh_agent" || key == "plm_ssh_agent" }

@@ -51,10 +51,11 @@ func newMux(c *cli.Context, p plan.Placement, where *places, changing bool) (*ou
 		Tag:       output.HorovodTag,
 		Merge:     c.Bool("merge-stderr"),
 		Timestamp: c.Bool("prefix-output-with-timestamp"),
-		Status:    term.IsTerminal(int(os.Stderr.Fd())),
-		Dir:       c.Path("output-filename"),
-		JSON:      c.Bool("json-events"),
-		Host:      host,
+		// A program that logs in may ask at the terminal for a password, where a status line would get in its way.
+		Status: term.IsTerminal(int(os.Stderr.Fd())) && c.String("ssh-command") == "",
+		Dir:    c.Path("output-filename"),
+		JSON:   c.Bool("json-events"),
+		Host:   host,
 	}
 	tty := term.IsTerminal(int(os.Stdout.Fd()))
 	if tty {

@@ -33,7 +33,7 @@ func topoCommand() *cli.Command {
 		&cli.BoolFlag{Name: "ascii", Usage: "draw with ASCII characters", DefaultText: "if the locale is not UTF-8"},
 	}
 	for _, f := range launchFlags() { // hosts are named and reached as in a launch
-		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "start-timeout", "topology", "ring-order", "np", "bind-to", "map-by", "network-interfaces"}, f.Names()[0]) {
+		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "topology", "ring-order", "np", "bind-to", "map-by", "network-interfaces"}, f.Names()[0]) {
 			if d, ok := f.(*cli.GenericFlag); ok {
 				d.Usage = "give up if a host has not answered after this `TIME`"
 			}

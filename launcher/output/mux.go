@@ -53,6 +53,8 @@ type Mux struct {
 
 	mu      sync.Mutex
 	started bool // a rank has written: no status line any more
+	paused  int  // how many write to the terminal themselves
+	status  string
 
 	known   sync.RWMutex
 	streams map[key]*stream
@@ -227,8 +229,28 @@ func (m *Mux) Note(format string, args ...any) {
 func (m *Mux) Status(text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.cfg.Status && !m.cfg.JSON && !m.started {
-		m.screen.setStatus(Printable(text))
+	m.status = Printable(text)
+	m.drawStatus()
+}
+
+// drawStatus needs the lock.
+func (m *Mux) drawStatus() {
+	if m.cfg.Status && !m.cfg.JSON && !m.started && m.paused == 0 {
+		m.screen.setStatus(m.status)
+	}
+}
+
+// Pause erases the status line until resume is called, for somebody who asks the user a question at the terminal.
+func (m *Mux) Pause() (resume func()) {
+	m.mu.Lock()
+	m.paused++
+	m.mu.Unlock()
+	m.screen.clearStatus()
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.paused--
+		m.drawStatus()
 	}
 }
 

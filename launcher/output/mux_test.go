@@ -313,6 +313,14 @@ func TestStatus(t *testing.T) {
 	step(func() { m.Status("one") }, "one")
 	step(func() { m.Status("one") }, "")
 	step(func() { m.Status("two") }, erase+"two")
+	var resume func()
+	step(func() { resume = m.Pause() }, erase)
+	if got := stderr.String(); got != want {
+		t.Errorf("the status line is there while somebody asks: %q", got)
+	}
+	step(func() { m.Status("two and a half") }, "")
+	step(func() { m.Status("two") }, "")
+	step(func() { resume() }, "two")
 	step(func() { m.Note("gorun: %s", "a note\x1b[2J") }, erase+"gorun: a note\ntwo")
 	step(func() { m.Write(0, output.Stdout, []byte("unfinished")) }, erase)
 	step(func() { m.Status("three") }, "")

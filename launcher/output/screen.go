@@ -24,6 +24,7 @@ type screen struct {
 	queue    []run
 	queued   int
 	status   string // wanted
+	drawn    string // what the goroutine has made of it
 	closed   bool
 	writeErr error
 	idle     chan struct{} // closed when the goroutine has ended
@@ -73,6 +74,16 @@ func (s *screen) setStatus(text string) {
 	if s.status != text && !s.closed {
 		s.status = text
 		s.changed.Broadcast()
+	}
+}
+
+// clearStatus erases the status line and waits until that is done.
+func (s *screen) clearStatus() {
+	s.setStatus("")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.drawn != "" && !s.closed {
+		s.changed.Wait()
 	}
 }
 
@@ -127,6 +138,10 @@ func (s *screen) loop() {
 func (s *screen) take() (queue []run, status string, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.drawn != s.shown {
+		s.drawn = s.shown
+		s.changed.Broadcast()
+	}
 	for len(s.queue) == 0 && s.status == s.shown && !s.closed {
 		s.changed.Wait()
 	}

@@ -23,7 +23,7 @@ const (
 const NoConfig = "none"
 
 const (
-	defaultTimeout = 30 * time.Second
+	defaultTimeout = 10 * time.Second
 	defaultPort    = 22
 )
 
@@ -46,10 +46,11 @@ type Config struct {
 	Prompt func(ctx context.Context, question string) (string, error)
 
 	StrictHostKey  Policy
-	ConnectTimeout time.Duration // limit of one attempt: dial, handshake, authentication; time spent in Prompt is free
+	ConnectTimeout time.Duration // limit of one attempt: dial, handshake, authentication; time spent in Prompt is free. 0 = as ssh_config says
 
 	// Command, when set, is a program used in place of the built-in client, as `Command… [-p port] [-i file] [-F file]
-	// host command`: the system's ssh (Kerberos, hardware keys, passwords) or anything that takes such arguments.
+	// host command`: the system's ssh (Kerberos, hardware keys, passwords) or anything that takes such arguments. Ctrl-C and
+	// Ctrl-Z at the terminal do not reach it.
 	Command []string
 
 	Log  *slog.Logger            // nil = discard

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	gossh "golang.org/x/crypto/ssh"
 )
@@ -75,7 +76,10 @@ func dialError(addr string, err error) *Error {
 		e.Err = fmt.Errorf("%s: connection refused", addr)
 		e.Hint = fmt.Sprintf("is sshd running on %s, and on port %s? (-p sets the port)", host, port)
 	case isTimeout(err):
-		e.Err = fmt.Errorf("%s: no answer: %w", addr, context.DeadlineExceeded)
+		e.Err = err
+		if _, ours := err.(*silence); !ours {
+			e.Err = &silence{addr: addr}
+		}
 		e.Hint = "is the host up, the address right and the port open in the firewall?"
 	default:
 		var sys *os.SyscallError
@@ -86,6 +90,21 @@ func dialError(addr string, err error) *Error {
 	}
 	return e
 }
+
+// silence is a deadline that has passed, in words for users.
+type silence struct {
+	addr  string
+	after time.Duration // 0: the system's
+}
+
+func (e *silence) Error() string {
+	if e.after == 0 {
+		return e.addr + ": no answer"
+	}
+	return fmt.Sprintf("%s: no answer within %v", e.addr, e.after)
+}
+
+func (e *silence) Is(target error) bool { return target == context.DeadlineExceeded }
 
 func isTimeout(err error) bool {
 	var t net.Error

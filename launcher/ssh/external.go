@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 )
 
@@ -44,7 +45,9 @@ func (e external) close() error {
 }
 
 func (e external) start(_ context.Context, command string) (*Session, error) {
-	cmd := exec.CommandContext(e.ctx, e.argv[0], append(e.argv[1:len(e.argv):len(e.argv)], command)...)
+	// It stays in the terminal's foreground, so that it may ask for a password, but keys that are typed there are for the
+	// launcher, which ends or stops the ranks by this very session. OpenSSH leaves alone what is ignored when it starts.
+	cmd := exec.CommandContext(e.ctx, "/bin/sh", slices.Concat([]string{"-c", `trap "" INT QUIT TSTP; exec "$@"`, "sh"}, e.argv, []string{command})...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

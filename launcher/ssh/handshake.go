@@ -102,7 +102,7 @@ func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, net.Co
 	raw, err := dial(ctx)
 	switch cause := context.Cause(ctx); {
 	case err != nil && errors.Is(cause, errTimeout):
-		return nil, nil, dialError(a.s.addr(), context.DeadlineExceeded)
+		return nil, nil, dialError(a.s.addr(), &silence{a.s.addr(), a.s.timeout})
 	case err != nil && cause != nil:
 		return nil, nil, &Error{Step: StepConnect, Err: fmt.Errorf("%s: %w", a.s.addr(), cause)}
 	case err != nil:
@@ -194,8 +194,8 @@ func (a *attempt) cut(cause error) *Error {
 		e.Step = StepAuthenticate
 	}
 	if errors.Is(cause, errTimeout) {
-		e.Err = fmt.Errorf("%s: no answer within %v: %w", a.s.addr(), a.s.timeout, context.DeadlineExceeded)
-		e.Hint = "the host accepts connections but its sshd does not answer: is it overloaded, or paused?"
+		e.Err = &silence{a.s.addr(), a.s.timeout}
+		e.Hint = "the host accepts connections but its sshd does not answer: is it overloaded, or paused? (ConnectTimeout in ssh_config waits longer)"
 	}
 	return e
 }
