@@ -167,7 +167,11 @@ func zshCompletion(w io.Writer, app *cli.App) {
 	}
 	fmt.Fprint(w, "    *) _arguments \\\n")
 	specs(app.Flags)
-	fmt.Fprint(w, "        '(-)1:program:_command_names -e' '*::argument:_normal' ;;\n    esac\n}\n")
+	fmt.Fprint(w, "        '(-)1:program:_gorun_first' '*::argument:_normal' ;;\n    esac\n}\n_gorun_first() {\n    local -a commands=(\n")
+	for _, c := range visibleCommands(app) {
+		fmt.Fprintf(w, "        '%s:%s'\n", c.Name, clean.Replace(c.Usage))
+	}
+	fmt.Fprint(w, "    )\n    _describe command commands\n    _command_names -e\n}\n")
 	fmt.Fprint(w, "compdef _gorun gorun horovodrun\n")
 }
 

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -29,6 +32,25 @@ func TestEveryFlagHasAScript(t *testing.T) {
 		for _, name := range f.Names() {
 			if !used[name] {
 				t.Errorf("no script mentions flag --%s (of %v)", name, f.Names())
+			}
+		}
+	}
+}
+
+// TestEventsInREADME: programs are written by the README's table, so it has every event and field.
+func TestEventsInREADME(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ = bytes.Cut(text, []byte("### Events"))
+	table, _, _ := strings.Cut(string(text), "\n## ")
+	for name, event := range map[string]any{"job": jobEvent{}, "started": startedEvent{}, "exited": exitedEvent{}, "edge": edgeEvent{}, "end": endEvent{}} {
+		row := regexp.MustCompile("(?m)^\\| `" + name + "`.*$").FindString(table)
+		for field := range reflect.TypeOf(event).Fields() {
+			key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if key != "event" && !strings.Contains(row, "`"+key+"`") {
+				t.Errorf("event %s: %s is not in %q", name, key, row)
 			}
 		}
 	}

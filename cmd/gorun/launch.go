@@ -176,6 +176,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if note := settings.note(); note != "" {
 		notes = append(notes, note)
 	}
+	notes = append(notes, strayMPI(programs)...)
 	for _, note := range notes {
 		mux.Note("%s", note)
 	}
@@ -234,7 +235,9 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	}
 	moves, unwatch := watchMoves(c, mux.Note)
 	spec.Moves = moves
+	told := tellSlowStop(c.Context, spec.Grace, mux.Note)
 	err = runWatching(c.Context, spec, watch)
+	told()
 	unwatch()
 	for rank := range placement.Ranks {
 		mux.Close(rank)

@@ -33,6 +33,9 @@ func TestMPICH(t *testing.T) {
 			if r.code != 0 {
 				t.Fatalf("exit code %d\n%s", r.code, r.stderr)
 			}
+			if strings.Contains(r.stderr, "Open MPI") {
+				t.Errorf("MPICH was taken for Open MPI:\n%s", r.stderr)
+			}
 			where := 0
 			for rank := range 4 {
 				token := []int{6, 1, 3, 6}[rank]
@@ -95,6 +98,13 @@ func TestOpenMPI(t *testing.T) {
 		if want := fmt.Sprintf("rank %d of 4 on host%d: token %d, 0 wrong", rank, rank/2+1, token); !strings.Contains(r.stdout, want) {
 			t.Errorf("no %q in\n%s", want, r.stdout)
 		}
+	}
+	// Without its mpirun its ranks know nothing of each other, and gorun says so.
+	if r := c.gorun("-np", "2", "-H", "host1:2", "env", program, "ok"); strings.Contains(r.stderr, "Open MPI") {
+		t.Errorf("gorun looked into what is not the program:\n%s", r.stderr)
+	}
+	if r := c.gorun("-np", "2", "-H", "host1:2", program, "ok"); !strings.Contains(r.stderr, "gorun: warning: "+program+" is a program of Open MPI, each of whose 2 ranks will find itself alone; start it by: mpirun ") {
+		t.Errorf("no warning of singletons: exit code %d\n%s", r.code, r.stderr)
 	}
 	if r := mpirun("-np", "4", "-H", "host1:2,host2:2", program, "abort"); r.code != 7 {
 		t.Errorf("abort: exit code %d\n%s", r.code, r.stderr)

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -42,6 +44,32 @@ func onInterrupt(stop context.CancelCauseFunc, hurry chan struct{}) (cancel func
 		}
 	}()
 	return func() { signal.Stop(c); close(done) }
+}
+
+// slowStop is how long after a Ctrl-C users hear that the ranks are still there.
+const slowStop = time.Second
+
+// tellSlowStop tells users whose Ctrl-C is under way for a while what the next one does. stop ends that.
+func tellSlowStop(ctx context.Context, grace time.Duration, note func(format string, args ...any)) (stop func()) {
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-ended:
+			return
+		}
+		var by signalError
+		if !errors.As(context.Cause(ctx), &by) || by.sig != syscall.SIGINT {
+			return
+		}
+		select {
+		case <-time.After(slowStop):
+			note("gorun: stopping the ranks, which have %v to end; Ctrl-C again kills them", grace)
+		case <-ended:
+		}
+	})
+	return func() { close(ended); wg.Wait() }
 }
 
 // pause is how long ranks have to hear of Ctrl-Z before the launcher stops itself. Should they hear of it

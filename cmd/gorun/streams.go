@@ -139,7 +139,7 @@ func (o ranksOutput) Write(rank int, stream wire.Stream, data []byte) {
 	o.Mux.Write(rank, output.Stream(stream), data)
 }
 
-// The events of --json beside output and note. Their names and fields stay as they are.
+// The events of --json beside output and note. Their names and fields stay as they are; the README lists them.
 type (
 	jobEvent struct {
 		Event string   `json:"event"` // "job"

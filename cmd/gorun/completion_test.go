@@ -1,0 +1,68 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCompletionKeys has users press the tab key in the shells that are here.
+func TestCompletionKeys(t *testing.T) {
+	for _, tt := range []struct {
+		shell string
+		args  []string
+		setup string // before the first prompt that counts
+	}{
+		{"bash", []string{"--norc", "--noprofile", "-i"}, "source ./_gorun"},
+		{"zsh", []string{"-f", "-i"}, "autoload -Uz compinit && compinit -D -u && source ./_gorun"},
+		{"fish", []string{"--no-config", "-i"}, "source ./_gorun"},
+	} {
+		t.Run(tt.shell, func(t *testing.T) {
+			program, err := exec.LookPath(tt.shell)
+			if err != nil {
+				t.Skipf("install %s", tt.shell)
+			}
+			dir := t.TempDir()
+			var text strings.Builder
+			app := newApp(nil)
+			map[string]func(){
+				"bash": func() { bashCompletion(&text, app) },
+				"zsh":  func() { zshCompletion(&text, app) },
+				"fish": func() { fishCompletion(&text, app) },
+			}[tt.shell]()
+			for name, text := range map[string]string{"_gorun": text.String(), "hosts.of.mine": "", "train.program": ""} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			term := newTerminal(t)
+			cmd := exec.Command(program, tt.args...)
+			cmd.Dir = dir
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TERM=xterm", "PS1=$ ", "LANG=C.UTF-8"}
+			term.run(cmd)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer cmd.Wait()
+			defer cmd.Process.Kill()
+			term.types(tt.setup + "; echo set'' up\r")
+			term.await("set up")
+			// Each line is completed, and the word that tells so is what echo says of it.
+			for _, line := range []struct{ typed, want string }{
+				{"gorun --rank-w\t", "--rank-wrapper"},
+				{"gorun -np 2 --hostfile hosts.o\t", "hosts.of.mine"},
+				{"gorun completio\t", "completion"},
+				{"gorun topo --sv\t", "--svg"},
+				{"horovodrun --cycle-time\t", "--cycle-time-ms"},
+			} {
+				// The cursor goes home, the command becomes an argument of echo.
+				term.types(line.typed + "\x01echo said: \r")
+				term.await(`[\r\n]said: (gorun|horovodrun) [^\r]*` + line.want)
+			}
+		})
+	}
+}

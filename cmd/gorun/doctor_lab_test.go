@@ -1,0 +1,84 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"gorun/topology/doctor"
+)
+
+// TestDoctor sees a healthy host, one that limps in three ways, one that lets nobody in and one without power, names all of
+// it with the way out, and finds the limping one well when its advice was taken.
+func TestDoctor(t *testing.T) {
+	c := newSSHCluster(t, 4)
+	limping := c.Host(2)
+	c.shell(limping, "ip link set dev eth0 mtu 1400 && mount -o remount,size=64M /dev/shm")
+	few := unix.Rlimit{Cur: 512, Max: 512}
+	if err := unix.Prlimit(limping.Processes()[0].PID, unix.RLIMIT_NOFILE, &few, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.shell(c.Host(3), "echo >/root/.ssh/authorized_keys")
+	if err := c.Host(4).PowerOff(); err != nil {
+		t.Fatal(err)
+	}
+	config := c.config("doctor", "Host host4\n ConnectTimeout 2\n")
+	examine := func(hosts string) (found map[string]doctor.Finding, code int) {
+		t.Helper()
+		r := c.gorun("doctor", "--json", "--ssh-config", config, "-H", hosts)
+		var all struct{ Findings []doctor.Finding }
+		if err := json.Unmarshal([]byte(r.stdout), &all); err != nil {
+			t.Fatalf("%v, exit code %d\n%s\n%s", err, r.code, r.stdout, r.stderr)
+		}
+		found = map[string]doctor.Finding{}
+		for _, f := range all.Findings {
+			found[f.Host+" "+f.Check] = f
+			if f.Status != doctor.Pass && f.Fix == "" {
+				t.Errorf("no way out: %+v", f)
+			}
+		}
+		return found, r.code
+	}
+	found, code := examine("host1,host2,host3,host4")
+	for check, want := range map[string]doctor.Finding{
+		"host1 clock":      {Status: doctor.Pass, Text: "within "},
+		"host1 open files": {Status: doctor.Pass, Text: "limit "},
+		"host2 MTU":        {Status: doctor.Warn, Text: "1400, but host1 has 1500", Fix: "ip link set dev eth0 mtu 1500"},
+		"host2 /dev/shm":   {Status: doctor.Warn, Text: "64 MiB", Fix: "mount -o remount,size="},
+		"host2 open files": {Status: doctor.Warn, Text: "limit 512 is less than", Fix: "nofile"},
+		"host3 reach":      {Status: doctor.Fail, Text: "authenticate: ", Fix: "ssh-copy-id"},
+		"host4 reach":      {Status: doctor.Fail, Text: "connect: ", Fix: "is the host up"},
+	} {
+		if f, ok := found[check]; !ok || f.Status != want.Status || !strings.Contains(f.Text, want.Text) || !strings.Contains(f.Fix, want.Fix) {
+			t.Errorf("%s: found %+v, want %+v", check, f, want)
+		}
+	}
+	for _, f := range found {
+		if f.Host == "host1" && f.Status == doctor.Fail {
+			t.Errorf("of the healthy host: %+v", f)
+		}
+	}
+	if code != 1 {
+		t.Errorf("exit code %d with hosts that fail, want 1", code)
+	}
+
+	for _, check := range []string{"host2 MTU", "host2 /dev/shm"} {
+		c.shell(limping, found[check].Fix)
+	}
+	found, code = examine("host1,host2")
+	for _, check := range []string{"host2 MTU", "host2 /dev/shm"} {
+		if found[check].Status != doctor.Pass {
+			t.Errorf("%s: the advice was taken, and it is %+v", check, found[check])
+		}
+	}
+	if code != 0 {
+		t.Errorf("exit code %d without a host that fails, want 0: %+v", code, found)
+	}
+	if r := c.gorun("doctor", "--ssh-config", config, "-H", "host1,host3"); r.code != 1 || !strings.Contains(r.stdout, "FAIL  host3  reach") || !strings.Contains(r.stdout, "→ ") {
+		t.Errorf("exit code %d, and the table is\n%s\n%s", r.code, r.stdout, r.stderr)
+	}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"debug/elf"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gorun/launcher"
+)
+
+// strayMPI warns of programs of Open MPI. Their library speaks with its own mpirun only: started by anybody else, each
+// rank takes itself for the only one, and nothing says so. Programs that are not here are not looked at, nor what a
+// script loads.
+func strayMPI(programs []launcher.Program) (notes []string) {
+	for _, p := range programs {
+		if p.Ranks < 2 || !usesOpenMPI(p) {
+			continue
+		}
+		notes = append(notes, fmt.Sprintf("gorun: warning: %s is a program of Open MPI, each of whose %d ranks will find itself alone; "+
+			"start it by: mpirun --mca plm_rsh_agent 'gorun rsh-agent'", p.Argv[0], p.Ranks))
+	}
+	return notes
+}
+
+// usesOpenMPI looks at the libraries that an executable is linked with. MPICH and its relatives call theirs libmpich.so.12
+// or libmpi.so.12.
+func usesOpenMPI(p launcher.Program) bool {
+	path := p.Argv[0]
+	if strings.Contains(path, "/") {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(p.Dir, path)
+		}
+	} else if found, err := exec.LookPath(path); err == nil {
+		path = found
+	}
+	f, err := elf.Open(path)
+	if err != nil {
+		return false // no executable, or not here
+	}
+	defer f.Close()
+	libraries, _ := f.ImportedLibraries() // none in a static one
+	return slices.ContainsFunc(libraries, func(name string) bool {
+		return slices.Contains([]string{"libmpi.so.20", "libmpi.so.40", "libmpi.so.80"}, name)
+	})
+}
