@@ -80,3 +80,37 @@ func words(f cli.Flag) int {
 	}
 	return 0
 }
+
+// likeFlag is the name of a flag from which a mistyped one differs little, "" if there is none.
+func likeFlag(flags []cli.Flag, typed string) (name string) {
+	least := 1 + min(2, len(typed)/3) // typing errors that are forgiven, and one more
+	for _, f := range flags {
+		for _, n := range f.Names() {
+			if d := typos(typed, n); d < least {
+				least, name = d, n
+			}
+		}
+	}
+	return name
+}
+
+// typos is how many letters have to be added, left out or changed to make b of a.
+func typos(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0]++
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

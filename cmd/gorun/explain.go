@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"gorun/launcher"
@@ -104,11 +105,30 @@ type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
+// programHint knows why a program is not found that the user can see.
+func programHint(reason string) string {
+	program, _, searched := strings.Cut(reason, ": not found in PATH")
+	switch file, err := os.Stat(program); {
+	case !searched:
+		return ""
+	case strings.Contains(program, " "):
+		return "the program and its arguments are words of their own, without quotes around them: gorun … " + program
+	case err != nil || file.IsDir():
+		return ""
+	case strings.HasSuffix(program, ".py"):
+		return "name its interpreter: gorun … python3 " + program
+	}
+	return "a program of this directory is called with its path: gorun … ./" + program
+}
+
 // rankHint knows the mistakes that everybody makes.
 func rankHint(e *launcher.RankError) string {
 	tail := strings.Join(e.Tail, "\n")
 	switch {
 	case e.Code == 127:
+		if hint := programHint(e.Reason); hint != "" {
+			return hint
+		}
 		return fmt.Sprintf("install the program on %s, or give its full path; PATH is the launcher's", e.Host)
 	case e.Code == 126:
 		return "make the file executable (chmod +x), or name its interpreter: gorun … python3 " + "script.py"

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,11 +59,17 @@ func newApp(hurry <-chan struct{}) *cli.App {
 		CustomAppHelpTemplate: helpTemplate,
 		Flags:                 launchFlags(),
 		Action:                func(c *cli.Context) error { return launch(c, hurry) },
-		Commands:              append([]*cli.Command{topoCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(), manCommand(), versionCommand(), rshAgentCommand()}, jobCommands(hurry)...),
+		Commands:              append([]*cli.Command{topoCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(), manCommand(), versionCommand(), helpCommand(), rshAgentCommand()}, jobCommands(hurry)...),
 		// Errors are printed in one place, by explain; the library must not exit by itself.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
-			return &usageError{err: reword(err), hint: "gorun --help lists the flags; flags go before the program"}
+			hint := "gorun --help lists the flags; flags go before the program"
+			if name, ok := strings.CutPrefix(err.Error(), unknownFlag); ok {
+				if meant := likeFlag(launchFlags(), name); meant != "" {
+					hint = "did you mean --" + meant + "? " + hint
+				}
+			}
+			return &usageError{err: reword(err), hint: hint}
 		},
 	}
 }
@@ -80,16 +87,34 @@ Flags (one dash or two; they go before the program):
 {{.Description}}
 `
 
+// unknownFlag is how the flag package begins to speak of one.
+const unknownFlag = "flag provided but not defined: -"
+
 // reword says what the flag package means in the words of a user.
 func reword(err error) error {
 	text := err.Error()
-	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+	if name, ok := strings.CutPrefix(text, unknownFlag); ok {
 		return fmt.Errorf("unknown flag --%s", name)
 	}
 	if names, ok := strings.CutPrefix(text, "Cannot use two forms of the same flag: "); ok {
 		return fmt.Errorf("two forms of the same flag: --%s", strings.ReplaceAll(names, " ", " and --"))
 	}
 	return errors.New(strings.TrimSuffix(text, ": parse error"))
+}
+
+func helpCommand() *cli.Command {
+	return &cli.Command{Name: "help", Usage: "show the flags, or those of a command: gorun help topo", Action: func(c *cli.Context) error {
+		name := c.Args().First()
+		if name == "" {
+			return cli.ShowAppHelp(c)
+		}
+		command := c.App.Command(name)
+		if command == nil {
+			return &usageError{fmt.Errorf("help: there is no command %s", name), "gorun help; to run a program of that name: gorun -np N help …"}
+		}
+		cli.HelpPrinter(c.App.Writer, cmp.Or(command.CustomHelpTemplate, cli.CommandHelpTemplate), command)
+		return nil
+	}}
 }
 
 func versionCommand() *cli.Command {
