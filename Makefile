@@ -170,9 +170,9 @@ bench-go:
 	go test -run='^$$' -bench=. -benchmem ./collective/...
 	go test -run='^$$' -bench=Launch -benchtime=3x ./launcher
 
-## rings: a table of rings on simulated clusters of 4 to 1024 hosts: ours, PCCL's objective, the host list's
+## rings: tables of rings on simulated clusters of 4 to 1024 hosts (ours, PCCL's objective, the host list's), and of one or several over two NICs
 rings:
-	go test -run='^TestBetterThanOthers$$' -count=1 -v ./topology -table | grep -v -e '^[=-]' -e '^PASS'
+	go test -run='^Test(BetterThanOthers|OneRingOrSeveral)$$' -count=1 -v ./topology -table | grep -v -e '^[=-]' -e '^PASS'
 	go test -run='^$$' -bench=Order ./topology
 
 ## compat: Horovod scripts timed under gorun and under stock Horovod (HVD=a Python with it); a table in build/compat.md

@@ -108,6 +108,7 @@ func (o *op) queue(i int, lo int64) {
 	p.op, p.step, p.made = o, i, s.Do != schedule.Part
 	p.Header = link.Header{Kind: link.Data, Step: s.Tag, Epoch: o.epoch, Op: o.id, Gen: o.gen,
 		Offset: uint64(lo)}
+	p.Rail = int(s.Ring)
 	p.Payload = o.payload(i, lo, hi)
 	p.Length = uint32(len(p.Payload))
 	// A small payload is copied by the link as it is sent, so it must be there, and its memory is free.

@@ -55,7 +55,7 @@ func (e *Engine) Pause(number uint32, quiet func()) {
 }
 
 // Resume ends a pause. order, unless it is nil, is a new one of the hosts, by their ids. All hosts must have been
-// quiet then, and must all be given it.
+// quiet then, and must all be given it. It takes the place of several rings, too.
 func (e *Engine) Resume(number uint32, order []int) error {
 	e.mu.Lock()
 	if e.stopped != nil || e.table.gate.number != number {
@@ -126,7 +126,7 @@ func (e *Engine) finished(epoch uint32) {
 // groups between hosts change, of which nothing is under way; operations on this host alone may be.
 func (e *Engine) reorder(order []int) error {
 	w := e.world
-	w.Hosts, w.Self = nil, -1
+	w.Hosts, w.Self, w.Rings = nil, -1, nil
 	for _, id := range order {
 		at := slices.IndexFunc(e.world.Hosts, func(m Member) bool { return m.ID == id })
 		if at < 0 || slices.ContainsFunc(w.Hosts, func(m Member) bool { return m.ID == id }) {
@@ -168,7 +168,7 @@ func (g *group) reorder(as *group) []int {
 		g.gone[i].pos = slices.Index(was, g.gone[i].pos)
 	}
 	g.closed = permute(g.closed, was)
-	g.hosts, g.self, g.seats = as.hosts, as.self, as.seats
+	g.hosts, g.self, g.seats, g.rings = as.hosts, as.self, as.seats, as.rings
 	return was
 }
 

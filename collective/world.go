@@ -24,7 +24,22 @@ type World struct {
 	Size  int      // ranks in all
 	// Cost of a message between two of its hosts, the same on all of them. Zero: that of the Config.
 	Cost schedule.Cost
+	// Rings, if there are any, are those that large allreduces take at the same time, the i-th over the i-th
+	// network of the links (link.Segment.Rail). Everything else takes the order of Hosts.
+	Rings []Ring
 }
+
+// Ring is one of several.
+type Ring struct {
+	Order []int // ids of all hosts
+	Share int   // of a tensor, beside the shares of the others; 1 to MaxShare
+}
+
+// Limits of World.Rings.
+const (
+	MaxRings = 8
+	MaxShare = 1 << 20
+)
 
 func (w World) check() error {
 	if w.Self < 0 || w.Self >= len(w.Hosts) {
@@ -49,16 +64,34 @@ func (w World) check() error {
 	if count != w.Size {
 		return fmt.Errorf("hosts have %d ranks, the world %d", count, w.Size)
 	}
+	return w.checkRings()
+}
+
+func (w World) checkRings() error {
+	if len(w.Rings) > MaxRings || 4*len(w.Rings)*len(w.Hosts) > math.MaxUint16 { // tags of steps
+		return fmt.Errorf("%d rings of %d hosts", len(w.Rings), len(w.Hosts))
+	}
+	var ids []int
+	for _, h := range w.Hosts {
+		ids = append(ids, h.ID)
+	}
+	slices.Sort(ids)
+	for _, r := range w.Rings {
+		if r.Share < 1 || r.Share > MaxShare || !slices.Equal(slices.Sorted(slices.Values(r.Order)), ids) {
+			return fmt.Errorf("ring %v with share %d is no order of hosts %v", r.Order, r.Share, ids)
+		}
+	}
 	return nil
 }
 
 // group is a set of ranks that take part in operations together.
 type group struct {
 	id    uint32
-	hosts []Member // those with ranks in the group, in ring order, with these ranks only
-	self  int      // position of this host
-	ranks []int    // all ranks, ascending
-	seats []seat   // where each of them is
+	hosts []Member          // those with ranks in the group, in ring order, with these ranks only
+	self  int               // position of this host
+	ranks []int             // all ranks, ascending
+	seats []seat            // where each of them is
+	rings []schedule.Course // of World.Rings, by positions; none if one ring is all there is
 	// exchanges reports whether an alltoall fits the engine: its steps and its ready messages have limits.
 	exchanges bool
 	// gone are members that left: nothing new can start, what their host declared ready may go on.
@@ -109,6 +142,7 @@ func newGroup(w World, id uint32, ranks []int) *group {
 			g.seats[i] = seat{pos, index}
 		}
 	}
+	g.rings = w.coursesOf(g)
 	g.joined, g.closed = make([]bool, len(g.local())), make([]int, len(g.hosts))
 	g.exchanges = true
 	for _, h := range g.hosts {
@@ -116,6 +150,24 @@ func newGroup(w World, id uint32, ranks []int) *group {
 		g.exchanges = g.exchanges && 2*n*(all-n) <= math.MaxUint16 && readyHead+maxName+n*(variantHead+8*maxDims+rankEntry+4*all) <= maxControl
 	}
 	return g
+}
+
+// coursesOf returns the world's rings as far as a group has part in them. Two hosts make the same ring in any order.
+func (w World) coursesOf(g *group) []schedule.Course {
+	if len(g.hosts) < 3 || len(w.Rings) < 2 {
+		return nil
+	}
+	var courses []schedule.Course
+	for _, r := range w.Rings {
+		c := schedule.Course{Share: r.Share}
+		for _, id := range r.Order {
+			if pos := g.position(id); pos >= 0 {
+				c.Order = append(c.Order, pos)
+			}
+		}
+		courses = append(courses, c)
+	}
+	return courses
 }
 
 // local returns the ranks of this host.

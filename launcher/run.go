@@ -270,7 +270,8 @@ func (j *job) message(h *host, msg wire.Message) {
 			j.giveUp()
 		}
 	case *wire.Committed:
-		if slices.ContainsFunc(msg.World.Order, func(id int) bool { return id < 0 || id >= len(j.hosts) }) {
+		strange := func(id int) bool { return id < 0 || id >= len(j.hosts) }
+		if slices.ContainsFunc(msg.World.Order, strange) || slices.ContainsFunc(msg.World.Rings, func(r wire.RailRing) bool { return slices.ContainsFunc(r.Order, strange) }) {
 			j.hostFailed(&HostError{Host: h.name, Step: "join", Err: fmt.Errorf("the daemon reports a world of unknown hosts %v", msg.World.Order)})
 			return
 		}
@@ -510,7 +511,7 @@ func (j *job) reordered(h *host, m *wire.Reordered) {
 	}
 	for id, w := range j.worlds { // only one daemon tells
 		if w.Epoch == m.World.Epoch {
-			w.Order, w.Why = m.World.Order, m.World.Why
+			w.Order, w.Why, w.Rings, w.Split = m.World.Order, m.World.Why, nil, ""
 			j.worlds[id] = w
 		}
 	}
@@ -579,6 +580,12 @@ func describeRing(hosts []topology.Host, w wire.World) []string {
 		for i, id := range w.Order {
 			out = append(out, fmt.Sprintf("  %s → %s: %s", hosts[id].Name, hosts[w.Order[(i+1)%len(w.Order)]].Name, w.Why[i]))
 		}
+	}
+	if w.Split != "" {
+		out = append(out, fmt.Sprintf("epoch %d, %s", w.Epoch, w.Split))
+	}
+	for _, r := range w.Rings {
+		out = append(out, fmt.Sprintf("  %.1f %% in %s, %s", float64(r.Share)/10, r.Rail, topology.Ring{Order: r.Order}.Line(hosts)))
 	}
 	return out
 }

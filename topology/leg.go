@@ -15,10 +15,16 @@ type Leg struct {
 
 // Legs returns the edges of the ring in its order. Hosts and edges are those that the ring was made of.
 func (r Ring) Legs(hosts []Host, edges []Edge) []Leg {
-	if len(r.Order) < 2 || len(r.Why) != len(r.Order) {
+	if len(r.Order) < 2 {
 		return nil
 	}
-	p := newProblem(hosts, edges)
+	return r.legs(newProblem(hosts, edges))
+}
+
+func (r Ring) legs(p *problem) []Leg {
+	if len(r.Why) != len(r.Order) {
+		return nil
+	}
 	legs := make([]Leg, len(r.Order))
 	slowest, fastest := math.Inf(1), 0.0
 	for i, from := range r.Order {

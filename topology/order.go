@@ -103,7 +103,7 @@ func newProblem(hosts []Host, edges []Edge) *problem {
 // measure takes over what was measured, and then the other way round, where only that was.
 func (p *problem) measure(edges []Edge) {
 	for _, e := range edges {
-		if e.From < 0 || e.From >= p.n || e.To < 0 || e.To >= p.n || e.From == e.To {
+		if e.From < 0 || e.From >= p.n || e.To < 0 || e.To >= p.n || e.From == e.To || e.Rail != "" {
 			continue
 		}
 		at := e.From*p.n + e.To

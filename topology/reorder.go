@@ -73,7 +73,7 @@ func Reorder(by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
 	}
 	var why []string
 	if faster {
-		why = append(why, fmt.Sprintf("its slowest edge carries %s instead of %s", bitRate(c.Then), bitRate(c.Now)))
+		why = append(why, fmt.Sprintf("its slowest edge carries %s instead of %s", BitRate(c.Then), BitRate(c.Now)))
 	}
 	if c.Fewer > 0 {
 		why = append(why, fmt.Sprintf("it crosses %d borders less", c.Fewer))

@@ -115,7 +115,7 @@ func guess(hosts []Host, among []int, p *problem) []Site {
 		site := Site{Hosts: names, Confidence: byTime, Why: fmt.Sprintf("a round trip takes at most %s between them, at least %s to others", roundTrip(near), roundTrip(far))}
 		if across > 0 && inside >= faster*across {
 			site.Confidence = byBoth
-			site.Why += fmt.Sprintf(", and they reach %s, others %s", bitRate(inside), bitRate(across))
+			site.Why += fmt.Sprintf(", and they reach %s, others %s", BitRate(inside), BitRate(across))
 		}
 		sites = append(sites, site)
 	}

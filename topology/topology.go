@@ -127,10 +127,16 @@ type Edge struct {
 	RTT       float64 // seconds, 0 unknown
 	Bandwidth float64 // bytes per second, 0 unknown
 	InJob     bool    // a job measured it, on its own traffic
+	// Rail is the network that it is about, such as "10.0.0.0/24"; "" for all that data goes over, together.
+	Rail string
 }
 
 // Ring is an order of hosts for data, with the reason for every edge.
 type Ring struct {
 	Order []int    // Order[i] is followed by Order[i+1]; indices into the host list
 	Why   []string // Why[i] explains the edge Order[i] → Order[i+1]
+	// Rails are the rings that large tensors take at once, each in its network, if that is faster; else all data
+	// takes the one ring. Split says why, if there was a choice.
+	Rails []RailRing
+	Split string
 }

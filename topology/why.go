@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -25,13 +26,13 @@ func (p *problem) why(hosts []Host, order []int) []string {
 		reasons := place(hosts[from].Labels, hosts[to].Labels)
 		switch p.known[at] {
 		case measured:
-			reasons = append(reasons, bitRate(p.speed[at])+" measured")
+			reasons = append(reasons, BitRate(p.speed[at])+" measured")
 		case inJob:
-			reasons = append(reasons, bitRate(p.speed[at])+" measured in the job")
+			reasons = append(reasons, BitRate(p.speed[at])+" measured in the job")
 		case byNIC:
-			reasons = append(reasons, bitRate(p.speed[at])+" by NIC")
+			reasons = append(reasons, BitRate(p.speed[at])+" by NIC")
 		case nominal:
-			reasons = append(reasons, bitRate(p.speed[at])+" nominal")
+			reasons = append(reasons, BitRate(p.speed[at])+" nominal")
 		}
 		if p.rtt[at] > 0 {
 			reasons = append(reasons, roundTrip(p.rtt[at]))
@@ -57,37 +58,30 @@ func place(from, to map[string]string) []string {
 	for i := len(crossingLabels) - 1; i >= 0; i-- {
 		label := crossingLabels[i]
 		if a, b := from[label], to[label]; a != b {
-			return []string{fmt.Sprintf("from %s %s to %s", label, orUnknown(a), orUnknown(b))}
+			return []string{fmt.Sprintf("from %s %s to %s", label, cmp.Or(a, "unknown"), cmp.Or(b, "unknown"))}
 		}
 	}
 	return nil
 }
 
-func orUnknown(label string) string {
-	if label == "" {
-		return "unknown"
-	}
-	return label
-}
-
-// bitRate renders bytes per second as network people say it.
-func bitRate(bytes float64) string {
+// BitRate renders bytes per second as network people say it.
+func BitRate(bytes float64) string {
 	bits, unit := bytes*8/1e6, "Mbit/s"
 	if bits >= 1000 {
 		bits, unit = bits/1000, "Gbit/s"
 	}
-	return short(bits) + " " + unit
+	return Short(bits) + " " + unit
 }
 
 func roundTrip(seconds float64) string {
 	if seconds < 1e-3 {
-		return short(seconds*1e6) + " µs"
+		return Short(seconds*1e6) + " µs"
 	}
-	return short(seconds*1e3) + " ms"
+	return Short(seconds*1e3) + " ms"
 }
 
-// short renders x with at most one digit after the point, and that only below 100.
-func short(x float64) string {
+// Short renders x with at most one digit after the point, and that only below 100.
+func Short(x float64) string {
 	if x >= 100 {
 		return strconv.FormatFloat(x, 'f', 0, 64)
 	}

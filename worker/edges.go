@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -228,6 +229,19 @@ func (d *daemon) sendNow(peer int, m wire.Message) {
 func (d *daemon) order(hosts []topology.Host) topology.Ring {
 	by, edges := topology.By(d.job.RingOrder), d.ways(hosts)
 	hosts = topology.OnlyNICs(hosts, d.job.NICs)
+	return d.oneRing(by, hosts, edges).OverRails(by, hosts, edges, d.rails(hosts))
+}
+
+// rails are the networks in which all hosts have NICs that the user chose.
+func (d *daemon) rails(hosts []topology.Host) []string {
+	if len(d.job.NICs) == 0 {
+		return nil
+	}
+	return topology.Rails(topology.OnlyNICs(hosts, d.job.NICs))
+}
+
+// oneRing is the ring of all that takes one.
+func (d *daemon) oneRing(by topology.By, hosts []topology.Host, edges []topology.Edge) topology.Ring {
 	if present := d.presentRing(); by == topology.ByMeasured && present != nil {
 		change, pays := topology.Reorder(by, hosts, edges, present)
 		if !pays || len(change.Unsure) > 0 {
@@ -245,7 +259,7 @@ func (d *daemon) ways(hosts []topology.Host) []topology.Edge {
 	for i, h := range hosts {
 		names[i] = h.Name
 	}
-	edges := d.facts.Edges(names)
+	edges := topology.WithSums(topology.OnlyNICs(hosts, d.job.NICs), d.facts.Edges(names), d.rails(hosts))
 	if topology.By(d.job.RingOrder) == topology.ByMeasured {
 		edges = append(edges, d.edges.between(d.memberIDs())...)
 	}
@@ -278,6 +292,10 @@ func (d *daemon) reconsider(ctx context.Context, ids []int) {
 		d.edges.change != 0 || time.Since(d.edges.changed) < changeEvery {
 		return
 	}
+	if len(d.rings) > 0 {
+		d.keepRings(ctx, ids, hosts, present)
+		return
+	}
 	change, pays := topology.Reorder(by, topology.OnlyNICs(hosts, d.job.NICs), d.ways(hosts), present)
 	if !pays {
 		return
@@ -297,6 +315,19 @@ func (d *daemon) reconsider(ctx context.Context, ids []int) {
 		return
 	}
 	d.changeRing(ctx, ids, change)
+}
+
+// keepRings goes from several rings to one when a host is not in the network of each any more. Otherwise they stay: what
+// links measure is then about one network of theirs, and not about what one ring over all would have.
+func (d *daemon) keepRings(ctx context.Context, ids []int, hosts []topology.Host, present []int) {
+	rails := d.rails(hosts)
+	for _, r := range d.rings {
+		if !slices.Contains(rails, r.Rail) {
+			d.changeRing(ctx, ids, topology.Change{Ring: topology.Keep(topology.OnlyNICs(hosts, d.job.NICs), d.ways(hosts), present),
+				Why: fmt.Sprintf("not all hosts are in %s any more, so that all data takes one ring", r.Rail)})
+			return
+		}
+	}
 }
 
 // changeRing has operations go another way, from a pause on.

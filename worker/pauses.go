@@ -104,7 +104,7 @@ func (d *daemon) resume(g *pause.Go) {
 		return
 	}
 	former := d.ring
-	d.ring = g.Order
+	d.ring, d.rings = g.Order, nil
 	if d.job.HostID == slices.Min(d.ring) {
 		d.out.Write(&wire.Reordered{World: wire.World{Epoch: d.began, Order: g.Order, Why: g.Why}, Former: former, Text: g.Text})
 	}

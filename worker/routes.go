@@ -3,11 +3,12 @@ package worker
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"gorun/topology"
 )
 
-// chosenOf returns the NICs of these names, in their order.
+// chosenOf returns the NICs of these names, in the order of topology.Rails.
 func chosenOf(names []string, nics []topology.NIC) []topology.NIC {
 	var out []topology.NIC
 	for _, name := range names {
@@ -15,6 +16,10 @@ func chosenOf(names []string, nics []topology.NIC) []topology.NIC {
 			out = append(out, nics[i])
 		}
 	}
+	// The same order on all hosts, so that both ends of a stream know which network it is on.
+	slices.SortStableFunc(out, func(a, b topology.NIC) int {
+		return strings.Compare(a.Network().String(), b.Network().String())
+	})
 	return out
 }
 

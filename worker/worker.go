@@ -146,7 +146,8 @@ type daemon struct {
 
 	stalls stallWatch
 	edges  edgeWatch
-	ring   []int // host ids of the present world, or the one before, in the order of its ring
+	ring   []int           // host ids of the present world, or the one before, in the order of its ring
+	rings  []wire.RailRing // of the present world, if it has several
 	absent *absences
 	pulse  migrate.Pulse
 	// All by process.
@@ -326,7 +327,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	}
 	d.engine = collective.New(collective.Config{Transport: sender{d}, Alloc: d.results, Log: d.log, Algorithm: by, Coding: coding})
 	d.prober = collective.NewProber(d.engine, sender{d})
-	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, TLS: seal, Streams: job.Streams, Handler: d.prober, Listener: d.listener, Log: d.log,
+	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, TLS: seal, Streams: job.Streams, Rails: len(d.rails([]topology.Host{d.self})), Handler: d.prober, Listener: d.listener, Log: d.log,
 		Dial: func(ctx context.Context, peer, stream int) (net.Conn, error) {
 			p, ok := peerOf(d.peers.Load(), peer)
 			if !ok {

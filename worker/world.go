@@ -102,7 +102,7 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 	d.wg.Go(func() {
 		limit, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		err := d.connect(limit, w.Order, peers)
+		err := d.connect(limit, w, peers)
 		var cost wire.Cost
 		if err == nil && len(peers) > 0 {
 			cost = d.measure(limit, w)
@@ -128,14 +128,18 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 const fewHosts = 8
 
 // connect makes the links that a world needs to begin.
-func (d *daemon) connect(ctx context.Context, order, peers []int) error {
-	if len(order) <= fewHosts {
+func (d *daemon) connect(ctx context.Context, w wire.World, peers []int) error {
+	if len(w.Order) <= fewHosts {
 		return d.mesh.Connect(ctx, peers)
 	}
 	if err := d.mesh.Open(peers); err != nil {
 		return err
 	}
-	return d.mesh.Reach(ctx, around(order, d.job.HostID, 1))
+	near := around(w.Order, d.job.HostID, 1)
+	for _, r := range w.Rings {
+		near = append(near, around(r.Order, d.job.HostID, 1)...)
+	}
+	return d.mesh.Reach(ctx, near)
 }
 
 // around returns the hosts that are so many steps away in the ring: two, or one if that is the opposite host.
@@ -197,6 +201,9 @@ func (d *daemon) worldOf(w wire.World) (collective.World, error) {
 			world.Self = at
 		}
 	}
+	for _, r := range w.Rings {
+		world.Rings = append(world.Rings, collective.Ring{Order: r.Order, Share: r.Share})
+	}
 	return world, nil
 }
 
@@ -217,7 +224,7 @@ func (d *daemon) measure(ctx context.Context, w wire.World) wire.Cost {
 // commit lets the ranks into the world, and starts those that do not run yet.
 func (d *daemon) commit(ctx context.Context, w wire.World) {
 	d.engine.SetCost(schedule.Cost(w.Cost))
-	d.began, d.ring = w.Epoch, w.Order
+	d.began, d.ring, d.rings = w.Epoch, w.Order, w.Rings
 	clear(d.edges.asked)
 	clear(d.edges.said) // who coordinates may be another one
 	d.lookAtLinks(w.Order)
@@ -228,7 +235,7 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 	d.sessions.SetWorld(ranks)
 	known := w
 	if d.job.HostID != slices.Min(w.Order) {
-		known.Order, known.Why = nil, nil // one host's word about the ring is enough
+		known.Order, known.Why, known.Rings, known.Split = nil, nil, nil, "" // one host's word about the ring is enough
 	}
 	d.out.Write(&wire.Committed{World: known})
 	d.stepPause(ctx, pause.Event{World: &pause.World{Epoch: w.Epoch, Members: w.Order}})

@@ -89,7 +89,7 @@ type agent struct {
 // measureAll measures round-trip times between all hosts and then bandwidths on the edges that matter.
 // They go over the NICs of the list, if it names some.
 func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, nics []string, patience time.Duration) ([]topology.Edge, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience+time.Duration(len(hosts)*len(hosts))*probing, errors.New("the measurement takes too long"))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience+time.Duration(len(hosts)*len(hosts)*max(1, len(railsOf(hosts, nics))))*probing, errors.New("the measurement takes too long"))
 	defer cancel()
 	secret := make([]byte, 32)
 	if _, err := rand.Read(secret); err != nil {
@@ -124,12 +124,44 @@ func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, n
 			pairs = append(pairs, topology.Pair{From: from, To: to})
 		}
 	}
-	near, err := askRounds(ctx, agents, hosts, pairs, 0)
+	near, err := askRounds(ctx, agents, hosts, pairs, 0, "")
 	if err != nil {
 		return nil, err
 	}
-	wide, err := askRounds(ctx, agents, hosts, topology.Worth(topology.OnlyNICs(hosts, nics), near), probing)
-	return merged(near, wide), err
+	worth := topology.Worth(topology.OnlyNICs(hosts, nics), near)
+	rails := railsOf(hosts, nics)
+	if len(rails) < 2 {
+		wide, err := askRounds(ctx, agents, hosts, worth, probing, "")
+		return merged(near, wide), err
+	}
+	edges := near
+	for _, rail := range rails {
+		wide, err := askRounds(ctx, agents, hosts, worth, probing, rail)
+		if err != nil {
+			return nil, err
+		}
+		edges = append(edges, wide...)
+	}
+	return edges, nil
+}
+
+// railsOf are the networks in which all hosts have NICs that the user named.
+func railsOf(hosts []topology.Host, nics []string) []string {
+	if len(nics) == 0 {
+		return nil
+	}
+	return topology.Rails(topology.OnlyNICs(hosts, nics))
+}
+
+// on returns those of the addresses that are in a network, all if it is "".
+func on(rail string, addrs []string) (there []string) {
+	network, err := netip.ParsePrefix(rail)
+	for _, s := range addrs {
+		if a, wrong := netip.ParseAddrPort(s); err != nil || wrong == nil && network.Contains(a.Addr()) {
+			there = append(there, s)
+		}
+	}
+	return there
 }
 
 // merged is both, with no edge twice: a later one has the bandwidth too.
@@ -174,8 +206,8 @@ func startAgent(ctx context.Context, d launcher.Dialer, h topology.Host, nics []
 	return a, nil
 }
 
-// askRounds measures pairs in rounds, a host in one pair at a time.
-func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs []topology.Pair, sending time.Duration) ([]topology.Edge, error) {
+// askRounds measures pairs in rounds, a host in one pair at a time, over one network if it is not "".
+func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs []topology.Pair, sending time.Duration, rail string) ([]topology.Edge, error) {
 	var edges []topology.Edge
 	for _, round := range topology.Rounds(pairs) {
 		found := make([]topology.Edge, len(round))
@@ -184,7 +216,7 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 			asking.Go(func() error {
 				from, to := agents[pair.From], agents[pair.To]
 				var answer agentAnswer
-				err := errors.Join(from.orders.Encode(agentOrder{Host: pair.To, Addrs: to.addrs, Sending: sending}), from.reply.Decode(&answer))
+				err := errors.Join(from.orders.Encode(agentOrder{Host: pair.To, Addrs: on(rail, to.addrs), Sending: sending}), from.reply.Decode(&answer))
 				if err == nil && answer.Error != "" {
 					err = errors.New(answer.Error)
 				}
@@ -198,7 +230,7 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 				if err != nil {
 					return &launcher.HostError{Host: hosts[pair.From].Name, Step: "measure the way to " + hosts[pair.To].Name, Err: err, Code: launcher.ExitTransport}
 				}
-				found[i] = topology.Edge{From: pair.From, To: pair.To, RTT: answer.RTT, Bandwidth: answer.Bandwidth}
+				found[i] = topology.Edge{From: pair.From, To: pair.To, RTT: answer.RTT, Bandwidth: answer.Bandwidth, Rail: rail}
 				return nil
 			})
 		}

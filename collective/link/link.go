@@ -34,10 +34,11 @@ type link struct {
 	last   error  // why the last attempt to connect failed
 
 	// Sending: again goes first, then urgent, then bulk.
-	again, urgent, bulk queue
-	win                 sendWindow
-	watching            bool // watch is armed
-	load                load
+	again, urgent queue
+	bulk          rails
+	win           sendWindow
+	watching      bool // watch is armed
+	load          load
 
 	// Receiving.
 	got   receiveWindow
@@ -79,7 +80,7 @@ type slot struct {
 type closer interface{ Close() error }
 
 func newLink(m *Mesh, peer int, number uint64) *link {
-	l := &link{mesh: m, peer: peer, number: number, ackDue: time.NewTimer(time.Hour), watch: time.NewTimer(time.Hour)}
+	l := &link{mesh: m, peer: peer, number: number, ackDue: time.NewTimer(time.Hour), watch: time.NewTimer(time.Hour), bulk: newRails(m.cfg.Rails)}
 	l.ackDue.Stop()
 	l.watch.Stop()
 	l.ctx, l.cancel = context.WithCancel(m.ctx)
@@ -156,18 +157,21 @@ func (l *link) takeIdle(small bool) *stream {
 	if !small && l.up > 1 {
 		idle &^= 1 << express
 	}
-	if idle == 0 {
-		return nil
+	for idle != 0 {
+		i := bits.Len64(idle) - 1
+		if small {
+			i = bits.TrailingZeros64(idle)
+		}
+		if l.work(i) {
+			l.idle &^= 1 << i
+			return l.slots[i].stream
+		}
+		if l.bulk.count() < 2 {
+			return nil // no other finds more
+		}
+		idle &^= 1 << i
 	}
-	i := bits.Len64(idle) - 1
-	if small {
-		i = bits.TrailingZeros64(idle)
-	}
-	if !l.work(i) {
-		return nil
-	}
-	l.idle &^= 1 << i
-	return l.slots[i].stream
+	return nil
 }
 
 // limit is the longest payload that stream i carries.
@@ -179,14 +183,14 @@ func (l *link) limit(i int) int {
 }
 
 // work reports whether stream i would find something to do.
-func (l *link) work(i int) bool { return l.owed.due || l.source(l.limit(i)) != nil }
+func (l *link) work(i int) bool { return l.owed.due || l.source(i, l.limit(i)) != nil }
 
 func (l *link) room() bool { return l.win.next-l.win.base < l.mesh.window }
 
 // wakeAll wakes writers for everything that is queued.
 func (l *link) wakeAll() {
 	for _, small := range [...]bool{true, false} {
-		for n := l.again.n + l.urgent.n + l.bulk.n; n > 0; n-- {
+		for n := l.again.n + l.urgent.n + l.bulk.n(); n > 0; n-- {
 			st := l.takeIdle(small)
 			if st == nil {
 				break
@@ -196,9 +200,9 @@ func (l *link) wakeAll() {
 	}
 }
 
-// source returns the queue whose first segment, of at most limit bytes, is to go out next; nil if there
-// is none.
-func (l *link) source(limit int) *queue {
+// source returns the queue whose first segment, of at most limit bytes, is to go out next on stream i; nil if
+// there is none.
+func (l *link) source(i, limit int) *queue {
 	if s := l.again.head; s != nil && len(s.state.wire) <= limit {
 		return &l.again
 	}
@@ -207,23 +211,24 @@ func (l *link) source(limit int) *queue {
 		return nil
 	case l.urgent.head != nil:
 		return &l.urgent
-	case l.bulk.head != nil && len(l.bulk.head.state.wire) <= limit:
-		return &l.bulk
+	}
+	if q := l.bulk.source(l.mesh.cfg.rail(i)); q != nil && len(q.head.state.wire) <= limit {
+		return q
 	}
 	return nil
 }
 
-// next returns the segment to transmit next, of at most limit bytes; nil if there is none. Those that
+// next returns the segment to transmit next on stream i, of at most limit bytes; nil if there is none. Those that
 // were acknowledged while they were queued go to done.
-func (l *link) next(limit int, done *queue) *Segment {
+func (l *link) next(i, limit int, done *queue) *Segment {
 	for {
-		q := l.source(limit)
+		q := l.source(i, limit)
 		if q == nil {
 			return nil
 		}
 		s := q.pop()
 		s.state.queued = false
-		if l.load.waits && l.bulk.head == nil {
+		if l.load.waits && l.bulk.n() == 0 {
 			l.load.drain(l.win.next + 1) // s is not numbered yet
 		}
 		if !s.state.acked {
@@ -335,7 +340,7 @@ func (l *link) close() {
 	l.wg.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, q := range []*queue{&l.again, &l.urgent, &l.bulk} {
+	for _, q := range append(l.bulk.all(), &l.again, &l.urgent) {
 		for q.head != nil {
 			drop(q.pop())
 		}
@@ -355,7 +360,7 @@ func drop(s *Segment) {
 func (l *link) empty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.lost != nil || l.win.held == 0 && l.urgent.head == nil && l.bulk.head == nil
+	return l.lost != nil || l.win.held == 0 && l.urgent.head == nil && l.bulk.n() == 0
 }
 
 // keep flushes acknowledgements that waited and looks after streams that make no progress. Both timers

@@ -34,6 +34,7 @@ type Config struct {
 	TLS *tls.Config
 
 	Streams  int  // per link, at most 64; 4. If there are several, the first carries small segments only
+	Rails    int  // networks that Dial gives the other streams in turn, so that stream i is on network (i-1) mod Rails + 1; 1
 	Checksum bool // check payloads end to end
 	Window   int  // segments of a link under way; 4096, which is also the most
 
@@ -59,6 +60,8 @@ func (c *Config) fill() error {
 		return errors.New("handler is missing")
 	case c.Streams < 0 || c.Streams > 64:
 		return fmt.Errorf("%d streams, want 1 to 64", c.Streams)
+	case c.Rails < 0 || c.Rails > 64:
+		return fmt.Errorf("%d networks, want 1 to 64", c.Rails)
 	case c.Window < 0 || c.Window > span:
 		return fmt.Errorf("window of %d segments, want 1 to %d", c.Window, span)
 	}
@@ -373,7 +376,7 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 	defer l.mu.Unlock()
 	c := &l.stats
 	s := Status{
-		Streams: l.up, Unacked: l.win.held, Queued: l.urgent.n + l.bulk.n, Lost: l.lost,
+		Streams: l.up, Unacked: l.win.held, Queued: l.urgent.n + l.bulk.n(), Lost: l.lost,
 		SentSegments: c.sentSegments, SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes,
 		ReceivedSegments: c.receivedSegments, ReceivedBytes: c.receivedBytes,
 		Duplicates: c.duplicates, Refused: c.refused, Attached: c.attached, BusyBytes: c.busyBytes, BusyTime: c.busyTime,

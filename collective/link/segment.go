@@ -49,6 +49,8 @@ type Segment struct {
 	Header
 	Payload []byte
 	Owner   Owner // nil: nobody needs to know
+	// Rail is the network that a large segment goes over if it can, from 1 to Config.Rails; 0 for any.
+	Rail int
 
 	state segmentState
 }

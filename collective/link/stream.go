@@ -53,6 +53,7 @@ func (st *stream) start() {
 	l := st.link
 	l.slots[st.index].stream = st
 	l.up++
+	l.bulk.up[l.mesh.cfg.rail(st.index)]++
 	l.wg.Add(2)
 	st.wg.Add(2)
 	go func() {
@@ -88,6 +89,7 @@ func (st *stream) close(err error) bool {
 	}
 	st.closed, st.err = true, err
 	st.link.up--
+	st.link.bulk.up[st.link.mesh.cfg.rail(st.index)]--
 	st.link.load.forget() // what was under way comes again
 	st.link.idle &^= 1 << st.index
 	st.conn.Close()

@@ -71,7 +71,7 @@ func (st *stream) take(limit int) bool {
 	l, o := st.link, &st.out
 	o.n, o.ack = 0, false
 	for o.n < maxBatch {
-		s := l.next(limit, &o.done)
+		s := l.next(st.index, limit, &o.done)
 		if s == nil {
 			break
 		}

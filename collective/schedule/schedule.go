@@ -52,6 +52,7 @@ type Step struct {
 	Tag    uint16 // of a sending step: index of the receiving step in the peer's list
 	After  int    // index of the earlier step in the same list that this one waits for, -1 for none. A receive may arrive before, but counts as done after it
 	Lo, Hi int64  // the bytes [Lo, Hi) of the operation's buffer
+	Ring   uint8  // which of several rings it belongs to, from 1; 0 if there is one for all
 }
 
 // chunk returns the borders of the i-th of n nearly equal chunks.

@@ -109,7 +109,7 @@ func (h *Host) SetLink(link Link) error {
 // SetPath gives two hosts a cable of their own, and lets what they send each other take it at a rate in bits
 // per second. There can be one between the same two.
 func (l *Lab) SetPath(a, b *Host, rate int64) error {
-	return l.cable(a, b, rate, func(from, to *Host, device string) string {
+	return l.cable("to-", a, b, rate, func(from, to *Host, device string) string {
 		return fmt.Sprintf("route add %s/32 dev %s src %s", to.address, device, from.address)
 	})
 }
@@ -118,14 +118,54 @@ func (l *Lab) SetPath(a, b *Host, rate int64) error {
 // second of the prefix.
 func (l *Lab) AddNIC(a, b *Host, network netip.Prefix, rate int64) error {
 	address := network.Masked().Addr()
-	return l.cable(a, b, rate, func(_, _ *Host, device string) string {
+	return l.cable("to-", a, b, rate, func(_, _ *Host, device string) string {
 		address = address.Next()
 		return fmt.Sprintf("address add %s dev %s", netip.PrefixFrom(address, network.Bits()), device)
 	})
 }
 
-// cable lays one between two hosts. At each end it is configured by a line of ip(8).
-func (l *Lab) cable(a, b *Host, rate int64, configure func(from, to *Host, device string) string) error {
+// AddNetwork gives all hosts but the launcher a second NIC, eth1, with such a link to a bridge that joins them: hostN has
+// the N-th address of the prefix. A host that boots again does not have it any more.
+func (l *Lab) AddNetwork(network netip.Prefix, link Link) error {
+	err := l.ip(l.rackPID, "link add lab1 type bridge forward_delay 0", "link set lab1 up")
+	for i, h := range l.Hosts() {
+		pid, other := h.pid, fmt.Sprintf("other%d", i+1)
+		if err == nil {
+			err = l.ip(l.rackPID, fmt.Sprintf("link add %s type veth peer name eth1 netns %d", other, pid), fmt.Sprintf("link set %s master lab1 up", other))
+		}
+		if err == nil {
+			err = l.ip(pid, fmt.Sprintf("address add %s dev eth1", netip.PrefixFrom(h.addressIn(network), network.Bits())), "link set eth1 up")
+		}
+		if err == nil {
+			err = errors.Join(inNetworkOf(pid, "tc", []string{link.qdisc("eth1")}), inNetworkOf(l.rackPID, "tc", []string{link.qdisc(other)}))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("add network %s: %w", network, err)
+	}
+	return nil
+}
+
+// addressIn is the host's address in a network of AddNetwork.
+func (h *Host) addressIn(network netip.Prefix) netip.Addr {
+	address := network.Masked().Addr()
+	for _, other := range h.lab.Hosts() {
+		if address = address.Next(); other == h {
+			break
+		}
+	}
+	return address
+}
+
+// SetPathIn is SetPath for a network of AddNetwork.
+func (l *Lab) SetPathIn(network netip.Prefix, a, b *Host, rate int64) error {
+	return l.cable("other-", a, b, rate, func(from, to *Host, device string) string {
+		return fmt.Sprintf("route add %s/32 dev %s src %s", to.addressIn(network), device, from.addressIn(network))
+	})
+}
+
+// cable lays one between two hosts, whose devices are named after the other. At each end it is configured by a line of ip(8).
+func (l *Lab) cable(prefix string, a, b *Host, rate int64, configure func(from, to *Host, device string) string) error {
 	ends := [2]*Host{a, b}
 	var pids [2]int
 	var devices [2]string
@@ -134,7 +174,7 @@ func (l *Lab) cable(a, b *Host, rate int64, configure func(from, to *Host, devic
 		if err != nil {
 			return fmt.Errorf("lay cable: %w", err)
 		}
-		pids[i], devices[i] = pid, "to-"+ends[1-i].name
+		pids[i], devices[i] = pid, prefix+ends[1-i].name
 	}
 	err := l.ip(l.rackPID, fmt.Sprintf("link add %s netns %d type veth peer name %s netns %d", devices[0], pids[0], devices[1], pids[1]))
 	for i, h := range ends {

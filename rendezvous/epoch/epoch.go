@@ -207,9 +207,9 @@ func (m *Machine) advance(a *Actions) {
 	}
 	if m.state == Gathering && m.coordinator() && len(m.facts) == len(m.members) {
 		ring := m.cfg.Order(m.Hosts())
-		m.world = wire.World{Epoch: m.epoch, Why: ring.Why}
-		for _, i := range ring.Order {
-			m.world.Order = append(m.world.Order, m.members[i])
+		m.world = wire.World{Epoch: m.epoch, Order: m.idsOf(ring.Order), Why: ring.Why, Split: ring.Split}
+		for _, r := range ring.Rails {
+			m.world.Rings = append(m.world.Rings, wire.RailRing{Rail: r.Rail, Order: m.idsOf(r.Order), Why: r.Why, Share: r.Share})
 		}
 		m.state = Preparing
 		a.Prepare = m.copyWorld()
@@ -363,15 +363,32 @@ func (m *Machine) toOthers(msg wire.Message, except map[int]bool) []Send {
 }
 
 func (m *Machine) copyWorld() *wire.World {
-	return &wire.World{Epoch: m.world.Epoch, Order: slices.Clone(m.world.Order), Why: slices.Clone(m.world.Why), Cost: m.world.Cost}
+	w := m.world
+	w.Order, w.Why, w.Rings = slices.Clone(w.Order), slices.Clone(w.Why), slices.Clone(w.Rings)
+	for i, r := range w.Rings {
+		w.Rings[i].Order, w.Rings[i].Why = slices.Clone(r.Order), slices.Clone(r.Why)
+	}
+	return &w
 }
 
-// checkWorld accepts only a permutation of the roster's members.
+// idsOf returns the members at these places.
+func (m *Machine) idsOf(places []int) (ids []int) {
+	for _, i := range places {
+		ids = append(ids, m.members[i])
+	}
+	return ids
+}
+
+// checkWorld accepts only permutations of the roster's members.
 func (m *Machine) checkWorld(w wire.World) error {
-	ids := slices.Clone(w.Order)
-	slices.Sort(ids)
-	if !slices.Equal(ids, m.members) {
-		return fmt.Errorf("step epoch %d: ring %v is not an order of hosts %v", w.Epoch, w.Order, m.members)
+	orders := [][]int{w.Order}
+	for _, r := range w.Rings {
+		orders = append(orders, r.Order)
+	}
+	for _, order := range orders {
+		if !slices.Equal(slices.Sorted(slices.Values(order)), m.members) {
+			return fmt.Errorf("step epoch %d: ring %v is not an order of hosts %v", w.Epoch, order, m.members)
+		}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@
 //	      0: {node: 1}
 //	edges:
 //	  - {from: host1, to: host2, mbit: 9400, rtt_us: 55, by: job} # or by probe, as if nothing is said
+//	  - {from: host1, to: host2, net: 10.0.1.0/24, mbit: 9400}    # in one of several networks
 //
 // It opens no file itself. What it does not understand is an error with the line, not ignored: a
 // misspelt fact would silently make a bad ring.
@@ -57,6 +58,7 @@ type edge struct {
 	bandwidth float64 // bytes per second
 	rtt       float64 // seconds
 	inJob     bool
+	rail      string
 }
 
 // Override replaces what the host said of itself by what the file says of it. Facts of hosts that the file
@@ -156,7 +158,7 @@ func (f *File) Edges(names []string) []topology.Edge {
 		from, known := at[e.from]
 		to, alsoKnown := at[e.to]
 		if known && alsoKnown {
-			edges = append(edges, topology.Edge{From: from, To: to, Bandwidth: e.bandwidth, RTT: e.rtt, InJob: e.inJob})
+			edges = append(edges, topology.Edge{From: from, To: to, Bandwidth: e.bandwidth, RTT: e.rtt, InJob: e.inJob, Rail: e.rail})
 		}
 	}
 	return edges
@@ -207,6 +209,9 @@ func WriteEdges(hosts []topology.Host, edges []topology.Edge) []byte {
 		}
 		if e.InJob {
 			b.WriteString(", by: job")
+		}
+		if e.Rail != "" {
+			fmt.Fprintf(&b, ", net: %q", e.Rail)
 		}
 		b.WriteString("}\n")
 	}

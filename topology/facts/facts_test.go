@@ -111,11 +111,12 @@ func TestMistakes(t *testing.T) {
 		"hosts:\n---\nedges: []":                    "line 2: a second document",
 		"edges:\n- {from: a, to: b}":                "line 2: an edge needs mbit or rtt_us",
 		"hosts:\n  a:\n    nics: {\"\": {node: 1}}": "line 3: not a name",
-		"edges: {}":                                "line 1: edges is not a list",
-		"edges:\n- {from: a, to: a}":               "line 2: an edge needs from and to",
-		"edges:\n- {from: a, to: b, mbit: 0}":      `line 2: "0" is not a number above 0`,
-		"edges:\n- {from: a, to: b, rtt_us: .nan}": `line 2: ".nan" is not a number`,
-		strings.Repeat(" ", facts.MaxFile+1):       "more than 4194304 bytes",
+		"edges: {}":                                   "line 1: edges is not a list",
+		"edges:\n- {from: a, to: a}":                  "line 2: an edge needs from and to",
+		"edges:\n- {from: a, to: b, mbit: 0}":         `line 2: "0" is not a number above 0`,
+		"edges:\n- {from: a, to: b, net: x, mbit: 1}": `line 2: "x" is not a network`,
+		"edges:\n- {from: a, to: b, rtt_us: .nan}":    `line 2: ".nan" is not a number`,
+		strings.Repeat(" ", facts.MaxFile+1):          "more than 4194304 bytes",
 	} {
 		_, err := facts.Parse([]byte(text))
 		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
@@ -146,7 +147,8 @@ func FuzzParse(f *testing.F) {
 
 func TestWrite(t *testing.T) {
 	hosts := []topology.Host{{Name: "me@a", Labels: map[string]string{"esxi": "e: \"1\""}}, {Name: "10.0.0.2"}}
-	edges := []topology.Edge{{From: 0, To: 1, Bandwidth: 1e9, RTT: 55e-6}, {From: 1, To: 0, RTT: 1e-3}}
+	edges := []topology.Edge{{From: 0, To: 1, Bandwidth: 1e9, RTT: 55e-6}, {From: 1, To: 0, RTT: 1e-3},
+		{From: 0, To: 1, Bandwidth: 5e8, Rail: "10.0.0.0/24"}, {From: 0, To: 1, Bandwidth: 5e8, Rail: "fd00::/64"}}
 	f, err := facts.Parse(facts.Write(hosts, edges, "a note\nof: two"))
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/netip"
 	"strconv"
 	"unicode"
 
@@ -135,6 +136,12 @@ func (f *File) parseEdges(list *yaml.Node) error {
 				if e.inJob = value.Value == "job"; !e.inJob && value.Value != "probe" {
 					err = at(value, fmt.Errorf("an edge is measured by job or probe, not by %q", value.Value))
 				}
+			case "net":
+				network, wrong := netip.ParsePrefix(value.Value)
+				if wrong != nil {
+					err = at(value, fmt.Errorf("%q is not a network such as 10.0.0.0/24", value.Value))
+				}
+				e.rail = network.Masked().String()
 			default:
 				err = errUnknown
 			}

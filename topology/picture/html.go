@@ -14,9 +14,10 @@ func HTML(c Cluster, notes []string) string {
 	for _, note := range notes {
 		fmt.Fprintf(&b, "<p class=\"note\">%s</p>\n", html.EscapeString(clean(note)))
 	}
-	if len(c.Ring) > 0 {
-		b.WriteString("<h1>The ring</h1>\n<table><tr><th>from</th><th>to</th><th>speed</th><th>why</th></tr>\n")
-		for _, leg := range c.Ring {
+	titles, rings := c.rings()
+	for i, legs := range rings {
+		fmt.Fprintf(&b, "<h1>%s</h1>\n<table><tr><th>from</th><th>to</th><th>speed</th><th>why</th></tr>\n", html.EscapeString(titles[i]))
+		for _, leg := range legs {
 			row := "<tr>"
 			if leg.Slowest {
 				row = `<tr class="slow">`
@@ -25,6 +26,9 @@ func HTML(c Cluster, notes []string) string {
 				html.EscapeString(clean(name(c.Hosts[leg.To]))), strings.TrimPrefix(bandwidth(leg.Bandwidth), "speed "), html.EscapeString(clean(leg.Why)))
 		}
 		b.WriteString("</table>\n")
+	}
+	if c.Split != "" {
+		fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(clean(c.Split)))
 	}
 	for _, site := range c.Sites {
 		if !site.Told { // else it is drawn

@@ -15,6 +15,15 @@ type document struct {
 	Hosts []topology.Host `json:"hosts"`
 	Ring  []edge          `json:"ring"`
 	Sites []place         `json:"sites"`
+	Rings []railRing      `json:"rings,omitempty"`
+	Split string          `json:"split,omitempty"`
+}
+
+// railRing is a ring in one of several networks.
+type railRing struct {
+	Network string  `json:"network"`
+	Share   float64 `json:"share"`
+	Ring    []edge  `json:"ring"`
 }
 
 // place is hosts on one machine.
@@ -50,7 +59,9 @@ const JSONHelp = `{"hosts": [host, …], "ring": [edge, …], "sites": [site, �
   edge   from, to (names of hosts, in the order of the ring), speed_mbit, speed_source (measured, job:
          measured by a job on its own traffic, nic or unknown), rtt_us, slowest (true on the bottleneck), why
   site   hosts (names of those on one ESXi host), told (by a label; or else it is a guess from measurements),
-         confidence (to 1), why`
+         confidence (to 1), why
+Where large tensors take several rings at once there is also "rings": [network, share (of a tensor, to 1), ring], and
+"split" says why they do, or do not, if what was measured gave a choice.`
 
 // JSON renders the cluster for programs.
 func JSON(c Cluster) ([]byte, error) {
@@ -58,8 +69,24 @@ func JSON(c Cluster) ([]byte, error) {
 	for _, h := range c.Hosts {
 		doc.Hosts = append(doc.Hosts, full(h))
 	}
-	for _, leg := range c.Ring {
-		e := edge{From: name(c.Hosts[leg.From]), To: name(c.Hosts[leg.To]), Speed: -1, Source: "unknown", RTT: -1,
+	doc.Ring = append(doc.Ring, edgesOf(c.Hosts, c.Ring)...)
+	for _, r := range c.Rails {
+		doc.Rings = append(doc.Rings, railRing{r.Network, r.Share, edgesOf(c.Hosts, r.Ring)})
+	}
+	doc.Split = c.Split
+	for _, s := range c.Sites {
+		doc.Sites = append(doc.Sites, place{s.Hosts, s.Told, s.Confidence, s.Why})
+	}
+	text, err := json.MarshalIndent(doc, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write topology: %w", err)
+	}
+	return append(text, '\n'), nil
+}
+
+func edgesOf(hosts []topology.Host, legs []topology.Leg) (out []edge) {
+	for _, leg := range legs {
+		e := edge{From: name(hosts[leg.From]), To: name(hosts[leg.To]), Speed: -1, Source: "unknown", RTT: -1,
 			Slowest: leg.Slowest, Why: leg.Why}
 		if leg.Bandwidth > 0 {
 			e.Speed, e.Source = tenth(leg.Bandwidth*8/1e6), "nic"
@@ -73,16 +100,9 @@ func JSON(c Cluster) ([]byte, error) {
 		if leg.RTT > 0 {
 			e.RTT = tenth(leg.RTT * 1e6)
 		}
-		doc.Ring = append(doc.Ring, e)
+		out = append(out, e)
 	}
-	for _, s := range c.Sites {
-		doc.Sites = append(doc.Sites, place{s.Hosts, s.Told, s.Confidence, s.Why})
-	}
-	text, err := json.MarshalIndent(doc, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("write topology: %w", err)
-	}
-	return append(text, '\n'), nil
+	return out
 }
 
 // full returns the host with empty lists instead of none, so that programs find a list.

@@ -21,9 +21,34 @@ import (
 type Cluster struct {
 	Hosts []topology.Host
 	Ring  []topology.Leg  // none for a host by itself
+	Rails []Rail          // the rings that large tensors take at once, if they do
+	Split string          // why they do or do not, if there was a choice
 	Ranks [][]int         // that run on each host, where that is decided
 	Bound []Bound         // where on each host they run, where that is decided
 	Sites []topology.Site // what a measurement tells of who is on one machine
+}
+
+// Rail is a ring in one of several networks.
+type Rail struct {
+	Network string
+	Share   float64 // of a tensor, to 1
+	Ring    []topology.Leg
+}
+
+func (r Rail) title() string {
+	return fmt.Sprintf("The ring of %.1f %% of large tensors, in %s", 100*r.Share, clean(r.Network))
+}
+
+// rings are all rings with their titles, the one of everything else first.
+func (c Cluster) rings() (titles []string, rings [][]topology.Leg) {
+	if len(c.Ring) == 0 {
+		return nil, nil
+	}
+	titles, rings = []string{"The ring"}, [][]topology.Leg{c.Ring}
+	for _, r := range c.Rails {
+		titles, rings = append(titles, r.title()), append(rings, r.Ring)
+	}
+	return titles, rings
 }
 
 // Bound is where the ranks of a host run.
@@ -94,7 +119,7 @@ func describe(h topology.Host) card {
 	if hostname := clean(h.Hostname); hostname != "" && hostname != c.title {
 		c.facts = append(c.facts, "calls itself "+hostname)
 	}
-	kernel := "Linux " + orUnknown(h.Kernel)
+	kernel := "Linux " + cmp.Or(h.Kernel, "unknown")
 	c.facts = append(c.facts, phrases("", clean(platform(h.Platform)), version(h.Hardware), clean(kernel), clean(h.Arch)), capacity(h))
 	var labels []string
 	for label, value := range h.Labels {
@@ -288,16 +313,16 @@ func memory(bytes int64) string {
 		return "memory unknown"
 	}
 	if bytes < 1<<30 {
-		return short(float64(bytes)/(1<<20)) + " MiB"
+		return topology.Short(float64(bytes)/(1<<20)) + " MiB"
 	}
-	return short(float64(bytes)/(1<<30)) + " GiB"
+	return topology.Short(float64(bytes)/(1<<30)) + " GiB"
 }
 
 func megabits(mbit int) string {
 	if mbit < 1000 {
 		return fmt.Sprintf("%d Mbit/s", mbit)
 	}
-	return short(float64(mbit)/1000) + " Gbit/s"
+	return topology.Short(float64(mbit)/1000) + " Gbit/s"
 }
 
 // bandwidth is megabits for bytes per second.
@@ -305,21 +330,8 @@ func bandwidth(bytes float64) string {
 	if bytes <= 0 {
 		return "speed unknown"
 	}
-	if mbit := bytes * 8 / 1e6; mbit < 1000 {
-		return short(mbit) + " Mbit/s"
-	}
-	return short(bytes*8/1e9) + " Gbit/s"
+	return topology.BitRate(bytes)
 }
-
-// short renders x with at most one digit after the point, and that only below 100.
-func short(x float64) string {
-	if x >= 100 {
-		return strconv.FormatFloat(x, 'f', 0, 64)
-	}
-	return strings.TrimSuffix(strconv.FormatFloat(x, 'f', 1, 64), ".0")
-}
-
-func orUnknown(s string) string { return cmp.Or(s, "unknown") }
 
 // phrases makes a list of facts that is broken between them. It leaves out those that are empty.
 func phrases(head string, facts ...string) string {

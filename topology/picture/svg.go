@@ -5,6 +5,8 @@ import (
 	"html"
 	"math"
 	"strings"
+
+	"gorun/topology"
 )
 
 // Sizes in SVG, in pixels. Text is 12 px in a font of one width, of which a character takes some 7.3 px.
@@ -97,7 +99,7 @@ func (d *drawing) ring(c Cluster, radius float64) {
 		// In two halves: the arrow is in the middle, where no host covers it.
 		fmt.Fprintf(&d.out, `<path class="%s" marker-end="url(#%s)" d="M%.1f %.1fA%.1f %.1f 0 0 1 %.1f %.1f"/>`+"\n", class, marker, x1, y1, radius, radius, x2, y2)
 		fmt.Fprintf(&d.out, `<path class="%s" d="M%.1f %.1fA%.1f %.1f 0 0 1 %.1f %.1f"><title>%s</title></path>`+"\n", class, x2, y2, radius, radius, x3, y3,
-			html.EscapeString(edgeTitle(c, i)))
+			html.EscapeString(edgeTitle(c.Hosts, leg)))
 		// The speed is inside the circle: outside, hosts near the top and the bottom would cover it.
 		anchor := "middle"
 		sin, cos := math.Sincos(2 * math.Pi * turn)
@@ -117,22 +119,39 @@ func (d *drawing) ring(c Cluster, radius float64) {
 		d.text("", "middle", x, y+13, cut(clean(platform(h.Platform)), letters))
 	}
 	d.bottom = y0 + radius + boxHeight/2 + 3*margin
-	for i, leg := range c.Ring {
+	for _, leg := range c.Ring {
 		class := ""
 		if leg.Slowest {
 			class = "alarm"
 		}
-		for _, line := range wrap(edgeTitle(c, i), int((d.width-2*margin)/charWidth)) {
-			d.text(class, "start", margin, d.bottom, line)
-			d.bottom += lineHeight
+		d.below(class, edgeTitle(c.Hosts, leg))
+	}
+	for _, rail := range c.Rails {
+		d.below("title", rail.title())
+		for _, leg := range rail.Ring {
+			class := ""
+			if leg.Slowest {
+				class = "alarm"
+			}
+			d.below(class, edgeTitle(c.Hosts, leg))
 		}
+	}
+	if c.Split != "" {
+		d.below("", clean(c.Split))
+	}
+}
+
+// below writes text below all that was drawn.
+func (d *drawing) below(class, text string) {
+	for _, line := range wrap(text, int((d.width-2*margin)/charWidth)) {
+		d.text(class, "start", margin, d.bottom, line)
+		d.bottom += lineHeight
 	}
 }
 
 // edgeTitle is an edge in one line.
-func edgeTitle(c Cluster, i int) string {
-	leg := c.Ring[i]
-	return fmt.Sprintf("%s → %s: %s", clean(name(c.Hosts[leg.From])), clean(name(c.Hosts[leg.To])), clean(leg.Why))
+func edgeTitle(hosts []topology.Host, leg topology.Leg) string {
+	return fmt.Sprintf("%s → %s: %s", clean(name(hosts[leg.From])), clean(name(hosts[leg.To])), clean(leg.Why))
 }
 
 func cut(s string, to int) string {

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"gorun/topology"
 )
 
 // Width is how many columns text takes at most.
@@ -39,9 +41,13 @@ func Text(c Cluster) string {
 	if strings.Contains(b.String(), " cores: ") {
 		write(wrap(legend, Width))
 	}
-	if len(c.Ring) > 0 {
+	titles, rings := c.rings()
+	for i, legs := range rings {
 		b.WriteString("\n")
-		write(ringLines(c))
+		write(ringLines(titles[i], c.Hosts, legs))
+	}
+	if c.Split != "" {
+		write(wrap(clean(c.Split), Width))
 	}
 	for _, site := range c.Sites {
 		if !site.Told { // else it is drawn
@@ -68,19 +74,19 @@ const bars = 16
 
 // ringLines draws the ring as a loop that goes down through the hosts and back up on the left. Each edge has
 // a bar as long as it is fast; the slowest is marked.
-func ringLines(c Cluster) []string {
+func ringLines(title string, hosts []topology.Host, legs []topology.Leg) []string {
 	fastest := 0.0
-	for _, leg := range c.Ring {
+	for _, leg := range legs {
 		fastest = max(fastest, leg.Bandwidth)
 	}
-	out := []string{"The ring"}
-	for i, leg := range c.Ring {
+	out := []string{title}
+	for i, leg := range legs {
 		first, left := "│    ● ", "│    "
 		if i == 0 {
 			first = "╭──▶ ● "
 		}
-		last := i == len(c.Ring)-1
-		host := wrap(clean(name(c.Hosts[leg.From])), Width-len("|    * "))
+		last := i == len(legs)-1
+		host := wrap(clean(name(hosts[leg.From])), Width-len("|    * "))
 		out = append(out, first+host[0])
 		for _, more := range host[1:] {
 			out = append(out, left+"│ "+more)
