@@ -29,7 +29,7 @@ func TestLanes(t *testing.T) {
 		{[]string{"ens224", "ens256"}, 0, []string{"10.3.0.9:7", "10.2.0.9:7", "10.1.0.9:7", "172.17.0.1:7", "[fd00::9]:7"}},
 		{[]string{"ens224", "ens256"}, 1, []string{"10.2.0.9:7", "10.3.0.9:7", "10.1.0.9:7", "172.17.0.1:7", "[fd00::9]:7"}},
 		{[]string{"ens224", "ens256"}, 2, []string{"10.3.0.9:7", "10.2.0.9:7", "10.1.0.9:7", "172.17.0.1:7", "[fd00::9]:7"}},
-		{[]string{"ens256", "ens224"}, 3, []string{"10.3.0.9:7", "10.2.0.9:7", "10.1.0.9:7", "172.17.0.1:7", "[fd00::9]:7"}},
+		{[]string{"ens256", "ens224"}, 3, []string{"10.2.0.9:7", "10.3.0.9:7", "10.1.0.9:7", "172.17.0.1:7", "[fd00::9]:7"}},
 	} {
 		if got := routes(data, chosenOf(tt.names, nics), tt.stream); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%v, stream %d: %v, want %v", tt.names, tt.stream, got, tt.want)
