@@ -138,6 +138,32 @@ func (b Bind) Beside(h Host, ranks []Binding) []int {
 	return all
 }
 
+// Along returns which of the engine's CPUs are on the NUMA node of each rail's NIC: the threads of a rail's streams run
+// there, and the kernel's buffers for what they send lie there. It is nil for a rail of which that is not known, and altogether
+// if there is nothing to choose: the NICs are on one node, or the engine runs anywhere.
+func (b Bind) Along(h Host, rails []string, engine []int) [][]int {
+	along := make([][]int, len(rails))
+	nodes := map[int]bool{}
+	for i, rail := range rails {
+		for _, nic := range h.NICs {
+			at := slices.IndexFunc(h.Nodes, func(n Node) bool { return n.ID == nic.Node })
+			if network := nic.Network(); at < 0 || !nic.Up || !network.IsValid() || network.String() != rail {
+				continue
+			}
+			nodes[nic.Node] = true
+			for _, cpu := range h.Nodes[at].CPUs {
+				if slices.Contains(engine, cpu) && !slices.Contains(along[i], cpu) {
+					along[i] = append(along[i], cpu)
+				}
+			}
+		}
+	}
+	if len(nodes) < 2 || len(engine) == 0 {
+		return nil
+	}
+	return along
+}
+
 // Spare returns, for each rank, where the processes run that it starts, such as those that load its data: on cores
 // that neither a rank nor the engine has, on the rank's NUMA nodes if there are such, or else on any. It is nil for a rank
 // whose processes stay where it is itself.

@@ -155,3 +155,38 @@ func TestPlaceErrors(t *testing.T) {
 		t.Errorf("no ranks: %v, %v", bound, err)
 	}
 }
+
+// TestAlong: the streams of each network run on those CPUs of the engine that are beside its NIC.
+func TestAlong(t *testing.T) {
+	h := topology.Host{
+		Nodes: []topology.Node{{ID: 0, CPUs: []int{0, 1, 2, 3}}, {ID: 1, CPUs: []int{4, 5, 6, 7}}},
+		NICs: []topology.NIC{{Name: "a", Up: true, Node: 0, Addrs: []string{"10.0.0.1/24"}}, {Name: "b", Up: true, Node: 1, Addrs: []string{"10.1.0.1/24"}},
+			{Name: "c", Up: true, Node: -1, Addrs: []string{"10.2.0.1/24"}}},
+		Usable: []int{0, 1, 2, 3, 4, 5, 6, 7},
+	}
+	b := topology.Bind{To: topology.BindCore, NICs: []string{"a", "b", "c"}}
+	bound, err := b.Place(h, make([]string, 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine := b.Beside(h, bound)
+	rails := topology.Rails([]topology.Host{h})
+	along := b.Along(h, rails, engine)
+	if len(along) != 3 || len(along[0]) == 0 || len(along[1]) == 0 || len(along[2]) != 0 {
+		t.Fatalf("engine on %v, streams on %v", engine, along)
+	}
+	for rail, cpus := range along {
+		for _, cpu := range cpus {
+			if !slices.Contains(engine, cpu) || cpu/4 != rail {
+				t.Errorf("streams in %s on CPU %d; the engine has %v", rails[rail], cpu, engine)
+			}
+		}
+	}
+	if along := b.Along(h, rails, nil); along != nil {
+		t.Errorf("an engine that runs anywhere: %v", along)
+	}
+	h.NICs[1].Node = 0
+	if along := b.Along(h, rails, engine); along != nil {
+		t.Errorf("NICs on one node: %v", along)
+	}
+}

@@ -29,7 +29,8 @@ var crossingLabels = []string{"esxi", "rack", "zone"}
 //
 //  1. the bandwidth of its slowest edge, because the ring is as fast as that; within 10 % of the best
 //     possible it counts as equal,
-//  2. how often it crosses from one ESXi host, rack or zone to another,
+//  2. how often it crosses from one ESXi host, rack or zone to another, from one network to another, or from the NUMA
+//     node of one NIC of a host to that of another (see networks),
 //  3. the bandwidth of its slowest edge, now exactly,
 //  4. the sum of its round-trip times,
 //  5. the order of the host list.
@@ -60,6 +61,7 @@ type problem struct {
 	// known tells where speed comes from; rtt is in seconds, 0 if unknown.
 	known []source
 	rtt   []float64
+	nets  *networks
 }
 
 // source tells where a bandwidth comes from.
@@ -84,6 +86,7 @@ func newProblem(hosts []Host, edges []Edge) *problem {
 	p.guess(hosts)
 	most := crossing/int64(n) - 1 // of one edge, so that n of them stay below a crossing
 	labels := numberLabels(hosts)
+	p.nets = newNetworks(hosts)
 	for i := range n {
 		for j := range n {
 			at := i*n + j
@@ -94,6 +97,9 @@ func newProblem(hosts []Host, edges []Edge) *problem {
 				if number[i] != number[j] {
 					p.cost[at] += crossing
 				}
+			}
+			if p.nets != nil && i != j {
+				p.cost[at] += crossing * p.nets.crossings(i, j)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ const worthwhile = 1.25
 type Change struct {
 	Ring      Ring
 	Now, Then float64 // bandwidth of the slowest edge of the present ring and of the other, bytes per second
-	Fewer     int     // crossings between ESXi hosts, racks and zones
+	Fewer     int     // crossings between ESXi hosts, racks, zones and networks, and NUMA nodes of NICs
 	// Unsure are edges of the other ring, and of the present one, that nobody has measured: they may be slower than
 	// they look. Measure them and ask again before the ring is changed.
 	Unsure []Pair

@@ -24,7 +24,7 @@ const (
 	raises       = 5 // how often a higher floor is tried
 	// slow is the extra price of an edge below the floor: more than any ring has in crossings and
 	// round-trip times, for up to 2¹⁴ hosts.
-	slow = int64(1) << 46
+	slow = int64(1) << 47
 )
 
 func newSearch(p *problem) *search {

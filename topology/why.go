@@ -23,7 +23,7 @@ func (p *problem) why(hosts []Host, order []int) []string {
 	why := make([]string, len(order))
 	each(func(i, from, to int) {
 		at := from*p.n + to
-		reasons := place(hosts[from].Labels, hosts[to].Labels)
+		reasons := append(place(hosts[from].Labels, hosts[to].Labels), p.nets.why(hosts, from, to)...)
 		switch p.known[at] {
 		case measured:
 			reasons = append(reasons, BitRate(p.speed[at])+" measured")

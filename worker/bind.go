@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +40,24 @@ func (d *daemon) bindRanks(gpus []string) error {
 		}
 	}
 	d.bound, d.beside, d.spare = bound, engine, bind.Spare(d.self, bound, engine)
+	d.pinStreams(bind.Along(d.self, d.rails([]topology.Host{d.self}), engine))
 	return nil
+}
+
+// pinStreams has the streams in each network run on the CPUs beside its NIC.
+func (d *daemon) pinStreams(along [][]int) {
+	if d.along = along; along == nil {
+		return
+	}
+	d.mesh.Pin(func(stream int) {
+		if stream == 0 || len(along[(stream-1)%len(along)]) == 0 {
+			return // what is small goes over any of them
+		}
+		runtime.LockOSThread() // until the goroutine ends, and the thread with it
+		if err := proc.BindThread(along[(stream-1)%len(along)]); err != nil {
+			d.log.Warn("a stream does not run beside its NIC", "stream", stream, "error", err)
+		}
+	})
 }
 
 // reportBindings shows what bindRanks decided, if the user wants to see it.
@@ -58,6 +76,11 @@ func (d *daemon) reportBindings() {
 	d.out.Write(&wire.Log{Text: fmt.Sprintf("ranks are bound to %s", d.job.Bind.To)})
 	for _, line := range picture.Binding(d.self, b) {
 		d.out.Write(&wire.Log{Text: line})
+	}
+	for i, rail := range d.rails([]topology.Host{d.self}) {
+		if i < len(d.along) && len(d.along[i]) > 0 {
+			d.out.Write(&wire.Log{Text: fmt.Sprintf("streams in %s run on CPUs %s", rail, strings.Trim(fmt.Sprint(d.along[i]), "[]"))})
+		}
 	}
 }
 

@@ -117,6 +117,7 @@ type daemon struct {
 	nics     []string                    // the interfaces that the user chose, if any
 	bound    []topology.Binding          // of the ranks, by local rank; nil if they are not bound
 	beside   []int                       // CPUs of the engine then, nil for any
+	along    [][]int                     // those of it that are beside the NIC of each network, nil if it makes no difference
 	spare    [][]int                     // CPUs of what the ranks start, by local rank
 	roster   *wire.Roster                // of the present world or the next one
 	meshed   bool                        // the mesh runs

@@ -101,6 +101,7 @@ type Mesh struct {
 	flushed   *notice                       // segments were acknowledged
 	refusals  refusals
 	copies    copyPools
+	pinned    atomic.Pointer[func(stream int)]
 	strangers chan struct{}
 
 	mu     sync.Mutex
@@ -309,6 +310,18 @@ func (m *Mesh) Forget(peer int) {
 	m.mu.Unlock()
 	m.changed.notify()
 	m.flushed.notify()
+}
+
+// Pin has the goroutines that read and write streams call f with the number of their stream, each once, before what
+// they do next: f may lock them to threads, and threads to CPUs.
+func (m *Mesh) Pin(f func(stream int)) { m.pinned.Store(&f) }
+
+// pin calls what Pin was given, unless the goroutine has done so.
+func (st *stream) pin(done **func(stream int)) {
+	if f := st.link.mesh.pinned.Load(); f != *done {
+		*done = f
+		(*f)(st.index)
+	}
 }
 
 // Kick replaces all streams to a peer now, because the old ones may be dead without showing it: after a

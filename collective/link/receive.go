@@ -13,7 +13,9 @@ import (
 // receive is the reader.
 func (st *stream) receive() error {
 	r := receiver{stream: st, link: st.link, in: &st.in, handler: st.link.mesh.cfg.Handler}
+	var pinned *func(stream int)
 	for {
+		st.pin(&pinned)
 		head, err := r.in.peek(headerSize)
 		if err != nil {
 			return err

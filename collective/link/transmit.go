@@ -27,6 +27,7 @@ type output struct {
 // transmit is the writer.
 func (st *stream) transmit() error {
 	l, o := st.link, &st.out
+	var pinned *func(stream int)
 	l.mu.Lock()
 	for {
 		switch {
@@ -47,6 +48,7 @@ func (st *stream) transmit() error {
 			l.mu.Lock()
 		case st.take(l.limit(st.index)):
 			l.mu.Unlock()
+			st.pin(&pinned)
 			err := st.write()
 			l.mu.Lock()
 			st.wrote()

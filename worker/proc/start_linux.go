@@ -134,10 +134,7 @@ func preferMemory(nodes []int) (restore func()) {
 // BindSelf restricts all threads of this process, and those that they start, to CPUs. A rank needs a binding of
 // its own from then on.
 func BindSelf(cpus []int) error {
-	var set unix.CPUSet
-	for _, n := range cpus {
-		set.Set(n)
-	}
+	set := setOf(cpus)
 	bound := map[int]bool{}
 	for { // until no thread has appeared meanwhile
 		tasks, err := os.ReadDir("/proc/self/task")
@@ -159,6 +156,22 @@ func BindSelf(cpus []int) error {
 			return nil
 		}
 	}
+}
+
+// BindThread has the calling thread run on these CPUs only; its goroutine must be locked to it.
+func BindThread(cpus []int) error {
+	set := setOf(cpus)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("bind thread to CPUs %v: %w", cpus, err)
+	}
+	return nil
+}
+
+func setOf(cpus []int) (set unix.CPUSet) {
+	for _, n := range cpus {
+		set.Set(n)
+	}
+	return set
 }
 
 func closeAll(files ...*os.File) {
