@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Groups come and go by operations of all ranks of the world. These share one name, so that there is only one
+// Groups come and go by operations of all ranks of the world; declare.go has those that only their members know of. These
+// operations share one name, so that there is only one
 // of them at a time and all hosts see them in the same order: counting is enough to give a group the same
 // number everywhere, and nobody has to hand numbers out.
 //
