@@ -14,6 +14,16 @@ type Cluster struct{ Lease *standing.Lease }
 // Dial implements Dialer.
 func (c Cluster) Dial(ctx context.Context, host string) (*Daemon, error) {
 	conn, err := c.Lease.Start(ctx, host)
+	return daemonOf(host, conn, err)
+}
+
+// Adopt implements Adopter.
+func (c Cluster) Adopt(ctx context.Context, host, session string) (*Daemon, error) {
+	conn, err := c.Lease.Adopt(ctx, host, session)
+	return daemonOf(host, conn, err)
+}
+
+func daemonOf(host string, conn *standing.Stream, err error) (*Daemon, error) {
 	if err != nil {
 		e := &HostError{Host: host, Step: "connect", Err: err, Code: ExitTransport}
 		var refused *standing.RefusedError
@@ -22,7 +32,7 @@ func (c Cluster) Dial(ctx context.Context, host string) (*Daemon, error) {
 		}
 		return nil, e
 	}
-	d := &Daemon{In: conn, Out: conn, Remote: true, Close: conn.Close, Wait: func() (string, error) { return "", nil }}
+	d := &Daemon{In: conn, Out: conn, Remote: true, Session: conn.Session(), Close: conn.Close, Wait: func() (string, error) { return "", nil }}
 	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		d.LocalIP = a.IP.String()
 	}

@@ -31,9 +31,11 @@ type ElasticSpec struct {
 // change is what drives an elastic job; nil in a static one.
 type change struct {
 	policy *elastic.Machine
+	config elastic.Config
 	began  time.Time
 	tick   *time.Ticker
 
+	held     []elastic.Event    // until all hosts that were taken over have given account
 	slots    map[string]int     // of hosts, as discovered last
 	failures map[int]*RankError // by process
 }
@@ -42,7 +44,8 @@ func newChange(spec *ElasticSpec) *change {
 	if spec == nil {
 		return nil
 	}
-	return &change{policy: elastic.New(elastic.Config{Policy: spec.Policy, Jitter: rand.Float64}), began: time.Now(), tick: time.NewTicker(policyTick),
+	config := elastic.Config{Policy: spec.Policy, Jitter: rand.Float64}
+	return &change{policy: elastic.New(config), config: config, began: time.Now(), tick: time.NewTicker(policyTick),
 		slots: map[string]int{}, failures: map[int]*RankError{}}
 }
 
@@ -62,12 +65,29 @@ func (j *job) ticks() <-chan time.Time {
 	return j.change.tick.C
 }
 
-// decide tells the policy what happened and does what it says.
+// decide tells the policy what happened, once it is known how all hosts stand.
 func (j *job) decide(ev elastic.Event) {
+	if _, tick := ev.(elastic.Tick); j.unaccounted() {
+		if !tick {
+			j.change.held = append(j.change.held, ev)
+		}
+		return
+	}
+	held := j.change.held
+	j.change.held = nil
+	for _, former := range held {
+		j.follow(former)
+	}
+	j.follow(ev)
+}
+
+// follow does what the policy says about an event.
+func (j *job) follow(ev elastic.Event) {
 	if j.stopping {
 		return
 	}
-	for _, a := range j.change.policy.Step(time.Since(j.change.began), ev) {
+	actions := j.change.policy.Step(time.Since(j.change.began), ev)
+	for _, a := range actions {
 		switch a := a.(type) {
 		case elastic.StartHost:
 			j.startHost(a)
@@ -82,6 +102,9 @@ func (j *job) decide(ev elastic.Event) {
 		case elastic.End:
 			j.stop(j.verdictOf(a))
 		}
+	}
+	if _, tick := ev.(elastic.Tick); !j.stopping && (!tick || len(actions) > 0) {
+		j.bequeath(nil)
 	}
 }
 
@@ -189,14 +212,18 @@ func (j *job) enter(w elastic.Roster) {
 		j.spec.Note("gorun: epoch %d: %d ranks on %d hosts, because %s", w.Epoch, len(w.Places), len(roster.Peers), w.Reason)
 	}
 	for _, h := range j.hosts {
-		if j.ready[h.id] == nil || j.ended[h.id] || h.leaving {
-			continue
-		}
-		mine := roster
-		mine.Ranks = byHost[h.id]
-		h.own(mine.Ranks)
-		h.queue.put(&mine)
+		h.own(byHost[h.id])
 	}
+	j.bequeath(func() {
+		for _, h := range j.hosts {
+			if j.ready[h.id] == nil || j.ended[h.id] || h.leaving {
+				continue
+			}
+			mine := roster
+			mine.Ranks = byHost[h.id]
+			h.queue.put(&mine)
+		}
+	})
 }
 
 // elasticEvent handles an event of a host of an elastic job.
@@ -229,7 +256,7 @@ func (j *job) elasticEvent(h *host, ev event) {
 			j.decide(elastic.Rejoining{Process: msg.Process, Epoch: msg.Epoch})
 		}
 	case *wire.Exited:
-		if !j.owns(h, msg.Process) {
+		if !j.owns(h, msg.Process) || j.exited[msg.Process] { // it may be said again to a launcher that took over
 			return
 		}
 		j.spec.Output.Close(msg.Process)
@@ -244,6 +271,8 @@ func (j *job) elasticEvent(h *host, ev event) {
 			}
 		}
 		j.decide(elastic.Exited{Process: msg.Process, Code: msg.Code})
+	case *wire.Account:
+		j.accounted(h, msg)
 	case *wire.Failed:
 		lost := h
 		if msg.Peer >= 0 && msg.Peer < len(j.hosts) {

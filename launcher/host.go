@@ -22,8 +22,10 @@ import (
 type event struct {
 	host int
 	up   bool // the daemon has answered and got its job
-	msg  wire.Message
-	err  *HostError // the last event of this host, unless it said Done
+	// session is that of the daemon, with up.
+	session string
+	msg     wire.Message
+	err     *HostError // the last event of this host, unless it said Done
 }
 
 // host is the conversation with one daemon. Its goroutines: talk (dial, then read) and the writer.
@@ -37,6 +39,8 @@ type host struct {
 	leaving bool       // it was told to stop
 	lostWhy string     // what another host said about it
 	failure *HostError // why its conversation ended
+	session string     // by which another launcher can take it over
+	adopted bool       // another launcher has started it
 	spec    *Spec
 	queue   mailbox
 
@@ -104,7 +108,7 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 			return false
 		}
 	}
-	d, err := h.spec.Dial.Dial(line, h.name)
+	d, err := h.dial(line)
 	if err != nil {
 		report(event{err: h.explain(err)})
 		return
@@ -120,25 +124,21 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 	writer.Go(func() { h.write(d) })
 
 	in := wire.NewReader(d.Out)
-	hello, err := h.greet(in)
-	if err != nil {
-		report(event{err: h.lost(d, "start daemon", err)})
-		return
-	}
-	if hello.Proto != wire.Proto || hello.Version != h.spec.Version {
-		report(event{err: &HostError{Host: h.name, Step: "start daemon",
-			Err:  fmt.Errorf("the daemon is gorun %s, this is %s", hello.Version, h.spec.Version),
-			Hint: "run the same gorun binary on every host"}})
-		return
-	}
 	job := h.job
 	job.LocalIP = d.LocalIP
 	if h.spec.Relay != nil {
 		job.Relay = h.spec.Relay.Word()
 	}
 	job.Env = h.env(d.Remote)
-	h.queue.put(&job)
-	if !report(event{up: true}) {
+	if h.adopted {
+		h.queue.put(&wire.Adopt{}) // it has said hello before
+	} else if failure := h.meet(d, in); failure != nil {
+		report(event{err: failure})
+		return
+	} else {
+		h.queue.put(&job)
+	}
+	if !report(event{up: true, session: d.Session}) {
 		return
 	}
 	for {
@@ -150,6 +150,10 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 			return
 		}
 		if _, alive := msg.(*wire.Alive); alive {
+			continue
+		}
+		if a, ok := msg.(*wire.Account); ok && !a.HasJob {
+			h.queue.put(&job) // the former launcher had not come to it
 			continue
 		}
 		if out, ok := msg.(*wire.Output); ok {
@@ -171,6 +175,31 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 			return
 		}
 	}
+}
+
+func (h *host) dial(ctx context.Context) (*Daemon, error) {
+	if !h.adopted {
+		return h.spec.Dial.Dial(ctx, h.name)
+	}
+	adopter, ok := h.spec.Dial.(Adopter)
+	if !ok {
+		return nil, errors.New("take over daemon: it can only be started")
+	}
+	return adopter.Adopt(ctx, h.name, h.session)
+}
+
+// meet takes the first word of a daemon.
+func (h *host) meet(d *Daemon, in *wire.Reader) *HostError {
+	hello, err := h.greet(in)
+	if err != nil {
+		return h.lost(d, "start daemon", err)
+	}
+	if hello.Proto != wire.Proto || hello.Version != h.spec.Version {
+		return &HostError{Host: h.name, Step: "start daemon",
+			Err:  fmt.Errorf("the daemon is gorun %s, this is %s", hello.Version, h.spec.Version),
+			Hint: "run the same gorun binary on every host"}
+	}
+	return nil
 }
 
 // own notes which processes the daemon may speak for, in addition to those before: their last words may come late.

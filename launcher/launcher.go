@@ -54,6 +54,11 @@ type Spec struct {
 
 	Elastic *ElasticSpec // nil if the world stays as it is; then Placement says what it is
 
+	// Keeper is told what another launcher would need to carry an elastic job on; nil for none. Legacy is what the former
+	// launcher told its own, nil if there was none.
+	Keeper Keeper
+	Legacy []byte
+
 	Lease        time.Duration // how long a host may be silent; 0 for what its devices need
 	VMTools      string        // the program to ask about moves of a VM, "" for VMware's in its VMs
 	StartTimeout time.Duration // until every rank runs
@@ -141,6 +146,8 @@ type Daemon struct {
 	Remote bool
 	// Close ends the connection at once; the daemon, if it lives, then stops its job.
 	Close func() error
+	// Session is by what another launcher can take the daemon over, "" if it cannot.
+	Session string
 	// Wait returns when the daemon has ended, with what it last said on standard error.
 	Wait func() (stderr string, err error)
 }

@@ -46,7 +46,9 @@ func Run(ctx context.Context, spec Spec) error {
 	j.talk, hangUp = context.WithCancel(context.Background())
 	defer hangUp()
 	for _, h := range j.hosts {
-		j.converse(h)
+		if !j.ended[h.id] {
+			j.converse(h)
+		}
 	}
 	err = j.loop(ctx)
 	hangUp()
@@ -76,10 +78,11 @@ func (j *job) converse(h *host) {
 
 // job is the launcher's state; only loop touches it once Run has started the conversations.
 type job struct {
-	spec   *Spec
-	talk   context.Context // ends all conversations
-	wg     sync.WaitGroup  // for them
-	change *change         // nil if the world stays as it is
+	spec    *Spec
+	talk    context.Context // ends all conversations
+	wg      sync.WaitGroup  // for them
+	change  *change         // nil if the world stays as it is
+	pending *pending        // what waits until it is safe, nil for nothing
 	// template is what all daemons are told.
 	template wire.Job
 	hosts    []*host
@@ -145,6 +148,9 @@ func newJob(spec *Spec) (*job, error) {
 		h.own(ranks)
 		j.hosts = append(j.hosts, h)
 	}
+	if spec.Legacy != nil {
+		return j, j.inherit(spec.Legacy)
+	}
 	return j, nil
 }
 
@@ -200,6 +206,8 @@ func (j *job) loop(ctx context.Context) error {
 			j.handle(ev)
 		case list := <-lists:
 			j.discovered(list)
+		case number := <-j.kept():
+			j.safe(number)
 		case now := <-listen.C:
 			j.listen(now)
 		case <-j.ticks():
@@ -250,7 +258,8 @@ func (j *job) handle(ev event) {
 		j.hostFailed(ev.err)
 	case ev.up:
 		j.up[ev.host] = true
-		if j.stopping {
+		h.session = ev.session
+		if j.stopping || h.adopted && h.leaving {
 			h.queue.put(&wire.Stop{})
 		}
 	default:

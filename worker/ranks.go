@@ -171,6 +171,7 @@ func (d *daemon) exited(e proc.Exit) {
 	if e.Err != nil {
 		msg.Error = e.Err.Error()
 	}
+	d.exits[process] = msg
 	d.out.Write(msg)
 	d.leave(process)
 }
@@ -199,6 +200,7 @@ func (d *daemon) rejoining(process int, epoch uint32) {
 		return // the next one is under way
 	}
 	d.leave(process)
+	d.waiting[process] = epoch
 	d.out.Write(&wire.Rejoining{Process: process, Epoch: epoch})
 }
 

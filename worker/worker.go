@@ -48,6 +48,8 @@ type Config struct {
 	Version string
 	Exe     string   // this binary: Python imports the binding from it
 	Env     []string // of the daemon; ranks get their machine's variables from it
+	// Another is true, at the end of In, if there is another launcher to read from, which has taken over; nil for no.
+	Another func() bool
 }
 
 const (
@@ -72,16 +74,22 @@ func Run(ctx context.Context, cfg Config) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	go d.read(work) // a read from a pipe cannot be interrupted: not waited for
-	select {
-	case msg, ok := <-d.inbox:
-		if !ok {
-			return nil // the launcher went away before it said anything
+	for d.job == nil {
+		select {
+		case msg, ok := <-d.inbox:
+			if !ok {
+				return nil // the launcher went away before it said anything
+			}
+			if _, adopted := msg.(*wire.Adopt); adopted {
+				d.out.Write(&wire.Account{})
+				continue
+			}
+			if d.job, ok = msg.(*wire.Job); !ok {
+				return fmt.Errorf("start daemon: expected Job, got %T", msg)
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		if d.job, ok = msg.(*wire.Job); !ok {
-			return fmt.Errorf("start daemon: expected Job, got %T", msg)
-		}
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 	err := d.open(work)
 	if err != nil {
@@ -112,6 +120,7 @@ type daemon struct {
 	pace   time.Duration // of tick
 
 	job      *wire.Job
+	ready    *wire.Ready // as it was said
 	self     topology.Host
 	facts    *facts.File                 // what the user knows
 	nics     []string                    // the interfaces that the user chose, if any
@@ -122,6 +131,7 @@ type daemon struct {
 	roster   *wire.Roster                // of the present world or the next one
 	meshed   bool                        // the mesh runs
 	began    uint32                      // epoch of the world that the ranks are in, 0 for none
+	entered  wire.World                  // that world, as it was said
 	peers    atomic.Pointer[wire.Roster] // roster, for dialers
 	machine  *epoch.Machine
 	gossip   *gossip.Gossip
@@ -152,7 +162,9 @@ type daemon struct {
 	absent *absences
 	pulse  migrate.Pulse
 	// All by process.
-	running  map[int]bool        // those that have not ended
+	running  map[int]bool // those that have not ended
+	exits    map[int]*wire.Exited
+	waiting  map[int]uint32      // those that wait for the world after this one
 	started  map[int]bool        // those that ever ran
 	pids     map[int]int         // of those that were started
 	leaving  map[int]*time.Timer // those that said goodbye while they run
@@ -164,14 +176,18 @@ type daemon struct {
 	orphan   bool // nobody listens any more
 }
 
-// read passes the launcher's messages on and closes the inbox at the end of the stream.
+// read passes the messages of the launcher, and of those that take over from it, on and closes the inbox at the end.
 func (d *daemon) read(ctx context.Context) {
 	defer close(d.inbox)
 	in := wire.NewReader(d.cfg.In)
 	for {
 		m, err := in.Read()
 		if err != nil {
-			return
+			if d.cfg.Another == nil || !d.cfg.Another() {
+				return
+			}
+			in = wire.NewReader(d.cfg.In)
+			continue
 		}
 		select {
 		case d.inbox <- m:
@@ -199,6 +215,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.pids, d.started, d.dropped = map[int]int{}, map[int]bool{}, map[int]bool{}
 	d.running, d.leaving, d.gone, d.tokens = map[int]bool{}, map[int]*time.Timer{}, map[int]bool{}, map[int][32]byte{}
 	d.aborted = map[int]int{}
+	d.exits, d.waiting = map[int]*wire.Exited{}, map[int]uint32{}
 	d.absent = newAbsences()
 	d.edges = newEdgeWatch()
 	d.pauses = newPauses(job.HostID)
@@ -247,6 +264,7 @@ func (d *daemon) open(ctx context.Context) error {
 	for _, a := range addrs {
 		ready.Data = append(ready.Data, net.JoinHostPort(a.String(), port))
 	}
+	d.ready = ready
 	return d.out.Write(ready)
 }
 
@@ -466,6 +484,8 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Roster:
 		d.join(ctx, m)
+	case *wire.Adopt:
+		d.account()
 	case *wire.HostsChanged:
 		d.sessions.Changed(m.Epoch, m.Added, m.Removed, m.Stamp)
 	case *wire.Stdin:

@@ -237,6 +237,7 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 	if d.job.HostID != slices.Min(w.Order) {
 		known.Order, known.Why, known.Rings, known.Split = nil, nil, nil, "" // one host's word about the ring is enough
 	}
+	d.entered = known
 	d.out.Write(&wire.Committed{World: known})
 	d.stepPause(ctx, pause.Event{World: &pause.World{Epoch: w.Epoch, Members: w.Order}})
 	if len(w.Order) > fewHosts {

@@ -90,6 +90,13 @@ func reserve(c *cli.Context, request wire.Reserve) (*standing.Lease, string, err
 		return nil, "", err
 	}
 	request.User = userName()
+	if d := detachedOf(c.Context); d != nil {
+		request.Job, request.Term = d.record.Authority, d.record.Term
+		if d.inherited != nil { // it waits for nobody
+			request.Held = d.inherited.bequest.Shares
+			return client.Hold(addr, request), addr, nil
+		}
+	}
 	lease, err := client.Reserve(c.Context, addr, request, func(text string) {
 		fmt.Fprintln(os.Stderr, "gorun: note: the job "+text)
 		detachedOf(c.Context).say(text)

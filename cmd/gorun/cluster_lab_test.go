@@ -51,6 +51,9 @@ func newLasting(t *testing.T, hosts int) *lasting {
 	}
 	t.Cleanup(func() {
 		for i, cmd := range s.hosts {
+			if cmd == nil {
+				continue // without power
+			}
 			cmd.Process.Signal(syscall.SIGTERM)
 			if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != -1 {
 				t.Errorf("daemon of host%d: %v\n%s", i+1, err, s.logs[i].buf)

@@ -57,7 +57,7 @@ func detach(c *cli.Context, programs []launcher.Program) error {
 	cmd := exec.Command(exe, os.Args[1:]...)
 	cmd.Args[0] = os.Args[0] // it may be called horovodrun
 	cmd.Env = os.Environ()
-	d, err := startDetached(c.Context, cmd, programName(programs))
+	d, err := startDetached(c.Context, cmd, jobs.Record{Program: programName(programs)}, nil)
 	if err != nil {
 		return err
 	}
@@ -77,18 +77,25 @@ func sayDetached(c *cli.Context, d *wire.Detached, id string) error {
 }
 
 // startDetached starts a launcher that stays when this process ends. If it fails before its ranks run, it has ended
-// and left nothing when this returns; otherwise it is the caller's to wait for.
-func startDetached(ctx context.Context, cmd *exec.Cmd, program string) (*wire.Detached, error) {
+// and left nothing when this returns, unless it was to carry a job on; otherwise it is the caller's to wait for.
+// prepare, if it is not nil, leaves more in the job's directory.
+func startDetached(ctx context.Context, cmd *exec.Cmd, r jobs.Record, prepare func(jobs.Job) error) (*wire.Detached, error) {
 	store, err := jobStore()
 	if err != nil {
 		return nil, err
 	}
 	machine, _ := os.Hostname() // for people to read
-	job, lock, err := store.Create(jobs.Record{Program: program, Machine: machine, Started: time.Now()})
+	r.Machine, r.Started = machine, time.Now()
+	job, lock, err := store.Create(r)
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Close()
+	if prepare != nil {
+		if err := prepare(job); err != nil {
+			return nil, err
+		}
+	}
 	out, err := os.OpenFile(job.Output(), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("make output file: %w", err)
@@ -122,7 +129,9 @@ func startDetached(ctx context.Context, cmd *exec.Cmd, program string) (*wire.De
 	if _, err := out.Seek(0, io.SeekStart); err == nil {
 		d.Output, _ = io.ReadAll(io.LimitReader(out, 1<<20))
 	}
-	os.RemoveAll(job.Dir)
+	if r.Name == "" {
+		os.RemoveAll(job.Dir)
+	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() > 0 {
 		d.Code = exit.ExitCode()
@@ -154,6 +163,10 @@ type detached struct {
 	record jobs.Record
 	ask    chan struct{}
 
+	request   *wire.Detach // of its user, in a cluster
+	inherited *inheritance // nil unless this launcher carries on what another has begun
+	keeper    *keeper      // nil if no other host could carry it on
+
 	mu    sync.Mutex
 	ranks []jobs.Rank
 	ready *os.File // until something was said
@@ -180,6 +193,12 @@ func beDetached(dir string) (*detached, error) {
 	var err error
 	if d.record, err = d.job.Load(); err != nil {
 		return nil, err
+	}
+	if d.request, d.inherited, err = readInherited(dir); err != nil {
+		return nil, err
+	}
+	if d.inherited != nil {
+		d.say("goes on")
 	}
 	d.record.PID = os.Getpid()
 	if err := d.job.Save(d.record); err != nil {
@@ -277,6 +296,7 @@ func (d *detached) end(code int) {
 	if d == nil {
 		return
 	}
+	d.keeper.close(code)
 	d.record.Ended, d.record.Code = time.Now(), code
 	if err := d.job.Save(d.record); err != nil {
 		fmt.Fprintln(os.Stderr, "gorun: error:", err) // into the job's output

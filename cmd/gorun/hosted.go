@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -30,18 +34,22 @@ import (
 // user wrote is for another machine.
 const hostedVariable = "GORUN_HOSTED"
 
-type hosting struct{ addr, keyFile string }
+type hosting struct{ addr, name, keyFile string }
 
-func (h hosting) String() string { return h.addr + " " + h.keyFile }
+func (h hosting) String() string { return h.addr + " " + h.name + " " + h.keyFile }
 
 func readHosting(text string) hosting {
-	addr, file, _ := strings.Cut(text, " ")
-	return hosting{addr, file}
+	addr, rest, _ := strings.Cut(text, " ")
+	name, file, _ := strings.Cut(rest, " ")
+	return hosting{addr, name, file}
 }
 
-// hosted is the standing.Launchers of a daemon. Each launcher that it started holds a goroutine, to its end or to that
-// of this process.
-type hosted struct{ hosting }
+// hosted is the standing.Launchers and the standing.Heirs of a daemon. Each launcher that it started holds a goroutine,
+// to its end or to that of this process.
+type hosted struct {
+	hosting
+	log *slog.Logger
+}
 
 // Start implements standing.Launchers.
 func (h hosted) Start(ctx context.Context, r *wire.Detach) (*wire.Detached, error) {
@@ -51,15 +59,22 @@ func (h hosted) Start(ctx context.Context, r *wire.Detach) (*wire.Detached, erro
 	if info, err := os.Stat(r.Dir); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("start launcher: there is no directory %s here", r.Dir)
 	}
-	cmd := exec.Command("/proc/self/exe", r.Args[1:]...)
-	cmd.Args[0] = r.Args[0]
-	cmd.Dir = r.Dir
-	cmd.Env = slices.Concat(jobEnv(), r.Env, []string{hostedVariable + "=" + h.String(), "GORUN_CLUSTER=" + h.addr})
-	d, err := startDetached(ctx, cmd, r.Program)
+	cmd := h.command(r)
+	record := jobs.Record{Program: r.Program, Authority: newAuthority(), Term: 1}
+	d, err := startDetached(ctx, cmd, record, func(job jobs.Job) error { return leave(job, requestFile, r) })
 	if err == nil && d.Code == 0 {
 		go cmd.Wait() // reaps it
 	}
 	return d, err
+}
+
+// command is the launcher that a user asked for.
+func (h hosted) command(r *wire.Detach) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", r.Args[1:]...)
+	cmd.Args[0] = r.Args[0]
+	cmd.Dir = r.Dir
+	cmd.Env = slices.Concat(jobEnv(), r.Env, []string{hostedVariable + "=" + h.String(), "GORUN_CLUSTER=" + h.addr})
+	return cmd
 }
 
 // List implements standing.Launchers.
@@ -93,6 +108,13 @@ func (h hosted) Open(r *wire.Reach) (io.ReadWriteCloser, error) {
 		return job.Tail(r.Lines, r.Follow)
 	}
 	return job.Connect(context.Background())
+}
+
+// newAuthority names a job for the hosts that may carry it on.
+func newAuthority() string {
+	id := make([]byte, 8)
+	rand.Read(id) // never fails
+	return hex.EncodeToString(id)
 }
 
 // jobEnv is the environment of a job's daemon, less what systemd told this one.
@@ -130,11 +152,32 @@ func detachTo(c *cli.Context, programs []launcher.Program) error {
 type clusterRecord struct {
 	Host string `json:"host"`
 	jobs.Record
-	addr string
+	addr    string
+	members []wire.MemberState // of the cluster, any of which can be asked for the job
 }
 
-// name is how users call it.
-func (r clusterRecord) name() string { return fmt.Sprintf("%s/%d", r.Host, r.ID) }
+// name is how users call it, wherever its launcher is by now.
+func (r clusterRecord) name() string {
+	if r.Record.Name != "" {
+		return r.Record.Name
+	}
+	return fmt.Sprintf("%s/%d", r.Host, r.ID)
+}
+
+// number is the name without the host.
+func (r clusterRecord) number() string {
+	name := r.name()
+	return name[strings.LastIndexByte(name, '/')+1:]
+}
+
+// latest leaves out launchers in whose place others have come.
+func latest(all []clusterRecord) []clusterRecord {
+	last := map[string]uint64{}
+	for _, r := range all {
+		last[r.Authority] = max(last[r.Authority], r.Term)
+	}
+	return slices.DeleteFunc(all, func(r clusterRecord) bool { return r.Authority != "" && r.Term < last[r.Authority] })
+}
 
 // detachedJobs asks all hosts for theirs, by the time of their start. Hosts that do not answer have none to show.
 func detachedJobs(ctx context.Context, client standing.Client, members []wire.MemberState) []clusterRecord {
@@ -155,13 +198,13 @@ func detachedJobs(ctx context.Context, client standing.Client, members []wire.Me
 			mu.Lock()
 			defer mu.Unlock()
 			for _, r := range records {
-				all = append(all, clusterRecord{m.Host, r, m.Addr})
+				all = append(all, clusterRecord{m.Host, r, m.Addr, members})
 			}
 		})
 	}
 	wg.Wait()
 	slices.SortFunc(all, func(a, b clusterRecord) int { return a.Started.Compare(b.Started) })
-	return all
+	return latest(all)
 }
 
 // findClusterJob is findJob for a cluster: HOST/NUMBER, a number that only one host has, or the last.
@@ -171,11 +214,12 @@ func findClusterJob(c *cli.Context, id string, running bool) (clusterRecord, sta
 	if err != nil {
 		return none, client, err
 	}
-	known, err := client.Jobs(c.Context, addr)
+	known, err := client.Members(c.Context, addr)
 	if err != nil {
 		return none, client, explainCluster(addr, err)
 	}
 	r, err := chooseJob(detachedJobs(c.Context, client, known.Members), id, running)
+	r.members = known.Members
 	if err != nil {
 		err = &usageError{err, "gorun ps --cluster " + addr + " lists them"}
 	}
@@ -185,7 +229,7 @@ func findClusterJob(c *cli.Context, id string, running bool) (clusterRecord, sta
 func chooseJob(all []clusterRecord, id string, running bool) (clusterRecord, error) {
 	var fits []clusterRecord
 	for _, r := range all {
-		if id == "" || id == r.name() || id == strconv.Itoa(r.ID) {
+		if id == "" || id == r.name() || id == r.number() {
 			fits = append(fits, r)
 		}
 	}
@@ -208,6 +252,29 @@ func chooseJob(all []clusterRecord, id string, running bool) (clusterRecord, err
 	}
 	return fits[len(fits)-1], nil
 }
+
+// found is the job as those of this machine are.
+func (r clusterRecord) found(client standing.Client) found {
+	f := found{Record: r.Record, name: r.name()}
+	f.Job, f.output = r.reach(client)
+	if r.Authority == "" {
+		return f
+	}
+	f.next = func(ctx context.Context) (found, bool) {
+		ctx, cancel := context.WithTimeout(ctx, introduction)
+		defer cancel()
+		for _, x := range detachedJobs(ctx, client, r.members) {
+			if x.Authority == r.Authority && (x.Term > r.Term || x.Term == r.Term && x.State == jobs.Ended) {
+				return x.found(client), true
+			}
+		}
+		return found{}, false
+	}
+	return f
+}
+
+// introduction is how long hosts may take to say which jobs they have.
+const introduction = 10 * time.Second
 
 // reach returns the job as others are, and a reader of its output.
 func (r clusterRecord) reach(client standing.Client) (jobs.Job, openOutput) {

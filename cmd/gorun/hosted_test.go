@@ -9,7 +9,7 @@ import (
 
 func TestChooseJob(t *testing.T) {
 	at := func(host string, id int, state string, minute int) clusterRecord {
-		return clusterRecord{host, jobs.Record{ID: id, State: state, Started: time.Unix(int64(60*minute), 0)}, ""}
+		return clusterRecord{host, jobs.Record{ID: id, State: state, Started: time.Unix(int64(60*minute), 0)}, "", nil}
 	}
 	all := []clusterRecord{at("a", 1, jobs.Ended, 1), at("b", 1, jobs.Running, 2), at("a", 2, jobs.Ended, 3)}
 	for _, tc := range []struct {
@@ -31,7 +31,7 @@ func TestChooseJob(t *testing.T) {
 	if _, err := chooseJob(ended, "", true); err == nil {
 		t.Error("a job that has ended runs")
 	}
-	if h := readHosting(hosting{"h:1", "/a key/file"}.String()); h != (hosting{"h:1", "/a key/file"}) {
+	if h := readHosting(hosting{"h:1", "h", "/a key/file"}.String()); h != (hosting{"h:1", "h", "/a key/file"}) {
 		t.Errorf("%+v", h)
 	}
 }

@@ -54,6 +54,9 @@ type found struct {
 	jobs.Record
 	name   string
 	output openOutput
+	// next returns the job by the launcher that has taken over from this one, if there is one, or how it ended; nil if no
+	// other ever does.
+	next func(ctx context.Context) (found, bool)
 }
 
 // findJob reads which job is meant: the one with the number, or else the last.
@@ -67,8 +70,7 @@ func findJob(c *cli.Context, running bool) (found, error) {
 		if err != nil {
 			return f, err
 		}
-		f.Record, f.name = r.Record, r.name()
-		f.Job, f.output = r.reach(client)
+		f = r.found(client)
 	} else {
 		store, err := jobStore()
 		if err != nil {
@@ -95,6 +97,8 @@ func standOf(r jobs.Record) string {
 		return fmt.Sprintf("ended with %d", r.Code)
 	case jobs.Lost:
 		return "its launcher was killed"
+	case jobs.Moved:
+		return "another host carries it on"
 	}
 	return r.State
 }
@@ -245,20 +249,21 @@ func attach(c *cli.Context, hurry <-chan struct{}) error {
 		case <-ctx.Done():
 		}
 	}()
-	type end struct {
-		code int
-		err  error
+	code, err := job.follow(ctx, c.App.Writer, 10)
+	for job.next != nil && errors.Is(err, errMoved) {
+		next, ok := job.successor(ctx)
+		if !ok {
+			break
+		}
+		if next.State == jobs.Ended {
+			code, err = next.Code, nil
+			show(ctx, c.App.Writer, next, map[bool]int{true: -1, false: 0}[next.Term > job.Term], false)
+			break
+		}
+		fmt.Fprintf(os.Stderr, "gorun: job %s goes on by another launcher\n", job.name)
+		job = next
+		code, err = job.follow(ctx, c.App.Writer, -1)
 	}
-	ended := make(chan end, 1)
-	go func() {
-		code, err := job.Wait(ctx) // asked before the end, so that it is told
-		ended <- end{code, err}
-	}()
-	if err := show(ctx, c.App.Writer, job, 10, true); err != nil && ctx.Err() == nil {
-		return err
-	}
-	e := <-ended
-	code, err := e.code, e.err
 	switch {
 	case errors.Is(context.Cause(ctx), errLeft):
 		return nil
@@ -270,7 +275,62 @@ func attach(c *cli.Context, hurry <-chan struct{}) error {
 	return nil
 }
 
-var errLeft = errors.New("left")
+var (
+	errLeft  = errors.New("left")
+	errMoved = errors.New("the job's launcher is gone")
+)
+
+// lookAgain is how often one who is attached looks for another launcher.
+const lookAgain = 2 * time.Second
+
+// follow shows a job's output until its end, and returns its exit status.
+func (f found) follow(ctx context.Context, to io.Writer, lines int) (int, error) {
+	here, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	type end struct {
+		code int
+		err  error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		code, err := f.Wait(here) // asked before the end, so that it is told
+		ended <- end{code, err}
+	}()
+	if f.next != nil {
+		go func() { // a host without power does not say so
+			if next, ok := f.successor(here); ok && next.Term > f.Term {
+				leave(errMoved)
+			}
+		}()
+	}
+	err := show(here, to, f, lines, true)
+	if err != nil && here.Err() == nil && f.next == nil {
+		return 0, err
+	}
+	e := <-ended
+	if e.err != nil && f.next != nil && ctx.Err() == nil {
+		return 0, errMoved
+	}
+	return e.code, e.err
+}
+
+// successor waits for the launcher that takes over from one that is gone, or for its end.
+func (f found) successor(ctx context.Context) (found, bool) {
+	limit, cancel := context.WithTimeout(ctx, 3*succession)
+	defer cancel()
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for {
+		if next, ok := f.next(limit); ok {
+			return next, true
+		}
+		select {
+		case <-tick.C:
+		case <-limit.Done():
+			return found{}, false
+		}
+	}
+}
 
 func stop(c *cli.Context) error {
 	job, err := findJob(c, true)

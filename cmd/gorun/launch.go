@@ -89,6 +89,9 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if err != nil {
 		return err
 	}
+	if err := detachedOf(c.Context).mayGoOn(changing != nil); err != nil {
+		return err
+	}
 	settings, err := readSettings(c)
 	if err != nil {
 		return err
@@ -232,6 +235,15 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Hurry = hurry
 	if err := detachedOf(c.Context).attach(&spec, placement); err != nil {
 		return err
+	}
+	if where.lease != nil {
+		client, _, err := clusterOf(c)
+		if err == nil {
+			err = detachedOf(c.Context).keep(c.Context, client, &spec, where.lease, placement)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	moves, unwatch := watchMoves(c, mux.Note)
 	spec.Moves = moves

@@ -65,7 +65,7 @@ func showCluster(c *cli.Context, jobs *wire.Jobs, detached []clusterRecord) {
 	if len(detached) > 0 {
 		fmt.Fprintln(w, "\nJOB\tPROGRAM\tSTARTED\tRANKS\tSTATE")
 		for _, r := range detached {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", clean(r.name()), clean(r.Program), r.Started.Local().Format(time.DateTime), r.Ranks, clean(standOf(r.Record)))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", clean(r.name()), clean(r.Program), r.Started.Local().Format(time.DateTime), r.Ranks, clean(r.stand()))
 		}
 		w.Flush()
 	}
@@ -84,6 +84,14 @@ func showCluster(c *cli.Context, jobs *wire.Jobs, detached []clusterRecord) {
 		fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%s\n", clean(j.User), clean(j.Program), time.Duration(j.Seconds)*time.Second, j.Ranks, strings.Join(list, ","))
 	}
 	w.Flush()
+}
+
+// stand says where the launcher of a job is, if that is not where the job began.
+func (r clusterRecord) stand() string {
+	if r.Record.Name == "" {
+		return standOf(r.Record)
+	}
+	return standOf(r.Record) + ", on " + r.Host
 }
 
 // clean keeps what others wrote from moving the terminal's cursor.

@@ -113,13 +113,19 @@ func serveCluster(c *cli.Context, hurry <-chan struct{}) error {
 		case <-stop:
 		}
 	}()
+	launchers := hosted{hosting{addr: net.JoinHostPort(address, port), name: name, keyFile: keyFile}, log}
 	return standing.Serve(ctx, hurry, standing.Config{
 		Key: key, Name: name, Version: version, Slots: slots, Listener: listener, Bind: bind, Address: address, Port: n + 1, Join: join, Log: log,
-		Command: func() *exec.Cmd {
+		Command: func(patience time.Duration) *exec.Cmd {
 			// The very same file, even if its name has gone to a newer build by now.
-			return &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--resumable"}, Env: jobEnv()}
+			cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--resumable"}, Env: jobEnv()}
+			if patience > 0 {
+				cmd.Args = append(cmd.Args, "--patience", patience.String())
+			}
+			return cmd
 		},
-		Launchers: hosted{hosting{addr: net.JoinHostPort(address, port), keyFile: keyFile}},
+		Launchers: launchers,
+		Heirs:     launchers,
 		Ready: func(gossip string) {
 			log.Info("takes jobs", "at", listener.Addr(), "gossip", gossip, "name", name, "slots", slots)
 			status.say(fmt.Sprintf("READY=1\nSTATUS=takes jobs at %s, %d slots", listener.Addr(), slots))

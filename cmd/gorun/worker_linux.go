@@ -32,19 +32,20 @@ func workerCommand(hurry <-chan struct{}) *cli.Command {
 		Name:  "worker",
 		Usage: "serve one job on this host, for the launcher that started it; with --cluster-key-file serve those who hold the key",
 		Flags: append(serveFlags(), &cli.BoolFlag{Name: "daemon", Usage: "be the daemon under a guardian", Hidden: true},
-			&cli.BoolFlag{Name: "resumable", Usage: "standard input is a socket at which launchers may connect again and again", Hidden: true}),
+			&cli.BoolFlag{Name: "resumable", Usage: "standard input is a socket at which launchers may connect again and again", Hidden: true},
+			&cli.DurationFlag{Name: "patience", Usage: "how long to wait for another launcher", Hidden: true}),
 		Action: func(c *cli.Context) error {
 			switch {
 			case c.Args().Present():
 				return &usageError{errors.New("worker takes no arguments"), "to run a program of that name: gorun -np N worker …"}
 			case c.Bool("daemon"):
-				return daemon(c.Context, c.Bool("resumable"))
+				return daemon(c.Context, c.Bool("resumable"), c.Duration("patience"))
 			case c.IsSet("cluster-key-file"):
 				return serveCluster(c, hurry)
 			case term.IsTerminal(int(os.Stdin.Fd())):
 				return &usageError{errors.New("a worker is started by gorun, which speaks with it on standard input"), "gorun -H host1,host2 program, or gorun worker --cluster-key-file FILE for a daemon that stays"}
 			}
-			return guardian(c.Bool("resumable"))
+			return guardian(c.Bool("resumable"), c.Duration("patience"))
 		},
 	}
 }
@@ -55,26 +56,29 @@ func asWorker(words []string) func(context.Context) error {
 	switch strings.Join(words, " ") {
 	case "worker":
 		if !term.IsTerminal(int(os.Stdin.Fd())) {
-			return func(context.Context) error { return guardian(false) }
+			return func(context.Context) error { return guardian(false, 0) }
 		}
 	case "worker --resumable":
-		return func(context.Context) error { return guardian(true) }
+		return func(context.Context) error { return guardian(true, 0) }
 	case "worker --daemon":
-		return func(ctx context.Context) error { return daemon(ctx, false) }
+		return func(ctx context.Context) error { return daemon(ctx, false, 0) }
 	case "worker --daemon --resumable":
-		return func(ctx context.Context) error { return daemon(ctx, true) }
+		return func(ctx context.Context) error { return daemon(ctx, true, 0) }
 	}
 	return nil
 }
 
 // guardian runs the daemon. It does not share the launcher's handling of signals: who is stopped when is
 // for the launcher to say.
-func guardian(resumable bool) error {
+func guardian(resumable bool, patience time.Duration) error {
 	// The very same file, even if its name has gone to a newer build by now.
 	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--daemon"}, Env: os.Environ()}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if resumable {
 		cmd.Args = append(cmd.Args, "--resumable")
+		if patience > 0 {
+			cmd.Args = append(cmd.Args, "--patience", patience.String())
+		}
 		defer surviveStderr()()
 	}
 	code, err := proc.Guard(context.Background(), cmd)
@@ -95,7 +99,7 @@ func surviveStderr() (stop func()) {
 	return func() { signal.Stop(c) }
 }
 
-func daemon(ctx context.Context, resumable bool) error {
+func daemon(ctx context.Context, resumable bool, patience time.Duration) error {
 	ctx, release, err := proc.Lifeline(ctx)
 	if err != nil {
 		return fmt.Errorf("hold lifeline: %w", err)
@@ -117,11 +121,15 @@ func daemon(ctx context.Context, resumable bool) error {
 	if err != nil {
 		return fmt.Errorf("listen for launcher: %w", err)
 	}
-	stream := resume.New()
-	cfg.In, cfg.Out = stream, stream
+	stream := resume.NewRelay()
+	cfg.In, cfg.Out, cfg.Another = stream, stream, stream.Next
+	waits := resume.DefaultPatience
+	if patience > 0 { // another launcher may take over
+		waits.Broken, waits.Orphan = patience, patience
+	}
 	running, ended := context.WithCancel(context.WithoutCancel(ctx))
 	var serving sync.WaitGroup
-	serving.Go(func() { resume.Serve(running, socket, stream, resume.DefaultPatience) })
+	serving.Go(func() { resume.Serve(running, socket, stream, waits) })
 	err = worker.Run(ctx, cfg)
 	stream.Close(farewell)
 	ended()

@@ -31,7 +31,8 @@ import (
 	"time"
 )
 
-// Event is what happened: Discovered, HostUp, HostLost, Exited, Rejoining, Committed or Tick.
+// Event is what happened: Discovered, HostUp, HostLost, Exited, Rejoining, Committed, Interrupted
+// or Tick.
 type Event interface{ event() }
 
 // Host is room for processes.
@@ -71,16 +72,20 @@ type Committed struct {
 	Epoch uint32
 }
 
+// Interrupted says that the present world cannot go on as it is, through no fault of its members.
+type Interrupted struct{ Why string }
+
 // Tick says that time has passed.
 type Tick struct{}
 
-func (Discovered) event() {}
-func (HostUp) event()     {}
-func (HostLost) event()   {}
-func (Exited) event()     {}
-func (Rejoining) event()  {}
-func (Committed) event()  {}
-func (Tick) event()       {}
+func (Discovered) event()  {}
+func (HostUp) event()      {}
+func (HostLost) event()    {}
+func (Exited) event()      {}
+func (Rejoining) event()   {}
+func (Committed) event()   {}
+func (Interrupted) event() {}
+func (Tick) event()        {}
 
 // Action is what to do: StartHost, DropHost, Roster, HostsChanged, Note or End.
 type Action interface{ action() }

@@ -99,6 +99,10 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 		if p := m.process(ev.Process); p != nil && ev.Epoch <= m.epoch {
 			p.left = max(p.left, ev.Epoch)
 		}
+	case Interrupted:
+		if m.broken == "" && m.epoch > 0 {
+			m.broken = ev.Why
+		}
 	case Committed:
 		if m.daemon(ev.Host) != nil && ev.Epoch == m.epoch {
 			m.committed = true

@@ -393,3 +393,37 @@ func TestReason(t *testing.T) {
 		}
 	}
 }
+
+// TestInterrupted: a world that cannot go on is followed by one with the same members.
+func TestInterrupted(t *testing.T) {
+	j := elasticJob(t, e.Policy{NP: 2, MinNP: 1, ResetLimit: -1})
+	m, _, err := e.Restore(e.Config{Policy: e.Policy{NP: 2, MinNP: 1, ResetLimit: -1, Timeout: time.Minute}}, snapshotOf(t, j.m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*e.Machine{j.m, m} {
+		var got []e.Action
+		for _, a := range m.Step(time.Minute, e.Interrupted{Why: "a roster was lost"}) {
+			if r, ok := a.(e.Roster); ok {
+				got = append(got, r)
+			}
+		}
+		if len(got) != 1 || got[0].(e.Roster).Reason != "a roster was lost" {
+			t.Errorf("%+v", got)
+		}
+	}
+	for _, text := range []string{"", "{}x", `{"daemons":[{"site":1}]}`, `{"processes":[{"host":0}]}`, `{"world":[0]}`} {
+		if _, _, err := e.Restore(e.Config{}, []byte(text)); err == nil {
+			t.Errorf("%q was read", text)
+		}
+	}
+}
+
+func snapshotOf(t *testing.T, m *e.Machine) []byte {
+	t.Helper()
+	text, err := m.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}

@@ -1,6 +1,7 @@
 package elastic_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -93,9 +94,29 @@ func (s *sim) fail(format string, args ...any) {
 	s.Fatalf("seed %d: %s\n%s", s.seed, fmt.Sprintf(format, args...), strings.Join(s.trace[from:], "\n"))
 }
 
+// replace goes on with what was written down.
+func (s *sim) replace() {
+	text, err := s.m.Snapshot()
+	if err != nil {
+		s.fail("%v", err)
+	}
+	m, _, err := elastic.Restore(elastic.Config{Policy: s.policy, Jitter: s.rng.Float64}, text)
+	if err != nil {
+		s.fail("%v", err)
+	}
+	again, err := m.Snapshot()
+	if err != nil || !bytes.Equal(text, again) {
+		s.fail("%v: %s was read, and is written %s", err, text, again)
+	}
+	s.m = m
+}
+
 func (s *sim) step(ev elastic.Event) {
 	if s.end != nil {
 		return
+	}
+	if s.rng.IntN(20) == 0 { // another launcher takes over
+		s.replace()
 	}
 	if _, tick := ev.(elastic.Tick); !tick {
 		s.trace = append(s.trace, fmt.Sprintf("%v %T%v", s.now, ev, ev))

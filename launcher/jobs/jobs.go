@@ -38,14 +38,20 @@ type Record struct {
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended,omitzero"`
 	Code    int       `json:"code"`
-	State   string    `json:"state"` // running, ended or lost; found out when it is read
+	State   string    `json:"state"` // running, ended, moved or lost; found out when it is read
+	// Of a job that other hosts carry on if this one is lost:
+	Authority string `json:"authority,omitempty"` // by which they know it
+	Term      uint64 `json:"term,omitempty"`      // of this launcher: there may be others with smaller or greater ones
+	Name      string `json:"name,omitempty"`      // as users call it, if it began on another host
+	Moved     bool   `json:"moved,omitempty"`     // another launcher has taken over
 }
 
 // States of a job.
 const (
 	Running = "running"
 	Ended   = "ended"
-	Lost    = "lost" // its launcher was killed, and with it the job
+	Lost    = "lost"  // its launcher was killed, and with it the job, unless another carries it on
+	Moved   = "moved" // another launcher carries it on
 )
 
 // Store is the directory of all jobs of a user.
@@ -188,6 +194,8 @@ func (j Job) Load() (Record, error) {
 		return r, fmt.Errorf("read job %s: %w", j.Dir, err)
 	}
 	switch {
+	case r.Moved:
+		r.State = Moved
 	case !r.Ended.IsZero():
 		r.State = Ended
 	case j.locked():

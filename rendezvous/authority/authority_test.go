@@ -246,7 +246,7 @@ func (s *sim) known() (n int) {
 // TestOneSpeaksAndGoesOn: whatever is lost, late, cut off, frozen, killed or rebooted, no two launchers have one term or
 // act on one epoch; and when all is well again exactly one is left, which knows what was acted upon and can go on.
 func TestOneSpeaksAndGoesOn(t *testing.T) {
-	seeds := uint64(1500)
+	seeds := uint64(1000)
 	if testing.Short() {
 		seeds = 300
 	}
@@ -267,7 +267,7 @@ func TestOneSpeaksAndGoesOn(t *testing.T) {
 		for _, name := range s.names {
 			s.restore(s.hosts[name])
 		}
-		for end := s.now + 5*lease; s.now < end; {
+		for end := s.now + 10*lease; s.now < end; {
 			s.second()
 		}
 		if len(s.leaders) == 1 && s.known() <= len(s.names)/2 {
@@ -302,7 +302,7 @@ func TestMinorityWaits(t *testing.T) {
 	}
 	s.cut["h0"] = true
 	s.decide(s.hosts["h0"])
-	for s.now < 3*lease {
+	for s.now < 4*lease {
 		s.second()
 	}
 	if s.greatest != 0 || s.hosts["h0"].launcher == nil {

@@ -25,6 +25,9 @@ import (
 	"gorun/rendezvous/wire"
 )
 
+// beginning is how much longer than its lease a launcher may be silent that has yet to begin.
+const beginning = 10 * time.Second
+
 // State is what an elector knows of a job. It must be saved before anything is answered that follows from it.
 type State struct {
 	Job      string
@@ -148,7 +151,7 @@ func (e *Elector) vote(now time.Duration, v *wire.Vote) Actions {
 		return Actions{Answer: &wire.Voted{Granted: true, Probe: true, Term: v.Term}}
 	}
 	s.Promised, s.Candidate = v.Term, v.Candidate
-	e.heard, e.standing = now, 0
+	e.heard, e.standing = now+beginning, 0
 	return Actions{Save: fresh, Answer: e.ballot()}
 }
 
@@ -232,6 +235,6 @@ func (e *Elector) count(now time.Duration) Actions {
 			written, last.Seq, last.Value = v.Written, v.Seq, v.Value
 		}
 	}
-	e.standing, e.heard = 0, now
+	e.standing, e.heard = 0, now+beginning
 	return Actions{Lead: &last}
 }

@@ -37,15 +37,24 @@ func newSession(t *testing.T) (Session, net.Listener) {
 
 // serve is Serve in a process that ends with its stream.
 func serve(t *testing.T, l net.Listener, s *Stream, p Patience) {
+	serveRelay(t, l, &Relay{stream: s, reading: s}, p)
+}
+
+func serveRelay(t *testing.T, l net.Listener, r *Relay, p Patience) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var wg sync.WaitGroup
-	wg.Go(func() { Serve(ctx, l, s, p) })
-	s.mu.Lock()
-	for s.err == nil && !s.parted {
-		s.changed.Wait()
+	wg.Go(func() { Serve(ctx, l, r, p) })
+	for s := r.current(); ; s = r.current() {
+		s.mu.Lock()
+		for s.err == nil && !s.parted {
+			s.changed.Wait()
+		}
+		s.mu.Unlock()
+		if r.current() == s {
+			break
+		}
 	}
-	s.mu.Unlock()
 	cancel()
 	wg.Wait()
 }
@@ -186,7 +195,7 @@ func TestWhoWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.End()
+		s.End(1)
 		ends(far, ErrOrder)
 		conn.Close()
 		wait()
@@ -233,6 +242,103 @@ func TestWhoWaits(t *testing.T) {
 		wg.Wait()
 		wait()
 	})
+}
+
+// TestTakenOver: another launcher with a greater term goes on with what the former one has not acknowledged, write by
+// write, while others write; the former one, and whoever has no greater term, can do nothing any more.
+func TestTakenOver(t *testing.T) {
+	t.Parallel()
+	s, l := newSession(t)
+	r := NewRelay()
+	var wg sync.WaitGroup
+	wg.Go(func() { serveRelay(t, l, r, Patience{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}) })
+	const writes, size = 3000, 1000
+	wg.Go(func() {
+		for i := range writes {
+			if _, err := r.Write(bytes.Repeat([]byte{byte(i), byte(i >> 8)}, size/2)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	got, last := map[int]bool{}, -1
+	for term := uint64(1); ; term++ {
+		near := New()
+		var conn *Line
+		var err error
+		if term == 1 {
+			conn, err = s.Dial()
+		} else {
+			conn, err = s.Adopt(term)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Write(bytes.Repeat([]byte{byte(term)}, TokenSize))
+		var carrying sync.WaitGroup
+		carrying.Go(func() { near.Carry(conn, conn) })
+		if term > 1 {
+			near.Write([]byte{byte(term)})
+			one := make([]byte, 1)
+			for {
+				if _, err := r.Read(one); err == nil {
+					break
+				} else if !errors.Is(err, ErrSuperseded) || !r.Next() {
+					t.Fatal(err)
+				}
+			}
+			if one[0] != byte(term) {
+				t.Errorf("the words of launcher %d were read in term %d", one[0], term)
+			}
+			s.End(term - 1) // it has nothing to say any more
+			if err := line(s, New(), bytes.Repeat([]byte{byte(term - 1)}, TokenSize), 1<<30); err == nil {
+				t.Error("the former token was taken")
+			}
+			if old, err := s.Adopt(term); err == nil {
+				old.Write(make([]byte, TokenSize))
+				if _, err := old.Read(make([]byte, 1)); err == nil {
+					t.Error("another launcher of the same term was taken")
+				}
+				old.Close()
+			}
+		}
+		first := -1
+		buf := make([]byte, size)
+		take := func() bool {
+			if _, err := io.ReadFull(near, buf); err != nil {
+				return false
+			}
+			n := int(buf[0]) | int(buf[1])<<8
+			if !bytes.Equal(buf, bytes.Repeat(buf[:2], size/2)) {
+				t.Errorf("write %d did not come as a whole", n)
+			}
+			if first < 0 {
+				if first = n; n > last+2 {
+					t.Errorf("launcher %d begins with write %d, the former had up to %d", term, n, last)
+				}
+			} else if n != last+1 {
+				t.Errorf("write %d after %d", n, last)
+			}
+			last, got[n] = n, true
+			return true
+		}
+		for last < min(int(term)*700, writes-1) && take() {
+		}
+		if last == writes-1 {
+			near.Close(10 * time.Second)
+			carrying.Wait()
+			break
+		}
+		near.Fail(errors.New("killed"))
+		conn.Close()
+		carrying.Wait()
+		for take() { // what it had already
+		}
+	}
+	wg.Wait()
+	if len(got) < writes-5 {
+		t.Errorf("%d of %d writes arrived", len(got), writes)
+	}
 }
 
 // TestBounded: who writes to nobody waits when a window is full.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -19,13 +20,15 @@ import (
 // What a connection to Serve wants; its first byte.
 const (
 	carry  byte = 'R' // to carry the stream; a mark and a token follow, and the stream's frames
+	adopt  byte = 'A' // to carry the stream of another launcher from here on; as carry, but its term comes before the token
 	orphan byte = 'O' // to say that the launcher hung up on the connection with the mark that follows
-	finish byte = 'E' // to end the stream
+	finish byte = 'E' // to end the stream, by a launcher whose term follows
 	watch  byte = 'W' // to notice the end of the process
 )
 
 const (
 	markSize = 8
+	termSize = 8
 	// TokenSize is how many random bytes a launcher is known by.
 	TokenSize = 32
 )
@@ -40,20 +43,30 @@ type Patience struct {
 // DefaultPatience is that of a job's daemon.
 var DefaultPatience = Patience{First: 20 * time.Second, Broken: time.Minute, Orphan: 2 * time.Second}
 
+// Forever is a term greater than those of all launchers.
+const Forever = ^uint64(0)
+
 // Serve lets those who connect carry the stream, until the stream is over; then it shuts the listener. Whoever comes
-// first with a token is the one whom the stream belongs to. It returns at the end of ctx, which is when the job has
-// ended: those who watch hear of it then.
-func Serve(ctx context.Context, l net.Listener, s *Stream, p Patience) {
-	v := &server{stream: s, patience: p, conns: map[net.Conn]bool{}}
-	v.timer = time.AfterFunc(p.First, func() { s.Fail(ErrNotResumed) })
+// first with a token is the one whom the stream belongs to, until another one adopts it with a greater term. It
+// returns at the end of ctx, which is when the job has ended: those who watch hear of it then.
+func Serve(ctx context.Context, l net.Listener, r *Relay, p Patience) {
+	v := &server{relay: r, patience: p, conns: map[net.Conn]bool{}, waits: true, term: 1}
+	v.timer = time.AfterFunc(p.First, v.expire)
 	defer v.timer.Stop()
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		s.mu.Lock()
-		for s.err == nil && !s.parted {
-			s.changed.Wait()
+		for s := r.current(); ; {
+			s.mu.Lock()
+			for s.err == nil && !s.parted {
+				s.changed.Wait()
+			}
+			s.mu.Unlock()
+			next := r.current()
+			if next == s {
+				break
+			}
+			s = next
 		}
-		s.mu.Unlock()
 		shut(l)
 		l.Close()
 		v.hangUp()
@@ -64,7 +77,7 @@ func Serve(ctx context.Context, l net.Listener, s *Stream, p Patience) {
 			break
 		}
 		if err != nil {
-			s.Fail(fmt.Errorf("accept: %w", err))
+			r.current().Fail(fmt.Errorf("accept: %w", err))
 			break
 		}
 		wg.Go(func() {
@@ -80,13 +93,15 @@ func Serve(ctx context.Context, l net.Listener, s *Stream, p Patience) {
 }
 
 type server struct {
-	stream   *Stream
+	relay    *Relay
 	patience Patience
 	timer    *time.Timer
 
 	mu       sync.Mutex
 	conns    map[net.Conn]bool
 	over     bool
+	waits    bool   // the timer runs
+	term     uint64 // of the launcher
 	token    []byte // of the launcher, nil until it came
 	mark     string // of the connection that carries the stream
 	orphaned bool   // its launcher hung up
@@ -125,29 +140,73 @@ func (v *server) meet(ctx context.Context, conn net.Conn) {
 	if err != nil {
 		return
 	}
-	mark := make([]byte, markSize)
+	mark, term, token := make([]byte, markSize), make([]byte, termSize), make([]byte, TokenSize)
+	read := func(parts ...[]byte) bool {
+		for _, part := range parts {
+			if _, err := io.ReadFull(in, part); err != nil {
+				return false
+			}
+		}
+		return true
+	}
 	switch want {
 	case carry:
-		token := make([]byte, TokenSize)
-		if _, err := io.ReadFull(in, mark); err != nil {
-			return
+		if read(mark, token) && v.begin(string(mark), token) {
+			v.carry(conn, in, string(mark))
 		}
-		if _, err := io.ReadFull(in, token); err != nil || !v.begin(string(mark), token) {
-			return
+	case adopt:
+		if read(mark, term, token) && v.adopt(string(mark), binary.LittleEndian.Uint64(term), token) {
+			v.carry(conn, in, string(mark))
 		}
-		v.stream.Carry(conn, in) // how it ended does not matter: see end
-		v.end(string(mark))
 	case orphan:
-		if _, err := io.ReadFull(in, mark); err == nil {
+		if read(mark) {
 			v.orphan(string(mark))
 		}
 	case finish:
-		v.stream.Fail(ErrOrder)
+		if read(term) {
+			v.finish(binary.LittleEndian.Uint64(term))
+		}
 	case watch:
 		conn.SetDeadline(time.Time{})
 		v.forget(conn)
 		defer context.AfterFunc(ctx, func() { conn.Close() })()
 		io.Copy(io.Discard, in)
+	}
+}
+
+func (v *server) carry(conn net.Conn, in io.Reader, mark string) {
+	v.relay.current().Carry(conn, in) // how it ended does not matter: see end
+	v.end(mark)
+}
+
+// expire ends a stream that nobody resumed.
+func (v *server) expire() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.waits {
+		v.relay.current().Fail(ErrNotResumed)
+	}
+}
+
+// adopt is true if a launcher has taken over. From then on nobody speaks for the job with the former one's token.
+func (v *server) adopt(mark string, term uint64, token []byte) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if term <= v.term || v.over || v.relay.current().Over() {
+		return false
+	}
+	v.timer.Stop()
+	v.waits, v.term, v.token, v.mark, v.orphaned = false, term, token, mark, false
+	v.relay.supersede()
+	return true
+}
+
+// finish ends the stream on the order of its launcher, or of one that comes after it.
+func (v *server) finish(term uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if term >= v.term {
+		v.relay.current().Fail(ErrOrder)
 	}
 }
 
@@ -162,7 +221,7 @@ func (v *server) begin(mark string, token []byte) bool {
 		return false
 	}
 	v.timer.Stop()
-	v.mark, v.orphaned = mark, false
+	v.waits, v.mark, v.orphaned = false, mark, false
 	return true
 }
 
@@ -173,10 +232,15 @@ func (v *server) end(mark string) {
 	switch {
 	case v.mark != mark:
 	case v.orphaned:
-		v.timer.Reset(v.patience.Orphan)
+		v.wait(v.patience.Orphan)
 	default:
-		v.timer.Reset(v.patience.Broken)
+		v.wait(v.patience.Broken)
 	}
+}
+
+func (v *server) wait(patience time.Duration) {
+	v.waits = true
+	v.timer.Reset(patience)
 }
 
 func (v *server) orphan(mark string) {
@@ -186,8 +250,8 @@ func (v *server) orphan(mark string) {
 		return // it was resumed meanwhile
 	}
 	v.orphaned = true
-	if !v.stream.Connected() {
-		v.timer.Reset(v.patience.Orphan)
+	if !v.relay.current().Connected() {
+		v.wait(v.patience.Orphan)
 	}
 }
 
@@ -276,16 +340,24 @@ type Line struct {
 }
 
 // Dial connects to the session's process.
-func (s Session) Dial() (*Line, error) {
+func (s Session) Dial() (*Line, error) { return s.open(carry, nil) }
+
+// Adopt connects a launcher to the session's process that takes over, with its term. It is refused by the end of the
+// connection if that is not greater than the present one's.
+func (s Session) Adopt(term uint64) (*Line, error) {
+	return s.open(adopt, binary.LittleEndian.AppendUint64(nil, term))
+}
+
+func (s Session) open(want byte, rest []byte) (*Line, error) {
 	mark := make([]byte, markSize)
 	if _, err := rand.Read(mark); err != nil {
 		return nil, fmt.Errorf("make mark: %w", err)
 	}
-	conn, err := s.dial(carry, mark)
+	conn, err := s.dial(want, append(mark, rest...))
 	if err != nil {
 		return nil, fmt.Errorf("connect to daemon of job: %w", err)
 	}
-	return &Line{conn, s, mark}, nil
+	return &Line{conn, s, mark[:markSize]}, nil
 }
 
 // Orphan says that the launcher hung up. It comes before Close.
@@ -297,9 +369,9 @@ func (l *Line) Orphan() {
 	}
 }
 
-// End ends the session.
-func (s Session) End() {
-	if conn, err := s.dial(finish, nil); err == nil {
+// End ends the session, if that is for a launcher of this term to say.
+func (s Session) End(term uint64) {
+	if conn, err := s.dial(finish, binary.LittleEndian.AppendUint64(nil, term)); err == nil {
 		conn.Close()
 	}
 }

@@ -325,6 +325,19 @@ func (s *Stream) receive(conn net.Conn, in io.Reader) error {
 	}
 }
 
+func (s *Stream) acknowledgedUpTo() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.base
+}
+
+// unacknowledged is what the other side may not have, and the number of bytes before it.
+func (s *Stream) unacknowledged() (base uint64, out []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.base, s.out
+}
+
 // took takes one frame.
 func (s *Stream) took(conn net.Conn, kind byte, body []byte) error {
 	switch {

@@ -46,6 +46,12 @@ func (c Client) Reserve(ctx context.Context, addr string, r wire.Reserve, waitin
 	return nil, fmt.Errorf("reserve slots at %s: the daemons do not agree on who keeps the queue", addr)
 }
 
+// Hold goes on with slots that the job has already, r.Held, and tells so whoever keeps the queue, sooner or later.
+func (c Client) Hold(addr string, r wire.Reserve) *Lease {
+	r.Version = c.Version
+	return newLease(c, addr, r, nil)
+}
+
 // grant is what the keeper of the queue gave, and the connection on which it may change it.
 type grant struct {
 	conn net.Conn
@@ -90,10 +96,14 @@ func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiti
 	}
 }
 
-// Jobs asks what the cluster does.
+// Jobs asks what the cluster does. If who keeps the queue does not answer, the daemon at addr says what it knows.
 func (c Client) Jobs(ctx context.Context, addr string) (*wire.Jobs, error) {
+	first := addr
 	for range redirects {
 		msg, err := c.ask(ctx, addr, &wire.AskJobs{})
+		if err != nil && addr != first {
+			return c.Members(ctx, first)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("ask %s for jobs: %w", addr, err)
 		}
@@ -107,6 +117,19 @@ func (c Client) Jobs(ctx context.Context, addr string) (*wire.Jobs, error) {
 		}
 	}
 	return nil, fmt.Errorf("ask %s for jobs: the daemons do not agree on who keeps the queue", addr)
+}
+
+// Members asks the daemon at addr which hosts it sees.
+func (c Client) Members(ctx context.Context, addr string) (*wire.Jobs, error) {
+	msg, err := c.ask(ctx, addr, &wire.AskJobs{Here: true})
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for hosts: %w", addr, err)
+	}
+	known, ok := msg.(*wire.Jobs)
+	if !ok {
+		return nil, fmt.Errorf("ask %s for hosts: unexpected %T", addr, msg)
+	}
+	return known, nil
 }
 
 func (c Client) ask(ctx context.Context, addr string, m wire.Message) (wire.Message, error) {

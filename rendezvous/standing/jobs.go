@@ -95,7 +95,7 @@ func (s *server) allJobs() []*job {
 // endJobs orders the daemons of all jobs to end, and waits until they have.
 func (s *server) endJobs() {
 	for _, j := range s.allJobs() {
-		j.End()
+		j.End(resume.Forever)
 	}
 	s.jobs.own.Wait()
 	s.jobs.adopted.Wait()
@@ -126,23 +126,23 @@ func (s *server) serve(conn net.Conn, in io.Reader, r *wire.Serve) {
 		return
 	}
 	session := resume.Session{Cluster: s.jobs.cluster, ID: r.Session, Slots: r.Slots}
-	if err := s.begin(session); err != nil {
+	if err := s.begin(session, time.Duration(r.PatienceMS)*time.Millisecond); err != nil {
 		s.change(func() { s.used -= r.Slots })
 		s.cfg.Log.Warn("daemon of a job", "err", err)
 		s.refuse(conn, "", "%v", err)
 		return
 	}
-	s.connect(conn, in, session)
+	s.connect(conn, in, session.Dial)
 }
 
 // begin starts the daemon. Nothing of it depends on this one: its input is a socket that is its own.
-func (s *server) begin(session resume.Session) error {
+func (s *server) begin(session resume.Session, patience time.Duration) error {
 	input, err := session.Listen()
 	if err != nil {
 		return fmt.Errorf("start daemon: %w", err)
 	}
 	defer input.Close()
-	cmd := s.cfg.Command()
+	cmd := s.cfg.Command(patience)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C at a terminal is for us
 	cmd.WaitDelay = 2 * time.Second
 	cmd.Stdin = input
@@ -179,17 +179,19 @@ func (s *server) resume(conn net.Conn, in io.Reader, r *wire.Resume) {
 	case j == nil:
 		s.refuse(conn, "", "%s", text)
 	case r.End:
-		j.End()
+		j.End(r.Term)
 		s.answer(conn, &wire.Granted{})
+	case r.Adopt:
+		s.connect(conn, in, func() (*resume.Line, error) { return j.Adopt(r.Term) })
 	default:
-		s.connect(conn, in, j.Session)
+		s.connect(conn, in, j.Dial)
 	}
 }
 
 // connect passes bytes on between a launcher and the daemon of its job, until one of them hangs up. If it is the
 // launcher, the daemon is told: most likely it will not come back.
-func (s *server) connect(conn net.Conn, in io.Reader, session resume.Session) {
-	line, err := session.Dial()
+func (s *server) connect(conn net.Conn, in io.Reader, dial func() (*resume.Line, error)) {
+	line, err := dial()
 	if err != nil {
 		s.refuse(conn, "", "%v", err)
 		return

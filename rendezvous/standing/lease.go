@@ -19,6 +19,9 @@ type Lease struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
+	// Patience is how long the daemons that Start starts wait for another launcher, 0 for no other. It is set before that.
+	Patience time.Duration
+
 	mu     sync.Mutex
 	shares []wire.Share
 	others []string
@@ -29,7 +32,10 @@ const retry = 250 * time.Millisecond
 
 func newLease(c Client, addr string, r wire.Reserve, g *grant) *Lease {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &Lease{client: c, addr: addr, request: r, changes: make(chan []wire.Share, 1), cancel: cancel, shares: g.Shares, others: g.Others}
+	l := &Lease{client: c, addr: addr, request: r, changes: make(chan []wire.Share, 1), cancel: cancel, shares: r.Held}
+	if g != nil {
+		l.shares, l.others = g.Shares, g.Others
+	}
 	l.wg.Go(func() { l.keep(ctx, g) })
 	return l
 }

@@ -2,6 +2,7 @@ package standing
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -58,6 +59,14 @@ func (q *queue) all() []wire.Share {
 
 // add puts a job at the end, unless even an idle cluster had no room for it.
 func (q *queue) add(t *ticket) error {
+	if job := t.request.Job; job != "" {
+		for _, x := range q.tickets {
+			if x.request.Job == job && x.request.Term > t.request.Term {
+				return errors.New("another launcher has taken the job over")
+			}
+		}
+		q.tickets = slices.DeleteFunc(q.tickets, func(x *ticket) bool { return x.request.Job == job })
+	}
 	if len(t.request.Held) > 0 { // it runs: its hosts would refuse what is not true
 		t.granted, t.shares = true, t.request.Held
 		q.tickets = append(q.tickets, t)

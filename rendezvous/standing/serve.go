@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"gorun/rendezvous/authority"
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/wire"
 )
@@ -54,7 +55,10 @@ type Config struct {
 	Port     int          // of gossip, 0 for a free one
 	Join     []string     // gossip of some others, host:port
 	// Command prepares the daemon of one job, all but its standard streams. Its input is a socket for resume.Serve.
-	Command func() *exec.Cmd
+	// patience is how long it is to wait for another launcher, 0 for resume.DefaultPatience.
+	Command func(patience time.Duration) *exec.Cmd
+	// Heirs carries jobs on whose launchers are gone; nil for a host that does not.
+	Heirs Heirs
 	// Launchers runs launchers of detached jobs; nil for none.
 	Launchers Launchers
 	Log       *slog.Logger
@@ -70,6 +74,7 @@ type server struct {
 	wg     sync.WaitGroup
 	born   int64
 	jobs   jobs
+	heirs  heirs
 
 	mu       sync.Mutex
 	queue    queue
@@ -120,6 +125,10 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	s.wg.Go(func() { s.watch(work) })
 	s.wg.Go(func() { s.accept(work) })
 	s.wg.Go(func() { s.seek(work) })
+	if err := s.remember(); err != nil {
+		cfg.Log.Warn("jobs to carry on", "err", err)
+	}
+	s.wg.Go(func() { s.standBy(work) })
 	if cfg.Ready != nil {
 		cfg.Ready(s.gossip.Addr())
 	}
@@ -364,7 +373,11 @@ func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
 	case *wire.Reach:
 		s.reach(conn, in, request)
 	case *wire.AskJobs:
-		s.answer(conn, s.listing())
+		s.answer(conn, s.listing(request.Here))
+	case *wire.Keep:
+		s.elect(conn, request.Job, authority.Event{Keep: request})
+	case *wire.Vote:
+		s.elect(conn, request.Job, authority.Event{Vote: request})
 	default:
 		s.answer(conn, &wire.Refused{Text: fmt.Sprintf("unexpected %T", request)})
 	}
@@ -486,10 +499,10 @@ func (s *server) take(n int) error {
 }
 
 // listing is what the queue holds, if this is where it is kept.
-func (s *server) listing() wire.Message {
+func (s *server) listing(here bool) wire.Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.keeper != "" {
+	if s.keeper != "" && !here {
 		return &wire.Elsewhere{Addr: s.keeper}
 	}
 	out := &wire.Jobs{Members: slices.Clone(s.queue.hosts)}

@@ -37,7 +37,7 @@ func echoes() {
 	if err != nil {
 		panic(err)
 	}
-	s := resume.New()
+	s := resume.NewRelay()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { resume.Serve(ctx, l, s, resume.DefaultPatience) })
@@ -96,7 +96,7 @@ func startAt(t *testing.T, addr, name string, slots int, join ...string) *member
 	go func() {
 		defer close(m.ended)
 		if err := standing.Serve(ctx, now, standing.Config{Key: key, Name: name, Version: "v", Slots: slots, Listener: l, Bind: "127.0.0.1", Address: "127.0.0.1",
-			Join: join, Command: func() *exec.Cmd {
+			Join: join, Command: func(time.Duration) *exec.Cmd {
 				cmd := exec.Command(os.Args[0])
 				cmd.Env = append(os.Environ(), "GORUN_TEST_JOB=1")
 				return cmd

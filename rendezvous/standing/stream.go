@@ -31,6 +31,7 @@ type Stream struct {
 	lease   *Lease
 	share   wire.Share
 	session string
+	term    uint64
 	token   []byte
 	remote  net.Addr
 	cancel  context.CancelFunc
@@ -50,20 +51,54 @@ func (s *Stream) Close() error {
 // Start starts the job's daemon on a host of the lease. What is read and written is its standard output and
 // input; Close, or the end of this process, ends it.
 func (l *Lease) Start(ctx context.Context, host string) (*Stream, error) {
-	share, ok := l.share(host)
-	if !ok {
-		return nil, fmt.Errorf("start daemon: no slots on %s were reserved", host)
-	}
-	id := make([]byte, 8+resume.TokenSize)
-	if _, err := rand.Read(id); err != nil {
-		return nil, fmt.Errorf("start daemon: %w", err)
-	}
-	s := &Stream{Stream: resume.New(), lease: l, share: share, session: hex.EncodeToString(id[:8]), token: id[8:]}
-	conn, in, err := l.client.enter(ctx, share.Addr, &wire.Serve{Version: l.client.Version, Slots: share.Slots, Session: s.session})
+	s, err := l.newStream(host, "start daemon")
 	if err != nil {
 		return nil, err
 	}
+	ask := &wire.Serve{Version: l.client.Version, Slots: s.share.Slots, Session: s.session, PatienceMS: int(l.Patience.Milliseconds())}
+	conn, in, err := l.client.enter(ctx, s.share.Addr, ask)
+	if err != nil {
+		return nil, err
+	}
+	s.begin(conn, in)
+	return s, nil
+}
+
+// Adopt takes over the daemon of a job that another launcher has started, by the session that it had. This launcher
+// has a greater term.
+func (l *Lease) Adopt(ctx context.Context, host, session string) (*Stream, error) {
+	s, err := l.newStream(host, "take over daemon")
+	if err != nil {
+		return nil, err
+	}
+	s.session = session
+	conn, in, err := s.again(ctx, &wire.Resume{Session: session, Term: s.term, Adopt: true})
+	if err != nil {
+		return nil, fmt.Errorf("take over daemon: %w", err)
+	}
+	s.begin(conn, in)
+	return s, nil
+}
+
+func (l *Lease) newStream(host, what string) (*Stream, error) {
+	share, ok := l.share(host)
+	if !ok {
+		return nil, fmt.Errorf("%s: no slots on %s are reserved", what, host)
+	}
+	id := make([]byte, 8+resume.TokenSize)
+	if _, err := rand.Read(id); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return &Stream{Stream: resume.New(), lease: l, share: share, session: hex.EncodeToString(id[:8]), token: id[8:], term: max(l.request.Term, 1)}, nil
+}
+
+// Session is what the daemon is found by.
+func (s *Stream) Session() string { return s.session }
+
+// begin carries the stream by its first connection, and by others after that.
+func (s *Stream) begin(conn net.Conn, in io.Reader) {
 	s.remote = conn.RemoteAddr()
+	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(func() { s.run(ctx, conn, in) })
 	s.close = sync.OnceFunc(func() {
@@ -74,10 +109,9 @@ func (l *Lease) Start(ctx context.Context, host string) (*Stream, error) {
 		if !known { // it may wait for us somewhere
 			ctx, cancel := context.WithTimeout(context.Background(), farewell)
 			defer cancel()
-			l.client.ask(ctx, s.where().Addr, &wire.Resume{Session: s.session, End: true})
+			s.lease.client.ask(ctx, s.where().Addr, &wire.Resume{Session: s.session, End: true, Term: s.term})
 		}
 	})
-	return s, nil
 }
 
 func (l *Lease) share(host string) (wire.Share, bool) {
@@ -109,19 +143,19 @@ func (s *Stream) run(ctx context.Context, conn net.Conn, in io.Reader) {
 			return
 		}
 		var err error
-		if conn, in, err = s.again(ctx); err != nil {
+		if conn, in, err = s.again(ctx, &wire.Resume{Session: s.session, Term: s.term}); err != nil {
 			s.Fail(err)
 			return
 		}
 	}
 }
 
-// again connects anew. A daemon that has no such job is the end, one that does not answer may be being replaced.
-func (s *Stream) again(ctx context.Context) (net.Conn, io.Reader, error) {
+// again connects to a daemon that runs. A host that has no such job is the end, one that does not answer may be being replaced.
+func (s *Stream) again(ctx context.Context, ask *wire.Resume) (net.Conn, io.Reader, error) {
 	ctx, cancel := context.WithTimeout(ctx, absence)
 	defer cancel()
 	for {
-		conn, in, err := s.lease.client.enter(ctx, s.where().Addr, &wire.Resume{Session: s.session})
+		conn, in, err := s.lease.client.enter(ctx, s.where().Addr, ask)
 		var refused *RefusedError
 		switch {
 		case err == nil:

@@ -41,10 +41,21 @@ type Voted struct {
 	Value   []byte `msgpack:"value"`
 }
 
-func (*Keep) kind() byte  { return 90 }
-func (*Kept) kind() byte  { return 91 }
-func (*Vote) kind() byte  { return 92 }
-func (*Voted) kind() byte { return 93 }
+// Adopt is the first word of a launcher that has taken over, to a daemon that knows its job.
+type Adopt struct{}
+
+// Account ends the answer, in which the daemon says again what the former launcher was told.
+type Account struct {
+	HasJob bool   `msgpack:"job"`
+	Epoch  uint32 `msgpack:"epoch"` // of its last Roster, 0 for none
+}
+
+func (*Keep) kind() byte    { return 90 }
+func (*Kept) kind() byte    { return 91 }
+func (*Vote) kind() byte    { return 92 }
+func (*Voted) kind() byte   { return 93 }
+func (*Adopt) kind() byte   { return 94 }
+func (*Account) kind() byte { return 95 }
 
 // newAuthorityMessage is newMessage for these.
 func newAuthorityMessage(kind byte) Message {
@@ -57,6 +68,10 @@ func newAuthorityMessage(kind byte) Message {
 		return new(Vote)
 	case 93:
 		return new(Voted)
+	case 94:
+		return new(Adopt)
+	case 95:
+		return new(Account)
 	}
 	return nil
 }

@@ -35,6 +35,9 @@ type Reserve struct {
 	Most    int  `msgpack:"most"`
 	// Held are slots that the job has already, from a daemon that does not keep the queue any more.
 	Held []Share `msgpack:"held"`
+	// Job and Term, if the launcher can be replaced: one of a greater term takes the place of those before it.
+	Job  string `msgpack:"job"`
+	Term uint64 `msgpack:"term"`
 }
 
 // Queued says that a job has no slots yet, and why.
@@ -64,12 +67,16 @@ type Serve struct {
 	Version string `msgpack:"version"`
 	Slots   int    `msgpack:"slots"`
 	Session string `msgpack:"session"` // by which it is found again
+	// PatienceMS is how long the daemon waits for another launcher, 0 for as long as it takes to replace this daemon.
+	PatienceMS int `msgpack:"patience"`
 }
 
 // Resume asks for a connection to a daemon that Serve has started, or for its end.
 type Resume struct {
 	Session string `msgpack:"session"`
 	End     bool   `msgpack:"end"`
+	Term    uint64 `msgpack:"term"`  // of the launcher
+	Adopt   bool   `msgpack:"adopt"` // it takes over from another one
 }
 
 // Detach asks a host to run a launcher, away from its user's terminal: its arguments, its name the first of them,
@@ -109,7 +116,9 @@ type Reach struct {
 }
 
 // AskJobs asks for Jobs.
-type AskJobs struct{}
+type AskJobs struct {
+	Here bool `msgpack:"here"` // as far as this daemon knows, even if another one keeps the queue
+}
 
 // Jobs is what a cluster does.
 type Jobs struct {

@@ -59,6 +59,8 @@ var messages = []wire.Message{
 	&wire.AskJobs{},
 	&wire.Keep{Job: "host1/1", Term: 2, Seq: 3, Holder: "host1", Electors: []string{"host1", "host2", "host3"}, LeaseMS: 30000, Value: []byte("v")},
 	&wire.Kept{Term: 2, Seq: 3},
+	&wire.Adopt{},
+	&wire.Account{HasJob: true, Epoch: 4},
 	&wire.Vote{Job: "host1/1", Term: 3, Candidate: "host2", Probe: true},
 	&wire.Voted{Granted: true, Term: 3, Written: 2, Seq: 3, Value: []byte("v")},
 	&wire.AskUsage{},

@@ -18,6 +18,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--batches", type=int, default=50)
 parser.add_argument("--pause", type=float, default=0.0, help="seconds of each batch")
 parser.add_argument("--die", default="", help="PROCESS:BATCH: that process kills itself before that batch")
+parser.add_argument("--until", default="", help="go on after all batches until this FILE is there, as rank 0 sees it")
 args = parser.parse_args()
 
 process = int(os.environ["GORUN_PROCESS"])
@@ -33,12 +34,16 @@ state = hvd.elastic.TorchState(model=model, optimizer=optimizer, batch=0)
 worlds = 0
 
 
+def ended() -> bool:
+    return not args.until or bool(hvd.broadcast_object(os.path.exists(args.until), 0, name="ended"))
+
+
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
     global worlds
     worlds += 1
     print(f"process {process} is rank {hvd.rank()} of {hvd.size()} from batch {state.batch}", flush=True)
-    while state.batch < args.batches:
+    while state.batch < args.batches or not ended():
         if process == victim and state.batch == when:
             os.kill(os.getpid(), signal.SIGKILL)
         data = torch.randn(4, 64, generator=torch.Generator().manual_seed(state.batch))

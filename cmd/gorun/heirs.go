@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"gorun/launcher/jobs"
+	"gorun/rendezvous/authority"
+	"gorun/rendezvous/wire"
+)
+
+// What a host of a cluster keeps of jobs whose launchers run on others, so that it can begin a launcher in their place.
+
+// overFor is how long a job that has ended is remembered, for hosts that were away when it did.
+const overFor = 24 * time.Hour
+
+// bequest is what the next launcher of a job needs: what its user asked for, and where the former one was.
+type bequest struct {
+	Name     string          `json:"name"` // as users call it
+	Started  time.Time       `json:"started"`
+	Request  *wire.Detach    `json:"request"`
+	Shares   []wire.Share    `json:"shares"`
+	Launcher json.RawMessage `json:"launcher,omitempty"` // null for a job that is not elastic
+	Code     int             `json:"code"`               // of one that has ended
+}
+
+// inheritance is what a launcher finds that is to carry a job on.
+type inheritance struct {
+	Job      string           `json:"job"`
+	Former   string           `json:"former"` // the host of the launcher before
+	Electors []string         `json:"electors"`
+	Lease    time.Duration    `json:"lease"`
+	Legacy   authority.Legacy `json:"legacy"`
+	bequest  bequest
+}
+
+// Files in the directory of a job, beside those of package jobs.
+const (
+	requestFile     = "request"
+	inheritanceFile = "inheritance"
+)
+
+// readInherited reads what was left in a job's directory, nil for nothing.
+func readInherited(dir string) (*wire.Detach, *inheritance, error) {
+	var request *wire.Detach
+	var from *inheritance
+	for name, to := range map[string]any{requestFile: &request, inheritanceFile: &from} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = json.Unmarshal(text, to)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("read %s of the job: %w", name, err)
+		}
+	}
+	if from != nil {
+		if err := json.Unmarshal(from.Legacy.Value, &from.bequest); err != nil {
+			return nil, nil, fmt.Errorf("read inheritance of the job: %w", err)
+		}
+		request = from.bequest.Request
+	}
+	return request, from, nil
+}
+
+// leave writes a file for the launcher of a job.
+func leave(job jobs.Job, name string, what any) error {
+	text, err := json.Marshal(what)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(job.Dir, name), text, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s of the job: %w", name, err)
+	}
+	return nil
+}
+
+// heirDir is where the host's electors save what they must not forget. Hosts may share a home.
+func (h hosting) heirDir() (string, error) {
+	store, err := jobStore()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(filepath.Dir(store.Dir), "heirs", h.name), nil
+}
+
+// Load implements standing.Heirs.
+func (h hosted) Load() ([]authority.State, error) {
+	dir, err := h.heirDir()
+	if err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, fmt.Errorf("list jobs to carry on: %w", err)
+	}
+	var out []authority.State
+	var errs []error
+	for _, file := range files {
+		var s authority.State
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(text, &s)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read job to carry on: %w", err))
+			continue
+		}
+		if info, err := os.Stat(file); s.Over && err == nil && time.Since(info.ModTime()) > overFor {
+			os.Remove(file)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out, errors.Join(errs...)
+}
+
+// Save implements standing.Heirs.
+func (h hosted) Save(s authority.State) error {
+	fail := func(err error) error { return fmt.Errorf("keep job %s: %w", s.Job, err) }
+	dir, err := h.heirDir()
+	if err != nil {
+		return fail(err)
+	}
+	if s.Job == "" || strings.Trim(s.Job, "0123456789abcdef") != "" {
+		return fail(errors.New("not the name of a job"))
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return fail(err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fail(err)
+	}
+	file, err := os.CreateTemp(dir, "new-*") // nobody else can read it: it holds the job's secret
+	if err != nil {
+		return fail(err)
+	}
+	defer os.Remove(file.Name())
+	_, err = file.Write(text)
+	err = errors.Join(err, file.Sync(), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), filepath.Join(dir, s.Job+".json"))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// Lives implements standing.Heirs.
+func (h hosted) Lives(s authority.State) bool {
+	store, err := jobStore()
+	if err != nil {
+		return true // there is no knowing
+	}
+	all, err := store.List()
+	return err != nil || slices.ContainsFunc(all, func(r jobs.Record) bool { return r.Authority == s.Job && r.State == jobs.Running })
+}
+
+// Begin implements standing.Heirs. The launcher holds a goroutine, to its end or to that of this process.
+func (h hosted) Begin(s authority.State, l authority.Legacy) {
+	from := &inheritance{Job: s.Job, Former: s.Holder, Electors: s.Electors, Lease: s.Lease, Legacy: l}
+	go func() {
+		err := json.Unmarshal(l.Value, &from.bequest)
+		if err == nil && from.bequest.Request == nil {
+			err = errors.New("nobody said what it runs")
+		}
+		if err == nil {
+			record := jobs.Record{Program: from.bequest.Request.Program, Name: from.bequest.Name, Authority: s.Job, Term: l.Term}
+			cmd := h.command(from.bequest.Request)
+			if _, err = startDetached(context.Background(), cmd, record, func(job jobs.Job) error { return leave(job, inheritanceFile, from) }); err == nil {
+				err = cmd.Wait()
+			}
+		}
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			h.log.Warn("carry a job on", "job", from.bequest.Name, "err", err)
+		}
+	}()
+}

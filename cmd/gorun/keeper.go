@@ -1,0 +1,298 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"gorun/launcher"
+	"gorun/launcher/plan"
+	"gorun/rendezvous/authority"
+	"gorun/rendezvous/standing"
+	"gorun/rendezvous/wire"
+)
+
+const (
+	// fewElectors and mostElectors bound how many hosts decide who carries a job on: with two, one that is alone cannot
+	// know whether the other is gone.
+	fewElectors, mostElectors = 3, 5
+	// succession is how long the hosts of a job wait for another launcher, after it is known that the former is gone.
+	succession = time.Minute
+	// lastWord is how long a launcher tries to say that its job has ended.
+	lastWord = 5 * time.Second
+)
+
+// chooseElectors picks the hosts that decide who carries a job on: the launcher's, those of the ranks, and others; an odd
+// number. nil if there are too few.
+func chooseElectors(self string, ranks []string, members []wire.MemberState) []string {
+	var known []string
+	for _, m := range members {
+		if !m.Draining {
+			known = append(known, m.Host)
+		}
+	}
+	if !slices.Contains(known, self) {
+		return nil
+	}
+	slices.SortStableFunc(known, func(a, b string) int {
+		first := func(name string) int {
+			switch {
+			case name == self:
+				return 0
+			case slices.Contains(ranks, name):
+				return 1
+			}
+			return 2
+		}
+		return cmp.Or(first(a)-first(b), strings.Compare(a, b))
+	})
+	n := min(len(known), mostElectors)
+	if n%2 == 0 {
+		n--
+	}
+	if n < fewElectors {
+		return nil
+	}
+	return known[:n]
+}
+
+// keeper tells the electors of a job what the next launcher would need. It is a launcher.Keeper. Its goroutines end
+// with close.
+type keeper struct {
+	client   standing.Client
+	home     string // a daemon that knows where the others are
+	electors []string
+	lease    time.Duration
+	shares   func() []wire.Share
+	stand    func(term uint64) // down, for another launcher has taken over
+	numbers  chan uint64
+	wake     chan struct{}
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+
+	mu     sync.Mutex
+	holder *authority.Holder
+	left   bequest
+	addrs  map[string]string
+	asking map[string]bool
+	kept   uint64
+}
+
+func (k *keeper) begin() {
+	var ctx context.Context
+	ctx, k.cancel = context.WithCancel(context.Background())
+	k.numbers, k.wake, k.asking = make(chan uint64, 1), make(chan struct{}, 1), map[string]bool{}
+	k.wg.Go(func() { k.run(ctx) })
+}
+
+// Keep implements launcher.Keeper.
+func (k *keeper) Keep(legacy []byte) uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.left.Launcher = legacy
+	return k.put(false)
+}
+
+// Kept implements launcher.Keeper.
+func (k *keeper) Kept() <-chan uint64 { return k.numbers }
+
+// put is called with the lock held.
+func (k *keeper) put(over bool) uint64 {
+	k.left.Shares = k.shares()
+	text, err := json.Marshal(k.left)
+	if err != nil {
+		panic(fmt.Sprintf("gorun: a bequest cannot be written: %v", err)) // it holds nothing but text and numbers
+	}
+	number := k.holder.Put(text, over)
+	k.poke()
+	return number
+}
+
+func (k *keeper) poke() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run says that this launcher lives, and what is new.
+func (k *keeper) run(ctx context.Context) {
+	beat := time.NewTicker(min(max(k.lease/8, 100*time.Millisecond), 5*time.Second))
+	defer beat.Stop()
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	for all := true; ; {
+		k.mu.Lock()
+		for _, name := range k.electors {
+			next := k.holder.Next(name)
+			if k.asking[name] || !all && next.Value == nil {
+				continue
+			}
+			k.asking[name] = true
+			addr := k.addrs[name]
+			asking.Go(func() { k.ask(ctx, name, addr, next) })
+		}
+		k.mu.Unlock()
+		select {
+		case <-beat.C:
+			all = true
+		case <-k.wake:
+			all = false
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// ask gives an elector what it does not have.
+func (k *keeper) ask(ctx context.Context, name, addr string, what *wire.Keep) {
+	answer, err := k.client.Keep(ctx, addr, what)
+	var addrs map[string]string
+	if err != nil && ctx.Err() == nil { // it may be elsewhere now; the next beat tries again
+		addrs = k.members(ctx)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.asking, name)
+	if addrs != nil {
+		k.addrs = addrs
+	}
+	if err != nil {
+		return
+	}
+	k.holder.Answered(name, answer)
+	if k.holder.Superseded() {
+		k.stand(answer.Term)
+		return
+	}
+	if k.holder.Next(name).Value != nil {
+		k.poke() // there was more, meanwhile
+	}
+	if kept := k.holder.Kept(); kept > k.kept {
+		k.kept = kept
+		select {
+		case <-k.numbers: // nobody has read it: it is old now
+		default:
+		}
+		k.numbers <- kept
+	}
+}
+
+// members is where the hosts of the cluster are, nil if it cannot be asked.
+func (k *keeper) members(ctx context.Context) map[string]string {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	known, err := k.client.Members(ctx, k.home)
+	if err != nil {
+		return nil
+	}
+	return addressesOf(known.Members)
+}
+
+func addressesOf(members []wire.MemberState) map[string]string {
+	out := map[string]string{}
+	for _, m := range members {
+		out[m.Host] = m.Addr
+	}
+	return out
+}
+
+// close says that the job has ended, to those who can be reached.
+func (k *keeper) close(code int) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	k.left.Code, k.left.Launcher = code, nil // and with it the job's secret
+	last := k.put(true)
+	done := k.kept >= last
+	k.mu.Unlock()
+	limit := time.NewTimer(lastWord)
+	defer limit.Stop()
+	for !done {
+		select {
+		case n := <-k.numbers:
+			done = n >= last
+		case <-limit.C:
+			done = true
+		}
+	}
+	k.cancel()
+	k.wg.Wait()
+}
+
+// keep has other hosts of the cluster ready to carry the job on, if there are enough of them.
+func (d *detached) keep(ctx context.Context, client standing.Client, spec *launcher.Spec, lease *standing.Lease, p plan.Placement) error {
+	if d == nil || d.hosted.keyFile == "" || lease == nil || d.request == nil {
+		return nil
+	}
+	known, err := client.Members(ctx, d.hosted.addr)
+	if err != nil {
+		return fmt.Errorf("find hosts that could carry the job on: %w", err)
+	}
+	k := &keeper{client: client, home: d.hosted.addr, lease: cmp.Or(spec.Lease, 30*time.Second), shares: lease.Shares, addrs: addressesOf(known.Members), stand: d.standDown,
+		left: bequest{Name: fmt.Sprintf("%s/%d", d.hosted.name, d.record.ID), Started: d.record.Started, Request: d.request}}
+	legacy := authority.Legacy{}
+	if from := d.inherited; from != nil {
+		k.electors, k.lease, legacy, k.left = from.Electors, from.Lease, from.Legacy, from.bequest
+		spec.Legacy = from.bequest.Launcher
+		d.record.Started = from.bequest.Started
+		spec.Note("gorun: job %s goes on by the launcher on %s, since that on %s is gone; what it wrote until now is there", k.left.Name, d.hosted.name, from.Former)
+	} else {
+		var ranks []string
+		for _, s := range lease.Shares() {
+			ranks = append(ranks, s.Host)
+		}
+		k.electors = chooseElectors(d.hosted.name, ranks, known.Members)
+	}
+	if k.electors == nil {
+		return nil
+	}
+	k.holder = authority.NewHolder(d.hosted.name, d.record.Authority, k.electors, k.lease, legacy)
+	d.record.Term = k.holder.Term()
+	if spec.Elastic != nil {
+		spec.Keeper = k
+		lease.Patience = k.lease + succession
+	}
+	d.keeper = k
+	k.begin()
+	if spec.Elastic == nil {
+		k.Keep(nil)
+	}
+	return d.job.Save(d.record)
+}
+
+// mayGoOn is an error in a launcher that should carry on a job which cannot: its world is fixed, and with the former
+// launcher a host of it may be gone.
+func (d *detached) mayGoOn(elastic bool) error {
+	if d == nil || d.inherited == nil || elastic {
+		return nil
+	}
+	from := d.inherited
+	key, err := readKey(d.hosted.keyFile)
+	if err != nil {
+		return err
+	}
+	client := standing.Client{Key: key, Version: version}
+	d.keeper = &keeper{client: client, home: d.hosted.addr, electors: from.Electors, lease: from.Lease, shares: func() []wire.Share { return nil },
+		stand: d.standDown, left: from.bequest, holder: authority.NewHolder(d.hosted.name, from.Job, from.Electors, from.Lease, from.Legacy)}
+	d.keeper.addrs = d.keeper.members(context.Background())
+	d.keeper.begin() // its last word is that the job is over
+	return &launcher.HostError{Host: from.Former, Step: "run", Err: fmt.Errorf("the launcher of job %s, which ran there, is gone, and with it the job", from.bequest.Name),
+		Hint: "an elastic job is carried on by another host: gorun --min-np N", Code: launcher.ExitTransport}
+}
+
+// standDown ends a launcher in whose place another one has come. It must touch nothing that is the other's now, so
+// nothing is cleaned up either.
+func (d *detached) standDown(term uint64) {
+	fmt.Fprintf(os.Stderr, "gorun: another host carries the job on (launcher %d of it), this launcher stands down\n", term)
+	d.record.Ended, d.record.Moved = time.Now(), true
+	d.job.Save(d.record)
+	os.Exit(launcher.ExitFailure)
+}

@@ -1,0 +1,221 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gorun/contrib/lab"
+)
+
+// away is a detached job of a cluster, seen from a machine that has no part in it.
+type away struct {
+	*lasting
+	name string
+}
+
+// detach starts a detached job whose launcher is on host 2.
+func (s *lasting) detach(args ...string) *away {
+	s.t.Helper()
+	cmd, stdout, stderr := s.command(slices.Concat(s.args, []string{"--detach"}, args)...)
+	if err := cmd.Run(); err != nil {
+		s.t.Fatalf("%v\n%s", err, stderr)
+	}
+	return &away{s, strings.TrimSpace(stdout.String())}
+}
+
+// ask runs a command about the job, by way of the first host that answers.
+func (a *away) ask(command string, args ...string) (string, int) {
+	a.t.Helper()
+	var out []byte
+	code := -1
+	for i := range a.Hosts() {
+		if a.hosts[i] == nil {
+			continue
+		}
+		cmd := a.Launcher().Command(a.t.Context(), a.binary, slices.Concat([]string{command}, args)...)
+		cmd.Dir = a.root
+		cmd.Env = append(cmd.Env, "GORUN_CLUSTER="+a.Host(i+1).Name(), "GORUN_CLUSTER_KEY_FILE=/root/.ssh/key")
+		out, _ = cmd.CombinedOutput()
+		if code = cmd.ProcessState.ExitCode(); code == 0 {
+			break
+		}
+	}
+	return string(out), code
+}
+
+func (a *away) logs() string {
+	out, _ := a.ask("logs", a.name)
+	return out
+}
+
+// awaitLogs waits for a line of the job's present launcher.
+func (a *away) awaitLogs(pattern string) []string {
+	a.t.Helper()
+	re := regexp.MustCompile("(?m)" + pattern)
+	for deadline := time.Now().Add(120 * time.Second); ; time.Sleep(300 * time.Millisecond) {
+		text := a.logs()
+		if m := re.FindStringSubmatch(text); m != nil {
+			return m
+		}
+		if time.Now().After(deadline) {
+			ps, _ := a.ask("ps")
+			var daemons strings.Builder
+			for i, log := range a.lasting.logs {
+				fmt.Fprintf(&daemons, "host%d:\n%s", i+1, log.buf)
+			}
+			a.t.Fatalf("no line matches %s:\n%s\n%s\n%s", pattern, text, ps, &daemons)
+		}
+	}
+}
+
+// launcherOn is the process that speaks for the job.
+func (a *away) launcherOn(host int) int {
+	a.t.Helper()
+	var pid int
+	a.await("launcher on host"+strconv.Itoa(host), func() bool {
+		for _, p := range a.Host(host).Processes() {
+			if strings.Contains(p.Args, " --detach ") {
+				pid = p.PID
+				return true
+			}
+		}
+		return false
+	})
+	return pid
+}
+
+// powerOff cuts a host's power.
+func (a *away) powerOff(i int) {
+	a.t.Helper()
+	gone := make(chan struct{})
+	cmd := a.hosts[i]
+	a.hosts[i] = nil
+	go func() {
+		cmd.Wait()
+		close(gone)
+	}()
+	if err := a.Host(i + 1).Kill(); err != nil {
+		a.t.Fatal(err)
+	}
+	<-gone
+}
+
+func (a *away) boot(i int) {
+	a.t.Helper()
+	if err := a.Host(i + 1).Boot(a.t.Context()); err != nil {
+		a.t.Fatal(err)
+	}
+	if _, err := a.Host(i+1).Exec(a.t.Context(), "sh", "-c", "umask 077; mkdir -p /root/.ssh; echo '"+strings.Repeat("a cluster's key ", 4)+"' >/root/.ssh/key"); err != nil {
+		a.t.Fatal(err)
+	}
+	a.start(i)
+}
+
+// TestTakeoverOfFixed: a job that is not elastic cannot go on by another launcher; that is said, and it ends.
+func TestTakeoverOfFixed(t *testing.T) {
+	s := newLasting(t, 3)
+	j := s.detach("--lease", "3", "-np", "3", "-ppn", "1", python, "-c", busy)
+	j.awaitLogs(`busy`)
+	j.powerOff(1)
+	j.awaitLogs(`gorun: error: host2: run: the launcher of job host2/1, which ran there, is gone, and with it the job`)
+	j.await("word in ps", func() bool {
+		out, _ := j.ask("ps")
+		return strings.Contains(out, "host2/1") && strings.Contains(out, "ended with 255, on host1")
+	})
+	if out, code := j.ask("logs", j.name); code != 0 || !strings.Contains(out, "hint: an elastic job is carried on by another host") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	j.boot(1)
+	s.expectIdle()
+}
+
+// TestTakeover: the launcher of a detached job is killed, then frozen, then its host loses power; each time another one
+// carries the job on, without a rank that begins anew but for those of the lost host, and the former one can do nothing.
+func TestTakeover(t *testing.T) {
+	needTorch(t)
+	s := newLasting(t, 3)
+	until := filepath.Join(s.root, "build", fmt.Sprintf("takeover-%d", os.Getpid())) // where lab hosts see it
+	t.Cleanup(func() { os.Remove(until) })
+	j := s.detach("--lease", "8", "--min-np", "1", "--max-np", "3", "-ppn", "1", python, "testdata/elastic/train.py", "--pause", "0.05", "--batches", "50", "--until", until)
+	if j.name != "host2/1" {
+		t.Fatalf("the job is called %s", j.name)
+	}
+	j.awaitLogs(`is rank 2 of 3 from batch 0`)
+	j.awaitLogs(`batch 20$`)
+
+	// Killed: its own host begins another at once.
+	if err := syscall.Kill(j.launcherOn(2), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	j.awaitLogs(`job host2/1 goes on by the launcher on host2`)
+	j.awaitLogs(`batch \d+$`)
+	if out, _ := j.ask("ps"); strings.Count(out, "host2/1") != 1 || !strings.Contains(out, "running, on host2") {
+		t.Errorf("gorun ps:\n%s", out)
+	}
+
+	// Frozen, with the daemon beside it: the others vote when its lease is over. When it is back it stands down, and
+	// disturbs nobody.
+	frozen := j.launcherOn(2)
+	both := func(sig syscall.Signal) {
+		if err := errors.Join(syscall.Kill(frozen, sig), s.hosts[1].Process.Signal(sig)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both(syscall.SIGSTOP)
+	j.awaitLogs(`job host2/1 goes on by the launcher on host1`)
+	both(syscall.SIGCONT)
+	j.await("end of the frozen launcher", func() bool {
+		return !slices.ContainsFunc(j.Host(2).Processes(), func(p lab.Process) bool { return p.PID == frozen })
+	})
+	j.awaitLogs(`batch \d+$`)
+	if text := j.logs(); strings.Contains(text, "epoch 2") || strings.Contains(text, "is rank") {
+		t.Errorf("a launcher was replaced, and so was the world:\n%s", text)
+	}
+
+	// Without power, while somebody looks on: its ranks are gone too, and what the others do since the last commit.
+	attached, seen, said := s.command("attach", "--cluster", "host1", "--cluster-key-file", "/root/.ssh/key", j.name)
+	if err := attached.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { attached.Process.Kill(); attached.Wait() }) // whatever comes
+	j.awaitLogs(`batch \d+$`)
+	j.powerOff(0)
+	j.awaitLogs(`job host2/1 goes on by the launcher on host[23], since that on host1 is gone`)
+	j.awaitLogs(`is rank 1 of 2 from batch [1-9]`)
+	j.boot(0)
+	j.awaitLogs(`is rank 2 of 3 from batch [1-9]`)
+
+	if err := os.WriteFile(until, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	// Who looked on sees how it ends, and so does whoever holds the key.
+	if err := attached.Wait(); err != nil || strings.Count(seen.String(), " ends as rank ") != 3 {
+		t.Fatalf("attach: %v\n%s\n%s", err, said, seen)
+	}
+	text := j.logs()
+	ends := regexp.MustCompile(`process \d+ ends as rank \d+ of 3 after (\d+) batches, \d+ worlds: [0-9.]+ (\w+)`).FindAllStringSubmatch(text, -1)
+	if len(ends) != 3 {
+		t.Fatalf("%d processes ended well:\n%s", len(ends), text)
+	}
+	for _, e := range ends {
+		if e[1] != ends[0][1] || e[2] != ends[0][2] {
+			t.Errorf("%s, but %s", e[0], ends[0][0])
+		}
+	}
+	if out, _ := j.ask("ps"); strings.Count(out, "host2/1") != 1 || !strings.Contains(out, "ended with 0") {
+		t.Errorf("gorun ps:\n%s", out)
+	}
+	s.expectIdle()
+}

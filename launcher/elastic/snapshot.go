@@ -1,0 +1,155 @@
+package elastic
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// What a machine is can be written down, so that another launcher goes on where this one was. Pointers become indices.
+
+type snapshot struct {
+	Now       time.Duration     `json:"now"`
+	Sites     []siteSnapshot    `json:"sites"`
+	Daemons   []daemonSnapshot  `json:"daemons"`
+	Processes []processSnapshot `json:"processes"`
+	World     []int             `json:"world"`
+	Epoch     uint32            `json:"epoch"`
+	Committed bool              `json:"committed"`
+	Broken    string            `json:"broken"`
+	First     *End              `json:"first"`
+	Finished  bool              `json:"finished"`
+	Resets    int               `json:"resets"`
+	Waiting   bool              `json:"waiting"`
+	Since     time.Duration     `json:"since"`
+	Stamp     uint64            `json:"stamp"`
+	Told      string            `json:"told"`
+	Ended     bool              `json:"ended"`
+}
+
+type siteSnapshot struct {
+	Name   string              `json:"name"`
+	Slots  int                 `json:"slots"`
+	Born   int64               `json:"born"`
+	Daemon int                 `json:"daemon"` // -1 for none
+	Lost   banSnapshot         `json:"lost"`
+	Failed map[int]banSnapshot `json:"failed"`
+}
+
+type banSnapshot struct {
+	Failures int           `json:"failures"`
+	Until    time.Duration `json:"until"`
+	Forever  bool          `json:"forever"`
+}
+
+type daemonSnapshot struct {
+	Site   int   `json:"site"`
+	Born   int64 `json:"born"`
+	State  state `json:"state"`
+	Member bool  `json:"member"`
+}
+
+type processSnapshot struct {
+	Host      int    `json:"host"`
+	Slot      int    `json:"slot"`
+	Exited    bool   `json:"exited"`
+	OK        bool   `json:"ok"`
+	Dismissed bool   `json:"dismissed"`
+	Left      uint32 `json:"left"`
+}
+
+func (b ban) snapshot() banSnapshot { return banSnapshot{b.failures, b.until, b.forever} }
+
+func (b banSnapshot) ban() ban { return ban{b.Failures, b.Until, b.Forever} }
+
+// Snapshot is the state of the machine after the last Step. It goes with the Config.
+func (m *Machine) Snapshot() ([]byte, error) {
+	s := snapshot{Now: m.now, Epoch: m.epoch, Committed: m.committed, Broken: m.broken, First: m.first, Finished: m.finished, Resets: m.resets,
+		Waiting: m.waiting, Since: m.since, Stamp: m.stamp, Told: m.told, Ended: m.ended}
+	for _, x := range m.sites {
+		site := siteSnapshot{Name: x.name, Slots: x.slots, Born: x.born, Daemon: -1, Lost: x.lost.snapshot(), Failed: map[int]banSnapshot{}}
+		if x.daemon != nil {
+			site.Daemon = x.daemon.id
+		}
+		for slot, b := range x.failed {
+			site.Failed[slot] = b.snapshot()
+		}
+		s.Sites = append(s.Sites, site)
+	}
+	for _, d := range m.daemons {
+		s.Daemons = append(s.Daemons, daemonSnapshot{slices.Index(m.sites, d.site), d.born, d.state, d.member})
+	}
+	for _, p := range m.processes {
+		s.Processes = append(s.Processes, processSnapshot{p.host.id, p.slot, p.exited, p.ok, p.dismissed, p.left})
+	}
+	for _, p := range m.world {
+		s.World = append(s.World, p.number)
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("write down who is in the job: %w", err)
+	}
+	return text, nil
+}
+
+// Restore returns the machine of a Snapshot, and the time of its last Step, from which its time goes on.
+func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
+	var s snapshot
+	fail := func(err error) (*Machine, time.Duration, error) {
+		return nil, 0, fmt.Errorf("read who is in the job: %w", err)
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return fail(err)
+	}
+	m := &Machine{cfg: cfg, now: s.Now, epoch: s.Epoch, committed: s.Committed, broken: s.Broken, first: s.First, finished: s.Finished, resets: s.Resets,
+		waiting: s.Waiting, since: s.Since, stamp: s.Stamp, told: s.Told, ended: s.Ended}
+	for _, x := range s.Sites {
+		site := &site{name: x.Name, slots: x.Slots, born: x.Born, lost: x.Lost.ban(), failed: map[int]*ban{}}
+		for slot, b := range x.Failed {
+			again := b.ban()
+			site.failed[slot] = &again
+		}
+		m.sites = append(m.sites, site)
+	}
+	for id, d := range s.Daemons {
+		if d.Site < 0 || d.Site >= len(m.sites) {
+			return fail(errors.New("a daemon without a host"))
+		}
+		m.daemons = append(m.daemons, &daemon{id: id, site: m.sites[d.Site], born: d.Born, state: d.State, member: d.Member, used: map[int]*process{}})
+	}
+	for i, x := range s.Sites {
+		if d := m.daemon(x.Daemon); d != nil {
+			m.sites[i].daemon = d
+		}
+	}
+	for number, x := range s.Processes {
+		d := m.daemon(x.Host)
+		if d == nil {
+			return fail(errors.New("a process without a daemon"))
+		}
+		p := &process{number: number, slot: x.Slot, host: d, exited: x.Exited, ok: x.OK, dismissed: x.Dismissed, left: x.Left}
+		if !p.exited {
+			d.used[p.slot] = p
+		}
+		m.processes = append(m.processes, p)
+	}
+	for _, number := range s.World {
+		p := m.process(number)
+		if p == nil {
+			return fail(errors.New("a rank without a process"))
+		}
+		m.world = append(m.world, p)
+	}
+	return m, s.Now, nil
+}
+
+// Epoch is that of the last Roster.
+func (m *Machine) Epoch() uint32 { return m.epoch }
+
+// Member is true for a host that has a place in the last Roster.
+func (m *Machine) Member(host int) bool {
+	d := m.daemon(host)
+	return d != nil && d.member
+}

@@ -1,0 +1,152 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"gorun/launcher/elastic"
+	"gorun/rendezvous/wire"
+)
+
+// What another launcher needs to carry an elastic job on: it is given away before anything is done that follows from it.
+
+// Keeper gives what another launcher would need to those who would begin it.
+type Keeper interface {
+	// Keep takes what takes the place of all before it, and returns its number.
+	Keep(legacy []byte) uint64
+	// Kept delivers the number of the last one that is safe.
+	Kept() <-chan uint64
+}
+
+// Adopter is a Dialer that can take over a daemon which another launcher has started.
+type Adopter interface {
+	Adopt(ctx context.Context, host, session string) (*Daemon, error)
+}
+
+type legacy struct {
+	ID        string          `json:"id"`
+	Secret    []byte          `json:"secret"`
+	Hosts     []legacyHost    `json:"hosts"`
+	Processes []int           `json:"processes"` // the host of each
+	Exited    []int           `json:"exited"`
+	Members   json.RawMessage `json:"members"` // a snapshot of the policy's machine
+}
+
+type legacyHost struct {
+	Name    string `json:"name"`
+	Slots   int    `json:"slots"`
+	Session string `json:"session"`
+	Ended   bool   `json:"ended"`
+	Leaving bool   `json:"leaving"`
+}
+
+// pending is what is done when a legacy is safe.
+type pending struct {
+	number uint64
+	act    func()
+}
+
+// kept is what delivers numbers, nil if nobody keeps anything.
+func (j *job) kept() <-chan uint64 {
+	if j.spec.Keeper == nil {
+		return nil
+	}
+	return j.spec.Keeper.Kept()
+}
+
+// bequeath gives away what another launcher would need now. then, if it is not nil, follows when that is safe, and takes
+// the place of what waited before it.
+func (j *job) bequeath(then func()) {
+	if j.spec.Keeper == nil {
+		if then != nil {
+			then()
+		}
+		return
+	}
+	members, err := j.change.policy.Snapshot()
+	if err != nil {
+		j.stop(err)
+		return
+	}
+	l := legacy{ID: j.template.ID, Secret: j.template.Secret, Processes: j.hostOfRank, Members: members}
+	for _, h := range j.hosts {
+		l.Hosts = append(l.Hosts, legacyHost{Name: h.name, Slots: h.job.Slots, Session: h.session, Ended: j.ended[h.id], Leaving: h.leaving})
+	}
+	for process := range j.exited {
+		l.Exited = append(l.Exited, process)
+	}
+	text, err := json.Marshal(l)
+	if err != nil {
+		j.stop(fmt.Errorf("write down the job: %w", err))
+		return
+	}
+	number := j.spec.Keeper.Keep(text)
+	if then != nil {
+		j.pending = &pending{number, then}
+	}
+}
+
+// safe does what waited for a legacy to be safe.
+func (j *job) safe(number uint64) {
+	if p := j.pending; p != nil && number >= p.number {
+		j.pending = nil
+		p.act()
+	}
+}
+
+// inherit begins where another launcher was.
+func (j *job) inherit(text []byte) error {
+	var l legacy
+	if err := json.Unmarshal(text, &l); err != nil {
+		return fmt.Errorf("take over job: %w", err)
+	}
+	if len(l.Secret) != 32 || j.change == nil {
+		return errors.New("take over job: it is not elastic, or has no secret")
+	}
+	j.template.ID, j.template.Secret = l.ID, l.Secret
+	policy, now, err := elastic.Restore(j.change.config, l.Members)
+	if err != nil {
+		return fmt.Errorf("take over job: %w", err)
+	}
+	j.change.policy, j.change.began = policy, time.Now().Add(-now)
+	j.epoch = policy.Epoch()
+	for id, x := range l.Hosts {
+		h := &host{id: id, name: x.Name, spec: j.spec, queue: newMailbox(), session: x.Session, adopted: true, leaving: x.Leaving, job: j.template}
+		h.job.HostID, h.job.Name, h.job.Slots, h.job.Elastic = id, x.Name, max(x.Slots, 1), true
+		j.hosts = append(j.hosts, h)
+		if x.Ended {
+			j.ended[id] = true
+		}
+		j.change.slots[x.Name] = max(x.Slots, 1)
+	}
+	for process, id := range l.Processes {
+		if id < 0 || id >= len(j.hosts) {
+			return fmt.Errorf("take over job: process %d of host id %d", process, id)
+		}
+		j.hosts[id].own([]wire.Rank{{Process: process}})
+		if err := j.spec.Elastic.Admit(process, j.hosts[id].name); err != nil {
+			return err
+		}
+	}
+	j.hostOfRank = l.Processes
+	for _, process := range l.Exited {
+		j.started[process], j.exited[process] = true, true
+	}
+	return nil
+}
+
+// unaccounted is true while a host that was taken over has not said how it stands: no world can be made without that.
+func (j *job) unaccounted() bool {
+	return slices.ContainsFunc(j.hosts, func(h *host) bool { return h.adopted && !h.leaving && j.ready[h.id] == nil && !j.ended[h.id] })
+}
+
+// accounted takes the end of a daemon's account.
+func (j *job) accounted(h *host, a *wire.Account) {
+	if a.HasJob && a.Epoch < j.epoch && j.change.policy.Member(h.id) {
+		j.decide(elastic.Interrupted{Why: fmt.Sprintf("the launcher was lost before %s knew the members of epoch %d", h.name, j.epoch)})
+	}
+}

@@ -1,0 +1,33 @@
+package worker
+
+import (
+	"maps"
+	"slices"
+
+	"gorun/rendezvous/wire"
+)
+
+// account tells a launcher that has taken over how it stands here, in the words in which the former one was told. Some
+// of it the new one knows, and some it may hear twice: all of these are facts and not events.
+func (d *daemon) account() {
+	d.out.Write(d.ready)
+	for _, process := range slices.Sorted(maps.Keys(d.pids)) {
+		d.out.Write(&wire.Started{Process: process, PID: d.pids[process]})
+	}
+	for _, process := range slices.Sorted(maps.Keys(d.exits)) {
+		d.out.Write(d.exits[process])
+	}
+	known := &wire.Account{HasJob: true}
+	if d.roster != nil {
+		known.Epoch = d.roster.Epoch
+		if d.began == known.Epoch {
+			d.out.Write(&wire.Committed{World: d.entered})
+		}
+		for _, process := range slices.Sorted(maps.Keys(d.waiting)) {
+			if d.running[process] {
+				d.out.Write(&wire.Rejoining{Process: process, Epoch: d.waiting[process]})
+			}
+		}
+	}
+	d.out.Write(known)
+}
