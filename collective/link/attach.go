@@ -130,6 +130,7 @@ func (l *link) dial(sl *slot, delay time.Duration) {
 		ctx, cancel := context.WithCancel(l.ctx)
 		sl.abandon = cancel
 		l.mu.Unlock()
+		began := time.Now()
 		err := l.connect(ctx, sl)
 		cancel()
 		l.mu.Lock()
@@ -156,6 +157,8 @@ func (l *link) dial(sl *slot, delay time.Duration) {
 			delay = 10 * l.mesh.cfg.BackoffMax
 		case errors.Is(err, errNotReady):
 			delay = min(l.backoff(failures), l.mesh.cfg.BackoffMax/5)
+		case time.Since(began) > l.mesh.cfg.BackoffMax:
+			delay = 0 // nobody answered, and that took as long as a pause would
 		default:
 			delay = l.backoff(failures)
 		}

@@ -31,7 +31,8 @@ type Options struct {
 	Unsent int
 	// Source is the address to dial from, "" for any.
 	Source string
-	// Stagger is how long an address has until the next one is tried beside it; 200 ms.
+	// Stagger is how long an address has until the next one is tried beside it, and after the last one the first
+	// again: TCP itself repeats the packet that opens a connection only after a second; 200 ms.
 	Stagger time.Duration
 }
 
@@ -106,11 +107,8 @@ func (o Options) Dial(ctx context.Context, addresses []string) (net.Conn, error)
 		}
 		d.LocalAddr = &net.TCPAddr{IP: ip}
 	}
-	switch len(addresses) {
-	case 0:
+	if len(addresses) == 0 {
 		return nil, errors.New("dial: no address")
-	case 1:
-		return d.DialContext(ctx, "tcp", addresses[0])
 	}
 	return o.race(ctx, &d, addresses)
 }
@@ -120,14 +118,15 @@ type result struct {
 	err  error
 }
 
-// race dials all addresses, one after the other with a head start each, and keeps the first connection.
+// race dials all addresses, one after the other with a head start each, and again while none answers, and keeps the
+// first connection.
 func (o *Options) race(ctx context.Context, d *net.Dialer, addresses []string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make(chan result, len(addresses))
 	started, ended := 0, 0
 	next := func() {
-		address := addresses[started]
+		address := addresses[started%len(addresses)]
 		started++
 		go func() {
 			conn, err := d.DialContext(ctx, "tcp", address)
@@ -162,7 +161,7 @@ func (o *Options) race(ctx context.Context, d *net.Dialer, addresses []string) (
 			if len(results) > 0 {
 				continue // on a busy machine the answer may be there by the time that we look at the clock
 			}
-			if won == nil && started < len(addresses) && ctx.Err() == nil {
+			if won == nil && ctx.Err() == nil {
 				next()
 			}
 		}

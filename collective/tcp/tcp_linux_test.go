@@ -129,6 +129,21 @@ func TestDialEndsWithContext(t *testing.T) {
 	}
 }
 
+// While an address does not answer it is tried again and again, so that it is reached soon after it can be.
+func TestDialTriesAgain(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	c, err := (tcp.Options{Stagger: 20 * time.Millisecond}).Dial(ctx, []string{deaf(t)})
+	if err == nil {
+		c.Close()
+		t.Fatal("connected")
+	}
+	var all interface{ Unwrap() []error }
+	if !errors.As(err, &all) || len(all.Unwrap()) < 3 {
+		t.Errorf("after half a second: %v, want at least three attempts", err)
+	}
+}
+
 func option(t *testing.T, c net.Conn, level, name int) int {
 	t.Helper()
 	var v int
