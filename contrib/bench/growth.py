@@ -1,7 +1,7 @@
 """How gorun fares with large tensors: what a byte costs from 1 MiB to 1 GiB, and the memory of its daemons.
 
-What is judged is the processor time of the daemons, who do all the work, and not the time that passes: other programs
-make a job wait, but not compute.
+What is judged is the processor time of the daemons, who do all the work, and not the time that passes: other
+programs make a job wait, but not compute.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def seconds_of(stat: str) -> float:
 
 @dataclass
 class Watch:
-    """The most that a daemon had, of its own and together with the ranks' shared memory, and what all computed."""
+    """The most that a daemon had, alone and with the ranks' shared memory, and what all computed."""
 
     own: int = 0
     resident: int = 0
@@ -153,7 +153,8 @@ def report(hosts: int, ranks: int, end: int, seconds: float) -> tuple[list[str],
     lines = [f"## Large tensors; {where}", ""]
     lines += ["| size | p50 | ns per byte | daemons' CPU, ns per byte |", "|---:|---:|---:|---:|"]
     lines += [
-        f"| {mib(row.size)} | {row.p50_us / 1e3:,.2f} ms | {row.p50_us * 1e3 / row.size:.3f} | {row.cpu_ns:.3f} |"
+        f"| {mib(row.size)} | {row.p50_us / 1e3:,.2f} ms | {row.p50_us * 1e3 / row.size:.3f} "
+        f"| {row.cpu_ns:.3f} |"
         for row in rows
     ]
     wrong = complaints(rows, watch.own)
@@ -161,7 +162,7 @@ def report(hosts: int, ranks: int, end: int, seconds: float) -> tuple[list[str],
     return [
         *lines,
         "",
-        f"A daemon had at most {mib(watch.own)} of its own, and {mib(watch.resident)} resident with all shared "
-        f"memory. Judged by what daemons compute: {verdict}.",
+        f"A daemon had at most {mib(watch.own)} of its own, and {mib(watch.resident)} resident with all "
+        f"shared memory. Judged by what daemons compute: {verdict}.",
         "",
     ], [f"{where}: {what}" for what in wrong]

@@ -208,7 +208,8 @@ def main() -> None:
     parser.add_argument(
         "--large",
         action="store_true",
-        help="gorun alone with tensors up to 1 GiB: what a byte costs, and memory of its daemons; fails if they grow",
+        help="gorun alone with tensors up to 1 GiB: what a byte costs, and memory of its daemons; "
+        "fails if they grow",
     )
     parser.add_argument("--begin", type=int, default=4, help="bytes")
     parser.add_argument("--end", type=int, default=64 << 20, help="bytes")

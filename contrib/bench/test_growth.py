@@ -32,9 +32,12 @@ class Growth(unittest.TestCase):
         # 1, 16 and 256 MiB: what fits into caches may be cheap, and does not make the rest look expensive.
         self.assertEqual(growth.complaints(rows(0.1, 1.0, 1.4), 10 << 20), [])
         self.assertEqual(growth.complaints(rows(0.1, 1.4, 1.0), 10 << 20), [])
-        self.assertRegex("\n".join(growth.complaints(rows(0.1, 1.0, 1.6), 0)), r"^a byte of 256 MiB costs 1\.6 times")
-        self.assertRegex("\n".join(growth.complaints(rows(1.6, 1.0, 1.0), 0)), r"^a byte of 1 MiB costs 1\.6 times")
-        self.assertRegex("\n".join(growth.complaints(rows(1.0, 1.0), 200 << 20)), r"^a daemon had 200 MiB of its own")
+        for given, own, want in (
+            (rows(0.1, 1.0, 1.6), 0, r"^a byte of 256 MiB costs 1\.6 times"),
+            (rows(1.6, 1.0, 1.0), 0, r"^a byte of 1 MiB costs 1\.6 times"),
+            (rows(1.0, 1.0), 200 << 20, r"^a daemon had 200 MiB of its own"),
+        ):
+            self.assertRegex("\n".join(growth.complaints(given, own)), want)
 
     def test_parents(self) -> None:
         with subprocess.Popen(["sleep", "60"]) as child:
