@@ -1,7 +1,8 @@
 """Train a small model elastically, and say what became of it.
 
 Every batch is the same function of its number, whatever the size of the world, so that the weights at the end
-depend only on how many batches were committed.
+depend only on which batches were committed. The loss is linear in the weights: they wander, and never forget a
+batch, as they would if they came to rest.
 """
 
 import argparse
@@ -46,9 +47,10 @@ def train(state: hvd.elastic.TorchState) -> None:
     while state.batch < args.batches or not ended():
         if process == victim and state.batch == when:
             os.kill(os.getpid(), signal.SIGKILL)
-        data = torch.randn(4, 64, generator=torch.Generator().manual_seed(state.batch))
+        source = torch.Generator().manual_seed(state.batch)
+        data, pull = torch.randn(4, 64, generator=source), torch.randn(4, 8, generator=source)
         optimizer.zero_grad()
-        model(data).square().mean().backward()
+        (model(data) * pull).mean().backward()
         optimizer.step()
         time.sleep(args.pause)
         state.batch += 1
