@@ -183,11 +183,11 @@ class FakeSession(Session):
             raise request["error"]
         return request["result"]
 
-    def add_group(self, ranks):
+    def add_group(self, ranks, number=0):
         """Register a process set: all ranks do so in the same order, and get the same number."""
         with self.engine.changed:
             known = [group for group, members in self.engine.groups.items() if members == list(ranks)]
-            group = known[0] if known else max(self.engine.groups) + 1
+            group = number or (known[0] if known else max(self.engine.groups) + 1)
             self.engine.groups[group] = list(ranks)
             return group
 
