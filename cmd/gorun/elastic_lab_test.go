@@ -86,9 +86,15 @@ type training struct {
 // train starts testdata/elastic/train.py.
 func (c *cluster) train(batches int, args ...string) *training {
 	c.t.Helper()
+	return c.trainWith(batches, nil, args...)
+}
+
+// trainWith is train with flags of the script.
+func (c *cluster) trainWith(batches int, flags []string, args ...string) *training {
+	c.t.Helper()
 	j := &training{cluster: c, out: &record{}, batches: batches, idle: func() { c.expectNothingLeft(5 * time.Second) }}
 	args = append(args, python, "testdata/elastic/train.py", "--pause", "0.03", "--batches", strconv.Itoa(batches))
-	j.cmd, _, _ = c.command(args...)
+	j.cmd, _, _ = c.command(append(args, flags...)...)
 	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
 	if err := j.cmd.Start(); err != nil {
 		c.t.Fatal(err)
@@ -229,6 +235,32 @@ func TestLosses(t *testing.T) {
 				t.Errorf("training went on after %v only", took)
 			}
 			j.end(tc.end)
+		})
+	}
+}
+
+// TestLossesInCommit: processes end at the worst places: when the others have committed, before they asked whether hosts
+// come or go, and when the next world takes over the state. Nothing that survivors committed is done again.
+func TestLossesInCommit(t *testing.T) {
+	for name, tc := range map[string]struct {
+		die  []string
+		left int
+	}{
+		"rank 0, which decides about hosts":        {[]string{"0:40:after"}, 2},
+		"all but one, at different places":         {[]string{"0:40:before", "2:40:after"}, 1},
+		"rank 0 of the next world":                 {[]string{"2:40:after", "0:2:sync"}, 1},
+		"the other one when the next world is new": {[]string{"0:40:batch", "2:2:sync"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			needTorch(t)
+			c := newCluster(t, 3)
+			var die []string
+			for _, d := range tc.die {
+				die = append(die, "--die", d)
+			}
+			j := c.trainWith(60, die, "--min-np", "1", "--on-failure", "shrink", "-H", "host1:1,host2:1,host3:1")
+			j.await(fmt.Sprintf(`is rank \d of %d from batch 40$`, tc.left))
+			j.end(tc.left)
 		})
 	}
 }

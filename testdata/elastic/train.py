@@ -18,12 +18,39 @@ import torch
 parser = argparse.ArgumentParser()
 parser.add_argument("--batches", type=int, default=50)
 parser.add_argument("--pause", type=float, default=0.0, help="seconds of each batch")
-parser.add_argument("--die", default="", help="PROCESS:BATCH: that process kills itself before that batch")
+parser.add_argument(
+    "--die",
+    action="append",
+    default=[],
+    metavar="PROCESS:NUMBER:WHERE",
+    help="that process kills itself, WHERE is: batch (before the batch of that number), "
+    "before or after (the copy that its commit makes), or sync (when it enters its world of that number)",
+)
 parser.add_argument("--until", default="", help="go on after all batches until this FILE is there, as rank 0 sees it")
 args = parser.parse_args()
 
 process = int(os.environ["GORUN_PROCESS"])
-victim, when = (int(x) for x in args.die.split(":")) if args.die else (-1, -1)
+
+
+def maybe_die(where: str, number: int) -> None:
+    """Die here if the command line says so."""
+    if f"{process}:{number}:{where}" in args.die:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class MortalState(hvd.elastic.TorchState):
+    """A state whose process may end in the middle of keeping it, or of taking it over."""
+
+    def commit(self) -> None:
+        maybe_die("before", self.batch)
+        self.save()
+        maybe_die("after", self.batch)
+        self.check_host_updates()
+
+    def sync(self) -> None:
+        maybe_die("sync", worlds + 1)
+        super().sync()
+
 
 torch.set_num_threads(1)
 torch.manual_seed(1)
@@ -31,7 +58,7 @@ hvd.init()
 model = torch.nn.Linear(64, 8, bias=False)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-state = hvd.elastic.TorchState(model=model, optimizer=optimizer, batch=0)
+state = MortalState(model=model, optimizer=optimizer, batch=0)
 worlds = 0
 
 
@@ -45,8 +72,7 @@ def train(state: hvd.elastic.TorchState) -> None:
     worlds += 1
     print(f"process {process} is rank {hvd.rank()} of {hvd.size()} from batch {state.batch}", flush=True)
     while state.batch < args.batches or not ended():
-        if process == victim and state.batch == when:
-            os.kill(os.getpid(), signal.SIGKILL)
+        maybe_die("batch", state.batch)
         source = torch.Generator().manual_seed(state.batch)
         data, pull = torch.randn(4, 64, generator=source), torch.randn(4, 8, generator=source)
         optimizer.zero_grad()
