@@ -7,8 +7,10 @@ what the caller wants.
 
 from __future__ import annotations
 
+import gc
 import math
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Protocol
 
@@ -537,9 +539,38 @@ def join() -> int:
     and an average still divides by the number of all ranks; other operations fail.
     """
     world = basics.world()
+    if any(attendant.due() for attendant in _living()):
+        gc.collect()  # ranks must find the same: what a script dropped may still lie about on one of them
+    begun = [attendant.begin() for attendant in _living() if attendant.due()]
     operation = Operation(world, 0)
     operation.request(constants.JOIN, "join", constants.UINT8, (), None, False)
-    return int(world.synchronize(operation.launch(lambda results: results[0].rows[0])))
+    last = int(world.synchronize(operation.launch(lambda results: results[0].rows[0])))
+    for finish in begun:
+        finish()
+    return last
+
+
+class Attendant(Protocol):
+    """What all ranks agree on once, and a rank that joins before its first batch must not miss."""
+
+    def due(self) -> bool:
+        """Report whether this rank has not taken part yet."""
+
+    def begin(self) -> Callable[[], None]:
+        """Take part without waiting for others; what is returned waits."""
+
+
+_attendants: list[weakref.ref[Attendant]] = []
+
+
+def before_join(attendant: Attendant) -> None:
+    """Have join() take part, as long as the attendant lives."""
+    _attendants[:] = [ref for ref in _attendants if ref() is not None]
+    _attendants.append(weakref.ref(attendant))
+
+
+def _living() -> Iterator[Attendant]:
+    return (attendant for attendant in (ref() for ref in _attendants) if attendant is not None)
 
 
 def _with_rows(

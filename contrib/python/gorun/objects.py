@@ -8,7 +8,7 @@ handles untrusted data what you would not load from that data.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gorun import basics, collectives
@@ -39,7 +39,7 @@ def broadcast_object(
         raise ValueError(f"Root rank {root_rank} is not one of the {process_set.size()} ranks taking part.")
     # Only the root knows the size, and a gather lets it alone contribute: one round trip instead of two.
     is_root = basics.rank() == root_rank
-    gathered, _ = _gather("broadcast_object", _dumps(obj) if is_root else b"", name, process_set)
+    gathered, _ = _gather("broadcast_object", _dumps(obj) if is_root else b"", name, process_set)()
     return obj if is_root else pickle.loads(gathered)
 
 
@@ -47,23 +47,35 @@ def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Return all ranks' objects in rank order."""
-    gathered, sizes = _gather("allgather_object", _dumps(obj), name, process_set)
-    objects = []
-    start = 0
-    for size in sizes:
-        objects.append(pickle.loads(memoryview(gathered)[start : start + size]))
-        start += size
-    return objects
+    return allgather_object_async(obj, name, process_set)()
+
+
+def allgather_object_async(
+    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Callable[[], list[Any]]:
+    """Begin to gather all ranks' objects. What is returned waits for them."""
+    result = _gather("allgather_object", _dumps(obj), name, process_set)
+
+    def wait() -> list[Any]:
+        gathered, sizes = result()
+        objects = []
+        start = 0
+        for size in sizes:
+            objects.append(pickle.loads(memoryview(gathered)[start : start + size]))
+            start += size
+        return objects
+
+    return wait
 
 
 def _gather(
     kind: str, data: bytes, name: str | None, process_set: ProcessSet
-) -> tuple[bytes, tuple[int, ...]]:
+) -> Callable[[], tuple[bytes, tuple[int, ...]]]:
     world = basics.world()
     handle = collectives.allgather(
         _Bytes(), [data], kind=kind, name=name, process_set=process_set, then=collectives.first
     )
-    return world.synchronize(handle)
+    return lambda: world.synchronize(handle)
 
 
 def _dumps(obj: Any) -> bytes:

@@ -11,15 +11,15 @@ import functools
 import itertools
 import os
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from gorun import basics
-from gorun.collectives import Adasum, element_type
+from gorun.collectives import before_join, element_type
 from gorun.exceptions import HorovodInternalError
-from gorun.objects import allgather_object
+from gorun.objects import allgather_object_async
 from gorun.process_sets import ProcessSet
 from gorun.torch import autotune
 from gorun.torch.buckets import Bucket, Loose, Reduction, Slot, fill
@@ -61,6 +61,7 @@ class Reducer:
         for name, parameter in named:
             if parameter.requires_grad:
                 self._watch(name, parameter)
+        before_join(self)
 
     @property
     def process_set(self) -> ProcessSet:
@@ -129,8 +130,21 @@ class Reducer:
         if failure is not None:
             raise failure
 
+    def due(self) -> bool:
+        """Report whether the agreement of the first step is still to come."""
+        if self.process_set.process_set_id is None or self._alone():
+            return False
+        return self._world is not basics.world() and bool(self._slots)
+
+    def begin(self) -> Callable[[], None]:
+        """Begin that agreement, and return what ends it."""
+        return self._begin_plan(basics.world())
+
     def _extend_plan(self, world: World) -> None:
         """Assign the parameters that are new, or all in a new world, to units."""
+        self._begin_plan(world)()
+
+    def _begin_plan(self, world: World) -> Callable[[], None]:
         if self._world is not world:
             if self._world is None and self._log is None:
                 self._log = autotune.log(_capacity())
@@ -140,13 +154,20 @@ class Reducer:
                 slot.unit = None
                 slot.ready = False
         slots = [slot for slot in self._slots.values() if slot.unit is None]
-        if slots:
-            self._plan += self._make_plan(world, slots)
+        if not slots:
+            return lambda: None
+        prefix = f"gradients.{world.serial(f'gradients.{self.process_set.group()}')}"
+        agreed = self._agree(slots, prefix)
 
-    def _make_plan(self, world: World, slots: Sequence[Slot]) -> list[Bucket | Loose]:
+        def finish() -> None:
+            self._plan += self._make_plan(world, slots, agreed(), prefix)
+
+        return finish
+
+    def _make_plan(
+        self, world: World, slots: Sequence[Slot], sparse_dims: Sequence[int], prefix: str
+    ) -> list[Bucket | Loose]:
         how = self._reduction
-        prefix = f"gradients.{world.serial('gradients')}"
-        sparse_dims = self._agree(slots, prefix)
         plan: list[Bucket | Loose] = []
         dense: list[tuple[Slot, torch.dtype]] = []
         for slot, sparse_dim in reversed(list(zip(slots, sparse_dims))):  # the last layer is ready first
@@ -160,23 +181,29 @@ class Reducer:
             plan.append(Bucket(world, f"allreduce.{prefix}.{i}.{members[0].name}{rest}", members, wire, how))
         return plan
 
-    def _agree(self, slots: Sequence[Slot], name: str) -> list[int]:
-        """Return each gradient's number of sparse dimensions, 0 for a dense one, as any rank has seen it.
+    def _agree(self, slots: Sequence[Slot], name: str) -> Callable[[], list[int]]:
+        """Begin to agree on each gradient's number of sparse dimensions, 0 for a dense one, as any rank has
+        seen it; what is returned waits for it.
 
         Ranks without a gradient learn of it from the others. And ranks whose models differ would wait for
         each other's gradients for ever; here, once, that is an error.
         """
         model = [(slot.name, tuple(slot.parameter.shape), str(slot.parameter.dtype)) for slot in slots]
         mine = [0 if self._sparse_as_dense else _sparse_dim(slot.parameter.grad) for slot in slots]
-        answers = allgather_object((model, mine), name, self.process_set)
-        for rank, (other, _) in zip(self.process_set.members(), answers):
-            difference = [pair for pair in itertools.zip_longest(model, other) if pair[0] != pair[1]]
-            if difference:
-                raise HorovodInternalError(
-                    f"the optimizer's parameters differ from those of rank {rank}: "
-                    f"{difference[0][0]} here, {difference[0][1]} there"
-                )
-        return [max(dims) for dims in zip(*(dims for _, dims in answers))]
+        gathered = allgather_object_async((model, mine), name, self.process_set)
+
+        def judge() -> list[int]:
+            answers = gathered()
+            for rank, (other, _) in zip(self.process_set.members(), answers):
+                difference = [pair for pair in itertools.zip_longest(model, other) if pair[0] != pair[1]]
+                if difference:
+                    raise HorovodInternalError(
+                        f"the optimizer's parameters differ from those of rank {rank}: "
+                        f"{difference[0][0]} here, {difference[0][1]} there"
+                    )
+            return [max(dims) for dims in zip(*(dims for _, dims in answers))]
+
+        return judge
 
     def _deal(self, dense: Sequence[tuple[Slot, torch.dtype]]) -> list[tuple[list[Slot], torch.dtype]]:
         """Deal parameters out to buckets: those of a group of the user's to one, the others by size."""
@@ -194,10 +221,7 @@ class Reducer:
             else:
                 grouped.setdefault((group, kinds[i]), []).append(i)
         sizes = [(kinds[i], dense[i][0].parameter.numel() * _itemsize(dense[i][1])) for i in single]
-        capacity = _capacity()
-        if self._reduction.op == Adasum:
-            capacity = 0  # it weighs whole gradients against each other
-        buckets = [[single[i] for i in bucket] for bucket in fill(sizes, capacity, FIRST_BUCKET_BYTES)]
+        buckets = [[single[i] for i in bucket] for bucket in fill(sizes, _capacity(), FIRST_BUCKET_BYTES)]
         buckets += grouped.values()
         return [([dense[i][0] for i in bucket], dense[bucket[0]][1]) for bucket in buckets]
 

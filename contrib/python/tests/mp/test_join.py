@@ -52,15 +52,27 @@ model = torch.nn.Linear(4, 2)
 optimizer = hvd.DistributedOptimizer(
     torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters()
 )
-optimizer.zero_grad()
-model(torch.ones(3, 4)).sum().backward()
-optimizer.step()  # the first step agrees on the gradients: all take part
-for _ in range(rank):
+before = model.weight.detach().clone()
+for _ in range(rank):  # rank 0 has no data at all, not even for the first step
     optimizer.zero_grad()
     model(torch.ones(3, 4) * (rank + 1)).sum().backward()
     optimizer.step()
 assert hvd.join() in (range(size) if size == 1 else [size - 1])
+if rank == size - 1:  # each step of a rank moves by its own gradient's part of the average
+    moved = sum(r * 3.0 * (r + 1) for r in range(size)) * 0.1 / size
+    assert torch.allclose(before - model.weight, torch.full((2, 4), moved), atol=1e-5), before - model.weight
 hvd.broadcast_parameters(model.state_dict(), root_rank=size - 1)
+
+# Afterwards all have data again, the rank that had none before too.
+for _ in range(2):
+    for _ in range(size - rank):
+        optimizer.zero_grad()
+        model(torch.ones(3, 4)).sum().backward()
+        optimizer.step()
+    assert hvd.join() == 0
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+weights = hvd.allgather(model.weight.detach().flatten()[None])
+assert (weights == weights[0]).all(), weights
 
 # Reductions of bits and truth values.
 for op in (hvd.BitAnd, hvd.BitOr):

@@ -6,7 +6,7 @@ from torch import nn
 import gorun.torch as hvd
 
 torch.set_num_threads(1)
-hvd.init()
+hvd.init(process_sets="dynamic")
 rank, size = hvd.rank(), hvd.size()
 
 
@@ -107,8 +107,30 @@ check("two passes", sgd, passes=2)
 check("predivide", sgd, {"gradient_predivide_factor": 2.0})
 check("groups", sgd, {"groups": 2})
 check("sparse as dense", sgd, {"sparse_as_dense": True})
-check("process set", sgd, {"process_set": hvd.global_process_set})
 check("bfloat16", sgd, {"compression": hvd.Compression.bf16}, tolerance=0.05)
+
+# Some ranks share one model, all share another: each optimizer is asked for by its members only.
+some = hvd.add_process_set(range(size - 1)) if size > 1 else hvd.global_process_set
+first, second = torch.nn.Linear(3, 2), torch.nn.Linear(2, 2)
+for shared in (first, second):
+    hvd.broadcast_parameters(shared.state_dict(), root_rank=0)
+start = first.weight.detach().clone()
+first_optimizer = hvd.DistributedOptimizer(
+    sgd(first.parameters()), first.named_parameters(), process_set=some
+)
+second_optimizer = hvd.DistributedOptimizer(sgd(second.parameters()), second.named_parameters())
+for step in range(3):
+    first_optimizer.zero_grad()
+    second_optimizer.zero_grad()
+    second(first(torch.full((4, 3), float(rank + 1)))).square().sum().backward()
+    first_optimizer.step()
+    second_optimizer.step()
+    if step == 0:
+        moved = hvd.allgather((start - first.weight.detach())[None])
+        for r in range(1, size - 1):
+            assert torch.equal(moved[r], moved[0]), "members take the same step"
+        assert size < 3 or not torch.equal(moved[size - 1], moved[0]), "the other rank takes its own"
+same_everywhere(second, "after an optimizer of some ranks")
 
 # Clipping between synchronize() and step().
 model = make_model()
