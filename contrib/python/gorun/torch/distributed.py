@@ -110,10 +110,13 @@ class ProcessGroup(dist.ProcessGroup):
     def _get_backend(self, device: torch.device) -> ProcessGroup:
         return self
 
+    def _set_group_name(self, name: str) -> None:
+        self._group_name = name
+
     @property
     def group_name(self) -> str:
-        """The name that torch gave the group."""
-        return dist.distributed_c10d._world.pg_names[self]
+        """The name that torch gave the group. It asks for it even after it has forgotten the group itself."""
+        return self._group_name
 
     def shutdown(self) -> None:
         """End the thread, once what is under way has ended. destroy_process_group() calls this."""

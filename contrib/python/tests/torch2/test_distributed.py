@@ -174,6 +174,10 @@ def check_groups():
         group = dist.new_group(ranks)  # at the end, the same ranks in another one
         if rank in ranks:
             check_group(ranks, group)
+    for _ in range(3):
+        group = dist.new_group(list(range(size)))
+        dist.barrier(group=group)
+        dist.destroy_process_group(group)
     pair = [of for of in (rank & ~1, rank | 1) if of < size]  # nobody else makes it
     check_group(pair, dist.new_group(pair, use_local_synchronization=True))
     # All at once: what is under way in one group waits for nothing in the other.
