@@ -80,6 +80,7 @@ python: build
 	PYTHONPATH=contrib/python:contrib/python/shim PYTHONDONTWRITEBYTECODE=1 \
 		$(PYTHON) -m unittest discover -v -s contrib/python/tests 2>&1 | tee build/python.log | grep -v '\.\.\. ok$$'
 	@{ grep -o '^test.*\.\.\. skipped.*' build/python.log || :; } >>build/skips
+	@echo "torch.distributed's backend and torch.compile, which need torch 2: make torch2" >>build/skips
 	cd / && PYTHONPATH=$(CURDIR)/bin/gorun:$(CURDIR)/bin/gorun/shim $(PYTHON) -c 'import gorun, horovod'
 
 ## c: the C binding, with every warning an error, under the sanitizers, in worlds of 1 to 3 ranks
@@ -105,6 +106,7 @@ torch2: build
 PYTHONS ?= $(wildcard $(foreach minor,9 10 11 12 13 14 15,/usr/bin/python3.$(minor) /usr/local/bin/python3.$(minor) \
 	$(HOME)/.pyenv/versions/3.$(minor).*/bin/python))
 pythons: build
+	@[ -n "$(strip $(PYTHONS))" ] || { echo "pythons: none found, name some with PYTHONS="; exit 1; }
 	@for python in $(PYTHONS); do $$python --version; \
 		PYTHONPATH=contrib/python:contrib/python/shim PYTHONDONTWRITEBYTECODE=1 $$python -S -W error::DeprecationWarning \
 			-W error::SyntaxWarning -m unittest discover -s contrib/python/tests 2>&1 | tail -3; \
@@ -200,7 +202,7 @@ clean:
 
 ## help: show this list
 help:
-	@sed -n 's/^## \([a-z-]*\): /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^## \([a-z0-9-]*\): /\1\t/p' Makefile | expand -t 12
 
 build/report: $(wildcard contrib/tools/report/*.go)
 	go build -o $@ ./contrib/tools/report

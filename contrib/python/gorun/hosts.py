@@ -69,9 +69,17 @@ def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
 
 def parse_host_files(filename: str) -> str:
     """Read a file with a line "name slots=N" for each host and return them as parse_hosts() takes them."""
+    hosts = []
     with open(filename) as file:
-        words = [line.split() for line in file if line.strip()]
-    return ",".join(f"{line[0]}:{line[-1].rpartition('=')[2]}" for line in words)
+        for line in file:
+            line = line.partition("#")[0].strip()
+            if not line:
+                continue
+            match = re.fullmatch(r"(\S+)\s+slots\s*=\s*([0-9]+)", line)
+            if match is None:
+                raise ValueError(f"{filename}: {line!r} is not of the form: name slots=N")
+            hosts.append(f"{match[1]}:{match[2]}")
+    return ",".join(hosts)
 
 
 def get_host_assignments(

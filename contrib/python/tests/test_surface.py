@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import sys
+import tempfile
 import unittest
 import warnings
 from pathlib import Path
@@ -329,6 +330,17 @@ class SurfaceTest(unittest.TestCase):
         self.assertEqual([warning.category for warning in said], [DeprecationWarning] * 2)
         with self.assertRaises(ValueError):
             choose(mpi_ops.Sum, True)
+
+    def test_host_files(self):
+        from horovod.runner.common.util import hosts
+
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory, "hosts")
+            file.write_text("# mine\nhost1 slots=2\n\nhost2  slots = 1 # the old one\n")
+            self.assertEqual(hosts.parse_host_files(str(file)), "host1:2,host2:1")
+            file.write_text("host1\n")
+            with self.assertRaisesRegex(ValueError, "host1"):
+                hosts.parse_host_files(str(file))
 
     def test_hosts(self):
         from horovod.runner.common.util import hosts
