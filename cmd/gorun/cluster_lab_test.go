@@ -251,7 +251,7 @@ func TestClusterLosesDaemon(t *testing.T) {
 func TestClusterElastic(t *testing.T) {
 	needTorch(t)
 	s := newLasting(t, 3)
-	j := s.train(700, slices.Concat(s.args, []string{"--min-np", "1", "--max-np", "3", "-ppn", "1"})...)
+	j := s.train(1600, slices.Concat(s.args, []string{"--min-np", "1", "--max-np", "3", "-ppn", "1"})...)
 	j.idle = s.expectIdle
 	j.await(`is rank 2 of 3 from batch 0`)
 	j.await(`batch 20$`)
