@@ -40,6 +40,8 @@ const (
 	mostTold             = 1 << 12
 	// tries is how often a way is tried that nobody uses: traffic of the job may be in the way of one or the other.
 	tries = 3
+	// triedFor is how long the result of that counts.
+	triedFor = time.Minute
 	// sayAgain is after how many seconds all is told again.
 	sayAgain = 64
 	tryPause = 300 * time.Millisecond
@@ -74,11 +76,10 @@ func (c *carried) look(s link.Status) {
 	}
 }
 
-// tried takes what a probe found; real traffic knows better.
+// tried takes what a probe found on a way that nobody used; what was known of it before is old.
 func (c *carried) tried(bandwidth float64) {
-	if bandwidth > 0 && (c.edge.Bandwidth == 0 || c.edge.Tried) {
-		c.edge.Bandwidth, c.edge.Tried = bandwidth, true
-	}
+	c.bytes, c.time = 0, 0
+	c.edge.Bandwidth, c.edge.Tried = bandwidth, bandwidth > 0
 }
 
 // edgeWatch is what a daemon knows of ways. Only the daemon's loop touches it.
@@ -86,7 +87,7 @@ type edgeWatch struct {
 	own   map[int]*carried            // of this host, by peer
 	said  map[int]wire.Edge           // what the coordinator knows of them
 	all   map[topology.Pair]wire.Edge // the coordinator's: of every host, by host ids
-	asked map[topology.Pair]bool      // what it had tried in this world
+	asked map[topology.Pair]time.Time // when it had a way tried that nobody used
 	ticks int
 
 	change  uint32    // the wish for a pause to change the ring, 0 for none
@@ -94,7 +95,7 @@ type edgeWatch struct {
 }
 
 func newEdgeWatch() edgeWatch {
-	return edgeWatch{own: map[int]*carried{}, said: map[int]wire.Edge{}, all: map[topology.Pair]wire.Edge{}, asked: map[topology.Pair]bool{}}
+	return edgeWatch{own: map[int]*carried{}, said: map[int]wire.Edge{}, all: map[topology.Pair]wire.Edge{}, asked: map[topology.Pair]time.Time{}}
 }
 
 // way returns what is known of the way to a peer.
@@ -300,21 +301,51 @@ func (d *daemon) reconsider(ctx context.Context, ids []int) {
 	if !pays {
 		return
 	}
-	for _, pair := range change.Unsure {
-		from, to := ids[pair.From], ids[pair.To]
-		if way := (topology.Pair{From: from, To: to}); !d.edges.asked[way] {
-			d.edges.asked[way] = true
-			if from == d.job.HostID {
-				d.try(ctx, to)
-			} else {
-				d.send(from, &wire.Try{To: to})
-			}
+	unsure := change.Unsure
+	if by == topology.ByMeasured {
+		unsure = append(unsure, newWays(present, change.Ring.Order)...)
+	}
+	sure := true
+	for _, pair := range unsure {
+		way, now := topology.Pair{From: ids[pair.From], To: ids[pair.To]}, time.Now()
+		ask, known := d.edges.doubt(way, now)
+		sure = sure && known
+		switch {
+		case ask && way.From == d.job.HostID:
+			d.try(ctx, way.To)
+		case ask:
+			d.send(way.From, &wire.Try{To: way.To})
 		}
 	}
-	if len(change.Unsure) > 0 {
-		return
+	if sure {
+		d.changeRing(ctx, ids, change)
 	}
-	d.changeRing(ctx, ids, change)
+}
+
+// newWays are those of another ring that the present one does not go. What was once measured there is no reason to
+// change: whatever made a way of the present ring slow may have done so to others, first of all to the same one in the
+// other direction.
+func newWays(present, other []int) []topology.Pair {
+	ways := func(ring []int) []topology.Pair {
+		var out []topology.Pair
+		for i, from := range ring {
+			out = append(out, topology.Pair{From: from, To: ring[(i+1)%len(ring)]})
+		}
+		return out
+	}
+	old := ways(present)
+	return slices.DeleteFunc(ways(other), func(p topology.Pair) bool { return slices.Contains(old, p) })
+}
+
+// doubt tells whether a way that nobody uses is to be tried now, and whether the result of that is there. What was known of
+// it before is forgotten.
+func (w *edgeWatch) doubt(way topology.Pair, now time.Time) (ask, known bool) {
+	if asked, ok := w.asked[way]; ok && now.Sub(asked) < triedFor {
+		return false, w.all[way].Bandwidth > 0
+	}
+	w.asked[way] = now
+	w.all[way] = wire.Edge{To: way.To, RTT: w.all[way].RTT}
+	return true, false
 }
 
 // keepRings goes from several rings to one when a host is not in the network of each any more. Otherwise they stay: what
@@ -375,7 +406,7 @@ func (d *daemon) forgetOwnWays() {
 func (w *edgeWatch) forgetHost(host int) {
 	about := func(way topology.Pair) bool { return way.From == host || way.To == host }
 	maps.DeleteFunc(w.all, func(way topology.Pair, _ wire.Edge) bool { return about(way) })
-	maps.DeleteFunc(w.asked, func(way topology.Pair, _ bool) bool { return about(way) })
+	maps.DeleteFunc(w.asked, func(way topology.Pair, _ time.Time) bool { return about(way) })
 }
 
 // try finds out how much a way carries that nobody uses, for the coordinator.
@@ -397,7 +428,10 @@ func (d *daemon) try(ctx context.Context, peer int) {
 				return
 			}
 		}
-		d.post(ctx, func() { d.edges.way(peer).tried(best) })
+		d.post(ctx, func() {
+			d.edges.way(peer).tried(best)
+			delete(d.edges.said, peer) // to be told even if it is what was told before: it was asked for
+		})
 	})
 }
 

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,9 +31,9 @@ func TestCarried(t *testing.T) {
 	if !is(1000<<20) || c.edge.Tried {
 		t.Errorf("after 100 MiB in 100 ms: %+v", c.edge)
 	}
-	c.tried(9e9)
-	if !is(1000 << 20) {
-		t.Errorf("a probe overrides traffic: %+v", c.edge)
+	c.tried(9e9) // nobody uses the way any more, or it would not be tried
+	if !c.edge.Tried || c.edge.Bandwidth != 9e9 {
+		t.Errorf("after another probe: %+v", c.edge)
 	}
 	mb, busy := uint64(101), 101*time.Millisecond
 	for range 50 { // the network becomes slower
@@ -51,6 +52,37 @@ func TestCarried(t *testing.T) {
 	at(40*time.Microsecond, 100, 100*time.Millisecond) // of another link to the same host
 	if c.edge.Bandwidth < 100<<20 || c.edge.RTT != 40e-6 {
 		t.Errorf("after a new link: %+v", c.edge)
+	}
+}
+
+// TestDoubt: a way that the ring does not go is tried before the ring goes there, whatever was known of it, and again when the
+// result is old.
+func TestDoubt(t *testing.T) {
+	w := newEdgeWatch()
+	way := topology.Pair{From: 2, To: 3}
+	w.hear(2, []wire.Edge{{To: 3, Bandwidth: 1e9, RTT: 5e-5}})
+	now := time.Unix(1000, 0)
+	want := func(what string, after time.Duration, ask, known bool) {
+		t.Helper()
+		now = now.Add(after)
+		if a, k := w.doubt(way, now); a != ask || k != known {
+			t.Errorf("%s: ask %v, known %v; want %v, %v", what, a, k, ask, known)
+		}
+	}
+	want("at first", 0, true, false)
+	if e := w.all[way]; e.Bandwidth != 0 || e.RTT != 5e-5 {
+		t.Errorf("what was known remains: %+v", e)
+	}
+	want("while it is tried", 5*time.Second, false, false)
+	w.hear(2, []wire.Edge{{To: 3, Bandwidth: 1e9, Tried: true}})
+	want("with the result", 5*time.Second, false, true)
+	want("when that is old", triedFor, true, false)
+}
+
+func TestNewWays(t *testing.T) {
+	got := newWays([]int{0, 1, 2, 3}, []int{0, 2, 1, 3})
+	if want := []topology.Pair{{From: 0, To: 2}, {From: 2, To: 1}, {From: 1, To: 3}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v: the way back is another one", got, want)
 	}
 }
 

@@ -105,14 +105,14 @@ func TestForget(t *testing.T) {
 	w.hear(d.job.HostID, w.news(4))
 	w.hear(2, []wire.Edge{{To: 1, Bandwidth: 1e9}, {To: 3, Bandwidth: 1e9}})
 	for _, to := range []int{1, 3} {
-		w.asked[topology.Pair{From: 2, To: to}] = true
+		w.asked[topology.Pair{From: 2, To: to}] = time.Unix(1000, 0)
 	}
 	if len(w.all) != 4 || len(w.said) != 2 {
 		t.Fatalf("%+v", w)
 	}
 	d.forgetOwnWays()
 	between := topology.Pair{From: 2, To: 3}
-	if len(w.list(4)) != 0 || len(w.said) != 0 || len(w.all) != 1 || w.all[between].Bandwidth == 0 || len(w.asked) != 1 || !w.asked[between] {
+	if len(w.list(4)) != 0 || len(w.said) != 0 || len(w.all) != 1 || w.all[between].Bandwidth == 0 || len(w.asked) != 1 || w.asked[between].IsZero() {
 		t.Errorf("after a move: %+v", w)
 	}
 	w.way(2).look(link.Status{RTT: 500 * time.Microsecond, BusyBytes: 1<<30 + 1, BusyTime: time.Second + time.Microsecond})

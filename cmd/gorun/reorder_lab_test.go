@@ -56,7 +56,7 @@ func TestRingChangesWhileTraining(t *testing.T) {
 	}
 	last := rings[len(rings)-1][1]
 	if strings.Contains(last, fmt.Sprintf("host%d → host%d", a, b)) || strings.Contains(last, fmt.Sprintf("host%d → host%d", b, a)) {
-		t.Errorf("the last ring goes over the slow way between host%d and host%d: %s", a, b, last)
+		t.Errorf("the last ring goes over the slow way between host%d and host%d: %s\n%s", a, b, last, j.out)
 	}
 	// Ten steps each.
 	_, commits := j.out.find(`commit \d+ epoch 1`)
@@ -66,7 +66,7 @@ func TestRingChangesWhileTraining(t *testing.T) {
 	}
 	t.Logf("a step took %v over the slow way, %v in the end", slowest/10, end/10)
 	if end > slowest*2/3 {
-		t.Error("the other ring is not faster")
+		t.Errorf("the other ring is not faster\n%s", j.out)
 	}
 	// The script checks its weights against those of all steps, in whole numbers: no order of adding changes them.
 	done, _ := j.out.find(fmt.Sprintf(`done rank \d of 4: steps %d epoch 1 worlds 1 weights (\w+)$`, steps))
