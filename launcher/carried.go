@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 // carried sums up what the links of all hosts have done, as far as daemons lived to tell.
@@ -21,6 +22,6 @@ func (c *carried) text() string {
 	if c.SentBytes == 0 {
 		return ""
 	}
-	return fmt.Sprintf("between hosts: sent %d bytes, and %d bytes again in %d segments; connections were renewed %d times",
-		c.SentBytes, c.ResentBytes, c.ResentSegments, (c.Renewed+1)/2)
+	return fmt.Sprintf("between hosts: sent %d bytes, and %d bytes again in %s; connections were renewed %s",
+		c.SentBytes, c.ResentBytes, topology.Count(int(c.ResentSegments), "segment"), topology.Count(int(c.Renewed+1)/2, "time"))
 }

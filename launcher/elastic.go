@@ -12,6 +12,7 @@ import (
 	"gorun/launcher/elastic"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 // The job of a world that changes: package elastic decides, this file acts.
@@ -26,6 +27,8 @@ type ElasticSpec struct {
 	Hosts <-chan []elastic.Host
 	// Admit is told of every process before it is started, so that Spec.Output takes what it writes.
 	Admit func(process int, host string) error
+	// World, if it is not nil, is told of every world before its ranks run: how many there are, and on which hosts.
+	World func(ranks int, hosts []string)
 }
 
 // change is what drives an elastic job; nil in a static one.
@@ -208,8 +211,15 @@ func (j *job) enter(w elastic.Roster) {
 			return
 		}
 	}
+	if j.spec.Elastic.World != nil {
+		var names []string
+		for _, h := range placement.Hosts {
+			names = append(names, h.Name)
+		}
+		j.spec.Elastic.World(len(w.Places), names)
+	}
 	if w.Epoch > 1 {
-		j.spec.Note("gorun: epoch %d: %d ranks on %d hosts, because %s", w.Epoch, len(w.Places), len(roster.Peers), w.Reason)
+		j.spec.Note("gorun: epoch %d: %s on %s, because %s", w.Epoch, topology.Count(len(w.Places), "rank"), topology.Count(len(roster.Peers), "host"), w.Reason)
 	}
 	for _, h := range j.hosts {
 		h.own(byHost[h.id])

@@ -617,7 +617,7 @@ func describeHost(h topology.Host) string {
 		}
 		nics = append(nics, s)
 	}
-	desc := fmt.Sprintf("%s: %d CPUs, %d NUMA node(s)", h.Name, h.CPUs, max(len(h.Nodes), 1))
+	desc := fmt.Sprintf("%s: %s, %s", h.Name, topology.Count(h.CPUs, "CPU"), topology.Count(max(len(h.Nodes), 1), "NUMA node"))
 	if h.Platform != "" {
 		desc += ", " + h.Platform
 	}

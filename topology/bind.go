@@ -363,13 +363,10 @@ func (m *machine) deal(b Bind, home, each, ranks int) ([]int, error) {
 		if b.To == BindThread {
 			noun = "hardware thread"
 		}
-		if each > 1 {
-			noun += "s"
-		}
 		if len(m.domains) > 1 {
 			where = fmt.Sprintf("NUMA node %d", d.id)
 		}
-		return nil, fmt.Errorf("bind %d ranks to %d %s each: %s has %d", ranks, each, noun, where, len(units))
+		return nil, fmt.Errorf("bind %s to %s each: %s has %d", Count(ranks, "rank"), Count(each, noun), where, len(units))
 	}
 	var cpus []int
 	for range each {

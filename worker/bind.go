@@ -66,7 +66,7 @@ func (d *daemon) reportBindings() {
 		return
 	}
 	if d.bound == nil {
-		d.out.Write(&wire.Log{Text: fmt.Sprintf("ranks are not bound: they run on any of %d CPUs", d.self.CPUs)})
+		d.out.Write(&wire.Log{Text: fmt.Sprintf("ranks are not bound: they run on any of %s", topology.Count(d.self.CPUs, "CPU"))})
 		return
 	}
 	b := picture.Bound{Ranks: slices.Repeat([]int{-1}, len(d.bound)), Bindings: d.bound, Engine: d.beside, Spare: d.spare}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 // What frameworks beside Horovod want to know, as far as it depends on this host or on the roster. What the
@@ -41,7 +42,7 @@ func (d *daemon) threads() int { return max(1, d.self.CPUs/max(1, d.job.Slots)) 
 // sayThreads tells a user who wants to know.
 func (d *daemon) sayThreads() {
 	if d.job.Verbose {
-		d.out.Write(&wire.Log{Text: fmt.Sprintf("OMP_NUM_THREADS=%d unless it is set: %d CPUs for %d ranks", d.threads(), d.self.CPUs, d.job.Slots)})
+		d.out.Write(&wire.Log{Text: fmt.Sprintf("OMP_NUM_THREADS=%d unless it is set: %s for %s", d.threads(), topology.Count(d.self.CPUs, "CPU"), topology.Count(d.job.Slots, "rank"))})
 	}
 }
 

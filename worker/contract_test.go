@@ -58,7 +58,7 @@ GPU 1: NVIDIA A100 (UUID: GPU-33333333-4444)
 		}
 	}
 	d := &daemon{job: &wire.Job{GPUs: []string{"0"}}, roster: &wire.Roster{Ranks: make([]wire.Rank, 2)}}
-	if _, err := d.gpus(t.Context()); err == nil || err.Error() != "2 ranks, but 1 GPUs" {
+	if _, err := d.gpus(t.Context()); err == nil || err.Error() != "2 ranks, but 1 GPU" {
 		t.Errorf("got %v", err)
 	}
 }

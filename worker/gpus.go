@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"gorun/topology"
 )
 
 // gpus returns the devices of this host's slots: what the user listed, or what is here. nil leaves GPUs to
@@ -22,7 +24,7 @@ func (d *daemon) gpus(ctx context.Context) ([]string, error) {
 		list = d.findGPUs(ctx)
 	}
 	if len(list) < len(d.roster.Ranks) {
-		return nil, fmt.Errorf("%d ranks, but %d GPUs", len(d.roster.Ranks), len(list))
+		return nil, fmt.Errorf("%s, but %s", topology.Count(len(d.roster.Ranks), "rank"), topology.Count(len(list), "GPU"))
 	}
 	return list, nil
 }

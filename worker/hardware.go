@@ -138,7 +138,7 @@ func resized(before, after []topology.Node) string {
 			continue
 		}
 		if old := before[at]; !slices.Equal(old.CPUs, now.CPUs) {
-			out = append(out, fmt.Sprintf("NUMA node %d has %d CPUs, not %d", now.ID, len(now.CPUs), len(old.CPUs)))
+			out = append(out, fmt.Sprintf("NUMA node %d has %s, not %d", now.ID, topology.Count(len(now.CPUs), "CPU"), len(old.CPUs)))
 		}
 		if old := before[at].MemBytes; old > 0 && now.MemBytes > 0 && old>>20 != now.MemBytes>>20 {
 			out = append(out, fmt.Sprintf("NUMA node %d has %d MiB of memory, not %d", now.ID, now.MemBytes>>20, old>>20))

@@ -8,6 +8,7 @@ import (
 
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 // How operations of the whole ring pause: package pause decides, the engine stops, this file is between them.
@@ -113,6 +114,6 @@ func (d *daemon) resume(g *pause.Go) {
 // endPauses tells, when the job is over, how long its ranks waited for machines that moved and rings that changed.
 func (d *daemon) endPauses() {
 	if d.pauses.count > 0 {
-		d.tell(fmt.Sprintf("stood still between operations %d times, %.1f s in all", d.pauses.count, d.pauses.total.Seconds()))
+		d.tell(fmt.Sprintf("stood still between operations %s, %.1f s in all", topology.Count(d.pauses.count, "time"), d.pauses.total.Seconds()))
 	}
 }

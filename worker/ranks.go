@@ -32,11 +32,11 @@ func (d *daemon) startRanks(ctx context.Context) {
 	d.closePorts()
 	gpus, err := d.gpus(ctx)
 	if err != nil {
-		d.fail("choose GPUs", err, "see what the host has with nvidia-smi -L, or leave out --gpus")
+		d.refuse("choose GPUs", err, "see what the host has with nvidia-smi -L, or leave out --gpus")
 		return
 	}
 	if err := d.bindRanks(gpus); err != nil {
-		d.fail("bind ranks", err, "--bind-to numa or --bind-to none asks for less")
+		d.refuse("bind ranks", err, "--bind-to numa or --bind-to none asks for less")
 		return
 	}
 	d.reportBindings()

@@ -526,6 +526,11 @@ func (d *daemon) fail(step string, err error, hint string) {
 	d.out.Write(&wire.Failed{Step: step, Text: err.Error(), Hint: hint, Code: 255, Peer: d.job.HostID})
 }
 
+// refuse tells the launcher that the user wants what this host does not have: there is nothing wrong with the host.
+func (d *daemon) refuse(step string, err error, hint string) {
+	d.out.Write(&wire.Failed{Step: step, Text: err.Error(), Hint: hint, Code: 2, Peer: d.job.HostID})
+}
+
 // lost tells the launcher that a peer is gone.
 func (d *daemon) lost(peer int, err error) {
 	if _, member := peerOf(d.roster, peer); !member {

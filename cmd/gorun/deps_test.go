@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 	"rendezvous/gossip":      {},
 	"rendezvous/keytls":      {},
 	"rendezvous/resume":      {},
-	"rendezvous/standing":    {"rendezvous/authority", "rendezvous/gossip", "rendezvous/keytls", "rendezvous/resume", "rendezvous/wire"},
+	"rendezvous/standing":    {"rendezvous/authority", "rendezvous/gossip", "rendezvous/keytls", "rendezvous/resume", "rendezvous/wire", "topology"},
 	"rendezvous/kvhttp":      {},
 	"topology":               {},
 	"topology/measure":       {},

@@ -262,6 +262,9 @@ func (d *detached) attach(spec *launcher.Spec, p plan.Placement) error {
 			d.say("runs detached")
 		}
 	}
+	if spec.Elastic != nil {
+		spec.Elastic.World = d.world
+	}
 	spec.AskUsage = d.ask
 	spec.Used = func(u launcher.RankUsage) {
 		d.update(u.Rank, func(r *jobs.Rank) {
@@ -269,6 +272,14 @@ func (d *detached) attach(spec *launcher.Spec, p plan.Placement) error {
 		})
 	}
 	return d.job.Save(d.record)
+}
+
+// world keeps what an elastic job is now for those who list jobs.
+func (d *detached) world(ranks int, hosts []string) {
+	d.record.Ranks, d.record.Hosts = ranks, hosts
+	if err := d.job.Save(d.record); err != nil {
+		fmt.Fprintln(os.Stderr, "gorun: warning:", err) // into the job's output
+	}
 }
 
 func (d *detached) update(rank int, f func(*jobs.Rank)) {

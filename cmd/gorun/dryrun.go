@@ -12,6 +12,7 @@ import (
 	"gorun/launcher"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 // dryRun shows what a job would be. Of inherited variables it shows the names only: their values may be
@@ -25,7 +26,7 @@ func dryRun(c *cli.Context, spec launcher.Spec) error {
 
 func describeJob(b *strings.Builder, spec launcher.Spec) {
 	p := spec.Placement
-	fmt.Fprintf(b, "%s on %s; nothing is started\n", count(len(p.Ranks), "rank"), count(len(p.Hosts), "host"))
+	fmt.Fprintf(b, "%s on %s; nothing is started\n", topology.Count(len(p.Ranks), "rank"), topology.Count(len(p.Hosts), "host"))
 	for i, h := range p.Hosts {
 		fmt.Fprintf(b, "\nhost %d: %s\n", i, h.Name)
 		for _, rank := range h.Ranks {
@@ -56,13 +57,6 @@ func namesOfInherited(env, inherited []string) []string {
 		out = append(out, kv)
 	}
 	return out
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // quoteAll writes words as a shell would read them.

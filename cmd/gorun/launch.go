@@ -170,7 +170,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 		announce(mux, placement)
 	}
 	if from != "" && c.Bool("verbose") {
-		notes = append(notes, fmt.Sprintf("gorun: %s from %s", count(len(placement.Hosts), "host"), from))
+		notes = append(notes, fmt.Sprintf("gorun: %s from %s", topology.Count(len(placement.Hosts), "host"), from))
 	}
 	settings.idle = append(settings.idle, idleMPI(c)...)
 	if idle := readBindingArgs(c).idle; len(idle) > 0 {

@@ -18,6 +18,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gorun/rendezvous/standing"
+	"gorun/topology"
 )
 
 // serveFlags are those of a daemon that stays.
@@ -128,7 +129,7 @@ func serveCluster(c *cli.Context, hurry <-chan struct{}) error {
 		Heirs:     launchers,
 		Ready: func(gossip string) {
 			log.Info("takes jobs", "at", listener.Addr(), "gossip", gossip, "name", name, "slots", slots)
-			status.say(fmt.Sprintf("READY=1\nSTATUS=takes jobs at %s, %d slots", listener.Addr(), slots))
+			status.say(fmt.Sprintf("READY=1\nSTATUS=takes jobs at %s, %s", listener.Addr(), topology.Count(slots, "slot")))
 		},
 	})
 }

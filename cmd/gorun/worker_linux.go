@@ -42,7 +42,7 @@ func workerCommand(hurry <-chan struct{}) *cli.Command {
 				return daemon(c.Context, c.Bool("resumable"), c.Duration("patience"))
 			case c.IsSet("cluster-key-file"):
 				return serveCluster(c, hurry)
-			case term.IsTerminal(int(os.Stdin.Fd())):
+			case !spokenTo():
 				return &usageError{errors.New("a worker is started by gorun, which speaks with it on standard input"), "gorun -H host1,host2 program, or gorun worker --cluster-key-file FILE for a daemon that stays"}
 			}
 			return guardian(c.Bool("resumable"), c.Duration("patience"))
@@ -55,7 +55,7 @@ func workerCommand(hurry <-chan struct{}) *cli.Command {
 func asWorker(words []string) func(context.Context) error {
 	switch strings.Join(words, " ") {
 	case "worker":
-		if !term.IsTerminal(int(os.Stdin.Fd())) {
+		if spokenTo() {
 			return func(context.Context) error { return guardian(false, 0) }
 		}
 	case "worker --resumable":
@@ -66,6 +66,16 @@ func asWorker(words []string) func(context.Context) error {
 		return func(ctx context.Context) error { return daemon(ctx, true, 0) }
 	}
 	return nil
+}
+
+// spokenTo tells whether a launcher may be at the other end of standard input and output. A person who tries the command
+// would read messages that are none for people.
+func spokenTo() bool {
+	var in unix.Stat_t
+	if err := unix.Fstat(0, &in); err != nil || term.IsTerminal(1) {
+		return false
+	}
+	return in.Mode&unix.S_IFMT == unix.S_IFIFO || in.Mode&unix.S_IFMT == unix.S_IFSOCK
 }
 
 // guardian runs the daemon. It does not share the launcher's handling of signals: who is stopped when is

@@ -411,9 +411,9 @@ func (m *Machine) wait(need, have int) {
 		return
 	}
 	e := End{Cause: TooFew, Process: -1, Host: -1}
-	e.Why = fmt.Sprintf("%d slots are needed, and %d were there after %v", need, have, m.cfg.Timeout)
+	e.Why = fmt.Sprintf("slots needed: %d, there after %[3]v: %[2]d", need, have, m.cfg.Timeout)
 	if hopeless {
-		e.Why = fmt.Sprintf("%d slots are needed, and no more than %d can be used", need, m.possible())
+		e.Why = fmt.Sprintf("slots needed: %d, of use: %d", need, m.possible())
 	}
 	if m.first != nil {
 		e.Process, e.Host, e.Code = m.first.Process, m.first.Host, m.first.Code

@@ -165,13 +165,13 @@ func TestOnFailure(t *testing.T) {
 		j.now = 59 * time.Second
 		j.expect("", e.Tick{})
 		j.now = time.Minute
-		j.expect("end too few process=-1 host=0 code=0: 2 slots are needed, and 1 were there after 1m0s, after host a was lost: no word", e.Tick{})
+		j.expect("end too few process=-1 host=0 code=0: slots needed: 2, there after 1m0s: 1, after host a was lost: no word", e.Tick{})
 	})
 	t.Run("a list that never changes is not waited for", func(t *testing.T) {
 		p := policy(e.Replace)
 		p.Listed = true
 		j := elasticJob(t, p)
-		j.expect("end too few process=-1 host=0 code=0: 2 slots are needed, and no more than 1 can be used, after host a was lost: no word",
+		j.expect("end too few process=-1 host=0 code=0: slots needed: 2, of use: 1, after host a was lost: no word",
 			e.HostLost{Host: 0, Reason: "no word"}, e.Exited{Process: 3, Code: 7})
 	})
 	t.Run("nobody is left", func(t *testing.T) {
@@ -270,7 +270,7 @@ func TestDiscovery(t *testing.T) {
 		j = newJob(t, e.Config{Policy: e.Policy{NP: 2, MinNP: 1, ResetLimit: -1, Timeout: time.Minute}})
 		j.expect("", hosts("a", 1), e.HostUp{Host: 0})
 		j.now = time.Minute
-		j.expect("end too few process=-1 host=-1 code=0: 2 slots are needed, and 1 were there after 1m0s", e.Tick{})
+		j.expect("end too few process=-1 host=-1 code=0: slots needed: 2, there after 1m0s: 1", e.Tick{})
 	})
 }
 

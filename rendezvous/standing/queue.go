@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 // ticket is a job in the queue, from its request to the end of its launcher's connection.
@@ -280,11 +281,11 @@ func want(r wire.Reserve) string {
 	case len(r.Shares) > 0:
 		return describe(r.Shares)
 	case r.PerHost > 0 && r.Ranks > 0:
-		return fmt.Sprintf("%d ranks, %d on a host", r.Ranks, r.PerHost)
+		return fmt.Sprintf("%s, %d on a host", topology.Count(r.Ranks, "rank"), r.PerHost)
 	case r.PerHost > 0:
-		return fmt.Sprintf("%d ranks on every host", r.PerHost)
+		return fmt.Sprintf("%s on every host", topology.Count(r.PerHost, "rank"))
 	case r.Ranks > 0:
-		return fmt.Sprintf("%d ranks", r.Ranks)
+		return topology.Count(r.Ranks, "rank")
 	}
 	return "all slots"
 }

@@ -59,7 +59,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 	if jobs[0].shares == nil || jobs[1].shares != nil || jobs[2].shares != nil {
 		t.Fatalf("the small job overtook the large one: %v, %v, %v", jobs[0].shares, jobs[1].shares, jobs[2].shares)
 	}
-	if got, want := q.waitsFor(jobs[2]), "waits for 1 ranks; free are a:0,b:2, 1 waiting before it"; got != want {
+	if got, want := q.waitsFor(jobs[2]), "waits for 1 rank; free are a:0,b:2, 1 waiting before it"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	q.remove(jobs[0])

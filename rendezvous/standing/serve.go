@@ -22,6 +22,7 @@ import (
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 const (
@@ -493,7 +494,7 @@ func (s *server) take(n int) error {
 		select {
 		case <-news:
 		case <-timeout.C:
-			return fmt.Errorf("%d of %d slots are used by other jobs", used, s.cfg.Slots)
+			return fmt.Errorf("%d of %s in use by other jobs", used, topology.Count(s.cfg.Slots, "slot"))
 		}
 	}
 }

@@ -135,9 +135,9 @@ func (j *judge) nics(f Facts) {
 		case off != "":
 			j.add("NIC "+n.Name, Warn, off+" switched off", fmt.Sprintf("ethtool -K %s %s on", n.Name, strings.ReplaceAll(off, " ", " on ")))
 		case n.Queues == 1 && f.Host.CPUs >= 4 && n.Driver != "veth":
-			j.add("NIC "+n.Name, Warn, fmt.Sprintf("1 queue for %d CPUs", f.Host.CPUs), fmt.Sprintf("ethtool -L %s combined %d", n.Name, min(f.Host.CPUs, 8)))
+			j.add("NIC "+n.Name, Warn, "1 queue for "+topology.Count(f.Host.CPUs, "CPU"), fmt.Sprintf("ethtool -L %s combined %d", n.Name, min(f.Host.CPUs, 8)))
 		default:
-			j.add("NIC "+n.Name, Pass, strings.TrimSpace(fmt.Sprintf("%s MTU %d, %d queues", n.Driver, n.MTU, n.Queues)), "")
+			j.add("NIC "+n.Name, Pass, strings.TrimSpace(fmt.Sprintf("%s MTU %d, %s", n.Driver, n.MTU, topology.Count(n.Queues, "queue"))), "")
 		}
 	}
 }

@@ -78,7 +78,7 @@ func (p *report) begin() error {
 	if p.Kind == collective.Allreduce.String() || p.Kind == collective.Broadcast.String() {
 		where = ", in place"
 	}
-	_, err := fmt.Fprintf(p.w, "# %s%s; %d ranks, hosts: %d; a time is the slowest rank's, bandwidths are of the median\n"+
+	_, err := fmt.Fprintf(p.w, "# %s%s; ranks: %d, hosts: %d; a time is the slowest rank's, bandwidths are of the median\n"+
 		"#%11s %12s %8s %6s %5s %11s %11s %8s %8s %11s %7s\n#%11s %12s %33s %11s %8s %8s %11s\n", p.Kind, where, p.Ranks, p.Hosts,
 		"size", "count", "type", "redop", "root", "p50", "p99", "algbw", "busbw", "wire", "#wrong",
 		"(B)", "(elements)", "(us)", "(us)", "(GB/s)", "(GB/s)", "(B/host)")

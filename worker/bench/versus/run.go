@@ -137,7 +137,7 @@ func (r *Report) Print(w io.Writer, asJSON bool) error {
 		return json.NewEncoder(w).Encode(r)
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# allreduce, float32 sum, in place; %d ranks, hosts: %d; median times of %d rounds in turns, in us\n", r.Ranks, r.Hosts, r.Rounds)
+	fmt.Fprintf(&b, "# allreduce, float32 sum, in place; ranks: %d, hosts: %d; median times of %d rounds in turns, in us\n", r.Ranks, r.Hosts, r.Rounds)
 	fmt.Fprintf(&b, "# a ratio is the peer's time by gorun's: above 1 gorun is faster\n")
 	for _, c := range r.Columns {
 		fmt.Fprintf(&b, "# %s: %s\n", c.Name, c.Version)
