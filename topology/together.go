@@ -122,14 +122,18 @@ func guess(hosts []Host, among []int, p *problem) []Site {
 	return sites
 }
 
-// apartBy reports whether two machines say of themselves that they cannot be on one host: it has one version.
+// apartBy reports whether two machines say of themselves that they cannot be on one host: it has one version, and one
+// set of processors and memory. That these are alike says nothing, because hosts are bought by the dozen; neither do
+// session ids, which are random for each machine.
 func apartBy(a, b Host) bool {
-	x, y := a.Labels[releaseLabel], b.Labels[releaseLabel]
-	return x != "" && y != "" && x != y
+	return slices.ContainsFunc(hypervisorLabels, func(label string) bool {
+		x, y := a.Labels[label], b.Labels[label]
+		return x != "" && y != "" && x != y
+	})
 }
 
-// releaseLabel is what package probe calls the version and build of the hypervisor.
-const releaseLabel = "esxi-release"
+// hypervisorLabels are what package probe calls the version and build of the hypervisor, and its hardware.
+var hypervisorLabels = []string{"esxi-release", "esxi-hardware"}
 
 // isVM reports whether a machine may share its hardware with another.
 func isVM(h Host) bool { return h.Platform != "" && h.Platform != "baremetal" }

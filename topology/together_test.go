@@ -70,6 +70,13 @@ func TestTogether(t *testing.T) {
 	if got := sites(topology.Together(updated, near([]int{0, 1, 0, 1}, 20e-6, 70e-6, gbit, gbit))); got != "b,d 0.6" {
 		t.Errorf("hosts of two versions: %q", got)
 	}
+	// Nor is what has other processors.
+	for i, hardware := range []string{"cores=64", "cores=64", "cores=32", "cores=64"} {
+		updated[i].Labels = map[string]string{"esxi-hardware": hardware}
+	}
+	if got := sites(topology.Together(updated, near([]int{0, 1, 0, 1}, 20e-6, 70e-6, gbit, gbit))); got != "b,d 0.6" {
+		t.Errorf("hosts with different processors: %q", got)
+	}
 	// Machines are not on machines, and a label is not to be doubted.
 	metal := vm(4)
 	metal[2].Platform = "baremetal"

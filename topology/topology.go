@@ -16,6 +16,9 @@ type Host struct {
 	// installation's: two machines that have it in common are clones of one image.
 	Identity string `msgpack:"identity" json:"identity"`
 	System   string `msgpack:"system" json:"system"`
+	// Session is a random number that VMware gives a virtual machine, another one after each move, suspension, restart or
+	// hot-plug: the same one means that it is still on the same ESXi host. "" if nobody tells.
+	Session  string `msgpack:"session" json:"session,omitempty"`
 	Kernel   string `msgpack:"kernel" json:"kernel"`
 	Arch     string `msgpack:"arch" json:"arch"`
 	CPUs     int    `msgpack:"cpus" json:"cpus"`          // usable by this process (affinity and cgroup limits)

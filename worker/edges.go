@@ -256,11 +256,7 @@ func (d *daemon) oneRing(by topology.By, hosts []topology.Host, edges []topology
 // ways returns what is known of the ways between the hosts of the roster: the topology file, and what the job measured,
 // which is newer.
 func (d *daemon) ways(hosts []topology.Host) []topology.Edge {
-	names := make([]string, len(hosts))
-	for i, h := range hosts {
-		names[i] = h.Name
-	}
-	edges := topology.WithSums(topology.OnlyNICs(hosts, d.job.NICs), d.facts.Edges(names), d.rails(hosts))
+	edges := topology.WithSums(topology.OnlyNICs(hosts, d.job.NICs), d.facts.Edges(hosts), d.rails(hosts))
 	if topology.By(d.job.RingOrder) == topology.ByMeasured {
 		edges = append(edges, d.edges.between(d.memberIDs())...)
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -71,14 +72,18 @@ func sameNetwork(hosts []topology.Host, ids []int, m *wire.Facts) bool {
 func (d *daemon) changedInto(ctx context.Context, found topology.Host, when string) {
 	found.Name = d.job.Name
 	missing := d.facts.Apply(&found)
-	// A label that nobody tells any more stays: VMware's programs may not answer right after a move.
+	// A label that nobody tells any more stays: VMware's programs may not answer right after a move. If they do, and the
+	// file speaks of another session, its labels are of where the machine was.
 	labels := maps.Clone(d.self.Labels)
-	if labels == nil {
+	if labels == nil || d.facts.Moved(found) {
 		labels = map[string]string{}
 	}
 	maps.Copy(labels, found.Labels)
 
 	var news []string
+	if d.self.Session != "" && found.Session != "" && found.Session != d.self.Session {
+		news = append(news, "its session is another one")
+	}
 	if text := changes(d.self.NICs, found.NICs); text != "" {
 		news = append(news, text)
 		d.forgetOwnWays()
@@ -108,6 +113,7 @@ func (d *daemon) changedInto(ctx context.Context, found topology.Host, when stri
 	}
 	// Not the CPUs that may be used: this process may have bound itself to a few.
 	d.self.NICs, d.self.RDMA, d.self.GPUs, d.self.Nodes, d.self.Labels = found.NICs, found.RDMA, found.GPUs, found.Nodes, labels
+	d.self.Session = cmp.Or(found.Session, d.self.Session)
 	d.unsaid = repeatNews
 	d.step(ctx, epoch.Event{Self: &d.self})
 }
@@ -123,6 +129,11 @@ func relabeled(before, after map[string]string) string {
 			out = append(out, fmt.Sprintf("%s is %s", label, after[label]))
 		} else if was != after[label] {
 			out = append(out, fmt.Sprintf("%s is %s, not %s", label, after[label], was))
+		}
+	}
+	for _, label := range slices.Sorted(maps.Keys(before)) {
+		if after[label] == "" {
+			out = append(out, fmt.Sprintf("%s is not known, was %s", label, before[label]))
 		}
 	}
 	return strings.Join(out, ", ")

@@ -265,7 +265,13 @@ func (d *daemon) open(ctx context.Context) error {
 		ready.Data = append(ready.Data, net.JoinHostPort(a.String(), port))
 	}
 	d.ready = ready
-	return d.out.Write(ready)
+	if err := d.out.Write(ready); err != nil {
+		return err
+	}
+	if d.facts.Moved(d.self) {
+		return d.out.Write(&wire.Log{Text: "was moved or started again since the topology file was written: its labels and edges there do not count"})
+	}
+	return nil
 }
 
 // addresses returns where the others find this host. A host that is alone talks to nobody, and so listens

@@ -80,28 +80,35 @@ func TestRingChangesWhileTraining(t *testing.T) {
 	}
 }
 
-// TestRingFollowsMove: a machine is moved to the ESXi host of another one, as its guestinfo says afterwards. The ring then
-// crosses from one ESXi host to another more often than it has to, and becomes another one; no rank begins anew.
+// TestRingFollowsMove: a machine is moved to the ESXi host of another one, as its guestinfo says afterwards; what the topology
+// file says of it was true of another session, and counts no more. The ring then crosses from one ESXi host to another more
+// often than it has to, and becomes another one; no rank begins anew.
 func TestRingFollowsMove(t *testing.T) {
 	c := newCluster(t, 4)
 	v := c.vsphere()
-	place := func(host, esxi string) {
+	write := func(host, name, text string) {
 		t.Helper()
-		file := filepath.Join(v.dir, host, "guestinfo.gorun.esxi")
+		file := filepath.Join(v.dir, host, name)
 		err := os.MkdirAll(filepath.Dir(file), 0o700)
 		if err == nil {
-			err = os.WriteFile(file, []byte(esxi+"\n"), 0o600)
+			err = os.WriteFile(file, []byte(text+"\n"), 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	file, text := filepath.Join(v.dir, "facts.yaml"), "hosts:\n"
 	for i, esxi := range []string{"esx-a", "esx-a", "esx-a", "esx-b"} {
-		place(fmt.Sprintf("host%d", i+1), esxi)
+		name, session := fmt.Sprintf("host%d", i+1), fmt.Sprintf("0x%x", i+10)
+		write(name, "session", session)
+		text += fmt.Sprintf("  %s: {esxi: %s, session: '%s'}\n", name, esxi, session)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	const steps = 400
 	j := &training{cluster: c, out: &record{}}
-	j.cmd, _, _ = c.command("-v", "--ring-order", "topology", "--algorithm", "ring", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"),
+	j.cmd, _, _ = c.command("-v", "--ring-order", "topology", "--topology", file, "--algorithm", "ring", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"),
 		"-H", "host1,host2,host3,host4", python, "testdata/elastic/steps.py", "--steps", fmt.Sprint(steps), "--length", "4000", "--pause", "0.05")
 	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
 	if err := j.cmd.Start(); err != nil {
@@ -112,9 +119,10 @@ func TestRingFollowsMove(t *testing.T) {
 	j.await(`commit 10 epoch 1 size 4`)
 	v.tell("host2", "start", 8001, "")
 	j.await(`gorun: host2: ready to be moved, vSphere knows`)
-	place("host2", "esx-b")
+	write("host2", "guestinfo.gorun.esxi", "esx-b")
+	write("host2", "session", "0x77")
 	v.tell("host2", "end", 8001, `,"opStatus":"success"`)
-	j.await(`host2: after the pause .*esxi is esx-b, not esx-a`)
+	j.await(`host2: after the pause its session is another one, esxi is esx-b, not esx-a`)
 	j.await(`epoch 1, the ring changes while the job runs: it crosses 2 borders less`)
 	if err := j.cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, j.out)

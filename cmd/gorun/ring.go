@@ -72,6 +72,15 @@ func readRing(c *cli.Context) (ringPlan, error) {
 	return p, nil
 }
 
+// measured reports whether the file has any edge between hosts of these names.
+func (p ringPlan) measured(names []string) bool {
+	var hosts []topology.Host
+	for _, name := range names {
+		hosts = append(hosts, topology.Host{Name: name})
+	}
+	return len(p.Edges(hosts)) > 0
+}
+
 // strangers tells which hosts the file describes that are not among these; it is a mistake if there are no others.
 func (p ringPlan) strangers(names []string) (note string, warns bool) {
 	left := p.Strangers(names)
@@ -103,7 +112,7 @@ func (p ringPlan) override(hosts []topology.Host) error {
 // measure finds out what the user wants the ring to go by and no file tells. It starts agents on the hosts
 // and ends them, so that the job has the network to itself.
 func (p *ringPlan) measure(c *cli.Context, names []string) error {
-	if p.by != topology.ByMeasured || !c.IsSet("ring-order") || len(names) < 2 || len(p.Edges(names)) > 0 {
+	if p.by != topology.ByMeasured || !c.IsSet("ring-order") || len(names) < 2 || p.measured(names) {
 		return nil
 	}
 	hosts, edges, err := look(c, *p, names, true)

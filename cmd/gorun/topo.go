@@ -177,7 +177,7 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 	if note, warns := ring.strangers(names); warns {
 		fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
 	}
-	measuring := c.Bool("measure") || c.IsSet("ring-order") && ring.by == topology.ByMeasured && len(ring.Edges(names)) == 0
+	measuring := c.Bool("measure") || c.IsSet("ring-order") && ring.by == topology.ByMeasured && !ring.measured(names)
 	hosts, edges, err := look(c, ring, names, measuring)
 	if err != nil {
 		return picture.Cluster{}, err
@@ -249,7 +249,13 @@ func look(c *cli.Context, ring ringPlan, names []string, measuring bool) ([]topo
 	if err := ring.override(hosts); err != nil {
 		return nil, nil, err
 	}
-	edges := ring.Edges(names)
+	for _, h := range hosts {
+		if ring.Moved(h) && !measuring {
+			fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\ngorun: hint: gorun topo -H %s --measure --save %s\n", h.Name+" was moved or started again since "+ring.file+" was written: its labels and edges there do not count", strings.Join(names, ","), ring.file)
+			break
+		}
+	}
+	edges := ring.Edges(hosts)
 	if measuring && len(hosts) > 1 {
 		run("--agent")
 		found, err := measureAll(c.Context, d, hosts, nicsOf(c), timeOf(c, "start-timeout"))

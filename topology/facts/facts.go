@@ -6,6 +6,7 @@
 //	    esxi: esx-07        # labels: where edges of the ring cross from one to another
 //	    rack: r1
 //	    zone: z1
+//	    session: 0x37946d2f # of the VM, as VMware Tools tell: with another one labels and edges are from before a move
 //	    nics:
 //	      ens192: {node: 0, speed_mbit: 25000}
 //	    gpus:
@@ -39,9 +40,10 @@ type File struct {
 }
 
 type host struct {
-	labels map[string]string
-	nics   []device
-	gpus   []device
+	labels  map[string]string
+	session string
+	nics    []device
+	gpus    []device
 }
 
 // device is what is said of a NIC or GPU.
@@ -78,11 +80,9 @@ func (f *File) Apply(h *topology.Host) (missing []error) {
 		return nil
 	}
 	labels := map[string]string{} // a new one: the old may be shared
-	for key, value := range h.Labels {
-		labels[key] = value
-	}
-	for key, value := range facts.labels {
-		labels[key] = value
+	maps.Copy(labels, h.Labels)
+	if !f.Moved(*h) {
+		maps.Copy(labels, facts.labels)
 	}
 	if len(labels) > 0 {
 		h.Labels = labels
@@ -103,6 +103,14 @@ func (f *File) Apply(h *topology.Host) (missing []error) {
 		}
 	}
 	return missing
+}
+
+// Moved reports whether a virtual machine may be on another host than when the file was written, because its session is
+// another one. A session says no more than that: it may also have been started again. The file's labels of it and edges
+// from and to it then do not count.
+func (f *File) Moved(h topology.Host) bool {
+	then := f.hosts[bare(h.Name)].session
+	return then != "" && h.Session != "" && h.Session != then
 }
 
 // hasNode reports whether a NUMA node may be one of the host's. Where the kernel tells of none, as in a container, nobody
@@ -147,11 +155,13 @@ func overrideGPU(h *topology.Host, d device) bool {
 	return false
 }
 
-// Edges returns what the file says of the edges between hosts with these names.
-func (f *File) Edges(names []string) []topology.Edge {
+// Edges returns what the file says of the edges between hosts, by their names.
+func (f *File) Edges(hosts []topology.Host) []topology.Edge {
 	at := map[string]int{}
-	for i, name := range names {
-		at[bare(name)] = i
+	for i, h := range hosts {
+		if !f.Moved(h) {
+			at[bare(h.Name)] = i
+		}
 	}
 	var edges []topology.Edge
 	for _, e := range f.edges {
@@ -181,6 +191,9 @@ func Write(hosts []topology.Host, edges []topology.Edge, notes ...string) []byte
 			if value := h.Labels[key]; value != "" {
 				fmt.Fprintf(&b, "    %s: %q\n", key, value)
 			}
+		}
+		if h.Session != "" {
+			fmt.Fprintf(&b, "    session: %q\n", h.Session)
 		}
 	}
 	b.Write(WriteEdges(hosts, edges))

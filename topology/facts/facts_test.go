@@ -50,7 +50,7 @@ func TestOverride(t *testing.T) {
 	if old["rack"] != "r0" {
 		t.Error("labels that others may hold were changed")
 	}
-	edges := f.Edges([]string{"host3", "me@host2", "host1"})
+	edges := f.Edges([]topology.Host{{Name: "host3"}, {Name: "me@host2"}, {Name: "host1"}})
 	if want := []topology.Edge{{From: 2, To: 1, Bandwidth: 1e9, RTT: 55e-6}}; !reflect.DeepEqual(edges, want) {
 		t.Errorf("edges %+v, should be %+v", edges, want)
 	}
@@ -63,6 +63,38 @@ func TestOverride(t *testing.T) {
 		if err := f.Override(&topology.Host{Name: "a", NICs: []topology.NIC{{Name: "e"}}, Nodes: []topology.Node{{ID: 0}}}); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, should be %s", host, err, want)
 		}
+	}
+}
+
+// TestSessions: of a machine whose session is another one than when the file was written, labels and edges do not count; what
+// its devices are like still does.
+func TestSessions(t *testing.T) {
+	hosts := []topology.Host{{Name: "a", Session: "0x1", Labels: map[string]string{"esxi": "e1", "rack": "r1"}}, {Name: "b", Session: "0x2"}, {Name: "c"}}
+	edges := []topology.Edge{{From: 0, To: 1, Bandwidth: 1e6}, {From: 1, To: 2, Bandwidth: 1e6}, {From: 0, To: 2, Bandwidth: 1e6}}
+	f, err := facts.Parse(facts.Write(hosts, edges))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for session, moved := range map[string]bool{"0x1": false, "": false, "0x7": true} { // unknown is not another one
+		now := []topology.Host{{Name: "a", Session: session}, hosts[1], hosts[2]}
+		if err := f.Override(&now[0]); err != nil {
+			t.Fatal(err)
+		}
+		want := edges
+		if moved {
+			want = edges[1:2]
+		}
+		if got := f.Edges(now); f.Moved(now[0]) != moved || (len(now[0].Labels) == 0) != moved || !reflect.DeepEqual(got, want) {
+			t.Errorf("session %q: moved %v, labels %v, edges %v", session, f.Moved(now[0]), now[0].Labels, got)
+		}
+	}
+	f, err = facts.Parse([]byte("hosts: {a: {session: '0x1', nics: {e0: {node: 1}}}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := topology.Host{Name: "a", Session: "0x2", Nodes: []topology.Node{{ID: 1}}, NICs: []topology.NIC{{Name: "e0", Node: -1}}, Labels: map[string]string{"esxi": "told by itself"}}
+	if err := f.Override(&h); err != nil || h.NICs[0].Node != 1 || h.Labels["esxi"] != "told by itself" {
+		t.Errorf("%v, %+v", err, h)
 	}
 }
 
@@ -137,7 +169,7 @@ func FuzzParse(f *testing.F) {
 		if err := file.Override(&h); err == nil && len(h.NICs) > 0 {
 			t.Error("a NIC from nowhere")
 		}
-		for _, e := range file.Edges([]string{"a", "b"}) {
+		for _, e := range file.Edges([]topology.Host{{Name: "a", Session: "0x1"}, {Name: "b"}}) {
 			if e.From == e.To || e.Bandwidth < 0 || e.RTT < 0 {
 				t.Errorf("edge %+v", e)
 			}
@@ -153,7 +185,7 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := f.Edges([]string{"a", "10.0.0.2"}); !reflect.DeepEqual(got, edges) {
+	if got := f.Edges([]topology.Host{{Name: "a"}, {Name: "10.0.0.2"}}); !reflect.DeepEqual(got, edges) {
 		t.Errorf("edges %+v, should be %+v", got, edges)
 	}
 	again := topology.Host{Name: "a"}

@@ -62,6 +62,10 @@ func parseHost(n *yaml.Node) (host, error) {
 			var err error
 			h.labels[key], err = label(value)
 			return err
+		case "session":
+			var err error
+			h.session, err = label(value)
+			return err
 		case "nics":
 			return each(value, "nics", func(name, n *yaml.Node) error {
 				d, err := parseDevice(n, true)

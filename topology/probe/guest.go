@@ -2,15 +2,18 @@ package probe
 
 import (
 	"context"
+	"encoding/xml"
 	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 )
 
 // What VMware's programs in a virtual machine tell of the host it is on. A guest does not learn which host that is:
-// whoever places machines can write it where guests read it, and guests of hosts with different versions are on
-// different hosts.
+// whoever places machines can write it where guests read it, guests of hosts with different versions or hardware are on
+// different hosts, and a guest whose session id is the same as before is where it was.
 
 const (
 	// toolsPatience is how long all questions may take.
@@ -19,8 +22,15 @@ const (
 	longestLabel = 253
 )
 
-// releaseLabel is the label for the version and build of a machine's hypervisor.
-const releaseLabel = "esxi-release"
+// releaseLabel is the label for the version and build of a machine's hypervisor, hardwareLabel for what that has of
+// processors and memory.
+const releaseLabel, hardwareLabel = "esxi-release", "esxi-hardware"
+
+// sessionID matches what stat sessionid prints.
+var sessionID = regexp.MustCompile(`^0x[0-9a-f]{1,16}$`)
+
+// runTool returns the standard output of one of VMware's programs.
+type runTool func(ctx context.Context, program string, args ...string) ([]byte, error)
 
 func executeTools(ctx context.Context, program string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
@@ -28,28 +38,35 @@ func executeTools(ctx context.Context, program string, args ...string) ([]byte, 
 	return cmd.Output()
 }
 
-// askTools returns labels of the host: what an administrator has set as guestinfo.gorun.esxi, .rack and .zone, and the
-// hypervisor's release. There are none if nobody answers.
-func askTools(ctx context.Context, run func(ctx context.Context, program string, args ...string) ([]byte, error)) map[string]string {
+// askTools returns labels of the host: what an administrator has set as guestinfo.gorun.esxi, .rack and .zone, and what the
+// hypervisor tells of itself; and the id of the session. There are none if nobody answers.
+func askTools(ctx context.Context, run runTool) (labels map[string]string, session string) {
 	if run == nil {
-		return nil
+		return nil, ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, toolsPatience)
 	defer cancel()
-	labels := map[string]string{}
+	labels = map[string]string{}
 	add := func(label, text string) {
 		if text = strings.TrimSpace(text); isLabel(text) {
 			labels[label] = text
 		}
 	}
-	session, err := run(ctx, "vmware-toolbox-cmd", "stat", "raw", "text", "session")
-	for line := range strings.Lines(string(session)) {
+	text, err := run(ctx, "vmware-toolbox-cmd", "stat", "sessionid")
+	if err != nil && len(text) == 0 && ctx.Err() != nil {
+		return nil, "" // they hang
+	}
+	if id := strings.TrimSpace(string(text)); err == nil && sessionID.MatchString(id) {
+		session = id
+	}
+	text, _ = run(ctx, "vmware-toolbox-cmd", "stat", "raw", "text", "session")
+	for line := range strings.Lines(string(text)) {
 		if key, value, ok := strings.Cut(line, "="); ok && strings.TrimSpace(key) == "version" {
 			add(releaseLabel, value)
 		}
 	}
-	if err != nil && len(session) == 0 && ctx.Err() != nil {
-		return nil // they hang
+	if text, err := run(ctx, "vmware-toolbox-cmd", "stat", "raw", "xml", "host"); err == nil {
+		add(hardwareLabel, staticFacts(text))
 	}
 	for _, label := range []string{"esxi", "rack", "zone"} {
 		if text, err := run(ctx, "vmtoolsd", "--cmd", "info-get guestinfo.gorun."+label); err == nil {
@@ -57,9 +74,37 @@ func askTools(ctx context.Context, run func(ctx context.Context, program string,
 		}
 	}
 	if len(labels) == 0 {
-		return nil
+		labels = nil
 	}
-	return labels
+	return labels, session
+}
+
+// staticFacts returns of metrics in XML those that do not change while a host runs, sorted by name: "cores=32, memory=512
+// GB". Which there are depends on the release; they are only compared.
+func staticFacts(text []byte) string {
+	var metrics struct {
+		Metric []struct {
+			Name  string `xml:"name,attr"`
+			Type  string `xml:"type,attr"`
+			Units string `xml:"units,attr"`
+			Value string `xml:",chardata"`
+		} `xml:"metric"`
+	}
+	if xml.Unmarshal(text, &metrics) != nil {
+		return ""
+	}
+	var facts []string
+	for _, m := range metrics.Metric {
+		if value := strings.TrimSpace(m.Value + " " + m.Units); m.Type == "static" && value != "" {
+			facts = append(facts, strings.TrimSpace(m.Name)+"="+value)
+		}
+	}
+	slices.Sort(facts)
+	all := strings.Join(facts, ", ")
+	if len(all) > longestLabel {
+		return digest(all)
+	}
+	return all
 }
 
 // isLabel is what a topology file accepts too.

@@ -87,7 +87,7 @@ func (p Prober) Probe(ctx context.Context) (topology.Host, error) {
 	host.Identity, host.System = identity(t, host.NICs)
 	host.GPUs = gpus(ctx, t, p.Run)
 	if host.Platform == "vmware" || p.vmware {
-		host.Labels = askTools(ctx, p.Tools)
+		host.Labels, host.Session = askTools(ctx, p.Tools)
 	}
 	if err := ctx.Err(); err != nil {
 		return topology.Host{}, fmt.Errorf("probe machine: %w", err)
