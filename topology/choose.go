@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // ChosenNIC returns what accepts the addresses that the user's list means, by names of interfaces, drivers, or networks.
@@ -53,6 +54,17 @@ func OnlyNICs(hosts []Host, list []string) []Host {
 	for i, h := range out {
 		names := NICNames(list, h.NICs)
 		out[i].NICs = slices.DeleteFunc(slices.Clone(h.NICs), func(n NIC) bool { return !slices.Contains(names, n.Name) })
+	}
+	return out
+}
+
+// WithoutNICs says which hosts have none of the interfaces that the user's list means: a job would not start there.
+func WithoutNICs(hosts []Host, list []string) []string {
+	var out []string
+	for _, h := range hosts {
+		if len(list) > 0 && len(Addresses(h, list, netip.Addr{})) == 0 {
+			out = append(out, h.Name+" has none of "+strings.Join(list, ",")+" that is up")
+		}
 	}
 	return out
 }

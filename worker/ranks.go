@@ -41,6 +41,7 @@ func (d *daemon) startRanks(ctx context.Context) {
 	}
 	d.reportBindings()
 	d.sayThreads()
+	d.sayNICs()
 	d.openPMI(ctx)
 	for _, r := range d.roster.Ranks {
 		if d.started[r.Process] {

@@ -1,12 +1,71 @@
 package worker
 
 import (
+	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
+
+// exitUsage is for a user who wants what this host does not have.
+const exitUsage = 2
+
+// unknownNICs is that a host has none of the NICs which the user wants data to go over.
+type unknownNICs struct {
+	wanted []string
+	have   []topology.NIC
+}
+
+func (e *unknownNICs) Error() string {
+	var have []string
+	for _, n := range e.have {
+		if what := describeNIC(n); n.Up {
+			have = append(have, what)
+		} else {
+			have = append(have, what+" is down")
+		}
+	}
+	if have == nil {
+		have = []string{"none"}
+	}
+	return fmt.Sprintf("find address: none of %s is up here, where the NICs are: %s", strings.Join(e.wanted, ","), strings.Join(have, ", "))
+}
+
+func describeNIC(n topology.NIC) string {
+	words := n.Name
+	for _, word := range append([]string{n.Driver}, n.Addrs...) {
+		if word != "" {
+			words += " " + word
+		}
+	}
+	return words
+}
+
+// sayNICs tells a user who wants to know by which of its NICs this host is reached by the others.
+func (d *daemon) sayNICs() {
+	if !d.job.Verbose || d.job.Alone {
+		return
+	}
+	var over []string
+	for i, data := range d.ready.Data {
+		address, _, _ := net.SplitHostPort(data)
+		at := slices.IndexFunc(d.self.NICs, func(n topology.NIC) bool {
+			return slices.ContainsFunc(n.Addrs, func(own string) bool { return strings.HasPrefix(own, address+"/") })
+		})
+		switch {
+		case i > 0 && len(d.nics) == 0: // the others are for when the first is broken
+		case at >= 0:
+			over = append(over, describeNIC(d.self.NICs[at]))
+		default:
+			over = append(over, address)
+		}
+	}
+	d.out.Write(&wire.Log{Text: "data goes over " + strings.Join(over, ", ")})
+}
 
 // chosenOf returns the NICs of these names, in the order of topology.Rails.
 func chosenOf(names []string, nics []topology.NIC) []topology.NIC {

@@ -16,7 +16,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,7 +92,11 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	err := d.open(work)
 	if err != nil {
-		d.out.Write(&wire.Failed{Step: "start daemon", Text: err.Error(), Peer: d.job.HostID})
+		failed := &wire.Failed{Step: "start daemon", Text: err.Error(), Peer: d.job.HostID}
+		if _, ok := errors.AsType[*unknownNICs](err); ok {
+			failed.Hint, failed.Code = "--network-interfaces takes names, drivers and networks; each host needs one of them that is up", exitUsage
+		}
+		d.out.Write(failed)
 	} else {
 		d.loop(ctx, work)
 		d.endEdges()
@@ -287,7 +290,7 @@ func (d *daemon) addresses() ([]netip.Addr, error) {
 	if len(d.job.NICs) > 0 {
 		addrs := addresses(hint, topology.ChosenNIC(d.job.NICs, d.self.NICs))
 		if len(addrs) == 0 {
-			return nil, fmt.Errorf("find address: no network interface that is up is one of %s", strings.Join(d.job.NICs, ","))
+			return nil, &unknownNICs{d.job.NICs, d.self.NICs}
 		}
 		return addrs, nil
 	}
@@ -534,7 +537,7 @@ func (d *daemon) fail(step string, err error, hint string) {
 
 // refuse tells the launcher that the user wants what this host does not have: there is nothing wrong with the host.
 func (d *daemon) refuse(step string, err error, hint string) {
-	d.out.Write(&wire.Failed{Step: step, Text: err.Error(), Hint: hint, Code: 2, Peer: d.job.HostID})
+	d.out.Write(&wire.Failed{Step: step, Text: err.Error(), Hint: hint, Code: exitUsage, Peer: d.job.HostID})
 }
 
 // lost tells the launcher that a peer is gone.

@@ -20,6 +20,9 @@ import (
 func dryRun(c *cli.Context, spec launcher.Spec) error {
 	var b strings.Builder
 	describeJob(&b, spec)
+	if nics := nicsOf(c); len(nics) > 0 {
+		fmt.Fprintf(&b, "data between hosts goes over what each of them has of %s; gorun topo shows it\n", strings.Join(nics, ","))
+	}
 	_, err := io.WriteString(c.App.Writer, b.String())
 	return err
 }

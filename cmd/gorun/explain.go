@@ -17,7 +17,7 @@ import (
 const exitStatusHelp = `Exit status:
   0        every rank exited with 0
   1        gorun itself failed, or a rank exited with 1
-  2        wrong flags or arguments, or a host has fewer slots, CPUs or GPUs than they ask for
+  2        wrong flags or arguments, or a host lacks what they ask for: slots, CPUs, GPUs, NICs
   124      the job took longer than --timeout
   126 127  the program is not executable, or was not found on a host
   128+n    a rank was killed by signal n, or gorun was stopped by it (130: Ctrl-C)

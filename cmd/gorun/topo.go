@@ -102,6 +102,9 @@ func topo(c *cli.Context) error {
 	for _, note := range notes {
 		fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
 	}
+	for _, note := range topology.WithoutNICs(cluster.Hosts, nicsOf(c)) {
+		fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
+	}
 	var out []byte
 	switch format {
 	case "json":

@@ -1,0 +1,82 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"gorun/contrib/lab"
+)
+
+// TestNICsOfOtherNames: the NIC for data has another name on each host. It is found by names, by its network and by its
+// driver, each host says which one it takes, the frameworks of its ranks are told, and a host that has none of what was
+// asked for is named with what it has.
+func TestNICsOfOtherNames(t *testing.T) {
+	c := newSSHCluster(t, 3)
+	if err := c.AddNetwork(netip.MustParsePrefix("10.78.0.0/24"), lab.Link{}); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"lan1", "storage", "fast9"}
+	for i, h := range c.Hosts() {
+		c.shell(h, fmt.Sprintf("ip link set eth1 down && ip link set eth1 name %s && ip link set %[1]s up", names[i]))
+	}
+	const where = "host1,host2,host3"
+	say := `echo $HOROVOD_HOSTNAME $NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME ${MASTER_ADDR%.*}`
+	// expect starts a job over some NICs, and wants it to go over the one of that driver in that network.
+	expect := func(list, driver, network string) {
+		t.Helper()
+		r := c.gorun("-v", "--network-interfaces", list, "--no-tag-output", "-H", where, "sh", "-c", say)
+		if r.code != 0 {
+			t.Fatalf("%s: exit code %d\n%s%s", list, r.code, r.stdout, r.stderr)
+		}
+		for i, name := range names {
+			host := fmt.Sprint("host", i+1)
+			if want := fmt.Sprintf("%s %s %[2]s %s\n", host, name, network); !strings.Contains(r.stdout, want) {
+				t.Errorf("%s: no %q in\n%s", list, want, r.stdout)
+			}
+			if want := fmt.Sprintf("gorun: %s: data goes over %s %s %s.%d/24\n", host, name, driver, network, i+1); !strings.Contains(r.stderr, want) {
+				t.Errorf("%s: no %q in\n%s", list, want, r.stderr)
+			}
+		}
+	}
+	expect(strings.Join(names, ","), "veth", "10.78.0")
+	expect("10.78.0.0/24", "veth", "10.78.0")
+
+	// host3 has neither of the two.
+	r := c.gorun("--network-interfaces", "lan1,storage", "-H", where, "true")
+	want := "gorun: error: host3: start daemon: find address: none of lan1,storage is up here, where the NICs are: eth0 veth 10.77.0.3/24, fast9 veth 10.78.0.3/24\n"
+	if r.code != 2 || !strings.Contains(r.stderr, want) || !strings.Contains(r.stderr, "gorun: hint: --network-interfaces takes names, drivers and networks") {
+		t.Errorf("exit code %d, want 2 and %q in\n%s", r.code, want, r.stderr)
+	}
+	r = c.gorun("topo", "--network-interfaces", "lan1,storage", "-H", where)
+	if r.code != 0 || !strings.Contains(r.stderr, "gorun: warning: host3 has none of lan1,storage that is up\n") || strings.Contains(r.stderr, "host1 has none") {
+		t.Errorf("topo: exit code %d\n%s", r.code, r.stderr)
+	}
+	r = c.gorun("--dry-run", "--network-interfaces", "lan1,storage", "-H", where, "true")
+	if r.code != 0 || !strings.Contains(r.stdout, "\ndata between hosts goes over what each of them has of lan1,storage; ") {
+		t.Errorf("dry run: exit code %d\n%s", r.code, r.stdout)
+	}
+
+	// A driver that only these have; the kernel may not have it to give.
+	for i, h := range c.Hosts() {
+		line := fmt.Sprintf("ip address flush dev %s && ip link set %[1]s name port && ip link add link port name %[1]s type macvlan mode bridge && "+
+			"ip address add 10.78.0.%d/24 dev %[1]s && ip link set port up && ip link set %[1]s up", names[i], i+1)
+		c.shell(h, "ip link set "+names[i]+" down")
+		if _, err := h.Exec(t.Context(), "sh", "-c", line); err != nil {
+			if strings.Contains(err.Error(), "Unknown device type") {
+				t.Skip("this kernel has no macvlan (CONFIG_MACVLAN), whose driver differs from veth")
+			}
+			t.Fatal(err)
+		}
+	}
+	expect("macvlan", "macvlan", "10.78.0")
+	r = c.gorun("doctor", "-H", where)
+	for i, name := range names {
+		if want := fmt.Sprintf("host%d  NIC %s", i+1, name); !strings.Contains(r.stdout, want) {
+			t.Errorf("doctor: no %q in\n%s", want, r.stdout)
+		}
+	}
+}
