@@ -146,7 +146,9 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 		msg, err := in.Read()
 		h.heard.has(time.Now())
 		if err != nil {
-			report(event{err: h.lost(d, "run", err)})
+			lost := h.lost(d, "run", err)
+			h.sweep(line, d)
+			report(event{err: lost})
 			return
 		}
 		if _, alive := msg.(*wire.Alive); alive {
@@ -268,6 +270,19 @@ func (h *host) lost(d *Daemon, step string, err error) *HostError {
 		e.Err = err
 	}
 	return e
+}
+
+// sweep has a host cleaned up whose daemon and guardian were killed together, before anybody hears of it: the host may
+// be used again. That the job ends meanwhile is no reason to leave something behind.
+func (h *host) sweep(ctx context.Context, d *Daemon) {
+	if d.Sweep == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepLimit)
+	defer cancel()
+	if err := d.Sweep(ctx, h.job.ID); err != nil {
+		h.spec.Note("gorun: %s: what the job left behind may still run: %v", h.name, err)
+	}
 }
 
 func (h *host) explain(err error) *HostError {

@@ -150,6 +150,9 @@ type Daemon struct {
 	Session string
 	// Wait returns when the daemon has ended, with what it last said on standard error.
 	Wait func() (stderr string, err error)
+	// Sweep ends what a job left on the host if the daemon was killed, and its guardian with it; nil if that is for
+	// others to do. It is called after Wait.
+	Sweep func(ctx context.Context, job string) error
 }
 
 // HostError is why a host cannot take part.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"slices"
 	"sync"
 	"time"
 )
@@ -48,6 +49,15 @@ func (l Local) Dial(_ context.Context, host string) (*Daemon, error) {
 			return in.Close()
 		},
 		Wait: func() (string, error) { err := wait(); return stderr.String(), err },
+		Sweep: func(ctx context.Context, job string) error {
+			wait()
+			if cmd.ProcessState.Exited() && cmd.ProcessState.ExitCode() < 128 || stderr.String() != "" {
+				return nil // not killed, or the guardian has told of it
+			}
+			sweep := exec.CommandContext(ctx, l.Exe, append(slices.Clone(l.Args), "--sweep", job)...)
+			sweep.Env = l.Env
+			return sweep.Run()
+		},
 	}, nil
 }
 

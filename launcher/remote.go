@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 
 	"gorun/launcher/ssh"
@@ -45,11 +47,40 @@ func (s *SSH) Dial(ctx context.Context, host string) (*Daemon, error) {
 			_, err := session.Wait()
 			drain.Wait()
 			return stderr.String(), err
+		},
+		Sweep: func(ctx context.Context, job string) error {
+			if code, err := session.Wait(); err != nil || code < 128 || stderr.String() != "" {
+				return nil // not killed, or the guardian has told of it; or nothing is known
+			}
+			return s.sweep(ctx, host, job)
 		}}
 	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		d.LocalIP = a.IP.String()
 	}
 	return d, nil
+}
+
+// sweep runs the binary, which is on the host, to end what is left of a job.
+func (s *SSH) sweep(ctx context.Context, host, job string) error {
+	conn, err := s.Connect(ctx, host)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	binary, err := s.Binary()
+	if err != nil {
+		return err
+	}
+	session, err := conn.Bootstrap(ctx, binary, append(slices.Clone(s.Args), "--sweep", job))
+	if err != nil {
+		return err
+	}
+	said := &tail{limit: 4 << 10}
+	io.Copy(said, session.Stderr)
+	if code, err := session.Wait(); err != nil || code != 0 {
+		return cmp.Or(err, fmt.Errorf("clean up: exit code %d: %s", code, lastLine(said.String())))
+	}
+	return nil
 }
 
 // Begin implements Relay.

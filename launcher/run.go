@@ -32,6 +32,8 @@ const (
 	// Ctrl-C leaves them.
 	patience = 10 * time.Second
 	haste    = time.Second
+	// sweepLimit is how long a host may take to clean up behind a daemon that was killed.
+	sweepLimit = 5 * time.Second
 )
 
 // Run runs the job and returns nil when every rank exited with 0. Otherwise the error says why:

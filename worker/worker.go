@@ -49,6 +49,8 @@ type Config struct {
 	Env     []string // of the daemon; ranks get their machine's variables from it
 	// Another is true, at the end of In, if there is another launcher to read from, which has taken over; nil for no.
 	Another func() bool
+	// Cgroup is where the ranks run, nil for where the daemon does.
+	Cgroup *proc.Cgroup
 }
 
 const (
@@ -425,7 +427,7 @@ func (d *daemon) openRanks(ctx context.Context) error {
 	if d.socket, err = d.sessions.Listen(); err != nil {
 		return err
 	}
-	if d.ranks, err = proc.Open(proc.Config{Job: d.job.ID}); err != nil {
+	if d.ranks, err = proc.Open(proc.Config{Job: d.job.ID, Cgroup: d.cfg.Cgroup}); err != nil {
 		return err
 	}
 	d.port, err = freePort()

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,7 +54,12 @@ func newCluster(t *testing.T, hosts int) *cluster {
 // newClusterAlone is newCluster for a test that measures speeds: none of the others runs meanwhile.
 func newClusterAlone(t *testing.T, hosts int) *cluster {
 	t.Helper()
-	l := lab.ForTest(t, hosts, lab.Options{})
+	return newClusterWith(t, hosts, lab.Options{})
+}
+
+func newClusterWith(t *testing.T, hosts int, options lab.Options) *cluster {
+	t.Helper()
+	l := lab.ForTest(t, hosts, options)
 	binary, err := built()
 	if err != nil {
 		t.Fatal(err)
@@ -193,80 +199,127 @@ while True:
         print("busy", flush=True)
 `
 
-// TestKillAnything kills -9 each kind of process in the middle of a job. Within five seconds nothing may be
-// left of it on any host.
+// victims names one process or several, which are killed in the same instant.
+type victims func(c *cluster, gorun int) []int
+
+// the returns a process of a host of which the command line begins so, the nth of them.
+func the(host int, begin string, nth int) victims {
+	return func(c *cluster, _ int) []int {
+		for _, p := range c.Host(host).Processes() {
+			if p.Inner == 1 || !strings.HasPrefix(p.Args, begin) {
+				continue
+			}
+			if nth == 0 {
+				return []int{p.PID}
+			}
+			nth--
+		}
+		return nil
+	}
+}
+
+func both(one, other victims) victims {
+	return func(c *cluster, gorun int) []int { return append(one(c, gorun), other(c, gorun)...) }
+}
+
+// TestKillAnything kills -9 each kind of process in the middle of a job. Soon nothing may be left of it on any host.
 func TestKillAnything(t *testing.T) {
-	worker := func(nth int) func(p []lab.Process) int {
-		return func(ps []lab.Process) int {
-			for _, p := range ps {
-				if strings.Contains(p.Args, "gorun worker") {
-					if nth == 0 {
-						return p.PID
-					}
-					nth--
+	guardian, daemon := regexp.MustCompile(`gorun worker$`), "gorun worker --daemon"
+	theGuardian := func(host int) victims {
+		return func(c *cluster, _ int) []int {
+			for _, p := range c.Host(host).Processes() {
+				if guardian.MatchString(p.Args) {
+					return []int{p.PID}
 				}
 			}
-			return 0
+			return nil
 		}
 	}
-	for name, victim := range map[string]func(c *cluster, gorun int) int{
-		"launcher": func(_ *cluster, gorun int) int { return gorun },
-		"guardian": func(c *cluster, _ int) int { return worker(0)(c.Host(1).Processes()) },
-		"daemon":   func(c *cluster, _ int) int { return worker(1)(c.Host(2).Processes()) },
-		"rank": func(c *cluster, _ int) int {
-			for _, p := range c.Host(2).Processes() {
-				if strings.HasPrefix(p.Args, python) {
-					return p.PID
-				}
-			}
-			return 0
-		},
-		"ssh": func(c *cluster, _ int) int {
-			for _, p := range c.Host(1).Processes() {
-				if p.Inner != 1 && strings.HasPrefix(p.Args, "sshd: root") {
-					return p.PID
-				}
-			}
-			return 0
-		},
+	for name, test := range map[string]struct {
+		victims victims
+		code    int
+		says    string
+	}{
+		"launcher": {func(_ *cluster, gorun int) []int { return []int{gorun} }, -1, ""},
+		"guardian": {theGuardian(1), 255, ""},
+		"daemon":   {the(2, daemon, 0), 255, "gorun: error: host2: run: the daemon was killed by signal 9"},
+		"rank":     {the(2, python, 0), 137, "on host2 was killed by signal 9 (SIGKILL)"},
+		"ssh":      {the(1, "sshd: root", 0), 255, ""},
+		// Nobody is left on the host who would know what the ranks have detached.
+		"guardian and daemon": {both(theGuardian(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 2)
-			cmd, stdout, stderr := c.command("-np", "4", "-H", "host1:2,host2:2", python, "-c", busy)
+			t.Parallel()
+			c := newClusterWith(t, 2, lab.Options{Cgroups: true})
+			script := busy
+			if c.hasCgroups() { // nothing else tells of what has neither a session, a parent nor an environment of the job
+				script = `import subprocess; subprocess.run(["sh", "-c", "env -i setsid sleep 1000 & exit 0"])` + busy
+			}
+			cmd, stdout, stderr := c.command("-np", "4", "-H", "host1:2,host2:2", python, "-c", script)
 			watched := &watch{buf: stdout}
 			cmd.Stdout = watched
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
 			c.await("busy rank", func() bool { return watched.count("busy") == 4 })
-			pid := victim(c, cmd.Process.Pid)
-			if pid == 0 {
+			groups := c.cgroups()
+			if c.hasCgroups() != (len(groups) == 2) {
+				t.Errorf("the ranks of two hosts are in the control groups %v", groups)
+			}
+			pids := test.victims(c, cmd.Process.Pid)
+			if len(pids) == 0 {
 				t.Fatalf("no such process on\n%v\n%v", c.Host(1).Processes(), c.Host(2).Processes())
 			}
 			ended := make(chan struct{})
 			go func() { cmd.Wait(); close(ended) }()
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
+			if len(pids) > 1 { // or one of them may see the other go
+				for _, pid := range pids {
+					syscall.Kill(pid, syscall.SIGSTOP)
+				}
 			}
-			c.expectNothingLeft(5 * time.Second)
+			for _, pid := range pids {
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.expectNothingLeft(10 * time.Second)
 			select {
 			case <-ended:
-			case <-time.After(10 * time.Second):
+			case <-time.After(20 * time.Second):
 				t.Fatal("gorun is still there")
 			}
-			code := cmd.ProcessState.ExitCode()
-			want := map[string]int{"launcher": -1, "guardian": 255, "daemon": 255, "ssh": 255, "rank": 137}[name]
-			if code != want {
-				t.Errorf("exit code %d, want %d\n%s", code, want, stderr)
+			if code := cmd.ProcessState.ExitCode(); code != test.code || !strings.Contains(stderr.String(), test.says) {
+				t.Errorf("exit code %d, want %d and %q:\n%s", code, test.code, test.says, stderr)
 			}
-			if name == "daemon" && !strings.Contains(stderr.String(), "gorun: error: host2: run: the daemon was killed by signal 9") {
-				t.Errorf("the error does not say what happened:\n%s", stderr)
-			}
-			if name == "rank" && !strings.Contains(stderr.String(), "on host2 was killed by signal 9 (SIGKILL)") {
-				t.Errorf("the error does not name the rank and its host:\n%s", stderr)
-			}
+			c.await("end of the control groups", func() bool {
+				return !slices.ContainsFunc(groups, func(dir string) bool { _, err := os.Stat(dir); return err == nil })
+			})
 		})
 	}
+}
+
+// hasCgroups reports whether hosts may make control groups.
+func (c *cluster) hasCgroups() bool {
+	return c.Host(1).Command(c.t.Context(), "sh", "-c", "d=/sys/fs/cgroup/gorun-test-$$; mkdir $d && rmdir $d").Run() == nil
+}
+
+// cgroups lists the control groups of gorun's making in which there are processes of the hosts, by their paths seen
+// from here.
+func (c *cluster) cgroups() (dirs []string) {
+	for _, h := range c.Hosts() {
+		all := h.Processes()
+		for _, p := range all {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.PID))
+			for line := range strings.Lines(string(text)) {
+				group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+				dir := fmt.Sprintf("/proc/%d/root/sys/fs/cgroup%s", all[0].PID, group)
+				if ok && strings.Contains(group, "/gorun-job-") && !slices.Contains(dirs, dir) {
+					dirs = append(dirs, dir)
+				}
+			}
+		}
+	}
+	return dirs
 }
 
 // TestPowerOff: a host that falls silent is noticed by its peers, and the job ends with its name.

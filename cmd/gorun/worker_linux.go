@@ -33,11 +33,14 @@ func workerCommand(hurry <-chan struct{}) *cli.Command {
 		Usage: "serve one job on this host, for the launcher that started it; with --cluster-key-file serve those who hold the key",
 		Flags: append(serveFlags(), &cli.BoolFlag{Name: "daemon", Usage: "be the daemon under a guardian", Hidden: true},
 			&cli.BoolFlag{Name: "resumable", Usage: "standard input is a socket at which launchers may connect again and again", Hidden: true},
+			&cli.StringFlag{Name: "sweep", Usage: "end what is left of this `JOB`, whose daemon was killed", Hidden: true},
 			&cli.DurationFlag{Name: "patience", Usage: "how long to wait for another launcher", Hidden: true}),
 		Action: func(c *cli.Context) error {
 			switch {
 			case c.Args().Present():
 				return &usageError{errors.New("worker takes no arguments"), "to run a program of that name: gorun -np N worker …"}
+			case c.IsSet("sweep"):
+				return proc.Sweep(c.String("sweep"))
 			case c.Bool("daemon"):
 				return daemon(c.Context, c.Bool("resumable"), c.Duration("patience"))
 			case c.IsSet("cluster-key-file"):
@@ -82,7 +85,7 @@ func spokenTo() bool {
 // for the launcher to say.
 func guardian(resumable bool, patience time.Duration) error {
 	// The very same file, even if its name has gone to a newer build by now.
-	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--daemon"}, Env: os.Environ()}
+	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{proc.DaemonName, "worker", "--daemon"}, Env: os.Environ()}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if resumable {
 		cmd.Args = append(cmd.Args, "--resumable")
@@ -115,6 +118,7 @@ func daemon(ctx context.Context, resumable bool, patience time.Duration) error {
 		return fmt.Errorf("hold lifeline: %w", err)
 	}
 	defer release()
+	group := proc.InheritCgroup()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // the heap is some megabytes; a start would collect it again and again
 	}
@@ -122,7 +126,7 @@ func daemon(ctx context.Context, resumable bool, patience time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("find this binary: %w", err)
 	}
-	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: version, Exe: exe, Env: os.Environ()}
+	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: version, Exe: exe, Env: os.Environ(), Cgroup: group}
 	if !resumable {
 		return worker.Run(ctx, cfg)
 	}

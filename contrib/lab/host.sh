@@ -9,6 +9,7 @@ mount -n -t proc proc /proc
 echo "$name" >/proc/sys/kernel/hostname
 # sysfs shows the network of whoever mounts it.
 mount -n -t sysfs sysfs /sys
+[ -z "$CGROUPS" ] || mount -n -t cgroup2 cgroup2 /sys/fs/cgroup || :
 ip -batch - <<END
 link set lo up
 address add $address dev eth0

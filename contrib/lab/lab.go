@@ -47,6 +47,9 @@ type Options struct {
 	// system. The directory of the Go module that the caller works in is always shared. Everything else of
 	// the machine is read-only on the hosts, and /root, /home, /tmp, /var/tmp, /dev/shm and /run are empty.
 	Share []string
+	// Cgroups shows the machine's control groups of version 2 on all hosts, where it has them: they are the machine's own,
+	// limits included.
+	Cgroups bool
 }
 
 // Lab is a set of hosts on one network: host1 to hostN, which have nothing but sshd and the machine's
@@ -58,6 +61,7 @@ type Lab struct {
 	rackPID  int
 	dir      string // the lab's files, seen from outside
 	share    []string
+	cgroups  string  // "yes" or ""
 	hosts    []*Host // the launcher is the first
 	identity key
 }
@@ -81,6 +85,9 @@ func (l *Lab) build(ctx context.Context, hosts int, options Options) error {
 	var err error
 	if l.share, err = sharedDirs(options.Share); err != nil {
 		return err
+	}
+	if options.Cgroups {
+		l.cgroups = "yes"
 	}
 	if l.identity, err = newKey(); err != nil {
 		return err

@@ -3,6 +3,7 @@ package proc
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -26,6 +27,7 @@ type Group struct {
 
 	// What follows belongs to the loop.
 	ranks  []*rank // whose Exit is not yet queued
+	cage   *Cgroup // where ranks are started
 	queue  []Exit
 	stop   *stop
 	strays sweep
@@ -71,7 +73,7 @@ func Open(cfg Config) (*Group, error) {
 	if err := adoptOrphans(); err != nil {
 		return nil, err
 	}
-	g := &Group{cfg: cfg, self: self, calls: make(chan func()), exits: make(chan Exit), ended: make(chan struct{})}
+	g := &Group{cfg: cfg, self: self, cage: cfg.Cgroup, calls: make(chan func()), exits: make(chan Exit), ended: make(chan struct{})}
 	go g.loop()
 	return g, nil
 }
@@ -170,6 +172,7 @@ func (g *Group) Close() error {
 	err := g.Stop(context.Background(), 0)
 	g.do(func() { g.closed = true })
 	<-g.ended
+	err = errors.Join(err, g.cfg.Cgroup.end(time.Now().Add(patience)))
 	if !g.torn {
 		g.wg.Wait()
 	}
@@ -234,7 +237,12 @@ func (g *Group) start(spec Spec, path string, env []string, err error, stdout, s
 	case g.stop != nil:
 		err = ErrStopping
 	default:
-		c, err = spawn(spec, path, env)
+		c, err = spawn(spec, path, env, g.cage)
+		if err != nil && g.cage != nil { // container runtimes, and old kernels, forbid to start processes in a group
+			if c, err = spawn(spec, path, env, nil); err == nil {
+				g.cage = nil
+			}
+		}
 	}
 	if err != nil {
 		code := exitNotStarted

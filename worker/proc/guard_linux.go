@@ -20,7 +20,8 @@ import (
 // there is nothing for which it could fail: whatever kills the daemon, the guardian adopts and kills what
 // the daemon had started.
 //
-// The command must be fully given (Path, Args, Env, standard streams as files); Guard adds the lifeline.
+// The command must be fully given (Path, Args, Env, standard streams as files); Guard adds the lifeline and, where this
+// user may make one, a control group for the ranks. Of jobs that nobody watches over any more it ends the groups.
 // TERM is passed on to the daemon, and so is the end of ctx as TERM. INT, HUP and QUIT are for others: the
 // launcher decides when a job ends.
 func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
@@ -46,6 +47,11 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 		return 1, errors.New("start daemon: descriptor 3 is the lifeline's")
 	}
 	cmd.ExtraFiles = []*os.File{theirs}
+	group, err := newCgroup()
+	if err == nil {
+		defer group.close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, group.dir)
+	}
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
@@ -57,7 +63,10 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	err = cmd.Start()
 	theirs.Close()
 	if err != nil {
-		return notStartable(cmd.Path, err).(*startError).code, fmt.Errorf("start daemon: %w", err)
+		return notStartable(cmd.Path, err).(*startError).code, errors.Join(fmt.Errorf("start daemon: %w", err), group.end(time.Now()))
+	}
+	if group != nil {
+		sweepCgroups(settled, time.Now()) // what cannot end at once is for the next one
 	}
 
 	ended := make(chan struct{})
@@ -87,7 +96,8 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	} else {
 		err = fmt.Errorf("wait for daemon: %w", waitErr)
 	}
-	return code, errors.Join(err, endAll(self, time.Now().Add(patience)))
+	deadline := time.Now().Add(patience)
+	return code, errors.Join(err, endAll(self, deadline), group.end(deadline))
 }
 
 // endAll kills and reaps every descendant.

@@ -43,6 +43,15 @@ func Guard(context.Context, *exec.Cmd) (int, error) { return 1, errNotLinux }
 // Lifeline fails: hosts are Linux.
 func Lifeline(context.Context) (context.Context, func(), error) { return nil, nil, errNotLinux }
 
+// Cgroup is for Linux.
+type Cgroup struct{}
+
+// InheritCgroup returns none.
+func InheritCgroup() *Cgroup { return nil }
+
+// Sweep fails: hosts are Linux.
+func Sweep(string) error { return errNotLinux }
+
 // Describe is never reached.
 func Describe(int) string { return "" }
 

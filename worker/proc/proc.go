@@ -8,7 +8,9 @@
 // subreaper) is a property of the process.
 //
 // Guard is the other half of the promise. It runs the daemon as its child and outlives it in every case;
-// what the daemon left is then the guardian's to end. Lifeline tells the daemon that its guardian died.
+// what the daemon left is then the guardian's to end. Lifeline tells the daemon that its guardian died. When
+// both are killed at once, ranks die with them, and what ranks have detached is found by the control group
+// that it cannot leave, or by its mark: the next guardian looks for the first, Sweep for both.
 //
 // The package does not decide when a job ends, keeps no output, and restarts nothing.
 package proc
@@ -58,6 +60,8 @@ type Config struct {
 	// Drain is how long output is awaited from a pipe that somebody holds open although the rank and
 	// everything it started have ended. 0 means 1 s.
 	Drain time.Duration
+	// Cgroup is where ranks run, nil for where the daemon does. Close ends it.
+	Cgroup *Cgroup
 }
 
 // Names of the variables that mark the processes of a rank.

@@ -1,0 +1,105 @@
+package proc_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"gorun/worker/proc"
+)
+
+// killBoth kills guardian and daemon so that neither sees the other go.
+func (g *guarded) killBoth() {
+	g.cmd.Process.Signal(syscall.SIGSTOP)
+	syscall.Kill(g.daemon, syscall.SIGKILL)
+	g.cmd.Process.Kill()
+}
+
+// TestSweep: what is detached from its rank outlives guardian and daemon if they are killed at once, until somebody
+// sweeps. Without a control group what has cleared its environment is beyond reach, so it is not part of this.
+func TestSweep(t *testing.T) {
+	n := nap()
+	mark := fmt.Sprintf("sleep\x00%d", n)
+	g := startGuarded(t, fmt.Sprintf("setsid sleep %[1]d & (setsid sh -c 'sleep %[1]d & exit' &); wait; sleep 1000", n))
+	eventually(t, "2 sleepers", func() bool { return len(carrying(mark)) == 2 })
+	g.killBoth()
+	if code := g.code(t); code != -1 {
+		t.Errorf("exit code %d", code)
+	}
+	if left := len(carrying(mark)); left != 2 {
+		t.Errorf("%d sleepers are left, want both: or there is nothing to sweep", left)
+	}
+	if err := proc.Sweep(g.job); err != nil {
+		t.Error(err)
+	}
+	if left := carrying(g.job); len(left) > 0 {
+		t.Errorf("%v are left", left)
+	}
+}
+
+// TestSweepCgroup: a control group knows its own whatever they did to be forgotten.
+func TestSweepCgroup(t *testing.T) {
+	n := nap()
+	mark := fmt.Sprintf("sleep\x00%d", n)
+	g := startGuarded(t, fmt.Sprintf(detach, n)+"wait; sleep 1000")
+	eventually(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", g.rank))
+	if err != nil {
+		t.Fatal(err)
+	}
+	caged := strings.Contains(string(text), "/gorun-job-")
+	g.killBoth()
+	g.code(t)
+	err = proc.Sweep(g.job)
+	left := carrying(mark)
+	for _, pid := range left {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if !caged {
+		t.Skip("this user may not make control groups of version 2 here")
+	}
+	if err != nil || len(left) > 0 {
+		t.Errorf("%v are left: %v", left, err)
+	}
+}
+
+// TestSweepSpares: who has a daemon is not swept, though it be of the same job, nor is another job.
+func TestSweepSpares(t *testing.T) {
+	job := fmt.Sprintf("sparetest-%d", os.Getpid())
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/worker", []byte("GORUN_JOB="+job+" GORUN_PROCESS=0 sleep 1000 & read _; kill $!"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	daemon := &exec.Cmd{Path: "/bin/sh", Args: []string{proc.DaemonName, "worker", "--daemon"}, Dir: dir, Env: []string{"PATH=" + os.Getenv("PATH")}}
+	other := exec.Command("sleep", "1000")
+	other.Env = []string{"GORUN_JOB=" + job + "-other", "GORUN_PROCESS=0"}
+	orphan := exec.Command("sleep", "1000")
+	orphan.Env = []string{"GORUN_JOB=" + job, "GORUN_PROCESS=0"}
+	in, err := daemon.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range []*exec.Cmd{daemon, other, orphan} {
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer func() {
+		in.Close()
+		other.Process.Kill()
+		orphan.Process.Kill()
+		other.Wait()
+		daemon.Wait()
+	}()
+	eventually(t, "the daemon's rank", func() bool { return len(carrying("GORUN_JOB="+job+"\x00")) == 2 })
+	if err := proc.Sweep(job); err != nil {
+		t.Error(err)
+	}
+	orphan.Wait()
+	if n := len(carrying("GORUN_JOB=" + job)); n != 2 {
+		t.Errorf("%d processes carry the mark of this job with a daemon, and of another; want 2", n)
+	}
+}
