@@ -78,6 +78,8 @@ type Spec struct {
 	Measured func([]topology.Host, []topology.Edge)
 	// Moves announces moves of hosts by others than themselves; nil for none.
 	Moves <-chan Move
+	// Facts announces what Topology is from now on; nil if it stays.
+	Facts <-chan []byte
 	// AskUsage asks the daemons what their ranks use; Used hears the answers.
 	AskUsage <-chan struct{}
 	Used     func(RankUsage)

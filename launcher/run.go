@@ -109,6 +109,7 @@ type job struct {
 	stalls     stalls
 	silences   silences
 	edges      map[int][]wire.Edge // what hosts found out about their ways
+	topology   *wire.Topology      // the file of facts, if it was changed since the job began
 	carried    carried
 }
 
@@ -224,6 +225,9 @@ func (j *job) loop(ctx context.Context) error {
 			last = time.After(haste)
 		case m := <-j.spec.Moves:
 			j.moved(m)
+		case text := <-j.spec.Facts:
+			j.template.Topology, j.topology = text, &wire.Topology{Text: text}
+			j.broadcast(j.topology)
 		case <-j.spec.AskUsage:
 			j.broadcast(&wire.AskUsage{})
 		case n := <-signals:
@@ -261,6 +265,9 @@ func (j *job) handle(ev event) {
 	case ev.up:
 		j.up[ev.host] = true
 		h.session = ev.session
+		if j.topology != nil {
+			h.queue.put(j.topology) // its Job may be from before
+		}
 		if j.stopping || h.adopted && h.leaving {
 			h.queue.put(&wire.Stop{})
 		}

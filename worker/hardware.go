@@ -13,6 +13,7 @@ import (
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
+	"gorun/topology/facts"
 	"gorun/topology/probe"
 )
 
@@ -61,6 +62,17 @@ func (d *daemon) probeAgain(ctx context.Context, when string, then func()) {
 	})
 }
 
+// learn takes another file of facts, which the launcher has found to be one, and looks at the machine again in its light.
+func (d *daemon) learn(ctx context.Context, text []byte) {
+	known, err := facts.Parse(text)
+	if err != nil {
+		d.out.Write(&wire.Log{Text: fmt.Sprintf("the topology file stays as it was: %v", err)})
+		return
+	}
+	d.facts = known
+	d.wg.Go(func() { d.probeAgain(ctx, "by the topology file ", func() {}) })
+}
+
 // sameNetwork reports whether a host has the interfaces that it said it has.
 func sameNetwork(hosts []topology.Host, ids []int, m *wire.Facts) bool {
 	at, member := slices.BinarySearch(ids, m.From)
@@ -72,10 +84,12 @@ func sameNetwork(hosts []topology.Host, ids []int, m *wire.Facts) bool {
 func (d *daemon) changedInto(ctx context.Context, found topology.Host, when string) {
 	found.Name = d.job.Name
 	missing := d.facts.Apply(&found)
+	corrected := d.applied != d.facts
+	d.applied = d.facts
 	// A label that nobody tells any more stays: VMware's programs may not answer right after a move. If they do, and the
-	// file speaks of another session, its labels are of where the machine was.
+	// file speaks of another session, its labels are of where the machine was; and those of a former file are wrong.
 	labels := maps.Clone(d.self.Labels)
-	if labels == nil || d.facts.Moved(found) {
+	if labels == nil || corrected || d.facts.Moved(found) {
 		labels = map[string]string{}
 	}
 	maps.Copy(labels, found.Labels)
@@ -104,10 +118,12 @@ func (d *daemon) changedInto(ctx context.Context, found topology.Host, when stri
 			news = append(news, fmt.Sprintf("GPU %s is gone", g.Name))
 		}
 	}
-	if len(news) == 0 {
+	if len(news) == 0 && !corrected {
 		return
 	}
-	d.tell(when + strings.Join(news, ", "))
+	if len(news) > 0 {
+		d.tell(when + strings.Join(news, ", "))
+	}
 	for _, err := range missing {
 		d.tell(fmt.Sprintf("the topology file does not fit any more: %v", err))
 	}
@@ -186,6 +202,8 @@ func changes(before, after []topology.NIC) string {
 			out = append(out, fmt.Sprintf("%s has %d Mbit/s, not %d", old.Name, now.Speed, old.Speed))
 		case old.MTU != now.MTU:
 			out = append(out, fmt.Sprintf("%s has an MTU of %d, not %d", old.Name, now.MTU, old.MTU))
+		case old.Node != now.Node:
+			out = append(out, fmt.Sprintf("%s is on NUMA node %d, not %d", old.Name, now.Node, old.Node))
 		case !reflect.DeepEqual(old.Addrs, now.Addrs):
 			out = append(out, fmt.Sprintf("%s has the addresses %s", old.Name, strings.Join(now.Addrs, " ")))
 		default:

@@ -128,6 +128,7 @@ type daemon struct {
 	ready    *wire.Ready // as it was said
 	self     topology.Host
 	facts    *facts.File                 // what the user knows
+	applied  *facts.File                 // those of which self is
 	nics     []string                    // the interfaces that the user chose, if any
 	bound    []topology.Binding          // of the ranks, by local rank; nil if they are not bound
 	beside   []int                       // CPUs of the engine then, nil for any
@@ -236,7 +237,7 @@ func (d *daemon) open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read topology file: %w", err)
 	}
-	d.facts = known
+	d.facts, d.applied = known, known
 	d.nics = topology.NICNames(d.job.NICs, d.self.NICs)
 	addrs, err := d.addresses()
 	if err != nil {
@@ -509,6 +510,8 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		if d.pmi != nil {
 			d.pmi.Release(m.Number, m.Pairs)
 		}
+	case *wire.Topology:
+		d.learn(ctx, m.Text)
 	case *wire.Migrating: // by vCenter, say
 		d.hostMoves(ctx, m)
 	case *wire.Signal:

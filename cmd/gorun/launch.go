@@ -247,10 +247,13 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	}
 	moves, unwatch := watchMoves(c, mux.Note)
 	spec.Moves = moves
+	corrections, unread := watchFacts(c.Context, ring, names, mux.Note)
+	spec.Facts = corrections
 	told := tellSlowStop(c.Context, spec.Grace, mux.Note)
 	err = runWatching(c.Context, spec, watch)
 	told()
 	unwatch()
+	unread()
 	for rank := range placement.Ranks {
 		mux.Close(rank)
 	}

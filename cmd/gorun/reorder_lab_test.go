@@ -80,6 +80,57 @@ func TestRingChangesWhileTraining(t *testing.T) {
 	}
 }
 
+// TestTopologyFileChanges: an administrator corrects the topology file while a job runs. The ring follows; a file that is none
+// is told, and changes nothing.
+func TestTopologyFileChanges(t *testing.T) {
+	c := newCluster(t, 4)
+	dir, err := os.MkdirTemp(filepath.Join(c.root, "build"), "facts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	file := filepath.Join(dir, "facts.yaml")
+	write := func(racks ...string) {
+		t.Helper()
+		text := "hosts:\n"
+		for i, rack := range racks {
+			text += fmt.Sprintf("  host%d: {%s}\n", i+1, rack)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("rack: a", "rack: a", "rack: b", "rack: b")
+	const steps = 500
+	j := &training{cluster: c, out: &record{}}
+	j.cmd, _, _ = c.command("-v", "--ring-order", "topology", "--topology", file, "--algorithm", "ring",
+		"-H", "host1,host2,host3,host4", python, "testdata/elastic/steps.py", "--steps", fmt.Sprint(steps), "--length", "4000", "--pause", "0.05")
+	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
+	if err := j.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	j.await(`epoch 1, ring: host1 → host2 → host3 → host4 → `)
+	j.await(`commit 10 epoch 1 size 4`)
+	write("rack: a", "rock: b", "rack: a", "rack: b")
+	j.await(`warning: .*facts.yaml: line 3: a host has no "rock"; what it said before still counts`)
+	write("rack: a", "rack: b", "rack: a", "rack: b")
+	j.await(`facts.yaml has changed: what it says counts from now on`)
+	j.await(`host2: by the topology file rack is b, not a`)
+	j.await(`epoch 1, the ring changes while the job runs: it crosses 2 borders less`)
+	write("rack: a", "rack: b", "", "rack: b")
+	j.await(`host3: by the topology file rack is not known, was a`)
+	if err := j.cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, j.out)
+	}
+	c.expectNothingLeft(5 * time.Second)
+	if rings, _ := j.out.find(`epoch 1, ring: (.*)$`); len(rings) != 2 || rings[1][1] != "host1 → host2 → host4 → host3 → (host1)" {
+		t.Errorf("rings %v", rings)
+	}
+	if done, _ := j.out.find(fmt.Sprintf(`done rank \d of 4: steps %d epoch 1 worlds 1 weights (\w+)$`, steps)); len(done) != 4 {
+		t.Errorf("%d ranks are done in the world that they began in\n%s", len(done), j.out)
+	}
+}
+
 // TestRingFollowsMove: a machine is moved to the ESXi host of another one, as its guestinfo says afterwards; what the topology
 // file says of it was true of another session, and counts no more. The ring then crosses from one ESXi host to another more
 // often than it has to, and becomes another one; no rank begins anew.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -37,11 +38,22 @@ func saveTopology(file string, hosts []topology.Host, edges []topology.Edge) err
 	return nil
 }
 
+// readFacts reads no more of a file than it takes to see that it is too long.
+func readFacts(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, facts.MaxFile+1))
+}
+
 // ringPlan is what the flags say.
 type ringPlan struct {
 	by   topology.By
 	file string // its name
 	text []byte // nil for none
+	more []byte // what was measured before the job, and belongs behind the text
 	*facts.File
 }
 
@@ -58,12 +70,7 @@ func readRing(c *cli.Context) (ringPlan, error) {
 		}
 		return p, nil
 	}
-	f, err := os.Open(p.file)
-	if err != nil {
-		return p, &usageError{fmt.Errorf("read topology file: %w", err), ""}
-	}
-	defer f.Close()
-	if p.text, err = io.ReadAll(io.LimitReader(f, facts.MaxFile+1)); err != nil {
+	if p.text, err = readFacts(p.file); err != nil {
 		return p, &usageError{fmt.Errorf("read topology file: %w", err), ""}
 	}
 	if p.File, err = facts.Parse(p.text); err != nil {
@@ -74,11 +81,16 @@ func readRing(c *cli.Context) (ringPlan, error) {
 
 // measured reports whether the file has any edge between hosts of these names.
 func (p ringPlan) measured(names []string) bool {
-	var hosts []topology.Host
-	for _, name := range names {
-		hosts = append(hosts, topology.Host{Name: name})
+	return len(p.Edges(named(names))) > 0
+}
+
+// named are hosts of which nothing but the names is known yet.
+func named(names []string) []topology.Host {
+	hosts := make([]topology.Host, len(names))
+	for i, name := range names {
+		hosts[i].Name = name
 	}
-	return len(p.Edges(hosts)) > 0
+	return hosts
 }
 
 // strangers tells which hosts the file describes that are not among these; it is a mistake if there are no others.
@@ -119,10 +131,8 @@ func (p *ringPlan) measure(c *cli.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	if len(p.text) > 0 {
-		p.text = append(p.text, '\n')
-	}
-	p.text = append(p.text, facts.WriteEdges(hosts, edges)...)
+	p.more = append([]byte("\n"), facts.WriteEdges(hosts, edges)...)
+	p.text = slices.Concat(p.text, p.more)
 	if p.File, err = facts.Parse(p.text); err != nil {
 		return &usageError{fmt.Errorf("add what was measured to the topology file: %w", err), "gorun topo -H host1,host2 --measure --save FILE, then --topology FILE"}
 	}

@@ -75,6 +75,8 @@ func newMessage(kind byte) Message {
 		return new(Alive)
 	case 26:
 		return new(Reordered)
+	case 27:
+		return new(Topology)
 	case 32:
 		return new(Facts)
 	case 33:

@@ -34,6 +34,7 @@ var messages = []wire.Message{
 	&wire.Fence{Number: 2, Pairs: map[string]string{"k": "v"}},
 	&wire.Rejoining{Process: 3, Epoch: 1},
 	&wire.HostsChanged{Epoch: 3, Added: true, Stamp: 5},
+	&wire.Topology{Text: []byte("hosts:")},
 	&wire.Alive{},
 	&wire.Migrating{Host: 1, State: wire.MoveStarts, Text: "t", Moved: true},
 	&wire.Edges{Edges: []wire.Edge{{To: 1, RTT: 5e-5, Bandwidth: 1e9, Tried: true}}},
