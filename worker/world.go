@@ -42,6 +42,9 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 		case *wire.Migrating:
 			d.peerMoves(ev.Peer, m)
 			return
+		case *wire.Moved:
+			d.peerMoved(m)
+			return
 		case *wire.Edges:
 			d.edges.hear(ev.Peer, m.Edges)
 			return
@@ -331,6 +334,7 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	if d.endRelay != nil {
 		d.endRelay() // every host of the job has the binary
 	}
+	d.locate(r)
 	former := d.roster
 	if former != nil {
 		d.stepPause(ctx, pause.Event{World: &pause.World{}})

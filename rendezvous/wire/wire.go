@@ -91,6 +91,8 @@ func newMessage(kind byte) Message {
 		return new(Migrating)
 	case 38:
 		return new(Pause)
+	case 39:
+		return new(Moved)
 	case 40:
 		return new(Edges)
 	case 41:
