@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gorun/launcher/ssh"
 	"gorun/rendezvous/resume"
 )
 
@@ -24,8 +25,8 @@ const (
 	doubt = 4 * time.Second
 	// attempt is how long such a login may take.
 	attempt = 20 * time.Second
-	// mending is how long one tries to connect again when a connection has ended: most often its host has as well,
-	// and others wait for that to be known.
+	// mending is within what time a host has to answer when a connection has ended: most often the host has as well,
+	// and others wait for that to be known. One that answers may take its time with the rest, for it may be busy.
 	mending = 1500 * time.Millisecond
 	// mendEvery is the pause between two tries.
 	mendEvery = 100 * time.Millisecond
@@ -166,20 +167,33 @@ func (l *line) beside(until context.Context) *login {
 	return d
 }
 
+// once tries to log in to a host that has to answer before the end of limit.
+func (l *line) once(limit context.Context) *login {
+	ctx, cancel := context.WithTimeout(l.ctx, attempt)
+	defer cancel()
+	late := context.AfterFunc(limit, cancel)
+	defer late()
+	d, err := l.login(ssh.OnAnswer(ctx, func() { late() }))
+	if err != nil {
+		return nil
+	}
+	return d
+}
+
 // login logs in, unless until ends before. What it returns lives as long as the line.
 func (l *line) login(until context.Context) (*login, error) {
-	ctx, cancel := context.WithCancel(l.ctx)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(until)) // who wants to hear of answers stays
+	context.AfterFunc(l.ctx, cancel)
 	keep := context.AfterFunc(until, cancel)
 	d, err := l.again(ctx)
 	switch {
+	case !keep() && err == nil:
+		d.discard()
+		return nil, context.Cause(until)
 	case err != nil:
 		cancel()
 		return nil, err
-	case !keep():
-		d.discard()
-		return nil, context.Cause(until)
 	}
-	context.AfterFunc(l.ctx, cancel)
 	return d, nil
 }
 
@@ -196,7 +210,7 @@ func (l *line) mend(d *login) *login {
 	limit, cancel := context.WithTimeout(l.ctx, mending)
 	defer cancel()
 	for limit.Err() == nil {
-		if next, err := l.login(limit); err == nil {
+		if next := l.once(limit); next != nil {
 			return next
 		}
 		pause := time.NewTimer(mendEvery)

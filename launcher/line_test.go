@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/launcher/ssh"
 	"gorun/rendezvous/resume"
 )
 
@@ -192,6 +193,34 @@ func TestLineGivesUp(t *testing.T) {
 	if _, err := l.Wait(); err == nil {
 		t.Error("its connection did not break")
 	}
+}
+
+// TestLineWaitsForBusyHost: a host that answers is not lost, however long it takes to let anybody in.
+func TestLineWaitsForBusyHost(t *testing.T) {
+	d := newDistant(t)
+	first, err := d.login(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, token, err := newSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLine(token, first, func(ctx context.Context) (*login, error) {
+		ssh.Answered(ctx)
+		timer := time.NewTimer(2 * mending)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return d.login(ctx)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+	t.Cleanup(func() { l.Close() })
+	d.says(t, l, "hello")
+	d.present().end(0, true)
+	d.says(t, l, "still here")
 }
 
 // TestLineDoubts: a connection that is silent without an end is replaced.

@@ -237,6 +237,7 @@ func (f farewells) Leave(process int, epoch uint32, _ int) {
 // stop ends all ranks; it may be called again with less grace.
 func (d *daemon) stop(ctx context.Context, grace time.Duration) {
 	d.stopping = true
+	d.cfg.Tie.end()
 	d.stops++
 	d.wg.Go(func() {
 		err := d.ranks.Stop(context.WithoutCancel(ctx), grace)

@@ -51,6 +51,8 @@ type Config struct {
 	Another func() bool
 	// Cgroup is where the ranks run, nil for where the daemon does.
 	Cgroup *proc.Cgroup
+	// Tie learns from the daemon which of its peers hear the launcher, and tells them whether this one does; nil for no.
+	Tie *Tie
 }
 
 const (
@@ -447,6 +449,7 @@ func (d *daemon) loop(ctx, work context.Context) {
 	d.wg.Go(func() { d.live(work) })
 	d.wg.Go(func() { d.watchHardware(work) })
 	d.wg.Go(func() { d.watchAddresses(work) })
+	d.wg.Go(func() { d.watchTie(work) })
 	d.wg.Go(func() { d.feed(work) })
 	d.wg.Go(func() { d.sessions.Run(work) })
 	d.wg.Go(func() { d.engine.Run(work) })

@@ -9,14 +9,19 @@ import (
 	"time"
 
 	"gorun/rendezvous/resume"
+	"gorun/worker"
 )
 
 // How a launcher that logged in by ssh speaks with the daemon of its job: the daemon has a socket, as those of standing
 // daemons have, and whatever ssh starts passes bytes between that and the connection. At first this is the daemon
 // itself, later `gorun worker --relay`.
 
-// relayPatience is short, because a launcher that lives notices the end of its connection, and connects again.
-var relayPatience = resume.Patience{First: 20 * time.Second, Broken: 2 * time.Second, Orphan: 2 * time.Second}
+// relayPatience is short, because a launcher that lives notices the end of its connection, and connects again. How long
+// that takes on a busy machine nobody knows: as long as other hosts hear it, it is waited for.
+func relayPatience(tie *worker.Tie) resume.Patience {
+	return resume.Patience{First: 20 * time.Second, Broken: 2 * time.Second, Orphan: 2 * time.Second,
+		Longer: tie.Elsewhere, Most: 30 * time.Second, Connected: tie.Hears}
+}
 
 // relayFarewell is how long the last words may take.
 const relayFarewell = 2 * time.Second

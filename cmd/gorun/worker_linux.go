@@ -176,7 +176,8 @@ func daemon(ctx context.Context, with company) error {
 		stream := resume.NewRelay()
 		// Without its guardian the daemon is lost. The launcher is to hear that before other hosts' ranks fail of it.
 		defer context.AfterFunc(ctx, func() { stream.Fail(context.Cause(ctx)) })()
-		err = serveJob(ctx, cfg, socket, stream, relayPatience)
+		cfg.Tie = worker.NewTie()
+		err = serveJob(ctx, cfg, socket, stream, relayPatience(cfg.Tie))
 		select {
 		case <-ended: // the last words are out
 		case <-time.After(relayFarewell):

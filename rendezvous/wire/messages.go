@@ -313,6 +313,13 @@ type Moved struct {
 	Data   []string `msgpack:"data"`   // as in Ready
 }
 
+// Hears says whether a host hears the launcher, to those of its peers that may not.
+type Hears struct {
+	Host     int    `msgpack:"host"`  // its id
+	Stamp    uint64 `msgpack:"stamp"` // greater than those before
+	Launcher bool   `msgpack:"launcher"`
+}
+
 // States of a move.
 const (
 	MoveStarts = "starts"
@@ -348,3 +355,4 @@ func (*Commit) kind() byte       { return 35 }
 func (*Abort) kind() byte        { return 36 }
 func (*Migrating) kind() byte    { return 37 }
 func (*Moved) kind() byte        { return 39 }
+func (*Hears) kind() byte        { return 42 }

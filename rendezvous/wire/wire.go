@@ -97,6 +97,8 @@ func newMessage(kind byte) Message {
 		return new(Edges)
 	case 41:
 		return new(Try)
+	case 42:
+		return new(Hears)
 	case 48:
 		return new(Stalled)
 	case 49:
