@@ -159,6 +159,7 @@ type daemon struct {
 	pmiPort  *pmi.Port          // nil unless the job wants one
 	endRelay context.CancelFunc // ends the relay of the binary, nil if there is none
 	kv       net.Listener       // for stock Horovod's ranks, nil if they are not expected
+	stock    stockRanks         // those of an elastic job
 
 	unsaid int // times that what changed of this machine is still to be told
 	pauses pauses
@@ -503,6 +504,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.account()
 	case *wire.HostsChanged:
 		d.sessions.Changed(m.Epoch, m.Added, m.Removed, m.Stamp)
+		d.announceStock(ctx, m)
 	case *wire.Stdin:
 		select {
 		case d.stdin <- m:

@@ -263,6 +263,7 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 			d.leave(r.Process) // it ended while the world was formed
 		}
 	}
+	d.seatStock()
 	d.startRanks(ctx)
 }
 
