@@ -19,14 +19,24 @@ const (
 	spacing    = 36.0 // of the hosts on the ring, for each in its radius: room for a speed between two
 )
 
-// SVG draws the ring as a circle of hosts and below it each host with its NUMA nodes and devices. It is one
+// SVG draws every ring as a circle of hosts and below them each host with its NUMA nodes and devices. It is one
 // file that needs nothing else: no script, no font, no style sheet.
 func SVG(c Cluster) string {
 	d := drawing{width: 2*cardWidth + 3*margin}
 	radius := max(150, spacing*float64(len(c.Ring)))
 	if len(c.Ring) > 0 {
 		d.width = max(d.width, 2*(radius+ringBox/2+margin))
-		d.ring(c, radius)
+	}
+	titles, rings := c.rings()
+	for i, ring := range rings {
+		if len(rings) > 1 {
+			d.bottom += 2 * margin
+			d.below("title", titles[i])
+		}
+		d.ring(c.Hosts, ring, radius)
+	}
+	if c.Split != "" {
+		d.below("", clean(c.Split))
 	}
 	d.cards(c)
 
@@ -78,16 +88,16 @@ func (d *drawing) text(class, anchor string, x, y float64, text string) {
 	fmt.Fprintf(&d.out, `<text class="%s" text-anchor="%s" x="%.1f" y="%.1f">%s</text>`+"\n", class, anchor, x, y, html.EscapeString(text))
 }
 
-// ring draws the circle, and below it the reason for each edge.
-func (d *drawing) ring(c Cluster, radius float64) {
+// ring draws a circle, and below it the reason for each edge.
+func (d *drawing) ring(hosts []topology.Host, ring []topology.Leg, radius float64) {
 	const boxWidth, boxHeight, letters = ringBox, 40.0, 18
-	x0, y0 := d.width/2, radius+boxHeight/2+2*margin
+	x0, y0 := d.width/2, d.bottom+radius+boxHeight/2+2*margin
 	at := func(turn, radius float64) (x, y float64) { // clockwise from the top
 		sin, cos := math.Sincos(2 * math.Pi * turn)
 		return x0 + radius*sin, y0 - radius*cos
 	}
-	n := float64(len(c.Ring))
-	for i, leg := range c.Ring {
+	n := float64(len(ring))
+	for i, leg := range ring {
 		class, marker, alarm := "edge", "arrow", ""
 		if leg.Slowest {
 			class, marker, alarm = "slowest", "alarm", "alarm"
@@ -99,7 +109,7 @@ func (d *drawing) ring(c Cluster, radius float64) {
 		// In two halves: the arrow is in the middle, where no host covers it.
 		fmt.Fprintf(&d.out, `<path class="%s" marker-end="url(#%s)" d="M%.1f %.1fA%.1f %.1f 0 0 1 %.1f %.1f"/>`+"\n", class, marker, x1, y1, radius, radius, x2, y2)
 		fmt.Fprintf(&d.out, `<path class="%s" d="M%.1f %.1fA%.1f %.1f 0 0 1 %.1f %.1f"><title>%s</title></path>`+"\n", class, x2, y2, radius, radius, x3, y3,
-			html.EscapeString(edgeTitle(c.Hosts, leg)))
+			html.EscapeString(edgeTitle(hosts, leg)))
 		// The speed is inside the circle: outside, hosts near the top and the bottom would cover it.
 		anchor := "middle"
 		sin, cos := math.Sincos(2 * math.Pi * turn)
@@ -111,33 +121,20 @@ func (d *drawing) ring(c Cluster, radius float64) {
 		x, y := at(turn, radius-16-14*math.Abs(cos))
 		d.text(alarm, anchor, x, y+4, strings.TrimPrefix(bandwidth(leg.Bandwidth), "speed "))
 	}
-	for i, leg := range c.Ring {
+	for i, leg := range ring {
 		x, y := at(float64(i)/n, radius)
 		d.rect("host", x-boxWidth/2, y-boxHeight/2, boxWidth, boxHeight)
-		h := c.Hosts[leg.From]
+		h := hosts[leg.From]
 		d.text("title", "middle", x, y-3, cut(clean(name(h)), letters))
 		d.text("", "middle", x, y+13, cut(clean(platform(h.Platform)), letters))
 	}
 	d.bottom = y0 + radius + boxHeight/2 + 3*margin
-	for _, leg := range c.Ring {
+	for _, leg := range ring {
 		class := ""
 		if leg.Slowest {
 			class = "alarm"
 		}
-		d.below(class, edgeTitle(c.Hosts, leg))
-	}
-	for _, rail := range c.Rails {
-		d.below("title", rail.title())
-		for _, leg := range rail.Ring {
-			class := ""
-			if leg.Slowest {
-				class = "alarm"
-			}
-			d.below(class, edgeTitle(c.Hosts, leg))
-		}
-	}
-	if c.Split != "" {
-		d.below("", clean(c.Split))
+		d.below(class, edgeTitle(hosts, leg))
 	}
 }
 
