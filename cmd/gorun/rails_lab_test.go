@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,7 +18,7 @@ import (
 // one ring in both networks by the predicted factor.
 func TestRingInEachNetwork(t *testing.T) {
 	c := newClusterAlone(t, 4)
-	const fast, slow = 160e6, 40e6
+	const fast, slow = 240e6, 60e6
 	networks := [...]netip.Prefix{netip.MustParsePrefix("10.77.0.0/24"), netip.MustParsePrefix("10.78.0.0/24")}
 	for _, h := range c.Hosts() {
 		if err := h.SetLink(lab.Link{Rate: fast}); err != nil {
@@ -78,8 +79,10 @@ func TestRingInEachNetwork(t *testing.T) {
 		t.Errorf("the picture, exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
 	}
 
+	// One ring over both networks has a slow stream beside a fast one on some of its ways, and at the end of a step waits for
+	// what the slow one has taken already: half a megabyte and what is on the cable. In large tensors that is little.
 	run := func(by string) float64 {
-		r := c.gorun(append([]string{"bench", "-v", "--topology", file, "--ring-order", by, "--algorithm", "ring", "-b", "16M", "-e", "16M", "--iters", "4"}, where...)...)
+		r := c.gorun(append([]string{"bench", "-v", "--topology", file, "--ring-order", by, "--algorithm", "ring", "-b", "64M", "-e", "64M", "--iters", "2"}, where...)...)
 		if several := strings.Contains(r.stderr, "% in 10.78.0.0/24, ring: host1 → "); several != (by == "measured") {
 			t.Errorf("rings by %s:\n%s", by, r.stderr)
 		}
@@ -89,7 +92,7 @@ func TestRingInEachNetwork(t *testing.T) {
 	for range 3 { // of which one is not disturbed by other work of this machine
 		ratio = run("topology") / run("measured")
 		t.Logf("a ring in each network is %.2f times as fast as one over both; predicted %.2f", ratio, predicted)
-		if ratio > 0.85*predicted {
+		if math.Abs(ratio/predicted-1) < 0.1 {
 			return
 		}
 	}
