@@ -258,7 +258,7 @@ func (h *host) lost(d *Daemon, step string, err error) *HostError {
 	stderr, waitErr := d.Wait()
 	e := &HostError{Host: h.name, Step: step, Code: ExitTransport}
 	switch sendErr := h.sendErr.Load(); {
-	case sendErr != nil && !errors.Is(*sendErr, os.ErrClosed) && !errors.Is(*sendErr, io.ErrClosedPipe) && !errors.Is(*sendErr, syscall.EPIPE) && !errors.Is(*sendErr, io.EOF):
+	case sendErr != nil && !errors.Is(*sendErr, os.ErrClosed) && !errors.Is(*sendErr, net.ErrClosed) && !errors.Is(*sendErr, io.ErrClosedPipe) && !errors.Is(*sendErr, syscall.EPIPE) && !errors.Is(*sendErr, io.EOF):
 		e.Err = *sendErr
 	case stderr != "":
 		e.Err = errors.New(lastLine(stderr))

@@ -21,43 +21,82 @@ type SSH struct {
 	Client *ssh.Client
 	Binary func() (ssh.Binary, error) // called when the first host needs it
 	Args   []string                   // that make it a worker
+	// Session returns arguments that make it a worker whose conversation can be carried on, and those of a program that
+	// does so later; nil if that cannot be.
+	Session func(session string) (worker, relay []string)
 }
 
 // Dial implements Dialer.
 func (s *SSH) Dial(ctx context.Context, host string) (*Daemon, error) {
-	conn, err := s.Connect(ctx, host)
+	if s.Session == nil {
+		d, ip, err := s.login(ctx, host, s.Args)
+		if err != nil {
+			return nil, err
+		}
+		d.first = true
+		return &Daemon{In: d.In, Out: d.Out, LocalIP: ip, Remote: true, Close: d.Close,
+			Wait: func() (string, error) {
+				_, err := d.Status()
+				return d.Stderr(), err
+			},
+			Sweep: func(ctx context.Context, job string) error { return s.sweepAfter(ctx, d, host, job) }}, nil
+	}
+	session, token, err := newSession()
 	if err != nil {
 		return nil, err
+	}
+	worker, relay := s.Session(session)
+	first, ip, err := s.login(ctx, host, worker)
+	if err != nil {
+		return nil, err
+	}
+	l := newLine(token, first, func(ctx context.Context) (*login, error) {
+		d, _, err := s.login(ctx, host, relay)
+		return d, err
+	})
+	return &Daemon{In: l, Out: l, LocalIP: ip, Remote: true, Close: l.Close, Wait: l.Wait,
+		Sweep: func(ctx context.Context, job string) error { return s.sweepAfter(ctx, l.last, host, job) }}, nil
+}
+
+// login starts the binary on a host, and returns the host's address as far as it is known.
+func (s *SSH) login(ctx context.Context, host string, args []string) (*login, string, error) {
+	conn, err := s.Connect(ctx, host)
+	if err != nil {
+		return nil, "", err
 	}
 	binary, err := s.Binary()
 	if err != nil {
 		conn.Close()
-		return nil, &HostError{Host: host, Step: "upload", Err: err}
+		return nil, "", &HostError{Host: host, Step: "upload", Err: err}
 	}
-	session, err := conn.Bootstrap(ctx, binary, s.Args)
+	session, err := conn.Bootstrap(ctx, binary, args)
 	if err != nil {
 		conn.Close()
-		return nil, explainSSH(host, err)
+		return nil, "", explainSSH(host, err)
 	}
 	stderr := &tail{limit: 4 << 10}
 	var drain sync.WaitGroup
 	drain.Go(func() { io.Copy(stderr, session.Stderr) })
-	d := &Daemon{In: session.Stdin, Out: session.Stdout, Remote: true, Close: conn.Close,
-		Wait: func() (string, error) {
-			_, err := session.Wait()
+	d := &login{In: session.Stdin, Out: session.Stdout, Close: conn.Close, Stderr: stderr.String,
+		Status: func() (int, error) {
+			code, err := session.Wait()
 			drain.Wait()
-			return stderr.String(), err
-		},
-		Sweep: func(ctx context.Context, job string) error {
-			if code, err := session.Wait(); err != nil || code < 128 || stderr.String() != "" {
-				return nil // not killed, or the guardian has told of it; or nothing is known
-			}
-			return s.sweep(ctx, host, job)
+			return code, err
 		}}
+	ip := ""
 	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
-		d.LocalIP = a.IP.String()
+		ip = a.IP.String()
 	}
-	return d, nil
+	return d, ip, nil
+}
+
+// sweepAfter sweeps if nobody else does: the daemon and its guardian were killed.
+func (s *SSH) sweepAfter(ctx context.Context, last *login, host, job string) error {
+	code, err := last.Status()
+	if err != nil || last.first && (code < 128 || last.Stderr() != "") {
+		return nil // nothing is known; or it was not killed, or the guardian has told of it
+	}
+	return s.sweep(ctx, host, job)
 }
 
 // sweep runs the binary, which is on the host, to end what is left of a job.

@@ -337,6 +337,8 @@ func (j *job) message(h *host, msg wire.Message) {
 		j.stalled(h, msg)
 	case *wire.Migrating:
 		j.migrating(h, msg)
+	case *wire.Moved:
+		j.relocated(h, msg)
 	case *wire.Edges:
 		j.edges[h.id] = msg.Edges
 	case *wire.Log:
@@ -509,6 +511,22 @@ func (j *job) sendRosters(why string) {
 		mine := r
 		mine.Ranks = *h.ranks.Load()
 		h.queue.put(&mine)
+	}
+}
+
+// relocated passes on that a host is found elsewhere: a peer may not have heard of it, if it has moved as well.
+func (j *job) relocated(h *host, m *wire.Moved) {
+	former := j.ready[h.id]
+	if former == nil || m.Host != h.id {
+		return
+	}
+	ready := *former
+	ready.Gossip, ready.Data = m.Gossip, m.Data
+	j.ready[h.id] = &ready
+	for _, other := range j.hosts {
+		if other != h && j.ready[other.id] != nil && !j.ended[other.id] {
+			other.queue.put(m)
+		}
 	}
 }
 

@@ -130,6 +130,7 @@ func (d *daemon) changedInto(ctx context.Context, found topology.Host, when stri
 	// Not the CPUs that may be used: this process may have bound itself to a few.
 	d.self.NICs, d.self.RDMA, d.self.GPUs, d.self.Nodes, d.self.Labels = found.NICs, found.RDMA, found.GPUs, found.Nodes, labels
 	d.self.Session = cmp.Or(found.Session, d.self.Session)
+	d.choose()
 	d.unsaid = repeatNews
 	d.step(ctx, epoch.Event{Self: &d.self})
 }

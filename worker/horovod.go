@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gorun/rendezvous/kvhttp"
+	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
 
@@ -41,21 +42,14 @@ func (d *daemon) serveKV(ctx context.Context) {
 	switch {
 	case d.kv == nil:
 		return
+	case d.job.Elastic: // this host may come to be the first
 	case d.roster.Epoch > 1:
 		return
 	case d.job.HostID != d.roster.Peers[0].ID:
 		d.kv.Close()
 		return
 	}
-	members := map[netip.Addr]bool{}
-	for _, p := range d.roster.Peers {
-		for _, a := range p.Data {
-			if at, err := netip.ParseAddrPort(a); err == nil {
-				members[at.Addr().Unmap()] = true
-			}
-		}
-	}
-	store := kvhttp.New(func(a netip.Addr) bool { return a.IsLoopback() || members[a] })
+	store := kvhttp.New(func(a netip.Addr) bool { return a.IsLoopback() || isMember(d.peers.Load(), a) })
 	d.wg.Go(func() {
 		if err := store.Serve(ctx, d.kv); err != nil {
 			d.log.Warn("Horovod's ranks will not find each other", "err", err)
@@ -63,17 +57,36 @@ func (d *daemon) serveKV(ctx context.Context) {
 	})
 }
 
+// isMember is true for the addresses of a roster's hosts.
+func isMember(r *wire.Roster, a netip.Addr) bool {
+	for _, p := range r.Peers {
+		for _, data := range p.Data {
+			if at, err := netip.ParseAddrPort(data); err == nil && at.Addr().Unmap() == a {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // horovodVariables tell a rank of stock Horovod where to look, and which way to talk to the others, as far
 // as env does not.
-func (d *daemon) horovodVariables(env []string) []string {
+func (d *daemon) horovodVariables(ctx context.Context, env []string, r wire.Rank) ([]string, error) {
 	if d.job.Shim {
-		return nil
+		return nil, nil
+	}
+	addr, port := d.roster.MasterAddr, d.roster.KVPort
+	if d.job.Elastic {
+		var err error
+		if addr, port, err = d.openStock(ctx, r); err != nil {
+			return nil, err
+		}
 	}
 	out := []string{
 		"HOROVOD_CONTROLLER=gloo",
 		"HOROVOD_CPU_OPERATIONS=gloo",
-		"HOROVOD_GLOO_RENDEZVOUS_ADDR=" + d.roster.MasterAddr,
-		"HOROVOD_GLOO_RENDEZVOUS_PORT=" + strconv.Itoa(d.roster.KVPort),
+		"HOROVOD_GLOO_RENDEZVOUS_ADDR=" + addr,
+		"HOROVOD_GLOO_RENDEZVOUS_PORT=" + strconv.Itoa(port),
 	}
 	if self, _ := peerOf(d.roster, d.job.HostID); len(self.Data) > 0 {
 		at, _ := netip.ParseAddrPort(self.Data[0])
@@ -85,7 +98,7 @@ func (d *daemon) horovodVariables(env []string) []string {
 		name, _, _ := strings.Cut(kv, "=")
 		_, set := lookup(env, name)
 		return set
-	})
+	}), nil
 }
 
 // nicOf names the interface that has an address.

@@ -172,8 +172,8 @@ func (d *daemon) tell(text string) {
 	}
 }
 
-// announce tells the launcher and all peers about a move, and calls then when they have heard it or cannot.
-func (d *daemon) announce(ctx context.Context, m *wire.Migrating, then func()) {
+// announce tells the launcher and all peers something about this host, and calls then when they have heard it or cannot.
+func (d *daemon) announce(ctx context.Context, m wire.Message, then func()) {
 	d.out.Write(m)
 	var peers []int
 	if d.roster != nil {

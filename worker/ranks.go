@@ -62,7 +62,11 @@ func (d *daemon) startRanks(ctx context.Context) {
 		env = append(env, mpi...)
 		env = append(env, "PYTHONPATH="+d.pythonPath(env))
 		env = append(env, nicVariables(env, d.nics)...)
-		env = append(env, d.horovodVariables(env)...)
+		stock, err := d.horovodVariables(ctx, env, r)
+		if err != nil {
+			d.log.Warn("a program of stock Horovod would not find the other ranks", "err", err)
+		}
+		env = append(env, stock...)
 		env = append(env, d.contracts(env, r)...)
 		env = append(env, d.spareVariable(r)...)
 		gpu := deviceOf(env, gpus, r.LocalRank)
@@ -237,6 +241,7 @@ func (f farewells) Leave(process int, epoch uint32, _ int) {
 // stop ends all ranks; it may be called again with less grace.
 func (d *daemon) stop(ctx context.Context, grace time.Duration) {
 	d.stopping = true
+	d.cfg.Tie.end()
 	d.stops++
 	d.wg.Go(func() {
 		err := d.ranks.Stop(context.WithoutCancel(ctx), grace)

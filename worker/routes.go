@@ -82,6 +82,12 @@ func chosenOf(names []string, nics []topology.NIC) []topology.NIC {
 	return out
 }
 
+// choose notes what dialers have to know of the NICs that the user chose.
+func (d *daemon) choose() {
+	nics := chosenOf(d.nics, d.self.NICs)
+	d.chosen.Store(&nics)
+}
+
 // routes returns the addresses of a peer in the order in which a stream tries them. If the user chose several NICs,
 // the streams of a link take turns at those whose network the peer is in, too, and so use all of them at once;
 // what a broken one had to carry goes over the others. NICs that nobody named are not used like this: the same

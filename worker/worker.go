@@ -51,6 +51,8 @@ type Config struct {
 	Another func() bool
 	// Cgroup is where the ranks run, nil for where the daemon does.
 	Cgroup *proc.Cgroup
+	// Tie learns from the daemon which of its peers hear the launcher, and tells them whether this one does; nil for no.
+	Tie *Tie
 }
 
 const (
@@ -127,18 +129,19 @@ type daemon struct {
 	job      *wire.Job
 	ready    *wire.Ready // as it was said
 	self     topology.Host
-	facts    *facts.File                 // what the user knows
-	applied  *facts.File                 // those of which self is
-	nics     []string                    // the interfaces that the user chose, if any
-	bound    []topology.Binding          // of the ranks, by local rank; nil if they are not bound
-	beside   []int                       // CPUs of the engine then, nil for any
-	along    [][]int                     // those of it that are beside the NIC of each network, nil if it makes no difference
-	spare    [][]int                     // CPUs of what the ranks start, by local rank
-	roster   *wire.Roster                // of the present world or the next one
-	meshed   bool                        // the mesh runs
-	began    uint32                      // epoch of the world that the ranks are in, 0 for none
-	entered  wire.World                  // that world, as it was said
-	peers    atomic.Pointer[wire.Roster] // roster, for dialers
+	facts    *facts.File                    // what the user knows
+	applied  *facts.File                    // those of which self is
+	nics     []string                       // the interfaces that the user chose, if any
+	bound    []topology.Binding             // of the ranks, by local rank; nil if they are not bound
+	beside   []int                          // CPUs of the engine then, nil for any
+	along    [][]int                        // those of it that are beside the NIC of each network, nil if it makes no difference
+	spare    [][]int                        // CPUs of what the ranks start, by local rank
+	roster   *wire.Roster                   // of the present world or the next one
+	meshed   bool                           // the mesh runs
+	began    uint32                         // epoch of the world that the ranks are in, 0 for none
+	entered  wire.World                     // that world, as it was said
+	peers    atomic.Pointer[wire.Roster]    // roster, for dialers
+	chosen   atomic.Pointer[[]topology.NIC] // those of nics, for dialers
 	machine  *epoch.Machine
 	gossip   *gossip.Gossip
 	listener net.Listener
@@ -156,6 +159,7 @@ type daemon struct {
 	pmiPort  *pmi.Port          // nil unless the job wants one
 	endRelay context.CancelFunc // ends the relay of the binary, nil if there is none
 	kv       net.Listener       // for stock Horovod's ranks, nil if they are not expected
+	stock    stockRanks         // those of an elastic job
 
 	unsaid int // times that what changed of this machine is still to be told
 	pauses pauses
@@ -165,6 +169,7 @@ type daemon struct {
 	edges  edgeWatch
 	ring   []int           // host ids of the present world, or the one before, in the order of its ring
 	rings  []wire.RailRing // of the present world, if it has several
+	where  whereabouts
 	absent *absences
 	pulse  migrate.Pulse
 	// All by process.
@@ -223,6 +228,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.aborted = map[int]int{}
 	d.exits, d.waiting = map[int]*wire.Exited{}, map[int]uint32{}
 	d.absent = newAbsences()
+	d.where.peers = map[int]*wire.Moved{}
 	d.edges = newEdgeWatch()
 	d.pauses = newPauses(job.HostID)
 	var err error
@@ -252,7 +258,10 @@ func (d *daemon) open(ctx context.Context) error {
 	if err := d.openPorts(); err != nil {
 		return err
 	}
-	ready := &wire.Ready{Ports: portsOf(d.ports), Gossip: d.gossip.Addr(), Host: d.self, Port: d.port.Addr().(*net.TCPAddr).Port, KVPort: d.kvPort()}
+	if d.where.own, err = d.candidates(addrs); err != nil {
+		return err
+	}
+	ready := &wire.Ready{Ports: portsOf(d.ports), Gossip: d.gossip.Addr(), Data: d.where.own, Host: d.self, Port: d.port.Addr().(*net.TCPAddr).Port, KVPort: d.kvPort()}
 	if job.Relay != "" {
 		r, err := openRelay(ctx, bindAddress(addrs), job.Relay)
 		if err != nil {
@@ -262,13 +271,6 @@ func (d *daemon) open(ctx context.Context) error {
 		var relaying context.Context
 		relaying, d.endRelay = context.WithCancel(ctx)
 		d.wg.Go(func() { r.run(relaying) })
-	}
-	_, port, err := net.SplitHostPort(d.listener.Addr().String())
-	if err != nil {
-		return fmt.Errorf("read listener address: %w", err)
-	}
-	for _, a := range addrs {
-		ready.Data = append(ready.Data, net.JoinHostPort(a.String(), port))
 	}
 	d.ready = ready
 	if err := d.out.Write(ready); err != nil {
@@ -340,7 +342,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	d.machine = epoch.New(epoch.Config{Self: job.HostID,
 		Order: d.order})
 	transport := tcp.Options{}
-	nics := chosenOf(d.nics, d.self.NICs)
+	d.choose()
 	if err := d.openKV(ctx, bind); err != nil {
 		return err
 	}
@@ -364,7 +366,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 			if !ok {
 				return nil, fmt.Errorf("dial host id %d: not in the roster", peer)
 			}
-			return transport.Dial(ctx, routes(p.Data, nics, stream))
+			return transport.Dial(ctx, routes(p.Data, *d.chosen.Load(), stream))
 		},
 		Lost: func(peer int, err error) { d.post(ctx, func() { d.lost(peer, err) }) },
 	})
@@ -447,6 +449,8 @@ func (d *daemon) loop(ctx, work context.Context) {
 	d.watchMoves(work)
 	d.wg.Go(func() { d.live(work) })
 	d.wg.Go(func() { d.watchHardware(work) })
+	d.wg.Go(func() { d.watchAddresses(work) })
+	d.wg.Go(func() { d.watchTie(work) })
 	d.wg.Go(func() { d.feed(work) })
 	d.wg.Go(func() { d.sessions.Run(work) })
 	d.wg.Go(func() { d.engine.Run(work) })
@@ -500,6 +504,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.account()
 	case *wire.HostsChanged:
 		d.sessions.Changed(m.Epoch, m.Added, m.Removed, m.Stamp)
+		d.announceStock(ctx, m)
 	case *wire.Stdin:
 		select {
 		case d.stdin <- m:
@@ -514,6 +519,8 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.learn(ctx, m.Text)
 	case *wire.Migrating: // by vCenter, say
 		d.hostMoves(ctx, m)
+	case *wire.Moved:
+		d.peerMoved(m)
 	case *wire.Signal:
 		d.ranks.Signal(signalOf(m.Number))
 	case *wire.Inspect:

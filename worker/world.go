@@ -25,9 +25,11 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 	switch ev.Kind {
 	case gossip.Left:
 		d.absent.left(ev.Peer, time.Now())
+		d.cfg.Tie.peer(ev.Peer, hearing{stamp: forever, deaf: true})
 		d.reportLost()
 	case gossip.Joined:
 		d.absent.back(ev.Peer)
+		d.cfg.Tie.back(ev.Peer)
 		d.step(ctx, epoch.Event{Seen: &ev.Peer})
 	case gossip.Message:
 		if d.roster == nil {
@@ -41,6 +43,12 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 		switch m := m.(type) {
 		case *wire.Migrating:
 			d.peerMoves(ev.Peer, m)
+			return
+		case *wire.Moved:
+			d.peerMoved(m)
+			return
+		case *wire.Hears:
+			d.cfg.Tie.peer(m.Host, hearing{stamp: m.Stamp, deaf: !m.Launcher})
 			return
 		case *wire.Edges:
 			d.edges.hear(ev.Peer, m.Edges)
@@ -255,6 +263,7 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 			d.leave(r.Process) // it ended while the world was formed
 		}
 	}
+	d.seatStock()
 	d.startRanks(ctx)
 }
 
@@ -331,7 +340,9 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	if d.endRelay != nil {
 		d.endRelay() // every host of the job has the binary
 	}
+	d.locate(r)
 	former := d.roster
+	d.releaseOthers(former, r)
 	if former != nil {
 		d.stepPause(ctx, pause.Event{World: &pause.World{}})
 		d.endWorld(r)
@@ -360,6 +371,7 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	for _, p := range r.Peers {
 		ids = append(ids, p.ID)
 	}
+	d.cfg.Tie.among(slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id == d.job.HostID }))
 	d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: ids}})
 	d.step(ctx, epoch.Event{Self: &d.self})
 	d.pace = tickPeriod

@@ -99,11 +99,14 @@ func newDialer(c *cli.Context) (*dialer, error) {
 		return nil, &usageError{err, "--ssh-config none reads no file"}
 	}
 	return &dialer{
-		local:  launcher.Local{Exe: exe, Args: []string{"worker"}, Env: localEnv(c), Patience: timeOf(c, "grace") + 10*time.Second},
-		remote: &launcher.SSH{Client: client, Binary: launcher.ReadBinary(exe, platform()), Args: []string{"worker"}},
-		retry:  newRetry(c),
-		own:    ownNames(),
-		voice:  voice,
+		local: launcher.Local{Exe: exe, Args: []string{"worker"}, Env: localEnv(c), Patience: timeOf(c, "grace") + 10*time.Second},
+		remote: &launcher.SSH{Client: client, Binary: launcher.ReadBinary(exe, platform()), Args: []string{"worker"},
+			Session: func(session string) (worker, relay []string) {
+				return []string{"worker", "--session", session}, []string{"worker", "--relay", session}
+			}},
+		retry: newRetry(c),
+		own:   ownNames(),
+		voice: voice,
 	}, nil
 }
 

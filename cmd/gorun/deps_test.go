@@ -17,7 +17,7 @@ var allowed = map[string][]string{
 	"cmd/gorun":              {"*"},
 	"worker/bench":           {"collective", "collective/kernel", "worker/session"},
 	"worker/bench/versus":    {"contrib"},
-	"launcher":               {"rendezvous/standing", "launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
+	"launcher":               {"rendezvous/resume", "rendezvous/standing", "launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
 	"launcher/discover":      {"launcher/hosts"},
 	"launcher/elastic":       {},
 	"launcher/jobs":          {},

@@ -113,7 +113,7 @@ func readScript(c *cli.Context) (*discover.Script, error) {
 	case c.Int("slots-per-host") > hosts.MaxSlots:
 		return nil, &usageError{fmt.Errorf("--slots-per-host %d: must be 1 to %d", c.Int("slots-per-host"), hosts.MaxSlots), ""}
 	}
-	return &discover.Script{Command: command, Slots: c.Int("slots-per-host"), Every: discoverEvery, Limit: discoverLimit, Env: os.Environ()}, nil
+	return &discover.Script{Command: command, Slots: cmp.Or(c.Int("slots-per-host"), hosts.DefaultSlots(surroundings())), Every: discoverEvery, Limit: discoverLimit, Env: os.Environ()}, nil
 }
 
 // timeRange is the value of a flag that takes two times, as two arguments or as MIN,MAX.

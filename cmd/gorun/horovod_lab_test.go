@@ -3,28 +3,31 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"gorun/contrib/lab"
 )
 
-// TestStockHorovod runs a program with Horovod's own library, which finds its ranks by gorun.
-func TestStockHorovod(t *testing.T) {
-	python := os.Getenv("HOROVOD_PYTHON")
+// newStockCluster is a lab with a Python that has Horovod's own library.
+func newStockCluster(t *testing.T, hosts int) (python string, c *cluster) {
+	t.Helper()
+	python = os.Getenv("HOROVOD_PYTHON")
 	if python == "" {
 		t.Skip("set HOROVOD_PYTHON to a Python with stock Horovod, built with Gloo; make compat-lab builds one")
 	}
 	t.Parallel()
-	binary, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
 	// Hosts of a lab have a /tmp of their own; the Python may lie there.
-	l := lab.ForTest(t, 2, lab.Options{Share: []string{filepath.Dir(filepath.Dir(python))}})
-	c := &cluster{l, t, binary, filepath.Dir(filepath.Dir(binary))}
+	return python, newClusterWith(t, hosts, lab.Options{Share: []string{filepath.Dir(filepath.Dir(python))}})
+}
+
+// TestStockHorovod runs a program with Horovod's own library, which finds its ranks by gorun.
+func TestStockHorovod(t *testing.T) {
+	python, c := newStockCluster(t, 2)
 	for _, hosts := range []string{"host1:3", "host1:2,host2:1", "host1:1,host2:1"} {
 		t.Run(hosts, func(t *testing.T) {
 			ranks := map[string]string{"host1:3": "3", "host1:2,host2:1": "3", "host1:1,host2:1": "2"}[hosts]
@@ -37,4 +40,47 @@ func TestStockHorovod(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStockHorovodElastic is an elastic script of stock Horovod that loses a host, the first one, gets another one, and
+// another one more: it goes on from its last commit each time, and all that end have the same weights.
+func TestStockHorovodElastic(t *testing.T) {
+	python, c := newStockCluster(t, 4)
+	list := filepath.Join(c.root, "build", fmt.Sprintf("stock.%d", os.Getpid()))
+	say := func(hosts ...string) {
+		if err := os.WriteFile(list+".new", []byte(strings.Join(hosts, "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(list+".new", list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { os.Remove(list) })
+	say("host1:1", "host2:1")
+	j := &training{cluster: c, out: &record{}}
+	j.cmd, _, _ = c.command("--no-horovod-shim", "--min-np", "2", "--max-np", "4", "--host-discovery-script", "cat "+list,
+		python, "testdata/elastic/stock.py", "--batches", "400")
+	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
+	if err := j.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	j.await(`is rank 1 of 2 from batch 0`)
+	j.await(`batch 20$`)
+	say("host1:1", "host2:1", "host3:1") // it is told, and interrupts itself
+	j.await(`is rank 2 of 3 from batch [1-9]`)
+	if err := c.Host(1).Kill(); err != nil { // whose store it was
+		t.Fatal(err)
+	}
+	say("host2:1", "host3:1")
+	j.await(`is rank 1 of 2 from batch [1-9]`)
+	say("host2:1", "host3:1", "host4:1")
+	worlds := func() int { found, _ := j.out.find(`is rank 2 of 3 from batch [1-9]`); return len(found) }
+	c.await("another world of three", func() bool { return worlds() == 2 })
+	if err := j.cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, j.out)
+	}
+	if ends, _ := j.out.find(`ends as rank \d of 3 after 400 batches, same weights`); len(ends) != 3 {
+		t.Errorf("%d ranks ended well, want 3:\n%s", len(ends), j.out)
+	}
+	c.expectNothingLeft(10 * time.Second)
 }

@@ -4,6 +4,9 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -44,4 +47,111 @@ exit $status`
 		t.Errorf("got %q, want %q\n%s", lines, want, stderr.String())
 	}
 	c.expectNothingLeft(5 * time.Second)
+}
+
+// operated is a lab in which launcher and workers have what the operator and its base images give to the pods of the
+// manifest's MPIJob.
+type operated struct {
+	*sshCluster
+	workers []string // names, which nobody can resolve yet
+}
+
+func newOperated(t *testing.T, slots int) *operated {
+	job := manifest(t)
+	workers := job.Spec.MPIReplicaSpecs["Worker"].Replicas
+	c := &operated{sshCluster: newSSHCluster(t, workers)}
+	hostfile := ""
+	for i := range workers {
+		c.workers = append(c.workers, fmt.Sprintf("%s-worker-%d.%[1]s.default.svc", job.Metadata.Name, i))
+		hostfile += fmt.Sprintf("%s slots=%d\n", c.workers[i], slots)
+	}
+	// The ConfigMap, and the names of a cluster's DNS.
+	if err := os.Mkdir(filepath.Join(c.dir, "mpi"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c.write("mpi/hostfile", hostfile, 0o444)
+	c.discover()
+	c.resolve()
+	// The Secret: id_rsa is a key for ECDSA, in the format of old.
+	key := filepath.Join(c.dir, "id_rsa")
+	c.shell(c.Launcher(), "ssh-keygen -q -t ecdsa -b 521 -m PEM -N '' -C '' -f "+key)
+	c.shell(c.Launcher(), `rm -r /root/.ssh && mkdir -m 700 /root/.ssh && cp `+key+` `+key+`.pub /root/.ssh
+mount -n -t tmpfs -o mode=700 lab /mnt && cp -a /etc /mnt/etc && mkdir /mnt/etc/mpi
+printf 'StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\n' >/mnt/etc/ssh/ssh_config
+mount -n --bind /mnt/etc /etc && mount -n --bind `+c.dir+`/mpi /etc/mpi && mount -n --bind `+c.dir+`/hosts /etc/hosts`)
+	for _, h := range c.Hosts() {
+		c.shell(h, "cp "+key+".pub /root/.ssh/authorized_keys")
+	}
+	return c
+}
+
+// resolve makes the names of these workers known, and no others.
+func (c *operated) resolve(workers ...int) {
+	text := "127.0.0.1 localhost\n"
+	for _, i := range workers {
+		text += fmt.Sprintf("%s %s\n", c.Host(i+1).Address(), c.workers[i])
+	}
+	c.write("hosts", text, 0o644) // in place, because it is mounted
+}
+
+// discover writes the operator's script, with the workers that run.
+func (c *operated) discover(workers ...int) {
+	text := "#!/bin/sh\n"
+	for _, i := range workers {
+		text += "echo " + c.workers[i] + "\n"
+	}
+	path := c.write("mpi/discover_hosts.new", text, 0o555)
+	if err := os.Rename(path, filepath.Join(c.dir, "mpi", "discover_hosts.sh")); err != nil { // as ConfigMaps change
+		c.t.Fatal(err)
+	}
+}
+
+// launch runs the manifest's command with other flags and another program, and calls up when the first worker was
+// reached, which is the only one whose name is known.
+func (c *operated) launch(slots int, flags []string, up func()) {
+	c.t.Helper()
+	cmd, stdout, stderr := c.command(append(flags, "--no-tag-output", "sh", "-c", "echo $HOROVOD_HOSTNAME $RANK of $WORLD_SIZE ${OMPI_MCA_orte_default_hostfile-scrubbed}")...)
+	cmd.Env = append(cmd.Env, "K_MPI_JOB_ROLE=launcher", "OMPI_MCA_orte_keep_fqdn_hostnames=true", "OMPI_MCA_orte_default_hostfile=/etc/mpi/hostfile",
+		"OMPI_MCA_plm_rsh_args=-o ConnectionAttempts=10", fmt.Sprintf("OMPI_MCA_orte_set_default_slots=%d", slots), "NVIDIA_VISIBLE_DEVICES=", "NVIDIA_DRIVER_CAPABILITIES=")
+	before := logins(c.Host(1))
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.resolve(0)
+	c.await("login on the first worker", func() bool { return logins(c.Host(1)) > before })
+	up()
+	if err := cmd.Wait(); err != nil {
+		c.t.Fatalf("%v\n%s%s", err, stdout, stderr)
+	}
+	lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
+	slices.Sort(lines)
+	var want []string
+	for i, name := range c.workers {
+		for slot := range slots {
+			want = append(want, fmt.Sprintf("%s %d of %d scrubbed", name, i*slots+slot, len(c.workers)*slots))
+		}
+	}
+	if !slices.Equal(lines, want) {
+		c.t.Errorf("got %q, want %q\n%s", lines, want, stderr)
+	}
+	c.resolve()
+	c.expectNothingLeft(5 * time.Second)
+}
+
+// TestOperator is an MPIJob in all that pods see of it: hostfile and discover_hosts.sh in /etc/mpi, the operator's
+// variables, key and ssh configuration, and names that the cluster's DNS learns only after the launcher has started. By the
+// hostfile, then elastic by the script, which names workers when they run and says nothing of slots.
+func TestOperator(t *testing.T) {
+	const slots = 2
+	c := newOperated(t, slots)
+	flags := slices.DeleteFunc(slices.Clone(manifest(t).Spec.MPIReplicaSpecs["Launcher"].Template.Spec.Containers[0].Command), func(word string) bool {
+		return !strings.HasPrefix(word, "-")
+	})
+	c.launch(slots, flags, func() { c.resolve(0, 1) })
+
+	c.discover(0)
+	c.launch(slots, append(flags, "--min-np", "4", "-np", "4", "--host-discovery-script", "/etc/mpi/discover_hosts.sh"), func() {
+		c.discover(0, 1)
+		c.resolve(0, 1)
+	})
 }

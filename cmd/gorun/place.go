@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -93,7 +94,11 @@ func surroundings() hosts.World { return hosts.World{Getenv: os.Getenv, ReadFile
 func policyOf(c *cli.Context) (plan.Policy, error) {
 	policy, err := plan.ParsePolicy(c.String("map-by"), c.String("rank-by"))
 	if err != nil {
-		return policy, &usageError{err, "--map-by slot, --map-by node or --map-by ppr:2:node"}
+		hint := "--map-by slot, --map-by node or --map-by ppr:2:node"
+		if strings.HasPrefix(err.Error(), "rank by") {
+			hint = "--rank-by slot or --rank-by node"
+		}
+		return policy, &usageError{err, hint}
 	}
 	if n := c.Int("ppn"); c.IsSet("ppn") {
 		if n < 1 || n > hosts.MaxSlots {

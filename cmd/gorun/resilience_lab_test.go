@@ -6,8 +6,11 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -22,7 +25,7 @@ type descent struct {
 // descend starts it.
 func (c *cluster) descend(batches int, pause string, args ...string) *descent {
 	c.t.Helper()
-	d := &descent{&training{cluster: c, out: &record{}, batches: batches}}
+	d := &descent{&training{cluster: c, out: &record{}, batches: batches, idle: func() { c.expectNothingLeft(5 * time.Second) }}}
 	var hosts string
 	for i := range c.Hosts() {
 		hosts += fmt.Sprintf(",host%d:1", i+1)
@@ -48,7 +51,7 @@ func (d *descent) weights() string {
 	if err := d.cmd.Wait(); err != nil {
 		d.t.Fatalf("%v\n%s", err, d.out)
 	}
-	d.expectNothingLeft(5 * time.Second)
+	d.idle()
 	found, _ := d.out.find(`rank \d+ has (\w+)`)
 	if len(found) != len(d.Hosts()) || d.out.has(`(is lost|epoch [2-9])`) {
 		d.t.Fatalf("the world did not stay as it was:\n%s", d.out)
@@ -190,6 +193,93 @@ func TestPaths(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestAddressChange: hosts get other addresses while they train. Links come back over these, the launcher finds the
+// hosts by their names, no rank is started again, and every bit is in its place.
+func TestAddressChange(t *testing.T) {
+	for name, moves := range map[string]map[int]string{
+		"one host":         {2: "10.77.0.72"},
+		"the first host":   {1: "10.77.0.71"},
+		"both at one time": {1: "10.77.0.71", 2: "10.77.0.72"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const batches = 100
+			c := newCluster(t, 2)
+			want := c.undisturbedDescent(batches)
+			d := c.descend(batches, "0.05")
+			// A host's sshd keeps a connection to an address that is gone until TCP gives it up.
+			d.idle = func() { c.expectLeft(5*time.Second, "sshd: ") }
+			d.reach(batches / 4)
+			struck := time.Now()
+			for host, address := range moves {
+				if err := c.Host(host).SetAddress(netip.MustParseAddr(address)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			healed := time.Now()
+			// The launcher hears of the next batch when it has found the host again; the ranks say what they lost.
+			d.await(`rank \d+ has`)
+			t.Logf("the launcher heard nothing for %v", d.silence().Round(time.Millisecond))
+			if got := d.weights(); got != want {
+				t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.out)
+			}
+			waits, _ := d.out.find(`rank \d+ waited for ([0-9.]+) s at most, usually for ([0-9.]+) s`)
+			if len(waits) != 2 {
+				t.Fatalf("ranks do not say how long they waited:\n%s", d.out)
+			}
+			for _, w := range waits {
+				longest, _ := strconv.ParseFloat(w[1], 64)
+				usual, _ := strconv.ParseFloat(w[2], 64)
+				t.Logf("%s; addresses were without a host for %v", w[0], healed.Sub(struck).Round(time.Millisecond))
+				// Some 0.1 s on a quiet machine. If both move, they find each other by the launcher, which waits for
+				// some seconds of silence before it looks for them.
+				allowed := 3.0
+				if len(moves) > 1 {
+					allowed = 30
+				}
+				if longest > allowed+20*usual {
+					t.Errorf("%s, want at most %.1f s and 20 times what is usual", w[0], allowed)
+				}
+			}
+		})
+	}
+}
+
+// TestLauncherConnectionBreaks: the connections between gorun and its hosts break, one after the other, and the job goes
+// on as if nothing had been.
+func TestLauncherConnectionBreaks(t *testing.T) {
+	const batches = 60
+	c := newCluster(t, 2)
+	want := c.undisturbedDescent(batches)
+	d := c.descend(batches, "0.05")
+	killed := map[int]bool{}
+	for n := range 4 {
+		d.reach(10 * (n + 1))
+		host := 1 + n%2
+		c.await(fmt.Sprintf("other sshd of gorun on host%d", host), func() bool {
+			for _, p := range c.Host(host).Processes() {
+				if p.Inner != 1 && strings.HasPrefix(p.Args, "sshd: root") && !killed[p.PID] {
+					killed[p.PID] = true
+					return syscall.Kill(p.PID, syscall.SIGKILL) == nil
+				}
+			}
+			return false
+		})
+	}
+	if got := d.weights(); got != want {
+		t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.out)
+	}
+	if found, _ := d.out.find(`batch \d+$`); len(found) != batches {
+		t.Errorf("the launcher heard of %d batches, want %d\n%s", len(found), batches, d.out)
+	}
+	t.Logf("%d connections were killed", len(killed))
+}
+
+// silence is the longest time between two batches.
+func (d *descent) silence() time.Duration {
+	all := d.intervals(time.Time{}, time.Now())
+	return all[len(all)-1]
 }
 
 // lostAfter waits for the first batch after an outage, tells when it came, and fails if that took much longer than

@@ -34,21 +34,27 @@ func workerCommand(hurry <-chan struct{}) *cli.Command {
 		Flags: append(serveFlags(), &cli.BoolFlag{Name: "daemon", Usage: "be the daemon under a guardian", Hidden: true},
 			&cli.BoolFlag{Name: "resumable", Usage: "standard input is a socket at which launchers may connect again and again", Hidden: true},
 			&cli.StringFlag{Name: "sweep", Usage: "end what is left of this `JOB`, whose daemon was killed", Hidden: true},
-			&cli.DurationFlag{Name: "patience", Usage: "how long to wait for another launcher", Hidden: true}),
+			&cli.DurationFlag{Name: "patience", Usage: "how long to wait for another launcher", Hidden: true},
+			&cli.StringFlag{Name: "session", Usage: "let the launcher carry on by a socket of this name what began on standard input", Hidden: true},
+			&cli.StringFlag{Name: "relay", Usage: "lead to the daemon with the session of this name", Hidden: true}),
 		Action: func(c *cli.Context) error {
 			switch {
 			case c.Args().Present():
 				return &usageError{errors.New("worker takes no arguments"), "to run a program of that name: gorun -np N worker …"}
 			case c.IsSet("sweep"):
 				return proc.Sweep(c.String("sweep"))
+			case c.String("session") != "" && !resume.ValidID(c.String("session")) || c.String("relay") != "" && !resume.ValidID(c.String("relay")):
+				return &usageError{errors.New("a session is named by 8 to 40 digits and small letters"), "gorun -H host1,host2 program"}
 			case c.Bool("daemon"):
-				return daemon(c.Context, c.Bool("resumable"), c.Duration("patience"))
+				return daemon(c.Context, company{c.Bool("resumable"), c.Duration("patience"), c.String("session")})
+			case c.String("relay") != "":
+				return relayCommand(c.String("relay"))
 			case c.IsSet("cluster-key-file"):
 				return serveCluster(c, hurry)
 			case !spokenTo():
 				return &usageError{errors.New("a worker is started by gorun, which speaks with it on standard input"), "gorun -H host1,host2 program, or gorun worker --cluster-key-file FILE for a daemon that stays"}
 			}
-			return guardian(c.Bool("resumable"), c.Duration("patience"))
+			return guardian(company{c.Bool("resumable"), c.Duration("patience"), c.String("session")})
 		},
 	}
 }
@@ -56,17 +62,22 @@ func workerCommand(hurry <-chan struct{}) *cli.Command {
 // asWorker returns what the command lines mean by which gorun starts its own workers, nil for all others. They are known
 // without the parser of flags: to set that up for all commands takes longer than all that a guardian has to do.
 func asWorker(words []string) func(context.Context) error {
-	switch strings.Join(words, " ") {
-	case "worker":
-		if spokenTo() {
-			return func(context.Context) error { return guardian(false, 0) }
-		}
-	case "worker --resumable":
-		return func(context.Context) error { return guardian(true, 0) }
-	case "worker --daemon":
-		return func(ctx context.Context) error { return daemon(ctx, false, 0) }
-	case "worker --daemon --resumable":
-		return func(ctx context.Context) error { return daemon(ctx, true, 0) }
+	session := ""
+	if n := len(words) - 1; n > 1 && resume.ValidID(words[n]) {
+		words, session = words[:n], words[n]
+	}
+	with := company{session: session}
+	switch command := strings.Join(words, " "); {
+	case command == "worker" && spokenTo(), command == "worker --session" && session != "":
+		return func(context.Context) error { return guardian(with) }
+	case command == "worker --resumable":
+		return func(context.Context) error { return guardian(company{resumable: true}) }
+	case command == "worker --relay" && session != "":
+		return func(context.Context) error { return relayCommand(session) }
+	case command == "worker --daemon", command == "worker --daemon --session" && session != "":
+		return func(ctx context.Context) error { return daemon(ctx, with) }
+	case command == "worker --daemon --resumable":
+		return func(ctx context.Context) error { return daemon(ctx, company{resumable: true}) }
 	}
 	return nil
 }
@@ -81,17 +92,28 @@ func spokenTo() bool {
 	return in.Mode&unix.S_IFMT == unix.S_IFIFO || in.Mode&unix.S_IFMT == unix.S_IFSOCK
 }
 
+// company is how launchers come to a daemon, other than by its standard input alone.
+type company struct {
+	resumable bool          // standard input is a socket for them
+	patience  time.Duration // then: how long to wait for another one, 0 if none may take over
+	session   string        // the name of a socket, by which one carries on what began on standard input
+}
+
 // guardian runs the daemon. It does not share the launcher's handling of signals: who is stopped when is
 // for the launcher to say.
-func guardian(resumable bool, patience time.Duration) error {
+func guardian(with company) error {
 	// The very same file, even if its name has gone to a newer build by now.
 	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{proc.DaemonName, "worker", "--daemon"}, Env: os.Environ()}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if resumable {
+	switch {
+	case with.resumable:
 		cmd.Args = append(cmd.Args, "--resumable")
-		if patience > 0 {
-			cmd.Args = append(cmd.Args, "--patience", patience.String())
+		if with.patience > 0 {
+			cmd.Args = append(cmd.Args, "--patience", with.patience.String())
 		}
+		defer surviveStderr()()
+	case with.session != "":
+		cmd.Args = append(cmd.Args, "--session", with.session)
 		defer surviveStderr()()
 	}
 	code, err := proc.Guard(context.Background(), cmd)
@@ -112,7 +134,7 @@ func surviveStderr() (stop func()) {
 	return func() { signal.Stop(c) }
 }
 
-func daemon(ctx context.Context, resumable bool, patience time.Duration) error {
+func daemon(ctx context.Context, with company) error {
 	ctx, release, err := proc.Lifeline(ctx)
 	if err != nil {
 		return fmt.Errorf("hold lifeline: %w", err)
@@ -127,24 +149,52 @@ func daemon(ctx context.Context, resumable bool, patience time.Duration) error {
 		return fmt.Errorf("find this binary: %w", err)
 	}
 	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: version, Exe: exe, Env: os.Environ(), Cgroup: group}
-	if !resumable {
-		return worker.Run(ctx, cfg)
+	switch {
+	case with.resumable:
+		socket, err := net.FileListener(os.Stdin)
+		if err != nil {
+			return fmt.Errorf("listen for launcher: %w", err)
+		}
+		waits := resume.DefaultPatience
+		if with.patience > 0 { // another launcher may take over
+			waits.Broken, waits.Orphan = with.patience, with.patience
+		}
+		stream := resume.NewRelay()
+		cfg.Another = stream.Next
+		return serveJob(ctx, cfg, socket, stream, waits)
+	case with.session != "":
+		socket, err := listenFor(with.session)
+		if err != nil {
+			return err
+		}
+		ended := make(chan struct{})
+		go func() { // reads standard input, which cannot be interrupted
+			defer close(ended)
+			relay(sessionOf(with.session), os.Stdin, os.Stdout)
+			os.Stdout.Close() // ssh may be waiting for that
+		}()
+		stream := resume.NewRelay()
+		// Without its guardian the daemon is lost. The launcher is to hear that before other hosts' ranks fail of it.
+		defer context.AfterFunc(ctx, func() { stream.Fail(context.Cause(ctx)) })()
+		cfg.Tie = worker.NewTie()
+		err = serveJob(ctx, cfg, socket, stream, relayPatience(cfg.Tie))
+		select {
+		case <-ended: // the last words are out
+		case <-time.After(relayFarewell):
+		}
+		return err
 	}
+	return worker.Run(ctx, cfg)
+}
+
+// serveJob is the daemon of a job whose launcher comes to a socket.
+func serveJob(ctx context.Context, cfg worker.Config, socket net.Listener, stream *resume.Relay, patience resume.Patience) error {
 	defer surviveStderr()()
-	socket, err := net.FileListener(os.Stdin)
-	if err != nil {
-		return fmt.Errorf("listen for launcher: %w", err)
-	}
-	stream := resume.NewRelay()
-	cfg.In, cfg.Out, cfg.Another = stream, stream, stream.Next
-	waits := resume.DefaultPatience
-	if patience > 0 { // another launcher may take over
-		waits.Broken, waits.Orphan = patience, patience
-	}
+	cfg.In, cfg.Out = stream, stream
 	running, ended := context.WithCancel(context.WithoutCancel(ctx))
 	var serving sync.WaitGroup
-	serving.Go(func() { resume.Serve(running, socket, stream, waits) })
-	err = worker.Run(ctx, cfg)
+	serving.Go(func() { resume.Serve(running, socket, stream, patience) })
+	err := worker.Run(ctx, cfg)
 	stream.Close(farewell)
 	ended()
 	serving.Wait()

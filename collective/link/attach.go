@@ -96,12 +96,12 @@ func (l *link) redial(sl *slot, delay time.Duration) {
 	go l.dial(sl, delay)
 }
 
-// kick has all streams replaced now.
-func (l *link) kick() {
+// renew has the streams replaced now for which stale holds; it is nil for one that was never up.
+func (l *link) renew(stale func(*stream) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, sl := range l.slots {
-		if !sl.open {
+		if !sl.open || !stale(sl.stream) {
 			continue
 		}
 		sl.wanted, sl.suspect, sl.flaps = true, false, 0

@@ -271,6 +271,28 @@ func TestKick(t *testing.T) {
 	tr.finish(t, nodes)
 }
 
+// TestRenew: only the streams with an address that is gone are replaced.
+func TestRenew(t *testing.T) {
+	nodes := newNodes(t, 2, nil)
+	tr := startTraffic(t, nodes, length)
+	before, _ := nodes[0].mesh.Status(1)
+	var gone string
+	nodes[0].mesh.Renew(1, func(local, _ net.Addr) bool {
+		if gone == "" {
+			gone = local.String()
+		}
+		return local.String() == gone
+	})
+	eventually(t, "a new stream", func() bool {
+		now, _ := nodes[0].mesh.Status(1)
+		return now.Attached == before.Attached+1 && now.Streams == 4
+	})
+	tr.finish(t, nodes)
+	if now, _ := nodes[0].mesh.Status(1); now.Attached != before.Attached+1 {
+		t.Errorf("%d streams came up, want one", now.Attached-before.Attached)
+	}
+}
+
 func TestKickAbandonsAHangingDial(t *testing.T) {
 	hang := make(chan struct{}, 100)
 	block := atomic.Bool{}

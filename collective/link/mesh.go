@@ -328,7 +328,17 @@ func (st *stream) pin(done **func(stream int)) {
 // pause of the machine, or when an address has changed. Streams stay up until the new ones are proven.
 func (m *Mesh) Kick(peer int) {
 	if l := m.link(peer); l != nil {
-		l.kick()
+		l.renew(func(*stream) bool { return true })
+	}
+}
+
+// Renew replaces the streams to a peer for which stale holds, by their two addresses, and those that are down, now: one
+// of the addresses has gone to somebody else, or to nobody.
+func (m *Mesh) Renew(peer int, stale func(local, remote net.Addr) bool) {
+	if l := m.link(peer); l != nil {
+		l.renew(func(st *stream) bool {
+			return st == nil || st.closed || stale(st.conn.LocalAddr(), st.conn.RemoteAddr())
+		})
 	}
 }
 

@@ -53,6 +53,13 @@ func named(w World) (*Allocation, error) {
 	return nil, nil
 }
 
+// DefaultSlots is how many a host has whose line does not say, as Open MPI and Intel MPI are told by the environment; 0 if
+// they are not. The lines of an MPIJob's discover_hosts.sh never say.
+func DefaultSlots(w World) int {
+	slots, _ := parseSlots(cmp.Or(w.Getenv("OMPI_MCA_orte_set_default_slots"), w.Getenv("I_MPI_PERHOST"))) // nonsense is 0
+	return slots
+}
+
 func fromFile(w World, file, why string) (*Allocation, error) {
 	text, err := w.ReadFile(file)
 	if err != nil {
@@ -62,14 +69,8 @@ func fromFile(w World, file, why string) (*Allocation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	// Lines without slots have the default that Open MPI and Intel MPI would take.
-	if n := cmp.Or(w.Getenv("OMPI_MCA_orte_set_default_slots"), w.Getenv("I_MPI_PERHOST")); n != "" {
-		slots, err := parseSlots(n)
-		for i := range list {
-			if list[i].Slots == 0 && err == nil {
-				list[i].Slots = slots
-			}
-		}
+	for i := range list {
+		list[i].Slots = cmp.Or(list[i].Slots, DefaultSlots(w))
 	}
 	return &Allocation{fmt.Sprintf("%s (%s)", file, why), list}, nil
 }

@@ -27,7 +27,7 @@ func ParsePolicy(mapBy, rankBy string) (Policy, error) {
 		unit, modifiers, _ = strings.Cut(unit, ":")
 		count, err := strconv.Atoi(n)
 		if err != nil || count < 1 || count > hosts.MaxSlots || unit != "node" && unit != "host" {
-			return p, fmt.Errorf("map by %q: not of the form ppr:N:node", mapBy)
+			return p, fmt.Errorf("map by %q: not of the form ppr:N:node, with N up to %d", mapBy, hosts.MaxSlots)
 		}
 		spec, p.PerHost = "ppr", count
 	}
@@ -36,7 +36,7 @@ func ParsePolicy(mapBy, rankBy string) (Policy, error) {
 	case "node", "host":
 		p.MapByNode = true
 	default:
-		return p, fmt.Errorf("map by %q: none of slot, node, ppr:N:node", mapBy)
+		return p, fmt.Errorf("map by %q: none of slot, node, ppr:N:node, nor of what is within a host (core, hwthread, numa, socket, l3cache)", mapBy)
 	}
 	for m := range strings.SplitSeq(modifiers, ",") {
 		switch strings.ToUpper(m) {
@@ -55,11 +55,11 @@ func ParsePolicy(mapBy, rankBy string) (Policy, error) {
 	switch rankBy {
 	case "":
 		p.RankByNode = p.MapByNode
-	case "slot", "fill", "core", "hwthread", "numa", "socket", "package":
+	case "slot", "fill", "core", "hwthread", "numa", "socket", "package", "l1cache", "l2cache", "l3cache":
 	case "node", "host", "span":
 		p.RankByNode = true
 	default:
-		return p, fmt.Errorf("rank by %q: neither slot nor node", rankBy)
+		return p, fmt.Errorf("rank by %q: neither slot nor node, nor of what is within a host (core, hwthread, numa, socket)", rankBy)
 	}
 	return p, nil
 }

@@ -90,6 +90,7 @@ func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
 		return nil, &Error{Host: host, Step: StepConfig, Err: err}
 	}
 	if len(c.cfg.Command) > 0 {
+		Answered(ctx) // nobody knows
 		return &Conn{host: host, client: c, transport: c.external(s)}, nil
 	}
 	var client *gossh.Client
@@ -186,7 +187,7 @@ func (c *Client) openBastion(ctx context.Context, b *bastion, key string, route 
 	before, last := route[:len(route)-1:len(route)-1], route[len(route)-1]
 	s, err := c.settingsFor(last, true)
 	if err == nil {
-		b.client, _, _, err = c.login(ctx, s, before)
+		b.client, _, _, err = c.login(OnAnswer(ctx, func() {}), s, before)
 	}
 	if err != nil {
 		forget()

@@ -109,6 +109,7 @@ func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, net.Co
 		a.dropped = isDropped(err)
 		return nil, nil, dialError(a.s.addr(), err)
 	}
+	Answered(ctx)
 	nc := &greeting{Conn: raw}
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 

@@ -61,13 +61,14 @@ type Config struct {
 
 // Gossip is a running member. Close ends it.
 type Gossip struct {
-	list   *memberlist.Memberlist
-	addr   string
-	id     int
-	events chan Event
-	box    mailbox
-	done   chan struct{}
-	pump   sync.WaitGroup
+	list      *memberlist.Memberlist
+	transport *transport
+	addr      string
+	id        int
+	events    chan Event
+	box       mailbox
+	done      chan struct{}
+	pump      sync.WaitGroup
 
 	mu      sync.Mutex
 	members map[string]memberlist.Node // by name; see remember
@@ -82,7 +83,7 @@ func Start(cfg Config) (*Gossip, error) {
 	g.meta.Store(&cfg.Meta)
 	g.box.wake = make(chan struct{}, 1)
 	c := memberlist.DefaultLANConfig()
-	c.Name = cmp.Or(cfg.Name, strconv.Itoa(cfg.ID))
+	c.Name = cmp.Or(cfg.Name, nameOf(cfg.ID))
 	c.Label = "gorun/" + cfg.Job
 	c.SecretKey = cfg.Key
 	c.BindAddr, c.BindPort = cfg.Bind, cfg.Port
@@ -99,8 +100,14 @@ func Start(cfg Config) (*Gossip, error) {
 	c.GossipInterval = 50 * time.Millisecond
 	c.EnableCompression = false    // messages are small, and each would cost two tables of tens of kilobytes
 	c.TCPTimeout = 3 * time.Second // Join cannot be cancelled, so it must not take long
+	var err error
+	if g.transport, err = listen(c); err != nil {
+		return nil, fmt.Errorf("start gossip on %s: %w", cfg.Bind, err)
+	}
+	c.Transport = g.transport
 	list, err := memberlist.Create(c)
 	if err != nil {
+		g.transport.Shutdown()
 		return nil, fmt.Errorf("start gossip on %s: %w", cfg.Bind, err)
 	}
 	g.list = list
@@ -109,6 +116,9 @@ func Start(cfg Config) (*Gossip, error) {
 	g.pump.Go(g.run)
 	return g, nil
 }
+
+// nameOf is the name of a member that is numbered.
+func nameOf(id int) string { return strconv.Itoa(id) }
 
 // Addr is where the others reach this member, as host:port.
 func (g *Gossip) Addr() string { return g.addr }
@@ -153,7 +163,7 @@ func innermost(err error) error {
 // Send gives a peer a message over a connection of its own. The peer may still miss it: callers repeat
 // what matters.
 func (g *Gossip) Send(peer int, msg []byte) error {
-	n, ok := g.find(strconv.Itoa(peer))
+	n, ok := g.find(nameOf(peer))
 	if !ok {
 		return fmt.Errorf("send to host %d: not a member", peer)
 	}

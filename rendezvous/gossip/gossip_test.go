@@ -104,3 +104,39 @@ func TestWrongKeyIsRefused(t *testing.T) {
 		t.Error("a member with another key joined")
 	}
 }
+
+// TestMovedMember: a member that is reached at another address stays the same member, and is not given up.
+func TestMovedMember(t *testing.T) {
+	key := bytes.Repeat([]byte{7}, 32)
+	member := func(id int) *gossip.Gossip {
+		g, err := gossip.Start(gossip.Config{ID: id, Job: "test", Key: key, Bind: "127.0.0.1", Advertise: "127.0.0.1", Lease: 2 * time.Second,
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { g.Close() })
+		return g
+	}
+	a, b := member(0), member(1)
+	if err := b.Join(t.Context(), []string{a.Addr()}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, a, func(ev gossip.Event) bool { return ev.Kind == gossip.Joined })
+	// Where a now believes b to be there is nobody; it is silent for a as long as that lasts.
+	if err := a.Route(1, "127.0.0.1:1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Send(1, []byte("lost")); err == nil {
+		t.Error("a message reached a member that is not where it was sent to")
+	}
+	if err := a.Route(1, b.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Send(1, []byte("found")); err != nil {
+		t.Error(err)
+	}
+	await(t, b, func(ev gossip.Event) bool { return string(ev.Message) == "found" })
+	if err := a.Route(1, "nowhere"); err == nil {
+		t.Error("an address without a port was taken")
+	}
+}

@@ -1,6 +1,8 @@
 // Package kvhttp is the key-value service by which the ranks of stock Horovod (built with Gloo) find each
 // other, so that such programs run under gorun unmodified. Values are opaque.
 //
+// A Store serves a world; in elastic jobs, where the world changes, each rank has a Member before it.
+//
 // GET /scope/key answers 200 and the value, or 404; PUT stores; DELETE says that a rank is done with a
 // scope. Source: horovod/runner/http/http_server.py and horovod/common/gloo/http_store.cc of Horovod 0.28.
 //
@@ -15,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -88,7 +91,7 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
-		w.Write(value)
+		reply(w, value)
 	case http.MethodPut:
 		value, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxValue))
 		if err != nil || !s.put(path, value) {
@@ -100,6 +103,12 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		w.WriteHeader(http.StatusMethodNotAllowed)
 	}
+}
+
+// reply answers with a value whose length is told ahead, as Horovod's client wants it however long the value is.
+func reply(w http.ResponseWriter, value []byte) {
+	w.Header().Set("Content-Length", strconv.Itoa(len(value)))
+	w.Write(value)
 }
 
 func (s *Store) get(path string) ([]byte, bool) {

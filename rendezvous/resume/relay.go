@@ -52,6 +52,9 @@ func (r *Relay) Next() bool {
 	return r.reading != former
 }
 
+// Fail ends the stream of the present launcher at once.
+func (r *Relay) Fail(err error) { r.current().Fail(err) }
+
 // Write implements io.Writer. A launcher gets b as a whole, or not at all.
 func (r *Relay) Write(b []byte) (int, error) {
 	r.writing.Lock()

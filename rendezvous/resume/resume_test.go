@@ -10,6 +10,7 @@ import (
 	mrand "math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -183,6 +184,35 @@ func TestWhoWaits(t *testing.T) {
 	t.Run("orphan", func(t *testing.T) {
 		p := long
 		p.Orphan = 50 * time.Millisecond
+		_, _, far, conn, wait := begin(p)
+		conn.Orphan()
+		conn.Close()
+		ends(far, ErrNotResumed)
+		wait()
+	})
+	t.Run("a reason to wait", func(t *testing.T) {
+		p := long
+		p.Orphan, p.Most = 20*time.Millisecond, time.Minute
+		var asked atomic.Int64
+		p.Longer = func() bool { return asked.Add(1) < 4 }
+		connected := make(chan bool, 10)
+		p.Connected = func(here bool) { connected <- here }
+		_, _, far, conn, wait := begin(p)
+		conn.Orphan()
+		conn.Close()
+		ends(far, ErrNotResumed)
+		wait()
+		if n := asked.Load(); n != 4 {
+			t.Errorf("asked %d times", n)
+		}
+		if first, second := <-connected, <-connected; !first || second || len(connected) > 0 {
+			t.Errorf("told of %v and %v, and %d more", first, second, len(connected))
+		}
+	})
+	t.Run("a reason that lasts", func(t *testing.T) {
+		p := long
+		p.Orphan, p.Most = 20*time.Millisecond, 100*time.Millisecond
+		p.Longer = func() bool { return true }
 		_, _, far, conn, wait := begin(p)
 		conn.Orphan()
 		conn.Close()

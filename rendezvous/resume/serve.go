@@ -38,6 +38,11 @@ type Patience struct {
 	First  time.Duration // that the stream begins with
 	Broken time.Duration // after one that broke: the standing daemon is being replaced
 	Orphan time.Duration // after one that the launcher hung up on: most likely it was killed
+	// Longer is asked when it has run out: whether there is a reason to wait as long again, up to Most in all. Nil for no.
+	Longer func() bool
+	Most   time.Duration
+	// Connected is told when a connection begins or ends to carry the stream. Nil for nobody. Neither may wait.
+	Connected func(bool)
 }
 
 // DefaultPatience is that of a job's daemon.
@@ -100,11 +105,13 @@ type server struct {
 	mu       sync.Mutex
 	conns    map[net.Conn]bool
 	over     bool
-	waits    bool   // the timer runs
-	term     uint64 // of the launcher
-	token    []byte // of the launcher, nil until it came
-	mark     string // of the connection that carries the stream
-	orphaned bool   // its launcher hung up
+	waits    bool          // the timer runs
+	again    time.Duration // how long it runs each time
+	since    time.Time     // it was first set
+	term     uint64        // of the launcher
+	token    []byte        // of the launcher, nil until it came
+	mark     string        // of the connection that carries the stream
+	orphaned bool          // its launcher hung up
 }
 
 func (v *server) admit(conn net.Conn) bool {
@@ -183,9 +190,14 @@ func (v *server) carry(conn net.Conn, in io.Reader, mark string) {
 func (v *server) expire() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.waits {
-		v.relay.current().Fail(ErrNotResumed)
+	if !v.waits {
+		return
 	}
+	if v.patience.Longer != nil && !v.since.IsZero() && time.Since(v.since) < v.patience.Most && v.patience.Longer() {
+		v.timer.Reset(v.again)
+		return
+	}
+	v.relay.current().Fail(ErrNotResumed)
 }
 
 // adopt is true if a launcher has taken over. From then on nobody speaks for the job with the former one's token.
@@ -222,6 +234,9 @@ func (v *server) begin(mark string, token []byte) bool {
 	}
 	v.timer.Stop()
 	v.waits, v.mark, v.orphaned = false, mark, false
+	if v.patience.Connected != nil {
+		v.patience.Connected(true)
+	}
 	return true
 }
 
@@ -229,17 +244,24 @@ func (v *server) begin(mark string, token []byte) bool {
 func (v *server) end(mark string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch {
-	case v.mark != mark:
-	case v.orphaned:
+	if v.mark != mark {
+		return
+	}
+	if v.patience.Connected != nil {
+		v.patience.Connected(false)
+	}
+	if v.orphaned {
 		v.wait(v.patience.Orphan)
-	default:
+	} else {
 		v.wait(v.patience.Broken)
 	}
 }
 
 func (v *server) wait(patience time.Duration) {
-	v.waits = true
+	if !v.waits {
+		v.since = time.Now()
+	}
+	v.waits, v.again = true, patience
 	v.timer.Reset(patience)
 }
 

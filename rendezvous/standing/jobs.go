@@ -23,11 +23,16 @@ import (
 // remembered is how many daemons that have ended are known by their last words.
 const remembered = 64
 
+// lastCall is how long a daemon that has ended its jobs still answers launchers that look for them: they do so at once,
+// and again after each retry.
+const lastCall = 4 * retry
+
 // jobs is guarded by the server's mu.
 type jobs struct {
 	cluster string // as their sockets call it
 	running map[string]*job
 	ended   []lastWords
+	ordered bool           // to end, all of them
 	own     sync.WaitGroup // for the ends of those that this daemon started
 	adopted sync.WaitGroup
 }
@@ -73,7 +78,10 @@ func (s *server) follow(j *job) {
 			delete(s.jobs.running, j.ID)
 			s.used -= j.Slots
 			text := "its daemon has ended"
-			if err != nil {
+			switch {
+			case s.jobs.ordered:
+				text = "its daemon was stopped at once, and its jobs with it"
+			case err != nil:
 				text = err.Error()
 			}
 			s.jobs.ended = append(s.jobs.ended, lastWords{j.ID, text})
@@ -92,13 +100,19 @@ func (s *server) allJobs() []*job {
 	return out
 }
 
-// endJobs orders the daemons of all jobs to end, and waits until they have.
+// endJobs orders the daemons of all jobs to end, and waits until they have. A launcher whose stream had not begun by
+// then did not hear of it, and takes the broken connection for a daemon that is being replaced: so it can still ask here.
 func (s *server) endJobs() {
-	for _, j := range s.allJobs() {
+	all := s.allJobs()
+	s.change(func() { s.jobs.ordered = true })
+	for _, j := range all {
 		j.End(resume.Forever)
 	}
 	s.jobs.own.Wait()
 	s.jobs.adopted.Wait()
+	if len(all) > 0 {
+		<-time.After(lastCall)
+	}
 }
 
 // leaveJobs leaves the daemons of jobs alone. Each that this daemon started holds a goroutine, to its end or to that

@@ -297,21 +297,32 @@ func TestDrain(t *testing.T) {
 	b.reserve(1).Close()
 }
 
+// TestStopAtOnce: the second TERM ends jobs, and their launchers hear of it whether they have begun to speak with them or
+// are just about to: nobody looks for a daemon that will not come back.
 func TestStopAtOnce(t *testing.T) {
-	t.Parallel()
-	a := start(t, "a", 1)
-	l := a.reserve(1)
-	defer l.Close()
-	s, err := l.Start(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	a.stop()
-	a.kill()
-	<-a.ended
-	if _, err := s.Read(make([]byte, 1)); err == nil {
-		t.Error("the job goes on")
+	for i := range 8 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			a := start(t, "a", 1)
+			l := a.reserve(1)
+			defer l.Close()
+			s, err := l.Start(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if i%2 == 0 {
+				echo(t, s)
+			}
+			a.stop()
+			a.kill()
+			timeout := time.AfterFunc(20*time.Second, func() { s.Fail(os.ErrDeadlineExceeded) })
+			defer timeout.Stop()
+			if _, err := s.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("its launcher hears: %v", err)
+			}
+			<-a.ended
+		})
 	}
 }
 

@@ -304,6 +304,22 @@ type Migrating struct {
 	Moved bool   `msgpack:"moved"` // with MoveEnds: it is on another host of the hypervisor's, with other ways to its peers
 }
 
+// Moved says that a host is found at other addresses than in the roster. It goes to its peers, and to the launcher, which
+// tells them again: they may have moved at the same time.
+type Moved struct {
+	Host   int      `msgpack:"host"`   // its id
+	Stamp  uint64   `msgpack:"stamp"`  // greater than those before
+	Gossip string   `msgpack:"gossip"` // as in Ready
+	Data   []string `msgpack:"data"`   // as in Ready
+}
+
+// Hears says whether a host hears the launcher, to those of its peers that may not.
+type Hears struct {
+	Host     int    `msgpack:"host"`  // its id
+	Stamp    uint64 `msgpack:"stamp"` // greater than those before
+	Launcher bool   `msgpack:"launcher"`
+}
+
 // States of a move.
 const (
 	MoveStarts = "starts"
@@ -338,3 +354,5 @@ func (*Prepared) kind() byte     { return 34 }
 func (*Commit) kind() byte       { return 35 }
 func (*Abort) kind() byte        { return 36 }
 func (*Migrating) kind() byte    { return 37 }
+func (*Moved) kind() byte        { return 39 }
+func (*Hears) kind() byte        { return 42 }

@@ -91,10 +91,14 @@ func newMessage(kind byte) Message {
 		return new(Migrating)
 	case 38:
 		return new(Pause)
+	case 39:
+		return new(Moved)
 	case 40:
 		return new(Edges)
 	case 41:
 		return new(Try)
+	case 42:
+		return new(Hears)
 	case 48:
 		return new(Stalled)
 	case 49:

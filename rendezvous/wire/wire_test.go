@@ -39,6 +39,8 @@ var messages = []wire.Message{
 	&wire.Migrating{Host: 1, State: wire.MoveStarts, Text: "t", Moved: true},
 	&wire.Edges{Edges: []wire.Edge{{To: 1, RTT: 5e-5, Bandwidth: 1e9, Tried: true}}},
 	&wire.Try{To: 2},
+	&wire.Hears{Host: 1, Stamp: 2, Launcher: true},
+	&wire.Moved{Host: 1, Stamp: 2, Gossip: "10.0.0.1:1", Data: []string{"10.0.0.1:2"}},
 	&wire.Pause{From: 1, Epoch: 2, Verb: wire.PauseGo, Number: 3, Wish: 4, Order: []int{1, 0}, Why: []string{"a", "b"}, Text: "t"},
 	&wire.Reordered{World: wire.World{Epoch: 2, Order: []int{1, 0}, Why: []string{"a", "b"}}, Former: []int{0, 1}, Text: "t"},
 	&wire.Facts{From: 1, Epoch: 2, Host: topology.Host{Name: "b"}},

@@ -15,12 +15,17 @@ args = parser.parse_args()
 hvd.init()
 rng = np.random.default_rng(hvd.rank())
 weights = np.zeros((512, 256), dtype=np.float32)
+waits = []
 for batch in range(1, args.batches + 1):
     data = rng.standard_normal(weights.shape, dtype=np.float32)
     gradient = weights * data * data - data
+    began = time.monotonic()
     weights -= np.float32(0.1) * hvd.allreduce(gradient, name="gradient", op=hvd.Average)
+    waits.append(time.monotonic() - began)
     time.sleep(args.pause)
     if hvd.rank() == 0:
         print(f"batch {batch}", flush=True)
+waits.sort()
+print(f"rank {hvd.rank()} waited for {waits[-1]:.3f} s at most, usually for {waits[len(waits) // 2]:.3f} s", flush=True)
 print(f"rank {hvd.rank()} has {hashlib.sha256(weights.tobytes()).hexdigest()}", flush=True)
 hvd.shutdown()

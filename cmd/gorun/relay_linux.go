@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"gorun/rendezvous/resume"
+	"gorun/worker"
+)
+
+// How a launcher that logged in by ssh speaks with the daemon of its job: the daemon has a socket, as those of standing
+// daemons have, and whatever ssh starts passes bytes between that and the connection. At first this is the daemon
+// itself, later `gorun worker --relay`.
+
+// relayPatience is short, because a launcher that lives notices the end of its connection, and connects again. How long
+// that takes on a busy machine nobody knows: as long as other hosts hear it, it is waited for.
+func relayPatience(tie *worker.Tie) resume.Patience {
+	return resume.Patience{First: 20 * time.Second, Broken: 2 * time.Second, Orphan: 2 * time.Second,
+		Longer: tie.Elsewhere, Most: 30 * time.Second, Connected: tie.Hears}
+}
+
+// relayFarewell is how long the last words may take.
+const relayFarewell = 2 * time.Second
+
+// sessionOf is how the daemon's socket is found.
+func sessionOf(id string) resume.Session { return resume.Session{Cluster: "ssh", ID: id, Slots: 1} }
+
+func listenFor(session string) (net.Listener, error) {
+	f, err := sessionOf(session).Listen()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("listen for launcher: %w", err)
+	}
+	return l, nil
+}
+
+// relayCommand leads to a daemon that runs.
+func relayCommand(session string) error {
+	defer surviveStderr()()
+	if err := relay(sessionOf(session), os.Stdin, os.Stdout); err != nil {
+		return errors.New("the daemon of the job is not on this host any more")
+	}
+	return nil
+}
+
+// relay passes bytes between a launcher and the daemon of its job until one of them hangs up. If it is the launcher, the
+// daemon is told: most likely nobody will come back. The error says that there is no such daemon.
+func relay(session resume.Session, in io.Reader, out io.Writer) error {
+	line, err := session.Dial()
+	if err != nil {
+		return err
+	}
+	defer line.Close()
+	launcher, daemon := make(chan struct{}), make(chan error, 1)
+	go func() { // a read from a pipe cannot be interrupted: not waited for
+		io.Copy(line, in)
+		close(launcher)
+	}()
+	go func() {
+		_, err := io.Copy(out, line)
+		daemon <- err
+	}()
+	select {
+	case <-launcher:
+	case err := <-daemon:
+		if err == nil {
+			return nil // it is over, or another connection has taken this one's place
+		}
+	}
+	line.Orphan()
+	return nil
+}

@@ -1,0 +1,292 @@
+package launcher
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gorun/launcher/ssh"
+	"gorun/rendezvous/resume"
+)
+
+// A conversation over ssh outlives its connection: it is a stream of package resume, which the daemon keeps at a socket
+// of its host, and whoever logs in there can carry it on. So a job goes on when a connection breaks, when its host gets
+// another address, or when this machine does. What ends it is the end of the daemon, which ssh tells by an exit status.
+
+const (
+	// doubt is how long a daemon may be silent until another way to it is tried, beside the present one. Daemons speak
+	// every second.
+	doubt = 4 * time.Second
+	// attempt is how long such a login may take.
+	attempt = 20 * time.Second
+	// mending is within what time a host has to answer when a connection has ended: most often the host has as well,
+	// and others wait for that to be known. One that answers may take its time with the rest, for it may be busy.
+	mending = 1500 * time.Millisecond
+	// mendEvery is the pause between two tries.
+	mendEvery = 100 * time.Millisecond
+	// goodbye is how long it may take to tell the daemon that nobody will come back.
+	goodbye = time.Second
+	// lastWords is how long an exit status may come after the end of the output.
+	lastWords = 2 * time.Second
+)
+
+// line is the launcher's end of the conversation.
+type line struct {
+	*resume.Stream
+	token []byte                                    // proves that it is us who carry on
+	again func(ctx context.Context) (*login, error) // logs in for that; the login lives as long as ctx
+	doubt time.Duration
+
+	ctx    context.Context // ends with the line
+	cancel context.CancelFunc
+	ended  chan struct{}
+	last   *login // the connection that was the last, once the line has ended
+}
+
+// login is one connection over ssh, to the daemon or to what leads there.
+type login struct {
+	In     io.WriteCloser
+	Out    io.Reader
+	Close  func() error
+	Status func() (code int, err error) // waits for the end of the program; err if it is not known
+	Stderr func() string                // after Status
+	first  bool                         // its program is the daemon itself
+
+	reading atomic.Int64  // since when one waits for it to speak, 0 if one does not
+	over    chan struct{} // closed once its output has ended and its status is known, or is not to be
+	timer   *time.Timer
+}
+
+// newLine begins a conversation over the connection to a daemon.
+func newLine(token []byte, first *login, again func(context.Context) (*login, error)) *line {
+	l := &line{Stream: resume.New(), token: token, again: again, doubt: doubt, ended: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	first.first = true
+	go l.run(first)
+	return l
+}
+
+// newSession returns a name that is not used twice, and a token.
+func newSession() (session string, token []byte, err error) {
+	id := make([]byte, 8+resume.TokenSize)
+	if _, err := rand.Read(id); err != nil {
+		return "", nil, fmt.Errorf("make session: %w", err)
+	}
+	return hex.EncodeToString(id[:8]), id[8:], nil
+}
+
+// Close ends the conversation, and with it the daemon.
+func (l *line) Close() error {
+	if !l.Over() && l.Connected() {
+		l.Stream.Close(goodbye)
+	}
+	l.Fail(net.ErrClosed)
+	l.cancel()
+	<-l.ended
+	return nil
+}
+
+// Wait returns what was last said on standard error, and why the last connection ended if it was not its program's end.
+func (l *line) Wait() (string, error) {
+	<-l.ended
+	_, err := l.last.Status()
+	return l.last.Stderr(), err
+}
+
+// run sees to it that the stream has a connection, until it is over.
+func (l *line) run(d *login) {
+	defer close(l.ended)
+	var carriers sync.WaitGroup
+	defer carriers.Wait()
+	for d != nil {
+		l.last = d
+		d = l.follow(d, &carriers)
+	}
+}
+
+// follow lets a connection carry the stream. It returns the one that is to go on, nil if there is none.
+func (l *line) follow(d *login, carriers *sync.WaitGroup) *login {
+	carried := make(chan struct{})
+	carriers.Go(func() {
+		defer close(carried)
+		l.carry(d)
+	})
+	look := time.NewTicker(l.doubt / 4)
+	defer look.Stop()
+	trying, stopTrying := context.WithCancel(l.ctx)
+	defer stopTrying()
+	var other chan *login
+	defer func() {
+		if other != nil { // its result comes to nobody
+			stopTrying()
+			if late := <-other; late != nil {
+				late.discard()
+			}
+		}
+	}()
+	var since int64
+	looked := time.Now()
+	for {
+		select {
+		case <-carried:
+			return l.mend(d)
+		case now := <-look.C:
+			stood := now.Sub(looked) > l.doubt/2 // this machine stood still: all have been silent
+			looked = now
+			since = d.reading.Load()
+			if other != nil || stood || since == 0 || now.Sub(time.Unix(0, since)) < l.doubt {
+				continue
+			}
+			result := make(chan *login, 1)
+			other = result
+			go func() { result <- l.beside(trying) }()
+		case next := <-other:
+			other = nil
+			switch {
+			case next == nil:
+			case d.reading.Load() != since:
+				next.discard() // it has spoken meanwhile
+			default:
+				return next // Carry stops the present one
+			}
+		}
+	}
+}
+
+// beside logs in once more, unless until ends before.
+func (l *line) beside(until context.Context) *login {
+	limit, cancel := context.WithTimeout(until, attempt)
+	defer cancel()
+	d, _ := l.login(limit)
+	return d
+}
+
+// once tries to log in to a host that has to answer before the end of limit.
+func (l *line) once(limit context.Context) *login {
+	ctx, cancel := context.WithTimeout(l.ctx, attempt)
+	defer cancel()
+	late := context.AfterFunc(limit, cancel)
+	defer late()
+	d, err := l.login(ssh.OnAnswer(ctx, func() { late() }))
+	if err != nil {
+		return nil
+	}
+	return d
+}
+
+// login logs in, unless until ends before. What it returns lives as long as the line.
+func (l *line) login(until context.Context) (*login, error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(until)) // who wants to hear of answers stays
+	context.AfterFunc(l.ctx, cancel)
+	keep := context.AfterFunc(until, cancel)
+	d, err := l.again(ctx)
+	switch {
+	case !keep() && err == nil:
+		d.discard()
+		return nil, context.Cause(until)
+	case err != nil:
+		cancel()
+		return nil, err
+	}
+	return d, nil
+}
+
+// mend is about a connection that has ended. It returns another one, nil if the stream is over.
+func (l *line) mend(d *login) *login {
+	if l.Over() {
+		return nil
+	}
+	// A program that leads to the daemon may be killed for itself, and a system's ssh says 255 when its connection broke.
+	if code, err := d.Status(); err == nil && code != ExitTransport && (d.first || code < 128) {
+		l.Fail(io.EOF)
+		return nil
+	}
+	limit, cancel := context.WithTimeout(l.ctx, mending)
+	defer cancel()
+	for limit.Err() == nil {
+		if next := l.once(limit); next != nil {
+			return next
+		}
+		pause := time.NewTimer(mendEvery)
+		select {
+		case <-pause.C:
+		case <-limit.Done():
+		}
+		pause.Stop()
+	}
+	l.Fail(io.EOF)
+	return nil
+}
+
+// carry lets a connection carry the stream, and waits for its end.
+func (l *line) carry(d *login) {
+	d.over = make(chan struct{})
+	if _, err := d.In.Write(l.token); err == nil {
+		l.Carry(carrier{d}, carrier{d})
+	}
+	d.discard()
+}
+
+// discard ends a login and everything about it.
+func (d *login) discard() {
+	d.Close()
+	d.Status()
+}
+
+// carrier is a login as the connection of a stream.
+type carrier struct{ *login }
+
+// Read notes since when one waits. The end of what the daemon says is known only with its exit status.
+func (c carrier) Read(b []byte) (int, error) {
+	c.reading.Store(time.Now().UnixNano())
+	n, err := c.Out.Read(b)
+	c.reading.Store(0)
+	if err != nil {
+		timer := time.AfterFunc(lastWords, func() { c.login.Close() })
+		c.Status()
+		timer.Stop()
+		close(c.over)
+	}
+	return n, err
+}
+
+// Write fails only when the reading side has had the time to learn why.
+func (c carrier) Write(b []byte) (int, error) {
+	n, err := c.In.Write(b)
+	if err != nil {
+		timer := time.NewTimer(lastWords)
+		defer timer.Stop()
+		select {
+		case <-c.over:
+		case <-timer.C:
+		}
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (c carrier) Close() error { return c.login.Close() }
+
+// SetDeadline implements net.Conn. It is set once, and taken back.
+func (c carrier) SetDeadline(t time.Time) error {
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	if !t.IsZero() {
+		c.login.timer = time.AfterFunc(time.Until(t), func() { c.login.Close() })
+	}
+	return nil
+}
+
+// The rest of net.Conn, which nobody asks for.
+
+func (c carrier) SetReadDeadline(t time.Time) error  { return c.SetDeadline(t) }
+func (c carrier) SetWriteDeadline(t time.Time) error { return c.SetDeadline(t) }
+func (c carrier) LocalAddr() net.Addr                { return nil }
+func (c carrier) RemoteAddr() net.Addr               { return nil }

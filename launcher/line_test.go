@@ -1,0 +1,256 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gorun/launcher/ssh"
+	"gorun/rendezvous/resume"
+)
+
+// distant stands for a daemon with a socket, and for the ssh by which one comes to it.
+type distant struct {
+	stream  *resume.Relay
+	session resume.Session
+	over    context.CancelFunc
+	wg      sync.WaitGroup
+	logins  atomic.Int64
+	refuse  atomic.Bool
+
+	mu   sync.Mutex
+	last *fakeLogin
+}
+
+type fakeLogin struct {
+	conn   net.Conn
+	ended  chan struct{}
+	once   sync.Once
+	code   int
+	lost   bool
+	silent atomic.Bool
+}
+
+func newDistant(t *testing.T) *distant {
+	t.Helper()
+	id, _, err := newSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &distant{stream: resume.NewRelay(), session: resume.Session{Cluster: "test", ID: id, Slots: 1}}
+	f, err := d.session.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.FileListener(f)
+	f.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, over := context.WithCancel(context.Background())
+	d.over = over
+	d.wg.Go(func() {
+		resume.Serve(ctx, l, d.stream, resume.Patience{First: 20 * time.Second, Broken: 20 * time.Second, Orphan: 20 * time.Second})
+	})
+	t.Cleanup(func() {
+		d.stream.Fail(io.EOF)
+		over()
+		d.wg.Wait()
+	})
+	return d
+}
+
+// login comes to the daemon's socket; the last login is the one that breaks.
+func (d *distant) login(ctx context.Context) (*login, error) {
+	if d.refuse.Load() {
+		return nil, errors.New("nobody answers")
+	}
+	conn, err := d.session.Dial()
+	if err != nil {
+		return nil, err
+	}
+	d.logins.Add(1)
+	f := &fakeLogin{conn: conn, ended: make(chan struct{})}
+	d.mu.Lock()
+	d.last = f
+	d.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() { f.end(0, true) })
+	return &login{In: f, Out: f, Close: func() error { stop(); f.end(0, true); return nil },
+		Status: func() (int, error) {
+			<-f.ended
+			if f.lost {
+				return -1, errors.New("connection lost")
+			}
+			return f.code, nil
+		},
+		Stderr: func() string { return fmt.Sprintf("exit %d", f.code) }}, nil
+}
+
+func (d *distant) present() *fakeLogin {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last
+}
+
+// end ends the connection, with the exit status of its program unless that is lost with it.
+func (f *fakeLogin) end(code int, lost bool) {
+	f.once.Do(func() {
+		f.code, f.lost = code, lost
+		close(f.ended)
+		f.conn.Close()
+	})
+}
+
+func (f *fakeLogin) Read(b []byte) (int, error) {
+	n, err := f.conn.Read(b)
+	if f.silent.Load() && err == nil {
+		<-f.ended // what came is lost on the way
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+func (f *fakeLogin) Write(b []byte) (int, error) { return f.conn.Write(b) }
+
+func (f *fakeLogin) Close() error { return f.conn.Close() }
+
+func (d *distant) open(t *testing.T) *line {
+	t.Helper()
+	_, token, err := newSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := d.login(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLine(token, first, d.login)
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// says has the daemon write a line, and the launcher read it.
+func (d *distant) says(t *testing.T, l *line, text string) {
+	t.Helper()
+	go d.stream.Write([]byte(text))
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(l, got); err != nil || string(got) != text {
+		t.Fatalf("got %q and error %v, want %q", got, err, text)
+	}
+}
+
+// TestLineCarriesOn: connections break, again and again, and what is said arrives once and in order.
+func TestLineCarriesOn(t *testing.T) {
+	d := newDistant(t)
+	l := d.open(t)
+	for i := range 20 {
+		d.says(t, l, fmt.Sprintf("line %d\n", i))
+		d.present().end(0, true)
+	}
+	d.says(t, l, "last\n")
+	if n := d.logins.Load(); n < 10 {
+		t.Errorf("%d logins for 20 connections that broke", n)
+	}
+}
+
+// TestLineEndsWithDaemon: the exit status of the daemon ends the line at once, and nobody looks for it again.
+func TestLineEndsWithDaemon(t *testing.T) {
+	d := newDistant(t)
+	l := d.open(t)
+	d.says(t, l, "hello")
+	d.present().end(3, false)
+	if _, err := l.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("reading from a daemon that has ended: %v", err)
+	}
+	if text, err := l.Wait(); text != "exit 3" || err != nil {
+		t.Errorf("its last words are %q, error %v", text, err)
+	}
+	if n := d.logins.Load(); n != 1 {
+		t.Errorf("%d logins", n)
+	}
+}
+
+// TestLineGivesUp: a host that does not answer after its connection ended is lost soon.
+func TestLineGivesUp(t *testing.T) {
+	d := newDistant(t)
+	l := d.open(t)
+	d.says(t, l, "hello")
+	d.refuse.Store(true)
+	since := time.Now()
+	d.present().end(0, true)
+	if _, err := l.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("reading from a host that is lost: %v", err)
+	}
+	if took := time.Since(since); took < mending/2 || took > 10*mending {
+		t.Errorf("given up after %v, want about %v", took, mending)
+	}
+	if _, err := l.Wait(); err == nil {
+		t.Error("its connection did not break")
+	}
+}
+
+// TestLineWaitsForBusyHost: a host that answers is not lost, however long it takes to let anybody in.
+func TestLineWaitsForBusyHost(t *testing.T) {
+	d := newDistant(t)
+	first, err := d.login(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, token, err := newSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLine(token, first, func(ctx context.Context) (*login, error) {
+		ssh.Answered(ctx)
+		timer := time.NewTimer(2 * mending)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return d.login(ctx)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+	t.Cleanup(func() { l.Close() })
+	d.says(t, l, "hello")
+	d.present().end(0, true)
+	d.says(t, l, "still here")
+}
+
+// TestLineDoubts: a connection that is silent without an end is replaced.
+func TestLineDoubts(t *testing.T) {
+	d := newDistant(t)
+	first, err := d.login(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, token, err := newSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLine(token, first, d.login)
+	t.Cleanup(func() { l.Close() })
+	d.says(t, l, "hello")
+	d.present().silent.Store(true)
+	d.says(t, l, "is anybody there?") // after some seconds, over another one
+	if n := d.logins.Load(); n < 2 {
+		t.Errorf("%d logins", n)
+	}
+}
+
+// TestLineSaysGoodbye: the daemon knows that its launcher will not come back.
+func TestLineSaysGoodbye(t *testing.T) {
+	d := newDistant(t)
+	l := d.open(t)
+	d.says(t, l, "hello")
+	l.Close()
+	if _, err := d.stream.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the daemon reads %v", err)
+	}
+}

@@ -1,0 +1,163 @@
+package kvhttp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Place is where a rank of an elastic job is in a world.
+type Place struct {
+	Rank, Size, LocalRank, LocalSize, CrossRank, CrossSize int
+
+	Epoch uint32
+	Store string // host:port of the world's Store
+}
+
+// Member is the service as one rank of an elastic job sees it. A rank keeps its address for life, while the world's
+// store moves with the world, so each rank has a Member on its own host: it passes on what concerns the world that the
+// rank is in, and itself answers which world comes next. Source: horovod/common/gloo/gloo_context.cc and
+// horovod/runner/elastic of Horovod 0.28.
+//
+// Serve owns its goroutines; Announce runs in its caller's.
+type Member struct {
+	next   func(context.Context) (Place, error)
+	client http.Client
+
+	mu       sync.Mutex
+	place    Place
+	listener *listener     // of the rank for news, nil until it said so
+	listens  chan struct{} // closed then
+}
+
+// NewMember returns the service of a rank that begins at first. next waits for the place of the rank in the next world.
+func NewMember(first Place, next func(context.Context) (Place, error)) *Member {
+	return &Member{next: next, place: first, listens: make(chan struct{}), client: http.Client{Timeout: timeout,
+		Transport: &http.Transport{DisableKeepAlives: true}}} // it says something in bursts, years apart
+}
+
+// Serve answers until ctx ends; then it closes the listener and all connections.
+func (m *Member) Serve(ctx context.Context, l net.Listener) error {
+	server := &http.Server{Handler: m, ReadTimeout: timeout, MaxHeaderBytes: 8 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// ServeHTTP implements http.Handler.
+func (m *Member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	scope, key, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	switch {
+	case !ok || scope == "" || key == "":
+		w.WriteHeader(http.StatusBadRequest)
+	case scope == "rank_and_size" && r.Method == http.MethodGet:
+		m.move(w, r)
+	case scope == "worker_addresses" && r.Method == http.MethodPut:
+		m.register(w, r)
+	default:
+		m.pass(w, r, scope, key)
+	}
+}
+
+// move answers a rank that has left its world where it is in the next, as soon as there is one.
+func (m *Member) move(w http.ResponseWriter, r *http.Request) {
+	p, err := m.next(r.Context())
+	if err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	m.mu.Lock()
+	m.place = p
+	m.mu.Unlock()
+	reply(w, fmt.Appendf(nil, "%d,%d,%d,%d,%d,%d", p.Rank, p.Size, p.LocalRank, p.LocalSize, p.CrossRank, p.CrossSize))
+}
+
+// register notes where the rank listens for news.
+func (m *Member) register(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAddresses))
+	var l *listener
+	if err == nil {
+		l, err = parseAddresses(body)
+	}
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.listener == nil {
+		close(m.listens)
+	}
+	m.listener = l
+}
+
+// pass asks the store of the rank's world. What ranks of several worlds store there has different names.
+func (m *Member) pass(w http.ResponseWriter, r *http.Request, scope, key string) {
+	m.mu.Lock()
+	p := m.place
+	m.mu.Unlock()
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxValue))
+	if err != nil {
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+		return
+	}
+	url := fmt.Sprintf("http://%s/%d.%s/%s", p.Store, p.Epoch, scope, key)
+	ask, err := http.NewRequestWithContext(r.Context(), r.Method, url, bytes.NewReader(body))
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	answer, err := m.client.Do(ask)
+	if err != nil { // its host is lost, say: Horovod asks three times, and then fails as it does without us
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	defer answer.Body.Close()
+	value, err := io.ReadAll(io.LimitReader(answer.Body, maxValue))
+	switch {
+	case err != nil:
+		w.WriteHeader(http.StatusBadGateway)
+	case answer.StatusCode != http.StatusOK:
+		w.WriteHeader(answer.StatusCode)
+	default:
+		reply(w, value)
+	}
+}
+
+// insist is after how long news are told again: a rank loses what reaches it before its training has begun.
+const insist = 2 * time.Second
+
+// Announce tells the rank that there are others to make a world with, or that some have to go, until ctx ends, which is
+// when that has happened. Horovod does so with the first rank only, which tells the others. stamp is greater than
+// those before.
+func (m *Member) Announce(ctx context.Context, stamp int64, added, removed bool) {
+	select {
+	case <-m.listens:
+	case <-ctx.Done():
+		return
+	}
+	again := time.NewTicker(insist)
+	defer again.Stop()
+	for {
+		m.mu.Lock()
+		l := m.listener
+		m.mu.Unlock()
+		l.tell(ctx, stamp, added, removed) // a rank that does not hear may be ending
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,41 @@
+"""An elastic script of stock Horovod as its documentation shows them: counts batches, says in which world."""
+
+import argparse
+import time
+
+import horovod.torch as hvd
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batches", type=int, default=200)
+parser.add_argument("--pause", type=float, default=0.05)
+args = parser.parse_args()
+
+hvd.init()
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+
+
+@hvd.elastic.run
+def train(state):
+    """Train from where the state is."""
+    print(f"is rank {hvd.rank()} of {hvd.size()} from batch {state.batch}", flush=True)
+    while state.batch < args.batches:
+        torch.manual_seed(state.batch)
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).pow(2).mean().backward()
+        optimizer.step()
+        time.sleep(args.pause)
+        state.batch += 1
+        if hvd.rank() == 0 and state.batch % 10 == 0:
+            print(f"batch {state.batch}", flush=True)
+        if state.batch % 5 == 0:
+            state.commit()
+
+
+state = hvd.elastic.TorchState(model, optimizer, batch=0)
+train(state)
+total = hvd.allreduce(torch.tensor([float(sum(p.sum().item() for p in model.parameters()))]), op=hvd.Average)
+own = sum(p.sum().item() for p in model.parameters())
+print(f"ends as rank {hvd.rank()} of {hvd.size()} after {state.batch} batches, {'same' if abs(total.item() - own) < 1e-5 else 'other'} weights", flush=True)

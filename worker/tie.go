@@ -1,0 +1,140 @@
+package worker
+
+import (
+	"context"
+	"sync"
+
+	"gorun/rendezvous/wire"
+)
+
+// Tie is which daemons of a job hear their launcher. One whose connection has ended cannot tell a launcher that died
+// from a connection that broke. Its peers can: as long as one of them hears the launcher, that lives and will come back.
+type Tie struct {
+	changed chan struct{} // holds a token when here has changed
+
+	mu    sync.Mutex
+	here  bool
+	over  bool            // the job ends here
+	peers map[int]hearing // of the world
+}
+
+// hearing is the last word of a peer; none is good news.
+type hearing struct {
+	stamp uint64
+	deaf  bool
+}
+
+// forever is a stamp after all others.
+const forever = ^uint64(0)
+
+// NewTie returns that of a daemon which hears its launcher.
+func NewTie() *Tie { return &Tie{changed: make(chan struct{}, 1), here: true} }
+
+// Hears notes whether this host hears the launcher.
+func (t *Tie) Hears(here bool) {
+	t.mu.Lock()
+	changed := t.here != here
+	t.here = here
+	t.mu.Unlock()
+	if changed {
+		select {
+		case t.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Elsewhere is true if another host hears the launcher, for all that is known, and that is worth waiting for.
+func (t *Tie) Elsewhere() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.peers {
+		if !p.deaf && !t.over {
+			return true
+		}
+	}
+	return false
+}
+
+// among forgets all but the peers of a world. Nil is nobody's.
+func (t *Tie) among(peers []int) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := t.peers
+	t.peers = map[int]hearing{}
+	for _, p := range peers {
+		t.peers[p] = known[p]
+	}
+}
+
+// end says that this host stops: peers do as well, and are not listened to any more.
+func (t *Tie) end() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+}
+
+// peer takes the word of a peer, or what is known of it otherwise.
+func (t *Tie) peer(host int, word hearing) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known, member := t.peers[host]; member && word.stamp >= known.stamp {
+		t.peers[host] = word
+	}
+}
+
+// back says that a peer that was silent was heard again, and with it perhaps the launcher.
+func (t *Tie) back(host int) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.peers[host].stamp == forever {
+		t.peers[host] = hearing{}
+	}
+}
+
+// watchTie tells the peers when this host loses its launcher, and when it hears it again.
+func (d *daemon) watchTie(ctx context.Context) {
+	t := d.cfg.Tie
+	if t == nil {
+		return
+	}
+	for stamp := uint64(1); ; stamp++ {
+		select {
+		case <-t.changed:
+		case <-ctx.Done():
+			return
+		}
+		t.mu.Lock()
+		m := &wire.Hears{Host: d.job.HostID, Stamp: stamp, Launcher: t.here}
+		t.mu.Unlock()
+		d.post(ctx, func() {
+			if d.roster != nil {
+				d.forEachPeer(func(id int) { d.wg.Go(func() { d.sendNow(id, m) }) })
+			}
+		})
+	}
+}
+
+// releaseOthers tells hosts that the next world has no place for: the launcher will not come back to them.
+func (d *daemon) releaseOthers(former, next *wire.Roster) {
+	if d.cfg.Tie == nil || former == nil {
+		return
+	}
+	for _, p := range former.Peers {
+		if _, member := peerOf(next, p.ID); !member && p.ID != d.job.HostID {
+			d.wg.Go(func() { d.sendNow(p.ID, &wire.Hears{Host: d.job.HostID, Stamp: forever}) })
+		}
+	}
+}

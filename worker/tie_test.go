@@ -1,0 +1,51 @@
+package worker
+
+import "testing"
+
+// TestTie: a launcher lives as long as a host of the world may hear it.
+func TestTie(t *testing.T) {
+	tie := NewTie()
+	expect := func(want bool, when string) {
+		t.Helper()
+		if got := tie.Elsewhere(); got != want {
+			t.Errorf("%s: heard elsewhere is %v", when, got)
+		}
+	}
+	expect(false, "without peers")
+	tie.among([]int{1, 2})
+	expect(true, "no news are good news")
+	tie.peer(1, hearing{stamp: 1, deaf: true})
+	expect(true, "one of two is deaf")
+	tie.peer(2, hearing{stamp: 3, deaf: true})
+	expect(false, "both are deaf")
+	tie.peer(2, hearing{stamp: 2})
+	expect(false, "an older word comes late")
+	tie.peer(3, hearing{stamp: 1})
+	expect(false, "a stranger hears something")
+	tie.peer(1, hearing{stamp: 2})
+	expect(true, "one hears it again")
+	tie.among([]int{2})
+	expect(false, "that one is not in the next world")
+	tie.among([]int{2, 4})
+	expect(true, "a new one is")
+	tie.peer(4, hearing{stamp: forever, deaf: true})
+	expect(false, "and is lost")
+	tie.back(4)
+	expect(true, "and is back")
+	tie.end()
+	expect(false, "the job ends")
+}
+
+// TestTieTellsOnlyChanges: what has not changed is not told.
+func TestTieTellsOnlyChanges(t *testing.T) {
+	tie := NewTie()
+	tie.Hears(true)
+	if len(tie.changed) != 0 {
+		t.Error("nothing has changed")
+	}
+	tie.Hears(false)
+	tie.Hears(false)
+	if len(tie.changed) != 1 {
+		t.Error("it has changed")
+	}
+}
