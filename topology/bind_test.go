@@ -190,3 +190,27 @@ func TestAlong(t *testing.T) {
 		t.Errorf("NICs on one node: %v", along)
 	}
 }
+
+// FuzzBind: what ParseBind takes can be placed on a machine, or is refused with a reason.
+func FuzzBind(f *testing.F) {
+	for _, seed := range []string{"", "none", "core:4", "hwthread:overload-allowed", "package:if-supported,no-overload", "core:0", "numa:2", "core:4,4,-1", ":", "core:99999999999999999999"} {
+		f.Add(seed, 3)
+	}
+	h := probetest.Probe(f, filepath.Join("probe", "testdata", "baremetal.txtar"))
+	f.Fuzz(func(t *testing.T, text string, ranks int) {
+		b, err := topology.ParseBind(text)
+		if err != nil {
+			return
+		}
+		ranks = max(1, min(ranks, 64))
+		bound, err := b.Place(h, make([]string, ranks))
+		if err == nil && bound != nil && len(bound) != ranks {
+			t.Fatalf("%d of %d ranks", len(bound), ranks)
+		}
+		for _, rank := range bound {
+			if len(rank.CPUs) == 0 {
+				t.Fatalf("a rank without CPUs by %q", text)
+			}
+		}
+	})
+}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gorun/launcher/hosts"
 )
 
 func TestMoves(t *testing.T) {
@@ -57,6 +59,21 @@ func FuzzMoves(f *testing.F) {
 			n := min(7, len(text))
 			w.Write([]byte(text[:n]))
 			text = text[n:]
+		}
+	})
+}
+
+// FuzzHosts: what a script writes is hosts with slots, or an error.
+func FuzzHosts(f *testing.F) {
+	f.Add("host1:2\nhost2 slots=3 # comment\n\nuser@[fe80::1]:4", 0)
+	f.Add("#!/bin/sh\necho a", 2)
+	f.Add("a-worker-0.a.default.svc\n", 1)
+	f.Fuzz(func(t *testing.T, text string, slots int) {
+		list, err := parse(text, max(0, min(slots, hosts.MaxSlots)))
+		for _, h := range list {
+			if err != nil || h.Name == "" || h.Slots < 1 || h.Slots > hosts.MaxSlots {
+				t.Fatalf("%+v, %v", h, err)
+			}
 		}
 	})
 }

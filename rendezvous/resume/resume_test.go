@@ -9,6 +9,7 @@ import (
 	"io"
 	mrand "math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -429,6 +430,22 @@ func FuzzCarry(f *testing.F) {
 		}
 		if s.Connected() {
 			t.Error("it is still connected")
+		}
+	})
+}
+
+// FuzzSessions: the kernel's list holds names that anybody on this host may have chosen.
+func FuzzSessions(f *testing.F) {
+	id := strings.Repeat("ab", 16)
+	f.Add("0000: 00000002 00000000 00010000 0001 01 1 @"+prefix+"c.2."+id+"\n", "c")
+	f.Add("@"+prefix+"c.-1.x\n@"+prefix+"c.9999999999999999999.x\n"+prefix+"c.", "c")
+	f.Fuzz(func(t *testing.T, text, cluster string) {
+		seen := map[Session]bool{}
+		for _, s := range parse(text, cluster) {
+			if s.Cluster != cluster || s.Slots < 1 || !ValidID(s.ID) || seen[s] {
+				t.Fatalf("%+v", s)
+			}
+			seen[s] = true
 		}
 	})
 }

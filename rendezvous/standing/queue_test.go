@@ -162,3 +162,14 @@ func TestGrow(t *testing.T) {
 	q.young = false
 	step("no hosts")
 }
+
+// FuzzKey: a key is its text without blanks around it, and long enough.
+func FuzzKey(f *testing.F) {
+	f.Add([]byte("0123456789abcdef0123456789abcdef\n"))
+	f.Add([]byte(" \x00 short"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if key, err := ParseKey(text); err == nil && (len(key.secret) < minKey || len(key.secret) > len(text)) {
+			t.Fatalf("%q", key.secret)
+		}
+	})
+}

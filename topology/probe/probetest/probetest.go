@@ -15,7 +15,7 @@ import (
 )
 
 // Probe returns what is found out about the machine in an archive.
-func Probe(t *testing.T, archive string) topology.Host {
+func Probe(t testing.TB, archive string) topology.Host {
 	t.Helper()
 	root := Unpack(t, archive)
 	host, err := probe.Prober{Root: root, Run: recorded(root), Tools: recordedTools(root)}.Probe(context.Background())
@@ -45,7 +45,7 @@ func recordedTools(root string) func(context.Context, string, ...string) ([]byte
 // of one line, or a symbolic link, on each line: "path: content" or "path -> target". A line "pci path ->
 // attribute=value…" is short for a PCI function below /sys/devices and its link in /sys/bus, and "net",
 // with the path of a function and a name, for an interface on it.
-func Unpack(t *testing.T, archive string) string {
+func Unpack(t testing.TB, archive string) string {
 	t.Helper()
 	text, err := os.ReadFile(archive)
 	if err != nil {
@@ -69,7 +69,7 @@ func Unpack(t *testing.T, archive string) string {
 }
 
 type tree struct {
-	t    *testing.T
+	t    testing.TB
 	root string
 }
 
