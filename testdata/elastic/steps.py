@@ -27,6 +27,7 @@ parser.add_argument("--commit", type=int, default=10, help="steps between two co
 parser.add_argument("--pause", type=float, default=0.0, help="seconds of computation in a step")
 parser.add_argument("--kill", default="", help="RANK@STEP[,…]: these ranks of the first world kill themselves there")
 parser.add_argument("--fail", default="", help="RANK@STEP: this rank of the first world loses heart there")
+parser.add_argument("--tell", action="store_true", help="every process says what it keeps, and what it goes on from")
 parser.add_argument("--sets", action="store_true", help="reduce in process sets too, added before training")
 args = parser.parse_args()
 
@@ -54,7 +55,20 @@ def epoch() -> int:
 hvd.init(process_sets="dynamic" if args.sets else None)
 first = epoch()
 sets = [hvd.add_process_set(ranks) for ranks in ([0], [0, 2], [1, 2])] if args.sets else []
-state = gorun.elastic.ObjectState(
+
+
+class State(gorun.elastic.ObjectState):
+    """What says that it has been kept."""
+
+    def commit(self) -> None:
+        self.save()
+        if args.tell:
+            print(f"process {process} kept step {self.step}", flush=True)
+        self.check_host_updates()
+
+
+process = int(os.environ.get("GORUN_PROCESS", 0))
+state = State(
     broadcast_object, hvd.rank, step=0, weights=np.zeros(args.length, dtype=np.float64)
 )
 worlds = []
@@ -64,6 +78,8 @@ worlds = []
 def train(state: gorun.elastic.ObjectState) -> None:
     """Go on from the last commit."""
     worlds.append(epoch())
+    if args.tell:
+        print(f"process {process} is rank {hvd.rank()} of {hvd.size()} from step {state.step}", flush=True)
     while state.step < args.steps:
         here = (hvd.rank(), state.step)
         if epoch() == first == 1:

@@ -2,6 +2,10 @@
 
 A function wrapped by run_fn() starts over with each new world. What it needs lives in a State: commit()
 keeps a copy in memory, a failure goes back to that copy, and sync() gives it to the ranks that are new.
+
+A rank that fails may do so while some of the others have the result of an operation and some do not. So
+those with it may have committed once more than those without, and the newest copy that anybody has is the
+one that all go on from: what was committed anywhere is not computed again by others.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import Any, Callable
 
 from gorun import basics
 from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from gorun.objects import allgather_object
 
 LOST_ALL = (
     "gorun: warning: every process that had the training's state is gone: training goes on from what the "
@@ -73,6 +78,7 @@ class State:
         self._host_messages: queue.SimpleQueue[tuple[float, int]] = queue.SimpleQueue()
         self._last_updated_timestamp = 0.0
         self._reset_callbacks: list[Callable[[], None]] = []
+        self._commits = 0  # copies that were made, since the beginning of the job
 
     def register_reset_callbacks(self, callbacks: list[Callable[[], None]]) -> None:
         """Call these when a new world has begun, to set a learning rate by its size for example."""
@@ -137,6 +143,7 @@ class ObjectState(State):
 
     def save(self) -> None:
         """Copy the attributes."""
+        self._commits += 1
         self._saved_state = copy.deepcopy({name: getattr(self, name) for name in self._saved_state})
 
     def restore(self) -> None:
@@ -144,16 +151,31 @@ class ObjectState(State):
         self._set_attrs()
 
     def sync(self) -> None:
-        """Take over the root's attributes, as they are now, and keep them."""
+        """Take over the state of the rank that has committed most often, as it is now, and keep it."""
+        root, commits = newest(self._commits)
+        self._take_over(root)
+        self.save()  # only now: who fails halfway goes back to what belongs together
+        self._commits = commits + 1
+
+    def _take_over(self, root: int) -> None:
         if self._saved_state:
-            values = self._bcast_object({name: getattr(self, name) for name in self._saved_state})
+            values = {name: getattr(self, name) for name in self._saved_state}
+            values = self._bcast_object(values, root) if root else self._bcast_object(values)
             for name, value in values.items():
                 setattr(self, name, value)
-        self.save()  # only now: who fails halfway goes back to what belongs together
 
     def _set_attrs(self) -> None:
         for name, value in copy.deepcopy(self._saved_state).items():
             setattr(self, name, value)
+
+
+def newest(commits: int) -> tuple[int, int]:
+    """Return the first of the ranks that have committed most often, and how often. All ranks call it."""
+    if not basics.is_initialized() or basics.size() == 1:
+        return 0, commits
+    all_commits = allgather_object(commits, name="gorun.elastic.newest")
+    most = max(all_commits)
+    return all_commits.index(most), most
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:

@@ -122,6 +122,27 @@ class StateTest(unittest.TestCase):
 
         run_ranks(2, body)
 
+    def test_all_take_over_the_newest_commit(self):
+        class Own(hvd.elastic.state.StateHandler):
+            def sync(self):  # as Horovod's handlers do
+                self.value.load_state_dict(hvd.broadcast_object(self.value.state_dict(), 0))
+
+        def body(rank, own=False):
+            state = self.make(rank)
+            if own:
+                state._handlers["sampler"] = Own(state.sampler)
+            if rank == 1:
+                state.sampler.record_batch(0, 2)
+                state.commit()
+            state.sync()
+            root = 0 if own else 1
+            assert (state.epoch, state.log, state.model.weight.tolist()) == (root, [root], [[root, root]])
+            assert state.optimizer.param_groups[0]["lr"] == 0.1 * (root + 1)
+            assert state.sampler.processed_num == (0 if own else 4), state.sampler.processed_num
+
+        run_ranks(2, body)
+        run_ranks(2, lambda rank: body(rank, own=True))
+
     def test_run_starts_over_after_a_failure(self):
         def body(rank):
             state = self.make(0)

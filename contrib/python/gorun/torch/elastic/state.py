@@ -49,11 +49,13 @@ class TorchState(ObjectState):
             handler.restore()
         super().restore()
 
-    def sync(self) -> None:
-        """Take over everything from the root, and keep that once all of it is there."""
+    def _take_over(self, root: int) -> None:
+        if not all(follows(handler) for handler in self._handlers.values()):
+            root = 0  # what belongs together comes from one rank
         for handler in self._handlers.values():
+            handler.root = root
             handler.sync()
-        super().sync()
+        super()._take_over(root)
 
     def reset(self) -> None:
         """Adapt the samplers to the size of the new world."""
@@ -69,6 +71,8 @@ class TorchState(ObjectState):
 class StateHandler:
     """Saves and shares one object that has a state_dict()."""
 
+    root = 0  # the rank whose state counts
+
     def __init__(self, value: Any) -> None:
         self.value = value
         self.save()
@@ -83,7 +87,7 @@ class StateHandler:
 
     def sync(self) -> None:
         """Take over the root's state; save() keeps it."""
-        self.value.load_state_dict(broadcast_object(self.value.state_dict(), 0))
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), self.root))
 
     def reset(self) -> None:
         """Adapt to a new world."""
@@ -100,7 +104,7 @@ class ModelStateHandler(StateHandler):
 
     def sync(self) -> None:
         """Take over the root's parameters and buffers."""
-        broadcast_parameters(self.value.state_dict(), 0)
+        broadcast_parameters(self.value.state_dict(), self.root)
 
 
 class OptimizerStateHandler(StateHandler):
@@ -108,7 +112,7 @@ class OptimizerStateHandler(StateHandler):
 
     def sync(self) -> None:
         """Take over the root's state and options."""
-        broadcast_optimizer_state(self.value, 0)
+        broadcast_optimizer_state(self.value, self.root)
 
 
 class SamplerStateHandler(StateHandler):
@@ -117,6 +121,12 @@ class SamplerStateHandler(StateHandler):
     def reset(self) -> None:
         """Deal out to the ranks there are now."""
         self.value.reset()
+
+
+def follows(handler: Any) -> bool:
+    """Tell whether a handler asks which rank is the root. One of the user's own has always had rank 0."""
+    known = (StateHandler.sync, ModelStateHandler.sync, OptimizerStateHandler.sync)
+    return getattr(type(handler), "sync", None) in known
 
 
 _registry: list[tuple[type, type[StateHandler]]] = [
