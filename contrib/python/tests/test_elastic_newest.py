@@ -28,7 +28,7 @@ def commit(state, what):
 
 class NewestTest(unittest.TestCase):
     def test_survivors_go_on_from_the_newest_commit(self):
-        """Worlds end when some ranks have committed and others have not, or amid sync(); ranks die and come."""
+        """Worlds end when only some ranks have committed, or amid sync(); ranks die and come."""
         uneven = 0
         for seed in range(150):
             rng = random.Random(seed)
@@ -38,7 +38,7 @@ class NewestTest(unittest.TestCase):
                 want = max(kept, key=len)
                 halfway = {p for p in processes if rng.random() < 0.2} if world else set()
 
-                def body(rank, processes=processes, halfway=halfway):
+                def body(rank, processes=processes, halfway=halfway, want=want, seed=seed):
                     state = processes[rank].state
                     if processes[rank] in halfway:  # fails when it has heard everything and kept nothing
                         with mock.patch.object(state, "save", side_effect=KeyError):
