@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	gossh "golang.org/x/crypto/ssh"
 )
@@ -22,6 +23,7 @@ type Client struct {
 	gate   *gate
 	spread *spread
 	retry  retry
+	plain  atomic.Int32 // uploads that were sent as they are
 
 	// running counts the handshakes; they end at the latest when Close has closed what they talk over.
 	running sync.WaitGroup

@@ -12,6 +12,8 @@ import (
 // quote (it stands between them), no backslash (fish) and no exclamation mark (csh), and its lines are joined with blanks
 // (csh ends a quoted string at the end of a line).
 //
+// For the checksum openssl comes first: unlike most others it uses the processor's instructions for it, 20 ms instead of 150.
+//
 // A binary is trusted without being read again as long as it is not newer than the file "ok" beside it, which is written
 // once the hash has been checked: reading 15 MB costs more than everything else in a warm start.
 //
@@ -32,9 +34,9 @@ const bootstrapScript = `
 say() { echo; echo "@MARKER@ @NONCE@ $*"; };
 run() { say RUN "$f"; exec "$f" "$@"; };
 sum() {
-  if command -v sha256sum; then sha256sum <"$1";
+  if command -v openssl; then openssl dgst -sha256 <"$1";
+  elif command -v sha256sum; then sha256sum <"$1";
   elif command -v shasum; then shasum -a 256 <"$1";
-  elif command -v openssl; then openssl dgst -sha256 <"$1";
   elif command -v python3; then python3 -c "import hashlib,sys;print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())" <"$1";
   elif [ "$(wc -c <"$1")" -eq @SIZE@ ]; then echo @SHA@; fi;
 };
@@ -61,7 +63,7 @@ get() {
     s.sendall(sys.stdin.buffer.readline());
     shutil.copyfileobj(s.makefile(chr(114)+chr(98)),sys.stdout.buffer,1<<16)" "$a" "$q";
 };
-unpack() { case $z in gz) gzip -dc;; *) cat;; esac; };
+unpack() { case $z/$a in gz/) gzip -dc;; *) cat;; esac; };
 for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   at "$d";
   case $d in */$u) [ -h "$d" ] && continue;; esac;
@@ -79,13 +81,13 @@ for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   0) cached "$d" && { clean; umask "$o"; run "$@"; };;
   from) get >"$t" 2>/dev/null && good "$t" && keep "$@";;
   esac;
-  case $n in 0|from) say NEED $z; read -r n || exit 1;; esac;
+  case $n in 0|from) say NEED $z; read -r n a || exit 1;; esac;
   if head -c "$n" | { unpack >"$t" || { cat >/dev/null; false; }; }; then
     good "$t" || { clean; say FAIL hash "$d"; exit 1; };
     keep "$@";
   fi;
   e="$e $d: cannot be written, full?;"; clean; t=;
-  say AGAIN; read -r n || exit 1;
+  say AGAIN; read -r n a || exit 1;
 done;
 say FAIL place "$e"; exit 1
 `
