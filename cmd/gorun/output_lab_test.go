@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -11,13 +10,20 @@ import (
 	"time"
 )
 
-// TestMuchOutput: 64 ranks of a host write as fast as they can, and every line arrives whole and in its rank's order.
+// TestMuchOutput: 64 ranks, of one host behind one ssh connection and of four hosts, write as fast as they can, and every
+// line arrives whole and in its rank's order.
 func TestMuchOutput(t *testing.T) {
-	c := newClusterAlone(t, 1)
+	c := newClusterAlone(t, 4)
+	for _, hosts := range []string{"host1:64", "host1:16,host2:16,host3:16,host4:16"} {
+		t.Run(hosts, func(t *testing.T) { c.muchOutput(t, hosts) })
+	}
+}
+
+func (c *cluster) muchOutput(t *testing.T, hosts string) {
 	const ranks, lines, width = 64, 2500, 80
 	filler := strings.Repeat("x", width)
 	begin := time.Now()
-	r := c.gorun("-np", strconv.Itoa(ranks), "-H", fmt.Sprintf("host1:%d", ranks), "seq", "-f", "%.0f "+filler, strconv.Itoa(lines))
+	r := c.gorun("-np", strconv.Itoa(ranks), "-H", hosts, "seq", "-f", "%.0f "+filler, strconv.Itoa(lines))
 	took := time.Since(begin)
 	if r.code != 0 {
 		t.Fatalf("exit code %d: %s", r.code, r.stderr)

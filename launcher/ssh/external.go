@@ -12,6 +12,8 @@ import (
 // external runs each session with a program of the user's in place of the built-in client. It authenticates by itself,
 // so nothing is known about the host until a session starts.
 type external struct {
+	client *Client
+	server string // as far as ssh_config says it
 	argv   []string
 	ctx    context.Context // the life of the Conn
 	cancel context.CancelFunc
@@ -36,7 +38,7 @@ func (c *Client) external(s *settings) external {
 		target = c.cfg.User + "@" + target
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return external{argv: append(argv, target), ctx: ctx, cancel: cancel}
+	return external{client: c, server: s.addr(), argv: append(argv, target), ctx: ctx, cancel: cancel}
 }
 
 func (e external) close() error {
@@ -44,7 +46,8 @@ func (e external) close() error {
 	return nil
 }
 
-func (e external) start(_ context.Context, command string) (*Session, error) {
+// run starts the program.
+func (e external) run(command string) (*Session, error) {
 	// It stays in the terminal's foreground, so that it may ask for a password, but keys that are typed there are for the
 	// launcher, which ends or stops the ranks by this very session. OpenSSH leaves alone what is ignored when it starts.
 	cmd := exec.CommandContext(e.ctx, "/bin/sh", slices.Concat([]string{"-c", `trap "" INT QUIT TSTP; exec "$@"`, "sh"}, e.argv, []string{command})...)

@@ -409,6 +409,36 @@ func TestSystemSSH(t *testing.T) {
 	wantError(t, err, "box", ssh.StepStart, "onnection refused")
 }
 
+// The system's ssh is throttled as the built-in client is: an sshd that admits few connections gets few at a time, and
+// none of its drops fails a host. Every login runs its command once.
+func TestSystemSSHMaxStartups(t *testing.T) {
+	program0, ok := lookPath("ssh")
+	if !ok {
+		t.Skip("needs ssh: install openssh-client")
+	}
+	h, d := sshdHome(t, "LogLevel VERBOSE\nMaxStartups 2:100:2")
+	h.Command = []string{program0, "-oStrictHostKeyChecking=no", "-oBatchMode=yes", "-oUserKnownHostsFile=" + h.path("known")}
+	h.IdentityFiles = []string{"~/.ssh/id_ed25519"}
+	h.ConfigFile = "~/.ssh/config"
+	c := h.client(t)
+	const hosts = 12
+	ran := h.path("ran")
+	var wg sync.WaitGroup
+	for i := range hosts {
+		conn := connect(t, c, fmt.Sprintf("box%d", i))
+		wg.Go(func() {
+			if out, code := output(t, conn, "echo x >>"+ran+"; echo out; exit 9"); !strings.HasSuffix(out, "out\n") || code != 9 {
+				t.Errorf("got %q and %d", out, code)
+			}
+		})
+	}
+	wg.Wait()
+	if text, err := os.ReadFile(ran); err != nil || len(text) != 2*hosts {
+		t.Errorf("the command ran %d times, want %d (%v)", len(text)/2, hosts, err)
+	}
+	d.wantFewAttempts(t, hosts)
+}
+
 // A real ssh-agent rather than the library's.
 func TestSSHAgentProgram(t *testing.T) {
 	h, _ := sshdHome(t, "")
