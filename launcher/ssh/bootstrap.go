@@ -320,11 +320,18 @@ func (c *Client) compress(b Binary) ([]byte, error) {
 // nextMarker skips noise up to the next line of ours and returns its verb and the rest.
 func nextMarker(out *bufio.Reader, nonce string) (verb, detail string, err error) {
 	prefix := marker + " " + nonce + " "
+	said := ""
 	for noise := 0; noise < maxNoise; {
 		line, err := out.ReadSlice('\n')
 		noise += len(line)
 		if err == bufio.ErrBufferFull {
 			continue // a piece of a long line; ours are short
+		}
+		if text := oneLine(string(line)); text != "" {
+			said = text
+		}
+		if err == io.EOF && said != "" {
+			return "", "", &otherAnswer{said}
 		}
 		if err != nil {
 			return "", "", err
@@ -337,6 +344,13 @@ func nextMarker(out *bufio.Reader, nonce string) (verb, detail string, err error
 	return "", "", &Error{Step: StepStart, Err: fmt.Errorf("the login shell printed more than %d bytes before it ran our command", maxNoise),
 		Hint: "see what the login files on the host print"}
 }
+
+// otherAnswer is what a host printed that did not run our script.
+type otherAnswer struct{ line string }
+
+func (e *otherAnswer) Error() string { return "it printed instead of running our command: " + e.line }
+
+func (e *otherAnswer) Is(target error) bool { return target == io.EOF }
 
 // failure says what the script's FAIL means.
 func failure(detail string) *Error {
@@ -366,6 +380,7 @@ func (s *Session) explain(cause error, step Step) *Error {
 	code, err := s.Wait()
 	last := lastLine(tail)
 	e := &Error{Host: s.host, Step: step}
+	var other *otherAnswer
 	switch {
 	case s.ctx.Err() != nil:
 		e.Err = context.Cause(s.ctx)
@@ -375,12 +390,17 @@ func (s *Session) explain(cause error, step Step) *Error {
 		e.Err = err
 	case last != "":
 		e.Err = fmt.Errorf("exit code %d: %s", code, last)
+	case errors.As(cause, &other):
+		e.Err = fmt.Errorf("exit code %d: %w", code, cause)
+		tail = other.line
 	case !errors.Is(cause, io.EOF):
 		e.Err = fmt.Errorf("exit code %d: %w", code, cause)
 	default:
 		e.Err = fmt.Errorf("exit code %d without a word", code)
 	}
-	e.Hint = hintFor(code, tail)
+	if e.Hint = hintFor(code, tail); e.Hint == "" && other != nil {
+		e.Hint = "a forced command (command= in authorized_keys, ForceCommand) or a login shell of its own takes the place of commands: try ssh HOST true"
+	}
 	return e
 }
 

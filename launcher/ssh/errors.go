@@ -87,6 +87,9 @@ func dialError(addr string, err error) *Error {
 			err = sys.Err // "no route to host" rather than "dial tcp …: connect: no route to host"
 		}
 		e.Err = fmt.Errorf("%s: %w", addr, err)
+		if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) {
+			e.Hint = fmt.Sprintf("is the address right, the host up, and a VPN or bastion (ProxyJump) needed? See: ip route get %s", host)
+		}
 	}
 	return e
 }
