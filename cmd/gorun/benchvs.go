@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/launcher/plan"
 	"gorun/worker/bench"
@@ -43,8 +43,9 @@ func benchVersus(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	s := versus.Setting{Ranks: len(placement.Ranks), Hosts: mpiHosts(c.Context, placement), Sizes: cfg.Sizes(len(placement.Ranks)), Seconds: cfg.MinTime.Seconds(),
-		Root: os.Geteuid() == 0, Gorun: self, Own: append([]string{self}, withoutVersus(os.Args[1:])...)}
+	name := bench.KindName(cfg.Kind)
+	s := versus.Setting{Operation: name, Ranks: len(placement.Ranks), Hosts: mpiHosts(c.Context, placement), Sizes: cfg.Sizes(len(placement.Ranks)), Seconds: cfg.MinTime.Seconds(),
+		Root: os.Geteuid() == 0, Gorun: self, Own: append([]string{self}, withoutVersus(os.Args[1:], name)...)}
 	if nics := nicsOf(c); len(nics) > 0 {
 		s.NIC = nics[0]
 	}
@@ -74,8 +75,8 @@ func benchVersus(c *cli.Context) error {
 // checkVersus refuses what the peers' programs do not measure.
 func checkVersus(c *cli.Context, cfg bench.Config) error {
 	switch {
-	case cfg.Kind != collective.Allreduce || cfg.Type != kernel.Float32 || cfg.Op != kernel.Sum:
-		return errors.New("--vs: the peers' programs measure an allreduce of float32 sums")
+	case cfg.Type != kernel.Float32 || cfg.Op != kernel.Sum:
+		return errors.New("--vs: the peers' programs measure float32, and sums")
 	case c.IsSet("iters"):
 		return errors.New("--iters: with --vs, --min-time says how long each size runs")
 	case c.Int("rounds") < 1:
@@ -98,14 +99,14 @@ func mpiHosts(ctx context.Context, p plan.Placement) []string {
 	return list
 }
 
-// withoutVersus turns the arguments into those of the job that measures gorun itself.
-func withoutVersus(args []string) []string {
+// withoutVersus turns the arguments into those of the job that measures an operation of gorun itself.
+func withoutVersus(args []string, operation string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {
 		name, _, inline := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
 		switch {
-		case args[i] == collective.Allreduce.String() && (i == 1 || i == len(args)-1):
-			continue // it is the default
+		case args[i] == operation && (i == 1 || i == len(args)-1):
+			continue
 		case !strings.HasPrefix(args[i], "-"):
 		case name == "vs" || name == "json":
 			continue
@@ -117,5 +118,5 @@ func withoutVersus(args []string) []string {
 		}
 		out = append(out, args[i])
 	}
-	return append(out[:1:1], append([]string{"--json"}, out[1:]...)...)
+	return slices.Concat(out[:1], []string{"--json"}, out[1:], []string{operation})
 }

@@ -1,6 +1,6 @@
 /* A rank of gorun_allreduce. See measure.h for the rules.
  *
- *     cc -O3 -I../c -o gorun_allreduce gorun_allreduce.c ../c/gorun.c -lm && gorun -np 2 ./gorun_allreduce SECONDS BYTES...
+ *     cc -O3 -I../c -o gorun_allreduce gorun_allreduce.c ../c/gorun.c -lm && gorun -np 2 ./gorun_allreduce allreduce SECONDS BYTES...
  */
 #include "measure.h"
 
@@ -21,14 +21,16 @@ static float *memory(size_t bytes) {
 
 static void discard_memory(float *data) { must(gorun_free(data)); }
 
+static int can(enum operation op) { return op == ALLREDUCE; }
+
 /* A name stands for one tensor, as in a program that reduces several. */
-static void allreduce(float *data, int n) {
+static void operate(float *data, float *result, int n) {
 	static char name[32];
 	static int named = -1;
 	if (named != n)
 		snprintf(name, sizeof name, "bench.%d", n);
 	named = n;
-	must(gorun_allreduce(name, data, data, n, GORUN_FLOAT32, GORUN_SUM));
+	must(gorun_allreduce(name, data, result, n, GORUN_FLOAT32, GORUN_SUM));
 }
 
 static void slowest(double *v, int n) { must(gorun_allreduce("slowest", v, v, n, GORUN_FLOAT64, GORUN_MAX)); }

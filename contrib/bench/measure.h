@@ -1,6 +1,7 @@
-/* How C programs measure an allreduce, as `gorun bench` measures its own: float sum in place, every operation timed by
- * itself on every rank, back to back, and counted as long as the slowest rank took. Rank 0 prints the document that
- * `gorun bench --json` prints. A program brings what its library does; arguments are SECONDS BYTES... */
+/* How C programs measure a collective, as `gorun bench` measures its own: floats, sums, every operation timed by itself on
+ * every rank, back to back, and counted as long as the slowest rank took. Rank 0 prints the document that
+ * `gorun bench --json` prints. A program brings what its library does; arguments are OPERATION SECONDS BYTES..., and the
+ * bytes are those of a rank's tensor, or of the result of an allgather or gather. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,14 +10,34 @@
 
 enum { WARM_UP = 5, MIN_ITERS = 5, MAX_ITERS = 20000, PERIOD = 7 };
 
+/* Allreduce and broadcast are in place; of the others the result is apart. Roots are rank 0, and a rank sends to the next. */
+enum operation {
+	ALLREDUCE,
+	ALLGATHER,
+	ALLTOALL,
+	BARRIER,
+	BROADCAST,
+	GATHER,
+	REDUCE,
+	REDUCESCATTER,
+	SCATTER,
+	SENDRECV,
+	OPERATIONS
+};
+
+static const char *const operations[] = {"allreduce", "allgather", "alltoall",      "barrier", "broadcast",
+                                         "gather",    "reduce",    "reducescatter", "scatter", "sendrecv"};
+
 static int rank, ranks;
+static enum operation operation;
 static double times[MAX_ITERS];
 
 /* What the program brings; each ends it if it fails. */
 static float *memory(size_t bytes);
 static void discard_memory(float *data);
-static void allreduce(float *data, int n);
-static void slowest(double *v, int n); /* the largest of all ranks */
+static int can(enum operation op);
+static void operate(float *data, float *result, int n); /* data are n floats; the result is apart or the same */
+static void slowest(double *v, int n);                  /* the largest of all ranks */
 static void meet(void);
 
 static double now(void) {
@@ -25,25 +46,70 @@ static double now(void) {
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void timed(float *data, int n, int iters) {
+static void timed(float *data, float *result, int n, int iters) {
 	meet();
 	double last = now();
 	for (int i = 0; i < iters; i++) {
-		allreduce(data, n);
+		operate(data, result, n);
 		double t = now();
 		times[i] = t - last;
 		last = t;
 	}
 }
 
-/* wrong reduces known data and counts wrong elements. */
-static int wrong(float *data, int n) {
+/* value is what a rank contributes at a place. */
+static float value(int who, int i) { return (float)(i % PERIOD * (who + 1)); }
+
+/* due returns how many floats this rank gets when everybody contributes n. */
+static int due(int n) {
+	switch (operation) {
+	case BARRIER:
+		return 0;
+	case ALLGATHER:
+		return n * ranks;
+	case GATHER:
+		return rank ? 0 : n * ranks;
+	case REDUCE:
+		return rank ? 0 : n;
+	case REDUCESCATTER:
+	case SCATTER:
+		return n / ranks;
+	default:
+		return n;
+	}
+}
+
+/* expected returns what this rank gets at a place. */
+static float expected(int n, int i) {
+	int share = n / ranks, all = ranks * (ranks + 1) / 2;
+	switch (operation) {
+	case ALLREDUCE:
+	case REDUCE:
+		return (float)(i % PERIOD * all);
+	case REDUCESCATTER:
+		return (float)((rank * share + i) % PERIOD * all);
+	case ALLGATHER:
+	case GATHER:
+		return value(i / n, i % n);
+	case ALLTOALL:
+		return value(i / share, rank * share + i % share);
+	case SCATTER:
+		return value(0, rank * share + i);
+	case SENDRECV:
+		return value((rank + ranks - 1) % ranks, i);
+	default:
+		return value(0, i);
+	}
+}
+
+/* wrong runs the operation on known data and counts wrong elements. */
+static int wrong(float *data, float *result, int n) {
 	int bad = 0;
 	for (int i = 0; i < n; i++)
-		data[i] = (float)(i % PERIOD * (rank + 1));
-	allreduce(data, n);
-	for (int i = 0; i < n; i++)
-		bad += data[i] != (float)(i % PERIOD * (ranks * (ranks + 1) / 2));
+		data[i] = value(rank, i);
+	operate(data, result, n);
+	for (int i = 0; i < due(n); i++)
+		bad += result[i] != expected(n, i);
 	return bad;
 }
 
@@ -53,35 +119,45 @@ static int ascending(const void *a, const void *b) {
 }
 
 static void measure(size_t bytes, double seconds, const char *separator) {
-	int n = bytes < 4 ? 1 : (int)(bytes / 4);
-	float *data = memory(4 * (size_t)n);
-	double bad = wrong(data, n), trial = 0;
-	memset(data, 0, 4 * (size_t)n); /* stays zero, however often it is summed up */
-	timed(data, n, WARM_UP);
+	int gathers = operation == ALLGATHER || operation == GATHER, apart = operation != ALLREDUCE && operation != BROADCAST;
+	int n = (int)(bytes / sizeof(float)) / (gathers ? ranks : 1);
+	if (n < 1 && operation != BARRIER)
+		n = 1;
+	size_t room = sizeof(float) * (size_t)(n > 0 ? n : 1);
+	float *data = memory(room), *result = apart ? memory(gathers ? room * (size_t)ranks : room) : data;
+	double bad = wrong(data, result, n), trial = 0;
+	memset(data, 0, room); /* stays zero, however often it is summed up */
+	timed(data, result, n, WARM_UP);
 	for (int i = 1; i < WARM_UP; i++)
 		trial += times[i] / (WARM_UP - 1);
 	slowest(&trial, 1);
 	int iters = (int)fmin(fmax(ceil(seconds / fmax(trial, 1e-9)), MIN_ITERS), MAX_ITERS);
-	timed(data, n, iters);
+	timed(data, result, n, iters);
 	slowest(times, iters);
-	bad += wrong(data, n);
+	bad += wrong(data, result, n);
 	slowest(&bad, 1);
+	if (apart)
+		discard_memory(result);
 	discard_memory(data);
 	if (rank)
 		return;
 	qsort(times, (size_t)iters, sizeof *times, ascending);
 	double p50 = (times[(iters - 1) / 2] + times[iters / 2]) / 2 * 1e6, p99 = times[(int)ceil(0.99 * iters) - 1] * 1e6;
-	double rate = 4.0 * n / p50 / 1e3;
-	printf("%s{\"size\":%zu,\"iterations\":%d,\"p50_us\":%.3f,\"p99_us\":%.3f,\"min_us\":%.3f,\"algbw_GBps\":%.4f,"
-	       "\"busbw_GBps\":%.4f,\"wrong\":%.0f}",
-	       separator, 4 * (size_t)n, iters, p50, p99, times[0] * 1e6, rate, rate * 2 * (ranks - 1) / ranks, bad);
+	printf("%s{\"size\":%zu,\"iterations\":%d,\"p50_us\":%.3f,\"p99_us\":%.3f,\"min_us\":%.3f,\"wrong\":%.0f}", separator,
+	       sizeof(float) * (size_t)n * (size_t)(gathers ? ranks : 1), iters, p50, p99, times[0] * 1e6, bad);
 }
 
 static void measure_all(int argc, char **argv) {
+	for (operation = 0; operation < OPERATIONS && (argc < 2 || strcmp(argv[1], operations[operation])); operation++)
+		;
+	if (argc < 4 || operation == OPERATIONS || !can(operation)) {
+		fprintf(stderr, "arguments are OPERATION SECONDS BYTES..., and the operation is one that this program has\n");
+		exit(2);
+	}
 	if (!rank)
-		printf("{\"operation\":\"allreduce\",\"ranks\":%d,\"rows\":[", ranks);
-	for (int i = 2; i < argc; i++)
-		measure(strtoull(argv[i], NULL, 10), atof(argv[1]), i > 2 ? "," : "");
+		printf("{\"operation\":\"%s\",\"ranks\":%d,\"rows\":[", argv[1], ranks);
+	for (int i = 3; i < argc; i++)
+		measure(strtoull(argv[i], NULL, 10), atof(argv[2]), i > 3 ? "," : "");
 	if (!rank)
 		printf("]}\n");
 }

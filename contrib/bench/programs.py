@@ -77,7 +77,7 @@ def gorun(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
 
 
 def gorun_c(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
-    program = [str(BUILD / "gorun_c"), str(seconds), *sizes.list()]
+    program = [str(BUILD / "gorun_c"), "allreduce", str(seconds), *sizes.list()]
     return [str(BINARY), *setting.launcher(), "--no-tag-output", *program]
 
 
@@ -118,6 +118,7 @@ def open_mpi(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
         "-np",
         str(setting.ranks),
         str(BUILD / "openmpi"),
+        "allreduce",
         str(seconds),
         *sizes.list(),
     ]
@@ -131,6 +132,7 @@ def mpich(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
         "-np",
         str(setting.ranks),
         str(BUILD / "mpich"),
+        "allreduce",
         str(seconds),
         *sizes.list(),
     ]
@@ -158,7 +160,7 @@ def find(horovod: str) -> list[Program]:
     if compiled("cc", "limit.c", "limit", "-march=native"):
         found.append(Program(LIMIT, "limit.c", limit))
     for name, kind, run in ((OPEN_MPI, "openmpi", open_mpi), (MPICH, "mpich", mpich)):
-        if shutil.which(f"mpirun.{kind}") and compiled(f"mpicc.{kind}", "mpi_allreduce.c", kind):
+        if shutil.which(f"mpirun.{kind}") and compiled(f"mpicc.{kind}", "mpi_collective.c", kind):
             found.append(Program(name, first_version([f"mpirun.{kind}", "--version"]), run))
     if horovod:
         found.append(stock_horovod(horovod))

@@ -1,8 +1,9 @@
 """What one Python rank measures, whichever library moves its tensors.
 
-The rules are those of `gorun bench`: float32 sum in place, every operation timed by itself on every rank,
-back to back, and counted as long as it took on the slowest rank. Results are checked before and after the
-clock runs. Rank 0 prints the document that `gorun bench --json` prints.
+The rules are those of `gorun bench`: float32, sums, every operation timed by itself on every rank, back to
+back, and counted as long as it took on the slowest rank. A size is that of a rank's tensor, or of the result
+of an allgather or gather. Results are checked before and after the clock runs. Rank 0 prints the document
+that `gorun bench --json` prints.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import json
 import math
 import statistics
+import sys
 import time
 from typing import Callable
 
@@ -26,6 +28,10 @@ class Ranks:
     rank: int
     size: int
 
+    def collective(self, name: str, data: torch.Tensor, result: torch.Tensor) -> Callable[[], object] | None:
+        """Return what runs an operation other than allreduce, in which this rank has data and gets result."""
+        return None
+
     def sum(self, tensor: torch.Tensor) -> None:
         raise NotImplementedError
 
@@ -36,7 +42,7 @@ class Ranks:
         raise NotImplementedError
 
 
-def timed(ranks: Ranks, operation: Callable[[], None], iters: int) -> torch.Tensor:
+def timed(ranks: Ranks, operation: Callable[[], object], iters: int) -> torch.Tensor:
     """Seconds of each operation on the slowest rank."""
     times = [0.0] * iters
     ranks.barrier()
@@ -52,7 +58,7 @@ def timed(ranks: Ranks, operation: Callable[[], None], iters: int) -> torch.Tens
 
 
 def row(
-    ranks: Ranks, operation: Callable[[], None], size: int, seconds: float, wrong: Callable[[], int]
+    ranks: Ranks, operation: Callable[[], object], size: int, seconds: float, wrong: Callable[[], int]
 ) -> dict:
     bad = wrong()
     trial = timed(ranks, operation, WARM_UP)[1:].mean().item()
@@ -81,6 +87,53 @@ def allreduce(ranks: Ranks, size: int, seconds: float) -> dict:
         return bad
 
     return row(ranks, lambda: ranks.sum(tensor), 4 * tensor.numel(), seconds, wrong)
+
+
+def value(rank: int, places: torch.Tensor) -> torch.Tensor:
+    """What a rank contributes at some places."""
+    return ((places % PERIOD) * (rank + 1)).float()
+
+
+def expected(ranks: Ranks, name: str, n: int) -> torch.Tensor:
+    """What this rank gets when everybody contributes n numbers."""
+    share, places = n // ranks.size, torch.arange(n)
+    part = places[ranks.rank * share :][:share]
+    if name == "allgather" or name == "gather" and ranks.rank == 0:
+        return torch.cat([value(r, places) for r in range(ranks.size)])
+    if name == "alltoall":
+        return torch.cat([value(r, part) for r in range(ranks.size)])
+    if name == "broadcast":
+        return value(0, places)
+    if name == "reduce" and ranks.rank == 0:
+        return sum((value(r, places) for r in range(ranks.size)), torch.zeros(n))
+    if name == "reducescatter":
+        return sum((value(r, part) for r in range(ranks.size)), torch.zeros(share))
+    if name == "scatter":
+        return value(0, part)
+    if name == "sendrecv":
+        return value((ranks.rank - 1) % ranks.size, places)
+    return torch.zeros(0)
+
+
+def collective(ranks: Ranks, name: str, size: int, seconds: float) -> dict:
+    """Measure an operation other than allreduce."""
+    parts = ranks.size if name in ("allgather", "gather") else 1
+    n = max(1, size // 4 // parts) if name != "barrier" else 0
+    data = torch.zeros(n)
+    result = data if name == "broadcast" else torch.zeros(len(expected(ranks, name, n)))
+    run = ranks.collective(name, data, result)
+    if run is None:
+        raise RuntimeError(f"it has no {name}")
+
+    def wrong() -> int:
+        data.copy_(value(ranks.rank, torch.arange(n)))
+        run()
+        want = expected(ranks, name, n)
+        bad = int((result[: len(want)] != want).sum())
+        data.zero_()  # stays zero, however often it is summed up
+        return bad
+
+    return row(ranks, run, 4 * n * parts, seconds, wrong)
 
 
 def resnet50() -> torch.nn.ParameterList:
@@ -138,12 +191,21 @@ def main(ranks: Ranks, model_of: Callable[[Model], Callable[[], None]]) -> None:
         "--sizes", default="4,65536,1048576", help="bytes, separated by commas; step for ResNet-50's step"
     )
     parser.add_argument("--min-time", type=float, default=0.5, help="seconds of each size")
+    parser.add_argument("--operation", default="allreduce")
     args = parser.parse_args()
+    sizes = args.sizes.split(",")
     if args.sizes == "step":
         model = Model(ranks.rank)
         rows = [step(ranks, model, model_of(model), args.min_time)]
+    elif args.operation == "allreduce":
+        rows = [allreduce(ranks, int(size), args.min_time) for size in sizes]
     else:
-        rows = [allreduce(ranks, int(size), args.min_time) for size in args.sizes.split(",")]
+        try:
+            rows = [collective(ranks, args.operation, int(size), args.min_time) for size in sizes]
+        except RuntimeError as e:
+            if ranks.rank == 0:
+                print(json.dumps({"why": str(e).splitlines()[0]}), flush=True)
+            sys.exit(1)
     if ranks.rank == 0:
-        print(json.dumps({"operation": "allreduce", "ranks": ranks.size, "rows": rows}), flush=True)
+        print(json.dumps({"operation": args.operation, "ranks": ranks.size, "rows": rows}), flush=True)
     ranks.barrier()

@@ -1,5 +1,5 @@
-"""A rank of torch.distributed with gloo: allreduce, and the step of DistributedDataParallel. Any launcher
-that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT will do. See rank.py for the rules.
+"""A rank of torch.distributed with gloo: every operation, and the step of DistributedDataParallel. Any
+launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT will do. See rank.py for the rules.
 """
 
 from __future__ import annotations
@@ -26,6 +26,34 @@ class Gloo(rank.Ranks):
 
     def barrier(self) -> None:
         dist.barrier()
+
+    def collective(self, name: str, data: torch.Tensor, result: torch.Tensor) -> Callable[[], object] | None:
+        first = self.rank == 0
+        parts = list(result.chunk(self.size)) if len(result) else None
+        shares = list(data.chunk(self.size)) if len(data) else None
+        after, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+
+        def reduce() -> None:
+            work = data if not first else result.copy_(data)
+            dist.reduce(work, 0)
+
+        def exchange() -> None:
+            sending = dist.isend(data, after)
+            dist.recv(result, before)
+            sending.wait()
+
+        run: dict[str, Callable[[], object]] = {
+            "allgather": lambda: dist.all_gather(parts, data),
+            "alltoall": lambda: dist.all_to_all_single(result, data),
+            "barrier": dist.barrier,
+            "broadcast": lambda: dist.broadcast(data, 0),
+            "gather": lambda: dist.gather(data, parts if first else None, 0),
+            "reduce": reduce,
+            "reducescatter": lambda: dist.reduce_scatter(result, shares),
+            "scatter": lambda: dist.scatter(result, shares if first else None, 0),
+            "sendrecv": exchange,
+        }
+        return run.get(name)
 
 
 def backward(model: rank.Model) -> Callable[[], None]:

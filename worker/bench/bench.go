@@ -55,8 +55,8 @@ func init() {
 // Kinds returns the names of the operations.
 func Kinds() []string { return slices.Sorted(maps.Keys(kindsByName)) }
 
-// kindName is the inverse of Kind.
-func kindName(k collective.Kind) string {
+// KindName is the inverse of Kind.
+func KindName(k collective.Kind) string {
 	if k == collective.Send {
 		return "sendrecv"
 	}

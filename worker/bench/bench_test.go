@@ -40,8 +40,8 @@ func TestNames(t *testing.T) {
 		t.Error("complex64 is accepted")
 	}
 	for _, name := range Kinds() {
-		if k, err := Kind(name); err != nil || kindName(k) != name {
-			t.Errorf("Kind(%q) = %v, %v, whose name is %q", name, k, err, kindName(k))
+		if k, err := Kind(name); err != nil || KindName(k) != name {
+			t.Errorf("Kind(%q) = %v, %v, whose name is %q", name, k, err, KindName(k))
 		}
 	}
 	if _, err := Kind("allsum"); err == nil || !strings.Contains(err.Error(), "allgather, allreduce, alltoall, barrier, broadcast") {

@@ -48,7 +48,7 @@ func Run(rank *session.Rank, cfg Config, w io.Writer) error {
 	}
 	b.times = unsafe.Slice((*float64)(unsafe.Pointer(&b.sheet.Bytes[0])), maxIters) // a mapping is aligned
 
-	out := &report{w: w, json: cfg.JSON, Kind: kindName(cfg.Kind), Ranks: rank.Welcome.Size, Hosts: rank.Welcome.Hosts}
+	out := &report{w: w, json: cfg.JSON, Kind: KindName(cfg.Kind), Ranks: rank.Welcome.Size, Hosts: rank.Welcome.Hosts}
 	first := rank.Welcome.Rank == 0
 	if first {
 		if err := out.begin(); err != nil {
@@ -58,7 +58,7 @@ func Run(rank *session.Rank, cfg Config, w io.Writer) error {
 	for _, count := range counts {
 		row, err := b.measure(count)
 		if err != nil {
-			return fmt.Errorf("measure %s of %d bytes: %w", kindName(cfg.Kind), cfg.size(count, rank.Welcome.Size), err)
+			return fmt.Errorf("measure %s of %d bytes: %w", KindName(cfg.Kind), cfg.size(count, rank.Welcome.Size), err)
 		}
 		if !first {
 			continue

@@ -1,5 +1,5 @@
-// Package versus measures gorun's allreduce beside that of the peers that are installed: Open MPI, MPICH and torch's gloo.
-// All programs run the same way, one after the other and in turns, so that whatever else the machine does meets all of
+// Package versus measures gorun's collectives beside those of the peers that are installed: Open MPI, MPICH and torch's
+// gloo. All programs run the same way, one after the other and in turns, so that whatever else the machine does meets all of
 // them alike.
 //
 // It has no goroutines of its own, and installs nothing: a peer that cannot run here is named with the reason.
@@ -19,15 +19,16 @@ import (
 	"gorun/contrib"
 )
 
-// Setting is where ranks run, and over which sizes.
+// Setting is what ranks run, where, and over which sizes.
 type Setting struct {
-	Ranks   int
-	Hosts   []string // name:ranks; nil for this machine alone
-	NIC     string   // between hosts, "" for what the peers choose
-	Sizes   []int    // bytes
-	Seconds float64  // of each size in each round
-	Dir     string   // of the peers' programs; on all hosts
-	Root    bool     // the user is root
+	Operation string // one of bench.Kinds
+	Ranks     int
+	Hosts     []string // name:ranks; nil for this machine alone
+	NIC       string   // between hosts, "" for what the peers choose
+	Sizes     []int    // bytes
+	Seconds   float64  // of each size in each round
+	Dir       string   // of the peers' programs; on all hosts
+	Root      bool     // the user is root
 	// Gorun is this binary, and Own the command that measures it.
 	Gorun string
 	Own   []string
@@ -91,7 +92,7 @@ type mpi struct {
 }
 
 func openMPI(ctx context.Context, s Setting) (Peer, error) {
-	m := mpi{"Open MPI", []string{"mpirun.openmpi", "mpirun", "mpiexec"}, []string{"mpicc.openmpi", "mpicc"}, []string{"open mpi", "openrte", "openmpi"}, "allreduce-openmpi"}
+	m := mpi{"Open MPI", []string{"mpirun.openmpi", "mpirun", "mpiexec"}, []string{"mpicc.openmpi", "mpicc"}, []string{"open mpi", "openrte", "openmpi"}, "collective-openmpi"}
 	// Unbound, because ranks may outnumber the CPUs; Open MPI then yields while it waits. Its tuned choice of algorithms
 	// is the best of its settings in most sizes.
 	flags := []string{"--oversubscribe", "--bind-to", "none", "--mca", "coll_tuned_priority", "100"}
@@ -108,7 +109,7 @@ func openMPI(ctx context.Context, s Setting) (Peer, error) {
 }
 
 func mpich(ctx context.Context, s Setting) (Peer, error) {
-	m := mpi{"MPICH", []string{"mpirun.mpich", "mpiexec.mpich", "mpiexec.hydra", "mpirun", "mpiexec"}, []string{"mpicc.mpich", "mpicc"}, []string{"hydra", "mpich"}, "allreduce-mpich"}
+	m := mpi{"MPICH", []string{"mpirun.mpich", "mpiexec.mpich", "mpiexec.hydra", "mpirun", "mpiexec"}, []string{"mpicc.mpich", "mpicc"}, []string{"hydra", "mpich"}, "collective-mpich"}
 	var flags []string
 	if s.Hosts != nil {
 		flags = append(flags, "-hosts", strings.Join(s.Hosts, ","))
@@ -131,12 +132,12 @@ func (m mpi) find(ctx context.Context, s Setting, flags []string) (Peer, error) 
 		return p, fmt.Errorf("none of %s is its compiler", strings.Join(m.compilers, ", "))
 	}
 	binary := filepath.Join(s.Dir, m.binary)
-	out, err := exec.CommandContext(ctx, compiler, "-O3", "-o", binary, filepath.Join(s.Dir, "mpi_allreduce.c"), "-lm").CombinedOutput()
+	out, err := exec.CommandContext(ctx, compiler, "-O3", "-o", binary, filepath.Join(s.Dir, "mpi_collective.c"), "-lm").CombinedOutput()
 	if err != nil {
 		return p, fmt.Errorf("%s: %w: %s", compiler, err, lastLine(out))
 	}
 	p.Version = version
-	p.Command = slices.Concat([]string{launcher}, flags, []string{"-np", strconv.Itoa(s.Ranks), binary, fmt.Sprint(s.Seconds)}, texts(s.Sizes))
+	p.Command = slices.Concat([]string{launcher}, flags, []string{"-np", strconv.Itoa(s.Ranks), binary, s.Operation, fmt.Sprint(s.Seconds)}, texts(s.Sizes))
 	return p, nil
 }
 
@@ -187,7 +188,7 @@ func gloo(ctx context.Context, s Setting) (Peer, error) {
 	if nic != "" {
 		p.Command = append(p.Command, "env", "GLOO_SOCKET_IFNAME="+nic)
 	}
-	p.Command = append(p.Command, python, "-B", filepath.Join(s.Dir, "torch_gloo.py"), "--sizes", strings.Join(texts(s.Sizes), ","), "--min-time", fmt.Sprint(s.Seconds))
+	p.Command = append(p.Command, python, "-B", filepath.Join(s.Dir, "torch_gloo.py"), "--operation", s.Operation, "--sizes", strings.Join(texts(s.Sizes), ","), "--min-time", fmt.Sprint(s.Seconds))
 	return p, nil
 }
 

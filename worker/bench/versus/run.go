@@ -33,17 +33,18 @@ type Column struct {
 
 // Report is the outcome.
 type Report struct {
-	Ranks   int       `json:"ranks"`
-	Hosts   int       `json:"hosts"`
-	Rounds  int       `json:"rounds"`
-	Columns []Column  `json:"programs"` // gorun first
-	Missing []Missing `json:"missing"`
+	Operation string    `json:"operation"`
+	Ranks     int       `json:"ranks"`
+	Hosts     int       `json:"hosts"`
+	Rounds    int       `json:"rounds"`
+	Columns   []Column  `json:"programs"` // gorun first
+	Missing   []Missing `json:"missing"`
 }
 
 // Measure runs all programs in turns. One of the peers that fails is left out from there on, and the report says why;
 // if gorun fails, that is the error. progress is told what runs.
 func Measure(ctx context.Context, s Setting, peers []Peer, missing []Missing, rounds int, progress func(string)) (*Report, error) {
-	r := &Report{Ranks: s.Ranks, Hosts: max(len(s.Hosts), 1), Rounds: rounds, Missing: missing}
+	r := &Report{Operation: s.Operation, Ranks: s.Ranks, Hosts: max(len(s.Hosts), 1), Rounds: rounds, Missing: missing}
 	times := map[string]map[int][]float64{}
 	failed := map[string]error{}
 	for round := range rounds {
@@ -95,11 +96,19 @@ func once(ctx context.Context, p Peer) (map[int]float64, error) {
 	cmd.WaitDelay = patience
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
+	err := cmd.Run()
+	times, why := read(stdout.Bytes())
+	switch {
+	case why != nil && err != nil && !errors.Is(why, errRefused):
 		return nil, fmt.Errorf("%w: %s", err, lastLine(slices.Concat(stdout.Bytes(), stderr.Bytes())))
+	case why != nil:
+		return nil, why
 	}
-	return read(stdout.Bytes())
+	return times, err
 }
+
+// errRefused is that a program says why it does not measure.
+var errRefused = errors.New("not there")
 
 // read takes the document out of what a program printed.
 func read(out []byte) (map[int]float64, error) {
@@ -109,6 +118,7 @@ func read(out []byte) (map[int]float64, error) {
 			P50   float64 `json:"p50_us"`
 			Wrong int64   `json:"wrong"`
 		} `json:"rows"`
+		Why string `json:"why"` // instead of rows
 	}
 	for line := range bytes.Lines(out) {
 		if !bytes.HasPrefix(line, []byte("{")) {
@@ -117,6 +127,9 @@ func read(out []byte) (map[int]float64, error) {
 		if err := json.Unmarshal(line, &doc); err != nil {
 			return nil, fmt.Errorf("read its report: %w", err)
 		}
+	}
+	if doc.Why != "" {
+		return nil, fmt.Errorf("%w: %s", errRefused, doc.Why)
 	}
 	if len(doc.Rows) == 0 {
 		return nil, errors.New("it printed no report")
@@ -137,7 +150,7 @@ func (r *Report) Print(w io.Writer, asJSON bool) error {
 		return json.NewEncoder(w).Encode(r)
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# allreduce, float32 sum, in place; ranks: %d, hosts: %d; median times of %d rounds in turns, in us\n", r.Ranks, r.Hosts, r.Rounds)
+	fmt.Fprintf(&b, "# %s, float32; ranks: %d, hosts: %d; median times of %d rounds in turns, in us\n", r.Operation, r.Ranks, r.Hosts, r.Rounds)
 	fmt.Fprintf(&b, "# a ratio is the peer's time by gorun's: above 1 gorun is faster\n")
 	for _, c := range r.Columns {
 		fmt.Fprintf(&b, "# %s: %s\n", c.Name, c.Version)

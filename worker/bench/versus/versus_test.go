@@ -28,14 +28,14 @@ func document(p50 float64, wrong int) string {
 func setting(t *testing.T, path string) versus.Setting {
 	own := filepath.Join(path, "own")
 	install(t, path, "own", document(10, 0))
-	return versus.Setting{Ranks: 2, Sizes: []int{4, 64}, Seconds: 0.1, Dir: t.TempDir(), Gorun: own, Own: []string{own}}
+	return versus.Setting{Operation: "allgather", Ranks: 2, Sizes: []int{4, 64}, Seconds: 0.1, Dir: t.TempDir(), Gorun: own, Own: []string{own}}
 }
 
 // fakes are an Open MPI whose compiler is called like any, an MPICH without one, and a python without torch.
 func fakes(t *testing.T) string {
 	path := t.TempDir()
 	t.Setenv("PATH", path)
-	install(t, path, "mpirun", `case "$*" in --version) echo "mpirun (Open MPI) 9.9";; *) for a in "$@"; do case $a in */allreduce-openmpi) echo "$@" >`+filepath.Join(path, "called")+`; `+document(25, 0)+`;; esac; done;; esac`)
+	install(t, path, "mpirun", `case "$*" in --version) echo "mpirun (Open MPI) 9.9";; *) for a in "$@"; do case $a in */collective-openmpi) echo "$@" >`+filepath.Join(path, "called")+`; `+document(25, 0)+`;; esac; done;; esac`)
 	install(t, path, "mpicc", `case "$*" in -show) echo "gcc -I/usr/lib/openmpi";; *) : >"$3";; esac`)
 	install(t, path, "mpirun.mpich", `echo "HYDRA build details:"; echo "  Version: 4.0"`)
 	install(t, path, "python3", "exit 1")
@@ -58,7 +58,7 @@ func TestPeersAreFoundAndMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	called, _ := os.ReadFile(filepath.Join(path, "called"))
-	if !strings.HasSuffix(strings.TrimSpace(string(called)), "allreduce-openmpi 0.1 4 64") || !strings.Contains(string(called), "-np 2 ") {
+	if !strings.HasSuffix(strings.TrimSpace(string(called)), "collective-openmpi allgather 0.1 4 64") || !strings.Contains(string(called), "-np 2 ") {
 		t.Errorf("Open MPI was called with %s", called)
 	}
 	var table bytes.Buffer
@@ -88,7 +88,8 @@ func squeeze(s string) string {
 
 // A peer that fails, or computes nonsense, is left out with the reason; gorun's own failure is an error.
 func TestPeersThatFail(t *testing.T) {
-	for name, script := range map[string]string{"it broke": "echo 'it broke' >&2; exit 3", "7 elements of 64 bytes are wrong": document(1, 7), "no report": "true"} {
+	for name, script := range map[string]string{"it broke": "echo 'it broke' >&2; exit 3", "7 elements of 64 bytes are wrong": document(1, 7), "no report": "true",
+		"not there: it has no such thing": `echo '{"why":"it has no such thing"}'; echo noise >&2; exit 1`} {
 		path := fakes(t)
 		s := setting(t, path)
 		install(t, path, "bad", script)
