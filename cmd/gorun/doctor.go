@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -18,12 +20,15 @@ import (
 	"gorun/launcher"
 	"gorun/launcher/output"
 	"gorun/topology/doctor"
+	"gorun/topology/measure"
 )
 
 // doctorCommand looks for what makes jobs fail or slow on a host, before there is a job.
 func doctorCommand() *cli.Command {
 	flags := []cli.Flag{
 		&cli.BoolFlag{Name: "json", Usage: "write the findings as JSON"},
+		&cli.StringFlag{Name: "path", Usage: "write how large packets to `ADDRESS` may be", Hidden: true},
+		&cli.IntFlag{Name: "bytes", Usage: "that the packets have at most", Hidden: true},
 		&cli.BoolFlag{Name: "facts", Usage: "write what this host says of itself, for the gorun that asks", Hidden: true},
 	}
 	for _, f := range launchFlags() {
@@ -50,6 +55,17 @@ func runDoctor(c *cli.Context) error {
 	if c.NArg() > 0 {
 		return &usageError{fmt.Errorf("unexpected argument %s", c.Args().First()), "gorun doctor -H host1,host2"}
 	}
+	if c.IsSet("path") {
+		to, err := netip.ParseAddr(c.String("path"))
+		if err != nil {
+			return fmt.Errorf("probe path: %w", err)
+		}
+		arrive, err := measure.Path(c.Context, to, c.Int("bytes"))
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(c.App.Writer).Encode(arrive)
+	}
 	if c.Bool("facts") {
 		facts, err := doctor.Gather(c.Context, version)
 		if err != nil {
@@ -65,13 +81,12 @@ func runDoctor(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	d.local.Args, d.remote.Args = []string{"doctor", "--facts"}, []string{"doctor", "--facts"}
 	d.local.Patience = 0
 	var names []string
 	for _, h := range placement.Hosts {
 		names = append(names, h.Name)
 	}
-	findings, err := examine(c.Context, d, names, timeOf(c, "start-timeout"))
+	findings, err := examine(c.Context, names, timeOf(c, "start-timeout"), d.doing)
 	if err != nil {
 		return err
 	}
@@ -85,9 +100,12 @@ func runDoctor(c *cli.Context) error {
 }
 
 // examine asks every host at once and judges the answers. A host that does not answer is a finding, too.
-func examine(ctx context.Context, d launcher.Dialer, names []string, patience time.Duration) ([]doctor.Finding, error) {
+//
+// Those that answer are then asked about the ways between them, by what doing returns.
+func examine(ctx context.Context, names []string, patience time.Duration, doing func(args ...string) launcher.Dialer) ([]doctor.Finding, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()
+	d := doing("doctor", "--facts")
 	answers, errs := make([]doctor.Answer, len(names)), make([]error, len(names))
 	var asking sync.WaitGroup
 	for i, name := range names {
@@ -109,10 +127,34 @@ func examine(ctx context.Context, d launcher.Dialer, names []string, patience ti
 		well = append(well, answers[i])
 	}
 	findings = append(findings, doctor.Compare(well)...)
+	findings = append(findings, probeWays(ctx, doctor.Ways(well), doing)...)
 	slices.SortStableFunc(findings, func(a, b doctor.Finding) int {
 		return slices.Index(names, a.Host) - slices.Index(names, b.Host)
 	})
 	return findings, nil
+}
+
+// doing is a dialer that starts something else in the place of a daemon.
+func (d *dialer) doing(args ...string) launcher.Dialer {
+	other, remote := *d, *d.remote
+	other.local.Args, remote.Args, remote.Session = args, args, nil
+	other.remote = &remote
+	return other
+}
+
+// probeWays has hosts find out what packets reach each other.
+func probeWays(ctx context.Context, ways []doctor.Way, doing func(args ...string) launcher.Dialer) []doctor.Finding {
+	found := make([]doctor.Finding, len(ways))
+	var probing sync.WaitGroup
+	for i, w := range ways {
+		probing.Go(func() {
+			arrive := 0 // not known
+			interrogate(ctx, doing("doctor", "--path", w.Addr.String(), "--bytes", strconv.Itoa(w.Bytes)), w.From.Host.Name, &arrive)
+			found[i] = doctor.JudgeWay(w, arrive)
+		})
+	}
+	probing.Wait()
+	return found
 }
 
 func unreachable(name string, err error) doctor.Finding {
@@ -127,15 +169,21 @@ func unreachable(name string, err error) doctor.Finding {
 
 // askFacts runs gorun doctor --facts on the host.
 func askFacts(ctx context.Context, d launcher.Dialer, host string) (a doctor.Answer, err error) {
+	a.Asked, a.Came, err = interrogate(ctx, d, host, &a.Facts)
+	return a, err
+}
+
+// interrogate takes what a host says, and when.
+func interrogate(ctx context.Context, d launcher.Dialer, host string, to any) (asked, came time.Time, err error) {
 	daemon, err := d.Dial(ctx, host)
 	if err != nil {
-		return a, err
+		return asked, came, err
 	}
 	defer context.AfterFunc(ctx, func() { daemon.Close() })()
 	daemon.In.Close() // it reads nothing
-	a.Asked = time.Now()
+	asked = time.Now()
 	text, err := io.ReadAll(io.LimitReader(daemon.Out, mostFacts))
-	a.Came = time.Now()
+	came = time.Now()
 	if len(text) == mostFacts {
 		err = fmt.Errorf("it answered with more than %d bytes", mostFacts)
 		daemon.Close() // or it would wait for a reader
@@ -143,12 +191,12 @@ func askFacts(ctx context.Context, d launcher.Dialer, host string) (a doctor.Ans
 	said, ended := daemon.Wait()
 	daemon.Close()
 	if cause := context.Cause(ctx); cause != nil {
-		return a, cause
+		return asked, came, cause
 	}
-	if err = cmp.Or(err, json.Unmarshal(text, &a.Facts)); err != nil && (said != "" || ended != nil) {
+	if err = cmp.Or(err, json.Unmarshal(text, to)); err != nil && (said != "" || ended != nil) {
 		err = errors.New(cmp.Or(reason(said), fmt.Sprint(ended)))
 	}
-	return a, err
+	return asked, came, err
 }
 
 // writeFindings prints a table with the way out under what is wrong, or JSON.

@@ -82,3 +82,45 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("exit code %d, and the table is\n%s\n%s", r.code, r.stdout, r.stderr)
 	}
 }
+
+// TestDoctorSeesLostJumboFrames: both hosts send frames of 9000 bytes, and what is between them drops those. Connections
+// come about all the same, so only a probe tells; it finds the size that passes, and the advice mends it.
+func TestDoctorSeesLostJumboFrames(t *testing.T) {
+	c := newSSHCluster(t, 2)
+	config := c.config("jumbo", "")
+	path := func() (doctor.Finding, int) {
+		t.Helper()
+		r := c.gorun("doctor", "--json", "--ssh-config", config, "-H", "host1,host2")
+		var all struct{ Findings []doctor.Finding }
+		if err := json.Unmarshal([]byte(r.stdout), &all); err != nil {
+			t.Fatalf("%v, exit code %d\n%s\n%s", err, r.code, r.stdout, r.stderr)
+		}
+		for _, f := range all.Findings {
+			if f.Host == "host1" && f.Check == "path to host2" {
+				return f, r.code
+			}
+		}
+		t.Fatalf("no finding about the path:\n%s", r.stdout)
+		return doctor.Finding{}, 0
+	}
+	if f, code := path(); f.Status != doctor.Pass || f.Text != "packets of 1500 bytes arrive" || code != 0 {
+		t.Errorf("between healthy hosts: %+v, exit code %d", f, code)
+	}
+	for _, h := range c.Hosts() {
+		c.shell(h, "ip link set dev eth0 mtu 9000") // the other end of its cable, a port of the switch, stays at 1500
+	}
+	f, code := path()
+	if f.Status != doctor.Fail || !strings.Contains(f.Text, "packets of 9000 bytes are lost on the way, those of 1500 arrive") || code != 1 {
+		t.Errorf("jumbo frames that are lost: %+v, exit code %d", f, code)
+	}
+	advice, _, ok := strings.Cut(f.Fix, " (on host1 and host2)")
+	if !ok {
+		t.Fatalf("the advice does not name the hosts: %q", f.Fix)
+	}
+	for _, h := range c.Hosts() {
+		c.shell(h, advice)
+	}
+	if f, code := path(); f.Status != doctor.Pass || code != 0 {
+		t.Errorf("the advice was taken: %+v, exit code %d", f, code)
+	}
+}

@@ -242,7 +242,7 @@ func look(c *cli.Context, ring ringPlan, names []string, measuring bool) ([]topo
 	d.local.Patience = 0 // unlike a worker it has nothing to clean up
 	run := func(flag string) {
 		d.local.Args = []string{"topo", flag}
-		d.remote.Args = d.local.Args
+		d.remote.Args, d.remote.Session = d.local.Args, nil
 	}
 	run("--json")
 	hosts, err := askAll(c.Context, d, names, startTimeout(c))

@@ -1,0 +1,90 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tries is how often a packet is sent that nobody answers, wait how long each time.
+const (
+	tries = 3
+	wait  = 300 * time.Millisecond
+	// closed is a port at which nobody listens: hosts say so of every packet that reaches it.
+	closed  = 33434
+	leastIP = 576 // bytes that every network carries
+)
+
+// usual sizes of packets: jumbo frames, Ethernet, over PPP and tunnels, and what IPv6 guarantees.
+var usual = []int{9000, 8500, 4000, 1500, 1492, 1450, 1400, 1280}
+
+// Path finds out whether packets of so many bytes reach another host unbroken. It returns the most that do, of sizes that are
+// usual; 0 if the host answers nothing of the kind, as behind a firewall.
+//
+// Nobody has to listen there. A packet to a port that is closed is refused by a host that got it; one that a switch drops is
+// not. TCP does not tell the difference: connections come about, since small packets pass, and then stand still.
+func Path(ctx context.Context, to netip.Addr, bytes int) (int, error) {
+	if refused, err := refuses(ctx, to, leastIP); !refused || err != nil {
+		return 0, err
+	}
+	sizes := append([]int{bytes}, slices.DeleteFunc(slices.Clone(usual), func(n int) bool { return n >= bytes })...)
+	for _, n := range sizes {
+		if refused, err := refuses(ctx, to, n); refused || err != nil {
+			return n, err
+		}
+	}
+	return leastIP, nil
+}
+
+// refuses is true if the host says that it got a packet of so many bytes in all.
+func refuses(ctx context.Context, to netip.Addr, bytes int) (bool, error) {
+	header := 20 + 8
+	if to.Is6() {
+		header = 40 + 8
+	}
+	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		// Never in pieces, and whatever was heard of the way before.
+		if ctl := c.Control(func(fd uintptr) {
+			if to.Is6() {
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE)
+			} else {
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
+			}
+		}); ctl != nil {
+			return ctl
+		}
+		return err
+	}}
+	conn, err := dialer.DialContext(ctx, "udp", netip.AddrPortFrom(to, closed).String())
+	if err != nil {
+		return false, fmt.Errorf("probe path to %s: %w", to, err)
+	}
+	defer conn.Close()
+	packet, answer := make([]byte, bytes-header), make([]byte, 1)
+	for range tries {
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		switch _, err := conn.Write(packet); {
+		case errors.Is(err, unix.ECONNREFUSED):
+			return true, nil // of the one before
+		case errors.Is(err, unix.EMSGSIZE):
+			return false, nil // not even off this host
+		case err != nil:
+			return false, fmt.Errorf("probe path to %s: %w", to, err)
+		}
+		conn.SetReadDeadline(time.Now().Add(wait))
+		if _, err := conn.Read(answer); errors.Is(err, unix.ECONNREFUSED) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
