@@ -144,13 +144,13 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 	for {
 		h.heard.reading(time.Now())
 		msg, err := in.Read()
-		h.heard.has(time.Now())
-		if err != nil {
+		if err != nil { // which is no word of the host: one that was silent is not back
 			lost := h.lost(d, "run", err)
 			h.sweep(line, d)
 			report(event{err: lost})
 			return
 		}
+		h.heard.has(time.Now())
 		if _, alive := msg.(*wire.Alive); alive {
 			continue
 		}

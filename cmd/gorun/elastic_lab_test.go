@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -312,4 +313,52 @@ func TestScale(t *testing.T) {
 	say("host3:1", "host1:1", "host2:1")
 	j.await(`is rank 2 of 3 from batch [1-9]`)
 	j.end(3)
+}
+
+// TestSpareHost: a host that the job has no ranks for is ready all the same, so that a lost one is replaced by nothing
+// but the start of its processes.
+func TestSpareHost(t *testing.T) {
+	needTorch(t)
+	c := newCluster(t, 3)
+	j := c.train(200, "--min-np", "2", "--max-np", "2", "-H", "host1:1,host2:1,host3:1")
+	has := func(host int, args string) bool {
+		return slices.ContainsFunc(c.Host(host).Processes(), func(p lab.Process) bool { return strings.Contains(p.Args, args) })
+	}
+	j.await(`batch 1$`)
+	spare, victim := 0, 0 // whoever is ready first has ranks
+	for h := 1; h <= 3; h++ {
+		if has(h, "train.py") {
+			victim = h
+		} else {
+			spare = h
+		}
+	}
+	if spare == 0 {
+		t.Fatalf("all hosts have ranks\n%s", j.out)
+	}
+	const daemon = "gorun worker --daemon"
+	c.await("daemon on the spare host", func() bool { return has(spare, daemon) })
+	warm := j.pid(spare, daemon)
+	j.await(`batch 30$`)
+	struck := time.Now()
+	if err := c.Host(victim).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	j.await(`process 2 is rank 1 of 2 from batch [1-9]`)
+	_, lost := j.out.find(fmt.Sprintf(`gorun: host%d is lost: `, victim))
+	_, at := j.out.find(`process 2 is rank 1 of 2 from batch [1-9]`)
+	if len(lost) == 0 {
+		t.Fatalf("nobody says that host%d is lost\n%s", victim, j.out)
+	}
+	t.Logf("noticed after %v; %v later the spare host has the state and trains", lost[0].Sub(struck).Round(time.Millisecond), at[0].Sub(lost[0]).Round(time.Millisecond))
+	if now := j.pid(spare, daemon); now != warm {
+		t.Errorf("the spare host has another daemon (%d) than before (%d)\n%s", now, warm, j.out)
+	}
+	if !has(spare, "train.py") {
+		t.Errorf("no rank on the spare host\n%s", j.out)
+	}
+	if took := at[0].Sub(lost[0]); took > 30*time.Second { // 2 s on a quiet machine, most of it the import of torch
+		t.Errorf("the spare host trained after %v only", took)
+	}
+	j.end(2)
 }
