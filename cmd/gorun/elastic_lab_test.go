@@ -357,7 +357,7 @@ func TestSpareHost(t *testing.T) {
 	if !has(spare, "train.py") {
 		t.Errorf("no rank on the spare host\n%s", j.out)
 	}
-	if took := at[0].Sub(lost[0]); took > 30*time.Second { // 2 s on a quiet machine, most of it the import of torch
+	if took := at[0].Sub(lost[0]); took > 60*time.Second { // 2 s on a quiet machine, most of it the import of torch
 		t.Errorf("the spare host trained after %v only", took)
 	}
 	j.end(2)
