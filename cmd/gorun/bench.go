@@ -54,9 +54,6 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 			}
 			return benchJob(c, hurry)
 		},
-		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
-			return &usageError{err: err, hint: "gorun bench --help lists the flags"}
-		},
 	}
 }
 

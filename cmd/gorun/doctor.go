@@ -44,10 +44,7 @@ func doctorCommand() *cli.Command {
 		Flags:       flags,
 
 		CustomHelpTemplate: commandHelp,
-		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
-			return &usageError{err: reword(err), hint: "gorun doctor --help lists the flags"}
-		},
-		Action: runDoctor,
+		Action:             runDoctor,
 	}
 }
 

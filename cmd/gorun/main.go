@@ -59,18 +59,33 @@ func newApp(hurry <-chan struct{}) *cli.App {
 		CustomAppHelpTemplate: helpTemplate,
 		Flags:                 launchFlags(),
 		Action:                func(c *cli.Context) error { return launch(c, hurry) },
-		Commands:              append([]*cli.Command{topoCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(), manCommand(), versionCommand(), helpCommand(), rshAgentCommand()}, jobCommands(hurry)...),
+		Commands:              commands(hurry),
 		// Errors are printed in one place, by explain; the library must not exit by itself.
 		ExitErrHandler: func(*cli.Context, error) {},
-		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
-			hint := "gorun --help lists the flags; flags go before the program"
-			if name, ok := strings.CutPrefix(err.Error(), unknownFlag); ok {
-				if meant := likeFlag(launchFlags(), name); meant != "" {
-					hint = "did you mean --" + meant + "? " + hint
-				}
+		OnUsageError:   explainFlag(launchFlags(), "gorun --help lists the flags; flags go before the program"),
+	}
+}
+
+// commands are all but the launch itself. None answers a mistake with pages of help.
+func commands(hurry <-chan struct{}) []*cli.Command {
+	all := append([]*cli.Command{topoCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(), manCommand(), versionCommand(), helpCommand(), rshAgentCommand()}, jobCommands(hurry)...)
+	for _, c := range all {
+		c.OnUsageError = explainFlag(c.Flags, "gorun "+c.Name+" --help lists the flags")
+		c.HideHelpCommand = true
+	}
+	return all
+}
+
+// explainFlag says what is wrong with a flag in the words of a user.
+func explainFlag(flags []cli.Flag, hint string) cli.OnUsageErrorFunc {
+	return func(_ *cli.Context, err error, _ bool) error {
+		hint := hint
+		if name, ok := strings.CutPrefix(err.Error(), unknownFlag); ok {
+			if meant := likeFlag(flags, name); meant != "" {
+				hint = "did you mean --" + meant + "? " + hint
 			}
-			return &usageError{err: reword(err), hint: hint}
-		},
+		}
+		return &usageError{err: reword(err), hint: hint}
 	}
 }
 

@@ -48,10 +48,7 @@ func topoCommand() *cli.Command {
 		Flags:       flags,
 
 		CustomHelpTemplate: commandHelp,
-		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
-			return &usageError{err: err, hint: "gorun topo --help lists the flags"}
-		},
-		Action: topo,
+		Action:             topo,
 	}
 }
 
