@@ -111,6 +111,8 @@ func programHint(reason string) string {
 	switch file, err := os.Stat(program); {
 	case !searched:
 		return ""
+	case program == "python":
+		return "many hosts have it as python3: gorun … python3 …"
 	case strings.Contains(program, " "):
 		return "the program and its arguments are words of their own, without quotes around them: gorun … " + program
 	case err != nil || file.IsDir():

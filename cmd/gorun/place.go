@@ -71,7 +71,7 @@ func hostList(c *cli.Context, np int) (list []hosts.Host, from string, err error
 	case file != "":
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, "", &usageError{fmt.Errorf("read hostfile: %w", err), ""}
+			return nil, "", &usageError{fmt.Errorf("read hostfile: %w", err), "--hostfile names a file with lines such as: host1 slots=2"}
 		}
 		if list, err = hosts.ParseFile(string(text)); err != nil {
 			return nil, "", &usageError{fmt.Errorf("%s: %w", file, err), "each line is: host slots=N"}
