@@ -18,7 +18,7 @@ optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_par
 
 
 @hvd.elastic.run
-def train(state):
+def train(state: hvd.elastic.TorchState) -> None:
     """Train from where the state is."""
     print(f"is rank {hvd.rank()} of {hvd.size()} from batch {state.batch}", flush=True)
     while state.batch < args.batches:
@@ -36,6 +36,7 @@ def train(state):
 
 state = hvd.elastic.TorchState(model, optimizer, batch=0)
 train(state)
-total = hvd.allreduce(torch.tensor([float(sum(p.sum().item() for p in model.parameters()))]), op=hvd.Average)
 own = sum(p.sum().item() for p in model.parameters())
-print(f"ends as rank {hvd.rank()} of {hvd.size()} after {state.batch} batches, {'same' if abs(total.item() - own) < 1e-5 else 'other'} weights", flush=True)
+average = hvd.allreduce(torch.tensor([own]), op=hvd.Average).item()
+weights = "same" if abs(average - own) < 1e-5 else "other"
+print(f"ends as rank {hvd.rank()} of {hvd.size()} after {state.batch} batches, {weights} weights", flush=True)
