@@ -139,9 +139,12 @@ func (b Bind) Beside(h Host, ranks []Binding) []int {
 }
 
 // Along returns which of the engine's CPUs are on the NUMA node of each rail's NIC: the threads of a rail's streams run
-// there, and the kernel's buffers for what they send lie there. It is nil for a rail of which that is not known, and altogether
-// if there is nothing to choose: the NICs are on one node, or the engine runs anywhere.
+// there, and the kernel's buffers for what they send lie there. An engine without CPUs of its own has all that there are. It is
+// nil for a rail of which that is not known, and altogether if there is nothing to choose: the NICs are on one node.
 func (b Bind) Along(h Host, rails []string, engine []int) [][]int {
+	if len(engine) == 0 {
+		engine = newMachine(h, b.NICs).all()
+	}
 	along := make([][]int, len(rails))
 	nodes := map[int]bool{}
 	for i, rail := range rails {
@@ -158,7 +161,7 @@ func (b Bind) Along(h Host, rails []string, engine []int) [][]int {
 			}
 		}
 	}
-	if len(nodes) < 2 || len(engine) == 0 {
+	if len(nodes) < 2 {
 		return nil
 	}
 	return along

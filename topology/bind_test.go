@@ -182,8 +182,15 @@ func TestAlong(t *testing.T) {
 			}
 		}
 	}
-	if along := b.Along(h, rails, nil); along != nil {
-		t.Errorf("an engine that runs anywhere: %v", along)
+	// Two ranks that have a node each leave the engine nothing of its own, and NICs on both nodes let it run anywhere.
+	b.To = topology.BindNUMA
+	if bound, err = b.Place(h, make([]string, 2)); err != nil {
+		t.Fatal(err)
+	}
+	engine = b.Beside(h, bound)
+	along = b.Along(h, rails, engine)
+	if len(engine) != 0 || len(along) != 3 || !slices.Equal(along[0], h.Nodes[0].CPUs) || !slices.Equal(along[1], h.Nodes[1].CPUs) || len(along[2]) != 0 {
+		t.Errorf("engine on %v, streams on %v", engine, along)
 	}
 	h.NICs[1].Node = 0
 	if along := b.Along(h, rails, engine); along != nil {
