@@ -10,25 +10,33 @@ import (
 // networks every edge takes the same NICs, and whatever it crosses then is in every ring alike.
 type networks struct {
 	names []string
-	of    [][]reached // by host, in the order of its NICs
-	home  []int       // by host: the NUMA node of its fastest NIC, where the engine runs; -1 unknown
+	of    [][]attachment // by host, in the order of its NICs
+	vague []bool         // by host: it has a NIC of which nobody knows whom it reaches
+	home  []int          // by host: the NUMA node of its fastest NIC, where the engine runs; -1 unknown
 }
 
-// reached is a network that a host is in, and the NUMA node of its NIC there.
-type reached struct{ network, node int }
+// attachment is a network that a host is in, and the NUMA node of its NIC there.
+type attachment struct{ network, node int }
 
 // newNetworks returns nil if no ring crosses less than another.
 func newNetworks(hosts []Host) *networks {
-	w := &networks{home: make([]int, len(hosts))}
+	w := &networks{vague: make([]bool, len(hosts)), home: make([]int, len(hosts))}
 	numbers := map[string]int{}
 	differ := false
 	for i, h := range hosts {
-		var in []reached
+		var in []attachment
 		w.home[i] = -1
 		fastest := -1
 		for _, nic := range h.NICs {
 			network := nic.Network()
-			if !nic.Up || !network.IsValid() {
+			if !nic.Up || !network.IsValid() && !nic.single() {
+				continue
+			}
+			if nic.Speed > fastest {
+				fastest, w.home[i] = nic.Speed, nic.Node
+			}
+			if !network.IsValid() {
+				w.vague[i] = true
 				continue
 			}
 			name := network.String()
@@ -37,13 +45,10 @@ func newNetworks(hosts []Host) *networks {
 				number = len(w.names)
 				numbers[name], w.names = number, append(w.names, name)
 			}
-			in = append(in, reached{number, nic.Node})
-			if nic.Speed > fastest {
-				fastest, w.home[i] = nic.Speed, nic.Node
-			}
+			in = append(in, attachment{number, nic.Node})
 		}
 		w.of = append(w.of, in)
-		differ = differ || !slices.EqualFunc(in, w.of[0], func(a, b reached) bool { return a.network == b.network })
+		differ = differ || !slices.EqualFunc(in, w.of[0], func(a, b attachment) bool { return a.network == b.network })
 	}
 	if !differ {
 		return nil
@@ -51,8 +56,8 @@ func newNetworks(hosts []Host) *networks {
 	return w
 }
 
-// between returns what data from one host to another crosses: a router, if they have networks but none in common, and
-// the hosts in which it goes through the NUMA node of another NIC than the engine's.
+// between returns what data from one host to another crosses: a router, if they have networks but none in common, all
+// of which are known, and the hosts in which it goes through the NUMA node of another NIC than the engine's.
 func (w *networks) between(from, to int) (routed bool, inside [2]bool) {
 	if w == nil || len(w.of[from]) == 0 || len(w.of[to]) == 0 {
 		return false, inside
@@ -65,7 +70,7 @@ func (w *networks) between(from, to int) (routed bool, inside [2]bool) {
 			}
 		}
 	}
-	return true, inside
+	return !w.vague[from] && !w.vague[to], inside
 }
 
 // crossings counts what between returns.

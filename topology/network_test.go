@@ -44,6 +44,42 @@ func TestCrossesNetworks(t *testing.T) {
 	}
 }
 
+// A prefix of one address says nothing of who else is there: edges of such hosts have no reason to be taken or not.
+func TestPrefixOfOneAddress(t *testing.T) {
+	hosts := []Host{
+		{Name: "a", NICs: []NIC{card("e0", "10.0.0.1/32", 0, 10)}},
+		{Name: "b", NICs: []NIC{card("e0", "10.0.0.2/32", 0, 10)}},
+		{Name: "c", NICs: []NIC{card("e0", "fd00::3/128", 0, 10)}},
+	}
+	quiet := func() {
+		t.Helper()
+		if why := strings.Join(Order(hosts, nil).Why, ", "); strings.Contains(why, "in common") {
+			t.Errorf("why: %s", why)
+		}
+	}
+	quiet()
+	if rails := Rails(hosts[:1]); len(rails) != 0 {
+		t.Errorf("one address is the network %v", rails)
+	}
+	// That they are in other networks besides, each in its own, does not mean that there is a router between them.
+	for i := range hosts {
+		hosts[i].NICs = append(hosts[i].NICs, card("e1", []string{"10.1.0.1/24", "10.2.0.1/24", "10.3.0.1/24"}[i], 0, 10))
+	}
+	quiet()
+	// An address that is a NIC's second one takes nothing away from what its first one tells.
+	for i := range hosts {
+		hosts[i].NICs = hosts[i].NICs[1:]
+		hosts[i].NICs[0].Addrs = append(hosts[i].NICs[0].Addrs, "10.9.9.9/32")
+	}
+	if why := Order(hosts, nil).Why[0]; !strings.Contains(why, "no network in common") {
+		t.Errorf("why: %s", why)
+	}
+	hosts[1].NICs[0].Addrs = []string{"10.8.8.8/32", "10.1.0.2/24"}
+	if n := newNetworks(hosts).crossings(0, 1); n != 0 {
+		t.Errorf("%d crossings in one network", n)
+	}
+}
+
 // Where all hosts are in the same networks no ring crosses less inside hosts than another.
 func TestCrossingsConstant(t *testing.T) {
 	hosts, _ := railed(6, 2)

@@ -30,12 +30,12 @@ const worthRings = 1.1
 const mostRails = 8
 
 // Network returns the network in which a NIC is reached: that of its first IPv4 address, or else of its first one. It is
-// not valid if the NIC has none.
+// not valid if the NIC has none. A prefix of one address, as clouds and DHCPv6 give them, is none: it says nothing of others.
 func (n NIC) Network() (network netip.Prefix) {
 	for _, s := range n.Addrs {
 		p, err := netip.ParsePrefix(s)
 		switch {
-		case err != nil || p.Addr().IsLinkLocalUnicast():
+		case err != nil || p.IsSingleIP() || p.Addr().IsLinkLocalUnicast():
 		case p.Addr().Is4():
 			return p.Masked()
 		case !network.IsValid():
@@ -43,6 +43,14 @@ func (n NIC) Network() (network netip.Prefix) {
 		}
 	}
 	return network
+}
+
+// single reports whether a NIC has an address with a prefix of that address alone.
+func (n NIC) single() bool {
+	return slices.ContainsFunc(n.Addrs, func(s string) bool {
+		p, err := netip.ParsePrefix(s)
+		return err == nil && p.IsSingleIP() && !p.Addr().IsLinkLocalUnicast()
+	})
 }
 
 // Rails returns the networks of the hosts' NICs that are up, in an order that is the same wherever it is asked, if all

@@ -56,12 +56,12 @@ func Together(hosts []Host, edges []Edge) []Site {
 	if len(unlabelled) < 3 {
 		return sites
 	}
-	return append(sites, guess(hosts, unlabelled, newProblem(hosts, edges))...)
+	return append(sites, nearGroups(hosts, unlabelled, newProblem(hosts, edges))...)
 }
 
-// guess looks for the widest gap between round-trip times and takes those below it for ways inside a machine, if
+// nearGroups looks for the widest gap between round-trip times and takes those below it for ways inside a machine, if
 // that makes groups that do not overlap.
-func guess(hosts []Host, among []int, p *problem) []Site {
+func nearGroups(hosts []Host, among []int, p *problem) []Site {
 	var times []float64
 	for _, i := range among {
 		for _, j := range among {

@@ -23,7 +23,7 @@ func (p *problem) why(hosts []Host, order []int) []string {
 	why := make([]string, len(order))
 	each(func(i, from, to int) {
 		at := from*p.n + to
-		reasons := append(place(hosts[from].Labels, hosts[to].Labels), p.nets.why(hosts, from, to)...)
+		reasons := append(relation(hosts[from].Labels, hosts[to].Labels), p.nets.why(hosts, from, to)...)
 		switch p.known[at] {
 		case measured:
 			reasons = append(reasons, BitRate(p.speed[at])+" measured")
@@ -48,8 +48,8 @@ func (p *problem) why(hosts []Host, order []int) []string {
 	return why
 }
 
-// place says what two hosts share, or what lies between them.
-func place(from, to map[string]string) []string {
+// relation says what two hosts share, or what lies between them.
+func relation(from, to map[string]string) []string {
 	for _, label := range crossingLabels { // from the nearest to the farthest
 		if a := from[label]; a != "" && a == to[label] {
 			return []string{"same " + label + " " + a}

@@ -11,7 +11,7 @@ type Pair struct{ From, To int }
 // fewHosts is up to how many hosts every edge is worth a measurement.
 const fewHosts = 8
 
-// nearest is how many of a host's nearest others are worth it, beyond.
+// nearestHosts is how many of a host's nearest others are worth it, beyond.
 const nearestHosts = 4
 
 // Worth returns the edges on which a measurement of the bandwidth can change the ring: all of a few hosts;
