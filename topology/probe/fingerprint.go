@@ -25,6 +25,10 @@ func Fingerprint(root string) string {
 	for _, device := range t.names("sys/bus/pci/devices") {
 		b.WriteString(device + "\n")
 	}
+	// A driver that is loaded later than its device came, and lists it only now.
+	for _, device := range t.names("proc/driver/nvidia/gpus") {
+		b.WriteString("NVIDIA " + device + "\n")
+	}
 	b.WriteString("CPUs " + t.text("sys/devices/system/cpu/online") + "\n")
 	const nodes = "sys/devices/system/node"
 	for _, name := range t.names(nodes) {

@@ -30,7 +30,7 @@ func TestFingerprint(t *testing.T) {
 	write("sys/class/net/lo/mtu", "65536")
 	last := probe.Fingerprint(root)
 	for _, change := range [][2]string{{nic + "operstate", "down"}, {nic + "speed", "1000"}, {nic + "mtu", "9000"},
-		{"sys/class/net/eth1/type", "1"}, {"sys/bus/pci/devices/0000:0b:00.0/class", "0x030200"},
+		{"sys/class/net/eth1/type", "1"}, {"sys/bus/pci/devices/0000:0b:00.0/class", "0x030200"}, {"proc/driver/nvidia/gpus/0000:0b:00.0/information", "Model: A100"},
 		{"sys/devices/system/cpu/online", "0-3"}, {"sys/devices/system/node/node0/cpulist", "0-1"}, {"sys/devices/system/memory/memory8/state", "online"}} {
 		write(change[0], change[1])
 		now := probe.Fingerprint(root)
