@@ -70,6 +70,9 @@ func runDoctor(c *cli.Context) error {
 		}
 		return json.NewEncoder(c.App.Writer).Encode(facts)
 	}
+	if err := checkStart(c); err != nil {
+		return err
+	}
 	placement, err := place(c)
 	if err != nil {
 		return err

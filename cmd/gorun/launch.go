@@ -307,6 +307,14 @@ func startTimeout(c *cli.Context) time.Duration {
 	return timeOf(c, "start-timeout")
 }
 
+// checkStart is checkFlags for commands that only ask hosts.
+func checkStart(c *cli.Context) error {
+	if patience := timeOf(c, "start-timeout"); patience <= 0 {
+		return &usageError{fmt.Errorf("--start-timeout %v: must be positive", patience), "--start-timeout 60, in seconds"}
+	}
+	return nil
+}
+
 // checkFlags finds mistakes before anything is contacted.
 func checkFlags(c *cli.Context) error {
 	wrong := func(name, why string) error {
@@ -323,8 +331,9 @@ func checkFlags(c *cli.Context) error {
 		return wrong("timeout", "must not be negative")
 	case timeOf(c, "grace") < 0:
 		return wrong("grace", "must not be negative")
-	case timeOf(c, "start-timeout") <= 0:
-		return wrong("start-timeout", "must be positive")
+	}
+	if err := checkStart(c); err != nil {
+		return err
 	}
 	if _, err := schedule.ParseAlgorithm(c.String("algorithm")); err != nil {
 		return &usageError{fmt.Errorf("--algorithm: %w", err), ""}

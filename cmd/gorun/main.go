@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -85,6 +86,11 @@ func explainFlag(flags []cli.Flag, hint string) cli.OnUsageErrorFunc {
 				hint = "did you mean --" + meant + "? " + hint
 			}
 		}
+		if name, ok := strings.CutPrefix(err.Error(), noArgument); ok {
+			if err := noFile(flags, name); err != nil {
+				return err
+			}
+		}
 		return &usageError{err: reword(err), hint: hint}
 	}
 }
@@ -102,8 +108,29 @@ Flags (one dash or two; they go before the program):
 {{.Description}}
 `
 
-// unknownFlag is how the flag package begins to speak of one.
-const unknownFlag = "flag provided but not defined: -"
+// noFile is that a flag which names a file names none; nil if it is no such flag. The hint says whether it may also be
+// standard output.
+func noFile(flags []cli.Flag, name string) error {
+	at := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
+	if at < 0 {
+		return nil
+	}
+	file, ok := flags[at].(*cli.PathFlag)
+	if !ok {
+		return nil
+	}
+	hint := "--" + name + " FILE"
+	if strings.Contains(file.Usage, "- for standard output") {
+		hint += ", or --" + name + " - for standard output"
+	}
+	return &usageError{fmt.Errorf("--%s: no file name", name), hint}
+}
+
+// How the flag package begins to speak of a flag.
+const (
+	unknownFlag = "flag provided but not defined: -"
+	noArgument  = "flag needs an argument: -"
+)
 
 // reword says what the flag package means in the words of a user.
 func reword(err error) error {

@@ -75,11 +75,14 @@ func topo(c *cli.Context) error {
 	}
 	for _, f := range []string{"svg", "html", "emit-nccl", "save"} {
 		if c.IsSet(f) && c.Path(f) == "" {
-			return &usageError{fmt.Errorf("--%s: no file name", f), "--" + f + " FILE"}
+			return noFile(c.Command.Flags, f)
 		}
 	}
 	if c.IsSet("save") && !c.Bool("measure") {
 		return &usageError{errors.New("--save without --measure"), "gorun topo -H host1,host2 --measure --save FILE"}
+	}
+	if err := checkStart(c); err != nil {
+		return err
 	}
 	format := ""
 	for _, f := range []string{"json", "svg", "html", "emit-nccl"} {
@@ -102,9 +105,10 @@ func topo(c *cli.Context) error {
 	for _, note := range topology.WithoutNICs(cluster.Hosts, nicsOf(c)) {
 		fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
 	}
-	var out []byte
+	out, what := []byte(nil), "picture"
 	switch format {
 	case "json":
+		what = "JSON"
 		if out, err = picture.JSON(cluster); err != nil {
 			return err
 		}
@@ -116,6 +120,7 @@ func topo(c *cli.Context) error {
 		if len(cluster.Hosts) != 1 {
 			return &usageError{fmt.Errorf("--emit-nccl: %d hosts, but the file is for one", len(cluster.Hosts)), "gorun topo -H host1 --emit-nccl FILE"}
 		}
+		what = "file for NCCL"
 		if out, err = picture.NCCL(cluster.Hosts[0]); err != nil {
 			return err
 		}
@@ -131,7 +136,7 @@ func topo(c *cli.Context) error {
 		_, err = c.App.Writer.Write(out)
 	}
 	if err != nil {
-		return fmt.Errorf("write picture: %w", err)
+		return fmt.Errorf("write %s: %w", what, err)
 	}
 	return nil
 }
@@ -149,6 +154,9 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 	if !c.IsSet("hosts") && !c.IsSet("hostfile") {
 		if c.Bool("measure") {
 			return picture.Cluster{}, &usageError{errors.New("--measure: no hosts"), "gorun topo -H host1,host2 --measure"}
+		}
+		if c.IsSet("ring-order") && ring.by == topology.ByMeasured {
+			return picture.Cluster{}, &usageError{errors.New("--ring-order measured: no hosts"), "gorun topo -H host1,host2 --ring-order measured"}
 		}
 		host, err := probe.Probe(c.Context, "/")
 		if err != nil {

@@ -119,13 +119,20 @@ func hasNode(h *topology.Host, node int) bool {
 	return node < 0 || len(h.Nodes) == 0 || slices.ContainsFunc(h.Nodes, func(n topology.Node) bool { return n.ID == node })
 }
 
-// Strangers returns the names of hosts that the file describes and that are not among these.
+// Strangers returns the names of hosts that the file describes, or speaks of at the end of an edge, and that are not among
+// these.
 func (f *File) Strangers(names []string) []string {
 	known := map[string]bool{}
 	for _, name := range names {
 		known[bare(name)] = true
 	}
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(f.hosts)), func(name string) bool { return known[name] })
+	strangers := slices.Collect(maps.Keys(f.hosts))
+	for _, e := range f.edges {
+		strangers = append(strangers, e.from, e.to)
+	}
+	strangers = slices.DeleteFunc(strangers, func(name string) bool { return known[name] })
+	slices.Sort(strangers)
+	return slices.Compact(strangers)
 }
 
 func overrideNIC(h *topology.Host, d device) bool {

@@ -125,6 +125,20 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// TestStrangersOfEdges: a misspelt host at the end of an edge is one, too, once.
+func TestStrangersOfEdges(t *testing.T) {
+	f, err := facts.Parse([]byte("hosts:\n  a: {}\nedges:\n- {from: a, to: b, mbit: 1}\n- {from: root@c, to: a, mbit: 1}\n- {from: a, to: c, mbit: 1}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := f.Strangers([]string{"a"}); !slices.Equal(s, []string{"b", "c"}) {
+		t.Errorf("strangers %v", s)
+	}
+	if s := f.Strangers([]string{"a", "b", "root@c"}); len(s) != 0 {
+		t.Errorf("strangers %v", s)
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                      "",
