@@ -347,14 +347,23 @@ func (w *edgeWatch) doubt(way topology.Pair, now time.Time) (ask, known bool) {
 // keepRings goes from several rings to one when a host is not in the network of each any more. Otherwise they stay: what
 // links measure is then about one network of theirs, and not about what one ring over all would have.
 func (d *daemon) keepRings(ctx context.Context, ids []int, hosts []topology.Host, present []int) {
-	rails := d.rails(hosts)
-	for _, r := range d.rings {
-		if !slices.Contains(rails, r.Rail) {
-			d.changeRing(ctx, ids, topology.Change{Ring: topology.Keep(topology.OnlyNICs(hosts, d.job.NICs), d.ways(hosts), present),
-				Why: fmt.Sprintf("not all hosts are in %s any more, so that all data takes one ring", r.Rail)})
-			return
+	chosen := topology.OnlyNICs(hosts, d.job.NICs)
+	if rail, left := leftRail(chosen, d.rings); left {
+		d.changeRing(ctx, ids, topology.Change{Ring: topology.Keep(chosen, d.ways(hosts), present),
+			Why: fmt.Sprintf("not all hosts are in %s any more, so that all data takes one ring", rail)})
+	}
+}
+
+// leftRail returns the network of a ring in which some host has no NIC any more.
+func leftRail(hosts []topology.Host, rings []wire.RailRing) (rail string, left bool) {
+	for _, r := range rings {
+		for i := range hosts {
+			if !slices.Contains(topology.Rails(hosts[i:i+1]), r.Rail) {
+				return r.Rail, true
+			}
 		}
 	}
+	return "", false
 }
 
 // changeRing has operations go another way, from a pause on.

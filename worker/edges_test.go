@@ -86,6 +86,23 @@ func TestNewWays(t *testing.T) {
 	}
 }
 
+// TestLeftRail: it is the network that a host has left that is named, and another NIC is none of a ring's business.
+func TestLeftRail(t *testing.T) {
+	nic := func(address string, up bool) topology.NIC { return topology.NIC{Up: up, Addrs: []string{address}} }
+	hosts := []topology.Host{
+		{NICs: []topology.NIC{nic("10.0.0.1/24", true), nic("10.1.0.1/24", true)}},
+		{NICs: []topology.NIC{nic("10.1.0.2/24", true), nic("10.0.0.2/24", true), nic("10.2.0.2/24", true)}},
+	}
+	rings := []wire.RailRing{{Rail: "10.0.0.0/24"}, {Rail: "10.1.0.0/24"}}
+	if rail, left := leftRail(hosts, rings); left {
+		t.Errorf("a host has left %s, where all are", rail)
+	}
+	hosts[1].NICs[0].Up = false
+	if rail, left := leftRail(hosts, rings); rail != "10.1.0.0/24" || !left {
+		t.Errorf("a host has left %q, %v", rail, left)
+	}
+}
+
 func TestEdgeNews(t *testing.T) {
 	w := newEdgeWatch()
 	w.way(2).edge.RTT, w.way(1).edge.RTT, w.way(3).edge = 60e-6, 50e-6, wire.Edge{To: 3}
