@@ -74,7 +74,8 @@ func topo(c *cli.Context) error {
 		return measureAgent(c)
 	}
 	for _, f := range []string{"svg", "html", "emit-nccl", "save"} {
-		if c.IsSet(f) && c.Path(f) == "" {
+		// A flag that follows was not meant to be its file; one of such a name is ./--name.
+		if name := c.Path(f); c.IsSet(f) && name != "-" && (name == "" || name[0] == '-') {
 			return noFile(c.Command.Flags, f)
 		}
 	}
