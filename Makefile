@@ -175,7 +175,7 @@ bench-go:
 ## rings: tables of rings on simulated clusters of 4 to 1024 hosts (ours, PCCL's objective, the host list's), and of one or several over two NICs
 rings:
 	go test -run='^Test(BetterThanOthers|OneRingOrSeveral)$$' -count=1 -v ./topology -table | grep -v -e '^[=-]' -e '^PASS'
-	go test -run='^$$' -bench=Order ./topology
+	go test -run='^$$' -bench='[Oo]rder' ./topology
 
 ## compat: Horovod scripts timed under gorun and under stock Horovod (HVD=a Python with it); a table in build/compat.md
 # Without HVD, build/horovod becomes a Python with Horovod 0.28.1 and its Gloo. That takes long, and needs

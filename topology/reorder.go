@@ -22,8 +22,12 @@ type Change struct {
 }
 
 // Reorder returns the ring to change to from one in the given order, and whether that pays: if its slowest edge
-// is a quarter faster, or as fast and it crosses fewer borders. Of rings that are alike it is the one that is most
-// like the present one. If it does not pay, the Change is empty.
+// is a quarter faster, or as fast and it crosses fewer borders. Of the rings that are alike in that it is the one with
+// the most edges of the present one, whatever round-trip times say and which bandwidth within the tolerance is the higher:
+// these are never the same when they are measured again. If it does not pay, the Change is empty.
+//
+// Up to 12 hosts no ring keeps more. Beyond, the present ring is mended where it is slow or crosses too often, and only
+// if it cannot be, and another one is far better, it is that.
 func Reorder(by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
 	n := len(hosts)
 	if n < 3 || len(order) != n || by == ByHost { // of two hosts there is one ring
@@ -33,13 +37,13 @@ func Reorder(by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
 	if by == ByTopology {
 		edges = nil
 	}
-	// As if the host list were in the order of the present ring: it decides where nothing else does.
+	// As if the host list were in the order of the present ring, which then goes from each host to the one behind it.
 	place := make([]int, n)
 	listed := make([]Host, n)
 	for i, host := range order {
 		place[host], listed[i] = i, hosts[host]
 	}
-	var moved []Edge
+	moved := make([]Edge, 0, len(edges))
 	for _, e := range edges {
 		if e.From >= 0 && e.From < n && e.To >= 0 && e.To < n {
 			e.From, e.To = place[e.From], place[e.To]
@@ -47,16 +51,16 @@ func Reorder(by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
 		}
 	}
 	p := newProblem(listed, moved)
+	p.chargeChanges()
 	present := make([]int, n)
 	for i := range present {
 		present[i] = i
 	}
-	found := p.solve()
-	c := Change{Now: p.slowest(present), Then: p.slowest(found), Fewer: int(p.crossings(present) - p.crossings(found))}
-	faster := c.Then >= worthwhile*c.Now && p.anyKnown(present)
-	if !faster && (c.Fewer <= 0 || c.Then < (1-tolerance)*c.Now) {
+	found := p.change(present)
+	if !p.pays(present, found) {
 		return Change{}, false
 	}
+	c := Change{Now: p.slowest(present), Then: p.slowest(found), Fewer: int(p.crossings(present) - p.crossings(found))}
 	ring := make([]int, n)
 	for i, at := range found {
 		ring[i] = order[at]
@@ -72,7 +76,7 @@ func Reorder(by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
 		}
 	}
 	var why []string
-	if faster {
+	if p.faster(present, found) {
 		why = append(why, fmt.Sprintf("its slowest edge carries %s instead of %s", BitRate(c.Then), BitRate(c.Now)))
 	}
 	if c.Fewer > 0 {
@@ -80,6 +84,56 @@ func Reorder(by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
 	}
 	c.Why = strings.Join(why, ", ")
 	return c, true
+}
+
+// chargeChanges makes prices count the edges that are not of the present ring, in which each host of the list is
+// followed by the next, instead of round-trip times.
+func (p *problem) chargeChanges() {
+	for at, cost := range p.cost {
+		p.cost[at] = cost/crossing*crossing + 1
+	}
+	for from := range p.n {
+		p.cost[from*p.n+(from+1)%p.n]--
+	}
+}
+
+// change returns the ring that keeps most of the present one, of those that are as good as any.
+func (p *problem) change(present []int) []int {
+	_, top := p.bounds()
+	if !p.room(present, top) {
+		return present
+	}
+	if p.n <= exactLimit {
+		order, _ := p.highest(p.levels(), p.exact)
+		return order
+	}
+	s := newSearch(p)
+	order, _ := p.highest(steps(top, p.slowest(present)), func(floor float64) ([]int, bool) { return s.near(present, floor) })
+	if !p.pays(present, order) {
+		order = present
+	}
+	if p.room(order, top) {
+		if other := p.solveMany(); p.pays(order, other) {
+			return other
+		}
+	}
+	return order
+}
+
+// faster reports whether the slowest edge of another ring is so much faster that a change to it pays.
+func (p *problem) faster(now, then []int) bool {
+	return p.slowest(then) >= worthwhile*p.slowest(now) && p.anyKnown(now)
+}
+
+// pays reports whether a change from one ring to another does.
+func (p *problem) pays(now, then []int) bool {
+	return p.faster(now, then) || p.crossings(then) < p.crossings(now) && p.slowest(then) >= (1-tolerance)*p.slowest(now)
+}
+
+// room reports whether there may be a ring that a change from this one to would pay for, if no ring's slowest edge is
+// faster than top.
+func (p *problem) room(order []int, top float64) bool {
+	return top >= worthwhile*p.slowest(order) && p.anyKnown(order) || p.crossings(order) > p.least
 }
 
 // anyKnown reports whether something is known of the edges of a ring.

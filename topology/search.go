@@ -6,12 +6,12 @@ import "slices"
 // stretch of hosts elsewhere, without turning it round, because edges have a direction. All in the same
 // order every time; every change makes the ring cheaper, so it ends.
 type search struct {
-	p     *problem
-	floor float64
-	in    []nearby // the cheapest ways into each host
-	out   []nearby // and out of it
-	next  []int
-	prev  []int
+	p      *problem
+	prices []int64  // of all edges with the present floor: in one place, because to fetch them from memory is what takes the time
+	in     []nearby // the cheapest ways into each host
+	out    []nearby // and out of it
+	next   []int
+	prev   []int
 }
 
 const (
@@ -20,54 +20,79 @@ const (
 	rotations  = 10 // per host, to mend a ring
 	// fewRotations is what a ring of few hosts gets.
 	fewRotations = 400
-	touches      = 2 // per host, to mend one that is good enough
-	raises       = 5 // how often a higher floor is tried
+	touches      = 2  // per host, to mend one that is good enough
+	raises       = 5  // how often a higher floor is tried
+	exchanges    = 16 // slow edges that are replaced one by one
 	// slow is the extra price of an edge below the floor: more than any ring has in crossings and
 	// round-trip times, for up to 2¹⁴ hosts.
 	slow = int64(1) << 47
 )
 
 func newSearch(p *problem) *search {
-	return &search{p: p, next: make([]int, p.n), prev: make([]int, p.n)}
+	return &search{p: p, prices: make([]int64, p.n*p.n), next: make([]int, p.n), prev: make([]int, p.n)}
 }
 
-func (s *search) price(from, to int) int64 {
-	at := from*s.p.n + to
-	if s.p.speed[at] < s.floor {
-		return s.p.cost[at] + slow
+// setFloor has edges below a bandwidth cost extra.
+func (s *search) setFloor(floor float64) {
+	for at, cost := range s.p.cost {
+		if s.p.speed[at] < floor {
+			cost += slow
+		}
+		s.prices[at] = cost
 	}
-	return s.p.cost[at]
 }
+
+func (s *search) price(from, to int) int64 { return s.prices[from*s.p.n+to] }
 
 // ring returns a cheap ring, and whether all its edges have at least the given bandwidth.
 func (s *search) ring(floor float64) (order []int, ok bool) {
-	s.floor = floor
+	s.setFloor(floor)
 	s.findNeighbours()
 	s.nearest()
+	return s.refine()
+}
+
+// near is ring with as few changes to a present ring as it finds.
+func (s *search) near(present []int, floor float64) (order []int, ok bool) {
+	s.setFloor(floor)
+	s.findNeighbours()
+	s.follow(present)
+	s.exchange()
+	return s.refine()
+}
+
+// refine makes the ring cheaper, and has it reach the floor if it can.
+func (s *search) refine() (order []int, ok bool) {
 	s.improve()
 	s.mend(max(fewRotations, rotations*s.p.n))
 	s.improve()
 	return s.order(), s.reached()
 }
 
+// follow takes a ring as it is.
+func (s *search) follow(ring []int) {
+	for i, host := range ring {
+		s.link(host, ring[(i+1)%len(ring)])
+	}
+}
+
 // raise mends a ring to have as high a floor, up to top, as costs no crossing, and returns it.
 func (s *search) raise(best []int, top float64) []int {
 	crossings, low, high := s.p.crossings(best), s.p.slowest(best), top
 	for try := range raises {
-		for i, host := range best {
-			s.link(host, best[(i+1)%len(best)])
-		}
-		s.floor = low // and at first only what makes it cheaper
+		s.follow(best)
+		floor := low // and at first only what makes it cheaper
 		if try > 0 {
-			s.floor = (low + high) / 2
+			floor = (low + high) / 2
 		}
+		s.setFloor(floor)
 		s.improve()
 		s.mend(touches * s.p.n)
 		s.improve()
 		if order := s.order(); s.reached() && s.p.crossings(order) <= crossings {
 			best, low = order, s.p.slowest(order)
 		} else {
-			high = s.floor
+			high = floor
 		}
 	}
 	return best
@@ -108,6 +133,45 @@ func (s *search) findNeighbours() {
 		}
 	}
 	s.in, s.out = in, out
+}
+
+// exchange replaces edges below the floor while that takes few steps, each by what changes only two edges more: of three
+// parts of the ring, from the slow edge on, the first two change places. It tries all of these, and takes the one that
+// costs least without regard to the floor, but for the edges that another slow edge would change later.
+func (s *search) exchange() {
+	const later = 3
+	left := func(from, to int) int64 {
+		x := s.price(from, to)
+		if x >= slow {
+			x += later - slow
+		}
+		return x
+	}
+	for range exchanges {
+		ring := s.order()
+		at := slices.IndexFunc(ring, func(host int) bool { return s.price(host, s.next[host]) >= slow })
+		if at < 0 {
+			return
+		}
+		ring = slices.Concat(ring[at+1:], ring[:at+1]) // the slow edge is from its last host to its first
+		first, last := ring[0], ring[len(ring)-1]
+		best, middle, end := slow/2, 0, 0
+		for i, from := range ring[:len(ring)-2] {
+			cost := s.price(last, ring[i+1]) - left(from, ring[i+1])
+			if cost >= slow/2 {
+				continue
+			}
+			for j := i + 1; j < len(ring)-1; j++ {
+				if x := cost + s.price(ring[j], first) + s.price(from, ring[j+1]) - left(ring[j], ring[j+1]); x < best {
+					best, middle, end = x, i+1, j+1
+				}
+			}
+		}
+		if end == 0 {
+			return
+		}
+		s.follow(slices.Concat(ring[middle:end], ring[:middle], ring[end:]))
+	}
 }
 
 // nearby are the hosts with the lowest prices, cheapest first, of equal ones the one offered first.
