@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
+	"gorun/topology/facts"
 )
 
 // What the ways between hosts are like, found out while the job runs. Links know it from what they carry anyway:
@@ -90,8 +92,20 @@ type edgeWatch struct {
 	asked map[topology.Pair]time.Time // when it had a way tried that nobody used
 	ticks int
 
+	heard int      // how often something in all changed
+	stays question // the last one to which the answer was that the ring stays as it is
+
 	change  uint32    // the wish for a pause to change the ring, 0 for none
 	changed time.Time // when the ring changed last, or was to
+}
+
+// question is what it depends on whether another ring pays. To find out takes a second of the daemon's loop for 1,000
+// hosts, so the same one is not asked twice.
+type question struct {
+	hosts []topology.Host
+	facts *facts.File
+	ring  []int
+	heard int
 }
 
 func newEdgeWatch() edgeWatch {
@@ -145,7 +159,11 @@ func (w *edgeWatch) list(peers int) []wire.Edge {
 // hear takes what a host tells of its ways.
 func (w *edgeWatch) hear(from int, edges []wire.Edge) {
 	for _, e := range edges[:min(len(edges), mostTold)] {
-		w.all[topology.Pair{From: from, To: e.To}] = e
+		way := topology.Pair{From: from, To: e.To}
+		if w.all[way] != e {
+			w.all[way] = e
+			w.heard++
+		}
 	}
 }
 
@@ -293,8 +311,13 @@ func (d *daemon) reconsider(ctx context.Context, ids []int) {
 		d.keepRings(ctx, ids, hosts, present)
 		return
 	}
+	now := question{hosts, d.facts, d.ring, d.edges.heard}
+	if reflect.DeepEqual(now, d.edges.stays) {
+		return
+	}
 	change, pays := topology.Reorder(by, topology.OnlyNICs(hosts, d.job.NICs), d.ways(hosts), present)
 	if !pays {
+		d.edges.stays = now
 		return
 	}
 	unsure := change.Unsure
@@ -341,6 +364,7 @@ func (w *edgeWatch) doubt(way topology.Pair, now time.Time) (ask, known bool) {
 	}
 	w.asked[way] = now
 	w.all[way] = wire.Edge{To: way.To, RTT: w.all[way].RTT}
+	w.heard++
 	return true, false
 }
 
@@ -412,6 +436,7 @@ func (w *edgeWatch) forgetHost(host int) {
 	about := func(way topology.Pair) bool { return way.From == host || way.To == host }
 	maps.DeleteFunc(w.all, func(way topology.Pair, _ wire.Edge) bool { return about(way) })
 	maps.DeleteFunc(w.asked, func(way topology.Pair, _ time.Time) bool { return about(way) })
+	w.heard++
 }
 
 // try finds out how much a way carries that nobody uses, for the coordinator.

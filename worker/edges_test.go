@@ -79,6 +79,32 @@ func TestDoubt(t *testing.T) {
 	want("when that is old", triedFor, true, false)
 }
 
+// TestHeard: whatever changes what is known of ways is counted, so that it is asked again whether another ring pays, and
+// what is told once more is not.
+func TestHeard(t *testing.T) {
+	w := newEdgeWatch()
+	way, edges := topology.Pair{From: 2, To: 3}, []wire.Edge{{To: 3, Bandwidth: 1e9, RTT: 5e-5}, {To: 4, RTT: 6e-5}}
+	for _, step := range []struct {
+		what string
+		do   func()
+		news bool
+	}{
+		{"edges", func() { w.hear(2, edges) }, true},
+		{"the same again", func() { w.hear(2, edges) }, false},
+		{"a way is to be tried", func() { w.doubt(way, time.Unix(1000, 0)) }, true},
+		{"it is being tried", func() { w.doubt(way, time.Unix(1005, 0)) }, false},
+		{"the result", func() { w.hear(2, []wire.Edge{{To: 3, Bandwidth: 2e9, Tried: true}}) }, true},
+		{"a host has other NICs", func() { w.forgetHost(3) }, true},
+		{"edges from nothing", func() { w.hear(2, edges[:1]) }, true},
+		{"and again", func() { w.hear(2, edges) }, false},
+	} {
+		before := w.heard
+		if step.do(); (w.heard != before) != step.news {
+			t.Errorf("%s: counted %d after %d, news %v", step.what, w.heard, before, step.news)
+		}
+	}
+}
+
 func TestNewWays(t *testing.T) {
 	got := newWays([]int{0, 1, 2, 3}, []int{0, 2, 1, 3})
 	if want := []topology.Pair{{From: 0, To: 2}, {From: 2, To: 1}, {From: 1, To: 3}}; !slices.Equal(got, want) {
