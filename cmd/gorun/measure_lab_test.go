@@ -26,13 +26,25 @@ func TestMeasuredRing(t *testing.T) {
 	if err := c.SetPath(c.Host(2), c.Host(3), slow); err != nil { // an edge of the list's ring
 		t.Fatal(err)
 	}
-	r := c.gorun("topo", "-H", "host1,host2,host3,host4", "--ring-order", "host", "--measure", "--ascii")
-	edge := regexp.MustCompile(`<==  ([0-9]+)(?:\.[0-9])? Mbit/s measured, [^,]*, the bottleneck`).FindStringSubmatch(r.stdout)
-	if r.code != 0 || edge == nil {
-		t.Fatalf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+	edge := regexp.MustCompile(`<==  ([0-9]+)(?:\.[0-9])? Mbit/s measured, [^,]*, the bottleneck`)
+	measured := 0.0
+	for range 3 { // of which one is not disturbed by other work of this machine
+		r := c.gorun("topo", "-H", "host1,host2,host3,host4", "--ring-order", "host", "--measure", "--ascii")
+		found := edge.FindStringSubmatch(r.stdout)
+		if r.code != 0 || found == nil {
+			t.Fatalf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+		}
+		var err error
+		if measured, err = strconv.ParseFloat(found[1], 64); err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(measured*1e6/slow-1) <= 0.1 {
+			break
+		}
+		t.Logf("measured %g Mbit/s where there are %g", measured, slow/1e6)
 	}
-	if mbit, err := strconv.Atoi(edge[1]); err != nil || math.Abs(float64(mbit)*1e6/slow-1) > 0.1 {
-		t.Errorf("measured %s Mbit/s where there are %g\n%s", edge[1], slow/1e6, r.stdout)
+	if math.Abs(measured*1e6/slow-1) > 0.1 {
+		t.Errorf("measured %g Mbit/s where there are %g", measured, slow/1e6)
 	}
 	var ratio float64
 	for range 3 { // of which one is not disturbed by other work of this machine
