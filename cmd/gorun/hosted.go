@@ -214,16 +214,45 @@ func findClusterJob(c *cli.Context, id string, running bool) (clusterRecord, sta
 	if err != nil {
 		return none, client, err
 	}
-	known, err := client.Members(c.Context, addr)
-	if err != nil {
-		return none, client, explainCluster(addr, err)
+	ctx, cancel := context.WithTimeout(c.Context, introduction)
+	defer cancel()
+	r, err := findOnHosts(ctx, client, addr, id, running)
+	// Who says that another host carries the job on knows of one that did not answer.
+	for err == nil && r.State == jobs.Moved && pauseFor(ctx, heirPause) {
+		if later, again := findOnHosts(ctx, client, addr, id, running); again == nil {
+			r = later
+		}
 	}
-	r, err := chooseJob(detachedJobs(c.Context, client, known.Members), id, running)
+	return r, client, err
+}
+
+// heirPause is when to ask again for the host that carries a job on.
+const heirPause = 300 * time.Millisecond
+
+// pauseFor waits, and reports whether ctx has not ended by then.
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// findOnHosts asks the hosts of a cluster once.
+func findOnHosts(ctx context.Context, client standing.Client, addr, id string, running bool) (clusterRecord, error) {
+	known, err := client.Members(ctx, addr)
+	if err != nil {
+		return clusterRecord{}, explainCluster(addr, err)
+	}
+	r, err := chooseJob(detachedJobs(ctx, client, known.Members), id, running)
 	r.members = known.Members
 	if err != nil {
 		err = &usageError{err, "gorun ps --cluster " + addr + " lists them"}
 	}
-	return r, client, err
+	return r, err
 }
 
 func chooseJob(all []clusterRecord, id string, running bool) (clusterRecord, error) {
