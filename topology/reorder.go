@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -84,6 +85,32 @@ func Reorder(by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
 	}
 	c.Why = strings.Join(why, ", ")
 	return c, true
+}
+
+// Join puts hosts that an order does not have into it, one after the other, each where the ring crosses least, and of
+// such places where its edges are fastest. The others stay in their order.
+func Join(hosts []Host, edges []Edge, order []int) []int {
+	if len(order) == len(hosts) {
+		return order
+	}
+	order = slices.Clone(order)
+	p := newProblem(hosts, edges)
+	for host := range hosts {
+		if slices.Contains(order, host) {
+			continue
+		}
+		at, crosses, speed := len(order), int64(math.MaxInt64), 0.0
+		for i := len(order); i > 0; i-- { // between i-1 and i, and first at the end, where it is in the host list
+			from, to := order[i-1], order[i%len(order)]
+			x := (p.cost[from*p.n+host]/crossing + p.cost[host*p.n+to]/crossing) - p.cost[from*p.n+to]/crossing
+			slower := min(p.speed[from*p.n+host], p.speed[host*p.n+to])
+			if x < crosses || x == crosses && slower > speed {
+				at, crosses, speed = i, x, slower
+			}
+		}
+		order = slices.Insert(order, at, host)
+	}
+	return order
 }
 
 // chargeChanges makes prices count the edges that are not of the present ring, in which each host of the list is

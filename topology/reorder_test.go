@@ -184,6 +184,35 @@ func TestReorderIsGood(t *testing.T) {
 	}
 }
 
+// A ring that lost hosts is what is left of it, and new ones come where they cross least, or else where it is fastest.
+func TestJoin(t *testing.T) {
+	racks := named("a", "b", "c", "d", "e")
+	for i, rack := range []string{"r1", "r2", "r1", "r2", "r1"} {
+		racks[i].Labels = map[string]string{"rack": rack}
+	}
+	slow := map[topology.Pair]float64{}
+	for _, to := range []int{0, 1, 2} {
+		slow[topology.Pair{From: 4, To: to}], slow[topology.Pair{From: to, To: 4}] = gbit, gbit
+	}
+	for _, c := range []struct {
+		name        string
+		hosts       []topology.Host
+		edges       []topology.Edge
+		order, want []int
+	}{
+		{"all are there", named("a", "b", "c"), nil, []int{2, 0, 1}, []int{2, 0, 1}},
+		{"nothing known", named("a", "b", "c", "d"), nil, []int{1, 0}, []int{1, 0, 2, 3}},
+		{"one is left", named("a", "b"), nil, []int{1}, []int{1, 0}},
+		{"racks", racks, nil, []int{0, 1, 2}, []int{0, 1, 3, 2, 4}},
+		{"slow ways", named("a", "b", "c", "d", "e", "f"), between(6, 9*gbit, slow), []int{0, 3, 5, 2, 1}, []int{0, 3, 4, 5, 2, 1}},
+	} {
+		before := slices.Clone(c.order)
+		if got := topology.Join(c.hosts, c.edges, c.order); !slices.Equal(got, c.want) || !slices.Equal(c.order, before) {
+			t.Errorf("%s: %v into %v is %v, want %v", c.name, len(c.hosts), before, got, c.want)
+		}
+	}
+}
+
 // After a VM has moved, the labels of its ESXi host are others: fewer crossings pay by themselves.
 func TestReorderByLabels(t *testing.T) {
 	hosts := named("a", "b", "c", "d")

@@ -259,16 +259,18 @@ func (d *daemon) rails(hosts []topology.Host) []string {
 	return topology.Rails(topology.OnlyNICs(hosts, d.job.NICs))
 }
 
-// oneRing is the ring of all that takes one.
+// oneRing is the ring of all that takes one. Of the ring before hosts came or went it keeps what is left.
 func (d *daemon) oneRing(by topology.By, hosts []topology.Host, edges []topology.Edge) topology.Ring {
-	if present := d.presentRing(); by == topology.ByMeasured && present != nil {
-		change, pays := topology.Reorder(by, hosts, edges, present)
-		if !pays || len(change.Unsure) > 0 {
-			return topology.Keep(hosts, edges, present)
-		}
-		return change.Ring
+	left := places(d.ring, d.memberIDs())
+	if by != topology.ByMeasured || len(left) == 0 {
+		return topology.OrderBy(by, hosts, edges)
 	}
-	return topology.OrderBy(by, hosts, edges)
+	present := topology.Join(hosts, edges, left)
+	change, pays := topology.Reorder(by, hosts, edges, present)
+	if !pays || len(change.Unsure) > 0 {
+		return topology.Keep(hosts, edges, present)
+	}
+	return change.Ring
 }
 
 // ways returns what is known of the ways between the hosts of the roster: the topology file, and what the job measured,
@@ -284,16 +286,18 @@ func (d *daemon) ways(hosts []topology.Host) []topology.Edge {
 // presentRing is the order of the ring by places in the roster, nil if it is not one of the roster's hosts.
 func (d *daemon) presentRing() []int {
 	ids := d.memberIDs()
-	if len(ids) != len(d.ring) {
-		return nil
+	if order := places(d.ring, ids); len(order) == len(ids) && len(order) == len(d.ring) {
+		return order
 	}
-	order := make([]int, len(ids))
-	for i, id := range d.ring {
-		at, member := slices.BinarySearch(ids, id)
-		if !member {
-			return nil
+	return nil
+}
+
+// places is where hosts of a ring are among ids in ascending order, without those that are not there.
+func places(ring, ids []int) (order []int) {
+	for _, id := range ring {
+		if at, member := slices.BinarySearch(ids, id); member {
+			order = append(order, at)
 		}
-		order[i] = at
 	}
 	return order
 }

@@ -105,6 +105,55 @@ func TestHeard(t *testing.T) {
 	}
 }
 
+func TestPlaces(t *testing.T) {
+	if got, want := places([]int{9, 2, 7, 4}, []int{4, 7, 8, 9}), []int{3, 1, 0}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v: 2 is lost, and 8 is new", got, want)
+	}
+	if got := places(nil, []int{0, 1}); len(got) != 0 {
+		t.Errorf("%v of no ring", got)
+	}
+}
+
+// TestRingOfThoseLeft: when a host is lost and another one comes, the ring is what is left of it and the new one, unless
+// another one pays.
+func TestRingOfThoseLeft(t *testing.T) {
+	d := &daemon{ring: []int{0, 6, 4, 2, 5}, roster: &wire.Roster{}} // 4 is lost, 7 is new
+	for _, id := range []int{0, 2, 5, 6, 7} {
+		d.roster.Peers = append(d.roster.Peers, wire.Peer{ID: id})
+	}
+	hosts := make([]topology.Host, 5)
+	edges := func(slowFrom, slowTo int) (edges []topology.Edge) {
+		for from := range hosts {
+			for to := range hosts {
+				bandwidth, rtt := 1e9, 1e-4
+				if to == (from+1)%len(hosts) { // from nothing, this would be the ring
+					bandwidth, rtt = 1.05e9, 1e-5
+				}
+				if from == slowFrom && to == slowTo {
+					bandwidth /= 9
+				}
+				edges = append(edges, topology.Edge{From: from, To: to, RTT: rtt, Bandwidth: bandwidth})
+			}
+		}
+		return edges
+	}
+	if got, want := d.oneRing(topology.ByMeasured, hosts, edges(-1, -1)).Order, []int{0, 3, 1, 2}; !slices.Equal(slices.DeleteFunc(slices.Clone(got), func(at int) bool { return at == 4 }), want) || len(got) != 5 {
+		t.Errorf("%v, want %v with 4 somewhere", got, want)
+	}
+	got := d.oneRing(topology.ByMeasured, hosts, edges(3, 1)).Order // the way from the one neighbour of the lost host to the other
+	if at := slices.Index(got, 3); len(got) != 5 || got[(at+1)%5] == 1 {
+		t.Errorf("%v goes over the slow way from 3 to 1", got)
+	}
+	nothing := d.oneRing(topology.ByTopology, hosts, nil).Order
+	if want := []int{0, 1, 2, 3, 4}; !slices.Equal(nothing, want) {
+		t.Errorf("%v, want %v, whatever the ring was", nothing, want)
+	}
+	d.ring = nil
+	if first := d.oneRing(topology.ByMeasured, hosts, nil).Order; !slices.Equal(first, nothing) {
+		t.Errorf("%v at first, want %v", first, nothing)
+	}
+}
+
 func TestNewWays(t *testing.T) {
 	got := newWays([]int{0, 1, 2, 3}, []int{0, 2, 1, 3})
 	if want := []topology.Pair{{From: 0, To: 2}, {From: 2, To: 1}, {From: 1, To: 3}}; !slices.Equal(got, want) {
