@@ -34,5 +34,10 @@
 // link. Lock order: Mesh.mu, slot.attach, link.mu, and those of leaves (notice, refusals). No lock is held
 // while an Owner or a Handler is called or a connection is used, but slot.attach during a handshake.
 //
+// Tried, and no better between hosts of two CPUs: to send the pages of large payloads without a copy (vmsplice, splice), which
+// spares the sender what the peer's read then costs more, as it finds the data in small pages and in no cache, and which
+// would need an aborted operation to keep its memory until no queue refers to it; to wake readers for more bytes at a time
+// (SO_RCVLOWAT); smaller segments, or smaller buffers of sockets, so that what is under way fits into a cache.
+//
 // The link never decides that a peer is dead: silence is reported by Status, and Forget is the owner's.
 package link
