@@ -11,11 +11,18 @@ import (
 	"gorun/worker/proc"
 )
 
-// killBoth kills guardian and daemon so that neither sees the other go.
-func (g *guarded) killBoth() {
+// killBoth kills guardian and daemon so that neither sees the other go, and waits until the daemon is no more: as long as
+// it is, it holds the lock on its control group.
+func (g *guarded) killBoth(t *testing.T) {
+	t.Helper()
 	g.cmd.Process.Signal(syscall.SIGSTOP)
 	syscall.Kill(g.daemon, syscall.SIGKILL)
 	g.cmd.Process.Kill()
+	eventually(t, "the end of the daemon", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", g.daemon))
+		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", g.daemon)) // the first one may end before the others
+		return err != nil || strings.Contains(string(stat), ") Z ") && len(threads) <= 1
+	})
 }
 
 // TestSweep: what is detached from its rank outlives guardian and daemon if they are killed at once, until somebody
@@ -25,7 +32,7 @@ func TestSweep(t *testing.T) {
 	mark := fmt.Sprintf("sleep\x00%d", n)
 	g := startGuarded(t, fmt.Sprintf("setsid sleep %[1]d & (setsid sh -c 'sleep %[1]d & exit' &); wait; sleep 1000", n))
 	eventually(t, "2 sleepers", func() bool { return len(carrying(mark)) == 2 })
-	g.killBoth()
+	g.killBoth(t)
 	if code := g.code(t); code != -1 {
 		t.Errorf("exit code %d", code)
 	}
@@ -51,7 +58,7 @@ func TestSweepCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	caged := strings.Contains(string(text), "/gorun-job-")
-	g.killBoth()
+	g.killBoth(t)
 	g.code(t)
 	err = proc.Sweep(g.job)
 	left := carrying(mark)
@@ -70,7 +77,7 @@ func TestSweepCgroup(t *testing.T) {
 func TestSweepSpares(t *testing.T) {
 	job := fmt.Sprintf("sparetest-%d", os.Getpid())
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/worker", []byte("GORUN_JOB="+job+" GORUN_PROCESS=0 sleep 1000 & read _; kill $!"), 0o600); err != nil {
+	if err := os.WriteFile(dir+"/worker", []byte("GORUN_JOB="+job+" GORUN_PROCESS=0 sleep 1000 & read _; kill $!; wait"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	daemon := &exec.Cmd{Path: "/bin/sh", Args: []string{proc.DaemonName, "worker", "--daemon"}, Dir: dir, Env: []string{"PATH=" + os.Getenv("PATH")}}
