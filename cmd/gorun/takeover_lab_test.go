@@ -184,12 +184,17 @@ func TestTakeover(t *testing.T) {
 	}
 
 	// Without power, while somebody looks on: its ranks are gone too, and what the others do since the last commit.
-	attached, seen, said := s.command("attach", "--cluster", "host1", "--cluster-key-file", "/root/.ssh/key", j.name)
+	attached, _, said := s.command("attach", "--cluster", "host1", "--cluster-key-file", "/root/.ssh/key", j.name)
+	seen := &record{}
+	attached.Stdout = seen
 	if err := attached.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { attached.Process.Kill(); attached.Wait() }) // whatever comes
-	j.awaitLogs(`batch \d+$`)
+	j.await("output for who looks on", func() bool {
+		lines, _ := seen.find(`batch \d+$`)
+		return len(lines) > 0
+	})
 	j.powerOff(0)
 	j.awaitLogs(`job host2/1 goes on by the launcher on host[23], since that on host1 is gone`)
 	j.awaitLogs(`is rank 1 of 2 from batch [1-9]`)
