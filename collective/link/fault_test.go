@@ -273,7 +273,8 @@ func TestKick(t *testing.T) {
 
 // TestRenew: only the streams with an address that is gone are replaced.
 func TestRenew(t *testing.T) {
-	nodes := newNodes(t, 2, nil)
+	// The other side, which loses the old stream first, may not take a slow machine for a failed attempt and dial too.
+	nodes := newNodes(t, 2, func(c *link.Config) { c.FallbackDial = patience })
 	tr := startTraffic(t, nodes, length)
 	before, _ := nodes[0].mesh.Status(1)
 	var gone string
