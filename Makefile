@@ -56,22 +56,24 @@ lint: build/ruff-$(RUFF)
 	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh && shellcheck -s sh contrib/lab/*.sh; \
 	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
 
+# The tests hold gorun to deadlines of a machine with nothing else to do, so up to three that failed beside others are
+# run again, alone; what they said the first time stays in the output. A data race is not run again.
+again = { [ -s build/failed ] && [ $$(wc -l <build/failed) -le 3 ] && echo "Again, alone: $$(paste -sd' ' build/failed)" && \
+	$(1) -timeout=10m -count=1 -p=1 -parallel=1 -run "^($$(paste -sd'|' build/failed))$$" $(2) | $(REPORT); }
+
 ## unit: the Go tests, with the race detector
+GOTEST := CGO_ENABLED=$(if $(RACE),1,0) go test -json $(RACE)
+UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /cmd/gorun)
 unit: build/report
 	@[ -n "$(RACE)" ] || echo "race detector: no C compiler, apt-get install gcc" >>build/skips
-	CGO_ENABLED=$(if $(RACE),1,0) go test -json $(RACE) -timeout=10m -shuffle=on $$(go list ./... | grep -v -e /contrib/lab -e /cmd/gorun) | $(REPORT)
+	@$(GOTEST) -timeout=10m -shuffle=on $(UNIT_PACKAGES) | $(REPORT) -failed build/failed || $(call again,$(GOTEST),$(UNIT_PACKAGES))
 	@# Pools forget what they hold under the race detector: allocations are counted without it.
 	go test -json -run Alloc ./collective/... ./worker/... | $(REPORT)
 
 ## lab: the tests that run on lab hosts; they need root, sshd and iproute2
-# They wait more than they work: four at a time. The deadlines they hold gorun to are those of a machine
-# with nothing else to do, so up to three that failed beside others are run again, alone; what they said
-# the first time stays in the output.
-LAB := CGO_ENABLED=$(if $(RACE),1,0) go test -json $(RACE) -count=1
+# They wait more than they work: four at a time.
 lab: build build/report
-	@$(LAB) -timeout=40m -parallel=4 $(LAB_PACKAGES) | $(REPORT) -failed build/failed || \
-	{ [ -s build/failed ] && [ $$(wc -l <build/failed) -le 3 ] && echo "Again, alone: $$(paste -sd' ' build/failed)" && \
-	$(LAB) -timeout=10m -parallel=1 -run "^($$(paste -sd'|' build/failed))$$" $(LAB_PACKAGES) | $(REPORT); }
+	@$(GOTEST) -count=1 -timeout=40m -parallel=4 $(LAB_PACKAGES) | $(REPORT) -failed build/failed || $(call again,$(GOTEST),$(LAB_PACKAGES))
 
 ## python: the tests of the Python binding
 python: build

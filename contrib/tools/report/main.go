@@ -5,7 +5,8 @@
 //
 // It exits with 1 if anything failed, and appends the skipped tests to the file. With -failed it writes
 // which tests failed to a file, for a second run of these alone; the file stays away if more failed than
-// their names can tell: a package that did not build, or that ended in the middle of a test.
+// their names can tell: a package that did not build, or that ended in the middle of a test. It stays away
+// too if the race detector found something: a race is a fault however rarely it shows.
 package main
 
 import (
@@ -85,7 +86,7 @@ type report struct {
 	skips  []string
 	fails  []string // with their packages
 	names  []string // of failed tests, subtests not among them
-	broken bool     // a package failed for another reason than its tests
+	broken bool     // something failed that a second run does not excuse
 	passed int
 	failed int // tests and packages
 }
@@ -122,6 +123,9 @@ func (r *report) add(e event) {
 		r.failed++
 		if e.Action == "fail" {
 			fmt.Fprintf(r.out, "FAIL %s (%.1fs)\n%s", key, e.Elapsed, r.text(key))
+		}
+		if strings.Contains(r.text(key), "WARNING: DATA RACE") {
+			r.broken = true
 		}
 		if e.Test != "" {
 			r.fails = append(r.fails, key)

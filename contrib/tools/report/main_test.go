@@ -26,6 +26,8 @@ func TestReport(t *testing.T) {
 		crash = `{"Action":"output","Package":"p","Test":"TestD","Output":"panic: oops\n"}
 {"Action":"fail","Package":"p","Elapsed":0.5}
 `
+		race = `{"Action":"output","Package":"p","Test":"TestC","Output":"WARNING: DATA RACE\n"}
+` + bad
 		broken = `{"ImportPath":"p","Action":"build-output","Output":"x.go:1: syntax error\n"}
 {"ImportPath":"p","Action":"build-fail"}
 `
@@ -40,6 +42,7 @@ func TestReport(t *testing.T) {
 		{"good", good, true, []string{"ok   p: 1 tests in 1.2s", "skipped p.TestB: b_test.go:7: needs root"}, "p.TestB: b_test.go:7: needs root\n", ""},
 		{"bad", bad, false, []string{"FAIL p.TestC (0.5s)\nc_test.go:1: wrong", "failed p.TestC\n0 passed, 2 failed"}, "", "TestC\n"},
 		{"crash", crash, false, []string{"---- p.TestD did not end\npanic: oops"}, "", ""},
+		{"race", race, false, []string{"WARNING: DATA RACE", "failed p.TestC"}, "", ""},
 		{"broken", broken, false, []string{"x.go:1: syntax error"}, "", ""},
 		{"not json", "go: no such module\n", true, []string{"go: no such module"}, "", ""},
 	} {
