@@ -13,9 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tries is how often a packet is sent that nobody answers, wait how long each time.
 const (
-	tries = 3
+	// tries is how often a packet is sent that nobody answers, wait how long each time. Both together are longer than a second,
+	// because Linux refuses packets of one host no more often than once in that time when its allowance is used up.
+	tries = 5
 	wait  = 300 * time.Millisecond
 	// closed is a port at which nobody listens: hosts say so of every packet that reaches it.
 	closed  = 33434
