@@ -160,16 +160,16 @@ type detached struct {
 	job    jobs.Job
 	hosted hosting // in a cluster, by one of its daemons
 	server *jobs.Server
-	record jobs.Record
 	ask    chan struct{}
 
 	request   *wire.Detach // of its user, in a cluster
 	inherited *inheritance // nil unless this launcher carries on what another has begun
 	keeper    *keeper      // nil if no other host could carry it on
 
-	mu    sync.Mutex
-	ranks []jobs.Rank
-	ready *os.File // until something was said
+	mu     sync.Mutex
+	record jobs.Record // changed by save
+	ranks  []jobs.Rank
+	ready  *os.File // until something was said
 }
 
 type detachedKey struct{}
@@ -200,8 +200,7 @@ func beDetached(dir string) (*detached, error) {
 	if d.inherited != nil {
 		d.say("goes on")
 	}
-	d.record.PID = os.Getpid()
-	if err := d.job.Save(d.record); err != nil {
+	if err := d.save(func(r *jobs.Record) { r.PID = os.Getpid() }); err != nil {
 		return nil, err
 	}
 	d.server, err = d.job.Serve(jobs.Handler{Signal: signalSelf, Ranks: d.list})
@@ -236,10 +235,6 @@ func (d *detached) attach(spec *launcher.Spec, p plan.Placement) error {
 	if d == nil {
 		return nil
 	}
-	d.record.Ranks = len(p.Ranks)
-	for _, h := range p.Hosts {
-		d.record.Hosts = append(d.record.Hosts, h.Name)
-	}
 	d.mu.Lock()
 	for rank, r := range p.Ranks {
 		d.ranks = append(d.ranks, jobs.Rank{Rank: rank, Host: p.Hosts[r.Host].Name, State: "has not started"})
@@ -271,13 +266,25 @@ func (d *detached) attach(spec *launcher.Spec, p plan.Placement) error {
 			r.CPUMS, r.RSS, r.Processes, r.State = u.CPU.Milliseconds(), u.RSS, u.Processes, u.State
 		})
 	}
+	return d.save(func(r *jobs.Record) {
+		r.Ranks = len(p.Ranks)
+		for _, h := range p.Hosts {
+			r.Hosts = append(r.Hosts, h.Name)
+		}
+	})
+}
+
+// save changes what is recorded of the job, one after the other: the launcher's loop does, and the keeper's goroutines.
+func (d *detached) save(change func(*jobs.Record)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change(&d.record)
 	return d.job.Save(d.record)
 }
 
 // world keeps what an elastic job is now for those who list jobs.
 func (d *detached) world(ranks int, hosts []string) {
-	d.record.Ranks, d.record.Hosts = ranks, hosts
-	if err := d.job.Save(d.record); err != nil {
+	if err := d.save(func(r *jobs.Record) { r.Ranks, r.Hosts = ranks, hosts }); err != nil {
 		fmt.Fprintln(os.Stderr, "gorun: warning:", err) // into the job's output
 	}
 }
@@ -308,8 +315,7 @@ func (d *detached) end(code int) {
 		return
 	}
 	d.keeper.close(code)
-	d.record.Ended, d.record.Code = time.Now(), code
-	if err := d.job.Save(d.record); err != nil {
+	if err := d.save(func(r *jobs.Record) { r.Ended, r.Code = time.Now(), code }); err != nil {
 		fmt.Fprintln(os.Stderr, "gorun: error:", err) // into the job's output
 	}
 	d.server.End(code)

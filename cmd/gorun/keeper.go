@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gorun/launcher"
+	"gorun/launcher/jobs"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/standing"
@@ -242,7 +243,6 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 	if from := d.inherited; from != nil {
 		k.electors, k.lease, legacy, k.left = from.Electors, from.Lease, from.Legacy, from.bequest
 		spec.Legacy = from.bequest.Launcher
-		d.record.Started = from.bequest.Started
 		spec.Note("gorun: job %s goes on by the launcher on %s, since that on %s is gone; what it wrote until now is there", k.left.Name, d.hosted.name, from.Former)
 	} else {
 		var ranks []string
@@ -255,7 +255,9 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 		return nil
 	}
 	k.holder = authority.NewHolder(d.hosted.name, d.record.Authority, k.electors, k.lease, legacy)
-	d.record.Term = k.holder.Term()
+	if err := d.save(func(r *jobs.Record) { r.Started, r.Term = k.left.Started, k.holder.Term() }); err != nil {
+		return err
+	}
 	if spec.Elastic != nil {
 		spec.Keeper = k
 		lease.Patience = k.lease + succession
@@ -265,7 +267,7 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 	if spec.Elastic == nil {
 		k.Keep(nil)
 	}
-	return d.job.Save(d.record)
+	return nil
 }
 
 // mayGoOn is an error in a launcher that should carry on a job which cannot: its world is fixed, and with the former
@@ -289,10 +291,14 @@ func (d *detached) mayGoOn(elastic bool) error {
 }
 
 // standDown ends a launcher in whose place another one has come. It must touch nothing that is the other's now, so
-// nothing is cleaned up either.
+// nothing is cleaned up either; nor may anybody here write after it that the job is something else than moved, so the
+// lock is kept.
 func (d *detached) standDown(term uint64) {
 	fmt.Fprintf(os.Stderr, "gorun: another host carries the job on (launcher %d of it), this launcher stands down\n", term)
+	d.mu.Lock()
 	d.record.Ended, d.record.Moved = time.Now(), true
-	d.job.Save(d.record)
+	if err := d.job.Save(d.record); err != nil {
+		fmt.Fprintln(os.Stderr, "gorun: error:", err) // into the job's output
+	}
 	os.Exit(launcher.ExitFailure)
 }
