@@ -38,12 +38,7 @@ func TestLossAmidAllreduce(t *testing.T) {
 			c := newCluster(t, 3)
 			steps := strconv.Itoa(steps)
 			script := []string{python, "testdata/elastic/steps.py", "--tell", "--commit", "1", "--length", length, "--steps", steps}
-			j := &training{cluster: c, out: &record{}}
-			j.cmd, _, _ = c.command(append([]string{"--min-np", "1", "--on-failure", "shrink", "-H", "host1:1,host2:1,host3:1"}, script...)...)
-			j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
-			if err := j.cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			j := c.follow(append([]string{"--min-np", "1", "--on-failure", "shrink", "-H", "host1:1,host2:1,host3:1"}, script...)...)
 			j.await(`commit [1-3][05] epoch \d+ size 3`) // hosts may come one after the other
 			time.Sleep(after)                            // anywhere in a step
 			struck := time.Now()

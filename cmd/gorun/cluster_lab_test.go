@@ -251,7 +251,7 @@ func TestClusterLosesDaemon(t *testing.T) {
 func TestClusterElastic(t *testing.T) {
 	needTorch(t)
 	s := newLasting(t, 3)
-	j := s.train(1600, slices.Concat(s.args, []string{"--min-np", "1", "--max-np", "3", "-ppn", "1"})...)
+	j := s.trainOn(slices.Concat(s.args, []string{"--min-np", "1", "--max-np", "3", "-ppn", "1"})...)
 	j.idle = s.expectIdle
 	j.await(`is rank 2 of 3 from batch 0`)
 	j.await(`batch 20$`)
@@ -276,6 +276,7 @@ func TestClusterElastic(t *testing.T) {
 	if text := s.ps(); strings.Count(text, "1 of 2") != 3 {
 		t.Errorf("gorun ps:\n%s", text)
 	}
+	j.enough()
 	j.end(3)
 }
 

@@ -27,11 +27,7 @@ func TestJobMeasuresItsWays(t *testing.T) {
 	if err := c.SetPath(c.Host(2), c.Host(3), slow); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp(filepath.Join(c.root, "build"), "ways") // hosts of a lab have a /tmp of their own
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := c.shared("ways")
 	old, file := filepath.Join(dir, "old.yaml"), filepath.Join(dir, "measured.yaml")
 	const hosts = "host1,host2,host3,host4"
 	// What was right yesterday.

@@ -80,7 +80,8 @@ type training struct {
 	*cluster
 	cmd     *lab.Cmd
 	out     *record
-	batches int
+	batches int    // 0 if it goes on until enough
+	until   string // the file that ends it then
 	idle    func() // checks that nothing is left of the job
 }
 
@@ -93,9 +94,33 @@ func (c *cluster) train(batches int, args ...string) *training {
 // trainWith is train with flags of the script.
 func (c *cluster) trainWith(batches int, flags []string, args ...string) *training {
 	c.t.Helper()
-	j := &training{cluster: c, out: &record{}, batches: batches, idle: func() { c.expectNothingLeft(5 * time.Second) }}
 	args = append(args, python, "testdata/elastic/train.py", "--pause", "0.03", "--batches", strconv.Itoa(batches))
-	j.cmd, _, _ = c.command(append(args, flags...)...)
+	j := c.follow(append(args, flags...)...)
+	j.batches = batches
+	return j
+}
+
+// trainOn is train until enough is called.
+func (c *cluster) trainOn(args ...string) *training {
+	c.t.Helper()
+	until := filepath.Join(c.shared("training"), "enough")
+	j := c.trainWith(0, []string{"--until", until}, args...)
+	j.until = until
+	return j
+}
+
+func (j *training) enough() {
+	j.t.Helper()
+	if err := os.WriteFile(j.until, nil, 0o600); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// follow starts any program of which the lines are awaited.
+func (c *cluster) follow(args ...string) *training {
+	c.t.Helper()
+	j := &training{cluster: c, out: &record{}, idle: func() { c.expectNothingLeft(5 * time.Second) }}
+	j.cmd, _, _ = c.command(args...)
 	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
 	if err := j.cmd.Start(); err != nil {
 		c.t.Fatal(err)
@@ -136,11 +161,15 @@ func (j *training) finish(processes int) {
 	if len(ends) != processes {
 		j.t.Errorf("%d processes ended well, want %d\n%s", len(ends), processes, j.out)
 	}
-	want := undisturbed(j.t, j.root, j.batches)
+	batches := j.batches
+	if j.until != "" && len(ends) > 0 {
+		batches, _ = strconv.Atoi(ends[0][4])
+	}
+	want := undisturbed(j.t, j.root, batches)
 	for _, e := range ends {
 		norm, _ := strconv.ParseFloat(e[6], 64)
 		// An average of three is rounded in another place than one of two.
-		if e[4] != strconv.Itoa(j.batches) || e[7] != ends[0][7] || math.Abs(norm-want) > 1e-6*want {
+		if e[4] != strconv.Itoa(batches) || e[7] != ends[0][7] || math.Abs(norm-want) > 1e-6*want {
 			j.t.Errorf("%s; undisturbed the norm is %.9f, process %s has %s", e[0], want, ends[0][1], ends[0][7])
 		}
 	}
@@ -271,7 +300,7 @@ func TestLossesInCommit(t *testing.T) {
 func TestPoweredOffHostReturns(t *testing.T) {
 	needTorch(t)
 	c := newCluster(t, 3)
-	j := c.train(1200, "--min-np", "1", "--blacklist-cooldown-range", "1", "5", "-H", "host1:1,host2:1,host3:1")
+	j := c.trainOn("--min-np", "1", "--blacklist-cooldown-range", "1", "5", "-H", "host1:1,host2:1,host3:1")
 	j.await(`batch 30$`)
 	struck := time.Now()
 	if err := c.Host(3).PowerOff(); err != nil {
@@ -285,6 +314,7 @@ func TestPoweredOffHostReturns(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.await(`is rank 2 of 3 from batch [1-9]`)
+	j.enough()
 	j.end(3)
 }
 
@@ -292,7 +322,7 @@ func TestPoweredOffHostReturns(t *testing.T) {
 func TestScale(t *testing.T) {
 	needTorch(t)
 	c := newCluster(t, 4)
-	list := filepath.Join(c.root, "build", fmt.Sprintf("hosts.%d", os.Getpid()))
+	list := filepath.Join(c.shared("hosts"), "list")
 	say := func(hosts ...string) {
 		if err := os.WriteFile(list+".new", []byte(strings.Join(hosts, "\n")+"\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -301,9 +331,8 @@ func TestScale(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { os.Remove(list) })
 	say("host1:1", "host2:1")
-	j := c.train(900, "--min-np", "1", "--host-discovery-script", "cat "+list)
+	j := c.trainOn("--min-np", "1", "--host-discovery-script", "cat "+list)
 	j.await(`is rank 1 of 2 from batch \d`) // the first host need not wait for the second
 	j.await(`batch 20$`)
 	say("host1:1", "host2:1", "host3:1", "host4:1")
@@ -312,6 +341,7 @@ func TestScale(t *testing.T) {
 	j.await(`is rank 0 of 1 from batch [1-9]`)
 	say("host3:1", "host1:1", "host2:1")
 	j.await(`is rank 2 of 3 from batch [1-9]`)
+	j.enough()
 	j.end(3)
 }
 

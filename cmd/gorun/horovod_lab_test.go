@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,7 +45,7 @@ func TestStockHorovod(t *testing.T) {
 // another one more: it goes on from its last commit each time, and all that end have the same weights.
 func TestStockHorovodElastic(t *testing.T) {
 	python, c := newStockCluster(t, 4)
-	list := filepath.Join(c.root, "build", fmt.Sprintf("stock.%d", os.Getpid()))
+	list := filepath.Join(c.shared("stock"), "hosts")
 	say := func(hosts ...string) {
 		if err := os.WriteFile(list+".new", []byte(strings.Join(hosts, "\n")+"\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -55,15 +54,9 @@ func TestStockHorovodElastic(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { os.Remove(list) })
 	say("host1:1", "host2:1")
-	j := &training{cluster: c, out: &record{}}
-	j.cmd, _, _ = c.command("--no-horovod-shim", "--min-np", "2", "--max-np", "4", "--host-discovery-script", "cat "+list,
+	j := c.follow("--no-horovod-shim", "--min-np", "2", "--max-np", "4", "--host-discovery-script", "cat "+list,
 		python, "testdata/elastic/stock.py", "--batches", "400")
-	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
-	if err := j.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	j.await(`is rank 1 of 2 from batch 0`)
 	j.await(`batch 20$`)
 	say("host1:1", "host2:1", "host3:1") // it is told, and interrupts itself

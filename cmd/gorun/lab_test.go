@@ -67,6 +67,17 @@ func newClusterWith(t *testing.T, hosts int, options lab.Options) *cluster {
 	return &cluster{l, t, binary, filepath.Dir(filepath.Dir(binary))}
 }
 
+// shared makes a directory that all hosts see: each has a /tmp of its own.
+func (c *cluster) shared(name string) string {
+	c.t.Helper()
+	dir, err := os.MkdirTemp(filepath.Join(c.root, "build"), name)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 // result of a gorun that has ended.
 type result struct {
 	code           int

@@ -82,11 +82,7 @@ type vsphere struct {
 
 func (c *cluster) vsphere() *vsphere {
 	c.t.Helper()
-	dir, err := os.MkdirTemp(filepath.Join(c.root, "build"), "vsphere")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := c.shared("vsphere")
 	for _, name := range []string{"vmtoolsd", "vmware-toolbox-cmd"} {
 		b, err := os.ReadFile(filepath.Join(c.root, "testdata/vmtools", name))
 		if err == nil {

@@ -43,11 +43,7 @@ func TestRingInEachNetwork(t *testing.T) {
 	}
 	const predicted = 2 * fast / (fast + slow)
 
-	dir, err := os.MkdirTemp(filepath.Join(c.root, "build"), "rails") // hosts of a lab have a /tmp of their own
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := c.shared("rails")
 	file := filepath.Join(dir, "measured.yaml")
 	where := []string{"-H", "host1,host2,host3,host4", "--network-interfaces", "10.77.0.0/24,10.78.0.0/24"}
 	r := c.gorun(append([]string{"topo", "--measure", "--save", file, "--json"}, where...)...)
@@ -108,11 +104,7 @@ func TestRingsLoseNetwork(t *testing.T) {
 	if err := c.AddNetwork(netip.MustParsePrefix("10.78.0.0/24"), lab.Link{}); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp(filepath.Join(c.root, "build"), "rails")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := c.shared("rails")
 	// A ring over both networks would pass a way that is slow in one of them; a ring in each passes none.
 	file, text := filepath.Join(dir, "facts.yaml"), "edges:\n"
 	slow := map[string]bool{"10.77 1 2": true, "10.77 3 4": true, "10.78 1 3": true, "10.78 2 4": true}
@@ -133,14 +125,9 @@ func TestRingsLoseNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	const steps = 400 // computing alone takes 20 s; rings are asked about every 5 s
-	j := &training{cluster: c, out: &record{}}
-	j.cmd, _, _ = c.command("-v", "--ring-order", "measured", "--topology", file, "--algorithm", "ring",
+	j := c.follow("-v", "--ring-order", "measured", "--topology", file, "--algorithm", "ring",
 		"--network-interfaces", "10.77.0.0/24,10.78.0.0/24", "-H", "host1,host2,host3,host4",
 		python, "testdata/elastic/steps.py", "--steps", fmt.Sprint(steps), "--length", "50000", "--pause", "0.05")
-	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
-	if err := j.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	j.await(`% in 10\.77\.0\.0/24, ring: host1 → host[34] → host2 → `)
 	j.await(`% in 10\.78\.0\.0/24, ring: host1 → host[24] → host3 → `)
 	j.await(`commit 20 epoch 1 size 4`)

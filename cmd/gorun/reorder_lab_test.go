@@ -26,13 +26,8 @@ func TestRingChangesWhileTraining(t *testing.T) {
 		}
 	}
 	const steps = 120
-	j := &training{cluster: c, out: &record{}}
-	j.cmd, _, _ = c.command("-v", "--ring-order", "measured", "--algorithm", "ring", "-H", "host1,host2,host3,host4",
+	j := c.follow("-v", "--ring-order", "measured", "--algorithm", "ring", "-H", "host1,host2,host3,host4",
 		python, "testdata/elastic/steps.py", "--steps", fmt.Sprint(steps), "--length", "400000", "--pause", "0.02")
-	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
-	if err := j.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	j.await(`commit 20 epoch 1 size 4`)
 	first, _ := j.out.find(`epoch 1, (ring: host1 → host(\d) → host(\d) → .*)$`)
 	if len(first) != 1 {
@@ -84,11 +79,7 @@ func TestRingChangesWhileTraining(t *testing.T) {
 // is told, and changes nothing.
 func TestTopologyFileChanges(t *testing.T) {
 	c := newCluster(t, 4)
-	dir, err := os.MkdirTemp(filepath.Join(c.root, "build"), "facts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := c.shared("facts")
 	file := filepath.Join(dir, "facts.yaml")
 	write := func(racks ...string) {
 		t.Helper()
@@ -102,13 +93,8 @@ func TestTopologyFileChanges(t *testing.T) {
 	}
 	write("rack: a", "rack: a", "rack: b", "rack: b")
 	const steps = 500
-	j := &training{cluster: c, out: &record{}}
-	j.cmd, _, _ = c.command("-v", "--ring-order", "topology", "--topology", file, "--algorithm", "ring",
+	j := c.follow("-v", "--ring-order", "topology", "--topology", file, "--algorithm", "ring",
 		"-H", "host1,host2,host3,host4", python, "testdata/elastic/steps.py", "--steps", fmt.Sprint(steps), "--length", "4000", "--pause", "0.05")
-	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
-	if err := j.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	j.await(`epoch 1, ring: host1 → host2 → host3 → host4 → `)
 	j.await(`commit 10 epoch 1 size 4`)
 	write("rack: a", "rock: b", "rack: a", "rack: b")
@@ -158,13 +144,8 @@ func TestRingFollowsMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	const steps = 400
-	j := &training{cluster: c, out: &record{}}
-	j.cmd, _, _ = c.command("-v", "--ring-order", "topology", "--topology", file, "--algorithm", "ring", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"),
+	j := c.follow("-v", "--ring-order", "topology", "--topology", file, "--algorithm", "ring", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"),
 		"-H", "host1,host2,host3,host4", python, "testdata/elastic/steps.py", "--steps", fmt.Sprint(steps), "--length", "4000", "--pause", "0.05")
-	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
-	if err := j.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	j.await(`epoch 1, ring: host1 → host2 → host3 → host4 → `)
 	j.await(`host2: vSphere announces moves of this machine`)
 	j.await(`commit 10 epoch 1 size 4`)

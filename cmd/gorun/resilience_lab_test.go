@@ -25,18 +25,14 @@ type descent struct {
 // descend starts it.
 func (c *cluster) descend(batches int, pause string, args ...string) *descent {
 	c.t.Helper()
-	d := &descent{&training{cluster: c, out: &record{}, batches: batches, idle: func() { c.expectNothingLeft(5 * time.Second) }}}
 	var hosts string
 	for i := range c.Hosts() {
 		hosts += fmt.Sprintf(",host%d:1", i+1)
 	}
 	args = append([]string{"-v", "-H", hosts[1:]}, args...)
-	d.cmd, _, _ = c.command(append(args, python, "testdata/resilience/descend.py", "--batches", strconv.Itoa(batches), "--pause", pause)...)
-	d.cmd.Stdout, d.cmd.Stderr = d.out, d.out
-	if err := d.cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
-	return d
+	j := c.follow(append(args, python, "testdata/resilience/descend.py", "--batches", strconv.Itoa(batches), "--pause", pause)...)
+	j.batches = batches
+	return &descent{j}
 }
 
 // reach waits for a batch.

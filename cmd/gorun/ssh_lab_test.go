@@ -23,11 +23,7 @@ type sshCluster struct {
 
 func newSSHCluster(t *testing.T, hosts int) *sshCluster {
 	c := newCluster(t, hosts)
-	dir, err := os.MkdirTemp(filepath.Join(c.root, "build"), "ssh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := c.shared("ssh")
 	return &sshCluster{c, dir}
 }
 

@@ -19,10 +19,8 @@ func TestStateAtWireSpeed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j := &training{cluster: c, out: &record{}}
-	j.cmd, _, _ = c.command("-H", "host1:1,host2:1", python, "testdata/resilience/sync.py")
-	j.cmd.Stdout, j.cmd.Stderr = j.out, j.out
-	if err := j.cmd.Run(); err != nil {
+	j := c.follow("-H", "host1:1,host2:1", python, "testdata/resilience/sync.py")
+	if err := j.cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, j.out)
 	}
 	digests, _ := j.out.find(`rank \d has (\w+)`)

@@ -145,8 +145,7 @@ func TestTakeoverOfFixed(t *testing.T) {
 func TestTakeover(t *testing.T) {
 	needTorch(t)
 	s := newLasting(t, 3)
-	until := filepath.Join(s.root, "build", fmt.Sprintf("takeover-%d", os.Getpid())) // where lab hosts see it
-	t.Cleanup(func() { os.Remove(until) })
+	until := filepath.Join(s.shared("takeover"), "until")
 	j := s.detach("--lease", "8", "--min-np", "1", "--max-np", "3", "-ppn", "1", python, "testdata/elastic/train.py", "--pause", "0.05", "--batches", "50", "--until", until)
 	if j.name != "host2/1" {
 		t.Fatalf("the job is called %s", j.name)

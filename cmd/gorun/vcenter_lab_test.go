@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,11 +13,10 @@ import (
 // longer than the lease of others, and renew their connections when the command says that they have arrived.
 func TestMovesFromElsewhere(t *testing.T) {
 	c := newCluster(t, 2)
-	feed := filepath.Join(c.root, "build", fmt.Sprintf("moves.%d", os.Getpid()))
+	feed := filepath.Join(c.shared("vcenter"), "moves")
 	if err := os.WriteFile(feed, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.Remove(feed) })
 	say := func(line string) {
 		f, err := os.OpenFile(feed, os.O_APPEND|os.O_WRONLY, 0)
 		if err == nil {
