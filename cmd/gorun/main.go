@@ -58,9 +58,10 @@ func newApp(hurry <-chan struct{}) *cli.App {
 		Description:               exitStatusHelp,
 
 		CustomAppHelpTemplate: helpTemplate,
-		Flags:                 launchFlags(),
-		Action:                func(c *cli.Context) error { return launch(c, hurry) },
-		Commands:              commands(hurry),
+		// The library has --help only where it has its own help command too.
+		Flags:    append(launchFlags(), cli.HelpFlag),
+		Action:   func(c *cli.Context) error { return launch(c, hurry) },
+		Commands: commands(hurry),
 		// Errors are printed in one place, by explain; the library must not exit by itself.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError:   explainFlag(launchFlags(), "gorun --help lists the flags; flags go before the program"),
