@@ -139,7 +139,11 @@ def mpich(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
 
 
 def limit(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
-    return [str(BUILD / "limit"), str(setting.ranks), str(seconds), *sizes.list()]
+    if not setting.hosts:
+        return [str(BUILD / "limit"), str(setting.ranks), str(seconds), *sizes.list()]
+    # gorun only starts these ranks; each has a bare connection to the next one.
+    program = [str(BUILD / "limit_tcp"), "allreduce", str(seconds), *sizes.list()]
+    return [str(BINARY), *setting.launcher(), "--no-tag-output", *program]
 
 
 def find(horovod: str) -> list[Program]:
@@ -157,8 +161,8 @@ def find(horovod: str) -> list[Program]:
         "cc", "gorun_allreduce.c", "gorun_c", "-march=native", f"-I{library}", str(library / "gorun.c")
     ):
         found.append(Program(GORUN_C, version, gorun_c))
-    if compiled("cc", "limit.c", "limit", "-march=native"):
-        found.append(Program(LIMIT, "limit.c", limit))
+    if all(compiled("cc", f"{name}.c", name, "-march=native") for name in ("limit", "limit_tcp")):
+        found.append(Program(LIMIT, "limit.c, limit_tcp.c", limit))
     for name, kind, run in ((OPEN_MPI, "openmpi", open_mpi), (MPICH, "mpich", mpich)):
         if shutil.which(f"mpirun.{kind}") and compiled(f"mpicc.{kind}", "mpi_collective.c", kind):
             found.append(Program(name, first_version([f"mpirun.{kind}", "--version"]), run))
