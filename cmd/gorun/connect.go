@@ -62,6 +62,15 @@ func (d dialer) Dial(ctx context.Context, host string) (*launcher.Daemon, error)
 	return d.retry.dial(ctx, host, d.remote.Dial)
 }
 
+// doing is a dialer that starts something else in the place of a daemon, which has nothing to clean up.
+func (d *dialer) doing(args ...string) launcher.Dialer {
+	other, remote := *d, *d.remote
+	other.local.Patience = 0
+	other.local.Args, remote.Args, remote.Session = args, args, nil
+	other.remote = &remote
+	return other
+}
+
 func newDialer(c *cli.Context) (*dialer, error) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -32,14 +32,14 @@ func doctorCommand() *cli.Command {
 		&cli.BoolFlag{Name: "facts", Usage: "write what this host says of itself, for the gorun that asks", Hidden: true},
 	}
 	for _, f := range launchFlags() {
-		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "connect-retry"}, f.Names()[0]) {
+		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "connect-retry", "network-interfaces"}, f.Names()[0]) {
 			flags = append(flags, f)
 		}
 	}
 	return &cli.Command{
 		Name:        "doctor",
 		Usage:       "check hosts for what makes jobs fail or slow, and say how to mend it",
-		UsageText:   "gorun doctor [-H host1,host2] [--json]",
+		UsageText:   "gorun doctor [-H host1,host2] [--network-interfaces LIST] [--json]",
 		Description: "The exit status is 1 if any check says FAIL. WARN costs speed, or may cost a job.",
 		Flags:       flags,
 
@@ -81,12 +81,11 @@ func runDoctor(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	d.local.Patience = 0
 	var names []string
 	for _, h := range placement.Hosts {
 		names = append(names, h.Name)
 	}
-	findings, err := examine(c.Context, names, timeOf(c, "start-timeout"), d.doing)
+	findings, err := examine(c.Context, names, nicsOf(c), timeOf(c, "start-timeout"), d.doing)
 	if err != nil {
 		return err
 	}
@@ -101,8 +100,8 @@ func runDoctor(c *cli.Context) error {
 
 // examine asks every host at once and judges the answers. A host that does not answer is a finding, too.
 //
-// Those that answer are then asked about the ways between them, by what doing returns.
-func examine(ctx context.Context, names []string, patience time.Duration, doing func(args ...string) launcher.Dialer) ([]doctor.Finding, error) {
+// Those that answer are then asked about the ways between them over the NICs that the user's list means, by what doing returns.
+func examine(ctx context.Context, names, nics []string, patience time.Duration, doing func(args ...string) launcher.Dialer) ([]doctor.Finding, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()
 	d := doing("doctor", "--facts")
@@ -126,20 +125,15 @@ func examine(ctx context.Context, names []string, patience time.Duration, doing 
 		findings = append(findings, doctor.Judge(answers[i].Facts)...)
 		well = append(well, answers[i])
 	}
-	findings = append(findings, doctor.Compare(well)...)
-	findings = append(findings, probeWays(ctx, doctor.Ways(well), doing)...)
+	findings = append(findings, doctor.Compare(well, nics)...)
+	findings = append(findings, probeWays(ctx, doctor.Ways(well, nics), doing)...)
+	if cause := context.Cause(ctx); errors.Is(cause, launcher.ErrStopped) {
+		return nil, cause
+	}
 	slices.SortStableFunc(findings, func(a, b doctor.Finding) int {
 		return slices.Index(names, a.Host) - slices.Index(names, b.Host)
 	})
 	return findings, nil
-}
-
-// doing is a dialer that starts something else in the place of a daemon.
-func (d *dialer) doing(args ...string) launcher.Dialer {
-	other, remote := *d, *d.remote
-	other.local.Args, remote.Args, remote.Session = args, args, nil
-	other.remote = &remote
-	return other
 }
 
 // probeWays has hosts find out what packets reach each other.
@@ -148,9 +142,9 @@ func probeWays(ctx context.Context, ways []doctor.Way, doing func(args ...string
 	var probing sync.WaitGroup
 	for i, w := range ways {
 		probing.Go(func() {
-			arrive := 0 // not known
-			interrogate(ctx, doing("doctor", "--path", w.Addr.String(), "--bytes", strconv.Itoa(w.Bytes)), w.From.Host.Name, &arrive)
-			found[i] = doctor.JudgeWay(w, arrive)
+			var arrive int
+			_, _, err := interrogate(ctx, doing("doctor", "--path", w.Addr.String(), "--bytes", strconv.Itoa(w.Bytes)), w.From, &arrive)
+			found[i] = doctor.JudgeWay(w, arrive, err)
 		})
 	}
 	probing.Wait()

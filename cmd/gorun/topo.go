@@ -245,35 +245,39 @@ func look(c *cli.Context, ring ringPlan, names []string, measuring bool) ([]topo
 	if err != nil {
 		return nil, nil, err
 	}
-	d.local.Patience = 0 // unlike a worker it has nothing to clean up
-	run := func(flag string) {
-		d.local.Args = []string{"topo", flag}
-		d.remote.Args, d.remote.Session = d.local.Args, nil
-	}
-	run("--json")
-	hosts, err := askAll(c.Context, d, names, startTimeout(c))
+	hosts, err := askAll(c.Context, d.doing("topo", "--json"), names, startTimeout(c))
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := ring.override(hosts); err != nil {
 		return nil, nil, err
 	}
-	for _, h := range hosts {
-		if ring.Moved(h) && !measuring {
-			fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\ngorun: hint: gorun topo -H %s --measure --save %s\n", h.Name+" was moved or started again since "+ring.file+" was written: its labels and edges there do not count", strings.Join(names, ","), ring.file)
-			break
-		}
-	}
+	warnMoved(c.App.ErrWriter, ring, hosts, measuring)
 	edges := ring.Edges(hosts)
 	if measuring && len(hosts) > 1 {
-		run("--agent")
-		found, err := measureAll(c.Context, d, hosts, nicsOf(c), timeOf(c, "start-timeout"))
+		found, err := measureAll(c.Context, d.doing("topo", "--agent"), hosts, nicsOf(c), timeOf(c, "start-timeout"))
 		if err != nil {
 			return nil, nil, err
 		}
 		edges = append(found, edges...) // of two that speak of one edge, the last counts
 	}
 	return hosts, edges, nil
+}
+
+// warnMoved names the hosts of which the topology file may no longer be true, unless it is about to be measured.
+func warnMoved(w io.Writer, ring ringPlan, hosts []topology.Host, measuring bool) {
+	var names []string
+	moved := false
+	for _, h := range hosts {
+		names = append(names, h.Name)
+		if ring.Moved(h) && !measuring {
+			fmt.Fprintf(w, "gorun: warning: %s was moved or started again since %s was written: its labels and edges there do not count\n", h.Name, ring.file)
+			moved = true
+		}
+	}
+	if moved {
+		fmt.Fprintf(w, "gorun: hint: gorun topo -H %s --measure --save %s\n", strings.Join(names, ","), ring.file)
+	}
 }
 
 // askAll asks every host at once. Its error names all hosts that failed.

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"gorun/launcher"
+	"gorun/topology"
+	"gorun/topology/doctor"
+	"gorun/topology/facts"
 )
 
 // answers is a Dialer whose hosts say what is told here, or nothing for ever.
@@ -81,5 +84,52 @@ func TestSilentHost(t *testing.T) {
 	cancel(launcher.ErrStopped)
 	if _, err := askAll(ctx, answers{}, []string{"silent"}, time.Minute); !errors.Is(err, launcher.ErrStopped) {
 		t.Errorf("error %v after an interruption", err)
+	}
+}
+
+// TestWarnsOfMovedHosts: each host of which the file may no longer be true is named, and what to do is said once.
+func TestWarnsOfMovedHosts(t *testing.T) {
+	file, err := facts.Parse([]byte("hosts:\n  a: {session: '0x1'}\n  b: {session: '0x2'}\n  c: {session: '0x3'}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring := ringPlan{file: "f.yaml", File: file}
+	hosts := []topology.Host{{Name: "a", Session: "0x9"}, {Name: "b", Session: "0x2"}, {Name: "c", Session: "0x8"}}
+	const text = " was moved or started again since f.yaml was written: its labels and edges there do not count\n"
+	for _, tt := range []struct {
+		hosts     []topology.Host
+		measuring bool
+		want      string
+	}{
+		{hosts, false, "gorun: warning: a" + text + "gorun: warning: c" + text + "gorun: hint: gorun topo -H a,b,c --measure --save f.yaml\n"},
+		{hosts[1:2], false, ""},
+		{hosts, true, ""},
+	} {
+		var said strings.Builder
+		if warnMoved(&said, ring, tt.hosts, tt.measuring); said.String() != tt.want {
+			t.Errorf("measuring %v: %q, want %q", tt.measuring, said.String(), tt.want)
+		}
+	}
+}
+
+// TestProbeWays: that a way could not be probed is no good news of it.
+func TestProbeWays(t *testing.T) {
+	ways := []doctor.Way{{From: "good", To: "lost", Bytes: 9000}, {From: "lost", To: "failing", Bytes: 9000}, {From: "failing", To: "away", Bytes: 9000}, {From: "away", To: "good", Bytes: 9000}}
+	d := answers{
+		"good":    {stdout: "9000\n"},
+		"lost":    {stdout: "1500\n"},
+		"failing": {stderr: "gorun: error: probe path to 10.0.0.1: no route\n"},
+		"away":    {dial: errors.New("refused")},
+	}
+	found := probeWays(t.Context(), ways, func(...string) launcher.Dialer { return d })
+	for i, want := range []doctor.Finding{
+		{Host: "good", Status: doctor.Pass, Text: "packets of 9000 bytes arrive"},
+		{Host: "lost", Status: doctor.Fail, Text: "packets of 9000 bytes are lost"},
+		{Host: "failing", Status: doctor.Warn, Text: "not known: probe path to 10.0.0.1: no route"},
+		{Host: "away", Status: doctor.Warn, Text: "not known: refused"},
+	} {
+		if f := found[i]; f.Host != want.Host || f.Status != want.Status || !strings.HasPrefix(f.Text, want.Text) {
+			t.Errorf("%+v, want %+v", f, want)
+		}
 	}
 }

@@ -162,8 +162,9 @@ type Answer struct {
 	Asked, Came time.Time
 }
 
-// Compare checks what must be alike on all hosts: clocks, Pythons, and the MTU of the NICs between them.
-func Compare(all []Answer) []Finding {
+// Compare checks what must be alike on all hosts: clocks, Pythons, and the NICs between them, of those that the user's list
+// means.
+func Compare(all []Answer, nics []string) []Finding {
 	var out []Finding
 	for i, a := range all {
 		j := judge{host: a.Facts.Host.Name}
@@ -171,29 +172,22 @@ func Compare(all []Answer) []Finding {
 		skew := a.Facts.Clock.Sub(a.Asked.Add(half))
 		j.check("clock", skew.Abs() <= mostSkew+half, fmt.Sprintf("within %v of the launcher's", (skew.Abs()+half).Round(time.Millisecond)), Warn,
 			fmt.Sprintf("%v off the launcher's, ±%v", skew.Round(time.Millisecond), half.Round(time.Millisecond)), "timedatectl set-ntp true, or chronyc makestep")
+		mine, addr := mainNIC(a.Facts.Host, nics)
+		if len(nics) > 0 {
+			j.check("NIC for data", addr.IsValid(), fmt.Sprintf("%s %s %s", mine.Name, mine.Driver, addr), Fail,
+				"none of "+strings.Join(nics, ",")+" is up here", "ip -br address; --network-interfaces takes names, drivers and networks")
+		}
 		if i > 0 {
 			first := all[0].Facts
 			j.check("versions", a.Facts.Python == first.Python, a.Facts.Kernel, Warn, fmt.Sprintf("%s, but %s has %s", a.Facts.Python, first.Host.Name, first.Python), "install the same Python on all hosts")
-			mine, theirs := mtu(a.Facts.Host), mtu(first.Host)
-			j.check("MTU", mine == theirs || mine == 0 || theirs == 0, fmt.Sprint(mine), Warn, fmt.Sprintf("%d, but %s has %d: large packets may be lost on the way", mine, first.Host.Name, theirs),
-				fmt.Sprintf("ip link set dev %s mtu %d", mainNIC(a.Facts.Host).Name, theirs))
+			theirs, _ := mainNIC(first.Host, nics)
+			j.check("MTU", mine.MTU == theirs.MTU || mine.MTU == 0 || theirs.MTU == 0, fmt.Sprint(mine.MTU), Warn,
+				fmt.Sprintf("%d, but %s has %d: large packets may be lost on the way", mine.MTU, first.Host.Name, theirs.MTU), fmt.Sprintf("ip link set dev %s mtu %d", mine.Name, theirs.MTU))
 		}
 		out = append(out, j.findings...)
 	}
 	return out
 }
-
-// mainNIC is the first that is up and has an address.
-func mainNIC(h topology.Host) topology.NIC {
-	for _, n := range h.NICs {
-		if n.Up && len(n.Addrs) > 0 && n.Name != "lo" {
-			return n
-		}
-	}
-	return topology.NIC{}
-}
-
-func mtu(h topology.Host) int { return mainNIC(h).MTU }
 
 // size writes bytes for people.
 func size(n int64) string {

@@ -74,7 +74,7 @@ func TestCompare(t *testing.T) {
 	all[2].Facts.Python = "Python 3.9.1"
 	all[2].Facts.Host.NICs = []topology.NIC{{Name: "eth0", MTU: 1500, Up: true, Addrs: []string{"10.0.0.3/24"}}}
 	var got []string
-	for _, f := range doctor.Compare(all) {
+	for _, f := range doctor.Compare(all, nil) {
 		if f.Status != doctor.Pass {
 			got = append(got, f.Host+" "+f.Check+": "+f.Text)
 		}

@@ -3,44 +3,62 @@ package doctor
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+
+	"gorun/topology"
 )
 
 // Way is from one host to another, and how large the packets are that both send there.
 type Way struct {
-	From, To Facts
+	From, To string
+	NIC      string     // of From
 	Addr     netip.Addr // of To
 	Bytes    int
 }
 
-// Ways are those that are worth a probe: from each host to the next.
-func Ways(all []Answer) []Way {
+// Ways are those that are worth a probe: from each host to the next, over the NICs that the user's list means.
+func Ways(all []Answer, nics []string) []Way {
+	if len(all) < 2 {
+		return nil
+	}
 	var out []Way
 	for i, a := range all {
-		next := all[(i+1)%len(all)].Facts
-		w := Way{From: a.Facts, To: next, Bytes: min(mtu(a.Facts.Host), mtu(next.Host))}
-		for _, text := range mainNIC(next.Host).Addrs {
-			if p, err := netip.ParsePrefix(text); err == nil && p.Addr().IsGlobalUnicast() && (!w.Addr.IsValid() || p.Addr().Is4()) {
-				w.Addr = p.Addr()
-			}
-		}
-		if len(all) > 1 && w.Addr.IsValid() && w.Bytes > 0 {
+		from, to := a.Facts.Host, all[(i+1)%len(all)].Facts.Host
+		mine, _ := mainNIC(from, nics)
+		theirs, addr := mainNIC(to, nics)
+		if w := (Way{from.Name, to.Name, mine.Name, addr, min(mine.MTU, theirs.MTU)}); addr.IsValid() && w.Bytes > 0 {
 			out = append(out, w)
 		}
 	}
 	return out
 }
 
-// JudgeWay says what it means that packets of so many bytes arrive; 0 is that the other host says nothing.
-func JudgeWay(w Way, arrive int) Finding {
-	j := judge{host: w.From.Host.Name}
-	to, nic := w.To.Host.Name, mainNIC(w.From.Host).Name
+// JudgeWay says what it means that packets of so many bytes arrive; 0 is that the other host says nothing, and err is why it is
+// not known.
+func JudgeWay(w Way, arrive int, err error) Finding {
+	j := judge{host: w.From}
+	check := "path to " + w.To
 	switch {
+	case err != nil:
+		j.add(check, Warn, "not known: "+err.Error(), fmt.Sprintf("ssh %s ping -c 1 %s", w.From, w.Addr))
 	case arrive == 0:
-		j.add("path to "+to, Pass, "not known: it answers no probe, as behind a firewall", "")
+		j.add(check, Pass, "not known: it answers no probe, as behind a firewall", "")
 	default:
-		j.check("path to "+to, arrive >= w.Bytes, fmt.Sprintf("packets of %d bytes arrive", arrive), Fail,
+		j.check(check, arrive >= w.Bytes, fmt.Sprintf("packets of %d bytes arrive", arrive), Fail,
 			fmt.Sprintf("packets of %d bytes are lost on the way, those of %d arrive: connections come about and then stand still", w.Bytes, arrive),
-			fmt.Sprintf("ip link set dev %s mtu %d (on %s and %s), or have the switches between carry %d", nic, arrive, w.From.Host.Name, to, w.Bytes))
+			fmt.Sprintf("ip link set dev %s mtu %d (on %s and %s), or have the switches between carry %d", w.NIC, arrive, w.From, w.To, w.Bytes))
 	}
 	return j.findings[0]
+}
+
+// mainNIC is the one at which a host is reached first over those that the user's list means, and its address there.
+func mainNIC(h topology.Host, nics []string) (topology.NIC, netip.Addr) {
+	addrs := topology.Addresses(h, nics, netip.Addr{})
+	if len(addrs) == 0 {
+		return topology.NIC{}, netip.Addr{}
+	}
+	at := slices.IndexFunc(h.NICs, func(n topology.NIC) bool {
+		return slices.Contains(topology.Addresses(topology.Host{NICs: []topology.NIC{n}}, nics, netip.Addr{}), addrs[0])
+	})
+	return h.NICs[at], addrs[0]
 }
