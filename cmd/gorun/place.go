@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -95,7 +94,7 @@ func policyOf(c *cli.Context) (plan.Policy, error) {
 	policy, err := plan.ParsePolicy(c.String("map-by"), c.String("rank-by"))
 	if err != nil {
 		hint := "--map-by slot, --map-by node or --map-by ppr:2:node"
-		if strings.HasPrefix(err.Error(), "rank by") {
+		if errors.Is(err, plan.ErrRankBy) {
 			hint = "--rank-by slot or --rank-by node"
 		}
 		return policy, &usageError{err, hint}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,6 +17,9 @@ type Policy struct {
 	Oversubscribe bool // more ranks than slots are no mistake
 	Cores         int  // that each rank is to have, 0 if nothing was said
 }
+
+// ErrRankBy is what is wrong with a --rank-by. Other errors of ParsePolicy are of --map-by.
+var ErrRankBy = errors.New("neither slot nor node, nor of what is within a host (core, hwthread, numa, socket)")
 
 // ParsePolicy reads mpirun's --map-by and --rank-by. What maps within a host (core, numa, socket, …) fills
 // host by host: where in its host a rank runs is the binding's to say. "" is the default.
@@ -59,7 +63,7 @@ func ParsePolicy(mapBy, rankBy string) (Policy, error) {
 	case "node", "host", "span":
 		p.RankByNode = true
 	default:
-		return p, fmt.Errorf("rank by %q: neither slot nor node, nor of what is within a host (core, hwthread, numa, socket)", rankBy)
+		return p, fmt.Errorf("rank by %q: %w", rankBy, ErrRankBy)
 	}
 	return p, nil
 }

@@ -298,14 +298,12 @@ func ranges(cpus []int) string {
 	return strings.Join(parts, ",")
 }
 
+// count says how many there are, if that is known.
 func count(n int, noun string) string {
-	switch {
-	case n < 0:
+	if n < 0 {
 		return noun + "s unknown"
-	case n == 1:
-		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return topology.Count(n, noun)
 }
 
 func memory(bytes int64) string {
