@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -66,11 +67,32 @@ func TestSweepCgroup(t *testing.T) {
 		syscall.Kill(pid, syscall.SIGKILL)
 	}
 	if !caged {
+		if dir, err := makeCgroup(); err == nil {
+			t.Fatalf("the ranks are in\n%s, but a group can be made: %s", text, dir)
+		}
 		t.Skip("this user may not make control groups of version 2 here")
 	}
 	if err != nil || len(left) > 0 {
 		t.Errorf("%v are left: %v", left, err)
 	}
+}
+
+// makeCgroup makes a control group below that of this process and removes it, whatever the package under test thinks of
+// that.
+func makeCgroup() (string, error) {
+	own, err := exec.Command("sed", "-n", "s,^0::/,,p", "/proc/self/cgroup").Output()
+	if err != nil {
+		return "", err
+	}
+	mount, err := exec.Command("findmnt", "-nfo", "TARGET", "-t", "cgroup2").Output()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(strings.TrimSpace(string(mount)), strings.TrimSpace(string(own)), fmt.Sprintf("probe-%d", os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err
+	}
+	return dir, os.Remove(dir)
 }
 
 // TestSweepSpares: who has a daemon is not swept, though it be of the same job, nor is another job.
