@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,9 +66,9 @@ func scattered(rng *rand.Rand, n int) ([]Host, []Edge) {
 // or by the same search as ours.
 func (p *problem) bySum() []int {
 	sum := *p
-	sum.cost = make([]int64, len(p.cost))
-	for at, speed := range p.speed {
-		sum.cost[at] = int64(math.Round(1e15 / speed))
+	sum.edges = slices.Clone(p.edges)
+	for at, e := range p.edges {
+		sum.edges[at].cost = int64(math.Round(1e15 / e.speed))
 	}
 	if sum.n <= exactLimit {
 		order, _ := sum.exact(0)

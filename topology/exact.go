@@ -11,10 +11,10 @@ func (p *problem) exact(floor float64) (order []int, ok bool) {
 	n, others := p.n, p.n-1
 	const never = math.MaxInt64
 	edge := func(i, j int) int64 {
-		if p.speed[i*n+j] < floor {
+		if p.edges[i*n+j].speed < floor {
 			return never
 		}
-		return p.cost[i*n+j]
+		return p.edges[i*n+j].cost
 	}
 	add := func(x, y int64) int64 {
 		if x == never || y == never {

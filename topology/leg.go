@@ -32,12 +32,12 @@ func (r Ring) legs(p *problem) []Leg {
 		at := from*p.n + to
 		legs[i] = Leg{From: from, To: to, Measured: p.known[at].fact(), InJob: p.known[at] == inJob, RTT: p.rtt[at], Why: r.Why[i]}
 		if p.known[at] != unknown {
-			legs[i].Bandwidth = p.speed[at]
+			legs[i].Bandwidth = p.edges[at].speed
 		}
-		slowest, fastest = min(slowest, p.speed[at]), max(fastest, p.speed[at])
+		slowest, fastest = min(slowest, p.edges[at].speed), max(fastest, p.edges[at].speed)
 	}
 	for i, leg := range legs {
-		legs[i].Slowest = slowest < fastest && p.speed[leg.From*p.n+leg.To] == slowest
+		legs[i].Slowest = slowest < fastest && p.edges[leg.From*p.n+leg.To].speed == slowest
 	}
 	return legs
 }

@@ -39,7 +39,7 @@ var crossingLabels = []string{"esxi", "rack", "zone"}
 // of the slower host's fastest interface; an edge of which nothing is known counts as good as the best.
 //
 // Up to 12 hosts the ring is exactly that. Beyond, it is a good one, found in a bounded number of steps;
-// 1,000 hosts take less than 100 ms of a CPU, or 150 to 300 ms if all million edges were measured (see make rings).
+// 1,000 hosts take some 40 ms of a CPU, or 100 ms if all million edges were measured (see make rings).
 func Order(hosts []Host, edges []Edge) Ring {
 	switch len(hosts) {
 	case 0:
@@ -55,14 +55,19 @@ func Order(hosts []Host, edges []Edge) Ring {
 // problem is what the solvers see: prices of all edges, by from×n+to.
 type problem struct {
 	n     int
-	speed []float64 // bytes per second
-	// cost counts crossings, then units of rttStep. The sum over a ring keeps them apart.
-	cost []int64
-	// known tells where speed comes from; rtt is in seconds, 0 if unknown.
+	edges []edge
+	// known tells where speeds come from; rtt is in seconds, 0 if unknown.
 	known []source
 	rtt   []float64
 	nets  *networks
 	least int64 // no ring has fewer crossings
+}
+
+// edge is what searches ask for all the time, side by side: with 1,000 hosts it is memory that they wait for.
+type edge struct {
+	speed float64 // bytes per second
+	// cost counts crossings, then units of rttStep. The sum over a ring keeps them apart.
+	cost int64
 }
 
 // source tells where a bandwidth comes from.
@@ -81,44 +86,46 @@ func (s source) fact() bool { return s >= measured }
 
 func newProblem(hosts []Host, edges []Edge) *problem {
 	n := len(hosts)
-	p := &problem{n: n, speed: make([]float64, n*n), cost: make([]int64, n*n),
-		known: make([]source, n*n), rtt: make([]float64, n*n)}
+	p := &problem{n: n, edges: make([]edge, n*n), known: make([]source, n*n), rtt: make([]float64, n*n)}
 	p.measure(edges)
-	p.guess(hosts)
-	most := crossing/int64(n) - 1 // of one edge, so that n of them stay below a crossing
 	labels := numberLabels(hosts)
 	for _, number := range labels {
 		p.least += int64(slices.Max(number)) + 1 // a ring leaves every group
 	}
 	p.nets = newNetworks(hosts)
+	nics, kinds := make([]float64, n), make([]source, n)
+	for i, h := range hosts {
+		nics[i], kinds[i] = fastestNIC(h)
+	}
+	best, missing := 1.0, false
 	for i := range n {
-		for j := range n {
-			at := i*n + j
-			if p.rtt[at] > 0 {
-				p.cost[at] = int64(min(math.Round(p.rtt[at]/rttStep), float64(most)))
+		p.complete(i, nics, kinds)
+		p.charge(i, labels)
+		for j, e := range p.edges[i*n : (i+1)*n] {
+			if e.speed > best {
+				best = e.speed
 			}
-			for _, number := range labels {
-				if number[i] != number[j] {
-					p.cost[at] += crossing
-				}
-			}
-			if p.nets != nil && i != j {
-				p.cost[at] += crossing * p.nets.crossings(i, j)
-			}
+			missing = missing || p.known[i*n+j] == unknown && i != j
+		}
+	}
+	for at := range p.edges {
+		if missing && p.known[at] == unknown {
+			p.edges[at].speed = best
 		}
 	}
 	return p
 }
 
-// measure takes over what was measured, and then the other way round, where only that was.
+// measure takes over what was measured.
 func (p *problem) measure(edges []Edge) {
-	for _, e := range edges {
+	for k := range edges {
+		e := &edges[k]
 		if e.From < 0 || e.From >= p.n || e.To < 0 || e.To >= p.n || e.From == e.To || e.Rail != "" {
 			continue
 		}
 		at := e.From*p.n + e.To
 		if e.Bandwidth > 0 && !math.IsInf(e.Bandwidth, 0) {
-			p.speed[at], p.known[at] = e.Bandwidth, measured
+			p.edges[at].speed, p.known[at] = e.Bandwidth, measured
 			if e.InJob {
 				p.known[at] = inJob
 			}
@@ -127,44 +134,49 @@ func (p *problem) measure(edges []Edge) {
 			p.rtt[at] = e.RTT
 		}
 	}
-	if len(edges) == 0 {
-		return
-	}
-	for i := range p.n {
-		for j := range p.n {
-			at, back := i*p.n+j, j*p.n+i
-			if p.known[at] == unknown && p.known[back].fact() {
-				p.speed[at], p.known[at] = p.speed[back], p.known[back]
-			}
-			if p.rtt[at] == 0 {
-				p.rtt[at] = p.rtt[back]
-			}
-		}
-	}
 }
 
-// guess fills in the bandwidth of edges that were not measured.
-func (p *problem) guess(hosts []Host) {
-	nics, kinds := make([]float64, p.n), make([]source, p.n)
-	for i, h := range hosts {
-		nics[i], kinds[i] = fastestNIC(h)
-	}
-	best := 1.0
-	for i := range p.n {
-		for j := range p.n {
-			at := i*p.n + j
-			if slower := min(nics[i], nics[j]); p.known[at] == unknown && slower > 0 && i != j {
-				p.speed[at], p.known[at] = slower, kinds[i]
+// complete fills in what was not measured of the edges out of a host: with what was measured the other way round, or by
+// what the slower host's interface says.
+func (p *problem) complete(i int, nics []float64, kinds []source) {
+	for j := range p.n {
+		at, back := i*p.n+j, j*p.n+i
+		if p.known[at] == unknown && i != j {
+			if p.known[back].fact() {
+				p.edges[at].speed, p.known[at] = p.edges[back].speed, p.known[back]
+			} else if slower := min(nics[i], nics[j]); slower > 0 {
+				p.edges[at].speed, p.known[at] = slower, kinds[i]
 				if nics[j] < nics[i] || nics[j] == nics[i] && kinds[j] == nominal {
 					p.known[at] = kinds[j]
 				}
 			}
-			best = max(best, p.speed[at])
+		}
+		if p.rtt[at] == 0 {
+			p.rtt[at] = p.rtt[back]
 		}
 	}
-	for at := range p.speed {
-		if p.known[at] == unknown {
-			p.speed[at] = best
+}
+
+// charge sets the costs of the edges out of a host.
+func (p *problem) charge(i int, labels [][]int) {
+	row := p.edges[i*p.n : (i+1)*p.n]
+	most := float64(crossing/int64(p.n) - 1) // of one edge, so that n of them stay below a crossing
+	for j, rtt := range p.rtt[i*p.n : (i+1)*p.n] {
+		if rtt > 0 {
+			row[j].cost = int64(min(rtt/rttStep, most) + 0.5)
+		}
+	}
+	for _, number := range labels {
+		group := number[i]
+		for j, other := range number {
+			if other != group {
+				row[j].cost += crossing
+			}
+		}
+	}
+	for j := range row {
+		if p.nets != nil && i != j {
+			row[j].cost += crossing * p.nets.crossings(i, j)
 		}
 	}
 }
@@ -239,9 +251,9 @@ func (p *problem) solveMany() []int {
 		order, _ := s.ring(top)
 		return order
 	}
-	easy, _ := newSearch(p.soft(top, 3)).ring(0)
+	easy, _ := s.softly(top, 3)
 	if p.n <= fewEnough {
-		if other, _ := newSearch(p.soft(top, 0)).ring(0); p.better(other, easy) {
+		if other, _ := s.softly(top, 0); p.better(other, easy) {
 			easy = other
 		}
 	}
@@ -257,27 +269,11 @@ func (p *problem) better(a, b []int) bool {
 	return p.slowest(a) > p.slowest(b) && p.crossings(a) <= p.crossings(b)
 }
 
-// soft is the same problem with prices by which an edge is the dearer the slower it is; squared so often, very much
-// so. What is cheap by these has few slow edges, where prices with a floor know only of those below it.
-func (p *problem) soft(top float64, squared int) *problem {
-	soft := *p
-	soft.cost = make([]int64, len(p.cost))
-	most := float64(crossing/int64(p.n) - 1)
-	for at, cost := range p.cost {
-		slower := top / p.speed[at]
-		for range squared {
-			slower *= slower
-		}
-		soft.cost[at] = cost/crossing*crossing + int64(min(1000*slower, most))
-	}
-	return &soft
-}
-
 // slowest returns the bandwidth of a ring's slowest edge.
 func (p *problem) slowest(order []int) float64 {
 	low := math.Inf(1)
 	for i, from := range order {
-		low = min(low, p.speed[from*p.n+order[(i+1)%len(order)]])
+		low = min(low, p.edges[from*p.n+order[(i+1)%len(order)]].speed)
 	}
 	return low
 }
@@ -285,70 +281,91 @@ func (p *problem) slowest(order []int) float64 {
 // crossings returns how many borders a ring crosses.
 func (p *problem) crossings(order []int) (sum int64) {
 	for i, from := range order {
-		sum += p.cost[from*p.n+order[(i+1)%len(order)]] / crossing
+		sum += p.edges[from*p.n+order[(i+1)%len(order)]].cost / crossing
 	}
 	return sum
 }
 
 // highest returns the cheapest ring that comes close to the first of the levels that a ring reaches, and that level.
 func (p *problem) highest(levels []float64, ring func(floor float64) ([]int, bool)) (order []int, level float64) {
+	tried := map[float64][]int{}  // levels are steps of the tolerance: the ring wanted may have been found on the way
 	low, high := 0, len(levels)-1 // every ring reaches the last level
 	for low < high {
 		middle := (low + high) / 2
-		if _, ok := ring(levels[middle]); ok {
-			high = middle
+		if found, ok := ring(levels[middle]); ok {
+			high, tried[levels[middle]] = middle, found
 		} else {
 			low = middle + 1
 		}
 	}
-	order, _ = ring(levels[high] * (1 - tolerance))
+	floor := levels[high] * (1 - tolerance)
+	order, ok := tried[floor]
+	if !ok {
+		order, _ = ring(floor)
+	}
 	return order, levels[high]
 }
 
 // bounds returns the lowest bandwidth of all edges, and one that no ring exceeds: that of the best edge into, or
 // out of, the host where that is slowest, or of the best way to a host.
 func (p *problem) bounds() (lowest, top float64) {
-	in, out := make([]float64, p.n), make([]float64, p.n)
-	lowest = math.Inf(1)
+	in := make([]float64, p.n)
+	lowest, top = math.Inf(1), math.Inf(1)
 	for i := range p.n {
-		for j := range p.n {
-			if i != j {
-				speed := p.speed[i*p.n+j]
-				lowest, out[i], in[j] = min(lowest, speed), max(out[i], speed), max(in[j], speed)
+		out := 0.0
+		for j, e := range p.edges[i*p.n : (i+1)*p.n] {
+			if i == j {
+				continue
+			}
+			speed := e.speed
+			if speed < lowest {
+				lowest = speed
+			}
+			if speed > out {
+				out = speed
+			}
+			if speed > in[j] {
+				in[j] = speed
 			}
 		}
+		top = min(top, out)
 	}
-	return lowest, min(slices.Min(in), slices.Min(out), p.widest())
+	return lowest, p.widest(min(top, slices.Min(in)))
 }
 
-// widest returns the bandwidth of the best way from host 0 to the host that is worst to reach: a ring is such a
-// way to every host.
-func (p *problem) widest() float64 {
+// widest returns the bandwidth of the best way from host 0 to the host that is worst to reach, or a limit that it may be
+// above: a ring is such a way to every host.
+func (p *problem) widest(limit float64) float64 {
 	width, done := make([]float64, p.n), make([]bool, p.n)
-	width[0] = math.Inf(1)
-	least := width[0]
-	for range p.n {
+	width[0] = limit
+	var narrow []int // hosts to which no way as good as the limit is known: soon few
+	for i := 1; i < p.n; i++ {
+		narrow = append(narrow, i)
+	}
+	for len(narrow) > 0 {
 		from := -1
 		for i, w := range width {
 			if !done[i] && (from < 0 || w > width[from]) {
 				from = i
 			}
 		}
-		done[from], least = true, min(least, width[from])
-		for to, speed := range p.speed[from*p.n : (from+1)*p.n] {
-			width[to] = max(width[to], min(width[from], speed))
+		done[from], limit = true, min(limit, width[from])
+		row := p.edges[from*p.n : (from+1)*p.n]
+		for _, to := range narrow {
+			width[to] = max(width[to], min(width[from], row[to].speed))
 		}
+		narrow = slices.DeleteFunc(narrow, func(host int) bool { return width[host] >= limit })
 	}
-	return least
+	return limit
 }
 
 // levels returns the bandwidths that a ring's slowest edge can have, best first.
 func (p *problem) levels() []float64 {
 	_, top := p.bounds()
 	var levels []float64
-	for at, speed := range p.speed {
-		if at%(p.n+1) != 0 && speed <= top { // not the diagonal
-			levels = append(levels, speed)
+	for at, e := range p.edges {
+		if at%(p.n+1) != 0 && e.speed <= top { // not the diagonal
+			levels = append(levels, e.speed)
 		}
 	}
 	slices.Sort(levels)

@@ -113,7 +113,7 @@ func WithSums(hosts []Host, edges []Edge, rails []string) []Edge {
 			}
 			e := Edge{From: from, To: to}
 			for _, p := range on {
-				e.Bandwidth += p.speed[at]
+				e.Bandwidth += p.edges[at].speed
 				if rtt := p.rtt[at]; rtt > 0 && (e.RTT == 0 || rtt < e.RTT) {
 					e.RTT = rtt
 				}
@@ -132,13 +132,13 @@ func (r Ring) OverRails(by By, hosts []Host, edges []Edge, rails []string) Ring 
 		!slices.ContainsFunc(edges, func(e Edge) bool { return e.Rail != "" }) {
 		return r
 	}
-	sum := make([]float64, n*n)
+	sum := make([]edge, n*n)
 	var each []RailRing
 	several := 0.0
 	for _, rail := range rails {
 		p := onRail(hosts, edges, rail)
-		for at, speed := range p.speed {
-			sum[at] += speed
+		for at, e := range p.edges {
+			sum[at].speed += e.speed
 		}
 		order := p.solve()
 		if !p.measuredAll(order) || !p.measuredAll(r.Order) {
@@ -147,7 +147,7 @@ func (r Ring) OverRails(by By, hosts []Host, edges []Edge, rails []string) Ring 
 		each = append(each, RailRing{Rail: rail, Order: order, Why: p.why(hosts, order), Speed: p.slowest(order)})
 		several += p.slowest(order)
 	}
-	one := (&problem{n: n, speed: sum}).slowest(r.Order)
+	one := (&problem{n: n, edges: sum}).slowest(r.Order)
 	if several < worthRings*one {
 		r.Split = fmt.Sprintf("one ring over %d networks: it carries %s, a ring for each network %s", len(rails), BitRate(one), BitRate(several))
 		return r

@@ -102,8 +102,8 @@ func Join(hosts []Host, edges []Edge, order []int) []int {
 		at, crosses, speed := len(order), int64(math.MaxInt64), 0.0
 		for i := len(order); i > 0; i-- { // between i-1 and i, and first at the end, where it is in the host list
 			from, to := order[i-1], order[i%len(order)]
-			x := (p.cost[from*p.n+host]/crossing + p.cost[host*p.n+to]/crossing) - p.cost[from*p.n+to]/crossing
-			slower := min(p.speed[from*p.n+host], p.speed[host*p.n+to])
+			x := (p.edges[from*p.n+host].cost/crossing + p.edges[host*p.n+to].cost/crossing) - p.edges[from*p.n+to].cost/crossing
+			slower := min(p.edges[from*p.n+host].speed, p.edges[host*p.n+to].speed)
 			if x < crosses || x == crosses && slower > speed {
 				at, crosses, speed = i, x, slower
 			}
@@ -116,11 +116,11 @@ func Join(hosts []Host, edges []Edge, order []int) []int {
 // chargeChanges makes prices count the edges that are not of the present ring, in which each host of the list is
 // followed by the next, instead of round-trip times.
 func (p *problem) chargeChanges() {
-	for at, cost := range p.cost {
-		p.cost[at] = cost/crossing*crossing + 1
+	for at, e := range p.edges {
+		p.edges[at].cost = e.cost/crossing*crossing + 1
 	}
 	for from := range p.n {
-		p.cost[from*p.n+(from+1)%p.n]--
+		p.edges[from*p.n+(from+1)%p.n].cost--
 	}
 }
 

@@ -1,17 +1,23 @@
 package topology
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // search looks for a good ring of many hosts: the nearest host next, then improvements that move a
 // stretch of hosts elsewhere, without turning it round, because edges have a direction. All in the same
 // order every time; every change makes the ring cheaper, so it ends.
 type search struct {
 	p      *problem
-	prices []int64  // of all edges with the present floor: in one place, because to fetch them from memory is what takes the time
-	in     []nearby // the cheapest ways into each host
-	out    []nearby // and out of it
+	floor  float64
+	soft   func(*edge) int64 // a cost by which a slow edge is a dear one, instead of the floor and the edge's own; or nil
+	in     []nearby          // the cheapest ways into each host
+	out    []nearby          // and out of it
 	next   []int
 	prev   []int
+	along  []int64 // price of the edge from each host to the next one
+	prices []int64 // scratch: of all edges out of a host
 }
 
 const (
@@ -29,33 +35,79 @@ const (
 )
 
 func newSearch(p *problem) *search {
-	return &search{p: p, prices: make([]int64, p.n*p.n), next: make([]int, p.n), prev: make([]int, p.n)}
+	return &search{p: p, next: make([]int, p.n), prev: make([]int, p.n), along: make([]int64, p.n), prices: make([]int64, p.n)}
 }
 
-// setFloor has edges below a bandwidth cost extra.
-func (s *search) setFloor(floor float64) {
-	for at, cost := range s.p.cost {
-		if s.p.speed[at] < floor {
-			cost += slow
+// softly is ring without a floor, by costs with which an edge is the dearer the slower it is; squared so often, very much
+// so. What is cheap by these has few slow edges, where prices with a floor know only of those below it.
+func (s *search) softly(top float64, squared int) (order []int, ok bool) {
+	most := float64(crossing/int64(s.p.n) - 1)
+	s.soft = func(e *edge) int64 {
+		slower := top / e.speed
+		for range squared {
+			slower *= slower
 		}
-		s.prices[at] = cost
+		return e.cost/crossing*crossing + int64(min(1000*slower, most))
+	}
+	defer func() { s.soft = nil }()
+	return s.ring(0)
+}
+
+func (s *search) price(from, to int) int64 {
+	e := &s.p.edges[from*s.p.n+to]
+	switch {
+	case s.soft != nil:
+		return s.soft(e)
+	case e.speed < s.floor:
+		return e.cost + slow
+	}
+	return e.cost
+}
+
+// pricesFrom returns the prices of all edges out of a host, until it is called again.
+func (s *search) pricesFrom(host int) []int64 {
+	edges := s.p.edges[host*s.p.n : (host+1)*s.p.n]
+	if s.soft != nil {
+		for to := range edges {
+			s.prices[to] = s.soft(&edges[to])
+		}
+		return s.prices
+	}
+	for to := range edges {
+		e := &edges[to]
+		x := e.cost
+		if e.speed < s.floor { // at random: an addition more is faster than a wrong guess of the processor
+			x += slow
+		}
+		s.prices[to] = x
+	}
+	return s.prices
+}
+
+// setFloor has edges below a bandwidth cost extra, for the neighbours that were found before too.
+func (s *search) setFloor(floor float64) {
+	s.floor = floor
+	for host := range s.in {
+		in, out := &s.in[host], &s.out[host]
+		for k, from := range in.list() {
+			in.prices[k] = s.price(from, host)
+		}
+		for k, to := range out.list() {
+			out.prices[k] = s.price(host, to)
+		}
 	}
 }
 
-func (s *search) price(from, to int) int64 { return s.prices[from*s.p.n+to] }
-
 // ring returns a cheap ring, and whether all its edges have at least the given bandwidth.
 func (s *search) ring(floor float64) (order []int, ok bool) {
-	s.setFloor(floor)
-	s.findNeighbours()
+	s.findNeighbours(floor)
 	s.nearest()
 	return s.refine()
 }
 
 // near is ring with as few changes to a present ring as it finds.
 func (s *search) near(present []int, floor float64) (order []int, ok bool) {
-	s.setFloor(floor)
-	s.findNeighbours()
+	s.findNeighbours(floor)
 	s.follow(present)
 	s.exchange()
 	return s.refine()
@@ -76,16 +128,17 @@ func (s *search) follow(ring []int) {
 	}
 }
 
-// raise mends a ring to have as high a floor, up to top, as costs no crossing, and returns it.
+// raise mends a ring to have as high a floor, up to top, as costs no crossing, and returns it. It moves hosts beside the
+// neighbours that were found last.
 func (s *search) raise(best []int, top float64) []int {
 	crossings, low, high := s.p.crossings(best), s.p.slowest(best), top
 	for try := range raises {
-		s.follow(best)
 		floor := low // and at first only what makes it cheaper
 		if try > 0 {
 			floor = (low + high) / 2
 		}
 		s.setFloor(floor)
+		s.follow(best)
 		s.improve()
 		s.mend(touches * s.p.n)
 		s.improve()
@@ -108,31 +161,34 @@ func (s *search) order() (order []int) {
 
 // reached reports whether all edges have at least the floor.
 func (s *search) reached() bool {
-	for host, next := range s.next {
-		if s.price(host, next) >= slow {
-			return false
-		}
-	}
-	return true
+	return slices.Max(s.along) < slow
 }
 
-// findNeighbours goes through all edges once, in the order they have in memory. Each host looks at those
+// findNeighbours sets a floor and goes through all edges once, in the order they have in memory. Each host looks at those
 // behind it in the host list first, so that of equal hosts not all have the same neighbours.
-func (s *search) findNeighbours() {
+func (s *search) findNeighbours(floor float64) {
 	n := s.p.n
-	in, out := make([]nearby, n), make([]nearby, n)
+	s.floor = floor
+	s.in, s.out = make([]nearby, n), make([]nearby, n)
+	limits := make([]int64, n) // what a way into a host has to cost less than to be one of its neighbours
+	for i := range limits {
+		limits[i] = math.MaxInt64
+	}
 	for i := range n {
-		for k := 1; k < n; k++ {
-			j := i + k
-			if j >= n {
-				j -= n
+		limit := int64(math.MaxInt64) // of ways out of host i
+		prices := s.pricesFrom(i)
+		for _, part := range [][2]int{{i + 1, n}, {0, i}} {
+			for j := part[0]; j < part[1]; j++ {
+				x := prices[j]
+				if x < limit {
+					limit = s.out[i].insert(j, x)
+				}
+				if x < limits[j] {
+					limits[j] = s.in[j].insert(i, x)
+				}
 			}
-			x := s.price(i, j)
-			out[i].offer(j, x)
-			in[j].offer(i, x)
 		}
 	}
-	s.in, s.out = in, out
 }
 
 // exchange replaces edges below the floor while that takes few steps, each by what changes only two edges more: of three
@@ -149,7 +205,7 @@ func (s *search) exchange() {
 	}
 	for range exchanges {
 		ring := s.order()
-		at := slices.IndexFunc(ring, func(host int) bool { return s.price(host, s.next[host]) >= slow })
+		at := slices.IndexFunc(ring, func(host int) bool { return s.along[host] >= slow })
 		if at < 0 {
 			return
 		}
@@ -183,13 +239,8 @@ type nearby struct {
 
 func (l *nearby) list() []int { return l.hosts[:l.count] }
 
-func (l *nearby) offer(host int, price int64) {
-	if l.count < neighbours || price < l.prices[neighbours-1] {
-		l.insert(host, price)
-	}
-}
-
-func (l *nearby) insert(host int, price int64) {
+// insert adds a host and returns what another one has to cost less than.
+func (l *nearby) insert(host int, price int64) (limit int64) {
 	if l.count < neighbours {
 		l.count++
 	}
@@ -198,31 +249,55 @@ func (l *nearby) insert(host int, price int64) {
 		l.hosts[at], l.prices[at] = l.hosts[at-1], l.prices[at-1]
 	}
 	l.hosts[at], l.prices[at] = host, price
+	if l.count < neighbours {
+		return math.MaxInt64
+	}
+	return l.prices[neighbours-1]
 }
 
-// nearest starts with host 0 and goes on to the nearest host not visited yet.
+// nearest starts with host 0 and goes on to the nearest host not visited yet, of equal ones the first in the host list.
 func (s *search) nearest() {
 	n := s.p.n
-	left := make([]int, 0, n-1) // in the order of the host list
+	left, visited := make([]int, 0, n-1), make([]bool, n) // left is in the order of the host list
 	for i := 1; i < n; i++ {
 		left = append(left, i)
 	}
 	from := 0
-	for len(left) > 0 {
-		best, at := s.price(from, left[0]), 0
-		for k, j := range left {
-			if x := s.price(from, j); x < best {
-				best, at = x, k
+	visited[0] = true
+	for range n - 1 {
+		next := s.nearestOf(&s.out[from], visited)
+		if next < 0 {
+			left = slices.DeleteFunc(left, func(host int) bool { return visited[host] })
+			prices := s.pricesFrom(from)
+			next = left[0]
+			for _, j := range left {
+				if prices[j] < prices[next] {
+					next = j
+				}
 			}
 		}
-		s.link(from, left[at])
-		from = left[at]
-		left = append(left[:at], left[at+1:]...)
+		s.link(from, next)
+		visited[next] = true
+		from = next
 	}
 	s.link(from, 0)
 }
 
-func (s *search) link(from, to int) { s.next[from], s.prev[to] = to, from }
+// nearestOf returns the nearest of a host's neighbours that is not visited, -1 if one that is no neighbour may be as near.
+func (s *search) nearestOf(l *nearby, visited []bool) (host int) {
+	host = -1
+	best := l.prices[l.count-1]
+	for k, j := range l.list() {
+		if x := l.prices[k]; !visited[j] && (x < best || x == best && host >= 0 && j < host) {
+			best, host = x, j
+		}
+	}
+	return host
+}
+
+func (s *search) link(from, to int) {
+	s.next[from], s.prev[to], s.along[from] = to, from, s.price(from, to)
+}
 
 // improve moves stretches of up to three hosts beside neighbours of their ends for as long as that makes
 // the ring cheaper.
@@ -262,11 +337,12 @@ func (s *search) improve() {
 // where it is.
 func (s *search) place(first, last int) (to int, found bool) {
 	before, after := s.prev[first], s.next[last]
-	gain := s.price(before, first) + s.price(last, after) - s.price(before, after)
+	gain := s.along[before] + s.along[last] - s.price(before, after)
 	best := int64(0)
-	try := func(c int) {
-		if c == before {
-			return
+	// try puts it after c. Of the two edges that this takes, the price of one is known.
+	try := func(c int, known int64, other func(c int) int64) {
+		if gain+s.along[c]-known <= best || c == before {
+			return // whatever the other one costs
 		}
 		for h := first; ; h = s.next[h] {
 			if h == c {
@@ -276,16 +352,16 @@ func (s *search) place(first, last int) (to int, found bool) {
 				break
 			}
 		}
-		d := s.next[c]
-		if x := gain + s.price(c, d) - s.price(c, first) - s.price(last, d); x > best {
+		if x := gain + s.along[c] - known - other(c); x > best {
 			best, to, found = x, c, true
 		}
 	}
-	for _, c := range s.in[first].list() {
-		try(c)
+	in, out := &s.in[first], &s.out[last]
+	for k, c := range in.list() {
+		try(c, in.prices[k], func(c int) int64 { return s.price(last, s.next[c]) })
 	}
-	for _, d := range s.out[last].list() {
-		try(s.prev[d])
+	for k, d := range out.list() {
+		try(s.prev[d], out.prices[k], func(c int) int64 { return s.price(c, first) })
 	}
 	return to, found
 }
@@ -295,7 +371,7 @@ func (s *search) mend(most int) {
 	for left := most; left > 0; {
 		slowEdge := -1
 		for k, a := 0, 0; k < s.p.n && slowEdge < 0; k, a = k+1, s.next[a] {
-			if s.price(a, s.next[a]) >= slow {
+			if s.along[a] >= slow {
 				slowEdge = a
 			}
 		}

@@ -13,9 +13,9 @@ func TestSearchIsClose(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		n := 5 + rng.IntN(6)
-		p := &problem{n: n, speed: make([]float64, n*n), cost: make([]int64, n*n)}
-		for at := range p.speed {
-			p.speed[at], p.cost[at] = math.Ceil(rng.Float64()*20), rng.Int64N(1000)
+		p := &problem{n: n, edges: make([]edge, n*n)}
+		for at := range p.edges {
+			p.edges[at] = edge{math.Ceil(rng.Float64() * 20), rng.Int64N(1000)}
 		}
 		floor := 0.0
 		for _, level := range p.levels() {
@@ -40,7 +40,7 @@ func TestSearchIsClose(t *testing.T) {
 
 func (p *problem) sum(order []int) (sum int64) {
 	for i, from := range order {
-		sum += p.cost[from*p.n+order[(i+1)%p.n]]
+		sum += p.edges[from*p.n+order[(i+1)%p.n]].cost
 	}
 	return sum
 }

@@ -103,9 +103,9 @@ func nearGroups(hosts []Host, among []int, p *problem) []Site {
 					continue
 				}
 				if isIn {
-					inside = cmp.Or(min(inside, p.speed[at]), p.speed[at])
+					inside = cmp.Or(min(inside, p.edges[at].speed), p.edges[at].speed)
 				} else {
-					across = max(across, p.speed[at])
+					across = max(across, p.edges[at].speed)
 				}
 			}
 		}

@@ -17,7 +17,7 @@ func (p *problem) why(hosts []Host, order []int) []string {
 		}
 	}
 	each(func(_, from, to int) {
-		speed := p.speed[from*p.n+to]
+		speed := p.edges[from*p.n+to].speed
 		slowest, fastest = min(slowest, speed), max(fastest, speed)
 	})
 	why := make([]string, len(order))
@@ -26,18 +26,18 @@ func (p *problem) why(hosts []Host, order []int) []string {
 		reasons := append(relation(hosts[from].Labels, hosts[to].Labels), p.nets.why(hosts, from, to)...)
 		switch p.known[at] {
 		case measured:
-			reasons = append(reasons, BitRate(p.speed[at])+" measured")
+			reasons = append(reasons, BitRate(p.edges[at].speed)+" measured")
 		case inJob:
-			reasons = append(reasons, BitRate(p.speed[at])+" measured in the job")
+			reasons = append(reasons, BitRate(p.edges[at].speed)+" measured in the job")
 		case byNIC:
-			reasons = append(reasons, BitRate(p.speed[at])+" by NIC")
+			reasons = append(reasons, BitRate(p.edges[at].speed)+" by NIC")
 		case nominal:
-			reasons = append(reasons, BitRate(p.speed[at])+" nominal")
+			reasons = append(reasons, BitRate(p.edges[at].speed)+" nominal")
 		}
 		if p.rtt[at] > 0 {
 			reasons = append(reasons, roundTrip(p.rtt[at]))
 		}
-		if p.speed[at] == slowest && slowest < fastest {
+		if p.edges[at].speed == slowest && slowest < fastest {
 			reasons = append(reasons, "the bottleneck")
 		}
 		if len(reasons) == 0 {
