@@ -11,9 +11,12 @@ import (
 )
 
 // NCCL writes a host's devices in the format of NCCL_TOPO_FILE: NUMA nodes, below them the PCI bridges as
-// they are, and below those GPUs with their NVLinks and network devices. A virtual machine hides the nodes
-// of its devices from NCCL, so the use of it is to say, with a topology file, where they are. NCCL itself
-// adds what is not said here, such as the width of PCI links.
+// they are, and below those GPUs with their NVLinks, and the PCI functions of network devices. A virtual machine hides the
+// nodes of its devices from NCCL, so the use of it is to say, with a topology file, where they are.
+//
+// NCCL looks for the devices that it uses by their PCI addresses, and adds what it needs to know of them and of all
+// that is above them (width and speed of links, the CPU's model). It does not do so for a network device that has a <net> here:
+// then all of that would have to be here as well, and true. So there is none.
 func NCCL(h topology.Host) ([]byte, error) {
 	system := element{name: "system", attributes: []string{"version", "1"}}
 	ids := []int{}
@@ -54,7 +57,7 @@ type device struct {
 	pci, class string
 	path       []string
 	node       int
-	inside     *element
+	inside     *element // nil: nothing
 }
 
 // Classes of PCI functions.
@@ -79,14 +82,6 @@ func devices(h topology.Host) []device {
 		}
 		out = append(out, device{g.PCI, gpuClass, g.Path, max(g.Node, -1), gpu})
 	}
-	net := func(number int, name string, speed int) *element {
-		attributes := []string{"name", clean(name), "dev", strconv.Itoa(number), "port", "1"}
-		if speed > 0 {
-			attributes = append(attributes, "speed", strconv.Itoa(speed))
-		}
-		return &element{name: "nic", children: []*element{{name: "net", attributes: attributes}}}
-	}
-	number, beside := 0, map[string]bool{}
 	for _, d := range h.RDMA {
 		if len(d.Ports) == 0 || d.PCI == "" {
 			continue
@@ -95,16 +90,36 @@ func devices(h topology.Host) []device {
 		if d.Ports[0].Link == "InfiniBand" {
 			class = ibClass
 		}
-		out = append(out, device{d.PCI, class, pathOf(h, d), max(d.Node, -1), net(number, d.Name, d.Ports[0].Speed)})
-		beside[d.NIC], number = true, number+1
+		out = append(out, device{d.PCI, class, pathOf(h, d), max(d.Node, -1), nil})
 	}
 	for _, n := range h.NICs {
-		if n.PCI != "" && n.Up && !beside[n.Name] { // NCCL uses an RDMA device rather than the interface beside it
-			out = append(out, device{n.PCI, ethernetClass, n.Path, max(n.Node, -1), net(number, n.Name, n.Speed)})
-			number++
+		if n.PCI != "" && n.Up {
+			out = append(out, device{n.PCI, ethernetClass, n.Path, max(n.Node, -1), nil})
 		}
 	}
-	return out
+	for _, d := range out[len(h.GPUs):] {
+		out = append(out, device{firstFunction(d.pci), d.class, d.path, d.node, nil})
+	}
+	seen := map[string]bool{} // an RDMA device and the interface beside it are one function
+	for _, d := range out {
+		for _, bridge := range d.path {
+			seen[bridge] = true
+		}
+	}
+	return slices.DeleteFunc(out, func(d device) bool {
+		again := seen[d.pci]
+		seen[d.pci] = true
+		return again
+	})
+}
+
+// firstFunction is under which address NCCL looks for an RDMA device: it takes the ports and virtual functions of a card
+// for one. Where there is nothing it does no harm.
+func firstFunction(pci string) string {
+	if i := strings.LastIndexByte(pci, ':'); i >= 0 {
+		return pci[:i] + ":00.0"
+	}
+	return pci
 }
 
 // pathOf is the way to an RDMA device, which is that of the interface on its function or card.
@@ -132,7 +147,9 @@ func (e *element) place(d device) {
 		}
 	}
 	e = e.pci(clean(d.pci), d.class)
-	e.children = append(e.children, d.inside)
+	if d.inside != nil {
+		e.children = append(e.children, d.inside)
+	}
 }
 
 func (e *element) pci(address, class string) *element {
