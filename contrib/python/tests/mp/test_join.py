@@ -63,6 +63,25 @@ if rank == size - 1:  # each step of a rank moves by its own gradient's part of 
     assert torch.allclose(before - model.weight, torch.full((2, 4), moved), atol=1e-5), before - model.weight
 hvd.broadcast_parameters(model.state_dict(), root_rank=size - 1)
 
+# Two optimizers agree in the order in which they were made, on a rank without data too.
+models = [torch.nn.Linear(4, 2, bias=False), torch.nn.Linear(3, 1)]
+optimizers = [
+    hvd.DistributedOptimizer(torch.optim.SGD(m.parameters(), lr=0.1), named_parameters=m.named_parameters())
+    for m in models
+]
+start = [m.weight.detach().clone() for m in models]
+for _ in range(rank):
+    for each, its in zip(models, optimizers):
+        its.zero_grad()
+        each(torch.ones(1, each.in_features) * (rank + 1)).sum().backward()
+        its.step()
+assert hvd.join() in (range(size) if size == 1 else [size - 1])
+if rank == size - 1:
+    moved = sum(r * (r + 1) for r in range(size)) * 0.1 / size
+    for each, was in zip(models, start):
+        gone = was - each.weight
+        assert torch.allclose(gone, torch.full_like(gone, moved), atol=1e-5), gone
+
 # Afterwards all have data again, the rank that had none before too.
 for _ in range(2):
     for _ in range(size - rank):
