@@ -194,10 +194,11 @@ func TestPaths(t *testing.T) {
 // TestAddressChange: hosts get other addresses while they train. Links come back over these, the launcher finds the
 // hosts by their names, no rank is started again, and every bit is in its place.
 func TestAddressChange(t *testing.T) {
-	for name, moves := range map[string]map[int]string{
+	for name, moves := range map[string]map[int]string{ // by the numbers of hosts; 0 is the launcher's
 		"one host":         {2: "10.77.0.72"},
 		"the first host":   {1: "10.77.0.71"},
 		"both at one time": {1: "10.77.0.71", 2: "10.77.0.72"},
+		"the launcher's":   {0: "10.77.0.70"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const batches = 100
@@ -209,7 +210,11 @@ func TestAddressChange(t *testing.T) {
 			d.reach(batches / 4)
 			struck := time.Now()
 			for host, address := range moves {
-				if err := c.Host(host).SetAddress(netip.MustParseAddr(address)); err != nil {
+				h := c.Launcher()
+				if host > 0 {
+					h = c.Host(host)
+				}
+				if err := h.SetAddress(netip.MustParseAddr(address)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -242,34 +247,38 @@ func TestAddressChange(t *testing.T) {
 	}
 }
 
-// TestLauncherConnectionBreaks: the connections between gorun and its hosts break, one after the other, and the job goes
-// on as if nothing had been.
+// TestLauncherConnectionBreaks: the connections of gorun, or of the system's ssh in its place, to its hosts break, one after the
+// other, and the job goes on as if nothing had been.
 func TestLauncherConnectionBreaks(t *testing.T) {
-	const batches = 60
-	c := newCluster(t, 2)
-	want := c.undisturbedDescent(batches)
-	d := c.descend(batches, "0.05")
-	killed := map[int]bool{}
-	for n := range 4 {
-		d.reach(10 * (n + 1))
-		host := 1 + n%2
-		c.await(fmt.Sprintf("other sshd of gorun on host%d", host), func() bool {
-			for _, p := range c.Host(host).Processes() {
-				if p.Inner != 1 && strings.HasPrefix(p.Args, "sshd: root") && !killed[p.PID] {
-					killed[p.PID] = true
-					return syscall.Kill(p.PID, syscall.SIGKILL) == nil
-				}
+	for name, flags := range map[string][]string{"own": nil, "system's": {"--ssh-command", "ssh"}} {
+		t.Run(name, func(t *testing.T) {
+			const batches = 60
+			c := newCluster(t, 2)
+			want := c.undisturbedDescent(batches)
+			d := c.descend(batches, "0.05", flags...)
+			killed := map[int]bool{}
+			for n := range 4 {
+				d.reach(10 * (n + 1))
+				host := 1 + n%2
+				c.await(fmt.Sprintf("other sshd of gorun on host%d", host), func() bool {
+					for _, p := range c.Host(host).Processes() {
+						if p.Inner != 1 && strings.HasPrefix(p.Args, "sshd: root") && !killed[p.PID] {
+							killed[p.PID] = true
+							return syscall.Kill(p.PID, syscall.SIGKILL) == nil
+						}
+					}
+					return false
+				})
 			}
-			return false
+			if got := d.weights(); got != want {
+				t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.out)
+			}
+			if found, _ := d.out.find(`batch \d+$`); len(found) != batches {
+				t.Errorf("the launcher heard of %d batches, want %d\n%s", len(found), batches, d.out)
+			}
+			t.Logf("%d connections were killed", len(killed))
 		})
 	}
-	if got := d.weights(); got != want {
-		t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.out)
-	}
-	if found, _ := d.out.find(`batch \d+$`); len(found) != batches {
-		t.Errorf("the launcher heard of %d batches, want %d\n%s", len(found), batches, d.out)
-	}
-	t.Logf("%d connections were killed", len(killed))
 }
 
 // silence is the longest time between two batches.

@@ -23,8 +23,7 @@ type sshCluster struct {
 
 func newSSHCluster(t *testing.T, hosts int) *sshCluster {
 	c := newCluster(t, hosts)
-	dir := c.shared("ssh")
-	return &sshCluster{c, dir}
+	return &sshCluster{c, c.shared("ssh")}
 }
 
 // write makes a file and returns its path.
