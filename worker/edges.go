@@ -302,8 +302,8 @@ func places(ring, ids []int) (order []int) {
 	return order
 }
 
-// reconsider looks, on the host that coordinates, whether another ring pays. What nobody has measured it has tried
-// first.
+// reconsider looks, on the host that coordinates, whether another ring pays. Ways of it that nobody has measured,
+// and if measurements decide all that the present ring does not go, it has tried first.
 func (d *daemon) reconsider(ctx context.Context, ids []int) {
 	hosts, present := d.machine.Hosts(), d.presentRing()
 	by := topology.By(d.job.RingOrder)

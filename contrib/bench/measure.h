@@ -1,6 +1,6 @@
 /* How C programs measure a collective, as `gorun bench` measures its own: floats, sums, every operation timed by itself on
- * every rank, back to back, and counted as long as the slowest rank took. Rank 0 prints the document that
- * `gorun bench --json` prints. A program brings what its library does; arguments are OPERATION SECONDS BYTES..., and the
+ * every rank, back to back, and counted as long as the slowest rank took. Rank 0 prints the document of
+ * `gorun bench --json`, as far as programs are compared by it. A program brings what its library does; arguments are OPERATION SECONDS BYTES..., and the
  * bytes are those of a rank's tensor, or of the result of an allgather or gather. */
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 The rules are those of `gorun bench`: float32, sums, every operation timed by itself on every rank, back to
 back, and counted as long as it took on the slowest rank. A size is that of a rank's tensor, or of the result
 of an allgather or gather. Results are checked before and after the clock runs. Rank 0 prints the document
-that `gorun bench --json` prints.
+of `gorun bench --json`, as far as libraries are compared by it.
 """
 
 from __future__ import annotations
