@@ -73,6 +73,9 @@ type Gossip struct {
 	mu      sync.Mutex
 	members map[string]memberlist.Node // by name; see remember
 
+	config *memberlist.Config // of list, which reads it under the lock under which it calls remember and forget
+	lease  time.Duration
+
 	meta    atomic.Pointer[[]byte]
 	changes chan struct{}
 }
@@ -92,7 +95,8 @@ func Start(cfg Config) (*Gossip, error) {
 	c.Logger = log.New(logWriter{cfg.Log}, "", 0)
 	// A VM may be silent for seconds while it moves: rather a slow verdict than a wrong one. A crash is
 	// noticed at once by the links (RST), not here.
-	c.SuspicionMult = max(int(cmp.Or(cfg.Lease, Lease)/c.ProbeInterval), 1)
+	g.config, g.lease = c, cmp.Or(cfg.Lease, Lease)
+	c.SuspicionMult = suspicion(g.lease, c.ProbeInterval, 1)
 	c.SuspicionMaxTimeoutMult = 1
 	c.GossipToTheDeadTime = 10 * time.Minute
 	c.DeadNodeReclaimTime = time.Second

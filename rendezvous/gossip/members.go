@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -34,12 +35,22 @@ func (g *Gossip) remember(n *memberlist.Node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.members[n.Name] = memberlist.Node{Name: n.Name, Addr: slices.Clone(n.Addr), Port: n.Port, Meta: slices.Clone(n.Meta)}
+	g.config.SuspicionMult = suspicion(g.lease, g.config.ProbeInterval, len(g.members))
 }
 
 func (g *Gossip) forget(n *memberlist.Node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.members, n.Name)
+	g.config.SuspicionMult = suspicion(g.lease, g.config.ProbeInterval, len(g.members))
+}
+
+// suspicion is memberlist's SuspicionMult for a lease. memberlist waits the longer the more members it has, by the
+// logarithm of their number: what the user says is to hold for any. It counts lost ones for ten minutes more, and waits
+// a little longer then.
+func suspicion(lease, interval time.Duration, members int) int {
+	scale := max(1, math.Log10(max(1, float64(members))))
+	return max(1, int(math.Ceil(lease.Seconds()/interval.Seconds()/scale)))
 }
 
 // find returns a member by its name.
