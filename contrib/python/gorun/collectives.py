@@ -538,8 +538,8 @@ def join() -> int:
     A rank calls it when it has no more data. Until then the allreduces of the others go on with zeros for it,
     and an average still divides by the number of all ranks; other operations fail.
 
-    Before its first step it also takes part in what optimizers agree on then, in the order in which it made them: if
-    there are several, ranks with data take their first steps in that order.
+    Before its first step it also takes part in what optimizers agree on then, in the order in which it made
+    them: if there are several, ranks with data take their first steps in that order.
     """
     world = basics.world()
     if any(attendant.due() for attendant in _living()):
