@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"gorun/contrib/lab"
 )
@@ -91,6 +92,72 @@ func (c *sshCluster) fails(want string, args ...string) {
 		c.t.Errorf("gorun %v: exit code %d, want 255 and %s in\n%s", args, r.code, want, r.stderr)
 	}
 }
+
+// TestKillLauncherWithPrograms kills -9 a launcher that has programs of the user's at work: a script that lists hosts and is
+// just running, with children, a command that announces moves, a ProxyCommand and an ssh of the user's. None of them
+// notices by itself, and nothing may be left of any.
+func TestKillLauncherWithPrograms(t *testing.T) {
+	c := newSSHCluster(t, 2)
+	deaf := "; sleep 1000 & sleep 1000; true"
+	for name, way := range map[string][]string{
+		"ProxyCommand": {"--ssh-config", c.config("deaf", "Host host2\n ProxyCommand "+python+" "+c.write("relay.py", deafRelay, 0o600)+" %h 22\n")},
+		"ssh-command":  {"--ssh-command", python + " " + c.write("ssh.py", deafSSH, 0o600) + " -F " + c.config("direct", "")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			second := filepath.Join(c.dir, name+"-second")
+			script := c.write("hosts", "[ ! -e "+second+".1 ] || { touch "+second+deaf+"; }; touch "+second+".1; echo host2:2\n", 0o600)
+			args := append(way, "--min-np", "2", "--no-tag-output", "--host-discovery-script", "sh "+script,
+				"--moves", "touch "+second+".moves"+deaf, "sh", "-c", "echo up; exec sleep 1000")
+			cmd, stdout, stderr := c.command(args...)
+			watched := &watch{buf: stdout}
+			cmd.Stdout = watched
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			c.await("ranks and programs", func() bool {
+				_, script := os.Stat(second)
+				_, moves := os.Stat(second + ".moves")
+				return watched.count("up") == 2 && script == nil && moves == nil
+			})
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Wait()
+			c.expectNothingLeft(20 * time.Second)
+			if t.Failed() {
+				t.Logf("it had said:\n%s", stderr)
+			}
+		})
+	}
+}
+
+// deafRelay is a ProxyCommand that goes on when its input has ended and nobody reads its output; deafSSH is such an ssh.
+const (
+	deafRelay = `import os, socket, sys, threading, time
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+def up():
+    while b := os.read(0, 65536):
+        s.sendall(b)
+threading.Thread(target=up, daemon=True).start()
+try:
+    while b := s.recv(65536):
+        os.write(1, b)
+except OSError:
+    pass
+time.sleep(1000)
+`
+	deafSSH = `import os, subprocess, sys, threading, time
+ssh = subprocess.Popen(["ssh"] + sys.argv[1:], stdin=subprocess.PIPE)
+def up():
+    while b := os.read(0, 65536):
+        ssh.stdin.write(b)
+        ssh.stdin.flush()
+    ssh.stdin.close()
+threading.Thread(target=up, daemon=True).start()
+ssh.wait()
+time.sleep(1000)
+`
+)
 
 // TestWaysOfSSH goes to hosts by everything that users have in their ssh_config, and real sshds.
 func TestWaysOfSSH(t *testing.T) {

@@ -78,10 +78,9 @@ func (s Script) Run(ctx context.Context) ([]hosts.Host, error) {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", s.Command)
 	cmd.Env = s.Env
 	cmd.WaitDelay = held
-	ownGroup(cmd)
 	stdout, stderr := limited{max: maxOutput}, limited{max: 4 << 10}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
+	err := runInGroup(cmd)
 	switch {
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)

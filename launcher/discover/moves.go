@@ -60,7 +60,6 @@ func (m Moves) run(ctx context.Context, announced func(Move), note func(format s
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", m.Command)
 	cmd.Env = m.Env
 	cmd.WaitDelay = held
-	ownGroup(cmd)
 	stderr := limited{max: 4 << 10}
 	cmd.Stderr = &stderr
 	lines := &lineWriter{take: func(line string) {
@@ -72,7 +71,7 @@ func (m Moves) run(ctx context.Context, announced func(Move), note func(format s
 		announced(move)
 	}}
 	cmd.Stdout = lines
-	err := cmd.Run()
+	err := runInGroup(cmd)
 	if err == nil {
 		err = errors.New("it ended")
 	}

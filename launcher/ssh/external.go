@@ -63,12 +63,13 @@ func (e external) run(command string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	ended, err := startBound(cmd)
+	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", e.argv[0], err)
 	}
 	wait := func() (int, error) {
 		var exit *exec.ExitError
-		switch err := cmd.Wait(); {
+		switch err := ended(); {
 		case err == nil:
 			return 0, nil
 		case errors.As(err, &exit) && exit.Exited() && exit.ExitCode() != 255:

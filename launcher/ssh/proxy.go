@@ -14,6 +14,7 @@ type commandConn struct {
 	out io.ReadCloser
 
 	cmd   *exec.Cmd
+	wait  func() error
 	close sync.Once
 }
 
@@ -29,10 +30,11 @@ func dialCommand(command string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	wait, err := startBound(cmd)
+	if err != nil {
 		return nil, err
 	}
-	return &commandConn{in: in, out: out, cmd: cmd}, nil
+	return &commandConn{in: in, out: out, cmd: cmd, wait: wait}, nil
 }
 
 func (c *commandConn) Read(b []byte) (int, error)  { return c.out.Read(b) }
@@ -43,7 +45,7 @@ func (c *commandConn) Close() error {
 	c.close.Do(func() {
 		c.in.Close()
 		c.cmd.Process.Kill()
-		c.cmd.Wait()
+		c.wait()
 	})
 	return nil
 }

@@ -1,0 +1,28 @@
+package ssh
+
+import (
+	"os/exec"
+	"sync"
+)
+
+// startBound starts a program of the user's that shall not outlive this process, even if that is killed. Whoever starts
+// it calls wait, once.
+func startBound(cmd *exec.Cmd) (wait func() error, err error) {
+	started, over := make(chan error), make(chan struct{})
+	var keeper sync.WaitGroup
+	keeper.Go(func() {
+		defer bindToThread(cmd)()
+		started <- cmd.Start()
+		<-over
+	})
+	if err := <-started; err != nil {
+		close(over)
+		keeper.Wait()
+		return nil, err
+	}
+	return func() error {
+		defer keeper.Wait()
+		defer close(over)
+		return cmd.Wait()
+	}, nil
+}
