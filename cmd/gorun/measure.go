@@ -88,7 +88,13 @@ type agent struct {
 
 // measureAll measures round-trip times between all hosts and then bandwidths on the edges that matter.
 // They go over the NICs of the list, if it names some.
-func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, nics []string, patience time.Duration) ([]topology.Edge, error) {
+func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, nics []string, patience time.Duration) (edges []topology.Edge, err error) {
+	stopped := ctx
+	defer func() {
+		if cause := context.Cause(stopped); err != nil && cause != nil {
+			edges, err = nil, cause // Ctrl-C is no fault of the hosts
+		}
+	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, patience+time.Duration(len(hosts)*len(hosts)*max(1, len(railsOf(hosts, nics))))*probing, errors.New("the measurement takes too long"))
 	defer cancel()
 	secret := make([]byte, 32)
@@ -134,7 +140,7 @@ func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, n
 		wide, err := askRounds(ctx, agents, hosts, worth, probing, "")
 		return merged(near, wide), err
 	}
-	edges := near
+	edges = near
 	for _, rail := range rails {
 		wide, err := askRounds(ctx, agents, hosts, worth, probing, rail)
 		if err != nil {
