@@ -55,10 +55,14 @@ func (a *absences) mistrust(until time.Time) {
 	}
 }
 
-// lost returns, once, who is lost by now.
-func (a *absences) lost(now time.Time) []int {
+// lost returns, once, who is lost by now. heard tells when a link brought something from a peer, the zero time for never:
+// gossip may miss for a while what came between two outages.
+func (a *absences) lost(now time.Time, lease time.Duration, heard func(peer int) time.Time) []int {
 	var out []int
 	for peer, at := range a.until {
+		if spoke := heard(peer); !spoke.IsZero() && at.Before(spoke.Add(lease)) {
+			at = spoke.Add(lease)
+		}
 		if !now.Before(at) {
 			out = append(out, peer)
 			delete(a.until, peer)

@@ -11,6 +11,8 @@ import (
 func TestAbsences(t *testing.T) {
 	start := time.Unix(1000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	const lease = 30 * time.Second
+	silent := func(int) time.Time { return time.Time{} }
 	for name, tc := range map[string]struct {
 		before func(*absences)
 		lost   int // seconds after gossip gave it up
@@ -27,14 +29,14 @@ func TestAbsences(t *testing.T) {
 		tc.before(a)
 		a.left(1, start)
 		if tc.lost > 0 {
-			if early := a.lost(at(tc.lost - 1)); early != nil {
+			if early := a.lost(at(tc.lost-1), lease, silent); early != nil {
 				t.Errorf("%s: %v lost too early", name, early)
 			}
 		}
-		if lost := a.lost(at(tc.lost)); !slices.Equal(lost, []int{1}) {
+		if lost := a.lost(at(tc.lost), lease, silent); !slices.Equal(lost, []int{1}) {
 			t.Errorf("%s: %v lost after %d s", name, lost, tc.lost)
 		}
-		if again := a.lost(at(1000)); again != nil {
+		if again := a.lost(at(1000), lease, silent); again != nil {
 			t.Errorf("%s: %v lost twice", name, again)
 		}
 	}
@@ -45,12 +47,21 @@ func TestAbsences(t *testing.T) {
 	a.left(3, start)
 	a.back(1)
 	a.excuse(2, at(50)) // its word came late
-	if lost := a.lost(at(20)); !slices.Equal(lost, []int{3}) {
+	if lost := a.lost(at(20), lease, silent); !slices.Equal(lost, []int{3}) {
 		t.Errorf("lost %v, want 3 alone", lost)
 	}
 	a.mistrust(at(60))
-	if lost := a.lost(at(55)); lost != nil {
+	if lost := a.lost(at(55), lease, silent); lost != nil {
 		t.Errorf("lost %v although this host stood still", lost)
+	}
+	a = newAbsences()
+	a.left(1, start)
+	between := func(int) time.Time { return at(-10) } // two outages
+	if lost := a.lost(at(19), lease, between); lost != nil {
+		t.Errorf("lost %v although its link was heard 29 s ago", lost)
+	}
+	if lost := a.lost(at(20), lease, between); !slices.Equal(lost, []int{1}) {
+		t.Errorf("lost %v, want 1, of whom nothing was heard for 30 s", lost)
 	}
 }
 

@@ -53,7 +53,11 @@ func (d *daemon) beat(ctx context.Context) {
 
 // reportLost tells the launcher who is lost.
 func (d *daemon) reportLost() {
-	for _, peer := range d.absent.lost(time.Now()) {
+	heard := func(peer int) time.Time {
+		s, _ := d.mesh.Status(peer)
+		return s.Heard
+	}
+	for _, peer := range d.absent.lost(time.Now(), d.lease(), heard) {
 		d.lost(peer, fmt.Errorf("silent for %v, as %s reports", d.lease(), d.self.Name))
 	}
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -14,8 +13,6 @@ import (
 	"testing"
 	"time"
 )
-
-var long = flag.Bool("long", false, "whether TestPaths has outages that last longer than a few seconds, too")
 
 // descent is testdata/resilience/descend.py under way, one rank on each host.
 type descent struct {
@@ -147,46 +144,114 @@ func TestBrokenStreams(t *testing.T) {
 	}
 }
 
-// TestPaths: whatever a network does to a host for some seconds, training goes on soon after it with every bit in its
-// place. What is lost is the outage and little more.
+// strikes are what a network, or a hypervisor, does to host 2 of two, and how it ends.
+var strikes = map[string]func(*cluster) (begin, end func() error){
+	"host 2 is not heard": func(c *cluster) (begin, end func() error) {
+		return func() error { return c.Host(2).Mute(c.Host(1)) }, func() error { return c.Host(2).Unmute(c.Host(1)) }
+	},
+	"host 1 is not heard": func(c *cluster) (begin, end func() error) {
+		return func() error { return c.Host(1).Mute(c.Host(2)) }, func() error { return c.Host(1).Unmute(c.Host(2)) }
+	},
+	"network card down": func(c *cluster) (begin, end func() error) { return c.Host(2).Unplug, c.Host(2).Plug },
+	"cable out":         func(c *cluster) (begin, end func() error) { return c.Host(2).Cut, c.Host(2).Heal },
+	"frozen":            func(c *cluster) (begin, end func() error) { return c.Host(2).Freeze, c.Host(2).Thaw },
+}
+
+// TestPaths: whatever a network does to a host for some seconds, training goes on at once after it with every bit in its
+// place. What is lost is the outage and at most half a second.
 func TestPaths(t *testing.T) {
-	for name, strike := range map[string]func(*cluster) (begin, end func() error){
-		"host 2 is not heard": func(c *cluster) (begin, end func() error) {
-			return func() error { return c.Host(2).Mute(c.Host(1)) }, func() error { return c.Host(2).Unmute(c.Host(1)) }
-		},
-		"host 1 is not heard": func(c *cluster) (begin, end func() error) {
-			return func() error { return c.Host(1).Mute(c.Host(2)) }, func() error { return c.Host(1).Unmute(c.Host(2)) }
-		},
-		"network card down": func(c *cluster) (begin, end func() error) { return c.Host(2).Unplug, c.Host(2).Plug },
-		"cable out":         func(c *cluster) (begin, end func() error) { return c.Host(2).Cut, c.Host(2).Heal },
-		"frozen":            func(c *cluster) (begin, end func() error) { return c.Host(2).Freeze, c.Host(2).Thaw },
+	for name := range strikes {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 2)
+			const batches = 300
+			want := c.undisturbedDescent(batches)
+			d := c.descend(batches, "0.02", "--lease", "60")
+			d.reach(20)
+			d.strike(name, 300*time.Millisecond, 5)
+			d.strike(name, 3*time.Second, 3)
+			if got := d.weights(); got != want {
+				t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.out)
+			}
+		})
+	}
+}
+
+// TestLongOutages: hosts that are away for longer than connections outlive go on as soon, and nobody takes them for dead
+// before their lease has ended.
+func TestLongOutages(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		lasts time.Duration
+		times int
+		args  []string
+	}{
+		{"cable out", 10 * time.Second, 3, nil},
+		{"frozen", 10 * time.Second, 3, nil},
+		{"frozen", 25 * time.Second, 1, nil},
+		{"frozen", 45 * time.Second, 1, []string{"--lease", "60"}},
 	} {
-		outages := []time.Duration{300 * time.Millisecond, 3 * time.Second}
-		if *long {
-			outages = append(outages, 10*time.Second, 25*time.Second, 45*time.Second)
+		t.Run(fmt.Sprintf("%s for %v", tc.name, tc.lasts), func(t *testing.T) {
+			c := newCluster(t, 2)
+			const batches = 150
+			want := c.undisturbedDescent(batches)
+			d := c.descend(batches, "0.02", tc.args...)
+			d.reach(20)
+			d.strike(tc.name, tc.lasts, tc.times)
+			if got := d.weights(); got != want {
+				t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.out)
+			}
+		})
+	}
+}
+
+// strike has several outages of one kind, and fails if what was lost beyond them is more than half a second in most.
+func (d *descent) strike(name string, lasts time.Duration, times int) {
+	d.t.Helper()
+	begin, end := strikes[name](d.cluster)
+	var lost []time.Duration
+	for range times {
+		lost = append(lost, d.outage(begin, end, lasts))
+	}
+	slices.Sort(lost)
+	usual := median(d.intervals(time.Time{}, time.Now()))
+	d.t.Logf("%s for %v: lost beyond it %v; a batch takes %v", name, lasts, lost, usual.Round(time.Millisecond))
+	allowed := 500*time.Millisecond + 5*usual // 30 ms on a machine with nothing else to do
+	if name == "cable out" || lasts > 30*time.Second {
+		// Hosts have forgotten each other's hardware address, for which kernels ask once a second: at once without a
+		// carrier, and later without answers.
+		allowed += time.Second
+	}
+	if got := median(lost); got > allowed {
+		d.t.Errorf("lost beyond an outage of %v: %v, more than %v in most", lasts, lost, allowed)
+	}
+}
+
+// outage has one, and returns how long after its end the next batch came.
+func (d *descent) outage(begin, end func() error, lasts time.Duration) time.Duration {
+	d.t.Helper()
+	struck := time.Now()
+	if err := begin(); err != nil {
+		d.t.Fatal(err)
+	}
+	time.Sleep(time.Until(struck.Add(lasts))) // this is what is tested
+	if err := end(); err != nil {
+		d.t.Fatal(err)
+	}
+	healed := time.Now()
+	// What was under way, or written, when it began may come a little later.
+	if during := d.intervals(struck, healed); lasts >= time.Second && len(during) > 2 {
+		d.t.Errorf("%d batches ended in an outage of %v, which was none", len(during), lasts)
+	}
+	for deadline := healed.Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		_, at := d.out.find(`batch \d+$`)
+		if i := slices.IndexFunc(at, func(t time.Time) bool { return t.After(healed) }); i >= 0 {
+			lost := at[i].Sub(healed).Round(time.Millisecond)
+			d.reach(i + 12) // with everything as it was
+			return lost
 		}
-		for _, lasts := range outages {
-			t.Run(fmt.Sprintf("%s for %v", name, lasts), func(t *testing.T) {
-				const batches = 100
-				c := newCluster(t, 2)
-				want := c.undisturbedDescent(batches)
-				d := c.descend(batches, "0.02", "--lease", "60")
-				d.reach(batches / 2)
-				begin, end := strike(c)
-				struck := time.Now()
-				if err := begin(); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(time.Until(struck.Add(lasts))) // this is what is tested
-				if err := end(); err != nil {
-					t.Fatal(err)
-				}
-				healed := time.Now()
-				d.lostAfter(healed, struck)
-				if got := d.weights(); got != want {
-					t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.out)
-				}
-			})
+		if time.Now().After(deadline) {
+			d.cmd.Process.Kill()
+			d.t.Fatalf("no batch within a minute:\n%s", d.out)
 		}
 	}
 }
@@ -285,27 +350,4 @@ func TestLauncherConnectionBreaks(t *testing.T) {
 func (d *descent) silence() time.Duration {
 	all := d.intervals(time.Time{}, time.Now())
 	return all[len(all)-1]
-}
-
-// lostAfter waits for the first batch after an outage, tells when it came, and fails if that took much longer than
-// batches do.
-func (d *descent) lostAfter(healed, struck time.Time) {
-	d.t.Helper()
-	usual := median(d.intervals(time.Time{}, struck))
-	for deadline := healed.Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		_, at := d.out.find(`batch \d+$`)
-		if i := slices.IndexFunc(at, func(t time.Time) bool { return t.After(healed) }); i >= 0 {
-			lost := at[i].Sub(healed)
-			d.t.Logf("the next batch came %v after the end of the outage; usually it takes %v", lost.Round(time.Millisecond), usual.Round(time.Millisecond))
-			// Half a second, on a machine where a batch takes the 25 ms that it takes when nothing else runs.
-			if allowed := 500*time.Millisecond + max(20*usual, time.Second); lost > allowed {
-				d.t.Errorf("it came after %v, want %v at most", lost, allowed)
-			}
-			return
-		}
-		if time.Now().After(deadline) {
-			d.cmd.Process.Kill()
-			d.t.Fatalf("no batch within a minute:\n%s", d.out)
-		}
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -18,7 +19,7 @@ func (l *link) want(n int) {
 	for _, sl := range l.slots[:n] {
 		if !sl.open {
 			l.unfold(sl)
-			l.restore(sl)
+			l.restore(sl, nil)
 		}
 	}
 }
@@ -59,8 +60,14 @@ func (l *link) grow(n int) {
 	}
 }
 
-// restore sees to a stream that is down. mu is held.
-func (l *link) restore(sl *slot) {
+// unreachable reports whether a connection ended because packets did not get through: the peer most likely does not
+// know that yet.
+func unreachable(err error) bool {
+	return errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
+}
+
+// restore sees to a stream that is down because of err. mu is held.
+func (l *link) restore(sl *slot, err error) {
 	if !sl.open {
 		return // it only nearly came up
 	}
@@ -70,7 +77,7 @@ func (l *link) restore(sl *slot) {
 	}
 	delay := l.backoff(sl.flaps)
 	sl.flaps++
-	if l.mesh.cfg.Self > l.peer {
+	if l.mesh.cfg.Self > l.peer && !unreachable(err) {
 		delay += cfg.FallbackDial
 	}
 	l.redial(sl, delay)
@@ -139,7 +146,7 @@ func (l *link) dial(sl *slot, delay time.Duration) {
 			sl.dialing = false
 			switch {
 			case sl.stream == nil || sl.stream.closed:
-				l.restore(sl) // broken again already
+				l.restore(sl, nil) // broken again already
 			case sl.wanted:
 				l.redial(sl, 0)
 			}
@@ -155,7 +162,7 @@ func (l *link) dial(sl *slot, delay time.Duration) {
 		case errors.Is(err, ErrKey):
 			l.mesh.refusals.note("could not connect", "peer", l.peer, "err", err)
 			delay = 10 * l.mesh.cfg.BackoffMax
-		case errors.Is(err, errNotReady):
+		case errors.Is(err, errNotReady), unreachable(err): // which may change at any moment
 			delay = min(l.backoff(failures), l.mesh.cfg.BackoffMax/5)
 		case time.Since(began) > l.mesh.cfg.BackoffMax:
 			delay = 0 // nobody answered, and that took as long as a pause would
@@ -368,7 +375,7 @@ func (l *link) attach(conn net.Conn, sl *slot) error {
 	}
 	if err != nil {
 		l.mu.Lock()
-		l.restore(sl) // the old stream is gone
+		l.restore(sl, err) // the old stream is gone
 		l.mu.Unlock()
 	}
 	return err

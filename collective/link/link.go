@@ -37,7 +37,8 @@ type link struct {
 	again, urgent queue
 	bulk          rails
 	win           sendWindow
-	watching      bool // watch is armed
+	watching      bool      // watch is armed
+	since         time.Time // when it was armed after a time with nothing under way
 	load          load
 
 	// Receiving.
@@ -383,7 +384,7 @@ func (l *link) keep() {
 			l.watching = false
 			if l.win.held > 0 && l.up > 0 {
 				l.lookAfter(time.Now())
-				l.armWatch()
+				l.rearmWatch()
 			}
 			l.mu.Unlock()
 		}
@@ -392,40 +393,63 @@ func (l *link) keep() {
 
 func (l *link) armWatch() {
 	if !l.watching {
-		l.watching = true
-		l.watch.Reset(l.mesh.cfg.ProgressTimeout / 4)
+		l.since = time.Now()
+		l.rearmWatch()
 	}
 }
 
+func (l *link) rearmWatch() {
+	l.watching = true
+	l.watch.Reset(l.mesh.cfg.ProgressTimeout / watchParts)
+}
+
+// How progress is looked at: so many times in a ProgressTimeout. A peer that answers gets more time, one that seems to
+// be away less.
+const (
+	watchParts  = 16
+	slowFactor  = 4
+	awayDivisor = 4
+)
+
 // lookAfter finds streams that hold segments of which nothing moved for too long, and has them replaced.
-// If the peer's machine still answers, it is most likely the peer that is slow, and gets more time.
+// If the peer's machine still answers, it is most likely the peer that is slow, and gets more time. If nothing at all
+// comes from it, and its kernel does not answer what ours has sent again, the path is broken: TCP waits twice as long
+// with every attempt, so that it may find out late that the path is there again, but who dials again and again is soon
+// through. That costs nothing if it was a false alarm: a stream that moves by then stays.
 func (l *link) lookAfter(now time.Time) {
 	held := uint64(0)
 	l.win.each(func(s *Segment) { held |= 1 << s.state.stream })
+	var stuck []*slot
+	away := now.Sub(l.mesh.born)-time.Duration(l.heard.Load()) >= l.mesh.cfg.ProgressTimeout/awayDivisor
 	for _, sl := range l.slots {
 		st := sl.stream
-		if st == nil || st.closed {
-			continue
-		}
-		delivered, answers := st.pathState()
-		moved := st.progress + delivered
-		if held>>sl.index&1 == 0 || moved != st.moved {
-			st.moved, st.movedAt = moved, now
+		switch {
+		case st == nil || st.closed:
+		case held>>sl.index&1 != 0 && !st.moves():
+			stuck = append(stuck, sl)
+		default:
+			if held>>sl.index&1 != 0 {
+				away = false
+			}
+			st.movedAt = now
 			if sl.suspect { // it has recovered before it was replaced
 				sl.suspect, sl.wanted = false, false
 			}
-			continue
 		}
+	}
+	for _, sl := range stuck {
+		still := min(now.Sub(sl.stream.movedAt), now.Sub(l.since))
 		patience := l.mesh.cfg.ProgressTimeout
-		if answers {
+		switch {
+		case sl.stream.way.answers:
 			patience *= slowFactor
+		case away && sl.stream.way.again:
+			patience /= awayDivisor
 		}
-		if !sl.wanted && now.Sub(st.movedAt) >= patience {
-			l.mesh.log.Debug("replace a stream that makes no progress", "peer", l.peer, "stream", sl.index)
+		if !sl.wanted && still >= patience {
+			l.mesh.log.Debug("replace a stream that makes no progress", "peer", l.peer, "stream", sl.index, "for", still)
 			sl.suspect, sl.wanted = true, true
 			l.redial(sl, 0)
 		}
 	}
 }
-
-const slowFactor = 4

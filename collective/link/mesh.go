@@ -44,7 +44,7 @@ type Config struct {
 
 	HandshakeTimeout time.Duration // 3 s
 	DialTimeout      time.Duration // 1 s
-	ProgressTimeout  time.Duration // a stream on which nothing moves that long is replaced, after 4 times that if the peer's kernel answers; 1 s
+	ProgressTimeout  time.Duration // a stream on which nothing moves that long is replaced, after 4 times that if the peer's kernel answers, after a quarter if nothing comes from the peer at all; 1 s
 	FallbackDial     time.Duration // the side with the higher id dials after that long; 500 ms
 	BackoffMin       time.Duration // between attempts to dial, doubling; 10 ms
 	BackoffMax       time.Duration // 500 ms

@@ -129,18 +129,16 @@ func (st *stream) roundTrip() (shortest time.Duration) {
 	return shortest
 }
 
-// pathState returns how many bytes the peer's kernel has acknowledged, which tells a slow stream from one
-// that is stuck, and whether that kernel has answered everything it was sent.
-func (st *stream) pathState() (delivered uint64, answers bool) {
+// pathState asks the kernel about the way to the peer.
+func (st *stream) pathState() (w way) {
 	if st.path == nil {
-		return 0, false
+		return w
 	}
 	st.path.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			delivered = info.Bytes_acked
 			// A peer that does not read leaves its window shut; it answers probes of it.
-			answers = info.Unacked == 0 && info.Probes <= 2
+			w = way{delivered: info.Bytes_acked, answers: info.Unacked == 0 && info.Probes <= 2, again: info.Retransmits > 0}
 		}
 	})
-	return delivered, answers
+	return w
 }

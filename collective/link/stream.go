@@ -35,6 +35,7 @@ type stream struct {
 	progress uint64        // segments of the stream that were acknowledged
 	moved    uint64        // progress when it was last looked at
 	movedAt  time.Time
+	way      way // as it was then
 
 	out    output
 	direct func([]byte) (int, error) // writes what the socket takes at once; nil if the conn cannot
@@ -78,7 +79,7 @@ func (st *stream) fail(err error) {
 	}
 	l.mesh.log.Debug("stream broke", "peer", l.peer, "stream", st.index, "err", err)
 	l.last = err
-	l.restore(l.slots[st.index])
+	l.restore(l.slots[st.index], err)
 	l.mesh.changed.notify()
 }
 
@@ -102,4 +103,19 @@ func (st *stream) close(err error) bool {
 func (st *stream) wake() {
 	st.awake = true
 	st.cond.Signal()
+}
+
+// way is what the kernel knows of the way to the peer.
+type way struct {
+	delivered uint64 // bytes that the peer's kernel has acknowledged, which tells a slow stream from one that is stuck
+	answers   bool   // that kernel has answered everything it was sent
+	again     bool   // what it has not answered was sent again, in vain so far
+}
+
+// moves looks whether anything that was sent arrived since it looked last. l.mu is held.
+func (st *stream) moves() bool {
+	before := st.moved
+	st.way = st.pathState()
+	st.moved = st.progress + st.way.delivered
+	return st.moved != before
 }
