@@ -11,7 +11,7 @@ import (
 	"gorun/topology/probe/probetest"
 )
 
-// TestPlace decides for recorded machines.
+// TestPlace decides for machines of package probe's fixtures.
 func TestPlace(t *testing.T) {
 	none := func(n int) []string { return make([]string, n) }
 	for _, tc := range []struct {

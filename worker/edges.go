@@ -99,8 +99,8 @@ type edgeWatch struct {
 	changed time.Time // when the ring changed last, or was to
 }
 
-// question is what it depends on whether another ring pays. To find out takes a second of the daemon's loop for 1,000
-// hosts, so the same one is not asked twice.
+// question is what it depends on whether another ring pays. To find out takes up to a fifth of a second of the daemon's loop for
+// 1,000 hosts (make rings), so the same one is not asked twice.
 type question struct {
 	hosts []topology.Host
 	facts *facts.File

@@ -1,4 +1,4 @@
-// Package probetest unpacks recorded machines, the fixtures of package probe, for tests. A machine is the
+// Package probetest unpacks machines written by hand after real ones, the fixtures of package probe, for tests. A machine is the
 // files of /sys, /proc and /etc that are looked at, and what nvidia-smi and VMware's tools printed there.
 package probetest
 
@@ -18,23 +18,23 @@ import (
 func Probe(t testing.TB, archive string) topology.Host {
 	t.Helper()
 	root := Unpack(t, archive)
-	host, err := probe.Prober{Root: root, Run: recorded(root), Tools: recordedTools(root)}.Probe(context.Background())
+	host, err := probe.Prober{Root: root, Run: played(root), Tools: playedTools(root)}.Probe(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return host
 }
 
-// recorded plays nvidia-smi from files.
-func recorded(root string) func(context.Context, ...string) ([]byte, error) {
+// played plays nvidia-smi from files.
+func played(root string) func(context.Context, ...string) ([]byte, error) {
 	return func(_ context.Context, args ...string) ([]byte, error) {
 		question, _, _ := strings.Cut(args[0], "=")
 		return os.ReadFile(filepath.Join(root, "nvidia-smi", strings.TrimLeft(question, "-")))
 	}
 }
 
-// recordedTools plays VMware's programs from files.
-func recordedTools(root string) func(context.Context, string, ...string) ([]byte, error) {
+// playedTools plays VMware's programs from files.
+func playedTools(root string) func(context.Context, string, ...string) ([]byte, error) {
 	return func(_ context.Context, _ string, args ...string) ([]byte, error) {
 		words := strings.Fields(args[len(args)-1])
 		return os.ReadFile(filepath.Join(root, "vmtools", words[len(words)-1]))
