@@ -62,19 +62,24 @@ func scattered(rng *rand.Rand, n int) ([]Host, []Edge) {
 	return make([]Host, n), edges
 }
 
-// bySum is the ring with the least sum of the times that a byte takes on its edges, as PCCL wants it: exactly,
-// or by the same search as ours.
-func (p *problem) bySum() []int {
+// sums is the same problem with the times that a byte takes on edges for costs, of which PCCL wants the least sum.
+func (p *problem) sums() *problem {
 	sum := *p
 	sum.edges = slices.Clone(p.edges)
 	for at, e := range p.edges {
 		sum.edges[at].cost = int64(math.Round(1e15 / e.speed))
 	}
+	return &sum
+}
+
+// bySum is the ring with the least sum: exactly, or by the same search as ours.
+func (p *problem) bySum() []int {
+	sum := p.sums()
 	if sum.n <= exactLimit {
 		order, _ := sum.exact(0)
 		return order
 	}
-	order, _ := newSearch(&sum).ring(0)
+	order, _ := newSearch(sum).ring(0)
 	return order
 }
 
