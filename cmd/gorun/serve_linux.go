@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -114,6 +115,9 @@ func serveCluster(c *cli.Context, hurry <-chan struct{}) error {
 		case <-stop:
 		}
 	}()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400) // the heap is some megabytes, and every host tells of itself at once when a job begins
+	}
 	launchers := hosted{hosting{addr: net.JoinHostPort(address, port), name: name, keyFile: keyFile}, log}
 	return standing.Serve(ctx, hurry, standing.Config{
 		Key: key, Name: name, Version: version, Slots: slots, Listener: listener, Bind: bind, Address: address, Port: n + 1, Join: join, Log: log,

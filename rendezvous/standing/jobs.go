@@ -27,6 +27,9 @@ const remembered = 64
 // and again after each retry.
 const lastCall = 4 * retry
 
+// lastGasp is how long a daemon that has hung up may take to end.
+const lastGasp = 5 * time.Second
+
 // jobs is guarded by the server's mu.
 type jobs struct {
 	cluster string // as their sockets call it
@@ -146,7 +149,7 @@ func (s *server) serve(conn net.Conn, in io.Reader, r *wire.Serve) {
 		s.refuse(conn, "", "%v", err)
 		return
 	}
-	s.connect(conn, in, session.Dial)
+	s.connect(conn, in, r.Session, session.Dial)
 }
 
 // begin starts the daemon. Nothing of it depends on this one: its input is a socket that is its own.
@@ -182,13 +185,7 @@ func (s *server) begin(session resume.Session, patience time.Duration) error {
 
 // resume connects a launcher to a daemon that runs.
 func (s *server) resume(conn net.Conn, in io.Reader, r *wire.Resume) {
-	s.mu.Lock()
-	j := s.jobs.running[r.Session]
-	text := "it has no such job"
-	if i := slices.IndexFunc(s.jobs.ended, func(w lastWords) bool { return w.session == r.Session }); i >= 0 {
-		text = s.jobs.ended[i].text
-	}
-	s.mu.Unlock()
+	j, text := s.find(r.Session)
 	switch {
 	case j == nil:
 		s.refuse(conn, "", "%s", text)
@@ -196,18 +193,48 @@ func (s *server) resume(conn net.Conn, in io.Reader, r *wire.Resume) {
 		j.End(r.Term)
 		s.answer(conn, &wire.Granted{})
 	case r.Adopt:
-		s.connect(conn, in, func() (*resume.Line, error) { return j.Adopt(r.Term) })
+		s.connect(conn, in, r.Session, func() (*resume.Line, error) { return j.Adopt(r.Term) })
 	default:
-		s.connect(conn, in, j.Dial)
+		s.connect(conn, in, r.Session, j.Dial)
+	}
+}
+
+// find returns a job that runs, or else what became of it.
+func (s *server) find(session string) (j *job, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text = "it has no such job"
+	if i := slices.IndexFunc(s.jobs.ended, func(w lastWords) bool { return w.session == session }); i >= 0 {
+		text = s.jobs.ended[i].text
+	}
+	return s.jobs.running[session], text
+}
+
+// lastWords waits for those of a job whose daemon hangs up: most likely it is about to end.
+func (s *server) lastWords(session string, refused error) string {
+	timeout := time.NewTimer(lastGasp)
+	defer timeout.Stop()
+	for {
+		s.mu.Lock()
+		news := s.news
+		s.mu.Unlock()
+		if j, text := s.find(session); j == nil {
+			return text
+		}
+		select {
+		case <-news:
+		case <-timeout.C:
+			return refused.Error()
+		}
 	}
 }
 
 // connect passes bytes on between a launcher and the daemon of its job, until one of them hangs up. If it is the
 // launcher, the daemon is told: most likely it will not come back.
-func (s *server) connect(conn net.Conn, in io.Reader, dial func() (*resume.Line, error)) {
+func (s *server) connect(conn net.Conn, in io.Reader, session string, dial func() (*resume.Line, error)) {
 	line, err := dial()
 	if err != nil {
-		s.refuse(conn, "", "%v", err)
+		s.refuse(conn, "", "%s", s.lastWords(session, err))
 		return
 	}
 	if !s.answer(conn, &wire.Granted{}) {

@@ -29,15 +29,21 @@ type queue struct {
 	young   bool               // the daemon has just begun, and may not have seen all hosts yet
 }
 
-// free is how many slots of each host may be given away: those that are neither promised nor in use. What is
-// promised is soon in use, so that only the larger number counts. A host that drains has none.
-func (q *queue) free() []wire.Share {
+// promised is how many slots of each host jobs have been given.
+func (q *queue) promised() map[string]int {
 	promised := map[string]int{}
 	for _, t := range q.tickets {
 		for _, s := range t.shares {
 			promised[s.Host] += s.Slots
 		}
 	}
+	return promised
+}
+
+// free is how many slots of each host may be given away: those that are neither promised nor in use. What is
+// promised is soon in use, so that only the larger number counts. A host that drains has none.
+func (q *queue) free() []wire.Share {
+	promised := q.promised()
 	var out []wire.Share
 	for _, h := range q.hosts {
 		if !h.Draining {

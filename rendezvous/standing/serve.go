@@ -39,6 +39,9 @@ const (
 	youth = 30 * time.Second
 	// again is how often it looks for others that it does not see.
 	again = 5 * time.Second
+	// lull is how long more slots are in use before the others hear of it. Whoever keeps the queue has promised them to
+	// the job, so nobody needs to know, and a short job costs no news from every host to every other.
+	lull = 5 * time.Second
 )
 
 // ErrLeave is the cause of a context that ends Serve at once and leaves the jobs to the daemon that comes next.
@@ -72,6 +75,7 @@ type server struct {
 	cfg    Config
 	tls    *tls.Config
 	gossip *gossip.Gossip
+	read   map[string]introduced // what members say of themselves, by name; only of who refreshes
 	wg     sync.WaitGroup
 	born   int64
 	jobs   jobs
@@ -108,11 +112,15 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	s := &server{cfg: cfg, tls: channel, born: time.Now().UnixNano(), news: make(chan struct{}), conns: map[net.Conn]bool{}}
+	s := &server{cfg: cfg, tls: channel, born: time.Now().UnixNano(), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduced{}}
 	s.jobs = jobs{cluster: hex.EncodeToString(name), running: map[string]*job{}}
 	s.queue.seen, s.queue.young = map[string]bool{}, true
 	s.adopt()
-	meta, err := s.meta()
+	about, err := s.about()
+	if err != nil {
+		return err
+	}
+	meta, err := wire.Marshal(&about)
 	if err != nil {
 		return err
 	}
@@ -178,18 +186,19 @@ func (s *server) hangUp() {
 	}
 }
 
-func (s *server) meta() ([]byte, error) {
+// about is what this daemon tells the others of itself.
+func (s *server) about() (wire.Member, error) {
 	_, port, err := net.SplitHostPort(s.cfg.Listener.Addr().String())
 	if err != nil {
-		return nil, fmt.Errorf("read listener address: %w", err)
+		return wire.Member{}, fmt.Errorf("read listener address: %w", err)
 	}
 	n, err := strconv.Atoi(port)
 	if err != nil {
-		return nil, fmt.Errorf("read listener address: %w", err)
+		return wire.Member{}, fmt.Errorf("read listener address: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return wire.Marshal(&wire.Member{Port: n, Version: s.cfg.Version, Slots: s.cfg.Slots, Used: s.used, Draining: s.draining, Born: s.born})
+	return wire.Member{Port: n, Version: s.cfg.Version, Slots: s.cfg.Slots, Used: s.used, Draining: s.draining, Born: s.born}, nil
 }
 
 // change changes the state and tells everybody who waits for it.
@@ -240,22 +249,28 @@ func (s *server) seek(ctx context.Context) {
 
 // watch keeps the others informed, and this host about them.
 func (s *server) watch(ctx context.Context) {
-	var said []byte
+	var said wire.Member
+	var fuller time.Time // since when only more slots are in use than was said
 	grown := time.NewTimer(youth)
 	defer grown.Stop()
 	for {
 		s.mu.Lock()
 		news := s.news
 		s.mu.Unlock()
-		if meta, err := s.meta(); err == nil && !bytes.Equal(meta, said) {
-			said = meta
-			if err := s.gossip.SetMeta(meta); err != nil {
-				s.cfg.Log.Debug("gossip", "err", err)
-				said = nil // again, soon
-			}
+		wait := time.Second
+		switch about, err := s.about(); {
+		case err != nil || about == said:
+			fuller = time.Time{}
+		case onlyFuller(said, about) && fuller.IsZero():
+			fuller, wait = time.Now(), lull
+		case onlyFuller(said, about) && time.Since(fuller) < lull:
+			wait = lull - time.Since(fuller)
+		default:
+			s.tell(&said, about)
+			fuller = time.Time{}
 			s.refresh()
 		}
-		retry := time.NewTimer(time.Second)
+		retry := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			retry.Stop()
@@ -272,14 +287,53 @@ func (s *server) watch(ctx context.Context) {
 	}
 }
 
+// onlyFuller reports whether nothing has changed but that more slots are in use.
+func onlyFuller(before, now wire.Member) bool {
+	more := now.Used > before.Used
+	now.Used = before.Used
+	return more && now == before
+}
+
+// tell has the others hear what this daemon says of itself. What could not be said is said again soon.
+func (s *server) tell(said *wire.Member, about wire.Member) {
+	meta, err := wire.Marshal(&about)
+	if err == nil {
+		err = s.gossip.SetMeta(meta)
+	}
+	*said = about
+	if err != nil {
+		s.cfg.Log.Debug("gossip", "err", err)
+		*said = wire.Member{}
+	}
+}
+
+// introduced is what a member said of itself, as it came and read.
+type introduced struct {
+	meta  []byte
+	about *wire.Member // nil if this version cannot read it
+}
+
+// introduce reads what a member says of itself, once: whenever one of many says something, all are looked at.
+func (s *server) introduce(m gossip.Member) *wire.Member {
+	if known, ok := s.read[m.Name]; ok && bytes.Equal(known.meta, m.Meta) {
+		return known.about
+	}
+	msg, err := wire.Unmarshal(m.Meta)
+	about, ok := msg.(*wire.Member)
+	if err != nil || !ok || about.Slots < 0 || about.Used < 0 {
+		about = nil // of another version of gorun
+	}
+	s.read[m.Name] = introduced{m.Meta, about}
+	return about
+}
+
 // refresh takes over what gossip knows, if it is new.
 func (s *server) refresh() {
 	var hosts []wire.MemberState
 	for _, m := range s.gossip.Members() {
-		msg, err := wire.Unmarshal(m.Meta)
-		about, ok := msg.(*wire.Member)
-		if err != nil || !ok || about.Slots < 0 || about.Used < 0 {
-			continue // of another version of gorun
+		about := s.introduce(m)
+		if about == nil {
+			continue
 		}
 		hosts = append(hosts, wire.MemberState{Host: m.Name, Addr: net.JoinHostPort(m.Addr, strconv.Itoa(about.Port)),
 			Slots: about.Slots, Used: about.Used, Draining: about.Draining, Version: about.Version, Born: about.Born})
@@ -507,6 +561,10 @@ func (s *server) listing(here bool) wire.Message {
 		return &wire.Elsewhere{Addr: s.keeper}
 	}
 	out := &wire.Jobs{Members: slices.Clone(s.queue.hosts)}
+	promised := s.queue.promised()
+	for i, m := range out.Members {
+		out.Members[i].Used = max(m.Used, promised[m.Host])
+	}
 	for _, t := range s.queue.tickets {
 		ranks := 0
 		for _, share := range t.shares {

@@ -433,6 +433,7 @@ func TestRestart(t *testing.T) {
 	}
 	echo(t, s)
 	s.Close()
+	l.Close()
 	poll(t, "its end", func() bool {
 		j, err := client.Jobs(t.Context(), a.addr)
 		return err == nil && j.Members[0].Used == 0
@@ -470,5 +471,13 @@ func TestKilledLauncher(t *testing.T) {
 	}
 	echo(t, s)
 	standing.Vanish(s)
-	poll(t, "free slots", func() bool { return a.jobs().Members[0].Used == 0 })
+	l.Close()
+	next := a.reserve(1)
+	defer next.Close()
+	again, err := next.Start(t.Context(), "a") // which waits for the slot, but not for ever
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	echo(t, again)
 }
