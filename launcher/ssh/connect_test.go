@@ -486,6 +486,54 @@ while True:
 	}
 }
 
+// A ProxyCommand that fails is told by its own last words, and at once; one on which the server hung up is tried again.
+func TestProxyCommandFails(t *testing.T) {
+	h := newHome(t)
+	tries := h.path("tries")
+	command := func(text string) {
+		t.Helper()
+		writeFile(t, h.path("proxy.sh"), []byte("echo tried >>"+tries+"\n"+text+"\n"), 0o600)
+		if err := os.RemoveAll(tries); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := "sh " + h.path("proxy.sh")
+	h.config(t, "Host box\n HostName 127.0.0.1\n Port 1\n ProxyCommand "+script+"\n"+
+		"Host inner\n HostName 127.0.0.1\n Port 1\n ProxyJump box\nHost none\n HostName 127.0.0.1\n Port 1\n ProxyCommand no-such-tunnel %h\n")
+	for _, tt := range []struct {
+		host, command, want, hop string
+	}{
+		{"box", "echo tunnel: dialling >&2; echo tunnel: bad password >&2; exit 3",
+			"box: connect: 127.0.0.1:1: the ProxyCommand ended with exit status 3: tunnel: bad password", ""},
+		{"box", "head -c 1 >/dev/null; exit 1", "box: connect: 127.0.0.1:1: the ProxyCommand ended with exit status 1", ""},
+		{"box", "kill -TERM $$", "box: connect: 127.0.0.1:1: the ProxyCommand ended with signal: terminated", ""},
+		{"inner", "echo no way >&2; exit 1", "inner: bastion box: connect: 127.0.0.1:1: the ProxyCommand ended with exit status 1: no way", "box"},
+	} {
+		command(tt.command)
+		if e := refused(t, h.client(t), tt.host, ssh.StepConnect, "by itself? "+script); e.Error() != tt.want || e.Hop != tt.hop {
+			t.Errorf("%s: got %q (bastion %q), want %q", tt.command, e.Error(), e.Hop, tt.want)
+		}
+		if n := strings.Count(readText(t, tries), "tried"); n != 1 {
+			t.Errorf("%s: tried %d times, want once", tt.command, n)
+		}
+	}
+	refused(t, h.client(t), "none", ssh.StepConnect, "exit status 127", "no-such-tunnel", "by itself? no-such-tunnel 127.0.0.1")
+
+	for _, dropped := range []string{
+		"exit 0", // nc, when the server has closed
+		"echo kex_exchange_identification: Connection closed by remote host >&2; exit 255", // ssh -W, by its bastion
+		"echo Ncat: Connection reset by peer. >&2; exit 1",
+	} {
+		command(dropped)
+		c := h.client(t)
+		ssh.GiveUpSoon(c)
+		refused(t, c, "box", ssh.StepHandshake, "the server closed the connection: ", "EOF")
+		if n := strings.Count(readText(t, tries), "tried"); n != 3 {
+			t.Errorf("%s: tried %d times, want 3", dropped, n)
+		}
+	}
+}
+
 func TestCancelClosesTheSession(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	conn := connect(t, h.client(t), srv.addr)

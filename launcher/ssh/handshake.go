@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	gossh "golang.org/x/crypto/ssh"
@@ -136,6 +138,9 @@ func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, net.Co
 	}
 	if err != nil {
 		nc.Close()
+		if failed := a.proxyFailed(raw, err); failed != nil {
+			return nil, nil, failed
+		}
 		return nil, nil, a.explain(err, nc.said())
 	}
 	return client, nc, nil
@@ -201,6 +206,18 @@ func (a *attempt) cut(cause error) *Error {
 	return e
 }
 
+// proxyFailed returns what the ProxyCommand says if it is the command that failed, not the server behind it. It is not
+// tried again.
+func (a *attempt) proxyFailed(conn net.Conn, err error) *Error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	command, ok := conn.(*commandConn)
+	if !ok || a.keySeen || !isDropped(err) {
+		return nil
+	}
+	return command.failure(a.s.addr())
+}
+
 // explain finds out at which step it failed. said is the server's first line.
 func (a *attempt) explain(err error, said string) *Error {
 	a.mu.Lock()
@@ -214,6 +231,9 @@ func (a *attempt) explain(err error, said string) *Error {
 	}
 	if !a.authBegun && isDropped(err) {
 		a.dropped = true
+		if errors.Is(err, syscall.EPIPE) {
+			err = io.EOF // which of the two ends of a pipe is closed first is chance
+		}
 		e.Err = fmt.Errorf("%s: the server closed the connection: %w", a.s.addr(), err)
 		e.Hint = "sshd may be at its limit (MaxStartups, PerSourceMaxStartups), or refuse this address (its log says)"
 		if said != "" && !strings.HasPrefix(said, "SSH-") {

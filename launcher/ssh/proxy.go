@@ -1,53 +1,145 @@
 package ssh
 
 import (
-	"io"
+	"errors"
+	"fmt"
 	"net"
+	"os"
 	"os/exec"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // commandConn is the standard input and output of a ProxyCommand as a connection.
 type commandConn struct {
-	in  io.WriteCloser
-	out io.ReadCloser
+	command string
+	in, out *os.File // not StdinPipe and StdoutPipe, which are closed when the command ends, whoever uses them
+	said    commandSaid
 
-	cmd   *exec.Cmd
-	wait  func() error
-	close sync.Once
+	cmd     *exec.Cmd
+	hungUp  atomic.Bool   // it has closed a stream
+	ended   chan struct{} // then err is its status
+	err     error
+	closing sync.Once
+	killed  bool // by us
 }
 
-// dialCommand starts a ProxyCommand, which the shell interprets as with OpenSSH. What it prints on standard error is lost;
-// a failing one shows as a connection that closes.
+const (
+	// proxyHeld is how long a ProxyCommand that has ended may leave its standard error open to others.
+	proxyHeld = 500 * time.Millisecond
+	// proxyEnds is how long a ProxyCommand that has closed a stream may take to end by itself, so that its status is known.
+	proxyEnds = time.Second
+	proxySaid = 4 << 10 // of its last words are kept
+)
+
+// dialCommand starts a ProxyCommand, which the shell interprets as with OpenSSH. A goroutine waits for its end; Close
+// waits for that.
 func dialCommand(command string) (net.Conn, error) {
-	cmd := exec.Command("/bin/sh", "-c", "exec "+command)
-	in, err := cmd.StdinPipe()
+	c := &commandConn{command: command, cmd: exec.Command("/bin/sh", "-c", "exec "+command), ended: make(chan struct{})}
+	c.cmd.Stderr, c.cmd.WaitDelay = &c.said, proxyHeld
+	stdin, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	out, err := cmd.StdoutPipe()
+	defer stdin.Close()
+	out, stdout, err := os.Pipe()
 	if err != nil {
+		in.Close()
 		return nil, err
 	}
-	wait, err := startBound(cmd)
+	defer stdout.Close()
+	c.in, c.out, c.cmd.Stdin, c.cmd.Stdout = in, out, stdin, stdout
+	wait, err := startBound(c.cmd)
 	if err != nil {
+		in.Close()
+		out.Close()
 		return nil, err
 	}
-	return &commandConn{in: in, out: out, cmd: cmd, wait: wait}, nil
+	go func() {
+		c.err = wait()
+		close(c.ended)
+	}()
+	return c, nil
 }
 
-func (c *commandConn) Read(b []byte) (int, error)  { return c.out.Read(b) }
-func (c *commandConn) Write(b []byte) (int, error) { return c.in.Write(b) }
+// Read implements net.Conn.
+func (c *commandConn) Read(b []byte) (int, error) {
+	n, err := c.out.Read(b)
+	if err != nil {
+		c.hungUp.Store(true)
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *commandConn) Write(b []byte) (int, error) {
+	n, err := c.in.Write(b)
+	if err != nil {
+		c.hungUp.Store(true)
+	}
+	return n, err
+}
 
 // Close kills the command and reaps it.
 func (c *commandConn) Close() error {
-	c.close.Do(func() {
+	c.closing.Do(func() {
 		c.in.Close()
-		c.cmd.Process.Kill()
-		c.wait()
+		patience := time.Duration(0)
+		if c.hungUp.Load() {
+			patience = proxyEnds
+		}
+		select {
+		case <-c.ended:
+		case <-time.After(patience):
+			c.killed = true
+			c.cmd.Process.Kill()
+			<-c.ended
+		}
+		c.out.Close()
 	})
 	return nil
+}
+
+// failure explains a connection that was closed before the server had shown a key, if it was the command that failed. It
+// returns nil for one that ended well and for one that tells that the server hung up on it: then it is the server that
+// has to be explained.
+func (c *commandConn) failure(addr string) *Error {
+	c.Close()
+	var exit *exec.ExitError
+	said := c.said.last()
+	if c.killed || !errors.As(c.err, &exit) || wasDropped(said) || strings.Contains(strings.ToLower(said), "reset by peer") {
+		return nil
+	}
+	e := &Error{Step: StepConnect, Hint: "does the ProxyCommand of ssh_config work by itself? " + c.command}
+	if e.Err = fmt.Errorf("%s: the ProxyCommand ended with %w", addr, exit); said != "" {
+		e.Err = fmt.Errorf("%w: %s", e.Err, said)
+	}
+	return e
+}
+
+// commandSaid keeps the end of what a command prints on its standard error.
+type commandSaid struct {
+	mu   sync.Mutex
+	tail []byte
+}
+
+// Write implements io.Writer.
+func (s *commandSaid) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tail = append(s.tail, b...)
+	s.tail = s.tail[max(0, len(s.tail)-proxySaid):]
+	return len(b), nil
+}
+
+// last is the last line.
+func (s *commandSaid) last() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(string(s.tail)), "\n")
+	return oneLine(lines[len(lines)-1])
 }
 
 // commandAddr stands for the far end, of which nothing is known. It has a form that known_hosts checking can parse.
