@@ -12,8 +12,9 @@ type Host struct {
 	// the virtual hardware, "20" of vSphere 8; "" where there is none or nobody tells.
 	Hypervisor string `msgpack:"hypervisor" json:"hypervisor"`
 	Hardware   string `msgpack:"hardware" json:"hardware"`
-	// Identity stays the same for as long as it is the same machine, also when it moves. System is the
-	// installation's: two machines that have it in common are clones of one image.
+	// Identity stays the same for as long as it is the same machine and has its first network card, also when it moves or
+	// gets more cards; without any card, as in a container, until it is started again. System is the installation's: two
+	// machines that have it in common are clones of one image.
 	Identity string `msgpack:"identity" json:"identity"`
 	System   string `msgpack:"system" json:"system"`
 	// Session is a random number that VMware gives a virtual machine, another one after each move, suspension, restart or

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"path"
@@ -10,29 +11,38 @@ import (
 	"gorun/topology"
 )
 
-// identity names the machine and its installation. The machine is its installation and the hardware addresses of its
-// cards: a virtual machine that moves keeps them all, a clone has new ones. The firmware's UUID stands in where there is no
-// installation to name; only root may read it, and who asks must not matter. The installation is /etc/machine-id, which a clone keeps unless
-// somebody sees to it. Both are hashes, because that file is not for others to know.
+// identity names the machine and its installation. The machine is its installation and the hardware address of its first
+// card, by PCI address: a virtual machine that moves keeps both, also when it gets another card behind that one, and a clone has
+// a new one. The firmware's UUID stands in where there is no installation to name; only root may read it, and who asks must not
+// matter. A container has no card, and its installation and addresses are those of others of its image elsewhere: it is told from
+// them by the kernel's start, and is another machine after the next. The installation is /etc/machine-id, which a clone keeps
+// unless somebody sees to it. Both are hashes, because that file is not for others to know.
 func identity(t tree, nics []topology.NIC) (machine, system string) {
 	id := t.text("etc/machine-id")
+	if id != "" {
+		system = digest("gorun system " + id)
+	}
 	parts := []string{id}
 	if id == "" {
 		parts = []string{t.text("sys/class/dmi/id/product_uuid")}
 	}
-	for _, nic := range nics {
-		if nic.PCI != "" && nic.MAC != "" && !nic.VF {
+	cards := slices.DeleteFunc(slices.Clone(nics), func(n topology.NIC) bool { return n.PCI == "" || n.MAC == "" || n.VF })
+	if len(cards) > 0 {
+		parts = append(parts, slices.MinFunc(cards, func(a, b topology.NIC) int {
+			return cmp.Or(strings.Compare(a.PCI, b.PCI), strings.Compare(a.MAC, b.MAC))
+		}).MAC)
+	} else {
+		start := t.text("proc/sys/kernel/random/boot_id")
+		if start == "" {
+			return "", system
+		}
+		parts = append(parts, start)
+		for _, nic := range nics {
 			parts = append(parts, nic.MAC)
 		}
+		slices.Sort(parts[2:])
 	}
-	slices.Sort(parts[1:])
-	if id != "" {
-		system = digest("gorun system " + id)
-	}
-	if known := strings.Join(parts, ""); known != "" {
-		machine = digest("gorun machine " + strings.Join(parts, " "))
-	}
-	return machine, system
+	return digest("gorun machine " + strings.Join(parts, " ")), system
 }
 
 // digest is enough of a hash to tell machines apart.

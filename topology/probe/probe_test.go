@@ -117,6 +117,20 @@ func TestIdentity(t *testing.T) {
 	before := probed(func(string) {})
 	moved := probed(func(root string) { write(root, "proc/meminfo", "MemTotal: 12 kB") })
 	clone := probed(func(root string) { write(root, mac, "00:50:56:9a:ff:ff") })
+	grown := probed(func(root string) { // a card that is plugged in has any address of its own
+		for _, dir := range []string{"sys/devices/pci0000:60/0000:60:00.0", "sys/class/net/ens256/queues/rx-0"} {
+			mkTarget(t, filepath.Join(root, dir))
+		}
+		if err := os.Symlink("../../../devices/pci0000:60/0000:60:00.0", filepath.Join(root, "sys/class/net/ens256/device")); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string]string{"type": "1", "operstate": "up", "address": "00:00:00:9a:00:00"} {
+			write(root, "sys/class/net/ens256/"+name, text)
+		}
+	})
+	if len(grown.NICs) != len(before.NICs)+1 || grown.NICs[2].PCI != "0000:60:00.0" || grown.Identity != before.Identity {
+		t.Errorf("with another card it is %q, was %q: %+v", grown.Identity, before.Identity, grown.NICs)
+	}
 	renewed := probed(func(root string) {
 		write(root, uuid, "another")
 		write(root, "etc/machine-id", "another")
@@ -152,6 +166,38 @@ func TestIdentity(t *testing.T) {
 	want := []string{"a and b are one machine", "a and c are clones with the same /etc/machine-id"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, should be %q", got, want)
+	}
+}
+
+// TestIdentityOfContainers: containers of one image are different machines, on one machine as on several, where the first ones
+// have the same address; one of them is the same under two names. Nothing is said if even the kernel's start is not known.
+func TestIdentityOfContainers(t *testing.T) {
+	container := func(start, mac string) topology.Host {
+		root := probetest.Unpack(t, "testdata/container.txtar")
+		mkTarget(t, filepath.Join(root, "etc"))
+		mkTarget(t, filepath.Join(root, "proc/sys/kernel/random"))
+		for name, text := range map[string]string{"etc/machine-id": "the image's", "proc/sys/kernel/random/boot_id": start, "sys/class/net/eth0/address": mac} {
+			if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h, err := probe.Probe(t.Context(), root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Name = start + " " + mac
+		return h
+	}
+	const first, second = "02:42:ac:11:00:02", "02:42:ac:11:00:03"
+	hosts := []topology.Host{container("s1", first), container("s1", second), container("s2", first), container("s1", first)}
+	if hosts[3].Identity != hosts[0].Identity || hosts[0].Identity == "" {
+		t.Errorf("one container is %q and %q", hosts[0].Identity, hosts[3].Identity)
+	}
+	if got := topology.Doubles(hosts[:3]); len(got) != 1 || !strings.Contains(got[0], "are clones") {
+		t.Errorf("%q, should be one line about clones", got)
+	}
+	if h := container("", first); h.Identity != "" || h.System != hosts[0].System {
+		t.Errorf("identity %q, system %q of %q", h.Identity, h.System, hosts[0].System)
 	}
 }
 
