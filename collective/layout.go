@@ -97,8 +97,8 @@ func (o *op) layoutAllreduce(g *group, r *Request) {
 		o.slot = (o.length(o.size) + schedule.Align - 1) &^ (schedule.Align - 1)
 		o.slots = resize(o.slots, hosts*int(o.slot))
 	case schedule.ByRecursiveDoubling:
-		// What is sent is added to afterwards: the link must copy it.
-		o.cut = min(o.cut, link.CopyLimit)
+		// What is sent is added to afterwards: the link must copy it, as it does with what is so short.
+		o.cut = min(o.cut, schedule.DoublingSegment, link.CopyLimit)
 	default:
 		if o.coded.on() {
 			break // nothing is sent from a rank's memory

@@ -52,11 +52,15 @@ func (c core) outside(dst []Step, self int, size int64) []Step {
 		Step{Do: Take, Peer: self - 1, After: -1, Hi: size})
 }
 
+// DoublingSegment is the longest message of recursive doubling.
+const DoublingSegment = 16 << 10
+
 // RecursiveDoubling appends the steps of an allreduce in which positions at distance 1, 2, 4 … exchange all
 // they have: log2(hosts) messages one after the other, and two more if hosts is no power of two. The way for
 // small buffers of many hosts.
 //
-// A position adds to what it still sends: the engine must have copied a segment before anything is added.
+// A position adds to what it still sends: the engine must have copied a segment, of DoublingSegment at most, before
+// anything is added.
 func RecursiveDoubling(dst []Step, hosts, self int, size int64) []Step {
 	if hosts < 2 {
 		return dst
