@@ -91,6 +91,8 @@ func TestFacts(t *testing.T) {
 	h = host("cloud")
 	check("virtual function", []any{h.NICs[1].VF, h.NICs[1].Node}, "[true 1]")
 	check("InfiniBand", h.RDMA[0].Ports[0].Link, "InfiniBand")
+	h = host("microvm")
+	check("a real machine", []any{h.Platform, h.CPUs, h.MemBytes >> 20, len(h.NICs), h.NICs[0].Driver, h.NICs[0].Node, h.NICs[0].Queues}, "[vm 2 24105 1 virtio_net -1 1]")
 	h = host("container")
 	check("limits", []int64{int64(h.CPUs), h.MemBytes >> 30}, "[3 4]")
 	h = host("virtio")

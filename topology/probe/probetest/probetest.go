@@ -1,4 +1,4 @@
-// Package probetest unpacks machines written by hand after real ones, the fixtures of package probe, for tests. A machine is the
+// Package probetest unpacks the fixtures of package probe for tests: machines, of which most are written by hand after real ones. A machine is the
 // files of /sys, /proc and /etc that are looked at, and what nvidia-smi and VMware's tools printed there.
 package probetest
 
