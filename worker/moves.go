@@ -179,14 +179,7 @@ func (d *daemon) tell(text string) {
 // announce tells the launcher and all peers something about this host, and calls then when they have heard it or cannot.
 func (d *daemon) announce(ctx context.Context, m wire.Message, then func()) {
 	d.out.Write(m)
-	var peers []int
-	if d.roster != nil {
-		for _, p := range d.roster.Peers {
-			if p.ID != d.job.HostID {
-				peers = append(peers, p.ID)
-			}
-		}
-	}
+	peers := d.others()
 	d.wg.Go(func() {
 		all := make(chan struct{})
 		d.wg.Go(func() {
@@ -194,7 +187,7 @@ func (d *daemon) announce(ctx context.Context, m wire.Message, then func()) {
 			var sending sync.WaitGroup
 			defer sending.Wait()
 			for _, peer := range peers {
-				sending.Go(func() { d.sendNow(peer, m) })
+				sending.Go(func() { d.sendNow(peer.ID, m) })
 			}
 		})
 		limit := time.NewTimer(announceLimit)
@@ -216,11 +209,9 @@ func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func
 		return
 	}
 	var addrs []string
-	for _, p := range d.roster.Peers {
-		if p.ID != d.job.HostID {
-			d.mesh.Kick(p.ID)
-			addrs = append(addrs, p.Gossip)
-		}
+	for _, p := range d.others() {
+		d.mesh.Kick(p.ID)
+		addrs = append(addrs, p.Gossip)
 	}
 	d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: text, Moved: moved}, func() {})
 	d.wg.Go(func() {

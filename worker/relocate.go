@@ -46,16 +46,17 @@ func (d *daemon) watchAddresses(ctx context.Context) {
 	}
 }
 
-// lookAtAddresses tells the others if this host is found elsewhere than before.
+// lookAtAddresses tells the others if this host is found elsewhere than before. One that is not in a world yet, a spare one
+// say, tells the launcher, for the roster with it that may come.
 func (d *daemon) lookAtAddresses(ctx context.Context) {
-	if d.stopping || d.roster == nil {
-		return // without peers; the roster comes soon
+	if d.stopping {
+		return
 	}
 	mine := ownAddresses()
 	if hint, err := netip.ParseAddr(d.job.LocalIP); err == nil && !mine[hint.Unmap()] {
 		d.job.LocalIP = "" // what leads here now is what leads to a peer
-		for _, p := range d.roster.Peers {
-			if p.ID != d.job.HostID && len(p.Data) > 0 {
+		for _, p := range d.others() {
+			if len(p.Data) > 0 {
 				d.job.Toward, _, _ = net.SplitHostPort(p.Data[0])
 				break
 			}
@@ -76,9 +77,9 @@ func (d *daemon) lookAtAddresses(ctx context.Context) {
 	d.where.own = data
 	d.where.stamp++
 	d.tell("is found at " + strings.Join(hostsOf(data), ", ") + " now")
-	d.forEachPeer(func(id int) {
-		d.mesh.Renew(id, func(local, _ net.Addr) bool { return !mine[addressOf(local)] })
-	})
+	for _, p := range d.others() {
+		d.mesh.Renew(p.ID, func(local, _ net.Addr) bool { return !mine[addressOf(local)] })
+	}
 	m := &wire.Moved{Host: d.job.HostID, Stamp: d.where.stamp, Gossip: net.JoinHostPort(addrs[0].String(), port), Data: data}
 	ready := *d.ready
 	ready.Gossip, ready.Data = m.Gossip, m.Data
@@ -121,13 +122,12 @@ func (d *daemon) locate(r *wire.Roster) {
 	}
 }
 
-// forEachPeer calls f for the other hosts of the roster.
-func (d *daemon) forEachPeer(f func(id int)) {
-	for _, p := range d.roster.Peers {
-		if p.ID != d.job.HostID {
-			f(p.ID)
-		}
+// others are the other hosts of the roster, none before there is one.
+func (d *daemon) others() []wire.Peer {
+	if d.roster == nil {
+		return nil
 	}
+	return slices.DeleteFunc(slices.Clone(d.roster.Peers), func(p wire.Peer) bool { return p.ID == d.job.HostID })
 }
 
 // ownAddresses are all that this host has, on interfaces that are up or not.

@@ -120,8 +120,8 @@ func (d *daemon) watchTie(ctx context.Context) {
 		m := &wire.Hears{Host: d.job.HostID, Stamp: stamp, Launcher: t.here}
 		t.mu.Unlock()
 		d.post(ctx, func() {
-			if d.roster != nil {
-				d.forEachPeer(func(id int) { d.wg.Go(func() { d.sendNow(id, m) }) })
+			for _, p := range d.others() {
+				d.send(p.ID, m)
 			}
 		})
 	}
@@ -134,7 +134,7 @@ func (d *daemon) releaseOthers(former, next *wire.Roster) {
 	}
 	for _, p := range former.Peers {
 		if _, member := peerOf(next, p.ID); !member && p.ID != d.job.HostID {
-			d.wg.Go(func() { d.sendNow(p.ID, &wire.Hears{Host: d.job.HostID, Stamp: forever}) })
+			d.send(p.ID, &wire.Hears{Host: d.job.HostID, Stamp: forever})
 		}
 	}
 }

@@ -402,10 +402,8 @@ func (d *daemon) greet(ctx context.Context, epoch uint32, addrs []string) {
 func (d *daemon) endWorld(next *wire.Roster) {
 	// In this order: when the links are forgotten, nothing of them touches the memory of ranks, who get it
 	// back with the end of their operations.
-	for _, p := range d.roster.Peers {
-		if p.ID != d.job.HostID {
-			d.mesh.Forget(p.ID)
-		}
+	for _, p := range d.others() {
+		d.mesh.Forget(p.ID)
 	}
 	d.engine.Abort(&collective.Error{Code: collective.CodeAborted, Text: fmt.Sprintf("the world of epoch %d ended: %s", d.roster.Epoch, next.Reason)})
 	for _, t := range d.leaving {
