@@ -323,8 +323,8 @@ func (j *job) message(h *host, msg wire.Message) {
 		j.fence.arrive(j, h, msg)
 	case *wire.Inspected:
 		j.inspected[h.id] = msg
-		if j.inspectC != nil && len(j.inspected) >= len(j.up) {
-			j.timedOut()
+		if j.inspectC != nil {
+			j.inspectedAll()
 		}
 	case *wire.Taken:
 		select {

@@ -43,7 +43,10 @@ func (j *job) stalled(h *host, m *wire.Stalled) {
 	case j.stopping:
 	case m.Asked && s.asking:
 		s.answers[h.id] = m
-		if len(s.answers) == j.running() {
+		switch {
+		case j.inspectC != nil:
+			j.inspectedAll()
+		case len(s.answers) == j.running():
 			j.judgeStalls()
 		}
 	case m.Asked: // too late
@@ -132,12 +135,12 @@ func (j *job) lateOperations(now time.Time) (late map[operation]waited, over *op
 	return late, over
 }
 
-// missing names the ranks whose part is not there, by host.
-func (j *job) missing(op operation) string {
+// missingByHost returns the ranks whose part is not there.
+func (j *job) missingByHost(op operation) map[string][]int {
 	byHost := map[string][]int{}
 	own := map[string]bool{} // hosts that spoke for themselves
 	for id, answer := range j.stalls.answers {
-		i := slices.IndexFunc(answer.Ops, func(w wire.Waiting) bool { return w.Group == op.group && w.Name == op.name })
+		i := slices.IndexFunc(answer.Ops, op.is)
 		if i < 0 {
 			continue
 		}
@@ -150,6 +153,12 @@ func (j *job) missing(op operation) string {
 			}
 		}
 	}
+	return byHost
+}
+
+// missing names them.
+func (j *job) missing(op operation) string {
+	byHost := j.missingByHost(op)
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(byHost)) {
 		part := fmt.Sprintf("%s on %s", listRanks(byHost[name]), name)
@@ -193,7 +202,10 @@ func (j *job) showStalls(ops []operation, of map[operation]waited, say func(wait
 }
 
 func describeOperation(op operation, kind string) string {
-	text := fmt.Sprintf("%s %q", kind, op.name)
+	text := kind
+	if op.name != "" {
+		text += fmt.Sprintf(" %q", op.name)
+	}
 	if op.group != 0 {
 		text += fmt.Sprintf(" of process set %d", op.group)
 	}

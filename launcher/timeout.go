@@ -1,7 +1,9 @@
 package launcher
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,14 +14,24 @@ import (
 // inspection is how long daemons have to say what their ranks do.
 const inspection = 2 * time.Second
 
-// inspect is the end of a job that takes too long: first every daemon is asked what its ranks do.
+// inspect is the end of a job that takes too long: first every daemon is asked what its ranks do, and what operations wait
+// for as for a stall.
 func (j *job) inspect() {
 	if j.stopping {
 		return
 	}
 	j.inspectC = time.After(inspection)
 	j.broadcast(&wire.Inspect{})
-	if len(j.up) == 0 {
+	j.askStalled()
+	j.stalls.timeout = nil // inspectC is
+	if j.running() == 0 {
+		j.timedOut()
+	}
+}
+
+// inspectedAll ends the job when nothing more is to come.
+func (j *job) inspectedAll() {
+	if n := j.running(); len(j.inspected) >= n && len(j.stalls.answers) >= n {
 		j.timedOut()
 	}
 }
@@ -53,34 +65,48 @@ func (j *job) rankState(rank, id int) string {
 			words[0] = s.State
 		}
 	}
-	for _, w := range found.Waits {
+	own := j.stalls.answers[id]
+	for _, op := range j.operations() {
+		missing := j.missingByHost(op.operation)
 		since := ""
-		if w.MS >= 1000 { // less is not known: the clock runs from the first look
-			since = fmt.Sprintf(", for %v or longer", (time.Duration(w.MS) * time.Millisecond).Round(time.Second))
+		if op.age >= time.Second { // less is not known: the clock runs from the first look
+			since = fmt.Sprintf(", for %v or longer", op.age.Round(time.Second))
 		}
+		name := describeOperation(op.operation, op.kind)
+		called := own != nil && slices.ContainsFunc(own.Ops, op.is)
 		switch {
-		case len(w.Missing) == 0:
-			words = append(words, fmt.Sprintf("in %s%s", w.Op, since))
-		case slices.Contains(w.Missing, rank):
-			words = append(words, fmt.Sprintf("has not called %s, which others wait for%s", w.Op, since))
-		default:
-			words = append(words, fmt.Sprintf("waits in %s for %s%s", w.Op, rankList(w.Missing), since))
+		case slices.Contains(missing[j.hosts[id].name], rank):
+			words = append(words, fmt.Sprintf("has not called %s, which others wait for%s", name, since))
+		case called && len(missing) == 0:
+			words = append(words, fmt.Sprintf("in %s%s", name, since))
+		case called:
+			words = append(words, fmt.Sprintf("waits in %s for %s%s", name, j.missing(op.operation), since))
 		}
 	}
 	return strings.Join(words, "; ")
 }
 
-// rankList names ranks, the first few of many.
-func rankList(ranks []int) string {
-	const most = 8
-	more := ""
-	if len(ranks) > most {
-		more = fmt.Sprintf(" and %d more", len(ranks)-most)
-		ranks = ranks[:most]
+// openOperation is one that is not finished on some host.
+type openOperation struct {
+	operation
+	kind string
+	age  time.Duration
+}
+
+func (o operation) is(w wire.Waiting) bool { return w.Group == o.group && w.Name == o.name }
+
+// operations are those of all daemons, the oldest first.
+func (j *job) operations() (open []openOperation) {
+	for _, id := range slices.Sorted(maps.Keys(j.stalls.answers)) {
+		for _, w := range j.stalls.answers[id].Ops {
+			op := openOperation{operation{w.Group, w.Name}, w.Kind, time.Duration(w.AgeMS) * time.Millisecond}
+			if i := slices.IndexFunc(open, func(o openOperation) bool { return o.operation == op.operation }); i >= 0 {
+				open[i].age = max(open[i].age, op.age)
+			} else {
+				open = append(open, op)
+			}
+		}
 	}
-	noun := "rank "
-	if len(ranks) > 1 || more != "" {
-		noun = "ranks "
-	}
-	return noun + strings.Join(strings.Fields(strings.Trim(fmt.Sprint(ranks), "[]")), ", ") + more
+	slices.SortStableFunc(open, func(a, b openOperation) int { return cmp.Compare(b.age, a.age) })
+	return open
 }

@@ -6,36 +6,40 @@ import (
 	"gorun/rendezvous/wire"
 )
 
+// TestRankState: what a rank does follows from what all daemons say, as each of them knows best about its own ranks. Host a
+// has heard nothing of hosts b and c; on b, rank 2 has called the allreduce and rank 3 has not.
 func TestRankState(t *testing.T) {
+	all := []wire.Missing{{Host: "a", Ranks: []int{1}}, {Host: "b", Ranks: []int{2, 3}}, {Host: "c", Ranks: []int{6, 7}}}
 	j := &job{
-		hosts:   []*host{{id: 0, name: "a"}, {id: 1, name: "b"}, {id: 2, name: "c"}},
-		up:      map[int]bool{0: true, 1: true},
-		started: map[int]bool{0: true, 1: true, 3: true, 4: true, 5: true},
-		exited:  map[int]bool{3: true},
-		inspected: map[int]*wire.Inspected{0: {
-			Ranks: []wire.RankState{{Process: 0, State: "sleeps"}},
-			Waits: []wire.Wait{{Op: "allreduce x", Missing: []int{1, 4}, MS: 61000}, {Op: "barrier", MS: 10}},
-		}},
+		hosts:   []*host{{id: 0, name: "a"}, {id: 1, name: "b"}, {id: 2, name: "c"}, {id: 3, name: "d"}},
+		up:      map[int]bool{0: true, 1: true, 2: true},
+		started: map[int]bool{0: true, 1: true, 2: true, 3: true, 5: true, 6: true},
+		exited:  map[int]bool{5: true},
+		inspected: map[int]*wire.Inspected{
+			0: {Ranks: []wire.RankState{{Process: 0, State: "sleeps"}}},
+			1: {},
+		},
 	}
-	for rank, tt := range []struct {
-		host int
-		want string
+	j.stalls.answers = map[int]*wire.Stalled{
+		0: {Asked: true, Ops: []wire.Waiting{{Kind: "barrier", AgeMS: 10}, {Kind: "allreduce", Name: "x", AgeMS: 61000, Missing: all}}},
+		1: {Asked: true, Ops: []wire.Waiting{{Kind: "allreduce", Name: "x", AgeMS: 3000, Missing: []wire.Missing{{Host: "b", Ranks: []int{3}}}}}},
+	}
+	missed := "rank 1 on a and rank 3 on b and ranks 6,7 on c (which does not answer)"
+	for _, tt := range []struct {
+		rank, host int
+		want       string
 	}{
-		{0, "sleeps; waits in allreduce x for ranks 1, 4, for 1m1s or longer; in barrier"},
-		{0, "runs; has not called allreduce x, which others wait for, for 1m1s or longer; in barrier"},
-		{0, "has not started"},
-		{0, "has ended"},
-		{1, "its host does not answer"},
-		{2, "its host was not reached"},
+		{0, 0, `sleeps; waits in allreduce "x" for ` + missed + `, for 1m1s or longer; in barrier`},
+		{1, 0, `runs; has not called allreduce "x", which others wait for, for 1m1s or longer; in barrier`},
+		{2, 1, `runs; waits in allreduce "x" for ` + missed + `, for 1m1s or longer`},
+		{3, 1, `runs; has not called allreduce "x", which others wait for, for 1m1s or longer`},
+		{4, 1, "has not started"},
+		{5, 1, "has ended"},
+		{6, 2, "its host does not answer"},
+		{8, 3, "its host was not reached"},
 	} {
-		if got := j.rankState(rank, tt.host); got != tt.want {
-			t.Errorf("rank %d: got %q, want %q", rank, got, tt.want)
+		if got := j.rankState(tt.rank, tt.host); got != tt.want {
+			t.Errorf("rank %d: got %q, want %q", tt.rank, got, tt.want)
 		}
-	}
-	if got, want := rankList([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := rankList([]int{3}); got != "rank 3" {
-		t.Errorf("got %q", got)
 	}
 }

@@ -55,3 +55,19 @@ func TestStallShutdown(t *testing.T) {
 		t.Errorf("exit code %d\n%s", r.code, r.stderr)
 	}
 }
+
+// TestTimeoutNamesRanks: a job that takes too long ends with what each rank waits for, and no host is blamed for a rank
+// that another one has not heard of yet.
+func TestTimeoutNamesRanks(t *testing.T) {
+	c := newCluster(t, 2)
+	r := c.gorun("-np", "4", "-H", "host1:2,host2:2", "--timeout", "30", python, "-c", late, "/tmp/never", "0")
+	waits := `waits in allreduce "allreduce.late" for rank 3 on host2`
+	for _, want := range []string{
+		`rank 0 on host1: .*` + waits, `rank 1 on host1: .*` + waits, `rank 2 on host2: .*` + waits,
+		`rank 3 on host2: .*has not called allreduce "allreduce.late", which others wait for`,
+	} {
+		if r.code != 124 || !regexp.MustCompile(`(?m)^    `+want).MatchString(r.stderr) {
+			t.Errorf("exit code %d, want 124 and %s in\n%s", r.code, want, r.stderr)
+		}
+	}
+}

@@ -228,23 +228,15 @@ type Stop struct {
 // Inspect asks a daemon what its ranks are doing.
 type Inspect struct{}
 
-// Inspected is the answer.
+// Inspected is the answer. For what they wait is asked with AskStalled.
 type Inspected struct {
 	Ranks []RankState `msgpack:"ranks"`
-	Waits []Wait      `msgpack:"waits"` // operations that are not finished
 }
 
 // RankState is what a rank's process does, in words.
 type RankState struct {
 	Process int    `msgpack:"process"`
 	State   string `msgpack:"state"`
-}
-
-// Wait is an operation that some ranks called and others did not.
-type Wait struct {
-	Op      string `msgpack:"op"`
-	Missing []int  `msgpack:"missing"` // ranks; empty when all have called and data is on its way
-	MS      int    `msgpack:"ms"`      // since the daemon first looked
 }
 
 // Done is the daemon's last word: every rank has ended and nothing of the job is left on its host.

@@ -30,7 +30,7 @@ var messages = []wire.Message{
 	&wire.Done{Links: wire.Links{SentBytes: 1 << 40, ResentBytes: 4096, ResentSegments: 2, Renewed: 8}},
 	&wire.Taken{},
 	&wire.Inspect{},
-	&wire.Inspected{Ranks: []wire.RankState{{Process: 1, State: "sleeps"}}, Waits: []wire.Wait{{Op: "allreduce x", Missing: []int{2}, MS: 5}}},
+	&wire.Inspected{Ranks: []wire.RankState{{Process: 1, State: "sleeps"}}},
 	&wire.Fence{Number: 2, Pairs: map[string]string{"k": "v"}},
 	&wire.Rejoining{Process: 3, Epoch: 1},
 	&wire.HostsChanged{Epoch: 3, Added: true, Stamp: 5},
