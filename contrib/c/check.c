@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -290,6 +291,47 @@ static void errors(void) {
 	CHECK(!gorun_barrier("still there"));
 }
 
+/* unwaited: who waits for one operation, or asks for it, hears of others too that cannot go on where they are. */
+static void unwaited(void) {
+	for (int round = 0; round < 2 && size > 1; round++) {
+		float x[2] = {0}, y = 0;
+		for (int i = 0; i < 4; i++) /* so that ranks meet under that name without the daemon */
+			CHECK(!gorun_allreduce("unwaited", x, x, 1, GORUN_FLOAT32, GORUN_SUM));
+		if (rank == 0) {
+			gorun_handle differs, other;
+			CHECK(!gorun_start_allreduce("unwaited", x, x, 1, GORUN_FLOAT32, GORUN_SUM, &differs));
+			CHECK(!gorun_start_allreduce("the other", &y, &y, 1, GORUN_FLOAT32, GORUN_SUM, &other));
+			for (int done = 0; round && !done;)
+				CHECK(!gorun_test(other, &done));
+			CHECK(!gorun_wait(other, NULL));
+			CHECK(gorun_wait(differs, NULL) == GORUN_MISMATCH && says("[2]"));
+		} else {
+			CHECK(gorun_allreduce("unwaited", x, x, 2, GORUN_FLOAT32, GORUN_SUM) == GORUN_MISMATCH);
+			CHECK(!gorun_allreduce("the other", &y, &y, 1, GORUN_FLOAT32, GORUN_SUM));
+		}
+	}
+}
+
+/* refused: memory that this process may not map is an error, and leaves nothing behind. */
+static void refused(void) {
+	const size_t much = 64 << 20;
+	unsigned long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	CHECK(f && fscanf(f, "%lu", &pages) == 1 && !fclose(f));
+	struct rlimit all, little;
+	CHECK(!getrlimit(RLIMIT_AS, &all));
+	little = all;
+	little.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (1 << 20);
+	CHECK(!setrlimit(RLIMIT_AS, &little));
+	void *none = gorun_alloc(much);
+	CHECK(!setrlimit(RLIMIT_AS, &all));
+	CHECK(!none && says("memory"));
+	char *memory = gorun_alloc(much);
+	CHECK(memory && !memory[much - 1]);
+	memory[much - 1] = 1;
+	CHECK(!gorun_free(memory));
+}
+
 int main(void) {
 	CHECK(gorun_rank() == -1 && gorun_barrier("early") == GORUN_INVALID && says("gorun_init"));
 	CHECK(gorun_init() == GORUN_OK);
@@ -304,6 +346,8 @@ int main(void) {
 	more_reductions();
 	sets();
 	errors();
+	unwaited();
+	refused();
 	CHECK(gorun_finalize() == GORUN_OK);
 	CHECK(gorun_barrier("late") == GORUN_INVALID && says("gorun_finalize"));
 	CHECK(!gorun_finalize());

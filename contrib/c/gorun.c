@@ -183,6 +183,7 @@ static struct {
 	uint64_t lanes_bytes;
 	struct lane **table; /* lanes by the hash of their name, LANE_ROOM of them */
 	uint32_t lane_count;
+	uint32_t in_lanes; /* operations that are in one */
 	int lanes_awaited;
 	int bell; /* a socket on which other ranks wake this one; -1: none */
 	int yields; /* more ranks than CPUs: let others run while waiting */
@@ -517,11 +518,14 @@ static struct region *grow(size_t n) {
 		put32(world.out + 4, ++world.request);
 		put64(world.out + 8, n);
 		world.answered = &fresh;
-		world.refused = send_message(16);
-		while (!world.refused && world.answered && !(world.refused = receive(1, NULL)))
-			;
+		world.refused = GORUN_OK;
+		int code = send_message(16);
+		while (!code && world.answered)
+			code = receive(1, NULL);
 		world.answered = NULL;
-		if (world.refused)
+		if (!code && world.refused && fresh.bytes) /* the daemon has made it, and this process cannot map it */
+			send_pair(FREE, fresh.number);
+		if (code || world.refused)
 			return NULL;
 	}
 	fresh.blocks = malloc(sizeof *fresh.blocks);
@@ -739,6 +743,7 @@ static void enter_lane(struct operation *o, struct lane *l, const struct call *c
 	o->call.name = l->name;
 	o->use = ++l->use;
 	l->busy = 1;
+	world.in_lanes++;
 	memcpy(buffer(l, world.local_rank, o->use), c->in, l->bytes);
 	announce(l, 2 * o->use);
 }
@@ -844,6 +849,7 @@ static void look(struct operation *o) {
 	if (here == 0)
 		return;
 	l->busy = 0;
+	world.in_lanes--;
 	if (here > 0) {
 		reduce(o);
 		o->stage = DONE;
@@ -861,11 +867,32 @@ static void look(struct operation *o) {
 	}
 }
 
-/* meet waits until look has ended the operation, or taken it to the daemon. */
+/* look_round looks at every operation in a lane, waited for or not: the others may have given its lane up, and wait for
+ * this rank's part at the daemon. It reports whether that changed anything. */
+static int look_round(void) {
+	uint32_t before = world.in_lanes;
+	for (uint32_t i = 0; world.in_lanes && i < world.count; i++)
+		if (world.operations[i].stage == OPEN && world.operations[i].use)
+			look(&world.operations[i]);
+	return world.in_lanes != before;
+}
+
+/* attend sleeps until the daemon has said something, which it takes, or something changes in a lane. */
+static int attend(void) {
+	if (!world.in_lanes)
+		return receive(1, NULL);
+	__atomic_store_n(is_asleep(world.local_rank), 1, __ATOMIC_SEQ_CST);
+	/* Once more, now that others would ring. */
+	int code = look_round() ? GORUN_OK : await_bell();
+	__atomic_store_n(is_asleep(world.local_rank), 0, __ATOMIC_SEQ_CST);
+	return code;
+}
+
+/* meet waits until the operation in a lane has ended, or was taken to the daemon. */
 static int meet(struct operation *o) {
 	double since = 0;
-	int yields = world.yields;
-	for (uint32_t turn = 0;; turn++) {
+	int yields = world.yields, code;
+	for (uint32_t turn = 0; o->stage == OPEN && o->use; turn++) {
 		look(o);
 		if (o->stage != OPEN || !o->use)
 			return GORUN_OK;
@@ -881,14 +908,10 @@ static int meet(struct operation *o) {
 		if (!since)
 			since = t;
 		yields = yields || t - since >= SPIN;
-		if (t - since < YIELD)
-			continue;
-		__atomic_store_n(is_asleep(world.local_rank), 1, __ATOMIC_SEQ_CST);
-		int code = all_here(o->lane, o->use) ? GORUN_OK : await_bell();
-		__atomic_store_n(is_asleep(world.local_rank), 0, __ATOMIC_SEQ_CST);
-		if (code)
+		if (t - since >= YIELD && (code = attend()))
 			return code;
 	}
+	return GORUN_OK;
 }
 
 /* ---- operations ---- */
@@ -1132,8 +1155,8 @@ int gorun_test(gorun_handle handle, int *done) {
 		return code;
 	if (!done || !(o = held(handle, DONE)))
 		return done ? GORUN_INVALID : fail(GORUN_INVALID, "test operation: no place for the answer");
-	if (o->stage == OPEN && o->use)
-		look(o);
+	if (o->stage == OPEN)
+		look_round();
 	while (o->stage == OPEN && !o->use && !none)
 		if ((code = receive(0, &none)))
 			return code;
@@ -1151,7 +1174,7 @@ int gorun_wait(gorun_handle handle, gorun_result *result) {
 	if (o->stage == OPEN && o->use && (code = meet(o)))
 		return code;
 	while (o->stage == OPEN)
-		if ((code = receive(1, NULL)))
+		if ((code = attend()))
 			return code;
 	if (o->code) {
 		code = fail(o->code, "%s", o->text ? o->text : "wait for operation: out of memory");
