@@ -316,12 +316,15 @@ func (m *Mesh) Forget(peer int) {
 // they do next: f may lock them to threads, and threads to CPUs.
 func (m *Mesh) Pin(f func(stream int)) { m.pinned.Store(&f) }
 
-// pin calls what Pin was given, unless the goroutine has done so.
-func (st *stream) pin(done **func(stream int)) {
-	if f := st.link.mesh.pinned.Load(); f != *done {
-		*done = f
-		(*f)(st.index)
+// pin calls what Pin was given, unless the goroutine has done so, and reports whether it did.
+func (st *stream) pin(done **func(stream int)) bool {
+	f := st.link.mesh.pinned.Load()
+	if f == *done {
+		return false
 	}
+	*done = f
+	(*f)(st.index)
+	return true
 }
 
 // Kick replaces all streams to a peer now, because the old ones may be dead without showing it: after a

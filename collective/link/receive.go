@@ -13,9 +13,12 @@ import (
 // receive is the reader.
 func (st *stream) receive() error {
 	r := receiver{stream: st, link: st.link, in: &st.in, handler: st.link.mesh.cfg.Handler}
+	defer r.scratch.free()
 	var pinned *func(stream int)
 	for {
-		st.pin(&pinned)
+		if st.pin(&pinned) {
+			r.scratch.free() // it lies where the reader ran until now
+		}
 		head, err := r.in.peek(headerSize)
 		if err != nil {
 			return err
@@ -42,7 +45,7 @@ type receiver struct {
 	handler Handler
 	frame   frame
 	words   [span / 64]uint64 // scratch: what the peer says it has
-	scratch []byte            // for payloads that the Handler has no place for
+	scratch scratch
 	done    queue
 }
 
@@ -154,10 +157,7 @@ func (r *receiver) payload(dst []byte, n int, refused bool) ([]byte, error) {
 		dst, err = in.peek(n)
 	default:
 		if dst == nil {
-			if cap(r.scratch) < n {
-				r.scratch = make([]byte, n)
-			}
-			dst = r.scratch[:n]
+			dst = r.scratch.take(n)
 		}
 		if n > readBuffer {
 			in.fill = headFill
