@@ -2,8 +2,11 @@
 """Measures how long a launch takes: `-np 2`, 16 and 64 of /bin/true, a rank on each of as many addresses that
 lead to one sshd, by gorun and by the launchers of Open MPI and MPICH.
 
-In each round every launcher runs once, one after the other; what counts is the median over the rounds. It
-needs root: launcher and hosts are two network namespaces of this machine, and vanish with this program.
+In each round every launcher runs once, one after the other; what counts is the median over the rounds.
+Standing daemons are started when all others have been measured: 64 of them on one machine are never idle.
+What follows from the medians stands below the table, and with --check the exit status is 1 if something that
+gorun is to be does not hold. It needs root: launcher and hosts are two network namespaces of this machine, and
+vanish with this program.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ ATONCE = 32  # plain ssh logins, as many as gorun has under way at most
 
 GORUN, COLD, CLUSTER, SSH = "gorun", "gorun, cold", "gorun --cluster", "plain ssh"
 OPEN_MPI, MPICH = "Open MPI", "MPICH"
+PEERS = (OPEN_MPI, MPICH)
 
 
 def call(*words: str) -> None:
@@ -181,27 +185,73 @@ def millis(seconds: float) -> str:
     return f"{1000 * seconds:.0f}" if math.isfinite(seconds) else "failed"
 
 
+def median(runs: list[float]) -> float:
+    """That of the launches that came to their end; infinite if most did not."""
+    good = [t for t in runs if math.isfinite(t)]
+    return statistics.median(good) if 2 * len(good) >= len(runs) and good else math.inf
+
+
+def cell(runs: list[float]) -> str:
+    good = [t for t in runs if math.isfinite(t)]
+    if not good:
+        return "failed"
+    text = f"{millis(median(runs))} ({millis(min(good))}–{millis(max(good))})"
+    return text if len(good) == len(runs) else f"{text}, {len(runs) - len(good)} of {len(runs)} failed"
+
+
 def table(times: dict[int, dict[str, list[float]]]) -> list[str]:
-    """Rows by number of ranks: median and extremes of each launcher, and what its own share is."""
+    """Rows by number of ranks: median and extremes of each launcher."""
     names = list(next(iter(times.values())))
-    lines = [
-        "| ranks | " + " | ".join(names) + " |",
-        "|---:|" + "---:|" * len(names),
-    ]
+    lines = ["| ranks | " + " | ".join(names) + " |", "|---:|" + "---:|" * len(names)]
     for ranks, by_name in times.items():
-        cells = []
-        for name in names:
-            runs = by_name[name]
-            cells.append(f"{millis(statistics.median(runs))} ({millis(min(runs))}–{millis(max(runs))})")
-        lines.append(f"| {ranks} | " + " | ".join(cells) + " |")
-    if SSH not in names:
-        return lines
-    lines += ["", f"Over {SSH}:", "", *lines[:2]]
-    for ranks, by_name in times.items():
-        floor = statistics.median(by_name[SSH])
-        cells = [millis(statistics.median(by_name[name]) - floor) for name in names]
-        lines.append(f"| {ranks} | " + " | ".join(cells) + " |")
+        lines.append(f"| {ranks} | " + " | ".join(cell(by_name[name]) for name in names) + " |")
     return lines
+
+
+def verdicts(times: dict[int, dict[str, list[float]]]) -> list[tuple[bool, str]]:
+    """What gorun is to be, and whether it is: ahead of both others; over as many plain logins at most a third
+    of what they are; with standing daemons, at 64 ranks, ten times as fast as the best of them."""
+    out = []
+    for ranks, by_name in times.items():
+        peers = {n: median(by_name[n]) for n in PEERS if n in by_name and math.isfinite(median(by_name[n]))}
+        if not peers:
+            continue
+        best = min(peers, key=lambda n: peers[n])
+        floor = median(by_name[SSH]) if SSH in by_name else math.inf
+        for name in (GORUN, COLD):
+            if name not in by_name:
+                continue
+            ours = median(by_name[name])
+            said = f"{ranks} ranks, {name}: {millis(ours)} ms, {best} {millis(peers[best])} ms"
+            out.append((ours < peers[best], said))
+            for peer, theirs in peers.items():
+                # Whoever is below the floor logs in cheaper than ssh does, and has no share of its own.
+                holds = ours <= floor or ours - floor <= (theirs - floor) / 3
+                share, others = 1000 * (ours - floor), 1000 * (theirs - floor)
+                text = f"over plain ssh {share:.0f} ms, {peer} {others:.0f} ms"
+                if math.isfinite(floor):
+                    out.append((holds, f"{ranks} ranks, {name}: {text}"))
+        if CLUSTER in by_name and ranks >= 64:
+            ours = median(by_name[CLUSTER])
+            said = f"{ranks} ranks, {CLUSTER}: {millis(ours)} ms, 1/{peers[best] / ours:.1f} of {best}"
+            out.append((10 * ours <= peers[best], said))
+    return out
+
+
+def measure(
+    machine: Machine,
+    launchers: dict[str, Callable[[int], list[str]]],
+    times: dict[int, dict[str, list[float]]],
+    rounds: int,
+) -> None:
+    for name in [n for n in launchers if n != COLD]:  # each has run once: files are in memory
+        once(machine, name, launchers[name](min(times)))
+    for ranks, by_name in times.items():
+        by_name |= {name: [] for name in launchers}
+        for number in range(rounds):
+            print(f"{ranks} ranks: round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+            for name, command in launchers.items():
+                by_name[name].append(once(machine, name, command(ranks)))
 
 
 def main() -> None:
@@ -209,6 +259,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 16, 64])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--without", nargs="*", default=[], help="launchers to leave out")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a clause does not hold")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench-launch.md")
     args = parser.parse_args()
     if os.environ.get("GORUN_BENCH_INSIDE") != "1":
@@ -221,17 +272,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="gorun-bench-") as directory:
         machine = Machine(Path(directory), max(args.ranks))
         launchers = {n: f for n, f in commands(machine).items() if n not in args.without}
+        times: dict[int, dict[str, list[float]]] = {ranks: {} for ranks in args.ranks}
+        measure(machine, {n: f for n, f in launchers.items() if n != CLUSTER}, times, args.rounds)
         if CLUSTER in launchers:
             machine.start_daemons()
-        for name in [n for n in launchers if n != COLD]:  # each has run once: files are in memory
-            once(machine, name, launchers[name](min(args.ranks)))
-        times: dict[int, dict[str, list[float]]] = {}
-        for ranks in args.ranks:
-            times[ranks] = {name: [] for name in launchers}
-            for number in range(args.rounds):
-                print(f"{ranks} ranks: round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
-                for name, command in launchers.items():
-                    times[ranks][name].append(once(machine, name, command(ranks)))
+            measure(machine, {CLUSTER: launchers[CLUSTER]}, times, args.rounds)
     text = [
         "# Launches of /bin/true",
         "",
@@ -241,10 +286,14 @@ def main() -> None:
         "",
         *table(times),
         "",
+        *(f"- {'holds' if holds else 'DOES NOT HOLD'}: {said}" for holds, said in verdicts(times)),
+        "",
     ]
     args.out.parent.mkdir(exist_ok=True)
     args.out.write_text("\n".join(text))
     print("\n".join(text))
+    if args.check and not all(holds for holds, _ in verdicts(times)):
+        sys.exit(1)
 
 
 if __name__ == "__main__":
