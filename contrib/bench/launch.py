@@ -5,8 +5,8 @@ lead to one sshd, by gorun and by the launchers of Open MPI and MPICH.
 In each round every launcher runs once, one after the other; what counts is the median over the rounds.
 Standing daemons are started when all others have been measured: 64 of them on one machine are never idle.
 What follows from the medians stands below the table, and with --check the exit status is 1 if something that
-gorun is to be does not hold. It needs root: launcher and hosts are two network namespaces of this machine, and
-vanish with this program.
+gorun is to be does not hold. It needs root: launcher and hosts are two network namespaces of this machine,
+and vanish with this program.
 """
 
 from __future__ import annotations
