@@ -1,6 +1,9 @@
 package topology
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // By is what an order of the ring goes by.
 type By string
@@ -24,18 +27,18 @@ func ParseBy(text string) (By, error) {
 }
 
 // OrderBy is Order with what the user wants it to go by. The reasons tell all that is known of each edge, also what the
-// order does not go by.
+// order does not go by, and end with what it goes by instead of measurements.
 func OrderBy(by By, hosts []Host, edges []Edge) Ring {
 	switch by {
 	case ByTopology:
-		return Keep(hosts, edges, Order(hosts, nil).Order)
+		return Keep(hosts, edges, Order(hosts, nil).Order).because("by labels and NICs")
 	case ByHost:
 		if len(hosts) > 1 {
 			order := make([]int, len(hosts))
 			for i := range order {
 				order[i] = i
 			}
-			return Keep(hosts, edges, order)
+			return Keep(hosts, edges, order).because(hostOrder)
 		}
 	}
 	return Order(hosts, edges)
@@ -47,4 +50,17 @@ func Keep(hosts []Host, edges []Edge, order []int) Ring {
 		return Ring{Order: order}
 	}
 	return Ring{Order: order, Why: newProblem(hosts, edges).why(hosts, order)}
+}
+
+// hostOrder is a reason, or the end of one.
+const hostOrder = "order of the host list"
+
+// because adds to the reasons what they do not say already.
+func (r Ring) because(reason string) Ring {
+	for i, why := range r.Why {
+		if !strings.HasSuffix(why, reason) {
+			r.Why[i] = why + ", " + reason
+		}
+	}
+	return r
 }

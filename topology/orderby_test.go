@@ -2,6 +2,7 @@ package topology_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"gorun/topology"
@@ -23,8 +24,18 @@ func TestOrderBy(t *testing.T) {
 	}
 	// What was measured is told also of a ring that does not go by it.
 	ring := topology.OrderBy(topology.ByTopology, hosts, edges)
-	if want := "same rack r2, 111 Mbit/s measured, the bottleneck"; ring.Why[1] != want || ring.Why[0] != "from rack r1 to r2, 1 Gbit/s measured" {
+	if want := "same rack r2, 111 Mbit/s measured, the bottleneck, by labels and NICs"; ring.Why[1] != want || ring.Why[0] != "from rack r1 to r2, 1 Gbit/s measured, by labels and NICs" {
 		t.Errorf("reasons %q, the second should be %q", ring.Why, want)
+	}
+	// So is that a ring does not go by it, or by anything.
+	for by, want := range map[topology.By]string{topology.ByHost: "1 Gbit/s measured, order of the host list", topology.ByMeasured: "1 Gbit/s measured"} {
+		if why := topology.OrderBy(by, hosts, edges).Why[0]; !strings.HasSuffix(why, want) {
+			t.Errorf("by %s: %q, should end with %q", by, why, want)
+		}
+	}
+	bare := []topology.Host{{}, {}, {}}
+	if why := topology.OrderBy(topology.ByHost, bare, nil).Why[0]; why != "nothing known, order of the host list" {
+		t.Errorf("of nothing: %q", why)
 	}
 	if _, err := topology.ParseBy("rank"); err == nil {
 		t.Error("no error")

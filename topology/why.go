@@ -41,7 +41,7 @@ func (p *problem) why(hosts []Host, order []int) []string {
 			reasons = append(reasons, "the bottleneck")
 		}
 		if len(reasons) == 0 {
-			reasons = []string{"nothing known, order of the host list"}
+			reasons = []string{"nothing known, " + hostOrder}
 		}
 		why[i] = strings.Join(reasons, ", ")
 	})
