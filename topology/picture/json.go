@@ -57,7 +57,8 @@ const JSONHelp = `{"hosts": [host, …], "ring": [edge, …], "sites": [site, �
          gpus  [index, uuid, name, pci, pci_path, node, mem_bytes, mode (none, passthrough, vgpu), profile,
                 licence, mig [uuid, profile], links (to each GPU, as nvidia-smi topo says)], nvswitches
   edge   from, to (names of hosts, in the order of the ring), speed_mbit, speed_source (measured, job:
-         measured by a job on its own traffic, nic or unknown), rtt_us, slowest (true on the bottleneck), why
+         measured by a job on its own traffic, nic, nominal: what such a NIC says of any network, or unknown),
+         rtt_us, slowest (true on the bottleneck), why
   site   hosts (names of those on one ESXi host), told (by a label; or else it is a guess from measurements),
          confidence (to 1), why
 Where large tensors take several rings at once there is also "rings": [network, share (of a tensor, to 1), ring], and
@@ -90,6 +91,9 @@ func edgesOf(hosts []topology.Host, legs []topology.Leg) (out []edge) {
 			Slowest: leg.Slowest, Why: leg.Why}
 		if leg.Bandwidth > 0 {
 			e.Speed, e.Source = tenth(leg.Bandwidth*8/1e6), "nic"
+		}
+		if leg.Nominal {
+			e.Source = "nominal"
 		}
 		if leg.Measured {
 			e.Source = "measured"

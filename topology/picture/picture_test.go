@@ -199,6 +199,33 @@ func TestSites(t *testing.T) {
 	}
 }
 
+// TestSources: programs are told as people are where a speed comes from, and that some interfaces say any.
+func TestSources(t *testing.T) {
+	host := func(driver string) topology.Host {
+		return topology.Host{NICs: []topology.NIC{{Up: true, Speed: 10000, Driver: driver}}}
+	}
+	hosts := []topology.Host{host("vmxnet3"), host("mlx5_core"), host("mlx5_core"), host("veth"), {}}
+	edges := []topology.Edge{{From: 3, To: 4, Bandwidth: 125e6}, {From: 4, To: 0, Bandwidth: 125e6, InJob: true}}
+	text, err := picture.JSON(picture.Cluster{Hosts: hosts, Ring: topology.OrderBy(topology.ByHost, hosts, edges).Legs(hosts, edges)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Ring []struct {
+			Source string `json:"speed_source"`
+			Why    string `json:"why"`
+		}
+	}
+	if err := json.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"nominal", "nic", "nominal", "measured", "job"} {
+		if got := doc.Ring[i]; got.Source != want || strings.Contains(got.Why, "nominal") != (want == "nominal") {
+			t.Errorf("edge %d: %+v, should be %s", i, got, want)
+		}
+	}
+}
+
 // fits checks what holds for all text.
 func fits(t *testing.T, text string) {
 	t.Helper()
