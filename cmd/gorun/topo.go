@@ -164,6 +164,9 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 			return picture.Cluster{}, err
 		}
 		host.Name = host.Hostname
+		if note, warns := ring.strangers([]string{host.Name}); warns {
+			fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
+		}
 		found := picture.Cluster{Hosts: []topology.Host{host}}
 		if err := ring.override(found.Hosts); err != nil {
 			return found, err
