@@ -330,8 +330,8 @@ func (d *daemon) reconsider(ctx context.Context, ids []int) {
 	}
 	sure := true
 	for _, pair := range unsure {
-		way, now := topology.Pair{From: ids[pair.From], To: ids[pair.To]}, time.Now()
-		ask, known := d.edges.doubt(way, now)
+		way := topology.Pair{From: ids[pair.From], To: ids[pair.To]}
+		ask, known := d.edges.doubt(way, time.Now())
 		sure = sure && known
 		switch {
 		case ask && way.From == d.job.HostID:

@@ -318,33 +318,11 @@ func askAll(ctx context.Context, d launcher.Dialer, names []string, patience tim
 const mostFacts = 4 << 20
 
 // ask runs gorun topo --json on the host.
-func ask(ctx context.Context, d launcher.Dialer, host string) (topology.Host, error) {
-	daemon, err := d.Dial(ctx, host)
-	if err != nil {
-		return topology.Host{}, err
-	}
-	defer context.AfterFunc(ctx, func() { daemon.Close() })()
-	daemon.In.Close() // it reads nothing
-	text, err := io.ReadAll(io.LimitReader(daemon.Out, mostFacts))
-	if len(text) == mostFacts {
-		err = fmt.Errorf("it answered with more than %d bytes", mostFacts)
-		daemon.Close() // or it would wait for a reader
-	}
-	said, ended := daemon.Wait()
-	daemon.Close()
-	if cause := context.Cause(ctx); cause != nil {
-		return topology.Host{}, cause
-	}
-	if err != nil {
-		return topology.Host{}, err
-	}
-	found, err := picture.ParseHost(text)
-	switch {
-	case err != nil && said != "":
-		return topology.Host{}, errors.New(reason(said))
-	case err != nil && ended != nil:
-		return topology.Host{}, ended
-	}
+func ask(ctx context.Context, d launcher.Dialer, host string) (found topology.Host, err error) {
+	_, _, err = interrogate(ctx, d, host, func(text []byte) (err error) {
+		found, err = picture.ParseHost(text)
+		return err
+	})
 	return found, err
 }
 
