@@ -5,6 +5,7 @@ package doctor
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -123,8 +124,18 @@ func (j *judge) sshd(f Facts) {
 			said = append(said, key+" "+v)
 		}
 	}
+	// The first number of 10:30:100 is how many may be about to log in before sshd drops some of them.
+	first, _, _ := strings.Cut(f.Sshd["maxstartups"], ":")
+	if n, err := strconv.Atoi(first); err == nil && n < fewStartups {
+		j.add("sshd", Warn, fmt.Sprintf("MaxStartups %s drops logins when %d come at once", f.Sshd["maxstartups"], n+1),
+			"sed -i 's/^MaxStartups.*/MaxStartups 100:30:200/' /etc/ssh/sshd_config && systemctl reload sshd")
+		return
+	}
 	j.add("sshd", Pass, strings.Join(said, ", "), "")
 }
+
+// fewStartups is OpenSSH's default for MaxStartups, which gorun's logins to one host stay below.
+const fewStartups = 10
 
 func (j *judge) nics(f Facts) {
 	for _, n := range f.Host.NICs {
