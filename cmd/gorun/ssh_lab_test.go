@@ -93,6 +93,22 @@ func (c *sshCluster) fails(want string, args ...string) {
 	}
 }
 
+// TestIPv6 trains on hosts that are named by addresses with colons, in each of the forms that there are.
+func TestIPv6(t *testing.T) {
+	c := newSSHCluster(t, 2)
+	for i, h := range append(c.Hosts(), c.Launcher()) {
+		c.shell(h, fmt.Sprintf("ip address add fd77::%d/64 dev eth0 nodad", i+1))
+	}
+	config := c.config("six", "Host fd77::1\n HostKeyAlias host1\nHost fd77::2\n HostKeyAlias host2\n")
+	for _, hosts := range []string{"[fd77::1]:1,[fd77::2]:1", "fd77::1,root@fd77::2"} {
+		r := c.gorun("--ssh-config", config, "-np", "2", "-H", hosts, "--no-tag-output", python, "-c",
+			"import numpy as np, gorun.numpy as hvd; hvd.init(); print(hvd.allreduce(np.ones(3), op=hvd.Sum, name='x')[0])")
+		if r.code != 0 || strings.Count(r.stdout, "2.0\n") != 2 {
+			t.Errorf("-H %s: exit code %d\n%s\n%s", hosts, r.code, r.stdout, r.stderr)
+		}
+	}
+}
+
 // TestKillLauncherWithPrograms kills -9 a launcher that has programs of the user's at work: a script that lists hosts and is
 // just running, with children, a command that announces moves, a ProxyCommand and an ssh of the user's. None of them
 // notices by itself, and nothing may be left of any.

@@ -115,7 +115,7 @@ var aroundEquals = strings.NewReplacer(" = ", "=", " =", "=", "= ", "=")
 // parseEntry splits name and slots of one entry; slots is 0 if not given.
 func parseEntry(entry string) (name string, slots int, err error) {
 	name = entry
-	if i := strings.LastIndexByte(entry, ':'); i >= 0 && !isIPv6(entry) {
+	if i := strings.LastIndexByte(entry, ':'); i >= 0 && !isIPv6(unbracket(entry[strings.IndexByte(entry, '@')+1:])) {
 		name = entry[:i]
 		if slots, err = parseSlots(entry[i+1:]); err != nil {
 			return "", 0, fmt.Errorf("%q: %w", entry, err)
@@ -125,8 +125,8 @@ func parseEntry(entry string) (name string, slots int, err error) {
 	if !ok {
 		user, host = "", name
 	}
-	if ip, found := strings.CutPrefix(host, "["); found && isIPv6(strings.TrimSuffix(ip, "]")) {
-		host = strings.TrimSuffix(ip, "]")
+	if ip := unbracket(host); isIPv6(ip) {
+		host = ip
 	}
 	if ok && user == "" {
 		return "", 0, fmt.Errorf("%q: no user before @", entry)
@@ -149,6 +149,13 @@ func parseSlots(s string) (int, error) {
 		return 0, fmt.Errorf("slots %q is not a number from 1 to %d", s, MaxSlots)
 	}
 	return n, nil
+}
+
+func unbracket(s string) string {
+	if inner, ok := strings.CutPrefix(s, "["); ok && strings.HasSuffix(inner, "]") {
+		return strings.TrimSuffix(inner, "]")
+	}
+	return s
 }
 
 func isIPv6(s string) bool {
