@@ -88,6 +88,10 @@ func explain(w io.Writer, err error) int {
 		return 128 + int(sig.sig)
 	case errors.As(err, &slots):
 		report.Errorf("%v", slots)
+		if n := len(slots.Hosts); slots.PerHost > 0 {
+			hint(fmt.Sprintf("allow more ranks on each host (-ppn %d) or start fewer (-np %d)", (slots.NP+n-1)/n, slots.Slots))
+			return launcher.ExitUsage
+		}
 		hint(fmt.Sprintf("give the hosts more slots (-H %s:%d,…) or start fewer ranks (-np %d)", slots.Hosts[0].Name,
 			slots.Hosts[0].Slots+slots.NP-slots.Slots, slots.Slots))
 		return launcher.ExitUsage

@@ -274,7 +274,7 @@ func chooseJob(all []clusterRecord, id string, running bool) (clusterRecord, err
 			}
 		}
 		if running {
-			return clusterRecord{}, fmt.Errorf("find a running job: %w", jobs.ErrNone)
+			return clusterRecord{}, jobs.ErrIdle
 		}
 	case len(fits) > 1:
 		return clusterRecord{}, fmt.Errorf("find job %s: %s and %s are called so", id, fits[0].name(), fits[1].name())

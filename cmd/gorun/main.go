@@ -140,7 +140,7 @@ func reword(err error) error {
 		return fmt.Errorf("unknown flag --%s", name)
 	}
 	if names, ok := strings.CutPrefix(text, "Cannot use two forms of the same flag: "); ok {
-		return fmt.Errorf("two forms of the same flag: --%s", strings.ReplaceAll(names, " ", " and --"))
+		return fmt.Errorf("--%s are two names of the same flag: give one", strings.ReplaceAll(names, " ", " and --"))
 	}
 	return errors.New(strings.TrimSuffix(text, ": parse error"))
 }

@@ -66,6 +66,7 @@ type Job struct {
 // Errors of Find.
 var (
 	ErrNone   = errors.New("no such job")
+	ErrIdle   = errors.New("no job is running") // where none was named
 	errNumber = errors.New("not the number of a job")
 )
 
@@ -157,7 +158,7 @@ func (s Store) Find(id string, running bool) (Job, Record, error) {
 		}
 	}
 	if len(all) == 0 || running {
-		return Job{}, Record{}, fmt.Errorf("find a running job: %w", ErrNone)
+		return Job{}, Record{}, ErrIdle
 	}
 	last := all[len(all)-1]
 	return s.job(last.ID), last, nil

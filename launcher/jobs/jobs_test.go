@@ -48,7 +48,7 @@ func TestStore(t *testing.T) {
 	if _, r, err := s.Find("2", false); err != nil || r.State != jobs.Ended || r.Code != 7 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, _, err := s.Find("", true); !errors.Is(err, jobs.ErrNone) {
+	if _, _, err := s.Find("", true); !errors.Is(err, jobs.ErrIdle) {
 		t.Errorf("a running job: %v", err)
 	}
 	if _, _, err := s.Find("../x", false); err == nil {

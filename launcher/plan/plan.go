@@ -33,6 +33,7 @@ type Host struct {
 // SlotsError says that the hosts have too little room.
 type SlotsError struct {
 	NP, Slots int
+	PerHost   int // what limits them, if not the hosts' slots
 	Hosts     []hosts.Host
 }
 
@@ -73,7 +74,7 @@ func PlaceBy(list []hosts.Host, np int, by Policy) (Placement, error) {
 	}
 	if np > total {
 		if !by.Oversubscribe {
-			return Placement{}, &SlotsError{np, total, list}
+			return Placement{}, &SlotsError{np, total, by.PerHost, list}
 		}
 		for i := 0; total < np; i, total = i+1, total+1 {
 			list[i%len(list)].Slots++
