@@ -196,6 +196,19 @@ func TestIdentityFiles(t *testing.T) {
 	h.IdentityFiles = []string{"~/keys/none"}
 	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "no such identity file: ~/keys/none", "-i")
 
+	// A file that is named and holds no key is told of, once, although another key fits.
+	if said := h.noted(); strings.Contains(said, "-i ") {
+		t.Errorf("notes of good keys: %s", said)
+	}
+	writeFile(t, h.path("keys/hostname"), []byte("box\n"), 0o600)
+	h.IdentityFiles = []string{"~/keys/hostname", "~/keys/job"}
+	c := h.client(t)
+	connect(t, c, srv.addr)
+	connect(t, c, srv.addr)
+	if said := h.noted(); strings.Count(said, srv.addr+": -i ~/keys/hostname is not used: ") != 1 {
+		t.Errorf("noted %q", said)
+	}
+
 	h.IdentityFiles = nil
 	h.config(t, "Host *\n IdentityFile %d/keys/job\n IdentityFile ~/keys/gone\n")
 	connect(t, h.client(t), srv.addr)

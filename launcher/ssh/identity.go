@@ -28,6 +28,7 @@ type keyFile struct {
 	pub  gossh.PublicKey
 	cert *gossh.Certificate // path-cert.pub
 	skip string             // why it cannot be used; "" = it can
+	note sync.Once          // of skip, for a key that the user has named
 
 	mu     sync.Mutex
 	signer gossh.Signer
@@ -250,6 +251,9 @@ func (c *Client) keysFor(s *settings, u user) (*offer, error) {
 	for i, path := range s.explicitKeys {
 		k, err := c.key(path)
 		if err == nil {
+			if i < s.requiredKeys && k.skip != "" && held.holding(k.pub) == nil {
+				k.note.Do(func() { c.cfg.Note(s.host, fmt.Sprintf("-i %s is not used: %s", c.cfg.shortPath(path), k.skip)) })
+			}
 			c.addFile(o, s, k, held, u)
 		} else if i < s.requiredKeys {
 			return nil, &Error{Step: StepAuthenticate, Err: fmt.Errorf("no such identity file: %s", c.cfg.shortPath(path)), Hint: "check the path given with -i"}
