@@ -115,12 +115,12 @@ func TestControl(t *testing.T) {
 		}
 		code <- n
 	}()
-	ended := make(chan struct{})
-	go func() { s.End(7); close(ended) }()
-	// The end may come before the question: then the record has it.
+	// The end may come before the question: then the record has it, which is written first.
 	if err := j.Save(jobs.Record{Ended: time.Now(), Code: 7}); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	go func() { s.End(7); close(ended) }()
 	if n := <-code; n != 7 {
 		t.Errorf("exit status %d", n)
 	}
