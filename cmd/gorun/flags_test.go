@@ -2,39 +2,163 @@ package main
 
 import (
 	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/urfave/cli/v2"
 )
 
-// TestEveryFlagHasAScript: each name of each flag of a launch stands in a session of testdata/script, so that its
-// meaning is held there.
-func TestEveryFlagHasAScript(t *testing.T) {
+var (
+	// commandLine is a line of a script by which gorun is run, by itself or by a shell; expected is one of what comes of it.
+	commandLine = regexp.MustCompile(`(?:^|[\s('"])(?:gorun|horovodrun) (.*)$`)
+	expected    = regexp.MustCompile(`^(?:#|(?:! )?stdout |(?:! )?stderr |gorun: )`)
+	flagWord    = regexp.MustCompile(`(?:^|[\s'"])--?([A-Za-z][-A-Za-z0-9]*)`)
+)
+
+// scripts returns what the command lines in testdata/script give to gorun, each from the last word gorun on.
+func scripts(t *testing.T) []string {
+	t.Helper()
 	files, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts: %v", err)
 	}
-	used := map[string]bool{}
-	word := regexp.MustCompile(`(?:^|[\s'"=])--?([A-Za-z][-A-Za-z0-9]*)`)
+	var out []string
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range word.FindAllSubmatch(text, -1) {
-			used[string(m[1])] = true
-		}
-	}
-	for _, f := range newApp(nil).Flags {
-		for _, name := range f.Names() {
-			if !used[name] {
-				t.Errorf("no script mentions flag --%s (of %v)", name, f.Names())
+		for line := range strings.Lines(string(text)) {
+			line = strings.TrimSpace(line)
+			if m := commandLine.FindStringSubmatch(line); m != nil && !expected.MatchString(line) {
+				out = append(out, m[1])
 			}
 		}
 	}
+	return out
+}
+
+// TestEveryFlagHasAScript: each name of each flag, of a launch and of each command that people run, is given to it in a
+// session of testdata/script, so that its meaning is held there. Flags that a command shares with launches are held by those.
+func TestEveryFlagHasAScript(t *testing.T) {
+	app := newApp(nil)
+	given := map[string]map[string]bool{"": {}} // by command, "" for a launch
+	for _, c := range visibleCommands(app) {
+		given[c.Name] = map[string]bool{}
+	}
+	for _, line := range scripts(t) {
+		command := ""
+		if words := strings.Fields(line); len(words) > 0 && given[words[0]] != nil {
+			command = words[0]
+		}
+		for _, m := range flagWord.FindAllStringSubmatch(line, -1) {
+			given[command][m[1]] = true
+		}
+	}
+	missing := func(command string, flags []cli.Flag) {
+		for _, f := range flags {
+			for _, name := range f.Names() {
+				if !given[command][name] && !(given[""][name] && command != "") {
+					t.Errorf("no script runs gorun %s with flag --%s (of %v)", command, name, f.Names())
+				}
+			}
+		}
+	}
+	missing("", app.Flags)
+	for _, c := range visibleCommands(app) {
+		missing(c.Name, slices.DeleteFunc(slices.Clone(c.Flags), func(f cli.Flag) bool {
+			v, ok := f.(cli.VisibleFlag)
+			return ok && !v.IsVisible()
+		}))
+	}
+}
+
+// hinted is what a hint tells people to type: a command of ours, and flags.
+var hinted = regexp.MustCompile(`\bgorun ([a-z]+(?:-[a-z]+)*)|(?:^|[\s(])(--[a-z][-a-z0-9]*)`)
+
+// TestHintsNameWhatExists: the commands and flags in the hints of this package are there.
+func TestHintsNameWhatExists(t *testing.T) {
+	app := newApp(nil)
+	known := map[string]bool{}
+	note := func(flags []cli.Flag) {
+		for _, f := range flags {
+			for _, name := range f.Names() {
+				known["--"+name] = true
+			}
+		}
+	}
+	note(app.Flags)
+	for _, c := range app.Commands {
+		known[c.Name] = true
+		note(c.Flags)
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hints := 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, hint := range hintsIn(file) {
+			hints++
+			for _, m := range hinted.FindAllStringSubmatch(hint, -1) {
+				if word := m[1] + m[2]; !known[word] {
+					t.Errorf("%s: the hint %q names %s, which does not exist", name, hint, word)
+				}
+			}
+		}
+	}
+	if hints < 50 {
+		t.Errorf("found %d hints only: this test looks for them in the wrong places", hints)
+	}
+}
+
+// hintsIn returns the literals of which the hints in a file are made.
+func hintsIn(file *ast.File) []string {
+	var out []string
+	literals := func(n ast.Node) {
+		ast.Inspect(n, func(n ast.Node) bool {
+			if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+				if text, err := strconv.Unquote(l.Value); err == nil {
+					out = append(out, text)
+				}
+			}
+			return true
+		})
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CompositeLit:
+			if id, ok := n.Type.(*ast.Ident); ok && id.Name == "usageError" && len(n.Elts) == 2 {
+				literals(n.Elts[1])
+			}
+		case *ast.KeyValueExpr:
+			if id, ok := n.Key.(*ast.Ident); ok && strings.EqualFold(id.Name, "hint") {
+				literals(n.Value)
+			}
+		case *ast.AssignStmt:
+			if id, ok := n.Lhs[0].(*ast.Ident); ok && id.Name == "hint" {
+				literals(n.Rhs[0])
+			}
+		}
+		return true
+	})
+	return out
 }
 
 // TestEventsInREADME: programs are written by the README's table, so it has every event and field.
