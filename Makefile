@@ -146,9 +146,9 @@ fuzz:
 			go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "./$$(dirname "$$file")"; \
 		done; done
 
-## vm: a virtual machine that moves in the middle of a training; part of the tests
+## vm: virtual machines with two NUMA nodes: one moves in the middle of a training, which is part of the tests too; ranks, engine and memory are bound
 vm: build
-	go test -timeout=15m -count=1 -v -run TestVMotion ./cmd/gorun
+	go test -timeout=15m -count=1 -v -run 'TestVMotion|TestVMBinding' ./cmd/gorun -vm
 
 ## vsphere: the watcher of vCenter, a Go module of its own, against vCenter's simulator
 vsphere: build/report

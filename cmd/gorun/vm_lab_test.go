@@ -25,14 +25,7 @@ var (
 // one, over their real ssh and vmxnet3 NICs. No rank restarts, and the weights are those of a training that
 // nothing happened to. It does not run beside other tests: emulated machines need all the time there is.
 func TestVMotion(t *testing.T) {
-	if err := vm.Check(); err != nil {
-		t.Skip(err)
-	}
-	binary, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
-	root := filepath.Dir(filepath.Dir(binary))
+	binary, root := vmProgram(t)
 	program, err := os.ReadFile(filepath.Join(root, "testdata/vm/steps.py"))
 	if err != nil {
 		t.Fatal(err)
@@ -46,20 +39,7 @@ func TestVMotion(t *testing.T) {
 		t.Fatalf("a training on this machine alone: %v\n%s", err, undisturbed)
 	}
 
-	began := time.Now()
-	l, err := vm.New(ctx, vm.Options{Cache: filepath.Join(root, "build/vm"), Guests: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	defer func() {
-		if t.Failed() {
-			for _, g := range l.Guests() {
-				t.Logf("%s: %s", g.Name(), g.LastWords())
-			}
-		}
-	}()
-	t.Logf("two guests after %.1f s", time.Since(began).Seconds())
+	l := twoGuests(ctx, t, root)
 	t.Run("topology", func(t *testing.T) { guestTopology(ctx, t, l, binary) })
 
 	out := &record{}
@@ -102,6 +82,39 @@ func TestVMotion(t *testing.T) {
 	if n := strings.Count(out.String(), "epoch "); n != 1 {
 		t.Errorf("%d worlds instead of one:\n%s", n, out.String())
 	}
+}
+
+// vmProgram is gorun as it was built, and the directory of its sources.
+func vmProgram(t *testing.T) (binary, root string) {
+	t.Helper()
+	if err := vm.Check(); err != nil {
+		t.Skip(err)
+	}
+	binary, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary, filepath.Dir(filepath.Dir(binary))
+}
+
+// twoGuests is a lab until the test ends.
+func twoGuests(ctx context.Context, t *testing.T, root string) *vm.Lab {
+	t.Helper()
+	began := time.Now()
+	l, err := vm.New(ctx, vm.Options{Cache: filepath.Join(root, "build/vm"), Guests: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, g := range l.Guests() {
+				t.Logf("%s: %s", g.Name(), g.LastWords())
+			}
+		}
+		l.Close()
+	})
+	t.Logf("two guests after %.1f s", time.Since(began).Seconds())
+	return l
 }
 
 // longestStep is the longest time between two steps.

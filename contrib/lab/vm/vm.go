@@ -132,7 +132,7 @@ func (l *Lab) makeKeys(ctx context.Context) (map[string][]byte, error) {
 	key := strings.Join(strings.Fields(string(files["host.pub"]))[:2], " ")
 	for n := 1; n <= l.opts.Guests; n++ {
 		fmt.Fprintf(&known, "vm%d,10.77.0.%d %s\n", n, n, key)
-		fmt.Fprintf(&config, "Host vm%d\n  HostName 10.77.0.%d\n  HostKeyAlias vm%d\n  User root\n", n, n, n)
+		fmt.Fprintf(&config, "Host vm%d\n  HostName 10.77.0.%d\n  HostKeyAlias vm%d\n  User root\n  ConnectTimeout 60\n", n, n, n)
 		fmt.Fprintf(&hosts, "10.77.0.%d vm%d\n10.78.0.%d vm%d-b\n", n, n, n, n)
 	}
 	files["hosts"] = []byte(hosts.String())
