@@ -357,7 +357,7 @@ func TestPoweredOffHostReturns(t *testing.T) {
 	noticed, took := lost[0].Sub(struck).Round(time.Millisecond), at.Sub(lost[0]).Round(time.Millisecond)
 	t.Logf("noticed after %v, training goes on %v later", noticed, took)
 	const lease = 30 * time.Second
-	if noticed < lease || noticed > lease+10*time.Second {
+	if noticed < lease-2*time.Second || noticed > lease+10*time.Second { // what was heard last may be a little older than the loss
 		t.Errorf("noticed after %v, want the lease of %v and a little", noticed, lease)
 	}
 	if took > 6*time.Second { // three times what it may take where nothing else runs

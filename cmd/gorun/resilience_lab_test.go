@@ -216,7 +216,7 @@ func (d *descent) strike(name string, lasts time.Duration, times int) {
 	usual := median(d.intervals(time.Time{}, time.Now()))
 	d.t.Logf("%s for %v: lost beyond it %v; a batch takes %v", name, lasts, lost, usual.Round(time.Millisecond))
 	allowed := 500*time.Millisecond + 5*usual // 30 ms on a machine with nothing else to do
-	if name == "cable out" || lasts > 30*time.Second {
+	if name == "cable out" || lasts > 20*time.Second {
 		// Hosts have forgotten each other's hardware address, for which kernels ask once a second: at once without a
 		// carrier, and later without answers.
 		allowed += time.Second
