@@ -50,6 +50,9 @@ func Together(hosts []Host, edges []Edge) []Site {
 			at = len(sites)
 			byLabel[esxi], sites = at, append(sites, Site{Told: true, Confidence: 1, Why: "its label is " + esxi})
 		}
+		if source := h.LabelSources["esxi"]; source != "" && !strings.Contains(sites[at].Why, source) {
+			sites[at].Why += ", by " + source
+		}
 		sites[at].Hosts = append(sites[at].Hosts, hostName(hosts, i))
 	}
 	sites = slices.DeleteFunc(sites, func(s Site) bool { return len(s.Hosts) < 2 })

@@ -87,6 +87,25 @@ func TestTogether(t *testing.T) {
 	}
 }
 
+// TestTogetherTold: a site that is told says by whom, also if that is not the same for all.
+func TestTogetherTold(t *testing.T) {
+	var hosts []topology.Host
+	for i, source := range []string{"guestinfo", "topology file", "guestinfo", ""} {
+		h := topology.Host{Name: string(rune('a' + i)), Labels: map[string]string{"esxi": "e1"}}
+		if source != "" {
+			h.LabelSources = map[string]string{"esxi": source}
+		}
+		hosts = append(hosts, h)
+	}
+	want := "a, b, c, d are on one ESXi host: its label is e1, by guestinfo, by topology file"
+	if found := topology.Together(hosts, nil); len(found) != 1 || found[0].String() != want || found[0].Confidence != 1 {
+		t.Errorf("%v, should be %s", found, want)
+	}
+	if why := topology.Together([]topology.Host{hosts[3], hosts[3]}, nil)[0].Why; why != "its label is e1" {
+		t.Errorf("of nobody: %s", why)
+	}
+}
+
 func sites(found []topology.Site) string {
 	var all []string
 	for _, s := range found {

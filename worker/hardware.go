@@ -88,11 +88,13 @@ func (d *daemon) changedInto(ctx context.Context, found topology.Host, when stri
 	d.applied = d.facts
 	// A label that nobody tells any more stays: VMware's programs may not answer right after a move. If they do, and the
 	// file speaks of another session, its labels are of where the machine was; and those of a former file are wrong.
-	labels := maps.Clone(d.self.Labels)
-	if labels == nil || corrected || d.facts.Moved(found) {
-		labels = map[string]string{}
+	labels, sources := map[string]string{}, map[string]string{}
+	if !corrected && !d.facts.Moved(found) {
+		maps.Copy(labels, d.self.Labels)
+		maps.Copy(sources, d.self.LabelSources)
 	}
 	maps.Copy(labels, found.Labels)
+	maps.Copy(sources, found.LabelSources)
 
 	var news []string
 	if d.self.Session != "" && found.Session != "" && found.Session != d.self.Session {
@@ -129,6 +131,7 @@ func (d *daemon) changedInto(ctx context.Context, found topology.Host, when stri
 	}
 	// Not the CPUs that may be used: this process may have bound itself to a few.
 	d.self.NICs, d.self.RDMA, d.self.GPUs, d.self.Nodes, d.self.Labels = found.NICs, found.RDMA, found.GPUs, found.Nodes, labels
+	d.self.LabelSources = sources
 	d.self.Session = cmp.Or(found.Session, d.self.Session)
 	d.choose()
 	d.unsaid = repeatNews

@@ -81,8 +81,14 @@ func (f *File) Apply(h *topology.Host) (missing []error) {
 	}
 	labels := map[string]string{} // a new one: the old may be shared
 	maps.Copy(labels, h.Labels)
-	if !f.Moved(*h) {
+	if !f.Moved(*h) && len(facts.labels) > 0 {
 		maps.Copy(labels, facts.labels)
+		sources := map[string]string{}
+		maps.Copy(sources, h.LabelSources)
+		for label := range facts.labels {
+			sources[label] = "topology file"
+		}
+		h.LabelSources = sources
 	}
 	if len(labels) > 0 {
 		h.Labels = labels

@@ -41,9 +41,9 @@ func TestOverride(t *testing.T) {
 		}
 	}
 	want := []topology.Host{
-		{Name: "host1", Labels: map[string]string{"esxi": "esx-07", "rack": "r1", "owner": "x"},
+		{Name: "host1", Labels: map[string]string{"esxi": "esx-07", "rack": "r1", "owner": "x"}, LabelSources: map[string]string{"esxi": "topology file", "rack": "topology file"},
 			NICs: []topology.NIC{{Name: "ens192", Node: 0, Speed: 25000}}, GPUs: []topology.GPU{{Node: 1}}},
-		{Name: "host2", Labels: map[string]string{"esxi": "8", "zone": "z1"}}, {Name: "root@host3"}, {Name: "host4"}}
+		{Name: "host2", Labels: map[string]string{"esxi": "8", "zone": "z1"}, LabelSources: map[string]string{"esxi": "topology file", "zone": "topology file"}}, {Name: "root@host3"}, {Name: "host4"}}
 	if !reflect.DeepEqual(hosts, want) {
 		t.Errorf("%+v\nshould be\n%+v", hosts, want)
 	}
@@ -112,7 +112,7 @@ func TestApply(t *testing.T) {
 	if want := []string{"line 5: a has no NIC e0", "line 7: a has no NUMA node 7", "line 9: a has no GPU 0"}; !slices.Equal(said, want) {
 		t.Errorf("missing: %q, should be %q", said, want)
 	}
-	want := topology.Host{Name: "a", Nodes: []topology.Node{{ID: 0}}, Labels: map[string]string{"rack": "r1"},
+	want := topology.Host{Name: "a", Nodes: []topology.Node{{ID: 0}}, Labels: map[string]string{"rack": "r1"}, LabelSources: map[string]string{"rack": "topology file"},
 		NICs: []topology.NIC{{Name: "e1", Node: 0, Speed: 25000}, {Name: "e2", Node: -1, Speed: 100}}}
 	if !reflect.DeepEqual(h, want) {
 		t.Errorf("%+v\nshould be\n%+v", h, want)

@@ -26,6 +26,9 @@ const (
 // processors and memory.
 const releaseLabel, hardwareLabel = "esxi-release", "esxi-hardware"
 
+// guestinfoLabels are those that an administrator can set.
+var guestinfoLabels = []string{"esxi", "rack", "zone"}
+
 // sessionID matches what stat sessionid prints.
 var sessionID = regexp.MustCompile(`^0x[0-9a-f]{1,16}$`)
 
@@ -68,7 +71,7 @@ func askTools(ctx context.Context, run runTool) (labels map[string]string, sessi
 	if text, err := run(ctx, "vmware-toolbox-cmd", "stat", "raw", "xml", "host"); err == nil {
 		add(hardwareLabel, staticFacts(text))
 	}
-	for _, label := range []string{"esxi", "rack", "zone"} {
+	for _, label := range guestinfoLabels {
 		if text, err := run(ctx, "vmtoolsd", "--cmd", "info-get guestinfo.gorun."+label); err == nil {
 			add(label, string(text))
 		}

@@ -88,6 +88,15 @@ func (p Prober) Probe(ctx context.Context) (topology.Host, error) {
 	host.GPUs = gpus(ctx, t, p.Run)
 	if host.Platform == "vmware" || p.vmware {
 		host.Labels, host.Session = askTools(ctx, p.Tools)
+		for _, label := range guestinfoLabels {
+			if host.Labels[label] == "" {
+				continue
+			}
+			if host.LabelSources == nil {
+				host.LabelSources = map[string]string{}
+			}
+			host.LabelSources[label] = "guestinfo"
+		}
 	}
 	if err := ctx.Err(); err != nil {
 		return topology.Host{}, fmt.Errorf("probe machine: %w", err)
