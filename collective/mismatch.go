@@ -117,6 +117,9 @@ func (d *differences) describe(r *Request) string {
 		}
 		fmt.Fprintf(&b, " %s root %d", way, r.Root)
 	}
+	if d.root && r.Kind == Allreduce && r.Root != 0 {
+		fmt.Fprintf(&b, " packed of several, of shapes %08x", r.Root)
+	}
 	if d.pre && r.Kind.reduces() {
 		fmt.Fprintf(&b, " prescale %g", r.Pre)
 	}

@@ -51,10 +51,12 @@ type Request struct {
 	Op    kernel.Op // Allreduce, ReduceScatter, Reduce
 	// Coding is how sums of floats travel between hosts; the same on all ranks.
 	Coding kernel.Coding
-	Root   int     // Broadcast, Reduce, Gather, Scatter, Send, Recv: global rank. RemoveGroup: the group
-	Pre    float64 // every input is multiplied by it before the reduction, 1 for none
-	Post   float64 // the result is multiplied by it, 1 for none
-	Shape  []int   // of this rank's tensor. AddGroup: the members' global ranks
+	// Broadcast, Reduce, Gather, Scatter, Send, Recv: global rank. RemoveGroup: the group. Allreduce: a signature of the
+	// tensors that are packed into this one, 0 for one tensor; ranks with another one are refused.
+	Root  int
+	Pre   float64 // every input is multiplied by it before the reduction, 1 for none
+	Post  float64 // the result is multiplied by it, 1 for none
+	Shape []int   // of this rank's tensor. AddGroup: the members' global ranks
 	// Splits are the rows for each rank of the group, from the first row on. Alltoall: nil for the same number. Scatter,
 	// of the root: nil for the same number, and one more for the first ranks if it does not come out even.
 	Splits []int

@@ -38,7 +38,6 @@ func (r *Request) normalize(g *group, rank int) *Error {
 	}
 	switch r.Kind {
 	case Allreduce:
-		r.Root = 0
 	case Allgather:
 		r.Op, r.Root, r.Pre, r.Post = 0, 0, 1, 1
 		if len(r.Shape) == 0 {

@@ -157,7 +157,7 @@ func (l *rankLanes) buffer(x *rankLane, rank int) []byte {
 
 // suits reports whether lanes are for an operation.
 func suits(o *Operation) bool {
-	if o.Kind != collective.Allreduce || o.Group != 0 || o.Pre != 0 && o.Pre != 1 || o.Post != 0 && o.Post != 1 {
+	if o.Kind != collective.Allreduce || o.Group != 0 || o.Root != 0 || o.Pre != 0 && o.Pre != 1 || o.Post != 0 && o.Post != 1 {
 		return false
 	}
 	switch o.Type {

@@ -110,14 +110,15 @@ class _Staged:
         if as_bytes:
             sizes = [(math.prod(shape) * element_type(dtype)[1],) for dtype, shape in described]
             self._layout = pack(sizes, _ALIGN, described)
-            self.shape: tuple[int, ...] = (self._layout.total,)
+            self.shape: tuple[int, ...] = (self._layout.used + self._layout.tail,)
         elif len(tensors) > 1:
             self._layout = pack(self._shapes)
-            self.shape = (self._layout.total,)
+            self.shape = (self._layout.used,)
         else:
             self.shape = self._shapes[0]  # so that ranks which disagree are told both
             self._layout = alone(math.prod(self.shape))
-        nbytes = self._layout.total * self._itemsize
+        self.signature = self._layout.signature
+        nbytes = math.prod(self.shape) * self._itemsize
         self.block = world.alloc(nbytes) if nbytes else None
 
     def fill(self) -> None:
@@ -195,7 +196,7 @@ def allreduce(
         operation.request(
             constants.ALLREDUCE, name if len(by_dtype) == 1 else f"{name}.{part}", staged.dtype,
             staged.shape, staged.block, True, op=op, prescale=prescale, postscale=postscale,
-            **options,
+            root=staged.signature, **options,
         )  # fmt: skip
         packs.append((members, staged))
 

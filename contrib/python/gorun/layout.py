@@ -7,21 +7,26 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_SIGNATURES = 127
+_TAILS = 127
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Offsets and counts in elements. The tail, less than 127 elements, depends on what was packed.
+    """Offsets and counts in elements, used of them in all, and a signature of what was packed, 31 bits.
 
-    Ranks that packed different tensors thus submit different sizes, and the engine refuses that by name;
-    without it, tensors in another order but of the same total would be added up to nonsense.
+    Ranks that packed different tensors must be refused: tensors in another order but of the same total would
+    be added up to nonsense. An allreduce carries the signature; what cannot is longer by its tail.
     """
 
     offsets: tuple[int, ...]
     counts: tuple[int, ...]
     used: int
-    total: int
+    signature: int = 0
+
+    @property
+    def tail(self) -> int:
+        """Less than 127 elements, as many as the signature says."""
+        return self.signature % _TAILS
 
 
 def pack(shapes: Sequence[Sequence[int]], align: int = 1, detail: object = None) -> Layout:
@@ -32,10 +37,10 @@ def pack(shapes: Sequence[Sequence[int]], align: int = 1, detail: object = None)
     for count in counts:
         offsets.append(used)
         used += -(-count // align) * align
-    signature = zlib.crc32(repr(([tuple(shape) for shape in shapes], detail)).encode()) % _SIGNATURES
-    return Layout(tuple(offsets), counts, used, used + signature)
+    checksum = zlib.crc32(repr(([tuple(shape) for shape in shapes], detail)).encode())
+    return Layout(tuple(offsets), counts, used, checksum & 0x7FFFFFFF)
 
 
 def alone(count: int) -> Layout:
-    """Lay out one tensor; it needs no tail, as its shape goes with it."""
-    return Layout((0,), (count,), count, count)
+    """Lay out one tensor; it needs no signature, as its shape goes with it."""
+    return Layout((0,), (count,), count)

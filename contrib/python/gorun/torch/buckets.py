@@ -94,7 +94,7 @@ class Bucket:
         layout = pack([tuple(p.shape) for p in parameters],
                       detail=[p.stride() if ok else None for p, ok in zip(parameters, dense)])  # fmt: skip
         self._dtype, itemsize = element_type(type_name(wire))
-        self._count = max(layout.total, 1)
+        self._count, self._signature = max(layout.used, 1), layout.signature
         self._block = world.alloc(self._count * itemsize)
         if self._copies is not None:
             self._copies.pin(self._block.home())
@@ -137,7 +137,7 @@ class Bucket:
         operation = Operation(self._world, how.process_set.group())
         operation.request(
             constants.ALLREDUCE, self._name, self._dtype, (self._count,), self._block, True, keep=True,
-            op=how.op, prescale=how.prescale, postscale=how.postscale,
+            op=how.op, prescale=how.prescale, postscale=how.postscale, root=self._signature,
         )  # fmt: skip
         # The method, so that whatever happens to the bucket its memory lasts until the operation ends.
         self._handle = operation.launch(self._landed)

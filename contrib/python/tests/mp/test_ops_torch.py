@@ -68,6 +68,12 @@ if size > 1:
         ),
         "root": lambda: hvd.broadcast_async(torch.ones(1), min(rank, 1), name="wrong"),
     }
+    # Groups of as many elements, in another order: nothing but the shapes tells them apart.
+    for n in range(2, 62):
+        pair = [torch.ones(1), torch.ones(n)]
+        wrong[f"shapes [1], [{n}]"] = lambda pair=pair: hvd.grouped_allreduce_async(
+            pair[::-1] if rank else pair, name="wrong"
+        )
     for what, start in wrong.items():
         handle = start()
         try:
