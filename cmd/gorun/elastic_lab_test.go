@@ -405,7 +405,7 @@ func TestSpareHost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			needTorch(t)
 			c := newCluster(t, 3)
-			j := c.train(200, "-v", "--min-np", "2", "--max-np", "2", "-H", "host1:1,host2:1,host3:1")
+			j := c.trainOn("-v", "--min-np", "2", "--max-np", "2", "-H", "host1:1,host2:1,host3:1")
 			has := func(host int, args string) bool {
 				return slices.ContainsFunc(c.Host(host).Processes(), func(p lab.Process) bool { return strings.Contains(p.Args, args) })
 			}
@@ -453,6 +453,7 @@ func TestSpareHost(t *testing.T) {
 			if took := at[0].Sub(lost[0]); took > 60*time.Second { // 2 s on a quiet machine, most of it the import of torch
 				t.Errorf("the spare host trained after %v only", took)
 			}
+			j.enough()
 			j.end(2)
 		})
 	}
