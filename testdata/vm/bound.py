@@ -1,4 +1,4 @@
-"""Where a bound rank, its memory and its daemon's threads are, as the kernel of a machine with NUMA nodes says: python3 bound.py"""
+"""Where a bound rank, its memory and its daemon's threads are, as the kernel of a machine with NUMA nodes says."""
 
 import os
 import re
@@ -7,14 +7,15 @@ import gorun.numpy as hvd
 import numpy as np
 
 
-def allowed(path):
+def allowed(path: str) -> str:
+    """Return the CPUs of a thread."""
     with open(path) as status:
-        return re.search(r"^Cpus_allowed_list:\s*(\S+)", status.read(), re.M).group(1)
+        return dict(line.split(":", 1) for line in status)["Cpus_allowed_list"].strip()
 
 
 hvd.init()
-# More than the small pieces that are put together with others, so that the streams of both networks have something to do.
-for step in range(8):
+# More than the small pieces that are put together with others, so that streams of both networks have work.
+for _ in range(8):
     hvd.allreduce(np.full(1 << 20, hvd.rank(), np.float32), name="large")
 memory = np.ones(8 << 20, np.uint8)
 pages = {}
@@ -25,11 +26,13 @@ with open("/proc/self/numa_maps") as maps:
         if int(start, 16) <= memory.ctypes.data + memory.size // 2 and "anon=" in line:
             policy, found = policy_here, dict(re.findall(r"\bN(\d+)=(\d+)", line))
             pages = {int(node): int(count) for node, count in found.items()}
-print(f"rank {hvd.rank()} local {hvd.local_rank()} cpus {allowed('/proc/self/status')} policy {policy} pages {pages.get(0, 0)} {pages.get(1, 0)}", flush=True)
+who = f"rank {hvd.rank()} local {hvd.local_rank()} cpus {allowed('/proc/self/status')}"
+print(f"{who} policy {policy} pages {pages.get(0, 0)} {pages.get(1, 0)}", flush=True)
 daemon = os.getppid()
 threads = [allowed(f"/proc/{daemon}/task/{thread}/status") for thread in os.listdir(f"/proc/{daemon}/task")]
 print(f"threads of rank {hvd.rank()}: {' '.join(sorted(threads))}", flush=True)
-# Memory of streams' readers: mappings of their own with a policy of their own, each on the node of who touched it first.
+# Memory of streams' readers: mappings of their own with a policy of their own, each on the node of who touched it
+# first.
 with open(f"/proc/{daemon}/numa_maps") as maps:
     buffers = [re.findall(r"\bN(\d+)=", line) for line in maps if line.split()[1] == "local"]
 print(f"buffers of rank {hvd.rank()}: {' '.join(sorted('+'.join(nodes) or '?' for nodes in buffers))}", flush=True)
