@@ -190,6 +190,7 @@ func (j *job) enter(w elastic.Roster) {
 	for i := range roster.Peers {
 		roster.Peers[i].Ranks = placement.Hosts[i].Ranks
 	}
+	j.members = w.Hosts()
 	first := j.ready[roster.Peers[0].ID]
 	if len(first.Data) > 0 {
 		roster.MasterAddr, _, _ = net.SplitHostPort(first.Data[0])

@@ -37,12 +37,14 @@ type host struct {
 	hangUp func()                      // ends the conversation
 	// Of an elastic job:
 	leaving bool       // it was told to stop
-	lostWhy string     // what another host said about it
+	lostWhy string     // what others said about it
 	failure *HostError // why its conversation ended
 	session string     // by which another launcher can take it over
 	adopted bool       // another launcher has started it
 	spec    *Spec
 	queue   mailbox
+
+	accuses []*wire.Silent // what it says of others that it does not hear
 
 	heard heard
 	moves bool // it said that it is about to stand still

@@ -108,9 +108,12 @@ type job struct {
 	fence      fence
 	stalls     stalls
 	silences   silences
-	edges      map[int][]wire.Edge // what hosts found out about their ways
-	topology   *wire.Topology      // the file of facts, if it was changed since the job began
-	carried    carried
+	members    []int // host ids of the last roster
+	// accusations are what hosts say of each other's silence.
+	accusations elastic.Accusations
+	edges       map[int][]wire.Edge // what hosts found out about their ways
+	topology    *wire.Topology      // the file of facts, if it was changed since the job began
+	carried     carried
 }
 
 func newJob(spec *Spec) (*job, error) {
@@ -319,6 +322,8 @@ func (j *job) message(h *host, msg wire.Message) {
 		}
 	case *wire.Failed:
 		j.daemonFailed(h, msg)
+	case *wire.Silent:
+		j.accused(h, msg)
 	case *wire.Fence:
 		j.fence.arrive(j, h, msg)
 	case *wire.Inspected:

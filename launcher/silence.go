@@ -9,7 +9,7 @@ import (
 )
 
 // A host that is silent may be a virtual machine that stands still while it moves: that is told, but it is no reason to
-// give it up. Whether it is lost the daemons find out among themselves.
+// give it up. Whether it is lost the daemons find out among themselves, see accuse.go.
 
 const (
 	// silentAfter is when a silence is worth a line. Daemons speak every second.
@@ -67,15 +67,19 @@ func (s *silences) look(now time.Time, host int, last time.Time) (text string) {
 	case told:
 		return ""
 	}
-	from := last
-	if s.floor.After(from) {
-		from = s.floor
-	}
-	if now.Sub(from) < silentAfter {
+	if s.quiet(now, last) < silentAfter {
 		return ""
 	}
 	s.since[host] = last
 	return fmt.Sprintf("has been silent for %.0f s", now.Sub(last).Seconds())
+}
+
+// quiet is how long a host has been silent, as far as this machine could hear it.
+func (s *silences) quiet(now, last time.Time) time.Duration {
+	if s.floor.After(last) {
+		last = s.floor
+	}
+	return now.Sub(last)
 }
 
 // tick notices whether the launcher itself stood still.
@@ -89,6 +93,7 @@ func (s *silences) tick(now time.Time) {
 // listen tells which hosts are silent, and which are back.
 func (j *job) listen(now time.Time) {
 	j.silences.tick(now)
+	j.judge(now)
 	if j.stopping {
 		return
 	}

@@ -13,10 +13,11 @@ type absences struct {
 	until    map[int]time.Time // of those that are silent: when they are lost
 	excused  map[int]time.Time // of those that announced that they move: until when
 	doubt    time.Time         // until when this host does not trust itself, for it stood still
+	given    map[int]bool      // those that were found lost, and were not heard since
 }
 
 func newAbsences() *absences {
-	return &absences{until: map[int]time.Time{}, excused: map[int]time.Time{}}
+	return &absences{until: map[int]time.Time{}, excused: map[int]time.Time{}, given: map[int]bool{}}
 }
 
 // left says that gossip has given up a peer.
@@ -30,8 +31,13 @@ func (a *absences) left(peer int, now time.Time) {
 	a.until[peer] = at
 }
 
-// back says that the peer was heard again.
-func (a *absences) back(peer int) { delete(a.until, peer) }
+// back says that the peer was heard again, and returns whether it had been found lost.
+func (a *absences) back(peer int) (lost bool) {
+	lost = a.given[peer]
+	delete(a.until, peer)
+	delete(a.given, peer)
+	return lost
+}
 
 // excuse says that a peer will be silent; the zero time that it is no more.
 func (a *absences) excuse(peer int, until time.Time) {
@@ -66,6 +72,7 @@ func (a *absences) lost(now time.Time, lease time.Duration, heard func(peer int)
 		if !now.Before(at) {
 			out = append(out, peer)
 			delete(a.until, peer)
+			a.given[peer] = true
 		}
 	}
 	slices.Sort(out)

@@ -39,13 +39,18 @@ func TestAbsences(t *testing.T) {
 		if again := a.lost(at(1000), lease, silent); again != nil {
 			t.Errorf("%s: %v lost twice", name, again)
 		}
+		if !a.back(1) || a.back(1) {
+			t.Errorf("%s: it does not come back once", name)
+		}
 	}
 	a := newAbsences()
 	a.patience = 10 * time.Second
 	a.left(1, start)
 	a.left(2, start)
 	a.left(3, start)
-	a.back(1)
+	if a.back(1) {
+		t.Error("a host was back that was not lost yet")
+	}
 	a.excuse(2, at(50)) // its word came late
 	if lost := a.lost(at(20), lease, silent); !slices.Equal(lost, []int{3}) {
 		t.Errorf("lost %v, want 3 alone", lost)

@@ -28,6 +28,9 @@ func (d *daemon) account() {
 				d.out.Write(&wire.Rejoining{Process: process, Epoch: d.waiting[process]})
 			}
 		}
+		for _, peer := range slices.Sorted(maps.Keys(d.absent.given)) {
+			d.accuse(peer)
+		}
 	}
 	d.out.Write(known)
 }

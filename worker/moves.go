@@ -51,14 +51,21 @@ func (d *daemon) beat(ctx context.Context) {
 	d.reportLost()
 }
 
-// reportLost tells the launcher who is lost.
+// reportLost tells the launcher who is silent for too long.
 func (d *daemon) reportLost() {
 	heard := func(peer int) time.Time {
 		s, _ := d.mesh.Status(peer)
 		return s.Heard
 	}
 	for _, peer := range d.absent.lost(time.Now(), d.lease(), heard) {
-		d.lost(peer, fmt.Errorf("silent for %v, as %s reports", d.lease(), d.self.Name))
+		d.accuse(peer)
+	}
+}
+
+// accuse tells the launcher that this host does not hear a peer any more.
+func (d *daemon) accuse(peer int) {
+	if _, member := peerOf(d.roster, peer); member {
+		d.out.Write(&wire.Silent{Peer: peer, Text: fmt.Sprintf("silent for %v, as %s reports", d.lease(), d.self.Name)})
 	}
 }
 

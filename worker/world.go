@@ -28,7 +28,9 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 		d.cfg.Tie.peer(ev.Peer, hearing{stamp: forever, deaf: true})
 		d.reportLost()
 	case gossip.Joined:
-		d.absent.back(ev.Peer)
+		if d.absent.back(ev.Peer) {
+			d.out.Write(&wire.Silent{Peer: ev.Peer, Back: true})
+		}
 		d.cfg.Tie.back(ev.Peer)
 		d.step(ctx, epoch.Event{Seen: &ev.Peer})
 	case gossip.Message:
@@ -349,6 +351,9 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	}
 	d.roster = r
 	d.peers.Store(r)
+	for peer := range d.absent.given {
+		d.accuse(peer) // it was no member before
+	}
 	d.absent.patience, d.absent.fixed = max(d.lease()-d.gossipLease(), 0), d.job.LeaseMS > 0
 	if _, member := peerOf(r, d.job.HostID); !member {
 		return // nothing to do here until the next one

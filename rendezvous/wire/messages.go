@@ -187,6 +187,14 @@ type Failed struct {
 	Peer int    `msgpack:"peer"` // host id, if it is a peer that failed; the sender's own otherwise
 }
 
+// Silent says that a peer has been silent for its lease, or that it is heard again. What that means is for the launcher
+// to say: of two hosts that do not hear each other either may be the one that is cut off.
+type Silent struct {
+	Peer int    `msgpack:"peer"` // host id
+	Back bool   `msgpack:"back"` // it is heard again
+	Text string `msgpack:"text"`
+}
+
 // Log is a line for a user who asked for -v.
 type Log struct {
 	Text string `msgpack:"text"`

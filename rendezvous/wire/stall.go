@@ -39,3 +39,4 @@ type GiveUp struct {
 func (*Stalled) kind() byte    { return 48 }
 func (*AskStalled) kind() byte { return 49 }
 func (*GiveUp) kind() byte     { return 50 }
+func (*Silent) kind() byte     { return 51 }

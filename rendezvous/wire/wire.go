@@ -105,6 +105,8 @@ func newMessage(kind byte) Message {
 		return new(AskStalled)
 	case 50:
 		return new(GiveUp)
+	case 51:
+		return new(Silent)
 	}
 	return newClusterMessage(kind)
 }

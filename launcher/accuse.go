@@ -1,0 +1,72 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+)
+
+// Hosts that do not hear each other any more: package elastic decides which of them are lost, this file tells it who
+// says what, and does it.
+
+// unheard is from what silence on the launcher takes another host's word for it. Daemons speak every second.
+const unheard = 3 * time.Second
+
+// accused takes what a host says of a peer.
+func (j *job) accused(h *host, m *wire.Silent) {
+	if m.Peer < 0 || m.Peer >= len(j.hosts) || j.stopping {
+		return
+	}
+	h.accuses = slices.DeleteFunc(h.accuses, func(s *wire.Silent) bool { return s.Peer == m.Peer })
+	if m.Back {
+		j.accusations.Withdraw(h.id, m.Peer)
+		return
+	}
+	h.accuses = append(h.accuses, m)
+	j.accusations.Accuse(time.Now(), h.id, m.Peer)
+	j.judge(time.Now())
+}
+
+// judge gives up the hosts that are lost for what others said.
+func (j *job) judge(now time.Time) {
+	if j.stopping {
+		return
+	}
+	var members []int
+	for _, h := range j.hosts {
+		if !j.ended[h.id] && !h.leaving && h.lostWhy == "" && j.ready[h.id] != nil && (j.members == nil || slices.Contains(j.members, h.id)) {
+			members = append(members, h.id)
+		}
+	}
+	heard := func(id int) bool { return j.silences.quiet(now, j.hosts[id].heard.last(now)) < unheard }
+	for _, id := range j.accusations.Judge(now, members, heard) {
+		if h := j.hosts[id]; j.change != nil {
+			h.lostWhy = j.charge(h)
+			h.hangUp() // its conversation reports the loss
+		} else {
+			j.ended[id] = true // nobody will hear of it again
+			j.hostFailed(&HostError{Host: h.name, Step: "run", Err: errors.New(j.charge(h)), Code: ExitTransport})
+		}
+	}
+}
+
+// charge is why a host is lost, in the words of one who does not hear it, or else by whom it does not hear.
+func (j *job) charge(lost *host) string {
+	for _, h := range j.hosts {
+		for _, s := range h.accuses {
+			if s.Peer == lost.id && h.lostWhy == "" {
+				return s.Text
+			}
+		}
+	}
+	var missed []string
+	for _, s := range lost.accuses {
+		missed = append(missed, j.hosts[s.Peer].name)
+	}
+	return fmt.Sprintf("cut off from %s: %s", topology.Count(len(missed), "host"), strings.Join(missed, ", "))
+}

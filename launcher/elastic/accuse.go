@@ -1,0 +1,102 @@
+package elastic
+
+import (
+	"slices"
+	"time"
+)
+
+// hearing is how long the others have to answer an accusation. Gossip finds out about its members one after the other,
+// and asks again before it believes in a silence, so two hosts that were parted in one moment may say so seconds apart.
+const hearing = 5 * time.Second
+
+// Accusations decide which hosts are lost when some say that they do not hear others any more. Either may be the one
+// that is cut off, and who speaks first may well be: it has the most to miss. So the word of one is believed against a
+// host that the launcher does not hear either. Of hosts that the launcher hears, those are lost that more than half
+// of all members agree about; if nobody is so many, the others are given time to answer, and then those go that have
+// lost the most others, one by one, until those that are left all hear each other. What is left of a network in
+// two parts is the larger one, of equal ones that with the host that came first.
+//
+// The zero value is ready for use.
+type Accusations struct {
+	since map[accusation]time.Time
+}
+
+type accusation struct{ by, of int }
+
+// Accuse says that one host does not hear another one.
+func (a *Accusations) Accuse(now time.Time, by, of int) {
+	if a.since == nil {
+		a.since = map[accusation]time.Time{}
+	}
+	if _, known := a.since[accusation{by, of}]; !known && by != of {
+		a.since[accusation{by, of}] = now
+	}
+}
+
+// Withdraw says that it hears it again.
+func (a *Accusations) Withdraw(by, of int) { delete(a.since, accusation{by, of}) }
+
+// Judge returns the hosts that are lost by now. Members are those that are left of the present world; of others
+// nothing is to be decided any more. Heard says whom the launcher hears.
+func (a *Accusations) Judge(now time.Time, members []int, heard func(host int) bool) (lost []int) {
+	left := slices.Sorted(slices.Values(members))
+	for {
+		for c := range a.since {
+			if !slices.Contains(left, c.by) || !slices.Contains(left, c.of) {
+				delete(a.since, c)
+			}
+		}
+		host, found := a.next(now, left, heard)
+		if !found {
+			return lost
+		}
+		lost = append(lost, host)
+		left = slices.DeleteFunc(left, func(id int) bool { return id == host })
+	}
+}
+
+// next returns one that is lost.
+func (a *Accusations) next(now time.Time, members []int, heard func(int) bool) (host int, found bool) {
+	due := false
+	for _, at := range a.since {
+		due = due || now.Sub(at) >= hearing
+	}
+	most, mostBy := 0, 0
+	for _, id := range members {
+		by := a.against(id)
+		if len(by) > 0 && !heard(id) || 2*a.agreed(by) > len(members) {
+			return id, true
+		}
+		parted := len(by)
+		for c := range a.since {
+			if c.by == id && !slices.Contains(by, c.of) {
+				parted++
+			}
+		}
+		if due && parted > 0 && (parted > most || parted == most && len(by) >= mostBy) {
+			host, found, most, mostBy = id, true, parted, len(by)
+		}
+	}
+	return host, found
+}
+
+// against returns who does not hear a host.
+func (a *Accusations) against(host int) (by []int) {
+	for c := range a.since {
+		if c.of == host {
+			by = append(by, c.by)
+		}
+	}
+	return by
+}
+
+// agreed returns how many of those who say the same hear each other, for all that is known.
+func (a *Accusations) agreed(by []int) int {
+	n := 0
+	for _, id := range by {
+		if !slices.ContainsFunc(a.against(id), func(other int) bool { return slices.Contains(by, other) }) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,111 @@
+package elastic_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	e "gorun/launcher/elastic"
+)
+
+// TestAccusations: who is lost when some hosts do not hear others any more. An accusation is "by>of@second", and
+// "by<of@second" takes it back.
+func TestAccusations(t *testing.T) {
+	const members = 4 // hosts 0 to 3
+	for name, tc := range map[string]struct {
+		said []string
+		deaf []int  // whom the launcher does not hear
+		lost string // and when
+	}{
+		"a host without power":                   {[]string{"0>3@0"}, []int{3}, "3@0"},
+		"the one that is cut off speaks first":   {[]string{"0>1@0", "0>2@0", "0>3@1", "2>0@2", "1>0@2", "3>0@3"}, nil, "0@3"},
+		"the others speak first":                 {[]string{"1>0@0", "2>0@0", "3>0@0", "0>3@1"}, nil, "0@0"},
+		"the others say nothing":                 {[]string{"0>1@0", "0>2@1"}, nil, "0@5"},
+		"one does not hear one":                  {[]string{"1>2@0"}, nil, "2@5"},
+		"neither hears the other":                {[]string{"2>1@0", "1>2@4"}, nil, "2@5"},
+		"two parts":                              {[]string{"3>1@0", "2>0@0", "3>0@0", "2>1@1", "0>2@1", "1>2@1", "0>3@2", "1>3@3"}, nil, "3@5 2@5"},
+		"it is heard again":                      {[]string{"1>2@0", "1<2@3"}, nil, ""},
+		"it is heard again, and then not":        {[]string{"1>2@0", "1<2@3", "1>2@4"}, nil, "2@9"},
+		"two without power":                      {[]string{"0>3@0", "0>2@1"}, []int{2, 3}, "3@0 2@1"},
+		"who does not hear itself is not judged": {[]string{"1>1@0"}, nil, ""},
+		"nor are strangers":                      {[]string{"1>9@0", "9>1@0"}, []int{9}, ""},
+	} {
+		var a e.Accusations
+		start := time.Unix(1000, 0)
+		left := []int{0, 1, 2, 3}
+		got := ""
+		for s := range 20 {
+			now := start.Add(time.Duration(s) * time.Second)
+			for _, said := range tc.said {
+				var by, of, at int
+				var what rune
+				if _, err := fmt.Sscanf(said, "%d%c%d@%d", &by, &what, &of, &at); err != nil {
+					t.Fatal(said, err)
+				}
+				switch {
+				case at != s:
+				case what == '>':
+					a.Accuse(now, by, of)
+				default:
+					a.Withdraw(by, of)
+				}
+			}
+			for _, lost := range a.Judge(now, left, func(id int) bool { return !slices.Contains(tc.deaf, id) }) {
+				got += fmt.Sprintf(" %d@%d", lost, s)
+				left = slices.DeleteFunc(left, func(id int) bool { return id == lost })
+			}
+		}
+		if got = got[min(1, len(got)):]; got != tc.lost {
+			t.Errorf("%s: lost are %q, want %q", name, got, tc.lost)
+		}
+	}
+}
+
+// TestPartitions: however a network falls apart, and in whatever order hosts find out, one part is left, and of two parts the
+// larger one; nobody of it is lost.
+func TestPartitions(t *testing.T) {
+	for seed := range uint64(3000) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		n := 2 + rng.IntN(9)
+		parts := 2 + rng.IntN(2)
+		part, size := make([]int, n), make([]int, parts)
+		for id := range n {
+			part[id] = rng.IntN(parts)
+			size[part[id]]++
+		}
+		type word struct{ at, by, of int }
+		var words []word // at in steps of a quarter of a second
+		for by := range n {
+			for of := range n {
+				if part[by] != part[of] {
+					words = append(words, word{rng.IntN(19), by, of})
+				}
+			}
+		}
+		slices.SortFunc(words, func(a, b word) int { return a.at - b.at })
+		var left []int
+		for id := range n {
+			left = append(left, id)
+		}
+		var a e.Accusations
+		for step := range 60 {
+			now := time.Unix(1000, 0).Add(time.Duration(step) * 250 * time.Millisecond)
+			for len(words) > 0 && words[0].at == step {
+				a.Accuse(now, words[0].by, words[0].of)
+				words = words[1:]
+			}
+			for _, lost := range a.Judge(now, left, func(int) bool { return true }) {
+				left = slices.DeleteFunc(left, func(id int) bool { return id == lost })
+			}
+		}
+		kept := part[left[0]]
+		if len(left) != size[kept] || slices.ContainsFunc(left, func(id int) bool { return part[id] != kept }) {
+			t.Fatalf("seed %d: hosts are in parts %v, left are %v", seed, part, left)
+		}
+		if parts == 2 && size[kept] < size[1-kept] {
+			t.Fatalf("seed %d: hosts are in parts %v, left are %v, the fewer", seed, part, left)
+		}
+	}
+}
