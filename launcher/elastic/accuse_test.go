@@ -11,9 +11,8 @@ import (
 )
 
 // TestAccusations: who is lost when some hosts do not hear others any more. An accusation is "by>of@second", and
-// "by<of@second" takes it back.
+// "by<of@second" takes it back. The members are hosts 0 to 3.
 func TestAccusations(t *testing.T) {
-	const members = 4 // hosts 0 to 3
 	for name, tc := range map[string]struct {
 		said []string
 		deaf []int  // whom the launcher does not hear
