@@ -123,13 +123,13 @@ class Lanes:
         return lane
 
     def enter(self, lane: Lane) -> int:
-        """Begin a use, and return which half of the inputs is for it."""
-        lane.use += 1
-        return lane.use & 1
+        """Return which half of the inputs is for the next use; it begins when this rank meets the others."""
+        return (lane.use + 1) & 1
 
     def meet(self, name: str, lane: Lane) -> bool:
         """Show the input of this rank, and wait for all others: True; or False, and the lane is closed."""
         try:
+            lane.use += 1
             goal = 2 * lane.use
             words = self._words
             words[lane.mine] = goal

@@ -2,6 +2,7 @@
 
 import threading
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -72,6 +73,17 @@ class Test(unittest.TestCase):
             else:
                 got = hvd.allreduce(np.ones(3), name="async", op=hvd.Sum)
             self.assertEqual(got.tolist(), [SIZE] * 3)
+
+    def test_failed_before_it_met_the_others(self):
+        """An operation that ended in an exception was not submitted: the next one takes its place."""
+        for use in range(9):
+            if RANK == 0 and use % 3 == 2:
+                fails = mock.patch.object(hvd._numpy, "put", side_effect=MemoryError)
+                with fails, self.assertRaises(MemoryError):
+                    hvd.allreduce(np.ones(3), name="failed", op=hvd.Sum)
+            got = hvd.allreduce(np.full(3, float(use)), name="failed", op=hvd.Sum)
+            self.assertEqual(got.tolist(), [use * SIZE] * 3)
+            self.assertIn("allreduce.failed", open_lanes())
 
     def test_threads(self):
         wrong = []
