@@ -101,6 +101,22 @@ static void many(void) {
 	}
 }
 
+/* crowd: as many in flight as a large model has gradients, a few times over, in opposite orders. */
+static void crowd(void) {
+	enum { COUNT = 20000 };
+	static gorun_handle handles[COUNT];
+	static float x[COUNT];
+	for (int k = 0; k < COUNT; k++) {
+		int i = rank % 2 ? COUNT - 1 - k : k;
+		char name[16];
+		snprintf(name, sizeof name, "crowd.%d", i);
+		x[i] = (float)(rank + 1);
+		CHECK(!gorun_start_allreduce(name, &x[i], &x[i], 1, GORUN_FLOAT32, GORUN_SUM, &handles[i]));
+	}
+	for (int i = 0; i < COUNT; i++)
+		CHECK(!gorun_wait(handles[i], NULL) && x[i] == (float)total());
+}
+
 static void others(void) {
 	int32_t word = rank == size - 1 ? 4711 : 0;
 	CHECK(!gorun_broadcast("word", &word, 1, GORUN_INT32, size - 1) && word == 4711);
@@ -343,6 +359,7 @@ int main(void) {
 	reductions();
 	alternating();
 	many();
+	crowd();
 	others();
 	rooted();
 	more_reductions();

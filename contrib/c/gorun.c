@@ -98,7 +98,7 @@ static const unsigned char sizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 
 struct block {
 	size_t offset, bytes;
 	int used;
-	struct block *next;
+	struct block *before, *next;
 };
 
 struct region {
@@ -106,6 +106,7 @@ struct region {
 	unsigned char *data;
 	size_t bytes;
 	struct block *blocks; /* NULL for results */
+	struct block *lowest; /* of those that may be free: with many operations in flight most are not */
 };
 
 struct regions {
@@ -153,7 +154,8 @@ struct operation {
 	int kind;
 	int code;
 	char *text;
-	void *staged, *target; /* memory in the arena that stands for the caller's; where its content goes, or NULL */
+	struct block *block;   /* memory in the arena that stands for the caller's, and */
+	void *staged, *target; /* where it is; where its content goes, or NULL */
 	size_t bytes;
 	uint32_t region; /* of the result */
 	const void *data;
@@ -471,20 +473,27 @@ static int receive(int wait, int *none) {
 #define REGION_BYTES (16u << 20) /* of a region for small blocks; untouched pages cost nothing */
 
 /* take finds n bytes in a region, first fit. */
-static void *take(struct region *r, size_t n) {
-	for (struct block *b = r->blocks; b; b = b->next) {
-		if (b->used || b->bytes < n)
+static struct block *take(struct region *r, size_t n) {
+	int passed = 0; /* a free block that is too small */
+	for (struct block *b = r->lowest; b; b = b->next) {
+		if (b->used || b->bytes < n) {
+			passed |= !b->used;
+			if (!passed && b->next)
+				r->lowest = b->next;
 			continue;
+		}
 		if (b->bytes > n) {
 			struct block *rest = malloc(sizeof *rest);
 			if (!rest)
 				return NULL;
-			*rest = (struct block){b->offset + n, b->bytes - n, 0, b->next};
+			*rest = (struct block){b->offset + n, b->bytes - n, 0, b, b->next};
+			if (rest->next)
+				rest->next->before = rest;
 			b->bytes = n;
 			b->next = rest;
 		}
 		b->used = 1;
-		return r->data + b->offset;
+		return b;
 	}
 	return NULL;
 }
@@ -534,24 +543,30 @@ static struct region *grow(size_t n) {
 		fail(GORUN_MEMORY, "allocate %zu bytes: out of memory", n);
 		return NULL;
 	}
-	*fresh.blocks = (struct block){0, fresh.bytes, 0, NULL};
+	*fresh.blocks = (struct block){.bytes = fresh.bytes};
+	fresh.lowest = fresh.blocks;
 	*r = fresh;
 	return r;
 }
 
-static void *arena_take(size_t bytes) {
-	struct region *r;
-	void *p;
+/* arena_take returns a block of at least some bytes, and where it is. */
+static struct block *arena_take(size_t bytes, void **place) {
+	struct region *r = NULL;
+	struct block *b = NULL;
 	if (bytes > SIZE_MAX / 4) {
 		fail(GORUN_INVALID, "allocate %zu bytes of shared memory: too many", bytes);
 		return NULL;
 	}
 	bytes = bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
-	for (size_t i = 0; i < world.arena.count; i++)
-		if ((p = take(&world.arena.list[i], bytes)))
-			return p;
-	r = grow(bytes);
-	return r ? take(r, bytes) : NULL;
+	for (size_t i = 0; i < world.arena.count && !b; i++) {
+		r = &world.arena.list[i];
+		b = take(r, bytes);
+	}
+	if (!b && (r = grow(bytes)))
+		b = take(r, bytes);
+	if (b)
+		*place = r->data + b->offset;
+	return b;
 }
 
 static void discard(struct region *r) {
@@ -562,27 +577,29 @@ static void discard(struct region *r) {
 	munmap(r->data, r->bytes);
 }
 
+/* join_next makes a block and the free one after it one. */
+static void join_next(struct region *r, struct block *b) {
+	struct block *next = b->next;
+	if (r->lowest == next)
+		r->lowest = b;
+	b->bytes += next->bytes;
+	b->next = next->next;
+	if (b->next)
+		b->next->before = b;
+	free(next);
+}
+
 /* arena_give frees a block, joins it with its free neighbours, and gives an empty region back, but for the first. */
-static int arena_give(void *p) {
-	struct region *r = holder(p, 0);
-	struct block *before = NULL, *b = r ? r->blocks : NULL;
-	for (; b; before = b, b = b->next)
-		if (r->data + b->offset == (unsigned char *)p)
-			break;
-	if (!b || !b->used)
-		return fail(GORUN_INVALID, "free memory: %p is not from gorun_alloc, or freed already", p);
+static int arena_give(struct region *r, struct block *b) {
 	b->used = 0;
-	if (b->next && !b->next->used) {
-		struct block *next = b->next;
-		b->bytes += next->bytes;
-		b->next = next->next;
-		free(next);
+	if (b->next && !b->next->used)
+		join_next(r, b);
+	if (b->before && !b->before->used) {
+		b = b->before;
+		join_next(r, b);
 	}
-	if (before && !before->used) {
-		before->bytes += b->bytes;
-		before->next = b->next;
-		free(b);
-	}
+	if (b->offset < r->lowest->offset)
+		r->lowest = b;
 	if (r == world.arena.list || r->blocks->used || r->blocks->next)
 		return GORUN_OK;
 	uint32_t number = r->number;
@@ -593,17 +610,19 @@ static int arena_give(void *p) {
 
 void *gorun_alloc(size_t bytes) {
 	void *p;
-	if (ready())
-		return NULL;
 	/* Blocks are used again, and regions come zeroed: clear what may have been used. */
-	if ((p = arena_take(bytes)))
-		memset(p, 0, bytes);
-	return p;
+	return ready() || !arena_take(bytes, &p) ? NULL : memset(p, 0, bytes);
 }
 
 int gorun_free(void *memory) {
 	int code = ready();
-	return code || !memory ? code : arena_give(memory);
+	if (code || !memory)
+		return code;
+	struct region *r = holder(memory, 0);
+	for (struct block *b = r ? r->blocks : NULL; b; b = b->next)
+		if (b->used && r->data + b->offset == (unsigned char *)memory)
+			return arena_give(r, b);
+	return fail(GORUN_INVALID, "free memory: %p is not from gorun_alloc, or freed already", memory);
 }
 
 /* ---- lanes ---- */
@@ -985,13 +1004,18 @@ static struct operation *open_operation(int kind, gorun_handle *handle) {
 	return o;
 }
 
-static void close_operation(struct operation *o) {
+static void unstage(struct operation *o) {
 	if (o->staged)
-		arena_give(o->staged);
+		arena_give(holder(o->staged, 0), o->block);
+	o->staged = NULL;
+}
+
+static void close_operation(struct operation *o) {
+	unstage(o);
 	free(o->text);
 	free(o->counts);
 	free(o->own);
-	o->text = NULL, o->counts = NULL, o->own = NULL, o->staged = NULL;
+	o->text = NULL, o->counts = NULL, o->own = NULL;
 	o->stage = UNUSED;
 }
 
@@ -1047,7 +1071,7 @@ static int stage(struct operation *o, struct call *c, size_t bytes) {
 	int receives = c->kind == BROADCAST && c->root != world.rank;
 	if (!bytes || ((!c->in || holder(c->in, bytes)) && (!c->out || holder(c->out, bytes))))
 		return GORUN_OK;
-	if (!(o->staged = arena_take(bytes)))
+	if (!(o->block = arena_take(bytes, &o->staged)))
 		return GORUN_MEMORY;
 	if (!receives && c->in)
 		memcpy(o->staged, c->in, bytes);
@@ -1187,9 +1211,7 @@ int gorun_wait(gorun_handle handle, gorun_result *result) {
 		close_operation(o);
 		return GORUN_OK;
 	}
-	if (o->staged)
-		arena_give(o->staged);
-	o->staged = NULL;
+	unstage(o);
 	o->stage = KEPT;
 	gorun_result kept = {o->data, o->data_bytes, o->rows, o->counts, handle};
 	if (result)
