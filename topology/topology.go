@@ -19,21 +19,30 @@ type Host struct {
 	System   string `msgpack:"system" json:"system"`
 	// Session is a random number that VMware gives a virtual machine, another one after each move, suspension, restart or
 	// hot-plug: the same one means that it is still on the same ESXi host. "" if nobody tells.
-	Session  string `msgpack:"session" json:"session,omitempty"`
-	Kernel   string `msgpack:"kernel" json:"kernel"`
-	Arch     string `msgpack:"arch" json:"arch"`
-	CPUs     int    `msgpack:"cpus" json:"cpus"`          // usable by this process (affinity and cgroup limits)
-	Usable   []int  `msgpack:"usable" json:"usable_cpus"` // those it may run on; none if it does not know
-	MemBytes int64  `msgpack:"mem" json:"mem_bytes"`
-	Nodes    []Node `msgpack:"nodes" json:"nodes"`
-	NICs     []NIC  `msgpack:"nics" json:"nics"`
-	RDMA     []RDMA `msgpack:"rdma" json:"rdma"`
-	GPUs     []GPU  `msgpack:"gpus" json:"gpus"`
-	Switches int    `msgpack:"nvswitches" json:"nvswitches"` // NVSwitches that are this machine's
+	Session string `msgpack:"session" json:"session,omitempty"`
+	Kernel  string `msgpack:"kernel" json:"kernel"`
+	Arch    string `msgpack:"arch" json:"arch"`
+	// Processor is what x86 processors say of themselves.
+	Processor Processor `msgpack:"processor" json:"processor"`
+	CPUs      int       `msgpack:"cpus" json:"cpus"`          // usable by this process (affinity and cgroup limits)
+	Usable    []int     `msgpack:"usable" json:"usable_cpus"` // those it may run on; none if it does not know
+	MemBytes  int64     `msgpack:"mem" json:"mem_bytes"`
+	Nodes     []Node    `msgpack:"nodes" json:"nodes"`
+	NICs      []NIC     `msgpack:"nics" json:"nics"`
+	RDMA      []RDMA    `msgpack:"rdma" json:"rdma"`
+	GPUs      []GPU     `msgpack:"gpus" json:"gpus"`
+	Switches  int       `msgpack:"nvswitches" json:"nvswitches"` // NVSwitches that are this machine's
 	// Labels an administrator gave, or the platform knows: "rack", "esxi", "zone".
 	Labels map[string]string `msgpack:"labels" json:"labels,omitempty"`
 	// LabelSources say who told a label: "guestinfo" of the virtual machine, or a "topology file".
 	LabelSources map[string]string `msgpack:"label_sources" json:"label_sources,omitempty"`
+}
+
+// Processor is a kind of processor: "GenuineIntel", 6, 143.
+type Processor struct {
+	Vendor string `msgpack:"vendor" json:"vendor"` // "" unknown
+	Family int    `msgpack:"family" json:"family"` // -1 unknown
+	Model  int    `msgpack:"model" json:"model"`   // -1 unknown
 }
 
 // Node is a NUMA node.

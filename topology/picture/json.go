@@ -47,7 +47,8 @@ type edge struct {
 // JSONHelp documents the format of JSON for users.
 const JSONHelp = `{"hosts": [host, …], "ring": [edge, …], "sites": [site, …]}; -1 is an unknown number, and the ring of one host is empty.
   host   name, hostname, platform, hypervisor (by CPUID), hardware (version of virtual hardware), identity
-         (of the machine), system (of its installation), kernel, arch, cpus and mem_bytes (usable), usable_cpus
+         (of the machine), system (of its installation), kernel, arch,
+         processor [vendor, family, model] (x86), cpus and mem_bytes (usable), usable_cpus
          (those it may run on), labels, label_sources (who told: guestinfo or topology file),
          nodes [id, cpus, mem_bytes, distance (to each node, in the order of nodes), socket,
                 caches [level, type, bytes (of one), count], cores (lists of CPUs that are one core)],

@@ -3,6 +3,7 @@ package picture
 import (
 	"encoding/xml"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,9 @@ import (
 // NCCL looks for the devices that it uses by their PCI addresses, and adds what it needs to know of them and of all
 // that is above them (width and speed of links, the CPU's model). It does not do so for a network device that has a <net> here:
 // then all of that would have to be here as well, and true. So there is none.
+//
+// Of processors all is said: a network device that is not on PCI is put below the first node, about which NCCL asks nobody
+// if none of its GPUs is there.
 func NCCL(h topology.Host) ([]byte, error) {
 	system := element{name: "system", attributes: []string{"version", "1"}}
 	ids := []int{}
@@ -24,21 +28,19 @@ func NCCL(h topology.Host) ([]byte, error) {
 	for _, n := range h.Nodes {
 		ids, affinity[n.ID] = append(ids, n.ID), mask(n.CPUs)
 	}
-	for _, d := range devices(h) {
+	found := devices(h)
+	for _, d := range found {
 		if !slices.Contains(ids, d.node) {
 			ids = append(ids, d.node)
 		}
 	}
-	arch := map[string]string{"amd64": "x86_64", "arm64": "arm64", "ppc64le": "ppc64"}[h.Arch]
 	for _, id := range ids {
 		cpu := &element{name: "cpu", attributes: []string{"numaid", strconv.Itoa(id)}}
-		if affinity[id] != "" {
-			cpu.attributes = append(cpu.attributes, "affinity", affinity[id])
+		if text := affinity[id]; text != "" && len(text) <= longestValue {
+			cpu.attributes = append(cpu.attributes, "affinity", text)
 		}
-		if arch != "" {
-			cpu.attributes = append(cpu.attributes, "arch", arch)
-		}
-		for _, d := range devices(h) {
+		cpu.attributes = append(cpu.attributes, processor(h)...)
+		for _, d := range found {
 			if d.node == id {
 				cpu.place(d)
 			}
@@ -51,6 +53,35 @@ func NCCL(h topology.Host) ([]byte, error) {
 	}
 	return append(out, '\n'), nil
 }
+
+// longestValue is what NCCL has room for in an attribute. It reads the CPUs of a node itself if they are not said.
+const longestValue = 254
+
+// processor returns the attributes of the host's processors. What another machine says of itself is only passed on if it
+// looks like the truth, because NCCL knows no entities of XML.
+func processor(h topology.Host) []string {
+	arch := map[string]string{"amd64": "x86_64", "arm64": "arm64", "ppc64le": "ppc64"}[h.Arch]
+	if arch == "" {
+		return nil
+	}
+	p := h.Processor
+	if arch != "x86_64" || !isVendor.MatchString(p.Vendor) || p.Family < 1 || p.Model < 0 {
+		return []string{"arch", arch}
+	}
+	family := p.Family
+	if base := 0xf; family > base { // NCCL's own way to add what CPUID calls the extended family
+		family = base + (family-base)<<4
+	}
+	return []string{"arch", arch, "vendor", p.Vendor, "familyid", strconv.Itoa(family), "modelid", strconv.Itoa(p.Model)}
+}
+
+var (
+	isVendor  = regexp.MustCompile(`^[A-Za-z ]{1,12}$`)                              // as CPUID says it
+	isAddress = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`) // of a PCI function
+)
+
+// mostLinks is how many NVLinks a GPU can have, of all that there are.
+const mostLinks = 18
 
 // device is something on PCI with what NCCL is to know of it.
 type device struct {
@@ -72,13 +103,21 @@ func devices(h topology.Host) []device {
 	var out []device
 	for i, g := range h.GPUs {
 		gpu := &element{name: "gpu", attributes: []string{"dev", strconv.Itoa(g.Index)}}
+		sum := 0
 		for j, link := range g.Links {
 			count, isNVLink := strings.CutPrefix(link, "NV")
-			if n, err := strconv.Atoi(count); !isNVLink || err != nil || n < 1 || j >= len(h.GPUs) || i == j || h.Switches > 0 {
+			n, err := strconv.Atoi(count)
+			if !isNVLink || err != nil || n < 1 || n > mostLinks || j >= len(h.GPUs) || i == j || !isAddress.MatchString(h.GPUs[j].PCI) {
 				continue
 			}
+			sum += n
 			gpu.children = append(gpu.children, &element{name: "nvlink",
-				attributes: []string{"target", clean(h.GPUs[j].PCI), "count", count, "tclass", gpuClass}})
+				attributes: []string{"target", h.GPUs[j].PCI, "count", strconv.Itoa(n), "tclass", gpuClass}})
+		}
+		// All links of a GPU lead to switches then, and nvidia-smi says that of every other GPU. A virtual machine does not
+		// always see the switches; the driver, which NCCL asks about links that are not here, knows.
+		if h.Switches > 0 || sum > mostLinks {
+			gpu.children = nil
 		}
 		out = append(out, device{g.PCI, gpuClass, g.Path, max(g.Node, -1), gpu})
 	}
@@ -109,7 +148,7 @@ func devices(h topology.Host) []device {
 	return slices.DeleteFunc(out, func(d device) bool {
 		again := seen[d.pci]
 		seen[d.pci] = true
-		return again
+		return again || !isAddress.MatchString(d.pci)
 	})
 }
 
@@ -142,11 +181,11 @@ type element struct {
 // place puts a device below its bridges, which it makes.
 func (e *element) place(d device) {
 	for _, bridge := range d.path {
-		if !strings.HasPrefix(bridge, "pci") { // the root is the node itself
-			e = e.pci(clean(bridge), bridgeClass)
+		if isAddress.MatchString(bridge) { // the root, "pci0000:80", is the node itself
+			e = e.pci(bridge, bridgeClass)
 		}
 	}
-	e = e.pci(clean(d.pci), d.class)
+	e = e.pci(d.pci, d.class)
 	if d.inside != nil {
 		e.children = append(e.children, d.inside)
 	}

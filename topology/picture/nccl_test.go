@@ -203,12 +203,18 @@ func (e *tag) use(gpus []topology.GPU, nets []net) error {
 	for i, n := range nets {
 		found := e.find("net", "name", n.name)
 		if found == nil { // if it is there, NCCL adds nothing to it, nor to what is above
-			pci := e.find("pci", "busid", n.pci)
-			if pci == nil {
+			above := e.find("pci", "busid", n.pci)
+			switch {
+			case n.pci == "" && len(e.children) == 0:
+				continue // NCCL makes a node of its own
+			case n.pci == "": // not on PCI: it belongs to the first node, of which NCCL asks nothing
+				above = e.children[0]
+			case above == nil:
 				return fmt.Errorf("%s is not there: NCCL looks for %s", n.name, n.pci)
+			default:
+				fill(above)
 			}
-			fill(pci)
-			found = pci.add("nic").add("net")
+			found = above.add("nic").add("net")
 			found.has["name"] = n.name
 		}
 		for _, attribute := range []string{"dev", "rail", "plane"} {
@@ -305,7 +311,7 @@ func reads(text string, gpus []topology.GPU, nets []net) error {
 		}
 	}
 	for _, n := range nets {
-		if node := on(system.find("net", "name", n.name)); node != strconv.Itoa(max(n.node, -1)) {
+		if node := on(system.find("net", "name", n.name)); n.pci != "" && node != strconv.Itoa(max(n.node, -1)) {
 			return fmt.Errorf("%s is on node %s", n.name, node)
 		}
 	}
@@ -315,7 +321,7 @@ func reads(text string, gpus []topology.GPU, nets []net) error {
 // netsOf are what NCCL has of a host's sockets, and of its RDMA devices, which it merges to the first function of a card.
 func netsOf(h topology.Host) (sockets, rdma []net) {
 	for _, n := range h.NICs {
-		if n.Up && n.PCI != "" {
+		if n.Up {
 			sockets = append(sockets, net{n.Name, n.PCI, n.Node})
 		}
 	}
@@ -363,6 +369,35 @@ func TestNCCLReads(t *testing.T) {
 	}
 	if gpus < 10 || nets < 10 {
 		t.Errorf("%d GPUs and %d networks on %d machines", gpus, nets, len(trees))
+	}
+}
+
+// TestNCCLOdd: what hosts have that NCCL's file has no room or no words for is left to NCCL.
+func TestNCCLOdd(t *testing.T) {
+	many := make([]int, 2000)
+	for i := range many {
+		many[i] = i
+	}
+	h := topology.Host{Arch: "amd64", Nodes: []topology.Node{{ID: 0, CPUs: many}}, Processor: topology.Processor{Vendor: `<"&>`, Family: 6, Model: 1}}
+	h.NICs = []topology.NIC{{Name: "odd", PCI: "bus<1>", Up: true}}
+	for i := range 3 {
+		h.GPUs = append(h.GPUs, topology.GPU{Index: i, PCI: fmt.Sprintf("0000:0%d:00.0", i+1), Links: []string{"NV12", "NV12", "NV12"}})
+	}
+	text, err := picture.NCCL(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := reads(string(text), h.GPUs, nil); err != nil {
+		t.Errorf("%v in\n%s", err, text)
+	}
+	for _, word := range []string{"affinity", "vendor", "nvlink", "odd", "bus"} {
+		if strings.Contains(strings.ReplaceAll(string(text), "busid", ""), word) {
+			t.Errorf("%s in\n%s", word, text)
+		}
+	}
+	h.GPUs = h.GPUs[:2] // 12 links of each, which there may be
+	if text, _ = picture.NCCL(h); !strings.Contains(string(text), `count="12"`) {
+		t.Errorf("no links in\n%s", text)
 	}
 }
 

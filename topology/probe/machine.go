@@ -120,6 +120,12 @@ func controlGroups(t tree, controller string) func(yield func(dir string) bool) 
 	}
 }
 
+// processor returns what the first CPU says that it is.
+func processor(t tree) topology.Processor {
+	info := t.text("proc/cpuinfo")
+	return topology.Processor{Vendor: field(info, "vendor_id"), Family: number(field(info, "cpu family")), Model: number(field(info, "model"))}
+}
+
 // platform names what the machine runs on: a hypervisor, a cloud, "baremetal", or "" if that is not clear.
 func platform(t tree) string {
 	const dmi = "sys/class/dmi/id/"

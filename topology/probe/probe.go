@@ -62,17 +62,18 @@ func (p Prober) Probe(ctx context.Context) (topology.Host, error) {
 		return topology.Host{}, fmt.Errorf("probe machine: no sys or proc directory in %s", p.Root)
 	}
 	host := topology.Host{
-		Hostname: t.text("proc/sys/kernel/hostname"),
-		Platform: platform(t),
-		Hardware: hardware(t),
-		Kernel:   t.text("proc/sys/kernel/osrelease"),
-		Arch:     runtime.GOARCH,
-		CPUs:     usableCPUs(t),
-		Usable:   allowedCPUs(t),
-		MemBytes: usableMemory(t),
-		Nodes:    nodes(t),
-		RDMA:     rdma(t),
-		Switches: nvswitches(t),
+		Hostname:  t.text("proc/sys/kernel/hostname"),
+		Platform:  platform(t),
+		Hardware:  hardware(t),
+		Kernel:    t.text("proc/sys/kernel/osrelease"),
+		Arch:      runtime.GOARCH,
+		CPUs:      usableCPUs(t),
+		Usable:    allowedCPUs(t),
+		MemBytes:  usableMemory(t),
+		Nodes:     nodes(t),
+		Processor: processor(t),
+		RDMA:      rdma(t),
+		Switches:  nvswitches(t),
 	}
 	if p.live {
 		host.NICs = liveNICs(t)
