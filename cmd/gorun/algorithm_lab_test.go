@@ -15,13 +15,19 @@ func TestAlgorithms(t *testing.T) {
 	if r := c.gorun("bench", "-v", "-H", "host1,host2,host3", "-b", "4", "-e", "4M", "-f", "32", "--iters", "5"); r.code != 0 || !fitted.MatchString(r.stderr) {
 		t.Errorf("exit code %d\n%s", r.code, r.stderr)
 	}
-	for _, by := range []string{"recursive-doubling", "rabenseifner", "tree"} {
+	for _, by := range []string{"ring", "direct", "recursive-doubling", "rabenseifner", "tree"} {
 		r := c.gorun("bench", "-v", "--algorithm", by, "-H", "host1,host2,host3", "-b", "4", "-e", "4M", "-f", "32", "--iters", "3")
 		if r.code != 0 || !strings.Contains(r.stderr, "between hosts allreduce by "+by) {
 			t.Errorf("%s: exit code %d\n%s", by, r.code, r.stderr)
 		}
-		if wrong := regexp.MustCompile(`(?m)[1-9]$`).FindString(strings.Join(rows(r.stdout), "\n")); wrong != "" {
-			t.Errorf("%s: wrong elements\n%s", by, r.stdout)
+		measured := rows(r.stdout)
+		for _, row := range measured {
+			if fields := strings.Fields(row); fields[len(fields)-1] != "0" {
+				t.Errorf("%s: wrong elements\n%s", by, r.stdout)
+			}
+		}
+		if len(measured) != 5 {
+			t.Errorf("%s: %d sizes\n%s", by, len(measured), r.stdout)
 		}
 	}
 }
