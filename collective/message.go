@@ -178,7 +178,7 @@ func splitReady(p []byte) (ready, error) {
 	}
 	m := ready{group: le.Uint32(p[4:]), serial: le.Uint32(p[8:]), variants: int(le.Uint16(p[2:]))}
 	n := int(le.Uint16(p[12:]))
-	if p[0] != msgReady || p[1] != 0 || n == 0 || n > maxName || m.variants == 0 {
+	if p[0] != msgReady || p[1] != 0 || n == 0 || n > MaxName || m.variants == 0 {
 		return ready{}, errMessage
 	}
 	end := len(p) - int(le.Uint16(p[14:]))

@@ -85,7 +85,7 @@ func TestRefused(t *testing.T) {
 		change func(*collective.Request)
 	}{
 		{"no name", 0, func(r *collective.Request) { r.Name = "" }},
-		{"long name", 0, func(r *collective.Request) { r.Name = strings.Repeat("x", 1025) }},
+		{"long name", 0, func(r *collective.Request) { r.Name = strings.Repeat("x", collective.MaxName+1) }},
 		{"unknown kind", 0, func(r *collective.Request) { r.Kind = 99 }},
 		{"kind to come", 0, func(r *collective.Request) { r.Kind = collective.Alltoall }},
 		{"unknown type", 0, func(r *collective.Request) { r.Type = 0 }},

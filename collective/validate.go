@@ -9,11 +9,10 @@ import (
 	"gorun/collective/kernel"
 )
 
-// Limits of a request.
-const (
-	maxName = 1024
-	maxDims = 32
-)
+// MaxName is the longest name of an operation, in bytes.
+const MaxName = 4096
+
+const maxDims = 32
 
 // normalize checks a request of rank, one of g, by itself and clears what its kind does not use, so that
 // parts can be compared field by field.
@@ -27,8 +26,8 @@ func (r *Request) normalize(g *group, rank int) *Error {
 	default:
 		r.Splits = nil
 	}
-	if len(r.Name) == 0 || len(r.Name) > maxName {
-		return refuse("%s: name has %d bytes, allowed are 1 to %d", r.Kind, len(r.Name), maxName)
+	if len(r.Name) == 0 || len(r.Name) > MaxName {
+		return refuse("%s: name has %d bytes, allowed are 1 to %d", r.Kind, len(r.Name), MaxName)
 	}
 	if r.Client == nil {
 		return refuse("%s %q: no client to tell", r.Kind, r.Name)

@@ -147,7 +147,7 @@ func newGroup(w World, id uint32, ranks []int) *group {
 	g.exchanges = true
 	for _, h := range g.hosts {
 		n, all := len(h.Ranks), len(g.ranks)
-		g.exchanges = g.exchanges && 2*n*(all-n) <= math.MaxUint16 && readyHead+maxName+n*(variantHead+8*maxDims+rankEntry+4*all) <= maxControl
+		g.exchanges = g.exchanges && 2*n*(all-n) <= math.MaxUint16 && readyHead+MaxName+n*(variantHead+8*maxDims+rankEntry+4*all) <= maxControl
 	}
 	return g
 }

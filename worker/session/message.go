@@ -49,7 +49,7 @@ const (
 	maxTook = 1<<31 - 1 // microseconds that its other bits can say
 
 	maxMessage = 64 << 10 // from a rank
-	maxName    = 4096
+	maxName    = collective.MaxName
 	maxDims    = 32
 	maxText    = 8 << 10 // longer texts are cut
 )

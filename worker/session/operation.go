@@ -40,8 +40,11 @@ func invalid(format string, args ...any) error {
 func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 	r := collective.Request{Kind: m.kind, Group: m.group, Type: m.dtype, Op: m.op, Coding: m.coding, Root: int(m.root),
 		Pre: m.pre, Post: m.post, Handle: uint64(m.handle), Client: s}
-	if len(m.name) == 0 || len(m.name) > maxName || !utf8.Valid(m.name) {
-		return r, invalid("submit operation: a name is 1 to %d bytes of UTF-8, not %d bytes", maxName, len(m.name))
+	if len(m.name) == 0 || len(m.name) > maxName {
+		return r, invalid("submit operation: a name is 1 to %d bytes, not %d", maxName, len(m.name))
+	}
+	if !utf8.Valid(m.name) {
+		return r, invalid("submit operation: name %q is not UTF-8", m.name)
 	}
 	r.Name = s.names.get(m.name)
 	if m.kind < collective.Allreduce || m.kind > collective.Recv {
