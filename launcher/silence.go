@@ -9,7 +9,7 @@ import (
 )
 
 // A host that is silent may be a virtual machine that stands still while it moves: that is told, but it is no reason to
-// give it up. Whether it is lost the daemons find out among themselves, see accuse.go.
+// give it up. Whether it is lost is decided by what the daemons say of each other, see accuse.go.
 
 const (
 	// silentAfter is when a silence is worth a line. Daemons speak every second.

@@ -37,7 +37,8 @@
 // Tried, and no better between hosts of two CPUs: to send the pages of large payloads without a copy (vmsplice, splice), which
 // spares the sender what the peer's read then costs more, as it finds the data in small pages and in no cache, and which
 // would need an aborted operation to keep its memory until no queue refers to it; to wake readers for more bytes at a time
-// (SO_RCVLOWAT); smaller segments, or smaller buffers of sockets, so that what is under way fits into a cache.
+// (SO_RCVLOWAT); smaller segments, or smaller buffers of sockets, so that what is under way fits into a cache; from one to
+// eight streams; to write large segments, as small ones are, on the goroutine that queues them.
 //
 // The link never decides that a peer is dead: silence is reported by Status, and Forget is the owner's.
 package link
