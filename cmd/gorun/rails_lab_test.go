@@ -151,14 +151,5 @@ func TestRingsLoseNetwork(t *testing.T) {
 	if j.out.has(`(is lost|epoch [2-9])`) {
 		t.Errorf("the world did not stay as it was\n%s", j.out)
 	}
-	// The script checks its weights against those of all steps.
-	done, _ := j.out.find(fmt.Sprintf(`done rank \d of 4: steps %d epoch 1 worlds 1 weights (\w+)$`, steps))
-	if len(done) != 4 {
-		t.Errorf("%d ranks are done in the world that they began in\n%s", len(done), j.out)
-	}
-	for _, d := range done {
-		if d[1] != done[0][1] {
-			t.Errorf("weights %s and %s", d[1], done[0][1])
-		}
-	}
+	j.doneAlike(t, 4, steps)
 }

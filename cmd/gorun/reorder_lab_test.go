@@ -63,9 +63,15 @@ func TestRingChangesWhileTraining(t *testing.T) {
 	if end > slowest*2/3 {
 		t.Errorf("the other ring is not faster\n%s", j.out)
 	}
-	// The script checks its weights against those of all steps, in whole numbers: no order of adding changes them.
-	done, _ := j.out.find(fmt.Sprintf(`done rank \d of 4: steps %d epoch 1 worlds 1 weights (\w+)$`, steps))
-	if len(done) != 4 {
+	j.doneAlike(t, 4, steps)
+}
+
+// doneAlike expects all ranks to have ended in the world that they began in, with the same weights. The script checks them
+// against those of all steps, in whole numbers: no order of adding changes them.
+func (j *training) doneAlike(t *testing.T, ranks, steps int) {
+	t.Helper()
+	done, _ := j.out.find(fmt.Sprintf(`done rank \d of %d: steps %d epoch 1 worlds 1 weights (\w+)$`, ranks, steps))
+	if len(done) != ranks {
 		t.Errorf("%d ranks are done in the world that they began in\n%s", len(done), j.out)
 	}
 	for _, d := range done {

@@ -73,10 +73,7 @@ func TestVMBinding(t *testing.T) {
 		t.Fatalf("%d ranks looked at their daemon\n%s", len(threads), text)
 	}
 	for _, line := range threads {
-		on := map[string]int{}
-		for cpus := range strings.FieldsSeq(line[2]) {
-			on[cpus]++
-		}
+		on := tally(line[2])
 		// Streams of the one network, of the other, and all else, which may run beside both NICs.
 		if on["0"] == 0 || on["1"] == 0 || on["0-1"] == 0 {
 			t.Errorf("the daemon of rank %s has threads on CPUs %s", line[1], line[2])
@@ -87,10 +84,7 @@ func TestVMBinding(t *testing.T) {
 		t.Fatalf("%d ranks looked at their daemon's memory\n%s", len(buffers), text)
 	}
 	for _, line := range buffers {
-		on := map[string]int{}
-		for nodes := range strings.FieldsSeq(line[2]) {
-			on[nodes]++
-		}
+		on := tally(line[2])
 		// At least one stream in each network, with two of three in one of them; none on both nodes.
 		if on["0"] == 0 || on["1"] == 0 || on["0"]+on["1"] < 3 || len(on) != 2 {
 			t.Errorf("the daemon of rank %s reads into buffers on nodes %s", line[1], line[2])
@@ -104,4 +98,13 @@ func TestVMBinding(t *testing.T) {
 	if t.Failed() {
 		t.Logf("%s", text)
 	}
+}
+
+// tally counts words.
+func tally(words string) map[string]int {
+	count := map[string]int{}
+	for word := range strings.FieldsSeq(words) {
+		count[word]++
+	}
+	return count
 }
