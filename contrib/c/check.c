@@ -290,6 +290,14 @@ static void errors(void) {
 			CHECK(code == (round % 3 ? GORUN_OK : GORUN_MISMATCH));
 			CHECK(round % 3 || (says("differs") && says("[2]")));
 		}
+		for (int round = 0; round < 6; round++) {
+			float y = 1;
+			CHECK(!gorun_use_wire(round % 3 == 2 && rank == size - 1 ? GORUN_WIRE_FLOAT16 : GORUN_WIRE_DEFAULT));
+			int code = gorun_allreduce("travels", &y, &y, 1, GORUN_FLOAT32, GORUN_SUM);
+			CHECK(code == (round % 3 == 2 ? GORUN_MISMATCH : GORUN_OK));
+			CHECK(round % 3 < 2 || says("wire compression fp16"));
+		}
+		CHECK(!gorun_use_wire(GORUN_WIRE_DEFAULT));
 		if (rank == 0) { /* the others' parts come later, so that it is in flight for sure */
 			CHECK(!gorun_start_allreduce("twice", x, x, 1, GORUN_FLOAT32, GORUN_SUM, &h));
 			CHECK(gorun_allreduce("twice", x, x, 1, GORUN_FLOAT32, GORUN_SUM) == GORUN_INVALID);

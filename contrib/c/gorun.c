@@ -138,7 +138,7 @@ struct lane {
 	int busy; /* an operation is in it */
 	int closed; /* lanes of this name that somebody did not come to */
 	gorun_type type;
-	int op;
+	int op, wire;
 	int64_t count;
 	size_t bytes, stride;
 	uint64_t use;
@@ -312,7 +312,7 @@ static int set_text(struct operation *o, int code, const unsigned char *text, si
 /* open_lane takes the lane that the daemon gave a name. */
 static int open_lane(struct lane *l, const struct call *c, uint64_t offset) {
 	size_t ranks = (size_t)world.local_size;
-	l->type = c->type, l->op = c->op, l->count = c->dims[0];
+	l->type = c->type, l->op = c->op, l->wire = c->wire, l->count = c->dims[0];
 	l->bytes = (size_t)c->dims[0] * sizes[c->type];
 	l->stride = (l->bytes + LINE - 1) / LINE * LINE;
 	if (!world.lanes || offset % LINE || offset > world.lanes_bytes || offset < LINE * ranks ||
@@ -642,6 +642,9 @@ static uint64_t *word(const struct lane *l, int rank) { return (uint64_t *)(void
 static uint32_t *has_left(int rank) { return (uint32_t *)(void *)(world.lanes + LINE * rank); }
 static uint32_t *is_asleep(int rank) { return has_left(rank) + 1; }
 
+/* is_over reports whether the world has ended: nothing is completed in a lane any more, and GONE is on its way. */
+static int is_over(void) { return __atomic_load_n(has_left(world.local_rank), __ATOMIC_ACQUIRE) == 2; }
+
 static unsigned char *buffer(const struct lane *l, int rank, uint64_t use) {
 	return l->buffers + l->stride * (2 * (size_t)rank + (use & 1));
 }
@@ -673,7 +676,7 @@ static struct lane *lane_of(const char *name, int add) {
 }
 
 static int fits(const struct lane *l, const struct call *c) {
-	return c->kind == ALLREDUCE && l->type == c->type && l->op == c->op && l->count == c->dims[0];
+	return c->kind == ALLREDUCE && l->type == c->type && l->op == c->op && l->wire == c->wire && l->count == c->dims[0];
 }
 
 /* may_take reports whether a call is one that lanes are for. */
@@ -769,6 +772,8 @@ static void enter_lane(struct operation *o, struct lane *l, const struct call *c
 
 /* all_here reports whether every rank has come: 1 yes, 0 not yet, -1 somebody never will. */
 static int all_here(const struct lane *l, uint64_t use) {
+	if (is_over())
+		return 0;
 	for (int r = 0; r < world.local_size; r++) {
 		uint64_t w = __atomic_load_n(word(l, r), __ATOMIC_ACQUIRE);
 		if (w >= 2 * use)
@@ -1181,7 +1186,7 @@ int gorun_test(gorun_handle handle, int *done) {
 		return done ? GORUN_INVALID : fail(GORUN_INVALID, "test operation: no place for the answer");
 	if (o->stage == OPEN)
 		look_round();
-	while (o->stage == OPEN && !o->use && !none)
+	while (o->stage == OPEN && (!o->use || is_over()) && !none)
 		if ((code = receive(0, &none)))
 			return code;
 	*done = o->stage == DONE;

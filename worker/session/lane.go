@@ -21,8 +21,11 @@ const (
 	lanesBytes   = 32 << 20 // of shared memory, of which only what is used costs anything
 
 	laneLine   = 64 // bytes, a cache line
-	laneLeft   = 0  // in the line of a rank: it will never again come to a lane
+	laneLeft   = 0  // in the line of a rank: it will never again come to a lane, because of
 	laneAsleep = 4  // in the line of a rank: it wants to be woken
+
+	rankLeft  = 1 // itself, or
+	worldGone = 2 // the end of the world, which GONE tells about
 )
 
 // lanes is where the ranks of a world of one host reduce small tensors by themselves, without the daemon, whose
@@ -138,7 +141,18 @@ func (l *lanes) leave(rank int) {
 	defer l.mu.Unlock()
 	l.closed = true
 	if place := l.place(rank); place >= 0 {
-		atomic.StoreUint32(word[uint32](l, place*laneLine+laneLeft), 1)
+		atomic.CompareAndSwapUint32(word[uint32](l, place*laneLine+laneLeft), 0, rankLeft)
+	}
+}
+
+// end says that nothing is completed in a lane any more: a rank that comes later would otherwise find there what
+// others were told has failed.
+func (l *lanes) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for place := range l.ranks {
+		atomic.StoreUint32(word[uint32](l, place*laneLine+laneLeft), worldGone)
 	}
 }
 

@@ -38,6 +38,7 @@ type Rank struct {
 	results  map[uint32][]byte     // result regions, which this rank may only read
 	memories map[*Memory]bool
 	carries  map[uint32]bool // those whose completion may bring a descriptor
+	gone     error           // why the world has ended
 	lanes    *rankLanes      // nil where there are none
 }
 
@@ -182,7 +183,7 @@ func (r *Rank) Close() error {
 	return nil
 }
 
-// Alloc returns n bytes of zeroed shared memory, rounded up. It stays until Close.
+// Alloc returns n bytes of zeroed shared memory, rounded up. It stays until Free or Close.
 func (r *Rank) Alloc(n int) (*Memory, error) {
 	var m *Memory
 	request := r.number()
@@ -213,6 +214,24 @@ func (r *Rank) Alloc(n int) (*Memory, error) {
 		return nil, fmt.Errorf("allocate %d bytes of shared memory: %w", n, err)
 	}
 	return m, nil
+}
+
+// Free gives memory back that no operation in flight uses. Its bytes must not be touched any more.
+func (r *Rank) Free(m *Memory) error {
+	if !r.memories[m] {
+		return errors.New("free shared memory: it is not of this rank, or was freed already")
+	}
+	delete(r.memories, m)
+	err := os.NewSyscallError("munmap", unix.Munmap(m.Bytes))
+	m.Bytes = nil
+	if err == nil {
+		r.out = appendPair(r.out[:0], typeFree, m.region)
+		err = r.send()
+	}
+	if err != nil {
+		return fmt.Errorf("free shared memory: %w", err)
+	}
+	return nil
 }
 
 // Traffic returns the bytes that this host has sent to others since its daemon began.
@@ -247,6 +266,9 @@ func (r *Rank) Submit(o *Operation) (handle uint32, err error) {
 	if len(o.Shape) > maxDims || len(o.Name) > maxName || len(o.Splits) > maxMessage/8 {
 		return 0, fmt.Errorf("submit operation: %d dimensions, %d splits or a name of %d bytes are too many", len(o.Shape), len(o.Splits), len(o.Name))
 	}
+	if r.gone != nil {
+		return 0, fmt.Errorf("submit %s: %w", o.Name, r.gone)
+	}
 	x, err := r.lanes.lane(o)
 	if err != nil {
 		return 0, err
@@ -280,6 +302,45 @@ func (r *Rank) hand(handle uint32, o *Operation, offersLane bool) error {
 		r.carries[handle] = true
 	}
 	return nil
+}
+
+// Test reports whether an operation has ended, well or not, and does not wait; Wait must still be called.
+func (r *Rank) Test(handle uint32) (bool, error) {
+	for {
+		if _, ended := r.done[handle]; ended {
+			return true, nil
+		}
+		busy := r.lanes != nil && r.lanes.busy[handle] != nil
+		if !busy && !r.open[handle] {
+			return false, fmt.Errorf("test operation: no handle %d", handle)
+		}
+		heard, err := r.glance()
+		if err != nil {
+			return false, fmt.Errorf("test operation: %w", err)
+		}
+		if !heard {
+			return false, nil
+		}
+	}
+}
+
+// glance takes what has happened: a message of the daemon, or the end of an operation in a lane. It reports whether
+// there was something.
+func (r *Rank) glance() (bool, error) {
+	if r.gone != nil {
+		return false, r.gone
+	}
+	if r.lanes != nil {
+		if ended, err := r.lookRound(); ended || err != nil {
+			return ended, err
+		}
+	}
+	fds := [...]unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
+	var n int
+	if err := retry(func() (err error) { n, err = unix.Poll(fds[:], 0); return err }); err != nil || n == 0 {
+		return false, os.NewSyscallError("poll", err)
+	}
+	return true, r.receive(nil)
 }
 
 // Wait returns when the operation is complete. A *collective.Error is its failure, and others may go on.
@@ -365,7 +426,10 @@ func (r *Rank) receive(answer func(kind uint32, b []byte, fd int) error) error {
 		return answer(kind, b, fd)
 	case typeGone:
 		why, err := decodeGone(b)
-		return errors.Join(err, why)
+		if r.gone = err; err == nil {
+			r.gone = why
+		}
+		return r.gone
 	case typeChanged:
 		return nil // a rank that keeps its world need not know
 	case typeWake:

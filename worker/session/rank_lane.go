@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -193,7 +194,7 @@ func (p Piece) bytes() []byte { return p.Memory.Bytes[p.Offset : p.Offset+p.Byte
 
 // fits reports whether an operation is what the lane is for.
 func (x *rankLane) fits(o *Operation) bool {
-	return suits(o) && x.call.Type == o.Type && x.call.Op == o.Op && x.call.In.Bytes == o.In.Bytes
+	return suits(o) && x.call.Type == o.Type && x.call.Op == o.Op && x.call.Coding == o.Coding && slices.Equal(x.call.Shape, o.Shape)
 }
 
 // lane finds the lane of an operation's name: nil if there is none, and there shall be none.
@@ -280,13 +281,16 @@ func (l *rankLanes) announce(x *rankLane, value uint64) {
 type meeting uint8
 
 const (
-	awaited meeting = iota // somebody is not there yet
+	awaited meeting = iota // somebody is not there yet, or GONE is on its way
 	complete
 	broken // somebody never will be
 )
 
 func (l *rankLanes) meeting(x *rankLane) meeting {
 	goal := 2 * x.use
+	if atomic.LoadUint32(l.flag(l.self, laneLeft)) == worldGone {
+		return awaited
+	}
 	for rank := range l.ranks {
 		w := atomic.LoadUint64(l.word(x, rank))
 		switch {
@@ -377,16 +381,17 @@ func (r *Rank) meet(x *rankLane) error {
 // attend sleeps until the daemon has said something, which it takes, or something changes in a lane.
 func (r *Rank) attend() error {
 	l := r.lanes
-	if l == nil || len(l.busy) == 0 {
+	switch {
+	case r.gone != nil:
+		return r.gone
+	case l == nil || len(l.busy) == 0:
 		return r.receive(nil)
 	}
 	asleep := l.flag(l.self, laneAsleep)
 	atomic.StoreUint32(asleep, 1)
 	defer atomic.StoreUint32(asleep, 0)
-	for _, x := range l.busy { // once more, now that others would ring
-		if ended, err := r.look(x); ended || err != nil {
-			return err
-		}
+	if ended, err := r.lookRound(); ended || err != nil { // once more, now that others would ring
+		return err
 	}
 	fds := [...]unix.PollFd{{Fd: int32(l.bell), Events: unix.POLLIN}, {Fd: int32(r.fd), Events: unix.POLLIN}}
 	if _, err := unix.Poll(fds[:], -1); err != nil {
@@ -405,12 +410,18 @@ func (r *Rank) attend() error {
 	if fds[1].Revents != 0 {
 		return r.receive(nil)
 	}
-	for _, x := range l.busy {
+	_, err := r.lookRound()
+	return err
+}
+
+// lookRound looks at the lanes until an operation has ended or was taken to the daemon, and reports whether one was.
+func (r *Rank) lookRound() (bool, error) {
+	for _, x := range r.lanes.busy {
 		if ended, err := r.look(x); ended || err != nil {
-			return err
+			return ended, err
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // ended takes the end of an operation that offered a lane.

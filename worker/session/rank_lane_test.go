@@ -200,6 +200,25 @@ func TestRankLeavesLane(t *testing.T) {
 				return err
 			}
 		}
+		for _, what := range []string{"compression fp16", "float32[2,4]"} {
+			other := *short
+			other.op.Name = "other." + what[:5]
+			for range 3 {
+				if err := do(&other); err != nil {
+					return err
+				}
+			}
+			switch {
+			case r.Welcome.Rank < 2:
+			case what == "compression fp16":
+				other.op.Coding = kernel.CodingFloat16
+			default:
+				other.op.Shape = []int{2, 4}
+			}
+			if err := do(&other); !errors.As(err, &e) || e.Code != collective.CodeMismatch || !strings.Contains(e.Text, what) {
+				return fmt.Errorf("rank 2 brought %s to a lane, and what came of it is %v", what, err)
+			}
+		}
 		return nil
 	})
 	if engine.of("x") < 3*40 {
@@ -342,6 +361,66 @@ func TestRankInLaneIsReleased(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What was given up in a lane fails on the rank that came too late for it as well, and so does everything after it.
+func TestRankInLaneIsGivenUp(t *testing.T) {
+	h, _ := startCounted(t, 2)
+	late := make(chan struct{})
+	failed := func(err error) error {
+		var e *collective.Error
+		if !errors.As(err, &e) || e.Code != collective.CodeShutdown || !strings.Contains(e.Text, "given up") {
+			return fmt.Errorf("what was given up ended with %v", err)
+		}
+		return nil
+	}
+	go func() {
+		defer close(late)
+		eventually(t, "rank 0 waits", func() bool { return len(h.server.Waiting(time.Now())) == 1 })
+		h.server.Gone(&collective.Error{Code: collective.CodeShutdown, Text: "x was given up"})
+	}()
+	var wg sync.WaitGroup
+	for rank := range 2 {
+		wg.Go(func() {
+			err := func() error {
+				r, err := session.Join(context.Background(), h.name, rank, token(rank))
+				if err != nil {
+					return err
+				}
+				defer r.Close()
+				v, err := newVector(r, "x", 4)
+				for k := 0; k < 4 && err == nil; k++ {
+					_, err = r.Do(&v.op)
+				}
+				if err != nil {
+					return err
+				}
+				if rank == 1 {
+					<-late
+				}
+				handle, err := r.Submit(&v.op)
+				if err != nil {
+					return err
+				}
+				for ended := false; rank == 1 && !ended && err == nil; { // it finds out by asking, too
+					ended, err = r.Test(handle)
+				}
+				if err == nil {
+					_, err = r.Wait(handle)
+				}
+				if err := failed(err); err != nil {
+					return err
+				}
+				_, err = r.Do(&v.op)
+				return failed(err)
+			}()
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		})
+	}
+	wg.Wait()
+	<-late
 }
 
 // An operation in a lane allocates nothing.

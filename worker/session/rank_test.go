@@ -66,6 +66,11 @@ func TestRank(t *testing.T) {
 		if _, err := r.Wait(second); err != nil {
 			return err
 		}
+		for ended := false; !ended; {
+			if ended, err = r.Test(first); err != nil {
+				return err
+			}
+		}
 		if _, err := r.Wait(first); err != nil {
 			return err
 		}
@@ -74,6 +79,21 @@ func TestRank(t *testing.T) {
 		}
 		if _, err := r.Wait(first); err == nil {
 			t.Error("a handle can be waited for twice")
+		}
+		if _, err := r.Test(first); err == nil {
+			t.Error("a handle can be tested after it was waited for")
+		}
+		for range 300 { // more than a rank may have at once
+			more, err := r.Alloc(1 << 16)
+			if err != nil {
+				return err
+			}
+			if err := r.Free(more); err != nil {
+				return err
+			}
+			if err := r.Free(more); err == nil {
+				t.Error("memory can be freed twice")
+			}
 		}
 		return nil
 	})

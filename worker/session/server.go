@@ -160,6 +160,9 @@ func (s *Server) Gone(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = gone
+	if s.lanes != nil {
+		s.lanes.end() // before anybody is told
+	}
 	for x := range s.sessions {
 		if x.known() {
 			x.sendGone(gone)

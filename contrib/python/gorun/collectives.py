@@ -17,6 +17,7 @@ from typing import Any, Callable, Protocol
 from gorun import basics, constants, errors
 from gorun.exceptions import HorovodInternalError
 from gorun.layout import alone, pack
+from gorun.message import WIRE_BITS
 from gorun.process_sets import ProcessSet, global_process_set
 from gorun.world import DUPLICATE, Operation, World
 
@@ -238,7 +239,8 @@ def allreduce_now(
     ):
         dtype, shape = binding.describe(tensor)
         key = f"allreduce.{name}"
-        lane = lanes.find(key, DTYPES.get(dtype, 0), op, shape) if prescale == postscale == 1.0 else None
+        travels = op | world.session.wire << WIRE_BITS
+        lane = lanes.find(key, DTYPES.get(dtype, 0), travels, shape) if prescale == postscale == 1.0 else None
         if lane is not None:
             if lane.views is None:
                 lane.views = [binding.over(half, tensor) for half in lane.inputs]

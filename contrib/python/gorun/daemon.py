@@ -159,6 +159,7 @@ class DaemonSession(Session):
         pending = _Pending(tuple(shape), src, dst)
         lanes = self.lanes
         flag = 0
+        travels = op | self.wire << message.WIRE_BITS if kind in message.REDUCES else op
         if lanes is not None:
             if kind == JOIN:
                 lanes.turn_off()
@@ -167,7 +168,7 @@ class DaemonSession(Session):
             suits = kind == ALLREDUCE and group == 0 and lane_module.suits(dtype, op, prescale, postscale)
             if lane and suits and 0 < nbytes <= lane_module.MAX_BYTES and lanes.offers(name):
                 flag = message.TAKES_LANE
-                pending.offer = (dtype, op, pending.shape, nbytes)
+                pending.offer = (dtype, travels, pending.shape, nbytes)
                 pending.name = name
         if self._failure is not None:
             raise self._again(self._failure)
@@ -184,7 +185,7 @@ class DaemonSession(Session):
                     kind | flag,
                     name,
                     dtype,
-                    op | self.wire << message.WIRE_BITS if kind in message.REDUCES else op,
+                    travels,
                     root,
                     group,
                     prescale,

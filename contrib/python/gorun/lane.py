@@ -22,6 +22,7 @@ MAX_BYTES = 64 << 10  # of a tensor
 MAX_RANKS = 16
 MAX_NAME = 32  # of a bell
 MAX_LANES = 4096
+WORLD_GONE = 2  # instead of 1 in the flag that a rank has left
 MAX_CLOSED = 16  # lanes of a name, when different tensors come under it: each takes memory for good
 
 # How long a rank asks again before it sleeps, because a wake-up takes about as long: first alone, unless
@@ -96,6 +97,7 @@ class Lanes:
         self._poll.register(self._bell, select.POLLIN)
         self._poll.register(daemon, select.POLLIN)
         line = LINE * me
+        self._over = line // 4  # place of the flag that the world has ended
         memory[line + 9 : line + 9 + len(self._name)] = self._name
         memory[line + 8] = len(self._name)
         self._asleep = [(r, LINE * r // 4 + 1) for r in range(ranks) if r != me]
@@ -112,7 +114,7 @@ class Lanes:
     def open(
         self, name: str, offset: int, dtype: int, op: int, shape: tuple[int, ...], nbytes: int
     ) -> None:
-        """Take the lane that the daemon gave a name."""
+        """Take the lane that the daemon gave a name. op: the reduction, and how it travels between hosts."""
         self._open[name] = Lane(self._memory, offset, self._ranks, self._me, dtype, op, shape, nbytes)
 
     def find(self, name: str, dtype: int, op: int, shape: tuple[int, ...]) -> Lane | None:
@@ -134,8 +136,9 @@ class Lanes:
             words = self._words
             words[lane.mine] = goal
             self._rouse(lane, goal)
+            over = self._flags[self._over] == WORLD_GONE
             for at, left in lane.ranks:
-                if words[at] < goal and not self._await(at, left, goal):
+                if (over or words[at] < goal) and not self._await(at, left, goal):
                     self._forget(name)
                     return False
             return True
@@ -197,6 +200,10 @@ class Lanes:
     def _await(self, at: int, left: int, goal: int) -> bool:
         words, since, yields = self._words, 0.0, self._yields
         while True:
+            if self._flags[self._over] == WORLD_GONE:
+                self._look()  # which raises why, once the daemon has said it
+                os.sched_yield()
+                continue
             for _ in range(1 if yields else 50):
                 if words[at] >= goal:
                     return True

@@ -190,6 +190,25 @@ class Test(unittest.TestCase):
         ranks.lanes[1].enter(other)
         self.assertFalse(ranks.lanes[1].meet("x", other))
 
+    def test_nobody_completes_what_others_were_told_has_failed(self):
+        ranks = self.ranks(2)
+        lanes, words, flags = ranks.lanes[0], ranks.memory.cast("Q"), ranks.memory.cast("I")
+        words[(1024 + LINE) // 8] = 2  # rank 1 waited for rank 0
+        flags[0] = flags[LINE // 4] = 2  # until the world ended
+        looks = []
+
+        def look(me):
+            looks.append(me)
+            if len(looks) == 3:
+                raise ConnectionError("operations were given up")
+
+        ranks.look = look
+        lane = ranks.find(0)
+        lanes.enter(lane)
+        with self.assertRaisesRegex(ConnectionError, "given up"):
+            lanes.meet("x", lane)
+        self.assertIsNone(ranks.find(0))
+
     def test_other_tensors(self):
         ranks = self.ranks(2)
         find = ranks.lanes[0].find
@@ -197,6 +216,7 @@ class Test(unittest.TestCase):
         self.assertIsNone(find("x", constants.INT32, constants.SUM, (4,)))
         self.assertIsNone(find("x", constants.FLOAT32, constants.AVERAGE, (4,)))
         self.assertIsNone(find("x", constants.FLOAT32, constants.SUM, (2, 2)))
+        self.assertIsNone(find("x", constants.FLOAT32, constants.SUM | 2 << 4, (4,)))  # travels as float16
         self.assertFalse(suits(constants.INT32, constants.AVERAGE, 1.0, 1.0))
         self.assertFalse(suits(constants.FLOAT32, constants.SUM, 0.5, 1.0))
         for _ in range(16):

@@ -6,6 +6,7 @@ from unittest import mock
 
 import numpy as np
 
+import gorun
 import gorun.numpy as hvd
 from gorun import basics
 from gorun.exceptions import HorovodInternalError
@@ -65,6 +66,17 @@ class Test(unittest.TestCase):
             except HorovodInternalError as error:
                 self.assertEqual(use % 3, 2)
                 self.assertIn("[2]", str(error))
+
+    def test_ways_to_travel_that_differ(self):
+        for use in range(9):
+            how = "fp16" if use % 3 == 2 and RANK == 0 else "default"
+            with gorun.wire_compression(how):
+                try:
+                    hvd.allreduce(np.ones(1, np.float32), name="travels", op=hvd.Sum)
+                    self.assertNotEqual(use % 3, 2)
+                except HorovodInternalError as error:
+                    self.assertEqual(use % 3, 2)
+                    self.assertIn("wire compression", str(error))
 
     def test_asynchronous_use(self):
         for use in range(6):
