@@ -106,13 +106,20 @@ func borders(hosts []Host, order []int) (count int) {
 }
 
 // TestBetterThanOthers compares rings on simulated clusters: ours, the one in the order of the host list, and the
-// one with the least sum. A ring allreduce takes as long as its slowest edge makes it.
+// one with the least sum. A ring allreduce takes as long as its slowest edge makes it. Clusters of 512 and 1,024 hosts, which
+// take long under the race detector, are in TestLargeClustersInTime.
 func TestBetterThanOthers(t *testing.T) {
-	var b strings.Builder
-	sizes := []int{4, 8, 12, 16, 32, 64, 128, 256, 512, 1024}
-	if !*table { // the largest take long under the race detector
-		sizes = sizes[:8]
+	sizes := []int{4, 8, 12, 16, 32, 64, 128, 256}
+	if *table {
+		sizes = append(sizes, 512, 1024)
 	}
+	compare(t, sizes)
+}
+
+// compare has our rings be as good as others on clusters of these sizes, and returns the most that one of ours took.
+func compare(t *testing.T, sizes []int) (longest time.Duration) {
+	t.Helper()
+	var b strings.Builder
 	for _, kind := range []struct {
 		name string
 		make func(*rand.Rand, int) ([]Host, []Edge)
@@ -130,9 +137,8 @@ func TestBetterThanOthers(t *testing.T) {
 			for i := range list {
 				list[i] = i
 			}
-			begin := busy()
-			ours := Order(hosts, edges).Order
-			took := busy() - begin
+			ours, took := quickest(func() []int { return Order(hosts, edges).Order })
+			longest = max(longest, took)
 			orders := [][]int{list, p.bySum(), ours}
 			var speed, seconds [3]float64
 			var crossed [3]int
@@ -158,4 +164,17 @@ func TestBetterThanOthers(t *testing.T) {
 	if *table {
 		fmt.Print(b.String())
 	}
+	return longest
+}
+
+// quickest returns a ring and the least time that the process computed for it, of three times: what else the machine does slows
+// its memory down.
+func quickest(order func() []int) (ring []int, least time.Duration) {
+	least = time.Hour
+	for range 3 {
+		begin := busy()
+		ring = order()
+		least = min(least, busy()-begin)
+	}
+	return ring, least
 }

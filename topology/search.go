@@ -11,9 +11,9 @@ import (
 type search struct {
 	p      *problem
 	floor  float64
-	soft   func(*edge) int64 // a cost by which a slow edge is a dear one, instead of the floor and the edge's own; or nil
-	in     []nearby          // the cheapest ways into each host
-	out    []nearby          // and out of it
+	soft   *soft    // instead of the floor and of edges' own costs, or nil
+	in     []nearby // the cheapest ways into each host
+	out    []nearby // and out of it
 	next   []int
 	prev   []int
 	along  []int64 // price of the edge from each host to the next one
@@ -38,17 +38,24 @@ func newSearch(p *problem) *search {
 	return &search{p: p, next: make([]int, p.n), prev: make([]int, p.n), along: make([]int64, p.n), prices: make([]int64, p.n)}
 }
 
-// softly is ring without a floor, by costs with which an edge is the dearer the slower it is; squared so often, very much
-// so. What is cheap by these has few slow edges, where prices with a floor know only of those below it.
-func (s *search) softly(top float64, squared int) (order []int, ok bool) {
-	most := float64(crossing/int64(s.p.n) - 1)
-	s.soft = func(e *edge) int64 {
-		slower := top / e.speed
-		for range squared {
-			slower *= slower
-		}
-		return e.cost/crossing*crossing + int64(min(1000*slower, most))
+// soft is a cost by which an edge is the dearer the slower it is; squared so often, very much so.
+type soft struct {
+	top, most float64
+	squared   int
+}
+
+func (f *soft) cost(e *edge) int64 {
+	slower := f.top / e.speed
+	for range f.squared {
+		slower *= slower
 	}
+	return e.cost&^(crossing-1) + int64(min(1000*slower, f.most))
+}
+
+// softly is ring without a floor, by soft costs. What is cheap by these has few slow edges, where prices with a floor know
+// only of those below it.
+func (s *search) softly(top float64, squared int) (order []int, ok bool) {
+	s.soft = &soft{top: top, most: float64(crossing/int64(s.p.n) - 1), squared: squared}
 	defer func() { s.soft = nil }()
 	return s.ring(0)
 }
@@ -57,7 +64,7 @@ func (s *search) price(from, to int) int64 {
 	e := &s.p.edges[from*s.p.n+to]
 	switch {
 	case s.soft != nil:
-		return s.soft(e)
+		return s.soft.cost(e)
 	case e.speed < s.floor:
 		return e.cost + slow
 	}
@@ -67,21 +74,23 @@ func (s *search) price(from, to int) int64 {
 // pricesFrom returns the prices of all edges out of a host, until it is called again.
 func (s *search) pricesFrom(host int) []int64 {
 	edges := s.p.edges[host*s.p.n : (host+1)*s.p.n]
-	if s.soft != nil {
+	prices := s.prices[:len(edges)]
+	if f := s.soft; f != nil {
 		for to := range edges {
-			s.prices[to] = s.soft(&edges[to])
+			prices[to] = f.cost(&edges[to])
 		}
-		return s.prices
+		return prices
 	}
+	floor := s.floor
 	for to := range edges {
 		e := &edges[to]
 		x := e.cost
-		if e.speed < s.floor { // at random: an addition more is faster than a wrong guess of the processor
+		if e.speed < floor { // at random: an addition more is faster than a wrong guess of the processor
 			x += slow
 		}
-		s.prices[to] = x
+		prices[to] = x
 	}
-	return s.prices
+	return prices
 }
 
 // setFloor has edges below a bandwidth cost extra, for the neighbours that were found before too.
@@ -427,12 +436,12 @@ func (p *path) good(from, to int) bool {
 	return p.s.price(from, to) < slow
 }
 
-// after returns hosts that a good edge may lead to.
-func (p *path) after(host int) []int {
+// after returns hosts that a good edge may lead to: the edges to some of them are.
+func (p *path) after(host int) *nearby {
 	if p.turned {
-		return p.s.in[host].list()
+		return &p.s.in[host]
 	}
-	return p.s.out[host].list()
+	return &p.s.out[host]
 }
 
 func (p *path) closes() bool { return p.good(p.hosts[len(p.hosts)-1], p.hosts[0]) }
@@ -470,24 +479,28 @@ func (p *path) rotate() bool {
 }
 
 func (p *path) rotateEnd(alsoSlow bool) bool {
-	a := p.hosts[len(p.hosts)-1]
+	ends := p.after(p.hosts[len(p.hosts)-1])
 	b, c := -1, -1
-	for _, b2 := range p.after(a) {
+	for k, b2 := range ends.list() {
 		i := p.at[b2] - 1
-		if i < 0 || !p.good(a, b2) {
+		if i < 0 || ends.prices[k] >= slow {
 			continue
 		}
-		candidates := p.after(p.hosts[i])
-		if alsoSlow {
-			candidates = p.hosts[i+1:]
-		}
-		for _, c2 := range candidates {
-			j := p.at[c2] - 1
-			if j <= i || !alsoSlow && !p.good(p.hosts[i], c2) {
-				continue
-			}
-			if b < 0 || p.ended[p.hosts[j]] < p.ended[p.hosts[c]] {
+		consider := func(c2 int) {
+			if j := p.at[c2] - 1; j > i && (b < 0 || p.ended[p.hosts[j]] < p.ended[p.hosts[c]]) {
 				b, c = i, j
+			}
+		}
+		if alsoSlow {
+			for _, c2 := range p.hosts[i+1:] {
+				consider(c2)
+			}
+			continue
+		}
+		near := p.after(p.hosts[i])
+		for k, c2 := range near.list() {
+			if near.prices[k] < slow {
+				consider(c2)
 			}
 		}
 	}

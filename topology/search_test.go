@@ -65,3 +65,21 @@ func (p *problem) sum(order []int) (sum int64) {
 	}
 	return sum
 }
+
+// TestBoundsSeeRacks: that every host has fast ways to some others is no reason to hope for a ring of these where no way out of a
+// rack is as fast.
+func TestBoundsSeeRacks(t *testing.T) {
+	const n, inside, across = 16, 20.0, 10.0
+	p := &problem{n: n, edges: make([]edge, n*n)}
+	for i := range n {
+		for j := range n {
+			p.edges[i*n+j].speed = across
+			if i/4 == j/4 {
+				p.edges[i*n+j].speed = inside
+			}
+		}
+	}
+	if lowest, top := p.bounds(); lowest != across || top != across {
+		t.Errorf("between %v and %v, should be %v", lowest, top, across)
+	}
+}
