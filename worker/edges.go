@@ -3,19 +3,15 @@ package worker
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"math"
-	"reflect"
 	"slices"
 	"time"
 
 	"gorun/collective/link"
-	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
-	"gorun/topology/facts"
 )
 
 // What the ways between hosts are like, found out while the job runs. Links know it from what they carry anyway:
@@ -92,20 +88,12 @@ type edgeWatch struct {
 	asked map[topology.Pair]time.Time // when it had a way tried that nobody used
 	ticks int
 
-	heard int      // how often something in all changed
-	stays question // the last one to which the answer was that the ring stays as it is
+	heard     int // how often something in all changed
+	forgotten int // how often something of it was forgotten
+	again     reconsideration
 
 	change  uint32    // the wish for a pause to change the ring, 0 for none
 	changed time.Time // when the ring changed last, or was to
-}
-
-// question is what it depends on whether another ring pays. To find out takes up to a fifth of a second of the daemon's loop for
-// 1,000 hosts (make rings), so the same one is not asked twice.
-type question struct {
-	hosts []topology.Host
-	facts *facts.File
-	ring  []int
-	heard int
 }
 
 func newEdgeWatch() edgeWatch {
@@ -167,16 +155,17 @@ func (w *edgeWatch) hear(from int, edges []wire.Edge) {
 	}
 }
 
-// between returns what is known of the ways between hosts of these ids, by their places in the list.
+// between returns what is known of the ways between hosts of these ids, which ascend, by their places in the list.
 func (w *edgeWatch) between(ids []int) []topology.Edge {
 	var out []topology.Edge
-	for from, a := range ids {
-		for to, b := range ids {
-			if e, ok := w.all[topology.Pair{From: a, To: b}]; ok {
-				out = append(out, topology.Edge{From: from, To: to, RTT: e.RTT, Bandwidth: e.Bandwidth, InJob: e.Bandwidth > 0})
-			}
+	for way, e := range w.all {
+		from, isFrom := slices.BinarySearch(ids, way.From)
+		to, isTo := slices.BinarySearch(ids, way.To)
+		if isFrom && isTo {
+			out = append(out, topology.Edge{From: from, To: to, RTT: e.RTT, Bandwidth: e.Bandwidth, InJob: e.Bandwidth > 0})
 		}
 	}
+	slices.SortFunc(out, func(a, b topology.Edge) int { return cmp.Or(a.From-b.From, a.To-b.To) })
 	return out
 }
 
@@ -201,7 +190,7 @@ func (d *daemon) watchEdges(ctx context.Context) {
 	case coordinator == d.job.HostID:
 		w.hear(d.job.HostID, news)
 		if w.ticks%int(reconsiderEvery/time.Second) == 0 {
-			d.reconsider(ctx, ids)
+			d.reconsider(ctx)
 		}
 	case len(news) > 0:
 		d.send(coordinator, &wire.Edges{Edges: news})
@@ -243,44 +232,12 @@ func (d *daemon) sendNow(peer int, m wire.Message) {
 	}
 }
 
-// order is the ring of the hosts of a roster. What was measured in the job counts if the user wants the ring to go by it;
-// then the present ring stays as it is unless another one pays.
-func (d *daemon) order(hosts []topology.Host) topology.Ring {
-	by, edges := topology.By(d.job.RingOrder), d.ways(hosts)
-	hosts = topology.OnlyNICs(hosts, d.job.NICs)
-	return d.oneRing(by, hosts, edges).OverRails(by, hosts, edges, d.rails(hosts))
-}
-
 // rails are the networks in which all hosts have NICs that the user chose.
 func (d *daemon) rails(hosts []topology.Host) []string {
 	if len(d.job.NICs) == 0 {
 		return nil
 	}
 	return topology.Rails(topology.OnlyNICs(hosts, d.job.NICs))
-}
-
-// oneRing is the ring of all that takes one. Of the ring before hosts came or went it keeps what is left.
-func (d *daemon) oneRing(by topology.By, hosts []topology.Host, edges []topology.Edge) topology.Ring {
-	left := places(d.ring, d.memberIDs())
-	if by != topology.ByMeasured || len(left) == 0 {
-		return topology.OrderBy(by, hosts, edges)
-	}
-	present := topology.Join(hosts, edges, left)
-	change, pays := topology.Reorder(by, hosts, edges, present)
-	if !pays || len(change.Unsure) > 0 {
-		return topology.Keep(hosts, edges, present)
-	}
-	return change.Ring
-}
-
-// ways returns what is known of the ways between the hosts of the roster: the topology file, and what the job measured,
-// which is newer.
-func (d *daemon) ways(hosts []topology.Host) []topology.Edge {
-	edges := topology.WithSums(topology.OnlyNICs(hosts, d.job.NICs), d.facts.Edges(hosts), d.rails(hosts))
-	if topology.By(d.job.RingOrder) == topology.ByMeasured {
-		edges = append(edges, d.edges.between(d.memberIDs())...)
-	}
-	return edges
 }
 
 // presentRing is the order of the ring by places in the roster, nil if it is not one of the roster's hosts.
@@ -300,49 +257,6 @@ func places(ring, ids []int) (order []int) {
 		}
 	}
 	return order
-}
-
-// reconsider looks, on the host that coordinates, whether another ring pays. Ways of it that nobody has measured,
-// and if measurements decide all that the present ring does not go, it has tried first.
-func (d *daemon) reconsider(ctx context.Context, ids []int) {
-	hosts, present := d.machine.Hosts(), d.presentRing()
-	by := topology.By(d.job.RingOrder)
-	if by != topology.ByMeasured && by != topology.ByTopology || hosts == nil || present == nil || d.machine.State() != epoch.Committed ||
-		d.edges.change != 0 || time.Since(d.edges.changed) < changeEvery {
-		return
-	}
-	if len(d.rings) > 0 {
-		d.keepRings(ctx, ids, hosts, present)
-		return
-	}
-	now := question{hosts, d.facts, d.ring, d.edges.heard}
-	if reflect.DeepEqual(now, d.edges.stays) {
-		return
-	}
-	change, pays := topology.Reorder(by, topology.OnlyNICs(hosts, d.job.NICs), d.ways(hosts), present)
-	if !pays {
-		d.edges.stays = now
-		return
-	}
-	unsure := change.Unsure
-	if by == topology.ByMeasured {
-		unsure = append(unsure, newWays(present, change.Ring.Order)...)
-	}
-	sure := true
-	for _, pair := range unsure {
-		way := topology.Pair{From: ids[pair.From], To: ids[pair.To]}
-		ask, known := d.edges.doubt(way, time.Now())
-		sure = sure && known
-		switch {
-		case ask && way.From == d.job.HostID:
-			d.try(ctx, way.To)
-		case ask:
-			d.send(way.From, &wire.Try{To: way.To})
-		}
-	}
-	if sure {
-		d.changeRing(ctx, ids, change)
-	}
 }
 
 // newWays are those of another ring that the present one does not go. What was once measured there is no reason to
@@ -370,16 +284,6 @@ func (w *edgeWatch) doubt(way topology.Pair, now time.Time) (ask, known bool) {
 	w.all[way] = wire.Edge{To: way.To, RTT: w.all[way].RTT}
 	w.heard++
 	return true, false
-}
-
-// keepRings goes from several rings to one when a host is not in the network of each any more. Otherwise they stay: what
-// links measure is then about one network of theirs, and not about what one ring over all would have.
-func (d *daemon) keepRings(ctx context.Context, ids []int, hosts []topology.Host, present []int) {
-	chosen := topology.OnlyNICs(hosts, d.job.NICs)
-	if rail, left := leftRail(chosen, d.rings); left {
-		d.changeRing(ctx, ids, topology.Change{Ring: topology.Keep(chosen, d.ways(hosts), present),
-			Why: fmt.Sprintf("not all hosts are in %s any more, so that all data takes one ring", rail)})
-	}
 }
 
 // leftRail returns the network of a ring in which some host has no NIC any more.
@@ -441,6 +345,7 @@ func (w *edgeWatch) forgetHost(host int) {
 	maps.DeleteFunc(w.all, func(way topology.Pair, _ wire.Edge) bool { return about(way) })
 	maps.DeleteFunc(w.asked, func(way topology.Pair, _ time.Time) bool { return about(way) })
 	w.heard++
+	w.forgotten++
 }
 
 // try finds out how much a way carries that nobody uses, for the coordinator.

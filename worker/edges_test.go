@@ -117,9 +117,9 @@ func TestPlaces(t *testing.T) {
 // TestRingOfThoseLeft: when a host is lost and another one comes, the ring is what is left of it and the new one, unless
 // another one pays.
 func TestRingOfThoseLeft(t *testing.T) {
-	d := &daemon{ring: []int{0, 6, 4, 2, 5}, roster: &wire.Roster{}} // 4 is lost, 7 is new
-	for _, id := range []int{0, 2, 5, 6, 7} {
-		d.roster.Peers = append(d.roster.Peers, wire.Peer{ID: id})
+	left := places([]int{0, 6, 4, 2, 5}, []int{0, 2, 5, 6, 7}) // 4 is lost, 7 is new
+	ring := func(by topology.By, hosts []topology.Host, edges []topology.Edge) []int {
+		return ringTask{by: by, left: left}.oneRing(hosts, edges).Order
 	}
 	hosts := make([]topology.Host, 5)
 	edges := func(slowFrom, slowTo int) (edges []topology.Edge) {
@@ -137,19 +137,19 @@ func TestRingOfThoseLeft(t *testing.T) {
 		}
 		return edges
 	}
-	if got, want := d.oneRing(topology.ByMeasured, hosts, edges(-1, -1)).Order, []int{0, 3, 1, 2}; !slices.Equal(slices.DeleteFunc(slices.Clone(got), func(at int) bool { return at == 4 }), want) || len(got) != 5 {
+	if got, want := ring(topology.ByMeasured, hosts, edges(-1, -1)), []int{0, 3, 1, 2}; !slices.Equal(slices.DeleteFunc(slices.Clone(got), func(at int) bool { return at == 4 }), want) || len(got) != 5 {
 		t.Errorf("%v, want %v with 4 somewhere", got, want)
 	}
-	got := d.oneRing(topology.ByMeasured, hosts, edges(3, 1)).Order // the way from the one neighbour of the lost host to the other
+	got := ring(topology.ByMeasured, hosts, edges(3, 1)) // the way from the one neighbour of the lost host to the other
 	if at := slices.Index(got, 3); len(got) != 5 || got[(at+1)%5] == 1 {
 		t.Errorf("%v goes over the slow way from 3 to 1", got)
 	}
-	nothing := d.oneRing(topology.ByTopology, hosts, nil).Order
+	nothing := ring(topology.ByTopology, hosts, nil)
 	if want := []int{0, 1, 2, 3, 4}; !slices.Equal(nothing, want) {
 		t.Errorf("%v, want %v, whatever the ring was", nothing, want)
 	}
-	d.ring = nil
-	if first := d.oneRing(topology.ByMeasured, hosts, nil).Order; !slices.Equal(first, nothing) {
+	left = nil
+	if first := ring(topology.ByMeasured, hosts, nil); !slices.Equal(first, nothing) {
 		t.Errorf("%v at first, want %v", first, nothing)
 	}
 }

@@ -339,8 +339,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	if d.gossip, err = gossip.Start(gossip.Config{ID: job.HostID, Job: job.ID, Key: gossipKey, Bind: bind, Advertise: addrs[0].String(), Lease: d.gossipLease(), Log: d.log}); err != nil {
 		return err
 	}
-	d.machine = epoch.New(epoch.Config{Self: job.HostID,
-		Order: d.order})
+	d.machine = epoch.New(epoch.Config{Self: job.HostID})
 	transport := tcp.Options{}
 	d.choose()
 	if err := d.openKV(ctx, bind); err != nil {

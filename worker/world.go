@@ -80,6 +80,9 @@ func (d *daemon) step(ctx context.Context, ev epoch.Event) {
 	if d.stopping {
 		return
 	}
+	if a.Order != nil {
+		d.order(ctx, *a.Order)
+	}
 	if a.Prepare != nil {
 		d.prepare(ctx, *a.Prepare)
 	}

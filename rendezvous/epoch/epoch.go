@@ -4,7 +4,7 @@
 //
 // The launcher's rosters say who the members of an epoch are; the members alone decide whether and when
 // its world begins. The lowest host id among them coordinates: it collects what every member reports
-// about itself, orders the ring, proposes the world, and commits it when every member has prepared. So
+// about itself, has the ring ordered, proposes the world, and commits it when every member has prepared. So
 // there are never two worlds of one epoch, and no part of a roster goes on alone. A newer roster
 // overrides everything older, and what peers still say about older epochs is ignored. Every message is
 // idempotent and repeated on Tick until it is answered, so loss and duplication only cost time.
@@ -12,6 +12,7 @@ package epoch
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	"gorun/collective/schedule"
@@ -26,6 +27,7 @@ type State int
 const (
 	Idle      State = iota // there was no roster yet
 	Gathering              // hosts are still missing
+	Ordering               // the coordinator looks for the ring of the hosts
 	Preparing              // a world is proposed and being made ready
 	Waiting                // this host is prepared, others may not be
 	Committed              // the world holds
@@ -33,7 +35,7 @@ const (
 )
 
 func (s State) String() string {
-	return [...]string{"idle", "gathering", "preparing", "waiting", "committed", "aborted"}[s]
+	return [...]string{"idle", "gathering", "ordering", "preparing", "waiting", "committed", "aborted"}[s]
 }
 
 // Event is what happened; exactly one field is set, but for Cost.
@@ -41,6 +43,7 @@ type Event struct {
 	Self     *topology.Host // what this host found out about itself
 	Roster   *Roster        // the launcher wants a new world
 	Seen     *int           // gossip sees this host
+	Ordered  *Ordered       // the ring that Order asked for
 	Message  wire.Message   // Facts, Propose, Prepared, Commit or Abort from a peer
 	Prepared *uint32        // the links for that epoch are up
 	Cost     wire.Cost      // with Prepared: what they cost
@@ -60,6 +63,20 @@ type Failure struct {
 	Reason string
 }
 
+// Question asks for the ring of hosts, which are in the order of their ids. It takes time with many of them, so whoever performs
+// it does not hold up other events. Of several questions only the answer to the last one counts, and none once there is another
+// roster.
+type Question struct {
+	Number uint64
+	Hosts  []topology.Host
+}
+
+// Ordered is the answer to the question of that number: a ring by places in its hosts.
+type Ordered struct {
+	Number uint64
+	Ring   topology.Ring
+}
+
 // Send is a message for a peer.
 type Send struct {
 	To      int
@@ -68,6 +85,7 @@ type Send struct {
 
 // Actions is what to do after an event, in the order of the fields.
 type Actions struct {
+	Order   *Question   // find the ring, then report Ordered
 	Prepare *wire.World // get ready for this world, then report Prepared or Failed
 	Commit  *wire.World // enter this world
 	Abort   *Failure    // give up
@@ -77,8 +95,6 @@ type Actions struct {
 // Config describes a host.
 type Config struct {
 	Self int // this host's id
-	// Order puts hosts, given in the order of their ids, into ring order, by their places in the list.
-	Order func([]topology.Host) topology.Ring
 }
 
 // Machine is one host's view. The zero value is not usable.
@@ -92,6 +108,7 @@ type Machine struct {
 	epoch    uint32
 	members  []int                 // ascending; the first coordinates
 	facts    map[int]topology.Host // coordinator: what the members reported
+	asked    uint64                // coordinator: the number of the last question; they go on with every roster
 	prepared map[int]bool          // coordinator: who is prepared
 	world    wire.World            // what is proposed; its Epoch is 0 before
 	reason   string                // why the world was aborted
@@ -145,8 +162,8 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 	case ev.Self != nil:
 		m.self = ev.Self
 		switch {
-		case m.state == Gathering, m.state == Committed && m.coordinator():
-			m.facts[m.cfg.Self] = *ev.Self
+		case m.state == Gathering, (m.state == Ordering || m.state == Committed) && m.coordinator():
+			m.learn(&a, m.cfg.Self, *ev.Self)
 		case m.state == Committed:
 			m.reportFacts(&a)
 		}
@@ -156,6 +173,10 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 		}
 	case ev.Seen != nil:
 		m.seen[*ev.Seen] = true
+	case ev.Ordered != nil:
+		if err := m.ordered(*ev.Ordered, &a); err != nil {
+			return a, err
+		}
 	case ev.Prepared != nil:
 		if m.state == Preparing && *ev.Prepared == m.epoch {
 			m.state = Waiting
@@ -206,20 +227,47 @@ func (m *Machine) advance(a *Actions) {
 		m.reportFacts(a)
 	}
 	if m.state == Gathering && m.coordinator() && len(m.facts) == len(m.members) {
-		ring := m.cfg.Order(m.Hosts())
-		m.world = wire.World{Epoch: m.epoch, Order: m.idsOf(ring.Order), Why: ring.Why, Split: ring.Split}
-		for _, r := range ring.Rails {
-			m.world.Rings = append(m.world.Rings, wire.RailRing{Rail: r.Rail, Order: m.idsOf(r.Order), Why: r.Why, Share: r.Share})
-		}
-		m.state = Preparing
-		a.Prepare = m.copyWorld()
-		a.Send = append(a.Send, m.toOthers(&wire.Propose{From: m.cfg.Self, World: m.world}, nil)...)
+		m.state = Ordering
+		m.ask(a)
 	}
 	if m.state == Waiting && m.coordinator() && len(m.prepared) == len(m.members) {
 		m.state = Committed
 		a.Commit = m.copyWorld()
 		a.Send = append(a.Send, m.toOthers(m.commitment(), nil)...)
 	}
+}
+
+// ask has the ring of the members looked for.
+func (m *Machine) ask(a *Actions) {
+	m.asked++
+	a.Order = &Question{m.asked, m.Hosts()}
+}
+
+// learn takes what a member says of itself. If the ring is being looked for, and this is news, it has to be looked for again.
+func (m *Machine) learn(a *Actions, id int, host topology.Host) {
+	news := m.state == Ordering && !reflect.DeepEqual(m.facts[id], host)
+	m.facts[id] = host
+	if news {
+		m.ask(a)
+	}
+}
+
+// ordered proposes a world with the ring that was found, if it still answers what is asked.
+func (m *Machine) ordered(o Ordered, a *Actions) error {
+	if m.state != Ordering || o.Number != m.asked {
+		return nil
+	}
+	world := wire.World{Epoch: m.epoch, Order: m.idsOf(o.Ring.Order), Why: o.Ring.Why, Split: o.Ring.Split}
+	for _, r := range o.Ring.Rails {
+		world.Rings = append(world.Rings, wire.RailRing{Rail: r.Rail, Order: m.idsOf(r.Order), Why: r.Why, Share: r.Share})
+	}
+	if err := m.checkWorld(world); err != nil {
+		return err
+	}
+	m.world, m.state = world, Preparing
+	a.Prepare = m.copyWorld()
+	a.Send = append(a.Send, m.toOthers(&wire.Propose{From: m.cfg.Self, World: m.world}, nil)...)
+	return nil
 }
 
 // receive handles a message of a peer; the peer holds the job's key, but its numbers are checked. What
@@ -236,8 +284,8 @@ func (m *Machine) receive(msg wire.Message, a *Actions) error {
 	switch msg := msg.(type) {
 	case *wire.Facts:
 		switch {
-		case m.coordinator() && (m.state == Gathering || m.state == Committed): // in a world it has changed
-			m.facts[from] = msg.Host
+		case m.coordinator() && (m.state == Gathering || m.state == Ordering || m.state == Committed): // in a world it has changed
+			m.learn(a, from, msg.Host)
 		case m.coordinator() && m.state == Aborted: // it missed both the proposal and the end of it
 			a.Send = append(a.Send, Send{from, m.abortion()})
 		}
@@ -371,10 +419,14 @@ func (m *Machine) copyWorld() *wire.World {
 	return &w
 }
 
-// idsOf returns the members at these places.
+// idsOf returns the members at these places, -1 where there is none.
 func (m *Machine) idsOf(places []int) (ids []int) {
 	for _, i := range places {
-		ids = append(ids, m.members[i])
+		id := -1
+		if i >= 0 && i < len(m.members) {
+			id = m.members[i]
+		}
+		ids = append(ids, id)
 	}
 	return ids
 }

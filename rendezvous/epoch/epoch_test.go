@@ -18,6 +18,7 @@ type sim struct {
 	machines []*epoch.Machine
 	net      []epoch.Send
 	prepare  map[int]uint32 // hosts whose links are being made
+	orders   []ordering     // rings that are being looked for
 	worlds   map[int][]wire.World
 	aborted  map[int]string
 	loss     float64
@@ -30,6 +31,16 @@ func first(n int) []int {
 		ids = append(ids, id)
 	}
 	return ids
+}
+
+// ordering is a ring that a host looks for.
+type ordering struct {
+	host     int
+	question epoch.Question
+}
+
+func (o ordering) answer() epoch.Event {
+	return epoch.Event{Ordered: &epoch.Ordered{Number: o.question.Number, Ring: order(o.question.Hosts)}}
 }
 
 func order(hosts []topology.Host) topology.Ring {
@@ -45,7 +56,7 @@ func newSim(t *testing.T, n int, seed uint64, loss float64) *sim {
 	s := &sim{t: t, rng: rand.New(rand.NewPCG(seed, 1)), prepare: map[int]uint32{}, worlds: map[int][]wire.World{},
 		aborted: map[int]string{}, loss: loss, failHost: -1}
 	for id := range n {
-		s.machines = append(s.machines, epoch.New(epoch.Config{Self: id, Order: order}))
+		s.machines = append(s.machines, epoch.New(epoch.Config{Self: id}))
 	}
 	return s
 }
@@ -54,6 +65,9 @@ func (s *sim) step(id int, ev epoch.Event) {
 	a, err := s.machines[id].Step(ev)
 	if err != nil {
 		s.t.Fatalf("host %d: %v", id, err)
+	}
+	if a.Order != nil {
+		s.orders = append(s.orders, ordering{id, *a.Order})
 	}
 	if a.Prepare != nil {
 		s.prepare[id] = a.Prepare.Epoch
@@ -83,6 +97,11 @@ func (s *sim) run(steps int) {
 	}
 	for range steps {
 		switch k := s.rng.IntN(10); {
+		case k < 1 && len(s.orders) > 0: // in any order
+			i := s.rng.IntN(len(s.orders))
+			o := s.orders[i]
+			s.orders = slices.Delete(s.orders, i, i+1)
+			s.step(o.host, o.answer())
 		case k < 6 && len(s.net) > 0:
 			i := s.rng.IntN(len(s.net))
 			m := s.net[i]
@@ -144,7 +163,7 @@ func TestFailureAbortsEverywhere(t *testing.T) {
 }
 
 func TestRefusesNonsense(t *testing.T) {
-	m := epoch.New(epoch.Config{Self: 1, Order: order})
+	m := epoch.New(epoch.Config{Self: 1})
 	for _, r := range []epoch.Roster{{0, []int{1}}, {1, nil}, {1, []int{0, 2}}, {1, []int{1, 1}}, {1, []int{-1, 1}}} {
 		if _, err := m.Step(epoch.Event{Roster: &r}); err == nil || m.State() != epoch.Idle {
 			t.Errorf("%+v was accepted", r)
@@ -172,5 +191,66 @@ func TestRefusesNonsense(t *testing.T) {
 		if a, err := m.Step(epoch.Event{Message: msg}); err != nil || a.Prepare != nil || m.State() != epoch.Gathering {
 			t.Errorf("%+v: actions %+v, error %v, state %v", msg, a, err, m.State())
 		}
+	}
+}
+
+// TestOrdered: while the ring is looked for, the machine takes events; what makes the question another one has it asked again, and
+// only the answer to the last one counts.
+func TestOrdered(t *testing.T) {
+	m := epoch.New(epoch.Config{Self: 0})
+	var asked []epoch.Question
+	step := func(ev epoch.Event) epoch.Actions {
+		t.Helper()
+		a, err := m.Step(ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Order != nil {
+			asked = append(asked, *a.Order)
+		}
+		return a
+	}
+	answer := func(q int) epoch.Actions { t.Helper(); return step(ordering{0, asked[q]}.answer()) }
+	questions := func(want int) {
+		t.Helper()
+		if len(asked) != want || m.State() != epoch.Ordering {
+			t.Fatalf("%d questions in state %v, should be %d", len(asked), m.State(), want)
+		}
+	}
+	facts := func(e uint32, speed int) epoch.Event {
+		return epoch.Event{Message: &wire.Facts{From: 1, Epoch: e, Host: topology.Host{Name: "b", NICs: []topology.NIC{{Speed: speed}}}}}
+	}
+	step(epoch.Event{Self: &topology.Host{Name: "a"}})
+	step(epoch.Event{Roster: &epoch.Roster{Epoch: 1, Members: first(2)}})
+	step(facts(1, 10))
+	questions(1)
+	step(facts(1, 10)) // said again, because nothing was answered
+	step(epoch.Event{Tick: true})
+	questions(1)
+	step(facts(1, 25))
+	questions(2)
+	step(epoch.Event{Self: &topology.Host{Name: "a", Platform: "kvm"}})
+	questions(3)
+	if h := asked[2].Hosts; h[0].Platform != "kvm" || h[1].NICs[0].Speed != 25 {
+		t.Errorf("the ring of %+v is looked for", h)
+	}
+	answer(0)
+	answer(1)
+	questions(3)
+	if _, err := m.Step(epoch.Event{Ordered: &epoch.Ordered{Number: asked[2].Number, Ring: topology.Ring{Order: []int{0, 2}}}}); err == nil {
+		t.Error("a ring with a host that there is not was taken")
+	}
+	step(epoch.Event{Roster: &epoch.Roster{Epoch: 2, Members: first(2)}})
+	answer(2)
+	if m.State() != epoch.Gathering {
+		t.Fatalf("state %v after the answer for a former roster", m.State())
+	}
+	step(facts(2, 25))
+	questions(4)
+	if a := answer(3); a.Prepare == nil || a.Prepare.Epoch != 2 || len(a.Send) != 1 || m.State() != epoch.Preparing {
+		t.Errorf("after the answer: %+v, state %v", a, m.State())
+	}
+	if a := answer(3); a.Prepare != nil || len(a.Send) > 0 {
+		t.Errorf("after the same answer again: %+v", a)
 	}
 }

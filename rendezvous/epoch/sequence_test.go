@@ -22,6 +22,7 @@ type job struct {
 	net      []epoch.Send
 	from     []int // senders of net
 	prepare  []uint32
+	orders   []ordering
 	worlds   [][]wire.World // what each host entered
 	crashed  []bool
 	stunned  []int // steps until a host goes on
@@ -33,7 +34,7 @@ func newJob(t *testing.T, n int, seed uint64) *job {
 	j := &job{t: t, rng: rand.New(rand.NewPCG(seed, 2)), pipes: make([][]epoch.Roster, n), prepare: make([]uint32, n),
 		worlds: make([][]wire.World, n), crashed: make([]bool, n), stunned: make([]int, n), side: make([]int, n), faults: true}
 	for id := range n {
-		j.machines = append(j.machines, epoch.New(epoch.Config{Self: id, Order: order}))
+		j.machines = append(j.machines, epoch.New(epoch.Config{Self: id}))
 		j.step(id, epoch.Event{Self: &topology.Host{Name: fmt.Sprint("h", id)}})
 	}
 	return j
@@ -43,6 +44,9 @@ func (j *job) step(id int, ev epoch.Event) {
 	a, err := j.machines[id].Step(ev)
 	if err != nil {
 		j.t.Fatalf("host %d: %v", id, err)
+	}
+	if a.Order != nil {
+		j.orders = append(j.orders, ordering{id, *a.Order})
 	}
 	if a.Prepare != nil {
 		j.prepare[id] = a.Prepare.Epoch
@@ -99,6 +103,10 @@ func (j *job) fault() {
 		clear(j.side)
 	case 5, 6:
 		j.roster()
+	case 7:
+		if !j.crashed[id] && j.stunned[id] == 0 {
+			j.step(id, epoch.Event{Self: &topology.Host{Name: fmt.Sprint("h", id), Kernel: fmt.Sprint(j.rng.IntN(3))}})
+		}
 	}
 }
 
@@ -110,6 +118,14 @@ func (j *job) turn() {
 	}
 	asleep := func(id int) bool { return j.crashed[id] || j.stunned[id] > 0 }
 	switch k := j.rng.IntN(10); {
+	case k < 1 && len(j.orders) > 0:
+		i := j.rng.IntN(len(j.orders))
+		o := j.orders[i]
+		if asleep(o.host) {
+			return
+		}
+		j.orders = slices.Delete(j.orders, i, i+1)
+		j.step(o.host, o.answer())
 	case k < 5 && len(j.net) > 0:
 		i := j.rng.IntN(len(j.net))
 		m, from := j.net[i], j.from[i]

@@ -1,0 +1,185 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	"gorun/rendezvous/epoch"
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+	"gorun/topology/facts"
+)
+
+// Rings are found beside the daemon's loop: with 1,000 hosts one takes a tenth of a second of a CPU, and twice that whether
+// another one pays (make rings), in which the loop has heartbeats and ranks to look after. What a ring is found from is taken in the
+// loop, and whether it still counts is decided there when it has been found: for a new world by package epoch, for one in
+// which data moves by reconsideration.
+
+// ringTask is what a ring is found from. Nobody changes it any more.
+type ringTask struct {
+	by    topology.By
+	hosts []topology.Host // in the order of their ids
+	nics  []string        // that the user chose
+	facts *facts.File
+	heard []topology.Edge // measured in the job
+	left  []int           // of the present ring, if one is there, those who are still members: places in hosts
+}
+
+func (d *daemon) ringTask(hosts []topology.Host) ringTask {
+	t := ringTask{by: topology.By(d.job.RingOrder), hosts: hosts, nics: d.job.NICs, facts: d.facts, left: places(d.ring, d.memberIDs())}
+	if t.by == topology.ByMeasured {
+		t.heard = d.edges.between(d.memberIDs())
+	}
+	return t
+}
+
+// ways returns the hosts with the NICs that data may go over, the networks of several rings, and what is known of the ways between
+// the hosts: the topology file, and what the job measured, which is newer.
+func (t ringTask) ways() (hosts []topology.Host, edges []topology.Edge, rails []string) {
+	hosts = topology.OnlyNICs(t.hosts, t.nics)
+	if len(t.nics) > 0 {
+		rails = topology.Rails(hosts)
+	}
+	return hosts, append(topology.WithSums(hosts, t.facts.Edges(t.hosts), rails), t.heard...), rails
+}
+
+// ring is the ring, or the rings, of a new world. What was measured in the job counts if the user wants the ring to go by it;
+// then the present ring stays as it is unless another one pays.
+func (t ringTask) ring() topology.Ring {
+	hosts, edges, rails := t.ways()
+	return t.oneRing(hosts, edges).OverRails(t.by, hosts, edges, rails)
+}
+
+// oneRing is the ring of all that takes one. Of the ring before hosts came or went it keeps what is left.
+func (t ringTask) oneRing(hosts []topology.Host, edges []topology.Edge) topology.Ring {
+	if t.by != topology.ByMeasured || len(t.left) == 0 {
+		return topology.OrderBy(t.by, hosts, edges)
+	}
+	present := topology.Join(hosts, edges, t.left)
+	change, pays := topology.Reorder(t.by, hosts, edges, present)
+	if !pays || len(change.Unsure) > 0 {
+		return topology.Keep(hosts, edges, present)
+	}
+	return change.Ring
+}
+
+// change is the ring to change to from the present one, and whether that pays. Several rings become one when a host is not in the
+// network of each any more. Otherwise they stay: what links measure is then about one network of theirs, and not about what one
+// ring over all would have.
+func (t ringTask) change(rings []wire.RailRing) (topology.Change, bool) {
+	hosts, edges, _ := t.ways()
+	if len(rings) == 0 {
+		return topology.Reorder(t.by, hosts, edges, t.left)
+	}
+	rail, left := leftRail(hosts, rings)
+	if !left {
+		return topology.Change{}, false
+	}
+	return topology.Change{Ring: topology.Keep(hosts, edges, t.left),
+		Why: fmt.Sprintf("not all hosts are in %s any more, so that all data takes one ring", rail)}, true
+}
+
+// order finds the ring of a new world.
+func (d *daemon) order(ctx context.Context, q epoch.Question) {
+	task := d.ringTask(q.Hosts)
+	d.wg.Go(func() {
+		found := epoch.Ordered{Number: q.Number, Ring: task.ring()}
+		d.post(ctx, func() { d.step(ctx, epoch.Event{Ordered: &found}) })
+	})
+}
+
+// question is what it depends on whether another ring pays.
+type question struct {
+	epoch     uint32
+	hosts     []topology.Host
+	facts     *facts.File
+	ring      []int
+	rings     []wire.RailRing
+	forgotten int // of what was measured
+	heard     int
+}
+
+// reconsideration decides when it is asked whether another ring pays, one question at a time, and whether the answer still
+// counts.
+type reconsideration struct {
+	asked *question // and not answered yet
+	stays question  // the last one to which the answer was that the ring stays as it is
+}
+
+// ask reports whether to find the answer to a question. The same one is not asked twice.
+func (r *reconsideration) ask(q question) bool {
+	if r.asked != nil || reflect.DeepEqual(q, r.stays) {
+		return false
+	}
+	r.asked = &q
+	return true
+}
+
+// answer takes whether another ring pays, and reports whether to go on with that: only if hosts, ring and facts are still those
+// that were asked about, and nothing of what was measured then has turned out to be about another way. What was heard since
+// matters no more than if it had come after the change.
+func (r *reconsideration) answer(pays bool, now question) bool {
+	asked := *r.asked
+	r.asked = nil
+	if !pays {
+		r.stays = asked
+		return false
+	}
+	now.heard = asked.heard
+	return reflect.DeepEqual(asked, now)
+}
+
+// question is the present one; there is none on a host that does not coordinate, or while the ring is not to be changed.
+func (d *daemon) question() (q question, ok bool) {
+	hosts, present := d.machine.Hosts(), d.presentRing()
+	by := topology.By(d.job.RingOrder)
+	if by != topology.ByMeasured && by != topology.ByTopology || hosts == nil || present == nil || d.machine.State() != epoch.Committed ||
+		d.edges.change != 0 || time.Since(d.edges.changed) < changeEvery {
+		return question{}, false
+	}
+	return question{d.machine.Epoch(), hosts, d.facts, d.ring, d.rings, d.edges.forgotten, d.edges.heard}, true
+}
+
+// reconsider looks, on the host that coordinates, whether another ring pays.
+func (d *daemon) reconsider(ctx context.Context) {
+	q, ok := d.question()
+	if !ok || !d.edges.again.ask(q) {
+		return
+	}
+	task := d.ringTask(q.hosts)
+	d.wg.Go(func() {
+		change, pays := task.change(q.rings)
+		d.post(ctx, func() {
+			now, ok := d.question()
+			if d.edges.again.answer(pays, now) && ok {
+				d.prefer(ctx, task, change)
+			}
+		})
+	})
+}
+
+// prefer changes to another ring, which pays. Ways of it that nobody has measured, and if measurements decide all that the
+// present ring does not go, it has tried first.
+func (d *daemon) prefer(ctx context.Context, from ringTask, change topology.Change) {
+	ids, unsure := d.memberIDs(), change.Unsure
+	if from.by == topology.ByMeasured {
+		unsure = append(unsure, newWays(from.left, change.Ring.Order)...)
+	}
+	sure := true
+	for _, pair := range unsure {
+		way := topology.Pair{From: ids[pair.From], To: ids[pair.To]}
+		ask, known := d.edges.doubt(way, time.Now())
+		sure = sure && known
+		switch {
+		case ask && way.From == d.job.HostID:
+			d.try(ctx, way.To)
+		case ask:
+			d.send(way.From, &wire.Try{To: way.To})
+		}
+	}
+	if sure {
+		d.changeRing(ctx, ids, change)
+	}
+}
