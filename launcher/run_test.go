@@ -262,19 +262,36 @@ func TestLostHost(t *testing.T) {
 	}
 }
 
+// TestStartTimeoutNamesTheStep: how far host b came is what is told, and with what to do.
 func TestStartTimeoutNamesTheStep(t *testing.T) {
-	s := &script{t: t, daemons: map[string]func(*conversation){
-		"a": func(c *conversation) { c.begin(); c.end() },
-		"b": func(c *conversation) {
-			c.say(&wire.Hello{Proto: wire.Proto, Version: "test"})
-			c.hear() // the job
-			c.end()
-		},
-	}}
-	_, _, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.StartTimeout = 100 * time.Millisecond })
-	var he *launcher.HostError
-	if !errors.As(err, &he) || he.Host != "b" || he.Step != "probe" {
-		t.Fatalf("verdict %v", err)
+	hello := func(c *conversation) { c.say(&wire.Hello{Proto: wire.Proto, Version: "test"}); c.hear() }
+	ready := func(c *conversation) {
+		hello(c)
+		c.say(&wire.Ready{Gossip: "10.0.0.1:1", Data: []string{"10.0.0.1:2"}, Port: 3, Host: topology.Host{CPUs: 2}})
+		c.at, _ = c.hear().(*wire.Roster)
+	}
+	for _, tc := range []struct {
+		step      string
+		comes     func(*conversation)
+		err, hint string
+	}{
+		{"connect", func(*conversation) {}, "no answer within 100ms", "give it more time with --start-timeout"},
+		{"probe", hello, "the daemon is not ready after 100ms", "give it more time with --start-timeout"},
+		{"join", ready, "the hosts could not form a world within 100ms", "hosts must reach each other directly: check firewalls between them"},
+		{"start ranks", func(c *conversation) { ready(c); c.enter() }, "not all of its ranks run after 100ms",
+			"is the program, or the working directory, on a file system that does not answer?"},
+	} {
+		t.Run(tc.step, func(t *testing.T) {
+			s := &script{t: t, daemons: map[string]func(*conversation){
+				"a": func(c *conversation) { c.begin(); c.end() },
+				"b": func(c *conversation) { tc.comes(c); c.end() },
+			}}
+			_, _, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.StartTimeout = 100 * time.Millisecond })
+			var he *launcher.HostError
+			if !errors.As(err, &he) || he.Host != "b" || he.Step != tc.step || he.Err.Error() != tc.err || he.Hint != tc.hint {
+				t.Fatalf("verdict %#v", err)
+			}
+		})
 	}
 }
 

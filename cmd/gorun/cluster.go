@@ -242,5 +242,9 @@ func explainCluster(addr string, err error) error {
 	if errors.As(err, &op) {
 		err = op.Err
 	}
+	var call *os.SyscallError
+	if errors.As(err, &call) {
+		err = call.Err // without the name of the call, which is that of the step
+	}
 	return &launcher.HostError{Host: addr, Step: "connect", Err: err, Code: launcher.ExitTransport, Hint: "is there a daemon? gorun worker --cluster-key-file FILE"}
 }

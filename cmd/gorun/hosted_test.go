@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -16,13 +17,18 @@ func TestChooseJob(t *testing.T) {
 		id      string
 		running bool
 		want    string
+		wrong   string
 	}{
-		{"", false, "b/1"}, {"", true, "b/1"}, {"a/1", false, "a/1"}, {"2", false, "a/2"}, {"1", false, ""}, {"c/1", false, ""}, {"3", false, ""},
+		{id: "", want: "b/1"}, {id: "", running: true, want: "b/1"}, {id: "a/1", want: "a/1"}, {id: "2", want: "a/2"},
+		{id: "1", wrong: "find job 1: a/1 and b/1 are called so"}, {id: "c/1", wrong: "find job c/1: no such job"}, {id: "3", wrong: "no such job"},
 	} {
 		r, err := chooseJob(all, tc.id, tc.running)
-		if got := r.name(); (err == nil) != (tc.want != "") || err == nil && got != tc.want {
-			t.Errorf("%q: %s, %v; want %q", tc.id, got, err, tc.want)
+		if tc.wrong == "" && (err != nil || r.name() != tc.want) || tc.wrong != "" && (err == nil || !strings.Contains(err.Error(), tc.wrong)) {
+			t.Errorf("%q: %s, %v; want %q, error %q", tc.id, r.name(), err, tc.want, tc.wrong)
 		}
+	}
+	if _, err := chooseJob(nil, "", false); err == nil || err.Error() != "the cluster has no detached jobs" {
+		t.Errorf("no jobs: %v", err)
 	}
 	ended := all[:1]
 	if r, err := chooseJob(ended, "", false); err != nil || r.name() != "a/1" {

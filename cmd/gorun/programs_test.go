@@ -21,10 +21,16 @@ func TestSplitWords(t *testing.T) {
 			t.Errorf("%q: got %q, %v; want %q", in, got, err, want)
 		}
 	}
-	for _, in := range []string{`'a`, `"a`, "a\x00b"} {
-		if got, err := splitWords(in); err == nil {
-			t.Errorf("%q: got %q, want an error", in, got)
+	for in, want := range map[string]string{`'a`: "' without an end", `"a`: "without an end", "a\x00b": "holds a zero byte"} {
+		if got, err := splitWords(in); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %q, %v, want an error with %q", in, got, err, want)
 		}
+	}
+}
+
+func TestPairs(t *testing.T) {
+	if err := new(pairs).Set("btl"); err == nil || err.Error() != "takes a name and a value" {
+		t.Errorf("one word: %v", err)
 	}
 }
 

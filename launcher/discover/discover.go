@@ -75,17 +75,17 @@ func (s Script) Watch(ctx context.Context, found func([]hosts.Host), note func(f
 func (s Script) Run(ctx context.Context) ([]hosts.Host, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("it takes longer than %v", s.Limit))
 	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", s.Command)
 	cmd.Env = s.Env
 	cmd.WaitDelay = held
 	stdout, stderr := limited{max: maxOutput}, limited{max: 4 << 10}
+	stdout.full = func() { stop(fmt.Errorf("it writes more than %d bytes", maxOutput)) }
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := runInGroup(cmd)
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		err = context.Cause(ctx)
-	case stdout.over:
-		err = fmt.Errorf("it writes more than %d bytes", maxOutput)
 	}
 	if err != nil {
 		if said := strings.TrimSpace(stderr.String()); said != "" {
@@ -131,14 +131,16 @@ func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n'
 type limited struct {
 	kept bytes.Buffer
 	max  int
-	over bool
+	full func() // if not nil, called with what is more than that
 }
 
 func (l *limited) String() string { return l.kept.String() }
 
 func (l *limited) Write(b []byte) (int, error) {
 	room := l.max - l.kept.Len()
-	l.over = l.over || len(b) > room
+	if len(b) > room && l.full != nil {
+		l.full()
+	}
 	l.kept.Write(b[:min(len(b), room)])
 	return len(b), nil
 }

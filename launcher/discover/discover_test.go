@@ -63,6 +63,9 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 	if d := time.Since(begin); d > 10*time.Second {
 		t.Errorf("took %v", d)
 	}
+	if _, err = script("yes", 0).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "it writes more than ") {
+		t.Errorf("a script that never ends its list: %v", err)
+	}
 }
 
 // TestWatch changes a list while it is watched, breaks the script and mends it.

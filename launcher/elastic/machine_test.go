@@ -302,9 +302,20 @@ func TestPlaces(t *testing.T) {
 }
 
 func TestPolicy(t *testing.T) {
-	for _, p := range []e.Policy{{}, {NP: -1}, {NP: 2, MinNP: 3}, {NP: 2, MaxNP: 1}, {NP: 1, CooldownMin: 2, CooldownMax: 1}, {NP: 1, CooldownMax: 1}, {NP: 1, Timeout: -1}} {
-		if _, err := p.Check(); err == nil {
-			t.Errorf("%+v was accepted", p)
+	for _, tc := range []struct {
+		policy e.Policy
+		want   string
+	}{
+		{e.Policy{}, "-np, --min-np and --max-np must be positive"},
+		{e.Policy{NP: -1}, "must be positive"},
+		{e.Policy{NP: 2, MinNP: 3}, "--min-np 3 exceeds -np 2"},
+		{e.Policy{NP: 2, MaxNP: 1}, "--max-np 1 is less than -np 2"},
+		{e.Policy{NP: 1, CooldownMin: 2 * time.Second, CooldownMax: time.Second}, "--blacklist-cooldown-range 2 1 is not a range"},
+		{e.Policy{NP: 1, CooldownMax: 1}, "is not a range"},
+		{e.Policy{NP: 1, Timeout: -1}, "--elastic-timeout must be positive"},
+	} {
+		if _, err := tc.policy.Check(); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%+v: %v, want %q", tc.policy, err, tc.want)
 		}
 	}
 	p, err := e.Policy{MinNP: 2}.Check()

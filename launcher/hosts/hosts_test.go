@@ -30,21 +30,22 @@ func TestParseList(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"":            "empty entry",
-		"a,,b":        "empty entry",
-		"a:0":         "not a number from 1",
-		"[fe80::1":    "not a host name",
-		"a:x":         "not a number from 1",
-		"a:99999":     "not a number from 1",
-		"-oProxy=x":   "not a host name",
-		"a b":         "not a host name",
-		"@a":          "no user",
-		"-oX=y@a":     `"-oX=y" is not a user`,
-		"\"x@a":       "is not a user",
-		"n[3-1]":      "not a range",
-		"n[1-999999]": "not a range",
-		"n[1":         "not a host name",
-		"a;rm":        "not a host name",
+		"":                    "empty entry",
+		"a,,b":                "empty entry",
+		"a:0":                 "not a number from 1",
+		"[fe80::1":            "not a host name",
+		"a:x":                 "not a number from 1",
+		"a:99999":             "not a number from 1",
+		"-oProxy=x":           "not a host name",
+		"a b":                 "not a host name",
+		"@a":                  "no user before @",
+		"-oX=y@a":             `"-oX=y@a": "-oX=y" is not a user`,
+		"\"x@a":               "is not a user",
+		"n[3-1]":              "is not a range of numbers",
+		"n[1-999999]":         "not a range",
+		"n[1":                 "not a host name",
+		"n[1-9000],m[1-9000]": "parse hosts: more than 16384 hosts",
+		"a;rm":                "not a host name",
 	} {
 		if got, err := hosts.ParseList(in); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseList(%q) = %v, %v; want error with %q", in, got, err, want)
@@ -65,10 +66,10 @@ func TestParseFile(t *testing.T) {
 	}
 	for in, want := range map[string]string{
 		"host1\nhost2 slots=two\n": "line 2",
-		"host1 cpus=3\n":           `line 1: unknown key "cpus"`,
-		"host1 4\n":                `line 1: "4" is not of the form key=value`,
+		"host1 cpus=3\n":           `parse hostfile line 1: unknown key "cpus"`,
+		"host1 4\n":                `parse hostfile line 1: "4" is not of the form key=value`,
 		"!!\n":                     `line 1: "!!" is not a host name`,
-		"host1 user=-x\n":          `"-x" is not a user`,
+		"host1 user=-x\n":          `parse hostfile line 1: "-x" is not a user`,
 		"# nothing\n":              "names no host",
 	} {
 		if _, err := hosts.ParseFile(in); err == nil || !strings.Contains(err.Error(), want) {

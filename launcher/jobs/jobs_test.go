@@ -72,6 +72,10 @@ func TestStore(t *testing.T) {
 
 func TestControl(t *testing.T) {
 	j, _ := create(t, jobs.Store{Dir: filepath.Join(t.TempDir(), "j")}, jobs.Record{})
+	far, _ := create(t, jobs.Store{Dir: filepath.Join(t.TempDir(), strings.Repeat("j", 100))}, jobs.Record{})
+	if s, err := far.Serve(jobs.Handler{}); err == nil || !strings.HasSuffix(err.Error(), ": the path is too long for a socket; set XDG_STATE_HOME to a shorter one") {
+		t.Errorf("a long path: %v, %v", s, err)
+	}
 	signals := make(chan int, 1)
 	s, err := j.Serve(jobs.Handler{
 		Signal: func(n int) error {

@@ -355,14 +355,14 @@ func TestBootstrapFailures(t *testing.T) {
 	t.Run("platform", func(t *testing.T) {
 		b := b
 		b.Platform = "Plan9 vax"
-		failing(t, plain(t, ""), b, ssh.StepStart, "wrong platform: the host is Linux")
+		failing(t, plain(t, ""), b, ssh.StepStart, "wrong platform: the host is Linux", "this gorun is not made for it", "run gorun from a machine of the same kind")
 	})
 	t.Run("no shell", func(t *testing.T) {
 		failing(t, plain(t, "echo This account is currently not available. >&2; exit 1"), b, ssh.StepStart,
 			"exit code 1: This account is currently not available.", "no login shell")
 	})
 	t.Run("noise without end", func(t *testing.T) {
-		failing(t, plain(t, "exec yes"), b, ssh.StepStart, "printed more than")
+		failing(t, plain(t, "exec yes"), b, ssh.StepStart, "printed more than", "see what the login files on the host print")
 	})
 	t.Run("quiet death", func(t *testing.T) {
 		failing(t, plain(t, "exit 5"), b, ssh.StepStart, "exit code 5 without a word")
@@ -371,7 +371,7 @@ func TestBootstrapFailures(t *testing.T) {
 		b := b
 		b.SHA256 = strings.Repeat("0", 64)
 		c, cache := shellHost(t, "/bin/sh", "/bin/sh", "/usr/bin:/bin", "")
-		failing(t, c, b, ssh.StepUpload, "arrived damaged")
+		failing(t, c, b, ssh.StepUpload, "arrived damaged", "check the host's disk; was the gorun binary replaced while it ran?")
 		wantFiles(t, filepath.Join(cache, "gorun", b.SHA256))
 	})
 	t.Run("source fails", func(t *testing.T) {
@@ -380,12 +380,24 @@ func TestBootstrapFailures(t *testing.T) {
 		failing(t, plain(t, ""), b, ssh.StepUpload, "gone")
 		b = program(100 << 10)
 		b.Size++
-		failing(t, plain(t, ""), b, ssh.StepUpload, "102400 bytes, not 102401")
+		failing(t, plain(t, ""), b, ssh.StepUpload, "binary is 102400 bytes, not 102401")
 	})
 	t.Run("not executable here", func(t *testing.T) {
 		elf := append([]byte("\x7fELF\x02\x01\x01\x00"), make([]byte, 100)...)
 		failing(t, plain(t, ""), binaryOf(elf), ssh.StepStart, "exit code")
 	})
+	for said, hint := range map[string]string{
+		"sh: gorun: cannot execute binary file: Exec format error":  "the host has another kind of processor than this gorun was built for",
+		"cp: error writing: No space left on device":                "the host's disk is full, or over quota",
+		"mkdir: cannot create directory: Read-only file system":     "the host's home is read-only",
+		"sh: fork: retry: Resource temporarily unavailable":         "the host is out of memory or processes: see ulimit -u",
+		"sh: gorun: Permission denied":                              "the directory of the binary is mounted noexec",
+		"This account is currently not available, says the machine": "the account has no login shell on this host",
+	} {
+		t.Run(said, func(t *testing.T) {
+			failing(t, plain(t, "echo '"+said+"' >&2; exit 126"), b, ssh.StepStart, said, hint)
+		})
+	}
 	t.Run("transport", func(t *testing.T) {
 		failing(t, plain(t, "echo ssh: no route to host >&2; exit 255"), b, ssh.StepStart, "no route to host")
 	})

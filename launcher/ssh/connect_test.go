@@ -87,8 +87,8 @@ func TestConnectErrors(t *testing.T) {
 	defer web.Close()
 	c := h.client(t)
 	refused(t, c, closed.Addr().String(), ssh.StepConnect, "connection refused", "is sshd running")
-	refused(t, c, "no-such-host.invalid", ssh.StepResolve, "unknown host no-such-host.invalid")
-	refused(t, c, web.Addr().String(), ssh.StepHandshake, "not an ssh server", "HTTP/1.1 400")
+	refused(t, c, "no-such-host.invalid", ssh.StepResolve, "unknown host no-such-host.invalid", "check the spelling, DNS, /etc/hosts or HostName in ssh_config")
+	refused(t, c, web.Addr().String(), ssh.StepHandshake, "not an ssh server", "HTTP/1.1 400", "check the port (-p)")
 	refused(t, c, "two words", ssh.StepConfig, "bad host name")
 	refused(t, c, "-oProxyCommand=x", ssh.StepConfig, "bad host name")
 }
@@ -152,7 +152,7 @@ func TestServerThatAlwaysDrops(t *testing.T) {
 	srv.greet = func(_ int, c net.Conn) bool { fmt.Fprint(c, "Not allowed at this time\r\n"); return false }
 	c := h.client(t)
 	ssh.GiveUpSoon(c)
-	refused(t, c, srv.addr, ssh.StepHandshake, `saying "Not allowed at this time"`, "MaxStartups")
+	refused(t, c, srv.addr, ssh.StepHandshake, ": the server closed the connection, saying ", "Not allowed at this time", "MaxStartups")
 	if n := srv.accepted.Load(); n != 3 {
 		t.Errorf("%d connections, want 3", n)
 	}
@@ -163,7 +163,7 @@ func TestRefusedKeyIsNotRetried(t *testing.T) {
 	srv.allowed = func(string, gossh.PublicKey) bool { return false }
 	writeLockedKey(t, h.path(".ssh/id_rsa"))
 	refused(t, h.client(t), "bob@"+srv.addr, ssh.StepAuthenticate,
-		"bob@127.0.0.1: no key was accepted", "offered ~/.ssh/id_ed25519", "skipped ~/.ssh/id_rsa: it has a passphrase", "no ssh agent", "ssh-add")
+		"bob@127.0.0.1: no key was accepted", "offered ~/.ssh/id_ed25519", "skipped ~/.ssh/id_rsa: it has a passphrase", "no ssh agent", "start an ssh-agent and ssh-add the key")
 	if n := srv.accepted.Load(); n != 1 {
 		t.Errorf("%d connections, want 1", n)
 	}
@@ -184,7 +184,7 @@ func TestServerWithoutPublicKeys(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	srv.conf.PublicKeyCallback = nil
 	srv.conf.PasswordCallback = func(gossh.ConnMetadata, []byte) (*gossh.Permissions, error) { return nil, errors.New("no") }
-	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "takes no public keys", "--ssh-command")
+	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "takes no public keys", "--ssh-command ssh uses the system's ssh, which knows Kerberos")
 }
 
 func TestIdentityFiles(t *testing.T) {
@@ -194,7 +194,7 @@ func TestIdentityFiles(t *testing.T) {
 	h.IdentityFiles = []string{"~/keys/job"}
 	connect(t, h.client(t), srv.addr)
 	h.IdentityFiles = []string{"~/keys/none"}
-	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "no such identity file: ~/keys/none", "-i")
+	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "no such identity file: ~/keys/none", "check the path given with -i")
 
 	// A file that is named and holds no key is told of, once, although another key fits.
 	if said := h.noted(); strings.Contains(said, "-i ") {
@@ -257,7 +257,7 @@ func TestEncryptedKey(t *testing.T) {
 	}
 
 	h.Prompt = func(context.Context, string) (string, error) { return "wrong", nil }
-	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "wrong passphrase for ~/keys/locked")
+	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "wrong passphrase for ~/keys/locked, 3 times")
 	h.Prompt = func(context.Context, string) (string, error) {
 		t.Error("asked for a key that the server does not want")
 		return "", nil
@@ -443,7 +443,7 @@ func TestBastionFailures(t *testing.T) {
 	h.config(t, fmt.Sprintf("Host bad\n HostName 127.0.0.1\n Port %s\nHost good\n HostName 127.0.0.1\n Port %s\n"+
 		"Host a\n HostName 127.0.0.1\n Port 1\n ProxyJump good\nHost b\n ProxyJump bad\n", bad.port(), bastion.port()))
 	c := h.client(t)
-	if e := refused(t, c, "a", ssh.StepConnect, "Connection refused", "127.0.0.1:1"); e.Hop != "" {
+	if e := refused(t, c, "a", ssh.StepConnect, "127.0.0.1:1: the bastion says: ", "Connection refused"); e.Hop != "" {
 		t.Errorf("blames bastion %s", e.Hop)
 	}
 	if e := refused(t, c, "b", ssh.StepAuthenticate, "b: bastion bad: authenticate"); e.Hop != "bad" {

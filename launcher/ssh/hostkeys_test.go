@@ -55,7 +55,7 @@ func TestChangedHostKey(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	other := newSigner(t).PublicKey()
 	writeFile(t, h.path(".ssh/known_hosts"), []byte("# first\n"+knownhosts.Line([]string{srv.addr}, other)+"\n"), 0o600)
-	refused(t, h.client(t), srv.addr, ssh.StepHostKey, "CHANGED", "~/.ssh/known_hosts:2", gossh.FingerprintSHA256(other),
+	refused(t, h.client(t), srv.addr, ssh.StepHostKey, "CHANGED: is now ed25519 ", ", but ~/.ssh/known_hosts:2 has ", gossh.FingerprintSHA256(other),
 		gossh.FingerprintSHA256(srv.key.PublicKey()), fmt.Sprintf(`ssh-keygen -f ~/.ssh/known_hosts -R "[127.0.0.1]:%s"`, srv.port()))
 	if n := srv.accepted.Load(); n != 1 {
 		t.Errorf("tried %d times", n)
@@ -114,7 +114,7 @@ func TestKnownHostsForms(t *testing.T) {
 		"another file":   {config: "UserKnownHostsFile ~/other /dev/null"},
 		"machine's file": {},
 		"only another":   {line: "elsewhere " + keyText, bad: []string{"unknown key"}},
-		"revoked":        {line: "@revoked * " + keyText, bad: []string{"revoked", "~/.ssh/known_hosts:1"}},
+		"revoked":        {line: "@revoked * " + keyText, bad: []string{" is marked as revoked in ~/.ssh/known_hosts:1"}},
 		"bad line, changed": {line: "rubbish\n\n" + knownhosts.Line([]string{srv.addr}, ca.PublicKey()),
 			bad: []string{"CHANGED", "~/.ssh/known_hosts:3"}},
 	}

@@ -208,6 +208,15 @@ func TestSplitHost(t *testing.T) {
 		{text: "-l@h", bad: true},
 		{text: "a b", bad: true},
 	}
+	if _, _, _, err := splitHost("h:0"); err == nil || err.Error() != `bad port in "h:0"` {
+		t.Errorf("port 0: %v", err)
+	}
+	for config, want := range map[string]string{"Host h\n Port none\n": `bad Port "none" in ssh_config`, "": "no user name to log in with"} {
+		c := testClient(t, Config{Home: t.TempDir()}, map[string]string{".ssh/config": config + "Host *\n User\n"})
+		if _, err := c.settingsFor(map[bool]string{true: "me@h", false: "h"}[config != ""], false); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", config, err, want)
+		}
+	}
 	for _, test := range tests {
 		user, host, port, err := splitHost(test.text)
 		if (err != nil) != test.bad || !test.bad && (user != test.user || host != test.host || port != test.port) {

@@ -236,18 +236,24 @@ func TestHostsCountByThemselves(t *testing.T) {
 	}
 }
 
+// saysNo tells whether err is a daemon's no, in these words.
+func saysNo(err error, text, hint string) bool {
+	var refused *standing.RefusedError
+	return errors.As(err, &refused) && refused.Text == text && refused.Hint == hint
+}
+
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 2)
 	other := standing.Client{Key: mustKey(strings.Repeat("o", 32)), Version: "v"}
-	if _, err := other.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 1}, nil); !errors.Is(err, standing.ErrKey) {
+	if _, err := other.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 1}, nil); !errors.Is(err, standing.ErrKey) || !strings.Contains(err.Error(), "the other side does not hold the key of this cluster") {
 		t.Errorf("another key: %v", err)
 	}
 	old := standing.Client{Key: key, Version: "old"}
-	if _, err := old.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 1}, nil); err == nil || !strings.Contains(err.Error(), "the daemon is gorun v, this is old") {
+	if _, err := old.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 1}, nil); !saysNo(err, "the daemon is gorun v, this is old", "run the same gorun binary on every host") {
 		t.Errorf("another version: %v", err)
 	}
-	if _, err := client.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 3}, nil); err == nil || !strings.Contains(err.Error(), "the cluster has a:2: no room for 3 ranks") {
+	if _, err := client.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 3}, nil); !saysNo(err, "the cluster has a:2: no room for 3 ranks", "gorun ps --cluster … shows what there is") {
 		t.Errorf("too many ranks: %v", err)
 	}
 	// Whoever proves nothing hears nothing of ours, and does not disturb.

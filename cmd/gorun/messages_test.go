@@ -1,0 +1,319 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// spoken are the packages whose errors and hints users read.
+var spoken = []string{
+	"cmd/gorun", "launcher", "launcher/discover", "launcher/elastic", "launcher/hosts", "launcher/jobs", "launcher/output",
+	"launcher/plan", "launcher/ssh", "rendezvous/standing", "worker",
+}
+
+// TestMessagesAreHeld: every error that is made from a literal in those packages, and every hint, is expected somewhere: by a
+// script, by one of its golden files or by a literal of a test. A message counts as expected where one line has what it
+// begins with, up to 40 characters, whatever its verbs stand for; or has words of it, between two verbs, that no other has.
+// Not looked for is what only says what was being done when something else failed ("read binary: %w"), but for mistakes of
+// users, and what daemons of different versions would say ("unexpected %T").
+func TestMessagesAreHeld(t *testing.T) {
+	said := map[string]string{} // message: where
+	for _, dir := range spoken {
+		for name, file := range parsed(t, dir, false) {
+			for _, text := range messagesOf(file) {
+				said[text] = name
+			}
+		}
+	}
+	if len(said) < 300 {
+		t.Fatalf("found %d messages only: this test looks for them in the wrong places", len(said))
+	}
+	excuses := map[string]string{}
+	for reason, texts := range unheld {
+		for _, text := range texts {
+			excuses[text] = reason
+		}
+	}
+	lines := expectations(t)
+	distinct := map[string]bool{} // messages that an expectation tells from all others by some of their words
+	for _, line := range lines {
+		if of := messagesWith(said, line); len(of) == 1 {
+			distinct[of[0]] = true
+		}
+	}
+	for _, text := range slices.Sorted(maps.Keys(said)) {
+		pattern := patternOf(text)
+		if pattern == nil {
+			continue
+		}
+		held := distinct[text] || slices.ContainsFunc(lines, pattern.MatchString) ||
+			slices.ContainsFunc(verb.Split(text, -1), func(part string) bool {
+				return len(messagesWith(said, part)) == 1 && slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, part) })
+			})
+		if held == (excuses[text] != "") {
+			t.Errorf("%s: %q: expected by a test: %v; excused: %q", said[text], text, held, excuses[text])
+		}
+	}
+	for text := range excuses {
+		if said[text] == "" {
+			t.Errorf("%q is excused, but nothing says it", text)
+		}
+	}
+}
+
+// TestMessagesAreLookedFor: what the test above takes for a message, and for an expectation of it.
+func TestMessagesAreLookedFor(t *testing.T) {
+	for _, c := range []struct {
+		message, line string
+		held          bool
+	}{
+		{"--slots %d: must be at least 1", "gorun: error: --slots 0: must be at least 1", true},
+		{"--slots %d: must be at least 1", "gorun: error: -np 0: must be at least 1", false},
+		{"name the hosts in one place", "name the hosts in one pl", false},
+		{"the bastion's sshd forbids forwarding: AllowTcpForwarding, PermitOpen", "the bastion's sshd forbids forwarding: AllowTcp", true},
+	} {
+		if got := patternOf(c.message).MatchString(c.line); got != c.held {
+			t.Errorf("%q in %q: %v", c.message, c.line, got)
+		}
+	}
+	if p := patternOf("%s: %w"); p != nil {
+		t.Errorf("a message without a word of its own is looked for by %v", p)
+	}
+}
+
+// messagesWith returns the messages that have some words, ten characters at least and no flag, in them.
+func messagesWith(said map[string]string, words string) []string {
+	var out []string
+	if len(words) >= 10 && !strings.HasPrefix(words, "-") {
+		for text := range said {
+			if strings.Contains(text, words) {
+				out = append(out, text)
+			}
+		}
+	}
+	return out
+}
+
+// verb is what fmt replaces.
+var verb = regexp.MustCompile(`%[-+# 0]*[0-9]*(?:\.[0-9]+)?[a-zA-Z]`)
+
+// patternOf returns what finds a message in a line that expects it; nil if it has fewer than eight characters of its own.
+func patternOf(text string) *regexp.Regexp {
+	var pattern strings.Builder
+	own := 0
+	for i, part := range verb.Split(text, -1) {
+		if i > 0 {
+			pattern.WriteString(`.+?`)
+		}
+		part = strings.ReplaceAll(part, "%%", "%")
+		if runes := []rune(part); own+len(runes) > 40 {
+			part = string(runes[:40-own])
+		}
+		own += len([]rune(part))
+		pattern.WriteString(regexp.QuoteMeta(part))
+		if own >= 40 {
+			break
+		}
+	}
+	if own < 8 {
+		return nil
+	}
+	return regexp.MustCompile(pattern.String())
+}
+
+// parsed returns the files of a directory of this module, those of its tests or the others, by name.
+func parsed(t *testing.T, dir string, tests bool) map[string]*ast.File {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no files in %s: %v", dir, err)
+	}
+	files := map[string]*ast.File{}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") != tests {
+			continue
+		}
+		if files[name], err = parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+// messagesOf returns the literals of a file from which errors and hints are made.
+func messagesOf(file *ast.File) []string {
+	out := hintsIn(file)
+	add := func(n ast.Node) { out = append(out, literalsIn(n)...) }
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			switch name := calledName(n); {
+			case name == "fmt.Errorf", name == "errors.New", name == "hint", strings.HasSuffix(name, ".Errorf"), strings.HasSuffix(name, ".Hintf"):
+				if len(n.Args) > 0 {
+					out = append(out, slices.DeleteFunc(literalsIn(n.Args[0]), onlyContext)...)
+				}
+			case strings.HasSuffix(name, ".fail"), strings.HasSuffix(name, ".refuse"):
+				for _, arg := range n.Args {
+					add(arg)
+				}
+			}
+		case *ast.CompositeLit:
+			if id, ok := n.Type.(*ast.Ident); ok && id.Name == "usageError" {
+				add(n)
+			}
+		case *ast.AssignStmt:
+			if to, ok := n.Lhs[0].(*ast.SelectorExpr); ok && to.Sel.Name == "Hint" {
+				add(n.Rhs[0])
+			}
+		case *ast.FuncDecl:
+			if strings.Contains(strings.ToLower(n.Name.Name), "hint") && n.Body != nil {
+				ast.Inspect(n.Body, func(n ast.Node) bool {
+					if r, ok := n.(*ast.ReturnStmt); ok {
+						add(r)
+					}
+					return true
+				})
+			}
+		case *ast.ValueSpec:
+			for i, name := range n.Names {
+				if strings.HasSuffix(name.Name, "Hint") && i < len(n.Values) {
+					add(n.Values[i])
+				}
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// onlyContext tells whether a format says only what was being done when something else failed, or that a daemon said what nobody
+// expects of its version.
+func onlyContext(format string) bool {
+	return strings.Contains(format, "%T") || strings.Count(format, ":") == 1 && strings.HasSuffix(format, ": %w")
+}
+
+// calledName returns the function of a call, as it is written.
+func calledName(call *ast.CallExpr) string {
+	switch f := call.Fun.(type) {
+	case *ast.Ident:
+		return f.Name
+	case *ast.SelectorExpr:
+		if x, ok := f.X.(*ast.Ident); ok {
+			return x.Name + "." + f.Sel.Name
+		}
+		return "." + f.Sel.Name
+	}
+	return ""
+}
+
+// literalsIn returns the strings that are written out in a part of a program.
+func literalsIn(n ast.Node) []string {
+	var out []string
+	ast.Inspect(n, func(n ast.Node) bool {
+		if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+			if text, err := strconv.Unquote(l.Value); err == nil {
+				out = append(out, text)
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// expectations returns the lines that tests compare with: of scripts, what is wanted of stdout and stderr and what files hold
+// that are no command lines; of tests in Go, the literals that are not what they say of a failure.
+func expectations(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	files, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unescape := strings.NewReplacer(`\`, "", "''", "'")
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden := false
+		for line := range strings.Lines(string(text)) {
+			line = strings.TrimSpace(line)
+			golden = golden || strings.HasPrefix(line, "-- ")
+			if strings.HasPrefix(line, "stderr ") || strings.HasPrefix(line, "stdout ") || golden && !strings.HasPrefix(line, "#") {
+				out = append(out, unescape.Replace(line))
+			}
+		}
+	}
+	for _, dir := range spoken {
+		for name, file := range parsed(t, dir, true) {
+			if filepath.Base(name) == "messages_test.go" {
+				continue
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok && failureText(call) {
+					return false
+				}
+				if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+					if text, err := strconv.Unquote(l.Value); err == nil {
+						out = append(out, strings.Split(strings.ReplaceAll(text, `\`, ""), "\n")...)
+					}
+				}
+				return true
+			})
+		}
+	}
+	return out
+}
+
+// failureText tells whether a call says how a test has failed.
+func failureText(call *ast.CallExpr) bool {
+	for _, verb := range []string{"Error", "Errorf", "Fatal", "Fatalf", "Log", "Logf", "Skip", "Skipf"} {
+		if name := calledName(call); name == "t."+verb || name == "b."+verb || name == "tb."+verb {
+			return true
+		}
+	}
+	return false
+}
+
+// unheld are messages that no test expects, by why that is well.
+var unheld = map[string][]string{
+	"a program of another version, or a broken one, would have to say or ask it": {
+		"signal %d is not passed on", "start launcher: no arguments", "nobody said what it runs", "not the name of a job",
+		"this is for gorun itself", "it answered with more than %d bytes", "the measurement takes too long", "end pause %d: %w",
+		"a daemon without a host", "a process without a daemon", "a rank without a process",
+		"the daemon reports PMI barrier %d after %d", "the daemon reports a world of unknown hosts %v", "unexpected answer %q",
+		"take over job: it is not elastic, or has no secret", "take over job: process %d of host id %d",
+		"bad SHA-256 %q", "bad platform %q", "a job of %d slots, session %q", "start the job again", "%s: no slots on %s are reserved",
+		"check job: incomplete", "dial host id %d: not in the roster", "enter world of epoch %d: no host has id %d",
+	},
+	"only machines that are not Linux say it, and no test runs on them": {
+		"start rank: hosts must run Linux", "start worker: hosts must run Linux", "take over daemon: it can only be started",
+		"%s runs no launchers", "%s keeps nothing for jobs",
+	},
+	"it stands beside what is expected": { // the lab looks for other words of theirs
+		"connect hosts", "hosts must reach each other directly over TCP and UDP: check firewalls between them",
+		"hosts must reach each other directly over TCP: check firewalls between them, and --ssh-config aliases that hide addresses",
+		"gorun ps --cluster … lists the jobs", "%s: start command: %w", "it ended", "--listen: %w", "%q: [ without ]", "read hosts of %s: more than %d",
+	},
+	"nobody sees it: where it goes, it is known by its identity": {"the jobs are left to the next daemon"},
+	"cut from, or put after, what others say":                    {": parse error"},
+	"a terminal or a machine of another kind would be needed": {
+		"no terminal to ask at", "find address: no network interface is up", "includes are nested too deep",
+	},
+	"two things must meet within a moment": {
+		"the job's launcher is gone", "the daemon of the job is not on this host any more", "the daemon is being stopped",
+		"the daemon on %s is being stopped", "ask another host of the cluster", "the daemon hung up", "another launcher has taken the job over",
+		"ask %s for jobs: the daemons do not agree on who keeps the queue", "reserve slots at %s: the daemons do not agree on who keeps the queue",
+		"the connection to the daemon ended", "start a new world: %s called init again, but %s ended", "%d of %s in use by other jobs",
+		"add what was measured to the topology file: %w", "job %s runs on %s, this is %s", "clean up: exit code %d: %s",
+	},
+}
