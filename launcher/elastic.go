@@ -146,7 +146,7 @@ func (j *job) startHost(s elastic.StartHost) {
 	if s.Host != len(j.hosts) {
 		panic(fmt.Sprintf("launcher: host id %d is given to host %d", s.Host, len(j.hosts)))
 	}
-	h := &host{id: s.Host, name: s.Name, spec: j.spec, queue: newMailbox()}
+	h := &host{id: s.Host, name: s.Name, spec: j.spec, queue: newMailbox(), parted: map[int]bool{}}
 	h.job = j.template
 	h.job.HostID, h.job.Name, h.job.Slots, h.job.Elastic = s.Host, s.Name, max(j.change.slots[s.Name], 1), true
 	for _, other := range slices.Backward(j.hosts) {
@@ -249,6 +249,9 @@ func (j *job) elasticEvent(h *host, ev event) {
 		j.ended[h.id] = true
 		h.failure = ev.err
 		why := cmp.Or(h.lostWhy, ev.err.Error())
+		if gone := h.unreachable.Load(); gone != nil && h.lostWhy == "" {
+			why = *gone
+		}
 		if !j.stopping && !h.leaving {
 			j.spec.Note("gorun: %s is lost: %s", h.name, why)
 		}

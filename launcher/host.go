@@ -46,10 +46,14 @@ type host struct {
 
 	accuses []*wire.Silent // what it says of others that it does not hear
 
+	parted map[int]bool // peers that have ended their connections with it
+
 	heard heard
 	moves bool // it said that it is about to stand still
 
-	sendErr atomic.Pointer[error] // the first message that could not be sent
+	daemon      atomic.Pointer[Daemon] // once it was started
+	unreachable atomic.Pointer[string] // why it was given up
+	sendErr     atomic.Pointer[error]  // the first message that could not be sent
 }
 
 // mailbox is an unbounded queue of messages for a daemon: the loop must never wait for a slow host.
@@ -115,6 +119,7 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 		report(event{err: h.explain(err)})
 		return
 	}
+	h.daemon.Store(d)
 	defer d.Wait()
 	defer d.Close()
 	stop := context.AfterFunc(line, func() { d.Close() })
@@ -259,7 +264,10 @@ func (h *host) lost(d *Daemon, step string, err error) *HostError {
 	d.Close()
 	stderr, waitErr := d.Wait()
 	e := &HostError{Host: h.name, Step: step, Code: ExitTransport}
+	why := h.unreachable.Load()
 	switch sendErr := h.sendErr.Load(); {
+	case why != nil:
+		e.Err = errors.New(*why)
 	case sendErr != nil && !errors.Is(*sendErr, os.ErrClosed) && !errors.Is(*sendErr, net.ErrClosed) && !errors.Is(*sendErr, io.ErrClosedPipe) && !errors.Is(*sendErr, syscall.EPIPE) && !errors.Is(*sendErr, io.EOF):
 		e.Err = *sendErr
 	case stderr != "":

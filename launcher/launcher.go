@@ -148,6 +148,8 @@ type Daemon struct {
 	Remote bool
 	// Close ends the connection at once; the daemon, if it lives, then stops its job.
 	Close func() error
+	// Away is how the daemon cannot be reached; nil for one whose connection ends with it.
+	Away func() away
 	// Session is by what another launcher can take the daemon over, "" if it cannot.
 	Session string
 	// Wait returns when the daemon has ended, with what it last said on standard error.

@@ -17,7 +17,8 @@ import (
 
 // A conversation over ssh outlives its connection: it is a stream of package resume, which the daemon keeps at a socket
 // of its host, and whoever logs in there can carry it on. So a job goes on when a connection breaks, when its host gets
-// another address, or when this machine does. What ends it is the end of the daemon, which ssh tells by an exit status.
+// another address, or when this machine does. What ends it is the end of the daemon, which ssh tells by an exit status. A
+// host that cannot be reached is looked for again and again: when it is lost is for others to say, see away.go.
 
 const (
 	// doubt is how long a daemon may be silent until another way to it is tried, beside the present one. Daemons speak
@@ -25,9 +26,9 @@ const (
 	doubt = 4 * time.Second
 	// attempt is how long such a login may take.
 	attempt = 20 * time.Second
-	// mending is within what time a host has to answer when a connection has ended: most often the host has as well,
-	// and others wait for that to be known. One that answers may take its time with the rest, for it may be busy.
-	mending = 1500 * time.Millisecond
+	// unanswered is how long a host has to answer such a login after a connection has ended, until the next one begins: TCP
+	// by itself would ask ever more rarely. One that answers may take its time with the rest, for it may be busy.
+	unanswered = time.Second
 	// mendEvery is the pause between two tries.
 	mendEvery = 100 * time.Millisecond
 	// goodbye is how long it may take to tell the daemon that nobody will come back.
@@ -39,14 +40,18 @@ const (
 // line is the launcher's end of the conversation.
 type line struct {
 	*resume.Stream
-	token []byte                                    // proves that it is us who carry on
-	again func(ctx context.Context) (*login, error) // logs in for that; the login lives as long as ctx
-	doubt time.Duration
+	token  []byte                                    // proves that it is us who carry on
+	again  func(ctx context.Context) (*login, error) // logs in for that; the login lives as long as ctx
+	doubt  time.Duration
+	prompt time.Duration // how long a login may take until the host answers
 
 	ctx    context.Context // ends with the line
 	cancel context.CancelFunc
 	ended  chan struct{}
 	last   *login // the connection that was the last, once the line has ended
+
+	mu   sync.Mutex
+	away away
 }
 
 // login is one connection over ssh, to the daemon or to what leads there.
@@ -56,6 +61,7 @@ type login struct {
 	Close  func() error
 	Status func() (code int, err error) // waits for the end of the program; err if it is not known
 	Stderr func() string                // after Status
+	HungUp func() bool                  // whether the host ended it, in order; nil if that is not known
 	first  bool                         // its program is the daemon itself
 
 	reading atomic.Int64  // since when one waits for it to speak, 0 if one does not
@@ -63,9 +69,12 @@ type login struct {
 	timer   *time.Timer
 }
 
-// newLine begins a conversation over the connection to a daemon.
-func newLine(token []byte, first *login, again func(context.Context) (*login, error)) *line {
-	l := &line{Stream: resume.New(), token: token, again: again, doubt: doubt, ended: make(chan struct{})}
+// newLine begins a conversation over the connection to a daemon. Answers is false if again cannot tell of a host that answers.
+func newLine(token []byte, first *login, answers bool, again func(context.Context) (*login, error)) *line {
+	l := &line{Stream: resume.New(), token: token, again: again, doubt: doubt, prompt: attempt, ended: make(chan struct{})}
+	if answers {
+		l.prompt = unanswered
+	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	first.first = true
 	go l.run(first)
@@ -167,17 +176,38 @@ func (l *line) beside(until context.Context) *login {
 	return d
 }
 
-// once tries to log in to a host that has to answer before the end of limit.
-func (l *line) once(limit context.Context) *login {
+// once tries to log in to a host that has to answer soon.
+func (l *line) once() *login {
 	ctx, cancel := context.WithTimeout(l.ctx, attempt)
 	defer cancel()
-	late := context.AfterFunc(limit, cancel)
-	defer late()
-	d, err := l.login(ssh.OnAnswer(ctx, func() { late() }))
+	late := time.AfterFunc(l.prompt, cancel)
+	defer late.Stop()
+	d, err := l.login(ssh.OnAnswer(ctx, func() {
+		late.Stop()
+		l.note(func(a *away) { a.silent = time.Time{} })
+	}))
 	if err != nil {
+		l.note(func(a *away) {
+			if a.silent.IsZero() {
+				a.silent = time.Now()
+			}
+		})
 		return nil
 	}
 	return d
+}
+
+// Away is how the host cannot be reached, zero while there is a connection.
+func (l *line) Away() away {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.away
+}
+
+func (l *line) note(what func(*away)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	what(&l.away)
 }
 
 // login logs in, unless until ends before. What it returns lives as long as the line.
@@ -197,7 +227,7 @@ func (l *line) login(until context.Context) (*login, error) {
 	return d, nil
 }
 
-// mend is about a connection that has ended. It returns another one, nil if the stream is over.
+// mend is about a connection that has ended. It returns another one, nil if the stream or the line is over.
 func (l *line) mend(d *login) *login {
 	if l.Over() {
 		return nil
@@ -207,21 +237,22 @@ func (l *line) mend(d *login) *login {
 		l.Fail(io.EOF)
 		return nil
 	}
-	limit, cancel := context.WithTimeout(l.ctx, mending)
-	defer cancel()
-	for limit.Err() == nil {
-		if next := l.once(limit); next != nil {
-			return next
-		}
-		pause := time.NewTimer(mendEvery)
+	now := time.Now()
+	l.note(func(a *away) { *a = away{since: now, silent: now, hungUp: d.HungUp != nil && d.HungUp()} })
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
 		select {
 		case <-pause.C:
-		case <-limit.Done():
+		case <-l.ctx.Done():
+			return nil
 		}
-		pause.Stop()
+		if next := l.once(); next != nil {
+			l.note(func(a *away) { *a = away{} })
+			return next
+		}
+		pause.Reset(mendEvery)
 	}
-	l.Fail(io.EOF)
-	return nil
 }
 
 // carry lets a connection carry the stream, and waits for its end.

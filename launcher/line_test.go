@@ -23,6 +23,8 @@ type distant struct {
 	wg      sync.WaitGroup
 	logins  atomic.Int64
 	refuse  atomic.Bool
+	refused atomic.Int64 // logins
+	hangsUp atomic.Bool
 
 	mu   sync.Mutex
 	last *fakeLogin
@@ -69,6 +71,7 @@ func newDistant(t *testing.T) *distant {
 // login comes to the daemon's socket; the last login is the one that breaks.
 func (d *distant) login(ctx context.Context) (*login, error) {
 	if d.refuse.Load() {
+		d.refused.Add(1)
 		return nil, errors.New("nobody answers")
 	}
 	conn, err := d.session.Dial()
@@ -89,6 +92,7 @@ func (d *distant) login(ctx context.Context) (*login, error) {
 			}
 			return f.code, nil
 		},
+		HungUp: d.hangsUp.Load,
 		Stderr: func() string { return fmt.Sprintf("exit %d", f.code) }}, nil
 }
 
@@ -130,7 +134,7 @@ func (d *distant) open(t *testing.T) *line {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLine(token, first, d.login)
+	l := newLine(token, first, true, d.login)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -176,22 +180,40 @@ func TestLineEndsWithDaemon(t *testing.T) {
 	}
 }
 
-// TestLineGivesUp: a host that does not answer after its connection ended is lost soon.
-func TestLineGivesUp(t *testing.T) {
-	d := newDistant(t)
-	l := d.open(t)
-	d.says(t, l, "hello")
-	d.refuse.Store(true)
-	since := time.Now()
-	d.present().end(0, true)
-	if _, err := l.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("reading from a host that is lost: %v", err)
-	}
-	if took := time.Since(since); took < mending/2 || took > 10*mending {
-		t.Errorf("given up after %v, want about %v", took, mending)
-	}
-	if _, err := l.Wait(); err == nil {
-		t.Error("its connection did not break")
+// TestLineGoesOnLooking: a host that does not answer after its connection ended is looked for until it does, or until
+// nobody wants it any more; meanwhile the line tells since when it is away, and whether the host wanted that.
+func TestLineGoesOnLooking(t *testing.T) {
+	for _, hungUp := range []bool{false, true} {
+		d := newDistant(t)
+		l := d.open(t)
+		d.says(t, l, "hello")
+		if a := l.Away(); !a.since.IsZero() {
+			t.Errorf("away since %v, and it speaks", a.since)
+		}
+		d.hangsUp.Store(hungUp)
+		d.refuse.Store(true)
+		struck := time.Now()
+		d.present().end(0, true)
+		for deadline := struck.Add(10 * time.Second); d.refused.Load() < 10 && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+		if a := l.Away(); a.since.Before(struck) || a.silent.Before(struck) || a.hungUp != hungUp {
+			t.Errorf("away since %v, silent since %v, hung up %v, want %v since %v", a.since, a.silent, a.hungUp, hungUp, struck)
+		}
+		d.refuse.Store(false)
+		d.says(t, l, "and back")
+		if a := l.Away(); !a.since.IsZero() {
+			t.Errorf("away since %v, and it is back", a.since)
+		}
+		d.refuse.Store(true)
+		d.present().end(0, true)
+		l.Close()
+		if _, err := l.Read(make([]byte, 1)); err == nil {
+			t.Error("a line that was closed can be read")
+		}
+		if _, err := l.Wait(); err == nil {
+			t.Error("its connection did not break")
+		}
 	}
 }
 
@@ -206,9 +228,9 @@ func TestLineWaitsForBusyHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLine(token, first, func(ctx context.Context) (*login, error) {
+	l := newLine(token, first, true, func(ctx context.Context) (*login, error) {
 		ssh.Answered(ctx)
-		timer := time.NewTimer(2 * mending)
+		timer := time.NewTimer(3 * unanswered)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -234,7 +256,7 @@ func TestLineDoubts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLine(token, first, d.login)
+	l := newLine(token, first, true, d.login)
 	t.Cleanup(func() { l.Close() })
 	d.says(t, l, "hello")
 	d.present().silent.Store(true)

@@ -50,11 +50,11 @@ func (s *SSH) Dial(ctx context.Context, host string) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := newLine(token, first, func(ctx context.Context) (*login, error) {
+	l := newLine(token, first, s.Client.Answers(), func(ctx context.Context) (*login, error) {
 		d, _, err := s.login(ctx, host, relay)
 		return d, err
 	})
-	return &Daemon{In: l, Out: l, LocalIP: ip, Remote: true, Close: l.Close, Wait: l.Wait,
+	return &Daemon{In: l, Out: l, LocalIP: ip, Remote: true, Close: l.Close, Wait: l.Wait, Away: l.Away,
 		Sweep: func(ctx context.Context, job string) error { return s.sweepAfter(ctx, l.last, host, job) }}, nil
 }
 
@@ -77,7 +77,7 @@ func (s *SSH) login(ctx context.Context, host string, args []string) (*login, st
 	stderr := &tail{limit: 4 << 10}
 	var drain sync.WaitGroup
 	drain.Go(func() { io.Copy(stderr, session.Stderr) })
-	d := &login{In: session.Stdin, Out: session.Stdout, Close: conn.Close, Stderr: stderr.String,
+	d := &login{In: session.Stdin, Out: session.Stdout, Close: conn.Close, Stderr: stderr.String, HungUp: conn.HungUp,
 		Status: func() (int, error) {
 			code, err := session.Wait()
 			drain.Wait()

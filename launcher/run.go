@@ -138,7 +138,7 @@ func newJob(spec *Spec) (*job, error) {
 	for hid, ph := range spec.Placement.Hosts {
 		msg := j.template
 		msg.HostID, msg.Name, msg.Alone, msg.Slots, msg.Toward = hid, ph.Name, len(names) == 1, len(ph.Ranks), towards(names, hid)
-		h := &host{id: hid, name: ph.Name, job: msg, spec: spec, queue: newMailbox()}
+		h := &host{id: hid, name: ph.Name, job: msg, spec: spec, queue: newMailbox(), parted: map[int]bool{}}
 		var ranks []wire.Rank
 		for _, rank := range ph.Ranks {
 			r := spec.Placement.Ranks[rank]
@@ -324,6 +324,8 @@ func (j *job) message(h *host, msg wire.Message) {
 		j.daemonFailed(h, msg)
 	case *wire.Silent:
 		j.accused(h, msg)
+	case *wire.HungUp:
+		j.hungUp(h, msg)
 	case *wire.Fence:
 		j.fence.arrive(j, h, msg)
 	case *wire.Inspected:

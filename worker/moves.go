@@ -49,6 +49,7 @@ func (d *daemon) beat(ctx context.Context) {
 		d.arrived(ctx, fmt.Sprintf("stood still for %.1f s", gap.Seconds()), false, func() {})
 	}
 	d.reportLost()
+	d.reportHungUp()
 }
 
 // reportLost tells the launcher who is silent for too long.
@@ -60,6 +61,25 @@ func (d *daemon) reportLost() {
 	for _, peer := range d.absent.lost(time.Now(), d.lease(), heard) {
 		d.accuse(peer)
 	}
+}
+
+// reportHungUp tells the launcher which peers have ended their connections with this host, and which have some again.
+func (d *daemon) reportHungUp() {
+	now := map[int]bool{}
+	for _, peer := range d.mesh.HungUp() {
+		if _, member := peerOf(d.roster, peer); !member {
+			continue
+		}
+		if now[peer] = true; !d.hungUp[peer] {
+			d.out.Write(&wire.HungUp{Peer: peer})
+		}
+	}
+	for peer := range d.hungUp {
+		if !now[peer] {
+			d.out.Write(&wire.HungUp{Peer: peer, Back: true})
+		}
+	}
+	d.hungUp = now
 }
 
 // accuse tells the launcher that this host does not hear a peer any more.

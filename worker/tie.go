@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"sync"
+	"time"
 
 	"gorun/rendezvous/wire"
 )
@@ -15,6 +16,7 @@ type Tie struct {
 	mu    sync.Mutex
 	here  bool
 	over  bool            // the job ends here
+	lease time.Duration   // how long hosts may be silent
 	peers map[int]hearing // of the world
 }
 
@@ -44,10 +46,17 @@ func (t *Tie) Hears(here bool) {
 	}
 }
 
-// Elsewhere is true if another host hears the launcher, for all that is known, and that is worth waiting for.
-func (t *Tie) Elsewhere() bool {
+// leastTie is how long a launcher that others hear is waited for at least: how long it takes on a busy machine to connect
+// again nobody knows.
+const leastTie = 30 * time.Second
+
+// Elsewhere is true if another host hears the launcher, for all that is known, and it is worth to go on waiting for it.
+func (t *Tie) Elsewhere(waited time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if waited >= max(leastTie, t.lease) {
+		return false
+	}
 	for _, p := range t.peers {
 		if !p.deaf && !t.over {
 			return true
@@ -56,13 +65,14 @@ func (t *Tie) Elsewhere() bool {
 	return false
 }
 
-// among forgets all but the peers of a world. Nil is nobody's.
-func (t *Tie) among(peers []int) {
+// among forgets all but the peers of a world, in which hosts may be silent for so long. Nil is nobody's.
+func (t *Tie) among(peers []int, lease time.Duration) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.lease = lease
 	known := t.peers
 	t.peers = map[int]hearing{}
 	for _, p := range peers {

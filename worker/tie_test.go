@@ -1,18 +1,21 @@
 package worker
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // TestTie: a launcher lives as long as a host of the world may hear it.
 func TestTie(t *testing.T) {
 	tie := NewTie()
 	expect := func(want bool, when string) {
 		t.Helper()
-		if got := tie.Elsewhere(); got != want {
+		if got := tie.Elsewhere(time.Second); got != want {
 			t.Errorf("%s: heard elsewhere is %v", when, got)
 		}
 	}
 	expect(false, "without peers")
-	tie.among([]int{1, 2})
+	tie.among([]int{1, 2}, 0)
 	expect(true, "no news are good news")
 	tie.peer(1, hearing{stamp: 1, deaf: true})
 	expect(true, "one of two is deaf")
@@ -24,14 +27,20 @@ func TestTie(t *testing.T) {
 	expect(false, "a stranger hears something")
 	tie.peer(1, hearing{stamp: 2})
 	expect(true, "one hears it again")
-	tie.among([]int{2})
+	tie.among([]int{2}, 0)
 	expect(false, "that one is not in the next world")
-	tie.among([]int{2, 4})
+	tie.among([]int{2, 4}, 0)
 	expect(true, "a new one is")
 	tie.peer(4, hearing{stamp: forever, deaf: true})
 	expect(false, "and is lost")
 	tie.back(4)
 	expect(true, "and is back")
+	tie.among([]int{4}, time.Minute)
+	for waited, want := range map[time.Duration]bool{59 * time.Second: true, time.Minute: false} {
+		if got := tie.Elsewhere(waited); got != want {
+			t.Errorf("after %v, with a lease of a minute: worth to wait for is %v", waited, got)
+		}
+	}
 	tie.end()
 	expect(false, "the job ends")
 }

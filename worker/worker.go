@@ -171,6 +171,7 @@ type daemon struct {
 	rings  []wire.RailRing // of the present world, if it has several
 	where  whereabouts
 	absent *absences
+	hungUp map[int]bool // peers that have ended their connections with this host
 	pulse  migrate.Pulse
 	// All by process.
 	running  map[int]bool // those that have not ended

@@ -379,7 +379,7 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	for _, p := range r.Peers {
 		ids = append(ids, p.ID)
 	}
-	d.cfg.Tie.among(slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id == d.job.HostID }))
+	d.cfg.Tie.among(slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id == d.job.HostID }), d.lease())
 	d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: ids}})
 	d.step(ctx, epoch.Event{Self: &d.self})
 	d.pace = tickPeriod

@@ -17,10 +17,10 @@ import (
 // itself, later `gorun worker --relay`.
 
 // relayPatience is short, because a launcher that lives notices the end of its connection, and connects again. How long
-// that takes on a busy machine nobody knows: as long as other hosts hear it, it is waited for.
+// that takes on a busy machine, or in a network that is down, nobody knows: while other hosts hear it, it is waited for.
 func relayPatience(tie *worker.Tie) resume.Patience {
 	return resume.Patience{First: 20 * time.Second, Broken: 2 * time.Second, Orphan: 2 * time.Second,
-		Longer: tie.Elsewhere, Most: 30 * time.Second, Connected: tie.Hears}
+		Longer: tie.Elsewhere, Connected: tie.Hears}
 }
 
 // relayFarewell is how long the last words may take.

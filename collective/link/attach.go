@@ -3,8 +3,10 @@ package link
 import (
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -64,6 +66,21 @@ func (l *link) grow(n int) {
 // know that yet.
 func unreachable(err error) bool {
 	return errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
+}
+
+// endedByPeer reports whether a connection ended because the peer's machine said so. It does that for a process that has
+// ended, and one that has begun anew for what it knows nothing of.
+func endedByPeer(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// refused reports whether nobody listens at any of the addresses that were tried: at one of them alone another machine
+// may be found, this one for instance.
+func refused(err error) bool {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !refused(err) })
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // restore sees to a stream that is down because of err. mu is held.
@@ -155,6 +172,7 @@ func (l *link) dial(sl *slot, delay time.Duration) {
 		}
 		if l.ctx.Err() == nil {
 			l.last = err
+			l.hungUp = l.hungUp || l.up == 0 && refused(err)
 		}
 		l.mu.Unlock()
 		l.mesh.changed.notify()

@@ -32,6 +32,7 @@ type link struct {
 	bulky  int    // bytes of large segments that were queued, as far as grow counts them
 	lost   error  // the peer has another session now
 	last   error  // why the last attempt to connect failed
+	hungUp bool   // the peer ended the last stream, or its machine refuses another one
 
 	// Sending: again goes first, then urgent, then bulk.
 	again, urgent queue

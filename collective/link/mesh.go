@@ -345,6 +345,20 @@ func (m *Mesh) Renew(peer int, stale func(local, remote net.Addr) bool) {
 	}
 }
 
+// HungUp returns the peers that have ended the last stream of their link themselves, or whose machine refuses another one:
+// most likely their process is gone. A network that is down says no such thing.
+func (m *Mesh) HungUp() []int {
+	var peers []int
+	for peer, l := range *m.links.Load() {
+		l.mu.Lock()
+		if l.hungUp {
+			peers = append(peers, peer)
+		}
+		l.mu.Unlock()
+	}
+	return peers
+}
+
 // Flush returns when the peers have everything that was sent to them, except those that were lost. A mesh that ends without it may take
 // back what its peers' kernels have not passed on yet.
 func (m *Mesh) Flush(ctx context.Context) error {

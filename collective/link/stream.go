@@ -54,6 +54,7 @@ func (st *stream) start() {
 	l := st.link
 	l.slots[st.index].stream = st
 	l.up++
+	l.hungUp = false
 	l.bulk.up[l.mesh.cfg.rail(st.index)]++
 	l.wg.Add(2)
 	st.wg.Add(2)
@@ -79,6 +80,7 @@ func (st *stream) fail(err error) {
 	}
 	l.mesh.log.Debug("stream broke", "peer", l.peer, "stream", st.index, "err", err)
 	l.last = err
+	l.hungUp = l.up == 0 && endedByPeer(err)
 	l.restore(l.slots[st.index], err)
 	l.mesh.changed.notify()
 }

@@ -92,14 +92,13 @@ func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
 		return nil, &Error{Host: host, Step: StepConfig, Err: err}
 	}
 	if len(c.cfg.Command) > 0 {
-		Answered(ctx) // nobody knows
 		return &Conn{host: host, client: c, transport: c.external(s)}, nil
 	}
 	var client *gossh.Client
-	var local, remote net.Addr
+	var raw *greeting
 	route, err := c.route(s, 0)
 	if err == nil {
-		client, local, remote, err = c.login(ctx, s, route)
+		client, raw, err = c.login(ctx, s, route)
 	}
 	if err != nil {
 		var e *Error
@@ -110,8 +109,15 @@ func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
 		named.Host = host
 		return nil, &named
 	}
-	return &Conn{host: host, client: c, transport: builtin{client}, local: local, remote: remote}, nil
+	conn := &Conn{host: host, client: c, transport: builtin{client}, local: addrOf(raw.LocalAddr()), remote: addrOf(raw.RemoteAddr())}
+	if len(route) == 0 && s.proxyCommand == "" {
+		conn.raw = raw
+	}
+	return conn, nil
 }
+
+// Answers is true if Connect calls who wants to know that a host answers, see [OnAnswer], before the host lets anybody in.
+func (c *Client) Answers() bool { return len(c.cfg.Command) == 0 }
 
 // route returns the bastions on the way to a machine: those that its ssh_config names, and before the first of them
 // those that its own names.
@@ -133,13 +139,13 @@ func (c *Client) route(s *settings, depth int) ([]string, error) {
 type dialFunc func(context.Context) (net.Conn, error)
 
 // login makes one authenticated connection, directly, through the bastions of route or through a proxy command.
-func (c *Client) login(ctx context.Context, s *settings, route []string) (client *gossh.Client, local, remote net.Addr, err error) {
+func (c *Client) login(ctx context.Context, s *settings, route []string) (*gossh.Client, *greeting, error) {
 	dial := func(ctx context.Context) (net.Conn, error) { return dialTCP(ctx, s) }
 	switch {
 	case len(route) > 0:
 		via, err := c.bastionFor(ctx, route)
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		dial = func(ctx context.Context) (net.Conn, error) { return c.dialThrough(ctx, via, s) }
 	case s.proxyCommand != "":
@@ -189,7 +195,7 @@ func (c *Client) openBastion(ctx context.Context, b *bastion, key string, route 
 	before, last := route[:len(route)-1:len(route)-1], route[len(route)-1]
 	s, err := c.settingsFor(last, true)
 	if err == nil {
-		b.client, _, _, err = c.login(OnAnswer(ctx, func() {}), s, before)
+		b.client, _, err = c.login(OnAnswer(ctx, func() {}), s, before)
 	}
 	if err != nil {
 		forget()

@@ -3,8 +3,10 @@ package ssh
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	gossh "golang.org/x/crypto/ssh"
@@ -51,10 +53,11 @@ func (c *Client) dialThrough(ctx context.Context, via *gossh.Client, s *settings
 	}
 }
 
-// greeting remembers the first line that the server sends. A server that turns us away often says why in it, and the ssh
-// library skips it.
+// greeting remembers the first line that the server sends, and whether it hung up in the end. A server that turns us away
+// often says why in that line, and the ssh library skips it.
 type greeting struct {
 	net.Conn
+	ended atomic.Bool
 
 	mu   sync.Mutex
 	line []byte
@@ -65,6 +68,9 @@ const maxGreeting = 120
 
 func (g *greeting) Read(b []byte) (int, error) {
 	n, err := g.Conn.Read(b)
+	if err == io.EOF {
+		g.ended.Store(true)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i := 0; i < n && !g.full; i++ {

@@ -27,32 +27,32 @@ var defaultRetry = retry{attempts: 16, first: 100 * time.Millisecond, max: 2 * t
 // attempts logs in, trying again only when the server hung up before it was shown a key: that is how an sshd with too
 // many connections behaves, and nothing else is cured by repeating it. A refused key must not be repeated: new sshds
 // lock out an address that fails to authenticate.
-func (c *Client) attempts(ctx context.Context, s *settings, dial dialFunc, key string) (client *gossh.Client, local, remote net.Addr, err error) {
+func (c *Client) attempts(ctx context.Context, s *settings, dial dialFunc, key string) (client *gossh.Client, raw *greeting, err error) {
 	wait := c.retry.first
 	for n := 1; ; n++ {
 		p, err := c.gate.enter(ctx, key)
 		if err != nil {
-			return nil, nil, nil, &Error{Step: StepConnect, Err: fmt.Errorf("wait for other connections to %s: %w", s.addr(), err)}
+			return nil, nil, &Error{Step: StepConnect, Err: fmt.Errorf("wait for other connections to %s: %w", s.addr(), err)}
 		}
 		a := &attempt{client: c, s: s, known: c.hostKeysFor(s)}
 		client, nc, err := a.run(ctx, dial)
 		if err == nil {
 			p.done()
-			return client, addrOf(nc.LocalAddr()), addrOf(nc.RemoteAddr()), nil
+			return client, nc, nil
 		}
 		if !a.dropped {
 			p.done()
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		p.dropped()
 		if n == c.retry.attempts {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		c.cfg.Log.Debug("ssh connection dropped, trying again", "host", s.host, "attempt", n, "err", err)
 		select {
 		case <-time.After(rand.N(wait)):
 		case <-ctx.Done():
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		wait = min(2*wait, c.retry.max)
 	}
@@ -85,7 +85,7 @@ type attempt struct {
 
 var errTimeout = errors.New("no answer")
 
-func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, net.Conn, error) {
+func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, *greeting, error) {
 	algorithms, err := a.known.algorithms(a.s.knownAs())
 	if err != nil {
 		return nil, nil, &Error{Step: StepHostKey, Err: err}

@@ -17,6 +17,7 @@ type Conn struct {
 	client        *Client
 	transport     transport
 	local, remote net.Addr
+	raw           *greeting // nil if the host is reached through others
 	closed        sync.Once
 }
 
@@ -31,6 +32,10 @@ func (c *Conn) LocalAddr() net.Addr { return c.local }
 
 // RemoteAddr is the host's end of the connection, nil when it goes through a bastion or a program.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// HungUp is true when the host itself has ended the connection, in order: its processes have ended. It is false for a
+// connection that broke, and for one through others, which end it when they like.
+func (c *Conn) HungUp() bool { return c.raw != nil && c.raw.ended.Load() }
 
 // Close ends the connection and all its sessions at once. What they started on the host sees the end of its input; it is
 // not killed.

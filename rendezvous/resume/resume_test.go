@@ -193,9 +193,9 @@ func TestWhoWaits(t *testing.T) {
 	})
 	t.Run("a reason to wait", func(t *testing.T) {
 		p := long
-		p.Orphan, p.Most = 20*time.Millisecond, time.Minute
+		p.Orphan = 20 * time.Millisecond
 		var asked atomic.Int64
-		p.Longer = func() bool { return asked.Add(1) < 4 }
+		p.Longer = func(time.Duration) bool { return asked.Add(1) < 4 }
 		connected := make(chan bool, 10)
 		p.Connected = func(here bool) { connected <- here }
 		_, _, far, conn, wait := begin(p)
@@ -212,8 +212,8 @@ func TestWhoWaits(t *testing.T) {
 	})
 	t.Run("a reason that lasts", func(t *testing.T) {
 		p := long
-		p.Orphan, p.Most = 20*time.Millisecond, 100*time.Millisecond
-		p.Longer = func() bool { return true }
+		p.Orphan = 20 * time.Millisecond
+		p.Longer = func(waited time.Duration) bool { return waited < 100*time.Millisecond }
 		_, _, far, conn, wait := begin(p)
 		conn.Orphan()
 		conn.Close()

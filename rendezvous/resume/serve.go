@@ -38,9 +38,8 @@ type Patience struct {
 	First  time.Duration // that the stream begins with
 	Broken time.Duration // after one that broke: the standing daemon is being replaced
 	Orphan time.Duration // after one that the launcher hung up on: most likely it was killed
-	// Longer is asked when it has run out: whether there is a reason to wait as long again, up to Most in all. Nil for no.
-	Longer func() bool
-	Most   time.Duration
+	// Longer is asked when it has run out: whether there is a reason to wait as long again, after so much. Nil for no.
+	Longer func(waited time.Duration) bool
 	// Connected is told when a connection begins or ends to carry the stream. Nil for nobody. Neither may wait.
 	Connected func(bool)
 }
@@ -193,7 +192,7 @@ func (v *server) expire() {
 	if !v.waits {
 		return
 	}
-	if v.patience.Longer != nil && !v.since.IsZero() && time.Since(v.since) < v.patience.Most && v.patience.Longer() {
+	if v.patience.Longer != nil && !v.since.IsZero() && v.patience.Longer(time.Since(v.since)) {
 		v.timer.Reset(v.again)
 		return
 	}

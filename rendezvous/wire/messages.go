@@ -195,6 +195,13 @@ type Silent struct {
 	Text string `msgpack:"text"`
 }
 
+// HungUp says that a peer has ended all connections with the sender, as the kernel does for a process that is gone, or
+// that there are some again. Where nothing else is heard of the peer it is lost.
+type HungUp struct {
+	Peer int  `msgpack:"peer"` // host id
+	Back bool `msgpack:"back"` // there are connections again
+}
+
 // Log is a line for a user who asked for -v.
 type Log struct {
 	Text string `msgpack:"text"`

@@ -40,3 +40,4 @@ func (*Stalled) kind() byte    { return 48 }
 func (*AskStalled) kind() byte { return 49 }
 func (*GiveUp) kind() byte     { return 50 }
 func (*Silent) kind() byte     { return 51 }
+func (*HungUp) kind() byte     { return 52 }

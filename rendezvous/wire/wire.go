@@ -107,6 +107,8 @@ func newMessage(kind byte) Message {
 		return new(GiveUp)
 	case 51:
 		return new(Silent)
+	case 52:
+		return new(HungUp)
 	}
 	return newClusterMessage(kind)
 }

@@ -1,0 +1,63 @@
+package launcher
+
+import (
+	"testing"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// TestSearch: a host that cannot be reached is lost when its lease ends, and soon only if it has hung up itself, has nothing
+// to lose, or others say that it is gone.
+func TestSearch(t *testing.T) {
+	const lease = 30
+	began := time.Unix(1000, 0)
+	at := func(sec float64) time.Time { return began.Add(time.Duration(sec * float64(time.Second))) }
+	for name, tc := range map[string]struct {
+		away       away
+		now, heard float64 // in seconds
+		change     func(j *job)
+		lost       bool
+	}{
+		"it is there":                             {now: 100, heard: 99.5},
+		"it is silent, which others judge":        {now: 100, heard: 1},
+		"it is cut off":                           {away: away{since: at(10), silent: at(10)}, now: 30, heard: 9},
+		"its lease ends":                          {away: away{since: at(10), silent: at(10)}, now: 9 + lease, heard: 9, lost: true},
+		"its lease ends as its connection breaks": {away: away{since: at(60), silent: at(60)}, now: 61, heard: 1},
+		"and a moment later":                      {away: away{since: at(60), silent: at(60)}, now: 61.5, heard: 1, lost: true},
+		"it hung up":                              {away: away{since: at(10), silent: at(10), hungUp: true}, now: 11.5, heard: 10, lost: true},
+		"it hung up a moment ago":                 {away: away{since: at(10), silent: at(10), hungUp: true}, now: 11, heard: 10},
+		"it hung up, and answers":                 {away: away{since: at(10), hungUp: true}, now: 20, heard: 10},
+		"it hung up, and answered":                {away: away{since: at(10), silent: at(19), hungUp: true}, now: 20, heard: 10},
+		"it answers for too long":                 {away: away{since: at(10)}, now: 10 + lease, heard: 10, lost: true},
+		"it hung up on another": {away: away{since: at(10), silent: at(10)}, now: 12, heard: 10,
+			change: func(j *job) { j.hosts[1].parted[0] = true }, lost: true},
+		"it hung up on one that is lost": {away: away{since: at(10), silent: at(10)}, now: 12, heard: 10,
+			change: func(j *job) { j.hosts[1].parted[0], j.ended[1] = true, true }},
+		"it is not ready":   {away: away{since: at(10), silent: at(10)}, now: 12, heard: 10, change: func(j *job) { delete(j.ready, 0) }, lost: true},
+		"the job ends":      {away: away{since: at(10), silent: at(10)}, now: 12, heard: 10, change: func(j *job) { j.stopping = true }, lost: true},
+		"it is not wanted":  {away: away{since: at(10), silent: at(10)}, now: 12, heard: 10, change: func(j *job) { j.hosts[0].leaving = true }, lost: true},
+		"it moves":          {away: away{since: at(10), silent: at(10)}, now: 60, heard: 9, change: func(j *job) { j.hosts[0].moves = true }},
+		"it moves for long": {away: away{since: at(10), silent: at(10)}, now: 130, heard: 9, change: func(j *job) { j.hosts[0].moves = true }, lost: true},
+		"this machine stood still": {away: away{since: at(10), silent: at(10), hungUp: true}, now: 100, heard: 9,
+			change: func(j *job) { j.silences.floor = at(99.9) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := &job{spec: &Spec{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, silences: silences{since: map[int]time.Time{}}}
+			hangups := 0
+			for id := range 2 {
+				j.hosts = append(j.hosts, &host{id: id, parted: map[int]bool{}, hangUp: func() { hangups++ }})
+			}
+			h := j.hosts[0]
+			h.daemon.Store(&Daemon{Away: func() away { return tc.away }})
+			h.heard.reading(at(tc.heard))
+			if tc.change != nil {
+				tc.change(j)
+			}
+			j.search(at(tc.now))
+			if lost := h.unreachable.Load() != nil; lost != tc.lost || hangups > 1 || lost != (hangups == 1) {
+				t.Errorf("lost %v after %d hang-ups, want %v", lost, hangups, tc.lost)
+			}
+		})
+	}
+}
