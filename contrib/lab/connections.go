@@ -16,6 +16,15 @@ type Conn struct{ Local, Peer netip.AddrPort }
 
 // Connections returns the established connections of the host with others of the lab, without those of ssh.
 func (h *Host) Connections() ([]Conn, error) {
+	return h.connections(func(c Conn) bool { return c.Local.Port() != sshPort && c.Peer.Port() != sshPort })
+}
+
+// Logins returns the established connections by which the host is logged in on others.
+func (h *Host) Logins() ([]Conn, error) {
+	return h.connections(func(c Conn) bool { return c.Peer.Port() == sshPort })
+}
+
+func (h *Host) connections(wanted func(Conn) bool) ([]Conn, error) {
 	out, err := h.ss("state", "established")
 	if err != nil {
 		return nil, fmt.Errorf("list connections of %s: %w", h.name, err)
@@ -28,10 +37,9 @@ func (h *Host) Connections() ([]Conn, error) {
 		}
 		local, err1 := netip.ParseAddrPort(fields[2])
 		peer, err2 := netip.ParseAddrPort(fields[3])
-		if err1 != nil || err2 != nil || peer.Addr().IsLoopback() || local.Port() == sshPort || peer.Port() == sshPort {
-			continue
+		if c := (Conn{local, peer}); err1 == nil && err2 == nil && !peer.Addr().IsLoopback() && wanted(c) {
+			list = append(list, c)
 		}
-		list = append(list, Conn{local, peer})
 	}
 	return list, nil
 }

@@ -1,0 +1,97 @@
+//go:build linux
+
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+// TestResetWhileCutOff: the launcher's connection to a host is reset while that host is cut off, by a firewall that lost its
+// memory, say. The host is looked for until it is back, within its lease; no rank is started again, and the weights are
+// those of an undisturbed job.
+func TestResetWhileCutOff(t *testing.T) {
+	t.Run("the world stays", func(t *testing.T) {
+		const batches = 100
+		c := newCluster(t, 2)
+		want := c.undisturbedDescent(batches)
+		d := c.descend(batches, "0.05", "--lease", "30")
+		d.reach(batches / 4)
+		d.cutAndReset(2, 5*time.Second)
+		d.await(`gorun: host2 has been silent for `)
+		if got := d.weights(); got != want {
+			t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.out)
+		}
+	})
+	t.Run("elastic", func(t *testing.T) {
+		needTorch(t)
+		c := newCluster(t, 2)
+		j := c.trainOn("--lease", "30", "--min-np", "1", "-H", "host1:1,host2:1")
+		j.await(`is rank 1 of 2`) // hosts may come one after the other
+		j.await(`batch 20$`)
+		told, _ := j.out.find(`(is lost|is rank)`)
+		j.cutAndReset(2, 5*time.Second)
+		j.await(`gorun: host2 is back after `)
+		j.enough()
+		j.end(2)
+		if now, _ := j.out.find(`(is lost|is rank)`); len(now) != len(told) {
+			t.Errorf("the world did not stay as it was\n%s", j.out)
+		}
+	})
+}
+
+// cutAndReset cuts a host off, resets the launcher's connections with it, and heals it.
+func (j *training) cutAndReset(host int, lasts time.Duration) {
+	j.t.Helper()
+	h := j.Host(host)
+	if err := h.Cut(); err != nil {
+		j.t.Fatal(err)
+	}
+	healed := time.After(lasts)
+	conns, err := j.Launcher().Logins()
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	reset := 0
+	for _, conn := range conns {
+		if conn.Peer.Addr() != h.Address() {
+			continue
+		}
+		gone, err := j.Launcher().Reset(conn)
+		if err != nil {
+			j.t.Fatal(err)
+		}
+		if gone {
+			reset++
+		}
+	}
+	if reset == 0 {
+		j.t.Fatalf("none of the connections %v was reset", conns)
+	}
+	<-healed
+	if err := h.Heal(); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// TestHungUpOnPeers: of a host that the system's ssh leads to gorun hears no more than that the connection ended. That it
+// has hung up on another host as well is why it need not be waited for.
+func TestHungUpOnPeers(t *testing.T) {
+	c := newCluster(t, 2)
+	d := c.descend(1000, "0.05", "--ssh-command", "ssh", "--lease", "60")
+	d.reach(20)
+	struck := time.Now()
+	if err := c.Host(2).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	err := d.cmd.Wait()
+	took := time.Since(struck)
+	t.Logf("the job ended after %v", took.Round(time.Millisecond))
+	if d.cmd.ProcessState.ExitCode() != 255 || !d.out.has(`gorun: error: host2: run: cannot be reached since \d\d:\d\d:\d\d$`) {
+		t.Errorf("it is not told that host2 is lost: %v\n%s", err, d.out)
+	}
+	if took > 30*time.Second { // some 3 s on a quiet machine
+		t.Errorf("it ended after %v, which is no sooner than if the host were silent", took)
+	}
+	c.expectNothingLeft(5 * time.Second)
+}

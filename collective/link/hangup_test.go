@@ -1,0 +1,50 @@
+package link_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"testing"
+
+	"gorun/collective/link"
+)
+
+// TestHungUp: a peer that ends, and one that never listened, are told from one that nothing is heard of, and from one
+// whose streams were only broken.
+func TestHungUp(t *testing.T) {
+	configure := func(c *link.Config) {
+		dial := c.Dial
+		c.Dial = func(ctx context.Context, peer, stream int) (net.Conn, error) {
+			if peer == 9 { // of whom nothing is heard
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return dial(ctx, peer, stream)
+		}
+	}
+	nodes := newNodes(t, 3, configure)
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	nodes[0].reach(8, gone.Addr().String())
+	if err := nodes[0].mesh.Open([]int{8, 9}); err != nil {
+		t.Fatal(err)
+	}
+	out := &outbox{t: t}
+	out.send(nodes[0].mesh, 8, 1, 1)
+	out.send(nodes[0].mesh, 9, 2, 1)
+	hungUp := func() []int { return slices.Sorted(slices.Values(nodes[0].mesh.HungUp())) }
+	eventually(t, "the refusal", func() bool { return slices.Equal(hungUp(), []int{8}) })
+	nodes[1].stop()
+	eventually(t, "the end of a peer", func() bool { return slices.Equal(hungUp(), []int{1, 8}) })
+	before, _ := nodes[0].mesh.Status(2)
+	for c := nodes[2].ln.pick(0); c != nil; c = nodes[2].ln.pick(0) {
+		c.Close() // of connections, not of the peer
+	}
+	eventually(t, "other streams", func() bool {
+		now, _ := nodes[0].mesh.Status(2)
+		return now.Attached >= before.Attached+4 && slices.Equal(hungUp(), []int{1, 8})
+	})
+}
