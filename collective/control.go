@@ -2,16 +2,18 @@ package collective
 
 import (
 	"bytes"
+	"fmt"
 	"sync/atomic"
 
 	"gorun/collective/link"
 )
 
-// Limits of control messages: of one, and of those of a peer that came before an earlier one.
+// Limits of control messages: of one, and of those of a peer that came before an earlier one. A host that resumed
+// before this one may have announced all that its ranks have in flight.
 const (
 	maxControl   = 1 << 20
-	maxHeld      = 1 << 16
-	maxHeldBytes = 64 << 20
+	maxHeld      = 1 << 17
+	maxHeldBytes = 256 << 20
 )
 
 // channel puts the control messages of a peer in the order in which they were sent: the link keeps no
@@ -21,6 +23,7 @@ type channel struct {
 	next uint64            // to be heard
 	held map[uint64][]byte // came early
 	size int               // of held
+	lost bool              // the one to be heard: nothing comes after it
 
 	stopped uint32 // the last pause that the peer announced nothing after
 }
@@ -86,27 +89,46 @@ func (e *Engine) post(m *message) {
 // hear takes a control message, and those it was waited for.
 func (e *Engine) hear(peer int, h *link.Header, p []byte) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	err := e.order(peer, h, p)
+	e.mu.Unlock()
+	if err != nil {
+		e.breaks(peer, err)
+	}
+}
+
+// breaks tells that the world cannot go on.
+func (e *Engine) breaks(peer int, err error) {
+	if now := e.epoch.Load(); e.ended.Swap(now) != now {
+		e.broken(peer, err)
+	}
+}
+
+// order takes a message whose turn it is, and keeps one that came early. An error ends the world: what the peer said
+// is lost, and operations would wait for it for ever. mu is held.
+func (e *Engine) order(peer int, h *link.Header, p []byte) error {
 	c := e.channels[peer]
-	if c == nil || h.Epoch != e.epoch.Load() {
-		return
+	if c == nil || c.lost || h.Epoch != e.epoch.Load() {
+		return nil
 	}
-	if ahead := h.Offset - c.next; ahead != 0 || e.table.early(p) {
-		if ahead > maxHeld || c.size+len(p) > maxHeldBytes {
-			e.log.Error("drop control message", "peer", peer, "number", h.Offset, "expected", c.next)
-			return
-		}
-		if _, twice := c.held[h.Offset]; twice {
-			return
-		}
-		if c.held == nil {
-			c.held = map[uint64][]byte{}
-		}
-		c.held[h.Offset] = bytes.Clone(p)
-		c.size += len(p)
-		return
+	ahead := h.Offset - c.next
+	if ahead == 0 && !e.table.early(p) {
+		e.listen(peer, c, p, true)
+		return nil
 	}
-	e.listen(peer, c, p, true)
+	if _, twice := c.held[h.Offset]; twice || int64(ahead) < 0 {
+		e.log.Error("drop control message", "peer", peer, "number", h.Offset, "expected", c.next)
+		return nil
+	}
+	if ahead > maxHeld || c.size+len(p) > maxHeldBytes {
+		c.lost, c.held = true, nil
+		return fmt.Errorf("control message %d of host id %d is missing in epoch %d, but number %d came", c.next, peer, h.Epoch, h.Offset)
+	}
+	if c.held == nil {
+		c.held = map[uint64][]byte{}
+	}
+	c.held[h.Offset] = bytes.Clone(p)
+	c.size += len(p)
+	return nil
 }
 
 // listen takes a message, and those that it was waited for. mu is held, and released in between.

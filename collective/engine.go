@@ -38,12 +38,18 @@ type Config struct {
 
 	Algorithm schedule.Algorithm // of every allreduce; Auto: what costs least
 	Coding    kernel.Coding      // of sums of floats between hosts that say nothing themselves; none unless told
+
+	// Broken is told, once for a world and on any goroutine, that it cannot go on because of what a peer sent or did not
+	// send. It must not block. May be nil.
+	Broken func(peer int, err error)
+	Stash  int // bytes that may come before operations of unknown size begin, 0 for 1 GiB
 }
 
 // Defaults of a Config.
 const (
 	defaultSegment = 512 << 10
 	defaultInline  = 64 << 10
+	defaultStash   = 1 << 30
 )
 
 var defaultCost = schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9}
@@ -62,6 +68,10 @@ type Engine struct {
 	usual     schedule.Cost // where a world has none of its own
 	by        schedule.Algorithm
 	coding    kernel.Coding
+	broken    func(peer int, err error)
+	stashMax  int64
+	stashed   atomic.Int64  // bytes, for operations of unknown size
+	ended     atomic.Uint32 // the epoch whose world is broken
 	workers   workers
 
 	epoch atomic.Uint32 // written with mu held
@@ -101,6 +111,8 @@ func New(cfg Config) *Engine {
 		usual:     cfg.Cost,
 		by:        cfg.Algorithm,
 		coding:    cfg.Coding,
+		broken:    cfg.Broken,
+		stashMax:  int64(limit(cfg.Stash, defaultStash)),
 		stopped:   refuse("there is no world yet"),
 		past:      &Error{Code: CodeAborted, Text: "the world of this rank has ended"},
 	}
@@ -108,6 +120,9 @@ func New(cfg Config) *Engine {
 	e.segment = min(max(e.segment+schedule.Align-1, schedule.Align)&^(schedule.Align-1), link.MaxPayload)
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
+	}
+	if e.broken == nil {
+		e.broken = func(peer int, err error) { e.log.Error("world is broken", "peer", peer, "err", err) }
 	}
 	if e.allocator == nil {
 		e.allocator = heapAllocator{}

@@ -60,6 +60,7 @@ func (o *op) start() {
 		o.engine.buffers.Put(s.payload)
 	}
 	o.mu.Lock()
+	o.unstash()
 	o.remaining--
 	o.settle()
 }

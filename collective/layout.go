@@ -275,6 +275,9 @@ func (o *op) provide(n int64) {
 	b, err := o.engine.alloc(int(n))
 	if err != nil {
 		o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("%s %q: allocate %d bytes on %s: %v", o.reqs[0].Kind, o.name, n, o.group.hosts[o.group.self].Name, err)}
+		if len(o.group.hosts) == 1 {
+			n, o.size = 0, 0 // nothing passes through
+		}
 		b = heap(make([]byte, n))
 	}
 	o.buffer, o.acc = b, b.Bytes()[:n]

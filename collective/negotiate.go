@@ -105,6 +105,7 @@ func (t *table) declare(o *op) verdict {
 		v.ready, _ = splitReady(v.raw)
 		t.serial++
 	}
+	o.foreseen.Store(o.foresee())
 	o.votes[g.self].set = true
 	o.voted++
 	out := t.decide(o)

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gorun/collective/kernel"
@@ -61,9 +62,12 @@ type op struct {
 	coded   coded
 	results []Result // of the local ranks, without Buffer
 
+	foreseen atomic.Int64 // bytes of the tensor, -1 if they are not known yet; set with this host's vote
+
 	mu        sync.Mutex
 	started   bool
 	stash     []stashed // segments that came before the last ready message
+	stashed   int64     // their bytes
 	seen      []uint64  // bit per received segment
 	done      []uint64  // bit per segment that is done and what waited for it queued, if chained
 	undone    []int32   // per step: segments that are not done
@@ -146,7 +150,7 @@ func (o *op) reset(g *group, epoch uint32, id uint64, name string) {
 	o.started, o.dead, o.err = false, false, nil
 	o.stage = open
 	o.remaining, o.unacked, o.inflight, o.busy = 0, 0, 0, 0
-	o.stash, o.early = o.stash[:0], o.early[:0]
+	o.stash, o.early, o.stashed = o.stash[:0], o.early[:0], 0
 }
 
 // forget drops what would keep the memory of a finished op's ranks alive.
@@ -252,6 +256,10 @@ func (o *op) tell(index int) {
 
 // fail ends an op that did not start. It is not pooled again: a late segment may still look at it.
 func (o *op) fail(err *Error) {
+	o.mu.Lock()
+	o.dead = true
+	o.unstash()
+	o.mu.Unlock()
 	for i, have := range o.have {
 		if have {
 			o.reqs[i].Client.Complete(o.reqs[i].Handle, Result{Err: err})

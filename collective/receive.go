@@ -2,6 +2,7 @@ package collective
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"gorun/collective/kernel"
@@ -61,8 +62,11 @@ func (o *op) deliver(peer int, h link.Header, payload []byte) {
 		return
 	}
 	if !o.started {
-		o.keep(peer, h, payload)
+		err := o.keep(peer, h, payload)
 		o.mu.Unlock()
+		if err != nil { // without what was not kept the operation never ends
+			o.engine.breaks(peer, err)
+		}
 		return
 	}
 	step, k, err := o.locate(peer, &h)
@@ -97,9 +101,43 @@ func (o *op) deliver(peer int, h link.Header, payload []byte) {
 }
 
 // keep copies a segment until the op starts. That is the ordinary case for the first ones: they overtake
-// the last ready message on another stream. o.mu is held.
-func (o *op) keep(peer int, h link.Header, payload []byte) {
+// the last ready message on another stream. It is as much as the tensor allows, no algorithm sends a host more than
+// twice its size from every other; where the size depends on what hosts have yet to say, all such operations share
+// a limit. o.mu is held.
+func (o *op) keep(peer int, h link.Header, payload []byte) error {
+	// What is short costs more than its bytes.
+	n, size, hosts := max(int64(len(payload)), schedule.Align), o.foreseen.Load(), int64(len(o.group.hosts))
+	switch {
+	case size < 0 && o.engine.stashed.Add(n) > o.engine.stashMax:
+		o.engine.stashed.Add(-n)
+		return fmt.Errorf("receive segments from host id %d: more than %d bytes came before hosts had agreed on %q", peer, o.engine.stashMax, o.name)
+	case size >= 0 && (h.Offset >= uint64(size) || o.stashed+n > 2*hosts*(size+schedule.Align*int64(len(o.group.ranks)))):
+		return fmt.Errorf("receive segment [%d:+%d) from host id %d: it does not fit %q of %d bytes", h.Offset, h.Length, peer, o.name, size)
+	}
+	o.stashed += n
 	o.stash = append(o.stash, stashed{peer, h, o.copied(payload)})
+	return nil
+}
+
+// unstash gives the shared limit back what the op took of it. o.mu is held.
+func (o *op) unstash() {
+	if o.foreseen.Load() < 0 {
+		o.engine.stashed.Add(-o.stashed)
+	}
+	o.stashed = 0
+}
+
+// foresee returns the bytes of an operation whose size is what a rank of this host submitted, -1 if it depends on more.
+func (o *op) foresee() int64 {
+	if i := slices.Index(o.have, true); i >= 0 {
+		r := &o.reqs[i]
+		switch r.Kind.moves() {
+		case Allreduce, Broadcast, ReduceScatter:
+			n, _ := bytesOf(r.Shape, r.Type)
+			return int64(n)
+		}
+	}
+	return -1
 }
 
 // copied copies a payload to memory that goes back to Engine.buffers.
