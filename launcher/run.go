@@ -92,6 +92,7 @@ type job struct {
 
 	up, ended  map[int]bool
 	ready      map[int]*wire.Ready
+	startup    *time.Timer
 	epoch      uint32             // of the last roster
 	worlds     map[int]wire.World // that hosts entered last
 	rejoining  map[int]bool       // processes that wait for the next world
@@ -105,6 +106,7 @@ type job struct {
 	inspectC   <-chan time.Time // when we no longer wait for what daemons find
 	inspected  map[int]*wire.Inspected
 	hostOfRank []int // host ids by process
+	world      forming
 	fence      fence
 	stalls     stalls
 	silences   silences
@@ -188,10 +190,10 @@ func (h *host) env(remote bool) []string { return plan.UserEnv(h.spec.Env, remot
 
 // loop handles one event at a time until every conversation has ended.
 func (j *job) loop(ctx context.Context) error {
-	startup := time.NewTimer(j.spec.StartTimeout)
-	defer startup.Stop()
+	j.startup = time.NewTimer(j.spec.StartTimeout)
+	defer j.startup.Stop()
 	if j.change != nil {
-		startup.Stop() // how long a start may take is the policy's affair
+		j.startup.Stop() // how long a start may take is the policy's affair
 		defer j.change.tick.Stop()
 	}
 	listen := time.NewTicker(listenEvery)
@@ -235,10 +237,12 @@ func (j *job) loop(ctx context.Context) error {
 			j.broadcast(&wire.AskUsage{})
 		case n := <-signals:
 			j.broadcast(&wire.Signal{Number: n})
-		case <-startup.C:
-			if !j.allStarted() {
+		case <-j.startup.C:
+			if !j.allStarted() || j.world.formed && !j.entered() {
 				j.startTimedOut()
 			}
+		case <-j.world.due:
+			j.form()
 		case <-j.stalls.timeout:
 			j.judgeStalls()
 		case <-j.settleC:
@@ -296,9 +300,6 @@ func (j *job) message(h *host, msg wire.Message) {
 			j.hostFailed(&HostError{Host: h.name, Step: "join", Err: fmt.Errorf("the daemon reports a world of unknown hosts %v", msg.World.Order)})
 			return
 		}
-		if j.worlds[h.id].Epoch == 0 && len(j.hostOfRank) > 0 && h.id == j.hostOfRank[0] && j.spec.Stdin != nil {
-			go forwardStdin(j.spec.Stdin, &h.queue) // a read from a terminal cannot be interrupted: not waited for
-		}
 		j.worlds[h.id] = msg.World
 		if j.shown < msg.World.Epoch && len(msg.World.Order) > 0 {
 			j.shown = msg.World.Epoch
@@ -311,10 +312,16 @@ func (j *job) message(h *host, msg wire.Message) {
 			j.rejoining[msg.Process] = true
 			j.beginAnew()
 		}
+	case *wire.Wanted:
+		j.form()
 	case *wire.Started:
 		if j.owns(h, msg.Process) {
+			if msg.Process == 0 && !j.started[0] && j.spec.Stdin != nil {
+				go forwardStdin(j.spec.Stdin, &h.queue) // a read from a terminal cannot be interrupted: not waited for
+			}
 			j.started[msg.Process] = true
 			j.watch(RankEvent{Rank: msg.Process, Host: h.name, PID: msg.PID})
+			j.formSoon()
 		}
 	case *wire.Exited:
 		if j.owns(h, msg.Process) {
@@ -480,10 +487,10 @@ func (j *job) startTimedOut() {
 			e.Step, e.Err = "connect", fmt.Errorf("no answer within %v", j.spec.StartTimeout)
 		case j.ready[h.id] == nil:
 			e.Step, e.Err = "probe", fmt.Errorf("the daemon is not ready after %v", j.spec.StartTimeout)
-		case j.worlds[h.id].Epoch == 0 && len(j.ready) == len(j.hosts):
+		case j.worlds[h.id].Epoch == 0 && len(j.ready) == len(j.hosts) && !j.world.later:
 			e.Step, e.Err = "join", fmt.Errorf("the hosts could not form a world within %v", j.spec.StartTimeout)
 			e.Hint = "hosts must reach each other directly: check firewalls between them"
-		case j.worlds[h.id].Epoch > 0 && j.waitsForRanks(h):
+		case (j.worlds[h.id].Epoch > 0 || j.world.later) && j.waitsForRanks(h):
 			e.Step, e.Err = "start ranks", fmt.Errorf("not all of its ranks run after %v", j.spec.StartTimeout)
 			e.Hint = "is the program, or the working directory, on a file system that does not answer?"
 		default:
@@ -504,7 +511,8 @@ func (j *job) waitsForRanks(h *host) bool {
 func (j *job) sendRosters(why string) {
 	j.epoch++
 	clear(j.rejoining)
-	r := wire.Roster{Epoch: j.epoch, LeaseMS: int(j.lease().Milliseconds()), Reason: why, Size: len(j.hostOfRank)}
+	r := wire.Roster{Epoch: j.epoch, LeaseMS: int(j.lease().Milliseconds()), Reason: why, Size: len(j.hostOfRank), Later: j.mayWait()}
+	j.world.later = r.Later
 	for _, h := range j.hosts {
 		ready := j.ready[h.id]
 		r.Peers = append(r.Peers, wire.Peer{ID: h.id, Name: h.name, Gossip: ready.Gossip, Data: ready.Data, Ports: ready.Ports, Ranks: j.spec.Placement.Hosts[h.id].Ranks})

@@ -29,6 +29,8 @@ type conversation struct {
 	out *wire.Writer
 	job *wire.Job
 	at  *wire.Roster
+
+	later func() // is called when the ranks run and there is no world yet; may be nil
 }
 
 func (c *conversation) say(m wire.Message) { c.out.Write(m) }
@@ -60,9 +62,14 @@ func (c *conversation) begin() bool {
 	default:
 		return false
 	}
-	c.enter()
+	if !c.at.Later {
+		c.enter()
+	}
 	for _, r := range c.at.Ranks {
 		c.say(&wire.Started{Process: r.Process, PID: 100 + r.Process})
+	}
+	if c.at.Later && c.later != nil {
+		c.later()
 	}
 	return true
 }

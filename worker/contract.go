@@ -87,35 +87,3 @@ func tfConfig(roster *wire.Roster, rank int) string {
 	}
 	return string(text)
 }
-
-// openPorts reserves the ports that frameworks are told: one for JAX, and one for each rank of TensorFlow.
-func (d *daemon) openPorts() error {
-	n := 1
-	if d.job.TF {
-		n += d.job.Slots
-	}
-	for range n {
-		l, err := freePort()
-		if err != nil {
-			return err
-		}
-		d.ports = append(d.ports, l)
-	}
-	return nil
-}
-
-// closePorts leaves them to the ranks.
-func (d *daemon) closePorts() {
-	for _, l := range d.ports {
-		l.Close()
-	}
-	d.ports = nil
-}
-
-func portsOf(listeners []net.Listener) []int {
-	var out []int
-	for _, l := range listeners {
-		out = append(out, l.Addr().(*net.TCPAddr).Port)
-	}
-	return out
-}

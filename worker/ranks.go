@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,8 +27,7 @@ func (d *daemon) startRanks(ctx context.Context) {
 	if !slices.ContainsFunc(d.roster.Ranks, func(r wire.Rank) bool { return !d.started[r.Process] }) {
 		return
 	}
-	d.port.Close() // MASTER_PORT is the ranks' now
-	d.closePorts()
+	d.closePorts() // they are the ranks' now
 	gpus, err := d.gpus(ctx)
 	if err != nil {
 		d.refuse("choose GPUs", err, "see what the host has with nvidia-smi -L, or leave out --gpus")
@@ -252,15 +250,6 @@ func (d *daemon) stop(ctx context.Context, grace time.Duration) {
 			}
 		})
 	})
-}
-
-// freePort reserves a port until the ranks start.
-func freePort() (net.Listener, error) {
-	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		return nil, fmt.Errorf("find a free port: %w", err)
-	}
-	return l, nil
 }
 
 // newToken makes what a rank proves itself with.

@@ -137,7 +137,9 @@ type daemon struct {
 	along    [][]int                        // those of it that are beside the NIC of each network, nil if it makes no difference
 	spare    [][]int                        // CPUs of what the ranks start, by local rank
 	roster   *wire.Roster                   // of the present world or the next one
+	joined   bool                           // it was a member of a world, or is about to be
 	meshed   bool                           // the mesh runs
+	wanted   bool                           // the launcher knows that a rank waits for the world
 	began    uint32                         // epoch of the world that the ranks are in, 0 for none
 	entered  wire.World                     // that world, as it was said
 	peers    atomic.Pointer[wire.Roster]    // roster, for dialers
@@ -153,8 +155,8 @@ type daemon struct {
 	socket   string
 	tokens   map[int][32]byte
 	ranks    *proc.Group
-	port     net.Listener       // keeps MASTER_PORT free until the ranks start
-	ports    []net.Listener     // the same for what other frameworks are told
+	port     *port              // keeps MASTER_PORT free until the ranks start
+	ports    []*port            // the same for what other frameworks are told
 	pmi      *pmi.Server        // nil until the ranks start
 	pmiPort  *pmi.Port          // nil unless the job wants one
 	endRelay context.CancelFunc // ends the relay of the binary, nil if there is none
@@ -262,7 +264,7 @@ func (d *daemon) open(ctx context.Context) error {
 	if d.where.own, err = d.candidates(addrs); err != nil {
 		return err
 	}
-	ready := &wire.Ready{Ports: portsOf(d.ports), Gossip: d.gossip.Addr(), Data: d.where.own, Host: d.self, Port: d.port.Addr().(*net.TCPAddr).Port, KVPort: d.kvPort()}
+	ready := &wire.Ready{Ports: d.portNumbers(), Gossip: d.gossip.Addr(), Data: d.where.own, Host: d.self, Port: d.port.number, KVPort: d.kvPort()}
 	if job.Relay != "" {
 		r, err := openRelay(ctx, bindAddress(addrs), job.Relay)
 		if err != nil {
@@ -337,7 +339,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 		return err
 	}
 	bind := bindAddress(addrs)
-	if d.gossip, err = gossip.Start(gossip.Config{ID: job.HostID, Job: job.ID, Key: gossipKey, Bind: bind, Advertise: addrs[0].String(), Lease: d.gossipLease(), Log: d.log}); err != nil {
+	if d.gossip, err = gossip.Listen(gossip.Config{ID: job.HostID, Job: job.ID, Key: gossipKey, Bind: bind, Advertise: addrs[0].String(), Lease: d.gossipLease(), Log: d.log}); err != nil {
 		return err
 	}
 	d.machine = epoch.New(epoch.Config{Self: job.HostID})
@@ -427,14 +429,12 @@ func (d *daemon) openRanks(ctx context.Context) error {
 	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: farewells{d.engine, d, ctx}, Log: d.log, ArenaLimit: d.memory(),
 		Sent:   d.sent,
 		Rejoin: func(process int, epoch uint32) { d.post(ctx, func() { d.rejoining(process, epoch) }) },
+		Wanted: func() { d.post(ctx, d.want) },
 		Setenv: func(_ int, name, value string) { d.post(ctx, func() { d.setEnv(name, value) }) }})
 	if d.socket, err = d.sessions.Listen(); err != nil {
 		return err
 	}
-	if d.ranks, err = proc.Open(proc.Config{Job: d.job.ID, Cgroup: d.cfg.Cgroup}); err != nil {
-		return err
-	}
-	d.port, err = freePort()
+	d.ranks, err = proc.Open(proc.Config{Job: d.job.ID, Cgroup: d.cfg.Cgroup})
 	return err
 }
 
@@ -501,6 +501,10 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Roster:
 		d.join(ctx, m)
+	case *wire.Form:
+		if d.roster != nil && d.roster.Epoch == m.Epoch && !d.meshed {
+			d.form(ctx, nil)
+		}
 	case *wire.Adopt:
 		d.account()
 	case *wire.HostsChanged:
@@ -569,9 +573,6 @@ func (d *daemon) close() error {
 	var errs []error
 	for _, t := range d.leaving {
 		t.Stop()
-	}
-	if d.port != nil {
-		d.port.Close()
 	}
 	d.closePorts()
 	if d.ranks != nil {

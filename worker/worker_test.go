@@ -2,15 +2,20 @@ package worker
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"gorun/rendezvous/wire"
 	"gorun/topology"
+	"gorun/worker/session"
 )
 
 func TestAddressOrder(t *testing.T) {
@@ -113,6 +118,12 @@ func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 func (c *conversation) begin(argv ...string) {
 	c.t.Helper()
+	c.enter(false, argv)
+}
+
+// enter goes through a start up to the roster, whose world may be formed later.
+func (c *conversation) enter(later bool, argv []string) {
+	c.t.Helper()
 	if hello := await[*wire.Hello](c); hello.Proto != wire.Proto || hello.Version != "test" {
 		c.t.Errorf("hello %+v", hello)
 	}
@@ -121,7 +132,7 @@ func (c *conversation) begin(argv ...string) {
 		c.t.Fatal(err)
 	}
 	ready := await[*wire.Ready](c)
-	if err := c.to.Write(&wire.Roster{Epoch: 1, Size: 1, Ranks: []wire.Rank{{CrossSize: 1, Env: []string{"GREETING=hello"}}},
+	if err := c.to.Write(&wire.Roster{Epoch: 1, Size: 1, Later: later, Ranks: []wire.Rank{{CrossSize: 1, Env: []string{"GREETING=hello"}}},
 		Peers:      []wire.Peer{{Name: "here", Gossip: ready.Gossip, Data: ready.Data, Ranks: []int{0}}},
 		MasterAddr: "127.0.0.1", MasterPort: ready.Port}); err != nil {
 		c.t.Fatal(err)
@@ -148,6 +159,91 @@ func TestOneHost(t *testing.T) {
 	if err := c.end(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestWorldLater: ranks run before there is a world, a rank that asks for it is told of, and the launcher says when.
+func TestWorldLater(t *testing.T) {
+	c := startDaemon(t)
+	c.enter(true, []string{"sh", "-c", `echo $GORUN_SOCKET $GORUN_TOKEN; read line`})
+	var socket, token string
+	for socket == "" {
+		m, err := c.from.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch m := m.(type) {
+		case *wire.Output:
+			if _, err := fmt.Sscan(string(m.Data), &socket, &token); err != nil {
+				t.Fatalf("the rank says %q: %v", m.Data, err)
+			}
+		case *wire.Committed, *wire.Wanted:
+			t.Fatalf("%T before a rank has asked", m)
+		}
+	}
+	type outcome struct {
+		rank *session.Rank
+		err  error
+	}
+	joined := make(chan outcome, 1)
+	go func() {
+		rank, err := session.JoinJob(t.Context(), func(name string) string {
+			return map[string]string{"GORUN_SOCKET": socket, "GORUN_TOKEN": token, "GORUN_PROCESS": "0", "HOROVOD_RANK": "0"}[name]
+		})
+		joined <- outcome{rank, err}
+	}()
+	await[*wire.Wanted](c)
+	for _, m := range []wire.Message{&wire.Form{Epoch: 2}, &wire.Form{Epoch: 1}, &wire.Form{Epoch: 1}} { // only the second says anything
+		if err := c.to.Write(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w := await[*wire.Committed](c).World; w.Epoch != 1 {
+		t.Errorf("world %+v", w)
+	}
+	o := <-joined
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	if o.rank.Welcome.Epoch != 1 || o.rank.Welcome.Size != 1 {
+		t.Errorf("the rank is in %+v", o.rank.Welcome)
+	}
+	if err := o.rank.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := c.to.Write(&wire.Stop{}); err != nil {
+		t.Fatal(err)
+	}
+	await[*wire.Done](c)
+	if err := c.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPortIsKept: nobody else gets a port that is kept for the ranks, and who asks there too early is refused.
+func TestPortIsKept(t *testing.T) {
+	p, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.release()
+	at := fmt.Sprintf("127.0.0.1:%d", p.number)
+	if conn, err := net.Dial("tcp", at); !errors.Is(err, syscall.ECONNREFUSED) {
+		if err == nil {
+			conn.Close()
+		}
+		t.Errorf("a connection to it: %v", err)
+	}
+	if l, err := net.Listen("tcp", at); err == nil {
+		l.Close()
+		t.Errorf("%s can be had by others", at)
+	}
+	p.release()
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		t.Fatalf("after its release: %v", err)
+	}
+	l.Close()
+	p.release() // which is harmless
 }
 
 // TestLauncherGone: the end of its input is the end of the daemon's job.

@@ -361,9 +361,37 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	if _, member := peerOf(r, d.job.HostID); !member {
 		return // nothing to do here until the next one
 	}
-	if !d.meshed {
-		d.meshed = true
+	if !d.joined {
+		d.joined = true
 		d.serveKV(ctx)
+	}
+	if r.Later {
+		d.startRanks(ctx)
+		return
+	}
+	d.form(ctx, former)
+}
+
+// want tells the launcher that a rank waits for a world which is to be formed later.
+func (d *daemon) want() {
+	if d.roster != nil && d.roster.Later && !d.meshed && !d.wanted {
+		d.wanted = true
+		d.out.Write(&wire.Wanted{})
+	}
+}
+
+// form begins to form the world of the roster; former is the one before it, if there was one.
+func (d *daemon) form(ctx context.Context, former *wire.Roster) {
+	r := d.roster
+	if d.stopping {
+		return
+	}
+	if !d.meshed {
+		if err := d.gossip.Open(); err != nil {
+			d.fail("join", err, "")
+			return
+		}
+		d.meshed = true
 		d.wg.Go(func() { d.mesh.Run(ctx) })
 	}
 	var strangers []string

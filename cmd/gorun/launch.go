@@ -227,9 +227,11 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Note = mux.Note
 	spec.Watch = watchRanks(mux)
 	var unsaved error
-	spec.Measured = func(hosts []topology.Host, edges []topology.Edge) {
-		tellEdges(mux, hosts, edges)
-		unsaved = saveTopology(c.Path("save-topology"), hosts, edges)
+	if file := c.Path("save-topology"); file != "" || c.Bool("json") { // others do not wait for measurements
+		spec.Measured = func(hosts []topology.Host, edges []topology.Edge) {
+			tellEdges(mux, hosts, edges)
+			unsaved = saveTopology(file, hosts, edges)
+		}
 	}
 	spec.Signals = signals
 	spec.Hurry = hurry

@@ -46,7 +46,8 @@ func TestWrongHosts(t *testing.T) {
 			want: "host2: authenticate: root@host2: no key was accepted", hint: "ssh-copy-id"},
 		{name: "no route", hosts: "host1,10.99.0.1", flags: "true", code: 255, want: "10.99.0.1: connect: 10.99.0.1:22: network is unreachable", hint: "ip route get 10.99.0.1"},
 		{name: "no sshd", hosts: "host1,host2", flags: "-p 99 true", code: 255, want: `2 of 2 hosts failed\n +HOST +STEP +REASON\n +host1 +connect +host1:99: connection refused\n`, hint: "-p sets the port"},
-		{name: "no way between the hosts", spoil: "ip route add unreachable 10.77.0.1/32", fix: "ip route del unreachable 10.77.0.1/32", flags: "--start-timeout 8 true", code: 255,
+		{name: "no way between the hosts, and no use for one", spoil: "ip route add unreachable 10.77.0.1/32", fix: "ip route del unreachable 10.77.0.1/32", flags: "true"},
+		{name: "no way between the hosts", spoil: "ip route add unreachable 10.77.0.1/32", fix: "ip route del unreachable 10.77.0.1/32", flags: "--start-timeout 8 sleep 60", code: 255,
 			want: "(2 of 2 hosts failed$|host[12]: )", hint: "firewall"},
 	} {
 		if tt.spoil != "" {

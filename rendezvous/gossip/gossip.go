@@ -61,7 +61,6 @@ type Config struct {
 
 // Gossip is a running member. Close ends it.
 type Gossip struct {
-	list      *memberlist.Memberlist
 	transport *transport
 	addr      string
 	id        int
@@ -71,6 +70,7 @@ type Gossip struct {
 	pump      sync.WaitGroup
 
 	mu      sync.Mutex
+	list    *memberlist.Memberlist     // nil until Open
 	members map[string]memberlist.Node // by name; see remember
 
 	config *memberlist.Config // of list, which reads it under the lock under which it calls remember and forget
@@ -80,8 +80,22 @@ type Gossip struct {
 	changes chan struct{}
 }
 
-// Start listens on a free port and is a cluster of one until Join.
+// Start is Listen and Open.
 func Start(cfg Config) (*Gossip, error) {
+	g, err := Listen(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.Open(); err != nil {
+		g.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// Listen makes a member that has an address, and neither hears nor says anything until Open: those that come before
+// wait.
+func Listen(cfg Config) (*Gossip, error) {
 	g := &Gossip{id: cfg.ID, members: map[string]memberlist.Node{}, events: make(chan Event), done: make(chan struct{}), changes: make(chan struct{}, 1)}
 	g.meta.Store(&cfg.Meta)
 	g.box.wake = make(chan struct{}, 1)
@@ -109,16 +123,33 @@ func Start(cfg Config) (*Gossip, error) {
 		return nil, fmt.Errorf("start gossip on %s: %w", cfg.Bind, err)
 	}
 	c.Transport = g.transport
-	list, err := memberlist.Create(c)
+	ip, port, err := g.transport.FinalAdvertiseAddr(c.AdvertiseAddr, c.AdvertisePort)
 	if err != nil {
-		g.transport.Shutdown()
+		g.transport.abandon()
 		return nil, fmt.Errorf("start gossip on %s: %w", cfg.Bind, err)
 	}
-	g.list = list
-	self := list.LocalNode() // memberlist changes it later, under a lock of its own
-	g.addr = net.JoinHostPort(self.Addr.String(), strconv.Itoa(int(self.Port)))
-	g.pump.Go(g.run)
+	g.addr = net.JoinHostPort(ip.String(), strconv.Itoa(port))
 	return g, nil
+}
+
+// Open makes it a cluster of one, until Join.
+func (g *Gossip) Open() error {
+	list, err := memberlist.Create(g.config)
+	if err != nil {
+		return fmt.Errorf("start gossip at %s: %w", g.addr, err)
+	}
+	g.mu.Lock()
+	g.list = list
+	g.mu.Unlock()
+	g.pump.Go(g.run)
+	return nil
+}
+
+// opened is what Open has made, nil before.
+func (g *Gossip) opened() *memberlist.Memberlist {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.list
 }
 
 // nameOf is the name of a member that is numbered.
@@ -134,7 +165,7 @@ func (g *Gossip) Events() <-chan Event { return g.events }
 func (g *Gossip) Join(ctx context.Context, addrs []string) error {
 	delay := 50 * time.Millisecond
 	for {
-		_, err := g.list.Join(addrs)
+		_, err := g.opened().Join(addrs)
 		if err == nil {
 			return nil
 		}
@@ -149,7 +180,7 @@ func (g *Gossip) Join(ctx context.Context, addrs []string) error {
 
 // TryJoin contacts a member once. It takes some seconds if nobody answers.
 func (g *Gossip) TryJoin(addr string) error {
-	if _, err := g.list.Join([]string{addr}); err != nil {
+	if _, err := g.opened().Join([]string{addr}); err != nil {
 		return fmt.Errorf("join gossip at %s: %w", addr, innermost(err))
 	}
 	return nil
@@ -168,11 +199,12 @@ func innermost(err error) error {
 // what matters.
 func (g *Gossip) Send(peer int, msg []byte) error {
 	n, ok := g.find(nameOf(peer))
-	if !ok {
+	list := g.opened()
+	if !ok || list == nil {
 		return fmt.Errorf("send to host %d: not a member", peer)
 	}
 	b := binary.LittleEndian.AppendUint32(nil, uint32(g.id))
-	if err := g.list.SendReliable(&n, append(b, msg...)); err != nil {
+	if err := list.SendReliable(&n, append(b, msg...)); err != nil {
 		return fmt.Errorf("send to host %d: %w", peer, err)
 	}
 	return nil
@@ -180,7 +212,11 @@ func (g *Gossip) Send(peer int, msg []byte) error {
 
 // Close leaves without saying so and waits for the event pump.
 func (g *Gossip) Close() error {
-	err := g.list.Shutdown()
+	list := g.opened()
+	if list == nil {
+		return g.transport.abandon()
+	}
+	err := list.Shutdown()
 	close(g.done)
 	g.pump.Wait()
 	return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,46 @@ func TestMembersAndMessages(t *testing.T) {
 	if err := c.Send(9, []byte("hello")); err == nil || !strings.Contains(err.Error(), "host 9: not a member") {
 		t.Errorf("sending to a stranger: %v", err)
 	}
+}
+
+// TestOpenedLater: one that only listens keeps those waiting who want to join it, and can be closed meanwhile.
+func TestOpenedLater(t *testing.T) {
+	key := bytes.Repeat([]byte{7}, 32)
+	listen := func(id int) *gossip.Gossip {
+		g, err := gossip.Listen(gossip.Config{ID: id, Job: "test", Key: key, Bind: "127.0.0.1", Advertise: "127.0.0.1",
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	a, never := listen(0), listen(2)
+	b := start(t, 1, key)
+	t.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := a.Send(1, []byte("hello")); err == nil {
+		t.Error("one that only listens has sent something")
+	}
+	joined := make(chan error, 1)
+	go func() { joined <- b.Join(t.Context(), []string{a.Addr()}) }()
+	conn, err := net.Dial("tcp", never.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := never.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := a.Open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-joined; err != nil {
+		t.Error(err)
+	}
+	await(t, a, func(ev gossip.Event) bool { return ev.Kind == gossip.Joined && ev.Peer == 1 })
 }
 
 // TestLease: how long a member may be silent is the user's affair.

@@ -75,7 +75,7 @@ func (g *Gossip) changed() {
 // not overlap.
 func (g *Gossip) SetMeta(meta []byte) error {
 	g.meta.Store(&meta)
-	if err := g.list.UpdateNode(time.Second); err != nil {
+	if err := g.opened().UpdateNode(time.Second); err != nil {
 		return fmt.Errorf("gossip about this member: %w", err)
 	}
 	return nil
@@ -83,7 +83,7 @@ func (g *Gossip) SetMeta(meta []byte) error {
 
 // Leave says goodbye, so that the others need not wait for a silence.
 func (g *Gossip) Leave() error {
-	if err := g.list.Leave(time.Second); err != nil {
+	if err := g.opened().Leave(time.Second); err != nil {
 		return fmt.Errorf("leave gossip: %w", err)
 	}
 	return nil

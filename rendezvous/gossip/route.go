@@ -37,6 +37,27 @@ func listen(c *memberlist.Config) (*transport, error) {
 	}
 }
 
+// abandon closes a transport from which memberlist never read.
+func (t *transport) abandon() error {
+	done := make(chan struct{})
+	var drain sync.WaitGroup
+	drain.Go(func() { // its readers wait for somebody who takes what they have
+		for {
+			select {
+			case conn := <-t.StreamCh():
+				conn.Close()
+			case <-t.PacketCh():
+			case <-done:
+				return
+			}
+		}
+	})
+	err := t.Shutdown()
+	close(done)
+	drain.Wait()
+	return err
+}
+
 // where is the address that leads to a member now.
 func (t *transport) where(a memberlist.Address) memberlist.Address {
 	t.mu.RLock()

@@ -87,6 +87,16 @@ type Roster struct {
 	MasterPort int    `msgpack:"master_port"`
 	KVPort     int    `msgpack:"kv_port"` // at MasterAddr, 0 for none
 	LeaseMS    int    `msgpack:"lease"`   // how long a host may be silent
+	// Later has the ranks started before there is a world: it is formed when Form says so.
+	Later bool `msgpack:"later"`
+}
+
+// Wanted says that a rank waits for a world that is to be formed later.
+type Wanted struct{}
+
+// Form has the world of a Roster formed now.
+type Form struct {
+	Epoch uint32 `msgpack:"epoch"`
 }
 
 // Peer is one daemon of the job.
@@ -363,3 +373,5 @@ func (*Abort) kind() byte        { return 36 }
 func (*Migrating) kind() byte    { return 37 }
 func (*Moved) kind() byte        { return 39 }
 func (*Hears) kind() byte        { return 42 }
+func (*Wanted) kind() byte       { return 53 }
+func (*Form) kind() byte         { return 54 }

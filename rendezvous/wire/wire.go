@@ -20,7 +20,7 @@ import (
 
 // Proto is the version of the messages in this package. Peers with different numbers part with an
 // error that names both.
-const Proto = 2
+const Proto = 3
 
 // MaxFrame bounds one control message. The largest is Job, which carries the user's environment.
 const MaxFrame = 16 << 20
@@ -109,6 +109,10 @@ func newMessage(kind byte) Message {
 		return new(Silent)
 	case 52:
 		return new(HungUp)
+	case 53:
+		return new(Wanted)
+	case 54:
+		return new(Form)
 	}
 	return newClusterMessage(kind)
 }

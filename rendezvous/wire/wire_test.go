@@ -54,6 +54,8 @@ var messages = []wire.Message{
 	&wire.GiveUp{Text: "enough"},
 	&wire.Silent{Peer: 2, Back: true, Text: "t"},
 	&wire.HungUp{Peer: 2, Back: true},
+	&wire.Wanted{},
+	&wire.Form{Epoch: 1},
 	&wire.Member{Port: 7575, Version: "v", Slots: 4, Used: 2, Draining: true},
 	&wire.Reserve{Version: "v", Ranks: 8, PerHost: 4, Shares: []wire.Share{{Host: "a", Addr: "10.0.0.1:7575", Slots: 4}}, User: "u", Program: "p"},
 	&wire.Queued{Text: "waits"},

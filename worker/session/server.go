@@ -63,6 +63,7 @@ type Config struct {
 	Log    *slog.Logger
 	// Rejoin is told when a process that has left the world of an epoch waits for a later one; may be nil.
 	Rejoin     func(process int, epoch uint32)
+	Wanted     func()                                // a process waits for the first world; may be nil
 	ArenaLimit int64                                 // bytes of shared memory a rank may have
 	Handshake  time.Duration                         // for a rank to say who it is; 10 s if 0
 	Sent       func() uint64                         // bytes that this host has sent to others; may be nil
@@ -307,6 +308,16 @@ func (s *Server) welcomeLocked(x *session) {
 				x.sendChanged(s.news.added, s.news.removed, s.news.stamp)
 			}
 		}
+	}
+}
+
+// want says that somebody waits for a world, if there was none yet.
+func (s *Server) want() {
+	s.mu.Lock()
+	none := s.world == nil
+	s.mu.Unlock()
+	if none && s.cfg.Wanted != nil {
+		s.cfg.Wanted()
 	}
 }
 

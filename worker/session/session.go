@@ -144,6 +144,7 @@ func (s *session) handshake() error {
 		return err
 	}
 	s.server.rejoin(s)
+	s.server.want()
 	return s.conn.SetReadDeadline(time.Time{})
 }
 

@@ -32,6 +32,7 @@ type host struct {
 	stop   func()
 
 	rejoined chan [2]int // process and epoch
+	wanted   chan bool   // a value for each rank that waits for the first world
 }
 
 func start(t testing.TB, size int) *host { return startBounded(t, size, 0) }
@@ -39,10 +40,10 @@ func start(t testing.TB, size int) *host { return startBounded(t, size, 0) }
 // startBounded starts a server that allows a rank so many operations.
 func startBounded(t testing.TB, size, operations int) *host {
 	t.Helper()
-	h := &host{pool: shm.NewPool(1 << 30), rejoined: make(chan [2]int, 16)}
+	h := &host{pool: shm.NewPool(1 << 30), rejoined: make(chan [2]int, 16), wanted: make(chan bool, 16)}
 	h.engine = newEngine(size, h.pool)
 	h.server = session.New(session.Config{Job: "test", Engine: h.engine, ArenaLimit: 1 << 30, Operations: operations,
-		Rejoin: func(process int, epoch uint32) { h.rejoined <- [2]int{process, int(epoch)} }})
+		Rejoin: func(process int, epoch uint32) { h.rejoined <- [2]int{process, int(epoch)} }, Wanted: func() { h.wanted <- true }})
 	var err error
 	if h.name, err = h.server.Listen(); err != nil {
 		t.Fatal(err)
@@ -85,6 +86,7 @@ func TestWelcomeWaitsForWorld(t *testing.T) {
 	if h.server.Connected(0) {
 		t.Error("rank 0 is said to be connected")
 	}
+	eventually(t, "rank 1 waits for a world", func() bool { return len(h.wanted) == 1 })
 	h.begin()
 	b, _ := c.expect(65)
 	got := make([]uint32, 0, 10)
@@ -95,6 +97,9 @@ func TestWelcomeWaitsForWorld(t *testing.T) {
 		t.Errorf("welcome %v %q, want %v and the job", got, b[44:], want)
 	}
 	join(t, h.name, 0) // one that comes later is answered at once
+	if len(h.wanted) > 1 {
+		t.Error("rank 0 is said to wait for a world")
+	}
 }
 
 func TestHandshakeRefuses(t *testing.T) {

@@ -1,0 +1,101 @@
+package worker
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// port is one that is kept free until the ranks start. It is bound, but nobody listens: the ranks of other hosts may
+// start earlier, and one that is refused tries again, while a connection that nobody takes would end under it.
+type port struct{ fd, number int }
+
+// freePort reserves a port.
+func freePort() (*port, error) {
+	p, err := bindPort(unix.AF_INET6, &unix.SockaddrInet6{})
+	if err != nil { // a machine without IPv6
+		p, err = bindPort(unix.AF_INET, &unix.SockaddrInet4{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find a free port: %w", err)
+	}
+	return p, nil
+}
+
+func bindPort(family int, anywhere unix.Sockaddr) (*port, error) {
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if family == unix.AF_INET6 { // for both
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
+	}
+	if err == nil {
+		err = unix.Bind(fd, anywhere)
+	}
+	p := &port{fd: fd}
+	if err == nil {
+		p.number, err = p.bound()
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return p, nil
+}
+
+// bound asks the kernel for the number.
+func (p *port) bound() (int, error) {
+	at, err := unix.Getsockname(p.fd)
+	switch at := at.(type) {
+	case *unix.SockaddrInet6:
+		return at.Port, nil
+	case *unix.SockaddrInet4:
+		return at.Port, nil
+	}
+	return 0, err
+}
+
+// release leaves the port to whoever takes it, once.
+func (p *port) release() {
+	if p != nil && p.fd >= 0 {
+		unix.Close(p.fd)
+		p.fd = -1
+	}
+}
+
+// openPorts reserves the ports that frameworks are told: one for torch, one for JAX, and one for each rank of TensorFlow.
+func (d *daemon) openPorts() (err error) {
+	if d.port, err = freePort(); err != nil {
+		return err
+	}
+	n := 1
+	if d.job.TF {
+		n += d.job.Slots
+	}
+	for range n {
+		p, err := freePort()
+		if err != nil {
+			return err
+		}
+		d.ports = append(d.ports, p)
+	}
+	return nil
+}
+
+// closePorts leaves them to the ranks.
+func (d *daemon) closePorts() {
+	d.port.release()
+	for _, p := range d.ports {
+		p.release()
+	}
+}
+
+// portNumbers are those of all but the first.
+func (d *daemon) portNumbers() []int {
+	var out []int
+	for _, p := range d.ports {
+		out = append(out, p.number)
+	}
+	return out
+}
