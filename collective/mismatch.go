@@ -120,6 +120,9 @@ func (d *differences) describe(r *Request) string {
 	if d.root && r.Kind == Allreduce && r.Root != 0 {
 		fmt.Fprintf(&b, " packed of several, of shapes %08x", r.Root)
 	}
+	if d.pre && r.Kind == Broadcast && r.Pre != 1 {
+		fmt.Fprintf(&b, " packed of several, of shapes %08x", int64(r.Pre))
+	}
 	if d.pre && r.Kind.reduces() {
 		fmt.Fprintf(&b, " prescale %g", r.Pre)
 	}

@@ -53,8 +53,10 @@ type Request struct {
 	Coding kernel.Coding
 	// Broadcast, Reduce, Gather, Scatter, Send, Recv: global rank. RemoveGroup: the group. Allreduce: a signature of the
 	// tensors that are packed into this one, 0 for one tensor; ranks with another one are refused.
-	Root  int
-	Pre   float64 // every input is multiplied by it before the reduction, 1 for none
+	Root int
+	// Pre is what every input is multiplied by before the reduction, 1 for none. Broadcast: a signature of the tensors that
+	// are packed into this one, 1 for one tensor; ranks with another one are refused.
+	Pre   float64
 	Post  float64 // the result is multiplied by it, 1 for none
 	Shape []int   // of this rank's tensor. AddGroup: the members' global ranks
 	// Splits are the rows for each rank of the group, from the first row on. Alltoall: nil for the same number. Scatter,

@@ -47,6 +47,7 @@ func (r *Request) checkRoot(g *group, rank int) *Error {
 	if r.Kind == Reduce {
 		return nil
 	}
+	pre := r.Pre
 	r.Op, r.Pre, r.Post = 0, 1, 1
 	switch r.Kind {
 	case Send: // In and Out are one: nothing is copied
@@ -57,6 +58,7 @@ func (r *Request) checkRoot(g *group, rank int) *Error {
 		}
 		return nil
 	case Broadcast:
+		r.Pre = pre
 		return nil
 	}
 	if len(r.Shape) == 0 {

@@ -111,7 +111,7 @@ class _Staged:
         if as_bytes:
             sizes = [(math.prod(shape) * element_type(dtype)[1],) for dtype, shape in described]
             self._layout = pack(sizes, _ALIGN, described)
-            self.shape: tuple[int, ...] = (self._layout.used + self._layout.tail,)
+            self.shape: tuple[int, ...] = (self._layout.used,)
         elif len(tensors) > 1:
             self._layout = pack(self._shapes)
             self.shape = (self._layout.used,)
@@ -129,9 +129,6 @@ class _Staged:
         for tensor, memory in zip(self._tensors, self._memories()):
             if memory:
                 self._binding.store(tensor, memory)
-        used = self._layout.used * self._itemsize
-        if used < self.block.nbytes:
-            self.block.view[used:] = bytes(self.block.nbytes - used)
 
     def load(self) -> list[Any]:
         """Return new tensors."""
@@ -285,7 +282,7 @@ def broadcast(
         staged.fill()
     operation.request(
         constants.BROADCAST, world.name("broadcast", name, group), staged.dtype, staged.shape, staged.block,
-        True, root=root_rank,
+        True, root=root_rank, prescale=float(1 + staged.signature),
     )  # fmt: skip
 
     def finish(_: Sequence[Any]) -> list[Any]:

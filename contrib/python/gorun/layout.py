@@ -7,26 +7,19 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_TAILS = 127
-
 
 @dataclass(frozen=True)
 class Layout:
     """Offsets and counts in elements, used of them in all, and a signature of what was packed, 31 bits.
 
     Ranks that packed different tensors must be refused: tensors in another order but of the same total would
-    be added up to nonsense. An allreduce carries the signature; what cannot is longer by its tail.
+    be added up to nonsense.
     """
 
     offsets: tuple[int, ...]
     counts: tuple[int, ...]
     used: int
     signature: int = 0
-
-    @property
-    def tail(self) -> int:
-        """Less than 127 elements, as many as the signature says."""
-        return self.signature % _TAILS
 
 
 def pack(shapes: Sequence[Sequence[int]], align: int = 1, detail: object = None) -> Layout:

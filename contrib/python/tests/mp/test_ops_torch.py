@@ -74,10 +74,14 @@ if size > 1:
         wrong[f"shapes [1], [{n}]"] = lambda pair=pair: hvd.grouped_allreduce_async(
             pair[::-1] if rank else pair, name="wrong"
         )
+        wrong[f"parameters [1], [{n}]"] = lambda pair=pair: hvd.broadcast_parameters(
+            list(zip("ab", pair[::-1] if rank else pair)), 0
+        )
     for what, start in wrong.items():
-        handle = start()
         try:
-            hvd.synchronize(handle)
+            handle = start()
+            if handle is not None:
+                hvd.synchronize(handle)
         except hvd.HorovodInternalError:
             pass
         else:
