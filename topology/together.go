@@ -10,8 +10,9 @@ import (
 // Site is hosts that are, or seem to be, on one machine.
 type Site struct {
 	Hosts      []string // names, in the order of the host list
-	Told       bool     // an administrator says so, by the label esxi
-	Confidence float64  // 1 if told
+	Told       bool     // by the label esxi
+	By         []string // who told it, where that is known: "vCenter"
+	Confidence float64
 	Why        string
 }
 
@@ -26,10 +27,10 @@ func (s Site) String() string {
 // A round trip between two VMs of one machine takes a fraction of one through a network card and a switch.
 const (
 	apart = 2.0 // how many times longer the way between machines has to be
-	// Confidence where only round-trip times tell, and where bandwidths agree. The first is no more than a
+	// Confidence in labels, where only round-trip times tell, and where bandwidths agree. The second is no more than a
 	// guess: hosts of one switch are near each other, too.
-	byTime, byBoth = 0.6, 0.9
-	faster         = 1.3 // how many times faster memory has to be than the network
+	byLabel, byTime, byBoth = 1.0, 0.6, 0.9
+	faster                  = 1.3 // how many times faster memory has to be than the network
 )
 
 // Together returns who is on one machine with whom: by label, and where there is none, groups of VMs of which all
@@ -37,7 +38,8 @@ const (
 // there is nothing to compare with, and no answer.
 func Together(hosts []Host, edges []Edge) []Site {
 	var sites []Site
-	byLabel := map[string]int{}
+	labelled := map[string][]Host{}
+	at := map[string]int{}
 	var unlabelled []int
 	for i, h := range hosts {
 		esxi := h.Labels["esxi"]
@@ -45,15 +47,14 @@ func Together(hosts []Host, edges []Edge) []Site {
 			unlabelled = append(unlabelled, i)
 			continue
 		}
-		at, seen := byLabel[esxi]
-		if !seen {
-			at = len(sites)
-			byLabel[esxi], sites = at, append(sites, Site{Told: true, Confidence: 1, Why: "its label is " + esxi})
+		if labelled[esxi] == nil {
+			at[esxi] = len(sites)
+			sites = append(sites, Site{Told: true, Confidence: byLabel})
 		}
-		if source := h.LabelSources["esxi"]; source != "" && !strings.Contains(sites[at].Why, source) {
-			sites[at].Why += ", by " + source
-		}
-		sites[at].Hosts = append(sites[at].Hosts, hostName(hosts, i))
+		labelled[esxi] = append(labelled[esxi], h)
+		s := &sites[at[esxi]]
+		s.Hosts, s.By = append(s.Hosts, hostName(hosts, i)), tellers("esxi", labelled[esxi])
+		s.Why = strings.Join(append([]string{"its label is " + esxi}, s.By...), ", by ")
 	}
 	sites = slices.DeleteFunc(sites, func(s Site) bool { return len(s.Hosts) < 2 })
 	if len(unlabelled) < 3 {

@@ -104,6 +104,12 @@ func TestTogetherTold(t *testing.T) {
 	if why := topology.Together([]topology.Host{hosts[3], hosts[3]}, nil)[0].Why; why != "its label is e1" {
 		t.Errorf("of nobody: %s", why)
 	}
+	for i, want := range []string{"same esxi e1 (told by guestinfo and topology file, 100 %)", "same esxi e1 (told by topology file and guestinfo, 100 %)",
+		"same esxi e1 (told by guestinfo, 100 %)", "same esxi e1 (told by guestinfo, 100 %)"} {
+		if why := topology.OrderBy(topology.ByHost, hosts, nil).Why[i]; why != want+", order of the host list" {
+			t.Errorf("edge %d: %s, should be %s", i, why, want)
+		}
+	}
 }
 
 func sites(found []topology.Site) string {

@@ -34,7 +34,7 @@ type Host struct {
 	Switches  int       `msgpack:"nvswitches" json:"nvswitches"` // NVSwitches that are this machine's
 	// Labels an administrator gave, or the platform knows: "rack", "esxi", "zone".
 	Labels map[string]string `msgpack:"labels" json:"labels,omitempty"`
-	// LabelSources say who told a label: "guestinfo" of the virtual machine, or a "topology file".
+	// LabelSources say who told a label: "guestinfo" of the virtual machine, a "topology file", or whoever that says told it.
 	LabelSources map[string]string `msgpack:"label_sources" json:"label_sources,omitempty"`
 }
 

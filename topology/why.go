@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -23,7 +24,7 @@ func (p *problem) why(hosts []Host, order []int) []string {
 	why := make([]string, len(order))
 	each(func(i, from, to int) {
 		at := from*p.n + to
-		reasons := append(relation(hosts[from].Labels, hosts[to].Labels), p.nets.why(hosts, from, to)...)
+		reasons := append(relation(hosts[from], hosts[to]), p.nets.why(hosts, from, to)...)
 		switch p.known[at] {
 		case measured:
 			reasons = append(reasons, BitRate(p.edges[at].speed)+" measured")
@@ -49,19 +50,38 @@ func (p *problem) why(hosts []Host, order []int) []string {
 }
 
 // relation says what two hosts share, or what lies between them.
-func relation(from, to map[string]string) []string {
+func relation(from, to Host) []string {
 	for _, label := range crossingLabels { // from the nearest to the farthest
-		if a := from[label]; a != "" && a == to[label] {
-			return []string{"same " + label + " " + a}
+		if a := from.Labels[label]; a != "" && a == to.Labels[label] {
+			return []string{"same " + label + " " + a + Told(label, from, to)}
 		}
 	}
 	for i := len(crossingLabels) - 1; i >= 0; i-- {
 		label := crossingLabels[i]
-		if a, b := from[label], to[label]; a != b {
+		if a, b := from.Labels[label], to.Labels[label]; a != b {
 			return []string{fmt.Sprintf("from %s %s to %s", label, cmp.Or(a, "unknown"), cmp.Or(b, "unknown"))}
 		}
 	}
 	return nil
+}
+
+// Told says, in parentheses, who told a label of these hosts and how far that is believed; "" if nobody knows.
+func Told(label string, hosts ...Host) string {
+	by := tellers(label, hosts)
+	if len(by) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (told by %s, %.0f %%)", strings.Join(by, " and "), 100*byLabel)
+}
+
+// tellers are those who told a label of hosts, each once.
+func tellers(label string, hosts []Host) (by []string) {
+	for _, h := range hosts {
+		if source := h.LabelSources[label]; source != "" && !slices.Contains(by, source) {
+			by = append(by, source)
+		}
+	}
+	return by
 }
 
 // BitRate renders bytes per second as network people say it.

@@ -115,6 +115,7 @@ func writeFacts(ctx context.Context, c *vim25.Client, naming naming, out io.Writ
 				fmt.Fprintf(w, "    %s: %s\n", label.key, strconv.Quote(label.value))
 			}
 		}
+		fmt.Fprintln(w, "    by: vCenter")
 	}
 	return w.Flush()
 }

@@ -52,9 +52,9 @@ func TestFacts(t *testing.T) {
 		}
 		for _, want := range []string{
 			"# written by gorun-vsphere\nhosts:\n",
-			"  \"DC0_C0_RP0_VM0\":\n    esxi: \"" + hosts[0].Name() + "\"\n    rack: \"rack 1\"\n    zone: \"DC0_C0\"\n",
-			"  \"DC0_C0_RP0_VM1\":\n    esxi: \"" + hosts[1].Name() + "\"\n    rack: \"row A\"\n    zone: \"DC0_C0\"\n",
-			"  \"DC0_H0_VM0\":\n    esxi: \"DC0_H0\"\n",
+			"  \"DC0_C0_RP0_VM0\":\n    esxi: \"" + hosts[0].Name() + "\"\n    rack: \"rack 1\"\n    zone: \"DC0_C0\"\n    by: vCenter\n",
+			"  \"DC0_C0_RP0_VM1\":\n    esxi: \"" + hosts[1].Name() + "\"\n    rack: \"row A\"\n    zone: \"DC0_C0\"\n    by: vCenter\n",
+			"  \"DC0_H0_VM0\":\n    esxi: \"DC0_H0\"\n    by: vCenter\n",
 		} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("no\n%sin\n%s", want, out.String())

@@ -6,6 +6,7 @@
 //	    esxi: esx-07        # labels: where edges of the ring cross from one to another
 //	    rack: r1
 //	    zone: z1
+//	    by: vCenter         # who told these labels, if it was not who wrote the file
 //	    session: 0x37946d2f # of the VM, as VMware Tools tell: with another one labels and edges are from before a move
 //	    nics:
 //	      ens192: {node: 0, speed_mbit: 25000}
@@ -21,6 +22,7 @@ package facts
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,6 +43,7 @@ type File struct {
 
 type host struct {
 	labels  map[string]string
+	by      string // who told them; "" for whoever wrote the file
 	session string
 	nics    []device
 	gpus    []device
@@ -63,6 +66,12 @@ type edge struct {
 	rail      string
 }
 
+// topologyFile is who told what a file says without saying who did.
+const topologyFile = "topology file"
+
+// labels are those that a file gives hosts.
+var labels = []string{"esxi", "rack", "zone"}
+
 // Override replaces what the host said of itself by what the file says of it. Facts of hosts that the file
 // does not name stay as they are. A device or NUMA node that the host does not have is an error.
 func (f *File) Override(h *topology.Host) error {
@@ -79,19 +88,19 @@ func (f *File) Apply(h *topology.Host) (missing []error) {
 	if !ok {
 		return nil
 	}
-	labels := map[string]string{} // a new one: the old may be shared
-	maps.Copy(labels, h.Labels)
+	known := map[string]string{} // a new one: the old may be shared
+	maps.Copy(known, h.Labels)
 	if !f.Moved(*h) && len(facts.labels) > 0 {
-		maps.Copy(labels, facts.labels)
+		maps.Copy(known, facts.labels)
 		sources := map[string]string{}
 		maps.Copy(sources, h.LabelSources)
 		for label := range facts.labels {
-			sources[label] = "topology file"
+			sources[label] = cmp.Or(facts.by, topologyFile)
 		}
 		h.LabelSources = sources
 	}
-	if len(labels) > 0 {
-		h.Labels = labels
+	if len(known) > 0 {
+		h.Labels = known
 	}
 	lacks := func(d device, format string, what any) {
 		missing = append(missing, fmt.Errorf("line %d: %s has no "+format, d.line, h.Name, what))
@@ -200,10 +209,13 @@ func Write(hosts []topology.Host, edges []topology.Edge, notes ...string) []byte
 	b.WriteString("hosts:\n")
 	for _, h := range hosts {
 		fmt.Fprintf(&b, "  %q:\n", bare(h.Name))
-		for _, key := range []string{"esxi", "rack", "zone"} {
+		for _, key := range labels {
 			if value := h.Labels[key]; value != "" {
 				fmt.Fprintf(&b, "    %s: %q\n", key, value)
 			}
+		}
+		if by := teller(h); by != "" {
+			fmt.Fprintf(&b, "    by: %q\n", by)
 		}
 		if h.Session != "" {
 			fmt.Fprintf(&b, "    session: %q\n", h.Session)
@@ -211,6 +223,21 @@ func Write(hosts []topology.Host, edges []topology.Edge, notes ...string) []byte
 	}
 	b.Write(WriteEdges(hosts, edges))
 	return b.Bytes()
+}
+
+// teller is who told all labels of a host, "" if that is nobody else than a file like this one, or several did.
+func teller(h topology.Host) (by string) {
+	for _, key := range labels {
+		if h.Labels[key] == "" {
+			continue
+		}
+		source := h.LabelSources[key]
+		if source == topologyFile || source == "" || by != "" && source != by {
+			return ""
+		}
+		by = source
+	}
+	return by
 }
 
 // oneLine replaces what would end a comment.

@@ -210,3 +210,35 @@ func TestWrite(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTellers: labels keep whom the file says to have told them, also in a file that is written of them.
+func TestTellers(t *testing.T) {
+	read := func(text []byte) []topology.Host {
+		t.Helper()
+		f, err := facts.Parse(text)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		hosts := []topology.Host{{Name: "a"}, {Name: "b"}, {Name: "c", Labels: map[string]string{"rack": "r"}, LabelSources: map[string]string{"rack": "guestinfo"}}}
+		for i := range hosts {
+			if err := f.Override(&hosts[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return hosts
+	}
+	text := []byte("hosts:\n  a: {esxi: e1, zone: z, by: vCenter}\n  b: {esxi: e1}\n  c: {esxi: e2, by: vCenter}\n  d: {by: vCenter}\n")
+	want := []map[string]string{{"esxi": "vCenter", "zone": "vCenter"}, {"esxi": "topology file"}, {"esxi": "vCenter", "rack": "guestinfo"}}
+	for range 2 {
+		hosts := read(text)
+		for i, h := range hosts {
+			if !reflect.DeepEqual(h.LabelSources, want[i]) {
+				t.Errorf("%s: labels are told by %v, should be %v", h.Name, h.LabelSources, want[i])
+			}
+		}
+		text, want[2] = facts.Write(hosts, nil), map[string]string{"esxi": "topology file", "rack": "topology file"} // several told
+	}
+	if _, err := facts.Parse([]byte("hosts:\n  a: {by: [x]}\n")); err == nil {
+		t.Error("a list is taken for who told")
+	}
+}

@@ -62,6 +62,10 @@ func parseHost(n *yaml.Node) (host, error) {
 			var err error
 			h.labels[key], err = label(value)
 			return err
+		case "by":
+			var err error
+			h.by, err = label(value)
+			return err
 		case "session":
 			var err error
 			h.session, err = label(value)

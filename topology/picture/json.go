@@ -30,6 +30,7 @@ type railRing struct {
 type place struct {
 	Hosts      []string `json:"hosts"`
 	Told       bool     `json:"told"`
+	By         []string `json:"told_by"`
 	Confidence float64  `json:"confidence"`
 	Why        string   `json:"why"`
 }
@@ -49,7 +50,8 @@ const JSONHelp = `{"hosts": [host, …], "ring": [edge, …], "sites": [site, �
   host   name, hostname, platform, hypervisor (by CPUID), hardware (version of virtual hardware), identity
          (of the machine), system (of its installation), kernel, arch,
          processor [vendor, family, model] (x86), cpus and mem_bytes (usable), usable_cpus
-         (those it may run on), labels, label_sources (who told: guestinfo or topology file),
+         (those it may run on), labels, label_sources (who told: guestinfo, topology file, or whom
+         that names, such as vCenter),
          nodes [id, cpus, mem_bytes, distance (to each node, in the order of nodes), socket,
                 caches [level, type, bytes (of one), count], cores (lists of CPUs that are one core)],
          nics  [name, driver, speed_mbit, mtu, node, queues, pci, pci_path (root and bridges), vf, lower
@@ -61,7 +63,7 @@ const JSONHelp = `{"hosts": [host, …], "ring": [edge, …], "sites": [site, �
          measured by a job on its own traffic, nic, nominal: what such a NIC says of any network, or unknown),
          rtt_us, slowest (true on the bottleneck), why
   site   hosts (names of those on one ESXi host), told (by a label; or else it is a guess from measurements),
-         confidence (to 1), why
+         told_by (who told the label, where that is known), confidence (to 1), why
 Where large tensors take several rings at once there is also "rings": [network, share (of a tensor, to 1), ring], and
 "split" says why they do, or do not, if what was measured gave a choice.`
 
@@ -77,7 +79,7 @@ func JSON(c Cluster) ([]byte, error) {
 	}
 	doc.Split = c.Split
 	for _, s := range c.Sites {
-		doc.Sites = append(doc.Sites, place{s.Hosts, s.Told, s.Confidence, s.Why})
+		doc.Sites = append(doc.Sites, place{s.Hosts, s.Told, s.By, s.Confidence, s.Why})
 	}
 	text, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {

@@ -93,7 +93,8 @@ func (c Cluster) describe(i int) card {
 
 // site is hosts that are on one ESXi host, as far as somebody said so.
 type site struct {
-	title string // "" if it is not known
+	esxi  string // "" if it is not known
+	title string
 	hosts []int
 }
 
@@ -101,15 +102,22 @@ type site struct {
 func (c Cluster) sites() []site {
 	var sites []site
 	for i, h := range c.Hosts {
-		title := ""
-		if esxi := h.Labels["esxi"]; esxi != "" {
-			title = clean("ESXi host " + esxi)
-		}
-		at := slices.IndexFunc(sites, func(s site) bool { return s.title == title })
+		esxi := h.Labels["esxi"]
+		at := slices.IndexFunc(sites, func(s site) bool { return s.esxi == esxi })
 		if at < 0 {
-			at, sites = len(sites), append(sites, site{title: title})
+			at, sites = len(sites), append(sites, site{esxi: esxi})
 		}
 		sites[at].hosts = append(sites[at].hosts, i)
+	}
+	for k, s := range sites {
+		if s.esxi == "" {
+			continue
+		}
+		var hosts []topology.Host
+		for _, i := range s.hosts {
+			hosts = append(hosts, c.Hosts[i])
+		}
+		sites[k].title = clean("ESXi host " + s.esxi + topology.Told("esxi", hosts...))
 	}
 	return sites
 }

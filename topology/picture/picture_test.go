@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -174,7 +175,7 @@ func TestBinding(t *testing.T) {
 func TestSites(t *testing.T) {
 	c := uneven(t)
 	c.Sites = []topology.Site{{Hosts: []string{"host1", "user@host2"}, Confidence: 0.6, Why: "it takes at most 25 µs"},
-		{Hosts: []string{"a", "b"}, Told: true, Confidence: 1, Why: "its label"}}
+		{Hosts: []string{"a", "b"}, Told: true, By: []string{"vCenter"}, Confidence: 1, Why: "its label"}}
 	text := picture.Text(c)
 	fits(t, text)
 	if !strings.HasSuffix(text, "\nhost1, user@host2 are, by 60 %, on one ESXi host: it takes at most 25 µs\n") || strings.Contains(text, "its label") {
@@ -187,6 +188,7 @@ func TestSites(t *testing.T) {
 		Sites []struct {
 			Hosts      []string
 			Told       bool
+			By         []string `json:"told_by"`
 			Confidence float64
 		}
 	}
@@ -194,7 +196,7 @@ func TestSites(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(found, &doc)
 	}
-	if err != nil || len(doc.Sites) != 2 || doc.Sites[0].Confidence != 0.6 || doc.Sites[0].Told || !doc.Sites[1].Told {
+	if err != nil || len(doc.Sites) != 2 || doc.Sites[0].Confidence != 0.6 || doc.Sites[0].Told || !doc.Sites[1].Told || !slices.Equal(doc.Sites[1].By, []string{"vCenter"}) {
 		t.Errorf("%v: %+v", err, doc.Sites)
 	}
 }
