@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
+	"fmt"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -81,11 +82,13 @@ func vgpuProfile(name string) string {
 
 var profile = regexp.MustCompile(`-((?:\d+-)?\d+[ABCQ](?:ME)?)$`)
 
-// shortDomain turns "00000000:3B:00.0" into the kernel's "0000:3b:00.0".
+// shortDomain turns "00000000:3B:00.0" into the kernel's "0000:3b:00.0", whose domains have four digits or as many as it takes.
 func shortDomain(pci string) string {
 	pci = strings.ToLower(pci)
-	if domain, rest, ok := strings.Cut(pci, ":"); ok && len(domain) == 8 && strings.HasPrefix(domain, "0000") {
-		return domain[4:] + ":" + rest
+	if domain, rest, ok := strings.Cut(pci, ":"); ok && len(domain) == 8 {
+		if number, err := strconv.ParseUint(domain, 16, 32); err == nil {
+			return fmt.Sprintf("%04x:%s", number, rest)
+		}
 	}
 	return pci
 }
@@ -148,17 +151,20 @@ func parseModes(report string, gpus []topology.GPU) {
 // underline is how nvidia-smi writes the head of a table.
 var underline = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// parseMatrix reads how GPUs are linked: a column and a row for each, and more for network cards. It takes
-// all of it or nothing.
+// parseMatrix reads how GPUs are linked: a column and a row for each, and more for network cards. Cells are between tabs, and
+// those of GPUs have no spaces inside. It takes all of it or nothing.
 func parseMatrix(text string, gpus []topology.GPU) {
 	var columns []int // which GPU a column is about, -1 if none
 	rows := make([][]string, len(gpus))
 	for line := range strings.Lines(underline.ReplaceAllString(text, "")) {
-		cells := strings.Split(strings.TrimRight(line, "\r\n"), "\t")
+		cells := strings.Fields(line)
 		if columns == nil {
-			for _, cell := range cells[1:] {
+			for _, cell := range cells {
 				columns = append(columns, gpuNumber(cell, gpus))
 			}
+			continue
+		}
+		if len(cells) == 0 {
 			continue
 		}
 		row := gpuNumber(cells[0], gpus)
@@ -168,7 +174,7 @@ func parseMatrix(text string, gpus []topology.GPU) {
 		rows[row] = make([]string, len(gpus))
 		for i, cell := range cells[1:] {
 			if i < len(columns) && columns[i] >= 0 {
-				rows[row][columns[i]] = strings.TrimSpace(cell)
+				rows[row][columns[i]] = cell
 			}
 		}
 	}
