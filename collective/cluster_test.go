@@ -40,6 +40,8 @@ type mesh struct {
 	rails map[int]int
 	// hold, if set, keeps segments under way.
 	hold func(from, to int, h link.Header) bool
+	// mute keeps acknowledgements back.
+	mute bool
 }
 
 type end struct {
@@ -184,7 +186,7 @@ func (m *mesh) stream(from, to int, e *edge) {
 func (m *mesh) acks(e *edge) {
 	for {
 		m.mu.Lock()
-		for len(e.acks) == 0 && !m.done {
+		for (len(e.acks) == 0 || m.mute) && !m.done {
 			m.wake.Wait()
 		}
 		batch := e.acks

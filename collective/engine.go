@@ -320,6 +320,9 @@ func (e *Engine) Abort(err *Error) {
 		open = append(open, o)
 		delete(e.table.ops, id)
 	}
+	// No peer says any more that it has what these sent: their ranks, and their memory, would wait for ever.
+	open = append(open, e.table.lasting...)
+	e.table.lasting = nil
 	e.mu.Unlock()
 	slices.SortFunc(open, func(a, b *op) int { return strings.Compare(a.name, b.name) })
 	for _, o := range open {
@@ -428,6 +431,9 @@ func (e *Engine) fresh(g *group, id uint64, name string) *op {
 // remove frees an op's name for its next use.
 func (e *Engine) remove(o *op) {
 	e.mu.Lock()
+	if e.table.ops[o.id] == o && len(o.votes) > 1 {
+		e.table.keep(o)
+	}
 	e.table.remove(o)
 	more := e.drain()
 	e.mu.Unlock()

@@ -3,6 +3,7 @@ package collective_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"gorun/collective"
@@ -142,4 +143,43 @@ func TestAbort(t *testing.T) {
 		t.Error(r.Err)
 	}
 	q.wait()
+}
+
+// A rank whose memory the link keeps until a peer has it all is told of its result when the world ends, although the peer
+// never said so: it may be the one that died. Result memory is given back, too.
+func TestAbortAfterTheResult(t *testing.T) {
+	var kept atomic.Int64
+	c := newCluster(t, even(2, 1), 16, collective.Config{Segment: 20 << 10, Direct: -1, Alloc: counting{&kept}})
+	c.mesh.mu.Lock()
+	c.mesh.mute = true
+	c.mesh.mu.Unlock()
+	const n = 100_000
+	var sums, gathers []*promise
+	for rank := range 2 {
+		in, own := make([]byte, n), make([]byte, n)
+		sums = append(sums, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Uint8,
+			Op: kernel.Sum, Shape: []int{n}, In: in, Out: in}))
+		gathers = append(gathers, c.submit(rank, collective.Request{Kind: collective.Allgather, Name: "y", Type: kernel.Uint8, Shape: []int{n}, In: own}))
+	}
+	eventually(t, "all is under way, nothing is acknowledged", func() bool {
+		return c.mesh.idle() && len(c.engines[0].Pending(epochStart))+len(c.engines[1].Pending(epochStart)) == 0
+	})
+	if sums[0].done() || sums[1].done() || kept.Load() == 0 {
+		t.Fatal("nobody waits for the link: this shows nothing")
+	}
+	for _, e := range c.engines {
+		e.Abort(&collective.Error{Code: collective.CodeAborted, Text: "the other host died"})
+	}
+	for _, p := range append(sums, gathers...) {
+		r := p.wait()
+		if r.Err != nil {
+			t.Errorf("%s: %v, although the result was there", p.what, r.Err)
+		}
+		if r.Buffer != nil {
+			r.Buffer.Release()
+		}
+	}
+	if n := kept.Load(); n != 0 {
+		t.Errorf("%d times result memory is still in use", n)
+	}
 }

@@ -49,6 +49,24 @@ type table struct {
 
 	gate gate
 	live int // operations between hosts that started, until the link holds nothing of them
+	// lasting are those of them that are not in ops any more: they have their results, and peers may not have all that was
+	// sent of them.
+	lasting []*op
+}
+
+// keep adds to lasting.
+func (t *table) keep(o *op) {
+	o.lasts = len(t.lasting)
+	t.lasting = append(t.lasting, o)
+}
+
+// release takes out of lasting what keep added.
+func (t *table) release(o *op) {
+	last := len(t.lasting) - 1
+	t.lasting[o.lasts] = t.lasting[last]
+	t.lasting[o.lasts].lasts = o.lasts
+	t.lasting[last] = nil
+	t.lasting = t.lasting[:last]
 }
 
 // submit adds the part of the index-th local rank of g.

@@ -26,6 +26,7 @@ type op struct {
 	have        []bool
 	parts       int
 	held        bool    // complete while operations pause: not declared yet
+	lasts       int     // place in table.lasting
 	waiting     []early // for the use after this one, of ranks that had joined (join.go)
 	votes, next []vote  // by position: for this use of the name, and for the one after it
 	voted       int
@@ -212,12 +213,10 @@ func (o *op) settle() {
 			}
 			// The link may still refer to an aborted op.
 			if !dead {
-				epoch := o.epoch
-				remote := len(o.votes) > 1
-				o.engine.recycle(o)
-				if remote {
-					o.engine.finished(epoch)
+				if len(o.votes) > 1 {
+					o.engine.finished(o)
 				}
+				o.engine.recycle(o)
 			}
 			return
 		default:

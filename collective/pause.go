@@ -110,12 +110,13 @@ func (e *Engine) quiet() func() {
 }
 
 // finished counts an operation between hosts of which nothing is left.
-func (e *Engine) finished(epoch uint32) {
+func (e *Engine) finished(o *op) {
 	e.mu.Lock()
-	if e.world.Epoch != epoch {
+	if e.world.Epoch != o.epoch || e.stopped != nil {
 		e.mu.Unlock()
 		return
 	}
+	e.table.release(o)
 	e.table.live--
 	told := e.quiet()
 	e.mu.Unlock()
