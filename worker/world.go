@@ -321,6 +321,14 @@ func peerOf(r *wire.Roster, id int) (wire.Peer, bool) {
 	return wire.Peer{}, false
 }
 
+// membersOf returns the ids of a roster's hosts.
+func membersOf(r *wire.Roster) (ids []int) {
+	for _, p := range r.Peers {
+		ids = append(ids, p.ID)
+	}
+	return ids
+}
+
 // join ends the present world, if there is one, and begins to form the roster's.
 func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	if d.stopping || d.roster != nil && r.Epoch <= d.roster.Epoch {
@@ -358,8 +366,9 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 		d.accuse(peer) // it was no member before
 	}
 	d.absent.patience, d.absent.fixed = max(d.lease()-d.gossipLease(), 0), d.job.LeaseMS > 0
-	if _, member := peerOf(r, d.job.HostID); !member {
-		return // nothing to do here until the next one
+	if _, member := peerOf(r, d.job.HostID); !member { // nothing to do here until the next one
+		d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: membersOf(r)}})
+		return
 	}
 	if !d.joined {
 		d.joined = true
@@ -403,10 +412,7 @@ func (d *daemon) form(ctx context.Context, former *wire.Roster) {
 	if len(strangers) > 0 {
 		d.greet(ctx, r.Epoch, strangers[:min(len(strangers), maxGreeted)])
 	}
-	ids := make([]int, 0, len(r.Peers))
-	for _, p := range r.Peers {
-		ids = append(ids, p.ID)
-	}
+	ids := membersOf(r)
 	d.cfg.Tie.among(slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id == d.job.HostID }), d.lease())
 	d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: ids}})
 	d.step(ctx, epoch.Event{Self: &d.self})

@@ -25,7 +25,7 @@ type State int
 
 // States of a member, in order.
 const (
-	Idle      State = iota // there was no roster yet
+	Idle      State = iota // there was no roster yet, or this host is not in it
 	Gathering              // hosts are still missing
 	Ordering               // the coordinator looks for the ring of the hosts
 	Preparing              // a world is proposed and being made ready
@@ -201,16 +201,18 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 	return a, nil
 }
 
-// begin takes a roster; one that is not newer than the present one was overtaken and means nothing.
+// begin takes a roster; one that is not newer than the present one was overtaken and means nothing. One without this
+// host ends what it was about to do with the others, which may not have heard of it yet.
 func (m *Machine) begin(r Roster) error {
 	members := slices.Clone(r.Members)
 	slices.Sort(members)
 	switch {
 	case r.Epoch == 0 || len(members) == 0 || members[0] < 0 || len(slices.Compact(slices.Clone(members))) != len(members):
 		return fmt.Errorf("step epoch %d: hosts %v are no roster", r.Epoch, r.Members)
-	case !slices.Contains(members, m.cfg.Self):
-		return fmt.Errorf("step epoch %d: host %d is not in its roster %v", r.Epoch, m.cfg.Self, r.Members)
 	case r.Epoch <= m.epoch:
+		return nil
+	case !slices.Contains(members, m.cfg.Self):
+		m.state, m.epoch, m.members = Idle, r.Epoch, nil
 		return nil
 	}
 	m.state, m.epoch, m.members = Gathering, r.Epoch, members

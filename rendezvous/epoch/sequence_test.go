@@ -11,48 +11,88 @@ import (
 	"gorun/topology"
 )
 
-// job is a simulation of a launcher that sends rosters whenever it likes, to hosts that crash, are stunned
-// and partitioned, over a network that loses, duplicates, delays and reorders; all from one seed.
+// job is a simulation of a launcher that sends rosters whenever it likes, to hosts that crash and come back under
+// another number, are stunned and partitioned, over a network that loses, duplicates, delays and reorders; all from
+// one seed.
 type job struct {
 	t        *testing.T
+	seed     uint64
 	rng      *rand.Rand
 	machines []*epoch.Machine
 	rosters  []epoch.Roster   // by epoch - 1
 	pipes    [][]epoch.Roster // from the launcher to each host: in order, nothing lost, any delay
 	net      []epoch.Send
 	from     []int // senders of net
-	prepare  []uint32
+	prepare  []*wire.World
+	prepared map[uint32]map[int]bool // who said so, by epoch
 	orders   []ordering
 	worlds   [][]wire.World // what each host entered
 	crashed  []bool
 	stunned  []int // steps until a host goes on
 	side     []int // of the partition
 	faults   bool
+	daemon   daemon
 }
 
-func newJob(t *testing.T, n int, seed uint64) *job {
-	j := &job{t: t, rng: rand.New(rand.NewPCG(seed, 2)), pipes: make([][]epoch.Roster, n), prepare: make([]uint32, n),
-		worlds: make([][]wire.World, n), crashed: make([]bool, n), stunned: make([]int, n), side: make([]int, n), faults: true}
-	for id := range n {
-		j.machines = append(j.machines, epoch.New(epoch.Config{Self: id}))
-		j.step(id, epoch.Event{Self: &topology.Host{Name: fmt.Sprint("h", id)}})
+// daemon is what else happens on hosts, which the machine knows nothing of.
+type daemon interface {
+	boot(id int)
+	crash(id int)
+	decide(r epoch.Roster)           // what the launcher will send
+	hear(id int, r epoch.Roster)     // of any roster, members or not
+	ready(id int, w wire.World) bool // for a world that is prepared; asked again until it is
+	enter(id int, w wire.World)
+}
+
+// idle is a host that has nothing else to do.
+type idle struct{}
+
+func (idle) boot(int)                   {}
+func (idle) crash(int)                  {}
+func (idle) decide(epoch.Roster)        {}
+func (idle) hear(int, epoch.Roster)     {}
+func (idle) ready(int, wire.World) bool { return true }
+func (idle) enter(int, wire.World)      {}
+
+// maxHosts is how many hosts there are in all, with those that crashed.
+const maxHosts = 10
+
+func newJob(t *testing.T, n int, seed uint64, d daemon) *job {
+	j := &job{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 2)), prepared: map[uint32]map[int]bool{}, faults: true, daemon: d}
+	for range n {
+		j.add()
 	}
 	return j
+}
+
+func (j *job) fatalf(format string, args ...any) {
+	j.t.Helper()
+	j.t.Fatalf("seed %d: %s", j.seed, fmt.Sprintf(format, args...))
+}
+
+// add boots a host.
+func (j *job) add() {
+	id := len(j.machines)
+	j.machines = append(j.machines, epoch.New(epoch.Config{Self: id}))
+	j.pipes, j.prepare, j.worlds = append(j.pipes, nil), append(j.prepare, nil), append(j.worlds, nil)
+	j.crashed, j.stunned, j.side = append(j.crashed, false), append(j.stunned, 0), append(j.side, 0)
+	j.daemon.boot(id)
+	j.step(id, epoch.Event{Self: &topology.Host{Name: fmt.Sprint("h", id)}})
 }
 
 func (j *job) step(id int, ev epoch.Event) {
 	a, err := j.machines[id].Step(ev)
 	if err != nil {
-		j.t.Fatalf("host %d: %v", id, err)
+		j.fatalf("host %d: %v", id, err)
 	}
 	if a.Order != nil {
 		j.orders = append(j.orders, ordering{id, *a.Order})
 	}
 	if a.Prepare != nil {
-		j.prepare[id] = a.Prepare.Epoch
+		j.prepare[id] = a.Prepare
 	}
 	if a.Commit != nil {
-		j.worlds[id] = append(j.worlds[id], *a.Commit)
+		j.commit(id, *a.Commit)
 	}
 	for _, m := range a.Send {
 		copies := 1
@@ -63,6 +103,17 @@ func (j *job) step(id int, ev epoch.Event) {
 			j.net, j.from = append(j.net, m), append(j.from, id)
 		}
 	}
+}
+
+// commit checks that no part of a roster goes on alone: all of its members are prepared for a world that one enters.
+func (j *job) commit(id int, w wire.World) {
+	for _, m := range j.rosters[w.Epoch-1].Members {
+		if !j.prepared[w.Epoch][m] {
+			j.fatalf("host %d entered epoch %d, for which host %d was not prepared", id, w.Epoch, m)
+		}
+	}
+	j.worlds[id] = append(j.worlds[id], w)
+	j.daemon.enter(id, w)
 }
 
 // roster decides on the next members: any that have not crashed.
@@ -76,24 +127,37 @@ func (j *job) roster() {
 	if len(r.Members) == 0 {
 		r.Members = []int{slices.Index(j.crashed, false)}
 	}
+	j.send(r)
+}
+
+// send tells all hosts of a roster: those that are no members of it, too, or they would go on for ever.
+func (j *job) send(r epoch.Roster) {
 	j.rosters = append(j.rosters, r)
-	for _, id := range r.Members {
+	j.prepared[r.Epoch] = map[int]bool{}
+	j.daemon.decide(r)
+	for id := range j.pipes {
 		j.pipes[id] = append(j.pipes[id], r)
 	}
 }
 
+func (j *job) alive() (ids []int) {
+	for id, dead := range j.crashed {
+		if !dead {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (j *job) asleep(id int) bool { return j.crashed[id] || j.stunned[id] > 0 }
+
 func (j *job) fault() {
 	id := j.rng.IntN(len(j.machines))
-	switch j.rng.IntN(12) {
+	switch j.rng.IntN(14) {
 	case 0:
-		alive := 0
-		for _, dead := range j.crashed {
-			if !dead {
-				alive++
-			}
-		}
-		if alive > 1 && j.rng.IntN(4) == 0 {
+		if !j.crashed[id] && len(j.alive()) > 1 && j.rng.IntN(3) == 0 {
 			j.crashed[id] = true
+			j.daemon.crash(id)
 		}
 	case 1, 2:
 		j.stunned[id] = j.rng.IntN(200)
@@ -103,9 +167,13 @@ func (j *job) fault() {
 		clear(j.side)
 	case 5, 6:
 		j.roster()
-	case 7:
-		if !j.crashed[id] && j.stunned[id] == 0 {
+	case 7: // it finds out something else
+		if !j.asleep(id) {
 			j.step(id, epoch.Event{Self: &topology.Host{Name: fmt.Sprint("h", id), Kernel: fmt.Sprint(j.rng.IntN(3))}})
+		}
+	case 8: // one comes that is new, or was away
+		if len(j.machines) < maxHosts && j.rng.IntN(3) == 0 {
+			j.add()
 		}
 	}
 }
@@ -116,40 +184,45 @@ func (j *job) turn() {
 	for i := range j.stunned {
 		j.stunned[i] = max(0, j.stunned[i]-1)
 	}
-	asleep := func(id int) bool { return j.crashed[id] || j.stunned[id] > 0 }
 	switch k := j.rng.IntN(10); {
 	case k < 1 && len(j.orders) > 0:
 		i := j.rng.IntN(len(j.orders))
 		o := j.orders[i]
-		if asleep(o.host) {
+		if j.stunned[o.host] > 0 {
 			return
 		}
 		j.orders = slices.Delete(j.orders, i, i+1)
-		j.step(o.host, o.answer())
+		if !j.crashed[o.host] {
+			j.step(o.host, o.answer())
+		}
 	case k < 5 && len(j.net) > 0:
 		i := j.rng.IntN(len(j.net))
 		m, from := j.net[i], j.from[i]
 		switch {
 		case j.crashed[m.To] || j.side[from] != j.side[m.To]: // lost
-		case asleep(m.To):
+		case j.asleep(m.To):
 			return // its kernel keeps it
 		default:
 			j.step(m.To, epoch.Event{Message: m.Message})
 		}
 		j.net, j.from = slices.Delete(j.net, i, i+1), slices.Delete(j.from, i, i+1)
-	case asleep(id):
+	case j.asleep(id):
 	case k < 6:
 		if p := j.pipes[id]; len(p) > 0 {
 			j.pipes[id] = p[1:]
+			j.daemon.hear(id, p[0])
 			j.step(id, epoch.Event{Roster: &p[0]})
 		}
 	case k < 7:
 		other := j.rng.IntN(len(j.machines))
 		j.step(id, epoch.Event{Seen: &other})
 	case k < 9:
-		if e := j.prepare[id]; e > 0 {
-			j.prepare[id] = 0
-			j.step(id, epoch.Event{Prepared: &e})
+		if w := j.prepare[id]; w != nil && w.Epoch != j.machines[id].Epoch() {
+			j.prepare[id] = nil // overtaken
+		} else if w != nil && j.daemon.ready(id, *w) {
+			j.prepare[id] = nil
+			j.prepared[w.Epoch][id] = true
+			j.step(id, epoch.Event{Prepared: &w.Epoch, Cost: wire.Cost{Alpha: 1e-6 * float64(id+1), Beta: 1e-9 * float64(10-id)}})
 		}
 	default:
 		j.step(id, epoch.Event{Tick: true})
@@ -157,33 +230,59 @@ func (j *job) turn() {
 }
 
 // check: a host's epochs grow, it is a member of what it enters, and an epoch has one world.
-func (j *job) check(seed uint64) {
+func (j *job) check() {
 	order := map[uint32][]int{}
 	for id, worlds := range j.worlds {
 		last := uint32(0)
 		for _, w := range worlds {
 			if w.Epoch <= last {
-				j.t.Fatalf("seed %d: host %d entered epoch %d after %d", seed, id, w.Epoch, last)
+				j.fatalf("host %d entered epoch %d after %d", id, w.Epoch, last)
 			}
 			last = w.Epoch
 			if seen := order[w.Epoch]; seen != nil && !slices.Equal(seen, w.Order) {
-				j.t.Fatalf("seed %d: two worlds of epoch %d: %v and %v", seed, w.Epoch, seen, w.Order)
+				j.fatalf("two worlds of epoch %d: %v and %v", w.Epoch, seen, w.Order)
 			}
 			order[w.Epoch] = w.Order
 			members := slices.Sorted(slices.Values(w.Order))
 			if !slices.Equal(members, j.rosters[w.Epoch-1].Members) || !slices.Contains(members, id) {
-				j.t.Fatalf("seed %d: host %d entered %v, the roster has %v", seed, id, w, j.rosters[w.Epoch-1].Members)
+				j.fatalf("host %d entered %v, the roster has %v", id, w, j.rosters[w.Epoch-1].Members)
 			}
 		}
 	}
 }
 
+// settle takes turns until f is true.
+func (j *job) settle(turn func(), what string, f func() bool) {
+	for i := 0; !f(); i++ {
+		if i > 500_000 {
+			j.fatalf("never: %s", what)
+		}
+		turn()
+	}
+}
+
+// last stops faults and has the launcher decide for the last time: for all hosts that are there, or some.
+func (j *job) last() epoch.Roster {
+	j.faults = false
+	clear(j.side)
+	j.roster()
+	return j.rosters[len(j.rosters)-1]
+}
+
+// entered reports whether all members of a roster are in its world.
+func (j *job) entered(r epoch.Roster) bool {
+	return !slices.ContainsFunc(r.Members, func(id int) bool {
+		m := j.machines[id]
+		return m.Epoch() != r.Epoch || m.State() != epoch.Committed
+	})
+}
+
 // TestSequencesOfRosters: whatever fails while rosters follow each other, there is one world of an epoch, of
-// exactly the roster's members; and the last roster becomes a world once faults stop.
+// exactly the roster's members, all of which were prepared for it; and the last roster becomes a world once faults stop.
 func TestSequencesOfRosters(t *testing.T) {
 	entered := 0
 	for seed := range uint64(3000) {
-		j := newJob(t, 1+int(seed%6), seed)
+		j := newJob(t, 1+int(seed%6), seed, idle{})
 		j.roster()
 		for range 600 {
 			if j.rng.IntN(12) == 0 {
@@ -191,23 +290,9 @@ func TestSequencesOfRosters(t *testing.T) {
 			}
 			j.turn()
 		}
-		j.faults = false
-		clear(j.side)
-		j.roster()
-		last := j.rosters[len(j.rosters)-1]
-		done := func() bool {
-			return !slices.ContainsFunc(last.Members, func(id int) bool {
-				m := j.machines[id]
-				return m.Epoch() != last.Epoch || m.State() != epoch.Committed
-			})
-		}
-		for i := 0; !done(); i++ {
-			if i > 200_000 {
-				t.Fatalf("seed %d: the last roster %v became no world", seed, last)
-			}
-			j.turn()
-		}
-		j.check(seed)
+		last := j.last()
+		j.settle(j.turn, fmt.Sprintf("the last roster %v becomes a world", last), func() bool { return j.entered(last) })
+		j.check()
 		for _, worlds := range j.worlds {
 			entered += len(worlds)
 		}
