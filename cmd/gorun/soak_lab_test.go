@@ -18,6 +18,7 @@ import (
 
 var (
 	soak     = flag.Duration("soak", 3*time.Minute, "how long TestSoak strikes")
+	long     = flag.Bool("long", false, "whether TestLongOutages has those of minutes, instead of others")
 	soakSeed = flag.Uint64("soak-seed", 0, "what TestSoak does; 0: chosen by the clock, and printed")
 )
 
