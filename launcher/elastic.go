@@ -254,6 +254,7 @@ func (j *job) elasticEvent(h *host, ev event) {
 		}
 		if !j.stopping && !h.leaving {
 			j.spec.Note("gorun: %s is lost: %s", h.name, why)
+			j.watchHost(HostEvent{Host: h.name, State: HostLost})
 		}
 		j.decide(elastic.HostLost{Host: h.id, Reason: why})
 		return

@@ -73,6 +73,8 @@ type Spec struct {
 	Progress func(Progress)
 	// Watch is told of every rank that starts or ends; nil for no interest.
 	Watch func(RankEvent)
+	// WatchHosts is told of hosts that fall silent, are back or are lost; nil for no interest.
+	WatchHosts func(HostEvent)
 	// Measured is told, when the job is over, what it found out about the ways between its hosts; nil for no
 	// interest.
 	Measured func([]topology.Host, []topology.Edge)
@@ -119,6 +121,23 @@ type RankEvent struct {
 	Code   int // exit status of one that ended
 	Signal int // by which it was killed, 0 if it was not
 }
+
+// HostEvent is that nothing is heard of a host, that it is back, or that an elastic job goes on without it.
+type HostEvent struct {
+	Host  string
+	State HostState
+	Since time.Time // when it was last heard, for one that is silent or back
+}
+
+// HostState is how a host is.
+type HostState string
+
+// States of a host.
+const (
+	HostSilent HostState = "silent"
+	HostBack   HostState = "back"
+	HostLost   HostState = "lost"
+)
 
 // Progress of a start.
 type Progress struct{ Hosts, Reached, Ready, Started, Ranks int }

@@ -54,24 +54,24 @@ type silences struct {
 	since  map[int]time.Time // of those that were told: when they were last heard
 }
 
-// look takes when a host was last heard, and returns what is to be told about it.
-func (s *silences) look(now time.Time, host int, last time.Time) (text string) {
+// look takes when a host was last heard, and returns what is to be told about it, if that is anything.
+func (s *silences) look(now time.Time, host int, last time.Time) (text string, e HostEvent) {
 	if last.IsZero() {
-		return ""
+		return "", e
 	}
 	since, told := s.since[host]
 	switch {
 	case told && last.After(since):
 		delete(s.since, host)
-		return fmt.Sprintf("is back after %.0f s", last.Sub(since).Seconds())
+		return fmt.Sprintf("is back after %.0f s", last.Sub(since).Seconds()), HostEvent{State: HostBack, Since: since}
 	case told:
-		return ""
+		return "", e
 	}
 	if s.quiet(now, last) < silentAfter {
-		return ""
+		return "", e
 	}
 	s.since[host] = last
-	return fmt.Sprintf("has been silent for %.0f s", now.Sub(last).Seconds())
+	return fmt.Sprintf("has been silent for %.0f s", now.Sub(last).Seconds()), HostEvent{State: HostSilent, Since: last}
 }
 
 // quiet is how long a host has been silent, as far as this machine could hear it.
@@ -102,14 +102,22 @@ func (j *job) listen(now time.Time) {
 		if j.ready[h.id] == nil || j.ended[h.id] || h.leaving {
 			continue
 		}
-		text := j.silences.look(now, h.id, h.heard.last(now))
+		text, event := j.silences.look(now, h.id, h.heard.last(now))
 		if text == "" {
 			continue
 		}
+		event.Host = h.name
+		j.watchHost(event)
 		if h.moves {
 			text += ", while it moves"
 		}
 		j.spec.Note("gorun: %s %s", h.name, text)
+	}
+}
+
+func (j *job) watchHost(e HostEvent) {
+	if j.spec.WatchHosts != nil {
+		j.spec.WatchHosts(e)
 	}
 }
 

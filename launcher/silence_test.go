@@ -16,11 +16,15 @@ func TestSilence(t *testing.T) {
 	look := func(now, last float64, want string) {
 		t.Helper()
 		s.tick(at(now))
-		if got := s.look(at(now), 3, at(last)); got != want {
-			t.Errorf("after %v s: %q, want %q", now, got, want)
+		got, e := s.look(at(now), 3, at(last))
+		if got != want || (want == "") != (e == HostEvent{}) {
+			t.Errorf("after %v s: %q (%v), want %q", now, got, e, want)
+		}
+		if e.State != "" && e.Since != start {
+			t.Errorf("after %v s: %s since %v, want %v", now, e.State, e.Since, start)
 		}
 	}
-	if got := s.look(start, 3, time.Time{}); got != "" {
+	if got, _ := s.look(start, 3, time.Time{}); got != "" {
 		t.Errorf("a host that was never heard %s", got)
 	}
 	for now := 0.0; now < 5; now += 0.25 {

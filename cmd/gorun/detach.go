@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -257,6 +258,11 @@ func (d *detached) attach(spec *launcher.Spec, p plan.Placement) error {
 			d.say("runs detached")
 		}
 	}
+	nextHost := spec.WatchHosts
+	spec.WatchHosts = func(e launcher.HostEvent) {
+		nextHost(e)
+		d.host(e)
+	}
 	if spec.Elastic != nil {
 		spec.Elastic.World = d.world
 	}
@@ -289,6 +295,28 @@ func (d *detached) world(ranks int, hosts []string) {
 	}
 }
 
+// host keeps of which hosts nothing is heard.
+func (d *detached) host(e launcher.HostEvent) {
+	err := d.save(func(r *jobs.Record) {
+		if e.State == launcher.HostSilent {
+			if r.Silent == nil {
+				r.Silent = map[string]time.Time{}
+			}
+			r.Silent[e.Host] = e.Since
+		} else {
+			delete(r.Silent, e.Host)
+		}
+		for i := range d.ranks {
+			if rank := &d.ranks[i]; e.State == launcher.HostLost && rank.Host == e.Host && !rank.Ended() {
+				rank.State = "ended with its host"
+			}
+		}
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gorun: warning:", err) // into the job's output
+	}
+}
+
 func (d *detached) update(rank int, f func(*jobs.Rank)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -306,7 +334,13 @@ func (d *detached) list() []jobs.Rank {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return append([]jobs.Rank(nil), d.ranks...)
+	ranks := slices.Clone(d.ranks)
+	for i := range ranks {
+		if since, silent := d.record.Silent[ranks[i].Host]; silent && !ranks[i].Ended() {
+			ranks[i].State = "host silent since " + since.Local().Format(time.TimeOnly)
+		}
+	}
+	return ranks
 }
 
 // end is the last word.
@@ -315,7 +349,7 @@ func (d *detached) end(code int) {
 		return
 	}
 	d.keeper.close(code)
-	if err := d.save(func(r *jobs.Record) { r.Ended, r.Code = time.Now(), code }); err != nil {
+	if err := d.save(func(r *jobs.Record) { r.Ended, r.Code, r.Silent = time.Now(), code, nil }); err != nil {
 		fmt.Fprintln(os.Stderr, "gorun: error:", err) // into the job's output
 	}
 	d.server.End(code)

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -100,7 +102,11 @@ func standOf(r jobs.Record) string {
 	case jobs.Moved:
 		return "another host carries it on"
 	}
-	return r.State
+	state := r.State
+	for _, host := range slices.Sorted(maps.Keys(r.Silent)) {
+		state += fmt.Sprintf(", %s silent since %s", clean(host), r.Silent[host].Local().Format(time.TimeOnly))
+	}
+	return state
 }
 
 func listJobs(c *cli.Context) error {

@@ -225,7 +225,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	spec.Output = ranksOutput{mux}
 	spec.Progress = func(p launcher.Progress) { mux.Status(output.Start(p).String()) }
 	spec.Note = mux.Note
-	spec.Watch = watchRanks(mux)
+	spec.Watch, spec.WatchHosts = watchRanks(mux), watchHosts(mux)
 	var unsaved error
 	if file := c.Path("save-topology"); file != "" || c.Bool("json") { // others do not wait for measurements
 		spec.Measured = func(hosts []topology.Host, edges []topology.Edge) {

@@ -159,6 +159,12 @@ type (
 		Code   int    `json:"code"`
 		Signal int    `json:"signal,omitempty"`
 	}
+	hostEvent struct {
+		Event string    `json:"event"` // "host", of which nothing is heard, or again
+		Host  string    `json:"host"`
+		State string    `json:"state"`          // a launcher.HostState
+		Since time.Time `json:"since,omitzero"` // UTC: when it was last heard
+	}
 	edgeEvent struct {
 		Event  string  `json:"event"` // "edge", for each way between hosts of which the job found out something
 		From   string  `json:"from"`
@@ -191,6 +197,13 @@ func watchRanks(mux *output.Mux) func(launcher.RankEvent) {
 		} else {
 			mux.Event(startedEvent{"started", e.Rank, e.Host, e.PID})
 		}
+	}
+}
+
+// watchHosts makes events of what is heard of hosts.
+func watchHosts(mux *output.Mux) func(launcher.HostEvent) {
+	return func(e launcher.HostEvent) {
+		mux.Event(hostEvent{"host", e.Host, string(e.State), e.Since.UTC()})
 	}
 }
 

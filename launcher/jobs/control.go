@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -30,6 +31,9 @@ type Rank struct {
 	RSS       int64  `json:"rss"`
 	Processes int    `json:"processes"`
 }
+
+// Ended is true for one whose process has ended.
+func (r Rank) Ended() bool { return strings.HasPrefix(r.State, "ended ") }
 
 // request is a line of a client; an answer is a line too.
 type request struct {

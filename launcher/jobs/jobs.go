@@ -39,6 +39,8 @@ type Record struct {
 	Ended   time.Time `json:"ended,omitzero"`
 	Code    int       `json:"code"`
 	State   string    `json:"state"` // running, ended, moved or lost; found out when it is read
+	// Silent are hosts of which nothing is heard while the job runs, with when they were last heard.
+	Silent map[string]time.Time `json:"silent,omitempty"`
 	// Of a job that other hosts carry on if this one is lost:
 	Authority string `json:"authority,omitempty"` // by which they know it
 	Term      uint64 `json:"term,omitempty"`      // of this launcher: there may be others with smaller or greater ones
