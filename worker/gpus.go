@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"gorun/topology"
@@ -49,7 +50,7 @@ func (d *daemon) findGPUs(ctx context.Context) []string {
 	return out
 }
 
-var gpuUUID = regexp.MustCompile(`\(UUID: ((?:GPU|MIG)-[0-9A-Za-z/-]+)\)`)
+var gpuUUID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\(UUID: ((?:GPU|MIG)-[0-9A-Za-z/-]+)\)`) })
 
 // parseGPUs reads nvidia-smi -L: a line for each GPU, followed by a line for each of its parts if it is cut. A
 // GPU that is cut cannot be used whole.
@@ -57,7 +58,7 @@ func parseGPUs(text string) []string {
 	var out []string
 	whole := "" // a GPU of which no part was seen yet
 	for line := range strings.SplitSeq(text, "\n") {
-		m := gpuUUID.FindStringSubmatch(line)
+		m := gpuUUID().FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"sync"
 )
 
 // A frame is a header of 64 bytes, little-endian, and its payload:
@@ -49,7 +50,8 @@ const (
 )
 
 var (
-	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	// castagnoli takes some time to make, and is of no use to the many processes without a link.
+	castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
 	errFrame    = errors.New("frame is malformed")
 	errChecksum = errors.New("frame is damaged")
@@ -78,7 +80,7 @@ func (f *frame) encode(b *[headerSize]byte) {
 	le.PutUint64(b[offSeq:], f.seq)
 	le.PutUint64(b[offAck:], f.ack)
 	le.PutUint32(b[offSack:], f.sack)
-	le.PutUint32(b[offCheck:], crc32.Checksum(b[:offCheck], castagnoli))
+	le.PutUint32(b[offCheck:], crc32.Checksum(b[:offCheck], castagnoli()))
 }
 
 // decode checks everything that can be checked without knowing the link.
@@ -87,7 +89,7 @@ func (f *frame) decode(b *[headerSize]byte) error {
 	if le.Uint32(b[offMagic:]) != frameMagic {
 		return fmt.Errorf("%w: magic %#x", errFrame, le.Uint32(b[offMagic:]))
 	}
-	if le.Uint32(b[offCheck:]) != crc32.Checksum(b[:offCheck], castagnoli) {
+	if le.Uint32(b[offCheck:]) != crc32.Checksum(b[:offCheck], castagnoli()) {
 		return fmt.Errorf("%w: header", errChecksum)
 	}
 	*f = frame{

@@ -164,7 +164,7 @@ func (r *receiver) payload(dst []byte, n int, refused bool) ([]byte, error) {
 		}
 		err = in.full(dst)
 	}
-	if err == nil && r.frame.Flags&flagChecksum != 0 && crc32.Checksum(dst, castagnoli) != r.frame.crc {
+	if err == nil && r.frame.Flags&flagChecksum != 0 && crc32.Checksum(dst, castagnoli()) != r.frame.crc {
 		err = fmt.Errorf("%w: payload", errChecksum)
 	}
 	return dst, err

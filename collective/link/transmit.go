@@ -166,7 +166,7 @@ func (st *stream) seal(f *frame, payload []byte) {
 	f.Flags &^= flagChecksum
 	if st.link.mesh.cfg.Checksum {
 		f.Flags |= flagChecksum
-		f.crc = crc32.Checksum(payload, castagnoli)
+		f.crc = crc32.Checksum(payload, castagnoli())
 	}
 }
 

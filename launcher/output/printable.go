@@ -3,18 +3,21 @@ package output
 import (
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // escape matches what terminals take as commands: CSI sequences (colours, cursor), OSC strings (titles,
 // links), and the two-byte ones.
-var escape = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -~])`)
+var escape = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -~])`)
+})
 
 // Printable makes a text of uncertain origin, such as a host's last words, one line fit for a terminal.
 func Printable(s string) string { return clean(strings.TrimSpace(s)) }
 
 // clean takes out what would make a terminal do anything but print.
 func clean(s string) string {
-	s = escape.ReplaceAllLiteralString(strings.ToValidUTF8(s, "�"), "")
+	s = escape().ReplaceAllLiteralString(strings.ToValidUTF8(s, "�"), "")
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t':

@@ -79,12 +79,12 @@ func (s *spread) offer(address string) {
 	s.serveLocked()
 }
 
-var placeName = regexp.MustCompile(`^[0-9a-f]{16}$`)
+var placeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{16}$`) })
 
 // settle waits for whoever is putting the binary into the same directory. It returns true if it is there now; else the
 // caller is to put it there and to call done once, with how that went. A name that means nothing is nobody else's.
 func (s *spread) settle(ctx context.Context, sha, name string) (there bool, done func(ok bool), err error) {
-	if !placeName.MatchString(name) {
+	if !placeName().MatchString(name) {
 		return false, func(bool) {}, nil
 	}
 	s.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"gorun/rendezvous/keytls"
@@ -20,7 +21,10 @@ var ErrKey = errors.New("the other side does not hold the key of this cluster")
 const minKey = 32
 
 // Key is what the daemons of a cluster and the launchers that may use it share.
-type Key struct{ secret []byte }
+type Key struct {
+	secret  []byte
+	channel func() (*tls.Config, error) // made once: a launcher opens one to every host
+}
 
 // ParseKey reads the text of a key file.
 func ParseKey(text []byte) (Key, error) {
@@ -28,7 +32,9 @@ func ParseKey(text []byte) (Key, error) {
 	if len(secret) < minKey {
 		return Key{}, fmt.Errorf("the key has %d characters, fewer than %d", len(secret), minKey)
 	}
-	return Key{bytes.Clone(secret)}, nil
+	k := Key{secret: bytes.Clone(secret)}
+	k.channel = sync.OnceValues(k.newChannel)
+	return k, nil
 }
 
 func (k Key) derive(purpose string, size int) ([]byte, error) {
@@ -39,8 +45,8 @@ func (k Key) derive(purpose string, size int) ([]byte, error) {
 	return key, nil
 }
 
-// channel is TLS 1.3 in which both sides prove that they hold the key, and the job's secrets are encrypted on their way.
-func (k Key) channel() (*tls.Config, error) {
+// newChannel is TLS 1.3 in which both sides prove that they hold the key, and the job's secrets are encrypted on their way.
+func (k Key) newChannel() (*tls.Config, error) {
 	seed, err := k.derive("tls", keytls.SeedSize)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package picture
 import (
 	"encoding/xml"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,7 +64,7 @@ func processor(h topology.Host) []string {
 		return nil
 	}
 	p := h.Processor
-	if arch != "x86_64" || !isVendor.MatchString(p.Vendor) || p.Family < 1 || p.Model < 0 {
+	if arch != "x86_64" || !isVendor(p.Vendor) || p.Family < 1 || p.Model < 0 {
 		return []string{"arch", arch}
 	}
 	family := p.Family
@@ -75,10 +74,21 @@ func processor(h topology.Host) []string {
 	return []string{"arch", arch, "vendor", p.Vendor, "familyid", strconv.Itoa(family), "modelid", strconv.Itoa(p.Model)}
 }
 
-var (
-	isVendor  = regexp.MustCompile(`^[A-Za-z ]{1,12}$`)                              // as CPUID says it
-	isAddress = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`) // of a PCI function
-)
+// isVendor reports whether CPUID would say it.
+func isVendor(text string) bool {
+	letter := func(r rune) bool { return r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r == ' ' }
+	return text != "" && len(text) <= 12 && strings.IndexFunc(text, func(r rune) bool { return !letter(r) }) < 0
+}
+
+// isAddress reports whether it is that of a PCI function: a domain of 4 to 8 digits, then "3b:00.0".
+func isAddress(text string) bool {
+	domain, rest, _ := strings.Cut(text, ":")
+	if len(domain) < 4 || len(domain) > 8 || len(rest) != len("3b:00.0") || rest[2] != ':' || rest[5] != '.' || rest[6] < '0' || rest[6] > '7' {
+		return false
+	}
+	const digits = "0123456789abcdef"
+	return strings.Trim(domain+rest[:2]+rest[3:5], digits) == ""
+}
 
 // mostLinks is how many NVLinks a GPU can have, of all that there are.
 const mostLinks = 18
@@ -107,7 +117,7 @@ func devices(h topology.Host) []device {
 		for j, link := range g.Links {
 			count, isNVLink := strings.CutPrefix(link, "NV")
 			n, err := strconv.Atoi(count)
-			if !isNVLink || err != nil || n < 1 || n > mostLinks || j >= len(h.GPUs) || i == j || !isAddress.MatchString(h.GPUs[j].PCI) {
+			if !isNVLink || err != nil || n < 1 || n > mostLinks || j >= len(h.GPUs) || i == j || !isAddress(h.GPUs[j].PCI) {
 				continue
 			}
 			sum += n
@@ -148,7 +158,7 @@ func devices(h topology.Host) []device {
 	return slices.DeleteFunc(out, func(d device) bool {
 		again := seen[d.pci]
 		seen[d.pci] = true
-		return again || !isAddress.MatchString(d.pci)
+		return again || !isAddress(d.pci)
 	})
 }
 
@@ -181,7 +191,7 @@ type element struct {
 // place puts a device below its bridges, which it makes.
 func (e *element) place(d device) {
 	for _, bridge := range d.path {
-		if isAddress.MatchString(bridge) { // the root, "pci0000:80", is the node itself
+		if isAddress(bridge) { // the root, "pci0000:80", is the node itself
 			e = e.pci(bridge, bridgeClass)
 		}
 	}

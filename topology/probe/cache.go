@@ -54,9 +54,12 @@ func caches(t tree, cpus []int) []topology.Cache {
 	for _, cpu := range cpus {
 		dir := path.Join(cpuDir(cpu), "cache")
 		for _, index := range t.names(dir) {
+			if !strings.HasPrefix(index, "index") {
+				continue
+			}
 			at := path.Join(dir, index)
 			k := kind{t.number(path.Join(at, "level")), t.text(path.Join(at, "type")), cacheSize(t.text(path.Join(at, "size")))}
-			if !strings.HasPrefix(index, "index") || k.level < 1 || k.bytes < 1 {
+			if k.level < 1 || k.bytes < 1 {
 				continue
 			}
 			if found[k] == nil {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 )
@@ -30,7 +31,7 @@ const releaseLabel, hardwareLabel = "esxi-release", "esxi-hardware"
 var guestinfoLabels = []string{"esxi", "rack", "zone"}
 
 // sessionID matches what stat sessionid prints.
-var sessionID = regexp.MustCompile(`^0x[0-9a-f]{1,16}$`)
+var sessionID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^0x[0-9a-f]{1,16}$`) })
 
 // runTool returns the standard output of one of VMware's programs.
 type runTool func(ctx context.Context, program string, args ...string) ([]byte, error)
@@ -59,7 +60,7 @@ func askTools(ctx context.Context, run runTool) (labels map[string]string, sessi
 	if err != nil && len(text) == 0 && ctx.Err() != nil {
 		return nil, "" // they hang
 	}
-	if id := strings.TrimSpace(string(text)); err == nil && sessionID.MatchString(id) {
+	if id := strings.TrimSpace(string(text)); err == nil && sessionID().MatchString(id) {
 		session = id
 	}
 	text, _ = run(ctx, "vmware-toolbox-cmd", "stat", "raw", "text", "session")

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"gorun/topology"
@@ -74,13 +75,13 @@ func parseQuery(out []byte) []topology.GPU {
 // vgpuProfile returns the profile that a vGPU's name ends with: 40C of "GRID A100-40C", 3-20C of
 // "NVIDIA A100-3-20C".
 func vgpuProfile(name string) string {
-	if m := profile.FindStringSubmatch(name); m != nil {
+	if m := profile().FindStringSubmatch(name); m != nil {
 		return m[1]
 	}
 	return ""
 }
 
-var profile = regexp.MustCompile(`-((?:\d+-)?\d+[ABCQ](?:ME)?)$`)
+var profile = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`-((?:\d+-)?\d+[ABCQ](?:ME)?)$`) })
 
 // shortDomain turns "00000000:3B:00.0" into the kernel's "0000:3b:00.0", whose domains have four digits or as many as it takes.
 func shortDomain(pci string) string {
@@ -94,22 +95,22 @@ func shortDomain(pci string) string {
 }
 
 var (
-	gpuLine = regexp.MustCompile(`^GPU (\d+): .*\(UUID: ([^)]+)\)`)
-	migLine = regexp.MustCompile(`^\s+MIG (\S+)\s+Device\s+\d+: \(UUID: ([^)]+)\)`)
+	gpuLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^GPU (\d+): .*\(UUID: ([^)]+)\)`) })
+	migLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s+MIG (\S+)\s+Device\s+\d+: \(UUID: ([^)]+)\)`) })
 )
 
 // parseMIG reads the list of GPUs, in which each is followed by its slices.
 func parseMIG(list string, gpus []topology.GPU) {
 	var gpu *topology.GPU
 	for line := range strings.Lines(list) {
-		if m := gpuLine.FindStringSubmatch(line); m != nil {
+		if m := gpuLine().FindStringSubmatch(line); m != nil {
 			gpu = nil
 			for i := range gpus {
 				if gpus[i].UUID == m[2] {
 					gpu = &gpus[i]
 				}
 			}
-		} else if m := migLine.FindStringSubmatch(line); m != nil && gpu != nil {
+		} else if m := migLine().FindStringSubmatch(line); m != nil && gpu != nil {
 			gpu.MIG = append(gpu.MIG, topology.MIG{Profile: m[1], UUID: m[2]})
 		}
 	}
@@ -149,14 +150,14 @@ func parseModes(report string, gpus []topology.GPU) {
 }
 
 // underline is how nvidia-smi writes the head of a table.
-var underline = regexp.MustCompile("\x1b\\[[0-9;]*m")
+var underline = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9;]*m") })
 
 // parseMatrix reads how GPUs are linked: a column and a row for each, and more for network cards. Cells are between tabs, and
 // those of GPUs have no spaces inside. It takes all of it or nothing.
 func parseMatrix(text string, gpus []topology.GPU) {
 	var columns []int // which GPU a column is about, -1 if none
 	rows := make([][]string, len(gpus))
-	for line := range strings.Lines(underline.ReplaceAllString(text, "")) {
+	for line := range strings.Lines(underline().ReplaceAllString(text, "")) {
 		cells := strings.Fields(line)
 		if columns == nil {
 			for _, cell := range cells {

@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 
 	"gorun/topology"
 )
@@ -117,11 +119,30 @@ func (t tree) has(name string) bool {
 
 // text returns the content of a file without white space around it.
 func (t tree) text(name string) string {
-	content, err := os.ReadFile(t.path(name))
+	return strings.TrimSpace(string(content(t.path(name))))
+}
+
+// content reads a file by the system calls that this takes. os.ReadFile asks for the size of each, and the poller whether
+// it can wait for it: to look at a machine is to read hundreds, whose content is a word.
+func content(name string) []byte {
+	fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
-		return ""
+		return nil
 	}
-	return strings.TrimSpace(string(content))
+	defer syscall.Close(fd)
+	var all []byte
+	for chunk := make([]byte, 4<<10); ; {
+		n, err := syscall.Read(fd, chunk)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err != nil:
+			return nil
+		case n <= 0:
+			return all
+		}
+		all = append(all, chunk[:n]...)
+	}
 }
 
 // number returns the integer in a file, -1 if there is none.
@@ -190,7 +211,7 @@ func parseList(list string) []int {
 }
 
 // address matches the PCI address of a function: domain, bus, device.
-var address = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+var address = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`) })
 
 // function is where a device is.
 type function struct {
@@ -209,7 +230,7 @@ func (t tree) pci(device string) function {
 	}
 	for dir := real; len(dir) > len(string(t)); dir = filepath.Dir(dir) {
 		name := filepath.Base(dir)
-		if !address.MatchString(name) {
+		if !address().MatchString(name) {
 			continue
 		}
 		f := function{pci: name, node: -1}
@@ -218,7 +239,7 @@ func (t tree) pci(device string) function {
 		}
 		for above := filepath.Dir(dir); len(above) > len(string(t)); above = filepath.Dir(above) {
 			bridge := filepath.Base(above)
-			if !address.MatchString(bridge) && !root.MatchString(bridge) {
+			if !address().MatchString(bridge) && !root().MatchString(bridge) {
 				break
 			}
 			f.path = append(f.path, bridge)
@@ -230,7 +251,7 @@ func (t tree) pci(device string) function {
 }
 
 // root matches the name of a PCI host bridge.
-var root = regexp.MustCompile(`^pci[0-9a-f]{4,8}:[0-9a-f]{2}$`)
+var root = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^pci[0-9a-f]{4,8}:[0-9a-f]{2}$`) })
 
 // sortedNumbers returns the names that are numbers, in their order.
 func sortedNumbers(names []string) []int {

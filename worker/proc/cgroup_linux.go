@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +37,7 @@ const settled = time.Minute
 
 // cgroupName is the prefix, the seconds of its making and a random number, in hex. Groups of others may have names that
 // begin alike: systemd calls that of a unit as the unit.
-var cgroupName = regexp.MustCompile(`^gorun-job-([0-9a-f]{8})-[0-9a-f]{16}$`)
+var cgroupName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^gorun-job-([0-9a-f]{8})-[0-9a-f]{16}$`) })
 
 func newCgroupName(now time.Time) string {
 	var id [8]byte
@@ -177,7 +178,7 @@ func sweepCgroups(age time.Duration, deadline time.Time) error {
 	for _, place := range places {
 		entries, _ := os.ReadDir(place) // most are gone, or files
 		for _, e := range entries {
-			name := cgroupName.FindStringSubmatch(e.Name())
+			name := cgroupName().FindStringSubmatch(e.Name())
 			if name == nil {
 				continue
 			}
