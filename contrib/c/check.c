@@ -64,6 +64,34 @@ static void reductions(void) {
 	}
 }
 
+/* wide: tensors that stay where they are, in memory of gorun, until somebody's is somewhere else. */
+static void wide(void) {
+	enum { COUNT = 40000 };
+	const size_t room = sizeof(float) * COUNT;
+	for (int turn = 0; turn < 3; turn++) {
+		float *in = gorun_alloc(2 * room), *out = in + COUNT, *other = gorun_alloc(64 << 20), *own = malloc(room);
+		CHECK(in && other && own);
+		for (int round = 0; round < 24; round++) {
+			/* Rank 1 brings memory of its own every now and then, then in other memory of gorun. */
+			float *from = rank == 1 && round % 8 == 5 ? own : rank == 1 && round % 8 == 6 ? other : in;
+			float *to = round % 3 ? out : from;
+			for (int i = 0; i < COUNT; i++)
+				from[i] = (float)((i % 7 + round) * (rank + 1)), to[i] = to == from ? to[i] : -1;
+			CHECK(gorun_allreduce("wide", from, to, COUNT, GORUN_FLOAT32, GORUN_SUM) == GORUN_OK);
+			for (int i = 0; i < COUNT; i++)
+				CHECK(to[i] == (float)((i % 7 + round) * total()));
+		}
+		/* One that does not wait for its sum leaves its part of the work to the daemon. */
+		gorun_handle handle;
+		for (int i = 0; i < COUNT; i++)
+			in[i] = 1;
+		CHECK(!gorun_start_allreduce("wide", in, in, COUNT, GORUN_FLOAT32, GORUN_SUM, &handle));
+		CHECK(!gorun_wait(handle, NULL) && in[0] == (float)size && in[COUNT - 1] == (float)size);
+		CHECK(!gorun_free(in) && !gorun_free(other));
+		free(own);
+	}
+}
+
 /* alternating: one name, now one tensor and then another, which all ranks agree on. */
 static void alternating(void) {
 	float x[512];
@@ -365,6 +393,7 @@ int main(void) {
 	CHECK(gorun_cross_rank() >= 0 && gorun_cross_rank() < gorun_cross_size());
 	CHECK(gorun_local_size() < size || (gorun_local_rank() == rank && gorun_cross_size() == 1));
 	reductions();
+	wide();
 	alternating();
 	many();
 	crowd();

@@ -11,7 +11,7 @@ static uint32_t chance(uint32_t n) {
 
 /* message writes a sound message of some type and returns its length. */
 static size_t message(unsigned char *b) {
-	static const uint32_t types[] = {WELCOME, REGION, FAIL, COMPLETE, COMPLETE, COMPLETE, GOODBYE, GONE, LANES, WAKE, 99};
+	static const uint32_t types[] = {WELCOME, REGION, FAIL, COMPLETE, COMPLETE, COMPLETE, GOODBYE, GONE, LANES, WAKE, SHOW, HIDE, 99};
 	uint32_t type = types[chance(sizeof types / sizeof *types)];
 	memset(b, 0, 256);
 	put32(b, type);
@@ -33,7 +33,7 @@ static size_t message(unsigned char *b) {
 		uint32_t ndim = chance(3), rows = chance(3), text = chance(9);
 		put32(b + 8, chance(3));
 		put32(b + 12, chance(2) ? NO_REGION : chance(3));
-		put64(b + 16, chance(2) ? chance(160) * LINE : chance(8192));
+		put64(b + 16, chance(2) ? chance(160) * LINE + chance(2) * WIDE : chance(8192));
 		put64(b + 24, chance(8192));
 		put32(b + 32, ndim);
 		put32(b + 36, rows);
@@ -41,6 +41,13 @@ static size_t message(unsigned char *b) {
 		put64(b + 48, 4096);
 		return 56 + 8 * (ndim + rows) + text;
 	}
+	case SHOW:
+		put32(b + 8, chance(3));
+		put64(b + 16, 4096);
+		return 24;
+	case HIDE:
+		put32(b + 8, 7);
+		return 12;
 	case LANES:
 		put64(b + 8, 8192);
 		return 16;
@@ -53,10 +60,15 @@ static size_t message(unsigned char *b) {
 
 int main(void) {
 	unsigned char buffer[256];
-	int accepted = 0, lanes = 0;
+	int accepted = 0, lanes = 0, wide = 0, tensors = 0;
+	unsigned char *own = malloc(2048), *others = malloc(4096);
 	struct lane lane = {0};
 	world.lanes_bytes = 8192;
 	world.lanes = malloc(world.lanes_bytes);
+	if (!own || !others || !world.lanes)
+		return 1;
+	*add_region(&world.arena) = (struct region){.number = 1, .data = own, .bytes = 2048};
+	*add_region(&world.seen) = (struct region){.number = 1, .data = others, .bytes = 4096, .rank = 1};
 	for (int round = 0; round < 300000; round++) {
 		gorun_handle handle;
 		struct region fresh = {0};
@@ -70,7 +82,8 @@ int main(void) {
 			world.operations[i].stage = chance(4) ? OPEN : UNUSED;
 		lane.state = OFFERED;
 		world.operations[0].lane = &lane;
-		world.operations[0].call = (struct call){.kind = ALLREDUCE, .dims = {chance(300)}, .type = GORUN_FLOAT32};
+		world.operations[0].wide = chance(2);
+		world.operations[0].call = (struct call){.kind = ALLREDUCE, .in = own, .out = own, .dims = {chance(300)}, .type = GORUN_FLOAT32};
 		world.local_size = 1 + (int)chance(4);
 		world.lanes_awaited = chance(2);
 		world.answered = chance(2) ? &fresh : NULL;
@@ -91,11 +104,25 @@ int main(void) {
 			memset(lane.words, 0, (size_t)world.local_size * (LINE + 2 * lane.stride));
 			lanes++;
 		}
+		if (lane.state == TAKEN && lane.wide && world.local_size > 1) { /* whatever rank 1 says of its tensor, it is in memory */
+			wide++;
+			for (int try = 0; try < 20; try++) {
+				put32(lane.words + LINE + 16, chance(3));
+				put64(lane.words + LINE + 24, chance(2) ? chance(5000) : UINT64_MAX - chance(3000));
+				unsigned char *t = tensor(&lane, 1, 16, 24);
+				if (t)
+					memset(t, 0, lane.bytes), tensors++;
+			}
+		}
 		for (int i = 0; i < 2; i++)
 			close_operation(&world.operations[i]);
 	}
 	free(world.operations);
 	free(world.lanes);
-	printf("C, damaged messages: %d accepted, %d with a lane\n", accepted, lanes);
-	return accepted < 1000 || lanes < 100; /* else it tests nothing */
+	free(world.arena.list);
+	free(world.seen.list);
+	free(own);
+	free(others);
+	printf("C, damaged messages: %d accepted, %d with a lane, %d of them wide, %d tensors in them\n", accepted, lanes, wide, tensors);
+	return accepted < 1000 || lanes < 100 || wide < 20 || tensors < 3; /* else it tests nothing */
 }

@@ -33,6 +33,8 @@ enum {
 	BYE = 6,
 	LANES = 8, /* both ways */
 	WAKE = 9,  /* from the daemon */
+	SHOW = 11,
+	HIDE = 12,
 	WELCOME = 65,
 	REGION = 66,
 	FAIL = 67,
@@ -61,6 +63,7 @@ enum {
 #define VERSION 1
 #define LANES_THERE 1  /* flag of WELCOME */
 #define TAKES_LANE 128 /* added to the kind of SUBMIT */
+#define TAKES_WIDE 128 /* added to its number of dimensions */
 #define WIRE_BITS 4    /* of SUBMIT's reduction, above which is how it travels */
 #define NO_REGION UINT32_MAX
 #define MAX_MESSAGE (64 << 10)
@@ -91,7 +94,11 @@ static const unsigned char sizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 
 #define MAX_LANE_RANKS 16
 #define MAX_BELL 32 /* bytes of the name of a bell */
 #define MAX_LANE_BYTES (64 << 10)
+#define MAX_WIDE_BYTES (32 << 20) /* of a tensor in a wide lane, or, if ranks outnumber CPUs, */
+#define MAX_CROWD_BYTES (4 << 20)
+#define WIDE 1 /* added to the place of a lane: it is a wide one */
 #define MAX_CLOSED 16 /* lanes of a name, when different tensors come under it: each takes memory for good */
+#define MAX_WIDENED 4 /* of them those that may be wide: a plain one does not mind where a tensor is */
 #define LANE_ROOM 8192 /* a power of two, twice the lanes at most */
 
 /* A block is a piece of an arena region, in use or free. Blocks of a region are a list by address, without gaps. */
@@ -107,6 +114,7 @@ struct region {
 	size_t bytes;
 	struct block *blocks; /* NULL for results */
 	struct block *lowest; /* of those that may be free: with many operations in flight most are not */
+	int rank;             /* whose it is, by local rank, if it is another one's */
 };
 
 struct regions {
@@ -143,6 +151,8 @@ struct lane {
 	size_t bytes, stride;
 	uint64_t use;
 	unsigned char *words, *buffers;
+	int wide;
+	uint32_t in_region, out_region; /* of this rank, in a wide lane: what the others were shown */
 };
 
 enum stage { UNUSED, OPEN, DONE, KEPT };
@@ -166,6 +176,8 @@ struct operation {
 	struct lane *lane; /* that it is done in, or that it offers to take next time */
 	struct call call;  /* what to submit if somebody does not come to the lane */
 	uint64_t use;      /* of the lane; 0 for an offer */
+	int wide;          /* it offers to take a wide lane as well */
+	int reduced;       /* this rank's slice, in a wide lane */
 };
 
 static struct {
@@ -174,7 +186,7 @@ static struct {
 	int rank, size, local_rank, local_size, cross_rank, cross_size;
 	int lost; /* why nothing works any more: a gorun_code, with lost_text */
 	char lost_text[512];
-	struct regions arena, results;
+	struct regions arena, results, seen; /* seen: of other ranks */
 	struct operation *operations;
 	uint32_t count, room, hint;
 	uint32_t request;        /* of the ALLOC under way */
@@ -309,12 +321,20 @@ static int set_text(struct operation *o, int code, const unsigned char *text, si
 	return GORUN_OK;
 }
 
+static struct region *holder(const void *p, size_t n);
+
 /* open_lane takes the lane that the daemon gave a name. */
-static int open_lane(struct lane *l, const struct call *c, uint64_t offset) {
+static int open_lane(const struct operation *o, uint64_t offset) {
+	struct lane *l = o->lane;
+	const struct call *c = &o->call;
 	size_t ranks = (size_t)world.local_size;
+	int wide = offset & WIDE;
+	offset &= ~(uint64_t)WIDE;
 	l->type = c->type, l->op = c->op, l->wire = c->wire, l->count = c->dims[0];
 	l->bytes = (size_t)c->dims[0] * sizes[c->type];
-	l->stride = (l->bytes + LINE - 1) / LINE * LINE;
+	l->stride = wide ? 0 : (l->bytes + LINE - 1) / LINE * LINE;
+	if (wide ? !o->wide : l->bytes > MAX_LANE_BYTES)
+		return malformed(COMPLETE, 0);
 	if (!world.lanes || offset % LINE || offset > world.lanes_bytes || offset < LINE * ranks ||
 	    ranks * (LINE + 2 * l->stride) > world.lanes_bytes - offset)
 		return malformed(COMPLETE, 0);
@@ -324,6 +344,10 @@ static int open_lane(struct lane *l, const struct call *c, uint64_t offset) {
 	l->buffers = l->words + LINE * ranks;
 	l->use = 0;
 	l->state = TAKEN;
+	if ((l->wide = wide)) { /* memory of an offered wide lane is not given back before its operation has ended */
+		l->in_region = holder(c->in, l->bytes)->number;
+		l->out_region = holder(c->out, l->bytes)->number;
+	}
 	return GORUN_OK;
 }
 
@@ -351,7 +375,7 @@ static int on_complete(const unsigned char *b, size_t n, int fd) {
 	}
 	o->rows = ndim ? (int64_t)get64(b + 56) : 0;
 	if (o->region == NO_REGION)
-		return o->lane && get64(b + 16) ? open_lane(o->lane, &o->call, get64(b + 16)) : GORUN_OK;
+		return o->lane && get64(b + 16) ? open_lane(o, get64(b + 16)) : GORUN_OK;
 	offset = get64(b + 16), bytes = get64(b + 24), size = get64(b + 48);
 	if (offset > size || bytes > size - offset)
 		return malformed(COMPLETE, n);
@@ -371,6 +395,38 @@ static int on_complete(const unsigned char *b, size_t n, int fd) {
 	*r = (struct region){.number = o->region, .data = data, .bytes = size};
 	o->data = data + offset;
 	o->data_bytes = bytes;
+	return GORUN_OK;
+}
+
+/* seen_region finds the memory that another rank has shown. */
+static struct region *seen_region(uint32_t rank, uint32_t number) {
+	for (size_t i = 0; i < world.seen.count; i++)
+		if ((uint32_t)world.seen.list[i].rank == rank && world.seen.list[i].number == number)
+			return &world.seen.list[i];
+	return NULL;
+}
+
+/* on_show maps memory of another rank. */
+static int on_show(const unsigned char *b, size_t n, int fd) {
+	uint32_t rank = n == 24 ? get32(b + 4) : UINT32_MAX;
+	unsigned char *data;
+	if (!world.lanes || rank >= (uint32_t)world.local_size || rank == (uint32_t)world.local_rank || seen_region(rank, get32(b + 8)))
+		return malformed(SHOW, n);
+	int code = map(fd, get64(b + 16), PROT_READ | PROT_WRITE, &data);
+	struct region *r = code ? NULL : add_region(&world.seen);
+	if (!r)
+		return lose(GORUN_LOST, "see the memory of rank %u of this host: no memory to map it", (unsigned)rank);
+	*r = (struct region){.number = get32(b + 8), .data = data, .bytes = get64(b + 16), .rank = (int)rank};
+	return GORUN_OK;
+}
+
+/* on_hide unmaps memory that another rank has freed. */
+static int on_hide(const unsigned char *b, size_t n) {
+	struct region *r = n == 12 ? seen_region(get32(b + 4), get32(b + 8)) : NULL;
+	if (!r)
+		return malformed(HIDE, n);
+	munmap(r->data, r->bytes);
+	*r = world.seen.list[--world.seen.count];
 	return GORUN_OK;
 }
 
@@ -396,6 +452,10 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 		return code;
 	case WAKE:
 		return n == 8 ? GORUN_OK : malformed(type, n);
+	case SHOW:
+		return on_show(b, n, fd);
+	case HIDE:
+		return on_hide(b, n);
 	case REGION:
 		if (n != 24 || !world.answered || get32(b + 4) != world.request)
 			return malformed(type, n);
@@ -675,13 +735,25 @@ static struct lane *lane_of(const char *name, int add) {
 	return l;
 }
 
-static int fits(const struct lane *l, const struct call *c) {
-	return c->kind == ALLREDUCE && l->type == c->type && l->op == c->op && l->wire == c->wire && l->count == c->dims[0];
+/* may_wide reports whether a call is one for a wide lane: its rank stays until it has ended, and others can be shown
+ * where its tensors are. */
+static int may_wide(const struct call *c, size_t bytes, int stays) {
+	const unsigned char *in = c->in, *out = c->out;
+	return stays && bytes <= (world.yields ? MAX_CROWD_BYTES : MAX_WIDE_BYTES) && holder(in, bytes) && holder(out, bytes) &&
+	       (in == out || in + bytes <= out || out + bytes <= in);
+}
+
+static int fits(const struct lane *l, const struct call *c, int stays) {
+	if (c->kind != ALLREDUCE || l->type != c->type || l->op != c->op || l->wire != c->wire || l->count != c->dims[0])
+		return 0;
+	/* The others reach into this memory and no other, and need this rank's part of the work. */
+	return !l->wide || (may_wide(c, l->bytes, stays) && holder(c->in, l->bytes)->number == l->in_region &&
+			    holder(c->out, l->bytes)->number == l->out_region);
 }
 
 /* may_take reports whether a call is one that lanes are for. */
-static int may_take(const struct call *c, size_t bytes) {
-	if (c->kind != ALLREDUCE || c->set || !bytes || bytes > MAX_LANE_BYTES)
+static int may_take(const struct call *c, size_t bytes, int stays) {
+	if (c->kind != ALLREDUCE || c->set || !bytes || (bytes > MAX_LANE_BYTES && !may_wide(c, bytes, stays)))
 		return 0;
 	switch (c->type) {
 	case GORUN_FLOAT32:
@@ -740,15 +812,19 @@ static int await_bell(void) {
 	return fds[1].revents ? receive(0, &none) : GORUN_OK;
 }
 
+static void rouse(void) {
+	for (int r = 0; r < world.local_size; r++)
+		if (r != world.local_rank && __atomic_load_n(is_asleep(r), __ATOMIC_SEQ_CST))
+			ring(r);
+}
+
 /* announce publishes this rank's word, and wakes who sleeps if it can change anything for them. */
 static void announce(struct lane *l, uint64_t value) {
 	__atomic_store_n(word(l, world.local_rank), value, __ATOMIC_SEQ_CST);
 	for (int r = 0; r < world.local_size; r++)
 		if (__atomic_load_n(word(l, r), __ATOMIC_SEQ_CST) < value && value % 2 == 0)
 			return; /* whoever comes last does it */
-	for (int r = 0; r < world.local_size; r++)
-		if (r != world.local_rank && __atomic_load_n(is_asleep(r), __ATOMIC_SEQ_CST))
-			ring(r);
+	rouse();
 }
 
 static void close_lane(struct lane *l) { l->state = ++l->closed < MAX_CLOSED ? OFFERED : CLOSED; }
@@ -759,6 +835,15 @@ static void leave_lane(struct lane *l) {
 	announce(l, 2 * l->use + 1);
 }
 
+/* show lets the others know where this rank's tensors are. They read it once they have seen its word, and this rank does
+ * not come again before all are done. */
+static void show(const struct lane *l, const struct call *c) {
+	unsigned char *line = l->words + LINE * world.local_rank;
+	put32(line + 16, l->in_region), put32(line + 20, l->out_region);
+	put64(line + 24, (uint64_t)((const unsigned char *)c->in - holder(c->in, l->bytes)->data));
+	put64(line + 32, (uint64_t)((const unsigned char *)c->out - holder(c->out, l->bytes)->data));
+}
+
 static void enter_lane(struct operation *o, struct lane *l, const struct call *c) {
 	o->lane = l;
 	o->call = *c;
@@ -766,7 +851,10 @@ static void enter_lane(struct operation *o, struct lane *l, const struct call *c
 	o->use = ++l->use;
 	l->busy = 1;
 	world.in_lanes++;
-	memcpy(buffer(l, world.local_rank, o->use), c->in, l->bytes);
+	if (l->wide)
+		show(l, c);
+	else
+		memcpy(buffer(l, world.local_rank, o->use), c->in, l->bytes);
 	announce(l, 2 * o->use);
 }
 
@@ -788,34 +876,45 @@ static int all_here(const struct lane *l, uint64_t use) {
 	return 1;
 }
 
-/* ADD is a sum of the buffers of all ranks. Four vectors of it stay in registers meanwhile, so that every byte is
+/* What a rank adds up in a lane: sources of all ranks, to one result or to those of all. */
+struct sum {
+	const unsigned char *in[MAX_LANE_RANKS];
+	unsigned char *out[MAX_LANE_RANKS];
+	int outs;
+	size_t count;
+};
+
+/* ADD is a sum of the sources of all ranks. Four vectors of it stay in registers meanwhile, so that every byte is
  * loaded once and stored once; compilers do not find that by themselves. The last few elements go through a vector too. */
 #define ADD(name, attribute, type, bytes, finish)                                                                     \
-	attribute static void name(type *out, const struct lane *l, uint64_t use, double average) {                   \
+	attribute static void name(const struct sum *s, double average) {                                             \
 		typedef type vector __attribute__((vector_size(bytes), aligned(sizeof(type)), may_alias));            \
-		const size_t width = bytes / sizeof(type), n = (size_t)l->count;                                      \
+		const size_t width = bytes / sizeof(type), n = s->count;                                              \
 		const type by = (type)average;                                                                        \
 		size_t at = 0;                                                                                        \
 		for (; n - at >= 4 * width; at += 4 * width) {                                                        \
-			const vector *in = (const vector *)(const void *)((const type *)(const void *)buffer(l, 0, use) + at); \
+			const vector *in = (const vector *)(const void *)((const type *)(const void *)s->in[0] + at); \
 			vector a = in[0], b = in[1], c = in[2], d = in[3];                                            \
 			for (int r = 1; r < world.local_size; r++) {                                                  \
-				in = (const vector *)(const void *)((const type *)(const void *)buffer(l, r, use) + at); \
+				in = (const vector *)(const void *)((const type *)(const void *)s->in[r] + at);       \
 				a += in[0], b += in[1], c += in[2], d += in[3];                                       \
 			}                                                                                             \
 			finish(a);                                                                                    \
 			finish(b);                                                                                    \
 			finish(c);                                                                                    \
 			finish(d);                                                                                    \
-			vector *to = (vector *)(void *)(out + at);                                                    \
-			to[0] = a, to[1] = b, to[2] = c, to[3] = d;                                                   \
+			for (int r = 0; r < s->outs; r++) {                                                           \
+				vector *to = (vector *)(void *)((type *)(void *)s->out[r] + at);                      \
+				to[0] = a, to[1] = b, to[2] = c, to[3] = d;                                           \
+			}                                                                                             \
 		}                                                                                                     \
 		for (; at < n; at++) {                                                                                \
-			vector a = {((const type *)(const void *)buffer(l, 0, use))[at]};                             \
+			vector a = {((const type *)(const void *)s->in[0])[at]};                                      \
 			for (int r = 1; r < world.local_size; r++)                                                    \
-				a[0] += ((const type *)(const void *)buffer(l, r, use))[at];                          \
+				a[0] += ((const type *)(const void *)s->in[r])[at];                                   \
 			finish(a);                                                                                    \
-			out[at] = a[0];                                                                               \
+			for (int r = 0; r < s->outs; r++)                                                             \
+				((type *)(void *)s->out[r])[at] = a[0];                                               \
 		}                                                                                                     \
 		(void)by;                                                                                             \
 	}
@@ -835,17 +934,16 @@ static int all_here(const struct lane *l, uint64_t use) {
 	ADD(add_float64##suffix, attribute, double, bytes, SCALE)                                                     \
 	ADD(add_32##suffix, attribute, uint32_t, bytes, LEAVE)                                                        \
 	ADD(add_64##suffix, attribute, uint64_t, bytes, LEAVE)                                                        \
-	static void reduce##suffix(const struct operation *o) {                                                       \
-		const struct lane *l = o->lane;                                                                       \
+	static void add##suffix(const struct lane *l, const struct sum *s) {                                          \
 		double by = l->op == GORUN_AVERAGE ? 1.0 / world.size : 1.0;                                          \
 		if (l->type == GORUN_FLOAT32)                                                                         \
-			add_float32##suffix(o->call.out, l, o->use, by);                                              \
+			add_float32##suffix(s, by);                                                                   \
 		else if (l->type == GORUN_FLOAT64)                                                                    \
-			add_float64##suffix(o->call.out, l, o->use, by);                                              \
+			add_float64##suffix(s, by);                                                                   \
 		else if (l->type == GORUN_INT32 || l->type == GORUN_UINT32)                                           \
-			add_32##suffix(o->call.out, l, o->use, by);                                                   \
+			add_32##suffix(s, by);                                                                        \
 		else                                                                                                  \
-			add_64##suffix(o->call.out, l, o->use, by);                                                   \
+			add_64##suffix(s, by);                                                                        \
 	}
 
 ADD_ALL(_16, , 16)
@@ -853,14 +951,71 @@ ADD_ALL(_16, , 16)
 ADD_ALL(_avx2, __attribute__((target("avx2"))), 32)
 #endif
 
-static void reduce(const struct operation *o) {
+static void add(const struct lane *l, const struct sum *s) {
 #ifdef __x86_64__
 	if (__builtin_cpu_supports("avx2")) {
-		reduce_avx2(o);
+		add_avx2(l, s);
 		return;
 	}
 #endif
-	reduce_16(o);
+	add_16(l, s);
+}
+
+static void reduce(const struct operation *o) {
+	const struct lane *l = o->lane;
+	struct sum s = {.out = {o->call.out}, .outs = 1, .count = (size_t)l->count};
+	for (int r = 0; r < world.local_size; r++)
+		s.in[r] = buffer(l, r, o->use);
+	add(l, &s);
+}
+
+static uint64_t *done(const struct lane *l, int rank) { return word(l, rank) + 1; }
+
+/* tensor is where another rank's tensor is here; NULL if that is nowhere. */
+static unsigned char *tensor(const struct lane *l, int rank, size_t region, size_t offset) {
+	const unsigned char *line = l->words + LINE * rank;
+	const struct region *r = seen_region((uint32_t)rank, get32(line + region));
+	uint64_t at = get64(line + offset);
+	if (!r || l->bytes > r->bytes || at > r->bytes - l->bytes || at % sizes[l->type])
+		return NULL;
+	return r->data + at;
+}
+
+/* all_reduced is all_here for the slices of an operation in a wide lane. */
+static int all_reduced(const struct lane *l, uint64_t use) {
+	for (int r = 0; r < world.local_size; r++) {
+		if (__atomic_load_n(done(l, r), __ATOMIC_ACQUIRE) >= use)
+			continue;
+		if (__atomic_load_n(has_left(r), __ATOMIC_ACQUIRE) != 1) /* it works, or GONE is on its way */
+			return 0;
+		if (__atomic_load_n(done(l, r), __ATOMIC_ACQUIRE) < use)
+			return -1;
+	}
+	return 1;
+}
+
+/* reduce_slice makes this rank's slice of the result, for all ranks, and says that it did. */
+static int reduce_slice(struct operation *o) {
+	const struct lane *l = o->lane;
+	size_t ranks = (size_t)world.local_size;
+	size_t share = ((l->bytes + ranks - 1) / ranks + LINE - 1) / LINE * LINE, lo = share * (size_t)world.local_rank;
+	lo = lo < l->bytes ? lo : l->bytes;
+	share = share < l->bytes - lo ? share : l->bytes - lo;
+	struct sum s = {.outs = world.local_size, .count = share / sizes[l->type]};
+	for (int r = 0; r < world.local_size; r++) {
+		int self = r == world.local_rank;
+		const unsigned char *in = self ? o->call.in : tensor(l, r, 16, 24);
+		unsigned char *out = self ? o->call.out : tensor(l, r, 20, 32);
+		if (!in || !out)
+			return lose(GORUN_LOST, "allreduce %s: rank %d of this host shows no tensor", l->name, r);
+		s.in[r] = in + lo, s.out[r] = out + lo;
+	}
+	add(l, &s);
+	o->reduced = 1;
+	__atomic_store_n(done(l, world.local_rank), o->use, __ATOMIC_SEQ_CST);
+	if (all_reduced(l, o->use) > 0)
+		rouse();
+	return GORUN_OK;
 }
 
 static int stage(struct operation *o, struct call *c, size_t bytes);
@@ -869,14 +1024,26 @@ static int submit(struct operation *o, const struct call *c, size_t bytes);
 /* look ends an operation in a lane if all are there, and takes it to the daemon if somebody will never be. */
 static void look(struct operation *o) {
 	struct lane *l = o->lane;
-	int here = all_here(l, o->use);
+	int here = o->reduced ? 1 : all_here(l, o->use);
+	if (here > 0 && l->wide) {
+		if (!o->reduced && reduce_slice(o))
+			return; /* the session is lost */
+		here = all_reduced(l, o->use);
+	}
 	if (here == 0)
 		return;
 	l->busy = 0;
 	world.in_lanes--;
 	if (here > 0) {
-		reduce(o);
+		if (!l->wide)
+			reduce(o);
 		o->stage = DONE;
+		return;
+	}
+	if (o->reduced) { /* what the tensors held is gone */
+		static const char text[] = "a rank of this host ended amid an allreduce";
+		o->stage = DONE;
+		set_text(o, GORUN_ABORTED, (const unsigned char *)text, sizeof text - 1);
 		return;
 	}
 	close_lane(l);
@@ -920,6 +1087,8 @@ static int meet(struct operation *o) {
 		look(o);
 		if (o->stage != OPEN || !o->use)
 			return GORUN_OK;
+		if (world.lost)
+			return ready();
 		if (yields)
 			sched_yield();
 #if defined __x86_64__ || defined __i386__
@@ -1103,7 +1272,8 @@ static int submit(struct operation *o, const struct call *c, size_t bytes) {
 	memset(b, 0, 84);
 	put32(b, SUBMIT);
 	put32(b + 4, (uint32_t)(o - world.operations));
-	b[8] = (unsigned char)(c->kind | (o->lane ? TAKES_LANE : 0)), b[9] = (unsigned char)c->type, b[10] = (unsigned char)(c->op | c->wire << WIRE_BITS), b[11] = (unsigned char)c->ndim;
+	b[8] = (unsigned char)(c->kind | (o->lane ? TAKES_LANE : 0)), b[9] = (unsigned char)c->type;
+	b[10] = (unsigned char)(c->op | c->wire << WIRE_BITS), b[11] = (unsigned char)(c->ndim | (o->wide ? TAKES_WIDE : 0));
 	put32(b + 12, (uint32_t)c->root);
 	put32(b + 16, c->set);
 	put_place(b + 20, b + 52, c->in, bytes);
@@ -1131,7 +1301,7 @@ static int set_size(uint32_t set) {
 	return set ? 0 : world.size;
 }
 
-static int begin(struct call c, gorun_handle *handle) {
+static int submit_call(struct call c, int stays, gorun_handle *handle) {
 	struct operation *o;
 	size_t bytes;
 	int code = ready();
@@ -1146,16 +1316,17 @@ static int begin(struct call c, gorun_handle *handle) {
 	if (c.op < 0 || c.op > GORUN_LOGICAL_XOR)
 		return fail(GORUN_INVALID, "submit %s %s: unknown reduction %d", kinds[c.kind], c.name, c.op);
 	/* Sets, and pairs of ranks, have names of their own. */
-	struct lane *l = c.set || c.kind == SEND || c.kind == RECV ? NULL : lane_of(c.name, may_take(&c, bytes));
+	struct lane *l = c.set || c.kind == SEND || c.kind == RECV ? NULL : lane_of(c.name, may_take(&c, bytes, stays));
 	if (l && l->busy)
 		return fail(GORUN_INVALID, "submit %s %s: an operation of this name is in flight", kinds[c.kind], c.name);
-	if (l && l->state == TAKEN && !fits(l, &c))
+	if (l && l->state == TAKEN && !fits(l, &c, stays))
 		leave_lane(l);
 	if (!(o = open_operation(c.kind, handle)))
 		return GORUN_MEMORY;
-	if (l && l->state == OFFERED && may_take(&c, bytes)) {
+	if (l && l->state == OFFERED && may_take(&c, bytes, stays)) {
 		o->lane = l;
 		o->call = c;
+		o->wide = l->closed < MAX_WIDENED && may_wide(&c, bytes, stays);
 	}
 	if (l && l->state == TAKEN)
 		enter_lane(o, l, &c);
@@ -1167,6 +1338,8 @@ static int begin(struct call c, gorun_handle *handle) {
 		close_operation(o);
 	return code;
 }
+
+static int begin(struct call c, gorun_handle *handle) { return submit_call(c, 0, handle); }
 
 static struct operation *held(gorun_handle handle, enum stage most) {
 	uint32_t at = (uint32_t)handle;
@@ -1240,9 +1413,13 @@ int gorun_release(gorun_result *result) {
 	return code;
 }
 
+static struct call allreduce_call(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op) {
+	return (struct call){.kind = ALLREDUCE, .name = name, .in = in, .out = out, .ndim = 1, .dims = {count}, .type = type, .op = (int)op};
+}
+
 int gorun_start_allreduce(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op,
 			  gorun_handle *handle) {
-	return begin((struct call){.kind = ALLREDUCE, .name = name, .in = in, .out = out, .ndim = 1, .dims = {count}, .type = type, .op = (int)op}, handle);
+	return begin(allreduce_call(name, in, out, count, type, op), handle);
 }
 
 int gorun_start_broadcast(const char *name, void *data, int64_t count, gorun_type type, int root, gorun_handle *handle) {
@@ -1372,7 +1549,7 @@ static int finish(int code, const gorun_handle *handle, gorun_result *result) {
 
 int gorun_allreduce(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op) {
 	gorun_handle h = 0;
-	return finish(gorun_start_allreduce(name, in, out, count, type, op, &h), &h, NULL);
+	return finish(submit_call(allreduce_call(name, in, out, count, type, op), 1, &h), &h, NULL);
 }
 
 int gorun_broadcast(const char *name, void *data, int64_t count, gorun_type type, int root) {
@@ -1483,6 +1660,8 @@ static void leave(void) {
 		discard(&world.arena.list[i]);
 	for (size_t i = 0; i < world.results.count; i++)
 		discard(&world.results.list[i]);
+	for (size_t i = 0; i < world.seen.count; i++)
+		discard(&world.seen.list[i]);
 	for (uint32_t i = 0; world.table && i < LANE_ROOM; i++)
 		if (world.table[i]) {
 			free(world.table[i]->name);
@@ -1497,10 +1676,11 @@ static void leave(void) {
 	free(world.operations);
 	free(world.arena.list);
 	free(world.results.list);
+	free(world.seen.list);
 	free(world.in);
 	free(world.out);
 	world.operations = NULL, world.in = NULL, world.out = NULL;
-	world.arena = world.results = (struct regions){0};
+	world.arena = world.results = world.seen = (struct regions){0};
 	world.count = world.room = 0;
 	if (world.fd >= 0)
 		close(world.fd);

@@ -151,15 +151,15 @@ func (b *runner) operations(count int) []*session.Operation {
 // are given back.
 func (b *runner) do(ops []*session.Operation, look func(result []byte)) error {
 	var handles [2]uint32
-	for i, op := range ops {
+	for i, op := range ops[1:] {
 		handle, err := b.rank.Submit(op)
 		if err != nil {
 			return err
 		}
-		handles[i] = handle
+		handles[i+1] = handle
 	}
-	for i := range ops {
-		result, err := b.rank.Wait(handles[i])
+	for i, op := range ops {
+		result, err := b.end(i, op, handles)
 		if err != nil {
 			return err
 		}
@@ -171,6 +171,14 @@ func (b *runner) do(ops []*session.Operation, look func(result []byte)) error {
 		}
 	}
 	return nil
+}
+
+// end waits for the i-th operation. The first is the one that the rank stays for, and was not submitted before.
+func (b *runner) end(i int, op *session.Operation, handles [2]uint32) (session.Outcome, error) {
+	if i == 0 {
+		return b.rank.Do(op)
+	}
+	return b.rank.Wait(handles[i])
 }
 
 // loop times n operations after a barrier.

@@ -39,15 +39,19 @@ type lanes struct {
 	mu     sync.Mutex
 	used   int // bytes
 	names  map[string]*lane
-	closed bool // a rank has left or joined: no more lanes
+	shown  map[shownRegion]uint32 // the ranks, by their place, that can see a region of another one
+	closed bool                   // a rank has left or joined: no more lanes
 }
 
 // lane is what all ranks submit under one name. Offers and told are sets of ranks by their place.
 type lane struct {
 	offers uint32 // those that would take a lane after the use under way
+	wide   uint32 // those of them that would take a wide one
 	told   uint32 // those that know how this use ended
 	offset int    // of the lane, 0 for none
+	isWide bool
 	bytes  int
+	parts  []part // of those in wide
 
 	seen  uint64    // the use that somebody waits for
 	since time.Time // when that was first seen
@@ -62,7 +66,8 @@ func newLanes(w World) (*lanes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make lanes: %w", err)
 	}
-	l := &lanes{region: r, host: w.Host, ranks: make([]int, w.Size), used: maxLaneRanks * laneLine, names: map[string]*lane{}}
+	l := &lanes{region: r, host: w.Host, ranks: make([]int, w.Size), used: maxLaneRanks * laneLine, names: map[string]*lane{},
+		shown: map[shownRegion]uint32{}}
 	for _, p := range w.Places {
 		l.ranks[p.LocalRank] = p.Rank
 	}
@@ -74,56 +79,84 @@ func (l *lanes) place(rank int) int { return slices.Index(l.ranks, rank) }
 // word is a number in the shared memory.
 func word[T any](l *lanes, at int) *T { return (*T)(unsafe.Pointer(&l.region.Bytes()[at])) }
 
-// offer notes before a rank's part is submitted whether the rank would take a lane for the next one.
-func (l *lanes) offer(rank int, name string, n int, willing bool) {
+// offer is what a rank would take for the next use of a name.
+type offer struct {
+	lane, wide bool
+	part       part // if wide
+}
+
+// offer notes before a rank's part, of n bytes, is submitted whether the rank would take a lane for the next one.
+func (l *lanes) offer(rank int, name string, n int, o offer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	one := uint32(1) << l.place(rank)
+	willing := o.lane && n > 0 && (n <= maxLaneBytes || o.wide && n <= maxWideBytes)
+	place := l.place(rank)
+	one := uint32(1) << place
 	x := l.names[name]
 	switch {
+	case l.closed:
+		return
 	case x == nil && (!willing || len(l.names) >= maxLanes):
 		return
 	case x == nil:
 		x = &lane{}
 		l.names[strings.Clone(name)] = x
 	}
-	x.offers &^= one
-	if willing && n > 0 && n <= maxLaneBytes {
+	x.offers, x.wide = x.offers&^one, x.wide&^one
+	if willing {
 		x.offers |= one
+	}
+	if willing && o.wide && o.part.in.region != nil && o.part.out.region != nil {
+		x.wide |= one
+		x.hold(place, o.part)
 	}
 	x.bytes = n
 }
 
-// assign returns where the lane of a name is, now that a rank is told of the end of its part, 0 for none. All
+// assign returns where the lane of a name is, now that a rank is told of the end of its part, 0 for none. If the
+// lane is a wide one, the rank must be shown the memory that comes along, which the caller releases. All
 // ranks get the same answer for the same use: it is decided for the first that is told, when all have submitted,
 // and nobody submits the next use before everybody knows of this one.
-func (l *lanes) assign(rank int, name string, failed bool) int {
+func (l *lanes) assign(rank int, name string, failed bool) (place int, _ []showing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	x := l.names[name]
 	if x == nil || l.closed {
-		return 0
+		return 0, nil
 	}
 	all := uint32(1)<<len(l.ranks) - 1
 	if failed {
-		x.offers, x.told, x.offset = 0, 0, 0
-		return 0
+		x.offers, x.wide, x.told, x.offset = 0, 0, 0, 0
+		x.dropAll()
+		return 0, nil
 	}
 	if x.told == 0 {
-		x.offset = 0
-		if x.offers == all {
+		x.offset, x.isWide = 0, x.wide == all && x.bytes > minWideBytes
+		switch {
+		case x.offers != all:
+		case x.isWide:
+			x.offset = l.takeLocked(0)
+		case x.bytes <= maxLaneBytes:
 			x.offset = l.takeLocked(x.bytes)
 		}
 	}
-	one := uint32(1) << l.place(rank)
+	self := l.place(rank)
+	one := uint32(1) << self
+	var shows []showing
+	if place = x.offset; place != 0 && x.isWide {
+		place += wideLane
+		shows = l.showsLocked(x, self)
+	}
 	x.offers &^= one
+	x.wide &^= one
 	if x.told |= one; x.told == all {
 		x.told = 0
+		x.dropAll()
 	}
-	return x.offset
+	return place, shows
 }
 
-// takeLocked returns the offset of memory for a lane, 0 if there is no more.
+// takeLocked returns the offset of memory for a lane with buffers of n bytes, 0 if there is no more.
 func (l *lanes) takeLocked(n int) int {
 	stride := (n + laneLine - 1) &^ (laneLine - 1)
 	need := len(l.ranks) * (laneLine + 2*stride)
@@ -184,6 +217,13 @@ func (l *lanes) waiting(now time.Time) []collective.Stall {
 				missing = append(missing, l.ranks[i])
 			}
 		}
+		for i := range words {
+			if len(missing) == 0 && x.isWide { // all have come: who is not done with its slice?
+				if done := atomic.LoadUint64(word[uint64](l, x.offset+i*laneLine+wideDone)); 2*done < most {
+					missing = append(missing, l.ranks[i])
+				}
+			}
+		}
 		if len(missing) == 0 || odd != 0 || l.closed {
 			x.seen = 0
 			continue
@@ -231,6 +271,7 @@ func (s *Server) dropLanesLocked() {
 	for _, rank := range s.lanes.ranks {
 		s.lanes.leave(rank)
 	}
+	s.lanes.dropParts()
 	s.wakeLocked(s.lanes)
 	s.lanes.region.Release()
 	s.lanes = nil
@@ -278,14 +319,14 @@ func (s *session) showLanes() error {
 }
 
 // offer tells the lanes of a part that is about to be submitted.
-func (s *session) offer(r *collective.Request, o *operation, willing bool) {
+func (s *session) offer(r *collective.Request, m *submit, o *operation) {
 	switch {
 	case s.lanes == nil:
 	case r.Kind == collective.Join:
 		s.server.leaveLanes(s) // the others must not wait for it
 	case r.Kind == collective.Allreduce && r.Group == 0 && s.inLanes:
 		o.lane = r.Name
-		s.lanes.offer(s.rank, r.Name, len(r.In), willing)
+		s.lanes.offer(s.rank, r.Name, len(r.In), offer{m.lane, m.wide, part{tenancy{m.in.region, o.in}, tenancy{m.out.region, o.out}}})
 	}
 }
 

@@ -40,19 +40,24 @@ func startLanes(t *testing.T, size int) (*host, []*laneClient) {
 	h.beginHere()
 	var ranks []*laneClient
 	for rank := range size {
-		c := dial(t, h.name)
-		c.send(helloOf(rank, token(rank)))
-		if b, _ := c.expect(65); le.Uint32(b[36:]) != 1 {
-			t.Fatalf("rank %d: flags %d of welcome, want 1", rank, le.Uint32(b[36:]))
-		}
-		x := &laneClient{client: c, rank: rank}
-		x.region, _ = c.alloc(1 << 20)
-		c.send(words(8, 0))
-		b, fd := c.expect(8)
-		x.lanes = c.mmap(fd, int(le.Uint64(b[8:])), unix.PROT_READ|unix.PROT_WRITE)
-		ranks = append(ranks, x)
+		ranks = append(ranks, joinLanes(t, h, rank))
 	}
 	return h, ranks
+}
+
+func joinLanes(t *testing.T, h *host, rank int) *laneClient {
+	t.Helper()
+	c := dial(t, h.name)
+	c.send(helloOf(rank, token(rank)))
+	if b, _ := c.expect(65); le.Uint32(b[36:]) != 1 {
+		t.Fatalf("rank %d: flags %d of welcome, want 1", rank, le.Uint32(b[36:]))
+	}
+	x := &laneClient{client: c, rank: rank}
+	x.region, _ = c.alloc(1 << 20)
+	c.send(words(8, 0))
+	b, fd := c.expect(8)
+	x.lanes = c.mmap(fd, int(le.Uint64(b[8:])), unix.PROT_READ|unix.PROT_WRITE)
+	return x
 }
 
 // submit sends an allreduce, with or without the wish for a lane.
@@ -189,6 +194,7 @@ func TestLaneNonsense(t *testing.T) {
 	for name, message := range map[string][]byte{
 		"wake-up":   words(9, 0),
 		"lanes":     words(8, 0, 0),
+		"wide":      func() []byte { b := allreduce(1, 1, 4, "b").encode(); b[11] |= 0x80; return b }(),
 		"broadcast": func() []byte { b := allreduce(1, 1, 4, "b").encode(); b[8] = 0x80 | 3; return b }(),
 	} {
 		_, ranks := startLanes(t, 2)

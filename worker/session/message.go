@@ -26,6 +26,8 @@ const (
 	typeLanes   = 8  // both ways
 	typeWake    = 9  // from the daemon
 	typeTraffic = 10 // both ways
+	typeShow    = 11 // from the daemon
+	typeHide    = 12 // from the daemon
 
 	typeWelcome  = 65
 	typeRegion   = 66
@@ -42,6 +44,7 @@ const (
 
 	noRegion   = math.MaxUint32
 	takesLane  = 0x80 // added to the kind of SUBMIT
+	takesWide  = 0x80 // added to its number of dimensions
 	codingBits = 4    // of its reduction, above which the coding is
 	lanesThere = 1    // flag of WELCOME
 
@@ -92,6 +95,12 @@ const (
 	pairValue  = 4
 	pairLen    = 8
 	trafficLen = 16
+	hideLen    = 12
+
+	showPlace  = 4
+	showNumber = 8
+	showBytes  = 16
+	showLen    = 24
 
 	envText = 4
 	maxEnv  = 4096
@@ -189,6 +198,7 @@ type submit struct {
 	splits    []byte // 4 bytes each
 	name      []byte
 	lane      bool // the rank would take a lane for the next use of the name
+	wide      bool // also a wide one
 }
 
 // decodeSubmit checks the shape of the message; what its fields mean is checked by whoever resolves them.
@@ -196,7 +206,8 @@ func decodeSubmit(b []byte, m *submit) error {
 	if len(b) < submitDims {
 		return malformed("submit of %d bytes", len(b))
 	}
-	ndim, splits, name := uint64(b[submitNdim]), uint64(le.Uint32(b[submitSplits:])), uint64(le.Uint32(b[submitNameLen:]))
+	wide := b[submitNdim]&takesWide != 0
+	ndim, splits, name := uint64(b[submitNdim]&^takesWide), uint64(le.Uint32(b[submitSplits:])), uint64(le.Uint32(b[submitNameLen:]))
 	dimsEnd := submitDims + 8*ndim
 	splitsEnd := dimsEnd + 4*splits
 	if ndim > maxDims || splitsEnd+name != uint64(len(b)) {
@@ -204,11 +215,12 @@ func decodeSubmit(b []byte, m *submit) error {
 	}
 	kind := collective.Kind(b[submitKind] &^ takesLane)
 	lane := b[submitKind]&takesLane != 0
-	if lane && kind != collective.Allreduce {
+	if lane && kind != collective.Allreduce || wide && !lane {
 		return malformed("a lane for %s", kind)
 	}
 	*m = submit{
 		lane:   lane,
+		wide:   wide,
 		handle: le.Uint32(b[submitHandle:]),
 		kind:   kind,
 		dtype:  kernel.Type(b[submitDtype]),
@@ -287,6 +299,17 @@ func appendRegion(b []byte, request, number uint32, size int64) []byte {
 
 func appendLanes(b []byte, size int64) []byte {
 	return le.AppendUint64(appendPair(b, typeLanes, 0), uint64(size))
+}
+
+// appendShow encodes SHOW: a region of another rank, whose descriptor goes along.
+func appendShow(b []byte, place int, number uint32, size int64) []byte {
+	b = le.AppendUint32(appendPair(b, typeShow, uint32(place)), number)
+	return le.AppendUint64(le.AppendUint32(b, 0), uint64(size))
+}
+
+// appendHide encodes HIDE: another rank has freed a region.
+func appendHide(b []byte, place int, number uint32) []byte {
+	return le.AppendUint32(appendPair(b, typeHide, uint32(place)), number)
 }
 
 func appendTraffic(b []byte, sent uint64) []byte {

@@ -254,7 +254,7 @@ func (r *Rank) Traffic() (sent uint64, err error) {
 
 // Do submits an operation and waits for its end.
 func (r *Rank) Do(o *Operation) (Outcome, error) {
-	handle, err := r.Submit(o)
+	handle, err := r.submit(o, true)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -262,14 +262,17 @@ func (r *Rank) Do(o *Operation) (Outcome, error) {
 }
 
 // Submit starts an operation; Wait must be called for its handle. It keeps nothing of o.
-func (r *Rank) Submit(o *Operation) (handle uint32, err error) {
+func (r *Rank) Submit(o *Operation) (handle uint32, err error) { return r.submit(o, false) }
+
+// submit starts an operation. stays says that this rank waits for it at once.
+func (r *Rank) submit(o *Operation, stays bool) (handle uint32, err error) {
 	if len(o.Shape) > maxDims || len(o.Name) > maxName || len(o.Splits) > maxMessage/8 {
 		return 0, fmt.Errorf("submit operation: %d dimensions, %d splits or a name of %d bytes are too many", len(o.Shape), len(o.Splits), len(o.Name))
 	}
 	if r.gone != nil {
 		return 0, fmt.Errorf("submit %s: %w", o.Name, r.gone)
 	}
-	x, err := r.lanes.lane(o)
+	x, err := r.lanes.lane(o, stays)
 	if err != nil {
 		return 0, err
 	}
@@ -278,19 +281,27 @@ func (r *Rank) Submit(o *Operation) (handle uint32, err error) {
 		r.lanes.enter(x, handle, o)
 		return handle, nil
 	}
-	offers := x != nil && x.state == laneOffered && suits(o)
-	if offers {
+	offered := 0
+	if x != nil && x.state == laneOffered && r.lanes.suits(o, stays) {
+		offered = 1
 		x.keep(o)
+		if x.offersWide = stays && x.reopens < maxWidened; x.offersWide {
+			offered = 2
+		}
 		r.lanes.offers[handle] = x
 	}
-	return handle, r.hand(handle, o, offers)
+	return handle, r.hand(handle, o, offered)
 }
 
-// hand gives an operation to the daemon.
-func (r *Rank) hand(handle uint32, o *Operation, offersLane bool) error {
+// hand gives an operation to the daemon. lanes is 1 if the rank would take a lane for the next one of that name, 2 if a
+// wide one as well.
+func (r *Rank) hand(handle uint32, o *Operation, lanes int) error {
 	r.out = appendSubmit(r.out[:0], handle, o)
-	if offersLane {
+	if lanes > 0 {
 		r.out[submitKind] |= takesLane
+	}
+	if lanes > 1 {
+		r.out[submitNdim] |= takesWide
 	}
 	if err := r.send(); err != nil {
 		return fmt.Errorf("submit %s: %w", o.Name, err)
@@ -393,7 +404,7 @@ func (r *Rank) send() error {
 
 // receive takes the next message, and hands it to answer if it is not about an operation.
 func (r *Rank) receive(answer func(kind uint32, b []byte, fd int) error) error {
-	n, fd, err := r.read(answer != nil || len(r.carries) > 0)
+	n, fd, err := r.read(answer != nil || len(r.carries) > 0 || r.lanes != nil && len(r.lanes.offers) > 0)
 	if fd >= 0 {
 		defer unix.Close(fd)
 	}
@@ -434,6 +445,10 @@ func (r *Rank) receive(answer func(kind uint32, b []byte, fd int) error) error {
 		return nil // a rank that keeps its world need not know
 	case typeWake:
 		return nil // whoever waits in a lane looks again
+	case typeShow:
+		return r.lanes.see(b, fd)
+	case typeHide:
+		return r.lanes.unsee(b)
 	default:
 		if answer == nil {
 			return malformed("unexpected type %d", kind)

@@ -21,6 +21,7 @@ const (
 	laneBell   = 8  // in the line of a rank: the length of its bell's name, and the name
 	maxBell    = 32 // bytes of that name
 	maxReopens = 16 // lanes of a name, when different tensors come under it: each takes memory for good
+	maxWidened = 4  // of them those that may be wide: a plain one does not mind where a tensor is
 
 	// How long a rank looks again before it sleeps, because a wake-up takes about as long: first alone, unless ranks
 	// outnumber CPUs, then so that others run.
@@ -42,10 +43,11 @@ type rankLanes struct {
 	yields      bool // more ranks than CPUs: let others run while waiting
 	vain        int  // waits in a row for which spinning was of no use
 	table       map[string]*rankLane
-	busy        map[uint32]*rankLane // by the handle of the operation in it
-	offers      map[uint32]*rankLane // by the handle of the operation after which it may be taken
-	buffers     [][]byte             // scratch
-	result      [1][]byte            // scratch
+	busy        map[uint32]*rankLane   // by the handle of the operation in it
+	offers      map[uint32]*rankLane   // by the handle of the operation after which it may be taken
+	seen        map[shownRegion][]byte // memory of the other ranks
+	buffers     [][]byte               // scratch
+	results     [][]byte               // scratch
 }
 
 type laneState uint8
@@ -65,6 +67,10 @@ type rankLane struct {
 	use     uint64
 	at      int // of its words
 	stride  int // of its buffers
+
+	offersWide bool
+	wide       bool
+	reduced    bool // this rank's slice of the operation in a wide lane
 }
 
 // openLanes asks for the lanes of the world, if there are any.
@@ -76,7 +82,8 @@ func (r *Rank) openLanes() error {
 	r.out = appendPair(r.out[:0], typeLanes, 0)
 	err := r.send()
 	l := &rankLanes{ranks: w.LocalSize, self: w.LocalRank, bell: -1,
-		table: map[string]*rankLane{}, busy: map[uint32]*rankLane{}, offers: map[uint32]*rankLane{}}
+		table: map[string]*rankLane{}, busy: map[uint32]*rankLane{}, offers: map[uint32]*rankLane{},
+		seen: map[shownRegion][]byte{}}
 	for err == nil && l.memory == nil {
 		err = r.receive(func(kind uint32, b []byte, fd int) error {
 			if kind != typeLanes || len(b) != pairLen+8 || le.Uint64(b[pairLen:]) < maxLaneRanks*laneLine || le.Uint64(b[pairLen:]) > lanesBytes {
@@ -103,6 +110,9 @@ func (l *rankLanes) release() {
 		unix.Close(l.bell)
 	}
 	unix.Munmap(l.memory)
+	for _, b := range l.seen {
+		unix.Munmap(b)
+	}
 }
 
 // hangBell makes the bell, and lets other ranks know its name.
@@ -156,8 +166,15 @@ func (l *rankLanes) buffer(x *rankLane, rank int) []byte {
 	return l.memory[at : at+x.call.In.Bytes]
 }
 
-// suits reports whether lanes are for an operation.
-func suits(o *Operation) bool {
+// suits reports whether lanes are for an operation, wide ones too if its rank stays.
+func (l *rankLanes) suits(o *Operation, stays bool) bool {
+	most := maxLaneBytes
+	switch {
+	case stays && l.yields:
+		most = maxCrowdBytes
+	case stays:
+		most = maxWideBytes
+	}
 	if o.Kind != collective.Allreduce || o.Group != 0 || o.Root != 0 || o.Pre != 0 && o.Pre != 1 || o.Post != 0 && o.Post != 1 {
 		return false
 	}
@@ -175,10 +192,10 @@ func suits(o *Operation) bool {
 	}
 	n := o.Type.Size()
 	for _, d := range o.Shape {
-		if d <= 0 || d > maxLaneBytes {
+		if d <= 0 || d > most {
 			return false
 		}
-		if n *= d; n > maxLaneBytes {
+		if n *= d; n > most {
 			return false
 		}
 	}
@@ -192,19 +209,28 @@ func (p Piece) holds(n, element int) bool {
 
 func (p Piece) bytes() []byte { return p.Memory.Bytes[p.Offset : p.Offset+p.Bytes] }
 
+// overlap reports whether two pieces of the same length share bytes without being the same.
+func overlap(a, b Piece) bool {
+	return a.Memory == b.Memory && a.Offset != b.Offset && a.Offset < b.Offset+b.Bytes && b.Offset < a.Offset+a.Bytes
+}
+
 // fits reports whether an operation is what the lane is for.
-func (x *rankLane) fits(o *Operation) bool {
-	return suits(o) && x.call.Type == o.Type && x.call.Op == o.Op && x.call.Coding == o.Coding && slices.Equal(x.call.Shape, o.Shape)
+func (l *rankLanes) fits(x *rankLane, o *Operation, stays bool) bool {
+	same := l.suits(o, stays) && x.call.Type == o.Type && x.call.Op == o.Op && x.call.Coding == o.Coding && slices.Equal(x.call.Shape, o.Shape)
+	if x.wide { // the others reach into this memory and no other, and need this rank's part of the work
+		same = same && stays && x.call.In.number() == o.In.number() && x.call.Out.number() == o.Out.number() && !overlap(o.In, o.Out)
+	}
+	return same
 }
 
 // lane finds the lane of an operation's name: nil if there is none, and there shall be none.
-func (l *rankLanes) lane(o *Operation) (*rankLane, error) {
+func (l *rankLanes) lane(o *Operation, stays bool) (*rankLane, error) {
 	if l == nil || o.Group != 0 || o.Kind == collective.Send || o.Kind == collective.Recv {
 		return nil, nil // process sets, and pairs of ranks, have names of their own
 	}
 	x := l.table[o.Name]
 	if x == nil {
-		if len(l.table) >= maxLanes || !suits(o) {
+		if len(l.table) >= maxLanes || !l.suits(o, stays) {
 			return nil, nil
 		}
 		x = &rankLane{}
@@ -213,7 +239,7 @@ func (l *rankLanes) lane(o *Operation) (*rankLane, error) {
 	if x.handle != 0 {
 		return nil, fmt.Errorf("submit %s: an operation of this name is in flight", o.Name)
 	}
-	if x.state == laneTaken && !x.fits(o) {
+	if x.state == laneTaken && !l.fits(x, o, stays) {
 		x.close()
 		l.announce(x, 2*x.use+1) // the others go to the daemon too
 	}
@@ -241,13 +267,21 @@ func (x *rankLane) keep(o *Operation) {
 
 // take makes the lane that the daemon gave a name this rank's.
 func (l *rankLanes) take(x *rankLane, offset int) error {
+	wide := offset&wideLane != 0
+	if wide && !x.offersWide || !wide && x.call.In.Bytes > maxLaneBytes {
+		return malformed("lane at %d for %d bytes", offset, x.call.In.Bytes)
+	}
+	offset &^= wideLane
 	stride := (x.call.In.Bytes + laneLine - 1) &^ (laneLine - 1)
+	if wide {
+		stride = 0
+	}
 	need := l.ranks * (laneLine + 2*stride)
 	if offset%laneLine != 0 || offset < l.ranks*laneLine || offset > len(l.memory)-need {
 		return malformed("lane at %d of %d bytes", offset, len(l.memory))
 	}
 	if x.state == laneOffered {
-		x.state, x.at, x.stride, x.use = laneTaken, offset, stride, 0
+		x.state, x.at, x.stride, x.use, x.wide = laneTaken, offset, stride, 0, wide
 	}
 	return nil
 }
@@ -258,7 +292,11 @@ func (l *rankLanes) enter(x *rankLane, handle uint32, o *Operation) {
 	x.use++
 	x.handle = handle
 	l.busy[handle] = x
-	copy(l.buffer(x, l.self), o.In.bytes())
+	if x.wide {
+		l.show(x)
+	} else {
+		copy(l.buffer(x, l.self), o.In.bytes())
+	}
 	l.announce(x, 2*x.use)
 }
 
@@ -270,6 +308,11 @@ func (l *rankLanes) announce(x *rankLane, value uint64) {
 			return // whoever comes last does it
 		}
 	}
+	l.rouse()
+}
+
+// rouse wakes the ranks that sleep.
+func (l *rankLanes) rouse() {
 	for rank := range l.ranks {
 		if rank != l.self && atomic.LoadUint32(l.flag(rank, laneAsleep)) != 0 {
 			l.ring(rank)
@@ -312,31 +355,56 @@ func (l *rankLanes) reduce(x *rankLane) {
 	for rank := range l.ranks {
 		l.buffers = append(l.buffers, l.buffer(x, rank))
 	}
-	plan := kernel.Plan{Type: x.call.Type, Op: kernel.Sum, Pre: 1, Post: 1}
+	l.results = append(l.results[:0], x.call.Out.bytes())
+	x.plan(l.ranks).Reduce(l.results, nil, l.buffers)
+}
+
+// plan is what a lane computes. Suits made sure that it may.
+func (x *rankLane) plan(ranks int) kernel.Plan {
+	p := kernel.Plan{Type: x.call.Type, Op: kernel.Sum, Pre: 1, Post: 1}
 	if x.call.Op == kernel.Average {
-		plan.Post = 1 / float64(l.ranks)
+		p.Post = 1 / float64(ranks)
 	}
-	l.result[0] = x.call.Out.bytes()
-	plan.Reduce(l.result[:], nil, l.buffers)
+	return p
 }
 
 // look ends the operation in a lane if all are there, and takes it to the daemon if somebody will never be. It
 // reports whether it did one of them.
 func (r *Rank) look(x *rankLane) (bool, error) {
 	l, handle := r.lanes, x.handle
-	how := l.meeting(x)
+	how := awaited
+	if !x.reduced {
+		how = l.meeting(x)
+	}
+	if how == complete && x.wide {
+		if err := l.reduceSlice(x); err != nil {
+			return false, err
+		}
+		how = awaited
+	}
+	if x.reduced {
+		how = l.parting(x)
+	}
 	if how == awaited {
 		return false, nil
 	}
+	reduced := x.reduced
 	delete(l.busy, handle)
-	x.handle = 0
-	if how == complete {
-		l.reduce(x)
+	x.handle, x.reduced = 0, false
+	switch {
+	case how == complete:
+		if !x.wide {
+			l.reduce(x)
+		}
 		r.done[handle] = completion{handle: handle, region: noRegion}
+		return true, nil
+	case reduced: // what the tensors held is gone
+		r.done[handle] = completion{handle: handle, region: noRegion, code: collective.CodeAborted,
+			text: fmt.Sprintf("allreduce %s: a rank of this host ended amid it", x.call.Name)}
 		return true, nil
 	}
 	x.close()
-	return true, r.hand(handle, &x.call, false)
+	return true, r.hand(handle, &x.call, 0)
 }
 
 // meet waits in a lane, or for a message of the daemon if somebody does not come.

@@ -138,12 +138,16 @@ func TestRankLaneIsRefused(t *testing.T) {
 				}
 			}
 		}
-		v, err := newVector(r, "long", 16385)
+		v, err := newVector(r, "long", 16385) // a rank that does not stay cannot do its part of it
 		if err != nil {
 			return err
 		}
 		for range rounds {
-			if _, err := r.Do(&v.op); err != nil {
+			handle, err := r.Submit(&v.op)
+			if err != nil {
+				return err
+			}
+			if _, err := r.Wait(handle); err != nil {
 				return err
 			}
 		}
@@ -367,6 +371,8 @@ func TestRankInLaneIsReleased(t *testing.T) {
 func TestRankInLaneIsGivenUp(t *testing.T) {
 	h, _ := startCounted(t, 2)
 	late := make(chan struct{})
+	var used sync.WaitGroup // the lane, by both
+	used.Add(2)
 	failed := func(err error) error {
 		var e *collective.Error
 		if !errors.As(err, &e) || e.Code != collective.CodeShutdown || !strings.Contains(e.Text, "given up") {
@@ -376,6 +382,7 @@ func TestRankInLaneIsGivenUp(t *testing.T) {
 	}
 	go func() {
 		defer close(late)
+		used.Wait()
 		eventually(t, "rank 0 waits", func() bool { return len(h.server.Waiting(time.Now())) == 1 })
 		h.server.Gone(&collective.Error{Code: collective.CodeShutdown, Text: "x was given up"})
 	}()
@@ -392,6 +399,7 @@ func TestRankInLaneIsGivenUp(t *testing.T) {
 				for k := 0; k < 4 && err == nil; k++ {
 					_, err = r.Do(&v.op)
 				}
+				used.Done()
 				if err != nil {
 					return err
 				}
@@ -428,14 +436,20 @@ func TestRankLaneAlloc(t *testing.T) {
 	h, _ := startCounted(t, 2)
 	const rounds = 1000
 	ranks(t, h, func(r *session.Rank) error {
-		v, err := newVector(r, "x", 16)
+		short, err := newVector(r, "x", 16)
+		if err != nil {
+			return err
+		}
+		long, err := newVector(r, "y", wideN)
 		if err != nil {
 			return err
 		}
 		do := func() {
 			for range rounds {
-				if _, err := r.Do(&v.op); err != nil {
-					t.Error(err)
+				for _, v := range []*vector{short, long} {
+					if _, err := r.Do(&v.op); err != nil {
+						t.Error(err)
+					}
 				}
 			}
 		}

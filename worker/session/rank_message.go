@@ -76,6 +76,20 @@ func decodeWelcome(b []byte) (Welcome, error) {
 	return w, nil
 }
 
+func decodeShow(b []byte) (place int, number uint32, size int, err error) {
+	if len(b) != showLen || le.Uint32(b[showPlace:]) >= maxLaneRanks || le.Uint64(b[showBytes:]) > math.MaxInt {
+		return 0, 0, 0, malformed("memory of another rank, of %d bytes", len(b))
+	}
+	return int(le.Uint32(b[showPlace:])), le.Uint32(b[showNumber:]), int(le.Uint64(b[showBytes:])), nil
+}
+
+func decodeHide(b []byte) (place int, number uint32, err error) {
+	if len(b) != hideLen || le.Uint32(b[showPlace:]) >= maxLaneRanks {
+		return 0, 0, malformed("end of memory of another rank, of %d bytes", len(b))
+	}
+	return int(le.Uint32(b[showPlace:])), le.Uint32(b[showNumber:]), nil
+}
+
 func decodeRegion(b []byte) (request, number uint32, size int, err error) {
 	if len(b) != regionLen || le.Uint64(b[regionBytes:]) > math.MaxInt {
 		return 0, 0, 0, malformed("region of %d bytes", len(b))

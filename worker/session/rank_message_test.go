@@ -89,6 +89,8 @@ func FuzzFromDaemon(f *testing.F) {
 	for _, v := range vectors(f) {
 		f.Add(v.bytes)
 	}
+	f.Add(appendShow(nil, 3, 1, 1<<20))
+	f.Add(appendHide(nil, 3, 1))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var c completion
 		errs := []error{decodeComplete(b, &c)}
@@ -100,6 +102,13 @@ func FuzzFromDaemon(f *testing.F) {
 		_, _, _, err = decodeRegion(b)
 		errs = append(errs, err)
 		_, _, _, err = decodeFail(b)
+		errs = append(errs, err)
+		place, _, size, err := decodeShow(b)
+		if err == nil && (place < 0 || place >= maxLaneRanks || size < 0) {
+			t.Errorf("%d bytes of rank %d", size, place)
+		}
+		errs = append(errs, err)
+		_, _, err = decodeHide(b)
 		errs = append(errs, err)
 		_, err = decodeGone(b)
 		for _, err := range append(errs, err) {

@@ -245,7 +245,7 @@ func (s *session) submit(m *submit) error {
 		s.operations[m.handle] = o
 		s.mu.Unlock()
 		r.Epoch = s.epoch // constant since WELCOME, before which nothing comes here
-		s.offer(&r, o, m.lane)
+		s.offer(&r, m, o)
 		// May call Complete before it returns.
 		if err = s.server.cfg.Engine.Submit(s.rank, r); err == nil {
 			return nil
@@ -256,7 +256,7 @@ func (s *session) submit(m *submit) error {
 	s.forgetLocked(m.handle, o)
 	s.mu.Unlock()
 	if name != "" {
-		s.lanes.offer(s.rank, name, 0, false)
+		s.lanes.offer(s.rank, name, 0, offer{})
 	}
 	s.sendFail(m.handle, typeSubmit, err)
 	return nil
@@ -300,9 +300,14 @@ func (s *session) Complete(handle uint64, r collective.Result) {
 	}
 	o.done = true
 	o.unpin()
-	lane := 0
+	lane, shows := 0, []showing(nil)
 	if o.lane != "" {
-		lane = s.lanes.assign(s.rank, o.lane, r.Err != nil)
+		lane, shows = s.lanes.assign(s.rank, o.lane, r.Err != nil)
+	}
+	for _, x := range shows {
+		s.scratch = appendShow(s.scratch[:0], x.place, x.number, x.region.Size())
+		s.sendLocked(s.scratch, x.region)
+		x.region.Release()
 	}
 	o.result = r.Buffer
 	if s.ended {
@@ -381,6 +386,7 @@ func (s *session) free(region uint32) error {
 		return malformed("region %d is not this rank's", region)
 	}
 	delete(s.regions, region)
+	s.hideRegion(region)
 	r.Release()
 	return nil
 }
