@@ -21,7 +21,8 @@ func (e *Engine) carries(n int64, hosts int) bool {
 	if e.by != schedule.Auto || n == 0 || n > maxPart {
 		return false
 	}
-	return float64(hosts-1)*float64(n)*e.cost.Beta <= e.cost.Allreduce(e.cost.Choose(n, hosts, e.directMax), n, hosts)
+	c := e.early
+	return float64(hosts-1)*float64(n)*c.Beta <= c.Allreduce(c.Choose(n, hosts, e.directMax), n, hosts)
 }
 
 // carry appends the host's part to a ready message if the operation is a small allreduce.

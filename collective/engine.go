@@ -80,6 +80,7 @@ type Engine struct {
 	table    table
 	world    World
 	cost     schedule.Cost    // of the world
+	early    schedule.Cost    // the first one, by which parts travel with announcements or not
 	channels map[int]*channel // control messages, by peer
 	stopped  *Error           // why nothing can be submitted
 	past     *Error           // why the worlds before this one ended
@@ -176,6 +177,7 @@ func (e *Engine) SetWorld(w World) error {
 	if e.cost = w.Cost; e.cost == (schedule.Cost{}) {
 		e.cost = e.usual
 	}
+	e.early = e.cost
 	e.epoch.Store(w.Epoch)
 	e.table = table{groups: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1, ops: map[uint64]*op{}, fresh: e.fresh, carries: e.carries}
 	e.channels = map[int]*channel{}
@@ -198,6 +200,7 @@ func (e *Engine) SetCost(c schedule.Cost) {
 	if e.cost = c; c == (schedule.Cost{}) {
 		e.cost = e.usual
 	}
+	e.early = e.cost
 	for _, o := range e.table.ops {
 		o.cost = e.cost
 	}

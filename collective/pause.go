@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"gorun/collective/schedule"
 )
 
 // A pause stops the operations between hosts at one boundary, the same on all of them: what all hosts announced
@@ -54,9 +56,10 @@ func (e *Engine) Pause(number uint32, quiet func()) {
 	told()
 }
 
-// Resume ends a pause. order, unless it is nil, is a new one of the hosts, by their ids. All hosts must have been
-// quiet then, and must all be given it. It takes the place of several rings, too.
-func (e *Engine) Resume(number uint32, order []int) error {
+// Resume ends a pause. order, unless it is nil, is a new one of the hosts, by their ids, and takes the place of several
+// rings, too. cost, unless it is zero, is what a message costs from now on. All hosts must have been quiet then, and must
+// all be given the same.
+func (e *Engine) Resume(number uint32, order []int, cost schedule.Cost) error {
 	e.mu.Lock()
 	if e.stopped != nil || e.table.gate.number != number {
 		e.mu.Unlock()
@@ -64,6 +67,12 @@ func (e *Engine) Resume(number uint32, order []int) error {
 	}
 	if order != nil {
 		if err := e.reorder(order); err != nil {
+			e.mu.Unlock()
+			return err
+		}
+	}
+	if cost != (schedule.Cost{}) {
+		if err := e.refit(cost); err != nil {
 			e.mu.Unlock()
 			return err
 		}
@@ -155,6 +164,22 @@ func (e *Engine) reorder(order []int) error {
 		if was := former[o.group]; was != nil {
 			o.votes, o.next = permute(o.votes, was), permute(o.next, was)
 		}
+	}
+	return nil
+}
+
+// refit changes what a message costs. Whether parts travel with what hosts announce goes by the first cost all the same:
+// some hosts have announced operations that others will only announce now. mu is held.
+func (e *Engine) refit(c schedule.Cost) error {
+	switch {
+	case !c.Sound():
+		return fmt.Errorf("refit world of epoch %d: %+v is no cost", e.world.Epoch, c)
+	case e.table.live > 0:
+		return fmt.Errorf("refit world of epoch %d: operations are under way", e.world.Epoch)
+	}
+	e.cost = c
+	for _, o := range e.table.ops {
+		o.cost = c
 	}
 	return nil
 }

@@ -189,6 +189,7 @@ func (d *daemon) watchEdges(ctx context.Context) {
 	switch {
 	case coordinator == d.job.HostID:
 		w.hear(d.job.HostID, news)
+		d.refitCost(ctx)
 		if w.ticks%int(reconsiderEvery/time.Second) == 0 {
 			d.reconsider(ctx)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"gorun/collective/schedule"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -94,12 +95,16 @@ func (d *daemon) stepPause(ctx context.Context, ev pause.Event) {
 	}
 }
 
-// resume lets operations go on, over another ring if there is one.
+// resume lets operations go on, over another ring or by another cost if there is one.
 func (d *daemon) resume(g *pause.Go) {
 	d.pauses.total += time.Since(d.pauses.began)
-	if err := d.engine.Resume(g.Number, g.Order); err != nil {
+	before := d.engine.Describe()
+	if err := d.engine.Resume(g.Number, g.Order, schedule.Cost(g.Cost)); err != nil {
 		d.fail("run", fmt.Errorf("end pause %d: %w", g.Number, err), "")
 		return
+	}
+	if g.Cost != (wire.Cost{}) && d.job.HostID == slices.Min(d.ring) {
+		d.tell(fmt.Sprintf("%s: from now on %s; before %s", g.Text, d.engine.Describe(), before))
 	}
 	if g.Order == nil {
 		return

@@ -169,6 +169,7 @@ type daemon struct {
 
 	stalls stallWatch
 	edges  edgeWatch
+	refit  refit           // of the coordinator
 	ring   []int           // host ids of the present world, or the one before, in the order of its ring
 	rings  []wire.RailRing // of the present world, if it has several
 	where  whereabouts

@@ -237,6 +237,7 @@ func (d *daemon) measure(ctx context.Context, w wire.World) wire.Cost {
 // commit lets the ranks into the world, and starts those that do not run yet.
 func (d *daemon) commit(ctx context.Context, w wire.World) {
 	d.engine.SetCost(schedule.Cost(w.Cost))
+	d.refit.begin(schedule.Cost(w.Cost))
 	d.began, d.ring, d.rings = w.Epoch, w.Order, w.Rings
 	clear(d.edges.asked)
 	clear(d.edges.said) // who coordinates may be another one

@@ -8,7 +8,7 @@
 // on, and the next wish is granted only when all of them do. Every message is repeated on Tick until it is
 // answered, so loss and duplication only cost time.
 //
-// A pause that some host is not quiet for in time is given up, and all go on as they were. A new order is only
+// A pause that some host is not quiet for in time is given up, and all go on as they were. A new order or cost is only
 // taken from who holds the pause, when everything stands still. The end of the world ends everything. The package
 // does not know why somebody wants a pause, nor what it is that stops.
 package pause
@@ -41,7 +41,8 @@ type Done struct {
 	Wish  uint32
 	Order []int // host ids in another order; nil if the ring stays as it is
 	Why   []string
-	Text  string // the reason for another order
+	Cost  wire.Cost // of messages from now on; zero if it stays as it is
+	Text  string    // the reason for another order, or cost
 }
 
 // Actions is what to do after an event, in the order of the fields.
@@ -58,6 +59,7 @@ type Go struct {
 	Number uint32
 	Order  []int // of the ring from now on; nil if it stays as it is
 	Why    []string
+	Cost   wire.Cost // of messages from now on; zero if it stays as it is
 	Text   string
 }
 
@@ -101,7 +103,7 @@ type turn struct {
 	phase   phase // going: it ends
 	told    map[int]bool
 	ticks   int
-	outcome wire.Pause // going: order and reasons
+	outcome wire.Pause // going: order, cost and reasons
 }
 
 // maxRequests bounds what is asked for; nobody has that many reasons.
@@ -219,7 +221,7 @@ func (m *Machine) own() []uint32 {
 func (m *Machine) repeatWish(n uint32, w *wish) {
 	switch {
 	case w.done != nil:
-		m.tell(m.members[0], &wire.Pause{Verb: wire.PauseDone, Wish: n, Order: w.done.Order, Why: w.done.Why, Text: w.done.Text})
+		m.tell(m.members[0], &wire.Pause{Verb: wire.PauseDone, Wish: n, Order: w.done.Order, Why: w.done.Why, Cost: w.done.Cost, Text: w.done.Text})
 	case !w.held:
 		m.tell(m.members[0], &wire.Pause{Verb: wire.PauseAsk, Wish: n})
 	}
@@ -322,7 +324,7 @@ func (m *Machine) receive(msg *wire.Pause) {
 		switch {
 		case msg.Number == m.number && m.phase != going:
 			m.phase = going
-			m.a.Go = &Go{msg.Number, msg.Order, msg.Why, msg.Text}
+			m.a.Go = &Go{msg.Number, msg.Order, msg.Why, msg.Cost, msg.Text}
 		case msg.Number > m.number && m.phase == going:
 			m.number = msg.Number // it was given up before this host heard of it
 		}
@@ -367,7 +369,7 @@ func (m *Machine) coordinate(msg *wire.Pause) {
 		m.queue = slices.DeleteFunc(m.queue, func(q request) bool { return q == r })
 		m.tell(r.from, &wire.Pause{Verb: wire.PauseOver, Wish: r.wish})
 		if t != nil && t.request == r && t.phase != going {
-			outcome := wire.Pause{Order: msg.Order, Why: msg.Why, Text: msg.Text}
+			outcome := wire.Pause{Order: msg.Order, Why: msg.Why, Cost: msg.Cost, Text: msg.Text}
 			if t.phase == stopping {
 				outcome = wire.Pause{} // not everything stands still
 			}

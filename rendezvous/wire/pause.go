@@ -10,7 +10,8 @@ type Pause struct {
 	Wish   uint32   `msgpack:"wish"`   // of a host for a pause: its own number for it
 	Order  []int    `msgpack:"order"`  // of the ring, if it is another one
 	Why    []string `msgpack:"why"`    // reason for each edge of it
-	Text   string   `msgpack:"text"`   // why the ring is another one, or why there is no pause
+	Cost   Cost     `msgpack:"cost"`   // of messages, if it is another one
+	Text   string   `msgpack:"text"`   // why ring or cost are other ones, or why there is no pause
 }
 
 // Verbs of a Pause: to the coordinator, then from it.
