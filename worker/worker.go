@@ -365,16 +365,31 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 		Broken: func(peer int, err error) { d.wg.Go(func() { d.post(ctx, func() { d.lost(peer, err) }) }) }})
 	d.prober = collective.NewProber(d.engine, sender{d})
 	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, TLS: seal, Streams: job.Streams, Rails: len(d.rails([]topology.Host{d.self})), Handler: d.prober, Listener: d.listener, Log: d.log,
-		Dial: func(ctx context.Context, peer, stream int) (net.Conn, error) {
-			p, ok := peerOf(d.peers.Load(), peer)
-			if !ok {
-				return nil, fmt.Errorf("dial host id %d: not in the roster", peer)
-			}
-			return transport.Dial(ctx, routes(p.Data, *d.chosen.Load(), stream))
-		},
-		Lost: func(peer int, err error) { d.post(ctx, func() { d.lost(peer, err) }) },
+		Dial:     d.dialer(transport),
+		Narrow:   d.dialer(tcp.Options{Segment: link.NarrowSegment}),
+		Narrowed: d.narrowed,
+		Lost:     func(peer int, err error) { d.post(ctx, func() { d.lost(peer, err) }) },
 	})
 	return err
+}
+
+// dialer returns what opens streams to peers.
+func (d *daemon) dialer(transport tcp.Options) func(ctx context.Context, peer, stream int) (net.Conn, error) {
+	return func(ctx context.Context, peer, stream int) (net.Conn, error) {
+		p, ok := peerOf(d.peers.Load(), peer)
+		if !ok {
+			return nil, fmt.Errorf("dial host id %d: not in the roster", peer)
+		}
+		return transport.Dial(ctx, routes(p.Data, *d.chosen.Load(), stream))
+	}
+}
+
+// narrowed tells that packets of a size that the hosts take for fit do not reach a peer.
+func (d *daemon) narrowed(peer, bytes int) {
+	if p, ok := peerOf(d.peers.Load(), peer); ok {
+		d.out.Write(&wire.Log{Text: fmt.Sprintf("packets of %d bytes to %s are lost on the way, small ones arrive: going on with %d bytes, which is slower; what passes is told by: gorun doctor -H %s,%s",
+			bytes, p.Name, link.NarrowPacket, d.job.Name, p.Name)})
+	}
 }
 
 // seal returns what the streams of links are encrypted by, nil if the job does not want it.

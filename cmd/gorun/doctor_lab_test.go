@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -80,6 +81,22 @@ func TestDoctor(t *testing.T) {
 	}
 	if r := c.gorun("doctor", "--ssh-config", config, "-H", "host1,host3"); r.code != 1 || !strings.Contains(r.stdout, "FAIL  host3  reach") || !strings.Contains(r.stdout, "→ ") {
 		t.Errorf("exit code %d, and the table is\n%s\n%s", r.code, r.stdout, r.stderr)
+	}
+}
+
+// TestLostJumboFrames: a job whose large packets are lost between two hosts, while small ones pass, goes on with small ones,
+// says so, once for each side that finds it, and what to do.
+func TestLostJumboFrames(t *testing.T) {
+	c := newSSHCluster(t, 2)
+	for _, h := range c.Hosts() {
+		// The other end of each cable stays at 1500. It would take what is left to the NIC to cut up, which is no packet yet.
+		c.shell(h, "ip link set dev eth0 mtu 9000 gso_max_segs 1")
+	}
+	r := c.gorun("bench", "-H", "host1,host2", "-b", "4M", "-e", "4M", "--iters", "5")
+	told := regexp.MustCompile(`(?m)^gorun: (host[12]): packets of 9000 bytes to (host[12]) are lost on the way, small ones arrive: going on with 1280 bytes, .*gorun doctor -H (host[12],host[12])$`)
+	lines := told.FindAllString(r.stderr, -1)
+	if r.code != 0 || len(lines) < 1 || len(lines) > 2 || !regexp.MustCompile(`(?m)^ +4194304 .* 0$`).MatchString(r.stdout) {
+		t.Errorf("exit code %d, told %q\n%s\n%s", r.code, lines, r.stdout, r.stderr)
 	}
 }
 

@@ -124,6 +124,11 @@ func (l *link) redial(sl *slot, delay time.Duration) {
 func (l *link) renew(stale func(*stream) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.narrow, l.choked = false, choked{} // the way may be another now
+	l.renewLocked(stale)
+}
+
+func (l *link) renewLocked(stale func(*stream) bool) {
 	for _, sl := range l.slots {
 		if !sl.open || !stale(sl.stream) {
 			continue
@@ -218,7 +223,7 @@ func (l *link) connect(ctx context.Context, sl *slot) error {
 	m := l.mesh
 	limit, cancel := context.WithTimeout(ctx, m.cfg.DialTimeout)
 	defer cancel()
-	conn, err := m.cfg.Dial(limit, l.peer, sl.index)
+	conn, err := l.dialer()(limit, l.peer, sl.index)
 	if err != nil {
 		return err
 	}

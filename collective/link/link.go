@@ -30,9 +30,11 @@ type link struct {
 	idle   uint64 // bit per stream whose writer waits for something to do
 	opened int    // slots that are open, the first ones unless the peer opened others
 	bulky  int    // bytes of large segments that were queued, as far as grow counts them
-	lost   error  // the peer has another session now
-	last   error  // why the last attempt to connect failed
-	hungUp bool   // the peer ended the last stream, or its machine refuses another one
+	narrow bool   // streams are to be opened by Config.Narrow
+	choked choked
+	lost   error // the peer has another session now
+	last   error // why the last attempt to connect failed
+	hungUp bool  // the peer ended the last stream, or its machine refuses another one
 
 	// Sending: again goes first, then urgent, then bulk.
 	again, urgent queue
@@ -274,6 +276,7 @@ func (l *link) acked(seq uint64, done *queue) {
 		st.progress++
 	}
 	if len(s.state.wire) > smallLimit {
+		l.choked = choked{}
 		l.load.acked += uint64(len(s.state.wire))
 	}
 	s.state.acked = true
@@ -451,6 +454,10 @@ func (l *link) lookAfter(now time.Time) {
 			l.mesh.log.Debug("replace a stream that makes no progress", "peer", l.peer, "stream", sl.index, "for", still)
 			sl.suspect, sl.wanted = true, true
 			l.redial(sl, 0)
+			l.choked.note(sl, now)
 		}
+	}
+	if l.choked.sure() && !l.narrow && l.mesh.cfg.Narrow != nil {
+		l.goNarrow()
 	}
 }

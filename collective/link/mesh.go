@@ -25,6 +25,11 @@ type Config struct {
 	// Dial opens a connection to a peer, which may have several addresses, for a stream of this number: streams
 	// may prefer different ones.
 	Dial func(ctx context.Context, peer, stream int) (net.Conn, error)
+	// Narrow is like Dial, but its connection sends no packets larger than NarrowPacket and is sent none: for a way that
+	// loses larger ones without a word. Without it a link over such a way carries nothing.
+	Narrow func(ctx context.Context, peer, stream int) (net.Conn, error)
+	// Narrowed is called when a link goes on by Narrow because packets of that many bytes are lost.
+	Narrowed func(peer, bytes int)
 	// Lost is called, once per link, when the peer has given up its end: err wraps ErrRestarted or
 	// ErrReopened. The link is of no use any more; Forget it, and Connect again to go on.
 	Lost func(peer int, err error)

@@ -137,7 +137,7 @@ func (st *stream) pathState() (w way) {
 	st.path.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			// A peer that does not read leaves its window shut; it answers probes of it.
-			w = way{delivered: info.Bytes_acked, answers: info.Unacked == 0 && info.Probes <= 2, again: info.Retransmits > 0}
+			w = way{delivered: info.Bytes_acked, answers: info.Unacked == 0 && info.Probes <= 2, again: info.Retransmits > 0, packet: int(info.Pmtu)}
 		}
 	})
 	return w

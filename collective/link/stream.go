@@ -111,6 +111,7 @@ func (st *stream) wake() {
 type way struct {
 	delivered uint64 // bytes that the peer's kernel has acknowledged, which tells a slow stream from one that is stuck
 	answers   bool   // that kernel has answered everything it was sent
+	packet    int    // the largest that the kernel takes for fit, in bytes; 0 if it does not tell
 	again     bool   // what it has not answered was sent again, in vain so far
 }
 

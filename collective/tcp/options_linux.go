@@ -22,5 +22,10 @@ func (o *Options) set(fd int) error {
 			return fmt.Errorf("set TCP_NOTSENT_LOWAT: %w", err)
 		}
 	}
+	if o.Segment > 0 {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, o.Segment); err != nil {
+			return fmt.Errorf("set TCP_MAXSEG: %w", err)
+		}
+	}
 	return nil
 }

@@ -29,6 +29,9 @@ type Options struct {
 	// Unsent bounds what the kernel takes before it can send it, so that a slow stream does not hoard
 	// segments that another could carry; 512 KiB, negative for no bound.
 	Unsent int
+	// Segment is the longest one, in bytes, that a dialed connection sends and lets the peer send; 0 for what fits the
+	// interfaces at both ends.
+	Segment int
 	// Source is the address to dial from, "" for any.
 	Source string
 	// Stagger is how long an address has until the next one is tried beside it, and after the last one the first

@@ -1,0 +1,36 @@
+package link
+
+import (
+	"testing"
+	"time"
+)
+
+// TestChoked: only streams that came up after others were stuck, and carried nothing themselves, tell that large packets
+// are lost; an outage, a slow peer or a stream that has carried something do not.
+func TestChoked(t *testing.T) {
+	begin := time.Now()
+	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
+	large := way{again: true, packet: 9000}
+	stuck := func(since int, progress uint64, w way) *slot {
+		return &slot{since: at(since), stream: &stream{progress: progress, way: w}}
+	}
+	for name, tc := range map[string]struct {
+		slots []*slot // each is stuck a second after the one before, from second 10 on
+		sure  bool
+	}{
+		"two in a row":              {[]*slot{stuck(0, 0, large), stuck(11, 0, large)}, true},
+		"both from before":          {[]*slot{stuck(0, 0, large), stuck(1, 0, large)}, false},
+		"one":                       {[]*slot{stuck(0, 0, large)}, false},
+		"the second carried some":   {[]*slot{stuck(0, 0, large), stuck(11, 3, large)}, false},
+		"the peer answers":          {[]*slot{stuck(0, 0, large), stuck(11, 0, way{packet: 9000})}, false},
+		"packets are small already": {[]*slot{stuck(0, 0, large), stuck(11, 0, way{again: true, packet: NarrowPacket})}, false},
+	} {
+		var c choked
+		for i, sl := range tc.slots {
+			c.note(sl, at(10+i))
+		}
+		if c.sure() != tc.sure || tc.sure && c.bytes != 9000 {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
