@@ -3,9 +3,10 @@
 package main
 
 import (
+	"encoding/json"
 	"math"
 	"net/netip"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,48 +14,77 @@ import (
 	"gorun/contrib/lab"
 )
 
-// A job that goes by what was measured is faster than one in the order of the host list by as much as the
-// slowest edges of the two rings differ.
+// TestMeasuredRing: a job that goes by what was measured is faster than one in the order of the host list by as much as the
+// slowest edges of the two rings differ, to a tenth. Rates are low enough for the network to be what it waits for, on a busy
+// machine too; a round that something else disturbed is outvoted by the two others.
 func TestMeasuredRing(t *testing.T) {
-	c := newClusterAlone(t, 4)
-	const fast, slow = 200e6, 80e6
-	for _, h := range c.Hosts() {
-		if err := h.SetLink(lab.Link{Rate: fast}); err != nil {
-			t.Fatal(err)
+	const fast = 200e6
+	type way struct {
+		from, to int
+		rate     int64
+	}
+	for _, pattern := range []struct {
+		name string
+		slow []way // between neighbours of the host list's ring; the slowest first
+	}{
+		{"one slow way", []way{{2, 3, 80e6}}},
+		{"two slow ways", []way{{4, 1, 60e6}, {2, 3, 100e6}}},
+	} {
+		t.Run(pattern.name, func(t *testing.T) {
+			c := newClusterAlone(t, 4)
+			for _, h := range c.Hosts() {
+				if err := h.SetLink(lab.Link{Rate: fast}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, w := range pattern.slow {
+				if err := c.SetPath(c.Host(w.from), c.Host(w.to), w.rate); err != nil {
+					t.Fatal(err)
+				}
+			}
+			slowest := float64(pattern.slow[0].rate)
+			if measured := medianOf(func() float64 { return measuredBottleneck(c) * 1e6 }); math.Abs(measured/slowest-1) > 0.1 {
+				t.Errorf("measured %.1f Mbit/s where there are %g", measured/1e6, slowest/1e6)
+			}
+			ratio := medianOf(func() float64 {
+				ratio := allreduceTime(c, "host") / allreduceTime(c, "measured")
+				t.Logf("the measured ring is %.2f times as fast as the host list's; predicted %.2f", ratio, fast/slowest)
+				return ratio
+			})
+			if math.Abs(ratio/(fast/slowest)-1) > 0.1 {
+				t.Errorf("the measured ring is %.2f times as fast as the host list's, in the median, should be %.2f", ratio, fast/slowest)
+			}
+		})
+	}
+}
+
+// medianOf returns the median of three measurements.
+func medianOf(measure func() float64) float64 {
+	found := []float64{measure(), measure(), measure()}
+	slices.Sort(found)
+	return found[1]
+}
+
+// measuredBottleneck returns what gorun topo finds the slowest edge of the host list's ring to carry, in Mbit/s.
+func measuredBottleneck(c *cluster) float64 {
+	r := c.gorun("topo", "-H", "host1,host2,host3,host4", "--ring-order", "host", "--measure", "--json")
+	var doc struct {
+		Ring []struct {
+			Speed   float64 `json:"speed_mbit"`
+			Source  string  `json:"speed_source"`
+			Slowest bool    `json:"slowest"`
+		} `json:"ring"`
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &doc); err != nil || r.code != 0 {
+		c.t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+	for _, edge := range doc.Ring {
+		if edge.Slowest && edge.Source == "measured" {
+			return edge.Speed
 		}
 	}
-	if err := c.SetPath(c.Host(2), c.Host(3), slow); err != nil { // an edge of the list's ring
-		t.Fatal(err)
-	}
-	edge := regexp.MustCompile(`<==  ([0-9]+)(?:\.[0-9])? Mbit/s measured, [^,]*, the bottleneck`)
-	measured := 0.0
-	for range 3 { // of which one is not disturbed by other work of this machine
-		r := c.gorun("topo", "-H", "host1,host2,host3,host4", "--ring-order", "host", "--measure", "--ascii")
-		found := edge.FindStringSubmatch(r.stdout)
-		if r.code != 0 || found == nil {
-			t.Fatalf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
-		}
-		var err error
-		if measured, err = strconv.ParseFloat(found[1], 64); err != nil {
-			t.Fatal(err)
-		}
-		if math.Abs(measured*1e6/slow-1) <= 0.1 {
-			break
-		}
-		t.Logf("measured %g Mbit/s where there are %g", measured, slow/1e6)
-	}
-	if math.Abs(measured*1e6/slow-1) > 0.1 {
-		t.Errorf("measured %g Mbit/s where there are %g", measured, slow/1e6)
-	}
-	var ratio float64
-	for range 3 { // of which one is not disturbed by other work of this machine
-		ratio = allreduceTime(c, "host") / allreduceTime(c, "measured")
-		t.Logf("the measured ring is %.2f times as fast as the host list's; predicted %.2f", ratio, fast/slow)
-		if math.Abs(ratio/(fast/slow)-1) < 0.1 {
-			return
-		}
-	}
-	t.Errorf("the measured ring is %.2f times as fast as the host list's, should be %.2f", ratio, fast/slow)
+	c.t.Fatalf("no bottleneck was measured:\n%s", r.stdout)
+	return 0
 }
 
 // Streams use all NICs that the user names: with two, an allreduce takes half the time.
