@@ -160,7 +160,7 @@ SEED ?= 0
 soak: build
 	go test -timeout=24h -count=1 -run 'TestOperations' ./rendezvous/epoch -seeds 5000 -seed $(SEED)
 	go test -timeout=24h -count=1 -v -run 'TestSoak|TestPaths|TestLongOutages' ./cmd/gorun -soak $(SOAK) -soak-seed $(SEED)
-	go test -timeout=1h -count=1 -v -run TestLongOutages ./cmd/gorun -long
+	go test -timeout=1h -count=1 -v -run 'TestLongOutages|TestLossAmid' ./cmd/gorun -long
 
 ## bench: gorun and its peers side by side on one host, a few sizes; a table in build/bench.md
 bench: build

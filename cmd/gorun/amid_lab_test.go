@@ -3,10 +3,12 @@
 package main
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"syscall"
@@ -14,69 +16,133 @@ import (
 	"time"
 )
 
-// TestLossAmidAllreduce: a process, a daemon or a host is killed while large tensors are under way, so that some of the
-// others may have the result and have committed it, and some not. All of them go on from the newest step that any of them
-// has kept, and nobody adds anything twice.
-func TestLossAmidAllreduce(t *testing.T) {
-	const steps, length = 40, "400000"
-	rng := rand.New(rand.NewPCG(3, uint64(time.Now().UnixNano())))
-	for name, strike := range map[string]func(*training, int){
-		"rank": func(j *training, host int) {
-			syscall.Kill(j.pid(host, "steps.py"), syscall.SIGKILL)
-		},
-		"daemon": func(j *training, host int) {
-			syscall.Kill(j.pid(host, "gorun worker --daemon"), syscall.SIGKILL)
-		},
-		"host": func(j *training, host int) {
-			if err := j.Host(host).Kill(); err != nil {
-				j.t.Fatal(err)
+// losses are what may be struck, on a host or two.
+var losses = []struct {
+	name   string
+	hosts  int
+	lease  time.Duration // that is waited for
+	strike func(j *training, host int)
+}{
+	{"rank", 1, 0, func(j *training, host int) { j.kill9(host, "steps.py") }},
+	{"daemon", 1, 0, func(j *training, host int) { j.kill9(host, "gorun worker --daemon") }},
+	{"host", 1, 0, func(j *training, host int) { j.must(j.Host(host).Kill()) }},
+	{"two hosts", 2, 0, func(j *training, host int) { j.must(j.Host(host).Kill()) }},
+	{"power of a host", 1, 8 * time.Second, func(j *training, host int) { j.must(j.Host(host).PowerOff()) }},
+}
+
+func (j *training) must(err error) {
+	j.t.Helper()
+	if err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+func (j *training) kill9(host int, args string) {
+	j.t.Helper()
+	j.must(syscall.Kill(j.pid(host, args), syscall.SIGKILL))
+}
+
+// TestLossAmid: a process, a daemon, one host or two, or the power of one, is lost while large tensors are under way, while
+// ranks commit, or while the next world is formed because of another loss, so that some of the others may have a result and
+// have committed it, and some not. All of them go on from the newest step that any of them has kept, soon after the loss
+// was noticed, and nobody adds anything twice. All but a few of the losses, by the clock, are left to make soak.
+func TestLossAmid(t *testing.T) {
+	type moment struct {
+		name   string
+		hosts  int
+		script []string
+	}
+	moments := []moment{
+		{"an allreduce", 3, []string{"--length", "400000", "--steps", "40"}},
+		{"a commit", 3, []string{"--linger", "0.1", "--steps", "60"}},
+		{"another loss", 4, []string{"--length", "400000", "--steps", "40"}},
+	}
+	seed := uint64(time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(3, seed))
+	chosen := rng.Perm(len(losses) * len(moments))
+	if !*long {
+		chosen = chosen[:4]
+	}
+	for _, k := range chosen {
+		loss, at := losses[k%len(losses)], moments[k/len(losses)]
+		hosts, after := rng.Perm(at.hosts), time.Duration(rng.IntN(int(100*time.Millisecond)))
+		t.Run(loss.name+" amid "+at.name, func(t *testing.T) {
+			c := newCluster(t, at.hosts)
+			script := append([]string{python, "testdata/elastic/steps.py", "--tell", "--commit", "1"}, at.script...)
+			alone := exec.CommandContext(t.Context(), filepath.Join(c.root, "bin/gorun"), append([]string{"-np", "1"}, script...)...)
+			alone.Dir = c.root
+			list := ""
+			for h := range at.hosts {
+				list += fmt.Sprintf(",host%d:1", h+1)
 			}
-		},
-	} {
-		host, after := 1+rng.IntN(3), time.Duration(rng.IntN(int(100*time.Millisecond)))
-		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 3)
-			steps := strconv.Itoa(steps)
-			script := []string{python, "testdata/elastic/steps.py", "--tell", "--commit", "1", "--length", length, "--steps", steps}
-			j := c.follow(append([]string{"--min-np", "1", "--on-failure", "shrink", "-H", "host1:1,host2:1,host3:1"}, script...)...)
-			j.await(`commit [1-3][05] epoch \d+ size 3`) // hosts may come one after the other
-			time.Sleep(after)                            // anywhere in a step
+			args := []string{"--min-np", "1", "--on-failure", "shrink", "-H", list[1:]}
+			if loss.lease > 0 {
+				args = append(args, "--lease", strconv.Itoa(int(loss.lease/time.Second)))
+			}
+			j := c.follow(append(append(args, script...), "--ranks", strconv.Itoa(at.hosts))...)
+			j.await(fmt.Sprintf(`commit 1[05] epoch \d+ size %d`, at.hosts))
+			left := at.hosts - loss.hosts
+			if at.name == "another loss" {
+				left--
+				j.kill9(hosts[loss.hosts]+1, "steps.py")
+				j.await(`^gorun: epoch \d+: .*(lost|exit|kill|signal)`)
+			} else {
+				time.Sleep(after) // anywhere in a step
+			}
 			struck := time.Now()
-			strike(j, host)
-			t.Logf("struck host%d after %v more", host, after)
+			for _, h := range hosts[:loss.hosts] {
+				loss.strike(j, h+1)
+			}
 			if err := j.cmd.Wait(); err != nil {
 				t.Fatalf("%v\n%s", err, j.out)
 			}
 			c.expectNothingLeft(10 * time.Second)
+			j.wentOn(struck, left, loss.lease)
 
-			began := j.findAfter(struck, `process (\d+) is rank \d of 2 from step (\d+)`)
-			if len(began) != 2 {
-				t.Fatalf("%d processes went on in a world of two\n%s", len(began), j.out)
-			}
-			kept := j.keptBefore(struck, `is rank \d of 2 from step`)
-			newest := 0
-			for _, b := range began {
-				process, _ := strconv.Atoi(b[1])
-				newest = max(newest, kept[process])
-			}
-			t.Logf("of the steps kept by processes %v, training went on from step %s", kept, began[0][2])
-			for _, b := range began {
-				if b[2] != strconv.Itoa(newest) {
-					t.Errorf("process %s went on from step %s, want %d, the newest that a survivor had kept: %v\n%s", b[1], b[2], newest, kept, j.out)
-				}
-			}
-			alone := exec.CommandContext(t.Context(), filepath.Join(c.root, "bin/gorun"), append([]string{"-np", "1"}, script...)...)
-			alone.Dir = c.root
 			out, err := alone.CombinedOutput()
 			want := regexp.MustCompile(`weights (\w+)`).FindSubmatch(out)
 			if err != nil || want == nil {
 				t.Fatalf("undisturbed: %v\n%s", err, out)
 			}
-			ends, _ := j.out.find(`done rank \d of 2: steps ` + steps + ` .* weights (\w+)`)
-			if len(ends) != 2 || ends[0][1] != string(want[1]) || ends[1][1] != ends[0][1] {
-				t.Errorf("the ends are %q, want two of weights %s\n%s", ends, want[1], j.out)
+			ends, _ := j.out.find(fmt.Sprintf(`done rank \d of %d: steps %s .* weights (\w+)`, left, at.script[len(at.script)-1]))
+			if len(ends) != left || slices.ContainsFunc(ends, func(e []string) bool { return e[1] != string(want[1]) }) {
+				t.Errorf("the ends are %q, want %d of weights %s\n%s", ends, left, want[1], j.out)
 			}
 		})
+	}
+}
+
+// wentOn checks that so many ranks went on after a loss from the newest step that any of them had kept, and how soon.
+func (j *training) wentOn(struck time.Time, left int, lease time.Duration) {
+	j.t.Helper()
+	world := fmt.Sprintf(`is rank \d of %d from step`, left)
+	began := j.findAfter(struck, `process (\d+) `+world+` (\d+)`)
+	if len(began) != left {
+		j.t.Fatalf("%d processes went on in a world of %d\n%s", len(began), left, j.out)
+	}
+	kept := j.keptBefore(struck, world)
+	newest := 0
+	for _, b := range began {
+		process, _ := strconv.Atoi(b[1])
+		newest = max(newest, kept[process])
+	}
+	for _, b := range began {
+		if b[2] != strconv.Itoa(newest) {
+			j.t.Errorf("process %s went on from step %s, want %d, the newest that a survivor had kept: %v\n%s", b[1], b[2], newest, kept, j.out)
+		}
+	}
+	lost := func(at time.Time) bool { return at.After(struck) }
+	_, said := j.out.find(`^gorun: host\d is lost: |^gorun: epoch \d+: `)
+	_, on := j.out.find(world)
+	noticed := said[slices.IndexFunc(said, lost)]
+	took := on[slices.IndexFunc(on, lost)].Sub(noticed).Round(time.Millisecond)
+	after := noticed.Sub(struck).Round(time.Millisecond)
+	j.t.Logf("noticed after %v; %v later training goes on from step %d, of the steps kept by processes %v", after, took, newest, kept)
+	if took > 10*time.Second { // 2 s where nothing else runs
+		j.t.Errorf("training went on %v after the loss was noticed\n%s", took, j.out)
+	}
+	if lease > 0 && (after < lease-2*time.Second || after > lease+15*time.Second) { // what was heard last may be a little older than the loss
+		j.t.Errorf("the loss of power was noticed after %v, want the lease of %v and a little\n%s", after, lease, j.out)
 	}
 }
 

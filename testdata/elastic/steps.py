@@ -24,6 +24,8 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--length", type=int, default=1000, help="elements of the vector")
 parser.add_argument("--commit", type=int, default=10, help="steps between two commits")
+parser.add_argument("--ranks", type=int, default=1, help="the first step waits for so many: hosts may come one by one")
+parser.add_argument("--linger", type=float, default=0.0, help="seconds of a commit, half of them before its copy")
 parser.add_argument("--pause", type=float, default=0.0, help="seconds of computation in a step")
 parser.add_argument("--kill", default="", help="RANK@STEP[,…]: these ranks of the first world kill themselves there")
 parser.add_argument("--fail", default="", help="RANK@STEP: this rank of the first world loses heart there")
@@ -61,9 +63,11 @@ class State(gorun.elastic.ObjectState):
     """What says that it has been kept."""
 
     def commit(self) -> None:
+        time.sleep(args.linger / 2)
         self.save()
         if args.tell:
             print(f"process {process} kept step {self.step}", flush=True)
+        time.sleep(args.linger / 2)
         self.check_host_updates()
 
 
@@ -80,6 +84,9 @@ def train(state: gorun.elastic.ObjectState) -> None:
     worlds.append(epoch())
     if args.tell:
         print(f"process {process} is rank {hvd.rank()} of {hvd.size()} from step {state.step}", flush=True)
+    while state.step == 0 and hvd.size() < args.ranks:
+        time.sleep(0.02)
+        state.check_host_updates()
     while state.step < args.steps:
         here = (hvd.rank(), state.step)
         if epoch() == first == 1:
