@@ -54,7 +54,7 @@ func TestWhatIsCarried(t *testing.T) {
 		{schedule.Auto, 4, 4096, true}, {schedule.Auto, maxPart, 4096, false}, {schedule.ByRing, 4, 2, false},
 	} {
 		e := New(Config{Transport: nowhere{}, Algorithm: c.by, Cost: slow})
-		e.cost = slow
+		e.early = slow
 		if got := e.carries(c.n, c.hosts); got != c.want {
 			t.Errorf("%s, %d bytes, %d hosts: carried %v", c.by, c.n, c.hosts, got)
 		}
