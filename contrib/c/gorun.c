@@ -860,8 +860,10 @@ static void enter_lane(struct operation *o, struct lane *l, const struct call *c
 
 /* all_here reports whether every rank has come: 1 yes, 0 not yet, -1 somebody never will. */
 static int all_here(const struct lane *l, uint64_t use) {
+	int here = 1;
 	if (is_over())
 		return 0;
+	/* All ranks are looked at: who comes last does not wake others where one will never come. */
 	for (int r = 0; r < world.local_size; r++) {
 		uint64_t w = __atomic_load_n(word(l, r), __ATOMIC_ACQUIRE);
 		if (w >= 2 * use)
@@ -869,11 +871,11 @@ static int all_here(const struct lane *l, uint64_t use) {
 		if (w & 1)
 			return -1;
 		if (!__atomic_load_n(has_left(r), __ATOMIC_ACQUIRE))
-			return 0;
-		if (__atomic_load_n(word(l, r), __ATOMIC_ACQUIRE) < 2 * use)
+			here = 0;
+		else if (__atomic_load_n(word(l, r), __ATOMIC_ACQUIRE) < 2 * use)
 			return -1;
 	}
-	return 1;
+	return here;
 }
 
 /* What a rank adds up in a lane: sources of all ranks, to one result or to those of all. */
@@ -983,15 +985,16 @@ static unsigned char *tensor(const struct lane *l, int rank, size_t region, size
 
 /* all_reduced is all_here for the slices of an operation in a wide lane. */
 static int all_reduced(const struct lane *l, uint64_t use) {
+	int all = 1;
 	for (int r = 0; r < world.local_size; r++) {
 		if (__atomic_load_n(done(l, r), __ATOMIC_ACQUIRE) >= use)
 			continue;
 		if (__atomic_load_n(has_left(r), __ATOMIC_ACQUIRE) != 1) /* it works, or GONE is on its way */
-			return 0;
-		if (__atomic_load_n(done(l, r), __ATOMIC_ACQUIRE) < use)
+			all = 0;
+		else if (__atomic_load_n(done(l, r), __ATOMIC_ACQUIRE) < use)
 			return -1;
 	}
-	return 1;
+	return all;
 }
 
 /* reduce_slice makes this rank's slice of the result, for all ranks, and says that it did. */

@@ -334,19 +334,20 @@ func (l *rankLanes) meeting(x *rankLane) meeting {
 	if atomic.LoadUint32(l.flag(l.self, laneLeft)) == worldGone {
 		return awaited
 	}
-	for rank := range l.ranks {
+	how := complete
+	for rank := range l.ranks { // all of them: who comes last does not wake others where one will never come
 		w := atomic.LoadUint64(l.word(x, rank))
 		switch {
 		case w >= goal:
 		case w&1 != 0:
 			return broken
 		case atomic.LoadUint32(l.flag(rank, laneLeft)) == 0:
-			return awaited
+			how = awaited
 		case atomic.LoadUint64(l.word(x, rank)) < goal:
 			return broken
 		}
 	}
-	return complete
+	return how
 }
 
 // reduce makes the result.

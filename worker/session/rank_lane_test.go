@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -364,6 +365,45 @@ func TestRankInLaneIsReleased(t *testing.T) {
 				t.Errorf("the operation of one rank of two ended with %v", err)
 			}
 		})
+	}
+}
+
+// Who comes to a lane goes to the daemon if somebody never comes, also while others may still come: the last of those
+// wakes nobody.
+func TestRankMissesOneOfTwo(t *testing.T) {
+	h, engine := startCounted(t, 3)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- func() error {
+			r, err := session.Join(ctx, h.name, 2, token(2))
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			v, err := newVector(r, "x", 4)
+			for k := 0; k < 2 && err == nil; k++ {
+				_, err = r.Do(&v.op)
+			}
+			return err
+		}()
+	}()
+	others := []*laneClient{joinLanes(t, h, 0), joinLanes(t, h, 1)}
+	for _, c := range others {
+		c.submit("x", 4, true)
+	}
+	var at uint64
+	for _, c := range others {
+		at = c.lane()
+	}
+	atomic.StoreUint64(others[1].word(at+64), 1)
+	eventually(t, "the part of rank 2 at the daemon", func() bool { return engine.of("x") == 4 })
+	for _, c := range others {
+		c.submit("x", 4, false)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -94,15 +94,16 @@ func (l *rankLanes) reduceSlice(x *rankLane) (err error) {
 
 // parting is how far the others are with their slices: a rank that ended without its own leaves a result that is none.
 func (l *rankLanes) parting(x *rankLane) meeting {
+	how := complete
 	for rank := range l.ranks {
 		done := field[uint64](l, x, rank, wideDone)
 		switch {
 		case atomic.LoadUint64(done) >= x.use:
 		case atomic.LoadUint32(l.flag(rank, laneLeft)) != rankLeft: // it works, or GONE is on its way
-			return awaited
+			how = awaited
 		case atomic.LoadUint64(done) < x.use:
 			return broken
 		}
 	}
-	return complete
+	return how
 }

@@ -137,8 +137,8 @@ class Lanes:
             words[lane.mine] = goal
             self._rouse(lane, goal)
             over = self._flags[self._over] == WORLD_GONE
-            for at, left in lane.ranks:
-                if (over or words[at] < goal) and not self._await(at, left, goal):
+            for at, _ in lane.ranks:
+                if (over or words[at] < goal) and not self._await(lane, at, goal):
                     self._forget(name)
                     return False
             return True
@@ -197,7 +197,19 @@ class Lanes:
                 line = LINE * rank
                 self._send(bytes(self._memory[line + 9 : line + 9 + min(self._memory[line + 8], MAX_NAME)]))
 
-    def _await(self, at: int, left: int, goal: int) -> bool:
+    def _absent(self, lane: Lane, goal: int) -> bool:
+        """Report whether somebody will never come: a word is odd, or its rank has left.
+
+        All are looked at: who comes last does not wake others where one will never come.
+        """
+        words = self._words
+        for at, left in lane.ranks:
+            word = words[at]
+            if word < goal and (word & 1 or (self._flags[left] and words[at] < goal)):
+                return True  # an even word that is high enough came in between
+        return False
+
+    def _await(self, lane: Lane, at: int, goal: int) -> bool:
         words, since, yields = self._words, 0.0, self._yields
         while True:
             if self._flags[self._over] == WORLD_GONE:
@@ -207,20 +219,19 @@ class Lanes:
             for _ in range(1 if yields else 50):
                 if words[at] >= goal:
                     return True
-            if words[at] & 1 or (self._flags[left] and words[at] < goal):
-                # Odd or left. An even word that is high enough came in between.
-                return words[at] >= goal
+            if self._absent(lane, goal):
+                return False
             if yields:
                 os.sched_yield()
             now = time.perf_counter()
             if not since:
                 since = now
             elif now - since >= YIELD_SECONDS:
-                self._doze(at, left, goal)
+                self._doze(lane, at, goal)
             elif now - since >= SPIN_SECONDS:
                 yields = True
 
-    def _doze(self, at: int, left: int, goal: int) -> None:
+    def _doze(self, lane: Lane, at: int, goal: int) -> None:
         """Sleep until something has happened."""
         flag = LINE * self._me // 4 + 1
         with self._lock:
@@ -228,8 +239,8 @@ class Lanes:
             self._flags[flag] = 1
         try:
             with self._lock:
-                word = self._words[at]  # looked at after the flag was set, and while nobody takes a ring away
-                if word >= goal or word & 1 or self._flags[left]:
+                # Looked at after the flag was set, and while nobody takes a ring away.
+                if self._words[at] >= goal or self._absent(lane, goal):
                     return
                 if self._listening:
                     self._changed.wait()
