@@ -226,10 +226,9 @@ func (j *job) enter(w elastic.Roster) {
 		h.own(byHost[h.id])
 	}
 	j.bequeath(func() {
-		for _, h := range j.hosts {
-			if j.ready[h.id] == nil || j.ended[h.id] || h.leaving {
-				continue
-			}
+		present := slices.DeleteFunc(slices.Clone(j.hosts), func(h *host) bool { return j.ready[h.id] == nil || j.ended[h.id] || h.leaving })
+		j.tellPeers(&roster, present)
+		for _, h := range present {
 			mine := roster
 			mine.Ranks = byHost[h.id]
 			h.queue.put(&mine)

@@ -93,7 +93,7 @@ func (f *farm) serve(c net.Conn) {
 			fmt.Fprintf(channel, "gorun-bootstrap %s RUN\n", nonce.Find(r.Payload))
 			daemon := &conversation{in: wire.NewReader(channel), out: wire.NewWriter(channel)}
 			if daemon.begin() {
-				daemon.at.Peers = nil // this memory is the hosts'
+				daemon.at.Peers, daemon.told = nil, nil // this memory is the hosts'
 				for _, rank := range daemon.at.Ranks {
 					daemon.say(&wire.Exited{Process: rank.Process})
 				}
@@ -157,7 +157,7 @@ func (d *delayed) Close() error {
 }
 
 // BenchmarkLaunch starts jobs of one rank on each of many hosts, 20 ms away, and reports how long it took, how
-// much memory was in use when all ranks ran, and how much time on CPUs went into each host. Memory and CPU
+// much memory was held when all ranks ran, and how much time on CPUs went into each host. Memory and CPU
 // include the simulated hosts' side.
 func BenchmarkLaunch(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
@@ -180,6 +180,19 @@ func TestLaunchMany(t *testing.T) {
 	f := newFarm(t, time.Millisecond)
 	defer f.close()
 	launchOnce(t, f, 20)
+}
+
+// TestLaunchMemory: what a launch holds grows with its hosts, and not with their square. It includes the simulated hosts'.
+func TestLaunchMemory(t *testing.T) {
+	const most = 0.6 // MiB a host
+	f := newFarm(t, time.Millisecond)
+	defer f.close()
+	perHost := func(n int) float64 { return float64(launchOnce(t, f, n)) / (1 << 20) / float64(n) }
+	few, many := perHost(100), perHost(300)
+	if few > most || many > most || many > 1.3*few {
+		t.Errorf("%.2f MiB a host for 100 hosts, %.2f for 300, want at most %.2f, and no more for many than for few", few, many, most)
+	}
+	t.Logf("%.2f MiB a host for 100 hosts, %.2f for 300", few, many)
 }
 
 func launchOnce(t testing.TB, f *farm, n int) (heap uint64) {
@@ -221,9 +234,10 @@ func launchOnce(t testing.TB, f *farm, n int) (heap uint64) {
 			}},
 		Progress: func(p launcher.Progress) {
 			if p.Started == n && heap == 0 {
+				runtime.GC() // what is garbage depends on when it was collected last
 				var m runtime.MemStats
 				runtime.ReadMemStats(&m)
-				heap = m.HeapInuse + m.StackInuse
+				heap = m.HeapAlloc + m.StackInuse
 			}
 		}})
 	if err != nil {

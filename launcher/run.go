@@ -522,10 +522,24 @@ func (j *job) sendRosters(why string) {
 		r.MasterAddr, _, _ = net.SplitHostPort(first.Data[0])
 	}
 	r.MasterPort, r.KVPort = first.Port, first.KVPort
+	j.tellPeers(&r, j.hosts)
 	for _, h := range j.hosts {
 		mine := r
 		mine.Ranks = *h.ranks.Load()
 		h.queue.put(&mine)
+	}
+}
+
+// tellPeers tells hosts what is the same for all of them in the rosters that follow. It is encoded once: a copy for each of
+// 1,000 hosts, each of all the others, would be most of the launcher's memory.
+func (j *job) tellPeers(r *wire.Roster, to []*host) {
+	peers, err := wire.Encode(&wire.Peers{Epoch: r.Epoch, Peers: r.Peers})
+	if err != nil {
+		return // too many to tell at once: each host is told why its roster cannot be sent
+	}
+	r.Peers = nil
+	for _, h := range to {
+		h.queue.put(peers)
 	}
 }
 

@@ -24,24 +24,36 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // conversation is a daemon's side of the protocol, scripted by a test.
 type conversation struct {
-	t   *testing.T
-	in  *wire.Reader
-	out *wire.Writer
-	job *wire.Job
-	at  *wire.Roster
+	t    *testing.T
+	in   *wire.Reader
+	out  *wire.Writer
+	job  *wire.Job
+	told *wire.Peers
+	at   *wire.Roster
 
 	later func() // is called when the ranks run and there is no world yet; may be nil
 }
 
 func (c *conversation) say(m wire.Message) { c.out.Write(m) }
 
-// hear returns the next message, nil when the launcher hung up.
+// hear returns the next message, nil when the launcher hung up. A roster comes with the peers that were told before it.
 func (c *conversation) hear() wire.Message {
-	m, err := c.in.Read()
-	if err != nil {
-		return nil
+	for {
+		m, err := c.in.Read()
+		if err != nil {
+			return nil
+		}
+		switch m := m.(type) {
+		case *wire.Peers:
+			c.told = m
+			continue
+		case *wire.Roster:
+			if m.Peers == nil && c.told != nil && c.told.Epoch == m.Epoch {
+				m.Peers = c.told.Peers
+			}
+		}
+		return m
 	}
-	return m
 }
 
 // begin goes through a start that succeeds, up to the ranks' processes.

@@ -136,6 +136,7 @@ type daemon struct {
 	beside   []int                          // CPUs of the engine then, nil for any
 	along    [][]int                        // those of it that are beside the NIC of each network, nil if it makes no difference
 	spare    [][]int                        // CPUs of what the ranks start, by local rank
+	told     *wire.Peers                    // of the roster that comes next
 	roster   *wire.Roster                   // of the present world or the next one
 	joined   bool                           // it was a member of a world, or is about to be
 	meshed   bool                           // the mesh runs
@@ -515,7 +516,12 @@ func (d *daemon) loop(ctx, work context.Context) {
 // receive handles a message of the launcher.
 func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	switch m := m.(type) {
+	case *wire.Peers:
+		d.told = m
 	case *wire.Roster:
+		if m.Peers == nil && d.told != nil && d.told.Epoch == m.Epoch {
+			m.Peers = d.told.Peers
+		}
 		d.join(ctx, m)
 	case *wire.Form:
 		if d.roster != nil && d.roster.Epoch == m.Epoch && !d.meshed {

@@ -81,7 +81,7 @@ type Roster struct {
 	Epoch      uint32 `msgpack:"epoch"`
 	Reason     string `msgpack:"reason"` // why there is another world
 	Size       int    `msgpack:"size"`   // ranks in all
-	Peers      []Peer `msgpack:"peers"`  // in the order of their first ranks
+	Peers      []Peer `msgpack:"peers"`  // in the order of their first ranks; none if Peers has told them
 	Ranks      []Rank `msgpack:"ranks"`  // of the receiving host
 	MasterAddr string `msgpack:"master_addr"`
 	MasterPort int    `msgpack:"master_port"`
@@ -97,6 +97,13 @@ type Wanted struct{}
 // Form has the world of a Roster formed now.
 type Form struct {
 	Epoch uint32 `msgpack:"epoch"`
+}
+
+// Peers is the part of a Roster that is the same for all its hosts, and comes before it: among many hosts it is most of
+// it, and is encoded once.
+type Peers struct {
+	Epoch uint32 `msgpack:"epoch"`
+	Peers []Peer `msgpack:"peers"`
 }
 
 // Peer is one daemon of the job.
@@ -375,3 +382,4 @@ func (*Moved) kind() byte        { return 39 }
 func (*Hears) kind() byte        { return 42 }
 func (*Wanted) kind() byte       { return 53 }
 func (*Form) kind() byte         { return 54 }
+func (*Peers) kind() byte        { return 55 }

@@ -113,6 +113,8 @@ func newMessage(kind byte) Message {
 		return new(Wanted)
 	case 54:
 		return new(Form)
+	case 55:
+		return new(Peers)
 	}
 	return newClusterMessage(kind)
 }
@@ -150,21 +152,40 @@ type Writer struct {
 // NewWriter returns a Writer on w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Write sends m in a single write call.
-func (w *Writer) Write(m Message) error {
+// Encoded is a message as it is sent, for many receivers.
+type Encoded struct {
+	of    Message
+	frame []byte
+}
+
+// Encode encodes a message once.
+func Encode(m Message) (*Encoded, error) {
 	b, err := Marshal(m)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(b) > MaxFrame {
-		return fmt.Errorf("write %T: %d bytes exceed the limit of %d", m, len(b), MaxFrame)
+		return nil, fmt.Errorf("write %T: %d bytes exceed the limit of %d", m, len(b), MaxFrame)
 	}
 	frame := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(b)), uint32(len(b)))
-	frame = append(frame, b...)
+	return &Encoded{m, append(frame, b...)}, nil
+}
+
+func (e *Encoded) kind() byte { return e.of.kind() }
+
+// Write sends m in a single write call.
+func (w *Writer) Write(m Message) error {
+	encoded, ok := m.(*Encoded)
+	if !ok {
+		var err error
+		if encoded, err = Encode(m); err != nil {
+			return err
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, err := w.w.Write(frame); err != nil {
-		return fmt.Errorf("write %T: %w", m, err)
+	if _, err := w.w.Write(encoded.frame); err != nil {
+		return fmt.Errorf("write %T: %w", encoded.of, err)
 	}
 	return nil
 }

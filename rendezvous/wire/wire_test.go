@@ -56,6 +56,7 @@ var messages = []wire.Message{
 	&wire.HungUp{Peer: 2, Back: true},
 	&wire.Wanted{},
 	&wire.Form{Epoch: 1},
+	&wire.Peers{Epoch: 1, Peers: []wire.Peer{{Name: "a", Ranks: []int{0, 1}}}},
 	&wire.Member{Port: 7575, Version: "v", Slots: 4, Used: 2, Draining: true},
 	&wire.Reserve{Version: "v", Ranks: 8, PerHost: 4, Shares: []wire.Share{{Host: "a", Addr: "10.0.0.1:7575", Slots: 4}}, User: "u", Program: "p"},
 	&wire.Queued{Text: "waits"},
@@ -96,6 +97,28 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if _, err := r.Read(); err != io.EOF {
 		t.Errorf("after the last message: %v, want io.EOF", err)
+	}
+}
+
+// TestEncodedOnce: what was encoded before arrives like what is encoded when it is sent, however often.
+func TestEncodedOnce(t *testing.T) {
+	var buf bytes.Buffer
+	w := wire.NewWriter(&buf)
+	want := &wire.Log{Text: "hi"}
+	e, err := wire.Encode(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := w.Write(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := wire.NewReader(&buf)
+	for range 3 {
+		if got, err := r.Read(); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
 	}
 }
 
