@@ -265,17 +265,14 @@ func TestKillAnything(t *testing.T) {
 		"daemon":   {the(2, daemon, 0), 255, "gorun: error: host2: run: the daemon was killed by signal 9"},
 		"rank":     {the(2, python, 0), 137, "on host2 was killed by signal 9 (SIGKILL)"},
 		// Nobody is left on the host who would know what the ranks have detached.
-		"guardian and daemon": {both(theGuardian(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
+		"guardian and daemon":                         {both(theGuardian(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
+		"guardian and daemon, without control groups": {both(theGuardian(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newClusterWith(t, 2, lab.Options{Cgroups: true})
-			script := busy
-			if c.hasCgroups() { // nothing else tells of what has neither a session, a parent nor an environment of the job
-				script = `import subprocess; subprocess.run(["sh", "-c", "env -i setsid sleep 1000 & exit 0"])` + busy
-			} else {
-				t.Log("no control groups of version 2 can be made here: what clears its environment is not part of this")
-			}
+			c := newClusterWith(t, 2, lab.Options{Cgroups: !strings.HasSuffix(name, "without control groups")})
+			// Something that has neither the session, a parent nor the environment of the job.
+			script := `import subprocess; subprocess.run(["sh", "-c", "env -i setsid sleep 1000 & exit 0"])` + busy
 			cmd, stdout, stderr := c.command("-np", "4", "-H", "host1:2,host2:2", python, "-c", script)
 			watched := &watch{buf: stdout}
 			cmd.Stdout = watched

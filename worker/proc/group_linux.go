@@ -18,12 +18,13 @@ import (
 
 // Group is the ranks of one job on this host.
 type Group struct {
-	cfg   Config
-	self  process
-	calls chan func() // run by the loop
-	exits chan Exit
-	ended chan struct{}  // the loop has returned
-	wg    sync.WaitGroup // the goroutines of the ranks
+	unbrand func()
+	cfg     Config
+	self    process
+	calls   chan func() // run by the loop
+	exits   chan Exit
+	ended   chan struct{}  // the loop has returned
+	wg      sync.WaitGroup // the goroutines of the ranks
 
 	// What follows belongs to the loop.
 	ranks  []*rank // whose Exit is not yet queued
@@ -73,7 +74,7 @@ func Open(cfg Config) (*Group, error) {
 	if err := adoptOrphans(); err != nil {
 		return nil, err
 	}
-	g := &Group{cfg: cfg, self: self, cage: cfg.Cgroup, calls: make(chan func()), exits: make(chan Exit), ended: make(chan struct{})}
+	g := &Group{cfg: cfg, unbrand: brand(cfg.Job), self: self, cage: cfg.Cgroup, calls: make(chan func()), exits: make(chan Exit), ended: make(chan struct{})}
 	go g.loop()
 	return g, nil
 }
@@ -173,6 +174,7 @@ func (g *Group) Close() error {
 	g.do(func() { g.closed = true })
 	<-g.ended
 	err = errors.Join(err, g.cfg.Cgroup.end(time.Now().Add(patience)))
+	g.unbrand()
 	if !g.torn {
 		g.wg.Wait()
 	}

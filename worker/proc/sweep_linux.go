@@ -13,7 +13,7 @@ import (
 
 // Sweep ends what a job left on this host whose guardian and daemon were killed in the same instant: processes that
 // made themselves a session, which nobody is there to adopt. Control groups without an owner go, and processes that
-// carry the job's mark without a daemon above them: the host may long be used by the job again.
+// carry the job's mark or brand without a daemon above them: the host may long be used by the job again.
 func Sweep(job string) error {
 	self, err := readSelf()
 	if err != nil {
@@ -48,7 +48,8 @@ func Sweep(job string) error {
 	return errors.Join(errs...)
 }
 
-// abandoned lists the living processes with a job's mark that are not below a daemon.
+// abandoned lists the living processes with a job's mark or brand that are neither daemons nor below one, and not above
+// this process: who sweeps may be a rank.
 func abandoned(job string) ([]process, error) {
 	table, err := readTable()
 	if err != nil {
@@ -58,8 +59,12 @@ func abandoned(job string) ([]process, error) {
 	for _, p := range table {
 		parents[p.pid] = p.parent
 	}
+	ours := map[int]bool{}
+	for pid := os.Getpid(); pid != 0 && !ours[pid]; pid = parents[pid] {
+		ours[pid] = true
+	}
 	return slices.DeleteFunc(living(table), func(p process) bool {
-		if marked, _, ok := readMark(p.pid); !ok || marked != job {
+		if marked, _, ok := readMark(p.pid); (!ok || marked != job) && !branded(p.pid, job) || ours[p.pid] || isDaemon(p.pid) {
 			return true
 		}
 		for range len(table) { // numbers used twice meanwhile must not lead round in a circle

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"gorun/worker/proc"
 )
@@ -27,23 +28,23 @@ func (g *guarded) killBoth(t *testing.T) {
 }
 
 // TestSweep: what is detached from its rank outlives guardian and daemon if they are killed at once, until somebody
-// sweeps. Without a control group what has cleared its environment is beyond reach, so it is not part of this.
+// sweeps: also what has a session of its own, an empty environment, no descriptors of the rank and no parent.
 func TestSweep(t *testing.T) {
 	n := nap()
 	mark := fmt.Sprintf("sleep\x00%d", n)
-	g := startGuarded(t, fmt.Sprintf("setsid sleep %[1]d & (setsid sh -c 'sleep %[1]d & exit' &); wait; sleep 1000", n))
-	eventually(t, "2 sleepers", func() bool { return len(carrying(mark)) == 2 })
+	g := startGuarded(t, fmt.Sprintf("setsid sleep %[1]d & (setsid sh -c 'sleep %[1]d & exit' &); (env -i setsid sh -c 'PATH=/usr/bin:/bin; (sleep %[1]d <&- >&- 2>&- &) ; exit' &); wait; sleep 1000", n))
+	eventually(t, "3 sleepers", func() bool { return len(carrying(mark)) == 3 })
 	g.killBoth(t)
 	if code := g.code(t); code != -1 {
 		t.Errorf("exit code %d", code)
 	}
-	if left := len(carrying(mark)); left != 2 {
-		t.Errorf("%d sleepers are left, want both: or there is nothing to sweep", left)
+	if left := len(carrying(mark)); left != 3 {
+		t.Errorf("%d sleepers are left, want all: or there is nothing to sweep", left)
 	}
 	if err := proc.Sweep(g.job); err != nil {
 		t.Error(err)
 	}
-	if left := carrying(g.job); len(left) > 0 {
+	if left := append(carrying(g.job), carrying(mark)...); len(left) > 0 {
 		t.Errorf("%v are left", left)
 	}
 }
@@ -130,5 +131,52 @@ func TestSweepSpares(t *testing.T) {
 	orphan.Wait()
 	if n := len(carrying("GORUN_JOB=" + job)); n != 2 {
 		t.Errorf("%d processes carry the mark of this job with a daemon, and of another; want 2", n)
+	}
+}
+
+// TestBrand: what a job has started is known without a control group, a session, an environment or descriptors of the
+// job's, and only until the job is closed.
+func TestBrand(t *testing.T) {
+	job := fmt.Sprintf("brandtest-%d", os.Getpid())
+	g, err := proc.Open(proc.Config{Job: job})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sleeper := func() *exec.Cmd {
+		cmd := exec.Command("setsid", "sleep", "1000")
+		cmd.Env = []string{}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	inside := sleeper()
+	if err := proc.Sweep(job + "-other"); err != nil || syscall.Kill(inside.Process.Pid, 0) != nil {
+		t.Errorf("the sweep of another job: %v, or it ended this one's", err)
+	}
+	if err := proc.Sweep(job); err != nil {
+		t.Error(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- inside.Wait() }()
+	select {
+	case err := <-ended:
+		if err == nil { // the group may have reaped it first, so its status is not always ours
+			t.Error("it slept well")
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it was not found")
+		inside.Process.Kill()
+		<-ended
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	outside := sleeper()
+	if err := proc.Sweep(job); err != nil || outside.ProcessState != nil || syscall.Kill(outside.Process.Pid, syscall.SIGTERM) != nil {
+		t.Errorf("swept: %v", err)
+	}
+	if err := outside.Wait(); err == nil || err.Error() != "signal: terminated" {
+		t.Errorf("what began later ended with %v", err)
 	}
 }
