@@ -61,7 +61,7 @@ type problem struct {
 	rtt   []float64
 	timed bool // some round-trip time is known
 	nets  *networks
-	least int64 // no ring has fewer crossings
+	least int64 // no ring has fewer crossings: it leaves every group of a label, and every host by some edge
 }
 
 // edge is what searches ask for all the time, side by side: with 1,000 hosts it is memory that they wait for.
@@ -91,7 +91,7 @@ func newProblem(hosts []Host, edges []Edge) *problem {
 	p.measure(edges)
 	labels := numberLabels(hosts)
 	for _, number := range labels {
-		p.least += int64(slices.Max(number)) + 1 // a ring leaves every group
+		p.least += int64(slices.Max(number)) + 1
 	}
 	p.nets = newNetworks(hosts)
 	nics, kinds := make([]float64, n), make([]source, n)
@@ -175,11 +175,17 @@ func (p *problem) charge(i int, labels [][]int) {
 			}
 		}
 	}
+	if p.nets == nil {
+		return
+	}
+	fewest := int64(math.MaxInt64)
 	for j := range row {
-		if p.nets != nil && i != j {
-			row[j].cost += crossing * p.nets.crossings(i, j)
+		if i != j {
+			crosses := p.nets.crossings(i, j)
+			row[j].cost, fewest = row[j].cost+crossing*crosses, min(fewest, crosses)
 		}
 	}
+	p.least += fewest
 }
 
 // fastestNIC returns bytes per second, 0 if no interface tells, and whether that is more than nominal. One without an

@@ -31,7 +31,7 @@ func ParseBy(text string) (By, error) {
 func OrderBy(by By, hosts []Host, edges []Edge) Ring {
 	switch by {
 	case ByTopology:
-		return Keep(hosts, edges, Order(hosts, nil).Order).because("by labels and NICs")
+		return Keep(hosts, edges, Order(hosts, nil).Order).because(labelOrder)
 	case ByHost:
 		if len(hosts) > 1 {
 			order := make([]int, len(hosts))
@@ -44,6 +44,11 @@ func OrderBy(by By, hosts []Host, edges []Edge) Ring {
 	return Order(hosts, edges)
 }
 
+// Stay is Keep for what is left of a former ring: the reasons of edges that it had, too, end with that.
+func Stay(hosts []Host, edges []Edge, order, former []int) Ring {
+	return Keep(hosts, edges, order).since(former)
+}
+
 // Keep returns the ring of a given order, with all that is known of each edge.
 func Keep(hosts []Host, edges []Edge, order []int) Ring {
 	if len(order) < 2 {
@@ -52,8 +57,26 @@ func Keep(hosts []Host, edges []Edge, order []int) Ring {
 	return Ring{Order: order, Why: newProblem(hosts, edges).why(hosts, order)}
 }
 
-// hostOrder is a reason, or the end of one.
-const hostOrder = "order of the host list"
+// Reasons, or the ends of some: what the order goes by, and for an edge of a ring that was changed, that it is an old one.
+const (
+	hostOrder  = "order of the host list"
+	labelOrder = "by labels and NICs"
+	asBefore   = "as before"
+)
+
+// since adds to the reasons of edges that a former order had, too, that they are there as before.
+func (r Ring) since(former []int) Ring {
+	next := map[int]int{}
+	for i, host := range former {
+		next[host] = former[(i+1)%len(former)]
+	}
+	for i, from := range r.Order {
+		if to, there := next[from]; there && to == r.Order[(i+1)%len(r.Order)] {
+			r.Why[i] += ", " + asBefore
+		}
+	}
+	return r
+}
 
 // because adds to the reasons what they do not say already.
 func (r Ring) because(reason string) Ring {

@@ -67,6 +67,10 @@ func Reorder(by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
 		ring[i] = order[at]
 	}
 	c.Ring = Keep(hosts, all, ring)
+	if by == ByTopology {
+		c.Ring = c.Ring.because(labelOrder)
+	}
+	c.Ring = c.Ring.since(order)
 	for _, ring := range [][]int{found, present} {
 		for i, from := range ring {
 			to := ring[(i+1)%n]

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"gorun/topology"
@@ -47,10 +48,22 @@ func TestReorder(t *testing.T) {
 			t.Errorf("the ring still goes over the slow edge: %v", change.Ring.Order)
 		}
 	}
-	for _, why := range change.Ring.Why {
-		if why != "9 Gbit/s measured in the job" {
-			t.Errorf("why an edge is there: %q", why)
+	for i, from := range change.Ring.Order {
+		want := "9 Gbit/s measured in the job"
+		if change.Ring.Order[(i+1)%4] == (from+1)%4 { // one of the present ring
+			want += ", as before"
 		}
+		if why := change.Ring.Why[i]; why != want {
+			t.Errorf("why an edge is there: %q, should be %q", why, want)
+		}
+	}
+	labelled := named("a", "b", "c", "d")
+	for i := range labelled {
+		labelled[i].Labels = map[string]string{"rack": []string{"r", "s"}[i%2]}
+	}
+	change, pays = topology.Reorder(topology.ByTopology, labelled, nil, present)
+	if why := strings.Join(change.Ring.Why, "; "); !pays || strings.Count(why, ", by labels and NICs") != 4 || !strings.Contains(why, "by labels and NICs, as before") {
+		t.Errorf("by labels: %v, %q", pays, why)
 	}
 
 	for name, tc := range map[string]struct {

@@ -60,7 +60,7 @@ func (t ringTask) oneRing(hosts []topology.Host, edges []topology.Edge) topology
 	present := topology.Join(hosts, edges, t.left)
 	change, pays := topology.Reorder(t.by, hosts, edges, present)
 	if !pays || len(change.Unsure) > 0 {
-		return topology.Keep(hosts, edges, present)
+		return topology.Stay(hosts, edges, present, t.left)
 	}
 	return change.Ring
 }
@@ -77,7 +77,7 @@ func (t ringTask) change(rings []wire.RailRing) (topology.Change, bool) {
 	if !left {
 		return topology.Change{}, false
 	}
-	return topology.Change{Ring: topology.Keep(hosts, edges, t.left),
+	return topology.Change{Ring: topology.Stay(hosts, edges, t.left, t.left),
 		Why: fmt.Sprintf("not all hosts are in %s any more, so that all data takes one ring", rail)}, true
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -86,9 +87,10 @@ type agent struct {
 	forget func() bool // ends the watch over how long it may run
 }
 
-// measureAll measures round-trip times between all hosts and then bandwidths on the edges that matter.
+// measureAll measures round-trip times between all hosts and then bandwidths on the edges that matter. What cannot be measured,
+// because a firewall is in the way of two hosts, stays unknown, and it warns.
 // They go over the NICs of the list, if it names some.
-func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, nics []string, patience time.Duration) (edges []topology.Edge, err error) {
+func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, nics []string, patience time.Duration, warn func(string)) (edges []topology.Edge, err error) {
 	stopped := ctx
 	defer func() {
 		if cause := context.Cause(stopped); err != nil && cause != nil {
@@ -130,25 +132,34 @@ func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, n
 			pairs = append(pairs, topology.Pair{From: from, To: to})
 		}
 	}
-	near, err := askRounds(ctx, agents, hosts, pairs, 0, "")
+	near, err := askRounds(ctx, agents, hosts, pairs, 0, "", warn)
 	if err != nil {
 		return nil, err
 	}
-	worth := topology.Worth(topology.OnlyNICs(hosts, nics), near)
+	worth := reached(topology.Worth(topology.OnlyNICs(hosts, nics), near), near)
 	rails := railsOf(hosts, nics)
 	if len(rails) < 2 {
-		wide, err := askRounds(ctx, agents, hosts, worth, probing, "")
+		wide, err := askRounds(ctx, agents, hosts, worth, probing, "", warn)
 		return merged(near, wide), err
 	}
 	edges = near
 	for _, rail := range rails {
-		wide, err := askRounds(ctx, agents, hosts, worth, probing, rail)
+		wide, err := askRounds(ctx, agents, hosts, worth, probing, rail, warn)
 		if err != nil {
 			return nil, err
 		}
 		edges = append(edges, wide...)
 	}
 	return edges, nil
+}
+
+// reached are the pairs whose hosts have answered each other, so that nobody waits twice for those that have not.
+func reached(pairs []topology.Pair, near []topology.Edge) []topology.Pair {
+	answered := map[topology.Pair]bool{}
+	for _, e := range near {
+		answered[topology.Pair{From: e.From, To: e.To}], answered[topology.Pair{From: e.To, To: e.From}] = true, true
+	}
+	return slices.DeleteFunc(pairs, func(p topology.Pair) bool { return !answered[p] })
 }
 
 // railsOf are the networks in which all hosts have NICs that the user named.
@@ -212,11 +223,13 @@ func startAgent(ctx context.Context, d launcher.Dialer, h topology.Host, nics []
 	return a, nil
 }
 
-// askRounds measures pairs in rounds, a host in one pair at a time, over one network if it is not "".
-func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs []topology.Pair, sending time.Duration, rail string) ([]topology.Edge, error) {
+// askRounds measures pairs in rounds, a host in one pair at a time, over one network if it is not "". Of a way that cannot be
+// measured it warns, and leaves it out, unless that is so of all of them.
+func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs []topology.Pair, sending time.Duration, rail string, warn func(string)) ([]topology.Edge, error) {
 	var edges []topology.Edge
+	var failed []error
 	for _, round := range topology.Rounds(pairs) {
-		found := make([]topology.Edge, len(round))
+		found, lacks := make([]topology.Edge, len(round)), make([]error, len(round))
 		var asking errgroup.Group
 		for i, pair := range round {
 			asking.Go(func() error {
@@ -224,7 +237,8 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 				var answer agentAnswer
 				err := errors.Join(from.orders.Encode(agentOrder{Host: pair.To, Addrs: on(rail, to.addrs), Sending: sending}), from.reply.Decode(&answer))
 				if err == nil && answer.Error != "" {
-					err = errors.New(answer.Error)
+					lacks[i] = &launcher.HostError{Host: hosts[pair.From].Name, Step: "measure the way to " + hosts[pair.To].Name, Err: errors.New(answer.Error), Code: launcher.ExitTransport}
+					return nil
 				}
 				if errors.Is(err, io.EOF) { // it ended, and may have said why
 					if said, ended := from.daemon.Wait(); said != "" {
@@ -243,7 +257,19 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 		if err := asking.Wait(); err != nil {
 			return nil, errors.Join(context.Cause(ctx), err)
 		}
-		edges = append(edges, found...)
+		for i, lack := range lacks {
+			if lack == nil {
+				edges = append(edges, found[i])
+			} else {
+				failed = append(failed, lack)
+			}
+		}
+	}
+	if len(edges) == 0 && len(failed) > 0 {
+		return nil, failed[0]
+	}
+	for _, err := range failed {
+		warn(fmt.Sprintf("%v; what this way is like stays unknown", err))
 	}
 	return edges, nil
 }

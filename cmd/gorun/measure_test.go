@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"gorun/launcher"
 	"gorun/topology"
+	"gorun/topology/measure"
 )
 
 // TestMerged: an edge of which first the round trip and then the bandwidth was measured is one edge.
@@ -55,10 +58,74 @@ func TestInterruptedMeasurement(t *testing.T) {
 	for when, said := range map[string]string{"while agents start": "", "while they measure": `{"port": 9}` + "\n"} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		d := interrupts{said, func() { cancel(launcher.ErrStopped) }}
-		edges, err := measureAll(ctx, d, named([]string{"a", "b", "c"}), nil, time.Minute)
+		edges, err := measureAll(ctx, d, named([]string{"a", "b", "c"}), nil, time.Minute, func(string) {})
 		var blamed *launcher.HostError
 		if !errors.Is(err, launcher.ErrStopped) || errors.As(err, &blamed) || edges != nil {
 			t.Errorf("%s: %v, %v", when, edges, err)
 		}
+	}
+}
+
+// firewalled is a Dialer of agents of which some do not reach each other.
+type firewalled struct {
+	t       *testing.T
+	blocked func(from, to string) bool
+}
+
+func (d firewalled) Dial(_ context.Context, host string) (*launcher.Daemon, error) {
+	orders, in := io.Pipe()
+	out, answers := io.Pipe()
+	var working sync.WaitGroup
+	working.Go(func() {
+		defer answers.Close()
+		heard, say := json.NewDecoder(orders), json.NewEncoder(answers)
+		names := []string{"a", "b", "c"}
+		for first := true; ; first = false {
+			var order agentOrder
+			if heard.Decode(&order) != nil {
+				return
+			}
+			answer := agentAnswer{Result: measure.Result{RTT: 1e-4}}
+			switch {
+			case first:
+				answer = agentAnswer{Port: 9}
+			case d.blocked(host, names[order.Host]):
+				answer = agentAnswer{Error: "no route to host"}
+			case order.Sending > 0:
+				answer.Bandwidth = 1e9
+			}
+			if say.Encode(answer) != nil {
+				return
+			}
+		}
+	})
+	end := func() error { in.Close(); out.Close(); working.Wait(); return nil }
+	return &launcher.Daemon{In: in, Out: out, Close: end, Wait: func() (string, error) { return "", end() }}, nil
+}
+
+// TestBlockedWays: two hosts that do not reach each other are warned of, once, and all others are measured. If nobody reaches
+// anybody, that is an error.
+func TestBlockedWays(t *testing.T) {
+	run := func(blocked func(from, to string) bool) (edges []topology.Edge, warned []string, err error) {
+		edges, err = measureAll(t.Context(), firewalled{t, blocked}, named([]string{"a", "b", "c"}), nil, time.Minute, func(note string) { warned = append(warned, note) })
+		return edges, warned, err
+	}
+	edges, warned, err := run(func(from, to string) bool { return from != "a" && to != "a" })
+	wide := 0
+	for _, e := range edges {
+		if e.From+e.To == 3 {
+			t.Errorf("the way from b to c was measured: %+v", e)
+		}
+		if e.Bandwidth > 0 {
+			wide++
+		}
+	}
+	if err != nil || wide != 4 || len(warned) != 1 || !strings.Contains(warned[0], "c: measure the way to b: no route to host; ") {
+		t.Errorf("%d bandwidths, warned %q, %v", wide, warned, err)
+	}
+	edges, warned, err = run(func(string, string) bool { return true })
+	var blamed *launcher.HostError
+	if !errors.As(err, &blamed) || edges != nil || len(warned) > 0 {
+		t.Errorf("nobody reaches anybody: %v, warned %q, %v", edges, warned, err)
 	}
 }

@@ -258,7 +258,9 @@ func look(c *cli.Context, ring ringPlan, names []string, measuring bool) ([]topo
 	warnMoved(c.App.ErrWriter, ring, hosts, measuring)
 	edges := ring.Edges(hosts)
 	if measuring && len(hosts) > 1 {
-		found, err := measureAll(c.Context, d.doing("topo", "--agent"), hosts, nicsOf(c), timeOf(c, "start-timeout"))
+		found, err := measureAll(c.Context, d.doing("topo", "--agent"), hosts, nicsOf(c), timeOf(c, "start-timeout"), func(note string) {
+			fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
+		})
 		if err != nil {
 			return nil, nil, err
 		}

@@ -33,6 +33,8 @@ func (b Bound) describe(h topology.Host, d *card) {
 	}
 	if len(b.Engine) > 0 {
 		d.put(h, b.Engine, phrases("engine:", cpuList(b.Engine)))
+	} else if len(b.Bindings) > 0 {
+		d.facts = append(d.facts, "engine: any CPU")
 	}
 	for i := range d.areas {
 		if line := b.cells(h, d.areas[i].node); line != "" {

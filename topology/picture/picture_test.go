@@ -438,3 +438,41 @@ func FuzzHost(f *testing.F) {
 		}
 	})
 }
+
+// TestManyHosts: a circle of as many hosts as anybody can look at, and of more a list of all edges in a page of the usual width.
+func TestManyHosts(t *testing.T) {
+	for n, drawn := range map[int]bool{40: true, 41: false, 300: false} {
+		var c picture.Cluster
+		for i := range n {
+			c.Hosts = append(c.Hosts, topology.Host{Name: fmt.Sprint("h", i)})
+			c.Ring = append(c.Ring, topology.Leg{From: i, To: (i + 1) % n, Why: "9 Gbit/s measured"})
+		}
+		svg := picture.SVG(c)
+		var width, height float64
+		if _, err := fmt.Sscanf(svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %f %f"`, &width, &height); err != nil {
+			t.Fatal(err)
+		}
+		if circle := strings.Contains(svg, `class="edge"`); circle != drawn || !drawn && width > 1100 {
+			t.Errorf("%d hosts: a circle %v, %v pixels wide", n, circle, width)
+		}
+		if !drawn && !strings.Contains(svg, fmt.Sprintf(">The ring of %d hosts, in its order<", n)) {
+			t.Errorf("%d hosts: no title", n)
+		}
+		if edges := strings.Count(svg, ": 9 Gbit/s measured</text>"); edges != n {
+			t.Errorf("%d hosts: %d edges in the list", n, edges)
+		}
+	}
+}
+
+// TestEngineAnywhere: where ranks have all CPUs to themselves it is said that the engine runs on any.
+func TestEngineAnywhere(t *testing.T) {
+	h := topology.Host{Name: "a", CPUs: 2, Nodes: []topology.Node{{ID: 0, CPUs: []int{0, 1}}}}
+	b := picture.Bound{Ranks: []int{0, 1}, Bindings: []topology.Binding{{CPUs: []int{0}}, {CPUs: []int{1}}}}
+	if text := strings.Join(picture.Binding(h, b), "\n"); !strings.Contains(text, "engine: any CPU") {
+		t.Errorf("%s", text)
+	}
+	b.Engine = []int{1}
+	if text := strings.Join(picture.Binding(h, b), "\n"); strings.Contains(text, "any CPU") || !strings.Contains(text, "engine: CPU 1") {
+		t.Errorf("%s", text)
+	}
+}

@@ -17,14 +17,16 @@ const (
 	margin     = 12.0 // around and between boxes
 	cardWidth  = 488.0
 	spacing    = 36.0 // of the hosts on the ring, for each in its radius: room for a speed between two
+	mostDrawn  = 40   // hosts on a circle: of more, nobody sees both the whole and a name on a screen
 )
 
-// SVG draws every ring as a circle of hosts and below them each host with its NUMA nodes and devices. It is one
+// SVG draws every ring as a circle of hosts with a list of its edges, or if they are many as the list alone, and below them
+// each host with its NUMA nodes and devices. It is one
 // file that needs nothing else: no script, no font, no style sheet.
 func SVG(c Cluster) string {
 	d := drawing{width: 2*cardWidth + 3*margin}
 	radius := max(150, spacing*float64(len(c.Ring)))
-	if len(c.Ring) > 0 {
+	if len(c.Ring) > 0 && len(c.Ring) <= mostDrawn {
 		d.width = max(d.width, 2*(radius+ringBox/2+margin))
 	}
 	titles, rings := c.rings()
@@ -33,7 +35,13 @@ func SVG(c Cluster) string {
 			d.bottom += 2 * margin
 			d.below("title", titles[i])
 		}
-		d.ring(c.Hosts, ring, radius)
+		if len(ring) <= mostDrawn {
+			d.circle(c.Hosts, ring, radius)
+		} else {
+			d.bottom += 2 * margin
+			d.below("title", fmt.Sprintf("The ring of %d hosts, in its order", len(ring)))
+		}
+		d.list(c.Hosts, ring)
 	}
 	if c.Split != "" {
 		d.below("", clean(c.Split))
@@ -88,8 +96,8 @@ func (d *drawing) text(class, anchor string, x, y float64, text string) {
 	fmt.Fprintf(&d.out, `<text class="%s" text-anchor="%s" x="%.1f" y="%.1f">%s</text>`+"\n", class, anchor, x, y, html.EscapeString(text))
 }
 
-// ring draws a circle, and below it the reason for each edge.
-func (d *drawing) ring(hosts []topology.Host, ring []topology.Leg, radius float64) {
+// circle draws the hosts of a ring on one, with the speeds between them.
+func (d *drawing) circle(hosts []topology.Host, ring []topology.Leg, radius float64) {
 	const boxWidth, boxHeight, letters = ringBox, 40.0, 18
 	x0, y0 := d.width/2, d.bottom+radius+boxHeight/2+2*margin
 	at := func(turn, radius float64) (x, y float64) { // clockwise from the top
@@ -129,6 +137,10 @@ func (d *drawing) ring(hosts []topology.Host, ring []topology.Leg, radius float6
 		d.text("", "middle", x, y+13, cut(clean(platform(h.Platform)), letters))
 	}
 	d.bottom = y0 + radius + boxHeight/2 + 3*margin
+}
+
+// list writes the reason for each edge of a ring.
+func (d *drawing) list(hosts []topology.Host, ring []topology.Leg) {
 	for _, leg := range ring {
 		class := ""
 		if leg.Slowest {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -269,6 +270,15 @@ func TestThisMachine(t *testing.T) {
 	}
 	if got.Hostname != hostname || got.CPUs < 1 || got.CPUs > runtime.NumCPU() || got.MemBytes < 1<<20 || got.Kernel == "" {
 		t.Errorf("%s with %d CPUs: found %+v", hostname, runtime.NumCPU(), got)
+	}
+	if runtime.GOARCH == "amd64" { // the kernel shows the same bit of CPUID as a flag
+		info, err := os.ReadFile("/proc/cpuinfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if virtual := regexp.MustCompile(`(?m)^flags\s*:.*\bhypervisor\b`).Match(info); virtual != (got.Hypervisor != "") {
+			t.Errorf("hypervisor %q, where the kernel's flag says %v", got.Hypervisor, virtual)
+		}
 	}
 	for _, nic := range got.NICs {
 		i, err := net.InterfaceByName(nic.Name)
