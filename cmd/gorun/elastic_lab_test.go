@@ -166,12 +166,28 @@ func (j *training) finish(processes int) {
 	if j.until != "" && len(ends) > 0 {
 		batches, _ = strconv.Atoi(ends[0][4])
 	}
+	j.fromLastCommit()
 	want := undisturbed(j.t, j.root, batches)
 	for _, e := range ends {
 		norm, _ := strconv.ParseFloat(e[6], 64)
 		// An average of three is rounded in another place than one of two.
 		if e[4] != strconv.Itoa(batches) || e[7] != ends[0][7] || math.Abs(norm-want) > 1e-6*want {
 			j.t.Errorf("%s; undisturbed the norm is %.9f, process %s has %s", e[0], want, ends[0][1], ends[0][7])
+		}
+	}
+}
+
+// fromLastCommit checks that no world began before the last commit: the first line of its rank 0 comes after all that the
+// worlds before told, and a batch is told just before it is committed.
+func (j *training) fromLastCommit() {
+	j.t.Helper()
+	last := 0
+	lines, _ := j.out.find(`(?:batch (\d+)$|is rank 0 of \d+ from batch (\d+)$)`)
+	for _, m := range lines {
+		if m[2] == "" {
+			last, _ = strconv.Atoi(m[1])
+		} else if from, _ := strconv.Atoi(m[2]); from < last-1 {
+			j.t.Errorf("a world goes on from batch %d, although %d was told\n%s", from, last, j.out)
 		}
 	}
 }
@@ -394,6 +410,30 @@ func TestScale(t *testing.T) {
 	j.await(`is rank 0 of 1 from batch [1-9]`)
 	say("host3:1", "host1:1", "host2:1")
 	j.await(`process [4-9] is rank 2 of 3 from batch [1-9]`)
+	j.enough()
+	j.end(3)
+}
+
+// TestRestartElsewhere: vSphere HA starts a machine again that has lost its host, and DHCP gives it another address. It is
+// used again in the job that lost it, as a discovery script says.
+func TestRestartElsewhere(t *testing.T) {
+	needTorch(t)
+	c := newCluster(t, 3)
+	list := filepath.Join(c.shared("hosts"), "list")
+	if err := os.WriteFile(list, []byte("host1:1\nhost2:1\nhost3:1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := c.trainOn("--min-np", "2", "--lease", "6", "--blacklist-cooldown-range", "1", "2", "--host-discovery-script", "cat "+list)
+	j.await(`is rank 2 of 3`)
+	j.await(`batch 20$`)
+	struck := time.Now()
+	j.must(c.Host(3).PowerOff())
+	j.again(2, struck)
+	j.must(c.Host(3).SetAddress(netip.MustParseAddr("10.77.0.73")))
+	j.must(c.Host(3).Boot(t.Context()))
+	back := time.Now()
+	j.await(`process [3-9] is rank 2 of 3 from batch [1-9]`)
+	t.Logf("%v after its start at another address the host trains", time.Since(back).Round(time.Millisecond))
 	j.enough()
 	j.end(3)
 }

@@ -109,13 +109,20 @@ func (v *vsphere) tell(host, event string, id int, more string) {
 	}
 }
 
+// log returns what a host said to vSphere.
+func (v *vsphere) log(host string) string {
+	b, _ := os.ReadFile(filepath.Join(v.dir, host, "log"))
+	return strings.Join(strings.Fields(string(b)), " ")
+}
+
 // TestAnnouncedMoves: two hosts are told by vSphere that they will be moved, one after the other, the second of which
-// has lost its registration before. The others know before vSphere may go on, and training goes on afterwards.
+// has lost its registration before. The others know before vSphere may go on, and training goes on afterwards; also
+// after announcements that are stale, change their mind, or whose move fails.
 func TestAnnouncedMoves(t *testing.T) {
 	needTorch(t)
 	c := newCluster(t, 2)
 	v := c.vsphere()
-	j := c.train(250, "-v", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"), "--min-np", "2", "-H", "host1:1,host2:1")
+	j := c.trainOn("-v", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"), "--min-np", "2", "-H", "host1:1,host2:1")
 	j.await(`host1: vSphere announces moves of this machine and waits up to 120 s`)
 	j.await(`host2: vSphere announces moves of this machine`)
 	j.await(`batch 10$`)
@@ -149,14 +156,32 @@ func TestAnnouncedMoves(t *testing.T) {
 			}
 		}
 	}
+	// An announcement that nobody took in time, and the end of a move that nobody knows of, mean nothing.
+	v.tell("host2", "start", 8001, `,"eventGenTimeInSec":1000`)
+	v.tell("host2", "end", 8002, `,"opStatus":"failure"`)
+	// The next one may take longer than was said at first, and fails: the machine is where it was, and training goes on.
+	v.tell("host2", "start", 8003, "")
+	c.await("second readiness", func() bool {
+		_, at := j.out.find(`^gorun: host2: ready to be moved, vSphere knows`)
+		return len(at) == 2
+	})
+	v.tell("host2", "timeout-change", 8003, `,"newNotificationTimeoutInSec":90`)
+	c.await("word that the other time is known", func() bool { return strings.Count(v.log("host2"), "ack 8003") == 2 })
+	v.tell("host2", "end", 8003, `,"opStatus":"failure"`)
+	j.await(`gorun: host2 renews its connections: failure`)
+	if _, at := j.out.find(`^gorun: host2 is about to be moved`); len(at) != 2 {
+		t.Errorf("host2 was about to be moved %d times, want 2\n%s", len(at), j.out)
+	}
+	told, _ := j.out.find(`batch \d+$`)
+	c.await("batch after all that", func() bool { more, _ := j.out.find(`batch \d+$`); return len(more) > len(told)+5 })
+	j.enough()
 	j.end(2)
 	j.unbroken()
 	for host, want := range map[string]string{
-		"host2": "register ack 6279072692702276663 unregister",
+		"host2": "register ack 6279072692702276663 ack 8001 ack 8003 ack 8003 unregister",
 		"host1": "register register ack 6279072692702276664 unregister",
 	} {
-		log, _ := os.ReadFile(filepath.Join(v.dir, host, "log"))
-		if got := strings.Join(strings.Fields(string(log)), " "); got != want {
+		if got := v.log(host); got != want {
 			t.Errorf("vSphere heard from %s: %s, want %s", host, got, want)
 		}
 	}

@@ -56,18 +56,20 @@ func (h *Host) Heal() error {
 }
 
 // SetAddress gives the host another address in the lab's network, and all hosts the new table of names.
-// Connections to the old address are left to find out.
+// Connections to the old address are left to find out. A host that is off has it when it boots.
 func (h *Host) SetAddress(address netip.Addr) error {
 	if !network.Contains(address) {
 		return fmt.Errorf("set address of %s: %s is outside of %s", h.name, address, network)
 	}
-	pid, err := h.runningPID()
-	if err != nil {
-		return fmt.Errorf("set address: %w", err)
-	}
-	if err := h.lab.ip(pid, "address flush dev eth0 scope global",
-		fmt.Sprintf("address add %s dev eth0", netip.PrefixFrom(address, network.Bits()))); err != nil {
-		return fmt.Errorf("set address of %s: %w", h.name, err)
+	if h.Running() {
+		pid, err := h.runningPID()
+		if err == nil {
+			err = h.lab.ip(pid, "address flush dev eth0 scope global",
+				fmt.Sprintf("address add %s dev eth0", netip.PrefixFrom(address, network.Bits())))
+		}
+		if err != nil {
+			return fmt.Errorf("set address of %s: %w", h.name, err)
+		}
 	}
 	h.address = address
 	return h.lab.writeHostsFile()
