@@ -11,9 +11,11 @@ import (
 	"gorun/collective/schedule"
 )
 
-// Every algorithm with every type in worlds of 1 to 9 hosts, with one rank each or several on some, against the naive twin.
+// Every algorithm with every type and every reduction that is defined for it, in worlds of 1 to 9 hosts, against the naive
+// twin: sums of one element and of several segments with one rank on each host and with several on some, the other
+// reductions with one of the two.
 func TestAlgorithms(t *testing.T) {
-	for _, by := range append(schedule.Algorithms(), schedule.Auto) {
+	for a, by := range append(schedule.Algorithms(), schedule.Auto) {
 		for i := range 18 {
 			hosts := i/2 + 1
 			l := even(hosts, 1)
@@ -22,17 +24,23 @@ func TestAlgorithms(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%d/%d", by, hosts, l.size()), func(t *testing.T) {
 				c := newCluster(t, l, uint64(hosts), collective.Config{Segment: 256, Algorithm: by})
-				var checks []func()
 				for typ := kernel.Uint8; typ <= kernel.Complex128; typ++ {
+					var checks []func()
+					for _, op := range reductions(typ) {
+						if by == schedule.Auto || (hosts+a+i)%2 == 0 {
+							break
+						}
+						checks = append(checks, c.allreduce(fmt.Sprint(typ, op), typ, op, 19, 1, 1))
+					}
 					for _, n := range []int{1, 1500 / typ.Size()} {
 						checks = append(checks, c.allreduce(fmt.Sprint(typ, n), typ, kernel.Sum, n, 1, 1))
 					}
+					for _, check := range checks {
+						check()
+					}
 				}
 				for _, op := range ops[1:] {
-					checks = append(checks, c.allreduce(op.String(), kernel.Float32, op, 500, 2, 0.5))
-				}
-				for _, check := range checks {
-					check()
+					c.allreduce(op.String(), kernel.Float32, op, 500, 2, 0.5)()
 				}
 			})
 		}

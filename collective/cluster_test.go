@@ -28,7 +28,6 @@ type mesh struct {
 	ends  []*end
 	wg    sync.WaitGroup
 	mu    sync.Mutex
-	wake  sync.Cond
 	done  bool
 	rng   *rand.Rand
 	edges map[[2]int]*edge
@@ -51,6 +50,7 @@ type end struct {
 }
 
 type edge struct {
+	wake  sync.Cond // of mesh.mu
 	queue []letter
 	acks  []*link.Segment
 	busy  int // segments between queue and acks
@@ -65,7 +65,6 @@ const streams = 2
 
 func newMesh(t *testing.T, hosts int, seed uint64) *mesh {
 	m := &mesh{t: t, rng: rand.New(rand.NewPCG(seed, 7)), edges: map[[2]int]*edge{}, rails: map[int]int{}}
-	m.wake.L = &m.mu
 	for i := range hosts {
 		m.ends = append(m.ends, &end{mesh: m, self: i})
 	}
@@ -80,6 +79,7 @@ func (m *mesh) run() {
 				continue
 			}
 			e := &edge{}
+			e.wake.L = &m.mu
 			m.edges[[2]int{from, to}] = e
 			for range streams {
 				m.wg.Go(func() { m.stream(from, to, e) })
@@ -92,7 +92,7 @@ func (m *mesh) run() {
 func (m *mesh) close() {
 	m.mu.Lock()
 	m.done = true
-	m.wake.Broadcast()
+	m.wakeAll()
 	m.mu.Unlock()
 	m.wg.Wait()
 }
@@ -111,7 +111,7 @@ func (d *end) Send(peer int, s *link.Segment) {
 	}
 	e := m.edges[[2]int{d.self, peer}]
 	e.queue = append(e.queue, l)
-	m.wake.Broadcast()
+	e.wake.Broadcast()
 }
 
 // next takes a letter that is not held back.
@@ -135,7 +135,7 @@ func (m *mesh) next(from, to int, e *edge) (letter, bool) {
 			e.busy++
 			return l, true
 		}
-		m.wake.Wait()
+		e.wake.Wait()
 	}
 	return letter{}, false
 }
@@ -177,7 +177,7 @@ func (m *mesh) stream(from, to int, e *edge) {
 		m.mu.Lock()
 		e.busy--
 		e.acks = append(e.acks, l.s)
-		m.wake.Broadcast()
+		e.wake.Broadcast()
 		m.mu.Unlock()
 	}
 }
@@ -187,7 +187,7 @@ func (m *mesh) acks(e *edge) {
 	for {
 		m.mu.Lock()
 		for (len(e.acks) == 0 || m.mute) && !m.done {
-			m.wake.Wait()
+			e.wake.Wait()
 		}
 		batch := e.acks
 		e.acks = nil
@@ -209,8 +209,15 @@ func (m *mesh) acks(e *edge) {
 func (m *mesh) setHold(f func(from, to int, h link.Header) bool) {
 	m.mu.Lock()
 	m.hold = f
-	m.wake.Broadcast()
+	m.wakeAll()
 	m.mu.Unlock()
+}
+
+// wakeAll has all streams look again. mu is held.
+func (m *mesh) wakeAll() {
+	for _, e := range m.edges {
+		e.wake.Broadcast()
+	}
 }
 
 // layout places ranks on hosts.
