@@ -85,7 +85,8 @@ class Test(unittest.TestCase):
         """Who comes does not wait for rank 0, which rings nobody when it comes: rank 1 never will."""
         ranks = self.ranks(3)
         ranks.lanes[1].close("x")
-        self.assertEqual(ranks.all(lambda me: me == 2 and ranks.lanes[2].meet("x", ranks.find(2))), [False] * 3)
+        met = ranks.all(lambda me: me == 2 and ranks.lanes[2].meet("x", ranks.find(2)))
+        self.assertEqual(met, [False] * 3)
         self.assertIsNone(ranks.find(2))
 
     def test_meets_again_and_again(self):
