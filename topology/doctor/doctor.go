@@ -20,6 +20,9 @@ type Facts struct {
 	Python  string        `json:"python"` // what python3 --version says, "" if there is none
 	Clock   time.Time     `json:"clock"`
 
+	// Gathering is how long the host took for all of this, before it read its clock.
+	Gathering time.Duration `json:"gathering_ns"`
+
 	Sshd     map[string]string `json:"sshd"`      // settings of its sshd, by lower-case keyword; those that were readable
 	ShmBytes int64             `json:"shm_bytes"` // size of /dev/shm, 0 if there is none
 	NoFile   uint64            `json:"nofile"`    // limit of open files
@@ -179,8 +182,9 @@ func Compare(all []Answer, nics []string) []Finding {
 	var out []Finding
 	for i, a := range all {
 		j := judge{host: a.Facts.Host.Name}
-		half := a.Came.Sub(a.Asked) / 2
-		skew := a.Facts.Clock.Sub(a.Asked.Add(half))
+		// It read its clock some time between the end of its gathering, had that begun at once, and the answer's arrival.
+		half := max(a.Came.Sub(a.Asked)-max(a.Facts.Gathering, 0), 0) / 2
+		skew := a.Facts.Clock.Sub(a.Came.Add(-half))
 		j.check("clock", skew.Abs() <= mostSkew+half, fmt.Sprintf("within %v of the launcher's", (skew.Abs()+half).Round(time.Millisecond)), Warn,
 			fmt.Sprintf("%v off the launcher's, ±%v", skew.Round(time.Millisecond), half.Round(time.Millisecond)), "timedatectl set-ntp true, or chronyc makestep")
 		mine, addr := mainNIC(a.Facts.Host, nics)
@@ -190,7 +194,7 @@ func Compare(all []Answer, nics []string) []Finding {
 		}
 		if i > 0 {
 			first := all[0].Facts
-			j.check("versions", a.Facts.Python == first.Python, a.Facts.Kernel, Warn, fmt.Sprintf("%s, but %s has %s", a.Facts.Python, first.Host.Name, first.Python), "install the same Python on all hosts")
+			j.check("versions", a.Facts.Python == first.Python, strings.Trim(fmt.Sprintf("%s, Linux %s", a.Facts.Python, a.Facts.Kernel), ", "), Warn, fmt.Sprintf("%s, but %s has %s", a.Facts.Python, first.Host.Name, first.Python), "install the same Python on all hosts")
 			theirs, _ := mainNIC(first.Host, nics)
 			j.check("MTU", mine.MTU == theirs.MTU || mine.MTU == 0 || theirs.MTU == 0, fmt.Sprint(mine.MTU), Warn,
 				fmt.Sprintf("%d, but %s has %d: large packets may be lost on the way", mine.MTU, first.Host.Name, theirs.MTU), fmt.Sprintf("ip link set dev %s mtu %d", mine.Name, theirs.MTU))

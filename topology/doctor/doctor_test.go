@@ -68,12 +68,13 @@ func TestCompare(t *testing.T) {
 	asked := time.Date(2026, 6, 5, 12, 0, 0, 0, time.UTC)
 	answer := func(name string, skew time.Duration) doctor.Answer {
 		f := healthy()
-		f.Host.Name, f.Clock = name, asked.Add(50*time.Millisecond+skew)
-		return doctor.Answer{Facts: f, Asked: asked, Came: asked.Add(100 * time.Millisecond)}
+		// Two seconds of gathering do not make the comparison coarser.
+		f.Host.Name, f.Clock, f.Gathering = name, asked.Add(2050*time.Millisecond+skew), 2*time.Second
+		return doctor.Answer{Facts: f, Asked: asked, Came: asked.Add(2100 * time.Millisecond)}
 	}
-	all := []doctor.Answer{answer("a", 0), answer("b", 2*time.Second), answer("c", 120*time.Millisecond)}
-	all[2].Facts.Python = "Python 3.9.1"
-	all[2].Facts.Host.NICs = []topology.NIC{{Name: "eth0", MTU: 1500, Up: true, Addrs: []string{"10.0.0.3/24"}}}
+	all := []doctor.Answer{answer("a", 0), answer("b", 2*time.Second), answer("d", -400*time.Millisecond), answer("c", 120*time.Millisecond)}
+	all[3].Facts.Python = "Python 3.9.1"
+	all[3].Facts.Host.NICs = []topology.NIC{{Name: "eth0", MTU: 1500, Up: true, Addrs: []string{"10.0.0.3/24"}}}
 	var got []string
 	for _, f := range doctor.Compare(all, nil) {
 		if f.Status != doctor.Pass {
@@ -82,6 +83,7 @@ func TestCompare(t *testing.T) {
 	}
 	want := []string{
 		"b clock: 2s off the launcher's, ±50ms",
+		"d clock: -400ms off the launcher's, ±50ms",
 		"c versions: Python 3.9.1, but a has Python 3.11.2",
 		"c MTU: 1500, but a has 9000: large packets may be lost on the way",
 	}

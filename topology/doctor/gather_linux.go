@@ -18,6 +18,7 @@ const patience = 5 * time.Second
 
 // Gather reads what this host says of itself. What cannot be read is left out.
 func Gather(ctx context.Context, version string) (Facts, error) {
+	began := time.Now()
 	host, err := probe.Probe(ctx, "/")
 	if err != nil {
 		return Facts{}, err
@@ -49,6 +50,7 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 	}
 	f.RDMA = ports("/sys/class/infiniband")
 	f.Clock = time.Now() // last: the launcher compares it with when the answer came
+	f.Gathering = f.Clock.Sub(began)
 	return f, nil
 }
 
