@@ -22,19 +22,20 @@ type link struct {
 	watch  *time.Timer    // fires when progress is to be looked at
 	heard  atomic.Int64   // nanoseconds from mesh.born to the last read, 0 for never
 
-	mu     sync.Mutex
-	closed bool
-	theirs session // the peer's side, zero until the first handshake
-	slots  []*slot
-	up     int    // streams that are up
-	idle   uint64 // bit per stream whose writer waits for something to do
-	opened int    // slots that are open, the first ones unless the peer opened others
-	bulky  int    // bytes of large segments that were queued, as far as grow counts them
-	narrow bool   // streams are to be opened by Config.Narrow
-	choked choked
-	lost   error // the peer has another session now
-	last   error // why the last attempt to connect failed
-	hungUp bool  // the peer ended the last stream, or its machine refuses another one
+	mu      sync.Mutex
+	closed  bool
+	theirs  session // the peer's side, zero until the first handshake
+	slots   []*slot
+	up      int    // streams that are up
+	idle    uint64 // bit per stream whose writer waits for something to do
+	opened  int    // slots that are open, the first ones unless the peer opened others
+	bulky   int    // bytes of large segments that were queued, as far as grow counts them
+	resting uint64 // bit per stream that is too slow for large segments, see pace.go
+	narrow  bool   // streams are to be opened by Config.Narrow
+	choked  choked
+	lost    error // the peer has another session now
+	last    error // why the last attempt to connect failed
+	hungUp  bool  // the peer ended the last stream, or its machine refuses another one
 
 	// Sending: again goes first, then urgent, then bulk.
 	again, urgent queue
@@ -158,8 +159,11 @@ const express = 0
 // it to do. Small segments go to the first stream and large ones to the last, so that they meet rarely.
 func (l *link) takeIdle(small bool) *stream {
 	idle := l.idle
-	if !small && l.up > 1 {
-		idle &^= 1 << express
+	if !small {
+		idle &^= l.resting
+		if l.up > 1 {
+			idle &^= 1 << express
+		}
 	}
 	for idle != 0 {
 		i := bits.Len64(idle) - 1
@@ -180,7 +184,7 @@ func (l *link) takeIdle(small bool) *stream {
 
 // limit is the longest payload that stream i carries.
 func (l *link) limit(i int) int {
-	if i == express && l.up > 1 {
+	if i == express && l.up > 1 || l.resting>>i&1 != 0 {
 		return smallLimit
 	}
 	return MaxPayload
@@ -274,6 +278,9 @@ func (l *link) acked(seq uint64, done *queue) {
 	}
 	if st := l.slots[s.state.stream].stream; st != nil {
 		st.progress++
+		if len(s.state.wire) > smallLimit {
+			st.timed(s)
+		}
 	}
 	if len(s.state.wire) > smallLimit {
 		l.choked = choked{}
@@ -386,6 +393,7 @@ func (l *link) keep() {
 		case <-l.watch.C:
 			l.mu.Lock()
 			l.watching = false
+			l.wakeRested(time.Since(l.mesh.born))
 			if l.win.held > 0 && l.up > 0 {
 				l.lookAfter(time.Now())
 				l.rearmWatch()

@@ -1,5 +1,7 @@
 package link
 
+import "time"
+
 // Kind says what a segment is. Kinds from 0x80 are the link's own and never reach a Handler.
 type Kind uint8
 
@@ -61,12 +63,13 @@ type segmentState struct {
 	wire     []byte   // what is sent: Payload or its copy
 	copy     *copied
 	seq      uint64
-	stream   int  // index of the stream that carried it last
-	again    bool // it was lost with a stream and is queued, or being written, again
-	queued   bool // it waits to be sent again
-	writing  bool // a stream reads it right now
-	acked    bool // the peer has it, but it is still being written or queued
-	prepared bool // only touched by the stream that writes it
+	stream   int           // index of the stream that carried it last
+	at       time.Duration // from mesh.born: when that took it, if it is large
+	again    bool          // it was lost with a stream and is queued, or being written, again
+	queued   bool          // it waits to be sent again
+	writing  bool          // a stream reads it right now
+	acked    bool          // the peer has it, but it is still being written or queued
+	prepared bool          // only touched by the stream that writes it
 }
 
 // Owner is told about the life of a segment. Calls come from the link's goroutines, never from Send,

@@ -35,7 +35,11 @@ type stream struct {
 	progress uint64        // segments of the stream that were acknowledged
 	moved    uint64        // progress when it was last looked at
 	movedAt  time.Time
-	way      way // as it was then
+	way      way           // as it was then
+	cost     float64       // seconds per byte of the last large segment, 0 if there was none
+	slow     int           // large segments in a row that took too long
+	rest     time.Duration // from mesh.born: until when it carries no more of them, if its bit is set in link.resting
+	timedAt  time.Duration // from mesh.born: when a large segment was acknowledged
 
 	out    output
 	direct func([]byte) (int, error) // writes what the socket takes at once; nil if the conn cannot
@@ -45,6 +49,7 @@ type stream struct {
 func newStream(l *link, index int, conn net.Conn) *stream {
 	st := &stream{link: l, index: index, conn: conn, path: socketOf(conn), cond: sync.NewCond(&l.mu), movedAt: time.Now()}
 	st.direct = directWriter(conn)
+	st.timedAt = time.Since(l.mesh.born)
 	st.in.init(conn, l.mesh.cfg.Spin, l.touch)
 	return st
 }
@@ -95,6 +100,7 @@ func (st *stream) close(err error) bool {
 	st.link.bulk.up[st.link.mesh.cfg.rail(st.index)]--
 	st.link.load.forget() // what was under way comes again
 	st.link.idle &^= 1 << st.index
+	st.link.resting = 0 // those that are left may have to carry everything
 	st.conn.Close()
 	st.cond.Signal()
 	st.link.wakeAll() // what was not for the express stream may be now

@@ -89,6 +89,7 @@ func (st *stream) take(limit int) bool {
 		o.batch[o.n] = s
 		o.n++
 		if len(s.state.wire) > smallLimit {
+			s.state.at = time.Since(l.mesh.born)
 			break
 		}
 		limit = min(limit, smallLimit)

@@ -9,12 +9,13 @@ import numpy as np
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--batches", type=int, default=100)
+parser.add_argument("--rows", type=int, default=512, help="of the weights, a KiB each")
 parser.add_argument("--pause", type=float, default=0.0, help="seconds of each batch")
 args = parser.parse_args()
 
 hvd.init()
 rng = np.random.default_rng(hvd.rank())
-weights = np.zeros((512, 256), dtype=np.float32)
+weights = np.zeros((args.rows, 256), dtype=np.float32)
 waits = []
 for batch in range(1, args.batches + 1):
     data = rng.standard_normal(weights.shape, dtype=np.float32)
