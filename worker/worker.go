@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -168,15 +169,16 @@ type daemon struct {
 	pauses pauses
 	move   *move // of this machine, that was announced
 
-	stalls stallWatch
-	edges  edgeWatch
-	refit  refit           // of the coordinator
-	ring   []int           // host ids of the present world, or the one before, in the order of its ring
-	rings  []wire.RailRing // of the present world, if it has several
-	where  whereabouts
-	absent *absences
-	hungUp map[int]bool // peers that have ended their connections with this host
-	pulse  migrate.Pulse
+	stalls    stallWatch
+	edges     edgeWatch
+	refit     refit           // of the coordinator
+	ring      []int           // host ids of the present world, or the one before, in the order of its ring
+	rings     []wire.RailRing // of the present world, if it has several
+	where     whereabouts
+	directory *directory
+	absent    *absences
+	hungUp    map[int]bool // peers that have ended their connections with this host
+	pulse     migrate.Pulse
 	// All by process.
 	running  map[int]bool // those that have not ended
 	exits    map[int]*wire.Exited
@@ -233,6 +235,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.aborted = map[int]int{}
 	d.exits, d.waiting = map[int]*wire.Exited{}, map[int]uint32{}
 	d.absent = newAbsences()
+	d.directory = newDirectory()
 	d.where.peers = map[int]*wire.Moved{}
 	d.edges = newEdgeWatch()
 	d.pauses = newPauses(job.HostID)
@@ -381,7 +384,13 @@ func (d *daemon) dialer(transport tcp.Options) func(ctx context.Context, peer, s
 		if !ok {
 			return nil, fmt.Errorf("dial host id %d: not in the roster", peer)
 		}
-		return transport.Dial(ctx, routes(p.Data, *d.chosen.Load(), stream))
+		addresses := routes(p.Data, *d.chosen.Load(), stream)
+		if len(d.job.NICs) == 0 { // a name may lead to another NIC than the user wants
+			addresses = slices.Concat(addresses, d.directory.elsewhere(ctx, p))
+		}
+		conn, err := transport.Dial(ctx, addresses)
+		d.directory.doubt(peer, err != nil)
+		return conn, err
 	}
 }
 
