@@ -13,15 +13,16 @@ import (
 // undisturbed job.
 func TestSlowStream(t *testing.T) {
 	const (
-		phase   = 20      // batches
+		phase   = 20 // batches
+		batches = 8 * phase
 		rows    = 2048    // 2 MiB of weights, which are several segments for each stream
 		rate    = 4 << 20 // bit/s; a segment takes half a second
 		delayed = 300 * time.Millisecond
 	)
 	c := newClusterAlone(t, 2)
 	train := func() *descent {
-		batches := strconv.Itoa(5 * phase)
-		return &descent{c.follow("-v", "-H", "host1:1,host2:1", python, "testdata/resilience/descend.py", "--batches", batches, "--rows", strconv.Itoa(rows))}
+		return &descent{c.follow("-v", "-H", "host1:1,host2:1", python, "testdata/resilience/descend.py",
+			"--batches", strconv.Itoa(batches), "--rows", strconv.Itoa(rows))}
 	}
 	want := train().weights()
 	d := train()
@@ -40,7 +41,12 @@ func TestSlowStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		d.reach((2 + i) * phase)
+		passed, _ := d.out.find(`batch \d+$`)
+		last := len(passed) + phase + 1 // one may have ended meanwhile
+		if last > batches {
+			t.Fatalf("batch %d is over before connection %d of %d was slow", len(passed), i+1, len(conns))
+		}
+		d.reach(last)
 		late := 0
 		list := d.intervals(began, time.Now())
 		for _, took := range list {
