@@ -136,6 +136,9 @@ func (d *daemon) moves(ctx context.Context, ev migrate.Event, ready func()) {
 		d.forgetOwnWays()
 		m := d.move // another one may begin before this one is looked after
 		d.arrived(ctx, ev.Text, true, func() { d.endMove(ctx, m) })
+	case migrate.Stays: // and stood still for a while all the same, perhaps; its ways are what they were
+		m := d.move
+		d.arrived(ctx, ev.Text, false, func() { d.endMove(ctx, m) })
 	}
 }
 

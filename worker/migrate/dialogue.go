@@ -42,6 +42,7 @@ const (
 	Starts                   // the machine is about to be moved: say Quiet when it may go
 	Acknowledged             // vSphere knows that it may
 	Ends                     // the announced move is over, Text tells how
+	Stays                    // the announced move failed: the machine is where it was
 	Moved                    // the machine was moved without an announcement
 )
 
@@ -227,7 +228,11 @@ func (d *Dialogue) happened(now time.Time, r reply) []Event {
 	case "end":
 		switch {
 		case d.op != nil && d.op.id == r.Operation:
-			return []Event{d.end(status(r.Status))}
+			e := d.end(status(r.Status))
+			if r.Status == "failure" {
+				e.Kind = Stays
+			}
+			return []Event{e}
 		case r.Operation == d.over || r.Status != "success":
 			return nil
 		}

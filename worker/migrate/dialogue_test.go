@@ -23,7 +23,7 @@ type guest struct {
 func newGuest(t *testing.T) *guest { return &guest{t: t, now: time.Unix(1_666_730_000, 0)} }
 
 var kinds = map[migrate.Kind]string{migrate.Registered: "registered", migrate.Refused: "refused", migrate.Starts: "starts",
-	migrate.Acknowledged: "acknowledged", migrate.Ends: "ends", migrate.Moved: "moved"}
+	migrate.Acknowledged: "acknowledged", migrate.Ends: "ends", migrate.Stays: "stays", migrate.Moved: "moved"}
 
 func (g *guest) take(events []migrate.Event) {
 	for _, ev := range events {
@@ -131,7 +131,7 @@ func TestFailures(t *testing.T) {
 		g := begin(t)
 		g.ask("check-for-event")
 		g.happens("end", op, `,"opStatus":"failure"`)
-		g.expect("ends " + op)
+		g.expect("stays " + op)
 		g.d.Quiet(g.now) // too late: nothing is acknowledged
 		g.ask("check-for-event")
 	})
@@ -311,7 +311,7 @@ func TestSchedules(t *testing.T) {
 						t.Errorf("seed %d: %s begins during %q", seed, ev.Operation, moving)
 					}
 					moving, quietAt = ev.Operation, now.Add(time.Duration(v.rng.IntN(5000))*time.Millisecond)
-				case migrate.Ends:
+				case migrate.Ends, migrate.Stays:
 					if moving != ev.Operation {
 						t.Errorf("seed %d: %s ends during %q", seed, ev.Operation, moving)
 					}
