@@ -106,7 +106,7 @@ func (o *op) deliver(peer int, h link.Header, payload []byte) {
 // a limit. o.mu is held.
 func (o *op) keep(peer int, h link.Header, payload []byte) error {
 	// What is short costs more than its bytes.
-	n, size, hosts := max(int64(len(payload)), schedule.Align), o.foreseen.Load(), int64(len(o.group.hosts))
+	n, size, hosts := max(int64(len(payload)), schedule.Align), o.foreseen.Load(), int64(o.group.width)
 	switch {
 	case size < 0 && o.engine.stashed.Add(n) > o.engine.stashMax:
 		o.engine.stashed.Add(-n)

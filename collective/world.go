@@ -88,6 +88,7 @@ func (w World) checkRings() error {
 type group struct {
 	id    uint32
 	hosts []Member          // those with ranks in the group, in ring order, with these ranks only
+	width int               // how many they are, in any order: may be read while the order changes
 	self  int               // position of this host
 	ranks []int             // all ranks, ascending
 	seats []seat            // where each of them is
@@ -132,6 +133,7 @@ func newGroup(w World, id uint32, ranks []int) *group {
 		g.ranks = append(g.ranks, mine...)
 	}
 	slices.Sort(g.ranks)
+	g.width = len(g.hosts)
 	if g.self < 0 {
 		return nil
 	}

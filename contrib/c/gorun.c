@@ -861,8 +861,6 @@ static void enter_lane(struct operation *o, struct lane *l, const struct call *c
 /* all_here reports whether every rank has come: 1 yes, 0 not yet, -1 somebody never will. */
 static int all_here(const struct lane *l, uint64_t use) {
 	int here = 1;
-	if (is_over())
-		return 0;
 	/* All ranks are looked at: who comes last does not wake others where one will never come. */
 	for (int r = 0; r < world.local_size; r++) {
 		uint64_t w = __atomic_load_n(word(l, r), __ATOMIC_ACQUIRE);
@@ -870,12 +868,13 @@ static int all_here(const struct lane *l, uint64_t use) {
 			continue;
 		if (w & 1)
 			return -1;
-		if (!__atomic_load_n(has_left(r), __ATOMIC_ACQUIRE))
+		if (__atomic_load_n(has_left(r), __ATOMIC_ACQUIRE) != 1)
 			here = 0;
 		else if (__atomic_load_n(word(l, r), __ATOMIC_ACQUIRE) < 2 * use)
 			return -1;
 	}
-	return here;
+	/* Looked at last: who comes after the end of the world finds it marked, and others may have been told that this failed. */
+	return is_over() ? 0 : here;
 }
 
 /* What a rank adds up in a lane: sources of all ranks, to one result or to those of all. */

@@ -330,22 +330,22 @@ const (
 )
 
 func (l *rankLanes) meeting(x *rankLane) meeting {
-	goal := 2 * x.use
-	if atomic.LoadUint32(l.flag(l.self, laneLeft)) == worldGone {
-		return awaited
-	}
-	how := complete
+	goal, how := 2*x.use, complete
 	for rank := range l.ranks { // all of them: who comes last does not wake others where one will never come
 		w := atomic.LoadUint64(l.word(x, rank))
 		switch {
 		case w >= goal:
 		case w&1 != 0:
 			return broken
-		case atomic.LoadUint32(l.flag(rank, laneLeft)) == 0:
+		case atomic.LoadUint32(l.flag(rank, laneLeft)) != rankLeft:
 			how = awaited
 		case atomic.LoadUint64(l.word(x, rank)) < goal:
 			return broken
 		}
+	}
+	// Looked at last: who comes after the end of the world finds it marked, and others may have been told that this failed.
+	if atomic.LoadUint32(l.flag(l.self, laneLeft)) == worldGone {
+		return awaited
 	}
 	return how
 }

@@ -22,6 +22,7 @@ MAX_BYTES = 64 << 10  # of a tensor
 MAX_RANKS = 16
 MAX_NAME = 32  # of a bell
 MAX_LANES = 4096
+RANK_LEFT = 1
 WORLD_GONE = 2  # instead of 1 in the flag that a rank has left
 MAX_CLOSED = 16  # lanes of a name, when different tensors come under it: each takes memory for good
 
@@ -136,11 +137,15 @@ class Lanes:
             words = self._words
             words[lane.mine] = goal
             self._rouse(lane, goal)
-            over = self._flags[self._over] == WORLD_GONE
             for at, _ in lane.ranks:
-                if (over or words[at] < goal) and not self._await(lane, at, goal):
+                if words[at] < goal and not self._await(lane, at, goal):
                     self._forget(name)
                     return False
+            # Looked at last: who comes after the end of the world finds it marked, and others may have been told that
+            # this failed.
+            while self._flags[self._over] == WORLD_GONE:
+                self._look()  # which raises why, once the daemon has said it
+                os.sched_yield()
             return True
         except BaseException:  # interrupted: nobody shall wait for this rank here
             self.close(name)
@@ -205,7 +210,7 @@ class Lanes:
         words = self._words
         for at, left in lane.ranks:
             word = words[at]
-            if word < goal and (word & 1 or (self._flags[left] and words[at] < goal)):
+            if word < goal and (word & 1 or (self._flags[left] == RANK_LEFT and words[at] < goal)):
                 return True  # an even word that is high enough came in between
         return False
 
