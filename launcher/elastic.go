@@ -146,9 +146,8 @@ func (j *job) startHost(s elastic.StartHost) {
 	if s.Host != len(j.hosts) {
 		panic(fmt.Sprintf("launcher: host id %d is given to host %d", s.Host, len(j.hosts)))
 	}
-	h := &host{id: s.Host, name: s.Name, spec: j.spec, queue: newMailbox(), parted: map[int]bool{}}
-	h.job = j.template
-	h.job.HostID, h.job.Name, h.job.Slots, h.job.Elastic = s.Host, s.Name, max(j.change.slots[s.Name], 1), true
+	h := newHost(s.Host, s.Name, j.spec, j.template)
+	h.job.Slots, h.job.Elastic = max(j.change.slots[s.Name], 1), true
 	for _, other := range slices.Backward(j.hosts) {
 		if other.name != h.name {
 			h.job.Toward = bare(other.name)

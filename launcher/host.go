@@ -56,6 +56,12 @@ type host struct {
 	sendErr     atomic.Pointer[error]  // the first message that could not be sent
 }
 
+// newHost returns a host that nobody has talked to. template is what all daemons are told.
+func newHost(id int, name string, spec *Spec, template wire.Job) *host {
+	template.HostID, template.Name = id, name
+	return &host{id: id, name: name, job: template, spec: spec, queue: newMailbox(), parted: map[int]bool{}}
+}
+
 // mailbox is an unbounded queue of messages for a daemon: the loop must never wait for a slow host.
 // It stays small all the same: control messages are few, and standard input waits for room.
 type mailbox struct {

@@ -115,8 +115,9 @@ func (j *job) inherit(text []byte) error {
 	j.change.policy, j.change.began = policy, time.Now().Add(-now)
 	j.epoch = policy.Epoch()
 	for id, x := range l.Hosts {
-		h := &host{id: id, name: x.Name, spec: j.spec, queue: newMailbox(), session: x.Session, adopted: true, leaving: x.Leaving, job: j.template}
-		h.job.HostID, h.job.Name, h.job.Slots, h.job.Elastic = id, x.Name, max(x.Slots, 1), true
+		h := newHost(id, x.Name, j.spec, j.template)
+		h.session, h.adopted, h.leaving = x.Session, true, x.Leaving
+		h.job.Slots, h.job.Elastic = max(x.Slots, 1), true
 		j.hosts = append(j.hosts, h)
 		if x.Ended {
 			j.ended[id] = true

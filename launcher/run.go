@@ -138,14 +138,13 @@ func newJob(spec *Spec) (*job, error) {
 		names = append(names, h.Name)
 	}
 	for hid, ph := range spec.Placement.Hosts {
-		msg := j.template
-		msg.HostID, msg.Name, msg.Alone, msg.Slots, msg.Toward = hid, ph.Name, len(names) == 1, len(ph.Ranks), towards(names, hid)
-		h := &host{id: hid, name: ph.Name, job: msg, spec: spec, queue: newMailbox(), parted: map[int]bool{}}
+		h := newHost(hid, ph.Name, spec, j.template)
+		h.job.Alone, h.job.Slots, h.job.Toward = len(names) == 1, len(ph.Ranks), towards(names, hid)
 		var ranks []wire.Rank
 		for _, rank := range ph.Ranks {
 			r := spec.Placement.Ranks[rank]
 			ranks = append(ranks, wire.Rank{Process: rank, Rank: rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize,
-				Env: spec.Placement.Env(rank, msg.ID)})
+				Env: spec.Placement.Env(rank, j.template.ID)})
 			if len(spec.Programs) > 0 {
 				p := spec.ProgramOf(rank)
 				last := &ranks[len(ranks)-1]
