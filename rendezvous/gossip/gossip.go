@@ -132,8 +132,14 @@ func Listen(cfg Config) (*Gossip, error) {
 	return g, nil
 }
 
-// Open makes it a cluster of one, until Join.
+// errNotOpen says that a member only listens yet.
+var errNotOpen = errors.New("not opened yet")
+
+// Open makes it a cluster of one, until Join. It is called once.
 func (g *Gossip) Open() error {
+	if g.opened() != nil {
+		return fmt.Errorf("start gossip at %s: opened already", g.addr)
+	}
 	list, err := memberlist.Create(g.config)
 	if err != nil {
 		return fmt.Errorf("start gossip at %s: %w", g.addr, err)
@@ -158,14 +164,18 @@ func nameOf(id int) string { return strconv.Itoa(id) }
 // Addr is where the others reach this member, as host:port.
 func (g *Gossip) Addr() string { return g.addr }
 
-// Events delivers what happened, in order. It is closed by Close.
+// Events delivers what happened, in order. It is closed by Close, if there was an Open.
 func (g *Gossip) Events() <-chan Event { return g.events }
 
 // Join contacts the given members; one answer is enough, the rest is learned.
 func (g *Gossip) Join(ctx context.Context, addrs []string) error {
+	list := g.opened()
+	if list == nil {
+		return fmt.Errorf("join gossip at %s: %w", strings.Join(addrs, ", "), errNotOpen)
+	}
 	delay := 50 * time.Millisecond
 	for {
-		_, err := g.opened().Join(addrs)
+		_, err := list.Join(addrs)
 		if err == nil {
 			return nil
 		}
@@ -180,7 +190,11 @@ func (g *Gossip) Join(ctx context.Context, addrs []string) error {
 
 // TryJoin contacts a member once. It takes some seconds if nobody answers.
 func (g *Gossip) TryJoin(addr string) error {
-	if _, err := g.opened().Join([]string{addr}); err != nil {
+	list := g.opened()
+	if list == nil {
+		return fmt.Errorf("join gossip at %s: %w", addr, errNotOpen)
+	}
+	if _, err := list.Join([]string{addr}); err != nil {
 		return fmt.Errorf("join gossip at %s: %w", addr, innermost(err))
 	}
 	return nil

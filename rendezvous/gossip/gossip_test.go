@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +93,18 @@ func TestOpenedLater(t *testing.T) {
 	if err := a.Send(1, []byte("hello")); err == nil {
 		t.Error("one that only listens has sent something")
 	}
+	if err := a.Join(t.Context(), []string{b.Addr()}); err == nil || !strings.Contains(err.Error(), "not opened yet") {
+		t.Errorf("one that only listens joins: %v", err)
+	}
+	if err := a.TryJoin(b.Addr()); err == nil || !strings.Contains(err.Error(), "not opened yet") {
+		t.Errorf("one that only listens tries to join: %v", err)
+	}
+	if err := a.SetMeta([]byte("known later")); err != nil {
+		t.Error(err)
+	}
+	if err := a.Leave(); err != nil {
+		t.Error(err)
+	}
 	joined := make(chan error, 1)
 	go func() { joined <- b.Join(t.Context(), []string{a.Addr()}) }()
 	conn, err := net.Dial("tcp", never.Addr())
@@ -105,10 +118,16 @@ func TestOpenedLater(t *testing.T) {
 	if err := a.Open(); err != nil {
 		t.Fatal(err)
 	}
+	if err := a.Open(); err == nil {
+		t.Error("opened twice")
+	}
 	if err := <-joined; err != nil {
 		t.Error(err)
 	}
 	await(t, a, func(ev gossip.Event) bool { return ev.Kind == gossip.Joined && ev.Peer == 1 })
+	if !slices.ContainsFunc(b.Members(), func(m gossip.Member) bool { return m.Name == "0" && string(m.Meta) == "known later" }) {
+		t.Errorf("b knows %+v", b.Members())
+	}
 }
 
 // TestLease: how long a member may be silent is the user's affair.

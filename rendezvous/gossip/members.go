@@ -71,11 +71,15 @@ func (g *Gossip) changed() {
 	}
 }
 
-// SetMeta changes what the others know of this member. It returns when the news is on its way; calls must
-// not overlap.
+// SetMeta changes what the others know of this member. It returns when the news is on its way, or will be with Open;
+// calls must not overlap.
 func (g *Gossip) SetMeta(meta []byte) error {
 	g.meta.Store(&meta)
-	if err := g.opened().UpdateNode(time.Second); err != nil {
+	list := g.opened()
+	if list == nil {
+		return nil // nobody knows of it yet
+	}
+	if err := list.UpdateNode(time.Second); err != nil {
 		return fmt.Errorf("gossip about this member: %w", err)
 	}
 	return nil
@@ -83,7 +87,11 @@ func (g *Gossip) SetMeta(meta []byte) error {
 
 // Leave says goodbye, so that the others need not wait for a silence.
 func (g *Gossip) Leave() error {
-	if err := g.opened().Leave(time.Second); err != nil {
+	list := g.opened()
+	if list == nil {
+		return nil // nobody knows of it
+	}
+	if err := list.Leave(time.Second); err != nil {
 		return fmt.Errorf("leave gossip: %w", err)
 	}
 	return nil
