@@ -244,8 +244,9 @@ func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func
 		addrs = append(addrs, p.Gossip)
 	}
 	d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: text, Moved: moved}, func() {})
+	meshed := d.meshed // before, nobody has met this host: it greets the others when the world is formed
 	d.wg.Go(func() {
-		if len(addrs) > 0 {
+		if meshed && len(addrs) > 0 {
 			limit, cancel := context.WithTimeout(ctx, announceLimit)
 			defer cancel()
 			if err := d.gossip.Join(limit, addrs[:min(len(addrs), maxGreeted)]); err != nil {

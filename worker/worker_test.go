@@ -121,8 +121,8 @@ func (c *conversation) begin(argv ...string) {
 	c.enter(false, argv)
 }
 
-// enter goes through a start up to the roster, whose world may be formed later.
-func (c *conversation) enter(later bool, argv []string) {
+// enter goes through a start up to the roster, whose world may be formed later, with strangers in it.
+func (c *conversation) enter(later bool, argv []string, strangers ...wire.Peer) {
 	c.t.Helper()
 	if hello := await[*wire.Hello](c); hello.Proto != wire.Proto || hello.Version != "test" {
 		c.t.Errorf("hello %+v", hello)
@@ -132,8 +132,9 @@ func (c *conversation) enter(later bool, argv []string) {
 		c.t.Fatal(err)
 	}
 	ready := await[*wire.Ready](c)
-	if err := c.to.Write(&wire.Roster{Epoch: 1, Size: 1, Later: later, Ranks: []wire.Rank{{CrossSize: 1, Env: []string{"GREETING=hello"}}},
-		Peers:      []wire.Peer{{Name: "here", Gossip: ready.Gossip, Data: ready.Data, Ranks: []int{0}}},
+	peers := append([]wire.Peer{{Name: "here", Gossip: ready.Gossip, Data: ready.Data, Ranks: []int{0}}}, strangers...)
+	if err := c.to.Write(&wire.Roster{Epoch: 1, Size: len(peers), Later: later, Ranks: []wire.Rank{{CrossSize: len(peers), Env: []string{"GREETING=hello"}}},
+		Peers:      peers,
 		MasterAddr: "127.0.0.1", MasterPort: ready.Port}); err != nil {
 		c.t.Fatal(err)
 	}
@@ -209,6 +210,26 @@ func TestWorldLater(t *testing.T) {
 	}
 	if err := o.rank.Close(); err != nil {
 		t.Error(err)
+	}
+	if err := c.to.Write(&wire.Stop{}); err != nil {
+		t.Fatal(err)
+	}
+	await[*wire.Done](c)
+	if err := c.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPauseBeforeWorld: a host that moves, or stands still, while its world is not formed yet greets nobody, and goes on.
+func TestPauseBeforeWorld(t *testing.T) {
+	c := startDaemon(t)
+	c.enter(true, []string{"sh", "-c", "read line"}, wire.Peer{ID: 1, Name: "there", Gossip: "127.0.0.1:1", Data: []string{"127.0.0.1:1"}, Ranks: []int{1}})
+	await[*wire.Started](c)
+	if err := c.to.Write(&wire.Migrating{State: wire.MoveEnds, Text: "was moved"}); err != nil {
+		t.Fatal(err)
+	}
+	if m := await[*wire.Migrating](c); m.State != wire.MoveEnds || m.Text != "was moved" {
+		t.Errorf("the daemon says %+v", m)
 	}
 	if err := c.to.Write(&wire.Stop{}); err != nil {
 		t.Fatal(err)
