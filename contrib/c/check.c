@@ -260,7 +260,7 @@ static void more_reductions(void) {
 
 /* sets: the last ranks but the first one, and the world as ever beside it. */
 static void sets(void) {
-	int set = -1, ranks[64], n = 0, last = -1;
+	int set = -1, ranks[64], n = 0;
 	for (int r = size - 1; r > 0; r--)
 		ranks[n++] = r;
 	CHECK(gorun_use_set(77) == GORUN_INVALID);
@@ -289,12 +289,27 @@ static void sets(void) {
 		ranks[0] = 0;
 		CHECK(gorun_add_set(ranks, 1, &set) == GORUN_INVALID);
 	}
-	/* Uneven data: rank r has r + 1 steps. */
-	for (int step = 0; step <= rank; step++) {
-		float x = 1;
-		CHECK(!gorun_allreduce("uneven", &x, &x, 1, GORUN_FLOAT32, GORUN_SUM) && x == (float)(size - step));
+}
+
+/* uneven: rank r has r + 1 steps of two tensors, after some that all have. When all have joined, they go on. */
+static void uneven(void) {
+	enum { COUNT = 40000 };
+	float *large = gorun_alloc(sizeof *large * COUNT);
+	int last = -1;
+	CHECK(large);
+	for (int part = 0; part < 2; part++) {
+		for (int step = -3; step < (part ? 6 : rank + 1); step++) {
+			float small = 1, sum = (float)(part || step < 0 ? size : size - step);
+			for (int i = 0; i < COUNT; i++)
+				large[i] = 2;
+			CHECK(!gorun_allreduce("uneven", &small, &small, 1, GORUN_FLOAT32, GORUN_SUM) && small == sum);
+			CHECK(!gorun_allreduce("uneven, large", large, large, COUNT, GORUN_FLOAT32, GORUN_SUM));
+			CHECK(large[0] == 2 * sum && large[COUNT - 1] == 2 * sum);
+		}
+		if (!part)
+			CHECK(!gorun_join(&last) && last >= 0 && last < size);
 	}
-	CHECK(!gorun_join(&last) && last >= 0 && last < size);
+	CHECK(!gorun_free(large));
 }
 
 /* errors: every one has a text, and what comes after it works. */
@@ -404,6 +419,7 @@ int main(void) {
 	errors();
 	unwaited();
 	refused();
+	uneven();
 	CHECK(gorun_finalize() == GORUN_OK);
 	CHECK(gorun_barrier("late") == GORUN_INVALID && says("gorun_finalize"));
 	CHECK(!gorun_finalize());

@@ -199,6 +199,7 @@ static struct {
 	uint32_t lane_count;
 	uint32_t in_lanes; /* operations that are in one */
 	int lanes_awaited;
+	int left_lanes; /* this rank has joined, and comes to none any more */
 	int bell; /* a socket on which other ranks wake this one; -1: none */
 	int yields; /* more ranks than CPUs: let others run while waiting */
 	uint32_t set; /* of what is submitted */
@@ -712,7 +713,7 @@ static unsigned char *buffer(const struct lane *l, int rank, uint64_t use) {
 /* lane_of finds the lane of a name; with add it makes one, which is to be offered. NULL: none, or no room. */
 static struct lane *lane_of(const char *name, int add) {
 	uint64_t hash = 14695981039346656037u;
-	if (!world.lanes)
+	if (!world.lanes || world.left_lanes)
 		return NULL;
 	for (const char *c = name; *c; c++)
 		hash = (hash ^ (unsigned char)*c) * 1099511628211u;
@@ -842,6 +843,18 @@ static void show(const struct lane *l, const struct call *c) {
 	put32(line + 16, l->in_region), put32(line + 20, l->out_region);
 	put64(line + 24, (uint64_t)((const unsigned char *)c->in - holder(c->in, l->bytes)->data));
 	put64(line + 32, (uint64_t)((const unsigned char *)c->out - holder(c->out, l->bytes)->data));
+}
+
+/* leave_lanes gives all lanes up for good, because a rank that joins is one that the others do not expect again. */
+static void leave_lanes(void) {
+	for (uint32_t i = 0; world.table && i < LANE_ROOM; i++) {
+		struct lane *l = world.table[i];
+		if (l && l->state == TAKEN)
+			announce(l, 2 * l->use + 1);
+		if (l)
+			l->state = CLOSED;
+	}
+	world.left_lanes = 1;
 }
 
 static void enter_lane(struct operation *o, struct lane *l, const struct call *c) {
@@ -1318,6 +1331,8 @@ static int submit_call(struct call c, int stays, gorun_handle *handle) {
 	if (c.op < 0 || c.op > GORUN_LOGICAL_XOR)
 		return fail(GORUN_INVALID, "submit %s %s: unknown reduction %d", kinds[c.kind], c.name, c.op);
 	/* Sets, and pairs of ranks, have names of their own. */
+	if (c.kind == JOIN)
+		leave_lanes();
 	struct lane *l = c.set || c.kind == SEND || c.kind == RECV ? NULL : lane_of(c.name, may_take(&c, bytes, stays));
 	if (l && l->busy)
 		return fail(GORUN_INVALID, "submit %s %s: an operation of this name is in flight", kinds[c.kind], c.name);
@@ -1672,7 +1687,7 @@ static void leave(void) {
 	free(world.table);
 	if (world.lanes)
 		munmap(world.lanes, world.lanes_bytes);
-	world.table = NULL, world.lanes = NULL, world.lane_count = 0;
+	world.table = NULL, world.lanes = NULL, world.lane_count = 0, world.left_lanes = 0;
 	free(world.sets);
 	world.sets = NULL, world.set_count = 0, world.set = 0, world.wire = 0;
 	free(world.operations);

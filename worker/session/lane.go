@@ -51,7 +51,8 @@ type lane struct {
 	offset int    // of the lane, 0 for none
 	isWide bool
 	bytes  int
-	parts  []part // of those in wide
+	parts  parts // of those in wide
+	shown  parts // of those that were in it when the use ended that ranks are being told of
 
 	seen  uint64    // the use that somebody waits for
 	since time.Time // when that was first seen
@@ -108,15 +109,15 @@ func (l *lanes) offer(rank int, name string, n int, o offer) {
 	}
 	if willing && o.wide && o.part.in.region != nil && o.part.out.region != nil {
 		x.wide |= one
-		x.hold(place, o.part)
+		x.parts.hold(place, o.part)
 	}
 	x.bytes = n
 }
 
 // assign returns where the lane of a name is, now that a rank is told of the end of its part, 0 for none. If the
 // lane is a wide one, the rank must be shown the memory that comes along, which the caller releases. All
-// ranks get the same answer for the same use: it is decided for the first that is told, when all have submitted,
-// and nobody submits the next use before everybody knows of this one.
+// ranks get the same answer for the same use: it is decided for the first that is told, when all have submitted. That one
+// may submit its part of the next use before the others are told.
 func (l *lanes) assign(rank int, name string, failed bool) (place int, _ []showing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +128,8 @@ func (l *lanes) assign(rank int, name string, failed bool) (place int, _ []showi
 	all := uint32(1)<<len(l.ranks) - 1
 	if failed {
 		x.offers, x.wide, x.told, x.offset = 0, 0, 0, 0
-		x.dropAll()
+		x.parts.drop()
+		x.shown.drop()
 		return 0, nil
 	}
 	if x.told == 0 {
@@ -139,6 +141,9 @@ func (l *lanes) assign(rank int, name string, failed bool) (place int, _ []showi
 		case x.bytes <= maxLaneBytes:
 			x.offset = l.takeLocked(x.bytes)
 		}
+		x.offers, x.wide = 0, 0
+		x.shown.drop()
+		x.parts, x.shown = x.shown, x.parts
 	}
 	self := l.place(rank)
 	one := uint32(1) << self
@@ -147,11 +152,9 @@ func (l *lanes) assign(rank int, name string, failed bool) (place int, _ []showi
 		place += wideLane
 		shows = l.showsLocked(x, self)
 	}
-	x.offers &^= one
-	x.wide &^= one
 	if x.told |= one; x.told == all {
 		x.told = 0
-		x.dropAll()
+		x.shown.drop()
 	}
 	return place, shows
 }

@@ -272,6 +272,9 @@ func (r *Rank) submit(o *Operation, stays bool) (handle uint32, err error) {
 	if r.gone != nil {
 		return 0, fmt.Errorf("submit %s: %w", o.Name, r.gone)
 	}
+	if o.Kind == collective.Join && r.lanes != nil {
+		r.lanes.leave() // the others have been told that this rank never comes again
+	}
 	x, err := r.lanes.lane(o, stays)
 	if err != nil {
 		return 0, err

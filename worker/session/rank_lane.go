@@ -42,6 +42,7 @@ type rankLanes struct {
 	bells       [maxLaneRanks]*unix.SockaddrUnix
 	yields      bool // more ranks than CPUs: let others run while waiting
 	vain        int  // waits in a row for which spinning was of no use
+	left        bool // this rank has joined, and comes to no lane any more
 	table       map[string]*rankLane
 	busy        map[uint32]*rankLane   // by the handle of the operation in it
 	offers      map[uint32]*rankLane   // by the handle of the operation after which it may be taken
@@ -225,7 +226,7 @@ func (l *rankLanes) fits(x *rankLane, o *Operation, stays bool) bool {
 
 // lane finds the lane of an operation's name: nil if there is none, and there shall be none.
 func (l *rankLanes) lane(o *Operation, stays bool) (*rankLane, error) {
-	if l == nil || o.Group != 0 || o.Kind == collective.Send || o.Kind == collective.Recv {
+	if l == nil || l.left || o.Group != 0 || o.Kind == collective.Send || o.Kind == collective.Recv {
 		return nil, nil // process sets, and pairs of ranks, have names of their own
 	}
 	x := l.table[o.Name]
@@ -244,6 +245,17 @@ func (l *rankLanes) lane(o *Operation, stays bool) (*rankLane, error) {
 		l.announce(x, 2*x.use+1) // the others go to the daemon too
 	}
 	return x, nil
+}
+
+// leave gives all lanes up for good.
+func (l *rankLanes) leave() {
+	l.left = true
+	for _, x := range l.table {
+		if x.state == laneTaken {
+			l.announce(x, 2*x.use+1)
+		}
+		x.state = laneClosed
+	}
 }
 
 // close gives a lane up; another one may be offered for what comes under its name then.

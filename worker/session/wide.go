@@ -46,28 +46,30 @@ type shownRegion struct {
 	number uint32
 }
 
+// parts are those of the ranks of a lane, by their place.
+type parts [maxLaneRanks]part
+
 // hold remembers where a rank's tensors are, until everybody knows how the use ended.
-func (x *lane) hold(place int, p part) {
-	if x.parts == nil {
-		x.parts = make([]part, maxLaneRanks)
-	}
-	x.drop(place)
-	for _, t := range []tenancy{p.in, p.out} {
-		t.region.Retain()
-	}
-	x.parts[place] = p
+func (p *parts) hold(place int, of part) {
+	p.let(place)
+	of.in.region.Retain()
+	of.out.region.Retain()
+	p[place] = of
 }
 
-func (x *lane) drop(place int) {
-	if x.parts == nil {
-		return
-	}
-	for _, t := range []tenancy{x.parts[place].in, x.parts[place].out} {
+func (p *parts) let(place int) {
+	for _, t := range []tenancy{p[place].in, p[place].out} {
 		if t.region != nil {
 			t.region.Release()
 		}
 	}
-	x.parts[place] = part{}
+	p[place] = part{}
+}
+
+func (p *parts) drop() {
+	for place := range p {
+		p.let(place)
+	}
 }
 
 // dropParts lets go of all memory that was held for ranks to be shown.
@@ -75,13 +77,8 @@ func (l *lanes) dropParts() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, x := range l.names {
-		x.dropAll()
-	}
-}
-
-func (x *lane) dropAll() {
-	for place := range x.parts {
-		x.drop(place)
+		x.parts.drop()
+		x.shown.drop()
 	}
 }
 
@@ -92,7 +89,7 @@ func (l *lanes) showsLocked(x *lane, self int) []showing {
 		if place == self {
 			continue
 		}
-		for _, t := range []tenancy{x.parts[place].in, x.parts[place].out} {
+		for _, t := range []tenancy{x.shown[place].in, x.shown[place].out} {
 			key, one := shownRegion{place, t.number}, uint32(1)<<self
 			if t.region == nil || l.shown[key]&one != 0 {
 				continue
@@ -110,8 +107,10 @@ func (l *lanes) hide(place int, number uint32) uint32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, x := range l.names {
-		if x.parts != nil && (x.parts[place].in.number == number || x.parts[place].out.number == number) {
-			x.drop(place) // who has not been told yet finds it nowhere, and its rank will not come with it
+		for _, p := range []*parts{&x.parts, &x.shown} {
+			if p[place].in.number == number || p[place].out.number == number {
+				p.let(place) // who has not been told yet finds it nowhere, and its rank will not come with it
+			}
 		}
 	}
 	key := shownRegion{place, number}

@@ -133,6 +133,52 @@ func TestRankLeavesWideLane(t *testing.T) {
 	}
 }
 
+// Ranks that joined come to no lane again, and what they left there is no part of a later sum.
+func TestRankJoins(t *testing.T) {
+	h, _ := startCounted(t, 3)
+	ranks(t, h, func(r *session.Rank) error {
+		short, err := newVector(r, "short", 4)
+		if err != nil {
+			return err
+		}
+		long, err := newVector(r, "long", wideN)
+		if err != nil {
+			return err
+		}
+		sum := func(k, of int) error {
+			for _, v := range []*vector{short, long} {
+				v.set(func(i int) float32 { return float32(i + k) })
+				if _, err := r.Do(&v.op); err != nil {
+					return err
+				}
+				if err := v.check(func(i int) float32 { return float32(of * (i + k)) }); err != nil {
+					return fmt.Errorf("%s, %d, of %d ranks: %w", v.op.Name, k, of, err)
+				}
+			}
+			return nil
+		}
+		for k := range 4 {
+			if err := sum(k, 3); err != nil {
+				return err
+			}
+		}
+		for k := range r.Welcome.Rank { // rank 0 joins at once, rank 2 has two steps more
+			if err := sum(k, 2-k); err != nil {
+				return err
+			}
+		}
+		if _, err := r.Do(&session.Operation{Kind: collective.Join, Name: "join"}); err != nil {
+			return err
+		}
+		for k := range 6 {
+			if err := sum(k, 3); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // Memory that a rank frees is unmapped by those that were shown it.
 func TestFreedMemoryIsHidden(t *testing.T) {
 	h, _ := startCounted(t, 2)
