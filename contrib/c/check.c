@@ -299,9 +299,9 @@ static void uneven(void) {
 	CHECK(large);
 	for (int part = 0; part < 2; part++) {
 		for (int step = -3; step < (part ? 6 : rank + 1); step++) {
-			float small = 1, sum = (float)(part || step < 0 ? size : size - step);
+			float mine = (float)(step + 10), small = mine, sum = mine * (float)(part || step < 0 ? size : size - step);
 			for (int i = 0; i < COUNT; i++)
-				large[i] = 2;
+				large[i] = 2 * mine;
 			CHECK(!gorun_allreduce("uneven", &small, &small, 1, GORUN_FLOAT32, GORUN_SUM) && small == sum);
 			CHECK(!gorun_allreduce("uneven, large", large, large, COUNT, GORUN_FLOAT32, GORUN_SUM));
 			CHECK(large[0] == 2 * sum && large[COUNT - 1] == 2 * sum);
