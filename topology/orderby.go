@@ -44,7 +44,8 @@ func OrderBy(by By, hosts []Host, edges []Edge) Ring {
 	return Order(hosts, edges)
 }
 
-// Stay is Keep for what is left of a former ring: the reasons of edges that it had, too, end with that.
+// Stay is Keep for what is left of a former ring, in which hosts that are gone are -1: the reasons of edges that it had, too,
+// end with that.
 func Stay(hosts []Host, edges []Edge, order, former []int) Ring {
 	return Keep(hosts, edges, order).since(former)
 }
@@ -64,14 +65,15 @@ const (
 	asBefore   = "as before"
 )
 
-// since adds to the reasons of edges that a former order had, too, that they are there as before.
+// since adds to the reasons of edges that a former order had, too, that they are there as before. Hosts that are gone are -1
+// in it: those that were around one did not follow each other. One host alone has no edge.
 func (r Ring) since(former []int) Ring {
 	next := map[int]int{}
 	for i, host := range former {
 		next[host] = former[(i+1)%len(former)]
 	}
-	for i, from := range r.Order {
-		if to, there := next[from]; there && to == r.Order[(i+1)%len(r.Order)] {
+	for i := range r.Why {
+		if to, there := next[r.Order[i]]; there && to == r.Order[(i+1)%len(r.Order)] {
 			r.Why[i] += ", " + asBefore
 		}
 	}

@@ -251,11 +251,18 @@ func (d *daemon) presentRing() []int {
 }
 
 // places is where hosts of a ring are among ids in ascending order, without those that are not there.
-func places(ring, ids []int) (order []int) {
+func places(ring, ids []int) []int {
+	return slices.DeleteFunc(formerPlaces(ring, ids), func(at int) bool { return at < 0 })
+}
+
+// formerPlaces is where hosts of a ring are among ids in ascending order, -1 for those that are not there.
+func formerPlaces(ring, ids []int) (order []int) {
 	for _, id := range ring {
-		if at, member := slices.BinarySearch(ids, id); member {
-			order = append(order, at)
+		at, member := slices.BinarySearch(ids, id)
+		if !member {
+			at = -1
 		}
+		order = append(order, at)
 	}
 	return order
 }

@@ -19,16 +19,18 @@ import (
 
 // ringTask is what a ring is found from. Nobody changes it any more.
 type ringTask struct {
-	by    topology.By
-	hosts []topology.Host // in the order of their ids
-	nics  []string        // that the user chose
-	facts *facts.File
-	heard []topology.Edge // measured in the job
-	left  []int           // of the present ring, if one is there, those who are still members: places in hosts
+	by     topology.By
+	hosts  []topology.Host // in the order of their ids
+	nics   []string        // that the user chose
+	facts  *facts.File
+	heard  []topology.Edge // measured in the job
+	former []int           // the present one, if one is there: places in hosts, -1 for who is not a member any more
+	left   []int           // those of it who still are
 }
 
 func (d *daemon) ringTask(hosts []topology.Host) ringTask {
-	t := ringTask{by: topology.By(d.job.RingOrder), hosts: hosts, nics: d.job.NICs, facts: d.facts, left: places(d.ring, d.memberIDs())}
+	t := ringTask{by: topology.By(d.job.RingOrder), hosts: hosts, nics: d.job.NICs, facts: d.facts,
+		former: formerPlaces(d.ring, d.memberIDs()), left: places(d.ring, d.memberIDs())}
 	if t.by == topology.ByMeasured {
 		t.heard = d.edges.between(d.memberIDs())
 	}
@@ -57,12 +59,11 @@ func (t ringTask) oneRing(hosts []topology.Host, edges []topology.Edge) topology
 	if t.by != topology.ByMeasured || len(t.left) == 0 {
 		return topology.OrderBy(t.by, hosts, edges)
 	}
-	present := topology.Join(hosts, edges, t.left)
-	change, pays := topology.Reorder(t.by, hosts, edges, present)
-	if !pays || len(change.Unsure) > 0 {
-		return topology.Stay(hosts, edges, present, t.left)
+	order := topology.Join(hosts, edges, t.left)
+	if change, pays := topology.Reorder(t.by, hosts, edges, order); pays && len(change.Unsure) == 0 {
+		order = change.Ring.Order
 	}
-	return change.Ring
+	return topology.Stay(hosts, edges, order, t.former)
 }
 
 // change is the ring to change to from the present one, and whether that pays. Several rings become one when a host is not in the
@@ -77,8 +78,18 @@ func (t ringTask) change(rings []wire.RailRing) (topology.Change, bool) {
 	if !left {
 		return topology.Change{}, false
 	}
-	return topology.Change{Ring: topology.Stay(hosts, edges, t.left, t.left),
+	return topology.Change{Ring: topology.Stay(hosts, edges, t.left, t.former),
 		Why: fmt.Sprintf("not all hosts are in %s any more, so that all data takes one ring", rail)}, true
+}
+
+// bandwidth is what had been measured of a way when the question was asked, 0 if nothing was.
+func (t ringTask) bandwidth(way topology.Pair) float64 {
+	for _, e := range t.heard {
+		if e.From == way.From && e.To == way.To {
+			return e.Bandwidth
+		}
+	}
+	return 0
 }
 
 // order finds the ring of a new world.
@@ -118,8 +129,8 @@ func (r *reconsideration) ask(q question) bool {
 }
 
 // answer takes whether another ring pays, and reports whether to go on with that: only if hosts, ring and facts are still those
-// that were asked about, and nothing of what was measured then has turned out to be about another way. What was heard since
-// matters no more than if it had come after the change.
+// that were asked about, and nothing of what was measured then has turned out to be about another way. Among many hosts
+// something is heard all the time; whether it was of the ways that the other ring would take, prefer looks.
 func (r *reconsideration) answer(pays bool, now question) bool {
 	asked := *r.asked
 	r.asked = nil
@@ -161,7 +172,7 @@ func (d *daemon) reconsider(ctx context.Context) {
 }
 
 // prefer changes to another ring, which pays. Ways of it that nobody has measured, and if measurements decide all that the
-// present ring does not go, it has tried first.
+// present ring does not go, it has tried first, and the ring was found from what that showed.
 func (d *daemon) prefer(ctx context.Context, from ringTask, change topology.Change) {
 	ids, unsure := d.memberIDs(), change.Unsure
 	if from.by == topology.ByMeasured {
@@ -171,7 +182,7 @@ func (d *daemon) prefer(ctx context.Context, from ringTask, change topology.Chan
 	for _, pair := range unsure {
 		way := topology.Pair{From: ids[pair.From], To: ids[pair.To]}
 		ask, known := d.edges.doubt(way, time.Now())
-		sure = sure && known
+		sure = sure && known && from.bandwidth(pair) == d.edges.all[way].Bandwidth
 		switch {
 		case ask && way.From == d.job.HostID:
 			d.try(ctx, way.To)

@@ -2,7 +2,9 @@ package worker
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/wire"
@@ -22,7 +24,7 @@ func TestReconsideration(t *testing.T) {
 		counts bool
 	}{
 		{"nothing changed", func(*question) {}, true},
-		{"more was measured meanwhile", func(q *question) { q.heard++ }, true},
+		{"more was measured meanwhile, maybe of other ways", func(q *question) { q.heard++ }, true},
 		{"a host has another network", func(q *question) { q.heard++; q.forgotten++ }, false},
 		{"a host has other labels", func(q *question) { q.hosts[1].Labels = map[string]string{"rack": "r"} }, false},
 		{"another world", func(q *question) { q.epoch++ }, false},
@@ -47,6 +49,80 @@ func TestReconsideration(t *testing.T) {
 		}
 		if now.heard++; !r.ask(now) {
 			t.Errorf("%s: not asked again, after more was measured", c.name)
+		}
+	}
+}
+
+// TestMeasuredMeanwhile: a ring is not taken that was found without what a try of its ways has shown since; asked again with
+// that, it is.
+func TestMeasuredMeanwhile(t *testing.T) {
+	d, _ := onHost(t, topology.Host{Name: "a"}, "")
+	d.job.RingOrder, d.pauses = string(topology.ByMeasured), newPauses(1)
+	d.roster = &wire.Roster{Peers: []wire.Peer{{ID: 1}, {ID: 2}, {ID: 3}, {ID: 4}}}
+	d.ring = []int{1, 2, 3, 4}
+	other := topology.Change{Ring: topology.Ring{Order: []int{0, 2, 1, 3}}, Unsure: []topology.Pair{{From: 2, To: 1}}}
+	ways := []topology.Pair{{From: 1, To: 3}, {From: 3, To: 2}, {From: 2, To: 4}, {From: 4, To: 1}}
+	for _, way := range ways { // that are tried have been asked for
+		d.edges.asked[way] = time.Now()
+		d.edges.hear(way.From, []wire.Edge{{To: way.To, Bandwidth: 1e9}})
+	}
+	delete(d.edges.all, ways[1])
+	before := d.ringTask(make([]topology.Host, 4))
+	d.edges.hear(3, []wire.Edge{{To: 2, Bandwidth: 1e5}})
+	d.prefer(t.Context(), before, other)
+	if !d.edges.changed.IsZero() {
+		t.Error("changed to a ring over a way that has turned out to be slow while it was looked for")
+	}
+	other.Unsure = nil
+	d.prefer(t.Context(), before, other)
+	if !d.edges.changed.IsZero() {
+		t.Error("changed to it because it only was new, and not unsure")
+	}
+	d.prefer(t.Context(), d.ringTask(make([]topology.Host, 4)), other)
+	if d.edges.changed.IsZero() {
+		t.Error("not changed to a ring that was found from all that was measured")
+	}
+}
+
+// TestOneRing: of the ring before hosts went or came, exactly the edges are as before that it had, and one host alone has none.
+func TestOneRing(t *testing.T) {
+	slow := []topology.Edge{{From: 0, To: 1, Bandwidth: 1e6}, {From: 1, To: 0, Bandwidth: 1e6}}
+	for from := range 4 {
+		for to := range 4 {
+			if from != to && from+to > 1 {
+				slow = append(slow, topology.Edge{From: from, To: to, Bandwidth: 1e9})
+			}
+		}
+	}
+	for _, c := range []struct {
+		name        string
+		ring, ids   []int
+		heard       []topology.Edge
+		order, kept []int // kept by where they begin
+	}{
+		{"one is left of two", []int{1, 2}, []int{1}, nil, []int{0}, nil},
+		{"one was alone and still is", []int{1}, []int{1}, nil, []int{0}, nil},
+		{"one was alone and got company", []int{1}, []int{1, 2}, nil, []int{0, 1}, nil},
+		{"one is lost of four", []int{1, 2, 3, 4}, []int{1, 2, 4}, nil, []int{0, 1, 2}, []int{0, 2}},
+		{"one came", []int{1, 2, 3}, []int{1, 2, 3, 4}, nil, []int{0, 1, 2, 3}, []int{0, 1}},
+		{"one came, and another ring pays", []int{1, 2, 3}, []int{1, 2, 3, 4}, slow, []int{0, 2, 1, 3}, nil},
+		{"nothing changed", []int{1, 3, 2}, []int{1, 2, 3}, nil, []int{0, 2, 1}, []int{0, 1, 2}},
+	} {
+		task := ringTask{by: topology.ByMeasured, hosts: make([]topology.Host, len(c.ids)), facts: &facts.File{}, heard: c.heard,
+			former: formerPlaces(c.ring, c.ids), left: places(c.ring, c.ids)}
+		ring := task.ring()
+		if c.order != nil && !slices.Equal(ring.Order, c.order) {
+			t.Errorf("%s: ring %v, should be %v", c.name, ring.Order, c.order)
+		}
+		var kept []int
+		for i, why := range ring.Why {
+			if strings.HasSuffix(why, ", as before") {
+				kept = append(kept, ring.Order[i])
+			}
+		}
+		slices.Sort(kept)
+		if !slices.Equal(kept, c.kept) {
+			t.Errorf("%s: of %v those after %v are as before, should be those after %v: %q", c.name, ring.Order, kept, c.kept, ring.Why)
 		}
 	}
 }
