@@ -32,10 +32,12 @@ func (r Ring) legs(p *problem) []Leg {
 		to := r.Order[(i+1)%len(r.Order)]
 		at := from*p.n + to
 		legs[i] = Leg{From: from, To: to, Measured: p.known[at].fact(), Nominal: p.known[at] == nominal, InJob: p.known[at] == inJob, RTT: p.rtt[at], Why: r.Why[i]}
-		if p.known[at] != unknown {
+		if p.known[at] > blocked {
 			legs[i].Bandwidth = p.edges[at].speed
 		}
-		slowest, fastest = min(slowest, p.edges[at].speed), max(fastest, p.edges[at].speed)
+		if p.known[at] != blocked { // nobody knows how fast that is
+			slowest, fastest = min(slowest, p.edges[at].speed), max(fastest, p.edges[at].speed)
+		}
 	}
 	for i, leg := range legs {
 		legs[i].Slowest = slowest < fastest && p.edges[leg.From*p.n+leg.To].speed == slowest

@@ -36,7 +36,7 @@ var crossingLabels = []string{"esxi", "rack", "zone"}
 //  5. the order of the host list.
 //
 // The bandwidth of an edge is what was measured on it, or else in the other direction, or else the speed
-// of the slower host's fastest interface; an edge of which nothing is known counts as good as the best.
+// of the slower host's fastest interface; an edge of which nothing is known counts as good as the best, and one that could not be measured as worse than all others.
 //
 // Up to 12 hosts the ring is exactly that. Beyond, it is a good one, found in a bounded number of steps;
 // 1,000 hosts take some 30 ms of a CPU, or 80 ms if all million edges were measured (see make rings).
@@ -60,6 +60,7 @@ type problem struct {
 	known []source
 	rtt   []float64
 	timed bool // some round-trip time is known
+	shut  bool // some edge could not be measured
 	nets  *networks
 	least int64 // no ring has fewer crossings: it leaves every group of a label, and every host by some edge
 }
@@ -76,6 +77,7 @@ type source uint8
 
 const (
 	unknown source = iota
+	blocked        // it could not be measured
 	nominal        // what an interface says whatever is behind it
 	byNIC
 	measured
@@ -114,7 +116,30 @@ func newProblem(hosts []Host, edges []Edge) *problem {
 			p.edges[at].speed = best
 		}
 	}
+	if p.shut {
+		p.avoid()
+	}
 	return p
+}
+
+// avoid makes edges that could not be measured half as fast as the slowest other one, more than the tolerance, and their round
+// trips as long as the longest: a ring takes them where there is nothing else.
+func (p *problem) avoid() {
+	slowest, longest := math.Inf(1), int64(0)
+	for at, e := range p.edges {
+		if at%(p.n+1) != 0 && p.known[at] != blocked { // not the diagonal
+			slowest, longest = min(slowest, e.speed), max(longest, e.cost%crossing)
+		}
+	}
+	if math.IsInf(slowest, 1) {
+		slowest = 1
+	}
+	for at := range p.edges {
+		if p.known[at] == blocked {
+			p.edges[at].speed = slowest / 2
+			p.edges[at].cost += longest - p.edges[at].cost%crossing
+		}
+	}
 }
 
 // measure takes over what was measured.
@@ -130,6 +155,8 @@ func (p *problem) measure(edges []Edge) {
 			if e.InJob {
 				p.known[at] = inJob
 			}
+		} else if e.Blocked && p.known[at] == unknown {
+			p.known[at], p.shut = blocked, true
 		}
 		if e.RTT > 0 && !math.IsInf(e.RTT, 0) {
 			p.rtt[at], p.timed = e.RTT, true
@@ -143,7 +170,9 @@ func (p *problem) complete(i int, nics []float64, kinds []source) {
 	for j := range p.n {
 		at, back := i*p.n+j, j*p.n+i
 		if p.known[at] == unknown && i != j {
-			if p.known[back].fact() {
+			if p.known[back] == blocked {
+				p.known[at] = blocked
+			} else if p.known[back].fact() {
 				p.edges[at].speed, p.known[at] = p.edges[back].speed, p.known[back]
 			} else if slower := min(nics[i], nics[j]); slower > 0 {
 				p.edges[at].speed, p.known[at] = slower, kinds[i]

@@ -94,7 +94,7 @@ func onRail(hosts []Host, edges []Edge, rail string) *problem {
 }
 
 // WithSums returns the edges, and before them what all rails together carry between two hosts where that was measured
-// on one of them at least, and something is known of the others.
+// on one of them at least, and something is known of the others. A way that could not be measured on one of them is none to take.
 func WithSums(hosts []Host, edges []Edge, rails []string) []Edge {
 	if len(rails) == 0 || !slices.ContainsFunc(edges, func(e Edge) bool { return e.Rail != "" }) {
 		return edges
@@ -107,6 +107,10 @@ func WithSums(hosts []Host, edges []Edge, rails []string) []Edge {
 	for from := range hosts {
 		for to := range hosts {
 			at := from*len(hosts) + to
+			if from != to && slices.ContainsFunc(on, func(p *problem) bool { return p.known[at] == blocked }) {
+				sums = append(sums, Edge{From: from, To: to, Blocked: true})
+				continue
+			}
 			if from == to || !slices.ContainsFunc(on, func(p *problem) bool { return p.known[at].fact() }) ||
 				slices.ContainsFunc(on, func(p *problem) bool { return p.known[at] == unknown }) {
 				continue

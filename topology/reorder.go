@@ -81,7 +81,10 @@ func Reorder(by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
 		}
 	}
 	var why []string
-	if p.faster(present, found) {
+	switch {
+	case p.avoids(present, found):
+		why = append(why, "it leaves a way that could not be measured")
+	case p.faster(present, found):
 		why = append(why, fmt.Sprintf("its slowest edge carries %s instead of %s", BitRate(c.Then), BitRate(c.Now)))
 	}
 	if c.Fewer > 0 {
@@ -149,6 +152,19 @@ func (p *problem) change(present []int) []int {
 		}
 	}
 	return order
+}
+
+// avoids reports whether a ring goes a way that could not be measured, and another one does not.
+func (p *problem) avoids(now, then []int) bool {
+	goes := func(order []int) bool {
+		for i, from := range order {
+			if p.known[from*p.n+order[(i+1)%len(order)]] == blocked {
+				return true
+			}
+		}
+		return false
+	}
+	return p.shut && goes(now) && !goes(then)
 }
 
 // faster reports whether the slowest edge of another ring is so much faster that a change to it pays.

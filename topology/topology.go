@@ -142,6 +142,8 @@ type Edge struct {
 	RTT       float64 // seconds, 0 unknown
 	Bandwidth float64 // bytes per second, 0 unknown
 	InJob     bool    // a job measured it, on its own traffic
+	// Blocked says that measuring it was tried and failed: no data should go there while there is another way.
+	Blocked bool
 	// Rail is the network that it is about, such as "10.0.0.0/24"; "" for all that data goes over, together.
 	Rail string
 }

@@ -18,6 +18,9 @@ func (p *problem) why(hosts []Host, order []int) []string {
 		}
 	}
 	each(func(_, from, to int) {
+		if p.known[from*p.n+to] == blocked { // nobody knows how fast that is
+			return
+		}
 		speed := p.edges[from*p.n+to].speed
 		slowest, fastest = min(slowest, speed), max(fastest, speed)
 	})
@@ -26,6 +29,8 @@ func (p *problem) why(hosts []Host, order []int) []string {
 		at := from*p.n + to
 		reasons := append(relation(hosts[from], hosts[to]), p.nets.why(hosts, from, to)...)
 		switch p.known[at] {
+		case blocked:
+			reasons = append(reasons, "could not be measured")
 		case measured:
 			reasons = append(reasons, BitRate(p.edges[at].speed)+" measured")
 		case inJob:

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -23,6 +24,12 @@ func Worth(hosts []Host, edges []Edge) []Pair {
 		return nil
 	}
 	p := newProblem(hosts, edges)
+	near := func(from, to int) float64 {
+		if rtt := p.rtt[from*n+to]; rtt > 0 {
+			return rtt
+		}
+		return math.Inf(1) // nobody knows
+	}
 	chosen := map[Pair]bool{}
 	for from := range n {
 		var others []int
@@ -30,7 +37,7 @@ func Worth(hosts []Host, edges []Edge) []Pair {
 			others = append(others, (from+k)%n)
 		}
 		if n > fewHosts {
-			slices.SortStableFunc(others, func(a, b int) int { return cmp.Compare(p.rtt[from*n+a], p.rtt[from*n+b]) })
+			slices.SortStableFunc(others, func(a, b int) int { return cmp.Compare(near(from, a), near(from, b)) })
 			others = others[:nearestHosts]
 		}
 		for _, to := range others {

@@ -2,6 +2,7 @@ package topology_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"gorun/topology"
@@ -38,6 +39,33 @@ func TestWorth(t *testing.T) {
 			if p := (topology.Pair{From: order[i], To: order[(i+1)%n]}); !there[p] {
 				t.Errorf("%d hosts: edge %v of the ring is not worth it", n, p)
 			}
+		}
+	}
+}
+
+// TestWorthOfAnswers: hosts that do not answer are not the nearest ones.
+func TestWorthOfAnswers(t *testing.T) {
+	const n = 12
+	var edges []topology.Edge
+	for to := 1; to < n; to++ {
+		if to <= 5 {
+			edges = append(edges, topology.Edge{From: 0, To: to, Blocked: true})
+		} else {
+			edges = append(edges, topology.Edge{From: 0, To: to, RTT: float64(to) * 1e-4})
+		}
+	}
+	for from := 1; from < n; from++ {
+		for to := range from {
+			if to > 0 {
+				edges = append(edges, topology.Edge{From: from, To: to, RTT: 1e-3})
+			}
+		}
+	}
+	pairs := topology.Worth(make([]topology.Host, n), edges)
+	for to := 1; to < n; to++ {
+		nearest := to >= 6 && to <= 9
+		if worth := slices.Contains(pairs, topology.Pair{From: 0, To: to}); worth != nearest && (nearest || to <= 5) {
+			t.Errorf("from 0 to %d is worth a measurement: %v", to, worth)
 		}
 	}
 }

@@ -88,7 +88,7 @@ type agent struct {
 }
 
 // measureAll measures round-trip times between all hosts and then bandwidths on the edges that matter. What cannot be measured,
-// because a firewall is in the way of two hosts, stays unknown, and it warns.
+// because a firewall is in the way of two hosts, is marked as blocked, and it warns.
 // They go over the NICs of the list, if it names some.
 func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, nics []string, patience time.Duration, warn func(string)) (edges []topology.Edge, err error) {
 	stopped := ctx
@@ -157,6 +157,9 @@ func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, n
 func reached(pairs []topology.Pair, near []topology.Edge) []topology.Pair {
 	answered := map[topology.Pair]bool{}
 	for _, e := range near {
+		if e.Blocked {
+			continue
+		}
 		answered[topology.Pair{From: e.From, To: e.To}], answered[topology.Pair{From: e.To, To: e.From}] = true, true
 	}
 	return slices.DeleteFunc(pairs, func(p topology.Pair) bool { return !answered[p] })
@@ -224,7 +227,7 @@ func startAgent(ctx context.Context, d launcher.Dialer, h topology.Host, nics []
 }
 
 // askRounds measures pairs in rounds, a host in one pair at a time, over one network if it is not "". Of a way that cannot be
-// measured it warns, and leaves it out, unless that is so of all of them.
+// measured it warns, and says so of the edge, unless that is so of all of them.
 func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs []topology.Pair, sending time.Duration, rail string, warn func(string)) ([]topology.Edge, error) {
 	var edges []topology.Edge
 	var failed []error
@@ -258,18 +261,18 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 			return nil, errors.Join(context.Cause(ctx), err)
 		}
 		for i, lack := range lacks {
-			if lack == nil {
-				edges = append(edges, found[i])
-			} else {
+			if lack != nil {
 				failed = append(failed, lack)
+				found[i] = topology.Edge{From: round[i].From, To: round[i].To, Blocked: true, Rail: rail}
 			}
+			edges = append(edges, found[i])
 		}
 	}
-	if len(edges) == 0 && len(failed) > 0 {
+	if len(failed) > 0 && len(failed) == len(edges) {
 		return nil, failed[0]
 	}
 	for _, err := range failed {
-		warn(fmt.Sprintf("%v; what this way is like stays unknown", err))
+		warn(fmt.Sprintf("%v; the ring takes this way only if there is no other", err))
 	}
 	return edges, nil
 }

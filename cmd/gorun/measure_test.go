@@ -79,7 +79,7 @@ func (d firewalled) Dial(_ context.Context, host string) (*launcher.Daemon, erro
 	working.Go(func() {
 		defer answers.Close()
 		heard, say := json.NewDecoder(orders), json.NewEncoder(answers)
-		names := []string{"a", "b", "c"}
+		names := strings.Split("abcdefghij", "")
 		for first := true; ; first = false {
 			var order agentOrder
 			if heard.Decode(&order) != nil {
@@ -103,29 +103,42 @@ func (d firewalled) Dial(_ context.Context, host string) (*launcher.Daemon, erro
 	return &launcher.Daemon{In: in, Out: out, Close: end, Wait: func() (string, error) { return "", end() }}, nil
 }
 
-// TestBlockedWays: two hosts that do not reach each other are warned of, once, and all others are measured. If nobody reaches
+// TestBlockedWays: two hosts that do not reach each other are warned of, once, and the ring does not go there; all others are
+// measured. If nobody reaches
 // anybody, that is an error.
 func TestBlockedWays(t *testing.T) {
-	run := func(blocked func(from, to string) bool) (edges []topology.Edge, warned []string, err error) {
-		edges, err = measureAll(t.Context(), firewalled{t, blocked}, named([]string{"a", "b", "c"}), nil, time.Minute, func(note string) { warned = append(warned, note) })
-		return edges, warned, err
-	}
-	edges, warned, err := run(func(from, to string) bool { return from != "a" && to != "a" })
-	wide := 0
-	for _, e := range edges {
-		if e.From+e.To == 3 {
-			t.Errorf("the way from b to c was measured: %+v", e)
+	for hosts, wide := range map[int]int{4: 10, 10: 0} {
+		names := strings.Split("abcdefghij", "")[:hosts]
+		run := func(blocked func(from, to string) bool) (edges []topology.Edge, warned []string, err error) {
+			edges, err = measureAll(t.Context(), firewalled{t, blocked}, named(names), nil, time.Minute, func(note string) { warned = append(warned, note) })
+			return edges, warned, err
 		}
-		if e.Bandwidth > 0 {
-			wide++
+		edges, warned, err := run(func(from, to string) bool { return from+to == "bc" || from+to == "cb" })
+		if err != nil || len(warned) != 1 || !strings.Contains(warned[0], "c: measure the way to b: no route to host; ") {
+			t.Fatalf("%d hosts: warned %q, %v", hosts, warned, err)
 		}
-	}
-	if err != nil || wide != 4 || len(warned) != 1 || !strings.Contains(warned[0], "c: measure the way to b: no route to host; ") {
-		t.Errorf("%d bandwidths, warned %q, %v", wide, warned, err)
-	}
-	edges, warned, err = run(func(string, string) bool { return true })
-	var blamed *launcher.HostError
-	if !errors.As(err, &blamed) || edges != nil || len(warned) > 0 {
-		t.Errorf("nobody reaches anybody: %v, warned %q, %v", edges, warned, err)
+		found := 0
+		for _, e := range edges {
+			if between := e.From+e.To == 3 && e.From*e.To == 2; between != e.Blocked || between && e.RTT+e.Bandwidth > 0 {
+				t.Errorf("%d hosts: the way was measured or not: %+v", hosts, e)
+			}
+			if e.Bandwidth > 0 {
+				found++
+			}
+		}
+		if wide > 0 && found != wide {
+			t.Errorf("%d hosts: %d bandwidths, should be %d", hosts, found, wide)
+		}
+		order := topology.Order(named(names), edges).Order
+		for i, from := range order {
+			if to := order[(i+1)%hosts]; from+to == 3 && from*to == 2 {
+				t.Errorf("%d hosts: ring %v goes where no data gets through", hosts, order)
+			}
+		}
+		edges, warned, err = run(func(string, string) bool { return true })
+		var blamed *launcher.HostError
+		if !errors.As(err, &blamed) || edges != nil || len(warned) > 0 {
+			t.Errorf("nobody reaches anybody: %v, warned %q, %v", edges, warned, err)
+		}
 	}
 }

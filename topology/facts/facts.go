@@ -15,6 +15,7 @@
 //	edges:
 //	  - {from: host1, to: host2, mbit: 9400, rtt_us: 55, by: job} # or by probe, as if nothing is said
 //	  - {from: host1, to: host2, net: 10.0.1.0/24, mbit: 9400}    # in one of several networks
+//	  - {from: host1, to: host3, blocked: true}                   # it could not be measured
 //
 // It opens no file itself. What it does not understand is an error with the line, not ignored: a
 // misspelt fact would silently make a bad ring.
@@ -63,6 +64,7 @@ type edge struct {
 	bandwidth float64 // bytes per second
 	rtt       float64 // seconds
 	inJob     bool
+	blocked   bool
 	rail      string
 }
 
@@ -190,7 +192,7 @@ func (f *File) Edges(hosts []topology.Host) []topology.Edge {
 		from, known := at[e.from]
 		to, alsoKnown := at[e.to]
 		if known && alsoKnown {
-			edges = append(edges, topology.Edge{From: from, To: to, Bandwidth: e.bandwidth, RTT: e.rtt, InJob: e.inJob, Rail: e.rail})
+			edges = append(edges, topology.Edge{From: from, To: to, Bandwidth: e.bandwidth, RTT: e.rtt, InJob: e.inJob, Blocked: e.blocked, Rail: e.rail})
 		}
 	}
 	return edges
@@ -259,6 +261,9 @@ func WriteEdges(hosts []topology.Host, edges []topology.Edge) []byte {
 		}
 		if e.RTT > 0 {
 			fmt.Fprintf(&b, ", rtt_us: %.1f", e.RTT*1e6)
+		}
+		if e.Blocked {
+			b.WriteString(", blocked: true")
 		}
 		if e.InJob {
 			b.WriteString(", by: job")

@@ -155,7 +155,7 @@ func TestMistakes(t *testing.T) {
 		"hosts:\n  a:\n    gpus: {x: {node: 1}}":    `line 3: "x" is not a number`,
 		"hosts:\n  a: {}\n  root@a: {}":             `line 3: hosts names "a" twice, by different users`,
 		"hosts:\n---\nedges: []":                    "line 2: a second document",
-		"edges:\n- {from: a, to: b}":                "line 2: an edge needs mbit or rtt_us",
+		"edges:\n- {from: a, to: b}":                "line 2: an edge needs mbit, rtt_us or blocked",
 		"hosts:\n  a:\n    nics: {\"\": {node: 1}}": "line 3: not a name",
 		"edges: {}":                                   "line 1: edges is not a list",
 		"edges:\n- {from: a, to: a}":                  "line 2: an edge needs from and to",
@@ -194,7 +194,7 @@ func FuzzParse(f *testing.F) {
 func TestWrite(t *testing.T) {
 	hosts := []topology.Host{{Name: "me@a", Labels: map[string]string{"esxi": "e: \"1\""}}, {Name: "10.0.0.2"}}
 	edges := []topology.Edge{{From: 0, To: 1, Bandwidth: 1e9, RTT: 55e-6}, {From: 1, To: 0, RTT: 1e-3},
-		{From: 0, To: 1, Bandwidth: 5e8, Rail: "10.0.0.0/24"}, {From: 0, To: 1, Bandwidth: 5e8, Rail: "fd00::/64"}}
+		{From: 1, To: 0, Blocked: true}, {From: 0, To: 1, Bandwidth: 5e8, Rail: "10.0.0.0/24"}, {From: 0, To: 1, Bandwidth: 5e8, Rail: "fd00::/64"}}
 	f, err := facts.Parse(facts.Write(hosts, edges, "a note\nof: two"))
 	if err != nil {
 		t.Fatal(err)

@@ -144,6 +144,10 @@ func (f *File) parseEdges(list *yaml.Node) error {
 				if e.inJob = value.Value == "job"; !e.inJob && value.Value != "probe" {
 					err = at(value, fmt.Errorf("an edge is measured by job or probe, not by %q", value.Value))
 				}
+			case "blocked":
+				if e.blocked = value.Value == "true"; !e.blocked && value.Value != "false" {
+					err = at(value, fmt.Errorf("blocked is true or false, not %q", value.Value))
+				}
 			case "net":
 				network, wrong := netip.ParsePrefix(value.Value)
 				if wrong != nil {
@@ -161,8 +165,8 @@ func (f *File) parseEdges(list *yaml.Node) error {
 		if e.from == "" || e.to == "" || e.from == e.to {
 			return at(n, errors.New("an edge needs from and to, which differ"))
 		}
-		if e.bandwidth == 0 && e.rtt == 0 {
-			return at(n, errors.New("an edge needs mbit or rtt_us, or it says nothing"))
+		if e.bandwidth == 0 && e.rtt == 0 && !e.blocked {
+			return at(n, errors.New("an edge needs mbit, rtt_us or blocked, or it says nothing"))
 		}
 		f.edges = append(f.edges, e)
 	}
