@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"time"
 
 	"gorun/rendezvous/wire"
@@ -29,7 +30,7 @@ func (j *job) mayWait() bool {
 // formSoon has the world formed some time after all ranks have started.
 func (j *job) formSoon() {
 	if j.world.later && j.world.due == nil && j.allStarted() {
-		j.world.due = time.After(formAfter)
+		j.world.due = time.After(cmp.Or(j.spec.formAfter, formAfter))
 	}
 }
 

@@ -61,7 +61,7 @@ type Spec struct {
 
 	Lease        time.Duration // how long a host may be silent; 0 for what its devices need
 	VMTools      string        // the program to ask about moves of a VM, "" for VMware's in its VMs
-	StartTimeout time.Duration // until every rank runs
+	StartTimeout time.Duration // until every rank runs, and then until the hosts have formed their world
 	Grace        time.Duration // between TERM and KILL
 	Timeout      time.Duration // of the whole job; 0 for none
 
@@ -91,6 +91,8 @@ type Spec struct {
 	Signals <-chan int
 	// Hurry, when closed, makes an ongoing stop immediate (a second Ctrl-C).
 	Hurry <-chan struct{}
+
+	formAfter time.Duration // in place of the constant, for tests; 0 for that
 }
 
 // Program is one of several programs of a job.
