@@ -237,7 +237,7 @@ func (j *job) loop(ctx context.Context) error {
 		case n := <-signals:
 			j.broadcast(&wire.Signal{Number: n})
 		case <-j.startup.C:
-			if !j.allStarted() || j.world.formed && !j.entered() {
+			if j.starting() {
 				j.startTimedOut()
 			}
 		case <-j.world.due:
@@ -303,6 +303,9 @@ func (j *job) message(h *host, msg wire.Message) {
 		if j.shown < msg.World.Epoch && len(msg.World.Order) > 0 {
 			j.shown = msg.World.Epoch
 			j.showRing(msg.World)
+		}
+		if j.settleC != nil && j.decided() {
+			j.giveUp()
 		}
 	case *wire.Reordered:
 		j.reordered(h, msg)
@@ -384,10 +387,14 @@ func (j *job) rankExited(h *host, e *wire.Exited) {
 	j.spec.Output.Close(e.Process)
 	j.watch(RankEvent{Rank: e.Process, Host: h.name, Ended: true, Code: e.Code, Signal: e.Signal})
 	j.started[e.Process], j.exited[e.Process] = true, true
-	if e.Code != 0 && !e.Asked && !j.stopping {
+	settling := j.settleC != nil // then hosts have failed before, and this is a consequence
+	if e.Code != 0 && !e.Asked && !j.stopping && !settling {
 		j.stop(&RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error, Tail: j.spec.Output.Tail(e.Process)})
 	}
 	if len(j.exited) == len(j.hostOfRank) {
+		if settling {
+			j.giveUp()
+		}
 		j.stop(nil)
 	}
 	j.beginAnew()
@@ -410,7 +417,7 @@ func (j *job) daemonFailed(h *host, f *wire.Failed) {
 }
 
 // hostFailed gathers failures while the job starts, so that a report names all hosts at once; a host
-// that is lost while ranks run decides at once.
+// that is lost later decides at once.
 func (j *job) hostFailed(e *HostError) {
 	if j.stopping && j.verdict != nil && j.settleC == nil {
 		return // a consequence
@@ -422,7 +429,7 @@ func (j *job) hostFailed(e *HostError) {
 		return // one reason is enough
 	}
 	j.failures = append(j.failures, e)
-	if j.allStarted() || j.decided() {
+	if !j.starting() || j.decided() {
 		j.giveUp()
 		return
 	}
@@ -434,8 +441,8 @@ func (j *job) hostFailed(e *HostError) {
 // decided is true when no host's start is still open.
 func (j *job) decided() bool {
 	for _, h := range j.hosts {
-		_, ready := j.ready[h.id]
-		if !ready && !j.ended[h.id] && !j.failed(h.name) {
+		open := j.ready[h.id] == nil || j.world.formed && j.worlds[h.id].Epoch == 0
+		if open && !j.ended[h.id] && !j.failed(h.name) {
 			return false
 		}
 	}
@@ -586,6 +593,9 @@ func (j *job) reordered(h *host, m *wire.Reordered) {
 	j.spec.Note("gorun: epoch %d, former %s", m.World.Epoch, topology.Ring{Order: m.Former}.Line(j.described()))
 	j.showRing(m.World)
 }
+
+// starting is true until all ranks run, and while the hosts form the world that the ranks did not wait for.
+func (j *job) starting() bool { return !j.allStarted() || j.world.formed && !j.entered() }
 
 func (j *job) allStarted() bool { return len(j.started) == len(j.hostOfRank) }
 

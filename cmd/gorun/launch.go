@@ -30,7 +30,7 @@ func launchFlags() []cli.Flag {
 
 // lifetimeFlags say how long things may take.
 func lifetimeFlags() []cli.Flag {
-	startTimeout := timeFlag("start-timeout", time.Minute, "give up if the ranks do not run after this `TIME`: 30 (seconds), 1m30s")
+	startTimeout := timeFlag("start-timeout", time.Minute, "give up if the ranks do not run after this `TIME`, or their hosts have not found each other that long after: 30 (seconds), 1m30s")
 	startTimeout.EnvVars = []string{"HOROVOD_START_TIMEOUT"}
 	timeout := timeFlag("timeout", 0, "end the job after this `TIME`, say what each rank waits for, and exit with 124")
 	timeout.DefaultText, timeout.EnvVars = "none", []string{"MPIEXEC_TIMEOUT"}
