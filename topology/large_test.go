@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestLargeClustersInTime is TestBetterThanOthers for the largest clusters, each of whose rings takes less than 100 ms on a
+// TestLargeClustersInTime is TestBetterThanOthers for the largest clusters, each of whose rings takes some 100 ms on a
 // machine with nothing else to do (make rings), and here not more than three times that.
 func TestLargeClustersInTime(t *testing.T) {
 	const limit = 300 * time.Millisecond

@@ -11,6 +11,7 @@ import (
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/facts"
+	"gorun/worker/migrate"
 )
 
 // onHost is a daemon that only has to say what its machine is.
@@ -94,6 +95,22 @@ func TestChangedInto(t *testing.T) {
 	d.changedInto(t.Context(), more, "")
 	expect(t, said(), "NUMA node 0 has 4 CPUs, not 2, NUMA node 0 has 2048 MiB of memory, not 1024 (ranks stay bound as they are)",
 		"the topology file does not fit any more: line 5: h has no NIC e0")
+}
+
+// TestLabelsAfterMove: whoever has been moved says which labels nobody knows to be true of where it is now.
+func TestLabelsAfterMove(t *testing.T) {
+	for file, want := range map[string][]string{
+		"hosts:\n  h: {esxi: e, rack: r, by: vCenter}\n":               {"esxi, rack of the topology file still counts after the move: if it is not so any more, write the file again, this job reads it"},
+		"hosts:\n  h: {esxi: e, session: '0x1'}\n  other: {esxi: e}\n": nil,
+	} {
+		d, said := onHost(t, topology.Host{Name: "h", Session: "0x2"}, file)
+		d.moves(t.Context(), migrate.Event{Kind: migrate.Stays}, nil)
+		expect(t, said())
+		d.moves(t.Context(), migrate.Event{Kind: migrate.Ends}, nil)
+		expect(t, said(), want...)
+		d.hostMoves(t.Context(), &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Moved: true})
+		expect(t, said(), want...)
+	}
 }
 
 // TestForget: after a move neither what was measured before counts, nor what links counted until then.

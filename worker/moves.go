@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -234,6 +235,9 @@ func (d *daemon) announce(ctx context.Context, m wire.Message, then func()) {
 // arrived goes on after a move or a pause: connections may be dead without showing it, the others may have given
 // this host up, and its network may be another one; after a move it is. then is called when that is looked after.
 func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func()) {
+	if moved {
+		d.doubtLabels()
+	}
 	if d.stopping || d.roster == nil {
 		then()
 		return
@@ -255,6 +259,13 @@ func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func
 		}
 		d.probeAgain(ctx, "after the pause ", then)
 	})
+}
+
+// doubtLabels says which labels of this machine may be wrong after a move without anybody seeing it.
+func (d *daemon) doubtLabels() {
+	if labels := d.facts.Undated(d.self); len(labels) > 0 {
+		d.tell(fmt.Sprintf("%s of the topology file still counts after the move: if it is not so any more, write the file again, this job reads it", strings.Join(labels, ", ")))
+	}
 }
 
 // peerMoves takes a peer's word about its own move.

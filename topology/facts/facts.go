@@ -130,6 +130,18 @@ func (f *File) Moved(h topology.Host) bool {
 	return then != "" && h.Session != "" && h.Session != then
 }
 
+// Undated returns the labels that the file gives a host without the session that they are of, so that they count after a move
+// as before.
+func (f *File) Undated(h topology.Host) (undated []string) {
+	of := f.hosts[bare(h.Name)]
+	for _, label := range labels {
+		if of.labels[label] != "" && (of.session == "" || h.Session == "") {
+			undated = append(undated, label)
+		}
+	}
+	return undated
+}
+
 // hasNode reports whether a NUMA node may be one of the host's. Where the kernel tells of none, as in a container, nobody
 // knows better.
 func hasNode(h *topology.Host, node int) bool {

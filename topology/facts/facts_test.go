@@ -211,6 +211,22 @@ func TestWrite(t *testing.T) {
 	}
 }
 
+// TestUndated: labels without a session are those that a move does not end.
+func TestUndated(t *testing.T) {
+	f, err := facts.Parse([]byte("hosts:\n  a: {rack: r, esxi: e, by: vCenter}\n  b: {esxi: e, session: '0x1'}\n  c: {}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, session string
+		want          []string
+	}{{"a", "0x2", []string{"esxi", "rack"}}, {"b", "0x2", nil}, {"b", "", []string{"esxi"}}, {"c", "", nil}, {"d", "", nil}} {
+		if got := f.Undated(topology.Host{Name: c.name, Session: c.session}); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s with session %q: %v, should be %v", c.name, c.session, got, c.want)
+		}
+	}
+}
+
 // TestTellers: labels keep whom the file says to have told them, also in a file that is written of them.
 func TestTellers(t *testing.T) {
 	read := func(text []byte) []topology.Host {

@@ -152,7 +152,7 @@ func parseModes(report string, gpus []topology.GPU) {
 // underline is how nvidia-smi writes the head of a table.
 var underline = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9;]*m") })
 
-// parseMatrix reads how GPUs are linked: a column and a row for each, and more for network cards. Cells are between tabs, and
+// parseMatrix reads how GPUs are linked: a column and a row for each, and more for network cards. Cells are between white space, and
 // those of GPUs have no spaces inside. It takes all of it or nothing.
 func parseMatrix(text string, gpus []topology.GPU) {
 	var columns []int // which GPU a column is about, -1 if none
