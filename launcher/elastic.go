@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -148,13 +149,24 @@ func (j *job) startHost(s elastic.StartHost) {
 	}
 	h := newHost(s.Host, s.Name, j.spec, j.template)
 	h.job.Slots, h.job.Elastic = max(j.change.slots[s.Name], 1), true
-	for _, other := range slices.Backward(j.hosts) {
-		if other.name != h.name {
-			h.job.Toward = bare(other.name)
-		}
-	}
+	h.job.Toward = j.toward(s.Name)
 	j.hosts = append(j.hosts, h)
 	j.converse(h)
+}
+
+// toward names another host than the one of a name: one that was started or else, because the first one, too, may have to
+// find its way to the others, one that will be.
+func (j *job) toward(name string) string {
+	var names []string
+	for _, h := range j.hosts {
+		names = append(names, h.name)
+	}
+	for _, other := range append(names, slices.Sorted(maps.Keys(j.change.slots))...) {
+		if other != name {
+			return bare(other)
+		}
+	}
+	return ""
 }
 
 // dropHost ends a daemon that is of no use any more; its end is reported like that of others.

@@ -20,6 +20,7 @@ import (
 type whereabouts struct {
 	own   []string // candidates for data of this host, as its peers know them
 	stamp uint64   // of the last news of this host
+	lost  bool     // the address at which the launcher reached this host is gone
 	peers map[int]*wire.Moved
 }
 
@@ -54,7 +55,7 @@ func (d *daemon) lookAtAddresses(ctx context.Context) {
 	}
 	mine := ownAddresses()
 	if hint, err := netip.ParseAddr(d.job.LocalIP); err == nil && !mine[hint.Unmap()] {
-		d.job.LocalIP = "" // what leads here now is what leads to a peer
+		d.job.LocalIP, d.where.lost = "", true // what leads here now is what leads to a peer
 		for _, p := range d.others() {
 			if len(p.Data) > 0 {
 				d.job.Toward, _, _ = net.SplitHostPort(p.Data[0])

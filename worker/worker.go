@@ -299,6 +299,9 @@ func (d *daemon) addresses() ([]netip.Addr, error) {
 	hint, err := netip.ParseAddr(d.job.LocalIP)
 	if err != nil {
 		hint = sourceToward(d.job.Toward)
+		if d.where.lost && hint.IsLoopback() {
+			hint = netip.Addr{} // nobody to ask the way to, or a name that means this host here: the others are elsewhere
+		}
 	}
 	if len(d.job.NICs) > 0 {
 		addrs := addresses(hint, topology.ChosenNIC(d.job.NICs, d.self.NICs))
