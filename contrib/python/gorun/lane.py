@@ -141,8 +141,8 @@ class Lanes:
                 if words[at] < goal and not self._await(lane, at, goal):
                     self._forget(name)
                     return False
-            # Looked at last: who comes after the end of the world finds it marked, and others may have been told that
-            # this failed.
+            # Looked at last: who comes after the end of the world finds it marked, and others may have been
+            # told that this failed.
             while self._flags[self._over] == WORLD_GONE:
                 self._look()  # which raises why, once the daemon has said it
                 os.sched_yield()
