@@ -76,7 +76,7 @@ unit: build/report
 ## lab: the tests that run on lab hosts; they need root, sshd and iproute2
 # They wait more than they work: four at a time.
 lab: build build/report
-	@$(GOTEST) -count=1 -timeout=40m -parallel=4 $(LAB_PACKAGES) | $(REPORT) -failed build/failed || $(call again,$(GOTEST),$(LAB_PACKAGES))
+	@$(GOTEST) -count=1 -timeout=60m -parallel=4 $(LAB_PACKAGES) | $(REPORT) -failed build/failed || $(call again,$(GOTEST),$(LAB_PACKAGES))
 
 ## python: the tests of the Python binding
 python: build

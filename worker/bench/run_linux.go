@@ -90,14 +90,14 @@ func (b *runner) measure(count int) (Row, error) {
 	if err != nil {
 		return Row{}, err
 	}
-	before, err := b.rank.Traffic()
+	before, err := b.traffic()
 	if err != nil {
 		return Row{}, err
 	}
 	if err := b.loop(ops, iters); err != nil {
 		return Row{}, err
 	}
-	after, err := b.rank.Traffic()
+	after, err := b.traffic()
 	if err != nil {
 		return Row{}, err
 	}
@@ -213,6 +213,15 @@ func (b *runner) iterations(trial []float64) (int, error) {
 	}
 	n := math.Ceil(b.cfg.MinTime.Seconds() / max(b.times[0], 1e-9))
 	return int(min(max(n, minIters), maxIters)), nil
+}
+
+// traffic is what this host has sent, when all ranks have what they are to have: a host may still send what others wait for
+// when its own ranks have their results.
+func (b *runner) traffic() (uint64, error) {
+	if err := b.do([]*session.Operation{{Kind: collective.Barrier, Name: "bench.sent"}}, nil); err != nil {
+		return 0, err
+	}
+	return b.rank.Traffic()
 }
 
 // agree reduces the first numbers of the sheet over all ranks.
