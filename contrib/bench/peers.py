@@ -169,6 +169,9 @@ class Bench:
     ) -> None:
         """names says who takes part, first the one that is compared; missing ones are left out."""
         runners = [program for name in names for program in self.found if program.name == name]
+        if not runners:
+            self.lines += [f"Not measured: {setting.title}: no program for it is installed.", ""]
+            return
         results = compare(runners, setting, sizes, self.args.rounds, self.args.min_time)
         ideal = results.pop(programs.LIMIT, None)
         if ideal:
