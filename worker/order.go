@@ -12,7 +12,7 @@ import (
 	"gorun/topology/facts"
 )
 
-// Rings are found beside the daemon's loop: with 1,000 hosts one takes a tenth of a second of a CPU, and twice that whether
+// Rings are found beside the daemon's loop: with 1,000 hosts one takes a tenth of a second of a CPU, and as much whether
 // another one pays (make rings), in which the loop has heartbeats and ranks to look after. What a ring is found from is taken in the
 // loop, and whether it still counts is decided there when it has been found: for a new world by package epoch, for one in
 // which data moves by reconsideration.

@@ -476,11 +476,7 @@ func TestRankLaneAlloc(t *testing.T) {
 	h, _ := startCounted(t, 2)
 	const rounds = 1000
 	ranks(t, h, func(r *session.Rank) error {
-		short, err := newVector(r, "x", 16)
-		if err != nil {
-			return err
-		}
-		long, err := newVector(r, "y", wideN)
+		short, long, err := shortAndLong(r)
 		if err != nil {
 			return err
 		}

@@ -133,15 +133,19 @@ func TestRankLeavesWideLane(t *testing.T) {
 	}
 }
 
+// shortAndLong are a tensor for a plain lane and one for a wide one.
+func shortAndLong(r *session.Rank) (short, long *vector, err error) {
+	if short, err = newVector(r, "short", 16); err == nil {
+		long, err = newVector(r, "long", wideN)
+	}
+	return short, long, err
+}
+
 // Ranks that joined come to no lane again, and what they left there is no part of a later sum.
 func TestRankJoins(t *testing.T) {
 	h, _ := startCounted(t, 3)
 	ranks(t, h, func(r *session.Rank) error {
-		short, err := newVector(r, "short", 4)
-		if err != nil {
-			return err
-		}
-		long, err := newVector(r, "long", wideN)
+		short, long, err := shortAndLong(r)
 		if err != nil {
 			return err
 		}
