@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
@@ -214,12 +215,16 @@ def iperf(run: tuple[str, ...]) -> float:
     if not shutil.which("iperf3"):
         return 0.0
     server = subprocess.Popen([*run[:-1], "exec", "1", "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+    said = "it says nothing"
     try:
-        for _ in range(10):  # until the server listens
+        for _ in range(20):  # until the server listens
             text = output([*run[:-1], "exec", "2", "iperf3", "-c", "host1", "-t", "4", "-J"])
-            if text:
-                return json.loads(text)["end"]["sum_received"]["bits_per_second"] / 8
+            report = json.loads(text) if text else {}
+            if received := report.get("end", {}).get("sum_received"):
+                return received["bits_per_second"] / 8
+            said = report.get("error", said)
+            time.sleep(0.1)
     finally:
         server.terminate()
         server.wait()
-    return 0.0
+    sys.exit(f"iperf3 between two lab hosts: {said}")
