@@ -28,7 +28,7 @@ func TestCrossesNetworks(t *testing.T) {
 	if strings.Contains(strings.Join(ring.Why, " "), "in common") {
 		t.Errorf("%q", ring.Why)
 	}
-	if why := OrderBy(ByHost, hosts, nil).Why; !strings.Contains(why[0], "no network in common") || strings.Contains(why[1], "in common") {
+	if why := OrderBy(t.Context(), ByHost, hosts, nil).Why; !strings.Contains(why[0], "no network in common") || strings.Contains(why[1], "in common") {
 		t.Errorf("in the order of the list: %q", why)
 	}
 

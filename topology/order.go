@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"context"
 	"math"
 	"slices"
 )
@@ -40,7 +41,9 @@ var crossingLabels = []string{"esxi", "rack", "zone"}
 //
 // Up to 12 hosts the ring is exactly that. Beyond, it is a good one, found in a bounded number of steps;
 // 1,000 hosts take some 30 ms of a CPU, or 80 ms if all million edges were measured (see make rings).
-func Order(hosts []Host, edges []Edge) Ring {
+func Order(hosts []Host, edges []Edge) Ring { return order(context.Background(), hosts, edges) }
+
+func order(ctx context.Context, hosts []Host, edges []Edge) Ring {
 	switch len(hosts) {
 	case 0:
 		return Ring{}
@@ -48,12 +51,14 @@ func Order(hosts []Host, edges []Edge) Ring {
 		return Ring{Order: []int{0}}
 	}
 	p := newProblem(hosts, edges)
+	p.ctx = ctx
 	order := p.solve()
 	return Ring{Order: order, Why: p.why(hosts, order)}
 }
 
 // problem is what the solvers see: prices of all edges, by from×n+to.
 type problem struct {
+	ctx   context.Context // over once nobody wants the answer any more
 	n     int
 	edges []edge
 	// known tells where speeds come from; rtt is in seconds, 0 if unknown.
@@ -89,7 +94,7 @@ func (s source) fact() bool { return s >= measured }
 
 func newProblem(hosts []Host, edges []Edge) *problem {
 	n := len(hosts)
-	p := &problem{n: n, edges: make([]edge, n*n), known: make([]source, n*n), rtt: make([]float64, n*n)}
+	p := &problem{ctx: context.Background(), n: n, edges: make([]edge, n*n), known: make([]source, n*n), rtt: make([]float64, n*n)}
 	p.measure(edges)
 	labels := numberLabels(hosts)
 	for _, number := range labels {
@@ -254,6 +259,18 @@ func numberLabels(hosts []Host) [][]int {
 		}
 	}
 	return all
+}
+
+// over reports whether nobody wants the answer any more. Searches then end soon, with a ring of which nothing is promised.
+func (p *problem) over() bool { return p.ctx.Err() != nil }
+
+// listed is the ring in the order of the host list.
+func (p *problem) listed() []int {
+	order := make([]int, p.n)
+	for i := range order {
+		order[i] = i
+	}
+	return order
 }
 
 // solve finds the highest bandwidth that all edges of some ring reach, and of the rings that come close

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"context"
 	"fmt"
 	"strings"
 )
@@ -27,11 +28,12 @@ func ParseBy(text string) (By, error) {
 }
 
 // OrderBy is Order with what the user wants it to go by. The reasons tell all that is known of each edge, also what the
-// order does not go by, and end with what it goes by instead of measurements.
-func OrderBy(by By, hosts []Host, edges []Edge) Ring {
+// order does not go by, and end with what it goes by instead of measurements. When ctx is over it returns soon, with
+// any ring.
+func OrderBy(ctx context.Context, by By, hosts []Host, edges []Edge) Ring {
 	switch by {
 	case ByTopology:
-		return Keep(hosts, edges, Order(hosts, nil).Order).because(labelOrder)
+		return Keep(hosts, edges, order(ctx, hosts, nil).Order).because(labelOrder)
 	case ByHost:
 		if len(hosts) > 1 {
 			order := make([]int, len(hosts))
@@ -41,7 +43,7 @@ func OrderBy(by By, hosts []Host, edges []Edge) Ring {
 			return Keep(hosts, edges, order).because(hostOrder)
 		}
 	}
-	return Order(hosts, edges)
+	return order(ctx, hosts, edges)
 }
 
 // Stay is Keep for what is left of a former ring, in which hosts that are gone are -1: the reasons of edges that it had, too,

@@ -17,24 +17,24 @@ func TestOrderBy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ring := topology.OrderBy(parsed, hosts, edges)
+		ring := topology.OrderBy(t.Context(), parsed, hosts, edges)
 		if !slices.Equal(ring.Order, want) || len(ring.Why) != len(want) {
 			t.Errorf("by %q: %+v, should be %v", by, ring, want)
 		}
 	}
 	// What was measured is told also of a ring that does not go by it.
-	ring := topology.OrderBy(topology.ByTopology, hosts, edges)
+	ring := topology.OrderBy(t.Context(), topology.ByTopology, hosts, edges)
 	if want := "same rack r2, 111 Mbit/s measured, the bottleneck, by labels and NICs"; ring.Why[1] != want || ring.Why[0] != "from rack r1 to r2, 1 Gbit/s measured, by labels and NICs" {
 		t.Errorf("reasons %q, the second should be %q", ring.Why, want)
 	}
 	// So is that a ring does not go by it, or by anything.
 	for by, want := range map[topology.By]string{topology.ByHost: "1 Gbit/s measured, order of the host list", topology.ByMeasured: "1 Gbit/s measured"} {
-		if why := topology.OrderBy(by, hosts, edges).Why[0]; !strings.HasSuffix(why, want) {
+		if why := topology.OrderBy(t.Context(), by, hosts, edges).Why[0]; !strings.HasSuffix(why, want) {
 			t.Errorf("by %s: %q, should end with %q", by, why, want)
 		}
 	}
 	bare := []topology.Host{{}, {}, {}}
-	if why := topology.OrderBy(topology.ByHost, bare, nil).Why[0]; why != "nothing known, order of the host list" {
+	if why := topology.OrderBy(t.Context(), topology.ByHost, bare, nil).Why[0]; why != "nothing known, order of the host list" {
 		t.Errorf("of nothing: %q", why)
 	}
 	if _, err := topology.ParseBy("rank"); err == nil {
@@ -44,7 +44,7 @@ func TestOrderBy(t *testing.T) {
 		t.Errorf("one host stays: %+v", ring)
 	}
 	for _, few := range [][]topology.Host{nil, hosts[:1]} {
-		if ring := topology.OrderBy(topology.ByHost, few, nil); len(ring.Order) != len(few) || ring.Why != nil {
+		if ring := topology.OrderBy(t.Context(), topology.ByHost, few, nil); len(ring.Order) != len(few) || ring.Why != nil {
 			t.Errorf("%d hosts: %+v", len(few), ring)
 		}
 	}

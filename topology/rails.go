@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net/netip"
@@ -129,8 +130,9 @@ func WithSums(hosts []Host, edges []Edge, rails []string) []Edge {
 }
 
 // OverRails returns the ring with a ring for each rail beside it, if these carry more together than it does over all
-// rails, by what was measured on every edge of them. Either way it says what was compared.
-func (r Ring) OverRails(by By, hosts []Host, edges []Edge, rails []string) Ring {
+// rails, by what was measured on every edge of them. Either way it says what was compared. When ctx is
+// over it returns soon, with any rings.
+func (r Ring) OverRails(ctx context.Context, by By, hosts []Host, edges []Edge, rails []string) Ring {
 	n := len(hosts)
 	if by != "" && by != ByMeasured || len(rails) < 2 || n < 3 || len(r.Order) != n ||
 		!slices.ContainsFunc(edges, func(e Edge) bool { return e.Rail != "" }) {
@@ -140,7 +142,11 @@ func (r Ring) OverRails(by By, hosts []Host, edges []Edge, rails []string) Ring 
 	var each []RailRing
 	several := 0.0
 	for _, rail := range rails {
+		if ctx.Err() != nil {
+			return r
+		}
 		p := onRail(hosts, edges, rail)
+		p.ctx = ctx
 		for at, e := range p.edges {
 			sum[at].speed += e.speed
 		}

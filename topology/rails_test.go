@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -39,7 +40,7 @@ func onRails(n int, rails []string, f func(rail, from, to int) float64) (edges [
 
 func planned(hosts []Host, edges []Edge, rails []string) Ring {
 	edges = WithSums(hosts, edges, rails)
-	return OrderBy(ByMeasured, hosts, edges).OverRails(ByMeasured, hosts, edges, rails)
+	return OrderBy(context.Background(), ByMeasured, hosts, edges).OverRails(context.Background(), ByMeasured, hosts, edges, rails)
 }
 
 func TestRails(t *testing.T) {
@@ -101,7 +102,7 @@ func TestOverRails(t *testing.T) {
 	for what, r := range map[string]Ring{
 		"not measured in one network": planned(hosts, slices.DeleteFunc(slices.Clone(edges), func(e Edge) bool { return e.Rail == rails[1] }), rails),
 		"one network only":            planned(hosts, edges, rails[:1]),
-		"by topology":                 OrderBy(ByTopology, hosts, edges).OverRails(ByTopology, hosts, edges, rails),
+		"by topology":                 OrderBy(t.Context(), ByTopology, hosts, edges).OverRails(t.Context(), ByTopology, hosts, edges, rails),
 	} {
 		if len(r.Rails) != 0 || len(r.Order) != 4 {
 			t.Errorf("%s: %+v", what, r)

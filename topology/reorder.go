@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -28,8 +29,8 @@ type Change struct {
 // these are never the same when they are measured again. If it does not pay, the Change is empty.
 //
 // Up to 12 hosts no ring keeps more. Beyond, the present ring is mended where it is slow or crosses too often, and only
-// if it cannot be, and another one is far better, it is that.
-func Reorder(by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
+// if it cannot be, and another one is far better, it is that. When ctx is over it returns soon, with any ring.
+func Reorder(ctx context.Context, by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
 	n := len(hosts)
 	if n < 3 || len(order) != n || by == ByHost { // of two hosts there is one ring
 		return Change{}, false
@@ -52,11 +53,9 @@ func Reorder(by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
 		}
 	}
 	p := newProblem(listed, moved)
+	p.ctx = ctx
 	p.chargeChanges()
-	present := make([]int, n)
-	for i := range present {
-		present[i] = i
-	}
+	present := p.listed()
 	found := p.change(present)
 	if !p.pays(present, found) {
 		return Change{}, false

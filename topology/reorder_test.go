@@ -39,7 +39,7 @@ func TestReorder(t *testing.T) {
 	}
 	hosts := named("a", "b", "c", "d")
 	present := []int{0, 1, 2, 3}
-	change, pays := topology.Reorder(topology.ByMeasured, hosts, between(4, 9*gbit, slow(gbit)), present)
+	change, pays := topology.Reorder(t.Context(), topology.ByMeasured, hosts, between(4, 9*gbit, slow(gbit)), present)
 	if !pays || change.Now != gbit || change.Then != 9*gbit || len(change.Unsure) > 0 || change.Why != "its slowest edge carries 9 Gbit/s instead of 1 Gbit/s" {
 		t.Errorf("a slow edge: %v %+v", pays, change)
 	}
@@ -61,7 +61,7 @@ func TestReorder(t *testing.T) {
 	for i := range labelled {
 		labelled[i].Labels = map[string]string{"rack": []string{"r", "s"}[i%2]}
 	}
-	change, pays = topology.Reorder(topology.ByTopology, labelled, nil, present)
+	change, pays = topology.Reorder(t.Context(), topology.ByTopology, labelled, nil, present)
 	if why := strings.Join(change.Ring.Why, "; "); !pays || strings.Count(why, ", by labels and NICs") != 4 || !strings.Contains(why, "by labels and NICs, as before") {
 		t.Errorf("by labels: %v, %q", pays, why)
 	}
@@ -80,7 +80,7 @@ func TestReorder(t *testing.T) {
 		"it is the best":      {topology.ByMeasured, between(4, 9*gbit, slow(gbit)), []int{3, 1, 0, 2}},
 		"strange edges":       {topology.ByMeasured, []topology.Edge{{From: -1, To: 9, Bandwidth: 1}, {From: 2, To: 2, Bandwidth: 1}}, present},
 	} {
-		if change, pays := topology.Reorder(tc.by, hosts, tc.edges, tc.order); pays || change.Ring.Order != nil {
+		if change, pays := topology.Reorder(t.Context(), tc.by, hosts, tc.edges, tc.order); pays || change.Ring.Order != nil {
 			t.Errorf("%s: %+v pays", name, change)
 		}
 	}
@@ -90,7 +90,7 @@ func TestReorder(t *testing.T) {
 	for i := range present {
 		used = append(used, topology.Edge{From: i, To: (i + 1) % 4, Bandwidth: []float64{9, 1, 9, 9}[i] * gbit, InJob: true})
 	}
-	change, pays = topology.Reorder(topology.ByMeasured, hosts, used, present)
+	change, pays = topology.Reorder(t.Context(), topology.ByMeasured, hosts, used, present)
 	if !pays || len(change.Unsure) == 0 {
 		t.Fatalf("edges that nobody measured: %v %+v", pays, change)
 	}
@@ -98,7 +98,7 @@ func TestReorder(t *testing.T) {
 		used = append(used, topology.Edge{From: pair.From, To: pair.To, Bandwidth: gbit, InJob: true})
 	}
 	for range 12 {
-		if change, pays = topology.Reorder(topology.ByMeasured, hosts, used, present); !pays {
+		if change, pays = topology.Reorder(t.Context(), topology.ByMeasured, hosts, used, present); !pays {
 			break
 		}
 		for _, pair := range change.Unsure {
@@ -151,14 +151,14 @@ func TestReorderKeepsEdges(t *testing.T) {
 				}
 				return edges
 			}
-			change, pays := topology.Reorder(topology.ByMeasured, hosts, measure(), present)
+			change, pays := topology.Reorder(t.Context(), topology.ByMeasured, hosts, measure(), present)
 			if !pays || change.Then < 8*gbit || change.Fewer != 0 {
 				t.Fatalf("%d hosts, seed %d: a ring without the slow edges: pays %v, %v instead of %v, %d fewer crossings", n, seed, pays, change.Then, change.Now, change.Fewer)
 			}
 			if k, want := kept(present, change.Ring.Order), n-3*len(bad)/2; k < want {
 				t.Errorf("%d hosts, seed %d: %d edges of %v are kept in %v, should be %d", n, seed, k, present, change.Ring.Order, want)
 			}
-			if again, pays := topology.Reorder(topology.ByMeasured, hosts, measure(), change.Ring.Order); pays {
+			if again, pays := topology.Reorder(t.Context(), topology.ByMeasured, hosts, measure(), change.Ring.Order); pays {
 				t.Errorf("%d hosts, seed %d: measured again, another ring pays: %s", n, seed, again.Why)
 			}
 		}
@@ -174,7 +174,7 @@ func TestReorderIsGood(t *testing.T) {
 			hosts, edges := instance(rng, n)
 			now, changes := rng.Perm(n), 0
 			for ; changes < 10; changes++ {
-				change, pays := topology.Reorder(topology.ByMeasured, hosts, edges, now)
+				change, pays := topology.Reorder(t.Context(), topology.ByMeasured, hosts, edges, now)
 				if !pays {
 					break
 				}
@@ -232,11 +232,11 @@ func TestReorderByLabels(t *testing.T) {
 	for i, esxi := range []string{"e1", "e2", "e1", "e2"} {
 		hosts[i].Labels = map[string]string{"esxi": esxi}
 	}
-	change, pays := topology.Reorder(topology.ByTopology, hosts, nil, []int{0, 1, 2, 3})
+	change, pays := topology.Reorder(t.Context(), topology.ByTopology, hosts, nil, []int{0, 1, 2, 3})
 	if !pays || change.Fewer != 2 || len(change.Unsure) > 0 || change.Why != "it crosses 2 borders less" {
 		t.Errorf("%v %+v", pays, change)
 	}
-	if again, pays := topology.Reorder(topology.ByTopology, hosts, nil, change.Ring.Order); pays {
+	if again, pays := topology.Reorder(t.Context(), topology.ByTopology, hosts, nil, change.Ring.Order); pays {
 		t.Errorf("and then once more: %+v", again)
 	}
 }
@@ -255,7 +255,7 @@ func TestReorderSettles(t *testing.T) {
 			edges[i].Bandwidth *= 0.2 + rng.Float64()
 		}
 		order := rng.Perm(n)
-		change, pays := topology.Reorder(topology.ByMeasured, hosts, edges, order)
+		change, pays := topology.Reorder(t.Context(), topology.ByMeasured, hosts, edges, order)
 		if !pays {
 			continue
 		}
@@ -268,7 +268,7 @@ func TestReorderSettles(t *testing.T) {
 		if change.Then < 1.25*change.Now && (change.Fewer <= 0 || change.Then < 0.9*change.Now) {
 			t.Errorf("seed %d: %+v is not worth it", seed, change)
 		}
-		if again, pays := topology.Reorder(topology.ByMeasured, hosts, edges, change.Ring.Order); pays {
+		if again, pays := topology.Reorder(t.Context(), topology.ByMeasured, hosts, edges, change.Ring.Order); pays {
 			t.Errorf("seed %d: after %+v another one: %+v", seed, change, again)
 		}
 	}
@@ -289,14 +289,14 @@ func BenchmarkReorder(b *testing.B) {
 	present := topology.Order(hosts, edges).Order
 	b.Run("1000measured", func(b *testing.B) {
 		for b.Loop() {
-			topology.Reorder(topology.ByMeasured, hosts, edges, present)
+			topology.Reorder(b.Context(), topology.ByMeasured, hosts, edges, present)
 		}
 	})
 	at := slices.IndexFunc(edges, func(e topology.Edge) bool { return e.From == present[99] && e.To == present[100] })
 	edges[at].Bandwidth = gbit
 	b.Run("1000measuredSlowEdge", func(b *testing.B) {
 		for b.Loop() {
-			topology.Reorder(topology.ByMeasured, hosts, edges, present)
+			topology.Reorder(b.Context(), topology.ByMeasured, hosts, edges, present)
 		}
 	})
 }

@@ -109,6 +109,9 @@ func (s *search) setFloor(floor float64) {
 
 // ring returns a cheap ring, and whether all its edges have at least the given bandwidth.
 func (s *search) ring(floor float64) (order []int, ok bool) {
+	if s.p.over() {
+		return s.p.listed(), true
+	}
 	s.findNeighbours(floor)
 	s.nearest()
 	return s.refine()
@@ -116,6 +119,9 @@ func (s *search) ring(floor float64) (order []int, ok bool) {
 
 // near is ring with as few changes to a present ring as it finds.
 func (s *search) near(present []int, floor float64) (order []int, ok bool) {
+	if s.p.over() {
+		return present, true
+	}
 	s.findNeighbours(floor)
 	s.follow(present)
 	s.exchange()
@@ -142,6 +148,9 @@ func (s *search) follow(ring []int) {
 func (s *search) raise(best []int, top float64) []int {
 	crossings, low, high := s.p.crossings(best), s.p.slowest(best), top
 	for try := range raises {
+		if s.p.over() {
+			break
+		}
 		floor := low // and at first only what makes it cheaper
 		if try > 0 {
 			floor = (low + high) / 2
@@ -213,6 +222,9 @@ func (s *search) exchange() {
 		return x
 	}
 	for range exchanges {
+		if s.p.over() {
+			return
+		}
 		ring := s.order()
 		at := slices.IndexFunc(ring, func(host int) bool { return s.along[host] >= slow })
 		if at < 0 {
@@ -389,7 +401,7 @@ func (s *search) mend(most int) {
 		}
 		path := newPath(s, slowEdge)
 		for !path.closes() {
-			if left--; left < 0 || !path.rotate() {
+			if left--; left < 0 || s.p.over() || !path.rotate() {
 				return
 			}
 		}

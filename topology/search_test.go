@@ -1,8 +1,10 @@
 package topology
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -13,7 +15,7 @@ func TestSearchIsClose(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		n := 5 + rng.IntN(6)
-		p := &problem{n: n, edges: make([]edge, n*n)}
+		p := &problem{ctx: t.Context(), n: n, edges: make([]edge, n*n)}
 		for at := range p.edges {
 			p.edges[at] = edge{math.Ceil(rng.Float64() * 20), rng.Int64N(1000)}
 		}
@@ -70,7 +72,7 @@ func (p *problem) sum(order []int) (sum int64) {
 // rack is as fast.
 func TestBoundsSeeRacks(t *testing.T) {
 	const n, inside, across = 16, 20.0, 10.0
-	p := &problem{n: n, edges: make([]edge, n*n)}
+	p := &problem{ctx: t.Context(), n: n, edges: make([]edge, n*n)}
 	for i := range n {
 		for j := range n {
 			p.edges[i*n+j].speed = across
@@ -81,5 +83,56 @@ func TestBoundsSeeRacks(t *testing.T) {
 	}
 	if lowest, top := p.bounds(); lowest != across || top != across {
 		t.Errorf("between %v and %v, should be %v", lowest, top, across)
+	}
+}
+
+// countdown is a context that is over once it has been asked so often.
+type countdown struct {
+	context.Context
+	left, after int
+}
+
+func (c *countdown) Err() error {
+	if c.left--; c.left >= 0 {
+		return nil
+	}
+	c.after++
+	return context.Canceled
+}
+
+// TestSearchEnds: whenever nobody wants the answer any more, a search ends without looking further, and with a ring of all hosts.
+func TestSearchEnds(t *testing.T) {
+	const n = 120
+	hosts, edges := scattered(rand.New(rand.NewPCG(3, 3)), n)
+	present := make([]int, n)
+	for i := range present {
+		present[i] = i
+	}
+	for name, search := range map[string]func(ctx context.Context) []int{
+		"a ring": func(ctx context.Context) []int { return OrderBy(ctx, ByMeasured, hosts, edges).Order },
+		"another ring": func(ctx context.Context) []int {
+			change, pays := Reorder(ctx, ByMeasured, hosts, edges, present)
+			if !pays {
+				return present
+			}
+			return change.Ring.Order
+		},
+	} {
+		whole := countdown{t.Context(), math.MaxInt, 0}
+		search(&whole)
+		asked := math.MaxInt - whole.left
+		if asked < 20 {
+			t.Fatalf("%s: asked only %d times whether to go on", name, asked)
+		}
+		for left := 0; left < asked; left += asked/40 + 1 {
+			ctx := countdown{t.Context(), left, 0}
+			order := slices.Sorted(slices.Values(search(&ctx)))
+			if !slices.Equal(order, present) {
+				t.Fatalf("%s, over after %d of %d: %v", name, left, asked, order)
+			}
+			if ctx.after > 30 { // once for each ring that would have been looked for, none of which is
+				t.Errorf("%s, over after %d of %d: went on %d times", name, left, asked, ctx.after)
+			}
+		}
 	}
 }

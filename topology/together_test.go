@@ -106,7 +106,7 @@ func TestTogetherTold(t *testing.T) {
 	}
 	for i, want := range []string{"same esxi e1 (told by guestinfo and topology file, 100 %)", "same esxi e1 (told by topology file and guestinfo, 100 %)",
 		"same esxi e1 (told by guestinfo, 100 %)", "same esxi e1 (told by guestinfo, 100 %)"} {
-		if why := topology.OrderBy(topology.ByHost, hosts, nil).Why[i]; why != want+", order of the host list" {
+		if why := topology.OrderBy(t.Context(), topology.ByHost, hosts, nil).Why[i]; why != want+", order of the host list" {
 			t.Errorf("edge %d: %s, should be %s", i, why, want)
 		}
 	}

@@ -119,7 +119,7 @@ func TestPlaces(t *testing.T) {
 func TestRingOfThoseLeft(t *testing.T) {
 	left := places([]int{0, 6, 4, 2, 5}, []int{0, 2, 5, 6, 7}) // 4 is lost, 7 is new
 	ring := func(by topology.By, hosts []topology.Host, edges []topology.Edge) []int {
-		return ringTask{by: by, left: left}.oneRing(hosts, edges).Order
+		return ringTask{by: by, left: left}.oneRing(t.Context(), hosts, edges).Order
 	}
 	hosts := make([]topology.Host, 5)
 	edges := func(slowFrom, slowTo int) (edges []topology.Edge) {

@@ -15,7 +15,24 @@ import (
 // Rings are found beside the daemon's loop: with 1,000 hosts one takes a tenth of a second of a CPU, and as much whether
 // another one pays (make rings), in which the loop has heartbeats and ranks to look after. What a ring is found from is taken in the
 // loop, and whether it still counts is decided there when it has been found: for a new world by package epoch, for one in
-// which data moves by reconsideration.
+// which data moves by reconsideration. There is one search at a time: a newer question ends it, because the answer to the one
+// before would not count, and so does a newer roster.
+
+// search is the search for a ring that is under way, or the last one.
+type search struct{ end context.CancelFunc }
+
+// begin ends the search before and returns the context of another one.
+func (s *search) begin(ctx context.Context) context.Context {
+	s.stop()
+	ctx, s.end = context.WithCancel(ctx)
+	return ctx
+}
+
+func (s *search) stop() {
+	if s.end != nil {
+		s.end()
+	}
+}
 
 // ringTask is what a ring is found from. Nobody changes it any more.
 type ringTask struct {
@@ -49,18 +66,18 @@ func (t ringTask) ways() (hosts []topology.Host, edges []topology.Edge, rails []
 
 // ring is the ring, or the rings, of a new world. What was measured in the job counts if the user wants the ring to go by it;
 // then the present ring stays as it is unless another one pays.
-func (t ringTask) ring() topology.Ring {
+func (t ringTask) ring(ctx context.Context) topology.Ring {
 	hosts, edges, rails := t.ways()
-	return t.oneRing(hosts, edges).OverRails(t.by, hosts, edges, rails)
+	return t.oneRing(ctx, hosts, edges).OverRails(ctx, t.by, hosts, edges, rails)
 }
 
 // oneRing is the ring of all that takes one. Of the ring before hosts came or went it keeps what is left.
-func (t ringTask) oneRing(hosts []topology.Host, edges []topology.Edge) topology.Ring {
+func (t ringTask) oneRing(ctx context.Context, hosts []topology.Host, edges []topology.Edge) topology.Ring {
 	if t.by != topology.ByMeasured || len(t.left) == 0 {
-		return topology.OrderBy(t.by, hosts, edges)
+		return topology.OrderBy(ctx, t.by, hosts, edges)
 	}
 	order := topology.Join(hosts, edges, t.left)
-	if change, pays := topology.Reorder(t.by, hosts, edges, order); pays && len(change.Unsure) == 0 {
+	if change, pays := topology.Reorder(ctx, t.by, hosts, edges, order); pays && len(change.Unsure) == 0 {
 		order = change.Ring.Order
 	}
 	return topology.Stay(hosts, edges, order, t.former)
@@ -69,10 +86,10 @@ func (t ringTask) oneRing(hosts []topology.Host, edges []topology.Edge) topology
 // change is the ring to change to from the present one, and whether that pays. Several rings become one when a host is not in the
 // network of each any more. Otherwise they stay: what links measure is then about one network of theirs, and not about what one
 // ring over all would have.
-func (t ringTask) change(rings []wire.RailRing) (topology.Change, bool) {
+func (t ringTask) change(ctx context.Context, rings []wire.RailRing) (topology.Change, bool) {
 	hosts, edges, _ := t.ways()
 	if len(rings) == 0 {
-		return topology.Reorder(t.by, hosts, edges, t.left)
+		return topology.Reorder(ctx, t.by, hosts, edges, t.left)
 	}
 	rail, left := leftRail(hosts, rings)
 	if !left {
@@ -94,10 +111,12 @@ func (t ringTask) bandwidth(way topology.Pair) float64 {
 
 // order finds the ring of a new world.
 func (d *daemon) order(ctx context.Context, q epoch.Question) {
-	task := d.ringTask(q.Hosts)
+	task, wanted := d.ringTask(q.Hosts), d.search.begin(ctx)
 	d.wg.Go(func() {
-		found := epoch.Ordered{Number: q.Number, Ring: task.ring()}
-		d.post(ctx, func() { d.step(ctx, epoch.Event{Ordered: &found}) })
+		found := epoch.Ordered{Number: q.Number, Ring: task.ring(wanted)}
+		if wanted.Err() == nil {
+			d.post(wanted, func() { d.step(ctx, epoch.Event{Ordered: &found}) })
+		}
 	})
 }
 
@@ -127,6 +146,9 @@ func (r *reconsideration) ask(q question) bool {
 	r.asked = &q
 	return true
 }
+
+// withdraw takes a question back of which the answer is not wanted any more.
+func (r *reconsideration) withdraw() { r.asked = nil }
 
 // answer takes whether another ring pays, and reports whether to go on with that: only if hosts, ring and facts are still those
 // that were asked about, and nothing of what was measured then has turned out to be about another way. Among many hosts
@@ -159,10 +181,14 @@ func (d *daemon) reconsider(ctx context.Context) {
 	if !ok || !d.edges.again.ask(q) {
 		return
 	}
-	task := d.ringTask(q.hosts)
+	task, wanted := d.ringTask(q.hosts), d.search.begin(ctx)
 	d.wg.Go(func() {
-		change, pays := task.change(q.rings)
+		change, pays := task.change(wanted, q.rings)
 		d.post(ctx, func() {
+			if wanted.Err() != nil {
+				d.edges.again.withdraw()
+				return
+			}
 			now, ok := d.question()
 			if d.edges.again.answer(pays, now) && ok {
 				d.prefer(ctx, task, change)

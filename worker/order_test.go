@@ -110,7 +110,7 @@ func TestOneRing(t *testing.T) {
 	} {
 		task := ringTask{by: topology.ByMeasured, hosts: make([]topology.Host, len(c.ids)), facts: &facts.File{}, heard: c.heard,
 			former: formerPlaces(c.ring, c.ids), left: places(c.ring, c.ids)}
-		ring := task.ring()
+		ring := task.ring(t.Context())
 		if c.order != nil && !slices.Equal(ring.Order, c.order) {
 			t.Errorf("%s: ring %v, should be %v", c.name, ring.Order, c.order)
 		}
@@ -127,7 +127,8 @@ func TestOneRing(t *testing.T) {
 	}
 }
 
-// TestOrderBeside: the loop goes on while a ring is looked for, also to another question, and takes the answer to that.
+// TestOrderBeside: the loop goes on while a ring is looked for, also to another question, which ends the search, and takes the
+// answer to that.
 func TestOrderBeside(t *testing.T) {
 	d, _ := onHost(t, topology.Host{Name: "b"}, "")
 	d.events = make(chan func())
@@ -162,12 +163,32 @@ func TestOrderBeside(t *testing.T) {
 	a = step(epoch.Event{Message: &wire.Facts{From: 2, Epoch: 1, Host: topology.Host{Name: "b", Labels: map[string]string{"rack": "s"}}}})
 	d.order(ctx, *a.Order)
 	d.stopping = true // nothing has to be prepared
-	for range 2 {
+	for d.machine.State() == epoch.Ordering {
 		(<-d.events)()
 	}
-	d.wg.Wait()
+	d.wg.Wait() // nobody waits to tell the answer to the first question
 	if d.machine.State() != epoch.Preparing {
 		t.Errorf("state %v after the answers", d.machine.State())
+	}
+}
+
+// TestWithdrawn: a search whether another ring pays ends with a roster, and is begun again when it may be.
+func TestWithdrawn(t *testing.T) {
+	var s search
+	first := s.begin(t.Context())
+	second := s.begin(t.Context())
+	if first.Err() == nil || second.Err() != nil {
+		t.Errorf("searches that go on: the first %v, the second %v", first.Err() == nil, second.Err() == nil)
+	}
+	if s.stop(); second.Err() == nil {
+		t.Error("the second search goes on")
+	}
+	var r reconsideration
+	if !r.ask(question{epoch: 1}) {
+		t.Fatal("not asked")
+	}
+	if r.withdraw(); !r.ask(question{epoch: 1}) {
+		t.Error("a question that was withdrawn is not asked again")
 	}
 }
 

@@ -171,6 +171,7 @@ type daemon struct {
 
 	stalls    stallWatch
 	edges     edgeWatch
+	search    search          // for a ring
 	refit     refit           // of the coordinator
 	ring      []int           // host ids of the present world, or the one before, in the order of its ring
 	rings     []wire.RailRing // of the present world, if it has several

@@ -362,6 +362,7 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 		d.endWorld(r)
 	}
 	d.roster = r
+	d.search.stop()
 	d.peers.Store(r)
 	for peer := range d.absent.given {
 		d.accuse(peer) // it was no member before

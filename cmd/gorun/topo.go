@@ -199,7 +199,7 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 	}
 	used, rails := topology.OnlyNICs(hosts, nicsOf(c)), railsOf(hosts, nicsOf(c))
 	edges = topology.WithSums(used, edges, rails)
-	order := topology.OrderBy(ring.by, used, edges).OverRails(ring.by, used, edges, rails)
+	order := topology.OrderBy(c.Context, ring.by, used, edges).OverRails(c.Context, ring.by, used, edges, rails)
 	found := picture.Cluster{Hosts: hosts, Ring: order.Legs(used, edges), Split: order.Split, Ranks: ranks, Sites: topology.Together(hosts, edges)}
 	for _, r := range order.Rails {
 		found.Rails = append(found.Rails, picture.Rail{Network: r.Rail, Share: float64(r.Share) / 1000, Ring: r.Legs(used, edges)})

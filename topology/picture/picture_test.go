@@ -82,7 +82,7 @@ func inEachNetwork(t *testing.T) picture.Cluster {
 	}
 	rails := topology.Rails(hosts)
 	edges = topology.WithSums(hosts, edges, rails)
-	order := topology.OrderBy(topology.ByMeasured, hosts, edges).OverRails(topology.ByMeasured, hosts, edges, rails)
+	order := topology.OrderBy(t.Context(), topology.ByMeasured, hosts, edges).OverRails(t.Context(), topology.ByMeasured, hosts, edges, rails)
 	c := picture.Cluster{Hosts: hosts, Ring: order.Legs(hosts, edges), Split: order.Split}
 	for _, r := range order.Rails {
 		c.Rails = append(c.Rails, picture.Rail{Network: r.Rail, Share: float64(r.Share) / 1000, Ring: r.Legs(hosts, edges)})
@@ -208,7 +208,7 @@ func TestSources(t *testing.T) {
 	}
 	hosts := []topology.Host{host("vmxnet3"), host("mlx5_core"), host("mlx5_core"), host("veth"), {}}
 	edges := []topology.Edge{{From: 3, To: 4, Bandwidth: 125e6}, {From: 4, To: 0, Bandwidth: 125e6, InJob: true}}
-	text, err := picture.JSON(picture.Cluster{Hosts: hosts, Ring: topology.OrderBy(topology.ByHost, hosts, edges).Legs(hosts, edges)})
+	text, err := picture.JSON(picture.Cluster{Hosts: hosts, Ring: topology.OrderBy(t.Context(), topology.ByHost, hosts, edges).Legs(hosts, edges)})
 	if err != nil {
 		t.Fatal(err)
 	}
