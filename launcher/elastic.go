@@ -112,6 +112,14 @@ func (j *job) follow(ev elastic.Event) {
 	}
 }
 
+// ElasticError ends a job that lost too much: too many ranks at once, or ranks too often.
+type ElasticError struct {
+	Cause elastic.Cause
+	Why   string
+}
+
+func (e *ElasticError) Error() string { return e.Why }
+
 // verdictOf says how the job ends, in the launcher's words.
 func (j *job) verdictOf(e elastic.End) error {
 	switch e.Cause {
@@ -131,7 +139,7 @@ func (j *job) verdictOf(e elastic.End) error {
 			return h.failure
 		}
 	}
-	return errors.New(e.Why)
+	return &ElasticError{e.Cause, e.Why}
 }
 
 // discovered takes a list of hosts.

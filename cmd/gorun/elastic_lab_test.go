@@ -220,6 +220,25 @@ func (c *cluster) pid(host int, args string) int {
 	return 0
 }
 
+// runs tells whether a process runs on a host.
+func (c *cluster) runs(host int, args string) bool {
+	return slices.ContainsFunc(c.Host(host).Processes(), func(p lab.Process) bool { return strings.Contains(p.Args, args) })
+}
+
+// killProcess kills the process of a number in the job, wherever it is.
+func (j *training) killProcess(number int) {
+	j.t.Helper()
+	for _, h := range j.Hosts() {
+		for _, p := range h.Processes() {
+			if strings.Contains(p.Args, "testdata/elastic") && processNumber(p) == strconv.Itoa(number) {
+				j.must(syscall.Kill(p.PID, syscall.SIGKILL))
+				return
+			}
+		}
+	}
+	j.t.Fatalf("no process %d\n%s", number, j.out)
+}
+
 func needTorch(t *testing.T) {
 	if exec.Command(python, "-c", "import torch").Run() != nil {
 		t.Skip("install python3-torch")
@@ -391,24 +410,15 @@ func TestPoweredOffHostReturns(t *testing.T) {
 func TestScale(t *testing.T) {
 	needTorch(t)
 	c := newCluster(t, 4)
-	list := filepath.Join(c.shared("hosts"), "list")
-	say := func(hosts ...string) {
-		if err := os.WriteFile(list+".new", []byte(strings.Join(hosts, "\n")+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(list+".new", list); err != nil {
-			t.Fatal(err)
-		}
-	}
-	say("host1:1", "host2:1")
-	j := c.trainOn("--min-np", "1", "--host-discovery-script", "cat "+list)
+	list := c.hostFile("host1:1", "host2:1")
+	j := c.trainOn("--min-np", "1", "--host-discovery-script", "cat "+list.name)
 	j.await(`is rank 1 of 2 from batch \d`) // the first host need not wait for the second
 	j.await(`batch 20$`)
-	say("host1:1", "host2:1", "host3:1", "host4:1")
+	list.say("host1:1", "host2:1", "host3:1", "host4:1")
 	j.await(`is rank 3 of 4 from batch [1-9]`)
-	say("host3:1")
+	list.say("host3:1")
 	j.await(`is rank 0 of 1 from batch [1-9]`)
-	say("host3:1", "host1:1", "host2:1")
+	list.say("host3:1", "host1:1", "host2:1")
 	j.await(`process [4-9] is rank 2 of 3 from batch [1-9]`)
 	j.enough()
 	j.end(3)
@@ -419,11 +429,8 @@ func TestScale(t *testing.T) {
 func TestRestartElsewhere(t *testing.T) {
 	needTorch(t)
 	c := newCluster(t, 3)
-	list := filepath.Join(c.shared("hosts"), "list")
-	if err := os.WriteFile(list, []byte("host1:1\nhost2:1\nhost3:1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	j := c.trainOn("--min-np", "2", "--lease", "6", "--blacklist-cooldown-range", "1", "2", "--host-discovery-script", "cat "+list)
+	list := c.hostFile("host1:1", "host2:1", "host3:1")
+	j := c.trainOn("--min-np", "2", "--lease", "6", "--blacklist-cooldown-range", "1", "2", "--host-discovery-script", "cat "+list.name)
 	j.await(`is rank 2 of 3`)
 	j.await(`batch 20$`)
 	struck := time.Now()
@@ -446,13 +453,10 @@ func TestSpareHost(t *testing.T) {
 			needTorch(t)
 			c := newCluster(t, 3)
 			j := c.trainOn("-v", "--min-np", "2", "--max-np", "2", "-H", "host1:1,host2:1,host3:1")
-			has := func(host int, args string) bool {
-				return slices.ContainsFunc(c.Host(host).Processes(), func(p lab.Process) bool { return strings.Contains(p.Args, args) })
-			}
 			j.await(`batch 1$`)
 			spare, victim := 0, 0 // whoever is ready first has ranks
 			for h := 1; h <= 3; h++ {
-				if has(h, "train.py") {
+				if c.runs(h, "train.py") {
 					victim = h
 				} else {
 					spare = h
@@ -462,7 +466,7 @@ func TestSpareHost(t *testing.T) {
 				t.Fatalf("all hosts have ranks\n%s", j.out)
 			}
 			const daemon = "gorun worker --daemon"
-			c.await("daemon on the spare host", func() bool { return has(spare, daemon) })
+			c.await("daemon on the spare host", func() bool { return c.runs(spare, daemon) })
 			warm := j.pid(spare, daemon)
 			j.await(`batch 30$`)
 			if address != "" {
@@ -487,7 +491,7 @@ func TestSpareHost(t *testing.T) {
 			if now := j.pid(spare, daemon); now != warm {
 				t.Errorf("the spare host has another daemon (%d) than before (%d)\n%s", now, warm, j.out)
 			}
-			if !has(spare, "train.py") {
+			if !c.runs(spare, "train.py") {
 				t.Errorf("no rank on the spare host\n%s", j.out)
 			}
 			if took := at[0].Sub(lost[0]); took > 60*time.Second { // 2 s on a quiet machine, most of it the import of torch

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"gorun/launcher"
+	"gorun/launcher/elastic"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
 )
@@ -47,6 +48,7 @@ func explain(w io.Writer, err error) int {
 		slots  *plan.SlotsError
 		status exitStatus
 		late   *launcher.TimeoutError
+		few    *launcher.ElasticError
 	)
 	switch {
 	case errors.As(err, &status):
@@ -83,6 +85,10 @@ func explain(w io.Writer, err error) int {
 		}
 		hint("give it more time with --timeout, or none at all without it")
 		return launcher.ExitTimeout
+	case errors.As(err, &few):
+		report.Errorf("%v", few)
+		hint(elasticHint(few))
+		return launcher.ExitFailure
 	case errors.As(err, &sig):
 		report.Errorf("%v", sig)
 		return 128 + int(sig.sig)
@@ -125,6 +131,17 @@ func programHint(reason string) string {
 		return "name its interpreter: gorun … python3 " + program
 	}
 	return "a program of this directory is called with its path: gorun … ./" + program
+}
+
+// elasticHint says which flags decided that a job does not go on.
+func elasticHint(e *launcher.ElasticError) string {
+	switch e.Cause {
+	case elastic.TooFew:
+		return "--min-np goes on with fewer, --blacklist-cooldown-range uses again what failed, --elastic-timeout waits longer for other hosts"
+	case elastic.TooManyResets:
+		return "what made ranks fail is in their output; --reset-limit lets them begin anew more often"
+	}
+	return ""
 }
 
 // rankHint knows the mistakes that everybody makes.

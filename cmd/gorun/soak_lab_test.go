@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gorun/contrib/lab"
 )
 
 var (
@@ -87,14 +89,21 @@ func (s *soaking) survivors(host int) bool {
 			continue
 		}
 		for _, p := range s.Host(h).Processes() {
-			environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID))
-			number := regexp.MustCompile(`(?:^|\x00)GORUN_PROCESS=(\d+)\x00`).FindSubmatch(environ)
-			if number != nil && s.out.has(fmt.Sprintf(`process %s is rank`, number[1])) {
+			if number := processNumber(p); number != "" && s.out.has(fmt.Sprintf(`process %s is rank`, number)) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// processNumber is that of a rank's process in its job, "" for others.
+func processNumber(p lab.Process) string {
+	environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID))
+	if number := regexp.MustCompile(`(?:^|\x00)GORUN_PROCESS=(\d+)\x00`).FindSubmatch(environ); number != nil {
+		return string(number[1])
+	}
+	return ""
 }
 
 // kill ends a process of a host if there is one: it may be between two lives.

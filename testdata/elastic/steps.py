@@ -29,6 +29,8 @@ parser.add_argument("--linger", type=float, default=0.0, help="seconds of a comm
 parser.add_argument("--pause", type=float, default=0.0, help="seconds of computation in a step")
 parser.add_argument("--kill", default="", help="RANK@STEP[,…]: these ranks of the first world kill themselves there")
 parser.add_argument("--fail", default="", help="RANK@STEP: this rank of the first world loses heart there")
+parser.add_argument("--leave", default="", help="RANK@STEP: this rank of the first world exits with 0 there")
+parser.add_argument("--until", default="", help="go on after all steps until this FILE is there, as rank 0 sees it")
 parser.add_argument("--tell", action="store_true", help="every process says what it keeps, and what it goes on from")
 parser.add_argument("--sets", action="store_true", help="reduce in process sets too, added before training")
 args = parser.parse_args()
@@ -71,6 +73,10 @@ class State(gorun.elastic.ObjectState):
         self.check_host_updates()
 
 
+def ended() -> bool:
+    return not args.until or bool(broadcast_object(os.path.exists(args.until), 0, name="ended"))
+
+
 process = int(os.environ.get("GORUN_PROCESS", 0))
 state = State(
     broadcast_object, hvd.rank, step=0, weights=np.zeros(args.length, dtype=np.float64)
@@ -87,11 +93,14 @@ def train(state: gorun.elastic.ObjectState) -> None:
     while state.step == 0 and hvd.size() < args.ranks:
         time.sleep(0.02)
         state.check_host_updates()
-    while state.step < args.steps:
+    while state.step < args.steps or not ended():
         here = (hvd.rank(), state.step)
         if epoch() == first == 1:
             if here in named(args.kill):
                 os.kill(os.getpid(), signal.SIGKILL)
+            if here in named(args.leave):
+                print(f"process {process} leaves", flush=True)
+                raise SystemExit(0)
             if here in named(args.fail) and len(worlds) == 1:
                 raise gorun.elastic.HorovodInternalError("lost heart")
         part = addition(state.step)
@@ -117,6 +126,6 @@ place = f"rank {hvd.rank()} of {hvd.size()}"
 print(
     f"done {place}: steps {state.step} epoch {epoch()} worlds {len(worlds)} weights {digest(state.weights)}", flush=True
 )
-expected = sum(addition(step) for step in range(args.steps))
+expected = sum(addition(step) for step in range(state.step))
 if not np.array_equal(state.weights, expected):
     raise SystemExit(f"{place}: the weights should be {digest(expected)}")
