@@ -156,7 +156,7 @@ func (j *job) startHost(s elastic.StartHost) {
 		panic(fmt.Sprintf("launcher: host id %d is given to host %d", s.Host, len(j.hosts)))
 	}
 	h := newHost(s.Host, s.Name, j.spec, j.template)
-	h.job.Slots, h.job.Elastic = max(j.change.slots[s.Name], 1), true
+	h.job.Slots, h.job.Elastic, h.job.Open = max(j.change.slots[s.Name], 1), true, !j.change.config.Listed
 	h.job.Toward = j.toward(s.Name)
 	j.hosts = append(j.hosts, h)
 	j.converse(h)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 // TestWayBack: a host that was reached at an address that is gone is not found at the loopback address, whoever it asks the
@@ -18,6 +19,25 @@ func TestWayBack(t *testing.T) {
 			addrs, _ := d.addresses() // none is an error
 			if looped := slices.ContainsFunc(addrs, netip.Addr.IsLoopback); looped == lost {
 				t.Errorf("toward %q, its address lost: %v: is found at %v", toward, lost, addrs)
+			}
+		}
+	}
+}
+
+// TestOpenToOthers: a host on the launcher's own machine is found where others reach it as soon as any may come, by whatever
+// name it is called, and at its loopback address only while all hosts are known and none is elsewhere.
+func TestOpenToOthers(t *testing.T) {
+	elsewhere := len(addresses(netip.Addr{}, topology.ChosenNIC(nil, nil))) > 0 // this machine has a network
+	for _, job := range []wire.Job{{}, {Toward: "localhost"}, {LocalIP: "127.0.0.1"}} {
+		for _, open := range []bool{false, true} {
+			job.Open = open
+			d := &daemon{job: &job}
+			addrs, err := d.addresses()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if loops := addrs[0].IsLoopback(); loops == (open && elsewhere) {
+				t.Errorf("%+v: is found at %v", job, addrs)
 			}
 		}
 	}

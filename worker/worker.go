@@ -304,6 +304,9 @@ func (d *daemon) addresses() ([]netip.Addr, error) {
 			hint = netip.Addr{} // nobody to ask the way to, or a name that means this host here: the others are elsewhere
 		}
 	}
+	if d.job.Open && hint.IsLoopback() { // those that come later may be anywhere
+		hint = sourceToward(anywhere)
+	}
 	if len(d.job.NICs) > 0 {
 		addrs := addresses(hint, topology.ChosenNIC(d.job.NICs, d.self.NICs))
 		if len(addrs) == 0 {
@@ -314,6 +317,9 @@ func (d *daemon) addresses() ([]netip.Addr, error) {
 	addrs := addresses(hint, topology.ChosenNIC(nil, nil))
 	if hint.IsLoopback() { // every host is this machine
 		addrs = append([]netip.Addr{hint}, addrs...)
+	}
+	if len(addrs) == 0 && d.job.Open { // nobody can come as yet
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 	}
 	if len(addrs) == 0 {
 		return nil, errors.New("find address: no network interface is up")

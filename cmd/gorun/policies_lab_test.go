@@ -193,3 +193,21 @@ func TestRankLeaves(t *testing.T) {
 		t.Errorf("%d ranks left, then there were worlds of %v\n%s", len(ended), j.worlds(), j.out)
 	}
 }
+
+// TestOwnMachineFirst: a job that begins on gorun's own machine alone takes in hosts elsewhere that are discovered later, by
+// whatever name that machine is called.
+func TestOwnMachineFirst(t *testing.T) {
+	for _, own := range []string{"localhost", "launcher"} {
+		t.Run(own, func(t *testing.T) {
+			c := newCluster(t, 2)
+			list := c.hostFile(own + ":1")
+			j := c.count(nil, "--min-np", "1", "--host-discovery-script", "cat "+list.name)
+			j.await(`commit 10 epoch 1 size 1`)
+			list.say(own+":1", "host1:1", "host2:1")
+			j.await(`process 0 is rank 0 of 3 from step [1-9]\d`)
+			list.say("host1:1", "host2:1")
+			j.await(`process [12] is rank 0 of 2 from step [1-9]\d`)
+			j.counted(2)
+		})
+	}
+}

@@ -20,6 +20,7 @@ type Job struct {
 	Name    string   `msgpack:"name"`    // of its host, as in the host list
 	Alone   bool     `msgpack:"alone"`   // there is no other host and never will be
 	Elastic bool     `msgpack:"elastic"` // the world may change while the job runs
+	Open    bool     `msgpack:"open"`    // hosts may come that nobody knows of yet
 	Slots   int      `msgpack:"slots"`   // how many processes this host is to have
 	Argv    []string `msgpack:"argv"`
 	Env     []string `msgpack:"env"` // of every rank
