@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gorun/rendezvous/wire"
@@ -33,10 +34,12 @@ type directory struct {
 
 // listing is what is known of one peer.
 type listing struct {
-	mu     sync.Mutex
-	doubts bool // it may not be where it was
-	asked  time.Time
-	found  []netip.Addr
+	doubts  atomic.Bool            // it may not be where it was
+	reached atomic.Pointer[string] // where it was found by its name, nil if it was found where it says that it is
+
+	mu    sync.Mutex // held while its name is looked up: one of those who ask is enough
+	asked time.Time
+	found []netip.Addr
 }
 
 func newDirectory() *directory {
@@ -57,20 +60,43 @@ func (d *directory) of(peer int) *listing {
 	return l
 }
 
-// doubt says whether a peer may have gone elsewhere.
-func (d *directory) doubt(peer int, doubts bool) {
-	l := d.of(peer)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.doubts = doubts
+// doubt says that a peer may have gone elsewhere.
+func (d *directory) doubt(peer int) { d.of(peer).doubts.Store(true) }
+
+// tried notes how an attempt to reach a peer ended. One that was found by its name goes on to be looked for there: it is a
+// while until it can say where it is, and each of its streams has to find it.
+func (d *directory) tried(p wire.Peer, conn net.Conn, err error) {
+	l := d.of(p.ID)
+	if err != nil {
+		l.doubts.Store(true)
+		l.reached.Store(nil)
+		return
+	}
+	at := conn.RemoteAddr().String()
+	elsewhere := !slices.Contains(p.Data, at)
+	l.doubts.Store(elsewhere)
+	if elsewhere {
+		l.reached.Store(&at)
+	}
 }
 
-// elsewhere returns addresses by which the peer is found by its name and that it did not give itself, if there is a doubt.
-func (d *directory) elsewhere(ctx context.Context, p wire.Peer) []string {
+// search returns where to look for a peer, best first, if it says that it is found at these addresses.
+func (d *directory) search(ctx context.Context, p wire.Peer, said []string) []string {
 	l := d.of(p.ID)
+	if !l.doubts.Load() {
+		return said
+	}
+	if at := l.reached.Load(); at != nil && !slices.Contains(p.Data, *at) {
+		return append([]string{*at}, said...)
+	}
+	return slices.Concat(said, d.elsewhere(ctx, l, p))
+}
+
+// elsewhere returns addresses by which the peer is found by its name and that it did not give itself.
+func (d *directory) elsewhere(ctx context.Context, l *listing, p wire.Peer) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.doubts || len(p.Data) == 0 {
+	if len(p.Data) == 0 {
 		return nil
 	}
 	if l.asked.IsZero() || time.Since(l.asked) > lookupLasts {

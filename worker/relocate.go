@@ -79,7 +79,7 @@ func (d *daemon) lookAtAddresses(ctx context.Context) {
 	d.where.stamp++
 	d.tell("is found at " + strings.Join(hostsOf(data), ", ") + " now")
 	for _, p := range d.others() {
-		d.directory.doubt(p.ID, true) // whatever moved this host may have moved others
+		d.directory.doubt(p.ID) // whatever moved this host may have moved others
 		d.mesh.Renew(p.ID, func(local, _ net.Addr) bool { return !mine[addressOf(local)] })
 	}
 	m := &wire.Moved{Host: d.job.HostID, Stamp: d.where.stamp, Gossip: net.JoinHostPort(addrs[0].String(), port), Data: data}

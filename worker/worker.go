@@ -16,7 +16,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -396,10 +395,10 @@ func (d *daemon) dialer(transport tcp.Options) func(ctx context.Context, peer, s
 		}
 		addresses := routes(p.Data, *d.chosen.Load(), stream)
 		if len(d.job.NICs) == 0 { // a name may lead to another NIC than the user wants
-			addresses = slices.Concat(addresses, d.directory.elsewhere(ctx, p))
+			addresses = d.directory.search(ctx, p, addresses)
 		}
 		conn, err := transport.Dial(ctx, addresses)
-		d.directory.doubt(peer, err != nil)
+		d.directory.tried(p, conn, err)
 		return conn, err
 	}
 }
