@@ -1,0 +1,146 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gorun/contrib/lab"
+)
+
+// slay kills -9 a process of a host, other than the launcher, of which the command line contains a text, and waits until it
+// has ended.
+func (c *cluster) slay(launcher *lab.Cmd, h *lab.Host, text string) {
+	c.t.Helper()
+	victim := 0
+	c.await(fmt.Sprintf("%q on %s", text, h.Name()), func() bool {
+		for _, p := range h.Processes() {
+			if p.PID != launcher.Process.Pid && p.State != 'Z' && strings.Contains(p.Args, text) {
+				victim = p.PID
+			}
+		}
+		return victim != 0
+	})
+	if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+		c.t.Fatal(err)
+	}
+	c.await("end of it", func() bool { // who is to wait for it may have something else to do
+		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", victim))
+		return err != nil || strings.Contains(string(state), ") Z ")
+	})
+}
+
+func (c *cluster) sleepers(h *lab.Host) (n int) {
+	for _, p := range h.Processes() {
+		if p.Args == "sleep 1000" {
+			n++
+		}
+	}
+	return n
+}
+
+// TestKillPrograms kills -9, one after the other, the programs at work beside a launcher that lives: the user's ssh and
+// ProxyCommand, the script that lists hosts, the command that announces moves, the guards of those two, and on hosts
+// what leads a connection to its daemon. The job goes on, and at its end nothing is left of any of them.
+func TestKillPrograms(t *testing.T) {
+	c := newSSHCluster(t, 2)
+	relay := c.write("relay.py", strings.ReplaceAll(deafRelay, "time.sleep(1000)", ""), 0o600)
+	for name, test := range map[string]struct {
+		way     []string
+		program string // that carries the connection, on the launcher's host
+	}{
+		"ProxyCommand": {[]string{"--ssh-config", c.config("proxy", "Host host2\n ProxyCommand "+python+" "+relay+" %h 22\n")}, "relay.py"},
+		"ssh-command":  {[]string{"--ssh-command", "ssh -F " + c.config("direct", "")}, "ssh -F"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := func(what string) string { return filepath.Join(c.dir, name+"-"+what) }
+			// The second list and the first announcements take their time, and have children that take it as well.
+			const slow = "{ sleep 1000 & sleep 1000; }"
+			script := c.write(name+"-hosts", "echo x >>"+file("runs")+"; [ $(wc -l <"+file("runs")+") -ne 2 ] || "+slow+"; echo host2:2\n", 0o600)
+			moves := c.write(name+"-moves", "echo x >>"+file("moved")+"; [ $(wc -l <"+file("moved")+") -ne 1 ] || "+slow+"; exec sleep 1000\n", 0o600)
+			runs := func(what string) int { text, _ := os.ReadFile(file(what)); return len(text) / 2 }
+			cmd, stdout, stderr := c.command(append(test.way, "--min-np", "2", "--no-tag-output", "--host-discovery-script", "sh "+script,
+				"--moves", "sh "+moves, "sh", "-c", "echo up; until [ -e "+file("done")+" ]; do sleep 0.1; done; echo end")...)
+			watched := &watch{buf: stdout}
+			cmd.Stdout = watched
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			c.await("ranks and programs", func() bool { return watched.count("up") == 2 && runs("runs") == 2 && runs("moved") == 1 })
+
+			c.slay(cmd, c.Launcher(), test.program)
+			c.slay(cmd, c.Host(2), "worker --relay")
+			c.slay(cmd, c.Launcher(), "sh "+script)
+			c.await("next list", func() bool { return runs("runs") > 3 })
+			if n := c.sleepers(c.Launcher()); n != 2 {
+				t.Errorf("%d processes sleep on the launcher's host, want two of the command that announces moves", n)
+			}
+			c.slay(cmd, c.Launcher(), "sh "+moves)
+			c.await("next announcements", func() bool { return runs("moved") == 2 })
+			c.slay(cmd, c.Launcher(), "read line; kill -KILL 0")
+			c.slay(cmd, c.Host(2), "worker --relay")
+
+			if err := os.WriteFile(file("done"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			err := cmd.Wait()
+			if err != nil || watched.count("up") != 2 || watched.count("end") != 2 {
+				t.Errorf("%v\n%s\n%s", err, stdout, stderr)
+			}
+			c.expectNothingLeft(5 * time.Second)
+		})
+	}
+}
+
+// TestNextJobSweeps: if launcher, guardian and daemon are killed in the same instant, what ranks have detached is left; the
+// guardian of the next job on that host ends it, where hosts may make control groups.
+func TestNextJobSweeps(t *testing.T) {
+	t.Parallel()
+	c := newClusterWith(t, 1, lab.Options{Cgroups: true})
+	if !c.hasCgroups() {
+		t.Skip("hosts may not make control groups here")
+	}
+	cmd, stdout, _ := c.command("-np", "2", "-H", "host1:2", "sh", "-c", "env -i setsid sleep 1000 & setsid sleep 1000 & echo up; wait")
+	watched := &watch{buf: stdout}
+	cmd.Stdout = watched
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	c.await("sleepers", func() bool { return watched.count("up") == 2 && c.sleepers(c.Host(1)) == 4 })
+	victims := []int{cmd.Process.Pid}
+	for _, p := range c.Host(1).Processes() {
+		if strings.Contains(p.Args, "gorun worker") {
+			victims = append(victims, p.PID)
+		}
+	}
+	if len(victims) < 3 {
+		t.Fatalf("found %d of launcher, guardian and daemon", len(victims))
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+		for _, pid := range victims {
+			if err := syscall.Kill(pid, sig); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cmd.Wait()
+	c.await("end of the ranks", func() bool { return len(c.Host(1).Processes()) == 1+c.sleepers(c.Host(1)) })
+	if n := c.sleepers(c.Host(1)); n != 4 {
+		t.Errorf("%d sleepers are left, want 4: or there is nothing to sweep", n)
+	}
+	// Guardians leave alone what was begun within a minute: its own may be about to.
+	time.Sleep(time.Until(begun.Add(62 * time.Second)))
+	if r := c.gorun("-H", "host1", "true"); r.code != 0 {
+		t.Errorf("exit code %d\n%s", r.code, r.stderr)
+	}
+	if n := c.sleepers(c.Host(1)); n != 0 {
+		t.Errorf("%d are left after the next job", n)
+	}
+}
