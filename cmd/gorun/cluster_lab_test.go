@@ -24,6 +24,9 @@ type lasting struct {
 	args  []string            // of a launch
 	hosts []*lab.Cmd
 	logs  []*watch
+	// Of daemons that start from now on: their binary, and what else is in their environment.
+	daemon string
+	env    []string
 }
 
 func newLasting(t *testing.T, hosts int) *lasting {
@@ -34,7 +37,7 @@ func newLasting(t *testing.T, hosts int) *lasting {
 	if err := os.WriteFile(key, secret, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &lasting{cluster: c, idle: map[string][]string{}, key: key}
+	s := &lasting{cluster: c, idle: map[string][]string{}, key: key, daemon: c.binary}
 	s.args = []string{"--cluster", "host2", "--cluster-key-file", "/root/.ssh/key"}
 	for _, h := range append(c.Hosts(), c.Launcher()) { // where Leftovers does not look
 		if _, err := h.Exec(t.Context(), "sh", "-c", "umask 077; echo '"+string(secret)+"' >/root/.ssh/key"); err != nil {
@@ -71,8 +74,8 @@ func (s *lasting) start(i int) {
 	if i > 0 {
 		args = append(args, "--join", "host1")
 	}
-	cmd := s.Host(i+1).Command(s.t.Context(), s.binary, args...)
-	cmd.Env = append(cmd.Env, "XDG_STATE_HOME=/root/.cache/gorun/state") // where Leftovers does not look
+	cmd := s.Host(i+1).Command(s.t.Context(), s.daemon, args...)
+	cmd.Env = slices.Concat(cmd.Env, s.env, []string{"XDG_STATE_HOME=/root/.cache/gorun/state"}) // where Leftovers does not look
 	log := &watch{buf: new(bytes.Buffer)}
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
