@@ -104,7 +104,11 @@ type proxy struct {
 	frozen chan struct{}             // closed when the connections of now are frozen
 	passed []*atomic.Int64           // bytes from the dialer, by connection
 	slow   func(i int) time.Duration // delay of every read of a connection, if set
+	hold   hold
 }
+
+// hold returns when a connection may pass on the nth thing that its dialer, or the other side, has said; nil is at once.
+type hold func(conn int, dialer bool, nth int, said []byte)
 
 func newProxy(t *testing.T, target string, slow func(i int) time.Duration) *proxy {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -143,23 +147,33 @@ func (p *proxy) accept() {
 		n := &atomic.Int64{}
 		i := len(p.passed)
 		p.passed = append(p.passed, n)
+		hold := p.hold
 		p.mu.Unlock()
+		if hold == nil {
+			hold = func(int, bool, int, []byte) {}
+		}
 		var delay time.Duration
 		if p.slow != nil {
 			a.(*net.TCPConn).SetReadBuffer(32 << 10)
 			delay = p.slow(i)
 		}
-		p.wg.Go(func() { pass(a, b, frozen, n, delay) })
-		p.wg.Go(func() { pass(b, a, frozen, &atomic.Int64{}, delay) })
+		wait := func(dialer bool) func(int, []byte) {
+			return func(nth int, said []byte) {
+				time.Sleep(delay)
+				hold(i, dialer, nth, said)
+			}
+		}
+		p.wg.Go(func() { pass(a, b, frozen, n, wait(true)) })
+		p.wg.Go(func() { pass(b, a, frozen, &atomic.Int64{}, wait(false)) })
 	}
 }
 
-func pass(from, to net.Conn, frozen chan struct{}, passed *atomic.Int64, delay time.Duration) {
+func pass(from, to net.Conn, frozen chan struct{}, passed *atomic.Int64, wait func(nth int, said []byte)) {
 	buf := make([]byte, 32<<10)
-	for {
+	for nth := 0; ; nth++ {
 		n, err := from.Read(buf)
 		passed.Add(int64(n))
-		time.Sleep(delay)
+		wait(nth, buf[:n])
 		select {
 		case <-frozen:
 			return
