@@ -227,7 +227,7 @@ type domain struct {
 type machine struct {
 	host    Host
 	domains []domain
-	nic     int          // the domain of the fastest NIC, -1 if that is not known
+	nic     int          // the domain of the fastest NIC of which it is known, -1 if there is none
 	chosen  map[int]bool // the domains of the NICs that the user chose
 }
 
@@ -260,17 +260,15 @@ func newMachine(h Host, nics []string) *machine {
 		}
 		m.domains = append(m.domains, d)
 	}
-	fastest, reachable := -1, false
+	placed := func(n NIC) bool {
+		return (len(nics) == 0 || slices.Contains(nics, n.Name)) && m.domain(n.Node) >= 0
+	}
+	if nic, found := fastest(h.NICs, placed); found {
+		m.nic = m.domain(nic.Node)
+	}
 	for _, nic := range h.NICs {
-		if len(nics) > 0 && !slices.Contains(nics, nic.Name) {
-			continue
-		}
-		at, addressed := m.domain(nic.Node), len(nic.Addrs) > 0
-		if at >= 0 && nic.Up && len(nics) > 0 {
-			m.chosen[at] = true
-		}
-		if at >= 0 && nic.Up && (addressed && !reachable || addressed == reachable && nic.Speed > fastest) {
-			m.nic, fastest, reachable = at, nic.Speed, addressed
+		if len(nics) > 0 && nic.Up && placed(nic) {
+			m.chosen[m.domain(nic.Node)] = true
 		}
 	}
 	return m

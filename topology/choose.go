@@ -30,6 +30,30 @@ func ChosenNIC(list []string, nics []NIC) func(nic string, a netip.Addr) bool {
 	}
 }
 
+// fastest returns the NIC that data goes over as far as NICs say, of those that tell what is asked: one that is up and can be
+// reached rather than one that cannot, then the fastest, then one whose speed is more than nominal, then the first.
+func fastest(nics []NIC, tells func(NIC) bool) (best NIC, found bool) {
+	for _, n := range nics {
+		if n.Up && tells(n) && (!found || n.better(best)) {
+			best, found = n, true
+		}
+	}
+	return best, found
+}
+
+func (n NIC) better(other NIC) bool {
+	switch reachable, also := n.reachable(), other.reachable(); {
+	case reachable != also:
+		return reachable
+	case n.Speed != other.Speed:
+		return n.Speed > other.Speed
+	}
+	return other.Nominal() && !n.Nominal()
+}
+
+// reachable reports whether a NIC has an address at which others find it.
+func (n NIC) reachable() bool { return len(n.addresses(ChosenNIC(nil, nil))) > 0 }
+
 // NICNames names the interfaces that the user's list means, in the order of the list.
 func NICNames(list []string, nics []NIC) []string {
 	var out []string

@@ -168,3 +168,41 @@ func TestLeastCrossings(t *testing.T) {
 		t.Error("no room for better than what crosses racks four times")
 	}
 }
+
+// TestFastest: the speed of a host, the node of its engine, and that from which ranks are spread are those of one NIC.
+func TestFastest(t *testing.T) {
+	on := func(node, speed int, driver string, addrs ...string) NIC {
+		return NIC{Name: fmt.Sprint("e", node), Up: true, Node: node, Speed: speed, Driver: driver, Addrs: addrs}
+	}
+	const mine, other, alone = "10.0.0.1/24", "10.1.0.1/24", "fe80::1/64"
+	down := on(0, 100_000, "", mine)
+	down.Up = false
+	for _, c := range []struct {
+		name  string
+		nics  []NIC
+		node  int // of the NIC that it is, -1 for none
+		speed int
+	}{
+		{"none", nil, -1, 0},
+		{"the faster", []NIC{on(0, 10_000, "", mine), on(1, 25_000, "", other)}, 1, 25_000},
+		{"one that is up", []NIC{down, on(1, 10_000, "", other)}, 1, 10_000},
+		{"one that has an address", []NIC{on(0, 100_000, ""), on(1, 10_000, "", mine)}, 1, 10_000},
+		{"one that has an address for others", []NIC{on(0, 100_000, "", alone), on(1, 10_000, "", mine)}, 1, 10_000},
+		{"any where none has an address", []NIC{on(0, 10_000, ""), on(1, 25_000, "")}, 1, 25_000},
+		{"one whose speed is more than nominal", []NIC{on(0, 10_000, "vmxnet3", mine), on(1, 10_000, "mlx5_core", other)}, 1, 10_000},
+		{"the first of two that are alike", []NIC{on(1, 10_000, "", mine), on(0, 10_000, "", other)}, 1, 10_000},
+		{"one that tells its speed", []NIC{on(0, -1, "", mine), on(1, 10_000, "", other)}, 1, 10_000},
+	} {
+		h := Host{NICs: c.nics, Nodes: []Node{{ID: 0, CPUs: []int{0}}, {ID: 1, CPUs: []int{1}}}}
+		if bytes, _ := nicSpeed(h); bytes != float64(c.speed)*1e6/8 {
+			t.Errorf("%s: %s, should be %d Mbit/s", c.name, BitRate(bytes), c.speed)
+		}
+		if m := newMachine(h, nil); m.nic != c.node { // its domains are the nodes
+			t.Errorf("%s: ranks are spread from node %d, should be %d", c.name, m.nic, c.node)
+		}
+		elsewhere := Host{NICs: []NIC{on(0, 1, "", "10.9.0.1/24")}} // another network, so that crossings are counted
+		if w := newNetworks([]Host{h, elsewhere}); w == nil && c.node >= 0 || w != nil && w.home[0] != c.node {
+			t.Errorf("%s: the engine is looked for in %+v, should be on node %d", c.name, w, c.node)
+		}
+	}
+}

@@ -103,7 +103,7 @@ func newProblem(hosts []Host, edges []Edge) *problem {
 	p.nets = newNetworks(hosts)
 	nics, kinds := make([]float64, n), make([]source, n)
 	for i, h := range hosts {
-		nics[i], kinds[i] = fastestNIC(h)
+		nics[i], kinds[i] = nicSpeed(h)
 	}
 	best, missing := 1.0, false
 	for i := range n {
@@ -222,23 +222,18 @@ func (p *problem) charge(i int, labels [][]int) {
 	p.least += fewest
 }
 
-// fastestNIC returns bytes per second, 0 if no interface tells, and whether that is more than nominal. One without an
-// address carries nothing where another has one.
-func fastestNIC(h Host) (bytes float64, kind source) {
-	fastest, reachable := 0, false
-	for _, nic := range h.NICs {
-		addressed := len(nic.Addrs) > 0
-		if !nic.Up || nic.Speed <= 0 || reachable && !addressed {
-			continue
-		}
-		if nic.Speed > fastest || addressed && !reachable || nic.Speed == fastest && kind == nominal {
-			fastest, reachable, kind = nic.Speed, addressed, byNIC
-			if nic.Nominal() {
-				kind = nominal
-			}
-		}
+// nicSpeed returns the bytes per second of the fastest NIC that tells, 0 if none does, and whether that is more than nominal.
+func nicSpeed(h Host) (bytes float64, kind source) {
+	nic, found := fastest(h.NICs, func(n NIC) bool { return n.Speed > 0 })
+	switch {
+	case !found:
+		return 0, unknown
+	case nic.Nominal():
+		kind = nominal
+	default:
+		kind = byNIC
 	}
-	return float64(fastest) * 1e6 / 8, kind
+	return float64(nic.Speed) * 1e6 / 8, kind
 }
 
 // numberLabels replaces the values of every label by numbers. Hosts without a label are one group.
