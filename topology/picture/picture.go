@@ -9,6 +9,7 @@ package picture
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,48 +141,38 @@ func describe(h topology.Host) card {
 		c.facts = append(c.facts, strings.Join(labels, ", "))
 	}
 
-	ids, nodes := []int{}, map[int]topology.Node{}
-	for _, n := range h.Nodes {
-		ids, nodes[n.ID] = append(ids, n.ID), n
+	areas := map[int]*area{}
+	at := func(node int) *area {
+		node = max(node, -1)
+		if areas[node] == nil {
+			areas[node] = &area{node: node, title: fmt.Sprintf("NUMA node %d", node)}
+		}
+		return areas[node]
 	}
-	// A device can be on a node that is not there for us, as in a container.
+	for _, n := range h.Nodes {
+		at(n.ID).facts = append(describeNode(n), distances(h.Nodes, n)...)
+	}
 	for _, nic := range h.NICs {
-		ids = append(ids, max(nic.Node, -1))
+		a := at(nic.Node)
+		a.nics = append(a.nics, describeNIC(nic))
 	}
 	for _, d := range h.RDMA {
-		ids = append(ids, max(d.Node, -1))
+		a := at(d.Node)
+		a.nics = append(a.nics, describeRDMA(d))
 	}
 	for _, gpu := range h.GPUs {
-		ids = append(ids, max(gpu.Node, -1))
+		a := at(gpu.Node)
+		a.gpus = append(a.gpus, describeGPU(gpu)...)
 	}
-	slices.SortFunc(ids, func(a, b int) int { return cmp.Compare(uint(a), uint(b)) }) // -1 comes last
-	for _, id := range slices.Compact(ids) {
-		a := area{node: id, title: fmt.Sprintf("NUMA node %d", id)}
-		node, seen := nodes[id]
+	for _, id := range slices.SortedFunc(maps.Keys(areas), func(a, b int) int { return cmp.Compare(uint(a), uint(b)) }) { // -1 comes last
+		a := areas[id]
 		switch {
-		case seen:
-			a.facts = append(describeNode(node), distances(h.Nodes, node)...)
 		case id < 0:
 			a.title = "NUMA node unknown"
-		default:
+		case a.facts == nil: // it is not there for us, as in a container, although a device is on it
 			a.title += ", hidden"
 		}
-		for _, nic := range h.NICs {
-			if max(nic.Node, -1) == id {
-				a.nics = append(a.nics, describeNIC(nic))
-			}
-		}
-		for _, d := range h.RDMA {
-			if max(d.Node, -1) == id {
-				a.nics = append(a.nics, describeRDMA(d))
-			}
-		}
-		for _, gpu := range h.GPUs {
-			if max(gpu.Node, -1) == id {
-				a.gpus = append(a.gpus, describeGPU(gpu)...)
-			}
-		}
-		c.areas = append(c.areas, a)
+		c.areas = append(c.areas, *a)
 	}
 	if links := linkage(h); len(links) > 0 {
 		c.areas = append(c.areas, area{node: -1, title: "between GPUs", facts: links})
