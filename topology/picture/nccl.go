@@ -110,7 +110,7 @@ const (
 )
 
 func devices(h topology.Host) []device {
-	var out []device
+	var out, merged []device
 	for i, g := range h.GPUs {
 		gpu := &element{name: "gpu", attributes: []string{"dev", strconv.Itoa(g.Index)}}
 		sum := 0
@@ -139,16 +139,15 @@ func devices(h topology.Host) []device {
 		if d.Ports[0].Link == "InfiniBand" {
 			class = ibClass
 		}
-		out = append(out, device{d.PCI, class, pathOf(h, d), max(d.Node, -1), nil})
+		way, node := pathOf(h, d), max(d.Node, -1)
+		out, merged = append(out, device{d.PCI, class, way, node, nil}), append(merged, device{firstFunction(d.PCI), class, way, node, nil})
 	}
 	for _, n := range h.NICs {
 		if n.PCI != "" && n.Up {
 			out = append(out, device{n.PCI, ethernetClass, n.Path, max(n.Node, -1), nil})
 		}
 	}
-	for _, d := range out[len(h.GPUs):] {
-		out = append(out, device{firstFunction(d.pci), d.class, d.path, d.node, nil})
-	}
+	out = append(out, merged...)
 	seen := map[string]bool{} // an RDMA device and the interface beside it are one function
 	for _, d := range out {
 		for _, bridge := range d.path {
