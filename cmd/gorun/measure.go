@@ -271,8 +271,25 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 	if len(failed) > 0 && len(failed) == len(edges) {
 		return nil, failed[0]
 	}
-	for _, err := range failed {
-		warn(fmt.Sprintf("%v; the ring takes this way only if there is no other", err))
+	if len(failed) > 0 {
+		warn(unmeasured(failed))
 	}
 	return edges, nil
+}
+
+// unmeasured says in a line which ways could not be measured, and why: of many the first few, since there are as many as hosts
+// where a firewall is in the way of one.
+func unmeasured(failed []error) string {
+	const named = 3
+	if len(failed) == 1 {
+		return fmt.Sprintf("%v; the ring takes this way only if there is no other", failed[0])
+	}
+	var list []string
+	for _, err := range failed[:min(len(failed), named)] {
+		list = append(list, err.Error())
+	}
+	if more := len(failed) - named; more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Sprintf("%d ways could not be measured (%s); the ring takes them only if there are no others", len(failed), strings.Join(list, "; "))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -103,9 +104,8 @@ func (d firewalled) Dial(_ context.Context, host string) (*launcher.Daemon, erro
 	return &launcher.Daemon{In: in, Out: out, Close: end, Wait: func() (string, error) { return "", end() }}, nil
 }
 
-// TestBlockedWays: two hosts that do not reach each other are warned of, once, and the ring does not go there; all others are
-// measured. If nobody reaches
-// anybody, that is an error.
+// TestBlockedWays: hosts that do not reach each other are warned of, in one line, and the ring does not go there; all others are
+// measured. If nobody reaches anybody, that is an error.
 func TestBlockedWays(t *testing.T) {
 	for hosts, wide := range map[int]int{4: 10, 10: 0} {
 		names := strings.Split("abcdefghij", "")[:hosts]
@@ -134,6 +134,14 @@ func TestBlockedWays(t *testing.T) {
 			if to := order[(i+1)%hosts]; from+to == 3 && from*to == 2 {
 				t.Errorf("%d hosts: ring %v goes where no data gets through", hosts, order)
 			}
+		}
+		_, warned, err = run(func(from, to string) bool { return from == "a" || to == "a" })
+		want := fmt.Sprintf("%d ways could not be measured (b: measure the way to a: no route to host; c: measure the way to a: no route to host; d: measure the way to a: no route to host", hosts-1)
+		if more := hosts - 4; more > 0 {
+			want += fmt.Sprintf("; and %d more", more)
+		}
+		if want += "); the ring takes them only if there are no others"; err != nil || len(warned) != 1 || warned[0] != want {
+			t.Errorf("%d hosts, a firewall before one of them: warned %q, should be %q, %v", hosts, warned, want, err)
 		}
 		edges, warned, err = run(func(string, string) bool { return true })
 		var blamed *launcher.HostError
