@@ -134,11 +134,11 @@ func parseModes(report string, gpus []topology.GPU) {
 			continue
 		}
 		value = strings.TrimSpace(value)
-		switch strings.TrimSpace(key) {
-		case "Virtualization Mode":
+		switch strings.ToLower(strings.TrimSpace(key)) {
+		case "virtualization mode": // of older drivers, "Virtualization mode"
 			known := map[string]string{"None": "none", "Pass-Through": "passthrough", "VGPU": "vgpu", "Host VGPU": "host-vgpu", "Host VSGA": "host-vsga"}
 			gpu.Mode = known[value]
-		case "License Status":
+		case "license status":
 			gpu.Licence = value
 		}
 	}
@@ -153,13 +153,16 @@ func parseModes(report string, gpus []topology.GPU) {
 var underline = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9;]*m") })
 
 // parseMatrix reads how GPUs are linked: a column and a row for each, and more for network cards. Cells are between white space, and
-// those of GPUs have no spaces inside. It takes all of it or nothing.
+// those of GPUs have no spaces inside. What is above the columns' names is a note. It takes all of the matrix or nothing.
 func parseMatrix(text string, gpus []topology.GPU) {
 	var columns []int // which GPU a column is about, -1 if none
 	rows := make([][]string, len(gpus))
 	for line := range strings.Lines(underline().ReplaceAllString(text, "")) {
 		cells := strings.Fields(line)
 		if columns == nil {
+			if len(cells) == 0 || gpuNumber(cells[0], gpus) < 0 {
+				continue
+			}
 			for _, cell := range cells {
 				columns = append(columns, gpuNumber(cell, gpus))
 			}

@@ -11,7 +11,8 @@ import (
 )
 
 // The tests here hold what package probe believes of nvidia-smi against what people have recorded of it in public: which columns
-// there are, how words are spelt, in which versions. Each case names where that is to be read; UUIDs and numbers are made up.
+// there are, how words are spelt, in which versions. Each case names where that is to be read; the texts have the form of those
+// there, with UUIDs and numbers made up, and a link for every pair of a kind. TestRecordedMatrix has one as it is.
 
 // card is a kind of machine as nvidia-smi topo -m shows it.
 type card struct {
@@ -25,6 +26,7 @@ type card struct {
 	nicRow  func(row, columns int) string // the end of a NIC's row
 	spaces  bool                          // in columns of spaces, as terminals show it, instead of tabs
 	plain   bool                          // the head is not underlined
+	note    string                        // above the head
 }
 
 func (c card) text() string {
@@ -39,6 +41,7 @@ func (c card) text() string {
 		}
 		b.WriteString(strings.Join(cells, "\t") + "\n")
 	}
+	b.WriteString(c.note)
 	head := []string{""}
 	for i := range c.gpus {
 		head = append(head, fmt.Sprint("GPU", i))
@@ -133,6 +136,17 @@ func TestRecordedMatrices(t *testing.T) {
 			toNIC: pairs("PIX", "SYS"), columns: "CPU Affinity", tail: func(int) string { return "0-23,48-71" }},
 		{source: "github.com/NVIDIA/go-gpuallocator/issues/17: no NVLink, NIC rows end without empty cells", gpus: 8, link: all("SYS"), nics: nicNames(2, "NIC%d"),
 			toNIC: pairs("PHB", "SYS"), columns: "CPU Affinity\tNUMA Affinity\tGPU NUMA ID", tail: sockets(8, "0-55,112-167", "56-111,168-223")},
+		{source: "github.com/vllm-project/vllm/issues/14537: a note above the matrix, whose head is not underlined", gpus: 8, link: all("NV18"), plain: true,
+			nics: nicNames(56, "NIC%d"), toNIC: pairs("PXB", "NODE"), columns: "CPU Affinity\tNUMA Affinity\tGPU NUMA ID", tail: sockets(8, "0-55,112-167", "56-111,168-223"),
+			note: "76 NICs found in the topology, only displaying 56 in the matrix.\n"},
+		{source: "github.com/rapidsai/dask-cuda/issues/1381: GPUs beside none of the CPUs that the process may use", gpus: 8, spaces: true, plain: true,
+			link: func(i, j int) string { return map[bool]string{true: "NV12", false: "NODE"}[i/2 == j/2] },
+			nics: nicNames(1, "NIC%d"), toNIC: pairs("NODE", "PHB"), columns: "CPU Affinity    NUMA Affinity   GPU NUMA ID",
+			tail: func(gpu int) string {
+				return []string{"0-15,56-71      0               N/A", "                1               N/A"}[gpu/4]
+			}},
+		{source: "github.com/sgl-project/sglang/issues/7888: a virtual machine, GPUs beside both nodes", gpus: 8, link: all("NV18"), spaces: true, plain: true,
+			nics: nicNames(8, "NIC%d"), toNIC: pairs("PIX", "PHB"), columns: "CPU Affinity    NUMA Affinity     GPU NUMA ID", tail: func(int) string { return "0-187   0-1      N/A" }},
 		{source: "after the same, without NICs: bridges between pairs", gpus: 4, link: halves(4, "NV4", "SYS"), columns: "CPU Affinity\tNUMA Affinity\tGPU NUMA ID", tail: sockets(4, "0-31", "32-63")},
 	} {
 		gpus := make([]topology.GPU, c.gpus)
@@ -158,6 +172,21 @@ func TestRecordedMatrices(t *testing.T) {
 	}
 }
 
+// TestRecordedMatrix holds a whole text, as it was recorded.
+func TestRecordedMatrix(t *testing.T) {
+	const text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tPHB\t0-63\t0\t\tN/A\nGPU1\tPHB\t X \t0-63\t0\t\tN/A\n\nLegend:\n\n" +
+		"  X    = Self\n  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)\n" +
+		"  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host Bridges within a NUMA node\n" +
+		"  PHB  = Connection traversing PCIe as well as a PCIe Host Bridge (typically the CPU)\n" +
+		"  PXB  = Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)\n" +
+		"  PIX  = Connection traversing at most a single PCIe bridge\n  NV#  = Connection traversing a bonded set of # NVLinks\n"
+	gpus := []topology.GPU{{Index: 0}, {Index: 1}}
+	parseMatrix(text, gpus)
+	if got := [][]string{gpus[0].Links, gpus[1].Links}; !reflect.DeepEqual(got, [][]string{{"X", "PHB"}, {"PHB", "X"}}) {
+		t.Errorf("github.com/noonghunna/club-3090/issues/1229: %q", got)
+	}
+}
+
 func TestRecordedLists(t *testing.T) {
 	const gpu = "GPU-7fdaf0a5-0000-4636-915d-000000000000"
 	for source, c := range map[string]struct {
@@ -169,9 +198,12 @@ func TestRecordedLists(t *testing.T) {
 			[]topology.MIG{{UUID: "MIG-feb88891-0000-5fef-9c87-000000000001", Profile: "1g.10gb"}, {UUID: "MIG-a25704ba-0000-5299-a795-000000000002", Profile: "1g.10gb"}}},
 		"github.com/influxdata/telegraf/issues/5812: the other memory of that size": {
 			[]string{"  MIG 1g.20gb     Device  0: (UUID: MIG-ce861fb0-0000-58ce-a9a8-000000000003)"}, []topology.MIG{{UUID: "MIG-ce861fb0-0000-58ce-a9a8-000000000003", Profile: "1g.20gb"}}},
-		"github.com/NVIDIA/nvidia-container-toolkit/issues/203: names of slices before driver 470": {
-			[]string{"  MIG 3g.40gb Device 0: (UUID: MIG-" + gpu + "/1/0)"}, []topology.MIG{{UUID: "MIG-" + gpu + "/1/0", Profile: "3g.40gb"}}},
-		"MIG User Guide of NVIDIA: part of a slice": {
+		"NVIDIA's documentation of its GPU Operator, of May 2021: names of slices before driver 470": {
+			[]string{"  MIG 1g.5gb Device 0: (UUID: MIG-" + gpu + "/7/0)", "  MIG 1g.5gb Device 1: (UUID: MIG-" + gpu + "/8/0)"},
+			[]topology.MIG{{UUID: "MIG-" + gpu + "/7/0", Profile: "1g.5gb"}, {UUID: "MIG-" + gpu + "/8/0", Profile: "1g.5gb"}}},
+		"github.com/NVIDIA/nvidia-container-toolkit/issues/203: driver 530": {
+			[]string{"  MIG 3g.40gb     Device  0: (UUID: MIG-0929581a-0000-5dec-bf34-000000000004)"}, []topology.MIG{{UUID: "MIG-0929581a-0000-5dec-bf34-000000000004", Profile: "3g.40gb"}}},
+		"a name from the MIG User Guide of NVIDIA, of part of a slice, in a list as of driver 530": {
 			[]string{"  MIG 1c.3g.20gb  Device  0: (UUID: MIG-0929581a-0000-5dec-bf34-000000000004)"}, []topology.MIG{{UUID: "MIG-0929581a-0000-5dec-bf34-000000000004", Profile: "1c.3g.20gb"}}},
 	} {
 		gpus := []topology.GPU{{UUID: "GPU-d8594bd4-0000-3595-8355-000000000000"}, {UUID: gpu}, {UUID: "GPU-5e375e7e-0000-455f-8dcd-000000000000"}}
@@ -185,12 +217,12 @@ func TestRecordedLists(t *testing.T) {
 }
 
 // report is the part of nvidia-smi -q around what is read of it.
-func report(attached, bus, name, mode, product, status string) string {
+func report(attached, bus, name, spelling, mode, product, status string) string {
 	text := "\n==============NVSMI LOG==============\n\nTimestamp                                 : Thu Dec 19 07:31:27 2024\n" +
 		"Driver Version                            : 535.216.01\n\n" + attached + "                             : 1\nGPU " + bus + "\n" +
 		"    Product Name                          : " + name + "\n    MIG Mode\n        Current                           : Disabled\n" +
 		"    GPU Operation Mode\n        Current                           : N/A\n    GSP Firmware Version                  : N/A\n" +
-		"    GPU Virtualization Mode\n        Virtualization Mode               : " + mode + "\n        Host VGPU Mode                    : N/A\n"
+		"    GPU Virtualization Mode\n        Virtualization " + spelling + "               : " + mode + "\n        Host VGPU Mode                    : N/A\n"
 	if product != "" {
 		text += "    " + product + "\n        Product Name                      : NVIDIA Virtual Compute Server\n        License Status                    : " + status + "\n"
 	}
@@ -217,10 +249,12 @@ func TestRecordedReports(t *testing.T) {
 		{"github.com/bigstack-oss/cubecos/issues/312: a second PCI domain", "Attached GPUs ", "00000001:C8:00.0", "0001:c8:00.0", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "None", "", "", topology.GPU{Mode: "none"}},
 		{"Intel VMD, whose domains have five digits", "Attached GPUs ", "00010000:E1:00.0", "10000:e1:00.0", "NVIDIA L4", "None", "", "", topology.GPU{Mode: "none"}},
 	} {
-		gpus := parseQuery([]byte(fmt.Sprintf("0, GPU-1, %s, %s, 8192\n", c.name, c.bus)))
-		parseModes(report(c.attached, c.bus, c.name, c.mode, c.product, c.status), gpus)
-		if len(gpus) != 1 || gpus[0].PCI != c.pci || gpus[0].Mode != c.want.Mode || gpus[0].Profile != c.want.Profile || gpus[0].Licence != c.want.Licence {
-			t.Errorf("%s: %+v, should be at %s and %+v", c.source, gpus, c.pci, c.want)
+		for _, spelling := range []string{"Mode", "mode"} { // the second one by driver 396: github.com/NVIDIA/nvidia-docker/issues/954
+			gpus := parseQuery([]byte(fmt.Sprintf("0, GPU-1, %s, %s, 8192\n", c.name, c.bus)))
+			parseModes(report(c.attached, c.bus, c.name, spelling, c.mode, c.product, c.status), gpus)
+			if len(gpus) != 1 || gpus[0].PCI != c.pci || gpus[0].Mode != c.want.Mode || gpus[0].Profile != c.want.Profile || gpus[0].Licence != c.want.Licence {
+				t.Errorf("%s: %+v, should be at %s and %+v", c.source, gpus, c.pci, c.want)
+			}
 		}
 	}
 }
