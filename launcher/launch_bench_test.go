@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -31,24 +32,14 @@ import (
 // daemons say what daemons of a job that goes well say.
 type farm struct {
 	t        testing.TB
-	conf     *gossh.ServerConfig
 	listener net.Listener
 	latency  time.Duration // there and back
 	wg       sync.WaitGroup
 }
 
 func newFarm(t testing.TB, latency time.Duration) *farm {
-	f := &farm{t: t, latency: latency, conf: &gossh.ServerConfig{
-		PublicKeyCallback: func(gossh.ConnMetadata, gossh.PublicKey) (*gossh.Permissions, error) { return nil, nil }}}
-	_, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := gossh.NewSignerFromKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.conf.AddHostKey(key)
+	f := &farm{t: t, latency: latency}
+	var err error
 	if f.listener, err = net.Listen("tcp4", "0.0.0.0:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +49,7 @@ func newFarm(t testing.TB, latency time.Duration) *farm {
 			if err != nil {
 				return
 			}
-			f.wg.Go(func() { f.serve(newDelayed(c, f.latency)) })
+			f.wg.Go(func() { f.serve(newDelayed(c, f.latency), hostOf(t, c.LocalAddr())) })
 		}
 	})
 	return f
@@ -71,9 +62,21 @@ func (f *farm) close() {
 
 var nonce = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
 
-func (f *farm) serve(c net.Conn) {
+// hostOf is the sshd at an address: each has a key of its own.
+func hostOf(t testing.TB, addr net.Addr) *gossh.ServerConfig {
+	seed := sha256.Sum256([]byte(addr.String()))
+	key, err := gossh.NewSignerFromKey(ed25519.NewKeyFromSeed(seed[:]))
+	if err != nil {
+		t.Error(err)
+	}
+	conf := &gossh.ServerConfig{PublicKeyCallback: func(gossh.ConnMetadata, gossh.PublicKey) (*gossh.Permissions, error) { return nil, nil }}
+	conf.AddHostKey(key)
+	return conf
+}
+
+func (f *farm) serve(c net.Conn, conf *gossh.ServerConfig) {
 	defer c.Close()
-	conn, channels, requests, err := gossh.NewServerConn(c, f.conf)
+	conn, channels, requests, err := gossh.NewServerConn(c, conf)
 	if err != nil {
 		return
 	}

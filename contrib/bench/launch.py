@@ -30,7 +30,7 @@ BINARY = ROOT / "bin" / "gorun"
 TIMEOUT = 120  # seconds, of one launch
 PORT = 2222
 LAUNCHER = "10.88.0.254"
-ATONCE = 32  # plain ssh logins, as many as gorun has under way at most
+ATONCE = 8  # plain ssh logins, as many as gorun has under way with one sshd
 
 GORUN, COLD, CLUSTER, SSH = "gorun", "gorun, cold", "gorun --cluster", "plain ssh"
 OPEN_MPI, MPICH = "Open MPI", "MPICH"

@@ -96,9 +96,10 @@ func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
 	}
 	var client *gossh.Client
 	var raw *greeting
+	var entered func()
 	route, err := c.route(s, 0)
 	if err == nil {
-		client, raw, err = c.login(ctx, s, route)
+		client, raw, entered, err = c.login(ctx, s, route)
 	}
 	if err != nil {
 		var e *Error
@@ -109,7 +110,7 @@ func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
 		named.Host = host
 		return nil, &named
 	}
-	conn := &Conn{host: host, client: c, transport: builtin{client}, local: addrOf(raw.LocalAddr()), remote: addrOf(raw.RemoteAddr())}
+	conn := &Conn{host: host, client: c, transport: builtin{client, entered}, local: addrOf(raw.LocalAddr()), remote: addrOf(raw.RemoteAddr())}
 	if len(route) == 0 && s.proxyCommand == "" {
 		conn.raw = raw
 	}
@@ -139,13 +140,13 @@ func (c *Client) route(s *settings, depth int) ([]string, error) {
 type dialFunc func(context.Context) (net.Conn, error)
 
 // login makes one authenticated connection, directly, through the bastions of route or through a proxy command.
-func (c *Client) login(ctx context.Context, s *settings, route []string) (*gossh.Client, *greeting, error) {
+func (c *Client) login(ctx context.Context, s *settings, route []string) (client *gossh.Client, raw *greeting, entered func(), err error) {
 	dial := func(ctx context.Context) (net.Conn, error) { return dialTCP(ctx, s) }
 	switch {
 	case len(route) > 0:
 		via, err := c.bastionFor(ctx, route)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		dial = func(ctx context.Context) (net.Conn, error) { return c.dialThrough(ctx, via, s) }
 	case s.proxyCommand != "":
@@ -195,7 +196,10 @@ func (c *Client) openBastion(ctx context.Context, b *bastion, key string, route 
 	before, last := route[:len(route)-1:len(route)-1], route[len(route)-1]
 	s, err := c.settingsFor(last, true)
 	if err == nil {
-		b.client, _, err = c.login(OnAnswer(ctx, func() {}), s, before)
+		var entered func()
+		if b.client, _, entered, err = c.login(OnAnswer(ctx, func() {}), s, before); err == nil {
+			entered()
+		}
 	}
 	if err != nil {
 		forget()

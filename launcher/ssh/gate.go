@@ -6,9 +6,10 @@ import (
 )
 
 // An sshd admits few connections that have not authenticated yet: with the default MaxStartups 10:30:100 it drops a
-// third of them at random from the tenth on. So the gate admits at most perServer handshakes for one address, and atOnce
-// for all together, which is what the processor can do anyway. Several addresses may lead to one sshd; that shows as
-// dropped connections, and then the gate halves what it admits and grows back slowly, like TCP.
+// third of them at random from the eleventh on. So the gate admits at most perServer handshakes for one address. Several
+// addresses may lead to one sshd, which shows the same key at all of them: so it admits perServer for all together until it
+// knows better, one more for each other sshd that it has met, and atOnce at the most, which is what the processor can do
+// anyway. An sshd that admits fewer drops connections; then the gate halves what it admits and grows back slowly, like TCP.
 const (
 	perServer = 8
 	atOnce    = 32
@@ -18,8 +19,10 @@ const (
 type gate struct {
 	mu      sync.Mutex
 	limit   float64
+	most    float64         // what limit may grow to
+	met     map[string]bool // sshds, by the keys of their hosts
 	inUse   int
-	servers map[string]*server
+	servers map[string]*server // by address
 	queue   []*waiter
 	cuts    int // how often limit was cut; tells drops of one burst from the next
 }
@@ -43,7 +46,7 @@ type pass struct {
 }
 
 func newGate() *gate {
-	return &gate{limit: atOnce, servers: map[string]*server{}}
+	return &gate{limit: perServer, most: perServer, met: map[string]bool{}, servers: map[string]*server{}}
 }
 
 // enter waits for permission to start a handshake with the server known as key.
@@ -100,12 +103,21 @@ func (g *gate) leaveLocked(p *pass) {
 	g.admitLocked()
 }
 
-// done gives the place back; the server did not mind us.
-func (p *pass) done() {
+// done gives the place back; the server did not mind us. It is known by the key of its host, or by its address if it has
+// shown none.
+func (p *pass) done(sshd string) {
 	g := p.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.limit = min(atOnce, g.limit+1/g.limit)
+	growth := 1 / g.limit
+	if !g.met[sshd] {
+		g.met[sshd] = true
+		if len(g.met) > 1 {
+			g.most = min(atOnce, g.most+1)
+			growth = 1
+		}
+	}
+	g.limit = min(g.most, g.limit+growth)
 	p.server.limit = min(perServer, p.server.limit+1/p.server.limit)
 	g.leaveLocked(p)
 }

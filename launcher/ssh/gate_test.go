@@ -2,6 +2,7 @@ package ssh
 
 import (
 	"context"
+	"fmt"
 	"testing"
 )
 
@@ -20,7 +21,9 @@ func full(g *gate, key string) bool {
 	cancel()
 	p, err := g.enter(ctx, key)
 	if err == nil {
-		p.done()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.leaveLocked(p)
 		return false
 	}
 	g.mu.Lock()
@@ -32,29 +35,57 @@ func full(g *gate, key string) bool {
 func TestGateLimits(t *testing.T) {
 	g := newGate()
 	var passes []*pass
+	for i := range perServer {
+		passes = append(passes, mustEnter(t, g, fmt.Sprint(i)))
+	}
+	if !full(g, "a") {
+		t.Errorf("more than %d at once, and all addresses may lead to one sshd", perServer)
+	}
+	// They do not.
+	for i, p := range passes {
+		p.done(fmt.Sprint(i))
+	}
+	passes = nil
 	for range perServer {
 		passes = append(passes, mustEnter(t, g, "a"))
 	}
 	if !full(g, "a") || full(g, "b") {
 		t.Error("the limit of one server is not its own")
 	}
-	for _, key := range []string{"b", "c", "d"} {
-		for range perServer {
-			passes = append(passes, mustEnter(t, g, key))
-		}
+	for i := range atOnce - perServer {
+		p := mustEnter(t, g, fmt.Sprint("more", i))
+		p.done(fmt.Sprint("more", i))
+	}
+	for len(passes) < atOnce {
+		passes = append(passes, mustEnter(t, g, fmt.Sprint("again", len(passes))))
 	}
 	if !full(g, "e") {
 		t.Errorf("more than %d at once", atOnce)
 	}
-	passes[0].done()
+	passes[0].done("a")
 	if full(g, "e") || full(g, "a") {
 		t.Error("a place given back is not free")
 	}
 	for _, p := range passes[1:] {
-		p.done()
+		p.done("a")
 	}
 	if g.inUse != 0 || g.servers["a"].inUse != 0 {
 		t.Errorf("%d places in use at the end", g.inUse)
+	}
+}
+
+// TestGateKnowsOneServer: what many addresses lead to is one sshd if it shows one key, and gets no more at once.
+func TestGateKnowsOneServer(t *testing.T) {
+	g := newGate()
+	for i := range 1000 {
+		mustEnter(t, g, fmt.Sprint(i)).done("the same")
+	}
+	if g.limit != perServer {
+		t.Errorf("%v at once for one sshd", g.limit)
+	}
+	mustEnter(t, g, "1000").done("another")
+	if g.limit != perServer+1 {
+		t.Errorf("%v at once for two sshds", g.limit)
 	}
 }
 
@@ -67,7 +98,7 @@ func TestGateSlowsDownOncePerBurst(t *testing.T) {
 	for _, p := range passes {
 		p.dropped()
 	}
-	if g.limit != atOnce/2 || g.servers["a"].limit != perServer/2 {
+	if g.limit != perServer/2 || g.servers["a"].limit != perServer/2 {
 		t.Errorf("limits %v and %v after one burst", g.limit, g.servers["a"].limit)
 	}
 	for range 20 {
@@ -77,15 +108,17 @@ func TestGateSlowsDownOncePerBurst(t *testing.T) {
 		t.Errorf("limits %v and %v after many", g.limit, g.servers["a"].limit)
 	}
 	for range 1000 {
-		mustEnter(t, g, "a").done()
+		mustEnter(t, g, "a").done("a")
 	}
-	if int(g.limit) < atOnce-1 || int(g.servers["a"].limit) < perServer-1 {
+	if g.limit != perServer || g.servers["a"].limit != perServer {
 		t.Errorf("limits %v and %v do not recover", g.limit, g.servers["a"].limit)
 	}
 }
 
 func TestGateLetsOthersPass(t *testing.T) {
 	g := newGate()
+	mustEnter(t, g, "idle").done("idle")
+	mustEnter(t, g, "busy").done("busy")
 	var passes []*pass
 	for range perServer {
 		passes = append(passes, mustEnter(t, g, "busy"))
@@ -95,9 +128,9 @@ func TestGateLetsOthersPass(t *testing.T) {
 		p, _ := g.enter(context.Background(), "busy")
 		got <- p
 	}()
-	mustEnter(t, g, "idle").done() // does not queue behind the one that waits
-	passes[0].done()
-	(<-got).done()
+	mustEnter(t, g, "idle").done("idle") // does not queue behind the one that waits
+	passes[0].done("busy")
+	(<-got).done("busy")
 
 	ctx, cancel := context.WithCancel(context.Background())
 	mustEnter(t, g, "busy")

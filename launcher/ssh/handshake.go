@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,32 +28,34 @@ var defaultRetry = retry{attempts: 16, first: 100 * time.Millisecond, max: 2 * t
 // attempts logs in, trying again only when the server hung up before it was shown a key: that is how an sshd with too
 // many connections behaves, and nothing else is cured by repeating it. A refused key must not be repeated: new sshds
 // lock out an address that fails to authenticate.
-func (c *Client) attempts(ctx context.Context, s *settings, dial dialFunc, key string) (client *gossh.Client, raw *greeting, err error) {
+//
+// The caller calls entered once the host has answered something else: until then sshd may count the connection among
+// those that have not authenticated.
+func (c *Client) attempts(ctx context.Context, s *settings, dial dialFunc, key string) (client *gossh.Client, raw *greeting, entered func(), err error) {
 	wait := c.retry.first
 	for n := 1; ; n++ {
 		p, err := c.gate.enter(ctx, key)
 		if err != nil {
-			return nil, nil, &Error{Step: StepConnect, Err: fmt.Errorf("wait for other connections to %s: %w", s.addr(), err)}
+			return nil, nil, nil, &Error{Step: StepConnect, Err: fmt.Errorf("wait for other connections to %s: %w", s.addr(), err)}
 		}
 		a := &attempt{client: c, s: s, known: c.hostKeysFor(s)}
 		client, nc, err := a.run(ctx, dial)
 		if err == nil {
-			p.done()
-			return client, nc, nil
+			return client, nc, sync.OnceFunc(func() { p.done(a.sshd(key)) }), nil
 		}
 		if !a.dropped {
-			p.done()
-			return nil, nil, err
+			p.done(a.sshd(key))
+			return nil, nil, nil, err
 		}
 		p.dropped()
 		if n == c.retry.attempts {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		c.cfg.Log.Debug("ssh connection dropped, trying again", "host", s.host, "attempt", n, "err", err)
 		select {
 		case <-time.After(rand.N(wait)):
 		case <-ctx.Done():
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		wait = min(2*wait, c.retry.max)
 	}
@@ -79,8 +82,9 @@ type attempt struct {
 	// What the handshake's callbacks saw; they run in goroutines of the ssh library.
 	mu         sync.Mutex
 	hostKeyErr error
-	keySeen    bool // the server has shown its key
-	authBegun  bool // it has asked for ours
+	keySeen    bool   // the server has shown its key
+	hostKey    string // that key
+	authBegun  bool   // it has asked for ours
 }
 
 var errTimeout = errors.New("no answer")
@@ -146,6 +150,13 @@ func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, *greet
 	return client, nc, nil
 }
 
+// sshd is by what the gate knows the server: its key, or its address if that is all there is.
+func (a *attempt) sshd(address string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return cmp.Or(a.hostKey, address)
+}
+
 func (a *attempt) config(algorithms []string) *gossh.ClientConfig {
 	return &gossh.ClientConfig{
 		User:              a.s.user,
@@ -155,7 +166,7 @@ func (a *attempt) config(algorithms []string) *gossh.ClientConfig {
 			err := a.known.check(a.s, remote, key)
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			a.keySeen, a.hostKeyErr = true, err
+			a.keySeen, a.hostKey, a.hostKeyErr = true, string(key.Marshal()), err
 			return err
 		},
 		// One method with all keys: the library uses only the first method of a kind.

@@ -100,12 +100,19 @@ func (c *Conn) Start(ctx context.Context, command string) (*Session, error) {
 }
 
 // builtin is a connection made by this package.
-type builtin struct{ client *gossh.Client }
+type builtin struct {
+	client  *gossh.Client
+	entered func() // called when sshd no longer counts the login among those that have not authenticated
+}
 
-func (b builtin) close() error { return b.client.Close() }
+func (b builtin) close() error {
+	b.entered()
+	return b.client.Close()
+}
 
 func (b builtin) start(_ context.Context, command string) (*Session, error) {
 	session, err := b.client.NewSession()
+	b.entered()
 	if err != nil {
 		return nil, err
 	}

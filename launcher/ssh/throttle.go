@@ -23,7 +23,7 @@ func (e external) start(ctx context.Context, command string) (*Session, error) {
 		}
 		s, dropped, err := e.login(command)
 		if !dropped || n == e.client.retry.attempts || e.ctx.Err() != nil {
-			p.done()
+			p.done(e.server)
 			return s, err
 		}
 		p.dropped()
