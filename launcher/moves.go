@@ -7,6 +7,8 @@ type Move struct {
 	Host   string // its name
 	Starts bool   // or it ends
 	Text   string
+	Labels map[string]string // of where it is now, as in a topology file, if that is known
+	By     string            // who told them
 }
 
 // moved tells all daemons that a host is about to be moved, or has been.
@@ -19,7 +21,7 @@ func (j *job) moved(m Move) {
 		if bare(h.name) != bare(m.Host) || !j.up[h.id] || j.ended[h.id] || h.leaving {
 			continue // of other jobs, mostly
 		}
-		msg := &wire.Migrating{Host: h.id, State: state, Text: m.Text}
+		msg := &wire.Migrating{Host: h.id, State: state, Text: m.Text, Labels: m.Labels, By: m.By}
 		if m.Starts {
 			j.migrating(h, msg) // the host itself tells the end
 		}

@@ -79,6 +79,26 @@ func sameNetwork(hosts []topology.Host, ids []int, m *wire.Facts) bool {
 	return !member || at >= len(hosts) || reflect.DeepEqual(hosts[at].NICs, m.Host.NICs)
 }
 
+// placed is where this machine is since a move, and who told that. It is newer than the topology file, until that is read again.
+type placed struct {
+	labels map[string]string
+	by     string
+}
+
+// apply has a host be there.
+func (p placed) apply(h *topology.Host) {
+	if len(p.labels) == 0 {
+		return
+	}
+	labels, sources := map[string]string{}, map[string]string{} // new ones: the old may be shared
+	maps.Copy(labels, h.Labels)
+	maps.Copy(sources, h.LabelSources)
+	for label, value := range p.labels {
+		labels[label], sources[label] = value, p.by
+	}
+	h.Labels, h.LabelSources = labels, sources
+}
+
 // changedInto takes what this machine was found to be, and tells the host that coordinates. Ranks stay where they are. What
 // the topology file says of a device that is gone counts no more, and all else that it says still does.
 func (d *daemon) changedInto(ctx context.Context, found topology.Host, when string) {
@@ -86,6 +106,10 @@ func (d *daemon) changedInto(ctx context.Context, found topology.Host, when stri
 	missing := d.facts.Apply(&found)
 	corrected := d.applied != d.facts
 	d.applied = d.facts
+	if corrected {
+		d.placed = placed{}
+	}
+	d.placed.apply(&found)
 	// A label that nobody tells any more stays: VMware's programs may not answer right after a move. If they do, and the
 	// file speaks of another session, its labels are of where the machine was; and those of a former file are wrong.
 	labels, sources := map[string]string{}, map[string]string{}

@@ -113,6 +113,29 @@ func TestLabelsAfterMove(t *testing.T) {
 	}
 }
 
+// TestPlaced: labels that the end of a move tells win over those of the file, which may be from before it, until that is written
+// again.
+func TestPlaced(t *testing.T) {
+	d, said := onHost(t, topology.Host{Name: "h"}, "hosts:\n  h: {esxi: e1, rack: r1, zone: z, by: vCenter}\n")
+	d.facts.Apply(&d.self)
+	d.hostMoves(t.Context(), &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: "moved from e1", Labels: map[string]string{"esxi": "e2", "rack": "r2"}, By: "vCenter"})
+	expect(t, said(), "zone of the topology file still counts after the move: if it is not so any more, write the file again, this job reads it")
+	for range 2 { // that it is looked at once more changes nothing
+		d.changedInto(t.Context(), topology.Host{Name: "h"}, "after the pause ")
+		if want := (map[string]string{"esxi": "e2", "rack": "r2", "zone": "z"}); !maps.Equal(d.self.Labels, want) || d.self.LabelSources["esxi"] != "vCenter" {
+			t.Errorf("labels %v, should be %v, told by %v", d.self.Labels, want, d.self.LabelSources)
+		}
+	}
+	expect(t, said(), "after the pause esxi is e2, not e1, rack is r2, not r1")
+	again, err := facts.Parse([]byte("hosts:\n  h: {esxi: e3, rack: r2}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.facts = again
+	d.changedInto(t.Context(), topology.Host{Name: "h"}, "by the topology file ")
+	expect(t, said(), "by the topology file esxi is e3, not e2, zone is not known, was z")
+}
+
 // TestForget: after a move neither what was measured before counts, nor what links counted until then.
 func TestForget(t *testing.T) {
 	d, _ := onHost(t, topology.Host{Name: "h"}, "")

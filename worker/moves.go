@@ -1,8 +1,10 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -263,7 +265,8 @@ func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func
 
 // doubtLabels says which labels of this machine may be wrong after a move without anybody seeing it.
 func (d *daemon) doubtLabels() {
-	if labels := d.facts.Undated(d.self); len(labels) > 0 {
+	labels := slices.DeleteFunc(d.facts.Undated(d.self), func(label string) bool { return d.placed.labels[label] != "" })
+	if len(labels) > 0 {
 		d.tell(fmt.Sprintf("%s of the topology file still counts after the move: if it is not so any more, write the file again, this job reads it", strings.Join(labels, ", ")))
 	}
 }
@@ -288,6 +291,9 @@ func (d *daemon) hostMoves(ctx context.Context, m *wire.Migrating) {
 	case m.Host != d.job.HostID:
 		d.peerMoves(m.Host, m)
 	case m.State == wire.MoveEnds:
+		if len(m.Labels) > 0 {
+			d.placed = placed{m.Labels, cmp.Or(m.By, "the end of its move")}
+		}
 		d.arrived(ctx, m.Text, true, func() {})
 	}
 }

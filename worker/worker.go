@@ -129,8 +129,9 @@ type daemon struct {
 	job      *wire.Job
 	ready    *wire.Ready // as it was said
 	self     topology.Host
-	facts    *facts.File                    // what the user knows
-	applied  *facts.File                    // those of which self is
+	facts    *facts.File // what the user knows
+	applied  *facts.File // those of which self is
+	placed   placed
 	nics     []string                       // the interfaces that the user chose, if any
 	bound    []topology.Binding             // of the ranks, by local rank; nil if they are not bound
 	beside   []int                          // CPUs of the engine then, nil for any

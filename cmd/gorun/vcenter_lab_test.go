@@ -10,12 +10,16 @@ import (
 )
 
 // TestMovesFromElsewhere: hosts that know nothing of their moves are announced by a command, outlive a silence that is
-// longer than the lease of others, and renew their connections when the command says that they have arrived.
+// longer than the lease of others, and renew their connections when the command says that they have arrived. Where they are then,
+// as it says too, is newer than what the topology file does.
 func TestMovesFromElsewhere(t *testing.T) {
 	c := newCluster(t, 2)
-	feed := filepath.Join(c.shared("vcenter"), "moves")
-	if err := os.WriteFile(feed, nil, 0o600); err != nil {
-		t.Fatal(err)
+	dir := c.shared("vcenter")
+	feed, facts := filepath.Join(dir, "moves"), filepath.Join(dir, "facts.yaml")
+	for name, text := range map[string]string{feed: "", facts: "hosts:\n  host1: {esxi: esx-02}\n  host2: {esxi: esx-01, zone: z, by: vCenter}\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	say := func(line string) {
 		f, err := os.OpenFile(feed, os.O_APPEND|os.O_WRONLY, 0)
@@ -28,7 +32,7 @@ func TestMovesFromElsewhere(t *testing.T) {
 		}
 	}
 	want := c.undisturbedDescent(100)
-	d := c.descend(100, "0.02", "--moves", "exec tail -n 0 -f "+feed)
+	d := c.descend(100, "0.02", "--moves", "exec tail -n 0 -f "+feed, "--topology", facts)
 	d.reach(50)
 	say("another starts vMotion to esx-01")
 	say("host2 starts vMotion to esx-02")
@@ -40,8 +44,10 @@ func TestMovesFromElsewhere(t *testing.T) {
 	if err := c.Host(2).Thaw(); err != nil {
 		t.Fatal(err)
 	}
-	say("host2 ends vMotion to esx-02")
-	d.await(`gorun: host2 renews its connections: vMotion to esx-02$`)
+	say("host2 ends esxi=esx-02 by=vCenter moved from esx-01")
+	d.await(`gorun: host2 renews its connections: moved from esx-01$`)
+	d.await(`gorun: host2: zone of the topology file still counts after the move`)
+	d.await(`gorun: host2: after the pause esxi is esx-02, not esx-01$`)
 	if got := d.weights(); got != want {
 		t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.out)
 	}

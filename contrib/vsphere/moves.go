@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/vmware/govmomi/event"
@@ -30,17 +31,26 @@ func watchMoves(ctx context.Context, c *vim25.Client, naming naming, announce fu
 	}
 	err = event.NewManager(c).Events(ctx, []types.ManagedObjectReference{c.ServiceContent.RootFolder}, pageSize, true, false,
 		func(_ types.ManagedObjectReference, events []types.BaseEvent) error {
+			var where map[types.ManagedObjectReference]machine // of all, if it is asked for
 			for _, e := range events {
 				if e.GetEvent().CreatedTime.Before(*began) || e.GetEvent().Vm == nil {
 					continue // history
 				}
-				state, text := describe(e)
+				state, text, arrived := describe(e)
 				name, err := nameOf(ctx, c, naming, e.GetEvent().Vm)
 				if err != nil {
 					return err
 				}
 				if state == "" || name == "" {
 					continue
+				}
+				if arrived && where == nil {
+					if where, err = places(ctx, c, naming); err != nil {
+						return err
+					}
+				}
+				if arrived {
+					text = where[e.GetEvent().Vm.Vm].labels() + text
 				}
 				if err := announce(name + " " + state + " " + text); err != nil {
 					return fmt.Errorf("announce move of %s: %w", name, err)
@@ -68,26 +78,52 @@ func nameOf(ctx context.Context, c *vim25.Client, naming naming, of *types.VmEve
 	return naming(&vm), nil
 }
 
-// describe says what an event means, and in words.
-func describe(e types.BaseEvent) (state, text string) {
+// places says where virtual machines are.
+func places(ctx context.Context, c *vim25.Client, naming naming) (map[types.ManagedObjectReference]machine, error) {
+	list, err := machines(ctx, c, naming)
+	if err != nil {
+		return nil, err
+	}
+	where := map[types.ManagedObjectReference]machine{}
+	for _, m := range list {
+		where[m.ref] = m
+	}
+	return where, nil
+}
+
+// labels are what gorun is told of where a machine is, in front of the words for people; "" if nothing is known.
+func (m machine) labels() (text string) {
+	for _, label := range []struct{ key, value string }{{"esxi", m.esxi}, {"rack", m.rack}, {"zone", m.zone}} {
+		if label.value != "" {
+			text += label.key + "=" + strconv.Quote(label.value) + " "
+		}
+	}
+	if text != "" {
+		text += "by=vCenter "
+	}
+	return text
+}
+
+// describe says what an event means, in words too, and whether the machine is somewhere else then.
+func describe(e types.BaseEvent) (state, text string, arrived bool) {
 	const starts, ends = "starts", "ends"
 	switch e := e.(type) {
 	case *types.VmBeingHotMigratedEvent:
-		return starts, "vMotion to " + e.DestHost.Name
+		return starts, "vMotion to " + e.DestHost.Name, false
 	case *types.VmBeingMigratedEvent:
-		return starts, "migration to " + e.DestHost.Name
+		return starts, "migration to " + e.DestHost.Name, false
 	case *types.VmBeingRelocatedEvent:
-		return starts, "relocation to " + e.DestHost.Name
+		return starts, "relocation to " + e.DestHost.Name, false
 	case *types.VmFailedMigrateEvent:
-		return ends, "migration to " + e.DestHost.Name + " failed"
+		return ends, "migration to " + e.DestHost.Name + " failed", false
 	case *types.VmRelocateFailedEvent:
-		return ends, "relocation to " + e.DestHost.Name + " failed"
+		return ends, "relocation to " + e.DestHost.Name + " failed", false
 	case *types.DrsVmMigratedEvent:
-		return ends, "moved by DRS from " + e.SourceHost.Name
+		return ends, "moved by DRS from " + e.SourceHost.Name, true
 	case *types.VmMigratedEvent:
-		return ends, "moved from " + e.SourceHost.Name
+		return ends, "moved from " + e.SourceHost.Name, true
 	case *types.VmRelocatedEvent:
-		return ends, "relocated from " + e.SourceHost.Name
+		return ends, "relocated from " + e.SourceHost.Name, true
 	}
-	return "", ""
+	return "", "", false
 }

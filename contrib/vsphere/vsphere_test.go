@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -81,7 +82,8 @@ func move(ctx context.Context, t *testing.T, c *vim25.Client, name string, to *o
 	return vm
 }
 
-// TestMoves: a move is announced when vCenter begins it and when it has ended, moves of long ago are not.
+// TestMoves: a move is announced when vCenter begins it and when it has ended, then with where the machine is, moves of long ago
+// are not.
 func TestMoves(t *testing.T) {
 	simulator.Test(func(ctx context.Context, c *vim25.Client) {
 		hosts, err := find.NewFinder(c).HostSystemList(ctx, "DC0_C0/*")
@@ -125,7 +127,8 @@ func TestMoves(t *testing.T) {
 			t.Errorf("announced: %s, want %s", got, want)
 		}
 		move(ctx, t, c, name, hosts[1])
-		for got != name+" ends moved from "+hosts[0].Name() {
+		there := fmt.Sprintf("%s ends esxi=%q zone=%q by=vCenter moved from %s", name, hosts[1].Name(), "DC0_C0", hosts[0].Name())
+		for got != there {
 			select {
 			case got = <-lines:
 				if !strings.HasPrefix(got, name+" starts ") && !strings.HasPrefix(got, name+" ends ") {

@@ -7,14 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Moves is a command for the shell that announces moves of virtual machines for as long as it runs. Each of its lines is
-// a host, "starts" or "ends", and words for people:
+// a host, "starts" or "ends", and words for people. Before these, the end may tell labels of where the host is now, as in a
+// topology file:
 //
 //	host1 starts vMotion to esx-07
+//	host1 ends esxi=esx-07 rack="row 2" by=vCenter moved from esx-03
 type Moves struct {
 	Command string
 	Env     []string
@@ -25,6 +30,8 @@ type Move struct {
 	Host   string
 	Starts bool // or it ends
 	Text   string
+	Labels map[string]string // esxi, rack, zone; nil if none was told
+	By     string            // who told them
 }
 
 const (
@@ -87,8 +94,40 @@ func parseMove(line string) (Move, error) {
 	if len(fields) < 2 || fields[1] != "starts" && fields[1] != "ends" {
 		return Move{}, fmt.Errorf("%.80q is not: HOST starts|ends TEXT", line)
 	}
-	return Move{Host: fields[0], Starts: fields[1] == "starts", Text: strings.Join(fields[2:], " ")}, nil
+	m := Move{Host: fields[0], Starts: fields[1] == "starts"}
+	_, rest, _ := strings.Cut(line, fields[0])
+	_, rest, _ = strings.Cut(rest, fields[1])
+	for rest = strings.TrimSpace(rest); !m.Starts; rest = strings.TrimSpace(rest) {
+		key, text, found := strings.Cut(rest, "=")
+		if !found || !slices.Contains(labels, key) {
+			break
+		}
+		value, _, _ := strings.Cut(text, " ")
+		after := text[len(value):]
+		if quoted, err := strconv.QuotedPrefix(text); err == nil {
+			value, _ = strconv.Unquote(quoted) // which is right, or else it was no prefix
+			after = text[len(quoted):]
+		}
+		if value == "" || len(value) > maxLabel || strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			return Move{}, fmt.Errorf("%.80q: %s is not a name of 1 to %d characters", line, key, maxLabel)
+		}
+		if rest = after; key == "by" {
+			m.By = value
+			continue
+		}
+		if m.Labels == nil {
+			m.Labels = map[string]string{}
+		}
+		m.Labels[key] = value
+	}
+	m.Text = strings.Join(strings.Fields(rest), " ")
+	return m, nil
 }
+
+// labels are what an end of a move may tell, as a topology file does, and how long their values may be.
+var labels = []string{"esxi", "rack", "zone", "by"}
+
+const maxLabel = 253
 
 // lineWriter hands on whole lines, and no more of a line than maxMoveLine.
 type lineWriter struct {

@@ -3,7 +3,7 @@ package discover
 import (
 	"context"
 	"fmt"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -21,11 +21,37 @@ func TestMoves(t *testing.T) {
 				cancel()
 			}
 		}, func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
-	if want := []Move{{"host1", true, "vMotion to esx-07"}, {"host1", false, ""}}; !slices.Equal(got, want) {
+	if want := []Move{{Host: "host1", Starts: true, Text: "vMotion to esx-07"}, {Host: "host1"}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if len(notes) != 1 || !strings.Contains(notes[0], `"host2 leaves" is not: HOST starts|ends TEXT`) {
 		t.Errorf("notes: %q", notes)
+	}
+}
+
+// TestParseMove: the end of a move may tell where the host is now, and only in front of its text.
+func TestParseMove(t *testing.T) {
+	at := func(esxi, rack string) map[string]string { return map[string]string{"esxi": esxi, "rack": rack} }
+	for line, want := range map[string]Move{
+		"vm ends moved from esx-03":                                   {Host: "vm", Text: "moved from esx-03"},
+		`vm ends esxi=esx-07 rack="row 2" by=vCenter moved from  a=b`: {Host: "vm", Text: "moved from a=b", Labels: at("esx-07", "row 2"), By: "vCenter"},
+		`vm  ends  rack="a \"b\""  esxi=e`:                            {Host: "vm", Labels: at("e", `a "b"`)},
+		"vm ends moved, esxi=esx-07":                                  {Host: "vm", Text: "moved, esxi=esx-07"},
+		"vm ends room=1":                                              {Host: "vm", Text: "room=1"},
+		"vm starts esxi=esx-07":                                       {Host: "vm", Starts: true, Text: "esxi=esx-07"},
+	} {
+		if got, err := parseMove(line); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v, should be %+v", line, got, err, want)
+		}
+	}
+	for line, want := range map[string]string{
+		"vm ends esxi= moved":                      "esxi is not a name of 1 to 253 characters",
+		`vm ends rack="\n" x`:                      "rack is not a name of 1 to 253 characters",
+		"vm ends zone=" + strings.Repeat("z", 254): "zone is not a name of 1 to 253 characters",
+	} {
+		if got, err := parseMove(line); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %+v, %v, should be %s", line, got, err, want)
+		}
 	}
 }
 

@@ -327,6 +327,9 @@ type Migrating struct {
 	State string `msgpack:"state"` // MoveStarts or MoveEnds
 	Text  string `msgpack:"text"`
 	Moved bool   `msgpack:"moved"` // with MoveEnds: it is on another host of the hypervisor's, with other ways to its peers
+	// From the launcher, with MoveEnds: labels of where it is now, as in a topology file but newer, and who told them.
+	Labels map[string]string `msgpack:"labels"`
+	By     string            `msgpack:"by"`
 }
 
 // Moved says that a host is found at other addresses than in the roster. It goes to its peers, and to the launcher, which

@@ -36,7 +36,7 @@ var messages = []wire.Message{
 	&wire.HostsChanged{Epoch: 3, Added: true, Stamp: 5},
 	&wire.Topology{Text: []byte("hosts:")},
 	&wire.Alive{},
-	&wire.Migrating{Host: 1, State: wire.MoveStarts, Text: "t", Moved: true},
+	&wire.Migrating{Host: 1, State: wire.MoveStarts, Text: "t", Moved: true, Labels: map[string]string{"esxi": "e"}, By: "b"},
 	&wire.Edges{Edges: []wire.Edge{{To: 1, RTT: 5e-5, Bandwidth: 1e9, Tried: true}}},
 	&wire.Try{To: 2},
 	&wire.Hears{Host: 1, Stamp: 2, Launcher: true},
