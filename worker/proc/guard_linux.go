@@ -60,7 +60,9 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	// The death of the thread that started the daemon counts as the parent's death: keep it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	restore := changeSlack(usualSlack, daemonSlack)
 	err = cmd.Start()
+	restore()
 	theirs.Close()
 	if err != nil {
 		return notStartable(cmd.Path, err).(*startError).code, errors.Join(fmt.Errorf("start daemon: %w", err), group.end(time.Now()))

@@ -72,6 +72,7 @@ func spawn(spec Spec, path string, env []string, group *Cgroup) (_ *child, err e
 	}
 	defer restore()
 	defer preferMemory(spec.Nodes)()
+	defer changeSlack(daemonSlack, usualSlack)()
 	if err := c.cmd.Start(); err != nil {
 		return nil, notStartable(path, err)
 	}
