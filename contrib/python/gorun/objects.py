@@ -7,6 +7,7 @@ handles untrusted data what you would not load from that data.
 
 from __future__ import annotations
 
+import collections
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,21 +15,29 @@ from typing import Any
 from gorun import basics, collectives
 from gorun.process_sets import ProcessSet, global_process_set
 
+_PROTOCOL = 5  # the first that leaves memory out
+
+# What offers its memory to pickle, such as an array, travels as it is if it is that large, in pieces of so
+# many bytes: each is copied into the arena and out of it while others are under way, and nowhere else.
+_OWN_WAY = 1 << 20
+_PIECE = 16 << 20
+_PIECES_UNDER_WAY = 4
+
 
 class _Bytes:
-    """collectives.Binding for byte strings, one row a byte."""
+    """collectives.Binding for byte strings and other memory, one row a byte."""
 
-    def describe(self, tensor: bytes) -> tuple[str, tuple[int, ...]]:
+    def describe(self, tensor: bytes | memoryview) -> tuple[str, tuple[int, ...]]:
         return "uint8", (len(tensor),)
 
-    def store(self, tensor: bytes, memory: memoryview) -> None:
+    def store(self, tensor: bytes | memoryview, memory: memoryview) -> None:
         memory[:] = tensor
 
     def load(self, memory: memoryview, shape: Sequence[int], like: bytes) -> bytes:
         return bytes(memory)
 
-    def load_into(self, memory: memoryview, tensor: bytes) -> None:
-        raise TypeError("bytes cannot be overwritten")
+    def load_into(self, memory: memoryview, tensor: memoryview) -> None:
+        tensor[:] = memory
 
 
 def broadcast_object(
@@ -39,8 +48,47 @@ def broadcast_object(
         raise ValueError(f"Root rank {root_rank} is not one of the {process_set.size()} ranks taking part.")
     # Only the root knows the size, and a gather lets it alone contribute: one round trip instead of two.
     is_root = basics.rank() == root_rank
-    gathered, _ = _gather("broadcast_object", _dumps(obj) if is_root else b"", name, process_set)()
-    return obj if is_root else pickle.loads(gathered)
+    large: list[memoryview] = []
+    data = _dumps(obj, large) if is_root else b""
+    if large:
+        data = _dumps(_Frame(data, [len(view) for view in large]))
+    gathered, _ = _gather("broadcast_object", data, name, process_set)()
+    if is_root:
+        _broadcast(large, root_rank, name, process_set)
+        return obj
+    found = pickle.loads(gathered)
+    if not isinstance(found, _Frame):
+        return found
+    large = [memoryview(bytearray(size)) for size in found.sizes]
+    _broadcast(large, root_rank, name, process_set)
+    return pickle.loads(found.data, buffers=large)
+
+
+class _Frame:
+    """A pickle of what has memory that follows, in pieces."""
+
+    def __init__(self, data: bytes, sizes: list[int]) -> None:
+        self.data = data
+        self.sizes = sizes
+
+
+def _broadcast(memories: list[memoryview], root: int, name: str | None, process_set: ProcessSet) -> None:
+    world = basics.world()
+    under_way: collections.deque[int] = collections.deque()
+    count = 0
+    for memory in memories:
+        for start in range(0, len(memory), _PIECE):
+            piece = [memory[start : start + _PIECE]]
+            count += 1
+            member = None if name is None else f"{name}.{count}"
+            handle = collectives.broadcast(
+                _Bytes(), piece, piece, root, name=member, process_set=process_set
+            )
+            under_way.append(handle)
+            if len(under_way) == _PIECES_UNDER_WAY:
+                world.synchronize(under_way.popleft())
+    while under_way:
+        world.synchronize(under_way.popleft())
 
 
 def allgather_object(
@@ -78,9 +126,18 @@ def _gather(
     return lambda: world.synchronize(handle)
 
 
-def _dumps(obj: Any) -> bytes:
+def _dumps(obj: Any, large: list[memoryview] | None = None) -> bytes:
+    """Return a pickle. With a list it leaves out what offers much memory of its own, and puts that there."""
+
+    def inside(buffer: pickle.PickleBuffer) -> bool:
+        view = buffer.raw()
+        if len(view) < _OWN_WAY or large is None:
+            return True
+        large.append(view)
+        return False
+
     try:
-        return pickle.dumps(obj, pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(obj, _PROTOCOL, buffer_callback=inside)
     except (pickle.PicklingError, AttributeError, TypeError):
         try:
             import cloudpickle  # where it is installed, it also takes lambdas and local classes
@@ -88,4 +145,6 @@ def _dumps(obj: Any) -> bytes:
             cloudpickle = None
         if cloudpickle is None:
             raise
-        return cloudpickle.dumps(obj)
+        if large is not None:
+            large.clear()
+        return cloudpickle.dumps(obj, _PROTOCOL, buffer_callback=inside)

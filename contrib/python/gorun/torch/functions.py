@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -83,7 +84,16 @@ def broadcast_optimizer_state(
         state = _rebuild(outline, tensors)
     _broadcast(tensors, root_rank, process_set)
     if not is_root:
+        # torch would copy what nobody else has.
+        for tensor in tensors:
+            tensor.__deepcopy__ = functools.partial(_itself, tensor)
         optimizer.load_state_dict(state)
+        for tensor in tensors:
+            del tensor.__deepcopy__
+
+
+def _itself(tensor: torch.Tensor, _memo: dict[int, Any]) -> torch.Tensor:
+    return tensor
 
 
 def _outline(value: Any, tensors: list[torch.Tensor]) -> Any:

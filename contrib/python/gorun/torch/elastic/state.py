@@ -75,11 +75,12 @@ class StateHandler:
 
     def __init__(self, value: Any) -> None:
         self.value = value
+        self._saved: Any = None
         self.save()
 
     def save(self) -> None:
         """Copy the state."""
-        self._saved = copy.deepcopy(self.value.state_dict())
+        self._saved = renewed(self._saved, self.value.state_dict())
 
     def restore(self) -> None:
         """Set the state back."""
@@ -121,6 +122,28 @@ class SamplerStateHandler(StateHandler):
     def reset(self) -> None:
         """Deal out to the ranks there are now."""
         self.value.reset()
+
+
+def renewed(old: Any, value: Any) -> Any:
+    """Return a copy of a state: the old copy, overwritten as far as it fits.
+
+    Fresh memory for every copy would take longer than the copying.
+    """
+    if type(old) is not type(value):
+        return copy.deepcopy(value)
+    if isinstance(value, torch.Tensor):
+        like = ("shape", "dtype", "device", "layout", "requires_grad")
+        if type(value) is torch.Tensor and all(getattr(old, a) == getattr(value, a) for a in like):
+            with torch.no_grad():
+                return old.copy_(value)
+    elif isinstance(value, dict) and list(old) == list(value):
+        for key in value:
+            old[key] = renewed(old[key], value[key])
+        return old
+    elif type(value) is list and len(old) == len(value):
+        old[:] = map(renewed, old, value)
+        return old
+    return copy.deepcopy(value)
 
 
 def follows(handler: Any) -> bool:

@@ -1,0 +1,179 @@
+"""How often the bytes of a state are copied on their way to a rank that is new, and when it is kept."""
+
+import collections
+import pickle
+import threading
+import unittest
+from unittest import mock
+
+import numpy as np
+import tests_path  # noqa: F401
+from fake import run_ranks
+
+from gorun import basics, objects
+from gorun.elastic import ObjectState
+
+
+class Copies:
+    """Counts the bytes that the methods of a binding move."""
+
+    def __init__(self, binding):
+        self.moved = collections.Counter()
+        self.lock = threading.Lock()
+        self.patches = [
+            mock.patch.object(binding, name, self.counting(name, getattr(binding, name)))
+            for name in ("store", "load", "load_into")
+        ]
+
+    def counting(self, name, method):
+        def counted(binding, *args):
+            memory = next(arg for arg in args if isinstance(arg, memoryview))
+            with self.lock:
+                self.moved[name] += memory.nbytes
+            return method(binding, *args)
+
+        return counted
+
+    def __enter__(self):
+        for patch in self.patches:
+            patch.start()
+        return self.moved
+
+    def __exit__(self, *_):
+        for patch in self.patches:
+            patch.stop()
+
+
+class ArraysTest(unittest.TestCase):
+    def test_once_in_and_once_out(self):
+        """Large arrays are not in the pickle, wherever they are: one rank stores them, others load them."""
+        large = [np.arange(5 << 20, dtype=np.float64), np.ones((1 << 10, 1 << 10), np.float32).T]
+        nbytes = sum(array.nbytes for array in large)
+        dumps = []
+
+        def body(rank):
+            mine = {"weights": large[0], "more": [large[1]], "small": np.arange(3)} if rank == 1 else None
+            state = ObjectState(objects.broadcast_object, basics.rank, step=rank, tensors=mine)
+            state._take_over(1)
+            self.assertEqual(state.step, 1)
+            for array, want in zip((state.tensors["weights"], *state.tensors["more"]), large):
+                np.testing.assert_array_equal(array, want)
+                self.assertTrue(array.flags.writeable)
+            np.testing.assert_array_equal(state.tensors["small"], np.arange(3))
+
+        def dump(*args, **kwargs):
+            dumps.append(pickle.dumps(*args, **kwargs))
+            return dumps[-1]
+
+        with Copies(objects._Bytes) as moved, mock.patch.object(objects, "pickle", wraps=pickle) as patched:
+            patched.dumps = dump
+            run_ranks(3, body)
+        small = sum(map(len, dumps))
+        self.assertLess(small, 2000)
+        self.assertGreaterEqual(moved["store"], nbytes)
+        self.assertLessEqual(moved["store"], nbytes + small)
+        self.assertEqual(moved["load_into"], 2 * nbytes)
+        self.assertLessEqual(moved["load"], 3 * small)
+
+    def test_names(self):
+        """What has a name has several pieces, and the name again is another use."""
+
+        def body(rank):
+            for use in range(2):
+                sent = np.full(3 << 20, use, np.int64)
+                got = objects.broadcast_object(sent if rank == 0 else None, 0, name="weights")
+                self.assertEqual((got.min(), got.max()), (use, use))
+
+        run_ranks(2, body)
+
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+@unittest.skipIf(torch is None, "torch is not installed")
+class TensorsTest(unittest.TestCase):
+    def make(self, rank):
+        import gorun.torch as hvd
+
+        torch.manual_seed(rank)
+        layers = torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64), torch.nn.Linear(64, 64)
+        model = torch.nn.Sequential(*layers)
+        optimizer = torch.optim.Adam(model.parameters())
+        if rank == 0:
+            model(torch.randn(8, 64)).sum().backward()
+            optimizer.step()
+        return hvd.elastic.TorchState(model=model, optimizer=optimizer, step=rank)
+
+    def test_once_in_and_once_out(self):
+        """What a new rank receives is what its optimizer has from then on."""
+        from gorun.torch.memory import Torch
+
+        received = set()
+        load_into = Torch.load_into
+
+        def receive(binding, memory, tensor):
+            received.add(tensor.data_ptr())
+            load_into(binding, memory, tensor)
+
+        def body(rank):
+            state = self.make(rank)
+            state._take_over(0)
+            tensors = [*state.model.state_dict().values()]
+            for per_parameter in state.optimizer.state.values():
+                tensors += [value for value in per_parameter.values() if torch.is_tensor(value)]
+            self.assertGreaterEqual(len(tensors), 9 + 2 * 6)
+            self.assertFalse(any("__deepcopy__" in vars(tensor) for tensor in tensors))
+            nbytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+            return state, {tensor.data_ptr() for tensor in tensors}, nbytes
+
+        with mock.patch.object(Torch, "load_into", receive), Copies(Torch) as moved:
+            (_, _, nbytes), (state, has, _) = run_ranks(2, body)
+        self.assertEqual(received, has)
+        self.assertEqual((moved["store"], moved["load_into"], moved["load"]), (nbytes, nbytes, 0))
+        self.assertEqual(state.step, 0)
+
+    def test_kept_where_it_was_kept_before(self):
+        """A commit takes no fresh memory, and restore() gives what was kept and not what became of it."""
+
+        def pointers(value):
+            if torch.is_tensor(value):
+                return {value.data_ptr()}
+            values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+            return set().union(*map(pointers, values))
+
+        def body(rank):
+            state = self.make(0)
+            state.save()
+            before = [pointers(handler._saved) for handler in state._handlers.values()]
+            self.assertTrue(all(before))
+            kept = []
+            for _ in range(2):
+                state.model(torch.randn(8, 64)).sum().backward()
+                state.optimizer.step()
+                state.save()
+                kept.append([value.clone() for value in state.model.state_dict().values()])
+            self.assertEqual([pointers(handler._saved) for handler in state._handlers.values()], before)
+            for _ in range(2):
+                state.optimizer.step()
+                state.restore()
+                for value, want in zip(state.model.state_dict().values(), kept[-1]):
+                    self.assertTrue(torch.equal(value, want))
+            self.assertFalse(any(torch.equal(a, b) for a, b in zip(*kept) if a.dim() == 2))
+            # Another model has other tensors: nothing of the former copy stays.
+            state.model = torch.nn.Linear(3, 2)
+            saved = state._handlers["model"]._saved
+            self.assertEqual([tuple(value.shape) for value in saved.values()], [(2, 3), (2,)])
+            state.optimizer.param_groups[0]["lr"] = 0.5
+            state.save()
+            state.optimizer.param_groups[0]["lr"] = 0.1
+            state.restore()
+            self.assertEqual(state.optimizer.param_groups[0]["lr"], 0.5)
+
+        run_ranks(1, body)
+
+
+if __name__ == "__main__":
+    unittest.main()
