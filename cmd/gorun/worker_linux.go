@@ -155,7 +155,9 @@ func daemon(ctx context.Context, with company) error {
 		if err != nil {
 			return fmt.Errorf("listen for launcher: %w", err)
 		}
+		cfg.Tie = worker.NewTie()
 		waits := resume.DefaultPatience
+		waits.Longer, waits.Connected = cfg.Tie.Elsewhere, cfg.Tie.Hears
 		if with.patience > 0 { // another launcher may take over
 			waits.Broken, waits.Orphan = with.patience, with.patience
 		}

@@ -24,6 +24,8 @@ func (e *RefusedError) Error() string { return e.Text }
 type Client struct {
 	Key     Key
 	Version string
+
+	prompt time.Duration // how long a host has to answer, 0 for as long as a connection may take
 }
 
 // Reserve asks the daemon at addr, or the one that it names, for slots, and waits for them. waiting hears
@@ -155,7 +157,7 @@ func (c Client) dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, introduction)
 	defer cancel()
-	raw, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", addr)
+	raw, err := (&net.Dialer{KeepAliveConfig: keepAlive, Timeout: c.prompt}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"gorun/rendezvous/resume"
@@ -17,9 +18,12 @@ import (
 )
 
 const (
-	// absence is how long a host's daemon may be away, before its part of the job is given up. The daemons of
-	// jobs wait longer (resume.DefaultPatience), so that they do not end while somebody still looks for them.
+	// absence is how long a host that answers may be without its daemon, before its part of the job is given up. The daemons of
+	// jobs wait longer (resume.DefaultPatience), so that they do not end while somebody still looks for them. How long a host
+	// may not answer at all is for the job to say: see Unanswered.
 	absence = 45 * time.Second
+	// prompt is how long a host has to answer somebody who was connected with it: TCP by itself would ask ever more rarely.
+	prompt = 2 * time.Second
 	// farewell is how long a goodbye may take.
 	farewell = time.Second
 )
@@ -37,6 +41,9 @@ type Stream struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	close   func()
+
+	mu     sync.Mutex
+	silent time.Time // see Unanswered
 }
 
 // RemoteAddr is where the host was reached.
@@ -72,6 +79,8 @@ func (l *Lease) Adopt(ctx context.Context, host, session string) (*Stream, error
 		return nil, err
 	}
 	s.session = session
+	ctx, cancel := context.WithTimeout(ctx, absence)
+	defer cancel()
 	conn, in, err := s.again(ctx, &wire.Resume{Session: session, Term: s.term, Adopt: true})
 	if err != nil {
 		return nil, fmt.Errorf("take over daemon: %w", err)
@@ -142,6 +151,7 @@ func (s *Stream) run(ctx context.Context, conn net.Conn, in io.Reader) {
 		if s.Over() {
 			return
 		}
+		s.unanswered(time.Now()) // until it does answer
 		var err error
 		if conn, in, err = s.again(ctx, &wire.Resume{Session: s.session, Term: s.term}); err != nil {
 			s.Fail(err)
@@ -150,27 +160,73 @@ func (s *Stream) run(ctx context.Context, conn net.Conn, in io.Reader) {
 	}
 }
 
-// again connects to a daemon that runs. A host that has no such job is the end, one that does not answer may be being replaced.
+// Unanswered is since when the host has not answered, zero while it does: while it has a connection, or says that it has no
+// daemon, as when that is being replaced.
+func (s *Stream) Unanswered() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.silent
+}
+
+func (s *Stream) unanswered(since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.silent.IsZero() {
+		s.silent = since
+	}
+}
+
+func (s *Stream) answered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent = time.Time{}
+}
+
+// again connects to a daemon that runs. A host that has no such job is the end, one that has no daemon may be given another.
 func (s *Stream) again(ctx context.Context, ask *wire.Resume) (net.Conn, io.Reader, error) {
-	ctx, cancel := context.WithTimeout(ctx, absence)
-	defer cancel()
+	client := s.lease.client
+	client.prompt = prompt
+	var without time.Time // a daemon; zero while nobody answers
 	for {
-		conn, in, err := s.lease.client.enter(ctx, s.where().Addr, ask)
+		began := time.Now()
+		conn, in, err := client.enter(ctx, s.where().Addr, ask)
+		silent := noAnswer(err)
+		if silent {
+			s.unanswered(began)
+		} else {
+			s.answered()
+		}
 		var refused *RefusedError
 		switch {
 		case err == nil:
 			return conn, in, nil
 		case errors.As(err, &refused):
 			return nil, nil, err
+		case silent:
+			without = time.Time{}
+		case without.IsZero():
+			without = time.Now()
+		case time.Since(without) >= absence:
+			return nil, nil, notAgain(err)
 		}
 		pause := time.NewTimer(retry)
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return nil, nil, fmt.Errorf("the connection to the daemon was not to be had again: %w", err)
+			return nil, nil, notAgain(err)
 		}
 	}
+}
+
+func notAgain(err error) error {
+	return fmt.Errorf("the connection to the daemon was not to be had again: %w", err)
+}
+
+// noAnswer is true for an attempt to connect that nobody answered, not even by a refusal.
+func noAnswer(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial" && !errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // enter asks for what becomes a connection to the daemon of a job.

@@ -1,0 +1,53 @@
+package standing
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// TestNoAnswer: a host that refuses a connection, or hangs up, is there; one that says nothing may not be.
+func TestNoAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if conn, err := l.Accept(); err == nil {
+			conn.Close()
+		}
+	}()
+	key, err := ParseKey([]byte("0123456789012345678901234567890123456789"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := Client{Key: key, prompt: time.Second}
+	try := func(what, addr string, want bool) {
+		t.Helper()
+		_, _, err := client.enter(t.Context(), addr, &wire.Resume{Session: "none"})
+		if err == nil || noAnswer(err) != want {
+			t.Errorf("%s: %v is taken for no answer: %v, want %v", what, err, !want, want)
+		}
+	}
+	try("a host that hangs up", l.Addr().String(), false)
+	<-done
+	l.Close()
+	try("a host that refuses", l.Addr().String(), false)
+	client.prompt = time.Nanosecond // too short for any
+	try("nobody", l.Addr().String(), true)
+
+	s := &Stream{}
+	first := time.Now()
+	s.unanswered(first)
+	s.unanswered(first.Add(time.Second))
+	if got := s.Unanswered(); got != first {
+		t.Errorf("unanswered since %v, want %v", got, first)
+	}
+	if s.answered(); !s.Unanswered().IsZero() {
+		t.Error("a host that answers is still unanswered")
+	}
+}
