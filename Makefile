@@ -98,6 +98,7 @@ c: build
 	if command -v c++; then echo '#include "gorun.h"' | c++ -Wall -Wextra -Wpedantic -Werror -fsyntax-only -Icontrib/c -xc++ -; fi; \
 	build/check-messages; build/check-c; \
 	for np in 1 2 3; do bin/gorun -np $$np --no-tag-output build/check-c; done; \
+	for begun in 0 1 2; do bin/gorun -np 3 --no-tag-output build/check-c $$begun; done; \
 	bin/gorun -np 2 --no-tag-output build/example-c
 
 ## torch2: what needs torch 2 (TORCH2=its python): the backend for torch.distributed, and all programs again

@@ -15,8 +15,9 @@ const joinName = "join"
 
 // joining is what a group knows about ranks that joined.
 type joining struct {
-	joined []bool // local ranks
-	closed []int  // by position: rounds that the host ended and this one did not
+	joined []bool            // local ranks
+	owes   []map[string]bool // by local rank that joined: the names of parts that it still brings
+	closed []int             // by position: rounds that the host ended and this one did not
 }
 
 // lacking reports whether this host's part is complete but for ranks that joined.
@@ -24,13 +25,13 @@ func (o *op) lacking() bool { return o.parts < len(o.reqs) }
 
 // absentee reports whether a local rank takes no part because it joined.
 func (o *op) absentee(index int) bool {
-	return !o.have[index] && o.name != joinName && o.group.joined[index]
+	return !o.have[index] && o.name != joinName && o.group.joined[index] && !o.group.owes[index][o.name]
 }
 
-// complete reports whether all local ranks submitted their parts or joined.
+// complete reports whether all local ranks submitted their parts or joined. Ranks have joined when they owe nothing.
 func (o *op) complete() bool {
 	for i := range o.reqs {
-		if !o.have[i] && !o.absentee(i) {
+		if !o.have[i] && !o.absentee(i) || o.name == joinName && len(o.group.owes[i]) > 0 {
 			return false
 		}
 	}
@@ -65,11 +66,48 @@ type standing struct {
 }
 
 // join marks a rank as joined, and answers for it what others wait for.
-func (t *table) join(g *group, index int) {
+func (t *table) join(g *group, index int, owes []string) {
 	g.joined[index] = true
+	for _, name := range owes {
+		if g.owes[index] == nil {
+			g.owes[index] = map[string]bool{}
+		}
+		g.owes[index][name] = true
+	}
 	for _, o := range t.ops {
 		t.standIn(o)
 	}
+}
+
+// settle says that a rank which joined brings nothing more under a name.
+func (t *table) settle(g *group, index int, name string) {
+	if !g.owes[index][name] {
+		return
+	}
+	delete(g.owes[index], name)
+	if o := t.ops[hash(g.id, name)]; o != nil {
+		t.standIn(o)
+	}
+	// If that was all that the last round of joins waited for, it ends.
+	if o := t.ops[hash(g.id, joinName)]; o != nil && !o.votes[g.self].set && o.complete() {
+		t.standing = append(t.standing, standing{op: o, verdict: t.declare(o)})
+	}
+}
+
+// Settle says that a local rank brings nothing under a name that it owed when it joined: it is in a result already.
+func (e *Engine) Settle(epoch uint32, rank int, name string) {
+	e.mu.Lock()
+	g := e.table.groups[0]
+	if e.stopped != nil || epoch != e.world.Epoch || g == nil {
+		e.mu.Unlock()
+		return
+	}
+	if index := slices.Index(g.local(), rank); index >= 0 {
+		e.table.settle(g, index, name)
+	}
+	more := e.drain()
+	e.mu.Unlock()
+	e.follow(more)
 }
 
 // standIn declares this host ready for an operation if only ranks that joined are missing, and reports whether it
@@ -151,6 +189,7 @@ func (t *table) notice(g *group, pos int, m *ready) int {
 // endRound begins a new round: all ranks have joined, and may submit again.
 func (t *table) endRound(g *group) {
 	clear(g.joined)
+	clear(g.owes)
 	for pos := range g.closed {
 		g.closed[pos] = max(g.closed[pos]-1, 0)
 	}

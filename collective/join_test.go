@@ -111,6 +111,50 @@ func TestJoinAsync(t *testing.T) {
 	}
 }
 
+// TestJoinOwes: what a rank that joins still brings is waited for, and nothing else of it; and so is the end of the round.
+func TestJoinOwes(t *testing.T) {
+	for _, settled := range []bool{false, true} {
+		c := newCluster(t, even(1, 3), 3, collective.Config{})
+		sum := func(rank int, name string) (*promise, []byte) {
+			b := []byte{byte(1 << rank)}
+			return c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: name, Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{1}, In: b, Out: b}), b
+		}
+		joins := []*promise{c.submit(0, collective.Request{Kind: collective.Join, Owes: []string{"x", "y"}}), c.submit(1, collective.Request{Kind: collective.Join})}
+		if p, b := sum(2, "z"); p.wait().Err != nil || b[0] != 4 {
+			t.Errorf("a name that nothing is owed under: %d", b[0])
+		}
+		p, b := sum(2, "x")
+		late, _ := sum(2, "y")
+		joins = append(joins, c.submit(2, collective.Request{Kind: collective.Join}))
+		if p.done() || late.done() || joins[0].done() {
+			t.Fatal("something ended without the part of rank 0")
+		}
+		c.engines[0].Settle(1, 2, "x") // which owes nothing
+		c.engines[0].Settle(2, 0, "x") // another world
+		own, _ := sum(0, "y")
+		if r := late.wait(); r.Err != nil || own.wait().Err != nil || joins[0].done() || p.done() {
+			t.Fatalf("y brought by rank 0: %v, and rank 0 still owes x", r.Err)
+		}
+		want := byte(4)
+		if settled {
+			c.engines[0].Settle(1, 0, "x")
+		} else {
+			own, mine := sum(0, "x")
+			if want = 5; own.wait().Err != nil || mine[0] != want {
+				t.Errorf("rank 0 has %d", mine[0])
+			}
+		}
+		if r := p.wait(); r.Err != nil || b[0] != want {
+			t.Errorf("sum %d, want %d, error %v", b[0], want, r.Err)
+		}
+		for _, p := range joins {
+			if r := p.wait(); r.Err != nil || r.Rows[0] != 2 {
+				t.Errorf("last rank %v, error %v", r.Rows, r.Err)
+			}
+		}
+	}
+}
+
 // TestJoinRefuses: other operations than allreduce need everybody, and say so as Horovod does.
 func TestJoinRefuses(t *testing.T) {
 	for _, l := range []layout{even(1, 2), even(2, 1), even(2, 2)} {

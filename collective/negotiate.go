@@ -74,7 +74,7 @@ func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
 	id := hash(g.id, r.Name)
 	o := t.ops[id]
 	switch {
-	case g.joined[index]:
+	case g.joined[index] && !g.owes[index][r.Name]:
 		return nil, verdict{}, refuse("%s %q: rank %d has joined, and can submit nothing until all ranks have", r.Kind, r.Name, g.local()[index])
 	case o == nil && len(g.gone) > 0:
 		return nil, verdict{}, g.left(r.Kind, r.Name, g.gone[0])
@@ -89,18 +89,21 @@ func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
 	if o.votes[g.self].set || o.held && o.lacking() {
 		// It joined, and the last use, which this host stood in for, is not over here.
 		o.waiting = append(o.waiting, early{index, *r})
+		t.settle(g, index, r.Name)
 		return o, verdict{}, nil
 	}
 	o.reqs[index], o.have[index] = *r, true
 	o.parts++
 	if r.Kind == Join {
 		o.reqs[index].stamp = t.stampOf(r)
-		t.join(g, index)
+		t.join(g, index, r.Owes)
 	}
-	if !o.complete() {
-		return o, verdict{}, nil
+	var v verdict
+	if o.complete() {
+		v = t.declare(o)
 	}
-	return o, t.declare(o), nil
+	t.settle(g, index, r.Name)
+	return o, v, nil
 }
 
 // declare says what all local ranks submitted.

@@ -62,6 +62,9 @@ type Request struct {
 	// Splits are the rows for each rank of the group, from the first row on. Alltoall: nil for the same number. Scatter,
 	// of the root: nil for the same number, and one more for the first ranks if it does not come out even.
 	Splits []int
+	// Owes are the names of parts in allreduces of the world that the rank began before this Join, and submits after it
+	// (lanes: worker/session). Nothing stands in for them; Engine.Settle takes one back.
+	Owes   []string
 	In     []byte // the rank's tensor, nil for Recv; the engine writes it only if Out is the same memory
 	Out    []byte // Allreduce, Broadcast, Recv: where the result goes; may be In. Nil for the other kinds
 	Handle uint64 // the client's own name for the request, handed back in Complete

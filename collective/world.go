@@ -145,7 +145,7 @@ func newGroup(w World, id uint32, ranks []int) *group {
 		}
 	}
 	g.rings = w.coursesOf(g)
-	g.joined, g.closed = make([]bool, len(g.local())), make([]int, len(g.hosts))
+	g.joined, g.owes, g.closed = make([]bool, len(g.local())), make([]map[string]bool, len(g.local())), make([]int, len(g.hosts))
 	g.exchanges = true
 	for _, h := range g.hosts {
 		n, all := len(h.Ranks), len(g.ranks)

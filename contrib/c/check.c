@@ -312,6 +312,34 @@ static void uneven(void) {
 	CHECK(!gorun_free(large));
 }
 
+/* begun: what a rank began before it joined still has its part, whether the others come to it at once, later or never. */
+static void begun(int how) {
+	float x = 0, y = 0, ranks = (float)total();
+	int last = -1;
+	for (int i = 0; i < 4; i++) { /* so that ranks meet under that name without the daemon */
+		x = y = (float)(rank + 1);
+		CHECK(!gorun_allreduce("begun", &x, &x, 1, GORUN_FLOAT32, GORUN_SUM) && x == ranks);
+		CHECK(!gorun_allreduce("beside", &y, &y, 1, GORUN_FLOAT32, GORUN_SUM) && y == ranks);
+	}
+	x = y = (float)(rank + 1);
+	if (rank == 0) {
+		gorun_handle handle;
+		CHECK(!gorun_start_allreduce("begun", &x, &x, 1, GORUN_FLOAT32, GORUN_SUM, &handle));
+		CHECK(!gorun_join(&last));
+		CHECK(!gorun_wait(handle, NULL) && x == (how == 0 ? 1 : ranks));
+		return;
+	}
+	usleep(20000);
+	if (how == 2)
+		CHECK(!gorun_allreduce("beside", &y, &y, 1, GORUN_FLOAT32, GORUN_SUM) && y == ranks - 1);
+	if (how > 0) {
+		CHECK(!gorun_allreduce("begun", &x, &x, 1, GORUN_FLOAT32, GORUN_SUM) && x == ranks);
+		x = (float)(rank + 1);
+		CHECK(!gorun_allreduce("begun", &x, &x, 1, GORUN_FLOAT32, GORUN_SUM) && x == ranks - 1);
+	}
+	CHECK(!gorun_join(&last));
+}
+
 /* errors: every one has a text, and what comes after it works. */
 static void errors(void) {
 	float x[8] = {0};
@@ -399,7 +427,7 @@ static void refused(void) {
 	CHECK(!gorun_free(memory));
 }
 
-int main(void) {
+int main(int argc, char **argv) {
 	CHECK(gorun_rank() == -1 && gorun_barrier("early") == GORUN_INVALID && says("gorun_init"));
 	CHECK(gorun_init() == GORUN_OK);
 	rank = gorun_rank(), size = gorun_size();
@@ -407,6 +435,11 @@ int main(void) {
 	CHECK(gorun_local_rank() >= 0 && gorun_local_rank() < gorun_local_size());
 	CHECK(gorun_cross_rank() >= 0 && gorun_cross_rank() < gorun_cross_size());
 	CHECK(gorun_local_size() < size || (gorun_local_rank() == rank && gorun_cross_size() == 1));
+	if (argc > 1) {
+		begun(atoi(argv[1]));
+		CHECK(gorun_finalize() == GORUN_OK);
+		return 0;
+	}
 	reductions();
 	wide();
 	alternating();

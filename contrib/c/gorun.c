@@ -1494,7 +1494,7 @@ static int number(struct call c, int *n) {
 		return code;
 	struct operation *o = held(h, DONE);
 	while (o && o->stage == OPEN)
-		if ((code = receive(1, NULL)))
+		if ((code = attend()))
 			return code;
 	if (o && !o->code && o->counts)
 		*n = (int)o->counts[0];

@@ -40,7 +40,17 @@ type lanes struct {
 	used   int // bytes
 	names  map[string]*lane
 	shown  map[shownRegion]uint32 // the ranks, by their place, that can see a region of another one
+	debts  []debt                 // of ranks that joined
 	closed bool                   // a rank has left or joined: no more lanes
+}
+
+// debt is a part that a rank brought to a lane before it joined, and to which the others have not come. If they never do, the
+// rank submits it, and until then its join is not complete: others would go on without that part.
+type debt struct {
+	rank int
+	name string
+	at   int // of the lane
+	use  uint64
 }
 
 // lane is what all ranks submit under one name. Offers and told are sets of ranks by their place.
@@ -48,6 +58,7 @@ type lane struct {
 	offers uint32 // those that would take a lane after the use under way
 	wide   uint32 // those of them that would take a wide one
 	told   uint32 // those that know how this use ended
+	back   uint32 // those that have submitted something under the name since it got its lane: they are not in it
 	offset int    // of the lane, 0 for none
 	isWide bool
 	bytes  int
@@ -94,6 +105,12 @@ func (l *lanes) offer(rank int, name string, n int, o offer) {
 	place := l.place(rank)
 	one := uint32(1) << place
 	x := l.names[name]
+	if len(l.debts) > 0 {
+		l.debts = slices.DeleteFunc(l.debts, func(d debt) bool { return d.rank == rank && d.name == name })
+	}
+	if x != nil {
+		x.back |= one
+	}
 	switch {
 	case l.closed:
 		return
@@ -122,7 +139,7 @@ func (l *lanes) assign(rank int, name string, failed bool) (place int, _ []showi
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	x := l.names[name]
-	if x == nil || l.closed {
+	if x == nil || l.closed && x.told == 0 { // those that come after one that was told are told the same
 		return 0, nil
 	}
 	all := uint32(1)<<len(l.ranks) - 1
@@ -141,7 +158,7 @@ func (l *lanes) assign(rank int, name string, failed bool) (place int, _ []showi
 		case x.bytes <= maxLaneBytes:
 			x.offset = l.takeLocked(x.bytes)
 		}
-		x.offers, x.wide = 0, 0
+		x.offers, x.wide, x.back = 0, 0, 0
 		x.shown.drop()
 		x.parts, x.shown = x.shown, x.parts
 	}
@@ -179,6 +196,59 @@ func (l *lanes) leave(rank int) {
 	if place := l.place(rank); place >= 0 {
 		atomic.CompareAndSwapUint32(word[uint32](l, place*laneLine+laneLeft), 0, rankLeft)
 	}
+}
+
+// join is leave for a rank that joins. It returns what it has in lanes that others may still come to.
+func (l *lanes) join(rank int) (debts []debt) {
+	l.leave(rank)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	place := l.place(rank)
+	for name, x := range l.names {
+		if x.offset == 0 || x.back>>place&1 != 0 {
+			continue
+		}
+		d := debt{rank, name, x.offset, atomic.LoadUint64(word[uint64](l, x.offset+place*laneLine)) / 2}
+		if d.use > 0 && !l.paidLocked(d) {
+			debts = append(debts, d)
+		}
+	}
+	return debts
+}
+
+// owe notes debts of which the engine knows.
+func (l *lanes) owe(debts []debt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.debts = append(l.debts, debts...)
+}
+
+// paidLocked reports whether all ranks have come to what a rank brought, so that it is in their results.
+func (l *lanes) paidLocked(d debt) bool {
+	for place := range l.ranks {
+		if atomic.LoadUint64(word[uint64](l, d.at+place*laneLine)) < 2*d.use {
+			return false
+		}
+	}
+	return true
+}
+
+// paid takes out the debts that are none any more. Who submits something that comes after such a use in its own order has seen
+// all words of that use; so the daemon sees them too.
+func (l *lanes) paid() (all []debt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.debts) == 0 {
+		return nil
+	}
+	l.debts = slices.DeleteFunc(l.debts, func(d debt) bool {
+		paid := l.paidLocked(d)
+		if paid {
+			all = append(all, d)
+		}
+		return paid
+	})
+	return all
 }
 
 // end says that nothing is completed in a lane any more: a rank that comes later would otherwise find there what
@@ -291,6 +361,15 @@ func (s *Server) leaveLanes(x *session) {
 	s.wakeLocked(x.lanes)
 }
 
+// joinLanes is leaveLanes for a rank that joins, and what it still has in lanes.
+func (s *Server) joinLanes(x *session) []debt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	debts := x.lanes.join(x.rank)
+	s.wakeLocked(x.lanes)
+	return debts
+}
+
 // wakeLocked wakes all that sleep in their lanes.
 func (s *Server) wakeLocked(l *lanes) {
 	for _, rank := range l.ranks {
@@ -321,16 +400,30 @@ func (s *session) showLanes() error {
 	return nil
 }
 
-// offer tells the lanes of a part that is about to be submitted.
-func (s *session) offer(r *collective.Request, m *submit, o *operation) {
+// settle tells the engine which parts of ranks that joined have met in lanes.
+func (s *session) settle() {
+	if s.lanes == nil {
+		return
+	}
+	for _, d := range s.lanes.paid() {
+		s.server.cfg.Engine.Settle(s.epoch, d.rank, d.name)
+	}
+}
+
+// offer tells the lanes of a part that is about to be submitted. It returns what its rank owes if it joins.
+func (s *session) offer(r *collective.Request, m *submit, o *operation) (debts []debt) {
 	switch {
 	case s.lanes == nil:
 	case r.Kind == collective.Join:
-		s.server.leaveLanes(s) // the others must not wait for it
+		debts = s.server.joinLanes(s) // the others must not wait for it
+		for _, d := range debts {
+			r.Owes = append(r.Owes, d.name)
+		}
 	case r.Kind == collective.Allreduce && r.Group == 0 && s.inLanes:
 		o.lane = r.Name
 		s.lanes.offer(s.rank, r.Name, len(r.In), offer{m.lane, m.wide, part{tenancy{m.in.region, o.in}, tenancy{m.out.region, o.out}}})
 	}
+	return debts
 }
 
 func (s *session) sendWake() {

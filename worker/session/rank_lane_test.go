@@ -502,3 +502,73 @@ func TestRankLaneAlloc(t *testing.T) {
 		return nil
 	})
 }
+
+// What a rank has in a lane when it joins is in the sum, whether the others come to the lane or not, and whatever they do
+// first; and nothing else of it is.
+func TestRankJoinsWithPartInLane(t *testing.T) {
+	for _, how := range []string{"one joins too", "all come", "another sum first", "all join"} {
+		t.Run(how, func(t *testing.T) {
+			h, _ := startCounted(t, 3)
+			joined := make(chan struct{})
+			ranks(t, h, func(r *session.Rank) error {
+				x, err := newVector(r, "x", 4)
+				if err != nil {
+					return err
+				}
+				y, err := newVector(r, "y", 4)
+				if err != nil {
+					return err
+				}
+				mine := float32(int(1) << r.Welcome.Rank)
+				sum := func(v *vector, want float32) error {
+					v.set(func(int) float32 { return mine })
+					if _, err := r.Do(&v.op); err != nil {
+						return err
+					}
+					return v.check(func(int) float32 { return want })
+				}
+				for range 5 {
+					if err := errors.Join(sum(x, 7), sum(y, 7)); err != nil {
+						return err
+					}
+				}
+				if _, err := r.Do(&session.Operation{Kind: collective.Barrier, Name: "b"}); err != nil {
+					return err
+				}
+				join := session.Operation{Kind: collective.Join, Name: "join"}
+				if r.Welcome.Rank == 0 {
+					x.set(func(int) float32 { return mine })
+					part, err := r.Submit(&x.op)
+					if err != nil {
+						return err
+					}
+					end, err := r.Submit(&join)
+					if err != nil {
+						return err
+					}
+					close(joined)
+					if _, err := r.Wait(end); err != nil {
+						return err
+					}
+					if _, err := r.Wait(part); err != nil {
+						return fmt.Errorf("the part in the lane: %w", err)
+					}
+					want := map[string]float32{"one joins too": 5, "all come": 7, "another sum first": 7, "all join": 1}[how]
+					return errors.Join(x.check(func(int) float32 { return want }), sum(x, 7))
+				}
+				<-joined
+				time.Sleep(20 * time.Millisecond) // until the daemon has heard of it, and no sooner for what is right
+				switch {
+				case how == "one joins too" && r.Welcome.Rank == 2:
+					err = errors.Join(sum(x, 5), sum(x, 4), sum(y, 4))
+				case how == "all come":
+					err = errors.Join(sum(x, 7), sum(x, 6), sum(y, 6))
+				case how == "another sum first":
+					err = errors.Join(sum(y, 6), sum(x, 7), sum(y, 6), sum(x, 6))
+				}
+				_, end := r.Do(&join)
+				return errors.Join(err, end, sum(x, 7)) // a round of all again
+			})
+		})
+	}
+}

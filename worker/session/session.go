@@ -245,9 +245,14 @@ func (s *session) submit(m *submit) error {
 		s.operations[m.handle] = o
 		s.mu.Unlock()
 		r.Epoch = s.epoch // constant since WELCOME, before which nothing comes here
-		s.offer(&r, m, o)
+		s.settle()
+		debts := s.offer(&r, m, o)
 		// May call Complete before it returns.
 		if err = s.server.cfg.Engine.Submit(s.rank, r); err == nil {
+			if len(debts) > 0 {
+				s.lanes.owe(debts)
+				s.settle() // others may have come meanwhile
+			}
 			return nil
 		}
 	}

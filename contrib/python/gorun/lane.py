@@ -85,7 +85,8 @@ class Lanes:
         self._words = memory.cast("Q")
         self._flags = memory.cast("I")
         self._look = look
-        # The lock of what follows. Taking it also makes stores visible before what is read next.
+        # The lock of what follows, and of which lanes are open and this rank's words in them. Taking it, or giving it
+        # back, also makes stores visible before what is read next.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._sleepers = 0  # threads
@@ -132,10 +133,13 @@ class Lanes:
     def meet(self, name: str, lane: Lane) -> bool:
         """Show the input of this rank, and wait for all others: True; or False, and the lane is closed."""
         try:
-            lane.use += 1
-            goal = 2 * lane.use
             words = self._words
-            words[lane.mine] = goal
+            with self._lock:  # or another thread gives the lane up meanwhile, and says that nobody comes
+                if self._open.get(name) is not lane:
+                    return False
+                lane.use += 1
+                goal = 2 * lane.use
+                words[lane.mine] = goal
             self._rouse(lane, goal)
             for at, _ in lane.ranks:
                 if words[at] < goal and not self._await(lane, at, goal):
@@ -153,9 +157,11 @@ class Lanes:
 
     def close(self, name: str) -> None:
         """Come to a lane no more, because something else is submitted under its name."""
-        lane = self._forget(name)
+        with self._lock:
+            lane = self._forget(name)
+            if lane is not None:
+                self._words[lane.mine] = 2 * lane.use + 1
         if lane is not None:
-            self._words[lane.mine] = 2 * lane.use + 1
             self._rouse(lane, 0)
 
     def _forget(self, name: str) -> Lane | None:
@@ -190,9 +196,7 @@ class Lanes:
             pass  # it has been rung many times, or its rank is gone
 
     def _rouse(self, lane: Lane, goal: int) -> None:
-        """Wake who sleeps, if all have come as far as goal."""
-        with self._lock:
-            pass
+        """Wake who sleeps, if all have come as far as goal. The lock was taken since this rank's word was set."""
         words, flags = self._words, self._flags
         for at, _ in lane.ranks:
             if words[at] < goal:

@@ -179,6 +179,15 @@ class Test(unittest.TestCase):
         ranks.lanes[0].enter(lane)
         self.assertFalse(ranks.lanes[0].meet("x", lane))
 
+    def test_given_up_by_another_thread(self):
+        """Who has found a lane, and not yet come to it, does not come when others were told that nobody will."""
+        ranks = self.ranks(2)
+        lane = ranks.find(0)
+        ranks.lanes[0].enter(lane)
+        ranks.lanes[0].turn_off()
+        self.assertFalse(ranks.lanes[0].meet("x", lane))
+        self.assertEqual(ranks.memory.cast("Q")[lane.mine], 1)
+
     def test_interrupted(self):
         ranks = self.ranks(2)
 
