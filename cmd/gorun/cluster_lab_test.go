@@ -250,6 +250,37 @@ func TestClusterLosesDaemon(t *testing.T) {
 	s.expectIdle()
 }
 
+// TestClusterDaemonStaysAway: a standing daemon that is killed and does not come back takes its part of a job with it after
+// the minute that an upgrade may take, and nothing is left on its host or on the others.
+func TestClusterDaemonStaysAway(t *testing.T) {
+	s := newLasting(t, 2)
+	cmd, stdout, stderr := s.command(slices.Concat(s.args, []string{"-np", "4", python, "-c", busy})...)
+	working := &watch{buf: stdout}
+	cmd.Stdout = working
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
+	s.await("busy rank", func() bool { return working.count("busy") == 4 })
+	if err := s.hosts[0].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.hosts[0].Wait()
+	s.hosts[0] = nil
+	s.await("end of the ranks", func() bool { return len(s.Host(1).Processes()) == 1 })
+	ended := make(chan struct{})
+	go func() { cmd.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("gorun is still there")
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), "gorun: error: host1: ") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+	s.expectIdle()
+}
+
 // TestClusterElastic: a job goes on when a host of the cluster dies, and uses it again when it has booted.
 func TestClusterElastic(t *testing.T) {
 	needTorch(t)

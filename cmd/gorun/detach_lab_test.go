@@ -5,6 +5,7 @@ package main
 import (
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -38,4 +39,29 @@ func TestDetach(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	c.expectNothingLeft(5 * time.Second)
+
+	// Nobody is there to end a job whose detached launcher is killed: its hosts notice.
+	if _, err := shell(c.binary + " --detach -np 4 -H host1:2,host2:2 " + python + " -c \"$BUSY\""); err != nil {
+		t.Fatal(err)
+	}
+	c.await("busy rank", func() bool {
+		out, _ := shell(c.binary + " logs 2")
+		return strings.Count(out, "<stdout>:busy") == 4
+	})
+	launcher := 0
+	for _, p := range c.Launcher().Processes() {
+		if strings.Contains(p.Args, " --detach ") {
+			launcher = p.PID
+		}
+	}
+	if launcher == 0 {
+		t.Fatalf("no launcher in %v", c.Launcher().Processes())
+	}
+	if err := syscall.Kill(launcher, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	c.expectNothingLeft(10 * time.Second)
+	if out, err := shell(c.binary + " ps"); err != nil || !strings.Contains(out, "its launcher was killed") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }

@@ -139,7 +139,7 @@ func (c *cluster) expectLeft(within time.Duration, but string) {
 // await polls until f is true.
 func (c *cluster) await(what string, f func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !f(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(90 * time.Second); !f(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("no %s", what)
 		}
