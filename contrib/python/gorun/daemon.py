@@ -214,7 +214,7 @@ class DaemonSession(Session):
     def attend(self, handle: int) -> bool:
         pending = self._open.get(handle)
         if pending is not None and pending.outcome is None and self._failure is None and not self._closed:
-            self._read_once(_BLOCKING)
+            self._read_once(_BLOCKING, pending)
         return pending is None or pending.outcome is not None or self._failure is not None or self._closed
 
     def wait(self, handle: int) -> Result:
@@ -289,16 +289,25 @@ class DaemonSession(Session):
                 if now < deadline:
                     self._read_once(_AT_ONCE)
                     continue
-            self._read_once(_BLOCKING)
+            self._read_once(_BLOCKING, pending)
         if isinstance(pending.outcome, Exception):
             raise pending.outcome
         return pending.outcome
 
-    def _read_once(self, flags: tuple[int]) -> bool:
-        """Read and handle one message, or sleep until another thread has; False if there was none."""
+    def _read_once(self, flags: tuple[int], pending: _Pending | None = None) -> bool:
+        """Read and handle one message, or sleep until another thread has; False if there was none.
+
+        With something pending, this does neither if that is over by now: another thread may have read its answer, and be
+        waiting again for one of its own.
+        """
         me = threading.get_ident()
         try:
             with self._lock:
+                if pending is not None and (
+                    pending.outcome is not None
+                    or (self._failure is not None and pending is not self._goodbye)
+                ):
+                    return True
                 if self._reader not in (0, me):
                     if flags is _AT_ONCE:
                         return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -92,6 +93,39 @@ class TestWorld(unittest.TestCase):
             self.s.wait(handles[name])
             n = self.s.size
             self.assertEqual(list(blocks[name].view.cast("f")), [i * n, n * (n - 1) / 2])
+
+    def test_answer_read_by_another_thread(self) -> None:
+        """Who is about to sleep finds that another thread has just read its answer, and waits for one of its own."""
+        last = self.s.rank == self.s.size - 1
+        late = None if last else self.s.submit(BARRIER, "late", 0, (), None, None)
+        other = threading.Thread(target=lambda: late is None or self.s.wait(late), daemon=True)
+        other.start()
+        read_once = getattr(self.s, "_read_once", None)
+
+        def slow(flags: tuple[int], *pending: object) -> bool:
+            if threading.current_thread() is not other and not flags[0] & socket.MSG_DONTWAIT:
+                time.sleep(0.002)  # the interpreter has let the other thread run
+            assert read_once is not None
+            return bool(read_once(flags, *pending))
+
+        def many() -> None:
+            for i in range(20):
+                self.barrier(f"answered {i}")
+
+        if read_once is not None:
+            self.s._read_once = slow  # type: ignore[attr-defined]
+        try:
+            waiter = threading.Thread(target=many, daemon=True)
+            waiter.start()
+            waiter.join(20)
+            self.assertFalse(waiter.is_alive(), "its answer came, and it sleeps")
+        finally:
+            if read_once is not None:
+                del self.s._read_once  # type: ignore[attr-defined]
+        if last:
+            self.barrier("late")
+        other.join(20)
+        self.assertFalse(other.is_alive())
 
     def test_broadcast(self) -> None:
         root = self.s.size - 1
