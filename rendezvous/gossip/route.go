@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"strings"
@@ -16,6 +17,8 @@ import (
 // transport is memberlist's, over which members are reached by their names.
 type transport struct {
 	*memberlist.NetTransport
+	dials context.Context // ends with the transport, and ends what dials on it: memberlist waits for that
+	end   context.CancelFunc
 
 	mu    sync.RWMutex
 	moved map[string]string // host:port by name
@@ -30,7 +33,8 @@ func listen(c *memberlist.Config) (*transport, error) {
 		case err == nil:
 			c.BindPort = t.GetAutoBindPort()
 			c.AdvertisePort = c.BindPort
-			return &transport{NetTransport: t, moved: map[string]string{}}, nil
+			dials, end := context.WithCancel(context.Background())
+			return &transport{NetTransport: t, dials: dials, end: end, moved: map[string]string{}}, nil
 		case c.BindPort != 0 || tries == 10 || !strings.Contains(err.Error(), "address already in use"):
 			return nil, err
 		}
@@ -75,7 +79,16 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.
 func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	return t.NetTransport.DialAddressTimeout(t.where(a), timeout)
+	ctx, cancel := context.WithTimeout(t.dials, timeout)
+	defer cancel()
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", t.where(a).Addr)
+}
+
+// Shutdown implements memberlist.Transport.
+func (t *transport) Shutdown() error {
+	t.end()
+	return t.NetTransport.Shutdown()
 }
 
 // Route says where a peer is reached from now on, as host:port, whatever address it joined with.
