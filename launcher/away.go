@@ -42,7 +42,11 @@ func (j *job) search(now time.Time) {
 			continue
 		}
 		a := d.Away()
-		if a.since.IsZero() || j.silences.quiet(now, a.since) < mending {
+		if a.since.IsZero() {
+			continue
+		}
+		j.form() // if that is for later: in a world hosts tell each other whether the launcher lives, and who hung up
+		if j.silences.quiet(now, a.since) < mending {
 			continue
 		}
 		patience := j.lease()

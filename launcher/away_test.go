@@ -61,3 +61,39 @@ func TestSearch(t *testing.T) {
 		})
 	}
 }
+
+// TestAwayBeforeWorld: that a connection has ended is a reason to form a world which would be formed later: in one, hosts tell
+// each other whether the launcher lives.
+func TestAwayBeforeWorld(t *testing.T) {
+	now := time.Unix(1000, 0)
+	j := &job{spec: &Spec{StartTimeout: time.Hour}, epoch: 1, world: forming{later: true}, startup: time.NewTimer(time.Hour),
+		up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}}
+	var state away
+	for id := range 2 {
+		h := newHost(id, "", j.spec, wire.Job{})
+		h.daemon.Store(&Daemon{Away: func() away { return state }})
+		h.heard.reading(now)
+		j.hosts = append(j.hosts, h)
+	}
+	forms := func() (n int) {
+		for _, h := range j.hosts {
+			msgs, _ := h.queue.take()
+			for _, m := range msgs {
+				if form, ok := m.(*wire.Form); ok && form.Epoch == 1 {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	if j.search(now); forms() != 0 {
+		t.Error("a world is formed although all connections are there")
+	}
+	state.since = now
+	if j.search(now); forms() != 2 {
+		t.Error("no world is formed")
+	}
+	if j.search(now); forms() != 0 {
+		t.Error("a world is formed twice")
+	}
+}

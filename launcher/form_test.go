@@ -148,3 +148,31 @@ func TestWorldFailsOnAllHosts(t *testing.T) {
 		})
 	}
 }
+
+// TestHostLostWhileWorldIsFormed: with a host of which ranks run the job is lost: nobody waits for what becomes of the world.
+func TestHostLostWhileWorldIsFormed(t *testing.T) {
+	formed := func(c *conversation) bool {
+		if !c.begin() {
+			return false
+		}
+		_, ok := c.hear().(*wire.Form)
+		return ok
+	}
+	s := &script{t: t, daemons: map[string]func(*conversation){
+		"a": func(c *conversation) { formed(c) },
+		"b": func(c *conversation) {
+			if formed(c) {
+				c.end()
+			}
+		},
+	}}
+	began := time.Now()
+	_, _, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Verbose = false; s.FormAfter(time.Millisecond) })
+	var one *launcher.HostError
+	if !errors.As(err, &one) || one.Host != "a" || one.Step != "run" {
+		t.Fatalf("verdict %v", err)
+	}
+	if took := time.Since(began); took > 4*time.Second { // a start waits for 5 s
+		t.Errorf("the job ended after %v", took)
+	}
+}

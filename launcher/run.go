@@ -268,6 +268,9 @@ func (j *job) handle(ev event) {
 	case ev.err != nil:
 		j.ended[ev.host] = true
 		j.hostFailed(ev.err)
+		if j.settleC != nil && j.allStarted() {
+			j.giveUp() // ranks are lost with it, whatever becomes of the world that the others form
+		}
 	case ev.up:
 		j.up[ev.host] = true
 		h.session = ev.session

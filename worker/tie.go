@@ -130,10 +130,29 @@ func (d *daemon) watchTie(ctx context.Context) {
 		m := &wire.Hears{Host: d.job.HostID, Stamp: stamp, Launcher: t.here}
 		t.mu.Unlock()
 		d.post(ctx, func() {
+			d.hears = m
 			for _, p := range d.others() {
 				d.send(p.ID, m)
 			}
+			if !m.Launcher {
+				d.askOthers(ctx)
+			}
 		})
+	}
+}
+
+// askOthers has this host meet the others that do not form their world yet: only so does it hear whether the launcher lives.
+// That forms it as soon as it notices the same.
+func (d *daemon) askOthers(ctx context.Context) {
+	if d.roster != nil && d.roster.Later && !d.meshed && len(d.others()) > 0 {
+		d.form(ctx, nil)
+	}
+}
+
+// tellDeaf tells a peer that this host met after it lost its launcher.
+func (d *daemon) tellDeaf(peer int) {
+	if d.hears != nil && !d.hears.Launcher {
+		d.send(peer, d.hears)
 	}
 }
 

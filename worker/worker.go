@@ -179,6 +179,7 @@ type daemon struct {
 	directory *directory
 	absent    *absences
 	hungUp    map[int]bool // peers that have ended their connections with this host
+	hears     *wire.Hears  // what this host said last of whether it hears the launcher; nil for nothing, which is yes
 	pulse     migrate.Pulse
 	// All by process.
 	running  map[int]bool // those that have not ended

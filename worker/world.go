@@ -32,6 +32,7 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 			d.out.Write(&wire.Silent{Peer: ev.Peer, Back: true})
 		}
 		d.cfg.Tie.back(ev.Peer)
+		d.tellDeaf(ev.Peer)
 		d.step(ctx, epoch.Event{Seen: &ev.Peer})
 	case gossip.Message:
 		if d.roster == nil {

@@ -1,0 +1,77 @@
+//go:build linux
+
+package main
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// asleep starts a job whose ranks ask for no world, and returns when they run and there is none yet.
+func (c *cluster) asleep(args ...string) *training {
+	c.t.Helper()
+	args = append(args, "-H", "host1:1,host2:1", "sh", "-c", "echo up; sleep 8; echo down")
+	j := c.follow(args...)
+	c.await("both ranks", func() bool { found, _ := j.out.find(`:up$`); return len(found) == 2 })
+	return j
+}
+
+// TestConnectionBreaksBeforeWorld: the launcher's connection to a host ends, and for some seconds there is no other, while ranks
+// run that have not asked for a world. The host hears from the other one that the launcher lives, and its ranks go on.
+func TestConnectionBreaksBeforeWorld(t *testing.T) {
+	c := newCluster(t, 2)
+	j := c.asleep()
+	j.must(c.Host(2).Mute(c.Launcher()))
+	killed := 0
+	for _, p := range c.Host(2).Processes() {
+		if p.Inner != 1 && strings.HasPrefix(p.Args, "sshd: root") {
+			j.must(syscall.Kill(p.PID, syscall.SIGKILL))
+			killed++
+		}
+	}
+	if killed == 0 {
+		t.Fatal("there is no connection to host2")
+	}
+	time.Sleep(5 * time.Second) // for more than twice as long as a host waits for a launcher of which nobody hears
+	j.must(c.Host(2).Unmute(c.Launcher()))
+	if err := j.cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, j.out)
+	}
+	if down, _ := j.out.find(`:down$`); len(down) != 2 {
+		t.Errorf("%d ranks ended well\n%s", len(down), j.out)
+	}
+	c.expectNothingLeft(5 * time.Second)
+}
+
+// TestHostDiesBeforeWorld: a host that is killed while ranks run that have not asked for a world is found dead as soon as in
+// one.
+func TestHostDiesBeforeWorld(t *testing.T) {
+	c := newCluster(t, 2)
+	j := c.asleep("--lease", "60")
+	struck := time.Now()
+	j.must(c.Host(2).Kill())
+	err := j.cmd.Wait()
+	took := time.Since(struck)
+	t.Logf("the job ended after %v", took.Round(time.Millisecond))
+	if j.cmd.ProcessState.ExitCode() != 255 || !j.out.has(`gorun: error: host2: run: cannot be reached since \d\d:\d\d:\d\d$`) {
+		t.Errorf("it is not told that host2 is lost: %v\n%s", err, j.out)
+	}
+	if took > 5*time.Second { // some 2 s on a quiet machine
+		t.Errorf("it ended after %v\n%s", took, j.out)
+	}
+	c.expectNothingLeft(5 * time.Second)
+}
+
+// TestLauncherDiesBeforeWorld: hosts that have not met yet tell each other that they do not hear the launcher any more, and do
+// not wait for it for longer than a host that is alone.
+func TestLauncherDiesBeforeWorld(t *testing.T) {
+	c := newCluster(t, 2)
+	j := c.asleep("--lease", "60")
+	j.must(j.cmd.Process.Kill())
+	j.cmd.Wait()
+	struck := time.Now()
+	c.expectNothingLeft(10 * time.Second) // the 2 s, and 1.5 s for ranks to end; peers that are not told wait for 30 s
+	t.Logf("nothing is left after %v", time.Since(struck).Round(time.Millisecond))
+}
