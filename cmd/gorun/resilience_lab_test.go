@@ -188,7 +188,7 @@ func TestLongOutages(t *testing.T) {
 	outages := []outage{
 		{"cable out", 10 * time.Second, 3, nil},
 		{"frozen", 10 * time.Second, 3, nil},
-		{"frozen", 25 * time.Second, 1, nil},
+		{"frozen", 25 * time.Second, 3, nil},
 		{"frozen", 45 * time.Second, 1, []string{"--lease", "60"}},
 	}
 	if *long {
@@ -224,9 +224,9 @@ func (d *descent) strike(name string, lasts time.Duration, times int) {
 	usual := median(d.intervals(time.Time{}, time.Now()))
 	d.t.Logf("%s for %v: lost beyond it %v; a batch takes %v", name, lasts, lost, usual.Round(time.Millisecond))
 	allowed := 500*time.Millisecond + 5*usual // 30 ms on a machine with nothing else to do
-	if name == "cable out" || lasts > 20*time.Second {
-		// Hosts have forgotten each other's hardware address, for which kernels ask once a second: at once without a
-		// carrier, and later without answers.
+	if name == "cable out" && lasts < time.Second || times == 1 {
+		// Hosts have forgotten each other's hardware address, for which kernels ask once a second: without a carrier from
+		// its beginning on, and without answers some time later. Of several tries most are not that unlucky.
 		allowed += time.Second
 	}
 	if lasts > 2*time.Minute { // gorun may have to log in again, to hear of the next batch
