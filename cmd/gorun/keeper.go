@@ -260,7 +260,7 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 	}
 	if spec.Elastic != nil {
 		spec.Keeper = k
-		lease.Patience = k.lease + succession
+		lease.Patience, lease.Silence = k.lease+succession, k.lease
 	}
 	d.keeper = k
 	k.begin()

@@ -194,9 +194,15 @@ func TestTakeover(t *testing.T) {
 		lines, _ := seen.find(`batch \d+$`)
 		return len(lines) > 0
 	})
+	struck := time.Now()
 	j.powerOff(0)
 	j.awaitLogs(`job host2/1 goes on by the launcher on host[23], since that on host1 is gone`)
 	j.awaitLogs(`is rank 1 of 2 from batch [1-9]`)
+	took := time.Since(struck).Round(time.Millisecond)
+	t.Logf("%v after the launcher's host lost power the others trained", took)
+	if took > 45*time.Second { // the lease, by which the launcher is given up, and once more by which its host is
+		t.Errorf("the others trained only %v after the launcher's host lost power", took)
+	}
 	j.boot(0)
 	j.awaitLogs(`is rank 2 of 3 from batch [1-9]`)
 

@@ -21,6 +21,8 @@ type Lease struct {
 
 	// Patience is how long the daemons that Start starts wait for another launcher, 0 for no other. It is set before that.
 	Patience time.Duration
+	// Silence is how long Adopt waits for a host that does not answer, 0 for as long as for any. It is set before that.
+	Silence time.Duration
 
 	mu     sync.Mutex
 	shares []wire.Share

@@ -2,6 +2,7 @@ package standing
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -79,9 +80,7 @@ func (l *Lease) Adopt(ctx context.Context, host, session string) (*Stream, error
 		return nil, err
 	}
 	s.session = session
-	ctx, cancel := context.WithTimeout(ctx, absence)
-	defer cancel()
-	conn, in, err := s.again(ctx, &wire.Resume{Session: session, Term: s.term, Adopt: true})
+	conn, in, err := s.again(ctx, &wire.Resume{Session: session, Term: s.term, Adopt: true}, cmp.Or(l.Silence, absence))
 	if err != nil {
 		return nil, fmt.Errorf("take over daemon: %w", err)
 	}
@@ -153,7 +152,7 @@ func (s *Stream) run(ctx context.Context, conn net.Conn, in io.Reader) {
 		}
 		s.unanswered(time.Now()) // until it does answer
 		var err error
-		if conn, in, err = s.again(ctx, &wire.Resume{Session: s.session, Term: s.term}); err != nil {
+		if conn, in, err = s.again(ctx, &wire.Resume{Session: s.session, Term: s.term}, 0); err != nil {
 			s.Fail(err)
 			return
 		}
@@ -182,8 +181,9 @@ func (s *Stream) answered() {
 	s.silent = time.Time{}
 }
 
-// again connects to a daemon that runs. A host that has no such job is the end, one that has no daemon may be given another.
-func (s *Stream) again(ctx context.Context, ask *wire.Resume) (net.Conn, io.Reader, error) {
+// again connects to a daemon that runs. A host that has no such job is the end, one that has no daemon may be given another, and
+// one that does not answer has so much time, 0 for the end of ctx.
+func (s *Stream) again(ctx context.Context, ask *wire.Resume, silence time.Duration) (net.Conn, io.Reader, error) {
 	client := s.lease.client
 	client.prompt = prompt
 	var without time.Time // a daemon; zero while nobody answers
@@ -202,6 +202,8 @@ func (s *Stream) again(ctx context.Context, ask *wire.Resume) (net.Conn, io.Read
 			return conn, in, nil
 		case errors.As(err, &refused):
 			return nil, nil, err
+		case silent && silence > 0 && time.Since(s.Unanswered()) >= silence:
+			return nil, nil, notAgain(err)
 		case silent:
 			without = time.Time{}
 		case without.IsZero():
