@@ -17,7 +17,7 @@ import (
 // What NCCL 2.30 reads is written down here from its sources (src/graph/xml.h, xml.cc and topo.cc, Apache-2.0), in other
 // words: no machine that runs these tests has a GPU, without which NCCL does not look at the file at all. NCCL's own reader and
 // builder of the graph, as they are in RCCL 5.4.3 (NCCL 2.13 but for the version that a file has to have), were compiled by themselves
-// once: they read the files in testdata, and found their GPUs, NVLinks and network devices on their nodes.
+// once: they read the files in testdata, and found as many GPUs, NVLinks and network devices as there are.
 
 // Limits of NCCL.
 const (
