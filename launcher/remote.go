@@ -60,6 +60,9 @@ func (s *SSH) Dial(ctx context.Context, host string) (*Daemon, error) {
 
 // login starts the binary on a host, and returns the host's address as far as it is known.
 func (s *SSH) login(ctx context.Context, host string, args []string) (*login, string, error) {
+	var reading sync.WaitGroup
+	reading.Go(func() { s.Binary() }) // while we wait for the host
+	defer reading.Wait()
 	conn, err := s.Connect(ctx, host)
 	if err != nil {
 		return nil, "", err

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"gorun/launcher/ssh"
 )
@@ -154,6 +155,10 @@ func TestBootstrapInEveryShell(t *testing.T) {
 			os.Remove(filepath.Join(dir, "ok"))
 			converse(t, connect(t, client, "h"), b, "0027")
 			wantFiles(t, dir, "gorun", "ok")
+
+			// In pieces.
+			ssh.Near(client)
+			converse(t, connect(t, client, "h"), program(2*ssh.PieceSize+1), "0027")
 		})
 	}
 }
@@ -270,6 +275,16 @@ func TestBootstrapOncePerDirectory(t *testing.T) {
 		t.Errorf("%d uploads into one directory", n.Load())
 	}
 	wantFiles(t, filepath.Join(cache, "gorun", b.SHA256), "gorun", "ok")
+}
+
+// A directory whose name was made but never written, as by a power cut, is one that no other login leads to.
+func TestBootstrapDirectoryWithoutName(t *testing.T) {
+	client, cache := shellHost(t, "/bin/sh", "/bin/sh", "/usr/bin:/bin", "")
+	if err := os.MkdirAll(filepath.Join(cache, "gorun"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(cache, "gorun", "id"), nil, 0o600)
+	converse(t, connect(t, client, "h"), program(100<<10), "0027")
 }
 
 // handOut listens as a host does that has the binary, and says how often it was asked.
@@ -460,6 +475,85 @@ func mount(t *testing.T, options string) string {
 		}
 	})
 	return dir
+}
+
+// To hosts that are near the binary goes in pieces.
+func TestBootstrapInPieces(t *testing.T) {
+	near := func(t *testing.T, before string) *ssh.Client {
+		c, _ := shellHost(t, "/bin/sh", "/bin/sh", "/usr/bin:/bin", before)
+		ssh.Near(c)
+		return c
+	}
+	for _, size := range []int{ssh.PieceSize - 1, ssh.PieceSize, 2 * ssh.PieceSize} {
+		converse(t, connect(t, near(t, ""), "h"), program(size), "0027")
+	}
+
+	t.Run("damaged", func(t *testing.T) {
+		b := program(3 * ssh.PieceSize)
+		open := b.Open
+		b.Open = func() (io.ReadCloser, error) {
+			in, err := open()
+			return io.NopCloser(io.MultiReader(io.LimitReader(in, b.Size-1), strings.NewReader("~"))), err
+		}
+		failing(t, near(t, ""), b, ssh.StepUpload, "arrived damaged", "")
+	})
+	t.Run("shorter than it was", func(t *testing.T) {
+		b := program(2 * ssh.PieceSize)
+		b.Size += ssh.PieceSize
+		failing(t, near(t, ""), b, ssh.StepUpload, fmt.Sprintf("binary is %d bytes, not %d", 2*ssh.PieceSize, b.Size))
+	})
+	t.Run("asks for what nobody offered", func(t *testing.T) {
+		c := near(t, `echo "$2" | grep -o "gorun-bootstrap [0-9a-f]*" | head -n 1 | sed "s/$/ MORE/"; exit`)
+		failing(t, c, program(ssh.PieceSize), ssh.StepUpload, "the host asks for more than there is")
+	})
+	// Then it goes to another place, from its beginning. What the first one was sent and did not take is not part of it.
+	t.Run("place gets full", func(t *testing.T) {
+		b := program(4*ssh.PieceSize + os.Getpid()%1000) // not the one of another run
+		fallback := fmt.Sprintf("/tmp/gorun-%d/%s", os.Getuid(), b.SHA256)
+		t.Cleanup(func() {
+			os.RemoveAll(fallback)
+			os.Remove(filepath.Dir(fallback)) // if it is empty
+		})
+		c := near(t, "export XDG_CACHE_HOME="+mount(t, "size=1100k"))
+		n := uploads(&b)
+		converse(t, connect(t, c, "h"), b, "0027")
+		wantFiles(t, fallback, "gorun", "ok")
+		if n.Load() != 2 {
+			t.Errorf("%d uploads, want one for each place", n.Load())
+		}
+	})
+	// No more is under way than one piece, however much sshd would take.
+	t.Run("host does not read", func(t *testing.T) {
+		srv, h := startServer(t), newHome(t)
+		srv.env, srv.stall = []string{"XDG_CACHE_HOME=" + h.path("cache")}, 100<<10
+		b := program(4 * ssh.PieceSize)
+		var taken atomic.Int64
+		open := b.Open
+		b.Open = func() (io.ReadCloser, error) {
+			in, err := open()
+			return io.NopCloser(readerFunc(func(p []byte) (int, error) {
+				n, err := in.Read(p)
+				taken.Add(int64(n))
+				return n, err
+			})), err
+		}
+		c := h.client(t)
+		ssh.Near(c)
+		conn := connect(t, c, srv.addr)
+		ctx, cancel := context.WithCancel(testContext(t))
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			defer cancel()
+			eventually(t, func() bool { return taken.Load() >= ssh.PieceSize })
+			time.Sleep(50 * time.Millisecond)
+		})
+		_, err := conn.Bootstrap(ctx, b, nil)
+		wg.Wait()
+		if !errors.Is(err, context.Canceled) || taken.Load() != ssh.PieceSize {
+			t.Errorf("%d bytes were sent, not a piece of %d; %v", taken.Load(), ssh.PieceSize, err)
+		}
+	})
 }
 
 // Cancelling in the middle of an upload leaves nothing in the cache.

@@ -23,6 +23,7 @@ type Client struct {
 	gate   *gate
 	spread *spread
 	retry  retry
+	near   func(*Conn) bool
 	plain  atomic.Int32 // uploads that were sent as they are
 
 	// running counts the handshakes; they end at the latest when Close has closed what they talk over.
@@ -54,7 +55,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("load ssh config: %w", err)
 	}
 	return &Client{
-		cfg: cfg, ssh: conf, gate: newGate(), spread: newSpread(), retry: defaultRetry,
+		cfg: cfg, ssh: conf, gate: newGate(), spread: newSpread(), retry: defaultRetry, near: (*Conn).near,
 		keys: map[string]*keyFile{}, agents: map[string]*agentKeys{}, known: map[string]*hostKeys{},
 		bastions: map[string]*bastion{}, packed: map[string]*packed{},
 	}, nil

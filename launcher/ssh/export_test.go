@@ -5,6 +5,12 @@ import "time"
 // FarAway has c compress all that it sends from now on.
 func FarAway(c *Client) { c.plain.Store(plainUploads) }
 
+// Near has c take all hosts for near, however busy they are.
+func Near(c *Client) { c.near = func(*Conn) bool { return true } }
+
+// PieceSize is how much of an upload is under way to a host that is near.
+const PieceSize = pieceSize
+
 // GiveUpSoon lets c try a server that drops connections only a few times.
 func GiveUpSoon(c *Client) {
 	c.retry = retry{attempts: 3, first: time.Millisecond, max: time.Millisecond}

@@ -20,10 +20,12 @@ import (
 // Places: the user's cache, then directories of our own in shared ones, which have to be ours and no links. An empty
 // file is run to see whether the place allows programs: execve accepts it (as a script) unless it is mounted noexec.
 //
-// When a place turns out to be full the next one is tried, but not before the launcher has said that it is still there.
+// When a place turns out to be full the next one is tried, but not before the launcher has said that it is still there, by
+// the number in the markers. What it sent and nobody read, because head had ended, goes away with that.
 //
 // The file "id" beside the binaries of all versions is the name of the directory, given by whoever came first: so the
-// launcher sees that two logins lead to the same one, whatever the names of their hosts.
+// launcher sees that two logins lead to the same one, whatever the names of their hosts. Who finds it made but not yet written looks
+// again.
 //
 // Another host is asked by Python, which hosts of ours have. Then there is a tool for the checksum too, so what a stranger
 // hands out is not run.
@@ -54,7 +56,7 @@ for d in /tmp/$u /var/tmp/$u /dev/shm/$u; do
 done;
 o=$(umask); umask 077; t=; e=; i=;
 clean() { [ -z "$t" ] || rm -f "$t"; };
-trap clean 0; trap "exit 1" 1 2 15;
+trap clean 0; trap "exit 1" 1 2 13 15;
 if command -v gzip >/dev/null; then z=gz; else z=raw; fi;
 keep() { sync "$t" 2>/dev/null; mv -f "$t" "$f" && : >"$k" && { t=; umask "$o"; run "$@"; }; };
 get() {
@@ -63,31 +65,36 @@ get() {
     s.sendall(sys.stdin.buffer.readline());
     shutil.copyfileobj(s.makefile(chr(114)+chr(98)),sys.stdout.buffer,1<<16)" "$a" "$q";
 };
-unpack() { case $z/$a in gz/) gzip -dc;; *) cat;; esac; };
+pieces() {
+  while [ "$n" -gt "${q:-$n}" ]; do { head -c "$q" 3>&- && say MORE >&3; } || return; n=$((n-q)); done;
+  head -c "$n" 3>&-;
+};
+unpack() { head -c "$n" | { gzip -dc || { cat >/dev/null; false; }; }; };
 for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   at "$d";
   case $d in */$u) [ -h "$d" ] && continue;; esac;
-  if [ -e "$d" ]; then [ -O "$d" ]; else mkdir -p "$d" 2>/dev/null; fi && mkdir -p "$d/@SHA@" 2>/dev/null
+  if [ -e "$d/@SHA@" ]; then find "$d/@SHA@" -name ".up-*" -mmin +60 -exec rm -f {} + 2>/dev/null; fi;
+  if [ -e "$d" ]; then [ -O "$d" ]; fi && mkdir -p "$d/@SHA@" 2>/dev/null && [ -O "$d" ]
     || { e="$e $d: not writable;"; continue; };
-  find "$d/@SHA@" -name ".up-*" -mmin +60 -exec rm -f {} + 2>/dev/null;
   t=$d/@SHA@/.up-@NONCE@;
   { : >"$t" && chmod 700 "$t"; } 2>/dev/null || { e="$e $d: not writable;"; t=; continue; };
   "$t" </dev/null 2>/dev/null || { e="$e $d: mounted noexec;"; clean; t=; continue; };
   [ -f "$d/id" ] || (set -C; echo @NONCE@ >"$d/id") 2>/dev/null;
-  i=; read -r i 2>/dev/null <"$d/id";
+  i=; x=0; while [ -z "$i" ] && [ -f "$d/id" ] && [ $x -lt 9999 ]; do read -r i 2>/dev/null <"$d/id"; x=$((x+1)); done;
   say NEED $z "$i";
   read -r n a q w || exit 1;
   case $n in
   0) cached "$d" && { clean; umask "$o"; run "$@"; };;
   from) get >"$t" 2>/dev/null && good "$t" && keep "$@";;
   esac;
-  case $n in 0|from) say NEED $z; read -r n a || exit 1;; esac;
-  if head -c "$n" | { unpack >"$t" || { cat >/dev/null; false; }; }; then
+  case $n in 0|from) say NEED $z; read -r n a q || exit 1;; esac;
+  case $z/$a in gz/) unpack >"$t";; *) pieces 3>&1 >"$t";; esac;
+  if [ $? -eq 0 ]; then
     good "$t" || { clean; say FAIL hash "$d"; exit 1; };
     keep "$@";
   fi;
   e="$e $d: cannot be written, full?;"; clean; t=;
-  say AGAIN; read -r n a || exit 1;
+  say AGAIN; grep -q @NONCE@ || exit 1;
 done;
 say FAIL place "$e"; exit 1
 `
