@@ -404,7 +404,7 @@ func TestPoweredOffHostReturns(t *testing.T) {
 	if noticed < lease-2*time.Second || noticed > lease+10*time.Second { // what was heard last may be a little older than the loss
 		t.Errorf("noticed after %v, want the lease of %v and a little", noticed, lease)
 	}
-	if took > 6*time.Second { // three times what it may take where nothing else runs
+	if took > 2*time.Second { // 0.1 s on a quiet machine
 		t.Errorf("training went on %v after the loss was noticed", took)
 	}
 	if err := c.Host(3).Boot(t.Context()); err != nil {
