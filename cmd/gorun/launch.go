@@ -20,6 +20,7 @@ import (
 	"gorun/launcher"
 	"gorun/launcher/hosts"
 	"gorun/launcher/output"
+	"gorun/launcher/plan"
 	"gorun/topology"
 )
 
@@ -80,38 +81,96 @@ func launch(c *cli.Context, hurry <-chan struct{}) error {
 	return runJob(c, hurry, programs, notes)
 }
 
+// wishes is what the flags of a job say, beside which programs run where.
+type wishes struct {
+	changing *elasticPlan // nil if the world stays as it is
+	settings settings
+	wrapper  []string
+	ring     ringPlan
+	gpus     []string
+	bind     topology.Bind
+}
+
+func readWishes(c *cli.Context) (w wishes, err error) {
+	if err := checkFlags(c); err != nil {
+		return w, err
+	}
+	if w.changing, err = readElastic(c); err != nil {
+		return w, err
+	}
+	if err := detachedOf(c.Context).mayGoOn(w.changing != nil); err != nil {
+		return w, err
+	}
+	if w.settings, err = readSettings(c); err != nil {
+		return w, err
+	}
+	if w.wrapper, err = readWrapper(c); err != nil {
+		return w, err
+	}
+	if w.ring, err = readRing(c); err != nil {
+		return w, err
+	}
+	if w.ring.by == topology.ByMeasured && c.IsSet("ring-order") && w.ring.file == "" && (w.changing != nil || c.IsSet("cluster")) {
+		return w, &usageError{errors.New("--ring-order measured: only a job that starts its hosts by ssh, and keeps them, measures by itself"), "gorun topo -H host1,host2 --measure --save FILE, then --topology FILE"}
+	}
+	if w.gpus, err = gpusOf(c); err != nil {
+		return w, err
+	}
+	w.bind, err = readBind(c)
+	return w, err
+}
+
+// spec is the job as far as flags say what it is; how it is started and watched is for runJob to add.
+func (w wishes) spec(c *cli.Context, placement plan.Placement, programs []launcher.Program) launcher.Spec {
+	env := w.settings.env
+	if !c.Bool("env-none") {
+		env = append(os.Environ(), env...)
+	}
+	return launcher.Spec{
+		Placement:      placement,
+		Argv:           programs[0].Argv,
+		Dir:            programs[0].Dir,
+		Programs:       programs,
+		Wrapper:        w.wrapper,
+		GPUs:           w.gpus,
+		TF:             c.Bool("tf-config"),
+		Env:            env,
+		Version:        version,
+		Shim:           !c.Bool("no-horovod-shim"),
+		Verbose:        c.Bool("verbose"),
+		Streams:        streamsOf(c),
+		RingOrder:      c.String("ring-order"),
+		Bind:           w.bind,
+		ReportBindings: c.Bool("report-bindings") || readBindingArgs(c).report,
+		Algorithm:      c.String("algorithm"),
+		Encrypt:        c.Bool("encrypt"),
+		Coding:         c.String("wire-compression"),
+		NICs:           nicsOf(c),
+		PMIPort:        c.Bool("pmi-port"),
+		Lease:          leaseOf(c),
+		VMTools:        c.Path("vmtoolsd"),
+		StartTimeout:   startTimeout(c),
+		Grace:          timeOf(c, "grace"),
+		Timeout:        timeOf(c, "timeout"),
+	}
+}
+
+// notes are the lines that tell users which of their wishes mean nothing here.
+func (w wishes) notes(c *cli.Context, programs []launcher.Program) (notes []string) {
+	s := w.settings
+	s.idle = append(s.idle, idleMPI(c)...)
+	if idle := readBindingArgs(c).idle; len(idle) > 0 {
+		s.idle = append(s.idle, fmt.Sprintf("--binding-args %s (%s)", strings.Join(idle, " "), noMPI))
+	}
+	if note := s.note(); note != "" {
+		notes = append(notes, note)
+	}
+	return append(notes, strayMPI(programs)...)
+}
+
 // runJob starts programs on the hosts that the flags name, and returns when all of it has ended.
 func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, notes []string) error {
-	if err := checkFlags(c); err != nil {
-		return err
-	}
-	changing, err := readElastic(c)
-	if err != nil {
-		return err
-	}
-	if err := detachedOf(c.Context).mayGoOn(changing != nil); err != nil {
-		return err
-	}
-	settings, err := readSettings(c)
-	if err != nil {
-		return err
-	}
-	wrapper, err := readWrapper(c)
-	if err != nil {
-		return err
-	}
-	ring, err := readRing(c)
-	if err != nil {
-		return err
-	}
-	if ring.by == topology.ByMeasured && c.IsSet("ring-order") && ring.file == "" && (changing != nil || c.IsSet("cluster")) {
-		return &usageError{errors.New("--ring-order measured: only a job that starts its hosts by ssh, and keeps them, measures by itself"), "gorun topo -H host1,host2 --measure --save FILE, then --topology FILE"}
-	}
-	gpus, err := gpusOf(c)
-	if err != nil {
-		return err
-	}
-	bind, err := readBind(c)
+	w, err := readWishes(c)
 	if err != nil {
 		return err
 	}
@@ -120,35 +179,23 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	var varying *launcher.ElasticSpec
 	var watch func(context.Context) error
 	switch {
-	case changing == nil:
+	case w.changing == nil:
 		// Last, since it may wait until other jobs have ended.
 		where, err = placeJob(c, cmp.Or(ranksOf(programs), c.Int("np")), programs)
 	case len(programs) > 1:
 		err = &usageError{errors.New("an elastic job has one program"), ""}
 	case c.IsSet("cluster"):
-		where, varying, watch, err = changing.onCluster(c, programs)
+		where, varying, watch, err = w.changing.onCluster(c, programs)
 	default:
-		varying, watch, err = changing.spec(c, func(format string, args ...any) { mux.Note(format, args...) })
+		varying, watch, err = w.changing.spec(c, func(format string, args ...any) { mux.Note(format, args...) })
 	}
 	if err != nil {
 		return err
 	}
 	defer where.release()
-	placement, from := where.placement, where.from
+	placement := where.placement
 	programs[len(programs)-1].Ranks = len(placement.Ranks) // a single program may not have said
-	spec := launcher.Spec{
-		Placement: placement,
-		Argv:      programs[0].Argv,
-		Dir:       programs[0].Dir,
-		Programs:  programs,
-		Wrapper:   wrapper,
-		GPUs:      gpus,
-		TF:        c.Bool("tf-config"),
-		Env:       append(os.Environ(), settings.env...),
-	}
-	if c.Bool("env-none") {
-		spec.Env = settings.env
-	}
+	spec := w.spec(c, placement, programs)
 	if c.Bool("dry-run") {
 		return dryRun(c, spec)
 	}
@@ -160,8 +207,10 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	if mux, err = newMux(c, placement, seats, varying != nil); err != nil {
 		return err
 	}
+	spec.Dial = dial
 	if d, ok := dial.(*dialer); ok {
 		d.speakThrough(mux)
+		spec.Relay = d.remote
 	}
 	if varying != nil {
 		varying.Admit = seats.admit(mux)
@@ -169,58 +218,31 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	} else {
 		announce(mux, placement)
 	}
-	if from != "" && c.Bool("verbose") {
-		notes = append(notes, fmt.Sprintf("gorun: %s from %s", topology.Count(len(placement.Hosts), "host"), from))
+	if where.from != "" && spec.Verbose {
+		notes = append(notes, fmt.Sprintf("gorun: %s from %s", topology.Count(len(placement.Hosts), "host"), where.from))
 	}
-	settings.idle = append(settings.idle, idleMPI(c)...)
-	if idle := readBindingArgs(c).idle; len(idle) > 0 {
-		settings.idle = append(settings.idle, fmt.Sprintf("--binding-args %s (%s)", strings.Join(idle, " "), noMPI))
-	}
-	if note := settings.note(); note != "" {
-		notes = append(notes, note)
-	}
-	notes = append(notes, strayMPI(programs)...)
-	for _, note := range notes {
+	for _, note := range slices.Concat(notes, w.notes(c, programs)) {
 		mux.Note("%s", note)
 	}
 	var names []string
 	for _, h := range placement.Hosts {
 		names = append(names, h.Name)
 	}
-	if note, warns := ring.strangers(names); warns {
+	if note, warns := w.ring.strangers(names); warns {
 		mux.Note("gorun: warning: %s", note)
-	} else if note != "" && c.Bool("verbose") {
+	} else if note != "" && spec.Verbose {
 		mux.Note("gorun: %s", note)
 	}
-	if err := ring.measure(c, names); err != nil {
+	if err := w.ring.measure(c, names); err != nil {
 		return err
 	}
+	spec.Topology = w.ring.text
 	// In the background of a terminal, reading is an error (and rank 0 sees the end of its input) instead
 	// of a reason to stop the launcher.
 	signal.Ignore(syscall.SIGTTIN)
 	signals := make(chan int, 8)
 	defer forwardSignals(signals)()
 
-	spec.Version = version
-	spec.Shim = !c.Bool("no-horovod-shim")
-	spec.Verbose = c.Bool("verbose")
-	spec.Streams = streamsOf(c)
-	spec.RingOrder, spec.Topology = c.String("ring-order"), ring.text
-	args := readBindingArgs(c)
-	spec.Bind, spec.ReportBindings = bind, c.Bool("report-bindings") || args.report
-	spec.Algorithm = c.String("algorithm")
-	spec.Encrypt = c.Bool("encrypt")
-	spec.Coding = c.String("wire-compression")
-	spec.NICs = nicsOf(c)
-	spec.PMIPort = c.Bool("pmi-port")
-	spec.Lease, spec.VMTools = leaseOf(c), c.Path("vmtoolsd")
-	spec.StartTimeout = startTimeout(c)
-	spec.Grace = timeOf(c, "grace")
-	spec.Timeout = timeOf(c, "timeout")
-	spec.Dial = dial
-	if d, ok := dial.(*dialer); ok {
-		spec.Relay = d.remote
-	}
 	spec.Stdin = os.Stdin
 	spec.Output = ranksOutput{mux}
 	spec.Progress = func(p launcher.Progress) { mux.Status(output.Start(p).String()) }
@@ -249,7 +271,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	}
 	moves, unwatch := watchMoves(c, mux.Note)
 	spec.Moves = moves
-	corrections, unread := watchFacts(c.Context, ring, names, mux.Note)
+	corrections, unread := watchFacts(c.Context, w.ring, names, mux.Note)
 	spec.Facts = corrections
 	told := tellSlowStop(c.Context, spec.Grace, mux.Note)
 	err = runWatching(c.Context, spec, watch)
@@ -260,8 +282,12 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 		mux.Close(rank)
 	}
 	conclude(mux, err)
-	// What ranks wrote is shown in full, unless the user no longer wants to wait for it.
-	finish, cancel := context.WithCancel(context.WithoutCancel(c.Context))
+	return errors.Join(err, showRest(c.Context, mux, hurry), unsaved)
+}
+
+// showRest shows what ranks wrote in full, unless the user no longer wants to wait for it.
+func showRest(ctx context.Context, mux *output.Mux, hurry <-chan struct{}) error {
+	finish, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	go func() {
 		select {
@@ -271,7 +297,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 		case <-finish.Done():
 		}
 	}()
-	return errors.Join(err, mux.Finish(finish), unsaved)
+	return mux.Finish(finish)
 }
 
 // runWatching runs a job while something else, which may be nil, runs beside it.
