@@ -36,7 +36,7 @@ build:
 
 ## test: everything that must be good before a change goes in, and a list of what was skipped
 # What a machine cannot have is skipped with the reason; where CI is set, only what .ci/run cannot install may be.
-MAY_SKIP := no GPU that torch can use|make torch2|set HOROVOD_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|a part of make vm:
+MAY_SKIP := no GPU that torch can use|make torch2|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|a part of make vm:
 test: build
 	@rm -f build/skips
 	$(MAKE) lint unit python c lab vsphere
@@ -202,6 +202,18 @@ build/horovod/ready:
 	/usr/bin/python3 -m venv --system-site-packages build/horovod
 	HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 \
 		build/horovod/bin/pip install --disable-pip-version-check --no-build-isolation horovod==0.28.1
+	touch $@
+
+## frameworks: programs of accelerate, DeepSpeed, JAX and TensorFlow, in build/frameworks beside Debian's python3-torch, on lab hosts
+frameworks: build build/frameworks/ready
+	FRAMEWORKS_PYTHON=$(CURDIR)/build/frameworks/bin/python go test -timeout=10m -count=1 -v -run TestFrameworks ./cmd/gorun
+
+build/frameworks/ready:
+	/usr/bin/python3 -m venv --system-site-packages build/frameworks
+	build/frameworks/bin/pip -q install --disable-pip-version-check 'numpy<2' 'scipy<1.13' jax==0.4.30 jaxlib==0.4.30 tensorflow-cpu==2.15.1
+	@# Without what they depend on: that would be another torch.
+	build/frameworks/bin/pip -q install --disable-pip-version-check --no-build-isolation --no-deps \
+		accelerate==0.20.3 deepspeed==0.9.5 hjson packaging psutil py-cpuinfo 'pydantic<2' pyyaml tqdm
 	touch $@
 
 ## clean: remove what make made
