@@ -188,13 +188,22 @@ def allreduce(
         part = f"{i + 1}of{len(tensors)}" if op == Adasum else binding.describe(tensor)[0]
         by_dtype.setdefault(part, []).append(i)
     packs: list[tuple[list[int], _Staged]] = []
-    for part, members in by_dtype.items():
+    # The first part has the name that it has on every rank, and a signature of all parts. When it was refused, the others
+    # come under new names: some may still wait under the old ones.
+    operation.decides = True
+    whole = 0
+    if len(by_dtype) > 1:
+        described = [binding.describe(tensor) for tensor in tensors]
+        whole = pack([shape for _, shape in described], detail=[dtype for dtype, _ in described]).signature
+    refused = world.refusals.get((process_set.group(), name), 0)
+    for members in by_dtype.values():
         staged = _Staged(world, binding, [tensors[i] for i in members])
         staged.fill()
+        part = f"{name}.part{len(packs) + 1}" + (f".after{refused}" if refused else "")
         operation.request(
-            constants.ALLREDUCE, name if len(by_dtype) == 1 else f"{name}.{part}", staged.dtype,
+            constants.ALLREDUCE, part if packs else name, staged.dtype,
             staged.shape, staged.block, True, op=op, prescale=prescale, postscale=postscale,
-            root=staged.signature, **options,
+            root=whole or staged.signature, **options,
         )  # fmt: skip
         packs.append((members, staged))
 

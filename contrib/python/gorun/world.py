@@ -44,6 +44,7 @@ class World:
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)
         self._operations: dict[int, Operation] = {}
         self._names: dict[tuple[int, str], int] = {}  # request in flight, by process set and name
+        self.refusals: dict[tuple[int, str], int] = {}  # of groups of tensors; all ranks hear of each
         self._lock = threading.Lock()
 
     def serial(self, kind: str) -> int:
@@ -133,6 +134,7 @@ class Operation:
         self._asked = False  # done() was called
         self._world = world
         self._group = group
+        self.decides = False  # the first request tells all about the others: if ranks differ, they never meet
         self._requests: list[tuple[tuple[int, str], int]] = []
         self._blocks: list[Block] = []
         self._results: list[Result | None] = []
@@ -176,21 +178,26 @@ class Operation:
         Horovod's own operations never end where they are submitted, and loops of its users count on that.
         """
         asked, self._asked = self._asked, True
-        waiting = self._requests[len(self._results) :]
-        return asked and all(self._world.session.poll(number) for _, number in waiting)
+        if not asked:
+            return False
+        while self._awaited():
+            if not self._world.session.poll(self._requests[len(self._results)][1]):
+                return False
+            self._take()
+        return True
 
     def wait(self) -> Any:
         """Wait for every request; then raise the first failure or return what finish makes of the results."""
-        while len(self._results) < len(self._requests):
-            key, number = self._requests[len(self._results)]
-            result = None
-            try:
-                result = self._world.session.wait(number)
-            except errors.GorunError as error:
-                self._error = self._error or error
-            self._results.append(result)
-            self._world.forget(key, number)
+        while self._awaited():
+            self._take()
         self.ended = True
+        if self._refused():
+            first, _ = self._requests[0]
+            self._world.refusals[first] = self._world.refusals.get(first, 0) + 1
+        if len(self._results) < len(self._requests):
+            self._blocks.clear()  # the daemon may still work on them, if others have submitted the same
+            for key, number in self._requests[len(self._results) :]:
+                self._world.forget(key, number)
         try:
             if isinstance(self._error, errors.InvalidArgument):
                 raise self._error
@@ -203,3 +210,22 @@ class Operation:
                     result.release()
             for block in self._blocks:
                 block.free()
+
+    def _awaited(self) -> bool:
+        """Report whether there is another request to wait for."""
+        return len(self._results) < len(self._requests) and not self._refused()
+
+    def _refused(self) -> bool:
+        """Report whether ranks differ in the request that tells about the others, as all of them hear."""
+        return self.decides and len(self._results) == 1 and isinstance(self._error, errors.Mismatch)
+
+    def _take(self) -> None:
+        """Wait for the next request."""
+        key, number = self._requests[len(self._results)]
+        result = None
+        try:
+            result = self._world.session.wait(number)
+        except errors.GorunError as error:
+            self._error = self._error or error
+        self._results.append(result)
+        self._world.forget(key, number)
