@@ -261,6 +261,10 @@ class Test(unittest.TestCase):
         self.assertEqual(got.view(np.uint32).tolist(), [0x40000000, 0x7FC00000, 0x80000000, 0x7F800000])
         number = np.array(2**31 - 1, np.int32)
         self.assertEqual(int(sums.add([number, number], 1.0)), -2)
+        wrong = np.array([np.inf, 3e38, 1e-45], np.float32)
+        with np.errstate(all="raise"):  # what the user has errors for is the user's arithmetic
+            got = sums.add([wrong, wrong * np.array([-1, 1, 1], np.float32)], 0.5)
+        self.assertTrue(np.isnan(got[0]) and np.isinf(got[1]))
         into = np.zeros((2, 4), np.float32)[:, ::2]
         ones = np.ones((2, 2), np.float32)
         self.assertIs(sums.add([ones, ones], 1.0, into), into)
