@@ -95,6 +95,7 @@ c: build
 	cc $$flags -o build/check-c contrib/c/check.c contrib/c/gorun.c; \
 	cc $$flags -o build/check-messages contrib/c/check_messages.c; \
 	cc -std=c11 -O2 -Wall -Werror -o build/example-c contrib/c/example.c contrib/c/gorun.c; \
+	if cc -ffast-math -fsyntax-only contrib/c/gorun.c 2>build/fast-math; then echo "gorun.c takes -ffast-math"; exit 1; fi; grep -q 'without -ffast-math' build/fast-math; \
 	if command -v c++; then echo '#include "gorun.h"' | c++ -Wall -Wextra -Wpedantic -Werror -fsyntax-only -Icontrib/c -xc++ -; fi; \
 	build/check-messages; build/check-c; \
 	for np in 1 2 3; do bin/gorun -np $$np --no-tag-output build/check-c; done; \

@@ -23,6 +23,10 @@
 #error "the rank protocol is little-endian, and so must be the machine"
 #endif
 
+#ifdef __FAST_MATH__
+#error "compile gorun.c without -ffast-math: with it, NaN and -0 are not the same on all ranks"
+#endif
+
 /* ---- messages: types and offsets of the rank protocol ---- */
 
 enum {

@@ -1,7 +1,7 @@
 /* gorun.h: collectives of a gorun job from C11 or C++, on Linux.
  *
- * Copy gorun.h and gorun.c into your program and compile them with it; they need libc and nothing else. Start the
- * program with `gorun -np 4 ./program`. Started without gorun it is a world of one rank.
+ * Copy gorun.h and gorun.c into your program and compile them with it, gorun.c without -ffast-math; they need libc and
+ * nothing else. Start the program with `gorun -np 4 ./program`. Started without gorun it is a world of one rank.
  *
  *     float *x = gorun_alloc(n * sizeof *x);
  *     if (gorun_allreduce("grad", x, x, n, GORUN_FLOAT32, GORUN_SUM)) fprintf(stderr, "%s\n", gorun_error());
@@ -9,6 +9,9 @@
  * Functions return 0, or a gorun_code whose text gorun_error() has. They are for one thread at a time; a program with
  * several brings its own lock. Ranks meet by name: all ranks submit the same name, in any order, and a name may be used
  * again when its operation is complete. A failed operation leaves the job usable; GORUN_ABORTED and GORUN_LOST do not.
+ *
+ * Nothing here runs beside the program: a rank that has started an allreduce and computes may hear only in gorun_wait or
+ * gorun_test that others submitted something else under its name, and so may they.
  *
  * Memory from gorun_alloc is shared with gorun's daemon and is used in place. Any other memory works too, at the cost
  * of a copy in and a copy out. Until an operation is complete its memory must not be touched, nor freed.
