@@ -999,18 +999,44 @@ static unsigned char *tensor(const struct lane *l, int rank, size_t region, size
 	return r->data + at;
 }
 
-/* all_reduced is all_here for the slices of an operation in a wide lane. */
+/* deserted reports whether a rank has left a wide lane without its slice. */
+static int deserted(const struct lane *l, int rank, uint64_t use) {
+	return __atomic_load_n(has_left(rank), __ATOMIC_ACQUIRE) == 1 && __atomic_load_n(done(l, rank), __ATOMIC_ACQUIRE) < use;
+}
+
+/* all_reduced is all_here for the slices of an operation in a wide lane. Those that are alive write to this rank's tensor until
+ * they are done, even if somebody has left. */
 static int all_reduced(const struct lane *l, uint64_t use) {
-	int all = 1;
+	int how = 1;
 	for (int r = 0; r < world.local_size; r++) {
 		if (__atomic_load_n(done(l, r), __ATOMIC_ACQUIRE) >= use)
 			continue;
-		if (__atomic_load_n(has_left(r), __ATOMIC_ACQUIRE) != 1) /* it works, or GONE is on its way */
-			all = 0;
-		else if (__atomic_load_n(done(l, r), __ATOMIC_ACQUIRE) < use)
-			return -1;
+		if (!deserted(l, r, use)) /* it works, or GONE is on its way */
+			return 0;
+		how = -1;
 	}
-	return all;
+	return how;
+}
+
+/* desert ends an operation in a wide lane that somebody has left: what the tensors held is gone. */
+static void desert(struct operation *o) {
+	const char *name = o->lane->name;
+	size_t room = strlen(name) + 256, n = 0;
+	char *text = malloc(room);
+	const char *before = "rank ";
+	o->stage = DONE;
+	o->code = GORUN_ABORTED;
+	if (!text)
+		return;
+	n = (size_t)snprintf(text, room, "allreduce %s: ", name);
+	for (int r = 0; r < world.local_size; r++)
+		if (deserted(o->lane, r, o->use)) {
+			n += (size_t)snprintf(text + n, room - n, "%s%d", before, r);
+			before = ", ";
+		}
+	n += (size_t)snprintf(text + n, room - n, " of this host ended amid it, and the tensor holds no result");
+	set_text(o, GORUN_ABORTED, (const unsigned char *)text, n);
+	free(text);
 }
 
 /* reduce_slice makes this rank's slice of the result, for all ranks, and says that it did. */
@@ -1032,7 +1058,7 @@ static int reduce_slice(struct operation *o) {
 	add(l, &s);
 	o->reduced = 1;
 	__atomic_store_n(done(l, world.local_rank), o->use, __ATOMIC_SEQ_CST);
-	if (all_reduced(l, o->use) > 0)
+	if (all_reduced(l, o->use))
 		rouse();
 	return GORUN_OK;
 }
@@ -1059,10 +1085,8 @@ static void look(struct operation *o) {
 		o->stage = DONE;
 		return;
 	}
-	if (o->reduced) { /* what the tensors held is gone */
-		static const char text[] = "a rank of this host ended amid an allreduce";
-		o->stage = DONE;
-		set_text(o, GORUN_ABORTED, (const unsigned char *)text, sizeof text - 1);
+	if (o->reduced) {
+		desert(o);
 		return;
 	}
 	close_lane(l);

@@ -413,7 +413,7 @@ func (r *Rank) look(x *rankLane) (bool, error) {
 		return true, nil
 	case reduced: // what the tensors held is gone
 		r.done[handle] = completion{handle: handle, region: noRegion, code: collective.CodeAborted,
-			text: fmt.Sprintf("allreduce %s: a rank of this host ended amid it", x.call.Name)}
+			text: l.desertion(x)}
 		return true, nil
 	}
 	x.close()

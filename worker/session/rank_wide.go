@@ -1,6 +1,9 @@
 package session
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"unsafe"
 
@@ -86,24 +89,40 @@ func (l *rankLanes) reduceSlice(x *rankLane) (err error) {
 	x.plan(l.ranks).Reduce(l.results, nil, l.buffers)
 	x.reduced = true
 	atomic.StoreUint64(field[uint64](l, x, l.self, wideDone), x.use)
-	if l.parting(x) == complete {
+	if l.parting(x) != awaited {
 		l.rouse()
 	}
 	return nil
 }
 
-// parting is how far the others are with their slices: a rank that ended without its own leaves a result that is none.
+// parting is how far the others are with their slices: a rank that ended without its own leaves a result that is none. Those
+// that are alive write to this rank's tensor until they are done all the same.
 func (l *rankLanes) parting(x *rankLane) meeting {
 	how := complete
 	for rank := range l.ranks {
-		done := field[uint64](l, x, rank, wideDone)
 		switch {
-		case atomic.LoadUint64(done) >= x.use:
-		case atomic.LoadUint32(l.flag(rank, laneLeft)) != rankLeft: // it works, or GONE is on its way
-			how = awaited
-		case atomic.LoadUint64(done) < x.use:
-			return broken
+		case atomic.LoadUint64(field[uint64](l, x, rank, wideDone)) >= x.use:
+		case l.deserted(x, rank):
+			how = broken
+		default: // it works, or GONE is on its way
+			return awaited
 		}
 	}
 	return how
+}
+
+// deserted reports whether a rank has left a wide lane without its slice.
+func (l *rankLanes) deserted(x *rankLane, rank int) bool {
+	return atomic.LoadUint32(l.flag(rank, laneLeft)) == rankLeft && atomic.LoadUint64(field[uint64](l, x, rank, wideDone)) < x.use
+}
+
+// desertion says who left a wide lane in the middle.
+func (l *rankLanes) desertion(x *rankLane) string {
+	var who []string
+	for rank := range l.ranks {
+		if l.deserted(x, rank) {
+			who = append(who, strconv.Itoa(rank))
+		}
+	}
+	return fmt.Sprintf("allreduce %s: rank %s of this host ended amid it, and the tensor holds no result", x.call.Name, strings.Join(who, ", "))
 }
