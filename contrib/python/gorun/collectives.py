@@ -182,10 +182,11 @@ def allreduce(
     world = basics.world()
     operation = Operation(world, process_set.group())
     name = world.name(kind, name, process_set.group())
+    described = [binding.describe(tensor) for tensor in tensors]
     by_dtype: dict[str, list[int]] = {}
-    for i, tensor in enumerate(tensors):
+    for i, (dtype, _) in enumerate(described):
         # Adasum weighs whole tensors against each other: each goes alone.
-        part = f"{i + 1}of{len(tensors)}" if op == Adasum else binding.describe(tensor)[0]
+        part = f"{i + 1}of{len(tensors)}" if op == Adasum else dtype
         by_dtype.setdefault(part, []).append(i)
     packs: list[tuple[list[int], _Staged]] = []
     # The first part has the name that it has on every rank, and a signature of all parts. When it was refused, the others
@@ -193,12 +194,13 @@ def allreduce(
     operation.decides = True
     whole = 0
     if len(by_dtype) > 1:
-        described = [binding.describe(tensor) for tensor in tensors]
         whole = pack([shape for _, shape in described], detail=[dtype for dtype, _ in described]).signature
     refused = world.refusals.get((process_set.group(), name), 0)
     for members in by_dtype.values():
         staged = _Staged(world, binding, [tensors[i] for i in members])
         staged.fill()
+        if len(tensors) > 1:
+            operation.explain(whole or staged.signature, described)
         part = f"{name}.part{len(packs) + 1}" + (f".after{refused}" if refused else "")
         operation.request(
             constants.ALLREDUCE, part if packs else name, staged.dtype,
@@ -289,6 +291,8 @@ def broadcast(
     staged = _Staged(world, binding, tensors, as_bytes=len(tensors) > 1)
     if is_root:
         staged.fill()
+    if len(tensors) > 1:
+        operation.explain(staged.signature, [binding.describe(tensor) for tensor in tensors])
     operation.request(
         constants.BROADCAST, world.name("broadcast", name, group), staged.dtype, staged.shape, staged.block,
         True, root=root_rank, prescale=float(1 + staged.signature),

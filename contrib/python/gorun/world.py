@@ -28,6 +28,8 @@ DUPLICATE = (
     "currently being processed.  If you want to request another tensor, use a different tensor name."
 )
 
+MOST_SHAPES = 20  # in the text of an error
+
 
 class World:
     """The session, its operations in flight by handle, and the counters that ranks keep alike."""
@@ -135,6 +137,7 @@ class Operation:
         self._world = world
         self._group = group
         self.decides = False  # the first request tells all about the others: if ranks differ, they never meet
+        self._packed: dict[int, Sequence[tuple[str, Sequence[int]]]] = {}
         self._requests: list[tuple[tuple[int, str], int]] = []
         self._blocks: list[Block] = []
         self._results: list[Result | None] = []
@@ -166,6 +169,21 @@ class Operation:
         self._requests.append((key, number))
         if block is not None and not keep:
             self._blocks.append(block)
+
+    def explain(self, signature: int, tensors: Sequence[tuple[str, Sequence[int]]]) -> None:
+        """Keep the types and shapes of which others see a signature, for the text of an error."""
+        self._packed[signature] = tensors
+
+    def _explained(self, error: errors.GorunError) -> errors.GorunError:
+        if not isinstance(error, errors.Mismatch):
+            return error
+        text = str(error)
+        for signature, tensors in self._packed.items():
+            if f"shapes {signature:08x}" in text:
+                some = [f"{dtype}[{','.join(map(str, shape))}]" for dtype, shape in tensors[:MOST_SHAPES]]
+                more = f" and {len(tensors) - MOST_SHAPES} more" if len(tensors) > MOST_SHAPES else ""
+                text += f"; rank {self._world.session.rank} has, as {signature:08x}, {', '.join(some)}{more}"
+        return errors.Mismatch(text)
 
     def launch(self, finish: Callable[[Sequence[Any]], Any]) -> int:
         """Say what to do with the results, one per request, and return the handle."""
@@ -226,6 +244,6 @@ class Operation:
         try:
             result = self._world.session.wait(number)
         except errors.GorunError as error:
-            self._error = self._error or error
+            self._error = self._error or self._explained(error)
         self._results.append(result)
         self._world.forget(key, number)

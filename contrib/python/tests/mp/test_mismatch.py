@@ -16,7 +16,7 @@ def group(*types, n=2):
     return [np.full(n, rank + 1, t) for t in types]
 
 
-def refused(name, tensors, op=hvd.Sum, polls=False):
+def refused(name, tensors, op=hvd.Sum, polls=False, what=""):
     since = time.monotonic()
     handle = hvd.grouped_allreduce_async(tensors, name=name, op=op)
     while polls and not hvd.poll(handle):
@@ -25,7 +25,7 @@ def refused(name, tensors, op=hvd.Sum, polls=False):
     try:
         hvd.synchronize(handle)
     except hvd.HorovodInternalError as e:
-        assert f"rank {size - 1}" in str(e), e
+        assert f"rank {size - 1}" in str(e) and what in str(e), e
         assert time.monotonic() - since < 10
         return
     raise AssertionError(f"{name}: not refused")
@@ -42,7 +42,10 @@ if size > 1:
         refused("g", group(F, D) if last else group(F, F), polls=turn == 1)
         agreed("g", F, D, I)
         refused("g", group(F, I) if last else group(F, D), polls=turn == 1)
-        refused("g", group(F, F, D) if last else group(F, D, F))
+        what = f"rank {rank} has, as "
+        refused("g", group(F, F, D) if last else group(F, D, F), what=what)
+        refused("alike", group(F, F, n=3) if last else [*group(F, n=2), *group(F, n=4)], what=what)
+        refused("alike", group(F, F, n=3) if last else [*group(F, n=2), *group(F, n=4)], what="float32[")
         agreed("g", D, F)
         refused("one", group(F) if last else group(F, D))
         refused("adasum", group(*[F] * (2 + last)), op=hvd.Adasum)
