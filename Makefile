@@ -161,7 +161,8 @@ SOAK ?= 3m
 SEED ?= 0
 soak: build
 	go test -timeout=24h -count=1 -run 'TestOperations' ./rendezvous/epoch -seeds 5000 -seed $(SEED)
-	go test -timeout=24h -count=1 -v -run 'TestSoak|TestPaths|TestLongOutages' ./cmd/gorun -soak $(SOAK) -soak-seed $(SEED)
+	go test -timeout=24h -count=1 -v -run 'TestSoak' ./cmd/gorun -long -soak $(SOAK) -soak-seed $(SEED)
+	go test -timeout=1h -count=1 -v -run 'TestPaths|TestLongOutages' ./cmd/gorun
 	go test -timeout=1h -count=1 -v -run 'TestLongOutages|TestLossAmid' ./cmd/gorun -long
 
 ## bench: gorun and its peers side by side on one host, a few sizes; a table in build/bench.md

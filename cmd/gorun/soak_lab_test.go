@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"regexp"
 	"slices"
@@ -20,7 +21,7 @@ import (
 
 var (
 	soak     = flag.Duration("soak", 3*time.Minute, "how long TestSoak strikes")
-	long     = flag.Bool("long", false, "whether TestLongOutages has those of minutes, instead of others")
+	long     = flag.Bool("long", false, "whether TestLongOutages has those of minutes, instead of others, and TestSoak does everything it can")
 	soakSeed = flag.Uint64("soak-seed", 0, "what TestSoak does; 0: chosen by the clock, and printed")
 )
 
@@ -28,9 +29,13 @@ var (
 // knows what was trained.
 type soaking struct {
 	*training
-	rng  *rand.Rand
-	down []int // hosts that are switched off
-	log  []string
+	rng    *rand.Rand
+	list   *hostFile
+	listed []int // hosts that the job may use
+	down   []int // hosts that are switched off
+	moves  int   // addresses that were given
+	log    []string
+	done   map[string]int // strikes by kind
 }
 
 func (s *soaking) say(format string, args ...any) {
@@ -53,39 +58,91 @@ func (s *soaking) strike() {
 			up = append(up, h)
 		}
 	}
-	host := up[s.rng.IntN(len(up))]
-	spared := s.survivors(host)
+	s.rng.Shuffle(len(up), func(i, j int) { up[i], up[j] = up[j], up[i] })
+	host, other := up[0], up[1]
+	spared, bothSpared := s.survivors(host), s.survivors(host, other)
 	short := time.Duration(100+s.rng.IntN(3000)) * time.Millisecond
-	switch what := s.rng.IntN(7); {
-	case what <= 1 && spared:
+	kinds := []string{"rank", "rank", "daemon", "off", "on", "freeze", "cut"}
+	if *long {
+		kinds = append(kinds, "power", "reset", "address", "two", "amid", "scale")
+	}
+	what := kinds[s.rng.IntN(len(kinds))]
+	switch {
+	case what == "rank" && spared:
 		s.kill(host, "train.py")
-	case what == 2 && spared:
-		s.kill(host, "gorun worker")
-	case what == 3 && spared && len(s.down) < 2:
+	case what == "daemon" && spared:
+		s.kill(host, "gorun worker --daemon")
+	case what == "off" && spared && len(s.down) < 2:
 		s.say("switch host%d off", host)
 		s.must(s.Host(host).Kill())
 		s.down = append(s.down, host)
-	case what == 4 && len(s.down) > 0:
+	case what == "power" && spared && len(s.down) < 2:
+		s.say("take the power of host%d", host)
+		s.must(s.Host(host).PowerOff())
+		s.down = append(s.down, host)
+	case what == "on" && len(s.down) > 0:
 		s.say("switch host%d on", s.down[0])
 		s.must(s.Host(s.down[0]).Boot(s.t.Context()))
 		s.down = s.down[1:]
-	case what == 5:
+	case what == "freeze":
 		s.say("freeze host%d for %v", host, short)
 		s.must(s.Host(host).Freeze())
 		time.Sleep(short)
 		s.must(s.Host(host).Thaw())
+	case what == "reset":
+		s.say("reset the connections of host%d", host)
+		conns, err := s.Host(host).Connections()
+		s.must(err)
+		for _, c := range conns {
+			_, err := s.Host(host).Reset(c)
+			s.must(err)
+		}
+	case what == "address":
+		s.moves++
+		address := netip.AddrFrom4([4]byte{10, 77, 0, byte(100 + s.moves%100)})
+		s.say("give host%d the address %v", host, address)
+		s.must(s.Host(host).SetAddress(address))
+	case what == "two" && bothSpared:
+		s.kill(host, "train.py")
+		s.kill(other, "gorun worker --daemon")
+	case what == "amid" && bothSpared:
+		worlds, _ := s.out.find(`^gorun: epoch \d+: `)
+		s.kill(host, "train.py")
+		for limit := time.Now().Add(10 * time.Second); time.Now().Before(limit); time.Sleep(5 * time.Millisecond) {
+			if now, _ := s.out.find(`^gorun: epoch \d+: `); len(now) > len(worlds) {
+				break
+			}
+		}
+		s.kill(other, "train.py")
+	case what == "scale":
+		s.use(s.rng.Perm(4)[:2+s.rng.IntN(3)])
 	default:
+		what = "cut"
 		s.say("cut host%d off for %v", host, short)
 		s.must(s.Host(host).Cut())
 		time.Sleep(short)
 		s.must(s.Host(host).Heal())
 	}
+	s.done[what]++
 }
 
-// survivors tells whether a process on another host holds what was trained so far: without any, it is lost.
-func (s *soaking) survivors(host int) bool {
-	for h := 1; h <= 4; h++ {
-		if h == host || slices.Contains(s.down, h) {
+// use has the job use these hosts, counted from 0.
+func (s *soaking) use(hosts []int) {
+	var names []string
+	s.listed = nil
+	for _, h := range hosts {
+		s.listed = append(s.listed, h+1)
+		names = append(names, fmt.Sprintf("host%d:1", h+1))
+	}
+	s.say("use %v", names)
+	s.list.say(names...)
+}
+
+// survivors tells whether a process on another host than some, which is to stay, holds what was trained so far: without any,
+// it is lost.
+func (s *soaking) survivors(hosts ...int) bool {
+	for _, h := range s.listed {
+		if slices.Contains(hosts, h) || slices.Contains(s.down, h) {
 			continue
 		}
 		for _, p := range s.Host(h).Processes() {
@@ -119,7 +176,8 @@ func (s *soaking) kill(host int, args string) {
 	}
 }
 
-// TestSoak trains while hosts, daemons and ranks die, freeze and are cut off at random, and return. It ends with the
+// TestSoak trains while hosts, daemons and ranks die, freeze and are cut off; in make soak they also die two at once and while
+// the next world is formed, lose power and connections, get other addresses, and come and go by a script. It ends with the
 // weights of a job that nobody disturbed.
 func TestSoak(t *testing.T) {
 	needTorch(t)
@@ -129,8 +187,21 @@ func TestSoak(t *testing.T) {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("to do the same again: make soak SOAK=%v SEED=%d", *soak, seed)
-	s := &soaking{training: c.train(20*int(soak.Seconds()), "--min-np", "1", "--blacklist-cooldown-range", "1", "4",
-		"-H", "host1:1,host2:1,host3:1,host4:1"), rng: rand.New(rand.NewPCG(seed, 0))}
+	s := &soaking{list: c.hostFile(), rng: rand.New(rand.NewPCG(seed, 0)), done: map[string]int{}}
+	s.use([]int{0, 1, 2, 3})
+	s.training = c.trainOn("--min-np", "1", "--lease", "8", "--blacklist-cooldown-range", "1", "4",
+		"--host-discovery-script", "cat "+s.list.name)
+	// A host's sshd keeps a connection to an address that is gone until TCP gives it up.
+	s.idle = func() { c.expectLeft(10*time.Second, "sshd: ") }
+	defer func() {
+		if !t.Failed() {
+			return
+		}
+		file := c.root + "/build/soak." + strconv.FormatUint(seed, 10)
+		if err := os.WriteFile(file, []byte(strings.Join(s.log, "\n")+"\n\n"+s.out.String()), 0o600); err == nil {
+			t.Logf("what was done and said is in %s", file)
+		}
+	}()
 	s.await(`batch 20$`)
 	for end := time.Now().Add(*soak); time.Now().Before(end); {
 		s.strike()
@@ -139,15 +210,18 @@ func TestSoak(t *testing.T) {
 	for _, h := range s.down {
 		s.must(c.Host(h).Boot(t.Context()))
 	}
+	s.use([]int{0, 1, 2, 3})
 	worlds, _ := s.out.find(`gorun: epoch (\d+): `)
-	t.Logf("%d strikes, %d worlds", len(s.log), len(worlds)+1)
+	t.Logf("%d strikes, %d worlds: %v", len(s.log), len(worlds)+1, s.done)
+	told := func() int { found, _ := s.out.find(`batch \d+$`); return len(found) }
+	before := told()
 	watchdog := time.AfterFunc(10*time.Minute, func() { s.cmd.Process.Signal(syscall.SIGTERM) })
 	defer watchdog.Stop()
-	s.finish(-1)
-	if t.Failed() {
-		file := c.root + "/build/soak." + strconv.FormatUint(seed, 10)
-		if err := os.WriteFile(file, []byte(strings.Join(s.log, "\n")+"\n\n"+s.out.String()), 0o600); err == nil {
-			t.Logf("what was done and said is in %s", file)
+	for limit := time.Now().Add(5 * time.Minute); told() < before+20; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("training does not go on after all that")
 		}
 	}
+	s.enough()
+	s.finish(-1)
 }
