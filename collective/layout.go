@@ -293,7 +293,7 @@ func (o *op) layoutAllgather(g *group) {
 	o.size = 0
 	for i, seat := range g.seats {
 		n := int64(rows[i]) * int64(row)
-		if row != 0 && (int64(rows[i]) > math.MaxInt64/int64(row) || o.size > math.MaxInt64-n) {
+		if row != 0 && (int64(rows[i]) > math.MaxInt64/int64(row) || o.size > math.MaxInt64-n) || rows[i] > math.MaxInt-shape[0] {
 			o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("allgather %q: the result does not fit any memory", o.name)}
 			o.size = 0
 			return
