@@ -407,6 +407,38 @@ static void unwaited(void) {
 	}
 }
 
+/* busy is the CPU time of this process in seconds. */
+static double busy(void) {
+	struct rusage u;
+	CHECK(!getrusage(RUSAGE_SELF, &u));
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+/* patience: who waits for another rank for long sleeps, in lanes, wide ones, and for the daemon. */
+static void patience(void) {
+	enum { COUNT = 20000 };
+	float *x = gorun_alloc(sizeof *x * COUNT);
+	CHECK(x);
+	for (int wide = 0; wide < 2 && size > 1; wide++) {
+		const char *name = wide ? "patience, large" : "patience";
+		int n = wide ? COUNT : 4;
+		for (int i = 0; i < 4; i++)
+			CHECK(!gorun_allreduce(name, x, x, n, GORUN_FLOAT32, GORUN_SUM));
+		CHECK(!gorun_barrier("before patience"));
+		if (rank == 0)
+			usleep(300000);
+		double before = busy();
+		CHECK(!gorun_allreduce(name, x, x, n, GORUN_FLOAT32, GORUN_SUM));
+		CHECK(busy() - before < 0.06);
+		if (rank == 0)
+			usleep(300000);
+		before = busy();
+		CHECK(!gorun_barrier("patience"));
+		CHECK(busy() - before < 0.06);
+	}
+	CHECK(!gorun_free(x));
+}
+
 /* refused: memory that this process may not map is an error, and leaves nothing behind. */
 static void refused(void) {
 	const size_t much = 64 << 20;
@@ -451,6 +483,7 @@ int main(int argc, char **argv) {
 	sets();
 	errors();
 	unwaited();
+	patience();
 	refused();
 	uneven();
 	CHECK(gorun_finalize() == GORUN_OK);

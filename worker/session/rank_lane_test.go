@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/worker/session"
@@ -571,4 +573,40 @@ func TestRankJoinsWithPartInLane(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A rank that waits for another one for long sleeps, in a lane too.
+func TestRankWaitsAsleep(t *testing.T) {
+	h, _ := startCounted(t, 2)
+	ranks(t, h, func(r *session.Rank) error {
+		v, err := newVector(r, "x", 4)
+		if err != nil {
+			return err
+		}
+		for range 4 {
+			if _, err := r.Do(&v.op); err != nil {
+				return err
+			}
+		}
+		before := busy(t)
+		if r.Welcome.Rank == 0 {
+			time.Sleep(300 * time.Millisecond)
+		}
+		if _, err := r.Do(&v.op); err != nil {
+			return err
+		}
+		if spent := busy(t) - before; spent > 100*time.Millisecond {
+			return fmt.Errorf("waited 300 ms with %v of CPU time", spent)
+		}
+		return nil
+	})
+}
+
+// busy is the CPU time of this process.
+func busy(t *testing.T) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
