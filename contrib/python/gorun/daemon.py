@@ -297,8 +297,8 @@ class DaemonSession(Session):
     def _read_once(self, flags: tuple[int], pending: _Pending | None = None) -> bool:
         """Read and handle one message, or sleep until another thread has; False if there was none.
 
-        With something pending, this does neither if that is over by now: another thread may have read its answer, and be
-        waiting again for one of its own.
+        With something pending, this does neither if that is over by now: another thread may have read its
+        answer, and be waiting again for one of its own.
         """
         me = threading.get_ident()
         try:

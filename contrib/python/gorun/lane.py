@@ -85,8 +85,8 @@ class Lanes:
         self._words = memory.cast("Q")
         self._flags = memory.cast("I")
         self._look = look
-        # The lock of what follows, and of which lanes are open and this rank's words in them. Taking it, or giving it
-        # back, also makes stores visible before what is read next.
+        # The lock of what follows, and of which lanes are open and this rank's words in them. Taking it, or
+        # giving it back, also makes stores visible before what is read next.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._sleepers = 0  # threads
@@ -196,7 +196,7 @@ class Lanes:
             pass  # it has been rung many times, or its rank is gone
 
     def _rouse(self, lane: Lane, goal: int) -> None:
-        """Wake who sleeps, if all have come as far as goal. The lock was taken since this rank's word was set."""
+        """Wake who sleeps, if all have come as far as goal. The lock was held for this rank's word."""
         words, flags = self._words, self._flags
         for at, _ in lane.ranks:
             if words[at] < goal:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-# Overflow and NaN are results like any other, as the engine has it, whatever the user wants errors for. NumPy 1 has a way
-# to say so that costs less than its errstate.
+# Overflow and NaN are results like any other, as the engine has it, whatever the user wants errors for.
+# NumPy 1 has a way to say so that costs less than its errstate.
 _OLD = int(np.__version__.partition(".")[0]) < 2
 _QUIETLY: dict[str, Any] = {"extobj": [np.getbufsize(), 0, None]} if _OLD else {}
 

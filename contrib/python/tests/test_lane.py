@@ -180,7 +180,7 @@ class Test(unittest.TestCase):
         self.assertFalse(ranks.lanes[0].meet("x", lane))
 
     def test_given_up_by_another_thread(self):
-        """Who has found a lane, and not yet come to it, does not come when others were told that nobody will."""
+        """Who has found a lane does not come to it any more when others were told that nobody will."""
         ranks = self.ranks(2)
         lane = ranks.find(0)
         ranks.lanes[0].enter(lane)

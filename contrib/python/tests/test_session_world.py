@@ -95,7 +95,7 @@ class TestWorld(unittest.TestCase):
             self.assertEqual(list(blocks[name].view.cast("f")), [i * n, n * (n - 1) / 2])
 
     def test_answer_read_by_another_thread(self) -> None:
-        """Who is about to sleep finds that another thread has just read its answer, and waits for one of its own."""
+        """Who is about to sleep finds that another thread has just read its answer."""
         last = self.s.rank == self.s.size - 1
         late = None if last else self.s.submit(BARRIER, "late", 0, (), None, None)
         other = threading.Thread(target=lambda: late is None or self.s.wait(late), daemon=True)

@@ -1,4 +1,4 @@
-"""Run by every rank of a real job: groups of tensors that differ between ranks are refused on all, and the job goes on."""
+"""Run by every rank of a real job: groups that differ between ranks are refused, and the job goes on."""
 
 import time
 
@@ -9,7 +9,7 @@ import gorun.numpy as hvd
 hvd.init()
 rank, size = hvd.rank(), hvd.size()
 last = rank == size - 1
-F, D, I = np.float32, np.float64, np.int32
+F, D, W = np.float32, np.float64, np.int32
 
 
 def group(*types, n=2):
@@ -40,8 +40,8 @@ if size > 1:
     for turn in range(2):
         agreed("g", F, D)
         refused("g", group(F, D) if last else group(F, F), polls=turn == 1)
-        agreed("g", F, D, I)
-        refused("g", group(F, I) if last else group(F, D), polls=turn == 1)
+        agreed("g", F, D, W)
+        refused("g", group(F, W) if last else group(F, D), polls=turn == 1)
         what = f"rank {rank} has, as "
         refused("g", group(F, F, D) if last else group(F, D, F), what=what)
         refused("alike", group(F, F, n=3) if last else [*group(F, n=2), *group(F, n=4)], what=what)
