@@ -189,8 +189,8 @@ def allreduce(
         part = f"{i + 1}of{len(tensors)}" if op == Adasum else dtype
         by_dtype.setdefault(part, []).append(i)
     packs: list[tuple[list[int], _Staged]] = []
-    # The first part has the name that it has on every rank, and a signature of all parts. When it was refused,
-    # the others come under new names: some may still wait under the old ones.
+    # The first part has the name that it has on every rank, and a signature of all parts. When it was
+    # refused, the others come under new names: some may still wait under the old ones.
     operation.decides = True
     whole = 0
     if len(by_dtype) > 1:
