@@ -32,7 +32,7 @@ func TestOpenToOthers(t *testing.T) {
 		for _, open := range []bool{false, true} {
 			job.Open = open
 			d := &daemon{job: &job}
-			addrs, err := d.addresses()
+			addrs, err := d.firstAddresses()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -255,7 +255,7 @@ func (d *daemon) open(ctx context.Context) error {
 	}
 	d.facts, d.applied = known, known
 	d.nics = topology.NICNames(d.job.NICs, d.self.NICs)
-	addrs, err := d.addresses()
+	addrs, err := d.firstAddresses()
 	if err != nil {
 		return err
 	}
@@ -292,6 +292,20 @@ func (d *daemon) open(ctx context.Context) error {
 	return nil
 }
 
+// errNoAddress is that others find this host nowhere, at least for now.
+var errNoAddress = errors.New("find address: no network interface is up")
+
+// firstAddresses returns where the others find this host when it begins. Where hosts may come one day that nobody knows of yet, a
+// machine without a network begins as well. Later on an address that is gone may come back: then none is better than one
+// that leads peers to themselves.
+func (d *daemon) firstAddresses() ([]netip.Addr, error) {
+	addrs, err := d.addresses()
+	if d.job.Open && errors.Is(err, errNoAddress) {
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+	}
+	return addrs, err
+}
+
 // addresses returns where the others find this host. A host that is alone talks to nobody, and so listens
 // only to itself.
 func (d *daemon) addresses() ([]netip.Addr, error) {
@@ -319,11 +333,8 @@ func (d *daemon) addresses() ([]netip.Addr, error) {
 	if hint.IsLoopback() { // every host is this machine
 		addrs = append([]netip.Addr{hint}, addrs...)
 	}
-	if len(addrs) == 0 && d.job.Open { // nobody can come as yet
-		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
-	}
 	if len(addrs) == 0 {
-		return nil, errors.New("find address: no network interface is up")
+		return nil, errNoAddress
 	}
 	return addrs, nil
 }

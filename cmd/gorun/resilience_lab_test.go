@@ -320,6 +320,23 @@ func TestAddressChange(t *testing.T) {
 	}
 }
 
+// TestNoNetworkForAMoment: a host whose only network is down for a moment says nowhere that it is found at its own loopback
+// address, in a job that others may join, and trains on when it is back.
+func TestNoNetworkForAMoment(t *testing.T) {
+	c := newCluster(t, 2)
+	list := c.hostFile("host1:1", "host2:1")
+	j := c.count(nil, "-v", "-np", "2", "--min-np", "1", "--host-discovery-script", "cat "+list.name)
+	j.await(`commit 10 epoch 1 size 2`)
+	j.must(c.Host(2).Unplug())
+	time.Sleep(500 * time.Millisecond) // what a daemon hears from the kernel at once
+	j.must(c.Host(2).Plug())
+	j.await(`commit 20 epoch 1 size 2`)
+	j.counted(2)
+	if found, _ := j.out.find(`is found at .* now`); len(found) > 0 {
+		t.Errorf("it says %q\n%s", found, j.out)
+	}
+}
+
 // TestLauncherConnectionBreaks: the connections of gorun, or of the system's ssh in its place, to its hosts break, one after the
 // other, and the job goes on as if nothing had been.
 func TestLauncherConnectionBreaks(t *testing.T) {
