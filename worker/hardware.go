@@ -51,6 +51,7 @@ func (d *daemon) watchHardware(ctx context.Context) {
 
 // probeAgain looks at the whole machine, on the caller's goroutine, and calls then on the loop's.
 func (d *daemon) probeAgain(ctx context.Context, when string, then func()) {
+	begun := time.Now()
 	found, err := probe.This(ctx, d.job.VMTools)
 	d.post(ctx, func() {
 		defer then()
@@ -58,7 +59,7 @@ func (d *daemon) probeAgain(ctx context.Context, when string, then func()) {
 			d.tell(fmt.Sprintf("could not look at the machine again: %v", err))
 			return
 		}
-		d.changedInto(ctx, found, when)
+		d.changedInto(ctx, found, begun, when)
 	})
 }
 
@@ -69,7 +70,7 @@ func (d *daemon) learn(ctx context.Context, text []byte) {
 		d.out.Write(&wire.Log{Text: fmt.Sprintf("the topology file stays as it was: %v", err)})
 		return
 	}
-	d.facts = known
+	d.facts, d.placed = known, placed{} // a move that is told from now on is newer than the file
 	d.wg.Go(func() { d.probeAgain(ctx, "by the topology file ", func() {}) })
 }
 
@@ -81,12 +82,28 @@ func sameNetwork(hosts []topology.Host, ids []int, m *wire.Facts) bool {
 
 // placed is where this machine is since a move, and who told that. It is newer than the topology file, until that is read again.
 type placed struct {
-	labels map[string]string
-	by     string
+	labels  map[string]string
+	by      string
+	at      time.Time // when that was told
+	session string    // of the machine there, "" as long as nobody who looked at it since then told one
+	past    bool      // it may have been moved once more since: what it tells itself is newer
 }
 
-// apply has a host be there.
-func (p placed) apply(h *topology.Host) {
+// look takes the session that the machine was found to have by somebody who began to look then, and reports whether it
+// may have been moved once more.
+func (p *placed) look(session string, begun time.Time) (again bool) {
+	switch {
+	case len(p.labels) == 0 || p.past || session == "" || begun.Before(p.at):
+	case p.session == "":
+		p.session = session
+	case p.session != session:
+		p.past, again = true, true
+	}
+	return again
+}
+
+// apply has a host be there, of which the machine itself tells what own says.
+func (p placed) apply(h *topology.Host, own topology.Host) {
 	if len(p.labels) == 0 {
 		return
 	}
@@ -95,21 +112,23 @@ func (p placed) apply(h *topology.Host) {
 	maps.Copy(sources, h.LabelSources)
 	for label, value := range p.labels {
 		labels[label], sources[label] = value, p.by
+		if p.past && own.Labels[label] != "" {
+			labels[label], sources[label] = own.Labels[label], own.LabelSources[label]
+		}
 	}
 	h.Labels, h.LabelSources = labels, sources
 }
 
-// changedInto takes what this machine was found to be, and tells the host that coordinates. Ranks stay where they are. What
-// the topology file says of a device that is gone counts no more, and all else that it says still does.
-func (d *daemon) changedInto(ctx context.Context, found topology.Host, when string) {
+// changedInto takes what this machine was found to be by somebody who began to look then, and tells the host that coordinates.
+// Ranks stay where they are. What the topology file says of a device that is gone counts no more, and all else that it says
+// still does.
+func (d *daemon) changedInto(ctx context.Context, found topology.Host, begun time.Time, when string) {
 	found.Name = d.job.Name
+	again, own := d.placed.look(found.Session, begun), found
 	missing := d.facts.Apply(&found)
 	corrected := d.applied != d.facts
 	d.applied = d.facts
-	if corrected {
-		d.placed = placed{}
-	}
-	d.placed.apply(&found)
+	d.placed.apply(&found, own)
 	// A label that nobody tells any more stays: VMware's programs may not answer right after a move. If they do, and the
 	// file speaks of another session, its labels are of where the machine was; and those of a former file are wrong.
 	labels, sources := map[string]string{}, map[string]string{}
@@ -119,6 +138,9 @@ func (d *daemon) changedInto(ctx context.Context, found topology.Host, when stri
 	}
 	maps.Copy(labels, found.Labels)
 	maps.Copy(sources, found.LabelSources)
+	if again {
+		defer d.doubtPlaced()
+	}
 
 	var news []string
 	if d.self.Session != "" && found.Session != "" && found.Session != d.self.Session {

@@ -2,7 +2,9 @@ package worker
 
 import (
 	"bytes"
+	"context"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,7 +67,7 @@ func TestChangedInto(t *testing.T) {
 	// It is moved: nothing but its labels differs, and one who does not answer takes no label away.
 	moved := before
 	moved.NICs, moved.Labels = nics("e0", "e1"), map[string]string{"esxi": "b"}
-	d.changedInto(t.Context(), moved, "after the pause ")
+	d.changedInto(t.Context(), moved, time.Now(), "after the pause ")
 	expect(t, said(), "after the pause esxi is b, not a")
 	if want := (map[string]string{"esxi": "b", "esxi-release": "8.0.2", "rack": "r1"}); !maps.Equal(d.self.Labels, want) {
 		t.Errorf("labels %v, should be %v", d.self.Labels, want)
@@ -77,13 +79,13 @@ func TestChangedInto(t *testing.T) {
 		t.Error("labels that others may hold were changed")
 	}
 	moved.NICs, moved.Labels = nics("e0", "e1"), nil
-	d.changedInto(t.Context(), moved, "")
+	d.changedInto(t.Context(), moved, time.Now(), "")
 	expect(t, said())
 
 	// An interface that the topology file names is gone: what it says of the others holds.
 	less := before
 	less.NICs, less.Labels = nics("e1", "e2"), nil
-	d.changedInto(t.Context(), less, "")
+	d.changedInto(t.Context(), less, time.Now(), "")
 	expect(t, said(), "e0 is gone, e2 is new", "the topology file does not fit any more: line 5: h has no NIC e0")
 	if len(d.self.NICs) != 2 || d.self.NICs[0].Speed != 25000 {
 		t.Errorf("interfaces %+v", d.self.NICs)
@@ -92,7 +94,7 @@ func TestChangedInto(t *testing.T) {
 	more := less
 	more.NICs = nics("e1", "e2")
 	more.Nodes = []topology.Node{{ID: 0, CPUs: []int{0, 1, 2, 3}, MemBytes: 2 << 30}}
-	d.changedInto(t.Context(), more, "")
+	d.changedInto(t.Context(), more, time.Now(), "")
 	expect(t, said(), "NUMA node 0 has 4 CPUs, not 2, NUMA node 0 has 2048 MiB of memory, not 1024 (ranks stay bound as they are)",
 		"the topology file does not fit any more: line 5: h has no NIC e0")
 }
@@ -121,7 +123,7 @@ func TestPlaced(t *testing.T) {
 	d.hostMoves(t.Context(), &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: "moved from e1", Labels: map[string]string{"esxi": "e2", "rack": "r2"}, By: "vCenter"})
 	expect(t, said(), "zone of the topology file still counts after the move: if it is not so any more, write the file again, this job reads it")
 	for range 2 { // that it is looked at once more changes nothing
-		d.changedInto(t.Context(), topology.Host{Name: "h"}, "after the pause ")
+		d.changedInto(t.Context(), topology.Host{Name: "h"}, time.Now(), "after the pause ")
 		if want := (map[string]string{"esxi": "e2", "rack": "r2", "zone": "z"}); !maps.Equal(d.self.Labels, want) || d.self.LabelSources["esxi"] != "vCenter" {
 			t.Errorf("labels %v, should be %v, told by %v", d.self.Labels, want, d.self.LabelSources)
 		}
@@ -131,9 +133,57 @@ func TestPlaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.facts = again
-	d.changedInto(t.Context(), topology.Host{Name: "h"}, "by the topology file ")
+	d.facts, d.placed = again, placed{}
+	d.changedInto(t.Context(), topology.Host{Name: "h"}, time.Now(), "by the topology file ")
 	expect(t, said(), "by the topology file esxi is e3, not e2, zone is not known, was z")
+}
+
+// TestPlacedSinceFile: the end of a move that is told while the machine is looked at because of another topology file is newer than
+// that file.
+func TestPlacedSinceFile(t *testing.T) {
+	d, said := onHost(t, topology.Host{Name: "h"}, "hosts:\n  h: {esxi: e1}\n")
+	d.facts.Apply(&d.self)
+	begun := time.Now()
+	over, end := context.WithCancel(t.Context())
+	end() // what it looks at there is of no use to the test
+	d.learn(over, []byte("hosts:\n  h: {esxi: e3}\n"))
+	d.wg.Wait()
+	d.hostMoves(t.Context(), &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Labels: map[string]string{"esxi": "e4"}, By: "vCenter"})
+	d.changedInto(t.Context(), topology.Host{Name: "h"}, begun, "")
+	expect(t, said(), "esxi is e4, not e1")
+	if d.self.LabelSources["esxi"] != "vCenter" {
+		t.Errorf("told by %v", d.self.LabelSources)
+	}
+}
+
+// TestMovedOnceMore: what the end of a move told is not known to be true after another one of which only the session speaks, or
+// nobody says where it went: what the machine tells itself counts then, and what nobody tells is doubted.
+func TestMovedOnceMore(t *testing.T) {
+	const doubt = "esxi, rack still counts as vCenter told it, although the machine may have been moved once more: if it is not so any more, the topology file says better, this job reads it again"
+	ends := &wire.Migrating{Host: 1, State: wire.MoveEnds, Labels: map[string]string{"esxi": "e2", "rack": "r2"}, By: "vCenter"}
+	d, said := onHost(t, topology.Host{Name: "h", Session: "0x1"}, "hosts:\n  h: {esxi: e1, rack: r1}\n")
+	d.facts.Apply(&d.self)
+	early := time.Now()
+	d.hostMoves(t.Context(), ends)
+	d.changedInto(t.Context(), topology.Host{Name: "h", Session: "0x1"}, early, "")
+	expect(t, said(), "esxi is e2, not e1, rack is r2, not r1")
+	d.changedInto(t.Context(), topology.Host{Name: "h", Session: "0x2"}, time.Now(), "")
+	expect(t, said(), "its session is another one")
+	d.changedInto(t.Context(), topology.Host{Name: "h", Session: "0x3"}, time.Now(), "")
+	expect(t, said(), "its session is another one", doubt)
+	d.changedInto(t.Context(), topology.Host{Name: "h", Session: "0x3", Labels: map[string]string{"esxi": "e9"}, LabelSources: map[string]string{"esxi": "guestinfo"}}, time.Now(), "")
+	expect(t, said(), "esxi is e9, not e2")
+	if want := (map[string]string{"esxi": "e9", "rack": "r2"}); !maps.Equal(d.self.Labels, want) || d.self.LabelSources["esxi"] != "guestinfo" {
+		t.Errorf("labels %v, should be %v, told by %v", d.self.Labels, want, d.self.LabelSources)
+	}
+	d.moves(t.Context(), migrate.Event{Kind: migrate.Ends}, nil)
+	expect(t, said(), strings.Replace(doubt, "esxi, ", "", 1))
+
+	d.hostMoves(t.Context(), ends) // one that says where it is now ends all doubts
+	d.changedInto(t.Context(), topology.Host{Name: "h", Session: "0x4"}, time.Now(), "")
+	expect(t, said(), "its session is another one, esxi is e2, not e9")
+	d.hostMoves(t.Context(), &wire.Migrating{Host: 1, State: wire.MoveEnds}) // and one that does not is one
+	expect(t, said(), doubt)
 }
 
 // TestForget: after a move neither what was measured before counts, nor what links counted until then.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -269,6 +270,20 @@ func (d *daemon) doubtLabels() {
 	if len(labels) > 0 {
 		d.tell(fmt.Sprintf("%s of the topology file still counts after the move: if it is not so any more, write the file again, this job reads it", strings.Join(labels, ", ")))
 	}
+	d.doubtPlaced()
+}
+
+// doubtPlaced says which labels that the end of a move told may be wrong since another one.
+func (d *daemon) doubtPlaced() {
+	if !d.placed.past {
+		return
+	}
+	still := func(label string) bool {
+		return d.self.Labels[label] == d.placed.labels[label] && d.self.LabelSources[label] == d.placed.by
+	}
+	if labels := slices.DeleteFunc(slices.Sorted(maps.Keys(d.placed.labels)), func(label string) bool { return !still(label) }); len(labels) > 0 {
+		d.tell(fmt.Sprintf("%s still counts as %s told it, although the machine may have been moved once more: if it is not so any more, the topology file says better, this job reads it again", strings.Join(labels, ", "), d.placed.by))
+	}
 }
 
 // peerMoves takes a peer's word about its own move.
@@ -292,7 +307,9 @@ func (d *daemon) hostMoves(ctx context.Context, m *wire.Migrating) {
 		d.peerMoves(m.Host, m)
 	case m.State == wire.MoveEnds:
 		if len(m.Labels) > 0 {
-			d.placed = placed{m.Labels, cmp.Or(m.By, "the end of its move")}
+			d.placed = placed{labels: m.Labels, by: cmp.Or(m.By, "the end of its move"), at: time.Now()}
+		} else {
+			d.placed.past = true
 		}
 		d.arrived(ctx, m.Text, true, func() {})
 	}
