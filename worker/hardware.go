@@ -71,7 +71,7 @@ func (d *daemon) learn(ctx context.Context, text []byte) {
 		return
 	}
 	d.facts, d.placed = known, placed{} // a move that is told from now on is newer than the file
-	d.wg.Go(func() { d.probeAgain(ctx, "by the topology file ", func() {}) })
+	d.wg.Go(func() { d.probeAgain(ctx, "", func() {}) })
 }
 
 // sameNetwork reports whether a host has the interfaces that it said it has.
@@ -125,6 +125,9 @@ func (p placed) apply(h *topology.Host, own topology.Host) {
 func (d *daemon) changedInto(ctx context.Context, found topology.Host, begun time.Time, when string) {
 	found.Name = d.job.Name
 	again, own := d.placed.look(found.Session, begun), found
+	asBefore := own // but for what another file says
+	asBefore.NICs = slices.Clone(own.NICs)
+	d.applied.Apply(&asBefore)
 	missing := d.facts.Apply(&found)
 	corrected := d.applied != d.facts
 	d.applied = d.facts
@@ -146,11 +149,18 @@ func (d *daemon) changedInto(ctx context.Context, found topology.Host, begun tim
 	if d.self.Session != "" && found.Session != "" && found.Session != d.self.Session {
 		news = append(news, "its session is another one")
 	}
-	if text := changes(d.self.NICs, found.NICs); text != "" {
+	var byFile []string
+	if text := changes(d.self.NICs, asBefore.NICs); text != "" {
 		news = append(news, text)
 		d.forgetOwnWays()
 	}
-	if text := relabeled(d.self.Labels, labels); text != "" {
+	if text := changes(asBefore.NICs, found.NICs); text != "" {
+		byFile = append(byFile, text)
+		d.forgetOwnWays()
+	}
+	if text := relabeled(d.self.Labels, labels); text != "" && corrected && len(d.placed.labels) == 0 {
+		byFile = append(byFile, text)
+	} else if text != "" {
 		news = append(news, text)
 	}
 	if text := resized(d.self.Nodes, found.Nodes); text != "" {
@@ -171,6 +181,9 @@ func (d *daemon) changedInto(ctx context.Context, found topology.Host, begun tim
 	}
 	if len(news) > 0 {
 		d.tell(when + strings.Join(news, ", "))
+	}
+	if len(byFile) > 0 {
+		d.tell("by the topology file " + strings.Join(byFile, ", "))
 	}
 	for _, err := range missing {
 		d.tell(fmt.Sprintf("the topology file does not fit any more: %v", err))
@@ -254,7 +267,9 @@ func changes(before, after []topology.NIC) string {
 			out = append(out, fmt.Sprintf("%s has an MTU of %d, not %d", old.Name, now.MTU, old.MTU))
 		case old.Node != now.Node:
 			out = append(out, fmt.Sprintf("%s is on NUMA node %d, not %d", old.Name, now.Node, old.Node))
-		case !reflect.DeepEqual(old.Addrs, now.Addrs):
+		case len(old.Addrs) > 0 && len(now.Addrs) == 0:
+			out = append(out, old.Name+" has no address")
+		case !slices.Equal(old.Addrs, now.Addrs):
 			out = append(out, fmt.Sprintf("%s has the addresses %s", old.Name, strings.Join(now.Addrs, " ")))
 		default:
 			out = append(out, old.Name+" is another device")

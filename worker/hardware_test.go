@@ -134,8 +134,26 @@ func TestPlaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.facts, d.placed = again, placed{}
-	d.changedInto(t.Context(), topology.Host{Name: "h"}, time.Now(), "by the topology file ")
+	d.changedInto(t.Context(), topology.Host{Name: "h"}, time.Now(), "")
 	expect(t, said(), "by the topology file esxi is e3, not e2, zone is not known, was z")
+}
+
+// TestNewsByFile: of what is found when the topology file has changed, only what the file says is told to be by it.
+func TestNewsByFile(t *testing.T) {
+	nics := func(mtu int, addrs ...string) []topology.NIC {
+		return []topology.NIC{{Name: "e0", Node: -1, Up: true, Speed: 10000, MTU: mtu, Addrs: addrs}, {Name: "e1", Node: -1, Up: true, Speed: 10000}}
+	}
+	d, said := onHost(t, topology.Host{Name: "h", NICs: nics(1500, "10.0.0.1/24")}, "hosts:\n  h: {rack: r1}\n")
+	d.facts.Apply(&d.self)
+	file, err := facts.Parse([]byte("hosts:\n  h: {rack: r2, nics: {e1: {speed_mbit: 25000}}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.facts = file
+	d.changedInto(t.Context(), topology.Host{Name: "h", NICs: nics(1400, "10.0.0.1/24"), GPUs: []topology.GPU{{Name: "A100"}}}, time.Now(), "")
+	expect(t, said(), "e0 has an MTU of 1400, not 1500, GPU A100 is new", "by the topology file e1 has 25000 Mbit/s, not 10000, rack is r2, not r1")
+	d.changedInto(t.Context(), topology.Host{Name: "h", NICs: nics(1400), GPUs: []topology.GPU{{Name: "A100"}}}, time.Now(), "")
+	expect(t, said(), "e0 has no address")
 }
 
 // TestPlacedSinceFile: the end of a move that is told while the machine is looked at because of another topology file is newer than
