@@ -174,6 +174,90 @@ class TensorsTest(unittest.TestCase):
 
         run_ranks(1, body)
 
+    def test_what_shared_memory_once(self):
+        """Tensors that shared memory when they were kept first, and no longer do, are kept each for itself."""
+        from gorun.torch.elastic.state import StateHandler
+
+        tied = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False))
+        tied[1].weight = tied[0].weight
+        model = StateHandler(tied)
+        before = model._saved["0.weight"].data_ptr()
+        with torch.no_grad():
+            tied[0].weight.fill_(5.0)
+        model.save()
+        copies = [model._saved[name] for name in ("0.weight", "1.weight")]
+        self.assertEqual([copied.data_ptr() for copied in copies], [before, before])
+        self.assertEqual([copied.unique().tolist() for copied in copies], [[5.0], [5.0]])
+        tied[1].weight = torch.nn.Parameter(torch.full((2, 2), 7.0))
+        with torch.no_grad():
+            tied[0].weight.fill_(3.0)
+        model.save()
+        with torch.no_grad():
+            tied[0].weight.zero_()
+            tied[1].weight.zero_()
+        model.restore()
+        self.assertEqual([linear.weight.unique().tolist() for linear in tied], [[3.0], [7.0]])
+
+        class Views:
+            def __init__(self, *values):
+                self.values = list(values)
+
+            def state_dict(self):
+                return {"values": self.values, "best": (self.values[0],)}
+
+            def load_state_dict(self, state):
+                self.values, (self.best,) = state["values"], state["best"]
+
+        memory, array = torch.arange(8.0), np.arange(8.0)
+        for kind, first, second in (
+            ("overlap", [memory[:4], memory[2:6]], [torch.zeros(4), torch.ones(4)]),
+            ("part", [torch.zeros(4), torch.ones(4)], [memory[:4], memory[2:6]]),
+            ("other overlap", [memory[:4], memory[2:6]], [memory[:4], memory[3:7]]),
+            ("strides", [torch.zeros(2, 2).T, memory[::2]], [torch.arange(4.0).view(2, 2), memory[1::2]]),
+            ("NumPy", [array[:4], array[2:6]], [np.zeros(4), np.ones(4)]),
+            ("NumPy's memory", list(map(torch.from_numpy, (array[:4], array[:4]))), list(torch.eye(2))),
+        ):
+            with self.subTest(kind):
+                views = Views(*first)
+                handler = StateHandler(views)
+                views.values = second
+                want = [value.tolist() for value in second]
+                for _ in range(2):
+                    handler.save()
+                    handler.restore()
+                    self.assertEqual([value.tolist() for value in views.values], want)
+                    self.assertEqual(views.best.tolist(), want[0])
+                    self.assertIs(views.best, views.values[0])
+
+    def test_expanded(self):
+        """A buffer whose elements are all in one place cannot be overwritten, so it is kept anew."""
+        from gorun.torch.elastic.state import StateHandler
+
+        module = torch.nn.Linear(2, 2)
+        module.register_buffer("scale", torch.ones(1).expand(4))
+        handler = StateHandler(module)
+        weight = handler._saved["weight"].data_ptr()
+        module.scale = torch.full((1,), 2.0).expand(4)
+        for _ in range(2):
+            handler.save()
+            self.assertEqual(handler._saved["scale"].tolist(), [2.0] * 4)
+        self.assertEqual(handler._saved["weight"].data_ptr(), weight)
+
+    def test_failed_copy(self):
+        """What cannot be copied leaves the copy before it whole."""
+        from gorun.torch.elastic.state import StateHandler
+
+        module = torch.nn.Linear(2, 2)
+        want = module.weight.detach().clone()
+        extra = None
+        with mock.patch.object(module, "state_dict", lambda: {"weight": module.weight.data, "extra": extra}):
+            handler = StateHandler(module)
+            extra = threading.Lock()
+            module.weight.data.zero_()
+            with self.assertRaises(TypeError):
+                handler.save()
+        self.assertTrue(torch.equal(handler._saved["weight"], want))
+
 
 if __name__ == "__main__":
     unittest.main()

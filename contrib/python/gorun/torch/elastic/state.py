@@ -125,25 +125,50 @@ class SamplerStateHandler(StateHandler):
 
 
 def renewed(old: Any, value: Any) -> Any:
-    """Return a copy of a state: the old copy, overwritten as far as it fits.
+    """Return a copy of a state, which takes the memory of the old copy as far as that fits.
 
-    Fresh memory for every copy would take longer than the copying.
+    Fresh memory for every copy would take longer than the copying. It fits where the same tensors share it as
+    in the value: copies share what their originals shared, which may have parted since, as tied weights do.
     """
-    if type(old) is not type(value):
-        return copy.deepcopy(value)
-    if isinstance(value, torch.Tensor):
-        like = ("shape", "dtype", "device", "layout", "requires_grad")
-        if type(value) is torch.Tensor and all(getattr(old, a) == getattr(value, a) for a in like):
-            with torch.no_grad():
-                return old.copy_(value)
-    elif isinstance(value, dict) and list(old) == list(value):
-        for key in value:
-            old[key] = renewed(old[key], value[key])
-        return old
-    elif type(value) is list and len(old) == len(value):
-        old[:] = map(renewed, old, value)
-        return old
-    return copy.deepcopy(value)
+    kept = _by_memory(old)
+    groups = [(tensors, kept.get(uses, [])) for uses, tensors in _by_memory(value).items()]
+    pairs = [pair for tensors, copies in groups for pair in zip(tensors, copies)]
+    result = copy.deepcopy(value, {id(tensor): copied for tensor, copied in pairs})
+    for tensor, copied in pairs:  # now that nothing can fail any more: until here the old copy is whole
+        copied.copy_(tensor)
+    return result
+
+
+def _by_memory(state: Any) -> dict[tuple[Any, ...], list[torch.Tensor]]:
+    """Return the tensors of a state that may be overwritten, by memory: who uses it, and how."""
+    uses: dict[Any, list[tuple[Any, torch.Tensor]]] = {}
+
+    def visit(path: tuple[Any, ...], value: Any) -> None:
+        if isinstance(value, (dict, list, tuple)):
+            for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+                visit((*path, key), item)
+        elif type(value) is torch.Tensor and value.layout is torch.strided and not value.requires_grad:
+            offset = value.storage_offset()
+            use = (path, value.shape, value.stride(), offset, value.dtype, value.device)
+            memory = (value.device, value.data_ptr() - offset * value.element_size())
+            uses.setdefault(memory, []).append((use, value))
+
+    visit((), state)
+    return {
+        tuple(use for use, _ in users): [tensor for _, tensor in users]
+        for users in uses.values()
+        if all(_dense(tensor) for _, tensor in users)
+    }
+
+
+def _dense(tensor: torch.Tensor) -> bool:
+    """Tell whether each element has a place of its own, without gaps. An expanded tensor's have not."""
+    end = 1
+    for stride, length in sorted(zip(tensor.stride(), tensor.shape)):
+        if length > 1 and stride != end:
+            return False
+        end *= length
+    return tensor.numel() > 0 and tensor.device.type != "meta"
 
 
 def follows(handler: Any) -> bool:
