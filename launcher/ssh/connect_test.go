@@ -109,6 +109,36 @@ func TestHangInHandshake(t *testing.T) {
 	}
 }
 
+// TestHangAfterLogin: hosts that let us in and answer no more, as with a hanging PAM session, keep nobody else out.
+func TestHangAfterLogin(t *testing.T) {
+	h := newHome(t)
+	c := h.client(t)
+	stop := errors.New("given up")
+	ctx, cancel := context.WithCancelCause(testContext(t))
+	var started sync.WaitGroup
+	for range ssh.PerServer {
+		srv := startServer(t)
+		srv.mute = true
+		conn := connect(t, c, srv.addr)
+		started.Go(func() {
+			_, err := conn.Start(ctx, "true")
+			wantError(t, err, srv.addr, ssh.StepOpenChannel, stop.Error())
+		})
+	}
+	good := startServer(t)
+	settle()
+	soon, done := context.WithTimeout(ctx, 5*time.Second)
+	defer done()
+	conn, err := c.Connect(soon, good.addr)
+	if err != nil {
+		t.Error(err)
+	} else {
+		conn.Close()
+	}
+	cancel(stop)
+	started.Wait()
+}
+
 func TestCancelWhileConnecting(t *testing.T) {
 	h := newHome(t)
 	hang := startServer(t)

@@ -11,6 +11,9 @@ func Near(c *Client) { c.near = func(*Conn) bool { return true } }
 // PieceSize is how much of an upload is under way to a host that is near.
 const PieceSize = pieceSize
 
+// PerServer is how many logins are under way with one server.
+const PerServer = perServer
+
 // GiveUpSoon lets c try a server that drops connections only a few times.
 func GiveUpSoon(c *Client) {
 	c.retry = retry{attempts: 3, first: time.Millisecond, max: time.Millisecond}

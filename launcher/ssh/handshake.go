@@ -25,12 +25,15 @@ type retry struct {
 
 var defaultRetry = retry{attempts: 16, first: 100 * time.Millisecond, max: 2 * time.Second}
 
+// countedFor is how long sshd may take, on a busy machine, to notice that a connection has authenticated.
+const countedFor = 500 * time.Millisecond
+
 // attempts logs in, trying again only when the server hung up before it was shown a key: that is how an sshd with too
 // many connections behaves, and nothing else is cured by repeating it. A refused key must not be repeated: new sshds
 // lock out an address that fails to authenticate.
 //
 // The caller calls entered once the host has answered something else: until then sshd may count the connection among
-// those that have not authenticated.
+// those that have not authenticated. A host that does not come to answer counts no longer than countedFor.
 func (c *Client) attempts(ctx context.Context, s *settings, dial dialFunc, key string) (client *gossh.Client, raw *greeting, entered func(), err error) {
 	wait := c.retry.first
 	for n := 1; ; n++ {
@@ -41,7 +44,9 @@ func (c *Client) attempts(ctx context.Context, s *settings, dial dialFunc, key s
 		a := &attempt{client: c, s: s, known: c.hostKeysFor(s)}
 		client, nc, err := a.run(ctx, dial)
 		if err == nil {
-			return client, nc, sync.OnceFunc(func() { p.done(a.sshd(key)) }), nil
+			leave := sync.OnceFunc(func() { p.done(a.sshd(key)) })
+			late := time.AfterFunc(countedFor, leave)
+			return client, nc, func() { late.Stop(); leave() }, nil
 		}
 		if !a.dropped {
 			p.done(a.sshd(key))

@@ -37,7 +37,8 @@ type server struct {
 	accepted atomic.Int64
 	offered  sync.Map // fingerprint → number of times
 	env      []string
-	stall    int // when > 0, commands get no more than that many bytes of input
+	stall    int  // when > 0, commands get no more than that many bytes of input
+	mute     bool // no channel is answered
 
 	listener net.Listener
 	conns    sync.Map
@@ -130,6 +131,9 @@ func (s *server) serve(c net.Conn) {
 	s.logins.Add(1)
 	s.wg.Go(func() { gossh.DiscardRequests(reqs) })
 	for ch := range chans {
+		if s.mute {
+			continue
+		}
 		switch ch.ChannelType() {
 		case "session":
 			s.wg.Go(func() { s.session(ch) })
