@@ -24,7 +24,7 @@ type Bind struct {
 	To       BindTo `msgpack:"to"`
 	Each     int    `msgpack:"each"`     // cores, or hardware threads, of a rank; 0 for one
 	Overload bool   `msgpack:"overload"` // more ranks than cores are no mistake
-	// NICs are the interfaces that data goes over, if the user chose some; none for the fastest.
+	// NICs are the interfaces that data goes over, if the user chose some; none for the one of which that is known.
 	NICs []string `msgpack:"nics"`
 }
 
@@ -67,7 +67,7 @@ type Binding struct {
 // Place returns where the ranks of a host run. devices[i] is the GPU of local rank i, by index or UUID, or "".
 //
 // A rank goes to the NUMA node of its GPU. Ranks without one are spread over the nodes in proportion to
-// their cores, the node of the fastest NIC first. Cores are dealt in their order; of the NIC's node the last
+// their cores, the node of the NIC that data goes over first. Cores are dealt in their order; of the NIC's node the last
 // ones, so that the first are left to the engine and the NIC's interrupts.
 func (b Bind) Place(h Host, devices []string) ([]Binding, error) {
 	if b.To == "" || b.To == BindNone || len(devices) == 0 {
@@ -227,7 +227,7 @@ type domain struct {
 type machine struct {
 	host    Host
 	domains []domain
-	nic     int          // the domain of the fastest NIC of which it is known, -1 if there is none
+	nic     int          // the domain of the NIC that data goes over, or else of the fastest; -1 if it is not known
 	chosen  map[int]bool // the domains of the NICs that the user chose
 }
 
@@ -260,14 +260,18 @@ func newMachine(h Host, nics []string) *machine {
 		}
 		m.domains = append(m.domains, d)
 	}
-	placed := func(n NIC) bool {
-		return (len(nics) == 0 || slices.Contains(nics, n.Name)) && m.domain(n.Node) >= 0
+	if len(nics) == 0 {
+		if nic, found := fastest(h.carriers(), anything); found {
+			m.nic = m.domain(nic.Node)
+		}
+		return m
 	}
+	placed := func(n NIC) bool { return slices.Contains(nics, n.Name) && m.domain(n.Node) >= 0 }
 	if nic, found := fastest(h.NICs, placed); found {
 		m.nic = m.domain(nic.Node)
 	}
 	for _, nic := range h.NICs {
-		if len(nics) > 0 && nic.Up && placed(nic) {
+		if nic.Up && placed(nic) {
 			m.chosen[m.domain(nic.Node)] = true
 		}
 	}

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -29,6 +30,46 @@ func ChosenNIC(list []string, nics []NIC) func(nic string, a netip.Addr) bool {
 		return false
 	}
 }
+
+// NICAt names the NIC that has an address, "" if none has.
+func (h Host) NICAt(a netip.Addr) string {
+	for _, nic := range h.NICs {
+		if len(nic.addresses(func(_ string, own netip.Addr) bool { return own == a.Unmap() })) > 0 {
+			return nic.Name
+		}
+	}
+	return ""
+}
+
+// carriers are the NICs that data may go over: the one of which that is known, and what it is made of, or else all.
+func (h Host) carriers() []NIC {
+	at := slices.IndexFunc(h.NICs, func(n NIC) bool { return n.Name == h.Data && n.Up })
+	if at < 0 {
+		return h.NICs
+	}
+	carriers := []NIC{h.NICs[at]}
+	for _, n := range h.NICs {
+		if slices.Contains(h.NICs[at].Lower, n.Name) {
+			carriers = append(carriers, n)
+		}
+	}
+	return carriers
+}
+
+// Idle names a NIC that is faster than the one that data goes over and that others may reach as well, and says so; "" if
+// there is none.
+func (h Host) Idle() (nic, note string) {
+	at := slices.IndexFunc(h.NICs, func(n NIC) bool { return n.Name == h.Data && n.Up && n.Speed > 0 })
+	faster, found := fastest(h.NICs, func(n NIC) bool { return n.reachable() && !n.Nominal() })
+	if at < 0 || !found || faster.Speed <= h.NICs[at].Speed {
+		return "", ""
+	}
+	bits := func(n NIC) string { return BitRate(float64(n.Speed) * 1e6 / 8) }
+	return faster.Name, fmt.Sprintf("%s with %s is idle, data goes over %s with %s", faster.Name, bits(faster), h.Data, bits(h.NICs[at]))
+}
+
+// anything is what every NIC tells.
+func anything(NIC) bool { return true }
 
 // fastest returns the NIC that data goes over as far as NICs say, of those that tell what is asked: one that is up and can be
 // reached rather than one that cannot, then the fastest, then one whose speed is more than nominal, then the first.
@@ -77,6 +118,7 @@ func OnlyNICs(hosts []Host, list []string) []Host {
 	out := slices.Clone(hosts)
 	for i, h := range out {
 		names := NICNames(list, h.NICs)
+		out[i].Data = "" // it goes over all of them
 		out[i].NICs = slices.DeleteFunc(slices.Clone(h.NICs), func(n NIC) bool { return !slices.Contains(names, n.Name) })
 	}
 	return out

@@ -12,7 +12,7 @@ type networks struct {
 	names []string
 	of    [][]attachment // by host, in the order of names
 	vague []bool         // by host: it has a NIC of which nobody knows whom it reaches
-	home  []int          // by host: the NUMA node of the fastest NIC of which it is known, where the engine runs; -1 unknown
+	home  []int          // by host: the NUMA node of the NIC that data goes over, where the engine runs; -1 unknown
 }
 
 // attachment is a network that a host is in, and whether all its NICs there are on other NUMA nodes than the engine's.
@@ -31,7 +31,7 @@ func newNetworks(hosts []Host) *networks {
 		type card struct{ network, node int }
 		var cards []card
 		w.home[i] = -1
-		if nic, found := fastest(h.NICs, func(n NIC) bool { return n.Node >= 0 }); found {
+		if nic, found := fastest(h.carriers(), anything); found {
 			w.home[i] = nic.Node
 		}
 		for _, nic := range h.NICs {

@@ -169,7 +169,8 @@ func TestLeastCrossings(t *testing.T) {
 	}
 }
 
-// TestFastest: the speed of a host, the node of its engine, and that from which ranks are spread are those of one NIC.
+// TestFastest: the speed of a host, the node of its engine, and that from which ranks are spread are those of one NIC: the one
+// that data goes over, or else the fastest.
 func TestFastest(t *testing.T) {
 	on := func(node, speed int, driver string, addrs ...string) NIC {
 		return NIC{Name: fmt.Sprint("e", node), Up: true, Node: node, Speed: speed, Driver: driver, Addrs: addrs}
@@ -177,23 +178,32 @@ func TestFastest(t *testing.T) {
 	const mine, other, alone = "10.0.0.1/24", "10.1.0.1/24", "fe80::1/64"
 	down := on(0, 100_000, "", mine)
 	down.Up = false
+	slowBond := on(0, 1000, "", mine)
+	slowBond.Name, slowBond.Speed, slowBond.Lower = "bond0", -1, []string{"e0"}
 	for _, c := range []struct {
 		name  string
+		data  string // the NIC of which it is known
 		nics  []NIC
 		node  int // of the NIC that it is, -1 for none
 		speed int
 	}{
-		{"none", nil, -1, 0},
-		{"the faster", []NIC{on(0, 10_000, "", mine), on(1, 25_000, "", other)}, 1, 25_000},
-		{"one that is up", []NIC{down, on(1, 10_000, "", other)}, 1, 10_000},
-		{"one that has an address", []NIC{on(0, 100_000, ""), on(1, 10_000, "", mine)}, 1, 10_000},
-		{"one that has an address for others", []NIC{on(0, 100_000, "", alone), on(1, 10_000, "", mine)}, 1, 10_000},
-		{"any where none has an address", []NIC{on(0, 10_000, ""), on(1, 25_000, "")}, 1, 25_000},
-		{"one whose speed is more than nominal", []NIC{on(0, 10_000, "vmxnet3", mine), on(1, 10_000, "mlx5_core", other)}, 1, 10_000},
-		{"the first of two that are alike", []NIC{on(1, 10_000, "", mine), on(0, 10_000, "", other)}, 1, 10_000},
-		{"one that tells its speed", []NIC{on(0, -1, "", mine), on(1, 10_000, "", other)}, 1, 10_000},
+		{"none", "", nil, -1, 0},
+		{"the faster", "", []NIC{on(0, 10_000, "", mine), on(1, 25_000, "", other)}, 1, 25_000},
+		{"one that is up", "", []NIC{down, on(1, 10_000, "", other)}, 1, 10_000},
+		{"one that has an address", "", []NIC{on(0, 100_000, ""), on(1, 10_000, "", mine)}, 1, 10_000},
+		{"one that has an address for others", "", []NIC{on(0, 100_000, "", alone), on(1, 10_000, "", mine)}, 1, 10_000},
+		{"any where none has an address", "", []NIC{on(0, 10_000, ""), on(1, 25_000, "")}, 1, 25_000},
+		{"one whose speed is more than nominal", "", []NIC{on(0, 10_000, "vmxnet3", mine), on(1, 10_000, "mlx5_core", other)}, 1, 10_000},
+		{"the first of two that are alike", "", []NIC{on(1, 10_000, "", mine), on(0, 10_000, "", other)}, 1, 10_000},
+		{"one that tells its speed", "", []NIC{on(0, -1, "", mine), on(1, 10_000, "", other)}, 1, 10_000},
+		{"the fastest, though nobody knows its node", "", []NIC{on(0, 10_000, "", mine), on(-1, 25_000, "", other)}, -1, 25_000},
+		{"the one that data goes over", "e0", []NIC{on(0, 10_000, "", mine), on(1, 25_000, "", other)}, 0, 10_000},
+		{"the one that data goes over, whose node nobody knows", "e-1", []NIC{on(-1, 10_000, "", mine), on(1, 25_000, "", other)}, -1, 10_000},
+		{"the one that data goes over, whose speed nobody knows", "e0", []NIC{on(0, -1, "", mine), on(1, 25_000, "", other)}, 0, 0},
+		{"what it is made of", "bond0", []NIC{slowBond, on(0, 1000, ""), on(1, 25_000, "", other)}, 0, 1000},
+		{"another one while it is down", "e0", []NIC{down, on(1, 25_000, "", other)}, 1, 25_000},
 	} {
-		h := Host{NICs: c.nics, Nodes: []Node{{ID: 0, CPUs: []int{0}}, {ID: 1, CPUs: []int{1}}}}
+		h := Host{Data: c.data, NICs: c.nics, Nodes: []Node{{ID: 0, CPUs: []int{0}}, {ID: 1, CPUs: []int{1}}}}
 		if bytes, _ := nicSpeed(h); bytes != float64(c.speed)*1e6/8 {
 			t.Errorf("%s: %s, should be %d Mbit/s", c.name, BitRate(bytes), c.speed)
 		}
@@ -203,6 +213,32 @@ func TestFastest(t *testing.T) {
 		elsewhere := Host{NICs: []NIC{on(0, 1, "", "10.9.0.1/24")}} // another network, so that crossings are counted
 		if w := newNetworks([]Host{h, elsewhere}); w == nil && c.node >= 0 || w != nil && w.home[0] != c.node {
 			t.Errorf("%s: the engine is looked for in %+v, should be on node %d", c.name, w, c.node)
+		}
+	}
+}
+
+// TestIdle: a NIC that is faster than the one that data goes over is named if that is a fact, and others may reach it.
+func TestIdle(t *testing.T) {
+	nic := func(name, driver string, speed int, addrs ...string) NIC {
+		return NIC{Name: name, Driver: driver, Up: true, Speed: speed, Addrs: addrs}
+	}
+	slow := nic("e0", "", 1000, "10.0.0.1/24")
+	const note = "e1 with 25 Gbit/s is idle, data goes over e0 with 1 Gbit/s"
+	for _, c := range []struct {
+		data  string
+		other NIC
+		want  string
+	}{
+		{"e0", nic("e1", "", 25_000, "10.1.0.1/24"), note},
+		{"", nic("e1", "", 25_000, "10.1.0.1/24"), ""},
+		{"e1", nic("e1", "", 25_000, "10.1.0.1/24"), ""},
+		{"e0", nic("e1", "", 1000, "10.1.0.1/24"), ""},
+		{"e0", nic("e1", "", 25_000), ""},
+		{"e0", nic("e1", "vmxnet3", 10_000, "10.1.0.1/24"), ""},
+	} {
+		h := Host{Data: c.data, NICs: []NIC{slow, c.other}}
+		if nic, got := h.Idle(); got != c.want || (nic != "") != (c.want != "") {
+			t.Errorf("data over %q beside %+v: %s %q, should be %q", c.data, c.other, nic, got, c.want)
 		}
 	}
 }

@@ -37,7 +37,7 @@ var crossingLabels = []string{"esxi", "rack", "zone"}
 //  5. the order of the host list.
 //
 // The bandwidth of an edge is what was measured on it, or else in the other direction, or else the speed
-// of the slower host's fastest interface; an edge of which nothing is known counts as good as the best, and one that could not be measured as worse than all others.
+// of the interface that data goes over on the slower host, or its fastest one if that is not known; an edge of which nothing is known counts as good as the best, and one that could not be measured as worse than all others.
 //
 // Up to 12 hosts the ring is exactly that. Beyond, it is a good one, found in a bounded number of steps;
 // 1,000 hosts take some 30 ms of a CPU, or 80 ms if all million edges were measured (see make rings).
@@ -222,9 +222,10 @@ func (p *problem) charge(i int, labels [][]int) {
 	p.least += fewest
 }
 
-// nicSpeed returns the bytes per second of the fastest NIC that tells, 0 if none does, and whether that is more than nominal.
+// nicSpeed returns the bytes per second of the NIC that data goes over, or else of the fastest that tells, 0 if none does, and
+// whether that is more than nominal.
 func nicSpeed(h Host) (bytes float64, kind source) {
-	nic, found := fastest(h.NICs, func(n NIC) bool { return n.Speed > 0 })
+	nic, found := fastest(h.carriers(), func(n NIC) bool { return n.Speed > 0 })
 	switch {
 	case !found:
 		return 0, unknown

@@ -29,9 +29,12 @@ type Host struct {
 	MemBytes  int64     `msgpack:"mem" json:"mem_bytes"`
 	Nodes     []Node    `msgpack:"nodes" json:"nodes"`
 	NICs      []NIC     `msgpack:"nics" json:"nics"`
-	RDMA      []RDMA    `msgpack:"rdma" json:"rdma"`
-	GPUs      []GPU     `msgpack:"gpus" json:"gpus"`
-	Switches  int       `msgpack:"nvswitches" json:"nvswitches"` // NVSwitches that are this machine's
+	// Data is the name of the NIC that data goes over unless the user chooses some: the one that has the address at which
+	// others reach the host. "" if that is not known.
+	Data     string `msgpack:"data" json:"data_nic,omitempty"`
+	RDMA     []RDMA `msgpack:"rdma" json:"rdma"`
+	GPUs     []GPU  `msgpack:"gpus" json:"gpus"`
+	Switches int    `msgpack:"nvswitches" json:"nvswitches"` // NVSwitches that are this machine's
 	// Labels an administrator gave, or the platform knows: "rack", "esxi", "zone".
 	Labels map[string]string `msgpack:"labels" json:"labels,omitempty"`
 	// LabelSources say who told a label: "guestinfo" of the virtual machine, a "topology file", or whoever that says told it.

@@ -55,17 +55,3 @@ func onePerNetwork(prefixes []netip.Prefix, hint netip.Addr) []netip.Addr {
 
 // anywhere is an address that no machine has (RFC 5737): the way to it is the way to all that this host knows no other for.
 const anywhere = "192.0.2.1"
-
-// sourceToward returns the local address from which packets to host would leave. Nothing is sent.
-func sourceToward(host string) netip.Addr {
-	c, err := net.Dial("udp", net.JoinHostPort(host, "9"))
-	if err != nil {
-		return netip.Addr{}
-	}
-	defer c.Close()
-	a, err := netip.ParseAddrPort(c.LocalAddr().String())
-	if err != nil {
-		return netip.Addr{}
-	}
-	return a.Addr().Unmap()
-}

@@ -74,10 +74,10 @@ func (d *daemon) learn(ctx context.Context, text []byte) {
 	d.wg.Go(func() { d.probeAgain(ctx, "", func() {}) })
 }
 
-// sameNetwork reports whether a host has the interfaces that it said it has.
+// sameNetwork reports whether a host has the interfaces that it said it has, and data goes over the same.
 func sameNetwork(hosts []topology.Host, ids []int, m *wire.Facts) bool {
 	at, member := slices.BinarySearch(ids, m.From)
-	return !member || at >= len(hosts) || reflect.DeepEqual(hosts[at].NICs, m.Host.NICs)
+	return !member || at >= len(hosts) || hosts[at].Data == m.Host.Data && reflect.DeepEqual(hosts[at].NICs, m.Host.NICs)
 }
 
 // placed is where this machine is since a move, and who told that. It is newer than the topology file, until that is read again.
@@ -123,7 +123,7 @@ func (p placed) apply(h *topology.Host, own topology.Host) {
 // Ranks stay where they are. What the topology file says of a device that is gone counts no more, and all else that it says
 // still does.
 func (d *daemon) changedInto(ctx context.Context, found topology.Host, begun time.Time, when string) {
-	found.Name = d.job.Name
+	found.Name, found.Data = d.job.Name, d.dataNIC(found)
 	again, own := d.placed.look(found.Session, begun), found
 	asBefore := own // but for what another file says
 	asBefore.NICs = slices.Clone(own.NICs)
@@ -152,6 +152,10 @@ func (d *daemon) changedInto(ctx context.Context, found topology.Host, begun tim
 	var byFile []string
 	if text := changes(d.self.NICs, asBefore.NICs); text != "" {
 		news = append(news, text)
+		d.forgetOwnWays()
+	}
+	if found.Data != d.self.Data && found.Data != "" {
+		news = append(news, "data goes over "+found.Data)
 		d.forgetOwnWays()
 	}
 	if text := changes(asBefore.NICs, found.NICs); text != "" {
@@ -190,7 +194,7 @@ func (d *daemon) changedInto(ctx context.Context, found topology.Host, begun tim
 	}
 	// Not the CPUs that may be used: this process may have bound itself to a few.
 	d.self.NICs, d.self.RDMA, d.self.GPUs, d.self.Nodes, d.self.Labels = found.NICs, found.RDMA, found.GPUs, found.Nodes, labels
-	d.self.LabelSources = sources
+	d.self.LabelSources, d.self.Data = sources, found.Data
 	d.self.Session = cmp.Or(found.Session, d.self.Session)
 	d.choose()
 	d.unsaid = repeatNews

@@ -154,6 +154,16 @@ func TestNewsByFile(t *testing.T) {
 	expect(t, said(), "e0 has an MTU of 1400, not 1500, GPU A100 is new", "by the topology file e1 has 25000 Mbit/s, not 10000, rack is r2, not r1")
 	d.changedInto(t.Context(), topology.Host{Name: "h", NICs: nics(1400), GPUs: []topology.GPU{{Name: "A100"}}}, time.Now(), "")
 	expect(t, said(), "e0 has no address")
+
+	// Others find it at the other one now.
+	d.where.own = []string{"10.1.0.1:7"}
+	moved := nics(1400)
+	moved[1].Addrs = []string{"10.1.0.1/24"}
+	d.changedInto(t.Context(), topology.Host{Name: "h", NICs: moved, GPUs: []topology.GPU{{Name: "A100"}}}, time.Now(), "")
+	expect(t, said(), "e1 has the addresses 10.1.0.1/24, data goes over e1")
+	if d.self.Data != "e1" || sameNetwork([]topology.Host{{NICs: d.self.NICs}}, []int{1}, &wire.Facts{From: 1, Host: d.self}) {
+		t.Errorf("data goes over %q", d.self.Data)
+	}
 }
 
 // TestPlacedSinceFile: the end of a move that is told while the machine is looked at because of another topology file is newer than

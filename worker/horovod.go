@@ -106,12 +106,5 @@ func nicOf(h topology.Host, a netip.Addr) string {
 	if a.IsLoopback() {
 		return "lo"
 	}
-	for _, nic := range h.NICs {
-		for _, s := range nic.Addrs {
-			if p, err := netip.ParsePrefix(s); err == nil && p.Addr().Unmap() == a.Unmap() {
-				return nic.Name
-			}
-		}
-	}
-	return ""
+	return h.NICAt(a)
 }

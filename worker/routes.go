@@ -65,6 +65,9 @@ func (d *daemon) sayNICs() {
 		}
 	}
 	d.out.Write(&wire.Log{Text: "data goes over " + strings.Join(over, ", ")})
+	if nic, note := d.self.Idle(); note != "" {
+		d.out.Write(&wire.Log{Text: fmt.Sprintf("%s; for the faster one, if all hosts reach each other there: --network-interfaces %s", note, nic)})
+	}
 }
 
 // chosenOf returns the NICs of these names, in the order of topology.Rails.
@@ -80,6 +83,18 @@ func chosenOf(names []string, nics []topology.NIC) []topology.NIC {
 		return strings.Compare(a.Network().String(), b.Network().String())
 	})
 	return out
+}
+
+// dataNIC names the NIC of a host at whose address others find this one first, unless the user chose some.
+func (d *daemon) dataNIC(h topology.Host) string {
+	if len(d.job.NICs) > 0 || len(d.where.own) == 0 {
+		return ""
+	}
+	at, err := netip.ParseAddrPort(d.where.own[0])
+	if err != nil {
+		return ""
+	}
+	return h.NICAt(at.Addr())
 }
 
 // choose notes what dialers have to know of the NICs that the user chose.

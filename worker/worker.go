@@ -271,6 +271,7 @@ func (d *daemon) open(ctx context.Context) error {
 	if d.where.own, err = d.candidates(addrs); err != nil {
 		return err
 	}
+	d.self.Data = d.dataNIC(d.self)
 	ready := &wire.Ready{Ports: d.portNumbers(), Gossip: d.gossip.Addr(), Data: d.where.own, Host: d.self, Port: d.port.number, KVPort: d.kvPort()}
 	if job.Relay != "" {
 		r, err := openRelay(ctx, bindAddress(addrs), job.Relay)
@@ -314,13 +315,13 @@ func (d *daemon) addresses() ([]netip.Addr, error) {
 	}
 	hint, err := netip.ParseAddr(d.job.LocalIP)
 	if err != nil {
-		hint = sourceToward(d.job.Toward)
+		hint = probe.SourceToward(d.job.Toward)
 		if d.where.lost && hint.IsLoopback() {
 			hint = netip.Addr{} // nobody to ask the way to, or a name that means this host here: the others are elsewhere
 		}
 	}
 	if d.job.Open && hint.IsLoopback() { // those that come later may be anywhere
-		hint = sourceToward(anywhere)
+		hint = probe.SourceToward(anywhere)
 	}
 	if len(d.job.NICs) > 0 {
 		addrs := addresses(hint, topology.ChosenNIC(d.job.NICs, d.self.NICs))

@@ -15,6 +15,7 @@ import (
 
 	"gorun/rendezvous/wire"
 	"gorun/topology"
+	"gorun/topology/probe"
 	"gorun/worker/session"
 )
 
@@ -30,10 +31,10 @@ func TestAddressOrder(t *testing.T) {
 			t.Errorf("%s: %v does not come before %v", name, tc.first, tc.second)
 		}
 	}
-	if got := sourceToward("127.0.0.1"); got != netip.MustParseAddr("127.0.0.1") {
+	if got := probe.SourceToward("127.0.0.1"); got != netip.MustParseAddr("127.0.0.1") {
 		t.Errorf("packets to 127.0.0.1 leave from %v", got)
 	}
-	if got := sourceToward("no-such-host.invalid"); got.IsValid() {
+	if got := probe.SourceToward("no-such-host.invalid"); got.IsValid() {
 		t.Errorf("packets to nowhere leave from %v", got)
 	}
 }

@@ -143,7 +143,7 @@ func probeWays(ctx context.Context, ways []doctor.Way, doing func(args ...string
 	for i, w := range ways {
 		probing.Go(func() {
 			var arrive int
-			_, _, err := interrogate(ctx, doing("doctor", "--path", w.Addr.String(), "--bytes", strconv.Itoa(w.Bytes)), w.From, func(text []byte) error { return json.Unmarshal(text, &arrive) })
+			_, _, err := interrogate(ctx, doing("doctor", "--path", w.Addr.String(), "--bytes", strconv.Itoa(w.Bytes)), w.From, func(text []byte, _ *launcher.Daemon) error { return json.Unmarshal(text, &arrive) })
 			found[i] = doctor.JudgeWay(w, arrive, err)
 		})
 	}
@@ -163,12 +163,12 @@ func unreachable(name string, err error) doctor.Finding {
 
 // askFacts runs gorun doctor --facts on the host.
 func askFacts(ctx context.Context, d launcher.Dialer, host string) (a doctor.Answer, err error) {
-	a.Asked, a.Came, err = interrogate(ctx, d, host, func(text []byte) error { return json.Unmarshal(text, &a.Facts) })
+	a.Asked, a.Came, err = interrogate(ctx, d, host, func(text []byte, _ *launcher.Daemon) error { return json.Unmarshal(text, &a.Facts) })
 	return a, err
 }
 
 // interrogate parses what a host says, and tells when it did.
-func interrogate(ctx context.Context, d launcher.Dialer, host string, parse func([]byte) error) (asked, came time.Time, err error) {
+func interrogate(ctx context.Context, d launcher.Dialer, host string, parse func(text []byte, d *launcher.Daemon) error) (asked, came time.Time, err error) {
 	daemon, err := d.Dial(ctx, host)
 	if err != nil {
 		return asked, came, err
@@ -187,7 +187,7 @@ func interrogate(ctx context.Context, d launcher.Dialer, host string, parse func
 	if cause := context.Cause(ctx); cause != nil {
 		return asked, came, cause
 	}
-	if err = cmp.Or(err, parse(text)); err != nil && (said != "" || ended != nil) {
+	if err = cmp.Or(err, parse(text, daemon)); err != nil && (said != "" || ended != nil) {
 		err = errors.New(cmp.Or(reason(said), fmt.Sprint(ended)))
 	}
 	return asked, came, err

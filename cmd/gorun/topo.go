@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -106,6 +107,7 @@ func topo(c *cli.Context) error {
 	for _, note := range topology.WithoutNICs(cluster.Hosts, nicsOf(c)) {
 		fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
 	}
+	warnIdle(c.App.ErrWriter, cluster.Hosts)
 	out, what := []byte(nil), "picture"
 	switch format {
 	case "json":
@@ -255,6 +257,11 @@ func look(c *cli.Context, ring ringPlan, names []string, measuring bool) ([]topo
 	if err := ring.override(hosts); err != nil {
 		return nil, nil, err
 	}
+	if len(nicsOf(c)) > 0 {
+		for i := range hosts {
+			hosts[i].Data = "" // it goes over those
+		}
+	}
 	warnMoved(c.App.ErrWriter, ring, hosts, measuring)
 	edges := ring.Edges(hosts)
 	if measuring && len(hosts) > 1 {
@@ -267,6 +274,26 @@ func look(c *cli.Context, ring ringPlan, names []string, measuring bool) ([]topo
 		edges = append(found, edges...) // of two that speak of one edge, the last counts
 	}
 	return hosts, edges, nil
+}
+
+// warnIdle says in one line that hosts have faster NICs than those that data goes over.
+func warnIdle(w io.Writer, hosts []topology.Host) {
+	var notes, nics []string
+	for _, h := range hosts {
+		if nic, note := h.Idle(); note != "" {
+			notes = append(notes, h.Name+": "+note)
+			nics = append(nics, nic)
+		}
+	}
+	if len(notes) == 0 {
+		return
+	}
+	more := ""
+	if others := len(notes) - 1; others > 0 {
+		more = fmt.Sprintf(", and alike on %s", topology.Count(others, "other host"))
+	}
+	slices.Sort(nics)
+	fmt.Fprintf(w, "gorun: warning: %s%s\ngorun: hint: --network-interfaces %s, if all hosts reach each other there\n", notes[0], more, strings.Join(slices.Compact(nics), ","))
 }
 
 // warnMoved names the hosts of which the topology file may no longer be true, unless it is about to be measured.
@@ -290,13 +317,13 @@ func askAll(ctx context.Context, d launcher.Dialer, names []string, patience tim
 	timeout := fmt.Errorf("no answer within %v", patience)
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, timeout)
 	defer cancel()
-	hosts, errs := make([]topology.Host, len(names)), make([]*launcher.HostError, len(names))
+	answers, errs := make([]answer, len(names)), make([]*launcher.HostError, len(names))
 	var asking sync.WaitGroup
 	for i, name := range names {
 		asking.Go(func() {
 			var err error
-			if hosts[i], err = ask(ctx, d, name); err == nil {
-				hosts[i].Name = name
+			if answers[i], err = ask(ctx, d, name); err == nil {
+				answers[i].Name = name
 			} else if !errors.As(err, &errs[i]) {
 				errs[i] = &launcher.HostError{Host: name, Step: "probe", Err: err, Code: launcher.ExitTransport}
 			}
@@ -309,21 +336,50 @@ func askAll(ctx context.Context, d launcher.Dialer, names []string, patience tim
 	errs = slices.DeleteFunc(errs, func(e *launcher.HostError) bool { return e == nil })
 	switch len(errs) {
 	case 0:
-		return hosts, nil
+		return reachedAt(answers), nil
 	case 1:
 		return nil, errs[0]
 	}
 	return nil, &launcher.HostErrors{Hosts: len(names), Failed: errs}
 }
 
+// reachedAt returns the hosts with the NICs that a job's data would go over, because at their addresses its daemons would
+// be reached; the one of this machine is on the way to another host.
+func reachedAt(answers []answer) []topology.Host {
+	hosts := make([]topology.Host, len(answers))
+	for i, a := range answers {
+		other := slices.IndexFunc(answers, func(other answer) bool { return other.at.IsValid() })
+		if a.here && other >= 0 {
+			a.at = probe.SourceToward(answers[other].at.String())
+		}
+		hosts[i] = a.Host
+		hosts[i].Data = ""
+		if addrs := topology.Addresses(a.Host, nil, a.at); a.at.IsValid() && len(addrs) > 0 {
+			hosts[i].Data = a.NICAt(addrs[0])
+		}
+	}
+	return hosts
+}
+
 // mostFacts bounds what a host may say of itself, in bytes.
 const mostFacts = 4 << 20
 
+// answer is what a host says of itself, and the address at which it was asked, if that is not this machine.
+type answer struct {
+	topology.Host
+	at   netip.Addr
+	here bool
+}
+
 // ask runs gorun topo --json on the host.
-func ask(ctx context.Context, d launcher.Dialer, host string) (found topology.Host, err error) {
-	_, _, err = interrogate(ctx, d, host, func(text []byte) (err error) {
-		found, err = picture.ParseHost(text)
-		return err
+func ask(ctx context.Context, d launcher.Dialer, host string) (found answer, err error) {
+	_, _, err = interrogate(ctx, d, host, func(text []byte, d *launcher.Daemon) (err error) {
+		if found.Host, err = picture.ParseHost(text); err != nil {
+			return err
+		}
+		found.at, _ = netip.ParseAddr(d.LocalIP)
+		found.here = !d.Remote
+		return nil
 	})
 	return found, err
 }

@@ -55,7 +55,7 @@ const JSONHelp = `{"hosts": [host, …], "ring": [edge, …], "sites": [site, �
          nodes [id, cpus, mem_bytes, distance (to each node, in the order of nodes), socket,
                 caches [level, type, bytes (of one), count], cores (lists of CPUs that are one core)],
          nics  [name, driver, speed_mbit, mtu, node, queues, pci, pci_path (root and bridges), vf, lower
-                (interfaces it is made of), mac, up, addrs],
+                (interfaces it is made of), mac, up, addrs], data_nic (that data goes over, if it is known),
          rdma  [name, driver, pci, node, nic, ports [number, active, speed_mbit, link, gids [index, type, gid]]],
          gpus  [index, uuid, name, pci, pci_path, node, mem_bytes, mode (none, passthrough, vgpu), profile,
                 licence, mig [uuid, profile], links (to each GPU, as nvidia-smi topo says)], nvswitches
