@@ -8,6 +8,7 @@ type Leg struct {
 	Bandwidth float64 // bytes per second, 0 unknown
 	Measured  bool    // or else the bandwidth is what the slower host's interface says of itself
 	Nominal   bool    // and that it says whatever is behind it
+	Told      bool    // or that the topology file says it of that interface
 	InJob     bool    // measured by a job, on its own traffic
 	RTT       float64 // seconds, 0 unknown
 	Slowest   bool    // the ring is as fast as this; not set where all edges are alike
@@ -31,7 +32,7 @@ func (r Ring) legs(p *problem) []Leg {
 	for i, from := range r.Order {
 		to := r.Order[(i+1)%len(r.Order)]
 		at := from*p.n + to
-		legs[i] = Leg{From: from, To: to, Measured: p.known[at].fact(), Nominal: p.known[at] == nominal, InJob: p.known[at] == inJob, RTT: p.rtt[at], Why: r.Why[i]}
+		legs[i] = Leg{From: from, To: to, Measured: p.known[at].fact(), Nominal: p.known[at] == nominal, Told: p.known[at] == byFile, InJob: p.known[at] == inJob, RTT: p.rtt[at], Why: r.Why[i]}
 		if p.known[at] > blocked {
 			legs[i].Bandwidth = p.edges[at].speed
 		}

@@ -178,6 +178,10 @@ func TestFastest(t *testing.T) {
 	const mine, other, alone = "10.0.0.1/24", "10.1.0.1/24", "fe80::1/64"
 	down := on(0, 100_000, "", mine)
 	down.Up = false
+	told := func(n NIC) NIC {
+		n.Told = true
+		return n
+	}
 	slowBond := on(0, 1000, "", mine)
 	slowBond.Name, slowBond.Speed, slowBond.Lower = "bond0", -1, []string{"e0"}
 	for _, c := range []struct {
@@ -194,6 +198,7 @@ func TestFastest(t *testing.T) {
 		{"one that has an address for others", "", []NIC{on(0, 100_000, "", alone), on(1, 10_000, "", mine)}, 1, 10_000},
 		{"any where none has an address", "", []NIC{on(0, 10_000, ""), on(1, 25_000, "")}, 1, 25_000},
 		{"one whose speed is more than nominal", "", []NIC{on(0, 10_000, "vmxnet3", mine), on(1, 10_000, "mlx5_core", other)}, 1, 10_000},
+		{"one whose speed an administrator told", "", []NIC{on(0, 10_000, "vmxnet3", mine), told(on(1, 10_000, "vmxnet3", other))}, 1, 10_000},
 		{"the first of two that are alike", "", []NIC{on(1, 10_000, "", mine), on(0, 10_000, "", other)}, 1, 10_000},
 		{"one that tells its speed", "", []NIC{on(0, -1, "", mine), on(1, 10_000, "", other)}, 1, 10_000},
 		{"the fastest, though nobody knows its node", "", []NIC{on(0, 10_000, "", mine), on(-1, 25_000, "", other)}, -1, 25_000},

@@ -85,6 +85,7 @@ const (
 	blocked        // it could not be measured
 	nominal        // what an interface says whatever is behind it
 	byNIC
+	byFile // what the topology file says of an interface
 	measured
 	inJob // measured, too, by a job
 )
@@ -223,12 +224,14 @@ func (p *problem) charge(i int, labels [][]int) {
 }
 
 // nicSpeed returns the bytes per second of the NIC that data goes over, or else of the fastest that tells, 0 if none does, and
-// whether that is more than nominal.
+// where that comes from.
 func nicSpeed(h Host) (bytes float64, kind source) {
 	nic, found := fastest(h.carriers(), func(n NIC) bool { return n.Speed > 0 })
 	switch {
 	case !found:
 		return 0, unknown
+	case nic.Told:
+		kind = byFile
 	case nic.Nominal():
 		kind = nominal
 	default:

@@ -70,8 +70,9 @@ type Cache struct {
 // NIC is a network interface that can carry data.
 type NIC struct {
 	Name   string   `msgpack:"name" json:"name"`
-	Driver string   `msgpack:"driver" json:"driver"`    // "vmxnet3", "virtio_net", "mlx5_core", "veth", …
-	Speed  int      `msgpack:"speed" json:"speed_mbit"` // Mbit/s, -1 unknown
+	Driver string   `msgpack:"driver" json:"driver"`             // "vmxnet3", "virtio_net", "mlx5_core", "veth", …
+	Speed  int      `msgpack:"speed" json:"speed_mbit"`          // Mbit/s, -1 unknown
+	Told   bool     `msgpack:"told" json:"speed_told,omitempty"` // the topology file says the speed, not the NIC
 	MTU    int      `msgpack:"mtu" json:"mtu"`
 	Node   int      `msgpack:"node" json:"node"` // NUMA node, -1 unknown
 	Queues int      `msgpack:"queues" json:"queues"`
@@ -84,8 +85,8 @@ type NIC struct {
 	Addrs  []string `msgpack:"addrs" json:"addrs"` // CIDR notation
 }
 
-// Nominal reports whether the NIC says the same speed whatever is behind it.
-func (n NIC) Nominal() bool { return n.Driver == "vmxnet3" || n.Driver == "veth" }
+// Nominal reports whether the speed is one that the NIC says whatever is behind it.
+func (n NIC) Nominal() bool { return !n.Told && (n.Driver == "vmxnet3" || n.Driver == "veth") }
 
 // RDMA is a device that moves memory by itself.
 type RDMA struct {

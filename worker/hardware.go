@@ -259,6 +259,9 @@ func changes(before, after []topology.NIC) string {
 	var out []string
 	for _, old := range before {
 		now := find(after, old.Name)
+		if now != nil {
+			old.Told = now.Told // who says it is no change of what it is
+		}
 		switch {
 		case now == nil:
 			out = append(out, old.Name+" is gone")

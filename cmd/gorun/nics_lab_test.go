@@ -72,6 +72,32 @@ func TestNICsOfOtherNames(t *testing.T) {
 	}
 	c.shell(c.Host(1), "ip link set lan1 mtu 1500")
 
+	// Where nobody chooses, data goes over the NICs by which ssh comes: ring and pictures speak of these, and faster ones are named.
+	facts := "hosts:\n"
+	for i, name := range names {
+		facts += fmt.Sprintf("  host%d: {nics: {eth0: {speed_mbit: 1000}, %s: {speed_mbit: 25000}}}\n", i+1, name)
+	}
+	file := c.write("facts.yaml", facts, 0o600)
+	r = c.gorun("-v", "--topology", file, "-H", where, "true")
+	for i, name := range names {
+		for _, want := range []string{fmt.Sprintf(`(?m)^gorun:   host%d → host\d: 1 Gbit/s by topology file$`, i+1),
+			fmt.Sprintf(`(?m)^gorun: host%d: data goes over eth0 veth 10\.77\.0\.%[1]d/24$`, i+1),
+			fmt.Sprintf(`(?m)^gorun: host%d: %s with 25 Gbit/s is idle, data goes over eth0 with 1 Gbit/s; .*: --network-interfaces %[2]s$`, i+1, name)} {
+			if r.code != 0 || !regexp.MustCompile(want).MatchString(r.stderr) {
+				t.Errorf("exit code %d, no match for %s in\n%s", r.code, want, r.stderr)
+			}
+		}
+	}
+	r = c.gorun("topo", "--json", "--topology", file, "-H", where)
+	if strings.Count(r.stdout, `"why": "1 Gbit/s by topology file"`) != 3 || strings.Count(r.stdout, `"data_nic": "eth0"`) != 3 ||
+		!strings.Contains(r.stderr, "gorun: warning: host1: lan1 with 25 Gbit/s is idle, data goes over eth0 with 1 Gbit/s, and alike on 2 other hosts\ngorun: hint: --network-interfaces fast9,lan1,storage, if all hosts reach each other there\n") {
+		t.Errorf("topo: exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	r = c.gorun("topo", "--json", "--topology", file, "-H", where, "--network-interfaces", strings.Join(names, ","))
+	if strings.Count(r.stdout, `"why": "25 Gbit/s by topology file"`) != 3 || strings.Contains(r.stderr, "idle") {
+		t.Errorf("topo: exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+
 	t.Run("driver", func(t *testing.T) { // that only these have; the kernel may not have it to give
 		for i, h := range c.Hosts() {
 			line := fmt.Sprintf("ip address flush dev %s && ip link set %[1]s name port && ip link add link port name %[1]s type macvlan mode bridge && "+

@@ -54,13 +54,14 @@ const JSONHelp = `{"hosts": [host, …], "ring": [edge, …], "sites": [site, �
          that names, such as vCenter),
          nodes [id, cpus, mem_bytes, distance (to each node, in the order of nodes), socket,
                 caches [level, type, bytes (of one), count], cores (lists of CPUs that are one core)],
-         nics  [name, driver, speed_mbit, mtu, node, queues, pci, pci_path (root and bridges), vf, lower
+         nics  [name, driver, speed_mbit, speed_told (by the topology file), mtu, node, queues, pci, pci_path (root and bridges), vf, lower
                 (interfaces it is made of), mac, up, addrs], data_nic (that data goes over, if it is known),
          rdma  [name, driver, pci, node, nic, ports [number, active, speed_mbit, link, gids [index, type, gid]]],
          gpus  [index, uuid, name, pci, pci_path, node, mem_bytes, mode (none, passthrough, vgpu), profile,
                 licence, mig [uuid, profile], links (to each GPU, as nvidia-smi topo says)], nvswitches
   edge   from, to (names of hosts, in the order of the ring), speed_mbit, speed_source (measured, job:
-         measured by a job on its own traffic, nic, nominal: what such a NIC says of any network, or unknown),
+         measured by a job on its own traffic, nic, nominal: what such a NIC says of any network,
+         file: what the topology file says of it, or unknown),
          rtt_us, slowest (true on the bottleneck), why
   site   hosts (names of those on one ESXi host), told (by a label; or else it is a guess from measurements),
          told_by (who told the label, where that is known), confidence (to 1), why
@@ -94,6 +95,9 @@ func edgesOf(hosts []topology.Host, legs []topology.Leg) (out []edge) {
 			Slowest: leg.Slowest, Why: leg.Why}
 		if leg.Bandwidth > 0 {
 			e.Speed, e.Source = tenth(leg.Bandwidth*8/1e6), "nic"
+		}
+		if leg.Told {
+			e.Source = "file"
 		}
 		if leg.Nominal {
 			e.Source = "nominal"

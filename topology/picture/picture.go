@@ -255,6 +255,8 @@ func describeNIC(n topology.NIC) string {
 		facts = append(facts, "down")
 	case n.Speed <= 0:
 		facts = append(facts, "speed unknown")
+	case n.Told:
+		facts = append(facts, megabits(n.Speed)+" by topology file")
 	case n.Nominal():
 		facts = append(facts, megabits(n.Speed)+" nominal")
 	default:

@@ -206,8 +206,10 @@ func TestSources(t *testing.T) {
 	host := func(driver string) topology.Host {
 		return topology.Host{NICs: []topology.NIC{{Up: true, Speed: 10000, Driver: driver}}}
 	}
-	hosts := []topology.Host{host("vmxnet3"), host("mlx5_core"), host("mlx5_core"), host("veth"), {}}
-	edges := []topology.Edge{{From: 3, To: 4, Bandwidth: 125e6}, {From: 4, To: 0, Bandwidth: 125e6, InJob: true}}
+	told := host("vmxnet3")
+	told.NICs[0].Speed, told.NICs[0].Told = 5000, true
+	hosts := []topology.Host{host("vmxnet3"), host("mlx5_core"), host("mlx5_core"), told, host("mlx5_core"), host("veth"), {}}
+	edges := []topology.Edge{{From: 5, To: 6, Bandwidth: 125e6}, {From: 6, To: 0, Bandwidth: 125e6, InJob: true}}
 	text, err := picture.JSON(picture.Cluster{Hosts: hosts, Ring: topology.OrderBy(t.Context(), topology.ByHost, hosts, edges).Legs(hosts, edges)})
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +223,7 @@ func TestSources(t *testing.T) {
 	if err := json.Unmarshal(text, &doc); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"nominal", "nic", "nominal", "measured", "job"} {
+	for i, want := range []string{"nominal", "nic", "file", "file", "nominal", "measured", "job"} {
 		if got := doc.Ring[i]; got.Source != want || strings.Contains(got.Why, "nominal") != (want == "nominal") {
 			t.Errorf("edge %d: %+v, should be %s", i, got, want)
 		}
