@@ -67,7 +67,8 @@ func (d *daemon) reportLost() {
 	}
 }
 
-// reportHungUp tells the launcher which peers have ended their connections with this host, and which have some again.
+// reportHungUp tells the launcher, and whoever waits for it, which peers have ended their connections with this host, and which
+// have some again.
 func (d *daemon) reportHungUp() {
 	now := map[int]bool{}
 	for _, peer := range d.mesh.HungUp() {
@@ -84,6 +85,7 @@ func (d *daemon) reportHungUp() {
 		}
 	}
 	d.hungUp = now
+	d.cfg.Tie.hungUp(now)
 }
 
 // accuse tells the launcher that this host does not hear a peer any more.

@@ -18,6 +18,7 @@ type Tie struct {
 	over  bool            // the job ends here
 	lease time.Duration   // how long hosts may be silent
 	peers map[int]hearing // of the world
+	gone  map[int]bool    // peers that have ended their connections with this host
 }
 
 // hearing is the last word of a peer; none is good news.
@@ -57,8 +58,8 @@ func (t *Tie) Elsewhere(waited time.Duration) bool {
 	if waited >= max(leastTie, t.lease) {
 		return false
 	}
-	for _, p := range t.peers {
-		if !p.deaf && !t.over {
+	for host, p := range t.peers {
+		if !p.deaf && !t.gone[host] && !t.over {
 			return true
 		}
 	}
@@ -112,6 +113,17 @@ func (t *Tie) back(host int) {
 	if t.peers[host].stamp == forever {
 		t.peers[host] = hearing{}
 	}
+}
+
+// hungUp says which peers have ended their connections with this host: most likely their processes are gone, as they are when
+// the job has ended while this host stood still. They hear no launcher.
+func (t *Tie) hungUp(gone map[int]bool) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.gone = gone
 }
 
 // watchTie tells the peers when this host loses its launcher, and when it hears it again.

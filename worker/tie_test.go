@@ -41,6 +41,10 @@ func TestTie(t *testing.T) {
 			t.Errorf("after %v, with a lease of a minute: worth to wait for is %v", waited, got)
 		}
 	}
+	tie.hungUp(map[int]bool{4: true, 5: true})
+	expect(false, "it has ended its connections")
+	tie.hungUp(map[int]bool{})
+	expect(true, "it has some again")
 	tie.end()
 	expect(false, "the job ends")
 }

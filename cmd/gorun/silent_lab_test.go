@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -60,4 +61,30 @@ func TestSilentHostIsShown(t *testing.T) {
 	}
 	gorun("stop")
 	c.expectNothingLeft(5 * time.Second)
+}
+
+// TestHostMissesTheEnd: a job is stopped while one of its hosts stands still. When that goes on nobody hears a launcher any
+// more, which it knows from the others having ended: it does not wait for them.
+func TestHostMissesTheEnd(t *testing.T) {
+	c := newCluster(t, 3)
+	j := c.follow("-np", "3", "-H", "host1,host2,host3", "--lease", "120", "--verbose", "sh", "-c", "echo up; sleep 1000")
+	c.await("world and ranks", func() bool {
+		up, _ := j.out.find(`:up$`)
+		return len(up) == 3 && j.out.has(`gorun: epoch 1, ring: `)
+	})
+	j.must(c.Host(3).Freeze())
+	j.must(j.cmd.Process.Signal(syscall.SIGINT))
+	j.await(`gorun: stopping the ranks`)
+	c.await("end of the others", func() bool { return c.sleepers(c.Host(1))+c.sleepers(c.Host(2)) == 0 })
+	j.must(j.cmd.Process.Signal(syscall.SIGINT))
+	if err := j.cmd.Wait(); j.cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("%v\n%s", err, j.out)
+	}
+	if n := c.sleepers(c.Host(3)); n != 1 {
+		t.Errorf("%d ranks are left on the host that stands still, want 1", n)
+	}
+	j.must(c.Host(3).Thaw())
+	thawed := time.Now()
+	c.expectNothingLeft(15 * time.Second) // as after any launcher that dies, and not the lease
+	t.Logf("nothing is left %v after the host went on", time.Since(thawed).Round(time.Millisecond))
 }
