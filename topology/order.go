@@ -10,6 +10,10 @@ import (
 // bandwidths differ by as much from one minute to the next.
 const tolerance = 0.1
 
+// leastSpeed is the slowest that an edge counts as, in bytes per second: a search goes down to that in a bounded number of
+// steps, whatever a peer says it has measured.
+const leastSpeed = 1
+
 // rttStep is what two round-trip times must differ by to matter, in seconds.
 const rttStep = 10e-6
 
@@ -157,7 +161,7 @@ func (p *problem) measure(edges []Edge) {
 		}
 		at := e.From*p.n + e.To
 		if e.Bandwidth > 0 && !math.IsInf(e.Bandwidth, 0) {
-			p.edges[at].speed, p.known[at] = e.Bandwidth, measured
+			p.edges[at].speed, p.known[at] = max(e.Bandwidth, leastSpeed), measured
 			if e.InJob {
 				p.known[at] = inJob
 			}

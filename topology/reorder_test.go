@@ -2,6 +2,7 @@ package topology_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -299,4 +300,34 @@ func BenchmarkReorder(b *testing.B) {
 			topology.Reorder(b.Context(), topology.ByMeasured, hosts, edges, present)
 		}
 	})
+}
+
+// TestHardlyAnySpeed: a search ends though an edge is as slow as a number can say.
+func TestHardlyAnySpeed(t *testing.T) {
+	const n = 13 // more than rings are looked at one by one
+	hosts := make([]topology.Host, n)
+	order := make([]int, n)
+	for i := range n {
+		hosts[i].Name, order[i] = fmt.Sprint("h", i), i
+	}
+	edges := []topology.Edge{{From: 0, To: 1, Bandwidth: math.SmallestNonzeroFloat64}}
+	for from := range n {
+		for to := range n {
+			if from != to && from+to != 1 {
+				edges = append(edges, topology.Edge{From: from, To: to, Bandwidth: 1e9})
+			}
+		}
+	}
+	if legs := topology.Order(hosts[:2], edges[:1]).Legs(hosts[:2], edges[:1]); legs[0].Bandwidth < 1 {
+		t.Fatalf("a search would go down to %g bytes/s in steps of a tenth, and not come there", legs[0].Bandwidth)
+	}
+	change, pays := topology.Reorder(t.Context(), topology.ByMeasured, hosts, edges, order)
+	if !pays {
+		t.Fatal("another ring does not pay")
+	}
+	for i, from := range change.Ring.Order {
+		if to := change.Ring.Order[(i+1)%n]; from+to == 1 {
+			t.Errorf("the ring goes from %d to %d: %v", from, to, change.Ring.Order)
+		}
+	}
 }
