@@ -22,20 +22,21 @@ func liveNICs(t tree) []topology.NIC {
 		if i.Flags&net.FlagLoopback != 0 {
 			continue
 		}
+		addrs := addresses(i) // one that has some is in use, also while it is down
 		nic := topology.NIC{Name: i.Name, Speed: -1, Node: -1, Queues: -1, Up: i.Flags&net.FlagUp != 0}
 		dir := path.Join(netDir, i.Name)
 		if t.number(path.Join(dir, "ifindex")) == i.Index && t.text(path.Join(dir, "address")) == i.HardwareAddr.String() {
-			if nic = readNIC(t, i.Name); !carriesData(t, i.Name) || idle(t, nic) {
+			if nic = readNIC(t, i.Name); !carriesData(t, i.Name) || idle(t, nic) && len(addrs) == 0 {
 				continue
 			}
-		} else if !nic.Up || len(i.HardwareAddr) == 0 { // idle, or a tunnel
+		} else if !nic.Up && len(addrs) == 0 || len(i.HardwareAddr) == 0 { // idle, or a tunnel
 			continue
 		}
 		nic.MTU, nic.MAC = i.MTU, i.HardwareAddr.String()
 		if nic.Driver == "" {
 			nic.Driver = ethtoolDriver(i.Name)
 		}
-		nic.Addrs = addresses(i)
+		nic.Addrs = addrs
 		nics = append(nics, nic)
 	}
 	return nics
