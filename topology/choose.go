@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // ChosenNIC returns what accepts the addresses that the user's list means, by names of interfaces, drivers, or networks.
@@ -124,12 +123,12 @@ func OnlyNICs(hosts []Host, list []string) []Host {
 	return out
 }
 
-// WithoutNICs says which hosts have none of the interfaces that the user's list means: a job would not start there.
+// WithoutNICs names the hosts that have none of the interfaces that the user's list means: a job would not start there.
 func WithoutNICs(hosts []Host, list []string) []string {
 	var out []string
 	for _, h := range hosts {
 		if len(list) > 0 && len(Addresses(h, list, netip.Addr{})) == 0 {
-			out = append(out, h.Name+" has none of "+strings.Join(list, ",")+" that is up")
+			out = append(out, h.Name)
 		}
 	}
 	return out

@@ -153,6 +153,22 @@ func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, n
 	return edges, nil
 }
 
+// lackNICs is an error that names all hosts with none of the NICs to measure over, nil if there are none.
+func lackNICs(hosts []topology.Host, nics []string) error {
+	all := &launcher.HostErrors{Hosts: len(hosts)}
+	for _, host := range topology.WithoutNICs(hosts, nics) {
+		all.Failed = append(all.Failed, &launcher.HostError{Host: host, Step: "measure", Err: fmt.Errorf("none of %s is up", strings.Join(nics, ",")),
+			Hint: "--network-interfaces takes names, drivers and networks; gorun topo -H " + host + " shows what it has", Code: launcher.ExitUsage})
+	}
+	switch len(all.Failed) {
+	case 0:
+		return nil
+	case 1:
+		return all.Failed[0]
+	}
+	return all
+}
+
 // reached are the pairs whose hosts have answered each other, so that nobody waits twice for those that have not.
 func reached(pairs []topology.Pair, near []topology.Edge) []topology.Pair {
 	answered := map[topology.Pair]bool{}
@@ -218,10 +234,6 @@ func startAgent(ctx context.Context, d launcher.Dialer, h topology.Host, nics []
 	hint, _ := netip.ParseAddr(daemon.LocalIP) // the address at which a job would begin, too
 	for _, addr := range topology.Addresses(h, nics, hint) {
 		a.addrs = append(a.addrs, net.JoinHostPort(addr.String(), strconv.Itoa(where.Port)))
-	}
-	if len(a.addrs) == 0 && len(nics) > 0 {
-		err := fmt.Errorf("no network interface that is up is one of %s", strings.Join(nics, ","))
-		return a, &launcher.HostError{Host: h.Name, Step: "measure", Err: err, Code: launcher.ExitTransport}
 	}
 	return a, nil
 }

@@ -56,6 +56,10 @@ func TestNICsOfOtherNames(t *testing.T) {
 	if r.code != 0 || !strings.Contains(r.stderr, "gorun: warning: host3 has none of lan1,storage that is up\n") || strings.Contains(r.stderr, "host1 has none") {
 		t.Errorf("topo: exit code %d\n%s", r.code, r.stderr)
 	}
+	r = c.gorun("topo", "--measure", "--network-interfaces", "lan1", "-H", where)
+	if r.code != 2 || !strings.Contains(r.stderr, "gorun: error: 2 of 3 hosts failed\n") || !regexp.MustCompile(`host2 +measure +none of lan1 is up\n.*host3 +measure +none of lan1 is up\ngorun: hint: --network-interfaces `).MatchString(r.stderr) {
+		t.Errorf("topo --measure: exit code %d, want 2\n%s", r.code, r.stderr)
+	}
 	r = c.gorun("--dry-run", "--network-interfaces", "lan1,storage", "-H", where, "true")
 	if r.code != 0 || !strings.Contains(r.stdout, "\ndata between hosts goes over what each of them has of lan1,storage; ") {
 		t.Errorf("dry run: exit code %d\n%s", r.code, r.stdout)
@@ -97,6 +101,13 @@ func TestNICsOfOtherNames(t *testing.T) {
 	if strings.Count(r.stdout, `"why": "25 Gbit/s by topology file"`) != 3 || strings.Contains(r.stderr, "idle") {
 		t.Errorf("topo: exit code %d\n%s%s", r.code, r.stdout, r.stderr)
 	}
+
+	// An interface that is down is no other one: what the file says of it still is about something.
+	c.shell(c.Host(1), "ip link set lan1 down")
+	if r = c.gorun("topo", "--ascii", "--topology", file, "-H", where); r.code != 0 || !strings.Contains(r.stdout, "NIC lan1: veth, down,") || !strings.Contains(r.stderr, "warning: host2: storage with 25 Gbit/s is idle") {
+		t.Errorf("topo: exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	c.shell(c.Host(1), "ip link set lan1 up")
 
 	t.Run("driver", func(t *testing.T) { // that only these have; the kernel may not have it to give
 		for i, h := range c.Hosts() {

@@ -104,8 +104,8 @@ func topo(c *cli.Context) error {
 	for _, note := range notes {
 		fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
 	}
-	for _, note := range topology.WithoutNICs(cluster.Hosts, nicsOf(c)) {
-		fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
+	for _, host := range topology.WithoutNICs(cluster.Hosts, nicsOf(c)) {
+		fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s has none of %s that is up\n", host, strings.Join(nicsOf(c), ","))
 	}
 	warnIdle(c.App.ErrWriter, cluster.Hosts)
 	out, what := []byte(nil), "picture"
@@ -120,9 +120,6 @@ func topo(c *cli.Context) error {
 	case "html":
 		out = []byte(picture.HTML(cluster, notes))
 	case "emit-nccl":
-		if len(cluster.Hosts) != 1 {
-			return &usageError{fmt.Errorf("--emit-nccl: %d hosts, but the file is for one", len(cluster.Hosts)), "gorun topo -H host1 --emit-nccl FILE"}
-		}
 		what = "file for NCCL"
 		if out, err = picture.NCCL(cluster.Hosts[0]); err != nil {
 			return err
@@ -180,6 +177,9 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 	placement, err := place(c)
 	if err != nil {
 		return picture.Cluster{}, err
+	}
+	if n := len(placement.Hosts); n != 1 && c.IsSet("emit-nccl") {
+		return picture.Cluster{}, &usageError{fmt.Errorf("--emit-nccl: %d hosts, but the file is for one", n), "gorun topo -H host1 --emit-nccl FILE"}
 	}
 	var (
 		names []string
@@ -265,6 +265,9 @@ func look(c *cli.Context, ring ringPlan, names []string, measuring bool) ([]topo
 	warnMoved(c.App.ErrWriter, ring, hosts, measuring)
 	edges := ring.Edges(hosts)
 	if measuring && len(hosts) > 1 {
+		if err := lackNICs(hosts, nicsOf(c)); err != nil {
+			return nil, nil, err
+		}
 		found, err := measureAll(c.Context, d.doing("topo", "--agent"), hosts, nicsOf(c), timeOf(c, "start-timeout"), func(note string) {
 			fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
 		})
