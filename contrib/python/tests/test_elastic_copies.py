@@ -175,7 +175,7 @@ class TensorsTest(unittest.TestCase):
         run_ranks(1, body)
 
     def test_what_shared_memory_once(self):
-        """Tensors that shared memory when they were kept first, and no longer do, are kept each for itself."""
+        """Tensors that shared memory when they were kept first, and no longer do, are kept one by one."""
         from gorun.torch.elastic.state import StateHandler
 
         tied = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False))
