@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -120,8 +122,12 @@ func (d *daemon) watchMoves(ctx context.Context) {
 	if path == "" {
 		return
 	}
+	token := ""
+	if name, err := os.Hostname(); err == nil && d.cfg.State != "" {
+		token = filepath.Join(d.cfg.State, "vmtools", name)
+	}
 	d.wg.Go(func() {
-		vmtools.Run(ctx, vmtools.Config{Path: path, Handle: func(ctx context.Context, ev migrate.Event, ready func()) {
+		vmtools.Run(ctx, vmtools.Config{Path: path, Token: token, Handle: func(ctx context.Context, ev migrate.Event, ready func()) {
 			d.post(ctx, func() { d.moves(ctx, ev, ready) })
 		}})
 	})

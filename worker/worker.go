@@ -49,6 +49,8 @@ type Config struct {
 	Env     []string // of the daemon; ranks get their machine's variables from it
 	// Another is true, at the end of In, if there is another launcher to read from, which has taken over; nil for no.
 	Another func() bool
+	// State is a directory for what outlives the daemon, which other hosts may share; "" to keep nothing.
+	State string
 	// Cgroup is where the ranks run, nil for where the daemon does.
 	Cgroup *proc.Cgroup
 	// Tie learns from the daemon which of its peers hear the launcher, and tells them whether this one does; nil for no.

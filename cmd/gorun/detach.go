@@ -33,16 +33,22 @@ const (
 	lockFD           = 4
 )
 
-// jobStore is where the user's detached jobs are.
-func jobStore() (jobs.Store, error) {
+// stateDir is where the user's programs of gorun keep what outlives them. Hosts may share it.
+func stateDir() (string, error) {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
-		return jobs.Store{Dir: filepath.Join(dir, "gorun", "jobs")}, nil
+		return filepath.Join(dir, "gorun"), nil
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return jobs.Store{}, fmt.Errorf("find home: %w", err)
+		return "", fmt.Errorf("find home: %w", err)
 	}
-	return jobs.Store{Dir: filepath.Join(home, ".local", "state", "gorun", "jobs")}, nil
+	return filepath.Join(home, ".local", "state", "gorun"), nil
+}
+
+// jobStore is where the user's detached jobs are.
+func jobStore() (jobs.Store, error) {
+	dir, err := stateDir()
+	return jobs.Store{Dir: filepath.Join(dir, "jobs")}, err
 }
 
 // detach runs this very command again, without a terminal and in a session of its own, and returns when the

@@ -189,6 +189,27 @@ func TestAnnouncedMoves(t *testing.T) {
 	}
 }
 
+// TestKilledRegistration: a daemon that is killed cannot end its registration with vSphere, of which a machine has room for
+// one. The next job ends it.
+func TestKilledRegistration(t *testing.T) {
+	c := newCluster(t, 1)
+	v := c.vsphere()
+	args := []string{"-v", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"), "-np", "1", "-H", "host1:1", "sleep"}
+	j := c.follow(append(args, "1000")...)
+	j.await(`host1: vSphere announces moves of this machine`)
+	c.slay(j.cmd, c.Host(1), "worker --daemon")
+	if err := j.cmd.Wait(); err == nil {
+		t.Error("a job whose daemon was killed ends well")
+	}
+	r := c.gorun(append(args, "1")...)
+	if r.code != 0 || !strings.Contains(r.stderr, "host1: vSphere announces moves of this machine") {
+		t.Errorf("the next job ends with %d:\n%s", r.code, r.stderr)
+	}
+	if got := v.log("host1"); got != "register unregister register unregister" {
+		t.Errorf("vSphere heard %s", got)
+	}
+}
+
 // TestMovesAtOnce: vSphere wants to move two machines at the same time. They go one after the other, the ring stands still
 // for each of them, and training goes on between and after them.
 func TestMovesAtOnce(t *testing.T) {

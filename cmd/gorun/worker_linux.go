@@ -149,6 +149,7 @@ func daemon(ctx context.Context, with company) error {
 		return fmt.Errorf("find this binary: %w", err)
 	}
 	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: version, Exe: exe, Env: os.Environ(), Cgroup: group}
+	cfg.State, _ = stateDir() // without a home nothing is kept
 	switch {
 	case with.resumable:
 		socket, err := net.FileListener(os.Stdin)

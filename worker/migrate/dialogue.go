@@ -8,6 +8,7 @@
 package migrate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -30,6 +31,8 @@ const (
 	offRetry = time.Minute
 	// maxAcks bounds the acknowledgements that wait to be sent.
 	maxAcks = 16
+	// maxLeaving is how often vSphere may refuse to end a former registration, until that is not tried any more.
+	maxLeaving = 8
 )
 
 // Kind says what happened.
@@ -70,11 +73,13 @@ const (
 	registration
 	event
 	ack
+	leaving
 )
 
 // Dialogue is the guest's side. Its methods are called by one goroutine: Next says what to ask, Answer takes what came.
 type Dialogue struct {
 	token    string
+	former   string // token of a registration that has to be ended
 	asked    asked
 	due      time.Time // of the next request
 	op       *operation
@@ -95,6 +100,9 @@ func (d *Dialogue) Next(now time.Time) (command string, wait time.Duration, even
 		return "", d.due.Sub(now), events
 	}
 	switch {
+	case d.former != "":
+		d.asked = leaving
+		command = request("unregister", map[string]any{"uniqueToken": d.former})
 	case d.token == "":
 		d.asked = registration
 		command = request("register", map[string]any{"appName": App, "notificationTypes": []string{"sla-miss"}})
@@ -108,12 +116,29 @@ func (d *Dialogue) Next(now time.Time) (command string, wait time.Duration, even
 	return command, 0, events
 }
 
-// Farewell returns the command that ends the dialogue, "" if there is nothing to end.
+// Registers is true if the last command was to register: without its answer nobody can end the registration.
+func (d *Dialogue) Registers() bool { return d.asked == registration }
+
+// Inherit takes the token of a registration that nobody ended, which is to be ended first, in place of the last command.
+func (d *Dialogue) Inherit(token string) { d.former, d.asked = token, nothing }
+
+// Refuse takes the reason why the last command, to register, was not run.
+func (d *Dialogue) Refuse(now time.Time, reason string) []Event {
+	d.asked = nothing
+	return d.failed(now, registration, reason)
+}
+
+// Token returns what somebody else would need to end the registration that there may be, "" if there is none.
+func (d *Dialogue) Token() string { return cmp.Or(d.token, d.former) }
+
+// Farewell returns the command that ends the dialogue, "" if there is nothing to end. It, too, is to be answered.
 func (d *Dialogue) Farewell() string {
-	if d.token == "" {
+	token := d.Token()
+	if token == "" {
 		return ""
 	}
-	return request("unregister", map[string]any{"uniqueToken": d.token})
+	d.token, d.former, d.asked = "", token, leaving
+	return request("unregister", map[string]any{"uniqueToken": token})
 }
 
 func request(verb string, body map[string]any) string {
@@ -131,6 +156,9 @@ func (d *Dialogue) Answer(now time.Time, text string) []Event {
 	r, err := parse(text)
 	if err != nil {
 		return d.failed(now, was, err.Error())
+	}
+	if was == leaving && (r.Result || d.failures >= maxLeaving) {
+		d.former = ""
 	}
 	if !r.Result {
 		return d.failed(now, was, r.ErrorMessage)
@@ -174,7 +202,7 @@ func (d *Dialogue) failed(now time.Time, was asked, text string) []Event {
 	text = strings.TrimSpace(text)
 	switch {
 	case strings.Contains(text, "Could not find application"):
-		d.token = "" // the machine was reset, or its tools were: nobody knows us any more
+		d.token, d.former = "", "" // the machine was reset, or its tools were: nobody knows us any more
 		if d.failures == 1 {
 			d.due = now
 		}
@@ -183,7 +211,7 @@ func (d *Dialogue) failed(now time.Time, was asked, text string) []Event {
 		d.acks = d.acks[1:] // it is too late, or nobody wants it
 		d.due = now.Add(d.interval())
 		return nil
-	case was != registration:
+	case was != registration && was != leaving:
 		return nil // it may go better next time
 	case strings.Contains(text, "not enabled"):
 		d.due = now.Add(offRetry)

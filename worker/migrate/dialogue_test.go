@@ -114,9 +114,58 @@ func TestMove(t *testing.T) {
 	g.ask("check-for-event")
 	g.happens("end", op, `,"opStatus":"success"`)
 	g.expect("ends " + op)
-	if g.d.Farewell() != `vm-operation-notification.unregister {"uniqueToken":"525b5364"}` {
-		t.Errorf("says goodbye by %s", g.d.Farewell())
+	if bye := g.d.Farewell(); bye != `vm-operation-notification.unregister {"uniqueToken":"525b5364"}` {
+		t.Errorf("says goodbye by %s", bye)
 	}
+	if g.d.Token() != "525b5364" {
+		t.Error("the token is forgotten before the registration is ended")
+	}
+	if g.answer(ok); g.d.Token() != "" {
+		t.Errorf("keeps token %s", g.d.Token())
+	}
+}
+
+// TestInherited: a registration that nobody ended is ended before the next one, whatever vSphere says to that.
+func TestInherited(t *testing.T) {
+	const busy = `{"result":false,"errorMessage":"The operation is not allowed in the current state."}`
+	for name, tc := range map[string]struct {
+		answers []string
+		happens []string
+	}{
+		"ended":        {[]string{ok}, nil},
+		"long gone":    {[]string{lost}, nil},
+		"later":        {[]string{busy, "vmtoolsd: signal: killed", ok}, []string{"refused", "refused"}},
+		"not any more": {slices.Repeat([]string{busy}, 9), []string{"refused"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuest(t)
+			if command, _, _ := g.d.Next(g.now); !g.d.Registers() {
+				t.Fatalf("begins with %s", command)
+			}
+			g.d.Inherit("old")
+			for _, answer := range tc.answers {
+				g.ask("unregister")
+				if !strings.Contains(g.asked, `{"uniqueToken":"old"}`) || g.d.Token() != "old" {
+					t.Fatalf("asks %s and keeps %s", g.asked, g.d.Token())
+				}
+				g.answer("%s", answer)
+			}
+			g.expect(tc.happens...)
+			g.register()
+			if g.d.Token() != "525b5364" {
+				t.Errorf("keeps token %s", g.d.Token())
+			}
+		})
+	}
+	t.Run("another's", func(t *testing.T) {
+		g := newGuest(t)
+		for range 3 {
+			g.ask("register")
+			g.take(g.d.Refuse(g.now, "it is another's"))
+		}
+		g.expect("refused") // once
+		g.register()
+	})
 }
 
 func TestFailures(t *testing.T) {
@@ -247,6 +296,7 @@ func TestFailures(t *testing.T) {
 type vsphere struct {
 	rng     *rand.Rand
 	token   int // 0: nobody is registered
+	denied  int // registrations, because there is one already
 	queue   []string
 	acked   map[string]bool
 	quiet   map[string]bool
@@ -265,11 +315,19 @@ func (v *vsphere) serve(t *testing.T, command string) string {
 	}
 	verb, body, _ := strings.Cut(strings.TrimPrefix(command, "vm-operation-notification."), " ")
 	if verb == "register" {
+		if v.token != 0 {
+			v.denied++
+			return `{"result":false,"errorMessage":"Max allowed limit of 1 concurrent apps already registered."}`
+		}
 		v.token = 1 + v.rng.IntN(1000)
 		return fmt.Sprintf(`{"result":true,"uniqueToken":"%d","notificationTimeoutInSec":60}`, v.token)
 	}
 	if v.token == 0 || !strings.Contains(body, fmt.Sprintf(`"uniqueToken":"%d"`, v.token)) {
 		return lost
+	}
+	if verb == "unregister" {
+		v.token = 0
+		return ok
 	}
 	if verb == "ack-event" {
 		var id string
@@ -294,7 +352,7 @@ func (v *vsphere) serve(t *testing.T, command string) string {
 }
 
 // TestSchedules: whatever goes wrong, moves begin and end in turn, nothing is acknowledged before its time, and the
-// dialogue goes on.
+// dialogue goes on, also by somebody else who knows nothing but the token.
 func TestSchedules(t *testing.T) {
 	acknowledged := 0
 	for seed := range uint64(40) {
@@ -349,6 +407,12 @@ func TestSchedules(t *testing.T) {
 				v.quiet[moving] = true
 				d.Quiet(now)
 			}
+			if v.rng.IntN(200) == 0 { // kill -9
+				kept := d.Token()
+				d, moving = migrate.Dialogue{}, ""
+				d.Next(now)
+				d.Inherit(kept)
+			}
 			command, wait, events := d.Next(now)
 			take(events)
 			if command == "" {
@@ -373,8 +437,8 @@ func TestSchedules(t *testing.T) {
 				take(events)
 			}
 		}
-		if moving != "" || commands < 50 {
-			t.Errorf("seed %d: %q never ends, %d commands", seed, moving, commands)
+		if moving != "" || commands < 50 || v.denied > 0 {
+			t.Errorf("seed %d: %q never ends, %d commands, not registered %d times", seed, moving, commands, v.denied)
 		}
 	}
 	if acknowledged == 0 {

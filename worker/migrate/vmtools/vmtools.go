@@ -1,6 +1,7 @@
 // Package vmtools drives package migrate: it runs VMware's vmtoolsd and vmware-toolbox-cmd for it. Run works on the
-// caller's goroutine and starts no other. It keeps the token of a registration for as long as it runs, and gives it back:
-// vSphere has room for one application per machine. It decides nothing.
+// caller's goroutine and starts no other. It keeps the token of a registration in a file for as long as it runs, and gives
+// it back: vSphere has room for one application per machine, and whoever finds the token after a kill -9 can still end its
+// registration. It decides nothing.
 package vmtools
 
 import (
@@ -23,6 +24,9 @@ const (
 // Config of a watch.
 type Config struct {
 	Path string // of vmtoolsd; vmware-toolbox-cmd is looked for beside it
+	// Token is the file of the registration's token, one for each user and machine, "" to keep it nowhere. Whoever
+	// holds its lock is registered, the others wait for their turn.
+	Token string
 	// Handle is told what happens. After migrate.Starts the machine may be moved once ready was called, by whomever;
 	// ready is nil for the other kinds.
 	Handle func(ctx context.Context, ev migrate.Event, ready func())
@@ -60,6 +64,8 @@ func Run(ctx context.Context, cfg Config) {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	kept := token{path: cfg.Token}
+	defer kept.release()
 	var looked time.Time // at the session
 	for ctx.Err() == nil {
 		if now := time.Now(); d.WantsSession() && now.Sub(looked) >= migrate.Idle {
@@ -69,11 +75,26 @@ func Run(ctx context.Context, cfg Config) {
 		command, wait, events := d.Next(time.Now())
 		handle(events)
 		if command != "" {
-			text := call(ctx, cfg.Path, "--cmd", command)
-			if ctx.Err() != nil {
+			asking := ctx
+			if d.Registers() {
+				former, err := kept.claim()
+				if err != nil {
+					handle(d.Refuse(time.Now(), err.Error()))
+					continue
+				}
+				if former != "" {
+					d.Inherit(former)
+					continue
+				}
+				asking = context.WithoutCancel(ctx) // a token that nobody reads is lost
+			}
+			text := call(asking, cfg.Path, "--cmd", command)
+			if asking.Err() != nil {
 				break // it may have been cut off
 			}
-			handle(d.Answer(time.Now(), text))
+			events := d.Answer(time.Now(), text)
+			kept.save(d.Token())
+			handle(events)
 			continue
 		}
 		if d.WantsSession() {
@@ -90,7 +111,8 @@ func Run(ctx context.Context, cfg Config) {
 		}
 	}
 	if bye := d.Farewell(); bye != "" {
-		call(context.WithoutCancel(ctx), cfg.Path, "--cmd", bye)
+		d.Answer(time.Now(), call(context.WithoutCancel(ctx), cfg.Path, "--cmd", bye))
+		kept.save(d.Token())
 	}
 }
 

@@ -1,9 +1,13 @@
 package vmtools_test
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,7 +19,19 @@ import (
 	"gorun/worker/migrate/vmtools"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// playDaemon has the test binary be a daemon that is told of moves, and what it has in common with others.
+const playDaemon = "TEST_VMTOOLS_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(playDaemon); dir != "" {
+		vmtools.Run(context.Background(), vmtools.Config{Path: filepath.Join(dir, "vmtoolsd"), Token: tokenFile(dir),
+			Handle: func(_ context.Context, ev migrate.Event, _ func()) { fmt.Println(ev.Text) }})
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// tokenFile is where the machine's registration is kept.
+func tokenFile(dir string) string { return filepath.Join(dir, "kept", "vmtools", "here") }
 
 // machine is one whose vmtoolsd is a script.
 type machine struct {
@@ -33,7 +49,7 @@ func newMachine(t *testing.T, files map[string]string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{t: t, dir: dir, state: filepath.Join(dir, host), events: make(chan migrate.Event, 64)}
+	m := &machine{t: t, dir: dir, state: filepath.Join(dir, host)}
 	for _, name := range []string{"vmtoolsd", "vmware-toolbox-cmd"} {
 		b, err := os.ReadFile(filepath.Join("../../../testdata/vmtools", name))
 		if err == nil {
@@ -49,20 +65,25 @@ func newMachine(t *testing.T, files map[string]string) *machine {
 	for name, text := range files {
 		m.write(name, text)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	m.begin()
+	t.Cleanup(func() { m.stop() })
+	return m
+}
+
+// begin listens until stop is called.
+func (m *machine) begin() {
+	ctx, cancel := context.WithCancel(m.t.Context())
 	done := make(chan struct{})
-	m.stop = func() { cancel(); <-done }
+	m.stop, m.events = func() { cancel(); <-done }, make(chan migrate.Event, 64)
 	go func() {
 		defer close(done)
-		vmtools.Run(ctx, vmtools.Config{Path: filepath.Join(dir, "vmtoolsd"), Handle: func(_ context.Context, ev migrate.Event, ready func()) {
+		vmtools.Run(ctx, vmtools.Config{Path: filepath.Join(m.dir, "vmtoolsd"), Token: tokenFile(m.dir), Handle: func(_ context.Context, ev migrate.Event, ready func()) {
 			m.events <- ev
 			if ready != nil {
 				go ready() // it returns when Run took it, or ended
 			}
 		}})
 	}()
-	t.Cleanup(m.stop)
-	return m
 }
 
 func (m *machine) write(name, text string) {
@@ -123,6 +144,63 @@ func TestDialogue(t *testing.T) {
 	if want := strings.Join([]string{"register", ack, ack, "register", "unregister"}, ", "); m.log() != want {
 		t.Errorf("vSphere heard: %s, want %s", m.log(), want)
 	}
+}
+
+// TestKilled: only one of a user's daemons on a machine is told of moves. When it is killed, the next one ends its
+// registration, of which vSphere has room for one, and has its own.
+func TestKilled(t *testing.T) {
+	m := newMachine(t, nil)
+	m.await(migrate.Registered)
+	info, err := os.Stat(tokenFile(m.dir))
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("the token is in a file that is %v, %v", info.Mode(), err)
+	}
+	m.stop()
+	if _, err := os.Stat(tokenFile(m.dir)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file of a registration that has ended: %v", err)
+	}
+
+	daemon := exec.Command(os.Args[0])
+	daemon.Env = append(os.Environ(), playDaemon+"="+m.dir)
+	out, err := daemon.StdoutPipe()
+	if err == nil {
+		err = daemon.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer daemon.Wait()
+	defer daemon.Process.Kill()
+	if line, err := bufio.NewReader(out).ReadString('\n'); !strings.Contains(line, "vSphere announces moves") {
+		t.Fatalf("the daemon says %q, %v", line, err)
+	}
+	m.begin()
+	if ev := m.await(migrate.Refused); !strings.Contains(ev.Text, "another job of the same user on this machine is told of them") {
+		t.Errorf("refused: %s", ev.Text)
+	}
+	if err := daemon.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	m.await(migrate.Registered)
+	m.happens(1, "start", "")
+	m.await(migrate.Starts)
+	m.await(migrate.Acknowledged)
+	m.stop()
+	if want := "register, unregister, register, unregister, register, ack 6279072692702276663, unregister"; m.log() != want {
+		t.Errorf("vSphere heard: %s, want %s", m.log(), want)
+	}
+}
+
+// TestKeptNowhere: where no file can be made, moves are announced all the same.
+func TestKeptNowhere(t *testing.T) {
+	m := newMachine(t, map[string]string{"off": ""})
+	m.await(migrate.Refused)
+	m.stop()
+	if err := errors.Join(os.RemoveAll(filepath.Join(m.dir, "kept")), os.WriteFile(filepath.Join(m.dir, "kept"), nil, 0o600), os.Remove(filepath.Join(m.state, "off"))); err != nil {
+		t.Fatal(err)
+	}
+	m.begin()
+	m.await(migrate.Registered)
 }
 
 // TestSession: where notifications are off, the id of the session tells.
