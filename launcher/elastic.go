@@ -155,11 +155,16 @@ func (j *job) startHost(s elastic.StartHost) {
 	if s.Host != len(j.hosts) {
 		panic(fmt.Sprintf("launcher: host id %d is given to host %d", s.Host, len(j.hosts)))
 	}
-	h := newHost(s.Host, s.Name, j.spec, j.template)
-	h.job.Slots, h.job.Elastic, h.job.Open = max(j.change.slots[s.Name], 1), true, !j.change.config.Listed
-	h.job.Toward = j.toward(s.Name)
+	j.converse(j.addHost(s.Name))
+}
+
+// addHost adds a host of an elastic job, and what its daemon is told.
+func (j *job) addHost(name string) *host {
+	h := newHost(len(j.hosts), name, j.spec, j.template)
+	h.job.Slots, h.job.Elastic, h.job.Open = max(j.change.slots[name], 1), true, !j.change.config.Listed
+	h.job.Toward = j.toward(name)
 	j.hosts = append(j.hosts, h)
-	j.converse(h)
+	return h
 }
 
 // toward names another host than the one of a name: one that was started or else, because the first one, too, may have to

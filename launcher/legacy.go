@@ -114,15 +114,15 @@ func (j *job) inherit(text []byte) error {
 	}
 	j.change.policy, j.change.began = policy, time.Now().Add(-now)
 	j.epoch = policy.Epoch()
+	for _, x := range l.Hosts {
+		j.change.slots[x.Name] = x.Slots
+	}
 	for id, x := range l.Hosts {
-		h := newHost(id, x.Name, j.spec, j.template)
+		h := j.addHost(x.Name)
 		h.session, h.adopted, h.leaving = x.Session, true, x.Leaving
-		h.job.Slots, h.job.Elastic = max(x.Slots, 1), true
-		j.hosts = append(j.hosts, h)
 		if x.Ended {
 			j.ended[id] = true
 		}
-		j.change.slots[x.Name] = max(x.Slots, 1)
 	}
 	for process, id := range l.Processes {
 		if id < 0 || id >= len(j.hosts) {

@@ -2,11 +2,50 @@ package launcher
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
 
 	"gorun/launcher/elastic"
 	"gorun/rendezvous/wire"
 )
+
+// TestJobAfterTakeOver: a daemon that has not been told its job is told by the next launcher what it would have heard of
+// the first one.
+func TestJobAfterTakeOver(t *testing.T) {
+	for _, listed := range []bool{false, true} {
+		begin := func(legacy []byte) *job {
+			j, err := newJob(&Spec{Elastic: &ElasticSpec{Policy: elastic.Policy{Listed: listed}}, Legacy: legacy})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(j.change.tick.Stop)
+			return j
+		}
+		kept := keeper{}
+		first := begin(nil)
+		first.spec.Keeper = &kept
+		first.change.slots = map[string]int{"a": 2, "b": 3}
+		first.addHost("a")
+		first.addHost("b")
+		first.bequeath(nil)
+		next := begin(kept.legacy)
+		if len(next.hosts) != 2 {
+			t.Fatalf("took over %d hosts", len(next.hosts))
+		}
+		for i, h := range next.hosts {
+			if want := first.hosts[i].job; !reflect.DeepEqual(h.job, want) || h.job.Open == listed || h.job.Toward == "" {
+				t.Errorf("host %s is told %+v, and was to be told %+v", h.name, h.job, want)
+			}
+		}
+	}
+}
+
+// keeper keeps the last legacy.
+type keeper struct{ legacy []byte }
+
+func (k *keeper) Keep(legacy []byte) uint64 { k.legacy = legacy; return 1 }
+
+func (k *keeper) Kept() <-chan uint64 { return nil }
 
 // TestHungUpAfterTakeOver: a launcher that carries a job on hears as any other does that hosts have ended their connections.
 func TestHungUpAfterTakeOver(t *testing.T) {
