@@ -48,8 +48,9 @@ type host struct {
 
 	parted map[int]bool // peers that have ended their connections with it
 
-	heard heard
-	moves bool // it said that it is about to stand still
+	heard   heard
+	moves   bool // it said that it is about to stand still
+	unheard bool // it was given up while the job ended, and may live
 
 	daemon      atomic.Pointer[Daemon] // once it was started
 	unreachable atomic.Pointer[string] // why it was given up

@@ -53,6 +53,7 @@ func Run(ctx context.Context, spec Spec) error {
 		}
 	}
 	err = j.loop(ctx)
+	j.tellLeft(time.Now())
 	hangUp()
 	if len(j.ended) < len(j.hosts) {
 		spec.Output.Abandon() // a terminal that takes nothing may be what keeps them
@@ -205,7 +206,7 @@ func (j *job) loop(ctx context.Context) error {
 		defer t.Stop()
 		timeout = t.C
 	}
-	var last <-chan time.Time // after a stop: when we no longer wait for a daemon
+	var last, waits <-chan time.Time // after a stop: when we no longer wait for a daemon, and when users hear for which
 	for len(j.ended) < len(j.hosts) || j.change != nil && !j.stopping {
 		j.report()
 		select {
@@ -250,11 +251,13 @@ func (j *job) loop(ctx context.Context) error {
 			j.inspect()
 		case <-j.inspectC:
 			j.timedOut()
+		case now := <-waits:
+			j.tellStragglers(now)
 		case <-last:
 			return j.verdict // closing the connections ends what is left
 		}
 		if j.stopping && last == nil {
-			last = time.After(j.spec.Grace + patience)
+			last, waits = time.After(j.spec.Grace+patience), time.After(j.spec.Grace+tellAfter)
 		}
 	}
 	return j.verdict
@@ -262,6 +265,7 @@ func (j *job) loop(ctx context.Context) error {
 
 func (j *job) handle(ev event) {
 	h := j.hosts[ev.host]
+	h.unheard = ev.err != nil && j.stopping && j.vanished(h)
 	switch {
 	case j.change != nil && !ev.up:
 		j.elasticEvent(h, ev)

@@ -63,11 +63,12 @@ func TestSilentHostIsShown(t *testing.T) {
 	c.expectNothingLeft(5 * time.Second)
 }
 
-// TestHostMissesTheEnd: a job is stopped while one of its hosts stands still. When that goes on nobody hears a launcher any
-// more, which it knows from the others having ended: it does not wait for them.
+// TestHostMissesTheEnd: a job is stopped while one of its hosts stands still. Users hear that it is waited for, and that it may
+// have ranks left. When it goes on nobody hears a launcher any more, which it knows from the others having ended: so its ranks
+// end as well.
 func TestHostMissesTheEnd(t *testing.T) {
 	c := newCluster(t, 3)
-	j := c.follow("-np", "3", "-H", "host1,host2,host3", "--lease", "120", "--verbose", "sh", "-c", "echo up; sleep 1000")
+	j := c.follow("-np", "3", "-H", "host1,host2,host3", "--lease", "120", "--grace", "1", "--verbose", "sh", "-c", "echo up; sleep 1000")
 	c.await("world and ranks", func() bool {
 		up, _ := j.out.find(`:up$`)
 		return len(up) == 3 && j.out.has(`gorun: epoch 1, ring: `)
@@ -75,10 +76,13 @@ func TestHostMissesTheEnd(t *testing.T) {
 	j.must(c.Host(3).Freeze())
 	j.must(j.cmd.Process.Signal(syscall.SIGINT))
 	j.await(`gorun: stopping the ranks`)
-	c.await("end of the others", func() bool { return c.sleepers(c.Host(1))+c.sleepers(c.Host(2)) == 0 })
+	j.await(`gorun: waits for host3, silent for \d+ s$`)
 	j.must(j.cmd.Process.Signal(syscall.SIGINT))
 	if err := j.cmd.Wait(); j.cmd.ProcessState.ExitCode() != 130 {
 		t.Errorf("%v\n%s", err, j.out)
+	}
+	if !j.out.has(`gorun: host3 did not answer: ranks may still run there$`) {
+		t.Errorf("it is not told what is left:\n%s", j.out)
 	}
 	if n := c.sleepers(c.Host(3)); n != 1 {
 		t.Errorf("%d ranks are left on the host that stands still, want 1", n)

@@ -1,0 +1,90 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// A job that ends waits for daemons that do not say so. Users hear for whom, and, if that was in vain, where ranks may be left.
+
+const (
+	// tellAfter is how long after their grace it is told for whom the end waits.
+	tellAfter = 2 * time.Second
+	// mute is from when on a host is silent whose last word is awaited. Daemons speak every second.
+	mute = 2 * time.Second
+)
+
+// stragglers are the hosts that have not ended: those of which nothing is heard, for how long at the most, and those that
+// only take their time.
+func (j *job) stragglers(now time.Time) (silent []string, since time.Duration, slow []string) {
+	for _, h := range j.hosts {
+		if !j.up[h.id] || j.ended[h.id] {
+			continue
+		}
+		if quiet := j.silences.quiet(now, h.heard.last(now)); quiet >= mute {
+			silent, since = append(silent, h.name), max(since, quiet)
+		} else {
+			slow = append(slow, h.name)
+		}
+	}
+	return silent, since, slow
+}
+
+// tellStragglers says for whom the end of the job waits.
+func (j *job) tellStragglers(now time.Time) {
+	silent, since, slow := j.stragglers(now)
+	if len(silent) > 0 {
+		j.spec.Note("gorun: waits for %s, silent for %.0f s", someOf(silent), since.Seconds())
+	}
+	if len(slow) > 0 {
+		j.spec.Note("gorun: waits for %s, where ranks have not ended", someOf(slow))
+	}
+}
+
+// vanished is true for a host that was given up, and of which nobody knows that it is dead.
+func (j *job) vanished(h *host) bool {
+	d := h.daemon.Load()
+	if h.unreachable.Load() == nil || d == nil || d.Away == nil || d.Away().hungUp {
+		return false
+	}
+	return !slices.ContainsFunc(j.hosts, func(other *host) bool { return other.parted[h.id] })
+}
+
+// tellLeft says, when nobody is waited for any more, on which hosts ranks may be left: neither their end was heard of, nor
+// that of their host.
+func (j *job) tellLeft(now time.Time) {
+	silent, _, _ := j.stragglers(now)
+	var left []string
+	for _, h := range j.hosts {
+		if j.mayRun(h) && (h.unheard || slices.Contains(silent, h.name)) {
+			left = append(left, h.name)
+		}
+	}
+	if len(left) == 0 {
+		return
+	}
+	j.spec.Note("gorun: %s did not answer: ranks may still run there", someOf(left))
+	j.spec.Note("gorun: hint: they end soon after the host goes on, or is connected again: there, pgrep -af 'gorun worker' shows whether they have")
+}
+
+// mayRun is true for a host with ranks of which the end is not known.
+func (j *job) mayRun(h *host) bool {
+	ranks := h.ranks.Load()
+	if ranks == nil || j.ready[h.id] == nil {
+		return false
+	}
+	return slices.ContainsFunc(*ranks, func(r wire.Rank) bool { return !j.exited[r.Process] })
+}
+
+// someOf names no more than a line can take.
+func someOf(names []string) string {
+	const most = 3
+	if len(names) > most+1 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,71 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// TestStragglers: at the end of a job users hear for which hosts it waits, and where ranks may be left.
+func TestStragglers(t *testing.T) {
+	began := time.Unix(1000, 0)
+	now := began.Add(10 * time.Second)
+	const hint = "gorun: hint: they end soon after the host goes on, or is connected again: there, pgrep -af 'gorun worker' shows whether they have"
+	given := func(j *job, a away) {
+		why := "cannot be reached"
+		j.hosts[0].unreachable.Store(&why)
+		j.hosts[0].daemon.Store(&Daemon{Away: func() away { return a }})
+		j.stopping = true
+		j.handle(event{host: 0, err: &HostError{}})
+	}
+	for name, tc := range map[string]struct {
+		change         func(j *job)
+		waiting, ended []string
+	}{
+		"all have ended": {change: func(j *job) { clear(j.up) }},
+		"one is silent": {change: func(j *job) { j.ended[1] = true }, waiting: []string{"gorun: waits for host0, silent for 7 s"},
+			ended: []string{"gorun: host0 did not answer: ranks may still run there", hint}},
+		"its rank had ended": {change: func(j *job) { j.ended[1], j.exited[0] = true, true }, waiting: []string{"gorun: waits for host0, silent for 7 s"}},
+		"it had no rank yet": {change: func(j *job) { j.ended[1] = true; delete(j.ready, 0) }, waiting: []string{"gorun: waits for host0, silent for 7 s"}},
+		"one is slow":        {change: func(j *job) { j.ended[0] = true }, waiting: []string{"gorun: waits for host1, where ranks have not ended"}},
+		"both": {change: func(*job) {}, waiting: []string{"gorun: waits for host0, silent for 7 s", "gorun: waits for host1, where ranks have not ended"},
+			ended: []string{"gorun: host0 did not answer: ranks may still run there", hint}},
+		"this machine stood still": {change: func(j *job) { j.ended[1], j.silences.floor = true, now }, waiting: []string{"gorun: waits for host0, where ranks have not ended"}},
+		"one was given up": {change: func(j *job) { j.ended[1] = true; given(j, away{}) },
+			ended: []string{"gorun: host0 did not answer: ranks may still run there", hint}},
+		"one was given up that hung up":            {change: func(j *job) { j.ended[1] = true; given(j, away{hungUp: true}) }},
+		"one was given up that hung up on another": {change: func(j *job) { j.ended[1], j.hosts[1].parted[0] = true, true; given(j, away{}) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var said []string
+			j := &job{spec: &Spec{Note: func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) }}, up: map[int]bool{0: true, 1: true},
+				ended: map[int]bool{}, exited: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, verdict: ErrStopped}
+			for id := range 2 {
+				h := &host{id: id, name: fmt.Sprint("host", id), parted: map[int]bool{}}
+				h.own([]wire.Rank{{Process: id}})
+				j.hosts = append(j.hosts, h)
+			}
+			j.hosts[0].heard.reading(began.Add(3 * time.Second))
+			j.hosts[1].heard.reading(now)
+			tc.change(j)
+			j.tellStragglers(now)
+			if !slices.Equal(said, tc.waiting) {
+				t.Errorf("while it waits: %q, want %q", said, tc.waiting)
+			}
+			said = nil
+			j.tellLeft(now)
+			if !slices.Equal(said, tc.ended) {
+				t.Errorf("at the end: %q, want %q", said, tc.ended)
+			}
+		})
+	}
+	if got := someOf([]string{"a", "b", "c", "d", "e"}); got != "a, b, c and 2 more" {
+		t.Error(got)
+	}
+	if got := someOf([]string{"a", "b", "c", "d"}); got != "a, b, c, d" {
+		t.Error(got)
+	}
+}
