@@ -29,7 +29,9 @@ func (o *op) layoutAdasum(g *group, r *Request) {
 	c.rung, c.busy = 0, false
 	c.stride = (o.size + schedule.Align - 1) &^ (schedule.Align - 1)
 	c.space = resize(c.space, (len(o.ins)+2*len(c.rungs))*int(c.stride))
-	o.scaled(r.Pre, o.ins, func(i int) []byte { return c.vector(int64(i)*c.stride, o.size) })
+	for i, in := range o.ins {
+		o.scaled(r.Pre, in, c.vector(int64(i)*c.stride, o.size))
+	}
 	for n := 1; n < len(o.ins); n *= 2 {
 		for i := 0; i+n < len(o.ins); i += 2 * n {
 			a, b := c.vector(int64(i)*c.stride, o.size), c.vector(int64(i+n)*c.stride, o.size)
@@ -48,7 +50,7 @@ func (o *op) layoutAdasum(g *group, r *Request) {
 		c.left[i] = int32((o.size + o.engine.segment - 1) / o.engine.segment)
 	}
 	if len(c.rungs) == 0 {
-		o.scaled(r.Post, [][]byte{c.vector(0, o.size)}, nil)
+		o.scaled(r.Post, c.vector(0, o.size), o.outs...)
 	}
 }
 
@@ -59,16 +61,13 @@ func (c *climb) vector(at, size int64) []byte { return c.space[at : at+size : at
 func (c *climb) got(rung, inputs int) int64  { return int64(inputs+2*rung) * c.stride }
 func (c *climb) made(rung, inputs int) int64 { return c.got(rung, inputs) + c.stride }
 
-// scaled writes multiples of vectors: each to its own place, or one of them to all outputs.
-func (o *op) scaled(by float64, from [][]byte, to func(i int) []byte) {
+// scaled writes a multiple of a vector to some places.
+func (o *op) scaled(by float64, src []byte, to ...[]byte) {
 	p := kernel.Plan{Type: o.last.Type, Op: kernel.Sum, Pre: 1, Post: by}
-	for i, src := range from {
-		dsts := o.outs
-		if to != nil {
-			dsts = [][]byte{to(i)}
-		}
-		p.Reduce(dsts, nil, [][]byte{src})
-	}
+	v := o.engine.view()
+	v.dst, v.src = append(v.dst, to...), append(v.src, src)
+	p.Reduce(v.dst, nil, v.src)
+	o.engine.views.Put(v)
 }
 
 // climbs reports whether an op goes rung by rung.
@@ -112,7 +111,7 @@ func (o *op) combineRung(i int) {
 		kernel.Combine(o.last.Type, made, have, got)
 	}
 	if i == len(c.rungs)-1 {
-		o.scaled(o.last.Post, [][]byte{made}, nil)
+		o.scaled(o.last.Post, made, o.outs...)
 	}
 	if rung.Send >= 0 {
 		for lo := int64(0); lo < o.size; lo += o.engine.segment {

@@ -306,6 +306,7 @@ type promise struct {
 }
 
 func (p *promise) Complete(handle uint64, r collective.Result) {
+	r.Shape, r.Rows = slices.Clone(r.Shape), slices.Clone(r.Rows) // the engine's
 	select {
 	case p.ch <- r:
 	default:

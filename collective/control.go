@@ -136,7 +136,8 @@ func (e *Engine) listen(peer int, c *channel, p []byte, ok bool) {
 	for ; ok; p, ok = e.take(c) {
 		c.next++
 		act := e.read(peer, p)
-		more := e.drain()
+		var room [1]standing
+		more := e.drain(room[:0])
 		quiet := e.quiet()
 		e.mu.Unlock()
 		act.run(e)

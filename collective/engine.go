@@ -222,7 +222,8 @@ func (e *Engine) Submit(rank int, r Request) error {
 	if v.announce {
 		m = e.compose(o.group.hosts, o.group.self, o.id, o.votes[o.group.self].raw)
 	}
-	more := e.drain()
+	var room [1]standing
+	more := e.drain(room[:0])
 	e.mu.Unlock()
 	e.post(m)
 	e.act(o, v)
@@ -438,7 +439,8 @@ func (e *Engine) remove(o *op) {
 		e.table.keep(o)
 	}
 	e.table.remove(o)
-	more := e.drain()
+	var room [1]standing
+	more := e.drain(room[:0])
 	e.mu.Unlock()
 	e.follow(more)
 }

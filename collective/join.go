@@ -105,7 +105,8 @@ func (e *Engine) Settle(epoch uint32, rank int, name string) {
 	if index := slices.Index(g.local(), rank); index >= 0 {
 		e.table.settle(g, index, name)
 	}
-	more := e.drain()
+	var room [1]standing
+	more := e.drain(room[:0])
 	e.mu.Unlock()
 	e.follow(more)
 }
@@ -138,8 +139,7 @@ func (t *table) resume(o *op) {
 	n.votes, o.next = o.next, n.votes
 	n.voted, o.ahead = o.ahead, 0
 	for _, w := range o.waiting {
-		n.reqs[w.index], n.have[w.index] = w.req, true
-		n.parts++
+		n.put(w.index, &w.req)
 	}
 	o.waiting = o.waiting[:0]
 	t.ops[o.id] = n
@@ -204,13 +204,11 @@ func (t *table) endRound(g *group) {
 	}
 }
 
-// drain returns what stood in, with the messages to be sent. mu is held.
-func (e *Engine) drain() []standing {
-	if len(e.table.standing) == 0 {
-		return nil
-	}
-	all := e.table.standing
-	e.table.standing = nil
+// drain appends what stood in to all, with the messages to be sent. mu is held.
+func (e *Engine) drain(all []standing) []standing {
+	all = append(all, e.table.standing...)
+	clear(e.table.standing)
+	e.table.standing = e.table.standing[:0]
 	for i := range all {
 		o := all[i].op
 		if all[i].verdict.announce {
@@ -236,7 +234,7 @@ func refuseJoined(kind Kind, name string) *Error {
 // joins reports whether an operation can do without the ranks that joined.
 func (k Kind) joins() bool { return k == Allreduce || k == Barrier }
 
-// lead returns a part that was submitted, of another host if no rank of this one did.
+// lead returns a part that was submitted, of another host if no rank of this one did; it is good until the next call.
 func (o *op) lead() *Request {
 	for i := range o.reqs {
 		if o.have[i] {
@@ -248,8 +246,8 @@ func (o *op) lead() *Request {
 			var v variant
 			v, rest, _ = readVariant(rest)
 			if v.kind() != Join {
-				r := v.request()
-				return &r
+				v.read(&o.other)
+				return &o.other
 			}
 		}
 	}
@@ -276,18 +274,20 @@ func (o *op) layoutJoin(g *group) {
 			see(v.rank(i))
 		}
 	}
+	o.rows = append(o.rows[:0], last)
 	for i := range o.results {
-		o.results[i].Rows = []int{last}
+		o.results[i].Rows = o.rows
 	}
 }
 
 // fill gives an allreduce zeros for the ranks of this host that joined, and memory to pass results through if all
 // of them did.
 func (o *op) fill() {
-	zeros := make([]byte, o.size)
-	o.ins = append(o.ins, zeros)
+	o.zeros = resize(o.zeros, int(o.size))
+	clear(o.zeros) // a result may have passed through
+	o.ins = append(o.ins, o.zeros)
 	if len(o.outs) == 0 {
-		o.outs = append(o.outs, zeros)
+		o.outs = append(o.outs, o.zeros)
 	}
 }
 

@@ -159,9 +159,7 @@ func (o *op) layoutReduceScatter(g *group, r *Request) {
 			o.blocks = append(o.blocks, schedule.Block{Owner: seat.pos, Lo: int64(at), Hi: int64(end)})
 		}
 		if seat.pos == g.self {
-			shape := slices.Clone(r.Shape)
-			shape[0] = rows
-			o.results[seat.index] = Result{Lo: at, Hi: end, Shape: shape}
+			o.results[seat.index] = Result{Lo: at, Hi: end, Shape: o.shapeOf(seat.index, r.Shape, rows)}
 		}
 		at = end
 	}
@@ -195,21 +193,15 @@ func (o *op) layoutAlltoall(g *group, r *Request) {
 			o.size += int64(n) * row
 			total += n
 		}
-		shape := slices.Clone(r.Shape)
-		shape[0] = total
-		o.results[seat.index] = Result{Lo: int(lo), Hi: int(o.size), Shape: shape, Rows: rows}
+		o.results[seat.index] = Result{Lo: int(lo), Hi: int(o.size), Shape: o.shapeOf(seat.index, r.Shape, total), Rows: rows}
 	}
 	o.provide(o.size)
 	if len(g.hosts) == 1 {
 		return
 	}
 	o.holder = everybody
-	owners := make([]int, len(g.seats))
-	for i, seat := range g.seats {
-		owners[i] = seat.pos
-	}
 	o.base, o.source = o.base[:0], o.source[:0]
-	o.steps = schedule.Exchange(o.steps, len(g.hosts), g.self, owners, func(from, to int) int64 {
+	o.steps = schedule.Exchange(o.steps, g.self, g.owned, func(from, to int) int64 {
 		a, b := g.seats[from], g.seats[to]
 		if a.pos != g.self {
 			o.base, o.source = append(o.base, o.starts[from*len(o.reqs)+b.index]), append(o.source, 0)
@@ -232,8 +224,10 @@ func (o *op) sent(index, to int) int64 {
 
 // received sets the rows that each local rank gets of each rank of an alltoall's group.
 func (o *op) received(g *group) {
+	n := len(g.ranks)
+	o.rows = resize(o.rows, n*len(o.results))
 	for i := range o.results {
-		o.results[i].Rows = make([]int, len(g.ranks))
+		o.results[i].Rows = o.rows[i*n : (i+1)*n : (i+1)*n]
 	}
 	for from, a := range g.seats {
 		if a.pos != g.self {
@@ -263,10 +257,20 @@ func (o *op) received(g *group) {
 }
 
 func (o *op) layoutAddGroup(r *Request) {
-	id := []int{int(o.engine.addGroup(o.epoch, r.Shape))}
+	o.rows = append(o.rows[:0], int(o.engine.addGroup(o.epoch, slices.Clone(r.Shape))))
 	for i := range o.results {
-		o.results[i].Rows = id
+		o.results[i].Rows = o.rows
 	}
+}
+
+// shapeOf returns the shape of a local rank's result: the given one, with other rows.
+func (o *op) shapeOf(index int, shape []int, rows int) []int {
+	n := len(shape)
+	o.shapes = resize(o.shapes, n*len(o.reqs))
+	mine := o.shapes[index*n : (index+1)*n : (index+1)*n]
+	copy(mine, shape)
+	mine[0] = rows
+	return mine
 }
 
 // provide gets result memory. If there is none the ranks of this host fail, but what others need passes
@@ -285,10 +289,9 @@ func (o *op) provide(n int64) {
 
 // layoutAllgather gives every rank its place in the result, in the order of ranks.
 func (o *op) layoutAllgather(g *group) {
-	shape := slices.Clone(o.reqs[0].Shape)
+	shape := o.shapeOf(0, o.reqs[0].Shape, 0)
 	row, _ := bytesOf(shape[1:], o.reqs[0].Type)
 	rows := o.rowsByRank(g)
-	shape[0] = 0
 	o.blocks, o.starts = o.blocks[:0], o.starts[:0]
 	o.size = 0
 	for i, seat := range g.seats {
@@ -334,10 +337,10 @@ func (o *op) ownerOf(lo, hi int64) int {
 
 // rowsByRank returns what each rank of the group contributes to an allgather.
 func (o *op) rowsByRank(g *group) []int {
-	rows := make([]int, len(g.ranks))
+	o.rows = resize(o.rows, len(g.ranks))
 	put := func(rank, n int) {
 		i, _ := slices.BinarySearch(g.ranks, rank)
-		rows[i] = n
+		o.rows[i] = n
 	}
 	for i, r := range g.local() {
 		put(r, o.reqs[i].rows())
@@ -351,7 +354,7 @@ func (o *op) rowsByRank(g *group) []int {
 			put(v.rank(i))
 		}
 	}
-	return rows
+	return o.rows
 }
 
 // count sets the counters for the steps.

@@ -102,6 +102,9 @@ func (g *gang) Complete(_ uint64, r collective.Result) {
 		default:
 		}
 	}
+	if r.Buffer != nil {
+		r.Buffer.Release()
+	}
 	if g.left.Add(-1) == 0 {
 		g.done <- nil
 	}

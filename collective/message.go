@@ -254,15 +254,20 @@ func (v variant) split(i, j int) int {
 }
 
 // request returns what the ranks of a variant submitted, as far as it was sent.
-func (v variant) request() Request {
+func (v variant) request() (r Request) {
+	v.read(&r)
+	return r
+}
+
+// read is request into a Request whose Shape is used again.
+func (v variant) read(r *Request) {
 	le := binary.LittleEndian
 	p := v.signature
-	r := Request{Kind: Kind(p[0]), Type: kernel.Type(p[1]), Op: kernel.Op(p[2]), Coding: kernel.Coding(p[3]), Root: int(le.Uint32(p[4:])),
+	*r = Request{Shape: r.Shape[:0], Kind: Kind(p[0]), Type: kernel.Type(p[1]), Op: kernel.Op(p[2]), Coding: kernel.Coding(p[3]), Root: int(le.Uint32(p[4:])),
 		Pre: math.Float64frombits(le.Uint64(p[8:])), Post: math.Float64frombits(le.Uint64(p[16:]))}
 	for p := p[signatureHead:]; len(p) > 0; p = p[8:] {
 		r.Shape = append(r.Shape, int(le.Uint64(p)))
 	}
-	return r
 }
 
 func appendLeave(dst []byte, rank int) []byte {

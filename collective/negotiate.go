@@ -41,7 +41,8 @@ type table struct {
 	serial   uint32
 	// carries reports whether an allreduce of n bytes between that many hosts is done by ready messages.
 	carries func(n int64, hosts int) bool
-	view    view // for the arguments of a kernel
+	names   map[string]string // that peers spoke of
+	view    view              // for the arguments of a kernel
 	zeros   [maxPart]byte
 
 	stamp    int // of the last rank that joined, as far as this host knows
@@ -88,12 +89,13 @@ func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
 	}
 	if o.votes[g.self].set || o.held && o.lacking() {
 		// It joined, and the last use, which this host stood in for, is not over here.
-		o.waiting = append(o.waiting, early{index, *r})
+		w := early{index, *r}
+		w.req.Splits = slices.Clone(r.Splits)
+		o.waiting = append(o.waiting, w)
 		t.settle(g, index, r.Name)
 		return o, verdict{}, nil
 	}
-	o.reqs[index], o.have[index] = *r, true
-	o.parts++
+	o.put(index, r)
 	if r.Kind == Join {
 		o.reqs[index].stamp = t.stampOf(r)
 		t.join(g, index, r.Owes)
@@ -154,7 +156,7 @@ func (t *table) hear(peer int, p []byte) (*op, verdict, error) {
 		if len(g.gone) > 0 {
 			return nil, verdict{}, nil // the sender does not know yet that a member left
 		}
-		o = t.fresh(g, id, string(m.name))
+		o = t.fresh(g, id, t.nameOf(m.name))
 		t.ops[id] = o
 	}
 	later := t.notice(g, pos, &m)
@@ -177,6 +179,22 @@ func (t *table) hear(peer int, p []byte) (*op, verdict, error) {
 		return o, verdict{}, nil
 	}
 	return o, t.decide(o), nil
+}
+
+// maxNames bounds how many names a table remembers; when there are more it starts over.
+const maxNames = 8192
+
+// nameOf returns a name that a peer sent, the same string for the same name.
+func (t *table) nameOf(b []byte) string {
+	name, ok := t.names[string(b)]
+	if !ok {
+		if t.names == nil || len(t.names) >= maxNames {
+			t.names = map[string]string{}
+		}
+		name = string(b)
+		t.names[name] = name
+	}
+	return name
 }
 
 // from reports whether a message tells of exactly the given ranks.

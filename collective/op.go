@@ -23,6 +23,7 @@ type op struct {
 	id          uint64
 	name        string
 	reqs        []Request // of the local ranks
+	splits      [][]int   // the memory of theirs
 	have        []bool
 	parts       int
 	held        bool    // complete while operations pause: not declared yet
@@ -62,6 +63,10 @@ type op struct {
 	climb   climb       // of an Adasum
 	coded   coded
 	results []Result // of the local ranks, without Buffer
+	shapes  []int    // the memory of theirs
+	rows    []int    // the same
+	zeros   []byte   // Allreduce: the part of ranks that joined
+	other   Request  // Allreduce: what ranks of another host submitted, if all of this one joined
 
 	foreseen atomic.Int64 // bytes of the tensor, -1 if they are not known yet; set with this host's vote
 
@@ -133,6 +138,14 @@ func (o *op) agreed() bool {
 	return true
 }
 
+// put takes a local rank's part.
+func (o *op) put(index int, r *Request) {
+	o.reqs[index], o.have[index] = *r, true
+	o.splits[index] = append(o.splits[index][:0], r.Splits...)
+	o.reqs[index].Splits = o.splits[index]
+	o.parts++
+}
+
 // reset makes a pooled op an empty one for a name.
 func (o *op) reset(g *group, epoch uint32, id uint64, name string) {
 	o.mu.Lock()
@@ -140,6 +153,7 @@ func (o *op) reset(g *group, epoch uint32, id uint64, name string) {
 	o.group, o.epoch, o.id, o.name = g, epoch, id, name
 	o.reqs = resize(o.reqs, len(g.local()))
 	o.have = resize(o.have, len(g.local()))
+	o.splits = resize(o.splits, len(g.local()))
 	clear(o.have)
 	o.votes = resize(o.votes, len(g.hosts))
 	o.next = resize(o.next, len(g.hosts))

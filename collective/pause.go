@@ -89,7 +89,8 @@ func (e *Engine) Resume(number uint32, order []int, cost schedule.Cost) error {
 			e.table.standing = append(e.table.standing, standing{op: o, verdict: e.table.declare(o)})
 		}
 	}
-	more := e.drain()
+	var room [1]standing
+	more := e.drain(room[:0])
 	e.mu.Unlock()
 	e.post(m)
 	e.follow(more)
@@ -194,7 +195,7 @@ func (g *group) reorder(as *group) []int {
 		g.gone[i].pos = slices.Index(was, g.gone[i].pos)
 	}
 	g.closed = permute(g.closed, was)
-	g.hosts, g.self, g.seats, g.rings = as.hosts, as.self, as.seats, as.rings
+	g.hosts, g.self, g.seats, g.owned, g.rings = as.hosts, as.self, as.seats, as.owned, as.rings
 	return was
 }
 

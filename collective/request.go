@@ -40,7 +40,7 @@ func (k Kind) String() string {
 }
 
 // Request is one rank's part of an operation. Ranks meet by Group and Name, in any order of submission.
-// The engine keeps Shape, Splits, In and Out until it calls Complete.
+// The engine keeps Shape, In and Out until it calls Complete.
 type Request struct {
 	// Epoch of the world that the rank is in: of another one than the engine's it is refused. 0 is any.
 	Epoch uint32
@@ -60,7 +60,8 @@ type Request struct {
 	Post  float64 // the result is multiplied by it, 1 for none
 	Shape []int   // of this rank's tensor. AddGroup: the members' global ranks
 	// Splits are the rows for each rank of the group, from the first row on. Alltoall: nil for the same number. Scatter,
-	// of the root: nil for the same number, and one more for the first ranks if it does not come out even.
+	// of the root: nil for the same number, and one more for the first ranks if it does not come out even. Submit copies
+	// them, and the Shape of an AddGroup.
 	Splits []int
 	// Owes are the names of parts in allreduces of the world that the rank began before this Join, and submits after it
 	// (lanes: worker/session). Nothing stands in for them; Engine.Settle takes one back.
@@ -79,7 +80,7 @@ type Client interface {
 	Complete(handle uint64, r Result)
 }
 
-// Result is the end of a request.
+// Result is the end of a request. Shape and Rows are the engine's, and used for other results once Complete has returned.
 type Result struct {
 	Err error // nil, or a *Error
 	// Buffer holds the results of kinds that bring their own memory (Allgather, Alltoall, ReduceScatter,

@@ -67,18 +67,12 @@ func (r *Request) checkRoot(g *group, rank int) *Error {
 	size := len(g.ranks)
 	switch {
 	case r.Kind == Gather:
-		r.Splits = make([]int, size)
+		r.deal(g, 0, 0)
 		r.Splits[root] = r.Shape[0]
 	case rank != r.Root:
-		r.Splits = make([]int, size)
+		r.deal(g, 0, 0)
 	case r.Splits == nil:
-		r.Splits = make([]int, size)
-		for i := range r.Splits {
-			r.Splits[i] = r.Shape[0] / size
-			if i < r.Shape[0]%size {
-				r.Splits[i]++
-			}
-		}
+		r.deal(g, r.Shape[0]/size, r.Shape[0]%size)
 	}
 	return r.checkSplits(g)
 }

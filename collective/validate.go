@@ -94,7 +94,7 @@ func (r *Request) checkSplits(g *group) *Error {
 		if rows%size != 0 {
 			return refuse("alltoall %q: %d rows cannot be dealt to %d ranks without splits", r.Name, rows, size)
 		}
-		r.Splits = slices.Repeat([]int{rows / size}, size)
+		r.deal(g, rows/size, 0)
 	}
 	if len(r.Splits) != size {
 		return refuse("%s %q: %d splits for %d ranks", r.Kind, r.Name, len(r.Splits), size)
@@ -106,6 +106,19 @@ func (r *Request) checkSplits(g *group) *Error {
 		rows -= n
 	}
 	return nil
+}
+
+// deal gives every rank of the group the same number of rows, and one more to the first ones. What it makes is good
+// until the next request of the group is checked.
+func (r *Request) deal(g *group, each, more int) {
+	g.splits = resize(g.splits, len(g.ranks))
+	for i := range g.splits {
+		g.splits[i] = each
+		if i < more {
+			g.splits[i]++
+		}
+	}
+	r.Splits = g.splits
 }
 
 func (r *Request) checkTensor(g *group) *Error {

@@ -92,9 +92,11 @@ type group struct {
 	self  int               // position of this host
 	ranks []int             // all ranks, ascending
 	seats []seat            // where each of them is
+	owned [][]int           // the ranks of each position, by their places in ranks
 	rings []schedule.Course // of World.Rings, by positions; none if one ring is all there is
 	// exchanges reports whether an alltoall fits the engine: its steps and its ready messages have limits.
 	exchanges bool
+	splits    []int // scratch memory of a request that is checked
 	// gone are members that left: nothing new can start, what their host declared ready may go on.
 	gone    []departed
 	removed bool
@@ -137,12 +139,15 @@ func newGroup(w World, id uint32, ranks []int) *group {
 	if g.self < 0 {
 		return nil
 	}
-	g.seats = make([]seat, len(g.ranks))
+	g.seats, g.owned = make([]seat, len(g.ranks)), make([][]int, len(g.hosts))
 	for pos, h := range g.hosts {
 		for index, r := range h.Ranks {
 			i, _ := slices.BinarySearch(g.ranks, r)
 			g.seats[i] = seat{pos, index}
 		}
+	}
+	for i, seat := range g.seats {
+		g.owned[seat.pos] = append(g.owned[seat.pos], i)
 	}
 	g.rings = w.coursesOf(g)
 	g.joined, g.owes, g.closed = make([]bool, len(g.local())), make([]map[string]bool, len(g.local())), make([]int, len(g.hosts))

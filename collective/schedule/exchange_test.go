@@ -16,11 +16,15 @@ func TestExchange(t *testing.T) {
 			for range rng.IntN(10) {
 				owners = append(owners, rng.IntN(hosts))
 			}
+			owned := make([][]int, hosts)
+			for rank, p := range owners {
+				owned[p] = append(owned[p], rank)
+			}
 			type pair struct{ from, to int }
 			lists := make([][]schedule.Step, hosts)
 			pairs := make([][]pair, hosts)
 			for p := range hosts {
-				lists[p] = schedule.Exchange(nil, hosts, p, owners, func(from, to int) int64 {
+				lists[p] = schedule.Exchange(nil, p, owned, func(from, to int) int64 {
 					pairs[p] = append(pairs[p], pair{from, to})
 					return int64(100*from + to)
 				})

@@ -51,16 +51,16 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 		return r, invalid("submit %s: unknown kind of operation %d", r.Name, m.kind)
 	}
 	if len(m.splits) > 0 {
-		// Not kept like shapes: splits are rarely the same twice.
-		numbers := make([]int, len(m.splits)/4)
-		for i := range numbers {
-			numbers[i] = int(int32(le.Uint32(m.splits[4*i:])))
+		// Not kept like shapes: splits are rarely the same twice. The engine copies them.
+		s.numbers = s.numbers[:0]
+		for b := m.splits; len(b) > 0; b = b[4:] {
+			s.numbers = append(s.numbers, int(int32(le.Uint32(b))))
 		}
 		switch m.kind {
 		case collective.Alltoall, collective.Scatter:
-			r.Splits = numbers
+			r.Splits = s.numbers
 		case collective.AddGroup:
-			r.Shape = numbers
+			r.Shape = s.numbers
 		default:
 			return r, invalid("submit %s: %s has no splits", r.Name, m.kind)
 		}

@@ -42,6 +42,7 @@ type session struct {
 	nextRegion uint32
 	names      names
 	shapes     shapes
+	numbers    []int // scratch memory of a submission
 	submission submit
 	left       bool   // BYE came
 	lanes      *lanes // written with the server's lock held, before WELCOME; may be nil
