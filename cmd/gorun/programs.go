@@ -115,7 +115,8 @@ func programFlagsOfItsOwn() []cli.Flag {
 	return slices.DeleteFunc(launchFlags(), func(f cli.Flag) bool { return !slices.Contains(perProgram, f.Names()[0]) })
 }
 
-// cutProgram cuts at the first ":" that is followed by a flag: a program may have an argument ":" of its own.
+// cutProgram cuts at the first ":" that is followed by a flag: a program may have an argument ":" of its own, but not as its
+// last one, which is a program that was forgotten.
 func cutProgram(args []string) (program, rest []string) {
 	for i, arg := range args {
 		if arg == ":" && i+1 < len(args) && strings.HasPrefix(args[i+1], "-") {
@@ -126,9 +127,14 @@ func cutProgram(args []string) (program, rest []string) {
 }
 
 func checkProgram(argv []string) error {
+	const several = "gorun -np 1 python first.py : -np 3 python others.py"
 	switch {
 	case len(argv) == 0:
 		return &usageError{errNoProgram, "gorun -np 4 -H host1:2,host2:2 python train.py"}
+	case argv[0] == ":":
+		return &usageError{fmt.Errorf("no program before %q", ":"), several}
+	case argv[len(argv)-1] == ":":
+		return &usageError{fmt.Errorf("no program behind %q", ":"), several}
 	case strings.HasPrefix(argv[0], "-"):
 		return &usageError{fmt.Errorf("unknown flag %s", argv[0]), "gorun --help lists the flags"}
 	}
