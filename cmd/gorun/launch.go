@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/signal"
 	"slices"
@@ -339,6 +340,11 @@ func startTimeout(c *cli.Context) time.Duration {
 func checkStart(c *cli.Context) error {
 	if patience := timeOf(c, "start-timeout"); patience <= 0 {
 		return &usageError{fmt.Errorf("--start-timeout %v: must be positive", patience), "--start-timeout 60, in seconds"}
+	}
+	for _, nic := range nicsOf(c) {
+		if _, err := netip.ParsePrefix(nic); err != nil && strings.Contains(nic, "/") { // no interface or driver has one in its name
+			return &usageError{fmt.Errorf("--network-interfaces %s: not a network", nic), "--network-interfaces eth0,10.0.0.0/8"}
+		}
 	}
 	return nil
 }
