@@ -47,8 +47,10 @@ func scripts(t *testing.T) []string {
 	return out
 }
 
-// TestEveryFlagHasAScript: each name of each flag, of a launch and of each command that people run, is given to it in a
-// session of testdata/script, so that its meaning is held there. Flags that a command shares with launches are held by those.
+// TestEveryFlagHasAScript: each name of each flag, of a launch and of each command that people run, stands in a command line of
+// testdata/script, if only of one that is refused or shows what would be done: so no name is taken that is not accepted any more.
+// Whether its meaning is held there as well is for whoever writes the script. Flags that a command shares with launches may be
+// given to those.
 func TestEveryFlagHasAScript(t *testing.T) {
 	app := newApp(nil)
 	given := map[string]map[string]bool{"": {}} // by command, "" for a launch
