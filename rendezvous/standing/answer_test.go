@@ -1,6 +1,8 @@
 package standing
 
 import (
+	"crypto/tls"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -8,7 +10,7 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// TestNoAnswer: a host that refuses a connection, or hangs up, is there; one that says nothing may not be.
+// TestNoAnswer: a host that refuses a connection, or hangs up, is there; one that says nothing may not be, whenever that begins.
 func TestNoAnswer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -25,7 +27,7 @@ func TestNoAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := Client{Key: key, prompt: time.Second}
+	client := Client{Key: key, prompt: time.Second, answering: 100 * time.Millisecond}
 	try := func(what, addr string, want bool) {
 		t.Helper()
 		_, _, err := client.enter(t.Context(), addr, &wire.Resume{Session: "none"})
@@ -37,6 +39,28 @@ func TestNoAnswer(t *testing.T) {
 	<-done
 	l.Close()
 	try("a host that refuses", l.Addr().String(), false)
+	channel, err := key.channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mute, err := tls.Listen("tcp", "127.0.0.1:0", channel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan error, 1)
+	go func() {
+		conn, err := mute.Accept()
+		if err == nil {
+			defer conn.Close()
+			_, err = io.Copy(io.Discard, conn) // until the other side has had enough
+		}
+		heard <- err
+	}()
+	try("a host that takes what is asked, and says nothing", mute.Addr().String(), true)
+	if err := <-heard; err != nil {
+		t.Error(err)
+	}
+	mute.Close()
 	client.prompt = time.Nanosecond // too short for any
 	try("nobody", l.Addr().String(), true)
 

@@ -25,7 +25,8 @@ type Client struct {
 	Key     Key
 	Version string
 
-	prompt time.Duration // how long a host has to answer, 0 for as long as a connection may take
+	prompt    time.Duration // how long a host has to answer, 0 for as long as a connection may take
+	answering time.Duration // in place of the constant, for tests
 }
 
 // Reserve asks the daemon at addr, or the one that it names, for slots, and waits for them. waiting hears

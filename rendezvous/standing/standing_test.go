@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -444,6 +445,101 @@ func TestRestart(t *testing.T) {
 		j, err := client.Jobs(t.Context(), a.addr)
 		return err == nil && j.Members[0].Used == 0
 	})
+}
+
+// TestForgottenConnection: a connection that brings nothing any more, and does not end, is replaced by another one long before
+// TCP gives it up.
+func TestForgottenConnection(t *testing.T) {
+	t.Parallel()
+	a := start(t, "a", 1)
+	l := a.reserve(1)
+	defer l.Close()
+	w := newWall(t, a.addr)
+	l.By("a", w.addr)
+	s, err := l.Start(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	echo(t, s)
+	w.forget()
+	began := time.Now()
+	echo(t, s) // which ends after 20 s
+	if took := time.Since(began); took < 2*time.Second {
+		t.Errorf("it went on after %v: the connection was not forgotten", took)
+	}
+	if n := w.taken.Load(); n < 2 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// wall stands between a launcher and a daemon, as a firewall that can forget what connections there are: it lets nothing of
+// them through any more, and tells nobody.
+type wall struct {
+	addr  string
+	taken atomic.Int32
+
+	mu    sync.Mutex
+	known map[net.Conn]bool
+}
+
+func newWall(t *testing.T, to string) *wall {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wall{addr: l.Addr().String(), known: map[net.Conn]bool{}}
+	var passing sync.WaitGroup
+	passing.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			w.taken.Add(1)
+			passing.Go(func() { w.pass(conn, to) })
+		}
+	})
+	t.Cleanup(func() { l.Close(); passing.Wait() })
+	return w
+}
+
+func (w *wall) pass(conn net.Conn, to string) {
+	other, err := net.Dial("tcp", to)
+	if err != nil {
+		conn.Close()
+		return
+	}
+	w.mu.Lock()
+	w.known[conn] = true
+	w.mu.Unlock()
+	var both sync.WaitGroup
+	through := func(from, to net.Conn) {
+		defer from.Close()
+		defer to.Close()
+		for buf := make([]byte, 64<<10); ; {
+			n, err := from.Read(buf)
+			w.mu.Lock()
+			known := w.known[conn]
+			w.mu.Unlock()
+			if err != nil {
+				return
+			}
+			if known {
+				to.Write(buf[:n])
+			}
+		}
+	}
+	both.Go(func() { through(conn, other) })
+	both.Go(func() { through(other, conn) })
+	both.Wait()
+}
+
+func (w *wall) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.known)
 }
 
 // TestLastWords: a daemon that ends is not looked for, and what it said last is told.

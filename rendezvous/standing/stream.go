@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,6 +26,10 @@ const (
 	absence = 45 * time.Second
 	// prompt is how long a host has to answer somebody who was connected with it: TCP by itself would ask ever more rarely.
 	prompt = 2 * time.Second
+	// answering is how long a host that has been reached may take for its answer: to start a daemon, or to find one.
+	answering = 20 * time.Second
+	// doubt is how long a connection may bring nothing until another one is tried beside it. Daemons speak every second.
+	doubt = 4 * time.Second
 	// farewell is how long a goodbye may take.
 	farewell = time.Second
 )
@@ -142,10 +147,8 @@ func (s *Stream) where() wire.Share {
 // run sees to it that the stream has a connection, until it is over.
 func (s *Stream) run(ctx context.Context, conn net.Conn, in io.Reader) {
 	for {
-		if _, err := conn.Write(s.token); err != nil {
-			conn.Close()
-		} else {
-			s.Carry(conn, in)
+		if conn, in = s.carry(ctx, conn, in); conn != nil {
+			continue
 		}
 		if s.Over() {
 			return
@@ -157,6 +160,65 @@ func (s *Stream) run(ctx context.Context, conn net.Conn, in io.Reader) {
 			return
 		}
 	}
+}
+
+// carry lets a connection carry the stream to its end. One that is silent may have no other end any more, because its host has
+// another address or something in between has forgotten it: then it returns one that is to go on in its place.
+func (s *Stream) carry(ctx context.Context, conn net.Conn, in io.Reader) (next net.Conn, nextIn io.Reader) {
+	ctx, end := context.WithCancel(ctx)
+	listens := &listener{Reader: in}
+	var carrying sync.WaitGroup
+	carrying.Go(func() {
+		defer end()
+		if _, err := conn.Write(s.token); err == nil {
+			s.Carry(conn, listens)
+		}
+		conn.Close()
+	})
+	defer carrying.Wait()
+	look := time.NewTicker(doubt / 4)
+	defer look.Stop()
+	client := s.lease.client
+	client.prompt = prompt
+	for looked := time.Now(); ; {
+		var now time.Time
+		select {
+		case now = <-look.C:
+		case <-ctx.Done():
+			return nil, nil
+		}
+		stood := now.Sub(looked) > doubt/2 // this machine stood still: all have been silent
+		looked = now
+		since := listens.since.Load()
+		if stood || since == 0 || now.Sub(time.Unix(0, since)) < doubt {
+			continue
+		}
+		next, nextIn, err := client.enter(ctx, s.where().Addr, &wire.Resume{Session: s.session, Term: s.term})
+		looked = time.Now()
+		_, refused := errors.AsType[*RefusedError](err)
+		switch {
+		case refused:
+			conn.Close() // it has ended, and who looks for it hears why
+		case err != nil:
+		case listens.since.Load() != since || ctx.Err() != nil:
+			next.Close() // it has spoken meanwhile
+		default:
+			conn.Close()
+			return next, nextIn
+		}
+	}
+}
+
+// listener notes since when one waits for more to read, 0 if one does not.
+type listener struct {
+	io.Reader
+	since atomic.Int64
+}
+
+func (l *listener) Read(b []byte) (int, error) {
+	l.since.Store(time.Now().UnixNano())
+	defer l.since.Store(0)
+	return l.Reader.Read(b)
 }
 
 // Unanswered is since when the host has not answered, zero while it does: while it has a connection, or says that it has no
@@ -225,8 +287,12 @@ func notAgain(err error) error {
 	return fmt.Errorf("the connection to the daemon was not to be had again: %w", err)
 }
 
-// noAnswer is true for an attempt to connect that nobody answered, not even by a refusal.
+// noAnswer is true for an attempt to connect that nobody answered, not even by a refusal: also if somebody took the connection,
+// as the kernel of a host does whose daemon stands still, and then said nothing.
 func noAnswer(err error) bool {
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+		return true
+	}
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial" && !errors.Is(err, syscall.ECONNREFUSED)
 }
@@ -238,6 +304,7 @@ func (c Client) enter(ctx context.Context, addr string, m wire.Message) (net.Con
 		return nil, nil, err
 	}
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	conn.SetDeadline(time.Now().Add(cmp.Or(c.answering, answering)))
 	if err := wire.NewWriter(conn).Write(m); err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -246,6 +313,7 @@ func (c Client) enter(ctx context.Context, addr string, m wire.Message) (net.Con
 	msg, err := wire.NewReader(in).Read()
 	switch msg := msg.(type) {
 	case *wire.Granted:
+		conn.SetDeadline(time.Time{})
 		return conn, in, nil
 	case *wire.Refused:
 		err = &RefusedError{msg.Text, msg.Hint}
