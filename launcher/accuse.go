@@ -39,7 +39,7 @@ func (j *job) judge(now time.Time) {
 	}
 	var members []int
 	for _, h := range j.hosts {
-		if !j.ended[h.id] && !h.leaving && h.lostWhy == "" && j.ready[h.id] != nil && (j.members == nil || slices.Contains(j.members, h.id)) {
+		if j.member(h) {
 			members = append(members, h.id)
 		}
 	}
@@ -53,6 +53,11 @@ func (j *job) judge(now time.Time) {
 			j.hostFailed(&HostError{Host: h.name, Step: "run", Err: errors.New(j.charge(h)), Code: ExitTransport})
 		}
 	}
+}
+
+// member is true for a host of the present world whose word about others, and theirs about it, counts.
+func (j *job) member(h *host) bool {
+	return !j.stopping && !j.ended[h.id] && !h.leaving && h.lostWhy == "" && j.ready[h.id] != nil && (j.members == nil || slices.Contains(j.members, h.id))
 }
 
 // charge is why a host is lost, in the words of one who does not hear it, or else by whom it does not hear.

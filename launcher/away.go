@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"gorun/rendezvous/wire"
@@ -9,7 +10,8 @@ import (
 
 // A host whose connection has ended, and that cannot be reached, may be cut off or dead. It is dead if it has said so: its
 // kernel ends the connections of processes that are gone, with the launcher or with other hosts. Otherwise it has the time that
-// any silent host has.
+// any silent host has. That time is the launcher's to count where nobody else does: the other hosts of a world judge each other,
+// but there may be none, or none that is heard itself.
 
 // mending is how long a host that has ended its connections may be silent, for a process of ssh may die for itself, and
 // connections may be reset on their way.
@@ -34,34 +36,50 @@ func (j *job) hungUp(h *host, m *wire.HungUp) {
 	h.parted[m.Peer] = true
 }
 
-// search gives up the hosts that cannot be reached, if there is more to it than that, or it lasts too long.
+// search gives up the hosts that cannot be reached, if there is more to it than that, or it lasts too long, and those that are
+// silent for too long where no other host would say so.
 func (j *job) search(now time.Time) {
 	for _, h := range j.hosts {
 		d := h.daemon.Load()
 		if d == nil || d.Away == nil || j.ended[h.id] {
 			continue
 		}
+		patience := j.lease()
+		if h.moves && j.spec.Lease == 0 {
+			patience = max(patience, VGPULease)
+		}
+		expired := j.silences.quiet(now, h.heard.last(now)) >= patience
 		a := d.Away()
 		if a.since.IsZero() {
+			if expired && j.ready[h.id] != nil && !j.watched(now, h) {
+				j.giveUpOn(h, fmt.Sprintf("silent for %v", patience))
+			}
 			continue
 		}
 		j.form() // if that is for later: in a world hosts tell each other whether the launcher lives, and who hung up
 		if j.silences.quiet(now, a.since) < mending {
 			continue
 		}
-		patience := j.lease()
-		if h.moves && j.spec.Lease == 0 {
-			patience = max(patience, vgpuLease)
-		}
 		// Of a host that does not run anything yet, or any more, there is nothing to lose.
 		idle := j.ready[h.id] == nil || h.leaving || j.stopping
 		silent := !a.silent.IsZero() && j.silences.quiet(now, a.silent) >= mending
-		if silent && (idle || a.hungUp || j.partedFrom(h)) || j.silences.quiet(now, h.heard.last(now)) >= patience {
-			why := fmt.Sprintf("cannot be reached since %s", a.since.Format(time.TimeOnly))
-			h.unreachable.Store(&why)
-			h.hangUp() // its conversation reports the loss
+		if silent && (idle || a.hungUp || j.partedFrom(h)) || expired {
+			j.giveUpOn(h, fmt.Sprintf("cannot be reached since %s", a.since.Format(time.TimeOnly)))
 		}
 	}
+}
+
+// giveUpOn takes a host for lost, by itself.
+func (j *job) giveUpOn(h *host, why string) {
+	h.unreachable.Store(&why)
+	h.hangUp() // its conversation reports the loss
+}
+
+// watched is true if there is another host of this one's world, itself heard, which would say that it is silent.
+func (j *job) watched(now time.Time, h *host) bool {
+	return j.member(h) && slices.ContainsFunc(j.hosts, func(other *host) bool {
+		return other != h && j.member(other) && j.silences.quiet(now, other.heard.last(now)) < unheard
+	})
 }
 
 // partedFrom is true if a host that is left says that this one has ended their connections.

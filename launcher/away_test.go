@@ -19,8 +19,19 @@ func TestSearch(t *testing.T) {
 		change     func(j *job)
 		lost       bool
 	}{
-		"it is there":                             {now: 100, heard: 99.5},
-		"it is silent, which others judge":        {now: 100, heard: 1},
+		"it is there":                      {now: 100, heard: 99.5},
+		"it is silent, which others judge": {now: 100, heard: 1, change: func(j *job) { j.hosts[1].heard.reading(at(98)) }},
+		"it is silent as all others are":   {now: 1 + lease, heard: 1, change: func(j *job) { j.hosts[1].heard.reading(at(20)) }, lost: true},
+		"it is silent alone":               {now: 1 + lease, heard: 1, change: func(j *job) { j.hosts = j.hosts[:1] }, lost: true},
+		"and was for a little less":        {now: lease, heard: 1, change: func(j *job) { j.hosts = j.hosts[:1] }},
+		"it is silent and others are gone": {now: 1 + lease, heard: 1, change: func(j *job) { j.hosts[1].heard.reading(at(30)); j.ended[1] = true }, lost: true},
+		"it is silent and others are not in its world": {now: 1 + lease, heard: 1,
+			change: func(j *job) { j.hosts[1].heard.reading(at(30)); j.members = []int{0} }, lost: true},
+		"it is silent, and a spare host": {now: 1 + lease, heard: 1,
+			change: func(j *job) { j.hosts[1].heard.reading(at(30)); j.members = []int{1} }, lost: true},
+		"it is silent alone, and moves":           {now: 100, heard: 1, change: func(j *job) { j.hosts = j.hosts[:1]; j.hosts[0].moves = true }},
+		"it is silent alone, and starts":          {now: 100, heard: 1, change: func(j *job) { j.hosts = j.hosts[:1]; delete(j.ready, 0) }},
+		"it is silent since both stood still":     {now: 100, heard: 1, change: func(j *job) { j.hosts = j.hosts[:1]; j.silences.floor = at(90) }},
 		"it is cut off":                           {away: away{since: at(10), silent: at(10)}, now: 30, heard: 9},
 		"its lease ends":                          {away: away{since: at(10), silent: at(10)}, now: 9 + lease, heard: 9, lost: true},
 		"its lease ends as its connection breaks": {away: away{since: at(60), silent: at(60)}, now: 61, heard: 1},

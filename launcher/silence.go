@@ -134,11 +134,11 @@ func (j *job) migrating(h *host, m *wire.Migrating) {
 	j.spec.Note("gorun: %s renews its connections: %s", h.name, m.Text)
 }
 
-// autoLease and vgpuLease are how long hosts may be silent unless the user says: the memory of a virtual GPU is copied
-// while its machine stands still.
 const (
-	autoLease = 30 * time.Second
-	vgpuLease = 120 * time.Second
+	// AutoLease is how long hosts may be silent unless the user says.
+	AutoLease = 30 * time.Second
+	// VGPULease is the same where there are virtual GPUs, whose memory is copied while their machine stands still.
+	VGPULease = 120 * time.Second
 )
 
 // lease returns how long the hosts of a world may be silent.
@@ -149,9 +149,9 @@ func (j *job) lease() time.Duration {
 	for _, ready := range j.ready {
 		for _, g := range ready.Host.GPUs {
 			if g.Mode == "vgpu" {
-				return vgpuLease
+				return VGPULease
 			}
 		}
 	}
-	return autoLease
+	return AutoLease
 }
