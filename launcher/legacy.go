@@ -16,8 +16,8 @@ import (
 
 // Keeper gives what another launcher would need to those who would begin it.
 type Keeper interface {
-	// Keep takes what takes the place of all before it, and returns its number.
-	Keep(legacy []byte) uint64
+	// Keep takes what takes the place of all before it, and how long hosts may be silent now, the launcher's too. It returns its number.
+	Keep(legacy []byte, lease time.Duration) uint64
 	// Kept delivers the number of the last one that is safe.
 	Kept() <-chan uint64
 }
@@ -84,7 +84,7 @@ func (j *job) bequeath(then func()) {
 		j.stop(fmt.Errorf("write down the job: %w", err))
 		return
 	}
-	number := j.spec.Keeper.Keep(text)
+	number := j.spec.Keeper.Keep(text, j.lease())
 	if then != nil {
 		j.pending = &pending{number, then}
 	}

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"reflect"
 	"testing"
+	"time"
 
 	"gorun/launcher/elastic"
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 // TestJobAfterTakeOver: a daemon that has not been told its job is told by the next launcher what it would have heard of
@@ -41,9 +43,15 @@ func TestJobAfterTakeOver(t *testing.T) {
 }
 
 // keeper keeps the last legacy.
-type keeper struct{ legacy []byte }
+type keeper struct {
+	legacy []byte
+	lease  time.Duration
+}
 
-func (k *keeper) Keep(legacy []byte) uint64 { k.legacy = legacy; return 1 }
+func (k *keeper) Keep(legacy []byte, lease time.Duration) uint64 {
+	k.legacy, k.lease = legacy, lease
+	return 1
+}
 
 func (k *keeper) Kept() <-chan uint64 { return nil }
 
@@ -75,5 +83,22 @@ func TestHungUpAfterTakeOver(t *testing.T) {
 	j.handle(event{host: 0, msg: &wire.HungUp{Peer: 1, Back: true}})
 	if j.partedFrom(b) {
 		t.Error("it is not known that b is back")
+	}
+}
+
+// TestLeaseOfLauncher: the launcher may be silent for as long as its hosts may, which is longer once one has vGPUs.
+func TestLeaseOfLauncher(t *testing.T) {
+	k := &keeper{}
+	j, err := newJob(&Spec{Elastic: &ElasticSpec{}, Keeper: k})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.change.tick.Stop()
+	if j.bequeath(nil); k.lease != AutoLease {
+		t.Errorf("lease %v", k.lease)
+	}
+	j.ready[0] = &wire.Ready{Host: topology.Host{GPUs: []topology.GPU{{Mode: "vgpu"}}}}
+	if j.bequeath(nil); k.lease != VGPULease {
+		t.Errorf("lease %v with a vGPU", k.lease)
 	}
 }

@@ -93,9 +93,10 @@ func (k *keeper) begin() {
 }
 
 // Keep implements launcher.Keeper.
-func (k *keeper) Keep(legacy []byte) uint64 {
+func (k *keeper) Keep(legacy []byte, lease time.Duration) uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.holder.Extend(lease)
 	k.left.Launcher = legacy
 	return k.put(false)
 }
@@ -237,7 +238,7 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 	if err != nil {
 		return fmt.Errorf("find hosts that could carry the job on: %w", err)
 	}
-	k := &keeper{client: client, home: d.hosted.addr, lease: cmp.Or(spec.Lease, 30*time.Second), shares: lease.Shares, addrs: addressesOf(known.Members), stand: d.standDown,
+	k := &keeper{client: client, home: d.hosted.addr, lease: cmp.Or(spec.Lease, launcher.AutoLease), shares: lease.Shares, addrs: addressesOf(known.Members), stand: d.standDown,
 		left: bequest{Name: fmt.Sprintf("%s/%d", d.hosted.name, d.record.ID), Started: d.record.Started, Request: d.request}}
 	legacy := authority.Legacy{}
 	if from := d.inherited; from != nil {
@@ -260,12 +261,13 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 	}
 	if spec.Elastic != nil {
 		spec.Keeper = k
-		lease.Patience, lease.Silence = k.lease+succession, k.lease
+		// Only hosts know whether they have vGPUs, and when they say so their daemons wait already.
+		lease.Patience, lease.Silence = max(k.lease, cmp.Or(spec.Lease, launcher.VGPULease))+succession, k.lease
 	}
 	d.keeper = k
 	k.begin()
 	if spec.Elastic == nil {
-		k.Keep(nil)
+		k.Keep(nil, k.lease)
 	}
 	return nil
 }

@@ -371,3 +371,38 @@ func TestStrangersHaveNoVote(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+// TestLongerLease: hosts turn out to have vGPUs once they are there, and then the launcher may be silent for longer as well. A
+// lease does not become shorter again: the launcher that takes over does not know of all hosts at first.
+func TestLongerLease(t *testing.T) {
+	electors := []string{"a", "b", "c"}
+	h := authority.NewHolder("a", "job", electors, 30*time.Second, authority.Legacy{})
+	e := authority.NewElector("b", authority.State{}, 0)
+	give := func(now time.Duration) {
+		t.Helper()
+		a := e.Step(now, authority.Event{Keep: h.Next("b")})
+		if !a.Save {
+			t.Error("it is not saved")
+		}
+	}
+	stands := func(now time.Duration) bool {
+		return e.Step(now, authority.Event{Tick: &authority.Tick{}}).Ask != nil
+	}
+	h.Put([]byte("v"), false)
+	give(0)
+	for _, lease := range []time.Duration{120 * time.Second, 30 * time.Second} {
+		h.Extend(lease)
+		h.Put([]byte("v"), false)
+		give(time.Second)
+		if got := e.State().Lease; got != 120*time.Second {
+			t.Errorf("the lease is %v", got)
+		}
+	}
+	vote := authority.Event{Vote: &wire.Vote{Job: "job", Candidate: "c", Term: 2}}
+	if e.Step(100*time.Second, vote).Answer.(*wire.Voted).Granted || stands(100*time.Second) {
+		t.Error("the launcher is given up before its lease ends")
+	}
+	if !stands(200 * time.Second) {
+		t.Error("the launcher is not given up")
+	}
+}

@@ -127,6 +127,7 @@ func (e *Elector) keep(now time.Duration, k *wire.Keep) (a Actions) {
 	}
 	if k.Value != nil && (k.Term > s.Term || k.Seq > s.Seq) {
 		s.Term, s.Seq, s.Holder, s.Value, s.Over, a.Save = k.Term, k.Seq, k.Holder, k.Value, k.Over, true
+		s.Lease = time.Duration(k.LeaseMS) * time.Millisecond // longer than at first, perhaps
 	}
 	e.heard, e.standing = now, 0
 	kept := &wire.Kept{Term: k.Term}

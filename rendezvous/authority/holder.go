@@ -27,6 +27,11 @@ func (h *Holder) Put(value []byte, over bool) uint64 {
 	return h.last.Seq
 }
 
+// Extend says how long the launcher may be silent from the next value on, if that is longer than before.
+func (h *Holder) Extend(lease time.Duration) {
+	h.last.LeaseMS = max(h.last.LeaseMS, int(lease.Milliseconds()))
+}
+
 // Next is what to say to an elector now: the last value if it does not have that, and a sign of life in any case.
 func (h *Holder) Next(elector string) *wire.Keep {
 	next := h.last
