@@ -28,7 +28,6 @@ func (j *job) accused(h *host, m *wire.Silent) {
 		return
 	}
 	h.accuses = append(h.accuses, m)
-	j.accusations.Accuse(time.Now(), h.id, m.Peer)
 	j.judge(time.Now())
 }
 
@@ -43,6 +42,14 @@ func (j *job) judge(now time.Time) {
 			members = append(members, h.id)
 		}
 	}
+	for _, h := range j.hosts {
+		h.accuses = slices.DeleteFunc(h.accuses, func(s *wire.Silent) bool { return !j.member(j.hosts[s.Peer]) })
+		for _, s := range h.accuses {
+			if j.hosts[s.Peer].excused.Before(now) {
+				j.accusations.Accuse(now, h.id, s.Peer)
+			}
+		}
+	}
 	heard := func(id int) bool { return j.silences.quiet(now, j.hosts[id].heard.last(now)) < unheard }
 	for _, id := range j.accusations.Judge(now, members, heard) {
 		if h := j.hosts[id]; j.change != nil {
@@ -55,9 +62,11 @@ func (j *job) judge(now time.Time) {
 	}
 }
 
-// member is true for a host of the present world whose word about others, and theirs about it, counts.
+// member is true for a host of the present world whose word about others, and theirs about it, counts: also for one that has yet
+// to be taken over from another launcher, so that one which is lost need not be looked for until its lease ends once more.
 func (j *job) member(h *host) bool {
-	return !j.stopping && !j.ended[h.id] && !h.leaving && h.lostWhy == "" && j.ready[h.id] != nil && (j.members == nil || slices.Contains(j.members, h.id))
+	return !j.stopping && !j.ended[h.id] && !h.leaving && h.lostWhy == "" && (j.ready[h.id] != nil || h.adopted) &&
+		(j.members == nil || slices.Contains(j.members, h.id))
 }
 
 // charge is why a host is lost, in the words of one who does not hear it, or else by whom it does not hear.

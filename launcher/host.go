@@ -51,6 +51,8 @@ type host struct {
 	heard   heard
 	moves   bool // it said that it is about to stand still
 	unheard bool // it was given up while the job ended, and may live
+	// excused is until when no other host's word counts against it, for it moves; zero if it does.
+	excused time.Time
 
 	daemon      atomic.Pointer[Daemon] // once it was started
 	unreachable atomic.Pointer[string] // why it was given up

@@ -114,6 +114,7 @@ func (j *job) inherit(text []byte) error {
 	}
 	j.change.policy, j.change.began = policy, time.Now().Add(-now)
 	j.epoch = policy.Epoch()
+	j.silences.floor = time.Now() // nobody could be heard before
 	for _, x := range l.Hosts {
 		j.change.slots[x.Name] = x.Slots
 	}

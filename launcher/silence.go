@@ -123,7 +123,10 @@ func (j *job) watchHost(e HostEvent) {
 
 // migrating takes a host's word about its own move.
 func (j *job) migrating(h *host, m *wire.Migrating) {
-	h.moves = m.State == wire.MoveStarts
+	h.moves, h.excused = m.State == wire.MoveStarts, time.Time{}
+	if h.moves && j.spec.Lease == 0 {
+		h.excused = time.Now().Add(VGPULease) // its peers may not have heard of it
+	}
 	if !j.spec.Verbose {
 		return
 	}
