@@ -498,6 +498,7 @@ func (j *job) startTimedOut() {
 		switch {
 		case !j.up[h.id]:
 			e.Step, e.Err = "connect", fmt.Errorf("no answer within %v", j.spec.StartTimeout)
+			e.Hint = "is the host up, the address right and the port open in the firewall? Or give it more time with --start-timeout"
 		case j.ready[h.id] == nil:
 			e.Step, e.Err = "probe", fmt.Errorf("the daemon is not ready after %v", j.spec.StartTimeout)
 		case j.worlds[h.id].Epoch == 0 && len(j.ready) == len(j.hosts) && !j.world.later:
