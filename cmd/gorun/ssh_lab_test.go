@@ -204,7 +204,7 @@ func TestWaysOfSSH(t *testing.T) {
 		t.Errorf("--ssh-command was called %d times, want 2 (%v)", strings.Count(string(calls), "called"), err)
 	}
 	c.ranks("-mca", "plm_rsh_agent", "ssh : rsh")
-	c.fails(`(?m)^    host[23]  start  ssh: exit status 255; the host said: .*Permission denied`, "--ssh-command", "ssh -o BatchMode=yes", "--ssh-config", c.write("nokey", "Host *\n User root\n IdentityFile /dev/null\n", 0o600))
+	c.fails(`(?m)^    host[23]  authenticate  ssh: exit status 255: .*Permission denied`, "--ssh-command", "ssh -o BatchMode=yes", "--ssh-config", c.write("nokey", "Host *\n User root\n IdentityFile /dev/null\n", 0o600))
 
 	// An sshd that takes connections and says nothing.
 	sshd := c.Host(3).Processes()[0].PID

@@ -415,9 +415,16 @@ func (s *Session) explain(cause error, step Step) *Error {
 	last := lastLine(tail)
 	e := &Error{Host: s.host, Step: step}
 	var other *otherAnswer
+	var by *Error
+	if err != nil && s.blame != nil {
+		by = s.blame(last)
+	}
 	switch {
 	case s.ctx.Err() != nil:
 		e.Err = context.Cause(s.ctx)
+	case by != nil: // it is not the host that said something
+		e.Step, e.Err, e.Hint = by.Step, fmt.Errorf("%w: %s", err, last), by.Hint
+		return e
 	case err != nil && last != "":
 		e.Err = fmt.Errorf("%w; the host said: %s", err, last)
 	case err != nil:

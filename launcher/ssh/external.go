@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 )
 
 // external runs each session with a program of the user's in place of the built-in client. It authenticates by itself,
@@ -80,5 +83,36 @@ func (e external) run(command string) (*Session, error) {
 			return -1, err
 		}
 	}
-	return &Session{Stdin: in, Stdout: out, Stderr: stderr, wait: wait}, nil
+	return &Session{Stdin: in, Stdout: out, Stderr: stderr, wait: wait, blame: e.blame}, nil
+}
+
+// opensshSays is how OpenSSH says that it did not come as far as the host's sshd.
+var opensshSays = map[string]error{
+	"ssh: Could not resolve hostname ": &net.DNSError{},
+	": Connection refused":             syscall.ECONNREFUSED,
+	": Connection timed out":           context.DeadlineExceeded,
+	": Operation timed out":            context.DeadlineExceeded, // of macOS
+	": No route to host":               syscall.EHOSTUNREACH,
+	": Network is unreachable":         syscall.ENETUNREACH,
+}
+
+// blame knows the words of OpenSSH, of which only the step and the hint are returned; nil for what others say.
+func (e external) blame(said string) *Error {
+	for text, cause := range opensshSays {
+		if strings.HasPrefix(said, "ssh: ") && strings.Contains(said, text) {
+			return dialError(e.server, cause)
+		}
+	}
+	failed := &Error{Hint: "try it by hand: " + strings.Join(e.argv, " ") + " true"}
+	switch {
+	case wasDropped(said):
+		failed.Step = StepHandshake
+	case strings.Contains(said, "Host key verification failed"):
+		failed.Step = StepHostKey
+	case strings.Contains(said, "Permission denied ("), strings.Contains(said, "Too many authentication failures"):
+		failed.Step = StepAuthenticate
+	default:
+		return nil
+	}
+	return failed
 }

@@ -57,6 +57,8 @@ type Session struct {
 	stop func() bool
 	kill func() error
 	wait func() (int, error)
+	// blame finds out at which step it failed from what a program in place of the built-in client said last; nil for none such.
+	blame func(said string) *Error
 
 	waited sync.Once
 	code   int

@@ -416,7 +416,25 @@ func TestSystemSSH(t *testing.T) {
 	h.IdentityFiles = []string{"/nonexistent"}
 	h.Port = 1
 	_, err := connect(t, h.client(t), "box").Bootstrap(testContext(t), b, nil)
-	wantError(t, err, "box", ssh.StepStart, "onnection refused")
+	wantError(t, err, "box", ssh.StepConnect, "ssh: exit status 255: ssh: connect to host", "onnection refused", "is sshd running on")
+	for _, tt := range []struct {
+		host, option string
+		step         ssh.Step
+		texts        []string
+	}{
+		{"no-such-host.invalid", "-oBatchMode=yes", ssh.StepResolve, []string{"ould not resolve hostname", "check the spelling, DNS"}},
+		{"box", "-oPubkeyAuthentication=no", ssh.StepAuthenticate, []string{"Permission denied", "try it by hand: ", "box true"}},
+		{"box", "-oUserKnownHostsFile=/dev/null", ssh.StepHostKey, []string{"Host key verification failed", "try it by hand: "}},
+	} {
+		h.Port, h.IdentityFiles = 0, []string{"~/.ssh/id_ed25519"}
+		strict := "yes"
+		if tt.step == ssh.StepAuthenticate {
+			strict = "no"
+		}
+		h.Command = []string{program0, tt.option, "-oStrictHostKeyChecking=" + strict, "-oBatchMode=yes", "-oUserKnownHostsFile=" + h.path("known")}
+		_, err := connect(t, h.client(t), tt.host).Bootstrap(testContext(t), b, nil)
+		wantError(t, err, tt.host, tt.step, tt.texts...)
+	}
 }
 
 // The system's ssh is throttled as the built-in client is: an sshd that admits few connections gets few at a time, and
