@@ -77,7 +77,9 @@ func TestUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	newer := filepath.Join(dir, "newer")
-	if out, err := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-ldflags", "-X main.version=newer", "-o", newer, ".").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-ldflags", "-X main.version=newer", "-o", newer, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the Makefile does it; tests with the race detector have 1
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	systemd := make([]*notified, 2)
