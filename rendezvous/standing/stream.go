@@ -287,12 +287,9 @@ func notAgain(err error) error {
 	return fmt.Errorf("the connection to the daemon was not to be had again: %w", err)
 }
 
-// noAnswer is true for an attempt to connect that nobody answered, not even by a refusal: also if somebody took the connection,
-// as the kernel of a host does whose daemon stands still, and then said nothing.
+// noAnswer is true for an attempt to connect that nobody answered, not even by a refusal. A host whose kernel takes the connection
+// is there, though its daemon may stand still.
 func noAnswer(err error) bool {
-	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
-		return true
-	}
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial" && !errors.Is(err, syscall.ECONNREFUSED)
 }
