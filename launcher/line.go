@@ -66,6 +66,8 @@ type login struct {
 
 	reading atomic.Int64  // since when one waits for it to speak, 0 if one does not
 	over    chan struct{} // closed once its output has ended and its status is known, or is not to be
+	done    chan struct{} // closed once the stream wants no more of it
+	finish  sync.Once
 	timer   *time.Timer
 }
 
@@ -257,7 +259,7 @@ func (l *line) mend(d *login) *login {
 
 // carry lets a connection carry the stream, and waits for its end.
 func (l *line) carry(d *login) {
-	d.over = make(chan struct{})
+	d.over, d.done = make(chan struct{}), make(chan struct{})
 	if _, err := d.In.Write(l.token); err == nil {
 		l.Carry(carrier{d}, carrier{d})
 	}
@@ -287,7 +289,7 @@ func (c carrier) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write fails only when the reading side has had the time to learn why.
+// Write fails only when the reading side has had the time to learn why, or has read all it wants.
 func (c carrier) Write(b []byte) (int, error) {
 	n, err := c.In.Write(b)
 	if err != nil {
@@ -295,6 +297,7 @@ func (c carrier) Write(b []byte) (int, error) {
 		defer timer.Stop()
 		select {
 		case <-c.over:
+		case <-c.done:
 		case <-timer.C:
 		}
 	}
@@ -302,7 +305,10 @@ func (c carrier) Write(b []byte) (int, error) {
 }
 
 // Close implements net.Conn.
-func (c carrier) Close() error { return c.login.Close() }
+func (c carrier) Close() error {
+	c.finish.Do(func() { close(c.done) })
+	return c.login.Close()
+}
 
 // SetDeadline implements net.Conn. It is set once, and taken back.
 func (c carrier) SetDeadline(t time.Time) error {

@@ -276,3 +276,22 @@ func TestLineSaysGoodbye(t *testing.T) {
 		t.Errorf("the daemon reads %v", err)
 	}
 }
+
+// A host whose program has said goodbye may be gone before it was told that all has arrived. Nobody waits for that.
+func TestNobodyListensToTheEnd(t *testing.T) {
+	in, out := io.Pipe()
+	in.Close() // whoever writes to out fails
+	c := carrier{&login{In: out, over: make(chan struct{}), done: make(chan struct{}), Close: func() error { return nil }}}
+	var writing sync.WaitGroup
+	begun := time.Now()
+	writing.Go(func() {
+		if _, err := c.Write([]byte("ack")); err == nil {
+			t.Error("what nobody reads was written")
+		}
+	})
+	c.Close()
+	writing.Wait()
+	if took := time.Since(begun); took > lastWords/2 {
+		t.Errorf("the end of a connection took %v", took)
+	}
+}
