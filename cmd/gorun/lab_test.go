@@ -316,9 +316,9 @@ func TestKillAnything(t *testing.T) {
 	}
 }
 
-// hasCgroups reports whether hosts may make control groups.
+// hasCgroups reports whether hosts may make control groups. All hosts see the same ones, whose processes have the same numbers.
 func (c *cluster) hasCgroups() bool {
-	return c.Host(1).Command(c.t.Context(), "sh", "-c", "d=/sys/fs/cgroup/gorun-test-$$; mkdir $d && rmdir $d").Run() == nil
+	return c.Host(1).Command(c.t.Context(), "sh", "-c", "d=$(mktemp -d /sys/fs/cgroup/gorun-test-XXXXXX) && rmdir $d").Run() == nil
 }
 
 // cgroups lists the control groups of gorun's making in which there are processes of the hosts, by their paths seen
