@@ -28,7 +28,6 @@ type Transport interface {
 type Config struct {
 	Transport Transport // may be nil for a world of one host
 	Alloc     Allocator // nil: the heap
-	Room      int64     // bytes of the largest result that Alloc has memory for, 0 if there is no limit; hosts may differ
 	Workers   int       // goroutines for reductions on one host alone, 0 for GOMAXPROCS
 	Log       *slog.Logger
 
@@ -44,7 +43,6 @@ type Config struct {
 	// send. It must not block. May be nil.
 	Broken func(peer int, err error)
 	Stash  int // bytes that may come before operations of unknown size begin, 0 for 1 GiB
-	Detour int // bytes of the heap for results that Alloc has no memory for but other hosts need, 0 for 1 GiB
 }
 
 // Defaults of a Config.
@@ -52,7 +50,6 @@ const (
 	defaultSegment = 512 << 10
 	defaultInline  = 64 << 10
 	defaultStash   = 1 << 30
-	defaultDetour  = 1 << 30
 )
 
 var defaultCost = schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9}
@@ -64,7 +61,6 @@ const DefaultDirect = 64 << 10
 type Engine struct {
 	transport Transport
 	allocator Allocator
-	room      uint64
 	log       *slog.Logger
 	segment   int64
 	directMax int64
@@ -74,9 +70,7 @@ type Engine struct {
 	coding    kernel.Coding
 	broken    func(peer int, err error)
 	stashMax  int64
-	detourMax int64
 	stashed   atomic.Int64  // bytes, for operations of unknown size
-	detours   atomic.Int64  // bytes, for results that only pass through
 	ended     atomic.Uint32 // the epoch whose world is broken
 	workers   workers
 
@@ -111,7 +105,6 @@ func New(cfg Config) *Engine {
 	e := &Engine{
 		transport: cfg.Transport,
 		allocator: cfg.Alloc,
-		room:      uint64(max(cfg.Room, 0)),
 		log:       cfg.Log,
 		segment:   int64(limit(cfg.Segment, defaultSegment)),
 		directMax: int64(limit(cfg.Direct, DefaultDirect)),
@@ -121,7 +114,6 @@ func New(cfg Config) *Engine {
 		coding:    cfg.Coding,
 		broken:    cfg.Broken,
 		stashMax:  int64(limit(cfg.Stash, defaultStash)),
-		detourMax: int64(limit(cfg.Detour, defaultDetour)),
 		stopped:   refuse("there is no world yet"),
 		past:      &Error{Code: CodeAborted, Text: "the world of this rank has ended"},
 	}
@@ -187,7 +179,7 @@ func (e *Engine) SetWorld(w World) error {
 	}
 	e.early = e.cost
 	e.epoch.Store(w.Epoch)
-	e.table = table{groups: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1, ops: map[uint64]*op{}, fresh: e.fresh, carries: e.carries, room: e.room}
+	e.table = table{groups: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1, ops: map[uint64]*op{}, fresh: e.fresh, carries: e.carries}
 	e.channels = map[int]*channel{}
 	for i, h := range w.Hosts {
 		if i != w.Self {
@@ -475,14 +467,6 @@ type heap []byte
 func (h heap) Bytes() []byte { return h }
 func (heap) Retain()         {}
 func (heap) Release()        {}
-
-// detour is a result that only passes through: of the heap, up to a limit.
-type detour struct {
-	heap
-	engine *Engine
-}
-
-func (d detour) Release() { d.engine.detours.Add(-int64(len(d.heap))) }
 
 type heapAllocator struct{}
 
