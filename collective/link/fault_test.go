@@ -100,6 +100,7 @@ type proxy struct {
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
+	closed bool // no more connections
 	conns  []net.Conn
 	frozen chan struct{}             // closed when the connections of now are frozen
 	passed []*atomic.Int64           // bytes from the dialer, by connection
@@ -121,6 +122,7 @@ func newProxy(t *testing.T, target string, slow func(i int) time.Duration) *prox
 		ln.Close()
 		p.freeze()
 		p.mu.Lock()
+		p.closed = true
 		for _, c := range p.conns {
 			c.Close()
 		}
@@ -142,6 +144,12 @@ func (p *proxy) accept() {
 			continue
 		}
 		p.mu.Lock()
+		if p.closed { // which was accepted just before
+			p.mu.Unlock()
+			a.Close()
+			b.Close()
+			return
+		}
 		p.conns = append(p.conns, a, b)
 		frozen := p.frozen
 		n := &atomic.Int64{}
