@@ -213,6 +213,14 @@ func (m *mesh) setHold(f func(from, to int, h link.Header) bool) {
 	m.mu.Unlock()
 }
 
+// setMute keeps acknowledgements back, or not any more.
+func (m *mesh) setMute(mute bool) {
+	m.mu.Lock()
+	m.mute = mute
+	m.wakeAll()
+	m.mu.Unlock()
+}
+
 // wakeAll has all streams look again. mu is held.
 func (m *mesh) wakeAll() {
 	for _, e := range m.edges {

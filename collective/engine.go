@@ -28,6 +28,7 @@ type Transport interface {
 type Config struct {
 	Transport Transport // may be nil for a world of one host
 	Alloc     Allocator // nil: the heap
+	Room      int64     // bytes of the largest result that Alloc has memory for, 0 if there is no limit; hosts may differ
 	Workers   int       // goroutines for reductions on one host alone, 0 for GOMAXPROCS
 	Log       *slog.Logger
 
@@ -43,6 +44,7 @@ type Config struct {
 	// send. It must not block. May be nil.
 	Broken func(peer int, err error)
 	Stash  int // bytes that may come before operations of unknown size begin, 0 for 1 GiB
+	Detour int // bytes of the heap for results that Alloc has no memory for but other hosts need, 0 for 1 GiB
 }
 
 // Defaults of a Config.
@@ -50,6 +52,7 @@ const (
 	defaultSegment = 512 << 10
 	defaultInline  = 64 << 10
 	defaultStash   = 1 << 30
+	defaultDetour  = 1 << 30
 )
 
 var defaultCost = schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9}
@@ -61,6 +64,7 @@ const DefaultDirect = 64 << 10
 type Engine struct {
 	transport Transport
 	allocator Allocator
+	room      uint64
 	log       *slog.Logger
 	segment   int64
 	directMax int64
@@ -70,6 +74,7 @@ type Engine struct {
 	coding    kernel.Coding
 	broken    func(peer int, err error)
 	stashMax  int64
+	detours   detours
 	stashed   atomic.Int64  // bytes, for operations of unknown size
 	ended     atomic.Uint32 // the epoch whose world is broken
 	workers   workers
@@ -105,6 +110,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{
 		transport: cfg.Transport,
 		allocator: cfg.Alloc,
+		room:      uint64(max(cfg.Room, 0)),
 		log:       cfg.Log,
 		segment:   int64(limit(cfg.Segment, defaultSegment)),
 		directMax: int64(limit(cfg.Direct, DefaultDirect)),
@@ -114,6 +120,7 @@ func New(cfg Config) *Engine {
 		coding:    cfg.Coding,
 		broken:    cfg.Broken,
 		stashMax:  int64(limit(cfg.Stash, defaultStash)),
+		detours:   detours{limit: int64(limit(cfg.Detour, defaultDetour))},
 		stopped:   refuse("there is no world yet"),
 		past:      &Error{Code: CodeAborted, Text: "the world of this rank has ended"},
 	}
@@ -179,7 +186,7 @@ func (e *Engine) SetWorld(w World) error {
 	}
 	e.early = e.cost
 	e.epoch.Store(w.Epoch)
-	e.table = table{groups: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1, ops: map[uint64]*op{}, fresh: e.fresh, carries: e.carries}
+	e.table = table{groups: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1, ops: map[uint64]*op{}, fresh: e.fresh, carries: e.carries, room: e.room}
 	e.channels = map[int]*channel{}
 	for i, h := range w.Hosts {
 		if i != w.Self {

@@ -30,7 +30,11 @@ func (o *op) start() {
 		o.startLocal()
 		return
 	}
-	o.layout()
+	for o.layout(); o.late; o.layout() {
+		if o.engine.detours.wait(o) {
+			return
+		}
+	}
 	o.mu.Lock()
 	if o.dead { // aborted since the verdict
 		o.mu.Unlock()

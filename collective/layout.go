@@ -3,6 +3,7 @@ package collective
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 
 	"gorun/collective/kernel"
@@ -23,6 +24,7 @@ func (o *op) layout() {
 	o.kind, o.holder = r.Kind.moves(), nobody
 	size, _ := bytesOf(r.Shape, r.Type)
 	o.size, o.cut = int64(size), o.engine.segment
+	o.err, o.late = nil, false
 	o.steps = o.steps[:0]
 	o.slots = o.slots[:0]
 	o.ins, o.outs, o.copies = o.ins[:0], o.outs[:0], o.copies[:0]
@@ -142,7 +144,9 @@ func (o *op) layoutReduceScatter(g *group, r *Request) {
 	o.last = o.codedPlan(r)
 	o.mid = o.last
 	o.mid.Post = 1
-	o.provide(o.size)
+	if !o.provide(o.size) {
+		return
+	}
 	row, _ := bytesOf(r.Shape[1:], r.Type)
 	each, more := r.Shape[0]/len(g.ranks), r.Shape[0]%len(g.ranks)
 	o.blocks = o.blocks[:0]
@@ -195,8 +199,7 @@ func (o *op) layoutAlltoall(g *group, r *Request) {
 		}
 		o.results[seat.index] = Result{Lo: int(lo), Hi: int(o.size), Shape: o.shapeOf(seat.index, r.Shape, total), Rows: rows}
 	}
-	o.provide(o.size)
-	if len(g.hosts) == 1 {
+	if !o.provide(o.size) || len(g.hosts) == 1 {
 		return
 	}
 	o.holder = everybody
@@ -273,18 +276,88 @@ func (o *op) shapeOf(index int, shape []int, rows int) []int {
 	return mine
 }
 
-// provide gets result memory. If there is none the ranks of this host fail, but what others need passes
-// through all the same.
-func (o *op) provide(n int64) {
-	b, err := o.engine.alloc(int(n))
-	if err != nil {
-		o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("%s %q: allocate %d bytes on %s: %v", o.reqs[0].Kind, o.name, n, o.group.hosts[o.group.self].Name, err)}
-		if len(o.group.hosts) == 1 {
-			n, o.size = 0, 0 // nothing passes through
-		}
-		b = heap(make([]byte, n))
+// provide gets result memory. If there is none, because ranks keep other results, the ranks of this host fail, but what
+// others need passes through all the same. If that is too much it returns false: this host has no part in the operation, or
+// not yet if it is late, or else the world cannot go on.
+func (o *op) provide(n int64) bool {
+	e, here := o.engine, o.group.hosts[o.group.self]
+	b, err := e.alloc(int(n))
+	if err == nil {
+		o.buffer, o.acc = b, b.Bytes()[:n]
+		return true
 	}
-	o.buffer, o.acc = b, b.Bytes()[:n]
+	o.err = &Error{Code: CodeInternal, Text: fmt.Sprintf("%s %q: allocate %d bytes on %s: %v", o.reqs[0].Kind, o.name, n, here.Name, err)}
+	if len(o.group.hosts) == 1 {
+		o.size = 0 // nothing passes through
+		return false
+	}
+	d, late := e.detours.take(n)
+	if d == nil {
+		o.size, o.late = 0, late
+		if !late {
+			e.breaks(here.ID, fmt.Errorf("%w, and as other hosts need it to pass through, which may take %d bytes, the operation cannot end", o.err, e.detours.limit))
+		}
+		return false
+	}
+	o.buffer, o.acc = d, d.heap
+	return true
+}
+
+// unfit returns the error of an operation whose result is larger than what a host has memory for, the same on all hosts.
+func (o *op) unfit() *Error {
+	r, g := &o.reqs[0], o.group
+	if !r.Kind.provides() {
+		return nil
+	}
+	most, who, more := o.need(everybody), -1, 0
+	for pos := range o.votes {
+		if room := o.votes[pos].room; room == 0 || most <= room || o.need(pos) <= room {
+			continue
+		}
+		if who < 0 {
+			who = pos
+		} else {
+			more++
+		}
+	}
+	if who < 0 {
+		return nil
+	}
+	text := fmt.Sprintf("%s %q: the result of %d bytes is too large for %s, which has room for %d", r.Kind, o.name, o.need(who), g.hosts[who].Name, o.votes[who].room)
+	if more > 0 {
+		text += fmt.Sprintf(", and for %d more hosts", more)
+	}
+	return &Error{Code: CodeInternal, Text: text + ": submit it in parts"}
+}
+
+// need returns the bytes of result memory of an agreed op on the host at a position, or a bound for everybody.
+func (o *op) need(pos int) uint64 {
+	r := &o.reqs[0]
+	if r.Kind.moves() == ReduceScatter {
+		n, _ := bytesOf(r.Shape, r.Type)
+		return uint64(n)
+	}
+	var rows uint64
+	add := func(n int) { rows = min(rows+uint64(n), math.MaxInt64) }
+	for i := range o.votes {
+		v, _, _ := readVariant(o.votes[i].body)
+		for i := range v.count() {
+			if pos == everybody || r.Kind == Allgather {
+				_, n := v.rank(i)
+				add(n)
+				continue
+			}
+			for _, to := range o.group.owned[pos] {
+				add(v.split(i, to))
+			}
+		}
+	}
+	row, _ := bytesOf(r.Shape[1:], r.Type)
+	hi, lo := bits.Mul64(rows, uint64(row))
+	if hi != 0 {
+		return math.MaxUint64
+	}
+	return lo
 }
 
 // layoutAllgather gives every rank its place in the result, in the order of ranks.
@@ -311,7 +384,9 @@ func (o *op) layoutAllgather(g *group) {
 			o.starts[seat.index] = o.blocks[i].Lo
 		}
 	}
-	o.provide(o.size)
+	if !o.provide(o.size) {
+		return
+	}
 	for i := range o.results {
 		o.results[i] = Result{Hi: int(o.size), Shape: shape, Rows: rows}
 	}

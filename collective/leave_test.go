@@ -150,9 +150,7 @@ func TestAbort(t *testing.T) {
 func TestAbortAfterTheResult(t *testing.T) {
 	var kept atomic.Int64
 	c := newCluster(t, even(2, 1), 16, collective.Config{Segment: 20 << 10, Direct: -1, Alloc: counting{&kept}})
-	c.mesh.mu.Lock()
-	c.mesh.mute = true
-	c.mesh.mu.Unlock()
+	c.mesh.setMute(true)
 	const n = 100_000
 	var sums, gathers []*promise
 	for rank := range 2 {

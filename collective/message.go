@@ -20,7 +20,8 @@ import (
 //	8  u32  serial: the sender's count of ready messages
 //	12 u16  length of name
 //	14 u16  length of the part
-//	16      name
+//	16 u64  bytes of the largest result that the sender's host has memory for, 0 if there is no limit
+//	24      name
 //	then for each variant
 //	   u16  dimensions
 //	   u16  ranks
@@ -29,7 +30,7 @@ import (
 //	   u64  prescale, u64 postscale (bits of a float64)
 //	   u32  splits per rank (alltoall, gather, scatter: the size of the group, else 0)
 //	   u64  each dimension (the first one of a ragged kind is 0; the ranks of a new group)
-//	   for each rank: u32 rank, u64 rows (allgather's first dimension), u32 each split
+//	   for each rank: u32 rank, u64 rows (ragged kinds: its first dimension), u32 each split
 //	then the part: what the host's ranks contribute to a small allreduce (carry.go)
 //
 // leave: a rank takes part in nothing any more.
@@ -55,7 +56,7 @@ const (
 	msgMark    = 3
 	msgDeclare = 4
 
-	readyHead     = 16
+	readyHead     = 24
 	variantHead   = 32
 	signatureHead = variantHead - 4
 	rankEntry     = 12
@@ -69,7 +70,7 @@ var (
 	errMessage = errors.New("message is malformed")
 )
 
-// appendReady appends the ready message for the requests of all local ranks of a group.
+// appendReady appends the ready message for the requests of all local ranks of a group, of a host without a limit.
 func appendReady(dst []byte, group, serial uint32, reqs []Request, ranks []int) []byte {
 	le := binary.LittleEndian
 	start := len(dst)
@@ -78,6 +79,7 @@ func appendReady(dst []byte, group, serial uint32, reqs []Request, ranks []int) 
 	dst = le.AppendUint32(dst, serial)
 	dst = le.AppendUint16(dst, uint16(len(reqs[0].Name)))
 	dst = append(dst, 0, 0)
+	dst = le.AppendUint64(dst, 0)
 	dst = append(dst, reqs[0].Name...)
 	variants := 0
 	for i := range reqs {
@@ -136,6 +138,7 @@ func appendVariant(dst []byte, reqs []Request, first int, ranks []int) []byte {
 type ready struct {
 	group, serial uint32
 	variants      int
+	room          uint64
 	name, body    []byte
 	part          []byte
 }
@@ -176,7 +179,7 @@ func splitReady(p []byte) (ready, error) {
 	if len(p) < readyHead {
 		return ready{}, errShort
 	}
-	m := ready{group: le.Uint32(p[4:]), serial: le.Uint32(p[8:]), variants: int(le.Uint16(p[2:]))}
+	m := ready{group: le.Uint32(p[4:]), serial: le.Uint32(p[8:]), variants: int(le.Uint16(p[2:])), room: le.Uint64(p[16:])}
 	n := int(le.Uint16(p[12:]))
 	if p[0] != msgReady || p[1] != 0 || n == 0 || n > MaxName || m.variants == 0 {
 		return ready{}, errMessage

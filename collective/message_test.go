@@ -171,7 +171,7 @@ func FuzzReady(f *testing.F) {
 			for i := range x.count() {
 				rank, rows := x.rank(i)
 				part := r
-				if r.Kind == Allgather {
+				if r.Kind.ragged() {
 					part.Shape = slices.Clone(r.Shape)
 					part.Shape[0] = rows
 				} else if rows != 0 {
@@ -187,6 +187,7 @@ func FuzzReady(f *testing.F) {
 			}
 			again := appendReady(nil, m.group, m.serial, parts, ranks)
 			binary.LittleEndian.PutUint16(again[14:], uint16(len(m.part)))
+			binary.LittleEndian.PutUint64(again[16:], m.room)
 			if again = append(again, m.part...); !bytes.Equal(again, p) {
 				t.Errorf("%x was read and written as %x", p, again)
 			}

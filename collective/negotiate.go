@@ -2,6 +2,7 @@ package collective
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,6 +42,7 @@ type table struct {
 	serial   uint32
 	// carries reports whether an allreduce of n bytes between that many hosts is done by ready messages.
 	carries func(n int64, hosts int) bool
+	room    uint64            // for a result on this host, 0 if there is no limit
 	names   map[string]string // that peers spoke of
 	view    view              // for the arguments of a kernel
 	zeros   [maxPart]byte
@@ -125,6 +127,7 @@ func (t *table) declare(o *op) verdict {
 		if !alone && o.agreed() {
 			v.raw = t.carry(v.raw, g, o.reqs)
 		}
+		binary.LittleEndian.PutUint64(v.raw[16:], t.room)
 		v.ready, _ = splitReady(v.raw)
 		t.serial++
 	}
@@ -255,6 +258,10 @@ func (t *table) decide(o *op) verdict {
 	if kind := Kind(first[0]); joined && !kind.joins() {
 		t.remove(o)
 		return verdict{err: refuseJoined(kind, o.name)}
+	}
+	if err := o.unfit(); err != nil {
+		t.remove(o)
+		return verdict{err: err}
 	}
 	// A host whose ranks all joined sent no part: then nobody's counts, and zeros stand in for it as ever.
 	if o.inWords = !joined && len(o.votes[o.group.self].part) > 0; !joined {

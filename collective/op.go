@@ -55,6 +55,7 @@ type op struct {
 	slots   []byte      // Collect: the parts of all positions
 	slot    int64       // bytes per slot
 	buffer  Buffer      // of the kinds that bring their own result memory
+	late    bool        // there is none for what passes through now, but there will be
 	holder  int         // local rank whose memory is sent from, or nobody, or everybody
 	mid     kernel.Plan // own part into a partial
 	last    kernel.Plan // own part into a partial that becomes the result
@@ -199,6 +200,9 @@ func (o *op) settle() {
 		case o.stage == open && (o.remaining == 0 || o.dead && o.busy == 0):
 			o.stage = telling
 			o.mu.Unlock()
+			if d, ok := o.buffer.(*detour); ok {
+				d.ended()
+			}
 			// The name must be free before anyone hears of the end and uses it again.
 			o.engine.remove(o)
 			for i := range o.reqs {

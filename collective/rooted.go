@@ -125,7 +125,9 @@ func (o *op) layoutReduce(g *group, r *Request) {
 	o.last = o.codedPlan(r)
 	o.mid = o.last
 	o.mid.Post = 1
-	o.provide(o.size)
+	if !o.provide(o.size) {
+		return
+	}
 	root, _ := g.find(r.Root)
 	if root.pos == g.self {
 		o.results[root.index] = Result{Hi: int(o.size), Shape: r.Shape}

@@ -243,12 +243,12 @@ func (r *Request) agrees(o *Request) bool {
 	return slices.Equal(r.Shape, o.Shape)
 }
 
-// rows returns what a rank contributes to an allgather's first dimension, and when it joined; 0 for other kinds.
+// rows returns what a rank contributes where ranks may differ, and when it joined; 0 for other kinds.
 func (r *Request) rows() int {
-	switch r.Kind {
-	case Allgather:
+	switch {
+	case r.Kind.ragged():
 		return r.Shape[0]
-	case Join:
+	case r.Kind == Join:
 		return r.stamp
 	}
 	return 0

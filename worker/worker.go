@@ -390,7 +390,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("check job: %w", err)
 	}
-	d.engine = collective.New(collective.Config{Transport: sender{d}, Alloc: d.results, Log: d.log, Algorithm: by, Coding: coding,
+	d.engine = collective.New(collective.Config{Transport: sender{d}, Alloc: d.results, Room: d.results.Room(), Log: d.log, Algorithm: by, Coding: coding,
 		Broken: func(peer int, err error) { d.wg.Go(func() { d.post(ctx, func() { d.lost(peer, err) }) }) }})
 	d.prober = collective.NewProber(d.engine, sender{d})
 	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, TLS: seal, Streams: job.Streams, Rails: len(d.rails([]topology.Host{d.self})), Handler: d.prober, Listener: d.listener, Log: d.log,
@@ -449,7 +449,8 @@ func (d *daemon) carried() wire.Links {
 }
 
 // memory is what one user of shared memory may take: all there is, because memory is only taken when it
-// is written, and the limit is there to give a clear error instead of the machine's end.
+// is written, and the limit is there to give a clear error instead of the machine's end. Why ranks have no shares of it is
+// in ARCHITECTURE.md.
 func (d *daemon) memory() int64 {
 	if d.self.MemBytes > 0 {
 		return d.self.MemBytes

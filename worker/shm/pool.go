@@ -54,6 +54,12 @@ func NewPool(limit int64) *Pool {
 	return &Pool{budget: NewBudget(min(limit, maxSpace)), space: NewBudget(maxSpace)}
 }
 
+// Room returns the bytes of the largest result that there can be.
+func (p *Pool) Room() int64 {
+	n := p.budget.limit
+	return n &^ (1<<(bits.Len64(uint64(n))-1)/steps - 1)
+}
+
 // Slot is one buffer of a Pool. It implements collective.Buffer.
 type Slot struct {
 	pool   *Pool

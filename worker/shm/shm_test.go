@@ -176,6 +176,23 @@ func TestPoolSlotsDoNotOverlap(t *testing.T) {
 	}
 }
 
+// What a pool has room for it hands out, and not a byte more.
+func TestPoolRoom(t *testing.T) {
+	for _, limit := range []int64{4 << 10, 5<<10 - 1, 64<<20 - 1, 64 << 20, 64<<20 + 1, 100<<20 + 4711} {
+		p := shm.NewPool(limit)
+		room := int(p.Room())
+		b, err := p.Alloc(room)
+		if err != nil || int64(room) > limit || int64(room) < limit/5*4 {
+			t.Fatalf("limit %d: room for %d bytes: %v", limit, room, err)
+		}
+		b.Release()
+		if _, err := p.Alloc(room + 1); !errors.Is(err, shm.ErrLimit) {
+			t.Errorf("limit %d: %d bytes and one more: %v", limit, room, err)
+		}
+		p.Close()
+	}
+}
+
 func TestPoolLimit(t *testing.T) {
 	p := shm.NewPool(64 << 20)
 	defer p.Close()

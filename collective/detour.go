@@ -1,0 +1,73 @@
+package collective
+
+import "sync"
+
+// detours bounds the memory of results that Alloc had none for, but that other hosts need: they only pass through here, on
+// the heap.
+//
+// An operation that is not over may be what another host waits for, so what it has is not waited for: beyond the limit the
+// world cannot go on. One that is over here needs its memory only until peers have what was sent of it, whatever
+// else they wait for, so the next one starts after that.
+type detours struct {
+	limit int64
+
+	mu   sync.Mutex
+	open int64 // bytes of operations that are not over here
+	over int64 // bytes of those that are
+	late []*op // would start if over were 0
+}
+
+// take asks for n bytes. If there are none, late says that there may be later.
+func (d *detours) take(n int64) (b *detour, late bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n > d.limit-d.open-d.over {
+		return nil, n <= d.limit-d.open
+	}
+	d.open += n
+	return &detour{heap: make([]byte, n), of: d}, false
+}
+
+// wait has an op that came late start again when there is more. It returns false if that is now.
+func (d *detours) wait(o *op) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over == 0 {
+		return false
+	}
+	d.late = append(d.late, o)
+	return true
+}
+
+// detour is a result that only passes through. It implements Buffer, with its op as the only holder.
+type detour struct {
+	heap
+	of   *detours
+	over bool
+}
+
+// ended says that the op is over here.
+func (b *detour) ended() {
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	b.over = true
+	b.of.open -= int64(len(b.heap))
+	b.of.over += int64(len(b.heap))
+}
+
+// Release gives the memory back.
+func (b *detour) Release() {
+	d := b.of
+	d.mu.Lock()
+	if b.over {
+		d.over -= int64(len(b.heap))
+	} else {
+		d.open -= int64(len(b.heap))
+	}
+	late := d.late
+	d.late = nil
+	d.mu.Unlock()
+	for _, o := range late {
+		o.start()
+	}
+}
