@@ -55,7 +55,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("load ssh config: %w", err)
 	}
 	return &Client{
-		cfg: cfg, ssh: conf, gate: newGate(), spread: newSpread(), retry: defaultRetry, near: (*Conn).near,
+		cfg: cfg, ssh: conf, gate: newGate(hungAfter), spread: newSpread(), retry: defaultRetry, near: (*Conn).near,
 		keys: map[string]*keyFile{}, agents: map[string]*agentKeys{}, known: map[string]*hostKeys{},
 		bastions: map[string]*bastion{}, packed: map[string]*packed{},
 	}, nil

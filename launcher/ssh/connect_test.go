@@ -109,6 +109,79 @@ func TestHangInHandshake(t *testing.T) {
 	}
 }
 
+// TestHangAtLogin: hosts that hang before they let us in keep nobody else out, neither with the built-in client, whose time
+// limit they would take, nor with a program in its place, which has none.
+func TestHangAtLogin(t *testing.T) {
+	const hung = 2 * ssh.PerServer
+	reach := func(t *testing.T, h *home, bad []string, good string, arrived func() int) {
+		t.Helper()
+		c := h.client(t)
+		ssh.Impatient(c)
+		stop := errors.New("given up")
+		ctx, cancel := context.WithCancelCause(testContext(t))
+		try := func(ctx context.Context, host string) error {
+			conn, err := c.Connect(ctx, host)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			s, err := conn.Start(ctx, "echo in")
+			if err == nil {
+				_, err = s.Wait()
+			}
+			return err
+		}
+		var tries sync.WaitGroup
+		for _, host := range bad {
+			tries.Go(func() {
+				if err := try(ctx, host); !errors.Is(err, stop) {
+					t.Errorf("%s: %v, want that it hangs", host, err)
+				}
+			})
+		}
+		eventually(t, func() bool { return arrived() == len(bad) })
+		soon, done := context.WithTimeout(ctx, 10*time.Second)
+		defer done()
+		if err := try(soon, good); err != nil {
+			t.Error(err)
+		}
+		cancel(stop)
+		tries.Wait()
+	}
+	t.Run("built-in", func(t *testing.T) {
+		h, release := newHome(t), make(chan struct{})
+		h.ConnectTimeout = time.Hour
+		var servers []*server
+		var addrs []string
+		for range hung {
+			srv := startServer(t)
+			srv.greet = func(int, net.Conn) bool { <-release; return false }
+			servers, addrs = append(servers, srv), append(addrs, srv.addr)
+		}
+		good := startServer(t)
+		t.Cleanup(func() { close(release) })
+		reach(t, h, addrs, good.addr, func() (n int) {
+			for _, srv := range servers {
+				n += int(srv.accepted.Load())
+			}
+			return n
+		})
+	})
+	t.Run("a program", func(t *testing.T) {
+		h := newHome(t)
+		dir := t.TempDir()
+		h.Command = []string{"/bin/sh", "-c", `case $1 in good) exec sh -c "$2";; esac; : >"$0/$1"; exec sleep 60`, dir}
+		var names []string
+		for i := range hung {
+			names = append(names, fmt.Sprint("hung", i))
+		}
+		reach(t, h, names, "good", func() int {
+			entries, _ := os.ReadDir(dir)
+			return len(entries)
+		})
+	})
+}
+
 // TestHangAfterLogin: hosts that let us in and answer no more, as with a hanging PAM session, keep nobody else out.
 func TestHangAfterLogin(t *testing.T) {
 	h := newHome(t)

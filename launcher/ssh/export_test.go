@@ -18,3 +18,6 @@ const PerServer = perServer
 func GiveUpSoon(c *Client) {
 	c.retry = retry{attempts: 3, first: time.Millisecond, max: time.Millisecond}
 }
+
+// Impatient has c take handshakes for hung soon.
+func Impatient(c *Client) { c.gate.patience = 100 * time.Millisecond }

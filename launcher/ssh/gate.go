@@ -3,6 +3,7 @@ package ssh
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // An sshd admits few connections that have not authenticated yet: with the default MaxStartups 10:30:100 it drops a
@@ -10,21 +11,26 @@ import (
 // addresses may lead to one sshd, which shows the same key at all of them: so it admits perServer for all together until it
 // knows better, one more for each other sshd that it has met, and atOnce at the most, which is what the processor can do
 // anyway. An sshd that admits fewer drops connections; then the gate halves what it admits and grows back slowly, like TCP.
+//
+// A handshake that takes as long as hungAfter counts no longer with other addresses: of hosts that hang at login there may
+// be any number, and they keep nobody else out.
 const (
 	perServer = 8
 	atOnce    = 32
 	atLeast   = 2
+	hungAfter = 5 * time.Second
 )
 
 type gate struct {
-	mu      sync.Mutex
-	limit   float64
-	most    float64         // what limit may grow to
-	met     map[string]bool // sshds, by the keys of their hosts
-	inUse   int
-	servers map[string]*server // by address
-	queue   []*waiter
-	cuts    int // how often limit was cut; tells drops of one burst from the next
+	mu       sync.Mutex
+	limit    float64
+	most     float64         // what limit may grow to
+	met      map[string]bool // sshds, by the keys of their hosts
+	inUse    int
+	servers  map[string]*server // by address
+	queue    []*waiter
+	cuts     int           // how often limit was cut; tells drops of one burst from the next
+	patience time.Duration // until a handshake hangs
 }
 
 type server struct {
@@ -43,10 +49,12 @@ type pass struct {
 	gate       *gate
 	server     *server
 	cuts, mine int // when it was admitted
+	late       *time.Timer
+	hung, left bool
 }
 
-func newGate() *gate {
-	return &gate{limit: perServer, most: perServer, met: map[string]bool{}, servers: map[string]*server{}}
+func newGate(patience time.Duration) *gate {
+	return &gate{limit: perServer, most: perServer, met: map[string]bool{}, servers: map[string]*server{}, patience: patience}
 }
 
 // enter waits for permission to start a handshake with the server known as key.
@@ -91,15 +99,34 @@ func (g *gate) admitLocked() {
 		}
 		g.inUse++
 		s.inUse++
-		w.ready <- &pass{gate: g, server: s, cuts: g.cuts, mine: s.cuts}
+		p := &pass{gate: g, server: s, cuts: g.cuts, mine: s.cuts}
+		p.late = time.AfterFunc(g.patience, p.hangs)
+		w.ready <- p
 	}
 	clear(g.queue[len(kept):])
 	g.queue = kept
 }
 
 func (g *gate) leaveLocked(p *pass) {
-	g.inUse--
+	p.late.Stop()
+	p.left = true
+	if !p.hung {
+		g.inUse--
+	}
 	p.server.inUse--
+	g.admitLocked()
+}
+
+// hangs gives back the place among those of all addresses. It still counts with its own one.
+func (p *pass) hangs() {
+	g := p.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p.left {
+		return
+	}
+	p.hung = true
+	g.inUse--
 	g.admitLocked()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 )
 
 func mustEnter(t *testing.T, g *gate, key string) *pass {
@@ -33,7 +34,7 @@ func full(g *gate, key string) bool {
 }
 
 func TestGateLimits(t *testing.T) {
-	g := newGate()
+	g := newGate(time.Hour)
 	var passes []*pass
 	for i := range perServer {
 		passes = append(passes, mustEnter(t, g, fmt.Sprint(i)))
@@ -76,7 +77,7 @@ func TestGateLimits(t *testing.T) {
 
 // TestGateKnowsOneServer: what many addresses lead to is one sshd if it shows one key, and gets no more at once.
 func TestGateKnowsOneServer(t *testing.T) {
-	g := newGate()
+	g := newGate(time.Hour)
 	for i := range 1000 {
 		mustEnter(t, g, fmt.Sprint(i)).done("the same")
 	}
@@ -90,7 +91,7 @@ func TestGateKnowsOneServer(t *testing.T) {
 }
 
 func TestGateSlowsDownOncePerBurst(t *testing.T) {
-	g := newGate()
+	g := newGate(time.Hour)
 	var passes []*pass
 	for range perServer {
 		passes = append(passes, mustEnter(t, g, "a"))
@@ -116,7 +117,7 @@ func TestGateSlowsDownOncePerBurst(t *testing.T) {
 }
 
 func TestGateLetsOthersPass(t *testing.T) {
-	g := newGate()
+	g := newGate(time.Hour)
 	mustEnter(t, g, "idle").done("idle")
 	mustEnter(t, g, "busy").done("busy")
 	var passes []*pass
@@ -145,5 +146,28 @@ func TestGateLetsOthersPass(t *testing.T) {
 	}
 	if len(g.queue) != 0 {
 		t.Error("a waiter that left is still in the queue")
+	}
+}
+
+// TestGateHung: handshakes that hang keep out those with their own server, and no others.
+func TestGateHung(t *testing.T) {
+	g := newGate(time.Millisecond)
+	var passes []*pass
+	for range perServer {
+		passes = append(passes, mustEnter(t, g, "a"))
+	}
+	for i := range atOnce {
+		passes = append(passes, mustEnter(t, g, fmt.Sprint(i)))
+	}
+	if !full(g, "a") {
+		t.Error("what hangs does not count with its server any more")
+	}
+	passes[0].dropped()
+	for _, p := range passes[1:] {
+		p.done("a")
+	}
+	passes[1].hangs() // too late
+	if g.inUse != 0 || g.servers["a"].inUse != 0 {
+		t.Errorf("%d places in use at the end, %d of the server", g.inUse, g.servers["a"].inUse)
 	}
 }

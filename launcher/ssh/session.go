@@ -92,6 +92,9 @@ func (c *Conn) Start(ctx context.Context, command string) (*Session, error) {
 		c.Close()
 		err = context.Cause(ctx)
 	}
+	if s != nil {
+		s.wait() // nobody else will
+	}
 	e := &Error{Host: c.host, Step: StepOpenChannel, Err: err}
 	var rejected *gossh.OpenChannelError
 	if errors.As(err, &rejected) {

@@ -11,7 +11,8 @@ import (
 )
 
 // Programs in place of the built-in client pass the same gate: each is one handshake from its start until the host has
-// said something, and one that an sshd with too many connections dropped is started again after a random while.
+// said something, and one that an sshd with too many connections dropped is started again after a random while. How long
+// one may take is for the user to say (ConnectTimeout), and for who waits for the host: the gate does not wait for those that hang.
 
 // start runs a session.
 func (e external) start(ctx context.Context, command string) (*Session, error) {
