@@ -376,6 +376,7 @@ func TestRankMissesOneOfTwo(t *testing.T) {
 	h, engine := startCounted(t, 3)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	given := make(chan struct{}) // the lane, up, by rank 1, which rings nobody here
 	ended := make(chan error, 1)
 	go func() {
 		ended <- func() error {
@@ -385,7 +386,11 @@ func TestRankMissesOneOfTwo(t *testing.T) {
 			}
 			defer r.Close()
 			v, err := newVector(r, "x", 4)
-			for k := 0; k < 2 && err == nil; k++ {
+			if err == nil {
+				_, err = r.Do(&v.op)
+			}
+			<-given
+			if err == nil {
 				_, err = r.Do(&v.op)
 			}
 			return err
@@ -400,6 +405,7 @@ func TestRankMissesOneOfTwo(t *testing.T) {
 		at = c.lane()
 	}
 	atomic.StoreUint64(others[1].word(at+64), 1)
+	close(given)
 	eventually(t, "the part of rank 2 at the daemon", func() bool { return engine.of("x") == 4 })
 	for _, c := range others {
 		c.submit("x", 4, false)
