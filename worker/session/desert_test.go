@@ -15,11 +15,11 @@ func TestDesertedWideLane(t *testing.T) {
 	for _, rank := range []int{1, 3} {
 		atomic.StoreUint32(l.flag(rank, laneLeft), rankLeft)
 	}
-	*field[uint64](l, x, 0, wideDone) = 3
+	*field[uint64](l, x, 0, laneDone) = 3
 	if ended, err := r.look(x); ended || err != nil {
 		t.Fatalf("ended while rank 2 works: %v", err)
 	}
-	*field[uint64](l, x, 2, wideDone) = 3
+	*field[uint64](l, x, 2, laneDone) = 3
 	if ended, err := r.look(x); !ended || err != nil {
 		t.Fatalf("goes on: %v", err)
 	}

@@ -23,6 +23,7 @@ const (
 	laneLine   = 64 // bytes, a cache line
 	laneLeft   = 0  // in the line of a rank: it will never again come to a lane, because of
 	laneAsleep = 4  // in the line of a rank: it wants to be woken
+	laneDone   = 8  // in the line of a rank of a lane: the use that it is done with
 
 	rankLeft  = 1 // itself, or
 	worldGone = 2 // the end of the world, which GONE tells about
@@ -223,8 +224,12 @@ func (l *lanes) owe(debts []debt) {
 	l.debts = append(l.debts, debts...)
 }
 
-// paidLocked reports whether all ranks have come to what a rank brought, so that it is in their results.
+// paidLocked reports whether all ranks have come to what a rank brought, so that it is in their results, or the rank is done
+// with it, because it gave up waiting: then it brings it no other way either.
 func (l *lanes) paidLocked(d debt) bool {
+	if atomic.LoadUint64(word[uint64](l, d.at+l.place(d.rank)*laneLine+laneDone)) >= d.use {
+		return true
+	}
 	for place := range l.ranks {
 		if atomic.LoadUint64(word[uint64](l, d.at+place*laneLine)) < 2*d.use {
 			return false
@@ -292,7 +297,7 @@ func (l *lanes) waiting(now time.Time) []collective.Stall {
 		}
 		for i := range words {
 			if len(missing) == 0 && x.isWide { // all have come: who is not done with its slice?
-				if done := atomic.LoadUint64(word[uint64](l, x.offset+i*laneLine+wideDone)); 2*done < most {
+				if done := atomic.LoadUint64(word[uint64](l, x.offset+i*laneLine+laneDone)); 2*done < most {
 					missing = append(missing, l.ranks[i])
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -176,6 +177,28 @@ func TestLaneOfWhoLeaves(t *testing.T) {
 	}
 	if stalls := h.server.Waiting(now); len(stalls) != 0 {
 		t.Errorf("nobody waits in a lane for one who left: %+v", stalls)
+	}
+}
+
+// A rank that joins owes what it brought to a lane and waits for there, but not what it gave up, or what all have come to.
+func TestJoinOwesWhatIsInLanes(t *testing.T) {
+	h, ranks := startLanes(t, 2)
+	at := map[string]uint64{}
+	for _, name := range []string{"all came", "given up", "once given up", "waits"} {
+		at[name] = all(ranks, name, 16, always)[0]
+	}
+	h.engine.holdBack()
+	for name, words := range map[string][3]uint64{"all came": {3, 2, 0}, "given up": {3, 0, 1}, "once given up": {4, 2, 1}, "waits": {3, 0, 0}} {
+		for i, at := range []uint64{at[name], at[name] + 64, at[name] + 8} { // words of both ranks, and what the first is done with
+			atomic.StoreUint64(ranks[0].word(at), words[i])
+		}
+	}
+	o := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
+	ranks[0].send(o.encode())
+	eventually(t, "the join", func() bool { return h.engine.pending() == 1 })
+	owes := slices.Sorted(slices.Values(h.engine.waiting["join"][0].r.Owes))
+	if !slices.Equal(owes, []string{"once given up", "waits"}) {
+		t.Errorf("a rank that joined owes %q", owes)
 	}
 }
 

@@ -88,7 +88,7 @@ func (l *rankLanes) reduceSlice(x *rankLane) (err error) {
 	}
 	x.plan(l.ranks).Reduce(l.results, nil, l.buffers)
 	x.reduced = true
-	atomic.StoreUint64(field[uint64](l, x, l.self, wideDone), x.use)
+	atomic.StoreUint64(field[uint64](l, x, l.self, laneDone), x.use)
 	if l.parting(x) != awaited {
 		l.rouse()
 	}
@@ -101,7 +101,7 @@ func (l *rankLanes) parting(x *rankLane) meeting {
 	how := complete
 	for rank := range l.ranks {
 		switch {
-		case atomic.LoadUint64(field[uint64](l, x, rank, wideDone)) >= x.use:
+		case atomic.LoadUint64(field[uint64](l, x, rank, laneDone)) >= x.use:
 		case l.deserted(x, rank):
 			how = broken
 		default: // it works, or GONE is on its way
@@ -113,7 +113,7 @@ func (l *rankLanes) parting(x *rankLane) meeting {
 
 // deserted reports whether a rank has left a wide lane without its slice.
 func (l *rankLanes) deserted(x *rankLane, rank int) bool {
-	return atomic.LoadUint32(l.flag(rank, laneLeft)) == rankLeft && atomic.LoadUint64(field[uint64](l, x, rank, wideDone)) < x.use
+	return atomic.LoadUint32(l.flag(rank, laneLeft)) == rankLeft && atomic.LoadUint64(field[uint64](l, x, rank, laneDone)) < x.use
 }
 
 // desertion says who left a wide lane in the middle.

@@ -17,7 +17,6 @@ const (
 	wideLane = 1 // added to the place of a lane: it is a wide one
 
 	// In a rank's line of a wide lane, after its word.
-	wideDone      = 8
 	wideIn        = 16
 	wideOut       = 20
 	wideInOffset  = 24

@@ -151,7 +151,8 @@ class Lanes:
                 self._look()  # which raises why, once the daemon has said it
                 os.sched_yield()
             return True
-        except BaseException:  # interrupted: nobody shall wait for this rank here
+        except BaseException:  # interrupted: nobody shall wait for this rank here, nor it for others
+            self._words[lane.mine + 1] = lane.use
             self.close(name)
             raise
 

@@ -201,6 +201,8 @@ class Test(unittest.TestCase):
         with self.assertRaises(KeyboardInterrupt):
             ranks.lanes[0].meet("x", lane)
         self.assertIsNone(ranks.find(0))
+        words = ranks.memory.cast("Q")
+        self.assertEqual(words[lane.mine : lane.mine + 2].tolist(), [3, 1])  # gives the first use up
         other = ranks.find(1)
         ranks.lanes[1].enter(other)
         self.assertTrue(ranks.lanes[1].meet("x", other))  # it had come

@@ -1,5 +1,6 @@
 """Small tensors under one name, again and again: the ranks of one host reduce them in a lane."""
 
+import signal
 import threading
 import unittest
 from unittest import mock
@@ -113,7 +114,18 @@ class Test(unittest.TestCase):
         self.assertEqual(wrong, [])
 
     def test_zz_join(self):
-        """The last one, because there are no lanes after it."""
+        """The last one, because there are no lanes after it.
+
+        Rank 0 was interrupted in one: it joins without waiting there for others, who never come.
+        """
+        for _ in range(3):
+            hvd.allreduce(np.ones(2), name="interrupted", op=hvd.Sum)
+        if RANK == 0:
+            self.assertIn("allreduce.interrupted", open_lanes())
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with self.assertRaises(KeyboardInterrupt):
+                hvd.allreduce(np.ones(2), name="interrupted", op=hvd.Sum)
         for use in range(3 + RANK):
             got = hvd.allreduce(np.ones(2), name="joined", op=hvd.Sum)
             self.assertEqual(got.tolist(), [SIZE if use < 3 else SIZE - (use - 2)] * 2)
