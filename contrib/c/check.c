@@ -475,9 +475,8 @@ int main(int argc, char **argv) {
 	reductions();
 	wide();
 	alternating();
-	patience(); /* while there is room for lanes */
+	patience();
 	many();
-	crowd();
 	others();
 	rooted();
 	more_reductions();
@@ -485,6 +484,7 @@ int main(int argc, char **argv) {
 	errors();
 	unwaited();
 	refused();
+	crowd(); /* which leaves no name for another lane */
 	uneven();
 	CHECK(gorun_finalize() == GORUN_OK);
 	CHECK(gorun_barrier("late") == GORUN_INVALID && says("gorun_finalize"));
