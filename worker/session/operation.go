@@ -17,6 +17,11 @@ type operation struct {
 	in, out *shm.Region       // pinned until done, whatever the rank does
 	result  collective.Buffer // kept from done until the rank releases it
 	lane    string            // the name under which it may get a lane, "" for none
+
+	// follow.go
+	held      *collective.Request // what is handed in when its head has succeeded
+	led       bool                // it has a head
+	followers []uint32            // handles
 }
 
 // unpin lets go of the rank's memory once the engine has.
@@ -57,6 +62,7 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 			s.numbers = append(s.numbers, int(int32(le.Uint32(b))))
 		}
 		switch m.kind {
+		case collective.Allreduce: // handles (follow.go)
 		case collective.Alltoall, collective.Scatter:
 			r.Splits = s.numbers
 		case collective.AddGroup:

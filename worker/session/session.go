@@ -155,7 +155,7 @@ func (s *session) end() {
 	s.mu.Lock()
 	s.ended = true
 	for handle, o := range s.operations {
-		if o.done {
+		if o.done || o.held != nil {
 			s.forgetLocked(handle, o)
 		}
 	}
@@ -240,12 +240,20 @@ func (s *session) submit(m *submit) error {
 	s.mu.Unlock()
 
 	o.handle = m.handle
-	r, err := s.resolve(m, o)
+	err := s.gather(m, o)
+	var r collective.Request
+	if err == nil {
+		r, err = s.resolve(m, o)
+		r.Epoch = s.epoch // constant since WELCOME, before which nothing comes here
+	}
+	if err == nil && m.follows() {
+		s.hold(o, r)
+		return nil
+	}
 	if err == nil {
 		s.mu.Lock()
 		s.operations[m.handle] = o
 		s.mu.Unlock()
-		r.Epoch = s.epoch // constant since WELCOME, before which nothing comes here
 		s.settle()
 		debts := s.offer(&r, m, o)
 		// May call Complete before it returns.
@@ -257,15 +265,21 @@ func (s *session) submit(m *submit) error {
 			return nil
 		}
 	}
+	s.turnDown(o, err)
+	return nil
+}
+
+// turnDown ends an operation that the engine does not have, and what follows it.
+func (s *session) turnDown(o *operation, err error) {
 	s.mu.Lock()
-	name := o.lane
-	s.forgetLocked(m.handle, o)
+	handle, name, followers := o.handle, o.lane, o.followers
+	s.forgetLocked(handle, o)
 	s.mu.Unlock()
 	if name != "" {
 		s.lanes.offer(s.rank, name, 0, offer{})
 	}
-	s.sendFail(m.handle, typeSubmit, err)
-	return nil
+	s.sendFail(handle, typeSubmit, err)
+	s.lead(followers, err)
 }
 
 // takeLocked returns a blank operation.
@@ -298,13 +312,20 @@ type slot interface {
 
 // Complete implements collective.Client.
 func (s *session) Complete(handle uint64, r collective.Result) {
+	if followers := s.complete(handle, r); len(followers) > 0 {
+		s.lead(followers, r.Err)
+	}
+}
+
+// complete tells the rank of a result, and returns what follows it.
+func (s *session) complete(handle uint64, r collective.Result) (followers []uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.operations[uint32(handle)]
 	if o == nil || o.done {
 		panic(fmt.Sprintf("session: rank %d: operation %d completed twice", s.rank, handle))
 	}
-	o.done = true
+	o.done, followers = true, o.followers
 	o.unpin()
 	lane, shows := 0, []showing(nil)
 	if o.lane != "" {
@@ -318,7 +339,7 @@ func (s *session) Complete(handle uint64, r collective.Result) {
 	o.result = r.Buffer
 	if s.ended {
 		s.forgetLocked(o.handle, o)
-		return
+		return nil
 	}
 	c := completion{handle: o.handle, region: noRegion, offset: lane, dims: r.Shape, rows: r.Rows}
 	var shown *shm.Region
@@ -347,6 +368,7 @@ func (s *session) Complete(handle uint64, r collective.Result) {
 	if c.region == noRegion {
 		s.forgetLocked(o.handle, o)
 	}
+	return followers
 }
 
 // codeOf returns an error as the rank shall see it.

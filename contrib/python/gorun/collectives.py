@@ -189,24 +189,25 @@ def allreduce(
         part = f"{i + 1}of{len(tensors)}" if op == Adasum else dtype
         by_dtype.setdefault(part, []).append(i)
     packs: list[tuple[list[int], _Staged]] = []
-    # The first part has the name that it has on every rank, and a signature of all parts. When it was
-    # refused, the others come under new names: some may still wait under the old ones.
-    operation.decides = True
+    # The first part has the name that it has on every rank, and a signature of all parts, which follow it.
     whole = 0
     if len(by_dtype) > 1:
         whole = pack([shape for _, shape in described], detail=[dtype for dtype, _ in described]).signature
-    refused = world.refusals.get((process_set.group(), name), 0)
-    for members in by_dtype.values():
+        world.claim((process_set.group(), name))
+    followers: list[int] = []
+    for number, members in reversed(list(enumerate(by_dtype.values(), 1))):
         staged = _Staged(world, binding, [tensors[i] for i in members])
         staged.fill()
         if len(tensors) > 1:
             operation.explain(whole or staged.signature, described)
-        part = f"{name}.part{len(packs) + 1}" + (f".after{refused}" if refused else "")
-        operation.request(
-            constants.ALLREDUCE, part if packs else name, staged.dtype,
+        if len(by_dtype) > 1:
+            options["splits"] = constants.FOLLOWS if number > 1 else followers
+        handle = operation.request(
+            constants.ALLREDUCE, name if number == 1 else f"{name}.part{number}", staged.dtype,
             staged.shape, staged.block, True, op=op, prescale=prescale, postscale=postscale,
             root=whole or staged.signature, **options,
         )  # fmt: skip
+        followers.append(handle)
         packs.append((members, staged))
 
     def finish(_: Sequence[Any]) -> list[Any]:

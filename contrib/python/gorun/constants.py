@@ -69,6 +69,8 @@ SCATTER = 12
 SEND = 13
 RECV = 14
 
+FOLLOWS = (-1,)  # splits of an allreduce that begins when another one has succeeded, and fails with it
+
 MAX_NDIM = 32
 MAX_NAME = 4096
 MAX_IN_FLIGHT = 65536

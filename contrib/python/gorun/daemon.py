@@ -174,9 +174,9 @@ class DaemonSession(Session):
             raise self._again(self._failure)
         if len(self._open) >= MAX_IN_FLIGHT:
             raise InvalidArgument(f"submit {name}: {MAX_IN_FLIGHT} operations are in flight already")
-        handle = next(self._handles) & 0xFFFFFFFF
+        handle = next(self._handles) & 0x7FFFFFFF
         while handle in self._open:
-            handle = next(self._handles) & 0xFFFFFFFF
+            handle = next(self._handles) & 0x7FFFFFFF
         self._open[handle] = pending
         try:
             self._socket.send(

@@ -332,7 +332,7 @@ def check(
         raise InvalidArgument(f"submit {name}: unknown kind of operation {kind}")
     if not name or (len(name) * 4 > MAX_NAME and len(name.encode()) > MAX_NAME):
         raise InvalidArgument(f"submit operation: a name has 1 to {MAX_NAME} bytes, not {len(name.encode())}")
-    if splits is not None and kind not in (ALLTOALL, SCATTER, ADD_GROUP):
+    if splits is not None and kind not in (ALLTOALL, SCATTER, ADD_GROUP, ALLREDUCE):
         raise InvalidArgument(f"submit {name}: only alltoall and scatter have splits")
     if kind in (BARRIER, ADD_GROUP, REMOVE_GROUP, JOIN):
         if src is not None or dst is not None or shape:

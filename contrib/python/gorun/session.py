@@ -101,7 +101,8 @@ class Session(abc.ABC):
         """Start an operation and return its handle.
 
         Neither block may be changed or freed before wait; dst may be src. dst is for allreduce and
-        broadcast only, the other kinds bring their result themselves.
+        broadcast only, the other kinds bring their result themselves. splits of an allreduce: FOLLOWS to
+        begin, or fail, with another one that is submitted later, or the handles of those that follow it.
         """
 
     def add_group(self, ranks: Sequence[int], number: int = 0) -> int:

@@ -46,7 +46,6 @@ class World:
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)
         self._operations: dict[int, Operation] = {}
         self._names: dict[tuple[int, str], int] = {}  # request in flight, by process set and name
-        self.refusals: dict[tuple[int, str], int] = {}  # of groups of tensors; all ranks hear of each
         self._lock = threading.Lock()
 
     def serial(self, kind: str) -> int:
@@ -136,7 +135,6 @@ class Operation:
         self._asked = False  # done() was called
         self._world = world
         self._group = group
-        self.decides = False  # the first request tells all about the others: if ranks differ, they never meet
         self._packed: dict[int, Sequence[tuple[str, Sequence[int]]]] = {}
         self._requests: list[tuple[tuple[int, str], int]] = []
         self._blocks: list[Block] = []
@@ -154,8 +152,11 @@ class Operation:
         in_place: bool,
         keep: bool = False,
         **options: Any,
-    ) -> None:
-        """Submit one request. in_place: its result replaces the input. keep: the caller owns the block."""
+    ) -> int:
+        """Submit one request and return its handle.
+
+        in_place: its result replaces the input. keep: the caller owns the block.
+        """
         key = (self._group, name)
         try:
             number = self._world.submit(
@@ -169,6 +170,7 @@ class Operation:
         self._requests.append((key, number))
         if block is not None and not keep:
             self._blocks.append(block)
+        return number
 
     def explain(self, signature: int, tensors: Sequence[tuple[str, Sequence[int]]]) -> None:
         """Keep the types and shapes of which others see a signature, for the text of an error."""
@@ -198,7 +200,7 @@ class Operation:
         asked, self._asked = self._asked, True
         if not asked:
             return False
-        while self._awaited():
+        while len(self._results) < len(self._requests):
             if not self._world.session.poll(self._requests[len(self._results)][1]):
                 return False
             self._take()
@@ -206,16 +208,9 @@ class Operation:
 
     def wait(self) -> Any:
         """Wait for every request; then raise the first failure or return what finish makes of the results."""
-        while self._awaited():
+        while len(self._results) < len(self._requests):
             self._take()
         self.ended = True
-        if self._refused():
-            first, _ = self._requests[0]
-            self._world.refusals[first] = self._world.refusals.get(first, 0) + 1
-        if len(self._results) < len(self._requests):
-            self._blocks.clear()  # the daemon may still work on them, if others have submitted the same
-            for key, number in self._requests[len(self._results) :]:
-                self._world.forget(key, number)
         try:
             if isinstance(self._error, errors.InvalidArgument):
                 raise self._error
@@ -228,14 +223,6 @@ class Operation:
                     result.release()
             for block in self._blocks:
                 block.free()
-
-    def _awaited(self) -> bool:
-        """Report whether there is another request to wait for."""
-        return len(self._results) < len(self._requests) and not self._refused()
-
-    def _refused(self) -> bool:
-        """Report whether ranks differ in the request that tells about the others, as all of them hear."""
-        return self.decides and len(self._results) == 1 and isinstance(self._error, errors.Mismatch)
 
     def _take(self) -> None:
         """Wait for the next request."""

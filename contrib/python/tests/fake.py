@@ -29,7 +29,7 @@ class Engine:
 
     def __init__(self, size):
         self.size = size
-        self.changed = threading.Condition()
+        self.changed = threading.Condition(threading.RLock())
         self.waiting = {}  # (group, name) → {rank: request}
         self.groups = {0: list(range(size))}
         self.gone = {}  # rank → why nothing can be expected from it
@@ -62,7 +62,12 @@ class Engine:
 
     def fail(self, key, error):
         for request in self.waiting.pop(key).values():
-            request["error"] = error
+            self.refuse(request, error)
+
+    def refuse(self, request, error):
+        request["error"] = error
+        for follower in request["followers"]:
+            self.refuse(follower, error)
 
     def complete(self, requests):
         try:
@@ -78,7 +83,11 @@ class Engine:
             run(requests)
         except errors.GorunError as error:
             for request in requests:
-                request["error"] = error
+                self.refuse(request, error)
+        for request in requests:
+            for follower in request["followers"]:
+                if follower["error"] is None:
+                    self.submit(follower)
 
 
 def array(request, block):
@@ -162,9 +171,12 @@ class FakeSession(Session):
         request = {
             "rank": self.rank, "kind": kind, "name": name, "dtype": dtype, "shape": shape, "src": src,
             "dst": dst, "op": op, "root": root, "prescale": prescale, "postscale": postscale,
-            "group": group, "splits": splits, "error": None, "result": None,
+            "group": group, "splits": splits, "error": None, "result": None, "followers": [],
         }  # fmt: skip
-        self.engine.submit(request)
+        if kind == constants.ALLREDUCE and splits is not None and splits != constants.FOLLOWS:
+            request["followers"] = [self.requests[handle] for handle in splits]
+        if splits != constants.FOLLOWS:
+            self.engine.submit(request)
         handle = next(self.numbers)
         self.requests[handle] = request
         return handle

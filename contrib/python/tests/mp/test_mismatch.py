@@ -5,6 +5,7 @@ import time
 import numpy as np
 
 import gorun.numpy as hvd
+from gorun import basics
 
 hvd.init()
 rank, size = hvd.rank(), hvd.size()
@@ -51,6 +52,7 @@ if size > 1:
         refused("adasum", group(*[F] * (2 + last)), op=hvd.Adasum)
         agreed("one", F, D)
     hvd.barrier()
+    assert not basics.world().session._open, "something of a refused group is in flight"
 
 hvd.shutdown()
 print(f"rank {rank} of {size}: ok")

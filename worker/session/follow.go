@@ -1,0 +1,63 @@
+package session
+
+import "gorun/collective"
+
+// Tensors of several types that one call reduces together travel as several operations, of which one, the head, tells whether
+// ranks agree on all of them. The others follow it: they are submitted before it, held here until it has succeeded, and fail
+// with it. If ranks differ, not all of them have the same followers, and the engine would wait for parts that never come.
+
+// noHandle stands alone in the splits of an allreduce that follows another one.
+const noHandle = 0xFFFFFFFF
+
+func (m *submit) follows() bool {
+	return m.kind == collective.Allreduce && len(m.splits) == 4 && le.Uint32(m.splits) == noHandle
+}
+
+// hold keeps an operation back.
+func (s *session) hold(o *operation, r collective.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o.held = &r
+	s.operations[o.handle] = o
+}
+
+// gather notes what follows an operation.
+func (s *session) gather(m *submit, o *operation) error {
+	if m.kind != collective.Allreduce || len(m.splits) == 0 || m.follows() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for b := m.splits; len(b) > 0; b = b[4:] {
+		handle := le.Uint32(b)
+		f := s.operations[handle]
+		if f == nil || f.held == nil || f.led {
+			return invalid("submit %q: operation %d does not wait for another one", m.name, handle)
+		}
+		f.led = true
+		o.followers = append(o.followers, handle)
+	}
+	return nil
+}
+
+// lead hands in what follows an operation that has ended, or fails it.
+func (s *session) lead(followers []uint32, err error) {
+	for _, handle := range followers {
+		s.mu.Lock()
+		o := s.operations[handle]
+		if o == nil { // the session has ended
+			s.mu.Unlock()
+			continue
+		}
+		r := *o.held
+		o.held = nil
+		s.mu.Unlock()
+		failed := err
+		if failed == nil {
+			failed = s.server.cfg.Engine.Submit(s.rank, r)
+		}
+		if failed != nil {
+			s.turnDown(o, failed)
+		}
+	}
+}

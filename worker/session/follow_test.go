@@ -1,0 +1,135 @@
+package session_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"gorun/worker/session"
+)
+
+// group submits a head and what follows it: each an allreduce of 4 floats, with a signature of the whole.
+func (c *client) group(region uint32, signature int32, name string, handles ...uint32) {
+	c.t.Helper()
+	head := allreduce(handles[0], region, 4, name)
+	head.root = signature
+	for i, handle := range handles[1:] {
+		o := allreduce(handle, region, 4, fmt.Sprint(name, ".part", i+2))
+		o.inOffset, o.outOffset, o.root, o.splits = uint64(64*(i+1)), uint64(64*(i+1)), signature, []int32{-1}
+		c.send(o.encode())
+		head.splits = append(head.splits, int32(handle))
+	}
+	c.send(head.encode())
+}
+
+// ends receives the end of operations in any order, and returns the texts of their errors.
+func (c *client) ends(handles ...uint32) map[uint32]string {
+	c.t.Helper()
+	texts := map[uint32]string{}
+	for range handles {
+		switch b, _ := c.receive(); le.Uint32(b) {
+		case 67: // FAIL
+			texts[le.Uint32(b[4:])] = string(b[20:])
+		case 68: // COMPLETE
+			text := b[len(b)-int(le.Uint32(b[40:])):]
+			texts[le.Uint32(b[4:])] = string(text)
+		default:
+			c.t.Fatalf("message %x", b)
+		}
+	}
+	for _, handle := range handles {
+		if _, ended := texts[handle]; !ended {
+			c.t.Fatalf("operations %v ended instead of %v", texts, handles)
+		}
+	}
+	return texts
+}
+
+// What follows an operation ends with it, on ranks that differ in it too, and nothing of it is left in flight.
+func TestFollowersEndWithTheirHead(t *testing.T) {
+	h := startReal(t, 2)
+	h.begin()
+	var ranks []*client
+	var regions []uint32
+	for rank := range 2 {
+		c := join(t, h.name, rank)
+		region, memory := c.alloc(1 << 20)
+		for i := range 16 {
+			memory[64*i+3] = 0x40 // 2.0
+		}
+		ranks, regions = append(ranks, c), append(regions, region)
+	}
+	for range 3 {
+		ranks[0].group(regions[0], 1, "g", 1, 2, 3)
+		ranks[1].group(regions[1], 1, "g", 7, 8, 9)
+		for i, handles := range [][]uint32{{1, 2, 3}, {7, 8, 9}} {
+			for handle, text := range ranks[i].ends(handles...) {
+				if text != "" {
+					t.Errorf("rank %d, operation %d: %s", i, handle, text)
+				}
+			}
+		}
+		ranks[0].group(regions[0], 1, "g", 1, 2, 3)
+		ranks[1].group(regions[1], 2, "g", 7)
+		first := ""
+		for i, handles := range [][]uint32{{1, 2, 3}, {7}} {
+			for handle, text := range ranks[i].ends(handles...) {
+				if first == "" {
+					first = text
+				}
+				if text == "" || text != first || !strings.Contains(text, "allreduce \"g\"") {
+					t.Errorf("rank %d, operation %d: %q", i, handle, text)
+				}
+			}
+		}
+	}
+}
+
+// A head that is refused, because of what follows it or by itself, takes its followers with it.
+func TestRefusedHead(t *testing.T) {
+	h := start(t, 1)
+	h.begin()
+	c := join(t, h.name, 0)
+	region, _ := c.alloc(1 << 20)
+	for what, change := range map[string]func(*operation){
+		"no operation of this number": func(o *operation) { o.splits = append(o.splits, 99) },
+		"itself":                      func(o *operation) { o.splits = append(o.splits, 1) },
+		"one of them twice":           func(o *operation) { o.splits = append(o.splits, 2) },
+		"no name":                     func(o *operation) { o.name = "" },
+		"no such region":              func(o *operation) { o.in = 77 },
+	} {
+		for _, handle := range []uint32{2, 3} {
+			o := allreduce(handle, region, 4, fmt.Sprint("part", handle))
+			o.splits = []int32{-1}
+			c.send(o.encode())
+		}
+		head := allreduce(1, region, 4, "g")
+		head.splits = []int32{2, 3}
+		change(&head)
+		c.send(head.encode())
+		for handle, text := range c.ends(1, 2, 3) {
+			if text == "" {
+				t.Errorf("%s: operation %d succeeded", what, handle)
+			}
+		}
+	}
+	if h.engine.pending() != 0 {
+		t.Error("something reached the engine")
+	}
+}
+
+// A rank that ends before it submits the head leaves nothing behind.
+func TestFollowerWithoutHead(t *testing.T) {
+	h := start(t, 1)
+	for epoch := range uint32(3) {
+		h.server.SetWorld(session.World{Epoch: 1 + epoch, Size: 1, Hosts: 1, Places: []session.Place{{CrossSize: 1}}})
+		c := join(t, h.name, 0)
+		region, _ := c.alloc(1 << 30) // all that a rank may have
+		o := allreduce(5, region, 4, "x")
+		o.splits = []int32{-1}
+		c.send(o.encode())
+		c.send(words(8888, 0)) // there is no such message: the session ends
+		c.ended()
+		c.close()
+	}
+}
