@@ -37,12 +37,13 @@ type lanes struct {
 	ranks  []int // of the world, by their place on this host
 	host   string
 
-	mu     sync.Mutex
-	used   int // bytes
-	names  map[string]*lane
-	shown  map[shownRegion]uint32 // the ranks, by their place, that can see a region of another one
-	debts  []debt                 // of ranks that joined
-	closed bool                   // a rank has left or joined: no more lanes
+	mu      sync.Mutex
+	used    int // bytes
+	names   map[string]*lane
+	shown   map[shownRegion]uint32 // the ranks, by their place, that can see a region of another one
+	debts   []debt                 // of ranks that joined
+	proxies map[proxyKey]*proxy    // of ranks that have yet to hear of them
+	closed  bool                   // a rank has left or joined: no more lanes
 }
 
 // debt is a part that a rank brought to a lane before it joined, and to which the others have not come. If they never do, the
@@ -56,15 +57,18 @@ type debt struct {
 
 // lane is what all ranks submit under one name. Offers and told are sets of ranks by their place.
 type lane struct {
-	offers uint32 // those that would take a lane after the use under way
-	wide   uint32 // those of them that would take a wide one
-	told   uint32 // those that know how this use ended
-	back   uint32 // those that have submitted something under the name since it got its lane: they are not in it
-	offset int    // of the lane, 0 for none
-	isWide bool
-	bytes  int
-	parts  parts // of those in wide
-	shown  parts // of those that were in it when the use ended that ranks are being told of
+	offers   uint32 // those that would take a lane after the use under way
+	wide     uint32 // those of them that would take a wide one
+	told     uint32 // those that know how this use ended
+	back     uint32 // those that have submitted something under the name since it got its lane: they are not in it
+	offset   int    // of the lane, 0 for none
+	isWide   bool
+	bytes    int
+	last     matter // what was submitted last
+	agreed   matter // what it is for
+	disputed bool   // somebody has submitted something else
+	parts    parts  // of those in wide
+	shown    parts  // of those that were in it when the use ended that ranks are being told of
 
 	seen  uint64    // the use that somebody waits for
 	since time.Time // when that was first seen
@@ -80,7 +84,7 @@ func newLanes(w World) (*lanes, error) {
 		return nil, fmt.Errorf("make lanes: %w", err)
 	}
 	l := &lanes{region: r, host: w.Host, ranks: make([]int, w.Size), used: maxLaneRanks * laneLine, names: map[string]*lane{},
-		shown: map[shownRegion]uint32{}}
+		shown: map[shownRegion]uint32{}, proxies: map[proxyKey]*proxy{}}
 	for _, p := range w.Places {
 		l.ranks[p.LocalRank] = p.Rank
 	}
@@ -96,6 +100,7 @@ func word[T any](l *lanes, at int) *T { return (*T)(unsafe.Pointer(&l.region.Byt
 type offer struct {
 	lane, wide bool
 	part       part // if wide
+	what       matter
 }
 
 // offer notes before a rank's part, of n bytes, is submitted whether the rank would take a lane for the next one.
@@ -129,7 +134,7 @@ func (l *lanes) offer(rank int, name string, n int, o offer) {
 		x.wide |= one
 		x.parts.hold(place, o.part)
 	}
-	x.bytes = n
+	x.bytes, x.last = n, o.what
 }
 
 // assign returns where the lane of a name is, now that a rank is told of the end of its part, 0 for none. If the
@@ -152,6 +157,7 @@ func (l *lanes) assign(rank int, name string, failed bool) (place int, _ []showi
 	}
 	if x.told == 0 {
 		x.offset, x.isWide = 0, x.wide == all && x.bytes > minWideBytes
+		x.agreed, x.disputed = x.last, false
 		switch {
 		case x.offers != all:
 		case x.isWide:
@@ -426,7 +432,7 @@ func (s *session) offer(r *collective.Request, m *submit, o *operation) (debts [
 		}
 	case r.Kind == collective.Allreduce && r.Group == 0 && s.inLanes:
 		o.lane = r.Name
-		s.lanes.offer(s.rank, r.Name, len(r.In), offer{m.lane, m.wide, part{tenancy{m.in.region, o.in}, tenancy{m.out.region, o.out}}})
+		s.lanes.offer(s.rank, r.Name, len(r.In), offer{m.lane, m.wide, part{tenancy{m.in.region, o.in}, tenancy{m.out.region, o.out}}, matterOf(r)})
 	}
 	return debts
 }

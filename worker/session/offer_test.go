@@ -25,7 +25,7 @@ func TestOfferBeforeOthersAreTold(t *testing.T) {
 	}
 	wide := func(rank int) offer {
 		at := tenancy{uint32(7 + rank), regions[rank]}
-		return offer{true, true, part{at, at}}
+		return offer{lane: true, wide: true, part: part{at, at}}
 	}
 	l.offer(0, "x", n, wide(0))
 	l.offer(1, "x", n, offer{})

@@ -255,7 +255,15 @@ func (s *session) submit(m *submit) error {
 		s.operations[m.handle] = o
 		s.mu.Unlock()
 		s.settle()
+		named := s.lanes != nil && r.Group == 0 && inLanes(r.Kind)
+		if named && s.lanes.claim(s, o, r.Name) {
+			return nil
+		}
 		debts := s.offer(&r, m, o)
+		if named && s.lanes.disputes(s.rank, &r) {
+			l, name := s.lanes, r.Name
+			s.server.wg.Go(func() { s.server.settleDispute(l, s.epoch, name) })
+		}
 		// May call Complete before it returns.
 		if err = s.server.cfg.Engine.Submit(s.rank, r); err == nil {
 			if len(debts) > 0 {
