@@ -26,8 +26,8 @@ const (
 	doubt = 4 * time.Second
 	// attempt is how long such a login may take.
 	attempt = 20 * time.Second
-	// unanswered is how long a host has to answer such a login after a connection has ended, until the next one begins: TCP
-	// by itself would ask ever more rarely. One that answers may take its time with the rest, for it may be busy.
+	// unanswered is how long a host has to answer such a login, until the next one begins: TCP by itself would ask ever more
+	// rarely. One that answers may take its time with the rest, for it may be busy.
 	unanswered = time.Second
 	// mendEvery is the pause between two tries.
 	mendEvery = 100 * time.Millisecond
@@ -141,7 +141,7 @@ func (l *line) follow(d *login, carriers *sync.WaitGroup) *login {
 			}
 		}
 	}()
-	var since int64
+	silent := func() bool { return false } // whether it has said nothing since that one was begun
 	looked := time.Now()
 	for {
 		select {
@@ -150,18 +150,19 @@ func (l *line) follow(d *login, carriers *sync.WaitGroup) *login {
 		case now := <-look.C:
 			stood := now.Sub(looked) > l.doubt/2 // this machine stood still: all have been silent
 			looked = now
-			since = d.reading.Load()
+			since := d.reading.Load()
 			if other != nil || stood || since == 0 || now.Sub(time.Unix(0, since)) < l.doubt {
 				continue
 			}
+			silent = func() bool { return d.reading.Load() == since }
 			result := make(chan *login, 1)
 			other = result
-			go func() { result <- l.beside(trying) }()
+			go func(silent func() bool) { result <- l.beside(trying, silent) }(silent)
 		case next := <-other:
 			other = nil
 			switch {
 			case next == nil:
-			case d.reading.Load() != since:
+			case !silent():
 				next.discard() // it has spoken meanwhile
 			default:
 				return next // Carry stops the present one
@@ -170,33 +171,37 @@ func (l *line) follow(d *login, carriers *sync.WaitGroup) *login {
 	}
 }
 
-// beside logs in once more, unless until ends before.
-func (l *line) beside(until context.Context) *login {
-	limit, cancel := context.WithTimeout(until, attempt)
-	defer cancel()
-	d, _ := l.login(limit)
-	return d
+// beside logs in once more, as long as the present connection is silent, unless until ends before. Each attempt looks the host
+// up anew: one that has another address may be thought to be at its former one for some seconds, where nobody refuses either.
+func (l *line) beside(until context.Context, silent func() bool) *login {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-pause.C:
+		case <-until.Done():
+			return nil
+		}
+		if !silent() {
+			return nil
+		}
+		if d, err := l.once(until, func() {}); err == nil {
+			return d
+		}
+		pause.Reset(mendEvery)
+	}
 }
 
 // once tries to log in to a host that has to answer soon.
-func (l *line) once() *login {
-	ctx, cancel := context.WithTimeout(l.ctx, attempt)
+func (l *line) once(until context.Context, answered func()) (*login, error) {
+	ctx, cancel := context.WithTimeout(until, attempt)
 	defer cancel()
 	late := time.AfterFunc(l.prompt, cancel)
 	defer late.Stop()
-	d, err := l.login(ssh.OnAnswer(ctx, func() {
+	return l.login(ssh.OnAnswer(ctx, func() {
 		late.Stop()
-		l.note(func(a *away) { a.silent = time.Time{} })
+		answered()
 	}))
-	if err != nil {
-		l.note(func(a *away) {
-			if a.silent.IsZero() {
-				a.silent = time.Now()
-			}
-		})
-		return nil
-	}
-	return d
 }
 
 // Away is how the host cannot be reached, zero while there is a connection.
@@ -249,10 +254,16 @@ func (l *line) mend(d *login) *login {
 		case <-l.ctx.Done():
 			return nil
 		}
-		if next := l.once(); next != nil {
+		next, err := l.once(l.ctx, func() { l.note(func(a *away) { a.silent = time.Time{} }) })
+		if err == nil {
 			l.note(func(a *away) { *a = away{} })
 			return next
 		}
+		l.note(func(a *away) {
+			if a.silent.IsZero() {
+				a.silent = time.Now()
+			}
+		})
 		pause.Reset(mendEvery)
 	}
 }

@@ -245,7 +245,8 @@ func TestLineWaitsForBusyHost(t *testing.T) {
 	d.says(t, l, "still here")
 }
 
-// TestLineDoubts: a connection that is silent without an end is replaced.
+// TestLineDoubts: a connection that is silent without an end is replaced, also if nobody answers at first, as at the address
+// that the host had before. That is not waited for as long as for a host that has answered.
 func TestLineDoubts(t *testing.T) {
 	d := newDistant(t)
 	first, err := d.login(t.Context())
@@ -256,13 +257,26 @@ func TestLineDoubts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLine(token, first, true, d.login)
+	waited := make(chan time.Duration, 1)
+	var looked atomic.Bool
+	l := newLine(token, first, true, func(ctx context.Context) (*login, error) {
+		if looked.CompareAndSwap(false, true) {
+			begun := time.Now()
+			<-ctx.Done()
+			waited <- time.Since(begun)
+			return nil, ctx.Err()
+		}
+		return d.login(ctx)
+	})
 	t.Cleanup(func() { l.Close() })
 	d.says(t, l, "hello")
 	d.present().silent.Store(true)
 	d.says(t, l, "is anybody there?") // after some seconds, over another one
 	if n := d.logins.Load(); n < 2 {
 		t.Errorf("%d logins", n)
+	}
+	if took := <-waited; took > attempt/2 {
+		t.Errorf("an address where nobody answers was waited for %v", took)
 	}
 }
 
