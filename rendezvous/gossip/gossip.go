@@ -112,6 +112,9 @@ func Listen(cfg Config) (*Gossip, error) {
 	g.config, g.lease = c, cmp.Or(cfg.Lease, Lease)
 	c.SuspicionMult = suspicion(g.lease, c.ProbeInterval, 1)
 	c.SuspicionMaxTimeoutMult = 1
+	// A member that misses answers would wait for the next ones up to eight times as long, as it may be slow itself; but it misses
+	// them too where several are lost at once, and asks one after the other. Who is suspected has its lease to answer.
+	c.AwarenessMaxMultiplier = 1
 	c.GossipToTheDeadTime = 10 * time.Minute
 	c.DeadNodeReclaimTime = time.Second
 	c.PushPullInterval = 10 * time.Second

@@ -3,6 +3,7 @@ package gossip_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -133,28 +134,44 @@ func TestOpenedLater(t *testing.T) {
 	}
 }
 
-// TestLease: how long a member may be silent is the user's affair.
+// TestLease: how long a member may be silent is the user's affair, also if many are lost at once: each of them is asked for
+// a second, one after the other, before its lease begins.
 func TestLease(t *testing.T) {
+	const lease = 2 * time.Second
 	key := bytes.Repeat([]byte{7}, 32)
-	member := func(id int) *gossip.Gossip {
-		g, err := gossip.Start(gossip.Config{ID: id, Job: "test", Key: key, Bind: "127.0.0.1", Advertise: "127.0.0.1", Lease: 2 * time.Second,
-			Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return g
-	}
-	a, b := member(0), member(1)
-	defer a.Close()
-	if err := b.Join(t.Context(), []string{a.Addr()}); err != nil {
-		t.Fatal(err)
-	}
-	await(t, a, func(ev gossip.Event) bool { return ev.Kind == gossip.Joined })
-	since := time.Now()
-	b.Close() // without goodbye
-	await(t, a, func(ev gossip.Event) bool { return ev.Kind == gossip.Left })
-	if took := time.Since(since); took < time.Second || took > 15*time.Second {
-		t.Errorf("noticed after %v", took)
+	for _, lost := range []int{1, 5} {
+		t.Run(fmt.Sprint(lost), func(t *testing.T) {
+			t.Parallel()
+			member := func(id int) *gossip.Gossip {
+				g, err := gossip.Start(gossip.Config{ID: id, Job: "test", Key: key, Bind: "127.0.0.1", Advertise: "127.0.0.1", Lease: lease,
+					Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return g
+			}
+			a := member(0)
+			defer a.Close()
+			var others []*gossip.Gossip
+			for id := range lost {
+				g := member(1 + id)
+				others = append(others, g)
+				if err := g.Join(t.Context(), []string{a.Addr()}); err != nil {
+					t.Fatal(err)
+				}
+				await(t, a, func(ev gossip.Event) bool { return ev.Kind == gossip.Joined })
+			}
+			since := time.Now()
+			for _, g := range others {
+				g.Close() // without goodbye
+			}
+			for range lost {
+				await(t, a, func(ev gossip.Event) bool { return ev.Kind == gossip.Left })
+			}
+			if took := time.Since(since); took < time.Second || took > lease+time.Duration(lost)*time.Second+8*time.Second {
+				t.Errorf("noticed after %v", took)
+			}
+		})
 	}
 }
 
