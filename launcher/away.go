@@ -75,11 +75,17 @@ func (j *job) giveUpOn(h *host, why string) {
 	h.hangUp() // its conversation reports the loss
 }
 
-// watched is true if there is another host of this one's world, itself heard, which would say that it is silent.
+// watched is true if there is another host of this one's world, itself heard, which has met it and would say that it is silent.
 func (j *job) watched(now time.Time, h *host) bool {
 	return j.member(h) && slices.ContainsFunc(j.hosts, func(other *host) bool {
-		return other != h && j.member(other) && j.silences.quiet(now, other.heard.last(now)) < unheard
+		return other != h && j.member(other) && j.met(h, other) && j.silences.quiet(now, other.heard.last(now)) < unheard
 	})
+}
+
+// met is true for two hosts that were in one world the last time that they were in any, as one of them at least has told.
+func (j *job) met(a, b *host) bool {
+	of, other := j.worlds[a.id], j.worlds[b.id]
+	return of.Epoch > 0 && of.Epoch == other.Epoch || slices.Contains(of.Order, b.id) || slices.Contains(other.Order, a.id)
 }
 
 // partedFrom is true if a host that is left says that this one has ended their connections.

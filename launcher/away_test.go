@@ -21,6 +21,17 @@ func TestSearch(t *testing.T) {
 	}{
 		"it is there":                      {now: 100, heard: 99.5},
 		"it is silent, which others judge": {now: 100, heard: 1, change: func(j *job) { j.hosts[1].heard.reading(at(98)) }},
+		"it is silent, and others have not met it": {now: 1 + lease, heard: 1,
+			change: func(j *job) { j.hosts[1].heard.reading(at(30)); j.worlds = nil }, lost: true},
+		"it was silent as its first world began, as others told": {now: 1 + lease, heard: 1,
+			change: func(j *job) {
+				j.hosts[1].heard.reading(at(30))
+				j.worlds = map[int]wire.World{1: {Epoch: 1, Order: []int{0, 1}}}
+			}},
+		"others have met it in a world before": {now: 1 + lease, heard: 1,
+			change: func(j *job) { j.hosts[1].heard.reading(at(30)); j.epoch = 2 }},
+		"others were in another world since": {now: 1 + lease, heard: 1,
+			change: func(j *job) { j.hosts[1].heard.reading(at(30)); j.worlds[1] = wire.World{Epoch: 2, Order: []int{1}} }, lost: true},
 		"it is silent as all others are":   {now: 1 + lease, heard: 1, change: func(j *job) { j.hosts[1].heard.reading(at(20)) }, lost: true},
 		"it is silent alone":               {now: 1 + lease, heard: 1, change: func(j *job) { j.hosts = j.hosts[:1] }, lost: true},
 		"and was for a little less":        {now: lease, heard: 1, change: func(j *job) { j.hosts = j.hosts[:1] }},
@@ -54,7 +65,8 @@ func TestSearch(t *testing.T) {
 			change: func(j *job) { j.silences.floor = at(99.9) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := &job{spec: &Spec{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, silences: silences{since: map[int]time.Time{}}}
+			j := &job{spec: &Spec{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, silences: silences{since: map[int]time.Time{}},
+				worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1, Order: []int{0, 1}}}}
 			hangups := 0
 			for id := range 2 {
 				j.hosts = append(j.hosts, &host{id: id, parted: map[int]bool{}, hangUp: func() { hangups++ }})
