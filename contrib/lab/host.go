@@ -28,6 +28,7 @@ type Host struct {
 	lab     *Lab
 	name    string
 	port    string // its port of the bridge
+	card    string // the address of its network card, which stays what it is when it boots
 	address netip.Addr
 	key     key
 
@@ -112,7 +113,7 @@ func (h *Host) boot(ctx context.Context) error {
 
 	// Plug in the network card, then let the script go on.
 	if err := h.lab.ip(h.lab.rackPID,
-		fmt.Sprintf("link add %s type veth peer name eth0 netns %d", h.port, h.pid),
+		fmt.Sprintf("link add %s type veth peer name eth0 address %s netns %d", h.port, h.card, h.pid),
 		fmt.Sprintf("link set %s master lab0 up", h.port)); err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func (l *Lab) build(ctx context.Context, hosts int, options Options) error {
 	}
 	address := network.Addr()
 	for i := range hosts + 1 {
-		h := &Host{lab: l, name: fmt.Sprintf("host%d", i), port: fmt.Sprintf("port%d", i)}
+		h := &Host{lab: l, name: fmt.Sprintf("host%d", i), port: fmt.Sprintf("port%d", i), card: fmt.Sprintf("02:00:0a:4d:00:%02x", i)}
 		if i == 0 {
 			h.name, h.address = launcherName, netip.MustParseAddr("10.77.0.254")
 		} else {
