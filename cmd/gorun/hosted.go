@@ -179,11 +179,10 @@ func latest(all []clusterRecord) []clusterRecord {
 	return slices.DeleteFunc(all, func(r clusterRecord) bool { return r.Authority != "" && r.Term < last[r.Authority] })
 }
 
-// detachedJobs asks all hosts for theirs, by the time of their start. Hosts that do not answer have none to show.
-func detachedJobs(ctx context.Context, client standing.Client, members []wire.MemberState) []clusterRecord {
+// detachedJobs asks all hosts for theirs, by the time of their start. Hosts that do not answer, silent, have none to show.
+func detachedJobs(ctx context.Context, client standing.Client, members []wire.MemberState) (all []clusterRecord, silent []string) {
 	const atOnce = 16
 	var mu sync.Mutex
-	var all []clusterRecord
 	var wg sync.WaitGroup
 	door := make(chan struct{}, atOnce)
 	for _, m := range members {
@@ -191,12 +190,13 @@ func detachedJobs(ctx context.Context, client standing.Client, members []wire.Me
 			door <- struct{}{}
 			defer func() { <-door }()
 			list, err := client.Detached(ctx, m.Addr)
-			var records []jobs.Record
-			if err != nil || json.Unmarshal(list.Records, &records) != nil {
-				return
-			}
 			mu.Lock()
 			defer mu.Unlock()
+			var records []jobs.Record
+			if err != nil || json.Unmarshal(list.Records, &records) != nil {
+				silent = append(silent, m.Host)
+				return
+			}
 			for _, r := range records {
 				all = append(all, clusterRecord{m.Host, r, m.Addr, members})
 			}
@@ -204,7 +204,8 @@ func detachedJobs(ctx context.Context, client standing.Client, members []wire.Me
 	}
 	wg.Wait()
 	slices.SortFunc(all, func(a, b clusterRecord) int { return a.Started.Compare(b.Started) })
-	return latest(all)
+	slices.Sort(silent)
+	return latest(all), silent
 }
 
 // findClusterJob is findJob for a cluster: HOST/NUMBER, a number that only one host has, or the last.
@@ -247,12 +248,22 @@ func findOnHosts(ctx context.Context, client standing.Client, addr, id string, r
 	if err != nil {
 		return clusterRecord{}, explainCluster(addr, err)
 	}
-	r, err := chooseJob(detachedJobs(ctx, client, known.Members), id, running)
+	all, silent := detachedJobs(ctx, client, known.Members)
+	r, err := chooseJob(all, id, running)
 	r.members = known.Members
 	if err != nil {
-		err = &usageError{err, "gorun ps --cluster " + addr + " lists them"}
+		err = unfound(err, silent, addr)
 	}
 	return r, err
+}
+
+// unfound tells what to do about a job that is not on the hosts that answer.
+func unfound(err error, silent []string, addr string) error {
+	if silent == nil {
+		return &usageError{err, "gorun ps --cluster " + addr + " lists them"}
+	}
+	return &usageError{fmt.Errorf("%w; no answer from %s", err, strings.Join(silent, ", ")),
+		"if the job's launcher was there, another host carries it on when its lease is over: ask again"}
 }
 
 func chooseJob(all []clusterRecord, id string, running bool) (clusterRecord, error) {
@@ -292,7 +303,8 @@ func (r clusterRecord) found(client standing.Client) found {
 	f.next = func(ctx context.Context) (found, bool) {
 		ctx, cancel := context.WithTimeout(ctx, introduction)
 		defer cancel()
-		for _, x := range detachedJobs(ctx, client, r.members) {
+		all, _ := detachedJobs(ctx, client, r.members)
+		for _, x := range all {
 			if x.Authority == r.Authority && (x.Term > r.Term || x.Term == r.Term && x.State == jobs.Ended) {
 				return x.found(client), true
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,15 @@ func TestChooseJob(t *testing.T) {
 	}
 	if _, err := chooseJob(ended, "", true); err == nil {
 		t.Error("a job that has ended runs")
+	}
+	_, none := chooseJob(all, "c/1", false)
+	for want, silent := range map[string][]string{
+		"find job c/1: no such job, gorun ps --cluster host:1 lists them":                                                                               nil,
+		"find job c/1: no such job; no answer from c, d, if the job's launcher was there, another host carries it on when its lease is over: ask again": {"c", "d"},
+	} {
+		if e, ok := errors.AsType[*usageError](unfound(none, silent, "host:1")); !ok || e.Error()+", "+e.hint != want {
+			t.Errorf("%v, want %s", e, want)
+		}
 	}
 	if h := readHosting(hosting{"h:1", "h", "/a key/file"}.String()); h != (hosting{"h:1", "h", "/a key/file"}) {
 		t.Errorf("%+v", h)

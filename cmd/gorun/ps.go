@@ -48,7 +48,8 @@ func clusterJobs(c *cli.Context) (*wire.Jobs, []clusterRecord, error) {
 	if err != nil {
 		return nil, nil, explainCluster(addr, err)
 	}
-	return jobs, detachedJobs(c.Context, client, jobs.Members), nil
+	detached, _ := detachedJobs(c.Context, client, jobs.Members)
+	return jobs, detached, nil
 }
 
 func showCluster(c *cli.Context, jobs *wire.Jobs, detached []clusterRecord) {

@@ -107,6 +107,7 @@ func (c Client) Jobs(ctx context.Context, addr string) (*wire.Jobs, error) {
 		if err != nil && addr != first {
 			return c.Members(ctx, first)
 		}
+		c.prompt = prompt // whom others name may be gone
 		if err != nil {
 			return nil, fmt.Errorf("ask %s for jobs: %w", addr, err)
 		}

@@ -119,8 +119,9 @@ func (c Client) Detach(ctx context.Context, addr string, r wire.Detach) (*wire.D
 	return nil, fmt.Errorf("unexpected %T", msg)
 }
 
-// Detached asks the daemon at addr for the detached jobs of its host.
+// Detached asks the daemon at addr for the detached jobs of its host, which may be one of many, and gone.
 func (c Client) Detached(ctx context.Context, addr string) (*wire.DetachedJobs, error) {
+	c.prompt = prompt
 	msg, err := c.ask(ctx, addr, &wire.AskDetached{})
 	switch msg := msg.(type) {
 	case *wire.DetachedJobs:

@@ -24,7 +24,8 @@ const (
 	// jobs wait longer (resume.DefaultPatience), so that they do not end while somebody still looks for them. How long a host
 	// may not answer at all is for the job to say: see Unanswered.
 	absence = 45 * time.Second
-	// prompt is how long a host has to answer somebody who was connected with it: TCP by itself would ask ever more rarely.
+	// prompt is how long a host has to answer somebody who was connected with it, or who was told of it by another: TCP by itself
+	// would ask ever more rarely.
 	prompt = 2 * time.Second
 	// answering is how long a host that has been reached may take for its answer: to start a daemon, or to find one.
 	answering = 20 * time.Second
