@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"gorun/contrib/lab"
 )
 
@@ -48,6 +50,13 @@ func (s *record) Write(b []byte) (int, error) {
 	}
 }
 
+// note puts a line of the test's own among the others.
+func (s *record) note(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, said{time.Now(), line})
+}
+
 // find returns the lines that match, with what their groups matched.
 func (s *record) find(pattern string) (found [][]string, at []time.Time) {
 	re := regexp.MustCompile(pattern)
@@ -71,7 +80,7 @@ func (s *record) String() string {
 	defer s.mu.Unlock()
 	var b strings.Builder
 	for _, line := range s.lines {
-		fmt.Fprintf(&b, "%s %s\n", line.at.Format("05.000"), line.text)
+		fmt.Fprintf(&b, "%s %s\n", line.at.Format("04:05.000"), line.text)
 	}
 	return b.String()
 }
@@ -127,6 +136,13 @@ func (c *cluster) follow(args ...string) *training {
 		c.t.Fatal(err)
 	}
 	return j
+}
+
+// ended tells whether gorun has.
+func (j *training) ended() bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, j.cmd.Process.Pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err != nil || info.Signo != 0
 }
 
 func (j *training) await(pattern string) {

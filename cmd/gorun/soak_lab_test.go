@@ -21,8 +21,16 @@ import (
 
 var (
 	soak     = flag.Duration("soak", 3*time.Minute, "how long TestSoak strikes")
-	long     = flag.Bool("long", false, "whether TestLongOutages has those of minutes, instead of others, and TestSoak does everything it can")
+	long     = flag.Bool("long", false, "whether TestLongOutages has those of minutes, instead of others, and TestLossAmid all losses in all moments")
 	soakSeed = flag.Uint64("soak-seed", 0, "what TestSoak does; 0: chosen by the clock, and printed")
+)
+
+const (
+	// soakLease is the job's, which no outage of a host exceeds by itself, though several may together.
+	soakLease = 8 * time.Second
+	// settling is how long after an outage that is over a host is heard again for sure: connections that are silent for four
+	// seconds are tried beside.
+	settling = 3 * time.Second
 )
 
 // soaking is what TestSoak does to hosts: at most two of four are switched off at a time, and never the last that
@@ -31,22 +39,25 @@ type soaking struct {
 	*training
 	rng    *rand.Rand
 	list   *hostFile
-	listed []int // hosts that the job may use
-	down   []int // hosts that are switched off
-	moves  int   // addresses that were given
-	log    []string
-	done   map[string]int // strikes by kind
+	listed []int             // hosts that the job may use
+	down   []int             // hosts that are switched off
+	moves  int               // addresses that were given
+	done   map[string]int    // strikes by kind
+	steady map[int]time.Time // from when on a host that was out of reach can stand another outage within the lease
 }
 
+// say notes what is done among what the job says.
 func (s *soaking) say(format string, args ...any) {
-	s.log = append(s.log, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
+	if s.training != nil {
+		s.out.note("soak: " + fmt.Sprintf(format, args...))
+	}
 }
 
 // must notes an error of the lab itself: a strike that did not happen is no test.
 func (s *soaking) must(err error) {
 	s.t.Helper()
 	if err != nil {
-		s.t.Errorf("%v\n%s", err, strings.Join(s.log, "\n"))
+		s.t.Errorf("%v\n%s", err, s.lastWords())
 	}
 }
 
@@ -61,11 +72,9 @@ func (s *soaking) strike() {
 	s.rng.Shuffle(len(up), func(i, j int) { up[i], up[j] = up[j], up[i] })
 	host, other := up[0], up[1]
 	spared, bothSpared := s.survivors(host), s.survivors(host, other)
+	stands := spared || time.Now().After(s.steady[host]) // an outage
 	short := time.Duration(100+s.rng.IntN(3000)) * time.Millisecond
-	kinds := []string{"rank", "rank", "daemon", "off", "on", "freeze", "cut"}
-	if *long {
-		kinds = append(kinds, "power", "reset", "address", "two", "amid", "scale")
-	}
+	kinds := []string{"rank", "rank", "daemon", "off", "on", "freeze", "cut", "power", "reset", "address", "two", "amid", "scale"}
 	what := kinds[s.rng.IntN(len(kinds))]
 	switch {
 	case what == "rank" && spared:
@@ -84,12 +93,13 @@ func (s *soaking) strike() {
 		s.say("switch host%d on", s.down[0])
 		s.must(s.Host(s.down[0]).Boot(s.t.Context()))
 		s.down = s.down[1:]
-	case what == "freeze":
+	case what == "freeze" && stands:
 		s.say("freeze host%d for %v", host, short)
 		s.must(s.Host(host).Freeze())
 		time.Sleep(short)
 		s.must(s.Host(host).Thaw())
-	case what == "reset":
+		s.steady[host] = time.Now().Add(settling)
+	case what == "reset" && stands:
 		s.say("reset the connections of host%d", host)
 		conns, err := s.Host(host).Connections()
 		s.must(err)
@@ -97,11 +107,13 @@ func (s *soaking) strike() {
 			_, err := s.Host(host).Reset(c)
 			s.must(err)
 		}
-	case what == "address":
+		s.steady[host] = time.Now().Add(settling)
+	case what == "address" && stands:
 		s.moves++
 		address := netip.AddrFrom4([4]byte{10, 77, 0, byte(100 + s.moves%100)})
 		s.say("give host%d the address %v", host, address)
 		s.must(s.Host(host).SetAddress(address))
+		s.steady[host] = time.Now().Add(soakLease) // nobody tells the launcher, which looks the name up when it doubts
 	case what == "two" && bothSpared:
 		s.kill(host, "train.py")
 		s.kill(other, "gorun worker --daemon")
@@ -116,12 +128,15 @@ func (s *soaking) strike() {
 		s.kill(other, "train.py")
 	case what == "scale":
 		s.use(s.rng.Perm(4)[:2+s.rng.IntN(3)])
-	default:
+	case stands:
 		what = "cut"
 		s.say("cut host%d off for %v", host, short)
 		s.must(s.Host(host).Cut())
 		time.Sleep(short)
 		s.must(s.Host(host).Heal())
+		s.steady[host] = time.Now().Add(settling)
+	default:
+		return
 	}
 	s.done[what]++
 }
@@ -138,11 +153,11 @@ func (s *soaking) use(hosts []int) {
 	s.list.say(names...)
 }
 
-// survivors tells whether a process on another host than some, which is to stay, holds what was trained so far: without any,
-// it is lost.
+// survivors tells whether a process on another host than some, which is to stay and was not out of reach a moment ago, holds
+// what was trained so far: without any, it is lost.
 func (s *soaking) survivors(hosts ...int) bool {
 	for _, h := range s.listed {
-		if slices.Contains(hosts, h) || slices.Contains(s.down, h) {
+		if slices.Contains(hosts, h) || slices.Contains(s.down, h) || time.Now().Before(s.steady[h]) {
 			continue
 		}
 		for _, p := range s.Host(h).Processes() {
@@ -176,9 +191,9 @@ func (s *soaking) kill(host int, args string) {
 	}
 }
 
-// TestSoak trains while hosts, daemons and ranks die, freeze and are cut off; in make soak they also die two at once and while
-// the next world is formed, lose power and connections, get other addresses, and come and go by a script. It ends with the
-// weights of a job that nobody disturbed.
+// TestSoak trains while hosts, daemons and ranks die, one or two at once or while the next world is formed, freeze and are cut
+// off, lose power and connections, get other addresses, and come and go by a script. Soon after the last of it all hosts train
+// again. It ends with the weights of a job that nobody disturbed.
 func TestSoak(t *testing.T) {
 	needTorch(t)
 	c := newCluster(t, 4)
@@ -187,23 +202,20 @@ func TestSoak(t *testing.T) {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("to do the same again: make soak SOAK=%v SEED=%d", *soak, seed)
-	s := &soaking{list: c.hostFile(), rng: rand.New(rand.NewPCG(seed, 0)), done: map[string]int{}}
+	s := &soaking{list: c.hostFile(), rng: rand.New(rand.NewPCG(seed, 0)), done: map[string]int{}, steady: map[int]time.Time{}}
 	s.use([]int{0, 1, 2, 3})
-	s.training = c.trainOn("--min-np", "1", "--lease", "8", "--blacklist-cooldown-range", "1", "4",
+	s.training = c.trainOn("--min-np", "1", "--lease", fmt.Sprint(soakLease.Seconds()), "--blacklist-cooldown-range", "1", "4",
 		"--host-discovery-script", "cat "+s.list.name)
 	// A host's sshd keeps a connection to an address that is gone until TCP gives it up.
 	s.idle = func() { c.expectLeft(10*time.Second, "sshd: ") }
 	defer func() {
-		if !t.Failed() {
-			return
-		}
 		file := c.root + "/build/soak." + strconv.FormatUint(seed, 10)
-		if err := os.WriteFile(file, []byte(strings.Join(s.log, "\n")+"\n\n"+s.out.String()), 0o600); err == nil {
+		if err := os.WriteFile(file, []byte(s.out.String()), 0o600); err == nil {
 			t.Logf("what was done and said is in %s", file)
 		}
 	}()
 	s.await(`batch 20$`)
-	for end := time.Now().Add(*soak); time.Now().Before(end); {
+	for end := time.Now().Add(*soak); time.Now().Before(end) && !s.ended(); {
 		s.strike()
 		time.Sleep(time.Duration(s.rng.IntN(4000)) * time.Millisecond)
 	}
@@ -211,17 +223,37 @@ func TestSoak(t *testing.T) {
 		s.must(c.Host(h).Boot(t.Context()))
 	}
 	s.use([]int{0, 1, 2, 3})
-	worlds, _ := s.out.find(`gorun: epoch (\d+): `)
-	t.Logf("%d strikes, %d worlds: %v", len(s.log), len(worlds)+1, s.done)
+	struck := time.Now()
+	worlds, _ := s.out.find(`^gorun: epoch \d+: (\d)`)
+	t.Logf("%d worlds, %v", len(worlds)+1, s.done)
+	// What was struck last is lost when its lease is over and others have been asked, and may be tried again after its cooldown.
+	all := func() bool {
+		worlds, _ := s.out.find(`^gorun: epoch \d+: (\d)`)
+		return len(worlds) == 0 || worlds[len(worlds)-1][1] == "4"
+	}
 	told := func() int { found, _ := s.out.find(`batch \d+$`); return len(found) }
-	before := told()
-	watchdog := time.AfterFunc(10*time.Minute, func() { s.cmd.Process.Signal(syscall.SIGTERM) })
-	defer watchdog.Stop()
-	for limit := time.Now().Add(5 * time.Minute); told() < before+20; time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatal("training does not go on after all that")
+	for before := -1; before < 0 || told() < before+20; time.Sleep(100 * time.Millisecond) {
+		switch {
+		case !all():
+			before = -1
+		case before < 0:
+			before = told()
+		}
+		if s.ended() || time.Since(struck) > time.Minute {
+			s.cmd.Process.Signal(syscall.SIGTERM)
+			err := s.cmd.Wait()
+			t.Fatalf("%v after the last strike not all four hosts train: %v\n%s", time.Since(struck), err, s.lastWords())
 		}
 	}
+	t.Logf("%v after the last strike all four hosts train again", time.Since(struck).Round(time.Millisecond))
 	s.enough()
+	watchdog := time.AfterFunc(10*time.Minute, func() { s.cmd.Process.Signal(syscall.SIGTERM) })
+	defer watchdog.Stop()
 	s.finish(-1)
+}
+
+// lastWords are the last lines of the job but for its batches, which are many, and of what was done to it.
+func (s *soaking) lastWords() string {
+	lines := slices.DeleteFunc(strings.Split(s.out.String(), "\n"), regexp.MustCompile(`batch \d+$`).MatchString)
+	return strings.Join(lines[max(0, len(lines)-60):], "\n")
 }
