@@ -121,13 +121,9 @@ func serveCluster(c *cli.Context, hurry <-chan struct{}) error {
 	launchers := hosted{hosting{addr: net.JoinHostPort(address, port), name: name, keyFile: keyFile}, log}
 	return standing.Serve(ctx, hurry, standing.Config{
 		Key: key, Name: name, Version: version, Slots: slots, Listener: listener, Bind: bind, Address: address, Port: n + 1, Join: join, Log: log,
-		Command: func(patience time.Duration) *exec.Cmd {
+		Command: func() *exec.Cmd {
 			// The very same file, even if its name has gone to a newer build by now.
-			cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--resumable"}, Env: jobEnv()}
-			if patience > 0 {
-				cmd.Args = append(cmd.Args, "--patience", patience.String())
-			}
-			return cmd
+			return &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--resumable"}, Env: jobEnv()}
 		},
 		Launchers: launchers,
 		Heirs:     launchers,

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -32,9 +33,8 @@ func workerCommand(hurry <-chan struct{}) *cli.Command {
 		Name:  "worker",
 		Usage: "serve one job on this host, for the launcher that started it; with --cluster-key-file serve those who hold the key",
 		Flags: append(serveFlags(), &cli.BoolFlag{Name: "daemon", Usage: "be the daemon under a guardian", Hidden: true},
-			&cli.BoolFlag{Name: "resumable", Usage: "standard input is a socket at which launchers may connect again and again", Hidden: true},
+			&cli.BoolFlag{Name: "resumable", Usage: "standard input brings a socket at which launchers may connect again and again", Hidden: true},
 			&cli.StringFlag{Name: "sweep", Usage: "end what is left of this `JOB`, whose daemon was killed", Hidden: true},
-			&cli.DurationFlag{Name: "patience", Usage: "how long to wait for another launcher", Hidden: true},
 			&cli.StringFlag{Name: "session", Usage: "let the launcher carry on by a socket of this name what began on standard input", Hidden: true},
 			&cli.StringFlag{Name: "relay", Usage: "lead to the daemon with the session of this name", Hidden: true}),
 		Action: func(c *cli.Context) error {
@@ -46,7 +46,7 @@ func workerCommand(hurry <-chan struct{}) *cli.Command {
 			case c.String("session") != "" && !resume.ValidID(c.String("session")) || c.String("relay") != "" && !resume.ValidID(c.String("relay")):
 				return &usageError{errors.New("a session is named by 8 to 40 digits and small letters"), "gorun -H host1,host2 program"}
 			case c.Bool("daemon"):
-				return daemon(c.Context, company{c.Bool("resumable"), c.Duration("patience"), c.String("session")})
+				return daemon(c.Context, company{c.Bool("resumable"), c.String("session")})
 			case c.String("relay") != "":
 				return relayCommand(c.String("relay"))
 			case c.IsSet("cluster-key-file"):
@@ -54,7 +54,7 @@ func workerCommand(hurry <-chan struct{}) *cli.Command {
 			case !spokenTo():
 				return &usageError{errors.New("a worker is started by gorun, which speaks with it on standard input"), "gorun -H host1,host2 program, or gorun worker --cluster-key-file FILE for a daemon that stays"}
 			}
-			return guardian(company{c.Bool("resumable"), c.Duration("patience"), c.String("session")})
+			return guardian(company{c.Bool("resumable"), c.String("session")})
 		},
 	}
 }
@@ -76,7 +76,7 @@ func asWorker(words []string) func(context.Context) error {
 		return func(context.Context) error { return relayCommand(session) }
 	case command == "worker --daemon", command == "worker --daemon --session" && session != "":
 		return func(ctx context.Context) error { return daemon(ctx, with) }
-	case command == "worker --daemon --resumable":
+	case command == "worker --daemon --resumable "+isIdle:
 		return func(ctx context.Context) error { return daemon(ctx, company{resumable: true}) }
 	}
 	return nil
@@ -94,9 +94,8 @@ func spokenTo() bool {
 
 // company is how launchers come to a daemon, other than by its standard input alone.
 type company struct {
-	resumable bool          // standard input is a socket for them
-	patience  time.Duration // then: how long to wait for another one, 0 if none may take over
-	session   string        // the name of a socket, by which one carries on what began on standard input
+	resumable bool   // standard input brings a socket for them, when there is a job
+	session   string // the name of a socket, by which one carries on what began on standard input
 }
 
 // guardian runs the daemon. It does not share the launcher's handling of signals: who is stopped when is
@@ -107,10 +106,7 @@ func guardian(with company) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	switch {
 	case with.resumable:
-		cmd.Args = append(cmd.Args, "--resumable")
-		if with.patience > 0 {
-			cmd.Args = append(cmd.Args, "--patience", with.patience.String())
-		}
+		cmd.Args = append(cmd.Args, "--resumable", isIdle)
 		defer surviveStderr()()
 	case with.session != "":
 		cmd.Args = append(cmd.Args, "--session", with.session)
@@ -124,6 +120,19 @@ func guardian(with company) error {
 		fmt.Fprintf(os.Stderr, "the daemon was killed by signal %d\n", code-128)
 	}
 	return exitStatus(code)
+}
+
+// Whether a daemon of a cluster has a job is the last of its arguments, for whoever looks at the process table.
+const (
+	isIdle = "idle"
+	isBusy = "busy"
+)
+
+// sayBusy changes that in place, in the memory that the kernel shows the arguments from.
+func sayBusy() {
+	if said := os.Args[len(os.Args)-1]; said == isIdle {
+		copy(unsafe.Slice(unsafe.StringData(said), len(said)), isBusy)
+	}
 }
 
 // surviveStderr keeps this process when standard error leads nowhere any more: the standing daemon that read it may
@@ -152,15 +161,19 @@ func daemon(ctx context.Context, with company) error {
 	cfg.State, _ = stateDir() // without a home nothing is kept
 	switch {
 	case with.resumable:
-		socket, err := net.FileListener(os.Stdin)
-		if err != nil {
-			return fmt.Errorf("listen for launcher: %w", err)
+		socket, patience, err := resume.Receive(ctx, os.Stdin)
+		if errors.Is(err, resume.ErrNotWanted) {
+			return nil
 		}
+		if err != nil {
+			return err
+		}
+		sayBusy()
 		cfg.Tie = worker.NewTie()
 		waits := resume.DefaultPatience
 		waits.Longer, waits.Connected = cfg.Tie.Elsewhere, cfg.Tie.Hears
-		if with.patience > 0 { // another launcher may take over
-			waits.Broken, waits.Orphan = with.patience, with.patience
+		if patience > 0 { // another launcher may take over
+			waits.Broken, waits.Orphan = patience, patience
 		}
 		stream := resume.NewRelay()
 		cfg.Another = stream.Next

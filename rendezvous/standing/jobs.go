@@ -3,11 +3,9 @@ package standing
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -152,33 +150,29 @@ func (s *server) serve(conn net.Conn, in io.Reader, r *wire.Serve) {
 	s.connect(conn, in, r.Session, session.Dial)
 }
 
-// begin starts the daemon. Nothing of it depends on this one: its input is a socket that is its own.
+// begin gives the job a daemon: the spare one, if there is one that still lives.
 func (s *server) begin(session resume.Session, patience time.Duration) error {
-	input, err := session.Listen()
-	if err != nil {
-		return fmt.Errorf("start daemon: %w", err)
+	defer s.stir()
+	p := s.takeSpare()
+	if p != nil && p.give(session, patience) != nil {
+		p = nil
 	}
-	defer input.Close()
-	cmd := s.cfg.Command(patience)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C at a terminal is for us
-	cmd.WaitDelay = 2 * time.Second
-	cmd.Stdin = input
-	var stderr bytes.Buffer
-	cmd.Stderr = &limited{&stderr, 16 << 10}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start daemon: %w", err)
+	if p == nil {
+		var err error
+		if p, err = s.launch(); err != nil {
+			return err
+		}
+		if err := p.give(session, patience); err != nil {
+			return err
+		}
 	}
 	s.follow(&job{Session: session, over: func() error {
-		err := cmd.Wait()
-		if err == nil {
-			return nil
+		<-p.ended
+		s.stir()
+		if p.err != nil {
+			s.cfg.Log.Warn("daemon of a job", "session", session.ID, "err", p.err)
 		}
-		said := strings.TrimSpace(stderr.String())
-		if said = said[strings.LastIndexByte(said, '\n')+1:]; said != "" {
-			err = errors.New(said)
-		}
-		s.cfg.Log.Warn("daemon of a job", "session", session.ID, "err", err)
-		return err
+		return p.err
 	}})
 	return nil
 }

@@ -58,9 +58,8 @@ type Config struct {
 	Address  string       // where the others find this host
 	Port     int          // of gossip, 0 for a free one
 	Join     []string     // gossip of some others, host:port
-	// Command prepares the daemon of one job, all but its standard streams. Its input is a socket for resume.Serve.
-	// patience is how long it is to wait for another launcher, 0 for resume.DefaultPatience.
-	Command func(patience time.Duration) *exec.Cmd
+	// Command prepares the daemon of one job, all but its standard streams. Its input is a socket for resume.Receive.
+	Command func() *exec.Cmd
 	// Heirs carries jobs on whose launchers are gone; nil for a host that does not.
 	Heirs Heirs
 	// Launchers runs launchers of detached jobs; nil for none.
@@ -81,7 +80,10 @@ type server struct {
 	jobs   jobs
 	heirs  heirs
 
+	stirred chan struct{} // hears of jobs that begin and end
+
 	mu       sync.Mutex
+	spare    *process // nil for none
 	queue    queue
 	keeper   string        // address of who keeps the queue, "" if it is us
 	used     int           // slots of jobs on this host
@@ -112,7 +114,7 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	s := &server{cfg: cfg, tls: channel, born: time.Now().UnixNano(), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduced{}}
+	s := &server{cfg: cfg, tls: channel, born: time.Now().UnixNano(), stirred: make(chan struct{}, 1), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduced{}}
 	s.jobs = jobs{cluster: hex.EncodeToString(name), running: map[string]*job{}}
 	s.queue.seen, s.queue.young = map[string]bool{}, true
 	s.adopt()
@@ -138,6 +140,7 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 		cfg.Log.Warn("jobs to carry on", "err", err)
 	}
 	s.wg.Go(func() { s.standBy(work) })
+	s.wg.Go(func() { s.keepSpare(ctx) })
 	if cfg.Ready != nil {
 		cfg.Ready(s.gossip.Addr())
 	}

@@ -34,9 +34,12 @@ func TestMain(m *testing.M) {
 // echoes is the daemon of a job here: it says what it hears, until it hears no more. Its last words are an error if
 // it hears an x that is followed by an y.
 func echoes() {
-	l, err := net.FileListener(os.Stdin)
-	if err != nil {
-		panic(err)
+	l, patience, err := resume.Receive(context.Background(), os.Stdin)
+	if errors.Is(err, resume.ErrNotWanted) {
+		return
+	}
+	if err != nil || patience != 0 {
+		panic(fmt.Sprint(patience, err))
 	}
 	s := resume.NewRelay()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -46,6 +49,10 @@ func echoes() {
 		n, err := s.Read(buf)
 		if err != nil {
 			break
+		}
+		if bytes.Contains(buf[:n], []byte("who")) {
+			s.Write([]byte(os.Getenv("GORUN_TEST_JOB")))
+			continue
 		}
 		if bytes.Contains(buf[:n], []byte("xy")) {
 			fmt.Fprintln(os.Stderr, "it heard xy")
@@ -78,6 +85,8 @@ type member struct {
 	stop, kill   func()
 	leave        func()
 	ended        chan struct{}
+	mark         string       // of its daemons of jobs, and their number is appended to it
+	started      atomic.Int32 // of them
 }
 
 func start(t *testing.T, name string, slots int, join ...string) *member {
@@ -93,13 +102,13 @@ func startAt(t *testing.T, addr, name string, slots int, join ...string) *member
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	now, ready := make(chan struct{}), make(chan string, 1)
-	m := &member{t: t, addr: l.Addr().String(), stop: func() { cancel(nil) }, leave: func() { cancel(standing.ErrLeave) }, kill: sync.OnceFunc(func() { close(now) }), ended: make(chan struct{})}
+	m := &member{t: t, addr: l.Addr().String(), stop: func() { cancel(nil) }, leave: func() { cancel(standing.ErrLeave) }, kill: sync.OnceFunc(func() { close(now) }), ended: make(chan struct{}), mark: fmt.Sprintf("%s-%d.", l.Addr(), os.Getpid())}
 	go func() {
 		defer close(m.ended)
 		if err := standing.Serve(ctx, now, standing.Config{Key: key, Name: name, Version: "v", Slots: slots, Listener: l, Bind: "127.0.0.1", Address: "127.0.0.1",
-			Join: join, Command: func(time.Duration) *exec.Cmd {
+			Join: join, Command: func() *exec.Cmd {
 				cmd := exec.Command(os.Args[0])
-				cmd.Env = append(os.Environ(), "GORUN_TEST_JOB=1")
+				cmd.Env = append(os.Environ(), fmt.Sprint("GORUN_TEST_JOB=", m.mark, m.started.Add(1)))
 				return cmd
 			}, Log: slog.New(slog.DiscardHandler),
 			Ready: func(gossip string) { ready <- gossip }}); err != nil {
