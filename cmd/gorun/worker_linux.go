@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -128,10 +129,10 @@ const (
 	isBusy = "busy"
 )
 
-// sayBusy changes that in place, in the memory that the kernel shows the arguments from.
-func sayBusy() {
-	if said := os.Args[len(os.Args)-1]; said == isIdle {
-		copy(unsafe.Slice(unsafe.StringData(said), len(said)), isBusy)
+// showAs changes that in place, in the memory that the kernel shows the arguments from.
+func showAs(text string) {
+	if said := os.Args[len(os.Args)-1]; said == isIdle || said == isBusy {
+		copy(unsafe.Slice(unsafe.StringData(said), len(said)), text)
 	}
 }
 
@@ -161,23 +162,7 @@ func daemon(ctx context.Context, with company) error {
 	cfg.State, _ = stateDir() // without a home nothing is kept
 	switch {
 	case with.resumable:
-		socket, patience, err := resume.Receive(ctx, os.Stdin)
-		if errors.Is(err, resume.ErrNotWanted) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		sayBusy()
-		cfg.Tie = worker.NewTie()
-		waits := resume.DefaultPatience
-		waits.Longer, waits.Connected = cfg.Tie.Elsewhere, cfg.Tie.Hears
-		if patience > 0 { // another launcher may take over
-			waits.Broken, waits.Orphan = patience, patience
-		}
-		stream := resume.NewRelay()
-		cfg.Another = stream.Next
-		return serveJob(ctx, cfg, socket, stream, waits)
+		return serveJobs(ctx, cfg)
 	case with.session != "":
 		socket, err := listenFor(with.session)
 		if err != nil {
@@ -201,6 +186,77 @@ func daemon(ctx context.Context, with company) error {
 		return err
 	}
 	return worker.Run(ctx, cfg)
+}
+
+// serveJobs is the daemon of one job after the other, as a standing daemon says.
+func serveJobs(ctx context.Context, cfg worker.Config) error {
+	waiting, err := resume.Wait(os.Stdin)
+	if err != nil {
+		return err
+	}
+	defer waiting.Close()
+	for {
+		before := condition()
+		socket, patience, err := waiting.Receive(ctx)
+		if errors.Is(err, resume.ErrNotWanted) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		showAs(isBusy)
+		cfg.Tie = worker.NewTie()
+		waits := resume.DefaultPatience
+		waits.Longer, waits.Connected = cfg.Tie.Elsewhere, cfg.Tie.Hears
+		if patience > 0 { // another launcher may take over
+			waits.Broken, waits.Orphan = patience, patience
+		}
+		stream := resume.NewRelay()
+		cfg.Another = stream.Next
+		if err := serveJob(ctx, cfg, socket, stream, waits); err != nil || ctx.Err() != nil || cfg.Cgroup.Ended() || !asNew(before) {
+			return err
+		}
+		showAs(isIdle)
+		if err := waiting.Again(); err != nil {
+			return nil // the standing daemon is gone
+		}
+	}
+}
+
+// state is what a job may leave in its daemon.
+type state struct {
+	goroutines int
+	cpus       unix.CPUSet
+	limit      unix.Rlimit // that marks what ranks start: see worker/proc
+}
+
+func condition() (s state) {
+	s.goroutines = runtime.NumGoroutine()
+	unix.SchedGetaffinity(0, &s.cpus)
+	unix.Getrlimit(unix.RLIMIT_LOCKS, &s.limit)
+	return s
+}
+
+const (
+	// mostKept is how much memory a daemon may have that waits for another job.
+	mostKept = 48 << 20
+	// unwinding is how long goroutines that have nothing more to do may take to end.
+	unwinding = 100 * time.Millisecond
+)
+
+// asNew tells whether a daemon whose job is over may have another one: a job that was bound to CPUs, had much memory, or
+// left anything at work, has had its daemon for itself.
+func asNew(before state) bool {
+	for deadline := time.Now().Add(unwinding); runtime.NumGoroutine() > before.goroutines; time.Sleep(unwinding / 50) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	now := condition()
+	now.goroutines = before.goroutines
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	return now == before && memory.Sys-memory.HeapReleased <= mostKept
 }
 
 // serveJob is the daemon of a job whose launcher comes to a socket.

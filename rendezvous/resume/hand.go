@@ -27,20 +27,46 @@ func Hand(to *net.UnixConn, socket *os.File, patience time.Duration) error {
 	return nil
 }
 
-// Receive waits for what Hand gives. The file stays open.
-func Receive(ctx context.Context, from *os.File) (net.Listener, time.Duration, error) {
-	conn, err := net.FileConn(from)
+// Waiting is the process's end.
+type Waiting struct{ conn *net.UnixConn }
+
+// Wait begins with what the process has inherited, which stays open.
+func Wait(inherited *os.File) (*Waiting, error) {
+	conn, err := net.FileConn(inherited)
 	if err != nil {
-		return nil, 0, fmt.Errorf("wait for job: %w", err)
+		return nil, fmt.Errorf("wait for job: %w", err)
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	pair, ok := conn.(*net.UnixConn)
 	if !ok {
-		return nil, 0, fmt.Errorf("wait for job: standard input is a %s connection", conn.LocalAddr().Network())
+		conn.Close()
+		return nil, fmt.Errorf("wait for job: standard input is a %s connection", conn.LocalAddr().Network())
 	}
+	return &Waiting{pair}, nil
+}
+
+// Close ends it.
+func (w *Waiting) Close() error { return w.conn.Close() }
+
+// Again says that the session is over, and that this process can take another one.
+func (w *Waiting) Again() error {
+	_, err := w.conn.Write([]byte{again})
+	return err
+}
+
+const again byte = 'F' // free
+
+// Done waits until the session that a process was given is over, and is true if it can take another one.
+func Done(process *net.UnixConn) bool {
+	said := make([]byte, 1)
+	_, err := process.Read(said)
+	return err == nil && said[0] == again
+}
+
+// Receive waits for what Hand gives. At the end of ctx there is nothing more to wait for.
+func (w *Waiting) Receive(ctx context.Context) (net.Listener, time.Duration, error) {
+	defer context.AfterFunc(ctx, func() { w.conn.Close() })()
 	said, rights := make([]byte, 8), make([]byte, syscall.CmsgSpace(4))
-	n, got, _, _, err := pair.ReadMsgUnix(said, rights)
+	n, got, _, _, err := w.conn.ReadMsgUnix(said, rights)
 	switch {
 	case ctx.Err() != nil:
 		return nil, 0, context.Cause(ctx)

@@ -155,6 +155,7 @@ func (s *server) begin(session resume.Session, patience time.Duration) error {
 	defer s.stir()
 	p := s.takeSpare()
 	if p != nil && p.give(session, patience) != nil {
+		s.jobs.own.Go(p.dismiss)
 		p = nil
 	}
 	if p == nil {
@@ -163,16 +164,20 @@ func (s *server) begin(session resume.Session, patience time.Duration) error {
 			return err
 		}
 		if err := p.give(session, patience); err != nil {
+			s.jobs.own.Go(p.dismiss)
 			return err
 		}
 	}
 	s.follow(&job{Session: session, over: func() error {
-		<-p.ended
-		s.stir()
-		if p.err != nil {
-			s.cfg.Log.Warn("daemon of a job", "session", session.ID, "err", p.err)
+		defer s.stir()
+		free, err := p.finish()
+		if free {
+			s.putSpare(p)
 		}
-		return p.err
+		if err != nil {
+			s.cfg.Log.Warn("daemon of a job", "session", session.ID, "err", err)
+		}
+		return err
 	}})
 	return nil
 }

@@ -84,6 +84,7 @@ type server struct {
 
 	mu       sync.Mutex
 	spare    *process // nil for none
+	noSpare  bool     // any more
 	queue    queue
 	keeper   string        // address of who keeps the queue, "" if it is us
 	used     int           // slots of jobs on this host

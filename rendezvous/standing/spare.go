@@ -15,7 +15,7 @@ import (
 )
 
 // To start the daemon of a job takes longer than all that it does until ranks start. So there is one that waits for the
-// next job: it knows nothing yet, was started by this binary, and ends with this process.
+// next job: it was started by this binary, ends with this process, and knows of no job, or of none that is not over.
 
 const (
 	// quiet is how long no job has begun or ended before the next spare is started: to do so at once would take the
@@ -27,7 +27,8 @@ const (
 
 // process is the daemon of a job, which may not have it yet.
 type process struct {
-	order *net.UnixConn // what it waits at for its job
+	pid   int
+	order *net.UnixConn // by which it gets its job
 	ended chan struct{}
 	err   error // how, then
 }
@@ -49,7 +50,7 @@ func (s *server) launch() (*process, error) {
 		ours.Close()
 		return nil, fmt.Errorf("start daemon: %w", err)
 	}
-	p := &process{order: ours, ended: make(chan struct{})}
+	p := &process{pid: cmd.Process.Pid, order: ours, ended: make(chan struct{})}
 	go func() { // to its end, or to that of this process: see leaveJobs
 		defer close(p.ended)
 		if p.err = cmd.Wait(); p.err == nil {
@@ -70,13 +71,29 @@ func (p *process) give(session resume.Session, patience time.Duration) error {
 		return fmt.Errorf("start daemon: %w", err)
 	}
 	defer socket.Close()
-	defer p.order.Close()
 	return resume.Hand(p.order, socket, patience)
 }
 
-// dismiss ends a process that has no job.
+// finish waits for the end of the job. The process may take another one then; otherwise it has ended, and how.
+func (p *process) finish() (free bool, err error) {
+	if resume.Done(p.order) {
+		return true, nil
+	}
+	p.dismiss()
+	return false, p.err
+}
+
+// dismiss ends a process that has no job, and waits for its end.
 func (p *process) dismiss() {
 	p.order.Close()
+	limit := time.NewTimer(lastGasp)
+	defer limit.Stop()
+	select {
+	case <-p.ended:
+		return
+	case <-limit.C: // it was stopped, say
+	}
+	syscall.Kill(-p.pid, syscall.SIGKILL)
 	<-p.ended
 }
 
@@ -89,48 +106,77 @@ func (s *server) takeSpare() *process {
 	return p
 }
 
-// keepSpare sees to it that a process waits for the next job, except while jobs come and go.
-func (s *server) keepSpare(ctx context.Context) {
-	pause := quiet
-	for s.calm(ctx, pause) {
-		p, err := s.launch()
-		if err != nil {
-			s.cfg.Log.Warn("spare daemon", "err", err)
-			pause = min(2*pause, maxQuiet)
-			continue
-		}
-		if s.offer(ctx, p) {
-			pause = quiet
-		} else {
-			pause = min(2*pause, maxQuiet)
-		}
+// putSpare has a process wait for a job, unless there is one already or there will be no more.
+func (s *server) putSpare(p *process) {
+	s.mu.Lock()
+	room := s.spare == nil && !s.noSpare
+	if room {
+		s.spare = p
+	}
+	s.mu.Unlock()
+	if !room {
+		p.dismiss()
 	}
 }
 
-// offer has the process wait for a job, and is true when that has come. Otherwise it has ended.
-func (s *server) offer(ctx context.Context, p *process) bool {
+// keepSpare sees to it that a process waits for the next job, but starts none while jobs come and go.
+func (s *server) keepSpare(ctx context.Context) {
+	pause := quiet
+	for s.calm(ctx, pause) {
+		p, err := s.haveSpare()
+		if err == nil && !s.lose(ctx, p) {
+			pause = quiet
+			continue
+		}
+		if err == nil {
+			err = p.err
+		}
+		s.cfg.Log.Warn("spare daemon", "err", err)
+		pause = min(2*pause, maxQuiet)
+	}
 	s.mu.Lock()
-	s.spare = p
+	s.noSpare = true
 	s.mu.Unlock()
+	if p := s.takeSpare(); p != nil {
+		p.dismiss()
+	}
+}
+
+// haveSpare returns the process that waits, a new one if there is none.
+func (s *server) haveSpare() (*process, error) {
+	s.mu.Lock()
+	p := s.spare
+	s.mu.Unlock()
+	if p != nil {
+		return p, nil
+	}
+	p, err := s.launch()
+	if err == nil {
+		s.putSpare(p)
+	}
+	return p, err
+}
+
+// lose waits until the spare is no spare any more, and is true if it has ended without a job.
+func (s *server) lose(ctx context.Context, p *process) bool {
 	for {
-		select {
-		case <-s.stirred: // perhaps by the end of a job
-			s.mu.Lock()
-			taken := s.spare == nil
-			s.mu.Unlock()
-			if taken {
-				return true
-			}
-		case <-p.ended:
-			if s.takeSpare() == nil {
-				return true
-			}
-			s.cfg.Log.Warn("spare daemon", "err", p.err)
+		s.mu.Lock()
+		spare := s.spare == p
+		s.mu.Unlock()
+		if !spare {
 			return false
-		case <-ctx.Done():
-			if s.takeSpare() != nil {
-				p.dismiss()
+		}
+		select {
+		case <-s.stirred:
+		case <-p.ended:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			lost := s.spare == p
+			if lost {
+				s.spare = nil
 			}
+			return lost
+		case <-ctx.Done():
 			return false
 		}
 	}

@@ -2,6 +2,7 @@ package standing_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -52,8 +53,8 @@ func (m *member) who(s *standing.Stream) int {
 	return number
 }
 
-// TestSpare: a daemon waits for the next job, and is the one that gets it. One that is killed is replaced, and no job
-// misses it. Nothing waits any more when the host is.
+// TestSpare: a daemon waits for the next job, and is the one that gets it, and then the one after that. One that is killed is
+// replaced, and no job misses it. None waits any more when the host is gone.
 func TestSpare(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 2)
@@ -79,23 +80,31 @@ func TestSpare(t *testing.T) {
 		})
 		return number, pid
 	}
-	for tries := 1; ; tries++ { // a job may come when the process is there and not yet known to wait
-		want, _ := spare()
-		if got := run(); got == want {
-			break
-		} else if tries == 5 {
-			t.Fatalf("a job has daemon %d, not %d, which waited", got, want)
+	for range 2 { // the second job has the daemon of the first
+		for tries := 1; ; tries++ { // a job may come when the process is there and not yet known to wait
+			want, _ := spare()
+			if got := run(); got == want {
+				break
+			} else if tries == 3 {
+				t.Fatalf("a job has daemon %d, not %d, which waited", got, want)
+			}
 		}
 	}
 	number, pid := spare()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	poll(t, "end of it", func() bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+		return err != nil // of all of its threads
+	})
 	got := run()
 	if got <= number {
 		t.Errorf("a job has daemon %d, but %d was killed", got, number)
 	}
-	poll(t, "another one", func() bool { next, _ := spare(); return next > got })
+	if next, _ := spare(); next < got {
+		t.Errorf("daemon %d waits, which was killed", next)
+	}
 	a.stop()
 	<-a.ended
 	if left := a.daemons(); len(left) > 0 {

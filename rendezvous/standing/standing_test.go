@@ -34,13 +34,25 @@ func TestMain(m *testing.M) {
 // echoes is the daemon of a job here: it says what it hears, until it hears no more. Its last words are an error if
 // it hears an x that is followed by an y.
 func echoes() {
-	l, patience, err := resume.Receive(context.Background(), os.Stdin)
-	if errors.Is(err, resume.ErrNotWanted) {
-		return
+	w, err := resume.Wait(os.Stdin)
+	if err != nil {
+		panic(err)
 	}
-	if err != nil || patience != 0 {
-		panic(fmt.Sprint(patience, err))
+	for {
+		l, patience, err := w.Receive(context.Background())
+		if errors.Is(err, resume.ErrNotWanted) {
+			return
+		}
+		if err != nil || patience != 0 {
+			panic(fmt.Sprint(patience, err))
+		}
+		if echoOne(l); w.Again() != nil {
+			return
+		}
 	}
+}
+
+func echoOne(l net.Listener) {
 	s := resume.NewRelay()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

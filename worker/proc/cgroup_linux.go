@@ -112,6 +112,29 @@ func (c *Cgroup) end(deadline time.Time) error {
 	}
 }
 
+// leave leaves the group to another job of this daemon if it is empty, and otherwise ends it. In a group in which something
+// was killed by cgroup.kill, Linux 6.18 kills whatever somebody outside of it starts there.
+func (c *Cgroup) leave(deadline time.Time) error {
+	if c == nil {
+		return nil
+	}
+	members, err := os.ReadFile(filepath.Join(c.path, "cgroup.procs"))
+	below, bad := os.ReadDir(c.path)
+	if err == nil && bad == nil && len(members) == 0 && !slices.ContainsFunc(below, os.DirEntry.IsDir) {
+		return nil
+	}
+	return c.end(deadline)
+}
+
+// Ended tells whether a job has taken the group with it.
+func (c *Cgroup) Ended() bool {
+	if c == nil {
+		return false
+	}
+	var st unix.Stat_t
+	return unix.Stat(c.path, &st) != nil
+}
+
 func (c *Cgroup) kill() error {
 	err := os.WriteFile(filepath.Join(c.path, "cgroup.kill"), []byte("1"), 0)
 	if !errors.Is(err, os.ErrNotExist) {

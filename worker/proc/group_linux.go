@@ -173,7 +173,7 @@ func (g *Group) Close() error {
 	err := g.Stop(context.Background(), 0)
 	g.do(func() { g.closed = true })
 	<-g.ended
-	err = errors.Join(err, g.cfg.Cgroup.end(time.Now().Add(patience)))
+	err = errors.Join(err, g.cfg.Cgroup.leave(time.Now().Add(patience)))
 	g.unbrand()
 	if !g.torn {
 		g.wg.Wait()

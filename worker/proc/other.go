@@ -46,6 +46,9 @@ func Lifeline(context.Context) (context.Context, func(), error) { return nil, ni
 // Cgroup is for Linux.
 type Cgroup struct{}
 
+// Ended is false.
+func (*Cgroup) Ended() bool { return false }
+
 // InheritCgroup returns none.
 func InheritCgroup() *Cgroup { return nil }
 
