@@ -30,7 +30,11 @@ const (
 func (d *daemon) watchHardware(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for before := probe.Fingerprint("/"); ; {
+	before := d.cfg.Seen
+	if before == "" {
+		before = probe.Fingerprint("/")
+	}
+	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

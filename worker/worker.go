@@ -49,6 +49,8 @@ type Config struct {
 	Env     []string // of the daemon; ranks get their machine's variables from it
 	// Another is true, at the end of In, if there is another launcher to read from, which has taken over; nil for no.
 	Another func() bool
+	// Seen is the machine's probe.Fingerprint at some time before the job; "" if nobody took it.
+	Seen string
 	// State is a directory for what outlives the daemon, which other hosts may share; "" to keep nothing.
 	State string
 	// Cgroup is where the ranks run, nil for where the daemon does.

@@ -20,6 +20,7 @@ import (
 
 	"gorun/rendezvous/standing"
 	"gorun/topology"
+	"gorun/worker/proc"
 )
 
 // serveFlags are those of a daemon that stays.
@@ -118,6 +119,7 @@ func serveCluster(c *cli.Context, hurry <-chan struct{}) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // the heap is some megabytes, and every host tells of itself at once when a job begins
 	}
+	proc.SlackenSelf()
 	launchers := hosted{hosting{addr: net.JoinHostPort(address, port), name: name, keyFile: keyFile}, log}
 	return standing.Serve(ctx, hurry, standing.Config{
 		Key: key, Name: name, Version: version, Slots: slots, Listener: listener, Bind: bind, Address: address, Port: n + 1, Join: join, Log: log,

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/term"
 
 	"gorun/rendezvous/resume"
+	"gorun/topology/probe"
 	"gorun/worker"
 	"gorun/worker/proc"
 )
@@ -195,6 +196,7 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 		return err
 	}
 	defer waiting.Close()
+	cfg.Seen = probe.Fingerprint("/") // while there is time
 	for {
 		before := condition()
 		socket, patience, err := waiting.Receive(ctx)

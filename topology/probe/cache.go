@@ -7,11 +7,41 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"gorun/topology"
 )
 
 func cpuDir(cpu int) string { return fmt.Sprintf("sys/devices/system/cpu/cpu%d", cpu) }
+
+// layout is what the CPUs of a node are.
+type layout struct {
+	socket int
+	caches []topology.Cache
+	cores  [][]int
+}
+
+// layouts are those of this machine by the list of CPUs, which no machine changes while it runs. To read them takes a dozen
+// files for each CPU.
+var layouts sync.Map
+
+func layoutOf(t tree, list string) layout {
+	if t != "/" {
+		return readLayout(t, list)
+	}
+	known, ok := layouts.Load(list)
+	if !ok {
+		known, _ = layouts.LoadOrStore(list, readLayout(t, list))
+	}
+	l := known.(layout) // who gets it may write to it
+	l.caches, l.cores = slices.Clone(l.caches), slices.Clone(l.cores)
+	return l
+}
+
+func readLayout(t tree, list string) layout {
+	cpus := parseList(list)
+	return layout{socket(t, cpus), caches(t, cpus), cores(t, cpus)}
+}
 
 // socket returns the package that the first of these CPUs is in.
 func socket(t tree, cpus []int) int {

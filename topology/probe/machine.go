@@ -21,7 +21,8 @@ func nodes(t tree) []topology.Node {
 		if !isNode || id < 0 {
 			continue
 		}
-		node := topology.Node{ID: id, CPUs: parseList(t.text(path.Join(dir, name, "cpulist"))), MemBytes: -1}
+		cpus := t.text(path.Join(dir, name, "cpulist"))
+		node := topology.Node{ID: id, CPUs: parseList(cpus), MemBytes: -1}
 		total := field(t.text(path.Join(dir, name, "meminfo")), fmt.Sprintf("Node %d MemTotal", id))
 		if bytes := kilobytes(total); bytes > 0 {
 			node.MemBytes = bytes
@@ -29,7 +30,8 @@ func nodes(t tree) []topology.Node {
 		for _, distance := range strings.Fields(t.text(path.Join(dir, name, "distance"))) {
 			node.Distance = append(node.Distance, number(distance))
 		}
-		node.Socket, node.Caches, node.Cores = socket(t, node.CPUs), caches(t, node.CPUs), cores(t, node.CPUs)
+		fixed := layoutOf(t, cpus)
+		node.Socket, node.Caches, node.Cores = fixed.socket, fixed.caches, fixed.cores
 		nodes = append(nodes, node)
 	}
 	slices.SortFunc(nodes, func(a, b topology.Node) int { return a.ID - b.ID })

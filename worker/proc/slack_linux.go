@@ -1,6 +1,9 @@
 package proc
 
 import (
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +17,18 @@ const (
 	usualSlack  = 50 * time.Microsecond // of every process, if nobody says otherwise
 	daemonSlack = time.Millisecond
 )
+
+// SlackenSelf does so for all threads of this process, and what it starts, if its user may do that.
+func SlackenSelf() {
+	eachThread(func(id int) error {
+		file := "/proc/" + strconv.Itoa(id) + "/timerslack_ns"
+		now, err := os.ReadFile(file)
+		if err != nil || strings.TrimSpace(string(now)) != strconv.Itoa(int(usualSlack)) {
+			return nil // somebody chose another one
+		}
+		return os.WriteFile(file, []byte(strconv.Itoa(int(daemonSlack))), 0)
+	})
+}
 
 // changeSlack changes that of the calling thread, which all threads of a process that it starts inherit. If somebody chose another
 // one than from, it stays.

@@ -139,21 +139,35 @@ func preferMemory(nodes []int) (restore func()) {
 // its own from then on.
 func BindSelf(cpus []int) error {
 	set := setOf(cpus)
-	bound := map[int]bool{}
+	err := eachThread(func(id int) error {
+		if err := unix.SchedSetaffinity(id, &set); !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("bind daemon to CPUs %v: %w", cpus, err)
+	}
+	return nil
+}
+
+// eachThread does something with all threads of this process. Those that they start have what they have.
+func eachThread(f func(id int) error) error {
+	done := map[int]bool{}
 	for { // until no thread has appeared meanwhile
 		tasks, err := os.ReadDir("/proc/self/task")
 		if err != nil {
-			return fmt.Errorf("bind daemon to CPUs %v: %w", cpus, err)
+			return err
 		}
 		again := false
 		for _, task := range tasks {
 			id, err := strconv.Atoi(task.Name())
-			if err != nil || bound[id] {
+			if err != nil || done[id] {
 				continue
 			}
-			bound[id], again = true, true
-			if err := unix.SchedSetaffinity(id, &set); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("bind daemon to CPUs %v: %w", cpus, err)
+			done[id], again = true, true
+			if err := f(id); err != nil {
+				return err
 			}
 		}
 		if !again {
