@@ -203,6 +203,46 @@ for i in range(400):
     time.sleep(0.02)
 `
 
+// TestClusterSpare: a daemon waits on each host and serves one job after the other, as long as each leaves it as it was. Jobs
+// that did not are served, and swept, all the same; and of a daemon that is killed while it waits, nothing is left.
+func TestClusterSpare(t *testing.T) {
+	s := newLasting(t, 2)
+	const idle = "worker --daemon --resumable idle"
+	spare := func() int {
+		t.Helper()
+		s.await("spare daemon", func() bool { return s.runs(1, idle) })
+		return s.pid(1, idle)
+	}
+	run := func(args ...string) {
+		t.Helper()
+		if r := s.run(append([]string{"-np", "4"}, args...)...); r.code != 0 {
+			t.Fatalf("exit code %d\n%s", r.code, r.stderr)
+		}
+	}
+	first := spare()
+	time.Sleep(100 * time.Millisecond) // until it waits
+	for range 3 {
+		run("sh", "-c", "echo $RANK")
+		if now := spare(); now != first {
+			t.Fatalf("daemon %d waits after a job, %d before it", now, first)
+		}
+	}
+	run("sh", "-c", "setsid sleep 1000 & true") // has to be killed
+	run("true")
+	for _, victim := range []string{idle, "worker --resumable"} {
+		spare()
+		if err := syscall.Kill(s.pid(1, victim), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		s.expectIdle()
+	}
+	spare()
+	s.hosts[0].Process.Kill()
+	s.hosts[0].Wait()
+	s.await("end of the spare daemon", func() bool { return len(s.Host(1).Processes()) == 1 })
+	s.start(0) // for the end of this test
+}
+
 // TestClusterDaemonRestarts: a daemon that is killed and started again, or told to leave, costs a job nothing, not a
 // rank and not a line.
 func TestClusterDaemonRestarts(t *testing.T) {
