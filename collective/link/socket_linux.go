@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -129,16 +130,32 @@ func (st *stream) roundTrip() (shortest time.Duration) {
 	return shortest
 }
 
-// pathState asks the kernel about the way to the peer.
-func (st *stream) pathState() (w way) {
-	if st.path == nil {
+// pathProbe asks the kernel about the way to the peer. It does so while a peer has yet to say that it has a segment, which on a
+// busy machine may be the case in every operation, so it keeps its memory.
+type pathProbe struct {
+	raw  syscall.RawConn // nil if there is no socket
+	ask  func(fd uintptr)
+	info unix.TCPInfo
+	err  syscall.Errno
+}
+
+func (p *pathProbe) init(raw syscall.RawConn) { p.raw, p.ask = raw, p.getInfo }
+
+func (p *pathProbe) getInfo(fd uintptr) {
+	n := uint32(unsafe.Sizeof(p.info))
+	_, _, p.err = unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.IPPROTO_TCP, unix.TCP_INFO, uintptr(unsafe.Pointer(&p.info)), uintptr(unsafe.Pointer(&n)), 0)
+}
+
+// state is one call at a time.
+func (p *pathProbe) state() (w way) {
+	if p.raw == nil {
 		return w
 	}
-	st.path.Control(func(fd uintptr) {
-		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			// A peer that does not read leaves its window shut; it answers probes of it.
-			w = way{delivered: info.Bytes_acked, answers: info.Unacked == 0 && info.Probes <= 2, again: info.Retransmits > 0, packet: int(info.Pmtu)}
-		}
-	})
-	return w
+	p.info = unix.TCPInfo{} // an older kernel tells less
+	if err := p.raw.Control(p.ask); err != nil || p.err != 0 {
+		return w
+	}
+	// A peer that does not read leaves its window shut; it answers probes of it.
+	i := &p.info
+	return way{delivered: i.Bytes_acked, answers: i.Unacked == 0 && i.Probes <= 2, again: i.Retransmits > 0, packet: int(i.Pmtu)}
 }

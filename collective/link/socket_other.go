@@ -18,8 +18,12 @@ func (v *vectorReader) read(dst, ahead []byte) (int, error) { panic("link: no ve
 // directWriter is not available here: every segment is written by the stream's writer.
 func directWriter(net.Conn) func([]byte) (int, error) { return nil }
 
-// pathState is not known here: only the peer's acknowledgements count as progress.
-func (st *stream) pathState() way { return way{answers: true} }
+// pathProbe knows nothing here: only the peer's acknowledgements count as progress.
+type pathProbe struct{}
+
+func (*pathProbe) init(syscall.RawConn) {}
+
+func (*pathProbe) state() way { return way{answers: true} }
 
 // roundTrip is not known here.
 func (st *stream) roundTrip() time.Duration { return 0 }

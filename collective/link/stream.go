@@ -35,7 +35,8 @@ type stream struct {
 	progress uint64        // segments of the stream that were acknowledged
 	moved    uint64        // progress when it was last looked at
 	movedAt  time.Time
-	way      way           // as it was then
+	way      way // as it was then
+	probe    pathProbe
 	cost     float64       // seconds per byte of the last large segment, 0 if there was none
 	slow     int           // large segments in a row that took too long
 	rest     time.Duration // from mesh.born: until when it carries no more of them, if its bit is set in link.resting
@@ -49,6 +50,7 @@ type stream struct {
 func newStream(l *link, index int, conn net.Conn) *stream {
 	st := &stream{link: l, index: index, conn: conn, path: socketOf(conn), cond: sync.NewCond(&l.mu), movedAt: time.Now()}
 	st.direct = directWriter(conn)
+	st.probe.init(st.path)
 	st.timedAt = time.Since(l.mesh.born)
 	st.in.init(conn, l.mesh.cfg.Spin, l.touch)
 	return st
@@ -124,7 +126,7 @@ type way struct {
 // moves looks whether anything that was sent arrived since it looked last. l.mu is held.
 func (st *stream) moves() bool {
 	before := st.moved
-	st.way = st.pathState()
+	st.way = st.probe.state()
 	st.moved = st.progress + st.way.delivered
 	return st.moved != before
 }
