@@ -278,17 +278,24 @@ func TestKick(t *testing.T) {
 	nodes := newNodes(t, 2, nil)
 	tr := startTraffic(t, nodes, length)
 	for i := range 12 {
-		s, _ := nodes[0].mesh.Status(1)
-		if i%2 == 0 {
-			nodes[i/2%2].mesh.Kick(1 - i/2%2)
-		} else { // both at once
-			nodes[0].mesh.Kick(1)
-			nodes[1].mesh.Kick(0)
+		kicking := []int{i / 2 % 2}
+		if i%2 == 1 { // both at once
+			kicking = []int{0, 1}
 		}
-		eventually(t, "new streams", func() bool {
-			now, _ := nodes[0].mesh.Status(1)
-			return now.Attached >= s.Attached+4
-		})
+		var before [2]uint64
+		for self := range nodes {
+			s, _ := nodes[self].mesh.Status(1 - self)
+			before[self] = s.Attached
+		}
+		for _, self := range kicking {
+			nodes[self].mesh.Kick(1 - self)
+		}
+		for _, self := range kicking { // to the other side, one that has just come up there may be new enough
+			eventually(t, "new streams", func() bool {
+				s, _ := nodes[self].mesh.Status(1 - self)
+				return s.Attached >= before[self]+4
+			})
+		}
 	}
 	tr.finish(t, nodes)
 }
