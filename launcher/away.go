@@ -17,11 +17,22 @@ import (
 // connections may be reset on their way.
 const mending = 1500 * time.Millisecond
 
+// mendingBlind is the same where it is not known whether the host answers: in this time a program of the user's is to have logged in.
+const mendingBlind = 5 * time.Second
+
 // away is how a host cannot be reached.
 type away struct {
 	since  time.Time // when the connection ended; zero if there is one
 	silent time.Time // when the host was last known to be there since; zero while it answers
 	hungUp bool      // the host has ended the connection
+	blind  bool      // that it answers is known only when a login has succeeded
+}
+
+func (a away) mending() time.Duration {
+	if a.blind {
+		return mendingBlind
+	}
+	return mending
 }
 
 // hungUp takes what a host says of its connections with a peer.
@@ -62,7 +73,7 @@ func (j *job) search(now time.Time) {
 		}
 		// Of a host that does not run anything yet, or any more, there is nothing to lose.
 		idle := j.ready[h.id] == nil || h.leaving || j.stopping
-		silent := !a.silent.IsZero() && j.silences.quiet(now, a.silent) >= mending
+		silent := !a.silent.IsZero() && j.silences.quiet(now, a.silent) >= a.mending()
 		if silent && (idle || a.hungUp || j.partedFrom(h)) || expired {
 			j.giveUpOn(h, fmt.Sprintf("cannot be reached since %s", a.since.Format(time.TimeOnly)))
 		}

@@ -142,7 +142,10 @@ const (
 )
 
 // Progress of a start.
-type Progress struct{ Hosts, Reached, Ready, Started, Ranks int }
+type Progress struct {
+	Hosts, Reached, Ready, Started, Ranks int
+	Waits                                 string // the hosts that keep a start waiting which takes a while; "" if none do
+}
 
 // Dialer starts `gorun worker` on a host.
 type Dialer interface {

@@ -44,6 +44,7 @@ type line struct {
 	again  func(ctx context.Context) (*login, error) // logs in for that; the login lives as long as ctx
 	doubt  time.Duration
 	prompt time.Duration // how long a login may take until the host answers
+	blind  bool          // a login does not tell that
 
 	ctx    context.Context // ends with the line
 	cancel context.CancelFunc
@@ -73,7 +74,7 @@ type login struct {
 
 // newLine begins a conversation over the connection to a daemon. Answers is false if again cannot tell of a host that answers.
 func newLine(token []byte, first *login, answers bool, again func(context.Context) (*login, error)) *line {
-	l := &line{Stream: resume.New(), token: token, again: again, doubt: doubt, prompt: attempt, ended: make(chan struct{})}
+	l := &line{Stream: resume.New(), token: token, again: again, doubt: doubt, prompt: attempt, blind: !answers, ended: make(chan struct{})}
 	if answers {
 		l.prompt = unanswered
 	}
@@ -245,7 +246,9 @@ func (l *line) mend(d *login) *login {
 		return nil
 	}
 	now := time.Now()
-	l.note(func(a *away) { *a = away{since: now, silent: now, hungUp: d.HungUp != nil && d.HungUp()} })
+	l.note(func(a *away) {
+		*a = away{since: now, silent: now, blind: l.blind, hungUp: d.HungUp != nil && d.HungUp()}
+	})
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {

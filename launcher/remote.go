@@ -80,7 +80,7 @@ func (s *SSH) login(ctx context.Context, host string, args []string) (*login, st
 	stderr := &tail{limit: 4 << 10}
 	var drain sync.WaitGroup
 	drain.Go(func() { io.Copy(stderr, session.Stderr) })
-	d := &login{In: session.Stdin, Out: session.Stdout, Close: conn.Close, Stderr: stderr.String, HungUp: conn.HungUp,
+	d := &login{In: session.Stdin, Out: session.Stdout, Close: conn.Close, Stderr: stderr.String, HungUp: func() bool { return conn.HungUp(stderr.String()) },
 		Status: func() (int, error) {
 			code, err := session.Wait()
 			drain.Wait()

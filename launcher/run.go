@@ -94,6 +94,7 @@ type job struct {
 	up, ended  map[int]bool
 	ready      map[int]*wire.Ready
 	startup    *time.Timer
+	began      time.Time
 	epoch      uint32             // of the last roster
 	worlds     map[int]wire.World // that hosts entered last
 	rejoining  map[int]bool       // processes that wait for the next world
@@ -190,7 +191,7 @@ func (h *host) env(remote bool) []string { return plan.UserEnv(h.spec.Env, remot
 
 // loop handles one event at a time until every conversation has ended.
 func (j *job) loop(ctx context.Context) error {
-	j.startup = time.NewTimer(j.spec.StartTimeout)
+	j.began, j.startup = time.Now(), time.NewTimer(j.spec.StartTimeout)
 	defer j.startup.Stop()
 	if j.change != nil {
 		j.startup.Stop() // how long a start may take is the policy's affair
@@ -415,6 +416,9 @@ func (j *job) watch(e RankEvent) {
 
 // daemonFailed takes a daemon's word about itself or about a peer that it lost.
 func (j *job) daemonFailed(h *host, f *wire.Failed) {
+	if j.waitsForSilent(h, f) {
+		return
+	}
 	e := &HostError{Host: h.name, Step: f.Step, Err: errors.New(f.Text), Hint: f.Hint, Code: f.Code}
 	if f.Peer >= 0 && f.Peer < len(j.hosts) && f.Peer != h.id {
 		e.Host = j.hosts[f.Peer].name
@@ -466,9 +470,16 @@ func (j *job) failed(name string) bool {
 }
 
 // giveUp reports what failed, in the order of the host list. Hosts that have not answered by then are
-// named beside them: they may be slow, or be the next to fail.
+// named beside them: they may be slow, or be the next to fail. One that is silent may be why others failed.
 func (j *job) giveUp() {
 	j.settleC = nil
+	if j.starting() && !j.stopping {
+		for h, since := range j.silentHosts(time.Now(), silentAfter) {
+			if !j.failed(h.name) {
+				j.failures = append(j.failures, silentError(h, since))
+			}
+		}
+	}
 	var silent []string
 	if !j.allStarted() {
 		for _, h := range j.hosts {
@@ -490,12 +501,18 @@ func (j *job) index(name string) int {
 }
 
 func (j *job) startTimedOut() {
+	silent := j.silentHosts(time.Now(), silentAfter)
 	for _, h := range j.hosts {
 		if j.failed(h.name) {
 			continue
 		}
 		e := &HostError{Host: h.name, Code: ExitTransport, Hint: "give it more time with --start-timeout"}
 		switch {
+		case silent[h] > 0:
+			j.failures = append(j.failures, silentError(h, silent[h]))
+			continue
+		case len(silent) > 0 && j.up[h.id]:
+			continue // it waits for those
 		case !j.up[h.id]:
 			e.Step, e.Err = "connect", fmt.Errorf("no answer within %v", j.spec.StartTimeout)
 			e.Hint = "is the host up, the address right and the port open in the firewall? Or give it more time with --start-timeout"
@@ -634,7 +651,7 @@ func (j *job) broadcast(m wire.Message) {
 
 func (j *job) report() {
 	if j.spec.Progress != nil {
-		j.spec.Progress(Progress{Hosts: len(j.hosts), Reached: len(j.up), Ready: len(j.ready), Started: len(j.started), Ranks: len(j.hostOfRank)})
+		j.spec.Progress(Progress{Hosts: len(j.hosts), Reached: len(j.up), Ready: len(j.ready), Started: len(j.started), Ranks: len(j.hostOfRank), Waits: j.awaited(time.Now())})
 	}
 }
 

@@ -426,18 +426,32 @@ func (d *daemon) form(ctx context.Context, former *wire.Roster) {
 // maxGreeted is how many hosts are greeted, in case that some do not answer.
 const maxGreeted = 3
 
-// greet makes hosts known to gossip: one of them is enough, they tell of each other.
+// greet makes hosts known to gossip: one of them is enough, they tell of each other. That it takes long is told, but may be
+// because the others stand still, which is for the launcher to say.
 func (d *daemon) greet(ctx context.Context, epoch uint32, addrs []string) {
 	patience := d.patience()
 	d.wg.Go(func() {
-		limit, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		if err := d.gossip.Join(limit, addrs); err != nil {
+		for wanted := true; wanted; {
+			limit, cancel := context.WithTimeout(ctx, patience)
+			err := d.gossip.Join(limit, addrs)
+			cancel()
+			if err == nil {
+				return
+			}
+			told := make(chan bool, 1)
 			d.post(ctx, func() {
-				if d.roster.Epoch == epoch {
-					d.fail("join", err, "hosts must reach each other directly over TCP and UDP: check firewalls between them")
+				current := d.roster.Epoch == epoch
+				if current {
+					d.out.Write(&wire.Failed{Step: "join", Text: err.Error(), Code: 255, Peer: d.job.HostID, Again: true,
+						Hint: "hosts must reach each other directly over TCP and UDP: check firewalls between them"})
 				}
+				told <- current
 			})
+			select {
+			case wanted = <-told:
+			case <-ctx.Done():
+				return
+			}
 		}
 	})
 }

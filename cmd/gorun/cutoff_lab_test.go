@@ -74,11 +74,11 @@ func (j *training) cutAndReset(host int, lasts time.Duration) {
 	}
 }
 
-// TestHungUpOnPeers: of a host that the system's ssh leads to gorun hears no more than that the connection ended. That it
+// TestHungUpOnPeers: of a host that a program of the user's leads to gorun hears no more than that the connection ended. That it
 // has hung up on another host as well is why it need not be waited for.
 func TestHungUpOnPeers(t *testing.T) {
 	c := newCluster(t, 2)
-	d := c.descend(1000, "0.05", "--ssh-command", "ssh", "--lease", "60")
+	d := c.descend(1000, "0.05", "--ssh-command", "env ssh", "--lease", "60")
 	d.reach(20)
 	struck := time.Now()
 	if err := c.Host(2).Kill(); err != nil {

@@ -48,19 +48,50 @@ func TestConnectionBreaksBeforeWorld(t *testing.T) {
 // TestHostDiesBeforeWorld: a host that is killed while ranks run that have not asked for a world is found dead as soon as in
 // one.
 func TestHostDiesBeforeWorld(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		most time.Duration
+	}{
+		"gorun's ssh":      {nil, 5 * time.Second},                              // some 2 s on a quiet machine
+		"the system's ssh": {[]string{"--ssh-command", "ssh"}, 9 * time.Second}, // some 5 s: what it says of the host is less
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 2)
+			j := c.asleep(append(tc.args, "--lease", "60")...)
+			struck := time.Now()
+			j.must(c.Host(2).Kill())
+			err := j.cmd.Wait()
+			took := time.Since(struck)
+			t.Logf("the job ended after %v", took.Round(time.Millisecond))
+			if j.cmd.ProcessState.ExitCode() != 255 || !j.out.has(`gorun: error: host2: run: cannot be reached since \d\d:\d\d:\d\d$`) {
+				t.Errorf("it is not told that host2 is lost: %v\n%s", err, j.out)
+			}
+			if took > tc.most {
+				t.Errorf("it ended after %v\n%s", took, j.out)
+			}
+			c.expectNothingLeft(5 * time.Second)
+		})
+	}
+}
+
+// TestHostFreezesBeforeWorld: a host that stands still while ranks run that have not asked for a world has its lease, and is the
+// one that is named.
+func TestHostFreezesBeforeWorld(t *testing.T) {
+	const lease = 4 * time.Second
 	c := newCluster(t, 2)
-	j := c.asleep("--lease", "60")
+	j := c.asleep("--lease", lease.String())
 	struck := time.Now()
-	j.must(c.Host(2).Kill())
+	j.must(c.Host(2).Freeze())
 	err := j.cmd.Wait()
 	took := time.Since(struck)
 	t.Logf("the job ended after %v", took.Round(time.Millisecond))
-	if j.cmd.ProcessState.ExitCode() != 255 || !j.out.has(`gorun: error: host2: run: cannot be reached since \d\d:\d\d:\d\d$`) {
-		t.Errorf("it is not told that host2 is lost: %v\n%s", err, j.out)
+	if j.cmd.ProcessState.ExitCode() != 255 || !j.out.has(`gorun: error: host2: run: silent for 4s`) {
+		t.Errorf("it is not told that host2 is silent: %v\n%s", err, j.out)
 	}
-	if took > 5*time.Second { // some 2 s on a quiet machine
-		t.Errorf("it ended after %v\n%s", took, j.out)
+	if took < lease-2*time.Second || took > lease+5*time.Second { // it was heard within the second before
+		t.Errorf("the job ended after %v, want the lease of %v and a little", took, lease)
 	}
+	j.must(c.Host(2).PowerOff())
 	c.expectNothingLeft(5 * time.Second)
 }
 

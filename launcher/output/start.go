@@ -3,15 +3,22 @@ package output
 import "fmt"
 
 // Start is how far a start is.
-type Start struct{ Hosts, Reached, Ready, Started, Ranks int }
+type Start struct {
+	Hosts, Reached, Ready, Started, Ranks int
+	Waits                                 string // the hosts that keep it waiting, "" if none do
+}
 
 // String is the text of the status line, "" when nothing is left to wait for.
 func (s Start) String() string {
+	waits := ""
+	if s.Waits != "" {
+		waits = ", waits for " + s.Waits
+	}
 	switch {
 	case s.Ready < s.Hosts:
-		return fmt.Sprintf("gorun: %d/%d hosts reached, %d/%d daemons ready", s.Reached, s.Hosts, s.Ready, s.Hosts)
+		return fmt.Sprintf("gorun: %d/%d hosts reached, %d/%d daemons ready%s", s.Reached, s.Hosts, s.Ready, s.Hosts, waits)
 	case s.Started < s.Ranks:
-		return fmt.Sprintf("gorun: %d/%d daemons ready, %d/%d ranks started", s.Ready, s.Hosts, s.Started, s.Ranks)
+		return fmt.Sprintf("gorun: %d/%d daemons ready, %d/%d ranks started%s", s.Ready, s.Hosts, s.Started, s.Ranks, waits)
 	}
 	return ""
 }

@@ -3,6 +3,7 @@ package ssh
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/rand"
@@ -423,7 +424,7 @@ func (s *Session) explain(cause error, step Step) *Error {
 	case s.ctx.Err() != nil:
 		e.Err = context.Cause(s.ctx)
 	case by != nil: // it is not the host that said something
-		e.Step, e.Err, e.Hint = by.Step, fmt.Errorf("%w: %s", err, last), by.Hint
+		e.Step, e.Err, e.Hint = cmp.Or(by.Step, step), fmt.Errorf("%w: %s", err, last), by.Hint
 		return e
 	case err != nil && last != "":
 		e.Err = fmt.Errorf("%w; the host said: %s", err, last)

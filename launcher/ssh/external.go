@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 type external struct {
 	client *Client
 	server string // as far as ssh_config says it
+	plain  bool   // OpenSSH goes straight to the host, and says what happens
 	argv   []string
 	ctx    context.Context // the life of the Conn
 	cancel context.CancelFunc
@@ -41,7 +43,31 @@ func (c *Client) external(s *settings) external {
 		target = c.cfg.User + "@" + target
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return external{client: c, server: s.addr(), argv: append(argv, target), ctx: ctx, cancel: cancel}
+	return external{client: c, server: s.addr(), plain: c.plainly(s), argv: append(argv, target), ctx: ctx, cancel: cancel}
+}
+
+// plainly is true if OpenSSH's client goes straight to a host, and is not told to be quiet. What a script of the user's does, nobody
+// knows.
+func (c *Client) plainly(s *settings) bool {
+	return filepath.Base(c.cfg.Command[0]) == "ssh" && len(s.jumps) == 0 && s.proxyCommand == "" && c.ssh.first(s.alias, "LogLevel") == "" &&
+		!slices.ContainsFunc(c.cfg.Command[1:], func(arg string) bool {
+			small := strings.ToLower(arg)
+			return strings.HasPrefix(arg, "-J") || strings.HasPrefix(arg, "-F") || strings.HasPrefix(arg, "-q") ||
+				strings.Contains(small, "proxy") || strings.Contains(small, "loglevel")
+		})
+}
+
+// hungUp knows how OpenSSH ends when the host has: without a word if the host came to say that the command was killed.
+func (e external) hungUp(said string) bool {
+	return e.plain && (strings.TrimSpace(said) == "" || closedByHost(said))
+}
+
+// closedByHost knows how OpenSSH says that the other end has ended the connection in order. What Linux calls a broken pipe is the
+// reset, because something was sent in the same moment, of a connection that the other side had ended before; other resets have
+// another name.
+func closedByHost(said string) bool {
+	return strings.Contains(said, " closed by remote host.") || strings.Contains(said, "client_loop: send disconnect: Broken pipe") ||
+		strings.Contains(said, "Connection closed by ")
 }
 
 func (e external) close() error {
@@ -96,7 +122,7 @@ var opensshSays = map[string]error{
 	": Network is unreachable":         syscall.ENETUNREACH,
 }
 
-// blame knows the words of OpenSSH, of which only the step and the hint are returned; nil for what others say.
+// blame knows the words of OpenSSH, of which only the step, if they tell it, and the hint are returned; nil for what others say.
 func (e external) blame(said string) *Error {
 	for text, cause := range opensshSays {
 		if strings.HasPrefix(said, "ssh: ") && strings.Contains(said, text) {
@@ -111,6 +137,8 @@ func (e external) blame(said string) *Error {
 		failed.Step = StepHostKey
 	case strings.Contains(said, "Permission denied ("), strings.Contains(said, "Too many authentication failures"):
 		failed.Step = StepAuthenticate
+	case closedByHost(said):
+		failed.Hint = "" // it was there a moment ago
 	default:
 		return nil
 	}

@@ -34,8 +34,14 @@ func (c *Conn) LocalAddr() net.Addr { return c.local }
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // HungUp is true when the host itself has ended the connection, in order: its processes have ended. It is false for a
-// connection that broke, and for one through others, which end it when they like.
-func (c *Conn) HungUp() bool { return c.raw != nil && c.raw.ended.Load() }
+// connection that broke, and for one through others, which end it when they like. said is what a session has left on standard
+// error, by which that is known of a program in place of the built-in client.
+func (c *Conn) HungUp(said string) bool {
+	if e, ok := c.transport.(external); ok {
+		return e.hungUp(said)
+	}
+	return c.raw != nil && c.raw.ended.Load()
+}
 
 // Close ends the connection and all its sessions at once. What they started on the host sees the end of its input; it is
 // not killed.

@@ -196,13 +196,15 @@ type Exited struct {
 	Asked   bool   `msgpack:"asked"`  // the daemon was told to stop it
 }
 
-// Failed says that the daemon cannot go on, at which step and what to do about it.
+// Failed says that the daemon cannot go on, or has not been able to for a while, at which step and what to do about it.
 type Failed struct {
 	Step string `msgpack:"step"`
 	Text string `msgpack:"text"`
 	Hint string `msgpack:"hint"`
 	Code int    `msgpack:"code"` // exit code for the launcher, 0 for the default
 	Peer int    `msgpack:"peer"` // host id, if it is a peer that failed; the sender's own otherwise
+	// Again is true if it goes on trying.
+	Again bool `msgpack:"again"`
 }
 
 // Silent says that a peer has been silent for its lease, or that it is heard again. What that means is for the launcher

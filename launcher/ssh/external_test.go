@@ -1,0 +1,51 @@
+package ssh
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestSystemSSHHangsUp: from the last words of the system's ssh it is known whether the host has ended the connection, unless
+// something is between the two that may have, or that keeps them from us.
+func TestSystemSSHHangsUp(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(config, []byte("Host far\n ProxyJump near\nHost quiet\n LogLevel ERROR\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const closed = "Connection to box closed by remote host.\r\n"
+	for _, tc := range []struct {
+		command []string
+		host    string
+		said    string
+		want    bool
+	}{
+		{[]string{"ssh"}, "box", closed, true},
+		{[]string{"/usr/bin/ssh", "-p", "22"}, "box", "Connection closed by 10.0.0.1 port 22\r\n", true},
+		{[]string{"ssh"}, "box", "client_loop: send disconnect: Broken pipe\r\n", true},
+		{[]string{"ssh"}, "box", "", true}, // as when the command was killed
+		{[]string{"ssh"}, "box", "client_loop: send disconnect: Connection reset by peer\r\n", false},
+		{[]string{"ssh"}, "box", "Timeout, server box not responding.\r\n", false},
+		{[]string{"ssh"}, "far", closed, false},
+		{[]string{"ssh"}, "quiet", "", false},
+		{[]string{"ssh", "-q"}, "box", "", false},
+		{[]string{"ssh", "-o", "LogLevel=QUIET"}, "box", "", false},
+		{[]string{"ssh", "-o", "ProxyCommand=nc %h %p"}, "box", closed, false},
+		{[]string{"ssh", "-J", "near"}, "box", closed, false},
+		{[]string{"./my-ssh"}, "box", closed, false},
+	} {
+		c, err := New(Config{LocalUser: "me", Home: t.TempDir(), SystemDir: t.TempDir(), ConfigFile: config, Command: tc.command})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := c.Connect(t.Context(), tc.host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := conn.HungUp(tc.said); got != tc.want {
+			t.Errorf("%v %s says %q: hung up %v", tc.command, tc.host, tc.said, got)
+		}
+		conn.Close()
+		c.Close()
+	}
+}

@@ -1,0 +1,62 @@
+package launcher
+
+import (
+	"fmt"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// For which hosts a start waits, and for how long. A host may fall silent before there is a world in which others would notice:
+// then it has its lease as in a world, and is named, not the hosts that do not reach it.
+
+// tellWaits is how long after its begin a start names the hosts that it waits for.
+const tellWaits = 2 * time.Second
+
+// awaited names the hosts that keep the start waiting.
+func (j *job) awaited(now time.Time) string {
+	if now.Sub(j.began) < tellWaits || j.stopping {
+		return ""
+	}
+	var names []string
+	for _, h := range j.hosts {
+		if j.ended[h.id] || h.leaving || j.failed(h.name) {
+			continue
+		}
+		if j.ready[h.id] == nil || len(j.ready) == len(j.hosts) && j.change == nil && j.waitsForRanks(h) {
+			names = append(names, h.name)
+		}
+	}
+	return someOf(names)
+}
+
+// silentHosts are those of which nothing has been heard for so long since they were ready, or that cannot be reached.
+func (j *job) silentHosts(now time.Time, so time.Duration) map[*host]time.Duration {
+	silent := map[*host]time.Duration{}
+	for _, h := range j.hosts {
+		d := h.daemon.Load()
+		if j.ready[h.id] == nil || j.ended[h.id] || d == nil || d.Away == nil {
+			continue
+		}
+		if quiet := j.silences.quiet(now, h.heard.last(now)); quiet >= so || !d.Away().since.IsZero() {
+			silent[h] = quiet
+		}
+	}
+	return silent
+}
+
+func silentError(h *host, since time.Duration) *HostError {
+	return &HostError{Host: h.name, Step: "run", Err: fmt.Errorf("silent for %.0f s", since.Seconds()), Code: ExitTransport,
+		Hint: "is the host up? A virtual machine that stands still has --lease to be back"}
+}
+
+// waitsForSilent is true for the word of a host that it cannot join the others, if one of them is silent: it goes on trying, and
+// how long that one may take is for its lease to say.
+func (j *job) waitsForSilent(h *host, f *wire.Failed) bool {
+	if !f.Again || j.change != nil || !j.starting() {
+		return false
+	}
+	silent := j.silentHosts(time.Now(), mute)
+	delete(silent, h)
+	return len(silent) > 0
+}

@@ -1,0 +1,59 @@
+package launcher
+
+import (
+	"testing"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// TestStartWaits: that a host cannot join others is not its failure while one of those is silent, and it goes on trying; and a
+// start that takes long names the hosts that it waits for.
+func TestStartWaits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		quiet   time.Duration // of b, which a does not reach
+		again   bool
+		change  func(j *job)
+		ignored bool
+	}{
+		"the other one is silent":   {quiet: time.Minute, again: true, ignored: true},
+		"the other one is there":    {again: true},
+		"it does not go on":         {quiet: time.Minute},
+		"the other one is given up": {quiet: time.Minute, again: true, change: func(j *job) { j.ended[1] = true }},
+		"the other one cannot be reached": {again: true, ignored: true, change: func(j *job) {
+			j.hosts[1].daemon.Store(&Daemon{Away: func() away { return away{since: time.Now()} }})
+		}},
+		"the job has started": {quiet: time.Minute, again: true, change: func(j *job) { j.started[0] = true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now()
+			j := &job{spec: &Spec{}, ended: map[int]bool{}, started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}},
+				hostOfRank: []int{1}, silences: silences{since: map[int]time.Time{}}}
+			for id, name := range []string{"a", "b"} {
+				h := newHost(id, name, j.spec, wire.Job{})
+				h.daemon.Store(&Daemon{Away: func() away { return away{} }})
+				h.heard.reading(now)
+				j.hosts = append(j.hosts, h)
+			}
+			j.hosts[1].heard.reading(now.Add(-tc.quiet))
+			if tc.change != nil {
+				tc.change(j)
+			}
+			if got := j.waitsForSilent(j.hosts[0], &wire.Failed{Step: "join", Again: tc.again}); got != tc.ignored {
+				t.Errorf("ignored %v, want %v", got, tc.ignored)
+			}
+		})
+	}
+	began := time.Unix(1000, 0)
+	j := &job{began: began, ended: map[int]bool{}, ready: map[int]*wire.Ready{0: {}}}
+	for id, name := range []string{"a", "b", "c"} {
+		j.hosts = append(j.hosts, &host{id: id, name: name})
+	}
+	j.failures = []*HostError{{Host: "c"}}
+	if got := j.awaited(began.Add(tellWaits - 1)); got != "" {
+		t.Errorf("at once it waits for %q", got)
+	}
+	if got := j.awaited(began.Add(tellWaits)); got != "b" {
+		t.Errorf("it waits for %q, want b", got)
+	}
+}
