@@ -50,7 +50,7 @@ func scripts(t *testing.T) []string {
 // TestEveryFlagHasAScript: each name of each flag, of a launch and of each command that people run, stands in a command line of
 // testdata/script, if only of one that is refused or shows what would be done: so no name is taken that is not accepted any more.
 // Whether its meaning is held there as well is for whoever writes the script. Flags that a command shares with launches may be
-// given to those.
+// given to those, and hidden ones of commands, by which gorun speaks to itself, in its own code.
 func TestEveryFlagHasAScript(t *testing.T) {
 	app := newApp(nil)
 	given := map[string]map[string]bool{"": {}} // by command, "" for a launch
@@ -76,10 +76,18 @@ func TestEveryFlagHasAScript(t *testing.T) {
 		}
 	}
 	missing("", app.Flags)
+	own := map[string]bool{}
+	for _, dir := range spoken {
+		for _, file := range parsed(t, dir, false) {
+			for _, text := range literalsIn(file) {
+				own[text] = true
+			}
+		}
+	}
 	for _, c := range visibleCommands(app) {
 		missing(c.Name, slices.DeleteFunc(slices.Clone(c.Flags), func(f cli.Flag) bool {
 			v, ok := f.(cli.VisibleFlag)
-			return ok && !v.IsVisible()
+			return ok && !v.IsVisible() && own["--"+f.Names()[0]]
 		}))
 	}
 }

@@ -34,7 +34,21 @@ func manPage(w io.Writer, app *cli.App) {
 	for line := range strings.SplitSeq(table, "\n") {
 		fmt.Fprintln(w, roff(line))
 	}
-	fmt.Fprint(w, ".fi\n.SH FILES\n~/.ssh/config, ~/.ssh/known_hosts, ~/.cache/gorun\n.SH SEE ALSO\nssh_config(5)\n")
+	fmt.Fprint(w, ".fi\n.SH FILES\n")
+	for _, f := range ownFiles {
+		fmt.Fprintf(w, ".TP\n%s\n%s\n", roff(f.path), roff(f.what))
+	}
+	fmt.Fprint(w, ".SH SEE ALSO\nssh_config(5)\n")
+}
+
+// ownFiles are what gorun reads and keeps beside what flags name.
+var ownFiles = []struct{ path, what string }{
+	{"~/.ssh/config, /etc/ssh/ssh_config", "how hosts are reached"},
+	{"~/.ssh/known_hosts, /etc/ssh/ssh_known_hosts", "keys of hosts; a host that is new is added to the first"},
+	{"~/.cache/gorun", "on hosts: the gorun that launchers have brought (XDG_CACHE_HOME; directories in /tmp, /var/tmp and /dev/shm where that is no place for programs)"},
+	{"~/.local/state/gorun/jobs", "state and output of detached jobs (XDG_STATE_HOME)"},
+	{"~/.local/state/gorun/heirs", "of standing daemons: which launchers of detached jobs they have agreed to (XDG_STATE_HOME)"},
+	{"~/.local/state/gorun/vmtools", "on virtual machines: registrations with vSphere that are not ended yet (XDG_STATE_HOME)"},
 }
 
 func manFlags(w io.Writer, infos []flagInfo, hidden bool) {
