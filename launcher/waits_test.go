@@ -7,8 +7,7 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// TestStartWaits: that a host cannot join others is not its failure while one of those is silent, and it goes on trying; and a
-// start that takes long names the hosts that it waits for.
+// TestStartWaits: that a host cannot join others is not its failure while one of those is silent, and it goes on trying.
 func TestStartWaits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		quiet   time.Duration // of b, which a does not reach
@@ -44,6 +43,28 @@ func TestStartWaits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStartTimeoutNamesSilentHost: when a start has taken too long, the host that is silent is named, and not those that could not
+// join it.
+func TestStartTimeoutNamesSilentHost(t *testing.T) {
+	j := &job{spec: &Spec{StartTimeout: time.Minute}, up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, started: map[int]bool{},
+		ready: map[int]*wire.Ready{0: {}, 1: {}}, hostOfRank: []int{1}, silences: silences{since: map[int]time.Time{}}}
+	for id, name := range []string{"a", "b"} {
+		h := newHost(id, name, j.spec, wire.Job{})
+		h.daemon.Store(&Daemon{Away: func() away { return away{} }})
+		h.heard.reading(time.Now().Add(time.Duration(-id) * time.Minute))
+		j.hosts = append(j.hosts, h)
+	}
+	j.startTimedOut()
+	e, _ := j.verdict.(*HostError)
+	if e == nil || e.Error() != "b: run: silent for 60 s" || e.Hint != "is the host up? A virtual machine that stands still has --lease to be back" {
+		t.Errorf("verdict %v", j.verdict)
+	}
+}
+
+// TestStartNamesWhomItWaitsFor: not at once, and not hosts that have failed.
+func TestStartNamesWhomItWaitsFor(t *testing.T) {
 	began := time.Unix(1000, 0)
 	j := &job{began: began, ended: map[int]bool{}, ready: map[int]*wire.Ready{0: {}}}
 	for id, name := range []string{"a", "b", "c"} {
