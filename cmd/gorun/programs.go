@@ -22,8 +22,10 @@ func programFlags() []cli.Flag {
 		&cli.PathFlag{Name: "wdir", Aliases: []string{"wd"}, Usage: "working `DIRECTORY` of the ranks", DefaultText: "this one"},
 		&cli.StringSliceFlag{Name: "x", Usage: "set a variable for the ranks: `NAME=VALUE`, or NAME or a pattern ('NCCL_*') for what is set here; may be given more than once"},
 		&cli.BoolFlag{Name: "env-none", Aliases: []string{"genvnone", "envnone"}, Usage: "pass on nothing of this environment but what -x names"},
-		&cli.GenericFlag{Name: "genv", Aliases: []string{"env"}, Value: &pairs{}, Usage: "Hydra's -x: `NAME VALUE`", Hidden: true},
-		&cli.StringFlag{Name: "genvlist", Aliases: []string{"envlist"}, Usage: "Hydra's -x for a `LIST` of names", Hidden: true},
+		&cli.GenericFlag{Name: "genv", Value: &pairs{}, Usage: "Hydra's -x, for all of several programs: `NAME VALUE`", Hidden: true},
+		&cli.GenericFlag{Name: "env", Value: &pairs{}, Usage: "Hydra's -x: `NAME VALUE`", Hidden: true},
+		&cli.StringFlag{Name: "genvlist", Usage: "Hydra's -x for a `LIST` of names, for all of several programs", Hidden: true},
+		&cli.StringFlag{Name: "envlist", Usage: "Hydra's -x for a `LIST` of names", Hidden: true},
 		&cli.BoolFlag{Name: "genvall", Aliases: []string{"envall"}, Usage: "pass on this environment, as always", Hidden: true},
 		&cli.StringFlag{Name: "rank-wrapper", Usage: "run each rank by `COMMAND`, in which {rank}, {local_rank} and {gpu} are filled in: 'numactl -N {local_rank} --'"},
 		&cli.StringFlag{Name: "gpus", Usage: "set CUDA_VISIBLE_DEVICES by slot: auto for the GPUs (or MIG parts) of each host, or a `LIST` of indexes or UUIDs", DefaultText: "left to the program"},
@@ -34,7 +36,7 @@ func programFlags() []cli.Flag {
 }
 
 // perProgram are the flags that each of several programs may have.
-var perProgram = []string{"np", "wdir", "x", "genv", "genvlist"}
+var perProgram = []string{"np", "wdir", "x", "env", "envlist"}
 
 // pairs is the value of a flag of two words, such as -mca KEY VALUE.
 type pairs []string
@@ -80,6 +82,11 @@ func readPrograms(c *cli.Context, args []string) (programs []launcher.Program, n
 	if err != nil {
 		return nil, nil, err
 	}
+	common, more, err := hydraVariables(c, "genv", os.Environ())
+	if err != nil {
+		return nil, nil, err
+	}
+	p.Env, notes = slices.Concat(common, p.Env), append(notes, more...)
 	programs = append(programs, p)
 	for rest != nil {
 		var words []string
@@ -94,6 +101,7 @@ func readPrograms(c *cli.Context, args []string) (programs []launcher.Program, n
 					return err
 				}
 				p, more, err := readProgram(c, c.Args().Slice())
+				p.Env = slices.Concat(common, p.Env)
 				programs, notes = append(programs, p), append(notes, more...)
 				return err
 			}}
@@ -150,14 +158,26 @@ func readProgram(c *cli.Context, argv []string) (p launcher.Program, notes []str
 	return launcher.Program{Ranks: c.Int("np"), Argv: argv, Dir: dir, Env: env}, notes, err
 }
 
-// readVariables returns what -x and Hydra's words for it set, given the launcher's environment.
+// readVariables returns what -x and Hydra's words for it set for one program, given the launcher's environment.
 func readVariables(c *cli.Context, environ []string) (env, notes []string, err error) {
-	names := slices.Clone(c.StringSlice("x"))
-	for name := range strings.SplitSeq(c.String("genvlist"), ",") {
-		if name != "" {
-			names = append(names, name)
-		}
+	env, notes, err = variables(c.StringSlice("x"), environ)
+	if err != nil {
+		return nil, nil, err
 	}
+	local, more, err := hydraVariables(c, "env", environ)
+	return append(env, local...), append(notes, more...), err
+}
+
+// hydraVariables returns what a flag of two words sets, and the flag for a list of names that goes with it.
+func hydraVariables(c *cli.Context, flag string, environ []string) (env, notes []string, err error) {
+	names := slices.DeleteFunc(strings.Split(c.String(flag+"list"), ","), func(name string) bool { return name == "" })
+	env, notes, err = variables(names, environ)
+	pairsOf(c, flag).each(func(name, value string) { env = append(env, name+"="+value) })
+	return env, notes, err
+}
+
+// variables returns what names, patterns and assignments set, given the launcher's environment.
+func variables(names, environ []string) (env, notes []string, err error) {
 	for _, spec := range names {
 		name, _, assigned := strings.Cut(spec, "=")
 		if name == "" || !assigned && badPattern(name) {
@@ -178,7 +198,6 @@ func readVariables(c *cli.Context, environ []string) (env, notes []string, err e
 			notes = append(notes, fmt.Sprintf("gorun: note: -x %s: no such variable is set here", name))
 		}
 	}
-	pairsOf(c, "genv").each(func(name, value string) { env = append(env, name+"="+value) })
 	return env, notes, nil
 }
 

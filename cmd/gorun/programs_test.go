@@ -60,14 +60,17 @@ func TestVariables(t *testing.T) {
 		{"-x SLURM_JOB_ID -x EMPTY", "SLURM_JOB_ID=7 EMPTY=", 0},
 		{"-x NOT_THERE", "", 1},
 		{"-genv A 1 -env B x=y", "A=1 B=x=y", 0},
+		{"-env B 1 -genv B 2", "B=2 B=1", 0}, // the last one counts
 		{"-genvlist NCCL_DEBUG,EMPTY", "NCCL_DEBUG=INFO EMPTY=", 0},
+		{"-envlist NCCL_DEBUG,NOT_THERE -genvlist EMPTY", "EMPTY= NCCL_DEBUG=INFO", 1},
 	} {
-		flags := strings.Fields(tt.flags)
-		if strings.Contains(tt.flags, "-env") { // two forms of one flag
-			flags = strings.Fields(strings.Replace(tt.flags, "-env", "-genv", 1))
-		}
-		err := parse(t, append(append([]string{"gorun"}, flags...), "true"), func(c *cli.Context) {
+		err := parse(t, append(append([]string{"gorun"}, strings.Fields(tt.flags)...), "true"), func(c *cli.Context) {
+			common, more, err := hydraVariables(c, "genv", environ)
+			if err != nil {
+				t.Errorf("%s: %v", tt.flags, err)
+			}
 			env, notes, err := readVariables(c, environ)
+			env, notes = append(common, env...), append(more, notes...)
 			if got := strings.Join(env, " "); err != nil || got != tt.want || len(notes) != tt.notes {
 				t.Errorf("%s: %v, %q, notes %q; want %q", tt.flags, err, got, notes, tt.want)
 			}

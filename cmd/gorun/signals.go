@@ -17,7 +17,7 @@ import (
 // signalError is an interruption by the user or the system.
 type signalError struct{ sig syscall.Signal }
 
-func (e signalError) Error() string { return "stopped by " + e.sig.String() }
+func (e signalError) Error() string { return "stopped by " + unix.SignalName(e.sig) }
 
 func (e signalError) Is(target error) bool { return target == launcher.ErrStopped }
 
