@@ -102,6 +102,14 @@ func visibleCommands(app *cli.App) []*cli.Command {
 	return slices.DeleteFunc(slices.Clone(app.Commands), func(c *cli.Command) bool { return c.Hidden })
 }
 
+// visibleFlags are those of a command that people give: by the others gorun speaks to itself.
+func visibleFlags(c *cli.Command) []cli.Flag {
+	return slices.DeleteFunc(slices.Clone(c.Flags), func(f cli.Flag) bool {
+		v, ok := f.(cli.VisibleFlag)
+		return ok && !v.IsVisible()
+	})
+}
+
 func commandNames(app *cli.App) []string {
 	var out []string
 	for _, c := range visibleCommands(app) {
@@ -119,7 +127,7 @@ _gorun() {
     case ${COMP_WORDS[1]} in
 `, strings.Join(namesOf(infos, false), " "), strings.Join(namesOf(infos, true), " "), strings.Join(commandNames(app), " "))
 	for _, c := range visibleCommands(app) {
-		own := flagInfos(c.Flags)
+		own := flagInfos(visibleFlags(c))
 		fmt.Fprintf(w, "    %s) flags=\"%s\" values=\"%s\" commands=\"\" ;;\n", c.Name, strings.Join(namesOf(own, false), " "), strings.Join(namesOf(own, true), " "))
 	}
 	fmt.Fprint(w, `    esac
@@ -162,7 +170,7 @@ func zshCompletion(w io.Writer, app *cli.App) {
 	fmt.Fprint(w, "#compdef gorun horovodrun\n# zsh completion for gorun: gorun completion zsh >~/.zfunc/_gorun, a directory in fpath\n_gorun() {\n    case ${words[2]} in\n")
 	for _, c := range visibleCommands(app) {
 		fmt.Fprintf(w, "    %s) shift words; ((CURRENT--)); _arguments \\\n", c.Name)
-		specs(c.Flags)
+		specs(visibleFlags(c))
 		fmt.Fprint(w, "        '*:argument:_files' ;;\n")
 	}
 	fmt.Fprint(w, "    *) _arguments \\\n")
@@ -196,7 +204,7 @@ func fishCompletion(w io.Writer, app *cli.App) {
 	names := strings.Join(commandNames(app), " ")
 	for _, c := range visibleCommands(app) {
 		fmt.Fprintf(w, "complete -c gorun -n __fish_use_subcommand -a %s -d '%s'\n", c.Name, clean.Replace(c.Usage))
-		specs(c.Flags, "__fish_seen_subcommand_from "+c.Name)
+		specs(visibleFlags(c), "__fish_seen_subcommand_from "+c.Name)
 	}
 	specs(app.Flags, "not __fish_seen_subcommand_from "+names)
 	fmt.Fprint(w, "complete -c horovodrun -w gorun\n")
