@@ -58,7 +58,8 @@ o=$(umask); umask 077; t=; e=; i=;
 clean() { [ -z "$t" ] || rm -f "$t"; };
 trap clean 0; trap "exit 1" 1 2 13 15;
 if command -v gzip >/dev/null; then z=gz; else z=raw; fi;
-keep() { sync "$t" 2>/dev/null; mv -f "$t" "$f" && : >"$k" && { t=; umask "$o"; run "$@"; }; };
+whole() { sync "$t" >/dev/null 2>&1 & good "$t" && wait; };
+keep() { mv -f "$t" "$f" && : >"$k" && { t=; umask "$o"; run "$@"; }; };
 get() {
   echo "$w" | python3 -c "import socket,sys,shutil;
     s=socket.create_connection((sys.argv[1],int(sys.argv[2])),3); s.settimeout(20);
@@ -85,12 +86,12 @@ for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   read -r n a q w || exit 1;
   case $n in
   0) cached "$d" && { clean; umask "$o"; run "$@"; };;
-  from) get >"$t" 2>/dev/null && good "$t" && keep "$@";;
+  from) get >"$t" 2>/dev/null && whole && keep "$@";;
   esac;
   case $n in 0|from) say NEED $z; read -r n a q || exit 1;; esac;
   case $z/$a in gz/) unpack >"$t";; *) pieces 3>&1 >"$t";; esac;
   if [ $? -eq 0 ]; then
-    good "$t" || { clean; say FAIL hash "$d"; exit 1; };
+    whole || { clean; say FAIL hash "$d"; exit 1; };
     keep "$@";
   fi;
   e="$e $d: cannot be written, full?;"; clean; t=;
