@@ -31,7 +31,7 @@ GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
 ## build: make bin/gorun, one static binary with the Python binding inside
 build:
-	go build -trimpath -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION)' -o build/gorun ./cmd/gorun
+	go build -trimpath -tags urfave_cli_no_docs,nethttpomithttp2 -ldflags '-s -w -X main.version=$(VERSION)' -o build/gorun ./cmd/gorun
 	go run ./contrib/tools/pyzip -o bin/gorun build/gorun contrib/python gorun shim
 
 ## test: everything that must be good before a change goes in, and a list of what was skipped
@@ -122,7 +122,7 @@ pythons: build
 ## wheel: make wheels for pip, with the binary inside, for Linux on x86_64 and aarch64
 wheel: build
 	for pair in amd64:x86_64 arm64:aarch64; do \
-		GOARCH=$${pair%:*} go build -trimpath -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION)' -o build/wheel/gorun-$${pair%:*} ./cmd/gorun; \
+		GOARCH=$${pair%:*} go build -trimpath -tags urfave_cli_no_docs,nethttpomithttp2 -ldflags '-s -w -X main.version=$(VERSION)' -o build/wheel/gorun-$${pair%:*} ./cmd/gorun; \
 		go run ./contrib/tools/pyzip -o build/wheel/gorun build/wheel/gorun-$${pair%:*} contrib/python gorun shim; \
 		$(PYTHON) contrib/tools/wheel.py --binary build/wheel/gorun --arch $${pair#*:} --out build/wheel; \
 	done; rm build/wheel/gorun build/wheel/gorun-a*
