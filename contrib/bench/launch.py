@@ -30,6 +30,7 @@ BINARY = ROOT / "bin" / "gorun"
 TIMEOUT = 120  # seconds, of one launch
 PORT = 2222
 LAUNCHER = "10.88.0.254"
+SPARES = 4  # seconds, until each standing daemon has started what waits for its first job
 ATONCE = 8  # plain ssh logins, as many as gorun has under way with one sshd
 
 GORUN, COLD, CLUSTER, SSH = "gorun", "gorun, cold", "gorun --cluster", "plain ssh"
@@ -114,6 +115,7 @@ class Machine:
         for _ in range(600):
             done = subprocess.run(ps, capture_output=True, text=True)
             if done.stdout.count('"host"') == len(self.addresses):
+                time.sleep(SPARES)
                 return
             time.sleep(0.1)
         sys.exit(f"bench: error: the daemons do not find each other: {done.stdout}{done.stderr}")
