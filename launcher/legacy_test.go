@@ -42,6 +42,38 @@ func TestJobAfterTakeOver(t *testing.T) {
 	}
 }
 
+// TestTakeOverOfBrokenJob: what a former launcher has left is checked before anything is done with it.
+func TestTakeOverOfBrokenJob(t *testing.T) {
+	kept := keeper{}
+	spec := func() *Spec { return &Spec{Elastic: &ElasticSpec{}, Keeper: &kept} }
+	first, err := newJob(spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.change.tick.Stop()
+	first.addHost("a")
+	first.bequeath(nil)
+	for want, spoil := range map[string]func(l *legacy){
+		"take over job: it is not elastic, or has no secret": func(l *legacy) { l.Secret = nil },
+		"take over job: process 0 of host id 1":              func(l *legacy) { l.Processes = []int{1} },
+	} {
+		var l legacy
+		if err := json.Unmarshal(kept.legacy, &l); err != nil {
+			t.Fatal(err)
+		}
+		s := spec()
+		spoil(&l)
+		if s.Legacy, err = json.Marshal(l); err != nil {
+			t.Fatal(err)
+		}
+		if j, err := newJob(s); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		} else if j != nil {
+			j.change.tick.Stop()
+		}
+	}
+}
+
 // keeper keeps the last legacy.
 type keeper struct {
 	legacy []byte

@@ -291,8 +291,7 @@ var unheld = map[string][]string{
 		"this is for gorun itself", "it answered with more than %d bytes", "the measurement takes too long", "end pause %d: %w",
 		"a daemon without a host", "a process without a daemon", "a rank without a process",
 		"the daemon reports PMI barrier %d after %d", "the daemon reports a world of unknown hosts %v", "unexpected answer %q",
-		"take over job: it is not elastic, or has no secret", "take over job: process %d of host id %d",
-		"bad SHA-256 %q", "bad platform %q", "a job of %d slots, session %q", "start the job again", "%s: no slots on %s are reserved",
+		"a job of %d slots, session %q", "start the job again", "%s: no slots on %s are reserved",
 		"check job: incomplete", "dial host id %d: not in the roster", "enter world of epoch %d: no host has id %d",
 	},
 	"only machines that are not Linux say it, and no test runs on them": {
@@ -307,7 +306,7 @@ var unheld = map[string][]string{
 	"nobody sees it: where it goes, it is known by its identity": {"the jobs are left to the next daemon"},
 	"cut from, or put after, what others say":                    {": parse error"},
 	"a terminal or a machine of another kind would be needed": {
-		"no terminal to ask at", "find address: no network interface is up", "includes are nested too deep",
+		"no terminal to ask at", "find address: no network interface is up",
 	},
 	"two things must meet within a moment": {
 		"the job's launcher is gone", "the daemon of the job is not on this host any more", "the daemon is being stopped",

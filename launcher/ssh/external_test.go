@@ -3,6 +3,7 @@ package ssh
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -47,5 +48,23 @@ func TestSystemSSHHangsUp(t *testing.T) {
 		}
 		conn.Close()
 		c.Close()
+	}
+}
+
+// TestBootstrapOfBrokenBinary: what stands in the script without quotes has no place for anything else.
+func TestBootstrapOfBrokenBinary(t *testing.T) {
+	good := Binary{SHA256: strings.Repeat("0a", 32), Platform: "Linux x86_64"}
+	if _, err := bootstrapCommand("1", good, nil); err != nil {
+		t.Fatal(err)
+	}
+	for want, spoil := range map[string]func(b *Binary){
+		"bad SHA-256 \"$(id)\"":   func(b *Binary) { b.SHA256 = "$(id)" },
+		"bad platform \"Linux;\"": func(b *Binary) { b.Platform = "Linux;" },
+	} {
+		b := good
+		spoil(&b)
+		if _, err := bootstrapCommand("1", b, nil); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }

@@ -181,9 +181,10 @@ func TestConfigFiles(t *testing.T) {
 	delete(files, ".ssh/config/directory")
 	os.RemoveAll(filepath.Join(home, ".ssh/config"))
 	files[".ssh/config"] = "Include config\nHost *\n User ours\n"
-	c = testClient(t, Config{Home: home, LocalUser: "me"}, files)
-	if s, err := c.settingsFor("h", false); err != nil || s.user != "ours" {
-		t.Errorf("config that includes itself: %+v %v", s, err)
+	var log bytes.Buffer
+	c = testClient(t, Config{Home: home, LocalUser: "me", Log: slog.New(slog.NewTextHandler(&log, nil))}, files)
+	if s, err := c.settingsFor("h", false); err != nil || s.user != "ours" || !strings.Contains(log.String(), "includes are nested too deep") {
+		t.Errorf("config that includes itself: %+v %v, log %s", s, err, &log)
 	}
 }
 
