@@ -59,6 +59,7 @@ func ParseList(list string) ([]Host, error) {
 //	host1                     one slot is assumed where nothing says more
 func ParseFile(text string) ([]Host, error) {
 	var out []Host
+	text = strings.TrimPrefix(text, "\ufeff") // editors of Windows put it before what they save
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		fields := strings.Fields(aroundEquals.Replace(line))

@@ -54,7 +54,7 @@ func TestParseList(t *testing.T) {
 }
 
 func TestParseFile(t *testing.T) {
-	got, err := hosts.ParseFile("# my cluster\n\nhost1 slots=2\nhost2:3 # MPICH\r\nhost3   slots=4 max_slots=8\nhost4\nhost1 slots=1\n")
+	got, err := hosts.ParseFile("\ufeff# my cluster\n\nhost1 slots=2\nhost2:3 # MPICH\r\nhost3   slots=4 max_slots=8\nhost4\nhost1 slots=1\n")
 	want := []hosts.Host{{"host1", 3}, {"host2", 3}, {"host3", 4}, {"host4", 0}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
