@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"gorun/topology"
 )
@@ -60,6 +61,23 @@ func hardware(t tree) string {
 	}
 	return version
 }
+
+// board is what no machine changes while it runs.
+type board struct {
+	platform, hardware string
+	processor          topology.Processor
+}
+
+var ownBoard = sync.OnceValue(func() board { return readBoard("/") })
+
+func boardOf(t tree) board {
+	if t == "/" {
+		return ownBoard()
+	}
+	return readBoard(t)
+}
+
+func readBoard(t tree) board { return board{platform(t), hardware(t), processor(t)} }
 
 // nvswitches counts the NVSwitches among the PCI devices: bridges by NVIDIA.
 func nvswitches(t tree) int {

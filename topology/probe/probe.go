@@ -63,17 +63,18 @@ func (p Prober) Probe(ctx context.Context) (topology.Host, error) {
 	if !t.has("sys") && !t.has("proc") {
 		return topology.Host{}, fmt.Errorf("probe machine: no sys or proc directory in %s", p.Root)
 	}
+	board := boardOf(t)
 	host := topology.Host{
 		Hostname:  t.text("proc/sys/kernel/hostname"),
-		Platform:  platform(t),
-		Hardware:  hardware(t),
+		Platform:  board.platform,
+		Hardware:  board.hardware,
 		Kernel:    t.text("proc/sys/kernel/osrelease"),
 		Arch:      runtime.GOARCH,
 		CPUs:      usableCPUs(t),
 		Usable:    allowedCPUs(t),
 		MemBytes:  usableMemory(t),
 		Nodes:     nodes(t),
-		Processor: processor(t),
+		Processor: board.processor,
 		RDMA:      rdma(t),
 		Switches:  nvswitches(t),
 	}
