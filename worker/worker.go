@@ -278,7 +278,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.self.Data = d.dataNIC(d.self)
 	ready := &wire.Ready{Ports: d.portNumbers(), Gossip: d.gossip.Addr(), Data: d.where.own, Host: d.self, Port: d.port.number, KVPort: d.kvPort()}
 	if job.Relay != "" {
-		r, err := openRelay(ctx, bindAddress(addrs), job.Relay)
+		r, err := openRelay(ctx, bindAddress(addrs, job.Open), job.Relay)
 		if err != nil {
 			return err
 		}
@@ -344,10 +344,11 @@ func (d *daemon) addresses() ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// bindAddress is where this host listens for those who know its addresses.
-func bindAddress(addrs []netip.Addr) string {
+// bindAddress is where this host listens for those who know its addresses. If hosts may come that nobody knows of yet, it may have
+// other ones by then.
+func bindAddress(addrs []netip.Addr, open bool) string {
 	switch {
-	case addrs[0].IsLoopback():
+	case addrs[0].IsLoopback() && !open:
 		return addrs[0].String()
 	case addrs[0].Is6():
 		return "::"
@@ -370,7 +371,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	bind := bindAddress(addrs)
+	bind := bindAddress(addrs, job.Open)
 	if d.gossip, err = gossip.Listen(gossip.Config{ID: job.HostID, Job: job.ID, Key: gossipKey, Bind: bind, Advertise: addrs[0].String(), Lease: d.gossipLease(), Log: d.log}); err != nil {
 		return err
 	}

@@ -195,14 +195,24 @@ func TestRankLeaves(t *testing.T) {
 }
 
 // TestOwnMachineFirst: a job that begins on gorun's own machine alone takes in hosts elsewhere that are discovered later, by
-// whatever name that machine is called.
+// whatever name that machine is called, and even if it had no network then.
 func TestOwnMachineFirst(t *testing.T) {
-	for _, own := range []string{"localhost", "launcher"} {
-		t.Run(own, func(t *testing.T) {
+	for name, own := range map[string]string{"localhost": "localhost", "launcher": "launcher", "unplugged": "localhost"} {
+		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 2)
 			list := c.hostFile(own + ":1")
+			network := func(change func() error) {
+				if name != "unplugged" {
+					return
+				}
+				if err := change(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			network(c.Launcher().Unplug)
 			j := c.count(nil, "--min-np", "1", "--host-discovery-script", "cat "+list.name)
 			j.await(`commit 10 epoch 1 size 1`)
+			network(c.Launcher().Plug)
 			list.say(own+":1", "host1:1", "host2:1")
 			j.await(`process 0 is rank 0 of 3 from step [1-9]\d`)
 			list.say("host1:1", "host2:1")
