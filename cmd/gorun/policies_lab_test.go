@@ -194,6 +194,39 @@ func TestRankLeaves(t *testing.T) {
 	}
 }
 
+// TestOthersThanAnnounced: ranks leave a world because slots were withdrawn, and the next one has a rank that is new all the
+// same, for one of them has died on its way, or another slot was offered meanwhile. It is given what the others have.
+func TestOthersThanAnnounced(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args  []string
+		then  func(j *training, list *hostFile)
+		fresh string
+		ranks int
+	}{
+		"one dies": {[]string{"--on-failure", "wait", "--blacklist-cooldown-range", "1", "2"},
+			func(j *training, _ *hostFile) { j.killProcess(1) }, `process 3 is rank 1 of 2`, 2},
+		"a slot is offered": {nil, func(_ *training, list *hostFile) { list.say("host1:4") }, `process [3-9] is rank 3 of 4`, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 1)
+			list := c.hostFile("host1:3")
+			hold := filepath.Join(c.shared("hold"), "over")
+			args := append(tc.args, "-np", "3", "--min-np", "1", "--host-discovery-script", "cat "+list.name)
+			j := c.count([]string{"--hold", "1@" + hold}, args...)
+			j.await(`commit 10 epoch 1 size 3`)
+			list.say("host1:2")
+			j.await(`process 1 takes its time to leave`)
+			tc.then(j, list)
+			time.Sleep(2 * time.Second) // discovery looks every second
+			if err := os.WriteFile(hold, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			j.await(tc.fresh + ` from step [1-9]\d`)
+			j.counted(tc.ranks)
+		})
+	}
+}
+
 // TestOwnMachineFirst: a job that begins on gorun's own machine alone takes in hosts elsewhere that are discovered later, by
 // whatever name that machine is called, and even if it had no network then.
 func TestOwnMachineFirst(t *testing.T) {

@@ -30,6 +30,7 @@ parser.add_argument("--pause", type=float, default=0.0, help="seconds of computa
 parser.add_argument("--kill", default="", help="RANK@STEP[,…]: these ranks of the first world kill themselves there")
 parser.add_argument("--fail", default="", help="RANK@STEP: this rank of the first world loses heart there")
 parser.add_argument("--leave", default="", help="RANK@STEP: this rank of the first world exits with 0 there")
+parser.add_argument("--hold", default="", help="RANK@FILE: this rank leaves the first world when FILE is there")
 parser.add_argument("--until", default="", help="go on after all steps until this FILE is there, as rank 0 sees it")
 parser.add_argument("--tell", action="store_true", help="every process says what it keeps, and what it goes on from")
 parser.add_argument("--sets", action="store_true", help="reduce in process sets too, added before training")
@@ -84,7 +85,16 @@ state = State(
 worlds = []
 
 
-@gorun.elastic.run
+def reset() -> None:
+    """Go to the next world."""
+    rank, _, file = args.hold.partition("@")
+    if args.hold and epoch() == first == 1 and hvd.rank() == int(rank):
+        print(f"process {process} takes its time to leave", flush=True)
+        while not os.path.exists(file):
+            time.sleep(0.05)
+    basics.reset()
+
+
 def train(state: gorun.elastic.ObjectState) -> None:
     """Go on from the last commit."""
     worlds.append(epoch())
@@ -121,7 +131,7 @@ def train(state: gorun.elastic.ObjectState) -> None:
             state.commit()
 
 
-train(state)
+gorun.elastic.run_fn(train, reset)(state)
 place = f"rank {hvd.rank()} of {hvd.size()}"
 print(
     f"done {place}: steps {state.step} epoch {epoch()} worlds {len(worlds)} weights {digest(state.weights)}", flush=True

@@ -178,6 +178,18 @@ def newest(commits: int) -> tuple[int, int]:
     return all_commits.index(most), most
 
 
+def all_have_it(mine: bool) -> bool:
+    """Tell whether every rank of this world says that it has the state that all had. All ranks call it.
+
+    Those that left a world because hosts only left have it; but who is in the next one is decided when they
+    are all there: one may have died on its way, or another host may have come. And a rank that has failed
+    meanwhile went back to its last commit.
+    """
+    if not basics.is_initialized() or basics.size() == 1:
+        return mine
+    return all(allgather_object(mine, name="gorun.elastic.all_have_it"))
+
+
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a training function whose first argument is a State."""
     return run_fn(func, basics.reset)
@@ -198,7 +210,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                     if again:  # inside, as the next world may fail as well, before training goes on in it
                         reset()
                         state.on_reset()
-                    if not skip_sync:
+                    if not all_have_it(skip_sync):
                         if fresh and basics.rank() == 0:
                             print(LOST_ALL, file=sys.stderr, flush=True)
                         state.sync()

@@ -8,8 +8,9 @@ import tests_path  # noqa: F401
 from fake import run_ranks
 
 from gorun import basics
-from gorun.elastic import ObjectState
-from gorun.objects import broadcast_object
+from gorun.elastic import ObjectState, State, newest, run_fn
+from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from gorun.objects import allgather_object, broadcast_object
 
 
 class Process:
@@ -80,6 +81,48 @@ class NewestTest(unittest.TestCase):
             self.assertEqual(state.step, 1)
 
         run_ranks(3, body)
+
+
+class SkipTest(unittest.TestCase):
+    """Whether the state is shared anew is decided in the next world, by all that are there."""
+
+    def sharing(self, *left):
+        """Let ranks leave a world with these exceptions, None: a new one; return who shares in the next."""
+        shared = []
+
+        class Recorder(State):
+            def restore(self):
+                pass
+
+            def sync(self):
+                if basics.is_initialized():
+                    newest(self._commits)
+                    shared.append(basics.rank())
+
+        def body(rank):
+            leaving = [failure for failure in left[rank : rank + 1] if failure]
+            if not leaving:
+                basics.init()
+
+            def train(state):
+                if leaving:
+                    raise leaving.pop()
+                return allgather_object(rank, name="trains")
+
+            trained = run_fn(train, basics.init)(Recorder(broadcast_object, basics.rank))
+            self.assertEqual(trained, list(range(len(left))))
+
+        run_ranks(len(left), body, initialized=False)
+        return sorted(shared)
+
+    def test_all_share_or_none(self):
+        removed, added = HostsUpdatedInterrupt(True), HostsUpdatedInterrupt(False)
+        failed = HorovodInternalError("a host died")
+        self.assertEqual(self.sharing(removed, removed, removed), [])
+        self.assertEqual(self.sharing(removed), [])
+        for other in None, added, failed:
+            self.assertEqual(self.sharing(removed, removed, other), [0, 1, 2], other)
+        self.assertEqual(self.sharing(failed, removed), [0, 1])
 
 
 if __name__ == "__main__":
