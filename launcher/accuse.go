@@ -45,7 +45,8 @@ func (j *job) judge(now time.Time) {
 	for _, h := range j.hosts {
 		h.accuses = slices.DeleteFunc(h.accuses, func(s *wire.Silent) bool { return !j.member(j.hosts[s.Peer]) })
 		for _, s := range h.accuses {
-			if j.hosts[s.Peer].excused.Before(now) {
+			// Its peers may not have heard that it moves.
+			if peer := j.hosts[s.Peer]; !peer.moves.After(now) || j.silences.quiet(now, peer.heard.last(now)) >= j.patience(now, peer) {
 				j.accusations.Accuse(now, h.id, s.Peer)
 			}
 		}

@@ -19,11 +19,19 @@ func TestAccused(t *testing.T) {
 		at     time.Duration
 		lost   bool
 	}{
-		"it is silent":                      {lost: true},
-		"it is heard":                       {change: func(j *job) { j.hosts[1].heard.has(began) }},
-		"it is not in the world":            {change: func(j *job) { j.members = []int{0} }},
-		"it moves":                          {change: func(j *job) { j.migrating(j.hosts[1], starts) }, at: VGPULease - 5*time.Second},
-		"it moves for long":                 {change: func(j *job) { j.migrating(j.hosts[1], starts) }, at: VGPULease + 5*time.Second, lost: true},
+		"it is silent":           {lost: true},
+		"it is heard":            {change: func(j *job) { j.hosts[1].heard.has(began) }},
+		"it is not in the world": {change: func(j *job) { j.members = []int{0} }},
+		"it moves":               {change: func(j *job) { j.migrating(j.hosts[1], starts) }, at: wire.MoveLease - 5*time.Second},
+		"it moves for long":      {change: func(j *job) { j.migrating(j.hosts[1], starts) }, at: wire.MoveLease + 5*time.Second, lost: true},
+		"it stands still long after it began to move": {change: func(j *job) {
+			j.migrating(j.hosts[1], starts)
+			j.hosts[1].heard.reading(after(100 * time.Second))
+		}, at: 100*time.Second + wire.MoveLease - 5*time.Second},
+		"it stands still for long, long after it began to move": {change: func(j *job) {
+			j.migrating(j.hosts[1], starts)
+			j.hosts[1].heard.reading(after(100 * time.Second))
+		}, at: 100*time.Second + wire.MoveLease + 5*time.Second, lost: true},
 		"it has been moved":                 {change: func(j *job) { j.migrating(j.hosts[1], starts); j.migrating(j.hosts[1], ends) }, lost: true},
 		"it moves, and the user has a word": {change: func(j *job) { j.spec.Lease = time.Second; j.migrating(j.hosts[1], starts) }, lost: true},
 		"it starts":                         {change: func(j *job) { delete(j.ready, 1) }},
@@ -45,6 +53,7 @@ func TestAccused(t *testing.T) {
 				j.hosts = append(j.hosts, &host{id: id, hangUp: func() { hangups++ }})
 			}
 			j.hosts[0].heard.has(began)
+			j.hosts[1].heard.reading(began.Add(-4 * time.Second))
 			if tc.change != nil {
 				tc.change(j)
 			}

@@ -55,10 +55,7 @@ func (j *job) search(now time.Time) {
 		if d == nil || d.Away == nil || j.ended[h.id] {
 			continue
 		}
-		patience := j.lease()
-		if h.moves && j.spec.Lease == 0 {
-			patience = max(patience, VGPULease)
-		}
+		patience := j.patience(now, h)
 		expired := j.silences.quiet(now, h.heard.last(now)) >= patience
 		a := d.Away()
 		if a.since.IsZero() {

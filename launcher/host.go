@@ -49,10 +49,8 @@ type host struct {
 	parted map[int]bool // peers that have ended their connections with it
 
 	heard   heard
-	moves   bool // it said that it is about to stand still
-	unheard bool // it was given up while the job ended, and may live
-	// excused is until when no other host's word counts against it, for it moves; zero if it does.
-	excused time.Time
+	moves   time.Time // until when one believes that it moves, as was announced; zero if it does not
+	unheard bool      // it was given up while the job ended, and may live
 
 	daemon      atomic.Pointer[Daemon] // once it was started
 	unreachable atomic.Pointer[string] // why it was given up

@@ -108,7 +108,7 @@ func (j *job) listen(now time.Time) {
 		}
 		event.Host = h.name
 		j.watchHost(event)
-		if h.moves {
+		if h.moves.After(now) {
 			text += ", while it moves"
 		}
 		j.spec.Note("gorun: %s %s", h.name, text)
@@ -123,14 +123,14 @@ func (j *job) watchHost(e HostEvent) {
 
 // migrating takes a host's word about its own move.
 func (j *job) migrating(h *host, m *wire.Migrating) {
-	h.moves, h.excused = m.State == wire.MoveStarts, time.Time{}
-	if h.moves && j.spec.Lease == 0 {
-		h.excused = time.Now().Add(VGPULease) // its peers may not have heard of it
+	h.moves = time.Time{}
+	if m.State == wire.MoveStarts {
+		h.moves = time.Now().Add(wire.MoveLimit)
 	}
 	if !j.spec.Verbose {
 		return
 	}
-	if h.moves {
+	if m.State == wire.MoveStarts {
 		j.spec.Note("gorun: %s is about to be moved: %s", h.name, m.Text)
 		return
 	}
@@ -143,6 +143,14 @@ const (
 	// VGPULease is the same where there are virtual GPUs, whose memory is copied while their machine stands still.
 	VGPULease = 120 * time.Second
 )
+
+// patience is how long a host may be silent: longer while it moves, however long before that was announced.
+func (j *job) patience(now time.Time, h *host) time.Duration {
+	if j.spec.Lease == 0 && h.moves.After(now) {
+		return max(j.lease(), wire.MoveLease)
+	}
+	return j.lease()
+}
 
 // lease returns how long the hosts of a world may be silent.
 func (j *job) lease() time.Duration {

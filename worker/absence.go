@@ -3,6 +3,9 @@ package worker
 import (
 	"slices"
 	"time"
+
+	"gorun/rendezvous/gossip"
+	"gorun/rendezvous/wire"
 )
 
 // absences say when a peer of whom gossip hears nothing any more is taken for lost. A virtual machine that moves is
@@ -11,10 +14,13 @@ type absences struct {
 	patience time.Duration     // with everybody, beyond that of gossip
 	fixed    bool              // by the user: no host is excused
 	until    map[int]time.Time // of those that are silent: when they are lost
-	excused  map[int]time.Time // of those that announced that they move: until when
+	excused  map[int]time.Time // of those that announced that they move: until when that is believed
 	doubt    time.Time         // until when this host does not trust itself, for it stood still
 	given    map[int]bool      // those that were found lost, and were not heard since
 }
+
+// movePatience is how much longer than gossip one waits for a host that moves.
+const movePatience = wire.MoveLease - gossip.Lease
 
 func newAbsences() *absences {
 	return &absences{until: map[int]time.Time{}, excused: map[int]time.Time{}, given: map[int]bool{}}
@@ -22,11 +28,13 @@ func newAbsences() *absences {
 
 // left says that gossip has given up a peer.
 func (a *absences) left(peer int, now time.Time) {
-	at := now.Add(a.patience)
-	for _, other := range []time.Time{a.excused[peer], a.doubt} {
-		if other.After(at) {
-			at = other
-		}
+	patience := a.patience
+	if now.Before(a.excused[peer]) {
+		patience = max(patience, movePatience)
+	}
+	at := now.Add(patience)
+	if a.doubt.After(at) {
+		at = a.doubt
 	}
 	a.until[peer] = at
 }
@@ -39,15 +47,16 @@ func (a *absences) back(peer int) (lost bool) {
 	return lost
 }
 
-// excuse says that a peer will be silent; the zero time that it is no more.
+// excuse says that a peer will be silent, at some time until then; the zero time that it will be no more.
 func (a *absences) excuse(peer int, until time.Time) {
 	if until.IsZero() || a.fixed {
 		delete(a.excused, peer)
 		return
 	}
+	_, known := a.excused[peer]
 	a.excused[peer] = until
-	if at, silent := a.until[peer]; silent && at.Before(until) {
-		a.until[peer] = until
+	if at, silent := a.until[peer]; silent && !known {
+		a.until[peer] = at.Add(max(movePatience-a.patience, 0))
 	}
 }
 
@@ -66,8 +75,12 @@ func (a *absences) mistrust(until time.Time) {
 func (a *absences) lost(now time.Time, lease time.Duration, heard func(peer int) time.Time) []int {
 	var out []int
 	for peer, at := range a.until {
-		if spoke := heard(peer); !spoke.IsZero() && at.Before(spoke.Add(lease)) {
-			at = spoke.Add(lease)
+		patience := lease
+		if now.Before(a.excused[peer]) {
+			patience = max(patience, wire.MoveLease)
+		}
+		if spoke := heard(peer); !spoke.IsZero() && at.Before(spoke.Add(patience)) {
+			at = spoke.Add(patience)
 		}
 		if !now.Before(at) {
 			out = append(out, peer)

@@ -17,13 +17,16 @@ func TestAbsences(t *testing.T) {
 		before func(*absences)
 		lost   int // seconds after gossip gave it up
 	}{
-		"nothing known":     {func(a *absences) {}, 0},
-		"a longer lease":    {func(a *absences) { a.patience = 90 * time.Second }, 90},
-		"it moves":          {func(a *absences) { a.excuse(1, at(70)) }, 70},
-		"it moved":          {func(a *absences) { a.excuse(1, at(70)); a.excuse(1, time.Time{}) }, 0},
-		"another one moves": {func(a *absences) { a.excuse(2, at(70)) }, 0},
-		"the user decides":  {func(a *absences) { a.fixed = true; a.excuse(1, at(70)) }, 0},
-		"we stood still":    {func(a *absences) { a.mistrust(at(30)) }, 30},
+		"nothing known":                    {func(a *absences) {}, 0},
+		"a longer lease":                   {func(a *absences) { a.patience = 90 * time.Second }, 90},
+		"it moves":                         {func(a *absences) { a.excuse(1, at(70)) }, 90},
+		"it moves, announced long ago":     {func(a *absences) { a.excuse(1, at(1)) }, 90},
+		"it moves, announced too long ago": {func(a *absences) { a.excuse(1, at(-1)) }, 0},
+		"it moves, with a longer lease":    {func(a *absences) { a.patience = 100 * time.Second; a.excuse(1, at(70)) }, 100},
+		"it moved":                         {func(a *absences) { a.excuse(1, at(70)); a.excuse(1, time.Time{}) }, 0},
+		"another one moves":                {func(a *absences) { a.excuse(2, at(70)) }, 0},
+		"the user decides":                 {func(a *absences) { a.fixed = true; a.excuse(1, at(70)) }, 0},
+		"we stood still":                   {func(a *absences) { a.mistrust(at(30)) }, 30},
 	} {
 		a := newAbsences()
 		tc.before(a)
@@ -51,13 +54,17 @@ func TestAbsences(t *testing.T) {
 	if a.back(1) {
 		t.Error("a host was back that was not lost yet")
 	}
-	a.excuse(2, at(50)) // its word came late
+	a.excuse(2, at(1000)) // its word came late
+	a.excuse(2, at(1001)) // and again, from the launcher
 	if lost := a.lost(at(20), lease, silent); !slices.Equal(lost, []int{3}) {
 		t.Errorf("lost %v, want 3 alone", lost)
 	}
-	a.mistrust(at(60))
-	if lost := a.lost(at(55), lease, silent); lost != nil {
+	a.mistrust(at(100))
+	if lost := a.lost(at(99), lease, silent); lost != nil {
 		t.Errorf("lost %v although this host stood still", lost)
+	}
+	if lost := a.lost(at(100), lease, silent); !slices.Equal(lost, []int{2}) {
+		t.Errorf("lost %v, want 2 alone", lost)
 	}
 	a = newAbsences()
 	a.left(1, start)
@@ -67,6 +74,15 @@ func TestAbsences(t *testing.T) {
 	}
 	if lost := a.lost(at(20), lease, between); !slices.Equal(lost, []int{1}) {
 		t.Errorf("lost %v, want 1, of whom nothing was heard for 30 s", lost)
+	}
+	a.excuse(1, at(1000))
+	a.left(1, start)
+	spoke := func(int) time.Time { return at(-20) }
+	if lost := a.lost(at(99), lease, spoke); lost != nil {
+		t.Errorf("lost %v although it moves, and its link was heard 119 s ago", lost)
+	}
+	if lost := a.lost(at(100), lease, spoke); !slices.Equal(lost, []int{1}) {
+		t.Errorf("lost %v, want 1, of whom nothing was heard for 120 s", lost)
 	}
 }
 

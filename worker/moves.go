@@ -24,8 +24,6 @@ import (
 // host is back.
 
 const (
-	// moveLease is how long a host may be silent that announced that it moves.
-	moveLease = 120 * time.Second
 	// moveMargin is how much sooner than vSphere one stops waiting for others.
 	moveMargin = 5 * time.Second
 	// announceLimit is how long the others have to hear that this host moves.
@@ -297,7 +295,7 @@ func (d *daemon) doubtPlaced() {
 // peerMoves takes a peer's word about its own move.
 func (d *daemon) peerMoves(peer int, m *wire.Migrating) {
 	if m.State == wire.MoveStarts {
-		d.absent.excuse(peer, time.Now().Add(moveLease))
+		d.absent.excuse(peer, time.Now().Add(wire.MoveLimit))
 		return
 	}
 	d.absent.excuse(peer, time.Time{})

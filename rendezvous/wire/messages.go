@@ -1,6 +1,10 @@
 package wire
 
-import "gorun/topology"
+import (
+	"time"
+
+	"gorun/topology"
+)
 
 // Launcher and daemon, in the order in which they are said.
 
@@ -354,6 +358,15 @@ type Hears struct {
 const (
 	MoveStarts = "starts"
 	MoveEnds   = "ends"
+)
+
+const (
+	// MoveLease is how long a host may be silent that moves, unless the user says: whenever it falls silent, for it is moved
+	// some time after it was announced, and stands still at the end only.
+	MoveLease = 120 * time.Second
+	// MoveLimit is how long after an announcement one believes that a host moves of which no end is told. vSphere's user
+	// interface allows no longer timeout.
+	MoveLimit = 30 * time.Minute
 )
 
 func (*Hello) kind() byte        { return 1 }
