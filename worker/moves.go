@@ -140,6 +140,10 @@ func (d *daemon) moves(ctx context.Context, ev migrate.Event, ready func()) {
 		d.tell("vSphere does not announce moves of this machine: " + ev.Text)
 	case migrate.Starts:
 		d.beginMove(ctx, ev, ready)
+	case migrate.Waits:
+		d.moveWithin(ctx, d.move, ev.Limit)
+	case migrate.Missed:
+		d.tell("vSphere announced a move, but that was read too late: " + ev.Text)
 	case migrate.Acknowledged:
 		d.tell("ready to be moved, vSphere knows")
 	case migrate.Ends, migrate.Moved:
@@ -157,7 +161,8 @@ type move struct {
 	wish uint32 // for a pause
 	told bool   // the others know of it
 	over bool
-	stop context.CancelFunc
+	tell func(how string)   // them
+	stop context.CancelFunc // the wait for vSphere's limit
 }
 
 // beginMove has the whole ring stand still, tells the others, and lets vSphere go on. Of several machines that are
@@ -165,33 +170,43 @@ type move struct {
 // although operations are under way, which links keep.
 func (d *daemon) beginMove(ctx context.Context, ev migrate.Event, ready func()) {
 	d.endMove(ctx, d.move) // one of which nothing was heard any more
-	waiting, stop := context.WithCancel(ctx)
-	m := &move{stop: stop}
+	m := &move{stop: func() {}}
 	d.move = m
-	tell := func(how string) {
+	m.tell = func(how string) {
 		if m.over || m.told {
 			return
 		}
 		m.told = true
-		stop()
+		m.stop()
 		d.tell(how)
 		d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveStarts, Text: ev.Text}, ready)
 	}
 	if len(d.ring) < 2 {
-		tell("no other host waits for this one")
+		m.tell("no other host waits for this one")
 		return
 	}
 	begin := time.Now()
 	m.wish = d.nextWish()
+	d.moveWithin(ctx, m, ev.Limit)
 	d.wantPause(ctx, m.wish, func() {
-		tell(fmt.Sprintf("the ring stands still for the move after %.1f s", time.Since(begin).Seconds()))
-	}, func(reason string) { tell("will be moved while operations are under way: " + reason) })
+		m.tell(fmt.Sprintf("the ring stands still for the move after %.1f s", time.Since(begin).Seconds()))
+	}, func(reason string) { m.tell("will be moved while operations are under way: " + reason) })
+}
+
+// moveWithin has the others be told of a move before vSphere waits no longer, which it does for so long from now.
+func (d *daemon) moveWithin(ctx context.Context, m *move, vSphere time.Duration) {
+	if m == nil || m.over || m.told {
+		return
+	}
+	m.stop()
+	waiting, stop := context.WithCancel(ctx)
+	m.stop = stop
 	d.wg.Go(func() {
-		limit := time.NewTimer(ev.Limit - min(moveMargin, ev.Limit/4))
+		limit := time.NewTimer(vSphere - min(moveMargin, vSphere/4))
 		defer limit.Stop()
 		select {
 		case <-limit.C:
-			d.post(ctx, func() { tell("will be moved while operations are under way: vSphere waits no longer") })
+			d.post(ctx, func() { m.tell("will be moved while operations are under way: vSphere waits no longer") })
 		case <-waiting.Done():
 		}
 	})

@@ -159,10 +159,19 @@ func TestAnnouncedMoves(t *testing.T) {
 		}
 	}
 	// An announcement that nobody took in time, and the end of a move that nobody knows of, mean nothing.
-	v.tell("host2", "start", 8001, `,"eventGenTimeInSec":1000`)
+	if err := c.Host(2).Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	v.tell("host2", "start", 8001, `,"notificationTimeoutInSec":1`)
+	v.tell("host2", "end", 8001, `,"opStatus":"failure"`)
 	v.tell("host2", "end", 8002, `,"opStatus":"failure"`)
+	time.Sleep(2500 * time.Millisecond) // longer than vSphere waits, and than it takes to look twice
+	if err := c.Host(2).Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	j.await(`^gorun: host2: vSphere announced a move, but that was read too late: its end was there as well`)
 	// The next one may take longer than was said at first, and fails: the machine is where it was, and training goes on.
-	v.tell("host2", "start", 8003, "")
+	v.tell("host2", "start", 8003, `,"eventGenTimeInSec":1000`) // whatever vSphere's clock says
 	c.await("second readiness", func() bool {
 		_, at := j.out.find(`^gorun: host2: ready to be moved, vSphere knows`)
 		return len(at) == 2
@@ -180,7 +189,7 @@ func TestAnnouncedMoves(t *testing.T) {
 	j.end(2)
 	j.unbroken()
 	for host, want := range map[string]string{
-		"host2": "register ack 6279072692702276663 ack 8001 ack 8003 ack 8003 unregister",
+		"host2": "register ack 6279072692702276663 ack 8003 ack 8003 unregister",
 		"host1": "register register ack 6279072692702276664 unregister",
 	} {
 		if got := v.log(host); got != want {
@@ -254,9 +263,15 @@ func TestMovesAtOnce(t *testing.T) {
 	// Whoever cannot have its turn in time is moved all the same.
 	v.tell("host2", "start", 7003, `,"notificationTimeoutInSec":50`)
 	j.await(`^gorun: host2 is about to be moved: vSphere waits up to 50s`)
-	v.tell("host3", "start", 7004, `,"notificationTimeoutInSec":4`)
+	// It is host3, for which vSphere waits less than it said at first.
+	v.tell("host3", "start", 7004, `,"notificationTimeoutInSec":50`)
+	v.tell("host3", "timeout-change", 7004, `,"newNotificationTimeoutInSec":4`)
+	begun := time.Now()
 	j.await(`^gorun: host3: will be moved while operations are under way: vSphere waits no longer`)
-	j.await(`^gorun: host3 is about to be moved: vSphere waits up to 4s`)
+	if took := time.Since(begun); took > 30*time.Second {
+		t.Errorf("told the others after %v, when vSphere waited for 4 s", took)
+	}
+	j.await(`^gorun: host3 is about to be moved: vSphere waits up to 50s`)
 	v.tell("host3", "end", 7004, `,"opStatus":"success"`)
 	v.tell("host2", "end", 7003, `,"opStatus":"success"`)
 	j.end(3)

@@ -43,10 +43,12 @@ const (
 	Registered   Kind = iota // notifications will come; Text tells how long vSphere waits
 	Refused                  // they will not; Text tells why
 	Starts                   // the machine is about to be moved: say Quiet when it may go
+	Waits                    // vSphere waits for another while than it said, from now on: Limit
 	Acknowledged             // vSphere knows that it may
 	Ends                     // the announced move is over, Text tells how
 	Stays                    // the announced move failed: the machine is where it was
 	Moved                    // the machine was moved without an announcement
+	Missed                   // an announcement was read too late, Text tells what came after it
 )
 
 // Event is what the host should know.
@@ -54,7 +56,7 @@ type Event struct {
 	Kind      Kind
 	Operation string
 	Text      string
-	Limit     time.Duration // Starts: how long vSphere waits
+	Limit     time.Duration // Starts, Waits: how long vSphere waits
 }
 
 // operation is a move that was announced.
@@ -83,6 +85,9 @@ type Dialogue struct {
 	asked    asked
 	due      time.Time // of the next request
 	op       *operation
+	late     *reply      // an announcement that may be too late: what is behind it tells
+	looked   time.Time   // when the last event was asked for
+	empty    time.Time   // when that was, the last time that there was none: what comes next is newer
 	over     json.Number // the move that ended last
 	acks     []json.Number
 	failures int
@@ -110,7 +115,7 @@ func (d *Dialogue) Next(now time.Time) (command string, wait time.Duration, even
 		d.asked = ack
 		command = request("ack-event", map[string]any{"operationId": d.acks[0], "uniqueToken": d.token})
 	default:
-		d.asked = event
+		d.asked, d.looked = event, now
 		command = request("check-for-event", map[string]any{"uniqueToken": d.token})
 	}
 	return command, 0, events
@@ -154,14 +159,18 @@ func (d *Dialogue) Answer(now time.Time, text string) []Event {
 	was := d.asked
 	d.asked = nothing
 	r, err := parse(text)
+	var events []Event
+	if d.late != nil && was == event && (err != nil || r.EventType == "") { // nothing is behind it
+		events = append(events, d.begin(now, *d.late))
+	}
 	if err != nil {
-		return d.failed(now, was, err.Error())
+		return append(events, d.failed(now, was, err.Error())...)
 	}
 	if was == leaving && (r.Result || d.failures >= maxLeaving) {
 		d.former = ""
 	}
 	if !r.Result {
-		return d.failed(now, was, r.ErrorMessage)
+		return append(events, d.failed(now, was, r.ErrorMessage)...)
 	}
 	d.failures, d.due = 0, now
 	switch was {
@@ -169,7 +178,7 @@ func (d *Dialogue) Answer(now time.Time, text string) []Event {
 		if r.UniqueToken == "" {
 			return d.failed(now, was, "no token in the answer")
 		}
-		d.token, d.refusal = r.UniqueToken, ""
+		d.token, d.refusal, d.empty = r.UniqueToken, "", now
 		return []Event{{Kind: Registered, Text: fmt.Sprintf("vSphere announces moves of this machine and waits up to %d s", r.Timeout)}}
 	case ack:
 		id := d.acks[0]
@@ -179,8 +188,8 @@ func (d *Dialogue) Answer(now time.Time, text string) []Event {
 		}
 	case event:
 		if r.EventType == "" {
-			d.due = now.Add(d.interval())
-			return nil
+			d.due, d.empty = now.Add(d.interval()), d.looked
+			return events
 		}
 		return d.happened(now, r) // there may be more: ask again at once
 	}
@@ -225,35 +234,43 @@ func (d *Dialogue) failed(now time.Time, was asked, text string) []Event {
 
 // happened takes an event.
 func (d *Dialogue) happened(now time.Time, r reply) []Event {
-	timeout := time.Duration(r.Timeout) * time.Second
-	if r.DestTimeout > 0 && r.DestTimeout < r.Timeout {
-		timeout = time.Duration(r.DestTimeout) * time.Second
-	}
 	switch r.EventType {
 	case "start":
-		if d.op != nil && d.op.id == r.Operation {
+		if d.op != nil && d.op.id == r.Operation || d.late != nil && d.late.Operation == r.Operation {
 			return nil
 		}
 		var events []Event
+		if d.late != nil {
+			events = append(events, d.miss("another one begins"))
+		}
 		if d.op != nil {
 			events = append(events, d.end("another one begins"))
 		}
-		// An event may have waited in the queue for longer than vSphere did.
-		if now.Unix() > r.Generated+int64(timeout/time.Second) {
-			d.acknowledge(r.Operation)
+		// An event may have waited in the queue for longer than vSphere did, if nobody looked for so long. When it was
+		// made is not asked: the clock of a machine may differ from its host's.
+		if now.Sub(d.empty) > r.timeout() {
+			d.late = &r
 			return events
 		}
-		d.op = &operation{id: r.Operation, started: now, deadline: now.Add(timeout)}
-		return append(events, Event{Kind: Starts, Operation: r.Operation.String(), Limit: timeout, Text: fmt.Sprintf("vSphere waits up to %v", timeout)})
+		return append(events, d.begin(now, r))
 	case "timeout-change":
-		if d.op != nil && d.op.id == r.Operation && r.NewTimeout > 0 {
-			d.op.deadline = d.op.started.Add(time.Duration(r.NewTimeout) * time.Second)
-			if !d.op.quiet {
-				return nil // Quiet will acknowledge both
+		switch timeout := time.Duration(r.NewTimeout) * time.Second; {
+		case d.late != nil && d.late.Operation == r.Operation:
+			d.late.Timeout, d.late.DestTimeout = cmp.Or(r.NewTimeout, d.late.Timeout), 0
+			return nil
+		case d.op != nil && d.op.id == r.Operation && r.NewTimeout > 0:
+			d.op.deadline = d.op.started.Add(timeout)
+			if !d.op.quiet { // Quiet will acknowledge both
+				return []Event{{Kind: Waits, Operation: r.Operation.String(), Limit: max(d.op.deadline.Sub(now), 0),
+					Text: fmt.Sprintf("vSphere waits up to %v", timeout)}}
 			}
 		}
 		d.acknowledge(r.Operation)
 	case "end":
+		if d.late != nil && d.late.Operation == r.Operation {
+			events := []Event{d.miss("its end was there as well")}
+			return append(events, d.happened(now, r)...)
+		}
 		switch {
 		case d.op != nil && d.op.id == r.Operation:
 			e := d.end(status(r.Status))
@@ -268,6 +285,21 @@ func (d *Dialogue) happened(now time.Time, r reply) []Event {
 		return []Event{{Kind: Moved, Operation: r.Operation.String(), Text: "vSphere says so"}}
 	}
 	return nil
+}
+
+// begin takes the announcement of a move.
+func (d *Dialogue) begin(now time.Time, r reply) Event {
+	timeout := r.timeout()
+	d.late = nil
+	d.op = &operation{id: r.Operation, started: now, deadline: now.Add(timeout)}
+	return Event{Kind: Starts, Operation: r.Operation.String(), Limit: timeout, Text: fmt.Sprintf("vSphere waits up to %v", timeout)}
+}
+
+// miss forgets an announcement that was read too late.
+func (d *Dialogue) miss(text string) Event {
+	id := d.late.Operation
+	d.late = nil
+	return Event{Kind: Missed, Operation: id.String(), Text: text}
 }
 
 // end is the end of the move that was announced.
@@ -337,10 +369,17 @@ type reply struct {
 	EventType    string      `json:"eventType"`
 	Status       string      `json:"opStatus"`
 	Operation    json.Number `json:"operationId"` // as it was written: it does not fit a float
-	Generated    int64       `json:"eventGenTimeInSec"`
 	Timeout      int64       `json:"notificationTimeoutInSec"`
 	NewTimeout   int64       `json:"newNotificationTimeoutInSec"`
 	DestTimeout  int64       `json:"destNotificationTimeoutInSec"`
+}
+
+// timeout is how long vSphere waits from the announcement on.
+func (r reply) timeout() time.Duration {
+	if r.DestTimeout > 0 && r.DestTimeout < r.Timeout {
+		return time.Duration(r.DestTimeout) * time.Second
+	}
+	return time.Duration(r.Timeout) * time.Second
 }
 
 // maxSeconds bounds times that vSphere names: a day.
