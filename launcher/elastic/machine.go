@@ -361,7 +361,7 @@ func (m *Machine) resume(reason string) {
 
 // changes says what is different in the next world when nothing went wrong in this one.
 func (m *Machine) changes(keep []*process, add []slot) string {
-	var kept, joined, grew, left []string
+	var kept, joined, grew, shrank, left []string
 	note := func(names *[]string, d *daemon) {
 		if !slices.Contains(*names, d.site.name) {
 			*names = append(*names, d.site.name)
@@ -378,7 +378,12 @@ func (m *Machine) changes(keep []*process, add []slot) string {
 		}
 	}
 	for _, p := range m.live() {
-		if !slices.Contains(kept, p.host.site.name) && !slices.Contains(joined, p.host.site.name) {
+		switch here := p.host.site.name; {
+		case slices.Contains(kept, here):
+			if !slices.Contains(keep, p) {
+				note(&shrank, p.host)
+			}
+		case !slices.Contains(joined, here):
 			note(&left, p.host)
 		}
 	}
@@ -386,7 +391,7 @@ func (m *Machine) changes(keep []*process, add []slot) string {
 	for _, change := range []struct {
 		names []string
 		what  string
-	}{{joined, "joined"}, {grew, "gained slots"}, {left, "left"}} {
+	}{{joined, "joined"}, {grew, "gained slots"}, {shrank, "lost slots"}, {left, "left"}} {
 		if len(change.names) > 0 {
 			said = append(said, strings.Join(change.names, ", ")+" "+change.what)
 		}

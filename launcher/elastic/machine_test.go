@@ -396,7 +396,8 @@ func TestReason(t *testing.T) {
 		{nil, []int{0, 1, 2, 3}, "every process asked for another world"},
 		{[]e.Event{hosts("a b c", 1), hosts("a b c", 2), e.HostUp{Host: 2}}, []int{0, 1, 2, 3}, "c joined"},
 		{[]e.Event{hosts("a b c", 3)}, []int{0, 1, 2, 3, 4, 5}, "a, b, c gained slots"},
-		{[]e.Event{hosts("b c", 3)}, []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, "a left"},
+		{[]e.Event{hosts("a b c", 2)}, []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, "a, b, c lost slots"},
+		{[]e.Event{hosts("b c", 2)}, []int{0, 1, 2, 3, 4, 5}, "a left"},
 	} {
 		step(tt.events...)
 		if got := leave(uint32(i+1), tt.processes...); got != tt.want {
