@@ -51,7 +51,7 @@ func (j *job) judge(now time.Time) {
 			}
 		}
 	}
-	heard := func(id int) bool { return j.silences.quiet(now, j.hosts[id].heard.last(now)) < unheard }
+	heard := func(id int) bool { return j.hears(j.hosts[id], now) }
 	for _, id := range j.accusations.Judge(now, members, heard) {
 		if h := j.hosts[id]; j.change != nil {
 			h.lostWhy = j.charge(h)
@@ -61,6 +61,11 @@ func (j *job) judge(now time.Time) {
 			j.hostFailed(&HostError{Host: h.name, Step: "run", Err: errors.New(j.charge(h)), Code: ExitTransport})
 		}
 	}
+}
+
+// hears is true for a host that the launcher hears.
+func (j *job) hears(h *host, now time.Time) bool {
+	return j.silences.quiet(now, h.heard.last(now)) < unheard
 }
 
 // member is true for a host of the present world whose word about others, and theirs about it, counts: also for one that has yet

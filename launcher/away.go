@@ -86,7 +86,7 @@ func (j *job) giveUpOn(h *host, why string) {
 // watched is true if there is another host of this one's world, itself heard, which has met it and would say that it is silent.
 func (j *job) watched(now time.Time, h *host) bool {
 	return j.member(h) && slices.ContainsFunc(j.hosts, func(other *host) bool {
-		return other != h && j.member(other) && j.met(h, other) && j.silences.quiet(now, other.heard.last(now)) < unheard
+		return other != h && j.member(other) && j.met(h, other) && j.hears(other, now)
 	})
 }
 

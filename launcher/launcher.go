@@ -127,6 +127,7 @@ type RankEvent struct {
 // HostEvent is that nothing is heard of a host, that it is back, or that an elastic job goes on without it.
 type HostEvent struct {
 	Host  string
+	To    string // the one that does not hear it, or does again; "" for the launcher
 	State HostState
 	Since time.Time // when it was last heard, for one that is silent or back
 }

@@ -115,6 +115,7 @@ type job struct {
 	members    []int // host ids of the last roster
 	// accusations are what hosts say of each other's silence.
 	accusations elastic.Accusations
+	apart       map[[2]int]*apart   // hosts of which one does not answer the other, by both ids, the lesser first
 	edges       map[int][]wire.Edge // what hosts found out about their ways
 	topology    *wire.Topology      // the file of facts, if it was changed since the job began
 	carried     carried
@@ -341,6 +342,8 @@ func (j *job) message(h *host, msg wire.Message) {
 		j.daemonFailed(h, msg)
 	case *wire.Silent:
 		j.accused(h, msg)
+	case *wire.Unanswered:
+		j.unanswered(h, msg)
 	case *wire.HungUp:
 		j.hungUp(h, msg)
 	case *wire.Fence:

@@ -113,6 +113,7 @@ func (j *job) listen(now time.Time) {
 		}
 		j.spec.Note("gorun: %s %s", h.name, text)
 	}
+	j.listenApart(now)
 }
 
 func (j *job) watchHost(e HostEvent) {

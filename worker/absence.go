@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -8,22 +9,34 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// absences say when a peer of whom gossip hears nothing any more is taken for lost. A virtual machine that moves is
-// silent for seconds or minutes and then goes on, so there may be reasons to wait for longer than gossip does.
+// absences say when a peer of whom gossip hears nothing any more, or that does not answer over the link, is taken for lost. Gossip
+// asks over other hosts too, so of a way that is broken between two of many only their link knows. A virtual machine that moves is
+// silent for seconds or minutes and then goes on, so there may be reasons to wait for longer than the lease.
 type absences struct {
 	patience time.Duration     // with everybody, beyond that of gossip
 	fixed    bool              // by the user: no host is excused
 	until    map[int]time.Time // of those that are silent: when they are lost
 	excused  map[int]time.Time // of those that announced that they move: until when that is believed
 	doubt    time.Time         // until when this host does not trust itself, for it stood still
-	given    map[int]bool      // those that were found lost, and were not heard since
+	given    map[int]bool      // those of until that were found lost, and were not heard since
+	links    map[int]*waiting  // for those that have yet to answer over the link
 }
 
 // movePatience is how much longer than gossip one waits for a host that moves.
 const movePatience = wire.MoveLease - gossip.Lease
 
+// waiting is for what was sent over a link.
+type waiting struct {
+	since time.Time // when that was noticed: the peer has answered nothing after it
+	told  bool
+	lost  bool
+}
+
+// quietAfter is when the silence of a link is worth a line, as that of a host is to the launcher.
+const quietAfter = 5 * time.Second
+
 func newAbsences() *absences {
-	return &absences{until: map[int]time.Time{}, excused: map[int]time.Time{}, given: map[int]bool{}}
+	return &absences{until: map[int]time.Time{}, excused: map[int]time.Time{}, given: map[int]bool{}, links: map[int]*waiting{}}
 }
 
 // left says that gossip has given up a peer.
@@ -44,7 +57,59 @@ func (a *absences) back(peer int) (lost bool) {
 	lost = a.given[peer]
 	delete(a.until, peer)
 	delete(a.given, peer)
-	return lost
+	return lost && !a.missed(peer)
+}
+
+// missed is true for a peer that was found lost, and was not heard since.
+func (a *absences) missed(peer int) bool {
+	w := a.links[peer]
+	return a.given[peer] || w != nil && w.lost
+}
+
+// allMissed returns those, ascending.
+func (a *absences) allMissed() []int {
+	peers := slices.Collect(maps.Keys(a.given))
+	for peer := range a.links {
+		if a.missed(peer) {
+			peers = append(peers, peer)
+		}
+	}
+	slices.Sort(peers)
+	return slices.Compact(peers)
+}
+
+// quiet is a link of which users hear.
+type quiet struct {
+	peer  int
+	since time.Time
+	back  bool // it does so again
+	lost  bool // it is no more taken for lost
+}
+
+// linked takes which peers have yet to answer over their links, with when they last did, and returns what is new.
+func (a *absences) linked(now time.Time, lease time.Duration, awaited map[int]time.Time) (news []quiet) {
+	for peer, w := range a.links {
+		answered, waits := awaited[peer]
+		if waits && !answered.After(w.since) {
+			continue
+		}
+		lost := a.missed(peer)
+		if delete(a.links, peer); w.told || w.lost {
+			news = append(news, quiet{peer: peer, since: w.since, back: true, lost: lost && !a.missed(peer)})
+		}
+	}
+	for peer := range awaited {
+		w := a.links[peer]
+		switch {
+		case w == nil:
+			a.links[peer] = &waiting{since: now}
+		case !w.told && now.Sub(w.since) >= min(quietAfter, lease):
+			w.told = true
+			news = append(news, quiet{peer: peer, since: w.since})
+		}
+	}
+	slices.SortFunc(news, func(a, b quiet) int { return a.peer - b.peer })
+	return news
 }
 
 // excuse says that a peer will be silent, at some time until then; the zero time that it will be no more.
@@ -63,6 +128,7 @@ func (a *absences) excuse(peer int, until time.Time) {
 // mistrust says that this host stood still: until then, those of whom it hears nothing may well be there.
 func (a *absences) mistrust(until time.Time) {
 	a.doubt = until
+	maps.DeleteFunc(a.links, func(_ int, w *waiting) bool { return !w.told && !w.lost })
 	for peer, at := range a.until {
 		if at.Before(until) {
 			a.until[peer] = until
@@ -83,10 +149,25 @@ func (a *absences) lost(now time.Time, lease time.Duration, heard func(peer int)
 			at = spoke.Add(patience)
 		}
 		if !now.Before(at) {
-			out = append(out, peer)
+			if w := a.links[peer]; w == nil || !w.lost { // which was told
+				out = append(out, peer)
+			}
 			delete(a.until, peer)
 			a.given[peer] = true
 		}
+	}
+	for peer, w := range a.links {
+		patience := lease
+		if now.Before(a.excused[peer]) {
+			patience = max(patience, wire.MoveLease)
+		}
+		if now.Before(w.since.Add(patience)) || now.Before(a.doubt) || w.lost {
+			continue
+		}
+		if !a.missed(peer) {
+			out = append(out, peer)
+		}
+		w.lost = true
 	}
 	slices.Sort(out)
 	return out

@@ -1,7 +1,9 @@
 package worker
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,5 +104,93 @@ func TestChanges(t *testing.T) {
 		if got := changes([]topology.NIC{nic}, []topology.NIC{after}); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// TestLinks: a peer that does not answer over the link, although gossip hears it, is told and then lost; not sooner than where there
+// is a reason to wait, and not twice if gossip misses it as well.
+func TestLinks(t *testing.T) {
+	start := time.Unix(1000, 0)
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	silent := func(int) time.Time { return time.Time{} }
+	all := func(int) bool { return true }
+	for name, tc := range map[string]struct {
+		lease  int // seconds, 30 if it is 0
+		before func(*absences)
+		at     map[int]func(*absences)
+		waits  func(second int) bool // whether something is under way
+		heard  func(second int) bool // nil for never
+		want   string
+	}{
+		"the way breaks":          {waits: all, want: "told@5 lost@30"},
+		"a short lease":           {lease: 3, waits: all, want: "told@3 lost@3"},
+		"a long lease":            {lease: 120, waits: all, want: "told@5"},
+		"it answers slowly":       {waits: all, heard: func(s int) bool { return s%4 == 0 }, want: ""},
+		"nothing is sent":         {waits: func(int) bool { return false }, want: ""},
+		"nothing is sent at last": {waits: func(s int) bool { return s < 20 }, want: "told@5 back@20"},
+		"something is sent late":  {waits: func(s int) bool { return s >= 50 }, want: "told@55 lost@80"},
+		"it answers again":        {waits: all, heard: func(s int) bool { return s >= 12 }, want: "told@5 back@12"},
+		"it answers too late":     {waits: all, heard: func(s int) bool { return s >= 40 }, want: "told@5 lost@30 back@40 found@40"},
+		"it moves":                {before: func(a *absences) { a.excuse(1, at(70)) }, waits: all, want: "told@5 lost@70"},
+		"the user decides":        {before: func(a *absences) { a.fixed = true; a.excuse(1, at(70)) }, waits: all, want: "told@5 lost@30"},
+		"this host stood still": {at: map[int]func(*absences){3: func(a *absences) { a.mistrust(at(33)) }}, waits: all,
+			want: "told@8 lost@33"},
+		"this host stood still later": {at: map[int]func(*absences){20: func(a *absences) { a.mistrust(at(50)) }}, waits: all,
+			want: "told@5 lost@50"},
+		"gossip misses it as well": {at: map[int]func(*absences){31: func(a *absences) { a.left(1, at(31)) }}, waits: all,
+			want: "told@5 lost@30"},
+		"gossip missed it before": {at: map[int]func(*absences){20: func(a *absences) { a.left(1, at(20)) }}, waits: all,
+			want: "told@5 lost@20"},
+		"gossip still misses it": {at: map[int]func(*absences){20: func(a *absences) { a.left(1, at(20)) }}, waits: all,
+			heard: func(s int) bool { return s >= 40 }, want: "told@5 lost@20 back@40"},
+	} {
+		a := newAbsences()
+		if tc.before != nil {
+			tc.before(a)
+		}
+		lease := 30 * time.Second
+		if tc.lease > 0 {
+			lease = time.Duration(tc.lease) * time.Second
+		}
+		var got []string
+		answered := start.Add(-time.Minute)
+		for s := range 100 {
+			say := func(what string) { got = append(got, fmt.Sprintf("%s@%d", what, s)) }
+			if f := tc.at[s]; f != nil {
+				f(a)
+			}
+			if tc.heard != nil && tc.heard(s) {
+				answered = at(s)
+			}
+			awaited := map[int]time.Time{}
+			if tc.waits(s) {
+				awaited[1] = answered
+			}
+			for _, q := range a.linked(at(s), lease, awaited) {
+				if say(map[bool]string{false: "told", true: "back"}[q.back]); q.lost {
+					say("found")
+				}
+			}
+			for range a.lost(at(s), lease, silent) {
+				say("lost")
+			}
+		}
+		if got := strings.Join(got, " "); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+	a := newAbsences()
+	awaited := map[int]time.Time{1: {}}
+	a.linked(start, time.Second, awaited)
+	if lost := a.lost(at(1), time.Second, silent); !slices.Equal(lost, []int{1}) {
+		t.Fatalf("lost %v, want 1", lost)
+	}
+	a.left(1, at(1))
+	a.lost(at(2), time.Second, silent)
+	if a.back(1) {
+		t.Error("it is found again for gossip although it does not answer over the link")
+	}
+	if got := a.allMissed(); !slices.Equal(got, []int{1}) {
+		t.Errorf("missed are %v, want 1", got)
 	}
 }

@@ -28,7 +28,12 @@ func (d *daemon) account() {
 				d.out.Write(&wire.Rejoining{Process: process, Epoch: d.waiting[process]})
 			}
 		}
-		for _, peer := range slices.Sorted(maps.Keys(d.absent.given)) {
+		for peer, w := range d.absent.links {
+			if w.told {
+				d.tellQuiet(quiet{peer: peer, since: w.since})
+			}
+		}
+		for _, peer := range d.absent.allMissed() {
 			d.accuse(peer)
 		}
 	}

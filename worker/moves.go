@@ -52,8 +52,25 @@ func (d *daemon) beat(ctx context.Context) {
 		d.absent.mistrust(time.Now().Add(d.lease()))
 		d.arrived(ctx, fmt.Sprintf("stood still for %.1f s", gap.Seconds()), false, func() {})
 	}
+	d.watchLinks()
 	d.reportLost()
 	d.reportHungUp()
+}
+
+// watchLinks tells the launcher which peers do not answer over their links, and which do again.
+func (d *daemon) watchLinks() {
+	for _, q := range d.absent.linked(time.Now(), d.lease(), d.mesh.Awaited()) {
+		if d.tellQuiet(q); q.lost {
+			d.out.Write(&wire.Silent{Peer: q.peer, Back: true})
+		}
+	}
+}
+
+// tellQuiet says that a peer of the world does not answer over the link, or does again.
+func (d *daemon) tellQuiet(q quiet) {
+	if _, member := peerOf(d.roster, q.peer); member {
+		d.out.Write(&wire.Unanswered{Peer: q.peer, Back: q.back, ForMS: time.Since(q.since).Milliseconds()})
+	}
 }
 
 // reportLost tells the launcher who is silent for too long.

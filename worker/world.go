@@ -365,7 +365,7 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	d.roster = r
 	d.search.stop()
 	d.peers.Store(r)
-	for peer := range d.absent.given {
+	for _, peer := range d.absent.allMissed() {
 		d.accuse(peer) // it was no member before
 	}
 	d.absent.patience, d.absent.fixed = max(d.lease()-d.gossipLease(), 0), d.job.LeaseMS > 0

@@ -296,7 +296,10 @@ func (d *detached) save(change func(*jobs.Record)) error {
 
 // world keeps what an elastic job is now for those who list jobs.
 func (d *detached) world(ranks int, hosts []string) {
-	if err := d.save(func(r *jobs.Record) { r.Ranks, r.Hosts = ranks, hosts }); err != nil {
+	if err := d.save(func(r *jobs.Record) {
+		r.Ranks, r.Hosts = ranks, hosts
+		r.Apart = slices.DeleteFunc(r.Apart, func(a jobs.Apart) bool { return !slices.Contains(hosts, a.Host) || !slices.Contains(hosts, a.To) })
+	}); err != nil {
 		fmt.Fprintln(os.Stderr, "gorun: warning:", err) // into the job's output
 	}
 }
@@ -304,12 +307,19 @@ func (d *detached) world(ranks int, hosts []string) {
 // host keeps of which hosts nothing is heard.
 func (d *detached) host(e launcher.HostEvent) {
 	err := d.save(func(r *jobs.Record) {
-		if e.State == launcher.HostSilent {
+		r.Apart = slices.DeleteFunc(r.Apart, func(a jobs.Apart) bool {
+			return a.Host == e.Host && a.To == e.To || e.State == launcher.HostLost && (a.Host == e.Host || a.To == e.Host)
+		})
+		switch {
+		case e.To != "" && e.State == launcher.HostSilent:
+			r.Apart = append(r.Apart, jobs.Apart{Host: e.Host, To: e.To, Since: e.Since})
+		case e.To != "":
+		case e.State == launcher.HostSilent:
 			if r.Silent == nil {
 				r.Silent = map[string]time.Time{}
 			}
 			r.Silent[e.Host] = e.Since
-		} else {
+		default:
 			delete(r.Silent, e.Host)
 		}
 		for i := range d.ranks {
@@ -344,6 +354,12 @@ func (d *detached) list() []jobs.Rank {
 	for i := range ranks {
 		if since, silent := d.record.Silent[ranks[i].Host]; silent && !ranks[i].Ended() {
 			ranks[i].State = "host silent since " + since.Local().Format(time.TimeOnly)
+			continue
+		}
+		for _, a := range d.record.Apart {
+			if a.Host == ranks[i].Host && !ranks[i].Ended() {
+				ranks[i].State = "host silent to " + a.To + " since " + a.Since.Local().Format(time.TimeOnly)
+			}
 		}
 	}
 	return ranks
@@ -355,7 +371,7 @@ func (d *detached) end(code int) {
 		return
 	}
 	d.keeper.close(code)
-	if err := d.save(func(r *jobs.Record) { r.Ended, r.Code, r.Silent = time.Now(), code, nil }); err != nil {
+	if err := d.save(func(r *jobs.Record) { r.Ended, r.Code, r.Silent, r.Apart = time.Now(), code, nil, nil }); err != nil {
 		fmt.Fprintln(os.Stderr, "gorun: error:", err) // into the job's output
 	}
 	d.server.End(code)

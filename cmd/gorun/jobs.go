@@ -106,6 +106,9 @@ func standOf(r jobs.Record) string {
 	for _, host := range slices.Sorted(maps.Keys(r.Silent)) {
 		state += fmt.Sprintf(", %s silent since %s", clean(host), r.Silent[host].Local().Format(time.TimeOnly))
 	}
+	for _, a := range r.Apart {
+		state += fmt.Sprintf(", %s silent to %s since %s", clean(a.Host), clean(a.To), a.Since.Local().Format(time.TimeOnly))
+	}
 	return state
 }
 

@@ -162,6 +162,7 @@ type (
 	hostEvent struct {
 		Event string    `json:"event"` // "host", of which nothing is heard, or again
 		Host  string    `json:"host"`
+		To    string    `json:"to,omitempty"`   // the host by which it is not heard, if the launcher hears it
 		State string    `json:"state"`          // a launcher.HostState
 		Since time.Time `json:"since,omitzero"` // UTC: when it was last heard
 	}
@@ -203,7 +204,7 @@ func watchRanks(mux *output.Mux) func(launcher.RankEvent) {
 // watchHosts makes events of what is heard of hosts.
 func watchHosts(mux *output.Mux) func(launcher.HostEvent) {
 	return func(e launcher.HostEvent) {
-		mux.Event(hostEvent{"host", e.Host, string(e.State), e.Since.UTC()})
+		mux.Event(hostEvent{"host", e.Host, e.To, string(e.State), e.Since.UTC()})
 	}
 }
 

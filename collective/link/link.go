@@ -20,7 +20,7 @@ type link struct {
 	wg     sync.WaitGroup // all goroutines of the link
 	ackDue *time.Timer    // fires when an acknowledgement has waited long enough
 	watch  *time.Timer    // fires when progress is to be looked at
-	heard  atomic.Int64   // nanoseconds from mesh.born to the last read, 0 for never
+	heard  atomic.Int64   // nanoseconds from mesh.born to the last read or handshake, 0 for never
 
 	mu      sync.Mutex
 	closed  bool
@@ -43,6 +43,7 @@ type link struct {
 	win           sendWindow
 	watching      bool      // watch is armed
 	since         time.Time // when it was armed after a time with nothing under way
+	moved         time.Time // when a look found that the peer's kernel had taken some of what is under way
 	load          load
 
 	// Receiving.
@@ -442,6 +443,7 @@ func (l *link) lookAfter(now time.Time) {
 		default:
 			if held>>sl.index&1 != 0 {
 				away = false
+				l.moved = now
 			}
 			st.movedAt = now
 			if sl.suspect { // it has recovered before it was replaced

@@ -364,6 +364,25 @@ func (m *Mesh) HungUp() []int {
 	return peers
 }
 
+// Awaited returns the peers that have not acknowledged everything, with when each last answered, by a byte, by a handshake, or by
+// its kernel's taking some of what is under way; the zero time for never. One that is only slow, or that reads nothing for a
+// while, answers: its kernel does, and new streams to it come up.
+func (m *Mesh) Awaited() map[int]time.Time {
+	peers := map[int]time.Time{}
+	for peer, l := range *m.links.Load() {
+		l.mu.Lock()
+		if l.lost == nil && (l.win.held > 0 || l.urgent.n+l.bulk.n() > 0) {
+			at := l.moved
+			if heard := l.lastHeard(); heard.After(at) {
+				at = heard
+			}
+			peers[peer] = at
+		}
+		l.mu.Unlock()
+	}
+	return peers
+}
+
 // Flush returns when the peers have everything that was sent to them, except those that were lost. A mesh that ends without it may take
 // back what its peers' kernels have not passed on yet.
 func (m *Mesh) Flush(ctx context.Context) error {
@@ -390,7 +409,7 @@ func (m *Mesh) Flush(ctx context.Context) error {
 // Status is how a link is.
 type Status struct {
 	Streams int       // that are up
-	Heard   time.Time // when the last byte came; zero if none ever did
+	Heard   time.Time // when the last byte or handshake came; zero if none ever did
 	Unacked int       // segments that were sent and not acknowledged
 	Queued  int       // segments that wait for a stream
 	Err     error     // why a stream broke or could not be opened last, nil if all that are wanted are up
@@ -421,7 +440,7 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 	defer l.mu.Unlock()
 	c := &l.stats
 	s := Status{
-		Streams: l.up, Unacked: l.win.held, Queued: l.urgent.n + l.bulk.n(), Lost: l.lost,
+		Streams: l.up, Heard: l.lastHeard(), Unacked: l.win.held, Queued: l.urgent.n + l.bulk.n(), Lost: l.lost,
 		SentSegments: c.sentSegments, SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes,
 		ReceivedSegments: c.receivedSegments, ReceivedBytes: c.receivedBytes,
 		Duplicates: c.duplicates, Refused: c.refused, Attached: c.attached, BusyBytes: c.busyBytes, BusyTime: c.busyTime,
@@ -435,9 +454,6 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 	}
 	if l.up < l.opened {
 		s.Err = l.last
-	}
-	if at := l.heard.Load(); at != 0 {
-		s.Heard = m.born.Add(time.Duration(at))
 	}
 	return s, true
 }

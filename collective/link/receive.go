@@ -172,3 +172,11 @@ func (r *receiver) payload(dst []byte, n int, refused bool) ([]byte, error) {
 
 // touch notes that the peer was heard.
 func (l *link) touch() { l.heard.Store(int64(time.Since(l.mesh.born))) }
+
+// lastHeard is when that was, the zero time for never.
+func (l *link) lastHeard() (at time.Time) {
+	if since := l.heard.Load(); since != 0 {
+		at = l.mesh.born.Add(time.Duration(since))
+	}
+	return at
+}

@@ -60,6 +60,7 @@ func newStream(l *link, index int, conn net.Conn) *stream {
 func (st *stream) start() {
 	l := st.link
 	l.slots[st.index].stream = st
+	l.touch()
 	l.up++
 	l.hungUp = false
 	l.bulk.up[l.mesh.cfg.rail(st.index)]++

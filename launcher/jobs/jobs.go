@@ -27,6 +27,13 @@ import (
 // keep is how long a job that has ended is remembered.
 const keep = 30 * 24 * time.Hour
 
+// Apart are two hosts of which one does not hear the other.
+type Apart struct {
+	Host  string    `json:"host"`
+	To    string    `json:"to"`
+	Since time.Time `json:"since"`
+}
+
 // Record is what is known about a job.
 type Record struct {
 	ID      int       `json:"id"`
@@ -41,6 +48,8 @@ type Record struct {
 	State   string    `json:"state"` // running, ended, moved or lost; found out when it is read
 	// Silent are hosts of which nothing is heard while the job runs, with when they were last heard.
 	Silent map[string]time.Time `json:"silent,omitempty"`
+	// Apart are hosts that another one does not hear, although the launcher does.
+	Apart []Apart `json:"apart,omitempty"`
 	// Of a job that other hosts carry on if this one is lost:
 	Authority string `json:"authority,omitempty"` // by which they know it
 	Term      uint64 `json:"term,omitempty"`      // of this launcher: there may be others with smaller or greater ones

@@ -219,6 +219,14 @@ type Silent struct {
 	Text string `msgpack:"text"`
 }
 
+// Unanswered says that a peer does not answer what was sent to it over the link, for so long by now, or that it does again. It is
+// for users to hear: what comes of it Silent says, at the end of the lease.
+type Unanswered struct {
+	Peer  int   `msgpack:"peer"` // host id
+	Back  bool  `msgpack:"back"` // it answers again
+	ForMS int64 `msgpack:"for"`
+}
+
 // HungUp says that a peer has ended all connections with the sender, as the kernel does for a process that is gone, or
 // that there are some again. Where nothing else is heard of the peer it is lost.
 type HungUp struct {
@@ -402,3 +410,4 @@ func (*Hears) kind() byte        { return 42 }
 func (*Wanted) kind() byte       { return 53 }
 func (*Form) kind() byte         { return 54 }
 func (*Peers) kind() byte        { return 55 }
+func (*Unanswered) kind() byte   { return 56 }

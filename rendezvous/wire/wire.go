@@ -115,6 +115,8 @@ func newMessage(kind byte) Message {
 		return new(Form)
 	case 55:
 		return new(Peers)
+	case 56:
+		return new(Unanswered)
 	}
 	return newClusterMessage(kind)
 }

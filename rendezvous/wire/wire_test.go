@@ -53,6 +53,7 @@ var messages = []wire.Message{
 	&wire.AskStalled{},
 	&wire.GiveUp{Text: "enough"},
 	&wire.Silent{Peer: 2, Back: true, Text: "t"},
+	&wire.Unanswered{Peer: 2, Back: true, ForMS: 5000},
 	&wire.HungUp{Peer: 2, Back: true},
 	&wire.Wanted{},
 	&wire.Form{Epoch: 1},

@@ -1,0 +1,48 @@
+//go:build linux
+
+package main
+
+import "testing"
+
+// summing has ranks add up numbers for ever, and tells of the first sum.
+const summing = `
+import time
+import numpy as np
+import gorun.numpy as hvd
+hvd.init()
+for n in range(1 << 30):
+    hvd.allreduce(np.ones(1000, dtype=np.float32), name="x")
+    if n == 0:
+        print("summed", flush=True)
+    time.sleep(0.03)
+`
+
+// TestBrokenWay: the way between two of three hosts breaks, which all others hear, and the launcher. It is told who does not
+// hear whom; at the end of the lease one of the two is lost, and training goes on. A job that cannot go on without it
+// ends with an error.
+func TestBrokenWay(t *testing.T) {
+	needTorch(t)
+	c := newCluster(t, 3)
+	hosts := []string{"--lease", "5", "-H", "host1:1,host2:1,host3:1"}
+	j := c.trainOn(append(hosts, "--min-np", "1", "--on-failure", "shrink")...)
+	fixed := c.follow(append(hosts, "-np", "3", python, "-c", summing)...)
+	fixed.await(`summed$`)
+	j.await(`is rank 2 of 3`)
+	j.await(`batch 20$`)
+	j.must(c.Host(2).Mute(c.Host(3)))
+	j.must(c.Host(3).Mute(c.Host(2)))
+	const told = `^gorun: host(2 has been silent to host3|3 has been silent to host2) for \d s, although both are heard here`
+	j.await(told)
+	j.await(`^gorun: host3 is lost: silent for 5s, as host2 reports`)
+	j.await(`is rank \d of 2 from batch [1-9]`)
+	fixed.await(told)
+	fixed.await(`host3: run: silent for 5s, as host2 reports`)
+	if err := fixed.cmd.Wait(); err == nil {
+		t.Errorf("a job that cannot go on without a host ends well\n%s", fixed.out)
+	}
+	j.enough()
+	j.end(2)
+	if j.out.has(`gorun: host[12] is lost: `) {
+		t.Errorf("more than one host was lost\n%s", j.out)
+	}
+}

@@ -1,0 +1,61 @@
+package launcher
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// Hosts that the launcher hears may not hear each other, if the way between them is broken. That is told as the silence of a
+// host is; what comes of it is decided in accuse.go.
+
+// apart is what two hosts say of the way between them: that one answers nothing.
+type apart struct {
+	by, of int // host ids
+	since  time.Time
+	told   bool
+}
+
+// unanswered takes what a host says of the link to a peer. Both ends may say it; what is heard needs both directions, so either may
+// say that it is over.
+func (j *job) unanswered(h *host, m *wire.Unanswered) {
+	if m.Peer < 0 || m.Peer >= len(j.hosts) || m.Peer == h.id {
+		return
+	}
+	pair := [2]int{min(h.id, m.Peer), max(h.id, m.Peer)}
+	known := j.apart[pair]
+	switch {
+	case !m.Back && known == nil:
+		if j.apart == nil {
+			j.apart = map[[2]int]*apart{}
+		}
+		j.apart[pair] = &apart{by: h.id, of: m.Peer, since: time.Now().Add(-time.Duration(m.ForMS) * time.Millisecond)}
+	case m.Back && known != nil:
+		delete(j.apart, pair)
+		if known.told && !j.stopping {
+			by, of := j.hosts[known.by].name, j.hosts[known.of].name
+			j.spec.Note("gorun: %s hears %s again after %.0f s", by, of, time.Since(known.since).Seconds())
+			j.watchHost(HostEvent{Host: of, To: by, State: HostBack, Since: known.since})
+		}
+	}
+}
+
+// listenApart tells which hosts do not hear each other. Of one that the launcher does not hear either that is told anyway.
+func (j *job) listenApart(now time.Time) {
+	inOrder := func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }
+	for _, pair := range slices.SortedFunc(maps.Keys(j.apart), inOrder) {
+		a := j.apart[pair]
+		by, of := j.hosts[a.by], j.hosts[a.of]
+		switch {
+		case !j.member(by) || !j.member(of):
+			delete(j.apart, pair)
+		case !a.told && j.hears(by, now) && j.hears(of, now):
+			a.told = true
+			j.spec.Note("gorun: %s has been silent to %s for %.0f s, although both are heard here: look at the network between them",
+				of.name, by.name, now.Sub(a.since).Seconds())
+			j.watchHost(HostEvent{Host: of.name, To: by.name, State: HostSilent, Since: a.since})
+		}
+	}
+}
