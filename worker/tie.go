@@ -15,7 +15,7 @@ type Tie struct {
 
 	mu    sync.Mutex
 	here  bool
-	over  bool            // the job ends here
+	over  bool            // the job ends here, or goes on without this host
 	lease time.Duration   // how long hosts may be silent
 	peers map[int]hearing // of the world
 	gone  map[int]bool    // peers that have ended their connections with this host
@@ -73,7 +73,7 @@ func (t *Tie) among(peers []int, lease time.Duration) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lease = lease
+	t.lease, t.over = lease, false
 	known := t.peers
 	t.peers = map[int]hearing{}
 	for _, p := range peers {
@@ -81,7 +81,7 @@ func (t *Tie) among(peers []int, lease time.Duration) {
 	}
 }
 
-// end says that this host stops: peers do as well, and are not listened to any more.
+// end says that this host stops, or that the others go on without it, which each of them knows for all: peers do as well, and are not listened to any more.
 func (t *Tie) end() {
 	if t == nil {
 		return

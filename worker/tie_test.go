@@ -46,7 +46,9 @@ func TestTie(t *testing.T) {
 	tie.hungUp(map[int]bool{})
 	expect(true, "it has some again")
 	tie.end()
-	expect(false, "the job ends")
+	expect(false, "the job ends here")
+	tie.among([]int{4}, 0)
+	expect(true, "this host is in a later world")
 }
 
 // TestTieTellsOnlyChanges: what has not changed is not told.

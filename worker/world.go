@@ -51,6 +51,10 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 			d.peerMoved(m)
 			return
 		case *wire.Hears:
+			if m.Stamp == forever {
+				d.cfg.Tie.end() // see releaseOthers: not all may reach this host
+				return
+			}
 			d.cfg.Tie.peer(m.Host, hearing{stamp: m.Stamp, deaf: !m.Launcher})
 			return
 		case *wire.Edges:

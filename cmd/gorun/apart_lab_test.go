@@ -23,7 +23,7 @@ for n in range(1 << 30):
 func TestBrokenWay(t *testing.T) {
 	needTorch(t)
 	c := newCluster(t, 3)
-	hosts := []string{"--lease", "5", "-H", "host1:1,host2:1,host3:1"}
+	hosts := []string{"--lease", "4", "-H", "host1:1,host2:1,host3:1"}
 	j := c.trainOn(append(hosts, "--min-np", "1", "--on-failure", "shrink")...)
 	fixed := c.follow(append(hosts, "-np", "3", python, "-c", summing)...)
 	fixed.await(`summed$`)
@@ -33,10 +33,10 @@ func TestBrokenWay(t *testing.T) {
 	j.must(c.Host(3).Mute(c.Host(2)))
 	const told = `^gorun: host(2 has been silent to host3|3 has been silent to host2) for \d s, although both are heard here`
 	j.await(told)
-	j.await(`^gorun: host3 is lost: silent for 5s, as host2 reports`)
+	j.await(`^gorun: host3 is lost: silent for 4s, as host2 reports`)
 	j.await(`is rank \d of 2 from batch [1-9]`)
 	fixed.await(told)
-	fixed.await(`host3: run: silent for 5s, as host2 reports`)
+	fixed.await(`host3: run: silent for 4s, as host2 reports`)
 	if err := fixed.cmd.Wait(); err == nil {
 		t.Errorf("a job that cannot go on without a host ends well\n%s", fixed.out)
 	}
