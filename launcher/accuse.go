@@ -31,6 +31,33 @@ func (j *job) accused(h *host, m *wire.Silent) {
 	j.judge(time.Now())
 }
 
+// awaits tells for whom a world waits.
+func (j *job) awaits(h *host, m *wire.Awaits) {
+	if m.Peer < 0 || m.Peer >= len(j.hosts) || m.Epoch != j.epoch || j.stopping {
+		return
+	}
+	late, other := j.hosts[m.Peer], h
+	if j.newcomer(h.id) && !j.newcomer(m.Peer) {
+		late, other = other, late
+	}
+	if late.awaited == m.Epoch || !j.member(late) {
+		return
+	}
+	late.awaited = m.Epoch
+	waited := time.Duration(m.ForMS) * time.Millisecond
+	j.spec.Note("gorun: epoch %d has waited for %s for %.0f s: it and %s do not reach each other", m.Epoch, late.name, waited.Seconds(), other.name)
+}
+
+// newcomer is true for a host that has not been in a world yet, so that it holds nothing of the ranks' state.
+func (j *job) newcomer(id int) bool {
+	for _, w := range j.worlds { // only one host tells who is in it
+		if slices.Contains(w.Order, id) {
+			return false
+		}
+	}
+	return j.worlds[id].Epoch == 0
+}
+
 // judge gives up the hosts that are lost for what others said.
 func (j *job) judge(now time.Time) {
 	if j.stopping {
@@ -52,7 +79,7 @@ func (j *job) judge(now time.Time) {
 		}
 	}
 	heard := func(id int) bool { return j.hears(j.hosts[id], now) }
-	for _, id := range j.accusations.Judge(now, members, heard) {
+	for _, id := range j.accusations.Judge(now, members, heard, j.newcomer) {
 		if h := j.hosts[id]; j.change != nil {
 			h.lostWhy = j.charge(h)
 			h.hangUp() // its conversation reports the loss

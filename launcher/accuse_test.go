@@ -1,6 +1,8 @@
 package launcher
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,5 +65,58 @@ func TestAccused(t *testing.T) {
 				t.Errorf("lost %v after %d hang-ups, want %v", lost, hangups, tc.lost)
 			}
 		})
+	}
+}
+
+// TestAwaits: for whom a world waits is told once in each epoch, and of a newcomer and another host it is the newcomer, whoever
+// says it.
+func TestAwaits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		by, of int
+		epoch  uint32
+		want   string
+	}{
+		"a newcomer is missed":          {0, 2, 5, "gorun: epoch 5 has waited for h2 for 4 s: it and h0 do not reach each other"},
+		"it misses another":             {2, 1, 5, "gorun: epoch 5 has waited for h2 for 4 s: it and h1 do not reach each other"},
+		"hosts of a world":              {0, 1, 5, "gorun: epoch 5 has waited for h1 for 4 s: it and h0 do not reach each other"},
+		"newcomers":                     {2, 3, 5, "gorun: epoch 5 has waited for h3 for 4 s: it and h2 do not reach each other"},
+		"of an epoch before":            {0, 2, 4, ""},
+		"a host that nobody knows":      {0, 9, 5, ""},
+		"a host that is in no world":    {0, 4, 5, ""},
+		"a host that has been given up": {0, 5, 5, ""},
+	} {
+		var notes []string
+		j := &job{spec: &Spec{Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }}, epoch: 5,
+			members: []int{0, 1, 2, 3, 5}, ended: map[int]bool{5: true}, ready: map[int]*wire.Ready{},
+			worlds: map[int]wire.World{0: {Epoch: 4, Order: []int{1, 0}}, 1: {Epoch: 4}}}
+		for id := range 6 {
+			j.ready[id] = &wire.Ready{}
+			j.hosts = append(j.hosts, &host{id: id, name: fmt.Sprintf("h%d", id)})
+		}
+		for range 2 {
+			j.awaits(j.hosts[tc.by], &wire.Awaits{Epoch: tc.epoch, Peer: tc.of, ForMS: 4200})
+		}
+		if got := strings.Join(notes, "; "); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// TestNewcomerIsLost: of a host that holds the state of the ranks and one that has been in no world, which do not reach each other,
+// the newcomer is lost, though it was the one to say so.
+func TestNewcomerIsLost(t *testing.T) {
+	now := time.Now()
+	j := &job{spec: &Spec{Note: func(string, ...any) {}}, change: &change{}, ended: map[int]bool{}, silences: silences{since: map[int]time.Time{}},
+		ready: map[int]*wire.Ready{}, worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0}}}}
+	for id := range 3 {
+		j.ready[id] = &wire.Ready{}
+		j.hosts = append(j.hosts, &host{id: id, name: fmt.Sprintf("h%d", id), hangUp: func() {}})
+		j.hosts[id].heard.has(now)
+	}
+	for _, by := range []int{1, 2} {
+		j.accused(j.hosts[by], &wire.Silent{Peer: 0, Text: "not reached"})
+	}
+	if j.hosts[0].lostWhy != "" || j.hosts[1].lostWhy != "cut off from 1 host: h0" || j.hosts[2].lostWhy != "cut off from 1 host: h0" {
+		t.Errorf("lost are %q, %q and %q", j.hosts[0].lostWhy, j.hosts[1].lostWhy, j.hosts[2].lostWhy)
 	}
 }

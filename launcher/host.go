@@ -45,6 +45,7 @@ type host struct {
 	queue   mailbox
 
 	accuses []*wire.Silent // what it says of others that it does not hear
+	awaited uint32         // the epoch for which it was told that others wait for it
 
 	parted map[int]bool // peers that have ended their connections with it
 

@@ -344,6 +344,8 @@ func (j *job) message(h *host, msg wire.Message) {
 		j.accused(h, msg)
 	case *wire.Unanswered:
 		j.unanswered(h, msg)
+	case *wire.Awaits:
+		j.awaits(h, msg)
 	case *wire.HungUp:
 		j.hungUp(h, msg)
 	case *wire.Fence:

@@ -36,6 +36,9 @@ func (d *daemon) account() {
 		for _, peer := range d.absent.allMissed() {
 			d.accuse(peer)
 		}
+		for _, peer := range slices.Sorted(maps.Keys(d.unreached.given)) {
+			d.sayUnreached(peer)
+		}
 	}
 	d.out.Write(known)
 }

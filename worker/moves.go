@@ -50,10 +50,12 @@ func (d *daemon) beat(ctx context.Context) {
 	if gap := d.pulse.Beat(vmtools.SinceBoot()); gap > 0 {
 		// Those of whom nothing was heard meanwhile may have spoken.
 		d.absent.mistrust(time.Now().Add(d.lease()))
+		d.unreached.stood(time.Now())
 		d.arrived(ctx, fmt.Sprintf("stood still for %.1f s", gap.Seconds()), false, func() {})
 	}
 	d.watchLinks()
 	d.reportLost()
+	d.reportUnreached()
 	d.reportHungUp()
 }
 

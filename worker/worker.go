@@ -182,6 +182,9 @@ type daemon struct {
 	where     whereabouts
 	directory *directory
 	absent    *absences
+	unreached *unreached
+	needed    []int        // peers to which the world that is prepared needs links
+	unlinked  []int        // those to which no link could be made
 	hungUp    map[int]bool // peers that have ended their connections with this host
 	hears     *wire.Hears  // what this host said last of whether it hears the launcher; nil for nothing, which is yes
 	pulse     migrate.Pulse
@@ -240,7 +243,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.running, d.leaving, d.gone, d.tokens = map[int]bool{}, map[int]*time.Timer{}, map[int]bool{}, map[int][32]byte{}
 	d.aborted = map[int]int{}
 	d.exits, d.waiting = map[int]*wire.Exited{}, map[int]uint32{}
-	d.absent = newAbsences()
+	d.absent, d.unreached = newAbsences(), newUnreached()
 	d.directory = newDirectory()
 	d.where.peers = map[int]*wire.Moved{}
 	d.edges = newEdgeWatch()

@@ -30,6 +30,9 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 	case gossip.Joined:
 		if d.absent.back(ev.Peer) {
 			d.out.Write(&wire.Silent{Peer: ev.Peer, Back: true})
+			if d.unreached.given[ev.Peer] {
+				d.sayUnreached(ev.Peer) // that it is heard does not mend that
+			}
 		}
 		d.cfg.Tie.back(ev.Peer)
 		d.tellDeaf(ev.Peer)
@@ -94,7 +97,7 @@ func (d *daemon) step(ctx context.Context, ev epoch.Event) {
 	if a.Commit != nil {
 		d.commit(ctx, *a.Commit)
 	}
-	if a.Abort != nil {
+	if a.Abort != nil && (!d.job.Elastic || a.Abort.Host == d.job.HostID) { // the others can go on without that host
 		d.fail("connect hosts", fmt.Errorf("%s", a.Abort.Reason), reachHint)
 	}
 	for _, s := range a.Send {
@@ -116,11 +119,18 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 			peers = append(peers, id)
 		}
 	}
-	patience := d.patience()
+	d.needed = peers
+	if len(w.Order) > fewHosts {
+		d.needed = d.neighbours(w)
+	}
+	needed := d.needed
 	d.wg.Go(func() {
-		limit, cancel := context.WithTimeout(ctx, patience)
+		limit, cancel := ctx, context.CancelFunc(func() {})
+		if !d.job.Elastic { // in such a job the launcher has another roster when this takes too long
+			limit, cancel = context.WithTimeout(ctx, linkPatience)
+		}
 		defer cancel()
-		err := d.connect(limit, w, peers)
+		err := d.connect(limit, w, peers, needed)
 		var cost wire.Cost
 		if err == nil && len(peers) > 0 {
 			cost = d.measure(limit, w)
@@ -128,6 +138,9 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 		d.post(ctx, func() {
 			if d.machine.Epoch() != w.Epoch {
 				return // overtaken by another roster
+			}
+			if err != nil && d.cannotLink(needed) {
+				return
 			}
 			if err == nil {
 				err = d.engine.SetWorld(world)
@@ -145,19 +158,37 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 // host reaches its neighbours in the ring, and the others when it first sends them something, or some time later.
 const fewHosts = 8
 
-// connect makes the links that a world needs to begin.
-func (d *daemon) connect(ctx context.Context, w wire.World, peers []int) error {
+// connect makes the links that a world needs to begin, and has those to the other peers of a large one made later.
+func (d *daemon) connect(ctx context.Context, w wire.World, peers, needed []int) error {
 	if len(w.Order) <= fewHosts {
 		return d.mesh.Connect(ctx, peers)
 	}
 	if err := d.mesh.Open(peers); err != nil {
 		return err
 	}
+	return d.mesh.Reach(ctx, needed)
+}
+
+// neighbours returns the hosts next to this one in the rings of a world.
+func (d *daemon) neighbours(w wire.World) []int {
 	near := around(w.Order, d.job.HostID, 1)
 	for _, r := range w.Rings {
 		near = append(near, around(r.Order, d.job.HostID, 1)...)
 	}
-	return d.mesh.Reach(ctx, near)
+	return near
+}
+
+// cannotLink takes note that no link can be made to some of the peers, if it is for the launcher to say what comes of that.
+func (d *daemon) cannotLink(peers []int) bool {
+	if !d.job.Elastic {
+		return false
+	}
+	cut := slices.DeleteFunc(slices.Clone(peers), func(peer int) bool {
+		s, _ := d.mesh.Status(peer)
+		return s.Streams > 0
+	})
+	d.unlinked = append(d.unlinked, cut...)
+	return len(cut) > 0
 }
 
 // around returns the hosts that are so many steps away in the ring: two, or one if that is the opposite host.
@@ -184,13 +215,14 @@ func (d *daemon) reachAll(ctx context.Context, w wire.World) {
 	patience := d.lease() + linkPatience
 	for steps := 2; steps <= len(w.Order)/2; steps++ {
 		limit, cancel := context.WithTimeout(ctx, patience)
-		err := d.mesh.Reach(limit, around(w.Order, d.job.HostID, steps))
+		peers := around(w.Order, d.job.HostID, steps)
+		err := d.mesh.Reach(limit, peers)
 		cancel()
 		if err == nil {
 			continue
 		}
 		d.post(ctx, func() {
-			if !d.stopping && d.machine.Epoch() == w.Epoch {
+			if !d.stopping && d.machine.Epoch() == w.Epoch && !d.cannotLink(peers) {
 				d.fail("connect hosts", err, reachHint)
 			}
 		})
@@ -244,6 +276,7 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 	d.engine.SetCost(schedule.Cost(w.Cost))
 	d.refit.begin(schedule.Cost(w.Cost))
 	d.began, d.ring, d.rings = w.Epoch, w.Order, w.Rings
+	d.reportUnreached()
 	clear(d.edges.asked)
 	clear(d.edges.said) // who coordinates may be another one
 	d.lookAtLinks(w.Order)
@@ -306,15 +339,6 @@ func (d *daemon) checkRoster(r *wire.Roster) error {
 	return nil
 }
 
-// patience is how long this host tries to reach others. In an elastic job the launcher knows of silent hosts before
-// that, and has another roster.
-func (d *daemon) patience() time.Duration {
-	if d.job.Elastic {
-		return 2 * d.lease()
-	}
-	return linkPatience
-}
-
 // peerOf finds a daemon in a roster.
 func peerOf(r *wire.Roster, id int) (wire.Peer, bool) {
 	if r != nil {
@@ -367,6 +391,7 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 		d.endWorld(r)
 	}
 	d.roster = r
+	d.unlinked = nil
 	d.search.stop()
 	d.peers.Store(r)
 	for _, peer := range d.absent.allMissed() {
@@ -433,10 +458,9 @@ const maxGreeted = 3
 // greet makes hosts known to gossip: one of them is enough, they tell of each other. That it takes long is told, but may be
 // because the others stand still, which is for the launcher to say.
 func (d *daemon) greet(ctx context.Context, epoch uint32, addrs []string) {
-	patience := d.patience()
 	d.wg.Go(func() {
 		for wanted := true; wanted; {
-			limit, cancel := context.WithTimeout(ctx, patience)
+			limit, cancel := context.WithTimeout(ctx, linkPatience)
 			err := d.gossip.Join(limit, addrs)
 			cancel()
 			if err == nil {
@@ -445,7 +469,7 @@ func (d *daemon) greet(ctx context.Context, epoch uint32, addrs []string) {
 			told := make(chan bool, 1)
 			d.post(ctx, func() {
 				current := d.roster.Epoch == epoch
-				if current {
+				if current && !d.job.Elastic { // see reportUnreached
 					d.out.Write(&wire.Failed{Step: "join", Text: err.Error(), Code: 255, Peer: d.job.HostID, Again: true,
 						Hint: "hosts must reach each other directly over TCP and UDP: check firewalls between them"})
 				}

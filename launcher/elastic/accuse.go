@@ -16,6 +16,9 @@ const hearing = 5 * time.Second
 // lost the most others, one by one, until those that are left all hear each other. What is left of a network in
 // two parts is the larger one, of equal ones that with the host that came first.
 //
+// While a world is being formed, hosts that were in one before hold what ranks have trained, and newcomers hold nothing. So a
+// newcomer and another host that do not hear each other cost the newcomer, whoever says it, and newcomers have no vote.
+//
 // The zero value is ready for use.
 type Accusations struct {
 	since map[accusation]time.Time
@@ -37,8 +40,8 @@ func (a *Accusations) Accuse(now time.Time, by, of int) {
 func (a *Accusations) Withdraw(by, of int) { delete(a.since, accusation{by, of}) }
 
 // Judge returns the hosts that are lost by now. Members are those that are left of the present world; of others
-// nothing is to be decided any more. Heard says whom the launcher hears.
-func (a *Accusations) Judge(now time.Time, members []int, heard func(host int) bool) (lost []int) {
+// nothing is to be decided any more. Heard says whom the launcher hears, newcomer who has not been in a world yet.
+func (a *Accusations) Judge(now time.Time, members []int, heard, newcomer func(host int) bool) (lost []int) {
 	left := slices.Sorted(slices.Values(members))
 	for {
 		for c := range a.since {
@@ -46,7 +49,7 @@ func (a *Accusations) Judge(now time.Time, members []int, heard func(host int) b
 				delete(a.since, c)
 			}
 		}
-		host, found := a.next(now, left, heard)
+		host, found := a.next(now, left, heard, newcomer)
 		if !found {
 			return lost
 		}
@@ -56,33 +59,75 @@ func (a *Accusations) Judge(now time.Time, members []int, heard func(host int) b
 }
 
 // next returns one that is lost.
-func (a *Accusations) next(now time.Time, members []int, heard func(int) bool) (host int, found bool) {
-	due := false
-	for _, at := range a.since {
-		due = due || now.Sub(at) >= hearing
-	}
-	most, mostBy := 0, 0
+func (a *Accusations) next(now time.Time, members []int, heard, newcomer func(int) bool) (host int, found bool) {
+	var voters, newcomers []int
 	for _, id := range members {
-		by := a.against(id)
-		if len(by) > 0 && !heard(id) || 2*a.agreed(by) > len(members) {
+		if newcomer(id) {
+			newcomers = append(newcomers, id)
+		} else {
+			voters = append(voters, id)
+		}
+	}
+	if len(voters) == 0 { // nobody has anything to lose
+		voters, newcomers = newcomers, nil
+	}
+	said := words{}
+	due := false
+	for c, at := range a.since {
+		due = due || now.Sub(at) >= hearing
+		switch {
+		case slices.Contains(voters, c.by) || slices.Contains(newcomers, c.of):
+			said[c] = true
+		case heard(c.of):
+			said[accusation{c.of, c.by}] = true
+		}
+	}
+	for _, id := range members {
+		by := said.against(id)
+		votes := slices.DeleteFunc(slices.Clone(by), func(id int) bool { return !slices.Contains(voters, id) })
+		if len(by) > 0 && !heard(id) || 2*said.agreed(votes) > len(voters) {
 			return id, true
 		}
-		parted := len(by)
-		for c := range a.since {
-			if c.by == id && !slices.Contains(by, c.of) {
-				parted++
+	}
+	if !due {
+		return 0, false
+	}
+	if host, found = said.mostParted(voters, voters); !found {
+		host, found = said.mostParted(newcomers, members)
+	}
+	return host, found
+}
+
+// words are accusations that count.
+type words map[accusation]bool
+
+// mostParted returns which of the hosts has lost the most others, of those that have lost any of some.
+func (w words) mostParted(hosts, some []int) (host int, found bool) {
+	most, mostBy := 0, 0
+	for _, id := range hosts {
+		by := len(w.against(id))
+		parted := map[int]bool{}
+		for c := range w {
+			switch id {
+			case c.by:
+				parted[c.of] = true
+			case c.of:
+				parted[c.by] = true
 			}
 		}
-		if due && parted > 0 && (parted > most || parted == most && len(by) >= mostBy) {
-			host, found, most, mostBy = id, true, parted, len(by)
+		if !slices.ContainsFunc(some, func(other int) bool { return parted[other] }) {
+			continue
+		}
+		if n := len(parted); n > most || n == most && by >= mostBy {
+			host, found, most, mostBy = id, true, n, by
 		}
 	}
 	return host, found
 }
 
 // against returns who does not hear a host.
-func (a *Accusations) against(host int) (by []int) {
-	for c := range a.since {
+func (w words) against(host int) (by []int) {
+	for c := range w {
 		if c.of == host {
 			by = append(by, c.by)
 		}
@@ -91,10 +136,10 @@ func (a *Accusations) against(host int) (by []int) {
 }
 
 // agreed returns how many of those who say the same hear each other, for all that is known.
-func (a *Accusations) agreed(by []int) int {
+func (w words) agreed(by []int) int {
 	n := 0
 	for _, id := range by {
-		if !slices.ContainsFunc(a.against(id), func(other int) bool { return slices.Contains(by, other) }) {
+		if !slices.ContainsFunc(w.against(id), func(other int) bool { return slices.Contains(by, other) }) {
 			n++
 		}
 	}

@@ -14,22 +14,35 @@ import (
 // "by<of@second" takes it back. The members are hosts 0 to 3.
 func TestAccusations(t *testing.T) {
 	for name, tc := range map[string]struct {
-		said []string
-		deaf []int  // whom the launcher does not hear
-		lost string // and when
+		said  []string
+		deaf  []int  // whom the launcher does not hear
+		lost  string // and when
+		fresh []int  // who has not been in a world
 	}{
-		"a host without power":                   {[]string{"0>3@0"}, []int{3}, "3@0"},
-		"the one that is cut off speaks first":   {[]string{"0>1@0", "0>2@0", "0>3@1", "2>0@2", "1>0@2", "3>0@3"}, nil, "0@3"},
-		"the others speak first":                 {[]string{"1>0@0", "2>0@0", "3>0@0", "0>3@1"}, nil, "0@0"},
-		"the others say nothing":                 {[]string{"0>1@0", "0>2@1"}, nil, "0@5"},
-		"one does not hear one":                  {[]string{"1>2@0"}, nil, "2@5"},
-		"neither hears the other":                {[]string{"2>1@0", "1>2@4"}, nil, "2@5"},
-		"two parts":                              {[]string{"3>1@0", "2>0@0", "3>0@0", "2>1@1", "0>2@1", "1>2@1", "0>3@2", "1>3@3"}, nil, "3@5 2@5"},
-		"it is heard again":                      {[]string{"1>2@0", "1<2@3"}, nil, ""},
-		"it is heard again, and then not":        {[]string{"1>2@0", "1<2@3", "1>2@4"}, nil, "2@9"},
-		"two without power":                      {[]string{"0>3@0", "0>2@1"}, []int{2, 3}, "3@0 2@1"},
-		"who does not hear itself is not judged": {[]string{"1>1@0"}, nil, ""},
-		"nor are strangers":                      {[]string{"1>9@0", "9>1@0"}, []int{9}, ""},
+		"a host without power":                   {[]string{"0>3@0"}, []int{3}, "3@0", nil},
+		"the one that is cut off speaks first":   {[]string{"0>1@0", "0>2@0", "0>3@1", "2>0@2", "1>0@2", "3>0@3"}, nil, "0@3", nil},
+		"the others speak first":                 {[]string{"1>0@0", "2>0@0", "3>0@0", "0>3@1"}, nil, "0@0", nil},
+		"the others say nothing":                 {[]string{"0>1@0", "0>2@1"}, nil, "0@5", nil},
+		"one does not hear one":                  {[]string{"1>2@0"}, nil, "2@5", nil},
+		"neither hears the other":                {[]string{"2>1@0", "1>2@4"}, nil, "2@5", nil},
+		"two parts":                              {[]string{"3>1@0", "2>0@0", "3>0@0", "2>1@1", "0>2@1", "1>2@1", "0>3@2", "1>3@3"}, nil, "3@5 2@5", nil},
+		"it is heard again":                      {[]string{"1>2@0", "1<2@3"}, nil, "", nil},
+		"it is heard again, and then not":        {[]string{"1>2@0", "1<2@3", "1>2@4"}, nil, "2@9", nil},
+		"two without power":                      {[]string{"0>3@0", "0>2@1"}, []int{2, 3}, "3@0 2@1", nil},
+		"who does not hear itself is not judged": {[]string{"1>1@0"}, nil, "", nil},
+		"nor are strangers":                      {[]string{"1>9@0", "9>1@0"}, []int{9}, "", nil},
+		"a newcomer that two do not hear":        {[]string{"0>3@0", "1>3@0", "3>0@0", "3>1@0"}, nil, "3@0", []int{3}},
+		"a newcomer that one does not hear":      {[]string{"2>1@0", "1>2@0"}, nil, "1@5", []int{1}},
+		"a newcomer speaks first":                {[]string{"0>3@0", "0>2@0", "0>1@0", "3>0@2"}, nil, "0@0", []int{0}},
+		"newcomers are more":                     {[]string{"1>0@0", "2>0@0", "3>0@0"}, nil, "1@0 2@0 3@0", []int{1, 2, 3}},
+		"newcomers are more than two":            {[]string{"2>0@0", "3>0@0", "2>1@1", "3>1@2"}, nil, "2@1 3@2", []int{2, 3}},
+		"a newcomer accuses one that is silent":  {[]string{"3>0@0"}, []int{0}, "", []int{3}},
+		"others accuse one that is silent":       {[]string{"3>0@0", "1>0@2"}, []int{0}, "0@2", []int{3}},
+		"a newcomer without power":               {[]string{"1>3@0"}, []int{3}, "3@0", []int{3}},
+		"newcomers do not hear each other":       {[]string{"2>3@0"}, nil, "3@5", []int{2, 3}},
+		"one is cut off from a newcomer too":     {[]string{"0>1@0", "0>2@0", "0>3@0", "1>0@1", "2>0@1", "3>0@1"}, nil, "0@1", []int{3}},
+		"one of two is, which have a newcomer":   {[]string{"0>1@0", "0>3@0", "1>0@1", "3>0@1"}, nil, "0@5", []int{2, 3}},
+		"all are newcomers":                      {[]string{"0>1@0", "0>2@0", "3>0@1", "2>0@2", "1>0@2", "3>0@3"}, nil, "0@2", []int{0, 1, 2, 3}},
 	} {
 		var a e.Accusations
 		start := time.Unix(1000, 0)
@@ -51,7 +64,7 @@ func TestAccusations(t *testing.T) {
 					a.Withdraw(by, of)
 				}
 			}
-			for _, lost := range a.Judge(now, left, func(id int) bool { return !slices.Contains(tc.deaf, id) }) {
+			for _, lost := range a.Judge(now, left, func(id int) bool { return !slices.Contains(tc.deaf, id) }, func(id int) bool { return slices.Contains(tc.fresh, id) }) {
 				got += fmt.Sprintf(" %d@%d", lost, s)
 				left = slices.DeleteFunc(left, func(id int) bool { return id == lost })
 			}
@@ -95,7 +108,7 @@ func TestPartitions(t *testing.T) {
 				a.Accuse(now, words[0].by, words[0].of)
 				words = words[1:]
 			}
-			for _, lost := range a.Judge(now, left, func(int) bool { return true }) {
+			for _, lost := range a.Judge(now, left, func(int) bool { return true }, func(int) bool { return false }) {
 				left = slices.DeleteFunc(left, func(id int) bool { return id == lost })
 			}
 		}
@@ -105,6 +118,59 @@ func TestPartitions(t *testing.T) {
 		}
 		if parts == 2 && size[kept] < size[1-kept] {
 			t.Fatalf("seed %d: hosts are in parts %v, left are %v, the fewer", seed, part, left)
+		}
+	}
+}
+
+// TestNewcomersCutOff: however newcomers and the hosts of a world are parted, as long as the latter hear each other and the launcher
+// them, they are who is left, with the newcomers that hear all of them.
+func TestNewcomersCutOff(t *testing.T) {
+	for seed := range uint64(3000) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		n := 2 + rng.IntN(9)
+		fresh := make([]bool, n)
+		for id := range n {
+			fresh[id] = rng.IntN(3) > 0
+		}
+		fresh[rng.IntN(n)] = false
+		type word struct{ at, by, of int }
+		var words []word         // at in steps of a quarter of a second
+		parted := map[int]bool{} // newcomers
+		for id := range n {
+			for other := range n {
+				if fresh[id] && !fresh[other] && rng.IntN(3) == 0 {
+					parted[id] = true
+					who := rng.IntN(3) // says so
+					if who != 0 {
+						words = append(words, word{rng.IntN(19), id, other})
+					}
+					if who != 1 {
+						words = append(words, word{rng.IntN(19), other, id})
+					}
+				}
+			}
+		}
+		slices.SortFunc(words, func(a, b word) int { return a.at - b.at })
+		var left, want []int
+		for id := range n {
+			left = append(left, id)
+			if !parted[id] {
+				want = append(want, id)
+			}
+		}
+		var a e.Accusations
+		for step := range 60 {
+			now := time.Unix(1000, 0).Add(time.Duration(step) * 250 * time.Millisecond)
+			for len(words) > 0 && words[0].at == step {
+				a.Accuse(now, words[0].by, words[0].of)
+				words = words[1:]
+			}
+			for _, lost := range a.Judge(now, left, func(int) bool { return true }, func(id int) bool { return fresh[id] }) {
+				left = slices.DeleteFunc(left, func(id int) bool { return id == lost })
+			}
+		}
+		if !slices.Equal(left, want) {
+			t.Fatalf("seed %d: newcomers are %v, parted %v, left are %v, want %v", seed, fresh, parted, left, want)
 		}
 	}
 }

@@ -60,6 +60,7 @@ type Roster struct {
 // Failure is why an epoch cannot be prepared.
 type Failure struct {
 	Epoch  uint32
+	Host   int // which cannot; not set in an Event, which is about this one
 	Reason string
 }
 
@@ -112,6 +113,7 @@ type Machine struct {
 	prepared map[int]bool          // coordinator: who is prepared
 	world    wire.World            // what is proposed; its Epoch is 0 before
 	reason   string                // why the world was aborted
+	culprit  int                   // the host that could not prepare it
 }
 
 // New returns a machine that waits for a roster.
@@ -125,15 +127,14 @@ func (m *Machine) State() State { return m.state }
 // Epoch returns the epoch of the present roster, 0 before the first.
 func (m *Machine) Epoch() uint32 { return m.epoch }
 
-// Missing returns the hosts this one waits for, for a message to the user.
+// Missing returns the hosts of which this one knows too little for a world to be proposed. While one is prepared, each host knows
+// best itself whom it does not reach.
 func (m *Machine) Missing() []int {
 	var out []int
 	for _, id := range m.members {
 		_, told := m.facts[id]
 		switch {
-		case m.state == Gathering && m.coordinator() && !told,
-			m.state == Gathering && !m.seen[id],
-			m.state == Waiting && m.coordinator() && !m.prepared[id]:
+		case m.state == Gathering && m.coordinator() && !told, m.state == Gathering && !m.seen[id]:
 			out = append(out, id)
 		}
 	}
@@ -188,7 +189,7 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 		}
 	case ev.Failed != nil:
 		if (m.state == Preparing || m.state == Waiting) && ev.Failed.Epoch == m.epoch {
-			m.abort(&a, ev.Failed.Reason)
+			m.abort(&a, m.cfg.Self, ev.Failed.Reason)
 		}
 	case ev.Message != nil:
 		if err := m.receive(ev.Message, &a); err != nil {
@@ -328,11 +329,7 @@ func (m *Machine) receive(msg wire.Message, a *Actions) error {
 	case *wire.Abort:
 		if m.state == Preparing || m.state == Waiting ||
 			m.state == Gathering && from == m.members[0] { // it overtook the proposal
-			m.state, m.reason = Aborted, msg.Reason
-			a.Abort = &Failure{m.epoch, msg.Reason}
-			if m.coordinator() {
-				a.Send = m.toOthers(m.abortion(), nil)
-			}
+			m.abort(a, msg.Host, msg.Reason)
 		}
 	}
 	return nil
@@ -368,18 +365,19 @@ func (m *Machine) repeat(a *Actions) {
 	}
 }
 
-func (m *Machine) abort(a *Actions, reason string) {
-	m.state, m.reason = Aborted, reason
-	a.Abort = &Failure{m.epoch, reason}
-	if m.coordinator() {
+func (m *Machine) abort(a *Actions, host int, reason string) {
+	m.state, m.culprit, m.reason = Aborted, host, reason
+	a.Abort = &Failure{m.epoch, host, reason}
+	switch {
+	case m.coordinator():
 		a.Send = m.toOthers(m.abortion(), nil)
-	} else {
+	case host == m.cfg.Self:
 		a.Send = []Send{{m.members[0], m.abortion()}}
 	}
 }
 
 func (m *Machine) abortion() wire.Message {
-	return &wire.Abort{From: m.cfg.Self, Epoch: m.epoch, Reason: m.reason}
+	return &wire.Abort{From: m.cfg.Self, Epoch: m.epoch, Host: m.culprit, Reason: m.reason}
 }
 
 func (m *Machine) commitment() wire.Message {

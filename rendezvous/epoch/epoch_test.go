@@ -20,7 +20,7 @@ type sim struct {
 	prepare  map[int]uint32 // hosts whose links are being made
 	orders   []ordering     // rings that are being looked for
 	worlds   map[int][]wire.World
-	aborted  map[int]string
+	aborted  map[int]epoch.Failure
 	loss     float64
 	failHost int // cannot prepare; -1 none
 }
@@ -54,7 +54,7 @@ func order(hosts []topology.Host) topology.Ring {
 
 func newSim(t *testing.T, n int, seed uint64, loss float64) *sim {
 	s := &sim{t: t, rng: rand.New(rand.NewPCG(seed, 1)), prepare: map[int]uint32{}, worlds: map[int][]wire.World{},
-		aborted: map[int]string{}, loss: loss, failHost: -1}
+		aborted: map[int]epoch.Failure{}, loss: loss, failHost: -1}
 	for id := range n {
 		s.machines = append(s.machines, epoch.New(epoch.Config{Self: id}))
 	}
@@ -76,7 +76,7 @@ func (s *sim) step(id int, ev epoch.Event) {
 		s.worlds[id] = append(s.worlds[id], *a.Commit)
 	}
 	if a.Abort != nil {
-		s.aborted[id] = a.Abort.Reason
+		s.aborted[id] = *a.Abort
 	}
 	for _, m := range a.Send {
 		if s.rng.Float64() < s.loss {
@@ -144,7 +144,7 @@ func TestEveryScheduleCommits(t *testing.T) {
 	}
 }
 
-// TestFailureAbortsEverywhere: one host that cannot prepare keeps every host from committing.
+// TestFailureAbortsEverywhere: one host that cannot prepare keeps every host from committing, and all know which it is.
 func TestFailureAbortsEverywhere(t *testing.T) {
 	for seed := range uint64(200) {
 		n := 2 + int(seed%5)
@@ -155,8 +155,8 @@ func TestFailureAbortsEverywhere(t *testing.T) {
 			if len(s.worlds[id]) > 0 {
 				t.Fatalf("seed %d: host %d committed although host %d could not prepare", seed, id, s.failHost)
 			}
-			if s.aborted[id] != "no route" {
-				t.Fatalf("seed %d: host %d in state %v, abort reason %q", seed, id, s.machines[id].State(), s.aborted[id])
+			if want := (epoch.Failure{Epoch: 1, Host: s.failHost, Reason: "no route"}); s.aborted[id] != want {
+				t.Fatalf("seed %d: host %d in state %v aborted %+v, want %+v", seed, id, s.machines[id].State(), s.aborted[id], want)
 			}
 		}
 	}
@@ -252,5 +252,44 @@ func TestOrdered(t *testing.T) {
 	}
 	if a := answer(3); a.Prepare != nil || len(a.Send) > 0 {
 		t.Errorf("after the same answer again: %+v", a)
+	}
+}
+
+// TestMissing: while hosts gather, the one that coordinates misses those that have not reported to it, the others those that they
+// do not see; and nobody does once a world is proposed.
+func TestMissing(t *testing.T) {
+	for _, self := range []int{0, 1} {
+		m := epoch.New(epoch.Config{Self: self})
+		expect := func(want ...int) {
+			t.Helper()
+			if got := m.Missing(); !slices.Equal(got, want) {
+				t.Errorf("host %d in state %v misses %v, want %v", self, m.State(), got, want)
+			}
+		}
+		step := func(ev epoch.Event) {
+			t.Helper()
+			if _, err := m.Step(ev); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect()
+		step(epoch.Event{Self: &topology.Host{}})
+		step(epoch.Event{Roster: &epoch.Roster{Epoch: 1, Members: first(3)}})
+		expect(slices.DeleteFunc(first(3), func(id int) bool { return id == self })...)
+		other := 1 - self
+		step(epoch.Event{Seen: &other})
+		if self == 1 {
+			expect(2)
+			step(epoch.Event{Message: &wire.Propose{World: wire.World{Epoch: 1, Order: first(3)}}})
+			expect()
+			continue
+		}
+		two := 2
+		step(epoch.Event{Seen: &two})
+		expect(1, 2)
+		step(epoch.Event{Message: &wire.Facts{From: 1, Epoch: 1}})
+		expect(2)
+		step(epoch.Event{Message: &wire.Facts{From: 2, Epoch: 1}})
+		expect()
 	}
 }

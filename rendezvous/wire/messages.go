@@ -227,6 +227,14 @@ type Unanswered struct {
 	ForMS int64 `msgpack:"for"`
 }
 
+// Awaits says that a world is being formed, and has been waiting for a peer that the sender does not reach, for so long by
+// now. It is for users to hear: what comes of it Silent says.
+type Awaits struct {
+	Epoch uint32 `msgpack:"epoch"`
+	Peer  int    `msgpack:"peer"` // host id
+	ForMS int64  `msgpack:"for"`
+}
+
 // HungUp says that a peer has ended all connections with the sender, as the kernel does for a process that is gone, or
 // that there are some again. Where nothing else is heard of the peer it is lost.
 type HungUp struct {
@@ -332,6 +340,7 @@ type Commit struct {
 type Abort struct {
 	From   int    `msgpack:"from"`
 	Epoch  uint32 `msgpack:"epoch"`
+	Host   int    `msgpack:"host"` // which cannot prepare it
 	Reason string `msgpack:"reason"`
 }
 
@@ -411,3 +420,4 @@ func (*Wanted) kind() byte       { return 53 }
 func (*Form) kind() byte         { return 54 }
 func (*Peers) kind() byte        { return 55 }
 func (*Unanswered) kind() byte   { return 56 }
+func (*Awaits) kind() byte       { return 57 }

@@ -117,6 +117,8 @@ func newMessage(kind byte) Message {
 		return new(Peers)
 	case 56:
 		return new(Unanswered)
+	case 57:
+		return new(Awaits)
 	}
 	return newClusterMessage(kind)
 }

@@ -1,0 +1,47 @@
+//go:build linux
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestNewcomerCutOff: a host that discovery adds answers the launcher, and a firewall keeps it from hosts that train. It is named
+// and lost, and they go on from where they are.
+func TestNewcomerCutOff(t *testing.T) {
+	for name, muted := range map[string][]int{"from all": {1, 2}, "from one": {2}} {
+		t.Run(name, func(t *testing.T) {
+			needTorch(t)
+			c := newCluster(t, 3)
+			list := c.hostFile("host1:1", "host2:1")
+			j := c.trainOn("--lease", "5", "--min-np", "2", "--host-discovery-script", "cat "+list.name)
+			j.await(`is rank 1 of 2`)
+			j.await(`batch 20$`)
+			for _, other := range muted {
+				j.must(c.Host(3).Mute(c.Host(other)))
+			}
+			list.say("host1:1", "host2:1", "host3:1")
+			j.await(`^gorun: epoch \d+ has waited for host3 for [4-9] s: it and host[12] do not reach each other$`)
+			j.await(`^gorun: host3 is lost: (host[12] has not reached it for 6s: check firewalls between hosts|cut off from \d hosts?: host\d.*)$`)
+			j.await(`is rank \d of 2 from batch [1-9]`) // the world before began with both
+			joined, out := j.out.find(`^gorun: epoch \d+: 3 ranks on 3 hosts, because host3 joined$`)
+			_, again := j.out.find(`is rank \d of 2 from batch [1-9]`)
+			if len(joined) != 1 {
+				t.Fatalf("it was taken into %d worlds\n%s", len(joined), j.out)
+			}
+			stood := again[0].Sub(out[0])
+			t.Logf("the others stood still for %v", stood.Round(time.Millisecond))
+			if stood > 16*time.Second { // some 6 s, or 5 s more for a host that only one does not reach
+				t.Errorf("the others stood still for %v\n%s", stood, j.out)
+			}
+			j.must(c.Host(3).PowerOff()) // a daemon that did not hear that it was given up waits for its launcher
+			j.enough()
+			j.end(2)
+			if j.out.has(`gorun: host[12] is lost: `) || strings.Join(j.worlds(), " ") != "3 2" {
+				t.Errorf("worlds of %v\n%s", j.worlds(), j.out)
+			}
+		})
+	}
+}
