@@ -28,6 +28,7 @@ const movePatience = wire.MoveLease - gossip.Lease
 // waiting is for what was sent over a link.
 type waiting struct {
 	since time.Time // when that was noticed: the peer has answered nothing after it
+	from  time.Time // when its lease begins to count, which is later if a move has ended meanwhile
 	told  bool
 	lost  bool
 }
@@ -102,7 +103,7 @@ func (a *absences) linked(now time.Time, lease time.Duration, awaited map[int]ti
 		w := a.links[peer]
 		switch {
 		case w == nil:
-			a.links[peer] = &waiting{since: now}
+			a.links[peer] = &waiting{since: now, from: now}
 		case !w.told && now.Sub(w.since) >= min(quietAfter, lease):
 			w.told = true
 			news = append(news, quiet{peer: peer, since: w.since})
@@ -112,9 +113,13 @@ func (a *absences) linked(now time.Time, lease time.Duration, awaited map[int]ti
 	return news
 }
 
-// excuse says that a peer will be silent, at some time until then; the zero time that it will be no more.
-func (a *absences) excuse(peer int, until time.Time) {
+// excuse says that a peer will be silent, at some time until then; the zero time that it will be no more: then it has the
+// lease, however long it was silent before.
+func (a *absences) excuse(now time.Time, peer int, until time.Time) {
 	if until.IsZero() || a.fixed {
+		if w := a.links[peer]; w != nil && now.Before(a.excused[peer]) {
+			w.from = now
+		}
 		delete(a.excused, peer)
 		return
 	}
@@ -161,7 +166,7 @@ func (a *absences) lost(now time.Time, lease time.Duration, heard func(peer int)
 		if now.Before(a.excused[peer]) {
 			patience = max(patience, wire.MoveLease)
 		}
-		if now.Before(w.since.Add(patience)) || now.Before(a.doubt) || w.lost {
+		if now.Before(w.from.Add(patience)) || now.Before(a.doubt) || w.lost {
 			continue
 		}
 		if !a.missed(peer) {

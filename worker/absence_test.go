@@ -21,13 +21,13 @@ func TestAbsences(t *testing.T) {
 	}{
 		"nothing known":                    {func(a *absences) {}, 0},
 		"a longer lease":                   {func(a *absences) { a.patience = 90 * time.Second }, 90},
-		"it moves":                         {func(a *absences) { a.excuse(1, at(70)) }, 90},
-		"it moves, announced long ago":     {func(a *absences) { a.excuse(1, at(1)) }, 90},
-		"it moves, announced too long ago": {func(a *absences) { a.excuse(1, at(-1)) }, 0},
-		"it moves, with a longer lease":    {func(a *absences) { a.patience = 100 * time.Second; a.excuse(1, at(70)) }, 100},
-		"it moved":                         {func(a *absences) { a.excuse(1, at(70)); a.excuse(1, time.Time{}) }, 0},
-		"another one moves":                {func(a *absences) { a.excuse(2, at(70)) }, 0},
-		"the user decides":                 {func(a *absences) { a.fixed = true; a.excuse(1, at(70)) }, 0},
+		"it moves":                         {func(a *absences) { a.excuse(start, 1, at(70)) }, 90},
+		"it moves, announced long ago":     {func(a *absences) { a.excuse(start, 1, at(1)) }, 90},
+		"it moves, announced too long ago": {func(a *absences) { a.excuse(start, 1, at(-1)) }, 0},
+		"it moves, with a longer lease":    {func(a *absences) { a.patience = 100 * time.Second; a.excuse(start, 1, at(70)) }, 100},
+		"it moved":                         {func(a *absences) { a.excuse(start, 1, at(70)); a.excuse(start, 1, time.Time{}) }, 0},
+		"another one moves":                {func(a *absences) { a.excuse(start, 2, at(70)) }, 0},
+		"the user decides":                 {func(a *absences) { a.fixed = true; a.excuse(start, 1, at(70)) }, 0},
 		"we stood still":                   {func(a *absences) { a.mistrust(at(30)) }, 30},
 	} {
 		a := newAbsences()
@@ -56,8 +56,8 @@ func TestAbsences(t *testing.T) {
 	if a.back(1) {
 		t.Error("a host was back that was not lost yet")
 	}
-	a.excuse(2, at(1000)) // its word came late
-	a.excuse(2, at(1001)) // and again, from the launcher
+	a.excuse(start, 2, at(1000)) // its word came late
+	a.excuse(start, 2, at(1001)) // and again, from the launcher
 	if lost := a.lost(at(20), lease, silent); !slices.Equal(lost, []int{3}) {
 		t.Errorf("lost %v, want 3 alone", lost)
 	}
@@ -77,7 +77,7 @@ func TestAbsences(t *testing.T) {
 	if lost := a.lost(at(20), lease, between); !slices.Equal(lost, []int{1}) {
 		t.Errorf("lost %v, want 1, of whom nothing was heard for 30 s", lost)
 	}
-	a.excuse(1, at(1000))
+	a.excuse(start, 1, at(1000))
 	a.left(1, start)
 	spoke := func(int) time.Time { return at(-20) }
 	if lost := a.lost(at(99), lease, spoke); lost != nil {
@@ -131,8 +131,13 @@ func TestLinks(t *testing.T) {
 		"something is sent late":  {waits: func(s int) bool { return s >= 50 }, want: "told@55 lost@80"},
 		"it answers again":        {waits: all, heard: func(s int) bool { return s >= 12 }, want: "told@5 back@12"},
 		"it answers too late":     {waits: all, heard: func(s int) bool { return s >= 40 }, want: "told@5 lost@30 back@40 found@40"},
-		"it moves":                {before: func(a *absences) { a.excuse(1, at(70)) }, waits: all, want: "told@5 lost@70"},
-		"the user decides":        {before: func(a *absences) { a.fixed = true; a.excuse(1, at(70)) }, waits: all, want: "told@5 lost@30"},
+		"it moves":                {before: func(a *absences) { a.excuse(start, 1, at(70)) }, waits: all, want: "told@5 lost@70"},
+		"it moved, silent since before": {before: func(a *absences) { a.excuse(start, 1, at(1000)) },
+			at: map[int]func(*absences){40: func(a *absences) { a.excuse(at(40), 1, time.Time{}) }}, waits: all, want: "told@5 lost@70"},
+		"it moved twice, of which one word was late": {before: func(a *absences) { a.excuse(start, 1, at(1000)) },
+			at: map[int]func(*absences){20: func(a *absences) { a.excuse(at(20), 1, time.Time{}) }, 45: func(a *absences) { a.excuse(at(45), 1, time.Time{}) }}, waits: all,
+			want: "told@5 lost@50"},
+		"the user decides": {before: func(a *absences) { a.fixed = true; a.excuse(start, 1, at(70)) }, waits: all, want: "told@5 lost@30"},
 		"this host stood still": {at: map[int]func(*absences){3: func(a *absences) { a.mistrust(at(33)) }}, waits: all,
 			want: "told@8 lost@33"},
 		"this host stood still later": {at: map[int]func(*absences){20: func(a *absences) { a.mistrust(at(50)) }}, waits: all,

@@ -20,7 +20,7 @@ func (d *daemon) account() {
 	known := &wire.Account{HasJob: true}
 	if d.roster != nil {
 		known.Epoch = d.roster.Epoch
-		if d.began == known.Epoch {
+		if d.began > 0 { // perhaps in a former world, and no newcomer for that
 			d.out.Write(&wire.Committed{World: d.entered})
 		}
 		for _, process := range slices.Sorted(maps.Keys(d.waiting)) {

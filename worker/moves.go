@@ -63,8 +63,15 @@ func (d *daemon) beat(ctx context.Context) {
 func (d *daemon) watchLinks() {
 	for _, q := range d.absent.linked(time.Now(), d.lease(), d.mesh.Awaited()) {
 		if d.tellQuiet(q); q.lost {
-			d.out.Write(&wire.Silent{Peer: q.peer, Back: true})
+			d.heardAgain(q.peer)
 		}
+	}
+}
+
+// heardAgain takes an accusation of a peer back, unless there is another reason for it.
+func (d *daemon) heardAgain(peer int) {
+	if !d.absent.missed(peer) && !d.unreached.given[peer] {
+		d.out.Write(&wire.Silent{Peer: peer, Back: true})
 	}
 }
 
@@ -329,10 +336,11 @@ func (d *daemon) doubtPlaced() {
 // peerMoves takes a peer's word about its own move.
 func (d *daemon) peerMoves(peer int, m *wire.Migrating) {
 	if m.State == wire.MoveStarts {
-		d.absent.excuse(peer, time.Now().Add(wire.MoveLimit))
+		now := time.Now()
+		d.absent.excuse(now, peer, now.Add(wire.MoveLimit))
 		return
 	}
-	d.absent.excuse(peer, time.Time{})
+	d.absent.excuse(time.Now(), peer, time.Time{})
 	d.mesh.Kick(peer)
 	if m.Moved { // to where ways are others
 		d.edges.forgetWay(peer)

@@ -102,9 +102,7 @@ func (d *daemon) reportUnreached() {
 		d.sayUnreached(peer)
 	}
 	for _, peer := range back {
-		if !d.absent.missed(peer) {
-			d.out.Write(&wire.Silent{Peer: peer, Back: true})
-		}
+		d.heardAgain(peer)
 	}
 }
 

@@ -202,9 +202,9 @@ func around(order []int, self, steps int) []int {
 }
 
 // reachAll makes sure, once a large world has begun, that its hosts reach each other, nearest first: so both ends of a
-// link come to it at about the same time. A host that is silent is not its affair, so it waits longer than it takes
+// link come to it at about the same time. A host that is silent is not its affair, so its patience is longer than it takes
 // to find such a host.
-func (d *daemon) reachAll(ctx context.Context, w wire.World) {
+func (d *daemon) reachAll(ctx context.Context, w wire.World, patience time.Duration) {
 	pause := time.NewTimer(reachAfter)
 	defer pause.Stop()
 	select {
@@ -212,7 +212,6 @@ func (d *daemon) reachAll(ctx context.Context, w wire.World) {
 	case <-ctx.Done():
 		return
 	}
-	patience := d.lease() + linkPatience
 	for steps := 2; steps <= len(w.Order)/2; steps++ {
 		limit, cancel := context.WithTimeout(ctx, patience)
 		peers := around(w.Order, d.job.HostID, steps)
@@ -293,7 +292,8 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 	d.out.Write(&wire.Committed{World: known})
 	d.stepPause(ctx, pause.Event{World: &pause.World{Epoch: w.Epoch, Members: w.Order}})
 	if len(w.Order) > fewHosts {
-		d.wg.Go(func() { d.reachAll(ctx, w) })
+		patience := d.lease() + linkPatience
+		d.wg.Go(func() { d.reachAll(ctx, w, patience) })
 	}
 	if d.job.Verbose && len(w.Order) > 1 && w.Order[0] == d.job.HostID {
 		how := "between hosts " + d.engine.Describe()
