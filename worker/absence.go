@@ -141,15 +141,20 @@ func (a *absences) mistrust(until time.Time) {
 	}
 }
 
+// granted is how long a peer may be silent: the lease, or more if it moves.
+func (a *absences) granted(now time.Time, peer int, lease time.Duration) time.Duration {
+	if now.Before(a.excused[peer]) {
+		return max(lease, wire.MoveLease)
+	}
+	return lease
+}
+
 // lost returns, once, who is lost by now. heard tells when a link brought something from a peer, the zero time for never:
 // gossip may miss for a while what came between two outages.
 func (a *absences) lost(now time.Time, lease time.Duration, heard func(peer int) time.Time) []int {
 	var out []int
 	for peer, at := range a.until {
-		patience := lease
-		if now.Before(a.excused[peer]) {
-			patience = max(patience, wire.MoveLease)
-		}
+		patience := a.granted(now, peer, lease)
 		if spoke := heard(peer); !spoke.IsZero() && at.Before(spoke.Add(patience)) {
 			at = spoke.Add(patience)
 		}
@@ -162,10 +167,7 @@ func (a *absences) lost(now time.Time, lease time.Duration, heard func(peer int)
 		}
 	}
 	for peer, w := range a.links {
-		patience := lease
-		if now.Before(a.excused[peer]) {
-			patience = max(patience, wire.MoveLease)
-		}
+		patience := a.granted(now, peer, lease)
 		if now.Before(w.from.Add(patience)) || now.Before(a.doubt) || w.lost {
 			continue
 		}
