@@ -1,28 +1,14 @@
 package link_test
 
 import (
-	"context"
-	"net"
 	"testing"
 	"time"
-
-	"gorun/collective/link"
 )
 
 // TestAwaited: of a peer that has everything nothing is awaited; of one that was never reached nothing came, and of one on the other
 // side of a broken way nothing comes any more.
 func TestAwaited(t *testing.T) {
-	configure := func(c *link.Config) {
-		dial := c.Dial
-		c.Dial = func(ctx context.Context, peer, stream int) (net.Conn, error) {
-			if peer == 9 { // of whom nothing is heard
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
-			return dial(ctx, peer, stream)
-		}
-	}
-	nodes := []*node{newNode(t, 0, configure), newNode(t, 1, configure)}
+	nodes := []*node{newNode(t, 0, unheard), newNode(t, 1, unheard)}
 	p := newProxy(t, nodes[1].addr(), nil)
 	nodes[0].reach(1, p.ln.Addr().String())
 	nodes[1].reach(0, "127.0.0.1:1")

@@ -9,20 +9,22 @@ import (
 	"gorun/collective/link"
 )
 
+// unheard has nothing heard of peer 9.
+func unheard(c *link.Config) {
+	dial := c.Dial
+	c.Dial = func(ctx context.Context, peer, stream int) (net.Conn, error) {
+		if peer == 9 {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return dial(ctx, peer, stream)
+	}
+}
+
 // TestHungUp: a peer that ends, and one that never listened, are told from one that nothing is heard of, and from one
 // whose streams were only broken.
 func TestHungUp(t *testing.T) {
-	configure := func(c *link.Config) {
-		dial := c.Dial
-		c.Dial = func(ctx context.Context, peer, stream int) (net.Conn, error) {
-			if peer == 9 { // of whom nothing is heard
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
-			return dial(ctx, peer, stream)
-		}
-	}
-	nodes := newNodes(t, 3, configure)
+	nodes := newNodes(t, 3, unheard)
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

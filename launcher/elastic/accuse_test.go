@@ -87,8 +87,7 @@ func TestPartitions(t *testing.T) {
 			part[id] = rng.IntN(parts)
 			size[part[id]]++
 		}
-		type word struct{ at, by, of int }
-		var words []word // at in steps of a quarter of a second
+		var words []word
 		for by := range n {
 			for of := range n {
 				if part[by] != part[of] {
@@ -96,22 +95,11 @@ func TestPartitions(t *testing.T) {
 				}
 			}
 		}
-		slices.SortFunc(words, func(a, b word) int { return a.at - b.at })
 		var left []int
 		for id := range n {
 			left = append(left, id)
 		}
-		var a e.Accusations
-		for step := range 60 {
-			now := time.Unix(1000, 0).Add(time.Duration(step) * 250 * time.Millisecond)
-			for len(words) > 0 && words[0].at == step {
-				a.Accuse(now, words[0].by, words[0].of)
-				words = words[1:]
-			}
-			for _, lost := range a.Judge(now, left, func(int) bool { return true }, func(int) bool { return false }) {
-				left = slices.DeleteFunc(left, func(id int) bool { return id == lost })
-			}
-		}
+		left = judged(left, words, func(int) bool { return false })
 		kept := part[left[0]]
 		if len(left) != size[kept] || slices.ContainsFunc(left, func(id int) bool { return part[id] != kept }) {
 			t.Fatalf("seed %d: hosts are in parts %v, left are %v", seed, part, left)
@@ -120,6 +108,26 @@ func TestPartitions(t *testing.T) {
 			t.Fatalf("seed %d: hosts are in parts %v, left are %v, the fewer", seed, part, left)
 		}
 	}
+}
+
+// word is an accusation, at some step of a quarter of a second.
+type word struct{ at, by, of int }
+
+// judged is who is left of hosts, all of which the launcher hears, when those words have been said.
+func judged(hosts []int, words []word, newcomer func(id int) bool) []int {
+	slices.SortFunc(words, func(a, b word) int { return a.at - b.at })
+	var a e.Accusations
+	for step := range 60 {
+		now := time.Unix(1000, 0).Add(time.Duration(step) * 250 * time.Millisecond)
+		for len(words) > 0 && words[0].at == step {
+			a.Accuse(now, words[0].by, words[0].of)
+			words = words[1:]
+		}
+		for _, lost := range a.Judge(now, hosts, func(int) bool { return true }, newcomer) {
+			hosts = slices.DeleteFunc(hosts, func(id int) bool { return id == lost })
+		}
+	}
+	return hosts
 }
 
 // TestNewcomersCutOff: however newcomers and the hosts of a world are parted, as long as the latter hear each other and the launcher
@@ -133,8 +141,7 @@ func TestNewcomersCutOff(t *testing.T) {
 			fresh[id] = rng.IntN(3) > 0
 		}
 		fresh[rng.IntN(n)] = false
-		type word struct{ at, by, of int }
-		var words []word         // at in steps of a quarter of a second
+		var words []word
 		parted := map[int]bool{} // newcomers
 		for id := range n {
 			for other := range n {
@@ -150,7 +157,6 @@ func TestNewcomersCutOff(t *testing.T) {
 				}
 			}
 		}
-		slices.SortFunc(words, func(a, b word) int { return a.at - b.at })
 		var left, want []int
 		for id := range n {
 			left = append(left, id)
@@ -158,17 +164,7 @@ func TestNewcomersCutOff(t *testing.T) {
 				want = append(want, id)
 			}
 		}
-		var a e.Accusations
-		for step := range 60 {
-			now := time.Unix(1000, 0).Add(time.Duration(step) * 250 * time.Millisecond)
-			for len(words) > 0 && words[0].at == step {
-				a.Accuse(now, words[0].by, words[0].of)
-				words = words[1:]
-			}
-			for _, lost := range a.Judge(now, left, func(int) bool { return true }, func(id int) bool { return fresh[id] }) {
-				left = slices.DeleteFunc(left, func(id int) bool { return id == lost })
-			}
-		}
+		left = judged(left, words, func(id int) bool { return fresh[id] })
 		if !slices.Equal(left, want) {
 			t.Fatalf("seed %d: newcomers are %v, parted %v, left are %v, want %v", seed, fresh, parted, left, want)
 		}
