@@ -17,6 +17,9 @@ import (
 // unheard is from what silence on the launcher takes another host's word for it. Daemons speak every second.
 const unheard = 3 * time.Second
 
+// reunion is how long a host that has stood still while it moved may take, once it is heard here, to be heard by its peers again.
+const reunion = 10 * time.Second
+
 // accused takes what a host says of a peer.
 func (j *job) accused(h *host, m *wire.Silent) {
 	if m.Peer < 0 || m.Peer >= len(j.hosts) || j.stopping {
@@ -72,8 +75,9 @@ func (j *job) judge(now time.Time) {
 	for _, h := range j.hosts {
 		h.accuses = slices.DeleteFunc(h.accuses, func(s *wire.Silent) bool { return !j.member(j.hosts[s.Peer]) })
 		for _, s := range h.accuses {
-			// Its peers may not have heard that it moves.
-			if peer := j.hosts[s.Peer]; !peer.moves.After(now) || j.silences.quiet(now, peer.heard.last(now)) >= j.patience(now, peer) {
+			if j.excused(now, j.hosts[s.Peer]) {
+				j.accusations.Withdraw(h.id, s.Peer)
+			} else {
 				j.accusations.Accuse(now, h.id, s.Peer)
 			}
 		}
@@ -88,6 +92,19 @@ func (j *job) judge(now time.Time) {
 			j.hostFailed(&HostError{Host: h.name, Step: "run", Err: errors.New(j.charge(h)), Code: ExitTransport})
 		}
 	}
+}
+
+// excused is true for a host whose silence others may take for its loss because they have not heard that it moves: while it stands
+// still for no longer than that may take, and then until it has found them again. That it is to be moved some time is no excuse
+// for one that is heard here: then it is the way to the others that is broken, and either end of it may be at fault.
+func (j *job) excused(now time.Time, h *host) bool {
+	switch _, silent := j.silences.since[h.id]; {
+	case j.spec.Lease > 0:
+		return false
+	case silent || !j.hears(h, now): // silent also until it is told that it is back
+		return h.moves.After(now) && j.silences.quiet(now, h.heard.last(now)) < j.patience(now, h)
+	}
+	return now.Sub(h.back) < reunion
 }
 
 // hears is true for a host that the launcher hears.

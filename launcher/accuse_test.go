@@ -68,6 +68,59 @@ func TestAccused(t *testing.T) {
 	}
 }
 
+// TestAccusedWhileItMoves: that a host is to be moved excuses its silence, and the moment in which its peers find it again; not a broken
+// way to one of them, for which the other would have to go, and not where the user has said how long hosts may be silent.
+func TestAccusedWhileItMoves(t *testing.T) {
+	starts, ends := &wire.Migrating{State: wire.MoveStarts}, &wire.Migrating{State: wire.MoveEnds}
+	for name, tc := range map[string]struct {
+		said   *wire.Migrating // last, by the host of which others say that it is silent
+		silent time.Duration   // to the launcher until now; after that it is heard again
+		lease  time.Duration
+		after  time.Duration // what follows is told
+		lost   bool
+	}{
+		"it is heard all the time":                           {said: starts, lost: true},
+		"it stands still":                                    {said: starts, silent: 60 * time.Second},
+		"it is back, and its peers are yet to hear it":       {said: starts, silent: 60 * time.Second, after: reunion - time.Second},
+		"it is back, and its peers do not hear it":           {said: starts, silent: 60 * time.Second, after: reunion + time.Second, lost: true},
+		"its move is over, and its peers are yet to hear it": {said: ends, silent: 60 * time.Second, after: time.Second},
+		"its move is over, and its peers do not hear it":     {said: ends, silent: 60 * time.Second, after: reunion + time.Second, lost: true},
+		"the user has said for how long":                     {said: starts, silent: 60 * time.Second, lease: 70 * time.Second, after: time.Second, lost: true},
+		"it stands still for as long as the user has said":   {said: starts, silent: 60 * time.Second, lease: 60 * time.Second, lost: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now()
+			j := &job{spec: &Spec{Lease: tc.lease, Note: func(string, ...any) {}}, change: &change{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
+				silences: silences{since: map[int]time.Time{}}, worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0, 1, 2}}}}
+			for id := range 3 {
+				j.ready[id] = &wire.Ready{}
+				j.hosts = append(j.hosts, &host{id: id, name: fmt.Sprintf("h%d", id), hangUp: func() {}})
+				j.hosts[id].heard.has(now)
+			}
+			moving := j.hosts[2]
+			j.migrating(moving, starts)
+			if tc.silent > 0 {
+				moving.heard.reading(now.Add(-tc.silent))
+				j.listen(now)
+			}
+			for _, h := range j.hosts[:2] {
+				j.accused(h, &wire.Silent{Peer: 2, Text: "silent for 30s"})
+			}
+			if tc.after > 0 {
+				moving.heard.has(now)
+				j.judge(now)
+				j.listen(now)
+				j.migrating(moving, tc.said)
+				j.silences.looked = now.Add(tc.after)
+				j.listen(now.Add(tc.after))
+			}
+			if lost := moving.lostWhy != ""; lost != tc.lost || j.hosts[0].lostWhy != "" || j.hosts[1].lostWhy != "" {
+				t.Errorf("lost %v, %q and %q; want %v", lost, j.hosts[0].lostWhy, j.hosts[1].lostWhy, tc.lost)
+			}
+		})
+	}
+}
+
 // TestAwaits: for whom a world waits is told once in each epoch, and of a newcomer and another host it is the newcomer, whoever
 // says it.
 func TestAwaits(t *testing.T) {

@@ -106,6 +106,9 @@ func (j *job) listen(now time.Time) {
 		if text == "" {
 			continue
 		}
+		if event.State == HostBack && h.moves.After(now) {
+			h.back = now
+		}
 		event.Host = h.name
 		j.watchHost(event)
 		if h.moves.After(now) {
@@ -124,9 +127,12 @@ func (j *job) watchHost(e HostEvent) {
 
 // migrating takes a host's word about its own move.
 func (j *job) migrating(h *host, m *wire.Migrating) {
-	h.moves = time.Time{}
-	if m.State == wire.MoveStarts {
-		h.moves = time.Now().Add(wire.MoveLimit)
+	now := time.Now()
+	switch {
+	case m.State == wire.MoveStarts:
+		h.moves = now.Add(wire.MoveLimit)
+	case h.moves.After(now):
+		h.moves, h.back = time.Time{}, now
 	}
 	if !j.spec.Verbose {
 		return
