@@ -16,10 +16,10 @@ type apart struct {
 	by, of int // host ids
 	since  time.Time
 	told   bool
+	said   map[int]bool // by whom it is said; what one direction carries again the other may not
 }
 
-// unanswered takes what a host says of the link to a peer. Both ends may say it; what is heard needs both directions, so either may
-// say that it is over.
+// unanswered takes what a host says of the link to a peer. Both ends may say it, and then it is over when both of them say so.
 func (j *job) unanswered(h *host, m *wire.Unanswered) {
 	if m.Peer < 0 || m.Peer >= len(j.hosts) || m.Peer == h.id {
 		return
@@ -27,12 +27,17 @@ func (j *job) unanswered(h *host, m *wire.Unanswered) {
 	pair := [2]int{min(h.id, m.Peer), max(h.id, m.Peer)}
 	known := j.apart[pair]
 	switch {
-	case !m.Back && known == nil:
+	case !m.Back && known != nil:
+		known.said[h.id] = true
+	case !m.Back:
 		if j.apart == nil {
 			j.apart = map[[2]int]*apart{}
 		}
-		j.apart[pair] = &apart{by: h.id, of: m.Peer, since: time.Now().Add(-time.Duration(m.ForMS) * time.Millisecond)}
-	case m.Back && known != nil:
+		j.apart[pair] = &apart{by: h.id, of: m.Peer, since: time.Now().Add(-time.Duration(m.ForMS) * time.Millisecond), said: map[int]bool{h.id: true}}
+	case known != nil:
+		if delete(known.said, h.id); len(known.said) > 0 {
+			return
+		}
 		delete(j.apart, pair)
 		if known.told && !j.stopping {
 			by, of := j.hosts[known.by].name, j.hosts[known.of].name

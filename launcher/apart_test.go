@@ -21,9 +21,16 @@ func TestApart(t *testing.T) {
 		deaf int // a host that the launcher does not hear, 0 for none
 		want string
 	}{
-		"one says so": {said: func(_ *job, say func(int, *wire.Unanswered)) { say(1, silent(2)) }, want: told},
-		"both say so": {said: func(_ *job, say func(int, *wire.Unanswered)) { say(1, silent(2)); say(2, silent(1)) }, want: told},
-		"it is over":  {said: func(_ *job, say func(int, *wire.Unanswered)) { say(1, silent(2)); say(1, back(2)) }, want: told + "; gorun: host1 hears host2 again after 5 s; host2 back to host1"},
+		"one says so":          {said: func(_ *job, say func(int, *wire.Unanswered)) { say(1, silent(2)) }, want: told},
+		"both say so":          {said: func(_ *job, say func(int, *wire.Unanswered)) { say(1, silent(2)); say(2, silent(1)) }, want: told},
+		"it is over":           {said: func(_ *job, say func(int, *wire.Unanswered)) { say(1, silent(2)); say(1, back(2)) }, want: told + "; gorun: host1 hears host2 again after 5 s; host2 back to host1"},
+		"only one hears again": {said: func(_ *job, say func(int, *wire.Unanswered)) { say(1, silent(2)); say(2, silent(1)); say(1, back(2)) }, want: told},
+		"one hears for a moment": {said: func(_ *job, say func(int, *wire.Unanswered)) {
+			say(1, silent(2))
+			say(2, silent(1))
+			say(2, back(1))
+			say(2, silent(1))
+		}, want: told},
 		"the other hears": {said: func(_ *job, say func(int, *wire.Unanswered)) {
 			say(1, silent(2))
 			say(2, silent(1))
