@@ -51,13 +51,12 @@ func (j *job) hungUp(h *host, m *wire.HungUp) {
 // silent for too long where no other host would say so.
 func (j *job) search(now time.Time) {
 	for _, h := range j.hosts {
-		d := h.daemon.Load()
-		if d == nil || d.Away == nil || j.ended[h.id] {
+		quiet, a, ok := j.missed(now, h)
+		if !ok {
 			continue
 		}
 		patience := j.patience(now, h)
-		expired := j.silences.quiet(now, h.heard.last(now)) >= patience
-		a := d.Away()
+		expired := quiet >= patience
 		if a.since.IsZero() {
 			if expired && j.ready[h.id] != nil && !j.watched(now, h) {
 				j.giveUpOn(h, fmt.Sprintf("silent for %v", patience))
@@ -75,6 +74,16 @@ func (j *job) search(now time.Time) {
 			j.giveUpOn(h, fmt.Sprintf("cannot be reached since %s", a.since.Format(time.TimeOnly)))
 		}
 	}
+}
+
+// missed is for how long nothing has been heard of a host, and how it cannot be reached. It is not ok for one that has not been started or
+// has ended, nor for one whose connection ends with it.
+func (j *job) missed(now time.Time, h *host) (quiet time.Duration, a away, ok bool) {
+	d := h.daemon.Load()
+	if d == nil || d.Away == nil || j.ended[h.id] {
+		return 0, away{}, false
+	}
+	return j.silences.quiet(now, h.heard.last(now)), d.Away(), true
 }
 
 // giveUpOn takes a host for lost, by itself.

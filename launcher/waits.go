@@ -34,11 +34,8 @@ func (j *job) awaited(now time.Time) string {
 func (j *job) silentHosts(now time.Time, so time.Duration) map[*host]time.Duration {
 	silent := map[*host]time.Duration{}
 	for _, h := range j.hosts {
-		d := h.daemon.Load()
-		if j.ready[h.id] == nil || j.ended[h.id] || d == nil || d.Away == nil {
-			continue
-		}
-		if quiet := j.silences.quiet(now, h.heard.last(now)); quiet >= so || !d.Away().since.IsZero() {
+		quiet, a, ok := j.missed(now, h)
+		if ok && j.ready[h.id] != nil && (quiet >= so || !a.since.IsZero()) {
 			silent[h] = quiet
 		}
 	}
