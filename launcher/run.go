@@ -479,7 +479,7 @@ func (j *job) failed(name string) bool {
 func (j *job) giveUp() {
 	j.settleC = nil
 	if j.starting() && !j.stopping {
-		for h, since := range j.silentHosts(time.Now(), silentAfter) {
+		for h, since := range j.silentHosts(time.Now()) {
 			if !j.failed(h.name) {
 				j.failures = append(j.failures, silentError(h, since))
 			}
@@ -506,7 +506,7 @@ func (j *job) index(name string) int {
 }
 
 func (j *job) startTimedOut() {
-	silent := j.silentHosts(time.Now(), silentAfter)
+	silent := j.silentHosts(time.Now())
 	for _, h := range j.hosts {
 		if j.failed(h.name) {
 			continue

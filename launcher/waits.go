@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"gorun/rendezvous/wire"
@@ -30,12 +31,12 @@ func (j *job) awaited(now time.Time) string {
 	return someOf(names)
 }
 
-// silentHosts are those of which nothing has been heard for so long since they were ready, or that cannot be reached.
-func (j *job) silentHosts(now time.Time, so time.Duration) map[*host]time.Duration {
+// silentHosts are those of which nothing has been heard since they were ready, for so long that a start which fails is for them to
+// answer for. That a connection has just ended says nothing of its host.
+func (j *job) silentHosts(now time.Time) map[*host]time.Duration {
 	silent := map[*host]time.Duration{}
 	for _, h := range j.hosts {
-		quiet, a, ok := j.missed(now, h)
-		if ok && j.ready[h.id] != nil && (quiet >= so || !a.since.IsZero()) {
+		if quiet, _, ok := j.missed(now, h); ok && j.ready[h.id] != nil && quiet >= silentAfter {
 			silent[h] = quiet
 		}
 	}
@@ -53,7 +54,9 @@ func (j *job) waitsForSilent(h *host, f *wire.Failed) bool {
 	if !f.Again || j.change != nil || !j.starting() {
 		return false
 	}
-	silent := j.silentHosts(time.Now(), mute)
-	delete(silent, h)
-	return len(silent) > 0
+	now := time.Now()
+	return slices.ContainsFunc(j.hosts, func(other *host) bool {
+		quiet, a, ok := j.missed(now, other)
+		return ok && other != h && j.ready[other.id] != nil && (quiet >= mute || !a.since.IsZero())
+	})
 }

@@ -1,9 +1,11 @@
 package launcher
 
 import (
+	"errors"
 	"testing"
 	"time"
 
+	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
 )
 
@@ -60,6 +62,36 @@ func TestStartTimeoutNamesSilentHost(t *testing.T) {
 	e, _ := j.verdict.(*HostError)
 	if e == nil || e.Error() != "b: run: silent for 60 s" || e.Hint != "is the host up? A virtual machine that stands still has --lease to be back" {
 		t.Errorf("verdict %v", j.verdict)
+	}
+}
+
+// TestStartBlamesNoBrokenLine: a host whose connection has just ended is not taken for why a start failed, neither when it has taken
+// too long nor when another one fails.
+func TestStartBlamesNoBrokenLine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fails func(j *job)
+		want  string
+	}{
+		"a start takes too long": {func(j *job) { j.startTimedOut() }, "a: start ranks: not all of its ranks run after 1m0s"},
+		"a host fails":           {func(j *job) { j.hostFailed(&HostError{Host: "a", Step: "probe", Err: errors.New("no memory")}) }, "a: probe: no memory"},
+	} {
+		j := &job{spec: &Spec{StartTimeout: time.Minute, Placement: plan.Placement{Hosts: []plan.Host{{Ranks: []int{0}}, {Ranks: []int{1}}}}},
+			up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, started: map[int]bool{1: true}, worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1}},
+			ready: map[int]*wire.Ready{0: {}, 1: {}}, hostOfRank: []int{0, 1}, silences: silences{since: map[int]time.Time{}}}
+		for id, name := range []string{"a", "b"} {
+			h := newHost(id, name, j.spec, wire.Job{})
+			var broken away
+			if id == 1 {
+				broken.since = time.Now()
+			}
+			h.daemon.Store(&Daemon{Away: func() away { return broken }})
+			h.heard.reading(time.Now().Add(-time.Second))
+			j.hosts = append(j.hosts, h)
+		}
+		tc.fails(j)
+		if j.verdict == nil || j.verdict.Error() != tc.want {
+			t.Errorf("%s: verdict %v, want %s", name, j.verdict, tc.want)
+		}
 	}
 }
 
