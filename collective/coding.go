@@ -21,8 +21,9 @@ import (
 //
 // What is so small that it goes with the ready messages (carry.go) is not coded.
 
-// codingOf returns how a checked request travels, CodingDefault if it is as it is.
-func (e *Engine) codingOf(r *Request) kernel.Coding {
+// CodingOf returns how the elements of a request travel between hosts, CodingDefault if as they are. All ranks must have
+// the same in common, by whichever way they came to it.
+func (e *Engine) CodingOf(r *Request) kernel.Coding {
 	c := r.Coding
 	if c == kernel.CodingDefault {
 		c = e.coding

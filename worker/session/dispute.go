@@ -19,7 +19,7 @@ const (
 	disputeEvery = 100 * time.Millisecond // whether all are there
 )
 
-// matter is what ranks must have in common. Not how it travels: the job may say that.
+// matter is what ranks must have in common.
 type matter struct {
 	kind      collective.Kind
 	dtype     kernel.Type
@@ -27,14 +27,15 @@ type matter struct {
 	root      int
 	pre, post float64
 	shape     []int // constant
+	coding    kernel.Coding
 }
 
-func matterOf(r *collective.Request) matter {
-	return matter{r.Kind, r.Type, r.Op, r.Root, r.Pre, r.Post, r.Shape}
+func (s *Server) matterOf(r *collective.Request) matter {
+	return matter{r.Kind, r.Type, r.Op, r.Root, r.Pre, r.Post, r.Shape, s.cfg.Engine.CodingOf(r)}
 }
 
 func (m *matter) equal(o *matter) bool {
-	return m.kind == o.kind && m.dtype == o.dtype && m.op == o.op && m.root == o.root && m.pre == o.pre && m.post == o.post && slices.Equal(m.shape, o.shape)
+	return m.kind == o.kind && m.dtype == o.dtype && m.op == o.op && m.root == o.root && m.pre == o.pre && m.post == o.post && m.coding == o.coding && slices.Equal(m.shape, o.shape)
 }
 
 // proxy is a part of a rank that the daemon hands in for it. It implements collective.Client.
@@ -66,15 +67,14 @@ func (p *proxy) Complete(_ uint64, r collective.Result) {
 
 // disputes reports whether a rank is the first that submits something else than what others may have brought to the lane
 // of its name.
-func (l *lanes) disputes(rank int, r *collective.Request) bool {
+func (l *lanes) disputes(rank int, name string, mine matter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	x := l.names[r.Name]
+	x := l.names[name]
 	if x == nil || x.offset == 0 || l.closed {
 		return false
 	}
 	x.back |= 1 << l.place(rank)
-	mine := matterOf(r)
 	first := !x.disputed && !x.agreed.equal(&mine)
 	x.disputed = x.disputed || first
 	return first
@@ -144,7 +144,7 @@ func (s *Server) settleDispute(l *lanes, epoch uint32, name string) {
 		memory := make([]byte, m.bytes()) // of which nobody reads anything
 		for place, p := range absent {
 			err := s.cfg.Engine.Submit(l.ranks[place], collective.Request{Kind: m.kind, Name: name, Type: m.dtype, Op: m.op, Root: m.root,
-				Pre: m.pre, Post: m.post, Shape: m.shape, In: memory, Out: memory, Epoch: epoch, Client: p})
+				Pre: m.pre, Post: m.post, Coding: max(m.coding, kernel.CodingNone), Shape: m.shape, In: memory, Out: memory, Epoch: epoch, Client: p})
 			if err != nil {
 				p.Complete(0, collective.Result{Err: err})
 			}

@@ -25,8 +25,14 @@ func startReal(t testing.TB, size int) *host {
 // startRealBehind puts something between the server and the engine.
 func startRealBehind(t testing.TB, size int, behind func(session.Engine) session.Engine) *host {
 	t.Helper()
+	return startConfigured(t, size, collective.Config{}, behind)
+}
+
+func startConfigured(t testing.TB, size int, cfg collective.Config, behind func(session.Engine) session.Engine) *host {
+	t.Helper()
 	h := &host{pool: shm.NewPool(1 << 30), engine: newEngine(size, nil)}
-	e := collective.New(collective.Config{Alloc: h.pool})
+	cfg.Alloc = h.pool
+	e := collective.New(cfg)
 	member := collective.Member{Name: "host1"}
 	for rank := range size {
 		member.Ranks = append(member.Ranks, rank)

@@ -432,7 +432,7 @@ func (s *session) offer(r *collective.Request, m *submit, o *operation) (debts [
 		}
 	case r.Kind == collective.Allreduce && r.Group == 0 && s.inLanes:
 		o.lane = r.Name
-		s.lanes.offer(s.rank, r.Name, len(r.In), offer{m.lane, m.wide, part{tenancy{m.in.region, o.in}, tenancy{m.out.region, o.out}}, matterOf(r)})
+		s.lanes.offer(s.rank, r.Name, len(r.In), offer{m.lane, m.wide, part{tenancy{m.in.region, o.in}, tenancy{m.out.region, o.out}}, s.server.matterOf(r)})
 	}
 	return debts
 }

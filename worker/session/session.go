@@ -260,7 +260,7 @@ func (s *session) submit(m *submit) error {
 			return nil
 		}
 		debts := s.offer(&r, m, o)
-		if named && s.lanes.disputes(s.rank, &r) {
+		if named && s.lanes.disputes(s.rank, r.Name, s.server.matterOf(&r)) {
 			l, name := s.lanes, r.Name
 			s.server.wg.Go(func() { s.server.settleDispute(l, s.epoch, name) })
 		}
