@@ -220,6 +220,34 @@ func TestWhoWaits(t *testing.T) {
 		ends(far, ErrNotResumed)
 		wait()
 	})
+	t.Run("another launcher", func(t *testing.T) {
+		p := long
+		connected := make(chan bool, 10)
+		p.Connected = func(here bool) { connected <- here }
+		s, near, far, conn, wait := begin(p)
+		conn.Close() // the former one is gone
+		near.Fail(net.ErrClosed)
+		if first, second := <-connected, <-connected; !first || second {
+			t.Errorf("told of %v and %v", first, second)
+		}
+		next, err := s.Adopt(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next.Write(bytes.Repeat([]byte("o"), TokenSize))
+		ends(far, ErrSuperseded)
+		select {
+		case here := <-connected:
+			if !here {
+				t.Error("told that the other one is gone")
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("nobody is told that the other one is there")
+		}
+		s.End(2)
+		wait()
+		next.Close()
+	})
 	t.Run("order", func(t *testing.T) {
 		s, _, far, conn, wait := begin(long)
 		w, err := s.Watch()

@@ -206,9 +206,9 @@ func (v *server) adopt(mark string, term uint64, token []byte) bool {
 	if term <= v.term || v.over || v.relay.current().Over() {
 		return false
 	}
-	v.timer.Stop()
-	v.waits, v.term, v.token, v.mark, v.orphaned = false, term, token, mark, false
+	v.term, v.token = term, token
 	v.relay.supersede()
+	v.carried(mark)
 	return true
 }
 
@@ -231,12 +231,17 @@ func (v *server) begin(mark string, token []byte) bool {
 	if subtle.ConstantTimeCompare(v.token, token) == 0 {
 		return false
 	}
+	v.carried(mark)
+	return true
+}
+
+// carried notes by which connection the stream is carried now. mu is held.
+func (v *server) carried(mark string) {
 	v.timer.Stop()
 	v.waits, v.mark, v.orphaned = false, mark, false
 	if v.patience.Connected != nil {
 		v.patience.Connected(true)
 	}
-	return true
 }
 
 // end waits for the next connection, if it was the last one that ended.
