@@ -15,7 +15,9 @@ type Tie struct {
 
 	mu    sync.Mutex
 	here  bool
-	over  bool            // the job ends here, or goes on without this host
+	over  bool            // the job ends here
+	epoch uint32          // of the world that this host knows of
+	left  uint32          // the last epoch that goes on without this host, as peers say
 	lease time.Duration   // how long hosts may be silent
 	peers map[int]hearing // of the world
 	gone  map[int]bool    // peers that have ended their connections with this host
@@ -27,7 +29,7 @@ type hearing struct {
 	deaf  bool
 }
 
-// forever is a stamp after all others.
+// forever is a stamp after all that hosts give.
 const forever = ^uint64(0)
 
 // NewTie returns that of a daemon which hears its launcher.
@@ -55,11 +57,11 @@ const leastTie = 30 * time.Second
 func (t *Tie) Elsewhere(waited time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if waited >= max(leastTie, t.lease) {
+	if waited >= max(leastTie, t.lease) || t.over || t.left > t.epoch {
 		return false
 	}
 	for host, p := range t.peers {
-		if !p.deaf && !t.gone[host] && !t.over {
+		if !p.deaf && !t.gone[host] {
 			return true
 		}
 	}
@@ -67,13 +69,13 @@ func (t *Tie) Elsewhere(waited time.Duration) bool {
 }
 
 // among forgets all but the peers of a world, in which hosts may be silent for so long. Nil is nobody's.
-func (t *Tie) among(peers []int, lease time.Duration) {
+func (t *Tie) among(epoch uint32, peers []int, lease time.Duration) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lease, t.over = lease, false
+	t.epoch, t.lease = epoch, lease
 	known := t.peers
 	t.peers = map[int]hearing{}
 	for _, p := range peers {
@@ -81,7 +83,7 @@ func (t *Tie) among(peers []int, lease time.Duration) {
 	}
 }
 
-// end says that this host stops, or that the others go on without it, which each of them knows for all: peers do as well, and are not listened to any more.
+// end says that this host stops: its peers do as well, and are not listened to any more.
 func (t *Tie) end() {
 	if t == nil {
 		return
@@ -89,6 +91,17 @@ func (t *Tie) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over = true
+}
+
+// without says that the world of an epoch does without this host, which each of its peers there knows for all: they may hear the
+// launcher, but it will not come back. A word that is late, of a world before the one that this host is in, says nothing.
+func (t *Tie) without(epoch uint32) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.left = max(t.left, epoch)
 }
 
 // peer takes the word of a peer, or what is known of it otherwise.
@@ -175,7 +188,7 @@ func (d *daemon) releaseOthers(former, next *wire.Roster) {
 	}
 	for _, p := range former.Peers {
 		if _, member := peerOf(next, p.ID); !member && p.ID != d.job.HostID {
-			d.send(p.ID, &wire.Hears{Host: d.job.HostID, Stamp: forever})
+			d.send(p.ID, &wire.Without{Epoch: next.Epoch})
 		}
 	}
 }

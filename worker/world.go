@@ -53,11 +53,10 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 		case *wire.Moved:
 			d.peerMoved(m)
 			return
+		case *wire.Without:
+			d.cfg.Tie.without(m.Epoch)
+			return
 		case *wire.Hears:
-			if m.Stamp == forever {
-				d.cfg.Tie.end() // see releaseOthers: not all may reach this host
-				return
-			}
 			d.cfg.Tie.peer(m.Host, hearing{stamp: m.Stamp, deaf: !m.Launcher})
 			return
 		case *wire.Edges:
@@ -399,6 +398,7 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	}
 	d.absent.patience, d.absent.fixed = max(d.lease()-d.gossipLease(), 0), d.job.LeaseMS > 0
 	if _, member := peerOf(r, d.job.HostID); !member { // nothing to do here until the next one
+		d.cfg.Tie.among(r.Epoch, nil, d.lease())
 		d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: membersOf(r)}})
 		return
 	}
@@ -445,7 +445,7 @@ func (d *daemon) form(ctx context.Context, former *wire.Roster) {
 		d.greet(ctx, r.Epoch, strangers[:min(len(strangers), maxGreeted)])
 	}
 	ids := membersOf(r)
-	d.cfg.Tie.among(slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id == d.job.HostID }), d.lease())
+	d.cfg.Tie.among(r.Epoch, slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id == d.job.HostID }), d.lease())
 	d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: ids}})
 	d.step(ctx, epoch.Event{Self: &d.self})
 	d.pace = tickPeriod

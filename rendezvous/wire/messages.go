@@ -371,6 +371,11 @@ type Hears struct {
 	Launcher bool   `msgpack:"launcher"`
 }
 
+// Without says, to a peer that is in no world any more, that the one of an epoch does without it.
+type Without struct {
+	Epoch uint32 `msgpack:"epoch"`
+}
+
 // States of a move.
 const (
 	MoveStarts = "starts"
@@ -421,3 +426,4 @@ func (*Form) kind() byte         { return 54 }
 func (*Peers) kind() byte        { return 55 }
 func (*Unanswered) kind() byte   { return 56 }
 func (*Awaits) kind() byte       { return 57 }
+func (*Without) kind() byte      { return 58 }

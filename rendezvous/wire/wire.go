@@ -119,6 +119,8 @@ func newMessage(kind byte) Message {
 		return new(Unanswered)
 	case 57:
 		return new(Awaits)
+	case 58:
+		return new(Without)
 	}
 	return newClusterMessage(kind)
 }

@@ -56,6 +56,7 @@ var messages = []wire.Message{
 	&wire.Unanswered{Peer: 2, Back: true, ForMS: 5000},
 	&wire.HungUp{Peer: 2, Back: true},
 	&wire.Awaits{Epoch: 3, Peer: 2, ForMS: 4000},
+	&wire.Without{Epoch: 3},
 	&wire.Wanted{},
 	&wire.Form{Epoch: 1},
 	&wire.Peers{Epoch: 1, Peers: []wire.Peer{{Name: "a", Ranks: []int{0, 1}}}},
