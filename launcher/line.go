@@ -72,6 +72,18 @@ type login struct {
 	timer   *time.Timer
 }
 
+// openLine begins a conversation with the first login, unless ctx ends before that has succeeded. Who hangs up ends ctx: the daemon
+// is to hear that, so the connection lasts until it is closed.
+func openLine(ctx context.Context, token []byte, answers bool, first, again func(context.Context) (*login, error)) (*line, error) {
+	d, end, err := lasting(ctx, first)
+	if err != nil {
+		return nil, err
+	}
+	l := newLine(token, d, answers, again)
+	context.AfterFunc(l.ctx, end)
+	return l, nil
+}
+
 // newLine begins a conversation over the connection to a daemon. Answers is false if again cannot tell of a host that answers.
 func newLine(token []byte, first *login, answers bool, again func(context.Context) (*login, error)) *line {
 	l := &line{Stream: resume.New(), token: token, again: again, doubt: doubt, prompt: attempt, blind: !answers, ended: make(chan struct{})}
@@ -218,21 +230,29 @@ func (l *line) note(what func(*away)) {
 	what(&l.away)
 }
 
-// login logs in, unless until ends before. What it returns lives as long as the line.
+// login logs in, unless until ends before, which it does with the line. What it returns lives as long as that.
 func (l *line) login(until context.Context) (*login, error) {
+	d, end, err := lasting(until, l.again)
+	if err == nil {
+		context.AfterFunc(l.ctx, end)
+	}
+	return d, err
+}
+
+// lasting logs in by again, unless until ends before. What it returns lives on, until end.
+func lasting(until context.Context, again func(context.Context) (*login, error)) (d *login, end func(), err error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(until)) // who wants to hear of answers stays
-	context.AfterFunc(l.ctx, cancel)
 	keep := context.AfterFunc(until, cancel)
-	d, err := l.again(ctx)
+	d, err = again(ctx)
 	switch {
 	case !keep() && err == nil:
 		d.discard()
-		return nil, context.Cause(until)
+		return nil, nil, context.Cause(until)
 	case err != nil:
 		cancel()
-		return nil, err
+		return nil, nil, err
 	}
-	return d, nil
+	return d, cancel, nil
 }
 
 // mend is about a connection that has ended. It returns another one, nil if the stream or the line is over.

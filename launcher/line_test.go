@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -66,6 +67,46 @@ func newDistant(t *testing.T) *distant {
 		d.wg.Wait()
 	})
 	return d
+}
+
+// TestHangUp: the daemon hears it when the launcher hangs up on it, and does not wait for another connection.
+func TestHangUp(t *testing.T) {
+	d := newDistant(t)
+	ctx, hangUp := context.WithCancel(t.Context())
+	late := func(context.Context) (*login, error) {
+		d, err := d.login(t.Context())
+		hangUp()
+		return d, err
+	}
+	if _, err := openLine(ctx, nil, true, late, late); !errors.Is(err, context.Canceled) {
+		t.Errorf("a login that nobody wants any more ends with %v", err)
+	}
+	ctx, hangUp = context.WithCancel(t.Context())
+	l, err := openLine(ctx, bytes.Repeat([]byte("k"), resume.TokenSize), true, d.login, d.login)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, d.stream)
+		ends <- err
+	}()
+	if _, err := l.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	hangUp()
+	time.Sleep(20 * time.Millisecond) // for whoever takes that for the end of the connection
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-ends:
+		if err != nil {
+			t.Errorf("the daemon was not told: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the daemon waits for another connection")
+	}
 }
 
 // login comes to the daemon's socket; the last login is the one that breaks.

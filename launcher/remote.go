@@ -46,14 +46,17 @@ func (s *SSH) Dial(ctx context.Context, host string) (*Daemon, error) {
 		return nil, err
 	}
 	worker, relay := s.Session(session)
-	first, ip, err := s.login(ctx, host, worker)
-	if err != nil {
-		return nil, err
-	}
-	l := newLine(token, first, s.Client.Answers(), func(ctx context.Context) (*login, error) {
+	var ip string
+	l, err := openLine(ctx, token, s.Client.Answers(), func(ctx context.Context) (d *login, err error) {
+		d, ip, err = s.login(ctx, host, worker)
+		return d, err
+	}, func(ctx context.Context) (*login, error) {
 		d, _, err := s.login(ctx, host, relay)
 		return d, err
 	})
+	if err != nil {
+		return nil, err
+	}
 	return &Daemon{In: l, Out: l, LocalIP: ip, Remote: true, Close: l.Close, Wait: l.Wait, Away: l.Away,
 		Sweep: func(ctx context.Context, job string) error { return s.sweepAfter(ctx, l.last, host, job) }}, nil
 }

@@ -74,6 +74,10 @@ func relay(session resume.Session, in io.Reader, out io.Writer) error {
 		if err == nil {
 			return nil // it is over, or another connection has taken this one's place
 		}
+		select { // the launcher takes nothing any more, but its last words may be under way
+		case <-launcher:
+		case <-time.After(relayFarewell):
+		}
 	}
 	line.Orphan()
 	return nil
