@@ -183,8 +183,9 @@ type daemon struct {
 	directory *directory
 	absent    *absences
 	unreached *unreached
+	life      *life        // of the world that is prepared or has begun, nil for none
 	needed    []int        // peers to which the world that is prepared needs links
-	unlinked  []int        // those to which no link could be made
+	unlinked  []int        // those to which no link could be made when it had begun
 	hungUp    map[int]bool // peers that have ended their connections with this host
 	hears     *wire.Hears  // what this host said last of whether it hears the launcher; nil for nothing, which is yes
 	pulse     migrate.Pulse
@@ -659,6 +660,7 @@ func (d *daemon) close() error {
 	if d.gossip != nil {
 		errs = append(errs, d.gossip.Close())
 	}
+	d.life.stop()
 	d.wg.Wait()
 	if d.results != nil {
 		d.results.Close()

@@ -112,34 +112,19 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 		d.step(ctx, epoch.Event{Failed: &epoch.Failure{Epoch: w.Epoch, Reason: fmt.Sprintf("%s: %v", d.self.Name, err)}})
 		return
 	}
-	var peers []int
-	for _, id := range w.Order {
-		if id != d.job.HostID {
-			peers = append(peers, id)
-		}
-	}
-	d.needed = peers
-	if len(w.Order) > fewHosts {
-		d.needed = d.neighbours(w)
-	}
-	needed := d.needed
-	d.wg.Go(func() {
-		limit, cancel := ctx, context.CancelFunc(func() {})
-		if !d.job.Elastic { // in such a job the launcher has another roster when this takes too long
-			limit, cancel = context.WithTimeout(ctx, linkPatience)
-		}
-		defer cancel()
-		err := d.connect(limit, w, peers, needed)
+	l := newLinking(d.mesh, d.job.HostID, w, d.job.Elastic)
+	d.needed = l.needed
+	life := newLife(ctx)
+	d.life = life
+	life.wg.Go(func() {
+		err := l.begin(life.ctx)
 		var cost wire.Cost
-		if err == nil && len(peers) > 0 {
-			cost = d.measure(limit, w)
+		if err == nil && len(l.peers) > 0 {
+			cost = d.measure(life.ctx, w)
 		}
-		d.post(ctx, func() {
-			if d.machine.Epoch() != w.Epoch {
+		d.post(life.ctx, func() {
+			if life.ctx.Err() != nil {
 				return // overtaken by another roster
-			}
-			if err != nil && d.cannotLink(needed) {
-				return
 			}
 			if err == nil {
 				err = d.engine.SetWorld(world)
@@ -153,88 +138,32 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 	})
 }
 
-// fewHosts is how many hosts connect with each other by all streams before their world begins. In larger worlds each
-// host reaches its neighbours in the ring, and the others when it first sends them something, or some time later.
-const fewHosts = 8
-
-// connect makes the links that a world needs to begin, and has those to the other peers of a large one made later.
-func (d *daemon) connect(ctx context.Context, w wire.World, peers, needed []int) error {
-	if len(w.Order) <= fewHosts {
-		return d.mesh.Connect(ctx, peers)
-	}
-	if err := d.mesh.Open(peers); err != nil {
-		return err
-	}
-	return d.mesh.Reach(ctx, needed)
-}
-
-// neighbours returns the hosts next to this one in the rings of a world.
-func (d *daemon) neighbours(w wire.World) []int {
-	near := around(w.Order, d.job.HostID, 1)
-	for _, r := range w.Rings {
-		near = append(near, around(r.Order, d.job.HostID, 1)...)
-	}
-	return near
-}
-
-// cannotLink takes note that no link can be made to some of the peers, if it is for the launcher to say what comes of that.
-func (d *daemon) cannotLink(peers []int) bool {
-	if !d.job.Elastic {
-		return false
-	}
-	cut := slices.DeleteFunc(slices.Clone(peers), func(peer int) bool {
-		s, _ := d.mesh.Status(peer)
-		return s.Streams > 0
-	})
-	d.unlinked = append(d.unlinked, cut...)
-	return len(cut) > 0
-}
-
-// around returns the hosts that are so many steps away in the ring: two, or one if that is the opposite host.
-func around(order []int, self, steps int) []int {
-	at, n := slices.Index(order, self), len(order)
-	next, previous := order[(at+steps)%n], order[(at+n-steps)%n]
-	if next == previous {
-		return []int{next}
-	}
-	return []int{next, previous}
-}
-
-// reachAll makes sure, once a large world has begun, that its hosts reach each other, nearest first: so both ends of a
-// link come to it at about the same time. A host that is silent is not its affair, so its patience is longer than it takes
-// to find such a host.
-func (d *daemon) reachAll(ctx context.Context, w wire.World, patience time.Duration) {
-	pause := time.NewTimer(reachAfter)
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-	case <-ctx.Done():
-		return
-	}
-	for steps := 2; steps <= len(w.Order)/2; steps++ {
-		limit, cancel := context.WithTimeout(ctx, patience)
-		peers := around(w.Order, d.job.HostID, steps)
-		err := d.mesh.Reach(limit, peers)
-		cancel()
-		if err == nil {
-			continue
+// reachAll has a large world that has begun make the links that it could begin without.
+func (d *daemon) reachAll(w wire.World) {
+	l, life, patience := newLinking(d.mesh, d.job.HostID, w, d.job.Elastic), d.life, d.lease()+linkPatience
+	life.wg.Go(func() {
+		pause := time.NewTimer(reachAfter)
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-life.ctx.Done():
+			return
 		}
-		d.post(ctx, func() {
-			if !d.stopping && d.machine.Epoch() == w.Epoch && !d.cannotLink(peers) {
-				d.fail("connect hosts", err, reachHint)
-			}
+		l.rest(life.ctx, patience, func(peers []int, err error) {
+			d.post(life.ctx, func() {
+				switch {
+				case d.stopping || life.ctx.Err() != nil:
+				case d.job.Elastic:
+					d.unlinked = append(d.unlinked, peers...)
+				default:
+					d.fail("connect hosts", err, reachHint)
+				}
+			})
 		})
-		return
-	}
+	})
 }
 
-const (
-	// reachAfter is how long after the beginning of a world hosts look for others that they have nothing to say to: the
-	// ranks have better use for the processors while they start.
-	reachAfter = 10 * time.Second
-
-	reachHint = "hosts must reach each other directly over TCP: check firewalls between them, and --ssh-config aliases that hide addresses"
-)
+const reachHint = "hosts must reach each other directly over TCP: check firewalls between them, and --ssh-config aliases that hide addresses"
 
 // worldOf is a proposed world in the engine's words.
 func (d *daemon) worldOf(w wire.World) (collective.World, error) {
@@ -291,8 +220,7 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 	d.out.Write(&wire.Committed{World: known})
 	d.stepPause(ctx, pause.Event{World: &pause.World{Epoch: w.Epoch, Members: w.Order}})
 	if len(w.Order) > fewHosts {
-		patience := d.lease() + linkPatience
-		d.wg.Go(func() { d.reachAll(ctx, w, patience) })
+		d.reachAll(w)
 	}
 	if d.job.Verbose && len(w.Order) > 1 && w.Order[0] == d.job.HostID {
 		how := "between hosts " + d.engine.Describe()
@@ -487,6 +415,7 @@ func (d *daemon) greet(ctx context.Context, epoch uint32, addrs []string) {
 // endWorld makes way for another roster. What ranks have in flight fails; their processes go on, but for those
 // that the roster has no more.
 func (d *daemon) endWorld(next *wire.Roster) {
+	d.life.stop()
 	// In this order: when the links are forgotten, nothing of them touches the memory of ranks, who get it
 	// back with the end of their operations.
 	for _, p := range d.others() {

@@ -1,0 +1,170 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gorun/collective/link"
+	"gorun/rendezvous/wire"
+)
+
+// wires stand in for the links of a host.
+type wires struct {
+	said []string
+	cut  map[int]bool // peers that do not answer
+	keys []error      // what the next attempts end with at once
+	ends func(n int)  // called before each attempt, with how many there were
+}
+
+func (f *wires) Open(peers []int) error {
+	f.said = append(f.said, fmt.Sprint("open ", peers))
+	return nil
+}
+
+func (f *wires) Connect(ctx context.Context, peers []int) error {
+	return f.try(ctx, "connect", peers)
+}
+
+func (f *wires) Reach(ctx context.Context, peers []int) error { return f.try(ctx, "reach", peers) }
+
+func (f *wires) try(ctx context.Context, how string, peers []int) error {
+	if f.ends != nil {
+		f.ends(len(f.said))
+	}
+	f.said = append(f.said, fmt.Sprint(how, " ", peers))
+	if len(f.keys) > 0 {
+		err := f.keys[0]
+		f.keys = f.keys[1:]
+		return err
+	}
+	if slices.ContainsFunc(peers, func(p int) bool { return f.cut[p] }) {
+		<-ctx.Done()
+	}
+	return ctx.Err()
+}
+
+func worldOf(n int) wire.World {
+	w := wire.World{Epoch: 1}
+	for i := range n {
+		w.Order = append(w.Order, i)
+	}
+	return w
+}
+
+// TestLinksBegin: where hosts go on in another world without a peer, it is for the launcher to say that one is lost: an attempt
+// that fails at once is followed by others, until the world ends. Elsewhere it ends the start.
+func TestLinksBegin(t *testing.T) {
+	key := fmt.Errorf("connect to host 1: %w", link.ErrKey)
+	for name, tc := range map[string]struct {
+		hosts  int
+		judged bool
+		keys   []error
+		cut    map[int]bool
+		ends   int // the attempt before which the world ends, 0 for none
+		want   []string
+		err    error
+	}{
+		"all answer":                 {hosts: 3, want: []string{"connect [1 2]"}},
+		"a stranger answers":         {hosts: 3, keys: []error{key}, want: []string{"connect [1 2]"}, err: link.ErrKey},
+		"nobody answers":             {hosts: 3, cut: map[int]bool{2: true}, want: []string{"connect [1 2]"}, err: context.DeadlineExceeded},
+		"judged, all answer":         {hosts: 3, judged: true, want: []string{"connect [1 2]"}},
+		"judged, a stranger answers": {hosts: 3, judged: true, keys: []error{key, key}, want: slices.Repeat([]string{"connect [1 2]"}, 3)},
+		"judged, many, a stranger":   {hosts: 9, judged: true, keys: []error{key}, want: slices.Repeat([]string{"open [1 2 3 4 5 6 7 8]", "reach [1 8]"}, 2)},
+		"judged, strangers until it ends": {hosts: 3, judged: true, keys: slices.Repeat([]error{key}, 100), ends: 4,
+			want: slices.Repeat([]string{"connect [1 2]"}, 5), err: link.ErrKey},
+		"judged, nobody until it ends": {hosts: 3, judged: true, keys: []error{key}, cut: map[int]bool{2: true}, ends: 1,
+			want: slices.Repeat([]string{"connect [1 2]"}, 2), err: context.Canceled},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			of := newLife(t.Context())
+			f := &wires{keys: tc.keys, cut: tc.cut}
+			if tc.ends > 0 {
+				f.ends = func(n int) {
+					if n == tc.ends {
+						of.end()
+					}
+				}
+			}
+			began := time.Now()
+			err := newLinking(f, 0, worldOf(tc.hosts), tc.judged).begin(of.ctx)
+			if !errors.Is(err, tc.err) || !slices.Equal(f.said, tc.want) {
+				t.Errorf("%s: %q, %v, want %q, %v", name, f.said, err, tc.want, tc.err)
+			}
+			if took := time.Since(began); took > linkPatience {
+				t.Errorf("%s: it took %v", name, took)
+			}
+			of.stop()
+		})
+	}
+}
+
+// TestLinksRest: hosts that a large world does not reach keep others from being looked for only where they end the job, and nobody
+// is looked for when the world has ended.
+func TestLinksRest(t *testing.T) {
+	for name, tc := range map[string]struct {
+		judged bool
+		cut    map[int]bool
+		ends   int
+		want   []string
+		told   string
+	}{
+		"all answer":              {want: []string{"reach [2 8]", "reach [3 7]", "reach [4 6]", "reach [5]"}, told: "[]"},
+		"one does not":            {cut: map[int]bool{7: true}, want: []string{"reach [2 8]", "reach [3 7]"}, told: "[[3 7]]"},
+		"judged, two do not":      {judged: true, cut: map[int]bool{7: true, 5: true}, want: []string{"reach [2 8]", "reach [3 7]", "reach [4 6]", "reach [5]"}, told: "[[3 7] [5]]"},
+		"judged, the world ends":  {judged: true, ends: 1, want: []string{"reach [2 8]", "reach [3 7]"}, told: "[]"},
+		"judged, it ends without": {judged: true, cut: map[int]bool{7: true}, ends: 1, want: []string{"reach [2 8]", "reach [3 7]"}, told: "[]"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			of := newLife(t.Context())
+			f := &wires{cut: tc.cut}
+			if tc.ends > 0 {
+				f.ends = func(n int) {
+					if n == tc.ends {
+						of.end()
+					}
+				}
+			}
+			told := [][]int{}
+			newLinking(f, 0, worldOf(10), tc.judged).rest(of.ctx, time.Minute, func(peers []int, _ error) { told = append(told, peers) })
+			if got := fmt.Sprint(told); !slices.Equal(f.said, tc.want) || got != tc.told {
+				t.Errorf("%s: %q, told %s, want %q, %s", name, f.said, got, tc.want, tc.told)
+			}
+			of.stop()
+		})
+	}
+}
+
+// TestAround: in the course of its steps every host meets every other once, and both ends of a link meet at the same
+// step.
+func TestAround(t *testing.T) {
+	for n := 2; n < 12; n++ {
+		var order []int
+		for i := range n {
+			order = append(order, 100-i)
+		}
+		met := map[[2]int]int{}
+		for _, self := range order {
+			seen := map[int]bool{self: true}
+			for steps := 1; steps <= n/2; steps++ {
+				for _, peer := range around(order, self, steps) {
+					if seen[peer] {
+						t.Errorf("%d hosts: host %d meets host %d twice", n, self, peer)
+					}
+					seen[peer] = true
+					if former, ok := met[[2]int{peer, self}]; ok && former != steps {
+						t.Errorf("%d hosts: %d and %d meet at steps %d and %d", n, self, peer, former, steps)
+					}
+					met[[2]int{self, peer}] = steps
+				}
+			}
+			if len(seen) != n {
+				t.Errorf("%d hosts: host %d meets %d", n, self, len(seen)-1)
+			}
+		}
+	}
+}
