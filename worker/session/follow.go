@@ -36,8 +36,51 @@ func (s *session) gather(m *submit, o *operation) error {
 		}
 		f.led = true
 		o.followers = append(o.followers, handle)
+		if f.held.Group == 0 {
+			s.promises[handle] = &promise{name: f.held.Name}
+		}
 	}
 	return nil
+}
+
+// promise is a part that comes when its head has ended. If its rank joins before, others wait for the part all the same.
+type promise struct {
+	name string
+	owed bool // a JOIN counts on it
+}
+
+// owe adds to a JOIN what its rank has promised, and returns the handles of that.
+func (s *session) owe(r *collective.Request) (handles []uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for handle, p := range s.promises {
+		p.owed = true
+		handles, r.Owes = append(handles, handle), append(r.Owes, p.name)
+	}
+	return handles
+}
+
+// joined settles what was owed and came before the engine had the JOIN.
+func (s *session) joined(handles []uint32, names []string) {
+	for i, handle := range handles {
+		s.mu.Lock()
+		promised := s.promises[handle] != nil
+		s.mu.Unlock()
+		if !promised {
+			s.server.cfg.Engine.Settle(s.epoch, s.rank, names[i])
+		}
+	}
+}
+
+// keep ends a promise, now that the part was handed in or never will be.
+func (s *session) keep(handle uint32) {
+	s.mu.Lock()
+	p := s.promises[handle]
+	delete(s.promises, handle)
+	s.mu.Unlock()
+	if p != nil && p.owed {
+		s.server.cfg.Engine.Settle(s.epoch, s.rank, p.name)
+	}
 }
 
 // lead hands in what follows an operation that has ended, or fails it.
@@ -59,5 +102,6 @@ func (s *session) lead(followers []uint32, err error) {
 		if failed != nil {
 			s.turnDown(o, failed)
 		}
+		s.keep(handle)
 	}
 }

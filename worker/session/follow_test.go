@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"gorun/collective"
 	"gorun/worker/session"
 )
 
@@ -131,5 +133,49 @@ func TestFollowerWithoutHead(t *testing.T) {
 		c.send(words(8888, 0)) // there is no such message: the session ends
 		c.ended()
 		c.close()
+	}
+}
+
+// What a rank began before it joins counts, although what follows a head is handed in later; then all are in a new round.
+func TestFollowersOfWhoJoins(t *testing.T) {
+	h := startReal(t, 2)
+	h.begin()
+	var ranks []*client
+	var regions []uint32
+	var memories [][]byte
+	for rank := range 2 {
+		c := join(t, h.name, rank)
+		region, memory := c.alloc(1 << 20)
+		ranks, regions, memories = append(ranks, c), append(regions, region), append(memories, memory)
+	}
+	leave := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
+	for round := range 200 {
+		fails := round%10 == 9 // the head: what follows it is not owed any more
+		for rank, c := range ranks {
+			for i := range 3 {
+				memories[rank][64*i+2], memories[rank][64*i+3] = 0, 0x40 // 2.0
+			}
+			if rank == 1 && round%2 == 0 { // the other rank has joined for sure
+				eventually(t, "the join", func() bool { return len(h.real.Pending(time.Now())) > 1 })
+			}
+			signature := int32(1)
+			if fails {
+				signature += int32(rank)
+			}
+			c.group(regions[rank], signature, "g", 1, 2, 3)
+			c.send(leave.encode())
+		}
+		for rank, c := range ranks {
+			for handle, text := range c.ends(1, 2, 3, 77) {
+				if (text != "") != (fails && handle != 77) {
+					t.Fatalf("round %d, rank %d, operation %d: %q", round, rank, handle, text)
+				}
+			}
+			for i := range 3 {
+				if got := memories[rank][64*i+2 : 64*i+4]; !fails && string(got) != "\x80\x40" { // 4.0
+					t.Fatalf("round %d, rank %d, part %d is % x", round, rank, i, got)
+				}
+			}
+		}
 	}
 }

@@ -33,6 +33,7 @@ func startConfigured(t testing.TB, size int, cfg collective.Config, behind func(
 	h := &host{pool: shm.NewPool(1 << 30), engine: newEngine(size, nil)}
 	cfg.Alloc = h.pool
 	e := collective.New(cfg)
+	h.real = e
 	member := collective.Member{Name: "host1"}
 	for rank := range size {
 		member.Ranks = append(member.Ranks, rank)

@@ -50,7 +50,8 @@ type session struct {
 
 	mu         sync.Mutex
 	operations map[uint32]*operation
-	spare      []*operation // for reuse
+	promises   map[uint32]*promise // follow.go
+	spare      []*operation        // for reuse
 	ended      bool
 	sender
 }
@@ -62,7 +63,7 @@ func newSession(s *Server, conn *net.UnixConn) (*session, error) {
 	}
 	x := &session{server: s, conn: conn, raw: raw, process: -1,
 		buf: make([]byte, maxMessage+1), regions: map[uint32]*shm.Region{}, names: names{}, shapes: shapes{},
-		operations: map[uint32]*operation{}}
+		operations: map[uint32]*operation{}, promises: map[uint32]*promise{}}
 	x.sender.init(raw)
 	x.read = func(fd uintptr) bool {
 		for {
@@ -260,6 +261,10 @@ func (s *session) submit(m *submit) error {
 			return nil
 		}
 		debts := s.offer(&r, m, o)
+		var promised []uint32
+		if r.Kind == collective.Join {
+			promised = s.owe(&r)
+		}
 		if named && s.lanes.disputes(s.rank, r.Name, s.server.matterOf(&r)) {
 			l, name := s.lanes, r.Name
 			s.server.wg.Go(func() { s.server.settleDispute(l, s.epoch, name) })
@@ -270,6 +275,7 @@ func (s *session) submit(m *submit) error {
 				s.lanes.owe(debts)
 				s.settle() // others may have come meanwhile
 			}
+			s.joined(promised, r.Owes[len(r.Owes)-len(promised):])
 			return nil
 		}
 	}

@@ -27,6 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type host struct {
 	server *session.Server
 	engine *engine
+	real   *collective.Engine // behind the server, if it is there
 	pool   *shm.Pool
 	name   string
 	stop   func()
