@@ -129,6 +129,30 @@ static void many(void) {
 	}
 }
 
+/* neighbours: regions that lie side by side in memory, as the kernel likes to map them, are not taken for each other. */
+static void neighbours(void) {
+	enum { BYTES = 20 << 20, KEPT = 12 << 20 };
+	char *first = gorun_alloc(BYTES), *second = gorun_alloc(BYTES), *kept = gorun_alloc(KEPT);
+	float *heap = malloc(BYTES);
+	CHECK(first && second && kept && heap);
+	memset(kept, 42, KEPT);
+	CHECK(!gorun_free(second));
+	for (int i = 0; i < BYTES / 4; i++)
+		heap[i] = 1;
+	CHECK(!gorun_allreduce("neighbours", heap, heap, BYTES / 4, GORUN_FLOAT32, GORUN_SUM) && heap[7] == (float)size);
+	char *later[3];
+	for (int i = 0; i < 3; i++) {
+		CHECK((later[i] = gorun_alloc(KEPT - (i << 20))));
+		memset(later[i], i, 4 << 20);
+	}
+	for (int i = 0; i < KEPT; i++)
+		CHECK(kept[i] == 42);
+	for (int i = 0; i < 3; i++)
+		CHECK(later[i][0] == i && !gorun_free(later[i]));
+	CHECK(!gorun_free(kept) && !gorun_free(first));
+	free(heap);
+}
+
 /* crowd: as many in flight as a large model has gradients, a few times over, in opposite orders. */
 static void crowd(void) {
 	enum { COUNT = 20000 };
@@ -477,6 +501,7 @@ int main(int argc, char **argv) {
 	alternating();
 	patience();
 	many();
+	neighbours();
 	others();
 	rooted();
 	more_reductions();

@@ -563,12 +563,12 @@ static struct block *take(struct region *r, size_t n) {
 	return NULL;
 }
 
-/* holder returns the arena region that holds n bytes at p. */
+/* holder returns the arena region that holds n bytes at p, and p itself: another region may begin where one ends. */
 static struct region *holder(const void *p, size_t n) {
 	for (size_t i = 0; i < world.arena.count; i++) {
 		struct region *r = &world.arena.list[i];
 		size_t at = (uintptr_t)p - (uintptr_t)r->data;
-		if ((uintptr_t)p >= (uintptr_t)r->data && at <= r->bytes && n <= r->bytes - at)
+		if ((uintptr_t)p >= (uintptr_t)r->data && at < r->bytes && n <= r->bytes - at)
 			return r;
 	}
 	return NULL;
