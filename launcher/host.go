@@ -186,10 +186,13 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 				h.spec.Relay.Offer(net.JoinHostPort(ip, strconv.Itoa(ready.Relay)))
 			}
 		}
-		if !report(event{msg: msg}) {
-			return
+		_, done := msg.(*wire.Done)
+		if done {
+			// Before it is told: with the last word of the last host the job is over, and all connections are cut.
+			// A goodbye that is cut off would be said anew, by another login.
+			d.Close()
 		}
-		if _, done := msg.(*wire.Done); done {
+		if !report(event{msg: msg}) || done {
 			return
 		}
 	}

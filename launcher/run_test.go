@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -113,10 +114,11 @@ type script struct {
 	t       *testing.T
 	daemons map[string]func(*conversation)
 	refuse  map[string]error
+	closing func(line context.Context) // is called when the launcher closes its connection to a daemon; may be nil
 	wg      sync.WaitGroup
 }
 
-func (s *script) Dial(_ context.Context, host string) (*launcher.Daemon, error) {
+func (s *script) Dial(line context.Context, host string) (*launcher.Daemon, error) {
 	if err := s.refuse[host]; err != nil {
 		return nil, err
 	}
@@ -128,8 +130,14 @@ func (s *script) Dial(_ context.Context, host string) (*launcher.Daemon, error) 
 		io.Copy(io.Discard, inR)
 	})
 	return &launcher.Daemon{In: inW, Out: outR, Remote: true,
-		Close: func() error { inW.Close(); return outR.Close() },
-		Wait:  func() (string, error) { return "", nil }}, nil
+		Close: func() error {
+			if s.closing != nil {
+				s.closing(line)
+			}
+			inW.Close()
+			return outR.Close()
+		},
+		Wait: func() (string, error) { return "", nil }}, nil
 }
 
 // recorder is an Output that remembers.
@@ -196,6 +204,42 @@ func TestSuccess(t *testing.T) {
 	}
 	if all := strings.Join(notes, "\n"); !strings.Contains(all, "epoch 1, ring: a → b → (a)") {
 		t.Errorf("notes lack the ring:\n%s", all)
+	}
+}
+
+// TestGoodbyeComesFirst: when the last host is done its connection is not cut before it was told that nobody comes back,
+// or another login would have to tell it.
+func TestGoodbyeComesFirst(t *testing.T) {
+	var mu sync.Mutex
+	said := map[context.Context]bool{} // of connections, whether they were cut before they were closed for the first time
+	s := &script{t: t, daemons: both(func(c *conversation) {
+		if !c.begin() {
+			return
+		}
+		for _, r := range c.at.Ranks {
+			c.say(&wire.Exited{Process: r.Process})
+		}
+		c.end()
+	}), closing: func(line context.Context) {
+		runtime.Gosched() // whoever would cut it has the time to
+		mu.Lock()
+		defer mu.Unlock()
+		if _, again := said[line]; !again {
+			said[line] = line.Err() != nil
+		}
+	}}
+	if _, _, err := start(t, t.Context(), s, nil); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(said) != 2 {
+		t.Errorf("%d connections were closed", len(said))
+	}
+	for _, cut := range said {
+		if cut {
+			t.Error("a connection was cut before its daemon was told")
+		}
 	}
 }
 
