@@ -36,6 +36,13 @@ type waiting struct {
 // quietAfter is when the silence of a link is worth a line, as that of a host is to the launcher.
 const quietAfter = 5 * time.Second
 
+// leastLink is how long a peer has, even if the lease is shorter, to do over links what takes more than a word of gossip: to reach
+// this host while it is busy with its start, or to show that it is there when it reads nothing, which may take some seconds each
+// time.
+const leastLink = 6 * time.Second
+
+func overLinks(lease time.Duration) time.Duration { return max(lease, leastLink) }
+
 func newAbsences() *absences {
 	return &absences{until: map[int]time.Time{}, excused: map[int]time.Time{}, given: map[int]bool{}, links: map[int]*waiting{}}
 }
@@ -88,7 +95,7 @@ type quiet struct {
 }
 
 // linked takes which peers have yet to answer over their links, with when they last did, and returns what is new.
-func (a *absences) linked(now time.Time, lease time.Duration, awaited map[int]time.Time) (news []quiet) {
+func (a *absences) linked(now time.Time, awaited map[int]time.Time) (news []quiet) {
 	for peer, w := range a.links {
 		answered, waits := awaited[peer]
 		if waits && !answered.After(w.since) {
@@ -104,7 +111,7 @@ func (a *absences) linked(now time.Time, lease time.Duration, awaited map[int]ti
 		switch {
 		case w == nil:
 			a.links[peer] = &waiting{since: now, from: now}
-		case !w.told && now.Sub(w.since) >= min(quietAfter, lease):
+		case !w.told && now.Sub(w.since) >= quietAfter:
 			w.told = true
 			news = append(news, quiet{peer: peer, since: w.since})
 		}
@@ -167,7 +174,7 @@ func (a *absences) lost(now time.Time, lease time.Duration, heard func(peer int)
 		}
 	}
 	for peer, w := range a.links {
-		patience := a.granted(now, peer, lease)
+		patience := overLinks(a.granted(now, peer, lease))
 		if now.Before(w.from.Add(patience)) || now.Before(a.doubt) || w.lost {
 			continue
 		}

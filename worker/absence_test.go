@@ -123,7 +123,8 @@ func TestLinks(t *testing.T) {
 		want   string
 	}{
 		"the way breaks":          {waits: all, want: "told@5 lost@30"},
-		"a short lease":           {lease: 3, waits: all, want: "told@3 lost@3"},
+		"a short lease":           {lease: 3, waits: all, want: "told@5 lost@6"},
+		"it reads nothing":        {lease: 3, waits: all, heard: func(s int) bool { return s%5 == 0 }, want: ""},
 		"a long lease":            {lease: 120, waits: all, want: "told@5"},
 		"it answers slowly":       {waits: all, heard: func(s int) bool { return s%4 == 0 }, want: ""},
 		"nothing is sent":         {waits: func(int) bool { return false }, want: ""},
@@ -171,7 +172,7 @@ func TestLinks(t *testing.T) {
 			if tc.waits(s) {
 				awaited[1] = answered
 			}
-			for _, q := range a.linked(at(s), lease, awaited) {
+			for _, q := range a.linked(at(s), awaited) {
 				if say(map[bool]string{false: "told", true: "back"}[q.back]); q.lost {
 					say("found")
 				}
@@ -186,12 +187,12 @@ func TestLinks(t *testing.T) {
 	}
 	a := newAbsences()
 	awaited := map[int]time.Time{1: {}}
-	a.linked(start, time.Second, awaited)
-	if lost := a.lost(at(1), time.Second, silent); !slices.Equal(lost, []int{1}) {
+	a.linked(start, awaited)
+	if lost := a.lost(at(6), time.Second, silent); !slices.Equal(lost, []int{1}) {
 		t.Fatalf("lost %v, want 1", lost)
 	}
-	a.left(1, at(1))
-	a.lost(at(2), time.Second, silent)
+	a.left(1, at(6))
+	a.lost(at(7), time.Second, silent)
 	if a.back(1) {
 		t.Error("it is found again for gossip although it does not answer over the link")
 	}

@@ -61,7 +61,7 @@ func (d *daemon) beat(ctx context.Context) {
 
 // watchLinks tells the launcher which peers do not answer over their links, and which do again.
 func (d *daemon) watchLinks() {
-	for _, q := range d.absent.linked(time.Now(), d.lease(), d.mesh.Awaited()) {
+	for _, q := range d.absent.linked(time.Now(), d.mesh.Awaited()) {
 		if d.tellQuiet(q); q.lost {
 			d.heardAgain(q.peer)
 		}

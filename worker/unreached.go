@@ -19,12 +19,8 @@ type unreached struct {
 	given map[int]bool      // those that were missed for so long that they are taken for lost
 }
 
-const (
-	// unreachedAfter is when it is worth a line that a world waits for a peer.
-	unreachedAfter = 4 * time.Second
-	// leastReach is how long peers have to reach each other even if the lease is shorter: they may be busy with their start.
-	leastReach = 6 * time.Second
-)
+// unreachedAfter is when it is worth a line that a world waits for a peer.
+const unreachedAfter = 4 * time.Second
 
 func newUnreached() *unreached {
 	return &unreached{since: map[int]time.Time{}, told: map[int]bool{}, given: map[int]bool{}}
@@ -53,7 +49,7 @@ func (u *unreached) look(now time.Time, lease time.Duration, missed []int) (late
 			u.told[peer] = true
 			late = append(late, peer)
 		}
-		if waited >= max(lease, leastReach) && !u.given[peer] {
+		if waited >= overLinks(lease) && !u.given[peer] {
 			u.given[peer] = true
 			lost = append(lost, peer)
 		}
@@ -108,5 +104,5 @@ func (d *daemon) reportUnreached() {
 
 // sayUnreached tells the launcher that a peer is missed for too long.
 func (d *daemon) sayUnreached(peer int) {
-	d.out.Write(&wire.Silent{Peer: peer, Text: fmt.Sprintf("%s has not reached it for %v: check firewalls between hosts", d.self.Name, max(d.lease(), leastReach))})
+	d.out.Write(&wire.Silent{Peer: peer, Text: fmt.Sprintf("%s has not reached it for %v: check firewalls between hosts", d.self.Name, overLinks(d.lease()))})
 }

@@ -235,6 +235,7 @@ func (l *link) connect(ctx context.Context, sl *slot) error {
 	hello.mine, hello.yours = l.sessions()
 	challenge, err := m.cred.meet(conn, hello)
 	if err == nil {
+		l.touch() // it is there, even if it has no time for the stream
 		err = l.bind(challenge.mine, challenge.yours)
 	}
 	if err == nil && !l.vacant(sl) {
@@ -311,6 +312,7 @@ func (m *Mesh) receive(conn net.Conn) {
 	case !l.enter():
 		err = errClosed
 	default:
+		l.touch()
 		if err = l.bind(hello.mine, hello.yours); err == nil {
 			stop := context.AfterFunc(l.ctx, func() { conn.Close() })
 			err = l.attach(conn, l.slots[hello.stream])

@@ -1,8 +1,11 @@
 package link_test
 
 import (
+	"sync"
 	"testing"
 	"time"
+
+	"gorun/collective/link"
 )
 
 // TestAwaited: of a peer that has everything nothing is awaited; of one that was never reached nothing came, and of one on the other
@@ -34,4 +37,37 @@ func TestAwaited(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		return waits && !first.IsZero() && mesh.Awaited()[1].Equal(first)
 	})
+}
+
+// TestAwaitedReader: a peer that reads nothing for a while, because all it does is wait for something else, goes on to answer: it lets
+// new streams in, if only so far that it is known to be there.
+func TestAwaitedReader(t *testing.T) {
+	nodes := newNodes(t, 2, func(c *link.Config) {
+		c.ProgressTimeout, c.HandshakeTimeout = 20*time.Millisecond, 200*time.Millisecond
+	})
+	waits := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(waits) })
+	t.Cleanup(goOn)
+	nodes[1].inbox.set(nil, func(int, link.Header, []byte) { <-waits })
+	mesh, out, count := nodes[0].mesh, &outbox{t: t}, 100
+	for op := range count {
+		out.send(mesh, 1, uint64(op), 100_000)
+	}
+	last, answers := time.Time{}, 0
+	eventually(t, "answers of a peer that does not read", func() bool {
+		at, waits := mesh.Awaited()[1]
+		if !waits {
+			t.Fatal("it has acknowledged what it did not read")
+		}
+		if at.Sub(last) > 100*time.Millisecond { // not those of its kernel, that came first
+			last = at
+			answers++
+		}
+		return answers == 5
+	})
+	goOn()
+	eventually(t, "the rest", func() bool { return out.acked.Load() == int64(count) })
+	if n := nodes[1].inbox.delivered.Load(); n != int64(count) {
+		t.Errorf("%d of %d segments were delivered", n, count)
+	}
 }

@@ -366,7 +366,8 @@ func (m *Mesh) HungUp() []int {
 
 // Awaited returns the peers that have not acknowledged everything, with when each last answered, by a byte, by a handshake, or by
 // its kernel's taking some of what is under way; the zero time for never. One that is only slow, or that reads nothing for a
-// while, answers: its kernel does, and new streams to it come up.
+// while, answers: its kernel does, and it goes on to meet those who open streams. Between two such answers there may be a few
+// seconds: a stream that stands still is given four times ProgressTimeout.
 func (m *Mesh) Awaited() map[int]time.Time {
 	peers := map[int]time.Time{}
 	for peer, l := range *m.links.Load() {
