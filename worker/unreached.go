@@ -58,6 +58,15 @@ func (u *unreached) look(now time.Time, lease time.Duration, missed []int) (late
 	return late, lost, back
 }
 
+// begin says that another world is formed, in which all count anew, and returns who was taken for lost.
+func (u *unreached) begin() (back []int) {
+	back = slices.Sorted(maps.Keys(u.given))
+	clear(u.since)
+	clear(u.told)
+	clear(u.given)
+	return back
+}
+
 // stood says that this host stood still until now: those that it missed may have come meanwhile.
 func (u *unreached) stood(now time.Time) {
 	for peer := range u.since {

@@ -17,17 +17,21 @@ func TestUnreached(t *testing.T) {
 		lease  time.Duration
 		missed []string
 		stood  int // the second at which this host finds that it stood still
+		begins int // the one at which another world is formed
 		want   string
 	}{
-		"nobody is missed":             {10 * time.Second, repeat(20, ""), 0, ""},
-		"one is missed":                {10 * time.Second, repeat(20, "3"), 0, "late 3@4 lost 3@10"},
-		"the lease is short":           {time.Second, repeat(20, "3"), 0, "late 3@4 lost 3@6"},
-		"it comes before it is late":   {10 * time.Second, append(repeat(3, "3"), repeat(20, "")...), 0, ""},
-		"it comes late":                {10 * time.Second, append(repeat(9, "3"), repeat(20, "")...), 0, "late 3@4"},
-		"it comes when it is lost":     {10 * time.Second, append(repeat(12, "3"), repeat(20, "")...), 0, "late 3@4 lost 3@10 back 3@12"},
-		"it comes and goes":            {10 * time.Second, append(append(repeat(9, "3"), ""), repeat(12, "3")...), 0, "late 3@4 late 3@14 lost 3@20"},
-		"one after the other":          {10 * time.Second, append(repeat(3, "3"), repeat(12, "2 3")...), 0, "late 3@4 late 2@7 lost 3@10 lost 2@13"},
-		"this host stood still itself": {10 * time.Second, repeat(18, "3"), 7, "late 3@4 lost 3@17"},
+		"nobody is missed":             {10 * time.Second, repeat(20, ""), 0, 0, ""},
+		"one is missed":                {10 * time.Second, repeat(20, "3"), 0, 0, "late 3@4 lost 3@10"},
+		"the lease is short":           {time.Second, repeat(20, "3"), 0, 0, "late 3@4 lost 3@6"},
+		"it comes before it is late":   {10 * time.Second, append(repeat(3, "3"), repeat(20, "")...), 0, 0, ""},
+		"it comes late":                {10 * time.Second, append(repeat(9, "3"), repeat(20, "")...), 0, 0, "late 3@4"},
+		"it comes when it is lost":     {10 * time.Second, append(repeat(12, "3"), repeat(20, "")...), 0, 0, "late 3@4 lost 3@10 back 3@12"},
+		"it comes and goes":            {10 * time.Second, append(append(repeat(9, "3"), ""), repeat(12, "3")...), 0, 0, "late 3@4 late 3@14 lost 3@20"},
+		"one after the other":          {10 * time.Second, append(repeat(3, "3"), repeat(12, "2 3")...), 0, 0, "late 3@4 late 2@7 lost 3@10 lost 2@13"},
+		"another world is formed":      {10 * time.Second, repeat(18, "3"), 0, 5, "late 3@4 late 3@9 lost 3@15"},
+		"another one when it is lost":  {10 * time.Second, repeat(24, "3"), 0, 12, "late 3@4 lost 3@10 anew 3@12 late 3@16 lost 3@22"},
+		"another one in which it came": {10 * time.Second, append(repeat(12, "3"), repeat(9, "")...), 0, 12, "late 3@4 lost 3@10 anew 3@12"},
+		"this host stood still itself": {10 * time.Second, repeat(18, "3"), 7, 0, "late 3@4 lost 3@17"},
 	} {
 		u := newUnreached()
 		var got []string
@@ -35,6 +39,11 @@ func TestUnreached(t *testing.T) {
 			now := time.Unix(1000, 0).Add(time.Duration(s) * time.Second)
 			if s > 0 && s == tc.stood {
 				u.stood(now)
+			}
+			if s > 0 && s == tc.begins {
+				for _, id := range u.begin() {
+					got = append(got, fmt.Sprintf("anew %d@%d", id, s))
+				}
 			}
 			var peers []int
 			for _, f := range strings.Fields(missed) {

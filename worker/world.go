@@ -321,6 +321,9 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	d.unlinked = nil
 	d.search.stop()
 	d.peers.Store(r)
+	for _, peer := range d.unreached.begin() {
+		d.heardAgain(peer)
+	}
 	for _, peer := range d.absent.allMissed() {
 		d.accuse(peer) // it was no member before
 	}
