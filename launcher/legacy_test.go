@@ -130,7 +130,7 @@ func TestLeaseOfLauncher(t *testing.T) {
 		t.Errorf("lease %v", k.lease)
 	}
 	j.ready[0] = &wire.Ready{Host: topology.Host{GPUs: []topology.GPU{{Mode: "vgpu"}}}}
-	if j.bequeath(nil); k.lease != VGPULease {
+	if j.bequeath(nil); k.lease != wire.MoveLease {
 		t.Errorf("lease %v with a vGPU", k.lease)
 	}
 }

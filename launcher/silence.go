@@ -11,12 +11,8 @@ import (
 // A host that is silent may be a virtual machine that stands still while it moves: that is told, but it is no reason to
 // give it up. Whether it is lost is decided by what the daemons say of each other, see accuse.go.
 
-const (
-	// silentAfter is when a silence is worth a line. Daemons speak every second.
-	silentAfter = 5 * time.Second
-	// listenEvery is how often one looks.
-	listenEvery = 250 * time.Millisecond
-)
+// listenEvery is how often one looks.
+const listenEvery = 250 * time.Millisecond
 
 // heard is when the goroutine that reads from a daemon last got something from it.
 type heard struct {
@@ -67,7 +63,7 @@ func (s *silences) look(now time.Time, host int, last time.Time) (text string, e
 	case told:
 		return "", e
 	}
-	if s.quiet(now, last) < silentAfter {
+	if s.quiet(now, last) < wire.SilentAfter {
 		return "", e
 	}
 	s.since[host] = last
@@ -144,12 +140,8 @@ func (j *job) migrating(h *host, m *wire.Migrating) {
 	j.spec.Note("gorun: %s renews its connections: %s", h.name, m.Text)
 }
 
-const (
-	// AutoLease is how long hosts may be silent unless the user says.
-	AutoLease = 30 * time.Second
-	// VGPULease is the same where there are virtual GPUs, whose memory is copied while their machine stands still.
-	VGPULease = 120 * time.Second
-)
+// AutoLease is how long hosts may be silent, unless the user says, or that is wire.MoveLease.
+const AutoLease = 30 * time.Second
 
 // patience is how long a host may be silent: longer while it moves, however long before that was announced.
 func (j *job) patience(now time.Time, h *host) time.Duration {
@@ -167,7 +159,7 @@ func (j *job) lease() time.Duration {
 	for _, ready := range j.ready {
 		for _, g := range ready.Host.GPUs {
 			if g.Mode == "vgpu" {
-				return VGPULease
+				return wire.MoveLease
 			}
 		}
 	}

@@ -33,9 +33,6 @@ type waiting struct {
 	lost  bool
 }
 
-// quietAfter is when the silence of a link is worth a line, as that of a host is to the launcher.
-const quietAfter = 5 * time.Second
-
 // leastLink is how long a peer has, even if the lease is shorter, to do over links what takes more than a word of gossip: to reach
 // this host while it is busy with its start, or to show that it is there when it reads nothing, which may take some seconds each
 // time.
@@ -111,7 +108,7 @@ func (a *absences) linked(now time.Time, awaited map[int]time.Time) (news []quie
 		switch {
 		case w == nil:
 			a.links[peer] = &waiting{since: now, from: now}
-		case !w.told && now.Sub(w.since) >= quietAfter:
+		case !w.told && now.Sub(w.since) >= wire.SilentAfter:
 			w.told = true
 			news = append(news, quiet{peer: peer, since: w.since})
 		}

@@ -262,7 +262,7 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 	if spec.Elastic != nil {
 		spec.Keeper = k
 		// Only hosts know whether they have vGPUs, and when they say so their daemons wait already.
-		lease.Patience, lease.Silence = max(k.lease, cmp.Or(spec.Lease, launcher.VGPULease))+succession, k.lease
+		lease.Patience, lease.Silence = max(k.lease, cmp.Or(spec.Lease, wire.MoveLease))+succession, k.lease
 	}
 	d.keeper = k
 	k.begin()

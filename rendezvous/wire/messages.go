@@ -383,8 +383,11 @@ const (
 )
 
 const (
-	// MoveLease is how long a host may be silent that moves, unless the user says: whenever it falls silent, for it is moved
-	// some time after it was announced, and stands still at the end only.
+	// SilentAfter is when a silence, of a host or of a link, is worth a line. Daemons speak every second.
+	SilentAfter = 5 * time.Second
+	// MoveLease is how long a host may be silent that moves, or that has virtual GPUs, whose memory is copied while it stands still,
+	// unless the user says: whenever it falls silent, for it is moved some time after it was announced, and stands still at the end
+	// only.
 	MoveLease = 120 * time.Second
 	// MoveLimit is how long after an announcement one believes that a host moves of which no end is told. vSphere's user
 	// interface allows no longer timeout.
