@@ -271,6 +271,9 @@ func (j *job) elasticEvent(h *host, ev event) {
 	case ev.err != nil:
 		j.ended[h.id] = true
 		h.failure = ev.err
+		if h.lostWhy != "" {
+			h.failure.Err = errors.New(h.lostWhy)
+		}
 		why := cmp.Or(h.lostWhy, ev.err.Error())
 		if gone := h.unreachable.Load(); gone != nil && h.lostWhy == "" {
 			why = *gone
@@ -300,6 +303,9 @@ func (j *job) elasticEvent(h *host, ev event) {
 		j.spec.Output.Close(msg.Process)
 		j.watch(RankEvent{Rank: msg.Process, Host: h.name, Ended: true, Code: msg.Code, Signal: msg.Signal})
 		j.started[msg.Process], j.exited[msg.Process] = true, true
+		if h.lostWhy != "" {
+			return // a consequence, whatever its status: it counts as lost with its host
+		}
 		if msg.Code != 0 && !msg.Asked && !j.stopping {
 			failure := &RankError{Rank: msg.Process, Host: h.name, Code: msg.Code, Signal: msg.Signal, Reason: msg.Error}
 			j.change.failures[msg.Process] = failure

@@ -375,6 +375,9 @@ func (j *job) message(h *host, msg wire.Message) {
 	case *wire.Done:
 		j.ended[h.id] = true
 		j.carried.add(msg.Links)
+		if !j.stopping {
+			j.hostFailed(&HostError{Host: h.name, Step: "run", Err: errors.New("the daemon ended before its ranks"), Code: ExitTransport})
+		}
 	}
 }
 
@@ -401,7 +404,11 @@ func (j *job) rankExited(h *host, e *wire.Exited) {
 	j.watch(RankEvent{Rank: e.Process, Host: h.name, Ended: true, Code: e.Code, Signal: e.Signal})
 	j.started[e.Process], j.exited[e.Process] = true, true
 	settling := j.settleC != nil // then hosts have failed before, and this is a consequence
-	if e.Code != 0 && !e.Asked && !j.stopping && !settling {
+	switch {
+	case j.stopping || settling:
+	case e.Asked:
+		j.hostFailed(&HostError{Host: h.name, Step: "run", Err: errors.New("the daemon has stopped its ranks by itself"), Code: ExitTransport})
+	case e.Code != 0:
 		j.stop(&RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error, Tail: j.spec.Output.Tail(e.Process)})
 	}
 	if len(j.exited) == len(j.hostOfRank) {

@@ -275,6 +275,44 @@ func TestFirstFailureDecides(t *testing.T) {
 	}
 }
 
+// TestNobodyAsked: a daemon that stops its ranks, or ends before them, without the launcher's word ends no job well.
+func TestNobodyAsked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		last wire.Message
+		want string
+	}{
+		"killed by the daemon":   {&wire.Exited{Process: 3, Code: 137, Signal: 9, Asked: true}, "the daemon has stopped its ranks by itself"},
+		"ended well when told":   {&wire.Exited{Process: 3, Asked: true}, "the daemon has stopped its ranks by itself"},
+		"the daemon's last word": {&wire.Done{}, "the daemon ended before its ranks"},
+		"its reason": {&wire.Failed{Step: "run", Text: "the guardian of the daemon was killed", Code: 255, Peer: 1},
+			"the guardian of the daemon was killed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &script{t: t, daemons: map[string]func(*conversation){
+				"a": func(c *conversation) {
+					if c.begin() {
+						c.say(&wire.Exited{Process: 0})
+						c.say(&wire.Exited{Process: 1})
+						c.end()
+					}
+				},
+				"b": func(c *conversation) {
+					if c.begin() {
+						c.say(&wire.Exited{Process: 2})
+						c.say(tc.last)
+						c.say(&wire.Exited{Process: 3, Code: 143, Signal: 15, Asked: true})
+					}
+				},
+			}}
+			_, _, err := start(t, t.Context(), s, nil)
+			var he *launcher.HostError
+			if !errors.As(err, &he) || he.Host != "b" || he.Err.Error() != tc.want || he.ExitCode() != launcher.ExitTransport {
+				t.Fatalf("verdict %#v", err)
+			}
+		})
+	}
+}
+
 // TestFailuresAreGathered: one report names every host that could not take part.
 func TestFailuresAreGathered(t *testing.T) {
 	s := &script{t: t, refuse: map[string]error{

@@ -549,6 +549,8 @@ func (d *daemon) loop(ctx, work context.Context) {
 		case now := <-d.stalls.tick.C:
 			d.checkStalls(now)
 		case <-ended:
+			// Before the ends of the ranks, which would look as if the launcher had asked for them.
+			d.fail("run", context.Cause(ctx), "")
 			ended, d.orphan = nil, true
 			d.stop(work, 0)
 		}

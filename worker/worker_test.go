@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/probe"
+	"gorun/worker/proc"
 	"gorun/worker/session"
 )
 
@@ -75,12 +77,14 @@ type conversation struct {
 	ended chan error
 }
 
-func startDaemon(t *testing.T) *conversation {
+func startDaemon(t *testing.T) *conversation { return startDaemonIn(t, t.Context()) }
+
+func startDaemonIn(t *testing.T, ctx context.Context) *conversation {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	c := &conversation{t: t, to: wire.NewWriter(inW), from: wire.NewReader(outR), hang: func() { inW.Close() }, ended: make(chan error, 1)}
 	go func() {
-		c.ended <- Run(t.Context(), Config{In: inR, Out: outW, Version: "test", Exe: "/nowhere/gorun", Env: []string{"PATH=/usr/bin:/bin"}})
+		c.ended <- Run(ctx, Config{In: inR, Out: outW, Version: "test", Exe: "/nowhere/gorun", Env: []string{"PATH=/usr/bin:/bin"}})
 		outW.Close()
 	}()
 	t.Cleanup(func() { outR.Close(); inW.Close() })
@@ -274,6 +278,36 @@ func TestLauncherGone(t *testing.T) {
 	c.begin("sleep", "1000")
 	await[*wire.Started](c)
 	c.hang()
+	if err := c.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDaemonStopped: a daemon that is ended by others than its launcher says so before it ends its ranks.
+func TestDaemonStopped(t *testing.T) {
+	running, stop := context.WithCancelCause(t.Context())
+	c := startDaemonIn(t, running)
+	c.begin("sleep", "1000")
+	await[*wire.Started](c)
+	stop(proc.ErrGuardianDied)
+	for {
+		m, err := c.from.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ended := m.(*wire.Exited); ended {
+			t.Fatal("the rank's end comes first")
+		}
+		if f, ok := m.(*wire.Failed); ok {
+			if f.Step != "run" || f.Text != "the guardian of the daemon was killed" || f.Code != 255 {
+				t.Errorf("the daemon says %+v", f)
+			}
+			break
+		}
+	}
+	if e := await[*wire.Exited](c); !e.Asked || e.Code != 137 {
+		t.Errorf("exit %+v", e)
+	}
 	if err := c.end(); err != nil {
 		t.Error(err)
 	}

@@ -261,7 +261,7 @@ func TestKillAnything(t *testing.T) {
 		says    string
 	}{
 		"launcher": {func(_ *cluster, gorun int) []int { return []int{gorun} }, -1, ""},
-		"guardian": {theGuardian(1), 255, ""},
+		"guardian": {theGuardian(1), 255, "gorun: error: host1: run: the guardian of the daemon was killed"},
 		"daemon":   {the(2, daemon, 0), 255, "gorun: error: host2: run: the daemon was killed by signal 9"},
 		"rank":     {the(2, python, 0), 137, "on host2 was killed by signal 9 (SIGKILL)"},
 		// Nobody is left on the host who would know what the ranks have detached.

@@ -176,8 +176,6 @@ func daemon(ctx context.Context, with company) error {
 			os.Stdout.Close() // ssh may be waiting for that
 		}()
 		stream := resume.NewRelay()
-		// Without its guardian the daemon is lost. The launcher is to hear that before other hosts' ranks fail of it.
-		defer context.AfterFunc(ctx, func() { stream.Fail(context.Cause(ctx)) })()
 		cfg.Tie = worker.NewTie()
 		err = serveJob(ctx, cfg, socket, stream, relayPatience(cfg.Tie))
 		select {
@@ -269,7 +267,11 @@ func serveJob(ctx context.Context, cfg worker.Config, socket net.Listener, strea
 	var serving sync.WaitGroup
 	serving.Go(func() { resume.Serve(running, socket, stream, patience) })
 	err := worker.Run(ctx, cfg)
-	stream.Close(farewell)
+	if ctx.Err() != nil {
+		stream.Close(relayFarewell) // nobody cleans up behind a daemon without a guardian: it does not stay for long
+	} else {
+		stream.Close(farewell)
+	}
 	ended()
 	serving.Wait()
 	return err

@@ -9,4 +9,4 @@ const LifelineFD = 3
 const DaemonName = "gorun"
 
 // ErrGuardianDied is the cause with which a daemon's Lifeline ends.
-var ErrGuardianDied = errors.New("the guardian process died")
+var ErrGuardianDied = errors.New("the guardian of the daemon was killed")

@@ -155,7 +155,16 @@ func lifeline(ctx context.Context, fd int) (context.Context, func(), error) {
 		return nil, nil, fmt.Errorf("hold lifeline: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "lifeline")
-	ctx, cancel := context.WithCancelCause(ctx)
+	above := ctx
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(above))
+	// The daemon is sent TERM when its guardian dies, a little before the lifeline ends or after it.
+	forget := context.AfterFunc(above, func() {
+		if parted(f) {
+			cancel(ErrGuardianDied)
+		} else {
+			cancel(context.Cause(above))
+		}
+	})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if _, err := f.Read(make([]byte, 1)); !errors.Is(err, os.ErrClosed) {
@@ -163,8 +172,26 @@ func lifeline(ctx context.Context, fd int) (context.Context, func(), error) {
 		}
 	})
 	return ctx, func() {
+		forget()
 		f.Close()
 		wg.Wait()
 		cancel(context.Canceled)
 	}, nil
+}
+
+// lastBreath is how long the kernel may take to close what a process had that it has killed.
+const lastBreath = 200 * time.Millisecond
+
+// parted reports whether the other end of a pipe is closed, or is about to be.
+func parted(pipe *os.File) (gone bool) {
+	conn, err := pipe.SyscallConn()
+	if err != nil {
+		return false
+	}
+	conn.Control(func(fd uintptr) {
+		poll := []unix.PollFd{{Fd: int32(fd)}}
+		_, err := unix.Poll(poll, int(lastBreath.Milliseconds()))
+		gone = err == nil && poll[0].Revents&unix.POLLHUP != 0
+	})
+	return gone
 }

@@ -65,6 +65,7 @@ func daemon() int {
 		return e.Code
 	case <-ctx.Done():
 		if errors.Is(context.Cause(ctx), proc.ErrGuardianDied) {
+			fmt.Println("lost its guardian")
 			return 77
 		}
 		return 78
@@ -175,6 +176,8 @@ func TestGuardianKilled(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	eventually(t, "nothing is left", func() bool { return len(carrying(mark)) == 0 && len(carrying(g.job)) == 0 })
+	// The daemon is sent TERM as well, which is not why it ends.
+	eventually(t, "the daemon says why it ends", func() bool { return strings.Contains(g.out.String(), "lost its guardian") })
 }
 
 func TestGuardSignals(t *testing.T) {
