@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"time"
 
 	"gorun/rendezvous/standing"
 )
@@ -18,8 +19,8 @@ func (c Cluster) Dial(ctx context.Context, host string) (*Daemon, error) {
 }
 
 // Adopt implements Adopter.
-func (c Cluster) Adopt(ctx context.Context, host, session string) (*Daemon, error) {
-	conn, err := c.Lease.Adopt(ctx, host, session)
+func (c Cluster) Adopt(ctx context.Context, host, session string, silence time.Duration) (*Daemon, error) {
+	conn, err := c.Lease.Adopt(ctx, host, session, silence)
 	return daemonOf(host, conn, err)
 }
 

@@ -36,11 +36,12 @@ type host struct {
 	ranks  atomic.Pointer[[]wire.Rank] // that it runs or ran
 	hangUp func()                      // ends the conversation
 	// Of an elastic job:
-	leaving bool       // it was told to stop
-	lostWhy string     // what others said about it
-	failure *HostError // why its conversation ended
-	session string     // by which another launcher can take it over
-	adopted bool       // another launcher has started it
+	leaving bool          // it was told to stop
+	lostWhy string        // what others said about it
+	failure *HostError    // why its conversation ended
+	session string        // by which another launcher can take it over
+	adopted bool          // another launcher has started it
+	silence time.Duration // how long it may not answer when it is taken over; 0 for as long as any
 	spec    *Spec
 	queue   mailbox
 
@@ -206,7 +207,7 @@ func (h *host) dial(ctx context.Context) (*Daemon, error) {
 	if !ok {
 		return nil, errors.New("take over daemon: it can only be started")
 	}
-	return adopter.Adopt(ctx, h.name, h.session)
+	return adopter.Adopt(ctx, h.name, h.session, h.silence)
 }
 
 // meet takes the first word of a daemon.

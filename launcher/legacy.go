@@ -24,7 +24,8 @@ type Keeper interface {
 
 // Adopter is a Dialer that can take over a daemon which another launcher has started.
 type Adopter interface {
-	Adopt(ctx context.Context, host, session string) (*Daemon, error)
+	// Adopt takes over the daemon of a session. The host may not answer for so long, 0 for as long as any host may.
+	Adopt(ctx context.Context, host, session string, silence time.Duration) (*Daemon, error)
 }
 
 type legacy struct {
@@ -42,6 +43,8 @@ type legacyHost struct {
 	Session string `json:"session"`
 	Ended   bool   `json:"ended"`
 	Leaving bool   `json:"leaving"`
+	// Moves is until when one believes that it moves, in the time of Members; 0 if it does not.
+	Moves time.Duration `json:"moves,omitempty"`
 }
 
 // pending is what is done when a legacy is safe.
@@ -74,7 +77,11 @@ func (j *job) bequeath(then func()) {
 	}
 	l := legacy{ID: j.template.ID, Secret: j.template.Secret, Processes: j.hostOfRank, Members: members}
 	for _, h := range j.hosts {
-		l.Hosts = append(l.Hosts, legacyHost{Name: h.name, Slots: h.job.Slots, Session: h.session, Ended: j.ended[h.id], Leaving: h.leaving})
+		x := legacyHost{Name: h.name, Slots: h.job.Slots, Session: h.session, Ended: j.ended[h.id], Leaving: h.leaving}
+		if !h.moves.IsZero() {
+			x.Moves = h.moves.Sub(j.change.began)
+		}
+		l.Hosts = append(l.Hosts, x)
 	}
 	for process := range j.exited {
 		l.Exited = append(l.Exited, process)
@@ -123,6 +130,10 @@ func (j *job) inherit(text []byte) error {
 		h.session, h.adopted, h.leaving = x.Session, true, x.Leaving
 		if x.Ended {
 			j.ended[id] = true
+		}
+		if x.Moves > 0 {
+			h.moves = j.change.began.Add(x.Moves)
+			h.silence = j.patience(time.Now(), h)
 		}
 	}
 	for process, id := range l.Processes {

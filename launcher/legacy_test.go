@@ -1,7 +1,9 @@
 package launcher
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"testing"
 	"time"
@@ -40,6 +42,52 @@ func TestJobAfterTakeOver(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestMoveAfterTakeOver: a host that moves, as was announced to the former launcher, may be silent to the next one for as long, also
+// before it has been taken over; not once the move is over, nor for longer than the announcement is believed.
+func TestMoveAfterTakeOver(t *testing.T) {
+	kept := keeper{}
+	begin := func(legacy []byte) *job {
+		j, err := newJob(&Spec{Elastic: &ElasticSpec{}, Legacy: legacy, Keeper: &kept})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(j.change.tick.Stop)
+		return j
+	}
+	first := begin(nil)
+	first.addHost("a")
+	first.handle(event{host: 0, msg: &wire.Migrating{State: wire.MoveStarts}})
+	next := begin(kept.legacy)
+	var asked time.Duration
+	next.spec.Dial = adopter(func(silence time.Duration) { asked = silence })
+	if _, err := next.hosts[0].dial(t.Context()); err == nil || asked != wire.MoveLease {
+		t.Errorf("it may not answer for %v, %v", asked, err)
+	}
+	now := time.Now()
+	if got := next.patience(now, next.hosts[0]); got != wire.MoveLease {
+		t.Errorf("it may be silent for %v", got)
+	}
+	if got := next.patience(now.Add(wire.MoveLimit), next.hosts[0]); got != AutoLease {
+		t.Errorf("long after that was announced it may be silent for %v", got)
+	}
+	first.handle(event{host: 0, msg: &wire.Migrating{State: wire.MoveEnds}})
+	if last := begin(kept.legacy); last.patience(now, last.hosts[0]) != AutoLease || last.hosts[0].silence != 0 {
+		t.Errorf("after its move it may be silent for %v", last.patience(now, last.hosts[0]))
+	}
+}
+
+// adopter takes over no daemon, and hears for how long to look for one.
+type adopter func(silence time.Duration)
+
+func (adopter) Dial(context.Context, string) (*Daemon, error) {
+	return nil, errors.New("not to be started")
+}
+
+func (a adopter) Adopt(_ context.Context, _, _ string, silence time.Duration) (*Daemon, error) {
+	a(silence)
+	return nil, errors.New("not to be had")
 }
 
 // TestTakeOverOfBrokenJob: what a former launcher has left is checked before anything is done with it.

@@ -79,14 +79,14 @@ func (l *Lease) Start(ctx context.Context, host string) (*Stream, error) {
 }
 
 // Adopt takes over the daemon of a job that another launcher has started, by the session that it had. This launcher
-// has a greater term.
-func (l *Lease) Adopt(ctx context.Context, host, session string) (*Stream, error) {
+// has a greater term. The host may not answer for so long, 0 for as long as any host may.
+func (l *Lease) Adopt(ctx context.Context, host, session string, silence time.Duration) (*Stream, error) {
 	s, err := l.newStream(host, "take over daemon")
 	if err != nil {
 		return nil, err
 	}
 	s.session = session
-	conn, in, err := s.again(ctx, &wire.Resume{Session: session, Term: s.term, Adopt: true}, cmp.Or(l.Silence, absence))
+	conn, in, err := s.again(ctx, &wire.Resume{Session: session, Term: s.term, Adopt: true}, cmp.Or(silence, l.Silence, absence))
 	if err != nil {
 		return nil, fmt.Errorf("take over daemon: %w", err)
 	}
