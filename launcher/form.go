@@ -42,6 +42,7 @@ func (j *job) form() {
 	}
 	j.world.later, j.world.formed = false, true
 	j.startup.Reset(j.spec.StartTimeout)
+	j.late = time.Time{}
 	j.broadcast(&wire.Form{Epoch: j.epoch})
 }
 

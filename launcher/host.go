@@ -53,6 +53,7 @@ type host struct {
 	heard   heard
 	moves   time.Time // until when one believes that it moves, as was announced; zero if it does not
 	back    time.Time // when it was last heard again after it stood still for that, or has said that it is over
+	absent  time.Time // when it was last silent while a start waited for it; see job.absent
 	unheard bool      // it was given up while the job ended, and may live
 
 	daemon      atomic.Pointer[Daemon] // once it was started

@@ -95,6 +95,7 @@ type job struct {
 	ready      map[int]*wire.Ready
 	startup    *time.Timer
 	began      time.Time
+	late       time.Time          // when the start had taken too long; zero if it has not
 	epoch      uint32             // of the last roster
 	worlds     map[int]wire.World // that hosts entered last
 	rejoining  map[int]bool       // processes that wait for the next world
@@ -428,7 +429,7 @@ func (j *job) watch(e RankEvent) {
 
 // daemonFailed takes a daemon's word about itself or about a peer that it lost.
 func (j *job) daemonFailed(h *host, f *wire.Failed) {
-	if j.waitsForSilent(h, f) {
+	if j.waitsForSilent(time.Now(), f) {
 		return
 	}
 	e := &HostError{Host: h.name, Step: f.Step, Err: errors.New(f.Text), Hint: f.Hint, Code: f.Code}
@@ -513,7 +514,12 @@ func (j *job) index(name string) int {
 }
 
 func (j *job) startTimedOut() {
-	silent := j.silentHosts(time.Now())
+	now := time.Now()
+	if j.suspended(now) {
+		j.startup.Reset(startAgain)
+		return
+	}
+	silent := j.silentHosts(now)
 	for _, h := range j.hosts {
 		if j.failed(h.name) {
 			continue

@@ -95,6 +95,7 @@ func (j *job) listen(now time.Time) {
 		return
 	}
 	for _, h := range j.hosts {
+		j.absent(now, h) // takes note
 		if j.ready[h.id] == nil || j.ended[h.id] || h.leaving {
 			continue
 		}

@@ -14,6 +14,13 @@ import (
 // tellWaits is how long after its begin a start names the hosts that it waits for.
 const tellWaits = 2 * time.Second
 
+// startAgain is when a start that has taken too long, and waits for a silent host, is looked at again.
+const startAgain = time.Second
+
+// rejoinTime is how long hosts may take to join each other after one of them was silent. They try for as long until they say that
+// they do not.
+const rejoinTime = 20 * time.Second
+
 // awaited names the hosts that keep the start waiting.
 func (j *job) awaited(now time.Time) string {
 	if now.Sub(j.began) < tellWaits || j.stopping {
@@ -43,20 +50,36 @@ func (j *job) silentHosts(now time.Time) map[*host]time.Duration {
 	return silent
 }
 
+// suspended is true for a start that has taken too long, if one of its hosts is or was silent: that has its lease to be back, and then
+// the others a moment to join it. In all that is for no longer than one lease.
+func (j *job) suspended(now time.Time) bool {
+	if j.late.IsZero() {
+		j.late = now
+	}
+	return slices.ContainsFunc(j.hosts, func(h *host) bool {
+		quiet, _, ok := j.missed(now, h)
+		patience := j.patience(now, h)
+		return ok && j.absent(now, h) && quiet < patience && now.Sub(j.late) < patience+rejoinTime
+	})
+}
+
 func silentError(h *host, since time.Duration) *HostError {
 	return &HostError{Host: h.name, Step: "run", Err: fmt.Errorf("silent for %.0f s", since.Seconds()), Code: ExitTransport,
 		Hint: "is the host up? A virtual machine that stands still has --lease to be back"}
 }
 
-// waitsForSilent is true for the word of a host that it cannot join the others, if one of them is silent: it goes on trying, and
-// how long that one may take is for its lease to say.
-func (j *job) waitsForSilent(h *host, f *wire.Failed) bool {
-	if !f.Again || j.change != nil || !j.starting() {
-		return false
+// waitsForSilent is true for the word of a host that it cannot join the others, if one of all was silent while it tried: it goes on
+// trying, and how long that one may take is for its lease to say.
+func (j *job) waitsForSilent(now time.Time, f *wire.Failed) bool {
+	return f.Again && j.change == nil && j.starting() &&
+		slices.ContainsFunc(j.hosts, func(h *host) bool { return !j.ended[h.id] && j.absent(now, h) })
+}
+
+// absent is true for a host that is silent, or cannot be reached, or was so a moment ago: hosts that have gone on take a moment to
+// find each other.
+func (j *job) absent(now time.Time, h *host) bool {
+	if quiet, a, ok := j.missed(now, h); ok && j.ready[h.id] != nil && (quiet >= mute || !a.since.IsZero()) {
+		h.absent = now
 	}
-	now := time.Now()
-	return slices.ContainsFunc(j.hosts, func(other *host) bool {
-		quiet, a, ok := j.missed(now, other)
-		return ok && other != h && j.ready[other.id] != nil && (quiet >= mute || !a.since.IsZero())
-	})
+	return now.Sub(h.absent) < rejoinTime
 }

@@ -24,11 +24,22 @@ func TestStartWaits(t *testing.T) {
 		"the other one cannot be reached": {again: true, ignored: true, change: func(j *job) {
 			j.hosts[1].daemon.Store(&Daemon{Away: func() away { return away{since: time.Now()} }})
 		}},
-		"the job has started": {quiet: time.Minute, again: true, change: func(j *job) { j.started[0] = true }},
+		"the other one has been silent while it tried": {again: true, ignored: true, change: func(j *job) {
+			j.hosts[1].heard.reading(time.Now().Add(-time.Minute))
+			j.listen(time.Now())
+			j.hosts[1].heard.reading(time.Now())
+		}},
+		"it has been silent itself": {again: true, ignored: true, change: func(j *job) {
+			j.hosts[0].heard.reading(time.Now().Add(-mute))
+			j.listen(time.Now())
+			j.hosts[0].heard.reading(time.Now())
+		}},
+		"the other one was silent long before": {again: true, change: func(j *job) { j.hosts[1].absent = time.Now().Add(-rejoinTime) }},
+		"the job has started":                  {quiet: time.Minute, again: true, change: func(j *job) { j.started[0] = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			j := &job{spec: &Spec{}, ended: map[int]bool{}, started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}},
+			j := &job{spec: &Spec{Lease: time.Hour, Note: func(string, ...any) {}}, ended: map[int]bool{}, started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}},
 				hostOfRank: []int{1}, silences: silences{since: map[int]time.Time{}}}
 			for id, name := range []string{"a", "b"} {
 				h := newHost(id, name, j.spec, wire.Job{})
@@ -40,7 +51,7 @@ func TestStartWaits(t *testing.T) {
 			if tc.change != nil {
 				tc.change(j)
 			}
-			if got := j.waitsForSilent(j.hosts[0], &wire.Failed{Step: "join", Again: tc.again}); got != tc.ignored {
+			if got := j.waitsForSilent(time.Now(), &wire.Failed{Step: "join", Again: tc.again}); got != tc.ignored {
 				t.Errorf("ignored %v, want %v", got, tc.ignored)
 			}
 		})
@@ -65,6 +76,46 @@ func TestStartTimeoutNamesSilentHost(t *testing.T) {
 	}
 }
 
+// TestStartIsSuspended: a start that takes too long does not end before the lease of a host that is silent, nor at once when that
+// one is back; but not later than a lease after it should have ended.
+func TestStartIsSuspended(t *testing.T) {
+	const lease = 30 * time.Second
+	for name, tc := range map[string]struct {
+		quiet, absent time.Duration // of b: for how long it is silent, and since when it is no more
+		late          time.Duration // since when the start has taken too long
+		ended         bool
+	}{
+		"its lease is not over":       {quiet: lease - time.Second},
+		"its lease is over":           {quiet: lease, ended: true},
+		"it is there":                 {absent: time.Hour, ended: true},
+		"it was silent until now":     {absent: time.Second},
+		"it was silent some time ago": {absent: rejoinTime, ended: true},
+		"it was silent all too often": {absent: time.Second, late: lease + rejoinTime, ended: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now()
+			j := &job{spec: &Spec{StartTimeout: time.Minute, Placement: plan.Placement{Hosts: []plan.Host{{}, {Ranks: []int{0}}}}}, up: map[int]bool{0: true, 1: true}, ended: map[int]bool{},
+				started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1}}, hostOfRank: []int{1},
+				silences: silences{since: map[int]time.Time{}}, startup: time.NewTimer(time.Hour)}
+			defer j.startup.Stop()
+			for id, name := range []string{"a", "b"} {
+				h := newHost(id, name, j.spec, wire.Job{})
+				h.daemon.Store(&Daemon{Away: func() away { return away{} }})
+				h.heard.reading(now)
+				j.hosts = append(j.hosts, h)
+			}
+			j.hosts[1].heard.reading(now.Add(-tc.quiet))
+			j.hosts[1].absent = now.Add(-tc.absent)
+			if tc.late > 0 {
+				j.late = now.Add(-tc.late)
+			}
+			if j.startTimedOut(); j.stopping != tc.ended {
+				t.Errorf("ended %v, want %v: %v", j.stopping, tc.ended, j.verdict)
+			}
+		})
+	}
+}
+
 // TestStartBlamesNoBrokenLine: a host whose connection has just ended is not taken for why a start failed, neither when it has taken
 // too long nor when another one fails.
 func TestStartBlamesNoBrokenLine(t *testing.T) {
@@ -72,7 +123,7 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 		fails func(j *job)
 		want  string
 	}{
-		"a start takes too long": {func(j *job) { j.startTimedOut() }, "a: start ranks: not all of its ranks run after 1m0s"},
+		"a start takes too long": {func(j *job) { j.late = time.Now().Add(-time.Hour); j.startTimedOut() }, "a: start ranks: not all of its ranks run after 1m0s"},
 		"a host fails":           {func(j *job) { j.hostFailed(&HostError{Host: "a", Step: "probe", Err: errors.New("no memory")}) }, "a: probe: no memory"},
 	} {
 		j := &job{spec: &Spec{StartTimeout: time.Minute, Placement: plan.Placement{Hosts: []plan.Host{{Ranks: []int{0}}, {Ranks: []int{1}}}}},

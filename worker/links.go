@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -37,10 +38,14 @@ type linking struct {
 	peers  []int // the other hosts
 	needed []int // those to which there are links before the world begins
 	judged bool  // by the launcher, who of the peers is lost: the others go on in another world
+
+	// Otherwise a peer may stand still. After each time of patience goOn is told that it was not reached, and says whether to go on.
+	patience time.Duration
+	goOn     func(err error) bool
 }
 
 func newLinking(m mesh, self int, w wire.World, judged bool) *linking {
-	l := &linking{mesh: m, self: self, world: w, judged: judged}
+	l := &linking{mesh: m, self: self, world: w, judged: judged, patience: linkPatience, goOn: func(error) bool { return false }}
 	l.peers = slices.DeleteFunc(slices.Clone(w.Order), func(id int) bool { return id == self })
 	l.needed = l.peers
 	if l.large() {
@@ -57,10 +62,13 @@ func (l *linking) large() bool { return len(l.world.Order) > fewHosts }
 // begin makes the links that the world needs. Where the launcher judges who cannot be linked, one goes on trying until the end of
 // ctx, which is that of the world: a stranger may have answered at the peer's address, or a peer that was not ready.
 func (l *linking) begin(ctx context.Context) error {
-	if !l.judged {
-		limit, cancel := context.WithTimeout(ctx, linkPatience)
-		defer cancel()
-		return l.connect(limit)
+	for !l.judged {
+		limit, cancel := context.WithTimeout(ctx, l.patience)
+		err := l.connect(limit)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || !l.goOn(err) {
+			return err
+		}
 	}
 	for {
 		err := l.connect(ctx)

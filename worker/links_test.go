@@ -57,7 +57,8 @@ func worldOf(n int) wire.World {
 }
 
 // TestLinksBegin: where hosts go on in another world without a peer, it is for the launcher to say that one is lost: an attempt
-// that fails at once is followed by others, until the world ends. Elsewhere it ends the start.
+// that fails at once is followed by others, until the world ends. Elsewhere it ends the start, but for
+// one that nobody has answered: a peer may stand still, which the launcher knows.
 func TestLinksBegin(t *testing.T) {
 	key := fmt.Errorf("connect to host 1: %w", link.ErrKey)
 	for name, tc := range map[string]struct {
@@ -66,12 +67,16 @@ func TestLinksBegin(t *testing.T) {
 		keys   []error
 		cut    map[int]bool
 		ends   int // the attempt before which the world ends, 0 for none
+		back   int // the attempt before which all answer, 0 for none
+		goOn   int // how often one goes on after nobody has answered
 		want   []string
 		err    error
 	}{
 		"all answer":                 {hosts: 3, want: []string{"connect [1 2]"}},
 		"a stranger answers":         {hosts: 3, keys: []error{key}, want: []string{"connect [1 2]"}, err: link.ErrKey},
 		"nobody answers":             {hosts: 3, cut: map[int]bool{2: true}, want: []string{"connect [1 2]"}, err: context.DeadlineExceeded},
+		"nobody answers for long":    {hosts: 3, cut: map[int]bool{2: true}, goOn: 2, want: slices.Repeat([]string{"connect [1 2]"}, 3), err: context.DeadlineExceeded},
+		"a peer stood still":         {hosts: 3, cut: map[int]bool{2: true}, goOn: 9, back: 2, want: slices.Repeat([]string{"connect [1 2]"}, 3)},
 		"judged, all answer":         {hosts: 3, judged: true, want: []string{"connect [1 2]"}},
 		"judged, a stranger answers": {hosts: 3, judged: true, keys: []error{key, key}, want: slices.Repeat([]string{"connect [1 2]"}, 3)},
 		"judged, many, a stranger":   {hosts: 9, judged: true, keys: []error{key}, want: slices.Repeat([]string{"open [1 2 3 4 5 6 7 8]", "reach [1 8]"}, 2)},
@@ -90,12 +95,21 @@ func TestLinksBegin(t *testing.T) {
 					}
 				}
 			}
+			if tc.back > 0 {
+				f.ends = func(n int) {
+					if n == tc.back {
+						clear(f.cut)
+					}
+				}
+			}
 			began := time.Now()
-			err := newLinking(f, 0, worldOf(tc.hosts), tc.judged).begin(of.ctx)
+			l, goOn := newLinking(f, 0, worldOf(tc.hosts), tc.judged), 0
+			l.goOn = func(err error) bool { goOn++; return errors.Is(err, context.DeadlineExceeded) && goOn <= tc.goOn }
+			err := l.begin(of.ctx)
 			if !errors.Is(err, tc.err) || !slices.Equal(f.said, tc.want) {
 				t.Errorf("%s: %q, %v, want %q, %v", name, f.said, err, tc.want, tc.err)
 			}
-			if took := time.Since(began); took > linkPatience {
+			if took := time.Since(began); took > time.Duration(1+tc.goOn)*linkPatience {
 				t.Errorf("%s: it took %v", name, took)
 			}
 			of.stop()

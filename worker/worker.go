@@ -57,10 +57,12 @@ type Config struct {
 	Cgroup *proc.Cgroup
 	// Tie learns from the daemon which of its peers hear the launcher, and tells them whether this one does; nil for no.
 	Tie *Tie
+
+	linkPatience time.Duration // in place of the constant, for tests; 0 for that
 }
 
 const (
-	// linkPatience is how long a host tries to reach another before the start fails.
+	// linkPatience is how long a host tries to reach others until it says that it does not.
 	linkPatience = 15 * time.Second
 	// tickPeriod is after how long what has no answer is said again, at first.
 	tickPeriod    = 200 * time.Millisecond

@@ -77,14 +77,15 @@ type conversation struct {
 	ended chan error
 }
 
-func startDaemon(t *testing.T) *conversation { return startDaemonIn(t, t.Context()) }
+func startDaemon(t *testing.T) *conversation { return startDaemonIn(t, t.Context(), 0) }
 
-func startDaemonIn(t *testing.T, ctx context.Context) *conversation {
+// startDaemonIn starts a daemon that says after so long that it does not reach others, 0 for the usual time.
+func startDaemonIn(t *testing.T, ctx context.Context, linkPatience time.Duration) *conversation {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	c := &conversation{t: t, to: wire.NewWriter(inW), from: wire.NewReader(outR), hang: func() { inW.Close() }, ended: make(chan error, 1)}
 	go func() {
-		c.ended <- Run(ctx, Config{In: inR, Out: outW, Version: "test", Exe: "/nowhere/gorun", Env: []string{"PATH=/usr/bin:/bin"}})
+		c.ended <- Run(ctx, Config{In: inR, Out: outW, Version: "test", Exe: "/nowhere/gorun", Env: []string{"PATH=/usr/bin:/bin"}, linkPatience: linkPatience})
 		outW.Close()
 	}()
 	t.Cleanup(func() { outR.Close(); inW.Close() })
@@ -286,7 +287,7 @@ func TestLauncherGone(t *testing.T) {
 // TestDaemonStopped: a daemon that is ended by others than its launcher says so before it ends its ranks.
 func TestDaemonStopped(t *testing.T) {
 	running, stop := context.WithCancelCause(t.Context())
-	c := startDaemonIn(t, running)
+	c := startDaemonIn(t, running, 0)
 	c.begin("sleep", "1000")
 	await[*wire.Started](c)
 	stop(proc.ErrGuardianDied)

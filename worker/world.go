@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -116,6 +117,10 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 	d.needed = l.needed
 	life := newLife(ctx)
 	d.life = life
+	l.patience = cmp.Or(d.cfg.linkPatience, linkPatience)
+	l.goOn = func(err error) bool {
+		return d.goOn(life.ctx, w.Epoch, err, wire.Failed{Step: "connect hosts", Hint: reachHint})
+	}
 	life.wg.Go(func() {
 		err := l.begin(life.ctx)
 		var cost wire.Cost
@@ -136,6 +141,26 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 			d.step(ctx, epoch.Event{Prepared: &w.Epoch, Cost: cost})
 		})
 	})
+}
+
+// goOn tells the launcher of a static job that this host does not reach others, and goes on trying: whether they are silent is for it
+// to say. It returns whether there is still a reason to.
+func (d *daemon) goOn(ctx context.Context, epoch uint32, err error, said wire.Failed) bool {
+	said.Text, said.Code, said.Peer, said.Again = err.Error(), 255, d.job.HostID, true
+	wanted := make(chan bool, 1)
+	d.post(ctx, func() {
+		current := !d.stopping && d.roster.Epoch == epoch
+		if current && !d.job.Elastic { // see reportUnreached
+			d.out.Write(&said)
+		}
+		wanted <- current
+	})
+	select {
+	case current := <-wanted:
+		return current
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // reachAll has a large world that has begun make the links that it could begin without.
@@ -390,25 +415,12 @@ const maxGreeted = 3
 // because the others stand still, which is for the launcher to say.
 func (d *daemon) greet(ctx context.Context, epoch uint32, addrs []string) {
 	d.wg.Go(func() {
-		for wanted := true; wanted; {
+		for {
 			limit, cancel := context.WithTimeout(ctx, linkPatience)
 			err := d.gossip.Join(limit, addrs)
 			cancel()
-			if err == nil {
-				return
-			}
-			told := make(chan bool, 1)
-			d.post(ctx, func() {
-				current := d.roster.Epoch == epoch
-				if current && !d.job.Elastic { // see reportUnreached
-					d.out.Write(&wire.Failed{Step: "join", Text: err.Error(), Code: 255, Peer: d.job.HostID, Again: true,
-						Hint: "hosts must reach each other directly over TCP and UDP: check firewalls between them"})
-				}
-				told <- current
-			})
-			select {
-			case wanted = <-told:
-			case <-ctx.Done():
+			if err == nil || !d.goOn(ctx, epoch, err, wire.Failed{Step: "join",
+				Hint: "hosts must reach each other directly over TCP and UDP: check firewalls between them"}) {
 				return
 			}
 		}

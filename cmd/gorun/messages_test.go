@@ -299,7 +299,7 @@ var unheld = map[string][]string{
 		"%s runs no launchers", "%s keeps nothing for jobs",
 	},
 	"it stands beside what is expected": { // the lab looks for other words of theirs
-		"connect hosts", "hosts must reach each other directly over TCP and UDP: check firewalls between them",
+		"hosts must reach each other directly over TCP and UDP: check firewalls between them",
 		"hosts must reach each other directly over TCP: check firewalls between them, and --ssh-config aliases that hide addresses",
 		"gorun ps --cluster … lists the jobs", "%s: start command: %w", "it ended", "--listen: %w", "%q: [ without ]", "read hosts of %s: more than %d",
 	},
