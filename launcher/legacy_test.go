@@ -69,7 +69,7 @@ func TestMoveAfterTakeOver(t *testing.T) {
 	if got := next.patience(now, next.hosts[0]); got != wire.MoveLease {
 		t.Errorf("it may be silent for %v", got)
 	}
-	if got := next.patience(now.Add(wire.MoveLimit), next.hosts[0]); got != AutoLease {
+	if got := next.patience(now.Add(wire.MoveLimit+time.Minute), next.hosts[0]); got != AutoLease {
 		t.Errorf("long after that was announced it may be silent for %v", got)
 	}
 	first.handle(event{host: 0, msg: &wire.Migrating{State: wire.MoveEnds}})

@@ -21,16 +21,14 @@ import (
 // host that cannot be reached is looked for again and again: when it is lost is for others to say, see away.go.
 
 const (
-	// doubt is how long a daemon may be silent until another way to it is tried, beside the present one. Daemons speak
-	// every second.
-	doubt = 4 * time.Second
 	// attempt is how long such a login may take.
 	attempt = 20 * time.Second
 	// unanswered is how long a host has to answer such a login, until the next one begins: TCP by itself would ask ever more
 	// rarely. One that answers may take its time with the rest, for it may be busy.
 	unanswered = time.Second
-	// mendEvery is the pause between two tries.
-	mendEvery = 100 * time.Millisecond
+	// mendAtFirst is the pause between two tries, which grows up to mendAtMost: a host that refuses at once may do so for long.
+	mendAtFirst = 100 * time.Millisecond
+	mendAtMost  = 500 * time.Millisecond
 	// goodbye is how long it may take to tell the daemon that nobody will come back.
 	goodbye = time.Second
 	// lastWords is how long an exit status may come after the end of the output.
@@ -86,7 +84,7 @@ func openLine(ctx context.Context, token []byte, answers bool, first, again func
 
 // newLine begins a conversation over the connection to a daemon. Answers is false if again cannot tell of a host that answers.
 func newLine(token []byte, first *login, answers bool, again func(context.Context) (*login, error)) *line {
-	l := &line{Stream: resume.New(), token: token, again: again, doubt: doubt, prompt: attempt, blind: !answers, ended: make(chan struct{})}
+	l := &line{Stream: resume.New(), token: token, again: again, doubt: resume.Doubt, prompt: attempt, blind: !answers, ended: make(chan struct{})}
 	if answers {
 		l.prompt = unanswered
 	}
@@ -141,69 +139,41 @@ func (l *line) follow(d *login, carriers *sync.WaitGroup) *login {
 		defer close(carried)
 		l.carry(d)
 	})
-	look := time.NewTicker(l.doubt / 4)
-	defer look.Stop()
-	trying, stopTrying := context.WithCancel(l.ctx)
-	defer stopTrying()
-	var other chan *login
-	defer func() {
-		if other != nil { // its result comes to nobody
-			stopTrying()
-			if late := <-other; late != nil {
-				late.discard()
-			}
+	present := resume.Carrier[*login]{Over: carried, Waits: d.reading.Load, Doubt: l.doubt, Find: l.beside, Drop: (*login).discard}
+	if next, found := present.Follow(l.ctx, l.Stream); found {
+		return next // Carry stops the present one
+	}
+	return l.mend(d)
+}
+
+// beside logs in once more, as long as the present connection is silent. Each attempt looks the host up anew: one that has another
+// address may be thought to be at its former one for some seconds, where nobody refuses either.
+func (l *line) beside(until context.Context, silent func() bool) (*login, bool) {
+	for pause := mendAtFirst; silent(); pause = longer(pause) {
+		if d, err := l.once(until, func() {}); err == nil {
+			return d, true
 		}
-	}()
-	silent := func() bool { return false } // whether it has said nothing since that one was begun
-	looked := time.Now()
-	for {
-		select {
-		case <-carried:
-			return l.mend(d)
-		case now := <-look.C:
-			stood := now.Sub(looked) > l.doubt/2 // this machine stood still: all have been silent
-			looked = now
-			since := d.reading.Load()
-			if other != nil || stood || since == 0 || now.Sub(time.Unix(0, since)) < l.doubt {
-				continue
-			}
-			silent = func() bool { return d.reading.Load() == since }
-			result := make(chan *login, 1)
-			other = result
-			go func(silent func() bool) { result <- l.beside(trying, silent) }(silent)
-		case next := <-other:
-			other = nil
-			switch {
-			case next == nil:
-			case !silent():
-				next.discard() // it has spoken meanwhile
-			default:
-				return next // Carry stops the present one
-			}
+		if !wait(until, pause) {
+			break
 		}
+	}
+	return nil, false
+}
+
+// wait returns false if ctx ends before.
+func wait(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
-// beside logs in once more, as long as the present connection is silent, unless until ends before. Each attempt looks the host
-// up anew: one that has another address may be thought to be at its former one for some seconds, where nobody refuses either.
-func (l *line) beside(until context.Context, silent func() bool) *login {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for {
-		select {
-		case <-pause.C:
-		case <-until.Done():
-			return nil
-		}
-		if !silent() {
-			return nil
-		}
-		if d, err := l.once(until, func() {}); err == nil {
-			return d
-		}
-		pause.Reset(mendEvery)
-	}
-}
+// longer is the next pause between two tries.
+func longer(pause time.Duration) time.Duration { return min(pause*3/2, mendAtMost) }
 
 // once tries to log in to a host that has to answer soon.
 func (l *line) once(until context.Context, answered func()) (*login, error) {
@@ -269,14 +239,7 @@ func (l *line) mend(d *login) *login {
 	l.note(func(a *away) {
 		*a = away{since: now, silent: now, blind: l.blind, hungUp: d.HungUp != nil && d.HungUp()}
 	})
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for {
-		select {
-		case <-pause.C:
-		case <-l.ctx.Done():
-			return nil
-		}
+	for pause := mendAtFirst; l.ctx.Err() == nil; pause = longer(pause) {
 		next, err := l.once(l.ctx, func() { l.note(func(a *away) { a.silent = time.Time{} }) })
 		if err == nil {
 			l.note(func(a *away) { *a = away{} })
@@ -287,8 +250,9 @@ func (l *line) mend(d *login) *login {
 				a.silent = time.Now()
 			}
 		})
-		pause.Reset(mendEvery)
+		wait(l.ctx, pause)
 	}
+	return nil
 }
 
 // carry lets a connection carry the stream, and waits for its end.

@@ -325,6 +325,14 @@ func (s *Stream) receive(conn net.Conn, in io.Reader) error {
 	}
 }
 
+// stuck is true if the other side lacks something, and has acknowledged nothing after so many bytes: TCP may wait for as long as a host
+// was silent before it sends again what that one missed, although it speaks.
+func (s *Stream) stuck(since uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.out) > 0 && s.base == since
+}
+
 func (s *Stream) acknowledgedUpTo() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -82,11 +82,7 @@ func (l *Lease) keep(ctx context.Context, g *grant) {
 			l.take(&g.Granted)
 			continue
 		}
-		pause := time.NewTimer(retry)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !pause(ctx) {
 			return
 		}
 	}

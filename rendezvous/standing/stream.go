@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,8 +28,6 @@ const (
 	prompt = 2 * time.Second
 	// answering is how long a host that has been reached may take for its answer: to start a daemon, or to find one.
 	answering = 20 * time.Second
-	// doubt is how long a connection may bring nothing until another one is tried beside it. Daemons speak every second.
-	doubt = 4 * time.Second
 	// farewell is how long a goodbye may take.
 	farewell = time.Second
 )
@@ -114,7 +111,7 @@ func (s *Stream) begin(conn net.Conn, in io.Reader) {
 	s.remote = conn.RemoteAddr()
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())
-	s.wg.Go(func() { s.run(ctx, conn, in) })
+	s.wg.Go(func() { s.run(ctx, carrying{conn, in}) })
 	s.close = sync.OnceFunc(func() {
 		known := s.Over() || s.Connected() && s.Stream.Close(farewell)
 		s.Fail(net.ErrClosed)
@@ -146,80 +143,77 @@ func (s *Stream) where() wire.Share {
 }
 
 // run sees to it that the stream has a connection, until it is over.
-func (s *Stream) run(ctx context.Context, conn net.Conn, in io.Reader) {
+func (s *Stream) run(ctx context.Context, c carrying) {
 	for {
-		if conn, in = s.carry(ctx, conn, in); conn != nil {
-			continue
+		next, found := s.carry(ctx, c)
+		if !found {
+			if s.Over() {
+				return
+			}
+			s.unanswered(time.Now()) // until it does answer
+			conn, in, err := s.again(ctx, &wire.Resume{Session: s.session, Term: s.term}, 0)
+			if err != nil {
+				s.Fail(err)
+				return
+			}
+			next = carrying{conn, in}
 		}
-		if s.Over() {
-			return
-		}
-		s.unanswered(time.Now()) // until it does answer
-		var err error
-		if conn, in, err = s.again(ctx, &wire.Resume{Session: s.session, Term: s.term}, 0); err != nil {
-			s.Fail(err)
-			return
-		}
+		c = next
 	}
 }
 
-// carry lets a connection carry the stream to its end. One that is silent may have no other end any more, because its host has
-// another address or something in between has forgotten it: then it returns one that is to go on in its place.
-func (s *Stream) carry(ctx context.Context, conn net.Conn, in io.Reader) (next net.Conn, nextIn io.Reader) {
-	ctx, end := context.WithCancel(ctx)
-	listens := &listener{Reader: in}
-	var carrying sync.WaitGroup
-	carrying.Go(func() {
-		defer end()
-		if _, err := conn.Write(s.token); err == nil {
-			s.Carry(conn, listens)
+// carrying is a connection with the daemon of a job.
+type carrying struct {
+	conn net.Conn
+	in   io.Reader
+}
+
+// carry lets a connection carry the stream to its end, or until another one is to go on in its place.
+func (s *Stream) carry(ctx context.Context, c carrying) (next carrying, found bool) {
+	over := make(chan struct{})
+	listens := &resume.Listener{Reader: c.in}
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	defer c.conn.Close()
+	sending.Go(func() {
+		defer close(over)
+		if _, err := c.conn.Write(s.token); err == nil {
+			s.Carry(c.conn, listens)
 		}
-		conn.Close()
+		c.conn.Close()
 	})
-	defer carrying.Wait()
-	look := time.NewTicker(doubt / 4)
-	defer look.Stop()
 	client := s.lease.client
 	client.prompt = prompt
-	for looked := time.Now(); ; {
-		var now time.Time
-		select {
-		case now = <-look.C:
-		case <-ctx.Done():
-			return nil, nil
+	find := func(ctx context.Context, silent func() bool) (carrying, bool) {
+		for silent() {
+			conn, in, err := client.enter(ctx, s.where().Addr, &wire.Resume{Session: s.session, Term: s.term})
+			if err == nil {
+				return carrying{conn, in}, true
+			}
+			if _, refused := errors.AsType[*RefusedError](err); refused {
+				c.conn.Close() // it has ended, and who looks for it hears why
+				break
+			}
+			if !pause(ctx) {
+				break
+			}
 		}
-		stood := now.Sub(looked) > doubt/2 // this machine stood still: all have been silent
-		looked = now
-		since := listens.since.Load()
-		if stood || since == 0 || now.Sub(time.Unix(0, since)) < doubt {
-			continue
-		}
-		next, nextIn, err := client.enter(ctx, s.where().Addr, &wire.Resume{Session: s.session, Term: s.term})
-		looked = time.Now()
-		_, refused := errors.AsType[*RefusedError](err)
-		switch {
-		case refused:
-			conn.Close() // it has ended, and who looks for it hears why
-		case err != nil:
-		case listens.since.Load() != since || ctx.Err() != nil:
-			next.Close() // it has spoken meanwhile
-		default:
-			conn.Close()
-			return next, nextIn
-		}
+		return carrying{}, false
 	}
+	present := resume.Carrier[carrying]{Over: over, Waits: listens.Waits, Doubt: resume.Doubt, Find: find, Drop: func(c carrying) { c.conn.Close() }}
+	return present.Follow(ctx, s.Stream)
 }
 
-// listener notes since when one waits for more to read, 0 if one does not.
-type listener struct {
-	io.Reader
-	since atomic.Int64
-}
-
-func (l *listener) Read(b []byte) (int, error) {
-	l.since.Store(time.Now().UnixNano())
-	defer l.since.Store(0)
-	return l.Reader.Read(b)
+// pause waits a moment. It returns false if ctx ends before.
+func pause(ctx context.Context) bool {
+	timer := time.NewTimer(retry)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Unanswered is since when the host has not answered, zero while it does: while it has a connection, or says that it has no
@@ -274,11 +268,7 @@ func (s *Stream) again(ctx context.Context, ask *wire.Resume, silence time.Durat
 		case time.Since(without) >= absence:
 			return nil, nil, notAgain(err)
 		}
-		pause := time.NewTimer(retry)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !pause(ctx) {
 			return nil, nil, notAgain(err)
 		}
 	}

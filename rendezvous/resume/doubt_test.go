@@ -1,0 +1,73 @@
+package resume
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestFollow: while a connection is silent another one is looked for, and takes its place unless the present one has spoken
+// meanwhile; and even then if the other side has not got what was sent to it: that may take TCP as long as the silence was.
+func TestFollow(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lacks   bool // the other side, of what was written
+		found   bool // another connection
+		then    func(s *Stream, spoke *atomic.Int64, end func())
+		taken   bool
+		dropped bool
+	}{
+		"it stays silent":                    {found: true, taken: true},
+		"there is no other one":              {then: func(_ *Stream, _ *atomic.Int64, end func()) { end() }},
+		"it ends meanwhile":                  {found: true, then: func(_ *Stream, _ *atomic.Int64, end func()) { end() }, dropped: true},
+		"it speaks again":                    {found: true, then: func(_ *Stream, spoke *atomic.Int64, _ func()) { spoke.Store(0) }, dropped: true},
+		"it speaks again, and hears nothing": {lacks: true, found: true, then: func(_ *Stream, spoke *atomic.Int64, _ func()) { spoke.Store(0) }, taken: true},
+		"it speaks again, and hears again": {lacks: true, found: true, then: func(s *Stream, spoke *atomic.Int64, _ func()) {
+			s.mu.Lock()
+			s.acknowledged(2, 2)
+			s.mu.Unlock()
+			spoke.Store(0)
+		}, dropped: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := New()
+			if tc.lacks {
+				s.Write([]byte("hi"))
+			}
+			var since atomic.Int64
+			since.Store(time.Now().Add(-time.Hour).UnixNano())
+			over, dropped := make(chan struct{}), make(chan struct{}, 1)
+			end := func() { close(over) }
+			c := Carrier[string]{Over: over, Waits: since.Load, Doubt: 200 * time.Millisecond,
+				Find: func(ctx context.Context, silent func() bool) (string, bool) {
+					if !silent() {
+						t.Error("another one is looked for although it is not silent")
+					}
+					if tc.then != nil {
+						tc.then(s, &since, end)
+					}
+					if tc.dropped && since.Load() != 0 {
+						<-ctx.Done() // it has ended
+					}
+					return "other", tc.found
+				},
+				Drop: func(conn string) {
+					if conn != "other" {
+						t.Errorf("%q is dropped", conn)
+					}
+					dropped <- struct{}{}
+					if since.Load() == 0 {
+						end() // there is nothing more to see
+					}
+				}}
+			next, taken := c.Follow(t.Context(), s)
+			if taken != tc.taken || taken != (next == "other") {
+				t.Errorf("taken %v (%q), want %v", taken, next, tc.taken)
+			}
+			if got := len(dropped) == 1; got != tc.dropped {
+				t.Errorf("dropped %v, want %v", got, tc.dropped)
+			}
+		})
+	}
+}
