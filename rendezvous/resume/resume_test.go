@@ -477,3 +477,20 @@ func FuzzSessions(f *testing.F) {
 		}
 	})
 }
+
+// TestPatienceAfterStandstill: a host that stood still while it waited for a connection gives those who look for it a moment.
+func TestPatienceAfterStandstill(t *testing.T) {
+	v := &server{relay: NewRelay(), waits: true, due: time.Now().Add(-20 * time.Second)}
+	v.timer = time.AfterFunc(time.Hour, v.expire)
+	defer v.timer.Stop()
+	if v.expire(); v.relay.current().Over() {
+		t.Fatal("it gives up at once")
+	}
+	if left := time.Until(v.due); left < recovery/2 || left > recovery {
+		t.Errorf("it waits for %v", left)
+	}
+	v.due = time.Now()
+	if v.expire(); !v.relay.current().Over() {
+		t.Error("it does not give up")
+	}
+}

@@ -47,6 +47,13 @@ type Patience struct {
 // DefaultPatience is that of a job's daemon.
 var DefaultPatience = Patience{First: 20 * time.Second, Broken: time.Minute, Orphan: 2 * time.Second}
 
+const (
+	// punctual is by how much a timer is late only if this host stood still: who looks for it could not reach it meanwhile.
+	punctual = time.Second
+	// recovery is how long these have to do so once it goes on.
+	recovery = 10 * time.Second
+)
+
 // Forever is a term greater than those of all launchers.
 const Forever = ^uint64(0)
 
@@ -55,6 +62,7 @@ const Forever = ^uint64(0)
 // returns at the end of ctx, which is when the job has ended: those who watch hear of it then.
 func Serve(ctx context.Context, l net.Listener, r *Relay, p Patience) {
 	v := &server{relay: r, patience: p, conns: map[net.Conn]bool{}, waits: true, term: 1}
+	v.due = time.Now().Add(p.First)
 	v.timer = time.AfterFunc(p.First, v.expire)
 	defer v.timer.Stop()
 	var wg sync.WaitGroup
@@ -105,6 +113,7 @@ type server struct {
 	conns    map[net.Conn]bool
 	over     bool
 	waits    bool          // the timer runs
+	due      time.Time     // when it is to end
 	again    time.Duration // how long it runs each time
 	since    time.Time     // it was first set
 	term     uint64        // of the launcher
@@ -192,8 +201,12 @@ func (v *server) expire() {
 	if !v.waits {
 		return
 	}
-	if v.patience.Longer != nil && !v.since.IsZero() && v.patience.Longer(time.Since(v.since)) {
-		v.timer.Reset(v.again)
+	switch now := time.Now(); {
+	case now.Sub(v.due) > punctual:
+		v.run(recovery)
+		return
+	case v.patience.Longer != nil && !v.since.IsZero() && v.patience.Longer(now.Sub(v.since)):
+		v.run(v.again)
 		return
 	}
 	v.relay.current().Fail(ErrNotResumed)
@@ -266,7 +279,13 @@ func (v *server) wait(patience time.Duration) {
 		v.since = time.Now()
 	}
 	v.waits, v.again = true, patience
-	v.timer.Reset(patience)
+	v.run(patience)
+}
+
+// run has expire called.
+func (v *server) run(after time.Duration) {
+	v.due = time.Now().Add(after)
+	v.timer.Reset(after)
 }
 
 func (v *server) orphan(mark string) {
