@@ -47,6 +47,15 @@ class JobTest(unittest.TestCase):
         self.assertEqual(done, [(rank, 3, 1, 1) for rank in range(3)])
         self.assertEqual(len(weights), 1)
 
+    def test_who_was_told_in_backward_can_exit(self):
+        run("testdata/elastic/backward.py", "alone")  # or skip
+        for how, told in ("death", ["backward"]), ("passes", ["backward"] * 2):
+            command = [ROOT / "bin/gorun", "--min-np", "1", "-H", "localhost:2", sys.executable, "-B"]
+            command += [ROOT / "testdata/elastic/backward.py", how]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            self.assertEqual(re.findall("told in ([a-z]+)", ended.stdout), told)
+
     def test_a_rank_dies(self):
         for victim in "0", "2":
             done, _ = launch("-H", "localhost:3", *STEPS, "--kill", f"{victim}@25")

@@ -1,5 +1,6 @@
 """DistributedOptimizer: what it computes must be what one process would with all the data."""
 
+import collections
 import copy
 import csv
 import functools
@@ -441,6 +442,25 @@ class StepTest(unittest.TestCase):
                 with self.assertRaises(hvd.HorovodInternalError):
                     optimizer.step()
                 optimizer.zero_grad()
+
+        run_ranks(2, body)
+
+    def test_failure_of_a_hook_is_raised_where_backward_ends(self):
+        def body(rank):
+            net = model()
+            optimizer = distributed_sgd(net, lr=0.1)
+            x, seen = torch.ones(1, 5), collections.Counter()
+            for name, p in net.named_parameters():
+                p.register_hook(lambda _, name=name: seen.update([name]))
+            for _ in range(2):
+                net(x).sum().backward()
+                for _ in range(2):
+                    with self.assertRaisesRegex(AssertionError, "more than backward_passes_per_step"):
+                        net(x).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            # To the end, although the hook of the last layer, which comes first, has failed.
+            self.assertEqual(seen, {name: 6 for name, _ in net.named_parameters()})
 
         run_ranks(2, body)
 

@@ -57,6 +57,7 @@ class Reducer:
         self._hooks: list[Any] = []
         self._plan: list[Bucket | Loose] = []
         self._world: World | None = None
+        self._failure: Exception | None = None  # the first that a hook had in a backward() that runs
         self._log: autotune.Log | None = None
         for name, parameter in named:
             if parameter.requires_grad:
@@ -84,9 +85,25 @@ class Reducer:
         self._hooks.append(_on_gradient(parameter, functools.partial(_arrived, weakref.ref(self), slot)))
 
     def arrived(self, slot: Slot) -> None:
-        """Count a backward pass of a parameter and, after the last of a step, hand its gradient over."""
-        if self._alone():
-            return
+        """Count a backward pass of a parameter and, after the last of a step, hand its gradient over.
+
+        A failure is raised where backward() ends: from here it would end it in the middle, and leave other
+        ranks without the gradients that are still to come.
+        """
+        try:
+            if not self._alone():
+                self._take(slot)
+        except Exception as failure:
+            if self._failure is None:
+                self._failure = failure
+                torch.autograd.Variable._execution_engine.queue_callback(self._raise)
+
+    def _raise(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _take(self, slot: Slot) -> None:
         if slot.passes >= self.passes:
             raise AssertionError(TOO_MANY_PASSES)
         slot.passes += 1

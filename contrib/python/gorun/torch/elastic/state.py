@@ -10,6 +10,7 @@ import torch
 from gorun import basics
 from gorun.elastic import ObjectState
 from gorun.objects import broadcast_object
+from gorun.torch import leftover
 from gorun.torch.elastic.sampler import ElasticSampler
 from gorun.torch.functions import broadcast_optimizer_state, broadcast_parameters
 
@@ -45,6 +46,7 @@ class TorchState(ObjectState):
 
     def restore(self) -> None:
         """Set everything back."""
+        leftover.drop()  # of the backward() in which the world may have ended: memory, also of that world
         for handler in self._handlers.values():
             handler.restore()
         super().restore()

@@ -1,0 +1,27 @@
+"""What a backward() that failed leaves behind.
+
+torch keeps the functions that were still to run in a queue of the thread, and with them all that their graph
+holds, until the thread ends. For the main thread that is after Python has ended, which tensors over the arena
+need to be freed: exit() would stand still.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+
+import torch
+
+# The queue gives out the youngest first, and nothing that is in it is older than this.
+with torch.inference_mode(False), torch.enable_grad():
+    _oldest_input = torch.zeros((), device="cpu", requires_grad=True)
+    _oldest = _oldest_input * 1
+
+
+def drop() -> None:
+    """Empty the queue of this thread: to run the oldest function torch takes, and drops, all others."""
+    with contextlib.suppress(RuntimeError):  # a fork cannot, once torch has threads of its own
+        torch.autograd.grad(_oldest, _oldest_input, retain_graph=True)
+
+
+atexit.register(drop)
