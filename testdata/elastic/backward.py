@@ -6,11 +6,11 @@ usage: backward.py death | passes: rank 1 dies, or gradients are computed more o
 import gc
 import os
 import sys
-
-import torch
-from torch import nn
+from typing import Any
 
 import gorun.torch as hvd
+import torch
+from torch import nn
 
 torch.set_num_threads(1)
 how = sys.argv[1]
@@ -21,11 +21,11 @@ class Dies(torch.autograd.Function):
     """Nothing but the place where rank 1 dies."""
 
     @staticmethod
-    def forward(ctx, x):
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         return x * 1
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
         if dies and hvd.rank() == 1:
             os._exit(1)
         return grad
@@ -38,7 +38,8 @@ net = nn.ModuleList([side, first, norm, last])
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters())
 
 
-def loss():
+def loss() -> torch.Tensor:
+    """Return a loss to which both ways lead."""
     x = torch.randn(3, 4)
     return (side(x) + last(Dies.apply(norm(first(x))))).square().mean()
 
