@@ -83,7 +83,14 @@ func (j *job) missed(now time.Time, h *host) (quiet time.Duration, a away, ok bo
 	if d == nil || d.Away == nil || j.ended[h.id] {
 		return 0, away{}, false
 	}
-	return j.silences.quiet(now, h.heard.last(now)), d.Away(), true
+	a = d.Away()
+	last := h.heard.last(now)
+	if last.IsZero() { // it has yet to say anything
+		if last = a.since; last.IsZero() {
+			last = now
+		}
+	}
+	return j.silences.quiet(now, last), a, true
 }
 
 // giveUpOn takes a host for lost, by itself.

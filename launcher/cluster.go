@@ -35,8 +35,8 @@ func daemonOf(host string, conn *standing.Stream, err error) (*Daemon, error) {
 	}
 	d := &Daemon{In: conn, Out: conn, Remote: true, Session: conn.Session(), Close: conn.Close, Wait: func() (string, error) { return "", nil }}
 	d.Away = func() away { // the connection is that of the standing daemon: its end says nothing of the job's
-		since := conn.Unanswered()
-		return away{since: since, silent: since}
+		since, silent := conn.Away()
+		return away{since: since, silent: silent}
 	}
 	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		d.LocalIP = a.IP.String()

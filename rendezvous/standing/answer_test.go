@@ -67,12 +67,19 @@ func TestNoAnswer(t *testing.T) {
 
 	s := &Stream{}
 	first := time.Now()
-	s.unanswered(first)
-	s.unanswered(first.Add(time.Second))
-	if got := s.Unanswered(); got != first {
-		t.Errorf("unanswered since %v, want %v", got, first)
+	expect := func(what string, away, silent time.Time) {
+		t.Helper()
+		if since, since2 := s.Away(); since != away || since2 != silent {
+			t.Errorf("%s: away since %v, silent since %v, want %v and %v", what, since, since2, away, silent)
+		}
 	}
-	if s.answered(); !s.Unanswered().IsZero() {
-		t.Error("a host that answers is still unanswered")
-	}
+	s.parted(first)
+	s.tried(first.Add(time.Second), false)
+	expect("a host that does not answer", first, first)
+	s.tried(first.Add(2*time.Second), true)
+	expect("a host that has no daemon", first, time.Time{})
+	s.tried(first.Add(3*time.Second), false)
+	expect("a host that answers no more", first, first.Add(3*time.Second))
+	s.connected()
+	expect("a host that is back", time.Time{}, time.Time{})
 }

@@ -19,9 +19,8 @@ import (
 )
 
 const (
-	// absence is how long a host that answers may be without its daemon, before its part of the job is given up. The daemons of
-	// jobs wait longer (resume.DefaultPatience), so that they do not end while somebody still looks for them. How long a host
-	// may not answer at all is for the job to say: see Unanswered.
+	// absence is how long a host that is taken over may be without its daemon, or not answer, unless the job says. How long one may
+	// whose daemon was there is for the job to say: see Away.
 	absence = 45 * time.Second
 	// prompt is how long a host has to answer somebody who was connected with it, or who was told of it by another: TCP by itself
 	// would ask ever more rarely.
@@ -47,7 +46,8 @@ type Stream struct {
 	close   func()
 
 	mu     sync.Mutex
-	silent time.Time // see Unanswered
+	away   time.Time // see Away
+	silent time.Time
 }
 
 // RemoteAddr is where the host was reached.
@@ -150,7 +150,7 @@ func (s *Stream) run(ctx context.Context, c carrying) {
 			if s.Over() {
 				return
 			}
-			s.unanswered(time.Now()) // until it does answer
+			s.parted(time.Now())
 			conn, in, err := s.again(ctx, &wire.Resume{Session: s.session, Term: s.term}, 0)
 			if err != nil {
 				s.Fail(err)
@@ -216,56 +216,57 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// Unanswered is since when the host has not answered, zero while it does: while it has a connection, or says that it has no
-// daemon, as when that is being replaced.
-func (s *Stream) Unanswered() time.Time {
+// Away is since when the stream has no connection, and since when the host has not answered; zero while it has one, and while it does:
+// it may say that it has no daemon, as when that is being replaced.
+func (s *Stream) Away() (since, silent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.silent
+	return s.away, s.silent
 }
 
-func (s *Stream) unanswered(since time.Time) {
+// parted says that the stream has no connection any more, and that the host may not answer.
+func (s *Stream) parted(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.silent.IsZero() {
-		s.silent = since
+	s.away, s.silent = now, now
+}
+
+// tried takes whether the host has answered an attempt that began then.
+func (s *Stream) tried(began time.Time, answered bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case answered:
+		s.silent = time.Time{}
+	case s.silent.IsZero():
+		s.silent = began
 	}
 }
 
-func (s *Stream) answered() {
+// connected says that the stream has a connection again.
+func (s *Stream) connected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.silent = time.Time{}
+	s.away, s.silent = time.Time{}, time.Time{}
 }
 
-// again connects to a daemon that runs. A host that has no such job is the end, one that has no daemon may be given another, and
-// one that does not answer has so much time, 0 for the end of ctx.
-func (s *Stream) again(ctx context.Context, ask *wire.Resume, silence time.Duration) (net.Conn, io.Reader, error) {
+// again connects to a daemon that runs. A host that has no such job is the end. One that has no daemon may be given another, and one
+// that does not answer may do so again: either has so much time, 0 for the end of ctx.
+func (s *Stream) again(ctx context.Context, ask *wire.Resume, absence time.Duration) (net.Conn, io.Reader, error) {
 	client := s.lease.client
 	client.prompt = prompt
-	var without time.Time // a daemon; zero while nobody answers
-	for {
+	for first := time.Now(); ; {
 		began := time.Now()
 		conn, in, err := client.enter(ctx, s.where().Addr, ask)
-		silent := noAnswer(err)
-		if silent {
-			s.unanswered(began)
-		} else {
-			s.answered()
-		}
+		s.tried(began, !noAnswer(err))
 		var refused *RefusedError
 		switch {
 		case err == nil:
+			s.connected()
 			return conn, in, nil
 		case errors.As(err, &refused):
 			return nil, nil, err
-		case silent && silence > 0 && time.Since(s.Unanswered()) >= silence:
-			return nil, nil, notAgain(err)
-		case silent:
-			without = time.Time{}
-		case without.IsZero():
-			without = time.Now()
-		case time.Since(without) >= absence:
+		case absence > 0 && time.Since(first) >= absence:
 			return nil, nil, notAgain(err)
 		}
 		if !pause(ctx) {
