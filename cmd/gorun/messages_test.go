@@ -311,7 +311,7 @@ var unheld = map[string][]string{
 	"two things must meet within a moment": {
 		"the job's launcher is gone", "the daemon of the job is not on this host any more", "the daemon is being stopped",
 		"the daemon on %s is being stopped", "ask another host of the cluster", "the daemon hung up", "another launcher has taken the job over",
-		"ask %s for jobs: the daemons do not agree on who keeps the queue", "reserve slots at %s: the daemons do not agree on who keeps the queue",
+		"ask %s for jobs: the daemons do not agree on who keeps the queue",
 		"the connection to the daemon ended", "start a new world: %s called init again, but %s ended", "%d of %s in use by other jobs",
 		"add what was measured to the topology file: %w", "job %s runs on %s, this is %s", "clean up: exit code %d: %s",
 	},

@@ -56,3 +56,6 @@ func (k Key) newChannel() (*tls.Config, error) {
 
 // keepAlive finds a peer that fell silent, but bears the pause of a VM that is being moved.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 6}
+
+// attentive is for connections with whoever keeps the queue: the others give one up that is silent for so long, and another keeps it.
+var attentive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}

@@ -12,9 +12,6 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// redirects bounds how often a launcher is sent elsewhere: the queue moves only when hosts come and go.
-const redirects = 8
-
 // RefusedError is a daemon's no.
 type RefusedError struct{ Text, Hint string }
 
@@ -29,24 +26,44 @@ type Client struct {
 	answering time.Duration // in place of the constant, for tests
 }
 
-// Reserve asks the daemon at addr, or the one that it names, for slots, and waits for them. waiting hears
-// what it waits for.
+// Reserve asks the daemon at addr, or the one that it names, for slots, and waits for them. waiting hears what it waits for: also
+// for another daemon to keep the queue, where the one that does is lost.
 func (c Client) Reserve(ctx context.Context, addr string, r wire.Reserve, waiting func(text string)) (*Lease, error) {
 	r.Version = c.Version
-	for range redirects {
-		g, next, err := c.reserve(ctx, addr, &r, waiting)
-		if err != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			return nil, fmt.Errorf("reserve slots at %s: %w", addr, err)
+	if waiting == nil {
+		waiting = func(string) {}
+	}
+	fail := func(err error) (*Lease, error) {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
 		}
+		return nil, fmt.Errorf("reserve slots at %s: %w", addr, err)
+	}
+	for q := newQuest(addr); ; {
+		asker := c
+		if q.at != addr {
+			asker.prompt = prompt // whom others name may be gone
+		}
+		g, next, err := asker.reserve(ctx, q.at, &r, func(m *wire.Queued) {
+			q.queued(m.Others)
+			waiting(m.Text)
+		})
 		if g != nil {
 			return newLease(c, addr, r, g), nil
 		}
-		addr = next
+		rest, text := true, ""
+		if err != nil {
+			text, err = q.failed(time.Now(), err)
+		} else {
+			rest, err = q.sent(time.Now(), next)
+		}
+		if text != "" {
+			waiting(text)
+		}
+		if err != nil || ctx.Err() != nil || rest && !pause(ctx) {
+			return fail(err)
+		}
 	}
-	return nil, fmt.Errorf("reserve slots at %s: the daemons do not agree on who keeps the queue", addr)
 }
 
 // Hold goes on with slots that the job has already, r.Held, and tells so whoever keeps the queue, sooner or later.
@@ -62,10 +79,13 @@ type grant struct {
 	wire.Granted
 }
 
-func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiting func(string)) (g *grant, next string, err error) {
+func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiting func(*wire.Queued)) (g *grant, next string, err error) {
 	conn, err := c.dial(ctx, addr)
 	if err != nil {
 		return nil, "", err
+	}
+	if tcp, ok := conn.NetConn().(*net.TCPConn); ok {
+		tcp.SetKeepAliveConfig(attentive)
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
@@ -85,7 +105,7 @@ func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiti
 		switch msg := msg.(type) {
 		case *wire.Queued:
 			if waiting != nil {
-				waiting(msg.Text)
+				waiting(msg)
 			}
 		case *wire.Granted:
 			return &grant{conn, in, *msg}, "", nil
@@ -152,7 +172,7 @@ func (c Client) ask(ctx context.Context, addr string, m wire.Message) (wire.Mess
 }
 
 // dial connects and proves that this side holds the key, as the other must.
-func (c Client) dial(ctx context.Context, addr string) (net.Conn, error) {
+func (c Client) dial(ctx context.Context, addr string) (*tls.Conn, error) {
 	channel, err := c.Key.channel()
 	if err != nil {
 		return nil, err

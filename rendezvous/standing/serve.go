@@ -511,7 +511,7 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 				return
 			}
 		case text != said:
-			if said = text; !s.answer(conn, &wire.Queued{Text: text}) {
+			if said = text; !s.answer(conn, &wire.Queued{Text: text, Others: others}) {
 				return
 			}
 		}

@@ -423,6 +423,52 @@ func TestKeeperGoes(t *testing.T) {
 	jobs(c, "b:2,c:1")
 }
 
+// TestKeeperIsLost: a job that waits for slots where the queue is kept goes on waiting when that daemon is lost, and gets them of
+// whoever keeps the queue then, which is also where jobs that come meanwhile are sent.
+func TestKeeperIsLost(t *testing.T) {
+	t.Parallel()
+	a := start(t, "a", 2)
+	b := start(t, "b", 2, a.gossip)
+	poll(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 && len(b.jobs().Members) == 2 })
+	held := b.reserve(3)
+	said := make(chan string, 100)
+	type outcome struct {
+		lease *standing.Lease
+		err   error
+	}
+	got := make(chan outcome, 2)
+	reserve := func() {
+		l, err := client.Reserve(t.Context(), b.addr, wire.Reserve{Ranks: 2}, func(text string) { said <- text })
+		got <- outcome{l, err}
+	}
+	go reserve()
+	if text := <-said; !strings.HasPrefix(text, "waits for 2 ranks") {
+		t.Errorf("it %s", text)
+	}
+	a.leave() // which tells nobody
+	<-a.ended
+	if text, want := <-said, "waits for another daemon to keep the queue: that at "+a.addr+" cannot be reached"; text != want {
+		t.Errorf("it %s, want %s", text, want)
+	}
+	go reserve()
+	if text := <-said; !strings.HasPrefix(text, "waits for another daemon to keep the queue") {
+		t.Errorf("the next one %s", text)
+	}
+	held.Close()
+	startAt(t, a.addr, "a", 2, b.gossip)
+	for range 2 {
+		select {
+		case o := <-got:
+			if o.err != nil {
+				t.Fatal(o.err)
+			}
+			defer o.lease.Close()
+		case <-time.After(50 * time.Second):
+			t.Fatal("a job does not get slots")
+		}
+	}
+}
+
 // TestRestart: a daemon is replaced, and the job that it started goes on: nothing of what is said to it and by it is
 // lost, its slots count, and it ends with its launcher.
 func TestRestart(t *testing.T) {

@@ -42,7 +42,8 @@ type Reserve struct {
 
 // Queued says that a job has no slots yet, and why.
 type Queued struct {
-	Text string `msgpack:"text"`
+	Text   string   `msgpack:"text"`
+	Others []string `msgpack:"others"` // as in Granted
 }
 
 // Granted gives the slots; as an answer to Serve it says that the job's daemon speaks from here on.
