@@ -168,6 +168,9 @@ func (d *daemon) moves(ctx context.Context, ev migrate.Event, ready func()) {
 		d.beginMove(ctx, ev, ready)
 	case migrate.Waits:
 		d.moveWithin(ctx, d.move, ev.Limit)
+	case migrate.Lasts: // the others go on to expect that this host falls silent
+		d.tell("the move goes on, and the ring does not stand still for it any longer")
+		d.endMove(ctx, d.move)
 	case migrate.Missed:
 		d.tell("vSphere announced a move, but that was read too late: " + ev.Text)
 	case migrate.Acknowledged:

@@ -21,9 +21,11 @@ const (
 	// Idle is how often one asks for events; Busy the same while a move is under way.
 	Idle = time.Second
 	Busy = 250 * time.Millisecond
-	// Grace is how long after its timeout a move may take until nobody waits for its end any more. The longest
-	// stun that vSphere allows by itself is 100 s.
+	// Grace is how long after its timeout a move may take until others no longer stand still for it. The longest stun that
+	// vSphere allows by itself is 100 s, but before it much memory may be copied, which nobody can say how long takes.
 	Grace = 120 * time.Second
+	// Forget is how long after its timeout the end of a move is believed in: that, too, may never be told.
+	Forget = 30 * time.Minute
 
 	minRetry = time.Second
 	maxRetry = 30 * time.Second
@@ -44,6 +46,7 @@ const (
 	Refused                  // they will not; Text tells why
 	Starts                   // the machine is about to be moved: say Quiet when it may go
 	Waits                    // vSphere waits for another while than it said, from now on: Limit
+	Lasts                    // the move takes longer than others should stand still for; it goes on
 	Acknowledged             // vSphere knows that it may
 	Ends                     // the announced move is over, Text tells how
 	Stays                    // the announced move failed: the machine is where it was
@@ -65,6 +68,7 @@ type operation struct {
 	deadline time.Time // when vSphere waits no longer
 	started  time.Time
 	quiet    bool
+	lasts    bool
 }
 
 // asked is the kind of a request.
@@ -98,8 +102,13 @@ type Dialogue struct {
 // Next returns the command for vmtoolsd --cmd that is due now, or "" and how long there is none. Every command must
 // be followed by Answer.
 func (d *Dialogue) Next(now time.Time) (command string, wait time.Duration, events []Event) {
-	if op := d.op; op != nil && now.After(op.deadline.Add(Grace)) {
+	switch op := d.op; {
+	case op == nil:
+	case now.After(op.deadline.Add(Forget)):
 		events = append(events, d.end("nothing was heard of its end"))
+	case now.After(op.deadline.Add(Grace)) && !op.lasts:
+		op.lasts = true
+		events = append(events, Event{Kind: Lasts, Operation: op.id.String()})
 	}
 	if now.Before(d.due) {
 		return "", d.due.Sub(now), events
@@ -198,7 +207,7 @@ func (d *Dialogue) Answer(now time.Time, text string) []Event {
 
 // interval is how long one waits between questions that had no answer.
 func (d *Dialogue) interval() time.Duration {
-	if d.op != nil {
+	if d.op != nil && !d.op.lasts {
 		return Busy
 	}
 	return Idle

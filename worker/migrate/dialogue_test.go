@@ -25,7 +25,7 @@ func newGuest(t *testing.T) *guest { return &guest{t: t, now: time.Unix(1_666_73
 
 var kinds = map[migrate.Kind]string{migrate.Registered: "registered", migrate.Refused: "refused", migrate.Starts: "starts",
 	migrate.Acknowledged: "acknowledged", migrate.Ends: "ends", migrate.Stays: "stays", migrate.Moved: "moved",
-	migrate.Waits: "waits", migrate.Missed: "missed"}
+	migrate.Waits: "waits", migrate.Lasts: "lasts", migrate.Missed: "missed"}
 
 func (g *guest) take(events []migrate.Event) {
 	for _, ev := range events {
@@ -280,8 +280,40 @@ func TestFailures(t *testing.T) {
 		g := begin(t)
 		g.now = g.now.Add(120*time.Second + migrate.Grace + time.Second)
 		g.ask("check-for-event")
+		g.expect("lasts " + op)
+		g.answer(ok)
+		g.now = g.now.Add(migrate.Forget - migrate.Grace - 10*time.Second)
+		g.ask("check-for-event")
+		g.expect()
+		g.answer(ok)
+		g.now = g.now.Add(10 * time.Second)
+		g.ask("check-for-event")
 		g.expect("ends " + op)
 	})
+	for name, tc := range map[string]struct {
+		end  func(g *guest)
+		want string
+	}{
+		"vSphere tells":         {func(g *guest) { g.happens("end", op, `,"opStatus":"success"`) }, "ends " + op},
+		"vSphere tells a fault": {func(g *guest) { g.happens("end", op, `,"opStatus":"failure"`) }, "stays " + op},
+		"the session tells":     {func(g *guest) { g.take(g.d.Session("another")) }, "ends " + op},
+	} {
+		t.Run("a move that takes long, "+name, func(t *testing.T) {
+			g := begin(t)
+			g.take(g.d.Session("one"))
+			g.now = g.now.Add(120*time.Second + migrate.Grace + time.Second)
+			g.ask("check-for-event")
+			g.expect("lasts " + op)
+			g.answer(ok)
+			g.now = g.now.Add(10 * time.Minute)
+			g.ask("check-for-event")
+			if !g.d.WantsSession() {
+				t.Error("the session may tell that it is over")
+			}
+			tc.end(g)
+			g.expect(tc.want)
+		})
+	}
 	t.Run("one move after another", func(t *testing.T) {
 		g := begin(t)
 		g.ask("check-for-event")
@@ -395,7 +427,7 @@ func (v *vsphere) serve(t *testing.T, command string) string {
 // TestSchedules: whatever goes wrong, moves begin and end in turn, nothing is acknowledged before its time, and the
 // dialogue goes on, also by somebody else who knows nothing but the token.
 func TestSchedules(t *testing.T) {
-	acknowledged, missed := 0, 0
+	acknowledged, missed, lasted := 0, 0, 0
 	for seed := range uint64(40) {
 		v := &vsphere{rng: rand.New(rand.NewPCG(seed, 1)), acked: map[string]bool{}, quiet: map[string]bool{}, changed: map[string]bool{}}
 		var d migrate.Dialogue
@@ -415,6 +447,11 @@ func TestSchedules(t *testing.T) {
 						t.Errorf("seed %d: %s ends during %q", seed, ev.Operation, moving)
 					}
 					moving = ""
+				case migrate.Lasts:
+					if moving != ev.Operation {
+						t.Errorf("seed %d: %s lasts during %q", seed, ev.Operation, moving)
+					}
+					lasted++
 				case migrate.Acknowledged:
 					acknowledged++
 				case migrate.Missed:
@@ -471,7 +508,7 @@ func TestSchedules(t *testing.T) {
 			now = now.Add(time.Millisecond)
 			take(d.Answer(now, v.serve(t, command)))
 		}
-		for range 300 { // time passes: whatever is under way ends
+		for range 800 { // time passes: whatever is under way ends
 			now = now.Add(5 * time.Second)
 			if command, _, events := d.Next(now); command != "" {
 				take(events)
@@ -484,8 +521,8 @@ func TestSchedules(t *testing.T) {
 			t.Errorf("seed %d: %q never ends, %d commands, not registered %d times", seed, moving, commands, v.denied)
 		}
 	}
-	if acknowledged == 0 || missed == 0 {
-		t.Errorf("%d moves were acknowledged, %d missed", acknowledged, missed)
+	if acknowledged == 0 || missed == 0 || lasted == 0 {
+		t.Errorf("%d moves were acknowledged, %d missed, %d lasted for long", acknowledged, missed, lasted)
 	}
 }
 
