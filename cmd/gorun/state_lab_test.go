@@ -9,7 +9,8 @@ import (
 	"gorun/contrib/lab"
 )
 
-// TestStateAtWireSpeed: a rank that is new gets models and optimizers at the speed of its link.
+// TestStateAtWireSpeed: a rank that is new, because a host has come, gets model and optimizer from the memory of one that trains, at
+// the speed of the link between them.
 func TestStateAtWireSpeed(t *testing.T) {
 	needTorch(t)
 	const rate = 500_000_000 // bits per second
@@ -19,23 +20,30 @@ func TestStateAtWireSpeed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j := c.follow("-H", "host1:1,host2:1", python, "testdata/resilience/sync.py")
+	list := c.hostFile("host1:1")
+	j := c.follow("--min-np", "1", "--host-discovery-script", "cat "+list.name, python, "testdata/resilience/join.py")
+	j.await(`batch 1 of 1$`)
+	list.say("host1:1", "host2:1")
 	if err := j.cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, j.out)
 	}
-	digests, _ := j.out.find(`rank \d has (\w+)`)
-	if len(digests) != 2 || digests[0][1] != digests[1][1] {
-		t.Errorf("ranks differ:\n%s", j.out)
-	}
-	best := 0.0
-	found, _ := j.out.find(`sync moved (\d+) bytes in ([0-9.]+) s`)
+	has := map[string][]string{} // by the batch that each came with, 0 if it is new
+	found, _ := j.out.find(`rank \d of 2 came with batch (\d+), goes on with (\d+): (\d+) bytes in ([0-9.]+) s, (\w+)`)
 	for _, f := range found {
-		bytes, _ := strconv.ParseFloat(f[1], 64)
-		seconds, _ := strconv.ParseFloat(f[2], 64)
-		best = max(best, bytes*8/seconds)
-		t.Logf("%.0f MB in %.2f s: %.0f MB/s, %.0f %% of the link", bytes/1e6, seconds, bytes/seconds/1e6, 100*bytes*8/seconds/rate)
+		if f[1] != "0" {
+			f[1] = "more"
+		}
+		has[f[1]] = f[2:]
 	}
-	if best < 0.8*rate {
-		t.Errorf("state moves at %.0f %% of the speed of the link\n%s", 100*best/rate, j.out)
+	given, gave := has["0"], has["more"]
+	if len(found) != 2 || given == nil || gave == nil || given[0] == "0" || given[0] != gave[0] || given[3] != gave[3] {
+		t.Fatalf("the one that is new has not what the other has:\n%s", j.out)
+	}
+	bytes, _ := strconv.ParseFloat(given[1], 64)
+	seconds, _ := strconv.ParseFloat(given[2], 64)
+	share := bytes * 8 / seconds / rate
+	t.Logf("%.0f MB in %.2f s: %.0f MB/s, %.0f %% of the link", bytes/1e6, seconds, bytes/seconds/1e6, 100*share)
+	if bytes < 60e6 || share < 0.6 { // some 85 %, where there is nothing else to do
+		t.Errorf("state of %.0f MB moves at %.0f %% of the speed of the link\n%s", bytes/1e6, 100*share, j.out)
 	}
 }
