@@ -59,7 +59,7 @@ func TestLossAmid(t *testing.T) {
 		{"another loss", 4, []string{"--length", "400000", "--steps", "40"}},
 	}
 	seed := uint64(1)
-	chosen := []int{5, 2, 11, 13} // a rank amid a commit, a host amid an allreduce, a daemon and two hosts amid another loss
+	chosen := []int{5, 9, 2, 11, 13, 14} // a rank and the power amid a commit, a host amid an allreduce, a daemon, two hosts and the power amid another loss
 	if *long {
 		seed = uint64(time.Now().UnixNano())
 		chosen = rand.Perm(len(losses) * len(moments))
