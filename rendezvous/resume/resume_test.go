@@ -494,3 +494,50 @@ func TestPatienceAfterStandstill(t *testing.T) {
 		t.Error("it does not give up")
 	}
 }
+
+// TestStaleConnections: a process stands still while its launcher connects again and again, and gives up all connections but the last.
+// That one carries the stream when the process goes on, whichever of them it comes to first.
+func TestStaleConnections(t *testing.T) {
+	for range 20 {
+		s, l := newSession(t)
+		token := make([]byte, TokenSize)
+		dial := func() *Line {
+			line, err := s.Dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			line.Write(token)
+			return line
+		}
+		for range 8 {
+			stale := dial()
+			stale.Write(make([]byte, 8)) // it has received nothing
+			stale.Close()
+		}
+		near, far := New(), NewRelay()
+		last := dial()
+		ended := make(chan error, 1)
+		go func() { ended <- near.Carry(last, last) }()
+		ctx, cancel := context.WithCancel(t.Context())
+		var serving sync.WaitGroup
+		serving.Go(func() { Serve(ctx, l, far, Patience{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}) })
+		for range 3 {
+			go far.Write([]byte("hello"))
+			timeout := time.AfterFunc(10*time.Second, func() { near.Fail(ErrNotResumed) })
+			if _, err := io.ReadFull(near, make([]byte, 5)); err != nil {
+				t.Fatal(err)
+			}
+			timeout.Stop()
+			time.Sleep(time.Millisecond)
+		}
+		select {
+		case err := <-ended:
+			t.Errorf("the last connection has ended: %v", err)
+		default:
+		}
+		near.Fail(io.EOF)
+		far.Fail(io.EOF)
+		cancel()
+		serving.Wait()
+	}
+}

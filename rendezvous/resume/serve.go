@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -83,7 +84,7 @@ func Serve(ctx context.Context, l net.Listener, r *Relay, p Patience) {
 		l.Close()
 		v.hangUp()
 	})
-	for {
+	for number := uint64(1); ; number++ {
 		conn, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			break
@@ -95,7 +96,7 @@ func Serve(ctx context.Context, l net.Listener, r *Relay, p Patience) {
 		wg.Go(func() {
 			defer conn.Close()
 			if v.admit(conn) {
-				v.meet(ctx, conn)
+				v.meet(ctx, conn, number)
 				v.forget(conn)
 			}
 		})
@@ -108,6 +109,7 @@ type server struct {
 	relay    *Relay
 	patience Patience
 	timer    *time.Timer
+	last     atomic.Uint64 // the number of the connection that is to carry the stream
 
 	mu       sync.Mutex
 	conns    map[net.Conn]bool
@@ -144,8 +146,9 @@ func (v *server) hangUp() {
 	}
 }
 
-// meet does what a connection wants.
-func (v *server) meet(ctx context.Context, conn net.Conn) {
+// meet does what a connection wants. They are numbered as they came: if this process stood still there may be many of one launcher at
+// once, which has given up all but the last.
+func (v *server) meet(ctx context.Context, conn net.Conn, number uint64) {
 	if !ours(conn) {
 		return
 	}
@@ -166,12 +169,12 @@ func (v *server) meet(ctx context.Context, conn net.Conn) {
 	}
 	switch want {
 	case carry:
-		if read(mark, token) && v.begin(string(mark), token) {
-			v.carry(conn, in, string(mark))
+		if read(mark, token) && v.begin(number, string(mark), token) {
+			v.carry(conn, in, number, string(mark))
 		}
 	case adopt:
-		if read(mark, term, token) && v.adopt(string(mark), binary.LittleEndian.Uint64(term), token) {
-			v.carry(conn, in, string(mark))
+		if read(mark, term, token) && v.adopt(number, string(mark), binary.LittleEndian.Uint64(term), token) {
+			v.carry(conn, in, number, string(mark))
 		}
 	case orphan:
 		if read(mark) {
@@ -189,8 +192,9 @@ func (v *server) meet(ctx context.Context, conn net.Conn) {
 	}
 }
 
-func (v *server) carry(conn net.Conn, in io.Reader, mark string) {
-	v.relay.current().Carry(conn, in) // how it ended does not matter: see end
+func (v *server) carry(conn net.Conn, in io.Reader, number uint64, mark string) {
+	wanted := func() bool { return v.last.Load() == number }
+	v.relay.current().carryIf(wanted, conn, in) // how it ended does not matter: see end
 	v.end(mark)
 }
 
@@ -213,7 +217,7 @@ func (v *server) expire() {
 }
 
 // adopt is true if a launcher has taken over. From then on nobody speaks for the job with the former one's token.
-func (v *server) adopt(mark string, term uint64, token []byte) bool {
+func (v *server) adopt(number uint64, mark string, term uint64, token []byte) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if term <= v.term || v.over || v.relay.current().Over() {
@@ -221,7 +225,7 @@ func (v *server) adopt(mark string, term uint64, token []byte) bool {
 	}
 	v.term, v.token = term, token
 	v.relay.supersede()
-	v.carried(mark)
+	v.carried(number, mark)
 	return true
 }
 
@@ -235,22 +239,23 @@ func (v *server) finish(term uint64) {
 }
 
 // begin is true if a connection may carry the stream.
-func (v *server) begin(mark string, token []byte) bool {
+func (v *server) begin(number uint64, mark string, token []byte) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.token == nil {
 		v.token = token
 	}
-	if subtle.ConstantTimeCompare(v.token, token) == 0 {
+	if subtle.ConstantTimeCompare(v.token, token) == 0 || number < v.last.Load() {
 		return false
 	}
-	v.carried(mark)
+	v.carried(number, mark)
 	return true
 }
 
 // carried notes by which connection the stream is carried now. mu is held.
-func (v *server) carried(mark string) {
+func (v *server) carried(number uint64, mark string) {
 	v.timer.Stop()
+	v.last.Store(number)
 	v.waits, v.mark, v.orphaned = false, mark, false
 	if v.patience.Connected != nil {
 		v.patience.Connected(true)

@@ -39,6 +39,8 @@ const (
 var (
 	ErrNotResumed = errors.New("the connection was not resumed in time")
 	ErrOrder      = errors.New("the other side ended the stream")
+
+	errOutdated = errors.New("a later connection carries the stream")
 )
 
 // Stream is one end. Its zero value is not usable.
@@ -171,8 +173,13 @@ func (s *Stream) fail(err error) {
 // Carry lets a connection carry the stream until it breaks or the stream is over. It takes the place of one that
 // does so already. What arrives is read from in, which may have buffered some.
 func (s *Stream) Carry(conn net.Conn, in io.Reader) error {
+	return s.carryIf(func() bool { return true }, conn, in)
+}
+
+// carryIf is Carry for a connection that is only to take the place of another one if it is wanted still.
+func (s *Stream) carryIf(wanted func() bool, conn net.Conn, in io.Reader) error {
 	defer conn.Close()
-	if err := s.take(conn); err != nil {
+	if err := s.take(conn, wanted); err != nil {
 		return err
 	}
 	defer s.release()
@@ -202,15 +209,18 @@ func (s *Stream) Carry(conn net.Conn, in io.Reader) error {
 type closedConn struct{ net.Conn }
 
 // take makes conn the one that carries the stream, after the one before it has stopped.
-func (s *Stream) take(conn net.Conn) error {
+func (s *Stream) take(conn net.Conn, wanted func() bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.conn != nil && s.err == nil {
+	for s.conn != nil && s.err == nil && wanted() {
 		s.conn.Close()
 		s.changed.Wait()
 	}
-	if s.err != nil {
+	switch {
+	case s.err != nil:
 		return s.err
+	case !wanted():
+		return errOutdated
 	}
 	s.conn = conn
 	return nil
