@@ -127,22 +127,6 @@ func TestAdasum(t *testing.T) {
 	}
 }
 
-func TestAdasumRefused(t *testing.T) {
-	c := newCluster(t, even(1, 2), 1, collective.Config{})
-	b := make([]byte, 8)
-	for _, r := range []collective.Request{
-		{Kind: collective.Allreduce, Type: kernel.Int32, Shape: []int{2}},
-		{Kind: collective.Allreduce, Type: kernel.Complex64, Shape: []int{1}},
-		{Kind: collective.ReduceScatter, Type: kernel.Float32, Shape: []int{2}},
-		{Kind: collective.Allreduce, Type: kernel.Float32, Shape: []int{2}, Pre: math.Inf(1)},
-	} {
-		r.Name, r.Op, r.In, r.Out = "x", kernel.Adasum, b, b
-		if _, err := c.try(0, r); err == nil {
-			t.Errorf("%s of %s was accepted", r.Kind, r.Type)
-		}
-	}
-}
-
 // decodeFloats reads what encode wrote, for float types.
 func decodeFloats(t kernel.Type, b []byte) []float64 {
 	out := make([]float64, len(b)/t.Size())

@@ -30,7 +30,7 @@ func (e *Engine) carries(n int64, hosts int) bool {
 func (t *table) carry(msg []byte, g *group, reqs []Request) []byte {
 	r := &reqs[0]
 	n := len(r.In)
-	if r.Kind != Allreduce || r.Op == kernel.Adasum || t.carries == nil || !t.carries(int64(n), len(g.hosts)) {
+	if r.Kind != Allreduce || r.Op == kernel.Adasum || r.flaw(g) != nil || t.carries == nil || !t.carries(int64(n), len(g.hosts)) {
 		return msg
 	}
 	binary.LittleEndian.PutUint16(msg[14:], uint16(n))

@@ -23,7 +23,7 @@ import (
 
 // CodingOf returns how the elements of a request travel between hosts, CodingDefault if as they are. All ranks must have
 // the same in common, by whichever way they came to it.
-func (e *Engine) CodingOf(r *Request) kernel.Coding {
+func (e *Engine) CodingOf(r Request) kernel.Coding {
 	c := r.Coding
 	if c == kernel.CodingDefault {
 		c = e.coding

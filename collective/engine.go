@@ -275,7 +275,7 @@ func (e *Engine) admit(rank int, r *Request) (*op, verdict, *Error) {
 	if err := r.normalize(g, rank); err != nil {
 		return nil, verdict{}, err
 	}
-	r.Coding = e.CodingOf(r)
+	r.Coding = e.CodingOf(*r)
 	if err := e.table.checkGroups(r); err != nil {
 		return nil, verdict{}, err
 	}

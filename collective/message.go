@@ -215,7 +215,7 @@ func readVariant(p []byte) (v variant, rest []byte, err error) {
 // check refuses what no engine sends: numbers that would overflow where they are used.
 func (v variant) check() error {
 	kind, typ, dims := Kind(v.signature[0]), kernel.Type(v.signature[1]), v.signature[signatureHead:]
-	if kind == 0 || int(kind) >= len(kinds) || kind.hasTensor() && !typ.Valid() || (kind.ragged() || kind == ReduceScatter) && len(dims) == 0 || kind == Recv {
+	if kind == 0 || int(kind) >= len(kinds) || kind.hasTensor() && !typ.Valid() || kind == Recv {
 		return errMessage
 	}
 	if c := kernel.Coding(v.signature[3]); c > kernel.CodingNone && !(kind.reduces() && c.Codes(typ)) {
@@ -266,7 +266,7 @@ func (v variant) request() (r Request) {
 func (v variant) read(r *Request) {
 	le := binary.LittleEndian
 	p := v.signature
-	*r = Request{Shape: r.Shape[:0], Kind: Kind(p[0]), Type: kernel.Type(p[1]), Op: kernel.Op(p[2]), Coding: kernel.Coding(p[3]), Root: int(le.Uint32(p[4:])),
+	*r = Request{Shape: r.Shape[:0], Kind: Kind(p[0]), Type: kernel.Type(p[1]), Op: kernel.Op(p[2]), Coding: kernel.Coding(p[3]), Root: int(int32(le.Uint32(p[4:]))),
 		Pre: math.Float64frombits(le.Uint64(p[8:])), Post: math.Float64frombits(le.Uint64(p[16:]))}
 	for p := p[signatureHead:]; len(p) > 0; p = p[8:] {
 		r.Shape = append(r.Shape, int(le.Uint64(p)))

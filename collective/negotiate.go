@@ -226,6 +226,10 @@ func (t *table) decide(o *op) verdict {
 		if o.name == joinName {
 			t.endRound(o.group)
 		}
+		if err := o.lead().flaw(o.group); err != nil {
+			t.remove(o)
+			return verdict{err: err}
+		}
 		return verdict{start: true}
 	}
 	if o.name == joinName {
@@ -258,6 +262,12 @@ func (t *table) decide(o *op) verdict {
 	if kind := Kind(first[0]); joined && !kind.joins() {
 		t.remove(o)
 		return verdict{err: refuseJoined(kind, o.name)}
+	}
+	lead := o.lead()
+	lead.Name = o.name // of another host's part it is not known
+	if err := lead.flaw(o.group); err != nil {
+		t.remove(o)
+		return verdict{err: err}
 	}
 	if err := o.unfit(); err != nil {
 		t.remove(o)

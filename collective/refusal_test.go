@@ -1,6 +1,8 @@
 package collective_test
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -95,12 +97,8 @@ func TestRefused(t *testing.T) {
 		{"kind to come", 0, func(r *collective.Request) { r.Kind = collective.Alltoall }},
 		{"unknown type", 0, func(r *collective.Request) { r.Type = 0 }},
 		{"unknown reduction", 0, func(r *collective.Request) { r.Op = 99 }},
-		{"adasum of integers", 0, func(r *collective.Request) { r.Op, r.Type = kernel.Adasum, kernel.Int32 }},
-		{"maximum of complex", 0, func(r *collective.Request) { r.Type, r.Op, r.Shape = kernel.Complex64, kernel.Max, []int{3} }},
-		{"average of bool", 0, func(r *collective.Request) { r.Type, r.Op, r.Shape = kernel.Bool, kernel.Average, []int{24} }},
 		{"unknown group", 0, func(r *collective.Request) { r.Group = 5 }},
-		{"unknown root", 0, func(r *collective.Request) { r.Kind, r.Root = collective.Broadcast, 3 }},
-		{"negative root", 0, func(r *collective.Request) { r.Kind, r.Root = collective.Broadcast, -1 }},
+		{"a root that is no rank", 0, func(r *collective.Request) { r.Kind, r.Root = collective.Broadcast, 1<<32 }},
 		{"input too short", 0, func(r *collective.Request) { r.In = r.In[1:] }},
 		{"output too short", 0, func(r *collective.Request) { r.Out = r.Out[1:] }},
 		{"no output", 0, func(r *collective.Request) { r.Out = nil }},
@@ -111,8 +109,6 @@ func TestRefused(t *testing.T) {
 			r.Shape, r.In, r.Out = []int{0, 1 << 32, 1 << 32}, nil, nil
 		}},
 		{"too many dimensions", 0, func(r *collective.Request) { r.Shape = append(slices.Repeat([]int{1}, 31), 2, 3) }},
-		{"gather scalars", 0, func(r *collective.Request) { r.Kind, r.Shape, r.In = collective.Allgather, nil, r.In[:4] }},
-		{"scatter scalars", 0, func(r *collective.Request) { r.Kind, r.Shape, r.In = collective.ReduceScatter, nil, r.In[:4] }},
 		{"scatter by an unknown reduction", 0, func(r *collective.Request) { r.Kind, r.Op = collective.ReduceScatter, 99 }},
 		{"rank of another host", 2, func(r *collective.Request) {}},
 		{"no such rank", 7, func(r *collective.Request) {}},
@@ -166,6 +162,83 @@ func TestRefused(t *testing.T) {
 			t.Error("accepted")
 		}
 	})
+}
+
+// What no rank can do is refused when all have said so. If only some submit it, all are told what each submitted, although
+// those could have been told at once; then the name can be used again.
+func TestFlaws(t *testing.T) {
+	sound := func(kind collective.Kind) collective.Request {
+		return collective.Request{Kind: kind, Name: "x", Type: kernel.Float32, Op: kernel.Sum, Shape: []int{6}, Pre: 1, Post: 1}
+	}
+	for _, test := range []struct {
+		name   string
+		kind   collective.Kind
+		change func(*collective.Request)
+		text   string // of the refusal
+		told   string // of what one rank submitted, where others submitted what can be done
+	}{
+		{"adasum of integers", collective.Allreduce, func(r *collective.Request) { r.Op, r.Type = kernel.Adasum, kernel.Int32 }, "adasum is not defined for int32", "adasum of int32[6]"},
+		{"adasum of complex", collective.Allreduce, func(r *collective.Request) { r.Op, r.Type = kernel.Adasum, kernel.Complex64 }, "adasum is not defined for complex64", "adasum of complex64[6]"},
+		{"adasum by rows", collective.ReduceScatter, func(r *collective.Request) { r.Op = kernel.Adasum }, "adasum is not defined for float32", "adasum of float32[6]"},
+		{"adasum of infinity", collective.Allreduce, func(r *collective.Request) { r.Op, r.Pre = kernel.Adasum, math.Inf(1) }, "scale factor", "prescale +Inf"},
+		{"maximum of complex", collective.Allreduce, func(r *collective.Request) { r.Op, r.Type = kernel.Max, kernel.Complex64 }, "max is not defined for complex64", "max of complex64[6]"},
+		{"average of bool", collective.Allreduce, func(r *collective.Request) { r.Op, r.Type = kernel.Average, kernel.Bool }, "cannot be scaled", "average of bool[6]"},
+		{"scaled by nothing", collective.Allreduce, func(r *collective.Request) { r.Post = math.Inf(1) }, "scale factor", "postscale +Inf"},
+		{"bits of floats", collective.ReduceScatter, func(r *collective.Request) { r.Op = kernel.BitAnd }, "bitand is not defined for float32", "bitand of float32[6]"},
+		{"adasum to one", collective.Reduce, func(r *collective.Request) { r.Op = kernel.Adasum }, "adasum is not defined for float32", "adasum of float32[6]"},
+		{"broadcast from nobody", collective.Broadcast, func(r *collective.Request) { r.Root = 99 }, "root rank 99 is not in the group", "from root 99"},
+		{"broadcast from before all", collective.Broadcast, func(r *collective.Request) { r.Root = -1 }, "root rank -1 is not in the group", "from root -1"},
+		{"reduce to nobody", collective.Reduce, func(r *collective.Request) { r.Root = 99 }, "root rank 99 is not in the group", "to root 99"},
+		{"gather to nobody", collective.Gather, func(r *collective.Request) { r.Root = -1 }, "root rank -1 is not in the group", "to root -1"},
+		{"scatter from nobody", collective.Scatter, func(r *collective.Request) { r.Root = 99 }, "root rank 99 is not in the group", "from root 99"},
+		{"allgather of scalars", collective.Allgather, func(r *collective.Request) { r.Shape = nil }, "a scalar has no rows", "float32[]"},
+		{"alltoall of scalars", collective.Alltoall, func(r *collective.Request) { r.Shape = nil }, "a scalar has no rows", "float32[]"},
+		{"gather of scalars", collective.Gather, func(r *collective.Request) { r.Shape = nil }, "a scalar has no rows", "float32[]"},
+		{"scatter of scalars", collective.Scatter, func(r *collective.Request) { r.Shape = nil }, "a scalar has no rows", "float32[]"},
+		{"reducescatter of scalars", collective.ReduceScatter, func(r *collective.Request) { r.Shape = nil }, "a scalar has no rows", "float32[]"},
+	} {
+		for _, l := range []layout{even(1, 1), even(1, 3), even(3, 1), {{0, 1}, {2}}} {
+			c := newCluster(t, l, 3, collective.Config{})
+			size := l.size()
+			for flawed := 1; flawed <= size; flawed++ { // on the last ones
+				var promises []*promise
+				for rank := range size {
+					r := sound(test.kind)
+					if rank >= size-flawed {
+						test.change(&r)
+					}
+					n := r.Type.Size()
+					for _, d := range r.Shape {
+						n *= d
+					}
+					r.In = make([]byte, n)
+					if test.kind == collective.Allreduce || test.kind == collective.Broadcast {
+						r.Out = r.In
+					}
+					promises = append(promises, c.submit(rank, r))
+				}
+				for rank, p := range promises {
+					err := p.wait().Err
+					want, words := collective.CodeInvalid, []string{test.text, `"x"`}
+					if flawed < size {
+						want, words = collective.CodeMismatch, []string{test.told, fmt.Sprint("rank ", size-1), "rank 0"}
+						if flawed > 1 || len(l[0]) > 1 {
+							words = words[:1] // several have it in common
+						}
+					}
+					if code(t, err) != want {
+						t.Fatalf("%s by %d of %v, rank %d: %v", test.name, flawed, l, rank, err)
+					}
+					for _, word := range words {
+						if !strings.Contains(err.Error(), word) {
+							t.Errorf("%s by %d of %v, rank %d: %v, without %q", test.name, flawed, l, rank, err, word)
+						}
+					}
+				}
+				c.allreduce("x", kernel.Float32, kernel.Sum, 100, 1, 1)()
+			}
+		}
+	}
 }
 
 func TestWorldIsChecked(t *testing.T) {

@@ -41,8 +41,8 @@ func (k Kind) moves() Kind {
 // checkRoot checks the root of a rank's request, and completes what follows from it.
 func (r *Request) checkRoot(g *group, rank int) *Error {
 	root, ok := slices.BinarySearch(g.ranks, r.Root)
-	if !ok {
-		return refuse("%s %q: root rank %d is not in the group", r.Kind, r.Name, r.Root)
+	if r.Root != int(int32(r.Root)) {
+		return refuse("%s %q: there is no rank %d", r.Kind, r.Name, r.Root)
 	}
 	if r.Kind == Reduce {
 		return nil
@@ -61,11 +61,11 @@ func (r *Request) checkRoot(g *group, rank int) *Error {
 		r.Pre = pre
 		return nil
 	}
-	if len(r.Shape) == 0 {
-		return refuse("%s %q: a scalar has no rows to %s", r.Kind, r.Name, r.Kind)
-	}
 	size := len(g.ranks)
 	switch {
+	case !ok || len(r.Shape) == 0: // which all ranks hear together
+		r.Splits = nil
+		return nil
 	case r.Kind == Gather:
 		r.deal(g, 0, 0)
 		r.Splits[root] = r.Shape[0]

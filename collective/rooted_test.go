@@ -191,24 +191,16 @@ func TestRootedRefused(t *testing.T) {
 	c := newCluster(t, even(2, 1), 1, collective.Config{})
 	b := make([]byte, 8)
 	for what, r := range map[string]collective.Request{
-		"send to itself":    {Kind: collective.Send, Root: 0},
-		"send outside":      {Kind: collective.Send, Root: 2},
-		"recv from nobody":  {Kind: collective.Recv, Root: -1},
-		"send in a group":   {Kind: collective.Send, Root: 1, Group: 1},
-		"a pair by number":  {Kind: collective.Broadcast, Group: 1<<31 | 1},
-		"reduce to nobody":  {Kind: collective.Reduce, Root: 2},
-		"gather to nobody":  {Kind: collective.Gather, Root: -1},
-		"scatter too much":  {Kind: collective.Scatter, Splits: []int{2, 1}},
-		"scatter too few":   {Kind: collective.Scatter, Splits: []int{2}},
-		"gather of scalars": {Kind: collective.Gather, Shape: []int{}},
-		"adasum to one":     {Kind: collective.Reduce, Op: kernel.Adasum},
+		"send to itself":   {Kind: collective.Send, Root: 0},
+		"send outside":     {Kind: collective.Send, Root: 2},
+		"recv from nobody": {Kind: collective.Recv, Root: -1},
+		"send in a group":  {Kind: collective.Send, Root: 1, Group: 1},
+		"a pair by number": {Kind: collective.Broadcast, Group: 1<<31 | 1},
+		"scatter too much": {Kind: collective.Scatter, Splits: []int{2, 1}},
+		"scatter too few":  {Kind: collective.Scatter, Splits: []int{2}},
 	} {
 		r.Name, r.Type, r.In, r.Out = "x", kernel.Float32, b, b
-		if r.Shape == nil {
-			r.Shape = []int{2}
-		} else {
-			r.In = b[:4]
-		}
+		r.Shape = []int{2}
 		if _, err := c.try(0, r); err == nil || code(t, err) != collective.CodeInvalid {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -15,7 +15,8 @@ const MaxName = 4096
 const maxDims = 32
 
 // normalize checks a request of rank, one of g, by itself and clears what its kind does not use, so that
-// parts can be compared field by field.
+// parts can be compared field by field. What no rank could do (flaw) passes: if others submitted something else, all of
+// them must hear of it.
 func (r *Request) normalize(g *group, rank int) *Error {
 	switch r.Kind {
 	case AddGroup, RemoveGroup:
@@ -39,22 +40,13 @@ func (r *Request) normalize(g *group, rank int) *Error {
 	case Allreduce:
 	case Allgather:
 		r.Op, r.Root, r.Pre, r.Post = 0, 0, 1, 1
-		if len(r.Shape) == 0 {
-			return refuse("allgather %q: a scalar has no rows to gather", r.Name)
-		}
 	case Alltoall:
 		r.Op, r.Root, r.Pre, r.Post = 0, 0, 1, 1
-		if len(r.Shape) == 0 {
-			return refuse("alltoall %q: a scalar has no rows to send", r.Name)
-		}
 		if err := r.checkSplits(g); err != nil {
 			return err
 		}
 	case ReduceScatter:
 		r.Root = 0
-		if len(r.Shape) == 0 {
-			return refuse("reducescatter %q: a scalar has no rows to scatter", r.Name)
-		}
 	case Broadcast, Reduce, Gather, Scatter, Send:
 		if err := r.checkRoot(g, rank); err != nil {
 			return err
@@ -76,7 +68,7 @@ func (r *Request) normalize(g *group, rank int) *Error {
 	default:
 		return refuse("%s %q: not an operation of this engine", r.Kind, r.Name)
 	}
-	return r.checkTensor(g)
+	return r.checkTensor()
 }
 
 func (r *Request) clearTensor() {
@@ -84,8 +76,39 @@ func (r *Request) clearTensor() {
 	r.In, r.Out = nil, nil
 }
 
+// flaw returns what is wrong with a request of which all parts agree, nil if it can be done.
+func (r *Request) flaw(g *group) *Error {
+	if !r.Kind.hasTensor() {
+		return nil
+	}
+	if _, ok := slices.BinarySearch(g.ranks, r.Root); r.Kind.rooted() && !ok {
+		return refuse("%s %q: root rank %d is not in the group", r.Kind, r.Name, r.Root)
+	}
+	if (r.Kind.ragged() || r.Kind == ReduceScatter) && len(r.Shape) == 0 {
+		return refuse("%s %q: a scalar has no rows: give it one", r.Kind, r.Name)
+	}
+	if !r.Kind.reduces() {
+		return nil
+	}
+	p := r.plan(max(len(g.ranks), 2)) // as for two at least: what can be done must not depend on how many there are
+	if r.Op == kernel.Adasum && r.Kind == Allreduce {
+		if !r.Type.HasAdasum() {
+			return refuse("%s %q: adasum is not defined for %s", r.Kind, r.Name, r.Type)
+		}
+		p.Op = kernel.Sum // as which kernels see its factors
+	}
+	if err := p.Check(); err != nil {
+		return refuse("%s %q: %v", r.Kind, r.Name, err)
+	}
+	return nil
+}
+
 // checkSplits makes sure that there is one split per rank of the group, and rows for all of them.
 func (r *Request) checkSplits(g *group) *Error {
+	if len(r.Shape) == 0 {
+		r.Splits = nil
+		return nil
+	}
 	if !g.exchanges {
 		return refuse("%s %q: %d ranks are too many", r.Kind, r.Name, len(g.ranks))
 	}
@@ -121,7 +144,7 @@ func (r *Request) deal(g *group, each, more int) {
 	r.Splits = g.splits
 }
 
-func (r *Request) checkTensor(g *group) *Error {
+func (r *Request) checkTensor() *Error {
 	if !r.Type.Valid() {
 		return refuse("%s %q: unknown element type %d", r.Kind, r.Name, uint8(r.Type))
 	}
@@ -140,29 +163,8 @@ func (r *Request) checkTensor(g *group) *Error {
 	if !r.Kind.provides() && !same(r.In, r.Out) && overlap(r.In, r.Out) {
 		return refuse("%s %q: input and output overlap without being the same", r.Kind, r.Name)
 	}
-	if r.Kind.reduces() {
-		if !r.Op.Valid() {
-			return refuse("%s %q: unknown reduction %d", r.Kind, r.Name, uint8(r.Op))
-		}
-		if r.Op == kernel.Adasum && r.Kind == Allreduce {
-			if !r.Type.HasAdasum() {
-				return refuse("%s %q: adasum is not defined for %s", r.Kind, r.Name, r.Type)
-			}
-			return checkScale(r)
-		}
-		// As for two ranks at least: what is refused must not depend on how many there are.
-		if err := r.plan(max(len(g.ranks), 2)).Check(); err != nil {
-			return refuse("%s %q: %v", r.Kind, r.Name, err)
-		}
-	}
-	return nil
-}
-
-// checkScale checks the factors of an Adasum, which kernels see as sums of one.
-func checkScale(r *Request) *Error {
-	p := kernel.Plan{Type: r.Type, Op: kernel.Sum, Pre: r.Pre, Post: r.Post}
-	if err := p.Check(); err != nil {
-		return refuse("%s %q: %v", r.Kind, r.Name, err)
+	if r.Kind.reduces() && !r.Op.Valid() {
+		return refuse("%s %q: unknown reduction %d", r.Kind, r.Name, uint8(r.Op))
 	}
 	return nil
 }
@@ -237,7 +239,7 @@ func (r *Request) agrees(o *Request) bool {
 		len(r.Shape) != len(o.Shape) {
 		return false
 	}
-	if r.Kind.ragged() {
+	if r.Kind.ragged() && len(r.Shape) > 0 {
 		return slices.Equal(r.Shape[1:], o.Shape[1:])
 	}
 	return slices.Equal(r.Shape, o.Shape)
@@ -246,7 +248,7 @@ func (r *Request) agrees(o *Request) bool {
 // rows returns what a rank contributes where ranks may differ, and when it joined; 0 for other kinds.
 func (r *Request) rows() int {
 	switch {
-	case r.Kind.ragged():
+	case r.Kind.ragged() && len(r.Shape) > 0:
 		return r.Shape[0]
 	case r.Kind == Join:
 		return r.stamp

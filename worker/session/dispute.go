@@ -31,7 +31,7 @@ type matter struct {
 }
 
 func (s *Server) matterOf(r *collective.Request) matter {
-	return matter{r.Kind, r.Type, r.Op, r.Root, r.Pre, r.Post, r.Shape, s.cfg.Engine.CodingOf(r)}
+	return matter{r.Kind, r.Type, r.Op, r.Root, r.Pre, r.Post, r.Shape, s.cfg.Engine.CodingOf(*r)}
 }
 
 func (m *matter) equal(o *matter) bool {

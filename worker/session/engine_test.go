@@ -55,7 +55,7 @@ func (e *engine) Submit(rank int, r collective.Request) error {
 	return nil
 }
 
-func (e *engine) CodingOf(r *collective.Request) kernel.Coding { return r.Coding }
+func (e *engine) CodingOf(r collective.Request) kernel.Coding { return r.Coding }
 
 func (e *engine) Settle(uint32, int, string) {}
 

@@ -80,16 +80,10 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 	if !m.dtype.Valid() || !m.op.Valid() {
 		return r, invalid("submit %s: unknown element type %d or reduction %d", r.Name, m.dtype, m.op)
 	}
-	if rooted(m.kind) && (m.root < 0 || m.root >= s.size.Load()) {
-		return r, invalid("submit %s: root rank %d is not in a world of %d", r.Name, m.root, s.size.Load())
-	}
 	r.Shape = s.shapes.get(m.dims)
 	size, ok := bytesOf(r.Shape, m.dtype)
 	if !ok {
 		return r, invalid("submit %s: shape %v is impossible", r.Name, r.Shape)
-	}
-	if len(r.Shape) == 0 && !scalar(m.kind) {
-		return r, invalid("submit %s: a scalar has no first dimension", r.Name)
 	}
 	// Who only receives may well have nothing to send.
 	receives := m.kind == collective.Recv || m.kind == collective.Broadcast && int(m.root) != s.rank
@@ -110,16 +104,6 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 		return r, invalid("submit %s: %s has no target", r.Name, m.kind)
 	}
 	return r, nil
-}
-
-// rooted reports whether one rank has a part of its own in operations of a kind.
-func rooted(k collective.Kind) bool {
-	return k == collective.Broadcast || k >= collective.Reduce && k <= collective.Recv
-}
-
-// scalar reports whether a tensor without dimensions will do.
-func scalar(k collective.Kind) bool {
-	return k == collective.Allreduce || rooted(k) && k != collective.Gather && k != collective.Scatter
 }
 
 // memory pins a piece of a region of this rank that must be size bytes long.

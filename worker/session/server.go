@@ -38,7 +38,7 @@ type Engine interface {
 	// be touched after.
 	Submit(rank int, r collective.Request) error
 	// CodingOf returns how a request travels between hosts, by its own wish or the job's.
-	CodingOf(r *collective.Request) kernel.Coding
+	CodingOf(r collective.Request) kernel.Coding
 	// Leave says that a process will submit nothing more as a rank of the world of epoch, because it said
 	// goodbye or died.
 	Leave(process int, epoch uint32, rank int)

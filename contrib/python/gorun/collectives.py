@@ -321,8 +321,6 @@ def allgather(
     operation = Operation(world, process_set.group())
     name = world.name(kind, name, process_set.group())
     for i, tensor in enumerate(tensors):
-        if not binding.describe(tensor)[1]:
-            raise ValueError("a tensor without dimensions cannot be gathered: give it one row")
         staged = _Staged(world, binding, [tensor])
         staged.fill()
         member = name if len(tensors) == 1 else f"{name}_{i + 1}of{len(tensors)}"
@@ -345,8 +343,8 @@ def alltoall(
     members = process_set.size()
     shape = binding.describe(tensor)[1]
     if not shape:
-        raise ValueError("a tensor without dimensions cannot be split: give it one row")
-    if splits is None:
+        splits = []  # which the engine tells all ranks of
+    elif splits is None:
         if shape[0] % members:
             raise ValueError(
                 "splits not provided, but first dimension of tensor is not an even multiple of "
@@ -359,7 +357,8 @@ def alltoall(
         raise ValueError("splits must not be negative.")
     elif sum(splits) > shape[0]:
         raise ValueError("Sum of splits entries is greater than the first dimension of tensor.")
-    tensor = tensor[: sum(splits)]
+    if shape:
+        tensor = tensor[: sum(splits)]
     operation = Operation(world, group)
     staged = _Staged(world, binding, [tensor])
     staged.fill()
@@ -382,14 +381,12 @@ def reducescatter(
     then: Callable[[Any], Any] = _as_is,
 ) -> int:
     """Reduce tensors and keep this rank's share of the rows, the first ranks one more: a list of tensors."""
-    if op not in (Average, Sum):
-        raise ValueError("Reducescatter currently only supports AVERAGE and SUM.")
+    if op not in range(Average, LogicalXor + 1):
+        raise ValueError(f"unknown reduction {op}")
     world = basics.world()
     operation = Operation(world, process_set.group())
     name = world.name("reducescatter", name, process_set.group())
     for i, tensor in enumerate(tensors):
-        if not binding.describe(tensor)[1]:
-            raise ValueError("a tensor without dimensions cannot be scattered: give it one row")
         staged = _Staged(world, binding, [tensor])
         staged.fill()
         member = name if len(tensors) == 1 else f"{name}_{i + 1}of{len(tensors)}"
@@ -397,7 +394,13 @@ def reducescatter(
             constants.REDUCESCATTER, member, staged.dtype, staged.shape, staged.block, False,
             op=op, prescale=prescale, postscale=postscale,
         )  # fmt: skip
-    return operation.launch(lambda results: then([out for out, _ in _with_rows(binding, results, tensors)]))
+
+    def finish(results: Sequence[Any]) -> Any:
+        if op not in (Average, Sum):  # not before: ranks with another reduction must hear of this one
+            raise ValueError("Reducescatter currently only supports AVERAGE and SUM.")
+        return then([out for out, _ in _with_rows(binding, results, tensors)])
+
+    return operation.launch(finish)
 
 
 def reduce(
@@ -443,8 +446,6 @@ def gather(
     world = basics.world()
     group = process_set.group()
     is_root = _is_root(world, root_rank, process_set)
-    if not binding.describe(tensor)[1]:
-        raise ValueError("a tensor without dimensions cannot be gathered: give it one row")
     operation = Operation(world, group)
     staged = _Staged(world, binding, [tensor])
     staged.fill()
@@ -475,17 +476,16 @@ def scatter(
     group = process_set.group()
     is_root = _is_root(world, root_rank, process_set)
     shape = binding.describe(tensor)[1]
-    if not shape:
-        raise ValueError("a tensor without dimensions cannot be scattered: give it one row")
     options: dict[str, Any] = {"root": root_rank}
     if is_root and splits is not None:
-        if len(splits) != process_set.size() or min(splits) < 0 or sum(splits) > shape[0]:
+        rows = shape[0] if shape else 0
+        if len(splits) != process_set.size() or min(splits) < 0 or sum(splits) > rows:
             raise ValueError(
-                f"splits are rows of {shape[0]} for each of {process_set.size()} ranks: {splits}"
+                f"splits are rows of {rows} for each of {process_set.size()} ranks: {splits}"
             )
         options["splits"] = list(splits)
     operation = Operation(world, group)
-    staged = _Staged(world, binding, [tensor if is_root else tensor[:0]])
+    staged = _Staged(world, binding, [tensor if is_root or not shape else tensor[:0]])
     staged.fill()
     operation.request(
         constants.SCATTER, world.name("scatter", name, group), staged.dtype, staged.shape, staged.block,
@@ -526,7 +526,7 @@ def recv(
 
 
 def _is_root(world: World, root_rank: int, process_set: ProcessSet) -> bool:
-    if root_rank not in process_set.members():
+    if not -(1 << 31) <= root_rank < 1 << 31:  # of others that take no part the engine tells all ranks
         raise ValueError(f"Root rank {root_rank} is not one of the {process_set.size()} ranks taking part.")
     return world.session.rank == root_rank
 

@@ -13,7 +13,9 @@ from . import message
 from .arena import GRANULE, Arena, Block, Region
 from .constants import (
     ADD_GROUP,
+    ALLGATHER,
     ALLREDUCE,
+    ALLTOALL,
     BARRIER,
     BFLOAT16,
     BROADCAST,
@@ -84,6 +86,8 @@ class LocalSession(Session):
         nbytes = message.check(kind, name, dtype, shape, src, dst, splits)
         if kind in (SEND, RECV):
             raise InvalidArgument(f"submit {name}: in a world of size 1 there is no other rank")
+        if kind in (ALLGATHER, ALLTOALL, REDUCESCATTER, GATHER, SCATTER) and not shape:
+            raise InvalidArgument(f"submit {name}: a scalar has no rows: give it one")
         if kind in (BROADCAST, REDUCE, GATHER, SCATTER) and root != 0:
             raise InvalidArgument(f"submit {name}: root rank {root} is not in a world of size 1")
         if kind in (ADD_GROUP, REMOVE_GROUP):

@@ -12,12 +12,10 @@ from typing import NamedTuple, Union
 from .arena import Block
 from .constants import (
     ADD_GROUP,
-    ALLGATHER,
     ALLREDUCE,
     ALLTOALL,
     BARRIER,
     BROADCAST,
-    GATHER,
     ITEMSIZE,
     JOIN,
     MAX_NAME,
@@ -355,6 +353,4 @@ def check(
             raise InvalidArgument(f"submit {name}: shape {tuple(shape)} needs a target of {nbytes} bytes")
     elif dst is not None:
         raise InvalidArgument(f"submit {name}: this operation has no target")
-    if kind in (ALLGATHER, ALLTOALL, REDUCESCATTER, GATHER, SCATTER) and not shape:
-        raise InvalidArgument(f"submit {name}: a scalar has no first dimension")
     return nbytes

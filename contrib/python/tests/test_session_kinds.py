@@ -18,6 +18,7 @@ from gorun.constants import (  # noqa: E402
     ALLREDUCE,
     ALLTOALL,
     AVERAGE,
+    BROADCAST,
     FLOAT32,
     INT32,
     MAX,
@@ -99,7 +100,10 @@ class TestKinds(unittest.TestCase):
 
     def test_reducescatter_refused(self) -> None:
         with self.assertRaises(InvalidArgument):
-            self.s.submit(REDUCESCATTER, "scalar", INT32, (), self.block("i", 1), None)
+            self.s.wait(self.s.submit(REDUCESCATTER, "scalar", INT32, (), self.block("i", 1), None))
+        with self.assertRaises(InvalidArgument):
+            block = self.block("i", 1)
+            self.s.wait(self.s.submit(BROADCAST, "root", INT32, (1,), block, block, root=self.s.size))
         if self.s.size > 1:
             src = self.block("i", 1, 2, 3)
             with self.assertRaises(Mismatch):
@@ -140,7 +144,7 @@ class TestKinds(unittest.TestCase):
             with self.assertRaises(InvalidArgument, msg=str(splits)):
                 self.s.wait(self.s.submit(ALLTOALL, "x", INT32, (4,), src, None, splits=splits))
         with self.assertRaises(InvalidArgument):
-            self.s.submit(ALLTOALL, "x", INT32, (), src, None)
+            self.s.wait(self.s.submit(ALLTOALL, "x", INT32, (), src, None))
         with self.assertRaises(InvalidArgument):
             self.s.submit(REDUCESCATTER, "x", INT32, (4,), src, None, splits=[4])
 

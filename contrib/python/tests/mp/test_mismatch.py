@@ -1,4 +1,4 @@
-"""Run by every rank of a real job: groups that differ between ranks are refused, and the job goes on."""
+"""Run by every rank of a real job: ranks that differ are all refused, and the job goes on."""
 
 import time
 
@@ -11,6 +11,7 @@ hvd.init()
 rank, size = hvd.rank(), hvd.size()
 last = rank == size - 1
 F, D, W = np.float32, np.float64, np.int32
+ones = np.ones(4, F)
 
 
 def group(*types, n=2):
@@ -37,6 +38,17 @@ def agreed(name, *types):
         assert np.array_equal(got, np.full(2, size * (size + 1) // 2)), got
 
 
+def differs(submit, what):
+    since = time.monotonic()
+    try:
+        hvd.synchronize(submit())
+    except hvd.HorovodInternalError as e:
+        assert f"rank {size - 1}" in str(e) and what in str(e), e
+        assert time.monotonic() - since < 10
+        return
+    raise AssertionError(f"{what}: not refused")
+
+
 if size > 1:
     for turn in range(2):
         agreed("g", F, D)
@@ -51,6 +63,26 @@ if size > 1:
         refused("one", group(F) if last else group(F, D))
         refused("adasum", group(*[F] * (2 + last)), op=hvd.Adasum)
         agreed("one", F, D)
+
+        # What the last rank submits, no rank could do; the others hear of it too, and not by a stall.
+        differs(lambda: hvd.allreduce_async(ones.astype(bool) if last else ones, name="average"), "bool[4]")
+        differs(lambda: hvd.allreduce_async(1j * ones if last else ones, name="min", op=hvd.Min), "complex")
+        whole = ones.astype(W) if last else ones
+        differs(lambda x=whole: hvd.allreduce_async(x, name="ada", op=hvd.Adasum), "int32[4]")
+        differs(lambda: hvd.broadcast_async(ones, 99 if last else 0, name="root"), "from root 99")
+        differs(lambda: hvd.allgather_async(np.float32(1) if last else ones, name="rows"), "float32[]")
+        differs(lambda: hvd.reducescatter_async(ones, name="rs", op=hvd.Max if last else hvd.Sum), "max of")
+        for wrong in (
+            lambda: hvd.broadcast(ones, 99, name="root"),
+            lambda: hvd.allgather(np.float32(1), name="rows"),
+            lambda: hvd.reducescatter(ones, name="rs", op=hvd.Max),
+        ):
+            try:
+                wrong()
+            except ValueError:
+                continue
+            raise AssertionError("what all ranks get wrong was done")
+        assert np.array_equal(hvd.broadcast(ones * rank, 0, name="root"), 0 * ones)
     hvd.barrier()
     assert not basics.world().session._open, "something of a refused group is in flight"
 
