@@ -94,6 +94,7 @@ type Dialogue struct {
 	empty    time.Time   // when that was, the last time that there was none: what comes next is newer
 	over     json.Number // the move that ended last
 	acks     []json.Number
+	unheard  bool // the last acknowledgement may not have reached vSphere: ask for events first, it may have ended the move
 	failures int
 	refusal  string // that was told
 	session  string
@@ -120,11 +121,11 @@ func (d *Dialogue) Next(now time.Time) (command string, wait time.Duration, even
 	case d.token == "":
 		d.asked = registration
 		command = request("register", map[string]any{"appName": App, "notificationTypes": []string{"sla-miss"}})
-	case len(d.acks) > 0:
+	case len(d.acks) > 0 && !d.unheard:
 		d.asked = ack
 		command = request("ack-event", map[string]any{"operationId": d.acks[0], "uniqueToken": d.token})
 	default:
-		d.asked, d.looked = event, now
+		d.asked, d.looked, d.unheard = event, now, false
 		command = request("check-for-event", map[string]any{"uniqueToken": d.token})
 	}
 	return command, 0, events
@@ -173,6 +174,10 @@ func (d *Dialogue) Answer(now time.Time, text string) []Event {
 		events = append(events, d.begin(now, *d.late))
 	}
 	if err != nil {
+		if was == ack && d.op != nil && d.op.id == d.acks[0] && now.Before(d.op.deadline) {
+			d.unheard, d.due = true, now.Add(Busy)
+			return events
+		}
 		return append(events, d.failed(now, was, err.Error())...)
 	}
 	if was == leaving && (r.Result || d.failures >= maxLeaving) {
@@ -200,7 +205,11 @@ func (d *Dialogue) Answer(now time.Time, text string) []Event {
 			d.due, d.empty = now.Add(d.interval()), d.looked
 			return events
 		}
-		return d.happened(now, r) // there may be more: ask again at once
+		events, news := d.happened(now, r)
+		if !news { // it may be said again and again
+			d.due = now.Add(d.interval())
+		}
+		return events // there may be more: ask again at once
 	}
 	return nil
 }
@@ -241,14 +250,13 @@ func (d *Dialogue) failed(now time.Time, was asked, text string) []Event {
 	return []Event{{Kind: Refused, Text: text}}
 }
 
-// happened takes an event.
-func (d *Dialogue) happened(now time.Time, r reply) []Event {
+// happened takes an event, and returns whether it was not known.
+func (d *Dialogue) happened(now time.Time, r reply) (events []Event, news bool) {
 	switch r.EventType {
 	case "start":
 		if d.op != nil && d.op.id == r.Operation || d.late != nil && d.late.Operation == r.Operation {
-			return nil
+			return nil, false
 		}
-		var events []Event
 		if d.late != nil {
 			events = append(events, d.miss("another one begins"))
 		}
@@ -259,26 +267,30 @@ func (d *Dialogue) happened(now time.Time, r reply) []Event {
 		// made is not asked: the clock of a machine may differ from its host's.
 		if now.Sub(d.empty) > r.timeout() {
 			d.late = &r
-			return events
+			return events, true
 		}
-		return append(events, d.begin(now, r))
+		return append(events, d.begin(now, r)), true
 	case "timeout-change":
 		switch timeout := time.Duration(r.NewTimeout) * time.Second; {
 		case d.late != nil && d.late.Operation == r.Operation:
+			news = d.late.timeout() != timeout
 			d.late.Timeout, d.late.DestTimeout = cmp.Or(r.NewTimeout, d.late.Timeout), 0
-			return nil
+			return nil, news
 		case d.op != nil && d.op.id == r.Operation && r.NewTimeout > 0:
-			d.op.deadline = d.op.started.Add(timeout)
+			deadline := d.op.started.Add(timeout)
+			news = !deadline.Equal(d.op.deadline)
+			d.op.deadline = deadline
 			if !d.op.quiet { // Quiet will acknowledge both
 				return []Event{{Kind: Waits, Operation: r.Operation.String(), Limit: max(d.op.deadline.Sub(now), 0),
-					Text: fmt.Sprintf("vSphere waits up to %v", timeout)}}
+					Text: fmt.Sprintf("vSphere waits up to %v", timeout)}}, news
 			}
 		}
 		d.acknowledge(r.Operation)
 	case "end":
 		if d.late != nil && d.late.Operation == r.Operation {
-			events := []Event{d.miss("its end was there as well")}
-			return append(events, d.happened(now, r)...)
+			missed := d.miss("its end was there as well")
+			events, _ = d.happened(now, r)
+			return append([]Event{missed}, events...), true
 		}
 		switch {
 		case d.op != nil && d.op.id == r.Operation:
@@ -286,14 +298,14 @@ func (d *Dialogue) happened(now time.Time, r reply) []Event {
 			if r.Status == "failure" {
 				e.Kind = Stays
 			}
-			return []Event{e}
+			return []Event{e}, true
 		case r.Operation == d.over || r.Status != "success":
-			return nil
+			return nil, false
 		}
 		d.over = r.Operation
-		return []Event{{Kind: Moved, Operation: r.Operation.String(), Text: "vSphere says so"}}
+		return []Event{{Kind: Moved, Operation: r.Operation.String(), Text: "vSphere says so"}}, true
 	}
-	return nil
+	return nil, news
 }
 
 // begin takes the announcement of a move.

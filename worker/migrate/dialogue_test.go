@@ -314,6 +314,50 @@ func TestFailures(t *testing.T) {
 			g.expect(tc.want)
 		})
 	}
+	t.Run("an acknowledgement that does not come through", func(t *testing.T) {
+		g := begin(t)
+		g.d.Quiet(g.now)
+		for range 3 {
+			g.ask("ack-event")
+			g.answer("signal: killed")
+			g.ask("check-for-event") // it may be over
+			g.answer(ok)
+		}
+		g.ask("ack-event")
+		g.answer(ok)
+		g.expect("acknowledged " + op)
+	})
+	t.Run("one that never does", func(t *testing.T) {
+		g := begin(t)
+		g.d.Quiet(g.now)
+		g.now = g.now.Add(121 * time.Second) // nobody waits for it
+		g.ask("ack-event")
+		g.answer("signal: killed")
+		for range 3 {
+			g.ask("check-for-event")
+			g.answer(ok)
+		}
+		g.expect()
+	})
+	for name, event := range map[string]string{"start": "", "timeout-change": `,"newNotificationTimeoutInSec":60`, "snapshot": ""} {
+		t.Run("an event that comes again and again: "+name, func(t *testing.T) {
+			g := begin(t)
+			calls := 0
+			for end := g.now.Add(10 * time.Second); g.now.Before(end); {
+				command, wait, _ := g.d.Next(g.now)
+				if command == "" {
+					g.now = g.now.Add(wait)
+					continue
+				}
+				calls++
+				g.happens(name, op, event)
+				g.now = g.now.Add(4 * time.Millisecond) // what it takes
+			}
+			if calls > 60 {
+				t.Errorf("vSphere was asked %d times in 10 s", calls)
+			}
+		})
+	}
 	t.Run("one move after another", func(t *testing.T) {
 		g := begin(t)
 		g.ask("check-for-event")

@@ -1,5 +1,5 @@
 // Package vmtools drives package migrate: it runs VMware's vmtoolsd and vmware-toolbox-cmd for it. Run works on the
-// caller's goroutine and starts no other. It keeps the token of a registration in a file for as long as it runs, and gives
+// caller's goroutine, and has another one look at the session, which may take long; it waits for that. It keeps the token of a registration in a file for as long as it runs, and gives
 // it back: vSphere has room for one application per machine, and whoever finds the token after a kill -9 can still end its
 // registration. It decides nothing.
 package vmtools
@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"gorun/worker/migrate"
@@ -66,11 +67,14 @@ func Run(ctx context.Context, cfg Config) {
 	defer timer.Stop()
 	kept := token{path: cfg.Token}
 	defer kept.release()
-	var looked time.Time // at the session
+	handle(d.Session(session(ctx, toolbox))) // from here on it tells of moves
+	ids, looks, looked := make(chan string, 1), false, time.Now()
+	var looking sync.WaitGroup
+	defer looking.Wait()
 	for ctx.Err() == nil {
-		if now := time.Now(); d.WantsSession() && now.Sub(looked) >= migrate.Idle {
-			looked = now
-			handle(d.Session(session(ctx, toolbox)))
+		if d.WantsSession() && !looks && time.Since(looked) >= migrate.Idle {
+			looks = true
+			looking.Go(func() { ids <- session(ctx, toolbox) })
 		}
 		command, wait, events := d.Next(time.Now())
 		handle(events)
@@ -107,6 +111,9 @@ func Run(ctx context.Context, cfg Config) {
 			if operation == moves { // or another move began meanwhile
 				d.Quiet(time.Now())
 			}
+		case id := <-ids:
+			looks, looked = false, time.Now()
+			handle(d.Session(id))
 		case <-ctx.Done():
 		}
 	}

@@ -146,6 +146,21 @@ func TestDialogue(t *testing.T) {
 	}
 }
 
+// TestSessionHangs: who asks for the session, and gets no answer, acknowledges a move all the same.
+func TestSessionHangs(t *testing.T) {
+	m := newMachine(t, map[string]string{"session": "abc"})
+	m.await(migrate.Registered)
+	time.Sleep(50 * time.Millisecond) // the session is known
+	if err := os.WriteFile(filepath.Join(m.dir, "vmware-toolbox-cmd"), []byte("#!/bin/sh\nexec sleep 1000\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m.happens(1, "start", "")
+	m.await(migrate.Starts)
+	m.await(migrate.Acknowledged)
+	m.happens(2, "end", `,"opStatus":"success"`)
+	m.await(migrate.Ends)
+}
+
 // TestKilled: only one of a user's daemons on a machine is told of moves. When it is killed, the next one ends its
 // registration, of which vSphere has room for one, and has its own.
 func TestKilled(t *testing.T) {
