@@ -151,6 +151,21 @@ class _Staged:
             yield view[offset * size : (offset + count) * size]
 
 
+def _stage(world: World, binding: Binding, groups: Sequence[Sequence[Any]]) -> list[_Staged]:
+    """Copy groups of tensors, each of one element type, to blocks, or leave nothing behind."""
+    staged: list[_Staged] = []
+    try:
+        for tensors in groups:
+            staged.append(_Staged(world, binding, tensors))
+            staged[-1].fill()
+    except BaseException:
+        for one in staged:
+            if one.block is not None:
+                one.block.free()
+        raise
+    return staged
+
+
 def element_type(dtype: str) -> tuple[int, int]:
     """Return number and size of an element type."""
     try:
@@ -188,27 +203,22 @@ def allreduce(
         # Adasum weighs whole tensors against each other: each goes alone.
         part = f"{i + 1}of{len(tensors)}" if op == Adasum else dtype
         by_dtype.setdefault(part, []).append(i)
-    packs: list[tuple[list[int], _Staged]] = []
     # The first part has the name that it has on every rank, and a signature of all parts, which follow it.
     whole = 0
     if len(by_dtype) > 1:
         whole = pack([shape for _, shape in described], detail=[dtype for dtype, _ in described]).signature
-        world.claim((process_set.group(), name))
-    followers: list[int] = []
-    for number, members in reversed(list(enumerate(by_dtype.values(), 1))):
-        staged = _Staged(world, binding, [tensors[i] for i in members])
-        staged.fill()
+    parts = list(by_dtype.values())
+    packs = list(zip(parts, _stage(world, binding, [[tensors[i] for i in members] for members in parts])))
+    for number, (_, staged) in reversed(list(enumerate(packs, 1))):
         if len(tensors) > 1:
             operation.explain(whole or staged.signature, described)
-        if len(by_dtype) > 1:
-            options["splits"] = constants.FOLLOWS if number > 1 else followers
-        handle = operation.request(
+        if len(parts) > 1:
+            options["splits"] = constants.FOLLOWS if number > 1 else constants.LEADS
+        operation.request(
             constants.ALLREDUCE, name if number == 1 else f"{name}.part{number}", staged.dtype,
             staged.shape, staged.block, True, op=op, prescale=prescale, postscale=postscale,
             root=whole or staged.signature, **options,
         )  # fmt: skip
-        followers.append(handle)
-        packs.append((members, staged))
 
     def finish(_: Sequence[Any]) -> list[Any]:
         outputs: list[Any] = [None] * len(tensors)
@@ -320,9 +330,7 @@ def allgather(
     world = basics.world()
     operation = Operation(world, process_set.group())
     name = world.name(kind, name, process_set.group())
-    for i, tensor in enumerate(tensors):
-        staged = _Staged(world, binding, [tensor])
-        staged.fill()
+    for i, staged in enumerate(_stage(world, binding, [[tensor] for tensor in tensors])):
         member = name if len(tensors) == 1 else f"{name}_{i + 1}of{len(tensors)}"
         operation.request(constants.ALLGATHER, member, staged.dtype, staged.shape, staged.block, False)
     return operation.launch(lambda results: then(_with_rows(binding, results, tensors)))
@@ -386,9 +394,7 @@ def reducescatter(
     world = basics.world()
     operation = Operation(world, process_set.group())
     name = world.name("reducescatter", name, process_set.group())
-    for i, tensor in enumerate(tensors):
-        staged = _Staged(world, binding, [tensor])
-        staged.fill()
+    for i, staged in enumerate(_stage(world, binding, [[tensor] for tensor in tensors])):
         member = name if len(tensors) == 1 else f"{name}_{i + 1}of{len(tensors)}"
         operation.request(
             constants.REDUCESCATTER, member, staged.dtype, staged.shape, staged.block, False,

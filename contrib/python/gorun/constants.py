@@ -70,6 +70,7 @@ SEND = 13
 RECV = 14
 
 FOLLOWS = (-1,)  # splits of an allreduce that begins when another one has succeeded, and fails with it
+LEADS = (-2,)  # of the one that they follow; World.submit() puts the handles in their place
 
 MAX_NDIM = 32
 MAX_NAME = 4096

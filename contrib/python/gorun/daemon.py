@@ -172,7 +172,7 @@ class DaemonSession(Session):
                 pending.name = name
         if self._failure is not None:
             raise self._again(self._failure)
-        if len(self._open) >= MAX_IN_FLIGHT:
+        if self.room() < 1:
             raise InvalidArgument(f"submit {name}: {MAX_IN_FLIGHT} operations are in flight already")
         handle = next(self._handles) & 0x7FFFFFFF
         while handle in self._open:
@@ -202,6 +202,9 @@ class DaemonSession(Session):
                 raise self._lost(e) from None
             raise
         return handle
+
+    def room(self) -> int:
+        return MAX_IN_FLIGHT - len(self._open)
 
     def poll(self, handle: int) -> bool:
         self._check_process()

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Callable
 
 from .arena import Block
-from .constants import ADD_GROUP, REMOVE_GROUP, SUM
+from .constants import ADD_GROUP, MAX_IN_FLIGHT, REMOVE_GROUP, SUM
 from .lane import Lanes
 from .message import HostsChanged
 
@@ -104,6 +104,10 @@ class Session(abc.ABC):
         broadcast only, the other kinds bring their result themselves. splits of an allreduce: FOLLOWS to
         begin, or fail, with another one that is submitted later, or the handles of those that follow it.
         """
+
+    def room(self) -> int:
+        """Return how many operations more can be in flight."""
+        return MAX_IN_FLIGHT
 
     def add_group(self, ranks: Sequence[int], number: int = 0) -> int:
         """Make a group of some ranks and return its number, the same on all ranks.

@@ -12,7 +12,8 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Callable
 
-from gorun import errors
+from gorun import errors, message
+from gorun.constants import LEADS
 from gorun.exceptions import HorovodInternalError
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ DUPLICATE = (
 MOST_SHAPES = 20  # in the text of an error
 
 
+# Process set and name of a request, and what else the session is told of it.
+Part = tuple[tuple[int, str], dict[str, Any]]
+
+
 class World:
     """The session, its operations in flight by handle, and the counters that ranks keep alike."""
 
@@ -45,6 +50,7 @@ class World:
         self._launched = 0  # handles given out: 0, 1, 2…
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)
         self._operations: dict[int, Operation] = {}
+        self._abandoned: list[Operation] = []
         self._names: dict[tuple[int, str], int] = {}  # request in flight, by process set and name
         self._lock = threading.Lock()
 
@@ -66,12 +72,6 @@ class World:
             raise
         except errors.GorunError as error:
             raise HorovodInternalError(str(error)) from error
-
-    def claim(self, key: tuple[int, str]) -> None:
-        """Refuse a name that another operation of this rank still uses."""
-        request = self._names.get(key)
-        if request is not None and not self.session.poll(request):
-            raise ValueError(DUPLICATE)
 
     def launch(self, operation: Operation) -> int:
         """Enter a submitted operation and return its handle."""
@@ -102,23 +102,61 @@ class World:
         except KeyError:
             raise ValueError(f"Handle {handle} was not created or has been cleared.") from None
 
-    def submit(self, key: tuple[int, str], **request: Any) -> int:
-        """Hand one request to the session under a name that is free."""
+    def submit(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
+        """Hand requests to the session, all or none, under names that are free; append each to submitted.
+
+        Only what cannot be known before, such as the end of the session, fails in the middle.
+        """
+        if self._abandoned:
+            self._sweep()
         with self._lock:
-            self.claim(key)
+            for key, _ in parts:
+                request = self._names.get(key)
+                if request is not None and not self.session.poll(request):
+                    raise ValueError(DUPLICATE)
+            if len(parts) > 1:
+                self._check(parts)
             timeline = self.timeline
-            since = timeline.now() if timeline else 0.0
-            try:
-                number = self.session.submit(name=key[1], group=key[0], **request)
-            except errors.InvalidArgument:
-                raise
-            except errors.GorunError as error:
-                raise HorovodInternalError(str(error)) from error
-            self._names[key] = number
-        if timeline:
-            what = {field: request[field] for field in ("kind", "dtype", "shape")}
-            timeline.submitted(number, since, name=key[1], **what)
-        return number
+            for key, request in parts:
+                since = timeline.now() if timeline else 0.0
+                if request.get("splits") is LEADS:
+                    request["splits"] = [number for _, number in submitted]
+                try:
+                    number = self.session.submit(name=key[1], group=key[0], **request)
+                except errors.InvalidArgument:
+                    raise
+                except errors.GorunError as error:
+                    raise HorovodInternalError(str(error)) from error
+                submitted.append((key, number))
+                self._names[key] = number
+                if timeline:
+                    what = {field: request[field] for field in ("kind", "dtype", "shape")}
+                    timeline.submitted(number, since, name=key[1], **what)
+
+    def _check(self, parts: Sequence[Part]) -> None:
+        """Refuse what the session would refuse in the middle."""
+        if self.session.room() < len(parts):
+            text = f"submit {parts[-1][0][1]}: with its {len(parts)} parts too many operations are in flight"
+            raise errors.InvalidArgument(text)
+        for (_, name), request in parts:
+            fields = [request[field] for field in ("kind", "dtype", "shape", "src", "dst")]
+            message.check(fields[0], name, *fields[1:], request.get("splits"))
+
+    def abandon(self, operation: Operation) -> None:
+        """Let end unnoticed what was submitted of an operation. Its memory is in use until then."""
+        with self._lock:
+            self._abandoned.append(operation)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        with self._lock:
+            abandoned, self._abandoned = self._abandoned, []
+        left = [operation for operation in abandoned if not operation.over()]
+        for operation in abandoned:
+            if operation not in left:
+                operation.release()
+        with self._lock:
+            self._abandoned += left
 
     def forget(self, key: tuple[int, str], number: int) -> None:
         """Free the name of a request that ended."""
@@ -136,6 +174,7 @@ class Operation:
         self._world = world
         self._group = group
         self._packed: dict[int, Sequence[tuple[str, Sequence[int]]]] = {}
+        self._parts: list[Part] = []  # prepared, not submitted
         self._requests: list[tuple[tuple[int, str], int]] = []
         self._blocks: list[Block] = []
         self._results: list[Result | None] = []
@@ -152,25 +191,16 @@ class Operation:
         in_place: bool,
         keep: bool = False,
         **options: Any,
-    ) -> int:
-        """Submit one request and return its handle.
+    ) -> None:
+        """Prepare one request, which launch() submits.
 
         in_place: its result replaces the input. keep: the caller owns the block.
         """
-        key = (self._group, name)
-        try:
-            number = self._world.submit(
-                key, kind=kind, dtype=dtype, shape=tuple(shape), src=block, dst=block if in_place else None,
-                **options,
-            )
-        except BaseException:
-            if block is not None and not keep:
-                block.free()
-            raise
-        self._requests.append((key, number))
+        request = {"kind": kind, "dtype": dtype, "shape": tuple(shape), "src": block, **options}
+        request["dst"] = block if in_place else None
+        self._parts.append(((self._group, name), request))
         if block is not None and not keep:
             self._blocks.append(block)
-        return number
 
     def explain(self, signature: int, tensors: Sequence[tuple[str, Sequence[int]]]) -> None:
         """Keep the types and shapes of which others see a signature, for the text of an error."""
@@ -188,8 +218,14 @@ class Operation:
         return errors.Mismatch(text)
 
     def launch(self, finish: Callable[[Sequence[Any]], Any]) -> int:
-        """Say what to do with the results, one per request, and return the handle."""
+        """Submit all requests, or none; say what to do with the results, one each, and return the handle."""
         self._finish = finish
+        parts, self._parts = self._parts, []
+        try:
+            self._world.submit(parts, self._requests)
+        except BaseException:
+            self._world.abandon(self)
+            raise
         return self._world.launch(self)
 
     def done(self) -> bool:
@@ -198,8 +234,10 @@ class Operation:
         Horovod's own operations never end where they are submitted, and loops of its users count on that.
         """
         asked, self._asked = self._asked, True
-        if not asked:
-            return False
+        return asked and self.over()
+
+    def over(self) -> bool:
+        """Report whether every request ended."""
         while len(self._results) < len(self._requests):
             if not self._world.session.poll(self._requests[len(self._results)][1]):
                 return False
@@ -218,11 +256,15 @@ class Operation:
                 raise HorovodInternalError(str(self._error)) from self._error
             return self._finish(self._results)
         finally:
-            for result in self._results:
-                if result is not None and result.view is not None:
-                    result.release()
-            for block in self._blocks:
-                block.free()
+            self.release()
+
+    def release(self) -> None:
+        """Give all memory back, after the end."""
+        for result in self._results:
+            if result is not None and result.view is not None:
+                result.release()
+        for block in self._blocks:
+            block.free()
 
     def _take(self) -> None:
         """Wait for the next request."""

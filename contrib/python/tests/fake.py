@@ -153,14 +153,19 @@ class FakeSession(Session):
         self.epoch = 1
         self.requests = {}
         self.numbers = itertools.count()
-        self.in_use = 0
+        self.blocks = []  # all that were ever given out
         self.told = []  # what news() will say
         self.arena = Arena(lambda n: Region(next(self.numbers), mmap.mmap(-1, n)), Region.close)
 
     def alloc(self, nbytes):
         block = self.arena.alloc(nbytes)
         block.view[:] = b"\xab" * nbytes
+        self.blocks.append(block)
         return block
+
+    def in_use(self):
+        """Count operations in flight and blocks that were not freed."""
+        return len(self.requests), sum(block._arena is not None for block in self.blocks)
 
     def submit(
         self, kind, name, dtype, shape, src, dst, *, op=constants.SUM, root=0, prescale=1.0, postscale=1.0,

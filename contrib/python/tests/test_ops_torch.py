@@ -9,6 +9,7 @@ torch = need_torch()
 from fake import run_ranks  # noqa: E402
 
 import gorun.torch as hvd  # noqa: E402
+from gorun import basics, constants, errors  # noqa: E402
 
 SIZES = (1, 2, 4)
 REDUCIBLE = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
@@ -319,6 +320,52 @@ class ErrorTest(unittest.TestCase):
                 hvd.barrier()
                 hvd.allreduce(torch.ones(3), name="n")
             assert hvd.allreduce(torch.ones(1), name="n").item() == 1
+
+        run_ranks(2, body)
+
+    def test_a_group_that_is_refused_leaves_nothing_behind(self):
+        x, other, odd = torch.ones(2), torch.ones(2).double(), torch.zeros(2, dtype=torch.complex32)
+        gather, reduce = hvd.grouped_allgather_async, hvd.grouped_allreduce_async
+        groups = [
+            (gather, [x, odd], "a type", ValueError),
+            (hvd.grouped_reducescatter_async, [x, odd], "a type", ValueError),
+            (reduce, [x, other, odd], "a type", ValueError),
+            (reduce, [torch.ones((1,) * 33), other], "dimensions", errors.InvalidArgument),
+            # The first of these names is just short enough.
+            (reduce, [x, other], "x" * (constants.MAX_NAME - len("grouped_allreduce.")), ValueError),
+            (gather, [x] * 10, "x" * (constants.MAX_NAME - len("allgather._1of10")), ValueError),
+        ]
+
+        def body(rank):
+            session = basics.world().session
+            for function, tensors, name, error in groups:
+                for _ in range(2):
+                    with self.assertRaises(error):
+                        function(tensors, name=name)
+                    self.assertEqual(session.in_use(), (0, 0), (function, name[:20]))
+            hvd.barrier()
+            if rank == 0:
+                self.assertEqual({name for _, name in session.engine.log}, {"barrier.noname.0"})
+
+        run_ranks(2, body)
+
+    def test_what_a_failed_group_has_submitted_ends_unnoticed(self):
+        def body(rank):
+            session = basics.world().session
+            submit = session.submit
+
+            def lost(kind, name, *rest, **options):
+                if name.endswith("2of2"):
+                    raise errors.Aborted("lost")
+                return submit(kind, name, *rest, **options)
+
+            session.submit = lambda kind, name, *rest, **options: lost(kind, name, *rest, **options)
+            for _ in range(3):  # the name is free again
+                with self.assertRaisesRegex(hvd.HorovodInternalError, "lost"):
+                    hvd.grouped_allgather([torch.ones(3), torch.ones(4)], name="g")
+                hvd.barrier()
+                hvd.allreduce(torch.ones(1))
+                self.assertEqual(session.in_use(), (0, 0))
 
         run_ranks(2, body)
 

@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 import gorun.numpy as hvd
-from gorun import basics
+from gorun import basics, daemon
 
 hvd.init()
 rank, size = hvd.rank(), hvd.size()
@@ -83,6 +83,18 @@ if size > 1:
                 continue
             raise AssertionError("what all ranks get wrong was done")
         assert np.array_equal(hvd.broadcast(ones * rank, 0, name="root"), 0 * ones)
+
+    # Where there is no room for all of a group, nothing of it is submitted.
+    hvd.barrier()
+    most, daemon.MAX_IN_FLIGHT = daemon.MAX_IN_FLIGHT, 2
+    try:
+        hvd.grouped_allreduce_async(group(F, D, W), name="full")
+        raise AssertionError("there was room for a group of three")
+    except ValueError as e:
+        assert "in flight" in str(e), e
+    finally:
+        daemon.MAX_IN_FLIGHT = most
+    agreed("full", F, D, W)
     hvd.barrier()
     assert not basics.world().session._open, "something of a refused group is in flight"
 
