@@ -307,7 +307,7 @@ func (j *job) elasticEvent(h *host, ev event) {
 			return // a consequence, whatever its status: it counts as lost with its host
 		}
 		if msg.Code != 0 && !msg.Asked && !j.stopping {
-			failure := &RankError{Rank: msg.Process, Host: h.name, Code: msg.Code, Signal: msg.Signal, Reason: msg.Error}
+			failure := &RankError{Rank: msg.Process, Host: h.name, Code: msg.Code, Signal: msg.Signal, Reason: msg.Error, Unfinished: msg.Unfinished}
 			j.change.failures[msg.Process] = failure
 			j.spec.Note("gorun: %v", failure)
 			for _, line := range j.spec.Output.Tail(msg.Process) {

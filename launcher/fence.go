@@ -3,6 +3,7 @@ package launcher
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"gorun/rendezvous/wire"
 )
@@ -27,8 +28,33 @@ func (f *fence) arrive(j *job, h *host, m *wire.Fence) {
 	f.arrived[h.id] = true
 	maps.Copy(f.pairs, m.Pairs)
 	if len(f.arrived) < len(j.hosts) {
+		f.check(j)
 		return
 	}
 	j.broadcast(&wire.Fence{Number: m.Number, Pairs: f.pairs})
 	*f = fence{number: m.Number}
+}
+
+// check ends a job of which ranks wait for one that has ended, on a host of which not all have arrived.
+func (f *fence) check(j *job) {
+	if len(f.arrived) == 0 {
+		return
+	}
+	for _, ended := range slices.Sorted(maps.Keys(j.exited)) {
+		if host := j.hostOfRank[ended]; !f.arrived[host] {
+			var waiting []int
+			for id := range f.arrived {
+				waiting = append(waiting, j.spec.Placement.Hosts[id].Ranks...)
+			}
+			slices.Sort(waiting)
+			j.stuck(j.hosts[host], &wire.Stuck{Ended: ended, Waiting: waiting})
+			return
+		}
+	}
+}
+
+// stuck ends a job of which ranks wait in vain.
+func (j *job) stuck(h *host, m *wire.Stuck) {
+	j.stop(&HostError{Host: h.name, Step: "run", Err: fmt.Errorf("rank %d has ended, and %s will wait for it for ever, in a barrier of MPI's", m.Ended, listRanks(m.Waiting)),
+		Hint: "all ranks of an MPI program call MPI_Init and MPI_Finalize, or none does", Code: ExitFailure})
 }

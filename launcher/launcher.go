@@ -216,14 +216,18 @@ type RankError struct {
 	Host   string
 	Code   int
 	Signal int
-	Reason string   // why it could not start
-	Tail   []string // last lines of its standard error
+	Reason string // why it could not start
+	// Unfinished is true of an MPI program that exited with 0 without MPI_Finalize.
+	Unfinished bool
+	Tail       []string // last lines of its standard error
 }
 
 func (e *RankError) Error() string {
 	switch {
 	case e.Reason != "":
 		return fmt.Sprintf("rank %d on %s could not start: %s", e.Rank, e.Host, e.Reason)
+	case e.Unfinished:
+		return fmt.Sprintf("rank %d on %s exited without MPI_Finalize", e.Rank, e.Host)
 	case e.Signal != 0:
 		return fmt.Sprintf("rank %d on %s was killed by signal %d (%s)", e.Rank, e.Host, e.Signal, signalName(e.Signal))
 	}

@@ -351,6 +351,10 @@ func (j *job) message(h *host, msg wire.Message) {
 		j.hungUp(h, msg)
 	case *wire.Fence:
 		j.fence.arrive(j, h, msg)
+	case *wire.Stuck:
+		if j.owns(h, msg.Ended) && len(msg.Waiting) > 0 {
+			j.stuck(h, msg)
+		}
 	case *wire.Inspected:
 		j.inspected[h.id] = msg
 		if j.inspectC != nil {
@@ -410,7 +414,7 @@ func (j *job) rankExited(h *host, e *wire.Exited) {
 	case e.Asked:
 		j.hostFailed(&HostError{Host: h.name, Step: "run", Err: errors.New("the daemon has stopped its ranks by itself"), Code: ExitTransport})
 	case e.Code != 0:
-		j.stop(&RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error, Tail: j.spec.Output.Tail(e.Process)})
+		j.stop(&RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error, Unfinished: e.Unfinished, Tail: j.spec.Output.Tail(e.Process)})
 	}
 	if len(j.exited) == len(j.hostOfRank) {
 		if settling {
@@ -418,6 +422,7 @@ func (j *job) rankExited(h *host, e *wire.Exited) {
 		}
 		j.stop(nil)
 	}
+	j.fence.check(j)
 	j.beginAnew()
 }
 

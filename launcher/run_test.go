@@ -313,6 +313,55 @@ func TestNobodyAsked(t *testing.T) {
 	}
 }
 
+// TestStuckFence: ranks that wait in MPI's barrier for one that has ended wait for ever, so the job ends; which of it a
+// launcher hears first is chance.
+func TestStuckFence(t *testing.T) {
+	arrives, exits := &wire.Fence{Number: 1}, &wire.Exited{Process: 3}
+	for name, says := range map[string]struct{ a, b []wire.Message }{
+		"on another host": {[]wire.Message{arrives}, []wire.Message{exits}},
+		"on its host":     {nil, []wire.Message{exits, &wire.Stuck{Ended: 3, Waiting: []int{2}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			says := map[string][]wire.Message{"a": says.a, "b": says.b}
+			s := &script{t: t, daemons: both(func(c *conversation) {
+				if !c.begin() {
+					return
+				}
+				for _, m := range says[c.job.Name] {
+					c.say(m)
+				}
+				c.end()
+			})}
+			_, _, err := start(t, t.Context(), s, nil)
+			want := map[string]string{
+				"on another host": "b: run: rank 3 has ended, and ranks 0,1 will wait for it for ever, in a barrier of MPI's",
+				"on its host":     "b: run: rank 3 has ended, and rank 2 will wait for it for ever, in a barrier of MPI's",
+			}[name]
+			var he *launcher.HostError
+			if !errors.As(err, &he) || he.Error() != want || he.ExitCode() != launcher.ExitFailure {
+				t.Fatalf("verdict %v", err)
+			}
+		})
+	}
+	// Who has passed the fence may end.
+	s := &script{t: t, daemons: both(func(c *conversation) {
+		if !c.begin() {
+			return
+		}
+		c.say(arrives)
+		if f, ok := c.hear().(*wire.Fence); !ok || f.Number != 1 {
+			t.Errorf("the fence is not released: %+v", f)
+		}
+		for _, r := range c.at.Ranks {
+			c.say(&wire.Exited{Process: r.Process})
+		}
+		c.end()
+	})}
+	if _, _, err := start(t, t.Context(), s, nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFailuresAreGathered: one report names every host that could not take part.
 func TestFailuresAreGathered(t *testing.T) {
 	s := &script{t: t, refuse: map[string]error{

@@ -25,6 +25,9 @@ func (d *daemon) openPMI(ctx context.Context) {
 			d.log.Info("MPI_Abort", "rank", rank, "code", code, "message", message)
 			d.post(ctx, func() { d.abort(rank, code) })
 		},
+		Stuck: func(ended int, waiting []int) {
+			d.out.Write(&wire.Stuck{Ended: ended, Waiting: waiting})
+		},
 	}
 	for _, p := range d.roster.Peers {
 		cfg.Hosts = append(cfg.Hosts, p.Ranks)

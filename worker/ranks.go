@@ -163,8 +163,21 @@ func (d *daemon) feed(ctx context.Context) {
 	}
 }
 
-// exited reports the end of a process, then tells the engine that it is gone, in this order.
-func (d *daemon) exited(e proc.Exit) {
+// exited takes the end of a process.
+func (d *daemon) exited(ctx context.Context, e proc.Exit) {
+	if e.Code != 0 || d.stopping || d.pmi == nil || !d.pmi.Inside(e.Process) {
+		d.ended(e, false)
+		return
+	}
+	d.wg.Go(func() { // its last words may not be read yet
+		unfinished := !d.pmi.Left(e.Process)
+		d.post(ctx, func() { d.ended(e, unfinished) })
+	})
+}
+
+// ended reports the end of a process, then tells the engine that it is gone, in this order. Of an MPI program that has not
+// left MPI the others would wait for it.
+func (d *daemon) ended(e proc.Exit, unfinished bool) {
 	process := e.Process
 	delete(d.running, process)
 	msg := &wire.Exited{Process: process, Code: e.Code, Signal: int(e.Signal), Asked: d.stopping || d.dropped[process]}
@@ -174,8 +187,14 @@ func (d *daemon) exited(e proc.Exit) {
 	if e.Err != nil {
 		msg.Error = e.Err.Error()
 	}
+	if unfinished && !msg.Asked {
+		msg.Code, msg.Unfinished = exitFailure, true
+	}
 	d.exits[process] = msg
 	d.out.Write(msg)
+	if d.pmi != nil {
+		d.pmi.Ended(process)
+	}
 	d.leave(process)
 }
 

@@ -529,7 +529,7 @@ func (d *daemon) loop(ctx, work context.Context) {
 		case ev := <-d.gossip.Events():
 			d.gossiped(work, ev)
 		case e := <-d.ranks.Exits():
-			d.exited(e)
+			d.exited(work, e)
 		case f := <-d.events:
 			f()
 		case <-d.tick.C:

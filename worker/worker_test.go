@@ -284,6 +284,35 @@ func TestLauncherGone(t *testing.T) {
 	}
 }
 
+// TestUnfinished: an MPI program that exits with 0 without MPI_Finalize has not ended well.
+func TestUnfinished(t *testing.T) {
+	const hello = `printf 'cmd=init pmi_version=1 pmi_subversion=1\n' >&$PMI_FD; read answer <&$PMI_FD; `
+	for name, tc := range map[string]struct {
+		program string
+		want    wire.Exited
+	}{
+		"MPI":      {hello + `printf 'cmd=finalize\n' >&$PMI_FD`, wire.Exited{}},
+		"no MPI":   {"true", wire.Exited{}},
+		"exit":     {hello + "exit 0", wire.Exited{Code: 1, Unfinished: true}},
+		"exit (3)": {hello + "exit 3", wire.Exited{Code: 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := startDaemon(t)
+			c.begin("sh", "-c", tc.program)
+			if e := await[*wire.Exited](c); *e != tc.want {
+				t.Errorf("exit %+v, want %+v", *e, tc.want)
+			}
+			if err := c.to.Write(&wire.Stop{}); err != nil {
+				t.Fatal(err)
+			}
+			await[*wire.Done](c)
+			if err := c.end(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestDaemonStopped: a daemon that is ended by others than its launcher says so before it ends its ranks.
 func TestDaemonStopped(t *testing.T) {
 	running, stop := context.WithCancelCause(t.Context())

@@ -161,6 +161,8 @@ func rankHint(e *launcher.RankError) string {
 		return "this binary carries no Python binding: build it with make"
 	case strings.HasPrefix(e.Reason, "working directory"):
 		return fmt.Sprintf("make it on %s, or choose one that is there with --wdir; gorun copies no files", e.Host)
+	case e.Unfinished:
+		return "the other ranks may wait for it for ever: a program that called MPI_Init ends with MPI_Finalize, or with MPI_Abort to end them all"
 	case e.Signal == 9:
 		return fmt.Sprintf("if nobody killed it, look for the out-of-memory killer on %s: dmesg | grep -i oom", e.Host)
 	}

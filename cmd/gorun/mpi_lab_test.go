@@ -25,7 +25,11 @@ func TestMPICH(t *testing.T) {
 	}
 	// On lab hosts, which are one machine, UCX would take shared memory for a way between them.
 	run := func(hosts, how string) result {
-		return c.gorun("-np", "4", "-H", hosts, "env", "UCX_TLS=tcp,self", "timeout", "60", program, how)
+		way := "UCX_TLS=tcp,self"
+		if !strings.Contains(hosts, ",") {
+			way = "ONE_HOST=yes"
+		}
+		return c.gorun("-np", "4", "-H", hosts, "env", way, "timeout", "60", program, how)
 	}
 	for _, hosts := range []string{"host1:4", "host1:2,host2:2", "host1:1,host2:3"} {
 		t.Run(hosts, func(t *testing.T) {
@@ -60,11 +64,19 @@ func TestMPICH(t *testing.T) {
 			t.Errorf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
 		}
 	})
-	for how, code := range map[string]int{"abort": 7, "crash": 128 + 6} {
+	for how, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"abort": {7, "gorun: error: rank 3 on host2 exited with status 7"},
+		"crash": {128 + 6, "gorun: error: rank 3 on host2 was killed by signal 6"},
+		// The others would wait for it for ever.
+		"exit":  {1, "gorun: error: rank 3 on host2 exited without MPI_Finalize"},
+		"early": {1, "gorun: error: host2: run: rank 3 has ended, and rank"},
+	} {
 		t.Run(how, func(t *testing.T) {
-			r := run("host1:2,host2:2", how)
-			if r.code != code || !strings.Contains(r.stderr, "rank 3") {
-				t.Errorf("exit code %d, want %d and rank 3 named\n%s", r.code, code, r.stderr)
+			if r := run("host1:2,host2:2", how); r.code != want.code || !strings.Contains(r.stderr, want.says) {
+				t.Errorf("exit code %d, want %d and %q\n%s", r.code, want.code, want.says, r.stderr)
 			}
 		})
 	}

@@ -198,6 +198,8 @@ type Exited struct {
 	Signal  int    `msgpack:"signal"` // 0 if none
 	Error   string `msgpack:"error"`  // why it could not start
 	Asked   bool   `msgpack:"asked"`  // the daemon was told to stop it
+	// Unfinished is true of an MPI program that exited with 0 without MPI_Finalize; Code says that this is no success.
+	Unfinished bool `msgpack:"unfinished"`
 }
 
 // Failed says that the daemon cannot go on, or has not been able to for a while, at which step and what to do about it.
@@ -268,6 +270,12 @@ const StdinWindow = 16
 type Fence struct {
 	Number uint64            `msgpack:"number"` // from 1
 	Pairs  map[string]string `msgpack:"pairs"`
+}
+
+// Stuck says that ranks of a host wait at a fence for another one of it that has ended.
+type Stuck struct {
+	Ended   int   `msgpack:"ended"`
+	Waiting []int `msgpack:"waiting"`
 }
 
 // Signal is forwarded to every rank.
@@ -430,3 +438,4 @@ func (*Peers) kind() byte        { return 55 }
 func (*Unanswered) kind() byte   { return 56 }
 func (*Awaits) kind() byte       { return 57 }
 func (*Without) kind() byte      { return 58 }
+func (*Stuck) kind() byte        { return 59 }

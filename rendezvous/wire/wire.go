@@ -121,6 +121,8 @@ func newMessage(kind byte) Message {
 		return new(Awaits)
 	case 58:
 		return new(Without)
+	case 59:
+		return new(Stuck)
 	}
 	return newClusterMessage(kind)
 }

@@ -57,6 +57,7 @@ var messages = []wire.Message{
 	&wire.HungUp{Peer: 2, Back: true},
 	&wire.Awaits{Epoch: 3, Peer: 2, ForMS: 4000},
 	&wire.Without{Epoch: 3},
+	&wire.Stuck{Ended: 1, Waiting: []int{0, 2}},
 	&wire.Wanted{},
 	&wire.Form{Epoch: 1},
 	&wire.Peers{Epoch: 1, Peers: []wire.Peer{{Name: "a", Ranks: []int{0, 1}}}},

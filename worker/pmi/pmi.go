@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -29,6 +30,8 @@ const (
 	maxPairs = 1 << 16
 	// patience is how long a rank may leave an answer unread.
 	patience = 5 * time.Second
+	// drain is how long the last words of a rank that has ended may take to be read.
+	drain = time.Second
 )
 
 // Config describes the ranks of one host.
@@ -42,6 +45,8 @@ type Config struct {
 	Fence func(number uint64, pairs map[string]string)
 	// Abort hears that a rank wants the job to end; the rank goes on to exit by itself.
 	Abort func(rank, code int, message string)
+	// Stuck hears, once, that ranks wait for the fence and one that is to come to it has ended.
+	Stuck func(ended int, waiting []int)
 	Log   *slog.Logger
 }
 
@@ -53,11 +58,14 @@ type Server struct {
 
 	mu      sync.Mutex
 	clients map[*client]bool
-	waiting []*client         // ranks that wait for the fence
-	number  uint64            // of the last fence that all ranks of this host reached
-	visible map[string]string // published before the last fence
-	fresh   map[string]string // published since
-	names   map[string]string // services of MPI_Publish_name, of this host's ranks
+	waiting []*client             // ranks that wait for the fence
+	number  uint64                // of the last fence that all ranks of this host reached
+	visible map[string]string     // published before the last fence
+	fresh   map[string]string     // published since
+	names   map[string]string     // services of MPI_Publish_name, of this host's ranks
+	inside  map[int]chan struct{} // closed when the connection is over, of ranks that have said init and not finalize
+	ended   []int                 // ranks whose processes have
+	stuck   bool                  // it was told
 	closed  bool
 }
 
@@ -66,6 +74,7 @@ type client struct {
 	server *Server
 	rank   int
 	conn   io.ReadWriteCloser
+	over   chan struct{} // closed with the connection
 }
 
 // New returns a server without connections.
@@ -74,12 +83,12 @@ func New(cfg Config) *Server {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Server{cfg: cfg, mapping: Mapping(cfg.Hosts, maxValue), clients: map[*client]bool{},
-		visible: map[string]string{}, fresh: map[string]string{}, names: map[string]string{}}
+		visible: map[string]string{}, fresh: map[string]string{}, names: map[string]string{}, inside: map[int]chan struct{}{}}
 }
 
 // Serve answers a rank until its connection ends, on a goroutine of the server.
 func (s *Server) Serve(rank int, conn io.ReadWriteCloser) {
-	c := &client{server: s, rank: rank, conn: conn}
+	c := &client{server: s, rank: rank, conn: conn, over: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -90,6 +99,7 @@ func (s *Server) Serve(rank int, conn io.ReadWriteCloser) {
 	s.wg.Go(func() {
 		err := c.serve(bufio.NewReaderSize(conn, maxLine))
 		conn.Close()
+		close(c.over)
 		s.mu.Lock()
 		delete(s.clients, c)
 		s.mu.Unlock()
@@ -115,6 +125,54 @@ func (s *Server) Release(number uint64, pairs map[string]string) {
 	s.mu.Unlock()
 	for _, c := range waiting {
 		c.reply("cmd=barrier_out")
+	}
+}
+
+// Inside reports whether a rank has begun with MPI and has not, as far as its words are read, left it.
+func (s *Server) Inside(rank int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inside[rank] != nil
+}
+
+// Left reports, when all is read that a rank has said whose process has ended, whether it has left MPI as it should.
+func (s *Server) Left(rank int) bool {
+	s.mu.Lock()
+	over := s.inside[rank]
+	s.mu.Unlock()
+	if over == nil {
+		return true
+	}
+	select {
+	case <-over:
+	case <-time.After(drain): // somebody else holds its end of the connection
+	}
+	return !s.Inside(rank)
+}
+
+// Ended is told that the process of a rank has: it comes to no fence any more.
+func (s *Server) Ended(rank int) {
+	s.mu.Lock()
+	s.ended = append(s.ended, rank)
+	s.mu.Unlock()
+	s.checkFence()
+}
+
+// checkFence tells of ranks of this host that wait for one that has ended.
+func (s *Server) checkFence() {
+	s.mu.Lock()
+	var waiting []int
+	for _, c := range s.waiting {
+		waiting = append(waiting, c.rank)
+	}
+	missing := slices.IndexFunc(s.ended, func(rank int) bool { return !slices.Contains(waiting, rank) })
+	tell := !s.stuck && missing >= 0 && len(waiting) > 0 && len(waiting) < len(s.cfg.Local)
+	ended := s.ended
+	s.stuck = s.stuck || tell
+	s.mu.Unlock()
+	if tell {
+		slices.Sort(waiting)
+		s.cfg.Stuck(ended[missing], waiting)
 	}
 }
 
@@ -159,6 +217,9 @@ func (c *client) answer(req request) error {
 	s := c.server
 	switch req.cmd {
 	case "init":
+		s.mu.Lock()
+		s.inside[c.rank] = c.over
+		s.mu.Unlock()
 		// 1.1, whatever the client prefers: with 1.2 it may use threads and barriers of groups.
 		return c.reply("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0")
 	case "get_maxes":
@@ -202,6 +263,9 @@ func (c *client) answer(req request) error {
 		s.cfg.Abort(c.rank, req.number("exitcode", 1), req.args["message"])
 		return nil // it expects no answer
 	case "finalize":
+		s.mu.Lock()
+		delete(s.inside, c.rank)
+		s.mu.Unlock()
 		return c.reply("cmd=finalize_ack")
 	case "":
 		return nil
@@ -260,6 +324,7 @@ func (s *Server) arrive(c *client) error {
 	s.waiting = append(s.waiting, c)
 	if len(s.waiting) < len(s.cfg.Local) {
 		s.mu.Unlock()
+		s.checkFence()
 		return nil
 	}
 	s.number++

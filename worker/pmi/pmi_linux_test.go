@@ -3,6 +3,7 @@ package pmi_test
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -56,6 +57,7 @@ type cluster struct {
 	arrived int
 	pairs   map[string]string
 	aborts  []string
+	stuck   []string
 	wg      sync.WaitGroup
 }
 
@@ -71,6 +73,11 @@ func newCluster(t *testing.T, hosts ...[]int) *cluster {
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				c.aborts = append(c.aborts, fmt.Sprintf("rank %d: %d %s", rank, code, message))
+			},
+			Stuck: func(ended int, waiting []int) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.stuck = append(c.stuck, fmt.Sprintf("%v wait for %d", waiting, ended))
 			}}))
 	}
 	t.Cleanup(func() {
@@ -207,6 +214,74 @@ func TestAbort(t *testing.T) {
 	if len(c.aborts) != 1 || c.aborts[0] != "rank 1: 7 out of luck" {
 		t.Errorf("aborts: %q", c.aborts)
 	}
+}
+
+// TestLeft: who has said init leaves MPI by finalize; what it said last may be read after it has ended.
+func TestLeft(t *testing.T) {
+	const hello = "cmd=init pmi_version=1 pmi_subversion=1\n"
+	for name, tc := range map[string]struct {
+		said string
+		left bool
+	}{
+		"nothing":             {"", true},
+		"no init":             {"cmd=get_maxes\n", true},
+		"init":                {hello, false},
+		"init and finalize":   {hello + "cmd=finalize\n", true},
+		"half a finalize":     {hello + "cmd=fina", false},
+		"many words, and all": {hello + strings.Repeat("cmd=get_maxes\n", 1000) + "cmd=finalize\n", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, []int{0, 1})
+			r := c.connect(0, 1)
+			if tc.said != "" {
+				r.send(strings.TrimSuffix(tc.said, "\n"))
+				r.hear() // the server has read the first of it
+			}
+			go io.Copy(io.Discard, r.conn)
+			r.conn.(*net.UnixConn).CloseWrite()
+			if left := c.servers[0].Left(1); left != tc.left {
+				t.Errorf("it has left: %v", left)
+			}
+		})
+	}
+}
+
+// TestStuckFence: ranks that wait for one of their host that has ended are told of, once, whatever comes first.
+func TestStuckFence(t *testing.T) {
+	stuck := func(c *cluster) string {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return strings.Join(c.stuck, ";")
+	}
+	t.Run("it ends while they wait", func(t *testing.T) {
+		c := newCluster(t, []int{0, 1, 2, 3})
+		for _, n := range []int{2, 0} {
+			r := c.connect(0, n)
+			r.send("cmd=barrier_in")
+			r.ask("cmd=get_maxes")
+		}
+		if got := stuck(c); got != "" {
+			t.Errorf("before any has ended: %q", got)
+		}
+		c.servers[0].Ended(1)
+		c.servers[0].Ended(3)
+		if got := stuck(c); got != "[0 2] wait for 1" {
+			t.Errorf("%q", got)
+		}
+	})
+	t.Run("they come later", func(t *testing.T) {
+		c := newCluster(t, []int{0, 1})
+		r := c.connect(0, 0)
+		c.servers[0].Ended(1)
+		if got := stuck(c); got != "" {
+			t.Errorf("nobody waits: %q", got)
+		}
+		r.send("cmd=barrier_in")
+		r.ask("cmd=get_maxes")
+		if got := stuck(c); got != "[0] wait for 1" {
+			t.Errorf("%q", got)
+		}
+	})
 }
 
 func TestRefuses(t *testing.T) {
