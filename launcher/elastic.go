@@ -42,6 +42,7 @@ type change struct {
 	held     []elastic.Event    // until all hosts that were taken over have given account
 	slots    map[string]int     // of hosts, as discovered last
 	failures map[int]*RankError // by process
+	unmet    map[string]string  // why hosts could not be used, by name, as was told last
 }
 
 func newChange(spec *ElasticSpec) *change {
@@ -50,7 +51,7 @@ func newChange(spec *ElasticSpec) *change {
 	}
 	config := elastic.Config{Policy: spec.Policy, Jitter: rand.Float64}
 	return &change{policy: elastic.New(config), config: config, began: time.Now(), tick: time.NewTicker(policyTick),
-		slots: map[string]int{}, failures: map[int]*RankError{}}
+		slots: map[string]int{}, failures: map[int]*RankError{}, unmet: map[string]string{}}
 }
 
 // hostLists is where hosts are discovered, nil in a static job.
@@ -278,8 +279,11 @@ func (j *job) elasticEvent(h *host, ev event) {
 		if gone := h.unreachable.Load(); gone != nil && h.lostWhy == "" {
 			why = *gone
 		}
-		if !j.stopping && !h.leaving {
+		if !j.stopping && !h.leaving && (j.ready[h.id] != nil || j.change.unmet[h.name] != why) {
 			j.spec.Note("gorun: %s is lost: %s", h.name, why)
+			if j.ready[h.id] == nil {
+				j.change.unmet[h.name] = why // it may be tried again and again
+			}
 			j.watchHost(HostEvent{Host: h.name, State: HostLost})
 		}
 		j.decide(elastic.HostLost{Host: h.id, Reason: why})

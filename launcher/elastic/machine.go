@@ -26,6 +26,7 @@ type Machine struct {
 
 	waiting bool          // for slots
 	since   time.Duration // when that began
+	fewTold bool          // that they are for the first world
 	stamp   uint64
 	told    string // the members that the present world was last told of
 	ended   bool
@@ -38,6 +39,7 @@ type site struct {
 	born   int64   // as discovered last
 	daemon *daemon // that has not ended
 	lost   ban
+	unmet  int          // how often in a row it could not be reached, or begun
 	failed map[int]*ban // by slot
 }
 
@@ -85,7 +87,7 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 		m.discovered(ev.Hosts)
 	case HostUp:
 		if d := m.daemon(ev.Host); d != nil && d.state == starting {
-			d.state = up
+			d.state, d.site.unmet = up, 0
 		}
 	case HostLost:
 		if d := m.daemon(ev.Host); d != nil && d.state != gone {
@@ -146,7 +148,7 @@ func (m *Machine) discovered(list []Host) {
 	for _, s := range m.sites {
 		s.slots = max(slots[s.name], 0)
 		if b := born[s.name]; b != 0 && b != s.born {
-			s.born, s.lost = b, ban{}
+			s.born, s.lost, s.unmet = b, ban{}, 0
 			clear(s.failed)
 		}
 		if s.slots > 0 {
@@ -179,13 +181,20 @@ func (m *Machine) drop(d *daemon) {
 }
 
 func (m *Machine) hostLost(d *daemon, reason string) {
-	asked := d.state == dropped
+	asked, unmet := d.state == dropped, d.state == starting && m.looksAgain()
 	d.state, d.site.daemon = gone, nil
 	for _, p := range d.used {
 		p.exited = true
 	}
 	clear(d.used)
 	if asked {
+		return
+	}
+	if unmet {
+		if d.site.unmet++; d.site.unmet == 1 {
+			m.emit(Note{fmt.Sprintf("host %s could not be used: %s; it is tried again while it is listed", d.site.name, reason)})
+		}
+		d.site.lost.until = m.now + min(firstLook<<min(d.site.unmet-1, 10), lastLook)
 		return
 	}
 	if d.born == d.site.born {
@@ -198,6 +207,17 @@ func (m *Machine) hostLost(d *daemon, reason string) {
 	} else {
 		m.emit(Note{why})
 	}
+}
+
+// How often one looks again for a host that is listed and cannot be reached: it may be booting, and has failed nothing yet.
+const (
+	firstLook = time.Second
+	lastLook  = time.Minute
+)
+
+// looksAgain is true where hosts come and go by discovery, unless the user has said when one is used again.
+func (m *Machine) looksAgain() bool {
+	return !m.cfg.Listed && m.cfg.OnFailure != EndJob && m.cfg.CooldownMin == 0
 }
 
 func (m *Machine) exited(p *process, code int) {
@@ -316,13 +336,23 @@ func (m *Machine) begin() {
 		}
 	}
 	if len(free) < m.cfg.NP || m.cfg.Ranks != nil && pending > 0 {
-		m.wait(m.cfg.NP, len(free))
+		if m.wait(m.cfg.NP, len(free)); pending == 0 && m.now-m.since >= settle {
+			m.waitsToBegin(len(free))
+		}
 		return
 	}
 	if pending > 0 && (m.cfg.MaxNP == 0 || len(free) < m.cfg.MaxNP) && m.now-m.since < settle {
 		return
 	}
 	m.roster(nil, m.firstSlots(free), "")
+}
+
+// waitsToBegin notes, once, that no host is on its way which would make a first world whole.
+func (m *Machine) waitsToBegin(have int) {
+	if !m.ended && !m.fewTold {
+		m.fewTold = true
+		m.emit(Note{fmt.Sprintf("%d of %d slots are there: waiting up to %v for more", have, m.cfg.NP, m.cfg.Timeout)})
+	}
 }
 
 // resume makes the next world, or waits until it can.

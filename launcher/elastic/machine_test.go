@@ -439,3 +439,45 @@ func snapshotOf(t *testing.T, m *e.Machine) []byte {
 	}
 	return text
 }
+
+// TestListedTooEarly: a host that is listed before it can be reached is tried again, ever more rarely, for it has failed nothing; also
+// after it was there for a while, but was lost then. The user's word about hosts that failed counts more.
+func TestListedTooEarly(t *testing.T) {
+	j := newJob(t, e.Config{Policy: e.Policy{NP: 1, ResetLimit: -1}})
+	j.expect("start 0 a; start 1 b", hosts("a b", 1))
+	j.expect("note; epoch 1: 0@0.0", e.HostUp{Host: 0}, e.HostLost{Host: 1, Reason: "no route"})
+	j.expect("", e.Committed{Host: 0, Epoch: 1})
+	for id := 2; id < 12; id++ {
+		after := min(time.Second<<(id-2), time.Minute)
+		j.now += after - 1
+		j.expect("", e.Tick{})
+		j.now++
+		j.expect(fmt.Sprintf("start %d b", id), e.Tick{})
+		j.expect("", e.HostLost{Host: id, Reason: "no route"})
+	}
+	j.now += time.Minute
+	j.expect("start 12 b", e.Tick{})
+	j.expect("news 1 added=true removed=false", e.HostUp{Host: 12})
+	j.expect("note", e.HostLost{Host: 12, Reason: "power"}) // which is a failure
+	j.now += time.Hour
+	j.expect("", e.Tick{})
+
+	listed := newJob(t, e.Config{Policy: e.Policy{NP: 1, ResetLimit: -1, Listed: true}})
+	listed.expect("start 0 a; start 1 b", hosts("a b", 1))
+	listed.expect("note; epoch 1: 0@0.0", e.HostUp{Host: 0}, e.HostLost{Host: 1, Reason: "no route"})
+	listed.now += time.Hour
+	listed.expect("", e.Tick{})
+}
+
+// TestTooFewToBegin: that slots are missing for the first world is told once, when no host is on its way that may have them.
+func TestTooFewToBegin(t *testing.T) {
+	j := newJob(t, e.Config{Policy: e.Policy{NP: 2, ResetLimit: -1}})
+	j.expect("start 0 a", hosts("a", 1))
+	j.now += time.Minute
+	j.expect("", e.Tick{})
+	j.expect("note", e.HostUp{Host: 0})
+	j.now += time.Minute
+	j.expect("", e.Tick{})
+	j.expect("start 1 b", hosts("a b", 1))
+	j.expect("epoch 1: 0@0.0 1@1.0", e.HostUp{Host: 1})
+}

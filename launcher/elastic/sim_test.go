@@ -45,6 +45,7 @@ type simHost struct {
 	name     string
 	tried    bool
 	alive    bool
+	met      bool // as far as the launcher knows
 	unwanted bool
 	roster   elastic.Roster
 	entered  uint32
@@ -448,9 +449,15 @@ func (s *sim) learn(h *simHost, ev elastic.Event) {
 		for _, p := range s.procs {
 			p.over = p.over || p.host == h
 		}
-		if !h.unwanted {
+		switch {
+		case h.unwanted:
+		case !h.met && s.policy.CooldownMin == 0 && !s.policy.Listed && s.policy.OnFailure != elastic.EndJob: // it has failed nothing
+			s.barred[h.name] = s.now + time.Second
+		default:
 			s.bar(h.name)
 		}
+	case elastic.HostUp:
+		h.met = true
 	}
 }
 
