@@ -47,6 +47,13 @@ func (j *job) unanswered(h *host, m *wire.Unanswered) {
 	}
 }
 
+// settled is true for a host that the launcher hears, and has heard for a while: after a silence, of its own too, a host takes a moment to
+// hear the others again, and of one that falls silent the launcher does not know it at once.
+func (j *job) settled(h *host, now time.Time) bool {
+	j.absent(now, h)
+	return j.hears(h, now) && now.Sub(h.absent) >= reunion && now.Sub(j.silences.floor) >= reunion
+}
+
 // listenApart tells which hosts do not hear each other. Of one that the launcher does not hear either that is told anyway.
 func (j *job) listenApart(now time.Time) {
 	inOrder := func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }
@@ -56,7 +63,7 @@ func (j *job) listenApart(now time.Time) {
 		switch {
 		case !j.member(by) || !j.member(of):
 			delete(j.apart, pair)
-		case !a.told && j.hears(by, now) && j.hears(of, now):
+		case !a.told && j.settled(by, now) && j.settled(of, now):
 			a.told = true
 			j.spec.Note("gorun: %s has been silent to %s for %.0f s, although both are heard here: look at the network between them",
 				of.name, by.name, now.Sub(a.since).Seconds())

@@ -38,8 +38,22 @@ func TestApart(t *testing.T) {
 			say(1, back(2))
 		},
 			want: told + "; gorun: host1 hears host2 again after 5 s; host2 back to host1"},
-		"nobody hears it":          {said: func(_ *job, say func(int, *wire.Unanswered)) { say(1, silent(2)); say(1, back(2)) }, deaf: 2},
-		"it hears nobody":          {said: func(_ *job, say func(int, *wire.Unanswered)) { say(1, silent(2)) }, deaf: 1},
+		"nobody hears it": {said: func(_ *job, say func(int, *wire.Unanswered)) { say(1, silent(2)); say(1, back(2)) }, deaf: 2},
+		"it hears nobody": {said: func(_ *job, say func(int, *wire.Unanswered)) { say(1, silent(2)) }, deaf: 1},
+		"it was silent a moment ago": {said: func(j *job, say func(int, *wire.Unanswered)) {
+			j.hosts[2].absent = time.Now()
+			say(1, silent(2))
+			say(1, back(2))
+		}},
+		"it was silent some time ago": {said: func(j *job, say func(int, *wire.Unanswered)) {
+			j.hosts[2].absent = time.Now().Add(-reunion - time.Second)
+			say(1, silent(2))
+		}, want: told},
+		"the launcher stood still": {said: func(j *job, say func(int, *wire.Unanswered)) {
+			j.silences.floor = time.Now()
+			say(1, silent(2))
+			say(1, back(2))
+		}},
 		"it ends":                  {said: func(j *job, say func(int, *wire.Unanswered)) { j.ended[2] = true; say(1, silent(2)); say(1, back(2)) }},
 		"there is no such host":    {said: func(_ *job, say func(int, *wire.Unanswered)) { say(1, silent(3)); say(1, silent(-1)) }},
 		"it does not hear itself":  {said: func(_ *job, say func(int, *wire.Unanswered)) { say(1, silent(1)) }},

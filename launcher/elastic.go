@@ -42,6 +42,8 @@ type change struct {
 	held     []elastic.Event    // until all hosts that were taken over have given account
 	slots    map[string]int     // of hosts, as discovered last
 	failures map[int]*RankError // by process
+	born     bool               // hosts are known by when they were born: one that has booted again is another one
+	hinted   bool               // see hintReturn
 	unmet    map[string]string  // why hosts could not be used, by name, as was told last
 }
 
@@ -147,6 +149,7 @@ func (j *job) verdictOf(e elastic.End) error {
 func (j *job) discovered(list []elastic.Host) {
 	for _, h := range list {
 		j.change.slots[h.Name] = h.Slots
+		j.change.born = j.change.born || h.Born != 0
 	}
 	j.decide(elastic.Discovered{Hosts: list})
 }
@@ -261,6 +264,14 @@ func (j *job) enter(w elastic.Roster) {
 	})
 }
 
+// hintReturn tells, once, how a host that was lost can be used again, where it is not unless the user says so.
+func (j *job) hintReturn() {
+	if c := j.change; !c.hinted && !c.config.Listed && c.config.OnFailure != elastic.EndJob && c.config.CooldownMin == 0 && !c.born {
+		c.hinted = true
+		j.spec.Note("gorun: hint: it is not used again while it is listed, unless you say after how many seconds: --blacklist-cooldown-range 10 600")
+	}
+}
+
 // elasticEvent handles an event of a host of an elastic job.
 func (j *job) elasticEvent(h *host, ev event) {
 	switch last, done := ev.msg.(*wire.Done); {
@@ -283,6 +294,8 @@ func (j *job) elasticEvent(h *host, ev event) {
 			j.spec.Note("gorun: %s is lost: %s", h.name, why)
 			if j.ready[h.id] == nil {
 				j.change.unmet[h.name] = why // it may be tried again and again
+			} else {
+				j.hintReturn()
 			}
 			j.watchHost(HostEvent{Host: h.name, State: HostLost})
 		}
