@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ func TestSearch(t *testing.T) {
 		now, heard float64 // in seconds
 		change     func(j *job)
 		lost       bool
+		nobody     bool // is heard
 	}{
 		"it is there":                      {now: 100, heard: 99.5},
 		"it is silent, which others judge": {now: 100, heard: 1, change: func(j *job) { j.hosts[1].heard.reading(at(98)) }},
@@ -32,7 +34,7 @@ func TestSearch(t *testing.T) {
 			change: func(j *job) { j.hosts[1].heard.reading(at(30)); j.epoch = 2 }},
 		"others were in another world since": {now: 1 + lease, heard: 1,
 			change: func(j *job) { j.hosts[1].heard.reading(at(30)); j.worlds[1] = wire.World{Epoch: 2, Order: []int{1}} }, lost: true},
-		"it is silent as all others are":   {now: 1 + lease, heard: 1, change: func(j *job) { j.hosts[1].heard.reading(at(20)) }, lost: true},
+		"it is silent as all others are":   {now: 1 + lease, heard: 1, change: func(j *job) { j.hosts[1].heard.reading(at(20)) }, lost: true, nobody: true},
 		"it is silent alone":               {now: 1 + lease, heard: 1, change: func(j *job) { j.hosts = j.hosts[:1] }, lost: true},
 		"and was for a little less":        {now: lease, heard: 1, change: func(j *job) { j.hosts = j.hosts[:1] }},
 		"it is silent and others are gone": {now: 1 + lease, heard: 1, change: func(j *job) { j.hosts[1].heard.reading(at(30)); j.ended[1] = true }, lost: true},
@@ -68,7 +70,7 @@ func TestSearch(t *testing.T) {
 			change: func(j *job) { j.silences.floor = at(99.9) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := &job{spec: &Spec{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, silences: silences{since: map[int]time.Time{}},
+			j := &job{spec: &Spec{}, up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, silences: silences{since: map[int]time.Time{}},
 				worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1, Order: []int{0, 1}}}}
 			hangups := 0
 			for id := range 2 {
@@ -77,10 +79,14 @@ func TestSearch(t *testing.T) {
 			h := j.hosts[0]
 			h.daemon.Store(&Daemon{Away: func() away { return tc.away }})
 			h.heard.reading(at(tc.heard))
+			j.hosts[1].heard.reading(at(tc.now))
 			if tc.change != nil {
 				tc.change(j)
 			}
 			j.search(at(tc.now))
+			if why := h.unreachable.Load(); tc.nobody != (why != nil && strings.HasSuffix(*why, ", as all other hosts are: is this machine cut off from them?")) {
+				t.Errorf("it is lost because it is %v", why)
+			}
 			if lost := h.unreachable.Load() != nil; lost != tc.lost || hangups > 1 || lost != (hangups == 1) {
 				t.Errorf("lost %v after %d hang-ups, want %v", lost, hangups, tc.lost)
 			}
