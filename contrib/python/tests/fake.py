@@ -16,6 +16,7 @@ NUMPY = {
     constants.FLOAT16: "f2", constants.FLOAT32: "f4", constants.FLOAT64: "f8", constants.BOOL: "?",
     constants.COMPLEX64: "c8", constants.COMPLEX128: "c16",
 }  # fmt: skip
+ROWS = constants.ALLGATHER, constants.ALLTOALL, constants.REDUCESCATTER
 PATIENCE = 20  # seconds until a wait is called a hang
 
 REDUCE = {
@@ -76,6 +77,11 @@ class Engine:
                 values = {request[field] for request in requests}
                 if len(values) > 1:
                     raise errors.Mismatch(f"{requests[0]['name']}: ranks gave different {field}: {values}")
+            if requests[0]["kind"] in ROWS and not all(r["shape"] for r in requests):
+                raise errors.InvalidArgument(f"{requests[0]['name']}: a scalar has no rows")
+            ranks = [r["rank"] for r in requests]
+            if requests[0]["kind"] == constants.BROADCAST and requests[0]["root"] not in ranks:
+                raise errors.InvalidArgument(f"{requests[0]['name']}: the root takes no part")
             ragged = requests[0]["kind"] in (constants.ALLGATHER, constants.ALLTOALL)
             shapes = {r["shape"][1:] if ragged else r["shape"] for r in requests}
             if len(shapes) > 1:
