@@ -301,6 +301,7 @@ func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func
 		addrs = append(addrs, p.Gossip)
 	}
 	d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: text, Moved: moved}, func() {})
+	d.askAgain(ctx)
 	meshed := d.meshed // before, nobody has met this host: it greets the others when the world is formed
 	d.wg.Go(func() {
 		if meshed && len(addrs) > 0 {
@@ -337,7 +338,7 @@ func (d *daemon) doubtPlaced() {
 }
 
 // peerMoves takes a peer's word about its own move.
-func (d *daemon) peerMoves(peer int, m *wire.Migrating) {
+func (d *daemon) peerMoves(ctx context.Context, peer int, m *wire.Migrating) {
 	if m.State == wire.MoveStarts {
 		now := time.Now()
 		d.absent.excuse(now, peer, now.Add(wire.MoveLimit))
@@ -349,13 +350,14 @@ func (d *daemon) peerMoves(peer int, m *wire.Migrating) {
 		d.edges.forgetWay(peer)
 		d.edges.forgetHost(peer)
 	}
+	d.askAgain(ctx)
 }
 
 // hostMoves takes the launcher's word about the move of a host, which knows it from elsewhere than that host.
 func (d *daemon) hostMoves(ctx context.Context, m *wire.Migrating) {
 	switch {
 	case m.Host != d.job.HostID:
-		d.peerMoves(m.Host, m)
+		d.peerMoves(ctx, m.Host, m)
 	case m.State == wire.MoveEnds:
 		if len(m.Labels) > 0 {
 			d.placed = placed{labels: m.Labels, by: cmp.Or(m.By, "the end of its move"), at: time.Now()}

@@ -64,9 +64,6 @@ type Config struct {
 const (
 	// linkPatience is how long a host tries to reach others until it says that it does not.
 	linkPatience = 15 * time.Second
-	// tickPeriod is after how long what has no answer is said again, at first.
-	tickPeriod    = 200 * time.Millisecond
-	maxTickPeriod = 5 * tickPeriod
 	// probePatience is how long it may take to measure a link.
 	probePatience = 500 * time.Millisecond
 	// orphanGrace is how long ranks have between TERM and KILL when nobody is left to wait for them.
@@ -129,8 +126,7 @@ type daemon struct {
 	stdin  chan *wire.Stdin
 	wg     sync.WaitGroup
 	log    *slog.Logger
-	tick   *time.Ticker
-	pace   time.Duration // of tick
+	repeat *cadence
 
 	job      *wire.Job
 	ready    *wire.Ready // as it was said
@@ -501,8 +497,8 @@ func (d *daemon) openRanks(ctx context.Context) error {
 
 // loop handles one thing at a time until the job is over; ctx is the order to end it.
 func (d *daemon) loop(ctx, work context.Context) {
-	d.tick = time.NewTicker(time.Hour) // join sets it going
-	defer d.tick.Stop()
+	d.repeat = newCadence()
+	defer d.repeat.stop()
 	d.stalls.tick = time.NewTicker(time.Hour)
 	defer d.stalls.tick.Stop()
 	d.watchStalls()
@@ -532,17 +528,12 @@ func (d *daemon) loop(ctx, work context.Context) {
 			d.exited(work, e)
 		case f := <-d.events:
 			f()
-		case <-d.tick.C:
-			// The epoch machine says again what it has no answer to, and ever more rarely: where many hosts are slow, to
-			// ask them again makes them slower.
-			pace := tickPeriod
-			if d.machine.State() != epoch.Committed {
+		case <-d.repeat.C:
+			if d.machine.State() == epoch.Committed {
+				d.repeat.set(tickPeriod)
+			} else {
 				d.step(work, epoch.Event{Tick: true})
-				pace = min(2*d.pace, maxTickPeriod)
-			}
-			if pace != d.pace {
-				d.pace = pace
-				d.tick.Reset(pace)
+				d.repeat.later()
 			}
 			d.stepPause(work, pause.Event{Tick: true})
 		case <-pulse.C:

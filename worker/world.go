@@ -49,7 +49,7 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 		}
 		switch m := m.(type) {
 		case *wire.Migrating:
-			d.peerMoves(ev.Peer, m)
+			d.peerMoves(ctx, ev.Peer, m)
 			return
 		case *wire.Moved:
 			d.peerMoved(m)
@@ -404,8 +404,7 @@ func (d *daemon) form(ctx context.Context, former *wire.Roster) {
 	d.cfg.Tie.among(r.Epoch, slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id == d.job.HostID }), d.lease())
 	d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: ids}})
 	d.step(ctx, epoch.Event{Self: &d.self})
-	d.pace = tickPeriod
-	d.tick.Reset(d.pace)
+	d.repeat.set(tickPeriod)
 }
 
 // maxGreeted is how many hosts are greeted, in case that some do not answer.
