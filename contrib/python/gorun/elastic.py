@@ -17,6 +17,7 @@ import sys
 from typing import Any, Callable
 
 from gorun import basics
+from gorun.errors import InvalidArgument, Mismatch
 from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from gorun.objects import allgather_object
 
@@ -79,6 +80,7 @@ class State:
         self._last_updated_timestamp = 0.0
         self._reset_callbacks: list[Callable[[], None]] = []
         self._commits = 0  # copies that were made, since the beginning of the job
+        self._reached = 0  # calls of commit()
 
     def register_reset_callbacks(self, callbacks: list[Callable[[], None]]) -> None:
         """Call these when a new world has begun, to set a learning rate by its size for example."""
@@ -98,6 +100,7 @@ class State:
     def commit(self) -> None:
         """Keep the state as it is now, then let hosts come and go."""
         self.save()
+        self._reached += 1
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
@@ -190,19 +193,48 @@ def all_have_it(mine: bool) -> bool:
     return all(allgather_object(mine, name="gorun.elastic.all_have_it"))
 
 
+class Mistakes:
+    """Tells failures that the script makes itself, and that another world does not mend, from those of hosts."""
+
+    MOST = 3  # in a row, without a commit between them
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+        self._row = 0
+        self._reached = -1
+
+    def take(self, error: HorovodInternalError, reached: int) -> bool:
+        """Tell about a failure after so many commits; whether to start over."""
+        if not isinstance(error.__cause__, (InvalidArgument, Mismatch)):
+            return True
+        self._row = self._row + 1 if reached == self._reached else 1
+        self._reached = reached
+        if self._row >= self.MOST:
+            return False
+        text = str(error)
+        if text not in self._told:
+            self._told.add(text)
+            print(f"gorun: warning: going back to the last commit: {text}", file=sys.stderr, flush=True)
+        return True
+
+
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a training function whose first argument is a State."""
     return run_fn(func, basics.reset)
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
-    """Return func(state, …) such that it starts over with every new world until it returns."""
+    """Return func(state, …) such that it starts over with every new world until it returns.
+
+    Where ranks disagree about what they do, no other world helps: they start over twice, and then it raises.
+    """
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         notification_manager.init()
         notification_manager.register_listener(state)
         skip_sync = again = False
+        mistakes = Mistakes()
         fresh = basics.late()  # and has nothing to share: of those that have, one is rank 0
         try:
             while True:
@@ -216,7 +248,9 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                         state.sync()
                     fresh = False
                     return func(state, *args, **kwargs)
-                except HorovodInternalError:
+                except HorovodInternalError as error:
+                    if not mistakes.take(error, state._reached):
+                        raise
                     state.restore()
                     skip_sync = False
                 except HostsUpdatedInterrupt as interrupt:
