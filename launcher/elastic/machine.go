@@ -23,6 +23,8 @@ type Machine struct {
 	first     *End   // the first failure since a world was whole; those after it are often its consequence
 	finished  bool   // a process has exited with 0
 	resets    int
+	began     time.Duration // the present world
+	anew      int           // how many worlds in a row began with the members of the one before, and did not last
 
 	waiting bool          // for slots
 	since   time.Duration // when that began
@@ -376,6 +378,14 @@ func (m *Machine) resume(reason string) {
 	if reason == "" {
 		reason = m.changes(keep, add)
 	}
+	if m.broken != "" || m.cfg.OnFailure == EndJob || len(add) > 0 || len(keep) < len(m.world) || m.now-m.began >= lastsWell {
+		m.anew = 0
+	} else if m.now-m.began < anewPause(m.anew) {
+		return
+	}
+	if m.anew++; m.anew == anewTold {
+		m.emit(Note{"the ranks have begun anew again and again, though nobody was lost: is there an error that the script catches?"})
+	}
 	if m.cfg.ResetLimit >= 0 && m.resets >= m.cfg.ResetLimit {
 		e := End{Cause: TooManyResets, Process: -1, Host: -1}
 		if m.first != nil {
@@ -387,6 +397,22 @@ func (m *Machine) resume(reason string) {
 	}
 	m.resets++
 	m.roster(keep, add, reason)
+}
+
+const (
+	// lastsWell is how long a world lasts whose end is not another one of the same kind as those before it.
+	lastsWell = 10 * time.Second
+	// anewAtOnce is how many worlds with the same members may follow each other at once, anewTold after how many users hear of it.
+	anewAtOnce, anewTold = 4, 8
+)
+
+// anewPause is how long a world is there at least that so many others went before with the same members: one that an error ends
+// each time would otherwise be made a hundred times a second.
+func anewPause(before int) time.Duration {
+	if before < anewAtOnce {
+		return 0
+	}
+	return min(50*time.Millisecond<<min(before-anewAtOnce, 10), time.Second)
 }
 
 // changes says what is different in the next world when nothing went wrong in this one.

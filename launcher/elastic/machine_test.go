@@ -481,3 +481,40 @@ func TestTooFewToBegin(t *testing.T) {
 	j.expect("start 1 b", hosts("a b", 1))
 	j.expect("epoch 1: 0@0.0 1@1.0", e.HostUp{Host: 1})
 }
+
+// TestBeginsAnew: ranks that ask for another world with the same members get it at once, but not again and again without a pause; one
+// that has lasted makes that good.
+func TestBeginsAnew(t *testing.T) {
+	j := newJob(t, e.Config{Policy: e.Policy{NP: 1, ResetLimit: -1}})
+	j.expect("start 0 a", hosts("a", 1))
+	j.expect("epoch 1: 0@0.0", e.HostUp{Host: 0})
+	epoch := uint32(1)
+	again := func(after time.Duration, want string) {
+		t.Helper()
+		j.expect("", e.Committed{Host: 0, Epoch: epoch})
+		if epoch++; after > 0 {
+			j.expect("", e.Rejoining{Process: 0, Epoch: epoch - 1})
+			j.now += after - 1
+			j.expect("", e.Tick{})
+			j.now++
+			j.expect(fmt.Sprintf("%sepoch %d: 0@0.0", want, epoch), e.Tick{})
+			return
+		}
+		j.expect(fmt.Sprintf("%sepoch %d: 0@0.0", want, epoch), e.Rejoining{Process: 0, Epoch: epoch - 1})
+	}
+	for range 2 {
+		for range 4 {
+			again(0, "")
+		}
+		again(50*time.Millisecond, "")
+		again(100*time.Millisecond, "")
+		again(200*time.Millisecond, "")
+		again(400*time.Millisecond, "note; ")
+		again(800*time.Millisecond, "")
+		again(time.Second, "")
+		again(time.Second, "")
+		j.now += 10 * time.Second
+		again(0, "")
+		j.now += 10 * time.Second
+	}
+}

@@ -143,6 +143,7 @@ func (m *Machine) roster(keep []*process, add []slot, reason string) {
 	for _, p := range m.world {
 		p.dismissed = !stays[p]
 	}
+	m.began = m.now
 	m.world, m.committed, m.broken, m.told, m.waiting = world, false, "", "", false
 	m.emit(Roster{Epoch: m.epoch, Places: places(world, fresh), Reason: reason})
 	for _, d := range m.daemons {
