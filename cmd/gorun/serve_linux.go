@@ -35,94 +35,88 @@ func serveFlags() []cli.Flag {
 	}
 }
 
+// post is a standing daemon as the flags describe it.
+type post struct {
+	key           standing.Key
+	keyFile, name string
+	slots         int
+	bind, address string // where it listens, and where others reach it
+	port          int    // of jobs; gossip has the next one
+	join          []string
+}
+
+func readPost(c *cli.Context) (p post, err error) {
+	if p.key, err = readKey(c.Path("cluster-key-file")); err != nil {
+		return p, err
+	}
+	if p.keyFile, err = filepath.Abs(c.Path("cluster-key-file")); err != nil {
+		return p, fmt.Errorf("find key file: %w", err)
+	}
+	if p.slots = c.Int("slots"); !c.IsSet("slots") {
+		p.slots = runtime.NumCPU()
+	}
+	if p.slots < 1 {
+		return p, &usageError{fmt.Errorf("--slots %d: must be at least 1", p.slots), ""}
+	}
+	if p.name = c.String("name"); p.name == "" {
+		if p.name, err = os.Hostname(); err != nil {
+			return p, fmt.Errorf("find host name: %w", err)
+		}
+	}
+	var port string
+	if p.bind, port, err = net.SplitHostPort(withPort(c.String("listen"), clusterPort)); err != nil {
+		return p, &usageError{fmt.Errorf("--listen: %w", err), "--listen :" + clusterPort}
+	}
+	if p.port, err = strconv.Atoi(port); err != nil || p.port < 1 || p.port > 65534 {
+		return p, &usageError{fmt.Errorf("--listen %s: no port", c.String("listen")), "--listen :" + clusterPort}
+	}
+	for _, other := range c.StringSlice("join") {
+		host, at, err := net.SplitHostPort(withPort(other, port))
+		theirs, bad := strconv.Atoi(at)
+		if err := errors.Join(err, bad); err != nil {
+			return p, &usageError{fmt.Errorf("--join %s: %w", other, err), "--join host1"}
+		}
+		p.join = append(p.join, net.JoinHostPort(host, strconv.Itoa(theirs+1)))
+	}
+	if p.address = c.String("address"); p.address == "" {
+		p.address = ownAddress(p.bind, p.join)
+	}
+	return p, nil
+}
+
+// gossipBind is the address on which gossip listens.
+func (p post) gossipBind() string {
+	switch {
+	case p.bind != "":
+		return p.bind
+	case strings.Contains(p.address, ":"):
+		return "::"
+	}
+	return "0.0.0.0"
+}
+
 // serveCluster is the daemon that outlives jobs. It ends in order on TERM, after its jobs; at once on a second.
 func serveCluster(c *cli.Context, hurry <-chan struct{}) error {
-	key, err := readKey(c.Path("cluster-key-file"))
+	p, err := readPost(c)
 	if err != nil {
 		return err
 	}
-	keyFile, err := filepath.Abs(c.Path("cluster-key-file"))
-	if err != nil {
-		return fmt.Errorf("find key file: %w", err)
-	}
-	slots := c.Int("slots")
-	if !c.IsSet("slots") {
-		slots = runtime.NumCPU()
-	}
-	if slots < 1 {
-		return &usageError{fmt.Errorf("--slots %d: must be at least 1", slots), ""}
-	}
-	name := c.String("name")
-	if name == "" {
-		if name, err = os.Hostname(); err != nil {
-			return fmt.Errorf("find host name: %w", err)
-		}
-	}
-	bind, port, err := net.SplitHostPort(withPort(c.String("listen"), clusterPort))
-	if err != nil {
-		return &usageError{fmt.Errorf("--listen: %w", err), "--listen :" + clusterPort}
-	}
-	n, err := strconv.Atoi(port)
-	if err != nil || n < 1 || n > 65534 {
-		return &usageError{fmt.Errorf("--listen %s: no port", c.String("listen")), "--listen :" + clusterPort}
-	}
-	var join []string
-	for _, other := range c.StringSlice("join") {
-		host, p, err := net.SplitHostPort(withPort(other, port))
-		theirs, bad := strconv.Atoi(p)
-		if err := errors.Join(err, bad); err != nil {
-			return &usageError{fmt.Errorf("--join %s: %w", other, err), "--join host1"}
-		}
-		join = append(join, net.JoinHostPort(host, strconv.Itoa(theirs+1)))
-	}
-	address := c.String("address")
-	if address == "" {
-		address = ownAddress(bind, join)
-	}
-	listener, err := (&net.ListenConfig{}).Listen(c.Context, "tcp", net.JoinHostPort(bind, port))
+	listener, err := (&net.ListenConfig{}).Listen(c.Context, "tcp", net.JoinHostPort(p.bind, strconv.Itoa(p.port)))
 	if err != nil {
 		return fmt.Errorf("listen for jobs: %w", err)
 	}
-	if bind == "" {
-		bind = "0.0.0.0"
-		if strings.Contains(address, ":") {
-			bind = "::"
-		}
-	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	status := systemd(os.Getenv("NOTIFY_SOCKET"))
-	ctx, end := context.WithCancelCause(context.WithoutCancel(c.Context))
-	defer end(nil)
-	defer context.AfterFunc(c.Context, func() {
-		cause := context.Cause(c.Context)
-		var s signalError
-		if errors.As(cause, &s) && s.sig == syscall.SIGHUP {
-			cause = standing.ErrLeave
-		}
-		end(cause)
-	})()
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-ctx.Done():
-			if errors.Is(context.Cause(ctx), standing.ErrLeave) {
-				status.say("STOPPING=1\nSTATUS=leaves its jobs to the next daemon")
-				log.Info("leaves its jobs to the daemon that comes next")
-				return
-			}
-			status.say("STOPPING=1\nSTATUS=waits for its jobs to end")
-			log.Info("stops when its jobs have ended; at once if told again")
-		case <-stop:
-		}
-	}()
+	ctx, end := untilStopped(c.Context)
+	defer end()
+	defer tellStop(ctx, log, status)()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // the heap is some megabytes, and every host tells of itself at once when a job begins
 	}
 	proc.SlackenSelf()
-	launchers := hosted{hosting{addr: net.JoinHostPort(address, port), name: name, keyFile: keyFile}, log}
+	launchers := hosted{hosting{addr: net.JoinHostPort(p.address, strconv.Itoa(p.port)), name: p.name, keyFile: p.keyFile}, log}
 	return standing.Serve(ctx, hurry, standing.Config{
-		Key: key, Name: name, Version: version, Slots: slots, Listener: listener, Bind: bind, Address: address, Port: n + 1, Join: join, Log: log,
+		Key: p.key, Name: p.name, Version: version, Slots: p.slots, Listener: listener, Bind: p.gossipBind(), Address: p.address, Port: p.port + 1, Join: p.join, Log: log,
 		Command: func() *exec.Cmd {
 			// The very same file, even if its name has gone to a newer build by now.
 			return &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--resumable"}, Env: jobEnv()}
@@ -130,9 +124,35 @@ func serveCluster(c *cli.Context, hurry <-chan struct{}) error {
 		Launchers: launchers,
 		Heirs:     launchers,
 		Ready: func(gossip string) {
-			log.Info("takes jobs", "at", listener.Addr(), "gossip", gossip, "name", name, "slots", slots)
-			status.say(fmt.Sprintf("READY=1\nSTATUS=takes jobs at %s, %s", listener.Addr(), topology.Count(slots, "slot")))
+			log.Info("takes jobs", "at", listener.Addr(), "gossip", gossip, "name", p.name, "slots", p.slots)
+			status.say(fmt.Sprintf("READY=1\nSTATUS=takes jobs at %s, %s", listener.Addr(), topology.Count(p.slots, "slot")))
 		},
+	})
+}
+
+// untilStopped returns a context that ends with another one, by standing.ErrLeave if that is for a HUP, or by end.
+func untilStopped(told context.Context) (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(told))
+	unhook := context.AfterFunc(told, func() {
+		cause := context.Cause(told)
+		if s, ok := errors.AsType[signalError](cause); ok && s.sig == syscall.SIGHUP {
+			cause = standing.ErrLeave
+		}
+		cancel(cause)
+	})
+	return ctx, func() { unhook(); cancel(nil) }
+}
+
+// tellStop tells what the daemon does when ctx ends, unless done is called before.
+func tellStop(ctx context.Context, log *slog.Logger, status systemd) (done func() bool) {
+	return context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), standing.ErrLeave) {
+			status.say("STOPPING=1\nSTATUS=leaves its jobs to the next daemon")
+			log.Info("leaves its jobs to the daemon that comes next")
+			return
+		}
+		status.say("STOPPING=1\nSTATUS=waits for its jobs to end")
+		log.Info("stops when its jobs have ended; at once if told again")
 	})
 }
 
