@@ -219,20 +219,15 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	} else {
 		announce(mux, placement)
 	}
-	if where.from != "" && spec.Verbose {
-		notes = append(notes, fmt.Sprintf("gorun: %s from %s", topology.Count(len(placement.Hosts), "host"), where.from))
-	}
-	for _, note := range slices.Concat(notes, w.notes(c, programs)) {
-		mux.Note("%s", note)
-	}
 	var names []string
 	for _, h := range placement.Hosts {
 		names = append(names, h.Name)
 	}
-	if note, warns := w.ring.strangers(names); warns {
-		mux.Note("gorun: warning: %s", note)
-	} else if note != "" && spec.Verbose {
-		mux.Note("gorun: %s", note)
+	if where.from != "" && spec.Verbose {
+		notes = append(notes, fmt.Sprintf("gorun: %s from %s", topology.Count(len(names), "host"), where.from))
+	}
+	for _, note := range slices.Concat(notes, w.notes(c, programs), w.ring.notes(names, spec.Verbose)) {
+		mux.Note("%s", note)
 	}
 	if err := w.ring.measure(c, names); err != nil {
 		return err
@@ -244,11 +239,8 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	signals := make(chan int, 8)
 	defer forwardSignals(signals)()
 
-	spec.Stdin = os.Stdin
-	spec.Output = ranksOutput{mux}
-	spec.Progress = func(p launcher.Progress) { mux.Status(output.Start(p).String()) }
-	spec.Note = mux.Note
-	spec.Watch, spec.WatchHosts = watchRanks(mux), watchHosts(mux)
+	spec.Stdin, spec.Signals, spec.Hurry = os.Stdin, signals, hurry
+	showOn(mux, &spec)
 	var unsaved error
 	if file := c.Path("save-topology"); file != "" || c.Bool("json") { // others do not wait for measurements
 		spec.Measured = func(hosts []topology.Host, edges []topology.Edge) {
@@ -256,8 +248,6 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 			unsaved = saveTopology(file, hosts, edges)
 		}
 	}
-	spec.Signals = signals
-	spec.Hurry = hurry
 	if err := detachedOf(c.Context).attach(&spec, placement); err != nil {
 		return err
 	}
@@ -284,6 +274,13 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	}
 	conclude(mux, err)
 	return errors.Join(err, showRest(c.Context, mux, hurry), unsaved)
+}
+
+// showOn has a job show what it does.
+func showOn(mux *output.Mux, spec *launcher.Spec) {
+	spec.Output, spec.Note = ranksOutput{mux}, mux.Note
+	spec.Progress = func(p launcher.Progress) { mux.Status(output.Start(p).String()) }
+	spec.Watch, spec.WatchHosts = watchRanks(mux), watchHosts(mux)
 }
 
 // showRest shows what ranks wrote in full, unless the user no longer wants to wait for it.

@@ -111,6 +111,17 @@ func (p ringPlan) strangers(names []string) (note string, warns bool) {
 	return fmt.Sprintf("%s also describes %s, which have no part in this", p.file, list), false
 }
 
+// notes are the lines that tell users of strangers; if they are no mistake, only where users want to hear all.
+func (p ringPlan) notes(names []string, all bool) []string {
+	switch note, warns := p.strangers(names); {
+	case warns:
+		return []string{"gorun: warning: " + note}
+	case note != "" && all:
+		return []string{"gorun: " + note}
+	}
+	return nil
+}
+
 // override applies the file to hosts that answered.
 func (p ringPlan) override(hosts []topology.Host) error {
 	for i := range hosts {
