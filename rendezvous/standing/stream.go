@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// absence is how long a host that is taken over may be without its daemon, or not answer, unless the job says. How long one may
-	// whose daemon was there is for the job to say: see Away.
+	// absence is how long a host that is taken over may be without its daemon at least: its part of the job goes on. How long one may
+	// whose daemon this launcher has met is for the job to say: see Away.
 	absence = 45 * time.Second
 	// prompt is how long a host has to answer somebody who was connected with it, or who was told of it by another: TCP by itself
 	// would ask ever more rarely.
@@ -251,11 +251,12 @@ func (s *Stream) connected() {
 }
 
 // again connects to a daemon that runs. A host that has no such job is the end. One that has no daemon may be given another, and one
-// that does not answer may do so again: either has so much time, 0 for the end of ctx.
-func (s *Stream) again(ctx context.Context, ask *wire.Resume, absence time.Duration) (net.Conn, io.Reader, error) {
+// that does not answer may do so again: the one has absence or more, the other so much time. With 0 both have it until the end of ctx.
+func (s *Stream) again(ctx context.Context, ask *wire.Resume, silence time.Duration) (net.Conn, io.Reader, error) {
 	client := s.lease.client
 	client.prompt = prompt
-	for first := time.Now(); ; {
+	var answered time.Time // since when it has, but has no daemon
+	for {
 		began := time.Now()
 		conn, in, err := client.enter(ctx, s.where().Addr, ask)
 		s.tried(began, !noAnswer(err))
@@ -266,7 +267,15 @@ func (s *Stream) again(ctx context.Context, ask *wire.Resume, absence time.Durat
 			return conn, in, nil
 		case errors.As(err, &refused):
 			return nil, nil, err
-		case absence > 0 && time.Since(first) >= absence:
+		case silence == 0:
+		case noAnswer(err):
+			answered = time.Time{}
+			if _, since := s.Away(); time.Since(since) >= silence {
+				return nil, nil, notAgain(err)
+			}
+		case answered.IsZero():
+			answered = began
+		case time.Since(answered) >= max(silence, absence):
 			return nil, nil, notAgain(err)
 		}
 		if !pause(ctx) {
