@@ -136,6 +136,32 @@ func TestFollowerWithoutHead(t *testing.T) {
 	}
 }
 
+// What follows a head that is refused because too much is in flight fails with it.
+func TestFollowersOfOneTooMany(t *testing.T) {
+	h := startBounded(t, 1, 3)
+	h.begin()
+	c := join(t, h.name, 0)
+	region, _ := c.alloc(1 << 20)
+	for _, handle := range []uint32{1, 2, 3} {
+		o := allreduce(handle, region, 4, fmt.Sprint("part", handle))
+		o.splits = []int32{-1}
+		c.send(o.encode())
+	}
+	head := allreduce(4, region, 4, "g")
+	head.splits = []int32{1, 2, 3}
+	c.send(head.encode())
+	for handle, text := range c.ends(1, 2, 3, 4) {
+		if !strings.Contains(text, "in flight already") {
+			t.Errorf("operation %d: %q", handle, text)
+		}
+	}
+	o := allreduce(5, region, 4, "x")
+	c.send(o.encode())
+	if text := c.ends(5)[5]; text != "" {
+		t.Errorf("after that: %s", text)
+	}
+}
+
 // What a rank began before it joins counts, although what follows a head is handed in later; then all are in a new round.
 func TestFollowersOfWhoJoins(t *testing.T) {
 	h := startReal(t, 2)
@@ -149,7 +175,7 @@ func TestFollowersOfWhoJoins(t *testing.T) {
 		ranks, regions, memories = append(ranks, c), append(regions, region), append(memories, memory)
 	}
 	leave := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
-	for round := range 200 {
+	for round := range 60 {
 		fails := round%10 == 9 // the head: what follows it is not owed any more
 		for rank, c := range ranks {
 			for i := range 3 {

@@ -234,7 +234,11 @@ func (s *session) submit(m *submit) error {
 	}
 	if len(s.operations)+s.queuedLocked() >= s.server.cfg.Operations {
 		s.mu.Unlock()
-		s.sendFail(m.handle, typeSubmit, invalid("submit %q: %d operations are in flight already", m.name, s.server.cfg.Operations))
+		err := invalid("submit %q: %d operations are in flight already", m.name, s.server.cfg.Operations)
+		var refused operation
+		_ = s.gather(m, &refused) // one refusal is enough
+		s.sendFail(m.handle, typeSubmit, err)
+		s.lead(refused.followers, err)
 		return nil
 	}
 	o := s.takeLocked()
