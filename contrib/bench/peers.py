@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,44 +25,65 @@ import growth
 import programs
 from programs import BUILD, ROOT, Program, Setting, Sizes
 
-TIMEOUT = 600  # seconds, of one program in one round
+GRACE = 5  # seconds for a program that is told to end
 
 
-def once(program: Program, setting: Setting, sizes: Sizes, seconds: float) -> dict[int, dict]:
-    """Runs a program and returns its rows by size."""
-    command = [*setting.run, *program.command(setting, sizes, seconds)]
-    where = f"{program.name}, {setting.title}"
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, cwd=programs.HERE)
-    except subprocess.TimeoutExpired:
-        sys.exit(f"bench: error: {where}: no end after {TIMEOUT} s")
-    documents = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode != 0 or not documents:
-        sys.exit(f"bench: error: {where}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+class Failed(Exception):
+    """A program brought no rows in a round, and why."""
+
+
+def once(command: list[str], timeout: float) -> dict[int, dict]:
+    """Runs a program and returns its rows by size. One that hangs is ended with all its own."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=programs.HERE,
+        start_new_session=True,
+    ) as run:  # fmt: skip
+        try:
+            out, err = run.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            for how in signal.SIGTERM, signal.SIGKILL:
+                os.killpg(run.pid, how)
+                try:
+                    run.communicate(timeout=GRACE)
+                    break
+                except subprocess.TimeoutExpired:
+                    continue
+            raise Failed(f"no end after {timeout:g} s") from None
+    documents = [line for line in out.splitlines() if line.startswith("{")]
+    if run.returncode != 0 or not documents:
+        print(out + err, file=sys.stderr)
+        raise Failed(f"exit status {run.returncode}")
     rows = {row["size"]: row for row in json.loads(documents[-1])["rows"]}
     wrong = sum(row["wrong"] for row in rows.values())
     if wrong:
-        sys.exit(f"bench: error: {where}: {wrong} elements are wrong")
+        raise Failed(f"{wrong} elements are wrong")
     return rows
 
 
-def compare(runners: list[Program], setting: Setting, sizes: Sizes, rounds: int, seconds: float) -> dict:
-    """Median and spread of p50 by program and size."""
+def compare(
+    runners: list[Program], setting: Setting, sizes: Sizes, rounds: int, seconds: float, timeout: float
+) -> tuple[dict, list[str]]:
+    """Median and spread of p50 by program and size, none if it always failed; and what failed."""
     runs: dict[str, list[dict[int, dict]]] = {runner.name: [] for runner in runners}
+    failures: list[str] = []
     for number in range(rounds):
         first = number % len(runners)  # each is the first now and then
         for runner in runners[first:] + runners[:first]:
             print(
                 f"{setting.title}: round {number + 1} of {rounds}: {runner.name}", file=sys.stderr, flush=True
             )
-            runs[runner.name].append(once(runner, setting, sizes, seconds))
-    return {name: medians(all_runs) for name, all_runs in runs.items()}
+            try:
+                command = [*setting.run, *runner.command(setting, sizes, seconds)]
+                runs[runner.name].append(once(command, timeout))
+            except Failed as why:
+                failures.append(f"{runner.name} failed in round {number + 1} of {rounds}: {why}.")
+    return {name: medians(all_runs) for name, all_runs in runs.items()}, failures
 
 
 def medians(runs: list[dict[int, dict]]) -> dict[int, dict]:
     """p50_us is the median over the rounds, low and high the extremes."""
     out = {}
-    for size in runs[0]:
+    for size in runs[0] if runs else ():
         values = [run[size]["p50_us"] for run in runs]
         out[size] = {"p50_us": statistics.median(values), "low": min(values), "high": max(values)}
     return out
@@ -94,8 +116,11 @@ def table(setting: Setting, own: str, results: dict, limit: dict[int, float] | N
             least = limit.get(size)
             cells += [micros(least), f"{100 * least / row['p50_us']:.0f} %"] if least else ["", ""]
         for name in others:
-            theirs = results[name][size]["p50_us"]
-            cells += [micros(theirs), f"{theirs / row['p50_us']:.2f}"]
+            theirs = results[name].get(size)
+            if theirs is None:
+                cells += ["failed", ""]
+                continue
+            cells += [micros(theirs["p50_us"]), f"{theirs['p50_us'] / row['p50_us']:.2f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]
 
@@ -163,6 +188,7 @@ class Bench:
     def __init__(self, args: argparse.Namespace, found: list[Program]) -> None:
         self.args, self.found = args, found
         self.lines: list[str] = []
+        self.complaints: list[str] = []  # of gorun itself
 
     def measure(
         self, setting: Setting, sizes: Sizes, names: list[str], limit: dict[int, float] | None = None
@@ -172,11 +198,16 @@ class Bench:
         if not runners:
             self.lines += [f"Not measured: {setting.title}: no program for it is installed.", ""]
             return
-        results = compare(runners, setting, sizes, self.args.rounds, self.args.min_time)
+        args = self.args
+        results, failures = compare(runners, setting, sizes, args.rounds, args.min_time, args.timeout)
         ideal = results.pop(programs.LIMIT, None)
         if ideal:
             limit = {size: row["p50_us"] for size, row in ideal.items()}
         self.lines += table(setting, names[0], results, limit)
+        for failure in failures:
+            self.lines += [failure, ""]
+            if failure.startswith(f"{names[0]} failed"):
+                self.complaints.append(f"{setting.title}: {failure}")
 
     def one_host(self, ranks: int, sizes: Sizes) -> None:
         peers = [programs.OPEN_MPI, programs.MPICH, programs.GLOO]
@@ -223,6 +254,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--min-time", type=float, default=0.1, help="seconds of each size in each round")
     parser.add_argument(
+        "--timeout", type=float, default=300, help="seconds for one program in one round; then it has failed"
+    )
+    parser.add_argument(
         "--horovod", default="", help="a Python that has stock Horovod, with its horovodrun beside it"
     )
     parser.add_argument("--output", type=Path, default=BUILD / "bench.md")
@@ -239,7 +273,7 @@ def main() -> None:
         for mbit in args.mbit:
             # Below 1 MiB a limited link says nothing that an unlimited one does not.
             bench.lab(hosts, mbit, Sizes(max(args.begin, 1 << 20), args.end, args.factor) if mbit else sizes)
-    complaints: list[str] = []
+    complaints = bench.complaints
     if args.large:
         for hosts, ranks in ((1, 2), (2, 1)):
             lines, wrong = growth.report(hosts, ranks, 1 << 30, args.min_time)

@@ -1,6 +1,8 @@
 """Tests of what the comparison computes; the programs it runs check their own results."""
 
+import time
 import unittest
+from unittest import mock
 
 import peers
 import programs
@@ -45,6 +47,34 @@ class Test(unittest.TestCase):
             lines[2], "| size | gorun (spread) | limit | of the limit | torch gloo | torch gloo / gorun |"
         )
         self.assertEqual(lines[4], "| 64 KiB | 20.0 (18.0–1,500) | 5.0 | 25 % | 50.0 | 2.50 |")
+
+    def test_what_hangs_or_fails_is_a_cell_of_the_table(self) -> None:
+        row = '{"rows": [{"size": 4, "p50_us": 2.0, "wrong": 0}]}'
+        scripts = {
+            "gorun": f"echo '{row}'",
+            "hangs": "trap '' TERM; sleep 60 & wait; sleep 60",
+            "fails": "exit 3",
+            "lies": f"echo '{row}'".replace('"wrong": 0', '"wrong": 1'),
+        }
+        runners = [
+            Program(name, "", lambda *_, script=script: ["sh", "-c", script])
+            for name, script in scripts.items()
+        ]
+        setting = Setting("1 host", 2)
+        since = time.monotonic()
+        with mock.patch.object(peers, "GRACE", 0.2), mock.patch("sys.stderr"):
+            results, failures = peers.compare(runners, setting, Sizes(4, 4, 4), 1, 0.1, 0.5)
+        self.assertLess(time.monotonic() - since, 20)
+        self.assertEqual(
+            failures,
+            [
+                "hangs failed in round 1 of 1: no end after 0.5 s.",
+                "fails failed in round 1 of 1: exit status 3.",
+                "lies failed in round 1 of 1: 1 elements are wrong.",
+            ],
+        )
+        line = peers.table(setting, "gorun", results)[4]
+        self.assertEqual(line, "| 4 B | 2.0 (2.0–2.0) | failed |  | failed |  | failed |  |")
 
     def test_human(self) -> None:
         for size, want in {
