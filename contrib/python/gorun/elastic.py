@@ -194,7 +194,7 @@ def all_have_it(mine: bool) -> bool:
 
 
 class Mistakes:
-    """Tells failures that the script makes itself, and that another world does not mend, from those of hosts."""
+    """Tells failures that the script makes itself, which another world does not mend, from others."""
 
     MOST = 3  # in a row, without a commit between them
 
