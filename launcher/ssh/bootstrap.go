@@ -26,8 +26,8 @@ import (
 //     the shell's tools may read ahead as they like without taking bytes meant for the program. NEED names the directory
 //     as well: instead of a length the launcher may say 0, when another login has filled the same directory meanwhile, or
 //     from, address, port and a word, where another host has the binary (see spread.go). If that comes to nothing the
-//     shell says NEED once more, without a name, and is sent it. It comes in gzip where the host has that; "raw" behind the
-//     length says that it does not, but in pieces: behind that is their size, and the shell says MORE after each but the last
+//     shell says NEED once more, without a name, and is sent it. It comes in gzip where the host has that, unless "raw" stands
+//     behind the length
 //  3. after RUN standard input and output belong to the program
 //
 // Cached: one round trip after login, two processes on the host (sh, uname). Uncached: one more round trip and
@@ -69,7 +69,7 @@ func (c *Conn) Bootstrap(ctx context.Context, b Binary, args []string) (*Session
 	s.Stdout = out
 	waiting, hurry := context.WithCancel(ctx)
 	defer hurry()
-	up := &upload{client: c.client, binary: b, to: s.Stdin, abort: c.Close, near: func() bool { return c.client.near(c) }, ctx: waiting, filled: func(bool) {}, left: func(bool) {}}
+	up := &upload{client: c.client, binary: b, to: s.Stdin, abort: c.Close, near: func() bool { return c.client.near(c) }, ping: c.ping, ctx: waiting, filled: func(bool) {}, left: func(bool) {}}
 	err = up.serve(out, nonce)
 	if err == nil {
 		up.settled(true)
@@ -82,7 +82,7 @@ func (c *Conn) Bootstrap(ctx context.Context, b Binary, args []string) (*Session
 	// The command may hold the session open; nobody will read it any more.
 	c.Close()
 	hurry()
-	up.wait()
+	up.sending.Wait()
 	up.settled(false)
 	s.Wait()
 	if ctx.Err() != nil {
@@ -105,13 +105,13 @@ type upload struct {
 	to     io.Writer
 	abort  func() error
 	near   func() bool
+	ping   func() bool     // returns when the host has taken all that was sent before, or cannot be asked
 	ctx    context.Context // of waiting for others
 
 	filled func(ok bool) // to be told how the present place went
 	left   func(ok bool) // to be told how the present way to the binary went
 
 	sending sync.WaitGroup
-	more    chan struct{} // a token whenever the shell wants another piece; of serve
 	mu      sync.Mutex
 	err     error
 }
@@ -130,27 +130,21 @@ func (u *upload) serve(out *bufio.Reader, nonce string) error {
 		}
 		switch verb {
 		case "RUN":
-			u.wait()
+			u.sending.Wait()
 			return nil
 		case "NEED":
-			u.wait() // of an earlier place: its bytes are all consumed, or it would not ask again
+			u.sending.Wait() // of an earlier place: its bytes are all consumed, or it would not ask again
 			kind, place, named := strings.Cut(detail, " ")
 			if named {
 				u.settled(false)
-				u.begin(func(more <-chan struct{}) { u.provide(kind == "gz", place, more) })
+				u.sending.Go(func() { u.provide(kind == "gz", place) })
 				continue
 			}
 			u.left(false) // what we said instead came to nothing
 			u.left = func(bool) {}
-			u.begin(func(more <-chan struct{}) { u.send(kind == "gz", more) })
-		case "MORE":
-			select {
-			case u.more <- struct{}{}:
-			default:
-				return &Error{Step: StepUpload, Err: errors.New("the host asks for more than there is")}
-			}
+			u.sending.Go(func() { u.send(kind == "gz") })
 		case "AGAIN": // that place did not work out; the shell only wants to know that we are here
-			u.wait()
+			u.sending.Wait()
 			u.settled(false)
 			if _, err := io.WriteString(u.to, nonce+"\n"); err != nil {
 				return err
@@ -163,22 +157,6 @@ func (u *upload) serve(out *bufio.Reader, nonce string) error {
 	}
 }
 
-// begin starts to answer the shell, until wait.
-func (u *upload) begin(answer func(more <-chan struct{})) {
-	more := make(chan struct{}, 1)
-	u.more = more
-	u.sending.Go(func() { answer(more) })
-}
-
-// wait ends what begin has started: nobody asks for more any more.
-func (u *upload) wait() {
-	if u.more != nil {
-		close(u.more)
-	}
-	u.more = nil
-	u.sending.Wait()
-}
-
 // settled tells those who wait for this host how it went. Nothing may be on its way.
 func (u *upload) settled(ok bool) {
 	u.filled(ok)
@@ -187,7 +165,7 @@ func (u *upload) settled(ok bool) {
 }
 
 // provide has the host come by the binary in the best way there is.
-func (u *upload) provide(compressed bool, place string, more <-chan struct{}) {
+func (u *upload) provide(compressed bool, place string) {
 	spread := u.client.spread
 	there, filled, err := spread.settle(u.ctx, u.binary.SHA256, place)
 	if err != nil {
@@ -204,7 +182,7 @@ func (u *upload) provide(compressed bool, place string, more <-chan struct{}) {
 	}
 	u.left = left
 	if way.from == nil {
-		u.send(compressed, more)
+		u.send(compressed)
 		return
 	}
 	host, port, _ := net.SplitHostPort(way.from.address)
@@ -212,9 +190,9 @@ func (u *upload) provide(compressed bool, place string, more <-chan struct{}) {
 }
 
 // send writes the length and the bytes. If they cannot be had the session is aborted, for the shell would wait for ever.
-func (u *upload) send(compressed bool, more <-chan struct{}) {
+func (u *upload) send(compressed bool) {
 	to := &sink{w: u.to}
-	err := u.write(to, compressed, more)
+	err := u.write(to, compressed)
 	if err == nil || to.failed {
 		return // failed: the other side is gone, and serve will hear why
 	}
@@ -224,7 +202,7 @@ func (u *upload) send(compressed bool, more <-chan struct{}) {
 	u.abort()
 }
 
-func (u *upload) write(to io.Writer, compressed bool, more <-chan struct{}) error {
+func (u *upload) write(to io.Writer, compressed bool) error {
 	plain := compressed && u.client.sendsPlain(u.near)
 	if compressed && !plain {
 		body, err := u.client.compress(u.binary)
@@ -242,26 +220,37 @@ func (u *upload) write(to io.Writer, compressed bool, more <-chan struct{}) erro
 		return err
 	}
 	defer in.Close()
-	length, piece := fmt.Sprint(u.binary.Size), u.binary.Size
-	if plain {
-		piece = pieceSize
-		length += fmt.Sprint(" raw ", piece)
-	}
-	if _, err := fmt.Fprintln(to, length); err != nil {
+	if _, err := fmt.Fprintf(to, "%d raw\n", u.binary.Size); err != nil {
 		return err
 	}
-	for sent := int64(0); ; {
-		n, err := io.CopyN(to, in, min(piece, u.binary.Size-sent))
+	pace := func() {}
+	if plain {
+		pace = u.pacer()
+	}
+	for sent := int64(0); sent < u.binary.Size; {
+		pace()
+		n, err := io.CopyN(to, in, min(pieceSize, u.binary.Size-sent))
 		sent += n
 		if err == io.EOF {
 			return fmt.Errorf("binary is %d bytes, not %d", sent, u.binary.Size)
 		}
-		if err != nil || sent == u.binary.Size {
+		if err != nil {
 			return err
 		}
-		if _, wanted := <-more; !wanted {
-			return nil // serve knows why
-		}
+	}
+	return nil
+}
+
+// pacer returns a function to be called before each piece. It waits until the host has taken the last one but one.
+func (u *upload) pacer() (pace func()) {
+	taken := make(chan struct{}, 1)
+	taken <- struct{}{}
+	return func() {
+		<-taken
+		u.sending.Go(func() {
+			u.ping()
+			taken <- struct{}{}
+		})
 	}
 }
 
@@ -290,10 +279,10 @@ const (
 	// plainUploads are sent to such hosts as they are: what gzip saves of the first, at 1 Gbit/s, is 80 ms each, and it takes
 	// 250 ms here and 150 ms there. From then on it has been worth it.
 	plainUploads = 4
-	// pieceSize is how much is under way of such an upload. sshd takes all that its window of 2 MiB allows into a buffer
+	// pieceSize is half of what is under way of such an upload. sshd takes all that its window of 2 MiB allows into a buffer
 	// which it makes anew, and copies, for every 32 KiB by which that grows: it took 250 ms of CPU for 18 MB that came
-	// at once.
-	pieceSize = 512 << 10
+	// at once. It answers to a request once it has taken what came before.
+	pieceSize = 128 << 10
 )
 
 // sendsPlain reports whether an upload is better not compressed.
@@ -303,13 +292,9 @@ func (c *Client) sendsPlain(near func() bool) bool {
 
 // near measures whether the host is in the same network. Nothing may be under way to it.
 func (c *Conn) near() bool {
-	b, ok := c.transport.(builtin)
-	if !ok {
-		return false
-	}
 	for range 3 { // it may be busy with something else
 		begin := time.Now()
-		if _, _, err := b.client.SendRequest("keepalive@openssh.com", true, nil); err != nil {
+		if !c.ping() {
 			return false
 		}
 		switch took := time.Since(begin); {
@@ -320,6 +305,17 @@ func (c *Conn) near() bool {
 		}
 	}
 	return false
+}
+
+// ping asks the host for an answer and waits for it, which says that it has taken all that was sent before. It returns
+// false if there is none.
+func (c *Conn) ping() bool {
+	b, ok := c.transport.(builtin)
+	if !ok {
+		return false
+	}
+	_, _, err := b.client.SendRequest("keepalive@openssh.com", true, nil)
+	return err == nil
 }
 
 // compress returns the binary in gzip. A Go binary shrinks to less than half; the fastest level costs 250 ms once.

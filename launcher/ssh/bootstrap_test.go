@@ -158,7 +158,7 @@ func TestBootstrapInEveryShell(t *testing.T) {
 
 			// In pieces.
 			ssh.Near(client)
-			converse(t, connect(t, client, "h"), program(2*ssh.PieceSize+1), "0027")
+			converse(t, connect(t, client, "h"), program(3*ssh.PieceSize+1), "0027")
 		})
 	}
 }
@@ -502,13 +502,9 @@ func TestBootstrapInPieces(t *testing.T) {
 		b.Size += ssh.PieceSize
 		failing(t, near(t, ""), b, ssh.StepUpload, fmt.Sprintf("binary is %d bytes, not %d", 2*ssh.PieceSize, b.Size))
 	})
-	t.Run("asks for what nobody offered", func(t *testing.T) {
-		c := near(t, `echo "$2" | grep -o "gorun-bootstrap [0-9a-f]*" | head -n 1 | sed "s/$/ MORE/"; exit`)
-		failing(t, c, program(ssh.PieceSize), ssh.StepUpload, "the host asks for more than there is")
-	})
 	// Then it goes to another place, from its beginning. What the first one was sent and did not take is not part of it.
 	t.Run("place gets full", func(t *testing.T) {
-		b := program(4*ssh.PieceSize + os.Getpid()%1000) // not the one of another run
+		b := program(2<<20 + os.Getpid()%1000) // not the one of another run
 		fallback := fmt.Sprintf("/tmp/gorun-%d/%s", os.Getuid(), b.SHA256)
 		t.Cleanup(func() {
 			os.RemoveAll(fallback)
@@ -522,10 +518,10 @@ func TestBootstrapInPieces(t *testing.T) {
 			t.Errorf("%d uploads, want one for each place", n.Load())
 		}
 	})
-	// No more is under way than one piece, however much sshd would take.
-	t.Run("host does not read", func(t *testing.T) {
+	// No more is sent than what the host has taken, and two pieces, however much its window allows.
+	t.Run("host does not answer", func(t *testing.T) {
 		srv, h := startServer(t), newHome(t)
-		srv.env, srv.stall = []string{"XDG_CACHE_HOME=" + h.path("cache")}, 100<<10
+		srv.env, srv.unheard = []string{"XDG_CACHE_HOME=" + h.path("cache")}, true
 		b := program(4 * ssh.PieceSize)
 		var taken atomic.Int64
 		open := b.Open
@@ -550,8 +546,8 @@ func TestBootstrapInPieces(t *testing.T) {
 		})
 		_, err := conn.Bootstrap(ctx, b, nil)
 		wg.Wait()
-		if !errors.Is(err, context.Canceled) || taken.Load() != ssh.PieceSize {
-			t.Errorf("%d bytes were sent, not a piece of %d; %v", taken.Load(), ssh.PieceSize, err)
+		if !errors.Is(err, context.Canceled) || taken.Load() > 2*ssh.PieceSize {
+			t.Errorf("%d bytes were sent, more than two pieces of %d; %v", taken.Load(), ssh.PieceSize, err)
 		}
 	})
 }

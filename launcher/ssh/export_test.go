@@ -8,7 +8,7 @@ func FarAway(c *Client) { c.plain.Store(plainUploads) }
 // Near has c take all hosts for near, however busy they are.
 func Near(c *Client) { c.near = func(*Conn) bool { return true } }
 
-// PieceSize is how much of an upload is under way to a host that is near.
+// PieceSize is half of what is under way of an upload to a host that is near.
 const PieceSize = pieceSize
 
 // PerServer is how many logins are under way with one server.

@@ -30,6 +30,9 @@ import (
 // Another host is asked by Python, which hosts of ours have. Then there is a tool for the checksum too, so what a stranger
 // hands out is not run.
 //
+// dd takes the binary in large pieces, where it knows how to count bytes, which takes half the time that head does. The file is
+// added to, not cut first: ext4 has a file that was cut on disk when it is closed, and everybody waits for that.
+//
 // Any number of launchers may upload at once: each writes a file of its own and renames it. What is left after a power cut
 // is removed by a later upload.
 const bootstrapScript = `
@@ -66,10 +69,8 @@ get() {
     s.sendall(sys.stdin.buffer.readline());
     shutil.copyfileobj(s.makefile(chr(114)+chr(98)),sys.stdout.buffer,1<<16)" "$a" "$q";
 };
-pieces() {
-  while [ "$n" -gt "${q:-$n}" ]; do { head -c "$q" 3>&- && say MORE >&3; } || return; n=$((n-q)); done;
-  head -c "$n" 3>&-;
-};
+large=iflag=fullblock,count_bytes;
+take() { if dd $large count=0 </dev/null; then dd bs=64k $large count="$n"; else head -c "$n"; fi 2>/dev/null; };
 unpack() { head -c "$n" | { gzip -dc || { cat >/dev/null; false; }; }; };
 for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   at "$d";
@@ -88,8 +89,8 @@ for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   0) cached "$d" && { clean; umask "$o"; run "$@"; };;
   from) get >"$t" 2>/dev/null && whole && keep "$@";;
   esac;
-  case $n in 0|from) say NEED $z; read -r n a q || exit 1;; esac;
-  case $z/$a in gz/) unpack >"$t";; *) pieces 3>&1 >"$t";; esac;
+  case $n in 0|from) : >"$t"; say NEED $z; read -r n a || exit 1;; esac;
+  case $z/$a in gz/) unpack >>"$t";; *) take >>"$t";; esac;
   if [ $? -eq 0 ]; then
     whole || { clean; say FAIL hash "$d"; exit 1; };
     keep "$@";

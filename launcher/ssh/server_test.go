@@ -37,6 +37,7 @@ type server struct {
 	accepted atomic.Int64
 	offered  sync.Map // fingerprint → number of times
 	env      []string
+	unheard  bool // requests get no answer
 	stall    int  // when > 0, commands get no more than that many bytes of input
 	mute     bool // no channel is answered
 
@@ -129,7 +130,13 @@ func (s *server) serve(c net.Conn) {
 		return
 	}
 	s.logins.Add(1)
-	s.wg.Go(func() { gossh.DiscardRequests(reqs) })
+	s.wg.Go(func() {
+		if s.unheard {
+			for range reqs {
+			}
+		}
+		gossh.DiscardRequests(reqs)
+	})
 	for ch := range chans {
 		if s.mute {
 			continue
