@@ -62,7 +62,7 @@ type Spec struct {
 	Lease        time.Duration // how long a host may be silent; 0 for what its devices need
 	VMTools      string        // the program to ask about moves of a VM, "" for VMware's in its VMs
 	StartTimeout time.Duration // until every rank runs, and then until the hosts have formed their world
-	Grace        time.Duration // between TERM and KILL
+	Grace        time.Duration // between TERM, or the INT of a Ctrl-C, and KILL
 	Timeout      time.Duration // of the whole job; 0 for none
 
 	Dial   Dialer

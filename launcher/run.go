@@ -23,6 +23,9 @@ import (
 // ErrStopped is the cause of a job that was ended from outside (Ctrl-C) and not by one of its ranks.
 var ErrStopped = errors.New("stopped")
 
+// ErrInterrupted is the cause of one that was ended by Ctrl-C, of which ranks hear as they would at a terminal.
+var ErrInterrupted = errors.New("interrupted")
+
 const (
 	// settle is how long a failing start waits for the other hosts, so that one report names all of them.
 	settle = 5 * time.Second
@@ -653,7 +656,7 @@ func (j *job) stop(verdict error) {
 		return
 	}
 	j.stopping, j.verdict = true, verdict
-	j.broadcast(&wire.Stop{})
+	j.broadcast(&wire.Stop{Interrupt: errors.Is(verdict, ErrInterrupted)})
 	if verdict != nil && (j.change != nil || !j.allStarted()) {
 		// Hosts that were not reached yet have nothing to stop: do not wait for them.
 		for _, h := range j.hosts {

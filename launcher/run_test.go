@@ -462,6 +462,36 @@ func TestCancelStops(t *testing.T) {
 	}
 }
 
+// TestHowItStops: ranks hear of a Ctrl-C by INT, of all else by TERM.
+func TestHowItStops(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cause     error
+		interrupt bool
+	}{
+		"Ctrl-C": {fmt.Errorf("by a user: %w", launcher.ErrInterrupted), true},
+		"TERM":   {launcher.ErrStopped, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			s := &script{t: t, daemons: both(func(c *conversation) {
+				if !c.begin() {
+					return
+				}
+				if c.job.HostID == 0 {
+					cancel(tc.cause)
+				}
+				if m, ok := c.hear().(*wire.Stop); !ok || m.Now || m.Interrupt != tc.interrupt {
+					t.Errorf("the daemon hears %+v", m)
+				}
+				c.say(&wire.Done{})
+			})}
+			if _, _, err := start(t, ctx, s, nil); !errors.Is(err, tc.cause) {
+				t.Fatalf("verdict %v", err)
+			}
+		})
+	}
+}
+
 // TestStdinReachesRankZero: all of it, in order, and its end.
 func TestStdinReachesRankZero(t *testing.T) {
 	want := strings.Repeat("0123456789abcdef", 64<<10) // 1 MiB, more than the launcher holds

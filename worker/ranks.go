@@ -256,12 +256,19 @@ func (f farewells) Leave(process int, epoch uint32, _ int) {
 }
 
 // stop ends all ranks; it may be called again with less grace.
-func (d *daemon) stop(ctx context.Context, grace time.Duration) {
+func (d *daemon) stop(ctx context.Context, grace time.Duration) { d.stopBy(ctx, d.ranks.Stop, grace) }
+
+// interrupt is stop for ranks that get INT first.
+func (d *daemon) interrupt(ctx context.Context, grace time.Duration) {
+	d.stopBy(ctx, d.ranks.Interrupt, grace)
+}
+
+func (d *daemon) stopBy(ctx context.Context, end func(context.Context, time.Duration) error, grace time.Duration) {
 	d.stopping = true
 	d.cfg.Tie.end()
 	d.stops++
 	d.wg.Go(func() {
-		err := d.ranks.Stop(context.WithoutCancel(ctx), grace)
+		err := end(context.WithoutCancel(ctx), grace)
 		d.post(context.WithoutCancel(ctx), func() {
 			d.stops--
 			if err != nil {

@@ -596,11 +596,14 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	case *wire.GiveUp:
 		d.giveUp(m.Text)
 	case *wire.Stop:
-		grace := time.Duration(d.job.GraceMS) * time.Millisecond
-		if m.Now {
-			grace = 0
+		switch grace := time.Duration(d.job.GraceMS) * time.Millisecond; {
+		case m.Now:
+			d.stop(ctx, 0)
+		case m.Interrupt:
+			d.interrupt(ctx, grace)
+		default:
+			d.stop(ctx, grace)
 		}
-		d.stop(ctx, grace)
 	default:
 		d.log.Warn("launcher: unexpected message", "type", fmt.Sprintf("%T", m))
 	}

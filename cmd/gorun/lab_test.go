@@ -366,23 +366,39 @@ func TestPowerOff(t *testing.T) {
 	c.expectNothingLeft(5 * time.Second)
 }
 
-// TestInterrupt is Ctrl-C.
+// TestInterrupt is Ctrl-C, and kill: ranks elsewhere hear which of them it is.
 func TestInterrupt(t *testing.T) {
 	c := newCluster(t, 2)
-	cmd, stdout, stderr := c.command("-np", "2", "-H", "host1,host2", python, "-c", busy)
-	watched := &watch{buf: stdout}
-	cmd.Stdout = watched
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	c.await("busy rank", func() bool { return watched.count("busy") == 2 })
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	cmd.Wait()
-	c.expectNothingLeft(time.Second)
-	if code := cmd.ProcessState.ExitCode(); code != 130 {
-		t.Errorf("exit code %d, want 130\n%s", code, stderr)
+	tells := `trap "echo interrupted; exit 3" INT; trap "echo terminated; exit 3" TERM; echo busy; while :; do sleep 0.05; done`
+	for name, tc := range map[string]struct {
+		program []string
+		sig     syscall.Signal
+		says    string
+	}{
+		"Python":            {[]string{python, "-c", busy}, syscall.SIGINT, "busy"},
+		"handlers":          {[]string{"sh", "-c", tells}, syscall.SIGINT, "interrupted"},
+		"handlers, by kill": {[]string{"sh", "-c", tells}, syscall.SIGTERM, "terminated"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd, stdout, stderr := c.command(append([]string{"-np", "2", "-H", "host1,host2"}, tc.program...)...)
+			watched := &watch{buf: stdout}
+			cmd.Stdout = watched
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			c.await("busy rank", func() bool { return watched.count("busy") == 2 })
+			if err := cmd.Process.Signal(tc.sig); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Wait()
+			c.expectNothingLeft(time.Second)
+			if code := cmd.ProcessState.ExitCode(); code != 128+int(tc.sig) {
+				t.Errorf("exit code %d, want %d\n%s", code, 128+int(tc.sig), stderr)
+			}
+			if watched.count(tc.says) != 2 {
+				t.Errorf("want %q of both ranks:\n%s", tc.says, stdout)
+			}
+		})
 	}
 }
 

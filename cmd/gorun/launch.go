@@ -39,7 +39,7 @@ func lifetimeFlags() []cli.Flag {
 	return []cli.Flag{
 		startTimeout,
 		timeout,
-		timeFlag("grace", 3*time.Second, "`TIME` between TERM and KILL when ranks are stopped"),
+		timeFlag("grace", 3*time.Second, "`TIME` between TERM and KILL when ranks are stopped; after Ctrl-C they get INT first, and TERM when two thirds of it have passed"),
 	}
 }
 

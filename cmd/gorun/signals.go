@@ -19,7 +19,9 @@ type signalError struct{ sig syscall.Signal }
 
 func (e signalError) Error() string { return "stopped by " + unix.SignalName(e.sig) }
 
-func (e signalError) Is(target error) bool { return target == launcher.ErrStopped }
+func (e signalError) Is(target error) bool {
+	return target == launcher.ErrStopped || target == launcher.ErrInterrupted && e.sig == syscall.SIGINT
+}
 
 // onInterrupt turns the first INT, TERM or HUP into a cancellation and the second into haste.
 func onInterrupt(stop context.CancelCauseFunc, hurry chan struct{}) (cancel func()) {

@@ -285,7 +285,8 @@ type Signal struct {
 
 // Stop ends the ranks: TERM, then KILL after the job's grace; at once if Now.
 type Stop struct {
-	Now bool `msgpack:"now"`
+	Now       bool `msgpack:"now"`
+	Interrupt bool `msgpack:"interrupt"` // INT first, and TERM only after most of the grace
 }
 
 // Inspect asks a daemon what its ranks are doing.

@@ -50,10 +50,12 @@ type rank struct {
 	pipes int       // that are still open
 }
 
-// stop is one or more calls of Stop under way.
+// stop is one or more calls of Stop and Interrupt under way.
 type stop struct {
 	sweep   sweep
-	empty   int // scans in a row that found nothing
+	polite  bool      // the ranks are still to be interrupted
+	termAt  time.Time // when those that an interrupt does not end get TERM
+	empty   int       // scans in a row that found nothing
 	replies []chan error
 }
 
@@ -149,9 +151,17 @@ func (g *Group) Kill(process int) {
 // Stop ends everything of the job on this host: TERM, and KILL after grace or when ctx ends. It returns
 // when nothing is left and every Exit is on its way, or with a *StuckError when something outlived KILL.
 // A second Stop shortens the grace of the first. Meanwhile no rank starts.
-func (g *Group) Stop(ctx context.Context, grace time.Duration) error {
+func (g *Group) Stop(ctx context.Context, grace time.Duration) error { return g.end(ctx, 0, grace) }
+
+// Interrupt is Stop as a user's Ctrl-C means it: ranks get INT first, like the processes of a terminal, and TERM when
+// they have not ended after most of the grace.
+func (g *Group) Interrupt(ctx context.Context, grace time.Duration) error {
+	return g.end(ctx, grace/3*2, grace)
+}
+
+func (g *Group) end(ctx context.Context, patience, grace time.Duration) error {
 	reply := make(chan error, 1)
-	g.do(func() { g.stopBy(time.Now().Add(grace), reply) })
+	g.do(func() { g.stopBy(time.Now().Add(patience), time.Now().Add(grace), patience > 0, reply) })
 	select {
 	case err := <-reply:
 		return err
@@ -159,7 +169,7 @@ func (g *Group) Stop(ctx context.Context, grace time.Duration) error {
 		return nil
 	case <-ctx.Done():
 	}
-	g.do(func() { g.stopBy(time.Now(), nil) })
+	g.do(func() { g.stopBy(time.Now(), time.Now(), false, nil) })
 	select {
 	case err := <-reply:
 		return err
@@ -283,12 +293,15 @@ func (g *Group) rankEnded(r *rank) {
 	g.clock.now(time.Now())
 }
 
-func (g *Group) stopBy(killAt time.Time, reply chan error) {
+func (g *Group) stopBy(termAt, killAt time.Time, polite bool, reply chan error) {
 	if g.stop == nil {
-		g.stop = &stop{sweep: sweep{killAt: killAt}}
+		g.stop = &stop{sweep: sweep{killAt: killAt}, termAt: termAt, polite: polite}
 	}
 	if killAt.Before(g.stop.sweep.killAt) {
 		g.stop.sweep.killAt = killAt
+	}
+	if termAt.Before(g.stop.termAt) {
+		g.stop.termAt = termAt
 	}
 	if reply != nil {
 		g.stop.replies = append(g.stop.replies, reply)
@@ -396,7 +409,13 @@ func (g *Group) pressAll(owned map[int][]process, none bool, now time.Time) {
 	switch {
 	case len(left) > 0 && !s.sweep.expired(now):
 		s.empty = 0
-		s.sweep.press(left, g.self, now, 0)
+		if s.polite {
+			s.polite = false
+			g.interrupt()
+		}
+		if !now.Before(s.termAt) || !g.running() {
+			s.sweep.press(left, g.self, now, 0)
+		}
 		return
 	case len(left) > 0:
 		stuck := &StuckError{}
@@ -425,6 +444,21 @@ func (g *Group) pressAll(owned map[int][]process, none bool, now time.Time) {
 	for _, reply := range s.replies {
 		reply <- err
 	}
+}
+
+// interrupt sends INT to the process groups of the ranks, as a terminal does (and CONT, or a stopped process would never
+// see it).
+func (g *Group) interrupt() {
+	for _, r := range g.ranks {
+		if !r.ended {
+			unix.Kill(-r.pid, unix.SIGINT)
+			unix.Kill(-r.pid, unix.SIGCONT)
+		}
+	}
+}
+
+func (g *Group) running() bool {
+	return slices.ContainsFunc(g.ranks, func(r *rank) bool { return !r.ended })
 }
 
 // origin tells by its environment to which rank a process belongs.

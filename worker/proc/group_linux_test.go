@@ -472,6 +472,49 @@ func TestStop(t *testing.T) {
 }
 
 // TestHurry: the end of the context replaces the grace, and so does a second Stop.
+// TestInterrupt: Ctrl-C reaches ranks as at a terminal, those that do not mind it get TERM and KILL, and what they have
+// detached ends when they have.
+func TestInterrupt(t *testing.T) {
+	for _, tt := range []struct {
+		name, script string
+		grace        time.Duration
+		sig          syscall.Signal
+		code         int
+		says         string
+	}{
+		{"plain", "echo up; exec sleep 1000", time.Minute, syscall.SIGINT, 130, ""},
+		{"cleans up", `trap 'echo bye; exit 9' INT; echo up; while :; do sleep 0.01; done`, time.Minute, 0, 9, "bye\n"},
+		{"a program of its own", `trap 'echo bye' INT; echo up; sh -c 'trap "echo inner" INT; sleep 1000'; exit 4`, time.Minute, 0, 4, "inner\nbye\n"},
+		{"is stopped", `echo up; kill -STOP $$; sleep 1000`, time.Minute, syscall.SIGINT, 130, ""},
+		{"ignores INT", `trap "" INT; trap 'echo term; exit 5' TERM; echo up; while :; do sleep 0.01; done`, 3 * time.Second, 0, 5, "term\n"},
+		{"ignores both", `trap "" INT TERM; echo up; while :; do sleep 1000; done`, 300 * time.Millisecond, syscall.SIGKILL, 137, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g, job := open(t, proc.Config{})
+			var out sink
+			g.Start(shell(0, tt.script), &out, io.Discard)
+			n := nap()
+			g.Start(shell(1, fmt.Sprintf(detach, n)+"echo up; wait; sleep 1000"), &out, io.Discard)
+			mark := fmt.Sprintf("sleep\x00%d", n)
+			eventually(t, "ranks are up", func() bool { return strings.Count(out.String(), "up\n") == 2 && len(carrying(mark)) == 4 })
+			if err := g.Interrupt(context.Background(), tt.grace); err != nil {
+				t.Error(err)
+			}
+			if left := append(carrying(job), carrying(mark)...); len(left) > 0 {
+				t.Errorf("%v is left", left)
+			}
+			for range 2 {
+				if e := next(t, g); e.Process == 0 && (e.Signal != tt.sig || e.Code != tt.code) {
+					t.Errorf("%+v", e)
+				}
+			}
+			if said := strings.ReplaceAll(out.String(), "up\n", ""); said != tt.says {
+				t.Errorf("the rank says %q, want %q", said, tt.says)
+			}
+		})
+	}
+}
+
 func TestHurry(t *testing.T) {
 	for _, second := range []bool{false, true} {
 		g, _ := open(t, proc.Config{})

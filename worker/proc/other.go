@@ -34,6 +34,9 @@ func (*Group) Signal(syscall.Signal) {}
 // Stop is never reached.
 func (*Group) Stop(context.Context, time.Duration) error { return errNotLinux }
 
+// Interrupt fails.
+func (*Group) Interrupt(context.Context, time.Duration) error { return errNotLinux }
+
 // Close is never reached.
 func (*Group) Close() error { return errNotLinux }
 
