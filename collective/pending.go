@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -35,13 +36,13 @@ func (e *Engine) Pending(now time.Time) []Stall {
 		}
 		stalls = append(stalls, Stall{Kind: o.announced(), Name: o.name, Group: o.group.id, Since: o.since, Missing: o.absent()})
 	}
-	slices.SortFunc(stalls, func(a, b Stall) int {
-		if c := a.Since.Compare(b.Since); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
+	slices.SortFunc(stalls, Older)
 	return stalls
+}
+
+// Older orders stalls by age, and by name.
+func Older(a, b Stall) int {
+	return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Name, b.Name))
 }
 
 // absent lists the ranks whose parts are not known to be there. Engine.mu is held.

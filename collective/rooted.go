@@ -77,6 +77,9 @@ func (r *Request) checkRoot(g *group, rank int) *Error {
 	return r.checkSplits(g)
 }
 
+// Pair returns the number of the group of two ranks, the lower one first.
+func Pair(lo, hi int) uint32 { return pairs | uint32(lo)<<pairBits | uint32(hi) }
+
 // pair turns a Send or Recv of a rank into its part of the operation that both submit.
 func (r *Request) pair(rank, size int) *Error {
 	lo, hi := min(rank, r.Root), max(rank, r.Root)
@@ -88,7 +91,7 @@ func (r *Request) pair(rank, size int) *Error {
 	case lo == hi:
 		return refuse("%s %q: rank %d cannot send to itself", r.Kind, r.Name, rank)
 	}
-	r.Group = pairs | uint32(lo)<<pairBits | uint32(hi)
+	r.Group = Pair(lo, hi)
 	if r.Kind == Send {
 		r.Root = rank
 	}

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -93,15 +94,34 @@ func (j *job) judgeStalls() {
 			gone = append(gone, op)
 		}
 	}
-	j.showStalls(fresh, late, func(w waited) string { return fmt.Sprintf("waits for %s since %s", w.missing, ago(now.Sub(w.since))) })
-	j.showStalls(gone, s.shown, func(w waited) string { return fmt.Sprintf("is over after %s", ago(now.Sub(w.since))) })
+	j.showStalls(fresh, late, func(w waited, several bool) string {
+		if several {
+			return fmt.Sprintf("wait for %s since up to %s", w.missing, ago(now.Sub(w.since)))
+		}
+		return fmt.Sprintf("waits for %s since %s", w.missing, ago(now.Sub(w.since)))
+	})
+	j.showStalls(gone, s.shown, func(w waited, several bool) string {
+		if several {
+			return fmt.Sprintf("are over after up to %s", ago(now.Sub(w.since)))
+		}
+		return fmt.Sprintf("is over after %s", ago(now.Sub(w.since)))
+	})
 	s.shown = late
 	if over != nil && !s.gaveUp {
 		s.gaveUp = true
-		w := late[*over]
-		text := fmt.Sprintf("%s waited %s for %s, which is the limit of HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", describeOperation(*over, w.kind), ago(now.Sub(w.since)), w.missing)
-		j.spec.Note("gorun: stall: %s: giving up", text)
-		j.broadcast(&wire.GiveUp{Text: text})
+		m := &wire.GiveUp{}
+		for op, w := range late {
+			text := fmt.Sprintf("%s waited %s for %s", describeOperation(op, w.kind), ago(now.Sub(w.since)), w.missing)
+			if op == *over {
+				text += ", which is the limit of HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
+				m.Text = text
+			} else {
+				text += ", and another operation until the limit of HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
+			}
+			m.Each = append(m.Each, wire.GivenUp{Name: op.name, Group: op.group, Text: text})
+		}
+		j.spec.Note("gorun: stall: %s: giving up", m.Text)
+		j.broadcast(m)
 		return
 	}
 	if s.again {
@@ -173,30 +193,41 @@ func (j *job) missing(op operation) string {
 	return strings.Join(parts, " and ")
 }
 
-// showStalls prints one line for all operations of which the same can be said.
-func (j *job) showStalls(ops []operation, of map[operation]waited, say func(waited) string) {
+// What a report of stalls names at most: operations that wait for the same ranks, and sets of ranks.
+const (
+	mostNamed = 16
+	mostLines = 16
+)
+
+// showStalls prints a line for all operations that wait, or waited, for the same ranks.
+func (j *job) showStalls(ops []operation, of map[operation]waited, say func(w waited, several bool) string) {
 	slices.SortFunc(ops, func(a, b operation) int {
-		if c := of[a].since.Compare(of[b].since); c != 0 {
-			return c
-		}
-		return strings.Compare(a.name, b.name)
+		return cmp.Or(of[a].since.Compare(of[b].since), strings.Compare(a.name, b.name), cmp.Compare(a.group, b.group))
 	})
-	for len(ops) > 0 {
+	for lines := 0; len(ops) > 0; lines++ {
+		if lines == mostLines {
+			j.spec.Note("gorun: stall: %d more operations wait, or waited, for other ranks", len(ops))
+			return
+		}
 		first := of[ops[0]]
+		var names []string
 		var rest []operation
-		same := 0
-		for _, op := range ops[1:] {
-			if of[op].missing == first.missing {
-				same++
-			} else {
+		more := 0
+		for _, op := range ops {
+			switch {
+			case of[op].missing != first.missing:
 				rest = append(rest, op)
+			case len(names) == mostNamed:
+				more++
+			default:
+				names = append(names, describeOperation(op, of[op].kind))
 			}
 		}
-		what := describeOperation(ops[0], first.kind)
-		if same > 0 {
-			what += fmt.Sprintf(" (and %d more)", same)
+		what := strings.Join(names, ", ")
+		if more > 0 {
+			what += fmt.Sprintf(" and %d more", more)
 		}
-		j.spec.Note("gorun: stall: %s %s", what, say(first))
+		j.spec.Note("gorun: stall: %s %s", what, say(first, len(names) > 1))
 		ops = rest
 	}
 }
@@ -206,7 +237,7 @@ func describeOperation(op operation, kind string) string {
 	if op.name != "" {
 		text += fmt.Sprintf(" %q", op.name)
 	}
-	if op.group != 0 {
+	if op.group != 0 && op.group < wire.Pairs {
 		text += fmt.Sprintf(" of process set %d", op.group)
 	}
 	return text

@@ -71,8 +71,8 @@ func TestStallNamesRanks(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := strings.Join(notes, "\n")
-	want := `gorun: stall: allreduce "x" (and 1 more) waits for rank 3 on b since 61 s
-gorun: stall: allreduce "x" (and 1 more) is over after `
+	want := `gorun: stall: allreduce "x", barrier "y" of process set 3 wait for rank 3 on b since up to 61 s
+gorun: stall: allreduce "x", barrier "y" of process set 3 are over after up to `
 	if !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 1 {
 		t.Errorf("notes:\n%s\nwant\n%s", got, want)
 	}
@@ -109,6 +109,54 @@ func TestStallGivesUp(t *testing.T) {
 	_, notes, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Verbose = false })
 	if err != nil || len(notes) != 2 || !strings.HasSuffix(notes[1], ": giving up") {
 		t.Errorf("error %v, notes %q", err, notes)
+	}
+}
+
+// TestStallOfMany: operations are named, up to so many, and each is given up with what it waited for itself.
+func TestStallOfMany(t *testing.T) {
+	late := func(name string, rank int, over bool) wire.Waiting {
+		return wire.Waiting{Kind: "allreduce", Name: name, AgeMS: 9000, Late: true, Over: over,
+			Missing: []wire.Missing{{Host: "b", Ranks: []int{rank}}}}
+	}
+	ops := []wire.Waiting{late("other", 2, true)}
+	for i := range 20 {
+		ops = append(ops, late(fmt.Sprintf("x%02d", i), 3, false))
+	}
+	s := &script{t: t, daemons: both(func(c *conversation) {
+		if !c.begin() {
+			return
+		}
+		if c.job.HostID == 0 {
+			c.say(&wire.Stalled{Ops: ops})
+		}
+		for {
+			switch m := c.hear().(type) {
+			case nil:
+				return
+			case *wire.AskStalled:
+				c.say(&wire.Stalled{Asked: true, Ops: ops})
+			case *wire.GiveUp:
+				texts := map[string]string{}
+				for _, each := range m.Each {
+					texts[each.Name] = each.Text
+				}
+				if len(texts) != 21 || !strings.HasPrefix(texts["other"], `allreduce "other" waited 9.0 s for rank 2 on b, which is the limit`) ||
+					!strings.HasPrefix(texts["x19"], `allreduce "x19" waited 9.0 s for rank 3 on b, and another operation until the limit`) {
+					t.Errorf("give up because %v", texts)
+				}
+				for _, r := range c.at.Ranks {
+					c.say(&wire.Exited{Process: r.Process})
+				}
+				c.end()
+				return
+			}
+		}
+	})}
+	_, notes, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Verbose = false })
+	if err != nil || len(notes) != 3 || !strings.Contains(notes[0], `stall: allreduce "other" waits for rank 2 on b since 9.0 s`) ||
+		!strings.Contains(notes[1], `stall: allreduce "x00", allreduce "x01", `) ||
+		!strings.Contains(notes[1], `, allreduce "x15" and 4 more wait for rank 3 on b since up to 9.0 s`) {
+		t.Errorf("error %v, notes:\n%s", err, strings.Join(notes, "\n"))
 	}
 }
 

@@ -3,12 +3,14 @@ package worker
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"gorun/collective"
 	"gorun/rendezvous/wire"
+	"gorun/worker/session"
 )
 
 const (
@@ -102,7 +104,8 @@ func (d *daemon) checkStalls(now time.Time) {
 
 // pending lists what the engine has open, and what ranks wait for without it.
 func (d *daemon) pending(now time.Time) []collective.Stall {
-	return append(d.engine.Pending(now), d.sessions.Waiting(now)...)
+	open := d.engine.Pending(now)
+	return slices.Concat(open, d.sessions.Held(open), d.sessions.Waiting(now))
 }
 
 // answerStalled tells the launcher about all operations.
@@ -133,6 +136,11 @@ func stalled(open []collective.Stall, now time.Time, l stallLimits) *wire.Stalle
 }
 
 // giveUp fails everything that ranks of this host wait for.
-func (d *daemon) giveUp(text string) {
-	d.sessions.Gone(&collective.Error{Code: collective.CodeShutdown, Text: cmp.Or(text, "operations were given up")})
+func (d *daemon) giveUp(m *wire.GiveUp) {
+	failure := func(text string) error { return &collective.Error{Code: collective.CodeShutdown, Text: text} }
+	why := map[session.Subject]error{}
+	for _, each := range m.Each {
+		why[session.Subject{Group: each.Group, Name: each.Name}] = failure(each.Text)
+	}
+	d.sessions.GiveUp(failure(cmp.Or(m.Text, "operations were given up")), why)
 }

@@ -594,7 +594,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	case *wire.AskStalled:
 		d.answerStalled()
 	case *wire.GiveUp:
-		d.giveUp(m.Text)
+		d.giveUp(m)
 	case *wire.Stop:
 		switch grace := time.Duration(d.job.GraceMS) * time.Millisecond; {
 		case m.Now:

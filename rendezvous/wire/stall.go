@@ -15,12 +15,15 @@ type Stalled struct {
 type Waiting struct {
 	Kind    string    `msgpack:"kind"`
 	Name    string    `msgpack:"name"`
-	Group   uint32    `msgpack:"group"` // process set
+	Group   uint32    `msgpack:"group"` // process set; from Pairs on, two ranks
 	AgeMS   int64     `msgpack:"age"`
 	Late    bool      `msgpack:"late"`    // for longer than ranks should wait
 	Over    bool      `msgpack:"over"`    // for longer than ranks shall wait
 	Missing []Missing `msgpack:"missing"` // none: all parts are there, and data is under way
 }
+
+// Pairs is the first number of those that stand for two ranks between which a tensor is sent.
+const Pairs = 1 << 31
 
 // Missing are ranks of a host whose parts an operation waits for.
 type Missing struct {
@@ -33,7 +36,15 @@ type AskStalled struct{}
 
 // GiveUp tells a daemon that what its ranks wait for will not come: all their operations fail.
 type GiveUp struct {
-	Text string `msgpack:"text"`
+	Text string    `msgpack:"text"`
+	Each []GivenUp `msgpack:"each"` // what else is to be said of some of them
+}
+
+// GivenUp is an operation that waited for too long.
+type GivenUp struct {
+	Name  string `msgpack:"name"`
+	Group uint32 `msgpack:"group"`
+	Text  string `msgpack:"text"`
 }
 
 func (*Stalled) kind() byte    { return 48 }

@@ -34,7 +34,7 @@ func (s *session) gather(m *submit, o *operation) error {
 		if f == nil || f.held == nil || f.led {
 			return invalid("submit %q: operation %d does not wait for another one", m.name, handle)
 		}
-		f.led = true
+		f.led, f.head = true, o.subject.Name
 		o.followers = append(o.followers, handle)
 		if f.held.Group == 0 {
 			s.promises[handle] = &promise{name: f.held.Name}

@@ -1,12 +1,15 @@
 package session_test
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"gorun/collective"
+	"gorun/collective/kernel"
 	"gorun/worker/session"
 )
 
@@ -118,6 +121,43 @@ func TestRefusedHead(t *testing.T) {
 	if h.engine.pending() != 0 {
 		t.Error("something reached the engine")
 	}
+}
+
+// Held parts wait for what their head waits for; and of what is given up each rank hears why.
+func TestFollowersOfWhatIsGivenUp(t *testing.T) {
+	h := startReal(t, 2)
+	h.begin()
+	c := join(t, h.name, 0)
+	region, _ := c.alloc(1 << 20)
+	c.group(region, 1, "g", 1, 2, 3)
+	c.send(allreduce(4, region, 4, "alone").encode())
+	c.send(allreduce(5, region, 4, "fresh").encode())
+	send := operation{handle: 6, kind: collective.Send, dtype: kernel.Float32, in: region, out: none, inBytes: 16, dims: []int64{4}, root: 1, name: "s"}
+	c.send(send.encode())
+	why := map[session.Subject]error{}
+	eventually(t, "all operations", func() bool {
+		open := h.real.Pending(time.Now())
+		all := append(open, h.server.Held(open)...)
+		clear(why)
+		for _, o := range all {
+			if len(o.Missing) != 1 || !slices.Equal(o.Missing[0].Ranks, []int{1}) {
+				t.Fatalf("%s waits for %v", o.Name, o.Missing)
+			}
+			why[session.Subject{Group: o.Group, Name: o.Name}] = errors.New("too long: " + o.Name)
+		}
+		return len(all) == 6 // "fresh" and the send, too
+	})
+	delete(why, session.Subject{Name: "fresh"})
+	h.server.GiveUp(errors.New("in general"), why)
+	for handle, text := range c.ends(1, 2, 3, 4, 6) {
+		if want := map[uint32]string{1: "g", 2: "g.part2", 3: "g.part3", 4: "alone", 6: "s"}[handle]; text != "too long: "+want {
+			t.Errorf("operation %d: %q", handle, text)
+		}
+	}
+	if b, _ := c.receive(); le.Uint32(b) != 70 || !strings.Contains(string(b), "in general") {
+		t.Errorf("received %q", b)
+	}
+	c.close()
 }
 
 // A rank that ends before it submits the head leaves nothing behind.

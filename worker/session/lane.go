@@ -318,23 +318,8 @@ func (l *lanes) waiting(now time.Time) []collective.Stall {
 		stalls = append(stalls, collective.Stall{Kind: collective.Allreduce, Name: name, Since: x.since,
 			Missing: []collective.Absent{{Host: l.host, Ranks: missing}}})
 	}
-	slices.SortFunc(stalls, func(a, b collective.Stall) int {
-		if c := a.Since.Compare(b.Since); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
+	slices.SortFunc(stalls, collective.Older)
 	return stalls
-}
-
-// Waiting lists what ranks wait for without the engine's knowledge. Call it at regular intervals.
-func (s *Server) Waiting(now time.Time) []collective.Stall {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lanes == nil {
-		return nil
-	}
-	return s.lanes.waiting(now)
 }
 
 // setLanesLocked makes the lanes of a new world. Ranks of the last one do without from now on.

@@ -17,10 +17,13 @@ type operation struct {
 	in, out *shm.Region       // pinned until done, whatever the rank does
 	result  collective.Buffer // kept from done until the rank releases it
 	lane    string            // the name under which it may get a lane, "" for none
+	subject Subject
+	told    bool // by GiveUp, that it has failed
 
 	// follow.go
 	held      *collective.Request // what is handed in when its head has succeeded
 	led       bool                // it has a head
+	head      string              // its name
 	followers []uint32            // handles
 }
 

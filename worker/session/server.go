@@ -160,7 +160,10 @@ func (s *Server) SetWorld(w World) {
 }
 
 // Gone tells every rank that the world has ended, those that connect later too.
-func (s *Server) Gone(err error) {
+func (s *Server) Gone(err error) { s.end(err, nil) }
+
+// end has another reason for some ranks.
+func (s *Server) end(err error, reasons map[int]error) {
 	gone := &collective.Error{Code: collective.CodeAborted, Text: err.Error()}
 	errors.As(err, &gone)
 	s.mu.Lock()
@@ -171,7 +174,9 @@ func (s *Server) Gone(err error) {
 	}
 	for x := range s.sessions {
 		if x.known() {
-			x.sendGone(gone)
+			told := gone
+			errors.As(reasons[x.rank], &told)
+			x.sendGone(told)
 		}
 	}
 }

@@ -244,7 +244,7 @@ func (s *session) submit(m *submit) error {
 	o := s.takeLocked()
 	s.mu.Unlock()
 
-	o.handle = m.handle
+	o.handle, o.subject = m.handle, s.subjectOf(m)
 	err := s.gather(m, o)
 	var r collective.Request
 	if err == nil {
@@ -355,7 +355,7 @@ func (s *session) complete(handle uint64, r collective.Result) (followers []uint
 		x.region.Release()
 	}
 	o.result = r.Buffer
-	if s.ended {
+	if s.ended || o.told {
 		s.forgetLocked(o.handle, o)
 		return nil
 	}
