@@ -74,11 +74,7 @@ def shutdown() -> None:
     ended, _state.world = _state.world, None
     # A fork shares the session of its parent, and must not end it.
     if ended is not None and ended.pid == os.getpid():
-        ended.session.close()
-        for process_set in ended.registered:
-            process_set.process_set_id = None
-        if ended.timeline is not None:
-            ended.timeline.close()
+        ended.close()
 
 
 def reset() -> None:

@@ -17,9 +17,10 @@ import os
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Callable, TypeVar
 
 from . import lane as lane_module
 from . import message
@@ -45,6 +46,8 @@ JOB_VARIABLES = (
 _DESCRIPTOR_SPACE = (socket.CMSG_SPACE(4),)
 _BLOCKING = (socket.MSG_CMSG_CLOEXEC,)
 _AT_ONCE = (socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT,)
+
+_Failure = TypeVar("_Failure", GorunError, MemoryError)
 
 _forks = 0  # how many forks lie between the process that imported this module and this one
 
@@ -95,7 +98,7 @@ class DaemonSession(Session):
         self._inbox: deque[Any] = deque()  # what recvmsg_into returned, at most one message
         self._buffer = bytearray(message.MAX_MESSAGE)
         self._buffers = ((self._buffer,),)
-        self._arena = Arena(self._grow, self._shrink)
+        self._arena = Arena(_weakly(self._grow), _weakly(self._shrink))
         self._spin = 0.0
 
         try:
@@ -269,6 +272,7 @@ class DaemonSession(Session):
         if self.lanes is not None:
             self.lanes.end()
         self._results.clear()
+        self._open.clear()  # what nobody waited for: its blocks, or its result, which has the session
         self._arena.close()
 
     # Waiting.
@@ -276,6 +280,7 @@ class DaemonSession(Session):
     def _find(self, handle: int) -> _Pending:
         pending = self._open.get(handle)
         if pending is None:
+            self._check_process()  # or another thread has just closed the session
             raise InvalidArgument(f"wait for operation: unknown handle {handle}")
         return pending
 
@@ -294,7 +299,7 @@ class DaemonSession(Session):
                     continue
             self._read_once(_BLOCKING, pending)
         if isinstance(pending.outcome, Exception):
-            raise pending.outcome
+            raise self._again(pending.outcome)
         return pending.outcome
 
     def _read_once(self, flags: tuple[int], pending: _Pending | None = None) -> bool:
@@ -400,7 +405,7 @@ class DaemonSession(Session):
                 place = self._welcome.outcome
                 assert isinstance(place, message.Welcome)
                 self._shared.outcome = Lanes(
-                    memory, place.local_size, place.local_rank, self._socket.fileno(), self._look
+                    memory, place.local_size, place.local_rank, self._socket.fileno(), _weakly(self._look)
                 )
                 os.close(descriptor)
         elif isinstance(m, message.WakeUp):
@@ -488,8 +493,12 @@ class DaemonSession(Session):
             self.lanes.ring()
 
     @staticmethod
-    def _again(failure: GorunError) -> GorunError:
-        """A fresh exception for every caller: a raised one carries the traceback of who raised it."""
+    def _again(failure: _Failure) -> _Failure:
+        """A fresh exception for every caller: a raised one carries the traceback of who raised it.
+
+        To keep that would also keep the frames of the script and all that is in them, the gradients for one,
+        until a garbage collection.
+        """
         return type(failure)(*failure.args)
 
     def _check_process(self) -> None:
@@ -497,6 +506,21 @@ class DaemonSession(Session):
             raise GorunError("a forked process cannot use its parent's session: use the start method 'spawn'")
         if self._closed:
             raise Shutdown("the session is closed")
+
+
+def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a call of a method for parts of its object, which have no use without it.
+
+    Else the object, and its memory, would stay until a garbage collection.
+    """
+    ref = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> Any:
+        alive = ref()
+        assert alive is not None
+        return alive(*args)
+
+    return call
 
 
 def _descriptor(control: Any) -> int:

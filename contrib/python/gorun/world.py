@@ -47,6 +47,7 @@ class World:
         self.registered: list[ProcessSet] = []
         self.added: dict[tuple[int, ...], ProcessSet] = {}  # in an elastic job, by the ranks the user wanted
         self.timeline: Timeline | None = None
+        self._closed = False
         self._launched = 0  # handles given out: 0, 1, 2…
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)
         self._operations: dict[int, Operation] = {}
@@ -63,6 +64,17 @@ class World:
         if name is not None:
             return f"{kind}.{name}"
         return f"{kind}.noname.{self.serial(f'{kind}.{group}' if group else kind)}"
+
+    def close(self) -> None:
+        """Leave the job."""
+        self.session.close()
+        for process_set in self.registered:
+            process_set.process_set_id = None
+        if self.timeline is not None:
+            self.timeline.close()
+        self._closed = True
+        self._abandoned.clear()
+        self._operations.clear()  # those nobody waited for: they have this world, and the script's tensors
 
     def alloc(self, nbytes: int) -> Block:
         """Return arena memory."""
@@ -87,7 +99,7 @@ class World:
 
     def synchronize(self, handle: int) -> Any:
         """Wait for an operation, forget it, and return what it is for; asked again, None, as Horovod does."""
-        if 0 <= handle < self._launched and handle not in self._operations:
+        if 0 <= handle < self._launched and handle not in self._operations and not self._closed:
             return None
         value = self._find(handle)
         try:
@@ -100,6 +112,8 @@ class World:
         try:
             return self._operations[handle]
         except KeyError:
+            if self._closed:
+                raise HorovodInternalError("the session is closed") from None
             raise ValueError(f"Handle {handle} was not created or has been cleared.") from None
 
     def submit(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
@@ -256,6 +270,7 @@ class Operation:
                 raise HorovodInternalError(str(self._error)) from self._error
             return self._finish(self._results)
         finally:
+            self._error = None  # which has this frame by now, if it was raised
             self.release()
 
     def release(self) -> None:
@@ -273,6 +288,7 @@ class Operation:
         try:
             result = self._world.session.wait(number)
         except errors.GorunError as error:
-            self._error = self._error or self._explained(error)
+            # Without the traceback, which has this frame and so the operation, and the script's frames.
+            self._error = self._error or self._explained(error).with_traceback(None)
         self._results.append(result)
         self._world.forget(key, number)

@@ -79,6 +79,21 @@ class JobTest(unittest.TestCase):
         done, _ = launch("-H", "localhost:3", *STEPS, "--fail", "1@33")
         self.assertEqual(done, [(rank, 3, 2, 2) for rank in range(3)])
 
+    def test_nothing_is_left_of_worlds_that_failed(self):
+        """Nor of an operation that was refused; and without the garbage collector."""
+        for worlds, how in (20, []), (8, ["--torch"]):
+            with self.subTest(how):
+                run("testdata/elastic/lose.py", "--worlds", "1", *how)  # or skip
+                command = [ROOT / "bin/gorun", "--min-np", "1", "-H", "localhost:2", sys.executable, "-B"]
+                command += [ROOT / "testdata/elastic/lose.py", "--worlds", str(worlds), *how]
+                ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+                self.assertEqual(ended.returncode, 0, ended.stderr)
+                for rank in "01":
+                    found = re.findall(rf"\[{rank}\]<stdout>:world (\d+): (.*)", ended.stdout)
+                    self.assertEqual([int(world) for world, _ in found], list(range(1, worlds + 1)))
+                    self.assertRegex(found[0][1], r"^[1-9]\d* mappings, \d+ descriptors, still there: -$")
+                    self.assertEqual({left for _, left in found}, {found[0][1]})
+
 
 class ScriptTest(unittest.TestCase):
     def test_steps(self):

@@ -100,8 +100,11 @@ class Reducer:
 
     def _raise(self) -> None:
         failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback has this frame, and the script's
 
     def _take(self, slot: Slot) -> None:
         if slot.passes >= self.passes:
@@ -144,8 +147,11 @@ class Reducer:
                     step(unit)
                 except Exception as error:
                     failure = failure or error
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback has this frame, and the script's
 
     def due(self) -> bool:
         """Report whether the agreement of the first step is still to come."""
