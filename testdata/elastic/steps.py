@@ -29,6 +29,7 @@ parser.add_argument("--linger", type=float, default=0.0, help="seconds of a comm
 parser.add_argument("--pause", type=float, default=0.0, help="seconds of computation in a step")
 parser.add_argument("--kill", default="", help="RANK@STEP[,…]: these ranks of the first world kill themselves there")
 parser.add_argument("--fail", default="", help="RANK@STEP: this rank of the first world loses heart there")
+parser.add_argument("--differ", default="", help="RANK@STEP: this rank has another shape there than the others")
 parser.add_argument("--leave", default="", help="RANK@STEP: this rank of the first world exits with 0 there")
 parser.add_argument("--hold", default="", help="RANK@FILE: this rank leaves the first world when FILE is there")
 parser.add_argument("--until", default="", help="go on after all steps until this FILE is there, as rank 0 sees it")
@@ -115,6 +116,8 @@ def train(state: gorun.elastic.ObjectState) -> None:
                 raise gorun.elastic.HorovodInternalError("lost heart")
         part = addition(state.step)
         part[np.arange(args.length) % hvd.size() != hvd.rank()] = 0
+        if here in named(args.differ):
+            part = part[1:]
         if args.pause:
             time.sleep(args.pause)
         for process_set in sets:

@@ -14,10 +14,10 @@ import copy
 import functools
 import queue
 import sys
+import time
 from typing import Any, Callable
 
-from gorun import basics
-from gorun.errors import InvalidArgument, Mismatch
+from gorun import basics, errors
 from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from gorun.objects import allgather_object
 
@@ -26,6 +26,12 @@ LOST_ALL = (
     "script itself loads, or from the beginning\n"
     "gorun: hint: let the script save a checkpoint to a file now and then, and load it when it starts"
 )
+
+MOST_FAILURES = 10  # of this rank itself, one after the other without a commit
+LONGEST_PAUSE = 5.0  # seconds
+FAILED = "gorun: warning: the world ended: {}"
+PAUSED = "gorun: warning: {} worlds in a row ended without a commit: the next begins in {:.1f} s"
+GIVEN_UP = "gorun: warning: {} worlds in a row ended without a commit, and training is given up"
 
 
 class HostUpdateResult:
@@ -73,6 +79,8 @@ notification_manager = WorkerNotificationManager()
 class State:
     """What training must not lose. Subclasses say how it is saved, restored and shared."""
 
+    _kept = False  # something was committed in this world
+
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
         self._rank = get_rank
@@ -80,7 +88,6 @@ class State:
         self._last_updated_timestamp = 0.0
         self._reset_callbacks: list[Callable[[], None]] = []
         self._commits = 0  # copies that were made, since the beginning of the job
-        self._reached = 0  # calls of commit()
 
     def register_reset_callbacks(self, callbacks: list[Callable[[], None]]) -> None:
         """Call these when a new world has begun, to set a learning rate by its size for example."""
@@ -100,7 +107,7 @@ class State:
     def commit(self) -> None:
         """Keep the state as it is now, then let hosts come and go."""
         self.save()
-        self._reached += 1
+        self._kept = True
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
@@ -146,8 +153,16 @@ class ObjectState(State):
 
     def save(self) -> None:
         """Copy the attributes."""
+        self._keep(self._copied())
+
+    def _copied(self) -> dict[str, Any]:
+        return copy.deepcopy({name: getattr(self, name) for name in self._saved_state})
+
+    def _keep(self, copied: dict[str, Any]) -> None:
+        """Go back to this copy from now on. It counts only now that it is whole."""
+        self._saved_state = copied
         self._commits += 1
-        self._saved_state = copy.deepcopy({name: getattr(self, name) for name in self._saved_state})
+        self._kept = True
 
     def restore(self) -> None:
         """Set the attributes back."""
@@ -193,29 +208,47 @@ def all_have_it(mine: bool) -> bool:
     return all(allgather_object(mine, name="gorun.elastic.all_have_it"))
 
 
-class Mistakes:
-    """Tells failures that the script makes itself, which another world does not mend, from others."""
+class Failures:
+    """The worlds that failed one after the other without a commit.
 
-    MOST = 3  # in a row, without a commit between them
+    Other ranks may be lost any number of times. What goes wrong here may pass, on a
+    host that is short of something, or is a mistake in the script, which does not and must be shown.
+    """
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
-        self._row = 0
-        self._reached = -1
+        self._worlds = 0
+        self._own = 0  # that did not fail by the loss of another rank
+        self._trained = False  # something was committed in a world before the present one
 
-    def take(self, error: HorovodInternalError, reached: int) -> bool:
-        """Tell about a failure after so many commits; whether to start over."""
-        if not isinstance(error.__cause__, (InvalidArgument, Mismatch)):
-            return True
-        self._row = self._row + 1 if reached == self._reached else 1
-        self._reached = reached
-        if self._row >= self.MOST:
-            return False
-        text = str(error)
-        if text not in self._told:
-            self._told.add(text)
-            print(f"gorun: warning: going back to the last commit: {text}", file=sys.stderr, flush=True)
-        return True
+    def world_ended(self, kept: bool) -> bool:
+        """Note whether something was committed in the world that ended, and return whether it was before."""
+        trained, self._trained = self._trained, self._trained or kept
+        if kept:
+            self._worlds = self._own = 0
+        return trained
+
+    def pause(self, failure: HorovodInternalError, kept: bool) -> float | None:
+        """Say what is the matter, and return how long to wait before the next world; None: for ever."""
+        trained = self.world_ended(kept)
+        cause = failure.__cause__
+        if isinstance(cause, errors.Mismatch) and (kept or not trained):
+            return None  # the script's mistake. In a world that is new to this rank it may be a newcomer's
+        own = not isinstance(cause, (errors.Aborted, errors.Shutdown))
+        self._worlds += 1
+        self._own += own
+        if self._own == MOST_FAILURES:
+            _say(GIVEN_UP.format(self._worlds))
+            return None
+        pause = min(0.1 * 2 ** min(self._worlds - 3, 9), LONGEST_PAUSE) if self._worlds > 2 else 0.0
+        if own or pause:  # else it is the launcher that says who was lost
+            _say(FAILED.format(failure))
+        if pause:
+            _say(PAUSED.format(self._worlds, pause))
+        return pause
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -226,7 +259,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
     """Return func(state, …) such that it starts over with every new world until it returns.
 
-    Where ranks disagree about what they do, no other world helps: they start over twice, and then it raises.
+    HorovodInternalError is raised where it is in vain to try again: see Failures.
     """
 
     @functools.wraps(func)
@@ -234,27 +267,31 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
         notification_manager.init()
         notification_manager.register_listener(state)
         skip_sync = again = False
-        mistakes = Mistakes()
+        failures, pause = Failures(), 0.0
         fresh = basics.late()  # and has nothing to share: of those that have, one is rank 0
         try:
             while True:
                 try:
+                    state._kept = False
                     if again:  # inside, as the next world may fail as well, before training goes on in it
+                        time.sleep(pause)
                         reset()
                         state.on_reset()
                     if not all_have_it(skip_sync):
                         if fresh and basics.rank() == 0:
-                            print(LOST_ALL, file=sys.stderr, flush=True)
+                            _say(LOST_ALL)
                         state.sync()
-                    fresh = False
+                    fresh = state._kept = False
                     return func(state, *args, **kwargs)
-                except HorovodInternalError as error:
-                    if not mistakes.take(error, state._reached):
+                except HorovodInternalError as failure:
+                    wait = failures.pause(failure, state._kept)
+                    if wait is None:
                         raise
                     state.restore()
-                    skip_sync = False
+                    skip_sync, pause = False, wait
                 except HostsUpdatedInterrupt as interrupt:
-                    skip_sync = interrupt.skip_sync
+                    failures.world_ended(state._kept)
+                    skip_sync, pause = interrupt.skip_sync, 0.0
                 again = True
         finally:
             notification_manager.remove_listener(state)

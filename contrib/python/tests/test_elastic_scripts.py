@@ -79,6 +79,16 @@ class JobTest(unittest.TestCase):
         done, _ = launch("-H", "localhost:3", *STEPS, "--fail", "1@33")
         self.assertEqual(done, [(rank, 3, 2, 2) for rank in range(3)])
 
+    def test_a_mistake_is_shown(self):
+        """Ranks that differ end the job with what the difference is, instead of world after world."""
+        run("testdata/elastic/steps.py", "--steps", "1")  # or skip
+        command = [ROOT / "bin/gorun", "--min-np", "1", "-H", "localhost:2", *STEPS, "--differ", "1@15"]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual(ended.returncode, 1, ended.stderr)
+        for rank in 0, 1:
+            self.assertRegex(ended.stderr, rf"\[{rank}\]<stderr>:.*HorovodInternalError: .*part.*1000.*999")
+        self.assertLess(ended.stderr.count("epoch "), 3, ended.stderr)
+
     def test_nothing_is_left_of_worlds_that_failed(self):
         """Nor of an operation that was refused; and without the garbage collector."""
         for worlds, how in (20, []), (8, ["--torch"]):

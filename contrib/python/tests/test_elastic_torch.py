@@ -16,7 +16,6 @@ from torch import nn  # noqa: E402
 import gorun.torch as hvd  # noqa: E402
 from gorun import basics  # noqa: E402
 from gorun.elastic import HostUpdateResult, notification_manager  # noqa: E402
-from gorun.errors import Mismatch  # noqa: E402
 from gorun.exceptions import HorovodInternalError  # noqa: E402
 from gorun.message import HostsChanged  # noqa: E402
 
@@ -281,24 +280,6 @@ class RunTest(unittest.TestCase):
     def test_failure(self):
         want = "sync train restore reset callback sync train"
         self.assertEqual(self.loop([HorovodInternalError("a host died")]), want)
-
-    def mistake(self):
-        error = HorovodInternalError("allreduce x: 10 elements on rank 0, 11 on rank 1")
-        error.__cause__ = Mismatch(str(error))
-        return error
-
-    def test_a_mistake_ends_it(self):
-        said, text = io.StringIO(), str(self.mistake())
-        with redirect_stderr(said), self.assertRaisesRegex(HorovodInternalError, text):
-            self.loop([self.mistake() for _ in range(3)])
-        told = f"gorun: warning: going back to the last commit: {text}"
-        self.assertEqual(said.getvalue().count(told), 1, said.getvalue())
-
-    def test_mistakes_with_commits_between_them(self):
-        said = io.StringIO()
-        with redirect_stderr(said):
-            calls = self.loop([e for stamp in range(1, 5) for e in (self.mistake(), HostsChanged(2, stamp))])
-        self.assertEqual(calls.count("train"), 9)
 
     def test_hosts_came(self):
         want = "sync train save reset callback sync train"

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from gorun import basics
+from gorun import basics, errors
 from gorun.collectives import before_join, element_type
 from gorun.exceptions import HorovodInternalError
 from gorun.objects import allgather_object_async
@@ -220,10 +220,11 @@ class Reducer:
             for rank, (other, _) in zip(self.process_set.members(), answers):
                 difference = [pair for pair in itertools.zip_longest(model, other) if pair[0] != pair[1]]
                 if difference:
-                    raise HorovodInternalError(
+                    text = (
                         f"the optimizer's parameters differ from those of rank {rank}: "
                         f"{difference[0][0]} here, {difference[0][1]} there"
                     )
+                    raise HorovodInternalError(text) from errors.Mismatch(text)
             return [max(dims) for dims in zip(*(dims for _, dims in answers))]
 
         return judge

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Callable
 
 import torch
 
@@ -39,10 +39,16 @@ class TorchState(ObjectState):
         super().__init__(bcast_object=broadcast_object, get_rank=basics.rank, **values)
 
     def save(self) -> None:
-        """Copy everything."""
-        for handler in self._handlers.values():
-            handler.save()
-        super().save()
+        """Copy everything, or nothing: model and step belong together."""
+        handlers = list(self._handlers.values())
+        copied = self._copied()
+        keep = [handler.copied() for handler in handlers if _copies(handler)]
+        for handler in handlers:
+            if not _copies(handler):  # one of the user's own
+                handler.save()
+        for keep_one in keep:
+            keep_one()
+        self._keep(copied)
 
     def restore(self) -> None:
         """Set everything back."""
@@ -82,7 +88,16 @@ class StateHandler:
 
     def save(self) -> None:
         """Copy the state."""
-        self._saved = renewed(self._saved, self.value.state_dict())
+        self.copied()()
+
+    def copied(self) -> Callable[[], None]:
+        """Copy what needs fresh memory, which may fail. What is returned keeps the copy."""
+        finish = renewed(self._saved, self.value.state_dict())
+
+        def keep() -> None:
+            self._saved = finish()
+
+        return keep
 
     def restore(self) -> None:
         """Set the state back."""
@@ -126,8 +141,8 @@ class SamplerStateHandler(StateHandler):
         self.value.reset()
 
 
-def renewed(old: Any, value: Any) -> Any:
-    """Return a copy of a state, which takes the memory of the old copy as far as that fits.
+def renewed(old: Any, value: Any) -> Callable[[], Any]:
+    """Return what returns a copy of a state, which takes the memory of the old copy as far as that fits.
 
     Fresh memory for every copy would take longer than the copying. It fits where the same tensors share it as
     in the value: copies share what their originals shared, which may have parted since, as tied weights do.
@@ -136,9 +151,13 @@ def renewed(old: Any, value: Any) -> Any:
     groups = [(tensors, kept.get(uses, [])) for uses, tensors in _by_memory(value).items()]
     pairs = [pair for tensors, copies in groups for pair in zip(tensors, copies)]
     result = copy.deepcopy(value, {id(tensor): copied for tensor, copied in pairs})
-    for tensor, copied in pairs:  # now that nothing can fail any more: until here the old copy is whole
-        copied.copy_(tensor)
-    return result
+
+    def finish() -> Any:  # now that nothing can fail any more: until here the old copy is whole
+        for tensor, copied in pairs:
+            copied.copy_(tensor)
+        return result
+
+    return finish
 
 
 def _by_memory(state: Any) -> dict[tuple[Any, ...], list[torch.Tensor]]:
@@ -171,6 +190,11 @@ def _dense(tensor: torch.Tensor) -> bool:
             return False
         end *= length
     return tensor.numel() > 0 and tensor.device.type != "meta"
+
+
+def _copies(handler: Any) -> bool:
+    """Tell whether a handler saves in two steps, as those here do."""
+    return getattr(type(handler), "save", None) is StateHandler.save
 
 
 def follows(handler: Any) -> bool:
