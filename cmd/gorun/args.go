@@ -36,7 +36,11 @@ func launchArgs(args []string, flags []cli.Flag) []string {
 		if f == nil {
 			return append(out, args[i:]...)
 		}
-		switch values := words(f); {
+		values := words(f)
+		if slices.Contains([]string{"env", "genv"}, f.Names()[0]) && i+1 < len(args) && strings.Contains(args[i+1], "=") {
+			values = 1 // Hydra takes NAME=VALUE beside NAME VALUE
+		}
+		switch {
 		case name == "v" && calledHorovodrun(args):
 			out = append(out, "--version")
 		case joined || values == 0:

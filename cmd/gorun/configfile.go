@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -78,10 +79,20 @@ func addValue(values map[string]string, name string, node *yaml.Node) error {
 	case node.Tag == "!!null":
 		return nil // as if it were not there
 	}
-	if problem := knobs[i].check(node.Value); problem != "" {
+	value := node.Value
+	if knobs[i].kind == toggle && node.Style == 0 {
+		// horovodrun reads YAML 1.1, where these are booleans.
+		switch strings.ToLower(value) {
+		case "yes", "on":
+			value = "true"
+		case "no", "off":
+			value = "false"
+		}
+	}
+	if problem := knobs[i].check(value); problem != "" {
 		return fmt.Errorf("line %d: %s: %s: %s", node.Line, name, strconv.Quote(node.Value), problem)
 	}
-	values[name] = node.Value
+	values[name] = value
 	return nil
 }
 

@@ -166,6 +166,9 @@ func (w wishes) notes(c *cli.Context, programs []launcher.Program) (notes []stri
 	if note := s.note(); note != "" {
 		notes = append(notes, note)
 	}
+	if set, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok && len(w.gpus) > 0 && !c.Bool("env-none") {
+		notes = append(notes, fmt.Sprintf("gorun: --gpus chooses nothing for ranks on this machine: CUDA_VISIBLE_DEVICES=%s is set already", set))
+	}
 	return append(notes, strayMPI(programs)...)
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/urfave/cli/v2"
@@ -68,7 +69,7 @@ func hostList(c *cli.Context, np int) (list []hosts.Host, from string, err error
 		}
 		return list, "-H" + instead, nil
 	case file != "":
-		text, err := os.ReadFile(file)
+		text, err := readShort(file)
 		if err != nil {
 			return nil, "", &usageError{fmt.Errorf("read hostfile: %w", err), "--hostfile names a file with lines such as: host1 slots=2"}
 		}
@@ -84,6 +85,23 @@ func hostList(c *cli.Context, np int) (list []hosts.Host, from string, err error
 		return nil, "", &usageError{fmt.Errorf("-np %d: more than %d ranks on one host", np, hosts.MaxSlots), "name the hosts with -H"}
 	}
 	return []hosts.Host{{Name: "localhost", Slots: max(np, 1)}}, "", nil
+}
+
+// longestHostfile is more than any list of hosts needs; what is longer is another file, or a device.
+const longestHostfile = 4 << 20
+
+// readShort reads a file that is no longer than a hostfile may be.
+func readShort(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, longestHostfile+1))
+	if len(text) > longestHostfile {
+		return nil, fmt.Errorf("%s is longer than %d MiB", name, longestHostfile>>20)
+	}
+	return text, err
 }
 
 // surroundings is where a scheduler's allocation is found.

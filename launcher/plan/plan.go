@@ -128,10 +128,11 @@ var scrubbed = struct{ names, prefixes []string }{
 		"GOVC_"},
 }
 
-// machine are variables that belong to a machine or a login there, not to the job. A remote rank keeps
-// its own.
+// machine are variables that belong to a machine, its devices among them, or a login there, not to the job. A remote rank
+// keeps its own.
 var machine = struct{ names, prefixes []string }{
-	names:    []string{"HOME", "USER", "LOGNAME", "SHELL", "MAIL", "HOSTNAME", "HOST", "TMPDIR", "PWD", "DISPLAY"},
+	names: []string{"HOME", "USER", "LOGNAME", "SHELL", "MAIL", "HOSTNAME", "HOST", "TMPDIR", "PWD", "DISPLAY",
+		"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"},
 	prefixes: []string{"XDG_", "DBUS_"},
 }
 

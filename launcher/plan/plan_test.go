@@ -73,11 +73,11 @@ func TestCrossRanks(t *testing.T) {
 }
 
 func TestUserEnv(t *testing.T) {
-	in := []string{"A=1", "RANK=7", "SLURM_JOB_ID=3", "HOME=/h", "PATH=/bin", "SSH_AUTH_SOCK=/x", "GOVC_PASSWORD=p", "HOROVOD_TIMELINE=t", "=bad", "XDG_CACHE_HOME=/c"}
+	in := []string{"A=1", "RANK=7", "SLURM_JOB_ID=3", "HOME=/h", "PATH=/bin", "SSH_AUTH_SOCK=/x", "GOVC_PASSWORD=p", "HOROVOD_TIMELINE=t", "=bad", "XDG_CACHE_HOME=/c", "CUDA_VISIBLE_DEVICES=3", "ROCR_VISIBLE_DEVICES=1", "ZE_AFFINITY_MASK=0"}
 	if got, want := plan.UserEnv(in, true), []string{"A=1", "PATH=/bin", "HOROVOD_TIMELINE=t"}; !slices.Equal(got, want) {
 		t.Errorf("remote: got %v, want %v", got, want)
 	}
-	if got, want := plan.UserEnv(in, false), []string{"A=1", "HOME=/h", "PATH=/bin", "HOROVOD_TIMELINE=t", "XDG_CACHE_HOME=/c"}; !slices.Equal(got, want) {
+	if got, want := plan.UserEnv(in, false), []string{"A=1", "HOME=/h", "PATH=/bin", "HOROVOD_TIMELINE=t", "XDG_CACHE_HOME=/c", "CUDA_VISIBLE_DEVICES=3", "ROCR_VISIBLE_DEVICES=1", "ZE_AFFINITY_MASK=0"}; !slices.Equal(got, want) {
 		t.Errorf("local: got %v, want %v", got, want)
 	}
 }
