@@ -6,5 +6,5 @@ import "embed"
 
 // Programs are the files of bench that ranks of the peers are made of.
 //
-//go:embed bench/measure.h bench/mpi_collective.c bench/rank.py bench/torch_gloo.py
+//go:embed bench/measure.h bench/mpi_collective.c bench/rank.py bench/torch_gloo.py bench/horovod_torch.py
 var Programs embed.FS

@@ -21,7 +21,7 @@ import (
 // vsFlags compare with the peers that are installed.
 func vsFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "vs", Usage: "measure Open MPI, MPICH and torch's gloo too, as far as they are installed, in turns with gorun; on several hosts, the working directory must be the same on all of them"},
+		&cli.BoolFlag{Name: "vs", Usage: "measure Open MPI, MPICH, torch's gloo and stock Horovod too, as far as they are installed, in turns with gorun; on several hosts, the working directory must be the same on all of them"},
 		&cli.IntFlag{Name: "rounds", Value: 3, Usage: "with --vs, run every program `N` times"},
 	}
 }

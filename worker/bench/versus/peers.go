@@ -1,5 +1,5 @@
-// Package versus measures gorun's collectives beside those of the peers that are installed: Open MPI, MPICH and torch's
-// gloo. All programs run the same way, one after the other and in turns, so that whatever else the machine does meets all of
+// Package versus measures gorun's collectives beside those of the peers that are installed: Open MPI, MPICH, torch's gloo
+// and stock Horovod. All programs run the same way, one after the other and in turns, so that whatever else the machine does meets all of
 // them alike.
 //
 // It has no goroutines of its own, and installs nothing: a peer that cannot run here is named with the reason.
@@ -52,7 +52,7 @@ func Find(ctx context.Context, s Setting, version string) (found []Peer, missing
 		return nil, nil, err
 	}
 	found = []Peer{{Name: "gorun", Version: version, Command: s.Own}}
-	for _, look := range []func(context.Context, Setting) (Peer, error){openMPI, mpich, gloo} {
+	for _, look := range []func(context.Context, Setting) (Peer, error){openMPI, mpich, gloo, horovod} {
 		p, err := look(ctx, s)
 		if err != nil {
 			missing = append(missing, Missing{p.Name, err.Error()})
@@ -190,6 +190,35 @@ func gloo(ctx context.Context, s Setting) (Peer, error) {
 	}
 	p.Command = append(p.Command, python, "-B", filepath.Join(s.Dir, "torch_gloo.py"), "--operation", s.Operation, "--sizes", strings.Join(texts(s.Sizes), ","), "--min-time", fmt.Sprint(s.Seconds))
 	return p, nil
+}
+
+// stockOnly prints Horovod's version, unless what there is under its name is gorun.
+const stockOnly = "import sys, horovod.torch; assert 'gorun' not in sys.modules; print(horovod.__version__)"
+
+func horovod(ctx context.Context, s Setting) (Peer, error) {
+	p := Peer{Name: "stock Horovod"}
+	for _, name := range pythons {
+		python, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		out, err := exec.CommandContext(ctx, python, "-c", stockOnly).Output()
+		if err != nil {
+			continue
+		}
+		p.Version = strings.TrimSpace(string(out))
+		// The horovodrun on PATH may be gorun's.
+		p.Command = []string{python, "-m", "horovod.runner.launch", "--gloo", "-np", strconv.Itoa(s.Ranks)}
+		if s.Hosts != nil {
+			p.Command = append(p.Command, "-H", strings.Join(s.Hosts, ","))
+			if s.NIC != "" {
+				p.Command = append(p.Command, "--network-interfaces", s.NIC)
+			}
+		}
+		p.Command = append(p.Command, python, "-B", filepath.Join(s.Dir, "horovod_torch.py"), "--operation", s.Operation, "--sizes", strings.Join(texts(s.Sizes), ","), "--min-time", fmt.Sprint(s.Seconds))
+		return p, nil
+	}
+	return p, fmt.Errorf("none of %s is a Python with horovod.torch of its own", strings.Join(pythons, ", "))
 }
 
 // versionIn returns the first line with a digit, which is not the first one of MPICH.

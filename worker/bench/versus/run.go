@@ -121,6 +121,7 @@ func read(out []byte) (map[int]float64, error) {
 		Why string `json:"why"` // instead of rows
 	}
 	for line := range bytes.Lines(out) {
+		line = bytes.TrimPrefix(line, []byte("[0]<stdout>:")) // horovodrun's
 		if !bytes.HasPrefix(line, []byte("{")) {
 			continue
 		}

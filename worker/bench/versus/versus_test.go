@@ -49,8 +49,9 @@ func TestPeersAreFoundAndMeasured(t *testing.T) {
 	if err != nil || len(peers) != 2 || peers[1].Name != "Open MPI" || peers[1].Version != "mpirun (Open MPI) 9.9" {
 		t.Fatalf("found %+v, %v", peers, err)
 	}
-	if len(missing) != 2 || missing[0].Name != "MPICH" || !strings.Contains(missing[0].Why, "mpicc.mpich, mpicc is its compiler") ||
-		missing[1].Name != "torch gloo" || !strings.Contains(missing[1].Why, "Python with torch") {
+	if len(missing) != 3 || missing[0].Name != "MPICH" || !strings.Contains(missing[0].Why, "mpicc.mpich, mpicc is its compiler") ||
+		missing[1].Name != "torch gloo" || !strings.Contains(missing[1].Why, "Python with torch") ||
+		missing[2].Name != "stock Horovod" || !strings.Contains(missing[2].Why, "Python with horovod.torch of its own") {
 		t.Errorf("missing %+v", missing)
 	}
 	r, err := versus.Measure(t.Context(), s, peers, missing, 3, func(string) {})
@@ -73,8 +74,34 @@ func TestPeersAreFoundAndMeasured(t *testing.T) {
 	var doc bytes.Buffer
 	r.Print(&doc, true)
 	var back versus.Report
-	if err := json.Unmarshal(doc.Bytes(), &back); err != nil || len(back.Columns) != 2 || back.Columns[1].Rows[1].P50 != 50 || len(back.Missing) != 2 {
+	if err := json.Unmarshal(doc.Bytes(), &back); err != nil || len(back.Columns) != 2 || back.Columns[1].Rows[1].P50 != 50 || len(back.Missing) != 3 {
 		t.Errorf("document %s, %v", doc.String(), err)
+	}
+}
+
+// Stock Horovod is started by its own launcher, whose tags its report comes with; gorun under its name is not measured.
+func TestStockHorovod(t *testing.T) {
+	path := fakes(t)
+	s := setting(t, path)
+	s.Hosts, s.NIC = []string{"a:1", "b:1"}, "eth7"
+	report := strings.Replace(document(30, 0), "echo '", "echo '[0]<stdout>:", 1)
+	install(t, path, "python", `case "$2" in *"not in sys.modules"*) echo 0.28.1;; *torch*) exit 1;; *) echo "$@" >`+filepath.Join(path, "called")+"; "+report+`;; esac`)
+	peers, _, err := versus.Find(t.Context(), s, "1.0")
+	if err != nil || len(peers) != 3 || peers[2].Name != "stock Horovod" || peers[2].Version != "0.28.1" {
+		t.Fatalf("found %+v, %v", peers, err)
+	}
+	r, err := versus.Measure(t.Context(), s, []versus.Peer{peers[0], peers[2]}, nil, 1, func(string) {})
+	if err != nil || len(r.Columns) != 2 || r.Columns[1].Rows[0].P50 != 30 {
+		t.Fatalf("measured %+v, %v", r, err)
+	}
+	called, _ := os.ReadFile(filepath.Join(path, "called"))
+	want := "-m horovod.runner.launch --gloo -np 2 -H a:1,b:1 --network-interfaces eth7 " + filepath.Join(path, "python") + " -B " + s.Dir +
+		"/horovod_torch.py --operation allgather --sizes 4,64 --min-time 0.1\n"
+	if string(called) != want {
+		t.Errorf("called with %s, not %s", called, want)
+	}
+	if _, err := os.Stat(filepath.Join(s.Dir, "horovod_torch.py")); err != nil {
+		t.Error(err)
 	}
 }
 
