@@ -1,5 +1,6 @@
 """Run by every rank of a real job: a script for torchrun, which knows nothing of gorun."""
 
+import gc
 import os
 
 import torch
@@ -27,5 +28,8 @@ weights = [torch.zeros(2, 4) for _ in range(size)]
 dist.all_gather(weights, model.module.weight.detach())
 assert all(torch.equal(other, weights[0]) for other in weights)
 dist.barrier()
+# The model's reducer holds the group too, whose threads would still run while Python ends, and abort.
+del model, optimizer, weights
+gc.collect()
 dist.destroy_process_group()
 print(f"rank {rank} of {size}: ok")
