@@ -85,7 +85,7 @@ func (j *job) judge(now time.Time) {
 	heard := func(id int) bool { return j.hears(j.hosts[id], now) }
 	for _, id := range j.accusations.Judge(now, members, heard, j.newcomer) {
 		if h := j.hosts[id]; j.change != nil {
-			h.lostWhy = j.charge(h)
+			h.lostWhy, h.heardLast = j.charge(h), heard(id)
 			h.hangUp() // its conversation reports the loss
 		} else {
 			j.ended[id] = true // nobody will hear of it again

@@ -39,12 +39,10 @@ type change struct {
 	began  time.Time
 	tick   *time.Ticker
 
-	held     []elastic.Event    // until all hosts that were taken over have given account
-	slots    map[string]int     // of hosts, as discovered last
-	failures map[int]*RankError // by process
-	born     bool               // hosts are known by when they were born: one that has booted again is another one
-	hinted   bool               // see hintReturn
-	unmet    map[string]string  // why hosts could not be used, by name, as was told last
+	held     []elastic.Event     // until all hosts that were taken over have given account
+	slots    map[string]int      // of hosts, as discovered last
+	failures map[int]*RankError  // by process
+	unmet    map[string][]string // why hosts cannot be used, by name, as was told since they were up
 }
 
 func newChange(spec *ElasticSpec) *change {
@@ -53,7 +51,7 @@ func newChange(spec *ElasticSpec) *change {
 	}
 	config := elastic.Config{Policy: spec.Policy, Jitter: rand.Float64}
 	return &change{policy: elastic.New(config), config: config, began: time.Now(), tick: time.NewTicker(policyTick),
-		slots: map[string]int{}, failures: map[int]*RankError{}, unmet: map[string]string{}}
+		slots: map[string]int{}, failures: map[int]*RankError{}, unmet: map[string][]string{}}
 }
 
 // hostLists is where hosts are discovered, nil in a static job.
@@ -149,7 +147,6 @@ func (j *job) verdictOf(e elastic.End) error {
 func (j *job) discovered(list []elastic.Host) {
 	for _, h := range list {
 		j.change.slots[h.Name] = h.Slots
-		j.change.born = j.change.born || h.Born != 0
 	}
 	j.decide(elastic.Discovered{Hosts: list})
 }
@@ -264,11 +261,15 @@ func (j *job) enter(w elastic.Roster) {
 	})
 }
 
-// hintReturn tells, once, how a host that was lost can be used again, where it is not unless the user says so.
-func (j *job) hintReturn() {
-	if c := j.change; !c.hinted && !c.config.Listed && c.config.OnFailure != elastic.EndJob && c.config.CooldownMin == 0 && !c.born {
-		c.hinted = true
-		j.spec.Note("gorun: hint: it is not used again while it is listed, unless you say after how many seconds: --blacklist-cooldown-range 10 600")
+// lives tells of a host that is lost whether the machine is there, as far as is known: only its daemon has ended, or others do not hear it.
+func (h *host) lives() bool {
+	switch d := h.daemon.Load(); {
+	case h.lostWhy != "":
+		return h.heardLast
+	case h.unreachable.Load() != nil || d == nil:
+		return false
+	default:
+		return d.Ended == nil || d.Ended()
 	}
 }
 
@@ -278,7 +279,7 @@ func (j *job) elasticEvent(h *host, ev event) {
 	case done:
 		j.ended[h.id] = true
 		j.carried.add(last.Links)
-		j.decide(elastic.HostLost{Host: h.id, Reason: "it has ended"})
+		j.decide(elastic.HostLost{Host: h.id, Reason: "it has ended", Alive: true})
 		return
 	case ev.err != nil:
 		j.ended[h.id] = true
@@ -290,21 +291,22 @@ func (j *job) elasticEvent(h *host, ev event) {
 		if gone := h.unreachable.Load(); gone != nil && h.lostWhy == "" {
 			why = *gone
 		}
-		if !j.stopping && !h.leaving && (j.ready[h.id] != nil || j.change.unmet[h.name] != why) {
+		switch {
+		case j.stopping || h.leaving:
+		case j.ready[h.id] != nil:
 			j.spec.Note("gorun: %s is lost: %s", h.name, why)
-			if j.ready[h.id] == nil {
-				j.change.unmet[h.name] = why // it may be tried again and again
-			} else {
-				j.hintReturn()
-			}
 			j.watchHost(HostEvent{Host: h.name, State: HostLost})
+		case !slices.Contains(j.change.unmet[h.name], why): // it may be tried again and again
+			j.spec.Note("gorun: %s cannot be used: %s", h.name, why)
+			j.change.unmet[h.name] = append(j.change.unmet[h.name], why)
 		}
-		j.decide(elastic.HostLost{Host: h.id, Reason: why})
+		j.decide(elastic.HostLost{Host: h.id, Reason: why, Alive: h.lives()})
 		return
 	}
 	switch msg := ev.msg.(type) {
 	case *wire.Ready:
 		j.ready[h.id] = msg
+		delete(j.change.unmet, h.name)
 		j.decide(elastic.HostUp{Host: h.id})
 	case *wire.Committed:
 		j.message(h, msg)
@@ -340,7 +342,7 @@ func (j *job) elasticEvent(h *host, ev event) {
 			lost = j.hosts[msg.Peer]
 		}
 		if !j.stopping && !j.ended[lost.id] && lost.lostWhy == "" {
-			lost.lostWhy = msg.Text
+			lost.lostWhy, lost.heardLast = msg.Text, j.hears(lost, time.Now())
 			lost.hangUp() // its conversation reports the loss
 		}
 	default:

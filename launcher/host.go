@@ -36,14 +36,15 @@ type host struct {
 	ranks  atomic.Pointer[[]wire.Rank] // that it runs or ran
 	hangUp func()                      // ends the conversation
 	// Of an elastic job:
-	leaving bool          // it was told to stop
-	lostWhy string        // what others said about it
-	failure *HostError    // why its conversation ended
-	session string        // by which another launcher can take it over
-	adopted bool          // another launcher has started it
-	silence time.Duration // how long it may not answer when it is taken over; 0 for as long as any
-	spec    *Spec
-	queue   mailbox
+	leaving   bool          // it was told to stop
+	lostWhy   string        // what others said about it
+	heardLast bool          // by the launcher, then
+	failure   *HostError    // why its conversation ended
+	session   string        // by which another launcher can take it over
+	adopted   bool          // another launcher has started it
+	silence   time.Duration // how long it may not answer when it is taken over; 0 for as long as any
+	spec      *Spec
+	queue     mailbox
 
 	accuses []*wire.Silent // what it says of others that it does not hear
 	awaited uint32         // the epoch for which it was told that others wait for it

@@ -179,6 +179,8 @@ type Daemon struct {
 	Session string
 	// Wait returns when the daemon has ended, with what it last said on standard error.
 	Wait func() (stderr string, err error)
+	// Ended, after Wait, is whether the daemon itself is known to have ended, so that the host is there; nil if that is not known otherwise.
+	Ended func() bool
 	// Sweep ends what a job left on the host if the daemon was killed, and its guardian with it; nil if that is for
 	// others to do. It is called after Wait.
 	Sweep func(ctx context.Context, job string) error

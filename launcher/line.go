@@ -255,6 +255,12 @@ func (l *line) mend(d *login) *login {
 	return nil
 }
 
+// ownEnd is true if the connection ended with the daemon, which it had started. (A system's ssh says 255 when it broke.)
+func (d *login) ownEnd() bool {
+	code, err := d.Status()
+	return err == nil && code != ExitTransport && d.first
+}
+
 // carry lets a connection carry the stream, and waits for its end.
 func (l *line) carry(d *login) {
 	d.over, d.done = make(chan struct{}), make(chan struct{})

@@ -39,6 +39,7 @@ func (s *SSH) Dial(ctx context.Context, host string) (*Daemon, error) {
 				_, err := d.Status()
 				return d.Stderr(), err
 			},
+			Ended: d.ownEnd,
 			Sweep: func(ctx context.Context, job string) error { return s.sweepAfter(ctx, d, host, job) }}, nil
 	}
 	session, token, err := newSession()
@@ -57,7 +58,7 @@ func (s *SSH) Dial(ctx context.Context, host string) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Daemon{In: l, Out: l, LocalIP: ip, Remote: true, Close: l.Close, Wait: l.Wait, Away: l.Away,
+	return &Daemon{In: l, Out: l, LocalIP: ip, Remote: true, Close: l.Close, Wait: l.Wait, Away: l.Away, Ended: func() bool { return l.last.ownEnd() },
 		Sweep: func(ctx context.Context, job string) error { return s.sweepAfter(ctx, l.last, host, job) }}, nil
 }
 

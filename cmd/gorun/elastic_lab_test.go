@@ -402,7 +402,7 @@ func TestLossesInCommit(t *testing.T) {
 func TestPoweredOffHostReturns(t *testing.T) {
 	needTorch(t)
 	c := newCluster(t, 3)
-	j := c.trainOn("--min-np", "1", "--blacklist-cooldown-range", "1", "5", "-H", "host1:1,host2:1,host3:1")
+	j := c.trainOn("--min-np", "1", "-H", "host1:1,host2:1,host3:1")
 	j.await(`is rank 2 of 3`) // hosts may come one after the other
 	j.await(`batch 30$`)
 	struck := time.Now()
@@ -455,7 +455,7 @@ func TestRestartElsewhere(t *testing.T) {
 	needTorch(t)
 	c := newCluster(t, 3)
 	list := c.hostFile("host1:1", "host2:1", "host3:1")
-	j := c.trainOn("--min-np", "2", "--lease", "6", "--blacklist-cooldown-range", "1", "2", "--host-discovery-script", "cat "+list.name)
+	j := c.trainOn("--min-np", "2", "--lease", "6", "--host-discovery-script", "cat "+list.name)
 	j.await(`is rank 2 of 3`)
 	j.await(`batch 20$`)
 	struck := time.Now()

@@ -1,6 +1,23 @@
 package elastic
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
+
+// A slot whose process failed has failed as Horovod means it: only --blacklist-cooldown-range has it used again. A host that
+// was lost may be a machine that is being restarted, and one that was never up may still boot: both are tried again by
+// themselves, ever more rarely, as long as they are listed.
+const (
+	// tryFirst is after how long a host that did not start is tried again, tryMost what that grows to.
+	tryFirst, tryMost = time.Second, 30 * time.Second
+	// backFirst is the same for a host that was lost after it was up, and aliveFirst for one of which the machine is alive, so that
+	// what ended the daemon, or keeps it from its peers, is probably still there. Each return may disturb the job again: the time
+	// between two of them grows up to backMost.
+	backFirst, aliveFirst, backMost = time.Second, 30 * time.Second, time.Hour
+	// steady is how long a host has to be up until its losses before that are forgotten.
+	steady = 10 * time.Minute
+)
 
 // ban keeps a slot or a host from being used.
 type ban struct {
@@ -11,20 +28,48 @@ type ban struct {
 
 func (b *ban) holds(now time.Duration) bool { return b != nil && (b.forever || now < b.until) }
 
-// fail counts a failure: min·2ⁿ⁻¹ + jitter·min, at most max, so that what failed together does not come
-// back together.
-func (b *ban) fail(now time.Duration, p Policy, jitter func() float64) {
+// fail counts a failure: first·2ⁿ⁻¹ + jitter·first, at most most, so that what failed together does not come
+// back together. Without a first time it is for good.
+func (b *ban) fail(now, first, most time.Duration, jitter func() float64) {
 	b.failures++
-	if p.CooldownMin == 0 {
+	if first == 0 {
 		b.forever = true
 		return
 	}
-	delay := p.CooldownMin
-	for i := 1; i < b.failures && delay < p.CooldownMax; i++ {
+	delay := first
+	for i := 1; i < b.failures && delay < most; i++ {
 		delay *= 2
 	}
 	if jitter != nil {
-		delay += time.Duration(jitter() * float64(p.CooldownMin))
+		delay += time.Duration(jitter() * float64(first))
 	}
-	b.until = now + min(delay, p.CooldownMax)
+	b.until = now + min(delay, most)
+}
+
+// bar keeps a host that was lost, or did not start, from being used for a while, and tells when it is tried again.
+func (m *Machine) bar(d *daemon, unmet, alive bool) {
+	s := d.site
+	b := &s.lost
+	switch {
+	case unmet:
+		b = &s.unmet
+		b.fail(m.now, tryFirst, tryMost, m.cfg.Jitter)
+		if b.failures > 1 || s.lost.failures > 0 {
+			return // it was told
+		}
+	case m.cfg.CooldownMin > 0:
+		b.fail(m.now, m.cfg.CooldownMin, m.cfg.CooldownMax, m.cfg.Jitter)
+	default:
+		if m.now-d.since >= steady {
+			*b = ban{}
+		}
+		first := backFirst
+		if alive {
+			first = aliveFirst
+		}
+		b.fail(m.now, first, backMost, m.cfg.Jitter)
+	}
+	if s.slots > 0 && !m.finished {
+		m.emit(Note{fmt.Sprintf("%s is tried again in %v, and then ever more rarely, as long as it is listed", s.name, (b.until - m.now).Round(time.Second))})
+	}
 }

@@ -55,6 +55,7 @@ type HostUp struct{ Host int }
 type HostLost struct {
 	Host   int
 	Reason string
+	Alive  bool // the machine itself is there: only its daemon has ended, or the way to other hosts is broken
 }
 
 // Exited says that a process has ended, or could not be started. Code is 128+n after signal n.

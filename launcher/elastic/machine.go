@@ -37,11 +37,12 @@ type Machine struct {
 // site is a host by name: what discovery says of it, and what is held against it.
 type site struct {
 	name   string
-	slots  int     // 0 when it is not listed
-	born   int64   // as discovered last
-	daemon *daemon // that has not ended
-	lost   ban
-	unmet  int          // how often in a row it could not be reached, or begun
+	slots  int          // 0 when it is not listed
+	born   int64        // as discovered last
+	daemon *daemon      // that has not ended
+	met    bool         // it was up before
+	lost   ban          // since it was up
+	unmet  ban          // since it could not be reached, or begun
 	failed map[int]*ban // by slot
 }
 
@@ -57,7 +58,8 @@ const (
 type daemon struct {
 	id     int
 	site   *site
-	born   int64 // of the site when it was started
+	born   int64         // of the site when it was started
+	since  time.Duration // when it was up
 	state  state
 	member bool // of the present epoch
 	used   map[int]*process
@@ -89,11 +91,12 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 		m.discovered(ev.Hosts)
 	case HostUp:
 		if d := m.daemon(ev.Host); d != nil && d.state == starting {
-			d.state, d.site.unmet = up, 0
+			d.state, d.since = up, now
+			d.site.met, d.site.unmet = true, ban{}
 		}
 	case HostLost:
 		if d := m.daemon(ev.Host); d != nil && d.state != gone {
-			m.hostLost(d, ev.Reason)
+			m.hostLost(d, ev)
 		}
 	case Exited:
 		if p := m.process(ev.Process); p != nil && !p.exited {
@@ -150,13 +153,16 @@ func (m *Machine) discovered(list []Host) {
 	for _, s := range m.sites {
 		s.slots = max(slots[s.name], 0)
 		if b := born[s.name]; b != 0 && b != s.born {
-			s.born, s.lost, s.unmet = b, ban{}, 0
+			s.born, s.lost, s.unmet = b, ban{}, ban{}
 			clear(s.failed)
 		}
 		if s.slots > 0 {
 			continue
 		}
-		s.lost.forever = false // whatever is offered under this name later is taken for another host
+		s.unmet = ban{} // whatever is offered under this name later is taken for another host
+		if m.cfg.CooldownMin == 0 {
+			s.lost = ban{}
+		}
 		for _, b := range s.failed {
 			b.forever = false
 		}
@@ -182,8 +188,8 @@ func (m *Machine) drop(d *daemon) {
 	}
 }
 
-func (m *Machine) hostLost(d *daemon, reason string) {
-	asked, unmet := d.state == dropped, d.state == starting && m.looksAgain()
+func (m *Machine) hostLost(d *daemon, ev HostLost) {
+	asked, unmet := d.state == dropped, d.state == starting
 	d.state, d.site.daemon = gone, nil
 	for _, p := range d.used {
 		p.exited = true
@@ -192,35 +198,17 @@ func (m *Machine) hostLost(d *daemon, reason string) {
 	if asked {
 		return
 	}
-	if unmet {
-		if d.site.unmet++; d.site.unmet == 1 {
-			m.emit(Note{fmt.Sprintf("host %s could not be used: %s; it is tried again while it is listed", d.site.name, reason)})
-		}
-		d.site.lost.until = m.now + min(firstLook<<min(d.site.unmet-1, 10), lastLook)
-		return
+	if d.born == d.site.born && m.cfg.OnFailure != EndJob {
+		m.bar(d, unmet, ev.Alive)
 	}
-	if d.born == d.site.born {
-		d.site.lost.fail(m.now, m.cfg.Policy, m.cfg.Jitter)
-	}
-	why := fmt.Sprintf("host %s was lost: %s", d.site.name, reason)
 	if d.member || m.cfg.OnFailure == EndJob {
 		d.member = false
-		m.failed(End{Cause: HostFailed, Process: -1, Host: d.id, Why: why})
-	} else {
-		m.emit(Note{why})
+		m.failed(End{Cause: HostFailed, Process: -1, Host: d.id, Why: fmt.Sprintf("host %s was lost: %s", d.site.name, ev.Reason)})
 	}
 }
 
-// How often one looks again for a host that is listed and cannot be reached: it may be booting, and has failed nothing yet.
-const (
-	firstLook = time.Second
-	lastLook  = time.Minute
-)
-
-// looksAgain is true where hosts come and go by discovery, unless the user has said when one is used again.
-func (m *Machine) looksAgain() bool {
-	return !m.cfg.Listed && m.cfg.OnFailure != EndJob && m.cfg.CooldownMin == 0
-}
+// barred is true for a host that is not to be used yet.
+func (s *site) barred(now time.Duration) bool { return s.lost.holds(now) || s.unmet.holds(now) }
 
 func (m *Machine) exited(p *process, code int) {
 	p.exited = true
@@ -235,7 +223,7 @@ func (m *Machine) exited(p *process, code int) {
 			b = &ban{}
 			p.host.site.failed[p.slot] = b
 		}
-		b.fail(m.now, m.cfg.Policy, m.cfg.Jitter)
+		b.fail(m.now, m.cfg.CooldownMin, m.cfg.CooldownMax, m.cfg.Jitter)
 		m.failed(End{Cause: ProcessFailed, Process: p.number, Host: p.host.id, Code: code,
 			Why: fmt.Sprintf("process %d on %s exited with code %d", p.number, p.host.site.name, code)})
 	}
@@ -278,7 +266,7 @@ func (m *Machine) decide() {
 // when they are needed.
 func (m *Machine) startHosts() {
 	for _, s := range m.sites {
-		if s.daemon != nil || s.lost.holds(m.now) || m.finished {
+		if s.daemon != nil || s.barred(m.now) || m.finished {
 			continue
 		}
 		usable := false
@@ -333,7 +321,7 @@ func (m *Machine) begin() {
 	free := m.free()
 	pending := 0
 	for _, s := range m.sites {
-		if s.daemon != nil && s.daemon.state == starting {
+		if s.daemon != nil && s.daemon.state == starting && s.unmet.failures == 0 {
 			pending++
 		}
 	}
@@ -386,7 +374,7 @@ func (m *Machine) resume(reason string) {
 	if m.anew++; m.anew == anewTold {
 		m.emit(Note{"the ranks have begun anew again and again, though nobody was lost: is there an error that the script catches?"})
 	}
-	if m.cfg.ResetLimit >= 0 && m.resets >= m.cfg.ResetLimit {
+	if m.spent() {
 		e := End{Cause: TooManyResets, Process: -1, Host: -1}
 		if m.first != nil {
 			e.Process, e.Host, e.Code = m.first.Process, m.first.Host, m.first.Code
@@ -414,6 +402,9 @@ func anewPause(before int) time.Duration {
 	}
 	return min(50*time.Millisecond<<min(before-anewAtOnce, 10), time.Second)
 }
+
+// spent is true when no world may follow any more.
+func (m *Machine) spent() bool { return m.cfg.ResetLimit >= 0 && m.resets >= m.cfg.ResetLimit }
 
 // changes says what is different in the next world when nothing went wrong in this one.
 func (m *Machine) changes(keep []*process, add []slot) string {
@@ -487,7 +478,7 @@ func (m *Machine) wait(need, have int) {
 func (m *Machine) tell() {
 	keep, add := m.next(m.need(), true, true)
 	removed := len(keep) < len(m.live())
-	if len(add) == 0 && !removed {
+	if !removed && (len(add) == 0 || m.spent()) { // a host that is back is no reason to end the job
 		m.told = ""
 		return
 	}

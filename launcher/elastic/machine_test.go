@@ -132,7 +132,7 @@ func TestOnFailure(t *testing.T) {
 		j := elasticJob(t, policy(e.Replace))
 		spare(j)
 		j.expect("epoch 2: 1@0.1 2@1.0 3@1.1 4@2.0", e.Exited{Process: 0, Code: 1})
-		j.expect("epoch 3: 1@0.1 4@2.0 5@2.1", e.HostLost{Host: 1, Reason: "no word"})
+		j.expect("note; epoch 3: 1@0.1 4@2.0 5@2.1", e.HostLost{Host: 1, Reason: "no word"})
 	})
 	t.Run("shrink", func(t *testing.T) {
 		j := elasticJob(t, policy(e.Shrink))
@@ -144,7 +144,7 @@ func TestOnFailure(t *testing.T) {
 	})
 	t.Run("wait", func(t *testing.T) {
 		j := elasticJob(t, policy(e.Wait))
-		j.expect("note", e.HostLost{Host: 0, Reason: "no word"})
+		j.expect("note; note", e.HostLost{Host: 0, Reason: "no word"})
 		j.now = 30 * time.Second
 		j.expect("start 2 c", hosts("b c", 2))
 		j.expect("epoch 2: 2@1.0 3@1.1 4@2.0 5@2.1", e.HostUp{Host: 2})
@@ -154,7 +154,7 @@ func TestOnFailure(t *testing.T) {
 	})
 	t.Run("fewer than min-np wait and then go on", func(t *testing.T) {
 		j := elasticJob(t, policy(e.Replace))
-		j.expect("epoch 2: 2@1.0 3@1.1", e.HostLost{Host: 0, Reason: "no word"})
+		j.expect("note; epoch 2: 2@1.0 3@1.1", e.HostLost{Host: 0, Reason: "no word"})
 		j.expect("note", e.Exited{Process: 3, Code: 1})
 		j.expect("start 2 c", hosts("b c", 2))
 		j.expect("epoch 3: 2@1.0 4@2.0 5@2.1", e.HostUp{Host: 2})
@@ -163,7 +163,7 @@ func TestOnFailure(t *testing.T) {
 		j := elasticJob(t, policy(e.Replace))
 		j.expect("note", e.HostLost{Host: 0, Reason: "no word"}, e.Exited{Process: 3, Code: 7})
 		j.now = 59 * time.Second
-		j.expect("", e.Tick{})
+		j.expect("start 2 a", e.Tick{})
 		j.now = time.Minute
 		j.expect("end too few process=-1 host=0 code=0: slots needed: 2, there after 1m0s: 1, after host a was lost: no word", e.Tick{})
 	})
@@ -171,8 +171,17 @@ func TestOnFailure(t *testing.T) {
 		p := policy(e.Replace)
 		p.Listed = true
 		j := elasticJob(t, p)
-		j.expect("end too few process=-1 host=0 code=0: slots needed: 2, of use: 1, after host a was lost: no word",
-			e.HostLost{Host: 0, Reason: "no word"}, e.Exited{Process: 3, Code: 7})
+		j.expect("end too few process=0 host=0 code=7: slots needed: 2, of use: 1, after process 0 on a exited with code 7",
+			e.Exited{Process: 0, Code: 7}, e.Exited{Process: 1, Code: 7}, e.Exited{Process: 3, Code: 7})
+	})
+	t.Run("but a host of it that was lost is", func(t *testing.T) {
+		p := policy(e.Replace)
+		p.Listed = true
+		j := elasticJob(t, p)
+		j.expect("note", e.HostLost{Host: 0, Reason: "no word"}, e.Exited{Process: 3, Code: 7})
+		j.now = time.Second
+		j.expect("start 2 a", e.Tick{})
+		j.expect("epoch 3: 2@1.0 4@2.0 5@2.1", e.HostUp{Host: 2})
 	})
 	t.Run("nobody is left", func(t *testing.T) {
 		j := elasticJob(t, policy(e.Replace))
@@ -250,7 +259,7 @@ func TestDiscovery(t *testing.T) {
 			j.expect(fmt.Sprintf("news %d added=true removed=false", i+1), e.Tick{})
 			rejoin(j, epoch, fmt.Sprintf("epoch %d: 0@0.0 1@0.1 2@1.0 %d@1.1", epoch+1, last+1), 0, 1, 2)
 		}
-		j.expect("epoch 10: 2@1.0 7@1.1", e.HostLost{Host: 0, Reason: "rebooted"})
+		j.expect("note; epoch 10: 2@1.0 7@1.1", e.HostLost{Host: 0, Reason: "rebooted"})
 		j.now += 10 * time.Second
 		j.expect("start 2 a", e.Tick{})
 	})
@@ -440,33 +449,78 @@ func snapshotOf(t *testing.T, m *e.Machine) []byte {
 	return text
 }
 
-// TestListedTooEarly: a host that is listed before it can be reached is tried again, ever more rarely, for it has failed nothing; also
-// after it was there for a while, but was lost then. The user's word about hosts that failed counts more.
+// TestListedTooEarly: a host that is listed before it can be reached is tried again, ever more rarely, for it has failed nothing. That
+// is told once. A list that never changes is treated alike.
 func TestListedTooEarly(t *testing.T) {
-	j := newJob(t, e.Config{Policy: e.Policy{NP: 1, ResetLimit: -1}})
+	for _, p := range []e.Policy{{NP: 1, ResetLimit: -1}, {NP: 1, ResetLimit: -1, Listed: true}, {NP: 1, ResetLimit: -1, CooldownMin: time.Hour, CooldownMax: time.Hour}} {
+		j := newJob(t, e.Config{Policy: p})
+		j.expect("start 0 a; start 1 b", hosts("a b", 1))
+		j.expect("note; epoch 1: 0@0.0", e.HostUp{Host: 0}, e.HostLost{Host: 1, Reason: "no route"})
+		j.expect("", e.Committed{Host: 0, Epoch: 1})
+		for id := 2; id < 12; id++ {
+			after := min(time.Second<<(id-2), 30*time.Second)
+			j.now += after - 1
+			j.expect("", e.Tick{})
+			j.now++
+			j.expect(fmt.Sprintf("start %d b", id), e.Tick{})
+			j.expect("", e.HostLost{Host: id, Reason: "no route"})
+		}
+		j.now += 30 * time.Second
+		j.expect("start 12 b", e.Tick{})
+		j.expect("news 1 added=true removed=false", e.HostUp{Host: 12})
+	}
+}
+
+// TestLostHostReturns: a host that was lost is tried again by itself, the later the more often it was lost, and later if the machine was
+// there all the time; what was long ago does not count. With a reset limit that is used up it is kept ready, and no reason to end the job.
+func TestLostHostReturns(t *testing.T) {
+	j := newJob(t, e.Config{Policy: e.Policy{NP: 1, ResetLimit: 2}})
 	j.expect("start 0 a; start 1 b", hosts("a b", 1))
-	j.expect("note; epoch 1: 0@0.0", e.HostUp{Host: 0}, e.HostLost{Host: 1, Reason: "no route"})
+	j.expect("epoch 1: 0@0.0 1@1.0", e.HostUp{Host: 0}, e.HostUp{Host: 1})
 	j.expect("", e.Committed{Host: 0, Epoch: 1})
-	for id := 2; id < 12; id++ {
-		after := min(time.Second<<(id-2), time.Minute)
+	id := 1
+	lost := func(alive bool, after time.Duration) {
+		t.Helper()
+		j.m.Step(j.now, e.HostLost{Host: id, Reason: "no word", Alive: alive})
 		j.now += after - 1
 		j.expect("", e.Tick{})
 		j.now++
+		id++
 		j.expect(fmt.Sprintf("start %d b", id), e.Tick{})
-		j.expect("", e.HostLost{Host: id, Reason: "no route"})
 	}
-	j.now += time.Minute
-	j.expect("start 12 b", e.Tick{})
-	j.expect("news 1 added=true removed=false", e.HostUp{Host: 12})
-	j.expect("note", e.HostLost{Host: 12, Reason: "power"}) // which is a failure
-	j.now += time.Hour
-	j.expect("", e.Tick{})
+	lost(false, time.Second)
+	j.expect("", e.Committed{Host: 0, Epoch: 2})
+	j.expect("news 1 added=true removed=false", e.HostUp{Host: id})
+	j.expect("epoch 3: 0@0.0 2@2.0", e.Rejoining{Process: 0, Epoch: 2})
+	j.expect("", e.Committed{Host: 0, Epoch: 3})
+	j.expect("note; end too many resets process=-1 host=2 code=0: the reset limit of 2 is reached: host b was lost: no word", e.HostLost{Host: 2, Reason: "no word"})
 
-	listed := newJob(t, e.Config{Policy: e.Policy{NP: 1, ResetLimit: -1, Listed: true}})
-	listed.expect("start 0 a; start 1 b", hosts("a b", 1))
-	listed.expect("note; epoch 1: 0@0.0", e.HostUp{Host: 0}, e.HostLost{Host: 1, Reason: "no route"})
-	listed.now += time.Hour
-	listed.expect("", e.Tick{})
+	j = newJob(t, e.Config{Policy: e.Policy{NP: 1, ResetLimit: 1}})
+	j.expect("start 0 a; start 1 b", hosts("a b", 1))
+	j.expect("epoch 1: 0@0.0 1@1.0", e.HostUp{Host: 0}, e.HostUp{Host: 1})
+	j.expect("", e.Committed{Host: 0, Epoch: 1})
+	id = 1
+	lost(false, time.Second)
+	j.expect("", e.Committed{Host: 0, Epoch: 2})
+	for _, again := range []struct {
+		up    time.Duration
+		alive bool
+		after time.Duration
+	}{{0, false, 2 * time.Second}, {9 * time.Minute, false, 4 * time.Second}, {0, true, 4 * time.Minute}, {0, false, 16 * time.Second}, {10 * time.Minute, false, time.Second},
+		{10 * time.Minute, true, 30 * time.Second}} {
+		j.expect("", e.HostUp{Host: id})
+		j.now += again.up
+		lost(again.alive, again.after)
+	}
+	for range 20 {
+		j.m.Step(j.now, e.HostUp{Host: id})
+		j.m.Step(j.now, e.HostLost{Host: id})
+		j.now += time.Hour
+		id++
+		j.m.Step(j.now, e.Tick{})
+	}
+	j.expect("", e.HostUp{Host: id})
+	lost(false, time.Hour)
 }
 
 // TestTooFewToBegin: that slots are missing for the first world is told once, when no host is on its way that may have them.

@@ -15,7 +15,7 @@ type slot struct {
 func (m *Machine) free() []slot {
 	var out []slot
 	for _, s := range m.sites {
-		if s.daemon == nil || s.daemon.state != up || s.lost.holds(m.now) {
+		if s.daemon == nil || s.daemon.state != up || s.barred(m.now) {
 			continue
 		}
 		for i := range s.slots {
@@ -53,14 +53,15 @@ func (m *Machine) need() int {
 	return m.cfg.MinNP
 }
 
-// possible is how many processes a list of hosts that never changes can still give.
+// possible is how many processes a list of hosts that never changes can still give: one that was lost may come back, but one that
+// never answered is not waited for.
 func (m *Machine) possible() int {
 	if m.finished {
 		return len(m.live())
 	}
 	n := 0
 	for _, s := range m.sites {
-		if s.lost.forever {
+		if !s.met && s.unmet.failures > 0 {
 			continue
 		}
 		for i := range s.slots {

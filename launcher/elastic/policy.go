@@ -39,8 +39,8 @@ type Policy struct {
 	// ResetLimit is how many worlds may follow the first; negative for any number.
 	ResetLimit int
 	// A slot whose process failed, and a host that was lost, is not used for a while: CooldownMin the first
-	// time, twice as long each further time, up to CooldownMax. Both 0: until discovery has withdrawn the
-	// host and offers it again.
+	// time, twice as long each further time, up to CooldownMax. Both 0: the slot until discovery has withdrawn the
+	// host and offers it again, the host as blacklist.go says.
 	CooldownMin, CooldownMax time.Duration
 	// Timeout is how long the job waits for enough slots.
 	Timeout time.Duration

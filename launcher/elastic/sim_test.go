@@ -36,8 +36,10 @@ type sim struct {
 	exits  int // with 0
 	end    *elastic.End
 	// What the test itself remembers about failures: when a slot or a host may be used again.
-	barred map[string]time.Duration
-	counts map[string]int
+	barred  map[string]time.Duration
+	counts  map[string]int
+	tries   map[string]int // of hosts, in a row
+	returns int            // of hosts that were lost
 }
 
 type simHost struct {
@@ -46,6 +48,7 @@ type simHost struct {
 	tried    bool
 	alive    bool
 	met      bool // as far as the launcher knows
+	since    time.Duration
 	unwanted bool
 	roster   elastic.Roster
 	entered  uint32
@@ -86,7 +89,7 @@ func newSim(t *testing.T, seed uint64, policy elastic.Policy, faults int) *sim {
 		calm:  []int{6, 60}[rng.IntN(2)],
 		m:     elastic.New(elastic.Config{Policy: policy, Jitter: rng.Float64}),
 		power: map[string]bool{}, listed: map[string]int{}, procs: map[int]*simProc{}, worlds: map[uint32]*simWorld{},
-		barred: map[string]time.Duration{}, counts: map[string]int{}}
+		barred: map[string]time.Duration{}, counts: map[string]int{}, tries: map[string]int{}}
 }
 
 func (s *sim) fail(format string, args ...any) {
@@ -143,6 +146,7 @@ func (s *sim) act(a elastic.Action) {
 			}
 		}
 		s.barredFor(a.Name, "host")
+		s.barredFor(a.Name+"?", "host")
 		s.hosts = append(s.hosts, &simHost{id: a.Host, name: a.Name})
 	case elastic.DropHost:
 		s.hosts[a.Host].unwanted = true
@@ -303,6 +307,12 @@ func (s *sim) discover() {
 			list = append(list, elastic.Host{Name: n, Slots: s.listed[n]})
 			continue
 		}
+		s.tries[n] = 0
+		delete(s.barred, n+"?")
+		if s.policy.CooldownMin == 0 {
+			delete(s.barred, n)
+			delete(s.counts, n)
+		}
 		for key, until := range s.barred { // what is withdrawn is forgiven, but for a running cooldown
 			if until == 1<<62 && (key == n || strings.HasPrefix(key, n+":")) {
 				delete(s.barred, key)
@@ -361,7 +371,7 @@ func (s *sim) gone(h *simHost, reason string) {
 			p.running, p.ended, p.world = false, true, 0
 		}
 	}
-	h.out = append(h.out, elastic.HostLost{Host: h.id, Reason: reason})
+	h.out = append(h.out, elastic.HostLost{Host: h.id, Reason: reason, Alive: s.rng.IntN(3) == 0})
 }
 
 func (s *sim) exit(p *simProc, code int) {
@@ -451,13 +461,25 @@ func (s *sim) learn(h *simHost, ev elastic.Event) {
 		}
 		switch {
 		case h.unwanted:
-		case !h.met && s.policy.CooldownMin == 0 && !s.policy.Listed && s.policy.OnFailure != elastic.EndJob: // it has failed nothing
-			s.barred[h.name] = s.now + time.Second
+		case !h.met: // it has failed nothing
+			s.tries[h.name]++
+			s.barred[h.name+"?"] = s.now + min(time.Second<<(s.tries[h.name]-1), 30*time.Second)
+		case s.policy.CooldownMin == 0:
+			if s.counts[h.name]++; s.now-h.since >= 10*time.Minute {
+				s.counts[h.name] = 1
+			}
+			first := time.Second
+			if ev.Alive {
+				first = 30 * time.Second
+			}
+			s.barred[h.name] = s.now + min(first<<(s.counts[h.name]-1), time.Hour)
 		default:
 			s.bar(h.name)
 		}
 	case elastic.HostUp:
-		h.met = true
+		h.met, h.since = true, s.now
+		s.tries[h.name] = 0
+		s.returns += min(s.counts[h.name], 1)
 	}
 }
 
@@ -505,7 +527,7 @@ func (s *sim) process(p *simProc) {
 // TestEverySchedule: whatever fails and whenever, every roster is right, and when nothing fails any
 // more the job ends.
 func TestEverySchedule(t *testing.T) {
-	ends := map[elastic.Cause]int{}
+	ends, returns := map[elastic.Cause]int{}, 0
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 99))
 		policy := elastic.Policy{MinNP: 1 + rng.IntN(2), ResetLimit: -1, Timeout: 60 * time.Second,
@@ -523,6 +545,9 @@ func TestEverySchedule(t *testing.T) {
 		s := newSim(t, seed, policy, rng.IntN(12))
 		s.run()
 		ends[s.end.Cause]++
+		if policy.CooldownMin == 0 {
+			returns += s.returns
+		}
 		if s.end.Cause == elastic.TooManyResets && policy.ResetLimit < 0 {
 			s.fail("ended by a limit that there is not")
 		}
@@ -530,7 +555,10 @@ func TestEverySchedule(t *testing.T) {
 			s.fail("finished although nobody has")
 		}
 	}
-	t.Log(ends)
+	t.Log(ends, returns)
+	if returns < 60 {
+		t.Errorf("only %d hosts returned without a cooldown", returns)
+	}
 	if ends[elastic.Finished] < 1000 {
 		t.Errorf("only %d of 3000 jobs finished: the schedules are too hard to tell anything", ends[elastic.Finished])
 	}

@@ -34,7 +34,9 @@ type siteSnapshot struct {
 	Slots  int                 `json:"slots"`
 	Born   int64               `json:"born"`
 	Daemon int                 `json:"daemon"` // -1 for none
+	Met    bool                `json:"met"`
 	Lost   banSnapshot         `json:"lost"`
+	Unmet  banSnapshot         `json:"unmet"`
 	Failed map[int]banSnapshot `json:"failed"`
 }
 
@@ -45,10 +47,11 @@ type banSnapshot struct {
 }
 
 type daemonSnapshot struct {
-	Site   int   `json:"site"`
-	Born   int64 `json:"born"`
-	State  state `json:"state"`
-	Member bool  `json:"member"`
+	Site   int           `json:"site"`
+	Born   int64         `json:"born"`
+	Since  time.Duration `json:"since"`
+	State  state         `json:"state"`
+	Member bool          `json:"member"`
 }
 
 type processSnapshot struct {
@@ -69,7 +72,7 @@ func (m *Machine) Snapshot() ([]byte, error) {
 	s := snapshot{Now: m.now, Epoch: m.epoch, Committed: m.committed, Broken: m.broken, First: m.first, Finished: m.finished, Resets: m.resets,
 		Waiting: m.waiting, Since: m.since, Stamp: m.stamp, Told: m.told, Ended: m.ended}
 	for _, x := range m.sites {
-		site := siteSnapshot{Name: x.name, Slots: x.slots, Born: x.born, Daemon: -1, Lost: x.lost.snapshot(), Failed: map[int]banSnapshot{}}
+		site := siteSnapshot{Name: x.name, Slots: x.slots, Born: x.born, Daemon: -1, Met: x.met, Lost: x.lost.snapshot(), Unmet: x.unmet.snapshot(), Failed: map[int]banSnapshot{}}
 		if x.daemon != nil {
 			site.Daemon = x.daemon.id
 		}
@@ -79,7 +82,7 @@ func (m *Machine) Snapshot() ([]byte, error) {
 		s.Sites = append(s.Sites, site)
 	}
 	for _, d := range m.daemons {
-		s.Daemons = append(s.Daemons, daemonSnapshot{slices.Index(m.sites, d.site), d.born, d.state, d.member})
+		s.Daemons = append(s.Daemons, daemonSnapshot{slices.Index(m.sites, d.site), d.born, d.since, d.state, d.member})
 	}
 	for _, p := range m.processes {
 		s.Processes = append(s.Processes, processSnapshot{p.host.id, p.slot, p.exited, p.ok, p.dismissed, p.left})
@@ -106,7 +109,7 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 	m := &Machine{cfg: cfg, now: s.Now, epoch: s.Epoch, committed: s.Committed, broken: s.Broken, first: s.First, finished: s.Finished, resets: s.Resets,
 		waiting: s.Waiting, since: s.Since, stamp: s.Stamp, told: s.Told, ended: s.Ended}
 	for _, x := range s.Sites {
-		site := &site{name: x.Name, slots: x.Slots, born: x.Born, lost: x.Lost.ban(), failed: map[int]*ban{}}
+		site := &site{name: x.Name, slots: x.Slots, born: x.Born, met: x.Met, lost: x.Lost.ban(), unmet: x.Unmet.ban(), failed: map[int]*ban{}}
 		for slot, b := range x.Failed {
 			again := b.ban()
 			site.failed[slot] = &again
@@ -117,7 +120,7 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 		if d.Site < 0 || d.Site >= len(m.sites) {
 			return fail(errors.New("a daemon without a host"))
 		}
-		m.daemons = append(m.daemons, &daemon{id: id, site: m.sites[d.Site], born: d.Born, state: d.State, member: d.Member, used: map[int]*process{}})
+		m.daemons = append(m.daemons, &daemon{id: id, site: m.sites[d.Site], born: d.Born, since: d.Since, state: d.State, member: d.Member, used: map[int]*process{}})
 	}
 	for i, x := range s.Sites {
 		if d := m.daemon(x.Daemon); d != nil {
