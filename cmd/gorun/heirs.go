@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"gorun/launcher"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/wire"
@@ -167,6 +168,45 @@ func (h hosted) Lives(s authority.State) bool {
 	}
 	all, err := store.List()
 	return err != nil || slices.ContainsFunc(all, func(r jobs.Record) bool { return r.Authority == s.Job && r.State == jobs.Running })
+}
+
+// Desert implements standing.Heirs. The job has a record here, as if its launcher had been here and had ended.
+func (h hosted) Desert(s authority.State, left int) error {
+	var from bequest
+	if err := json.Unmarshal(s.Value, &from); err != nil {
+		return fmt.Errorf("read what was left of the job: %w", err)
+	}
+	store, err := jobStore()
+	if err != nil {
+		return err
+	}
+	all, err := store.List()
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(r jobs.Record) bool { return r.Authority == s.Job && r.Term >= s.Term }) {
+		return nil
+	}
+	why := fmt.Sprintf("of %d hosts that decide who carries it on, %d can", len(s.Electors), left)
+	r := jobs.Record{Name: from.Name, Started: from.Started, Ended: time.Now(), Code: launcher.ExitTransport, Authority: s.Job, Term: s.Term, Machine: h.name, Deserted: why}
+	if from.Request != nil {
+		r.Program = from.Request.Program
+	}
+	for _, share := range from.Shares {
+		r.Hosts = append(r.Hosts, share.Host)
+		r.Ranks += share.Slots
+	}
+	job, lock, err := store.Create(r)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	text := fmt.Sprintf("gorun: error: %s: run: the launcher of job %s, which ran there, is gone, and with it the job: %s\n"+
+		"gorun: hint: what it wrote is on %[1]s; of a cluster of five hosts and more, two may be lost at once\n", s.Holder, from.Name, why)
+	if err := os.WriteFile(job.Output(), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("keep output of the job: %w", err)
+	}
+	return nil
 }
 
 // Begin implements standing.Heirs. The launcher holds a goroutine, to its end or to that of this process.

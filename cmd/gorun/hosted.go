@@ -170,13 +170,19 @@ func (r clusterRecord) number() string {
 	return name[strings.LastIndexByte(name, '/')+1:]
 }
 
-// latest leaves out launchers in whose place others have come.
+// latest leaves out launchers in whose place others have come, and what hosts say of one that they do not see, if others do: they
+// were cut off, or it is back.
 func latest(all []clusterRecord) []clusterRecord {
-	last := map[string]uint64{}
+	last := map[string]clusterRecord{}
 	for _, r := range all {
-		last[r.Authority] = max(last[r.Authority], r.Term)
+		if x, known := last[r.Authority]; !known || r.Term > x.Term || r.Term == x.Term && x.Deserted != "" {
+			last[r.Authority] = r
+		}
 	}
-	return slices.DeleteFunc(all, func(r clusterRecord) bool { return r.Authority != "" && r.Term < last[r.Authority] })
+	return slices.DeleteFunc(all, func(r clusterRecord) bool {
+		x := last[r.Authority]
+		return r.Authority != "" && (r.Host != x.Host || r.ID != x.ID)
+	})
 }
 
 // detachedJobs asks all hosts for theirs, by the time of their start. Hosts that do not answer, silent, have none to show.

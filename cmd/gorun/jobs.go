@@ -20,6 +20,7 @@ import (
 	"golang.org/x/term"
 
 	"gorun/launcher/jobs"
+	"gorun/rendezvous/authority"
 )
 
 // openOutput reads what a job wrote: the last lines, all if that is negative, and what comes if it is to follow.
@@ -96,6 +97,9 @@ func findJob(c *cli.Context, running bool) (found, error) {
 func standOf(r jobs.Record) string {
 	switch r.State {
 	case jobs.Ended:
+		if r.Deserted != "" {
+			return fmt.Sprintf("ended with %d: %s", r.Code, clean(r.Deserted))
+		}
 		return fmt.Sprintf("ended with %d", r.Code)
 	case jobs.Lost:
 		return "its launcher was killed"
@@ -325,7 +329,7 @@ func (f found) follow(ctx context.Context, to io.Writer, lines int) (int, error)
 
 // successor waits for the launcher that takes over from one that is gone, or for its end.
 func (f found) successor(ctx context.Context) (found, bool) {
-	limit, cancel := context.WithTimeout(ctx, 3*succession)
+	limit, cancel := context.WithTimeout(ctx, 3*authority.Succession)
 	defer cancel()
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()

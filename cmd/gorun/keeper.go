@@ -23,8 +23,6 @@ const (
 	// fewElectors and mostElectors bound how many hosts decide who carries a job on: with two, one that is alone cannot
 	// know whether the other is gone.
 	fewElectors, mostElectors = 3, 5
-	// succession is how long the hosts of a job wait for another launcher, after it is known that the former is gone.
-	succession = time.Minute
 	// lastWord is how long a launcher tries to say that its job has ended.
 	lastWord = 5 * time.Second
 )
@@ -262,7 +260,7 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 	if spec.Elastic != nil {
 		spec.Keeper = k
 		// Only hosts know whether they have vGPUs, and when they say so their daemons wait already.
-		lease.Patience, lease.Silence = max(k.lease, cmp.Or(spec.Lease, wire.MoveLease))+succession, k.lease
+		lease.Patience, lease.Silence = max(k.lease, cmp.Or(spec.Lease, wire.MoveLease))+authority.Succession, k.lease
 	}
 	d.keeper = k
 	k.begin()

@@ -140,6 +140,44 @@ func TestTakeoverOfFixed(t *testing.T) {
 	s.expectIdle()
 }
 
+// TestDeserted: with its launcher a detached job loses so many of the hosts which decide who carries it on that nobody can. One that
+// is left says how it ended, when its ranks have.
+func TestDeserted(t *testing.T) {
+	const chatty = "import time\nwhile True:\n    print(\"chatty\", flush=True)\n    time.sleep(0.1)"
+	s := newLasting(t, 3)
+	j := s.detach("--lease", "3", "--min-np", "1", "--max-np", "3", "-ppn", "1", python, "-c", chatty)
+	j.awaitLogs(`chatty`)
+	attached, _, said := s.command("attach", "--cluster", "host3", "--cluster-key-file", "/root/.ssh/key", j.name)
+	seen := &record{}
+	attached.Stdout = seen
+	if err := attached.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { attached.Process.Kill(); attached.Wait() }) // whatever comes
+	j.await("output for who looks on", func() bool { return seen.has(`chatty`) })
+	j.powerOff(1)
+	j.powerOff(0)
+	const why = "of 3 hosts that decide who carries it on, 1 can"
+	j.await("word in ps", func() bool {
+		out, _ := j.ask("ps")
+		return strings.Contains(out, "host2/1") && strings.Contains(out, "ended with 255: "+why+", on host3")
+	})
+	if j.runs(3, `print("chatty"`) {
+		t.Error("its ranks still run")
+	}
+	if out, code := j.ask("logs", j.name); code != 0 || !strings.Contains(out, "the launcher of job host2/1, which ran there, is gone, and with it the job: "+why) ||
+		!strings.Contains(out, "hint: what it wrote is on host2; of a cluster of five hosts and more, two may be lost at once") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	if attached.Wait(); attached.ProcessState.ExitCode() != 255 {
+		t.Errorf("who looked on has exit code %d\n%s\n%s", attached.ProcessState.ExitCode(), seen, said)
+	}
+	for i := range 2 {
+		j.boot(i)
+	}
+	s.expectIdle()
+}
+
 // TestTakeover: the launcher of a detached job is killed, then frozen, then its host loses power; each time another one
 // carries the job on, without a rank that begins anew but for those of the lost host, and the former one can do nothing.
 func TestTakeover(t *testing.T) {

@@ -55,6 +55,7 @@ type Record struct {
 	Term      uint64 `json:"term,omitempty"`      // of this launcher: there may be others with smaller or greater ones
 	Name      string `json:"name,omitempty"`      // as users call it, if it began on another host
 	Moved     bool   `json:"moved,omitempty"`     // another launcher has taken over
+	Deserted  string `json:"deserted,omitempty"`  // why nobody has, as another host says, for the launcher's own is gone
 }
 
 // States of a job.

@@ -52,6 +52,7 @@ type sim struct {
 	leaders  map[uint64]string // by term
 	acted    map[uint64]uint64 // term that acted on an epoch
 	greatest uint64            // epoch that was acted on
+	deserted []int             // how many electors were left, for each that gave the job up
 }
 
 func newSim(t *testing.T, seed uint64, n int) *sim {
@@ -103,6 +104,9 @@ func (s *sim) step(m *machine, ev authority.Event) authority.Actions {
 	}
 	for _, to := range a.Of {
 		s.send(packet{from: m.name, to: to, message: a.Ask})
+	}
+	if a.Deserted > 0 {
+		s.deserted = append(s.deserted, a.Deserted)
 	}
 	if a.Lead != nil {
 		s.begin(m, *a.Lead)
@@ -404,5 +408,35 @@ func TestLongerLease(t *testing.T) {
 	}
 	if !stands(200 * time.Second) {
 		t.Error("the launcher is not given up")
+	}
+}
+
+// TestDeserted: an elector that is left with too few others says so, once, when those who wait for a launcher have waited long enough; not
+// to a majority, and a launcher that comes all the same when they return takes that back.
+func TestDeserted(t *testing.T) {
+	s := newSim(t, 4, 5)
+	s.loss = 0
+	for range 3 {
+		s.second()
+	}
+	for _, name := range s.names[:3] {
+		s.hosts[name].up, s.hosts[name].launcher = false, nil
+	}
+	last := s.now
+	for s.now < last+lease+2*authority.Succession {
+		s.second()
+		if s.deserted != nil && s.now < last+lease+authority.Succession {
+			s.fail("%v give the job up", s.deserted)
+		}
+	}
+	if !slices.Equal(s.deserted, []int{2, 2}) {
+		t.Errorf("those who give the job up see %v, want 2 of 5 each", s.deserted)
+	}
+	s.restore(s.hosts["h0"])
+	for end := s.now + 10*lease; s.now < end; {
+		s.second()
+	}
+	if all := s.speakers(); len(all) != 1 || all[0].launcher.Term() != 2 || len(s.deserted) != 2 {
+		t.Errorf("%d launchers, %v give the job up", len(all), s.deserted)
 	}
 }

@@ -28,6 +28,9 @@ import (
 // beginning is how much longer than its lease a launcher may be silent that has yet to begin.
 const beginning = 10 * time.Second
 
+// Succession is how long the hosts of a job wait for another launcher, after it is known that the former is gone.
+const Succession = time.Minute
+
 // State is what an elector knows of a job. It must be saved before anything is answered that follows from it.
 type State struct {
 	Job      string
@@ -70,6 +73,9 @@ type Actions struct {
 	Ask    *wire.Vote   // of those in Of; their answers are Voted events
 	Of     []string
 	Lead   *Legacy // begin a launcher on this host
+	// Deserted, if it is not 0, is how many electors are left, which are too few, for so long that the job has ended: that
+	// is to be told, for nobody else can. Should the others return, a launcher may come yet.
+	Deserted int
 }
 
 // Legacy is what a launcher begins with that takes a job over.
@@ -88,6 +94,7 @@ type Elector struct {
 	standing uint64        // the term that this elector stands for, 0 for none
 	probing  bool          // it has not voted for itself yet
 	votes    map[string]wire.Voted
+	told     bool // that nobody can carry the job on
 }
 
 // NewElector returns the elector of a host, with what it saved.
@@ -129,7 +136,7 @@ func (e *Elector) keep(now time.Duration, k *wire.Keep) (a Actions) {
 		s.Term, s.Seq, s.Holder, s.Value, s.Over, a.Save = k.Term, k.Seq, k.Holder, k.Value, k.Over, true
 		s.Lease = time.Duration(k.LeaseMS) * time.Millisecond // longer than at first, perhaps
 	}
-	e.heard, e.standing = now, 0
+	e.heard, e.standing, e.told = now, 0, false
 	kept := &wire.Kept{Term: k.Term}
 	if s.Term == k.Term {
 		kept.Seq = s.Seq
@@ -172,7 +179,11 @@ func (e *Elector) tick(now time.Duration, bereft bool) Actions {
 	step := s.Lease / 4
 	patience := step * time.Duration(1+len(s.Electors))
 	if e.standing != 0 && now-e.began < patience {
-		return e.ask()
+		a := e.ask()
+		if !e.told && e.probing && now-e.heard >= s.Lease+Succession && now-e.began >= patience/2 {
+			e.told, a.Deserted = true, len(e.votes)
+		}
+		return a
 	}
 	due := e.heard + s.Lease + time.Duration(place)*step
 	if bereft && s.Holder == e.self && s.Promised == s.Term {

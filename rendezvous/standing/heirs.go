@@ -32,6 +32,8 @@ type Heirs interface {
 	Lives(authority.State) bool
 	// Begin begins a launcher that carries the job on, and does not wait for it.
 	Begin(authority.State, authority.Legacy)
+	// Desert keeps that the job has ended since too few electors are left, so many, to carry it on.
+	Desert(s authority.State, left int) error
 }
 
 // heirs are the electors of this host.
@@ -156,6 +158,11 @@ func (s *server) act(ctx context.Context, asking *sync.WaitGroup, h *heir, a aut
 				s.act(ctx, asking, h, h.Step(s.now(), authority.Event{Voted: &authority.Voted{From: name, Voted: *v}}))
 			}
 		})
+	}
+	if a.Deserted > 0 {
+		if err := s.cfg.Heirs.Desert(h.State(), a.Deserted); err != nil {
+			s.cfg.Log.Warn("keep that a job was deserted", "job", h.State().Job, "err", err)
+		}
 	}
 	if a.Lead != nil {
 		state := h.State()
