@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"gorun/launcher"
+	"gorun/launcher/discover"
 	"gorun/launcher/elastic"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
@@ -49,6 +50,7 @@ func explain(w io.Writer, err error) int {
 		status exitStatus
 		late   *launcher.TimeoutError
 		few    *launcher.ElasticError
+		script *discover.Error
 	)
 	switch {
 	case errors.As(err, &status):
@@ -89,6 +91,10 @@ func explain(w io.Writer, err error) int {
 		report.Errorf("%v", few)
 		hint(elasticHint(few))
 		return launcher.ExitFailure
+	case errors.As(err, &script):
+		report.Errorf("%v", err)
+		hint("this machine runs it with sh -c; it prints a line for each host, as in host1:4, and exits with 0")
+		return launcher.ExitFailure
 	case errors.As(err, &sig):
 		report.Errorf("%v", sig)
 		return 128 + int(sig.sig)
@@ -115,6 +121,16 @@ type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
+// commandLike is the command of gorun's for which a program may have been meant, "" if there is none.
+func commandLike(program string) string {
+	for _, c := range commands(nil) {
+		if !c.Hidden && typos(program, c.Name) == 1 {
+			return c.Name
+		}
+	}
+	return ""
+}
+
 // programHint knows why a program is not found that the user can see.
 func programHint(reason string) string {
 	program, _, searched := strings.Cut(reason, ": not found in PATH")
@@ -125,6 +141,8 @@ func programHint(reason string) string {
 		return "many hosts have it as python3: gorun … python3 …"
 	case strings.Contains(program, " "):
 		return "the program and its arguments are words of their own, without quotes around them: gorun … " + program
+	case err != nil && commandLike(program) != "":
+		return "did you mean gorun " + commandLike(program) + "? What is not a command of gorun's is a program that it starts"
 	case err != nil || file.IsDir():
 		return ""
 	case strings.HasSuffix(program, ".py"):

@@ -21,7 +21,7 @@ var (
 	// commandLine is a line of a script by which gorun is run, by itself or by a shell; expected is one of what comes of it.
 	commandLine = regexp.MustCompile(`(?:^|[\s('"])(?:gorun|horovodrun) (.*)$`)
 	expected    = regexp.MustCompile(`^(?:#|(?:! )?stdout |(?:! )?stderr |gorun: )`)
-	flagWord    = regexp.MustCompile(`(?:^|[\s'"])--?([A-Za-z][-A-Za-z0-9]*)`)
+	flagWord    = regexp.MustCompile(`(?:^|[\s'"])--?([A-Za-z][-_A-Za-z0-9]*)`)
 )
 
 // scripts returns what the command lines in testdata/script give to gorun, each from the last word gorun on.

@@ -83,7 +83,9 @@ func explainFlag(flags []cli.Flag, hint string) cli.OnUsageErrorFunc {
 	return func(_ *cli.Context, err error, _ bool) error {
 		hint := hint
 		if name, ok := strings.CutPrefix(err.Error(), unknownFlag); ok {
-			if meant := likeFlag(flags, name); meant != "" {
+			if meant := peerHint(name); meant != "" && findFlag(flags, "np") != nil {
+				hint = "instead of --" + name + " here: " + meant
+			} else if meant := likeFlag(flags, name); meant != "" {
 				hint = "did you mean --" + meant + "? " + hint
 			}
 		}

@@ -20,7 +20,7 @@ func placeFlags() []cli.Flag {
 		&cli.StringFlag{Name: "hosts", Aliases: []string{"H", "host"}, Usage: "`LIST` of hosts and their slots: host1:2,user@host2:4,node[01-16]:8", DefaultText: "this machine"},
 		&cli.PathFlag{Name: "hostfile", Aliases: []string{"machinefile"}, Usage: "read the hosts from `FILE`, a line each: host slots=N, or host:N"},
 		&cli.PathFlag{Name: "hydra-hostfile", Aliases: []string{"f"}, Usage: "Hydra's --hostfile", Hidden: true},
-		&cli.IntFlag{Name: "ppn", Aliases: []string{"npernode", "N", "ntasks-per-node", "perhost"}, Usage: "`N` ranks on each host, whatever its slots", DefaultText: "one for each slot"},
+		&cli.IntFlag{Name: "ppn", Aliases: []string{"npernode", "N", "ntasks-per-node", "perhost", "nproc-per-node", "nproc_per_node"}, Usage: "`N` ranks on each host, whatever its slots", DefaultText: "one for each slot"},
 		&cli.StringFlag{Name: "map-by", Usage: "deal ranks to hosts by `HOW`: slot (fill one host after the other), node (in turn), ppr:N:node; with :oversubscribe, :PE=N (cores for each)", DefaultText: "slot"},
 		&cli.StringFlag{Name: "rank-by", Usage: "number ranks by `HOW`: slot (host by host) or node (across the hosts)", DefaultText: "as they are dealt"},
 		&cli.BoolFlag{Name: "oversubscribe", Usage: "allow more ranks than slots"},
@@ -37,7 +37,7 @@ func place(c *cli.Context) (plan.Placement, error) {
 // hosts from.
 func placeRanks(c *cli.Context, np int) (p plan.Placement, from string, err error) {
 	if np < 0 || c.IsSet("np") && np == 0 {
-		return p, "", &usageError{fmt.Errorf("-np %d: must be at least 1", np), ""}
+		return p, "", &usageError{fmt.Errorf("-np %d: must be at least 1", np), "without -np there is a rank for each slot of the hosts"}
 	}
 	list, from, err := hostList(c, np)
 	if err != nil {

@@ -78,7 +78,8 @@ func tellSlowStop(ctx context.Context, grace time.Duration, note func(format str
 // later, they hear of the end of the pause right after it.
 const pause = 200 * time.Millisecond
 
-// forwardSignals passes on what users send to a launcher to reach the ranks. Ctrl-Z stops them, and then the
+// forwardSignals passes on what users send to a launcher to reach the ranks. Ctrl-\ ends those that do nothing
+// about it, as it ends a program that is not under gorun, and has Python's faulthandler tell where they are. Ctrl-Z stops them, and then the
 // launcher, as a shell expects; fg sets both going again.
 func forwardSignals(to chan<- int) (stop func()) {
 	return notify(func(s syscall.Signal) {
@@ -89,7 +90,7 @@ func forwardSignals(to chan<- int) (stop func()) {
 		if s == unix.SIGTSTP {
 			time.AfterFunc(pause, func() { unix.Kill(unix.Getpid(), unix.SIGSTOP) })
 		}
-	}, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGCONT)
+	}, unix.SIGUSR1, unix.SIGUSR2, unix.SIGQUIT, unix.SIGTSTP, unix.SIGCONT)
 }
 
 // notify calls f for each of the given signals until stop is called.

@@ -71,7 +71,18 @@ func (s Script) Watch(ctx context.Context, found func([]hosts.Host), note func(f
 	}
 }
 
-// Run runs the script once.
+// Error is a run of a script that has told of no hosts.
+type Error struct {
+	Command string
+	Err     error
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("run host discovery script %s: %v", e.Command, e.Err)
+}
+func (e *Error) Unwrap() error { return e.Err }
+
+// Run runs the script once. Its errors are of the type *Error.
 func (s Script) Run(ctx context.Context) ([]hosts.Host, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("it takes longer than %v", s.Limit))
 	defer cancel()
@@ -91,11 +102,11 @@ func (s Script) Run(ctx context.Context) ([]hosts.Host, error) {
 		if said := strings.TrimSpace(stderr.String()); said != "" {
 			err = fmt.Errorf("%w: %s", err, lastLine(said))
 		}
-		return nil, fmt.Errorf("run host discovery script %s: %w", s.Command, err)
+		return nil, &Error{s.Command, err}
 	}
 	list, err := parse(stdout.String(), s.Slots)
 	if err != nil {
-		return nil, fmt.Errorf("run host discovery script %s: %w", s.Command, err)
+		return nil, &Error{s.Command, err}
 	}
 	return list, nil
 }

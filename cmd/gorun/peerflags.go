@@ -1,0 +1,69 @@
+package main
+
+import "strings"
+
+// peerFlags says how gorun spells what users of other launchers write and gorun has no such flag for: Open MPI's
+// mpirun, Hydra's mpiexec and torchrun, as their manuals list them.
+var peerFlags = map[string]string{
+	// Open MPI
+	"display-map":        "--dry-run shows where ranks go",
+	"display-allocation": "--dry-run shows hosts and slots",
+	"display":            "--dry-run shows hosts, slots and where ranks go",
+	"nooversubscribe":    "that is so unless --oversubscribe is given",
+	"bynode":             "--map-by node",
+	"byslot":             "--map-by slot",
+	"pernode":            "-ppn 1",
+	"npersocket":         "-ppn with the ranks of a host; --bind-to socket gives each the cores of one",
+	"rankfile":           "-H or --hostfile with the hosts in the order of the ranks",
+	"rf":                 "-H or --hostfile with the hosts in the order of the ranks",
+	"c":                  "-np N",
+	"app":                "write its lines behind each other, with : between them",
+	"cpus-per-proc":      "--map-by slot:PE=N",
+	"cpus-per-rank":      "--map-by slot:PE=N",
+	"prefix":             "nothing has to be installed on the hosts; -x PATH=... changes where programs are found",
+	"output-directory":   "--output-filename DIR",
+	"preload-binary":     "gorun copies no programs: put it on the hosts at the same path",
+	"report-pid":         "--json tells of each rank that starts",
+	"stdin":              "rank 0 reads standard input; </dev/null gives it none",
+	// Hydra
+	"prepend-pattern":     "--tag TEMPLATE",
+	"outfile-pattern":     "--output-filename DIR",
+	"errfile-pattern":     "--output-filename DIR",
+	"s":                   "rank 0 reads standard input",
+	"configfile":          "write its lines behind each other, with : between them",
+	"info":                "gorun version",
+	"localhost":           "-H NAME:SLOTS",
+	"nolocal":             "leave this machine out of -H",
+	"membind":             "--bind-to numa binds memory too",
+	"gpus-per-proc":       "--gpus",
+	"print-all-exitcodes": "--json tells how each rank ended",
+	// torchrun
+	"nnodes":             "-H host1,host2: gorun starts the ranks of all hosts itself",
+	"node-rank":          "run gorun once, on one machine: it starts the ranks of all hosts in -H",
+	"rdzv-id":            "not needed: daemons meet by themselves",
+	"rdzv-backend":       "not needed: daemons meet by themselves",
+	"rdzv-endpoint":      "not needed: daemons meet by themselves",
+	"rdzv-conf":          "not needed: daemons meet by themselves",
+	"master-addr":        "not needed: ranks are told where rank 0 is",
+	"master-port":        "not needed: ranks are told a port that is free",
+	"local-addr":         "--network-interfaces chooses the networks",
+	"standalone":         "that is so unless -H or --hostfile names hosts",
+	"max-restarts":       "--min-np N goes on after a failure, --reset-limit N limits how often",
+	"m":                  "gorun ... python -m MODULE",
+	"module":             "gorun ... python -m MODULE",
+	"no-python":          "gorun runs any program: write python yourself where it is one",
+	"run-path":           "gorun ... python SCRIPT",
+	"log-dir":            "--output-filename DIR",
+	"tee":                "--output-filename DIR",
+	"redirects":          "--output-filename DIR",
+	"local-ranks-filter": "--only-ranks",
+	"start-method":       "ranks are programs of their own",
+	"role":               "gorun has one role: all ranks",
+	"monitor-interval":   "not needed: gorun hears of it when a rank ends",
+}
+
+// peerHint is what to write instead of a flag of another launcher, "" if it is not known.
+func peerHint(flag string) string {
+	name, _, _ := strings.Cut(strings.ReplaceAll(flag, "_", "-"), "=")
+	return peerFlags[name]
+}
