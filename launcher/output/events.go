@@ -13,6 +13,7 @@ type line struct {
 	Host   string    `json:"host,omitempty"`
 	Stream string    `json:"stream"`
 	Text   string    `json:"text"`
+	Part   bool      `json:"part,omitempty"` // the line goes on with the next event of this rank and stream
 }
 
 // note is an event of --json: a line of gorun's own.
@@ -21,9 +22,9 @@ type note struct {
 	Text  string `json:"text"`
 }
 
-// object is a rank's line as JSON. What is no UTF-8 in it becomes the replacement character.
-func (m *Mux) object(s *stream, text []byte) []byte {
-	l := line{Event: "output", Time: m.cfg.Now().UTC(), Rank: s.rank, Stream: s.name.String(), Text: string(text)}
+// object is a rank's line, or a part of it, as JSON. What is no UTF-8 in it becomes the replacement character.
+func (m *Mux) object(s *stream, text []byte, end End) []byte {
+	l := line{Event: "output", Time: m.cfg.Now().UTC(), Rank: s.rank, Stream: s.name.String(), Text: string(text), Part: end == Part}
 	if m.cfg.Host != nil {
 		l.Host = m.cfg.Host(s.rank)
 	}

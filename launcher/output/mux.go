@@ -175,6 +175,7 @@ func (m *Mux) Write(rank int, name Stream, data []byte) {
 	if s.file != nil && s.err == nil {
 		if _, err := s.file.Write(data); err != nil {
 			s.err = fmt.Errorf("write output file: %w", err)
+			m.Note("gorun: %v; the file of rank %d stays as it is from here on", s.err, rank)
 		}
 	}
 	s.lines.Push(data, func(line []byte, end End) { m.line(s, line, end) })
@@ -328,7 +329,7 @@ func (m *Mux) line(s *stream, line []byte, end End) {
 // show adds a line to the batch of s.
 func (m *Mux) show(s *stream, line []byte, end End) {
 	if m.cfg.JSON {
-		s.batch = append(s.batch, m.object(s, line)...)
+		s.batch = append(s.batch, m.object(s, line, end)...)
 	} else {
 		m.tagged(s, line, end)
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -129,6 +130,13 @@ func TestMux(t *testing.T) {
 			`{"event":"output","time":"2026-06-05T12:00:00Z","rank":0,"host":"host1","stream":"stdout","text":"a \"b\"\ufffd"}` + "\n" +
 				`{"event":"output","time":"2026-06-05T12:00:00Z","rank":0,"host":"host1","stream":"stderr","text":"1%"}` + "\n" +
 				`{"event":"output","time":"2026-06-05T12:00:00Z","rank":0,"host":"host1","stream":"stderr","text":"2%"}` + "\n", ""},
+		{"a long line is one line", output.Config{Ranks: 2, Tag: output.HorovodTag},
+			[]piece{{0, out, strings.Repeat("x", 150_000)}, {1, out, "b\n"}, {0, out, "yz\n"}},
+			"[1]<stdout>:b\n[0]<stdout>:" + strings.Repeat("x", 150_000) + "yz\n", ""},
+		{"parts in JSON", output.Config{Ranks: 1, JSON: true},
+			[]piece{{0, out, strings.Repeat("x", output.MaxLine)}, {0, out, "yz\n"}},
+			`{"event":"output","time":"2026-06-05T12:00:00Z","rank":0,"stream":"stdout","text":"` + strings.Repeat("x", output.MaxLine) + `","part":true}` + "\n" +
+				`{"event":"output","time":"2026-06-05T12:00:00Z","rank":0,"stream":"stdout","text":"yz"}` + "\n", ""},
 		{"long lines come in parts", output.Config{Ranks: 1, Tag: output.HorovodTag},
 			[]piece{{0, out, strings.Repeat("x", output.MaxLine)}, {0, out, "yz\n"}},
 			"[0]<stdout>:" + strings.Repeat("x", output.MaxLine) + "\n[0]<stdout>:yz\n", ""},
@@ -481,5 +489,62 @@ func BenchmarkMux(b *testing.B) {
 	}
 	if err := m.Finish(context.Background()); err != nil {
 		b.Fatal(err)
+	}
+}
+
+// fullDisk takes nothing.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestFullDisk: that output is lost is said at once, once, and is what the Mux ends with.
+func TestFullDisk(t *testing.T) {
+	var stderr terminal
+	m, err := output.New(output.Config{Ranks: 2, Tag: output.HorovodTag, Stdout: fullDisk{}, Stderr: &stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		m.Write(1, output.Stdout, []byte("a\n"))
+	}
+	want := "gorun: write output: no space left on device; what ranks write is lost while that is so, the job goes on\n"
+	for end := time.Now().Add(10 * time.Second); stderr.String() == "" && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	m.Write(1, output.Stdout, []byte("b\n"))
+	if err := m.Finish(t.Context()); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Finish: %v, not ENOSPC", err)
+	}
+	if got := stderr.String(); got != want {
+		t.Errorf("standard error is %q, not %q", got, want)
+	}
+}
+
+// TestFullDiskOfFiles: so is that a rank's file stays as it is, while the terminal goes on.
+func TestFullDiskOfFiles(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("this system has no /dev/full")
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "rank.0"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/full", filepath.Join(dir, "rank.0", "stdout")); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr terminal
+	m, err := output.New(output.Config{Ranks: 1, Tag: output.HorovodTag, Dir: dir, Stdout: &stdout, Stderr: &stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Write(0, output.Stdout, []byte("a\n"))
+	m.Write(0, output.Stdout, []byte("b\n"))
+	if err := m.Finish(t.Context()); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Finish: %v, not ENOSPC", err)
+	}
+	if got, want := stdout.String(), "[0]<stdout>:a\n[0]<stdout>:b\n"; got != want {
+		t.Errorf("standard output is %q, not %q", got, want)
+	}
+	if got := stderr.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "no space left on device; the file of rank 0 stays as it is from here on") {
+		t.Errorf("standard error is %q", got)
 	}
 }

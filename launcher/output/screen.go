@@ -2,9 +2,11 @@ package output
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 )
 
 // maxQueued bounds what waits for a slow terminal; then those who bring more wait.
@@ -151,13 +153,20 @@ func (s *screen) take() (queue []run, status string, more bool) {
 	return queue, s.status, !s.closed
 }
 
-// write notes the first error and goes on: the ranks' files, and the job, do not depend on the terminal.
+// write notes the first error and goes on: the ranks' files, and the job, do not depend on the terminal. That a full disk
+// takes no more is said at once, since the job may run for days; who closed a pipe knows it.
 func (s *screen) write(to io.Writer, data []byte) {
-	if _, err := to.Write(data); err != nil {
-		s.mu.Lock()
-		if s.writeErr == nil {
-			s.writeErr = fmt.Errorf("write output: %w", err)
-		}
-		s.mu.Unlock()
+	_, err := to.Write(data)
+	if err == nil {
+		return
+	}
+	s.mu.Lock()
+	first := s.writeErr == nil
+	if first {
+		s.writeErr = fmt.Errorf("write output: %w", err)
+	}
+	s.mu.Unlock()
+	if first && to != s.err && !errors.Is(err, syscall.EPIPE) {
+		fmt.Fprintf(s.err, "gorun: write output: %v; what ranks write is lost while that is so, the job goes on\n", err)
 	}
 }

@@ -24,8 +24,12 @@ type Splitter struct {
 	cr  bool   // the line in buf ended with a carriage return; the next byte tells whether alone
 }
 
-// MaxLine is the longest line that a Mux passes on in one piece.
-const MaxLine = 64 << 10
+// MaxLine is the longest line that a Mux passes on in one piece: longer than what people print, figures and arrays as
+// JSON among it, and little enough to be kept for each of a host's ranks.
+const MaxLine = 1 << 20
+
+// kept is the room that a Splitter holds on to between lines.
+const kept = 64 << 10
 
 // NewSplitter returns a Splitter that passes lines on in parts when they are longer than limit bytes,
 // which must be at least 4 (utf8.UTFMax). No part ends within a character.
@@ -85,6 +89,9 @@ func (s *Splitter) Close(emit func(line []byte, end End)) {
 func (s *Splitter) flush(emit func([]byte, End), end End) {
 	emit(s.buf, end)
 	s.buf, s.cr = s.buf[:0], false
+	if cap(s.buf) > kept {
+		s.buf = nil
+	}
 }
 
 // keep adds to the unfinished line and emits parts while it is too long.
