@@ -209,6 +209,15 @@ func innermost(err error) error {
 	if errors.As(err, &op) {
 		return op.Err
 	}
+	var each []string // a list has every error on a line of its own, behind a star
+	for line := range strings.Lines(err.Error()) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "* "); ok {
+			each = append(each, text)
+		}
+	}
+	if len(each) > 0 {
+		return errors.New(strings.Join(each, "; "))
+	}
 	return err
 }
 

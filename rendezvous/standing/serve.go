@@ -39,6 +39,8 @@ const (
 	youth = 30 * time.Second
 	// again is how often it looks for others that it does not see.
 	again = 5 * time.Second
+	// unmet is after how long it is said that none of the others is found.
+	unmet = 3 * time.Second
 	// lull is how long more slots are in use before the others hear of it. Whoever keeps the queue has promised them to
 	// the job, so nobody needs to know, and a short job costs no news from every host to every other.
 	lull = 5 * time.Second
@@ -225,7 +227,7 @@ func (s *server) announce() {
 // a network that was in two parts may be one again.
 func (s *server) seek(ctx context.Context) {
 	if len(s.cfg.Join) > 0 {
-		if s.gossip.Join(ctx, s.cfg.Join) != nil {
+		if !s.join(ctx) {
 			return
 		}
 		s.cfg.Log.Info("joined", "hosts", strings.Join(s.cfg.Join, ","))
@@ -249,6 +251,19 @@ func (s *server) seek(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// join finds one of those that it was told of. Hosts of a cluster may start in any order, so it never gives up; whom it
+// seeks in vain is said once.
+func (s *server) join(ctx context.Context) bool {
+	early, stop := context.WithTimeout(ctx, unmet)
+	err := s.gossip.Join(early, s.cfg.Join)
+	stop()
+	if err == nil || ctx.Err() != nil {
+		return err == nil
+	}
+	s.cfg.Log.Warn("finds none of the hosts to join: are their names, ports and the key right? Goes on trying, as a cluster of its own", "err", err)
+	return s.gossip.Join(ctx, s.cfg.Join) == nil
 }
 
 // watch keeps the others informed, and this host about them.
