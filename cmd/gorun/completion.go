@@ -52,7 +52,26 @@ type flagInfo struct {
 	usage  string
 	preset string
 	hidden bool
+	words  []string // that the value may be, where completion knows them
 }
+
+// choices are the words that completion offers for the values of some flags; what is not here is taken for a file.
+var choices = map[string][]string{
+	"algorithm":        {"auto", "direct", "rabenseifner", "recursive-doubling", "ring", "tree"},
+	"bind-to":          {"core", "hwthread", "none", "numa", "socket"},
+	"color":            {"always", "auto", "never"},
+	"map-by":           {"node", "slot"},
+	"on-failure":       {"replace", "shrink", "wait"},
+	"rank-by":          {"node", "slot"},
+	"ring-order":       {"host", "measured", "topology"},
+	"wire-compression": {"bf16", "fp16", "int8", "none"},
+}
+
+// ofJobs are the commands whose argument is a job.
+var ofJobs = []string{"attach", "logs", "stop", "top"}
+
+// jobNumbers is a command line that prints the numbers of the user's jobs.
+const jobNumbers = "gorun ps 2>/dev/null | sed \"1d;s/ .*//\""
 
 // flagInfos describes flags in their order.
 func flagInfos(flags []cli.Flag) []flagInfo {
@@ -62,7 +81,7 @@ func flagInfos(flags []cli.Flag) []flagInfo {
 		if !ok {
 			continue
 		}
-		info := flagInfo{usage: doc.GetUsage()}
+		info := flagInfo{usage: doc.GetUsage(), words: choices[f.Names()[0]]}
 		if v, ok := f.(cli.VisibleFlag); ok {
 			info.hidden = !v.IsVisible()
 		}
@@ -131,18 +150,35 @@ _gorun() {
 		fmt.Fprintf(w, "    %s) flags=\"%s\" values=\"%s\" commands=\"\" ;;\n", c.Name, strings.Join(namesOf(own, false), " "), strings.Join(namesOf(own, true), " "))
 	}
 	fmt.Fprint(w, `    esac
+    [[ $prev == -[!-]?* ]] && prev=-$prev # one dash or two
+    case $prev in
+`)
+	for _, f := range infos {
+		if len(f.words) > 0 {
+			fmt.Fprintf(w, "    %s) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n", strings.Join(f.names, "|"), strings.Join(f.words, " "))
+		}
+	}
+	fmt.Fprintf(w, `    esac
     if [[ " $values " == *" $prev "* ]]; then
         COMPREPLY=($(compgen -f -- "$cur"))
         return
     fi
+    if [[ $cur != -* && " %s " == *" ${COMP_WORDS[1]} "* ]]; then
+        COMPREPLY=($(compgen -W "$(%s)" -- "$cur"))
+        return
+    fi
     # What follows the first word that is neither a flag nor its value is the program's.
     for ((i = 1; i < COMP_CWORD; i++)); do
-        if [[ " $values " == *" ${COMP_WORDS[i]} "* ]]; then ((i++)); continue; fi
-        [[ ${COMP_WORDS[i]} == -* || ( $i == 1 && -z $commands ) ]] && continue
+        prev=${COMP_WORDS[i]}
+        [[ $prev == -[!-]?* ]] && prev=-$prev
+        if [[ " $values " == *" $prev "* ]]; then ((i++)); continue; fi
+        [[ $prev == -* || ( $i == 1 && -z $commands ) ]] && continue
         COMPREPLY=($(compgen -f -- "$cur"))
         return
     done
-    if [[ $cur == -* ]]; then
+    if [[ $cur == -[!-]?* ]]; then
+        COMPREPLY=($(compgen -W "${flags//--/-}" -- "$cur"))
+    elif [[ $cur == -* ]]; then
         COMPREPLY=($(compgen -W "$flags" -- "$cur"))
     elif ((COMP_CWORD == 1)); then
         COMPREPLY=($(compgen -W "$commands" -- "$cur") $(compgen -c -- "$cur"))
@@ -151,19 +187,25 @@ _gorun() {
     fi
 }
 complete -o filenames -F _gorun gorun horovodrun
-`)
+`, strings.Join(ofJobs, " "), jobNumbers)
 }
 
 func zshCompletion(w io.Writer, app *cli.App) {
 	clean := strings.NewReplacer("'", "’", "[", "(", "]", ")", ":", ";", "\\", "", "\n", " ")
 	specs := func(flags []cli.Flag) {
 		for _, f := range flagInfos(flags) {
+			value := ""
+			switch {
+			case len(f.words) > 0:
+				value = fmt.Sprintf(":%s:(%s)", clean.Replace(f.value), strings.Join(f.words, " "))
+			case f.value != "":
+				value = fmt.Sprintf(":%s:_files", clean.Replace(f.value))
+			}
 			for _, name := range f.names {
-				fmt.Fprintf(w, "        '*%s[%s]", name, clean.Replace(f.usage))
-				if f.value != "" {
-					fmt.Fprintf(w, ":%s:_files", clean.Replace(f.value))
+				fmt.Fprintf(w, "        '*%s[%s]%s' \\\n", name, clean.Replace(f.usage), value)
+				if strings.HasPrefix(name, "--") { // with one dash it is understood, but not offered
+					fmt.Fprintf(w, "        '!*%s[%s]%s' \\\n", name[1:], clean.Replace(f.usage), value)
 				}
-				fmt.Fprint(w, "' \\\n")
 			}
 		}
 	}
@@ -171,7 +213,11 @@ func zshCompletion(w io.Writer, app *cli.App) {
 	for _, c := range visibleCommands(app) {
 		fmt.Fprintf(w, "    %s) shift words; ((CURRENT--)); _arguments \\\n", c.Name)
 		specs(visibleFlags(c))
-		fmt.Fprint(w, "        '*:argument:_files' ;;\n")
+		if slices.Contains(ofJobs, c.Name) {
+			fmt.Fprint(w, "        '*:job:_gorun_jobs' ;;\n")
+		} else {
+			fmt.Fprint(w, "        '*:argument:_files' ;;\n")
+		}
 	}
 	fmt.Fprint(w, "    *) _arguments \\\n")
 	specs(app.Flags)
@@ -180,6 +226,7 @@ func zshCompletion(w io.Writer, app *cli.App) {
 		fmt.Fprintf(w, "        '%s:%s'\n", c.Name, clean.Replace(c.Usage))
 	}
 	fmt.Fprint(w, "    )\n    _describe command commands\n    _command_names -e\n}\n")
+	fmt.Fprintf(w, "_gorun_jobs() { compadd -- ${(f)\"$(%s)\"} }\n", strings.ReplaceAll(jobNumbers, `"`, "'"))
 	fmt.Fprint(w, "compdef _gorun gorun horovodrun\n")
 }
 
@@ -189,12 +236,17 @@ func fishCompletion(w io.Writer, app *cli.App) {
 	specs := func(flags []cli.Flag, condition string) {
 		for _, f := range flagInfos(flags) {
 			for _, name := range f.names {
-				kind := "-l"
-				if len(name) == 2 {
-					kind = "-s"
+				bare := strings.TrimLeft(name, "-")
+				fmt.Fprintf(w, "complete -c gorun -n '%s'", condition)
+				if len(bare) == 1 {
+					fmt.Fprintf(w, " -s %s", bare)
+				} else {
+					fmt.Fprintf(w, " -l %s -o %s", bare, bare)
 				}
-				fmt.Fprintf(w, "complete -c gorun -n '%s' %s %s", condition, kind, strings.TrimLeft(name, "-"))
-				if f.value != "" {
+				switch {
+				case len(f.words) > 0:
+					fmt.Fprintf(w, " -x -a '%s'", strings.Join(f.words, " "))
+				case f.value != "":
 					fmt.Fprint(w, " -r")
 				}
 				fmt.Fprintf(w, " -d '%s'\n", clean.Replace(f.usage))
@@ -205,6 +257,9 @@ func fishCompletion(w io.Writer, app *cli.App) {
 	for _, c := range visibleCommands(app) {
 		fmt.Fprintf(w, "complete -c gorun -n __fish_use_subcommand -a %s -d '%s'\n", c.Name, clean.Replace(c.Usage))
 		specs(visibleFlags(c), "__fish_seen_subcommand_from "+c.Name)
+		if slices.Contains(ofJobs, c.Name) {
+			fmt.Fprintf(w, "complete -c gorun -n '__fish_seen_subcommand_from %s' -f -a '(%s)'\n", c.Name, jobNumbers)
+		}
 	}
 	specs(app.Flags, "not __fish_seen_subcommand_from "+names)
 	fmt.Fprint(w, "complete -c horovodrun -w gorun\n")

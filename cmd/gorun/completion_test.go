@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/urfave/cli/v2"
 )
 
 // TestCompletionKeys has users press the tab key in the shells that are here.
@@ -34,15 +36,15 @@ func TestCompletionKeys(t *testing.T) {
 				"zsh":  func() { zshCompletion(&text, app) },
 				"fish": func() { fishCompletion(&text, app) },
 			}[tt.shell]()
-			for name, text := range map[string]string{"_gorun": text.String(), "hosts.of.mine": "", "train.program": ""} {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			for name, text := range map[string]string{"_gorun": text.String(), "hosts.of.mine": "", "train.program": "", "gorun": "#!/bin/sh\necho JOB PROGRAM\necho 4711 train\n"} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
 					t.Fatal(err)
 				}
 			}
 			term := newTerminal(t)
 			cmd := exec.Command(program, tt.args...)
 			cmd.Dir = dir
-			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TERM=xterm", "PS1=$ ", "LANG=C.UTF-8"}
+			cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "TERM=xterm", "PS1=$ ", "LANG=C.UTF-8"}
 			term.run(cmd)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
@@ -54,6 +56,11 @@ func TestCompletionKeys(t *testing.T) {
 			// Each line is completed, and the word that tells so is what echo says of it.
 			for _, line := range []struct{ typed, want string }{
 				{"gorun --rank-w\t", "--rank-wrapper"},
+				{"gorun -np 2 --rank-w\t", "--rank-wrapper"},
+				{"gorun -ppn 2 -hostfile hosts.o\t", "hosts.of.mine"},
+				{"gorun -np 2 --ring-order mea\t", "measured"},
+				{"gorun -np 2 -ring-order mea\t", "measured"},
+				{"gorun logs 47\t", "4711"},
 				{"gorun -np 2 --hostfile hosts.o\t", "hosts.of.mine"},
 				{"gorun completio\t", "completion"},
 				{"gorun topo --sv\t", "--svg"},
@@ -64,5 +71,21 @@ func TestCompletionKeys(t *testing.T) {
 				term.await(`[\r\n]said: (gorun|horovodrun) [^\r]*` + line.want)
 			}
 		})
+	}
+}
+
+// TestChoices: each word that completion offers for a flag's value stands in the flag's description.
+func TestChoices(t *testing.T) {
+	for name, words := range choices {
+		f, ok := findFlag(launchFlags(), name).(cli.DocGenerationFlag)
+		if !ok {
+			t.Errorf("there is no flag --%s", name)
+			continue
+		}
+		for _, word := range words {
+			if !strings.Contains(f.GetUsage(), word) {
+				t.Errorf("--%s: %q is not among what it takes: %s", name, word, f.GetUsage())
+			}
+		}
 	}
 }
