@@ -49,6 +49,8 @@ type Config struct {
 	Env     []string // of the daemon; ranks get their machine's variables from it
 	// Another is true, at the end of In, if there is another launcher to read from, which has taken over; nil for no.
 	Another func() bool
+	// Flush waits, so long at most, until the launcher has what was written to Out; nil if that is so at once.
+	Flush func(patience time.Duration) bool
 	// Seen is the machine's probe.Fingerprint at some time before the job; "" if nobody took it.
 	Seen string
 	// State is a directory for what outlives the daemon, which other hosts may share; "" to keep nothing.
@@ -68,6 +70,9 @@ const (
 	probePatience = 500 * time.Millisecond
 	// orphanGrace is how long ranks have between TERM and KILL when nobody is left to wait for them.
 	orphanGrace = 1500 * time.Millisecond
+	// lastWords is how long a daemon that was told to end tries to say so before it ends its ranks. The connection may
+	// have been its guardian's, so that the launcher has to come anew.
+	lastWords = 3 * time.Second
 )
 
 // Run serves one job. The end of ctx ends the job at once.
@@ -545,7 +550,12 @@ func (d *daemon) loop(ctx, work context.Context) {
 			// Before the ends of the ranks, which would look as if the launcher had asked for them.
 			d.fail("run", context.Cause(ctx), "")
 			ended, d.orphan = nil, true
-			d.stop(work, 0)
+			d.stopBy(work, func(ctx context.Context, grace time.Duration) error {
+				if d.cfg.Flush != nil { // or other hosts' ranks, which fail of these, may be taken for the cause
+					d.cfg.Flush(lastWords)
+				}
+				return d.ranks.Stop(ctx, grace)
+			}, 0)
 		}
 	}
 }

@@ -81,11 +81,16 @@ func startDaemon(t *testing.T) *conversation { return startDaemonIn(t, t.Context
 
 // startDaemonIn starts a daemon that says after so long that it does not reach others, 0 for the usual time.
 func startDaemonIn(t *testing.T, ctx context.Context, linkPatience time.Duration) *conversation {
+	return startDaemonWith(t, ctx, Config{linkPatience: linkPatience})
+}
+
+func startDaemonWith(t *testing.T, ctx context.Context, cfg Config) *conversation {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	c := &conversation{t: t, to: wire.NewWriter(inW), from: wire.NewReader(outR), hang: func() { inW.Close() }, ended: make(chan error, 1)}
+	cfg.In, cfg.Out, cfg.Version, cfg.Exe, cfg.Env = inR, outW, "test", "/nowhere/gorun", []string{"PATH=/usr/bin:/bin"}
 	go func() {
-		c.ended <- Run(ctx, Config{In: inR, Out: outW, Version: "test", Exe: "/nowhere/gorun", Env: []string{"PATH=/usr/bin:/bin"}, linkPatience: linkPatience})
+		c.ended <- Run(ctx, cfg)
 		outW.Close()
 	}()
 	t.Cleanup(func() { outR.Close(); inW.Close() })
@@ -313,10 +318,16 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// TestDaemonStopped: a daemon that is ended by others than its launcher says so before it ends its ranks.
+// TestDaemonStopped: a daemon that is ended by others than its launcher says so before it ends its ranks, and waits until
+// that is heard.
 func TestDaemonStopped(t *testing.T) {
 	running, stop := context.WithCancelCause(t.Context())
-	c := startDaemonIn(t, running, 0)
+	heard, waited := make(chan struct{}), make(chan struct{})
+	c := startDaemonWith(t, running, Config{Flush: func(time.Duration) bool {
+		<-heard
+		close(waited)
+		return true
+	}})
 	c.begin("sleep", "1000")
 	await[*wire.Started](c)
 	stop(proc.ErrGuardianDied)
@@ -335,8 +346,14 @@ func TestDaemonStopped(t *testing.T) {
 			break
 		}
 	}
+	close(heard)
 	if e := await[*wire.Exited](c); !e.Asked || e.Code != 137 {
 		t.Errorf("exit %+v", e)
+	}
+	select {
+	case <-waited:
+	default:
+		t.Error("it did not wait until that was heard")
 	}
 	if err := c.end(); err != nil {
 		t.Error(err)

@@ -262,7 +262,7 @@ func asNew(before state) bool {
 // serveJob is the daemon of a job whose launcher comes to a socket.
 func serveJob(ctx context.Context, cfg worker.Config, socket net.Listener, stream *resume.Relay, patience resume.Patience) error {
 	defer surviveStderr()()
-	cfg.In, cfg.Out = stream, stream
+	cfg.In, cfg.Out, cfg.Flush = stream, stream, stream.Flush
 	running, ended := context.WithCancel(context.WithoutCancel(ctx))
 	var serving sync.WaitGroup
 	serving.Go(func() { resume.Serve(running, socket, stream, patience) })

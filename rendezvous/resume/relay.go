@@ -114,6 +114,17 @@ func (r *Relay) whole(n uint64) bool {
 	return found
 }
 
+// Flush is Stream.Flush, for whoever is the launcher then.
+func (r *Relay) Flush(patience time.Duration) bool {
+	for {
+		s := r.current()
+		known := s.Flush(patience)
+		if r.current() == s {
+			return known
+		}
+	}
+}
+
 // Close is Stream.Close, for whoever is the launcher then.
 func (r *Relay) Close(patience time.Duration) bool {
 	for {

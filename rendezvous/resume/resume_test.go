@@ -121,6 +121,36 @@ func TestResumed(t *testing.T) {
 	}
 }
 
+// TestFlush waits for what the other side has, also if it has no connection yet, and no longer than it may.
+func TestFlush(t *testing.T) {
+	t.Parallel()
+	s, l := newSession(t)
+	near, far := New(), New()
+	if !far.Flush(0) {
+		t.Error("nothing was written, and that has not arrived")
+	}
+	far.Write([]byte("words"))
+	if far.Flush(20 * time.Millisecond) {
+		t.Error("words arrived without a connection")
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { serve(t, l, far, DefaultPatience) })
+	wg.Go(func() {
+		for !near.Over() {
+			line(s, near, make([]byte, TokenSize), 1<<30)
+		}
+	})
+	if !far.Flush(20 * time.Second) {
+		t.Error("the words did not arrive")
+	}
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(near, got); err != nil || string(got) != "words" {
+		t.Errorf("%q, %v", got, err)
+	}
+	far.Close(20 * time.Second)
+	wg.Wait()
+}
+
 // TestGoodbyeComesLast: who closes after writing loses nothing, even if there is no connection then.
 func TestGoodbyeComesLast(t *testing.T) {
 	t.Parallel()

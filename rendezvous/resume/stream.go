@@ -137,6 +137,22 @@ func (s *Stream) Close(patience time.Duration) bool {
 	defer s.mu.Unlock()
 	s.closed = true
 	s.changed.Broadcast()
+	s.await(patience, func() bool { return s.said })
+	known := s.said || s.parted
+	s.fail(net.ErrClosed)
+	return known
+}
+
+// Flush waits, so long at most, until the other side has all that was written, and returns whether it has.
+func (s *Stream) Flush(patience time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.await(patience, func() bool { return len(s.out) == 0 })
+	return len(s.out) == 0
+}
+
+// await waits until done, called with mu held like itself, or until the stream or patience is over.
+func (s *Stream) await(patience time.Duration, done func() bool) {
 	late := false
 	timer := time.AfterFunc(patience, func() {
 		s.mu.Lock()
@@ -145,12 +161,9 @@ func (s *Stream) Close(patience time.Duration) bool {
 		s.changed.Broadcast()
 	})
 	defer timer.Stop()
-	for !late && s.err == nil && !s.parted && !s.said {
+	for !late && s.err == nil && !s.parted && !done() {
 		s.changed.Wait()
 	}
-	known := s.said || s.parted
-	s.fail(net.ErrClosed)
-	return known
 }
 
 // Fail ends the stream at once.
