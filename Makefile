@@ -61,7 +61,7 @@ lint: build/ruff-$(RUFF)
 # The tests hold gorun to deadlines of a machine with nothing else to do, so up to three that failed beside others are
 # run again, alone; what they said the first time stays in the output. A data race is not run again.
 again = { [ -s build/failed ] && [ $$(wc -l <build/failed) -le 3 ] && echo "Again, alone: $$(paste -sd' ' build/failed)" && \
-	$(1) -timeout=10m -count=1 -p=1 -parallel=1 -run "^($$(paste -sd'|' build/failed))$$" $(2) | $(REPORT); }
+	$(1) -timeout=20m -count=1 -p=1 -parallel=1 -run "^($$(paste -sd'|' build/failed))$$" $(2) | $(REPORT); }
 
 ## unit: the Go tests, with the race detector
 GOTEST := CGO_ENABLED=$(if $(RACE),1,0) go test -json $(RACE)
