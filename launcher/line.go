@@ -153,23 +153,11 @@ func (l *line) beside(until context.Context, silent func() bool) (*login, bool) 
 		if d, err := l.once(until, func() {}); err == nil {
 			return d, true
 		}
-		if !wait(until, pause) {
+		if !resume.Pause(until, pause) {
 			break
 		}
 	}
 	return nil, false
-}
-
-// wait returns false if ctx ends before.
-func wait(ctx context.Context, pause time.Duration) bool {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // longer is the next pause between two tries.
@@ -250,7 +238,7 @@ func (l *line) mend(d *login) *login {
 				a.silent = time.Now()
 			}
 		})
-		wait(l.ctx, pause)
+		resume.Pause(l.ctx, pause)
 	}
 	return nil
 }

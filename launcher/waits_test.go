@@ -41,13 +41,7 @@ func TestStartWaits(t *testing.T) {
 			now := time.Now()
 			j := &job{spec: &Spec{Lease: time.Hour, Note: func(string, ...any) {}}, ended: map[int]bool{}, started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}},
 				hostOfRank: []int{1}, silences: silences{since: map[int]time.Time{}}}
-			for id, name := range []string{"a", "b"} {
-				h := newHost(id, name, j.spec, wire.Job{})
-				h.daemon.Store(&Daemon{Away: func() away { return away{} }})
-				h.heard.reading(now)
-				j.hosts = append(j.hosts, h)
-			}
-			j.hosts[1].heard.reading(now.Add(-tc.quiet))
+			addTwoHosts(j, now, tc.quiet)
 			if tc.change != nil {
 				tc.change(j)
 			}
@@ -98,13 +92,7 @@ func TestStartIsSuspended(t *testing.T) {
 				started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1}}, hostOfRank: []int{1},
 				silences: silences{since: map[int]time.Time{}}, startup: time.NewTimer(time.Hour)}
 			defer j.startup.Stop()
-			for id, name := range []string{"a", "b"} {
-				h := newHost(id, name, j.spec, wire.Job{})
-				h.daemon.Store(&Daemon{Away: func() away { return away{} }})
-				h.heard.reading(now)
-				j.hosts = append(j.hosts, h)
-			}
-			j.hosts[1].heard.reading(now.Add(-tc.quiet))
+			addTwoHosts(j, now, tc.quiet)
 			j.hosts[1].absent = now.Add(-tc.absent)
 			if tc.late > 0 {
 				j.late = now.Add(-tc.late)
@@ -160,4 +148,15 @@ func TestStartNamesWhomItWaitsFor(t *testing.T) {
 	if got := j.awaited(began.Add(tellWaits)); got != "b" {
 		t.Errorf("it waits for %q, want b", got)
 	}
+}
+
+// addTwoHosts gives j hosts a, which has just been heard, and b, which has been quiet for so long.
+func addTwoHosts(j *job, now time.Time, quiet time.Duration) {
+	for id, name := range []string{"a", "b"} {
+		h := newHost(id, name, j.spec, wire.Job{})
+		h.daemon.Store(&Daemon{Away: func() away { return away{} }})
+		h.heard.reading(now)
+		j.hosts = append(j.hosts, h)
+	}
+	j.hosts[1].heard.reading(now.Add(-quiet))
 }

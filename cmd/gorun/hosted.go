@@ -23,6 +23,7 @@ import (
 	"gorun/launcher"
 	"gorun/launcher/jobs"
 	"gorun/launcher/plan"
+	"gorun/rendezvous/resume"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
 )
@@ -225,7 +226,7 @@ func findClusterJob(c *cli.Context, id string, running bool) (clusterRecord, sta
 	defer cancel()
 	r, err := findOnHosts(ctx, client, addr, id, running)
 	// Who says that another host carries the job on knows of one that did not answer.
-	for err == nil && r.State == jobs.Moved && pauseFor(ctx, heirPause) {
+	for err == nil && r.State == jobs.Moved && resume.Pause(ctx, heirPause) {
 		if later, again := findOnHosts(ctx, client, addr, id, running); again == nil {
 			r = later
 		}
@@ -235,18 +236,6 @@ func findClusterJob(c *cli.Context, id string, running bool) (clusterRecord, sta
 
 // heirPause is when to ask again for the host that carries a job on.
 const heirPause = 300 * time.Millisecond
-
-// pauseFor waits, and reports whether ctx has not ended by then.
-func pauseFor(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // findOnHosts asks the hosts of a cluster once.
 func findOnHosts(ctx context.Context, client standing.Client, addr, id string, running bool) (clusterRecord, error) {

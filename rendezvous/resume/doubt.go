@@ -13,6 +13,18 @@ import (
 // Doubt is how long a connection may bring nothing until another one is tried. Daemons speak every second.
 const Doubt = 4 * time.Second
 
+// Pause waits between two tries. It returns false if ctx ends before.
+func Pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // Listener notes since when one waits for more to read.
 type Listener struct {
 	io.Reader

@@ -9,6 +9,7 @@ import (
 	"net"
 	"time"
 
+	"gorun/rendezvous/resume"
 	"gorun/rendezvous/wire"
 )
 
@@ -60,7 +61,7 @@ func (c Client) Reserve(ctx context.Context, addr string, r wire.Reserve, waitin
 		if text != "" {
 			waiting(text)
 		}
-		if err != nil || ctx.Err() != nil || rest && !pause(ctx) {
+		if err != nil || ctx.Err() != nil || rest && !resume.Pause(ctx, retry) {
 			return fail(err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"gorun/rendezvous/resume"
 	"gorun/rendezvous/wire"
 )
 
@@ -82,7 +83,7 @@ func (l *Lease) keep(ctx context.Context, g *grant) {
 			l.take(&g.Granted)
 			continue
 		}
-		if !pause(ctx) {
+		if !resume.Pause(ctx, retry) {
 			return
 		}
 	}

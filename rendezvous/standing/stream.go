@@ -194,7 +194,7 @@ func (s *Stream) carry(ctx context.Context, c carrying) (next carrying, found bo
 				c.conn.Close() // it has ended, and who looks for it hears why
 				break
 			}
-			if !pause(ctx) {
+			if !resume.Pause(ctx, retry) {
 				break
 			}
 		}
@@ -202,18 +202,6 @@ func (s *Stream) carry(ctx context.Context, c carrying) (next carrying, found bo
 	}
 	present := resume.Carrier[carrying]{Over: over, Waits: listens.Waits, Doubt: resume.Doubt, Find: find, Drop: func(c carrying) { c.conn.Close() }}
 	return present.Follow(ctx, s.Stream)
-}
-
-// pause waits a moment. It returns false if ctx ends before.
-func pause(ctx context.Context) bool {
-	timer := time.NewTimer(retry)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // Away is since when the stream has no connection, and since when the host has not answered; zero while it has one, and while it does:
@@ -278,7 +266,7 @@ func (s *Stream) again(ctx context.Context, ask *wire.Resume, silence time.Durat
 		case time.Since(answered) >= max(silence, absence):
 			return nil, nil, notAgain(err)
 		}
-		if !pause(ctx) {
+		if !resume.Pause(ctx, retry) {
 			return nil, nil, notAgain(err)
 		}
 	}

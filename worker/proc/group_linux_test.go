@@ -435,6 +435,31 @@ func TestStrangerHoldsPipe(t *testing.T) {
 	}
 }
 
+// endsAs starts a rank with a script, and one that has detached something, has them ended, and holds how the first did and that nothing is
+// left. It returns what they wrote.
+func endsAs(t *testing.T, script string, sig syscall.Signal, code int, end func(*proc.Group) error) string {
+	t.Helper()
+	g, job := open(t, proc.Config{})
+	var out sink
+	g.Start(shell(0, script), &out, io.Discard)
+	n := nap()
+	g.Start(shell(1, fmt.Sprintf(detach, n)+"echo up; wait; sleep 1000"), &out, io.Discard)
+	mark := fmt.Sprintf("sleep\x00%d", n)
+	eventually(t, "ranks are up", func() bool { return strings.Count(out.String(), "up\n") == 2 && len(carrying(mark)) == 4 })
+	if err := end(g); err != nil {
+		t.Error(err)
+	}
+	if left := append(carrying(job), carrying(mark)...); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+	for range 2 {
+		if e := next(t, g); e.Process == 0 && (e.Signal != sig || e.Code != code) {
+			t.Errorf("%+v", e)
+		}
+	}
+	return out.String()
+}
+
 func TestStop(t *testing.T) {
 	for _, tt := range []struct {
 		name, script string
@@ -449,29 +474,11 @@ func TestStop(t *testing.T) {
 		{"at once", `trap "" TERM; echo up; while :; do sleep 1000; done`, 0, syscall.SIGKILL, 137},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			g, job := open(t, proc.Config{})
-			var out sink
-			g.Start(shell(0, tt.script), &out, io.Discard)
-			n := nap()
-			g.Start(shell(1, fmt.Sprintf(detach, n)+"echo up; wait; sleep 1000"), &out, io.Discard)
-			mark := fmt.Sprintf("sleep\x00%d", n)
-			eventually(t, "ranks are up", func() bool { return strings.Count(out.String(), "up\n") == 2 && len(carrying(mark)) == 4 })
-			if err := g.Stop(context.Background(), tt.grace); err != nil {
-				t.Error(err)
-			}
-			if left := append(carrying(job), carrying(mark)...); len(left) > 0 {
-				t.Errorf("%v is left", left)
-			}
-			for range 2 {
-				if e := next(t, g); e.Process == 0 && (e.Signal != tt.sig || e.Code != tt.code) {
-					t.Errorf("%+v", e)
-				}
-			}
+			endsAs(t, tt.script, tt.sig, tt.code, func(g *proc.Group) error { return g.Stop(context.Background(), tt.grace) })
 		})
 	}
 }
 
-// TestHurry: the end of the context replaces the grace, and so does a second Stop.
 // TestInterrupt: Ctrl-C reaches ranks as at a terminal, those that do not mind it get TERM and KILL, and what they have
 // detached ends when they have.
 func TestInterrupt(t *testing.T) {
@@ -490,31 +497,15 @@ func TestInterrupt(t *testing.T) {
 		{"ignores both", `trap "" INT TERM; echo up; while :; do sleep 1000; done`, 300 * time.Millisecond, syscall.SIGKILL, 137, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			g, job := open(t, proc.Config{})
-			var out sink
-			g.Start(shell(0, tt.script), &out, io.Discard)
-			n := nap()
-			g.Start(shell(1, fmt.Sprintf(detach, n)+"echo up; wait; sleep 1000"), &out, io.Discard)
-			mark := fmt.Sprintf("sleep\x00%d", n)
-			eventually(t, "ranks are up", func() bool { return strings.Count(out.String(), "up\n") == 2 && len(carrying(mark)) == 4 })
-			if err := g.Interrupt(context.Background(), tt.grace); err != nil {
-				t.Error(err)
-			}
-			if left := append(carrying(job), carrying(mark)...); len(left) > 0 {
-				t.Errorf("%v is left", left)
-			}
-			for range 2 {
-				if e := next(t, g); e.Process == 0 && (e.Signal != tt.sig || e.Code != tt.code) {
-					t.Errorf("%+v", e)
-				}
-			}
-			if said := strings.ReplaceAll(out.String(), "up\n", ""); said != tt.says {
+			out := endsAs(t, tt.script, tt.sig, tt.code, func(g *proc.Group) error { return g.Interrupt(context.Background(), tt.grace) })
+			if said := strings.ReplaceAll(out, "up\n", ""); said != tt.says {
 				t.Errorf("the rank says %q, want %q", said, tt.says)
 			}
 		})
 	}
 }
 
+// TestHurry: the end of the context replaces the grace, and so does a second Stop.
 func TestHurry(t *testing.T) {
 	for _, second := range []bool{false, true} {
 		g, _ := open(t, proc.Config{})
