@@ -193,27 +193,58 @@ func (j *job) dropHost(h *host) {
 	}
 }
 
+// elasticEnv tells ranks of stock Horovod that their world may change.
+var elasticEnv = []string{"HOROVOD_ELASTIC=1"}
+
+// FirstWorld is the world with which an elastic job begins if all of its hosts can be used, and what a rank of it is told
+// beside Placement.Env.
+func FirstWorld(policy elastic.Policy, hosts []elastic.Host) (plan.Placement, []string, error) {
+	machine := elastic.New(elastic.Config{Policy: policy})
+	events := []elastic.Event{elastic.Discovered{Hosts: hosts}}
+	var names []string
+	for ; len(events) > 0; events = events[1:] {
+		for _, a := range machine.Step(0, events[0]) {
+			switch a := a.(type) {
+			case elastic.StartHost:
+				names = append(names, a.Name)
+				events = append(events, elastic.HostUp{Host: a.Host})
+			case elastic.Roster:
+				p, _ := placementOf(a, func(id int) string { return names[id] })
+				return p, elasticEnv, nil
+			}
+		}
+	}
+	slots := 0
+	for _, h := range hosts {
+		slots += h.Slots
+	}
+	return plan.Placement{}, nil, &ElasticError{elastic.TooFew, fmt.Sprintf("slots needed: %d, there: %d", policy.NP, slots)}
+}
+
+// placementOf returns a world as package plan sees it, and the ids of its hosts in their order there.
+func placementOf(w elastic.Roster, name func(id int) string) (p plan.Placement, ids []int) {
+	at := map[int]int{} // index of a host id
+	for rank, place := range w.Places {
+		i, known := at[place.Host]
+		if !known {
+			i = len(ids)
+			at[place.Host], ids = i, append(ids, place.Host)
+			p.Hosts = append(p.Hosts, plan.Host{Name: name(place.Host)})
+		}
+		p.Hosts[i].Ranks = append(p.Hosts[i].Ranks, rank)
+		p.Ranks = append(p.Ranks, plan.Rank{Rank: rank, LocalRank: place.LocalRank, CrossRank: place.CrossRank, CrossSize: place.CrossSize, Host: i})
+	}
+	return p, ids
+}
+
 // enter sends the rosters of another world.
 func (j *job) enter(w elastic.Roster) {
 	j.epoch = w.Epoch
 	roster := wire.Roster{Epoch: w.Epoch, LeaseMS: int(j.lease().Milliseconds()), Reason: w.Reason, Size: len(w.Places)}
-	var placement plan.Placement
-	at := map[int]int{} // place of a host id in placement and roster
-	for rank, p := range w.Places {
-		h := j.hosts[p.Host]
-		i, known := at[h.id]
-		if !known {
-			i = len(at)
-			at[h.id] = i
-			ready := j.ready[h.id]
-			placement.Hosts = append(placement.Hosts, plan.Host{Name: h.name})
-			roster.Peers = append(roster.Peers, wire.Peer{ID: h.id, Name: h.name, Gossip: ready.Gossip, Data: ready.Data, Ports: ready.Ports})
-		}
-		placement.Hosts[i].Ranks = append(placement.Hosts[i].Ranks, rank)
-		placement.Ranks = append(placement.Ranks, plan.Rank{Rank: rank, LocalRank: p.LocalRank, CrossRank: p.CrossRank, CrossSize: p.CrossSize, Host: i})
-	}
-	for i := range roster.Peers {
-		roster.Peers[i].Ranks = placement.Hosts[i].Ranks
+	placement, ids := placementOf(w, func(id int) string { return j.hosts[id].name })
+	for i, id := range ids {
+		ready := j.ready[id]
+		roster.Peers = append(roster.Peers, wire.Peer{ID: id, Name: j.hosts[id].name, Gossip: ready.Gossip, Data: ready.Data, Ports: ready.Ports, Ranks: placement.Hosts[i].Ranks})
 	}
 	j.members = w.Hosts()
 	first := j.ready[roster.Peers[0].ID]
@@ -224,7 +255,7 @@ func (j *job) enter(w elastic.Roster) {
 	byHost := map[int][]wire.Rank{}
 	for rank, p := range w.Places {
 		byHost[p.Host] = append(byHost[p.Host], wire.Rank{Process: p.Process, Rank: rank, LocalRank: p.LocalRank, CrossRank: p.CrossRank,
-			CrossSize: p.CrossSize, Env: append(placement.Env(rank, j.template.ID), "HOROVOD_ELASTIC=1")})
+			CrossSize: p.CrossSize, Env: slices.Concat(placement.Env(rank, j.template.ID), elasticEnv, j.spec.ProgramOf(rank).Env)})
 		if p.Process >= len(j.hostOfRank) {
 			j.hostOfRank = append(j.hostOfRank, make([]int, p.Process+1-len(j.hostOfRank))...)
 		}

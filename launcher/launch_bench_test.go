@@ -229,7 +229,7 @@ func launchOnce(t testing.TB, f *farm, n int) (heap uint64) {
 		t.Fatal(err)
 	}
 	rec := &recorder{}
-	err = launcher.Run(context.Background(), launcher.Spec{Placement: placement, Argv: []string{"true"}, Dir: "/", Version: "test",
+	err = launcher.Run(context.Background(), launcher.Spec{Placement: placement, Programs: []launcher.Program{{Argv: []string{"true"}, Dir: "/"}}, Version: "test",
 		StartTimeout: 2 * time.Minute, Grace: time.Second, Output: rec, Note: func(string, ...any) {},
 		Dial: &launcher.SSH{Client: client, Args: []string{"worker"},
 			Binary: func() (ssh.Binary, error) {

@@ -29,11 +29,9 @@ const (
 // Spec is a job.
 type Spec struct {
 	Placement plan.Placement
-	Argv      []string
 	Env       []string // of the launcher; filtered for the ranks
-	Dir       string   // working directory of the ranks
-	// Programs, if there are several, take the place of Argv and Dir: the first runs as the first ranks, the
-	// second as the next, and so on.
+	// Programs are what the ranks run: the first program runs as the first ranks, the second as the next, and so on, and
+	// the last, which is often the only one, as all that are left.
 	Programs       []Program
 	Wrapper        []string // put before the program of every rank, with placeholders: {rank}, {local_rank}, {gpu}
 	Version        string   // of this binary; daemons of another version are refused
@@ -95,11 +93,11 @@ type Spec struct {
 	formAfter time.Duration // in place of the constant, for tests; 0 for that
 }
 
-// Program is one of several programs of a job.
+// Program is what the ranks of a job run, or some of them.
 type Program struct {
-	Ranks int
+	Ranks int // of no account for the last program of a job
 	Argv  []string
-	Dir   string
+	Dir   string   // working directory of its ranks
 	Env   []string // wins over everything else
 }
 

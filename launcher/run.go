@@ -136,7 +136,8 @@ func newJob(spec *Spec) (*job, error) {
 	}
 	j := &job{spec: spec, events: make(chan event), up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
 		worlds: map[int]wire.World{}, rejoining: map[int]bool{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{}, hostOfRank: make([]int, len(spec.Placement.Ranks)), change: newChange(spec.Elastic), silences: silences{since: map[int]time.Time{}}, edges: map[int][]wire.Edge{}}
-	j.template = wire.Job{ID: hex.EncodeToString(id), Secret: secret, Argv: spec.Argv, Dir: spec.Dir, Shim: spec.Shim, Verbose: spec.Verbose,
+	first := spec.ProgramOf(0)
+	j.template = wire.Job{ID: hex.EncodeToString(id), Secret: secret, Argv: first.Argv, Dir: first.Dir, Shim: spec.Shim, Verbose: spec.Verbose,
 		GraceMS: int(spec.Grace.Milliseconds()), Wrapper: spec.Wrapper, Streams: spec.Streams, Encrypt: spec.Encrypt, Algorithm: spec.Algorithm, Coding: spec.Coding,
 		Bind: spec.Bind, ReportBindings: spec.ReportBindings, LeaseMS: int(spec.Lease.Milliseconds()), VMTools: spec.VMTools,
 		RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF, PMIPort: spec.PMIPort}
@@ -150,13 +151,13 @@ func newJob(spec *Spec) (*job, error) {
 		var ranks []wire.Rank
 		for _, rank := range ph.Ranks {
 			r := spec.Placement.Ranks[rank]
-			ranks = append(ranks, wire.Rank{Process: rank, Rank: rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize,
-				Env: spec.Placement.Env(rank, j.template.ID)})
-			if len(spec.Programs) > 0 {
-				p := spec.ProgramOf(rank)
-				last := &ranks[len(ranks)-1]
-				last.Argv, last.Dir, last.Env = p.Argv, p.Dir, append(last.Env, p.Env...)
+			program := spec.ProgramOf(rank)
+			x := wire.Rank{Process: rank, Rank: rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize,
+				Env: append(spec.Placement.Env(rank, j.template.ID), program.Env...)}
+			if len(spec.Programs) > 1 {
+				x.Argv, x.Dir = program.Argv, program.Dir
 			}
+			ranks = append(ranks, x)
 			j.hostOfRank[rank] = hid
 		}
 		h.own(ranks)
@@ -169,14 +170,14 @@ func newJob(spec *Spec) (*job, error) {
 }
 
 // ProgramOf returns the program of a rank.
-func (s *Spec) ProgramOf(rank int) Program {
-	for _, p := range s.Programs {
+func (s *Spec) ProgramOf(rank int) (p Program) {
+	for _, p = range s.Programs {
 		if rank < p.Ranks {
-			return p
+			break
 		}
 		rank -= p.Ranks
 	}
-	return Program{Argv: s.Argv, Dir: s.Dir}
+	return p
 }
 
 // towards names another host, so that a daemon can tell which of its addresses leads there.

@@ -2,9 +2,11 @@ package worker
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
@@ -28,6 +30,19 @@ func TestContracts(t *testing.T) {
 	roster.Peers[1].Ports = nil
 	if got := tfConfig(roster, 0); got != "" {
 		t.Errorf("with too few ports: %s", got)
+	}
+}
+
+// TestNICVariables: a dry run, which goes by package plan, names what ranks are told of NICs.
+func TestNICVariables(t *testing.T) {
+	_, named := plan.Additions{Shim: true, NICs: true}.Variables()
+	for _, kv := range nicVariables(nil, []string{"ens1", "ens2"}) {
+		if name, _, _ := strings.Cut(kv, "="); !slices.Contains(named, name) {
+			t.Errorf("%s is not among %q", name, named)
+		}
+	}
+	if got := nicVariables([]string{"NCCL_SOCKET_IFNAME=x", "GLOO_SOCKET_IFNAME=x", "HOROVOD_GLOO_IFACE=x"}, []string{"ens1"}); len(got) > 0 {
+		t.Errorf("%q would replace what the user has set", got)
 	}
 }
 

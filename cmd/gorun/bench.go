@@ -81,7 +81,7 @@ func benchJob(c *cli.Context, hurry <-chan struct{}) error {
 	}
 	// Ranks run where there surely is a directory, and are the daemon's own binary, wherever it lies on a host: a child of the daemon still is it until it has become
 	// the rank.
-	return runJob(c, hurry, []launcher.Program{{Argv: []string{"/proc/self/exe", "bench", "--rank", string(text)}, Dir: "/"}}, nil)
+	return runJob(c, hurry, []program{{Program: launcher.Program{Argv: []string{"/proc/self/exe", "bench", "--rank", string(text)}, Dir: "/"}}}, nil)
 }
 
 func benchConfig(c *cli.Context) (cfg bench.Config, err error) {

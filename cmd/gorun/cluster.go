@@ -41,9 +41,9 @@ type room struct {
 }
 
 // placeJob finds room for np ranks, or for one in every slot if np is 0. In a cluster it waits for it.
-func placeJob(c *cli.Context, np int, programs []launcher.Program) (room, error) {
+func placeJob(c *cli.Context, np int, programs []program) (room, error) {
 	if !c.IsSet("cluster") {
-		p, from, err := placeRanks(c, np)
+		p, from, err := placePrograms(c, np, programs)
 		return room{p, from, nil}, err
 	}
 	if np < 0 || c.IsSet("np") && np == 0 {
@@ -54,25 +54,30 @@ func placeJob(c *cli.Context, np int, programs []launcher.Program) (room, error)
 		return room{}, err
 	}
 	request := wire.Reserve{Ranks: np, PerHost: policy.PerHost, Program: programName(programs)}
-	if namesHosts(c) {
-		p, _, err := placeRanks(c, np)
-		if err != nil {
+	var p plan.Placement
+	switch {
+	case namesHosts(c):
+		if p, _, err = placePrograms(c, np, programs); err != nil {
 			return room{}, err
 		}
 		for _, h := range p.Hosts {
 			request.Shares = append(request.Shares, wire.Share{Host: h.Name, Slots: len(h.Ranks)})
 		}
+	case haveHosts(programs):
+		return room{}, &usageError{errors.New("in a cluster the first program names hosts too, if others do"), "gorun --cluster … -np 1 -H a … : -np 4 -H b …"}
 	}
 	lease, addr, err := reserve(c, request)
 	if err != nil {
 		return room{}, err
 	}
+	if haveHosts(programs) {
+		return room{p, "the cluster at " + addr, lease}, nil
+	}
 	var list []hosts.Host
 	for _, s := range lease.Shares() {
 		list = append(list, hosts.Host{Name: s.Host, Slots: s.Slots})
 	}
-	p, err := plan.PlaceBy(list, np, policy)
-	if err != nil {
+	if p, err = plan.PlaceBy(list, np, policy); err != nil {
 		lease.Close()
 		return room{}, err
 	}
@@ -108,12 +113,9 @@ func reserve(c *cli.Context, request wire.Reserve) (*standing.Lease, string, err
 }
 
 // onCluster is spec for a job whose hosts the cluster gives and takes.
-func (p *elasticPlan) onCluster(c *cli.Context, programs []launcher.Program) (room, *launcher.ElasticSpec, func(context.Context) error, error) {
+func (p *elasticPlan) onCluster(c *cli.Context, programs []program) (room, *launcher.ElasticSpec, func(context.Context) error, error) {
 	fail := func(err error) (room, *launcher.ElasticSpec, func(context.Context) error, error) {
 		return room{}, nil, nil, err
-	}
-	if c.Bool("dry-run") {
-		return fail(&usageError{errors.New("--dry-run: which rank runs where changes in an elastic job"), ""})
 	}
 	policy, err := policyOf(c)
 	if err != nil {

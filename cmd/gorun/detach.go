@@ -53,7 +53,7 @@ func jobStore() (jobs.Store, error) {
 
 // detach runs this very command again, without a terminal and in a session of its own, and returns when the
 // job runs or waits for its turn.
-func detach(c *cli.Context, programs []launcher.Program) error {
+func detach(c *cli.Context, programs []program) error {
 	if c.IsSet("cluster") {
 		return detachTo(c, programs)
 	}
@@ -148,7 +148,7 @@ func startDetached(ctx context.Context, cmd *exec.Cmd, r jobs.Record, prepare fu
 
 // programName says in a few words what a job runs. Arguments may be secret: only the first that is no flag
 // is shown, since the script says more than python3 does.
-func programName(programs []launcher.Program) string {
+func programName(programs []program) string {
 	name := filepath.Base(programs[0].Argv[0])
 	for _, arg := range programs[0].Argv[1:] {
 		if !strings.HasPrefix(arg, "-") {

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,18 +18,30 @@ import (
 )
 
 // dryRun shows what a job would be. Of inherited variables it shows the names only: their values may be
-// secrets, and the output of a dry run is what people paste into issues.
-func dryRun(c *cli.Context, spec launcher.Spec) error {
+// secrets, and the output of a dry run is what people paste into issues. told is what ranks hear beside what the
+// placement says.
+func dryRun(c *cli.Context, spec launcher.Spec, told, notes []string) error {
+	if spec.ReportBindings {
+		notes = append(notes, "gorun: note: --report-bindings: hosts choose the CPUs; gorun topo shows them before there is a job, with the same -np, -H and --bind-to")
+	}
+	for _, note := range notes {
+		fmt.Fprintln(os.Stderr, note)
+	}
 	var b strings.Builder
-	describeJob(&b, spec)
-	if nics := nicsOf(c); len(nics) > 0 {
-		fmt.Fprintf(&b, "data between hosts goes over what each of them has of %s; gorun topo shows it\n", strings.Join(nics, ","))
+	describeJob(&b, spec, told)
+	describeEnv(&b, spec, localEnv(c))
+	if c.IsSet("min-np") || c.IsSet("host-discovery-script") {
+		fmt.Fprintf(&b, "this is how the job begins if every host can be used; it goes on with those that there are\n")
+	}
+	if len(spec.NICs) > 0 {
+		fmt.Fprintf(&b, "data between hosts goes over what each of them has of %s; gorun topo shows it\n", strings.Join(spec.NICs, ","))
 	}
 	_, err := io.WriteString(c.App.Writer, b.String())
 	return err
 }
 
-func describeJob(b *strings.Builder, spec launcher.Spec) {
+// describeJob shows who runs where, and what only one rank is told.
+func describeJob(b *strings.Builder, spec launcher.Spec, told []string) {
 	p := spec.Placement
 	fmt.Fprintf(b, "%s on %s; nothing is started\n", topology.Count(len(p.Ranks), "rank"), topology.Count(len(p.Hosts), "host"))
 	for i, h := range p.Hosts {
@@ -35,19 +49,46 @@ func describeJob(b *strings.Builder, spec launcher.Spec) {
 		for _, rank := range h.Ranks {
 			program := spec.ProgramOf(rank)
 			r := wire.Rank{Rank: rank, LocalRank: p.Ranks[rank].LocalRank}
+			env := slices.Concat(p.Env(rank, "JOB"), told, namesOfInherited(program.Env, spec.Env))
+			gpu := strconv.Itoa(r.LocalRank)
+			if !chosenThere(spec.GPUs) && r.LocalRank < len(spec.GPUs) && !names(slices.Concat(plan.UserEnv(spec.Env, true), program.Env))["CUDA_VISIBLE_DEVICES"] {
+				gpu = spec.GPUs[r.LocalRank]
+				env = append(env, "CUDA_VISIBLE_DEVICES="+gpu)
+			}
 			fmt.Fprintf(b, "  rank %d, local rank %d, in %s\n", rank, r.LocalRank, program.Dir)
-			fmt.Fprintf(b, "    $ %s\n", quoteAll(slices.Concat(r.Fill(spec.Wrapper, strconv.Itoa(r.LocalRank)), program.Argv)))
-			fmt.Fprintf(b, "    %s\n", quoteAll(slices.Concat(p.Env(rank, "JOB"), namesOfInherited(program.Env, spec.Env))))
+			fmt.Fprintf(b, "    $ %s\n", quoteAll(slices.Concat(r.Fill(spec.Wrapper, gpu), program.Argv)))
+			fmt.Fprintf(b, "    %s\n", quoteAll(env))
 		}
 	}
-	fmt.Fprintf(b, "\nthe daemons add MASTER_ADDR MASTER_PORT PYTHONPATH OMP_NUM_THREADS\n")
-	var names []string
-	for _, kv := range plan.UserEnv(spec.Env, true) {
+}
+
+// chosenThere tells whether each host chooses from the GPUs that it has.
+func chosenThere(gpus []string) bool { return slices.Equal(gpus, []string{"auto"}) }
+
+// describeEnv names the variables that all ranks have beside those: local is what they find on this machine.
+func describeEnv(b *strings.Builder, spec launcher.Spec, local []string) {
+	everywhere := names(plan.UserEnv(spec.Env, true))
+	always, unlessSet := plan.Additions{TF: spec.TF, Shim: spec.Shim, PMIPort: spec.PMIPort, GPUs: chosenThere(spec.GPUs), NICs: len(spec.NICs) > 0,
+		Cores: spec.Bind.To == topology.BindCore || spec.Bind.To == topology.BindThread}.Variables()
+	fmt.Fprintf(b, "\nthe daemons add %s; and unless it is set %s\n", strings.Join(always, " "), strings.Join(unlessSet, " "))
+	fmt.Fprintf(b, "passed on from here: %s\n", listed(everywhere))
+	here := names(slices.Concat(local, plan.UserEnv(spec.Env, false)))
+	maps.DeleteFunc(here, func(name string, _ bool) bool { return everywhere[name] || slices.Contains(always, name) })
+	fmt.Fprintf(b, "to ranks on this machine also: %s\n", listed(here))
+}
+
+// names returns which variables an environment has.
+func names(env []string) map[string]bool {
+	out := map[string]bool{}
+	for _, kv := range env {
 		name, _, _ := strings.Cut(kv, "=")
-		names = append(names, name)
+		out[name] = true
 	}
-	slices.Sort(names)
-	fmt.Fprintf(b, "passed on from here: %s\n", strings.Join(slices.Compact(names), " "))
+	return out
+}
+
+func listed(names map[string]bool) string {
+	return strings.Join(slices.Sorted(maps.Keys(names)), " ")
 }
 
 // namesOfInherited leaves out the values that came with the environment.

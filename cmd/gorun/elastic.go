@@ -17,6 +17,7 @@ import (
 	"gorun/launcher/elastic"
 	"gorun/launcher/hosts"
 	"gorun/launcher/output"
+	"gorun/launcher/plan"
 )
 
 const (
@@ -152,9 +153,6 @@ func (r *timeRange) Get() any { return *r }
 // spec returns what the launcher is told, and what must run beside it until the job ends: nil if the hosts are known
 // for good.
 func (p *elasticPlan) spec(c *cli.Context, note func(format string, args ...any)) (*launcher.ElasticSpec, func(context.Context) error, error) {
-	if c.Bool("dry-run") {
-		return nil, nil, &usageError{errors.New("--dry-run: which rank runs where changes in an elastic job"), ""}
-	}
 	to := make(chan []elastic.Host, 1)
 	spec := &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}
 	if p.Script == nil {
@@ -173,6 +171,18 @@ func (p *elasticPlan) spec(c *cli.Context, note func(format string, args ...any)
 			}
 		}, note)
 	}, nil
+}
+
+// first is the world with which the job would begin if all hosts answered, and what is told to its ranks.
+func (p *elasticPlan) first(ctx context.Context, spec *launcher.ElasticSpec) (plan.Placement, []string, error) {
+	if p.Script == nil {
+		return launcher.FirstWorld(p.Policy, <-spec.Hosts)
+	}
+	list, err := p.Script.Run(ctx)
+	if err != nil {
+		return plan.Placement{}, nil, err
+	}
+	return launcher.FirstWorld(p.Policy, slotsOf(list, p.Script.Slots, 0))
 }
 
 // slotsOf gives hosts that come without a number of slots so many, or as many as it takes for np ranks.

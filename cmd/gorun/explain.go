@@ -99,7 +99,7 @@ func explain(w io.Writer, err error) int {
 		report.Errorf("%v", sig)
 		return 128 + int(sig.sig)
 	case errors.As(err, &slots):
-		report.Errorf("%v", slots)
+		report.Errorf("%v", err)
 		if n := len(slots.Hosts); slots.PerHost > 0 {
 			hint(fmt.Sprintf("allow more ranks on each host (-ppn %d) or start fewer (-np %d)", (slots.NP+n-1)/n, slots.Slots))
 			return launcher.ExitUsage

@@ -20,7 +20,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher"
 	"gorun/launcher/jobs"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/resume"
@@ -127,7 +126,7 @@ func jobEnv() []string {
 }
 
 // detachTo has a daemon of the cluster run this very command.
-func detachTo(c *cli.Context, programs []launcher.Program) error {
+func detachTo(c *cli.Context, programs []program) error {
 	client, addr, err := clusterOf(c)
 	if err != nil {
 		return err

@@ -122,16 +122,18 @@ func readWishes(c *cli.Context) (w wishes, err error) {
 }
 
 // spec is the job as far as flags say what it is; how it is started and watched is for runJob to add.
-func (w wishes) spec(c *cli.Context, placement plan.Placement, programs []launcher.Program) launcher.Spec {
+func (w wishes) spec(c *cli.Context, placement plan.Placement, programs []program) launcher.Spec {
 	env := w.settings.env
 	if !c.Bool("env-none") {
 		env = append(os.Environ(), env...)
 	}
+	var running []launcher.Program
+	for _, p := range programs {
+		running = append(running, p.Program)
+	}
 	return launcher.Spec{
 		Placement:      placement,
-		Argv:           programs[0].Argv,
-		Dir:            programs[0].Dir,
-		Programs:       programs,
+		Programs:       running,
 		Wrapper:        w.wrapper,
 		GPUs:           w.gpus,
 		TF:             c.Bool("tf-config"),
@@ -157,7 +159,7 @@ func (w wishes) spec(c *cli.Context, placement plan.Placement, programs []launch
 }
 
 // notes are the lines that tell users which of their wishes mean nothing here.
-func (w wishes) notes(c *cli.Context, programs []launcher.Program) (notes []string) {
+func (w wishes) notes(c *cli.Context, programs []program) (notes []string) {
 	s := w.settings
 	s.idle = append(s.idle, idleMPI(c)...)
 	if idle := readBindingArgs(c).idle; len(idle) > 0 {
@@ -173,7 +175,7 @@ func (w wishes) notes(c *cli.Context, programs []launcher.Program) (notes []stri
 }
 
 // runJob starts programs on the hosts that the flags name, and returns when all of it has ended.
-func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, notes []string) error {
+func runJob(c *cli.Context, hurry <-chan struct{}, programs []program, notes []string) error {
 	w, err := readWishes(c)
 	if err != nil {
 		return err
@@ -198,10 +200,19 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []launcher.Program, 
 	}
 	defer where.release()
 	placement := where.placement
-	programs[len(programs)-1].Ranks = len(placement.Ranks) // a single program may not have said
+	dry := c.Bool("dry-run")
+	var extra []string // variables of ranks beside those of the placement
+	if dry && varying != nil {
+		if placement, extra, err = w.changing.first(c.Context, varying); err != nil {
+			return err
+		}
+	}
+	if len(programs) == 1 { // it may not have said
+		programs[0].Ranks = len(placement.Ranks)
+	}
 	spec := w.spec(c, placement, programs)
-	if c.Bool("dry-run") {
-		return dryRun(c, spec)
+	if dry {
+		return dryRun(c, spec, extra, append(notes, w.notes(c, programs)...))
 	}
 	dial, err := where.dialer(c)
 	if err != nil {

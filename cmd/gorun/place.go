@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -49,6 +50,45 @@ func placeRanks(c *cli.Context, np int) (p plan.Placement, from string, err erro
 	}
 	p, err = plan.PlaceBy(list, np, policy)
 	return p, from, err
+}
+
+// placePrograms is placeRanks for the programs of a job, of which some may have hosts of their own.
+func placePrograms(c *cli.Context, np int, programs []program) (p plan.Placement, from string, err error) {
+	if !haveHosts(programs) {
+		return placeRanks(c, np)
+	}
+	for _, x := range programs {
+		if x.hosts != nil {
+			np -= x.Ranks
+		}
+	}
+	list, from, err := hostList(c, np)
+	if err != nil {
+		return p, "", err
+	}
+	policy, err := policyOf(c)
+	if err != nil {
+		return p, "", err
+	}
+	var parts []plan.Part
+	for _, x := range programs {
+		part := plan.Part{Ranks: x.Ranks, Hosts: x.hosts}
+		if part.Hosts == nil {
+			part.Hosts = list
+		}
+		parts = append(parts, part)
+	}
+	if p, err = plan.PlaceParts(parts, policy); err != nil {
+		if _, few := errors.AsType[*plan.SlotsError](err); !few {
+			err = &usageError{err, "give the hosts more slots, or the job --oversubscribe"}
+		}
+	}
+	return p, from, err
+}
+
+// haveHosts tells whether some programs have hosts of their own.
+func haveHosts(programs []program) bool {
+	return slices.ContainsFunc(programs, func(p program) bool { return p.hosts != nil })
 }
 
 // hostList finds the hosts: those that a flag names, else those that a batch scheduler or an MPIJob gave us,

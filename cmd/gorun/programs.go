@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gorun/launcher"
+	"gorun/launcher/hosts"
 	"gorun/rendezvous/wire"
 )
 
@@ -36,7 +37,13 @@ func programFlags() []cli.Flag {
 }
 
 // perProgram are the flags that each of several programs may have.
-var perProgram = []string{"np", "wdir", "x", "env", "envlist"}
+var perProgram = []string{"np", "wdir", "x", "env", "envlist", "hosts", "hostfile", "hydra-hostfile"}
+
+// program is one of those that a job runs.
+type program struct {
+	launcher.Program
+	hosts []hosts.Host // of its own; nil for those of the job
+}
 
 // pairs is the value of a flag of two words, such as -mca KEY VALUE.
 type pairs []string
@@ -71,9 +78,9 @@ func pairsOf(c *cli.Context, name string) *pairs {
 	return &pairs{}
 }
 
-// readPrograms splits what follows the flags into programs: gorun -np 1 a : -np 2 --wdir d b. Their notes are
-// for the user to read.
-func readPrograms(c *cli.Context, args []string) (programs []launcher.Program, notes []string, err error) {
+// readPrograms splits what follows the flags into programs: gorun -np 1 a : -np 2 --wdir d -H host b. Hosts before the first
+// are the job's: of all programs that name none. Their notes are for the user to read.
+func readPrograms(c *cli.Context, args []string) (programs []program, notes []string, err error) {
 	first, rest := cutProgram(args)
 	if err := checkProgram(first); err != nil {
 		return nil, nil, err
@@ -101,6 +108,9 @@ func readPrograms(c *cli.Context, args []string) (programs []launcher.Program, n
 					return err
 				}
 				p, more, err := readProgram(c, c.Args().Slice())
+				if err == nil && namesHosts(c) {
+					p.hosts, _, err = hostList(c, p.Ranks)
+				}
 				p.Env = slices.Concat(common, p.Env)
 				programs, notes = append(programs, p), append(notes, more...)
 				return err
@@ -149,13 +159,13 @@ func checkProgram(argv []string) error {
 	return nil
 }
 
-func readProgram(c *cli.Context, argv []string) (p launcher.Program, notes []string, err error) {
+func readProgram(c *cli.Context, argv []string) (p program, notes []string, err error) {
 	dir, err := filepath.Abs(c.Path("wdir")) // "" is the current one
 	if err != nil {
 		return p, nil, fmt.Errorf("find working directory: %w", err)
 	}
 	env, notes, err := readVariables(c, os.Environ())
-	return launcher.Program{Ranks: c.Int("np"), Argv: argv, Dir: dir, Env: env}, notes, err
+	return program{Program: launcher.Program{Ranks: c.Int("np"), Argv: argv, Dir: dir, Env: env}}, notes, err
 }
 
 // readVariables returns what -x and Hydra's words for it set for one program, given the launcher's environment.
@@ -221,7 +231,7 @@ func gpusOf(c *cli.Context) ([]string, error) {
 }
 
 // ranksOf is how many ranks several programs have together, 0 for a single one.
-func ranksOf(programs []launcher.Program) int {
+func ranksOf(programs []program) int {
 	n := 0
 	if len(programs) > 1 {
 		for _, p := range programs {

@@ -14,9 +14,9 @@ import (
 // strayMPI warns of programs of Open MPI. Their library speaks with its own mpirun only: started by anybody else, each
 // rank takes itself for the only one, and nothing says so. Programs that are not here are not looked at, nor what a
 // script loads.
-func strayMPI(programs []launcher.Program) (notes []string) {
+func strayMPI(programs []program) (notes []string) {
 	for _, p := range programs {
-		if p.Ranks < 2 || !usesOpenMPI(p) {
+		if p.Ranks < 2 || !usesOpenMPI(p.Program) {
 			continue
 		}
 		notes = append(notes, fmt.Sprintf("gorun: warning: %s is a program of Open MPI, each of whose %d ranks will find itself alone; "+
