@@ -36,12 +36,11 @@ type bequest struct {
 
 // inheritance is what a launcher finds that is to carry a job on.
 type inheritance struct {
-	Job      string           `json:"job"`
-	Former   string           `json:"former"` // the host of the launcher before
-	Electors []string         `json:"electors"`
-	Lease    time.Duration    `json:"lease"`
-	Legacy   authority.Legacy `json:"legacy"`
-	bequest  bequest
+	Job     string           `json:"job"`
+	Former  string           `json:"former"` // the host of the launcher before
+	Lease   time.Duration    `json:"lease"`
+	Legacy  authority.Legacy `json:"legacy"`
+	bequest bequest
 }
 
 // Files in the directory of a job, beside those of package jobs.
@@ -211,7 +210,7 @@ func (h hosted) Desert(s authority.State, left int) error {
 
 // Begin implements standing.Heirs. The launcher holds a goroutine, to its end or to that of this process.
 func (h hosted) Begin(s authority.State, l authority.Legacy) {
-	from := &inheritance{Job: s.Job, Former: s.Holder, Electors: s.Electors, Lease: s.Lease, Legacy: l}
+	from := &inheritance{Job: s.Job, Former: s.Holder, Lease: s.Lease, Legacy: l}
 	go func() {
 		err := json.Unmarshal(l.Value, &from.bequest)
 		if err == nil && from.bequest.Request == nil {

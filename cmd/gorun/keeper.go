@@ -20,24 +20,19 @@ import (
 )
 
 const (
-	// fewElectors and mostElectors bound how many hosts decide who carries a job on: with two, one that is alone cannot
-	// know whether the other is gone.
-	fewElectors, mostElectors = 3, 5
 	// lastWord is how long a launcher tries to say that its job has ended.
 	lastWord = 5 * time.Second
+	// lookAround is how often a launcher whose electors all live looks for more of them.
+	lookAround = time.Minute
 )
 
-// chooseElectors picks the hosts that decide who carries a job on: the launcher's, those of the ranks, and others; an odd
-// number. nil if there are too few.
-func chooseElectors(self string, ranks []string, members []wire.MemberState) []string {
+// eligible are the hosts that could decide who carries a job on, the best first: the launcher's, those of the ranks, and others.
+func eligible(self string, ranks []string, members []wire.MemberState) []string {
 	var known []string
 	for _, m := range members {
 		if !m.Draining {
 			known = append(known, m.Host)
 		}
-	}
-	if !slices.Contains(known, self) {
-		return nil
 	}
 	slices.SortStableFunc(known, func(a, b string) int {
 		first := func(name string) int {
@@ -51,11 +46,17 @@ func chooseElectors(self string, ranks []string, members []wire.MemberState) []s
 		}
 		return cmp.Or(first(a)-first(b), strings.Compare(a, b))
 	})
-	n := min(len(known), mostElectors)
+	return known
+}
+
+// chooseElectors picks the hosts that decide who carries a job on, an odd number. nil if there are too few.
+func chooseElectors(self string, ranks []string, members []wire.MemberState) []string {
+	known := eligible(self, ranks, members)
+	n := min(len(known), authority.Most)
 	if n%2 == 0 {
 		n--
 	}
-	if n < fewElectors {
+	if n < authority.Fewest || known[0] != self {
 		return nil
 	}
 	return known[:n]
@@ -64,23 +65,37 @@ func chooseElectors(self string, ranks []string, members []wire.MemberState) []s
 // keeper tells the electors of a job what the next launcher would need. It is a launcher.Keeper. Its goroutines end
 // with close.
 type keeper struct {
-	client   standing.Client
-	home     string // a daemon that knows where the others are
-	electors []string
-	lease    time.Duration
-	shares   func() []wire.Share
-	stand    func(term uint64) // down, for another launcher has taken over
-	numbers  chan uint64
-	wake     chan struct{}
-	cancel   context.CancelFunc
-	wg       sync.WaitGroup
+	client  standing.Client
+	self    string // the launcher's host
+	home    string // a daemon that knows where the others are
+	lease   time.Duration
+	shares  func() []wire.Share
+	note    func(format string, args ...any)
+	stand   func(term uint64) // down, for another launcher has taken over
+	began   time.Time
+	numbers chan uint64
+	wake    chan struct{}
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
 
-	mu     sync.Mutex
-	holder *authority.Holder
-	left   bequest
-	addrs  map[string]string
-	asking map[string]bool
-	kept   uint64
+	mu       sync.Mutex
+	holder   *authority.Holder
+	told     []string // electors, as the user knows them
+	renewing bool
+	looked   time.Duration // for other electors
+	left     bequest
+	addrs    map[string]string
+	asking   map[string]bool
+	kept     uint64
+}
+
+// now is the time of the holder.
+func (k *keeper) now() time.Duration { return time.Since(k.began) }
+
+// hold makes the holder, for a job as its former launcher left it.
+func (k *keeper) hold(job string, from authority.Legacy) {
+	k.began, k.told = time.Now(), from.Electors
+	k.holder = authority.NewHolder(k.self, job, k.lease, from, 0)
 }
 
 func (k *keeper) begin() {
@@ -129,7 +144,13 @@ func (k *keeper) run(ctx context.Context) {
 	defer asking.Wait()
 	for all := true; ; {
 		k.mu.Lock()
-		for _, name := range k.electors {
+		if all {
+			if lost, wanted := k.wanted(); wanted && !k.renewing {
+				k.renewing = true
+				asking.Go(func() { k.renew(ctx, lost) })
+			}
+		}
+		for _, name := range k.holder.Tell() {
 			next := k.holder.Next(name)
 			if k.asking[name] || !all && next.Value == nil {
 				continue
@@ -166,11 +187,12 @@ func (k *keeper) ask(ctx context.Context, name, addr string, what *wire.Keep) {
 	if err != nil {
 		return
 	}
-	k.holder.Answered(name, answer)
+	k.holder.Answered(k.now(), name, answer)
 	if k.holder.Superseded() {
 		k.stand(answer.Term)
 		return
 	}
+	k.tell()
 	if k.holder.Next(name).Value != nil {
 		k.poke() // there was more, meanwhile
 	}
@@ -184,15 +206,77 @@ func (k *keeper) ask(ctx context.Context, name, addr string, what *wire.Keep) {
 	}
 }
 
+// wanted says which electors are lost, and whether it is time to look for others. It is called with the lock held.
+func (k *keeper) wanted() (lost []string, wanted bool) {
+	now := k.now()
+	lost = k.holder.Lost(now)
+	n := len(k.holder.Electors())
+	if len(lost) == 0 && n%2 == 1 && (n == authority.Most || now-k.looked < lookAround) {
+		return nil, false
+	}
+	k.looked = now
+	return lost, k.holder.Settled()
+}
+
+// renew replaces electors that are lost by hosts that answer.
+func (k *keeper) renew(ctx context.Context, lost []string) {
+	var spares []string
+	known := k.membership(ctx)
+	k.mu.Lock()
+	electors := k.holder.Electors()
+	k.mu.Unlock()
+	var ranks []string
+	for _, s := range k.shares() {
+		ranks = append(ranks, s.Host)
+	}
+	addrs := addressesOf(known)
+	for _, name := range eligible(k.self, ranks, known) {
+		if len(spares) < authority.Most-authority.Fewest && !slices.Contains(electors, name) && k.answers(ctx, addrs[name]) {
+			spares = append(spares, name)
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.renewing = false
+	if known != nil {
+		k.addrs = addrs
+	}
+	if k.holder.Renew(lost, spares) {
+		k.poke()
+	}
+}
+
+// answers is true for a host that lives: the cluster may not know yet that one is gone.
+func (k *keeper) answers(ctx context.Context, addr string) bool {
+	_, err := k.client.Detached(ctx, addr)
+	return err == nil
+}
+
+// tell says who the electors are if they have changed. It is called with the lock held.
+func (k *keeper) tell() {
+	if now := k.holder.Electors(); len(now)%2 == 1 && k.holder.Settled() && !slices.Equal(now, k.told) {
+		k.told = now
+		k.note("gorun: %s decide from now on who carries the job on if this launcher is lost", strings.Join(now, ", "))
+	}
+}
+
 // members is where the hosts of the cluster are, nil if it cannot be asked.
 func (k *keeper) members(ctx context.Context) map[string]string {
+	known := k.membership(ctx)
+	if known == nil {
+		return nil
+	}
+	return addressesOf(known)
+}
+
+func (k *keeper) membership(ctx context.Context) []wire.MemberState {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	known, err := k.client.Members(ctx, k.home)
 	if err != nil {
 		return nil
 	}
-	return addressesOf(known.Members)
+	return known.Members
 }
 
 func addressesOf(members []wire.MemberState) map[string]string {
@@ -236,11 +320,11 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 	if err != nil {
 		return fmt.Errorf("find hosts that could carry the job on: %w", err)
 	}
-	k := &keeper{client: client, home: d.hosted.addr, lease: cmp.Or(spec.Lease, launcher.AutoLease), shares: lease.Shares, addrs: addressesOf(known.Members), stand: d.standDown,
+	k := &keeper{client: client, self: d.hosted.name, home: d.hosted.addr, note: spec.Note, lease: cmp.Or(spec.Lease, launcher.AutoLease), shares: lease.Shares, addrs: addressesOf(known.Members), stand: d.standDown,
 		left: bequest{Name: fmt.Sprintf("%s/%d", d.hosted.name, d.record.ID), Started: d.record.Started, Request: d.request}}
-	legacy := authority.Legacy{}
+	var legacy authority.Legacy
 	if from := d.inherited; from != nil {
-		k.electors, k.lease, legacy, k.left = from.Electors, from.Lease, from.Legacy, from.bequest
+		k.lease, legacy, k.left = from.Lease, from.Legacy, from.bequest
 		spec.Legacy = from.bequest.Launcher
 		spec.Note("gorun: job %s goes on by the launcher on %s, since that on %s is gone; what it wrote until now is there", k.left.Name, d.hosted.name, from.Former)
 	} else {
@@ -248,12 +332,12 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 		for _, s := range lease.Shares() {
 			ranks = append(ranks, s.Host)
 		}
-		k.electors = chooseElectors(d.hosted.name, ranks, known.Members)
+		legacy.Electors = chooseElectors(d.hosted.name, ranks, known.Members)
 	}
-	if k.electors == nil {
+	if legacy.Electors == nil {
 		return nil
 	}
-	k.holder = authority.NewHolder(d.hosted.name, d.record.Authority, k.electors, k.lease, legacy)
+	k.hold(d.record.Authority, legacy)
 	if err := d.save(func(r *jobs.Record) { r.Started, r.Term = k.left.Started, k.holder.Term() }); err != nil {
 		return err
 	}
@@ -282,8 +366,9 @@ func (d *detached) mayGoOn(elastic bool) error {
 		return err
 	}
 	client := standing.Client{Key: key, Version: version}
-	d.keeper = &keeper{client: client, home: d.hosted.addr, electors: from.Electors, lease: from.Lease, shares: func() []wire.Share { return nil },
-		stand: d.standDown, left: from.bequest, holder: authority.NewHolder(d.hosted.name, from.Job, from.Electors, from.Lease, from.Legacy)}
+	d.keeper = &keeper{client: client, self: d.hosted.name, home: d.hosted.addr, lease: from.Lease, shares: func() []wire.Share { return nil },
+		note: func(string, ...any) {}, stand: d.standDown, left: from.bequest}
+	d.keeper.hold(from.Job, from.Legacy)
 	d.keeper.addrs = d.keeper.members(context.Background())
 	d.keeper.begin() // its last word is that the job is over
 	return &launcher.HostError{Host: from.Former, Step: "run", Err: fmt.Errorf("the launcher of job %s, which ran there, is gone, and with it the job", from.bequest.Name),

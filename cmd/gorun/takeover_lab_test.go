@@ -265,3 +265,36 @@ func TestTakeover(t *testing.T) {
 	}
 	s.expectIdle()
 }
+
+// TestTakeoverAgain: the host of the launcher loses power, and then that of the next one: of the three hosts that decided who
+// carries the job on two are lost, but when the second goes another one has taken the place of the first. Two hosts are left, and go on.
+func TestTakeoverAgain(t *testing.T) {
+	needTorch(t)
+	s := newLasting(t, 4)
+	until := filepath.Join(s.shared("takeover"), "until")
+	j := s.detach("--lease", "6", "--min-np", "1", "--max-np", "4", "-ppn", "1", python, "testdata/elastic/train.py", "--pause", "0.05", "--batches", "20", "--until", until)
+	j.awaitLogs(`is rank 3 of 4 from batch 0`)
+	j.awaitLogs(`batch 5$`)
+	began := time.Now()
+	j.powerOff(1)
+	j.awaitLogs(`job host2/1 goes on by the launcher on host1, since that on host2 is gone`)
+	j.awaitLogs(`gorun: host1, host3, host4 decide from now on who carries the job on if this launcher is lost`)
+	replaced := time.Since(began).Round(time.Millisecond)
+	j.awaitLogs(`is rank 2 of 3 from batch [1-9]`)
+	j.powerOff(0)
+	j.awaitLogs(`job host2/1 goes on by the launcher on host[34], since that on host1 is gone`)
+	j.awaitLogs(`is rank 1 of 2 from batch [1-9]`)
+	t.Logf("%v after the first loss another host had taken its place, %v after it the last two trained", replaced, time.Since(began).Round(time.Millisecond))
+	if err := os.WriteFile(until, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j.await("end", func() bool {
+		out, _ := j.ask("ps")
+		return strings.Contains(out, "ended with 0, on host")
+	})
+	text := j.logs()
+	ends := regexp.MustCompile(`ends as rank \d+ of 2 after (\d+) batches, \d+ worlds: [0-9.]+ (\w+)`).FindAllStringSubmatch(text, -1)
+	if len(ends) != 2 || ends[0][1] != ends[1][1] || ends[0][2] != ends[1][2] {
+		t.Errorf("the two that are left do not end alike: %q\n%s", ends, text)
+	}
+}

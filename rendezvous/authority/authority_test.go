@@ -30,6 +30,8 @@ type launcher struct {
 	epoch    uint64            // decided last
 	waits    map[uint64]uint64 // epochs by the number of the value
 	inherits uint64            // number of the value it begins with; it acts on nothing before that was kept
+	ready    bool              // it was
+	changes  bool              // the electors have changed since that was last kept
 }
 
 type packet struct {
@@ -49,13 +51,18 @@ type sim struct {
 	net      []packet
 	cut      map[string]bool // hosts on the other side of a partition
 	loss     float64
+	first    []string          // electors
 	leaders  map[uint64]string // by term
 	acted    map[uint64]uint64 // term that acted on an epoch
 	greatest uint64            // epoch that was acted on
+	renews   bool              // launchers replace electors
 	deserted []int             // how many electors were left, for each that gave the job up
+	renewed  int               // sets of electors that were kept
+	between  int               // launchers that began with electors on which nobody had agreed yet, or of which one was not to stay
 }
 
-func newSim(t *testing.T, seed uint64, n int) *sim {
+// newSim has n hosts, of which the first are electors.
+func newSim(t *testing.T, seed uint64, n, electors int) *sim {
 	s := &sim{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), hosts: map[string]*machine{}, cut: map[string]bool{},
 		loss: 0.2, leaders: map[uint64]string{}, acted: map[uint64]uint64{}}
 	for i := range n {
@@ -64,7 +71,8 @@ func newSim(t *testing.T, seed uint64, n int) *sim {
 	for _, name := range s.names {
 		s.hosts[name] = &machine{name: name, up: true, elector: authority.NewElector(name, authority.State{}, 0)}
 	}
-	s.begin(s.hosts["h0"], authority.Legacy{})
+	s.first = s.names[:electors]
+	s.begin(s.hosts["h0"], authority.Legacy{Electors: s.first})
 	return s
 }
 
@@ -75,7 +83,7 @@ func (s *sim) fail(format string, args ...any) {
 
 // begin starts a launcher, which writes first of all.
 func (s *sim) begin(m *machine, from authority.Legacy) {
-	l := &launcher{Holder: authority.NewHolder(m.name, "job", s.names, lease, from), waits: map[uint64]uint64{}}
+	l := &launcher{Holder: authority.NewHolder(m.name, "job", lease, from, s.now), waits: map[uint64]uint64{}}
 	if from.Value != nil {
 		l.epoch = binary.LittleEndian.Uint64(from.Value)
 	}
@@ -83,6 +91,9 @@ func (s *sim) begin(m *machine, from authority.Legacy) {
 		s.fail("%s and %s have both won term %d", other, m.name, l.Term())
 	}
 	s.leaders[l.Term()] = m.name
+	if len(from.Electors)%2 == 0 {
+		s.between++
+	}
 	l.inherits = l.Put(binary.LittleEndian.AppendUint64(nil, l.epoch), false)
 	m.launcher = l
 }
@@ -131,7 +142,7 @@ func (s *sim) deliver(p packet) {
 		s.step(m, authority.Event{Voted: &authority.Voted{From: p.from, Voted: *msg}})
 	case *wire.Kept:
 		if m.launcher != nil && m.launcher.Term() == p.about.Term { // one connection belongs to one launcher
-			m.launcher.Answered(p.from, msg)
+			m.launcher.Answered(s.now, p.from, msg)
 			s.act(m)
 		}
 	}
@@ -149,6 +160,18 @@ func (s *sim) act(m *machine) {
 	}
 	if l.Kept() < l.inherits {
 		return
+	}
+	if !l.ready {
+		l.ready = true
+		for epoch, term := range s.acted {
+			if term < l.Term() && epoch > l.epoch {
+				s.fail("term %d begins after epoch %d, but term %d has acted on epoch %d", l.Term(), l.epoch, term, epoch)
+			}
+		}
+	}
+	if l.changes && l.Settled() {
+		l.changes = false
+		s.renewed++
 	}
 	for seq, epoch := range l.waits {
 		if seq > l.Kept() {
@@ -178,9 +201,13 @@ func (s *sim) beat(m *machine) {
 	if !m.up || m.frozen {
 		return
 	}
-	if m.launcher != nil {
-		for _, to := range s.names {
-			s.send(packet{from: m.name, to: to, message: m.launcher.Next(to)})
+	if l := m.launcher; l != nil {
+		lost := l.Lost(s.now)
+		if s.renews && (len(lost) > 0 || len(l.Electors())%2 == 0 || s.rng.IntN(8) == 0) && l.Renew(lost, s.spares(m)) {
+			l.changes = true
+		}
+		for _, to := range l.Tell() {
+			s.send(packet{from: m.name, to: to, message: l.Next(to)})
 		}
 	}
 	s.step(m, authority.Event{Tick: &authority.Tick{Bereft: m.launcher == nil}})
@@ -219,6 +246,28 @@ func (s *sim) trouble() {
 	}
 }
 
+// spares are hosts that answer a launcher.
+func (s *sim) spares(of *machine) (out []string) {
+	for _, name := range s.names {
+		if m := s.hosts[name]; m.up && !m.frozen && s.cut[name] == s.cut[of.name] {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// meddle has a launcher want other electors without a reason: any one goes or comes.
+func (s *sim) meddle(m *machine) {
+	l := m.launcher
+	now, name := l.Electors(), s.names[s.rng.IntN(len(s.names))]
+	next := slices.DeleteFunc(slices.Clone(now), func(x string) bool { return x == name })
+	if len(next) == len(now) {
+		l.Invite([]string{name})
+		next = append(next, name)
+	}
+	l.changes = l.Change(next) || l.changes
+}
+
 // restore boots a host with what it saved.
 func (s *sim) restore(m *machine) {
 	m.frozen = false
@@ -237,32 +286,39 @@ func (s *sim) speakers() (out []*machine) {
 	return out
 }
 
-// known is how many electors have heard of the job.
+// known is how many of the first electors have heard of the job.
 func (s *sim) known() (n int) {
-	for _, m := range s.hosts {
-		if m.saved.Job != "" {
+	for _, name := range s.first {
+		if s.hosts[name].saved.Job != "" {
 			n++
 		}
 	}
 	return n
 }
 
-// TestOneSpeaksAndGoesOn: whatever is lost, late, cut off, frozen, killed or rebooted, no two launchers have one term or
-// act on one epoch; and when all is well again exactly one is left, which knows what was acted upon and can go on.
+// TestOneSpeaksAndGoesOn: whatever is lost, late, cut off, frozen, killed or rebooted, while electors are replaced, with and
+// without a reason, no two launchers have one term or act on one epoch, and each knows what those before it acted upon; and
+// when all is well again exactly one is left, which can go on, and all of its electors live.
 func TestOneSpeaksAndGoesOn(t *testing.T) {
-	seeds := uint64(1000)
+	seeds := uint64(2000)
 	if testing.Short() {
-		seeds = 300
+		seeds = 600
 	}
-	terms, epochs := 0, 0
+	terms, epochs, sets, between := 0, 0, 0, 0
 	for seed := range seeds {
-		s := newSim(t, seed, []int{1, 3, 3, 5}[seed%4])
+		hosts := []int{1, 3, 4, 5, 6, 7}[seed%6]
+		s := newSim(t, seed, hosts, []int{1, 3, 3, 3, 3, 5}[seed%6])
+		s.renews = hosts > 1
+		meddles := hosts > 1 && seed%4 < 2
 		for s.now < 5*time.Minute {
 			if s.rng.IntN(8) == 0 {
 				s.trouble()
 			}
 			if all := s.speakers(); len(all) > 0 && s.rng.IntN(3) == 0 {
 				s.decide(all[s.rng.IntN(len(all))])
+			}
+			if all := s.speakers(); meddles && len(all) > 0 && s.rng.IntN(4) == 0 {
+				s.meddle(all[s.rng.IntN(len(all))])
 			}
 			s.second()
 		}
@@ -274,7 +330,7 @@ func TestOneSpeaksAndGoesOn(t *testing.T) {
 		for end := s.now + 10*lease; s.now < end; {
 			s.second()
 		}
-		if len(s.leaders) == 1 && s.known() <= len(s.names)/2 {
+		if len(s.leaders) == 1 && s.known() <= len(s.first)/2 {
 			continue // it died before a majority had heard of it
 		}
 		all := s.speakers()
@@ -283,23 +339,26 @@ func TestOneSpeaksAndGoesOn(t *testing.T) {
 		}
 		before := s.greatest
 		s.decide(all[0])
-		for range 3 {
+		for range 5 {
 			s.second()
 		}
 		if s.greatest <= before {
 			s.fail("the launcher on %s, term %d, could not act after epoch %d", all[0].name, all[0].launcher.Term(), before)
 		}
-		terms, epochs = terms+len(s.leaders), epochs+len(s.acted)
+		if electors := all[0].launcher.Electors(); len(electors)%2 == 0 && len(electors) < hosts {
+			s.fail("an even number of electors: %v of %v", electors, s.names)
+		}
+		terms, epochs, sets, between = terms+len(s.leaders), epochs+len(s.acted), sets+s.renewed, between+s.between
 	}
-	t.Logf("%d launchers acted on %d epochs", terms, epochs)
-	if terms < int(seeds)*3 {
-		t.Errorf("only %d launchers in %d runs: the simulation does not disturb enough", terms, seeds)
+	t.Logf("%d launchers acted on %d epochs, for %d sets of electors; %d of them began in the middle of a change", terms, epochs, sets, between)
+	if terms < int(seeds)*3 || sets < int(seeds)*3 || between < int(seeds)/4 {
+		t.Errorf("only %d launchers, %d sets, %d in the middle, in %d runs: the simulation does not disturb enough", terms, sets, between, seeds)
 	}
 }
 
 // TestMinorityWaits: a launcher cut off with fewer than half of the electors decides nothing more, and another takes over.
 func TestMinorityWaits(t *testing.T) {
-	s := newSim(t, 1, 3)
+	s := newSim(t, 1, 3, 3)
 	s.loss = 0
 	for range 3 {
 		s.second()
@@ -327,7 +386,7 @@ func TestMinorityWaits(t *testing.T) {
 
 // TestKilledLauncherComesBackAtHome: its own host need not wait for the lease.
 func TestKilledLauncherComesBackAtHome(t *testing.T) {
-	s := newSim(t, 2, 3)
+	s := newSim(t, 2, 3, 3)
 	s.loss = 0
 	for range 3 {
 		s.second()
@@ -343,7 +402,7 @@ func TestKilledLauncherComesBackAtHome(t *testing.T) {
 
 // TestOverIsOver: nobody carries on a job that has ended, not even who was away when it did.
 func TestOverIsOver(t *testing.T) {
-	s := newSim(t, 3, 3)
+	s := newSim(t, 3, 3, 3)
 	s.loss = 0
 	for range 3 {
 		s.second()
@@ -380,7 +439,7 @@ func TestStrangersHaveNoVote(t *testing.T) {
 // lease does not become shorter again: the launcher that takes over does not know of all hosts at first.
 func TestLongerLease(t *testing.T) {
 	electors := []string{"a", "b", "c"}
-	h := authority.NewHolder("a", "job", electors, 30*time.Second, authority.Legacy{})
+	h := authority.NewHolder("a", "job", 30*time.Second, authority.Legacy{Electors: electors}, 0)
 	e := authority.NewElector("b", authority.State{}, 0)
 	give := func(now time.Duration) {
 		t.Helper()
@@ -414,7 +473,7 @@ func TestLongerLease(t *testing.T) {
 // TestDeserted: an elector that is left with too few others says so, once, when those who wait for a launcher have waited long enough; not
 // to a majority, and a launcher that comes all the same when they return takes that back.
 func TestDeserted(t *testing.T) {
-	s := newSim(t, 4, 5)
+	s := newSim(t, 4, 5, 5)
 	s.loss = 0
 	for range 3 {
 		s.second()
@@ -438,5 +497,148 @@ func TestDeserted(t *testing.T) {
 	}
 	if all := s.speakers(); len(all) != 1 || all[0].launcher.Term() != 2 || len(s.deserted) != 2 {
 		t.Errorf("%d launchers, %v give the job up", len(all), s.deserted)
+	}
+}
+
+// TestOneLossAfterTheOther: hosts are lost for good one by one, the launcher's first, as long as two are left; each time the electors
+// are replaced before the next one goes.
+func TestOneLossAfterTheOther(t *testing.T) {
+	for _, c := range []struct {
+		hosts, electors int
+		last            int // who can be left of them and go on
+	}{{3, 3, 2}, {4, 3, 2}, {6, 3, 2}, {5, 5, 2}, {9, 5, 2}} {
+		s := newSim(t, 5, c.hosts, c.electors)
+		s.loss, s.renews = 0, true
+		for left := c.hosts; left >= c.last; left-- {
+			for end := s.now + 6*lease; s.now < end; {
+				s.second()
+			}
+			all := s.speakers()
+			if len(all) != 1 {
+				s.fail("%d launchers speak when %d of %d hosts are left", len(all), left, c.hosts)
+			}
+			before := s.greatest
+			s.decide(all[0])
+			for range 3 {
+				s.second()
+			}
+			if s.greatest <= before {
+				s.fail("the launcher on %s cannot act when %d of %d hosts are left; its electors are %v", all[0].name, left, c.hosts, all[0].launcher.Electors())
+			}
+			all[0].up, all[0].launcher = false, nil
+		}
+		for end := s.now + 6*lease; s.now < end; {
+			s.second()
+		}
+		if n := len(s.speakers()); n != 0 {
+			t.Errorf("of %d hosts one is left, and speaks for the job", c.hosts)
+		}
+	}
+}
+
+// TestElectorsComeBack: of five, two are lost and nobody can take their place: three are left that need two. When they are back they are
+// electors again, and one that had no part in that asks whether it still is one, without disturbing anybody.
+func TestElectorsComeBack(t *testing.T) {
+	s := newSim(t, 6, 5, 5)
+	s.loss, s.renews = 0, true
+	pass := func(d time.Duration) {
+		for end := s.now + d; s.now < end; {
+			s.second()
+		}
+	}
+	pass(3 * time.Second)
+	s.hosts["h3"].up, s.hosts["h4"].up = false, false
+	pass(3 * lease)
+	l := s.hosts["h0"].launcher
+	if got := l.Electors(); !slices.Equal(got, []string{"h0", "h1", "h2"}) {
+		t.Fatalf("electors %v", got)
+	}
+	s.renews = false
+	s.restore(s.hosts["h3"])
+	pass(10 * lease)
+	if s.hosts["h0"].launcher != l || len(s.leaders) != 1 || s.deserted != nil {
+		t.Errorf("an elector of former times disturbs: %d launchers, %v give the job up", len(s.leaders), s.deserted)
+	}
+	s.renews = true
+	s.restore(s.hosts["h4"])
+	pass(lease)
+	if got := l.Electors(); !slices.Equal(got, []string{"h0", "h1", "h2", "h3", "h4"}) || !l.Settled() {
+		t.Errorf("electors %v", got)
+	}
+}
+
+// TestChangesOneAtATime: the next set of electors waits until the one before was kept, differs from it by one, and the launcher's own
+// term has begun.
+func TestChangesOneAtATime(t *testing.T) {
+	abc := []string{"a", "b", "c"}
+	h := authority.NewHolder("a", "job", lease, authority.Legacy{Term: 2, Seq: 7, Electors: abc}, 0)
+	kept := func(electors ...string) {
+		for _, name := range electors {
+			h.Answered(0, name, &wire.Kept{Term: 2, Seq: h.Next(name).Seq})
+		}
+	}
+	abcd := append(abc, "d")
+	h.Invite([]string{"d"})
+	if got := h.Tell(); !slices.Equal(got, abcd) {
+		t.Errorf("%v are told", got)
+	}
+	if h.Change(abcd) {
+		t.Error("electors change in a term that nobody knows of")
+	}
+	h.Put([]byte("v"), false)
+	if kept("a"); h.Change(abcd) {
+		t.Error("electors change in a term that a minority knows of")
+	}
+	kept("b")
+	for _, wrong := range [][]string{nil, abc, {"a"}, {"a", "b", "d"}, {"a", "b", "c", "d", "e"}, {"a", "d"}} {
+		if h.Change(wrong) {
+			t.Errorf("electors change from %v to %v in one step", abc, wrong)
+		}
+	}
+	if h.Change(abcd) {
+		t.Error("one becomes an elector that does not know the job")
+	}
+	if kept("d"); !h.Change(abcd) {
+		t.Fatal("electors cannot change")
+	}
+	if kept("a", "b"); h.Settled() || h.Change(abc) {
+		t.Error("two of four have agreed on the four")
+	}
+	if kept("d"); !h.Settled() || !h.Change(append([]string{"a"}, "c", "d")) {
+		t.Error("three of four have not agreed on the four")
+	}
+	h.Answered(0, "c", &wire.Kept{Term: 3})
+	if h.Settled() || h.Change([]string{"a", "c"}) {
+		t.Error("a launcher that is one no more has its electors replaced")
+	}
+}
+
+// TestWhoStoodStillAccusesNobody: a launcher that was away, or alone, takes nobody for lost before it could have heard them for a lease.
+func TestWhoStoodStillAccusesNobody(t *testing.T) {
+	h := authority.NewHolder("a", "job", lease, authority.Legacy{Electors: []string{"a", "b", "c"}}, 0)
+	h.Put([]byte("v"), false)
+	now := time.Duration(0)
+	pass := func(d time.Duration, answering ...string) (lost []string) {
+		for end := now + d; now < end; {
+			now += time.Second
+			for _, name := range answering {
+				h.Answered(now, name, &wire.Kept{Term: 1, Seq: 1})
+			}
+			lost = h.Lost(now)
+		}
+		return lost
+	}
+	if lost := pass(3*lease, "a"); lost != nil {
+		t.Errorf("one that is alone takes %v for lost", lost)
+	}
+	if lost := pass(lease-time.Second, "a", "b"); lost != nil {
+		t.Errorf("%v is lost %v after the launcher was back", lost, lease-time.Second)
+	}
+	now += time.Hour // it stands still
+	if lost := pass(lease-time.Second, "a", "b"); lost != nil {
+		t.Errorf("%v is lost %v after the launcher went on", lost, lease-time.Second)
+	}
+	if lost := pass(2*time.Second, "a", "b"); !slices.Equal(lost, []string{"c"}) {
+		t.Errorf("%v is lost, want c", lost)
 	}
 }

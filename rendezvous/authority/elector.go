@@ -14,8 +14,16 @@
 //     by the first elector that it reaches;
 //   - a minority does nothing but wait.
 //
-// The electors of a job are those of its beginning and never change. One that has lost what it saved counts as down.
-// What is not here: that the daemons of the job refuse a launcher of a smaller term too, which is package resume's.
+// The launcher replaces electors of which it has heard nothing for its lease, so that a job outlives one loss after the
+// other. A value belongs to the set of electors that comes with it, and with a value the next set is agreed upon like
+// anything else. Each set differs from the one before by one elector, and follows only when that was kept by a majority of
+// itself, in the launcher's own term: so majorities of two that follow each other share an elector too (Ongaro,
+// "Consensus: Bridging Theory and Practice", section 4.1, and what he added in July 2015). Who stands for election counts
+// by the set of the latest value that a voter has; an elector that learns that it is in no set any more stands down. A lost
+// one is taken out before another is let in, which knows the job by then: an even set of those who live needs no more of them
+// than the odd one before.
+//
+// An elector that has lost what it saved counts as down. What is not here: that the daemons of the job refuse a launcher of a smaller term too, which is package resume's.
 package authority
 
 import (
@@ -28,20 +36,24 @@ import (
 // beginning is how much longer than its lease a launcher may be silent that has yet to begin.
 const beginning = 10 * time.Second
 
+// Fewest and Most bound how many electors a job begins with: with two, one that is alone cannot know whether the other is
+// gone.
+const Fewest, Most = 3, 5
+
 // Succession is how long the hosts of a job wait for another launcher, after it is known that the former is gone.
 const Succession = time.Minute
 
 // State is what an elector knows of a job. It must be saved before anything is answered that follows from it.
 type State struct {
-	Job      string
-	Electors []string
-	Lease    time.Duration
+	Job   string
+	Lease time.Duration
 
 	Promised  uint64 // the greatest term that was voted for or heard of
 	Candidate string // who was voted for in it, "" if nobody was
 
 	Term, Seq uint64 // of Value
 	Holder    string // the host of the launcher that wrote it
+	Electors  []string
 	Value     []byte
 	Over      bool
 }
@@ -81,6 +93,7 @@ type Actions struct {
 // Legacy is what a launcher begins with that takes a job over.
 type Legacy struct {
 	Term, Seq uint64
+	Electors  []string
 	Value     []byte
 }
 
@@ -88,13 +101,13 @@ type Legacy struct {
 type Elector struct {
 	self     string
 	state    State
-	heard    time.Duration // when the launcher, or a candidate that was voted for
-	floor    uint64        // the greatest term that others know of
-	began    time.Duration // of the candidacy
-	standing uint64        // the term that this elector stands for, 0 for none
-	probing  bool          // it has not voted for itself yet
-	votes    map[string]wire.Voted
-	told     bool // that nobody can carry the job on
+	heard    time.Duration         // when the launcher, or a candidate that was voted for
+	floor    uint64                // the greatest term that others know of
+	began    time.Duration         // of the candidacy
+	standing uint64                // the term that this elector stands for, 0 for none
+	probing  bool                  // it has not voted for itself yet
+	votes    map[string]wire.Voted // the answers, by elector
+	told     bool                  // that nobody can carry the job on
 }
 
 // NewElector returns the elector of a host, with what it saved.
@@ -133,7 +146,7 @@ func (e *Elector) keep(now time.Duration, k *wire.Keep) (a Actions) {
 		s.Promised, s.Candidate, a.Save = k.Term, "", true
 	}
 	if k.Value != nil && (k.Term > s.Term || k.Seq > s.Seq) {
-		s.Term, s.Seq, s.Holder, s.Value, s.Over, a.Save = k.Term, k.Seq, k.Holder, k.Value, k.Over, true
+		s.Term, s.Seq, s.Holder, s.Electors, s.Value, s.Over, a.Save = k.Term, k.Seq, k.Holder, k.Electors, k.Value, k.Over, true
 		s.Lease = time.Duration(k.LeaseMS) * time.Millisecond // longer than at first, perhaps
 	}
 	e.heard, e.standing, e.told = now, 0, false
@@ -152,36 +165,59 @@ func (e *Elector) vote(now time.Duration, v *wire.Vote) Actions {
 	again := v.Term == s.Promised && v.Candidate == s.Candidate
 	home := v.Candidate == s.Holder && s.Promised == s.Term
 	fresh := v.Term > s.Promised && (home || now-e.heard >= s.Lease)
+	answer := e.known()
 	switch {
 	case s.Job == "" || s.Over || !again && !fresh:
-		return Actions{Answer: &wire.Voted{Term: s.Promised, Over: s.Over}}
+		return Actions{Answer: &answer}
 	case v.Probe:
-		return Actions{Answer: &wire.Voted{Granted: true, Probe: true, Term: v.Term}}
+		answer.Granted, answer.Probe, answer.Term = true, true, v.Term
+		return Actions{Answer: &answer}
 	}
 	s.Promised, s.Candidate = v.Term, v.Candidate
 	e.heard, e.standing = now+beginning, 0
-	return Actions{Save: fresh, Answer: e.ballot()}
+	vote := e.ballot()
+	return Actions{Save: fresh, Answer: &vote}
+}
+
+// known says which value this elector has.
+func (e *Elector) known() wire.Voted {
+	s := e.state
+	return wire.Voted{Term: s.Promised, Over: s.Over, Written: s.Term, Seq: s.Seq, Electors: s.Electors}
 }
 
 // ballot is this elector's vote in the term that it promised.
-func (e *Elector) ballot() *wire.Voted {
-	s := e.state
-	return &wire.Voted{Granted: true, Term: s.Promised, Over: s.Over, Written: s.Term, Seq: s.Seq, Value: s.Value}
+func (e *Elector) ballot() wire.Voted {
+	vote := e.known()
+	vote.Granted, vote.Value = true, e.state.Value
+	return vote
+}
+
+// later is true if a has a later value than b.
+func later(a, b wire.Voted) bool {
+	return a.Written > b.Written || a.Written == b.Written && a.Seq > b.Seq
 }
 
 // tick stands for election when it is time, and asks again who has not answered.
 func (e *Elector) tick(now time.Duration, bereft bool) Actions {
 	s := &e.state
 	place := slices.Index(s.Electors, e.self)
-	if s.Over || place < 0 {
+	if s.Over || s.Job == "" {
 		return Actions{}
+	}
+	if place < 0 { // it was invited, and asks only whether the job is over
+		if now-e.heard < s.Lease+Succession {
+			return Actions{}
+		}
+		e.heard = now
+		return Actions{Ask: &wire.Vote{Job: s.Job, Term: s.Promised + 1, Candidate: e.self, Probe: true}, Of: s.Electors}
 	}
 	step := s.Lease / 4
 	patience := step * time.Duration(1+len(s.Electors))
 	if e.standing != 0 && now-e.began < patience {
-		a := e.ask()
-		if !e.told && e.probing && now-e.heard >= s.Lease+Succession && now-e.began >= patience/2 {
-			e.told, a.Deserted = true, len(e.votes)
+		a := e.ask(s.Electors)
+		left := e.answered()
+		if !e.told && e.probing && now-e.heard >= s.Lease+Succession && now-e.began >= patience/2 && left <= len(s.Electors)/2 {
+			e.told, a.Deserted = true, left
 		}
 		return a
 	}
@@ -196,14 +232,27 @@ func (e *Elector) tick(now time.Duration, bereft bool) Actions {
 		return Actions{}
 	}
 	e.standing, e.probing, e.began = max(s.Promised, e.floor)+1, true, now
-	e.votes = map[string]wire.Voted{e.self: {}}
+	own := e.known()
+	own.Granted = true
+	e.votes = map[string]wire.Voted{e.self: own}
 	return e.count(now)
 }
 
-func (e *Elector) ask() Actions {
-	a := Actions{Ask: &wire.Vote{Job: e.state.Job, Term: e.standing, Candidate: e.self, Probe: e.probing}}
+// answered is how many electors know the job and can say so, whomever they would vote for.
+func (e *Elector) answered() (n int) {
 	for _, name := range e.state.Electors {
-		if _, voted := e.votes[name]; !voted {
+		if len(e.votes[name].Electors) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// ask asks those electors that have not voted for this one.
+func (e *Elector) ask(electors []string) Actions {
+	a := Actions{Ask: &wire.Vote{Job: e.state.Job, Term: e.standing, Candidate: e.self, Probe: e.probing}}
+	for _, name := range electors {
+		if !e.votes[name].Granted {
 			a.Of = append(a.Of, name)
 		}
 	}
@@ -215,8 +264,13 @@ func (e *Elector) voted(now time.Duration, v *Voted) Actions {
 	case v.Over && !e.state.Over: // the job has ended while this host was away
 		e.state.Over, e.standing = true, 0
 		return Actions{Save: true}
+	case len(v.Electors) > 0 && later(v.Voted, e.known()) && !slices.Contains(v.Electors, e.self):
+		return e.standDown(now)
 	case !v.Granted:
 		e.floor = max(e.floor, v.Term)
+		if e.standing != 0 && !e.votes[v.From].Granted {
+			e.votes[v.From] = v.Voted
+		}
 		return Actions{}
 	case e.standing == 0 || v.Term != e.standing || v.Probe != e.probing:
 		return Actions{}
@@ -225,28 +279,48 @@ func (e *Elector) voted(now time.Duration, v *Voted) Actions {
 	return e.count(now)
 }
 
+// standDown leaves it to those who have taken this elector's place. It asks them again when they may have failed, for the
+// job may have ended meanwhile.
+func (e *Elector) standDown(now time.Duration) Actions {
+	e.standing, e.heard, e.told = 0, now, false
+	return Actions{}
+}
+
+// latest is the vote with the latest value.
+func (e *Elector) latest() wire.Voted {
+	last := e.votes[e.self]
+	for _, v := range e.votes {
+		if v.Granted && later(v, last) {
+			last = v
+		}
+	}
+	return last
+}
+
 // count goes on when a majority agrees: first to the vote, then to a launcher. Without the first step a host that was
 // away would come back with a term that ends the launcher of the others.
 func (e *Elector) count(now time.Duration) Actions {
-	s := &e.state
-	if len(e.votes) <= len(s.Electors)/2 {
-		return e.ask()
+	last, granted := e.latest(), 0
+	if !slices.Contains(last.Electors, e.self) {
+		return e.standDown(now)
+	}
+	for _, name := range last.Electors {
+		if e.votes[name].Granted {
+			granted++
+		}
+	}
+	if granted <= len(last.Electors)/2 {
+		return e.ask(last.Electors)
 	}
 	if e.probing {
 		e.probing = false
-		s.Promised, s.Candidate = e.standing, e.self
-		e.votes = map[string]wire.Voted{e.self: *e.ballot()}
+		e.state.Promised, e.state.Candidate = e.standing, e.self
+		e.votes = map[string]wire.Voted{e.self: e.ballot()}
 		a := e.count(now)
 		a.Save = true
 		return a
 	}
-	last := Legacy{Term: e.standing}
-	var written uint64
-	for _, v := range e.votes {
-		if v.Written > written || v.Written == written && v.Seq >= last.Seq {
-			written, last.Seq, last.Value = v.Written, v.Seq, v.Value
-		}
-	}
+	won := Legacy{Term: e.standing, Seq: last.Seq, Electors: last.Electors, Value: last.Value}
 	e.standing, e.heard = 0, now+beginning
-	return Actions{Lead: &last}
+	return Actions{Lead: &won}
 }

@@ -10,7 +10,7 @@ type Keep struct {
 	Term     uint64   `msgpack:"term"` // of the launcher; each has a greater one than those before
 	Seq      uint64   `msgpack:"seq"`  // of the value
 	Holder   string   `msgpack:"holder"`
-	Electors []string `msgpack:"electors"` // in the order of succession; they never change
+	Electors []string `msgpack:"electors"` // that belong to the value, in the order of succession
 	LeaseMS  int      `msgpack:"lease"`    // how long the launcher may be silent
 	Over     bool     `msgpack:"over"`     // the job has ended: nobody is to carry it on
 	Value    []byte   `msgpack:"value"`
@@ -30,15 +30,16 @@ type Vote struct {
 	Probe     bool   `msgpack:"probe"` // would it be granted? Nothing is promised yet
 }
 
-// Voted is the answer. A vote comes with the last value that the elector has.
+// Voted is the answer. It says which value is the last that the elector has, and a vote comes with that.
 type Voted struct {
-	Granted bool   `msgpack:"granted"`
-	Probe   bool   `msgpack:"probe"`
-	Term    uint64 `msgpack:"term"` // voted for, or the greatest that is known here
-	Over    bool   `msgpack:"over"`
-	Written uint64 `msgpack:"written"` // term of the launcher that wrote the value
-	Seq     uint64 `msgpack:"seq"`
-	Value   []byte `msgpack:"value"`
+	Granted  bool     `msgpack:"granted"`
+	Probe    bool     `msgpack:"probe"`
+	Term     uint64   `msgpack:"term"` // voted for, or the greatest that is known here
+	Over     bool     `msgpack:"over"`
+	Written  uint64   `msgpack:"written"` // term of the launcher that wrote the value
+	Seq      uint64   `msgpack:"seq"`
+	Electors []string `msgpack:"electors"` // that belong to it; none where the job is not known
+	Value    []byte   `msgpack:"value"`
 }
 
 // Adopt is the first word of a launcher that has taken over, to a daemon that knows its job.

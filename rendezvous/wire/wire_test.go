@@ -74,7 +74,7 @@ var messages = []wire.Message{
 	&wire.Adopt{},
 	&wire.Account{HasJob: true, Epoch: 4},
 	&wire.Vote{Job: "host1/1", Term: 3, Candidate: "host2", Probe: true},
-	&wire.Voted{Granted: true, Term: 3, Written: 2, Seq: 3, Value: []byte("v")},
+	&wire.Voted{Granted: true, Term: 3, Written: 2, Seq: 3, Electors: []string{"host1", "host2", "host3"}, Value: []byte("v")},
 	&wire.AskUsage{},
 	&wire.Usage{Ranks: []wire.RankUsage{{Rank: 1, CPUMS: 2, RSS: 3, Processes: 4, State: "runs"}}},
 	&wire.Jobs{Members: []wire.MemberState{{Host: "a", Addr: "10.0.0.1:7575", Slots: 4, Used: 1, Draining: true, Version: "v"}},
