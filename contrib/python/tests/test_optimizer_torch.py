@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 import gorun.torch as hvd  # noqa: E402
-from gorun import basics  # noqa: E402
+from gorun import basics, errors  # noqa: E402
 from gorun.torch.buckets import fill  # noqa: E402
 
 ROWS = 4  # of a rank's batch
@@ -45,6 +45,10 @@ def batch(step, size):
 
 def share(data, rank):
     return data[rank * ROWS : (rank + 1) * ROWS]
+
+
+def fails(_):
+    raise ZeroDivisionError
 
 
 def distributed_sgd(net, **options):
@@ -461,6 +465,57 @@ class StepTest(unittest.TestCase):
                 optimizer.zero_grad()
             # To the end, although the hook of the last layer, which comes first, has failed.
             self.assertEqual(seen, {name: 6 for name, _ in net.named_parameters()})
+
+        run_ranks(2, body)
+
+    def test_what_backward_could_not_submit_is_not_left_out_in_silence(self):
+        """Although the script goes on after the failure."""
+
+        def body(rank):
+            net = model()
+            optimizer = hvd.DistributedOptimizer(OPTIMIZERS["sgd"](net.parameters()), net.named_parameters())
+            session = basics.world().session
+            refused = 0
+
+            def submit(*args, name, **kwargs):
+                nonlocal refused
+                if refused and name.startswith("allreduce.gradients"):
+                    refused -= 1
+                    raise errors.InvalidArgument("too many operations are in flight")
+                return type(session).submit(session, *args, name=name, **kwargs)
+
+            def backward(number):
+                x, y = batch(number, 2)
+                F.mse_loss(net(share(x, rank)), share(y, rank)).backward()
+
+            session.submit = submit
+            backward(0)
+            optimizer.step()
+            optimizer.zero_grad()
+            refused = 1
+            with self.assertRaisesRegex(errors.InvalidArgument, "too many"):
+                backward(1)
+            optimizer.step()  # submits it again
+            optimizer.zero_grad()
+            close(net.parameters(), single(OPTIMIZERS["sgd"], 2, 2))
+            refused = 2
+            with self.assertRaisesRegex(errors.InvalidArgument, "too many"):
+                backward(2)
+            with self.assertRaisesRegex(errors.InvalidArgument, "too many"):
+                optimizer.step()
+            optimizer.zero_grad()
+            refused = 1
+            hook = next(net.parameters()).register_hook(fails)
+            with self.assertRaises(ZeroDivisionError):  # in the middle: what had failed before is not raised
+                backward(2)
+            hook.remove()
+            with self.assertRaisesRegex(errors.InvalidArgument, "too many"):
+                optimizer.step()
+            optimizer.zero_grad()
+            close(net.parameters(), single(OPTIMIZERS["sgd"], 2, 2))
+            backward(2)
+            optimizer.step()
+            close(net.parameters(), single(OPTIMIZERS["sgd"], 2, 3))
 
         run_ranks(2, body)
 

@@ -125,10 +125,11 @@ class Bucket:
                     view.copy_(dense)
             if self._direct and grad is not view and parameter.requires_grad:
                 parameter.grad = view
-        slot.ready = True
-        self._missing -= 1
-        if not self._missing:
+        if self._missing == 1:
             self._submit()
+        # If that fails, the slot is still to be added: by synchronize(), which tries again.
+        self._missing -= 1
+        slot.ready = True
 
     def _submit(self) -> None:
         if self._copies is not None:
@@ -181,11 +182,11 @@ class Loose:
 
     def add(self, slot: Slot) -> None:
         """Take the gradient and submit it."""
-        slot.ready = True
         grad = slot.parameter.grad
         with torch.no_grad():
             start = self._start_sparse if self._sparse_dim else self._start_dense
             self._result = start(slot, grad)
+        slot.ready = True  # only now: what has failed is tried again by synchronize()
 
     def _start_sparse(self, slot: Slot, grad: torch.Tensor | None) -> Callable[[], torch.Tensor]:
         if grad is None:  # nothing to add; unlike a dense one, no zeros need to travel for it

@@ -57,7 +57,7 @@ class Reducer:
         self._hooks: list[Any] = []
         self._plan: list[Bucket | Loose] = []
         self._world: World | None = None
-        self._failure: Exception | None = None  # the first that a hook had in a backward() that runs
+        self._failure: Exception | None = None  # the first that a hook had, until it is raised
         self._log: autotune.Log | None = None
         for name, parameter in named:
             if parameter.requires_grad:
@@ -88,7 +88,8 @@ class Reducer:
         """Count a backward pass of a parameter and, after the last of a step, hand its gradient over.
 
         A failure is raised where backward() ends: from here it would end it in the middle, and leave other
-        ranks without the gradients that are still to come.
+        ranks without the gradients that are still to come. If it ends in the middle for another reason, the
+        failure is left to synchronize().
         """
         try:
             if not self._alone():
@@ -132,6 +133,7 @@ class Reducer:
     def forget(self) -> None:
         """Drop everything about the current step. What is under way ends unnoticed."""
         self._world = None
+        self._failure = None
         for slot in self._slots.values():
             slot.passes = 0
 
@@ -139,7 +141,7 @@ class Reducer:
         return self.process_set.size() == 1 or not self.process_set.included()
 
     def _complete(self) -> None:
-        failure: Exception | None = None
+        failure, self._failure = self._failure, None
         # All must end, whatever happens to one of them, before the gradients may be touched again.
         for step in (_add_missing, _finish):
             for unit in self._plan:
