@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import warnings
 import zipimport
 from collections.abc import Sequence
 from multiprocessing import spawn
@@ -32,7 +33,7 @@ def run(
     func: Callable[..., Any],
     args: Sequence[Any] = (),
     kwargs: dict[str, Any] | None = None,
-    num_proc: int | None = None,
+    num_proc: int = 1,
     min_num_proc: int | None = None,
     max_num_proc: int | None = None,
     slots: int | None = None,
@@ -51,7 +52,7 @@ def run(
     use_mpi: bool | None = None,
     mpi_args: str | None = None,
     network_interface: str | None = None,
-    network_interfaces: str | None = None,
+    network_interfaces: Sequence[str] | str | None = None,
     executable: str | None = None,
     np: int | None = None,
     min_np: int | None = None,
@@ -63,12 +64,20 @@ def run(
     its first min_num_proc ranks. use_gloo, use_mpi, mpi_args and disable_cache change nothing here.
     RuntimeError if the job fails.
     """
-    ranks = num_proc or np or 1
-    least = min_num_proc or min_np
+    ranks = _renamed("np", np, "num_proc", num_proc)
+    least = _renamed("min_np", min_np, "min_num_proc", min_num_proc)
+    most = _renamed("max_np", max_np, "max_num_proc", max_num_proc)
+    interfaces = _renamed("network_interface", network_interface, "network_interfaces", network_interfaces)
+    if interfaces is not None and not isinstance(interfaces, str):
+        interfaces = ",".join(interfaces)
+    if hosts is not None and hostfile is not None:
+        raise ValueError("run: hosts and hostfile both name the hosts: give one of them")
+    if use_gloo and use_mpi:
+        raise ValueError("run: use_gloo and use_mpi exclude each other")
     flags = {
         "-np": ranks,
         "--min-np": least,
-        "--max-np": max_num_proc or max_np,
+        "--max-np": most,
         "--slots-per-host": slots,
         "--reset-limit": reset_limit,
         "-H": hosts,
@@ -78,7 +87,7 @@ def run(
         "-p": ssh_port,
         "-i": ssh_identity_file,
         "--output-filename": output_filename,
-        "--network-interfaces": network_interfaces or network_interface,
+        "--network-interfaces": interfaces,
     }
     command = [binary()]
     for flag, value in flags.items():
@@ -99,6 +108,14 @@ def run(
     if missing:
         raise RuntimeError(f"run {getattr(func, '__name__', func)}: no result came from ranks {missing}")
     return [results[rank] for rank in range(wanted)]
+
+
+def _renamed(old: str, given: Any, new: str, value: Any) -> Any:
+    """Return an argument that may come under the name that Horovod gave it before."""
+    if given is None:
+        return value
+    warnings.warn(f"{old} is deprecated, use {new} instead", DeprecationWarning, stacklevel=3)
+    return given
 
 
 def binary() -> str:

@@ -68,13 +68,35 @@ class LaunchTest(unittest.TestCase):
             return {0: 1, 1: 2}, 0
 
         with mock.patch.object(launch, "_start", start):
-            self.assertEqual(gorun.run(fail, np=2, hosts="a:1,b:1", ssh_port=2222, executable="py"), [1, 2])
+            with self.assertWarnsRegex(DeprecationWarning, "use num_proc"):
+                results = gorun.run(fail, np=2, hosts="a:1,b:1", ssh_port=2222, executable="py")
+            self.assertEqual(results, [1, 2])
             self.assertEqual(gorun.run(fail, num_proc=4, min_num_proc=2, cooldown_range=(1, 9)), [1, 2])
             with self.assertRaisesRegex(RuntimeError, r"no result came from ranks \[2\]"):
                 gorun.run(fail, num_proc=3)
         head = [str(BINARY), "-np"]
         self.assertEqual(seen[0], [*head, "2", "-H", "a:1,b:1", "-p", "2222", "py", "-m", "gorun.call"])
         self.assertIn("--min-np 2 --blacklist-cooldown-range 1 9", " ".join(seen[1]))
+
+    def test_interfaces_by_list_and_by_name(self):
+        seen = []
+
+        def start(command, *_):
+            seen.append(command[command.index("--network-interfaces") + 1])
+            return {0: 1}, 0
+
+        with mock.patch.object(launch, "_start", start):
+            gorun.run(fail, network_interfaces=["eth0", "eth1"])
+            gorun.run(fail, network_interfaces="eth0,eth1")
+            with self.assertWarnsRegex(DeprecationWarning, "use network_interfaces"):
+                gorun.run(fail, network_interface="eth0,eth1")
+        self.assertEqual(seen, ["eth0,eth1"] * 3)
+
+    def test_arguments_that_exclude_each_other(self):
+        with self.assertRaisesRegex(ValueError, "hosts and hostfile"):
+            gorun.run(fail, hosts="a:1", hostfile="hosts")
+        with self.assertRaisesRegex(ValueError, "use_gloo and use_mpi"):
+            gorun.run(fail, use_gloo=True, use_mpi=True)
 
 
 if __name__ == "__main__":
