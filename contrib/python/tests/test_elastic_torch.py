@@ -82,6 +82,8 @@ class SamplerTest(unittest.TestCase):
             assert len({len(part) for part in left}) == 1
             sampler.set_epoch(1)
             assert hvd.allgather_object(list(sampler)) != before
+            sampler.record_batch(1000, 2)  # scripts count batches as they like, also over restarts
+            assert sampler.processed_num == 2 * hvd.size()
             sampler.load_state_dict({"epoch": 1, "processed_num": 22})
             assert list(sampler) == [] and len(sampler) == 0
 

@@ -33,13 +33,16 @@ class ElasticSampler(torch.utils.data.Sampler):
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Note that all ranks have done a batch of this size."""
-        self.record_indices(self.get_indices(batch_idx, batch_size))
+        """Note that all ranks have done a batch of this size, whatever number the script gives it."""
+        self._record(batch_size)
 
     def record_indices(self, indices: list[int]) -> None:
         """Note that all ranks have done so many samples each."""
-        done = self.processed_num + len(indices) * self.num_replicas
-        self.processed_num = min(done, len(self.dataset))
+        self._record(len(indices))
+
+    def _record(self, samples: int) -> None:
+        # The last batch may be smaller, and the last samples may have come twice.
+        self.processed_num = min(self.processed_num + samples * self.num_replicas, len(self.dataset))
 
     def get_indices(self, batch_idx: int, batch_size: int) -> list[int]:
         """Return the samples of one of this rank's batches."""
