@@ -26,7 +26,7 @@ EXTENSIONS = ["torch"]
 T = TypeVar("T")
 
 
-def check_extension(ext_name: str, *_: Any) -> None:
+def check_extension(ext_name: str, ext_env_var: str = "", pkg_path: str = "", *args: Any) -> None:
     """Raise ImportError if the framework of an extension (horovod.torch, …) is not installed."""
     if not extension_available(ext_name):
         raise ImportError(f"Extension {ext_name} has not been built: its framework is not installed.")
@@ -77,9 +77,9 @@ def get_ext_suffix() -> str:
 
 
 @contextmanager
-def env(**variables: Any) -> Iterator[None]:
+def env(**kwargs: Any) -> Iterator[None]:
     """Set variables of the environment for a while; None leaves one as it is."""
-    given = {name: value for name, value in variables.items() if value is not None}
+    given = {name: value for name, value in kwargs.items() if value is not None}
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     try:
@@ -97,16 +97,16 @@ def num_rank_is_power_2(num_rank: int) -> bool:
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
-def split_list(items: list[T], parts: int) -> list[list[T]]:
+def split_list(l: list[T], n: int) -> list[list[T]]:  # noqa: E741 (Horovod's name)
     """Cut a list into so many parts of nearly the same length."""
-    size, extra = divmod(len(items), parts)
-    ends = [size * (i + 1) + min(i + 1, extra) for i in range(parts)]
-    return [items[start:end] for start, end in zip([0, *ends], ends)]
+    size, extra = divmod(len(l), n)
+    ends = [size * (i + 1) + min(i + 1, extra) for i in range(n)]
+    return [l[start:end] for start, end in zip([0, *ends], ends)]
 
 
-def is_iterable(value: Any) -> bool:
+def is_iterable(x: Any) -> bool:
     """Report whether a value can be iterated over."""
-    return isinstance(value, Iterable)
+    return isinstance(x, Iterable)
 
 
 def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:

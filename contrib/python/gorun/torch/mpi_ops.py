@@ -213,7 +213,7 @@ def grouped_allreduce_async(
     """Start grouped_allreduce(), without compression and gradient."""
     return collectives.allreduce(
         _torch, list(tensors), kind="grouped_allreduce", name=name, op=choose_op(average, op),
-        prescale=prescale_factor, postscale=postscale_factor, process_set=process_set,
+        prescale=prescale_factor, postscale=postscale_factor, process_set=process_set, then=tuple,
     )  # fmt: skip
 
 
@@ -230,7 +230,7 @@ def grouped_allreduce_async_(
     tensors = list(tensors)
     return collectives.allreduce(
         _torch, tensors, tensors, kind="grouped_allreduce", name=name, op=choose_op(average, op),
-        prescale=prescale_factor, postscale=postscale_factor, process_set=process_set,
+        prescale=prescale_factor, postscale=postscale_factor, process_set=process_set, then=tuple,
     )  # fmt: skip
 
 
@@ -242,7 +242,7 @@ def grouped_allreduce_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
-) -> list[torch.Tensor]:
+) -> tuple[torch.Tensor, ...]:
     """Overwrite each tensor with its average (or op); they are reduced together, or none of them is."""
     return synchronize(
         grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
@@ -253,7 +253,7 @@ class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: str | None, options: dict[str, Any], *tensors: torch.Tensor) -> Any:
         ctx.options = options
-        return tuple(synchronize(grouped_allreduce_async(tensors, name=name, **options)))
+        return synchronize(grouped_allreduce_async(tensors, name=name, **options))
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
@@ -315,7 +315,7 @@ def grouped_allgather_async(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Start grouped_allgather(), without gradient."""
-    return _allgather(tensors, name, process_set, lambda gathered: [output for output, _ in gathered])
+    return _allgather(tensors, name, process_set, lambda gathered: tuple(output for output, _ in gathered))
 
 
 def _allgather(
@@ -347,10 +347,10 @@ def allgather(
 
 def grouped_allgather(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
-) -> list[torch.Tensor]:
+) -> tuple[torch.Tensor, ...]:
     """Return allgather() of each tensor."""
     tensors = list(tensors)
-    return list(_Allgather.apply(name, process_set, *tensors)) if tensors else []
+    return _Allgather.apply(name, process_set, *tensors) if tensors else ()
 
 
 def broadcast_async(
@@ -423,24 +423,20 @@ def _split_sizes(splits: Any) -> list[int] | None:
     return None if splits is None else [int(split) for split in splits]
 
 
-def _alltoall(tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet, then: Any) -> int:
-    return collectives.alltoall(
-        _torch, tensor, _split_sizes(splits), name=name, process_set=process_set, then=then
-    )
-
-
 def alltoall_async(
     tensor: torch.Tensor,
     splits: torch.Tensor | Sequence[int] | None = None,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start alltoall(), without gradient."""
+    """Start alltoall(), without gradient; synchronize() returns the pair, without splits too."""
 
-    def then(received: tuple[torch.Tensor, Sequence[int]]) -> Any:
-        return received[0] if splits is None else (received[0], torch.tensor(received[1], dtype=torch.int32))
+    def then(received: tuple[torch.Tensor, Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        return received[0], torch.tensor(received[1], dtype=torch.int32)
 
-    return _alltoall(tensor, splits, name, process_set, then)
+    return collectives.alltoall(
+        _torch, tensor, _split_sizes(splits), name=name, process_set=process_set, then=then
+    )
 
 
 class _Alltoall(torch.autograd.Function):
@@ -448,11 +444,10 @@ class _Alltoall(torch.autograd.Function):
     def forward(
         ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet
     ) -> Any:
-        output, rows = synchronize(_alltoall(tensor, splits, name, process_set, lambda received: received))
-        ctx.rows = rows
+        output, received_splits = synchronize(alltoall_async(tensor, splits, name, process_set))
+        ctx.rows = received_splits.tolist()
         ctx.sent = tensor.shape
         ctx.process_set = process_set
-        received_splits = torch.tensor(rows, dtype=torch.int32)
         ctx.mark_non_differentiable(received_splits)
         return output, received_splits
 
@@ -514,7 +509,7 @@ def grouped_reducescatter_async(
     """Start grouped_reducescatter(), without compression and gradient."""
     return collectives.reducescatter(
         _torch, list(tensors), name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
-        process_set=process_set,
+        process_set=process_set, then=tuple,
     )  # fmt: skip
 
 
@@ -522,7 +517,7 @@ class _Reducescatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: str | None, options: dict[str, Any], *tensors: torch.Tensor) -> Any:
         ctx.options = options
-        return tuple(synchronize(grouped_reducescatter_async(tensors, name=name, **options)))
+        return synchronize(grouped_reducescatter_async(tensors, name=name, **options))
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:

@@ -39,6 +39,11 @@ class _Distributed:
     _should_synchronize = True
     _synchronized = False
     _unscaled = False  # by a GradScaler, since the gradients were reduced
+    # What it was made with, for scripts that look.
+    op: int
+    gradient_predivide_factor: float
+    sparse_as_dense: bool
+    process_set: ProcessSet
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -60,10 +65,14 @@ class _Distributed:
         """The backward passes whose gradients are added up before they are reduced."""
         return self._reducer.passes if self._reducer else 1
 
-    def set_backward_passes_per_step(self, passes: int) -> None:
-        """Set how many backward passes are added up locally before the gradients are reduced."""
+    @backward_passes_per_step.setter
+    def backward_passes_per_step(self, passes: int) -> None:
         if self._reducer is not None:
             self._reducer.passes = passes
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Set how many backward passes are added up locally before the gradients are reduced."""
+        self.backward_passes_per_step = passes
 
     def synchronize(self) -> None:
         """Wait until every gradient is reduced. To clip gradients, do so after this."""
@@ -138,9 +147,13 @@ class _DistributedAdasum:
         """The backward passes whose gradients are added up before a step."""
         return self._passes
 
+    @backward_passes_per_step.setter
+    def backward_passes_per_step(self, passes: int) -> None:
+        self._passes = passes
+
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Set how many backward passes are added up before a step."""
-        self._passes = passes
+        self.backward_passes_per_step = passes
 
     def synchronize(self) -> None:
         """Do nothing: nothing is under way before step()."""
@@ -220,8 +233,10 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     reducer = Reducer(
         named, reduction, backward_passes_per_step, _check_groups(groups, named), sparse_as_dense
     )
-
-    return _wrap(optimizer, _Distributed, _reducer=reducer)
+    return _wrap(
+        optimizer, _Distributed, _reducer=reducer, op=op, process_set=process_set,
+        gradient_predivide_factor=gradient_predivide_factor, sparse_as_dense=sparse_as_dense,
+    )  # fmt: skip
 
 
 def _wrap(optimizer: torch.optim.Optimizer, what: type, **attributes: Any) -> Any:

@@ -7,6 +7,7 @@ not ours.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import types
@@ -341,10 +342,9 @@ def _():
         return [mine(5), mine(3, 3, dtype=torch.float64), mine(1), mine(0)]
 
     want = [total(*x.shape, dtype=x.dtype) for x in some()]
-    for got in (
-        hvd.grouped_allreduce(some(), op=hvd.Sum),
-        hvd.synchronize(hvd.grouped_allreduce_async(some(), op=hvd.Sum, name="group")),
-    ):
+    made = hvd.synchronize(hvd.grouped_allreduce_async(some(), op=hvd.Sum, name="group"))
+    assert type(made) is tuple
+    for got in hvd.grouped_allreduce(some(), op=hvd.Sum), made:
         for a, b in zip(got, want):
             same(a, b)
     for start in (
@@ -352,12 +352,15 @@ def _():
         lambda xs: hvd.synchronize(hvd.grouped_allreduce_async_(xs, op=hvd.Sum)),
     ):
         xs = some()
-        for got, x, b in zip(start(xs), xs, want):
+        changed = start(xs)
+        assert type(changed) is tuple
+        for got, x, b in zip(changed, xs, want):
             assert got is x
             same(x, b)
     for got in hvd.grouped_allgather([mine(rank + 1), mine(2, 2)]), hvd.synchronize(
         hvd.grouped_allgather_async([mine(rank + 1), mine(2, 2)])
     ):
+        assert type(got) is tuple
         same(got[0], torch.cat([value(r, r + 1) for r in range(size)]))
         same(got[1], torch.cat([value(r, 2, 2) for r in range(size)]))
 
@@ -410,6 +413,8 @@ def _():
     none = torch.zeros(size, dtype=torch.int32)
     got, received = hvd.synchronize(hvd.alltoall_async(torch.zeros(0, 2), none))
     assert got.shape == (0, 2) and received.tolist() == [0] * size
+    got, received = hvd.synchronize(hvd.alltoall_async(torch.arange(size)))  # a pair without splits too
+    assert got.tolist() == [rank] * size and received.tolist() == [1] * size
 
 
 @rule("alltoall", "refuses wrong splits at the call")
@@ -666,6 +671,16 @@ def _():
     refused(ValueError, hvd.DistributedOptimizer, plain, named_parameters=list(model.named_parameters())[:1])
 
 
+@rule("optimizer", "shows what it was made with")
+def _():
+    optimizer = hvd.DistributedOptimizer(sgd(network().parameters()), op=hvd.Sum, sparse_as_dense=True)
+    assert (optimizer.op, optimizer.sparse_as_dense) == (hvd.Sum, True)
+    assert optimizer.gradient_predivide_factor == 1
+    assert optimizer.process_set is hvd.global_process_set and optimizer.backward_passes_per_step == 1
+    optimizer.backward_passes_per_step = 2
+    assert optimizer.backward_passes_per_step == 2
+
+
 @rule("optimizer", "lets gradients be clipped between synchronize and step")
 def _():
     model = network()
@@ -810,12 +825,10 @@ def main():
             raise
         covered.append(f"{topic}: {text}")
     if not STOCK:
-        sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-        from test_surface import SURFACE
-
-        dotted = {name for name in SURFACE["torch"] if name.startswith("elastic.")}
-        wanted = {name.split(".")[0] for name in SURFACE["torch"] if name not in dotted} | dotted | {"join"}
-        wanted -= {"__version__"} if size > 1 else {"__version__", "add_process_set", "remove_process_set"}
+        stock = json.loads((Path(__file__).resolve().parent.parent / "stock_names.json").read_text())
+        wanted = {name for name in stock["torch"] if callable(getattr(module, name, None))}
+        wanted |= {"elastic.run", "elastic.TorchState", "elastic.ElasticSampler", "is_homogeneous"}
+        wanted -= {"add_process_set", "remove_process_set"} if size == 1 else set()
         missing = sorted(wanted - Recorder.used - {name.rpartition(".")[2] for name in Recorder.used})
         assert not missing, f"functions that no check uses: {missing}"
     if rank == 0:

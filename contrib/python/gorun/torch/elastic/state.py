@@ -120,6 +120,9 @@ class StateHandler:
 class ModelStateHandler(StateHandler):
     """A model."""
 
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__(model)
+
     def sync(self) -> None:
         """Take over the root's parameters and buffers."""
         broadcast_parameters(self.value.state_dict(), self.root)
@@ -128,6 +131,9 @@ class ModelStateHandler(StateHandler):
 class OptimizerStateHandler(StateHandler):
     """An optimizer."""
 
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__(optimizer)
+
     def sync(self) -> None:
         """Take over the root's state and options."""
         broadcast_optimizer_state(self.value, self.root)
@@ -135,6 +141,9 @@ class OptimizerStateHandler(StateHandler):
 
 class SamplerStateHandler(StateHandler):
     """An ElasticSampler."""
+
+    def __init__(self, sampler: ElasticSampler) -> None:
+        super().__init__(sampler)
 
     def reset(self) -> None:
         """Deal out to the ranks there are now."""
