@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gorun/launcher/plan"
 	"gorun/topology"
 )
 
@@ -43,6 +44,22 @@ func readBind(c *cli.Context) (topology.Bind, error) {
 		return bind, &usageError{fmt.Errorf("--bind-to %s: jobs of a --cluster share hosts and do not know of each other's cores", bind.To), "--bind-to numa"}
 	}
 	return bind, nil
+}
+
+// mapNote says that --map-by names something within hosts which decides nothing there, "" if it does: ranks are dealt to
+// hosts slot by slot all the same, and within one as --bind-to says, which spreads them over NUMA nodes, and so over sockets.
+func mapNote(policy plan.Policy, bind topology.Bind) string {
+	within := policy.Within
+	switch {
+	case within == "", bind.To == topology.BindTo(within), within == "package" && bind.To == topology.BindSocket:
+		return ""
+	case bind.To == "" || bind.To == topology.BindNone:
+		to := map[string]string{"package": "socket", "l1cache": "core", "l2cache": "core", "l3cache": "numa"}
+		return fmt.Sprintf("gorun: note: --map-by %s: ranks fill host by host and are bound to nothing; --bind-to %s spreads them", within, cmp.Or(to[within], within))
+	case within == "numa" || within == "socket" || within == "package":
+		return ""
+	}
+	return fmt.Sprintf("gorun: note: --map-by %s: ranks fill host by host, and are spread over its NUMA nodes", within)
 }
 
 // bindingArgs is what horovodrun's --binding-args says to mpirun.

@@ -171,6 +171,11 @@ func (w wishes) notes(c *cli.Context, programs []program) (notes []string) {
 	if set, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok && len(w.gpus) > 0 && !c.Bool("env-none") {
 		notes = append(notes, fmt.Sprintf("gorun: --gpus chooses nothing for ranks on this machine: CUDA_VISIBLE_DEVICES=%s is set already", set))
 	}
+	if policy, err := policyOf(c); err == nil { // what is wrong with it was said
+		if note := mapNote(policy, w.bind); note != "" {
+			notes = append(notes, note)
+		}
+	}
 	return append(notes, strayMPI(programs)...)
 }
 

@@ -116,16 +116,18 @@ func (p Placement) Env(rank int, job string) []string {
 }
 
 // scrubbed are variables that would tell a rank something wrong: the launcher's own session, and the
-// contract of whatever started the launcher. GOVC_PASSWORD is for the command of --moves, and none of the ranks' business.
+// contract of whatever started the launcher. Of Intel MPI's and Horovod's variables these are what a launcher of theirs, or
+// a scheduler's module (I_MPI_PMI_LIBRARY), leaves; others are the user's, such as I_MPI_FABRICS. GOVC_PASSWORD is for the
+// command of --moves, and none of the ranks' business.
 var scrubbed = struct{ names, prefixes []string }{
 	names: []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
 		"ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK",
 		"LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "TF_CONFIG", "K_MPI_JOB_ROLE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
 		"JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT",
 		"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
-		"HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "OLDPWD", "_", "SHLVL"},
-	prefixes: []string{"GORUN_", "TORCHELASTIC_", "PET_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "I_MPI_HYDRA_", "MV2_COMM_WORLD_", "SSH_", "BASH_FUNC_",
-		"GOVC_"},
+		"HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_ELASTIC", "I_MPI_MPIRUN", "I_MPI_PERHOST", "OLDPWD", "_", "SHLVL"},
+	prefixes: []string{"GORUN_", "TORCHELASTIC_", "PET_", "SLURM_", "PBS_", "LSB_", "FLUX_", "PALS_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_",
+		"I_MPI_HYDRA_", "I_MPI_INFO_", "I_MPI_PMI", "MV2_COMM_WORLD_", "HOROVOD_GLOO_RENDEZVOUS_", "SSH_", "BASH_FUNC_", "GOVC_"},
 }
 
 // machine are variables that belong to a machine, its devices among them, or a login there, not to the job. A remote rank

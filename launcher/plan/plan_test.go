@@ -73,6 +73,12 @@ func TestCrossRanks(t *testing.T) {
 }
 
 func TestUserEnv(t *testing.T) {
+	left := []string{"PBS_NODEFILE=/n", "LSB_JOBID=1", "FLUX_URI=u", "PALS_RANKID=0", "I_MPI_HYDRA_X=1", "I_MPI_INFO_X=1", "I_MPI_PMI_LIBRARY=/s", "I_MPI_MPIRUN=m",
+		"HOROVOD_GLOO_RENDEZVOUS_ADDR=a", "HOROVOD_ELASTIC=1"}
+	mine := []string{"I_MPI_ROOT=/i", "I_MPI_FABRICS=shm", "HOROVOD_GLOO_TIMEOUT_SECONDS=9", "HOROVOD_GLOO_IFACE=e", "LS_COLORS=x"}
+	if got := plan.UserEnv(slices.Concat(left, mine), false); !slices.Equal(got, mine) {
+		t.Errorf("of what launchers and schedulers leave: %v, want %v", got, mine)
+	}
 	in := []string{"A=1", "RANK=7", "SLURM_JOB_ID=3", "HOME=/h", "PATH=/bin", "SSH_AUTH_SOCK=/x", "GOVC_PASSWORD=p", "HOROVOD_TIMELINE=t", "=bad", "XDG_CACHE_HOME=/c", "CUDA_VISIBLE_DEVICES=3", "ROCR_VISIBLE_DEVICES=1", "ZE_AFFINITY_MASK=0"}
 	if got, want := plan.UserEnv(in, true), []string{"A=1", "PATH=/bin", "HOROVOD_TIMELINE=t"}; !slices.Equal(got, want) {
 		t.Errorf("remote: got %v, want %v", got, want)

@@ -11,11 +11,12 @@ import (
 
 // Policy is how ranks are dealt to hosts, in the words of mpirun. The zero Policy fills host by host.
 type Policy struct {
-	MapByNode     bool // one rank to each host in turn, instead of filling the first
-	RankByNode    bool // number ranks across the hosts, instead of host by host
-	PerHost       int  // ranks on each host, whatever its slots; 0 for its slots
-	Oversubscribe bool // more ranks than slots are no mistake
-	Cores         int  // that each rank is to have, 0 if nothing was said
+	MapByNode     bool   // one rank to each host in turn, instead of filling the first
+	RankByNode    bool   // number ranks across the hosts, instead of host by host
+	PerHost       int    // ranks on each host, whatever its slots; 0 for its slots
+	Oversubscribe bool   // more ranks than slots are no mistake
+	Cores         int    // that each rank is to have, 0 if nothing was said
+	Within        string // what ranks are to be dealt to within a host: core, numa, …; "" for nothing
 }
 
 // ErrRankBy is what is wrong with a --rank-by. Other errors of ParsePolicy are of --map-by.
@@ -36,7 +37,9 @@ func ParsePolicy(mapBy, rankBy string) (Policy, error) {
 		spec, p.PerHost = "ppr", count
 	}
 	switch spec {
-	case "", "slot", "ppr", "core", "hwthread", "numa", "socket", "package", "l1cache", "l2cache", "l3cache":
+	case "", "slot", "ppr":
+	case "core", "hwthread", "numa", "socket", "package", "l1cache", "l2cache", "l3cache":
+		p.Within = spec
 	case "node", "host":
 		p.MapByNode = true
 	default:
