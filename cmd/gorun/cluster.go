@@ -67,6 +67,9 @@ func placeJob(c *cli.Context, np int, programs []program) (room, error) {
 		return room{}, &usageError{errors.New("in a cluster the first program names hosts too, if others do"), "gorun --cluster … -np 1 -H a … : -np 4 -H b …"}
 	}
 	lease, addr, err := reserve(c, request)
+	if policy.Oversubscribe {
+		err = explainOversubscribe(err)
+	}
 	if err != nil {
 		return room{}, err
 	}
@@ -229,12 +232,24 @@ func userName() string {
 	return cmp.Or(os.Getenv("USER"), "?")
 }
 
+// explainOversubscribe tells whoever would have more ranks than slots that a cluster does not.
+func explainOversubscribe(err error) error {
+	if no, ok := errors.AsType[*launcher.HostError](err); ok && no.Code == launcher.ExitUsage {
+		no.Hint = "a cluster gives each slot to one rank, with --oversubscribe too; gorun worker --slots N gives a host more"
+	}
+	return err
+}
+
 // explainCluster says what a user can do about a cluster that does not give slots.
 func explainCluster(addr string, err error) error {
 	var refused *standing.RefusedError
 	switch {
 	case errors.As(err, &refused):
-		return &launcher.HostError{Host: addr, Step: "reserve slots", Err: refused, Hint: refused.Hint, Code: launcher.ExitFailure}
+		no := &launcher.HostError{Host: addr, Step: "reserve slots", Err: refused, Hint: refused.Hint, Code: launcher.ExitFailure}
+		if refused.Small {
+			no.Code = launcher.ExitUsage
+		}
+		return no
 	case errors.Is(err, standing.ErrKey):
 		return &launcher.HostError{Host: addr, Step: "authenticate", Err: standing.ErrKey, Hint: "the key file must be the same everywhere", Code: launcher.ExitTransport}
 	case errors.Is(err, launcher.ErrStopped):

@@ -146,7 +146,7 @@ func TestCluster(t *testing.T) {
 	if r := s.run("-np", "2", "sh", "-c", "exit 7"); r.code != 7 {
 		t.Errorf("exit code %d, want 7\n%s", r.code, r.stderr)
 	}
-	if r := s.run("-np", "5", "true"); r.code != 1 || !strings.Contains(r.stderr, "the cluster has host1:2,host2:2: no room for 5 ranks") {
+	if r := s.run("-np", "5", "true"); r.code != 2 || !strings.Contains(r.stderr, "the cluster has host1:2,host2:2: no room for 5 ranks") {
 		t.Errorf("exit code %d\n%s", r.code, r.stderr)
 	}
 

@@ -14,7 +14,11 @@ import (
 )
 
 // RefusedError is a daemon's no.
-type RefusedError struct{ Text, Hint string }
+type RefusedError struct {
+	Text, Hint string
+	// Small says that the cluster, even an idle one, has too few slots for the job.
+	Small bool
+}
 
 func (e *RefusedError) Error() string { return e.Text }
 
@@ -113,7 +117,7 @@ func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiti
 		case *wire.Elsewhere:
 			return nil, msg.Addr, nil
 		case *wire.Refused:
-			return nil, "", &RefusedError{msg.Text, msg.Hint}
+			return nil, "", &RefusedError{msg.Text, msg.Hint, msg.Small}
 		default:
 			return nil, "", fmt.Errorf("unexpected %T", msg)
 		}

@@ -112,7 +112,7 @@ func (c Client) Detach(ctx context.Context, addr string, r wire.Detach) (*wire.D
 	case *wire.Detached:
 		return msg, nil
 	case *wire.Refused:
-		return nil, &RefusedError{msg.Text, msg.Hint}
+		return nil, &RefusedError{msg.Text, msg.Hint, msg.Small}
 	case nil:
 		return nil, broken(err)
 	}
@@ -127,7 +127,7 @@ func (c Client) Detached(ctx context.Context, addr string) (*wire.DetachedJobs, 
 	case *wire.DetachedJobs:
 		return msg, nil
 	case *wire.Refused:
-		return nil, &RefusedError{msg.Text, msg.Hint}
+		return nil, &RefusedError{msg.Text, msg.Hint, msg.Small}
 	case nil:
 		return nil, err
 	}

@@ -194,7 +194,7 @@ func (c Client) Keep(ctx context.Context, addr string, k *wire.Keep) (*wire.Kept
 	case *wire.Kept:
 		return msg, nil
 	case *wire.Refused:
-		return nil, &RefusedError{msg.Text, msg.Hint}
+		return nil, &RefusedError{msg.Text, msg.Hint, msg.Small}
 	case nil:
 		if err == nil {
 			err = errors.New("no answer")

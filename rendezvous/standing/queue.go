@@ -85,10 +85,29 @@ func (q *queue) add(t *ticket) error {
 		room, r.Shares = within(all, r.Shares), nil
 	}
 	if fit(room, all, r) == nil {
-		return fmt.Errorf("the cluster has %s: no room for %s", describe(all), want(r))
+		return &smallError{fmt.Sprintf("the cluster has %s%s: no room for %s", describe(all), q.leaving(), want(r))}
 	}
 	q.tickets = append(q.tickets, t)
 	return nil
+}
+
+// smallError is a cluster that has too few slots for a job, whoever else is there.
+type smallError struct{ text string }
+
+func (e *smallError) Error() string { return e.text }
+
+// leaving tells of hosts whose slots are not counted because they take no more jobs.
+func (q *queue) leaving() string {
+	var list []string
+	for _, h := range q.hosts {
+		if h.Draining {
+			list = append(list, h.Host)
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (not counted: %s, which ends when its jobs have ended)", strings.Join(list, ","))
 }
 
 func (q *queue) remove(t *ticket) {

@@ -457,6 +457,9 @@ func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
 	}
 }
 
+// reserveHint is for those who get no slots.
+const reserveHint = "gorun ps --cluster … shows what there is"
+
 func (s *server) answer(conn net.Conn, m wire.Message) bool {
 	conn.SetWriteDeadline(time.Now().Add(patience))
 	err := wire.NewWriter(conn).Write(m)
@@ -505,7 +508,8 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 		s.answer(conn, &wire.Elsewhere{Addr: keeper})
 		return
 	case err != nil:
-		s.refuse(conn, "gorun ps --cluster … shows what there is", "%v", err)
+		_, small := errors.AsType[*smallError](err)
+		s.answer(conn, &wire.Refused{Text: err.Error(), Hint: reserveHint, Small: small})
 		return
 	}
 	defer s.change(func() { s.queue.remove(t) })

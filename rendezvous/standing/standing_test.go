@@ -309,8 +309,9 @@ func TestDrain(t *testing.T) {
 	}
 	a.stop()
 	poll(t, "word of it", func() bool { return b.jobs().Members[0].Draining }) // and b keeps the queue now
-	if _, err := client.Reserve(t.Context(), b.addr, wire.Reserve{Ranks: 2}, nil); err == nil {
-		t.Error("a host that drains still counts")
+	_, err = client.Reserve(t.Context(), b.addr, wire.Reserve{Ranks: 2}, nil)
+	if no, ok := errors.AsType[*standing.RefusedError](err); !ok || !no.Small || no.Text != "the cluster has b:1 (not counted: a, which ends when its jobs have ended): no room for 2 ranks" {
+		t.Errorf("a host that drains still counts, or nobody says that it does not: %v", err)
 	}
 	echo(t, s)
 	select {

@@ -302,7 +302,7 @@ func (c Client) enter(ctx context.Context, addr string, m wire.Message) (net.Con
 		conn.SetDeadline(time.Time{})
 		return conn, in, nil
 	case *wire.Refused:
-		err = &RefusedError{msg.Text, msg.Hint}
+		err = &RefusedError{msg.Text, msg.Hint, msg.Small}
 	case nil:
 		err = broken(err)
 	default:

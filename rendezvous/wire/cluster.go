@@ -59,8 +59,9 @@ type Elsewhere struct {
 
 // Refused is the answer to what cannot be done.
 type Refused struct {
-	Text string `msgpack:"text"`
-	Hint string `msgpack:"hint"`
+	Text  string `msgpack:"text"`
+	Hint  string `msgpack:"hint"`
+	Small bool   `msgpack:"small"` // the cluster has too few slots for the job, also when no other is there
 }
 
 // Serve asks for a daemon for one job.
