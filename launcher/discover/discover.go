@@ -8,6 +8,7 @@ package discover
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -113,15 +114,10 @@ func (s Script) Run(ctx context.Context) ([]hosts.Host, error) {
 
 // parse reads what a script wrote. Nothing is no hosts, not an error.
 func parse(text string, slots int) ([]hosts.Host, error) {
-	blank := true
-	for line := range strings.Lines(text) {
-		line, _, _ = strings.Cut(line, "#")
-		blank = blank && strings.TrimSpace(line) == ""
-	}
-	if blank {
+	list, err := hosts.ParseFile(text)
+	if errors.Is(err, hosts.ErrNone) {
 		return nil, nil
 	}
-	list, err := hosts.ParseFile(text)
 	if err != nil {
 		return nil, fmt.Errorf("read its output: %w", err)
 	}

@@ -3,6 +3,7 @@
 package hosts
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -17,6 +18,9 @@ type Host struct {
 
 // MaxSlots bounds the slots of one host; more is taken for a typing error.
 const MaxSlots = 4096
+
+// ErrNone is a hostfile without hosts.
+var ErrNone = errors.New("parse hostfile: it names no host")
 
 // maxHosts bounds what a range may expand to.
 const maxHosts = 16384
@@ -57,6 +61,7 @@ func ParseList(list string) ([]Host, error) {
 //	host1 user=me             Open MPI (username as well), MPICH
 //	host1:4 binding=…         MPICH, Intel MPI (binding is accepted and not used)
 //	host1                     one slot is assumed where nothing says more
+//	host1 slots=0, host1:0    none for now, as Open MPI and Horovod's discovery scripts say: the line is passed over
 func ParseFile(text string) ([]Host, error) {
 	var out []Host
 	text = strings.TrimPrefix(text, "\ufeff") // editors of Windows put it before what they save
@@ -66,7 +71,11 @@ func ParseFile(text string) ([]Host, error) {
 		if len(fields) == 0 {
 			continue
 		}
-		name, slots, err := parseEntry(fields[0])
+		entry, none := strings.CutSuffix(fields[0], ":0")
+		if none && isIPv6(fields[0][strings.IndexByte(fields[0], '@')+1:]) {
+			entry, none = fields[0], false
+		}
+		name, slots, err := parseEntry(entry)
 		if err != nil {
 			return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
 		}
@@ -77,6 +86,9 @@ func ParseFile(text string) ([]Host, error) {
 			}
 			switch key {
 			case "slots", "count", "cpu":
+				if none = val == "0"; none {
+					continue
+				}
 				if slots, err = parseSlots(val); err != nil {
 					return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
 				}
@@ -100,12 +112,15 @@ func ParseFile(text string) ([]Host, error) {
 		if err != nil {
 			return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
 		}
+		if none {
+			continue
+		}
 		for _, n := range names {
 			out = append(out, Host{n, slots})
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("parse hostfile: it names no host")
+		return nil, ErrNone
 	}
 	return merge(out), nil
 }
@@ -211,11 +226,7 @@ func expand(name string) ([]string, error) {
 	if open < 0 {
 		return []string{name}, nil
 	}
-	end := strings.IndexByte(name[open:], ']')
-	if end < 0 {
-		return nil, fmt.Errorf("%q: [ without ]", name)
-	}
-	end += open
+	end := open + strings.IndexByte(name[open:], ']') // validName has seen to it that there is one
 	tails, err := expand(name[end+1:])
 	if err != nil {
 		return nil, err

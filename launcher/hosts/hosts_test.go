@@ -64,7 +64,13 @@ func TestParseFile(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
+	got, err = hosts.ParseFile("a slots=0\nb:0\nc:0 slots=2\nfe80::0\nme@fe80::0 slots=0\nd slots=0 max_slots=4\n")
+	want = []hosts.Host{{"c", 2}, {"fe80::0", 0}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("hosts without slots: got %v, %v; want %v", got, err, want)
+	}
 	for in, want := range map[string]string{
+		"a slots=0\n":              "names no host",
 		"host1\nhost2 slots=two\n": "line 2",
 		"host1 cpus=3\n":           `parse hostfile line 1: unknown key "cpus"`,
 		"host1 4\n":                `parse hostfile line 1: "4" is not of the form key=value`,
