@@ -17,7 +17,7 @@ import (
 const (
 	// maxRequest bounds what a client says.
 	maxRequest = 4 << 10
-	// patience is how long a client may take to say it, and to take the answer.
+	// patience is how long a client may take to say it, and to take the answer; and a launcher to answer.
 	patience = 10 * time.Second
 )
 
@@ -153,14 +153,21 @@ func (s *Server) serve(conn net.Conn) {
 
 // Signal sends a signal to the job's launcher, which does with it what it does with one from a terminal.
 func (j Job) Signal(ctx context.Context, number int) error {
-	_, err := j.ask(ctx, request{Do: "signal", Signal: number})
+	_, err := j.askNow(ctx, request{Do: "signal", Signal: number})
 	return err
 }
 
 // Ranks asks what the ranks do.
 func (j Job) Ranks(ctx context.Context) ([]Rank, error) {
-	a, err := j.ask(ctx, request{Do: "ranks"})
+	a, err := j.askNow(ctx, request{Do: "ranks"})
 	return a.Ranks, err
+}
+
+// askNow asks what a launcher answers at once, unless it is stopped or its machine hangs.
+func (j Job) askNow(ctx context.Context, r request) (answer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it has not answered for %v; is it stopped (kill -CONT), or does its file system hang?", patience))
+	defer cancel()
+	return j.ask(ctx, r)
 }
 
 // Wait waits for the end of the job and returns its exit status.

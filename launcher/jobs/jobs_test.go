@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -68,6 +70,21 @@ func TestStore(t *testing.T) {
 			t.Errorf("%s has mode %v", path, info.Mode())
 		}
 	}
+}
+
+// TestNoAnswer: a launcher that is stopped accepts connections, because the kernel does, and answers nothing.
+func TestNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer there.Close()
+		go io.Copy(io.Discard, there)
+		j := jobs.Job{Dial: func(context.Context) (net.Conn, error) { return here, nil }}
+		began := time.Now()
+		err := j.Signal(t.Context(), 15)
+		if err == nil || !strings.HasPrefix(err.Error(), "ask the job's launcher: it has not answered for 10s; is it stopped") || time.Since(began) != 10*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
 }
 
 func TestControl(t *testing.T) {
@@ -153,6 +170,17 @@ func TestTail(t *testing.T) {
 		}
 		tail.Close()
 	}
+	busy, err := j.Tail(1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	f.WriteString("more\n")
+	if got, err := io.ReadAll(busy); err != nil || string(got) != "three\n" {
+		t.Errorf("what a job writes while one reads: %q, %v", got, err)
+	}
+	f.Truncate(int64(len("one\ntwo\nthree\n")))
+	f.Seek(0, io.SeekEnd)
 	tail, err := j.Tail(1, true)
 	if err != nil {
 		t.Fatal(err)

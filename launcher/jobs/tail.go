@@ -17,6 +17,7 @@ type Tail struct {
 	job    Job
 	file   *os.File
 	follow bool
+	left   int64 // of what was there when it began, if it is not to follow
 	ended  bool
 	close  func()
 	closed chan struct{}
@@ -29,21 +30,27 @@ func (j Job) Tail(lines int, follow bool) (*Tail, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read output: %w", err)
 	}
-	if lines >= 0 {
-		if err := seekLines(f, lines); err != nil {
-			f.Close()
-			return nil, fmt.Errorf("read output: %w", err)
-		}
+	from, end, err := seekLines(f, lines)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("read output: %w", err)
 	}
-	t := &Tail{job: j, file: f, follow: follow, closed: make(chan struct{})}
+	t := &Tail{job: j, file: f, follow: follow, left: end - from, closed: make(chan struct{})}
 	t.close = sync.OnceFunc(func() { close(t.closed) })
 	return t, nil
 }
 
 // Read implements io.Reader; it waits for more if it is to follow.
 func (t *Tail) Read(b []byte) (int, error) {
+	if !t.follow { // a job may write faster than one can read
+		b = b[:min(int64(len(b)), t.left)]
+		if len(b) == 0 {
+			return 0, io.EOF
+		}
+	}
 	for {
 		n, err := t.file.Read(b)
+		t.left -= int64(n)
 		if n > 0 || err != io.EOF || !t.follow || t.ended {
 			return n, err
 		}
@@ -70,18 +77,28 @@ func (t *Tail) Close() error {
 	return t.file.Close()
 }
 
-// seekLines goes to where the last n lines begin.
-func seekLines(f *os.File, n int) error {
-	end, err := f.Seek(0, io.SeekEnd)
-	if err != nil || n == 0 {
-		return err
+// seekLines goes to where the last n lines begin, or all of them if n is negative. It returns where that is, and the end.
+func seekLines(f *os.File, n int) (from, end int64, err error) {
+	if end, err = f.Seek(0, io.SeekEnd); err != nil || n == 0 {
+		return end, end, err
 	}
+	if n > 0 {
+		if from, err = lastLines(f, n, end); err != nil {
+			return 0, 0, err
+		}
+	}
+	from, err = f.Seek(from, io.SeekStart)
+	return from, end, err
+}
+
+// lastLines returns where the last n lines of a file begin.
+func lastLines(f *os.File, n int, end int64) (int64, error) {
 	buf := make([]byte, 64<<10)
 	for at, seen := end, 0; at > 0; {
 		size := min(at, int64(len(buf)))
 		at -= size
 		if _, err := f.ReadAt(buf[:size], at); err != nil {
-			return err
+			return 0, err
 		}
 		for i := size; i > 0; {
 			i = int64(bytes.LastIndexByte(buf[:i], '\n'))
@@ -92,11 +109,9 @@ func seekLines(f *os.File, n int) error {
 				continue
 			}
 			if seen++; seen == n {
-				_, err := f.Seek(at+i+1, io.SeekStart)
-				return err
+				return at + i + 1, nil
 			}
 		}
 	}
-	_, err = f.Seek(0, io.SeekStart)
-	return err
+	return 0, nil
 }
