@@ -29,6 +29,9 @@ func (d *daemon) openPMI(ctx context.Context) {
 			d.out.Write(&wire.Stuck{Ended: ended, Waiting: waiting})
 		},
 	}
+	cfg.Broken = func(rank int, why error) {
+		d.out.Write(&wire.Log{Text: fmt.Sprintf("rank %d is cut off from PMI: %v", rank, why)})
+	}
 	for _, p := range d.roster.Peers {
 		cfg.Hosts = append(cfg.Hosts, p.Ranks)
 	}

@@ -47,7 +47,9 @@ type Config struct {
 	Abort func(rank, code int, message string)
 	// Stuck hears, once, that ranks wait for the fence and one that is to come to it has ended.
 	Stuck func(ended int, waiting []int)
-	Log   *slog.Logger
+	// Broken hears that the connection of a rank was ended because of what it said; nil for no interest.
+	Broken func(rank int, why error)
+	Log    *slog.Logger
 }
 
 // Server answers the ranks of one host.
@@ -105,6 +107,9 @@ func (s *Server) Serve(rank int, conn io.ReadWriteCloser) {
 		s.mu.Unlock()
 		if !errors.Is(err, io.EOF) {
 			s.cfg.Log.Debug("pmi: connection ended", "rank", rank, "err", err)
+		}
+		if (errors.Is(err, errLine) || errors.Is(err, errLong)) && s.cfg.Broken != nil {
+			s.cfg.Broken(rank, err)
 		}
 	})
 }
@@ -191,6 +196,9 @@ func (s *Server) Close() {
 func (c *client) serve(r *bufio.Reader) error {
 	for {
 		line, err := r.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			err = errLong
+		}
 		if err != nil {
 			return err
 		}

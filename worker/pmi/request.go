@@ -3,6 +3,7 @@ package pmi
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -13,7 +14,10 @@ type request struct {
 	args map[string]string
 }
 
-var errLine = errors.New("pmi: not a request")
+var (
+	errLine = errors.New("not a request of PMI")
+	errLong = fmt.Errorf("a request of PMI with more than %d bytes", maxLine)
+)
 
 // parse reads "cmd=name key=value …\n". The value of "value" goes to the end of the line, because it may
 // hold anything; elsewhere words without "=" are passed over, as other servers do.
