@@ -40,7 +40,7 @@ func stateDir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fmt.Errorf("find home: %w", err)
+		return "", &usageError{fmt.Errorf("find home: %w", err), "set HOME, or XDG_STATE_HOME to where jobs are to be kept"}
 	}
 	return filepath.Join(home, ".local", "state", "gorun"), nil
 }

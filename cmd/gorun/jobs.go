@@ -249,7 +249,7 @@ func attach(c *cli.Context, hurry <-chan struct{}) error {
 		case <-c.Context.Done():
 			var sig signalError
 			if errors.As(context.Cause(c.Context), &sig) && sig.sig != unix.SIGINT {
-				leave(errLeft) // the terminal went away: the job stays
+				leave(sig) // this command is to end, or its terminal went away: the job stays
 				return
 			}
 			job.Signal(ctx, int(unix.SIGINT))
@@ -277,9 +277,12 @@ func attach(c *cli.Context, hurry <-chan struct{}) error {
 		job = next
 		code, err = job.follow(ctx, c.App.Writer, -1)
 	}
+	var sig signalError
 	switch {
 	case errors.Is(context.Cause(ctx), errLeft):
 		return nil
+	case errors.As(context.Cause(ctx), &sig):
+		return exitStatus(128 + int(sig.sig))
 	case err != nil:
 		return err
 	case code != 0:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 )
@@ -72,11 +73,19 @@ func manFlags(w io.Writer, infos []flagInfo, hidden bool) {
 	}
 }
 
-// roff escapes what man would take for a command.
+// roff escapes what man would take for a command, and what groff by itself would not read as UTF-8.
 func roff(s string) string {
 	s = strings.NewReplacer("\\", "\\e", "-", "\\-").Replace(s)
 	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {
 		s = "\\&" + s
 	}
-	return s
+	var out strings.Builder
+	for _, r := range s {
+		if r < utf8.RuneSelf {
+			out.WriteRune(r)
+		} else {
+			fmt.Fprintf(&out, "\\[u%04X]", r)
+		}
+	}
+	return out.String()
 }

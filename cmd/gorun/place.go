@@ -108,6 +108,8 @@ func hostList(c *cli.Context, np int) (list []hosts.Host, from string, err error
 			return nil, "", &usageError{err, "-H host1:2,host2:2"}
 		}
 		return list, "-H" + instead, nil
+	case file == "-":
+		return nil, "", &usageError{errors.New("--hostfile -: standard input is rank 0's"), "write the hosts into a file, or name them with -H"}
 	case file != "":
 		text, err := readShort(file)
 		if err != nil {

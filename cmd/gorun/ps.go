@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -20,6 +21,9 @@ func psCommand() *cli.Command {
 		UsageText: "gorun ps [--cluster HOST --cluster-key-file FILE]",
 		Flags:     append(clusterFlags(), &cli.BoolFlag{Name: "json", Usage: "for programs"}),
 		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return &usageError{errors.New("ps takes no job: it lists them all"), "gorun top JOB, gorun logs JOB"}
+			}
 			if !c.IsSet("cluster") {
 				return listJobs(c)
 			}
