@@ -227,13 +227,18 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 type state struct {
 	goroutines int
 	cpus       unix.CPUSet
-	limit      unix.Rlimit // that marks what ranks start: see worker/proc
+	nice       int
+	limits     [unix.RLIMIT_RTTIME + 1]unix.Rlimit // by resource; one marks what ranks start: see worker/proc
 }
 
 func condition() (s state) {
 	s.goroutines = runtime.NumGoroutine()
-	unix.SchedGetaffinity(0, &s.cpus)
-	unix.Getrlimit(unix.RLIMIT_LOCKS, &s.limit)
+	self := os.Getpid() // the thread that others name when they mean the process
+	unix.SchedGetaffinity(self, &s.cpus)
+	s.nice, _ = unix.Getpriority(unix.PRIO_PROCESS, self)
+	for i := range s.limits {
+		unix.Getrlimit(i, &s.limits[i])
+	}
 	return s
 }
 
@@ -244,8 +249,8 @@ const (
 	unwinding = 100 * time.Millisecond
 )
 
-// asNew tells whether a daemon whose job is over may have another one: a job that was bound to CPUs, had much memory, or
-// left anything at work, has had its daemon for itself.
+// asNew tells whether a daemon whose job is over may have another one: a job that was bound to CPUs, had much memory, left
+// anything at work, or changed what ranks inherit (their parent's niceness and limits), has had its daemon for itself.
 func asNew(before state) bool {
 	for deadline := time.Now().Add(unwinding); runtime.NumGoroutine() > before.goroutines; time.Sleep(unwinding / 50) {
 		if time.Now().After(deadline) {
