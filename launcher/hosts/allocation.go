@@ -157,7 +157,7 @@ func lsf(w World) (*Allocation, error) {
 				return nil, err
 			}
 		}
-		return a, nil
+		return a, a.sum()
 	}
 	if list := strings.Fields(w.Getenv("LSB_HOSTS")); len(list) > 0 {
 		return a, a.addEach(list)
@@ -203,7 +203,7 @@ func sge(w World) (*Allocation, error) {
 			return nil, err
 		}
 	}
-	return a, a.check()
+	return a, a.sum()
 }
 
 // addEach adds a slot on each of the names.
@@ -213,7 +213,7 @@ func (a *Allocation) addEach(names []string) error {
 			return err
 		}
 	}
-	return a.check()
+	return a.sum()
 }
 
 func (a *Allocation) add(name, slots string) error {
@@ -221,22 +221,17 @@ func (a *Allocation) add(name, slots string) error {
 	if err != nil || !validName(name) || strings.ContainsRune(name, '[') {
 		return fmt.Errorf("read hosts of %s: %q with %q slots is no host", a.From, name, slots)
 	}
-	for i := range a.Hosts {
-		if a.Hosts[i].Name == name {
-			a.Hosts[i].Slots += n
-			return nil
-		}
-	}
-	if len(a.Hosts) == maxHosts {
-		return fmt.Errorf("read hosts of %s: more than %d", a.From, maxHosts)
-	}
 	a.Hosts = append(a.Hosts, Host{name, n})
 	return nil
 }
 
-func (a *Allocation) check() error {
-	if len(a.Hosts) == 0 {
+// sum adds up what add was told of each host.
+func (a *Allocation) sum() error {
+	switch a.Hosts = merge(a.Hosts); {
+	case len(a.Hosts) == 0:
 		return fmt.Errorf("read hosts of %s: there are none", a.From)
+	case len(a.Hosts) > maxHosts:
+		return fmt.Errorf("read hosts of %s: more than %d", a.From, maxHosts)
 	}
 	return nil
 }

@@ -67,6 +67,10 @@ func TestAllocated(t *testing.T) {
 }
 
 func TestAllocationErrors(t *testing.T) {
+	many := ""
+	for i := range 16385 {
+		many += fmt.Sprint("n", i, " ")
+	}
 	for _, tt := range []struct {
 		env   map[string]string
 		files map[string]string
@@ -82,6 +86,7 @@ func TestAllocationErrors(t *testing.T) {
 		{map[string]string{"PBS_JOBID": "1", "PBS_NODEFILE": "/n"}, map[string]string{"/n": "\n"}, "there are none"},
 		{map[string]string{"PBS_JOBID": "1", "PBS_NODEFILE": "/n"}, map[string]string{"/n": "-oProxyCommand=x\n"}, "is no host"},
 		{map[string]string{"JOB_ID": "1", "PE_HOSTFILE": "/p"}, map[string]string{"/p": "a 0 q"}, "is no host"},
+		{map[string]string{"LSB_JOBID": "1", "LSB_HOSTS": many}, nil, "read hosts of LSF job 1: more than 16384"},
 		{map[string]string{"K_MPI_JOB_ROLE": "launcher"}, nil, "read hostfile of the MPIJob: open /etc/mpi/hostfile"},
 	} {
 		if a, err := hosts.Allocated(machine(tt.env, tt.files)); err == nil || !strings.Contains(err.Error(), tt.want) {
