@@ -30,9 +30,19 @@ func launchArgs(args []string, flags []cli.Flag) []string {
 		return args
 	}
 	out := slices.Clone(args[:1])
+	horovod := calledHorovodrun(args)
+	if horovod {
+		args = slices.Clone(args)
+	}
 	for i := 1; i < len(args); i++ {
 		name, _, joined := flagName(args[i])
 		f := findFlag(flags, name)
+		if f == nil && horovod && strings.HasPrefix(args[i], "--") {
+			if full := completed(flags, name); full != "" {
+				args[i] = "--" + full + strings.TrimPrefix(args[i], "--"+name)
+				f = findFlag(flags, full)
+			}
+		}
 		if f == nil {
 			return append(out, args[i:]...)
 		}
@@ -41,7 +51,7 @@ func launchArgs(args []string, flags []cli.Flag) []string {
 			values = 1 // Hydra takes NAME=VALUE beside NAME VALUE
 		}
 		switch {
-		case name == "v" && calledHorovodrun(args):
+		case name == "v" && horovod:
 			out = append(out, "--version")
 		case joined || values == 0:
 			out = append(out, args[i])
@@ -85,8 +95,31 @@ func words(f cli.Flag) int {
 	return 0
 }
 
+// completed is the flag of horovodrun whose name begins so, as its parser understands names that are not written out; "" if
+// there is none, or more than one.
+func completed(flags []cli.Flag, begun string) (full string) {
+	if begun == "" {
+		return ""
+	}
+	var found cli.Flag
+	for _, name := range horovodNames() {
+		f := findFlag(flags, name)
+		switch {
+		case f == nil || !strings.HasPrefix(name, begun) || f == found:
+		case found != nil:
+			return ""
+		default:
+			found, full = f, name
+		}
+	}
+	return full
+}
+
 // likeFlag is the name of a flag from which a mistyped one differs little, "" if there is none.
 func likeFlag(flags []cli.Flag, typed string) (name string) {
+	if full := completed(flags, typed); full != "" && len(typed) > 2 {
+		return full
+	}
 	least := 1 + min(2, len(typed)/3) // typing errors that are forgiven, and one more
 	for _, f := range flags {
 		for _, n := range f.Names() {

@@ -122,6 +122,17 @@ func knobFlags() []cli.Flag {
 	return out
 }
 
+// horovodNames are the long names of horovodrun's flags.
+func horovodNames() []string {
+	names := []string{"version", "num-proc", "check-build", "start-timeout", "network-interfaces", "network-interface", "output-filename", "verbose",
+		"config-file", "ssh-port", "ssh-identity-file", "hosts", "hostfile", "host-discovery-script", "min-np", "min-num-proc", "max-np", "max-num-proc",
+		"slots-per-host", "elastic-timeout", "reset-limit", "blacklist-cooldown-range", "prefix-output-with-timestamp"}
+	for _, k := range knobs {
+		names = slices.Concat(names, k.names, k.opposed)
+	}
+	return names
+}
+
 // given returns the value of k on the command line, "true" or "false" for a switch.
 func (k knob) given(c *cli.Context) (value string, ok bool, err error) {
 	var said []string

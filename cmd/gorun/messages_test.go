@@ -301,7 +301,7 @@ var unheld = map[string][]string{
 	"it stands beside what is expected": { // the lab looks for other words of theirs
 		"hosts must reach each other directly over TCP and UDP: check firewalls between them",
 		"hosts must reach each other directly over TCP: check firewalls between them, and --ssh-config aliases that hide addresses",
-		"gorun ps --cluster … lists the jobs", "%s: start command: %w", "it ended", "--listen: %w", "read hosts of %s: more than %d",
+		"gorun ps --cluster … lists the jobs", "%s: start command: %w", "it ended", "--listen: %w",
 	},
 	"nobody sees it: where it goes, it is known by its identity": {"the jobs are left to the next daemon"},
 	"cut from, or put after, what others say":                    {": parse error"},
