@@ -310,11 +310,14 @@ func (e *Engine) Leave(epoch uint32, rank int) {
 	}
 	failed := e.table.leave(rank)
 	m := e.compose(e.world.Hosts, e.world.Self, 0, appendLeave(nil, rank))
+	var room [1]standing
+	more := e.drain(room[:0])
 	e.mu.Unlock()
 	e.post(m)
 	for _, f := range failed {
 		f.op.fail(f.err)
 	}
+	e.follow(more)
 }
 
 // Abort fails every open operation and refuses new ones until the next SetWorld. The links must have let

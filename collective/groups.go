@@ -18,7 +18,8 @@ import (
 //
 // When a host carries out RemoveGroup it has heard everything that any host had to say about the group before. An
 // operation that a rank submitted before it removed the group, as all others did, has started by then, and ends as
-// usual; one that has not started never can, and fails.
+// usual; one that has not started never can, and fails. Parts that follow one that has started come later, on each host
+// when it has ended there, and all of them come: a group stays as long as there are such.
 
 // groupsName is the name of the operations on groups.
 const groupsName = "process sets"
@@ -131,33 +132,71 @@ func (t *table) inherit(g *group) {
 // removeGroup forgets a group that all hosts agreed to remove.
 func (e *Engine) removeGroup(epoch, id uint32) {
 	e.mu.Lock()
-	var failed []failure
 	if e.stopped == nil && e.world.Epoch == epoch {
-		failed = e.table.drop(id)
+		e.table.drop(id)
 	}
+	var room [1]standing
+	more := e.drain(room[:0])
 	e.mu.Unlock()
-	for _, f := range failed {
-		f.op.fail(f.err)
+	e.follow(more)
+}
+
+// drop removes a group.
+func (t *table) drop(id uint32) {
+	delete(t.sets, id)
+	if g := t.groups[id]; g != nil {
+		g.removed = true
+		t.retire(g)
 	}
 }
 
-// drop forgets a group and returns its operations that can never start.
-func (t *table) drop(id uint32) []failure {
-	delete(t.sets, id)
-	g := t.groups[id]
-	if g == nil {
-		return nil
-	}
-	g.removed = true
-	delete(t.groups, id)
-	var failed []failure
-	for key, o := range t.ops {
-		if o.group == g && o.voted < len(o.votes) {
-			failed = append(failed, failure{o, &Error{Code: CodeInvalid,
-				Text: fmt.Sprintf("%s %q: process set %d was removed before all its ranks submitted their parts", o.announced(), o.name, id)}})
-			delete(t.ops, key)
+// retire ends what can never start in a group that was removed, in the order of names, and forgets the group once nothing
+// more can.
+func (t *table) retire(g *group) {
+	var failed []*op
+	awaited := slices.ContainsFunc(g.owes, func(names map[string]bool) bool { return len(names) > 0 })
+	for id, o := range t.ops {
+		switch {
+		case o.group != g || o.voted == len(o.votes):
+		case o.promised():
+			awaited = true
+		default:
+			failed = append(failed, o)
+			delete(t.ops, id)
 		}
 	}
-	slices.SortFunc(failed, func(a, b failure) int { return strings.Compare(a.op.name, b.op.name) })
-	return failed
+	if !awaited {
+		delete(t.groups, g.id)
+	}
+	slices.SortFunc(failed, func(a, b *op) int { return strings.Compare(a.name, b.name) })
+	for _, o := range failed {
+		t.standing = append(t.standing, standing{op: o, verdict: verdict{err: &Error{Code: CodeInvalid,
+			Text: fmt.Sprintf("%s %q: process set %d was removed before all its ranks submitted their parts", o.announced(), o.name, g.id)}}})
+	}
+}
+
+// promised reports whether all ranks submit their parts whatever becomes of the group.
+func (o *op) promised() bool {
+	for i := range o.reqs {
+		if o.have[i] && o.reqs[i].Follows || o.group.owes[i][o.name] {
+			return true
+		}
+	}
+	return false
+}
+
+// over reports whether a group was removed, and none of its local ranks owes a part of that name.
+func (g *group) over(name []byte) bool {
+	return g.removed && !slices.ContainsFunc(g.owes, func(names map[string]bool) bool { return names[string(name)] })
+}
+
+// oweTo notes what a rank brings to the group that it removes.
+func (t *table) oweTo(id uint32, rank int, names []string) {
+	g := t.groups[id]
+	if g == nil {
+		return
+	}
+	if at, ok := g.find(rank); ok && at.pos == g.self {
+		g.owe(at.index, names)
+	}
 }

@@ -16,7 +16,7 @@ const joinName = "join"
 // joining is what a group knows about ranks that joined.
 type joining struct {
 	joined []bool            // local ranks
-	owes   []map[string]bool // by local rank that joined: the names of parts that it still brings
+	owes   []map[string]bool // by local rank that joined, or removed the group: the names of parts that it still brings
 	closed []int             // by position: rounds that the host ended and this one did not
 }
 
@@ -31,7 +31,7 @@ func (o *op) absentee(index int) bool {
 // complete reports whether all local ranks submitted their parts or joined. Ranks have joined when they owe nothing.
 func (o *op) complete() bool {
 	for i := range o.reqs {
-		if !o.have[i] && !o.absentee(i) || o.name == joinName && len(o.group.owes[i]) > 0 {
+		if !o.have[i] && !o.absentee(i) || o.name == joinName && o.group.id == 0 && len(o.group.owes[i]) > 0 {
 			return false
 		}
 	}
@@ -68,23 +68,34 @@ type standing struct {
 // join marks a rank as joined, and answers for it what others wait for.
 func (t *table) join(g *group, index int, owes []string) {
 	g.joined[index] = true
-	for _, name := range owes {
-		if g.owes[index] == nil {
-			g.owes[index] = map[string]bool{}
-		}
-		g.owes[index][name] = true
-	}
+	g.owe(index, owes)
 	for _, o := range t.ops {
 		t.standIn(o)
 	}
 }
 
-// settle says that a rank which joined brings nothing more under a name.
+// owe notes what a local rank still brings.
+func (g *group) owe(index int, names []string) {
+	for _, name := range names {
+		if g.owes[index] == nil {
+			g.owes[index] = map[string]bool{}
+		}
+		g.owes[index][name] = true
+	}
+}
+
+// settle says that a rank which joined, or removed the group, brings nothing more under a name.
 func (t *table) settle(g *group, index int, name string) {
 	if !g.owes[index][name] {
 		return
 	}
 	delete(g.owes[index], name)
+	if g.id != 0 {
+		if g.removed {
+			t.retire(g)
+		}
+		return
+	}
 	if o := t.ops[hash(g.id, name)]; o != nil {
 		t.standIn(o)
 	}
@@ -94,10 +105,11 @@ func (t *table) settle(g *group, index int, name string) {
 	}
 }
 
-// Settle says that a local rank brings nothing under a name that it owed when it joined: it is in a result already.
-func (e *Engine) Settle(epoch uint32, rank int, name string) {
+// Settle says that a local rank brings nothing under a name that it owed when it joined, or removed a group: it is in a
+// result already, or has failed.
+func (e *Engine) Settle(epoch uint32, rank int, group uint32, name string) {
 	e.mu.Lock()
-	g := e.table.groups[0]
+	g := e.table.groups[group]
 	if e.stopped != nil || epoch != e.world.Epoch || g == nil {
 		e.mu.Unlock()
 		return
@@ -188,6 +200,9 @@ func (t *table) notice(g *group, pos int, m *ready) int {
 
 // endRound begins a new round: all ranks have joined, and may submit again.
 func (t *table) endRound(g *group) {
+	if g.id != 0 {
+		return // an operation that has the name of Join
+	}
 	clear(g.joined)
 	clear(g.owes)
 	for pos := range g.closed {

@@ -129,15 +129,15 @@ func TestJoinOwes(t *testing.T) {
 		if p.done() || late.done() || joins[0].done() {
 			t.Fatal("something ended without the part of rank 0")
 		}
-		c.engines[0].Settle(1, 2, "x") // which owes nothing
-		c.engines[0].Settle(2, 0, "x") // another world
+		c.engines[0].Settle(1, 2, 0, "x") // which owes nothing
+		c.engines[0].Settle(2, 0, 0, "x") // another world
 		own, _ := sum(0, "y")
 		if r := late.wait(); r.Err != nil || own.wait().Err != nil || joins[0].done() || p.done() {
 			t.Fatalf("y brought by rank 0: %v, and rank 0 still owes x", r.Err)
 		}
 		want := byte(4)
 		if settled {
-			c.engines[0].Settle(1, 0, "x")
+			c.engines[0].Settle(1, 0, 0, "x")
 		} else {
 			own, mine := sum(0, "x")
 			if want = 5; own.wait().Err != nil || mine[0] != want {

@@ -77,6 +77,8 @@ func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
 	id := hash(g.id, r.Name)
 	o := t.ops[id]
 	switch {
+	case g.removed && !g.owes[index][r.Name]:
+		return nil, verdict{}, refuse("%s %q: process set %d was removed", r.Kind, r.Name, g.id)
 	case g.joined[index] && !g.owes[index][r.Name]:
 		return nil, verdict{}, refuse("%s %q: rank %d has joined, and can submit nothing until all ranks have", r.Kind, r.Name, g.local()[index])
 	case o == nil && len(g.gone) > 0:
@@ -98,6 +100,9 @@ func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
 		return o, verdict{}, nil
 	}
 	o.put(index, r)
+	if r.Kind == RemoveGroup {
+		t.oweTo(uint32(r.Root), g.local()[index], r.Owes)
+	}
 	if r.Kind == Join {
 		o.reqs[index].stamp = t.stampOf(r)
 		t.join(g, index, r.Owes)
@@ -156,6 +161,9 @@ func (t *table) hear(peer int, p []byte) (*op, verdict, error) {
 	id := hash(g.id, m.name)
 	o := t.ops[id]
 	if o == nil {
+		if g.over(m.name) {
+			return nil, verdict{}, fmt.Errorf("%q: group %d was removed", m.name, m.group)
+		}
 		if len(g.gone) > 0 {
 			return nil, verdict{}, nil // the sender does not know yet that a member left
 		}
@@ -301,6 +309,9 @@ func (t *table) remove(o *op) {
 	}
 	if o.ahead == 0 || o.group.removed || o.group.doomed(o.next) {
 		delete(t.ops, o.id)
+		if o.group.removed {
+			t.retire(o.group)
+		}
 		return
 	}
 	n := t.fresh(o.group, o.id, o.name)
@@ -338,6 +349,12 @@ func (t *table) leave(rank int) []failure {
 				failed = append(failed, failure{o, g.left(o.announced(), o.name, d)})
 				delete(t.ops, id)
 			}
+		}
+		if g.removed {
+			if at.pos == g.self {
+				clear(g.owes[at.index])
+			}
+			t.retire(g)
 		}
 	}
 	slices.SortFunc(failed, func(a, b failure) int { return strings.Compare(a.op.name, b.op.name) })

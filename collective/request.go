@@ -63,13 +63,16 @@ type Request struct {
 	// of the root: nil for the same number, and one more for the first ranks if it does not come out even. Submit copies
 	// them, and the Shape of an AddGroup.
 	Splits []int
-	// Owes are the names of parts in allreduces of the world that the rank began before this Join, and submits after it
-	// (lanes: worker/session). Nothing stands in for them; Engine.Settle takes one back.
-	Owes   []string
-	In     []byte // the rank's tensor, nil for Recv; the engine writes it only if Out is the same memory
-	Out    []byte // Allreduce, Broadcast, Recv: where the result goes; may be In. Nil for the other kinds
-	Handle uint64 // the client's own name for the request, handed back in Complete
-	Client Client
+	// Owes are the names of parts in allreduces that the rank began before this request, and submits after it (worker/session).
+	// Of a Join: in the world; nothing stands in for them. Of a RemoveGroup: in that group; they end as if it was there.
+	// Engine.Settle takes one back.
+	Owes []string
+	// Follows says that the part was owed until another operation had ended, of which all ranks of the group owe theirs, too.
+	Follows bool
+	In      []byte // the rank's tensor, nil for Recv; the engine writes it only if Out is the same memory
+	Out     []byte // Allreduce, Broadcast, Recv: where the result goes; may be In. Nil for the other kinds
+	Handle  uint64 // the client's own name for the request, handed back in Complete
+	Client  Client
 
 	stamp int // Join: when, in microseconds
 }

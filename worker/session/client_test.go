@@ -160,6 +160,7 @@ type operation struct {
 	op                                     kernel.Op
 	ndim                                   int // of the header, if not len(dims)
 	root                                   int32
+	group                                  uint32
 	in, out                                uint32
 	inOffset, inBytes, outOffset, outBytes uint64
 	dims                                   []int64
@@ -180,7 +181,7 @@ func (o operation) encode() []byte {
 	}
 	b := words(3, o.handle)
 	b = append(b, byte(o.kind), byte(o.dtype), byte(o.op), byte(ndim))
-	b = append(b, words(uint32(o.root), 0, o.in, o.out, uint32(len(o.name)), uint32(len(o.splits)))...)
+	b = append(b, words(uint32(o.root), o.group, o.in, o.out, uint32(len(o.name)), uint32(len(o.splits)))...)
 	for _, x := range []uint64{math.Float64bits(1), math.Float64bits(1), o.inOffset, o.inBytes, o.outOffset, o.outBytes} {
 		b = le.AppendUint64(b, x)
 	}

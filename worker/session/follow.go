@@ -36,38 +36,50 @@ func (s *session) gather(m *submit, o *operation) error {
 		}
 		f.led, f.head = true, o.subject.Name
 		o.followers = append(o.followers, handle)
-		if f.held.Group == 0 {
-			s.promises[handle] = &promise{name: f.held.Name}
-		}
+		s.promises[handle] = &promise{group: f.held.Group, name: f.held.Name}
 	}
 	return nil
 }
 
-// promise is a part that comes when its head has ended. If its rank joins before, others wait for the part all the same.
+// promise is a part that comes when its head has ended. If its rank joins before, or removes the group, others wait for the
+// part all the same.
 type promise struct {
-	name string
-	owed bool // a JOIN counts on it
+	group uint32
+	name  string
+	owed  bool // a JOIN or the removal of the group counts on it
 }
 
-// owe adds to a JOIN what its rank has promised, and returns the handles of that.
+// owe adds to a request what its rank has promised to the group that it joins or removes, and returns the handles of that.
 func (s *session) owe(r *collective.Request) (handles []uint32) {
+	group := counted(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for handle, p := range s.promises {
-		p.owed = true
-		handles, r.Owes = append(handles, handle), append(r.Owes, p.name)
+		if p.group == group {
+			p.owed = true
+			handles, r.Owes = append(handles, handle), append(r.Owes, p.name)
+		}
 	}
 	return handles
 }
 
-// joined settles what was owed and came before the engine had the JOIN.
-func (s *session) joined(handles []uint32, names []string) {
+// counted returns the group of the parts that a JOIN, or the removal of a group, counts on.
+func counted(r *collective.Request) uint32 {
+	if r.Kind == collective.RemoveGroup {
+		return uint32(r.Root)
+	}
+	return 0
+}
+
+// settleOwed settles what was owed and came before the engine had the request that counts on it.
+func (s *session) settleOwed(r *collective.Request, handles []uint32) {
+	names := r.Owes[len(r.Owes)-len(handles):]
 	for i, handle := range handles {
 		s.mu.Lock()
 		promised := s.promises[handle] != nil
 		s.mu.Unlock()
 		if !promised {
-			s.server.cfg.Engine.Settle(s.epoch, s.rank, names[i])
+			s.server.cfg.Engine.Settle(s.epoch, s.rank, counted(r), names[i])
 		}
 	}
 }
@@ -79,7 +91,7 @@ func (s *session) keep(handle uint32) {
 	delete(s.promises, handle)
 	s.mu.Unlock()
 	if p != nil && p.owed {
-		s.server.cfg.Engine.Settle(s.epoch, s.rank, p.name)
+		s.server.cfg.Engine.Settle(s.epoch, s.rank, p.group, p.name)
 	}
 }
 

@@ -41,28 +41,34 @@ func startConfigured(t testing.TB, size int, cfg collective.Config, behind func(
 	if err := e.SetWorld(collective.World{Epoch: 5, Hosts: []collective.Member{member}, Size: size}); err != nil {
 		t.Fatal(err)
 	}
-	h.server = session.New(session.Config{Job: "test", Engine: behind(realEngine{e}), ArenaLimit: 1 << 30})
+	h.serve(t, behind(realEngine{e}), member.Ranks)
+	return h
+}
+
+// serve starts the server and the engine behind it.
+func (h *host) serve(t testing.TB, engine session.Engine, ranks []int) {
+	t.Helper()
+	h.server = session.New(session.Config{Job: "test", Engine: engine, ArenaLimit: 1 << 30})
 	var err error
 	if h.name, err = h.server.Listen(); err != nil {
 		t.Fatal(err)
 	}
-	for rank := range size {
+	for _, rank := range ranks {
 		h.server.Expect(rank, token(rank))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended, stopped := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- h.server.Run(ctx) }()
-	go func() { stopped <- e.Run(ctx) }()
+	go func() { stopped <- h.real.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("run: %v", err)
 		}
-		e.Close()
+		h.real.Close()
 		<-stopped
 		h.pool.Close()
 	})
-	return h
 }
 
 // TestPythonKinds runs the binding's tests of the operations with results of their own, from the rank's call to

@@ -402,7 +402,7 @@ func (s *session) settle() {
 		return
 	}
 	for _, d := range s.lanes.paid() {
-		s.server.cfg.Engine.Settle(s.epoch, d.rank, d.name)
+		s.server.cfg.Engine.Settle(s.epoch, d.rank, 0, d.name)
 	}
 }
 

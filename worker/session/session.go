@@ -252,6 +252,7 @@ func (s *session) submit(m *submit) error {
 		r.Epoch = s.epoch // constant since WELCOME, before which nothing comes here
 	}
 	if err == nil && m.follows() {
+		r.Follows = true
 		s.hold(o, r)
 		return nil
 	}
@@ -266,7 +267,7 @@ func (s *session) submit(m *submit) error {
 		}
 		debts := s.offer(&r, m, o)
 		var promised []uint32
-		if r.Kind == collective.Join {
+		if r.Kind == collective.Join || r.Kind == collective.RemoveGroup {
 			promised = s.owe(&r)
 		}
 		if named && s.lanes.disputes(s.rank, r.Name, s.server.matterOf(&r)) {
@@ -279,7 +280,7 @@ func (s *session) submit(m *submit) error {
 				s.lanes.owe(debts)
 				s.settle() // others may have come meanwhile
 			}
-			s.joined(promised, r.Owes[len(r.Owes)-len(promised):])
+			s.settleOwed(&r, promised)
 			return nil
 		}
 	}
