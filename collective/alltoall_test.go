@@ -2,6 +2,7 @@ package collective_test
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -96,16 +97,61 @@ func TestAlltoallEven(t *testing.T) {
 	}
 }
 
-func TestAlltoallRefused(t *testing.T) {
-	c := newCluster(t, even(2, 1), 4, collective.Config{})
-	for name, splits := range map[string][]int{"too few": {4}, "too many": {1, 1, 1}, "negative": {-1, 2}, "more than there is": {3, 2}, "overflow": {1 << 62, 1 << 62}} {
-		_, err := c.try(0, collective.Request{Kind: collective.Alltoall, Name: "x", Type: kernel.Int8, Shape: []int{4}, In: make([]byte, 4), Splits: splits})
-		if err == nil || code(t, err) != collective.CodeInvalid {
-			t.Errorf("%s: %v", name, err)
+// Of splits that do not fit all ranks are told, whoever has them; then the name can be used again.
+func TestWrongSplits(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		rows int
+		give []int
+		text string
+	}{
+		{"too few", 6, []int{4}, "splits are not one for each rank"},
+		{"too many", 6, []int{1, 1, 1, 1}, "splits are not one for each rank"},
+		{"negative", 6, []int{2, -1, 2}, "splits have -1 rows for a rank"},
+		{"more than there is", 6, []int{3, 2, 2}, "splits are 7 rows, more than there are"},
+		{"far too many", 6, []int{1 << 62, 1 << 62, 1 << 62}, "splits have 4611686018427387904 rows for a rank"},
+		{"none", 7, nil, "7 rows cannot be dealt evenly, and there are no splits"},
+	} {
+		for _, kind := range []collective.Kind{collective.Alltoall, collective.Scatter} {
+			if kind == collective.Scatter && test.give == nil {
+				continue // which deals them as they come
+			}
+			for _, l := range []layout{even(1, 3), even(3, 1), {{0, 1}, {2}}} {
+				c := newCluster(t, l, 4, collective.Config{})
+				for wrong := 1; wrong <= 3; wrong++ { // of the last ranks
+					var promises []*promise
+					for rank := range 3 {
+						r := collective.Request{Kind: kind, Name: "x", Root: 2, Type: kernel.Int8, Shape: []int{6}, Splits: []int{1, 2, 3}}
+						if rank >= 3-wrong {
+							r.Shape, r.Splits = []int{test.rows}, test.give
+						}
+						if kind == collective.Scatter && rank != 2 {
+							r.Splits = nil
+						}
+						r.In = make([]byte, r.Shape[0])
+						promises = append(promises, c.submit(rank, r))
+					}
+					whose, all := test.text, wrong == 3 && kind == collective.Alltoall
+					if !all {
+						whose = "rank 2 on host" + fmt.Sprint(len(l)) + " submitted int8[*] whose " + test.text
+						if wrong == 2 && kind == collective.Alltoall {
+							whose = " submitted int8[*] whose " + test.text
+						}
+					}
+					for rank, p := range promises {
+						err := p.wait().Err
+						want := collective.CodeMismatch
+						if all {
+							want = collective.CodeInvalid
+						}
+						if code(t, err) != want || !strings.Contains(err.Error(), whose) || !strings.Contains(err.Error(), kind.String()+` "x"`) {
+							t.Errorf("%s of %s by %d of %v, rank %d: %v, without %q", test.name, kind, wrong, l, rank, err, whose)
+						}
+					}
+				}
+				c.alltoall("x", 2, 0)()
+			}
 		}
-	}
-	if _, err := c.try(0, collective.Request{Kind: collective.Alltoall, Name: "x", Type: kernel.Int8, Shape: []int{3}, In: make([]byte, 3)}); err == nil {
-		t.Error("three rows for two ranks were accepted")
 	}
 }
 

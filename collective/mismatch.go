@@ -129,6 +129,9 @@ func (d *differences) describe(r *Request) string {
 	if d.post && r.Kind.reduces() {
 		fmt.Fprintf(&b, " postscale %g", r.Post)
 	}
+	if wrong := r.misdealt(); wrong != "" {
+		b.WriteString(" whose " + wrong)
+	}
 	if d.coding && r.Coding > kernel.CodingDefault {
 		b.WriteString(" wire compression " + r.Coding.String())
 	}

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
 	"slices"
@@ -81,6 +82,9 @@ func (r *Request) flaw(g *group) *Error {
 	if !r.Kind.hasTensor() {
 		return nil
 	}
+	if wrong := r.misdealt(); wrong != "" {
+		return refuse("%s %q: %s", r.Kind, r.Name, wrong)
+	}
 	if _, ok := slices.BinarySearch(g.ranks, r.Root); r.Kind.rooted() && !ok {
 		return refuse("%s %q: root rank %d is not in the group", r.Kind, r.Name, r.Root)
 	}
@@ -103,7 +107,39 @@ func (r *Request) flaw(g *group) *Error {
 	return nil
 }
 
-// checkSplits makes sure that there is one split per rank of the group, and rows for all of them.
+// Post of an alltoall, gather or scatter: whether its rows can be dealt. If not, Pre is a number of rows, and all ranks hear of it.
+const (
+	dealt = 1 + iota
+	uneven
+	miscounted
+	impossible
+	overdrawn
+)
+
+// misdealt says why rows cannot be dealt, "" if they can.
+func (r *Request) misdealt() string {
+	if !r.Kind.exchanges() {
+		return ""
+	}
+	switch r.Post {
+	case uneven:
+		return fmt.Sprintf("%.0f rows cannot be dealt evenly, and there are no splits", r.Pre)
+	case miscounted:
+		return "splits are not one for each rank"
+	case impossible:
+		return fmt.Sprintf("splits have %.0f rows for a rank", r.Pre)
+	case overdrawn:
+		return fmt.Sprintf("splits are %.0f rows, more than there are", r.Pre)
+	}
+	return ""
+}
+
+// misdeal marks a request as one whose rows cannot be dealt.
+func (r *Request) misdeal(why int, rows float64) {
+	r.Splits, r.Pre, r.Post = nil, rows, float64(why)
+}
+
+// checkSplits makes sure that there is one split per rank of the group, and rows for all of them, or marks the request.
 func (r *Request) checkSplits(g *group) *Error {
 	if len(r.Shape) == 0 {
 		r.Splits = nil
@@ -115,18 +151,25 @@ func (r *Request) checkSplits(g *group) *Error {
 	rows, size := r.Shape[0], len(g.ranks)
 	if r.Splits == nil {
 		if rows%size != 0 {
-			return refuse("alltoall %q: %d rows cannot be dealt to %d ranks without splits", r.Name, rows, size)
+			r.misdeal(uneven, float64(rows))
+			return nil
 		}
 		r.deal(g, rows/size, 0)
 	}
 	if len(r.Splits) != size {
-		return refuse("%s %q: %d splits for %d ranks", r.Kind, r.Name, len(r.Splits), size)
+		r.misdeal(miscounted, 1)
+		return nil
 	}
+	sum := 0.0
 	for _, n := range r.Splits {
-		if n < 0 || n > rows || n > math.MaxInt32 {
-			return refuse("%s %q: splits %v of %d rows", r.Kind, r.Name, r.Splits, r.Shape[0])
+		if n < 0 || n > math.MaxInt32 {
+			r.misdeal(impossible, float64(n))
+			return nil
 		}
-		rows -= n
+		sum += float64(n)
+	}
+	if sum > float64(rows) { // 2³¹ for each of 2¹⁵ ranks: the sum is exact
+		r.misdeal(overdrawn, sum)
 	}
 	return nil
 }

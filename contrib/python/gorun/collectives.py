@@ -350,31 +350,40 @@ def alltoall(
     group = process_set.group()
     members = process_set.size()
     shape = binding.describe(tensor)[1]
+    operation = Operation(world, group)
     if not shape:
         splits = []  # which the engine tells all ranks of
-    elif splits is None:
-        if shape[0] % members:
-            raise ValueError(
-                "splits not provided, but first dimension of tensor is not an even multiple of "
-                "the number of workers."
-            )
+    elif splits is not None:
+        splits = _dealt(operation, splits, shape[0], members)
+    elif shape[0] % members:
+        operation.wrong = (
+            "splits not provided, but first dimension of tensor is not an even multiple of "
+            "the number of workers."
+        )
+        splits = []
+    else:
         splits = [shape[0] // members] * members
-    elif len(splits) != members:
-        raise ValueError("Number of entries in splits does not equal number of workers.")
-    elif min(splits) < 0:
-        raise ValueError("splits must not be negative.")
-    elif sum(splits) > shape[0]:
-        raise ValueError("Sum of splits entries is greater than the first dimension of tensor.")
-    if shape:
+    if shape and not operation.wrong:
         tensor = tensor[: sum(splits)]
-    operation = Operation(world, group)
     staged = _Staged(world, binding, [tensor])
     staged.fill()
     operation.request(
         constants.ALLTOALL, world.name("alltoall", name, group), staged.dtype, staged.shape, staged.block,
-        False, splits=list(splits),
+        False, splits=splits,
     )  # fmt: skip
     return operation.launch(lambda results: then(_with_rows(binding, results, [tensor])[0]))
+
+
+def _dealt(operation: Operation, splits: Sequence[int], rows: int, members: int) -> list[int]:
+    """Return splits as the engine takes them. If they do not fit, it tells all ranks so."""
+    if len(splits) != members:
+        operation.wrong = "Number of entries in splits does not equal number of workers."
+        return [0] * (members + 1)  # there may be none, which says something else, or too many for a message
+    if min(splits) < 0:
+        operation.wrong = "splits must not be negative."
+    elif sum(splits) > rows:
+        operation.wrong = "Sum of splits entries is greater than the first dimension of tensor."
+    return [n if 0 <= n < 1 << 31 else -1 for n in splits]
 
 
 def reducescatter(
@@ -483,14 +492,9 @@ def scatter(
     is_root = _is_root(world, root_rank, process_set)
     shape = binding.describe(tensor)[1]
     options: dict[str, Any] = {"root": root_rank}
-    if is_root and splits is not None:
-        rows = shape[0] if shape else 0
-        if len(splits) != process_set.size() or min(splits) < 0 or sum(splits) > rows:
-            raise ValueError(
-                f"splits are rows of {rows} for each of {process_set.size()} ranks: {splits}"
-            )
-        options["splits"] = list(splits)
     operation = Operation(world, group)
+    if is_root and splits is not None:
+        options["splits"] = _dealt(operation, splits, shape[0] if shape else 0, process_set.size())
     staged = _Staged(world, binding, [tensor if is_root or not shape else tensor[:0]])
     staged.fill()
     operation.request(

@@ -184,6 +184,7 @@ class Operation:
 
     def __init__(self, world: World, group: int) -> None:
         self.ended = False
+        self.wrong = ""  # what this rank has wrong, and the engine shall tell the others
         self._asked = False  # done() was called
         self._world = world
         self._group = group
@@ -237,8 +238,10 @@ class Operation:
         parts, self._parts = self._parts, []
         try:
             self._world.submit(parts, self._requests)
-        except BaseException:
+        except BaseException as error:
             self._world.abandon(self)
+            if self.wrong and isinstance(error, errors.InvalidArgument):
+                raise ValueError(self.wrong) from None
             raise
         return self._world.launch(self)
 
@@ -264,6 +267,8 @@ class Operation:
             self._take()
         self.ended = True
         try:
+            if self.wrong and isinstance(self._error, (errors.InvalidArgument, errors.Mismatch)):
+                raise ValueError(self.wrong)
             if isinstance(self._error, errors.InvalidArgument):
                 raise self._error
             if self._error is not None:

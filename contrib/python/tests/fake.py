@@ -86,6 +86,11 @@ class Engine:
             shapes = {r["shape"][1:] if ragged else r["shape"] for r in requests}
             if len(shapes) > 1:
                 raise errors.Mismatch(f"{requests[0]['name']}: ranks gave different shapes: {shapes}")
+            if requests[0]["kind"] == constants.ALLTOALL:
+                for r in requests:
+                    rows = r["splits"]
+                    if len(rows) != len(requests) or min(rows) < 0 or sum(rows) > r["shape"][0]:
+                        raise errors.InvalidArgument(f"{r['name']}: splits {rows} of {r['shape']}")
             run(requests)
         except errors.GorunError as error:
             for request in requests:

@@ -49,6 +49,20 @@ def differs(submit, what):
     raise AssertionError(f"{what}: not refused")
 
 
+def told(submit, what):
+    """What the last rank has wrong by itself is its ValueError, and others hear what it is."""
+    since = time.monotonic()
+    try:
+        hvd.synchronize(submit())
+    except ValueError:
+        assert last
+    except hvd.HorovodInternalError as e:
+        assert not last and f"rank {size - 1}" in str(e) and what in str(e), e
+    else:
+        raise AssertionError(f"{what}: not refused")
+    assert time.monotonic() - since < 10
+
+
 if size > 1:
     for turn in range(2):
         agreed("g", F, D)
@@ -83,6 +97,49 @@ if size > 1:
                 continue
             raise AssertionError("what all ranks get wrong was done")
         assert np.array_equal(hvd.broadcast(ones * rank, 0, name="root"), 0 * ones)
+
+        one = [1] * size
+        for splits, what in (
+            ([2] * size, f"splits are {2 * size} rows, more than there are"),
+            ([1] * (size + 1), "splits are not one for each rank"),
+            ([], "splits are not one for each rank"),
+            ([-1, *one[1:]], "splits have -1 rows for a rank"),
+        ):
+            mine = splits if last else one
+            told(lambda s=mine: hvd.alltoall_async(np.ones(size, F), s, name="a2a"), what)
+            told(lambda s=splits: hvd.scatter_async(np.ones(size, F), size - 1, s, name="deal"), what)
+        told(lambda: hvd.alltoall_async(np.ones(size + last, F), name="a2a"), f"{size + 1} rows cannot be dealt")
+        assert hvd.alltoall(np.full(size, rank), one, name="a2a")[0].tolist() == list(range(size))
+        assert hvd.scatter(np.arange(size), size - 1, one, name="deal").tolist() == [rank]
+
+    # Of a group that a Ctrl-C cut short between two of its tensors nothing is left.
+    session, submit = basics.world().session, basics.world().session.submit
+    for cut, late in ((1, True), (2, False), (2, True), (3, False)):
+        calls = 0
+
+        def interrupted(*args, cut=cut, late=late, **options):
+            global calls
+            calls += 1
+            if calls == cut and not late:
+                raise KeyboardInterrupt
+            number = submit(*args, **options)
+            if calls == cut:
+                raise KeyboardInterrupt
+            return number
+
+        session.submit = interrupted
+        try:
+            hvd.grouped_allreduce_async(group(F, D, W), name="cut")
+            raise AssertionError("it was not interrupted")
+        except KeyboardInterrupt:
+            pass
+        finally:
+            session.submit = submit
+        since = time.monotonic()
+        while session._open:  # until the daemon has answered
+            assert time.monotonic() - since < 10, f"a group that was cut in part {cut} is in flight"
+            basics.world()._sweep()
+        agreed("cut", F, D, W)
 
     # Where there is no room for all of a group, nothing of it is submitted.
     hvd.barrier()
