@@ -25,7 +25,7 @@ from typing import Any, Callable, TypeVar
 from . import lane as lane_module
 from . import message
 from .arena import Arena, Block, Region
-from .constants import ALLREDUCE, JOIN, MAX_IN_FLIGHT, SUM
+from .constants import ALLREDUCE, FLOAT32, FOLLOWS, JOIN, MAX_IN_FLIGHT, SUM
 from .errors import Aborted, GorunError, InvalidArgument, Shutdown, error
 from .lane import Lanes
 from .session import Result, Session
@@ -84,6 +84,7 @@ class DaemonSession(Session):
         self._sleepers = 0
         self._reader = 0  # the thread that reads, 0 for none
         self._open: dict[int, _Pending] = {}  # by handle
+        self._followers: list[int] = []  # handles of operations that the daemon holds until their head comes
         self._requests: dict[int, _Pending] = {}
         self._welcome = _Pending()
         self._goodbye = _Pending()
@@ -181,6 +182,8 @@ class DaemonSession(Session):
         while handle in self._open:
             handle = next(self._handles) & 0x7FFFFFFF
         self._open[handle] = pending
+        if splits is FOLLOWS:
+            self._followers.append(handle)
         try:
             self._socket.send(
                 message.submit(
@@ -204,7 +207,23 @@ class DaemonSession(Session):
             if isinstance(e, OSError):
                 raise self._lost(e) from None
             raise
+        if self._followers and kind == ALLREDUCE and splits and splits is not FOLLOWS:
+            self._followers.clear()  # this is their head
         return handle
+
+    def desert(self) -> list[int]:
+        # A head without a tensor, which the daemon refuses with all that follows it: of these the last one, whose
+        # submission may have been interrupted too, is the only one that it may not know.
+        left = [handle for handle in self._followers if handle in self._open]
+        if self._followers:
+            none = (message.NONE, 0, 0)
+            head, splits = next(self._handles) & 0x7FFFFFFF, self._followers
+            name = "interrupted"
+            self._send(
+                message.submit(head, ALLREDUCE, name, FLOAT32, SUM, 0, 0, 1.0, 1.0, none, none, (1,), splits)
+            )
+            self._followers.clear()
+        return left
 
     def room(self) -> int:
         return MAX_IN_FLIGHT - len(self._open)

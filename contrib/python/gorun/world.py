@@ -130,22 +130,39 @@ class World:
                     raise ValueError(DUPLICATE)
             if len(parts) > 1:
                 self._check(parts)
-            timeline = self.timeline
-            for key, request in parts:
-                since = timeline.now() if timeline else 0.0
-                if request.get("splits") is LEADS:
-                    request["splits"] = [number for _, number in submitted]
-                try:
-                    number = self.session.submit(name=key[1], group=key[0], **request)
-                except errors.InvalidArgument:
-                    raise
-                except errors.GorunError as error:
-                    raise HorovodInternalError(str(error)) from error
+            try:
+                self._hand_in(parts, submitted)
+            except BaseException:
+                if len(parts) > 1:
+                    self._desert(parts, submitted)
+                raise
+
+    def _hand_in(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
+        timeline = self.timeline
+        for key, request in parts:
+            since = timeline.now() if timeline else 0.0
+            if request.get("splits") is LEADS:
+                request["splits"] = [number for _, number in submitted]
+            try:
+                number = self.session.submit(name=key[1], group=key[0], **request)
+            except errors.InvalidArgument:
+                raise
+            except errors.GorunError as error:
+                raise HorovodInternalError(str(error)) from error
+            submitted.append((key, number))
+            self._names[key] = number
+            if timeline:
+                what = {field: request[field] for field in ("kind", "dtype", "shape")}
+                timeline.submitted(number, since, name=key[1], **what)
+
+    def _desert(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
+        """Leave nothing in flight of parts that follow one which was not submitted, because of a Ctrl-C."""
+        known = {number for _, number in submitted}
+        for number in self.session.desert():
+            if number not in known:  # submit() was interrupted before it returned
+                key = parts[len(submitted)][0]
                 submitted.append((key, number))
                 self._names[key] = number
-                if timeline:
-                    what = {field: request[field] for field in ("kind", "dtype", "shape")}
-                    timeline.submitted(number, since, name=key[1], **what)
 
     def _check(self, parts: Sequence[Part]) -> None:
         """Refuse what the session would refuse in the middle."""
