@@ -34,6 +34,7 @@ type operation struct {
 // waited is what was last said about an operation.
 type waited struct {
 	kind, missing string
+	absent        []wire.Missing // the same
 	since         time.Time
 }
 
@@ -100,6 +101,7 @@ func (j *job) judgeStalls() {
 		}
 		return fmt.Sprintf("waits for %s since %s", w.missing, ago(now.Sub(w.since)))
 	})
+	j.showCrossings(fresh, late)
 	j.showStalls(gone, s.shown, func(w waited, several bool) string {
 		if several {
 			return fmt.Sprintf("are over after up to %s", ago(now.Sub(w.since)))
@@ -144,12 +146,15 @@ func (j *job) lateOperations(now time.Time) (late map[operation]waited, over *op
 			// The oldest answer is the nearest to the truth.
 			since := now.Add(-time.Duration(w.AgeMS) * time.Millisecond)
 			if old, ok := late[op]; !ok || since.Before(old.since) {
-				late[op] = waited{w.Kind, "", since}
+				late[op] = waited{kind: w.Kind, since: since}
 			}
 		}
 	}
 	for op, w := range late {
 		w.missing = j.missing(op)
+		for host, ranks := range j.missingByHost(op) {
+			w.absent = append(w.absent, wire.Missing{Host: host, Ranks: ranks})
+		}
 		late[op] = w
 	}
 	return late, over
@@ -229,6 +234,41 @@ func (j *job) showStalls(ops []operation, of map[operation]waited, say func(w wa
 		}
 		j.spec.Note("gorun: stall: %s %s", what, say(first, len(names) > 1))
 		ops = rest
+	}
+}
+
+// showCrossings prints a line for all operations of one name in which ranks wait for each other, if one of them is new.
+func (j *job) showCrossings(fresh []operation, late map[operation]waited) {
+	var ops []wire.Waiting
+	for op, w := range late {
+		ops = append(ops, wire.Waiting{Kind: w.kind, Name: op.name, Group: op.group, Missing: w.absent})
+	}
+	slices.SortFunc(ops, func(a, b wire.Waiting) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), strings.Compare(a.Name, b.Name))
+	})
+	lines := 0
+	for _, crossing := range wire.Crossings(ops) {
+		if !slices.ContainsFunc(crossing, func(c wire.Crossed) bool {
+			return slices.Contains(fresh, operation{ops[c.Op].Group, ops[c.Op].Name})
+		}) {
+			continue
+		}
+		if lines++; lines > mostLines {
+			return
+		}
+		var parts []string
+		for _, c := range crossing {
+			var who []string
+			for _, m := range c.Ranks {
+				who = append(who, listRanks(m.Ranks)+" on "+m.Host)
+			}
+			what, name := ops[c.Op].Called()
+			part := fmt.Sprintf("%s in %s", strings.Join(who, " and "), describeOperation(operation{ops[c.Op].Group, name}, what))
+			if !slices.Contains(parts, part) { // each tensor of a group is an operation
+				parts = append(parts, part)
+			}
+		}
+		j.spec.Note("gorun: stall: the same name, different operations: %s; call the same one on all of them", strings.Join(parts, ", "))
 	}
 }
 

@@ -2,12 +2,70 @@ package launcher_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"gorun/launcher"
 	"gorun/rendezvous/wire"
 )
+
+// TestStallNamesCrossings: ranks that wait for each other under one name in different operations are told so.
+func TestStallNamesCrossings(t *testing.T) {
+	ops := func(host string, ranks ...int) []wire.Waiting {
+		missing := []wire.Missing{{Host: host, Ranks: ranks}}
+		return []wire.Waiting{{Kind: "allreduce", Name: "allreduce.x", AgeMS: 1200, Late: true, Missing: missing},
+			{Kind: "allgather", Name: "allgather.y_1of2", Group: 3, AgeMS: 1100, Late: true, Missing: missing},
+			{Kind: "allgather", Name: "allgather.y_2of2", Group: 3, AgeMS: 1100, Late: true, Missing: missing}}
+	}
+	others := func(host string, ranks ...int) []wire.Waiting {
+		missing := []wire.Missing{{Host: host, Ranks: ranks}}
+		return []wire.Waiting{{Kind: "broadcast", Name: "broadcast.x", AgeMS: 1200, Late: true, Missing: missing},
+			{Kind: "allgather", Name: "allgather.y", Group: 3, AgeMS: 1100, Late: true, Missing: missing}}
+	}
+	ask := make(chan bool, 1)
+	daemon := func(reports *wire.Stalled, asks bool) func(*conversation) {
+		return func(c *conversation) {
+			if !c.begin() {
+				return
+			}
+			if !asks {
+				ask <- true
+			} else if <-ask {
+				c.say(&wire.Stalled{Ops: reports.Ops})
+			}
+			for {
+				switch c.hear().(type) {
+				case nil:
+					return
+				case *wire.AskStalled:
+					c.say(reports)
+					for _, r := range c.at.Ranks {
+						c.say(&wire.Exited{Process: r.Process})
+					}
+					c.end()
+					return
+				}
+			}
+		}
+	}
+	a := &wire.Stalled{Asked: true, Ops: slices.Concat(ops("b", 2, 3), others("a", 0, 1))}
+	s := &script{t: t, daemons: map[string]func(*conversation){"a": daemon(a, true), "b": daemon(&wire.Stalled{Asked: true, Ops: a.Ops}, false)}}
+	_, notes, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Verbose = false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(notes, "\n")
+	for _, want := range []string{
+		`gorun: stall: the same name, different operations: ranks 0,1 on a in allreduce "x", ranks 2,3 on b in broadcast "x"; call the same one on all of them`,
+		`gorun: stall: the same name, different operations: ranks 2,3 on b in allgather "y" of process set 3, ranks 0,1 on a in allgather of 2 tensors "y" of process set 3; call the same one on all of them`,
+		`gorun: stall: allreduce "allreduce.x", allgather "allgather.y_1of2" of process set 3, allgather "allgather.y_2of2" of process set 3 wait for ranks 2,3 on b since`,
+	} {
+		if strings.Count(got, want) != 1 {
+			t.Errorf("notes:\n%s\nwithout\n%s", got, want)
+		}
+	}
+}
 
 // TestStallNamesRanks: the launcher puts together what the daemons know, says it once, says when it changes, and
 // when it is over.

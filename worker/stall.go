@@ -17,6 +17,8 @@ const (
 	// stallWarning is how long an operation may wait for a rank before somebody is told, unless the job says
 	// otherwise.
 	stallWarning = 60 * time.Second
+	// crossedWarning is how long ranks may wait for each other in different operations of one name.
+	crossedWarning = time.Second
 	// maxReported bounds the operations of a report.
 	maxReported = 1000
 )
@@ -132,7 +134,26 @@ func stalled(open []collective.Stall, now time.Time, l stallLimits) *wire.Stalle
 		}
 		report.Ops = append(report.Ops, op)
 	}
+	if l.warn > 0 {
+		markCrossed(report.Ops)
+	}
 	return report
+}
+
+// markCrossed has operations count as late in which ranks wait for each other. They may still meet, if each of them does not
+// wait for its operation but for something else; so this is no reason to fail them.
+func markCrossed(ops []wire.Waiting) {
+	old := slices.Clone(ops)
+	for i := range old {
+		if old[i].AgeMS < crossedWarning.Milliseconds() {
+			old[i].Missing = nil
+		}
+	}
+	for _, crossing := range wire.Crossings(old) {
+		for _, c := range crossing {
+			ops[c.Op].Late = true
+		}
+	}
 }
 
 // giveUp fails everything that ranks of this host wait for.

@@ -45,3 +45,21 @@ func TestStalledReport(t *testing.T) {
 		t.Errorf("%d operations and %d more", len(r.Ops), r.More)
 	}
 }
+
+// Ranks that wait for each other in different operations of one name are late soon, but not if nobody wants to know.
+func TestStalledReportOfCrossings(t *testing.T) {
+	now := time.Unix(1000, 0)
+	stall := func(name string, kind collective.Kind, age time.Duration, rank int) collective.Stall {
+		return collective.Stall{Kind: kind, Name: name, Since: now.Add(-age), Missing: []collective.Absent{{Host: "b", Ranks: []int{rank}}}}
+	}
+	open := []collective.Stall{stall("allreduce.x", collective.Allreduce, 3*time.Second, 1), stall("allgather.x", collective.Allgather, time.Second, 0),
+		stall("allreduce.y", collective.Allreduce, time.Second, 1), stall("allgather.y", collective.Allgather, 900*time.Millisecond, 0)}
+	for warn, want := range map[time.Duration]int{time.Minute: 2, 0: 0} {
+		r := stalled(open, now, stallLimits{warn: warn})
+		for i, op := range r.Ops {
+			if op.Late != (i < want) || op.Over {
+				t.Errorf("with a limit of %v, operation %d: %+v", warn, i, op)
+			}
+		}
+	}
+}
