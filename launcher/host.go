@@ -25,7 +25,8 @@ type event struct {
 	// session is that of the daemon, with up.
 	session string
 	msg     wire.Message
-	err     *HostError // the last event of this host, unless it said Done
+	err     *HostError      // the last event of this host, unless it said Done
+	seen    chan<- struct{} // closed when it was handled; nil if nobody waits for that
 }
 
 // host is the conversation with one daemon. Its goroutines: talk (dial, then read) and the writer.
@@ -194,6 +195,19 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 			// Before it is told: with the last word of the last host the job is over, and all connections are cut.
 			// A goodbye that is cut off would be said anew, by another login.
 			d.Close()
+		}
+		if _, started := msg.(*wire.Started); started && h.spec.Watch != nil {
+			// Its output goes past the loop, and is not to be shown before it.
+			seen := make(chan struct{})
+			if !report(event{msg: msg, seen: seen}) {
+				return
+			}
+			select {
+			case <-seen:
+			case <-ctx.Done():
+				return
+			}
+			continue
 		}
 		if !report(event{msg: msg}) || done {
 			return

@@ -219,6 +219,9 @@ func (j *job) loop(ctx context.Context) error {
 		select {
 		case ev := <-j.events:
 			j.handle(ev)
+			if ev.seen != nil {
+				close(ev.seen)
+			}
 		case list := <-lists:
 			j.discovered(list)
 		case number := <-j.kept():

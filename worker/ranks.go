@@ -73,13 +73,15 @@ func (d *daemon) startRanks(ctx context.Context) {
 		}
 		argv, dir := d.program(r, gpu)
 		bound := d.binding(r)
+		told := make(chan struct{})
 		pid := d.ranks.Start(proc.Spec{Process: r.Process, Argv: argv, Env: env, Dir: dir, Stdin: r.Process == 0, Inherit: inherit, CPUs: bound.CPUs, Nodes: bound.Nodes},
-			&output{d.out, r.Process, wire.Stdout}, &output{d.out, r.Process, wire.Stderr})
+			&output{d.out, r.Process, wire.Stdout, told}, &output{d.out, r.Process, wire.Stderr, told})
 		d.running[r.Process] = true
 		if pid != 0 {
 			d.pids[r.Process] = pid
 			d.out.Write(&wire.Started{Process: r.Process, PID: pid})
 		}
+		close(told)
 	}
 }
 
@@ -136,9 +138,11 @@ type output struct {
 	to      *wire.Writer
 	process int
 	stream  wire.Stream
+	told    <-chan struct{} // closed when the launcher has been told that the rank runs
 }
 
 func (o *output) Write(b []byte) (int, error) {
+	<-o.told
 	if err := o.to.Write(&wire.Output{Process: o.process, Stream: o.stream, Data: b}); err != nil {
 		return 0, err
 	}
