@@ -71,3 +71,30 @@ func TestTimeoutNamesRanks(t *testing.T) {
 		}
 	}
 }
+
+// crossed is a program whose ranks wait for each other under one name in different operations, and go on: each calls the other's, too.
+const crossed = `
+import time
+import numpy as np
+import gorun.numpy as hvd
+hvd.init()
+calls = [lambda: hvd.allreduce_async(np.ones(3), name="x"), lambda: hvd.allgather_async(np.ones(3), name="x")]
+if hvd.rank() == 1:
+    calls.reverse()
+handles = [calls[0]()]
+time.sleep(4)
+handles.append(calls[1]())
+for handle in handles:
+    hvd.synchronize(handle)
+`
+
+// TestStallOfCrossings: that ranks wait for each other in different operations is said long before the usual time; and nothing
+// fails, because they may come to the others' operation, too.
+func TestStallOfCrossings(t *testing.T) {
+	c := newCluster(t, 2)
+	r := c.gorun("-np", "2", "-H", "host1,host2", python, "-c", crossed)
+	want := `gorun: stall: the same name, different operations: rank 1 on host2 in allgather "x", rank 0 on host1 in allreduce "x"; call the same one on all of them`
+	if r.code != 0 || strings.Count(r.stderr, want) != 1 {
+		t.Errorf("exit code %d, want 0 and once %s in\n%s", r.code, want, r.stderr)
+	}
+}
