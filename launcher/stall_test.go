@@ -23,34 +23,38 @@ func TestStallNamesCrossings(t *testing.T) {
 		return []wire.Waiting{{Kind: "broadcast", Name: "broadcast.x", AgeMS: 1200, Late: true, Missing: missing},
 			{Kind: "allgather", Name: "allgather.y", Group: 3, AgeMS: 1100, Late: true, Missing: missing}}
 	}
-	ask := make(chan bool, 1)
-	daemon := func(reports *wire.Stalled, asks bool) func(*conversation) {
+	report := slices.Concat(ops("b", 2, 3), others("a", 0, 1))
+	there := make(chan bool, 1) // the other daemon
+	daemon := func(speaks bool) func(*conversation) {
 		return func(c *conversation) {
 			if !c.begin() {
 				return
 			}
-			if !asks {
-				ask <- true
-			} else if <-ask {
-				c.say(&wire.Stalled{Ops: reports.Ops})
+			if speaks {
+				<-there
+				c.say(&wire.Stalled{Ops: report})
+			} else {
+				there <- true
 			}
-			for {
+			for asked := 0; asked < 2; {
 				switch c.hear().(type) {
 				case nil:
 					return
 				case *wire.AskStalled:
-					c.say(reports)
-					for _, r := range c.at.Ranks {
-						c.say(&wire.Exited{Process: r.Process})
+					asked++
+					c.say(&wire.Stalled{Asked: true, Ops: report})
+					if speaks && asked == 1 { // what was answered is judged when both are asked again
+						c.say(&wire.Stalled{Ops: report})
 					}
-					c.end()
-					return
 				}
 			}
+			for _, r := range c.at.Ranks {
+				c.say(&wire.Exited{Process: r.Process})
+			}
+			c.end()
 		}
 	}
-	a := &wire.Stalled{Asked: true, Ops: slices.Concat(ops("b", 2, 3), others("a", 0, 1))}
-	s := &script{t: t, daemons: map[string]func(*conversation){"a": daemon(a, true), "b": daemon(&wire.Stalled{Asked: true, Ops: a.Ops}, false)}}
+	s := &script{t: t, daemons: map[string]func(*conversation){"a": daemon(true), "b": daemon(false)}}
 	_, notes, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Verbose = false })
 	if err != nil {
 		t.Fatal(err)
