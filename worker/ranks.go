@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"gorun/collective"
+	"gorun/rendezvous/resume"
 	"gorun/rendezvous/wire"
 	"gorun/worker/proc"
 )
@@ -21,6 +23,11 @@ import (
 // gone. A rank that dies of an exception says goodbye first and exits a little later: its exit is to be
 // reported before those of the ranks that fail because of it.
 const farewell = 2 * time.Second
+
+// parting is how long the end of a rank of an elastic job is kept back that came by a signal which ends all there is on a host that
+// is shut down: whether it ends this daemon too is known by then. If so, the host is lost, and may come back; the rank's slot did
+// not fail.
+const parting = 200 * time.Millisecond
 
 // startRanks starts those processes of the roster that do not run yet.
 func (d *daemon) startRanks(ctx context.Context) {
@@ -169,14 +176,20 @@ func (d *daemon) feed(ctx context.Context) {
 
 // exited takes the end of a process.
 func (d *daemon) exited(ctx context.Context, e proc.Exit) {
-	if e.Code != 0 || d.stopping || d.pmi == nil || !d.pmi.Inside(e.Process) {
+	switch {
+	case d.job.Elastic && !d.stopping && !d.dropped[e.Process] && (e.Signal == syscall.SIGTERM || e.Signal == syscall.SIGHUP):
+		d.wg.Go(func() {
+			resume.Pause(ctx, cmp.Or(d.cfg.parting, parting))
+			d.post(ctx, func() { d.ended(e, false) })
+		})
+	case e.Code != 0 || d.stopping || d.pmi == nil || !d.pmi.Inside(e.Process):
 		d.ended(e, false)
-		return
+	default:
+		d.wg.Go(func() { // its last words may not be read yet
+			unfinished := !d.pmi.Left(e.Process)
+			d.post(ctx, func() { d.ended(e, unfinished) })
+		})
 	}
-	d.wg.Go(func() { // its last words may not be read yet
-		unfinished := !d.pmi.Left(e.Process)
-		d.post(ctx, func() { d.ended(e, unfinished) })
-	})
 }
 
 // ended reports the end of a process, then tells the engine that it is gone, in this order. Of an MPI program that has not

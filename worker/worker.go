@@ -60,7 +60,7 @@ type Config struct {
 	// Tie learns from the daemon which of its peers hear the launcher, and tells them whether this one does; nil for no.
 	Tie *Tie
 
-	linkPatience time.Duration // in place of the constant, for tests; 0 for that
+	linkPatience, parting time.Duration // in place of the constants, for tests; 0 for those
 }
 
 const (

@@ -70,11 +70,12 @@ func TestMachineEnv(t *testing.T) {
 
 // conversation is a launcher's side of a daemon that runs in this process.
 type conversation struct {
-	t     *testing.T
-	to    *wire.Writer
-	from  *wire.Reader
-	hang  func() // closes the daemon's input
-	ended chan error
+	t       *testing.T
+	to      *wire.Writer
+	from    *wire.Reader
+	hang    func() // closes the daemon's input
+	ended   chan error
+	elastic bool // its job
 }
 
 func startDaemon(t *testing.T) *conversation { return startDaemonIn(t, t.Context(), 0) }
@@ -138,7 +139,7 @@ func (c *conversation) enter(later bool, argv []string, strangers ...wire.Peer) 
 	if hello := await[*wire.Hello](c); hello.Proto != wire.Proto || hello.Version != "test" {
 		c.t.Errorf("hello %+v", hello)
 	}
-	job := &wire.Job{ID: "0123456789abcdef", Secret: make([]byte, 32), Name: "here", Alone: true, Slots: 1, Argv: argv, Dir: "/", GraceMS: 1000}
+	job := &wire.Job{ID: "0123456789abcdef", Secret: make([]byte, 32), Name: "here", Alone: true, Elastic: c.elastic, Slots: 1, Argv: argv, Dir: "/", GraceMS: 1000}
 	if err := c.to.Write(job); err != nil {
 		c.t.Fatal(err)
 	}
@@ -315,6 +316,46 @@ func TestUnfinished(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestShutDown: a host that is shut down ends its ranks and its daemon at once, whichever is heard first: a rank that ends so has
+// not failed. One that is ended alone has.
+func TestShutDown(t *testing.T) {
+	running, stop := context.WithCancelCause(t.Context())
+	c := startDaemonWith(t, running, Config{parting: 2 * time.Second})
+	c.elastic = true
+	c.begin("sleep", "1000")
+	if err := syscall.Kill(await[*wire.Started](c).PID, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond) // the rank ends first
+	stop(errors.New("stopped by SIGTERM"))
+	if f := await[*wire.Failed](c); f.Text != "stopped by SIGTERM" {
+		t.Errorf("the daemon says %+v", f)
+	}
+	if e := await[*wire.Exited](c); !e.Asked || e.Signal != int(syscall.SIGTERM) {
+		t.Errorf("exit %+v", e)
+	}
+	if err := c.end(); err != nil {
+		t.Error(err)
+	}
+
+	c = startDaemon(t)
+	c.elastic = true
+	c.begin("sleep", "1000")
+	if err := syscall.Kill(await[*wire.Started](c).PID, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if e := await[*wire.Exited](c); e.Asked || e.Code != 143 {
+		t.Errorf("exit %+v", e)
+	}
+	if err := c.to.Write(&wire.Stop{}); err != nil {
+		t.Fatal(err)
+	}
+	await[*wire.Done](c)
+	if err := c.end(); err != nil {
+		t.Error(err)
 	}
 }
 

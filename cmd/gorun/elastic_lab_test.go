@@ -431,6 +431,33 @@ func TestPoweredOffHostReturns(t *testing.T) {
 	j.end(3)
 }
 
+// TestHostShutsDown: a host is shut down in good order, and everything there gets TERM, its rank first. That has failed nothing:
+// the host is lost, and tried again as any that was.
+func TestHostShutsDown(t *testing.T) {
+	needTorch(t)
+	c := newCluster(t, 3)
+	j := c.trainOn("--min-np", "1", "-H", "host1:1,host2:1,host3:1")
+	j.await(`is rank 2 of 3`)
+	j.await(`batch 30$`)
+	struck := time.Now()
+	all := c.Host(3).Processes()
+	for _, what := range []string{"train.py", "gorun worker", "sshd: root"} {
+		for _, p := range all {
+			if strings.Contains(p.Args, what) {
+				syscall.Kill(p.PID, syscall.SIGTERM) // it may have ended with the one before
+			}
+		}
+	}
+	j.again(2, struck)
+	j.await(`gorun: host3 is lost: `)
+	j.await(`gorun: host3 is tried again in `)
+	if lines, _ := j.out.find(`gorun: rank 2 on host3`); len(lines) > 0 {
+		t.Errorf("the rank is said to have failed: %q\n%s", lines, j.out)
+	}
+	j.enough()
+	j.end(2)
+}
+
 // TestScale: hosts come and go as a script says, under load.
 func TestScale(t *testing.T) {
 	needTorch(t)
