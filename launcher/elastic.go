@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"gorun/launcher/elastic"
@@ -344,7 +345,7 @@ func (j *job) elasticEvent(h *host, ev event) {
 		j.decide(elastic.Committed{Host: h.id, Epoch: msg.World.Epoch})
 	case *wire.Rejoining:
 		if j.owns(h, msg.Process) {
-			j.decide(elastic.Rejoining{Process: msg.Process, Epoch: msg.Epoch})
+			j.decide(elastic.Rejoining{Process: msg.Process, Epoch: msg.Epoch, Why: strings.Join(strings.Fields(msg.Why), " ")})
 		}
 	case *wire.Exited:
 		if !j.owns(h, msg.Process) || j.exited[msg.Process] { // it may be said again to a launcher that took over

@@ -25,7 +25,7 @@ func (d *daemon) account() {
 		}
 		for _, process := range slices.Sorted(maps.Keys(d.waiting)) {
 			if d.running[process] {
-				d.out.Write(&wire.Rejoining{Process: process, Epoch: d.waiting[process]})
+				d.out.Write(d.waiting[process])
 			}
 		}
 		for peer, w := range d.absent.links {

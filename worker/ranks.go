@@ -234,13 +234,13 @@ func (d *daemon) left(ctx context.Context, process int, epoch uint32) {
 }
 
 // rejoining tells the others at once that a process has left the world for good: it waits for the next one.
-func (d *daemon) rejoining(process int, epoch uint32) {
-	if epoch != d.began {
+func (d *daemon) rejoining(r *wire.Rejoining) {
+	if r.Epoch != d.began {
 		return // the next one is under way
 	}
-	d.leave(process)
-	d.waiting[process] = epoch
-	d.out.Write(&wire.Rejoining{Process: process, Epoch: epoch})
+	d.leave(r.Process)
+	d.waiting[r.Process] = r
+	d.out.Write(r)
 }
 
 // leave takes a process out of the present world.

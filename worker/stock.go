@@ -61,7 +61,7 @@ func (d *daemon) place(r wire.Rank) kvhttp.Place {
 func (d *daemon) askPlace(process int, answer chan<- kvhttp.Place) {
 	d.stock.asking[process] = answer
 	if d.stock.seated[process] == d.began {
-		d.rejoining(process, d.began)
+		d.rejoining(&wire.Rejoining{Process: process, Epoch: d.began})
 		return
 	}
 	d.seatStock()

@@ -195,13 +195,13 @@ type daemon struct {
 	// All by process.
 	running  map[int]bool // those that have not ended
 	exits    map[int]*wire.Exited
-	waiting  map[int]uint32      // those that wait for the world after this one
-	started  map[int]bool        // those that ever ran
-	pids     map[int]int         // of those that were started
-	leaving  map[int]*time.Timer // those that said goodbye while they run
-	gone     map[int]bool        // those the engine no longer counts on in the present world
-	aborted  map[int]int         // exit codes of those that called MPI_Abort
-	dropped  map[int]bool        // those that were ended because a roster has them no more
+	waiting  map[int]*wire.Rejoining // those that wait for the world after this one
+	started  map[int]bool            // those that ever ran
+	pids     map[int]int             // of those that were started
+	leaving  map[int]*time.Timer     // those that said goodbye while they run
+	gone     map[int]bool            // those the engine no longer counts on in the present world
+	aborted  map[int]int             // exit codes of those that called MPI_Abort
+	dropped  map[int]bool            // those that were ended because a roster has them no more
 	stopping bool
 	stops    int  // orders to stop that are being carried out
 	orphan   bool // nobody listens any more
@@ -246,7 +246,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.pids, d.started, d.dropped = map[int]int{}, map[int]bool{}, map[int]bool{}
 	d.running, d.leaving, d.gone, d.tokens = map[int]bool{}, map[int]*time.Timer{}, map[int]bool{}, map[int][32]byte{}
 	d.aborted = map[int]int{}
-	d.exits, d.waiting = map[int]*wire.Exited{}, map[int]uint32{}
+	d.exits, d.waiting = map[int]*wire.Exited{}, map[int]*wire.Rejoining{}
 	d.absent, d.unreached = newAbsences(), newUnreached()
 	d.directory = newDirectory()
 	d.where.peers = map[int]*wire.Moved{}
@@ -489,8 +489,10 @@ func (d *daemon) sent() (bytes uint64) {
 func (d *daemon) openRanks(ctx context.Context) error {
 	var err error
 	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: farewells{d.engine, d, ctx}, Log: d.log, ArenaLimit: d.memory(),
-		Sent:   d.sent,
-		Rejoin: func(process int, epoch uint32) { d.post(ctx, func() { d.rejoining(process, epoch) }) },
+		Sent: d.sent,
+		Rejoin: func(process int, epoch uint32, why string) {
+			d.post(ctx, func() { d.rejoining(&wire.Rejoining{Process: process, Epoch: epoch, Why: why}) })
+		},
 		Wanted: func() { d.post(ctx, d.want) },
 		Setenv: func(_ int, name, value string) { d.post(ctx, func() { d.setEnv(name, value) }) }})
 	if d.socket, err = d.sessions.Listen(); err != nil {

@@ -65,6 +65,7 @@ type Exited struct{ Process, Code int }
 type Rejoining struct {
 	Process int
 	Epoch   uint32
+	Why     string // the first error that it was told of there, "" for none
 }
 
 // Committed says that a host has entered the world of an epoch.

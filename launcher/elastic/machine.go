@@ -72,6 +72,7 @@ type process struct {
 	ok           bool   // exited with 0
 	dismissed    bool   // no longer wanted
 	left         uint32 // the last epoch whose world it has left
+	why          string // the first error that it was told of there
 }
 
 // New returns the machine of a job whose policy has passed Check.
@@ -104,7 +105,9 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 		}
 	case Rejoining:
 		if p := m.process(ev.Process); p != nil && ev.Epoch <= m.epoch {
-			p.left = max(p.left, ev.Epoch)
+			if ev.Epoch > p.left {
+				p.left, p.why = ev.Epoch, ev.Why
+			}
 		}
 	case Interrupted:
 		if m.broken == "" && m.epoch > 0 {
@@ -444,6 +447,11 @@ func (m *Machine) changes(keep []*process, add []slot) string {
 		}
 	}
 	if said == nil {
+		for _, p := range m.live() {
+			if p.why != "" && p.left == m.epoch {
+				return fmt.Sprintf("every process asked for another world, process %d after an error: %s", p.number, p.why)
+			}
+		}
 		return "every process asked for another world"
 	}
 	return strings.Join(said, " and ")

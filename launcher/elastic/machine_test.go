@@ -413,6 +413,16 @@ func TestReason(t *testing.T) {
 			t.Errorf("world %d: because %s, want %s", i+2, got, tt.want)
 		}
 	}
+
+	j = elasticJob(t, e.Policy{NP: 4, MinNP: 2, ResetLimit: -1, Timeout: time.Minute})
+	step(e.Rejoining{Process: 0, Epoch: 1}, e.Rejoining{Process: 1, Epoch: 1, Why: "allreduce \"x\": the shapes differ"},
+		e.Rejoining{Process: 1, Epoch: 1, Why: "said again"}, e.Rejoining{Process: 2, Epoch: 1, Why: "process 1 has left"})
+	if got, want := leave(1, 3), "every process asked for another world, process 1 after an error: allreduce \"x\": the shapes differ"; got != want {
+		t.Errorf("because %s, want %s", got, want)
+	}
+	if got, want := leave(2, 0, 1, 2, 3), "every process asked for another world"; got != want {
+		t.Errorf("because %s, want %s: the error was in the world before", got, want)
+	}
 }
 
 // TestInterrupted: a world that cannot go on is followed by one with the same members.

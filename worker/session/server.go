@@ -67,8 +67,9 @@ type Config struct {
 	Job    string // identifies the job in WELCOME (16 bytes of it) and in the socket's name
 	Engine Engine
 	Log    *slog.Logger
-	// Rejoin is told when a process that has left the world of an epoch waits for a later one; may be nil.
-	Rejoin     func(process int, epoch uint32)
+	// Rejoin is told when a process that has left the world of an epoch waits for a later one, and of the first error there was for it, ""
+	// for none; may be nil.
+	Rejoin     func(process int, epoch uint32, why string)
 	Wanted     func()                                // a process waits for the first world; may be nil
 	ArenaLimit int64                                 // bytes of shared memory a rank may have
 	Handshake  time.Duration                         // for a rank to say who it is; 10 s if 0
@@ -105,6 +106,7 @@ type expected struct {
 	budget *shm.Budget
 	live   *session // nil if not connected
 	left   uint32   // the epoch of the last world that it took part in and left
+	why    string   // its first error there
 }
 
 // New returns a server; Listen and Run start it.
@@ -335,11 +337,11 @@ func (s *Server) want() {
 // rejoin says that the session's process waits for a later world than the one it left, if that is so.
 func (s *Server) rejoin(x *session) {
 	s.mu.Lock()
-	left := s.expected[x.process].left
+	left, why := s.expected[x.process].left, s.expected[x.process].why
 	waits := left > 0 && x.epoch == 0
 	s.mu.Unlock()
 	if waits && s.cfg.Rejoin != nil {
-		s.cfg.Rejoin(x.process, left)
+		s.cfg.Rejoin(x.process, left, why)
 	}
 }
 
@@ -358,8 +360,13 @@ func (s *Server) leave(x *session) {
 		s.leaveLanes(x)
 		s.cfg.Engine.Leave(x.process, epoch, rank)
 	}
+	x.mu.Lock()
+	why := x.failure
+	x.mu.Unlock()
 	s.mu.Lock()
-	e.live, e.left = nil, max(e.left, x.epoch)
+	if e.live = nil; x.epoch > e.left {
+		e.left, e.why = x.epoch, why
+	}
 	s.mu.Unlock()
 }
 

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -53,6 +54,7 @@ type session struct {
 	promises   map[uint32]*promise // follow.go
 	spare      []*operation        // for reuse
 	ended      bool
+	failure    string // the first of its operations that failed
 	sender
 }
 
@@ -380,6 +382,7 @@ func (s *session) complete(handle uint64, r collective.Result) (followers []uint
 	if r.Err != nil {
 		c = completion{handle: o.handle, region: noRegion}
 		c.code, c.text = codeOf(r.Err)
+		s.failure = cmp.Or(s.failure, c.text)
 	}
 	c.took = r.Took
 	s.scratch = appendComplete(s.scratch[:0], &c)

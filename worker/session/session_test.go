@@ -23,6 +23,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// rejoined is a process that waits for a world after that of an epoch.
+type rejoined struct {
+	process int
+	epoch   uint32
+	why     string
+}
+
 // host is a running server with an engine for size ranks, all on this host.
 type host struct {
 	server *session.Server
@@ -32,8 +39,8 @@ type host struct {
 	name   string
 	stop   func()
 
-	rejoined chan [2]int // process and epoch
-	wanted   chan bool   // a value for each rank that waits for the first world
+	rejoined chan rejoined
+	wanted   chan bool // a value for each rank that waits for the first world
 }
 
 func start(t testing.TB, size int) *host { return startBounded(t, size, 0) }
@@ -41,10 +48,10 @@ func start(t testing.TB, size int) *host { return startBounded(t, size, 0) }
 // startBounded starts a server that allows a rank so many operations.
 func startBounded(t testing.TB, size, operations int) *host {
 	t.Helper()
-	h := &host{pool: shm.NewPool(1 << 30), rejoined: make(chan [2]int, 16), wanted: make(chan bool, 16)}
+	h := &host{pool: shm.NewPool(1 << 30), rejoined: make(chan rejoined, 16), wanted: make(chan bool, 16)}
 	h.engine = newEngine(size, h.pool)
 	h.server = session.New(session.Config{Job: "test", Engine: h.engine, ArenaLimit: 1 << 30, Operations: operations,
-		Rejoin: func(process int, epoch uint32) { h.rejoined <- [2]int{process, int(epoch)} }, Wanted: func() { h.wanted <- true }})
+		Rejoin: func(process int, epoch uint32, why string) { h.rejoined <- rejoined{process, epoch, why} }, Wanted: func() { h.wanted <- true }})
 	var err error
 	if h.name, err = h.server.Listen(); err != nil {
 		t.Fatal(err)
@@ -167,6 +174,41 @@ func TestOtherVersionIsToldSo(t *testing.T) {
 	c.ended()
 }
 
+// TestSaysWhyItLeft: of a process that waits for another world it is told what went wrong first for it in the one before.
+func TestSaysWhyItLeft(t *testing.T) {
+	h := start(t, 2)
+	h.begin()
+	var back [2]*client
+	for rank := range back {
+		back[rank] = join(t, h.name, rank)
+	}
+	for _, name := range []string{"x", "y"} {
+		for rank, c := range back {
+			region, _ := c.alloc(64)
+			o := allreduce(uint32(10+rank), region, 8, name)
+			if rank == 1 {
+				o.dtype = kernel.Int32
+			}
+			c.send(o.encode())
+		}
+		for _, c := range back {
+			c.expect(68)
+		}
+	}
+	back[0].send(words(6, 0))
+	back[0].expect(69)
+	again := dial(t, h.name)
+	again.send(helloOf(0, token(0)))
+	select {
+	case got := <-h.rejoined:
+		if got.process != 0 || !strings.HasSuffix(got.why, "disagree about x") {
+			t.Errorf("%+v", got)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("nobody hears that the process waits")
+	}
+}
+
 func TestOneSessionPerRank(t *testing.T) {
 	h := start(t, 1)
 	h.begin()
@@ -189,8 +231,8 @@ func TestOneSessionPerRank(t *testing.T) {
 	back.send(helloOf(0, token(0)))
 	select {
 	case left := <-h.rejoined:
-		if left != [2]int{0, 5} {
-			t.Errorf("process and epoch %v wait", left)
+		if left != (rejoined{process: 0, epoch: 5}) {
+			t.Errorf("process and epoch %+v wait", left)
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("nobody hears that the process waits")
