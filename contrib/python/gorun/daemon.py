@@ -212,16 +212,14 @@ class DaemonSession(Session):
         return handle
 
     def desert(self) -> list[int]:
-        # A head without a tensor, which the daemon refuses with all that follows it: of these the last one, whose
-        # submission may have been interrupted too, is the only one that it may not know.
         left = [handle for handle in self._followers if handle in self._open]
         if self._followers:
+            # A head without memory for its tensor, which the daemon refuses with all that follows it. Only of
+            # the last of these, whose submission may have been cut short too, it may not know.
+            head = next(self._handles) & 0x7FFFFFFF
             none = (message.NONE, 0, 0)
-            head, splits = next(self._handles) & 0x7FFFFFFF, self._followers
-            name = "interrupted"
-            self._send(
-                message.submit(head, ALLREDUCE, name, FLOAT32, SUM, 0, 0, 1.0, 1.0, none, none, (1,), splits)
-            )
+            fields = (head, ALLREDUCE, "interrupted", FLOAT32, SUM, 0, 0, 1.0, 1.0, none, none, (1,))
+            self._send(message.submit(*fields, self._followers))
             self._followers.clear()
         return left
 

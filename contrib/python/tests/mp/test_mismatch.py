@@ -108,7 +108,8 @@ if size > 1:
             mine = splits if last else one
             told(lambda s=mine: hvd.alltoall_async(np.ones(size, F), s, name="a2a"), what)
             told(lambda s=splits: hvd.scatter_async(np.ones(size, F), size - 1, s, name="deal"), what)
-        told(lambda: hvd.alltoall_async(np.ones(size + last, F), name="a2a"), f"{size + 1} rows cannot be dealt")
+        uneven = np.ones(size + last, F)
+        told(lambda x=uneven: hvd.alltoall_async(x, name="a2a"), f"{size + 1} rows cannot be dealt")
         assert hvd.alltoall(np.full(size, rank), one, name="a2a")[0].tolist() == list(range(size))
         assert hvd.scatter(np.arange(size), size - 1, one, name="deal").tolist() == [rank]
 
