@@ -75,9 +75,12 @@ func (j *job) judge(now time.Time) {
 	for _, h := range j.hosts {
 		h.accuses = slices.DeleteFunc(h.accuses, func(s *wire.Silent) bool { return !j.member(j.hosts[s.Peer]) })
 		for _, s := range h.accuses {
-			if j.excused(now, j.hosts[s.Peer]) {
+			switch {
+			case j.excused(now, j.hosts[s.Peer]):
 				j.accusations.Withdraw(h.id, s.Peer)
-			} else {
+			case s.Soon:
+				j.accusations.Foretell(now, h.id, s.Peer)
+			default:
 				j.accusations.Accuse(now, h.id, s.Peer)
 			}
 		}
@@ -123,7 +126,7 @@ func (j *job) member(h *host) bool {
 func (j *job) charge(lost *host) string {
 	for _, h := range j.hosts {
 		for _, s := range h.accuses {
-			if s.Peer == lost.id && h.lostWhy == "" {
+			if s.Peer == lost.id && !s.Soon && h.lostWhy == "" {
 				return s.Text
 			}
 		}

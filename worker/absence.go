@@ -30,6 +30,7 @@ type waiting struct {
 	since time.Time // when that was noticed: the peer has answered nothing after it
 	from  time.Time // when its lease begins to count, which is later if a move has ended meanwhile
 	told  bool
+	soon  bool // the launcher knows that the lease ends soon
 	lost  bool
 }
 
@@ -39,6 +40,13 @@ type waiting struct {
 const leastLink = 6 * time.Second
 
 func overLinks(lease time.Duration) time.Duration { return max(lease, leastLink) }
+
+// warning is how long before its lease ends the launcher hears of a peer that does not answer: as long as it hears others out before it
+// decides which of two is lost. leastWarned is how long a peer is silent then at least.
+const (
+	warning     = 5 * time.Second
+	leastWarned = 2 * time.Second
+)
 
 func newAbsences() *absences {
 	return &absences{until: map[int]time.Time{}, excused: map[int]time.Time{}, given: map[int]bool{}, links: map[int]*waiting{}}
@@ -88,7 +96,7 @@ type quiet struct {
 	peer  int
 	since time.Time
 	back  bool // it does so again
-	lost  bool // it is no more taken for lost
+	lost  bool // it is no more taken for lost, or about to be
 }
 
 // linked takes which peers have yet to answer over their links, with when they last did, and returns what is new.
@@ -98,9 +106,9 @@ func (a *absences) linked(now time.Time, awaited map[int]time.Time) (news []quie
 		if waits && !answered.After(w.since) {
 			continue
 		}
-		lost := a.missed(peer)
-		if delete(a.links, peer); w.told || w.lost {
-			news = append(news, quiet{peer: peer, since: w.since, back: true, lost: lost && !a.missed(peer)})
+		charged := w.soon || a.missed(peer)
+		if delete(a.links, peer); w.told || w.soon || w.lost {
+			news = append(news, quiet{peer: peer, since: w.since, back: true, lost: charged && !a.missed(peer)})
 		}
 	}
 	for peer := range awaited {
@@ -137,7 +145,7 @@ func (a *absences) excuse(now time.Time, peer int, until time.Time) {
 // mistrust says that this host stood still: until then, those of whom it hears nothing may well be there.
 func (a *absences) mistrust(until time.Time) {
 	a.doubt = until
-	maps.DeleteFunc(a.links, func(_ int, w *waiting) bool { return !w.told && !w.lost })
+	maps.DeleteFunc(a.links, func(_ int, w *waiting) bool { return !w.told && !w.soon && !w.lost })
 	for peer, at := range a.until {
 		if at.Before(until) {
 			a.until[peer] = until
@@ -151,6 +159,20 @@ func (a *absences) granted(now time.Time, peer int, lease time.Duration) time.Du
 		return max(lease, wire.MoveLease)
 	}
 	return lease
+}
+
+// soon returns, once, whose lease will end soon, for what is known of links. Of others gossip knows as little as when it gives them up.
+func (a *absences) soon(now time.Time, lease time.Duration) (out []int) {
+	for peer, w := range a.links {
+		after := max(overLinks(a.granted(now, peer, lease))-warning, leastWarned)
+		if now.Before(w.from.Add(after)) || now.Before(a.doubt) || w.soon || w.lost || a.missed(peer) {
+			continue
+		}
+		w.soon = true
+		out = append(out, peer)
+	}
+	slices.Sort(out)
+	return out
 }
 
 // lost returns, once, who is lost by now. heard tells when a link brought something from a peer, the zero time for never:

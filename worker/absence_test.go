@@ -114,6 +114,10 @@ func TestLinks(t *testing.T) {
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	silent := func(int) time.Time { return time.Time{} }
 	all := func(int) bool { return true }
+	inTime := "soon@2" // and again and again
+	for s := 5; s < 100; s += 5 {
+		inTime += fmt.Sprintf(" back@%d found@%d soon@%d", s, s, s+2)
+	}
 	for name, tc := range map[string]struct {
 		lease  int // seconds, 30 if it is 0
 		before func(*absences)
@@ -122,29 +126,31 @@ func TestLinks(t *testing.T) {
 		heard  func(second int) bool // nil for never
 		want   string
 	}{
-		"the way breaks":          {waits: all, want: "told@5 lost@30"},
-		"a short lease":           {lease: 3, waits: all, want: "told@5 lost@6"},
-		"it reads nothing":        {lease: 3, waits: all, heard: func(s int) bool { return s%5 == 0 }, want: ""},
+		"the way breaks":          {waits: all, want: "told@5 soon@25 lost@30"},
+		"a short lease":           {lease: 3, waits: all, want: "soon@2 told@5 lost@6"},
+		"it reads nothing":        {lease: 3, waits: all, heard: func(s int) bool { return s%5 == 0 }, want: inTime},
 		"a long lease":            {lease: 120, waits: all, want: "told@5"},
 		"it answers slowly":       {waits: all, heard: func(s int) bool { return s%4 == 0 }, want: ""},
 		"nothing is sent":         {waits: func(int) bool { return false }, want: ""},
 		"nothing is sent at last": {waits: func(s int) bool { return s < 20 }, want: "told@5 back@20"},
-		"something is sent late":  {waits: func(s int) bool { return s >= 50 }, want: "told@55 lost@80"},
+		"something is sent late":  {waits: func(s int) bool { return s >= 50 }, want: "told@55 soon@75 lost@80"},
 		"it answers again":        {waits: all, heard: func(s int) bool { return s >= 12 }, want: "told@5 back@12"},
-		"it answers too late":     {waits: all, heard: func(s int) bool { return s >= 40 }, want: "told@5 lost@30 back@40 found@40"},
-		"it moves":                {before: func(a *absences) { a.excuse(start, 1, at(70)) }, waits: all, want: "told@5 lost@70"},
+		"it answers when its lease has almost ended": {waits: all, heard: func(s int) bool { return s >= 27 },
+			want: "told@5 soon@25 back@27 found@27"},
+		"it answers too late": {waits: all, heard: func(s int) bool { return s >= 40 }, want: "told@5 soon@25 lost@30 back@40 found@40"},
+		"it moves":            {before: func(a *absences) { a.excuse(start, 1, at(70)) }, waits: all, want: "told@5 soon@70 lost@70"},
 		"it moved, silent since before": {before: func(a *absences) { a.excuse(start, 1, at(1000)) },
-			at: map[int]func(*absences){40: func(a *absences) { a.excuse(at(40), 1, time.Time{}) }}, waits: all, want: "told@5 lost@70"},
+			at: map[int]func(*absences){40: func(a *absences) { a.excuse(at(40), 1, time.Time{}) }}, waits: all, want: "told@5 soon@65 lost@70"},
 		"it moved twice, of which one word was late": {before: func(a *absences) { a.excuse(start, 1, at(1000)) },
 			at: map[int]func(*absences){20: func(a *absences) { a.excuse(at(20), 1, time.Time{}) }, 45: func(a *absences) { a.excuse(at(45), 1, time.Time{}) }}, waits: all,
-			want: "told@5 lost@50"},
-		"the user decides": {before: func(a *absences) { a.fixed = true; a.excuse(start, 1, at(70)) }, waits: all, want: "told@5 lost@30"},
+			want: "told@5 soon@45 lost@50"},
+		"the user decides": {before: func(a *absences) { a.fixed = true; a.excuse(start, 1, at(70)) }, waits: all, want: "told@5 soon@25 lost@30"},
 		"this host stood still": {at: map[int]func(*absences){3: func(a *absences) { a.mistrust(at(33)) }}, waits: all,
-			want: "told@8 lost@33"},
+			want: "told@8 soon@33 lost@33"},
 		"this host stood still later": {at: map[int]func(*absences){20: func(a *absences) { a.mistrust(at(50)) }}, waits: all,
-			want: "told@5 lost@50"},
+			want: "told@5 soon@50 lost@50"},
 		"gossip misses it as well": {at: map[int]func(*absences){31: func(a *absences) { a.left(1, at(31)) }}, waits: all,
-			want: "told@5 lost@30"},
+			want: "told@5 soon@25 lost@30"},
 		"gossip missed it before": {at: map[int]func(*absences){20: func(a *absences) { a.left(1, at(20)) }}, waits: all,
 			want: "told@5 lost@20"},
 		"gossip still misses it": {at: map[int]func(*absences){20: func(a *absences) { a.left(1, at(20)) }}, waits: all,
@@ -176,6 +182,9 @@ func TestLinks(t *testing.T) {
 				if say(map[bool]string{false: "told", true: "back"}[q.back]); q.lost {
 					say("found")
 				}
+			}
+			for range a.soon(at(s), lease) {
+				say("soon")
 			}
 			for range a.lost(at(s), lease, silent) {
 				say("lost")

@@ -91,6 +91,11 @@ func (d *daemon) reportLost() {
 	for _, peer := range d.absent.lost(time.Now(), d.lease(), heard) {
 		d.accuse(peer)
 	}
+	for _, peer := range d.absent.soon(time.Now(), d.lease()) {
+		if _, member := peerOf(d.roster, peer); member {
+			d.out.Write(&wire.Silent{Peer: peer, Soon: true})
+		}
+	}
 }
 
 // reportHungUp tells the launcher, and whoever waits for it, which peers have ended their connections with this host, and which

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// hearing is how long the others have to answer an accusation. Gossip finds out about its members one after the other,
-// and asks again before it believes in a silence, so two hosts that were parted in one moment may say so seconds apart.
+// hearing is how long the others have to answer an accusation, from when it is foretold. Gossip finds out about its members one after
+// the other, and asks again before it believes in a silence, so two hosts that were parted in one moment may say so seconds apart.
 const hearing = 5 * time.Second
 
 // Accusations decide which hosts are lost when some say that they do not hear others any more. Either may be the one
@@ -21,18 +21,32 @@ const hearing = 5 * time.Second
 //
 // The zero value is ready for use.
 type Accusations struct {
-	since map[accusation]time.Time
+	since map[accusation]*claim
 }
 
 type accusation struct{ by, of int }
 
+// claim is what is known of an accusation.
+type claim struct {
+	since time.Time // when it was first said, or foretold
+	said  bool
+}
+
+// Foretell says that one host will soon accuse another one, unless it hears it: a word that counts with others, but not by itself.
+func (a *Accusations) Foretell(now time.Time, by, of int) {
+	if a.since == nil {
+		a.since = map[accusation]*claim{}
+	}
+	if c := (accusation{by, of}); a.since[c] == nil && by != of {
+		a.since[c] = &claim{since: now}
+	}
+}
+
 // Accuse says that one host does not hear another one.
 func (a *Accusations) Accuse(now time.Time, by, of int) {
-	if a.since == nil {
-		a.since = map[accusation]time.Time{}
-	}
-	if _, known := a.since[accusation{by, of}]; !known && by != of {
-		a.since[accusation{by, of}] = now
+	a.Foretell(now, by, of)
+	if w := a.since[accusation{by, of}]; w != nil {
+		w.said = true
 	}
 }
 
@@ -71,15 +85,20 @@ func (a *Accusations) next(now time.Time, members []int, heard, newcomer func(in
 	if len(voters) == 0 { // nobody has anything to lose
 		voters, newcomers = newcomers, nil
 	}
-	said := words{}
+	said, all := words{}, words{}
 	due := false
-	for c, at := range a.since {
-		due = due || now.Sub(at) >= hearing
+	for c, w := range a.since {
+		due = due || w.said && now.Sub(w.since) >= hearing
 		switch {
 		case slices.Contains(voters, c.by) || slices.Contains(newcomers, c.of):
-			said[c] = true
 		case heard(c.of):
-			said[accusation{c.of, c.by}] = true
+			c = accusation{c.of, c.by}
+		default:
+			continue
+		}
+		all[c] = true
+		if w.said {
+			said[c] = true
 		}
 	}
 	for _, id := range members {
@@ -92,8 +111,11 @@ func (a *Accusations) next(now time.Time, members []int, heard, newcomer func(in
 	if !due {
 		return 0, false
 	}
-	if host, found = said.mostParted(voters, voters); !found {
-		host, found = said.mostParted(newcomers, members)
+	concerned := func(hosts []int) []int {
+		return slices.DeleteFunc(slices.Clone(hosts), func(id int) bool { return !said.concern(id) })
+	}
+	if host, found = all.mostParted(concerned(voters), voters); !found {
+		host, found = all.mostParted(concerned(newcomers), members)
 	}
 	return host, found
 }
@@ -123,6 +145,16 @@ func (w words) mostParted(hosts, some []int) (host int, found bool) {
 		}
 	}
 	return host, found
+}
+
+// concern is true for a host that does not hear another one, or is not heard.
+func (w words) concern(host int) bool {
+	for c := range w {
+		if c.by == host || c.of == host {
+			return true
+		}
+	}
+	return false
 }
 
 // against returns who does not hear a host.

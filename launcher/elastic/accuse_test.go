@@ -10,8 +10,8 @@ import (
 	e "gorun/launcher/elastic"
 )
 
-// TestAccusations: who is lost when some hosts do not hear others any more. An accusation is "by>of@second", and
-// "by<of@second" takes it back. The members are hosts 0 to 3.
+// TestAccusations: who is lost when some hosts do not hear others any more. An accusation is "by>of@second",
+// "by?of@second" foretells it, and "by<of@second" takes either back. The members are hosts 0 to 3.
 func TestAccusations(t *testing.T) {
 	for name, tc := range map[string]struct {
 		said  []string
@@ -25,6 +25,12 @@ func TestAccusations(t *testing.T) {
 		"the others say nothing":                 {[]string{"0>1@0", "0>2@1"}, nil, "0@5", nil},
 		"one does not hear one":                  {[]string{"1>2@0"}, nil, "2@5", nil},
 		"neither hears the other":                {[]string{"2>1@0", "1>2@4"}, nil, "2@5", nil},
+		"one will not hear one":                  {[]string{"1?2@0", "1>2@5"}, nil, "2@5", nil},
+		"it hears it in time":                    {[]string{"1?2@0", "1<2@4"}, nil, "", nil},
+		"it is foretold for ever":                {[]string{"1?2@0", "0?2@0", "3?2@0"}, []int{2}, "", nil},
+		"it is foretold late":                    {[]string{"1?2@0", "1>2@2"}, nil, "2@5", nil},
+		"the one that is cut off is first":       {[]string{"0?1@0", "0?2@0", "0?3@0", "2?0@1", "1?0@2", "0>1@5", "0>2@5", "0>3@5", "2>0@6", "1>0@7"}, nil, "0@5", nil},
+		"others may be, but not for long":        {[]string{"1?2@0", "0?3@4", "1>2@5", "0<3@6"}, nil, "2@5", nil},
 		"two parts":                              {[]string{"3>1@0", "2>0@0", "3>0@0", "2>1@1", "0>2@1", "1>2@1", "0>3@2", "1>3@3"}, nil, "3@5 2@5", nil},
 		"it is heard again":                      {[]string{"1>2@0", "1<2@3"}, nil, "", nil},
 		"it is heard again, and then not":        {[]string{"1>2@0", "1<2@3", "1>2@4"}, nil, "2@9", nil},
@@ -60,6 +66,8 @@ func TestAccusations(t *testing.T) {
 				case at != s:
 				case what == '>':
 					a.Accuse(now, by, of)
+				case what == '?':
+					a.Foretell(now, by, of)
 				default:
 					a.Withdraw(by, of)
 				}

@@ -219,6 +219,7 @@ type Failed struct {
 type Silent struct {
 	Peer int    `msgpack:"peer"` // host id
 	Back bool   `msgpack:"back"` // it is heard again
+	Soon bool   `msgpack:"soon"` // its lease ends soon: others are to say whom they miss
 	Text string `msgpack:"text"`
 }
 
