@@ -270,11 +270,19 @@ func (h *host) greet(in *wire.Reader) (*wire.Hello, error) {
 	return hello, nil
 }
 
-// write sends what is queued. After an error the connection is closed, which the reading side reports.
+// write sends what is queued, and that the launcher is there, however long its terminal takes nothing. After an error the connection is
+// closed, which the reading side reports.
 func (h *host) write(d *Daemon) {
 	out := wire.NewWriter(d.In)
-	for range h.queue.wake {
-		msgs, more := h.queue.take()
+	speak := time.NewTicker(wire.SpeakEvery)
+	defer speak.Stop()
+	for {
+		msgs, more := []wire.Message{&wire.Alive{}}, true
+		select {
+		case <-h.queue.wake:
+			msgs, more = h.queue.take()
+		case <-speak.C:
+		}
 		for _, m := range msgs {
 			if err := out.Write(m); err != nil {
 				h.sendErr.CompareAndSwap(nil, &err)

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"sync"
+	"syscall"
 	"time"
 
 	"gorun/rendezvous/wire"
@@ -15,6 +16,7 @@ type Tie struct {
 
 	mu    sync.Mutex
 	here  bool
+	still bool            // the launcher is stopped, and has said so
 	over  bool            // the job ends here
 	epoch uint32          // of the world that this host knows of
 	left  uint32          // the last epoch that goes on without this host, as peers say
@@ -46,6 +48,32 @@ func (t *Tie) Hears(here bool) {
 		case t.changed <- struct{}{}:
 		default:
 		}
+	}
+}
+
+// Patience is how long the launcher may say nothing although its connection stands, 0 for as long as it likes: if its user has stopped
+// it by Ctrl-Z, that may be for hours.
+func (t *Tie) Patience() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.still {
+		return 0
+	}
+	return wire.LauncherLease(t.lease)
+}
+
+// signalled takes a signal that the launcher has had, which it forwards to its ranks.
+func (t *Tie) signalled(number int) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch syscall.Signal(number) {
+	case syscall.SIGTSTP:
+		t.still = true
+	case syscall.SIGCONT:
+		t.still = false
 	}
 }
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"syscall"
 	"testing"
 	"time"
 )
@@ -79,4 +80,29 @@ func TestTieTellsOnlyChanges(t *testing.T) {
 	if len(tie.changed) != 1 {
 		t.Error("it has changed")
 	}
+}
+
+// TestTiePatience: how long a launcher may say nothing goes by the lease, but a launcher that its user has stopped is silent for as long
+// as that lasts.
+func TestTiePatience(t *testing.T) {
+	tie := NewTie()
+	expect := func(want time.Duration, when string) {
+		t.Helper()
+		if got := tie.Patience(); got != want {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+	}
+	expect(30*time.Second, "before the job came")
+	tie.among(0, nil, time.Second)
+	expect(30*time.Second, "a short lease")
+	tie.among(1, []int{1}, 2*time.Minute)
+	expect(2*time.Minute+5*time.Second, "a long one")
+	tie.signalled(int(syscall.SIGUSR1))
+	expect(2*time.Minute+5*time.Second, "another signal")
+	tie.signalled(int(syscall.SIGTSTP))
+	expect(0, "stopped")
+	tie.among(2, nil, time.Minute)
+	expect(0, "stopped, as the world changes")
+	tie.signalled(int(syscall.SIGCONT))
+	expect(time.Minute+5*time.Second, "continued")
 }

@@ -16,8 +16,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"gorun/collective"
@@ -57,6 +59,8 @@ type Config struct {
 	State string
 	// Cgroup is where the ranks run, nil for where the daemon does.
 	Cgroup *proc.Cgroup
+	// Report tells whoever looks after the host, where there is a log for that; nil for nobody.
+	Report func(text string)
 	// Tie learns from the daemon which of its peers hear the launcher, and tells them whether this one does; nil for no.
 	Tie *Tie
 
@@ -91,11 +95,13 @@ func Run(ctx context.Context, cfg Config) error {
 			if !ok {
 				return nil // the launcher went away before it said anything
 			}
-			if _, adopted := msg.(*wire.Adopt); adopted {
+			switch msg := msg.(type) {
+			case *wire.Alive:
+			case *wire.Adopt:
 				d.out.Write(&wire.Account{})
-				continue
-			}
-			if d.job, ok = msg.(*wire.Job); !ok {
+			case *wire.Job:
+				d.job = msg
+			default:
 				return fmt.Errorf("start daemon: expected Job, got %T", msg)
 			}
 		case <-ctx.Done():
@@ -203,8 +209,9 @@ type daemon struct {
 	aborted  map[int]int             // exit codes of those that called MPI_Abort
 	dropped  map[int]bool            // those that were ended because a roster has them no more
 	stopping bool
-	stops    int  // orders to stop that are being carried out
-	orphan   bool // nobody listens any more
+	stops    int   // orders to stop that are being carried out
+	orphan   bool  // nobody listens any more
+	parted   error // why nothing comes from the launcher any more; set before inbox is closed
 }
 
 // read passes the messages of the launcher, and of those that take over from it, on and closes the inbox at the end.
@@ -215,6 +222,7 @@ func (d *daemon) read(ctx context.Context) {
 		m, err := in.Read()
 		if err != nil {
 			if d.cfg.Another == nil || !d.cfg.Another() {
+				d.parted = err
 				return
 			}
 			in = wire.NewReader(d.cfg.In)
@@ -242,6 +250,7 @@ func (d *daemon) open(ctx context.Context) error {
 	if len(job.Secret) != 32 || job.HostID < 0 || len(job.Argv) == 0 || job.Slots < 0 || job.Slots > 1<<16 {
 		return errors.New("check job: incomplete")
 	}
+	d.cfg.Tie.among(0, nil, d.lease())
 	d.log = slog.New(slog.DiscardHandler)
 	d.pids, d.started, d.dropped = map[int]int{}, map[int]bool{}, map[int]bool{}
 	d.running, d.leaving, d.gone, d.tokens = map[int]bool{}, map[int]*time.Timer{}, map[int]bool{}, map[int][32]byte{}
@@ -524,6 +533,7 @@ func (d *daemon) loop(ctx, work context.Context) {
 		select {
 		case m, ok := <-inbox:
 			if !ok { // the launcher is gone, and with it the reason for all this
+				d.tellGone()
 				inbox, d.orphan = nil, true
 				d.stop(work, orphanGrace)
 				break
@@ -576,7 +586,9 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		if d.roster != nil && d.roster.Epoch == m.Epoch && !d.meshed {
 			d.form(ctx, nil)
 		}
+	case *wire.Alive:
 	case *wire.Adopt:
+		d.cfg.Tie.signalled(int(syscall.SIGCONT)) // that one runs
 		d.account()
 	case *wire.HostsChanged:
 		d.sessions.Changed(m.Epoch, m.Added, m.Removed, m.Stamp)
@@ -598,6 +610,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	case *wire.Moved:
 		d.peerMoved(m)
 	case *wire.Signal:
+		d.cfg.Tie.signalled(m.Number)
 		d.ranks.Signal(signalOf(m.Number))
 	case *wire.Inspect:
 		d.inspect()
@@ -618,6 +631,14 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		}
 	default:
 		d.log.Warn("launcher: unexpected message", "type", fmt.Sprintf("%T", m))
+	}
+}
+
+// tellGone leaves word on the host of why its ranks are ended, if the launcher did not say goodbye: nobody else hears of it.
+func (d *daemon) tellGone() {
+	if d.cfg.Report != nil && !errors.Is(d.parted, io.EOF) {
+		text := fmt.Sprintf("job %s, %s: %v: its ranks on this host are ended", d.job.ID, filepath.Base(d.job.Argv[0]), d.parted)
+		d.wg.Go(func() { d.cfg.Report(text) })
 	}
 }
 

@@ -70,12 +70,13 @@ func TestMachineEnv(t *testing.T) {
 
 // conversation is a launcher's side of a daemon that runs in this process.
 type conversation struct {
-	t       *testing.T
-	to      *wire.Writer
-	from    *wire.Reader
-	hang    func() // closes the daemon's input
-	ended   chan error
-	elastic bool // its job
+	t        *testing.T
+	to       *wire.Writer
+	from     *wire.Reader
+	hang     func()      // closes the daemon's input
+	breakOff func(error) // does so without a goodbye
+	ended    chan error
+	elastic  bool // its job
 }
 
 func startDaemon(t *testing.T) *conversation { return startDaemonIn(t, t.Context(), 0) }
@@ -88,7 +89,7 @@ func startDaemonIn(t *testing.T, ctx context.Context, linkPatience time.Duration
 func startDaemonWith(t *testing.T, ctx context.Context, cfg Config) *conversation {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
-	c := &conversation{t: t, to: wire.NewWriter(inW), from: wire.NewReader(outR), hang: func() { inW.Close() }, ended: make(chan error, 1)}
+	c := &conversation{t: t, to: wire.NewWriter(inW), from: wire.NewReader(outR), hang: func() { inW.Close() }, breakOff: func(err error) { inW.CloseWithError(err) }, ended: make(chan error, 1)}
 	cfg.In, cfg.Out, cfg.Version, cfg.Exe, cfg.Env = inR, outW, "test", "/nowhere/gorun", []string{"PATH=/usr/bin:/bin"}
 	go func() {
 		c.ended <- Run(ctx, cfg)
@@ -140,8 +141,10 @@ func (c *conversation) enter(later bool, argv []string, strangers ...wire.Peer) 
 		c.t.Errorf("hello %+v", hello)
 	}
 	job := &wire.Job{ID: "0123456789abcdef", Secret: make([]byte, 32), Name: "here", Alone: true, Elastic: c.elastic, Slots: 1, Argv: argv, Dir: "/", GraceMS: 1000}
-	if err := c.to.Write(job); err != nil {
-		c.t.Fatal(err)
+	for _, m := range []wire.Message{&wire.Alive{}, job, &wire.Alive{}} {
+		if err := c.to.Write(m); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 	ready := await[*wire.Ready](c)
 	peers := append([]wire.Peer{{Name: "here", Gossip: ready.Gossip, Data: ready.Data, Ranks: []int{0}}}, strangers...)
@@ -287,6 +290,22 @@ func TestLauncherGone(t *testing.T) {
 	c.hang()
 	if err := c.end(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLauncherLost: a launcher that is not heard any more ends the daemon's job as well; why its ranks were ended the host is told.
+func TestLauncherLost(t *testing.T) {
+	said := make(chan string, 1)
+	c := startDaemonWith(t, t.Context(), Config{Report: func(text string) { said <- text }})
+	c.begin("/bin/sleep", "1000")
+	await[*wire.Started](c)
+	c.breakOff(errors.New("nothing was heard of the launcher any more"))
+	if err := c.end(); err != nil {
+		t.Error(err)
+	}
+	const want = "job 0123456789abcdef, sleep: nothing was heard of the launcher any more: its ranks on this host are ended"
+	if text := <-said; text != want {
+		t.Errorf("the host is told %q, want %q", text, want)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 // that takes on a busy machine, or in a network that is down, nobody knows: while other hosts hear it, it is waited for.
 func relayPatience(tie *worker.Tie) resume.Patience {
 	return resume.Patience{First: 20 * time.Second, Broken: 2 * time.Second, Orphan: 2 * time.Second,
-		Longer: tie.Elsewhere, Connected: tie.Hears}
+		Silent: tie.Patience, Longer: tie.Elsewhere, Connected: tie.Hears}
 }
 
 // relayFarewell is how long the last words may take.

@@ -159,7 +159,8 @@ func daemon(ctx context.Context, with company) error {
 	if err != nil {
 		return fmt.Errorf("find this binary: %w", err)
 	}
-	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: version, Exe: exe, Env: os.Environ(), Cgroup: group}
+	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: version, Exe: exe, Env: os.Environ(), Cgroup: group,
+		Report: func(text string) { report("/dev/log", text) }}
 	cfg.State, _ = stateDir() // without a home nothing is kept
 	switch {
 	case with.resumable:
@@ -207,7 +208,7 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 		showAs(isBusy)
 		cfg.Tie = worker.NewTie()
 		waits := resume.DefaultPatience
-		waits.Longer, waits.Connected = cfg.Tie.Elsewhere, cfg.Tie.Hears
+		waits.Silent, waits.Longer, waits.Connected = cfg.Tie.Patience, cfg.Tie.Elsewhere, cfg.Tie.Hears
 		if patience > 0 { // another launcher may take over
 			waits.Broken, waits.Orphan = patience, patience
 		}

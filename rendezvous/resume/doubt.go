@@ -41,6 +41,25 @@ func (l *Listener) Read(b []byte) (int, error) {
 // Waits is since when, in nanoseconds of the clock; 0 while one does not wait.
 func (l *Listener) Waits() int64 { return l.since.Load() }
 
+// silence is how long a connection has brought nothing, as far as this host could hear it.
+type silence struct {
+	looked time.Time
+	since  time.Time
+}
+
+// look takes since when one waits for the connection to bring something, zero if one does not: what is not read cannot be heard.
+func (s *silence) look(now, waits time.Time) time.Duration {
+	stood := now.Sub(s.looked) > listenEvery+punctual // this host did, or has just begun: who looks for it could not reach it meanwhile
+	s.looked = now
+	switch {
+	case stood || waits.IsZero():
+		s.since = now
+	case waits.After(s.since):
+		s.since = waits
+	}
+	return now.Sub(s.since)
+}
+
 // Carrier is a connection that carries a stream.
 type Carrier[C any] struct {
 	Over  <-chan struct{} // closed when it does so no more

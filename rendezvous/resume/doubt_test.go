@@ -71,3 +71,37 @@ func TestFollow(t *testing.T) {
 		})
 	}
 }
+
+// TestSilence: a launcher is silent since it was last to say something, if this host could hear it all the time.
+func TestSilence(t *testing.T) {
+	at := func(sec float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(sec * float64(time.Second))) }
+	for name, tc := range map[string]struct {
+		waits func(sec float64) float64 // since when, 0 for not
+		stood float64                   // this host, from the 10th second on
+		want  float64                   // the silence in the 20th
+	}{
+		"nothing comes":            {func(float64) float64 { return 4 }, 0, 16},
+		"nothing ever came":        {func(float64) float64 { return 0.5 }, 0, 19},
+		"something came":           {func(s float64) float64 { return s - 0.25 }, 0, 0.25},
+		"it is not read":           {func(float64) float64 { return 0 }, 0, 0},
+		"it was not read a while":  {func(s float64) float64 { return map[bool]float64{true: 4, false: 0}[s < 8 || s > 12] }, 0, 8},
+		"this host stood still":    {func(float64) float64 { return 4 }, 3, 7},
+		"this host was a bit busy": {func(float64) float64 { return 4 }, 1, 16},
+	} {
+		var s silence
+		var got time.Duration
+		for sec := 1.0; sec <= 20; sec += listenEvery.Seconds() {
+			if tc.stood > 0 && sec > 10 && sec < 10+tc.stood {
+				continue
+			}
+			var waits time.Time
+			if w := tc.waits(sec); w > 0 {
+				waits = at(w)
+			}
+			got = s.look(at(sec), waits)
+		}
+		if got.Seconds() != tc.want {
+			t.Errorf("%s: silent for %v, want %v s", name, got, tc.want)
+		}
+	}
+}

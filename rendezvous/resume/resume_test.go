@@ -250,6 +250,57 @@ func TestWhoWaits(t *testing.T) {
 		ends(far, ErrNotResumed)
 		wait()
 	})
+	t.Run("silent", func(t *testing.T) {
+		p := long
+		p.Orphan, p.Broken = 20*time.Millisecond, 20*time.Millisecond
+		var patience atomic.Int64 // for ever
+		p.Silent = func() time.Duration { return time.Duration(patience.Load()) }
+		connected := make(chan bool, 10)
+		p.Connected = func(here bool) { connected <- here }
+		_, near, far, _, wait := begin(p)
+		if !<-connected {
+			t.Error("told at first that it is not there")
+		}
+		time.Sleep(3 * listenEvery)
+		if len(connected) > 0 || far.Over() {
+			t.Fatal("it was to wait as long as the connection stands")
+		}
+		patience.Store(int64(time.Millisecond))
+		ends(far, ErrSilent)
+		if <-connected {
+			t.Error("told that it is there again")
+		}
+		wait()
+		near.Fail(net.ErrClosed)
+	})
+	t.Run("silent for a while", func(t *testing.T) {
+		p := long
+		var patience atomic.Int64
+		patience.Store(int64(time.Millisecond))
+		p.Silent = func() time.Duration { return time.Duration(patience.Load()) }
+		connected := make(chan bool, 10)
+		p.Connected = func(here bool) { connected <- here }
+		s, near, far, _, wait := begin(p)
+		for i, want := range []bool{true, false, true} {
+			select {
+			case here := <-connected:
+				if here != want {
+					t.Fatalf("%d: told %v", i, here)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("%d: nobody is told", i)
+			}
+			if !want {
+				patience.Store(int64(time.Minute))
+				near.Write([]byte("here"))
+			}
+		}
+		if far.Over() {
+			t.Error("it is over although something came")
+		}
+		s.End(1)
+		wait()
+	})
 	t.Run("another launcher", func(t *testing.T) {
 		p := long
 		connected := make(chan bool, 10)

@@ -39,6 +39,9 @@ type Patience struct {
 	First  time.Duration // that the stream begins with
 	Broken time.Duration // after one that broke: the standing daemon is being replaced
 	Orphan time.Duration // after one that the launcher hung up on: most likely it was killed
+	// Silent is how long a launcher may say nothing on a connection that stands, 0 for as long as it likes, until that counts as broken.
+	// Nil for never.
+	Silent func() time.Duration
 	// Longer is asked when it has run out: whether there is a reason to wait as long again, after so much. Nil for no.
 	Longer func(waited time.Duration) bool
 	// Connected is told when a connection begins or ends to carry the stream. Nil for nobody. Neither may wait.
@@ -53,6 +56,8 @@ const (
 	punctual = time.Second
 	// recovery is how long these have to do so once it goes on.
 	recovery = 10 * time.Second
+	// listenEvery is how often one looks whether a launcher is silent.
+	listenEvery = 250 * time.Millisecond
 )
 
 // Forever is a term greater than those of all launchers.
@@ -122,6 +127,7 @@ type server struct {
 	token    []byte        // of the launcher, nil until it came
 	mark     string        // of the connection that carries the stream
 	orphaned bool          // its launcher hung up
+	silent   bool          // it stands, but its launcher says nothing
 }
 
 func (v *server) admit(conn net.Conn) bool {
@@ -194,8 +200,54 @@ func (v *server) meet(ctx context.Context, conn net.Conn, number uint64) {
 
 func (v *server) carry(conn net.Conn, in io.Reader, number uint64, mark string) {
 	wanted := func() bool { return v.last.Load() == number }
-	v.relay.current().carryIf(wanted, conn, in) // how it ended does not matter: see end
+	listens := &Listener{Reader: in}
+	stop := v.listen(listens.Waits, mark)
+	v.relay.current().carryIf(wanted, conn, listens) // how it ended does not matter: see end
+	stop()
 	v.end(mark)
+}
+
+// listen notices that the launcher of a connection says nothing any more: its machine may have lost its power, of which TCP knows a
+// quarter of an hour later. The connection is kept, for it may be well again. stop ends that.
+func (v *server) listen(waits func() int64, mark string) (stop func()) {
+	if v.patience.Silent == nil {
+		return func() {}
+	}
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(listenEvery)
+		defer tick.Stop()
+		var quiet silence
+		for {
+			select {
+			case <-ended:
+				return
+			case now := <-tick.C:
+				var since time.Time
+				if ns := waits(); ns != 0 {
+					since = time.Unix(0, ns)
+				}
+				patience := v.patience.Silent()
+				v.hears(mark, quiet.look(now, since) < patience || patience == 0)
+			}
+		}
+	})
+	return func() { close(ended); wg.Wait() }
+}
+
+// hears notes whether the launcher of a connection is heard.
+func (v *server) hears(mark string, here bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case v.mark != mark || v.silent == !here:
+	case here:
+		v.resumed()
+	default:
+		v.silent = true
+		v.ended()
+	}
 }
 
 // expire ends a stream that nobody resumed.
@@ -213,7 +265,11 @@ func (v *server) expire() {
 		v.run(v.again)
 		return
 	}
-	v.relay.current().Fail(ErrNotResumed)
+	if v.silent {
+		v.relay.current().Fail(ErrSilent)
+	} else {
+		v.relay.current().Fail(ErrNotResumed)
+	}
 }
 
 // adopt is true if a launcher has taken over. From then on nobody speaks for the job with the former one's token.
@@ -254,9 +310,15 @@ func (v *server) begin(number uint64, mark string, token []byte) bool {
 
 // carried notes by which connection the stream is carried now. mu is held.
 func (v *server) carried(number uint64, mark string) {
-	v.timer.Stop()
 	v.last.Store(number)
-	v.waits, v.mark, v.orphaned = false, mark, false
+	v.mark, v.orphaned = mark, false
+	v.resumed()
+}
+
+// resumed says that the launcher is heard. mu is held.
+func (v *server) resumed() {
+	v.timer.Stop()
+	v.waits, v.silent = false, false
 	if v.patience.Connected != nil {
 		v.patience.Connected(true)
 	}
@@ -266,9 +328,13 @@ func (v *server) carried(number uint64, mark string) {
 func (v *server) end(mark string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.mark != mark {
-		return
+	if v.mark == mark {
+		v.ended()
 	}
+}
+
+// ended waits for the launcher, which is not heard by any connection. mu is held.
+func (v *server) ended() {
 	if v.patience.Connected != nil {
 		v.patience.Connected(false)
 	}

@@ -38,6 +38,7 @@ const (
 // Errors that end a stream.
 var (
 	ErrNotResumed = errors.New("the connection was not resumed in time")
+	ErrSilent     = errors.New("nothing was heard of the launcher any more")
 	ErrOrder      = errors.New("the other side ended the stream")
 
 	errOutdated = errors.New("a later connection carries the stream")

@@ -251,7 +251,7 @@ type Log struct {
 	Text string `msgpack:"text"`
 }
 
-// Alive says that a daemon is there, every second.
+// Alive says that a daemon is there, every second, or that the launcher is, every SpeakEvery.
 type Alive struct{}
 
 // Stdin is the launcher's standard input, for rank 0.
@@ -396,6 +396,8 @@ const (
 const (
 	// SilentAfter is when a silence, of a host or of a link, is worth a line. Daemons speak every second.
 	SilentAfter = 5 * time.Second
+	// SpeakEvery is how often the launcher says that it is there. What it acknowledges does not: it may have no room for more.
+	SpeakEvery = 5 * time.Second
 	// MoveLease is how long a host may be silent that moves, or that has virtual GPUs, whose memory is copied while it stands still,
 	// unless the user says: whenever it falls silent, for it is moved some time after it was announced, and stands still at the end
 	// only.
@@ -404,6 +406,12 @@ const (
 	// interface allows no longer timeout.
 	MoveLimit = 30 * time.Minute
 )
+
+// LauncherLease is how long the launcher of a job may be silent whose hosts may be so for lease: it may stand still for as long as any
+// host, and then has to be heard again.
+func LauncherLease(lease time.Duration) time.Duration {
+	return max(30*time.Second, lease+5*time.Second)
+}
 
 func (*Hello) kind() byte        { return 1 }
 func (*Job) kind() byte          { return 2 }

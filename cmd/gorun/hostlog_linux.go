@@ -1,0 +1,26 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"time"
+)
+
+const (
+	// priority is that of a warning of a daemon, as RFC 3164 counts.
+	priority = 3<<3 | 4
+	// reporting is how long the host's log may take for a line.
+	reporting = time.Second
+)
+
+// report has a line written into the log of this host, which listens at a socket. A host without one does without.
+func report(socket, text string) {
+	conn, err := net.DialTimeout("unixgram", socket, reporting)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(reporting))
+	fmt.Fprintf(conn, "<%d>%s gorun[%d]: %s", priority, time.Now().Format(time.Stamp), os.Getpid(), text)
+}
