@@ -63,7 +63,7 @@ func (j *job) newcomer(id int) bool {
 
 // judge gives up the hosts that are lost for what others said.
 func (j *job) judge(now time.Time) {
-	if j.stopping {
+	if j.stopping || !j.alone.since.IsZero() { // then nobody can say more, or take it back
 		return
 	}
 	var members []int

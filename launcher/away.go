@@ -56,10 +56,10 @@ func (j *job) search(now time.Time) {
 			continue
 		}
 		patience := j.patience(now, h)
-		expired := quiet >= patience
+		expired := quiet >= patience && j.alone.since.IsZero()
 		if a.since.IsZero() {
 			if expired && j.ready[h.id] != nil && !j.watched(now, h) {
-				j.giveUpOn(now, h, fmt.Sprintf("silent for %v", patience))
+				j.giveUpOn(h, fmt.Sprintf("silent for %v", patience))
 			}
 			continue
 		}
@@ -71,7 +71,7 @@ func (j *job) search(now time.Time) {
 		idle := j.ready[h.id] == nil || h.leaving || j.stopping
 		silent := !a.silent.IsZero() && j.silences.quiet(now, a.silent) >= a.mending()
 		if silent && (idle || a.hungUp || j.partedFrom(h)) || expired {
-			j.giveUpOn(now, h, fmt.Sprintf("cannot be reached since %s", a.since.Format(time.TimeOnly)))
+			j.giveUpOn(h, fmt.Sprintf("cannot be reached since %s", a.since.Format(time.TimeOnly)))
 		}
 	}
 }
@@ -94,27 +94,9 @@ func (j *job) missed(now time.Time, h *host) (quiet time.Duration, a away, ok bo
 }
 
 // giveUpOn takes a host for lost, by itself.
-func (j *job) giveUpOn(now time.Time, h *host, why string) {
-	if j.hearsNobody(now) {
-		why += ", as all other hosts are: is this machine cut off from them?"
-	}
+func (j *job) giveUpOn(h *host, why string) {
 	h.unreachable.Store(&why)
 	h.hangUp() // its conversation reports the loss
-}
-
-// hearsNobody is true if all of several hosts are silent: it is not likely that they are all gone.
-func (j *job) hearsNobody(now time.Time) bool {
-	n := 0
-	for _, h := range j.hosts {
-		if !j.up[h.id] || j.ended[h.id] {
-			continue
-		}
-		if j.hears(h, now) {
-			return false
-		}
-		n++
-	}
-	return n > 1
 }
 
 // watched is true if there is another host of this one's world, itself heard, which has met it and would say that it is silent.

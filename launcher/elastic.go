@@ -40,7 +40,7 @@ type change struct {
 	began  time.Time
 	tick   *time.Ticker
 
-	held     []elastic.Event     // until all hosts that were taken over have given account
+	held     []elastic.Event     // until all hosts that were taken over have given account, and while no host is heard
 	slots    map[string]int      // of hosts, as discovered last
 	failures map[int]*RankError  // by process
 	unmet    map[string][]string // why hosts cannot be used, by name, as was told since they were up
@@ -71,9 +71,9 @@ func (j *job) ticks() <-chan time.Time {
 	return j.change.tick.C
 }
 
-// decide tells the policy what happened, once it is known how all hosts stand.
+// decide tells the policy what happened, once it is known how all hosts stand. While none is heard, nobody would hear of another world.
 func (j *job) decide(ev elastic.Event) {
-	if _, tick := ev.(elastic.Tick); j.unaccounted() {
+	if _, tick := ev.(elastic.Tick); j.unaccounted() || !j.alone.since.IsZero() {
 		if !tick {
 			j.change.held = append(j.change.held, ev)
 		}

@@ -116,6 +116,7 @@ type job struct {
 	fence      fence
 	stalls     stalls
 	silences   silences
+	alone      alone
 	members    []int // host ids of the last roster
 	// accusations are what hosts say of each other's silence.
 	accusations elastic.Accusations
@@ -275,6 +276,9 @@ func (j *job) loop(ctx context.Context) error {
 
 func (j *job) handle(ev event) {
 	h := j.hosts[ev.host]
+	if ev.err != nil && !j.stopping && j.outlived(time.Now()) {
+		j.endAlone() // of which this is the consequence
+	}
 	h.unheard = ev.err != nil && j.stopping && j.vanished(h)
 	switch {
 	case j.change != nil && !ev.up:

@@ -89,6 +89,7 @@ func (s *silences) tick(now time.Time) {
 // listen tells which hosts are silent, and which are back.
 func (j *job) listen(now time.Time) {
 	j.silences.tick(now)
+	j.listenAlone(now)
 	j.judge(now)
 	j.search(now)
 	if j.stopping {
@@ -108,6 +109,9 @@ func (j *job) listen(now time.Time) {
 		}
 		event.Host = h.name
 		j.watchHost(event)
+		if event.State == HostSilent && !j.alone.since.IsZero() {
+			continue // one line is enough
+		}
 		if h.moves.After(now) {
 			text += ", while it moves"
 		}

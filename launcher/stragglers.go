@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,6 +58,9 @@ func (j *job) vanished(h *host) bool {
 // tellLeft says, when nobody is waited for any more, on which hosts ranks may be left: neither their end was heard of, nor
 // that of their host.
 func (j *job) tellLeft(now time.Time) {
+	if _, alone := errors.AsType[*AloneError](j.verdict); alone {
+		return // which says what becomes of them
+	}
 	silent, _, _ := j.stragglers(now)
 	var left []string
 	for _, h := range j.hosts {

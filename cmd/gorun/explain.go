@@ -50,6 +50,7 @@ func explain(w io.Writer, err error) int {
 		status exitStatus
 		late   *launcher.TimeoutError
 		few    *launcher.ElasticError
+		alone  *launcher.AloneError
 		script *discover.Error
 	)
 	switch {
@@ -91,6 +92,10 @@ func explain(w io.Writer, err error) int {
 		report.Errorf("%v", few)
 		hint(elasticHint(few))
 		return launcher.ExitFailure
+	case errors.As(err, &alone):
+		report.Errorf("%v", alone)
+		hint("look at the network of this machine; with a longer --lease hosts wait longer for it")
+		return launcher.ExitTransport
 	case errors.As(err, &script):
 		report.Errorf("%v", err)
 		hint("this machine runs it with sh -c; it prints a line for each host, as in host1:4, and exits with 0")

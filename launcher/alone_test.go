@@ -1,0 +1,166 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gorun/launcher/elastic"
+	"gorun/rendezvous/wire"
+)
+
+// TestLonely: a launcher is alone if it hears none of several hosts, since it last heard one.
+func TestLonely(t *testing.T) {
+	at := func(sec float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(sec * float64(time.Second))) }
+	for name, tc := range map[string]struct {
+		heard []float64
+		now   float64
+		since time.Time
+	}{
+		"nobody was ever there": {nil, 100, time.Time{}},
+		"one host":              {[]float64{1}, 100, time.Time{}},
+		"one of two is silent":  {[]float64{1, 98}, 100, time.Time{}},
+		"two are silent":        {[]float64{8.5, 9}, 100, at(9)},
+		"one was silent before": {[]float64{1, 9, 8}, 100, at(9)},
+		"for a moment":          {[]float64{97.5, 97.1}, 100, time.Time{}},
+	} {
+		var heard []time.Time
+		for _, sec := range tc.heard {
+			heard = append(heard, at(sec))
+		}
+		if got := lonely(at(tc.now), heard); !got.Equal(tc.since) {
+			t.Errorf("%s: since %v, want %v", name, got, tc.since)
+		}
+	}
+}
+
+// solitary is a job of three hosts with a lease of 10 s, which were last heard when it began.
+func solitary(began time.Time, change *change) (j *job, notes *[]string) {
+	notes = new([]string)
+	note := func(format string, args ...any) { *notes = append(*notes, fmt.Sprintf(format, args...)) }
+	j = &job{spec: &Spec{Lease: 10 * time.Second, Note: note}, change: change, epoch: 1, up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
+		silences: silences{since: map[int]time.Time{}}, worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0, 1, 2}}, 1: {Epoch: 1}, 2: {Epoch: 1}}}
+	for id := range 3 {
+		h := newHost(id, fmt.Sprintf("h%d", id), j.spec, wire.Job{})
+		h.hangUp = func() {}
+		h.daemon.Store(&Daemon{Away: func() away { return away{} }})
+		h.heard.reading(began)
+		j.hosts = append(j.hosts, h)
+		j.up[id], j.ready[id] = true, &wire.Ready{}
+	}
+	return j, notes
+}
+
+// pass lets time pass, as the loop of a job does.
+func (j *job) pass(from, to time.Time) {
+	for now := from; now.Before(to); now = now.Add(listenEvery) {
+		j.listen(now)
+	}
+}
+
+// TestAlone: hosts that are all silent are told in one line, and none of them is given up, whatever others said of it before, until they
+// must have ended the job by themselves; if one is heard before, all have their lease again.
+func TestAlone(t *testing.T) {
+	began := time.Unix(1000, 0)
+	at := func(sec int) time.Time { return began.Add(time.Duration(sec) * time.Second) }
+	const line = `gorun: this machine hears none of its 3 hosts since `
+	lost := func(j *job) (names []string) {
+		for _, h := range j.hosts {
+			if h.unreachable.Load() != nil || j.ended[h.id] {
+				names = append(names, h.name)
+			}
+		}
+		return names
+	}
+
+	j, notes := solitary(began, nil)
+	j.hosts[0].accuses = []*wire.Silent{{Peer: 1, Text: "silent for 10s"}}
+	j.pass(began.Add(3*time.Second), at(29))
+	if len(*notes) != 1 || !strings.HasPrefix((*notes)[0], line) || j.stopping || lost(j) != nil {
+		t.Errorf("after 29 s it has told %q, stops: %v, and has given up %q", *notes, j.stopping, lost(j))
+	}
+	j.hosts[0].accuses = nil
+	j.hosts[2].heard.reading(at(29))
+	j.pass(at(29), at(32))
+	if j.hosts[2].heard.reading(at(32)); j.stopping || lost(j) != nil {
+		t.Errorf("one is heard again, and it stops: %v, and has given up %q", j.stopping, lost(j))
+	}
+	for s := 32; s < 50; s++ {
+		j.hosts[2].heard.reading(at(s))
+		j.pass(at(s), at(s+1))
+	}
+	if j.stopping || lost(j) != nil {
+		t.Errorf("one is heard, which would say who is lost; it stops: %v, and has given up %q", j.stopping, lost(j))
+	}
+
+	j, notes = solitary(began, nil)
+	j.pass(began, at(35))
+	if j.stopping {
+		t.Errorf("it does not outwait its hosts: %v", j.verdict)
+	}
+	j.pass(at(35), at(36))
+	want := fmt.Sprintf("this machine has heard none of its 3 hosts since %s, and without it they end the job after 30s", began.Format(time.TimeOnly))
+	if j.verdict == nil || j.verdict.Error() != want || len(lost(j)) != 3 || len(*notes) != 1 {
+		t.Errorf("it ends because %v, want %s; it has told %q, and looks for all but %q", j.verdict, want, *notes, lost(j))
+	}
+
+	j, _ = solitary(time.Now().Add(-20*time.Second), nil) // handle looks at the clock
+	j.listenAlone(time.Now())
+	if j.handle(event{host: 1, err: &HostError{Host: "h1", Err: errors.New("gone")}}); j.verdict == nil || j.verdict.Error() != "h1: : gone" {
+		t.Errorf("it ends because %v although hosts wait for it still", j.verdict)
+	}
+	j, _ = solitary(time.Now().Add(-31*time.Second), nil)
+	j.listenAlone(time.Now())
+	j.handle(event{host: 1, err: &HostError{Host: "h1", Err: errors.New("it is not there any more")}})
+	if _, ok := errors.AsType[*AloneError](j.verdict); !ok {
+		t.Errorf("a host has ended the job by itself, and it ends because %v", j.verdict)
+	}
+}
+
+// TestAloneElastic: no other world begins while nobody would hear of it; what happened meanwhile counts afterwards.
+func TestAloneElastic(t *testing.T) {
+	began := time.Now()
+	j, notes := solitary(began, newChange(&ElasticSpec{Policy: elastic.Policy{MinNP: 1, NP: 3}}))
+	defer j.change.tick.Stop()
+	j.pass(began, began.Add(12*time.Second))
+	j.decide(elastic.Discovered{})
+	j.decide(elastic.Tick{})
+	if len(j.change.held) != 1 || len(j.hosts) != 3 || j.stopping || len(*notes) != 1 {
+		t.Errorf("%d events wait, there are %d hosts, it stops: %v, and has told %q", len(j.change.held), len(j.hosts), j.stopping, *notes)
+	}
+	j.hosts[0].heard.reading(began.Add(12 * time.Second))
+	j.listen(began.Add(12 * time.Second))
+	if j.decide(elastic.Tick{}); len(j.change.held) != 0 || !j.alone.since.IsZero() {
+		t.Errorf("it is alone since %v although a host is heard, and %d events wait", j.alone.since, len(j.change.held))
+	}
+}
+
+// TestLauncherSpeaks: a daemon hears every few seconds that its launcher is there, also if that has nothing to say.
+func TestLauncherSpeaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		h := newHost(0, "h0", &Spec{}, wire.Job{})
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			h.write(&Daemon{In: w, Close: w.Close})
+		}()
+		in, began := wire.NewReader(r), time.Now()
+		h.queue.put(&wire.Form{})
+		for _, want := range []struct {
+			m  wire.Message
+			at time.Duration
+		}{{&wire.Form{}, 0}, {&wire.Alive{}, wire.SpeakEvery}, {&wire.Alive{}, 2 * wire.SpeakEvery}} {
+			m, err := in.Read()
+			if at := time.Since(began); err != nil || fmt.Sprintf("%T", m) != fmt.Sprintf("%T", want.m) || at != want.at {
+				t.Errorf("%T (%v) after %v, want %T after %v", m, err, at, want.m, want.at)
+			}
+		}
+		h.queue.close()
+		<-ended
+	})
+}
