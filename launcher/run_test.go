@@ -362,6 +362,33 @@ func TestStuckFence(t *testing.T) {
 	}
 }
 
+// TestStrangeWords: what a daemon says that cannot be, or stops to say, ends the job in these words.
+func TestStrangeWords(t *testing.T) {
+	exited := func(process int) wire.Message { return &wire.Exited{Process: process} }
+	for want, says := range map[string]map[string][]wire.Message{ // by host; nothing more is heard of who says nil
+		"b: run: the daemon reports PMI barrier 5 after 0":                   {"b": {&wire.Fence{Number: 5}}},
+		"b: join: the daemon reports a world of unknown hosts [0 7]":         {"b": {&wire.Committed{World: wire.World{Epoch: 1, Order: []int{0, 7}}}}},
+		"b: run: the connection to the daemon ended":                         {"b": {nil}},
+		"start a new world: rank 2 called init again, but ranks 0,1,3 ended": {"a": {exited(0), exited(1)}, "b": {exited(3), &wire.Rejoining{Process: 2, Epoch: 1}}},
+	} {
+		s := &script{t: t, daemons: both(func(c *conversation) {
+			if !c.begin() {
+				return
+			}
+			for _, m := range says[c.job.Name] {
+				if m == nil {
+					return
+				}
+				c.say(m)
+			}
+			c.end()
+		})}
+		if _, _, err := start(t, t.Context(), s, nil); err == nil || err.Error() != want {
+			t.Errorf("verdict %v, want %s", err, want)
+		}
+	}
+}
+
 // TestFailuresAreGathered: one report names every host that could not take part.
 func TestFailuresAreGathered(t *testing.T) {
 	s := &script{t: t, refuse: map[string]error{

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/collective/tcp"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -30,6 +31,21 @@ func TestContracts(t *testing.T) {
 	roster.Peers[1].Ports = nil
 	if got := tfConfig(roster, 0); got != "" {
 		t.Errorf("with too few ports: %s", got)
+	}
+}
+
+// TestStrangeHosts: hosts that no roster names are not looked for.
+func TestStrangeHosts(t *testing.T) {
+	d := &daemon{roster: &wire.Roster{}, job: &wire.Job{}}
+	d.peers.Store(d.roster)
+	if _, err := d.dialer(tcp.Options{})(t.Context(), 7, 0); err == nil || err.Error() != "dial host id 7: not in the roster" {
+		t.Errorf("dial: %v", err)
+	}
+	if _, err := d.worldOf(wire.World{Epoch: 3, Order: []int{7}}); err == nil || err.Error() != "enter world of epoch 3: no host has id 7" {
+		t.Errorf("enter: %v", err)
+	}
+	if err := d.open(t.Context()); err == nil || err.Error() != "check job: incomplete" {
+		t.Errorf("open: %v", err)
 	}
 }
 

@@ -7,7 +7,24 @@ import (
 	"time"
 
 	"gorun/launcher/jobs"
+	"gorun/rendezvous/authority"
+	"gorun/rendezvous/wire"
 )
+
+// TestStrangeRequests: what only a broken program would ask of a daemon or a launcher is refused.
+func TestStrangeRequests(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	_, noArguments := hosted{}.Start(t.Context(), &wire.Detach{})
+	for want, err := range map[string]error{
+		"start launcher: no arguments":         noArguments,
+		"keep job ../x: not the name of a job": hosted{}.Save(authority.State{Job: "../x"}),
+		"signal 9 is not passed on":            signalSelf(9),
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
 
 func TestChooseJob(t *testing.T) {
 	at := func(host string, id int, state string, minute int) clusterRecord {

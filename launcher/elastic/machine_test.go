@@ -443,9 +443,10 @@ func TestInterrupted(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	for _, text := range []string{"", "{}x", `{"daemons":[{"site":1}]}`, `{"processes":[{"host":0}]}`, `{"world":[0]}`} {
-		if _, _, err := e.Restore(e.Config{}, []byte(text)); err == nil {
-			t.Errorf("%q was read", text)
+	for text, want := range map[string]string{"": "unexpected end", "{}x": "invalid character", `{"daemons":[{"site":1}]}`: "a daemon without a host",
+		`{"processes":[{"host":0}]}`: "a process without a daemon", `{"world":[0]}`: "a rank without a process"} {
+		if _, _, err := e.Restore(e.Config{}, []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q was read: %v, want %s", text, err, want)
 		}
 	}
 }

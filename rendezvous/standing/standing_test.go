@@ -256,6 +256,9 @@ func TestHostsCountByThemselves(t *testing.T) {
 	if !errors.As(err, &refused) || !strings.Contains(refused.Text, "2 of 2 slots") {
 		t.Errorf("a second daemon in the same slots: %v, %v", again, err)
 	}
+	if other, err := l.Start(t.Context(), "z"); err == nil || !strings.HasSuffix(err.Error(), ": no slots on z are reserved") {
+		t.Errorf("a daemon where nothing is reserved: %v, %v", other, err)
+	}
 }
 
 // saysNo tells whether err is a daemon's no, in these words.
