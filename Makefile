@@ -85,7 +85,7 @@ python: build
 	PYTHONPATH=contrib/python:contrib/python/shim PYTHONDONTWRITEBYTECODE=1 \
 		$(PYTHON) -m unittest discover -v -s contrib/python/tests 2>&1 | tee build/python.log | grep -v '\.\.\. ok$$'
 	@{ grep -o '^test.*\.\.\. skipped.*' build/python.log || :; } >>build/skips
-	@echo "torch.distributed's backend and torch.compile, which need torch 2: make torch2" >>build/skips
+	@echo "FSDP and torch.compile, which need torch 2: make torch2" >>build/skips
 	cd / && PYTHONPATH=$(CURDIR)/bin/gorun:$(CURDIR)/bin/gorun/shim $(PYTHON) -c 'import gorun, horovod'
 
 ## c: the C binding, with every warning an error, under the sanitizers, in worlds of 1 to 3 ranks
@@ -102,7 +102,7 @@ c: build
 	for begun in 0 1 2; do bin/gorun -np 3 --no-tag-output build/check-c $$begun; done; \
 	bin/gorun -np 2 --no-tag-output build/example-c
 
-## torch2: what needs torch 2 (TORCH2=its python): the backend for torch.distributed, and all programs again
+## torch2: what needs torch 2 (TORCH2=its python): FSDP, torch.compile, and all programs again
 torch2: build
 	@$(TORCH2) -c 'import torch; assert int(torch.__version__[0]) > 1' || { echo "torch2: TORCH2=python with torch 2"; exit 1; }
 	for np in 1 2 3 4; do for test in contrib/python/tests/torch2/*.py contrib/python/tests/mp/*.py; do \

@@ -83,18 +83,6 @@ class PackageTest(unittest.TestCase):
             """
         self.assertEqual(self.script(text, self.binary, self.binary / "shim"), "horovod 2")
 
-    def test_distributed_says_what_it_needs(self):
-        torch = need("torch")
-        if int(torch.__version__.split(".")[0]) >= 2:
-            self.skipTest("torch 2 has what the backend for torch.distributed needs: make torch2")
-        text = """
-            try:
-                import gorun.torch.distributed
-            except ImportError as error:
-                print(error)
-            """
-        self.assertIn("needs torch 2 or later", self.script(text, self.binary))
-
     def test_real_horovod_wins(self):
         real = Path(self.folder.name) / "site" / "horovod"
         (real / "torch").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A backend for torch.distributed, torch 2 and later: import gorun.torch.distributed, then
+"""A backend for torch.distributed: import gorun.torch.distributed, then
 
     torch.distributed.init_process_group("gorun")
 
@@ -10,25 +10,29 @@ from __future__ import annotations
 
 import collections
 import queue
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from torch import distributed as dist
 
 from gorun import basics, collectives, constants, process_sets
+from gorun.features import is_version_greater_equal_than
 from gorun.torch.memory import Torch
 
 if TYPE_CHECKING:
     from gorun.process_sets import ProcessSet
     from gorun.world import World
 
-if int(torch.__version__.split(".")[0]) < 2:
-    raise ImportError(f"gorun.torch.distributed needs torch 2 or later, this is {torch.__version__}")
-
 _torch = Torch()
+POLL_SECONDS = 1e-3  # between two looks at a transfer that may take only so long
+WORKS = 256  # that are kept for C++
+FULL_WORKS = 8  # whose futures it may still ask for
 _OPS = {
     "SUM": collectives.Sum, "AVG": collectives.Average, "MIN": collectives.Min, "MAX": collectives.Max,
     "PRODUCT": collectives.Product, "BAND": collectives.BitAnd, "BOR": collectives.BitOr,
@@ -36,19 +40,72 @@ _OPS = {
 }  # fmt: skip
 
 
-# What the thread waits for, and with what result; None at the end.
-_Waiting = queue.SimpleQueue[Optional[tuple[int, torch.futures.Future, Any]]]
+class _Future(torch.futures.Future):
+    """The result of an operation. The first to come for it brings it.
+
+    That is the thread of the group or who waits: callbacks of other futures run in that thread, and may wait.
+    """
+
+    def __init__(self, world: World, handle: int, result: Any) -> None:
+        super().__init__()
+        self.failed = False
+        self._claim = threading.Lock()
+        self._world = world
+        self._handle = handle
+        self._result = result
+
+    def bring(self) -> None:
+        """Wait for the operation, unless somebody else does, and call those who want to know of its end."""
+        if not self._claim.acquire(blocking=False):
+            return
+        result, self._result = self._result, None
+        try:
+            self._world.synchronize(self._handle)
+        except Exception as error:
+            self.failed = True
+            self.set_exception(error)
+        except BaseException:  # interrupted: it can be waited for again
+            self._result = result
+            self._claim.release()
+            raise
+        else:
+            self.set_result(result)
+
+    def wait(self) -> Any:
+        """Return the result, or raise what the operation failed with."""
+        self.bring()
+        return super().wait()
+
+
+class _Nothing(_Future):
+    """The future of an operation that has ended, and has nothing to tell."""
+
+    def __init__(self) -> None:
+        torch.futures.Future.__init__(self)
+        self.failed = False
+        self.set_result(None)
+
+    def bring(self) -> None:
+        """Do nothing."""
+
+
+# What the thread of a group has to bring; None at the end.
+_Waiting = queue.SimpleQueue[Optional[_Future]]
 
 
 class _Work(dist.Work):
     """An operation under way. Its end is a future's, its failure an exception of wait()."""
 
-    def __init__(self, future: torch.futures.Future) -> None:
+    def __init__(self, future: _Future) -> None:
         super().__init__()
         self._future = future
 
-    def wait(self, timeout: Any = None) -> bool:
-        """Return when the operation has ended, or raise what it failed with."""
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Return when the operation has ended, or raise what it failed with. No time is no limit."""
+        if timeout:
+            over = threading.Event()
+            self._future.add_done_callback(lambda _: over.set())
+            _in_time(over.wait, timeout)
         self._future.wait()
         return True
 
@@ -56,9 +113,54 @@ class _Work(dist.Work):
         """Return the future of the result."""
         return self._future
 
+    def result(self) -> Any:
+        """Return the tensors, as Join asks for them, when the operation has ended."""
+        return self._future.wait()
+
     def is_completed(self) -> bool:
         """Report whether the operation has ended."""
         return self._future.done()
+
+    def is_success(self) -> bool:
+        """Report whether it has ended well."""
+        return self._future.done() and not self._future.failed
+
+    def references(self) -> int:
+        """Count what refers to it in Python, the call included."""
+        return sys.getrefcount(self)
+
+    def empty(self) -> None:
+        """Let go of the tensors of an operation that has ended: C++ still waits for it, but asks no more."""
+        if not self._future.failed:
+            self._future = _NOTHING
+
+
+class _Works:
+    """The works of a group for C++, which does not keep the Python part of a work that it gets alive.
+
+    It asks for its future right away, and may wait for it later. Until then Python has no other reference to
+    it, and its tensors would stay.
+    """
+
+    def __init__(self) -> None:
+        self._works: collections.deque[_Work] = collections.deque(maxlen=WORKS)
+        self._full: collections.deque[_Work] = collections.deque(maxlen=WORKS)
+
+    def append(self, work: _Work) -> None:
+        """Keep a work; let go of the tensors of earlier ones that are over and that Python has dropped."""
+        self._works.append(work)
+        self._full.append(work)
+        i = 0
+        while i < len(self._full) - FULL_WORKS:
+            if self._full[i].is_completed() and self.references(i) <= _UNUSED:
+                self._full[i].empty()
+                del self._full[i]
+            else:
+                i += 1
+
+    def references(self, i: int) -> int:
+        """Count what refers to the i-th work that has its tensors."""
+        return self._full[i].references()
 
 
 class _Transfer(dist.Work):
@@ -71,15 +173,37 @@ class _Transfer(dist.Work):
         self._under_way = under_way
         under_way.add(self)
 
-    def wait(self, timeout: Any = None) -> bool:
+    def wait(self, timeout: timedelta | None = None) -> bool:
         """Return when the tensor has arrived, or raise why it has not."""
+        if timeout:
+            _in_time(self._arrives, timeout)
         self._under_way.discard(self)
         self._world.synchronize(self._handle)
+        return True
+
+    def _arrives(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while not self.is_completed():
+            if time.monotonic() > end:
+                return False
+            time.sleep(POLL_SECONDS)
         return True
 
     def is_completed(self) -> bool:
         """Report whether wait() would return at once."""
         return self not in self._under_way or self._world.poll(self._handle)
+
+
+_NOTHING = _Nothing()
+
+
+def _unused() -> int:
+    works = _Works()
+    works.append(_Work(_NOTHING))
+    return works.references(0)
+
+
+_UNUSED = _unused()  # which counts a work has that only a group has
 
 
 class ProcessGroup(dist.ProcessGroup):
@@ -90,12 +214,11 @@ class ProcessGroup(dist.ProcessGroup):
         self._world = basics.world()
         self._members = members
         self._number = members.group()
-        # C++ that gets a work does not keep its Python part alive, and asks for its future right away.
-        self._works: collections.deque[_Work] = collections.deque(maxlen=256)
+        self._works = _Works()
         self._transfers: set[_Transfer] = set()
         self._waiting: _Waiting = queue.SimpleQueue()
         self._thread = threading.Thread(
-            target=_finish, args=(self._world, self._waiting), name="gorun torch.distributed", daemon=True
+            target=_finish, args=(self._waiting,), name="gorun torch.distributed", daemon=True
         )
         self._thread.start()
         # Not every torch calls shutdown().
@@ -105,7 +228,9 @@ class ProcessGroup(dist.ProcessGroup):
         """Return the name of the backend."""
         return "gorun"
 
-    supports_coalescing = False  # which batch_isend_irecv() asks of the backend
+    # What torch asks of a backend: has it batches of transfers of its own, and is split_group() there.
+    supports_coalescing = False
+    supports_splitting = False
 
     def _get_backend(self, device: torch.device) -> ProcessGroup:
         return self
@@ -131,12 +256,11 @@ class ProcessGroup(dist.ProcessGroup):
         return self._members.members()[rank]
 
     def _work(self, handle: int, result: Any, sample: torch.Tensor | None = None) -> dist.Work:
-        future: torch.futures.Future = torch.futures.Future()
+        future = _Future(self._world, handle, result)
         if sample is not None and sample.device.type != "cpu":
-            self._world.synchronize(handle)  # here, on the caller's stream
-            future.set_result(result)
+            future.bring()  # here, on the caller's stream
         else:
-            self._waiting.put((handle, future, result))
+            self._waiting.put(future)
         work = _Work(future)
         self._works.append(work)
         return work
@@ -243,6 +367,17 @@ class ProcessGroup(dist.ProcessGroup):
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
+    def allgather_coalesced(
+        self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> dist.Work:
+        """Gather several tensors: those of rank i are in outputs[i]."""
+
+        def deal(wholes: Sequence[torch.Tensor]) -> None:
+            for i, whole in enumerate(wholes):
+                _copy([parts[i] for parts in outputs], whole)
+
+        return self._gather(inputs, deal, outputs)
+
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> dist.Work:
         """See torch.distributed.all_gather."""
         outputs = outputs if isinstance(outputs[0], (list, tuple)) else [outputs]
@@ -261,6 +396,17 @@ class ProcessGroup(dist.ProcessGroup):
                 _copy(outputs[0], wholes[0])
 
         return self._gather(_list(inputs), deal, outputs)
+
+    def gather_single(self, output: torch.Tensor | None, tensor: torch.Tensor, opts: Any) -> dist.Work:
+        """See torch.distributed.gather_single."""
+
+        def keep(wholes: Sequence[torch.Tensor]) -> None:
+            if self.rank() == opts.rootRank and output is not None:
+                _copy([output], wholes)
+
+        return self._gather([tensor], keep, [output])
+
+    gather_into_tensor = gather_single
 
     def _exchange(
         self, tensor: torch.Tensor, splits: Sequence[int], then: Callable[[torch.Tensor], Any], result: Any
@@ -328,28 +474,27 @@ class ProcessGroup(dist.ProcessGroup):
         return f"torch.{way}.{self._world.serial(f'torch.distributed.{way}')}"
 
 
-def _finish(world: World, waiting: _Waiting) -> None:
+def _finish(waiting: _Waiting) -> None:
     while True:
-        request = waiting.get()
-        if request is None:
+        future = waiting.get()
+        if future is None:
             return
-        handle, future, result = request
-        try:
-            world.synchronize(handle)
-            future.set_result(result)
-        except Exception as error:
-            future.set_exception(error)
-        del request, handle, future, result  # they hold tensors
+        future.bring()
+        del future  # it holds tensors
+
+
+def _in_time(over: Callable[[float], bool], timeout: timedelta) -> None:
+    if not over(timeout.total_seconds()):
+        raise RuntimeError(f"backend gorun: an operation is not over after {timeout.total_seconds():g} s")
 
 
 def _op(opts: Any) -> int:
     op = getattr(opts, "reduceOp", dist.ReduceOp.SUM if opts is None else opts)
-    for name, number in _OPS.items():
-        if op == getattr(dist.ReduceOp, name):
-            return number
-    known = dist.ReduceOp.RedOpType.__members__.items()
-    asked = next((name for name, kind in known if op == kind), str(op))
-    raise ValueError(f"backend gorun cannot reduce by {asked}: it knows {', '.join(_OPS)}")
+    kinds = {int(kind): name for name, kind in dist.ReduceOp.RedOpType.__members__.items()}
+    asked = kinds.get(int(getattr(op, "op", op)), str(op))
+    if asked not in _OPS:
+        raise ValueError(f"backend gorun cannot reduce by {asked}: it knows {', '.join(_OPS)}")
+    return _OPS[asked]
 
 
 def _list(tensors: Any) -> list[torch.Tensor]:
@@ -390,4 +535,6 @@ def _meet(store: dist.Store, rank: int, size: int) -> tuple[list[int], int]:
     return [int(of) for of, _ in members], int(members[0][1])
 
 
-dist.Backend.register_backend("gorun", _create, devices=["cpu", "cuda"])
+# Before torch 2, a backend is for every device.
+_DEVICES = {"devices": ["cpu", "cuda"]} if is_version_greater_equal_than(torch.__version__, "2.0") else {}
+dist.Backend.register_backend("gorun", _create, **_DEVICES)

@@ -1,17 +1,28 @@
-"""Run by every rank of a real job, with torch 2: torch.distributed, DDP and FSDP on the engine."""
+"""Run by every rank of a real job: torch.distributed's functions, DDP and what is built on it, on the engine.
+
+Gloo, in a group of the same ranks, says what is right where that is more than arithmetic.
+"""
 
 import functools
 import operator
+import os
 import threading
+import warnings
+from datetime import timedelta
 
 import torch
 from torch import distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.join import Join
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import gorun.torch.distributed  # registers the backend
 
 torch.set_num_threads(1)
+warnings.simplefilter("ignore")  # torch's, of names that are to go
+NEW = int(torch.__version__.split(".")[0]) >= 2
 dist.init_process_group("gorun")
 rank, size = dist.get_rank(), dist.get_world_size()
 assert dist.get_backend() == "gorun"
@@ -77,7 +88,14 @@ def check_functions():
     objects = [rank]
     dist.broadcast_object_list(objects, 0)
     assert objects == [0]
+    objects = [None]
+    dist.scatter_object_list(objects, [{"rank": i} for i in range(size)] if rank == 0 else [None] * size, 0)
+    assert objects == [{"rank": rank}]
+    objects = [None] * size
+    dist.gather_object(rank, objects if rank == 0 else None, 0)
+    assert rank or objects == list(range(size))
     dist.barrier()
+    check_works()
     if size > 1:
         check_transfers()
     t = torch.ones(rank + 1)
@@ -88,6 +106,67 @@ def check_functions():
             assert "float32[2]" in str(error), error
         else:
             raise AssertionError("different shapes were added up")
+
+
+def check_works():
+    """What an asynchronous call returns, and several tensors in one."""
+    work = dist.all_reduce(mine(rank, 2), async_op=True)
+    twice = work.get_future().then(lambda future: 2 * future.value()[0])
+    total = size * (size - 1) / 2
+    assert twice.wait().tolist() == [2 * total] * 2
+    assert work.result()[0].tolist() == [total] * 2 and work.is_completed() and work.is_success()
+
+    def again(future):  # in the thread that would bring this one too
+        return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
+
+    work = dist.all_reduce(mine(1, 2), async_op=True)
+    assert work.get_future().then(again).wait().tolist() == [size * size] * 2
+    pair = [mine(rank, 2), mine(10 + rank, 3)]
+    dist.all_reduce_coalesced(pair)
+    assert [t[0].item() for t in pair] == [total, 10 * size + total]
+    pairs = [[torch.zeros(2), torch.zeros(3)] for _ in range(size)]
+    dist.all_gather_coalesced(pairs, [mine(rank, 2), mine(10 + rank, 3)])
+    assert [[t.tolist() for t in pair] for pair in pairs] == [[[r] * 2, [10 + r] * 3] for r in range(size)]
+    if hasattr(dist, "gather_single"):
+        whole = torch.zeros(2 * size) if rank == 0 else None
+        dist.gather_single(mine(rank, 2), whole)
+        assert rank or whole[::2].tolist() == list(range(size))
+    if size == 1:
+        return
+    if rank == 0:
+        late = dist.all_reduce(torch.ones(1), async_op=True)
+        transfer = dist.irecv(torch.ones(1), 1)
+        for work in late, transfer:
+            try:
+                work.wait(timedelta(seconds=0.05))
+            except RuntimeError as error:
+                assert "not over after 0.05 s" in str(error), error
+            else:
+                raise AssertionError("ended without the others")
+        dist.barrier(group=gloo)
+        late.wait(timedelta(seconds=60))
+        transfer.wait(timedelta(seconds=60))
+    else:
+        dist.barrier(group=gloo)
+        dist.all_reduce(torch.ones(1))
+        if rank == 1:
+            dist.send(torch.ones(1), 0)
+
+
+def check_memory():
+    """Nothing keeps the tensors of calls that are over."""
+    for _ in range(20):
+        dist.all_reduce(torch.ones(1 << 18))
+    before = resident()
+    for _ in range(200):
+        dist.all_reduce(torch.ones(1 << 18))  # 1 MiB each
+    grown = resident() - before
+    assert grown < 64 << 20, f"{grown >> 20} MiB more after 200 calls"
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def check_transfers():
@@ -178,8 +257,9 @@ def check_groups():
         group = dist.new_group(list(range(size)))
         dist.barrier(group=group)
         dist.destroy_process_group(group)
-    pair = [of for of in (rank & ~1, rank | 1) if of < size]  # nobody else makes it
-    check_group(pair, dist.new_group(pair, use_local_synchronization=True))
+    if NEW:
+        pair = [of for of in (rank & ~1, rank | 1) if of < size]  # nobody else makes it
+        check_group(pair, dist.new_group(pair, use_local_synchronization=True))
     # All at once: what is under way in one group waits for nothing in the other.
     first, second = dist.new_group([0, size - 1]), dist.new_group(list(range(size)))
     both = [mine(1, 1000), mine(2, 1000)]
@@ -210,9 +290,13 @@ def batch(step, of):
     return torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * step + of))
 
 
-def train(model, ranks):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(3):
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+def train(model, ranks, steps=3, make=sgd):
+    optimizer = make(model.parameters())
+    for step in range(steps):
         optimizer.zero_grad()
         (sum(model(batch(step, of)).square().mean() for of in ranks) / len(ranks)).backward()
         optimizer.step()
@@ -221,22 +305,11 @@ def train(model, ranks):
 
 def check_training():
     """N ranks train what one does that sees all their batches."""
-    alone = [p.detach() for p in train(make_model(), range(size)).parameters()]
+    alone = train(make_model(), range(size)).parameters()
     for got, want in zip(train(DistributedDataParallel(make_model()), [rank]).parameters(), alone):
         assert torch.allclose(got, want, atol=1e-5), "DDP"
-    from torch.distributed.fsdp import fully_shard
-
-    model = make_model()
-    for layer in model:
-        if isinstance(layer, nn.Linear):
-            fully_shard(layer)
-    fully_shard(model)
-    for got, want in zip(train(model, [rank]).parameters(), alone):
-        assert torch.allclose(got.full_tensor(), want, atol=1e-5), "FSDP"
     if size > 1:
         check_pairs()
-    if size == 4:
-        check_hybrid(alone)
 
 
 def check_pairs():
@@ -249,34 +322,101 @@ def check_pairs():
         assert torch.allclose(got, want, atol=1e-5), "DDP over a pair"
 
 
-def check_hybrid(alone):
-    """Two shards, and two of each: fully_shard over a mesh, and FSDP with HYBRID_SHARD."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
-
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-    assert [dist.get_backend(mesh.get_group(name)) for name in mesh.mesh_dim_names] == ["gorun"] * 2
-    model = make_model()
-    for layer in model:
-        if isinstance(layer, nn.Linear):
-            fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    for got, want in zip(train(model, [rank]).parameters(), alone):
-        assert torch.allclose(got.full_tensor(), want, atol=1e-5), "fully_shard over a mesh"
-    model = FullyShardedDataParallel(
-        make_model(), process_group=(mesh.get_group("shard"), mesh.get_group("replicate")),
-        sharding_strategy=ShardingStrategy.HYBRID_SHARD, device_id=torch.device("cpu"), use_orig_params=True,
-    )  # fmt: skip
-    train(model, [rank])
-    with FullyShardedDataParallel.summon_full_params(model):
-        for got, want in zip(model.parameters(), alone):
-            assert torch.allclose(got, want, atol=1e-5), "HYBRID_SHARD"
+def power(model, group):
+    state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=1, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
 
-check_functions()
-if size > 1:
-    check_groups()
-check_training()
-dist.destroy_process_group()
-assert not [thread for thread in threading.enumerate() if thread.name == "gorun torch.distributed"]
-print(f"rank {rank} of {size}: ok")
+def builtin(model, _):
+    model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+
+
+def hook(name):
+    return lambda model, group: model.register_comm_hook(group, getattr(default_hooks, name))
+
+
+HOOKS = {
+    "allreduce": hook("allreduce_hook"), "fp16": hook("fp16_compress_hook"), "PowerSGD": power,
+    "built in": builtin, **({"bf16": hook("bf16_compress_hook")} if NEW else {}),
+}  # fmt: skip
+
+
+def with_hook(register, group):
+    model = DistributedDataParallel(make_model(), process_group=group)
+    register(model, group)
+    return train(model, [rank], steps=5)
+
+
+def with_zero(group):
+    model = DistributedDataParallel(make_model(), process_group=group)
+    optimizer = functools.partial(
+        ZeroRedundancyOptimizer, optimizer_class=torch.optim.Adam, process_group=group, lr=0.01
+    )
+    return train(model, [rank], make=optimizer)
+
+
+def with_join(group):
+    """Ranks have more batches than those before."""
+    model = DistributedDataParallel(make_model(), process_group=group)
+    optimizer = ZeroRedundancyOptimizer(
+        model.parameters(), optimizer_class=torch.optim.SGD, process_group=group, lr=0.1
+    )
+    with Join([model, optimizer]):
+        for step in range(2 + rank):
+            optimizer.zero_grad()
+            model(batch(step, rank)).square().mean().backward()
+            optimizer.step()
+    return model
+
+
+class Either(nn.Module):
+    """Of two layers the even ranks use one and the odd ranks the other, and all share statistics."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+        self.norm = nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        return self.norm(self.layers[rank % 2](x))
+
+
+def with_unused(group):
+    return train(DistributedDataParallel(Either(), process_group=group, find_unused_parameters=True), [rank])
+
+
+def with_no_sync(group):
+    model = DistributedDataParallel(make_model(), process_group=group, gradient_as_bucket_view=True)
+    with model.no_sync():
+        model(batch(9, rank)).square().mean().backward()
+    return train(model, [rank])
+
+
+def check_as_gloo():
+    """What is built on DDP computes the same."""
+    makers = {name: functools.partial(with_hook, register) for name, register in HOOKS.items()}
+    makers.update(zero=with_zero, join=with_join, unused=with_unused, no_sync=with_no_sync)
+    for name, make in makers.items():
+        ours, theirs = make(dist.group.WORLD), make(gloo)
+        tolerance = 1e-2 if name in ("fp16", "bf16", "PowerSGD") and size > 2 else 1e-6
+        for got, want in zip(ours.parameters(), theirs.parameters()):
+            assert torch.allclose(got, want, atol=tolerance), (name, (got - want).abs().max().item())
+
+
+def main():
+    check_functions()
+    if size > 1:
+        check_groups()
+    check_memory()
+    check_training()
+    check_as_gloo()
+    dist.destroy_process_group()
+    if NEW:  # which ends the groups; before it, they end with the process
+        assert not [thread for thread in threading.enumerate() if thread.name == "gorun torch.distributed"]
+    print(f"rank {rank} of {size}: ok")
+
+
+gloo = dist.new_group(backend="gloo")
+if __name__ == "__main__":
+    main()
