@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 import unittest
+from unittest import mock
 
 import tests_path  # noqa: F401
 
@@ -104,6 +105,34 @@ class Test(unittest.TestCase):
 
         want = [tuple((use * 3 + me) % 256 for me in range(3)) for use in range(200)]
         self.assertEqual(ranks.all(each), [want] * 3)
+
+    def waits(self, cpus):
+        """Return what a rank does until it sleeps, by a clock that each look moves by about 1 µs."""
+        done = []
+
+        def clock():
+            done.append("look")
+            return done.count("look") / (1 << 20)
+
+        def give_away():
+            done.append("yield")
+
+        with mock.patch("os.sched_getaffinity", return_value=cpus), mock.patch("os.sched_yield", give_away):
+            with mock.patch("gorun.lane.time.perf_counter", clock):
+                ranks = self.ranks(2)
+                first = threading.Thread(target=lambda: ranks.lanes[0].meet("x", ranks.find(0)))
+                first.start()
+                ranks.asleep(0)
+                ranks.lanes[1].meet("x", ranks.find(1))
+                first.join(30)
+                assert not first.is_alive()
+        return done
+
+    def test_gives_its_cpu_away_before_every_look_where_ranks_outnumber_cpus(self):
+        self.assertEqual(self.waits({0}), ["yield", "look"] * 211)  # 200 µs
+
+    def test_keeps_its_cpu_for_a_moment_where_every_rank_has_one(self):
+        self.assertEqual(self.waits({0, 1}), ["look"] * 54 + ["yield", "look"] * 157)  # 50 µs, 200 µs
 
     def test_sleeps_until_the_last_has_come(self):
         ranks = self.ranks(3)
