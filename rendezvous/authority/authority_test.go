@@ -2,6 +2,7 @@ package authority_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -19,6 +20,7 @@ type machine struct {
 	name     string
 	up       bool
 	frozen   bool
+	full     bool // its disk: it cannot save
 	saved    authority.State
 	elector  *authority.Elector
 	launcher *launcher
@@ -57,6 +59,7 @@ type sim struct {
 	greatest uint64            // epoch that was acted on
 	renews   bool              // launchers replace electors
 	deserted []int             // how many electors were left, for each that gave the job up
+	unsaved  int               // what electors could not save
 	renewed  int               // sets of electors that were kept
 	between  int               // launchers that began with electors on which nobody had agreed yet, or of which one was not to stay
 }
@@ -109,9 +112,16 @@ func (s *sim) send(p packet) {
 }
 
 func (s *sim) step(m *machine, ev authority.Event) authority.Actions {
-	a := m.elector.Step(s.now, ev)
-	if a.Save {
-		m.saved = m.elector.State()
+	a, err := m.elector.Take(s.now, ev, func(state authority.State) error {
+		if m.full {
+			s.unsaved++
+			return errors.New("no space left on device")
+		}
+		m.saved = state
+		return nil
+	})
+	if err != nil {
+		return authority.Actions{}
 	}
 	for _, to := range a.Of {
 		s.send(packet{from: m.name, to: to, message: a.Ask})
@@ -232,7 +242,7 @@ func (s *sim) second() {
 // trouble is one fault, or the end of one.
 func (s *sim) trouble() {
 	m := s.hosts[s.names[s.rng.IntN(len(s.names))]]
-	switch s.rng.IntN(8) {
+	switch s.rng.IntN(9) {
 	case 0, 1:
 		m.up, m.launcher = false, nil // power is cut
 	case 2, 3, 4:
@@ -243,6 +253,8 @@ func (s *sim) trouble() {
 		m.frozen = !m.frozen
 	case 7:
 		s.cut[m.name] = !s.cut[m.name]
+	case 8:
+		m.full = !m.full
 	}
 }
 
@@ -270,7 +282,7 @@ func (s *sim) meddle(m *machine) {
 
 // restore boots a host with what it saved.
 func (s *sim) restore(m *machine) {
-	m.frozen = false
+	m.frozen, m.full = false, false
 	if !m.up {
 		m.up = true
 		m.elector = authority.NewElector(m.name, m.saved, s.now)
@@ -296,7 +308,7 @@ func (s *sim) known() (n int) {
 	return n
 }
 
-// TestOneSpeaksAndGoesOn: whatever is lost, late, cut off, frozen, killed or rebooted, while electors are replaced, with and
+// TestOneSpeaksAndGoesOn: whatever is lost, late, cut off, frozen, killed, rebooted or cannot be saved, while electors are replaced, with and
 // without a reason, no two launchers have one term or act on one epoch, and each knows what those before it acted upon; and
 // when all is well again exactly one is left, which can go on, and all of its electors live.
 func TestOneSpeaksAndGoesOn(t *testing.T) {
@@ -304,7 +316,7 @@ func TestOneSpeaksAndGoesOn(t *testing.T) {
 	if testing.Short() {
 		seeds = 600
 	}
-	terms, epochs, sets, between := 0, 0, 0, 0
+	terms, epochs, sets, between, unsaved := 0, 0, 0, 0, 0
 	for seed := range seeds {
 		hosts := []int{1, 3, 4, 5, 6, 7}[seed%6]
 		s := newSim(t, seed, hosts, []int{1, 3, 3, 3, 3, 5}[seed%6])
@@ -348,11 +360,11 @@ func TestOneSpeaksAndGoesOn(t *testing.T) {
 		if electors := all[0].launcher.Electors(); len(electors)%2 == 0 && len(electors) < hosts {
 			s.fail("an even number of electors: %v of %v", electors, s.names)
 		}
-		terms, epochs, sets, between = terms+len(s.leaders), epochs+len(s.acted), sets+s.renewed, between+s.between
+		terms, epochs, sets, between, unsaved = terms+len(s.leaders), epochs+len(s.acted), sets+s.renewed, between+s.between, unsaved+s.unsaved
 	}
-	t.Logf("%d launchers acted on %d epochs, for %d sets of electors; %d of them began in the middle of a change", terms, epochs, sets, between)
-	if terms < int(seeds)*3 || sets < int(seeds)*3 || between < int(seeds)/4 {
-		t.Errorf("only %d launchers, %d sets, %d in the middle, in %d runs: the simulation does not disturb enough", terms, sets, between, seeds)
+	t.Logf("%d launchers acted on %d epochs, for %d sets of electors; %d of them began in the middle of a change, and electors could not save %d times", terms, epochs, sets, between, unsaved)
+	if terms < int(seeds)*3 || sets < int(seeds)*3 || between < int(seeds)/4 || unsaved < int(seeds) {
+		t.Errorf("only %d launchers, %d sets, %d in the middle, %d times not saved, in %d runs: the simulation does not disturb enough", terms, sets, between, unsaved, seeds)
 	}
 }
 

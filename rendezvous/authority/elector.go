@@ -27,6 +27,7 @@
 package authority
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -117,6 +118,21 @@ func NewElector(self string, saved State, now time.Duration) *Elector {
 
 // State is what is to be saved. Its slices are not changed in place.
 func (e *Elector) State() State { return e.state }
+
+// Take is Step, and saves what is to be saved. If that fails nothing has happened: the elector goes on with what was saved before,
+// for it must not forget that, and has promised nothing.
+func (e *Elector) Take(now time.Duration, ev Event, save func(State) error) (Actions, error) {
+	before := *e
+	before.votes = maps.Clone(e.votes)
+	a := e.Step(now, ev)
+	if a.Save {
+		if err := save(e.state); err != nil {
+			*e = before
+			return Actions{}, err
+		}
+	}
+	return a, nil
+}
 
 // Step takes an event. now is the time since some fixed moment.
 func (e *Elector) Step(now time.Duration, ev Event) Actions {

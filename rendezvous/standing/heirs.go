@@ -80,8 +80,7 @@ func (s *server) elect(conn net.Conn, job string, ev authority.Event) {
 	if h == nil {
 		h = s.newHeir(authority.State{})
 	}
-	a := h.Step(s.now(), ev)
-	err := s.save(h, a)
+	a, err := s.step(h, ev)
 	if err == nil && h.State().Job == job {
 		s.heirs.jobs[job] = h
 	}
@@ -95,17 +94,13 @@ func (s *server) elect(conn net.Conn, job string, ev authority.Event) {
 	}
 }
 
-// save is called with the lock of the heirs held. An elector that cannot save has not promised anything.
-func (s *server) save(h *heir, a authority.Actions) error {
-	if !a.Save {
-		return nil
-	}
-	if err := s.cfg.Heirs.Save(h.State()); err != nil {
+// step has an elector take an event. It is called with the lock of the heirs held.
+func (s *server) step(h *heir, ev authority.Event) (authority.Actions, error) {
+	a, err := h.Take(s.now(), ev, s.cfg.Heirs.Save)
+	if err != nil {
 		s.cfg.Log.Warn("keep job", "err", err)
-		delete(s.heirs.jobs, h.State().Job) // it does not know any more what it promised
-		return err
 	}
-	return nil
+	return a, err
 }
 
 // standBy lets time pass, until ctx ends.
@@ -130,15 +125,16 @@ func (s *server) standBy(ctx context.Context) {
 				continue
 			}
 			bereft := state.Holder == s.cfg.Name && !s.cfg.Heirs.Lives(state)
-			s.act(ctx, &asking, h, h.Step(s.now(), authority.Event{Tick: &authority.Tick{Bereft: bereft}}))
+			s.act(ctx, &asking, h, authority.Event{Tick: &authority.Tick{Bereft: bereft}})
 		}
 		s.heirs.mu.Unlock()
 	}
 }
 
-// act does what an elector says. It is called with the lock held.
-func (s *server) act(ctx context.Context, asking *sync.WaitGroup, h *heir, a authority.Actions) {
-	if s.save(h, a) != nil {
+// act has an elector take an event, and does what it says. It is called with the lock held.
+func (s *server) act(ctx context.Context, asking *sync.WaitGroup, h *heir, ev authority.Event) {
+	a, err := s.step(h, ev)
+	if err != nil {
 		return
 	}
 	for _, name := range a.Of {
@@ -154,8 +150,8 @@ func (s *server) act(ctx context.Context, asking *sync.WaitGroup, h *heir, a aut
 			s.heirs.mu.Lock()
 			defer s.heirs.mu.Unlock()
 			delete(h.asking, name)
-			if v, ok := answer.(*wire.Voted); ok && s.heirs.jobs[a.Ask.Job] == h {
-				s.act(ctx, asking, h, h.Step(s.now(), authority.Event{Voted: &authority.Voted{From: name, Voted: *v}}))
+			if v, ok := answer.(*wire.Voted); ok {
+				s.act(ctx, asking, h, authority.Event{Voted: &authority.Voted{From: name, Voted: *v}})
 			}
 		})
 	}

@@ -1,0 +1,79 @@
+package standing_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"gorun/rendezvous/authority"
+	"gorun/rendezvous/standing"
+	"gorun/rendezvous/wire"
+)
+
+// disk is what a host saves for jobs, unless it is full. No launcher begins there.
+type disk struct {
+	full atomic.Bool
+}
+
+func (d *disk) Load() ([]authority.State, error) { return nil, nil }
+
+func (d *disk) Save(authority.State) error {
+	if d.full.Load() {
+		return errors.New("no space left on device")
+	}
+	return nil
+}
+
+func (d *disk) Lives(authority.State) bool              { return false }
+func (d *disk) Begin(authority.State, authority.Legacy) {}
+func (d *disk) Desert(authority.State, int) error       { return nil }
+
+// TestFullDisk: an elector that cannot save once says so, and forgets nothing of what it has saved before: it takes no launcher that
+// another one has followed, and goes on with that one when it can save again.
+func TestFullDisk(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	heirs, ready, ended := &disk{}, make(chan string, 1), make(chan error, 1)
+	go func() {
+		ended <- standing.Serve(ctx, nil, standing.Config{Key: key, Name: "c", Version: "v", Listener: l, Bind: "127.0.0.1", Address: "127.0.0.1",
+			Heirs: heirs, Log: slog.New(slog.DiscardHandler), Ready: func(gossip string) { ready <- gossip }})
+	}()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	select {
+	case <-ready:
+	case err := <-ended:
+		ended <- err
+		t.Fatal("it is not ready")
+	}
+	keep := func(term, seq uint64, holder string) (*wire.Kept, error) {
+		return client.Keep(t.Context(), l.Addr().String(), &wire.Keep{Job: "ab", Term: term, Seq: seq, Holder: holder,
+			Electors: []string{"a", "b", "c"}, LeaseMS: 60000, Value: []byte("v")})
+	}
+	expect := func(term, seq uint64, holder string, want wire.Kept) {
+		t.Helper()
+		if kept, err := keep(term, seq, holder); err != nil || *kept != want {
+			t.Errorf("term %d, value %d: %+v %v, want %+v", term, seq, kept, err, want)
+		}
+	}
+	expect(1, 1, "a", wire.Kept{Term: 1, Seq: 1})
+	expect(2, 2, "b", wire.Kept{Term: 2, Seq: 2})
+	heirs.full.Store(true)
+	var refused *standing.RefusedError
+	if kept, err := keep(2, 3, "b"); !errors.As(err, &refused) {
+		t.Errorf("%+v %v, want a refusal", kept, err)
+	}
+	heirs.full.Store(false)
+	expect(1, 2, "a", wire.Kept{Term: 2})
+	expect(2, 3, "b", wire.Kept{Term: 2, Seq: 3})
+}
