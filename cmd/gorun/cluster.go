@@ -120,17 +120,13 @@ func (p *elasticPlan) onCluster(c *cli.Context, programs []program) (room, *laun
 	fail := func(err error) (room, *launcher.ElasticSpec, func(context.Context) error, error) {
 		return room{}, nil, nil, err
 	}
-	policy, err := policyOf(c)
-	if err != nil {
-		return fail(err)
-	}
-	request := wire.Reserve{Ranks: p.NP, PerHost: policy.PerHost, Elastic: true, Most: p.MaxNP, Program: programName(programs)}
+	request := wire.Reserve{Ranks: p.NP, PerHost: p.by.PerHost, Elastic: true, Most: p.MaxNP, Program: programName(programs)}
 	if namesHosts(c) {
 		list, _, err := hostList(c, p.NP)
 		if err != nil {
 			return fail(err)
 		}
-		for _, h := range slotsOf(list, c.Int("slots-per-host"), p.NP) {
+		for _, h := range p.slotsOf(list, c.Int("slots-per-host"), p.NP) {
 			request.Shares = append(request.Shares, wire.Share{Host: h.Name, Slots: h.Slots})
 		}
 	}

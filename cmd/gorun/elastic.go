@@ -45,6 +45,7 @@ func elasticFlags() []cli.Flag {
 type elasticPlan struct {
 	elastic.Policy
 	Script *discover.Script // nil: the hosts are those of -H or a hostfile
+	by     plan.Policy
 }
 
 // readElastic returns nil for a job of fixed size. Like horovodrun, it takes a job for elastic if there is a
@@ -96,7 +97,28 @@ func readElastic(c *cli.Context) (*elasticPlan, error) {
 	if p.Script, err = readScript(c); err != nil {
 		return nil, err
 	}
+	if p.by, err = policyOf(c); err != nil {
+		return nil, err
+	}
 	return p, nil
+}
+
+// idle are wishes about the order of ranks that change nothing: a world that changes fills host by host, a rank in each slot.
+func (p *elasticPlan) idle(c *cli.Context) []string {
+	if p == nil {
+		return nil
+	}
+	var out []string
+	if p.by.MapByNode {
+		out = append(out, "--map-by node (in an elastic job)")
+	}
+	if p.by.RankByNode && c.IsSet("rank-by") {
+		out = append(out, fmt.Sprintf("--rank-by %s (in an elastic job)", c.String("rank-by")))
+	}
+	if p.by.Oversubscribe {
+		out = append(out, "--oversubscribe (in an elastic job)")
+	}
+	return out
 }
 
 // readScript reads where the hosts come from, nil for a list.
@@ -160,13 +182,13 @@ func (p *elasticPlan) spec(c *cli.Context, note func(format string, args ...any)
 		if err != nil {
 			return nil, nil, err
 		}
-		to <- slotsOf(list, c.Int("slots-per-host"), p.NP)
+		to <- p.slotsOf(list, c.Int("slots-per-host"), p.NP)
 		return spec, nil, nil
 	}
 	return spec, func(ctx context.Context) error {
 		return p.Script.Watch(ctx, func(list []hosts.Host) {
 			select {
-			case to <- slotsOf(list, p.Script.Slots, 0):
+			case to <- p.slotsOf(list, p.Script.Slots, 0):
 			case <-ctx.Done():
 			}
 		}, note)
@@ -182,14 +204,15 @@ func (p *elasticPlan) first(ctx context.Context, spec *launcher.ElasticSpec) (pl
 	if err != nil {
 		return plan.Placement{}, nil, err
 	}
-	return launcher.FirstWorld(p.Policy, slotsOf(list, p.Script.Slots, 0))
+	return launcher.FirstWorld(p.Policy, p.slotsOf(list, p.Script.Slots, 0))
 }
 
-// slotsOf gives hosts that come without a number of slots so many, or as many as it takes for np ranks.
-func slotsOf(list []hosts.Host, each, np int) []elastic.Host {
+// slotsOf gives each host as many slots as -ppn says, whatever it has; else those that come without a number so many, or as many
+// as it takes for np ranks.
+func (p *elasticPlan) slotsOf(list []hosts.Host, each, np int) []elastic.Host {
 	out := make([]elastic.Host, len(list))
 	for i, h := range list {
-		out[i] = elastic.Host{Name: h.Name, Slots: max(1, cmp.Or(h.Slots, each, (np+len(list)-1)/len(list)))}
+		out[i] = elastic.Host{Name: h.Name, Slots: max(1, cmp.Or(p.by.PerHost, h.Slots, each, (np+len(list)-1)/len(list)))}
 	}
 	return out
 }

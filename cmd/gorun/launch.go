@@ -161,7 +161,7 @@ func (w wishes) spec(c *cli.Context, placement plan.Placement, programs []progra
 // notes are the lines that tell users which of their wishes mean nothing here.
 func (w wishes) notes(c *cli.Context, programs []program) (notes []string) {
 	s := w.settings
-	s.idle = append(s.idle, idleMPI(c)...)
+	s.idle = slices.Concat(s.idle, w.changing.idle(c), idleMPI(c))
 	if idle := readBindingArgs(c).idle; len(idle) > 0 {
 		s.idle = append(s.idle, fmt.Sprintf("--binding-args %s (%s)", strings.Join(idle, " "), noMPI))
 	}
