@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -26,7 +27,7 @@ import (
 // openOutput reads what a job wrote: the last lines, all if that is negative, and what comes if it is to follow.
 type openOutput func(ctx context.Context, lines int, follow bool) (io.ReadCloser, error)
 
-func jobCommands(hurry <-chan struct{}) []*cli.Command {
+func jobCommands() []*cli.Command {
 	jobFlag := "[JOB]"
 	return []*cli.Command{
 		psCommand(),
@@ -44,7 +45,7 @@ func jobCommands(hurry <-chan struct{}) []*cli.Command {
 			Action: logs},
 		{Name: "attach", Usage: "show the output of a detached job from here on, and exit as it does; Ctrl-C stops it, Ctrl-\\ leaves it", UsageText: "gorun attach " + jobFlag,
 			Flags:  clusterFlags(),
-			Action: func(c *cli.Context) error { return attach(c, hurry) }},
+			Action: attach},
 		{Name: "stop", Usage: "stop a detached job", UsageText: "gorun stop " + jobFlag,
 			Flags:  append(clusterFlags(), &cli.BoolFlag{Name: "now", Usage: "without giving its ranks time"}),
 			Action: stop},
@@ -234,34 +235,28 @@ func show(ctx context.Context, to io.Writer, job found, lines int, follow bool) 
 }
 
 // attach shows the output from here on. What would stop a launcher at a terminal stops the job.
-func attach(c *cli.Context, hurry <-chan struct{}) error {
+func attach(c *cli.Context) error {
 	job, err := findJob(c, true)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "gorun: attached to job %s; Ctrl-C stops it, Ctrl-\\ leaves it\n", job.name)
 	ctx, leave := context.WithCancelCause(context.WithoutCancel(c.Context))
 	defer leave(nil)
+	var present atomic.Pointer[found] // whom signals are for
+	present.Store(new(job))
+	// Each kind has a notify of its own: a launcher that does not answer must not keep anybody here.
 	defer notify(func(syscall.Signal) { leave(errLeft) }, unix.SIGQUIT)()
-	defer notify(func(s syscall.Signal) { job.Signal(ctx, int(s)) }, unix.SIGUSR1, unix.SIGUSR2)()
-	go func() {
-		select {
-		case <-c.Context.Done():
-			var sig signalError
-			if errors.As(context.Cause(c.Context), &sig) && sig.sig != unix.SIGINT {
-				leave(sig) // this command is to end, or its terminal went away: the job stays
-				return
-			}
-			job.Signal(ctx, int(unix.SIGINT))
-		case <-ctx.Done():
-			return
+	defer notify(func(s syscall.Signal) { leave(signalError{s}) }, endings()...)() // of this command: the job stays
+	defer notify(func(s syscall.Signal) {
+		to := present.Load()
+		if err := to.Signal(ctx, int(s)); err != nil && ctx.Err() == nil {
+			fmt.Fprintf(os.Stderr, "gorun: note: %s did not reach job %s: %v\ngorun: hint: Ctrl-\\ leaves it\n", unix.SignalName(s), to.name, err)
 		}
-		select {
-		case <-hurry:
-			job.Signal(ctx, int(unix.SIGINT))
-		case <-ctx.Done():
-		}
-	}()
+	}, unix.SIGINT, unix.SIGUSR1, unix.SIGUSR2)()
+	if c.Context.Err() != nil { // before it was known which job
+		return context.Cause(c.Context)
+	}
+	fmt.Fprintf(os.Stderr, "gorun: attached to job %s; Ctrl-C stops it, Ctrl-\\ leaves it\n", job.name)
 	code, err := job.follow(ctx, c.App.Writer, 10)
 	for job.next != nil && errors.Is(err, errMoved) {
 		next, ok := job.successor(ctx)
@@ -275,6 +270,7 @@ func attach(c *cli.Context, hurry <-chan struct{}) error {
 		}
 		fmt.Fprintf(os.Stderr, "gorun: job %s goes on by another launcher\n", job.name)
 		job = next
+		present.Store(&next)
 		code, err = job.follow(ctx, c.App.Writer, -1)
 	}
 	var sig signalError

@@ -70,7 +70,7 @@ func newApp(hurry <-chan struct{}) *cli.App {
 
 // commands are all but the launch itself. None answers a mistake with pages of help.
 func commands(hurry <-chan struct{}) []*cli.Command {
-	all := append([]*cli.Command{topoCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(), manCommand(), versionCommand(), helpCommand(), rshAgentCommand()}, jobCommands(hurry)...)
+	all := append([]*cli.Command{topoCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(), manCommand(), versionCommand(), helpCommand(), rshAgentCommand()}, jobCommands()...)
 	for _, c := range all {
 		c.OnUsageError = explainFlag(c.Flags, "gorun "+c.Name+" --help lists the flags")
 		c.HideHelpCommand = true

@@ -26,10 +26,7 @@ func (e signalError) Is(target error) bool {
 // onInterrupt turns the first INT, TERM or HUP into a cancellation and the second into haste.
 func onInterrupt(stop context.CancelCauseFunc, hurry chan struct{}) (cancel func()) {
 	c := make(chan os.Signal, 2)
-	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // nohup means it
-		signal.Notify(c, syscall.SIGHUP)
-	}
+	signal.Notify(c, append(endings(), syscall.SIGINT)...)
 	done := make(chan struct{})
 	go func() {
 		for n := 0; ; n++ {
@@ -46,6 +43,14 @@ func onInterrupt(stop context.CancelCauseFunc, hurry chan struct{}) (cancel func
 		}
 	}()
 	return func() { signal.Stop(c); close(done) }
+}
+
+// endings are what tells a command to end, beside Ctrl-C.
+func endings() []os.Signal {
+	if signal.Ignored(syscall.SIGHUP) { // nohup means it
+		return []os.Signal{syscall.SIGTERM}
+	}
+	return []os.Signal{syscall.SIGTERM, syscall.SIGHUP}
 }
 
 // slowStop is how long after a Ctrl-C users hear that the ranks are still there.
