@@ -66,7 +66,7 @@ func placeJob(c *cli.Context, np int, programs []program) (room, error) {
 	case haveHosts(programs):
 		return room{}, &usageError{errors.New("in a cluster the first program names hosts too, if others do"), "gorun --cluster … -np 1 -H a … : -np 4 -H b …"}
 	}
-	lease, addr, err := reserve(c, request)
+	got, err := slotsInCluster(c, request)
 	if policy.Oversubscribe {
 		err = explainOversubscribe(err)
 	}
@@ -74,17 +74,44 @@ func placeJob(c *cli.Context, np int, programs []program) (room, error) {
 		return room{}, err
 	}
 	if haveHosts(programs) {
-		return room{p, "the cluster at " + addr, lease}, nil
+		got.placement = p
+		return got.room, nil
 	}
 	var list []hosts.Host
-	for _, s := range lease.Shares() {
+	for _, s := range got.shares {
 		list = append(list, hosts.Host{Name: s.Host, Slots: s.Slots})
 	}
-	if p, err = plan.PlaceBy(list, np, policy); err != nil {
-		lease.Close()
+	if got.placement, err = plan.PlaceBy(list, np, policy); err != nil {
+		got.release()
 		return room{}, err
 	}
-	return room{p, "the cluster at " + addr, lease}, nil
+	return got.room, nil
+}
+
+// given is a room in a cluster whose ranks are not placed yet, with its slots.
+type given struct {
+	room
+	shares []wire.Share
+}
+
+// slotsInCluster gets slots from the cluster, sooner or later. A dry run only asks which those would be.
+func slotsInCluster(c *cli.Context, request wire.Reserve) (given, error) {
+	if c.Bool("dry-run") {
+		client, addr, err := clusterOf(c)
+		if err != nil {
+			return given{}, err
+		}
+		shares, err := client.Preview(c.Context, addr, request)
+		if err != nil {
+			return given{}, explainCluster(addr, err)
+		}
+		return given{shares: shares}, nil
+	}
+	lease, addr, err := reserve(c, request)
+	if err != nil {
+		return given{}, err
+	}
+	return given{room{from: "the cluster at " + addr, lease: lease}, lease.Shares()}, nil
 }
 
 func namesHosts(c *cli.Context) bool {
@@ -130,16 +157,16 @@ func (p *elasticPlan) onCluster(c *cli.Context, programs []program) (room, *laun
 			request.Shares = append(request.Shares, wire.Share{Host: h.Name, Slots: h.Slots})
 		}
 	}
-	lease, addr, err := reserve(c, request)
+	got, err := slotsInCluster(c, request)
 	if err != nil {
 		return fail(err)
 	}
 	to := make(chan []elastic.Host, 1)
-	to <- hostsOf(lease.Shares())
+	to <- hostsOf(got.shares)
 	watch := func(ctx context.Context) error {
 		for {
 			select {
-			case shares := <-lease.Changes():
+			case shares := <-got.lease.Changes():
 				select {
 				case to <- hostsOf(shares):
 				case <-ctx.Done():
@@ -150,7 +177,7 @@ func (p *elasticPlan) onCluster(c *cli.Context, programs []program) (room, *laun
 			}
 		}
 	}
-	return room{from: "the cluster at " + addr, lease: lease}, &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}, watch, nil
+	return got.room, &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}, watch, nil
 }
 
 func hostsOf(shares []wire.Share) []elastic.Host {

@@ -30,6 +30,9 @@ func dryRun(c *cli.Context, spec launcher.Spec, told, notes []string) error {
 	var b strings.Builder
 	describeJob(&b, spec, told)
 	describeEnv(&b, spec, localEnv(c))
+	if c.IsSet("cluster") {
+		fmt.Fprintf(&b, "this is where the job runs if no other has slots of the cluster; gorun ps shows who has\n")
+	}
 	if c.IsSet("min-np") || c.IsSet("host-discovery-script") {
 		fmt.Fprintf(&b, "this is how the job begins if every host can be used; it goes on with those that there are\n")
 	}

@@ -56,6 +56,9 @@ func (c Client) Reserve(ctx context.Context, addr string, r wire.Reserve, waitin
 		if g != nil {
 			return newLease(c, addr, r, g), nil
 		}
+		if ctx.Err() != nil { // that the connection ended says nothing of the daemon
+			return fail(err)
+		}
 		rest, text := true, ""
 		if err != nil {
 			text, err = q.failed(time.Now(), err)
@@ -69,6 +72,19 @@ func (c Client) Reserve(ctx context.Context, addr string, r wire.Reserve, waitin
 			return fail(err)
 		}
 	}
+}
+
+// Preview says which slots a job would get if the cluster were idle. It neither waits nor has others wait.
+func (c Client) Preview(ctx context.Context, addr string, r wire.Reserve) ([]wire.Share, error) {
+	known, err := c.Members(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	shares, err := inIdle(known.Members, r)
+	if err != nil {
+		return nil, fmt.Errorf("place at %s: %w", addr, &RefusedError{err.Error(), reserveHint, true})
+	}
+	return shares, nil
 }
 
 // Hold goes on with slots that the job has already, r.Held, and tells so whoever keeps the queue, sooner or later.

@@ -96,6 +96,21 @@ type smallError struct{ text string }
 
 func (e *smallError) Error() string { return e.text }
 
+// inIdle is what a job would get of hosts if no other were there.
+func inIdle(hosts []wire.MemberState, r wire.Reserve) ([]wire.Share, error) {
+	var q queue
+	for _, h := range hosts {
+		h.Used = 0
+		q.hosts = append(q.hosts, h)
+	}
+	t := &ticket{request: r}
+	if err := q.add(t); err != nil {
+		return nil, err
+	}
+	q.grant()
+	return t.shares, nil
+}
+
 // leaving tells of hosts whose slots are not counted because they take no more jobs.
 func (q *queue) leaving() string {
 	var list []string

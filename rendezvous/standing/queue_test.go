@@ -45,6 +45,35 @@ func TestFit(t *testing.T) {
 	}
 }
 
+// TestInIdle: what a job would get does not depend on what others have.
+func TestInIdle(t *testing.T) {
+	const full, drains = "a:4,b:4", "c:9"
+	hosts := append(of(full), of(drains)...)
+	hosts[0].Used, hosts[1].Used, hosts[2].Draining = 4, 3, true
+	for _, tc := range []struct {
+		want    string
+		request wire.Reserve
+	}{
+		{"a:4", wire.Reserve{Ranks: 4}},
+		{"a:4,b:4", wire.Reserve{}},
+		{"a:2,b:4", wire.Reserve{Ranks: 2, Elastic: true}}, // it grows on other hosts only
+		{"a:1,b:1", wire.Reserve{Ranks: 1, PerHost: 1, Elastic: true}},
+		{"a:2,b:1", wire.Reserve{Ranks: 2, Most: 3, Elastic: true}},
+		{"b:2", wire.Reserve{Ranks: 2, Shares: []wire.Share{{Host: "b", Slots: 2}}}},
+	} {
+		got, err := inIdle(hosts, tc.request)
+		if err != nil || describe(got) != tc.want {
+			t.Errorf("%+v: %s, %v, want %s", tc.request, describe(got), err, tc.want)
+		}
+	}
+	if got, err := inIdle(hosts, wire.Reserve{Ranks: 9}); got != nil || err == nil {
+		t.Errorf("9 ranks get %s of 8 slots", describe(got))
+	}
+	if hosts[0].Used != 4 {
+		t.Error("who asks finds its hosts changed")
+	}
+}
+
 func TestFirstComeFirstServed(t *testing.T) {
 	q := queue{hosts: of("a:4,b:4")}
 	var jobs []*ticket
