@@ -269,20 +269,20 @@ func (j *job) enter(w elastic.Roster) {
 			return
 		}
 	}
-	if j.spec.Elastic.World != nil {
-		var names []string
-		for _, h := range placement.Hosts {
-			names = append(names, h.Name)
-		}
-		j.spec.Elastic.World(len(w.Places), names)
-	}
-	if w.Epoch > 1 {
-		j.spec.Note("gorun: epoch %d: %s on %s, because %s", w.Epoch, topology.Count(len(w.Places), "rank"), topology.Count(len(roster.Peers), "host"), w.Reason)
-	}
 	for _, h := range j.hosts {
 		h.own(byHost[h.id])
 	}
 	j.bequeath(func() {
+		if j.spec.Elastic.World != nil {
+			var names []string
+			for _, h := range placement.Hosts {
+				names = append(names, h.Name)
+			}
+			j.spec.Elastic.World(len(w.Places), names)
+		}
+		if w.Epoch > 1 {
+			j.spec.Note("gorun: epoch %d: %s on %s, because %s", w.Epoch, topology.Count(len(w.Places), "rank"), topology.Count(len(roster.Peers), "host"), w.Reason)
+		}
 		present := slices.DeleteFunc(slices.Clone(j.hosts), func(h *host) bool { return j.ready[h.id] == nil || j.ended[h.id] || h.leaving })
 		j.tellPeers(&roster, present)
 		for _, h := range present {

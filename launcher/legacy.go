@@ -20,6 +20,9 @@ type Keeper interface {
 	Keep(legacy []byte, lease time.Duration) uint64
 	// Kept delivers the number of the last one that is safe.
 	Kept() <-chan uint64
+	// Answering is how many there are to keep it, how many of them have answered within the lease, and for how long they wait who
+	// are no majority.
+	Answering(lease time.Duration) (of, left int, patience time.Duration)
 }
 
 // Adopter is a Dialer that can take over a daemon which another launcher has started.
@@ -51,6 +54,49 @@ type legacyHost struct {
 type pending struct {
 	number uint64
 	act    func()
+}
+
+// minority is how long something is pending while too few of those answer that make it safe.
+type minority struct {
+	waits  time.Duration
+	looked time.Time
+}
+
+// look takes note of how it is now. Time in which this process stood still does not count: nobody could be heard.
+func (m *minority) look(now time.Time, is bool) {
+	if !is {
+		*m = minority{}
+		return
+	}
+	if !m.looked.IsZero() {
+		m.waits += min(now.Sub(m.looked), 2*listenEvery)
+	}
+	m.looked = now
+}
+
+// MinorityError ends a job that would have to go on in another world, of which too few hosts can be told to carry it on.
+type MinorityError struct{ Of, Left int }
+
+func (e *MinorityError) Error() string {
+	return fmt.Sprintf("of %d hosts that decide who carries the job on, %d can: it cannot go on without those that were lost", e.Of, e.Left)
+}
+
+// listenKept ends a job which waits in vain for a legacy to be safe.
+func (j *job) listenKept(now time.Time) {
+	var of, left int
+	var patience time.Duration
+	if j.pending != nil && !j.stopping {
+		of, left, patience = j.spec.Keeper.Answering(j.lease())
+	}
+	told := j.minority.waits > 0
+	j.minority.look(now, 2*left <= of && of > 0)
+	switch {
+	case j.minority.waits == 0:
+	case j.minority.waits >= patience:
+		j.stop(&MinorityError{of, left})
+	case !told:
+		j.spec.Note("gorun: of %d hosts that decide who carries the job on, %d can: nothing changes until more of them answer, and if none does the job ends in %v", of, left, patience)
+	}
 }
 
 // kept is what delivers numbers, nil if nobody keeps anything.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -126,6 +128,8 @@ func TestTakeOverOfBrokenJob(t *testing.T) {
 type keeper struct {
 	legacy []byte
 	lease  time.Duration
+	// answering is how many of three are there to keep it.
+	answering int
 }
 
 func (k *keeper) Keep(legacy []byte, lease time.Duration) uint64 {
@@ -134,6 +138,10 @@ func (k *keeper) Keep(legacy []byte, lease time.Duration) uint64 {
 }
 
 func (k *keeper) Kept() <-chan uint64 { return nil }
+
+func (k *keeper) Answering(time.Duration) (of, left int, patience time.Duration) {
+	return 3, k.answering, time.Minute
+}
 
 // TestHungUpAfterTakeOver: a launcher that carries a job on hears as any other does that hosts have ended their connections.
 func TestHungUpAfterTakeOver(t *testing.T) {
@@ -180,5 +188,61 @@ func TestLeaseOfLauncher(t *testing.T) {
 	j.ready[0] = &wire.Ready{Host: topology.Host{GPUs: []topology.GPU{{Mode: "vgpu"}}}}
 	if j.bequeath(nil); k.lease != wire.MoveLease {
 		t.Errorf("lease %v with a vGPU", k.lease)
+	}
+}
+
+// TestMinority: a launcher tells of no world of which too few know to carry it on, and waits for them for a while only.
+func TestMinority(t *testing.T) {
+	var notes []string
+	worlds := 0
+	k := &keeper{answering: 2}
+	j, err := newJob(&Spec{Keeper: k, Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) },
+		Elastic: &ElasticSpec{Admit: func(int, string) error { return nil }, World: func(int, []string) { worlds++ }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.change.tick.Stop()
+	j.addHost("a")
+	j.ready[0] = &wire.Ready{}
+	began := time.Now()
+	pass := func(from, to time.Duration) {
+		for at := from; at < to; at += listenEvery {
+			j.listenKept(began.Add(at))
+		}
+	}
+	world := elastic.Roster{Epoch: 2, Reason: "b was lost", Places: []elastic.Place{{Process: 0, Host: 0}}}
+	j.enter(world)
+	pass(0, time.Hour)
+	if notes != nil || worlds != 0 || j.stopping {
+		t.Fatalf("before a majority has kept the world, which answers: %q, %d worlds, stopping %v", notes, worlds, j.stopping)
+	}
+	k.answering = 1
+	const wait = "gorun: of 3 hosts that decide who carries the job on, 1 can: nothing changes until more of them answer, and if none does the job ends in 1m0s"
+	pass(time.Hour, time.Hour+time.Minute-time.Second)
+	if !slices.Equal(notes, []string{wait}) || worlds != 0 || j.stopping {
+		t.Fatalf("in a minority: %q, %d worlds, stopping %v", notes, worlds, j.stopping)
+	}
+	j.listenKept(began.Add(2 * time.Hour)) // it stood still
+	if j.stopping {
+		t.Fatal("who stood still has not waited")
+	}
+	k.answering = 2
+	j.listenKept(began.Add(2 * time.Hour))
+	k.answering = 1
+	pass(2*time.Hour, 2*time.Hour+time.Minute-time.Second)
+	if j.stopping {
+		t.Fatal("a majority answered meanwhile")
+	}
+	pass(2*time.Hour+time.Minute-time.Second, 2*time.Hour+time.Minute+time.Second)
+	if lost, ok := errors.AsType[*MinorityError](j.verdict); !j.stopping || !ok || *lost != (MinorityError{3, 1}) || worlds != 0 {
+		t.Fatalf("after %v in a minority: stopping %v, verdict %v, %d worlds", time.Minute, j.stopping, j.verdict, worlds)
+	}
+
+	// Kept after all, it is told of, and nobody waits.
+	j.stopping, j.verdict, notes = false, nil, nil
+	j.safe(1)
+	pass(3*time.Hour, 4*time.Hour)
+	if want := []string{"gorun: epoch 2: 1 rank on 1 host, because b was lost"}; !slices.Equal(notes, want) || worlds != 1 || j.stopping {
+		t.Errorf("once it was kept: %q, %d worlds, stopping %v", notes, worlds, j.stopping)
 	}
 }

@@ -84,11 +84,12 @@ func (j *job) converse(h *host) {
 
 // job is the launcher's state; only loop touches it once Run has started the conversations.
 type job struct {
-	spec    *Spec
-	talk    context.Context // ends all conversations
-	wg      sync.WaitGroup  // for them
-	change  *change         // nil if the world stays as it is
-	pending *pending        // what waits until it is safe, nil for nothing
+	spec     *Spec
+	talk     context.Context // ends all conversations
+	wg       sync.WaitGroup  // for them
+	change   *change         // nil if the world stays as it is
+	pending  *pending        // what waits until it is safe, nil for nothing
+	minority minority        // for how long in vain
 	// template is what all daemons are told.
 	template wire.Job
 	hosts    []*host

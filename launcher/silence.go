@@ -90,6 +90,7 @@ func (s *silences) tick(now time.Time) {
 func (j *job) listen(now time.Time) {
 	j.silences.tick(now)
 	j.listenAlone(now)
+	j.listenKept(now)
 	j.judge(now)
 	j.search(now)
 	if j.stopping {

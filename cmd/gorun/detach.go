@@ -365,6 +365,11 @@ func (d *detached) list() []jobs.Rank {
 	return ranks
 }
 
+// deserted keeps why the job ends for those who list jobs.
+func (d *detached) deserted(e *launcher.MinorityError) error {
+	return d.save(func(r *jobs.Record) { r.Deserted = whyDeserted(e.Of, e.Left) })
+}
+
 // end is the last word.
 func (d *detached) end(code int) {
 	if d == nil {

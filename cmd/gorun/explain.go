@@ -51,6 +51,7 @@ func explain(w io.Writer, err error) int {
 		late   *launcher.TimeoutError
 		few    *launcher.ElasticError
 		alone  *launcher.AloneError
+		lesser *launcher.MinorityError
 		script *discover.Error
 	)
 	switch {
@@ -95,6 +96,10 @@ func explain(w io.Writer, err error) int {
 	case errors.As(err, &alone):
 		report.Errorf("%v", alone)
 		hint("look at the network of this machine; with a longer --lease hosts wait longer for it")
+		return launcher.ExitTransport
+	case errors.As(err, &lesser):
+		report.Errorf("%v", lesser)
+		hint("of a cluster of five hosts and more, two may be lost at once")
 		return launcher.ExitTransport
 	case errors.As(err, &script):
 		report.Errorf("%v", err)

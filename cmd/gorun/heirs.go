@@ -169,6 +169,11 @@ func (h hosted) Lives(s authority.State) bool {
 	return err != nil || slices.ContainsFunc(all, func(r jobs.Record) bool { return r.Authority == s.Job && r.State == jobs.Running })
 }
 
+// whyDeserted is what a record says of a job that nobody can carry on.
+func whyDeserted(of, left int) string {
+	return fmt.Sprintf("of %d hosts that decide who carries it on, %d can", of, left)
+}
+
 // Desert implements standing.Heirs. The job has a record here, as if its launcher had been here and had ended.
 func (h hosted) Desert(s authority.State, left int) error {
 	var from bequest
@@ -186,7 +191,7 @@ func (h hosted) Desert(s authority.State, left int) error {
 	if slices.ContainsFunc(all, func(r jobs.Record) bool { return r.Authority == s.Job && r.Term >= s.Term }) {
 		return nil
 	}
-	why := fmt.Sprintf("of %d hosts that decide who carries it on, %d can", len(s.Electors), left)
+	why := whyDeserted(len(s.Electors), left)
 	r := jobs.Record{Name: from.Name, Started: from.Started, Ended: time.Now(), Code: launcher.ExitTransport, Authority: s.Job, Term: s.Term, Machine: h.name, Deserted: why}
 	if from.Request != nil {
 		r.Program = from.Request.Program

@@ -175,7 +175,7 @@ func (r clusterRecord) number() string {
 func latest(all []clusterRecord) []clusterRecord {
 	last := map[string]clusterRecord{}
 	for _, r := range all {
-		if x, known := last[r.Authority]; !known || r.Term > x.Term || r.Term == x.Term && x.Deserted != "" {
+		if x, known := last[r.Authority]; !known || r.Term > x.Term || r.Term == x.Term && x.Deserted != "" && r.Deserted == "" {
 			last[r.Authority] = r
 		}
 	}

@@ -86,6 +86,7 @@ type keeper struct {
 	left     bequest
 	addrs    map[string]string
 	asking   map[string]bool
+	answered map[string]time.Time // when each elector did last
 	kept     uint64
 }
 
@@ -102,6 +103,7 @@ func (k *keeper) begin() {
 	var ctx context.Context
 	ctx, k.cancel = context.WithCancel(context.Background())
 	k.numbers, k.wake, k.asking = make(chan uint64, 1), make(chan struct{}, 1), map[string]bool{}
+	k.answered = map[string]time.Time{}
 	k.wg.Go(func() { k.run(ctx) })
 }
 
@@ -116,6 +118,19 @@ func (k *keeper) Keep(legacy []byte, lease time.Duration) uint64 {
 
 // Kept implements launcher.Keeper.
 func (k *keeper) Kept() <-chan uint64 { return k.numbers }
+
+// Answering implements launcher.Keeper.
+func (k *keeper) Answering(lease time.Duration) (of, left int, patience time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	electors := k.holder.Electors()
+	for _, name := range electors {
+		if at, ever := k.answered[name]; ever && time.Since(at) < lease {
+			left++
+		}
+	}
+	return len(electors), left, authority.Succession
+}
 
 // put is called with the lock held.
 func (k *keeper) put(over bool) uint64 {
@@ -187,6 +202,7 @@ func (k *keeper) ask(ctx context.Context, name, addr string, what *wire.Keep) {
 	if err != nil {
 		return
 	}
+	k.answered[name] = time.Now()
 	k.holder.Answered(k.now(), name, answer)
 	if k.holder.Superseded() {
 		k.stand(answer.Term)

@@ -285,6 +285,9 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []program, notes []s
 	spec.Facts = corrections
 	told := tellSlowStop(c.Context, spec.Grace, mux.Note)
 	err = runWatching(c.Context, spec, watch)
+	if lesser, ok := errors.AsType[*launcher.MinorityError](err); ok {
+		err = errors.Join(err, detachedOf(c.Context).deserted(lesser))
+	}
 	told()
 	unwatch()
 	unread()

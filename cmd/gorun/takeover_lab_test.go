@@ -155,6 +155,9 @@ func TestDeserted(t *testing.T) {
 	}
 	t.Cleanup(func() { attached.Process.Kill(); attached.Wait() }) // whatever comes
 	j.await("output for who looks on", func() bool { return seen.has(`chatty`) })
+	s.args[1] = "host3"
+	left := s.detach("--lease", "3", "--min-np", "1", "--max-np", "3", "-ppn", "1", python, "-c", chatty) // with its launcher where somebody is left
+	left.awaitLogs(`chatty`)
 	j.powerOff(1)
 	j.powerOff(0)
 	const why = "of 3 hosts that decide who carries it on, 1 can"
@@ -162,7 +165,15 @@ func TestDeserted(t *testing.T) {
 		out, _ := j.ask("ps")
 		return strings.Contains(out, "host2/1") && strings.Contains(out, "ended with 255: "+why+", on host3")
 	})
+	left.await("word in ps of the one whose launcher is left", func() bool {
+		out, _ := left.ask("ps")
+		return strings.Contains(out, left.name) && strings.Contains(out, "ended with 255: "+why+", on host3")
+	})
 	j.await("end of its ranks", func() bool { return !j.runs(3, `print("chatty"`) }) // their host waits as long as the record
+	if out, code := left.ask("logs", left.name); code != 0 || strings.Contains(out, "epoch 2") || !strings.Contains(out, "of 3 hosts that decide who carries the job on, 1 can: nothing changes until more of them answer") ||
+		!strings.Contains(out, "gorun: error: of 3 hosts that decide who carries the job on, 1 can: it cannot go on without those that were lost") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
 	if out, code := j.ask("logs", j.name); code != 0 || !strings.Contains(out, "the launcher of job host2/1, which ran there, is gone, and with it the job: "+why) ||
 		!strings.Contains(out, "hint: what it wrote is on host2; of a cluster of five hosts and more, two may be lost at once") {
 		t.Errorf("exit code %d\n%s", code, out)
