@@ -213,6 +213,26 @@ func (h hosted) Desert(s authority.State, left int) error {
 	return nil
 }
 
+// Return implements standing.Heirs. Only records of Desert go: no launcher has written them.
+func (h hosted) Return(s authority.State) error {
+	store, err := jobStore()
+	if err != nil {
+		return err
+	}
+	all, err := store.List()
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		if r.Authority == s.Job && r.Deserted != "" && r.PID == 0 && r.Machine == h.name {
+			if err := store.Remove(r.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Begin implements standing.Heirs. The launcher holds a goroutine, to its end or to that of this process.
 func (h hosted) Begin(s authority.State, l authority.Legacy) {
 	from := &inheritance{Job: s.Job, Former: s.Holder, Lease: s.Lease, Legacy: l}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,5 +67,51 @@ func TestChooseJob(t *testing.T) {
 	}
 	if h := readHosting(hosting{"h:1", "h", "/a key/file"}.String()); h != (hosting{"h:1", "h", "/a key/file"}) {
 		t.Errorf("%+v", h)
+	}
+}
+
+// TestDesertedRecord: what a host says of a job that it takes for lost goes when it hears of the job again, and nothing else does.
+func TestDesertedRecord(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	store, err := jobStore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []jobs.Record{{Authority: "ab", Term: 1, PID: 1, Machine: "here", Deserted: "a launcher says so"}, {Authority: "cd", Term: 1, Machine: "here", Deserted: "another job"},
+		{Authority: "ab", Term: 2, Machine: "there", Deserted: "a host with the same home"}} {
+		r.Ended = time.Now()
+		_, lock, err := store.Create(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock.Close()
+	}
+	h := hosted{hosting: hosting{name: "here"}}
+	s := authority.State{Job: "ab", Term: 3, Holder: "a", Electors: []string{"a", "b", "here"}, Value: []byte(`{"name":"a/1"}`)}
+	said := func() (all []string) {
+		list, err := store.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list {
+			all = append(all, r.Deserted)
+		}
+		slices.Sort(all)
+		return all
+	}
+	before := said()
+	if err := h.Desert(s, 1); err != nil {
+		t.Fatal(err)
+	}
+	if all := said(); len(all) != len(before)+1 || !slices.Contains(all, "of 3 hosts that decide who carries it on, 1 can") {
+		t.Fatalf("records %q", all)
+	}
+	for range 2 {
+		if err := h.Return(s); err != nil {
+			t.Fatal(err)
+		}
+		if all := said(); !slices.Equal(all, before) {
+			t.Errorf("records %q, want %q", all, before)
+		}
 	}
 }

@@ -121,6 +121,14 @@ func (s Store) Create(r Record) (Job, *os.File, error) {
 	return j, lock, nil
 }
 
+// Remove forgets a job, which must not run.
+func (s Store) Remove(id int) error {
+	if err := os.RemoveAll(s.job(id).Dir); err != nil {
+		return fmt.Errorf("remove job: %w", err)
+	}
+	return nil
+}
+
 func (s Store) job(id int) Job { return Job{Dir: filepath.Join(s.Dir, strconv.Itoa(id))} }
 
 // List returns all jobs, the oldest first.

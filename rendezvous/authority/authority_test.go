@@ -59,6 +59,7 @@ type sim struct {
 	greatest uint64            // epoch that was acted on
 	renews   bool              // launchers replace electors
 	deserted []int             // how many electors were left, for each that gave the job up
+	returned []string          // who has heard of it again
 	unsaved  int               // what electors could not save
 	renewed  int               // sets of electors that were kept
 	between  int               // launchers that began with electors on which nobody had agreed yet, or of which one was not to stay
@@ -128,6 +129,9 @@ func (s *sim) step(m *machine, ev authority.Event) authority.Actions {
 	}
 	if a.Deserted > 0 {
 		s.deserted = append(s.deserted, a.Deserted)
+	}
+	if a.Returned {
+		s.returned = append(s.returned, m.name)
 	}
 	if a.Lead != nil {
 		s.begin(m, *a.Lead)
@@ -503,12 +507,19 @@ func TestDeserted(t *testing.T) {
 	if !slices.Equal(s.deserted, []int{2, 2}) {
 		t.Errorf("those who give the job up see %v, want 2 of 5 each", s.deserted)
 	}
+	if s.returned != nil {
+		t.Errorf("%v take back what they may have said before they began, or said of a job that is lost", s.returned)
+	}
 	s.restore(s.hosts["h0"])
 	for end := s.now + 10*lease; s.now < end; {
 		s.second()
 	}
 	if all := s.speakers(); len(all) != 1 || all[0].launcher.Term() != 2 || len(s.deserted) != 2 {
 		t.Errorf("%d launchers, %v give the job up", len(all), s.deserted)
+	}
+	slices.Sort(s.returned)
+	if want := []string{"h0", "h3", "h4"}; !slices.Equal(s.returned, want) { // h0 does not know what it said before it was restored
+		t.Errorf("%v take back that the job was deserted, want %v, once each", s.returned, want)
 	}
 }
 

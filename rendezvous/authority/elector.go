@@ -89,6 +89,8 @@ type Actions struct {
 	// Deserted, if it is not 0, is how many electors are left, which are too few, for so long that the job has ended: that
 	// is to be told, for nobody else can. Should the others return, a launcher may come yet.
 	Deserted int
+	// Returned takes that back, if it was ever told: the job is heard of again.
+	Returned bool
 }
 
 // Legacy is what a launcher begins with that takes a job over.
@@ -109,11 +111,12 @@ type Elector struct {
 	probing  bool                  // it has not voted for itself yet
 	votes    map[string]wire.Voted // the answers, by elector
 	told     bool                  // that nobody can carry the job on
+	doubted  bool                  // that may have been told, and not taken back
 }
 
 // NewElector returns the elector of a host, with what it saved.
 func NewElector(self string, saved State, now time.Duration) *Elector {
-	return &Elector{self: self, state: saved, heard: now}
+	return &Elector{self: self, state: saved, heard: now, doubted: saved.Job != ""}
 }
 
 // State is what is to be saved. Its slices are not changed in place.
@@ -165,7 +168,8 @@ func (e *Elector) keep(now time.Duration, k *wire.Keep) (a Actions) {
 		s.Term, s.Seq, s.Holder, s.Electors, s.Value, s.Over, a.Save = k.Term, k.Seq, k.Holder, k.Electors, k.Value, k.Over, true
 		s.Lease = time.Duration(k.LeaseMS) * time.Millisecond // longer than at first, perhaps
 	}
-	e.heard, e.standing, e.told = now, 0, false
+	a.Returned = e.doubted
+	e.heard, e.standing, e.told, e.doubted = now, 0, false, false
 	kept := &wire.Kept{Term: k.Term}
 	if s.Term == k.Term {
 		kept.Seq = s.Seq
@@ -233,7 +237,7 @@ func (e *Elector) tick(now time.Duration, bereft bool) Actions {
 		a := e.ask(s.Electors)
 		left := e.answered()
 		if !e.told && e.probing && now-e.heard >= s.Lease+Succession && now-e.began >= patience/2 && left <= len(s.Electors)/2 {
-			e.told, a.Deserted = true, left
+			e.told, e.doubted, a.Deserted = true, true, left
 		}
 		return a
 	}
@@ -298,8 +302,9 @@ func (e *Elector) voted(now time.Duration, v *Voted) Actions {
 // standDown leaves it to those who have taken this elector's place. It asks them again when they may have failed, for the
 // job may have ended meanwhile.
 func (e *Elector) standDown(now time.Duration) Actions {
-	e.standing, e.heard, e.told = 0, now, false
-	return Actions{}
+	a := Actions{Returned: e.doubted}
+	e.standing, e.heard, e.told, e.doubted = 0, now, false, false
+	return a
 }
 
 // latest is the vote with the latest value.

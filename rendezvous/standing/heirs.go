@@ -34,6 +34,8 @@ type Heirs interface {
 	Begin(authority.State, authority.Legacy)
 	// Desert keeps that the job has ended since too few electors are left, so many, to carry it on.
 	Desert(s authority.State, left int) error
+	// Return takes that back, if it was kept.
+	Return(authority.State) error
 }
 
 // heirs are the electors of this host.
@@ -99,8 +101,14 @@ func (s *server) step(h *heir, ev authority.Event) (authority.Actions, error) {
 	a, err := h.Take(s.now(), ev, s.cfg.Heirs.Save)
 	if err != nil {
 		s.cfg.Log.Warn("keep job", "err", err)
+		return a, err
 	}
-	return a, err
+	if a.Returned {
+		if err := s.cfg.Heirs.Return(h.State()); err != nil {
+			s.cfg.Log.Warn("take back that a job was deserted", "job", h.State().Job, "err", err)
+		}
+	}
+	return a, nil
 }
 
 // standBy lets time pass, until ctx ends.

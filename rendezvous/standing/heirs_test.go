@@ -15,10 +15,11 @@ import (
 
 // disk is what a host saves for jobs, unless it is full. No launcher begins there.
 type disk struct {
-	full atomic.Bool
+	full     atomic.Bool
+	returned atomic.Int32
 }
 
-func (d *disk) Load() ([]authority.State, error) { return nil, nil }
+func (d *disk) Load() ([]authority.State, error) { return []authority.State{{Job: "cd"}}, nil }
 
 func (d *disk) Save(authority.State) error {
 	if d.full.Load() {
@@ -30,9 +31,11 @@ func (d *disk) Save(authority.State) error {
 func (d *disk) Lives(authority.State) bool              { return false }
 func (d *disk) Begin(authority.State, authority.Legacy) {}
 func (d *disk) Desert(authority.State, int) error       { return nil }
+func (d *disk) Return(authority.State) error            { d.returned.Add(1); return nil }
 
 // TestFullDisk: an elector that cannot save once says so, and forgets nothing of what it has saved before: it takes no launcher that
-// another one has followed, and goes on with that one when it can save again.
+// another one has followed, and goes on with that one when it can save again. What was said of a job that it knew when it began is taken
+// back, once, when its launcher is heard.
 func TestFullDisk(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -76,4 +79,15 @@ func TestFullDisk(t *testing.T) {
 	heirs.full.Store(false)
 	expect(1, 2, "a", wire.Kept{Term: 2})
 	expect(2, 3, "b", wire.Kept{Term: 2, Seq: 3})
+	if n := heirs.returned.Load(); n != 0 {
+		t.Errorf("%d jobs are heard of again that were never lost", n)
+	}
+	for range 2 {
+		if _, err := client.Keep(t.Context(), l.Addr().String(), &wire.Keep{Job: "cd", Term: 1, Holder: "a", LeaseMS: 60000}); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := heirs.returned.Load(); n != 1 {
+		t.Errorf("a job is heard of again %d times", n)
+	}
 }
