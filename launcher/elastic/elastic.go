@@ -65,7 +65,7 @@ type Exited struct{ Process, Code int }
 type Rejoining struct {
 	Process int
 	Epoch   uint32
-	Why     string // the first error that it was told of there, "" for none
+	Why     string // the first of the errors that it was told of last there, "" for none
 }
 
 // Committed says that a host has entered the world of an epoch.

@@ -19,9 +19,10 @@ type Machine struct {
 	world     []*process // of the present epoch, by rank
 	epoch     uint32
 	committed bool
-	broken    string // why the present world must end; "" while it may go on
-	first     *End   // the first failure since a world was whole; those after it are often its consequence
-	finished  bool   // a process has exited with 0
+	broken    string   // why the present world must end; "" while it may go on
+	asked     *process // the first to leave its world after an error: those of the others are often that it has left
+	first     *End     // the first failure since a world was whole; those after it are often its consequence
+	finished  bool     // a process has exited with 0
 	resets    int
 	began     time.Duration // the present world
 	anew      int           // how many worlds in a row began with the members of the one before, and did not last
@@ -72,7 +73,7 @@ type process struct {
 	ok           bool   // exited with 0
 	dismissed    bool   // no longer wanted
 	left         uint32 // the last epoch whose world it has left
-	why          string // the first error that it was told of there
+	why          string // the first of the errors that it was told of last there
 }
 
 // New returns the machine of a job whose policy has passed Check.
@@ -104,9 +105,10 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 			m.exited(p, ev.Code)
 		}
 	case Rejoining:
-		if p := m.process(ev.Process); p != nil && ev.Epoch <= m.epoch {
-			if ev.Epoch > p.left {
-				p.left, p.why = ev.Epoch, ev.Why
+		if p := m.process(ev.Process); p != nil && ev.Epoch <= m.epoch && ev.Epoch > p.left {
+			p.left, p.why = ev.Epoch, ev.Why
+			if m.asked == nil && p.why != "" && p.left == m.epoch {
+				m.asked = p
 			}
 		}
 	case Interrupted:
@@ -447,10 +449,8 @@ func (m *Machine) changes(keep []*process, add []slot) string {
 		}
 	}
 	if said == nil {
-		for _, p := range m.live() {
-			if p.why != "" && p.left == m.epoch {
-				return fmt.Sprintf("every process asked for another world, process %d after an error: %s", p.number, p.why)
-			}
+		if p := m.asked; p != nil {
+			return fmt.Sprintf("every process asked for another world, process %d after an error: %s", p.number, p.why)
 		}
 		return "every process asked for another world"
 	}

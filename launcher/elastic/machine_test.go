@@ -415,9 +415,9 @@ func TestReason(t *testing.T) {
 	}
 
 	j = elasticJob(t, e.Policy{NP: 4, MinNP: 2, ResetLimit: -1, Timeout: time.Minute})
-	step(e.Rejoining{Process: 0, Epoch: 1}, e.Rejoining{Process: 1, Epoch: 1, Why: "allreduce \"x\": the shapes differ"},
-		e.Rejoining{Process: 1, Epoch: 1, Why: "said again"}, e.Rejoining{Process: 2, Epoch: 1, Why: "process 1 has left"})
-	if got, want := leave(1, 3), "every process asked for another world, process 1 after an error: allreduce \"x\": the shapes differ"; got != want {
+	step(e.Rejoining{Process: 3, Epoch: 1}, e.Rejoining{Process: 2, Epoch: 1, Why: "allreduce \"x\": the shapes differ"},
+		e.Rejoining{Process: 2, Epoch: 1, Why: "said again"}, e.Rejoining{Process: 1, Epoch: 1, Why: "process 2 has left"})
+	if got, want := leave(1, 0), "every process asked for another world, process 2 after an error: allreduce \"x\": the shapes differ"; got != want {
 		t.Errorf("because %s, want %s", got, want)
 	}
 	if got, want := leave(2, 0, 1, 2, 3), "every process asked for another world"; got != want {

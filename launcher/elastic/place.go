@@ -127,6 +127,7 @@ func members(keep []*process, add []slot) string {
 // roster begins an epoch with the processes that stay and new ones.
 func (m *Machine) roster(keep []*process, add []slot, reason string) {
 	m.epoch++
+	m.asked = nil
 	fresh := map[*process]bool{}
 	world := keep
 	for _, s := range add {

@@ -128,7 +128,7 @@ type Committed struct{ World World }
 type Rejoining struct {
 	Process int    `msgpack:"process"`
 	Epoch   uint32 `msgpack:"epoch"`
-	Why     string `msgpack:"why"` // the first error that the process was told of in that world, "" for none
+	Why     string `msgpack:"why"` // the first of the errors that the process was told of last in that world, "" for none
 }
 
 // HostsChanged tells the ranks that the world could be another one. They leave it when it suits them.

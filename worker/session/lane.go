@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -38,7 +39,8 @@ type lanes struct {
 	host   string
 
 	mu      sync.Mutex
-	used    int // bytes
+	used    int    // bytes
+	past    uint64 // uses of lanes that are no more
 	names   map[string]*lane
 	shown   map[shownRegion]uint32 // the ranks, by their place, that can see a region of another one
 	debts   []debt                 // of ranks that joined
@@ -150,13 +152,15 @@ func (l *lanes) assign(rank int, name string, failed bool) (place int, _ []showi
 	}
 	all := uint32(1)<<len(l.ranks) - 1
 	if failed {
-		x.offers, x.wide, x.told, x.offset = 0, 0, 0, 0
+		l.closeLocked(x)
+		x.offers, x.wide, x.told = 0, 0, 0
 		x.parts.drop()
 		x.shown.drop()
 		return 0, nil
 	}
 	if x.told == 0 {
-		x.offset, x.isWide = 0, x.wide == all && x.bytes > minWideBytes
+		l.closeLocked(x)
+		x.isWide = x.wide == all && x.bytes > minWideBytes
 		x.agreed, x.disputed = x.last, false
 		switch {
 		case x.offers != all:
@@ -181,6 +185,34 @@ func (l *lanes) assign(rank int, name string, failed bool) (place int, _ []showi
 		x.shown.drop()
 	}
 	return place, shows
+}
+
+// met returns how many uses all ranks have come to, of all lanes that there ever were.
+func (l *lanes) met() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.past
+	for _, x := range l.names {
+		n += l.metLocked(x)
+	}
+	return n
+}
+
+func (l *lanes) metLocked(x *lane) uint64 {
+	if x.offset == 0 {
+		return 0
+	}
+	least := uint64(math.MaxUint64)
+	for i := range l.ranks {
+		least = min(least, atomic.LoadUint64(word[uint64](l, x.offset+i*laneLine)))
+	}
+	return least / 2
+}
+
+// closeLocked takes the lane of a name away.
+func (l *lanes) closeLocked(x *lane) {
+	l.past += l.metLocked(x)
+	x.offset = 0
 }
 
 // takeLocked returns the offset of memory for a lane with buffers of n bytes, 0 if there is no more.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/collective"
+	"gorun/collective/kernel"
 	"gorun/worker/session"
 )
 
@@ -199,6 +200,37 @@ func TestJoinOwesWhatIsInLanes(t *testing.T) {
 	owes := slices.Sorted(slices.Values(h.engine.waiting["join"][0].r.Owes))
 	if !slices.Equal(owes, []string{"once given up", "waits"}) {
 		t.Errorf("a rank that joined owes %q", owes)
+	}
+}
+
+// A use of a lane that all came to after an error went well; one that somebody came to did not, nor did those of lanes that are no more.
+func TestLaneSaysNotWhyItLeft(t *testing.T) {
+	for _, tt := range []struct {
+		words [2]uint64 // of both ranks in the lane of x after the error
+		want  string
+	}{{[2]uint64{4, 4}, ""}, {[2]uint64{4, 2}, "disagree about y"}, {[2]uint64{4, 3}, "disagree about y"}, {[2]uint64{2, 2}, "disagree about y"}} {
+		h, ranks := startLanes(t, 2)
+		at := all(ranks, "x", 16, always)[0]
+		all(ranks, "z", 16, always)
+		came := func(words [2]uint64) {
+			for i, w := range words {
+				atomic.StoreUint64(ranks[i].word(at+uint64(64*i)), w)
+			}
+		}
+		came([2]uint64{2, 2})
+		for _, name := range []string{"y", "z"} { // z has a lane, which this takes away
+			ranks[0].submit(name, 16, true)
+			o := allreduce(99, ranks[1].region, 16, name)
+			o.dtype = kernel.Int32
+			ranks[1].send(o.encode())
+			for _, c := range ranks {
+				c.expect(68)
+			}
+		}
+		came(tt.words)
+		if got := whyLeft(t, h, ranks[0].client); !strings.HasSuffix(got, tt.want) || (got == "") != (tt.want == "") {
+			t.Errorf("%v: %q, want %q", tt.words, got, tt.want)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 // operation is a request between its submission and the moment the rank needs nothing of it any more.
 type operation struct {
 	handle  uint32
+	number  uint64 // of the submission
 	done    bool
 	in, out *shm.Region       // pinned until done, whatever the rank does
 	result  collective.Buffer // kept from done until the rank releases it

@@ -67,8 +67,8 @@ type Config struct {
 	Job    string // identifies the job in WELCOME (16 bytes of it) and in the socket's name
 	Engine Engine
 	Log    *slog.Logger
-	// Rejoin is told when a process that has left the world of an epoch waits for a later one, and of the first error there was for it, ""
-	// for none; may be nil.
+	// Rejoin is told when a process that has left the world of an epoch waits for a later one, and of the first of the errors that it
+	// was told of last there, "" if something went well after them; may be nil.
 	Rejoin     func(process int, epoch uint32, why string)
 	Wanted     func()                                // a process waits for the first world; may be nil
 	ArenaLimit int64                                 // bytes of shared memory a rank may have
@@ -106,7 +106,7 @@ type expected struct {
 	budget *shm.Budget
 	live   *session // nil if not connected
 	left   uint32   // the epoch of the last world that it took part in and left
-	why    string   // its first error there
+	why    string   // the errors that it ended with there
 }
 
 // New returns a server; Listen and Run start it.
@@ -361,7 +361,7 @@ func (s *Server) leave(x *session) {
 		s.cfg.Engine.Leave(x.process, epoch, rank)
 	}
 	x.mu.Lock()
-	why := x.failure
+	why := x.whyLocked()
 	x.mu.Unlock()
 	s.mu.Lock()
 	if e.live = nil; x.epoch > e.left {

@@ -54,7 +54,8 @@ type session struct {
 	promises   map[uint32]*promise // follow.go
 	spare      []*operation        // for reuse
 	ended      bool
-	failure    string // the first of its operations that failed
+	submitted  uint64  // operations
+	failure    failure // that the rank was told of last
 	sender
 }
 
@@ -239,11 +240,13 @@ func (s *session) submit(m *submit) error {
 		err := invalid("submit %q: %d operations are in flight already", m.name, s.server.cfg.Operations)
 		var refused operation
 		_ = s.gather(m, &refused) // one refusal is enough
-		s.sendFail(m.handle, typeSubmit, err)
+		s.reject(m.handle, err)
 		s.lead(refused.followers, err)
 		return nil
 	}
 	o := s.takeLocked()
+	s.submitted++
+	o.number = s.submitted
 	s.mu.Unlock()
 
 	o.handle, o.subject = m.handle, s.subjectOf(m)
@@ -299,8 +302,43 @@ func (s *session) turnDown(o *operation, err error) {
 	if name != "" {
 		s.lanes.offer(s.rank, name, 0, offer{})
 	}
-	s.sendFail(handle, typeSubmit, err)
+	s.reject(handle, err)
 	s.lead(followers, err)
+}
+
+// reject tells the rank that a submission has failed.
+func (s *session) reject(handle uint32, err error) {
+	s.mu.Lock()
+	_, text := codeOf(err)
+	s.failLocked(text)
+	s.mu.Unlock()
+	s.sendFail(handle, typeSubmit, err)
+}
+
+// failure is the first of a run of errors that a rank was told of: those after it are often its consequence. The run is over,
+// and tells nothing any more, when something goes well that the rank has begun after the last of them.
+type failure struct {
+	text      string // "" for none
+	submitted uint64 // before the last of the run
+	met       uint64 // uses of lanes before it
+}
+
+func (s *session) failLocked(text string) {
+	if s.ended {
+		return
+	}
+	s.failure = failure{text: cmp.Or(s.whyLocked(), text), submitted: s.submitted}
+	if s.lanes != nil {
+		s.failure.met = s.lanes.met()
+	}
+}
+
+// whyLocked returns why the rank may be about to leave, "" if no error is known.
+func (s *session) whyLocked() string {
+	if s.lanes != nil && s.lanes.met() != s.failure.met {
+		return ""
+	}
+	return s.failure.text
 }
 
 // takeLocked returns a blank operation.
@@ -382,7 +420,9 @@ func (s *session) complete(handle uint64, r collective.Result) (followers []uint
 	if r.Err != nil {
 		c = completion{handle: o.handle, region: noRegion}
 		c.code, c.text = codeOf(r.Err)
-		s.failure = cmp.Or(s.failure, c.text)
+		s.failLocked(c.text)
+	} else if o.number > s.failure.submitted {
+		s.failure = failure{}
 	}
 	c.took = r.Took
 	s.scratch = appendComplete(s.scratch[:0], &c)

@@ -174,39 +174,78 @@ func TestOtherVersionIsToldSo(t *testing.T) {
 	c.ended()
 }
 
-// TestSaysWhyItLeft: of a process that waits for another world it is told what went wrong first for it in the one before.
+// TestSaysWhyItLeft: of a process that waits for another world it is told what went wrong first for it of what went wrong last, as
+// long as nothing went well that it has begun later.
 func TestSaysWhyItLeft(t *testing.T) {
-	h := start(t, 2)
-	h.begin()
-	var back [2]*client
-	for rank := range back {
-		back[rank] = join(t, h.name, rank)
-	}
-	for _, name := range []string{"x", "y"} {
-		for rank, c := range back {
-			region, _ := c.alloc(64)
-			o := allreduce(uint32(10+rank), region, 8, name)
-			if rank == 1 {
+	for _, tt := range []struct {
+		operations string // in capitals those that fail; with "(" first, it is begun before, and ends after what follows up to ")"
+		want       string
+	}{
+		{"X Y", "disagree about X"},
+		{"a X b", ""},
+		{"X b Y Z", "disagree about Y"},
+		{"(a X )", "disagree about X"},
+		{"X (a Y )", "disagree about X"},
+		{"! X", "is not UTF-8"},
+		{"X ! a", ""},
+	} {
+		h := start(t, 2)
+		h.begin()
+		ranks := []*client{join(t, h.name, 0), join(t, h.name, 1)}
+		var regions [2]uint32
+		for i, c := range ranks {
+			regions[i], _ = c.alloc(64)
+		}
+		submit := func(rank, handle int, name string) {
+			o := allreduce(uint32(handle), regions[rank], 8, name)
+			if name == strings.ToUpper(name) && rank == 1 {
 				o.dtype = kernel.Int32
 			}
-			c.send(o.encode())
+			ranks[rank].send(o.encode())
 		}
-		for _, c := range back {
-			c.expect(68)
+		for i, word := range strings.Fields(tt.operations) {
+			switch name := strings.TrimPrefix(word, "("); {
+			case word == "!": // refused
+				o := allreduce(uint32(i+10), regions[0], 8, "no\xff")
+				ranks[0].send(o.encode())
+				ranks[0].expect(67)
+			case word == ")":
+				submit(1, 5, "a")
+				ranks[0].expect(68)
+				ranks[1].expect(68)
+			case name != word:
+				submit(0, 5, name)
+			default:
+				submit(0, i+10, name)
+				submit(1, i+10, name)
+				ranks[0].expect(68)
+				ranks[1].expect(68)
+			}
 		}
+		if got := whyLeft(t, h, ranks[0]); !strings.HasSuffix(got, tt.want) || (got == "") != (tt.want == "") {
+			t.Errorf("%s: %q, want %q", tt.operations, got, tt.want)
+		}
+		h.stop()
 	}
-	back[0].send(words(6, 0))
-	back[0].expect(69)
+}
+
+// whyLeft has process 0 wait for another world, and returns why, as the server tells it.
+func whyLeft(t *testing.T, h *host, c *client) string {
+	t.Helper()
+	c.send(words(6, 0))
+	c.expect(69)
 	again := dial(t, h.name)
 	again.send(helloOf(0, token(0)))
 	select {
 	case got := <-h.rejoined:
-		if got.process != 0 || !strings.HasSuffix(got.why, "disagree about x") {
+		if got.process != 0 {
 			t.Errorf("%+v", got)
 		}
+		return got.why
 	case <-time.After(20 * time.Second):
 		t.Fatal("nobody hears that the process waits")
 	}
+	panic("unreachable")
 }
 
 func TestOneSessionPerRank(t *testing.T) {
