@@ -436,7 +436,7 @@ func TestPoweredOffHostReturns(t *testing.T) {
 func TestHostShutsDown(t *testing.T) {
 	needTorch(t)
 	c := newCluster(t, 3)
-	j := c.trainOn("--min-np", "1", "-H", "host1:1,host2:1,host3:1")
+	j := c.trainOn("-np", "3", "--min-np", "1", "-H", "host1:1,host2:1,host3:1")
 	j.await(`is rank 2 of 3`)
 	j.await(`batch 30$`)
 	struck := time.Now()

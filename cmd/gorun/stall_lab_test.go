@@ -72,9 +72,10 @@ func TestTimeoutNamesRanks(t *testing.T) {
 	}
 }
 
-// crossed is a program whose ranks wait for each other under one name in different operations, and go on: each calls the other's, too.
+// crossed is a program whose ranks wait for each other under one name in different operations, and go on when a file is there: each
+// calls the other's, too.
 const crossed = `
-import time
+import os, sys, time
 import numpy as np
 import gorun.numpy as hvd
 hvd.init()
@@ -82,7 +83,9 @@ calls = [lambda: hvd.allreduce_async(np.ones(3), name="x"), lambda: hvd.allgathe
 if hvd.rank() == 1:
     calls.reverse()
 handles = [calls[0]()]
-time.sleep(4)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+os.remove(sys.argv[1])
 handles.append(calls[1]())
 for handle in handles:
     hvd.synchronize(handle)
@@ -92,9 +95,27 @@ for handle in handles:
 // fails, because they may come to the others' operation, too.
 func TestStallOfCrossings(t *testing.T) {
 	c := newCluster(t, 2)
-	r := c.gorun("-np", "2", "-H", "host1,host2", python, "-c", crossed)
-	want := `gorun: stall: the same name, different operations: rank 1 on host2 in allgather "x", rank 0 on host1 in allreduce "x"; call the same one on all of them`
-	if r.code != 0 || strings.Count(r.stderr, want) != 1 {
-		t.Errorf("exit code %d, want 0 and once %s in\n%s", r.code, want, r.stderr)
+	const file = "/tmp/go" // of each host
+	cmd, _, stderr := c.command("-np", "2", "-H", "host1,host2", python, "-c", crossed, file)
+	watched := &watch{buf: stderr}
+	cmd.Stderr = watched
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { cmd.Process.Kill() }) // whatever comes
+	want := `gorun: stall: the same name, different operations: rank 1 on host2 in allgather "x", rank 0 on host1 in allreduce "x"; call the same one on all of them`
+	c.await("report of the crossing", func() bool { return watched.count(want) > 0 })
+	if took := time.Since(began); took > 45*time.Second { // the usual time is a minute
+		t.Errorf("the crossing was reported after %v", took)
+	}
+	for host := range 2 {
+		if _, err := c.Host(host+1).Exec(t.Context(), "touch", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, stderr)
+	}
+	c.expectNothingLeft(5 * time.Second)
 }

@@ -193,7 +193,7 @@ func TestTakeover(t *testing.T) {
 	needTorch(t)
 	s := newLasting(t, 3)
 	until := filepath.Join(s.shared("takeover"), "until")
-	j := s.detach("--lease", "8", "--min-np", "1", "--max-np", "3", "-ppn", "1", python, "testdata/elastic/train.py", "--pause", "0.05", "--batches", "50", "--until", until)
+	j := s.detach("--lease", "8", "-np", "3", "--min-np", "1", "-ppn", "1", python, "testdata/elastic/train.py", "--pause", "0.05", "--batches", "50", "--until", until)
 	if j.name != "host2/1" {
 		t.Fatalf("the job is called %s", j.name)
 	}
@@ -283,7 +283,7 @@ func TestTakeoverAgain(t *testing.T) {
 	needTorch(t)
 	s := newLasting(t, 4)
 	until := filepath.Join(s.shared("takeover"), "until")
-	j := s.detach("--lease", "6", "--min-np", "1", "--max-np", "4", "-ppn", "1", python, "testdata/elastic/train.py", "--pause", "0.05", "--batches", "20", "--until", until)
+	j := s.detach("--lease", "6", "-np", "4", "--min-np", "1", "-ppn", "1", python, "testdata/elastic/train.py", "--pause", "0.05", "--batches", "20", "--until", until)
 	j.awaitLogs(`is rank 3 of 4 from batch 0`)
 	j.awaitLogs(`batch 5$`)
 	began := time.Now()
