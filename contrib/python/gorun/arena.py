@@ -10,6 +10,7 @@ import bisect
 import mmap
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Callable
 
 ALIGNMENT = 64  # a cache line, and the widest vector register
@@ -93,7 +94,7 @@ class Arena:
     """Allocates blocks by best fit, merges free neighbours, and grows by ever larger regions.
 
     ``grow`` returns a new region of at least that many bytes or raises; ``shrink`` takes one back.
-    Thread-safe.
+    Thread-safe. What a KeyboardInterrupt cuts short loses the piece of memory it was at, at most.
     """
 
     def __init__(self, grow: Callable[[int], Region], shrink: Callable[[Region], None]) -> None:
@@ -103,9 +104,10 @@ class Arena:
         self._lock = threading.Lock()
         self._regions: dict[int, Region] = {}
         self._cache: dict[int, list[tuple[int, int]]] = {}  # size → [(region, offset)]
-        self._free: list[tuple[int, int, int]] = []  # (size, region, offset), sorted
-        self._starts: dict[tuple[int, int], int] = {}  # (region, first byte) → size
-        self._ends: dict[tuple[int, int], int] = {}  # (region, end) → size
+        self._starts: dict[tuple[int, int], int] = {}  # what is free: (region, first byte) → size
+        self._free: list[tuple[int, int, int]] = []  # the same as (size, region, offset), sorted
+        self._ends: dict[tuple[int, int], int] = {}  # the same: (region, end) → size
+        self._torn = False  # the last two may not be: a change is under way, or was cut short
 
     @property
     def capacity(self) -> int:
@@ -122,6 +124,8 @@ class Arena:
             raise ValueError(f"allocate memory: negative size {nbytes}")
         size = _rounded(nbytes)
         with self._lock:
+            if self._torn:
+                self._mend()
             self._reclaim()
             cached = self._cache.get(size)
             if cached:
@@ -149,9 +153,8 @@ class Arena:
             found = self._best_fit(size)
             assert found is not None
         have, region, offset = found
-        self._remove(region, offset, have)
-        if have > size:
-            self._insert(region, offset + size, have - size)
+        rest = (region, offset + size, have - size) if have > size else None
+        self._replace([(region, offset, have)], rest)
         return region, offset
 
     def _best_fit(self, size: int) -> tuple[int, int, int] | None:
@@ -160,7 +163,8 @@ class Arena:
 
     def _uncache(self) -> None:
         for size, blocks in self._cache.items():
-            for region, offset in blocks:
+            while blocks:
+                region, offset = blocks.pop()
                 self._insert(region, offset, size)
         self._cache.clear()
 
@@ -178,28 +182,45 @@ class Arena:
     def _trim(self) -> None:
         for number, region in list(self._regions.items()):
             if self._starts.get((number, 0)) == region.size:
-                self._remove(number, 0, region.size)
+                self._replace([(number, 0, region.size)], None)
                 del self._regions[number]
                 self._shrink(region)
 
     def _insert(self, region: int, offset: int, size: int) -> None:
+        """Free a piece; it takes in its free neighbours."""
+        neighbours = []
         before = self._ends.get((region, offset))
         if before is not None:
             offset -= before
             size += before
-            self._remove(region, offset, before)
+            neighbours.append((region, offset, before))
         after = self._starts.get((region, offset + size))
         if after is not None:
-            self._remove(region, offset + size, after)
+            neighbours.append((region, offset + size, after))
             size += after
-        self._starts[region, offset] = size
-        self._ends[region, offset + size] = size
-        bisect.insort(self._free, (size, region, offset))
+        self._replace(neighbours, (region, offset, size))
 
-    def _remove(self, region: int, offset: int, size: int) -> None:
-        del self._starts[region, offset]
-        del self._ends[region, offset + size]
-        del self._free[bisect.bisect_left(self._free, (size, region, offset))]
+    def _replace(self, old: Sequence[tuple[int, int, int]], new: tuple[int, int, int] | None) -> None:
+        """Have one free piece, or none, instead of others."""
+        self._torn = True
+        for region, offset, _ in old:
+            del self._starts[region, offset]
+        if new is not None:
+            self._starts[new[:2]] = new[2]
+        for region, offset, size in old:
+            del self._ends[region, offset + size]
+            del self._free[bisect.bisect_left(self._free, (size, region, offset))]
+        if new is not None:
+            region, offset, size = new
+            self._ends[region, offset + size] = size
+            bisect.insort(self._free, (size, region, offset))
+        self._torn = False
+
+    def _mend(self) -> None:
+        """Have the last two say what the first says."""
+        self._ends = {(region, offset + size): size for (region, offset), size in self._starts.items()}
+        self._free = sorted((size, region, offset) for (region, offset), size in self._starts.items())
+        self._torn = False
 
     def close(self) -> None:
         """Unmap all regions; arrays that still look at one keep it until they are gone."""

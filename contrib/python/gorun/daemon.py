@@ -153,6 +153,7 @@ class DaemonSession(Session):
         postscale: float = 1.0,
         group: int = 0,
         splits: Sequence[int] | None = None,
+        handle: int | None = None,
         lane: bool = False,
     ) -> int:
         """lane: the caller would do the next operation of this name in a lane."""
@@ -178,58 +179,56 @@ class DaemonSession(Session):
             raise self._again(self._failure)
         if self.room() < 1:
             raise InvalidArgument(f"submit {name}: {MAX_IN_FLIGHT} operations are in flight already")
+        if handle is None:
+            handle = self.reserve()
+        leads = kind == ALLREDUCE and bool(splits) and splits is not FOLLOWS
+        data = message.submit(
+            handle, kind | flag, name, dtype, travels, root, group, prescale, postscale, source, target,
+            shape, splits or (),
+        )  # fmt: skip
+        sent: list[int] = []
+        try:
+            self._open[handle] = pending
+            if splits is FOLLOWS:
+                self._followers.append(handle)
+            # extend and map call send and keep what it returns without a byte code in between. What the
+            # daemon has stays open, whatever happens here: it works on the memory until it has answered.
+            sent.extend(map(self._socket.send, (data,)))
+        except OSError as e:
+            raise self._lost(e) from None
+        finally:
+            if not sent:
+                self._open.pop(handle, None)
+            elif leads:
+                self._followers.clear()  # this is their head
+        return handle
+
+    def reserve(self) -> int:
         handle = next(self._handles) & 0x7FFFFFFF
         while handle in self._open:
             handle = next(self._handles) & 0x7FFFFFFF
-        self._open[handle] = pending
-        if splits is FOLLOWS:
-            self._followers.append(handle)
-        try:
-            self._socket.send(
-                message.submit(
-                    handle,
-                    kind | flag,
-                    name,
-                    dtype,
-                    travels,
-                    root,
-                    group,
-                    prescale,
-                    postscale,
-                    source,
-                    target,
-                    shape,
-                    splits or (),
-                )
-            )
-        except BaseException as e:
-            self._open.pop(handle, None)
-            if isinstance(e, OSError):
-                raise self._lost(e) from None
-            raise
-        if self._followers and kind == ALLREDUCE and splits and splits is not FOLLOWS:
-            self._followers.clear()  # this is their head
         return handle
 
-    def desert(self) -> list[int]:
-        left = [handle for handle in self._followers if handle in self._open]
+    def has(self, handle: int) -> bool:
+        return handle in self._open
+
+    def desert(self) -> None:
         if self._followers:
             # A head without memory for its tensor, which the daemon refuses with all that follows it. Only of
             # the last of these, whose submission may have been cut short too, it may not know.
-            head = next(self._handles) & 0x7FFFFFFF
             none = (message.NONE, 0, 0)
+            head = self.reserve()
             fields = (head, ALLREDUCE, "interrupted", FLOAT32, SUM, 0, 0, 1.0, 1.0, none, none, (1,))
             self._send(message.submit(*fields, self._followers))
             self._followers.clear()
-        return left
 
     def room(self) -> int:
         return MAX_IN_FLIGHT - len(self._open)
 
     def poll(self, handle: int) -> bool:
         self._check_process()
-        pending = self._find(handle)
-        while pending.outcome is None and self._failure is None:
+        pending = self._open.get(handle)
+        while pending is not None and pending.outcome is None and self._failure is None:
             if not self._read_once(_AT_ONCE):
                 return False
         return True

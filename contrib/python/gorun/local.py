@@ -80,6 +80,7 @@ class LocalSession(Session):
         postscale: float = 1.0,
         group: int = 0,
         splits: Sequence[int] | None = None,
+        handle: int | None = None,
     ) -> int:
         if self._closed:
             raise Shutdown(f"submit {name}: the session is closed")
@@ -115,17 +116,24 @@ class LocalSession(Session):
             if kind == REDUCESCATTER:
                 scale(memoryview(data), dtype, prescale * postscale)
             result = Result(rows + tuple(shape[1:]), rows, memoryview(data).toreadonly())
+        if handle is None:
+            handle = self.reserve()
         with self._lock:
-            handle = next(self._handles)
             self._results[handle] = result
             self._polled[handle] = False
         return handle
+
+    def reserve(self) -> int:
+        return next(self._handles)
+
+    def has(self, handle: int) -> bool:
+        return handle in self._results
 
     def poll(self, handle: int) -> bool:
         """Report False once, so that callers meet the case that they will meet in a larger world."""
         with self._lock:
             if handle not in self._results:
-                raise InvalidArgument(f"poll operation: unknown handle {handle}")
+                return True
             polled, self._polled[handle] = self._polled[handle], True
             return polled
 

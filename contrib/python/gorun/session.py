@@ -97,13 +97,22 @@ class Session(abc.ABC):
         postscale: float = 1.0,
         group: int = 0,
         splits: Sequence[int] | None = None,
+        handle: int | None = None,
     ) -> int:
-        """Start an operation and return its handle.
+        """Start an operation and return its handle, which is the one given, if there is one.
 
         Neither block may be changed or freed before wait; dst may be src. dst is for allreduce and
         broadcast only, the other kinds bring their result themselves. splits of an allreduce: FOLLOWS to
         begin, or fail, with another one that is submitted later, or the handles of those that follow it.
         """
+
+    @abc.abstractmethod
+    def reserve(self) -> int:
+        """Return a handle for submit(): known before, so that a Ctrl-C there leaves no doubt."""
+
+    @abc.abstractmethod
+    def has(self, handle: int) -> bool:
+        """Report whether an operation of that handle was submitted, and nobody has waited for it yet."""
 
     def room(self) -> int:
         """Return how many operations more can be in flight."""
@@ -122,13 +131,12 @@ class Session(abc.ABC):
         """Forget a group; all ranks of the world take part. What waits for a member's part fails."""
         self.wait(self.submit(REMOVE_GROUP, "process sets", 0, (), None, None, root=group))
 
-    def desert(self) -> list[int]:
-        """Fail what follows an operation that never comes, and return the handles of that."""
-        return []
+    def desert(self) -> None:  # noqa: B027 (where nothing follows anything there is nothing to do)
+        """Fail what follows an operation that never comes."""
 
     @abc.abstractmethod
     def poll(self, handle: int) -> bool:
-        """Report whether wait would return at once."""
+        """Report whether wait would return, or raise, at once."""
 
     def news(self) -> list[HostsChanged]:
         """Return what was said about the job's hosts since the last call; does not wait for any."""

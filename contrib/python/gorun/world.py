@@ -119,7 +119,8 @@ class World:
     def submit(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
         """Hand requests to the session, all or none, under names that are free; append each to submitted.
 
-        Only what cannot be known before, such as the end of the session, fails in the middle.
+        Only what cannot be known before, the end of the session or Ctrl-C, fails in the middle. What is in
+        submitted then is in flight.
         """
         if self._abandoned:
             self._sweep()
@@ -134,7 +135,8 @@ class World:
                 self._hand_in(parts, submitted)
             except BaseException:
                 if len(parts) > 1:
-                    self._desert(parts, submitted)
+                    self.session.desert()  # what follows a part that never comes
+                submitted[:] = [part for part in submitted if self.session.has(part[1])]
                 raise
 
     def _hand_in(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
@@ -143,26 +145,19 @@ class World:
             since = timeline.now() if timeline else 0.0
             if request.get("splits") is LEADS:
                 request["splits"] = [number for _, number in submitted]
+            # Noted before: once submitted it has its memory and its name, even if Ctrl-C comes right then.
+            number = self.session.reserve()
+            submitted.append((key, number))
+            self._names[key] = number
             try:
-                number = self.session.submit(name=key[1], group=key[0], **request)
+                self.session.submit(name=key[1], group=key[0], handle=number, **request)
             except errors.InvalidArgument:
                 raise
             except errors.GorunError as error:
                 raise HorovodInternalError(str(error)) from error
-            submitted.append((key, number))
-            self._names[key] = number
             if timeline:
                 what = {field: request[field] for field in ("kind", "dtype", "shape")}
                 timeline.submitted(number, since, name=key[1], **what)
-
-    def _desert(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
-        """Leave nothing in flight of parts that follow one which was not submitted, because of a Ctrl-C."""
-        known = {number for _, number in submitted}
-        for number in self.session.desert():
-            if number not in known:  # submit() was interrupted before it returned
-                key = parts[len(submitted)][0]
-                submitted.append((key, number))
-                self._names[key] = number
 
     def _check(self, parts: Sequence[Part]) -> None:
         """Refuse what the session would refuse in the middle."""
@@ -255,12 +250,16 @@ class Operation:
         parts, self._parts = self._parts, []
         try:
             self._world.submit(parts, self._requests)
+            return self._world.launch(self)
         except BaseException as error:
             self._world.abandon(self)
             if self.wrong and isinstance(error, errors.InvalidArgument):
                 raise ValueError(self.wrong) from None
             raise
-        return self._world.launch(self)
+
+    def begun(self) -> bool:
+        """Report whether anything was submitted, by launch(), or before Ctrl-C came in its middle."""
+        return bool(self._requests)
 
     def done(self) -> bool:
         """Report whether every request ended; the first time, False.

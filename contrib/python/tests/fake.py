@@ -180,7 +180,7 @@ class FakeSession(Session):
 
     def submit(
         self, kind, name, dtype, shape, src, dst, *, op=constants.SUM, root=0, prescale=1.0, postscale=1.0,
-        group=0, splits=None,
+        group=0, splits=None, handle=None,
     ):  # fmt: skip
         if not isinstance(shape, tuple) or (src is not None and len(src.view) < 1):
             raise errors.InvalidArgument("bad request")
@@ -193,13 +193,20 @@ class FakeSession(Session):
             request["followers"] = [self.requests[handle] for handle in splits]
         if splits != constants.FOLLOWS:
             self.engine.submit(request)
-        handle = next(self.numbers)
+        if handle is None:
+            handle = self.reserve()
         self.requests[handle] = request
         return handle
 
+    def reserve(self):
+        return next(self.numbers)
+
+    def has(self, handle):
+        return handle in self.requests
+
     def poll(self, handle):
-        request = self.requests[handle]
-        return request["error"] is not None or request["result"] is not None
+        request = self.requests.get(handle)
+        return request is None or request["error"] is not None or request["result"] is not None
 
     def wait(self, handle):
         with self.engine.changed:

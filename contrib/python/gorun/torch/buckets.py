@@ -17,6 +17,7 @@ import torch
 
 from gorun import constants
 from gorun.collectives import Average, element_type
+from gorun.exceptions import HorovodInternalError
 from gorun.layout import pack
 from gorun.process_sets import ProcessSet, global_process_set
 from gorun.torch import cuda, mpi_ops
@@ -105,13 +106,17 @@ class Bucket:
         self._views = [
             strided_view(self._flat, offset, p) for offset, p in zip(layout.offsets, parameters)
         ]
-        self._missing = len(slots)
-        self._handle: int | None = None
+        self._missing = set(range(len(slots)))
+        self._operation: Operation | None = None  # of this step
+        self._handle: int | None = None  # of the operation
         for i, slot in enumerate(slots):
             slot.unit, slot.index = self, i
 
     def add(self, slot: Slot) -> None:
         """Take a slot's gradient; submit when it was the last one."""
+        if self._operation is not None and self._operation.begun():  # Ctrl-C came when the last one was added
+            slot.ready = True
+            return
         parameter, view = slot.parameter, self._views[slot.index]
         grad = parameter.grad
         with torch.no_grad():
@@ -125,17 +130,17 @@ class Bucket:
                     view.copy_(dense)
             if self._direct and grad is not view and parameter.requires_grad:
                 parameter.grad = view
-        if self._missing == 1:
+        if self._missing == {slot.index}:
             self._submit()
         # If that fails, the slot is still to be added: by synchronize(), which tries again.
-        self._missing -= 1
+        self._missing.discard(slot.index)
         slot.ready = True
 
     def _submit(self) -> None:
         if self._copies is not None:
             self._copies.wait()
         how = self._reduction
-        operation = Operation(self._world, how.process_set.group())
+        operation = self._operation = Operation(self._world, how.process_set.group())
         operation.request(
             constants.ALLREDUCE, self._name, self._dtype, (self._count,), self._block, True, keep=True,
             op=how.op, prescale=how.prescale, postscale=how.postscale, root=self._signature,
@@ -147,12 +152,26 @@ class Bucket:
         pass
 
     def finish(self) -> None:
-        """Wait for the reduction and put the gradients in place."""
-        handle, self._handle = self._handle, None
-        self._missing = len(self.slots)
-        if handle is None:
+        """Wait for the reduction and put the gradients in place; after a Ctrl-C in its middle, again."""
+        try:
+            self._land()
+        except Exception:
+            self._reset()
+            raise
+        self._reset()
+
+    def _reset(self) -> None:
+        self._operation = self._handle = None
+        self._missing = set(range(len(self.slots)))
+
+    def _land(self) -> None:
+        operation = self._operation
+        if operation is None or not operation.begun():
             return
-        self._world.synchronize(handle)
+        if self._handle is not None:
+            self._world.synchronize(self._handle)
+        else:  # Ctrl-C came when it was submitted
+            operation.wait()
         if self._direct:
             return
         copies = self._copies
@@ -183,9 +202,15 @@ class Loose:
     def add(self, slot: Slot) -> None:
         """Take the gradient and submit it."""
         grad = slot.parameter.grad
-        with torch.no_grad():
-            start = self._start_sparse if self._sparse_dim else self._start_dense
-            self._result = start(slot, grad)
+        if self._result is None:
+            self._result = self._cut_short  # what Ctrl-C leaves: it may be submitted, and must not be again
+            try:
+                with torch.no_grad():
+                    start = self._start_sparse if self._sparse_dim else self._start_dense
+                    self._result = start(slot, grad)
+            except Exception:
+                self._result = None
+                raise
         slot.ready = True  # only now: what has failed is tried again by synchronize()
 
     def _start_sparse(self, slot: Slot, grad: torch.Tensor | None) -> Callable[[], torch.Tensor]:
@@ -207,6 +232,9 @@ class Loose:
             postscale_factor=how.postscale, process_set=how.process_set,
         )  # fmt: skip
         return lambda: how.compression.decompress(mpi_ops.synchronize(handle), ctx)
+
+    def _cut_short(self) -> torch.Tensor:
+        raise HorovodInternalError(f"allreduce {self._name}: interrupted while it was submitted")
 
     def finish(self) -> None:
         """Wait for the reduction and put the gradient in place."""

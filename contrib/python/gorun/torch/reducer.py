@@ -118,17 +118,25 @@ class Reducer:
         # else this step shows what there is, and synchronize() hands all gradients over
 
     def synchronize(self) -> None:
-        """Submit what is missing, wait for all, and leave the reduced gradients in the parameters."""
+        """Submit what is missing, wait for all, and leave the reduced gradients in the parameters.
+
+        If Ctrl-C cuts it short, the step goes on with the next call.
+        """
         if not self._alone():
             try:
                 self._extend_plan(basics.world())
                 self._complete()
                 if self._log is not None:
                     self._log.end(sum(_nbytes(slot.parameter) for slot in self._slots.values()))
-            finally:
-                for slot in self._slots.values():
-                    slot.passes = 0
-                    slot.ready = False
+            except Exception:
+                self._reset()
+                raise
+            self._reset()
+
+    def _reset(self) -> None:
+        for slot in self._slots.values():
+            slot.passes = 0
+            slot.ready = False
 
     def forget(self) -> None:
         """Drop everything about the current step. What is under way ends unnoticed."""

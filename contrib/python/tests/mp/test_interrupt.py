@@ -1,0 +1,160 @@
+"""Run by every rank of a real job: where a Ctrl-C cuts a submission short on one rank, no result is wrong."""
+
+import signal
+import sys
+import time
+
+import torch
+
+import gorun.torch as hvd
+from gorun import basics
+
+hvd.init()
+rank, size = hvd.rank(), hvd.size()
+world = basics.world()
+PARTS = ("arena.py", "world.py", "daemon.py", "message.py", "buckets.py", "reducer.py")
+N = 1 << 10
+
+
+def struck(place, call):
+    """Call, with a KeyboardInterrupt at one of the places where Python may raise it; was there one?"""
+    left, value = place, None
+
+    def strike(frame, event, _):
+        nonlocal left
+        if event in ("call", "c_return") and frame.f_code.co_filename.endswith(PARTS):
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+
+    sys.setprofile(strike)
+    try:
+        value = call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.setprofile(None)
+    return left <= 0, value
+
+
+def everywhere(turn):
+    """Take turns with rank 0 struck at every place, one after the other."""
+    place, more = 0, True
+    while more:
+        place += 1
+        more = turn(place)
+        more = hvd.broadcast(torch.tensor([int(more)]), 0, name="more").item()
+    assert rank or place > 20, place
+
+
+def end():
+    """Wait until the daemon has answered all that nobody waits for."""
+    since = time.monotonic()
+    while world.session._open:
+        assert time.monotonic() - since < 10, "something is in flight for ever"
+        world._sweep()
+
+
+def in_flight(name):
+    return any(key[1].endswith(name) and world.session.has(number) for key, number in world._names.items())
+
+
+def tensors(value):
+    return [torch.full((N,), value), torch.full((N,), value, dtype=torch.float64)]
+
+
+def submission(some):
+    def submit(value, name):
+        return hvd.grouped_allreduce_async(tensors(value)[:some], name=name, op=hvd.Sum)
+
+    def turn(place):
+        more = False
+        if rank == 0:
+            more, x = struck(place, lambda: submit(1.0, "x"))
+            if not in_flight(".x"):
+                end()  # of some of it
+                x = submit(1.0, "x")
+            y = submit(100.0, "y")
+            hvd.barrier()
+            if x is not None:
+                hvd.synchronize(x)
+        else:
+            hvd.barrier()
+            x = submit(1.0, "x")
+            y = submit(100.0, "y")
+            assert all(x.eq(size).all() for x in hvd.synchronize(x)), f"x, struck at {place}"
+        assert all(y.eq(100 * size).all() for y in hvd.synchronize(y)), f"y, struck at {place}"
+        end()
+        hvd.barrier()
+        return more
+
+    return turn
+
+
+net = torch.nn.Linear(16, 16, bias=False)
+optimizer = hvd.DistributedOptimizer(
+    torch.optim.SGD(net.parameters(), lr=1.0), named_parameters=net.named_parameters(), op=hvd.Sum
+)
+
+
+def backward(value):
+    optimizer.zero_grad()
+    with torch.no_grad():
+        net.weight.zero_()
+    (net.weight * value).sum().backward()
+
+
+def step(what):
+    def turn(place):
+        more = False
+        loss = (net.weight * 3.0).sum()
+        backward(2.0)
+        optimizer.step()
+        assert net.weight.eq(-2.0 * size).all(), (what, place)
+        optimizer.zero_grad()
+        with torch.no_grad():
+            net.weight.zero_()
+        if rank == 0:
+            more, _ = struck(place, loss.backward)
+            if net.weight.grad is None:
+                raise AssertionError(f"struck at {place}, before there is a gradient")
+        else:
+            loss.backward()
+        optimizer.step()
+        assert net.weight.eq(-3.0 * size).all(), (what, place, net.weight[0, 0])
+        return more
+
+    return turn
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+if size > 1:
+    everywhere(submission(1))
+    everywhere(submission(2))
+    backward(1.0)
+    optimizer.step()
+    everywhere(step("backward"))
+
+    # A step that is waiting for others goes on where it was.
+    signal.signal(signal.SIGALRM, interrupted)
+    for value in (4.0, 5.0):
+        hvd.barrier()
+        if rank == 0:
+            backward(value)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                optimizer.step()
+                raise AssertionError("it was not interrupted")
+            except KeyboardInterrupt:
+                hvd.barrier()
+        else:
+            hvd.barrier()
+            backward(value)
+        optimizer.step()
+        assert net.weight.eq(-value * size).all(), (value, net.weight[0, 0])
+
+hvd.shutdown()
+print(f"rank {rank} of {size}: ok")
