@@ -24,6 +24,8 @@ const (
 	lastWord = 5 * time.Second
 	// lookAround is how often a launcher whose electors all live looks for more of them.
 	lookAround = time.Minute
+	// invitation is how long a host may take to answer that is to be an elector.
+	invitation = 2 * time.Second
 )
 
 // eligible are the hosts that could decide who carries a job on, the best first: the launcher's, those of the ranks, and others.
@@ -160,9 +162,9 @@ func (k *keeper) run(ctx context.Context) {
 	for all := true; ; {
 		k.mu.Lock()
 		if all {
-			if lost, wanted := k.wanted(); wanted && !k.renewing {
+			if k.wanted() && !k.renewing {
 				k.renewing = true
-				asking.Go(func() { k.renew(ctx, lost) })
+				asking.Go(func() { k.renew(ctx) })
 			}
 		}
 		for _, name := range k.holder.Tell() {
@@ -202,13 +204,9 @@ func (k *keeper) ask(ctx context.Context, name, addr string, what *wire.Keep) {
 	if err != nil {
 		return
 	}
-	k.answered[name] = time.Now()
-	k.holder.Answered(k.now(), name, answer)
-	if k.holder.Superseded() {
-		k.stand(answer.Term)
+	if !k.hear(name, answer) {
 		return
 	}
-	k.tell()
 	if k.holder.Next(name).Value != nil {
 		k.poke() // there was more, meanwhile
 	}
@@ -222,21 +220,32 @@ func (k *keeper) ask(ctx context.Context, name, addr string, what *wire.Keep) {
 	}
 }
 
-// wanted says which electors are lost, and whether it is time to look for others. It is called with the lock held.
-func (k *keeper) wanted() (lost []string, wanted bool) {
-	now := k.now()
-	lost = k.holder.Lost(now)
-	n := len(k.holder.Electors())
-	if len(lost) == 0 && n%2 == 1 && (n == authority.Most || now-k.looked < lookAround) {
-		return nil, false
+// hear takes a host's answer. It is false if this launcher is one no more. It is called with the lock held.
+func (k *keeper) hear(name string, answer *wire.Kept) bool {
+	k.answered[name] = time.Now()
+	k.holder.Answered(k.now(), name, answer)
+	if k.holder.Superseded() {
+		k.stand(answer.Term)
+		return false
 	}
-	k.looked = now
-	return lost, k.holder.Settled()
+	k.tell()
+	return true
 }
 
-// renew replaces electors that are lost by hosts that answer.
-func (k *keeper) renew(ctx context.Context, lost []string) {
-	var spares []string
+// wanted is true when it is time to look for other electors. It is called with the lock held.
+func (k *keeper) wanted() bool {
+	now := k.now()
+	lost, n := k.holder.Lost(now), len(k.holder.Electors())
+	if len(lost) == 0 && n%2 == 1 && (n == authority.Most || now-k.looked < lookAround) {
+		return false
+	}
+	k.looked = now
+	return k.holder.Settled()
+}
+
+// renew replaces electors that are lost by hosts that take what electors are told: one may be gone, which the cluster does not
+// know yet, or live and be unable to save anything.
+func (k *keeper) renew(ctx context.Context) {
 	known := k.membership(ctx)
 	k.mu.Lock()
 	electors := k.holder.Electors()
@@ -246,26 +255,53 @@ func (k *keeper) renew(ctx context.Context, lost []string) {
 		ranks = append(ranks, s.Host)
 	}
 	addrs := addressesOf(known)
-	for _, name := range eligible(k.self, ranks, known) {
-		if len(spares) < authority.Most-authority.Fewest && !slices.Contains(electors, name) && k.answers(ctx, addrs[name]) {
-			spares = append(spares, name)
-		}
-	}
+	others := slices.DeleteFunc(eligible(k.self, ranks, known), func(name string) bool { return slices.Contains(electors, name) })
+	spares := firstOf(authority.Most-authority.Fewest, others, func(name string) bool { return k.invite(ctx, name, addrs[name]) })
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.renewing = false
 	if known != nil {
 		k.addrs = addrs
 	}
-	if k.holder.Renew(lost, spares) {
+	if k.holder.Renew(k.now(), spares) {
 		k.poke()
 	}
 }
 
-// answers is true for a host that lives: the cluster may not know yet that one is gone.
-func (k *keeper) answers(ctx context.Context, addr string) bool {
-	_, err := k.client.Detached(ctx, addr)
-	return err == nil
+// invite tells a host what electors are told. It is true if that host has it now.
+func (k *keeper) invite(ctx context.Context, name, addr string) bool {
+	k.mu.Lock()
+	next := k.holder.Next(name)
+	k.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, invitation)
+	defer cancel()
+	answer, err := k.client.Keep(ctx, addr, next)
+	if err != nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.hear(name, answer)
+}
+
+// firstOf are the first n names that answer, fewer if there are no more. No more of them are asked at once, or have answered, than that.
+func firstOf(n int, names []string, ask func(name string) bool) (out []string) {
+	for len(out) < n && len(names) > 0 {
+		asked := names[:min(n-len(out), len(names))]
+		names = names[len(asked):]
+		answers := make([]bool, len(asked))
+		var wg sync.WaitGroup
+		for i, name := range asked {
+			wg.Go(func() { answers[i] = ask(name) })
+		}
+		wg.Wait()
+		for i, name := range asked {
+			if answers[i] {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
 }
 
 // tell says who the electors are if they have changed. It is called with the lock held.

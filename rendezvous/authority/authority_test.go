@@ -217,7 +217,7 @@ func (s *sim) beat(m *machine) {
 	}
 	if l := m.launcher; l != nil {
 		lost := l.Lost(s.now)
-		if s.renews && (len(lost) > 0 || len(l.Electors())%2 == 0 || s.rng.IntN(8) == 0) && l.Renew(lost, s.spares(m)) {
+		if s.renews && (len(lost) > 0 || len(l.Electors())%2 == 0 || s.rng.IntN(8) == 0) && l.Renew(s.now, s.spares(m)) {
 			l.changes = true
 		}
 		for _, to := range l.Tell() {
@@ -559,6 +559,38 @@ func TestOneLossAfterTheOther(t *testing.T) {
 	}
 }
 
+// TestOneComesBackWhileAnotherGoes: an elector stands still for longer than the lease and comes back, and another one is lost for good at
+// any moment around: all but one live, and the job goes on.
+func TestOneComesBackWhileAnotherGoes(t *testing.T) {
+	for seed := range uint64(300) {
+		for _, hosts := range []int{4, 6} {
+			s := newSim(t, seed, hosts, 3)
+			s.loss, s.renews = 0, true
+			pass := func(d time.Duration) {
+				for end := s.now + d; s.now < end; {
+					s.second()
+				}
+			}
+			pass(3 * time.Second)
+			s.hosts["h1"].frozen = true
+			pass(lease - 2*time.Second + time.Duration(seed%12)*time.Second)
+			s.hosts["h1"].frozen = false
+			s.hosts["h2"].up = false
+			pass(10 * lease)
+			all := s.speakers()
+			if len(all) != 1 {
+				s.fail("%d launchers speak", len(all))
+			}
+			before := s.greatest
+			s.decide(all[0])
+			pass(5 * time.Second)
+			if electors := all[0].launcher.Electors(); s.greatest <= before || len(electors)%2 == 0 || slices.Contains(electors, "h2") {
+				s.fail("the launcher on %s acted on %d, and then on %d; its electors are %v", all[0].name, before, s.greatest, electors)
+			}
+		}
+	}
+}
+
 // TestElectorsComeBack: of five, two are lost and nobody can take their place: three are left that need two. When they are back they are
 // electors again, and one that had no part in that asks whether it still is one, without disturbing anybody.
 func TestElectorsComeBack(t *testing.T) {
@@ -584,7 +616,7 @@ func TestElectorsComeBack(t *testing.T) {
 	}
 	s.renews = true
 	s.restore(s.hosts["h4"])
-	pass(lease)
+	pass(2 * lease)
 	if got := l.Electors(); !slices.Equal(got, []string{"h0", "h1", "h2", "h3", "h4"}) || !l.Settled() {
 		t.Errorf("electors %v", got)
 	}
@@ -663,5 +695,43 @@ func TestWhoStoodStillAccusesNobody(t *testing.T) {
 	}
 	if lost := pass(2*time.Second, "a", "b"); !slices.Equal(lost, []string{"c"}) {
 		t.Errorf("%v is lost, want c", lost)
+	}
+}
+
+// TestRenewed: a host that answers comes before one that is lost goes, and who is lost is asked when that is decided: one that was lost a
+// moment ago and is back stays. A spare host becomes an elector only while it answers.
+func TestRenewed(t *testing.T) {
+	h := authority.NewHolder("a", "job", lease, authority.Legacy{Electors: []string{"a", "b", "c"}}, 0)
+	h.Put([]byte("v"), false)
+	now := time.Duration(0)
+	pass := func(d time.Duration, answering ...string) (lost []string) {
+		for end := now + d; now < end; {
+			now += time.Second
+			for _, name := range answering {
+				h.Answered(now, name, &wire.Kept{Term: 1, Seq: h.Next(name).Seq})
+			}
+			lost = h.Lost(now)
+		}
+		return lost
+	}
+	expect := func(changes bool, want ...string) {
+		t.Helper()
+		if h.Renew(now, []string{"d"}) != changes || !slices.Equal(h.Electors(), want) {
+			t.Errorf("after %v the electors are %v, want %v", now, h.Electors(), want)
+		}
+	}
+	pass(time.Second, "a", "b", "c", "d")
+	if lost := pass(lease, "a", "b"); !slices.Equal(lost, []string{"c"}) {
+		t.Fatalf("%v is lost, want c", lost)
+	}
+	expect(false, "a", "b", "c")
+	pass(time.Second, "a", "b", "d")
+	expect(true, "a", "b", "c", "d")
+	pass(time.Second, "a", "b", "d")
+	pass(lease, "a", "c", "d") // c is back, and b is gone
+	expect(true, "a", "c", "d")
+	pass(time.Second, "a", "c")
+	if !h.Settled() {
+		t.Error("two of three have not agreed on the three")
 	}
 }

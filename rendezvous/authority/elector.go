@@ -19,9 +19,9 @@
 // anything else. Each set differs from the one before by one elector, and follows only when that was kept by a majority of
 // itself, in the launcher's own term: so majorities of two that follow each other share an elector too (Ongaro,
 // "Consensus: Bridging Theory and Practice", section 4.1, and what he added in July 2015). Who stands for election counts
-// by the set of the latest value that a voter has; an elector that learns that it is in no set any more stands down. A lost
-// one is taken out before another is let in, which knows the job by then: an even set of those who live needs no more of them
-// than the odd one before.
+// by the set of the latest value that a voter has; an elector that learns that it is in no set any more stands down. Another one,
+// which knows the job by then, is let in before a lost one is taken out: the even set between them can do without as many as
+// the odd one before, and the lost one counts if it returns meanwhile, when yet another may be gone.
 //
 // An elector that has lost what it saved counts as down. What is not here: that the daemons of the job refuse a launcher of a smaller term too, which is package resume's.
 package authority

@@ -88,10 +88,12 @@ func oneApart(a, b []string) bool {
 	return len(b) == len(a)+1 && len(a) > 0 && !slices.ContainsFunc(a, func(name string) bool { return !slices.Contains(b, name) })
 }
 
+func (h *Holder) lease() time.Duration { return time.Duration(h.last.LeaseMS) * time.Millisecond }
+
 // Lost are electors that have been silent for the lease, while a majority of them was not. It is to be asked more often
 // than once in half a lease: a launcher that stood still has not heard what was said.
 func (h *Holder) Lost(now time.Duration) (lost []string) {
-	lease := time.Duration(h.last.LeaseMS) * time.Millisecond
+	lease := h.lease()
 	if now-h.looked > lease/2 {
 		h.floor = now
 	}
@@ -108,24 +110,30 @@ func (h *Holder) Lost(now time.Duration) (lost []string) {
 	return lost
 }
 
-// Renew takes a step towards electors that live. spares are hosts that could be electors: they are invited. It is false if
-// the electors do not change, or not yet.
-func (h *Holder) Renew(lost, spares []string) bool {
+// Renew takes a step towards electors that live. spares are hosts that could be electors: they are invited, and become electors
+// only after they have answered. It is false if the electors do not change, or not yet.
+func (h *Holder) Renew(now time.Duration, spares []string) bool {
 	h.Invite(spares)
-	next := renewed(h.last.Electors, lost, slices.DeleteFunc(slices.Clone(h.invited), func(name string) bool { return h.has[name] == 0 }))
+	known := slices.DeleteFunc(slices.Clone(h.invited), func(name string) bool { return h.has[name] == 0 || now-h.heard[name] >= h.lease() })
+	next := renewed(h.last.Electors, h.Lost(now), known)
 	return next != nil && h.Change(next)
 }
 
-// renewed is the next set of electors, nil to leave it as it is. One that is lost goes when a spare host can take its place;
-// if none can, two go at a time, since those who are left then need fewer of themselves.
+// renewed is the next set of electors, nil to leave it as it is. A spare host comes before one that is lost goes: should that
+// one return meanwhile, it still counts. If none can come, two go at a time, since those who are left then need fewer of themselves.
 func renewed(electors, lost, spares []string) []string {
 	n := len(electors)
-	even := n%2 == 0
+	without := func(gone string) []string {
+		return slices.DeleteFunc(slices.Clone(electors), func(name string) bool { return name == gone })
+	}
+	odd, more := n%2 == 1, len(spares) > 0
 	switch {
-	case even && len(spares) > 0, !even && len(lost) == 0 && len(spares) > 1 && n < Most:
+	case odd && len(lost) > 0 && more, odd && len(spares) > 1 && n < Most, !odd && len(lost) == 0 && more && n < Most, n == 2 && more:
 		return append(slices.Clone(electors), spares[0])
-	case even && len(lost) > 0 && n > Fewest, !even && len(lost) > 0 && len(lost)+len(spares) > 1 && n > 1:
-		return slices.DeleteFunc(slices.Clone(electors), func(name string) bool { return name == lost[0] })
+	case !odd && len(lost) > 0 && n > Fewest, odd && len(lost) > 1:
+		return without(lost[0])
+	case !odd && n > Fewest: // the one that was lost is back
+		return without(electors[n-1])
 	}
 	return nil
 }
