@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os/exec"
 	"sync/atomic"
 	"testing"
 
@@ -45,7 +46,7 @@ func TestFullDisk(t *testing.T) {
 	heirs, ready, ended := &disk{}, make(chan string, 1), make(chan error, 1)
 	go func() {
 		ended <- standing.Serve(ctx, nil, standing.Config{Key: key, Name: "c", Version: "v", Listener: l, Bind: "127.0.0.1", Address: "127.0.0.1",
-			Heirs: heirs, Log: slog.New(slog.DiscardHandler), Ready: func(gossip string) { ready <- gossip }})
+			Heirs: heirs, Command: func() *exec.Cmd { return exec.Command("false") }, Log: slog.New(slog.DiscardHandler), Ready: func(gossip string) { ready <- gossip }})
 	}()
 	defer func() {
 		cancel()
