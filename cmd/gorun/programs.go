@@ -101,7 +101,7 @@ func readPrograms(c *cli.Context, args []string) (programs []program, notes []st
 		app := &cli.App{Name: "gorun", Flags: programFlagsOfItsOwn(), HideHelp: true, HideVersion: true, DisableSliceFlagSeparator: true,
 			ExitErrHandler: func(*cli.Context, error) {},
 			OnUsageError: func(_ *cli.Context, err error, _ bool) error {
-				return &usageError{fmt.Errorf("after %q: %w", ":", reword(err)), "flags of the whole job go before the first program"}
+				return afterColon(err)
 			},
 			Action: func(c *cli.Context) error {
 				if err := checkProgram(c.Args().Slice()); err != nil {
@@ -288,4 +288,17 @@ func splitWords(s string) ([]string, error) {
 		words = append(words, word.String())
 	}
 	return words, nil
+}
+
+// afterColon says what is wrong with the flags of a program that is not the first: many are known, but not there.
+func afterColon(err error) error {
+	why, hint := reword(err), "flags of the whole job go before the first program"
+	if name, unknown := strings.CutPrefix(err.Error(), unknownFlag); unknown {
+		if slices.ContainsFunc(launchFlags(), func(f cli.Flag) bool { return slices.Contains(f.Names(), name) }) {
+			why = fmt.Errorf("--%s is for the whole job, not for one program", name)
+		} else {
+			hint = "gorun --help lists the flags"
+		}
+	}
+	return &usageError{fmt.Errorf("after %q: %w", ":", why), hint}
 }
