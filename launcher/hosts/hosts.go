@@ -19,8 +19,8 @@ type Host struct {
 // MaxSlots bounds the slots of one host; more is taken for a typing error.
 const MaxSlots = 4096
 
-// ErrNone is a hostfile without hosts.
-var ErrNone = errors.New("parse hostfile: it names no host")
+// ErrNone is a hostfile without hosts, or with such only as have no slots.
+var ErrNone = errors.New("parse hostfile: it names no host that has slots")
 
 // maxHosts bounds what a range may expand to.
 const maxHosts = 16384

@@ -70,13 +70,13 @@ func TestParseFile(t *testing.T) {
 		t.Errorf("hosts without slots: got %v, %v; want %v", got, err, want)
 	}
 	for in, want := range map[string]string{
-		"a slots=0\n":              "names no host",
+		"a slots=0\n":              "names no host that has slots",
 		"host1\nhost2 slots=two\n": "line 2",
 		"host1 cpus=3\n":           `parse hostfile line 1: unknown key "cpus"`,
 		"host1 4\n":                `parse hostfile line 1: "4" is not of the form key=value`,
 		"!!\n":                     `line 1: "!!" is not a host name`,
 		"host1 user=-x\n":          `parse hostfile line 1: "-x" is not a user`,
-		"# nothing\n":              "names no host",
+		"# nothing\n":              "names no host that has slots",
 	} {
 		if _, err := hosts.ParseFile(in); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseFile(%q): error %v, want %q", in, err, want)
