@@ -28,13 +28,13 @@ func dryRun(c *cli.Context, spec launcher.Spec, told, notes []string) error {
 		fmt.Fprintln(os.Stderr, note)
 	}
 	var b strings.Builder
-	describeJob(&b, spec, told)
+	describeJob(&b, spec, told, hereOf(c, spec))
 	describeEnv(&b, spec, localEnv(c))
 	if c.IsSet("cluster") {
 		fmt.Fprintf(&b, "this is where the job runs if no other has slots of the cluster; gorun ps shows who has\n")
 	}
 	if c.IsSet("min-np") || c.IsSet("host-discovery-script") {
-		fmt.Fprintf(&b, "this is how the job begins if every host can be used; it goes on with those that there are\n")
+		fmt.Fprintf(&b, "this is how the job begins if every host can be used, those named first before others; it goes on with those that there are\n")
 	}
 	if len(spec.NICs) > 0 {
 		fmt.Fprintf(&b, "data between hosts goes over what each of them has of %s; gorun topo shows it\n", strings.Join(spec.NICs, ","))
@@ -43,18 +43,37 @@ func dryRun(c *cli.Context, spec launcher.Spec, told, notes []string) error {
 	return err
 }
 
-// describeJob shows who runs where, and what only one rank is told.
-func describeJob(b *strings.Builder, spec launcher.Spec, told []string) {
+// hereOf returns what ranks on a host have from this machine: its variables, if the host is this machine. The daemons of a
+// cluster have their own.
+func hereOf(c *cli.Context, spec launcher.Spec) func(host string) []string {
+	elsewhere, here := plan.UserEnv(spec.Env, true), slices.Concat(localEnv(c), plan.UserEnv(spec.Env, false))
+	own := ownNames()
+	return func(host string) []string {
+		if !c.IsSet("cluster") && own(c.Context, host) {
+			return here
+		}
+		return elsewhere
+	}
+}
+
+// describeJob shows who runs where, and what only one rank is told. envOf is what ranks on a host have from here.
+func describeJob(b *strings.Builder, spec launcher.Spec, told []string, envOf func(host string) []string) {
 	p := spec.Placement
 	fmt.Fprintf(b, "%s on %s; nothing is started\n", topology.Count(len(p.Ranks), "rank"), topology.Count(len(p.Hosts), "host"))
 	for i, h := range p.Hosts {
 		fmt.Fprintf(b, "\nhost %d: %s\n", i, h.Name)
+		var given []string
+		if len(spec.GPUs) > 0 { // only then does it matter, and names may have to be looked up
+			given = envOf(h.Name)
+		}
 		for _, rank := range h.Ranks {
 			program := spec.ProgramOf(rank)
 			r := wire.Rank{Rank: rank, LocalRank: p.Ranks[rank].LocalRank}
 			env := slices.Concat(p.Env(rank, "JOB"), told, namesOfInherited(program.Env, spec.Env))
 			gpu := strconv.Itoa(r.LocalRank)
-			if !chosenThere(spec.GPUs) && r.LocalRank < len(spec.GPUs) && !names(slices.Concat(plan.UserEnv(spec.Env, true), program.Env))["CUDA_VISIBLE_DEVICES"] {
+			if set, ok := valueOf(slices.Concat(given, program.Env), "CUDA_VISIBLE_DEVICES"); ok && len(spec.GPUs) > 0 {
+				gpu = set
+			} else if !chosenThere(spec.GPUs) && r.LocalRank < len(spec.GPUs) {
 				gpu = spec.GPUs[r.LocalRank]
 				env = append(env, "CUDA_VISIBLE_DEVICES="+gpu)
 			}
@@ -78,6 +97,16 @@ func describeEnv(b *strings.Builder, spec launcher.Spec, local []string) {
 	here := names(slices.Concat(local, plan.UserEnv(spec.Env, false)))
 	maps.DeleteFunc(here, func(name string, _ bool) bool { return everywhere[name] || slices.Contains(always, name) })
 	fmt.Fprintf(b, "to ranks on this machine also: %s\n", listed(here))
+}
+
+// valueOf returns what a variable is in an environment, of which the last word counts.
+func valueOf(env []string, name string) (value string, ok bool) {
+	for _, kv := range env {
+		if rest, is := strings.CutPrefix(kv, name+"="); is {
+			value, ok = rest, true
+		}
+	}
+	return value, ok
 }
 
 // names returns which variables an environment has.
