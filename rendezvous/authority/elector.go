@@ -23,7 +23,8 @@
 // which knows the job by then, is let in before a lost one is taken out: the even set between them can do without as many as
 // the odd one before, and the lost one counts if it returns meanwhile, when yet another may be gone.
 //
-// An elector that has lost what it saved counts as down. What is not here: that the daemons of the job refuse a launcher of a smaller term too, which is package resume's.
+// An elector that has lost what it saved has no vote, but keeps what it is told, whatever the term, as one that is let in does.
+// What is not here: that the daemons of the job refuse a launcher of a smaller term too, which is package resume's.
 package authority
 
 import (
