@@ -37,7 +37,8 @@ type conversation struct {
 
 func (c *conversation) say(m wire.Message) { c.out.Write(m) }
 
-// hear returns the next message, nil when the launcher hung up. A roster comes with the peers that were told before it.
+// hear returns the next message, nil when the launcher hung up. A roster comes with the peers that were told before it; that the
+// launcher is there, which it says all the time, is no message.
 func (c *conversation) hear() wire.Message {
 	for {
 		m, err := c.in.Read()
@@ -45,6 +46,8 @@ func (c *conversation) hear() wire.Message {
 			return nil
 		}
 		switch m := m.(type) {
+		case *wire.Alive:
+			continue
 		case *wire.Peers:
 			c.told = m
 			continue
