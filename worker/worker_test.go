@@ -113,6 +113,18 @@ func await[M wire.Message](c *conversation) M {
 	}
 }
 
+// stop asks the daemon to stop and waits for its end.
+func (c *conversation) stop() {
+	c.t.Helper()
+	if err := c.to.Write(&wire.Stop{}); err != nil {
+		c.t.Fatal(err)
+	}
+	await[*wire.Done](c)
+	if err := c.end(); err != nil {
+		c.t.Error(err)
+	}
+}
+
 func (c *conversation) end() error {
 	c.t.Helper()
 	go io.Copy(io.Discard, readerFunc(func(b []byte) (int, error) { _, err := c.from.Read(); return 0, err }))
@@ -168,13 +180,7 @@ func TestOneHost(t *testing.T) {
 	if e := await[*wire.Exited](c); e.Code != 3 || e.Asked {
 		t.Errorf("exit %+v", e)
 	}
-	if err := c.to.Write(&wire.Stop{}); err != nil {
-		t.Fatal(err)
-	}
-	await[*wire.Done](c)
-	if err := c.end(); err != nil {
-		t.Error(err)
-	}
+	c.stop()
 }
 
 // TestWorldLater: ranks run before there is a world, a rank that asks for it is told of, and the launcher says when.
@@ -226,13 +232,7 @@ func TestWorldLater(t *testing.T) {
 	if err := o.rank.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := c.to.Write(&wire.Stop{}); err != nil {
-		t.Fatal(err)
-	}
-	await[*wire.Done](c)
-	if err := c.end(); err != nil {
-		t.Error(err)
-	}
+	c.stop()
 }
 
 // TestPauseBeforeWorld: a host that moves, or stands still, while its world is not formed yet greets nobody, and goes on.
@@ -246,13 +246,7 @@ func TestPauseBeforeWorld(t *testing.T) {
 	if m := await[*wire.Migrating](c); m.State != wire.MoveEnds || m.Text != "was moved" {
 		t.Errorf("the daemon says %+v", m)
 	}
-	if err := c.to.Write(&wire.Stop{}); err != nil {
-		t.Fatal(err)
-	}
-	await[*wire.Done](c)
-	if err := c.end(); err != nil {
-		t.Error(err)
-	}
+	c.stop()
 }
 
 // TestPortIsKept: nobody else gets a port that is kept for the ranks, and who asks there too early is refused.
@@ -327,13 +321,7 @@ func TestUnfinished(t *testing.T) {
 			if e := await[*wire.Exited](c); *e != tc.want {
 				t.Errorf("exit %+v, want %+v", *e, tc.want)
 			}
-			if err := c.to.Write(&wire.Stop{}); err != nil {
-				t.Fatal(err)
-			}
-			await[*wire.Done](c)
-			if err := c.end(); err != nil {
-				t.Error(err)
-			}
+			c.stop()
 		})
 	}
 }
@@ -369,13 +357,7 @@ func TestShutDown(t *testing.T) {
 	if e := await[*wire.Exited](c); e.Asked || e.Code != 143 {
 		t.Errorf("exit %+v", e)
 	}
-	if err := c.to.Write(&wire.Stop{}); err != nil {
-		t.Fatal(err)
-	}
-	await[*wire.Done](c)
-	if err := c.end(); err != nil {
-		t.Error(err)
-	}
+	c.stop()
 }
 
 // TestDaemonStopped: a daemon that is ended by others than its launcher says so before it ends its ranks, and waits until

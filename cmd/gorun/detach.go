@@ -51,6 +51,14 @@ func jobStore() (jobs.Store, error) {
 	return jobs.Store{Dir: filepath.Join(dir, "jobs")}, err
 }
 
+// recorded are the jobs that the store has records of.
+func recorded() (store jobs.Store, all []jobs.Record, err error) {
+	if store, err = jobStore(); err == nil {
+		all, err = store.List()
+	}
+	return store, all, err
+}
+
 // detach runs this very command again, without a terminal and in a session of its own, and returns when the
 // job runs or waits for its turn.
 func detach(c *cli.Context, programs []program) error {

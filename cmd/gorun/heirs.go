@@ -161,12 +161,8 @@ func (h hosted) Save(s authority.State) error {
 
 // Lives implements standing.Heirs.
 func (h hosted) Lives(s authority.State) bool {
-	store, err := jobStore()
-	if err != nil {
-		return true // there is no knowing
-	}
-	all, err := store.List()
-	return err != nil || slices.ContainsFunc(all, func(r jobs.Record) bool { return r.Authority == s.Job && r.State == jobs.Running })
+	_, all, err := recorded()
+	return err != nil || slices.ContainsFunc(all, func(r jobs.Record) bool { return r.Authority == s.Job && r.State == jobs.Running }) // without records there is no knowing
 }
 
 // whyDeserted is what a record says of a job that nobody can carry on.
@@ -180,11 +176,7 @@ func (h hosted) Desert(s authority.State, left int) error {
 	if err := json.Unmarshal(s.Value, &from); err != nil {
 		return fmt.Errorf("read what was left of the job: %w", err)
 	}
-	store, err := jobStore()
-	if err != nil {
-		return err
-	}
-	all, err := store.List()
+	store, all, err := recorded()
 	if err != nil {
 		return err
 	}
@@ -215,11 +207,7 @@ func (h hosted) Desert(s authority.State, left int) error {
 
 // Return implements standing.Heirs. Only records of Desert go: no launcher has written them.
 func (h hosted) Return(s authority.State) error {
-	store, err := jobStore()
-	if err != nil {
-		return err
-	}
-	all, err := store.List()
+	store, all, err := recorded()
 	if err != nil {
 		return err
 	}

@@ -79,11 +79,7 @@ func (h hosted) command(r *wire.Detach) *exec.Cmd {
 
 // List implements standing.Launchers.
 func (h hosted) List() (*wire.DetachedJobs, error) {
-	store, err := jobStore()
-	if err != nil {
-		return nil, err
-	}
-	all, err := store.List()
+	_, all, err := recorded()
 	if err != nil {
 		return nil, err
 	}

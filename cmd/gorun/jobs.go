@@ -118,11 +118,7 @@ func standOf(r jobs.Record) string {
 }
 
 func listJobs(c *cli.Context) error {
-	store, err := jobStore()
-	if err != nil {
-		return err
-	}
-	all, err := store.List()
+	_, all, err := recorded()
 	if err != nil {
 		return err
 	}
