@@ -40,16 +40,20 @@ func placeRanks(c *cli.Context, np int) (p plan.Placement, from string, err erro
 	if np < 0 || c.IsSet("np") && np == 0 {
 		return p, "", &usageError{fmt.Errorf("-np %d: must be at least 1", np), "without -np there is a rank for each slot of the hosts"}
 	}
-	list, from, err := hostList(c, np)
-	if err != nil {
-		return p, "", err
-	}
-	policy, err := policyOf(c)
+	list, from, policy, err := whereAndHow(c, np)
 	if err != nil {
 		return p, "", err
 	}
 	p, err = plan.PlaceBy(list, np, policy)
 	return p, from, err
+}
+
+// whereAndHow are the hosts for np ranks, where they are from, and how ranks are dealt to them.
+func whereAndHow(c *cli.Context, np int) (list []hosts.Host, from string, policy plan.Policy, err error) {
+	if list, from, err = hostList(c, np); err == nil {
+		policy, err = policyOf(c)
+	}
+	return list, from, policy, err
 }
 
 // placePrograms is placeRanks for the programs of a job, of which some may have hosts of their own.
@@ -62,11 +66,7 @@ func placePrograms(c *cli.Context, np int, programs []program) (p plan.Placement
 			np -= x.Ranks
 		}
 	}
-	list, from, err := hostList(c, np)
-	if err != nil {
-		return p, "", err
-	}
-	policy, err := policyOf(c)
+	list, from, policy, err := whereAndHow(c, np)
 	if err != nil {
 		return p, "", err
 	}

@@ -668,21 +668,26 @@ func TestChangesOneAtATime(t *testing.T) {
 	}
 }
 
-// TestWhoStoodStillAccusesNobody: a launcher that was away, or alone, takes nobody for lost before it could have heard them for a lease.
-func TestWhoStoodStillAccusesNobody(t *testing.T) {
-	h := authority.NewHolder("a", "job", lease, authority.Legacy{Electors: []string{"a", "b", "c"}}, 0)
+// holderOfThree is a launcher on a, whose electors are a, b and c. pass lets time pass, in which these answer, and returns who is lost then.
+func holderOfThree(now *time.Duration) (h *authority.Holder, pass func(d time.Duration, answering ...string) (lost []string)) {
+	h = authority.NewHolder("a", "job", lease, authority.Legacy{Electors: []string{"a", "b", "c"}}, 0)
 	h.Put([]byte("v"), false)
-	now := time.Duration(0)
-	pass := func(d time.Duration, answering ...string) (lost []string) {
-		for end := now + d; now < end; {
-			now += time.Second
+	return h, func(d time.Duration, answering ...string) (lost []string) {
+		for end := *now + d; *now < end; {
+			*now += time.Second
 			for _, name := range answering {
-				h.Answered(now, name, &wire.Kept{Term: 1, Seq: 1})
+				h.Answered(*now, name, &wire.Kept{Term: 1, Seq: h.Next(name).Seq})
 			}
-			lost = h.Lost(now)
+			lost = h.Lost(*now)
 		}
 		return lost
 	}
+}
+
+// TestWhoStoodStillAccusesNobody: a launcher that was away, or alone, takes nobody for lost before it could have heard them for a lease.
+func TestWhoStoodStillAccusesNobody(t *testing.T) {
+	now := time.Duration(0)
+	_, pass := holderOfThree(&now)
 	if lost := pass(3*lease, "a"); lost != nil {
 		t.Errorf("one that is alone takes %v for lost", lost)
 	}
@@ -701,19 +706,8 @@ func TestWhoStoodStillAccusesNobody(t *testing.T) {
 // TestRenewed: a host that answers comes before one that is lost goes, and who is lost is asked when that is decided: one that was lost a
 // moment ago and is back stays. A spare host becomes an elector only while it answers.
 func TestRenewed(t *testing.T) {
-	h := authority.NewHolder("a", "job", lease, authority.Legacy{Electors: []string{"a", "b", "c"}}, 0)
-	h.Put([]byte("v"), false)
 	now := time.Duration(0)
-	pass := func(d time.Duration, answering ...string) (lost []string) {
-		for end := now + d; now < end; {
-			now += time.Second
-			for _, name := range answering {
-				h.Answered(now, name, &wire.Kept{Term: 1, Seq: h.Next(name).Seq})
-			}
-			lost = h.Lost(now)
-		}
-		return lost
-	}
+	h, pass := holderOfThree(&now)
 	expect := func(changes bool, want ...string) {
 		t.Helper()
 		if h.Renew(now, []string{"d"}) != changes || !slices.Equal(h.Electors(), want) {
