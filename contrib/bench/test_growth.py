@@ -26,15 +26,18 @@ class Growth(unittest.TestCase):
         self.assertEqual(growth.seconds_of(stat), 4.0)
 
     def test_complaints(self) -> None:
-        def rows(*cpu: float) -> list[growth.Row]:
-            return [growth.Row((1 << 20) << (4 * k), 1.0, cost) for k, cost in enumerate(cpu)]
+        def rows(*cost: float) -> list[growth.Row]:
+            return [
+                growth.Row((1 << 20) << (4 * k), ns * ((1 << 20) << (4 * k)) / 1e3, 0.0)
+                for k, ns in enumerate(cost)
+            ]
 
-        # 1, 16 and 256 MiB: what fits into caches may be cheap, and does not make the rest look expensive.
-        self.assertEqual(growth.complaints(rows(0.1, 1.0, 1.4), 10 << 20), [])
-        self.assertEqual(growth.complaints(rows(0.1, 1.4, 1.0), 10 << 20), [])
+        # 1, 16, 256 MiB and 4 GiB: what fits into caches may be cheap; the rest does not look expensive by it.
+        self.assertEqual(growth.complaints(rows(0.1, 0.1, 1.0, 1.4), 10 << 20), [])
+        self.assertEqual(growth.complaints(rows(1.9, 1.4, 1.4, 1.0), 10 << 20), [])
         for given, own, want in (
-            (rows(0.1, 1.0, 1.6), 0, r"^a byte of 256 MiB costs 1\.6 times"),
-            (rows(1.6, 1.0, 1.0), 0, r"^a byte of 1 MiB costs 1\.6 times"),
+            (rows(0.1, 0.1, 1.0, 1.6), 0, r"^a byte of 4,096 MiB costs 1\.6 times"),
+            (rows(2.1, 1.0, 1.0, 1.0), 0, r"^a byte of 1 MiB costs 2\.1 times"),
             (rows(1.0, 1.0), 200 << 20, r"^a daemon had 200 MiB of its own"),
         ):
             self.assertRegex("\n".join(growth.complaints(given, own)), want)
