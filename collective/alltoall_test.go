@@ -105,9 +105,9 @@ func TestWrongSplits(t *testing.T) {
 		give []int
 		text string
 	}{
-		{"too few", 6, []int{4}, "splits are not one for each rank"},
-		{"too many", 6, []int{1, 1, 1, 1}, "splits are not one for each rank"},
-		{"negative", 6, []int{2, -1, 2}, "splits have -1 rows for a rank"},
+		{"too few", 6, []int{4}, "splits are not one number of 32 bits for each rank"},
+		{"too many", 6, []int{1, 1, 1, 1}, "splits are not one number of 32 bits for each rank"},
+		{"negative", 6, []int{2, -1, 2}, "splits have -1 rows for a rank (0 to 2147483647 are possible)"},
 		{"more than there is", 6, []int{3, 2, 2}, "splits are 7 rows, more than there are"},
 		{"far too many", 6, []int{1 << 62, 1 << 62, 1 << 62}, "splits have 4611686018427387904 rows for a rank"},
 		{"none", 7, nil, "7 rows cannot be dealt evenly, and there are no splits"},

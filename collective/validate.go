@@ -125,9 +125,9 @@ func (r *Request) misdealt() string {
 	case uneven:
 		return fmt.Sprintf("%.0f rows cannot be dealt evenly, and there are no splits", r.Pre)
 	case miscounted:
-		return "splits are not one for each rank"
+		return "splits are not one number of 32 bits for each rank"
 	case impossible:
-		return fmt.Sprintf("splits have %.0f rows for a rank", r.Pre)
+		return fmt.Sprintf("splits have %.0f rows for a rank (0 to %d are possible)", r.Pre, math.MaxInt32)
 	case overdrawn:
 		return fmt.Sprintf("splits are %.0f rows, more than there are", r.Pre)
 	}

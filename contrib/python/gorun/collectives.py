@@ -44,6 +44,7 @@ DTYPES: dict[str, int] = {
 }  # fmt: skip
 
 _ALIGN = 64  # bytes between tensors of different types
+_MOST_ROWS = (1 << 31) - 1  # for one rank
 
 
 class Binding(Protocol):
@@ -341,11 +342,15 @@ def alltoall(
     tensor: Any,
     splits: Sequence[int] | None,
     *,
+    wrong: str = "",
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
     then: Callable[[Any], Any] = _as_is,
 ) -> int:
-    """Send splits[i] rows to rank i: (tensor of the rows received, their number by rank)."""
+    """Send splits[i] rows to rank i: (tensor of the rows received, their number by rank).
+
+    wrong: why the caller could make nothing of the splits it was given.
+    """
     world = basics.world()
     group = process_set.group()
     members = process_set.size()
@@ -353,16 +358,20 @@ def alltoall(
     operation = Operation(world, group)
     if not shape:
         splits = []  # which the engine tells all ranks of
-    elif splits is not None:
-        splits = _dealt(operation, splits, shape[0], members)
-    elif shape[0] % members:
-        operation.wrong = (
-            "splits not provided, but first dimension of tensor is not an even multiple of "
-            "the number of workers."
-        )
-        splits = []
+    elif splits is not None or wrong:
+        splits = _dealt(operation, splits or (), shape[0], members, wrong)
     else:
-        splits = [shape[0] // members] * members
+        each, more = divmod(shape[0], members)
+        splits = [each] * members
+        if more:
+            operation.wrong = (
+                "splits not provided, but first dimension of tensor is not an even multiple of "
+                "the number of workers."
+            )
+        elif each > _MOST_ROWS:
+            operation.wrong = _too_many(each)
+        if operation.wrong:
+            splits = []
     if shape and not operation.wrong:
         tensor = tensor[: sum(splits)]
     staged = _Staged(world, binding, [tensor])
@@ -374,16 +383,27 @@ def alltoall(
     return operation.launch(lambda results: then(_with_rows(binding, results, [tensor])[0]))
 
 
-def _dealt(operation: Operation, splits: Sequence[int], rows: int, members: int) -> list[int]:
+def _dealt(
+    operation: Operation, splits: Sequence[int], rows: int, members: int, wrong: str = ""
+) -> list[int]:
     """Return splits as the engine takes them. If they do not fit, it tells all ranks so."""
-    if len(splits) != members:
+    if wrong:
+        operation.wrong = wrong
+    elif len(splits) != members:
         operation.wrong = "Number of entries in splits does not equal number of workers."
+    elif not -_MOST_ROWS <= min(splits) <= max(splits) <= _MOST_ROWS:
+        operation.wrong = _too_many(max(splits, key=abs))
+    if operation.wrong:
         return [0] * (members + 1)  # there may be none, which says something else, or too many for a message
     if min(splits) < 0:
         operation.wrong = "splits must not be negative."
     elif sum(splits) > rows:
         operation.wrong = "Sum of splits entries is greater than the first dimension of tensor."
-    return [n if 0 <= n < 1 << 31 else -1 for n in splits]
+    return list(splits)
+
+
+def _too_many(rows: int) -> str:
+    return f"splits have {rows} rows for a rank (0 to {_MOST_ROWS} are possible)."
 
 
 def reducescatter(

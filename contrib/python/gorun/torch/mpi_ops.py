@@ -413,14 +413,17 @@ def broadcast(
     return _Broadcast.apply(tensor, root_rank, name, process_set)
 
 
-def _split_sizes(splits: Any) -> list[int] | None:
-    if isinstance(splits, torch.Tensor):
-        if splits.dtype != torch.int32:
-            raise ValueError("alltoall expects splits to contain 32-bit integer elements.")
-        if splits.dim() != 1:
-            raise ValueError("alltoall expects splits to be a 1D tensor.")
-        return splits.tolist()
-    return None if splits is None else [int(split) for split in splits]
+def _split_sizes(splits: Any) -> tuple[list[int] | None, str]:
+    """Return splits, or what is wrong with them."""
+    if splits is None:
+        return None, ""
+    if not isinstance(splits, torch.Tensor):
+        return [int(split) for split in splits], ""
+    if splits.dtype != torch.int32:
+        return None, "alltoall expects splits to contain 32-bit integer elements."
+    if splits.dim() != 1:
+        return None, "alltoall expects splits to be a 1D tensor."
+    return splits.tolist(), ""
 
 
 def alltoall_async(
@@ -434,8 +437,9 @@ def alltoall_async(
     def then(received: tuple[torch.Tensor, Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         return received[0], torch.tensor(received[1], dtype=torch.int32)
 
+    given, wrong = _split_sizes(splits)
     return collectives.alltoall(
-        _torch, tensor, _split_sizes(splits), name=name, process_set=process_set, then=then
+        _torch, tensor, given, wrong=wrong, name=name, process_set=process_set, then=then
     )
 
 

@@ -74,6 +74,15 @@ if size > 1:
         pass
     else:
         raise AssertionError("rows of different shapes were not told")
+    try:
+        splits = torch.ones(size, dtype=torch.int32 if rank else torch.int64)
+        hvd.alltoall(torch.ones(size), splits, name="wrong")
+    except ValueError as e:
+        assert rank == 0 and "32-bit integer" in str(e), e
+    except hvd.HorovodInternalError as e:
+        assert rank and "rank 0" in str(e) and "not one number of 32 bits for each rank" in str(e), e
+    else:
+        raise AssertionError("splits of the wrong type were accepted")
 
 hvd.shutdown()
 print(f"rank {rank} of {size}: ok")

@@ -98,18 +98,21 @@ if size > 1:
             raise AssertionError("what all ranks get wrong was done")
         assert np.array_equal(hvd.broadcast(ones * rank, 0, name="root"), 0 * ones)
 
-        one = [1] * size
+        one, counted = [1] * size, "splits are not one number of 32 bits for each rank"
         for splits, what in (
             ([2] * size, f"splits are {2 * size} rows, more than there are"),
-            ([1] * (size + 1), "splits are not one for each rank"),
-            ([], "splits are not one for each rank"),
-            ([-1, *one[1:]], "splits have -1 rows for a rank"),
+            ([1] * (size + 1), counted),
+            ([], counted),
+            ([-5, *one[1:]], "splits have -5 rows for a rank"),
+            ([1 << 31, *one[1:]], counted),
         ):
             mine = splits if last else one
             told(lambda s=mine: hvd.alltoall_async(np.ones(size, F), s, name="a2a"), what)
             told(lambda s=splits: hvd.scatter_async(np.ones(size, F), size - 1, s, name="deal"), what)
         uneven = np.ones(size + last, F)
         told(lambda x=uneven: hvd.alltoall_async(x, name="a2a"), f"{size + 1} rows cannot be dealt")
+        many = np.empty(((size << 31) * last + size, 0), F)
+        told(lambda x=many: hvd.alltoall_async(x, name="a2a"), "splits have 2147483649 rows for a rank")
         assert hvd.alltoall(np.full(size, rank), one, name="a2a")[0].tolist() == list(range(size))
         assert hvd.scatter(np.arange(size), size - 1, one, name="deal").tolist() == [rank]
 
