@@ -221,6 +221,22 @@ func TestLineEndsWithDaemon(t *testing.T) {
 	}
 }
 
+// TestLineIsNotTheDaemon: a program that leads to the daemon and ends as ssh does whose connection broke is no end of the daemon; any
+// other status is.
+func TestLineIsNotTheDaemon(t *testing.T) {
+	d := newDistant(t)
+	l := d.open(t)
+	d.says(t, l, "hello")
+	d.present().end(0, true)
+	d.says(t, l, "by another login")
+	d.present().end(ExitTransport, false)
+	d.says(t, l, "and by yet another")
+	d.present().end(0, false)
+	if _, err := l.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("reading from a daemon that has ended: %v", err)
+	}
+}
+
 // TestLineGoesOnLooking: a host that does not answer after its connection ended is looked for until it does, or until
 // nobody wants it any more; meanwhile the line tells since when it is away, and whether the host wanted that.
 func TestLineGoesOnLooking(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"gorun/launcher"
 	"gorun/rendezvous/resume"
 	"gorun/worker"
 )
@@ -45,14 +46,21 @@ func listenFor(session string) (net.Listener, error) {
 // relayCommand leads to a daemon that runs.
 func relayCommand(session string) error {
 	defer surviveStderr()()
-	if err := relay(sessionOf(session), os.Stdin, os.Stdout); err != nil {
+	switch err := relay(sessionOf(session), os.Stdin, os.Stdout); {
+	case errors.Is(err, errReplaced):
+		return exitStatus(launcher.ExitTransport) // as ssh says of a connection that broke: any other status is the daemon's end
+	case err != nil:
 		return errors.New("the daemon of the job is not on this host any more")
 	}
 	return nil
 }
 
+// errReplaced is that another connection leads to the daemon now. That may be one that the launcher has given up, and that was slow to
+// come: then the launcher has to connect again.
+var errReplaced = errors.New("another connection has taken this one's place")
+
 // relay passes bytes between a launcher and the daemon of its job until one of them hangs up. If it is the launcher, the
-// daemon is told: most likely nobody will come back. The error says that there is no such daemon.
+// daemon is told: most likely nobody will come back. An error other than errReplaced says that there is no such daemon.
 func relay(session resume.Session, in io.Reader, out io.Writer) error {
 	line, err := session.Dial()
 	if err != nil {
@@ -71,8 +79,11 @@ func relay(session resume.Session, in io.Reader, out io.Writer) error {
 	select {
 	case <-launcher:
 	case err := <-daemon:
+		if err == nil && session.Lives() {
+			return errReplaced
+		}
 		if err == nil {
-			return nil // it is over, or another connection has taken this one's place
+			return nil
 		}
 		select { // the launcher takes nothing any more, but its last words may be under way
 		case <-launcher:

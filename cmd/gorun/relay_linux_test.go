@@ -29,9 +29,10 @@ func (d *deafened) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// TestRelayLastWords: what a launcher says as it hangs up reaches the daemon, also if that finds first that nobody listens to it.
-func TestRelayLastWords(t *testing.T) {
-	session := resume.Session{Cluster: "test", ID: "lastwords0", Slots: 1}
+// relayed is the daemon of a job, as far as relays see it, until the end of the test.
+func relayed(t *testing.T, id string) (resume.Session, *resume.Relay) {
+	t.Helper()
+	session := resume.Session{Cluster: "test", ID: id, Slots: 1}
 	f, err := session.Listen()
 	if err != nil {
 		t.Fatal(err)
@@ -41,14 +42,25 @@ func TestRelayLastWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, over := context.WithCancel(t.Context())
+	ctx, over := context.WithCancel(context.Background())
 	daemon := resume.NewRelay()
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	var serving sync.WaitGroup
+	serving.Go(func() {
 		resume.Serve(ctx, socket, daemon, resume.Patience{First: time.Minute, Broken: time.Minute, Orphan: time.Minute})
 	})
+	t.Cleanup(func() {
+		daemon.Fail(io.EOF)
+		over()
+		serving.Wait()
+	})
+	return session, daemon
+}
+
+// TestRelayLastWords: what a launcher says as it hangs up reaches the daemon, also if that finds first that nobody listens to it.
+func TestRelayLastWords(t *testing.T) {
+	session, daemon := relayed(t, "lastwords0")
+	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer over()
 	defer daemon.Fail(io.EOF)
 
 	launcher, host := net.Pipe()
@@ -76,5 +88,45 @@ func TestRelayLastWords(t *testing.T) {
 	defer ends.Stop()
 	if _, err := daemon.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the daemon heard no goodbye: %v", err)
+	}
+}
+
+// TestRelayReplaced: a relay says whether the daemon has ended, or has another connection with its launcher: one that was given up may
+// come last.
+func TestRelayReplaced(t *testing.T) {
+	session, daemon := relayed(t, "replaced00")
+	token := bytes.Repeat([]byte("k"), resume.TokenSize)
+	connect := func() (launcher net.Conn, ended chan error) {
+		launcher, host := net.Pipe()
+		t.Cleanup(func() { launcher.Close() })
+		ended = make(chan error, 1)
+		go func() {
+			ended <- relay(session, host, host)
+			host.Close()
+		}()
+		if _, err := launcher.Write(token); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(launcher, make([]byte, 8)); err != nil { // it carries the stream
+			t.Fatal(err)
+		}
+		return launcher, ended
+	}
+	_, first := connect()
+	_, second := connect()
+	if err := <-first; !errors.Is(err, errReplaced) || err.Error() != "another connection has taken this one's place" {
+		t.Errorf("one that was replaced ends with %v", err)
+	}
+	daemon.Fail(io.EOF)
+	for deadline := time.Now().Add(10 * time.Second); session.Lives() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if err := relay(session, bytes.NewReader(token), io.Discard); err == nil || errors.Is(err, errReplaced) {
+		t.Errorf("one that comes when the daemon has ended says %v", err)
+	}
+	// Which of the two ends, that of the connection and that of the socket, is seen first is chance: whoever takes it for the
+	// former connects once more.
+	if err := <-second; err != nil && !errors.Is(err, errReplaced) {
+		t.Errorf("the end of the daemon is told by %v", err)
 	}
 }

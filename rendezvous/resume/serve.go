@@ -500,3 +500,12 @@ func (s Session) Watch() (net.Conn, error) {
 	}
 	return conn, nil
 }
+
+// Lives is true while the stream can be carried on.
+func (s Session) Lives() bool {
+	conn, err := s.Watch()
+	if err == nil {
+		conn.Close()
+	}
+	return err == nil
+}
