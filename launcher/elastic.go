@@ -43,6 +43,8 @@ type change struct {
 	held     []elastic.Event     // until all hosts that were taken over have given account, and while no host is heard
 	slots    map[string]int      // of hosts, as discovered last
 	failures map[int]*RankError  // by process
+	mistake  time.Time           // when a process last ended with an error of its own; zero if none has
+	worlds   []doomed            // that were not told of yet
 	unmet    map[string][]string // why hosts cannot be used, by name, as was told since they were up
 }
 
@@ -106,11 +108,46 @@ func (j *job) follow(ev elastic.Event) {
 		case elastic.Note:
 			j.spec.Note("gorun: %s", a.Text)
 		case elastic.End:
+			if a.Process < 0 { // no process began it
+				j.tellWorlds(time.Time{})
+			}
 			j.stop(j.verdictOf(a))
 		}
 	}
 	if _, tick := ev.(elastic.Tick); !j.stopping && (!tick || len(actions) > 0) {
 		j.bequeath(nil)
+	}
+}
+
+// doomed is a world that may not last: a mistake of the script ends one process after the other, and those that are left are in another
+// world each time, until none is. Nobody wants to read of these.
+type doomed struct {
+	at   time.Time
+	text string
+}
+
+// mistakeSpreads is how long after such an end users hear of the world that follows, if the job has not ended by then.
+const mistakeSpreads = time.Second
+
+// tellWorld tells of a world that has begun.
+func (j *job) tellWorld(now time.Time, text string) {
+	if !j.change.mistake.IsZero() && now.Sub(j.change.mistake) < mistakeSpreads {
+		j.change.worlds = append(j.change.worlds, doomed{now, text})
+		return
+	}
+	j.tellWorlds(time.Time{})
+	j.spec.Note("%s", text)
+}
+
+// tellWorlds tells of the worlds that have lasted, or of all that nobody was told of, with the zero time.
+func (j *job) tellWorlds(now time.Time) {
+	for len(j.change.worlds) > 0 && !j.stopping {
+		w := j.change.worlds[0]
+		if !now.IsZero() && now.Sub(w.at) < mistakeSpreads {
+			return
+		}
+		j.spec.Note("%s", w.text)
+		j.change.worlds = j.change.worlds[1:]
 	}
 }
 
@@ -281,7 +318,7 @@ func (j *job) enter(w elastic.Roster) {
 			j.spec.Elastic.World(len(w.Places), names)
 		}
 		if w.Epoch > 1 {
-			j.spec.Note("gorun: epoch %d: %s on %s, because %s", w.Epoch, topology.Count(len(w.Places), "rank"), topology.Count(len(roster.Peers), "host"), w.Reason)
+			j.tellWorld(time.Now(), fmt.Sprintf("gorun: epoch %d: %s on %s, because %s", w.Epoch, topology.Count(len(w.Places), "rank"), topology.Count(len(roster.Peers), "host"), w.Reason))
 		}
 		present := slices.DeleteFunc(slices.Clone(j.hosts), func(h *host) bool { return j.ready[h.id] == nil || j.ended[h.id] || h.leaving })
 		j.tellPeers(&roster, present)
@@ -360,6 +397,9 @@ func (j *job) elasticEvent(h *host, ev event) {
 		if msg.Code != 0 && !msg.Asked && !j.stopping {
 			failure := &RankError{Rank: msg.Process, Host: h.name, Code: msg.Code, Signal: msg.Signal, Reason: msg.Error, Unfinished: msg.Unfinished}
 			j.change.failures[msg.Process] = failure
+			if msg.Signal == 0 {
+				j.change.mistake = time.Now()
+			}
 			j.spec.Note("gorun: %v", failure)
 			for _, line := range j.spec.Output.Tail(msg.Process) {
 				j.spec.Note("    %s", line)

@@ -230,7 +230,8 @@ func (j *job) loop(ctx context.Context) error {
 			j.safe(number)
 		case now := <-listen.C:
 			j.listen(now)
-		case <-j.ticks():
+		case now := <-j.ticks():
+			j.tellWorlds(now)
 			j.decide(elastic.Tick{})
 		case <-done:
 			done = nil

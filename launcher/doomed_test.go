@@ -1,0 +1,61 @@
+package launcher
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/launcher/elastic"
+	"gorun/rendezvous/wire"
+)
+
+// mum is an Output that has nothing to say.
+type mum struct{ Output }
+
+func (mum) Close(int)         {}
+func (mum) Tail(int) []string { return nil }
+
+// TestDoomedWorlds: a mistake of the script ends one rank after the other. Of the worlds on the way to the end of the job nobody is told,
+// but of one that lasts, of one after which the job ends well, and at once of one that follows a loss.
+func TestDoomedWorlds(t *testing.T) {
+	const told = "gorun: epoch 2: 1 rank on 1 host, because process 0 on a exited with code "
+	for name, tc := range map[string]struct {
+		first  wire.Exited
+		last   *wire.Exited // nil if it goes on
+		atOnce int          // how often the world of the last rank is told of
+		later  int
+	}{
+		"all ranks":                  {wire.Exited{Code: 1}, &wire.Exited{Process: 1, Code: 1}, 0, 0},
+		"one rank":                   {wire.Exited{Code: 1}, nil, 0, 1},
+		"one rank, before a success": {wire.Exited{Code: 1}, &wire.Exited{Process: 1}, 1, 1},
+		"one rank, after a loss":     {wire.Exited{Code: 137, Signal: 9}, &wire.Exited{Process: 1, Code: 1}, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var notes strings.Builder
+			j, err := newJob(&Spec{Elastic: &ElasticSpec{Policy: elastic.Policy{NP: 2, MinNP: 1, ResetLimit: -1}, Admit: func(int, string) error { return nil }},
+				Output: mum{}, Note: func(format string, args ...any) { fmt.Fprintf(&notes, format+"\n", args...) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer j.change.tick.Stop()
+			for id, name := range []string{"a", "b"} {
+				j.addHost(name)
+				j.up[id], j.ready[id] = true, &wire.Ready{}
+			}
+			j.change.policy.Step(0, elastic.Discovered{Hosts: []elastic.Host{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}})
+			j.decide(elastic.HostUp{Host: 0})
+			j.decide(elastic.HostUp{Host: 1})
+			j.handle(event{host: 0, msg: &tc.first})
+			if tc.last != nil {
+				j.handle(event{host: 1, msg: tc.last})
+			}
+			if n := strings.Count(notes.String(), told); n != tc.atOnce || j.epoch != 2 || j.stopping != (tc.last != nil) {
+				t.Errorf("epoch %d is told of %d times, want %d; stopping %v\n%s", j.epoch, n, tc.atOnce, j.stopping, &notes)
+			}
+			if j.tellWorlds(time.Now().Add(mistakeSpreads)); strings.Count(notes.String(), told) != tc.later {
+				t.Errorf("later that is not told %d times:\n%s", tc.later, &notes)
+			}
+		})
+	}
+}
