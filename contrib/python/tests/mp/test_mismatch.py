@@ -1,5 +1,6 @@
-"""Run by every rank of a real job: ranks that differ are all refused, and the job goes on."""
+"""Run by every rank of a real job: ranks that differ are all refused within a second, and the job goes on."""
 
+import re
 import time
 
 import numpy as np
@@ -63,7 +64,40 @@ def told(submit, what):
     assert time.monotonic() - since < 10
 
 
+def promptly(what, submit, *said):
+    """All ranks hear who submitted what within a second of the last submission, if the machine is not too busy.
+
+    Each counts from where it submitted, after a barrier, which is no less than from the last submission.
+    """
+    took = []
+    for _ in range(5):
+        hvd.barrier()
+        since = time.monotonic()
+        try:
+            hvd.synchronize(submit())
+            raise AssertionError(f"{what}: not refused")
+        except hvd.HorovodInternalError as e:
+            mine = time.monotonic() - since
+            named = ",".join(re.findall(r"ranks? ([0-9,]+) on ", str(e)))
+            assert sorted(named.split(",")) == sorted(map(str, range(size))), (what, str(e))
+            assert all(words in str(e) for words in said), (what, str(e))
+        took.append(float(hvd.allreduce(np.float64(mine), op=hvd.Max)))
+    if rank == 0:
+        print(f"other {what}: the slowest rank heard after", *(f"{1000 * t:.1f}" for t in took), "ms")
+    assert min(took) < 1 and max(took) < 10, (what, took)
+
+
 if size > 1:
+    x = ones.astype(D) if last else ones
+    promptly("dtype", lambda: hvd.allreduce_async(x, name="p"), "float32[4]", "float64[4]")
+    y = ones[:3] if last else ones
+    promptly("shape", lambda: hvd.allreduce_async(y, name="p"), "float32[4]", "float32[3]")
+    op = hvd.Max if last else hvd.Sum
+    promptly("op", lambda: hvd.allreduce_async(ones, name="p", op=op), "sum", "max")
+    promptly("root", lambda: hvd.broadcast_async(ones, int(last), name="p"), "from root 0", "from root 1")
+    promptly("group", lambda: hvd.grouped_allreduce_async([x, y], name="p"), f"rank {rank} has, as ")
+    agreed("p", F, D)
+
     for turn in range(2):
         agreed("g", F, D)
         refused("g", group(F, D) if last else group(F, F), polls=turn == 1)
