@@ -32,6 +32,8 @@ from gorun.basics import (
     rocm_built,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
     world,
 )
 from gorun.collectives import (
@@ -62,11 +64,13 @@ __all__ = [
     "allreduce_async", "allreduce_async_", "alltoall", "alltoall_async", "barrier", "broadcast",
     "broadcast_", "broadcast_async", "broadcast_async_", "broadcast_object", "ccl_built", "cross_rank",
     "cross_size", "cuda_built", "ddl_built", "gather", "gather_async", "global_process_set", "gloo_built",
-    "gloo_enabled", "grouped_allreduce", "grouped_allreduce_", "grouped_allreduce_async",
-    "grouped_allreduce_async_", "init", "is_homogeneous", "is_initialized", "join", "local_rank",
+    "gloo_enabled", "grouped_allgather", "grouped_allgather_async", "grouped_allreduce",
+    "grouped_allreduce_", "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
+    "grouped_reducescatter_async", "init", "is_homogeneous", "is_initialized", "join", "local_rank",
     "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "poll", "rank", "recv",
     "recv_async", "reduce", "reduce_async", "reducescatter", "reducescatter_async", "remove_process_set",
-    "rocm_built", "scatter", "scatter_async", "send", "send_async", "shutdown", "size", "synchronize",
+    "rocm_built", "scatter", "scatter_async", "send", "send_async", "shutdown", "size", "start_timeline",
+    "stop_timeline", "synchronize",
 ]  # fmt: skip
 
 
@@ -230,6 +234,23 @@ def allgather(
     return synchronize(allgather_async(tensor, name, process_set))
 
 
+def grouped_allgather_async(
+    tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """Start grouped_allgather(); synchronize() returns its result."""
+    return collectives.allgather(
+        _numpy, [np.asarray(tensor) for tensor in tensors], name=name, process_set=process_set,
+        then=lambda values: [value for value, _ in values],
+    )  # fmt: skip
+
+
+def grouped_allgather(
+    tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[np.ndarray]:
+    """Return allgather() of each array."""
+    return synchronize(grouped_allgather_async(tensors, name, process_set))
+
+
 def broadcast_async(
     tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
@@ -313,6 +334,26 @@ def reducescatter_async(
 def reducescatter(tensor: Any, *args: Any, **kwargs: Any) -> np.ndarray:
     """Return this rank's rows of the average (or sum). Arguments as in reducescatter_async()."""
     return synchronize(reducescatter_async(tensor, *args, **kwargs))
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Start grouped_reducescatter(); synchronize() returns its result."""
+    return collectives.reducescatter(
+        _numpy, [np.asarray(tensor) for tensor in tensors], name=name, op=op, prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set,
+    )  # fmt: skip
+
+
+def grouped_reducescatter(tensors: Sequence[Any], *args: Any, **kwargs: Any) -> list[np.ndarray]:
+    """Return reducescatter() of each array. Arguments as in grouped_reducescatter_async()."""
+    return synchronize(grouped_reducescatter_async(tensors, *args, **kwargs))
 
 
 def reduce_async(

@@ -44,6 +44,20 @@ class NumpyTest(unittest.TestCase):
             hvd.grouped_allreduce_(arrays, op=hvd.Sum)
             assert all((a == total).all() for a in arrays)
 
+            rows = [np.full((rank, 2), rank, "f4"), np.arange(3) + rank]
+            for got, mine, n in zip(hvd.grouped_allgather(rows), rows, (1, 3)):
+                want = [np.full((r, 2), r) if n == 1 else np.arange(3) + r for r in range(size)]
+                assert got.dtype == mine.dtype and np.array_equal(got, np.concatenate(want))
+            wholes = [np.arange(size + 1.0), np.ones((2 * size, 3), "i4")]
+            handle = hvd.grouped_reducescatter_async(wholes, "scattered", hvd.Sum, prescale_factor=2)
+            for got, whole in zip(hvd.synchronize(handle), wholes):
+                want = np.array_split(2 * size * whole, size)[rank]
+                assert got.dtype == whole.dtype and np.array_equal(got, want)
+            (got,) = hvd.grouped_reducescatter([np.ones(size)], name="scattered")
+            assert got.tolist() == [1.0]
+            for grouped in (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter):
+                assert grouped([]) == []
+
         self.each(body)
 
     def test_asynchronous(self):

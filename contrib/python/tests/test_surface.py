@@ -168,6 +168,15 @@ class SurfaceTest(unittest.TestCase):
                         wrong = difference(getattr(value, rest) if rest else value, how, names)
                         self.assertEqual(bool(wrong), name in missing, wrong or "as in Horovod")
 
+    def test_numpy_has_what_torch_has(self):
+        from gorun import numpy
+        from gorun.torch import mpi_ops
+
+        only = """Compression check_installed_version get_average_backwards_compatibility_fun gpu_available
+            handle_average_backwards_compatibility num_rank_is_power_2 sparse_allreduce_async""".split()
+        self.assertEqual(set(mpi_ops.__all__) - set(numpy.__all__), set(only))
+        self.assertEqual([name for name in numpy.__all__ if not hasattr(numpy, name)], [])
+
     def test_reductions(self):
         for number, name in enumerate(("Average", "Sum", "Adasum", "Min", "Max", "Product")):
             self.assertEqual(getattr(hvd, name), number)

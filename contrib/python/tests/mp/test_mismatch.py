@@ -65,7 +65,7 @@ def told(submit, what):
 
 
 def promptly(what, submit, *said):
-    """All ranks hear who submitted what within a second of the last submission, if the machine is not too busy.
+    """All ranks hear who submitted what within a second of the last submission, once in five times at least.
 
     Each counts from where it submitted, after a barrier, which is no less than from the last submission.
     """

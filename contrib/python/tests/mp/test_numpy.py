@@ -31,6 +31,12 @@ assert np.array_equal(hvd.broadcast(big, 0), np.ones(big.shape, "f4"))
 
 got = hvd.allgather(rows(rank, 2 * rank))  # rank 0 brings nothing
 assert np.array_equal(got, np.concatenate([rows(r, 2 * r) for r in range(size)]))
+two = hvd.grouped_allgather([rows(rank, rank + 1), np.full(rank, rank, "i8")], name="two")
+assert np.array_equal(two[0], np.concatenate([rows(r, r + 1) for r in range(size)]))
+assert two[1].tolist() == [r for r in range(size) for _ in range(r)]
+two = hvd.grouped_reducescatter([rows(rank, 2 * size + 1), np.full(size, rank, "i4")], op=hvd.Sum)
+assert np.array_equal(two[0], np.array_split(sum(rows(r, 2 * size + 1) for r in range(size)), size)[rank])
+assert two[1].tolist() == [size * (size - 1) // 2]
 assert hvd.allgather_object({"rank": rank, "x": "y" * 1000 * rank}) == [
     {"rank": r, "x": "y" * 1000 * r} for r in range(size)
 ]
