@@ -84,11 +84,26 @@ func detach(c *cli.Context, programs []program) error {
 func sayDetached(c *cli.Context, d *wire.Detached, id string) error {
 	if d.Code != 0 { // as if it had not been detached
 		os.Stderr.Write(d.Output)
+		if d.Signal != 0 { // it could say nothing more
+			return killedAtStart(d)
+		}
 		return exitStatus(d.Code)
 	}
 	fmt.Fprintf(os.Stderr, "gorun: job %s %s; gorun logs %s shows its output, gorun stop %s ends it\n", id, d.Text, id, id)
 	_, err := fmt.Fprintln(c.App.Writer, id)
 	return err
+}
+
+// killedAtStart is the end of a job that nobody carries on: see keeper.
+func killedAtStart(d *wire.Detached) error {
+	host, hint := d.Host, "if memory ran out there, dmesg says so"
+	if host == "" {
+		host, _ = os.Hostname()
+	} else {
+		hint += "; hosts of an elastic job keep its slots a minute longer than its --lease (auto: three minutes), which gorun ps shows"
+	}
+	return &launcher.HostError{Host: host, Step: "start job", Err: fmt.Errorf("the launcher was killed by %s before its ranks ran", unix.SignalName(syscall.Signal(d.Signal))),
+		Hint: hint, Code: d.Code}
 }
 
 // startDetached starts a launcher that stays when this process ends. If it fails before its ranks run, it has ended
@@ -148,8 +163,10 @@ func startDetached(ctx context.Context, cmd *exec.Cmd, r jobs.Record, prepare fu
 		os.RemoveAll(job.Dir)
 	}
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() > 0 {
-		d.Code = exit.ExitCode()
+	if errors.As(err, &exit) {
+		if d.Code = exit.ExitCode(); d.Code < 0 {
+			d.Code, d.Signal = launcher.ExitFailure, int(exit.Sys().(syscall.WaitStatus).Signal())
+		}
 	}
 	return d, nil
 }
@@ -231,17 +248,22 @@ func signalSelf(number int) error {
 	return fmt.Errorf("signal %d is not passed on", number)
 }
 
-// say tells the shell that waits in detach how it stands; after that nobody waits.
+// say tells the shell that waits in detach how it stands; after that nobody waits, and others may carry the job on.
 func (d *detached) say(text string) {
 	if d == nil {
 		return
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.ready != nil {
-		fmt.Fprintln(d.ready, text)
-		d.ready.Close()
-		d.ready = nil
+	ready, keeper := d.ready, d.keeper
+	d.ready = nil
+	d.mu.Unlock()
+	if ready == nil {
+		return
+	}
+	fmt.Fprintln(ready, text)
+	ready.Close()
+	if keeper != nil {
+		keeper.begin()
 	}
 }
 

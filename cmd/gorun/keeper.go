@@ -64,8 +64,12 @@ func chooseElectors(self string, ranks []string, members []wire.MemberState) []s
 	return known[:n]
 }
 
-// keeper tells the electors of a job what the next launcher would need. It is a launcher.Keeper. Its goroutines end
-// with close.
+// keeper tells the electors of a job what the next launcher would need, from begin on. It is a launcher.Keeper. Its goroutines
+// end with close.
+//
+// It begins when the launcher has given its word that the job runs, or waits. Until then whoever starts the job hears that this failed if
+// the launcher is lost, and nobody else must carry it on: so nobody is told of it, and what is decided counts as safe at once. All of that is in
+// the first value that electors get, and they know nothing without that, so a later launcher begins with it or there is none.
 type keeper struct {
 	client  standing.Client
 	self    string // the launcher's host
@@ -82,6 +86,7 @@ type keeper struct {
 
 	mu       sync.Mutex
 	holder   *authority.Holder
+	begun    bool
 	told     []string // electors, as the user knows them
 	renewing bool
 	looked   time.Duration // for other electors
@@ -99,13 +104,17 @@ func (k *keeper) now() time.Duration { return time.Since(k.began) }
 func (k *keeper) hold(job string, from authority.Legacy) {
 	k.began, k.told = time.Now(), from.Electors
 	k.holder = authority.NewHolder(k.self, job, k.lease, from, 0)
-}
-
-func (k *keeper) begin() {
-	var ctx context.Context
-	ctx, k.cancel = context.WithCancel(context.Background())
 	k.numbers, k.wake, k.asking = make(chan uint64, 1), make(chan struct{}, 1), map[string]bool{}
 	k.answered = map[string]time.Time{}
+}
+
+// begin has the electors told.
+func (k *keeper) begin() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var ctx context.Context
+	ctx, k.cancel = context.WithCancel(context.Background())
+	k.begun = true
 	k.wg.Go(func() { k.run(ctx) })
 }
 
@@ -115,7 +124,11 @@ func (k *keeper) Keep(legacy []byte, lease time.Duration) uint64 {
 	defer k.mu.Unlock()
 	k.holder.Extend(lease)
 	k.left.Launcher = legacy
-	return k.put(false)
+	number := k.put(false)
+	if !k.begun {
+		k.deliver(number)
+	}
+	return number
 }
 
 // Kept implements launcher.Keeper.
@@ -211,13 +224,18 @@ func (k *keeper) ask(ctx context.Context, name, addr string, what *wire.Keep) {
 		k.poke() // there was more, meanwhile
 	}
 	if kept := k.holder.Kept(); kept > k.kept {
-		k.kept = kept
-		select {
-		case <-k.numbers: // nobody has read it: it is old now
-		default:
-		}
-		k.numbers <- kept
+		k.deliver(kept)
 	}
+}
+
+// deliver says what is safe. It is called with the lock held.
+func (k *keeper) deliver(number uint64) {
+	k.kept = number
+	select {
+	case <-k.numbers: // nobody has read it: it is old now
+	default:
+	}
+	k.numbers <- number
 }
 
 // hear takes a host's answer. It is false if this launcher is one no more. It is called with the lock held.
@@ -345,6 +363,10 @@ func (k *keeper) close(code int) {
 		return
 	}
 	k.mu.Lock()
+	if !k.begun {
+		k.mu.Unlock()
+		return // nobody knows of the job
+	}
 	k.left.Code, k.left.Launcher = code, nil // and with it the job's secret
 	last := k.put(true)
 	done := k.kept >= last
@@ -398,10 +420,15 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 		// Only hosts know whether they have vGPUs, and when they say so their daemons wait already.
 		lease.Patience, lease.Silence = max(k.lease, cmp.Or(spec.Lease, wire.MoveLease))+authority.Succession, k.lease
 	}
-	d.keeper = k
-	k.begin()
 	if spec.Elastic == nil {
 		k.Keep(nil, k.lease)
+	}
+	d.mu.Lock()
+	d.keeper = k
+	said := d.ready == nil
+	d.mu.Unlock()
+	if said { // otherwise say has it begin
+		k.begin()
 	}
 	return nil
 }

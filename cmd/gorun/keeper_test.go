@@ -3,11 +3,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -99,6 +101,82 @@ func TestWhoCannotSaveIsNoElector(t *testing.T) {
 		k.mu.Unlock()
 	}
 	k.close(0)
+}
+
+// noted is a disk that says what it saves.
+type noted struct {
+	disk
+	saved chan authority.State
+}
+
+func (n noted) Save(s authority.State) error {
+	n.saved <- s
+	return nil
+}
+
+// TestNobodyKnowsBeforeTheWord: electors hear of a job when its launcher has said that it runs, and until then it decides alone. One that
+// fails before that waits for nobody.
+func TestNobodyKnowsBeforeTheWord(t *testing.T) {
+	key, err := standing.ParseKey([]byte(strings.Repeat("k", 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := noted{saved: make(chan authority.State, 10)}
+	home, _ := standAlone(t, key, "a", host)
+	keeperOf := func(job string) (k *keeper, d *detached, said *bufio.Reader) {
+		k = &keeper{client: standing.Client{Key: key, Version: version}, self: "a", home: home, lease: 4 * time.Second, shares: func() []wire.Share { return nil },
+			note: t.Logf, stand: func(uint64) { t.Error("there is another launcher") }, addrs: map[string]string{"a": home}}
+		k.hold(job, authority.Legacy{Electors: []string{"a"}})
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.Close(); w.Close() })
+		return k, &detached{keeper: k, ready: w}, bufio.NewReader(r)
+	}
+	safe := func(k *keeper, want uint64) {
+		t.Helper()
+		select {
+		case got := <-k.Kept():
+			if got != want {
+				t.Errorf("%d is safe, want %d", got, want)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%d is not safe", want)
+		}
+	}
+	k, d, said := keeperOf("ab")
+	for n := range uint64(2) {
+		if got := k.Keep([]byte("1"), k.lease); got != n+1 {
+			t.Errorf("number %d, want %d", got, n+1)
+		}
+		safe(k, n+1)
+	}
+	if n := len(host.saved); n > 0 {
+		t.Fatalf("an elector knows of the job before it runs: %+v", <-host.saved)
+	}
+	d.say("runs")
+	if text, err := said.ReadString('\n'); text != "runs\n" {
+		t.Errorf("it said %q, %v", text, err)
+	}
+	if s := <-host.saved; s.Seq != 2 || !strings.Contains(string(s.Value), `"launcher":1`) {
+		t.Errorf("the elector got value %d: %s", s.Seq, s.Value)
+	}
+	d.say("says that again")
+	k.Keep([]byte("2"), k.lease)
+	safe(k, 3)
+	k.close(7)
+	<-host.saved
+	if s := <-host.saved; !s.Over || !strings.Contains(string(s.Value), `"code":7`) {
+		t.Errorf("the elector got %+v", s)
+	}
+
+	k, _, _ = keeperOf("cd")
+	k.Keep([]byte("1"), k.lease)
+	began := time.Now()
+	if k.close(1); time.Since(began) > lastWord/2 || len(host.saved) > 0 {
+		t.Errorf("a job that has failed to start says so to its electors, for %v", time.Since(began))
+	}
 }
 
 // TestFirstOf: the first that answer, and no more than are wanted are asked at once.

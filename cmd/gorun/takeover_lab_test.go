@@ -187,6 +187,42 @@ func TestDeserted(t *testing.T) {
 	s.expectIdle()
 }
 
+// TestKilledAtStart: the launcher of a detached job is killed before its ranks run. Whoever starts the job is told, and nobody carries it on.
+func TestKilledAtStart(t *testing.T) {
+	s := newLasting(t, 3)
+	j := &away{s, "host2/1"}
+	if err := s.Host(3).Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	cmd, stdout, stderr := s.command(slices.Concat(s.args, []string{"--detach", "--lease", "3", "--min-np", "1", "--max-np", "3", "-ppn", "1", python, "-c", busy})...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	launcher := j.launcherOn(2)
+	j.await("daemon on host1", func() bool { return s.runs(1, "worker --daemon --resumable busy") }) // the launcher knows by then who decides
+	if err := errors.Join(syscall.Kill(launcher, syscall.SIGKILL), s.Host(3).Thaw()); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	const want = "gorun: error: host2: start job: the launcher was killed by SIGKILL before its ranks ran\n" +
+		"gorun: hint: if memory ran out there, dmesg says so; hosts of an elastic job keep its slots a minute longer than its --lease (auto: three minutes), which gorun ps shows\n"
+	if code := cmd.ProcessState.ExitCode(); code != 1 || stdout.Len() > 0 || !strings.HasSuffix(stderr.String(), want) {
+		t.Errorf("exit code %d\n%s\n%s", code, stdout, stderr)
+	}
+	time.Sleep(2 * time.Second) // on the launcher's own host another one would come at once
+	for i := range 3 {
+		if out, _ := s.Host(i+1).Exec(t.Context(), "find", "/root", "-path", "*/heirs/*.json"); out != "" {
+			t.Errorf("host%d knows of the job:\n%s", i+1, out)
+		}
+	}
+	if out, code := j.ask("ps"); code != 0 || strings.Contains(out, j.name) {
+		t.Errorf("gorun ps (exit code %d):\n%s", code, out)
+	}
+	for i := range 3 { // otherwise they wait for the job, which waits for a launcher
+		j.powerOff(i)
+	}
+}
+
 // TestTakeover: the launcher of a detached job is killed, then frozen, then its host loses power; each time another one
 // carries the job on, without a rank that begins anew but for those of the lost host, and the former one can do nothing.
 func TestTakeover(t *testing.T) {

@@ -92,13 +92,14 @@ type Detach struct {
 }
 
 // Detached is the answer when the job runs or waits for slots: its number on that host, and how it stands. If it
-// could not start, it is what the launcher wrote and its exit code.
+// could not start, it is what the launcher wrote, its exit code, and the signal by which it was killed, if it was.
 type Detached struct {
 	Host   string `msgpack:"host"`
 	Job    int    `msgpack:"job"`
 	Text   string `msgpack:"text"`
 	Output []byte `msgpack:"output"`
 	Code   int    `msgpack:"code"`
+	Signal int    `msgpack:"signal"`
 }
 
 // AskDetached asks for the detached jobs whose launchers run, or ran, on a host.
