@@ -191,11 +191,10 @@ func detachedJobs(ctx context.Context, client standing.Client, members []wire.Me
 		wg.Go(func() {
 			door <- struct{}{}
 			defer func() { <-door }()
-			list, err := client.Detached(ctx, m.Addr)
+			records, err := detachedOn(ctx, client, m.Addr)
 			mu.Lock()
 			defer mu.Unlock()
-			var records []jobs.Record
-			if err != nil || json.Unmarshal(list.Records, &records) != nil {
+			if err != nil {
 				silent = append(silent, m.Host)
 				return
 			}
@@ -208,6 +207,15 @@ func detachedJobs(ctx context.Context, client standing.Client, members []wire.Me
 	slices.SortFunc(all, func(a, b clusterRecord) int { return a.Started.Compare(b.Started) })
 	slices.Sort(silent)
 	return latest(all), silent
+}
+
+// detachedOn asks the daemon at addr for the detached jobs of its host.
+func detachedOn(ctx context.Context, client standing.Client, addr string) (records []jobs.Record, err error) {
+	list, err := client.Detached(ctx, addr)
+	if err == nil {
+		err = json.Unmarshal(list.Records, &records)
+	}
+	return records, err
 }
 
 // findClusterJob is findJob for a cluster: HOST/NUMBER, a number that only one host has, or the last.
@@ -300,6 +308,14 @@ func (r clusterRecord) found(client standing.Client) found {
 			}
 		}
 		return found{}, false
+	}
+	f.runs = func(ctx context.Context) bool {
+		ctx, cancel := context.WithTimeout(ctx, introduction)
+		defer cancel()
+		records, err := detachedOn(ctx, client, r.addr)
+		return err == nil && slices.ContainsFunc(records, func(x jobs.Record) bool {
+			return x.Authority == r.Authority && x.Term == r.Term && x.State == jobs.Running
+		})
 	}
 	return f
 }

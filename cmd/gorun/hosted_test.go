@@ -1,10 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gorun/launcher/jobs"
@@ -67,6 +71,48 @@ func TestChooseJob(t *testing.T) {
 	}
 	if h := readHosting(hosting{"h:1", "h", "/a key/file"}.String()); h != (hosting{"h:1", "h", "/a key/file"}) {
 		t.Errorf("%+v", h)
+	}
+}
+
+// TestAttachedForLong: who is attached to a job notices within some seconds that another launcher has taken over, as late as it may be, and
+// asks all hosts rarely as long as that of the launcher says that it runs. What others say of the end of the same launcher is not believed.
+func TestAttachedForLong(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost, replaced time.Duration // when its host does not answer any more, and when another is there
+		within         time.Duration
+		most           int // times that all hosts are asked
+	}{
+		"without power":  {lost: time.Hour, replaced: time.Hour + 40*time.Second, within: lookAfter, most: 60 + 9},
+		"standing still": {lost: 3 * time.Hour, replaced: time.Hour + 40*time.Second, within: lookAtAll, most: 61},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, asked := time.Now(), 0
+				output, writer := io.Pipe()
+				defer writer.Close()
+				f := found{Record: jobs.Record{Term: 3}, output: func(context.Context, int, bool) (io.ReadCloser, error) { return output, nil }}
+				f.Dial = func(context.Context) (net.Conn, error) {
+					silent, conn := net.Pipe()
+					go io.Copy(io.Discard, silent)
+					return conn, nil
+				}
+				f.runs = func(context.Context) bool { return time.Since(began) < c.lost }
+				f.next = func(context.Context) (found, bool) {
+					asked++
+					if time.Since(began) < c.replaced {
+						return found{Record: jobs.Record{Term: 3, State: jobs.Ended, Code: 255}}, true // says a host that was cut off
+					}
+					return found{Record: jobs.Record{Term: 4}}, true
+				}
+				_, err := f.follow(t.Context(), io.Discard, 10)
+				if after := time.Since(began) - c.replaced; !errors.Is(err, errMoved) || after < 0 || after > c.within {
+					t.Errorf("%v, %v after another launcher came", err, after)
+				}
+				if asked > c.most {
+					t.Errorf("all hosts were asked %d times, want %d at most", asked, c.most)
+				}
+			})
+		})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"text/tabwriter"
@@ -22,6 +23,7 @@ import (
 
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/authority"
+	"gorun/rendezvous/resume"
 )
 
 // openOutput reads what a job wrote: the last lines, all if that is negative, and what comes if it is to follow.
@@ -59,8 +61,9 @@ type found struct {
 	name   string
 	output openOutput
 	// next returns the job by the launcher that has taken over from this one, if there is one, or how it ended; nil if no
-	// other ever does.
+	// other ever does. It asks all hosts. runs asks the one of this launcher whether that is there.
 	next func(ctx context.Context) (found, bool)
+	runs func(ctx context.Context) bool
 }
 
 // findJob reads which job is meant: the one with the number, or else the last.
@@ -288,28 +291,36 @@ var (
 	errMoved = errors.New("the job's launcher is gone")
 )
 
-// lookAgain is how often one who is attached looks for another launcher.
-const lookAgain = 2 * time.Second
+const (
+	// lookAgain is how often one who is attached looks for another launcher when this one is gone.
+	lookAgain = 2 * time.Second
+	// lookAfter is how often one asks after a launcher of which nothing bad is known.
+	lookAfter = 5 * time.Second
+	// lookAtAll is how often one asks all hosts, whatever that one's host says: a launcher that stands still is there too.
+	lookAtAll = time.Minute
+)
 
 // follow shows a job's output until its end, and returns its exit status.
 func (f found) follow(ctx context.Context, to io.Writer, lines int) (int, error) {
 	here, leave := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	defer leave(nil)
 	type end struct {
 		code int
 		err  error
 	}
 	ended := make(chan end, 1)
-	go func() {
+	watching.Go(func() {
 		code, err := f.Wait(here) // asked before the end, so that it is told
 		ended <- end{code, err}
-	}()
+	})
 	if f.next != nil {
-		go func() { // a host without power does not say so
-			if next, ok := f.successor(here); ok && next.Term > f.Term {
+		watching.Go(func() {
+			if f.succeeded(here) {
 				leave(errMoved)
 			}
-		}()
+		})
 	}
 	err := show(here, to, f, lines, true)
 	if err != nil && here.Err() == nil && f.next == nil {
@@ -320,6 +331,20 @@ func (f found) follow(ctx context.Context, to io.Writer, lines int) (int, error)
 		return 0, errMoved
 	}
 	return e.code, e.err
+}
+
+// succeeded waits until another launcher has taken over from this one, whose host may be without power, and does not say so.
+func (f found) succeeded(ctx context.Context) bool {
+	for waits := lookAfter; resume.Pause(ctx, lookAfter); waits += lookAfter {
+		if waits%lookAtAll != 0 && f.runs(ctx) {
+			continue
+		}
+		// How it ended is for this launcher to say, as long as it may be there.
+		if next, ok := f.next(ctx); ok && next.Term > f.Term {
+			return true
+		}
+	}
+	return false
 }
 
 // successor waits for the launcher that takes over from one that is gone, or for its end.
