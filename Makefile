@@ -55,7 +55,7 @@ lint: build/ruff-$(RUFF)
 	GOOS=darwin GOARCH=arm64 go vet ./cmd/... ./launcher/...
 	$(STATICCHECK) ./...
 	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check contrib testdata; fi
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh && shellcheck -s sh contrib/lab/*.sh; \
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh && shellcheck -s sh contrib/lab/*.sh cmd/gorun/testdata/*.sh; \
 	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
 
 # The tests hold gorun to deadlines of a machine with nothing else to do, so up to three that failed beside others are
