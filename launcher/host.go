@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"gorun/launcher/ssh"
 	"gorun/rendezvous/wire"
 )
 
@@ -58,6 +59,7 @@ type host struct {
 	absent  time.Time // when it was last silent while a start waited for it; see job.absent
 	unheard bool      // it was given up while the job ended, and may live
 
+	answered    atomic.Bool            // it has, whatever became of that
 	daemon      atomic.Pointer[Daemon] // once it was started
 	unreachable atomic.Pointer[string] // why it was given up
 	sendErr     atomic.Pointer[error]  // the first message that could not be sent
@@ -217,7 +219,7 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 
 func (h *host) dial(ctx context.Context) (*Daemon, error) {
 	if !h.adopted {
-		return h.spec.Dial.Dial(ctx, h.name)
+		return h.spec.Dial.Dial(ssh.OnAnswer(ctx, func() { h.answered.Store(true) }), h.name)
 	}
 	adopter, ok := h.spec.Dial.(Adopter)
 	if !ok {

@@ -200,7 +200,8 @@ func (e *HostError) Unwrap() error { return e.Err }
 type HostErrors struct {
 	Hosts  int // of the job
 	Failed []*HostError
-	Silent []string // hosts that had not answered when the start was given up
+	// Hosts on which there was no daemon yet when the start was given up: they had not answered, or had.
+	Silent, Late []string
 }
 
 func (e *HostErrors) Error() string {

@@ -235,7 +235,7 @@ func (j *job) loop(ctx context.Context) error {
 			j.decide(elastic.Tick{})
 		case <-done:
 			done = nil
-			j.stop(context.Cause(ctx))
+			j.cutOff(context.Cause(ctx))
 		case <-hurry:
 			hurry = nil
 			j.stop(ErrStopped)
@@ -511,20 +511,24 @@ func (j *job) giveUp() {
 			}
 		}
 	}
-	var silent []string
+	var silent, late []string
 	if !j.allStarted() {
 		for _, h := range j.hosts {
-			if !j.up[h.id] && !j.ended[h.id] && !j.failed(h.name) {
+			switch {
+			case j.up[h.id] || j.ended[h.id] || j.failed(h.name):
+			case h.answered.Load():
+				late = append(late, h.name)
+			default:
 				silent = append(silent, h.name)
 			}
 		}
 	}
 	slices.SortStableFunc(j.failures, func(a, b *HostError) int { return j.index(a.Host) - j.index(b.Host) })
-	if len(j.failures) == 1 && len(silent) == 0 {
+	if len(j.failures) == 1 && len(silent)+len(late) == 0 {
 		j.stop(j.failures[0])
 		return
 	}
-	j.stop(&HostErrors{Hosts: len(j.hosts), Failed: j.failures, Silent: silent})
+	j.stop(&HostErrors{Hosts: len(j.hosts), Failed: j.failures, Silent: silent, Late: late})
 }
 
 func (j *job) index(name string) int {
@@ -549,6 +553,9 @@ func (j *job) startTimedOut() {
 			continue
 		case len(silent) > 0 && j.up[h.id]:
 			continue // it waits for those
+		case !j.up[h.id] && h.answered.Load():
+			e.Step, e.Err = "start daemon", fmt.Errorf("the host answers, but no daemon runs there after %v", j.spec.StartTimeout)
+			e.Hint = "is the host busy, or the way to it slow? Give it more time with --start-timeout"
 		case !j.up[h.id]:
 			e.Step, e.Err = "connect", fmt.Errorf("no answer within %v", j.spec.StartTimeout)
 			e.Hint = "is the host up, the address right and the port open in the firewall? Or give it more time with --start-timeout"
@@ -675,6 +682,16 @@ func (j *job) stop(verdict error) {
 			}
 		}
 	}
+}
+
+// cutOff stops a job from outside. If that is a start of which hosts have failed already, nobody else would say why.
+func (j *job) cutOff(cause error) {
+	for _, e := range j.failures {
+		if !j.stopping {
+			j.spec.Note("gorun: %v", e)
+		}
+	}
+	j.stop(cause)
 }
 
 func (j *job) broadcast(m wire.Message) {

@@ -17,6 +17,7 @@ import (
 	"gorun/launcher"
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
+	"gorun/launcher/ssh"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
@@ -117,6 +118,7 @@ type script struct {
 	t       *testing.T
 	daemons map[string]func(*conversation)
 	refuse  map[string]error
+	answers bool                       // hosts, before there is a daemon
 	closing func(line context.Context) // is called when the launcher closes its connection to a daemon; may be nil
 	wg      sync.WaitGroup
 }
@@ -124,6 +126,9 @@ type script struct {
 func (s *script) Dial(line context.Context, host string) (*launcher.Daemon, error) {
 	if err := s.refuse[host]; err != nil {
 		return nil, err
+	}
+	if s.answers {
+		ssh.Answered(line)
 	}
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
@@ -405,15 +410,23 @@ func TestFailuresAreGathered(t *testing.T) {
 	}
 }
 
-// TestSilentHosts: a host that has not answered when the start is given up is named, but has not failed.
+// TestSilentHosts: a host that has no daemon when the start is given up is named, but has not failed; and whether it has answered is told.
 func TestSilentHosts(t *testing.T) {
-	s := &script{t: t, refuse: map[string]error{
-		"a": &launcher.HostError{Host: "a", Step: "resolve", Err: errors.New("unknown"), Code: 255},
-	}, daemons: map[string]func(*conversation){"b": func(c *conversation) { c.end() }}}
-	_, _, err := start(t, t.Context(), s, nil)
-	var many *launcher.HostErrors
-	if !errors.As(err, &many) || len(many.Failed) != 1 || !slices.Equal(many.Silent, []string{"b"}) || many.Error() != "a: resolve: unknown" {
-		t.Fatalf("verdict %#v", err)
+	for _, answers := range []bool{false, true} {
+		t.Run(fmt.Sprint(answers), func(t *testing.T) {
+			t.Parallel()
+			s := &script{t: t, refuse: map[string]error{
+				"a": &launcher.HostError{Host: "a", Step: "resolve", Err: errors.New("unknown"), Code: 255},
+			}, daemons: map[string]func(*conversation){"b": func(c *conversation) { c.end() }}, answers: answers}
+			_, _, err := start(t, t.Context(), s, nil)
+			var many *launcher.HostErrors
+			if !errors.As(err, &many) || len(many.Failed) != 1 || many.Error() != "a: resolve: unknown" {
+				t.Fatalf("verdict %#v", err)
+			}
+			if !answers && (!slices.Equal(many.Silent, []string{"b"}) || many.Late != nil) || answers && (!slices.Equal(many.Late, []string{"b"}) || many.Silent != nil) {
+				t.Fatalf("silent %q, late %q", many.Silent, many.Late)
+			}
+		})
 	}
 }
 
@@ -455,6 +468,8 @@ func TestStartTimeoutNamesTheStep(t *testing.T) {
 		comes     func(*conversation)
 		err, hint string
 	}{
+		{"start daemon", func(*conversation) {}, "the host answers, but no daemon runs there after 100ms",
+			"is the host busy, or the way to it slow? Give it more time with --start-timeout"},
 		{"connect", func(*conversation) {}, "no answer within 100ms",
 			"is the host up, the address right and the port open in the firewall? Or give it more time with --start-timeout"},
 		{"probe", hello, "the daemon is not ready after 100ms", "give it more time with --start-timeout"},
@@ -466,7 +481,7 @@ func TestStartTimeoutNamesTheStep(t *testing.T) {
 			s := &script{t: t, daemons: map[string]func(*conversation){
 				"a": func(c *conversation) { c.begin(); c.end() },
 				"b": func(c *conversation) { tc.comes(c); c.end() },
-			}}
+			}, answers: tc.step == "start daemon"}
 			_, _, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.StartTimeout = 100 * time.Millisecond })
 			var he *launcher.HostError
 			if !errors.As(err, &he) || he.Host != "b" || he.Step != tc.step || he.Err.Error() != tc.err || he.Hint != tc.hint {

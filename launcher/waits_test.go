@@ -1,7 +1,10 @@
 package launcher
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -159,4 +162,21 @@ func addTwoHosts(j *job, now time.Time, quiet time.Duration) {
 		j.hosts = append(j.hosts, h)
 	}
 	j.hosts[1].heard.reading(now.Add(-quiet))
+}
+
+// TestCutOff: when a start is cut off, what is known of hosts that have failed is told, and nothing of those that are only cut off with it.
+func TestCutOff(t *testing.T) {
+	var notes []string
+	j, err := newJob(&Spec{Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) },
+		Placement: plan.Placement{Hosts: []plan.Host{{Name: "a", Ranks: []int{0}}, {Name: "b", Ranks: []int{1}}}, Ranks: make([]plan.Rank, 2)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.handle(event{host: 0, err: &HostError{Host: "a", Step: "resolve", Err: errors.New("unknown")}})
+	j.cutOff(ErrInterrupted)
+	j.handle(event{host: 1, err: &HostError{Host: "b", Step: "handshake", Err: context.Canceled}})
+	j.cutOff(ErrStopped)
+	if want := []string{"gorun: a: resolve: unknown"}; !slices.Equal(notes, want) || !errors.Is(j.verdict, ErrInterrupted) || len(j.ended) != 2 {
+		t.Errorf("notes %q, verdict %v, %d hosts have ended; want %q", notes, j.verdict, len(j.ended), want)
+	}
 }

@@ -76,6 +76,9 @@ func explain(w io.Writer, err error) int {
 		if len(many.Silent) > 0 {
 			report.Detail("no answer yet from " + strings.Join(many.Silent, ", "))
 		}
+		if len(many.Late) > 0 {
+			report.Detail("no daemon yet on " + strings.Join(many.Late, ", "))
+		}
 		hint(advice)
 		return many.Failed[0].ExitCode()
 	case errors.As(err, &one):
