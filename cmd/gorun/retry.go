@@ -18,15 +18,16 @@ import (
 // launcher already runs.
 const mpiJobPatience = 3 * time.Minute
 
-// retry goes on connecting to hosts that are not there yet. A host that is there and refuses us is not asked
-// again.
+// retry goes on connecting to hosts that are not there yet, and to those that were there and stand still. A host that is there and refuses
+// us is not asked again.
 type retry struct {
 	patience    time.Duration
+	still       time.Duration // at least, with a host that stands still
 	first, most time.Duration // between two attempts
 }
 
 func newRetry(c *cli.Context) retry {
-	r := retry{timeOf(c, "connect-retry"), 250 * time.Millisecond, 5 * time.Second}
+	r := retry{timeOf(c, "connect-retry"), timeOf(c, "start-timeout"), 250 * time.Millisecond, 5 * time.Second}
 	if !c.IsSet("connect-retry") && hosts.InMPIJob(surroundings()) {
 		r.patience = mpiJobPatience
 	}
@@ -35,14 +36,18 @@ func newRetry(c *cli.Context) retry {
 
 // dial calls dial until it succeeds, fails for good, or patience ends.
 func (r retry) dial(ctx context.Context, host string, dial func(context.Context, string) (*launcher.Daemon, error)) (*launcher.Daemon, error) {
-	end := time.Now().Add(r.patience)
+	began := time.Now()
 	for wait := r.first; ; wait = min(2*wait, r.most) {
 		d, err := dial(ctx, host)
 		var failed *launcher.HostError
-		if err == nil || !errors.As(err, &failed) || failed.Step != string(ssh.StepResolve) && failed.Step != string(ssh.StepConnect) {
+		still := errors.Is(err, ssh.ErrStandsStill)
+		if err == nil || !errors.As(err, &failed) || !still && failed.Step != string(ssh.StepResolve) && failed.Step != string(ssh.StepConnect) {
 			return d, err
 		}
-		if time.Until(end) < wait {
+		if still { // it may take no connection either before it goes on
+			r.patience = max(r.patience, r.still)
+		}
+		if time.Until(began.Add(r.patience)) < wait {
 			if r.patience > 0 {
 				failed.Err = fmt.Errorf("%w (for %v)", failed.Err, r.patience)
 			}

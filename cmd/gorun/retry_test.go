@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gorun/launcher"
+	"gorun/launcher/ssh"
 )
 
 func TestRetry(t *testing.T) {
@@ -22,14 +23,26 @@ func TestRetry(t *testing.T) {
 		{"DNS, then the port", []string{"resolve", "resolve", "connect"}, time.Minute, 4, ""},
 		{"no patience", []string{"resolve"}, 0, 1, "a: resolve: no"},
 		{"a refused key is not offered again", []string{"connect", "authenticate"}, time.Minute, 2, "a: authenticate: no"},
+		{"a host stands still", []string{"handshake!", "connect", "authenticate!"}, 0, 4, ""},
+		{"a host that does not stand still", []string{"handshake"}, time.Minute, 1, "a: handshake: no"},
+		{"a host that stands still, and then refuses a key", []string{"handshake!", "authenticate"}, 0, 2, "a: authenticate: no"},
+		{"patience ends with a host that stands still", []string{"handshake!"}, time.Nanosecond, 1, "a: handshake: the host stands still (for 1ns)"},
 		{"patience ends", []string{"connect", "connect", "connect"}, time.Nanosecond, 1, "a: connect: no (for 1ns)"},
 	} {
 		attempts := 0
-		r := retry{tt.patience, time.Millisecond, 2 * time.Millisecond}
+		r := retry{tt.patience, time.Minute, time.Millisecond, 2 * time.Millisecond}
+		if tt.patience == time.Nanosecond {
+			r.still = tt.patience
+		}
 		d, err := r.dial(context.Background(), "a", func(context.Context, string) (*launcher.Daemon, error) {
 			attempts++
 			if attempts <= len(tt.steps) {
-				return nil, &launcher.HostError{Host: "a", Step: tt.steps[attempts-1], Err: errors.New("no")}
+				step, still := strings.CutSuffix(tt.steps[attempts-1], "!")
+				failed := &launcher.HostError{Host: "a", Step: step, Err: errors.New("no")}
+				if still {
+					failed.Err = ssh.ErrStandsStill
+				}
+				return nil, failed
 			}
 			return &launcher.Daemon{}, nil
 		})
@@ -41,7 +54,7 @@ func TestRetry(t *testing.T) {
 
 func TestRetryEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := retry{time.Hour, time.Hour / 4, time.Hour}
+	r := retry{time.Hour, 0, time.Hour / 4, time.Hour}
 	_, err := r.dial(ctx, "a", func(context.Context, string) (*launcher.Daemon, error) {
 		cancel()
 		return nil, &launcher.HostError{Host: "a", Step: "connect", Err: errors.New("no")}

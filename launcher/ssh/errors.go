@@ -94,10 +94,15 @@ func dialError(addr string, err error) *Error {
 	return e
 }
 
+// ErrStandsStill is, by errors.Is, that a host has taken the connection and then said nothing for as long as a login may take if the user
+// does not say (ConnectTimeout): it may be a machine that stands still for a while.
+var ErrStandsStill = errors.New("the host stands still")
+
 // silence is a deadline that has passed, in words for users.
 type silence struct {
 	addr  string
 	after time.Duration // 0: the system's
+	still bool          // see ErrStandsStill
 }
 
 func (e *silence) Error() string {
@@ -107,7 +112,9 @@ func (e *silence) Error() string {
 	return fmt.Sprintf("%s: no answer within %v", e.addr, e.after)
 }
 
-func (e *silence) Is(target error) bool { return target == context.DeadlineExceeded }
+func (e *silence) Is(target error) bool {
+	return target == context.DeadlineExceeded || target == ErrStandsStill && e.still
+}
 
 func isTimeout(err error) bool {
 	var t net.Error

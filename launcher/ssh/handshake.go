@@ -113,7 +113,7 @@ func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, *greet
 	raw, err := dial(ctx)
 	switch cause := context.Cause(ctx); {
 	case err != nil && errors.Is(cause, errTimeout):
-		return nil, nil, dialError(a.s.addr(), &silence{a.s.addr(), a.s.timeout})
+		return nil, nil, dialError(a.s.addr(), &silence{addr: a.s.addr(), after: a.s.timeout})
 	case err != nil && cause != nil:
 		return nil, nil, &Error{Step: StepConnect, Err: fmt.Errorf("%s: %w", a.s.addr(), cause)}
 	case err != nil:
@@ -216,7 +216,7 @@ func (a *attempt) cut(cause error) *Error {
 		e.Step = StepAuthenticate
 	}
 	if errors.Is(cause, errTimeout) {
-		e.Err = &silence{a.s.addr(), a.s.timeout}
+		e.Err = &silence{a.s.addr(), a.s.timeout, !a.s.limited}
 		e.Hint = "the host accepts connections but its sshd does not answer: is it overloaded, or paused? (ConnectTimeout in ssh_config waits longer)"
 	}
 	return e

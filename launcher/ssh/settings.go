@@ -35,6 +35,7 @@ type settings struct {
 	jumps        []string
 	proxyCommand string
 	timeout      time.Duration
+	limited      bool // by the user
 }
 
 func (s *settings) addr() string { return net.JoinHostPort(s.hostName, strconv.Itoa(s.port)) }
@@ -89,11 +90,11 @@ func (c *Client) settingsFor(host string, bastion bool) (*settings, error) {
 	case "inet6":
 		s.network = "tcp6"
 	}
-	if s.timeout <= 0 {
+	if n, err := strconv.Atoi(get("ConnectTimeout")); s.timeout <= 0 && err == nil && n > 0 {
+		s.timeout = time.Duration(n) * time.Second
+	}
+	if s.limited = s.timeout > 0; !s.limited {
 		s.timeout = defaultTimeout
-		if n, err := strconv.Atoi(get("ConnectTimeout")); err == nil && n > 0 {
-			s.timeout = time.Duration(n) * time.Second
-		}
 	}
 	if s.policy = c.cfg.StrictHostKey; s.policy == PolicyDefault {
 		s.policy = policyOf(get("StrictHostKeyChecking"))

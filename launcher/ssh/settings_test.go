@@ -85,7 +85,7 @@ Host *
 		keyAlias: "the-a", hashHosts: true, policy: Insecure, requiredKeys: 0,
 		knownHosts:   []string{home + "/kh1", home + "/kh 2", home + "/etc/ssh_known_hosts", home + "/etc/ssh_known_hosts2"},
 		explicitKeys: []string{home + "/with space", home + "/.ssh/alice@a.example.com.a.me"},
-		agentOnly:    true, jumps: []string{"bob@b1:2222", "alice.b2"}, timeout: 7 * time.Second,
+		agentOnly:    true, jumps: []string{"bob@b1:2222", "alice.b2"}, timeout: 7 * time.Second, limited: true,
 	}
 	if !reflect.DeepEqual(a, want) {
 		t.Errorf("host a:\ngot  %+v\nwant %+v", a, want)
