@@ -4,8 +4,8 @@ Cost of an operation: one send, one receive, at most one sleep. Threads that wai
 them reads, for all; the others sleep until it has read their message or stops reading.
 
 No message is lost when KeyboardInterrupt, which can strike between any two byte codes, cuts a wait
-short: receiving and keeping a message is one step in C (see _read_once), and handling a message twice does no
-harm.
+short: receiving and keeping a message is one step in C (see _read_once), and a message that is handled twice
+has the effect of one: see _once().
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ class DaemonSession(Session):
         self._handles = itertools.count(1)
         self._numbers = itertools.count(1)
         self._inbox: deque[Any] = deque()  # what recvmsg_into returned, at most one message
+        self._done: dict[Any, Any] = {}  # what was called for that message, and whose answer it is
         self._buffer = bytearray(message.MAX_MESSAGE)
         self._buffers = ((self._buffer,),)
         self._arena = Arena(_weakly(self._grow), _weakly(self._shrink))
@@ -343,6 +344,7 @@ class DaemonSession(Session):
                     return True
                 self._reader = me
             if not self._inbox:
+                self._done.clear()
                 # extend and map call recvmsg_into and keep what it returns without a byte code in between.
                 self._inbox.extend(map(self._socket.recvmsg_into, self._buffers, _DESCRIPTOR_SPACE, flags))
             self._handle(self._inbox[0])
@@ -360,7 +362,17 @@ class DaemonSession(Session):
                     if self._sleepers:
                         self._changed.notify_all()
 
-    # What the daemon says. May run twice for a message.
+    # What the daemon says. May run again for a message, if it was interrupted anywhere.
+
+    def _once(self, call: Callable[[Any], Any], argument: Any) -> None:
+        if call not in self._done:
+            # update, zip and map call it and keep that it was without a byte code in between.
+            self._done.update(zip((call,), map(call, (argument,))))
+
+    def _whose(self, pending: _Pending | None) -> _Pending | None:
+        """Return what was pending when the message came: meanwhile somebody may have taken the answer."""
+        first: _Pending | None = self._done.setdefault(_Pending, pending)
+        return first
 
     def _handle(self, received: Any) -> None:
         length, control, _, _ = received
@@ -388,10 +400,10 @@ class DaemonSession(Session):
         if isinstance(m, message.Completion):
             if m.flags & 1:
                 self._map_result(m.region, m.region_bytes, control)
-            pending = self._open.get(m.handle)
+            pending = self._whose(self._open.get(m.handle))
             if pending is None:
                 if m.region != message.NONE:
-                    self._send(message.release(m.handle))  # whoever waited has given up
+                    self._once(self._socket.send, message.release(m.handle))  # whoever waited has given up
             elif pending.outcome is None:
                 pending.blocks = ()
                 pending.outcome = self._outcome(m, pending)
@@ -406,24 +418,21 @@ class DaemonSession(Session):
             elif m.what not in (message.SUBMIT, message.ALLOC):
                 self._fail(refused)
         elif isinstance(m, message.NewRegion):
-            pending = self._requests.get(m.request)
-            if pending is None:
-                self._send(message.free(m.region))  # whoever asked for it has given up
-                os.close(_descriptor(control))
+            pending = self._whose(self._requests.get(m.request))
+            if pending is None or (pending.outcome is None and m.request not in self._requests):
+                self._once(self._socket.send, message.free(m.region))  # whoever asked for it has given up
             elif pending.outcome is None:
-                descriptor = _descriptor(control)
-                pending.outcome = Region(m.region, mmap.mmap(descriptor, m.nbytes))
-                os.close(descriptor)
+                pending.outcome = Region(m.region, mmap.mmap(_descriptor(control), m.nbytes))
+            self._once(os.close, _descriptor(control))
         elif isinstance(m, message.SharedLanes):
             if self._shared.outcome is None:
-                descriptor = _descriptor(control)
-                memory = memoryview(mmap.mmap(descriptor, m.nbytes))
+                memory = memoryview(mmap.mmap(_descriptor(control), m.nbytes))
                 place = self._welcome.outcome
                 assert isinstance(place, message.Welcome)
                 self._shared.outcome = Lanes(
                     memory, place.local_size, place.local_rank, self._socket.fileno(), _weakly(self._look)
                 )
-                os.close(descriptor)
+            self._once(os.close, _descriptor(control))
         elif isinstance(m, message.WakeUp):
             if self.lanes is not None:
                 self.lanes.ring()
@@ -469,9 +478,9 @@ class DaemonSession(Session):
 
     def _map_result(self, region: int, nbytes: int, control: Any) -> None:
         if region not in self._results:
-            descriptor = _descriptor(control)
-            self._results[region] = memoryview(mmap.mmap(descriptor, nbytes, mmap.MAP_SHARED, mmap.PROT_READ))
-            os.close(descriptor)  # last, for the sake of a second run
+            whole = mmap.mmap(_descriptor(control), nbytes, mmap.MAP_SHARED, mmap.PROT_READ)
+            self._results[region] = memoryview(whole)
+        self._once(os.close, _descriptor(control))
 
     # The arena's regions.
 
@@ -481,12 +490,16 @@ class DaemonSession(Session):
         try:
             self._socket.send(message.alloc(number, nbytes))
             region = self._await(pending)
+            assert isinstance(region, Region)
+            return region
         except OSError as e:
             raise self._lost(e) from None
+        except BaseException:
+            if isinstance(pending.outcome, Region):  # interrupted when it had come
+                self._shrink(pending.outcome)
+            raise
         finally:
             self._requests.pop(number, None)
-        assert isinstance(region, Region)
-        return region
 
     def _shrink(self, region: Region) -> None:
         region.close()

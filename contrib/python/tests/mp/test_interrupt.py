@@ -1,5 +1,7 @@
 """Run by every rank of a real job: where a Ctrl-C cuts a submission short on one rank, no result is wrong."""
 
+import gc
+import os
 import signal
 import sys
 import time
@@ -7,7 +9,7 @@ import time
 import torch
 
 import gorun.torch as hvd
-from gorun import basics
+from gorun import basics, constants, errors
 
 hvd.init()
 rank, size = hvd.rank(), hvd.size()
@@ -16,13 +18,13 @@ PARTS = ("arena.py", "world.py", "daemon.py", "message.py", "buckets.py", "reduc
 N = 1 << 10
 
 
-def struck(place, call):
+def struck(place, call, events=("call", "c_return")):
     """Call, with a KeyboardInterrupt at one of the places where Python may raise it; was there one?"""
     left, value = place, None
 
     def strike(frame, event, _):
         nonlocal left
-        if event in ("call", "c_return") and frame.f_code.co_filename.endswith(PARTS):
+        if event in events and frame.f_code.co_filename.endswith(PARTS):
             left -= 1
             if left == 0:
                 raise KeyboardInterrupt
@@ -91,6 +93,55 @@ def submission(some):
     return turn
 
 
+def read(place, call):
+    """Call, struck also where a function returns, and so is who then handles the message in hand again."""
+    events = ("call", "c_return", "return")
+    more, value = struck(place, call, events)
+    for again in range(1, 30 * more):
+        struck(again, world.session.news, events)
+    return more, value
+
+
+def gather(value):
+    block = world.session.alloc(4 * N)
+    block.view.cast("f")[:] = torch.full((N,), value).numpy()
+    return world.session.submit(constants.ALLGATHER, f"g{value}", constants.FLOAT32, (N,), block, None)
+
+
+def result(place):
+    """What an operation brought is given back once, and not before this rank is done with it."""
+    session, more, kept = world.session, False, None
+    first = gather(1.0)
+    if rank == 0:
+        more, kept = read(place, lambda: session.wait(first))
+    try:
+        kept = kept or session.wait(first)
+    except errors.InvalidArgument:
+        assert rank == 0, "nobody interrupted it"  # and here it had ended
+    others = [session.wait(gather(float(value))) for value in (2, 3)]
+    for value, one in enumerate((kept, *others), 1):
+        assert one is None or all(x == value for x in one.view.cast("f")), (value, place)
+        if one is not None:
+            one.release()
+    return more
+
+
+def region(place):
+    """Memory that came while it was interrupted is given back once."""
+    more = False
+    if rank == 0:
+        more, grown = read(place, lambda: world.session._grow(1 << 21))
+        if grown is not None:
+            world.session._shrink(grown)
+    hvd.barrier()
+    return more
+
+
+def descriptors():
+    gc.collect()
+    return sorted(os.listdir("/proc/self/fd"))
+
+
 net = torch.nn.Linear(16, 16, bias=False)
 optimizer = hvd.DistributedOptimizer(
     torch.optim.SGD(net.parameters(), lr=1.0), named_parameters=net.named_parameters(), op=hvd.Sum
@@ -134,6 +185,10 @@ def interrupted(*_):
 if size > 1:
     everywhere(submission(1))
     everywhere(submission(2))
+    everywhere(result)
+    before = descriptors()
+    everywhere(region)
+    assert descriptors() == before
     backward(1.0)
     optimizer.step()
     everywhere(step("backward"))
