@@ -16,7 +16,8 @@ import (
 // all agree. That host lets the channel wait, messages in order, until it has the group too (early). There is at
 // most one such group: the next one needs the late host.
 //
-// When a host carries out RemoveGroup it has heard everything that any host had to say about the group before. An
+// When a host carries out RemoveGroup it has heard everything that any host had to say about the group before: whoever has
+// submitted it can submit nothing more in the group, unless it fails. An
 // operation that a rank submitted before it removed the group, as all others did, has started by then, and ends as
 // usual; one that has not started never can, and fails. Parts that follow one that has started come later, on each host
 // when it has ended there, and all of them come: a group stays as long as there are such.
@@ -173,6 +174,16 @@ func (t *table) retire(g *group) {
 		t.standing = append(t.standing, standing{op: o, verdict: verdict{err: &Error{Code: CodeInvalid,
 			Text: fmt.Sprintf("%s %q: process set %d was removed before all its ranks submitted their parts", o.announced(), o.name, g.id)}}})
 	}
+}
+
+// removes reports whether a local rank has submitted that a group shall be removed, which is not over.
+func (t *table) removes(rank int, id uint32) bool {
+	o := t.ops[hash(0, groupsName)]
+	if o == nil {
+		return false
+	}
+	i := slices.Index(o.group.local(), rank)
+	return i >= 0 && o.have[i] && o.reqs[i].Kind == RemoveGroup && o.reqs[i].Root == int(id)
 }
 
 // promised reports whether all ranks submit their parts whatever becomes of the group.

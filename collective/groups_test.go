@@ -260,6 +260,38 @@ func TestRemoveGroup(t *testing.T) {
 	}
 }
 
+// Who has submitted that a group shall be removed can submit nothing more in it, unless the others want to remove another one:
+// hosts that have removed it would have to hear of that.
+func TestSubmitAfterRemoveGroup(t *testing.T) {
+	for _, l := range []layout{even(1, 3), {{0, 2}, {1}}} {
+		c := newCluster(t, l, 20, collective.Config{})
+		id, other := c.addGroup([]int{0, 1}), c.addGroup([]int{1, 2})
+		barrier := collective.Request{Kind: collective.Barrier, Name: "b", Group: id}
+		remove := func(id uint32) collective.Request {
+			return collective.Request{Kind: collective.RemoveGroup, Root: int(id)}
+		}
+		wrong := c.submit(0, remove(id))
+		if _, err := c.try(0, barrier); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("rank 0 has removed process set %d", id)) {
+			t.Errorf("%v: an operation after the removal: %v", l, err)
+		}
+		for _, p := range []*promise{wrong, c.submit(1, remove(other)), c.submit(2, remove(id))} {
+			if r := p.wait(); code(t, r.Err) != collective.CodeMismatch {
+				t.Errorf("%v: ranks remove different groups: %v", l, r.Err)
+			}
+		}
+		for _, p := range []*promise{c.submit(0, barrier), c.submit(1, barrier)} {
+			if r := p.wait(); r.Err != nil {
+				t.Errorf("%v: the group is not there any more: %v", l, r.Err)
+			}
+		}
+		late := c.submit(1, barrier)
+		c.removeGroup(id)
+		if r := late.wait(); r.Err == nil {
+			t.Errorf("%v: an operation ended well of which one rank took no part", l)
+		}
+	}
+}
+
 // A group with a rank that has left, after its host agreed to the group, refuses operations.
 func TestGroupOfLeavers(t *testing.T) {
 	c := newCluster(t, even(2, 1), 19, collective.Config{})

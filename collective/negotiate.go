@@ -79,6 +79,8 @@ func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
 	switch {
 	case g.removed && !g.owes[index][r.Name]:
 		return nil, verdict{}, refuse("%s %q: process set %d was removed", r.Kind, r.Name, g.id)
+	case g.id != 0 && t.removes(g.local()[index], g.id) && !g.owes[index][r.Name]:
+		return nil, verdict{}, refuse("%s %q: rank %d has removed process set %d", r.Kind, r.Name, g.local()[index], g.id)
 	case g.joined[index] && !g.owes[index][r.Name]:
 		return nil, verdict{}, refuse("%s %q: rank %d has joined, and can submit nothing until all ranks have", r.Kind, r.Name, g.local()[index])
 	case o == nil && len(g.gone) > 0:
