@@ -36,7 +36,7 @@ build:
 
 ## test: everything that must be good before a change goes in, and a list of what was skipped
 # What a machine cannot have is skipped with the reason; where CI is set, only what .ci/run cannot install may be.
-MAY_SKIP := no GPU that torch can use|make torch2|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|a part of make vm:
+MAY_SKIP := no GPU that torch can use|make torch2|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|a part of make vm:
 test: build
 	@rm -f build/skips
 	$(MAKE) lint unit python c lab vsphere

@@ -153,10 +153,22 @@ func (h hosted) Save(s authority.State) error {
 	if err == nil {
 		err = os.Rename(file.Name(), filepath.Join(dir, s.Job+".json"))
 	}
+	if err == nil {
+		err = syncDir(dir)
+	}
 	if err != nil {
 		return fail(err)
 	}
 	return nil
+}
+
+// syncDir has the disk know the names in a directory: a file that was renamed may have its former name after a loss of power.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // Lives implements standing.Heirs.

@@ -189,7 +189,7 @@ func (j Job) Output() string { return j.file("output") }
 
 func (j Job) file(name string) string { return filepath.Join(j.Dir, name) }
 
-// Save replaces the record in one step.
+// Save replaces the record in one step. It does not wait for the disk: launchers write down what they see, and must not stand still for that.
 func (j Job) Save(r Record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
