@@ -118,7 +118,7 @@ func explain(w io.Writer, err error) int {
 			return launcher.ExitUsage
 		}
 		hint(fmt.Sprintf("give the hosts more slots (-H %s:%d,…) or start fewer ranks (-np %d)", slots.Hosts[0].Name,
-			slots.Hosts[0].Slots+slots.NP-slots.Slots, slots.Slots))
+			max(slots.Hosts[0].Slots, 1)+slots.NP-slots.Slots, slots.Slots))
 		return launcher.ExitUsage
 	case errors.As(err, &usage):
 		report.Errorf("%v", usage)

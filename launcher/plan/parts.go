@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -14,14 +15,16 @@ type Part struct {
 }
 
 // PlaceParts places one program after the other by a policy. Slots that a host's list gives it are for all programs
-// together.
+// together; a number of ranks for each host, whatever its slots, is of each program.
 func PlaceParts(parts []Part, by Policy) (Placement, error) {
 	var all Placement
 	at := map[string]int{} // index of a host in all, by name
 	for i, part := range parts {
 		var left []hosts.Host
+		taken := 0
 		for _, h := range part.Hosts {
-			if j, known := at[h.Name]; known && h.Slots > 0 {
+			if j, known := at[h.Name]; known && h.Slots > 0 && by.PerHost == 0 {
+				taken += min(h.Slots, len(all.Hosts[j].Ranks))
 				h.Slots -= len(all.Hosts[j].Ranks)
 				if by.Oversubscribe {
 					h.Slots = max(h.Slots, 1)
@@ -36,6 +39,9 @@ func PlaceParts(parts []Part, by Policy) (Placement, error) {
 			return Placement{}, fmt.Errorf("place program %d: those before it have all slots of %s", i+1, namesOf(part.Hosts))
 		}
 		p, err := PlaceBy(left, part.Ranks, by)
+		if few, ok := errors.AsType[*SlotsError](err); ok && taken > 0 {
+			few.Hosts, few.Taken = part.Hosts, taken // what the user wrote
+		}
 		if err != nil {
 			return Placement{}, fmt.Errorf("program %d: %w", i+1, err)
 		}

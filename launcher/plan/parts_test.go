@@ -25,7 +25,11 @@ func TestPlaceParts(t *testing.T) {
 		{"1 a:2, 2 a:2 b:1", plan.Policy{MapByNode: true, RankByNode: true}, "a[0 1] b[2]"},
 		{"2 a:2, 1 a:2", plan.Policy{}, "place program 2: those before it have all slots of a"},
 		{"2 a:2, 2 a:2", plan.Policy{Oversubscribe: true}, "a[0 1 2 3]"},
-		{"1 a:2, 2 a:2", plan.Policy{}, "program 2: place ranks: -np 2 needs 2 slots, but a:1 has 1"},
+		{"1 a:2, 2 a:2", plan.Policy{}, "program 2: place ranks: -np 2 needs 2 slots, but a:2 has 2, of which programs before it take 1"},
+		{"1 a:1, 4 a:4", plan.Policy{}, "program 2: place ranks: -np 4 needs 4 slots, but a:4 has 4, of which programs before it take 1"},
+		{"2 a:2, 1 b, 4 a:2 b:2 c", plan.Policy{}, "program 3: place ranks: -np 4 needs 4 slots, but a:2,b:2,c:1 has 5, of which programs before it take 3"},
+		{"1 a:2, 3 b:2", plan.Policy{}, "program 2: place ranks: -np 3 needs 3 slots, but b:2 has 2"},
+		{"2 a:2, 2 a:2", plan.Policy{PerHost: 2}, "a[0 1 2 3]"},
 	} {
 		var parts []plan.Part
 		for text := range strings.SplitSeq(tt.parts, ", ") {

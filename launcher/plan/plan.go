@@ -32,7 +32,8 @@ type Host struct {
 
 // SlotsError says that the hosts have too little room.
 type SlotsError struct {
-	NP, Slots int
+	NP, Slots int // ranks, and slots that are left for them
+	Taken     int // slots of the hosts that programs before this one have
 	PerHost   int // what limits them, if not the hosts' slots
 	Hosts     []hosts.Host
 }
@@ -42,7 +43,11 @@ func (e *SlotsError) Error() string {
 	for _, h := range e.Hosts {
 		list = append(list, fmt.Sprintf("%s:%d", h.Name, max(h.Slots, 1)))
 	}
-	return fmt.Sprintf("place ranks: -np %d needs %d slots, but %s has %d", e.NP, e.NP, strings.Join(list, ","), e.Slots)
+	text := fmt.Sprintf("place ranks: -np %d needs %d slots, but %s has %d", e.NP, e.NP, strings.Join(list, ","), e.Slots+e.Taken)
+	if e.Taken > 0 {
+		text += fmt.Sprintf(", of which programs before it take %d", e.Taken)
+	}
+	return text
 }
 
 // Place deals np ranks to the hosts in their order; np 0 fills every slot. Hosts whose list does not
@@ -74,7 +79,7 @@ func PlaceBy(list []hosts.Host, np int, by Policy) (Placement, error) {
 	}
 	if np > total {
 		if !by.Oversubscribe {
-			return Placement{}, &SlotsError{np, total, by.PerHost, list}
+			return Placement{}, &SlotsError{NP: np, Slots: total, PerHost: by.PerHost, Hosts: list}
 		}
 		for i := 0; total < np; i, total = i+1, total+1 {
 			list[i%len(list)].Slots++
