@@ -165,9 +165,6 @@ func (w wishes) notes(c *cli.Context, programs []program) (notes []string) {
 	if idle := readBindingArgs(c).idle; len(idle) > 0 {
 		s.idle = append(s.idle, fmt.Sprintf("--binding-args %s (%s)", strings.Join(idle, " "), noMPI))
 	}
-	if note := s.note(); note != "" {
-		notes = append(notes, note)
-	}
 	if set, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok && len(w.gpus) > 0 && !c.Bool("env-none") {
 		notes = append(notes, fmt.Sprintf("gorun: --gpus chooses nothing for ranks on this machine: CUDA_VISIBLE_DEVICES=%s is set already", set))
 	}
@@ -175,6 +172,12 @@ func (w wishes) notes(c *cli.Context, programs []program) (notes []string) {
 		if note := mapNote(policy, w.bind); note != "" {
 			notes = append(notes, note)
 		}
+		if policy.RankWithin != "" {
+			s.idle = append(s.idle, fmt.Sprintf("--rank-by %s (within a host ranks are numbered as they are dealt)", policy.RankWithin))
+		}
+	}
+	if note := s.note(); note != "" {
+		notes = append(notes, note)
 	}
 	return append(notes, strayMPI(programs)...)
 }

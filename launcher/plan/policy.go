@@ -13,6 +13,7 @@ import (
 type Policy struct {
 	MapByNode     bool   // one rank to each host in turn, instead of filling the first
 	RankByNode    bool   // number ranks across the hosts, instead of host by host
+	RankWithin    string // across what of a host ranks are to be numbered: numa, …; "" for nothing. Nobody does
 	PerHost       int    // ranks on each host, whatever its slots; 0 for its slots
 	Oversubscribe bool   // more ranks than slots are no mistake
 	Cores         int    // that each rank is to have, 0 if nothing was said
@@ -62,7 +63,9 @@ func ParsePolicy(mapBy, rankBy string) (Policy, error) {
 	switch rankBy {
 	case "":
 		p.RankByNode = p.MapByNode
-	case "slot", "fill", "core", "hwthread", "numa", "socket", "package", "l1cache", "l2cache", "l3cache":
+	case "slot", "fill", "core", "hwthread":
+	case "numa", "socket", "package", "l1cache", "l2cache", "l3cache":
+		p.RankWithin = rankBy
 	case "node", "host", "span":
 		p.RankByNode = true
 	default:
