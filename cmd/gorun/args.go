@@ -98,21 +98,24 @@ func words(f cli.Flag) int {
 // completed is the flag of horovodrun whose name begins so, as its parser understands names that are not written out; "" if
 // there is none, or more than one.
 func completed(flags []cli.Flag, begun string) (full string) {
-	if begun == "" {
-		return ""
+	if names := begunBy(flags, begun); len(names) == 1 {
+		return names[0]
 	}
-	var found cli.Flag
+	return ""
+}
+
+// begunBy are the flags of horovodrun whose names begin so, each by one of its names.
+func begunBy(flags []cli.Flag, begun string) (names []string) {
+	if begun == "" {
+		return nil
+	}
+	var found []cli.Flag
 	for _, name := range horovodNames() {
-		f := findFlag(flags, name)
-		switch {
-		case f == nil || !strings.HasPrefix(name, begun) || f == found:
-		case found != nil:
-			return ""
-		default:
-			found, full = f, name
+		if f := findFlag(flags, name); f != nil && strings.HasPrefix(name, begun) && !slices.Contains(found, f) {
+			found, names = append(found, f), append(names, name)
 		}
 	}
-	return full
+	return names
 }
 
 // likeFlag is the name of a flag from which a mistyped one differs little, "" if there is none.

@@ -83,6 +83,9 @@ func explainFlag(flags []cli.Flag, hint string) cli.OnUsageErrorFunc {
 	return func(_ *cli.Context, err error, _ bool) error {
 		hint := hint
 		if name, ok := strings.CutPrefix(err.Error(), unknownFlag); ok {
+			if names := begunBy(flags, name); len(names) > 1 && calledHorovodrun(os.Args) {
+				return &usageError{fmt.Errorf("--%s is ambiguous", name), "write out which one is meant: --" + strings.Join(names, ", --")}
+			}
 			if meant := peerHint(name); meant != "" && findFlag(flags, "np") != nil {
 				hint = "instead of --" + name + " here: " + meant
 			} else if meant := likeFlag(flags, name); meant != "" {
