@@ -63,7 +63,7 @@ class Torch:
 
     def put(self, tensor: torch.Tensor, array: Any) -> None:
         """Copy a tensor to an array."""
-        array[...] = tensor.detach().cpu().numpy()
+        array[...] = tensor.detach().cpu().resolve_neg().numpy()  # z.conj().imag is negated when it is read
 
     def add(self, arrays: Any, by: float, like: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
         """Add arrays up."""

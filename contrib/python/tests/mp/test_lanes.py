@@ -6,9 +6,11 @@ import unittest
 from unittest import mock
 
 import numpy as np
+import torch
 
 import gorun
 import gorun.numpy as hvd
+import gorun.torch
 from gorun import basics
 from gorun.exceptions import HorovodInternalError
 
@@ -52,6 +54,15 @@ class Test(unittest.TestCase):
             x = np.full((4, 6), RANK + use, np.float64)[:, ::2]
             self.assertIs(hvd.allreduce_(x, name="strided", op=hvd.Average), x)
             self.assertEqual(x.tolist(), [[(SIZE - 1) / 2 + use] * 3] * 4)
+
+    def test_tensor_that_is_negated_when_read(self):
+        x = torch.tensor([complex(0, RANK + 1), 3j], dtype=torch.complex64).conj().imag
+        self.assertTrue(x.is_neg())
+        for use in range(3):
+            with self.subTest(use=use):
+                got = gorun.torch.allreduce(x, name="negated", op=hvd.Sum)
+                self.assertEqual(got.tolist(), [-SIZE * (SIZE + 1) / 2, -3.0 * SIZE])
+                self.assertIn("allreduce.negated", open_lanes())
 
     def test_other_tensors_under_the_name(self):
         for use in range(60):
