@@ -71,6 +71,10 @@ class _Future(torch.futures.Future):
         else:
             self.set_result(result)
 
+    def arrived(self) -> bool:
+        """Report whether there is nothing to wait for. Who brings it knows that alone."""
+        return self.done() or (not self._claim.locked() and self._world.poll(self._handle))
+
     def wait(self) -> Any:
         """Return the result, or raise what the operation failed with."""
         self.bring()
@@ -166,10 +170,10 @@ class _Works:
 class _Transfer(dist.Work):
     """A tensor on its way between two ranks. It is waited for by the one who asks: others may be later."""
 
-    def __init__(self, world: World, handle: int, under_way: set[_Transfer]) -> None:
+    def __init__(self, future: _Future, under_way: set[_Transfer]) -> None:
         super().__init__()
-        self._world = world
-        self._handle = handle
+        self._future = future
+        self._awaited = False  # by a thread of its own
         self._under_way = under_way
         under_way.add(self)
 
@@ -178,8 +182,19 @@ class _Transfer(dist.Work):
         if timeout:
             _in_time(self._arrives, timeout)
         self._under_way.discard(self)
-        self._world.synchronize(self._handle)
+        self._future.wait()
         return True
+
+    def get_future(self) -> torch.futures.Future:
+        """Return the future of the tensor."""
+        if not self._awaited:
+            self._awaited = True
+            threading.Thread(target=self._bring, name="gorun torch.distributed transfer", daemon=True).start()
+        return self._future
+
+    def _bring(self) -> None:
+        self._future.bring()
+        self._under_way.discard(self)
 
     def _arrives(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
@@ -191,7 +206,7 @@ class _Transfer(dist.Work):
 
     def is_completed(self) -> bool:
         """Report whether wait() would return at once."""
-        return self not in self._under_way or self._world.poll(self._handle)
+        return self._future.arrived()
 
 
 _NOTHING = _Nothing()
@@ -456,14 +471,14 @@ class ProcessGroup(dist.ProcessGroup):
         (tensor,) = _list(tensors)
         name = self._tagged(self.rank(), rank, tag)
         handle = collectives.send(_torch, tensor, self._job_rank(rank), name=name)
-        return _Transfer(self._world, handle, self._transfers)
+        return _Transfer(_Future(self._world, handle, [tensor]), self._transfers)
 
     def recv(self, tensors: Any, rank: int, tag: int = 0) -> dist.Work:
         """See torch.distributed.recv."""
         (tensor,) = _list(tensors)
         name = self._tagged(rank, self.rank(), tag)
         handle = collectives.recv(_torch, tensor, self._job_rank(rank), name=name)
-        return _Transfer(self._world, handle, self._transfers)
+        return _Transfer(_Future(self._world, handle, [tensor]), self._transfers)
 
     def recv_anysource(self, *_: Any) -> dist.Work:
         """Raise NotImplementedError."""

@@ -184,6 +184,11 @@ def check_transfers():
     for work in dist.batch_isend_irecv(operations):
         work.wait()
     assert t.tolist() == [right] * 5
+    t = torch.zeros(5)
+    coming = dist.irecv(t, left).get_future().then(lambda future: 2 * future.value()[0])
+    going = dist.isend(mine(rank, 5), right)
+    assert going.get_future().wait()[0][0].item() == rank and going.wait()
+    assert coming.wait().tolist() == [2 * left] * 5 and t.tolist() == [left] * 5
     if rank == 0:
         t = torch.zeros(1)
         waiting = dist.irecv(t, 1)
