@@ -153,11 +153,11 @@ func newJob(spec *Spec) (*job, error) {
 		var ranks []wire.Rank
 		for _, rank := range ph.Ranks {
 			r := spec.Placement.Ranks[rank]
-			program := spec.ProgramOf(rank)
+			number, program := spec.programOf(rank)
 			x := wire.Rank{Process: rank, Rank: rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize,
 				Env: append(spec.Placement.Env(rank, j.template.ID), program.Env...)}
 			if len(spec.Programs) > 1 {
-				x.Argv, x.Dir = program.Argv, program.Dir
+				x.Argv, x.Dir, x.Program = program.Argv, program.Dir, number
 			}
 			ranks = append(ranks, x)
 			j.hostOfRank[rank] = hid
@@ -172,14 +172,20 @@ func newJob(spec *Spec) (*job, error) {
 }
 
 // ProgramOf returns the program of a rank.
-func (s *Spec) ProgramOf(rank int) (p Program) {
-	for _, p = range s.Programs {
+func (s *Spec) ProgramOf(rank int) Program {
+	_, p := s.programOf(rank)
+	return p
+}
+
+// programOf returns the number of a rank's program, too.
+func (s *Spec) programOf(rank int) (number int, p Program) {
+	for number, p = range s.Programs {
 		if rank < p.Ranks {
 			break
 		}
 		rank -= p.Ranks
 	}
-	return p
+	return number, p
 }
 
 // towards names another host, so that a daemon can tell which of its addresses leads there.

@@ -17,7 +17,7 @@ func (d *daemon) openPMI(ctx context.Context) {
 	if d.roster.Epoch > 1 {
 		return // MPI's world never changes
 	}
-	cfg := pmi.Config{Job: d.job.ID, Size: d.roster.Size, Log: d.log,
+	cfg := pmi.Config{Job: d.job.ID, Size: d.roster.Size, Programs: map[int]int{}, Log: d.log,
 		Fence: func(number uint64, pairs map[string]string) {
 			d.out.Write(&wire.Fence{Number: number, Pairs: pairs})
 		},
@@ -37,6 +37,7 @@ func (d *daemon) openPMI(ctx context.Context) {
 	}
 	for _, r := range d.roster.Ranks {
 		cfg.Local = append(cfg.Local, r.Rank)
+		cfg.Programs[r.Rank] = r.Program
 	}
 	d.pmi = pmi.New(cfg)
 	if d.job.PMIPort {

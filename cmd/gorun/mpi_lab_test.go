@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,6 +63,15 @@ func TestMPICH(t *testing.T) {
 		r := c.gorun("-np", "2", "-H", "host1:1,host2:1", "--pmi-port", "--rank-wrapper", `sh -c 'exec 3>&-; exec "$@"' sh`, "env", "UCX_TLS=tcp,self", "timeout", "60", program, "ok")
 		if r.code != 0 || !strings.Contains(r.stdout, "rank 0 of 2 on host1: ") || !strings.Contains(r.stdout, "rank 1 of 2 on host2: ") {
 			t.Errorf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+		}
+	})
+	t.Run("two programs", func(t *testing.T) {
+		part := []string{"env", "UCX_TLS=tcp,self", "timeout", "60", program, "ok"}
+		r := c.gorun(slices.Concat([]string{"-H", "host1:2,host2:1", "-np", "1"}, part, []string{":", "-np", "2"}, part)...)
+		for rank, number := range []int{0, 1, 1} {
+			if line := fmt.Sprintf("rank %d of 3 on host%d: token %d, 0 wrong, program %d\n", rank, rank/2+1, []int{3, 1, 3}[rank], number); !strings.Contains(r.stdout, line) {
+				t.Errorf("exit code %d, no %q in\n%s\n%s", r.code, line, r.stdout, r.stderr)
+			}
 		}
 	})
 	for how, want := range map[string]struct {

@@ -62,9 +62,10 @@ type Rank struct {
 	LocalRank int      `msgpack:"local_rank"`
 	CrossRank int      `msgpack:"cross_rank"`
 	CrossSize int      `msgpack:"cross_size"`
-	Env       []string `msgpack:"env"`  // in addition to Job.Env; wins
-	Argv      []string `msgpack:"argv"` // in place of Job.Argv, if it runs another program than the others
-	Dir       string   `msgpack:"dir"`  // in place of Job.Dir
+	Env       []string `msgpack:"env"`     // in addition to Job.Env; wins
+	Argv      []string `msgpack:"argv"`    // in place of Job.Argv, if it runs another program than the others
+	Dir       string   `msgpack:"dir"`     // in place of Job.Dir
+	Program   int      `msgpack:"program"` // the number of that program among those of the job
 }
 
 // Ready is a daemon's answer to Job: where peers find it and what its host looks like.

@@ -23,7 +23,7 @@ static void leave(void) {
 }
 
 int main(int argc, char **argv) {
-	int rank, size, token = 0, length;
+	int rank, size, token = 0, length, known, *program;
 	char host[MPI_MAX_PROCESSOR_NAME];
 	const char *started = getenv("PMI_RANK"), *of = getenv("PMI_SIZE");
 	if (argc > 1 && !strcmp(argv[1], "early") && started && of && atoi(started) == atoi(of) - 1) return 0;
@@ -41,7 +41,8 @@ int main(int argc, char **argv) {
 	for (int i = 0; i < n; i++) v[i] = i + rank;
 	MPI_Allreduce(MPI_IN_PLACE, v, n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
 	for (int i = 0; i < n; i++) wrong += v[i] != (double)i * size + size * (size - 1) / 2;
-	printf("rank %d of %d on %s: token %d, %d wrong\n", rank, size, host, token, wrong);
+	MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_APPNUM, &program, &known);
+	printf("rank %d of %d on %s: token %d, %d wrong, program %d\n", rank, size, host, token, wrong, known ? *program : -1);
 	fflush(stdout);
 	if (rank == size - 1 && argc > 1 && !strcmp(argv[1], "abort")) MPI_Abort(MPI_COMM_WORLD, 7);
 	if (rank == size - 1 && argc > 1 && !strcmp(argv[1], "crash")) abort();

@@ -40,6 +40,8 @@ type Config struct {
 	Size  int     // of the world
 	Hosts [][]int // ranks by host, this one among them
 	Local []int   // ranks of this host
+	// Programs are the numbers of their programs, by rank; those that are not in it run the first one.
+	Programs map[int]int
 	// Fence takes what this host's ranks published since the last one, when all of them wait for it. Fences
 	// are counted from 1; the owner answers with Release when all hosts have arrived.
 	Fence func(number uint64, pairs map[string]string)
@@ -233,7 +235,7 @@ func (c *client) answer(req request) error {
 	case "get_maxes":
 		return c.reply("cmd=maxes kvsname_max=%d keylen_max=%d vallen_max=%d", maxName, maxKey, maxValue)
 	case "get_appnum":
-		return c.reply("cmd=appnum appnum=0")
+		return c.reply("cmd=appnum appnum=%d", s.cfg.Programs[c.rank])
 	case "get_my_kvsname":
 		return c.reply("cmd=my_kvsname kvsname=%s", s.space())
 	case "get_universe_size":

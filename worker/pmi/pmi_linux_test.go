@@ -68,7 +68,7 @@ func newCluster(t *testing.T, hosts ...[]int) *cluster {
 		size += len(ranks)
 	}
 	for _, ranks := range hosts {
-		c.servers = append(c.servers, pmi.New(pmi.Config{Job: "j", Size: size, Hosts: hosts, Local: ranks, Fence: c.fence,
+		c.servers = append(c.servers, pmi.New(pmi.Config{Job: "j", Size: size, Hosts: hosts, Local: ranks, Programs: map[int]int{1: 1}, Fence: c.fence,
 			Abort: func(rank, code int, message string) {
 				c.mu.Lock()
 				defer c.mu.Unlock()
@@ -208,7 +208,9 @@ func TestAbort(t *testing.T) {
 	c := newCluster(t, []int{0, 1})
 	r := c.connect(0, 1)
 	r.send("cmd=abort exitcode=7 message=out of luck")
-	r.ask("cmd=get_appnum")
+	if got := r.ask("cmd=get_appnum"); got != "cmd=appnum appnum=1" {
+		t.Errorf("asked for its program: %s", got)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.aborts) != 1 || c.aborts[0] != "rank 1: 7 out of luck" {
