@@ -118,8 +118,12 @@ func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiti
 	if err := wire.NewWriter(conn).Write(r); err != nil {
 		return nil, "", err
 	}
+	asked := false // whether we take the slots
 	for in := wire.NewReader(conn); ; {
 		msg, err := in.Read()
+		if err != nil && asked {
+			return nil, addr, nil // we said so too late
+		}
 		if err != nil {
 			return nil, "", broken(err)
 		}
@@ -129,6 +133,10 @@ func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiti
 				waiting(msg)
 			}
 		case *wire.Granted:
+			if asked = asked || msg.Ask; msg.Ask {
+				wire.NewWriter(conn).Write(&wire.Granted{}) // should it fail, so does reading
+				continue
+			}
 			return &grant{conn, in, *msg}, "", nil
 		case *wire.Elsewhere:
 			return nil, msg.Addr, nil

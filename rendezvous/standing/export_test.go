@@ -3,7 +3,14 @@ package standing
 import (
 	"errors"
 	"slices"
+	"time"
 )
+
+// Taking has a daemon wait for so long only until a launcher takes the slots that it waited for.
+func (c Config) Taking(d time.Duration) Config {
+	c.taking = d
+	return c
+}
 
 // Vanish ends a launcher's side as a kill does.
 func Vanish(s *Stream) {

@@ -3,6 +3,7 @@ package standing
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/hex"
@@ -69,6 +70,8 @@ type Config struct {
 	Log       *slog.Logger
 	// Ready hears once that this host takes jobs, and where its gossip is.
 	Ready func(gossip string)
+
+	taking time.Duration // how long a launcher that waited may leave its slots untaken, 0 for as long as any answer unread
 }
 
 // server is the state of one daemon.
@@ -100,6 +103,7 @@ type server struct {
 // closed.
 func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	defer cfg.Listener.Close()
+	cfg.taking = cmp.Or(cfg.taking, patience)
 	channel, err := cfg.Key.channel()
 	if err != nil {
 		return err
@@ -485,11 +489,14 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 		return
 	}
 	t := &ticket{request: *r, since: time.Now()}
-	gone := make(chan struct{})
+	takes, gone := make(chan struct{}), make(chan struct{})
 	var reading sync.WaitGroup
 	reading.Go(func() {
-		io.Copy(io.Discard, in) // it has nothing more to say
-		close(gone)
+		defer close(gone)
+		if _, err := wire.NewReader(in).Read(); err == nil {
+			close(takes)
+			io.Copy(io.Discard, in) // it has nothing more to say
+		}
 	})
 	defer reading.Wait()
 	defer conn.Close()
@@ -514,6 +521,7 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 	}
 	defer s.change(func() { s.queue.remove(t) })
 	said, told := "", []wire.Share(nil)
+	var late <-chan time.Time // of a launcher that is asked whether it takes the slots
 	for first := true; ; {
 		s.mu.Lock()
 		news, keeper, granted, shares, others, text := s.news, s.keeper, t.granted, t.shares, s.others(), ""
@@ -526,16 +534,25 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 			s.answer(conn, &wire.Elsewhere{Addr: keeper})
 			return
 		case granted && (first || !slices.Equal(shares, told)):
-			if first, told = false, shares; !s.answer(conn, &wire.Granted{Shares: shares, Others: others}) {
+			ask := said != "" && takes != nil // who waited may be stopped by now
+			if ask && late == nil {
+				late = time.After(s.cfg.taking)
+			}
+			if first, told = false, shares; !s.answer(conn, &wire.Granted{Shares: shares, Others: others, Ask: ask}) {
 				return
 			}
-		case text != said:
+		case !granted && text != said:
 			if said = text; !s.answer(conn, &wire.Queued{Text: text, Others: others}) {
 				return
 			}
 		}
 		select {
 		case <-news:
+		case <-takes:
+			first, takes, late = true, nil, nil
+		case <-late:
+			s.cfg.Log.Warn("slots go back: the launcher that waited for them does not answer; is it stopped?", "user", r.User, "program", r.Program)
+			return
 		case <-gone:
 			return
 		}

@@ -108,6 +108,11 @@ func start(t *testing.T, name string, slots int, join ...string) *member {
 
 func startAt(t *testing.T, addr, name string, slots int, join ...string) *member {
 	t.Helper()
+	return startWith(t, addr, standing.Config{Name: name, Slots: slots, Join: join})
+}
+
+func startWith(t *testing.T, addr string, cfg standing.Config) *member {
+	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -115,15 +120,17 @@ func startAt(t *testing.T, addr, name string, slots int, join ...string) *member
 	ctx, cancel := context.WithCancelCause(context.Background())
 	now, ready := make(chan struct{}), make(chan string, 1)
 	m := &member{t: t, addr: l.Addr().String(), stop: func() { cancel(nil) }, leave: func() { cancel(standing.ErrLeave) }, kill: sync.OnceFunc(func() { close(now) }), ended: make(chan struct{}), mark: fmt.Sprintf("%s-%d.", l.Addr(), os.Getpid())}
+	cfg.Key, cfg.Version, cfg.Listener, cfg.Bind, cfg.Address = key, "v", l, "127.0.0.1", "127.0.0.1"
+	cfg.Command = func() *exec.Cmd {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), fmt.Sprint("GORUN_TEST_JOB=", m.mark, m.started.Add(1)))
+		return cmd
+	}
+	cfg.Log = slog.New(slog.DiscardHandler)
+	cfg.Ready = func(gossip string) { ready <- gossip }
 	go func() {
 		defer close(m.ended)
-		if err := standing.Serve(ctx, now, standing.Config{Key: key, Name: name, Version: "v", Slots: slots, Listener: l, Bind: "127.0.0.1", Address: "127.0.0.1",
-			Join: join, Command: func() *exec.Cmd {
-				cmd := exec.Command(os.Args[0])
-				cmd.Env = append(os.Environ(), fmt.Sprint("GORUN_TEST_JOB=", m.mark, m.started.Add(1)))
-				return cmd
-			}, Log: slog.New(slog.DiscardHandler),
-			Ready: func(gossip string) { ready <- gossip }}); err != nil {
+		if err := standing.Serve(ctx, now, cfg); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -234,6 +241,44 @@ func TestJobs(t *testing.T) {
 	second := <-granted
 	defer second.Close()
 	s, err := second.Start(t.Context(), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo(t, s)
+	s.Close()
+}
+
+// TestStoppedWaiter: slots that a launcher waited for which is stopped go to the next, and it waits again when it goes on.
+func TestStoppedWaiter(t *testing.T) {
+	t.Parallel()
+	a := startWith(t, "127.0.0.1:0", standing.Config{Name: "a", Slots: 2}.Taking(2*time.Second))
+	first := a.reserve(2)
+	waiting, goOn := make(chan string, 10), make(chan struct{})
+	granted := make(chan *standing.Lease, 1)
+	go func() {
+		l, err := client.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 2}, func(text string) {
+			waiting <- text
+			<-goOn // it reads nothing: that is what others see of one that is stopped
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		granted <- l
+	}()
+	<-waiting
+	first.Close()
+	third := a.reserve(1)
+	close(goOn)
+	if text := <-waiting; text != "waits for 2 ranks; free are a:1" {
+		t.Errorf("when it goes on it hears: %s", text)
+	}
+	third.Close()
+	second := <-granted
+	if second == nil {
+		return
+	}
+	defer second.Close()
+	s, err := second.Start(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}

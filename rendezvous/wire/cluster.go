@@ -50,6 +50,9 @@ type Queued struct {
 type Granted struct {
 	Shares []Share  `msgpack:"shares"`
 	Others []string `msgpack:"others"` // where the cluster can be asked, should this daemon go
+	// Ask wants an empty Granted in answer, and only the next one without it gives the slots: a launcher that waited may
+	// have been stopped meanwhile. One that answers too late finds the connection closed, and asks anew.
+	Ask bool `msgpack:"ask"`
 }
 
 // Elsewhere names the daemon that keeps the queue.
