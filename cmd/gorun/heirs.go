@@ -182,11 +182,28 @@ func whyDeserted(of, left int) string {
 	return fmt.Sprintf("of %d hosts that decide who carries it on, %d can", of, left)
 }
 
-// Desert implements standing.Heirs. The job has a record here, as if its launcher had been here and had ended.
-func (h hosted) Desert(s authority.State, left int) error {
+// recordOf is the record of a job whose launcher is, or was, on another host.
+func recordOf(s authority.State) (jobs.Record, error) {
 	var from bequest
 	if err := json.Unmarshal(s.Value, &from); err != nil {
-		return fmt.Errorf("read what was left of the job: %w", err)
+		return jobs.Record{}, fmt.Errorf("read what was left of the job: %w", err)
+	}
+	r := jobs.Record{Name: from.Name, Started: from.Started, Authority: s.Job, Term: s.Term, Machine: s.Holder}
+	if from.Request != nil {
+		r.Program = from.Request.Program
+	}
+	for _, share := range from.Shares {
+		r.Hosts = append(r.Hosts, share.Host)
+		r.Ranks += share.Slots
+	}
+	return r, nil
+}
+
+// Desert implements standing.Heirs. The job has a record here, as if its launcher had been here and had ended.
+func (h hosted) Desert(s authority.State, left int) error {
+	r, err := recordOf(s)
+	if err != nil {
+		return err
 	}
 	store, all, err := recorded()
 	if err != nil {
@@ -195,22 +212,14 @@ func (h hosted) Desert(s authority.State, left int) error {
 	if slices.ContainsFunc(all, func(r jobs.Record) bool { return r.Authority == s.Job && r.Term >= s.Term }) {
 		return nil
 	}
-	why := whyDeserted(len(s.Electors), left)
-	r := jobs.Record{Name: from.Name, Started: from.Started, Ended: time.Now(), Code: launcher.ExitTransport, Authority: s.Job, Term: s.Term, Machine: h.name, Deserted: why}
-	if from.Request != nil {
-		r.Program = from.Request.Program
-	}
-	for _, share := range from.Shares {
-		r.Hosts = append(r.Hosts, share.Host)
-		r.Ranks += share.Slots
-	}
+	r.Ended, r.Code, r.Machine, r.Deserted = time.Now(), launcher.ExitTransport, h.name, whyDeserted(len(s.Electors), left)
 	job, lock, err := store.Create(r)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
 	text := fmt.Sprintf("gorun: error: %s: run: the launcher of job %s, which ran there, is gone, and with it the job: %s\n"+
-		"gorun: hint: what it wrote is on %[1]s; of a cluster of five hosts and more, two may be lost at once\n", s.Holder, from.Name, why)
+		"gorun: hint: what it wrote is on %[1]s; of a cluster of five hosts and more, two may be lost at once\n", s.Holder, r.Name, r.Deserted)
 	if err := os.WriteFile(job.Output(), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("keep output of the job: %w", err)
 	}

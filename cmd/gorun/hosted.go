@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -78,10 +79,18 @@ func (h hosted) command(r *wire.Detach) *exec.Cmd {
 }
 
 // List implements standing.Launchers.
-func (h hosted) List() (*wire.DetachedJobs, error) {
+func (h hosted) List(left []standing.Bequest) (*wire.DetachedJobs, error) {
 	_, all, err := recorded()
 	if err != nil {
 		return nil, err
+	}
+	for _, b := range left {
+		r, err := recordOf(b.State)
+		if err != nil {
+			return nil, err
+		}
+		r.State, r.Silent = jobs.Bereft, map[string]time.Time{r.Machine: b.Heard}
+		all = append(all, r)
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
@@ -166,12 +175,25 @@ func (r clusterRecord) number() string {
 	return name[strings.LastIndexByte(name, '/')+1:]
 }
 
+// sees is how well whoever wrote the record knows what became of the launcher.
+func (r clusterRecord) sees() int {
+	switch {
+	case r.State == jobs.Bereft:
+		return 0
+	case r.Deserted != "":
+		return 1
+	}
+	return 2
+}
+
 // latest leaves out launchers in whose place others have come, and what hosts say of one that they do not see, if others do: they
-// were cut off, or it is back.
+// were cut off, or it is back. Of those who may carry a job on, only the last that heard of its launcher counts.
 func latest(all []clusterRecord) []clusterRecord {
 	last := map[string]clusterRecord{}
 	for _, r := range all {
-		if x, known := last[r.Authority]; !known || r.Term > x.Term || r.Term == x.Term && x.Deserted != "" && r.Deserted == "" {
+		x, known := last[r.Authority]
+		same := cmp.Or(cmp.Compare(r.Term, x.Term), cmp.Compare(r.sees(), x.sees()), r.Silent[r.Machine].Compare(x.Silent[x.Machine]))
+		if !known || same > 0 {
 			last[r.Authority] = r
 		}
 	}
@@ -181,8 +203,14 @@ func latest(all []clusterRecord) []clusterRecord {
 	})
 }
 
-// detachedJobs asks all hosts for theirs, by the time of their start. Hosts that do not answer, silent, have none to show.
+// detachedJobs are those whose launchers can be reached.
 func detachedJobs(ctx context.Context, client standing.Client, members []wire.MemberState) (all []clusterRecord, silent []string) {
+	all, silent = allRecords(ctx, client, members)
+	return latest(slices.DeleteFunc(all, func(r clusterRecord) bool { return r.State == jobs.Bereft })), silent
+}
+
+// allRecords asks all hosts for theirs, by the time of their start. Hosts that do not answer, silent, have none to show.
+func allRecords(ctx context.Context, client standing.Client, members []wire.MemberState) (all []clusterRecord, silent []string) {
 	const atOnce = 16
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -206,7 +234,7 @@ func detachedJobs(ctx context.Context, client standing.Client, members []wire.Me
 	wg.Wait()
 	slices.SortFunc(all, func(a, b clusterRecord) int { return a.Started.Compare(b.Started) })
 	slices.Sort(silent)
-	return latest(all), silent
+	return all, silent
 }
 
 // detachedOn asks the daemon at addr for the detached jobs of its host.

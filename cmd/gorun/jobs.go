@@ -109,6 +109,8 @@ func standOf(r jobs.Record) string {
 		return "its launcher was killed"
 	case jobs.Moved:
 		return "another host carries it on"
+	case jobs.Bereft:
+		return fmt.Sprintf("no answer from its launcher on %s, heard last at %s; another host carries it on a --lease after that", clean(r.Machine), r.Silent[r.Machine].Local().Format(time.TimeOnly))
 	}
 	state := r.State
 	for _, host := range slices.Sorted(maps.Keys(r.Silent)) {

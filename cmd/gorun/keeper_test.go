@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/launcher/jobs"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
@@ -47,9 +49,10 @@ func standAlone(t *testing.T, key standing.Key, name string, heirs standing.Heir
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan string, 1), make(chan error, 1)
+	launchers, _ := heirs.(standing.Launchers)
 	go func() {
 		ended <- standing.Serve(ctx, nil, standing.Config{Key: key, Name: name, Version: version, Slots: 1, Listener: l, Bind: "127.0.0.1",
-			Address: "127.0.0.1", Join: join, Heirs: heirs, Command: func() *exec.Cmd { return exec.Command("cat") }, Log: slog.New(slog.DiscardHandler), Ready: func(gossip string) { ready <- gossip }})
+			Address: "127.0.0.1", Join: join, Heirs: heirs, Launchers: launchers, Command: func() *exec.Cmd { return exec.Command("cat") }, Log: slog.New(slog.DiscardHandler), Ready: func(gossip string) { ready <- gossip }})
 	}()
 	select {
 	case gossip = <-ready:
@@ -176,6 +179,72 @@ func TestNobodyKnowsBeforeTheWord(t *testing.T) {
 	began := time.Now()
 	if k.close(1); time.Since(began) > lastWord/2 || len(host.saved) > 0 {
 		t.Errorf("a job that has failed to start says so to its electors, for %v", time.Since(began))
+	}
+}
+
+// TestBereft: of a job whose launcher's host does not answer, gorun ps says what those say who may carry it on, the last of them that heard
+// it, until another launcher is there. Commands that are for a launcher do not take them for one.
+func TestBereft(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	key, err := standing.ParseKey([]byte(strings.Repeat("k", 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := func(name string) hosted { return hosted{hosting{name: name}, slog.New(slog.DiscardHandler)} }
+	a, join := standAlone(t, key, "a", host("a"))
+	b, _ := standAlone(t, key, "b", host("b"), join)
+	client := standing.Client{Key: key, Version: version}
+	members := []wire.MemberState{{Host: "a", Addr: a}, {Host: "b", Addr: b}, {Host: "gone", Addr: "127.0.0.1:1"}}
+	left := func(job string, code int, over bool) *wire.Keep {
+		text, err := json.Marshal(bequest{Name: "gone/7", Request: &wire.Detach{Program: "train.py"}, Shares: []wire.Share{{Host: "a", Slots: 2}, {Host: "gone", Slots: 1}}, Code: code})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &wire.Keep{Job: job, Term: 2, Seq: 1, Holder: "gone", Electors: []string{"gone", "a", "b"}, LeaseMS: 60000, Over: over, Value: text}
+	}
+	var texts []string
+	for _, to := range []struct {
+		addr string
+		keep *wire.Keep
+	}{{a, left("ab", 0, false)}, {b, left("ab", 0, false)}, {a, left("cd", 0, true)}} {
+		time.Sleep(1100 * time.Millisecond) // so that the seconds differ
+		before := time.Now().Truncate(time.Second)
+		if _, err := client.Keep(t.Context(), to.addr, to.keep); err != nil {
+			t.Fatal(err)
+		}
+		for at := before; to.addr == b && at.Before(time.Now()); at = at.Add(time.Second) {
+			texts = append(texts, "gone/7 train.py 3 [a gone]: no answer from its launcher on gone, heard last at "+at.Local().Format(time.TimeOnly)+"; another host carries it on a --lease after that")
+		}
+	}
+	shown := func() (out []string) {
+		t.Helper()
+		all, silent := allRecords(t.Context(), client, members)
+		if !slices.Equal(silent, []string{"gone"}) {
+			t.Errorf("%v do not answer", silent)
+		}
+		for _, r := range latest(all) {
+			out = append(out, fmt.Sprintf("%s %s %d %v: %s", r.name(), r.Program, r.Ranks, r.Hosts, r.stand()))
+		}
+		return out
+	}
+	if got := shown(); len(got) != 1 || !slices.Contains(texts, got[0]) {
+		t.Errorf("shown is %q, want one of %q", got, texts)
+	}
+	if all, _ := detachedJobs(t.Context(), client, members); len(all) > 0 {
+		t.Errorf("%+v can be reached", all)
+	}
+	// A host takes over, of which all know who have a store in common.
+	store, err := jobStore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, lock, err := store.Create(jobs.Record{Name: "gone/7", Program: "train.py", Authority: "ab", Term: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if got := shown(); len(got) != 1 || !strings.HasPrefix(got[0], "gone/7 train.py 0 []: running, on ") {
+		t.Errorf("shown is %q", got)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gorun/launcher/jobs"
 	"gorun/rendezvous/wire"
 )
 
@@ -52,8 +53,8 @@ func clusterJobs(c *cli.Context) (*wire.Jobs, []clusterRecord, error) {
 	if err != nil {
 		return nil, nil, explainCluster(addr, err)
 	}
-	detached, _ := detachedJobs(c.Context, client, jobs.Members)
-	return jobs, detached, nil
+	detached, _ := allRecords(c.Context, client, jobs.Members)
+	return jobs, latest(detached), nil
 }
 
 func showCluster(c *cli.Context, jobs *wire.Jobs, detached []clusterRecord) {
@@ -93,7 +94,7 @@ func showCluster(c *cli.Context, jobs *wire.Jobs, detached []clusterRecord) {
 
 // stand says where the launcher of a job is, if that is not where the job began.
 func (r clusterRecord) stand() string {
-	if r.Record.Name == "" {
+	if r.Record.Name == "" || r.State == jobs.Bereft {
 		return standOf(r.Record)
 	}
 	return standOf(r.Record) + ", on " + r.Host

@@ -45,7 +45,7 @@ type Record struct {
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended,omitzero"`
 	Code    int       `json:"code"`
-	State   string    `json:"state"` // running, ended, moved or lost; found out when it is read
+	State   string    `json:"state"` // running, ended, moved, lost or bereft; found out when it is read
 	// Silent are hosts of which nothing is heard while the job runs, with when they were last heard.
 	Silent map[string]time.Time `json:"silent,omitempty"`
 	// Apart are hosts that another one does not hear, although the launcher does.
@@ -62,8 +62,9 @@ type Record struct {
 const (
 	Running = "running"
 	Ended   = "ended"
-	Lost    = "lost"  // its launcher was killed, and with it the job, unless another carries it on
-	Moved   = "moved" // another launcher carries it on
+	Lost    = "lost"   // its launcher was killed, and with it the job, unless another carries it on
+	Moved   = "moved"  // another launcher carries it on
+	Bereft  = "bereft" // say those who may carry it on of a launcher whose host does not answer
 )
 
 // Store is the directory of all jobs of a user.

@@ -123,6 +123,9 @@ func NewElector(self string, saved State, now time.Duration) *Elector {
 // State is what is to be saved. Its slices are not changed in place.
 func (e *Elector) State() State { return e.state }
 
+// Heard is when the launcher was heard, or somebody was who may begin another one: that is in the future, to give it time.
+func (e *Elector) Heard() time.Duration { return e.heard }
+
 // Take is Step, and saves what is to be saved. If that fails nothing has happened: the elector goes on with what was saved before,
 // for it must not forget that, and has promised nothing.
 func (e *Elector) Take(now time.Duration, ev Event, save func(State) error) (Actions, error) {

@@ -8,14 +8,22 @@ import (
 	"sync"
 	"time"
 
+	"gorun/rendezvous/authority"
 	"gorun/rendezvous/wire"
 )
+
+// Bequest is what a host could carry a job on from.
+type Bequest struct {
+	authority.State
+	Heard time.Time // when its launcher was heard last
+}
 
 // Launchers runs the launchers of detached jobs on this host, so that they need nothing of the machine of their user.
 type Launchers interface {
 	// Start returns when the job runs or waits for slots, or has failed. The end of ctx ends it.
 	Start(ctx context.Context, r *wire.Detach) (*wire.Detached, error)
-	List() (*wire.DetachedJobs, error)
+	// List returns the jobs whose launchers are here, and of those that are on other hosts what was left here.
+	List(left []Bequest) (*wire.DetachedJobs, error)
 	// Open connects to a job's launcher or its output. Close ends a Read.
 	Open(r *wire.Reach) (io.ReadWriteCloser, error)
 }
@@ -59,7 +67,7 @@ func (s *server) listDetached(conn net.Conn) {
 		s.answer(conn, &wire.DetachedJobs{})
 		return
 	}
-	list, err := s.cfg.Launchers.List()
+	list, err := s.cfg.Launchers.List(s.bequests())
 	if err != nil {
 		s.refuse(conn, "", "%v", err)
 		return

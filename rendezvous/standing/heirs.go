@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,6 +70,18 @@ func (s *server) remember() error {
 
 func (s *server) newHeir(state authority.State) *heir {
 	return &heir{authority.NewElector(s.cfg.Name, state, s.now()), map[string]bool{}}
+}
+
+// bequests are those of jobs about which this host decides, and which have not ended.
+func (s *server) bequests() (out []Bequest) {
+	s.heirs.mu.Lock()
+	defer s.heirs.mu.Unlock()
+	for _, h := range s.heirs.jobs {
+		if state := h.State(); !state.Over && state.Value != nil && slices.Contains(state.Electors, s.cfg.Name) {
+			out = append(out, Bequest{state, time.Unix(0, s.born+int64(min(h.Heard(), s.now())))})
+		}
+	}
+	return out
 }
 
 // elect answers a launcher or a candidate.
