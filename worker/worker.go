@@ -123,6 +123,7 @@ func Run(ctx context.Context, cfg Config) error {
 	cancel()
 	err = errors.Join(err, d.close())
 	if !d.orphan {
+		d.lastComplaints()
 		d.out.Write(&wire.Done{Links: d.carried()})
 	}
 	return err
@@ -138,6 +139,9 @@ type daemon struct {
 	wg     sync.WaitGroup
 	log    *slog.Logger
 	repeat *cadence
+
+	complaints journal // what log says; nil if nobody wants to know
+	complained int     // lines of it that were told, or dropped after the most
 
 	job      *wire.Job
 	ready    *wire.Ready // as it was said
@@ -251,7 +255,7 @@ func (d *daemon) open(ctx context.Context) error {
 		return errors.New("check job: incomplete")
 	}
 	d.cfg.Tie.among(0, nil, d.lease())
-	d.log = slog.New(slog.DiscardHandler)
+	d.log = d.openJournal()
 	d.pids, d.started, d.dropped = map[int]int{}, map[int]bool{}, map[int]bool{}
 	d.running, d.leaving, d.gone, d.tokens = map[int]bool{}, map[int]*time.Timer{}, map[int]bool{}, map[int][32]byte{}
 	d.aborted = map[int]int{}
@@ -545,6 +549,8 @@ func (d *daemon) loop(ctx, work context.Context) {
 			d.exited(work, e)
 		case f := <-d.events:
 			f()
+		case line := <-d.complaints:
+			d.complain(line)
 		case <-d.repeat.C:
 			if d.machine.State() == epoch.Committed {
 				d.repeat.set(tickPeriod)
