@@ -164,7 +164,8 @@ func explainSSH(host string, err error) error {
 	return &HostError{Host: host, Step: step, Err: e.Err, Hint: e.Hint, Code: ExitTransport}
 }
 
-// ReadBinary returns a function that identifies an executable by its content, reading it once.
+// ReadBinary returns a function that identifies an executable by its content, reading it once. What takes its place afterwards is
+// not opened.
 func ReadBinary(path, platform string) func() (ssh.Binary, error) {
 	return sync.OnceValues(func() (ssh.Binary, error) {
 		f, err := os.Open(path)
@@ -172,12 +173,33 @@ func ReadBinary(path, platform string) func() (ssh.Binary, error) {
 			return ssh.Binary{}, fmt.Errorf("read binary: %w", err)
 		}
 		defer f.Close()
+		was, err := f.Stat()
+		if err != nil {
+			return ssh.Binary{}, fmt.Errorf("read binary: %w", err)
+		}
 		hash := sha256.New()
 		size, err := io.Copy(hash, f)
 		if err != nil {
 			return ssh.Binary{}, fmt.Errorf("read binary: %w", err)
 		}
 		return ssh.Binary{SHA256: hex.EncodeToString(hash.Sum(nil)), Size: size, Platform: platform,
-			Open: func() (io.ReadCloser, error) { return os.Open(path) }}, nil
+			Open: func() (io.ReadCloser, error) { return openSame(path, was) }}, nil
 	})
+}
+
+// openSame opens a file if it is still the one that it was.
+func openSame(path string, was os.FileInfo) (io.ReadCloser, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	is, err := f.Stat()
+	if err == nil && !(os.SameFile(is, was) && is.Size() == was.Size() && is.ModTime().Equal(was.ModTime())) {
+		err = fmt.Errorf("%s was replaced after gorun had begun: start gorun again", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }

@@ -10,7 +10,7 @@ import (
 // without the nonce.
 func FuzzMarkers(f *testing.F) {
 	f.Add("motd\r\n"+marker+" n READY\n", "n")
-	f.Add(marker+" x NEED 1\n"+marker+" n\n"+marker+" n FAIL hash /a b\n", "n")
+	f.Add(marker+" x NEED 1\n"+marker+" n\n"+marker+" n FAIL place /a b\n", "n")
 	f.Add(strings.Repeat("z", 5000)+marker+" n READY\n", "n")
 	f.Fuzz(func(t *testing.T, text, nonce string) {
 		verb, detail, err := nextMarker(bufio.NewReader(strings.NewReader(text)), nonce)

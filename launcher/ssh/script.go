@@ -15,7 +15,10 @@ import (
 // For the checksum openssl comes first: unlike most others it uses the processor's instructions for it, 20 ms instead of 150.
 //
 // A binary is trusted without being read again as long as it is not newer than the file "ok" beside it, which is written
-// once the hash has been checked: reading 15 MB costs more than everything else in a warm start.
+// once it is on disk: reading 18 MB costs more than everything else in a warm start. Nor is it read when ssh has just brought it,
+// whole, nor when the launcher says that it has done so for another login, unless one was there before and was damaged. To write it to disk may take longer than all the
+// rest, so the program does not wait: who sees to that and to "ok" is its child, and ends with it at the latest. Then the next
+// start finds a binary without "ok", and checks its hash, as it does with one that another host handed out.
 //
 // Places: the user's cache, then directories of our own in shared ones, which have to be ours and no links. An empty
 // file is run to see whether the place allows programs: execve accepts it (as a script) unless it is mounted noexec.
@@ -48,8 +51,9 @@ sum() {
 good() { case "$(sum "$1" 2>/dev/null)" in *@SHA@*) ;; *) false;; esac; };
 at() { d=$1; f=$1/@SHA@/gorun; k=$1/@SHA@/ok; };
 fresh() { [ -f "$k" ] && if [ "$f" -nt "$k" ]; then false; fi; };
-cached() { at "$1"; [ -O "$d" ] && [ -f "$f" ] && [ -x "$f" ] && { fresh || { good "$f" && : >"$k"; }; }; };
-p="@PLATFORM@"; m=$(uname -sm);
+there() { [ -f "$f" ] && [ -x "$f" ]; };
+cached() { at "$1"; [ -O "$d" ] && there && { fresh || { good "$f" && : >"$k"; } || { b=$f; false; }; }; };
+b=; p="@PLATFORM@"; m=$(uname -sm);
 case "$p" in ""|"$m") ;; *) say FAIL platform "$m"; exit 1;; esac;
 h=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/gorun;
 cached "$h" && run "$@";
@@ -61,8 +65,8 @@ o=$(umask); umask 077; t=; e=; i=;
 clean() { [ -z "$t" ] || rm -f "$t"; };
 trap clean 0; trap "exit 1" 1 2 13 15;
 if command -v gzip >/dev/null; then z=gz; else z=raw; fi;
-whole() { sync "$t" >/dev/null 2>&1 & good "$t" && wait; };
-keep() { mv -f "$t" "$f" && : >"$k" && { t=; umask "$o"; run "$@"; }; };
+safe() { sync "$f"; : >"$k"; };
+keep() { mv -f "$t" "$f" && { t=; safe </dev/null >/dev/null 2>&1 & umask "$o"; run "$@"; }; };
 get() {
   echo "$w" | python3 -c "import socket,sys,shutil;
     s=socket.create_connection((sys.argv[1],int(sys.argv[2])),3); s.settimeout(20);
@@ -86,15 +90,12 @@ for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   say NEED $z "$i";
   read -r n a q w || exit 1;
   case $n in
-  0) cached "$d" && { clean; umask "$o"; run "$@"; };;
-  from) get >"$t" 2>/dev/null && whole && keep "$@";;
+  0) if [ "$b" = "$f" ]; then cached "$d"; else there; fi && { clean; umask "$o"; run "$@"; };;
+  from) get >"$t" 2>/dev/null && good "$t" && keep "$@";;
   esac;
   case $n in 0|from) : >"$t"; say NEED $z; read -r n a || exit 1;; esac;
   case $z/$a in gz/) unpack >>"$t";; *) take >>"$t";; esac;
-  if [ $? -eq 0 ]; then
-    whole || { clean; say FAIL hash "$d"; exit 1; };
-    keep "$@";
-  fi;
+  if [ $? -eq 0 ] && [ "$(wc -c <"$t")" -eq @SIZE@ ]; then keep "$@"; fi;
   e="$e $d: cannot be written, full?;"; clean; t=;
   say AGAIN; grep -q @NONCE@ || exit 1;
 done;

@@ -280,7 +280,7 @@ type home struct {
 
 func newHome(t testing.TB) *home {
 	t.Helper()
-	h := &home{dir: t.TempDir(), notes: new(bytes.Buffer)}
+	h := &home{dir: hostHome(t), notes: new(bytes.Buffer)}
 	h.key = writeKey(t, filepath.Join(h.dir, ".ssh/id_ed25519"))
 	h.Config = ssh.Config{
 		Home: h.dir, SystemDir: filepath.Join(h.dir, "etc"), LocalUser: "tester", ConnectTimeout: 20 * time.Second,

@@ -53,7 +53,7 @@ func startSSHD(t testing.TB, allowed gossh.PublicKey, extra string) *sshd {
 			t.Fatal(err)
 		}
 	}
-	dir := t.TempDir()
+	dir := hostHome(t)
 	d := &sshd{home: filepath.Join(dir, "home")}
 	writeKey(t, filepath.Join(dir, "host_key"))
 	writeFile(t, filepath.Join(dir, "authorized_keys"), gossh.MarshalAuthorizedKey(allowed), 0o644)

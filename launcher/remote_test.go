@@ -1,0 +1,53 @@
+package launcher_test
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gorun/launcher"
+)
+
+// Hosts do not check what ssh brings them, so it has to be what was read.
+func TestReadBinary(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gorun")
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(path, "one")
+	b, err := launcher.ReadBinary(path, "Linux x86_64")()
+	const sha = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed" // of "one"
+	if err != nil || b.SHA256 != sha || b.Size != 3 || b.Platform != "Linux x86_64" {
+		t.Fatalf("got %+v, %v", b, err)
+	}
+	in, err := b.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if text, err := io.ReadAll(in); string(text) != "one" || err != nil {
+		t.Errorf("got %q, %v", text, err)
+	}
+
+	write(path+".new", "two")
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	const replaced = "was replaced after gorun had begun: start gorun again"
+	if _, err := b.Open(); err == nil || !strings.Contains(err.Error(), replaced) {
+		t.Errorf("replaced by another file: %v", err)
+	}
+	b, err = launcher.ReadBinary(path, "")()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(path, "three")
+	if _, err := b.Open(); err == nil || !strings.Contains(err.Error(), replaced) {
+		t.Errorf("written anew: %v", err)
+	}
+}
