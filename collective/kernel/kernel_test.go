@@ -117,7 +117,7 @@ func onAll(t *testing.T, f func(level string)) {
 func TestReduce(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	plans(func(p kernel.Plan) {
-		for _, scale := range [][2]float64{{1, 1}, {0.25, 1}, {1, 1. / 3}, {-1.7, 1e3}} {
+		for _, scale := range [][2]float64{{1, 1}, {0.25, 1}, {1, 1. / 3}, {-1.7, 1e3}, {0, 1}, {1, 0}} {
 			p.Pre, p.Post = scale[0], scale[1]
 			if p.Check() != nil {
 				continue
@@ -279,8 +279,10 @@ func TestCheck(t *testing.T) {
 		{kernel.Plan{Type: kernel.Complex128, Op: kernel.Min, Pre: 1, Post: 1}, "min is not defined for complex128"},
 		{kernel.Plan{Type: kernel.Bool, Op: kernel.Average, Pre: 1, Post: 0.5}, "average of bool cannot be scaled"},
 		{kernel.Plan{Type: kernel.Int32, Op: kernel.BitOr, Pre: 2, Post: 1}, "bitor of int32 cannot be scaled"},
-		{kernel.Plan{Type: kernel.Float32, Op: kernel.Sum, Pre: 0, Post: 1}, "scale factor 0"},
-		{kernel.Plan{Type: kernel.Float32, Op: kernel.Sum, Pre: 1}, "scale factor 0"},
+		{kernel.Plan{Type: kernel.Float32, Op: kernel.Sum, Pre: 0, Post: 1}, ""},
+		{kernel.Plan{Type: kernel.Int8, Op: kernel.Max, Pre: 1, Post: 0}, ""},
+		{kernel.Plan{Type: kernel.Bool, Op: kernel.Max, Pre: 1, Post: 0}, "max of bool cannot be scaled"},
+		{kernel.Plan{Type: kernel.Float32, Op: kernel.Sum, Pre: 1, Post: math.Inf(-1)}, "scale factor -Inf"},
 		{kernel.Plan{Type: kernel.Float32, Op: kernel.Sum, Pre: math.NaN(), Post: 1}, "scale factor NaN"},
 	} {
 		err := c.plan.Check()
@@ -294,7 +296,7 @@ func TestCheck(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	sum := kernel.Plan{Type: kernel.Float32, Op: kernel.Sum, Pre: 1, Post: 1}
 	for name, f := range map[string]func(){
-		"unchecked":     func() { kernel.Plan{Type: kernel.Float32, Op: kernel.Sum}.Reduce(nil, make([]byte, 4), nil) },
+		"unchecked":     func() { kernel.Plan{Type: kernel.Float32, Op: kernel.Adasum}.Reduce(nil, make([]byte, 4), nil) },
 		"no input":      func() { sum.Reduce([][]byte{make([]byte, 4)}, nil, nil) },
 		"short source":  func() { sum.Reduce([][]byte{make([]byte, 8)}, make([]byte, 8), [][]byte{make([]byte, 4)}) },
 		"short dst":     func() { sum.Reduce([][]byte{make([]byte, 4)}, make([]byte, 8), nil) },

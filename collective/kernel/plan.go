@@ -11,8 +11,7 @@ type Plan struct {
 	Type Type
 	// Op Average is computed as Sum: the caller folds 1/size into Post.
 	Op Op
-	// Pre scales every source, Post the result; 1 means no scaling. 0 is refused, because it is what a
-	// caller gets who forgot to set it.
+	// Pre scales every source, Post the result; 1 means no scaling, 0 makes zeros.
 	Pre, Post float64
 	// NonTemporal stores past the cache, where the CPU can. It pays for results much larger than the
 	// last-level cache that nobody reads soon: it saves reading each line before it is overwritten.
@@ -31,8 +30,8 @@ func (p Plan) Check() error {
 		return fmt.Errorf("reduce: %s is not defined for %s", p.Op, p.Type)
 	}
 	for _, by := range []float64{p.Pre, p.Post} {
-		if by == 0 || math.IsNaN(by) || math.IsInf(by, 0) {
-			return fmt.Errorf("reduce: scale factor %v is not a finite number other than 0", by)
+		if math.IsNaN(by) || math.IsInf(by, 0) {
+			return fmt.Errorf("reduce: scale factor %v is not a finite number", by)
 		}
 		if by != 1 && (p.Type == Bool || p.Op.bits()) {
 			return fmt.Errorf("reduce: %s of %s cannot be scaled", p.Op, p.Type)
@@ -100,7 +99,7 @@ const piece = 256 << 10
 // Its limit is memory: each input is read and each output written once, and without NonTemporal the CPU
 // also reads each output line; all sums stay in registers, whatever the number of inputs.
 func (p Plan) Reduce(dsts [][]byte, partial []byte, srcs [][]byte) {
-	if p.Pre == 0 || p.Post == 0 || !p.Op.valid(p.Type) {
+	if !p.Op.valid(p.Type) {
 		panic(fmt.Sprintf("kernel: reduce with an unchecked plan %+v", p))
 	}
 	n := p.length(dsts, partial, srcs)

@@ -78,8 +78,8 @@ type Operation struct {
 	Op      kernel.Op
 	Coding  kernel.Coding
 	Root    int
-	Pre     float64 // 0 is 1
-	Post    float64 // 0 is 1
+	Pre     float64 // 0, not set, is 1
+	Post    float64 // 0, not set, is 1
 	Shape   []int
 	Splits  []int
 	In, Out Piece

@@ -241,6 +241,14 @@ def _():
     assert hvd.allreduce(torch.tensor([7]), op=hvd.Sum, postscale_factor=0.5).tolist() == [7 * size // 2]
 
 
+@rule("scaling", "by 0 makes zeros")
+def _():
+    for factor in ("prescale_factor", "postscale_factor"):
+        for tensor in (mine(9), mine(5000), mine(9, dtype=torch.float16), torch.tensor([7, -7])):
+            for op in (hvd.Sum, hvd.Average):
+                same(hvd.allreduce(tensor, op=op, **{factor: 0.0}), torch.zeros_like(tensor))
+
+
 @rule("in place", "writes the argument and returns it")
 def _():
     x = mine(20)
