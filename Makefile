@@ -167,11 +167,11 @@ soak: build
 
 ## bench: gorun and its peers side by side on one host, a few sizes; a table in build/bench.md
 bench: build
-	$(PYTHON) -B contrib/bench/peers.py
+	$(PYTHON) -B contrib/bench/peers.py $(STOCK)
 
 ## bench-full: every size to 256 MiB, and lab hosts with and without a limit (needs root); an hour
 bench-full: build
-	$(PYTHON) -B contrib/bench/peers.py --lab 2 4 --mbit 0 1000 --end 268435456 --factor 4 --min-time 0.3 --large
+	$(PYTHON) -B contrib/bench/peers.py --lab 2 4 --mbit 0 1000 --end 268435456 --factor 4 --min-time 0.3 --large $(STOCK)
 
 ## bench-launch: launches of 2, 16 and 64 ranks by gorun, Open MPI and MPICH (needs root); a table in build/bench-launch.md
 bench-launch: build
@@ -191,6 +191,8 @@ rings:
 # Without HVD, build/horovod becomes a Python with Horovod 0.28.1 and its Gloo. That takes long, and needs
 # apt-get install cmake g++ libtorch-dev python3-dev python3-torch python3-venv
 HVD ?= build/horovod/bin/python
+# Stock Horovod is a peer of the benchmarks where it is there.
+STOCK = $(if $(wildcard build/horovod/ready)$(filter-out build/horovod/bin/python,$(HVD)),--horovod $(HVD))
 compat: build
 	@if $(HVD) -c 'import horovod.torch' 2>/dev/null || $(MAKE) build/horovod/ready; then \
 		$(PYTHON) -B contrib/bench/scripts.py --horovod $(HVD); \

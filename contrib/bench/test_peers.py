@@ -1,7 +1,13 @@
 """Tests of what the comparison computes; the programs it runs check their own results."""
 
+import os
+import re
+import shutil
+import subprocess
+import tempfile
 import time
 import unittest
+from pathlib import Path
 from unittest import mock
 
 import peers
@@ -32,6 +38,23 @@ class Test(unittest.TestCase):
                 self.assertIn("0.25", words)
                 self.assertRegex(words, "4[, ]64|-b 4 -e 64 -f 16")
                 self.assertEqual("host2" in words, bool(setting.hosts), words)
+
+    def test_make_bench_measures_the_horovod_that_is_there(self) -> None:
+        with tempfile.TemporaryDirectory() as root:
+            shutil.copy(programs.ROOT / "Makefile", root)
+
+            def horovods(*words: str) -> list[str]:
+                dry = ["make", "-n", "-C", root, "bench", "bench-full", "PYTHON=python", *words]
+                env = {"PATH": os.environ["PATH"]}  # without HVD, and the flags of a make around this
+                out = subprocess.run(dry, env=env, capture_output=True, text=True, check=True).stdout
+                return re.findall(r"peers\.py(?:.* --horovod (\S+))?", out)
+
+            self.assertEqual(horovods(), ["", ""])
+            self.assertEqual(horovods("HVD=/opt/python"), ["/opt/python"] * 2)
+            ready = Path(root, "build/horovod/ready")
+            ready.parent.mkdir(parents=True)
+            ready.touch()
+            self.assertEqual(horovods(), ["build/horovod/bin/python"] * 2)
 
     def test_medians(self) -> None:
         runs = [{4: {"p50_us": p50, "p99_us": 10 * p50, "wrong": 0}} for p50 in (9.0, 1.0, 2.0)]
