@@ -22,7 +22,7 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 		&cli.IntFlag{Name: "factor", Aliases: []string{"f"}, Value: 4, Usage: "each size is `N` times the one before"},
 		&cli.StringFlag{Name: "dtype", Value: "float32", Usage: "element `TYPE`: uint8 … int64, float16, bfloat16, float32, float64"},
 		&cli.StringFlag{Name: "op", Value: "sum", Usage: "`REDUCTION` of what is reduced: sum, prod, min, max, avg"},
-		&cli.IntFlag{Name: "iters", Usage: "run each size `N` times", DefaultText: "as min-time says"},
+		&cli.IntFlag{Name: "iters", Usage: "run each size `N` times; 0: as often as min-time says"},
 		&cli.DurationFlag{Name: "min-time", Value: 500 * time.Millisecond, Usage: "run each size for about this `TIME`, at least 5 times"},
 		&cli.BoolFlag{Name: "json", Usage: "print one JSON document instead of a table"},
 		&cli.StringFlag{Name: "rank", Usage: "be a rank that measures what `JSON` says", Hidden: true},
