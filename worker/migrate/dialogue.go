@@ -98,6 +98,7 @@ type Dialogue struct {
 	failures int
 	refusal  string // that was told
 	session  string
+	moved    time.Time // when vSphere told of a move: what the session was before is no longer true
 }
 
 // Next returns the command for vmtoolsd --cmd that is due now, or "" and how long there is none. Every command must
@@ -106,7 +107,7 @@ func (d *Dialogue) Next(now time.Time) (command string, wait time.Duration, even
 	switch op := d.op; {
 	case op == nil:
 	case now.After(op.deadline.Add(Forget)):
-		events = append(events, d.end("nothing was heard of its end"))
+		events = append(events, d.end(now, "nothing was heard of its end"))
 	case now.After(op.deadline.Add(Grace)) && !op.lasts:
 		op.lasts = true
 		events = append(events, Event{Kind: Lasts, Operation: op.id.String()})
@@ -258,10 +259,10 @@ func (d *Dialogue) happened(now time.Time, r reply) (events []Event, news bool) 
 			return nil, false
 		}
 		if d.late != nil {
-			events = append(events, d.miss("another one begins"))
+			events = append(events, d.miss(now, "another one begins"))
 		}
 		if d.op != nil {
-			events = append(events, d.end("another one begins"))
+			events = append(events, d.end(now, "another one begins"))
 		}
 		// An event may have waited in the queue for longer than vSphere did, if nobody looked for so long. When it was
 		// made is not asked: the clock of a machine may differ from its host's.
@@ -288,13 +289,13 @@ func (d *Dialogue) happened(now time.Time, r reply) (events []Event, news bool) 
 		d.acknowledge(r.Operation)
 	case "end":
 		if d.late != nil && d.late.Operation == r.Operation {
-			missed := d.miss("its end was there as well")
+			missed := d.miss(now, "its end was there as well")
 			events, _ = d.happened(now, r)
 			return append([]Event{missed}, events...), true
 		}
 		switch {
 		case d.op != nil && d.op.id == r.Operation:
-			e := d.end(status(r.Status))
+			e := d.end(now, status(r.Status))
 			if r.Status == "failure" {
 				e.Kind = Stays
 			}
@@ -303,6 +304,7 @@ func (d *Dialogue) happened(now time.Time, r reply) (events []Event, news bool) 
 			return nil, false
 		}
 		d.over = r.Operation
+		d.forgetSession(now)
 		return []Event{{Kind: Moved, Operation: r.Operation.String(), Text: "vSphere says so"}}, true
 	}
 	return nil, news
@@ -317,16 +319,18 @@ func (d *Dialogue) begin(now time.Time, r reply) Event {
 }
 
 // miss forgets an announcement that was read too late.
-func (d *Dialogue) miss(text string) Event {
+func (d *Dialogue) miss(now time.Time, text string) Event {
 	id := d.late.Operation
 	d.late = nil
+	d.forgetSession(now)
 	return Event{Kind: Missed, Operation: id.String(), Text: text}
 }
 
 // end is the end of the move that was announced.
-func (d *Dialogue) end(text string) Event {
+func (d *Dialogue) end(now time.Time, text string) Event {
 	id := d.op.id
 	d.over, d.op = id, nil
+	d.forgetSession(now)
 	kept := d.acks[:0]
 	for _, a := range d.acks {
 		if a != id {
@@ -361,23 +365,27 @@ func (d *Dialogue) Quiet(now time.Time) {
 	}
 }
 
-// Session takes the id of the guest's session, which is another one after a move.
-func (d *Dialogue) Session(id string) []Event {
+// Session takes the id of the guest's session, which is another one after a move, and when it was asked for.
+func (d *Dialogue) Session(asked time.Time, id string) []Event {
 	id = strings.TrimSpace(id)
-	former := d.session
 	switch {
-	case id == "" || id == former:
+	case id == "" || id == d.session || asked.Before(d.moved):
 		return nil
-	case former == "":
+	case d.session == "":
 		d.session = id
 		return nil
 	}
-	d.session = id
+	ev := Event{Kind: Moved, Text: "the session id changed"}
 	if d.op != nil {
-		return []Event{d.end("the session id changed")}
+		ev = d.end(asked, ev.Text)
 	}
-	return []Event{{Kind: Moved, Text: "the session id changed"}}
+	d.session = id
+	return []Event{ev}
 }
+
+// forgetSession is called when a move is over that vSphere told of: the id is another one now, and would end the next move
+// before it has begun.
+func (d *Dialogue) forgetSession(now time.Time) { d.session, d.moved = "", now }
 
 // WantsSession is true while the session id may tell what events do not.
 func (d *Dialogue) WantsSession() bool { return d.token == "" || d.op != nil || d.session == "" }

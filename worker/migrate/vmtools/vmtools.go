@@ -67,13 +67,14 @@ func Run(ctx context.Context, cfg Config) {
 	defer timer.Stop()
 	kept := token{path: cfg.Token}
 	defer kept.release()
-	handle(d.Session(session(ctx, toolbox))) // from here on it tells of moves
-	ids, looks, looked := make(chan string, 1), false, time.Now()
+	looked := time.Now()
+	handle(d.Session(looked, session(ctx, toolbox))) // from here on it tells of moves
+	ids, looks := make(chan string, 1), false
 	var looking sync.WaitGroup
 	defer looking.Wait()
 	for ctx.Err() == nil {
 		if d.WantsSession() && !looks && time.Since(looked) >= migrate.Idle {
-			looks = true
+			looks, looked = true, time.Now()
 			looking.Go(func() { ids <- session(ctx, toolbox) })
 		}
 		command, wait, events := d.Next(time.Now())
@@ -112,8 +113,8 @@ func Run(ctx context.Context, cfg Config) {
 				d.Quiet(time.Now())
 			}
 		case id := <-ids:
-			looks, looked = false, time.Now()
-			handle(d.Session(id))
+			looks = false
+			handle(d.Session(looked, id))
 		case <-ctx.Done():
 		}
 	}

@@ -146,6 +146,22 @@ func TestDialogue(t *testing.T) {
 	}
 }
 
+// TestTwoMoves: the session is another one after each move, by which nobody takes the next one for over.
+func TestTwoMoves(t *testing.T) {
+	m := newMachine(t, nil)
+	m.await(migrate.Registered)
+	for move, lasts := range []time.Duration{0, migrate.Idle + 2*migrate.Busy} {
+		m.happens(2*move, "start", "")
+		m.await(migrate.Starts)
+		m.await(migrate.Acknowledged)
+		time.Sleep(lasts) // the session is looked at
+		m.happens(2*move+1, "end", `,"opStatus":"success"`)
+		if ev := m.await(migrate.Ends); ev.Text != "success" {
+			t.Errorf("move %d ends with %+v", move, ev)
+		}
+	}
+}
+
 // TestSessionHangs: who asks for the session, and gets no answer, acknowledges a move all the same.
 func TestSessionHangs(t *testing.T) {
 	m := newMachine(t, map[string]string{"session": "abc"})
