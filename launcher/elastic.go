@@ -13,6 +13,7 @@ import (
 
 	"gorun/launcher/elastic"
 	"gorun/launcher/plan"
+	"gorun/launcher/ssh"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
@@ -189,20 +190,34 @@ func (j *job) discovered(list []elastic.Host) {
 	j.decide(elastic.Discovered{Hosts: list})
 }
 
-// startHost begins the conversation with a daemon, whose id is the next one.
+// startHost begins the conversation with a daemon, whose id is the next one, or that of one which was never up.
 func (j *job) startHost(s elastic.StartHost) {
-	if s.Host != len(j.hosts) {
-		panic(fmt.Sprintf("launcher: host id %d is given to host %d", s.Host, len(j.hosts)))
+	if s.Host < len(j.hosts) {
+		if !j.ended[s.Host] || j.ready[s.Host] != nil {
+			panic(fmt.Sprintf("launcher: host id %d is given again", s.Host))
+		}
+		delete(j.ended, s.Host)
+		delete(j.up, s.Host)
+		delete(j.silences.since, s.Host)
+		j.hosts[s.Host] = j.newHost(s.Host, s.Name)
+	} else {
+		j.addHost(s.Name)
 	}
-	j.converse(j.addHost(s.Name))
+	j.converse(j.hosts[s.Host])
 }
 
-// addHost adds a host of an elastic job, and what its daemon is told.
+// addHost adds a host of an elastic job.
 func (j *job) addHost(name string) *host {
-	h := newHost(len(j.hosts), name, j.spec, j.template)
+	h := j.newHost(len(j.hosts), name)
+	j.hosts = append(j.hosts, h)
+	return h
+}
+
+// newHost returns a host of an elastic job, with what its daemon is told.
+func (j *job) newHost(id int, name string) *host {
+	h := newHost(id, name, j.spec, j.template)
 	h.job.Slots, h.job.Elastic, h.job.Open = max(j.change.slots[name], 1), true, !j.change.config.Listed
 	h.job.Toward = j.toward(name)
-	j.hosts = append(j.hosts, h)
 	return h
 }
 
@@ -330,16 +345,23 @@ func (j *job) enter(w elastic.Roster) {
 	})
 }
 
-// lives tells of a host that is lost whether the machine is there, as far as is known: only its daemon has ended, or others do not hear it.
-func (h *host) lives() bool {
+// lostBy tells of a host that is lost what is known of its machine.
+func (h *host) lostBy(why string) elastic.HostLost {
+	ev := elastic.HostLost{Host: h.id, Reason: why}
 	switch d := h.daemon.Load(); {
+	case h.ownWord:
+		ev.Ended = true
 	case h.lostWhy != "":
-		return h.heardLast
-	case h.unreachable.Load() != nil || d == nil:
-		return false
+		ev.Alive = h.heardLast
+	case h.unreachable.Load() != nil:
+	case d != nil:
+		ev.Ended = d.Ended == nil || d.Ended()
+	case strings.HasPrefix(h.failure.Step, string(ssh.StepAuthenticate)) || strings.HasPrefix(h.failure.Step, string(ssh.StepHostKey)): // of a bastion, too
+		ev.Refused = true
 	default:
-		return d.Ended == nil || d.Ended()
+		ev.Alive = h.answered.Load()
 	}
+	return ev
 }
 
 // elasticEvent handles an event of a host of an elastic job.
@@ -348,7 +370,7 @@ func (j *job) elasticEvent(h *host, ev event) {
 	case done:
 		j.ended[h.id] = true
 		j.carried.add(last.Links)
-		j.decide(elastic.HostLost{Host: h.id, Reason: "it has ended", Alive: true})
+		j.decide(elastic.HostLost{Host: h.id, Reason: "it has ended", Ended: true})
 		return
 	case ev.err != nil:
 		j.ended[h.id] = true
@@ -369,7 +391,7 @@ func (j *job) elasticEvent(h *host, ev event) {
 			j.spec.Note("gorun: %s cannot be used: %s", h.name, why)
 			j.change.unmet[h.name] = append(j.change.unmet[h.name], why)
 		}
-		j.decide(elastic.HostLost{Host: h.id, Reason: why, Alive: h.lives()})
+		j.decide(h.lostBy(why))
 		return
 	}
 	switch msg := ev.msg.(type) {
@@ -414,7 +436,7 @@ func (j *job) elasticEvent(h *host, ev event) {
 			lost = j.hosts[msg.Peer]
 		}
 		if !j.stopping && !j.ended[lost.id] && lost.lostWhy == "" {
-			lost.lostWhy, lost.heardLast = msg.Text, j.hears(lost, time.Now())
+			lost.lostWhy, lost.heardLast, lost.ownWord = msg.Text, j.hears(lost, time.Now()), lost == h
 			lost.hangUp() // its conversation reports the loss
 		}
 	default:

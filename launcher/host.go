@@ -39,7 +39,8 @@ type host struct {
 	hangUp func()                      // ends the conversation
 	// Of an elastic job:
 	leaving   bool          // it was told to stop
-	lostWhy   string        // what others said about it
+	lostWhy   string        // what others said about it, or itself
+	ownWord   bool          // itself
 	heardLast bool          // by the launcher, then
 	failure   *HostError    // why its conversation ended
 	session   string        // by which another launcher can take it over

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -28,5 +29,60 @@ func TestUnmetHosts(t *testing.T) {
 	want := "gorun: a cannot be used: a: connect: no route; gorun: a cannot be used: a: connect: no answer; gorun: a is lost: a: connect: ready; gorun: a cannot be used: a: connect: no route"
 	if got := strings.Join(notes, "; "); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+// nowhere is a Dialer that reaches no host.
+type nowhere struct{}
+
+func (nowhere) Dial(_ context.Context, host string) (*Daemon, error) {
+	return nil, &HostError{Host: host, Step: "connect", Err: errors.New("no route")}
+}
+
+// TestTriedAgain: however often a host is tried that was never up, the job has one host of its number.
+func TestTriedAgain(t *testing.T) {
+	j, err := newJob(&Spec{Dial: nowhere{}, Note: func(string, ...any) {}, Elastic: &ElasticSpec{Policy: elastic.Policy{NP: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.change.tick.Stop()
+	j.talk = t.Context()
+	defer j.wg.Wait()
+	for range 3 {
+		j.startHost(elastic.StartHost{Host: 0, Name: "a"})
+		if len(j.hosts) != 1 || j.ended[0] {
+			t.Fatalf("%d hosts, of which the first has ended: %v", len(j.hosts), j.ended[0])
+		}
+		if j.handle(<-j.events); !j.ended[0] {
+			t.Fatal("it has not ended")
+		}
+	}
+}
+
+// TestLostBy: what is known of a host that is lost decides when it is tried again.
+func TestLostBy(t *testing.T) {
+	yes := func() bool { return true }
+	for name, tc := range map[string]struct {
+		how  func(h *host)
+		want elastic.HostLost
+	}{
+		"it does not answer":                   {func(h *host) { h.failure.Step = "connect" }, elastic.HostLost{}},
+		"it answers, and that is all":          {func(h *host) { h.failure.Step = "upload"; h.answered.Store(true) }, elastic.HostLost{Alive: true}},
+		"it does not let us in":                {func(h *host) { h.failure.Step = "authenticate"; h.answered.Store(true) }, elastic.HostLost{Refused: true}},
+		"a bastion does not let us in":         {func(h *host) { h.failure.Step = "authenticate (bastion b)" }, elastic.HostLost{Refused: true}},
+		"it is not the one that is known":      {func(h *host) { h.failure.Step = "host key" }, elastic.HostLost{Refused: true}},
+		"its daemon has ended":                 {func(h *host) { h.daemon.Store(&Daemon{Ended: yes}) }, elastic.HostLost{Ended: true}},
+		"its daemon cannot be reached":         {func(h *host) { h.daemon.Store(&Daemon{Ended: yes}); h.unreachable.Store(new(string)) }, elastic.HostLost{}},
+		"others do not hear it":                {func(h *host) { h.lostWhy, h.heardLast = "silent", true }, elastic.HostLost{Alive: true}},
+		"it says itself that it ends":          {func(h *host) { h.lostWhy, h.ownWord, h.heardLast = "stopped", true, true }, elastic.HostLost{Ended: true}},
+		"nobody hears it":                      {func(h *host) { h.lostWhy = "silent" }, elastic.HostLost{}},
+		"a connection ended, nobody knows how": {func(h *host) { h.daemon.Store(&Daemon{Ended: func() bool { return false }}) }, elastic.HostLost{}},
+	} {
+		h := &host{id: 3, failure: &HostError{}}
+		tc.how(h)
+		tc.want.Host, tc.want.Reason = 3, "why"
+		if got := h.lostBy("why"); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
 	}
 }

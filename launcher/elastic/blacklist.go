@@ -9,12 +9,15 @@ import (
 // was lost may be a machine that is being restarted, and one that was never up may still boot: both are tried again by
 // themselves, ever more rarely, as long as they are listed.
 const (
-	// tryFirst is after how long a host that did not start is tried again, tryMost what that grows to.
-	tryFirst, tryMost = time.Second, 30 * time.Second
-	// backFirst is the same for a host that was lost after it was up, and aliveFirst for one of which the machine is alive, so that
-	// what ended the daemon, or keeps it from its peers, is probably still there. Each return may disturb the job again: the time
-	// between two of them grows up to backMost.
-	backFirst, aliveFirst, backMost = time.Second, 30 * time.Second, time.Hour
+	// tryFirst is after how long a host that did not start is tried again, tryMost what that grows to: to ask whether somebody is there
+	// costs little, and it is to be used soon after it has booted. aliveMost is the same for one that was there.
+	tryFirst, tryMost, aliveMost = time.Second, 8 * time.Second, 30 * time.Second
+	// refusedFirst and refusedMost are for one that does not let us in: sshd and its guards lock out who comes too often.
+	refusedFirst, refusedMost = 30 * time.Second, 10 * time.Minute
+	// backFirst is the first time for a host that was lost after it was up, endedFirst for one of which only the daemon has ended, for it may
+	// be on its way down, and aliveFirst for one that is there, so that what keeps it from its peers probably is, too. Each return may disturb
+	// the job again: the time between two of them grows up to backMost.
+	backFirst, endedFirst, aliveFirst, backMost = time.Second, 5 * time.Second, 30 * time.Second, time.Hour
 	// steady is how long a host has to be up until its losses before that are forgotten.
 	steady = 10 * time.Minute
 )
@@ -47,13 +50,20 @@ func (b *ban) fail(now, first, most time.Duration, jitter func() float64) {
 }
 
 // bar keeps a host that was lost, or did not start, from being used for a while, and tells when it is tried again.
-func (m *Machine) bar(d *daemon, unmet, alive bool) {
+func (m *Machine) bar(d *daemon, unmet bool, ev HostLost) {
 	s := d.site
 	b := &s.lost
 	switch {
 	case unmet:
+		first, most := tryFirst, tryMost
+		switch {
+		case ev.Refused:
+			first, most = refusedFirst, refusedMost
+		case ev.Alive || ev.Ended:
+			most = aliveMost
+		}
 		b = &s.unmet
-		b.fail(m.now, tryFirst, tryMost, m.cfg.Jitter)
+		b.fail(m.now, first, most, m.cfg.Jitter)
 		if b.failures > 1 || s.lost.failures > 0 {
 			return // it was told
 		}
@@ -64,7 +74,10 @@ func (m *Machine) bar(d *daemon, unmet, alive bool) {
 			*b = ban{}
 		}
 		first := backFirst
-		if alive {
+		switch {
+		case ev.Ended:
+			first = endedFirst
+		case ev.Alive:
 			first = aliveFirst
 		}
 		b.fail(m.now, first, backMost, m.cfg.Jitter)

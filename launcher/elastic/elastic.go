@@ -11,7 +11,7 @@
 // It begins with Discovered, and Tick comes about once a second. A job of fixed size is the same machine
 // with the policy Fixed(np): the first failure ends it.
 //
-// A process is known by its number, which is never used again; a daemon by its host id, likewise. A
+// A process is known by its number, which is never used again; a daemon by its host id, likewise if it was ever up. A
 // roster is declarative: what it lists shall run, what it does not list shall stop. Every roster has a
 // greater epoch than all before it. This package alone numbers processes, hosts and epochs.
 //
@@ -55,7 +55,9 @@ type HostUp struct{ Host int }
 type HostLost struct {
 	Host   int
 	Reason string
-	Alive  bool // the machine itself is there: only its daemon has ended, or the way to other hosts is broken
+	// What is known of the machine, at most one of these: only its daemon has ended, as when it is shut down; it is there all the same, and
+	// what keeps it from other hosts, or its daemon from starting, probably as well; it does not let us in.
+	Ended, Alive, Refused bool
 }
 
 // Exited says that a process has ended, or could not be started. Code is 128+n after signal n.

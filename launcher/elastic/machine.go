@@ -41,6 +41,7 @@ type site struct {
 	slots  int          // 0 when it is not listed
 	born   int64        // as discovered last
 	daemon *daemon      // that has not ended
+	never  *daemon      // that has, and was never up: nobody has heard of it, so its id is given again
 	met    bool         // it was up before
 	lost   ban          // since it was up
 	unmet  ban          // since it could not be reached, or begun
@@ -200,11 +201,14 @@ func (m *Machine) hostLost(d *daemon, ev HostLost) {
 		p.exited = true
 	}
 	clear(d.used)
+	if unmet {
+		d.site.never = d
+	}
 	if asked {
 		return
 	}
 	if d.born == d.site.born && m.cfg.OnFailure != EndJob {
-		m.bar(d, unmet, ev.Alive)
+		m.bar(d, unmet, ev)
 	}
 	if d.member || m.cfg.OnFailure == EndJob {
 		d.member = false
@@ -279,8 +283,11 @@ func (m *Machine) startHosts() {
 			usable = usable || !s.failed[slot].holds(m.now)
 		}
 		if usable {
-			s.daemon = &daemon{id: len(m.daemons), site: s, born: s.born, used: map[int]*process{}}
-			m.daemons = append(m.daemons, s.daemon)
+			if s.daemon, s.never = s.never, nil; s.daemon == nil {
+				s.daemon = &daemon{id: len(m.daemons), site: s, used: map[int]*process{}}
+				m.daemons = append(m.daemons, s.daemon)
+			}
+			s.daemon.state, s.daemon.born = starting, s.born
 			m.emit(StartHost{s.daemon.id, s.name})
 		}
 	}

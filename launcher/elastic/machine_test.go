@@ -460,25 +460,43 @@ func snapshotOf(t *testing.T, m *e.Machine) []byte {
 	return text
 }
 
-// TestListedTooEarly: a host that is listed before it can be reached is tried again, ever more rarely, for it has failed nothing. That
-// is told once. A list that never changes is treated alike.
+// TestListedTooEarly: a host that is listed before it can be reached is tried again, ever more rarely, for it has failed nothing, and the
+// more rarely if it is there, or does not let us in; all of these tries have one id, of which nobody has heard. That is told once. A list
+// that never changes is treated alike.
 func TestListedTooEarly(t *testing.T) {
 	for _, p := range []e.Policy{{NP: 1, ResetLimit: -1}, {NP: 1, ResetLimit: -1, Listed: true}, {NP: 1, ResetLimit: -1, CooldownMin: time.Hour, CooldownMax: time.Hour}} {
-		j := newJob(t, e.Config{Policy: p})
-		j.expect("start 0 a; start 1 b", hosts("a b", 1))
-		j.expect("note; epoch 1: 0@0.0", e.HostUp{Host: 0}, e.HostLost{Host: 1, Reason: "no route"})
-		j.expect("", e.Committed{Host: 0, Epoch: 1})
-		for id := 2; id < 12; id++ {
-			after := min(time.Second<<(id-2), 30*time.Second)
-			j.now += after - 1
-			j.expect("", e.Tick{})
-			j.now++
-			j.expect(fmt.Sprintf("start %d b", id), e.Tick{})
-			j.expect("", e.HostLost{Host: id, Reason: "no route"})
+		for _, tc := range []struct {
+			lost        e.HostLost
+			first, most time.Duration
+		}{
+			{e.HostLost{}, time.Second, 8 * time.Second},
+			{e.HostLost{Alive: true}, time.Second, 30 * time.Second},
+			{e.HostLost{Ended: true}, time.Second, 30 * time.Second},
+			{e.HostLost{Refused: true}, 30 * time.Second, 10 * time.Minute},
+		} {
+			j := newJob(t, e.Config{Policy: p})
+			j.expect("start 0 a; start 1 b", hosts("a b", 1))
+			lost := tc.lost
+			lost.Host, lost.Reason = 1, "no route"
+			j.expect("note; epoch 1: 0@0.0", e.HostUp{Host: 0}, lost)
+			j.expect("", e.Committed{Host: 0, Epoch: 1})
+			for n := range 10 {
+				j.now += min(tc.first<<n, tc.most) - 1
+				j.expect("", e.Tick{})
+				j.now++
+				j.expect("start 1 b", e.Tick{})
+				j.expect("", lost)
+			}
+			j.now += tc.most
+			j.expect("start 1 b", e.Tick{})
+			j.expect("news 1 added=true removed=false", e.HostUp{Host: 1})
+			// It has been up: whoever has heard of it by this number is not to take another one for it.
+			if p.CooldownMin == 0 {
+				j.expect("note", e.HostLost{Host: 1, Reason: "no word"})
+				j.now += time.Second
+				j.expect("start 2 b", e.Tick{})
+			}
 		}
-		j.now += 30 * time.Second
-		j.expect("start 12 b", e.Tick{})
-		j.expect("news 1 added=true removed=false", e.HostUp{Host: 12})
 	}
 }
 
@@ -490,16 +508,18 @@ func TestLostHostReturns(t *testing.T) {
 	j.expect("epoch 1: 0@0.0 1@1.0", e.HostUp{Host: 0}, e.HostUp{Host: 1})
 	j.expect("", e.Committed{Host: 0, Epoch: 1})
 	id := 1
-	lost := func(alive bool, after time.Duration) {
+	gone, ended, alive := e.HostLost{}, e.HostLost{Ended: true}, e.HostLost{Alive: true}
+	lost := func(how e.HostLost, after time.Duration) {
 		t.Helper()
-		j.m.Step(j.now, e.HostLost{Host: id, Reason: "no word", Alive: alive})
+		how.Host, how.Reason = id, "no word"
+		j.m.Step(j.now, how)
 		j.now += after - 1
 		j.expect("", e.Tick{})
 		j.now++
 		id++
 		j.expect(fmt.Sprintf("start %d b", id), e.Tick{})
 	}
-	lost(false, time.Second)
+	lost(gone, time.Second)
 	j.expect("", e.Committed{Host: 0, Epoch: 2})
 	j.expect("news 1 added=true removed=false", e.HostUp{Host: id})
 	j.expect("epoch 3: 0@0.0 2@2.0", e.Rejoining{Process: 0, Epoch: 2})
@@ -511,17 +531,17 @@ func TestLostHostReturns(t *testing.T) {
 	j.expect("epoch 1: 0@0.0 1@1.0", e.HostUp{Host: 0}, e.HostUp{Host: 1})
 	j.expect("", e.Committed{Host: 0, Epoch: 1})
 	id = 1
-	lost(false, time.Second)
+	lost(gone, time.Second)
 	j.expect("", e.Committed{Host: 0, Epoch: 2})
 	for _, again := range []struct {
 		up    time.Duration
-		alive bool
+		how   e.HostLost
 		after time.Duration
-	}{{0, false, 2 * time.Second}, {9 * time.Minute, false, 4 * time.Second}, {0, true, 4 * time.Minute}, {0, false, 16 * time.Second}, {10 * time.Minute, false, time.Second},
-		{10 * time.Minute, true, 30 * time.Second}} {
+	}{{0, gone, 2 * time.Second}, {9 * time.Minute, gone, 4 * time.Second}, {0, alive, 4 * time.Minute}, {0, gone, 16 * time.Second}, {10 * time.Minute, gone, time.Second},
+		{10 * time.Minute, alive, 30 * time.Second}, {10 * time.Minute, ended, 5 * time.Second}, {0, ended, 10 * time.Second}} {
 		j.expect("", e.HostUp{Host: id})
 		j.now += again.up
-		lost(again.alive, again.after)
+		lost(again.how, again.after)
 	}
 	for range 20 {
 		j.m.Step(j.now, e.HostUp{Host: id})
@@ -531,7 +551,7 @@ func TestLostHostReturns(t *testing.T) {
 		j.m.Step(j.now, e.Tick{})
 	}
 	j.expect("", e.HostUp{Host: id})
-	lost(false, time.Hour)
+	lost(gone, time.Hour)
 }
 
 // TestTooFewToBegin: that slots are missing for the first world is told once, when no host is on its way that may have them.

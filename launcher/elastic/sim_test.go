@@ -137,17 +137,19 @@ func (s *sim) act(a elastic.Action) {
 	}
 	switch a := a.(type) {
 	case elastic.StartHost:
-		if a.Host != len(s.hosts) {
-			s.fail("host id %d, expected %d", a.Host, len(s.hosts))
+		if a.Host == len(s.hosts) {
+			s.hosts = append(s.hosts, nil)
+		} else if h := s.hosts[a.Host]; h.alive || h.met || h.unwanted || h.name != a.Name || len(h.out) > 0 {
+			s.fail("host id %d of %s is given to %s", a.Host, h.name, a.Name)
 		}
 		for _, h := range s.hosts {
-			if h.name == a.Name && h.alive {
+			if h != nil && h.name == a.Name && h.alive {
 				s.fail("two daemons on %s", a.Name)
 			}
 		}
 		s.barredFor(a.Name, "host")
 		s.barredFor(a.Name+"?", "host")
-		s.hosts = append(s.hosts, &simHost{id: a.Host, name: a.Name})
+		s.hosts[a.Host] = &simHost{id: a.Host, name: a.Name}
 	case elastic.DropHost:
 		s.hosts[a.Host].unwanted = true
 		s.hosts[a.Host].in = append(s.hosts[a.Host].in, a)
@@ -371,7 +373,8 @@ func (s *sim) gone(h *simHost, reason string) {
 			p.running, p.ended, p.world = false, true, 0
 		}
 	}
-	h.out = append(h.out, elastic.HostLost{Host: h.id, Reason: reason, Alive: s.rng.IntN(3) == 0})
+	known := s.rng.IntN(6)
+	h.out = append(h.out, elastic.HostLost{Host: h.id, Reason: reason, Ended: known == 0, Alive: known == 1, Refused: known == 2})
 }
 
 func (s *sim) exit(p *simProc, code int) {
@@ -463,13 +466,23 @@ func (s *sim) learn(h *simHost, ev elastic.Event) {
 		case h.unwanted:
 		case !h.met: // it has failed nothing
 			s.tries[h.name]++
-			s.barred[h.name+"?"] = s.now + min(time.Second<<(s.tries[h.name]-1), 30*time.Second)
+			first, most := time.Second, 8*time.Second
+			switch {
+			case ev.Refused:
+				first, most = 30*time.Second, 10*time.Minute
+			case ev.Alive || ev.Ended:
+				most = 30 * time.Second
+			}
+			s.barred[h.name+"?"] = s.now + min(first<<(s.tries[h.name]-1), most)
 		case s.policy.CooldownMin == 0:
 			if s.counts[h.name]++; s.now-h.since >= 10*time.Minute {
 				s.counts[h.name] = 1
 			}
 			first := time.Second
-			if ev.Alive {
+			switch {
+			case ev.Ended:
+				first = 5 * time.Second
+			case ev.Alive:
 				first = 30 * time.Second
 			}
 			s.barred[h.name] = s.now + min(first<<(s.counts[h.name]-1), time.Hour)
