@@ -36,7 +36,7 @@ func TestStall(t *testing.T) {
 		t.Fatal(err)
 	}
 	waits := `gorun: stall: allreduce "allreduce.late" waits for rank 3 on host2 since `
-	c.await("report of the stall", func() bool { return watched.count(waits) == 1 })
+	c.await("report of the stall", func() bool { return watched.count(waits) > 0 })
 	if _, err := c.Host(2).Exec(t.Context(), "touch", file); err != nil {
 		t.Fatal(err)
 	}

@@ -145,7 +145,7 @@ func TestTakeoverOfFixed(t *testing.T) {
 func TestDeserted(t *testing.T) {
 	const chatty = "import time\nwhile True:\n    print(\"chatty\", flush=True)\n    time.sleep(0.1)"
 	s := newLasting(t, 3)
-	j := s.detach("--lease", "3", "--min-np", "1", "--max-np", "3", "-ppn", "1", python, "-c", chatty)
+	j := s.detach("--lease", "3", "-np", "3", "--min-np", "1", "-ppn", "1", python, "-c", chatty)
 	j.awaitLogs(`chatty`)
 	attached, _, said := s.command("attach", "--cluster", "host3", "--cluster-key-file", "/root/.ssh/key", j.name)
 	seen := &record{}
@@ -156,7 +156,7 @@ func TestDeserted(t *testing.T) {
 	t.Cleanup(func() { attached.Process.Kill(); attached.Wait() }) // whatever comes
 	j.await("output for who looks on", func() bool { return seen.has(`chatty`) })
 	s.args[1] = "host3"
-	left := s.detach("--lease", "3", "--min-np", "1", "--max-np", "3", "-ppn", "1", python, "-c", chatty) // with its launcher where somebody is left
+	left := s.detach("--lease", "3", "-np", "3", "--min-np", "1", "-ppn", "1", python, "-c", chatty) // with its launcher where somebody is left
 	left.awaitLogs(`chatty`)
 	j.powerOff(1)
 	j.powerOff(0)
