@@ -134,6 +134,12 @@ func (t *table) standIn(o *op) bool {
 	return true
 }
 
+// stoodIn reports whether this host has spoken, or will when a pause ends, for local ranks that had joined: a part that
+// one of them submits now is for the next use of the name.
+func (o *op) stoodIn() bool {
+	return o.votes[o.group.self].set || o.held && o.lacking()
+}
+
 // early is a part for the next use of a name.
 type early struct {
 	index int

@@ -93,8 +93,7 @@ func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
 	case o.have[index] || o.postponed(index):
 		return nil, verdict{}, refuse("%s %q: rank %d has an operation of this name in flight", r.Kind, r.Name, g.local()[index])
 	}
-	if o.votes[g.self].set || o.held && o.lacking() {
-		// It joined, and the last use, which this host stood in for, is not over here.
+	if o.stoodIn() {
 		w := early{index, *r}
 		w.req.Splits = slices.Clone(r.Splits)
 		o.waiting = append(o.waiting, w)
