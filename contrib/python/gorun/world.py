@@ -95,17 +95,17 @@ class World:
 
     def poll(self, handle: int) -> bool:
         """Report whether synchronize(handle) would return at once."""
-        return self._find(handle).done()
+        return self._find(handle).polled()
 
     def synchronize(self, handle: int) -> Any:
         """Wait for an operation, forget it, and return what it is for; asked again, None, as Horovod does."""
         if 0 <= handle < self._launched and handle not in self._operations and not self._closed:
             return None
-        value = self._find(handle)
+        operation = self._find(handle)
         try:
-            return value.wait()
+            return operation.wait()
         finally:
-            if value.ended:  # else interrupted (Ctrl-C): it can be waited for again
+            if operation.ended:  # else interrupted (Ctrl-C): it can be waited for again
                 self._operations.pop(handle, None)
 
     def _find(self, handle: int) -> Operation:
@@ -192,12 +192,19 @@ class World:
 
 
 class Operation:
-    """One call of the user: its requests, the memory they use, and what becomes of their results."""
+    """One call of the user: its requests, the memory they use, and what becomes of their results.
+
+    request()  prepares a request
+    launch()   submits all of them: begun() is true from the first one on
+    over()     looks whether all have ended, taking their results in order; polled() is what poll() says of it
+    wait()     waits for those that have not; then it has ended, and hands out the results, or raises
+    release()  gives memory back: the last step of wait(), or of World for an operation that was abandoned
+    """
 
     def __init__(self, world: World, group: int) -> None:
-        self.ended = False
+        self.ended = False  # wait() has all results
         self.wrong = ""  # what this rank has wrong, and the engine shall tell the others
-        self._asked = False  # done() was called
+        self._polled = False
         self._world = world
         self._group = group
         self._packed: dict[int, Sequence[tuple[str, Sequence[int]]]] = {}
@@ -261,16 +268,16 @@ class Operation:
         """Report whether anything was submitted, by launch(), or before Ctrl-C came in its middle."""
         return bool(self._requests)
 
-    def done(self) -> bool:
-        """Report whether every request ended; the first time, False.
+    def polled(self) -> bool:
+        """Report what over() does; the first time, False.
 
         Horovod's own operations never end where they are submitted, and loops of its users count on that.
         """
-        asked, self._asked = self._asked, True
-        return asked and self.over()
+        again, self._polled = self._polled, True
+        return again and self.over()
 
     def over(self) -> bool:
-        """Report whether every request ended."""
+        """Report whether every request ended, without waiting."""
         while len(self._results) < len(self._requests):
             if not self._world.session.poll(self._requests[len(self._results)][1]):
                 return False
@@ -303,7 +310,7 @@ class Operation:
             block.free()
 
     def _take(self) -> None:
-        """Wait for the next request."""
+        """Wait for the next request, and keep its result or the first error."""
         key, number = self._requests[len(self._results)]
         result = None
         try:
