@@ -75,13 +75,14 @@ func collision(a string, b []byte) *Error {
 
 // differences are the fields, beyond type and shape, that must be named because they are not equal.
 type differences struct {
-	kind, op, root, pre, post, coding bool
+	kind, op, root, packed, pre, post, coding bool
 }
 
 func (d *differences) compare(a, b *Request) {
 	d.kind = d.kind || a.Kind != b.Kind
 	d.op = d.op || a.Op != b.Op
 	d.root = d.root || a.Root != b.Root
+	d.packed = d.packed || a.signature() != b.signature()
 	d.coding = d.coding || a.Coding != b.Coding
 	d.pre = d.pre || math.Float64bits(a.Pre) != math.Float64bits(b.Pre)
 	d.post = d.post || math.Float64bits(a.Post) != math.Float64bits(b.Post)
@@ -117,11 +118,8 @@ func (d *differences) describe(r *Request) string {
 		}
 		fmt.Fprintf(&b, " %s root %d", way, r.Root)
 	}
-	if d.root && r.Kind == Allreduce && r.Root != 0 {
-		fmt.Fprintf(&b, " packed of several, of shapes %08x", r.Root)
-	}
-	if d.pre && r.Kind == Broadcast && r.Pre != 1 {
-		fmt.Fprintf(&b, " packed of several, of shapes %08x", int64(r.Pre))
+	if s := r.signature(); d.packed && s != 0 {
+		fmt.Fprintf(&b, " packed of several, of shapes %08x", s)
 	}
 	if d.pre && r.Kind.reduces() {
 		fmt.Fprintf(&b, " prescale %g", r.Pre)

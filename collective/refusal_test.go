@@ -49,7 +49,7 @@ func TestMismatch(t *testing.T) {
 			with(f32(2), func(r *collective.Request) { r.Kind, r.Pre = collective.Broadcast, 1<<31-1 }),
 			with(f32(2), func(r *collective.Request) { r.Kind, r.Pre = collective.Broadcast, 1<<31-2 }),
 			with(f32(2), func(r *collective.Request) { r.Kind = collective.Broadcast })},
-			`broadcast "x": rank 0 on host1 submitted float32[2] packed of several, of shapes 7fffffff, rank 1 on host2 submitted float32[2] packed of several, of shapes 7ffffffe, rank 2 on host3 submitted float32[2]`},
+			`broadcast "x": rank 0 on host1 submitted float32[2] packed of several, of shapes 7ffffffe, rank 1 on host2 submitted float32[2] packed of several, of shapes 7ffffffd, rank 2 on host3 submitted float32[2]`},
 		{"columns", layout{{0}, {1}}, []collective.Request{
 			with(f32(2, 3), func(r *collective.Request) { r.Kind = collective.Allgather }),
 			with(f32(3, 2), func(r *collective.Request) { r.Kind = collective.Allgather })},

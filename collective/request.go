@@ -41,6 +41,22 @@ func (k Kind) String() string {
 
 // Request is one rank's part of an operation. Ranks meet by Group and Name, in any order of submission.
 // The engine keeps Shape, In and Out until it calls Complete.
+//
+// What some fields mean depends on the kind:
+//
+//	               Root                   Pre                   Post                  Splits
+//	Allreduce      signature, 0 for none  factor of each input  factor of the result
+//	ReduceScatter                         factor of each input  factor of the result
+//	Reduce         rank with the result   factor of each input  factor of the result
+//	Broadcast      rank with the tensor   1 + signature
+//	Alltoall                              (dealing)             (dealing)             rows for each rank
+//	Scatter        rank with the tensor   (dealing)             (dealing)             of the root: rows for each rank
+//	Gather         rank with the result   (dealing)             (dealing)
+//	Send, Recv     the other rank
+//	RemoveGroup    the group
+//
+// Ranks are global ones. A factor is 1 for none. A signature tells of the tensors that are packed into this one: ranks
+// with another one are refused. What is in brackets, or not there, the engine sets.
 type Request struct {
 	// Epoch of the world that the rank is in: of another one than the engine's it is refused. 0 is any.
 	Epoch uint32
@@ -51,14 +67,10 @@ type Request struct {
 	Op    kernel.Op // Allreduce, ReduceScatter, Reduce
 	// Coding is how sums of floats travel between hosts; the same on all ranks.
 	Coding kernel.Coding
-	// Broadcast, Reduce, Gather, Scatter, Send, Recv: global rank. RemoveGroup: the group. Allreduce: a signature of the
-	// tensors that are packed into this one, 0 for one tensor; ranks with another one are refused.
-	Root int
-	// Pre is what every input is multiplied by before the reduction, 1 for none. Broadcast: a signature of the tensors that
-	// are packed into this one, 1 for one tensor; ranks with another one are refused.
-	Pre   float64
-	Post  float64 // the result is multiplied by it, 1 for none
-	Shape []int   // of this rank's tensor. AddGroup: the members' global ranks
+	Root   int
+	Pre    float64
+	Post   float64
+	Shape  []int // of this rank's tensor. AddGroup: the members' global ranks
 	// Splits are the rows for each rank of the group, from the first row on. Alltoall: nil for the same number. Scatter,
 	// of the root: nil for the same number, and one more for the first ranks if it does not come out even. Submit copies
 	// them, and the Shape of an AddGroup.
@@ -75,6 +87,17 @@ type Request struct {
 	Client  Client
 
 	stamp int // Join: when, in microseconds
+}
+
+// signature tells of the tensors that are packed into this one; it is 0 for one tensor.
+func (r *Request) signature() int {
+	switch r.Kind {
+	case Allreduce:
+		return r.Root
+	case Broadcast:
+		return int(r.Pre) - 1
+	}
+	return 0
 }
 
 // Client is told how a request ended. Complete is called exactly once per accepted request, from any

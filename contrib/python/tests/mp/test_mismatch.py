@@ -4,9 +4,11 @@ import re
 import time
 
 import numpy as np
+import torch
 
 import gorun.numpy as hvd
 from gorun import basics, daemon
+from gorun.torch import broadcast_parameters
 
 hvd.init()
 rank, size = hvd.rank(), hvd.size()
@@ -96,6 +98,13 @@ if size > 1:
     promptly("op", lambda: hvd.allreduce_async(ones, name="p", op=op), "sum", "max")
     promptly("root", lambda: hvd.broadcast_async(ones, int(last), name="p"), "from root 0", "from root 1")
     promptly("group", lambda: hvd.grouped_allreduce_async([x, y], name="p"), f"rank {rank} has, as ")
+    models = [torch.ones(3 + last), torch.ones(4 - last)]
+    explained = f"rank {rank} has, as ", f"float32[{3 + last}], float32[{4 - last}]"
+    try:
+        broadcast_parameters([(str(i), x) for i, x in enumerate(models)], root_rank=0)
+        raise AssertionError("other models were broadcast")
+    except hvd.HorovodInternalError as e:
+        assert all(words in str(e) for words in explained), e
     agreed("p", F, D)
 
     for turn in range(2):
