@@ -107,7 +107,7 @@ func (r *Request) flaw(g *group) *Error {
 	return nil
 }
 
-// Post of an alltoall, gather or scatter: whether its rows can be dealt. If not, Pre is a number of rows, and all ranks hear of it.
+// Whether the rows of an alltoall, gather or scatter can be dealt. If not, all ranks hear of it.
 const (
 	dealt = 1 + iota
 	uneven
@@ -118,23 +118,28 @@ const (
 
 // misdealt says why rows cannot be dealt, "" if they can.
 func (r *Request) misdealt() string {
-	if !r.Kind.exchanges() {
-		return ""
-	}
-	switch r.Post {
+	switch how, rows := r.dealing(); how {
 	case uneven:
-		return fmt.Sprintf("%.0f rows cannot be dealt evenly, and there are no splits", r.Pre)
+		return fmt.Sprintf("%.0f rows cannot be dealt evenly, and there are no splits", rows)
 	case miscounted:
 		return "splits are not one number of 32 bits for each rank"
 	case impossible:
-		return fmt.Sprintf("splits have %.0f rows for a rank (0 to %d are possible)", r.Pre, math.MaxInt32)
+		return fmt.Sprintf("splits have %.0f rows for a rank (0 to %d are possible)", rows, math.MaxInt32)
 	case overdrawn:
-		return fmt.Sprintf("splits are %.0f rows, more than there are", r.Pre)
+		return fmt.Sprintf("splits are %.0f rows, more than there are", rows)
 	}
 	return ""
 }
 
-// misdeal marks a request as one whose rows cannot be dealt.
+// dealing returns what misdeal wrote, or that all can be dealt.
+func (r *Request) dealing() (how int, rows float64) {
+	if !r.Kind.exchanges() {
+		return dealt, 0
+	}
+	return int(r.Post), r.Pre
+}
+
+// misdeal marks a request as one whose rows cannot be dealt: Post says why, and Pre which number of them.
 func (r *Request) misdeal(why int, rows float64) {
 	r.Splits, r.Pre, r.Post = nil, rows, float64(why)
 }

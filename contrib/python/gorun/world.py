@@ -228,7 +228,8 @@ class Operation:
     ) -> None:
         """Prepare one request, which launch() submits.
 
-        in_place: its result replaces the input. keep: the caller owns the block.
+        in_place: its result replaces the input. keep: the caller owns the block. options: what else the kind
+        has in PROTOCOL.md; the signature of an allreduce is its root, that of a broadcast its prescale.
         """
         request = {"kind": kind, "dtype": dtype, "shape": tuple(shape), "src": block, **options}
         request["dst"] = block if in_place else None
