@@ -61,6 +61,18 @@ class JobTest(unittest.TestCase):
             done, _ = launch("-H", "localhost:3", *STEPS, "--kill", f"{victim}@25")
             self.assertEqual(done, [(rank, 2, 2, 2) for rank in range(2)])
 
+    def test_a_schedule_goes_on(self):
+        """A scheduler goes back to the last commit with its optimizer, also where a new process takes it over."""
+        run("testdata/elastic/schedule.py")  # or skip
+        cooldown = "--blacklist-cooldown-range", "0.01", "0.02"
+        for how in ("--min-np", "1", "-H", "localhost:3"), ("--min-np", "2", "-H", "localhost:2", *cooldown):
+            with self.subTest(how):
+                command = [ROOT / "bin/gorun", *how, sys.executable, "-B", ROOT / "testdata/elastic/schedule.py"]
+                ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+                self.assertEqual(ended.returncode, 0, ended.stderr)
+                done = sorted(re.findall("done rank (.*)", ended.stdout))
+                self.assertEqual(done, [f"{rank} of 2: rate {0.5**8} same True" for rank in range(2)])
+
     def test_a_rank_dies_and_is_replaced(self):
         cooldown = "--blacklist-cooldown-range", "0.01", "0.02"
         done, _ = launch("-H", "localhost:2", *cooldown, *STEPS, "--kill", "0@5", "--pause", "0.05")

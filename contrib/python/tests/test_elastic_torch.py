@@ -124,6 +124,36 @@ class StateTest(unittest.TestCase):
 
         run_ranks(2, body)
 
+    def test_what_belongs_to_an_optimizer_stays_with_it(self):
+        schedulers = torch.optim.lr_scheduler
+        for make in (
+            lambda optimizer: schedulers.StepLR(optimizer, step_size=2),
+            lambda optimizer: schedulers.LambdaLR(optimizer, lambda steps: 1 / (1 + steps)),
+            schedulers.ReduceLROnPlateau,
+            lambda optimizer: torch.cuda.amp.GradScaler(),
+        ):
+
+            def body(rank, make=make):
+                net = nn.Linear(2, 1)
+                optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+                optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
+                kept = make(optimizer)
+                state = hvd.elastic.TorchState(model=net, optimizer=optimizer, kept=kept, step=0)
+                before = kept.state_dict()
+                told = kept.state_dict()
+                told["last_epoch" if "last_epoch" in told else "scale"] = 7 + rank
+                kept.load_state_dict(told)
+                state.restore()
+                assert kept.state_dict() == before
+                kept.load_state_dict(told)
+                state.sync()
+                state.restore()
+                assert 7 in kept.state_dict().values(), kept.state_dict()
+                assert state.kept is kept and getattr(kept, "optimizer", optimizer) is optimizer
+
+            with mock.patch.object(torch.cuda, "is_available", return_value=True):  # or a scaler does nothing
+                run_ranks(2, body)
+
     def test_all_take_over_the_newest_commit(self):
         class Own(hvd.elastic.state.StateHandler):
             def sync(self):  # as Horovod's handlers do

@@ -18,8 +18,8 @@ from gorun.torch.functions import broadcast_optimizer_state, broadcast_parameter
 class TorchState(ObjectState):
     """TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, batch=0).
 
-    Models, optimizers and samplers, under whatever name, are saved by their state_dict(); of everything else
-    a copy is kept.
+    Models, optimizers, their schedulers and scalers, and samplers, under whatever name, are saved by their
+    state_dict(); of everything else a copy is kept.
     """
 
     def __init__(
@@ -212,10 +212,19 @@ def follows(handler: Any) -> bool:
     return getattr(type(handler), "sync", None) in known
 
 
+def _of_optimizers() -> list[type]:
+    """Return the types whose objects belong to an optimizer: a copy would be of a copy of that."""
+    schedulers = torch.optim.lr_scheduler
+    scheduler = getattr(schedulers, "LRScheduler", None) or schedulers._LRScheduler  # before torch 2
+    scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler  # before torch 2.3
+    return [scheduler, schedulers.ReduceLROnPlateau, scaler]  # the second is not always one of the first
+
+
 _registry: list[tuple[type, type[StateHandler]]] = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
     (ElasticSampler, SamplerStateHandler),
+    *((kind, StateHandler) for kind in _of_optimizers()),
 ]
 
 
@@ -235,7 +244,7 @@ def _kind(value: Any) -> type[StateHandler] | None:
 
 
 def handler(value: Any) -> StateHandler:
-    """Return a handler for a model, an optimizer or a sampler."""
+    """Return a handler for a model, an optimizer, a sampler, or whatever else the registry has one for."""
     kind = _kind(value)
     if kind is None:
         raise ValueError(f"there is no handler for a {type(value).__name__}")
