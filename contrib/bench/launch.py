@@ -12,6 +12,7 @@ and vanish with this program.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import platform
@@ -110,11 +111,12 @@ class Machine:
             logs.append(log)
             words = [str(BINARY), "worker", "--cluster-key-file", str(key), "--slots", "1", "--name", address]
             words += ["--listen", f"{address}:7575", "--address", address, "--join", self.addresses[0]]
-            subprocess.Popen(words, stderr=log.open("w"), stdin=subprocess.DEVNULL)
+            env = {**os.environ, "XDG_STATE_HOME": str(self.dir / "state")}  # without the user's own jobs
+            subprocess.Popen(words, stderr=log.open("w"), stdin=subprocess.DEVNULL, env=env)
         ps = [*self.enter(), str(BINARY), "ps", *self.cluster(), "--json"]
         for _ in range(600):
             done = subprocess.run(ps, capture_output=True, text=True)
-            if done.stdout.count('"host"') == len(self.addresses):
+            if done.returncode == 0 and len(json.loads(done.stdout)["Members"]) == len(self.addresses):
                 time.sleep(SPARES)
                 return
             time.sleep(0.1)
