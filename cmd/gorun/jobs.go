@@ -112,7 +112,7 @@ func standOf(r jobs.Record) string {
 	case jobs.Bereft:
 		return fmt.Sprintf("no answer from its launcher on %s, heard last at %s; another host carries it on a --lease after that", clean(r.Machine), r.Silent[r.Machine].Local().Format(time.TimeOnly))
 	}
-	state := r.State
+	state := stated(r).State
 	for _, host := range slices.Sorted(maps.Keys(r.Silent)) {
 		state += fmt.Sprintf(", %s silent since %s", clean(host), r.Silent[host].Local().Format(time.TimeOnly))
 	}
@@ -128,10 +128,11 @@ func listJobs(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("json") {
-		if all == nil {
-			all = []jobs.Record{}
+		list := []jobs.Record{}
+		for _, r := range all {
+			list = append(list, stated(r))
 		}
-		return json.NewEncoder(c.App.Writer).Encode(all)
+		return json.NewEncoder(c.App.Writer).Encode(list)
 	}
 	w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "JOB\tPROGRAM\tSTARTED\tRANKS\tHOSTS\tSTATE")
@@ -379,7 +380,13 @@ func stop(c *cli.Context) error {
 		job.Signal(c.Context, int(unix.SIGTERM)) // the second does not wait; or it has ended meanwhile
 	}
 	if _, err := job.Wait(c.Context); err != nil {
-		return err
+		if !c.IsSet("cluster") {
+			return err
+		}
+		// It may have ended before it was asked to say when it does, as one that waits does at once.
+		if now, _, gone := findClusterJob(c, job.name, false); gone != nil || now.State != jobs.Ended {
+			return err
+		}
 	}
 	_, err = fmt.Fprintf(c.App.Writer, "gorun: job %s has ended\n", job.name)
 	return err

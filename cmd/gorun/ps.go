@@ -28,20 +28,67 @@ func psCommand() *cli.Command {
 			if !c.IsSet("cluster") {
 				return listJobs(c)
 			}
-			jobs, detached, err := clusterJobs(c)
+			all, detached, err := clusterJobs(c)
 			if err != nil {
 				return err
 			}
 			if c.Bool("json") {
-				return json.NewEncoder(c.App.Writer).Encode(struct {
-					*wire.Jobs
-					Detached []clusterRecord `json:"detached"`
-				}{jobs, detached})
+				return json.NewEncoder(c.App.Writer).Encode(listCluster(all, detached))
 			}
-			showCluster(c, jobs, detached)
+			showCluster(c, all, detached)
 			return nil
 		},
 	}
+}
+
+// clusterList is what a cluster does, for programs.
+type clusterList struct {
+	Members  []wire.MemberState `json:"members"`
+	Jobs     []clusterJob       `json:"jobs"` // in the order in which they came
+	Detached []clusterRecord    `json:"detached"`
+}
+
+// clusterJob is a job that has slots or waits for them.
+type clusterJob struct {
+	wire.JobState
+	State string         `json:"state"` // running or waiting
+	Hosts []clusterSlots `json:"hosts"`
+}
+
+// clusterSlots is a host's part of a job.
+type clusterSlots struct {
+	Host  string `json:"host"`
+	Slots int    `json:"slots"`
+}
+
+func listCluster(all *wire.Jobs, detached []clusterRecord) clusterList {
+	list := clusterList{append([]wire.MemberState{}, all.Members...), []clusterJob{}, []clusterRecord{}}
+	for _, j := range all.Jobs {
+		x := clusterJob{j, waiting, []clusterSlots{}}
+		for _, s := range j.Shares {
+			x.State, x.Hosts = jobs.Running, append(x.Hosts, clusterSlots{s.Host, s.Slots})
+		}
+		list.Jobs = append(list.Jobs, x)
+	}
+	for _, r := range detached {
+		r.Record = stated(r.Record)
+		list.Detached = append(list.Detached, r)
+	}
+	return list
+}
+
+// waiting is the state of a job whose launcher runs, and has no slots yet.
+const waiting = "waiting"
+
+// stated is a job as those who list it see it.
+func stated(r jobs.Record) jobs.Record {
+	if r.Hosts == nil {
+		r.Hosts = []string{}
+	}
+	if r.State == jobs.Running && r.Ranks == 0 {
+		r.State = waiting
+	}
+	return r
 }
 
 func clusterJobs(c *cli.Context) (*wire.Jobs, []clusterRecord, error) {
@@ -49,18 +96,18 @@ func clusterJobs(c *cli.Context) (*wire.Jobs, []clusterRecord, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	jobs, err := client.Jobs(c.Context, addr)
+	all, err := client.Jobs(c.Context, addr)
 	if err != nil {
 		return nil, nil, explainCluster(addr, err)
 	}
-	detached, _ := allRecords(c.Context, client, jobs.Members)
-	return jobs, latest(detached), nil
+	detached, _ := allRecords(c.Context, client, all.Members)
+	return all, latest(detached), nil
 }
 
-func showCluster(c *cli.Context, jobs *wire.Jobs, detached []clusterRecord) {
+func showCluster(c *cli.Context, all *wire.Jobs, detached []clusterRecord) {
 	w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "HOST\tADDRESS\tUSED\t")
-	for _, m := range jobs.Members {
+	for _, m := range all.Members {
 		state := ""
 		if m.Draining {
 			state = "takes no more jobs"
@@ -75,11 +122,11 @@ func showCluster(c *cli.Context, jobs *wire.Jobs, detached []clusterRecord) {
 		}
 		w.Flush()
 	}
-	if len(jobs.Jobs) == 0 {
+	if len(all.Jobs) == 0 {
 		return
 	}
 	fmt.Fprintln(w, "\nUSER\tPROGRAM\tSINCE\tRANKS\tHOSTS")
-	for _, j := range jobs.Jobs {
+	for _, j := range all.Jobs {
 		var list []string
 		for _, s := range j.Shares {
 			list = append(list, fmt.Sprintf("%s:%d", s.Host, s.Slots))
