@@ -237,7 +237,7 @@ func readKey(path string) (standing.Key, error) {
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return fail(fmt.Errorf("%s: others can read it (mode %04o)", path, mode), "chmod 600 "+path)
 	}
-	text, err := os.ReadFile(path)
+	text, err := readShort(path)
 	if err != nil {
 		return fail(err, "")
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +15,7 @@ func readConfigFile(file string) (map[string]string, error) {
 	if file == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(file)
+	data, err := readShort(file)
 	if err != nil {
 		return nil, fmt.Errorf("read config file: %w", err)
 	}
