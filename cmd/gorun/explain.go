@@ -146,6 +146,9 @@ func commandLike(program string) string {
 
 // programHint knows why a program is not found that the user can see.
 func programHint(reason string) string {
+	if script, _, windows := strings.Cut(reason, ": its first line ends in a carriage return"); windows {
+		return "take the carriage returns from all of its lines: sed -i 's/\\r$//' " + script
+	}
 	program, _, searched := strings.Cut(reason, ": not found in PATH")
 	switch file, err := os.Stat(program); {
 	case !searched:

@@ -118,7 +118,10 @@ func notStartable(file string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		e.code = exitNotFound
-		if in := interpreter(file); in != "" {
+		in := interpreter(file)
+		if name, windows := strings.CutSuffix(in, "\r"); windows {
+			e.text = fmt.Sprintf("%s: its first line ends in a carriage return, and no interpreter is called %s with one", file, name)
+		} else if in != "" {
 			e.text = fmt.Sprintf("%s: its interpreter %s is missing", file, in)
 		}
 	case errors.Is(err, unix.ENOEXEC):
@@ -139,7 +142,8 @@ func interpreter(file string) string {
 	defer f.Close()
 	line, _ := bufio.NewReaderSize(f, 256).ReadSlice('\n')
 	rest, ok := bytes.CutPrefix(line, []byte("#!"))
-	if fields := bytes.Fields(rest); ok && len(fields) > 0 {
+	blank := func(r rune) bool { return strings.ContainsRune(" \t\n", r) } // to the kernel, for which a carriage return is a letter
+	if fields := bytes.FieldsFunc(rest, blank); ok && len(fields) > 0 {
 		return string(fields[0])
 	}
 	return ""
