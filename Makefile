@@ -22,7 +22,7 @@ PYTHON ?= $(shell for modules in numpy,torch,sklearn numpy,torch numpy sys; do \
 LAB_PACKAGES := ./contrib/lab/... ./cmd/gorun/...
 # The race detector needs a C compiler, on Linux.
 RACE := $(shell command -v gcc clang cc >/dev/null && echo -race)
-REPORT := build/report -skips build/skips
+REPORT := build/report -skips build/skips -figures build/figures
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
@@ -34,11 +34,11 @@ build:
 	go build -trimpath -tags urfave_cli_no_docs,nethttpomithttp2 -ldflags '-s -w -X main.version=$(VERSION)' -o build/gorun ./cmd/gorun
 	go run ./contrib/tools/pyzip -o bin/gorun build/gorun contrib/python gorun shim
 
-## test: everything that must be good before a change goes in, and a list of what was skipped
+## test: everything that must be good before a change goes in, and a list of what was skipped; what Go tests measured is in build/figures
 # What a machine cannot have is skipped with the reason; where CI is set, only what .ci/run cannot install may be.
 MAY_SKIP := no GPU that torch can use|make torch2|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|a part of make vm:
 test: build
-	@rm -f build/skips
+	@rm -f build/skips build/figures
 	$(MAKE) lint unit python c lab vsphere
 	@if [ -s build/skips ]; then echo "Skipped on this machine:"; sed 's/^/  /' build/skips; \
 	if [ -n "$(CI)" ] && grep -vE '$(MAY_SKIP)' build/skips >build/wrongly-skipped; then \

@@ -3,7 +3,8 @@
 //
 //	go test -json ./... | report -skips build/skips
 //
-// It exits with 1 if anything failed, and appends the skipped tests to the file. With -failed it writes
+// It exits with 1 if anything failed, and appends the skipped tests to the file. With -figures it appends what
+// tests that passed have logged, which is otherwise seen by nobody. With -failed it writes
 // which tests failed to a file, for a second run of these alone; the file stays away if more failed than
 // their names can tell: a package that did not build, or that ended in the middle of a test. It stays away
 // too if the race detector found something: a race is a fault however rarely it shows.
@@ -12,6 +13,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -22,9 +24,10 @@ import (
 
 func main() {
 	path := flag.String("skips", "", "append skipped tests to `FILE`")
+	figures := flag.String("figures", "", "append what passed tests have logged to `FILE`")
 	failed := flag.String("failed", "", "write the names of failed tests to `FILE`")
 	flag.Parse()
-	ok, err := run(os.Stdin, os.Stdout, *path, *failed)
+	ok, err := run(os.Stdin, os.Stdout, *path, *figures, *failed)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "report: error:", err)
 		os.Exit(1)
@@ -34,7 +37,7 @@ func main() {
 	}
 }
 
-func run(in io.Reader, out io.Writer, path, failed string) (ok bool, err error) {
+func run(in io.Reader, out io.Writer, path, figures, failed string) (ok bool, err error) {
 	r := &report{out: out, output: map[string]*strings.Builder{}, tests: map[string]int{}}
 	if err := r.read(in); err != nil {
 		return false, err
@@ -46,15 +49,8 @@ func run(in io.Reader, out io.Writer, path, failed string) (ok bool, err error) 
 		fmt.Fprintln(out, "failed", test)
 	}
 	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
-	if path != "" && len(r.skips) > 0 {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-		if err != nil {
-			return false, err
-		}
-		defer f.Close()
-		if _, err := fmt.Fprintln(f, strings.Join(r.skips, "\n")); err != nil {
-			return false, err
-		}
+	if err := errors.Join(appendLines(path, r.skips), appendLines(figures, r.figures)); err != nil {
+		return false, err
 	}
 	if failed != "" {
 		if err := os.Remove(failed); err != nil && !os.IsNotExist(err) {
@@ -69,6 +65,19 @@ func run(in io.Reader, out io.Writer, path, failed string) (ok bool, err error) 
 	return r.failed == 0, nil
 }
 
+// appendLines adds lines to a file, if there are any and the file has a name.
+func appendLines(path string, lines []string) error {
+	if path == "" || len(lines) == 0 {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, strings.Join(lines, "\n"))
+	return errors.Join(err, f.Close())
+}
+
 // event is a line of go test -json; see go doc test2json.
 type event struct {
 	Action     string
@@ -80,15 +89,16 @@ type event struct {
 }
 
 type report struct {
-	out    io.Writer
-	output map[string]*strings.Builder // of each test, and of each package under its path
-	tests  map[string]int              // how many passed in each package
-	skips  []string
-	fails  []string // with their packages
-	names  []string // of failed tests, subtests not among them
-	broken bool     // something failed that a second run does not excuse
-	passed int
-	failed int // tests and packages
+	out     io.Writer
+	output  map[string]*strings.Builder // of each test, and of each package under its path
+	tests   map[string]int              // how many passed in each package
+	skips   []string
+	figures []string // what each test that passed has logged, behind its name
+	fails   []string // with their packages
+	names   []string // of failed tests, subtests not among them
+	broken  bool     // something failed that a second run does not excuse
+	passed  int
+	failed  int // tests and packages
 }
 
 func (r *report) read(in io.Reader) error {
@@ -141,6 +151,9 @@ func (r *report) add(e event) {
 		if e.Test != "" {
 			r.tests[e.Package]++
 			r.passed++
+			if lines := logged(r.text(key)); len(lines) > 0 {
+				r.figures = append(append(r.figures, key), lines...)
+			}
 			break
 		}
 		fmt.Fprintf(r.out, "ok   %s: %d tests in %.1fs\n", e.Package, r.tests[e.Package], e.Elapsed)
@@ -176,6 +189,16 @@ func (r *report) text(key string) string {
 		return b.String()
 	}
 	return ""
+}
+
+// logged is what t.Log wrote: go test indents it, and nothing else of its own but how subtests ended.
+func logged(output string) (lines []string) {
+	for line := range strings.Lines(output) {
+		if strings.HasPrefix(line, "    ") && !strings.HasPrefix(strings.TrimSpace(line), "--- ") {
+			lines = append(lines, strings.TrimRight(line, "\n"))
+		}
+	}
+	return lines
 }
 
 // reason is what a skipped test said: its output without the lines that go test adds.

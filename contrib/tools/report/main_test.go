@@ -12,6 +12,9 @@ func TestReport(t *testing.T) {
 		good = `{"Action":"start","Package":"p"}
 {"Action":"run","Package":"p","Test":"TestA"}
 {"Action":"output","Package":"p","Test":"TestA","Output":"chatter\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:3: lost 0.2 s\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"        of 3 s\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"    --- PASS: TestA/part (0.00s)\n"}
 {"Action":"pass","Package":"p","Test":"TestA","Elapsed":0.1}
 {"Action":"output","Package":"p","Test":"TestB","Output":"=== RUN   TestB\n"}
 {"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:7: needs root\n"}
@@ -38,18 +41,19 @@ func TestReport(t *testing.T) {
 		want     []string
 		skips    string
 		failed   string
+		figures  string
 	}{
-		{"good", good, true, []string{"ok   p: 1 tests in 1.2s", "skipped p.TestB: b_test.go:7: needs root"}, "p.TestB: b_test.go:7: needs root\n", ""},
-		{"bad", bad, false, []string{"FAIL p.TestC (0.5s)\nc_test.go:1: wrong", "failed p.TestC\n0 passed, 2 failed"}, "", "TestC\n"},
-		{"crash", crash, false, []string{"---- p.TestD did not end\npanic: oops"}, "", ""},
-		{"race", race, false, []string{"WARNING: DATA RACE", "failed p.TestC"}, "", ""},
-		{"broken", broken, false, []string{"x.go:1: syntax error"}, "", ""},
-		{"not json", "go: no such module\n", true, []string{"go: no such module"}, "", ""},
+		{"good", good, true, []string{"ok   p: 1 tests in 1.2s", "skipped p.TestB: b_test.go:7: needs root"}, "p.TestB: b_test.go:7: needs root\n", "", "p.TestA\n    a_test.go:3: lost 0.2 s\n        of 3 s\n"},
+		{"bad", bad, false, []string{"FAIL p.TestC (0.5s)\nc_test.go:1: wrong", "failed p.TestC\n0 passed, 2 failed"}, "", "TestC\n", ""},
+		{"crash", crash, false, []string{"---- p.TestD did not end\npanic: oops"}, "", "", ""},
+		{"race", race, false, []string{"WARNING: DATA RACE", "failed p.TestC"}, "", "", ""},
+		{"broken", broken, false, []string{"x.go:1: syntax error"}, "", "", ""},
+		{"not json", "go: no such module\n", true, []string{"go: no such module"}, "", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "skips")
 			var out strings.Builder
-			ok, err := run(strings.NewReader(c.in), &out, path, path+".failed")
+			ok, err := run(strings.NewReader(c.in), &out, path, path+".figures", path+".failed")
 			if err != nil || ok != c.ok {
 				t.Errorf("ok %v, %v", ok, err)
 			}
@@ -63,6 +67,9 @@ func TestReport(t *testing.T) {
 			}
 			if failed, _ := os.ReadFile(path + ".failed"); string(failed) != c.failed {
 				t.Errorf("failed tests %q, want %q", failed, c.failed)
+			}
+			if figures, _ := os.ReadFile(path + ".figures"); string(figures) != c.figures {
+				t.Errorf("figures %q, want %q", figures, c.figures)
 			}
 			if skips, _ := os.ReadFile(path); string(skips) != c.skips {
 				t.Errorf("skips file holds %q, want %q", skips, c.skips)
