@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -28,6 +30,11 @@ func TestStrangeRequests(t *testing.T) {
 		if err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+	said, told := io.Pipe()
+	hosted{log: slog.New(slog.NewTextHandler(told, nil))}.Begin(authority.State{Job: "x"}, authority.Legacy{Value: []byte("{}")})
+	if line, err := bufio.NewReader(said).ReadString('\n'); err != nil || !strings.Contains(line, "nobody said what it runs") {
+		t.Errorf("a launcher that begins with nothing: %q, %v", line, err)
 	}
 }
 

@@ -258,7 +258,13 @@ func TestKeysOfSSH(t *testing.T) {
 		c.shell(h, "cat "+c.dir+"/locked.pub >>/root/.ssh/authorized_keys")
 	}
 	term := newTerminal(t)
-	cmd, _, _ := c.command("-i", filepath.Join(c.dir, "locked"), "--ssh-config", c.write("asked", "Host *\n User root\n IdentitiesOnly yes\n StrictHostKeyChecking yes\n", 0o600), "-np", "2", "-H", "host2,host3", "echo", "let in")
+	locked := []string{"-i", filepath.Join(c.dir, "locked"), "--ssh-config", c.write("asked", "Host *\n User root\n IdentitiesOnly yes\n StrictHostKeyChecking yes\n", 0o600), "-np", "2", "-H", "host2,host3", "echo", "let in"}
+	blind, _, stderr := c.command(locked...)
+	blind.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := blind.Run(); err == nil || !strings.Contains(stderr.String(), "no terminal to ask at") {
+		t.Errorf("without a terminal: %v\n%s", err, stderr)
+	}
+	cmd, _, _ := c.command(locked...)
 	term.run(cmd.Cmd)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

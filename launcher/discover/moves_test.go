@@ -56,17 +56,19 @@ func TestParseMove(t *testing.T) {
 }
 
 func TestMovesRunsAgain(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	runs := 0
-	var notes []string
-	Moves{Command: `echo "h ends"; echo "no vCenter" >&2; exit 3`}.Watch(ctx, func(Move) {
-		if runs++; runs == 2 {
-			cancel()
+	for end, want := range map[string]string{"exit 3": "exit status 3: no vCenter; it runs again in 1s", "exit 0": "announcements of moves: it ended: no vCenter; it runs again in 1s"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		runs := 0
+		var notes []string
+		Moves{Command: `echo "h ends"; echo "no vCenter" >&2; ` + end}.Watch(ctx, func(Move) {
+			if runs++; runs == 2 {
+				cancel()
+			}
+		}, func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
+		if runs != 2 || len(notes) != 1 || !strings.Contains(notes[0], want) {
+			t.Errorf("%s: %d runs, notes %q", end, runs, notes)
 		}
-	}, func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
-	if runs != 2 || len(notes) != 1 || !strings.Contains(notes[0], "exit status 3: no vCenter; it runs again in 1s") {
-		t.Errorf("%d runs, notes %q", runs, notes)
 	}
 }
 
