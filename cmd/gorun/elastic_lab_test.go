@@ -351,7 +351,8 @@ func TestLosses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			needTorch(t)
 			c := newCluster(t, 3)
-			j := c.train(120, "--min-np", "1", "--on-failure", "shrink", "-H", "host1:1,host2:1,host3:1")
+			// A host of which only the daemon was killed would be back before the end.
+			j := c.train(120, "--min-np", "1", "--on-failure", "shrink", "--blacklist-cooldown-range", "600", "600", "-H", "host1:1,host2:1,host3:1")
 			j.await(`batch 30$`)
 			struck := time.Now()
 			tc.strike(j)
