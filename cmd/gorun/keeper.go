@@ -182,7 +182,7 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		for _, name := range k.holder.Tell() {
 			next := k.holder.Next(name)
-			if k.asking[name] || !all && next.Value == nil {
+			if k.asking[name] || !all && next.Value == nil || next.Seq == 0 { // nobody could begin a launcher with nothing
 				continue
 			}
 			k.asking[name] = true

@@ -174,6 +174,17 @@ func TestNobodyKnowsBeforeTheWord(t *testing.T) {
 		t.Errorf("the elector got %+v", s)
 	}
 
+	k, _, _ = keeperOf("ef") // of a job that has waited for slots, and has nothing to leave yet
+	k.begin()
+	time.Sleep(k.lease / 4)
+	if len(host.saved) > 0 {
+		t.Errorf("the elector got %+v", <-host.saved)
+	}
+	k.close(0)
+	if s := <-host.saved; s.Seq != 1 || !s.Over {
+		t.Errorf("the elector got %+v", s)
+	}
+
 	k, _, _ = keeperOf("cd")
 	k.Keep([]byte("1"), k.lease)
 	began := time.Now()
