@@ -71,7 +71,7 @@ class ParametersTest(unittest.TestCase):
 
     def test_not_parameters(self):
         def body(rank):
-            for bad in (None, 5, torch.ones(2)):
+            for bad in (None, 5, torch.ones(2), torch.nn.Sequential(torch.nn.Linear(1, 1))):
                 with self.assertRaises(ValueError):
                     hvd.broadcast_parameters(bad, 0)
 

@@ -31,7 +31,7 @@ def broadcast_parameters(
     """
     if isinstance(params, dict):
         params = [params[name] for name in sorted(params)]
-    elif isinstance(params, (torch.Tensor, str)) or not isinstance(params, Iterable):
+    elif isinstance(params, (torch.Tensor, torch.nn.Module, str)) or not isinstance(params, Iterable):
         raise ValueError(f"invalid params of type: {type(params)}")
     else:
         params = [item[1] if isinstance(item, tuple) else item for item in params]
