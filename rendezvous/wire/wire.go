@@ -145,6 +145,9 @@ func Unmarshal(b []byte) (Message, error) {
 	if m == nil {
 		return nil, fmt.Errorf("decode message: unknown type %d", b[0])
 	}
+	if _, err := sound(b[1:], 0); err != nil {
+		return nil, fmt.Errorf("decode %T: %w", m, err)
+	}
 	if err := msgpack.Unmarshal(b[1:], m); err != nil {
 		return nil, fmt.Errorf("decode %T: %w", m, err)
 	}

@@ -138,6 +138,11 @@ func TestBadFrames(t *testing.T) {
 		"truncated head": {[]byte{1, 0}, "unexpected EOF"},
 		"truncated body": {[]byte{9, 0, 0, 0, 1}, "unexpected EOF"},
 		"not a map":      {[]byte{2, 0, 0, 0, 1, 0xc1}, "decode *wire.Hello"},
+		"no such array":  {append([]byte{14, 0, 0, 0, '7', 0x81, 0xa5}, "peers\xdd\xdd\xdd\xdd\xdd\xc0"...), "cut short"},
+		"no such map":    {append([]byte{10, 0, 0, 0, '7', 0x81, 0xa5}, "peers\xde\xff\xff"...), "cut short"},
+		"no such string": {append([]byte{9, 0, 0, 0, '7', 0x81, 0xa5}, "peers\xd9\x09"...), "cut short"},
+		"no length":      {append([]byte{8, 0, 0, 0, '7', 0x81, 0xa5}, "peers\xd9"...), "cut short"},
+		"nested":         {append([]byte{100, 0, 0, 0, '7', 0x81, 0xa1, 'x'}, bytes.Repeat([]byte{0x91}, 96)...), "too deep"},
 	} {
 		_, err := wire.NewReader(bytes.NewReader(tc.in)).Read()
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -154,6 +159,7 @@ func FuzzUnmarshal(f *testing.F) {
 		}
 		f.Add(b)
 	}
+	f.Add([]byte("7\x82\xa5peers\xdd\xdd\xdd\xdd\xdd\xdd\xdd")) // an array of four billion
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := wire.Unmarshal(b)
 		if err != nil {
