@@ -45,7 +45,8 @@ func Find() string {
 // Run watches for moves of this machine until ctx ends.
 func Run(ctx context.Context, cfg Config) {
 	var d migrate.Dialogue
-	toolbox := filepath.Join(filepath.Dir(cfg.Path), "vmware-toolbox-cmd")
+	look := looker{toolbox: filepath.Join(filepath.Dir(cfg.Path), "vmware-toolbox-cmd"), ids: make(chan string, 1)}
+	defer look.under.Wait()
 	var moves string // the operation that was announced
 	quiet := make(chan string)
 	handle := func(events []migrate.Event) {
@@ -67,28 +68,20 @@ func Run(ctx context.Context, cfg Config) {
 	defer timer.Stop()
 	kept := token{path: cfg.Token}
 	defer kept.release()
-	looked := time.Now()
-	handle(d.Session(looked, session(ctx, toolbox))) // from here on it tells of moves
-	ids, looks := make(chan string, 1), false
-	var looking sync.WaitGroup
-	defer looking.Wait()
+	look.begin(ctx, time.Now())
+	id := <-look.ids
+	handle(d.Session(look.done(), id)) // from here on it tells of moves
 	for ctx.Err() == nil {
-		if d.WantsSession() && !looks && time.Since(looked) >= migrate.Idle {
-			looks, looked = true, time.Now()
-			looking.Go(func() { ids <- session(ctx, toolbox) })
+		if now := time.Now(); d.WantsSession() && look.due(now) {
+			look.begin(ctx, now)
 		}
 		command, wait, events := d.Next(time.Now())
 		handle(events)
 		if command != "" {
 			asking := ctx
 			if d.Registers() {
-				former, err := kept.claim()
-				if err != nil {
-					handle(d.Refuse(time.Now(), err.Error()))
-					continue
-				}
-				if former != "" {
-					d.Inherit(former)
+				may, events := mayRegister(&d, &kept)
+				if handle(events); !may {
 					continue
 				}
 				asking = context.WithoutCancel(ctx) // a token that nobody reads is lost
@@ -112,9 +105,8 @@ func Run(ctx context.Context, cfg Config) {
 			if operation == moves { // or another move began meanwhile
 				d.Quiet(time.Now())
 			}
-		case id := <-ids:
-			looks = false
-			handle(d.Session(looked, id))
+		case id := <-look.ids:
+			handle(d.Session(look.done(), id))
 		case <-ctx.Done():
 		}
 	}
@@ -122,6 +114,42 @@ func Run(ctx context.Context, cfg Config) {
 		d.Answer(time.Now(), call(context.WithoutCancel(ctx), cfg.Path, "--cmd", bye))
 		kept.save(d.Token())
 	}
+}
+
+// mayRegister is false if something else comes first: the end of a registration that nobody ended, or that of another daemon.
+func mayRegister(d *migrate.Dialogue, kept *token) (bool, []migrate.Event) {
+	former, err := kept.claim()
+	if err != nil {
+		return false, d.Refuse(time.Now(), err.Error())
+	}
+	if former != "" {
+		d.Inherit(former)
+	}
+	return former == "", nil
+}
+
+// looker asks for the session, one time after the other, while its caller does something else: it may take long.
+type looker struct {
+	toolbox string
+	ids     chan string // has room for the answer
+	asked   time.Time   // when the last one began
+	begun   bool        // and its answer was not taken
+	under   sync.WaitGroup
+}
+
+// due is true if it is time to look again.
+func (l *looker) due(now time.Time) bool { return !l.begun && now.Sub(l.asked) >= migrate.Idle }
+
+// begin has the answer come by ids.
+func (l *looker) begin(ctx context.Context, now time.Time) {
+	l.begun, l.asked = true, now
+	l.under.Go(func() { l.ids <- session(ctx, l.toolbox) })
+}
+
+// done is called when the answer was taken, and returns when it was asked for.
+func (l *looker) done() (asked time.Time) {
+	l.begun = false
+	return l.asked
 }
 
 // session returns the id of the guest's session, "" if it is not known.
