@@ -126,13 +126,22 @@ func renewed(electors, lost, spares []string) []string {
 	without := func(gone string) []string {
 		return slices.DeleteFunc(slices.Clone(electors), func(name string) bool { return name == gone })
 	}
-	odd, more := n%2 == 1, len(spares) > 0
+	with := func() []string { return append(slices.Clone(electors), spares[0]) }
+	odd, gone, spare := n%2 == 1, len(lost) > 0, len(spares) > 0
 	switch {
-	case odd && len(lost) > 0 && more, odd && len(spares) > 1 && n < Most, !odd && len(lost) == 0 && more && n < Most, n == 2 && more:
-		return append(slices.Clone(electors), spares[0])
-	case !odd && len(lost) > 0 && n > Fewest, odd && len(lost) > 1:
+	case n == 2 && spare: // both are needed, so that the next loss would end the job
+		return with()
+	case odd && gone && spare: // before the lost one goes
+		return with()
+	case odd && n < Most && len(spares) > 1: // the first of two: four alone bear no more losses than three
+		return with()
+	case !odd && !gone && n < Most && spare: // the second of them, or of one that came for a lost one which is back
+		return with()
+	case !odd && gone && n > Fewest: // a spare is there in its place, or it is the second of two
 		return without(lost[0])
-	case !odd && n > Fewest: // the one that was lost is back
+	case odd && len(lost) > 1: // the first of two, since no spare is there
+		return without(lost[0])
+	case !odd && !gone && n > Fewest: // the lost one is back, and needs nobody in its place
 		return without(electors[n-1])
 	}
 	return nil
