@@ -32,7 +32,7 @@ class Growth(unittest.TestCase):
                 for k, ns in enumerate(cost)
             ]
 
-        # 1, 16, 256 MiB and 4 GiB: what fits into caches may be cheap; the rest does not look expensive by it.
+        # 1, 16, 256 MiB and 4 GiB: what fits into caches may be cheap, the rest is not expensive by it.
         self.assertEqual(growth.complaints(rows(0.1, 0.1, 1.0, 1.4), 10 << 20), [])
         self.assertEqual(growth.complaints(rows(1.9, 1.4, 1.4, 1.0), 10 << 20), [])
         for given, own, want in (
