@@ -1,0 +1,50 @@
+//go:build linux
+
+package main
+
+import (
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"gorun/contrib/lab"
+)
+
+// retransmitted is how many TCP segments a host has sent again.
+func (c *cluster) retransmitted(host int) int {
+	c.t.Helper()
+	out, err := c.Host(host).Exec(c.t.Context(), "cat", "/proc/net/snmp")
+	found := regexp.MustCompile(`(?m)^Tcp: (?:-?\d+ ){11}(\d+)`).FindStringSubmatch(out)
+	if err != nil || found == nil {
+		c.t.Fatalf("no count of retransmissions: %v\n%s", err, out)
+	}
+	n, _ := strconv.Atoi(found[1])
+	return n
+}
+
+// TestLossyNetwork: two hosts train over a wire that is long, loses packets, delivers some of them twice and lets others overtake them.
+// The weights are those of an undisturbed job, bit for bit.
+func TestLossyNetwork(t *testing.T) {
+	const batches = 12
+	c := newCluster(t, 2)
+	want := c.undisturbedDescent(batches)
+	wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Lost: 0.02, Doubled: 0.02, Late: 0.02, Delay: 2 * time.Millisecond, Lateness: 5 * time.Millisecond}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { wire.Close() })
+	before := c.retransmitted(1) + c.retransmitted(2)
+	began := time.Now()
+	d := c.descend(batches, "0")
+	if got := d.weights(); got != want {
+		t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.out)
+	}
+	sent, again, renewed := d.carried()
+	retransmitted := c.retransmitted(1) + c.retransmitted(2) - before
+	t.Logf("%v for %d batches; of the packets %d were lost, %d delivered twice and %d late; TCP sent %d segments again, links %.0f of %.0f bytes, and renewed %.0f connections",
+		time.Since(began).Round(time.Millisecond), batches, wire.Lost.Load(), wire.Doubled.Load(), wire.Late.Load(), retransmitted, again, sent, renewed)
+	if min(wire.Lost.Load(), wire.Doubled.Load(), wire.Late.Load()) < 50 || retransmitted < 50 {
+		t.Error("the wire did little to them")
+	}
+}

@@ -1,0 +1,131 @@
+//go:build linux
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Faults are what a wire does to packets, each way.
+type Faults struct {
+	Lost, Doubled, Late float64       // shares of them, 0 to 1
+	Delay               time.Duration // of all of them
+	Lateness            time.Duration // of those that are late, in addition: others overtake them
+}
+
+// Wire is a cable between two hosts on which every packet passes through this process. It needs no part of the kernel but TUN.
+type Wire struct {
+	Lost, Doubled, Late atomic.Int64 // packets
+
+	ends    [2]*os.File
+	passing sync.WaitGroup // packets, and those who take them in
+}
+
+// mostPacket is what a packet can be.
+const mostPacket = 64 << 10
+
+// AddWire lets what two hosts send each other take a wire with such faults, of which the seed decides. Close removes it.
+func (l *Lab) AddWire(a, b *Host, faults Faults, seed uint64) (*Wire, error) {
+	w := &Wire{}
+	for i, h := range [2]*Host{a, b} {
+		other := [2]*Host{b, a}[i]
+		pid, err := h.runningPID()
+		if err == nil {
+			err = enter(pid, unix.CLONE_NEWNET, func() (err error) {
+				w.ends[i], err = openTUN("wire-" + other.name)
+				return err
+			})
+		}
+		if err == nil {
+			err = l.ip(pid, "link set wire-"+other.name+" up", fmt.Sprintf("route add %s/32 dev wire-%s src %s", other.address, other.name, h.address))
+		}
+		if err != nil {
+			w.Close()
+			return nil, fmt.Errorf("lay wire between %s and %s: %w", a.name, b.name, err)
+		}
+	}
+	for i := range w.ends {
+		w.passing.Go(func() { w.pass(w.ends[i], w.ends[1-i], faults, rand.New(rand.NewPCG(seed, uint64(i)))) })
+	}
+	return w, nil
+}
+
+// openTUN makes a device of the present network namespace. It goes when the file is closed.
+func openTUN(name string) (*os.File, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
+	}
+	request, err := unix.NewIfreq(name)
+	if err == nil {
+		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("make device %s: %w", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// pass carries packets from one end to the other.
+func (w *Wire) pass(from, to *os.File, faults Faults, rng *rand.Rand) {
+	packet := make([]byte, mostPacket)
+	for {
+		n, err := from.Read(packet)
+		if err != nil {
+			return
+		}
+		after, copies := faults.Delay, 1
+		if rng.Float64() < faults.Late {
+			w.Late.Add(1)
+			after += faults.Lateness
+		}
+		if rng.Float64() < faults.Doubled {
+			w.Doubled.Add(1)
+			copies = 2
+		}
+		if rng.Float64() < faults.Lost {
+			w.Lost.Add(1)
+			continue
+		}
+		for range copies {
+			w.send(to, packet[:n], after)
+		}
+	}
+}
+
+// send delivers a packet after a while. That a host takes none, as one that is off, is no fault of the wire.
+func (w *Wire) send(to *os.File, packet []byte, after time.Duration) {
+	if after == 0 {
+		to.Write(packet)
+		return
+	}
+	packet = slices.Clone(packet)
+	w.passing.Add(1)
+	time.AfterFunc(after, func() {
+		defer w.passing.Done()
+		to.Write(packet)
+	})
+}
+
+// Close takes the wire away: the hosts have the way that they had before. What is on it is lost.
+func (w *Wire) Close() error {
+	var errs []error
+	for _, end := range w.ends {
+		if end != nil {
+			errs = append(errs, end.Close())
+		}
+	}
+	w.passing.Wait()
+	return errors.Join(errs...)
+}
