@@ -20,7 +20,11 @@ func TestNoAnswer(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if conn, err := l.Accept(); err == nil {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
 			conn.Close()
 		}
 	}()
@@ -37,8 +41,8 @@ func TestNoAnswer(t *testing.T) {
 		}
 	}
 	try("a host that hangs up", l.Addr().String(), false)
-	<-done
 	l.Close()
+	<-done
 	try("a host that refuses", l.Addr().String(), false)
 	channel, err := key.channel()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"gorun/rendezvous/resume"
@@ -208,6 +209,16 @@ func (c Client) dial(ctx context.Context, addr string) (*tls.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, introduction)
 	defer cancel()
+	for pause := retry; ; pause *= 2 {
+		conn, err := c.shake(ctx, addr, channel)
+		if !hungUp(err) || pause > 8*retry || !resume.Pause(ctx, pause) {
+			return conn, err
+		}
+	}
+}
+
+// shake tries once. A daemon hangs up at once if too many from this address, or at all, have not shown the key yet.
+func (c Client) shake(ctx context.Context, addr string, channel *tls.Config) (*tls.Conn, error) {
 	raw, err := (&net.Dialer{KeepAliveConfig: keepAlive, Timeout: c.prompt}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
@@ -218,6 +229,10 @@ func (c Client) dial(ctx context.Context, addr string) (*tls.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // broken says what the end of a connection means here.

@@ -29,8 +29,6 @@ import (
 const (
 	// introduction is how long a connection may take to prove itself and to say what it wants.
 	introduction = 10 * time.Second
-	// strangers bounds the connections that have not done so.
-	strangers = 256
 	// tidying is how long a host waits for the slots of a job that is just ending, if its launcher was killed too.
 	// Not longer: a job that holds slots elsewhere must not wait for one that does so here.
 	tidying = 8 * time.Second
@@ -87,6 +85,8 @@ type server struct {
 
 	stirred chan struct{} // hears of jobs that begin and end
 
+	strangers *strangers
+
 	mu       sync.Mutex
 	spare    *process // nil for none
 	noSpare  bool     // any more
@@ -121,7 +121,7 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	s := &server{cfg: cfg, tls: channel, born: time.Now().UnixNano(), stirred: make(chan struct{}, 1), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduced{}}
+	s := &server{cfg: cfg, tls: channel, born: time.Now().UnixNano(), stirred: make(chan struct{}, 1), strangers: newStrangers(), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduced{}}
 	s.jobs = jobs{cluster: hex.EncodeToString(name), running: map[string]*job{}}
 	s.queue.seen, s.queue.young = map[string]bool{}, true
 	s.adopt()
@@ -378,7 +378,6 @@ func (s *server) refresh() {
 }
 
 func (s *server) accept(ctx context.Context) {
-	door := make(chan struct{}, strangers)
 	for {
 		conn, err := s.cfg.Listener.Accept()
 		if ctx.Err() != nil {
@@ -396,9 +395,9 @@ func (s *server) accept(ctx context.Context) {
 			}
 			continue
 		}
-		select {
-		case door <- struct{}{}:
-		default:
+		from := origin(conn.RemoteAddr())
+		if !s.strangers.enter(from) {
+			s.refused(conn, errors.New("too many at once that have not shown the key"))
 			conn.Close()
 			continue
 		}
@@ -409,12 +408,19 @@ func (s *server) accept(ctx context.Context) {
 			conn.Close()
 		}
 		s.wg.Go(func() {
-			s.meet(ctx, conn, sync.OnceFunc(func() { <-door }))
+			s.meet(ctx, conn, sync.OnceFunc(func() { s.strangers.leave(from) }))
 			conn.Close()
 			s.mu.Lock()
 			delete(s.conns, conn)
 			s.mu.Unlock()
 		})
+	}
+}
+
+// refused tells of a stranger, but not as often as strangers would like.
+func (s *server) refused(conn net.Conn, err error) {
+	if s.strangers.tell(origin(conn.RemoteAddr()), time.Now()) {
+		s.cfg.Log.Warn("refused a connection; says no more of that address for a minute", "from", conn.RemoteAddr(), "err", err)
 	}
 }
 
@@ -427,7 +433,7 @@ func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
 	raw.SetDeadline(time.Now().Add(introduction))
 	conn := tls.Server(raw, s.tls)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		s.cfg.Log.Warn("refused a connection", "from", raw.RemoteAddr(), "err", err)
+		s.refused(raw, err)
 		return
 	}
 	in := bufio.NewReaderSize(conn, 64<<10)

@@ -126,7 +126,9 @@ func startWith(t *testing.T, addr string, cfg standing.Config) *member {
 		cmd.Env = append(os.Environ(), fmt.Sprint("GORUN_TEST_JOB=", m.mark, m.started.Add(1)))
 		return cmd
 	}
-	cfg.Log = slog.New(slog.DiscardHandler)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	cfg.Ready = func(gossip string) { ready <- gossip }
 	go func() {
 		defer close(m.ended)
@@ -343,6 +345,55 @@ func TestRefusals(t *testing.T) {
 	if _, err := standing.ParseKey([]byte("short\n")); err == nil {
 		t.Error("a short key is taken")
 	}
+}
+
+// TestStrangersKeepNobodyOut: connections of somebody without the key keep those from other addresses out not at all, and
+// those from the same one no longer than they are there. They do not fill the log either.
+func TestStrangersKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	var warned atomic.Int32
+	refused := make(chan string, 1000)
+	a := startWith(t, "127.0.0.1:0", standing.Config{Name: "a", Slots: 2, Log: slog.New(slog.NewTextHandler(writer(func(line []byte) {
+		if bytes.Contains(line, []byte("refused a connection")) {
+			warned.Add(1)
+			refused <- string(line)
+		}
+	}), nil))})
+	idle := func(from string, n int) (conns []net.Conn) {
+		for range n {
+			c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", a.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			conns = append(conns, c)
+		}
+		return conns
+	}
+	idle("127.0.0.2", 300)
+	a.jobs()
+	if line := <-refused; !strings.Contains(line, "from=127.0.0.2:") || !strings.Contains(line, "too many at once that have not shown the key") {
+		t.Error(line)
+	}
+	here := idle("127.0.0.1", 32)
+	go func() {
+		<-refused
+		for _, c := range here {
+			c.Close()
+		}
+	}()
+	a.jobs()
+	if n := warned.Load(); n != 2 {
+		t.Errorf("%d warnings of two addresses", n)
+	}
+}
+
+// writer hears what is written.
+type writer func(line []byte)
+
+func (w writer) Write(line []byte) (int, error) {
+	w(line)
+	return len(line), nil
 }
 
 func TestDrain(t *testing.T) {
