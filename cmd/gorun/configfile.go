@@ -88,6 +88,9 @@ func addValue(values map[string]string, name string, node *yaml.Node) error {
 			value = "false"
 		}
 	}
+	if knobs[i].kind == level {
+		value = strings.ToUpper(value) // horovodrun takes it as it is in a file, and so does its engine
+	}
 	if problem := knobs[i].check(value); problem != "" {
 		return fmt.Errorf("line %d: %s: %s: %s", node.Line, name, strconv.Quote(node.Value), problem)
 	}

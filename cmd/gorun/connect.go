@@ -202,3 +202,13 @@ func prompt(ctx context.Context, question string) (string, error) {
 	secret, err := term.ReadPassword(int(tty.Fd()))
 	return string(secret), err
 }
+
+// idleSSH are flags of ssh that a job of a cluster has no use for.
+func idleSSH(c *cli.Context) (idle []string) {
+	for _, name := range []string{"ssh-port", "ssh-identity-file", "ssh-config", "ssh-command"} {
+		if c.IsSet("cluster") && c.IsSet(name) {
+			idle = append(idle, "--"+name+" (a cluster is reached without ssh)")
+		}
+	}
+	return idle
+}

@@ -114,7 +114,7 @@ autotune: {enabled: true, log_file: f, warmup_samples: 5, steps_per_sample: 20, 
 timeline: {filename: f, mark_cycles: true}
 stall_check: {enabled: true, warning_time_seconds: 120, shutdown_time_seconds: 240}
 library_options: {mpi_threads_disable: true, num_nccl_streams: 2, thread_affinity: 1, gloo_timeout_seconds: 30}
-logging: {level: INFO, with_timestamp: false}
+logging: {level: info, with_timestamp: false}
 `
 
 func TestConfigFile(t *testing.T) {

@@ -161,7 +161,7 @@ func (w wishes) spec(c *cli.Context, placement plan.Placement, programs []progra
 // notes are the lines that tell users which of their wishes mean nothing here.
 func (w wishes) notes(c *cli.Context, programs []program) (notes []string) {
 	s := w.settings
-	s.idle = slices.Concat(s.idle, w.changing.idle(c), idleMPI(c))
+	s.idle = slices.Concat(s.idle, w.changing.idle(c), idleMPI(c), idleSSH(c))
 	if idle := readBindingArgs(c).idle; len(idle) > 0 {
 		s.idle = append(s.idle, fmt.Sprintf("--binding-args %s (%s)", strings.Join(idle, " "), noMPI))
 	}
@@ -197,7 +197,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []program, notes []s
 		// Last, since it may wait until other jobs have ended.
 		where, err = placeJob(c, cmp.Or(ranksOf(programs), c.Int("np")), programs)
 	case len(programs) > 1:
-		err = &usageError{errors.New("an elastic job has one program"), ""}
+		err = &usageError{errors.New("an elastic job has one program"), "leave --min-np and what else makes it elastic out, or start a job for each program"}
 	case c.IsSet("cluster"):
 		where, varying, watch, err = w.changing.onCluster(c, programs)
 	default:

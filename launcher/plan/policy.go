@@ -46,7 +46,7 @@ func ParsePolicy(mapBy, rankBy string) (Policy, error) {
 	default:
 		return p, fmt.Errorf("map by %q: none of slot, node, ppr:N:node, nor of what is within a host (core, hwthread, numa, socket, l3cache)", mapBy)
 	}
-	for m := range strings.SplitSeq(modifiers, ",") {
+	for m := range strings.SplitSeq(strings.ReplaceAll(modifiers, ":", ","), ",") { // Open MPI takes either
 		switch strings.ToUpper(m) {
 		case "", "NOOVERSUBSCRIBE", "SPAN":
 		case "OVERSUBSCRIBE":

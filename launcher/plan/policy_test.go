@@ -29,6 +29,8 @@ func TestPlaceBy(t *testing.T) {
 		{"a,b", 4, "ppr:2:node", "node", "a[0 2] b[1 3]"},
 		{"a:8,b:8", 3, "ppr:2:node", "", "a[0 1] b[2]"},
 		{"a:1,b:1", 4, "slot:OVERSUBSCRIBE", "", "a[0 1] b[2 3]"},
+		{"a:1,b:1", 4, "slot:PE=1:OVERSUBSCRIBE", "", "a[0 1] b[2 3]"},
+		{"a:1,b:1", 4, "ppr:2:node:NOOVERSUBSCRIBE:OVERSUBSCRIBE", "", "a[0 1] b[2 3]"},
 		{"a:2,b:1", 4, "node:oversubscribe", "", "a[0 2 3] b[1]"},
 		{"a:2,b:2", 3, "core", "", "a[0 1] b[2]"},
 	} {
