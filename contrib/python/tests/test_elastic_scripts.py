@@ -62,12 +62,13 @@ class JobTest(unittest.TestCase):
             self.assertEqual(done, [(rank, 2, 2, 2) for rank in range(2)])
 
     def test_a_schedule_goes_on(self):
-        """A scheduler goes back to the last commit with its optimizer, also where a new process takes it over."""
+        """A scheduler goes back to the last commit with its optimizer, and reaches a new process."""
         run("testdata/elastic/schedule.py")  # or skip
         cooldown = "--blacklist-cooldown-range", "0.01", "0.02"
+        program = sys.executable, "-B", ROOT / "testdata/elastic/schedule.py"
         for how in ("--min-np", "1", "-H", "localhost:3"), ("--min-np", "2", "-H", "localhost:2", *cooldown):
             with self.subTest(how):
-                command = [ROOT / "bin/gorun", *how, sys.executable, "-B", ROOT / "testdata/elastic/schedule.py"]
+                command = [ROOT / "bin/gorun", *how, *program]
                 ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
                 self.assertEqual(ended.returncode, 0, ended.stderr)
                 done = sorted(re.findall("done rank (.*)", ended.stdout))
