@@ -309,7 +309,10 @@ func (d *detached) attach(spec *launcher.Spec, p plan.Placement) error {
 		})
 	}
 	return d.save(func(r *jobs.Record) {
-		r.Ranks = len(p.Ranks)
+		if len(p.Ranks) == 0 { // an elastic job, which may be here from another launcher
+			return
+		}
+		r.Ranks, r.Hosts = len(p.Ranks), nil
 		for _, h := range p.Hosts {
 			r.Hosts = append(r.Hosts, h.Name)
 		}

@@ -54,7 +54,7 @@ func TestRecordOfHostsApart(t *testing.T) {
 	}
 	defer lock.Close()
 	d := &detached{job: job, ask: make(chan struct{}, 1), ranks: []jobs.Rank{{Host: "host2", State: "runs"}, {Rank: 1, Host: "host3", State: "runs"}}}
-	d.record.State = jobs.Running
+	d.record.State, d.record.Ranks = jobs.Running, 2
 	since := time.Now()
 	shows := func(want ...string) {
 		t.Helper()

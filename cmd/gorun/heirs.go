@@ -246,12 +246,14 @@ func (h hosted) Return(s authority.State) error {
 func (h hosted) Begin(s authority.State, l authority.Legacy) {
 	from := &inheritance{Job: s.Job, Former: s.Holder, Lease: s.Lease, Legacy: l}
 	go func() {
-		err := json.Unmarshal(l.Value, &from.bequest)
+		record, err := recordOf(authority.State{Job: s.Job, Term: l.Term, Value: l.Value})
+		if err == nil {
+			err = json.Unmarshal(l.Value, &from.bequest)
+		}
 		if err == nil && from.bequest.Request == nil {
 			err = errors.New("nobody said what it runs")
 		}
 		if err == nil {
-			record := jobs.Record{Program: from.bequest.Request.Program, Name: from.bequest.Name, Authority: s.Job, Term: l.Term}
 			cmd := h.command(from.bequest.Request)
 			if _, err = startDetached(context.Background(), cmd, record, func(job jobs.Job) error { return leave(job, inheritanceFile, from) }); err == nil {
 				err = cmd.Wait()

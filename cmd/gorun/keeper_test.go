@@ -249,12 +249,12 @@ func TestBereft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, lock, err := store.Create(jobs.Record{Name: "gone/7", Program: "train.py", Authority: "ab", Term: 3})
+	_, lock, err := store.Create(jobs.Record{Name: "gone/7", Program: "train.py", Ranks: 3, Hosts: []string{"a", "b"}, Authority: "ab", Term: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	if got := shown(); len(got) != 1 || !strings.HasPrefix(got[0], "gone/7 train.py 0 []: running, on ") {
+	if got := shown(); len(got) != 1 || !strings.HasPrefix(got[0], "gone/7 train.py 3 [a b]: running, on ") {
 		t.Errorf("shown is %q", got)
 	}
 }
