@@ -4,6 +4,7 @@ gorun's drop-in that it imports, under horovodrun stock Horovod. See rank.py for
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Callable
 
 import horovod.torch as hvd
@@ -19,6 +20,9 @@ class Horovod(rank.Ranks):
 
     def sum(self, tensor: torch.Tensor) -> None:
         hvd.allreduce_(tensor, name="bench.sum", op=hvd.Sum)
+
+    def start(self, tensor: torch.Tensor, name: str) -> Callable[[], object]:
+        return partial(hvd.synchronize, hvd.allreduce_async_(tensor, name=name, op=hvd.Sum))
 
     def largest(self, tensor: torch.Tensor) -> None:
         # Horovod's Max came late; a gathering works with every version.

@@ -217,7 +217,12 @@ class Bench:
         self.measure(Setting(f"1 host, {ranks} ranks, from C", ranks), sizes, [programs.GORUN_C, *peers])
         python = [programs.GORUN_TORCH, programs.GLOO, programs.HOROVOD]
         self.measure(Setting(f"1 host, {ranks} ranks, from Python", ranks), sizes, python)
-        self.measure(Setting(f"ResNet-50's gradients, 1 host, {ranks} ranks", ranks), programs.STEP, python)
+        for title, sizes in (
+            ("ResNet-50's gradients", programs.STEP),
+            ("1000 sums of 4 B at once, from Python", programs.MANY),
+            ("Gradients of 1000 parameters of 4 B", programs.MANY_GRADIENTS),
+        ):
+            self.measure(Setting(f"{title}, 1 host, {ranks} ranks", ranks), sizes, python)
 
     def lab(self, hosts: int, mbit: int, sizes: Sizes) -> None:
         if os.geteuid() != 0:

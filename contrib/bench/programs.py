@@ -36,15 +36,16 @@ class Setting:
 
 @dataclass
 class Sizes:
-    """Bytes of a tensor: begin, begin * factor … up to end. factor 0 stands for a step of a training."""
+    """Bytes of a tensor: begin, begin * factor … up to end; or the name of what rank.py does with many."""
 
-    begin: int
-    end: int
-    factor: int
+    begin: int = 0
+    end: int = 0
+    factor: int = 0
+    name: str = ""
 
     def list(self) -> list[str]:
-        if self.factor == 0:
-            return ["step"]
+        if self.name:
+            return [self.name]
         sizes, size = [], self.begin
         while size <= self.end:
             sizes.append(str(size))
@@ -52,7 +53,7 @@ class Sizes:
         return sizes
 
 
-STEP = Sizes(0, 0, 0)
+STEP, MANY, MANY_GRADIENTS = Sizes(name="step"), Sizes(name="many"), Sizes(name="many-gradients")
 STEP_BYTES = 102_228_128  # of ResNet-50's gradients
 
 

@@ -19,11 +19,15 @@ from typing import Callable
 import torch
 
 WARM_UP, MIN_ITERS, MAX_ITERS = 5, 5, 20_000
+MANY = 1000  # tensors of one number
 PERIOD = 7  # of the test data
 
 
 class Ranks:
-    """What a library offers: sum and largest reduce a tensor in place, barrier waits for all ranks."""
+    """What a library offers: sum and largest reduce a tensor in place, barrier waits for all ranks.
+
+    start begins a sum under a name and returns what waits for it.
+    """
 
     rank: int
     size: int
@@ -33,6 +37,9 @@ class Ranks:
         return None
 
     def sum(self, tensor: torch.Tensor) -> None:
+        raise NotImplementedError
+
+    def start(self, tensor: torch.Tensor, name: str) -> Callable[[], object]:
         raise NotImplementedError
 
     def largest(self, tensor: torch.Tensor) -> None:
@@ -87,6 +94,27 @@ def allreduce(ranks: Ranks, size: int, seconds: float) -> dict:
         return bad
 
     return row(ranks, lambda: ranks.sum(tensor), 4 * tensor.numel(), seconds, wrong)
+
+
+def many(ranks: Ranks, seconds: float) -> dict:
+    """Begin the sums of many tensors of one number, then wait for all; a time is that of all of them."""
+    tensors = [torch.zeros(1) for _ in range(MANY)]
+
+    def run() -> None:
+        for wait in [ranks.start(tensor, f"bench.many.{i}") for i, tensor in enumerate(tensors)]:
+            wait()
+
+    def wrong() -> int:
+        for i, tensor in enumerate(tensors):
+            tensor.fill_(i % PERIOD * (ranks.rank + 1))
+        run()
+        total = ranks.size * (ranks.size + 1) // 2
+        bad = sum(tensor.item() != i % PERIOD * total for i, tensor in enumerate(tensors))
+        for tensor in tensors:
+            tensor.zero_()  # stays zero, however often it is summed up
+        return bad
+
+    return row(ranks, run, 4 * MANY, seconds, wrong)
 
 
 def value(rank: int, places: torch.Tensor) -> torch.Tensor:
@@ -158,11 +186,11 @@ def resnet50() -> torch.nn.ParameterList:
 
 
 class Model(torch.nn.Module):
-    """Gradients like ResNet-50's, and next to no arithmetic: each gradient is its rank's number plus one."""
+    """Gradients of parameters, and next to no arithmetic: each gradient is its rank's number plus one."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, weights: torch.nn.ParameterList) -> None:
         super().__init__()
-        self.weights = resnet50()
+        self.weights = weights
         self.factor = float(rank + 1)
 
     def forward(self) -> torch.Tensor:
@@ -188,15 +216,21 @@ def main(ranks: Ranks, model_of: Callable[[Model], Callable[[], None]]) -> None:
     """model_of returns what runs backward on a model and waits for the gradients."""
     parser = argparse.ArgumentParser()
     parser.add_argument(
-        "--sizes", default="4,65536,1048576", help="bytes, separated by commas; step for ResNet-50's step"
+        "--sizes",
+        default="4,65536,1048576",
+        help=f"bytes, separated by commas; step for a step of ResNet-50, many for {MANY} sums at once, "
+        f"many-gradients for a step with {MANY} parameters of a number each",
     )
     parser.add_argument("--min-time", type=float, default=0.5, help="seconds of each size")
     parser.add_argument("--operation", default="allreduce")
     args = parser.parse_args()
     sizes = args.sizes.split(",")
-    if args.sizes == "step":
-        model = Model(ranks.rank)
+    if args.sizes in ("step", "many-gradients"):
+        small = torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(1)) for _ in range(MANY))
+        model = Model(ranks.rank, resnet50() if args.sizes == "step" else small)
         rows = [step(ranks, model, model_of(model), args.min_time)]
+    elif args.sizes == "many":
+        rows = [many(ranks, args.min_time)]
     elif args.operation == "allreduce":
         rows = [allreduce(ranks, int(size), args.min_time) for size in sizes]
     else:

@@ -29,6 +29,7 @@ class Test(unittest.TestCase):
         self.assertEqual(Sizes(4, 1024, 16).list(), ["4", "64", "1024"])
         self.assertEqual(Sizes(4, 1023, 16).list(), ["4", "64"])
         self.assertEqual(programs.STEP.list(), ["step"])
+        self.assertEqual(programs.span(programs.MANY, 0.5), ["--sizes", "many", "--min-time", "0.5"])
 
     def test_all_programs_get_the_same_sizes_and_time(self) -> None:
         for setting in Setting("", 3), Setting("", 3, "host1:1,host2:1,host3:1"):

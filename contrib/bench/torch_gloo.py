@@ -21,6 +21,9 @@ class Gloo(rank.Ranks):
     def sum(self, tensor: torch.Tensor) -> None:
         dist.all_reduce(tensor)
 
+    def start(self, tensor: torch.Tensor, name: str) -> Callable[[], object]:
+        return dist.all_reduce(tensor, async_op=True).wait
+
     def largest(self, tensor: torch.Tensor) -> None:
         dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
 
