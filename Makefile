@@ -189,7 +189,7 @@ rings:
 
 ## compat: Horovod scripts timed under gorun and under stock Horovod (HVD=a Python with it); a table in build/compat.md
 # Without HVD, build/horovod becomes a Python with Horovod 0.28.1 and its Gloo. That takes long, and needs
-# apt-get install cmake g++ libtorch-dev python3-dev python3-torch python3-venv
+# apt-get install cmake g++ libtorch-dev pybind11-dev python3-dev python3-torch python3-venv
 HVD ?= build/horovod/bin/python
 # Stock Horovod is a peer of the benchmarks where it is there.
 STOCK = $(if $(wildcard build/horovod/ready)$(filter-out build/horovod/bin/python,$(HVD)),--horovod $(HVD))
