@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -174,6 +175,7 @@ def find(horovod: str) -> list[Program]:
 
 
 def stock_horovod(python: str) -> Program:
+    python = os.path.abspath(python)  # ranks run elsewhere; but not where a link of a venv leads to
     launcher = str(Path(python).with_name("horovodrun"))
     version = output([python, "-c", "import horovod; print(horovod.__version__)"])
     if not version:

@@ -57,6 +57,13 @@ class Test(unittest.TestCase):
             ready.touch()
             self.assertEqual(horovods(), ["build/horovod/bin/python"] * 2)
 
+    def test_horovod_by_a_path_from_here(self) -> None:
+        with mock.patch.object(programs, "output", return_value="0.28.1"):
+            horovod = programs.stock_horovod("build/horovod/bin/python")
+        words = horovod.command(Setting("", 2), programs.MANY, 0.5)
+        self.assertEqual(words[0], os.path.abspath("build/horovod/bin/horovodrun"))
+        self.assertIn(os.path.abspath("build/horovod/bin/python"), words)
+
     def test_medians(self) -> None:
         runs = [{4: {"p50_us": p50, "p99_us": 10 * p50, "wrong": 0}} for p50 in (9.0, 1.0, 2.0)]
         self.assertEqual(peers.medians(runs), {4: {"p50_us": 2.0, "low": 1.0, "high": 9.0}})
