@@ -116,7 +116,7 @@ class Machine:
         ps = [*self.enter(), str(BINARY), "ps", *self.cluster(), "--json"]
         for _ in range(600):
             done = subprocess.run(ps, capture_output=True, text=True)
-            if done.returncode == 0 and len(json.loads(done.stdout)["Members"]) == len(self.addresses):
+            if done.returncode == 0 and len(json.loads(done.stdout)["members"]) == len(self.addresses):
                 time.sleep(SPARES)
                 return
             time.sleep(0.1)

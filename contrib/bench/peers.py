@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import signal
 import statistics
 import subprocess
@@ -49,7 +50,8 @@ def once(command: list[str], timeout: float) -> dict[int, dict]:
                 except subprocess.TimeoutExpired:
                     continue
             raise Failed(f"no end after {timeout:g} s") from None
-    documents = [line for line in out.splitlines() if line.startswith("{")]
+    # horovodrun says before each line which rank wrote it.
+    documents = re.findall(r"^(?:\[\d+\]<stdout>:)?({.*)", out, re.MULTILINE)
     if run.returncode != 0 or not documents:
         print(out + err, file=sys.stderr)
         raise Failed(f"exit status {run.returncode}")

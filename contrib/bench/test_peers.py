@@ -83,6 +83,7 @@ class Test(unittest.TestCase):
         row = '{"rows": [{"size": 4, "p50_us": 2.0, "wrong": 0}]}'
         scripts = {
             "gorun": f"echo '{row}'",
+            "stock Horovod": f"echo '[0]<stdout>:{row}'",
             "hangs": "trap '' TERM; sleep 60 & wait; sleep 60",
             "fails": "exit 3",
             "lies": f"echo '{row}'".replace('"wrong": 0', '"wrong": 1'),
@@ -105,7 +106,7 @@ class Test(unittest.TestCase):
             ],
         )
         line = peers.table(setting, "gorun", results)[4]
-        self.assertEqual(line, "| 4 B | 2.0 (2.0–2.0) | failed |  | failed |  | failed |  |")
+        self.assertEqual(line, "| 4 B | 2.0 (2.0–2.0) | 2.0 | 1.00 | failed |  | failed |  | failed |  |")
 
     def test_human(self) -> None:
         for size, want in {
