@@ -16,6 +16,8 @@ from typing import Any, Callable, Protocol
 
 from gorun import basics, constants, errors
 from gorun.exceptions import HorovodInternalError
+from gorun.in_lane import InLane
+from gorun.lane import Lane, Lanes
 from gorun.layout import alone, pack
 from gorun.message import WIRE_BITS
 from gorun.process_sets import ProcessSet, global_process_set
@@ -45,6 +47,7 @@ DTYPES: dict[str, int] = {
 
 _ALIGN = 64  # bytes between tensors of different types
 _MOST_ROWS = (1 << 31) - 1  # for one rank
+MOST_SOON = 16 << 10  # bytes of a tensor whose sum may wait until it is asked for
 
 
 class Binding(Protocol):
@@ -62,17 +65,35 @@ class Binding(Protocol):
     def load_into(self, memory: memoryview, tensor: Any) -> None:
         """Overwrite a tensor from memory; it is not empty."""
 
+    # What follows is only asked of frameworks whose tensors are reduced.
+
+    def gather(self, tensors: Sequence[Any], memory: memoryview) -> None:
+        """Copy tensors of one type to memory, one after the other."""
+
+    def scatter(self, memory: memoryview, counts: Sequence[int], tensors: Sequence[Any]) -> None:
+        """Overwrite tensors of one type, that had so many elements, from memory."""
+
     lanes: bool
-    """Whether it can do what follows: the arithmetic of lanes, over arrays of its choice."""
+    """Whether it has in_lane()."""
 
-    def over(self, memories: Sequence[memoryview], like: Any) -> Sequence[Any]:
-        """Return arrays of the type and shape of a tensor that are that memory."""
+    def in_lane(self, lane: Lane, place: int, by: float, like: Any) -> ArithmeticInLane:
+        """Return what reduces tensors of that type and shape in a lane, where this rank has a place.
 
-    def put(self, tensor: Any, array: Any) -> None:
-        """Copy a tensor to an array."""
+        by is what the sum is multiplied by.
+        """
 
-    def add(self, arrays: Sequence[Any], by: float, like: Any, target: Any | None) -> Any:
-        """Return the sum, times by, as a new tensor like another, or in target."""
+
+class ArithmeticInLane(Protocol):
+    """What a framework does with its tensors in a lane. half is 0 or 1, in turns."""
+
+    def fits(self, tensor: Any) -> bool:
+        """Report whether the lane is for a tensor of its type and shape."""
+
+    def put(self, tensor: Any, half: int) -> None:
+        """Copy a tensor that fits to this rank's place in a half."""
+
+    def add(self, half: int, like: Any, target: Any | None) -> Any:
+        """Return the sum of a half, as a new tensor otherwise like another, or in target."""
 
 
 def choose_op(average: bool | None, op: int | None) -> int:
@@ -107,6 +128,7 @@ class _Staged:
         self._tensors = tensors
         described = [binding.describe(tensor) for tensor in tensors]
         self._shapes = [shape for _, shape in described]
+        self._adjoin = len(tensors) > 1 and not as_bytes
         dtype = "uint8" if as_bytes else described[0][0]
         self.dtype, self._itemsize = element_type(dtype)
         if as_bytes:
@@ -127,6 +149,9 @@ class _Staged:
         """Copy the tensors into the block."""
         if self.block is None:
             return
+        if self._adjoin:
+            self._binding.gather(self._tensors, self.block.view)
+            return
         for tensor, memory in zip(self._tensors, self._memories()):
             if memory:
                 self._binding.store(tensor, memory)
@@ -140,6 +165,9 @@ class _Staged:
 
     def load_into(self, targets: Sequence[Any]) -> list[Any]:
         """Overwrite the targets and return them."""
+        if self._adjoin and self.block is not None:
+            self._binding.scatter(self.block.view, self._layout.counts, targets)
+            return list(targets)
         for memory, target in zip(self._memories(), targets):
             if memory:
                 self._binding.load_into(memory, target)
@@ -248,41 +276,118 @@ def allreduce_now(
     From the second time on, the ranks of one host do it in a lane, if it is small.
     """
     world = basics.world()
-    lanes = world.session.lanes
-    options: dict[str, Any] = {}
-    if (
-        lanes is not None
-        and name is not None
-        and binding.lanes
-        and world.timeline is None
-        and process_set.group() == 0
-    ):
-        dtype, shape = binding.describe(tensor)
-        key = f"allreduce.{name}"
-        travels = op | world.session.wire << WIRE_BITS
-        lane = lanes.find(key, DTYPES.get(dtype, 0), travels, shape) if prescale == postscale == 1.0 else None
-        if lane is not None:
-            if lane.views is None:
-                lane.views = [binding.over(half, tensor) for half in lane.inputs]
-            if lane.busy:
-                raise ValueError(DUPLICATE)
-            lane.busy = True
-            try:
-                arrays = lane.views[lanes.enter(lane)]
-                binding.put(tensor, arrays[world.session.local_rank])
-                if lanes.meet(key, lane):
-                    by = 1.0 / world.session.size if op == Average else 1.0
-                    return binding.add(arrays, by, tensor, target)
-            except errors.GorunError as error:
-                raise HorovodInternalError(str(error)) from error
-            finally:
-                lane.busy = False
-        options["lane"] = True
+    found = _lane(world, binding, tensor, name, op, prescale, postscale, process_set)
+    if found is not None and found[2] is not None:
+        lanes, key, lane = found
+        if lane.busy and _still_in(world, key):
+            raise ValueError(DUPLICATE)
+        lane.busy = True
+        try:
+            half = lanes.enter(lane)
+            lane.arithmetic.put(tensor, half)
+            if lanes.meet(key, lane):
+                return lane.arithmetic.add(half, tensor, target)
+        except errors.GorunError as error:
+            raise HorovodInternalError(str(error)) from error
+        finally:
+            lane.busy = False
+    offer = {} if found is None else {"lane": True}
     handle = allreduce(
         binding, [tensor], None if target is None else [target], name=name, op=op, prescale=prescale,
-        postscale=postscale, process_set=process_set, then=first, **options,
+        postscale=postscale, process_set=process_set, then=first, **offer,
     )  # fmt: skip
     return world.synchronize(handle)
+
+
+def allreduce_soon(
+    binding: Binding,
+    tensor: Any,
+    target: Any | None,
+    *,
+    name: str | None,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+) -> int:
+    """Begin to reduce one tensor; the handle's result is a new tensor, or the target overwritten.
+
+    From the second time on, the ranks of one host do it in a lane, if it is so small that it does not matter
+    that nobody works on it until it is waited for.
+    """
+    world = basics.world()
+    found = _lane(world, binding, tensor, name, op, prescale, postscale, process_set)
+    if found is not None and found[2] is not None:
+        lanes, key, lane = found
+        if lane.busy and _still_in(world, key):
+            raise ValueError(DUPLICATE)
+        return InLane(world, lanes, lane, key, binding, tensor, target, _hand_in).launch()
+    offer = {"lane": True} if found is not None and _is_small(binding, tensor) else {}
+    return allreduce(
+        binding, [tensor], None if target is None else [target], name=name, op=op, prescale=prescale,
+        postscale=postscale, process_set=process_set, then=first, **offer,
+    )  # fmt: skip
+
+
+def _hand_in(x: InLane) -> int:
+    """Submit to the daemon what was in a lane, for the reduction and way to travel that it was for."""
+    session = basics.world().session
+    wire, session.wire = session.wire, x.lane.op >> WIRE_BITS
+    try:
+        return allreduce(
+            x.binding, [x.tensor], None if x.target is None else [x.target], name=x.key.partition(".")[2],
+            op=x.lane.op & (1 << WIRE_BITS) - 1, then=first, lane=True,
+        )  # fmt: skip
+    finally:
+        session.wire = wire
+
+
+def _is_small(binding: Binding, tensor: Any) -> bool:
+    dtype, shape = binding.describe(tensor)
+    return dtype in DTYPES and math.prod(shape) * element_type(dtype)[1] <= MOST_SOON
+
+
+def _still_in(world: World, key: str) -> bool:
+    """Report whether an operation is in the lane of a name; if it has ended, it takes its result."""
+    operation = world.entered.get(key)
+    return operation is None or not operation.over()
+
+
+def _lane(
+    world: World,
+    binding: Binding,
+    tensor: Any,
+    name: str | None,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+) -> tuple[Lanes, str, Lane | None] | None:
+    """Return the lanes, the name that ranks meet under, and the lane for a tensor if there is one already.
+
+    None: it can be in none.
+    """
+    session = world.session
+    lanes = session.lanes
+    if (
+        lanes is None
+        or name is None
+        or not binding.lanes
+        or world.timeline is not None
+        or (process_set is not global_process_set and process_set.group() != 0)
+    ):
+        return None
+    key = f"allreduce.{name}"
+    lane = lanes.find(key, op | session.wire << WIRE_BITS)
+    if lane is None or prescale != 1.0 or postscale != 1.0:
+        return lanes, key, None
+    if lane.arithmetic is None:
+        dtype, shape = binding.describe(tensor)
+        if (DTYPES.get(dtype), shape) != (lane.dtype, lane.shape):
+            return lanes, key, None
+        by = 1.0 / session.size if op == Average else 1.0
+        lane.arithmetic = binding.in_lane(lane, session.local_rank, by, tensor)
+    return lanes, key, lane if lane.arithmetic.fits(tensor) else None
 
 
 def broadcast(

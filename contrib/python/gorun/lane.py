@@ -49,7 +49,7 @@ def suits(dtype: int, op: int, prescale: float, postscale: float) -> bool:
 class Lane:
     """The lane of one name: one tensor, one reduction."""
 
-    __slots__ = ("busy", "dtype", "inputs", "mine", "op", "ranks", "shape", "use", "views")
+    __slots__ = ("arithmetic", "busy", "dtype", "inputs", "mine", "op", "ranks", "shape", "use")
 
     def __init__(
         self, memory: memoryview, offset: int, ranks: int, me: int, dtype: int, op: int,
@@ -67,7 +67,7 @@ class Lane:
         self.ranks = [((offset + LINE * r) // 8, LINE * r // 4) for r in range(ranks) if r != me]
         starts = [offset + LINE * ranks + i * stride for i in range(2 * ranks)]
         self.inputs = [[memory[at : at + nbytes] for at in starts[half::2]] for half in (0, 1)]
-        self.views: Any = None  # of inputs, as whoever adds them wants them
+        self.arithmetic: Any = None  # what a framework does there
 
 
 class Lanes:
@@ -90,7 +90,7 @@ class Lanes:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._sleepers = 0  # threads
-        self._listening = False  # one of them is at the bell, for all
+        self._listener = 0  # the one of them that is at the bell, for all
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._bell.setblocking(False)
         self._bell.bind("")  # the kernel chooses a name
@@ -119,12 +119,10 @@ class Lanes:
         """Take the lane that the daemon gave a name. op: the reduction, and how it travels between hosts."""
         self._open[name] = Lane(self._memory, offset, self._ranks, self._me, dtype, op, shape, nbytes)
 
-    def find(self, name: str, dtype: int, op: int, shape: tuple[int, ...]) -> Lane | None:
-        """Return the lane of a name, if it is for this tensor."""
+    def find(self, name: str, op: int) -> Lane | None:
+        """Return the lane of a name, if it is for such a reduction."""
         lane = self._open.get(name)
-        if lane is None or lane.op != op or lane.dtype != dtype or lane.shape != shape:
-            return None
-        return lane
+        return lane if lane is not None and lane.op == op else None
 
     def enter(self, lane: Lane) -> int:
         """Return which half of the inputs is for the next use; it begins when this rank meets the others."""
@@ -133,28 +131,65 @@ class Lanes:
     def meet(self, name: str, lane: Lane) -> bool:
         """Show the input of this rank, and wait for all others: True; or False, and the lane is closed."""
         try:
-            words = self._words
-            with self._lock:  # or another thread gives the lane up meanwhile, and says that nobody comes
-                if self._open.get(name) is not lane:
-                    return False
-                lane.use += 1
-                goal = 2 * lane.use
-                words[lane.mine] = goal
-            self._rouse(lane, goal)
-            for at, _ in lane.ranks:
-                if words[at] < goal and not self._await(lane, at, goal):
-                    self._forget(name)
-                    return False
-            # Looked at last: who comes after the end of the world finds it marked, and others may have been
-            # told that this failed.
-            while self._flags[self._over] == WORLD_GONE:
-                self._look()  # which raises why, once the daemon has said it
-                os.sched_yield()
-            return True
+            return self.come(name, lane) and self.wait(name, lane)
         except BaseException:  # interrupted: nobody shall wait for this rank here, nor it for others
-            self._words[lane.mine + 1] = lane.use
-            self.close(name)
+            self.give_up(name, lane)
             raise
+
+    def come(self, name: str, lane: Lane) -> bool:
+        """Show the input of this rank; False if the lane was closed."""
+        with self._lock:  # or another thread gives the lane up meanwhile, and says that nobody comes
+            if self._open.get(name) is not lane:
+                return False
+            lane.use += 1
+            goal = 2 * lane.use
+            self._words[lane.mine] = goal
+        self._rouse(lane, goal)
+        return True
+
+    def met(self, name: str, lane: Lane) -> bool | None:
+        """Report whether all have come; False if somebody will not, and the lane is closed; None: not yet."""
+        words, goal = self._words, 2 * lane.use
+        for at, _ in lane.ranks:
+            if words[at] < goal:
+                if self._flags[self._over] != WORLD_GONE and not self._absent(lane, goal):
+                    return None
+                if self._flags[self._over] != WORLD_GONE:
+                    self._forget_lane(name, lane)
+                    return False
+                break
+        # Looked at last: who comes after the end of the world finds it marked, and others may have been
+        # told that this failed.
+        if self._flags[self._over] == WORLD_GONE:
+            self._look()  # which raises why, once the daemon has said it
+            return None
+        return True
+
+    def has_news(self, lane: Lane) -> bool:
+        """Report whether met() would say more than None, and change nothing."""
+        words, goal = self._words, 2 * lane.use
+        return (
+            self._flags[self._over] == WORLD_GONE
+            or all(words[at] >= goal for at, _ in lane.ranks)
+            or self._absent(lane, goal)
+        )
+
+    def wait(self, name: str, lane: Lane) -> bool:
+        """Wait until all have come: True; or False, and the lane is closed."""
+        words, goal = self._words, 2 * lane.use
+        for at, _ in lane.ranks:
+            if words[at] < goal and not self._await(lane, at, goal):
+                self._forget_lane(name, lane)
+                return False
+        while self._flags[self._over] == WORLD_GONE:  # looked at last: see met()
+            self._look()
+            os.sched_yield()
+        return True
+
+    def give_up(self, name: str, lane: Lane) -> None:
+        """Come to a lane no more, and wait for nobody there."""
+        self._words[lane.mine + 1] = lane.use
+        self.close(name)
 
     def close(self, name: str) -> None:
         """Come to a lane no more, because something else is submitted under its name."""
@@ -164,6 +199,11 @@ class Lanes:
                 self._words[lane.mine] = 2 * lane.use + 1
         if lane is not None:
             self._rouse(lane, 0)
+
+    def _forget_lane(self, name: str, lane: Lane) -> None:
+        """Forget the lane of a name, unless it has another one by now."""
+        if self._open.get(name) is lane:
+            self._forget(name)
 
     def _forget(self, name: str) -> Lane | None:
         lane = self._open.pop(name, None)
@@ -183,12 +223,19 @@ class Lanes:
         self._open.clear()
         self.ring()
         with self._lock:
-            if not self._listening:
+            if not self._listener:
                 self._bell.close()
 
     def ring(self) -> None:
         """Make the threads of this rank that sleep look again."""
         self._send(self._name)
+
+    def stir(self) -> None:
+        """Have a thread at the bell look again: this one has read a message of the daemon."""
+        with self._lock:
+            elsewhere = self._listener not in (0, threading.get_ident())
+        if elsewhere:
+            self.ring()
 
     def _send(self, name: bytes) -> None:
         try:
@@ -237,28 +284,31 @@ class Lanes:
             if not since:
                 since = now
             elif now - since >= YIELD_SECONDS:
-                self._doze(lane, at, goal)
+                self.doze(lambda: words[at] >= goal or self._absent(lane, goal))
             elif now - since >= SPIN_SECONDS:
                 yields = True
 
-    def _doze(self, lane: Lane, at: int, goal: int) -> None:
-        """Sleep until something has happened."""
-        flag = LINE * self._me // 4 + 1
+    def doze(self, ready: Callable[[], bool]) -> None:
+        """Sleep until somebody comes to a lane or closes one, or the daemon sends something; not if ready."""
+        flag, me = LINE * self._me // 4 + 1, threading.get_ident()
         with self._lock:
             self._sleepers += 1
             self._flags[flag] = 1
         try:
             with self._lock:
                 # Looked at after the flag was set, and while nobody takes a ring away.
-                if self._words[at] >= goal or self._absent(lane, goal):
+                if ready():
                     return
-                if self._listening:
+                if self._listener:
                     self._changed.wait()
                     return
-                self._listening = True
+                self._listener = me
             self._listen()
         finally:
             with self._lock:
+                if self._listener == me:
+                    self._listener = 0
+                    self._changed.notify_all()
                 self._sleepers -= 1
                 if not self._sleepers:
                     self._flags[flag] = 0
@@ -272,7 +322,3 @@ class Lanes:
             self._look()
         except BlockingIOError:
             pass
-        finally:
-            with self._lock:
-                self._listening = False
-                self._changed.notify_all()

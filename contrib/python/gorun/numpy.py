@@ -6,7 +6,7 @@ Anything numpy.asarray() takes may be given. Functions with a trailing underscor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,6 +57,9 @@ from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from gorun.objects import allgather_object, broadcast_object
 from gorun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
+if TYPE_CHECKING:
+    from gorun.lane import Lane
+
 __all__ = [
     "Adasum", "Average", "BitAnd", "BitOr", "BitXor", "HorovodInternalError", "HostsUpdatedInterrupt",
     "LogicalAnd", "LogicalOr", "LogicalXor", "Max", "Min", "ProcessSet", "Product", "Sum", "__version__",
@@ -89,18 +92,43 @@ class _Numpy:
     def load_into(self, memory: memoryview, tensor: np.ndarray) -> None:
         tensor[...] = np.frombuffer(memory, tensor.dtype.newbyteorder("=")).reshape(tensor.shape)
 
+    def gather(self, tensors: Sequence[np.ndarray], memory: memoryview) -> None:
+        flat = np.frombuffer(memory, tensors[0].dtype.newbyteorder("="))
+        np.concatenate([tensor.ravel() for tensor in tensors], out=flat)
+
+    def scatter(self, memory: memoryview, counts: Sequence[int], tensors: Sequence[np.ndarray]) -> None:
+        flat = np.frombuffer(memory, tensors[0].dtype.newbyteorder("="))
+        at = 0
+        for tensor, count in zip(tensors, counts):
+            tensor[...] = flat[at : at + count].reshape(tensor.shape)
+            at += count
+
     lanes = True
 
-    def over(self, memories: Sequence[memoryview], like: np.ndarray) -> list[np.ndarray]:
-        return sums.arrays_over(memories, like.dtype.name, like.shape)
+    def in_lane(self, lane: Lane, place: int, by: float, like: np.ndarray) -> _InLane:
+        return _InLane(lane, place, by, like)
 
-    def put(self, tensor: np.ndarray, array: np.ndarray) -> None:
-        array[...] = tensor
 
-    def add(
-        self, arrays: Sequence[np.ndarray], by: float, like: np.ndarray, target: np.ndarray | None
-    ) -> np.ndarray:
-        return sums.add(arrays, by, target)
+class _InLane:
+    """collectives.InLane for arrays."""
+
+    def __init__(self, lane: Lane, place: int, by: float, like: np.ndarray) -> None:
+        self._dtype, self._shape = like.dtype, like.shape
+        self._inputs = sums.Inputs(lane.inputs, like.dtype.name, by)
+        self._mine = [half[place].reshape(self._shape) for half in self._inputs.arrays]
+
+    def fits(self, tensor: np.ndarray) -> bool:
+        return tensor.shape == self._shape and tensor.dtype == self._dtype
+
+    def put(self, tensor: np.ndarray, half: int) -> None:
+        self._mine[half][...] = tensor
+
+    def add(self, half: int, like: np.ndarray, target: np.ndarray | None) -> np.ndarray:
+        total = self._inputs.add(half).reshape(self._shape)
+        if target is None:
+            return total.copy()
+        target[...] = total
+        return target
 
 
 _numpy = _Numpy()
@@ -126,9 +154,9 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start allreduce(); synchronize() returns its result."""
-    return collectives.allreduce(
-        _numpy, [np.asarray(tensor)], name=name, op=choose_op(average, op), prescale=prescale_factor,
-        postscale=postscale_factor, process_set=process_set, then=first,
+    return collectives.allreduce_soon(
+        _numpy, np.asarray(tensor), None, name=name, op=choose_op(average, op), prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set,
     )  # fmt: skip
 
 
@@ -142,9 +170,9 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start allreduce_(); synchronize() returns its result."""
-    return collectives.allreduce(
-        _numpy, [tensor], [tensor], name=name, op=choose_op(average, op), prescale=prescale_factor,
-        postscale=postscale_factor, process_set=process_set, then=first,
+    return collectives.allreduce_soon(
+        _numpy, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set,
     )  # fmt: skip
 
 

@@ -12,30 +12,35 @@ import numpy as np
 _OLD = int(np.__version__.partition(".")[0]) < 2
 _QUIETLY: dict[str, Any] = {"extobj": [np.getbufsize(), 0, None]} if _OLD else {}
 
-
-def arrays_over(memories: Sequence[memoryview], dtype: str, shape: Sequence[int]) -> list[np.ndarray]:
-    """Return arrays that are that memory."""
-    return [np.frombuffer(memory, dtype).reshape(shape) for memory in memories]
+_FEW = 1024  # numbers, up to which the product with itself shows a NaN sooner than isnan() does
 
 
-def add(arrays: Sequence[np.ndarray], by: float, out: Any = None) -> np.ndarray:
-    """Add arrays up from left to right and multiply the sum by by, into out or a new array."""
-    if _OLD:
-        return _add(arrays, by, out)
-    with np.errstate(all="ignore"):
-        return _add(arrays, by, out)
+class Inputs:
+    """What the ranks put into a lane, by half and rank, and room for its sum: flat arrays of one type."""
 
+    def __init__(self, halves: Sequence[Sequence[memoryview]], dtype: str, by: float) -> None:
+        self.arrays = [[np.frombuffer(memory, dtype) for memory in half] for half in halves]
+        self.total = np.empty_like(self.arrays[0][0])
+        self._by = self.total.dtype.type(by) if by != 1.0 else None
+        self._floats = self.total.dtype.kind == "f"
 
-def _add(arrays: Sequence[np.ndarray], by: float, out: Any) -> np.ndarray:
-    if out is None:
-        out = np.empty_like(arrays[0])
-    np.add(arrays[0], arrays[1], out=out, **_QUIETLY)
-    for array in arrays[2:]:
-        np.add(out, array, out=out, **_QUIETLY)
-    if by != 1.0:
-        np.multiply(out, out.dtype.type(by), out=out, **_QUIETLY)
-    if out.dtype.kind == "f":
-        wrong = np.isnan(out)
-        if wrong.any():  # they may differ in their other bits
-            out[wrong] = np.nan
-    return out
+    def add(self, half: int) -> np.ndarray:
+        """Add a half up from left to right and multiply the sum by by, into total."""
+        arrays, total = self.arrays[half], self.total
+        np.add(arrays[0], arrays[1], total, **_QUIETLY)
+        for array in arrays[2:]:
+            np.add(total, array, total, **_QUIETLY)
+        if self._by is not None:
+            np.multiply(total, self._by, total, **_QUIETLY)
+        if self._floats:
+            if total.size <= _FEW:
+                product = total.dot(total)  # no number makes it a NaN, infinity neither
+                if product == product:
+                    return total
+            wrong = np.isnan(total)
+            if wrong.any():  # they may differ in their other bits
+                total[wrong] = np.nan
+        return total
+
+    if not _OLD:
+        add = np.errstate(all="ignore")(add)

@@ -114,6 +114,49 @@ class AllreduceTest(unittest.TestCase):
 
         self.each(body)
 
+    def test_grouped_of_any_memory(self):
+        """Groups are moved as plain memory where tensors are that, and must come out alike where not."""
+
+        def body(rank, size):
+            def make():
+                negated = torch.complex(torch.zeros(3), ranked(rank, 3)).conj().imag
+                assert negated.is_neg()
+                return [
+                    ranked(rank, 3),
+                    ranked(rank, 4, 6).t(),
+                    ranked(rank, 8)[::2],
+                    torch.tensor(rank + 1.0),
+                    torch.zeros(0, 2),
+                    negated,
+                    ranked(rank, 1).expand(5),
+                    ranked(rank, 20_000),
+                    torch.nn.Parameter(ranked(rank, 2, 2)),
+                    ranked(rank, 4, 6)[:, 1:3],
+                ]
+
+            want = [tensor.detach() / (rank + 1) * size * (size + 1) / 2 for tensor in make()]
+            for grad in (torch.enable_grad, torch.no_grad):
+                with grad():
+                    for got, right in zip(hvd.grouped_allreduce(make(), op=hvd.Sum), want):
+                        assert torch.equal(got, right), (got, right)
+                    tensors = [tensor for i, tensor in enumerate(make()) if i != 6]  # not to be written to
+                    back = hvd.grouped_allreduce_(tensors, op=hvd.Sum)
+                    for got, tensor, right in zip(back, tensors, want[:6] + want[7:]):
+                        assert got is tensor and torch.equal(got, right), (got, right)
+
+        self.each(body)
+
+    def test_grouped_into_tensors_that_became_others(self):
+        def body(rank, size):
+            tensors = [torch.ones(3), torch.ones(4)]
+            handle = hvd.grouped_allreduce_async_(tensors, name="resized", op=hvd.Sum)
+            tensors[0].resize_(1)
+            with self.assertRaises(RuntimeError):
+                hvd.synchronize(handle)
+            assert tensors[0].tolist() == [1] and tensors[1].tolist() in ([1] * 4, [size] * 4)
+
+        self.each(body)
+
     def test_grouped_in_another_order_is_refused(self):
         def body(rank, size):
             tensors = [torch.ones(2), torch.ones(3)]

@@ -6,7 +6,7 @@ import ctypes
 import math
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,7 +18,10 @@ except ImportError:  # torch runs without NumPy
     sums = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
+    from gorun.lane import Lane
     from gorun.session import Block
+
+_SMALL = 64 << 10  # bytes, up to which a call of torch takes longer than to copy them by one thread
 
 # Older torch lacks some types. The name of a torch type is that of the engine, but for the prefix.
 _NAMES: dict[torch.dtype, str] = {
@@ -53,25 +56,90 @@ class Torch:
         with torch.no_grad():
             tensor.copy_(torch.frombuffer(memory, dtype=tensor.dtype).view(tensor.shape))
 
+    def gather(self, tensors: Sequence[torch.Tensor], memory: memoryview) -> None:
+        """Copy tensors of one type to memory, one after the other."""
+        start = at = address(memory)
+        size = tensors[0].element_size()
+        for tensor in tensors:
+            nbytes = tensor.numel() * size
+            if is_plain(tensor) and nbytes <= _SMALL:
+                ctypes.memmove(at, tensor.data_ptr(), nbytes)
+            elif nbytes:
+                self.store(tensor, memory[at - start : at - start + nbytes])
+            at += nbytes
 
-    # NumPy adds and looks for NaNs several times as fast as torch does.
-    lanes = sums is not None
+    def scatter(
+        self, memory: memoryview, counts: Sequence[int], tensors: Sequence[torch.Tensor]
+    ) -> None:
+        """Overwrite tensors of one type, that had so many elements, from memory."""
+        start = at = address(memory)
+        dtype, size = tensors[0].dtype, tensors[0].element_size()
+        for tensor, count in zip(tensors, counts):
+            nbytes = count * size
+            if is_plain(tensor) and nbytes <= _SMALL and tensor.numel() == count and tensor.dtype is dtype:
+                ctypes.memmove(tensor.data_ptr(), at, nbytes)
+            elif nbytes:
+                self.load_into(memory[at - start : at - start + nbytes], tensor)
+            at += nbytes
 
-    def over(self, memories: Sequence[memoryview], like: torch.Tensor) -> Any:
-        """Return arrays that are memory."""
-        return sums.arrays_over(memories, type_name(like.dtype), like.shape)
+    lanes = sums is not None  # NumPy adds and looks for NaNs several times as fast as torch does
 
-    def put(self, tensor: torch.Tensor, array: Any) -> None:
-        """Copy a tensor to an array."""
-        array[...] = tensor.detach().cpu().resolve_neg().numpy()  # z.conj().imag is negated when it is read
+    def in_lane(self, lane: Lane, place: int, by: float, like: torch.Tensor) -> _InLane:
+        """Return what reduces tensors like that in a lane."""
+        return _InLane(lane, place, by, like)
 
-    def add(self, arrays: Any, by: float, like: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
-        """Add arrays up."""
-        total = torch.from_numpy(sums.add(arrays, by))
+
+class _InLane:
+    """collectives.InLane for tensors.
+
+    A call of torch takes longer than all the rest, so what is plain memory is moved as such.
+    """
+
+    def __init__(self, lane: Lane, place: int, by: float, like: torch.Tensor) -> None:
+        self._dtype, self._shape = like.dtype, like.shape
+        self._inputs = sums.Inputs(lane.inputs, type_name(like.dtype), by)
+        self._mine = [half[place].ctypes.data for half in self._inputs.arrays]
+        self._views = [torch.from_numpy(half[place]).view(like.shape) for half in self._inputs.arrays]
+        self._total = self._inputs.total.ctypes.data
+        self._nbytes = self._inputs.total.nbytes
+
+    def fits(self, tensor: torch.Tensor) -> bool:
+        """Report whether the lane is for such a tensor."""
+        return tensor.dtype is self._dtype and tensor.shape == self._shape
+
+    def put(self, tensor: torch.Tensor, half: int) -> None:
+        """Copy a tensor that fits to this rank's place in a half."""
+        if is_plain(tensor):
+            ctypes.memmove(self._mine[half], tensor.data_ptr(), self._nbytes)
+        else:
+            self._views[half].copy_(tensor.detach())
+
+    def add(self, half: int, like: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
+        """Return the sum of a half, as a new tensor on the device of like, or in target."""
+        total = self._inputs.add(half)
         if target is None:
-            return total.to(like.device)
+            return torch.from_numpy(total.copy()).view(self._shape).to(like.device)
+        if is_plain(target) and self.fits(target):
+            ctypes.memmove(target.data_ptr(), self._total, self._nbytes)
+            return target
         with torch.no_grad():
-            return target.copy_(total)
+            return target.copy_(torch.from_numpy(total).view(self._shape))
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Report whether a tensor is its memory, from data_ptr() on: not one that is computed when it is read."""
+    return (
+        tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+        and not tensor.is_conj()
+    )
+
+
+def address(memory: memoryview) -> int:
+    """Return where writable memory is."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 def type_name(dtype: torch.dtype) -> str:
