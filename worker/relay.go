@@ -19,20 +19,21 @@ const (
 	relayGuests = 8
 )
 
-// relay hands this process's binary to hosts of the job that miss it. Nothing that a guest says is read but the word,
+// relay hands what hosts run to those of the job that miss it. Nothing that a guest says is read but the word,
 // and what it gets is no secret; it checks the hash by itself.
 type relay struct {
 	listener net.Listener
 	word     string
+	program  []byte // nil for this process's binary
 }
 
 // openRelay listens at an address for those who want the binary.
-func openRelay(ctx context.Context, bind, word string) (*relay, error) {
+func openRelay(ctx context.Context, bind, word string, program []byte) (*relay, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(bind, "0"))
 	if err != nil {
 		return nil, fmt.Errorf("listen for hosts that miss the binary: %w", err)
 	}
-	return &relay{listener: l, word: word}, nil
+	return &relay{listener: l, word: word, program: program}, nil
 }
 
 func (r *relay) port() int { return r.listener.Addr().(*net.TCPAddr).Port }
@@ -72,6 +73,10 @@ func (r *relay) serve(conn net.Conn) {
 		return
 	}
 	conn.SetDeadline(time.Now().Add(relayLimit))
+	if r.program != nil {
+		conn.Write(r.program)
+		return
+	}
 	binary, err := os.Open("/proc/self/exe") // the very file that runs, even if its name has gone to a newer build
 	if err != nil {
 		return

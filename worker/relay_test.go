@@ -10,21 +10,25 @@ import (
 	"testing"
 )
 
-// Who says the word gets the binary that runs; nobody else gets anything.
+// Who says the word gets the binary that runs, or what is to be run in its place; nobody else gets anything.
 func TestRelay(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r, err := openRelay(ctx, "127.0.0.1", "open sesame")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var running sync.WaitGroup
-	running.Go(func() { r.run(ctx) })
+	open := func(program []byte) *relay {
+		r, err := openRelay(ctx, "127.0.0.1", "open sesame", program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() { r.run(ctx) })
+		return r
+	}
+	r, other := open(nil), open([]byte("another program"))
 	binary, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := func(words string) []byte {
+	ask := func(r *relay, words string) []byte {
 		conn, err := net.Dial("tcp", r.listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -34,11 +38,14 @@ func TestRelay(t *testing.T) {
 		got, _ := io.ReadAll(conn)
 		return got
 	}
-	if got := ask("open sesame\n"); !bytes.Equal(got, binary) {
+	if got := ask(other, "open sesame\n"); string(got) != "another program" {
+		t.Errorf("got %q in the place of another program", got)
+	}
+	if got := ask(r, "open sesame\n"); !bytes.Equal(got, binary) {
 		t.Errorf("got %d bytes, want the %d of this program", len(got), len(binary))
 	}
 	for _, words := range []string{"open barley\n", "open sesamX\nand more", "\n\n\n\n\n\n\n\n\n\n\n\n"} {
-		if got := ask(words); len(got) > 0 {
+		if got := ask(r, words); len(got) > 0 {
 			t.Errorf("%q was given %d bytes", words, len(got))
 		}
 	}

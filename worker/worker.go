@@ -48,6 +48,7 @@ type Config struct {
 	Out     io.Writer
 	Version string
 	Exe     string   // this binary: Python imports the binding from it
+	Program []byte   // that other hosts of the job run; nil if it is this binary
 	Env     []string // of the daemon; ranks get their machine's variables from it
 	// Another is true, at the end of In, if there is another launcher to read from, which has taken over; nil for no.
 	Another func() bool
@@ -298,7 +299,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.self.Data = d.dataNIC(d.self)
 	ready := &wire.Ready{Ports: d.portNumbers(), Gossip: d.gossip.Addr(), Data: d.where.own, Host: d.self, Port: d.port.number, KVPort: d.kvPort()}
 	if job.Relay != "" {
-		r, err := openRelay(ctx, bindAddress(addrs, job.Open), job.Relay)
+		r, err := openRelay(ctx, bindAddress(addrs, job.Open), job.Relay, d.cfg.Program)
 		if err != nil {
 			return err
 		}
