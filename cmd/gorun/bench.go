@@ -25,7 +25,6 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 		&cli.IntFlag{Name: "iters", Usage: "run each size `N` times; 0: as often as min-time says"},
 		&cli.DurationFlag{Name: "min-time", Value: 500 * time.Millisecond, Usage: "run each size for about this `TIME`, at least 5 times"},
 		&cli.BoolFlag{Name: "json", Usage: "print one JSON document instead of a table"},
-		&cli.StringFlag{Name: "rank", Usage: "be a rank that measures what `JSON` says", Hidden: true},
 	}
 	flags = slices.Concat(flags, vsFlags(), simulateFlags())
 	for _, f := range launchFlags() {
@@ -43,9 +42,6 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 		ArgsUsage: "[" + strings.Join(bench.Kinds(), "|") + "]",
 		Flags:     flags,
 		Action: func(c *cli.Context) error {
-			if c.IsSet("rank") {
-				return benchRank(c)
-			}
 			if c.Bool("simulate") {
 				return simulate(c)
 			}

@@ -23,6 +23,7 @@ import (
 	"gorun/launcher/jobs"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
+	"gorun/worker/command"
 )
 
 // detachedVariable names the job's directory to a launcher that runs detached. Such a launcher also
@@ -33,16 +34,13 @@ const (
 	lockFD           = 4
 )
 
-// stateDir is where the user's programs of gorun keep what outlives them. Hosts may share it.
+// stateDir is command.StateDir with a way out.
 func stateDir() (string, error) {
-	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "gorun"), nil
-	}
-	home, err := os.UserHomeDir()
+	dir, err := command.StateDir(os.Getenv)
 	if err != nil {
-		return "", &usageError{fmt.Errorf("find home: %w", err), "set HOME, or XDG_STATE_HOME to where jobs are to be kept"}
+		return "", &usageError{err, "set HOME, or XDG_STATE_HOME to where jobs are to be kept"}
 	}
-	return filepath.Join(home, ".local", "state", "gorun"), nil
+	return dir, nil
 }
 
 // jobStore is where the user's detached jobs are.
@@ -87,7 +85,7 @@ func sayDetached(c *cli.Context, d *wire.Detached, id string) error {
 		if d.Signal != 0 { // it could say nothing more
 			return killedAtStart(d)
 		}
-		return exitStatus(d.Code)
+		return command.ExitStatus(d.Code)
 	}
 	fmt.Fprintf(os.Stderr, "gorun: job %s %s; gorun logs %s shows its output, gorun stop %s ends it\n", id, d.Text, id, id)
 	_, err := fmt.Fprintln(c.App.Writer, id)

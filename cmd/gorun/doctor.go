@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,16 +19,13 @@ import (
 	"gorun/launcher"
 	"gorun/launcher/output"
 	"gorun/topology/doctor"
-	"gorun/topology/measure"
+	"gorun/worker/command"
 )
 
 // doctorCommand looks for what makes jobs fail or slow on a host, before there is a job.
 func doctorCommand() *cli.Command {
 	flags := []cli.Flag{
 		&cli.BoolFlag{Name: "json", Usage: "write the findings as JSON"},
-		&cli.StringFlag{Name: "path", Usage: "write how large packets to `ADDRESS` may be", Hidden: true},
-		&cli.IntFlag{Name: "bytes", Usage: "that the packets have at most", Hidden: true},
-		&cli.BoolFlag{Name: "facts", Usage: "write what this host says of itself, for the gorun that asks", Hidden: true},
 	}
 	for _, f := range launchFlags() {
 		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "connect-retry", "network-interfaces"}, f.Names()[0]) {
@@ -51,24 +47,6 @@ func doctorCommand() *cli.Command {
 func runDoctor(c *cli.Context) error {
 	if c.NArg() > 0 {
 		return &usageError{fmt.Errorf("unexpected argument %s", c.Args().First()), "gorun doctor -H host1,host2"}
-	}
-	if c.IsSet("path") {
-		to, err := netip.ParseAddr(c.String("path"))
-		if err != nil {
-			return fmt.Errorf("probe path: %w", err)
-		}
-		arrive, err := measure.Path(c.Context, to, c.Int("bytes"))
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(c.App.Writer).Encode(arrive)
-	}
-	if c.Bool("facts") {
-		facts, err := doctor.Gather(c.Context, version)
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(c.App.Writer).Encode(facts)
 	}
 	if err := checkStart(c); err != nil {
 		return err
@@ -93,7 +71,7 @@ func runDoctor(c *cli.Context) error {
 		return fmt.Errorf("write findings: %w", err)
 	}
 	if slices.ContainsFunc(findings, func(f doctor.Finding) bool { return f.Status == doctor.Fail }) {
-		return exitStatus(launcher.ExitFailure)
+		return command.ExitStatus(launcher.ExitFailure)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"gorun/launcher/elastic"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
+	"gorun/worker/command"
 )
 
 // exitStatusHelp is the table of exit codes; the README has the same.
@@ -47,7 +48,7 @@ func explain(w io.Writer, err error) int {
 		many   *launcher.HostErrors
 		sig    signalError
 		slots  *plan.SlotsError
-		status exitStatus
+		status command.ExitStatus
 		late   *launcher.TimeoutError
 		few    *launcher.ElasticError
 		alone  *launcher.AloneError
@@ -128,11 +129,6 @@ func explain(w io.Writer, err error) int {
 	report.Errorf("%v", err)
 	return launcher.ExitFailure
 }
-
-// exitStatus ends the process with a code and without a word.
-type exitStatus int
-
-func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 // commandLike is the command of gorun's for which a program may have been meant, "" if there is none.
 func commandLike(program string) string {

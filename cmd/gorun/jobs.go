@@ -24,6 +24,7 @@ import (
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/resume"
+	"gorun/worker/command"
 )
 
 // openOutput reads what a job wrote: the last lines, all if that is negative, and what comes if it is to follow.
@@ -280,11 +281,11 @@ func attach(c *cli.Context) error {
 	case errors.Is(context.Cause(ctx), errLeft):
 		return nil
 	case errors.As(context.Cause(ctx), &sig):
-		return exitStatus(128 + int(sig.sig))
+		return command.ExitStatus(128 + int(sig.sig))
 	case err != nil:
 		return err
 	case code != 0:
-		return exitStatus(code)
+		return command.ExitStatus(code)
 	}
 	return nil
 }

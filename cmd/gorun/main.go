@@ -1,6 +1,6 @@
 // Command gorun starts data-parallel training jobs on hosts that have nothing but sshd and Python, and
-// runs the collectives of their ranks. The same binary is the launcher and, as `gorun worker`, the
-// daemon on every host.
+// runs the collectives of their ranks. The binary is the launcher, `gorun worker` is the daemon on every host, and
+// what it brings to hosts over ssh is its smaller sister gorund.
 package main
 
 import (
@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"gorun/worker/command"
 )
 
 // version is set by the linker.
@@ -27,7 +29,8 @@ func run(args []string) int {
 	hurry := make(chan struct{})
 	defer onInterrupt(stop, hurry)()
 
-	if serve := asWorker(args[1:]); serve != nil {
+	self := command.Process{Version: version, Env: os.Environ()}
+	if serve := self.Parse(args[1:]); serve != nil {
 		return explain(os.Stderr, serve(ctx))
 	}
 	app := newApp(hurry)

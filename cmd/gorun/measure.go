@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
 
 	"gorun/launcher"
@@ -24,59 +23,6 @@ import (
 
 // probing is how long an edge is loaded to measure its bandwidth.
 const probing = 200 * time.Millisecond
-
-// agentOrder is what the agent on a host is told, one JSON value after another on its standard input,
-// because argv would show the secret: first who it is, then what to measure.
-type agentOrder struct {
-	Secret  []byte        `json:"secret,omitempty"`
-	Host    int           `json:"host"` // itself, then the host to probe
-	Addrs   []string      `json:"addrs,omitempty"`
-	Sending time.Duration `json:"sending,omitempty"`
-}
-
-// agentAnswer is what it says: where it listens, then a result for each order.
-type agentAnswer struct {
-	Port int `json:"port,omitempty"`
-	measure.Result
-	Error string `json:"error,omitempty"`
-}
-
-// measureAgent is gorun topo on a host that takes part in a measurement. It ends with its standard input.
-func measureAgent(c *cli.Context) error {
-	orders, answers := json.NewDecoder(c.App.Reader), json.NewEncoder(c.App.Writer)
-	var me agentOrder
-	if err := orders.Decode(&me); err != nil || len(me.Secret) < 16 {
-		return fmt.Errorf("read order to measure: %w", errors.Join(err, errors.New("this is for gorun itself")))
-	}
-	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		return fmt.Errorf("listen for probes: %w", err)
-	}
-	ctx, cancel := context.WithCancel(c.Context)
-	var group errgroup.Group
-	group.Go(func() error { return measure.Serve(ctx, l, measure.Key(me.Secret, me.Host)) })
-	defer group.Wait() // what fails there, the launcher sees by what it does not measure
-	defer cancel()
-	if err := answers.Encode(agentAnswer{Port: l.Addr().(*net.TCPAddr).Port}); err != nil {
-		return err
-	}
-	for {
-		var order agentOrder
-		if err := orders.Decode(&order); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("read order to measure: %w", err)
-		}
-		var answer agentAnswer
-		answer.Result, err = measure.Probe(ctx, order.Addrs, measure.Key(me.Secret, order.Host), order.Sending)
-		if err != nil {
-			answer.Error = err.Error()
-		}
-		if err := answers.Encode(answer); err != nil {
-			return err
-		}
-	}
-}
 
 // agent is one that the launcher has started.
 type agent struct {
@@ -117,7 +63,7 @@ func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, n
 	var starting errgroup.Group // without a context of its own, which would end the agents when all have started
 	for i, h := range hosts {
 		starting.Go(func() (err error) {
-			if agents[i], err = startAgent(ctx, d, h, nics, agentOrder{Secret: secret, Host: i}); err != nil {
+			if agents[i], err = startAgent(ctx, d, h, nics, measure.Order{Secret: secret, Host: i}); err != nil {
 				cancel()
 			}
 			return err
@@ -221,13 +167,13 @@ func merged(first, later []topology.Edge) []topology.Edge {
 }
 
 // startAgent starts one. It runs no longer than ctx.
-func startAgent(ctx context.Context, d launcher.Dialer, h topology.Host, nics []string, me agentOrder) (agent, error) {
+func startAgent(ctx context.Context, d launcher.Dialer, h topology.Host, nics []string, me measure.Order) (agent, error) {
 	daemon, err := d.Dial(ctx, h.Name)
 	if err != nil {
 		return agent{}, err
 	}
 	a := agent{daemon: daemon, forget: context.AfterFunc(ctx, func() { daemon.Close() }), orders: json.NewEncoder(daemon.In), reply: json.NewDecoder(io.LimitReader(daemon.Out, mostFacts))}
-	var where agentAnswer
+	var where measure.Answer
 	if err := errors.Join(a.orders.Encode(me), a.reply.Decode(&where)); err != nil {
 		return a, &launcher.HostError{Host: h.Name, Step: "measure", Err: err, Code: launcher.ExitTransport}
 	}
@@ -249,8 +195,8 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 		for i, pair := range round {
 			asking.Go(func() error {
 				from, to := agents[pair.From], agents[pair.To]
-				var answer agentAnswer
-				err := errors.Join(from.orders.Encode(agentOrder{Host: pair.To, Addrs: on(rail, to.addrs), Sending: sending}), from.reply.Decode(&answer))
+				var answer measure.Answer
+				err := errors.Join(from.orders.Encode(measure.Order{Host: pair.To, Addrs: on(rail, to.addrs), Sending: sending}), from.reply.Decode(&answer))
 				if err == nil && answer.Error != "" {
 					lacks[i] = &launcher.HostError{Host: hosts[pair.From].Name, Step: "measure the way to " + hosts[pair.To].Name, Err: errors.New(answer.Error), Code: launcher.ExitTransport}
 					return nil

@@ -82,16 +82,16 @@ func (d firewalled) Dial(_ context.Context, host string) (*launcher.Daemon, erro
 		heard, say := json.NewDecoder(orders), json.NewEncoder(answers)
 		names := strings.Split("abcdefghij", "")
 		for first := true; ; first = false {
-			var order agentOrder
+			var order measure.Order
 			if heard.Decode(&order) != nil {
 				return
 			}
-			answer := agentAnswer{Result: measure.Result{RTT: 1e-4}}
+			answer := measure.Answer{Result: measure.Result{RTT: 1e-4}}
 			switch {
 			case first:
-				answer = agentAnswer{Port: 9}
+				answer = measure.Answer{Port: 9}
 			case d.blocked(host, names[order.Host]):
-				answer = agentAnswer{Error: "no route to host"}
+				answer = measure.Answer{Error: "no route to host"}
 			case order.Sending > 0:
 				answer.Bandwidth = 1e9
 			}

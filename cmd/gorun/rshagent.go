@@ -13,6 +13,7 @@ import (
 
 	"gorun/launcher"
 	"gorun/launcher/ssh"
+	"gorun/worker/command"
 )
 
 // rshAgentCommand runs a command on a host as ssh does, by gorun's own ssh client. Open MPI's mpirun starts
@@ -76,7 +77,7 @@ func rshAgent(c *cli.Context) error {
 	case err != nil:
 		return &launcher.HostError{Host: host, Step: "run", Err: err, Code: launcher.ExitTransport}
 	case code != 0:
-		return exitStatus(code)
+		return command.ExitStatus(code)
 	}
 	return nil
 }

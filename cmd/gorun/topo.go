@@ -30,7 +30,6 @@ func topoCommand() *cli.Command {
 		&cli.PathFlag{Name: "emit-nccl", Usage: "write one machine's devices to `FILE` for NCCL_TOPO_FILE; - for standard output"},
 		&cli.BoolFlag{Name: "measure", Usage: "measure round-trip times and, for a moment on the edges that matter, bandwidth between the hosts"},
 		&cli.PathFlag{Name: "save", Usage: "write what was measured to `FILE`, for --topology"},
-		&cli.BoolFlag{Name: "agent", Usage: "take part in a measurement", Hidden: true},
 		&cli.BoolFlag{Name: "ascii", Usage: "draw with ASCII characters", DefaultText: "if the locale is not UTF-8"},
 	}
 	for _, f := range launchFlags() { // hosts are named and reached as in a launch
@@ -70,9 +69,6 @@ Flags (one dash or two):
 func topo(c *cli.Context) error {
 	if c.NArg() > 0 {
 		return &usageError{fmt.Errorf("unexpected argument %s", c.Args().First()), "gorun topo -H host1,host2"}
-	}
-	if c.Bool("agent") {
-		return measureAgent(c)
 	}
 	for _, f := range []string{"svg", "html", "emit-nccl", "save"} {
 		// A flag that follows was not meant to be its file; one of such a name is ./--name.
@@ -250,7 +246,7 @@ func look(c *cli.Context, ring ringPlan, names []string, measuring bool) ([]topo
 	if err != nil {
 		return nil, nil, err
 	}
-	hosts, err := askAll(c.Context, d.doing("topo", "--json"), names, startTimeout(c))
+	hosts, err := askAll(c.Context, d.doing("topo", "--facts"), names, startTimeout(c))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -374,7 +370,7 @@ type answer struct {
 	here bool
 }
 
-// ask runs gorun topo --json on the host.
+// ask runs gorun topo --facts on the host.
 func ask(ctx context.Context, d launcher.Dialer, host string) (found answer, err error) {
 	_, _, err = interrogate(ctx, d, host, func(text []byte, d *launcher.Daemon) (err error) {
 		if found.Host, err = picture.ParseHost(text); err != nil {

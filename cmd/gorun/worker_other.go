@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 
 	"github.com/urfave/cli/v2"
@@ -15,6 +14,3 @@ func workerCommand(<-chan struct{}) *cli.Command {
 		return errors.New("start worker: hosts must run Linux")
 	}}
 }
-
-// asWorker knows no command line: see workerCommand.
-func asWorker([]string) func(context.Context) error { return nil }

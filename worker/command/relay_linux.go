@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"errors"
@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	"gorun/launcher"
 	"gorun/rendezvous/resume"
 	"gorun/worker"
 )
@@ -48,7 +47,7 @@ func relayCommand(session string) error {
 	defer surviveStderr()()
 	switch err := relay(sessionOf(session), os.Stdin, os.Stdout); {
 	case errors.Is(err, errReplaced):
-		return exitStatus(launcher.ExitTransport) // as ssh says of a connection that broke: any other status is the daemon's end
+		return ExitStatus(255) // as ssh says of a connection that broke: any other status is the daemon's end
 	case err != nil:
 		return errors.New("the daemon of the job is not on this host any more")
 	}

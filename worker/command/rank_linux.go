@@ -1,24 +1,23 @@
-package main
+package command
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-
-	"github.com/urfave/cli/v2"
 
 	"gorun/worker/bench"
 	"gorun/worker/session"
 )
 
 // benchRank is one rank of a benchmark, started by the daemon of its host.
-func benchRank(c *cli.Context) error {
+func (p Process) benchRank(ctx context.Context, config string) error {
 	var cfg bench.Config
-	if err := json.Unmarshal([]byte(c.String("rank")), &cfg); err != nil {
+	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
 		return fmt.Errorf("read configuration: %w", err)
 	}
-	rank, err := session.JoinJob(c.Context, os.Getenv)
+	rank, err := session.JoinJob(ctx, p.getenv)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,65 @@
+package measure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Order is what the agent on a host is told, one JSON value after another on its standard input,
+// because argv would show the secret: first who it is, then what to measure.
+type Order struct {
+	Secret  []byte        `json:"secret,omitempty"`
+	Host    int           `json:"host"` // itself, then the host to probe
+	Addrs   []string      `json:"addrs,omitempty"`
+	Sending time.Duration `json:"sending,omitempty"`
+}
+
+// Answer is what it says: where it listens, then a result for each order.
+type Answer struct {
+	Port int `json:"port,omitempty"`
+	Result
+	Error string `json:"error,omitempty"`
+}
+
+// Agent is a host that takes part in a measurement. It ends with its input.
+func Agent(ctx context.Context, in io.Reader, out io.Writer) error {
+	orders, answers := json.NewDecoder(in), json.NewEncoder(out)
+	var me Order
+	if err := orders.Decode(&me); err != nil || len(me.Secret) < 16 {
+		return fmt.Errorf("read order to measure: %w", errors.Join(err, errors.New("this is for gorun itself")))
+	}
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		return fmt.Errorf("listen for probes: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	serving.Go(func() { Serve(ctx, l, Key(me.Secret, me.Host)) }) // what fails there, the launcher sees by what it does not measure
+	defer serving.Wait()
+	defer cancel()
+	if err := answers.Encode(Answer{Port: l.Addr().(*net.TCPAddr).Port}); err != nil {
+		return err
+	}
+	for {
+		var order Order
+		if err := orders.Decode(&order); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("read order to measure: %w", err)
+		}
+		var answer Answer
+		answer.Result, err = Probe(ctx, order.Addrs, Key(me.Secret, order.Host), order.Sending)
+		if err != nil {
+			answer.Error = err.Error()
+		}
+		if err := answers.Encode(answer); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"gorun/topology/doctor"
+	"gorun/topology/picture"
+)
+
+// TestParse: what launchers and standing daemons ask for is known by its words alone; all else is for people.
+func TestParse(t *testing.T) {
+	const session = "0123456789abcdef"
+	for _, c := range []struct {
+		command string
+		known   bool
+	}{
+		{"worker --session " + session, true},
+		{"worker --session UPPER", false},
+		{"worker --relay " + session, true},
+		{"worker --relay", false},
+		{"worker --resumable", true},
+		{"worker --daemon", true},
+		{"worker --daemon --session " + session, true},
+		{"worker --daemon --resumable idle", true},
+		{"worker --sweep job", true},
+		{"worker --sweep", false},
+		{"worker --cluster-key-file F", false},
+		{"bench --rank {}", true},
+		{"bench --rank", false},
+		{"bench -np 2", false},
+		{"topo --facts", true},
+		{"topo --agent", true},
+		{"topo --json", false},
+		{"doctor --facts", true},
+		{"doctor --path ::1 --bytes 1500", true},
+		{"doctor --path ::1", false},
+		{"doctor -H host1", false},
+		{"", false},
+	} {
+		if known := (Process{}).Parse(strings.Fields(c.command)) != nil; known != c.known {
+			t.Errorf("%q is known: %v, want %v", c.command, known, c.known)
+		}
+	}
+}
+
+// TestAnswers: what a host says of itself is what those who ask can read.
+func TestAnswers(t *testing.T) {
+	var topology, facts, path bytes.Buffer
+	if err := tellTopology(t.Context(), &topology); err != nil {
+		t.Fatal(err)
+	}
+	if host, err := picture.ParseHost(topology.Bytes()); err != nil || host.Hostname == "" || host.Name != host.Hostname {
+		t.Errorf("topology: %+v, %v", host, err)
+	}
+	if err := (Process{Version: "v1"}).tellFacts(t.Context(), &facts); err != nil {
+		t.Fatal(err)
+	}
+	var found doctor.Facts
+	if err := json.Unmarshal(facts.Bytes(), &found); err != nil || found.Version != "v1" {
+		t.Errorf("facts: %+v, %v", found, err)
+	}
+	if err := tellPath(t.Context(), &path, "127.0.0.1", "1500"); err != nil || path.String() != "1500\n" {
+		t.Errorf("path: %q, %v", path.String(), err)
+	}
+	for address, bytes := range map[string]string{"host1": "1500", "::1": "many"} {
+		if err := tellPath(t.Context(), &path, address, bytes); err == nil {
+			t.Errorf("a path to %s of %s bytes is probed", address, bytes)
+		}
+	}
+}
+
+// TestStateDir: an absolute XDG_STATE_HOME decides, and then the home.
+func TestStateDir(t *testing.T) {
+	t.Setenv("HOME", "/home/me")
+	for given, want := range map[string]string{"/state": "/state/gorun", "state": "/home/me/.local/state/gorun", "": "/home/me/.local/state/gorun"} {
+		p := Process{Env: []string{"XDG=no", "XDG_STATE_HOME=" + given}}
+		if dir, err := StateDir(p.getenv); dir != want || err != nil {
+			t.Errorf("XDG_STATE_HOME=%s: %s, %v", given, dir, err)
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"gorun/rendezvous/resume"
+	"gorun/topology/probe"
+	"gorun/worker"
+	"gorun/worker/proc"
+)
+
+// farewell is how long a daemon whose job has ended waits for its launcher to hear of it.
+const farewell = 15 * time.Second
+
+// worker returns what a host does in a job, nil if it is none of that.
+func (p Process) worker(words []string) func(context.Context) error {
+	switch {
+	case len(words) == 3 && words[0] == "worker" && words[1] == "--sweep":
+		return func(context.Context) error { return proc.Sweep(words[2]) }
+	case len(words) == 3 && words[0] == "bench" && words[1] == "--rank":
+		return func(ctx context.Context) error { return p.benchRank(ctx, words[2]) }
+	}
+	session := ""
+	if n := len(words) - 1; n > 1 && resume.ValidID(words[n]) {
+		words, session = words[:n], words[n]
+	}
+	with := company{session: session}
+	switch command := strings.Join(words, " "); {
+	case command == "worker" && spokenTo(), command == "worker --session" && session != "":
+		return func(context.Context) error { return p.guardian(with) }
+	case command == "worker --resumable":
+		return func(context.Context) error { return p.guardian(company{resumable: true}) }
+	case command == "worker --relay" && session != "":
+		return func(context.Context) error { return relayCommand(session) }
+	case command == "worker --daemon", command == "worker --daemon --session" && session != "":
+		return func(ctx context.Context) error { return p.daemon(ctx, with) }
+	case command == "worker --daemon --resumable "+isIdle:
+		return func(ctx context.Context) error { return p.daemon(ctx, company{resumable: true}) }
+	}
+	return nil
+}
+
+// spokenTo tells whether a launcher may be at the other end of standard input and output. A person who tries the command
+// would read messages that are none for people.
+func spokenTo() bool {
+	var in unix.Stat_t
+	if err := unix.Fstat(0, &in); err != nil || term.IsTerminal(1) {
+		return false
+	}
+	return in.Mode&unix.S_IFMT == unix.S_IFIFO || in.Mode&unix.S_IFMT == unix.S_IFSOCK
+}
+
+// company is how launchers come to a daemon, other than by its standard input alone.
+type company struct {
+	resumable bool   // standard input brings a socket for them, when there is a job
+	session   string // the name of a socket, by which one carries on what began on standard input
+}
+
+// guardian runs the daemon. It does not share the launcher's handling of signals: who is stopped when is
+// for the launcher to say.
+func (p Process) guardian(with company) error {
+	// The very same file, even if its name has gone to a newer build by now.
+	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{proc.DaemonName, "worker", "--daemon"}, Env: p.Env}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	switch {
+	case with.resumable:
+		cmd.Args = append(cmd.Args, "--resumable", isIdle)
+		defer surviveStderr()()
+	case with.session != "":
+		cmd.Args = append(cmd.Args, "--session", with.session)
+		defer surviveStderr()()
+	}
+	code, err := proc.Guard(context.Background(), cmd)
+	if err != nil {
+		return fmt.Errorf("guard daemon: %w", err)
+	}
+	if code > 128 {
+		fmt.Fprintf(os.Stderr, "the daemon was killed by signal %d\n", code-128)
+	}
+	return ExitStatus(code)
+}
+
+// Whether a daemon of a cluster has a job is the last of its arguments, for whoever looks at the process table.
+const (
+	isIdle = "idle"
+	isBusy = "busy"
+)
+
+// showAs changes that in place, in the memory that the kernel shows the arguments from.
+func showAs(text string) {
+	if said := os.Args[len(os.Args)-1]; said == isIdle || said == isBusy {
+		copy(unsafe.Slice(unsafe.StringData(said), len(said)), text)
+	}
+}
+
+// surviveStderr keeps this process when standard error leads nowhere any more: the standing daemon that read it may
+// be gone.
+func surviveStderr() (stop func()) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, unix.SIGPIPE) // caught, not ignored: that would be inherited
+	return func() { signal.Stop(c) }
+}
+
+func (p Process) daemon(ctx context.Context, with company) error {
+	ctx, release, err := proc.Lifeline(ctx)
+	if err != nil {
+		return fmt.Errorf("hold lifeline: %w", err)
+	}
+	defer release()
+	group := proc.InheritCgroup()
+	if p.getenv("GOGC") == "" {
+		debug.SetGCPercent(400) // the heap is some megabytes; a start would collect it again and again
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this binary: %w", err)
+	}
+	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: p.Version, Exe: exe, Program: p.Program, Env: p.Env, Cgroup: group,
+		Report: func(text string) { report("/dev/log", text) }}
+	cfg.State, _ = StateDir(p.getenv) // without a home nothing is kept
+	switch {
+	case with.resumable:
+		return serveJobs(ctx, cfg)
+	case with.session != "":
+		socket, err := listenFor(with.session)
+		if err != nil {
+			return err
+		}
+		ended := make(chan struct{})
+		go func() { // reads standard input, which cannot be interrupted
+			defer close(ended)
+			relay(sessionOf(with.session), os.Stdin, os.Stdout)
+			os.Stdout.Close() // ssh may be waiting for that
+		}()
+		stream := resume.NewRelay()
+		cfg.Tie = worker.NewTie()
+		err = serveJob(ctx, cfg, socket, stream, relayPatience(cfg.Tie))
+		select {
+		case <-ended: // the last words are out
+		case <-time.After(relayFarewell):
+		}
+		return err
+	}
+	return worker.Run(ctx, cfg)
+}
+
+// serveJobs is the daemon of one job after the other, as a standing daemon says.
+func serveJobs(ctx context.Context, cfg worker.Config) error {
+	waiting, err := resume.Wait(os.Stdin)
+	if err != nil {
+		return err
+	}
+	defer waiting.Close()
+	cfg.Seen = probe.Fingerprint("/") // while there is time
+	for {
+		before := condition()
+		socket, patience, err := waiting.Receive(ctx)
+		if errors.Is(err, resume.ErrNotWanted) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		showAs(isBusy)
+		cfg.Tie = worker.NewTie()
+		waits := resume.DefaultPatience
+		waits.Silent, waits.Longer, waits.Connected = cfg.Tie.Patience, cfg.Tie.Elsewhere, cfg.Tie.Hears
+		if patience > 0 { // another launcher may take over
+			waits.Broken, waits.Orphan = patience, patience
+		}
+		stream := resume.NewRelay()
+		cfg.Another = stream.Next
+		if err := serveJob(ctx, cfg, socket, stream, waits); err != nil || ctx.Err() != nil || cfg.Cgroup.Ended() || !asNew(before) {
+			return err
+		}
+		showAs(isIdle)
+		if err := waiting.Again(); err != nil {
+			return nil // the standing daemon is gone
+		}
+	}
+}
+
+// state is what a job may leave in its daemon.
+type state struct {
+	goroutines int
+	cpus       unix.CPUSet
+	nice       int
+	limits     [unix.RLIMIT_RTTIME + 1]unix.Rlimit // by resource; one marks what ranks start: see worker/proc
+}
+
+func condition() (s state) {
+	s.goroutines = runtime.NumGoroutine()
+	self := os.Getpid() // the thread that others name when they mean the process
+	unix.SchedGetaffinity(self, &s.cpus)
+	s.nice, _ = unix.Getpriority(unix.PRIO_PROCESS, self)
+	for i := range s.limits {
+		unix.Getrlimit(i, &s.limits[i])
+	}
+	return s
+}
+
+const (
+	// mostKept is how much memory a daemon may have that waits for another job.
+	mostKept = 48 << 20
+	// unwinding is how long goroutines that have nothing more to do may take to end.
+	unwinding = 100 * time.Millisecond
+)
+
+// asNew tells whether a daemon whose job is over may have another one: a job that was bound to CPUs, had much memory, left
+// anything at work, or changed what ranks inherit (their parent's niceness and limits), has had its daemon for itself.
+func asNew(before state) bool {
+	for deadline := time.Now().Add(unwinding); runtime.NumGoroutine() > before.goroutines; time.Sleep(unwinding / 50) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	now := condition()
+	now.goroutines = before.goroutines
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	return now == before && memory.Sys-memory.HeapReleased <= mostKept
+}
+
+// serveJob is the daemon of a job whose launcher comes to a socket.
+func serveJob(ctx context.Context, cfg worker.Config, socket net.Listener, stream *resume.Relay, patience resume.Patience) error {
+	defer surviveStderr()()
+	cfg.In, cfg.Out, cfg.Flush = stream, stream, stream.Flush
+	running, ended := context.WithCancel(context.WithoutCancel(ctx))
+	var serving sync.WaitGroup
+	serving.Go(func() { resume.Serve(running, socket, stream, patience) })
+	err := worker.Run(ctx, cfg)
+	if ctx.Err() != nil {
+		stream.Close(relayFarewell) // nobody cleans up behind a daemon without a guardian: it does not stay for long
+	} else {
+		stream.Close(farewell)
+	}
+	ended()
+	serving.Wait()
+	return err
+}
