@@ -29,10 +29,15 @@ GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 # Every target that a line below documents.
 .PHONY: $(shell sed -n 's/^\#\# \([a-z0-9-]*\):.*/\1/p' Makefile)
 
-## build: make bin/gorun, one static binary with the Python binding inside
+## build: make bin/gorun, one static binary with the Python binding, and what it brings to hosts, inside
 build:
-	go build -trimpath -tags urfave_cli_no_docs,nethttpomithttp2 -ldflags '-s -w -X main.version=$(VERSION)' -o build/gorun ./cmd/gorun
-	go run ./contrib/tools/pyzip -o bin/gorun build/gorun contrib/python gorun shim
+	$(call gorun,$$(go env GOARCH),bin/gorun)
+
+# gorun for an architecture, into a file. What hosts get lies in it where cmd/gorun/program_embedded.go looks for it.
+gobuild = GOARCH=$(1) go build -trimpath -tags urfave_cli_no_docs,nethttpomithttp2,gorund -ldflags '-s -w -X main.version=$(VERSION)'
+pyzip = go run ./contrib/tools/pyzip -o $(2) $(1) contrib/python gorun shim
+gorun = $(call gobuild,$(1)) -o build/gorund ./cmd/gorund; $(call pyzip,build/gorund,cmd/gorun/gorund); \
+	$(call gobuild,$(1)) -o build/gorun ./cmd/gorun; $(call pyzip,build/gorun,$(2))
 
 ## test: everything that must be good before a change goes in, and a list of what was skipped; what Go tests measured is in build/figures
 # What a machine cannot have is skipped with the reason; where CI is set, only what .ci/run cannot install may be.
@@ -122,10 +127,9 @@ pythons: build
 ## wheel: make wheels for pip, with the binary inside, for Linux on x86_64 and aarch64
 wheel: build
 	for pair in amd64:x86_64 arm64:aarch64; do \
-		GOARCH=$${pair%:*} go build -trimpath -tags urfave_cli_no_docs,nethttpomithttp2 -ldflags '-s -w -X main.version=$(VERSION)' -o build/wheel/gorun-$${pair%:*} ./cmd/gorun; \
-		go run ./contrib/tools/pyzip -o build/wheel/gorun build/wheel/gorun-$${pair%:*} contrib/python gorun shim; \
+		$(call gorun,$${pair%:*},build/wheel/gorun); \
 		$(PYTHON) contrib/tools/wheel.py --binary build/wheel/gorun --arch $${pair#*:} --out build/wheel; \
-	done; rm build/wheel/gorun build/wheel/gorun-a*
+	done; rm build/wheel/gorun
 
 ## fix: repair what lint complains about, where a program can
 fix: build/ruff-$(RUFF)
@@ -222,7 +226,7 @@ build/frameworks/ready:
 
 ## clean: remove what make made
 clean:
-	rm -rf bin build
+	rm -rf bin build cmd/gorun/gorund
 
 ## help: show this list
 help:

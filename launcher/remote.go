@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -184,6 +185,15 @@ func ReadBinary(path, platform string) func() (ssh.Binary, error) {
 		}
 		return ssh.Binary{SHA256: hex.EncodeToString(hash.Sum(nil)), Size: size, Platform: platform,
 			Open: func() (io.ReadCloser, error) { return openSame(path, was) }}, nil
+	})
+}
+
+// HoldBinary is ReadBinary for an executable in memory.
+func HoldBinary(program []byte, platform string) func() (ssh.Binary, error) {
+	return sync.OnceValues(func() (ssh.Binary, error) {
+		hash := sha256.Sum256(program)
+		return ssh.Binary{SHA256: hex.EncodeToString(hash[:]), Size: int64(len(program)), Platform: platform,
+			Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(program)), nil }}, nil
 	})
 }
 

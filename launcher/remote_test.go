@@ -50,4 +50,18 @@ func TestReadBinary(t *testing.T) {
 	if _, err := b.Open(); err == nil || !strings.Contains(err.Error(), replaced) {
 		t.Errorf("written anew: %v", err)
 	}
+
+	held, err := launcher.HoldBinary([]byte("one"), "Linux x86_64")()
+	if err != nil || held.SHA256 != sha || held.Size != 3 || held.Platform != "Linux x86_64" {
+		t.Fatalf("of memory: %+v, %v", held, err)
+	}
+	for range 2 { // for two hosts
+		in, err := held.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(in); string(text) != "one" || err != nil {
+			t.Errorf("of memory: got %q, %v", text, err)
+		}
+	}
 }

@@ -85,6 +85,10 @@ func newDialer(c *cli.Context) (*dialer, error) {
 	if err != nil {
 		return nil, err
 	}
+	binary := launcher.ReadBinary(exe, platform())
+	if hostProgram != nil {
+		binary = launcher.HoldBinary(hostProgram, platform())
+	}
 	voice := &voice{
 		note:  func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) },
 		pause: func() func() { return func() {} },
@@ -109,7 +113,7 @@ func newDialer(c *cli.Context) (*dialer, error) {
 	}
 	return &dialer{
 		local: launcher.Local{Exe: exe, Args: []string{"worker"}, Env: localEnv(c), Patience: timeOf(c, "grace") + 10*time.Second},
-		remote: &launcher.SSH{Client: client, Binary: launcher.ReadBinary(exe, platform()), Args: []string{"worker"},
+		remote: &launcher.SSH{Client: client, Binary: binary, Args: []string{"worker"},
 			Session: func(session string) (worker, relay []string) {
 				return []string{"worker", "--session", session}, []string{"worker", "--relay", session}
 			}},

@@ -15,6 +15,7 @@ import (
 // Tests are free. The table is the architecture: a new arrow is a decision, made here.
 var allowed = map[string][]string{
 	"cmd/gorun":              {"*"},
+	"cmd/gorund":             {"worker/command"}, // what it has, every first start on a host waits for
 	"worker/command":         {"rendezvous/resume", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/proc", "worker/session"},
 	"worker/bench":           {"collective", "collective/kernel", "worker/session"},
 	"worker/bench/versus":    {"contrib"},

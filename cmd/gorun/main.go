@@ -29,7 +29,7 @@ func run(args []string) int {
 	hurry := make(chan struct{})
 	defer onInterrupt(stop, hurry)()
 
-	self := command.Process{Version: version, Env: os.Environ()}
+	self := command.Process{Version: version, Env: os.Environ(), Program: hostProgram}
 	if serve := self.Parse(args[1:]); serve != nil {
 		return explain(os.Stderr, serve(ctx))
 	}

@@ -18,7 +18,7 @@ func manPage(w io.Writer, app *cli.App) {
 		}
 		fmt.Fprintln(w, roff(strings.TrimSpace(line)))
 	}
-	fmt.Fprint(w, ".SH DESCRIPTION\ngorun copies itself to the hosts over ssh, starts a daemon on each, and runs the program's ranks there.\n"+
+	fmt.Fprint(w, ".SH DESCRIPTION\ngorun copies what hosts need of it there over ssh, starts a daemon on each, and runs the program's ranks there.\n"+
 		"Called by the name horovodrun it takes that command's place.\n")
 	fmt.Fprint(w, ".SH OPTIONS\nOne dash or two; they go before the program.\n")
 	infos := flagInfos(app.Flags)
