@@ -5,27 +5,25 @@ import (
 	"net/netip"
 
 	"gorun/topology"
+	"gorun/topology/probe"
 )
 
-// addresses returns where peers can reach this host, best first, over the interfaces that use accepts. A hint is an address known to lead
+// addresses returns where peers can reach this host, best first, over those of its interfaces that use accepts. A hint is an address known to lead
 // here (the one at which ssh arrived) or, failing that, the one from which the route to a peer leaves;
 // it comes first because it is the only one that was ever tried. Loopback is the answer of a host that
 // is alone.
 //
 // Of the addresses that one interface has in one network a peer needs one, the hint or else the first: all of them are
 // the same way, and a peer that has no answer yet tries what it is given.
-func addresses(hint netip.Addr, use func(nic string, a netip.Addr) bool) []netip.Addr {
+func addresses(interfaces []probe.Interface, hint netip.Addr, use func(nic string, a netip.Addr) bool) []netip.Addr {
 	var out []netip.Addr
-	ifaces, _ := net.Interfaces()
-	for _, i := range ifaces {
+	for _, i := range interfaces {
 		if i.Flags&net.FlagUp == 0 {
 			continue
 		}
-		addrs, _ := i.Addrs()
 		var prefixes []netip.Prefix
-		for _, a := range addrs {
-			p, err := netip.ParsePrefix(a.String())
-			if err == nil && use(i.Name, p.Addr().Unmap()) {
+		for _, p := range i.Prefixes {
+			if use(i.Name, p.Addr()) {
 				prefixes = append(prefixes, p)
 			}
 		}

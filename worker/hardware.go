@@ -56,7 +56,7 @@ func (d *daemon) watchHardware(ctx context.Context) {
 // probeAgain looks at the whole machine, on the caller's goroutine, and calls then on the loop's.
 func (d *daemon) probeAgain(ctx context.Context, when string, then func()) {
 	begun := time.Now()
-	found, err := probe.This(ctx, d.job.VMTools)
+	found, _, err := probe.This(ctx, d.job.VMTools)
 	d.post(ctx, func() {
 		defer then()
 		if err != nil {

@@ -63,7 +63,7 @@ func (d *daemon) lookAtAddresses(ctx context.Context) {
 			}
 		}
 	}
-	addrs, err := d.addresses()
+	addrs, err := d.addresses(probe.Interfaces())
 	if err != nil {
 		return // for now there is none
 	}

@@ -7,6 +7,7 @@ import (
 
 	"gorun/rendezvous/wire"
 	"gorun/topology"
+	"gorun/topology/probe"
 )
 
 // TestWayBack: a host that was reached at an address that is gone is not found at the loopback address, whoever it asks the
@@ -16,7 +17,7 @@ func TestWayBack(t *testing.T) {
 		for _, lost := range []bool{false, true} {
 			d := &daemon{job: &wire.Job{Toward: toward}}
 			d.where.lost = lost
-			addrs, _ := d.addresses() // none is an error
+			addrs, _ := d.addresses(probe.Interfaces()) // none is an error
 			if looped := slices.ContainsFunc(addrs, netip.Addr.IsLoopback); looped == lost {
 				t.Errorf("toward %q, its address lost: %v: is found at %v", toward, lost, addrs)
 			}
@@ -27,12 +28,12 @@ func TestWayBack(t *testing.T) {
 // TestOpenToOthers: a host on the launcher's own machine is found where others reach it as soon as any may come, by whatever
 // name it is called, and at its loopback address only while all hosts are known and none is elsewhere.
 func TestOpenToOthers(t *testing.T) {
-	elsewhere := len(addresses(netip.Addr{}, topology.ChosenNIC(nil, nil))) > 0 // this machine has a network
+	elsewhere := len(addresses(probe.Interfaces(), netip.Addr{}, topology.ChosenNIC(nil, nil))) > 0 // this machine has a network
 	for _, job := range []wire.Job{{}, {Toward: "localhost"}, {LocalIP: "127.0.0.1"}} {
 		for _, open := range []bool{false, true} {
 			job.Open = open
 			d := &daemon{job: &job}
-			addrs, err := d.firstAddresses()
+			addrs, err := d.firstAddresses(probe.Interfaces())
 			if err != nil {
 				t.Fatal(err)
 			}

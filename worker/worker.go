@@ -267,7 +267,8 @@ func (d *daemon) open(ctx context.Context) error {
 	d.edges = newEdgeWatch()
 	d.pauses = newPauses(job.HostID)
 	var err error
-	if d.self, err = probe.This(ctx, job.VMTools); err != nil {
+	var interfaces []probe.Interface
+	if d.self, interfaces, err = probe.This(ctx, job.VMTools); err != nil {
 		return fmt.Errorf("probe host: %w", err)
 	}
 	d.self.Name = job.Name
@@ -280,7 +281,7 @@ func (d *daemon) open(ctx context.Context) error {
 	}
 	d.facts, d.applied = known, known
 	d.nics = topology.NICNames(d.job.NICs, d.self.NICs)
-	addrs, err := d.firstAddresses()
+	addrs, err := d.firstAddresses(interfaces)
 	if err != nil {
 		return err
 	}
@@ -324,8 +325,8 @@ var errNoAddress = errors.New("find address: no network interface is up")
 // firstAddresses returns where the others find this host when it begins. Where hosts may come one day that nobody knows of yet, a
 // machine without a network begins as well. Later on an address that is gone may come back: then none is better than one
 // that leads peers to themselves.
-func (d *daemon) firstAddresses() ([]netip.Addr, error) {
-	addrs, err := d.addresses()
+func (d *daemon) firstAddresses(interfaces []probe.Interface) ([]netip.Addr, error) {
+	addrs, err := d.addresses(interfaces)
 	if d.job.Open && errors.Is(err, errNoAddress) {
 		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 	}
@@ -334,7 +335,7 @@ func (d *daemon) firstAddresses() ([]netip.Addr, error) {
 
 // addresses returns where the others find this host. A host that is alone talks to nobody, and so listens
 // only to itself.
-func (d *daemon) addresses() ([]netip.Addr, error) {
+func (d *daemon) addresses(interfaces []probe.Interface) ([]netip.Addr, error) {
 	if d.job.Alone {
 		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 	}
@@ -349,13 +350,13 @@ func (d *daemon) addresses() ([]netip.Addr, error) {
 		hint = probe.SourceToward(anywhere)
 	}
 	if len(d.job.NICs) > 0 {
-		addrs := addresses(hint, topology.ChosenNIC(d.job.NICs, d.self.NICs))
+		addrs := addresses(interfaces, hint, topology.ChosenNIC(d.job.NICs, d.self.NICs))
 		if len(addrs) == 0 {
 			return nil, &unknownNICs{d.job.NICs, d.self.NICs}
 		}
 		return addrs, nil
 	}
-	addrs := addresses(hint, topology.ChosenNIC(nil, nil))
+	addrs := addresses(interfaces, hint, topology.ChosenNIC(nil, nil))
 	if hint.IsLoopback() { // every host is this machine
 		addrs = append([]netip.Addr{hint}, addrs...)
 	}

@@ -62,6 +62,15 @@ func hardware(t tree) string {
 	return version
 }
 
+// Prepare reads what This needs not read again: what the machine's board says, and which CPUs share what. All else may change at any
+// time and is read whenever somebody asks: CPUs and memory that the control group allows, addresses and speeds of interfaces, GPUs
+// and how they are divided, labels. That a machine looks the same by its Fingerprint would spare the files of its interfaces and
+// nodes, of which Fingerprint reads about as many.
+func Prepare() {
+	nodes("/")
+	ownBoard()
+}
+
 // board is what no machine changes while it runs.
 type board struct {
 	platform, hardware string

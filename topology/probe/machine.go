@@ -47,10 +47,9 @@ func kilobytes(text string) int64 {
 	return n << 10
 }
 
-// usableCPUs returns how many CPUs this process can keep busy: those it may run on, or less if its
+// usableCPUs returns how many CPUs this process can keep busy: the number it may run on, or less if its
 // control group gets less time than that.
-func usableCPUs(t tree) int {
-	cpus := len(allowedCPUs(t))
+func usableCPUs(t tree, cpus int) int {
 	if cpus == 0 {
 		return -1
 	}

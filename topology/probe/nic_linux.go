@@ -9,12 +9,11 @@ import (
 	"gorun/topology"
 )
 
-// liveNICs returns the interfaces of the network namespace that this process is in. The files in /sys may
+// liveNICs returns those of the interfaces that carry data between machines. The files in /sys may
 // be those of another one, in a container: they count only for an interface with the same index and
 // hardware address.
-func liveNICs(t tree) []topology.NIC {
-	interfaces, err := net.Interfaces()
-	if err != nil {
+func liveNICs(t tree, interfaces []Interface) []topology.NIC {
+	if interfaces == nil {
 		return treeNICs(t)
 	}
 	nics := []topology.NIC{}
@@ -22,7 +21,7 @@ func liveNICs(t tree) []topology.NIC {
 		if i.Flags&net.FlagLoopback != 0 {
 			continue
 		}
-		addrs := addresses(i) // one that has some is in use, also while it is down
+		addrs := i.usable() // one that has some is in use, also while it is down
 		nic := topology.NIC{Name: i.Name, Speed: -1, Node: -1, Queues: -1, Up: i.Flags&net.FlagUp != 0}
 		dir := path.Join(netDir, i.Name)
 		if t.number(path.Join(dir, "ifindex")) == i.Index && t.text(path.Join(dir, "address")) == i.HardwareAddr.String() {
@@ -42,16 +41,12 @@ func liveNICs(t tree) []topology.NIC {
 	return nics
 }
 
-// addresses returns those that other machines can use without knowing an interface: all but link-local.
-func addresses(i net.Interface) []string {
-	addrs, err := i.Addrs()
-	if err != nil {
-		return nil
-	}
+// usable returns the addresses that other machines can use without knowing an interface: all but link-local.
+func (i Interface) usable() []string {
 	var usable []string
-	for _, a := range addrs {
-		if ip, ok := a.(*net.IPNet); ok && !ip.IP.IsLinkLocalUnicast() {
-			usable = append(usable, ip.String())
+	for _, p := range i.Prefixes {
+		if !p.Addr().IsLinkLocalUnicast() {
+			usable = append(usable, p.String())
 		}
 	}
 	return usable

@@ -4,4 +4,4 @@ package probe
 
 import "gorun/topology"
 
-func liveNICs(t tree) []topology.NIC { return treeNICs(t) }
+func liveNICs(t tree, _ []Interface) []topology.NIC { return treeNICs(t) }

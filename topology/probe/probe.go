@@ -28,21 +28,22 @@ import (
 // It fails only if there is neither a sys nor a proc directory, or the context is done.
 func Probe(ctx context.Context, root string) (topology.Host, error) {
 	if filepath.Clean(root) == "/" {
-		return This(ctx, "")
+		host, _, err := This(ctx, "")
+		return host, err
 	}
 	return Prober{Root: root}.Probe(ctx)
 }
 
-// This describes the machine that it runs on. If the user says where vmtoolsd is, the machine is one of VMware's, and
-// their other programs lie beside it.
-func This(ctx context.Context, vmtoolsd string) (topology.Host, error) {
+// This describes the machine that it runs on, and returns the interfaces as they were then. If the user says where vmtoolsd is,
+// the machine is one of VMware's, and their other programs lie beside it.
+func This(ctx context.Context, vmtoolsd string) (topology.Host, []Interface, error) {
 	p := Prober{Root: "/", Run: execute, Tools: executeTools, live: true, vmware: vmtoolsd != ""}
 	if vmtoolsd != "" {
 		p.Tools = func(ctx context.Context, program string, args ...string) ([]byte, error) {
 			return executeTools(ctx, filepath.Join(filepath.Dir(vmtoolsd), program), args...)
 		}
 	}
-	return p.Probe(ctx)
+	return p.probe(ctx)
 }
 
 // Prober describes a machine from its file system and from what a command printed there.
@@ -59,37 +60,40 @@ type Prober struct {
 
 // Probe is the package's Probe.
 func (p Prober) Probe(ctx context.Context) (topology.Host, error) {
+	host, _, err := p.probe(ctx)
+	return host, err
+}
+
+func (p Prober) probe(ctx context.Context) (topology.Host, []Interface, error) {
 	t := tree(p.Root)
 	if !t.has("sys") && !t.has("proc") {
-		return topology.Host{}, fmt.Errorf("probe machine: no sys or proc directory in %s", p.Root)
+		return topology.Host{}, nil, fmt.Errorf("probe machine: no sys or proc directory in %s", p.Root)
 	}
 	board := boardOf(t)
+	allowed := allowedCPUs(t)
 	host := topology.Host{
 		Hostname:  t.text("proc/sys/kernel/hostname"),
 		Platform:  board.platform,
 		Hardware:  board.hardware,
 		Kernel:    t.text("proc/sys/kernel/osrelease"),
 		Arch:      runtime.GOARCH,
-		CPUs:      usableCPUs(t),
-		Usable:    allowedCPUs(t),
+		CPUs:      usableCPUs(t, len(allowed)),
+		Usable:    allowed,
 		MemBytes:  usableMemory(t),
 		Nodes:     nodes(t),
 		Processor: board.processor,
 		RDMA:      rdma(t),
-		Switches:  nvswitches(t),
 	}
 	if p.live {
-		host.NICs = liveNICs(t)
 		host.Hypervisor = hypervisor()
 		if host.Platform == "" || host.Platform == "vm" { // DMI is hidden, as in a container
 			known := map[string]string{"VMwareVMware": "vmware", "KVMKVMKVM": "kvm", "Microsoft Hv": "hyperv", "XenVMMXenVMM": "xen"}
 			host.Platform = cmp.Or(known[host.Hypervisor], host.Platform)
 		}
-	} else {
-		host.NICs = treeNICs(t)
 	}
-	host.Identity, host.System = identity(t, host.NICs)
-	host.GPUs = gpus(ctx, t, p.Run)
+	if host.GPUs = gpus(ctx, t, p.Run); len(host.GPUs) > 0 {
+		host.Switches = nvswitches(t)
+	}
 	if host.Platform == "vmware" || p.vmware {
 		host.Labels, host.Session = askTools(ctx, p.Tools)
 		for _, label := range guestinfoLabels {
@@ -102,10 +106,18 @@ func (p Prober) Probe(ctx context.Context) (topology.Host, error) {
 			host.LabelSources[label] = "guestinfo"
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return topology.Host{}, fmt.Errorf("probe machine: %w", err)
+	var interfaces []Interface
+	if p.live { // after the programs above, which may take seconds
+		interfaces = Interfaces()
+		host.NICs = liveNICs(t, interfaces)
+	} else {
+		host.NICs = treeNICs(t)
 	}
-	return host, nil
+	host.Identity, host.System = identity(t, host.NICs)
+	if err := ctx.Err(); err != nil {
+		return topology.Host{}, nil, fmt.Errorf("probe machine: %w", err)
+	}
+	return host, interfaces, nil
 }
 
 // tree is a file system at some directory. Its methods return zero values for what is not there.

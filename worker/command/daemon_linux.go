@@ -166,7 +166,8 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 		return err
 	}
 	defer waiting.Close()
-	cfg.Seen = probe.Fingerprint("/") // while there is time
+	probe.Prepare() // while there is time
+	cfg.Seen = probe.Fingerprint("/")
 	for {
 		before := condition()
 		socket, patience, err := waiting.Receive(ctx)
