@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -32,7 +34,7 @@ func (d *deafened) Write(b []byte) (int, error) {
 // relayed is the daemon of a job, as far as relays see it, until the end of the test.
 func relayed(t *testing.T, id string) (resume.Session, *resume.Relay) {
 	t.Helper()
-	session := resume.Session{Cluster: "test", ID: id, Slots: 1}
+	session := resume.Session{Cluster: "test", ID: fmt.Sprint(id, os.Getpid()), Slots: 1} // several of this test may run at once
 	f, err := session.Listen()
 	if err != nil {
 		t.Fatal(err)
