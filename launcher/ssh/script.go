@@ -15,7 +15,7 @@ import (
 // For the checksum openssl comes first: unlike most others it uses the processor's instructions for it, 20 ms instead of 150.
 //
 // A binary is trusted without being read again as long as it is not newer than the file "ok" beside it, which is written
-// once it is on disk: reading 18 MB costs more than everything else in a warm start. Nor is it read when ssh has just brought it,
+// once it is on disk: reading it costs more than everything else in a warm start. Nor is it read when ssh has just brought it,
 // whole, nor when the launcher says that it has done so for another login, unless one was there before and was damaged. To write it to disk may take longer than all the
 // rest, so the program does not wait: who sees to that and to "ok" is its child, and ends with it at the latest. Then the next
 // start finds a binary without "ok", and checks its hash, as it does with one that another host handed out.
