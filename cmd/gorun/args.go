@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,11 +25,13 @@ func isLaunch(args []string) bool {
 
 // launchArgs rewrites the flags of a launch for the flag parser, which knows flags of one word: a flag of
 // two (mpirun's -mca KEY VALUE) becomes one word with a space in it. The -v of horovodrun is its version.
-// Nothing behind the flags is touched: that is the program.
-func launchArgs(args []string, flags []cli.Flag) []string {
+// Nothing behind the flags is touched: that is the program. Of a flag that is given twice the last one counts, as for horovodrun
+// and mpirun; but not of hosts, of which mpirun takes all.
+func launchArgs(args []string, flags []cli.Flag) ([]string, error) {
 	if len(args) < 2 {
-		return args
+		return args, nil
 	}
+	hosts := 0
 	out := slices.Clone(args[:1])
 	horovod := calledHorovodrun(args)
 	if horovod {
@@ -44,7 +47,14 @@ func launchArgs(args []string, flags []cli.Flag) []string {
 			}
 		}
 		if f == nil {
-			return append(out, args[i:]...)
+			return append(out, args[i:]...), nil
+		}
+		if f.Names()[0] == "hosts" {
+			hosts++
+		}
+		if hosts > 1 && !horovod {
+			said, _, _ := strings.Cut(args[i], "=")
+			return nil, &usageError{fmt.Errorf("%s: there are hosts before it", said), "name all hosts at once: -H host1,host2"}
 		}
 		values := words(f)
 		if slices.Contains([]string{"env", "genv"}, f.Names()[0]) && i+1 < len(args) && strings.Contains(args[i+1], "=") {
@@ -59,10 +69,10 @@ func launchArgs(args []string, flags []cli.Flag) []string {
 			out = append(out, args[i], strings.Join(args[i+1:i+1+values], " "))
 			i += values
 		default: // the parser says what is missing
-			return append(out, args[i:]...)
+			return append(out, args[i:]...), nil
 		}
 	}
-	return out
+	return out, nil
 }
 
 // flagName splits -name, --name and --name=value.

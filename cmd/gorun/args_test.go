@@ -16,7 +16,10 @@ func FuzzCommandLine(f *testing.F) {
 	flags := launchFlags()
 	f.Fuzz(func(t *testing.T, line string) {
 		args := strings.Split(line, "\n")
-		out := launchArgs(args, flags)
+		out, err := launchArgs(args, flags)
+		if err != nil {
+			return
+		}
 		words := strings.Split(strings.Join(out, "\n"), "\n")
 		again := strings.FieldsFunc(strings.Join(words, " "), func(c rune) bool { return c == ' ' })
 		before := strings.FieldsFunc(strings.Join(args, " "), func(c rune) bool { return c == ' ' })

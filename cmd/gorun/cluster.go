@@ -222,7 +222,10 @@ func withPort(addr, port string) string {
 	if _, _, err := net.SplitHostPort(addr); err == nil {
 		return addr
 	}
-	return net.JoinHostPort(strings.Trim(addr, "[]"), port)
+	if inner, ok := strings.CutPrefix(addr, "["); ok && strings.HasSuffix(inner, "]") {
+		addr = strings.TrimSuffix(inner, "]")
+	}
+	return net.JoinHostPort(addr, port)
 }
 
 // readKey reads a key file that nobody else can read.

@@ -18,7 +18,10 @@ func parse(t *testing.T, args []string, see func(*cli.Context)) error {
 	app.Commands = nil
 	seen := false
 	app.Action = func(c *cli.Context) error { seen = true; see(c); return nil }
-	err := app.Run(launchArgs(args, app.Flags))
+	words, err := launchArgs(args, app.Flags)
+	if err == nil {
+		err = app.Run(words)
+	}
 	if err == nil && !seen {
 		t.Fatalf("%q: nothing was run", args)
 	}
@@ -168,8 +171,9 @@ func TestLaunchArgs(t *testing.T) {
 		"/usr/bin/horovodrun -np 2 -v": "/usr/bin/horovodrun|-np|2|--version",
 		"horovodrun -np 2 python -v":   "horovodrun|-np|2|python|-v",
 	} {
-		if got := strings.Join(launchArgs(strings.Fields(in), flags), "|"); got != want {
-			t.Errorf("%s: got %s, want %s", in, got, want)
+		words, err := launchArgs(strings.Fields(in), flags)
+		if got := strings.Join(words, "|"); err != nil || got != want {
+			t.Errorf("%s: got %s, %v, want %s", in, got, err, want)
 		}
 	}
 }

@@ -34,10 +34,13 @@ func run(args []string) int {
 		return explain(os.Stderr, serve(ctx))
 	}
 	app := newApp(hurry)
+	var err error
 	if isLaunch(args) {
 		// What follows the flags is a program, even if it is called like one of our commands.
 		app.Commands = nil
-		args = launchArgs(args, app.Flags)
+		if args, err = launchArgs(args, app.Flags); err != nil {
+			return explain(os.Stderr, err)
+		}
 	}
 	d, err := beDetached(os.Getenv(detachedVariable))
 	if err != nil {

@@ -115,7 +115,11 @@ func readPrograms(c *cli.Context, args []string) (programs []program, notes []st
 				programs, notes = append(programs, p), append(notes, more...)
 				return err
 			}}
-		if err := app.RunContext(c.Context, launchArgs(append([]string{"gorun"}, words...), app.Flags)); err != nil {
+		words, err = launchArgs(append([]string{"gorun"}, words...), app.Flags)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := app.RunContext(c.Context, words); err != nil {
 			return nil, nil, err
 		}
 	}
