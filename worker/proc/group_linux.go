@@ -105,7 +105,11 @@ func (g *Group) find(spec Spec, env []string) (string, error) {
 	if len(spec.Argv) > 0 {
 		name = spec.Argv[0]
 	}
-	return lookPath(name, env, spec.Dir)
+	file, err := lookPath(name, env, spec.Dir)
+	if err != nil {
+		return "", err
+	}
+	return file, checkEnv(file, env, spec.Dir)
 }
 
 // Stdin returns the pipe to a running process that was started with Spec.Stdin, else nil. Writes block while

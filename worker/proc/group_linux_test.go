@@ -167,6 +167,7 @@ func TestCannotStart(t *testing.T) {
 	write("garbage", "\x00\x01\x02", 0o755)
 	write("orphan", "#!/no/such/python3 -u\n", 0o755)
 	write("windows", "#! /bin/sh\r\necho\r\n", 0o755)
+	write("search", "#!/usr/bin/env sh\r\necho\r\n", 0o755)
 	path := []string{"PATH=" + dir + ":/usr/bin:/bin"}
 	for _, tt := range []struct {
 		name string
@@ -183,6 +184,7 @@ func TestCannotStart(t *testing.T) {
 		{"not a program", proc.Spec{Argv: []string{"garbage"}, Env: path}, 126, "not a program of this machine"},
 		{"no interpreter", proc.Spec{Argv: []string{"orphan"}, Env: path}, 127, "its interpreter /no/such/python3 is missing"},
 		{"lines of Windows", proc.Spec{Argv: []string{"windows"}, Env: path}, 127, "its first line ends in a carriage return, and no interpreter is called /bin/sh with one"},
+		{"lines of Windows, by env", proc.Spec{Argv: []string{"search"}, Env: path}, 127, "its first line ends in a carriage return, and no interpreter is called sh with one"},
 		{"no directory", proc.Spec{Argv: []string{"true"}, Env: path, Dir: "/no/such/dir"}, 1, "working directory /no/such/dir: no such file"},
 		{"directory is a file", proc.Spec{Argv: []string{"true"}, Env: path, Dir: dir + "/plain"}, 1, "not a directory"},
 		{"relative directory", proc.Spec{Argv: []string{"true"}, Env: path, Dir: "tmp"}, 1, "not an absolute path"},

@@ -118,11 +118,11 @@ func notStartable(file string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		e.code = exitNotFound
-		in := interpreter(file)
-		if name, windows := strings.CutSuffix(in, "\r"); windows {
-			e.text = fmt.Sprintf("%s: its first line ends in a carriage return, and no interpreter is called %s with one", file, name)
-		} else if in != "" {
-			e.text = fmt.Sprintf("%s: its interpreter %s is missing", file, in)
+		if in := interpreter(file); len(in) > 0 {
+			e.text = fmt.Sprintf("%s: its interpreter %s is missing", file, in[0])
+			if name, windows := strings.CutSuffix(in[0], "\r"); windows {
+				e.text = windowsLine(file, name)
+			}
 		}
 	case errors.Is(err, unix.ENOEXEC):
 		e.code = exitNotExecutable
@@ -133,20 +133,37 @@ func notStartable(file string, err error) error {
 	return e
 }
 
-// interpreter returns what the first line of a script names, because exec blames the script for it.
-func interpreter(file string) string {
+// checkEnv refuses a script that has env look for an interpreter with a carriage return behind its name, unless there is one.
+func checkEnv(file string, env []string, dir string) error {
+	in := interpreter(file)
+	if len(in) != 2 || filepath.Base(in[0]) != "env" {
+		return nil
+	}
+	name, windows := strings.CutSuffix(in[1], "\r")
+	if _, err := lookPath(in[1], env, dir); !windows || err == nil {
+		return nil
+	}
+	return &startError{exitNotFound, windowsLine(file, name), unix.ENOENT}
+}
+
+func windowsLine(file, interpreter string) string {
+	return fmt.Sprintf("%s: its first line ends in a carriage return, and no interpreter is called %s with one", file, interpreter)
+}
+
+// interpreter returns what the first line of a script names, because exec blames the script for it, and what it has behind that.
+func interpreter(file string) []string {
 	f, err := os.Open(file)
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer f.Close()
 	line, _ := bufio.NewReaderSize(f, 256).ReadSlice('\n')
 	rest, ok := bytes.CutPrefix(line, []byte("#!"))
 	blank := func(r rune) bool { return strings.ContainsRune(" \t\n", r) } // to the kernel, for which a carriage return is a letter
-	if fields := bytes.FieldsFunc(rest, blank); ok && len(fields) > 0 {
-		return string(fields[0])
+	if !ok {
+		return nil
 	}
-	return ""
+	return strings.FieldsFunc(string(rest), blank)
 }
 
 // cause strips the layers that would repeat the file's name.
