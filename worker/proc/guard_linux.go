@@ -32,9 +32,10 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	if err := adoptOrphans(); err != nil {
 		return 1, err
 	}
-	// Caught, not ignored: to ignore is inherited through exec, and ranks must be able to get a Ctrl-C.
+	// Caught, not ignored: to ignore is inherited through exec, and ranks must be able to get a Ctrl-C. A launcher on this machine
+	// does ignore TTIN.
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGTTIN)
 	defer signal.Stop(signals)
 
 	theirs, ours, err := os.Pipe()
