@@ -96,7 +96,7 @@ func reason(err error) string {
 }
 
 func readPublic(path string) (gossh.PublicKey, error) {
-	text, err := os.ReadFile(path)
+	text, err := readText(path)
 	if err != nil {
 		return nil, err
 	}

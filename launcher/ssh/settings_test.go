@@ -162,6 +162,15 @@ func TestConfigFiles(t *testing.T) {
 	if _, err := New(Config{Home: home, ConfigFile: "~/absent"}); err == nil || !strings.Contains(err.Error(), "~/absent") {
 		t.Errorf("missing file: %v", err)
 	}
+	if err := os.WriteFile(filepath.Join(home, "endless"), make([]byte, mostText+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Config{Home: home, ConfigFile: "~/endless"}); err == nil || err.Error() != "load ssh config: read ~/endless: more than 4 MiB" {
+		t.Errorf("file without an end: %v", err)
+	}
+	if _, err := readPublic(filepath.Join(home, "endless")); err == nil || err.Error() != "more than 4 MiB" {
+		t.Errorf("public key without an end: %v", err)
+	}
 	if _, err := New(Config{Home: home, ConfigFile: "~/broken"}); err == nil {
 		t.Error("broken file: no error")
 	}

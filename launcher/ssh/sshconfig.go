@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,22 @@ import (
 
 	"github.com/kevinburke/ssh_config"
 )
+
+// mostText is more than anybody writes by hand into a file for ssh. What has more is not such a file, or, as a device, has no end.
+const mostText = 4 << 20
+
+func readText(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mostText+1))
+	if err == nil && len(text) > mostText {
+		err = fmt.Errorf("more than %d MiB", mostText>>20)
+	}
+	return text, err
+}
 
 // maxInclude bounds files that include each other, as OpenSSH does.
 const maxInclude = 16
@@ -98,7 +115,7 @@ func (p *preprocessor) file(path, block string, depth int) ([]byte, error) {
 	if depth > maxInclude {
 		return nil, errors.New("includes are nested too deep")
 	}
-	text, err := os.ReadFile(path)
+	text, err := readText(path)
 	if err != nil {
 		return nil, err
 	}
