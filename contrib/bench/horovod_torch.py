@@ -38,10 +38,7 @@ def backward(model: rank.Model) -> Callable[[], None]:
     parallel = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
     def run() -> None:
-        with torch.no_grad():
-            for weight in model.weights:
-                if weight.grad is not None:
-                    weight.grad.zero_()
+        model.clear()
         model().backward()
         parallel.synchronize()
 

@@ -91,7 +91,9 @@ def medians(runs: list[dict[int, dict]]) -> dict[int, dict]:
     return out
 
 
-def human(size: int) -> str:
+def human(size: int | str) -> str:
+    if isinstance(size, str):  # of a row that is not of a size
+        return size
     for unit in ("B", "KiB", "MiB"):
         if size < 1024 or size % 1024:
             return f"{size} {unit}"

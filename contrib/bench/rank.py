@@ -20,6 +20,7 @@ import torch
 
 WARM_UP, MIN_ITERS, MAX_ITERS = 5, 5, 20_000
 MANY = 1000  # tensors of one number
+OWN = "own cost of each"  # the size of a row that says what the library itself takes for one of them
 PERIOD = 7  # of the test data
 
 
@@ -193,6 +194,13 @@ class Model(torch.nn.Module):
         self.weights = weights
         self.factor = float(rank + 1)
 
+    def clear(self) -> None:
+        """Set all gradients to zero, where they are."""
+        with torch.no_grad():
+            for weight in self.weights:
+                if weight.grad is not None:
+                    weight.grad.zero_()
+
     def forward(self) -> torch.Tensor:
         total = torch.zeros(())
         for weight in self.weights:
@@ -212,6 +220,29 @@ def step(ranks: Ranks, model: Model, backward: Callable[[], None], seconds: floa
     return row(ranks, backward, size, seconds, wrong)
 
 
+def many_gradients(
+    ranks: Ranks, model_of: Callable[[Model], Callable[[], None]], seconds: float
+) -> list[dict]:
+    """A step with many parameters of one number, and what of it the library costs for each of them: what the
+    step takes longer than one of the same process that reduces nothing.
+    """
+
+    def model() -> Model:
+        weights = torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(1)) for _ in range(MANY))
+        return Model(ranks.rank, weights)
+
+    plain, parallel = model(), model()
+
+    def alone() -> None:
+        plain.clear()
+        plain().backward()
+
+    base = row(ranks, alone, 4 * MANY, seconds, lambda: 0)
+    whole = step(ranks, parallel, model_of(parallel), seconds)
+    own = (whole["p50_us"] - base["p50_us"]) / MANY
+    return [whole, {"size": OWN, "iterations": whole["iterations"], "p50_us": own, "wrong": 0}]
+
+
 def main(ranks: Ranks, model_of: Callable[[Model], Callable[[], None]]) -> None:
     """model_of returns what runs backward on a model and waits for the gradients."""
     parser = argparse.ArgumentParser()
@@ -219,16 +250,17 @@ def main(ranks: Ranks, model_of: Callable[[Model], Callable[[], None]]) -> None:
         "--sizes",
         default="4,65536,1048576",
         help=f"bytes, separated by commas; step for a step of ResNet-50, many for {MANY} sums at once, "
-        f"many-gradients for a step with {MANY} parameters of a number each",
+        f"many-gradients for a step with {MANY} parameters of a number each, and its cost without the rest",
     )
     parser.add_argument("--min-time", type=float, default=0.5, help="seconds of each size")
     parser.add_argument("--operation", default="allreduce")
     args = parser.parse_args()
     sizes = args.sizes.split(",")
-    if args.sizes in ("step", "many-gradients"):
-        small = torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(1)) for _ in range(MANY))
-        model = Model(ranks.rank, resnet50() if args.sizes == "step" else small)
+    if args.sizes == "step":
+        model = Model(ranks.rank, resnet50())
         rows = [step(ranks, model, model_of(model), args.min_time)]
+    elif args.sizes == "many-gradients":
+        rows = many_gradients(ranks, model_of, args.min_time)
     elif args.sizes == "many":
         rows = [many(ranks, args.min_time)]
     elif args.operation == "allreduce":

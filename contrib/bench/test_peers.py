@@ -79,6 +79,14 @@ class Test(unittest.TestCase):
         )
         self.assertEqual(lines[4], "| 64 KiB | 20.0 (18.0–1,500) | 5.0 | 25 % | 50.0 | 2.50 |")
 
+    def test_a_row_need_not_be_of_a_size(self) -> None:
+        results = {
+            name: {"own cost of each": {"p50_us": p50, "low": p50, "high": p50}}
+            for name, p50 in (("gorun", 4.0), ("stock Horovod", 22.0))
+        }
+        line = peers.table(Setting("1 host", 2), "gorun", results)[4]
+        self.assertEqual(line, "| own cost of each | 4.0 (4.0–4.0) | 22.0 | 5.50 |")
+
     def test_what_hangs_or_fails_is_a_cell_of_the_table(self) -> None:
         row = '{"rows": [{"size": 4, "p50_us": 2.0, "wrong": 0}]}'
         scripts = {

@@ -64,7 +64,7 @@ def backward(model: rank.Model) -> Callable[[], None]:
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True)
 
     def run() -> None:
-        parallel.zero_grad()
+        model.clear()
         parallel().backward()
 
     return run

@@ -1,0 +1,57 @@
+"""Tests of what a rank computes from its clock."""
+
+import unittest
+from typing import Callable
+from unittest import mock
+
+try:
+    import rank
+except ImportError as error:
+    raise unittest.SkipTest(f"what a rank measures: {error}") from None
+
+
+class Alone(rank.Ranks):
+    """The only rank of a library that reduces nothing."""
+
+    rank, size = 0, 1
+
+    def largest(self, tensor: object) -> None:
+        pass
+
+    def barrier(self) -> None:
+        pass
+
+
+class Test(unittest.TestCase):
+    def test_own_cost_of_a_gradient_is_what_a_step_takes_longer_with_the_library(self) -> None:
+        now = 0.0
+        clear = rank.Model.clear
+
+        def work(seconds: float) -> None:
+            nonlocal now
+            now += seconds
+
+        def cleared(model: rank.Model) -> None:
+            work(0.03)  # with any library
+            clear(model)
+
+        def model_of(model: rank.Model) -> Callable[[], None]:
+            def backward() -> None:
+                model.clear()
+                model().backward()
+                work(0.02)  # of this one
+
+            return backward
+
+        with mock.patch.object(rank.time, "perf_counter", lambda: now), mock.patch.object(
+            rank.Model, "clear", cleared
+        ):
+            whole, own = rank.many_gradients(Alone(), model_of, 0.1)
+        self.assertEqual((whole["size"], whole["wrong"]), (4 * rank.MANY, 0))
+        self.assertAlmostEqual(whole["p50_us"], 50_000)
+        self.assertEqual((own["size"], own["wrong"]), (rank.OWN, 0))
+        self.assertAlmostEqual(own["p50_us"], 20_000 / rank.MANY)
+
+
+if __name__ == "__main__":
+    unittest.main()
