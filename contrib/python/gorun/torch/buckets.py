@@ -40,15 +40,14 @@ class Reduction:
 class Slot:
     """One parameter and where it stands in this step."""
 
-    __slots__ = ("name", "parameter", "passes", "ready", "unit", "index")
+    __slots__ = ("name", "parameter", "passes", "unit", "view")
 
     def __init__(self, name: str, parameter: torch.Tensor) -> None:
         self.name = name
         self.parameter = parameter
         self.passes = 0  # backward passes since the last step
-        self.ready = False  # its gradient was handed over
         self.unit: Bucket | Loose | None = None
-        self.index = 0  # place in the unit
+        self.view: torch.Tensor | None = None  # its place in a bucket
 
 
 def fill(sizes: Iterable[tuple[Any, int]], capacity: int, first: int) -> list[list[int]]:
@@ -103,38 +102,43 @@ class Bucket:
             weakref.finalize(self, self._copies.settle).atexit = False
         self._flat = tensor_over(self._block, wire, self._count)
         self._flat.zero_()
-        self._views = [
-            strided_view(self._flat, offset, p) for offset, p in zip(layout.offsets, parameters)
-        ]
-        self._missing = set(range(len(slots)))
+        self._missing = set(slots)  # of this step; a set, as Ctrl-C may have a slot added twice
         self._operation: Operation | None = None  # of this step
         self._handle: int | None = None  # of the operation
-        for i, slot in enumerate(slots):
-            slot.unit, slot.index = self, i
+        for slot, offset in zip(slots, layout.offsets):
+            slot.unit, slot.view = self, strided_view(self._flat, offset, slot.parameter)
 
     def add(self, slot: Slot) -> None:
-        """Take a slot's gradient; submit when it was the last one."""
-        if self._operation is not None and self._operation.begun():  # Ctrl-C came when the last one was added
-            slot.ready = True
-            return
-        parameter, view = slot.parameter, self._views[slot.index]
-        grad = parameter.grad
-        with torch.no_grad():
-            if grad is None:
-                view.zero_()  # another rank may have one
-            elif grad is not view:
-                dense = grad.to_dense() if grad.is_sparse else grad
-                if self._copies is not None:
-                    self._copies.out(dense, view)
-                else:
-                    view.copy_(dense)
-            if self._direct and grad is not view and parameter.requires_grad:
-                parameter.grad = view
-        if self._missing == {slot.index}:
-            self._submit()
+        """Take a slot's gradient; submit when it was the last one.
+
+        This is what a gradient costs: in most steps it is in its place already, and only counted.
+        """
+        missing, grad = self._missing, slot.parameter.grad
+        if self._operation is None or not self._operation.begun():  # else Ctrl-C came when it was submitted
+            if grad is not slot.view:
+                self._take(slot, grad)
+            if len(missing) == 1 and slot in missing:
+                self._submit()
         # If that fails, the slot is still to be added: by synchronize(), which tries again.
-        self._missing.discard(slot.index)
-        slot.ready = True
+        missing.discard(slot)
+
+    def _take(self, slot: Slot, grad: torch.Tensor | None) -> None:
+        parameter, view = slot.parameter, slot.view
+        if grad is None:
+            view.zero_()  # another rank may have one
+        else:
+            dense = (grad.to_dense() if grad.is_sparse else grad).detach()
+            if self._copies is not None:
+                self._copies.out(dense, view)
+            else:
+                view.copy_(dense)
+        if self._direct and parameter.requires_grad:
+            parameter.grad = view
+
+    def add_missing(self) -> None:
+        """Take the gradients that backward() did not bring."""
+        for slot in tuple(self._missing):
+            self.add(slot)
 
     def _submit(self) -> None:
         if self._copies is not None:
@@ -156,13 +160,13 @@ class Bucket:
         try:
             self._land()
         except Exception:
-            self._reset()
+            self._operation = self._handle = None
             raise
-        self._reset()
-
-    def _reset(self) -> None:
         self._operation = self._handle = None
-        self._missing = set(range(len(self.slots)))
+
+    def renew(self) -> None:
+        """Begin the next step."""
+        self._missing = set(self.slots)
 
     def _land(self) -> None:
         operation = self._operation
@@ -176,14 +180,13 @@ class Bucket:
             return
         copies = self._copies
         with torch.no_grad():
-            pairs = [(slot.parameter, view) for slot, view in zip(self.slots, self._views)]
-            pairs = [(parameter, view) for parameter, view in pairs if parameter.requires_grad]
-            for parameter, _ in pairs:
+            slots = [slot for slot in self.slots if slot.parameter.requires_grad]
+            for parameter in [slot.parameter for slot in slots]:
                 if parameter.grad is None or parameter.grad.is_sparse:
                     parameter.grad = torch.empty_like(parameter)
             with contextlib.nullcontext() if copies is None else copies.queue():
-                for parameter, view in pairs:
-                    parameter.grad.copy_(view, non_blocking=copies is not None)
+                for slot in slots:
+                    slot.parameter.grad.copy_(slot.view, non_blocking=copies is not None)
         if copies is not None:
             copies.follow()
 
@@ -196,6 +199,7 @@ class Loose:
         self._name = name
         self._sparse_dim = sparse_dim  # 0 for a dense gradient
         self._reduction = reduction
+        self._missing = True  # of this step
         self._result: Callable[[], torch.Tensor] | None = None
         slot.unit = self
 
@@ -211,7 +215,12 @@ class Loose:
             except Exception:
                 self._result = None
                 raise
-        slot.ready = True  # only now: what has failed is tried again by synchronize()
+        self._missing = False  # only now: what has failed is tried again by synchronize()
+
+    def add_missing(self) -> None:
+        """Take the gradient if backward() did not bring it."""
+        if self._missing:
+            self.add(self.slots[0])
 
     def _start_sparse(self, slot: Slot, grad: torch.Tensor | None) -> Callable[[], torch.Tensor]:
         if grad is None:  # nothing to add; unlike a dense one, no zeros need to travel for it
@@ -248,3 +257,7 @@ class Loose:
         else:
             with torch.no_grad():
                 parameter.grad.copy_(reduced)
+
+    def renew(self) -> None:
+        """Begin the next step."""
+        self._missing = True

@@ -92,8 +92,17 @@ class Reducer:
         failure is left to synchronize().
         """
         try:
-            if not self._alone():
-                self._take(slot)
+            planned = self._world is basics.world()
+            if not planned and self._alone():
+                return
+            if slot.passes >= self.passes:
+                raise AssertionError(TOO_MANY_PASSES)
+            slot.passes += 1
+            if self._log is not None:
+                self._log.begin()
+            if planned and slot.passes == self.passes and slot.unit is not None:
+                slot.unit.add(slot)
+            # else this step shows what there is, and synchronize() hands all gradients over
         except Exception as failure:
             if self._failure is None:
                 self._failure = failure
@@ -106,16 +115,6 @@ class Reducer:
                 raise failure
         finally:
             del failure  # its traceback has this frame, and the script's
-
-    def _take(self, slot: Slot) -> None:
-        if slot.passes >= self.passes:
-            raise AssertionError(TOO_MANY_PASSES)
-        slot.passes += 1
-        if self._log is not None:
-            self._log.begin()
-        if slot.passes == self.passes and slot.unit is not None and self._world is basics.world():
-            slot.unit.add(slot)
-        # else this step shows what there is, and synchronize() hands all gradients over
 
     def synchronize(self) -> None:
         """Submit what is missing, wait for all, and leave the reduced gradients in the parameters.
@@ -134,9 +133,10 @@ class Reducer:
             self._reset()
 
     def _reset(self) -> None:
+        for unit in self._plan:
+            unit.renew()
         for slot in self._slots.values():
             slot.passes = 0
-            slot.ready = False
 
     def forget(self) -> None:
         """Drop everything about the current step. What is under way ends unnoticed."""
@@ -151,12 +151,11 @@ class Reducer:
     def _complete(self) -> None:
         failure, self._failure = self._failure, None
         # All must end, whatever happens to one of them, before the gradients may be touched again.
-        for step in (_add_missing, _finish):
-            for unit in self._plan:
-                try:
-                    step(unit)
-                except Exception as error:
-                    failure = failure or error
+        for act in [unit.add_missing for unit in self._plan] + [unit.finish for unit in self._plan]:
+            try:
+                act()
+            except Exception as error:
+                failure = failure or error
         try:
             if failure is not None:
                 raise failure
@@ -185,7 +184,6 @@ class Reducer:
             self._plan = []
             for slot in self._slots.values():
                 slot.unit = None
-                slot.ready = False
         slots = [slot for slot in self._slots.values() if slot.unit is None]
         if not slots:
             return lambda: None
@@ -274,16 +272,6 @@ def _nbytes(parameter: torch.Tensor) -> int:
 
 def _itemsize(dtype: torch.dtype) -> int:
     return element_type(type_name(dtype))[1]
-
-
-def _add_missing(unit: Bucket | Loose) -> None:
-    for slot in unit.slots:
-        if not slot.ready:
-            unit.add(slot)
-
-
-def _finish(unit: Bucket | Loose) -> None:
-    unit.finish()
 
 
 def _arrived(reducer: weakref.ref[Reducer], slot: Slot, *_: Any) -> None:
