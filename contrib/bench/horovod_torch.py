@@ -24,6 +24,9 @@ class Horovod(rank.Ranks):
     def start(self, tensor: torch.Tensor, name: str) -> Callable[[], object]:
         return partial(hvd.synchronize, hvd.allreduce_async_(tensor, name=name, op=hvd.Sum))
 
+    def group(self, tensors: list[torch.Tensor]) -> Callable[[], object]:
+        return partial(hvd.grouped_allreduce_, tensors, name="bench.group", op=hvd.Sum)
+
     def largest(self, tensor: torch.Tensor) -> None:
         # Horovod's Max came late; a gathering works with every version.
         gathered = hvd.allgather(tensor.reshape(1, -1), name="bench.largest")

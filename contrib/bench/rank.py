@@ -27,7 +27,7 @@ PERIOD = 7  # of the test data
 class Ranks:
     """What a library offers: sum and largest reduce a tensor in place, barrier waits for all ranks.
 
-    start begins a sum under a name and returns what waits for it.
+    start begins a sum under a name and returns what waits for it; group returns what sums up tensors at once.
     """
 
     rank: int
@@ -41,6 +41,9 @@ class Ranks:
         raise NotImplementedError
 
     def start(self, tensor: torch.Tensor, name: str) -> Callable[[], object]:
+        raise NotImplementedError
+
+    def group(self, tensors: list[torch.Tensor]) -> Callable[[], object]:
         raise NotImplementedError
 
     def largest(self, tensor: torch.Tensor) -> None:
@@ -97,13 +100,28 @@ def allreduce(ranks: Ranks, size: int, seconds: float) -> dict:
     return row(ranks, lambda: ranks.sum(tensor), 4 * tensor.numel(), seconds, wrong)
 
 
-def many(ranks: Ranks, seconds: float) -> dict:
-    """Begin the sums of many tensors of one number, then wait for all; a time is that of all of them."""
+def many(ranks: Ranks, seconds: float) -> list[dict]:
+    """Sum up many tensors of one number: all begun, then waited for; as a group; and one by one.
+
+    A time is that of all of them.
+    """
     tensors = [torch.zeros(1) for _ in range(MANY)]
 
-    def run() -> None:
+    def at_once() -> None:
         for wait in [ranks.start(tensor, f"bench.many.{i}") for i, tensor in enumerate(tensors)]:
             wait()
+
+    def one_by_one() -> None:
+        for i, tensor in enumerate(tensors):
+            ranks.start(tensor, f"bench.many.{i}")()
+
+    # The first has the size of what C programs print of theirs.
+    ways = {4 * MANY: at_once, "as a group": ranks.group(tensors), "one by one": one_by_one}
+    return [many_by(ranks, tensors, run, seconds) | {"size": size} for size, run in ways.items()]
+
+
+def many_by(ranks: Ranks, tensors: list[torch.Tensor], run: Callable[[], object], seconds: float) -> dict:
+    """Measure run, which sums the tensors up."""
 
     def wrong() -> int:
         for i, tensor in enumerate(tensors):
@@ -262,7 +280,7 @@ def main(ranks: Ranks, model_of: Callable[[Model], Callable[[], None]]) -> None:
     elif args.sizes == "many-gradients":
         rows = many_gradients(ranks, model_of, args.min_time)
     elif args.sizes == "many":
-        rows = [many(ranks, args.min_time)]
+        rows = many(ranks, args.min_time)
     elif args.operation == "allreduce":
         rows = [allreduce(ranks, int(size), args.min_time) for size in sizes]
     else:

@@ -52,6 +52,35 @@ class Test(unittest.TestCase):
         self.assertEqual((own["size"], own["wrong"]), (rank.OWN, 0))
         self.assertAlmostEqual(own["p50_us"], 20_000 / rank.MANY)
 
+    def test_many_sums_are_checked_and_timed_in_three_ways(self) -> None:
+        calls: list[str] = []
+
+        class Doubling(Alone):
+            """A library whose two ranks have the same but for a factor of 1 and 2."""
+
+            size = 2
+
+            def start(self, tensor: rank.torch.Tensor, name: str) -> Callable[[], object]:
+                calls.append("start")
+                return lambda: tensor.mul_(3)
+
+            def group(self, tensors: list[rank.torch.Tensor]) -> Callable[[], object]:
+                def run() -> None:
+                    calls.append("group")
+                    for tensor in tensors:
+                        tensor.mul_(3)
+
+                return run
+
+        rows = rank.many(Doubling(), 0.001)
+        self.assertEqual([row["size"] for row in rows], [4 * rank.MANY, "as a group", "one by one"])
+        self.assertEqual([row["wrong"] for row in rows], [0, 0, 0])
+        self.assertEqual(set(calls), {"start", "group"})
+
+        with mock.patch.object(Doubling, "start", lambda self, tensor, name: lambda: None):
+            wrong = rank.many(Doubling(), 0.001)[0]["wrong"]
+        self.assertEqual(wrong, 2 * sum(i % rank.PERIOD != 0 for i in range(rank.MANY)))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -4,6 +4,7 @@ launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT will do. See ra
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Callable
 
 import torch
@@ -23,6 +24,9 @@ class Gloo(rank.Ranks):
 
     def start(self, tensor: torch.Tensor, name: str) -> Callable[[], object]:
         return dist.all_reduce(tensor, async_op=True).wait
+
+    def group(self, tensors: list[torch.Tensor]) -> Callable[[], object]:
+        return partial(dist.all_reduce_coalesced, tensors)
 
     def largest(self, tensor: torch.Tensor) -> None:
         dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
