@@ -20,7 +20,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 
 import gorun.torch as hvd  # noqa: E402
 from gorun import basics, errors  # noqa: E402
-from gorun.torch.buckets import fill  # noqa: E402
+from gorun.torch.buckets import Loose, Reduction, Slot, fill  # noqa: E402
 
 ROWS = 4  # of a rank's batch
 
@@ -347,6 +347,27 @@ class StepTest(unittest.TestCase):
                 close(net.parameters(), [p.detach() for p in twin.parameters()], 1e-3)
 
         run_ranks(2, body)
+
+    def test_interrupted_wait_for_a_gradient_that_travels_alone(self):
+        parameter = nn.Parameter(torch.zeros(2))
+        parameter.grad = torch.ones(2)
+        loose = Loose("x", Slot("w", parameter), 0, Reduction())
+        results = iter([KeyboardInterrupt, torch.full((2,), 3.0)])
+
+        def result():
+            outcome = next(results)
+            if outcome is KeyboardInterrupt:
+                raise outcome
+            return outcome
+
+        loose._result = result
+        with self.assertRaises(KeyboardInterrupt):
+            loose.finish()
+        self.assertEqual(parameter.grad.tolist(), [1, 1])
+        loose.finish()
+        self.assertEqual(parameter.grad.tolist(), [3, 3])
+        loose.finish()  # nothing is under way any more
+        self.assertEqual(next(results, "none"), "none")
 
     def test_sparse_gradients(self):
         for as_dense in (False, True):

@@ -246,11 +246,17 @@ class Loose:
         raise HorovodInternalError(f"allreduce {self._name}: interrupted while it was submitted")
 
     def finish(self) -> None:
-        """Wait for the reduction and put the gradient in place."""
-        result, self._result = self._result, None
-        if result is None:
+        """Wait for the reduction and put the gradient in place; after a Ctrl-C in its middle, again."""
+        if self._result is None:
             return
-        reduced = result()
+        try:
+            self._land(self._result())
+        except Exception:
+            self._result = None
+            raise
+        self._result = None
+
+    def _land(self, reduced: torch.Tensor) -> None:
         parameter = self.slots[0].parameter
         if parameter.grad is None or parameter.grad.is_sparse or reduced.is_sparse:
             parameter.grad = reduced
