@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -81,6 +82,8 @@ type guarded struct {
 	slack        time.Duration // of the daemon's timers
 }
 
+var started = regexp.MustCompile(`slack \d+ guardian \d+ daemon \d+ rank \d+\n`)
+
 func startGuarded(t *testing.T, script string) *guarded {
 	t.Helper()
 	serial++
@@ -113,7 +116,8 @@ func startGuarded(t *testing.T, script string) *guarded {
 	})
 	eventually(t, "the daemon has started its rank", func() bool {
 		var guardian int
-		n, _ := fmt.Sscanf(g.out.String(), "slack %d guardian %d daemon %d rank %d\n", &g.slack, &guardian, &g.daemon, &g.rank)
+		line := started.FindString(g.out.String()) // a rank may write before it
+		n, _ := fmt.Sscanf(line, "slack %d guardian %d daemon %d rank %d\n", &g.slack, &guardian, &g.daemon, &g.rank)
 		return n == 4
 	})
 	return g
