@@ -130,6 +130,7 @@ wheel: build
 		$(call gorun,$${pair%:*},build/wheel/gorun); \
 		$(PYTHON) contrib/tools/wheel.py --binary build/wheel/gorun --arch $${pair#*:} --out build/wheel; \
 	done; rm build/wheel/gorun
+	$(call gorun,$$(go env GOARCH),bin/gorun) # again, as what lies in cmd/gorun and build is another machine's now
 
 ## fix: repair what lint complains about, where a program can
 fix: build/ruff-$(RUFF)
@@ -226,7 +227,7 @@ build/frameworks/ready:
 
 ## clean: remove what make made
 clean:
-	rm -rf bin build cmd/gorun/gorund
+	rm -rf bin build cmd/gorun/gorund cmd/gorun/.pyzip-*
 
 ## help: show this list
 help:

@@ -19,7 +19,7 @@ func TestHostsGetGorund(t *testing.T) {
 		"sums are right": {"-H", "host1,host2", python, "-c", sums},
 		"busbw":          {"bench", "-H", "host1,host2", "-b", "4", "-e", "4", "--iters", "1"},
 		" measured, ":    {"topo", "-H", "host1,host2", "--measure"},
-		"0 failed":       {"doctor", "-H", "host1,host2", "--network-interfaces", "eth0"},
+		" 0 failed":      {"doctor", "-H", "host1,host2", "--network-interfaces", "eth0"},
 	} {
 		if r := c.gorun(args...); r.code != 0 || !strings.Contains(r.stdout, says) {
 			t.Errorf("%v: exit code %d, want %q\n%s\n%s", args, r.code, says, r.stdout, r.stderr)

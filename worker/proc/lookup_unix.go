@@ -140,7 +140,10 @@ func checkEnv(file string, env []string, dir string) error {
 		return nil
 	}
 	name, windows := strings.CutSuffix(in[1], "\r")
-	if _, err := lookPath(in[1], env, dir); !windows || err == nil {
+	if !windows {
+		return nil
+	}
+	if _, err := lookPath(in[1], env, dir); err == nil {
 		return nil
 	}
 	return &startError{exitNotFound, windowsLine(file, name), unix.ENOENT}

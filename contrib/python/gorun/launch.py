@@ -119,12 +119,19 @@ def _renamed(old: str, given: Any, new: str, value: Any) -> Any:
 
 
 def binary() -> str:
-    """Return the gorun executable: the one that this package is part of, or the one on the PATH."""
+    """Return the gorun executable: the one of a wheel, the one that this package is part of, or on the PATH.
+
+    Ranks import this package from what started them, which on most hosts cannot launch: so an installed wheel
+    comes first.
+    """
+    for folder in (os.path.dirname(gorun.__path__[0]), *sys.path):
+        within = os.path.join(folder, "gorun", "bin", "gorun")
+        if os.path.exists(within):
+            return within
     loader = gorun.__spec__.loader
     if isinstance(loader, zipimport.zipimporter):
         return loader.archive
-    within = os.path.join(gorun.__path__[0], "bin", "gorun")
-    found = within if os.path.exists(within) else os.environ.get("GORUN") or shutil.which("gorun")
+    found = os.environ.get("GORUN") or shutil.which("gorun")
     if not found:
         raise FileNotFoundError("there is no gorun on the PATH; GORUN may name the executable")
     return found

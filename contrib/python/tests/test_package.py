@@ -56,6 +56,16 @@ class PackageTest(unittest.TestCase):
             """
         self.assertEqual(self.script(text, self.binary), "[5]")
 
+    def test_launches_with_a_wheel_where_there_is_one(self):
+        """What started a rank comes first on its path, and cannot launch on most hosts."""
+        text = "from gorun import launch; print(launch.binary())"
+        self.assertEqual(self.script(text, self.binary, self.folder.name), str(self.binary))
+        wheel = Path(self.folder.name) / "site-packages"
+        (wheel / "gorun" / "bin").mkdir(parents=True)
+        (wheel / "gorun" / "bin" / "gorun").touch()
+        (wheel / "gorun" / "__init__.py").touch()
+        self.assertEqual(self.script(text, self.binary, wheel), str(wheel / "gorun" / "bin" / "gorun"))
+
     def test_horovod_script(self):
         need("torch")
         text = """
