@@ -271,6 +271,7 @@ func TestKeysOfSSH(t *testing.T) {
 	}
 	term.await(`(^|K)gorun: Enter passphrase for key `)
 	term.types("open sesame\n")
+	term.await(`(?s)let in.*let in`)
 	if err := cmd.Wait(); err != nil || strings.Count(term.shows(), "passphrase") != 1 || strings.Contains(term.shows(), "readygorun:") || strings.Count(term.shows(), "let in") != 2 || strings.Contains(term.shows(), "sesame") {
 		t.Errorf("%v; the terminal shows\n%q", err, term.shows())
 	}
