@@ -124,7 +124,9 @@ def table(setting: Setting, own: str, results: dict, limit: dict[int, float] | N
             if theirs is None:
                 cells += ["" if results[name] else "failed", ""]
                 continue
-            cells += [micros(theirs["p50_us"]), f"{theirs['p50_us'] / row['p50_us']:.2f}"]
+            # An own cost is a difference, and may be none on a busy machine.
+            ratio = f"{theirs['p50_us'] / row['p50_us']:.2f}" if row["p50_us"] > 0 else ""
+            cells += [micros(theirs["p50_us"]), ratio]
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]
 

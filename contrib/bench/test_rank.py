@@ -64,6 +64,9 @@ class Test(unittest.TestCase):
                 calls.append("start")
                 return lambda: tensor.mul_(3)
 
+            def sum(self, tensor: rank.torch.Tensor) -> None:
+                tensor.mul_(3)
+
             def group(self, tensors: list[rank.torch.Tensor]) -> Callable[[], object]:
                 def run() -> None:
                     calls.append("group")

@@ -16,7 +16,6 @@ from typing import Any, Callable, Protocol
 
 from gorun import basics, constants, errors
 from gorun.exceptions import HorovodInternalError
-from gorun.in_lane import InLane
 from gorun.lane import Lane, Lanes
 from gorun.layout import alone, pack
 from gorun.message import WIRE_BITS
@@ -47,7 +46,6 @@ DTYPES: dict[str, int] = {
 
 _ALIGN = 64  # bytes between tensors of different types
 _MOST_ROWS = (1 << 31) - 1  # for one rank
-MOST_SOON = 16 << 10  # bytes of a tensor whose sum may wait until it is asked for
 
 
 class Binding(Protocol):
@@ -70,8 +68,10 @@ class Binding(Protocol):
     def gather(self, tensors: Sequence[Any], memory: memoryview) -> None:
         """Copy tensors of one type to memory, one after the other."""
 
-    def scatter(self, memory: memoryview, counts: Sequence[int], tensors: Sequence[Any]) -> None:
-        """Overwrite tensors of one type, that had so many elements, from memory."""
+    def scatter(
+        self, memory: memoryview, itemsize: int, counts: Sequence[int], tensors: Sequence[Any]
+    ) -> None:
+        """Overwrite tensors of one type, that had so many elements of such a size, from memory."""
 
     lanes: bool
     """Whether it has in_lane()."""
@@ -166,7 +166,7 @@ class _Staged:
     def load_into(self, targets: Sequence[Any]) -> list[Any]:
         """Overwrite the targets and return them."""
         if self._adjoin and self.block is not None:
-            self._binding.scatter(self.block.view, self._layout.counts, targets)
+            self._binding.scatter(self.block.view, self._itemsize, self._layout.counts, targets)
             return list(targets)
         for memory, target in zip(self._memories(), targets):
             if memory:
@@ -276,22 +276,24 @@ def allreduce_now(
     From the second time on, the ranks of one host do it in a lane, if it is small.
     """
     world = basics.world()
-    found = _lane(world, binding, tensor, name, op, prescale, postscale, process_set)
-    if found is not None and found[2] is not None:
-        lanes, key, lane = found
-        if lane.busy and _still_in(world, key):
-            raise ValueError(DUPLICATE)
-        lane.busy = True
-        try:
-            half = lanes.enter(lane)
-            lane.arithmetic.put(tensor, half)
-            if lanes.meet(key, lane):
-                return lane.arithmetic.add(half, tensor, target)
-        except errors.GorunError as error:
-            raise HorovodInternalError(str(error)) from error
-        finally:
-            lane.busy = False
-    offer = {} if found is None else {"lane": True}
+    lanes = _lanes(world, binding, name, process_set)
+    if lanes is not None:
+        key = f"allreduce.{name}"
+        lane = _lane(world, lanes, binding, tensor, key, op) if prescale == postscale == 1.0 else None
+        if lane is not None:
+            if lane.busy:
+                raise ValueError(DUPLICATE)
+            lane.busy = True
+            try:
+                half = lanes.enter(lane)
+                lane.arithmetic.put(tensor, half)
+                if lanes.meet(key, lane):
+                    return lane.arithmetic.add(half, tensor, target)
+            except errors.GorunError as error:
+                raise HorovodInternalError(str(error)) from error
+            finally:
+                lane.busy = False
+    offer = {} if lanes is None else {"lane": True}
     handle = allreduce(
         binding, [tensor], None if target is None else [target], name=name, op=op, prescale=prescale,
         postscale=postscale, process_set=process_set, then=first, **offer,
@@ -299,95 +301,27 @@ def allreduce_now(
     return world.synchronize(handle)
 
 
-def allreduce_soon(
-    binding: Binding,
-    tensor: Any,
-    target: Any | None,
-    *,
-    name: str | None,
-    op: int,
-    prescale: float,
-    postscale: float,
-    process_set: ProcessSet,
-) -> int:
-    """Begin to reduce one tensor; the handle's result is a new tensor, or the target overwritten.
-
-    From the second time on, the ranks of one host do it in a lane, if it is so small that it does not matter
-    that nobody works on it until it is waited for.
-    """
-    world = basics.world()
-    found = _lane(world, binding, tensor, name, op, prescale, postscale, process_set)
-    if found is not None and found[2] is not None:
-        lanes, key, lane = found
-        if lane.busy and _still_in(world, key):
-            raise ValueError(DUPLICATE)
-        return InLane(world, lanes, lane, key, binding, tensor, target, _hand_in).launch()
-    offer = {"lane": True} if found is not None and _is_small(binding, tensor) else {}
-    return allreduce(
-        binding, [tensor], None if target is None else [target], name=name, op=op, prescale=prescale,
-        postscale=postscale, process_set=process_set, then=first, **offer,
-    )  # fmt: skip
-
-
-def _hand_in(x: InLane) -> int:
-    """Submit to the daemon what was in a lane, for the reduction and way to travel that it was for."""
-    session = basics.world().session
-    wire, session.wire = session.wire, x.lane.op >> WIRE_BITS
-    try:
-        return allreduce(
-            x.binding, [x.tensor], None if x.target is None else [x.target], name=x.key.partition(".")[2],
-            op=x.lane.op & (1 << WIRE_BITS) - 1, then=first, lane=True,
-        )  # fmt: skip
-    finally:
-        session.wire = wire
-
-
-def _is_small(binding: Binding, tensor: Any) -> bool:
-    dtype, shape = binding.describe(tensor)
-    return dtype in DTYPES and math.prod(shape) * element_type(dtype)[1] <= MOST_SOON
-
-
-def _still_in(world: World, key: str) -> bool:
-    """Report whether an operation is in the lane of a name; if it has ended, it takes its result."""
-    operation = world.entered.get(key)
-    return operation is None or not operation.over()
+def _lanes(world: World, binding: Binding, name: str | None, process_set: ProcessSet) -> Lanes | None:
+    """Return the lanes, if an allreduce of that name can be in one."""
+    possible = name is not None and binding.lanes and world.timeline is None
+    return world.session.lanes if possible and process_set.group() == 0 else None
 
 
 def _lane(
-    world: World,
-    binding: Binding,
-    tensor: Any,
-    name: str | None,
-    op: int,
-    prescale: float,
-    postscale: float,
-    process_set: ProcessSet,
-) -> tuple[Lanes, str, Lane | None] | None:
-    """Return the lanes, the name that ranks meet under, and the lane for a tensor if there is one already.
-
-    None: it can be in none.
-    """
+    world: World, lanes: Lanes, binding: Binding, tensor: Any, key: str, op: int
+) -> Lane | None:
+    """Return the lane that ranks meet in under a name, if there is one for this tensor."""
     session = world.session
-    lanes = session.lanes
-    if (
-        lanes is None
-        or name is None
-        or not binding.lanes
-        or world.timeline is not None
-        or (process_set is not global_process_set and process_set.group() != 0)
-    ):
-        return None
-    key = f"allreduce.{name}"
     lane = lanes.find(key, op | session.wire << WIRE_BITS)
-    if lane is None or prescale != 1.0 or postscale != 1.0:
-        return lanes, key, None
+    if lane is None:
+        return None
     if lane.arithmetic is None:
         dtype, shape = binding.describe(tensor)
         if (DTYPES.get(dtype), shape) != (lane.dtype, lane.shape):
-            return lanes, key, None
+            return None
         by = 1.0 / session.size if op == Average else 1.0
         lane.arithmetic = binding.in_lane(lane, session.local_rank, by, tensor)
-    return lanes, key, lane if lane.arithmetic.fits(tensor) else None
+    return lane if lane.arithmetic.fits(tensor) else None
 
 
 def broadcast(

@@ -314,17 +314,10 @@ class DaemonSession(Session):
                 if now < deadline:
                     self._read_once(_AT_ONCE)
                     continue
-            if self.lanes is not None and self.entered and not self._closed and self.entered.look():
-                self.lanes.doze(lambda: self._has_news(pending))
-                continue
             self._read_once(_BLOCKING, pending)
         if isinstance(pending.outcome, Exception):
             raise self._again(pending.outcome)
         return pending.outcome
-
-    def _has_news(self, pending: _Pending) -> bool:
-        news = self.entered is not None and self.entered.news()
-        return news or pending.outcome is not None or self._failure is not None
 
     def _read_once(self, flags: tuple[int], pending: _Pending | None = None) -> bool:
         """Read and handle one message, or sleep until another thread has; False if there was none.
@@ -368,8 +361,6 @@ class DaemonSession(Session):
                     self._reader = 0
                     if self._sleepers:
                         self._changed.notify_all()
-                if self.lanes is not None:
-                    self.lanes.stir()
 
     # What the daemon says. May run again for a message, if it was interrupted anywhere.
 

@@ -90,7 +90,7 @@ class Lanes:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._sleepers = 0  # threads
-        self._listener = 0  # the one of them that is at the bell, for all
+        self._listening = False  # one of them is at the bell, for all
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._bell.setblocking(False)
         self._bell.bind("")  # the kernel chooses a name
@@ -131,65 +131,28 @@ class Lanes:
     def meet(self, name: str, lane: Lane) -> bool:
         """Show the input of this rank, and wait for all others: True; or False, and the lane is closed."""
         try:
-            return self.come(name, lane) and self.wait(name, lane)
-        except BaseException:  # interrupted: nobody shall wait for this rank here, nor it for others
-            self.give_up(name, lane)
-            raise
-
-    def come(self, name: str, lane: Lane) -> bool:
-        """Show the input of this rank; False if the lane was closed."""
-        with self._lock:  # or another thread gives the lane up meanwhile, and says that nobody comes
-            if self._open.get(name) is not lane:
-                return False
-            lane.use += 1
-            goal = 2 * lane.use
-            self._words[lane.mine] = goal
-        self._rouse(lane, goal)
-        return True
-
-    def met(self, name: str, lane: Lane) -> bool | None:
-        """Report whether all have come; False if somebody will not, and the lane is closed; None: not yet."""
-        words, goal = self._words, 2 * lane.use
-        for at, _ in lane.ranks:
-            if words[at] < goal:
-                if self._flags[self._over] != WORLD_GONE and not self._absent(lane, goal):
-                    return None
-                if self._flags[self._over] != WORLD_GONE:
-                    self._forget_lane(name, lane)
+            words = self._words
+            with self._lock:  # or another thread gives the lane up meanwhile, and says that nobody comes
+                if self._open.get(name) is not lane:
                     return False
-                break
-        # Looked at last: who comes after the end of the world finds it marked, and others may have been
-        # told that this failed.
-        if self._flags[self._over] == WORLD_GONE:
-            self._look()  # which raises why, once the daemon has said it
-            return None
-        return True
-
-    def has_news(self, lane: Lane) -> bool:
-        """Report whether met() would say more than None, and change nothing."""
-        words, goal = self._words, 2 * lane.use
-        return (
-            self._flags[self._over] == WORLD_GONE
-            or all(words[at] >= goal for at, _ in lane.ranks)
-            or self._absent(lane, goal)
-        )
-
-    def wait(self, name: str, lane: Lane) -> bool:
-        """Wait until all have come: True; or False, and the lane is closed."""
-        words, goal = self._words, 2 * lane.use
-        for at, _ in lane.ranks:
-            if words[at] < goal and not self._await(lane, at, goal):
-                self._forget_lane(name, lane)
-                return False
-        while self._flags[self._over] == WORLD_GONE:  # looked at last: see met()
-            self._look()
-            os.sched_yield()
-        return True
-
-    def give_up(self, name: str, lane: Lane) -> None:
-        """Come to a lane no more, and wait for nobody there."""
-        self._words[lane.mine + 1] = lane.use
-        self.close(name)
+                lane.use += 1
+                goal = 2 * lane.use
+                words[lane.mine] = goal
+            self._rouse(lane, goal)
+            for at, _ in lane.ranks:
+                if words[at] < goal and not self._await(lane, at, goal):
+                    self._forget(name)
+                    return False
+            # Looked at last: who comes after the end of the world finds it marked, and others may have been
+            # told that this failed.
+            while self._flags[self._over] == WORLD_GONE:
+                self._look()  # which raises why, once the daemon has said it
+                os.sched_yield()
+            return True
+        except BaseException:  # interrupted: nobody shall wait for this rank here, nor it for others
+            self._words[lane.mine + 1] = lane.use
+            self.close(name)
+            raise
 
     def close(self, name: str) -> None:
         """Come to a lane no more, because something else is submitted under its name."""
@@ -199,11 +162,6 @@ class Lanes:
                 self._words[lane.mine] = 2 * lane.use + 1
         if lane is not None:
             self._rouse(lane, 0)
-
-    def _forget_lane(self, name: str, lane: Lane) -> None:
-        """Forget the lane of a name, unless it has another one by now."""
-        if self._open.get(name) is lane:
-            self._forget(name)
 
     def _forget(self, name: str) -> Lane | None:
         lane = self._open.pop(name, None)
@@ -223,19 +181,12 @@ class Lanes:
         self._open.clear()
         self.ring()
         with self._lock:
-            if not self._listener:
+            if not self._listening:
                 self._bell.close()
 
     def ring(self) -> None:
         """Make the threads of this rank that sleep look again."""
         self._send(self._name)
-
-    def stir(self) -> None:
-        """Have a thread at the bell look again: this one has read a message of the daemon."""
-        with self._lock:
-            elsewhere = self._listener not in (0, threading.get_ident())
-        if elsewhere:
-            self.ring()
 
     def _send(self, name: bytes) -> None:
         try:
@@ -284,31 +235,28 @@ class Lanes:
             if not since:
                 since = now
             elif now - since >= YIELD_SECONDS:
-                self.doze(lambda: words[at] >= goal or self._absent(lane, goal))
+                self._doze(lane, at, goal)
             elif now - since >= SPIN_SECONDS:
                 yields = True
 
-    def doze(self, ready: Callable[[], bool]) -> None:
-        """Sleep until somebody comes to a lane or closes one, or the daemon sends something; not if ready."""
-        flag, me = LINE * self._me // 4 + 1, threading.get_ident()
+    def _doze(self, lane: Lane, at: int, goal: int) -> None:
+        """Sleep until something has happened."""
+        flag = LINE * self._me // 4 + 1
         with self._lock:
             self._sleepers += 1
             self._flags[flag] = 1
         try:
             with self._lock:
                 # Looked at after the flag was set, and while nobody takes a ring away.
-                if ready():
+                if self._words[at] >= goal or self._absent(lane, goal):
                     return
-                if self._listener:
+                if self._listening:
                     self._changed.wait()
                     return
-                self._listener = me
+                self._listening = True
             self._listen()
         finally:
             with self._lock:
-                if self._listener == me:
-                    self._listener = 0
-                    self._changed.notify_all()
                 self._sleepers -= 1
                 if not self._sleepers:
                     self._flags[flag] = 0
@@ -322,3 +270,7 @@ class Lanes:
             self._look()
         except BlockingIOError:
             pass
+        finally:
+            with self._lock:
+                self._listening = False
+                self._changed.notify_all()

@@ -96,7 +96,9 @@ class _Numpy:
         flat = np.frombuffer(memory, tensors[0].dtype.newbyteorder("="))
         np.concatenate([tensor.ravel() for tensor in tensors], out=flat)
 
-    def scatter(self, memory: memoryview, counts: Sequence[int], tensors: Sequence[np.ndarray]) -> None:
+    def scatter(
+        self, memory: memoryview, itemsize: int, counts: Sequence[int], tensors: Sequence[np.ndarray]
+    ) -> None:
         flat = np.frombuffer(memory, tensors[0].dtype.newbyteorder("="))
         at = 0
         for tensor, count in zip(tensors, counts):
@@ -110,7 +112,7 @@ class _Numpy:
 
 
 class _InLane:
-    """collectives.InLane for arrays."""
+    """collectives.ArithmeticInLane for arrays."""
 
     def __init__(self, lane: Lane, place: int, by: float, like: np.ndarray) -> None:
         self._dtype, self._shape = like.dtype, like.shape
@@ -154,9 +156,9 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start allreduce(); synchronize() returns its result."""
-    return collectives.allreduce_soon(
-        _numpy, np.asarray(tensor), None, name=name, op=choose_op(average, op), prescale=prescale_factor,
-        postscale=postscale_factor, process_set=process_set,
+    return collectives.allreduce(
+        _numpy, [np.asarray(tensor)], name=name, op=choose_op(average, op), prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set, then=first,
     )  # fmt: skip
 
 
@@ -170,9 +172,9 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start allreduce_(); synchronize() returns its result."""
-    return collectives.allreduce_soon(
-        _numpy, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
-        postscale=postscale_factor, process_set=process_set,
+    return collectives.allreduce(
+        _numpy, [tensor], [tensor], name=name, op=choose_op(average, op), prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set, then=first,
     )  # fmt: skip
 
 

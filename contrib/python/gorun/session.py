@@ -13,7 +13,6 @@ from typing import Callable
 
 from .arena import Block
 from .constants import ADD_GROUP, MAX_IN_FLIGHT, REMOVE_GROUP, SUM
-from .in_lane import Entered
 from .lane import Lanes
 from .message import HostsChanged
 
@@ -62,7 +61,6 @@ class Session(abc.ABC):
     cross_size: int
     epoch: int
     wire = 0  # how sums of floats travel between hosts, as the rank protocol numbers it
-    entered: Entered | None = None  # what is in lanes, for whoever waits for something else
     lanes: Lanes | None = None  # if there are any, submit() also takes the argument lane
     # Called by whichever thread reads the end of an operation, with its handle and the microseconds it took
     # once all ranks had submitted their part. May be called before submit has returned, and not at all.

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Callable
 from gorun import errors, message
 from gorun.constants import LEADS
 from gorun.exceptions import HorovodInternalError
-from gorun.in_lane import Entered, InLane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,10 +50,9 @@ class World:
         self._closed = False
         self._launched = 0  # handles given out: 0, 1, 2…
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)
-        self._operations: dict[int, Operation | InLane] = {}
+        self._operations: dict[int, Operation] = {}
         self._abandoned: list[Operation] = []
         self._names: dict[tuple[int, str], int] = {}  # request in flight, by process set and name
-        self.entered = session.entered = Entered()
         self._lock = threading.Lock()
 
     def serial(self, kind: str) -> int:
@@ -76,7 +74,6 @@ class World:
             self.timeline.close()
         self._closed = True
         self._abandoned.clear()
-        self.entered.clear()
         self._operations.clear()  # those nobody waited for: they have this world, and the script's tensors
 
     def alloc(self, nbytes: int) -> Block:
@@ -88,7 +85,7 @@ class World:
         except errors.GorunError as error:
             raise HorovodInternalError(str(error)) from error
 
-    def launch(self, operation: Operation | InLane) -> int:
+    def launch(self, operation: Operation) -> int:
         """Enter a submitted operation and return its handle."""
         with self._lock:
             handle = self._launched
@@ -96,30 +93,22 @@ class World:
             self._launched += 1
         return handle
 
-    def adopt(self, handle: int) -> Operation:
-        """Forget a handle and return its operation."""
-        operation = self._operations.pop(handle)
-        assert isinstance(operation, Operation)
-        return operation
-
     def poll(self, handle: int) -> bool:
         """Report whether synchronize(handle) would return at once."""
         return self._find(handle).polled()
 
     def synchronize(self, handle: int) -> Any:
         """Wait for an operation, forget it, and return what it is for; asked again, None, as Horovod does."""
-        operation = self._operations.get(handle)
-        if operation is None:
-            if 0 <= handle < self._launched and not self._closed:
-                return None
-            operation = self._find(handle)
+        if 0 <= handle < self._launched and handle not in self._operations and not self._closed:
+            return None
+        operation = self._find(handle)
         try:
             return operation.wait()
         finally:
             if operation.ended:  # else interrupted (Ctrl-C): it can be waited for again
                 self._operations.pop(handle, None)
 
-    def _find(self, handle: int) -> Operation | InLane:
+    def _find(self, handle: int) -> Operation:
         try:
             return self._operations[handle]
         except KeyError:
@@ -135,10 +124,6 @@ class World:
         """
         if self._abandoned:
             self._sweep()
-        for (group, name), _ in parts:
-            entered = self.entered.get(name) if group == 0 else None
-            if entered is not None and not entered.over():
-                raise ValueError(DUPLICATE)
         with self._lock:
             for key, _ in parts:
                 request = self._names.get(key)

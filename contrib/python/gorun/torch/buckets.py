@@ -250,7 +250,10 @@ class Loose:
         if self._result is None:
             return
         try:
-            self._land(self._result())
+            reduced = self._result()
+            if reduced is None:
+                raise HorovodInternalError(f"allreduce {self._name}: interrupted when it had ended")
+            self._land(reduced)
         except Exception:
             self._result = None
             raise

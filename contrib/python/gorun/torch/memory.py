@@ -69,14 +69,15 @@ class Torch:
             at += nbytes
 
     def scatter(
-        self, memory: memoryview, counts: Sequence[int], tensors: Sequence[torch.Tensor]
+        self, memory: memoryview, itemsize: int, counts: Sequence[int], tensors: Sequence[torch.Tensor]
     ) -> None:
-        """Overwrite tensors of one type, that had so many elements, from memory."""
+        """Overwrite tensors of one type, that had so many elements of such a size, from memory."""
         start = at = address(memory)
-        dtype, size = tensors[0].dtype, tensors[0].element_size()
+        dtype = tensors[0].dtype
         for tensor, count in zip(tensors, counts):
-            nbytes = count * size
-            if is_plain(tensor) and nbytes <= _SMALL and tensor.numel() == count and tensor.dtype is dtype:
+            nbytes = count * itemsize
+            same = tensor.dtype is dtype and tensor.numel() == count and tensor.element_size() == itemsize
+            if same and is_plain(tensor) and nbytes <= _SMALL:
                 ctypes.memmove(tensor.data_ptr(), at, nbytes)
             elif nbytes:
                 self.load_into(memory[at - start : at - start + nbytes], tensor)
@@ -90,7 +91,7 @@ class Torch:
 
 
 class _InLane:
-    """collectives.InLane for tensors.
+    """collectives.ArithmeticInLane for tensors.
 
     A call of torch takes longer than all the rest, so what is plain memory is moved as such.
     """
