@@ -307,9 +307,7 @@ def _lanes(world: World, binding: Binding, name: str | None, process_set: Proces
     return world.session.lanes if possible and process_set.group() == 0 else None
 
 
-def _lane(
-    world: World, lanes: Lanes, binding: Binding, tensor: Any, key: str, op: int
-) -> Lane | None:
+def _lane(world: World, lanes: Lanes, binding: Binding, tensor: Any, key: str, op: int) -> Lane | None:
     """Return the lane that ranks meet in under a name, if there is one for this tensor."""
     session = world.session
     lane = lanes.find(key, op | session.wire << WIRE_BITS)

@@ -1,7 +1,7 @@
 """Lanes: shared memory in which the ranks of a host reduce small tensors by themselves, without the daemon.
 
 "Lanes" in worker/session/PROTOCOL.md says what is where, and why every rank comes to the same decision.
-Nothing here knows how to add: a framework brings that, over the memory of Lane.inputs().
+Nothing here knows how to add: a framework brings that, over the memory of Lane.inputs.
 """
 
 from __future__ import annotations

@@ -154,6 +154,13 @@ class AllreduceTest(unittest.TestCase):
             with self.assertRaises(RuntimeError):
                 hvd.synchronize(handle)
             assert tensors[0].tolist() == [1] and tensors[1].tolist() in ([1] * 4, [size] * 4)
+            tensors = [torch.ones(3), torch.ones(4)]
+            handle = hvd.grouped_allreduce_async_(tensors, name="halved", op=hvd.Sum)
+            for tensor in tensors:
+                tensor.data = tensor.data.half()
+            with self.assertRaises(RuntimeError):
+                hvd.synchronize(handle)
+            assert tensors[0].tolist() == [1] * 3
 
         self.each(body)
 

@@ -368,6 +368,10 @@ class StepTest(unittest.TestCase):
         self.assertEqual(parameter.grad.tolist(), [3, 3])
         loose.finish()  # nothing is under way any more
         self.assertEqual(next(results, "none"), "none")
+        loose._result = lambda: None  # as synchronize() says, asked again, of what was taken when Ctrl-C came
+        with self.assertRaisesRegex(hvd.HorovodInternalError, "interrupted when it had ended"):
+            loose.finish()
+        self.assertEqual(parameter.grad.tolist(), [3, 3])
 
     def test_sparse_gradients(self):
         for as_dense in (False, True):
