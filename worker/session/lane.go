@@ -45,7 +45,9 @@ type lanes struct {
 	shown   map[shownRegion]uint32 // the ranks, by their place, that can see a region of another one
 	debts   []debt                 // of ranks that joined
 	proxies map[proxyKey]*proxy    // of ranks that have yet to hear of them
+	missed  []missed               // lanes that somebody does not come to, in which others may be
 	closed  bool                   // a rank has left or joined: no more lanes
+	gone    bool                   // the world has ended
 }
 
 // debt is a part that a rank brought to a lane before it joined, and to which the others have not come. If they never do, the
@@ -59,18 +61,18 @@ type debt struct {
 
 // lane is what all ranks submit under one name. Offers and told are sets of ranks by their place.
 type lane struct {
-	offers   uint32 // those that would take a lane after the use under way
-	wide     uint32 // those of them that would take a wide one
-	told     uint32 // those that know how this use ended
-	back     uint32 // those that have submitted something under the name since it got its lane: they are not in it
-	offset   int    // of the lane, 0 for none
-	isWide   bool
-	bytes    int
-	last     matter // what was submitted last
-	agreed   matter // what it is for
-	disputed bool   // somebody has submitted something else
-	parts    parts  // of those in wide
-	shown    parts  // of those that were in it when the use ended that ranks are being told of
+	offers uint32 // those that would take a lane after the use under way
+	wide   uint32 // those of them that would take a wide one
+	told   uint32 // those that know how this use ended
+	back   uint32 // those that have submitted something under the name since it got its lane: they are not in it
+	offset int    // of the lane, 0 for none
+	isWide bool
+	bytes  int
+	last   matter // what was submitted last
+	agreed matter // what it is for
+	missed uint64 // the last use that somebody did not come to
+	parts  parts  // of those in wide
+	shown  parts  // of those that were in it when the use ended that ranks are being told of
 
 	seen  uint64    // the use that somebody waits for
 	since time.Time // when that was first seen
@@ -113,12 +115,7 @@ func (l *lanes) offer(rank int, name string, n int, o offer) {
 	place := l.place(rank)
 	one := uint32(1) << place
 	x := l.names[name]
-	if len(l.debts) > 0 {
-		l.debts = slices.DeleteFunc(l.debts, func(d debt) bool { return d.rank == rank && d.name == name })
-	}
-	if x != nil {
-		x.back |= one
-	}
+	l.bringLocked(place, name, x)
 	switch {
 	case l.closed:
 		return
@@ -137,6 +134,16 @@ func (l *lanes) offer(rank int, name string, n int, o offer) {
 		x.parts.hold(place, o.part)
 	}
 	x.bytes, x.last = n, o.what
+}
+
+// bringLocked notes that a part of a rank is handed in under a name.
+func (l *lanes) bringLocked(place int, name string, x *lane) {
+	if len(l.debts) > 0 {
+		l.debts = slices.DeleteFunc(l.debts, func(d debt) bool { return d.rank == l.ranks[place] && d.name == name })
+	}
+	if x != nil {
+		x.back |= 1 << place
+	}
 }
 
 // assign returns where the lane of a name is, now that a rank is told of the end of its part, 0 for none. If the
@@ -161,7 +168,7 @@ func (l *lanes) assign(rank int, name string, failed bool) (place int, _ []showi
 	if x.told == 0 {
 		l.closeLocked(x)
 		x.isWide = x.wide == all && x.bytes > minWideBytes
-		x.agreed, x.disputed = x.last, false
+		x.agreed, x.missed = x.last, 0
 		switch {
 		case x.offers != all:
 		case x.isWide:
@@ -211,20 +218,31 @@ func (l *lanes) metLocked(x *lane) uint64 {
 
 // closeLocked takes the lane of a name away.
 func (l *lanes) closeLocked(x *lane) {
-	l.past += l.metLocked(x)
+	if !l.gone { // else nobody asks any more
+		l.past += l.metLocked(x)
+	}
 	x.offset = 0
 }
 
 // takeLocked returns the offset of memory for a lane with buffers of n bytes, 0 if there is no more.
 func (l *lanes) takeLocked(n int) int {
-	stride := (n + laneLine - 1) &^ (laneLine - 1)
-	need := len(l.ranks) * (laneLine + 2*stride)
+	need := len(l.ranks) * (laneLine + 2*strideOf(n))
 	if need > int(l.region.Size())-l.used {
 		return 0
 	}
 	at := l.used
 	l.used += need
 	return at
+}
+
+// strideOf returns the distance of buffers of n bytes.
+func strideOf(n int) int { return (n + laneLine - 1) &^ (laneLine - 1) }
+
+// bufferLocked returns what a rank has in a lane that is not wide for a use.
+func (l *lanes) bufferLocked(x *lane, place int, use uint64) []byte {
+	n := x.agreed.bytes()
+	at := x.offset + len(l.ranks)*laneLine + (2*place+int(use&1))*strideOf(n)
+	return l.region.Bytes()[at : at+n]
 }
 
 // leave says that a rank comes to no lane any more: those that wait for it there take the other way.
@@ -299,7 +317,7 @@ func (l *lanes) paid() (all []debt) {
 func (l *lanes) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.closed = true
+	l.closed, l.gone = true, true
 	for place := range l.ranks {
 		atomic.StoreUint32(word[uint32](l, place*laneLine+laneLeft), worldGone)
 	}

@@ -33,6 +33,7 @@ type laneClient struct {
 	*client
 	rank   int
 	region uint32
+	memory []byte // of the region
 	lanes  []byte
 	next   uint32
 }
@@ -55,7 +56,7 @@ func joinLanes(t *testing.T, h *host, rank int) *laneClient {
 		t.Fatalf("rank %d: flags %d of welcome, want 1", rank, le.Uint32(b[36:]))
 	}
 	x := &laneClient{client: c, rank: rank}
-	x.region, _ = c.alloc(1 << 20)
+	x.region, x.memory = c.alloc(1 << 20)
 	c.send(words(8, 0))
 	b, fd := c.expect(8)
 	x.lanes = c.mmap(fd, int(le.Uint64(b[8:])), unix.PROT_READ|unix.PROT_WRITE)

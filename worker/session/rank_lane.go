@@ -284,7 +284,7 @@ func (l *rankLanes) take(x *rankLane, offset int) error {
 		return malformed("lane at %d for %d bytes", offset, x.call.In.Bytes)
 	}
 	offset &^= wideLane
-	stride := (x.call.In.Bytes + laneLine - 1) &^ (laneLine - 1)
+	stride := strideOf(x.call.In.Bytes)
 	if wide {
 		stride = 0
 	}

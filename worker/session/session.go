@@ -267,7 +267,7 @@ func (s *session) submit(m *submit) error {
 		s.mu.Unlock()
 		s.settle()
 		named := s.lanes != nil && r.Group == 0 && inLanes(r.Kind)
-		if named && s.lanes.claim(s, o, r.Name) {
+		if named && s.lanes.claim(s, o, &r) {
 			return nil
 		}
 		debts := s.offer(&r, m, o)
@@ -275,9 +275,8 @@ func (s *session) submit(m *submit) error {
 		if r.Kind == collective.Join || r.Kind == collective.RemoveGroup {
 			promised = s.owe(&r)
 		}
-		if named && s.lanes.disputes(s.rank, r.Name, s.server.matterOf(&r)) {
-			l, name := s.lanes, r.Name
-			s.server.wg.Go(func() { s.server.settleDispute(l, s.epoch, name) })
+		if named && s.lanes.miss(s.rank, r.Name, s.server.matterOf(&r)) || len(debts) > 0 && s.lanes.missAll(debts) {
+			s.server.wg.Go(func() { s.server.settleMissed(s.lanes, s.epoch) })
 		}
 		// May call Complete before it returns.
 		if err = s.server.cfg.Engine.Submit(s.rank, r); err == nil {

@@ -75,6 +75,7 @@ func (p *parts) drop() {
 func (l *lanes) dropParts() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.gone = true
 	for _, x := range l.names {
 		x.parts.drop()
 		x.shown.drop()
