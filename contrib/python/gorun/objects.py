@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gorun import basics, collectives
+from gorun.exceptions import HorovodInternalError
 from gorun.process_sets import ProcessSet, global_process_set
 
 _PROTOCOL = 5  # the first that leaves memory out
@@ -105,7 +106,10 @@ def allgather_object_async(
     result = _gather("allgather_object", _dumps(obj), name, process_set)
 
     def wait() -> list[Any]:
-        gathered, sizes = result()
+        answer = result()
+        if answer is None:
+            raise HorovodInternalError("allgather_object: interrupted when it had ended")
+        gathered, sizes = answer
         objects = []
         start = 0
         for size in sizes:

@@ -20,6 +20,8 @@ from torch.nn import functional as F  # noqa: E402, N812
 
 import gorun.torch as hvd  # noqa: E402
 from gorun import basics, errors  # noqa: E402
+from gorun.objects import allgather_object_async  # noqa: E402
+from gorun.torch import reducer  # noqa: E402
 from gorun.torch.buckets import Loose, Reduction, Slot, fill  # noqa: E402
 
 ROWS = 4  # of a rank's batch
@@ -372,6 +374,57 @@ class StepTest(unittest.TestCase):
         with self.assertRaisesRegex(hvd.HorovodInternalError, "interrupted when it had ended"):
             loose.finish()
         self.assertEqual(parameter.grad.tolist(), [3, 3])
+
+    def test_interrupted_agreement(self):
+        agreement = reducer.Agreement([])
+        agreement.name = "gradients.0"
+        with mock.patch.object(reducer, "allgather_object_async", side_effect=KeyboardInterrupt) as submit:
+            with self.assertRaises(KeyboardInterrupt):
+                agreement.begin(None, hvd.global_process_set, False)
+            agreement.begin(None, hvd.global_process_set, False)  # not again: the others may have it already
+        self.assertEqual(submit.call_count, 1)
+        with self.assertRaisesRegex(hvd.HorovodInternalError, "interrupted while it was submitted"):
+            agreement.end(hvd.global_process_set)
+
+        def body(rank):
+            gathered = allgather_object_async(rank)
+            self.assertEqual(gathered(), [0, 1])
+            # As synchronize() says, asked again, of what was taken when Ctrl-C came.
+            with self.assertRaisesRegex(hvd.HorovodInternalError, "object: interrupted when it had ended"):
+                gathered()
+
+        run_ranks(2, body)
+
+    def test_a_step_cut_short_between_the_gradients_and_the_optimizer(self):
+        class Struck(torch.optim.SGD):
+            struck = False
+
+            def step(self, closure=None):
+                if self.struck:
+                    raise KeyboardInterrupt
+                return super().step(closure)
+
+        def body(rank):
+            weight = nn.Parameter(torch.zeros(2))
+            optimizer = hvd.DistributedOptimizer(Struck([weight], lr=1.0), op=hvd.Sum)
+            for step in range(3):
+                optimizer.zero_grad()
+                (weight * (step + 1)).sum().backward()
+                if rank == 0 and step != 1:
+                    optimizer.struck = True
+                    with self.assertRaises(KeyboardInterrupt):
+                        optimizer.step()
+                    optimizer.struck = False
+                    self.assertEqual(weight.grad.tolist(), [2 * (step + 1)] * 2)
+                    if step == 2:
+                        continue  # that batch is dropped, and its gradients are not those of the next one
+                optimizer.step()
+                self.assertEqual(weight.grad.tolist(), [2 * (step + 1)] * 2)
+            optimizer.zero_grad()
+            optimizer.step()  # no gradient here, and all ranks take part
+            self.assertEqual(weight.grad.tolist(), [0, 0])
+
+        run_ranks(2, body)
 
     def test_sparse_gradients(self):
         for as_dense in (False, True):

@@ -38,14 +38,13 @@ class Reduction:
 
 
 class Slot:
-    """One parameter and where it stands in this step."""
+    """One parameter and where its gradient travels."""
 
-    __slots__ = ("name", "parameter", "passes", "unit", "view")
+    __slots__ = ("name", "parameter", "unit", "view")
 
     def __init__(self, name: str, parameter: torch.Tensor) -> None:
         self.name = name
         self.parameter = parameter
-        self.passes = 0  # backward passes since the last step
         self.unit: Bucket | Loose | None = None
         self.view: torch.Tensor | None = None  # its place in a bucket
 
@@ -102,18 +101,17 @@ class Bucket:
             weakref.finalize(self, self._copies.settle).atexit = False
         self._flat = tensor_over(self._block, wire, self._count)
         self._flat.zero_()
-        self._missing = set(slots)  # of this step; a set, as Ctrl-C may have a slot added twice
-        self._operation: Operation | None = None  # of this step
+        self._operation: Operation | None = None  # under way
         self._handle: int | None = None  # of the operation
         for slot, offset in zip(slots, layout.offsets):
             slot.unit, slot.view = self, strided_view(self._flat, offset, slot.parameter)
 
-    def add(self, slot: Slot) -> None:
-        """Take a slot's gradient; submit when it was the last one.
+    def add(self, slot: Slot, missing: set[Slot]) -> None:
+        """Take a slot's gradient; submit when it was the last one missing.
 
         This is what a gradient costs: in most steps it is in its place already, and only counted.
         """
-        missing, grad = self._missing, slot.parameter.grad
+        grad = slot.parameter.grad
         if self._operation is None or not self._operation.begun():  # else Ctrl-C came when it was submitted
             if grad is not slot.view:
                 self._take(slot, grad)
@@ -134,11 +132,6 @@ class Bucket:
                 view.copy_(dense)
         if self._direct and parameter.requires_grad:
             parameter.grad = view
-
-    def add_missing(self) -> None:
-        """Take the gradients that backward() did not bring."""
-        for slot in tuple(self._missing):
-            self.add(slot)
 
     def _submit(self) -> None:
         if self._copies is not None:
@@ -163,10 +156,6 @@ class Bucket:
             self._operation = self._handle = None
             raise
         self._operation = self._handle = None
-
-    def renew(self) -> None:
-        """Begin the next step."""
-        self._missing = set(self.slots)
 
     def _land(self) -> None:
         operation = self._operation
@@ -199,11 +188,10 @@ class Loose:
         self._name = name
         self._sparse_dim = sparse_dim  # 0 for a dense gradient
         self._reduction = reduction
-        self._missing = True  # of this step
         self._result: Callable[[], torch.Tensor] | None = None
         slot.unit = self
 
-    def add(self, slot: Slot) -> None:
+    def add(self, slot: Slot, missing: set[Slot]) -> None:
         """Take the gradient and submit it."""
         grad = slot.parameter.grad
         if self._result is None:
@@ -215,12 +203,7 @@ class Loose:
             except Exception:
                 self._result = None
                 raise
-        self._missing = False  # only now: what has failed is tried again by synchronize()
-
-    def add_missing(self) -> None:
-        """Take the gradient if backward() did not bring it."""
-        if self._missing:
-            self.add(self.slots[0])
+        missing.discard(slot)  # only now: what has failed is tried again by synchronize()
 
     def _start_sparse(self, slot: Slot, grad: torch.Tensor | None) -> Callable[[], torch.Tensor]:
         if grad is None:  # nothing to add; unlike a dense one, no zeros need to travel for it
@@ -266,7 +249,3 @@ class Loose:
         else:
             with torch.no_grad():
                 parameter.grad.copy_(reduced)
-
-    def renew(self) -> None:
-        """Begin the next step."""
-        self._missing = True

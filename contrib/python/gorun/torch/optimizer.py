@@ -77,9 +77,16 @@ class _Distributed:
     def synchronize(self) -> None:
         """Wait until every gradient is reduced. To clip gradients, do so after this."""
         if self._reducer is not None:
-            self._reducer.adopt(_parameters(self))  # what add_param_group() or requires_grad_() brought
-            self._reducer.synchronize()
+            self._reduce()
         self._synchronized = True
+
+    def _reduce(self) -> None:
+        if self._synchronized:  # by the script, and so they are reduced once more
+            self._reducer.used()
+            self._synchronized = False
+        self._reducer.adopt(_parameters(self))  # what add_param_group() or requires_grad_() brought
+        if not self._reducer.reduced:  # else Ctrl-C cut a call short, which goes on
+            self._reducer.synchronize()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -99,10 +106,12 @@ class _Distributed:
         elif self._should_synchronize and not self._unscaled:
             if self._synchronized:
                 warnings.warn(SYNCHRONIZED_TWICE, stacklevel=2)
-            self.synchronize()
+            self._reduce()
         self._synchronized = self._unscaled = False
         try:
-            return super().step(closure, **kwargs)
+            loss = super().step(closure, **kwargs)
+            self._reducer.used()
+            return loss
         finally:
             self._synchronized = self._unscaled = False
 
@@ -120,8 +129,10 @@ class _Distributed:
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """Reset the gradients; takes the arguments of the wrapped optimizer (set_to_none)."""
-        if self._reducer is not None and self._reducer.under_way:
-            raise AssertionError(ZEROED_TOO_EARLY)
+        if self._reducer is not None:
+            if self._reducer.under_way:
+                raise AssertionError(ZEROED_TOO_EARLY)
+            self._reducer.used()
         if self._unscaled:  # by a GradScaler, which then skipped the step
             self._synchronized = self._unscaled = False
         super().zero_grad(*args, **kwargs)

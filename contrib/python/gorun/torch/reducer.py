@@ -38,6 +38,60 @@ TOO_MANY_PASSES = (
 )
 
 
+class _Step:
+    """How far a step is. The next one is made whole and then stored: Ctrl-C leaves one or the other."""
+
+    def __init__(self, units: Iterable[Bucket | Loose] = (), fresh: bool = False) -> None:
+        self.passes: dict[Slot, int] = {}  # of backward()
+        self.missing = {unit: set(unit.slots) for unit in units}  # of all units, in their order
+        self.failure: Exception | None = None  # the first, until it is raised
+        self.fresh = fresh  # the gradients are reduced, and not used
+
+
+class Agreement:
+    """Of all ranks, on each gradient's sparse dimensions, 0 for a dense one, as any of them has seen it.
+
+    Ranks without a gradient learn of it from the others. And ranks whose models differ would wait for
+    each other's gradients for ever; here, once, that is an error. A wait that Ctrl-C cut short goes on with
+    the next call.
+    """
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.name = ""
+        self.slots = slots
+        self._model = [(slot.name, tuple(slot.parameter.shape), str(slot.parameter.dtype)) for slot in slots]
+        self._gathered: Callable[[], list[Any]] | None = None
+
+    def begin(self, world: World, process_set: ProcessSet, sparse_as_dense: bool) -> None:
+        """Begin, unless that is done."""
+        if not self.name:
+            self.name = f"gradients.{world.serial(f'gradients.{process_set.group()}')}"
+        if self._gathered is None:
+            mine = [0 if sparse_as_dense else _sparse_dim(slot.parameter.grad) for slot in self.slots]
+            self._gathered = self._cut_short  # what Ctrl-C leaves: it may be submitted, and must not be again
+            try:
+                self._gathered = allgather_object_async((self._model, mine), self.name, process_set)
+            except Exception:
+                self._gathered = None
+                raise
+
+    def _cut_short(self) -> list[Any]:
+        raise HorovodInternalError(f"agree on {self.name}: interrupted while it was submitted")
+
+    def end(self, process_set: ProcessSet) -> list[int]:
+        """Wait for all ranks."""
+        answers = self._gathered()
+        for rank, (other, _) in zip(process_set.members(), answers):
+            difference = [pair for pair in itertools.zip_longest(self._model, other) if pair[0] != pair[1]]
+            if difference:
+                text = (
+                    f"the optimizer's parameters differ from those of rank {rank}: "
+                    f"{difference[0][0]} here, {difference[0][1]} there"
+                )
+                raise HorovodInternalError(text) from errors.Mismatch(text)
+        return [max(dims) for dims in zip(*(dims for _, dims in answers))]
+
+
 class Reducer:
     """The gradients of some parameters, each with a name of its own."""
 
@@ -55,9 +109,9 @@ class Reducer:
         self._groups = [[id(parameter) for parameter in group] for group in groups]
         self._slots: dict[int, Slot] = {}
         self._hooks: list[Any] = []
-        self._plan: list[Bucket | Loose] = []
+        self._step = _Step()
         self._world: World | None = None
-        self._failure: Exception | None = None  # the first that a hook had, until it is raised
+        self._agreement: Agreement | None = None  # under way
         self._log: autotune.Log | None = None
         for name, parameter in named:
             if parameter.requires_grad:
@@ -72,7 +126,16 @@ class Reducer:
     @property
     def under_way(self) -> bool:
         """Report whether backward() ran since the last synchronize()."""
-        return any(slot.passes for slot in self._slots.values())
+        return bool(self._step.passes)
+
+    @property
+    def reduced(self) -> bool:
+        """Report whether the gradients are as synchronize() left them, and neither used() nor added to."""
+        return self._step.fresh and not self._step.passes
+
+    def used(self) -> None:
+        """Note that the optimizer has stepped with the reduced gradients, or dropped them."""
+        self._step.fresh = False
 
     def adopt(self, parameters: Iterable[torch.Tensor]) -> None:
         """Take parameters too that came, or need a gradient, only now."""
@@ -95,21 +158,25 @@ class Reducer:
             planned = self._world is basics.world()
             if not planned and self._alone():
                 return
-            if slot.passes >= self.passes:
+            step = self._step
+            passes = step.passes.get(slot, 0) + 1
+            if passes > self.passes:
                 raise AssertionError(TOO_MANY_PASSES)
-            slot.passes += 1
+            step.passes[slot] = passes
             if self._log is not None:
                 self._log.begin()
-            if planned and slot.passes == self.passes and slot.unit is not None:
-                slot.unit.add(slot)
+            if planned and passes == self.passes:
+                missing = step.missing.get(slot.unit)
+                if missing is not None:
+                    slot.unit.add(slot, missing)
             # else this step shows what there is, and synchronize() hands all gradients over
         except Exception as failure:
-            if self._failure is None:
-                self._failure = failure
+            if self._step.failure is None:
+                self._step.failure = failure
                 torch.autograd.Variable._execution_engine.queue_callback(self._raise)
 
     def _raise(self) -> None:
-        failure, self._failure = self._failure, None
+        failure, self._step.failure = self._step.failure, None
         try:
             if failure is not None:
                 raise failure
@@ -119,7 +186,7 @@ class Reducer:
     def synchronize(self) -> None:
         """Submit what is missing, wait for all, and leave the reduced gradients in the parameters.
 
-        If Ctrl-C cuts it short, the step goes on with the next call.
+        If Ctrl-C cuts it short, the step goes on with the next call, unless it is reduced.
         """
         if not self._alone():
             try:
@@ -128,39 +195,29 @@ class Reducer:
                 if self._log is not None:
                     self._log.end(sum(_nbytes(slot.parameter) for slot in self._slots.values()))
             except Exception:
-                self._reset()
+                self._step = _Step(self._step.missing)
                 raise
-            self._reset()
-
-    def _reset(self) -> None:
-        for unit in self._plan:
-            unit.renew()
-        for slot in self._slots.values():
-            slot.passes = 0
+            self._step = _Step(self._step.missing, fresh=True)
 
     def forget(self) -> None:
         """Drop everything about the current step. What is under way ends unnoticed."""
         self._world = None
-        self._failure = None
-        for slot in self._slots.values():
-            slot.passes = 0
+        self._step = _Step()
 
     def _alone(self) -> bool:
         return self.process_set.size() == 1 or not self.process_set.included()
 
     def _complete(self) -> None:
-        failure, self._failure = self._failure, None
+        units = self._step.missing.items()
         # All must end, whatever happens to one of them, before the gradients may be touched again.
-        for act in [unit.add_missing for unit in self._plan] + [unit.finish for unit in self._plan]:
+        acts = [functools.partial(unit.add, slot, missing) for unit, missing in units for slot in missing]
+        for act in acts + [unit.finish for unit, _ in units]:
             try:
                 act()
             except Exception as error:
-                failure = failure or error
-        try:
-            if failure is not None:
-                raise failure
-        finally:
-            del failure  # its traceback has this frame, and the script's
+                self._step.failure = self._step.failure or error
+        if self._step.failure is not None:
+            raise self._step.failure
 
     def due(self) -> bool:
         """Report whether the agreement of the first step is still to come."""
@@ -180,20 +237,31 @@ class Reducer:
         if self._world is not world:
             if self._world is None and self._log is None:
                 self._log = autotune.log(_capacity())
-            self._world = world
-            self._plan = []
+            self._agreement, self._step.missing = None, {}
             for slot in self._slots.values():
                 slot.unit = None
-        slots = [slot for slot in self._slots.values() if slot.unit is None]
-        if not slots:
+            self._world = world
+        if sum(len(unit.slots) for unit in self._step.missing) == len(self._slots):
+            self._agreement = None
             return lambda: None
-        prefix = f"gradients.{world.serial(f'gradients.{self.process_set.group()}')}"
-        agreed = self._agree(slots, prefix)
+        if self._agreement is None:
+            missing = self._step.missing
+            self._agreement = Agreement([s for s in self._slots.values() if s.unit not in missing])
+        self._agreement.begin(world, self.process_set, self._sparse_as_dense)
+        return functools.partial(self._end_plan, world)
 
-        def finish() -> None:
-            self._plan += self._make_plan(world, slots, agreed(), prefix)
-
-        return finish
+    def _end_plan(self, world: World) -> None:
+        agreement = self._agreement
+        try:
+            sparse_dims = agreement.end(self.process_set)
+        except Exception:
+            self._agreement = None
+            raise
+        missing = dict(self._step.missing)
+        for unit in self._make_plan(world, agreement.slots, sparse_dims, agreement.name):
+            missing[unit] = set(unit.slots)
+        self._step.missing = missing
+        self._agreement = None
 
     def _make_plan(
         self, world: World, slots: Sequence[Slot], sparse_dims: Sequence[int], prefix: str
@@ -211,31 +279,6 @@ class Reducer:
             rest = f"+{len(members) - 1}" if len(members) > 1 else ""
             plan.append(Bucket(world, f"allreduce.{prefix}.{i}.{members[0].name}{rest}", members, wire, how))
         return plan
-
-    def _agree(self, slots: Sequence[Slot], name: str) -> Callable[[], list[int]]:
-        """Begin to agree on each gradient's number of sparse dimensions, 0 for a dense one, as any rank has
-        seen it; what is returned waits for it.
-
-        Ranks without a gradient learn of it from the others. And ranks whose models differ would wait for
-        each other's gradients for ever; here, once, that is an error.
-        """
-        model = [(slot.name, tuple(slot.parameter.shape), str(slot.parameter.dtype)) for slot in slots]
-        mine = [0 if self._sparse_as_dense else _sparse_dim(slot.parameter.grad) for slot in slots]
-        gathered = allgather_object_async((model, mine), name, self.process_set)
-
-        def judge() -> list[int]:
-            answers = gathered()
-            for rank, (other, _) in zip(self.process_set.members(), answers):
-                difference = [pair for pair in itertools.zip_longest(model, other) if pair[0] != pair[1]]
-                if difference:
-                    text = (
-                        f"the optimizer's parameters differ from those of rank {rank}: "
-                        f"{difference[0][0]} here, {difference[0][1]} there"
-                    )
-                    raise HorovodInternalError(text) from errors.Mismatch(text)
-            return [max(dims) for dims in zip(*(dims for _, dims in answers))]
-
-        return judge
 
     def _deal(self, dense: Sequence[tuple[Slot, torch.dtype]]) -> list[tuple[list[Slot], torch.dtype]]:
         """Deal parameters out to buckets: those of a group of the user's to one, the others by size."""

@@ -14,6 +14,7 @@ from gorun import basics, constants, errors
 hvd.init()
 rank, size = hvd.rank(), hvd.size()
 world = basics.world()
+STEP = ("torch/buckets.py", "torch/reducer.py", "torch/optimizer.py")
 PARTS = ("arena.py", "world.py", "daemon.py", "message.py", "buckets.py", "reducer.py")
 N = 1 << 10
 
@@ -37,6 +38,31 @@ def struck(place, call, events=("call", "c_return")):
     finally:
         sys.setprofile(None)
     return left <= 0, value
+
+
+def struck_in_a_bytecode(place, call):
+    """The same, at one of the bytecodes of what has the state of a step."""
+    left = place
+
+    def strike(frame, event, _):
+        nonlocal left
+        if not frame.f_code.co_filename.endswith(STEP):
+            return None
+        frame.f_trace_opcodes = True
+        left -= event == "opcode"
+        if left == 0:
+            left -= 1
+            raise KeyboardInterrupt
+        return strike
+
+    sys.settrace(strike)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    return left <= 0, None
 
 
 def everywhere(turn):
@@ -143,36 +169,51 @@ def descriptors():
 
 
 net = torch.nn.Linear(16, 16, bias=False)
+net.other = torch.nn.Parameter(torch.zeros(N, dtype=torch.float64))  # in another bucket
 optimizer = hvd.DistributedOptimizer(
     torch.optim.SGD(net.parameters(), lr=1.0), named_parameters=net.named_parameters(), op=hvd.Sum
 )
 
 
-def backward(value):
+def zero(value):
+    """Begin a step, in which backward() does not reach one of the parameters."""
     optimizer.zero_grad()
     with torch.no_grad():
-        net.weight.zero_()
+        for parameter in net.parameters():
+            parameter.zero_()
+    net.other.grad = torch.full((N,), value, dtype=torch.float64)
+
+
+def backward(value):
+    zero(value)
     (net.weight * value).sum().backward()
 
 
-def step(what):
+def stepped(value):
+    return all(parameter.eq(-value * size).all() for parameter in net.parameters())
+
+
+def step(what, strike):
+    """Rank 0 is struck in its backward() or in its step(), which then goes on with the next call."""
+
     def turn(place):
         more = False
         loss = (net.weight * 3.0).sum()
         backward(2.0)
         optimizer.step()
-        assert net.weight.eq(-2.0 * size).all(), (what, place)
-        optimizer.zero_grad()
-        with torch.no_grad():
-            net.weight.zero_()
-        if rank == 0:
-            more, _ = struck(place, loss.backward)
+        assert stepped(2.0), (what, place)
+        zero(3.0)
+        if rank or what == "step":
+            loss.backward()
+        else:
+            more, _ = strike(place, loss.backward)
             if net.weight.grad is None:
                 raise AssertionError(f"struck at {place}, before there is a gradient")
-        else:
-            loss.backward()
-        optimizer.step()
-        assert net.weight.eq(-3.0 * size).all(), (what, place, net.weight[0, 0])
+        if rank == 0 and what == "step":
+            more, _ = strike(place, optimizer.step)
+        if net.weight.eq(0.0).all():  # else it was struck at the end of step()
+            optimizer.step()
+        assert stepped(3.0), (what, place, net.weight[0, 0], net.other[0])
         return more
 
     return turn
@@ -189,13 +230,10 @@ if size > 1:
     before = descriptors()
     everywhere(region)
     assert descriptors() == before
-    backward(1.0)
-    optimizer.step()
-    everywhere(step("backward"))
 
-    # A step that is waiting for others goes on where it was.
+    # A step that is waiting for others goes on where it was: the first, in which they agree, and others.
     signal.signal(signal.SIGALRM, interrupted)
-    for value in (4.0, 5.0):
+    for value in (4.0, 5.0, 6.0):
         hvd.barrier()
         if rank == 0:
             backward(value)
@@ -209,7 +247,11 @@ if size > 1:
             hvd.barrier()
             backward(value)
         optimizer.step()
-        assert net.weight.eq(-value * size).all(), (value, net.weight[0, 0])
+        assert stepped(value), (value, net.weight[0, 0], net.other[0])
+
+    everywhere(step("backward", struck))
+    for what in ("backward", "step"):
+        everywhere(step(what, struck_in_a_bytecode))
 
 hvd.shutdown()
 print(f"rank {rank} of {size}: ok")
