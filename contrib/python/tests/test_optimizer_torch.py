@@ -4,8 +4,10 @@ import collections
 import copy
 import csv
 import functools
+import gc
 import os
 import tempfile
+import time
 import unittest
 import warnings
 from unittest import mock
@@ -47,6 +49,15 @@ def batch(step, size):
 
 def share(data, rank):
     return data[rank * ROWS : (rank + 1) * ROWS]
+
+
+def left(session):
+    """What is in use when all garbage is gone: a collection does nothing while another thread has one."""
+    since = time.monotonic()
+    while any(session.in_use()) and time.monotonic() - since < 10:
+        gc.collect()
+        time.sleep(0.01)
+    return session.in_use()
 
 
 def fails(_):
@@ -423,6 +434,37 @@ class StepTest(unittest.TestCase):
             optimizer.zero_grad()
             optimizer.step()  # no gradient here, and all ranks take part
             self.assertEqual(weight.grad.tolist(), [0, 0])
+
+        run_ranks(2, body)
+
+    def test_what_an_optimizer_does_not_need_is_given_back(self):
+        def body(rank):
+            session = basics.world().session
+            table = nn.Embedding(8, 3)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=0.1))
+            table(torch.tensor([rank])).sum().backward()
+            optimizer.step()
+            self.assertEqual(session.in_use(), (0, 1))
+            # Dense so far; after a forgotten step the ranks agree anew, and now it travels alone.
+            table.sparse = True
+            optimizer.load_state_dict(optimizer.state_dict())
+            optimizer.zero_grad(set_to_none=True)
+            table(torch.tensor([rank])).sum().backward()
+            optimizer.step()
+            self.assertEqual(left(session), (0, 0))
+
+            table.sparse = False
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=0.1))
+            for _ in range(2):
+                optimizer.zero_grad(set_to_none=True)
+                table(torch.tensor([rank])).sum().backward()
+                optimizer.step()
+            self.assertEqual(session.in_use(), (0, 1))
+            optimizer.zero_grad(set_to_none=True)
+            del optimizer
+            self.assertEqual(left(session), (0, 0))
+            self.assertFalse(getattr(table.weight, "_post_accumulate_grad_hooks", None))
+            table(torch.tensor([rank])).sum().backward()
 
         run_ranks(2, body)
 

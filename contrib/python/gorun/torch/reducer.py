@@ -145,7 +145,8 @@ class Reducer:
 
     def _watch(self, name: str, parameter: torch.Tensor) -> None:
         slot = self._slots[id(parameter)] = Slot(name, parameter)
-        self._hooks.append(_on_gradient(parameter, functools.partial(_arrived, weakref.ref(self), slot)))
+        hook = functools.partial(_arrived, weakref.ref(self), slot)
+        self._hooks.append(_on_gradient(parameter, hook, self))
 
     def arrived(self, slot: Slot) -> None:
         """Count a backward pass of a parameter and, after the last of a step, hand its gradient over.
@@ -239,7 +240,7 @@ class Reducer:
                 self._log = autotune.log(_capacity())
             self._agreement, self._step.missing = None, {}
             for slot in self._slots.values():
-                slot.unit = None
+                slot.unit = slot.view = None  # that of before is in memory of the world of before
             self._world = world
         if sum(len(unit.slots) for unit in self._step.missing) == len(self._slots):
             self._agreement = None
@@ -323,11 +324,14 @@ def _arrived(reducer: weakref.ref[Reducer], slot: Slot, *_: Any) -> None:
         alive.arrived(slot)
 
 
-def _on_gradient(parameter: torch.Tensor, hook: Any) -> Any:
-    """Call hook each time backward() has added to the parameter's gradient. Return what keeps it alive."""
+def _on_gradient(parameter: torch.Tensor, hook: Any, owner: object) -> Any:
+    """Call hook each time backward() has added to the parameter's gradient, as long as the owner lives and
+    keeps what is returned."""
     register = getattr(parameter, "register_post_accumulate_grad_hook", None)
     if register is not None:
-        return register(hook)
+        handle = register(hook)  # which the parameter keeps, and with it the memory of the slot's bucket
+        weakref.finalize(owner, handle.remove).atexit = False
+        return handle
     with torch.enable_grad():
         accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
     accumulator.register_hook(hook)
