@@ -73,6 +73,9 @@ class Binding(Protocol):
     ) -> None:
         """Overwrite tensors of one type, that had so many elements of such a size, from memory."""
 
+    def empty(self, shape: Sequence[int], like: Any) -> Any:
+        """Return a new tensor of that shape, otherwise like another, for scatter() to overwrite."""
+
     lanes: bool
     """Whether it has in_lane()."""
 
@@ -122,11 +125,17 @@ class _Staged:
     """Tensors in one block: those of one element type, or of any types as bytes."""
 
     def __init__(
-        self, world: World, binding: Binding, tensors: Sequence[Any], as_bytes: bool = False
+        self,
+        world: World,
+        binding: Binding,
+        tensors: Sequence[Any],
+        as_bytes: bool = False,
+        described: Sequence[tuple[str, tuple[int, ...]]] | None = None,
     ) -> None:
         self._binding = binding
         self._tensors = tensors
-        described = [binding.describe(tensor) for tensor in tensors]
+        if described is None:
+            described = [binding.describe(tensor) for tensor in tensors]
         self._shapes = [shape for _, shape in described]
         self._adjoin = len(tensors) > 1 and not as_bytes
         dtype = "uint8" if as_bytes else described[0][0]
@@ -158,6 +167,8 @@ class _Staged:
 
     def load(self) -> list[Any]:
         """Return new tensors."""
+        if self._adjoin:
+            return self.load_into([*map(self._binding.empty, self._shapes, self._tensors)])
         return [
             self._binding.load(memory, shape, tensor)
             for memory, shape, tensor in zip(self._memories(), self._shapes, self._tensors)
@@ -180,12 +191,17 @@ class _Staged:
             yield view[offset * size : (offset + count) * size]
 
 
-def _stage(world: World, binding: Binding, groups: Sequence[Sequence[Any]]) -> list[_Staged]:
+def _stage(
+    world: World,
+    binding: Binding,
+    groups: Sequence[Sequence[Any]],
+    described: Sequence[Sequence[tuple[str, tuple[int, ...]]] | None] | None = None,
+) -> list[_Staged]:
     """Copy groups of tensors, each of one element type, to blocks, or leave nothing behind."""
     staged: list[_Staged] = []
     try:
-        for tensors in groups:
-            staged.append(_Staged(world, binding, tensors))
+        for tensors, of_them in zip(groups, described or [None] * len(groups)):
+            staged.append(_Staged(world, binding, tensors, described=of_them))
             staged[-1].fill()
     except BaseException:
         for one in staged:
@@ -237,7 +253,8 @@ def allreduce(
     if len(by_dtype) > 1:
         whole = pack([shape for _, shape in described], detail=[dtype for dtype, _ in described]).signature
     parts = list(by_dtype.values())
-    packs = list(zip(parts, _stage(world, binding, [[tensors[i] for i in members] for members in parts])))
+    groups, of_them = ([[values[i] for i in members] for members in parts] for values in (tensors, described))
+    packs = list(zip(parts, _stage(world, binding, groups, of_them)))
     for number, (_, staged) in reversed(list(enumerate(packs, 1))):
         if len(tensors) > 1:
             operation.explain(whole or staged.signature, described)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import zlib
 from collections.abc import Sequence
@@ -24,13 +25,18 @@ class Layout:
 
 def pack(shapes: Sequence[Sequence[int]], align: int = 1, detail: object = None) -> Layout:
     """Lay tensors out in order. detail is whatever else must be alike on all ranks."""
-    counts = tuple(math.prod(shape) for shape in shapes)
+    return _pack(tuple(map(tuple, shapes)), align, repr(detail))
+
+
+@functools.lru_cache(maxsize=32)  # every step of a training packs what the one before did
+def _pack(shapes: tuple[tuple[int, ...], ...], align: int, detail: str) -> Layout:
+    counts = tuple(map(math.prod, shapes))
     offsets = []
     used = 0
     for count in counts:
         offsets.append(used)
         used += -(-count // align) * align
-    checksum = zlib.crc32(repr(([tuple(shape) for shape in shapes], detail)).encode())
+    checksum = zlib.crc32(f"{shapes} {detail}".encode())
     return Layout(tuple(offsets), counts, used, checksum & 0x7FFFFFFF)
 
 

@@ -105,6 +105,9 @@ class _Numpy:
             tensor[...] = flat[at : at + count].reshape(tensor.shape)
             at += count
 
+    def empty(self, shape: Sequence[int], like: np.ndarray) -> np.ndarray:
+        return np.empty(shape, like.dtype.newbyteorder("="))
+
     lanes = True
 
     def in_lane(self, lane: Lane, place: int, by: float, like: np.ndarray) -> _InLane:

@@ -43,6 +43,9 @@ class NumpyTest(unittest.TestCase):
                 assert got.dtype == mine.dtype and np.array_equal(got, np.full(mine.shape, total))
             hvd.grouped_allreduce_(arrays, op=hvd.Sum)
             assert all((a == total).all() for a in arrays)
+            swapped = [np.full(2, rank, ">f4"), np.full((0, 1), rank, ">f4"), np.full(2, rank, ">f4")[::-1]]
+            for got, mine in zip(hvd.grouped_allreduce(swapped, op=hvd.Sum), swapped):
+                assert got.dtype == np.float32 and np.array_equal(got, np.full(mine.shape, total))
 
             rows = [np.full((rank, 2), rank, "f4"), np.arange(3) + rank]
             for got, mine, n in zip(hvd.grouped_allgather(rows), rows, (1, 3)):

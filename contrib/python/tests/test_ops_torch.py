@@ -118,7 +118,7 @@ class AllreduceTest(unittest.TestCase):
         """Groups are moved as plain memory where tensors are that, and must come out alike where not."""
 
         def body(rank, size):
-            def make():
+            def make(most=20_000):
                 negated = torch.complex(torch.zeros(3), ranked(rank, 3)).conj().imag
                 assert negated.is_neg()
                 return [
@@ -129,22 +129,80 @@ class AllreduceTest(unittest.TestCase):
                     torch.zeros(0, 2),
                     negated,
                     ranked(rank, 1).expand(5),
-                    ranked(rank, 20_000),
+                    ranked(rank, most),
                     torch.nn.Parameter(ranked(rank, 2, 2)),
                     ranked(rank, 4, 6)[:, 1:3],
                 ]
 
-            want = [tensor.detach() / (rank + 1) * size * (size + 1) / 2 for tensor in make()]
             for grad in (torch.enable_grad, torch.no_grad):
-                with grad():
-                    for got, right in zip(hvd.grouped_allreduce(make(), op=hvd.Sum), want):
-                        assert torch.equal(got, right), (got, right)
-                    tensors = [tensor for i, tensor in enumerate(make()) if i != 6]  # not to be written to
-                    back = hvd.grouped_allreduce_(tensors, op=hvd.Sum)
-                    for got, tensor, right in zip(back, tensors, want[:6] + want[7:]):
-                        assert got is tensor and torch.equal(got, right), (got, right)
+                for most in (20_000, 20):  # tensors that are small on average take another way
+                    want = [tensor.detach() / (rank + 1) * size * (size + 1) / 2 for tensor in make(most)]
+                    with grad():
+                        for got, right in zip(hvd.grouped_allreduce(make(most), op=hvd.Sum), want):
+                            assert torch.equal(got, right), (got, right)
+                        tensors = make(most)
+                        del tensors[6]  # not to be written to
+                        back = hvd.grouped_allreduce_(tensors, op=hvd.Sum)
+                        for got, tensor, right in zip(back, tensors, want[:6] + want[7:]):
+                            assert got is tensor and torch.equal(got, right), (got, right)
 
         self.each(body)
+
+    def test_grouped_of_small_tensors_of_any_type(self):
+        def body(rank, size):
+            mine = [
+                ranked(rank, *dims).to(dtype) for dtype in (*MOVABLE[:-1], torch.complex64)
+                for dims in ((), (1,), (0, 3), (2, 3), (7,))
+            ]  # fmt: skip
+            mine.append(torch.complex(ranked(rank, 3), ranked(rank, 3)).conj())
+            assert mine[-1].is_conj()
+            want = [tensor / (rank + 1) * (size * (size + 1) // 2) for tensor in mine]
+            for tensor, got, right in zip(mine, hvd.grouped_allreduce(mine, op=hvd.Sum), want):
+                assert got.dtype == tensor.dtype and torch.equal(got, right.to(got.dtype)), (tensor, got)
+            back = hvd.grouped_allreduce_(mine, op=hvd.Sum)
+            for tensor, got, right in zip(mine, back, want):
+                assert got is tensor and torch.equal(got, right.to(got.dtype)), (tensor, right)
+
+        self.each(body)
+
+    def test_grouped_gives_tensors_of_their_own(self):
+        def body(rank, size):
+            tensors = [ranked(rank, 3), ranked(rank, 2, 4).t(), torch.nn.Parameter(ranked(rank, 2))]
+            for inputs in (tensors[:2], tensors):  # without a gradient, and with one
+                outputs = hvd.grouped_allreduce(inputs, op=hvd.Sum)
+                assert all(got.is_contiguous() and got._base is None for got in outputs)
+                assert all(got.requires_grad is (inputs is tensors) for got in outputs)
+                with torch.no_grad():
+                    before = [got.clone() for got in outputs]
+                    outputs[0].zero_()
+                    hvd.grouped_allreduce([torch.ones_like(t) for t in inputs], op=hvd.Sum)
+                    assert all(torch.equal(*pair) for pair in zip(outputs[1:], before[1:]))
+
+        self.each(body)
+
+    def test_grouped_of_tensors_that_share_memory(self):
+        def body(rank, size):
+            for count in (6, 40_000):
+                x, total = ranked(rank, count), sum(ranked(r, count) for r in range(size))
+                every = hvd.grouped_allreduce([x, x[: count // 2 + 1], x[count // 2 :], x], op=hvd.Sum)
+                for got, right in zip(every, (total, total[: count // 2 + 1], total[count // 2 :], total)):
+                    assert torch.equal(got, right), (got, right)
+                hvd.grouped_allreduce_([x, x[: count // 2 + 1], x[count // 2 :], x], op=hvd.Sum)
+                assert torch.equal(x, total), (x, total)
+
+        self.each(body)
+
+    def test_grouped_refuses_sparse_tensors(self):
+        def body(rank):
+            for dense in (torch.ones(2), torch.ones(40_000)):
+                tensors = [dense, torch.sparse_coo_tensor([[0]], [1.0], (2,))]
+                for call in (hvd.grouped_allreduce, hvd.grouped_allreduce_):
+                    with self.assertRaises(RuntimeError):
+                        call(tensors)
+                self.assertEqual(basics.world().session.in_use(), (0, 0))
+                assert torch.equal(dense, torch.ones(dense.shape))
+
+        run_ranks(2, body)
 
     def test_grouped_into_tensors_that_became_others(self):
         def body(rank, size):

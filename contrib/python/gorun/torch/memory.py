@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gorun.session import Block
 
 _SMALL = 64 << 10  # bytes, up to which a call of torch takes longer than to copy them by one thread
+_TINY = 1 << 10  # bytes of a tensor on average, up to which one call for all and another copy take less time
 
 # Older torch lacks some types. The name of a torch type is that of the engine, but for the prefix.
 _NAMES: dict[torch.dtype, str] = {
@@ -34,7 +35,8 @@ class Torch:
 
     def describe(self, tensor: torch.Tensor) -> tuple[str, tuple[int, ...]]:
         """Return element type and shape."""
-        return type_name(tensor.dtype), tuple(tensor.shape)
+        dtype = tensor.dtype
+        return _NAMES.get(dtype) or type_name(dtype), tuple(tensor.shape)
 
     def store(self, tensor: torch.Tensor, memory: memoryview) -> None:
         """Copy a tensor to memory."""
@@ -58,6 +60,11 @@ class Torch:
 
     def gather(self, tensors: Sequence[torch.Tensor], memory: memoryview) -> None:
         """Copy tensors of one type to memory, one after the other."""
+        if len(memory) <= len(tensors) * _TINY and all([tensor.is_cpu for tensor in tensors]):
+            with torch.no_grad():
+                flat = torch._utils._flatten_dense_tensors(tensors)
+                torch.frombuffer(memory, dtype=flat.dtype).copy_(flat)
+            return
         start = at = address(memory)
         size = tensors[0].element_size()
         for tensor in tensors:
@@ -74,14 +81,19 @@ class Torch:
         """Overwrite tensors of one type, that had so many elements of such a size, from memory."""
         start = at = address(memory)
         dtype = tensors[0].dtype
+        small = _SMALL if tensors[0].element_size() == itemsize else -1
         for tensor, count in zip(tensors, counts):
             nbytes = count * itemsize
-            same = tensor.dtype is dtype and tensor.numel() == count and tensor.element_size() == itemsize
-            if same and is_plain(tensor) and nbytes <= _SMALL:
+            same = tensor.dtype is dtype and tensor.numel() == count
+            if nbytes <= small and same and is_plain(tensor):
                 ctypes.memmove(tensor.data_ptr(), at, nbytes)
             elif nbytes:
                 self.load_into(memory[at - start : at - start + nbytes], tensor)
             at += nbytes
+
+    def empty(self, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+        """Return a new tensor, on the device of like."""
+        return torch.empty(shape, dtype=like.dtype, device=like.device)
 
     lanes = sums is not None  # NumPy adds and looks for NaNs several times as fast as torch does
 

@@ -278,8 +278,11 @@ def grouped_allreduce(
     tensors = list(tensors)  # or the rows of one
     if not tensors:
         return []
-    compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors))
-    outputs = _GroupedAllreduce.apply(name, options, *compressed)
+    compressed, contexts = zip(*map(compression.compress, tensors))
+    if any(tensor.requires_grad for tensor in compressed):
+        outputs = _GroupedAllreduce.apply(name, options, *compressed)
+    else:  # autograd would take as long as the rest
+        outputs = synchronize(grouped_allreduce_async(compressed, name=name, **options))
     return [compression.decompress(output, ctx) for output, ctx in zip(outputs, contexts)]
 
 
