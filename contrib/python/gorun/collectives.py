@@ -16,11 +16,12 @@ from typing import Any, Callable, Protocol
 
 from gorun import basics, constants, errors
 from gorun.exceptions import HorovodInternalError
+from gorun.in_lane import InLane
 from gorun.lane import Lane, Lanes
 from gorun.layout import alone, pack
 from gorun.message import WIRE_BITS
 from gorun.process_sets import ProcessSet, global_process_set
-from gorun.world import DUPLICATE, Operation, World
+from gorun.world import Operation, World
 
 Average = constants.AVERAGE
 Sum = constants.SUM
@@ -293,15 +294,14 @@ def allreduce_now(
     From the second time on, the ranks of one host do it in a lane, if it is small.
     """
     world = basics.world()
-    lanes = _lanes(world, binding, name, process_set)
+    lanes = _lanes(world, binding, name, prescale, postscale, process_set)
     if lanes is not None:
         key = f"allreduce.{name}"
-        lane = _lane(world, lanes, binding, tensor, key, op) if prescale == postscale == 1.0 else None
+        lane = _lane(world, lanes, binding, tensor, key, op)
         if lane is not None:
-            if lane.busy:
-                raise ValueError(DUPLICATE)
-            lane.busy = True
+            awaited = _Awaited()
             try:
+                world.occupy(key, awaited)
                 half = lanes.enter(lane)
                 lane.arithmetic.put(tensor, half)
                 if lanes.meet(key, lane):
@@ -309,18 +309,69 @@ def allreduce_now(
             except errors.GorunError as error:
                 raise HorovodInternalError(str(error)) from error
             finally:
-                lane.busy = False
-    offer = {} if lanes is None else {"lane": True}
-    handle = allreduce(
-        binding, [tensor], None if target is None else [target], name=name, op=op, prescale=prescale,
-        postscale=postscale, process_set=process_set, then=first, **offer,
+                world.leave(key, awaited)
+    return world.synchronize(
+        _by_daemon(
+            binding, tensor, target, lanes is not None, name=name, op=op, prescale=prescale,
+            postscale=postscale, process_set=process_set,
+        )
     )  # fmt: skip
-    return world.synchronize(handle)
 
 
-def _lanes(world: World, binding: Binding, name: str | None, process_set: ProcessSet) -> Lanes | None:
-    """Return the lanes, if an allreduce of that name can be in one."""
-    possible = name is not None and binding.lanes and world.timeline is None
+class _Awaited:
+    """What is in a lane while its rank waits for it there."""
+
+    def over(self) -> bool:
+        return False
+
+    def handed_in(self) -> bool:
+        return False
+
+
+def allreduce_soon(
+    binding: Binding,
+    tensor: Any,
+    target: Any | None,
+    *,
+    name: str | None,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+) -> int:
+    """Begin to reduce one tensor; the handle's result is a new tensor, or the target overwritten.
+
+    From the second time on, the ranks of one host do it in a lane, if it is small.
+    """
+    world = basics.world()
+    lanes = _lanes(world, binding, name, prescale, postscale, process_set)
+    if lanes is not None:
+        key = f"allreduce.{name}"
+        lane = _lane(world, lanes, binding, tensor, key, op)
+        if lane is not None:
+            handle = InLane(world, lanes, lane, key, binding, tensor, target).launch()
+            if handle is not None:
+                return handle
+    return _by_daemon(
+        binding, tensor, target, lanes is not None, name=name, op=op, prescale=prescale,
+        postscale=postscale, process_set=process_set,
+    )  # fmt: skip
+
+
+def _by_daemon(binding: Binding, tensor: Any, target: Any | None, lane: bool, **how: Any) -> int:
+    """Begin to reduce one tensor. lane: this rank would do it in a lane the next time."""
+    offer = {"lane": True} if lane else {}
+    return allreduce(binding, [tensor], None if target is None else [target], then=first, **how, **offer)
+
+
+def _lanes(
+    world: World, binding: Binding, name: str | None, prescale: float, postscale: float,
+    process_set: ProcessSet,
+) -> Lanes | None:  # fmt: skip
+    """Return the lanes, if such an allreduce can be in one."""
+    possible = (
+        name is not None and prescale == postscale == 1.0 and binding.lanes and world.timeline is None
+    )
     return world.session.lanes if possible and process_set.group() == 0 else None
 
 

@@ -156,8 +156,9 @@ class DaemonSession(Session):
         splits: Sequence[int] | None = None,
         handle: int | None = None,
         lane: bool = False,
+        wire: int | None = None,
     ) -> int:
-        """lane: the caller would do the next operation of this name in a lane."""
+        """lane: the caller would do the next operation of this name in a lane. wire: not the session's."""
         self._check_process()
         nbytes = message.check(kind, name, dtype, shape, src, dst, splits)
         source = (message.NONE, 0, 0) if src is None else (src.region, src.offset, nbytes)
@@ -165,7 +166,8 @@ class DaemonSession(Session):
         pending = _Pending(tuple(shape), src, dst)
         lanes = self.lanes
         flag = 0
-        travels = op | self.wire << message.WIRE_BITS if kind in message.REDUCES else op
+        how = self.wire if wire is None else wire
+        travels = op | how << message.WIRE_BITS if kind in message.REDUCES else op
         if lanes is not None:
             if kind == JOIN:
                 lanes.turn_off()

@@ -49,7 +49,7 @@ def suits(dtype: int, op: int, prescale: float, postscale: float) -> bool:
 class Lane:
     """The lane of one name: one tensor, one reduction."""
 
-    __slots__ = ("arithmetic", "busy", "dtype", "inputs", "mine", "op", "ranks", "shape", "use")
+    __slots__ = ("arithmetic", "dtype", "inputs", "lock", "mine", "op", "own", "ranks", "shape", "use")
 
     def __init__(
         self, memory: memoryview, offset: int, ranks: int, me: int, dtype: int, op: int,
@@ -61,12 +61,13 @@ class Lane:
             raise ValueError(f"lane at {offset} of {len(memory)} bytes")
         self.dtype, self.op, self.shape = dtype, op, shape
         self.use = 0
-        self.busy = False  # an operation is in it
+        self.lock = threading.Lock()  # of who works out how an operation in it ended
         self.mine = (offset + LINE * me) // 8  # place of this rank's word
         # Place of the word of every other rank, and of its flag that it has left.
         self.ranks = [((offset + LINE * r) // 8, LINE * r // 4) for r in range(ranks) if r != me]
         starts = [offset + LINE * ranks + i * stride for i in range(2 * ranks)]
         self.inputs = [[memory[at : at + nbytes] for at in starts[half::2]] for half in (0, 1)]
+        self.own = [half[me] for half in self.inputs]
         self.arithmetic: Any = None  # what a framework does there
 
 
@@ -89,8 +90,8 @@ class Lanes:
         # giving it back, also makes stores visible before what is read next.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._sleepers = 0  # threads
-        self._listening = False  # one of them is at the bell, for all
+        self._sleepers: set[int] = set()  # threads
+        self._listener = 0  # the one of them that is at the bell, for all
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._bell.setblocking(False)
         self._bell.bind("")  # the kernel chooses a name
@@ -107,6 +108,7 @@ class Lanes:
         self._open: dict[str, Lane] = {}
         self._closed: dict[str, int] = {}  # how many lanes of a name somebody did not come to
         self.off = False
+        self._ended = False
 
     def offers(self, name: str) -> bool:
         """Report whether this rank would take a lane for the next use of a name."""
@@ -131,28 +133,52 @@ class Lanes:
     def meet(self, name: str, lane: Lane) -> bool:
         """Show the input of this rank, and wait for all others: True; or False, and the lane is closed."""
         try:
-            words = self._words
-            with self._lock:  # or another thread gives the lane up meanwhile, and says that nobody comes
-                if self._open.get(name) is not lane:
-                    return False
-                lane.use += 1
-                goal = 2 * lane.use
-                words[lane.mine] = goal
-            self._rouse(lane, goal)
-            for at, _ in lane.ranks:
-                if words[at] < goal and not self._await(lane, at, goal):
-                    self._forget(name)
-                    return False
-            # Looked at last: who comes after the end of the world finds it marked, and others may have been
-            # told that this failed.
-            while self._flags[self._over] == WORLD_GONE:
-                self._look()  # which raises why, once the daemon has said it
-                os.sched_yield()
-            return True
+            return self.show(name, lane) and self.wait(name, lane, 2 * lane.use)
         except BaseException:  # interrupted: nobody shall wait for this rank here, nor it for others
-            self._words[lane.mine + 1] = lane.use
-            self.close(name)
+            self.give_up(name, lane)
             raise
+
+    def show(self, name: str, lane: Lane) -> bool:
+        """Tell the others that this rank's input is there; False if the lane is closed."""
+        with self._lock:  # or another thread gives the lane up meanwhile, and says that nobody comes
+            if self._open.get(name) is not lane:
+                return False
+            lane.use += 1
+            goal = self._words[lane.mine] = 2 * lane.use
+        self._rouse(lane, goal)
+        return True
+
+    def wait(self, name: str, lane: Lane, goal: int) -> bool:
+        """Wait until the words of all have come to goal: True; or False, and the lane is closed."""
+        words = self._words
+        for at, _ in lane.ranks:
+            if words[at] < goal and not self._await(lane, at, goal):
+                self._lose(name, lane)
+                return False
+        # Looked at last: who comes after the end of the world finds it marked, and others may have been
+        # told that this failed.
+        while self._flags[self._over] == WORLD_GONE:
+            self._look()  # which raises why, once the daemon has said it
+            os.sched_yield()
+        return True
+
+    def came(self, name: str, lane: Lane, goal: int) -> bool | None:
+        """Report what wait() would, without waiting: None if it is not known yet."""
+        words, all_came = self._words, True
+        for at, _ in lane.ranks:
+            all_came = all_came and words[at] >= goal
+        if all_came and self._flags[self._over] != WORLD_GONE:  # looked at last, as above
+            return True
+        self._look()  # nobody comes after the end of the session, and nothing else tells this rank of it
+        if all_came or not self._absent(lane, goal):
+            return None
+        self._lose(name, lane)
+        return False
+
+    def give_up(self, name: str, lane: Lane) -> None:
+        """Come to a lane no more, and hand in nowhere what this rank has there."""
+        self._words[lane.mine + 1] = lane.use
+        self.close(name)
 
     def close(self, name: str) -> None:
         """Come to a lane no more, because something else is submitted under its name."""
@@ -162,6 +188,12 @@ class Lanes:
                 self._words[lane.mine] = 2 * lane.use + 1
         if lane is not None:
             self._rouse(lane, 0)
+
+    def _lose(self, name: str, lane: Lane) -> None:
+        """Come to a lane no more, because somebody does not: what is in it is to be handed in."""
+        with self._lock:
+            if self._open.get(name) is lane:
+                self._forget(name)
 
     def _forget(self, name: str) -> Lane | None:
         lane = self._open.pop(name, None)
@@ -177,11 +209,11 @@ class Lanes:
 
     def end(self) -> None:
         """Come to no lane any more, and need nobody: the session has ended."""
-        self.off = True
+        self.off = self._ended = True
         self._open.clear()
         self.ring()
         with self._lock:
-            if not self._listening:
+            if not self._listener:
                 self._bell.close()
 
     def ring(self) -> None:
@@ -220,7 +252,7 @@ class Lanes:
     def _await(self, lane: Lane, at: int, goal: int) -> bool:
         words, since, yields = self._words, 0.0, self._yields
         while True:
-            if self._flags[self._over] == WORLD_GONE:
+            if self._flags[self._over] == WORLD_GONE or self._ended:
                 self._look()  # which raises why, once the daemon has said it
                 os.sched_yield()
                 continue
@@ -241,23 +273,26 @@ class Lanes:
 
     def _doze(self, lane: Lane, at: int, goal: int) -> None:
         """Sleep until something has happened."""
-        flag = LINE * self._me // 4 + 1
-        with self._lock:
-            self._sleepers += 1
-            self._flags[flag] = 1
+        flag, me = LINE * self._me // 4 + 1, threading.get_ident()
         try:
+            with self._lock:
+                self._sleepers.add(me)
+                self._flags[flag] = 1
             with self._lock:
                 # Looked at after the flag was set, and while nobody takes a ring away.
                 if self._words[at] >= goal or self._absent(lane, goal):
                     return
-                if self._listening:
+                if self._listener not in (0, me):
                     self._changed.wait()
                     return
-                self._listening = True
+                self._listener = me
             self._listen()
-        finally:
+        finally:  # also if Ctrl-C came: this rank may wait again
             with self._lock:
-                self._sleepers -= 1
+                if self._listener == me:
+                    self._listener = 0
+                    self._changed.notify_all()
+                self._sleepers.discard(me)
                 if not self._sleepers:
                     self._flags[flag] = 0
 
@@ -270,7 +305,3 @@ class Lanes:
             self._look()
         except BlockingIOError:
             pass
-        finally:
-            with self._lock:
-                self._listening = False
-                self._changed.notify_all()

@@ -159,9 +159,9 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start allreduce(); synchronize() returns its result."""
-    return collectives.allreduce(
-        _numpy, [np.asarray(tensor)], name=name, op=choose_op(average, op), prescale=prescale_factor,
-        postscale=postscale_factor, process_set=process_set, then=first,
+    return collectives.allreduce_soon(
+        _numpy, np.asarray(tensor), None, name=name, op=choose_op(average, op), prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set,
     )  # fmt: skip
 
 
@@ -175,9 +175,9 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start allreduce_(); synchronize() returns its result."""
-    return collectives.allreduce(
-        _numpy, [tensor], [tensor], name=name, op=choose_op(average, op), prescale=prescale_factor,
-        postscale=postscale_factor, process_set=process_set, then=first,
+    return collectives.allreduce_soon(
+        _numpy, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set,
     )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ class Session(abc.ABC):
     cross_size: int
     epoch: int
     wire = 0  # how sums of floats travel between hosts, as the rank protocol numbers it
-    lanes: Lanes | None = None  # if there are any, submit() also takes the argument lane
+    lanes: Lanes | None = None  # if there are any, submit() also takes the arguments lane and wire
     # Called by whichever thread reads the end of an operation, with its handle and the microseconds it took
     # once all ranks had submitted their part. May be called before submit has returned, and not at all.
     on_end: Callable[[int, int], None] | None = None

@@ -10,7 +10,8 @@ import collections
 import itertools
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Callable
+import time
+from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 from gorun import errors, message
 from gorun.constants import LEADS
@@ -19,6 +20,7 @@ from gorun.exceptions import HorovodInternalError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gorun.in_lane import InLane
     from gorun.process_sets import ProcessSet
     from gorun.session import Block, Result, Session
     from gorun.timeline import Timeline
@@ -30,10 +32,21 @@ DUPLICATE = (
 )
 
 MOST_SHAPES = 20  # in the text of an error
+HANDED_IN_SECONDS = 0.5  # until the daemon has surely answered what it had the answer of
 
 
 # Process set and name of a request, and what else the session is told of it.
 Part = tuple[tuple[int, str], dict[str, Any]]
+
+
+class Occupant(Protocol):
+    """What is in the lane of a name."""
+
+    def over(self) -> bool:
+        """Report whether it has ended, without waiting for other ranks."""
+
+    def handed_in(self) -> bool:
+        """Report whether the daemon has it now."""
 
 
 class World:
@@ -50,9 +63,10 @@ class World:
         self._closed = False
         self._launched = 0  # handles given out: 0, 1, 2…
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)
-        self._operations: dict[int, Operation] = {}
+        self._operations: dict[int, Operation | InLane] = {}
         self._abandoned: list[Operation] = []
         self._names: dict[tuple[int, str], int] = {}  # request in flight, by process set and name
+        self._in_lanes: dict[str, Occupant] = {}  # operation in flight there, by name
         self._lock = threading.Lock()
 
     def serial(self, kind: str) -> int:
@@ -74,6 +88,7 @@ class World:
             self.timeline.close()
         self._closed = True
         self._abandoned.clear()
+        self._in_lanes.clear()
         self._operations.clear()  # those nobody waited for: they have this world, and the script's tensors
 
     def alloc(self, nbytes: int) -> Block:
@@ -85,7 +100,7 @@ class World:
         except errors.GorunError as error:
             raise HorovodInternalError(str(error)) from error
 
-    def launch(self, operation: Operation) -> int:
+    def launch(self, operation: Operation | InLane) -> int:
         """Enter a submitted operation and return its handle."""
         with self._lock:
             handle = self._launched
@@ -99,22 +114,47 @@ class World:
 
     def synchronize(self, handle: int) -> Any:
         """Wait for an operation, forget it, and return what it is for; asked again, None, as Horovod does."""
-        if 0 <= handle < self._launched and handle not in self._operations and not self._closed:
-            return None
-        operation = self._find(handle)
+        operation = self._operations.get(handle)
+        if operation is None:
+            if 0 <= handle < self._launched and not self._closed:
+                return None
+            operation = self._find(handle)
         try:
             return operation.wait()
         finally:
             if operation.ended:  # else interrupted (Ctrl-C): it can be waited for again
                 self._operations.pop(handle, None)
 
-    def _find(self, handle: int) -> Operation:
+    def _find(self, handle: int) -> Operation | InLane:
         try:
             return self._operations[handle]
         except KeyError:
             if self._closed:
                 raise HorovodInternalError("the session is closed") from None
             raise ValueError(f"Handle {handle} was not created or has been cleared.") from None
+
+    def occupy(self, name: str, operation: Occupant) -> None:
+        """Note what comes to the lane of a name, or raise ValueError if the name is not free."""
+        while self._in_lanes.setdefault(name, operation) is not operation:  # one step, whatever threads do
+            self.vacate(name)
+
+    def vacate(self, name: str) -> None:
+        """Have what is in the lane of a name end, if it can: nobody may have waited for it. Or ValueError."""
+        occupant = self._in_lanes.get(name)
+        if occupant is None:
+            return
+        until = 0.0
+        while not occupant.over():
+            until = until or time.monotonic() + HANDED_IN_SECONDS
+            if not occupant.handed_in() or time.monotonic() > until:
+                raise ValueError(DUPLICATE)
+            time.sleep(0.001)
+        self.leave(name, occupant)
+
+    def leave(self, name: str, operation: Occupant) -> None:
+        """Note that an operation is in the lane of a name no more."""
+        if self._in_lanes.get(name) is operation:
+            self._in_lanes.pop(name, None)
 
     def submit(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
         """Hand requests to the session, all or none, under names that are free; append each to submitted.
@@ -195,7 +235,7 @@ class Operation:
     """One call of the user: its requests, the memory they use, and what becomes of their results.
 
     request()  prepares a request
-    launch()   submits all of them: begun() is true from the first one on
+    launch()   submits all of them, as submit() does: begun() is true from the first one on
     over()     looks whether all have ended, taking their results in order; polled() is what poll() says of it
     wait()     waits for those that have not; then it has ended, and hands out the results, or raises
     release()  gives memory back: the last step of wait(), or of World for an operation that was abandoned
@@ -254,10 +294,11 @@ class Operation:
 
     def launch(self, finish: Callable[[Sequence[Any]], Any]) -> int:
         """Submit all requests, or none; say what to do with the results, one each, and return the handle."""
-        self._finish = finish
-        parts, self._parts = self._parts, []
         try:
-            self._world.submit(parts, self._requests)
+            for (group, name), _ in self._parts:
+                if group == 0:
+                    self._world.vacate(name)
+            self.submit(finish)
             return self._world.launch(self)
         except BaseException as error:
             self._world.abandon(self)
@@ -265,8 +306,14 @@ class Operation:
                 raise ValueError(self.wrong) from None
             raise
 
+    def submit(self, finish: Callable[[Sequence[Any]], Any]) -> None:
+        """Do what launch() does, for who has the name, and keeps the operation whatever happens."""
+        self._finish = finish
+        parts, self._parts = self._parts, []
+        self._world.submit(parts, self._requests)
+
     def begun(self) -> bool:
-        """Report whether anything was submitted, by launch(), or before Ctrl-C came in its middle."""
+        """Report whether anything was submitted, or before Ctrl-C came in its middle."""
         return bool(self._requests)
 
     def polled(self) -> bool:

@@ -238,6 +238,83 @@ class Test(unittest.TestCase):
         ranks.lanes[1].enter(other)
         self.assertFalse(ranks.lanes[1].meet("x", other))
 
+    def test_interrupted_wait_is_taken_up_again(self):
+        ranks = self.ranks(2)
+        lanes, lane, look = ranks.lanes[0], ranks.find(0), ranks.look
+
+        def interrupt(me):
+            look(me)
+            raise KeyboardInterrupt
+
+        self.assertTrue(lanes.show("x", lane))
+        ranks.look = interrupt
+        for _ in range(3):
+            ranks.tell(0)
+            with self.assertRaises(KeyboardInterrupt):
+                lanes.wait("x", lane, 2)
+            self.assertEqual(ranks.memory.cast("I")[1], 0)  # nobody rings it
+        ranks.look = look
+
+        def each(me):
+            if me == 0:
+                return lanes.wait("x", lane, 2)
+            ranks.asleep(0)
+            return ranks.lanes[1].meet("x", ranks.find(1))
+
+        self.assertEqual(ranks.all(each), [True, True])
+        self.assertIs(ranks.find(0), lane)
+
+    def test_asked_without_waiting(self):
+        ranks = self.ranks(2)
+        lanes, lane = ranks.lanes[0], ranks.find(0)
+        other, its = ranks.lanes[1], ranks.find(1)
+        self.assertTrue(lanes.show("x", lane))
+        for looks in (1, 2):
+            self.assertIsNone(lanes.came("x", lane, 2))
+            self.assertEqual(ranks.slept, looks)  # the end of the session is a message
+        self.assertTrue(other.show("x", its))
+        self.assertIs(lanes.came("x", lane, 2), True)
+        other.close("x")
+        self.assertIs(lanes.came("x", lane, 2), True)  # it had come
+        self.assertTrue(lanes.show("x", lane))
+        self.assertIs(lanes.came("x", lane, 4), False)
+        self.assertIsNone(ranks.find(0))
+        self.assertFalse(lanes.show("x", lane))
+        self.assertEqual(ranks.memory.cast("Q")[lane.mine], 4)
+
+    def test_asked_at_the_end_of_the_world(self):
+        ranks = self.ranks(2)
+        lanes, lane = ranks.lanes[0], ranks.find(0)
+        self.assertTrue(lanes.show("x", lane))
+        self.assertTrue(ranks.lanes[1].show("x", ranks.find(1)))
+        ranks.memory.cast("I")[0] = 2
+        self.assertIsNone(lanes.came("x", lane, 2))  # until the daemon says why
+        ranks.look = mock.Mock(side_effect=ConnectionError("given up"))
+        with self.assertRaisesRegex(ConnectionError, "given up"):
+            lanes.came("x", lane, 2)
+
+    def test_the_session_ends_while_it_is_waited_for(self):
+        for asleep in (False, True):
+            ranks = self.ranks(2)
+            lanes, lane = ranks.lanes[0], ranks.find(0)
+            lanes.show("x", lane)
+
+            def each(me, ranks=ranks, lanes=lanes, lane=lane, asleep=asleep):
+                if me == 0:
+                    if not asleep:
+                        while not lanes.off:
+                            time.sleep(0)
+                    with self.assertRaisesRegex(ConnectionError, "closed"):
+                        lanes.wait("x", lane, 2)
+                    return True
+                if asleep:
+                    ranks.asleep(0)
+                ranks.look = mock.Mock(side_effect=ConnectionError("closed"))
+                lanes.end()
+                return True
+
+            self.assertEqual(ranks.all(each), [True, True])
+
     def test_nobody_completes_what_others_were_told_has_failed(self):
         ranks = self.ranks(2)
         lanes, words, flags = ranks.lanes[0], ranks.memory.cast("Q"), ranks.memory.cast("I")

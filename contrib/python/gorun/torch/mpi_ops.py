@@ -112,9 +112,9 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start allreduce(), without compression and gradient."""
-    return collectives.allreduce(
-        _torch, [tensor], name=name, op=choose_op(average, op), prescale=prescale_factor,
-        postscale=postscale_factor, process_set=process_set, then=first,
+    return collectives.allreduce_soon(
+        _torch, tensor, None, name=name, op=choose_op(average, op), prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set,
     )  # fmt: skip
 
 
@@ -128,9 +128,9 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start allreduce_()."""
-    return collectives.allreduce(
-        _torch, [tensor], [tensor], name=name, op=choose_op(average, op), prescale=prescale_factor,
-        postscale=postscale_factor, process_set=process_set, then=first,
+    return collectives.allreduce_soon(
+        _torch, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
+        postscale=postscale_factor, process_set=process_set,
     )  # fmt: skip
 
 

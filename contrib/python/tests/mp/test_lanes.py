@@ -1,7 +1,11 @@
 """Small tensors under one name, again and again: the ranks of one host reduce them in a lane."""
 
+import contextlib
+import os
 import signal
+import tempfile
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -23,11 +27,302 @@ def open_lanes():
     return set() if lanes is None else set(lanes._open)
 
 
-class Test(unittest.TestCase):
+def mine():
+    return np.full(3, RANK + 1.0)
+
+
+ALL = [SIZE * (SIZE + 1) / 2] * 3  # mine() of all ranks
+
+
+def begun():
+    return set(basics.world()._in_lanes)
+
+
+@contextlib.contextmanager
+def recorded(mine):
+    """What a rank records goes to the daemon."""
+    with tempfile.TemporaryDirectory() as folder:
+        if mine:
+            hvd.start_timeline(os.path.join(folder, "timeline.json"))
+        yield
+        if mine:
+            hvd.stop_timeline()
+
+
+class Lanes(unittest.TestCase):
     def setUp(self):
         if SIZE == 1 or basics.world().session.lanes is None:
             self.skipTest("there are no lanes")
+        timeline = mock.patch.dict(os.environ, {"HOROVOD_TIMELINE": "DYNAMIC"})
+        timeline.start()
+        self.addCleanup(timeline.stop)
 
+    def open(self, name, shape=(3,), **options):
+        """Have a lane for sums of a name."""
+        for _ in range(2):
+            hvd.allreduce(np.ones(shape), name=name, op=hvd.Sum, **options)
+        self.assertIn(f"allreduce.{name}", open_lanes())
+
+
+class Begun(Lanes):
+    """Sums that are begun in lanes, and waited for later."""
+
+    def test_in_any_order(self):
+        x = [np.full(3, float(i)) for i in range(40)]
+        for use in range(4):
+            order = list(range(40)) if (RANK + use) % 2 else list(reversed(range(40)))
+            handles = {i: hvd.allreduce_async(x[i] + use, name=f"order.{i}", op=hvd.Sum) for i in order}
+            if use:
+                self.assertEqual(begun(), {f"allreduce.order.{i}" for i in order})
+            for i in reversed(order):
+                self.assertEqual(hvd.synchronize(handles[i]).tolist(), [(i + use) * SIZE] * 3)
+            self.assertEqual(begun(), set())
+
+    def test_many(self):
+        """In turns begun in place, begun for a new tensor, and waited for."""
+        names = [f"many.{i}" for i in range(1000)]
+        for use in range(4):
+            x = [torch.full((2,), float(RANK + i)) for i in range(1000)]
+            for i in range(use % 3, 1000, 3):
+                gorun.torch.allreduce_(x[i], name=names[i], op=hvd.Sum)
+            handles = {
+                i: (gorun.torch.allreduce_async_ if (i + use) % 2 else gorun.torch.allreduce_async)(
+                    x[i], name=names[i], op=hvd.Sum
+                )
+                for i in range(1000) if i % 3 != use % 3
+            }  # fmt: skip
+            if use:
+                self.assertEqual(begun(), {f"allreduce.{names[i]}" for i in handles})
+            for i in range(1000):
+                got = gorun.torch.synchronize(handles[i]) if i in handles else x[i]
+                self.assertEqual(got.tolist(), [SIZE * (SIZE - 1) / 2 + i * SIZE] * 2)
+                self.assertEqual(got is x[i], i not in handles or (i + use) % 2 == 1)
+
+    def test_polled(self):
+        for _ in range(4):
+            x = np.full(5, float(RANK))
+            if RANK:
+                hvd.barrier()
+            handle = hvd.allreduce_async_(x, name="polled", op=hvd.Sum)
+            if RANK == 0:
+                for again in (hvd.allreduce_async, hvd.allreduce):
+                    with self.assertRaisesRegex(ValueError, "same name"):
+                        again(np.ones(5), name="polled", op=hvd.Sum)
+                    with self.assertRaisesRegex(ValueError, "same name"):
+                        again(np.ones(6), name="polled", op=hvd.Sum)
+                self.assertFalse(any(hvd.poll(handle) for _ in range(3)))
+                hvd.barrier()
+            while not hvd.poll(handle):
+                pass
+            self.assertIs(hvd.synchronize(handle), x)
+            self.assertEqual(x.tolist(), [SIZE * (SIZE - 1) / 2] * 5)
+            self.assertIsNone(hvd.synchronize(handle))
+        self.assertIn("allreduce.polled", open_lanes())
+
+    def test_nobody_waits(self):
+        """What was begun and is over makes room for the next one of its name, as everywhere."""
+        for _ in range(6):
+            x = np.ones(3)
+            handle = hvd.allreduce_async_(x, name="left", op=hvd.Sum)
+            hvd.barrier()
+        self.assertEqual(hvd.allreduce(np.full(3, 2.0), name="left", op=hvd.Sum).tolist(), [2 * SIZE] * 3)
+        self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * 3)
+        self.assertEqual(hvd.allreduce(np.ones(7), name="left", op=hvd.Max).tolist(), [1] * 7)
+
+    def test_other_tensor_under_the_name(self):
+        for use in range(24):
+            n, dtype = 1 + use // 3 % 2, (np.float32, np.int64)[use // 6 % 2]
+            handle = hvd.allreduce_async(np.ones(n, dtype), name="begun.other", op=hvd.Sum)
+            got = hvd.synchronize(handle)
+            self.assertEqual((got.tolist(), got.dtype), ([SIZE] * n, dtype))
+
+    def test_mismatch(self):
+        """Whoever is in the lane hears what the others have, and that though it waits for something else."""
+        for use in range(6):
+            n = 2 if use % 3 == 2 and RANK == 0 else 1
+            since = time.monotonic()
+            handle = hvd.allreduce_async(np.ones(n), name="mismatch", op=hvd.Sum)
+            if RANK:
+                self.assertEqual(hvd.allreduce(np.ones(300), name=f"after.{use}", op=hvd.Sum)[7], SIZE)
+            if use % 3 == 2:
+                with self.assertRaisesRegex(HorovodInternalError, r"\[2\]"):
+                    hvd.synchronize(handle)
+            else:
+                self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * n)
+            self.assertLess(time.monotonic() - since, 5)
+            if RANK == 0:
+                self.assertEqual(hvd.allreduce(np.ones(300), name=f"after.{use}", op=hvd.Sum)[7], SIZE)
+
+    def fall_back(self, name, others):
+        """Begin a sum, rank 0 by the daemon, and wait for it; the others call others() first."""
+        with recorded(RANK == 0):
+            x = mine()
+            handle = hvd.allreduce_async(x, name=name, op=hvd.Sum)
+            x[:] = 1000  # what was begun is what counts
+            self.assertEqual(begun(), set() if RANK == 0 else {f"allreduce.{name}"})
+            if RANK:
+                others(handle)
+            self.assertEqual(hvd.synchronize(handle).tolist(), ALL)
+        self.assertEqual(begun(), set())
+
+    def test_one_falls_back(self):
+        def polls(handle):
+            while not hvd.poll(handle):
+                pass
+
+        for name, others in (("wait", lambda handle: None), ("poll", polls)):
+            self.open(f"falls.{name}")
+            self.fall_back(f"falls.{name}", others)
+            self.open(f"falls.{name}")
+
+    def test_one_falls_back_while_others_wait_for_something_else(self):
+        def meanwhile(name):
+            return hvd.allreduce(np.ones(300), name=name, op=hvd.Sum)[7]
+
+        for other in ("lane", "daemon"):
+            name = f"meanwhile.{other}"
+            self.open("waits")
+            if other == "lane":
+                self.open(name, 300)
+            self.fall_back("waits", lambda _, name=name: self.assertEqual(meanwhile(name), SIZE))
+            if RANK == 0:
+                self.assertEqual(meanwhile(name), SIZE)
+
+    def test_one_falls_back_and_nobody_waits(self):
+        self.open("deserted")
+        with recorded(RANK == 0):
+            handle = hvd.allreduce_async(np.ones(3), name="deserted", op=hvd.Sum)
+            if RANK == 0:
+                hvd.synchronize(handle)
+        hvd.barrier()
+        again = hvd.allreduce_async(np.full(3, 2.0), name="deserted", op=hvd.Sum)
+        self.assertEqual(hvd.synchronize(again).tolist(), [2 * SIZE] * 3)
+        if RANK:
+            self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * 3)
+
+    def test_given_up_as_it_began(self):
+        """Cut short when it was shown, and others do not come: they go on with the next one of its name."""
+        self.open("given.up")
+        hvd.barrier()
+        if RANK == 0:
+            cut_short = mock.patch.object(basics.world(), "launch", side_effect=KeyboardInterrupt)
+            with cut_short, self.assertRaises(KeyboardInterrupt):
+                hvd.allreduce_async(np.full(3, 100.0), name="given.up", op=hvd.Sum)
+            self.assertEqual(begun(), set())
+        hvd.barrier()
+        if RANK == 0:
+            time.sleep(0.4)  # by now the daemon would have handed in what was not given up
+        with recorded(RANK > 0):
+            self.assertEqual(hvd.allreduce(mine(), name="given.up", op=hvd.Sum).tolist(), ALL)
+
+    def test_handed_in_as_it_travelled(self):
+        """Not as what comes after it does."""
+        with gorun.wire_compression("fp16"):
+            for _ in range(2):
+                hvd.allreduce(np.ones(3, np.float32), name="thin", op=hvd.Sum)
+            self.assertIn("allreduce.thin", open_lanes())
+            with recorded(RANK == 0):
+                handle = hvd.allreduce_async(np.ones(3, np.float32), name="thin", op=hvd.Sum)
+        self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * 3)
+
+    def test_target_that_became_another(self):
+        for _ in range(4):
+            x = torch.ones(4)
+            handle = gorun.torch.allreduce_async_(x, name="resized", op=hvd.Sum)
+            x.resize_(1)
+            hvd.barrier()
+            with self.assertRaises(RuntimeError):
+                gorun.torch.synchronize(handle)
+            self.assertEqual(x.tolist(), [1])
+        self.assertIn("allreduce.resized", open_lanes())
+
+    def test_one_handle_in_many_threads(self):
+        """It ends once, however many ask for it."""
+        self.open("shared")
+        calls = []
+        add = hvd._InLane.add
+
+        def counted(*args):
+            calls.append(args)
+            time.sleep(0.01)
+            return add(*args)
+
+        got = []
+
+        def wait(handle):
+            got.append(hvd.synchronize(handle))
+
+        for use in range(12):
+            x = np.full(3, use + 1.0)
+            got.clear()
+            calls.clear()
+            with mock.patch.object(hvd._InLane, "add", counted):
+                handle = hvd.allreduce_async_(x, name="shared", op=hvd.Sum)
+                threads = [
+                    threading.Thread(target=what, args=(handle,)) for what in (wait, wait, self.until_polled)
+                ]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join(30)
+                    self.assertFalse(thread.is_alive())
+            self.assertEqual(len(calls), 1)
+            self.assertEqual(len(got), 2)
+            self.assertTrue(all(one is None or one is x for one in got))
+            self.assertEqual(x.tolist(), [(use + 1) * SIZE] * 3)
+
+    def until_polled(self, handle):
+        with contextlib.suppress(ValueError):  # somebody has waited for it
+            while not hvd.poll(handle):
+                time.sleep(0)
+
+    def test_one_name_in_many_threads(self):
+        """Whoever finds it taken is told so."""
+        self.open("rivals")
+        tokens, wrong = iter(range(300)), []
+
+        def each(_):
+            for token in tokens:
+                while True:
+                    try:
+                        x = np.ones(3)
+                        begin = (hvd.allreduce_async_, hvd.allreduce_async)[token % 2]
+                        got = hvd.synchronize(begin(x, name="rivals", op=hvd.Sum))
+                        break
+                    except ValueError as error:
+                        if "same name" not in str(error):
+                            wrong.append(error)
+                        time.sleep(0.0001)
+                if got.tolist() != [SIZE] * 3:
+                    wrong.append(got)
+
+        threads = [threading.Thread(target=each, args=(i,)) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+            self.assertFalse(thread.is_alive())
+        self.assertEqual(wrong, [])
+
+    def test_interrupted(self):
+        """A wait that Ctrl-C cut short can be taken up again, as often as one likes."""
+        self.open("again")
+        handle = hvd.allreduce_async(np.ones(3), name="again", op=hvd.Sum) if RANK == 0 else None
+        if RANK == 0:
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            for after in (0.00002, 0.0001, 0.001, 0.02):
+                with self.assertRaises(KeyboardInterrupt):
+                    signal.setitimer(signal.ITIMER_REAL, after)
+                    hvd.synchronize(handle)
+            hvd.barrier()
+        else:
+            hvd.barrier()
+            handle = hvd.allreduce_async(np.ones(3), name="again", op=hvd.Sum)
+        self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * 3)
+        self.assertIn("allreduce.again", open_lanes())
+
+
+class Test(Lanes):
     def test_same_bits_as_without(self):
         rng = np.random.default_rng(RANK)
         for dtype in (np.float32, np.float64, np.int32, np.int64):
@@ -162,6 +457,71 @@ class Test(unittest.TestCase):
             self.assertEqual(got.tolist(), [SIZE if use < 3 else SIZE - (use - 2)] * 2)
         self.assertEqual(hvd.join(), SIZE - 1)
         self.assertEqual(hvd.allreduce(np.ones(2), name="joined", op=hvd.Sum).tolist(), [SIZE] * 2)
+
+
+class Worlds(Lanes):
+    """Sums that are begun in a lane when the world changes."""
+
+    def setUp(self):
+        hvd.shutdown()
+        hvd.init()
+        super().setUp()
+
+    def test_join(self):
+        """A rank that joins has brought what it has begun, on both sides; others get no zeros for it."""
+        for name in ("soon", "during", "after", "never"):
+            self.open(name)
+        soon, after = (hvd.allreduce_async(mine(), name=name, op=hvd.Sum) for name in ("soon", "after"))
+        if RANK == 0:
+            during = hvd.allreduce_async(mine(), name="during", op=hvd.Sum)
+            never = hvd.allreduce_async(mine(), name="never", op=hvd.Sum)
+        else:
+            time.sleep(0.3)
+            during = hvd.allreduce_async(mine(), name="during", op=hvd.Sum)
+            self.assertEqual(hvd.synchronize(soon).tolist(), ALL)
+            soon = hvd.allreduce_async(mine(), name="soon", op=hvd.Sum)
+        self.assertIn(hvd.join(), range(1, SIZE))
+        self.assertEqual(hvd.synchronize(during).tolist(), ALL)
+        self.assertEqual(hvd.synchronize(after).tolist(), ALL)
+        self.assertEqual(hvd.synchronize(soon).tolist(), ALL if RANK == 0 else [ALL[0] - 1] * 3)
+        if RANK == 0:
+            self.assertEqual(hvd.synchronize(never).tolist(), [1] * 3)
+
+    def test_shutdown(self):
+        self.open("closed")
+        self.open("open")
+        handle = hvd.allreduce_async(np.ones(3), name="closed", op=hvd.Sum)
+        if RANK == 0:
+            never = hvd.allreduce_async(np.ones(3), name="open", op=hvd.Sum)
+        hvd.barrier()
+        waits = threading.Thread(target=lambda: wrong.append(self.refused(never)))
+        wrong = []
+        if RANK == 0:
+            waits.start()
+            time.sleep(0.1)
+        hvd.shutdown()
+        if RANK == 0:
+            waits.join(30)
+            self.assertEqual(wrong, [True])
+        hvd.init()
+        self.assertTrue(self.refused(handle))
+        self.open("closed")
+
+    def refused(self, handle):
+        try:
+            hvd.synchronize(handle)
+        except (HorovodInternalError, ValueError):
+            return True
+        return False
+
+    def test_waited_for_after_others_have_left(self):
+        self.open("late")
+        handle = hvd.allreduce_async(mine(), name="late", op=hvd.Sum)
+        hvd.barrier()
+        if RANK == 0:
+            time.sleep(0.3)
+            self.assertEqual(hvd.synchronize(handle).tolist(), ALL)
+        hvd.shutdown()
 
 
 if __name__ == "__main__":
