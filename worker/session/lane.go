@@ -38,6 +38,8 @@ type lanes struct {
 	ranks  []int // of the world, by their place on this host
 	host   string
 
+	handing sync.Mutex // held, before all other locks, while parts in lanes are handed in, or a rank that joins is asked for its own
+
 	mu      sync.Mutex
 	used    int    // bytes
 	past    uint64 // uses of lanes that are no more

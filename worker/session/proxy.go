@@ -65,6 +65,7 @@ type proxy struct {
 	owner  *session // that has come to hand the part in itself, before that
 	o      *operation
 	out    []byte // where o has its result
+	other  bool   // o is not what the rank has in the lane
 }
 
 type proxyKey struct {
@@ -79,6 +80,9 @@ func (p *proxy) Complete(_ uint64, r collective.Result) {
 	}
 	p.lanes.mu.Lock()
 	p.result, p.ended = r, true
+	if r.Err != nil {
+		p.memory = nil
+	}
 	owned := p.owner != nil
 	p.lanes.mu.Unlock()
 	if owned {
@@ -91,7 +95,7 @@ func (p *proxy) deliver() {
 	switch {
 	case p.result.Err != nil:
 		p.owner.turnDown(p.o, p.result.Err)
-	case len(p.out) != len(p.memory):
+	case p.other:
 		p.owner.turnDown(p.o, invalid("submit %s: this rank has something else in the lane of that name", p.key.name))
 	default:
 		copy(p.out, p.memory)
@@ -137,21 +141,31 @@ func (l *lanes) missLocked(x *lane, name string) (start bool) {
 	return len(l.missed) == 1
 }
 
+// refuse takes back what miss noted of a part that the engine refused: others have nothing in a wide lane that could go with a
+// right one.
+func (l *lanes) refuse(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if x := l.names[name]; x != nil && x.isWide && x.missed != 0 {
+		x.missed = 0
+		l.missed = slices.DeleteFunc(l.missed, func(m missed) bool { return m.name == name })
+	}
+}
+
 // claim takes a part that the daemon has handed in for the rank that brings it now. The operation ends with it.
 func (l *lanes) claim(s *session, o *operation, r *collective.Request) bool {
+	mine := s.server.matterOf(r)
 	l.mu.Lock()
 	key := proxyKey{l.place(s.rank), r.Name}
 	p := l.proxies[key]
-	if p == nil { // as ever
-		l.mu.Unlock()
-		return false
-	}
 	delete(l.proxies, key)
-	if atomic.LoadUint64(word[uint64](l, p.at+key.place*laneLine+laneDone)) >= p.use { // it gave up, so this is another
+	if p == nil || atomic.LoadUint64(word[uint64](l, p.at+key.place*laneLine+laneDone)) >= p.use { // it gave that one up
+		l.bringLocked(key.place, r.Name, l.names[r.Name]) // from here on nobody hands it in for the rank
 		l.mu.Unlock()
 		return false
 	}
 	p.owner, p.o, p.out = s, o, r.Out
+	p.other = !p.matter.equal(&mine) || len(o.followers) > 0
 	ended := p.ended
 	l.mu.Unlock()
 	if ended {
@@ -168,21 +182,31 @@ func (l *lanes) absent(now time.Time) (absent []*proxy, more bool) {
 	if l.gone {
 		l.missed = nil
 	}
-	l.missed = slices.DeleteFunc(l.missed, func(m missed) bool {
-		if now.Sub(m.since) < missedAfter {
-			return false
+	still := l.missed[:0]
+	for _, m := range l.missed {
+		if now.Sub(m.since) >= missedAfter {
+			proxies, over := l.absentLocked(&m)
+			if absent = append(absent, proxies...); over {
+				continue
+			}
 		}
-		proxies, over := l.absentLocked(m)
-		absent = append(absent, proxies...)
-		return over
-	})
+		still = append(still, m)
+	}
+	clear(l.missed[len(still):])
+	l.missed = still
 	return absent, len(l.missed) > 0
 }
 
-func (l *lanes) absentLocked(m missed) (absent []*proxy, over bool) {
+func (l *lanes) absentLocked(m *missed) (absent []*proxy, over bool) {
 	x := l.names[m.name]
-	if x.offset != m.at || l.metLocked(x)+1 != m.use {
+	if x.offset != m.at {
 		return nil, true
+	}
+	if use := l.metLocked(x) + 1; use != m.use { // all have come after all, but not who is back
+		if x.back == 0 {
+			return nil, true
+		}
+		m.use, x.missed = use, use
 	}
 	number := func(place, offset int) uint64 { return atomic.LoadUint64(word[uint64](l, m.at+place*laneLine+offset)) }
 	var in []int // places
@@ -196,10 +220,14 @@ func (l *lanes) absentLocked(m missed) (absent []*proxy, over bool) {
 			return nil, false // it has yet to bring its part
 		}
 	}
+	var nothing []byte // of which nobody reads anything: it goes in because there is something else, with which it does not agree
+	if x.isWide && len(in) > 0 {
+		nothing = make([]byte, x.agreed.bytes())
+	}
 	for _, place := range in {
-		p := &proxy{lanes: l, key: proxyKey{place, m.name}, at: m.at, use: m.use, matter: x.agreed, memory: make([]byte, x.agreed.bytes())}
-		if !x.isWide { // else nobody reads it: it is handed in because there is something else, with which it does not go
-			copy(p.memory, l.bufferLocked(x, place, m.use))
+		p := &proxy{lanes: l, key: proxyKey{place, m.name}, at: m.at, use: m.use, matter: x.agreed, memory: nothing}
+		if !x.isWide {
+			p.memory = slices.Clone(l.bufferLocked(x, place, m.use))
 		}
 		l.proxies[p.key] = p
 		l.bringLocked(place, m.name, x)
@@ -212,17 +240,23 @@ func (l *lanes) absentLocked(m missed) (absent []*proxy, over bool) {
 func (s *Server) settleMissed(l *lanes, epoch uint32) {
 	for more := true; more; {
 		time.Sleep(missedEvery)
-		var absent []*proxy
-		absent, more = l.absent(time.Now())
-		for _, p := range absent {
-			m := &p.matter
-			err := s.cfg.Engine.Submit(l.ranks[p.key.place], collective.Request{Kind: m.kind, Name: p.key.name, Type: m.dtype, Op: m.op, Root: m.root,
-				Pre: m.pre, Post: m.post, Coding: max(m.coding, kernel.CodingNone), Shape: m.shape, In: p.memory, Out: p.memory, Epoch: epoch, Client: p})
-			if err != nil {
-				p.Complete(0, collective.Result{Err: err})
-			}
+		more = s.settleRound(l, epoch)
+	}
+}
+
+func (s *Server) settleRound(l *lanes, epoch uint32) (more bool) {
+	l.handing.Lock()
+	defer l.handing.Unlock()
+	absent, more := l.absent(time.Now())
+	for _, p := range absent {
+		m := &p.matter
+		err := s.cfg.Engine.Submit(l.ranks[p.key.place], collective.Request{Kind: m.kind, Name: p.key.name, Type: m.dtype, Op: m.op, Root: m.root,
+			Pre: m.pre, Post: m.post, Coding: max(m.coding, kernel.CodingNone), Shape: m.shape, In: p.memory, Out: p.memory, Epoch: epoch, Client: p})
+		if err != nil {
+			p.Complete(0, collective.Result{Err: err})
 		}
 	}
+	return more
 }
 
 // inLanes reports whether operations of a kind have the names that lanes have.

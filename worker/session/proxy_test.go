@@ -293,11 +293,30 @@ func TestGivenUpAfterAll(t *testing.T) {
 			}
 			continue
 		}
-		ranks[0].submit("x", 8, true)
+		o := allreduce(99, ranks[0].region, 16, "x")
+		o.op = kernel.Average
+		ranks[0].send(o.encode())
 		b, _ := ranks[0].expect(67)
 		if !strings.Contains(string(b), "something else in the lane") {
 			t.Errorf("%q", b)
 		}
+	}
+}
+
+// Who gave a use up, and brings the next part of the name to the daemon before the others come to that use, gets their next one.
+func TestGivenUpBeforeOthersCome(t *testing.T) {
+	h, ranks := startLanes(t, 2)
+	at := all(ranks, "x", 16, always)[0]
+	ranks[0].enter(at, 2, 16, 1)
+	atomic.StoreUint64(ranks[0].word(at+8), 1)
+	atomic.StoreUint64(ranks[0].word(at), 3)
+	ranks[0].submit("x", 16, true)
+	eventually(t, "the next part", func() bool { return h.engine.partsOf("x") == 1 })
+	ranks[1].enter(at, 2, 16, 1) // all are there
+	time.Sleep(time.Second)      // the daemon has seen that
+	atomic.StoreUint64(ranks[1].word(at+64), 4)
+	if b, _ := ranks[0].expect(68); le.Uint32(b[8:]) != 0 {
+		t.Errorf("%x, want a success", b)
 	}
 }
 

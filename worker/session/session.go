@@ -270,6 +270,10 @@ func (s *session) submit(m *submit) error {
 		if named && s.lanes.claim(s, o, &r) {
 			return nil
 		}
+		if s.lanes != nil && r.Kind == collective.Join {
+			s.lanes.handing.Lock()
+			defer s.lanes.handing.Unlock()
+		}
 		debts := s.offer(&r, m, o)
 		var promised []uint32
 		if r.Kind == collective.Join || r.Kind == collective.RemoveGroup {
@@ -286,6 +290,9 @@ func (s *session) submit(m *submit) error {
 			}
 			s.settleOwed(&r, promised)
 			return nil
+		}
+		if named {
+			s.lanes.refuse(r.Name)
 		}
 	}
 	s.turnDown(o, err)
