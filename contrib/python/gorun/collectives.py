@@ -379,7 +379,8 @@ def _lane(world: World, lanes: Lanes, binding: Binding, tensor: Any, key: str, o
     """Return the lane that ranks meet in under a name, if there is one for this tensor."""
     session = world.session
     lane = lanes.find(key, op | session.wire << WIRE_BITS)
-    if lane is None:
+    # What nobody has waited for ends now, and may write to this tensor: the daemon's way copies that first.
+    if lane is None or world.occupied(key):
         return None
     if lane.arithmetic is None:
         dtype, shape = binding.describe(tensor)

@@ -119,6 +119,8 @@ class Lanes:
         self, name: str, offset: int, dtype: int, op: int, shape: tuple[int, ...], nbytes: int
     ) -> None:
         """Take the lane that the daemon gave a name. op: the reduction, and how it travels between hosts."""
+        if self.off:  # also if the daemon has said so before this rank joined, and it is read only now
+            return
         self._open[name] = Lane(self._memory, offset, self._ranks, self._me, dtype, op, shape, nbytes)
 
     def find(self, name: str, op: int) -> Lane | None:
@@ -267,6 +269,7 @@ class Lanes:
             if not since:
                 since = now
             elif now - since >= YIELD_SECONDS:
+                self._look()  # nothing rings twice for a session that has failed
                 self._doze(lane, at, goal)
             elif now - since >= SPIN_SECONDS:
                 yields = True

@@ -133,6 +133,10 @@ class World:
                 raise HorovodInternalError("the session is closed") from None
             raise ValueError(f"Handle {handle} was not created or has been cleared.") from None
 
+    def occupied(self, name: str) -> bool:
+        """Report whether there is something in the lane of a name, which may have ended."""
+        return name in self._in_lanes
+
     def occupy(self, name: str, operation: Occupant) -> None:
         """Note what comes to the lane of a name, or raise ValueError if the name is not free."""
         while self._in_lanes.setdefault(name, operation) is not operation:  # one step, whatever threads do

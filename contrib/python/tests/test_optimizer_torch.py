@@ -218,7 +218,47 @@ class Negating(hvd.Compression.none):
         return -tensor
 
 
+def scaler_looks(optimizer):
+    """Do what a GradScaler does with an optimizer: look at its parameters, from a module of that name."""
+    scope = {"__name__": "torch.cuda.amp.grad_scaler"}
+    exec("def look(optimizer):\n    return optimizer.param_groups", scope)
+    return scope["look"](optimizer)
+
+
 class StepTest(unittest.TestCase):
+    def test_step_that_a_scaler_skipped(self):
+        """Gradients after it are reduced too, although the script zeroes them by the model."""
+
+        def body(rank):
+            net = nn.Linear(1, 1, bias=False)
+            optimizer = distributed_sgd(net, lr=0.1)
+            for step in range(6):
+                net.zero_grad()
+                net(torch.full((1, 1), float(step + rank))).sum().backward()
+                scaler_looks(optimizer)
+                assert net.weight.grad.item() == step + 0.5, (step, net.weight.grad)
+                if step % 2:
+                    optimizer.step()
+                    assert net.weight.grad.item() == step + 0.5, (step, net.weight.grad)
+
+        run_ranks(2, body)
+
+    def test_synchronize_that_a_script_replaced(self):
+        def body(rank):
+            net = nn.Linear(1, 1, bias=False)
+            optimizer = distributed_sgd(net, lr=0.1)
+            calls = []
+            synchronize = optimizer.synchronize
+            optimizer.synchronize = lambda: (calls.append(1), synchronize())
+            for step in range(3):
+                optimizer.zero_grad()
+                net(torch.full((1, 1), float(step + rank))).sum().backward()
+                optimizer.step()
+                assert net.weight.grad.item() == step + 0.5, (step, net.weight.grad)
+            assert len(calls) == 3, calls
+
+        run_ranks(2, body)
+
     def test_gradients_are_views_and_travel_during_backward(self):
         def body(rank):
             net = model()

@@ -51,7 +51,8 @@ class _Distributed:
         # A GradScaler looks here for gradients to unscale, in its unscale_() or step(), and nowhere else
         # before step(). They must not change while they travel, and be what all ranks agree on.
         if sys._getframe(1).f_globals.get("__name__") in _SCALERS and self._should_synchronize:
-            if not self._synchronized:
+            # What it skipped the last step with is no more, if there was a backward pass since.
+            if not self._synchronized or (self._reducer is not None and self._reducer.under_way):
                 self.synchronize()
             self._unscaled = True
         return self.__dict__["param_groups"]
@@ -80,6 +81,11 @@ class _Distributed:
             self._reduce()
         self._synchronized = True
 
+    @property
+    def _replaced(self) -> bool:
+        """Report whether a script has laid its own synchronize() over this one: step() calls that then."""
+        return "synchronize" in self.__dict__ or type(self).synchronize is not _Distributed.synchronize
+
     def _reduce(self) -> None:
         if self._synchronized:  # by the script, and so they are reduced once more
             self._reducer.used()
@@ -106,7 +112,10 @@ class _Distributed:
         elif self._should_synchronize and not self._unscaled:
             if self._synchronized:
                 warnings.warn(SYNCHRONIZED_TWICE, stacklevel=2)
-            self._reduce()
+            if self._replaced:
+                self.synchronize()
+            else:
+                self._reduce()
         self._synchronized = self._unscaled = False
         try:
             loss = super().step(closure, **kwargs)

@@ -129,6 +129,22 @@ class Begun(Lanes):
         self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * 3)
         self.assertEqual(hvd.allreduce(np.ones(7), name="left", op=hvd.Max).tolist(), [1] * 7)
 
+    def test_nobody_waits_and_the_tensor_is_used_again(self):
+        """What is overwritten by the end of the one before is not what the next one brings."""
+        x = torch.zeros(3)
+        for use in range(1, 7):
+            x.fill_(use)
+            handle = gorun.torch.allreduce_async_(x, name="used again", op=hvd.Sum)
+            hvd.barrier()
+        self.assertEqual(gorun.torch.synchronize(handle).tolist(), [6.0 * SIZE] * 3)
+        for use in range(1, 7):
+            x.fill_(use)
+            gorun.torch.allreduce_async_(x, name="used again", op=hvd.Sum)
+            hvd.barrier()
+            x.fill_(use)
+            got = gorun.torch.allreduce_(x, name="used again", op=hvd.Sum)
+            self.assertEqual(got.tolist(), [use * SIZE] * 3)
+
     def test_other_tensor_under_the_name(self):
         for use in range(24):
             n, dtype = 1 + use // 3 % 2, (np.float32, np.int64)[use // 6 % 2]
@@ -486,6 +502,18 @@ class Worlds(Lanes):
         self.assertEqual(hvd.synchronize(soon).tolist(), ALL if RANK == 0 else [ALL[0] - 1] * 3)
         if RANK == 0:
             self.assertEqual(hvd.synchronize(never).tolist(), [1] * 3)
+
+    def test_join_before_the_lane_is_known(self):
+        """Nobody comes to a lane that the daemon gave before the join, also if that is read only after it."""
+        first = hvd.allreduce_async(mine(), name="unread", op=hvd.Sum)
+        time.sleep(0.2)  # the daemon has answered, and nobody has read that
+        hvd.join()
+        self.assertEqual(hvd.synchronize(first).tolist(), ALL)
+        self.assertEqual(open_lanes(), set())
+        for use in range(5):
+            time.sleep(0.05 * (RANK + use & 1))
+            got = hvd.allreduce(mine() + use, name="unread", op=hvd.Sum)
+            self.assertEqual(got.tolist(), [ALL[0] + use * SIZE] * 3)
 
     def test_shutdown(self):
         self.open("closed")
