@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"gorun/collective"
 	"gorun/collective/kernel"
@@ -21,6 +22,13 @@ type engine struct {
 	left    []int
 	hold    bool // complete nothing before release
 	refuse  error
+	before  atomic.Pointer[func(call string, rank int, name string)] // what happens before a call, if anything
+}
+
+func (e *engine) happens(call string, rank int, name string) {
+	if f := e.before.Load(); f != nil {
+		(*f)(call, rank, name)
+	}
 }
 
 type part struct {
@@ -33,6 +41,7 @@ func newEngine(size int, alloc collective.Allocator) *engine {
 }
 
 func (e *engine) Submit(rank int, r collective.Request) error {
+	e.happens("submit", rank, r.Name)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.refuse != nil {
@@ -55,7 +64,10 @@ func (e *engine) Submit(rank int, r collective.Request) error {
 	return nil
 }
 
-func (e *engine) CodingOf(r collective.Request) kernel.Coding { return r.Coding }
+func (e *engine) CodingOf(r collective.Request) kernel.Coding {
+	e.happens("coding", -1, r.Name)
+	return r.Coding
+}
 
 func (e *engine) Settle(uint32, int, uint32, string) {}
 

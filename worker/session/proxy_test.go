@@ -303,6 +303,62 @@ func TestGivenUpAfterAll(t *testing.T) {
 	}
 }
 
+// A part that its rank brings just when the daemon would have handed it in counts once.
+func TestBroughtAsItIsHandedIn(t *testing.T) {
+	h, ranks := startLanes(t, 2)
+	at := all(ranks, "x", 16, always)[0]
+	ranks[0].enter(at, 2, 16, 1)
+	ranks[1].submit("x", 16, true)
+	eventually(t, "the other part", func() bool { return h.engine.partsOf("x") == 1 })
+	var calls atomic.Int32
+	slow := func(call string, _ int, _ string) {
+		if call == "coding" && calls.Add(1) == 2 { // the daemon has looked whether it handed that in, and does not know of the part yet
+			time.Sleep(time.Second)
+		}
+	}
+	h.engine.before.Store(&slow)
+	ranks[0].submit("x", 16, true)
+	for i, c := range ranks {
+		if b, _ := c.expect(68); le.Uint32(b[8:]) != 0 {
+			t.Errorf("rank %d: %x, want a success", i, b)
+		}
+	}
+	if n := h.engine.partsOf("x"); calls.Load() < 2 || n != 0 {
+		t.Errorf("%d parts are left after %d calls, want none after 2 or more", n, calls.Load())
+	}
+}
+
+// The engine hears of a part that is handed in for a rank before it hears that the rank joins.
+func TestJoinsAsItIsHandedIn(t *testing.T) {
+	h, ranks := startLanes(t, 3)
+	at := all(ranks, "x", 16, always)[0]
+	ranks[0].enter(at, 3, 16, 1)
+	handing, heard := make(chan struct{}), make(chan int, 1)
+	slow := func(call string, rank int, name string) {
+		switch {
+		case call == "submit" && rank == 0 && name == "x":
+			close(handing)
+			time.Sleep(500 * time.Millisecond)
+		case call == "submit" && name == "join":
+			heard <- h.engine.partsOf("x")
+		}
+	}
+	h.engine.before.Store(&slow)
+	for _, c := range ranks[1:] {
+		c.submit("x", 16, true)
+		if c.rank == 1 {
+			eventually(t, "a part", func() bool { return h.engine.partsOf("x") == 1 })
+			h.engine.holdBack()
+		}
+	}
+	<-handing
+	o := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
+	ranks[0].send(o.encode())
+	if n := <-heard; n != 3 {
+		t.Errorf("rank 0 joined when %d parts of 3 were there", n)
+	}
+}
+
 // Who gave a use up, and brings the next part of the name to the daemon before the others come to that use, gets their next one.
 func TestGivenUpBeforeOthersCome(t *testing.T) {
 	h, ranks := startLanes(t, 2)
