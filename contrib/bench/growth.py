@@ -13,6 +13,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import running
 from programs import BINARY
 
 PAUSE = 0.02  # seconds between two looks at the daemons
@@ -115,19 +116,28 @@ def run(hosts: int, ranks: int, size: int, seconds: float, watch: Watch, start: 
     """Measures one size. start is what the daemons compute in a job that does nothing."""
     before = sum(watch.seconds.values()) + start
     with subprocess.Popen(
-        command(hosts, ranks, size, seconds), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as job:
-        while True:
-            try:
-                out, err = job.communicate(timeout=PAUSE)
-                break
-            except subprocess.TimeoutExpired:
-                watch.look(job.pid)
+        command(hosts, ranks, size, seconds), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as job:  # fmt: skip
+        try:
+            out, err = watched(job, watch)
+        except BaseException:
+            running.end(job)
+            raise
     if job.returncode:
         raise RuntimeError(f"{' '.join(job.args)}: exit status {job.returncode}\n{out}{err}")
     row = json.loads(out)["rows"][0]
     computed = max(sum(watch.seconds.values()) - before, 0.0)
     return Row(row["size"], row["p50_us"], 1e9 * computed / (row["size"] * (row["iterations"] + UNTIMED)))
+
+
+def watched(job: subprocess.Popen[str], watch: Watch) -> tuple[str, str]:
+    """Waits for a job, looks at its daemons meanwhile, and returns what it printed."""
+    while True:
+        try:
+            return job.communicate(timeout=PAUSE)
+        except subprocess.TimeoutExpired:
+            watch.look(job.pid)
 
 
 def mib(size: int) -> str:

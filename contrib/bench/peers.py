@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import re
-import signal
 import statistics
 import subprocess
 import sys
@@ -24,10 +23,8 @@ from pathlib import Path
 
 import growth
 import programs
+import running
 from programs import BUILD, ROOT, Program, Setting, Sizes
-
-GRACE = 5  # seconds for a program that is told to end
-
 
 class Failed(Exception):
     """A program brought no rows in a round, and why."""
@@ -35,26 +32,15 @@ class Failed(Exception):
 
 def once(command: list[str], timeout: float) -> dict[int, dict]:
     """Runs a program and returns its rows by size. One that hangs is ended with all its own."""
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=programs.HERE,
-        start_new_session=True,
-    ) as run:  # fmt: skip
-        try:
-            out, err = run.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            for how in signal.SIGTERM, signal.SIGKILL:
-                os.killpg(run.pid, how)
-                try:
-                    run.communicate(timeout=GRACE)
-                    break
-                except subprocess.TimeoutExpired:
-                    continue
-            raise Failed(f"no end after {timeout:g} s") from None
+    try:
+        status, out, err = running.run(command, timeout, programs.HERE)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"no end after {timeout:g} s") from None
     # horovodrun says before each line which rank wrote it.
     documents = re.findall(r"^(?:\[\d+\]<stdout>:)?({.*)", out, re.MULTILINE)
-    if run.returncode != 0 or not documents:
+    if status != 0 or not documents:
         print(out + err, file=sys.stderr)
-        raise Failed(f"exit status {run.returncode}")
+        raise Failed(f"exit status {status}")
     rows = {row["size"]: row for row in json.loads(documents[-1])["rows"]}
     wrong = sum(row["wrong"] for row in rows.values())
     if wrong:
@@ -171,8 +157,8 @@ def lab(hosts: int, mbit: int) -> Iterator[tuple[str, ...]]:
         subprocess.run([binary, "--name", name, *args], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
     subprocess.run(["go", "build", "-o", binary, "./contrib/lab/cmd/lab"], cwd=ROOT, check=True)
-    call("up", str(hosts))
     try:
+        call("up", str(hosts))
         for host in range(1, hosts + 1):
             if mbit:
                 call("link", "--mbit", str(mbit), str(host))
@@ -199,10 +185,10 @@ class Bench:
     def measure(
         self, setting: Setting, sizes: Sizes, names: list[str], limit: dict[int, float] | None = None
     ) -> None:
-        """names says who takes part, first the one that is compared; missing ones are left out."""
+        """names says who takes part, first the one that the others are compared with; missing others are left out."""
         runners = [program for name in names for program in self.found if program.name == name]
-        if not runners:
-            self.lines += [f"Not measured: {setting.title}: no program for it is installed.", ""]
+        if names[0] not in [runner.name for runner in runners]:
+            self.lines += [f"Not measured: {setting.title}: {names[0]} is not there.", ""]
             return
         args = self.args
         results, failures = compare(runners, setting, sizes, args.rounds, args.min_time, args.timeout)
@@ -273,6 +259,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=BUILD / "bench.md")
     args = parser.parse_args()
 
+    running.end_on_signals()
     load, found = os.getloadavg()[0], programs.find(args.horovod)
     if not any(program.name == programs.GORUN for program in found):
         sys.exit("bench: error: no bin/gorun: make builds it")

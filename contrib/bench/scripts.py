@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Callable
 
 import programs
+import running
 from peers import machine
 from programs import BINARY, BUILD, HERE, ROOT
 
@@ -104,15 +105,13 @@ def once(script: Script, command: list[str]) -> Outcome:
     """Runs a program to its end."""
     start = time.monotonic()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, cwd=HERE)
+        status, out, err = running.run(command, TIMEOUT, HERE)
     except subprocess.TimeoutExpired:
         sys.exit(f"bench: error: {command[0]}, {script.name}: no end after {TIMEOUT} s")
     took = time.monotonic() - start
-    rate = reached(script, done.stdout)
-    if done.returncode != 0 or rate is None:
-        sys.exit(
-            f"bench: error: {' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
-        )
+    rate = reached(script, out)
+    if status != 0 or rate is None:
+        sys.exit(f"bench: error: {' '.join(command)}: exit status {status}\n{out}{err}")
     return Outcome(rate, took)
 
 
@@ -226,6 +225,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=BUILD / "compat.md")
     args = parser.parse_args()
 
+    running.end_on_signals()
     args.python = args.python or programs.output(
         [args.horovod, "-c", "import sys; print(sys._base_executable)"]
     )

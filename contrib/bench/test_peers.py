@@ -1,17 +1,22 @@
 """Tests of what the comparison computes; the programs it runs check their own results."""
 
+import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
+from typing import Callable
 from unittest import mock
 
 import peers
 import programs
+import running
 from programs import Program, Setting, Sizes
 
 STARTERS = (
@@ -102,7 +107,7 @@ class Test(unittest.TestCase):
         ]
         setting = Setting("1 host", 2)
         since = time.monotonic()
-        with mock.patch.object(peers, "GRACE", 0.2), mock.patch("sys.stderr"):
+        with mock.patch.object(running, "GRACE", 0.2), mock.patch("sys.stderr"):
             results, failures = peers.compare(runners, setting, Sizes(4, 4, 4), 1, 0.1, 0.5)
         self.assertLess(time.monotonic() - since, 20)
         self.assertEqual(
@@ -115,6 +120,42 @@ class Test(unittest.TestCase):
         )
         line = peers.table(setting, "gorun", results)[4]
         self.assertEqual(line, "| 4 B | 2.0 (2.0–2.0) | 2.0 | 1.00 | failed |  | failed |  | failed |  |")
+
+    def test_without_torch_its_tables_say_so(self) -> None:
+        found = [Program(programs.GORUN, "1", programs.gorun), Program(programs.HOROVOD, "1", programs.gorun)]
+        bench = peers.Bench(argparse.Namespace(rounds=1, min_time=0.1, timeout=1.0), found)
+        names = [programs.GORUN_TORCH, programs.GLOO, programs.HOROVOD]
+        with mock.patch.object(peers, "compare") as compare:
+            bench.measure(Setting("1 host, 2 ranks, from Python", 2), Sizes(4, 4, 4), names)
+        compare.assert_not_called()
+        self.assertEqual(
+            bench.lines, ["Not measured: 1 host, 2 ranks, from Python: gorun's horovod.torch is not there.", ""]
+        )
+
+    def test_a_signal_ends_what_was_started(self) -> None:
+        for number in signal.SIGTERM, signal.SIGHUP:
+            with tempfile.TemporaryDirectory() as directory:
+                cleaned, pid = Path(directory, "cleaned"), Path(directory, "pid")
+                spins = f"echo $$ >{pid}.new; mv {pid}.new {pid}; while :; do :; done"
+                program = (
+                    "import pathlib, running\nrunning.end_on_signals()\n"
+                    f"try:\n    running.run(['sh', '-c', {spins!r}], None, '/')\n"
+                    f"finally:\n    pathlib.Path({str(cleaned)!r}).touch()"
+                )
+                bench = subprocess.Popen(
+                    [sys.executable, "-B", "-c", program], cwd=programs.HERE, stderr=subprocess.DEVNULL
+                )
+                self.wait(pid.exists)
+                bench.send_signal(number)
+                bench.wait(20)
+                self.assertTrue(cleaned.exists())
+                self.wait(lambda pid=pid: not Path("/proc", pid.read_text().strip()).exists())
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        until = time.monotonic() + 20
+        while not condition():
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
 
     def test_human(self) -> None:
         for size, want in {
