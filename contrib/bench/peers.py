@@ -26,6 +26,7 @@ import programs
 import running
 from programs import BUILD, ROOT, Program, Setting, Sizes
 
+
 class Failed(Exception):
     """A program brought no rows in a round, and why."""
 
@@ -185,7 +186,7 @@ class Bench:
     def measure(
         self, setting: Setting, sizes: Sizes, names: list[str], limit: dict[int, float] | None = None
     ) -> None:
-        """names says who takes part, first the one that the others are compared with; missing others are left out."""
+        """The first of names is compared with the others; those that are missing are left out."""
         runners = [program for name in names for program in self.found if program.name == name]
         if names[0] not in [runner.name for runner in runners]:
             self.lines += [f"Not measured: {setting.title}: {names[0]} is not there.", ""]

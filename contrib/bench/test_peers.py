@@ -128,9 +128,8 @@ class Test(unittest.TestCase):
         with mock.patch.object(peers, "compare") as compare:
             bench.measure(Setting("1 host, 2 ranks, from Python", 2), Sizes(4, 4, 4), names)
         compare.assert_not_called()
-        self.assertEqual(
-            bench.lines, ["Not measured: 1 host, 2 ranks, from Python: gorun's horovod.torch is not there.", ""]
-        )
+        missing = "Not measured: 1 host, 2 ranks, from Python: gorun's horovod.torch is not there."
+        self.assertEqual(bench.lines, [missing, ""])
 
     def test_a_signal_ends_what_was_started(self) -> None:
         for number in signal.SIGTERM, signal.SIGHUP:
