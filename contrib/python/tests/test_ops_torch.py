@@ -70,6 +70,32 @@ class AllreduceTest(unittest.TestCase):
 
         self.each(body)
 
+    def test_in_place_is_no_change_for_autograd(self):
+        """As with Horovod: what backward needs may be reduced, and so may a view from autograd."""
+
+        def body(rank, size):
+            def saved(of, *tensors):
+                weight = torch.ones(3, requires_grad=True)
+                loss = sum((weight * tensor).sum() for tensor in tensors)
+                of()
+                loss.backward()
+                assert all(tensor._version == 0 for tensor in tensors)
+
+            for shape in ((3,), (30000, 3), (3, 3)):
+                a, b = ranked(rank, *shape), ranked(rank, *shape).t().contiguous().t()
+                for _ in range(2):  # the second time in a lane, where there are lanes
+                    saved(lambda a=a: hvd.allreduce_(a, name="a"), a)
+                    saved(lambda a=a: hvd.synchronize(hvd.allreduce_async_(a, name="b")), a)
+                if len(shape) == 2 and shape[0] == 3:
+                    saved(lambda b=b: hvd.allreduce_(b), b)
+                    saved(lambda a=a, b=b: hvd.grouped_allreduce_([a, b]), a, b)
+                saved(lambda a=a: hvd.broadcast_(a, size - 1), a)
+            halves = (2 * torch.ones(2, 4, requires_grad=True)).unbind()
+            hvd.allreduce_(halves[0], op=hvd.Sum)
+            assert halves[0].tolist() == [2.0 * size] * 4
+
+        self.each(body)
+
     def test_asynchronous_in_any_order_and_by_name(self):
         def body(rank, size):
             order = list(range(20))

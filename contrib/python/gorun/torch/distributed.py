@@ -23,7 +23,7 @@ from torch import distributed as dist
 
 from gorun import basics, collectives, constants, process_sets
 from gorun.features import is_version_greater_equal_than
-from gorun.torch.memory import Torch
+from gorun.torch.memory import Torch, overwrite
 
 if TYPE_CHECKING:
     from gorun.process_sets import ProcessSet
@@ -517,9 +517,8 @@ def _list(tensors: Any) -> list[torch.Tensor]:
 
 
 def _copy(targets: Sequence[torch.Tensor], sources: Any) -> None:
-    with torch.no_grad():
-        for target, source in zip(targets, sources):
-            target.copy_(source.reshape(target.shape))
+    for target, source in zip(targets, sources):
+        overwrite(target, source.reshape(target.shape))
 
 
 def _create(store: dist.Store, rank: int, size: int, timeout: Any) -> Any:

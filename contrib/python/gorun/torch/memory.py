@@ -55,8 +55,7 @@ class Torch:
 
     def load_into(self, memory: memoryview, tensor: torch.Tensor) -> None:
         """Overwrite a tensor."""
-        with torch.no_grad():
-            tensor.copy_(torch.frombuffer(memory, dtype=tensor.dtype).view(tensor.shape))
+        overwrite(tensor, torch.frombuffer(memory, dtype=tensor.dtype).view(tensor.shape))
 
     def gather(self, tensors: Sequence[torch.Tensor], memory: memoryview) -> None:
         """Copy tensors of one type to memory, one after the other."""
@@ -135,8 +134,16 @@ class _InLane:
         if is_plain(target) and self.fits(target):
             ctypes.memmove(target.data_ptr(), self._total, self._nbytes)
             return target
-        with torch.no_grad():
-            return target.copy_(torch.from_numpy(total).view(self._shape))
+        overwrite(target, torch.from_numpy(total).view(self._shape))
+        return target
+
+
+def overwrite(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy a tensor into another below autograd, as gloo, NCCL and Horovod write their results.
+
+    Autograd does not count it as a change: what was saved for backward stays valid, and views can be written.
+    """
+    target.data.copy_(source)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

@@ -153,6 +153,35 @@ def check_works():
             dist.send(torch.ones(1), 0)
 
 
+def check_autograd():
+    """No result counts as a change for autograd, as with gloo: what backward needs may be reduced."""
+    for length in (4, 100000):
+        weight = torch.ones(length, requires_grad=True)
+        t, rows = mine(rank, length), mine(rank, size, length)
+        parts, whole = list(torch.zeros(size, length)), torch.zeros(size * length)
+        loss = (weight * t).sum() + (weight * rows).sum()
+        dist.all_reduce(t)
+        dist.broadcast(t, 0)
+        dist.reduce(t, 0)
+        dist.all_gather(parts, t)
+        dist.all_gather_into_tensor(whole, t)
+        dist.reduce_scatter_tensor(t, whole)
+        dist.reduce_scatter(t, parts)
+        dist.all_to_all_single(rows, mine(rank, size, length))
+        dist.all_to_all(parts, [mine(rank, length) for _ in range(size)])
+        dist.scatter(t, parts if rank == 0 else None, 0)
+        dist.gather(t, parts if rank == 0 else None, 0)
+        if size > 1:
+            sent = dist.isend(mine(rank, length), (rank + 1) % size)
+            dist.recv(t, rank - 1 if rank else size - 1)
+            sent.wait()
+        assert (t._version, rows._version, parts[0]._version, whole._version) == (0, 0, 0, 0)
+        loss.backward()
+    halves = (2 * torch.ones(2, 4, requires_grad=True)).unbind()
+    dist.all_reduce(halves[0])
+    assert halves[0].tolist() == [2 * size] * 4
+
+
 def check_memory():
     """Nothing keeps the tensors of calls that are over."""
     for _ in range(20):
@@ -413,6 +442,7 @@ def main():
     check_functions()
     if size > 1:
         check_groups()
+    check_autograd()
     check_memory()
     check_training()
     check_as_gloo()
