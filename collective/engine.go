@@ -32,10 +32,11 @@ type Config struct {
 	Workers   int       // goroutines for reductions on one host alone, 0 for GOMAXPROCS
 	Log       *slog.Logger
 
-	Segment int           // bytes of a segment, 0 for 512 KiB
-	Direct  int           // largest operation in which every host sends to every other unless told, 0 for 64 KiB, -1 for none
-	Inline  int           // largest local operation that is not handed to workers, 0 for 64 KiB, -1 for none
-	Cost    schedule.Cost // of a message between two hosts, zero for a 10 Gbit/s network
+	Segment  int           // bytes of a segment, 0 for 512 KiB
+	Direct   int           // largest operation in which every host sends to every other unless told, 0 for 64 KiB, -1 for none
+	RingPart int           // least bytes that each host adds in each of several rings, 0 for 32 KiB; smaller tensors use one ring
+	Inline   int           // largest local operation that is not handed to workers, 0 for 64 KiB, -1 for none
+	Cost     schedule.Cost // of a message between two hosts, zero for a 10 Gbit/s network
 
 	Algorithm schedule.Algorithm // of every allreduce; Auto: what costs least
 	Coding    kernel.Coding      // of sums of floats between hosts that say nothing themselves; none unless told
@@ -49,10 +50,11 @@ type Config struct {
 
 // Defaults of a Config.
 const (
-	defaultSegment = 512 << 10
-	defaultInline  = 64 << 10
-	defaultStash   = 1 << 30
-	defaultDetour  = 1 << 30
+	defaultSegment  = 512 << 10
+	defaultRingPart = 32 << 10
+	defaultInline   = 64 << 10
+	defaultStash    = 1 << 30
+	defaultDetour   = 1 << 30
 )
 
 var defaultCost = schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9}
@@ -67,6 +69,7 @@ type Engine struct {
 	room      uint64
 	log       *slog.Logger
 	segment   int64
+	ringPart  int64
 	directMax int64
 	inlineMax int64
 	usual     schedule.Cost // where a world has none of its own
@@ -113,6 +116,7 @@ func New(cfg Config) *Engine {
 		room:      uint64(max(cfg.Room, 0)),
 		log:       cfg.Log,
 		segment:   int64(limit(cfg.Segment, defaultSegment)),
+		ringPart:  int64(limit(cfg.RingPart, defaultRingPart)),
 		directMax: int64(limit(cfg.Direct, DefaultDirect)),
 		inlineMax: int64(limit(cfg.Inline, defaultInline)),
 		usual:     cfg.Cost,

@@ -15,9 +15,6 @@ import (
 // lines are there anyway because they are inputs too.
 const nonTemporal = 32 << 20
 
-// leastPart is the least that a host has to add in each of several rings: what is smaller gains nothing by being cut.
-const leastPart = 32 << 10
-
 // layout lays an agreed op out: memory, steps and counters.
 func (o *op) layout() {
 	g, r := o.group, o.lead()
@@ -89,7 +86,7 @@ func (o *op) layoutAllreduce(g *group, r *Request) {
 	cost := o.cost
 	cost.Beta *= float64(o.length(o.size)) / float64(o.size)
 	by := o.engine.algorithm(cost, o.size, hosts)
-	if by == schedule.ByRing && o.size >= leastPart*int64(hosts*len(g.rings)) && len(g.rings) > 0 {
+	if by == schedule.ByRing && o.size >= o.engine.ringPart*int64(hosts*len(g.rings)) && len(g.rings) > 0 {
 		o.steps = schedule.Rings(o.steps, g.rings, g.self, o.size)
 	} else {
 		o.steps = schedule.Allreduce(o.steps, by, hosts, g.self, o.size)

@@ -122,7 +122,7 @@ func TestRingChanges(t *testing.T) {
 			for _, p := range made {
 				p.wait()
 			}
-			sizes := []int{1, 100, 3000, 40_000}
+			sizes := []int{1, 100, 3000, 10_000}
 			var done atomic.Bool
 			var working sync.WaitGroup
 			var rounds atomic.Int32

@@ -43,9 +43,9 @@ func TestRings(t *testing.T) {
 	for _, coding := range []kernel.Coding{kernel.CodingNone, kernel.CodingBFloat16} {
 		for hosts := 3; hosts <= 5; hosts++ {
 			t.Run(fmt.Sprintf("%d/%s", hosts, coding), func(t *testing.T) {
-				c := newCluster(t, mixed(hosts), uint64(hosts), collective.Config{Segment: 16 << 10, Algorithm: schedule.ByRing})
+				c := newCluster(t, mixed(hosts), uint64(hosts), collective.Config{Segment: 2 << 10, RingPart: 4 << 10, Algorithm: schedule.ByRing})
 				rails := ringed(t, c, uint64(hosts))
-				const n = 200_000
+				const n = 25_000
 				check := func(name string) {
 					t.Helper()
 					outs := make([][]byte, c.layout.size())
