@@ -120,6 +120,39 @@ class OptimizerStateTest(unittest.TestCase):
 
         run_ranks(2, body)
 
+    def test_a_fresh_optimizer_leaves_zero_gradients(self):
+        """As Horovod's does: scripts touch p.grad before their first backward()."""
+
+        def body(rank):
+            module = nn.Sequential(nn.Embedding(5, 2, sparse=True), nn.Linear(2, 1), nn.Linear(1, 1))
+            frozen = module[2].bias.requires_grad_(False)
+            module[2].weight.grad = torch.ones(1, 1)
+            optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+            hvd.broadcast_optimizer_state(optimizer, 0, model=module)
+            assert frozen.grad is None
+            assert module[0].weight.grad.is_sparse and module[0].weight.grad._nnz() == 0
+            for p in module[1].parameters():
+                assert p.grad is not None and torch.equal(p.grad, torch.zeros_like(p))
+            assert module[2].weight.grad.item() == 1, "a gradient that was there is lost"
+            embedding = nn.Embedding(5, 2)
+            hvd.broadcast_optimizer_state(torch.optim.SparseAdam(embedding.parameters()), 0)
+            assert embedding.weight.grad.is_sparse
+            module(torch.tensor([1, 3])).sum().backward()  # takes them as they are
+            assert module[0].weight.grad.to_dense()[:, 0].count_nonzero() == 2
+
+        run_ranks(2, body)
+
+    def test_an_optimizer_that_has_trained_is_left_without(self):
+        def body(rank):
+            module = net(rank)
+            optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+            optimizer.step(lambda: loss(module, optimizer))
+            optimizer.zero_grad(set_to_none=True)
+            hvd.broadcast_optimizer_state(optimizer, 0)
+            assert all(p.grad is None for p in module.parameters())
+
+        run_ranks(2, body)
+
 
 def loss(module, optimizer):
     optimizer.zero_grad()

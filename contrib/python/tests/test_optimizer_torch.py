@@ -723,6 +723,23 @@ class ConstructionTest(unittest.TestCase):
 
         run_ranks(1, body)
 
+    def test_names_of_parameters(self):
+        """Programs look them up in _parameter_names, as in Horovod's optimizer."""
+
+        def body(rank):
+            model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+            for op in hvd.Average, hvd.Adasum:
+                plain = torch.optim.SGD(model.parameters(), lr=0.1)
+                names = hvd.DistributedOptimizer(plain, model.named_parameters(), op=op)._parameter_names
+                assert names == {p: name for name, p in model.named_parameters()}
+                parts = torch.optim.SGD([{"params": part.parameters()} for part in model], lr=0.1)
+                names = hvd.DistributedOptimizer(parts, op=op)._parameter_names
+                want = [f"allreduce.noname.{group}.{i}" for group in (0, 1) for i in (0, 1)]
+                assert [names[p] for p in model.parameters()] == want, names
+                assert copy.deepcopy(parts).state_dict()["param_groups"]
+
+        run_ranks(2, body)
+
     def test_bad_arguments(self):
         net = model()
         plain = torch.optim.SGD(net.parameters(), lr=0.1)

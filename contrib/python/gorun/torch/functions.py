@@ -74,11 +74,16 @@ def broadcast_optimizer_state(
 ) -> None:
     """Give every rank's optimizer the state and the options (learning rate…) of the root's.
 
-    Any structure of state will do, also one that is still empty; no step is taken to fill it.
+    Any structure of state will do, also one that is still empty; no step is taken to fill it. As with
+    Horovod, an optimizer without a state leaves zero gradients where there are none: sparse ones for
+    SparseAdam and for the sparse embeddings of the model.
     """
     is_root = basics.rank() == root_rank
     tensors: list[torch.Tensor] = []
-    outline = _outline(optimizer.state_dict(), tensors) if is_root else None
+    mine = optimizer.state_dict()
+    if not mine.get("state"):
+        _zero_gradients(optimizer, model)
+    outline = _outline(mine, tensors) if is_root else None
     outline = broadcast_object(outline, root_rank, process_set=process_set)
     if not is_root:
         state = _rebuild(outline, tensors)
@@ -90,6 +95,19 @@ def broadcast_optimizer_state(
         optimizer.load_state_dict(state)
         for tensor in tensors:
             del tensor.__deepcopy__
+
+
+def _zero_gradients(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> None:
+    """Give the optimizer's parameters gradients for scripts that look at them before backward()."""
+    modules = () if model is None else model.modules()
+    embeddings = [module for module in modules if isinstance(module, torch.nn.Embedding) and module.sparse]
+    sparse = {id(parameter) for module in embeddings for parameter in module.parameters()}
+    for parameter in [parameter for group in optimizer.param_groups for parameter in group["params"]]:
+        if parameter.requires_grad and parameter.grad is None:
+            zeros = torch.zeros_like(parameter)
+            if isinstance(optimizer, torch.optim.SparseAdam) or id(parameter) in sparse:
+                zeros = zeros.to_sparse(1)
+            parameter.grad = zeros
 
 
 def _itself(tensor: torch.Tensor, _memo: dict[int, Any]) -> torch.Tensor:

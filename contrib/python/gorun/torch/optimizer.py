@@ -6,7 +6,8 @@ import collections
 import contextlib
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Callable
 
 import torch
@@ -40,6 +41,7 @@ class _Distributed:
     _synchronized = False
     _unscaled = False  # by a GradScaler, since the gradients were reduced
     # What it was made with, for scripts that look.
+    _parameter_names: Mapping[torch.Tensor, str] = MappingProxyType({})
     op: int
     gradient_predivide_factor: float
     sparse_as_dense: bool
@@ -158,7 +160,8 @@ class _Distributed:
 class _DistributedAdasum:
     """The same for op=Adasum, which combines the steps that the ranks' optimizers take, not gradients."""
 
-    _named: Sequence[tuple[str, torch.Tensor]] = ()  # a copy of the optimizer steps by itself
+    # Also for scripts that look. A copy of the optimizer has none, and steps by itself.
+    _parameter_names: Mapping[torch.Tensor, str] = MappingProxyType({})
     _compression: Any = Compression.none
     _passes = 1
 
@@ -186,7 +189,7 @@ class _DistributedAdasum:
 
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         """Step, and replace what each parameter moved by with the Adasum of all ranks' moves."""
-        named = [(name, p) for name, p in self._named if p.requires_grad]
+        named = [(name, p) for p, name in self._parameter_names.items() if p.requires_grad]
         before = [p.detach().clone() for _, p in named]
         loss = super().step(closure, **kwargs)
         with torch.no_grad():
@@ -237,13 +240,14 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         warnings.warn(text, DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
     named = _check_names(optimizer, named_parameters)
+    names = {parameter: name for name, parameter in named}
     if op == Adasum:
         if process_set is not global_process_set:
             raise NotImplementedError("Adasum does not support process sets")
         return _wrap(
             optimizer,
             _DistributedAdasum,
-            _named=named,
+            _parameter_names=names,
             _compression=compression,
             _passes=backward_passes_per_step,
         )
@@ -254,7 +258,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         named, reduction, backward_passes_per_step, _check_groups(groups, named), sparse_as_dense
     )
     return _wrap(
-        optimizer, _Distributed, _reducer=reducer, op=op, process_set=process_set,
+        optimizer, _Distributed, _reducer=reducer, _parameter_names=names, op=op, process_set=process_set,
         gradient_predivide_factor=gradient_predivide_factor, sparse_as_dense=sparse_as_dense,
     )  # fmt: skip
 
@@ -281,7 +285,11 @@ def _check_names(
 ) -> list[tuple[str, torch.Tensor]]:
     """Return the optimizer's parameters with their names."""
     if named_parameters is None:
-        return [(f"noname.{i}", parameter) for i, parameter in enumerate(_parameters(optimizer))]
+        return [
+            (f"allreduce.noname.{i}.{j}", parameter)
+            for i, group in enumerate(optimizer.param_groups)
+            for j, parameter in enumerate(group["params"])
+        ]
     named = list(named_parameters)
     if not all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in named):
         raise ValueError(
