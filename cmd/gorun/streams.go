@@ -73,7 +73,7 @@ func newMux(c *cli.Context, p plan.Placement, where *places, changing bool) (*ou
 			return nil, &usageError{err, "--tag '{host}:{rank} '"}
 		}
 	}
-	if c.Bool("no-tag-output") {
+	if c.Bool("no-tag-output") || c.IsSet("tag") && c.String("tag") == "" {
 		cfg.Tag = nil
 	}
 	mux, err := output.New(cfg)

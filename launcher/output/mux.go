@@ -17,8 +17,8 @@ import (
 type Config struct {
 	Ranks          int
 	Stdout, Stderr io.Writer
-	// Tag is put before each line. Without it lines stay whole, but keep the end they have; a single rank's
-	// output then passes through as it is, prompts and progress bars included.
+	// Tag is put before each line. Without it no byte is changed: what an only rank writes passes through as it is, prompts and
+	// progress bars included, and the lines of several stay whole.
 	Tag Tag
 	// Show says which ranks' lines are shown; nil for all. Files and tails are kept of every rank.
 	Show func(rank int) bool
@@ -50,6 +50,7 @@ type Config struct {
 type Mux struct {
 	cfg    Config
 	screen *screen
+	plain  map[Stream]*plain // for output as it is, nil where lines are tagged
 
 	mu      sync.Mutex
 	started bool // a rank has written: no status line any more
@@ -81,6 +82,11 @@ type stream struct {
 	isHeld bool
 	shown  time.Time // when the last one was
 	err    error     // of the file
+
+	// Of a plain, and under its lock.
+	begun  []byte // a line that has not ended, and what waits behind that of another stream
+	behind bool
+	ended  bool // the rank has
 }
 
 // New opens the files and starts the Mux. An error names the file that could not be made.
@@ -92,6 +98,9 @@ func New(cfg Config) (*Mux, error) {
 		cfg.Tail = DefaultTail
 	}
 	m := &Mux{cfg: cfg, streams: map[key]*stream{}}
+	if cfg.Tag == nil && !cfg.Timestamp && !cfg.JSON {
+		m.plain = share(cfg.Stdout, cfg.Stderr, cfg.Merge, func(s *stream, data []byte) { m.screen.put(s.to, data) })
+	}
 	for rank := range cfg.Ranks {
 		if err := m.add(rank); err != nil {
 			return nil, errors.Join(err, m.closeFiles())
@@ -179,8 +188,8 @@ func (m *Mux) Write(rank int, name Stream, data []byte) {
 		}
 	}
 	s.lines.Push(data, func(line []byte, end End) { m.line(s, line, end) })
-	if m.raw() && !s.hidden {
-		s.batch = append(s.batch[:0], data...)
+	if p := m.plain[name]; p != nil && !s.hidden {
+		p.write(s, data)
 	}
 	m.send(s)
 }
@@ -197,8 +206,8 @@ func (m *Mux) Close(rank int) {
 		if s.isHeld {
 			m.show(s, s.held, CR)
 		}
-		if m.raw() {
-			s.batch = s.batch[:0]
+		if p := m.plain[name]; p != nil && !s.hidden {
+			p.end(s)
 		}
 		m.send(s)
 		s.mu.Unlock()
@@ -299,20 +308,15 @@ func (m *Mux) closeFiles() error {
 	return errors.Join(errs...)
 }
 
-// raw: one rank without a tag has the terminal for itself.
-func (m *Mux) raw() bool {
-	return !m.cfg.JSON && m.cfg.Tag == nil && !m.cfg.Timestamp && m.cfg.Ranks == 1
-}
-
 // line handles one line of s.
 func (m *Mux) line(s *stream, line []byte, end End) {
 	if s.tail != nil {
 		s.tail.Add(line, end)
 	}
-	if s.hidden {
+	if s.hidden || m.plain != nil {
 		return
 	}
-	if end != CR || m.cfg.Tag == nil && !m.cfg.Timestamp && !m.cfg.JSON {
+	if end != CR {
 		s.isHeld = false // replaced, as it would be on a terminal
 		m.show(s, line, end)
 		return
@@ -348,10 +352,6 @@ func (m *Mux) tagged(s *stream, line []byte, end End) {
 	}
 	s.batch = append(s.batch, s.tag...)
 	s.batch = append(s.batch, line...)
-	if end == CR && m.cfg.Tag == nil && !m.cfg.Timestamp {
-		s.batch = append(s.batch, '\r')
-		return
-	}
 	s.batch = append(s.batch, '\n')
 }
 

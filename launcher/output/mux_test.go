@@ -104,7 +104,32 @@ func TestMux(t *testing.T) {
 			"host1:0 {stdout}| a\n", "host2:1 {stderr}| b\n"},
 		{"no tags", output.Config{Ranks: 2},
 			[]piece{{0, out, "a"}, {1, out, "b\r\n"}, {0, out, "a\n10%\r20%\r"}},
-			"b\naa\n10%\r20%\r", ""},
+			"aa\n10%\rb\r\n20%\r", ""},
+		{"an only rank passes as it is", output.Config{Ranks: 2},
+			[]piece{{1, out, "\x00\xff\r"}, {1, errs, "name? "}, {1, out, strings.Repeat("x", 2*output.MaxLine)}, {1, out, "\n\r"}},
+			"\x00\xff\r" + strings.Repeat("x", 2*output.MaxLine) + "\n\r", "name? "},
+		{"so does the only one that is shown", output.Config{Ranks: 2, Show: func(rank int) bool { return rank == 1 }},
+			[]piece{{0, out, "hidden\n"}, {1, out, "a\r"}, {0, out, "hidden\n"}, {1, out, "b"}}, "a\rb", ""},
+		{"a long line stays whole, and others wait", output.Config{Ranks: 3},
+			[]piece{{0, out, "a\n"}, {1, out, "b\n"}, {0, out, strings.Repeat("x", output.MaxLine+1)}, {1, out, "c\n"}, {2, out, "d\r\n"}, {0, out, "y\r"}, {0, out, "\nz\n"}},
+			"a\nb\n" + strings.Repeat("x", output.MaxLine+1) + "y\r\nz\nc\nd\r\n", ""},
+		{"two long lines, one after the other", output.Config{Ranks: 2},
+			[]piece{{1, out, strings.Repeat("x", output.MaxLine+1)}, {0, out, strings.Repeat("y", output.MaxLine+1)}, {1, out, "x\nx\n"}, {1, out, "x\n"}, {0, out, "y\ny\n"}},
+			strings.Repeat("x", output.MaxLine+2) + "\nx\n" + strings.Repeat("y", output.MaxLine+2) + "\ny\nx\n", ""},
+		{"a carriage return and its line feed stay together", output.Config{Ranks: 2},
+			[]piece{{0, out, "a\r"}, {1, out, "b\n"}, {0, out, "\nc\r"}, {1, out, "d\n"}, {0, out, "\n"}},
+			"a\r\nb\nd\nc\r\n", ""},
+		{"a carriage return alone ends a line", output.Config{Ranks: 2},
+			[]piece{{0, out, "1%\r"}, {1, out, "b\n"}, {0, out, "2%\r"}, {0, out, "3%\r"}},
+			"1%\rb\n2%\r3%\r", ""},
+		{"last lines without an end", output.Config{Ranks: 3},
+			[]piece{{0, out, "x"}, {1, out, "y"}, {2, out, "z"}},
+			"x\ny\nz", ""},
+		{"too much to wait with", output.Config{Ranks: 2},
+			[]piece{{0, out, "x"}, {1, out, strings.Repeat("y\n", 8<<20+1)}, {0, out, "x\n"}},
+			"x" + strings.Repeat("y\n", 8<<20+1) + "x\n", ""},
+		{"one rank's streams merged", output.Config{Ranks: 1, Merge: true},
+			[]piece{{0, out, "name"}, {0, errs, "?"}, {0, out, "\n"}}, "name?\n", ""},
 		{"one rank, no tags", output.Config{Ranks: 1},
 			[]piece{{0, out, "name? "}, {0, out, "\r1%\r\n"}, {0, errs, "x"}},
 			"name? \r1%\r\n", "x"},
@@ -160,6 +185,60 @@ func TestMux(t *testing.T) {
 				t.Errorf("after Finish: %v, %q", err, stdout.String())
 			}
 		})
+	}
+}
+
+// TestUntagged: of what ranks write without tags, cut anywhere and into one file, no byte is changed or lost, and each line stays
+// whole.
+func TestUntagged(t *testing.T) {
+	for seed := range uint64(8) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		file, err := os.Create(filepath.Join(t.TempDir(), "both"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const ranks = 4
+		m, err := output.New(output.Config{Ranks: ranks, Stdout: file, Stderr: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text [ranks][]byte // what is left to write
+		var lines []string
+		for rank := range text {
+			for range 40 {
+				line := strings.Repeat(string(rune('a'+rank)), rng.IntN(60))
+				if rng.IntN(20) == 0 {
+					line = strings.Repeat(line, 40_000)
+				}
+				line += []string{"\n", "\r\n", "\x00\n"}[rng.IntN(3)]
+				text[rank], lines = append(text[rank], line...), append(lines, line)
+			}
+		}
+		for left := ranks; left > 0; {
+			rank := rng.IntN(ranks)
+			if len(text[rank]) == 0 {
+				continue
+			}
+			n := min(1+rng.IntN(1+rng.IntN(200_000)), len(text[rank]))
+			m.Write(rank, output.Stdout+output.Stream(rank%2), text[rank][:n])
+			if text[rank] = text[rank][n:]; len(text[rank]) == 0 {
+				left--
+				if rng.IntN(2) == 0 {
+					m.Close(rank)
+				}
+			}
+		}
+		finish(t, m)
+		written, err := os.ReadFile(file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		file.Close()
+		got := slices.Sorted(strings.Lines(string(written)))
+		slices.Sort(lines)
+		if !slices.Equal(got, lines) {
+			t.Fatalf("seed %d: %d bytes in %d lines where %d lines were written", seed, len(written), len(got), len(lines))
+		}
 	}
 }
 
