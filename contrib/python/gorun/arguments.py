@@ -1,6 +1,6 @@
 """horovodrun's command line as an object, for scripts that ask horovod.runner.launch for it.
 
-gorun itself reads these flags, and more, on its own: nothing here takes part in a launch.
+gorun itself reads these flags, and more, on its own; flags() turns such an object back into them.
 """
 
 from __future__ import annotations
@@ -61,9 +61,37 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     What a --config-file says is not in it.
     """
     argv = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(prog="horovodrun", description="see gorun --help")
     check = {"-cb", "--check-build"}.intersection(argv)
-    parser.add_argument("-np", "--num-proc", dest="num_proc", type=int, required=not check)
+    args = _parser(needs_number=not check).parse_args(list(argv))
+    args.run_func = args.executable = None  # what horovod.run() sets in its place
+    return args
+
+
+def nothing_said() -> dict[str, Any]:
+    """Return the attributes that parse_args() gives its result, all of them None."""
+    return dict.fromkeys(vars(parse_args(["--check-build"])))
+
+
+def flags(args: Any) -> list[str]:
+    """Return the flags for gorun that such an object stands for, whoever has made it."""
+    found: list[str] = []
+    for action in _parser(needs_number=False)._actions:
+        value = getattr(args, action.dest, None)
+        if value is None or not action.option_strings:
+            continue
+        flag = action.option_strings[0]
+        if action.nargs == 0:
+            found += [flag] if bool(value) == action.const else []
+        elif isinstance(action, _Interfaces):
+            found += [flag, value if isinstance(value, str) else ",".join(value)]
+        else:
+            found += [flag, *map(str, value if action.nargs else [value])]
+    return found
+
+
+def _parser(needs_number: bool) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="horovodrun", description="see gorun --help")
+    parser.add_argument("-np", "--num-proc", dest="num_proc", type=int, required=needs_number)
     parser.add_argument("-cb", "--check-build", action="store_true", default=None)
     for kind, flags in _VALUES.items():
         for names in flags:
@@ -80,6 +108,4 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--blacklist-cooldown-range", dest="cooldown_range", type=int, nargs=2)
     parser.add_argument("--network-interfaces", "--network-interface", dest="nics", action=_Interfaces)
     parser.add_argument("command", nargs=argparse.REMAINDER)
-    args = parser.parse_args(list(argv))
-    args.run_func = args.executable = None  # what horovod.run() sets in its place
-    return args
+    return parser

@@ -271,3 +271,9 @@ class HorovodBasics:
     ccl_built = staticmethod(ccl_built)
     cuda_built = staticmethod(cuda_built)
     rocm_built = staticmethod(rocm_built)
+
+    @staticmethod
+    def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:
+        """Return the ranks of each process set by its number; programs ask for it here."""
+        sets = {number: list(ranks) for number, ranks in world().process_sets.items()}
+        return {0: list(range(size())), **sets}

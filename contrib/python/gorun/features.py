@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
@@ -24,6 +25,8 @@ __all__ = [
 EXTENSIONS = ["torch"]
 
 T = TypeVar("T")
+
+_cache = functools.cache  # programs import it from horovod.common.util
 
 
 def check_extension(ext_name: str, ext_env_var: str = "", pkg_path: str = "", *args: Any) -> None:

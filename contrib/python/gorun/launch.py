@@ -23,10 +23,17 @@ from multiprocessing import spawn
 from typing import Any, Callable
 
 import gorun
+from gorun import arguments
 
 # The kernel takes at most 128 KiB per variable of an environment, and 2 MiB for all of it.
 PIECE = 96 << 10
 LARGEST_CALL = 1 << 20
+
+# The sentence is Horovod's: programs look for it.
+FAILED = (
+    "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be "
+    "terminated: run {}: gorun ended with exit status {}"
+)
 
 
 def run(
@@ -74,40 +81,46 @@ def run(
         raise ValueError("run: hosts and hostfile both name the hosts: give one of them")
     if use_gloo and use_mpi:
         raise ValueError("run: use_gloo and use_mpi exclude each other")
-    flags = {
-        "-np": ranks,
-        "--min-np": least,
-        "--max-np": most,
-        "--slots-per-host": slots,
-        "--reset-limit": reset_limit,
-        "-H": hosts,
-        "--hostfile": hostfile,
-        "--host-discovery-script": host_discovery_script,
-        "--start-timeout": start_timeout,
-        "-p": ssh_port,
-        "-i": ssh_identity_file,
-        "--output-filename": output_filename,
-        "--network-interfaces": interfaces,
-    }
-    command = [binary()]
-    for flag, value in flags.items():
-        if value is not None:
-            command += [flag, str(value)]
-    if cooldown_range is not None:
-        command += ["--blacklist-cooldown-range", *map(str, cooldown_range)]
-    if verbose:
-        command.append("-v")
-    command += [executable or sys.executable, "-m", "gorun.call"]
+    given = _HorovodArgs()
+    given.num_proc, given.min_num_proc, given.max_num_proc, given.slots = ranks, least, most, slots
+    given.reset_limit, given.cooldown_range = reset_limit, cooldown_range
+    given.hosts, given.hostfile, given.host_discovery_script = hosts, hostfile, host_discovery_script
+    given.ssh_port, given.ssh_identity_file = ssh_port, ssh_identity_file
+    given.start_timeout, given.nics = start_timeout, interfaces
+    given.output_filename, given.verbose, given.executable = output_filename, verbose, executable
+    return _results(given, func, args, kwargs)
 
-    mark = secrets.token_hex(16)
+
+class _HorovodArgs:
+    """What parse_args() returns where nothing was said, for scripts that fill it in and call _run()."""
+
+    def __init__(self) -> None:
+        vars(self).update(arguments.nothing_said(), num_proc=1)
+
+
+def _run(args: Any) -> list[Any] | None:
+    """Run the job of a _HorovodArgs, or of parse_args(); return what its run_func returned, by rank."""
+    if args.run_func is not None:
+        return _results(args, args.run_func)
+    status = subprocess.call([binary(), *arguments.flags(args), *args.command])
+    if status:
+        raise RuntimeError(FAILED.format(args.command[0], status))
+    return None
+
+
+def _results(
+    given: Any, func: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+) -> list[Any]:
+    command = [binary(), *arguments.flags(given), given.executable or sys.executable, "-m", "gorun.call"]
+    name, mark = getattr(func, "__name__", func), secrets.token_hex(16)
     results, status = _start(command, _call(func, args, kwargs or {}, mark), mark)
     if status:
-        raise RuntimeError(f"run {getattr(func, '__name__', func)}: gorun ended with exit status {status}")
-    wanted = least or ranks
-    missing = [rank for rank in range(wanted) if rank not in results]
+        raise RuntimeError(FAILED.format(name, status))
+    wanted = range(given.min_num_proc or given.num_proc)
+    missing = [rank for rank in wanted if rank not in results]
     if missing:
-        raise RuntimeError(f"run {getattr(func, '__name__', func)}: no result came from ranks {missing}")
-    return [results[rank] for rank in range(wanted)]
+        raise RuntimeError(f"run {name}: no result came from ranks {missing}")
+    return [results[rank] for rank in wanted]
 
 
 def _renamed(old: str, given: Any, new: str, value: Any) -> Any:

@@ -11,7 +11,8 @@ import types
 
 MODULES = """torch torch.mpi_ops torch.compression torch.functions torch.optimizer torch.sync_batch_norm
 torch.elastic torch.elastic.state torch.elastic.sampler common.util common.exceptions common.process_sets
-common.elastic common.basics runner runner.launch runner.common.util.hosts runner.elastic.discovery""".split()
+common.elastic common.basics runner runner.launch runner.common.util.hosts runner.common.util.env
+runner.common.util.secret runner.elastic.discovery runner.util.threads""".split()
 
 
 def own(value: object) -> bool:

@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+import tempfile
 import unittest
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -11,7 +12,7 @@ from unittest import mock
 from tests_path import need
 
 import gorun
-from gorun import launch
+from gorun import arguments, launch
 
 BINARY = Path(__file__).resolve().parents[3] / "bin" / "gorun"
 
@@ -50,8 +51,24 @@ class LaunchTest(unittest.TestCase):
                          ["", *(f"[{rank}]<stdout>:said by {rank}" for rank in range(3))])  # fmt: skip
 
     def test_a_job_that_fails(self):
-        with self.assertRaisesRegex(RuntimeError, "status 7"):
+        """Programs look for the sentence of Horovod's."""
+        said = "Horovod detected that one or more processes exited with non-zero status.*status 7"
+        with self.assertRaisesRegex(RuntimeError, said):
             gorun.run(fail, num_proc=2)
+        with self.assertRaisesRegex(RuntimeError, said):
+            launch._run(arguments.parse_args(["-np", "2", sys.executable, "-c", "raise SystemExit(7)"]))
+
+    def test_arguments_as_an_object(self):
+        """A script may fill in what horovod.runner has for it, instead of calling run()."""
+        args = launch._HorovodArgs()
+        self.assertEqual((args.num_proc, args.hosts, args.verbose, args.run_func), (1, None, None, None))
+        args.num_proc, args.run_func = 2, os.getpgrp
+        self.assertEqual(len(set(launch._run(args))), 2, "two ranks ran it")
+        with tempfile.TemporaryDirectory() as folder:
+            touch = "import os, sys; open(sys.argv[1] + '/' + os.environ['HOROVOD_RANK'], 'w').close()"
+            args = arguments.parse_args(["-np", "2", sys.executable, "-c", touch, folder])
+            self.assertIsNone(launch._run(args))
+            self.assertEqual(sorted(os.listdir(folder)), ["0", "1"])
 
     def test_what_cannot_travel(self):
         with mock.patch.dict(sys.modules, {"cloudpickle": None}):

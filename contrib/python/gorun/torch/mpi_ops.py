@@ -14,6 +14,7 @@ import torch
 
 from gorun import collectives
 from gorun.basics import (
+    HorovodBasics,
     ccl_built,
     cross_rank,
     cross_size,
@@ -86,6 +87,7 @@ __all__ = [
 
 _torch = Torch()
 
+_basics = HorovodBasics()  # programs look up the functions above in it
 handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(collectives)
 
 # Indices come from other ranks. Older torch always checks them against the shape, newer torch if asked to.

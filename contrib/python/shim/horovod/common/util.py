@@ -1,1 +1,2 @@
 from gorun.features import *
+from gorun.features import _cache

@@ -1,1 +1,1 @@
-from gorun.launch import run
+from gorun.launch import _HorovodArgs, run

@@ -1,1 +1,2 @@
 from gorun.torch.mpi_ops import *
+from gorun.torch.mpi_ops import _basics

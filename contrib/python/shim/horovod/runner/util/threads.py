@@ -1,0 +1,1 @@
+from gorun.helpers import *
