@@ -2,6 +2,8 @@ package launcher
 
 import (
 	"fmt"
+	"sync"
+	"syscall"
 	"time"
 
 	"gorun/rendezvous/wire"
@@ -16,14 +18,19 @@ import (
 // hosts ask each other whether one hears the launcher still.
 const lastOrders = 5 * time.Second
 
-// AloneError ends a job whose launcher was cut off from all of its hosts.
+// AloneError ends a job whose launcher was cut off from all of its hosts, or stood still, for longer than they wait for it.
 type AloneError struct {
-	Hosts int
-	Since time.Time
-	Limit time.Duration // after which hosts end a job without its launcher
+	Hosts   int
+	Since   time.Time
+	Stopped time.Duration // how long the launcher stood still, 0 if it did not
+	Limit   time.Duration // after which hosts end a job without its launcher
 }
 
 func (e *AloneError) Error() string {
+	if e.Stopped > 0 {
+		return fmt.Sprintf("gorun, or this machine, was stopped for %.0f s, and without it its %s end the job after %v",
+			e.Stopped.Seconds(), topology.Count(e.Hosts, "host"), e.Limit)
+	}
 	return fmt.Sprintf("this machine has heard none of its %s since %s, and without it they end the job after %v",
 		topology.Count(e.Hosts, "host"), e.Since.Format(time.TimeOnly), e.Limit)
 }
@@ -85,15 +92,91 @@ func (j *job) outlived(now time.Time) bool {
 	return !j.alone.since.IsZero() && now.Sub(j.alone.since) >= wire.LauncherLease(j.lease())
 }
 
+// spoken is when the launcher last said something to a host, and its last long pause before that.
+type spoken struct {
+	mu    sync.Mutex
+	last  time.Time
+	pause pause
+}
+
+// pause is a time in which the launcher said nothing.
+type pause struct{ from, to time.Time }
+
+// lasted is by the calendar if that says more: the other clock stops while a machine is suspended.
+func (p pause) lasted() time.Duration {
+	return max(p.to.Sub(p.from), p.to.Round(0).Sub(p.from.Round(0)))
+}
+
+func (s *spoken) note(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := (pause{s.last, now}); !s.last.IsZero() && p.lasted() > 2*wire.SpeakEvery {
+		s.pause = p
+	}
+	s.last = now
+}
+
+// silent returns the pause that lasts, or ended last.
+func (s *spoken) silent(now time.Time) pause {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := (pause{s.last, now}); !s.last.IsZero() && p.lasted() > 2*wire.SpeakEvery {
+		return p
+	}
+	return s.pause
+}
+
+// asleep is whether the user has stopped the launcher with Ctrl-Z, for which hosts wait as long as it takes.
+type asleep struct {
+	now   bool
+	until time.Time // when it was last woken
+}
+
+func (a *asleep) signalled(number int, now time.Time) {
+	switch {
+	case syscall.Signal(number) == syscall.SIGTSTP:
+		a.now = true
+	case syscall.Signal(number) == syscall.SIGCONT && a.now: // it ends kill -STOP as well
+		a.now, a.until = false, now
+	}
+}
+
+// consequences is how long after a launcher stood still one hears of what its hosts did meanwhile.
+const consequences = 30 * time.Second
+
+// stopped is how long the launcher stood still, if that is so long that a host ended the job for it.
+func (j *job) stopped(now time.Time, h *host) time.Duration {
+	d := h.daemon.Load()
+	p := h.spoken.silent(now)
+	if d == nil || d.Away == nil || j.spec.Keeper != nil || j.asleep.now || p.from.Before(j.asleep.until) || now.Sub(p.to) > consequences ||
+		p.lasted() < wire.LauncherLease(j.lease()) {
+		return 0
+	}
+	return p.lasted()
+}
+
+// abandoned reports whether an event is a consequence of hosts having ended the job, because they did not hear its launcher.
+func (j *job) abandoned(now time.Time, h *host, ev event) bool {
+	switch m := ev.msg.(type) {
+	case *wire.Exited:
+		return m.Deaf && j.stopped(now, h) > 0
+	case *wire.Failed, *wire.Rejoining:
+		return j.stopped(now, h) > 0
+	}
+	return ev.err != nil && (j.outlived(now) || j.stopped(now, h) > 0)
+}
+
 // endAlone ends the job, and with it the search for its hosts.
 func (j *job) endAlone() {
-	hosts := 0
+	e := &AloneError{Since: j.alone.since, Limit: wire.LauncherLease(j.lease())}
+	now := time.Now()
 	for _, h := range j.hosts {
 		if j.up[h.id] && !j.ended[h.id] {
-			hosts++
+			e.Hosts++
+			e.Stopped = max(e.Stopped, j.stopped(now, h))
 		}
 	}
-	j.stop(&AloneError{Hosts: hosts, Since: j.alone.since, Limit: wire.LauncherLease(j.lease())})
+	j.stop(e)
 	for _, h := range j.hosts {
 		if j.up[h.id] && !j.ended[h.id] {
 			j.giveUpOn(h, "not heard")

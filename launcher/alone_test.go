@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -163,4 +164,70 @@ func TestLauncherSpeaks(t *testing.T) {
 		h.queue.close()
 		<-ended
 	})
+}
+
+// quiet is an Output of ranks that write nothing.
+type quiet struct{}
+
+func (quiet) Write(int, wire.Stream, []byte) {}
+func (quiet) Close(int)                      {}
+func (quiet) Tail(int) []string              { return nil }
+func (quiet) Abandon()                       {}
+
+// TestStopped: a launcher that stood still for longer than its hosts wait says so, whatever it hears first of what they did meanwhile. What they
+// did before is told as always, and so is what follows Ctrl-Z.
+func TestStopped(t *testing.T) {
+	const code = 3
+	crash := &wire.Exited{Process: 0, Code: code}
+	consequence := &wire.Exited{Process: 0, Code: 1, Deaf: true}
+	gone := &HostError{Host: "h0", Err: errors.New("gone")}
+	for name, tc := range map[string]struct {
+		spoke, stopped, woke time.Duration // ago
+		event                event
+		alone                bool
+	}{
+		"its host is gone":             {spoke: 45 * time.Second, event: event{err: gone}, alone: true},
+		"a rank fails because of it":   {spoke: 45 * time.Second, event: event{msg: consequence}, alone: true},
+		"a peer is lost":               {spoke: 45 * time.Second, event: event{msg: &wire.Failed{Peer: 1}}, alone: true},
+		"a rank had failed before":     {spoke: 45 * time.Second, event: event{msg: crash}},
+		"not for long enough":          {spoke: 25 * time.Second, event: event{err: gone}},
+		"by Ctrl-Z":                    {spoke: time.Hour, stopped: time.Hour, event: event{err: gone}},
+		"by Ctrl-Z, and woken":         {spoke: time.Hour, stopped: time.Hour, woke: time.Second, event: event{err: gone}},
+		"by Ctrl-Z once, and now kill": {spoke: 45 * time.Second, stopped: time.Hour, woke: 50 * time.Minute, event: event{err: gone}, alone: true},
+	} {
+		now := time.Now()
+		j, _ := solitary(now, nil)
+		j.hostOfRank, j.started, j.exited, j.spec.Output = []int{0, 1, 2}, map[int]bool{}, map[int]bool{}, quiet{}
+		j.hosts[0].spoken.note(now.Add(-tc.spoke))
+		if tc.stopped > 0 {
+			j.asleep.signalled(int(syscall.SIGTSTP), now.Add(-tc.stopped))
+		}
+		if tc.woke > 0 {
+			j.asleep.signalled(int(syscall.SIGCONT), now.Add(-tc.woke))
+		}
+		j.asleep.signalled(int(syscall.SIGCONT), now) // the end of any stop
+		if tc.stopped > 0 && tc.woke == 0 {
+			j.asleep.signalled(int(syscall.SIGTSTP), now)
+		}
+		j.handle(tc.event)
+		e, alone := errors.AsType[*AloneError](j.verdict)
+		if alone != tc.alone || alone && e.Stopped.Round(time.Second) != tc.spoke {
+			t.Errorf("%s: it ends because %v", name, j.verdict)
+		}
+	}
+}
+
+// TestPause: a pause is by the calendar if the other clock stood still too, as that of a machine does that is suspended.
+func TestPause(t *testing.T) {
+	began := time.Now()
+	var s spoken
+	s.note(began)
+	s.note(began.Add(wire.SpeakEvery))
+	if p := s.silent(began.Add(2 * wire.SpeakEvery)); p.lasted() != 0 {
+		t.Errorf("a launcher that speaks as often as it should was silent for %v", p.lasted())
+	}
+	s.note(began.Add(time.Hour).Round(0))
+	if p := s.silent(began.Add(time.Hour).Round(0)); p.lasted().Round(time.Second) != time.Hour-wire.SpeakEvery {
+		t.Errorf("it was silent for %v", p.lasted())
+	}
 }

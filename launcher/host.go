@@ -55,6 +55,7 @@ type host struct {
 	parted map[int]bool // peers that have ended their connections with it
 
 	heard   heard
+	spoken  spoken
 	moves   time.Time // until when one believes that it moves, as was announced; zero if it does not
 	back    time.Time // when it was last heard again after it stood still for that, or has said that it is over
 	absent  time.Time // when it was last silent while a start waited for it; see job.absent
@@ -293,6 +294,7 @@ func (h *host) write(d *Daemon) {
 				return
 			}
 		}
+		h.spoken.note(time.Now())
 		if !more {
 			return
 		}

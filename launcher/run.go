@@ -118,6 +118,7 @@ type job struct {
 	stalls     stalls
 	silences   silences
 	alone      alone
+	asleep     asleep
 	members    []int // host ids of the last roster
 	// accusations are what hosts say of each other's silence.
 	accusations elastic.Accusations
@@ -255,6 +256,7 @@ func (j *job) loop(ctx context.Context) error {
 		case <-j.spec.AskUsage:
 			j.broadcast(&wire.AskUsage{})
 		case n := <-signals:
+			j.asleep.signalled(n, time.Now())
 			j.broadcast(&wire.Signal{Number: n})
 		case <-j.startup.C:
 			if j.starting() {
@@ -284,7 +286,7 @@ func (j *job) loop(ctx context.Context) error {
 
 func (j *job) handle(ev event) {
 	h := j.hosts[ev.host]
-	if ev.err != nil && !j.stopping && j.outlived(time.Now()) {
+	if !j.stopping && j.abandoned(time.Now(), h, ev) {
 		j.endAlone() // of which this is the consequence
 	}
 	h.unheard = ev.err != nil && j.stopping && j.vanished(h)

@@ -197,7 +197,7 @@ func (d *daemon) exited(ctx context.Context, e proc.Exit) {
 func (d *daemon) ended(e proc.Exit, unfinished bool) {
 	process := e.Process
 	delete(d.running, process)
-	msg := &wire.Exited{Process: process, Code: e.Code, Signal: int(e.Signal), Asked: d.stopping || d.dropped[process]}
+	msg := &wire.Exited{Process: process, Code: e.Code, Signal: int(e.Signal), Asked: d.stopping || d.dropped[process], Deaf: d.cfg.Tie.deaf()}
 	if code := d.aborted[process]; code != 0 {
 		msg.Code, msg.Signal = code, 0
 	}

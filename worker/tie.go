@@ -51,6 +51,16 @@ func (t *Tie) Hears(here bool) {
 	}
 }
 
+// deaf reports whether this host does not hear the launcher.
+func (t *Tie) deaf() bool {
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.here
+}
+
 // Patience is how long the launcher may say nothing although its connection stands, 0 for as long as it likes: if its user has stopped
 // it by Ctrl-Z, that may be for hours.
 func (t *Tie) Patience() time.Duration {

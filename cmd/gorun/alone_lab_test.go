@@ -100,3 +100,39 @@ func TestLauncherCut(t *testing.T) {
 	}
 	c.expectNothingLeft(5 * time.Second)
 }
+
+// TestLauncherStopped: launchers are stopped by a signal that they cannot see, for longer than their hosts wait for one. All of them say that
+// when they go on, whichever consequence of it reaches them first.
+func TestLauncherStopped(t *testing.T) {
+	c := newCluster(t, 2)
+	flags := map[string][]string{
+		"sleeping":   {"sh", "-c", "echo busy; sleep 1000"},
+		"fixed":      {python, "-c", busy},
+		"the same":   {python, "-c", busy},
+		"elastic":    {"--min-np", "1", python, "-c", busy},
+		"system ssh": {"--ssh-command", "ssh", python, "-c", busy},
+	}
+	jobs := map[string]*training{}
+	for name, more := range flags {
+		jobs[name] = c.follow(append([]string{"--lease", "5", "-H", "host1:1,host2:1"}, more...)...)
+	}
+	for _, j := range jobs {
+		c.await("ranks", func() bool { up, _ := j.out.find(`:busy$`); return len(up) == 2 })
+	}
+	for _, j := range jobs {
+		j.must(j.cmd.Process.Signal(syscall.SIGSTOP))
+	}
+	time.Sleep(45 * time.Second) // this is what is tested
+	for name, j := range jobs {
+		t.Run(name, func(t *testing.T) {
+			j.t = t
+			j.must(j.cmd.Process.Signal(syscall.SIGCONT))
+			j.idle = func() {}
+			j.fails(255, `gorun, or this machine, was stopped for \d+ s, and without it its 2 hosts end the job after 30s`, `with a longer --lease hosts wait longer; Ctrl-Z `)
+			if errors, _ := j.out.find(`(gorun: error|lost|epoch 2|has been silent)`); len(errors) != 1 {
+				t.Errorf("there is more to be read than one error\n%s", j.out)
+			}
+		})
+	}
+	c.expectNothingLeft(5 * time.Second)
+}

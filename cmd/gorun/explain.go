@@ -99,6 +99,10 @@ func explain(w io.Writer, err error) int {
 		return launcher.ExitFailure
 	case errors.As(err, &alone):
 		report.Errorf("%v", alone)
+		if alone.Stopped > 0 {
+			hint("with a longer --lease hosts wait longer; Ctrl-Z stops a job with its ranks for as long as you like")
+			return launcher.ExitTransport
+		}
 		hint("look at the network of this machine; with a longer --lease hosts wait longer for it")
 		return launcher.ExitTransport
 	case errors.As(err, &lesser):

@@ -202,6 +202,8 @@ type Exited struct {
 	Asked   bool   `msgpack:"asked"`  // the daemon was told to stop it
 	// Unfinished is true of an MPI program that exited with 0 without MPI_Finalize; Code says that this is no success.
 	Unfinished bool `msgpack:"unfinished"`
+	// Deaf is true if the daemon did not hear its launcher at that time.
+	Deaf bool `msgpack:"deaf"`
 }
 
 // Failed says that the daemon cannot go on, or has not been able to for a while, at which step and what to do about it.
