@@ -115,6 +115,7 @@ type job struct {
 	hostOfRank []int // host ids by process
 	world      forming
 	fence      fence
+	names      names
 	stalls     stalls
 	silences   silences
 	alone      alone
@@ -372,6 +373,10 @@ func (j *job) message(h *host, msg wire.Message) {
 		j.hungUp(h, msg)
 	case *wire.Fence:
 		j.fence.arrive(j, h, msg)
+	case *wire.Name:
+		if j.owns(h, msg.Rank) {
+			h.queue.put(j.names.answer(msg))
+		}
 	case *wire.Stuck:
 		if j.owns(h, msg.Ended) && len(msg.Waiting) > 0 {
 			j.stuck(h, msg)

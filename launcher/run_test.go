@@ -370,6 +370,72 @@ func TestStuckFence(t *testing.T) {
 	}
 }
 
+// TestNames: what a rank publishes is found by ranks of all hosts, until one of them unpublishes it.
+func TestNames(t *testing.T) {
+	talk := func(c *conversation, rank int, asks, service, port string) string {
+		c.say(&wire.Name{Rank: rank, Asks: asks, Service: service, Port: port})
+		answer, ok := c.hear().(*wire.Name)
+		if !ok || answer.Rank != rank || answer.Asks != asks || answer.Service != service {
+			return fmt.Sprintf("%+v", answer)
+		}
+		return fmt.Sprint(answer.OK, " ", answer.Port)
+	}
+	published, found := make(chan bool), make(chan bool)
+	says := map[string]func(c *conversation){
+		"a": func(c *conversation) {
+			for _, x := range []struct{ asks, service, port, want string }{
+				{wire.NameLookup, "s", "", "false "},
+				{wire.NameUnpublish, "s", "", "false "},
+				{wire.NamePublish, "s", "p", "true "},
+				{wire.NamePublish, "s", "q", "false p"},
+				{"forget", "s", "", "false p"},
+			} {
+				if got := talk(c, 0, x.asks, x.service, x.port); got != x.want {
+					t.Errorf("%s %s: %s, want %s", x.asks, x.service, got, x.want)
+				}
+			}
+			close(published)
+			<-found
+			if got := talk(c, 1, wire.NameLookup, "s", ""); got != "false " {
+				t.Errorf("after unpublish: %s", got)
+			}
+			for n := range 1 << 14 {
+				if got := talk(c, 1, wire.NamePublish, fmt.Sprint(n), "p"); got != "true " {
+					t.Errorf("name %d: %s", n, got)
+					break
+				}
+			}
+			if got := talk(c, 1, wire.NamePublish, "one more", "p"); got != "false " {
+				t.Errorf("names without end: %s", got)
+			}
+		},
+		"b": func(c *conversation) {
+			<-published
+			c.say(&wire.Name{Rank: 0, Asks: wire.NameUnpublish, Service: "s"}) // is of another host: not listened to
+			if got := talk(c, 3, wire.NameLookup, "s", ""); got != "true p" {
+				t.Errorf("on another host: %s", got)
+			}
+			if got := talk(c, 2, wire.NameUnpublish, "s", "p"); got != "true p" {
+				t.Errorf("unpublish: %s", got)
+			}
+			close(found)
+		},
+	}
+	s := &script{t: t, daemons: both(func(c *conversation) {
+		if !c.begin() {
+			return
+		}
+		says[c.job.Name](c)
+		for _, r := range c.at.Ranks {
+			c.say(&wire.Exited{Process: r.Process})
+		}
+		c.end()
+	})}
+	if _, _, err := start(t, t.Context(), s, nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestStrangeWords: what a daemon says that cannot be, or stops to say, ends the job in these words.
 func TestStrangeWords(t *testing.T) {
 	exited := func(process int) wire.Message { return &wire.Exited{Process: process} }

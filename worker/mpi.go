@@ -25,6 +25,9 @@ func (d *daemon) openPMI(ctx context.Context) {
 			d.log.Info("MPI_Abort", "rank", rank, "code", code, "message", message)
 			d.post(ctx, func() { d.abort(rank, code) })
 		},
+		Name: func(rank int, asks, service, port string) {
+			d.out.Write(&wire.Name{Rank: rank, Asks: asks, Service: service, Port: port})
+		},
 		Stuck: func(ended int, waiting []int) {
 			d.out.Write(&wire.Stuck{Ended: ended, Waiting: waiting})
 		},

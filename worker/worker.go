@@ -611,6 +611,10 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		if d.pmi != nil {
 			d.pmi.Release(m.Number, m.Pairs)
 		}
+	case *wire.Name:
+		if d.pmi != nil {
+			d.pmi.Named(m.Rank, m.OK, m.Port)
+		}
 	case *wire.Topology:
 		d.learn(ctx, m.Text)
 	case *wire.Migrating: // by vCenter, say

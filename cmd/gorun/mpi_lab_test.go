@@ -25,12 +25,14 @@ func TestMPICH(t *testing.T) {
 		t.Fatalf("compile: %v\n%s", err, out)
 	}
 	// On lab hosts, which are one machine, UCX would take shared memory for a way between them.
-	run := func(hosts, how string) result {
-		way := "UCX_TLS=tcp,self"
+	way := func(hosts string) string {
 		if !strings.Contains(hosts, ",") {
-			way = "ONE_HOST=yes"
+			return "ONE_HOST=yes"
 		}
-		return c.gorun("-np", "4", "-H", hosts, "env", way, "timeout", "60", program, how)
+		return "UCX_TLS=tcp,self"
+	}
+	run := func(hosts, how string) result {
+		return c.gorun("-np", "4", "-H", hosts, "env", way(hosts), "timeout", "60", program, how)
 	}
 	for _, hosts := range []string{"host1:4", "host1:2,host2:2", "host1:1,host2:3"} {
 		t.Run(hosts, func(t *testing.T) {
@@ -63,6 +65,23 @@ func TestMPICH(t *testing.T) {
 		r := c.gorun("-np", "2", "-H", "host1:1,host2:1", "--pmi-port", "--rank-wrapper", `sh -c 'exec 3>&-; exec "$@"' sh`, "env", "UCX_TLS=tcp,self", "timeout", "60", program, "ok")
 		if r.code != 0 || !strings.Contains(r.stdout, "rank 0 of 2 on host1: ") || !strings.Contains(r.stdout, "rank 1 of 2 on host2: ") {
 			t.Errorf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+		}
+	})
+	t.Run("names", func(t *testing.T) {
+		names := filepath.Join(c.root, "build", "mpi_names")
+		if out, err := exec.Command(compiler, "-o", names, filepath.Join(c.root, "testdata/mpi/names.c")).CombinedOutput(); err != nil {
+			t.Fatalf("compile: %v\n%s", err, out)
+		}
+		want, err := exec.Command("timeout", "60", "mpiexec.hydra", "-n", "4", names).Output()
+		if err != nil {
+			t.Fatalf("mpiexec.hydra: %v", err)
+		}
+		sorted := func(text string) string { return strings.Join(slices.Sorted(strings.Lines(text)), "") }
+		for _, hosts := range []string{"host1:4", "host1:2,host2:2"} {
+			r := c.gorun("-np", "4", "--no-tag-output", "-H", hosts, "env", way(hosts), "timeout", "60", names)
+			if r.code != 0 || sorted(r.stdout) != sorted(string(want)) {
+				t.Errorf("on %s: exit code %d\n%s\nwant what Hydra's ranks are told:\n%s\n%s", hosts, r.code, sorted(r.stdout), sorted(string(want)), r.stderr)
+			}
 		}
 	})
 	t.Run("two programs", func(t *testing.T) {

@@ -277,6 +277,23 @@ type Fence struct {
 	Pairs  map[string]string `msgpack:"pairs"`
 }
 
+// Name is what a rank asks about the names that programs publish by PMI; the launcher, which keeps them for the whole job,
+// sends it back with the answer. A rank asks one thing at a time.
+type Name struct {
+	Rank    int    `msgpack:"rank"`
+	Asks    string `msgpack:"asks"` // one of NamePublish, NameUnpublish, NameLookup
+	Service string `msgpack:"service"`
+	Port    string `msgpack:"port"` // to publish, or found
+	OK      bool   `msgpack:"ok"`
+}
+
+// What a rank may ask about a name, in PMI's words.
+const (
+	NamePublish   = "publish"
+	NameUnpublish = "unpublish"
+	NameLookup    = "lookup"
+)
+
 // Stuck says that ranks of a host wait at a fence for another one of it that has ended.
 type Stuck struct {
 	Ended   int   `msgpack:"ended"`
@@ -453,3 +470,4 @@ func (*Unanswered) kind() byte   { return 56 }
 func (*Awaits) kind() byte       { return 57 }
 func (*Without) kind() byte      { return 58 }
 func (*Stuck) kind() byte        { return 59 }
+func (*Name) kind() byte         { return 60 }

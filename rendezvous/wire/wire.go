@@ -123,6 +123,8 @@ func newMessage(kind byte) Message {
 		return new(Without)
 	case 59:
 		return new(Stuck)
+	case 60:
+		return new(Name)
 	}
 	return newClusterMessage(kind)
 }

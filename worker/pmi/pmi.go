@@ -1,6 +1,7 @@
 // Package pmi serves PMI-1, by which programs of the MPICH family (MPICH, Intel MPI, MVAPICH) learn their
 // rank and find each other, so that they run under gorun unmodified. A Server speaks to the ranks of one
-// host; what ranks of other hosts published comes by a fence, which the owner carries.
+// host; what ranks of other hosts published comes by a fence, which the owner carries, as it does what ranks ask about the
+// names of services (MPI_Publish_name).
 //
 // A goroutine per rank reads its requests; it ends with the connection, and Close waits for all of them.
 // The package opens no listener except the one that Listen is asked for, and starts no process.
@@ -15,6 +16,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -45,6 +47,9 @@ type Config struct {
 	// Fence takes what this host's ranks published since the last one, when all of them wait for it. Fences
 	// are counted from 1; the owner answers with Release when all hosts have arrived.
 	Fence func(number uint64, pairs map[string]string)
+	// Name hears that a rank asks to publish, unpublish or lookup a service; the owner, who keeps the names of all hosts,
+	// answers with Named.
+	Name func(rank int, asks, service, port string)
 	// Abort hears that a rank wants the job to end; the rank goes on to exit by itself.
 	Abort func(rank, code int, message string)
 	// Stuck hears, once, that ranks wait for the fence and one that is to come to it has ended.
@@ -66,7 +71,7 @@ type Server struct {
 	number  uint64                // of the last fence that all ranks of this host reached
 	visible map[string]string     // published before the last fence
 	fresh   map[string]string     // published since
-	names   map[string]string     // services of MPI_Publish_name, of this host's ranks
+	asking  map[int]question      // about names, by rank
 	inside  map[int]chan struct{} // closed when the connection is over, of ranks that have said init and not finalize
 	ended   []int                 // ranks whose processes have
 	stuck   bool                  // it was told
@@ -81,13 +86,19 @@ type client struct {
 	over   chan struct{} // closed with the connection
 }
 
+// question is what a rank waits to hear about a name.
+type question struct {
+	client *client
+	asks   string
+}
+
 // New returns a server without connections.
 func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Server{cfg: cfg, mapping: Mapping(cfg.Hosts, maxValue), clients: map[*client]bool{},
-		visible: map[string]string{}, fresh: map[string]string{}, names: map[string]string{}, inside: map[int]chan struct{}{}}
+		visible: map[string]string{}, fresh: map[string]string{}, asking: map[int]question{}, inside: map[int]chan struct{}{}}
 }
 
 // Serve answers a rank until its connection ends, on a goroutine of the server.
@@ -253,20 +264,8 @@ func (c *client) answer(req request) error {
 		return c.reply("cmd=get_result rc=0 msg=success value=%s", value)
 	case "barrier_in":
 		return s.arrive(c)
-	case "publish_name":
-		if !s.publish(req.args["service"], req.args["port"]) {
-			return c.reply("cmd=publish_result rc=1 msg=key_already_present")
-		}
-		return c.reply("cmd=publish_result info=ok rc=0 msg=success")
-	case "unpublish_name":
-		s.unpublish(req.args["service"])
-		return c.reply("cmd=unpublish_result info=ok rc=0 msg=success")
-	case "lookup_name":
-		port, ok := s.lookup(req.args["service"])
-		if !ok {
-			return c.reply("cmd=lookup_result rc=1 msg=service_not_found")
-		}
-		return c.reply("cmd=lookup_result port=%s info=ok rc=0 msg=success", port)
+	case "publish_name", "unpublish_name", "lookup_name":
+		return s.ask(c, strings.TrimSuffix(req.cmd, "_name"), req.args["service"], req.args["port"])
 	case "spawn": // the rest of its lines has no cmd and is passed over
 		return c.reply("cmd=spawn_result rc=-1 msg=not_supported")
 	case "abort":
@@ -348,25 +347,35 @@ func (s *Server) arrive(c *client) error {
 	return nil
 }
 
-func (s *Server) publish(service, port string) bool {
+// ask passes on what a rank asks about a name.
+func (s *Server) ask(c *client, asks, service, port string) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, taken := s.names[service]; taken || len(s.names) >= maxPairs {
-		return false
+	_, twice := s.asking[c.rank]
+	s.asking[c.rank] = question{c, asks}
+	s.mu.Unlock()
+	if twice {
+		return fmt.Errorf("rank %d asks about another name before it has its answer", c.rank)
 	}
-	s.names[service] = port
-	return true
+	s.cfg.Name(c.rank, asks, service, port)
+	return nil
 }
 
-func (s *Server) unpublish(service string) {
+// Named answers what a rank has asked about a name; port is the one that was found.
+func (s *Server) Named(rank int, ok bool, port string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.names, service)
-}
-
-func (s *Server) lookup(service string) (string, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	port, ok := s.names[service]
-	return port, ok
+	q, asked := s.asking[rank]
+	delete(s.asking, rank)
+	s.mu.Unlock()
+	switch {
+	case !asked:
+		s.cfg.Log.Warn("pmi: answered what nobody asked", "rank", rank)
+	case !ok && q.asks == "publish":
+		q.client.reply("cmd=publish_result rc=1 msg=key_already_present")
+	case !ok:
+		q.client.reply("cmd=%s_result rc=1 msg=service_not_found", q.asks)
+	case q.asks == "lookup":
+		q.client.reply("cmd=lookup_result port=%s info=ok rc=0 msg=success", port)
+	default:
+		q.client.reply("cmd=%s_result info=ok rc=0 msg=success", q.asks)
+	}
 }

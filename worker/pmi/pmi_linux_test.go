@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -52,17 +53,19 @@ func (c *rank) hear() string {
 // cluster is servers of several hosts, with what carries their fences.
 type cluster struct {
 	t       *testing.T
+	hosts   [][]int
 	servers []*pmi.Server
 	mu      sync.Mutex
 	arrived int
 	pairs   map[string]string
 	aborts  []string
 	stuck   []string
+	names   map[string]string
 	wg      sync.WaitGroup
 }
 
 func newCluster(t *testing.T, hosts ...[]int) *cluster {
-	c := &cluster{t: t, pairs: map[string]string{}}
+	c := &cluster{t: t, hosts: hosts, pairs: map[string]string{}, names: map[string]string{}}
 	size := 0
 	for _, ranks := range hosts {
 		size += len(ranks)
@@ -78,7 +81,7 @@ func newCluster(t *testing.T, hosts ...[]int) *cluster {
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				c.stuck = append(c.stuck, fmt.Sprintf("%v wait for %d", waiting, ended))
-			}}))
+			}, Name: c.name}))
 	}
 	t.Cleanup(func() {
 		for _, s := range c.servers {
@@ -87,6 +90,30 @@ func newCluster(t *testing.T, hosts ...[]int) *cluster {
 		c.wg.Wait()
 	})
 	return c
+}
+
+// name keeps the names of all hosts. It answers later, as a launcher does, and nothing to who asks about "never".
+func (c *cluster) name(rank int, asks, service, port string) {
+	if service == "never" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found, known := c.names[service]
+	switch asks {
+	case "publish":
+		if !known {
+			c.names[service] = port
+		}
+		known = !known
+	case "unpublish":
+		delete(c.names, service)
+	}
+	for i, s := range c.servers {
+		if slices.Contains(c.hosts[i], rank) {
+			c.wg.Go(func() { s.Named(rank, known, found) })
+		}
+	}
 }
 
 func (c *cluster) fence(number uint64, pairs map[string]string) {
@@ -153,6 +180,7 @@ func TestConversation(t *testing.T) {
 		{"cmd=publish_name service=s port=q", "cmd=publish_result rc=1 msg=key_already_present"},
 		{"cmd=lookup_name service=s", "cmd=lookup_result port=p info=ok rc=0 msg=success"},
 		{"cmd=unpublish_name service=s", "cmd=unpublish_result info=ok rc=0 msg=success"},
+		{"cmd=unpublish_name service=s", "cmd=unpublish_result rc=1 msg=service_not_found"},
 		{"cmd=lookup_name service=s", "cmd=lookup_result rc=1 msg=service_not_found"},
 		{"mcmd=spawn\nnprocs=1\nendcmd", "cmd=spawn_result rc=-1 msg=not_supported"},
 		{"cmd=dance", "cmd=dance_result rc=-1 msg=unknown_command"},
@@ -291,6 +319,7 @@ func TestRefuses(t *testing.T) {
 		"a line without end": strings.Repeat("x", 5000),
 		"a zero byte":        "cmd=init\x00\n",
 		"a second barrier":   "cmd=barrier_in\ncmd=barrier_in\n",
+		"a second question":  "cmd=lookup_name service=never\ncmd=lookup_name service=never\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, []int{0, 1})
