@@ -100,10 +100,16 @@ def allgather_object(
 
 
 def allgather_object_async(
-    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+    obj: Any,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    kind: str = "allgather_object",
 ) -> Callable[[], list[Any]]:
-    """Begin to gather all ranks' objects. What is returned waits for them."""
-    result = _gather("allgather_object", _dumps(obj), name, process_set)
+    """Begin to gather all ranks' objects. What is returned waits for them.
+
+    Its requests are named after its kind and its name.
+    """
+    result = _gather(kind, _dumps(obj), name, process_set)
 
     def wait() -> list[Any]:
         answer = result()

@@ -82,8 +82,8 @@ class Bucket:
         self, world: World, name: str, slots: Sequence[Slot], wire: torch.dtype, reduction: Reduction
     ) -> None:
         self.slots = slots
+        self.operation = "allreduce", name  # kind and name
         self._world = world
-        self._name = name
         self._reduction = reduction
         parameters = [slot.parameter for slot in slots]
         self._copies = cuda.copies(parameters[0].device)
@@ -138,8 +138,9 @@ class Bucket:
             self._copies.wait()
         how = self._reduction
         operation = self._operation = Operation(self._world, how.process_set.group())
+        name = ".".join(self.operation)
         operation.request(
-            constants.ALLREDUCE, self._name, self._dtype, (self._count,), self._block, True, keep=True,
+            constants.ALLREDUCE, name, self._dtype, (self._count,), self._block, True, keep=True,
             op=how.op, prescale=how.prescale, postscale=how.postscale, root=self._signature,
         )  # fmt: skip
         # The method, so that whatever happens to the bucket its memory lasts until the operation ends.
@@ -185,6 +186,7 @@ class Loose:
 
     def __init__(self, name: str, slot: Slot, sparse_dim: int, reduction: Reduction) -> None:
         self.slots = [slot]
+        self.operation = ("allgather", f"sparse.{name}_1of2") if sparse_dim else ("allreduce", name)
         self._name = name
         self._sparse_dim = sparse_dim  # 0 for a dense gradient
         self._reduction = reduction

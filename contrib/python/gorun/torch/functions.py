@@ -13,6 +13,7 @@ from gorun import basics, collectives
 from gorun.objects import allgather_object, broadcast_object
 from gorun.process_sets import ProcessSet, global_process_set
 from gorun.torch.memory import Torch
+from gorun.torch.optimizer import _Distributed
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
@@ -92,7 +93,9 @@ def broadcast_optimizer_state(
         # torch would copy what nobody else has.
         for tensor in tensors:
             tensor.__deepcopy__ = functools.partial(_itself, tensor)
-        optimizer.load_state_dict(state)
+        # A step that is under way goes on, as at the root, which loads nothing.
+        distributed = isinstance(optimizer, _Distributed)
+        (super(_Distributed, optimizer) if distributed else optimizer).load_state_dict(state)
         for tensor in tensors:
             del tensor.__deepcopy__
 

@@ -7,6 +7,7 @@ which gradients are sparse is known at its end, and decides what is in which buc
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -37,6 +38,11 @@ TOO_MANY_PASSES = (
     "backward_passes_per_step to accumulate gradients locally."
 )
 
+SAME_EVERYWHERE = (
+    "every rank must have the same parameters in its optimizer, and add_param_group() or requires_grad_() "
+    "before the same step"
+)
+
 
 class _Step:
     """How far a step is. The next one is made whole and then stored: Ctrl-C leaves one or the other."""
@@ -56,27 +62,29 @@ class Agreement:
     the next call.
     """
 
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        self.name = ""
+    def __init__(self, slots: Sequence[Slot], prefix: str, meeting: tuple[str, str]) -> None:
+        """prefix: of the names of these gradients; meeting: kind and name of the operation."""
+        self.prefix = prefix
         self.slots = slots
+        self._kind, self._name = meeting
         self._model = [(slot.name, tuple(slot.parameter.shape), str(slot.parameter.dtype)) for slot in slots]
         self._gathered: Callable[[], list[Any]] | None = None
 
-    def begin(self, world: World, process_set: ProcessSet, sparse_as_dense: bool) -> None:
+    def begin(self, process_set: ProcessSet, sparse_as_dense: bool) -> None:
         """Begin, unless that is done."""
-        if not self.name:
-            self.name = f"gradients.{world.serial(f'gradients.{process_set.group()}')}"
         if self._gathered is None:
             mine = [0 if sparse_as_dense else _sparse_dim(slot.parameter.grad) for slot in self.slots]
             self._gathered = self._cut_short  # what Ctrl-C leaves: it may be submitted, and must not be again
             try:
-                self._gathered = allgather_object_async((self._model, mine), self.name, process_set)
+                self._gathered = allgather_object_async(
+                    (self._model, mine), self._name, process_set, self._kind
+                )
             except Exception:
                 self._gathered = None
                 raise
 
     def _cut_short(self) -> list[Any]:
-        raise HorovodInternalError(f"agree on {self.name}: interrupted while it was submitted")
+        raise HorovodInternalError(f"agree on {self._name}: interrupted while it was submitted")
 
     def end(self, process_set: ProcessSet) -> list[int]:
         """Wait for all ranks."""
@@ -110,7 +118,8 @@ class Reducer:
         self._slots: dict[int, Slot] = {}
         self._hooks: list[Any] = []
         self._step = _Step()
-        self._world: World | None = None
+        self._world: World | None = None  # the one of the plan
+        self._prefix = ""  # of the names in the plan
         self._agreement: Agreement | None = None  # under way
         self._log: autotune.Log | None = None
         for name, parameter in named:
@@ -156,7 +165,7 @@ class Reducer:
         failure is left to synchronize().
         """
         try:
-            planned = self._world is basics.world()
+            planned = self._planned(basics.world())
             if not planned and self._alone():
                 return
             step = self._step
@@ -191,19 +200,38 @@ class Reducer:
         """
         if not self._alone():
             try:
-                self._extend_plan(basics.world())
-                self._complete()
+                self._reduce(basics.world())
                 if self._log is not None:
                     self._log.end(sum(_nbytes(slot.parameter) for slot in self._slots.values()))
-            except Exception:
+            except Exception as error:
                 self._step = _Step(self._step.missing)
+                if isinstance(error.__cause__, errors.Mismatch):
+                    text = f"{error}; {SAME_EVERYWHERE}"
+                    raise HorovodInternalError(text) from errors.Mismatch(text)
                 raise
             self._step = _Step(self._step.missing, fresh=True)
 
     def forget(self) -> None:
-        """Drop everything about the current step. What is under way ends unnoticed."""
-        self._world = None
-        self._step = _Step()
+        """Drop the gradients of the current step, on this rank alone: the plan stays, which all ranks share.
+
+        If backward() has handed gradients over, the step is reduced first: other ranks wait for it.
+        """
+        reduced = False
+        with contextlib.suppress(Exception):
+            if self._planned(basics.world()) and self.passes in self._step.passes.values():
+                self._complete()
+                reduced = True
+        self._step = _Step(self._step.missing, fresh=reduced)
+
+    def _planned(self, world: World) -> bool:
+        return self._world is world and self._agreement is None
+
+    def _reduce(self, world: World) -> None:
+        if self._planned(world):
+            self._complete()  # before any agreement: other ranks may have nothing to agree on
+        if not self._planned(world) or self._incomplete():
+            self._begin_plan(world)()
+            self._complete()
 
     def _alone(self) -> bool:
         return self.process_set.size() == 1 or not self.process_set.included()
@@ -230,11 +258,11 @@ class Reducer:
         """Begin that agreement, and return what ends it."""
         return self._begin_plan(basics.world())
 
-    def _extend_plan(self, world: World) -> None:
-        """Assign the parameters that are new, or all in a new world, to units."""
-        self._begin_plan(world)()
+    def _incomplete(self) -> bool:
+        return sum(len(unit.slots) for unit in self._step.missing) < len(self._slots)
 
     def _begin_plan(self, world: World) -> Callable[[], None]:
+        """Begin to assign parameters that are new, or all in a new world, to units; return what ends it."""
         if self._world is not world:
             if self._world is None and self._log is None:
                 self._log = autotune.log(_capacity())
@@ -242,16 +270,28 @@ class Reducer:
             for slot in self._slots.values():
                 slot.unit = slot.view = None  # that of before is in memory of the world of before
             self._world = world
-        if sum(len(unit.slots) for unit in self._step.missing) == len(self._slots):
+        if not self._incomplete():
             self._agreement = None
             return lambda: None
         if self._agreement is None:
             missing = self._step.missing
-            self._agreement = Agreement([s for s in self._slots.values() if s.unit not in missing])
-        self._agreement.begin(world, self.process_set, self._sparse_as_dense)
-        return functools.partial(self._end_plan, world)
+            self._agreement = self._meet(world, [s for s in self._slots.values() if s.unit not in missing])
+        self._agreement.begin(self.process_set, self._sparse_as_dense)
+        return self._end_plan
 
-    def _end_plan(self, world: World) -> None:
+    def _meet(self, world: World, slots: Sequence[Slot]) -> Agreement:
+        """Return the agreement on some parameters.
+
+        One that extends a plan has the name of an operation that every rank submits in its next step: if only
+        some ranks have new parameters, these and the others meet there, and all of them get an error.
+        """
+        if not self._step.missing:
+            self._prefix = f"gradients.{world.serial(f'gradients.{self.process_set.group()}')}"
+            return Agreement(slots, self._prefix, ("allgather_object", self._prefix))
+        planned = len(self._slots) - len(slots)
+        return Agreement(slots, f"{self._prefix}+{planned}", next(iter(self._step.missing)).operation)
+
+    def _end_plan(self) -> None:
         agreement = self._agreement
         try:
             sparse_dims = agreement.end(self.process_set)
@@ -259,7 +299,7 @@ class Reducer:
             self._agreement = None
             raise
         missing = dict(self._step.missing)
-        for unit in self._make_plan(world, agreement.slots, sparse_dims, agreement.name):
+        for unit in self._make_plan(self._world, agreement.slots, sparse_dims, agreement.prefix):
             missing[unit] = set(unit.slots)
         self._step.missing = missing
         self._agreement = None
@@ -278,7 +318,7 @@ class Reducer:
                 dense.append((slot, wire))
         for i, (members, wire) in enumerate(self._deal(dense)):
             rest = f"+{len(members) - 1}" if len(members) > 1 else ""
-            plan.append(Bucket(world, f"allreduce.{prefix}.{i}.{members[0].name}{rest}", members, wire, how))
+            plan.append(Bucket(world, f"{prefix}.{i}.{members[0].name}{rest}", members, wire, how))
         return plan
 
     def _deal(self, dense: Sequence[tuple[Slot, torch.dtype]]) -> list[tuple[list[Slot], torch.dtype]]:

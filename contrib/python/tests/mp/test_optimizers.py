@@ -160,6 +160,96 @@ for step in range(6):
     optimizer.step()
 same_everywhere(model, "dynamic graph")
 
+# What a script does on one rank alone needs no other rank, or all of them are told.
+
+
+def step_of(model, optimizer, number):
+    model(next(batches(number, [rank]))).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+class Packed(hvd.Compression.none):
+    """A compressor of a script's own: each gradient travels alone."""
+
+
+class Table(nn.Module):
+    """A model whose gradient is sparse, and travels alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.EmbeddingBag(9, 6, sparse=True)
+
+    def forward(self, x):
+        return self.embedding((x.abs() * 4).long().clamp(max=8))
+
+
+for passes in (1, 2):  # a state that is loaded in the middle of a step, of several passes too
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(
+        sgd(model.parameters()), model.named_parameters(), backward_passes_per_step=passes
+    )
+    for step in range(9):
+        for part in range(passes):
+            model(next(batches(step, [rank]))).square().mean().backward()
+            alone = part == 0 and passes == 2 and step == 5  # and nothing is handed over yet
+            if rank == 0 and (alone or (part == passes - 1 and step % 4 == 2)):
+                optimizer.load_state_dict(optimizer.state_dict())
+                optimizer.zero_grad()
+                if alone:
+                    model(next(batches(step, [rank]))).square().mean().backward()
+                else:
+                    break
+        else:
+            optimizer.step()
+            optimizer.zero_grad()
+
+model = make_model()
+optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+for step in range(6):
+    model(next(batches(step, [rank]))).square().mean().backward()
+    if step % 2:
+        if rank == 0:  # and uses the gradients as they are
+            optimizer.load_state_dict(optimizer.state_dict())
+        hvd.broadcast_optimizer_state(optimizer, 0)
+    optimizer.step()
+    optimizer.zero_grad()
+same_everywhere(model, "load_state_dict before step()")
+
+for make, options in ((make_model, {}), (make_model, {"compression": Packed}), (Table, {})):
+    for change in ("add_param_group", "requires_grad_"):
+        model, extra = make(), nn.Linear(1, 1)
+        plain = torch.optim.SGD(model.parameters(), lr=0.05)
+        if change == "requires_grad_":
+            extra.requires_grad_(False)
+            plain.add_param_group({"params": list(extra.parameters())})
+        optimizer = hvd.DistributedOptimizer(plain, **options)
+        for number in range(3):
+            step_of(model, optimizer, number)
+        if rank == size - 1:
+            extra.requires_grad_(True)
+            if change == "add_param_group":
+                optimizer.add_param_group({"params": list(extra.parameters())})
+        told = ""
+        for number in range(3):
+            try:
+                step_of(model, optimizer, number)
+            except hvd.HorovodInternalError as error:
+                told = str(error)
+                optimizer.zero_grad()
+                hvd.shutdown()  # as after any failure
+                hvd.init()
+                break
+        assert size == 1 or "add_param_group() or requires_grad_() before the same step" in told, told
+        if size > 1 and rank != size - 1:  # then they come there too, and all go on
+            extra.requires_grad_(True)
+            if change == "add_param_group":
+                optimizer.add_param_group({"params": list(extra.parameters())})
+        hvd.broadcast_parameters(model.state_dict(), 0)
+        for number in range(3):
+            step_of(model, optimizer, number)
+        same_everywhere(model, f"{change} on one rank, then on all")
+
 # GradScaler unscales gradients inside step(), or before it: they must be reduced by then, without a word from
 # the script. Older torch has none for the CPU.
 scaler_kind = getattr(getattr(torch, "amp", None), "GradScaler", None)

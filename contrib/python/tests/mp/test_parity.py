@@ -266,6 +266,30 @@ def _():
     same(x, value(0, 3))
 
 
+@rule("in place", "is no change for autograd: what backward needs may be reduced, and a view of several")
+def _():
+    weight = torch.ones(20, requires_grad=True)
+    for shape in ((20,), (9000, 20)):
+        x, y, z = mine(*shape), mine(*shape), mine(*shape)
+        loss = (weight * x).sum() + (weight * y).sum() + (weight * z).sum()
+        hvd.allreduce_(x, op=hvd.Sum, name="saved")
+        hvd.grouped_allreduce_([y], op=hvd.Sum)
+        hvd.broadcast_(z, size - 1)
+        assert (x._version, y._version, z._version) == (0, 0, 0)
+        weight.grad = None
+        loss.backward()
+        want = (x + y + z).reshape(-1, 20).sum(0)  # as they are now
+        same(weight.grad, want, 1e-5 * want.max().item())
+    halves = (2 * torch.ones(2, 4, requires_grad=True)).unbind()
+    hvd.allreduce_(halves[0], op=hvd.Sum)
+    hvd.broadcast_(halves[1], 0)
+    same(halves[0].detach(), torch.full((4,), 2.0 * size))
+    leaf = mine(3).requires_grad_()
+    assert hvd.broadcast_(leaf, 0) is leaf and hvd.allreduce_(leaf, op=hvd.Sum) is leaf
+    assert leaf.is_leaf and leaf.requires_grad
+    same(leaf.detach(), value(0, 3) * size)
+
+
 @rule("in place", "only there: other functions leave the argument as it is")
 def _():
     x = mine(20)
@@ -719,6 +743,23 @@ def _():
     refused(AssertionError, optimizer.zero_grad, text="after loss.backward()")
     refused(AssertionError, model(data(0, rank)).sum().backward, text="backward_passes_per_step")
     optimizer.step()
+
+
+@rule("optimizer", "loads a state on one rank alone, and broadcasts one, between any two steps")
+def _():
+    model = network()
+    plain = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
+    optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
+    for step in range(8):
+        if step % 3 == 1 and rank == size - 1:
+            optimizer.load_state_dict(optimizer.state_dict())
+        if step % 3 == 2:
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        model(data(step, rank)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    flat = torch.cat([p.detach().flatten() for p in model.parameters()])[None]
+    same(hvd.allgather(flat), flat.expand(size, -1).contiguous())
 
 
 @rule("optimizer", "zero_grad takes set_to_none", ours=True)
