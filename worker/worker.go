@@ -333,10 +333,13 @@ func (d *daemon) firstAddresses(interfaces []probe.Interface) ([]netip.Addr, err
 	return addrs, err
 }
 
-// addresses returns where the others find this host. A host that is alone talks to nobody, and so listens
-// only to itself.
+// addresses returns where the others find this host. A host that is alone talks to nobody, and so listens only to itself; the NICs
+// that the user chose have to be there all the same.
 func (d *daemon) addresses(interfaces []probe.Interface) ([]netip.Addr, error) {
 	if d.job.Alone {
+		if n := d.job.NICs; len(n) > 0 && len(addresses(interfaces, netip.Addr{}, topology.ChosenNIC(n, d.self.NICs))) == 0 {
+			return nil, &unknownNICs{n, d.self.NICs}
+		}
 		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 	}
 	hint, err := netip.ParseAddr(d.job.LocalIP)

@@ -10,44 +10,54 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// readConfigFile reads horovodrun's --config-file: the values by section.key. "" is no file.
-func readConfigFile(file string) (map[string]string, error) {
+// readConfigFile reads horovodrun's --config-file: the values by section.key, and the keys that mean nothing. "" is no file.
+func readConfigFile(file string) (values map[string]string, unknown []string, err error) {
 	if file == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	data, err := readShort(file)
 	if err != nil {
-		return nil, fmt.Errorf("read config file: %w", err)
+		return nil, nil, fmt.Errorf("read config file: %w", err)
 	}
-	values, err := parseConfig(data)
+	values, unknown, err = parseConfig(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	}
-	return values, nil
+	return values, unknown, nil
 }
 
-// parseConfig returns what the file says, checked, by section.key.
-func parseConfig(data []byte) (map[string]string, error) {
+// parseConfig returns what the file says, checked, by section.key, and the sections and keys that horovodrun ignores as well.
+func parseConfig(data []byte) (values map[string]string, unknown []string, err error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return nil, fmt.Errorf("parse config file: %w", err)
+		return nil, nil, fmt.Errorf("parse config file: %w", err)
 	}
-	values := map[string]string{}
+	values = map[string]string{}
 	if len(doc.Content) == 0 {
-		return values, nil // nothing but comments
+		return values, nil, nil // nothing but comments
 	}
-	err := eachPair(doc.Content[0], "", func(section string, node *yaml.Node) error {
-		if section == "controller" {
+	err = eachPair(doc.Content[0], "", func(section string, node *yaml.Node) error {
+		switch {
+		case section == "controller":
 			return addController(values, node)
+		case !slices.ContainsFunc(knobs, func(k knob) bool { return strings.HasPrefix(k.file, section+".") }):
+			unknown = append(unknown, strconv.Quote(section))
+			return nil
 		}
 		return eachPair(node, section, func(key string, node *yaml.Node) error {
-			return addValue(values, section+"."+key, node)
+			name := section + "." + key
+			i := slices.IndexFunc(knobs, func(k knob) bool { return k.file == name })
+			if i < 0 {
+				unknown = append(unknown, strconv.Quote(name))
+				return nil
+			}
+			return addValue(values, knobs[i], node)
 		})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("parse config file: %w", err)
+		return nil, nil, fmt.Errorf("parse config file: %w", err)
 	}
-	return values, nil
+	return values, unknown, nil
 }
 
 // eachPair visits a mapping. An empty one may be written as nothing at all.
@@ -68,18 +78,16 @@ func eachPair(node *yaml.Node, name string, visit func(key string, value *yaml.N
 	return nil
 }
 
-func addValue(values map[string]string, name string, node *yaml.Node) error {
-	i := slices.IndexFunc(knobs, func(k knob) bool { return k.file == name })
+func addValue(values map[string]string, k knob, node *yaml.Node) error {
+	name := k.file
 	switch {
-	case i < 0:
-		return fmt.Errorf("line %d: unknown key %s", node.Line, strconv.Quote(name))
 	case node.Kind != yaml.ScalarNode:
 		return fmt.Errorf("line %d: %s takes one value", node.Line, name)
 	case node.Tag == "!!null":
 		return nil // as if it were not there
 	}
 	value := node.Value
-	if knobs[i].kind == toggle && node.Style == 0 {
+	if k.kind == toggle && node.Style == 0 {
 		// horovodrun reads YAML 1.1, where these are booleans.
 		switch strings.ToLower(value) {
 		case "yes", "on":
@@ -88,10 +96,10 @@ func addValue(values map[string]string, name string, node *yaml.Node) error {
 			value = "false"
 		}
 	}
-	if knobs[i].kind == level {
+	if k.kind == level {
 		value = strings.ToUpper(value) // horovodrun takes it as it is in a file, and so does its engine
 	}
-	if problem := knobs[i].check(value); problem != "" {
+	if problem := k.check(value); problem != "" {
 		return fmt.Errorf("line %d: %s: %s: %s", node.Line, name, strconv.Quote(node.Value), problem)
 	}
 	values[name] = value
@@ -99,9 +107,10 @@ func addValue(values map[string]string, name string, node *yaml.Node) error {
 }
 
 func addController(values map[string]string, node *yaml.Node) error {
-	if node.Kind != yaml.ScalarNode || !slices.Contains([]string{"gloo", "mpi"}, node.Value) {
+	name := strings.ToLower(node.Value)
+	if node.Kind != yaml.ScalarNode || name != "gloo" && name != "mpi" {
 		return fmt.Errorf("line %d: controller is neither gloo nor mpi", node.Line)
 	}
-	values["controller."+node.Value] = "true"
+	values["controller."+name] = "true"
 	return nil
 }

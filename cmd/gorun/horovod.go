@@ -43,6 +43,7 @@ const (
 	noTuner = "nothing is left to tune by trial"
 	noMPI   = "there is no MPI underneath"
 	notGloo = "gorun's engine takes the place of Gloo and NCCL"
+	noCache = "nothing is cached"
 )
 
 // knobs is the table of horovodrun's engine flags, in the order of its help.
@@ -79,7 +80,7 @@ var knobs = []knob{
 	{names: []string{"log-level"}, kind: level, env: "HOROVOD_LOG_LEVEL", file: "logging.level", usage: "`LEVEL` of the engine's log: TRACE, DEBUG, INFO, WARNING, ERROR, FATAL", idle: "gorun -v tells what happens"},
 	{names: []string{"log-with-timestamp", "no-log-hide-timestamp"}, opposed: []string{"log-without-timestamp", "log-hide-timestamp"}, kind: toggle, env: "HOROVOD_LOG_HIDE_TIME", inverse: true, file: "logging.with_timestamp", usage: "put the time into the engine's log", idle: "gorun -v tells what happens"},
 
-	{names: []string{"disable-cache"}, kind: toggle, usage: "do not use what an earlier run found out", idle: "nothing is cached"},
+	{names: []string{"disable-cache"}, kind: toggle, usage: "do not use what an earlier run found out", idle: noCache},
 	{names: []string{"gloo"}, kind: toggle, file: "controller.gloo", usage: "use the Gloo controller", idle: notGloo},
 	{names: []string{"mpi"}, kind: toggle, file: "controller.mpi", usage: "use the MPI controller", idle: noMPI},
 	{names: []string{"jsrun"}, kind: toggle, usage: "start with LSF's jsrun", idle: noMPI},
@@ -101,6 +102,8 @@ func knobFlags() []cli.Flag {
 	for _, k := range knobs {
 		usage := k.usage
 		switch {
+		case k.idle != "" && k.stock():
+			usage += "; accepted, for stock Horovod (--no-horovod-shim) only: " + k.idle
 		case k.idle != "":
 			usage += "; accepted, without effect here: " + k.idle
 		case k.serves != "":
@@ -220,7 +223,7 @@ type settings struct {
 // readSettings gathers the knobs: the command line wins over the --config-file.
 func readSettings(c *cli.Context) (settings, error) {
 	var s settings
-	file, err := readConfigFile(c.Path("config-file"))
+	file, unknown, err := readConfigFile(c.Path("config-file"))
 	if err != nil {
 		return s, &usageError{err, "the keys are those of horovodrun's --config-file"}
 	}
@@ -252,7 +255,7 @@ func readSettings(c *cli.Context) (settings, error) {
 				s.env = append(s.env, v)
 			}
 		}
-		if why := k.without(values); why != "" {
+		if why := k.without(values, c.Bool("no-horovod-shim")); why != "" {
 			if reasons[why] == nil {
 				order = append(order, why)
 			}
@@ -262,17 +265,24 @@ func readSettings(c *cli.Context) (settings, error) {
 	for _, why := range order {
 		s.idle = append(s.idle, fmt.Sprintf("%s (%s)", strings.Join(reasons[why], " "), why))
 	}
+	if len(unknown) > 0 {
+		s.idle = append(s.idle, fmt.Sprintf("%s in %s (horovodrun has no such key)", strings.Join(unknown, " "), c.Path("config-file")))
+	}
 	return s, nil
 }
 
+// stock reports whether stock Horovod, which --no-horovod-shim leaves to the ranks, obeys a knob. It runs with Gloo there.
+func (k knob) stock() bool { return k.idle != noMPI && k.idle != noCache }
+
 // without says why a knob that is set changes nothing, "" if it does. A switch that is off needs no company.
-func (k knob) without(values map[string]string) string {
+func (k knob) without(values map[string]string, stock bool) string {
+	stock = stock && k.stock()
 	switch off := k.kind == toggle && values[k.names[0]] == "false"; {
-	case k.idle != "":
+	case k.idle != "" && !stock:
 		return k.idle
 	case !off && !beside(values, k.needs):
 		return "only beside --" + k.needs
-	case !off && !beside(values, k.serves):
+	case !off && !beside(values, k.serves) && !stock:
 		return "only beside --" + k.serves
 	}
 	return ""
