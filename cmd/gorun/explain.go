@@ -193,6 +193,8 @@ func rankHint(e *launcher.RankError) string {
 		return fmt.Sprintf("gorun does not copy programs: put the script on %s at the same path", e.Host)
 	case strings.Contains(tail, "No module named 'gorun'"):
 		return "this binary carries no Python binding: build it with make"
+	case strings.Contains(tail, "module 'horovod.torch' has no attribute 'init'"):
+		return "Python finds a source tree of Horovod that was not built before gorun's drop-in: run the script from another directory, or build that Horovod"
 	case strings.HasPrefix(e.Reason, "working directory"):
 		return fmt.Sprintf("make it on %s, or choose one that is there with --wdir; gorun copies no files", e.Host)
 	case e.Unfinished:

@@ -99,6 +99,7 @@ class PackageTest(unittest.TestCase):
         (real / "__init__.py").write_text("__version__ = 'real'\n")
         (real / "torch" / "__init__.py").write_text("from . import part\n")
         (real / "torch" / "part.py").write_text("import horovod\nname = horovod.__version__\n")
+        (real / "torch" / "mpi_lib_v2.cpython-311-x86_64-linux-gnu.so").touch()
         text = """
             import horovod.torch as hvd
             import horovod, sys
@@ -110,6 +111,16 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(self.script(text, self.binary, f"{shim}/", real.parent), "real real False")
         plain = ROOT / "shim"
         self.assertEqual(self.script(text, ROOT, plain, real.parent), "real real False")
+
+    def test_a_source_tree_of_horovod_does_not(self):
+        tree = Path(self.folder.name) / "source [1]" / "horovod"
+        (tree / "torch").mkdir(parents=True)
+        (tree / "torch" / "mpi_ops_v2.cc").touch()
+        for package in (tree, tree / "torch"):
+            (package / "__init__.py").write_text("raise ImportError('not built')")
+        text = "import sys; sys.stderr = sys.stdout; import horovod; print(horovod.__version__)"
+        said = f"gorun: {tree} is a source tree of Horovod that was not built: using gorun's drop-in\n0.28.1"
+        self.assertEqual(self.script(text, self.binary, self.binary / "shim", tree.parent), said)
 
     def test_a_folder_called_horovod_does_not(self):
         (Path(self.folder.name) / "horovod" / "scripts").mkdir(parents=True)

@@ -1,6 +1,8 @@
 """Lets a script's ``import horovod.torch as hvd`` find gorun; a real Horovod further down the path wins."""
 
+import os
 import sys
+from glob import escape, glob
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 
@@ -11,6 +13,12 @@ def _step_aside() -> None:
     here = __path__[0].rpartition("/")[0]
     spec = PathFinder.find_spec("horovod", [entry for entry in sys.path if entry.rstrip("/") != here])
     if spec is None or spec.loader is None:  # a mere folder of that name has no loader
+        return
+    folder = os.path.dirname(spec.origin)
+    if not glob(escape(folder) + "/*/mpi_lib*"):
+        if os.environ.get("GORUN_RANK", "0") == "0":
+            text = "is a source tree of Horovod that was not built: using gorun's drop-in"
+            print(f"gorun: {folder} {text}", file=sys.stderr)
         return
     sys.path[:] = [entry for entry in sys.path if entry.rstrip("/") != here]
     sys.modules[__name__] = module_from_spec(spec)
