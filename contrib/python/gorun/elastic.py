@@ -10,15 +10,20 @@ one that all go on from: what was committed anywhere is not computed again by ot
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import enum
 import functools
 import queue
 import sys
+import threading
 import time
+import traceback
+from collections.abc import Iterator
 from typing import Any, Callable
 
 from gorun import basics, errors
-from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt, NotInitializedError
 from gorun.objects import allgather_object
 
 LOST_ALL = (
@@ -34,7 +39,10 @@ PAUSED = "gorun: warning: {} worlds in a row ended without a commit: the next be
 GIVEN_UP = "gorun: warning: {} worlds in a row ended without a commit, and training is given up"
 
 
-class HostUpdateResult:
+NEWS_SECONDS = 0.1  # between two looks of the thread that passes news on
+
+
+class HostUpdateResult(enum.IntFlag):
     """What happened to the hosts; the values add up."""
 
     no_update = 0
@@ -44,10 +52,17 @@ class HostUpdateResult:
 
 
 class WorkerNotificationManager:
-    """Passes news about the hosts on to the states that training runs on."""
+    """Passes news about the hosts on to the states that training runs on.
+
+    In an elastic job a thread looks for news as long as there is a state to tell. It takes turns with a
+    rank's other threads at the session's socket instead of sleeping there: it would wake for every message.
+    """
 
     def __init__(self) -> None:
         self._listeners: list[State] = []
+        self._passing = threading.RLock()  # held while news is passed on, and while the world changes
+        self._watcher: threading.Thread | None = None
+        self._nobody = threading.Event()  # ends the watcher
 
     def init(self) -> None:
         """Get ready for news."""
@@ -55,17 +70,44 @@ class WorkerNotificationManager:
     def register_listener(self, listener: State) -> None:
         """Tell a state from now on."""
         self._listeners.append(listener)
+        if self._watcher is None and basics.elastic():
+            self._nobody = threading.Event()
+            watch = functools.partial(self._watch, self._nobody)
+            self._watcher = threading.Thread(target=watch, name="gorun: news of hosts", daemon=True)
+            self._watcher.start()
 
     def remove_listener(self, listener: State) -> None:
         """Tell a state no longer."""
         if listener in self._listeners:
             self._listeners.remove(listener)
+        if not self._listeners and self._watcher is not None:
+            watcher, self._watcher = self._watcher, None
+            self._nobody.set()
+            if watcher is not threading.current_thread():
+                watcher.join()
+
+    def _watch(self, nobody: threading.Event) -> None:
+        while not nobody.wait(NEWS_SECONDS):
+            try:
+                self.poll()
+            except Exception:  # of a script's own on_hosts_updated(); it is told of the next news as well
+                traceback.print_exc()
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Pass no news on meanwhile: a State forgets what it was told when it enters a new world."""
+        with self._passing:
+            yield
 
     def poll(self) -> None:
         """Pass on what this rank's session has heard. News of an earlier world ended with its session."""
-        if basics.is_initialized():
-            for news in basics.world().session.news():
-                self.handle_hosts_updated(news.stamp, news.flags)
+        with self._passing:
+            try:
+                session = basics.world().session
+            except NotInitializedError:
+                return
+            for news in session.news():
+                self.handle_hosts_updated(news.stamp, HostUpdateResult(news.flags))
 
     def handle_hosts_updated(self, timestamp: float, update_res: int) -> None:
         """Tell every state."""
@@ -275,8 +317,9 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                     state._kept = False
                     if again:  # inside, as the next world may fail as well, before training goes on in it
                         time.sleep(pause)
-                        reset()
-                        state.on_reset()
+                        with notification_manager.quiet():
+                            reset()
+                            state.on_reset()
                     if not all_have_it(skip_sync):
                         if fresh and basics.rank() == 0:
                             _say(LOST_ALL)

@@ -12,7 +12,7 @@ import types
 MODULES = """torch torch.mpi_ops torch.compression torch.functions torch.optimizer torch.sync_batch_norm
 torch.elastic torch.elastic.state torch.elastic.sampler common.util common.exceptions common.process_sets
 common.elastic common.basics runner runner.launch runner.common.util.hosts runner.common.util.env
-runner.common.util.secret runner.elastic.discovery runner.util.threads""".split()
+runner.common.util.secret runner.elastic.discovery runner.elastic.worker runner.util.threads""".split()
 
 
 def own(value: object) -> bool:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -91,6 +92,22 @@ class JobTest(unittest.TestCase):
     def test_a_rank_fails(self):
         done, _ = launch("-H", "localhost:3", *STEPS, "--fail", "1@33")
         self.assertEqual(done, [(rank, 3, 2, 2) for rank in range(3)])
+
+    def test_news_of_hosts_is_pushed(self):
+        """A script that waits for on_hosts_updated() makes no call meanwhile that could fetch the news."""
+        gorun = ROOT / "bin/gorun"
+        if not gorun.exists():
+            raise unittest.SkipTest("make build")
+        with tempfile.TemporaryDirectory() as folder:
+            hosts = Path(folder, "hosts")
+            hosts.write_text("localhost:1")
+            command = [gorun, "--min-np", "1", "--host-discovery-script", f"cat {hosts}"]
+            command += [sys.executable, "-B", ROOT / "testdata/elastic/news.py", hosts]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        told = re.findall(r"world (\d) of (\d): (\w+)", ended.stdout)
+        self.assertEqual(sorted(told), [("0", "1", "added"), *[("1", "2", "removed")] * 2])
+        self.assertIn("done rank 0 of 1", ended.stdout)
 
     def test_a_mistake_is_shown(self):
         """Ranks that differ end the job with what the difference is, instead of world after world."""

@@ -26,8 +26,9 @@ WILD = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 # The same things under gorun's own name, where they are not at the same place.
 OURS = {
     "common.util": "features", "runner": "launch", "runner.common.util.hosts": "hosts",
-    "runner.elastic.discovery": "discovery", "runner.util.threads": "helpers",
-    "runner.common.util.env": "helpers", "runner.common.util.secret": "helpers",
+    "runner.elastic.discovery": "discovery", "runner.elastic.worker": "elastic",
+    "runner.util.threads": "helpers", "runner.common.util.env": "helpers",
+    "runner.common.util.secret": "helpers",
 }  # fmt: skip
 
 # Names with an underscore that programs, or Horovod's own tests, look for all the same.
@@ -84,6 +85,11 @@ EXCEPTIONS_TO = {
         """DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS DiscoveredHosts
         HostManager HostState HostUpdateResult safe_shell_exec""".split(), LAUNCHER,
     ),
+    "runner.elastic.worker": dict.fromkeys(
+        """HOROVOD_GLOO_IFACE HOROVOD_GLOO_RENDEZVOUS_ADDR HOROVOD_GLOO_RENDEZVOUS_PORT HOROVOD_HOSTNAME
+        HOROVOD_LOCAL_RANK HostsUpdatedRequest PUT_WORKER_ADDRESSES WorkerNotificationClient
+        WorkerNotificationService network put_data_into_kvstore secret""".split(), LAUNCHER,
+    ),
 }  # fmt: skip
 
 
@@ -99,6 +105,7 @@ SIGNATURES_TO = {
         "_DistributedOptimizer.find_duplicates": "a part of its constructor",
     },
     "torch.elastic.sampler": {"ElasticSampler.processed_indices": "always empty"},
+    "runner.elastic.worker": {"WorkerNotificationManager.init": "the session knows where news comes from"},
     "common.basics": {
         "HorovodBasics.MPI_LIB_CTYPES": COMPILED,
         **{

@@ -1,0 +1,1 @@
+from gorun.elastic import HostUpdateResult, WorkerNotificationManager
