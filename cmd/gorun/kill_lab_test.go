@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,15 +99,37 @@ func TestKillPrograms(t *testing.T) {
 	}
 }
 
-// TestNextJobSweeps: if launcher, guardian and daemon are killed in the same instant, what ranks have detached is left; the
-// guardian of the next job on that host ends it, where hosts may make control groups.
+// slayJob kills -9 launcher, guardian and daemon of a job on one host so that none of them sees another go.
+func (c *cluster) slayJob(launcher *lab.Cmd, h *lab.Host, mine func(pid int) bool) {
+	c.t.Helper()
+	victims := []int{launcher.Process.Pid}
+	for _, p := range h.Processes() {
+		if strings.Contains(p.Args, "gorun worker") && mine(p.PID) {
+			victims = append(victims, p.PID)
+		}
+	}
+	if len(victims) != 3 {
+		c.t.Fatalf("found %d of launcher, guardian and daemon", len(victims))
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+		for _, pid := range victims {
+			if err := syscall.Kill(pid, sig); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
+	launcher.Wait()
+}
+
+// TestNextJobSweeps: if launcher, guardian and daemon are killed in the same instant, what ranks have started is left; the
+// guardian of the next job on that host ends it, where there are control groups also what has lost its brand.
 func TestNextJobSweeps(t *testing.T) {
 	t.Parallel()
 	c := newClusterWith(t, 1, lab.Options{Cgroups: true})
 	if !c.hasCgroups() {
 		t.Skip("hosts may not make control groups here")
 	}
-	cmd, stdout, _ := c.command("-np", "2", "-H", "host1:2", "sh", "-c", "env -i setsid sleep 1000 & setsid sleep 1000 & echo up; wait")
+	cmd, stdout, _ := c.command("-np", "2", "-H", "host1:2", "sh", "-c", "env -i setsid prlimit --locks=unlimited sleep 1000 & setsid sleep 1000 & echo up; wait")
 	watched := &watch{buf: stdout}
 	cmd.Stdout = watched
 	if err := cmd.Start(); err != nil {
@@ -114,23 +137,7 @@ func TestNextJobSweeps(t *testing.T) {
 	}
 	begun := time.Now()
 	c.await("sleepers", func() bool { return watched.count("up") == 2 && c.sleepers(c.Host(1)) == 4 })
-	victims := []int{cmd.Process.Pid}
-	for _, p := range c.Host(1).Processes() {
-		if strings.Contains(p.Args, "gorun worker") {
-			victims = append(victims, p.PID)
-		}
-	}
-	if len(victims) < 3 {
-		t.Fatalf("found %d of launcher, guardian and daemon", len(victims))
-	}
-	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
-		for _, pid := range victims {
-			if err := syscall.Kill(pid, sig); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	cmd.Wait()
+	c.slayJob(cmd, c.Host(1), func(int) bool { return true })
 	c.await("end of the ranks", func() bool { return len(c.Host(1).Processes()) == 1+c.sleepers(c.Host(1)) })
 	if n := c.sleepers(c.Host(1)); n != 4 {
 		t.Errorf("%d sleepers are left, want 4: or there is nothing to sweep", n)
@@ -143,4 +150,85 @@ func TestNextJobSweeps(t *testing.T) {
 	if n := c.sleepers(c.Host(1)); n != 0 {
 		t.Errorf("%d are left after the next job", n)
 	}
+}
+
+// TestNextJobSweepsByBrand is the same where no control group can be made: what the dead job has left ends with the next
+// job's start, also children in a rank's own process group, and what another job has, or the user without a job, stays.
+func TestNextJobSweepsByBrand(t *testing.T) {
+	c := newCluster(t, 1)
+	h := c.Host(1)
+	begin := func(name string, spare func(pid int) bool) (*lab.Cmd, []int) {
+		cmd, stdout, _ := c.command("-np", "2", "-H", "host1:2", "sh", "-c",
+			"env -i setsid sleep 1000 & setsid sleep 1000 & sleep 1000 & (sleep 1000 <&- >&- 2>&- &); echo up; wait")
+		watched := &watch{buf: stdout}
+		cmd.Stdout = watched
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var pids []int
+		c.await("sleepers of the "+name, func() bool {
+			pids = nil
+			for _, p := range h.Processes() {
+				if p.Args == "sleep 1000" && !spare(p.PID) {
+					pids = append(pids, p.PID)
+				}
+			}
+			return watched.count("up") == 2 && len(pids) == 8
+		})
+		return cmd, pids
+	}
+	first, doomed := begin("first job", func(int) bool { return false })
+	own := map[int]bool{}
+	var ranks []int
+	for _, p := range h.Processes() {
+		own[p.PID] = true
+		if strings.HasPrefix(p.Args, "sh -c env -i") {
+			ranks = append(ranks, p.PID)
+		}
+	}
+	other, kept := begin("other job", func(pid int) bool { return own[pid] })
+	// What another scheduler starts for a rank has its environment, and is none of the job's.
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", doomed[0]))
+	for _, pid := range doomed[1:] {
+		if !strings.Contains(string(environ), "GORUN_JOB=") {
+			environ, err = os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		}
+	}
+	if err != nil || !strings.Contains(string(environ), "GORUN_JOB=") {
+		t.Fatalf("no environment of the job: %v", err)
+	}
+	batch := h.Command(t.Context(), "sleep", "1000")
+	batch.Env = append(batch.Env, strings.Split(strings.TrimRight(string(environ), "\x00"), "\x00")...)
+	if err := batch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kept = append(kept, batch.Process.Pid)
+	living := func(pids []int) (n int) {
+		for _, p := range h.Processes() {
+			if slices.Contains(pids, p.PID) {
+				n++
+			}
+		}
+		return n
+	}
+
+	c.slayJob(first, h, func(pid int) bool { return own[pid] })
+	c.await("end of the ranks", func() bool { return living(ranks) == 0 })
+	if n := living(doomed); n != 8 {
+		t.Errorf("%d sleepers are left, want 8: or there is nothing to sweep", n)
+	}
+	if cmd, _, stderr := c.command("-H", "host1", "true"); cmd.Run() != nil {
+		t.Errorf("the next job: %s", stderr)
+	}
+	if n := living(doomed); n != 0 {
+		t.Errorf("%d of 8 are left after the next job", n)
+	}
+	if n := living(kept); n != 9 {
+		t.Errorf("%d of 9 are left of another job and of none", n)
+	}
+	other.Process.Signal(syscall.SIGTERM)
+	other.Wait()
+	batch.Process.Kill()
+	batch.Wait()
+	c.expectNothingLeft(5 * time.Second)
 }

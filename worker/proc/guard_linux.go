@@ -21,7 +21,8 @@ import (
 // the daemon had started.
 //
 // The command must be fully given (Path, Args, Env, standard streams as files); Guard adds the lifeline and, where this
-// user may make one, a control group for the ranks. Of jobs that nobody watches over any more it ends the groups.
+// user may make one, a control group for the ranks. It ends what is left of jobs that
+// nobody watches over any more.
 // TERM is passed on to the daemon, and so is the end of ctx as TERM. INT, HUP and QUIT are for others: the
 // launcher decides when a job ends.
 func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
@@ -68,12 +69,15 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	if err != nil {
 		return notStartable(cmd.Path, err).(*startError).code, errors.Join(fmt.Errorf("start daemon: %w", err), group.end(time.Now()))
 	}
-	if group != nil {
-		sweepCgroups(settled, time.Now()) // what cannot end at once is for the next one
-	}
 
 	ended := make(chan struct{})
 	var wg sync.WaitGroup
+	wg.Go(func() {
+		if group != nil {
+			sweepCgroups(settled, time.Now()) // what cannot end at once is for the next one
+		}
+		sweepDead()
+	})
 	wg.Go(func() {
 		stop := ctx.Done()
 		for {

@@ -34,6 +34,12 @@ func helper(mode string) int {
 		return code
 	case "daemon":
 		return daemon()
+	case "sweep":
+		if err := proc.Sweep("no job"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
 	}
 	return 99
 }

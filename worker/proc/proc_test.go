@@ -16,9 +16,9 @@ func TestParseStat(t *testing.T) {
 		want       process
 		bad        bool
 	}{
-		{"plain", "42 (sleep) S" + rest, process{pid: 42, parent: 17, group: 42, session: 42, state: 'S', threads: 3}, false},
-		{"name with parentheses", "42 (a) Z 1 (b)) Z" + rest, process{pid: 42, parent: 17, group: 42, session: 42, state: 'Z', threads: 3}, false},
-		{"name with newline", "42 (a\nb) R" + rest + "\n", process{pid: 42, parent: 17, group: 42, session: 42, state: 'R', threads: 3}, false},
+		{"plain", "42 (sleep) S" + rest, process{pid: 42, parent: 17, group: 42, session: 42, state: 'S', threads: 3, born: 12345}, false},
+		{"name with parentheses", "42 (a) Z 1 (b)) Z" + rest, process{pid: 42, parent: 17, group: 42, session: 42, state: 'Z', threads: 3, born: 12345}, false},
+		{"name with newline", "42 (a\nb) R" + rest + "\n", process{pid: 42, parent: 17, group: 42, session: 42, state: 'R', threads: 3, born: 12345}, false},
 		{"empty", "", process{}, true},
 		{"cut off", "42 (sleep) S 17 42", process{}, true},
 		{"no name", "42 S 17 42 42", process{}, true},

@@ -11,23 +11,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sweep ends what a job left on this host whose guardian and daemon were killed in the same instant: processes that
-// made themselves a session, which nobody is there to adopt. Control groups without an owner go, and processes that
-// carry the job's mark or brand without a daemon above them: the host may long be used by the job again.
+// Sweep ends what dead jobs left on this host, whose guardian and daemon were killed in the same instant. Control groups
+// without an owner go, and processes that carry a brand, or the mark of the given job, without a daemon above them: the
+// host may long be used by that job again.
 func Sweep(job string) error {
+	deadline := time.Now().Add(patience)
+	return errors.Join(sweepCgroups(0, deadline), sweepProcesses(job, deadline))
+}
+
+// sweepDead is the sweep of a guardian, which knows of no job and waits for nobody for long: what is stuck is for the next one.
+func sweepDead() {
+	pids, err := readPIDs()
+	if err != nil || !slices.ContainsFunc(pids, func(pid int) bool { return brandOn(pid) != 0 }) {
+		return // as on most hosts: to read the whole table takes ten times as long
+	}
+	sweepProcesses("", time.Now().Add(time.Second))
+}
+
+func sweepProcesses(job string, deadline time.Time) error {
 	self, err := readSelf()
 	if err != nil {
 		return err
 	}
-	deadline := time.Now().Add(patience)
-	errs := []error{sweepCgroups(0, deadline)}
 	pause := firstScan
 	for empty := 0; empty < 2; {
-		left, err := abandoned(job)
+		table, err := readTable()
 		if err != nil {
-			errs = append(errs, err)
-			break
+			return err
 		}
+		left := abandoned(table, job)
 		if len(left) == 0 {
 			empty++
 			continue
@@ -38,49 +50,130 @@ func Sweep(job string) error {
 			for _, p := range left {
 				stuck.PIDs = append(stuck.PIDs, p.pid)
 			}
-			errs = append(errs, stuck)
-			break
+			return stuck
 		}
-		kill(left, self, unix.SIGKILL)
+		killAsRead(left, table, self)
 		time.Sleep(pause)
 		pause = min(2*pause, slowScan)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
-// abandoned lists the living processes with a job's mark or brand that are neither daemons nor below one, and not above
-// this process: who sweeps may be a rank.
-func abandoned(job string) ([]process, error) {
-	table, err := readTable()
-	if err != nil {
-		return nil, err
-	}
+// abandoned lists the living processes with a brand, or with a job's mark, that are neither daemons nor below one, and not
+// above this process: who sweeps may be a rank.
+func abandoned(table []process, job string) (left []process) {
 	parents := map[int]int{}
 	for _, p := range table {
 		parents[p.pid] = p.parent
 	}
-	ours := map[int]bool{}
-	for pid := os.Getpid(); pid != 0 && !ours[pid]; pid = parents[pid] {
-		ours[pid] = true
+	ours := ancestry(os.Getpid(), parents)
+	daemons := map[int]bool{}
+	supervised := func(pid int) bool {
+		is, known := daemons[pid]
+		if !known {
+			is = isDaemon(pid)
+			daemons[pid] = is
+		}
+		return is
 	}
-	return slices.DeleteFunc(living(table), func(p process) bool {
-		if marked, _, ok := readMark(p.pid); (!ok || marked != job) && !branded(p.pid, job) || ours[p.pid] || isDaemon(p.pid) {
-			return true
+	for _, p := range living(table) {
+		branded := brandOn(p.pid) != 0
+		if !branded && (job == "" || !marked(p.pid, job)) || slices.Contains(ours, p.pid) {
+			continue
 		}
-		for range len(table) { // numbers used twice meanwhile must not lead round in a circle
-			if p.pid = parents[p.pid]; p.pid == 0 {
-				return false
-			}
-			if isDaemon(p.pid) {
-				return true
-			}
+		line := ancestry(p.pid, parents)
+		if slices.ContainsFunc(line, supervised) || branded && !orphaned(line, parents) {
+			continue
 		}
-		return true
-	}), nil
+		left = append(left, p)
+	}
+	return left
 }
 
-// isDaemon tells by the arguments with which guardians start daemons.
+// ancestry returns a process and all above it, as far as they can be seen.
+func ancestry(pid int, parents map[int]int) (line []int) {
+	for pid != 0 && !slices.Contains(line, pid) { // numbers used twice meanwhile must not lead round in a circle
+		line = append(line, pid)
+		pid = parents[pid]
+	}
+	return line
+}
+
+// orphaned tells of a branded process of this user, by all above it, whether its daemon is dead and not only out of sight:
+// in a container that a job has made, what is above its first process cannot be seen; in one that is on this host, other
+// guardians look after theirs.
+func orphaned(line []int, parents map[int]int) bool {
+	unbranded := slices.IndexFunc(line, func(pid int) bool { return brandOn(pid) == 0 })
+	if unbranded < 1 || brandOn(line[len(line)-1]) != 0 {
+		return false
+	}
+	for _, pid := range line {
+		if _, seen := parents[pid]; !seen && pid != 1 { // the first one belongs to root, and may be hidden
+			return false // it ended while the table was read, and what was below it has another parent by now
+		}
+	}
+	status := readStatus(line[unbranded-1])
+	// Its numbers from our namespace of processes inwards: another namespace is another host, unless a job has made it.
+	numbers := status["NSpid"]
+	if len(numbers) > 1 && (len(numbers) > 2 || numbers[1] != "1") {
+		return false
+	}
+	user := readStatus(line[0])["Uid"]
+	return len(user) > 0 && user[0] == strconv.Itoa(os.Getuid())
+}
+
+// isDaemon tells by the arguments with which guardians start daemons, and by a brand that names who carries it.
 func isDaemon(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	return err == nil && strings.HasPrefix(string(text), DaemonName+"\x00worker\x00--daemon\x00")
+	if err == nil && strings.HasPrefix(string(text), DaemonName+"\x00worker\x00--daemon\x00") {
+		return true
+	}
+	number := brandOn(pid)
+	if number == 0 {
+		return false
+	}
+	numbers := readStatus(pid)["NSpid"]
+	return len(numbers) > 0 && numbers[len(numbers)-1] == strconv.FormatUint(number>>32, 10)
+}
+
+// readStatus returns the lines of /proc/PID/status, in words.
+func readStatus(pid int) map[string][]string {
+	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") // it may have ended
+	lines := map[string][]string{}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		lines[name] = strings.Fields(value)
+	}
+	return lines
+}
+
+func marked(pid int, job string) bool {
+	of, _, ok := readMark(pid)
+	return ok && of == job
+}
+
+// killAsRead kills processes if they are still those of the table, and not others that have their numbers by now: by their
+// groups, where all in a group are to be killed, so that who forks meanwhile cannot slip away.
+func killAsRead(left, table []process, self process) {
+	mixed := map[int]bool{self.group: true}
+	for _, p := range table {
+		if !slices.Contains(left, p) {
+			mixed[p.group] = true
+		}
+	}
+	for _, p := range left {
+		handle, err := os.FindProcess(p.pid) // which keeps to the process, where the kernel can (5.4)
+		if err != nil {
+			continue
+		}
+		now, err := readStat("/proc/"+strconv.Itoa(p.pid)+"/stat", make([]byte, 1024))
+		switch {
+		case err != nil || now.born != p.born || now.group != p.group:
+		case mixed[p.group] || p.group <= 1:
+			handle.Kill()
+		default:
+			unix.Kill(-p.group, unix.SIGKILL)
+		}
+		handle.Release()
+	}
 }

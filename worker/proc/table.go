@@ -12,6 +12,7 @@ type process struct {
 	pid, parent, group, session int
 	state                       byte
 	threads                     int
+	born                        uint64 // in ticks since the machine was: tells processes apart that have a number one after the other
 }
 
 // dead reports a zombie. A first thread that has ended while others run looks like one and is not.
@@ -34,8 +35,8 @@ func parseStat(b []byte) (process, error) {
 	}
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	// state ppid pgrp session tty tpgid flags minflt cminflt majflt cmajflt utime stime cutime cstime
-	// priority nice num_threads …
-	if len(f) < 18 || len(f[0]) != 1 {
+	// priority nice num_threads itrealvalue starttime …
+	if len(f) < 20 || len(f[0]) != 1 {
 		return process{}, errStat
 	}
 	p := process{pid: pid, state: f[0][0]}
@@ -46,6 +47,9 @@ func parseStat(b []byte) (process, error) {
 		if *field.to, err = strconv.Atoi(string(f[field.at])); err != nil {
 			return process{}, errStat
 		}
+	}
+	if p.born, err = strconv.ParseUint(string(f[19]), 10, 64); err != nil {
+		return process{}, errStat
 	}
 	return p, nil
 }
