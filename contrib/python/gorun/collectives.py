@@ -299,7 +299,7 @@ def allreduce_now(
         key = f"allreduce.{name}"
         lane = _lane(world, lanes, binding, tensor, key, op)
         if lane is not None:
-            awaited = _Awaited()
+            awaited = object()
             try:
                 world.occupy(key, awaited)
                 half = lanes.enter(lane)
@@ -316,16 +316,6 @@ def allreduce_now(
             postscale=postscale, process_set=process_set,
         )
     )  # fmt: skip
-
-
-class _Awaited:
-    """What is in a lane while its rank waits for it there."""
-
-    def over(self) -> bool:
-        return False
-
-    def handed_in(self) -> bool:
-        return False
 
 
 def allreduce_soon(
@@ -379,8 +369,7 @@ def _lane(world: World, lanes: Lanes, binding: Binding, tensor: Any, key: str, o
     """Return the lane that ranks meet in under a name, if there is one for this tensor."""
     session = world.session
     lane = lanes.find(key, op | session.wire << WIRE_BITS)
-    # What nobody has waited for ends now, and may write to this tensor: the daemon's way copies that first.
-    if lane is None or world.occupied(key):
+    if lane is None:
         return None
     if lane.arithmetic is None:
         dtype, shape = binding.describe(tensor)

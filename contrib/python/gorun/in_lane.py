@@ -89,11 +89,8 @@ class InLane:
                 return False  # another thread is about to know
             with self._lane.lock:
                 self._settle(all_came)
+        self._world.leave(self._name, self)
         return self._handed is None or self._handed.over()
-
-    def handed_in(self) -> bool:
-        """Report whether the daemon has it now."""
-        return self._handed is not None and self._handed.begun()
 
     def wait(self) -> Any:
         """Wait for all ranks and return the result, or raise."""
@@ -106,6 +103,7 @@ class InLane:
                 raise HorovodInternalError(str(error)) from error
             with self._lane.lock:
                 self._settle(all_came)
+        self._world.leave(self._name, self)
         if self._handed is not None and self._error is None:
             try:
                 return self._handed.wait()
@@ -133,7 +131,6 @@ class InLane:
         except Exception as error:
             self._error = error.with_traceback(None)
         self._settled = True
-        self._world.leave(self._name, self)
 
     def _hand_in(self) -> None:
         """Submit what this rank has in the lane, not the tensor, which may be another by now."""

@@ -10,8 +10,7 @@ import collections
 import itertools
 import os
 import threading
-import time
-from typing import TYPE_CHECKING, Any, Callable, Protocol
+from typing import TYPE_CHECKING, Any, Callable
 
 from gorun import errors, message
 from gorun.constants import LEADS
@@ -32,21 +31,9 @@ DUPLICATE = (
 )
 
 MOST_SHAPES = 20  # in the text of an error
-HANDED_IN_SECONDS = 0.5  # until the daemon has surely answered what it had the answer of
-
 
 # Process set and name of a request, and what else the session is told of it.
 Part = tuple[tuple[int, str], dict[str, Any]]
-
-
-class Occupant(Protocol):
-    """What is in the lane of a name."""
-
-    def over(self) -> bool:
-        """Report whether it has ended, without waiting for other ranks."""
-
-    def handed_in(self) -> bool:
-        """Report whether the daemon has it now."""
 
 
 class World:
@@ -65,8 +52,9 @@ class World:
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)
         self._operations: dict[int, Operation | InLane] = {}
         self._abandoned: list[Operation] = []
+        self._cut_short: list[Operation | InLane] = []  # by Ctrl-C, in a wait that may not be taken up again
         self._names: dict[tuple[int, str], int] = {}  # request in flight, by process set and name
-        self._in_lanes: dict[str, Occupant] = {}  # operation in flight there, by name
+        self._in_lanes: dict[str, object] = {}  # operation in flight there, by name
         self._lock = threading.Lock()
 
     def serial(self, kind: str) -> int:
@@ -88,6 +76,7 @@ class World:
             self.timeline.close()
         self._closed = True
         self._abandoned.clear()
+        self._cut_short.clear()
         self._in_lanes.clear()
         self._operations.clear()  # those nobody waited for: they have this world, and the script's tensors
 
@@ -122,8 +111,11 @@ class World:
         try:
             return operation.wait()
         finally:
-            if operation.ended:  # else interrupted (Ctrl-C): it can be waited for again
+            if operation.ended:
                 self._operations.pop(handle, None)
+            else:  # interrupted (Ctrl-C): it can be waited for again
+                with self._lock:
+                    self._cut_short.append(operation)
 
     def _find(self, handle: int) -> Operation | InLane:
         try:
@@ -133,29 +125,30 @@ class World:
                 raise HorovodInternalError("the session is closed") from None
             raise ValueError(f"Handle {handle} was not created or has been cleared.") from None
 
-    def occupied(self, name: str) -> bool:
-        """Report whether there is something in the lane of a name, which may have ended."""
-        return name in self._in_lanes
+    def occupy(self, name: str, operation: object) -> None:
+        """Note what comes to the lane of a name, or raise ValueError if the name is in flight."""
+        if self._cut_short:
+            self._end_cut_short()
+        # setdefault is one step, whatever threads do.
+        if self._in_flight((0, name)) or self._in_lanes.setdefault(name, operation) is not operation:
+            raise ValueError(DUPLICATE)
 
-    def occupy(self, name: str, operation: Occupant) -> None:
-        """Note what comes to the lane of a name, or raise ValueError if the name is not free."""
-        while self._in_lanes.setdefault(name, operation) is not operation:  # one step, whatever threads do
-            self.vacate(name)
+    def check_lanes(self, parts: Sequence[Part]) -> None:
+        """Raise ValueError if an operation is in the lane of a name."""
+        if self._cut_short:
+            self._end_cut_short()
+        if self._in_lanes and any(group == 0 and name in self._in_lanes for (group, name), _ in parts):
+            raise ValueError(DUPLICATE)
 
-    def vacate(self, name: str) -> None:
-        """Have what is in the lane of a name end, if it can: nobody may have waited for it. Or ValueError."""
-        occupant = self._in_lanes.get(name)
-        if occupant is None:
-            return
-        until = 0.0
-        while not occupant.over():
-            until = until or time.monotonic() + HANDED_IN_SECONDS
-            if not occupant.handed_in() or time.monotonic() > until:
-                raise ValueError(DUPLICATE)
-            time.sleep(0.001)
-        self.leave(name, occupant)
+    def _in_flight(self, key: tuple[int, str]) -> bool:
+        """Report whether a request has the name: until this rank has waited for it, or a poll saw its end.
 
-    def leave(self, name: str, operation: Occupant) -> None:
+        So whether a name is taken depends on the program alone, not on how fast others are.
+        """
+        request = self._names.get(key)
+        return request is not None and self.session.has(request)
+
+    def leave(self, name: str, operation: object) -> None:
         """Note that an operation is in the lane of a name no more."""
         if self._in_lanes.get(name) is operation:
             self._in_lanes.pop(name, None)
@@ -170,8 +163,7 @@ class World:
             self._sweep()
         with self._lock:
             for key, _ in parts:
-                request = self._names.get(key)
-                if request is not None and not self.session.poll(request):
+                if self._in_flight(key):
                     raise ValueError(DUPLICATE)
             if len(parts) > 1:
                 self._check(parts)
@@ -211,6 +203,14 @@ class World:
         for (_, name), request in parts:
             fields = [request[field] for field in ("kind", "dtype", "shape", "src", "dst")]
             message.check(fields[0], name, *fields[1:], request.get("splits"))
+
+    def _end_cut_short(self) -> None:
+        """Free the names of waits that Ctrl-C cut short, if the operations have ended."""
+        with self._lock:
+            cut_short, self._cut_short = self._cut_short, []
+        left = [operation for operation in cut_short if not operation.over()]
+        with self._lock:
+            self._cut_short += left
 
     def abandon(self, operation: Operation) -> None:
         """Let end unnoticed what was submitted of an operation. Its memory is in use until then."""
@@ -299,9 +299,7 @@ class Operation:
     def launch(self, finish: Callable[[Sequence[Any]], Any]) -> int:
         """Submit all requests, or none; say what to do with the results, one each, and return the handle."""
         try:
-            for (group, name), _ in self._parts:
-                if group == 0:
-                    self._world.vacate(name)
+            self._world.check_lanes(self._parts)
             self.submit(finish)
             return self._world.launch(self)
         except BaseException as error:

@@ -84,6 +84,7 @@ def end():
     while world.session._open:
         assert time.monotonic() - since < 10, "something is in flight for ever"
         world._sweep()
+        world._end_cut_short()
 
 
 def in_flight(name):
@@ -159,7 +160,11 @@ def begun_in_lane(place):
     if handle is not None:
         hvd.synchronize(handle)
         x.check(place)
-    hvd.barrier()  # by now it has ended, also if nobody has the handle
+    elif more:
+        taken = world._in_lanes.get(f"allreduce.{x.name}")
+        for lost in [handle for handle, operation in world._operations.items() if operation is taken]:
+            hvd.synchronize(lost)
+    hvd.barrier()
     x.go_on(place)
     return more
 
@@ -309,8 +314,33 @@ if size > 1:
     everywhere(region)
     assert descriptors() == before
 
-    # A step that is waiting for others goes on where it was: the first, in which they agree, and others.
+    # A call that waits is cut short, and nobody has its handle: once it has ended its name is free again.
     signal.signal(signal.SIGALRM, interrupted)
+    for how in (
+        lambda: hvd.allgather(torch.ones(1), name="cut short"),
+        lambda: hvd.allreduce(torch.ones(1), name="cut short", op=hvd.Sum),
+        lambda: hvd.synchronize(hvd.allreduce_async(torch.ones(1), name="cut short", op=hvd.Max)),
+    ):
+        if rank == 0:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                how()
+                raise AssertionError("it was not interrupted")
+            except KeyboardInterrupt:
+                pass
+            try:
+                how()
+                raise AssertionError("it is in flight")
+            except ValueError as error:
+                assert "same name" in str(error), error
+        hvd.barrier()
+        if rank:
+            how()
+        hvd.barrier()
+        end()
+        how()
+
+    # A step that is waiting for others goes on where it was: the first, in which they agree, and others.
     for value in (4.0, 5.0, 6.0):
         hvd.barrier()
         if rank == 0:

@@ -119,31 +119,35 @@ class Begun(Lanes):
             self.assertIsNone(hvd.synchronize(handle))
         self.assertIn("allreduce.polled", open_lanes())
 
-    def test_nobody_waits(self):
-        """What was begun and is over makes room for the next one of its name, as everywhere."""
-        for _ in range(6):
-            x = np.ones(3)
-            handle = hvd.allreduce_async_(x, name="left", op=hvd.Sum)
-            hvd.barrier()
-        self.assertEqual(hvd.allreduce(np.full(3, 2.0), name="left", op=hvd.Sum).tolist(), [2 * SIZE] * 3)
-        self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * 3)
-        self.assertEqual(hvd.allreduce(np.ones(7), name="left", op=hvd.Max).tolist(), [1] * 7)
-
-    def test_nobody_waits_and_the_tensor_is_used_again(self):
-        """What is overwritten by the end of the one before is not what the next one brings."""
-        x = torch.zeros(3)
-        for use in range(1, 7):
-            x.fill_(use)
-            handle = gorun.torch.allreduce_async_(x, name="used again", op=hvd.Sum)
-            hvd.barrier()
-        self.assertEqual(gorun.torch.synchronize(handle).tolist(), [6.0 * SIZE] * 3)
-        for use in range(1, 7):
-            x.fill_(use)
-            gorun.torch.allreduce_async_(x, name="used again", op=hvd.Sum)
-            hvd.barrier()
-            x.fill_(use)
-            got = gorun.torch.allreduce_(x, name="used again", op=hvd.Sum)
-            self.assertEqual(got.tolist(), [use * SIZE] * 3)
+    def test_taken_until_its_rank_has_waited(self):
+        """By the daemon the first time, then in a lane, and whether others have come by then or not."""
+        for use in range(6):
+            x = torch.full((3,), use + 1.0)
+            if RANK == SIZE - 1:
+                time.sleep(0.02 * (use % 2))
+            handle = gorun.torch.allreduce_async_(x, name="taken", op=hvd.Sum)
+            if use % 3:
+                hvd.barrier()  # it is over, and this rank has not looked
+            for again in (
+                lambda x: gorun.torch.allreduce_async_(x, name="taken", op=hvd.Sum),
+                lambda x: gorun.torch.allreduce(x, name="taken", op=hvd.Sum),
+                lambda x: gorun.torch.allreduce(x, name="taken", op=hvd.Max),  # in no lane
+                lambda x: gorun.torch.allreduce(torch.ones(7), name="taken", op=hvd.Sum),
+                lambda x: hvd.allreduce(np.ones(3), name="taken", op=hvd.Sum),
+                lambda x: hvd.grouped_allreduce([np.ones(3), np.ones(3, int)], name="other", op=hvd.Sum)
+                and gorun.torch.allreduce_(x, name="taken", op=hvd.Sum),
+            ):
+                with self.assertRaisesRegex(ValueError, "same name"):
+                    again(x)
+            if use < 3:
+                self.assertEqual(gorun.torch.synchronize(handle).tolist(), [(use + 1.0) * SIZE] * 3)
+            else:
+                while not gorun.torch.poll(handle):
+                    pass
+            got = gorun.torch.allreduce(torch.full((3,), 2.0), name="taken", op=hvd.Sum)
+            self.assertEqual(got.tolist(), [2.0 * SIZE] * 3)
+            self.assertEqual(x.tolist(), [(use + 1.0) * SIZE] * 3)
+        self.assertIn("allreduce.taken", open_lanes())
 
     def test_other_tensor_under_the_name(self):
         for use in range(24):
@@ -204,17 +208,19 @@ class Begun(Lanes):
             if RANK == 0:
                 self.assertEqual(meanwhile(name), SIZE)
 
-    def test_one_falls_back_and_nobody_waits(self):
+    def test_one_falls_back_and_others_wait_late(self):
         self.open("deserted")
         with recorded(RANK == 0):
             handle = hvd.allreduce_async(np.ones(3), name="deserted", op=hvd.Sum)
             if RANK == 0:
                 hvd.synchronize(handle)
         hvd.barrier()
+        if RANK:
+            with self.assertRaisesRegex(ValueError, "same name"):
+                hvd.allreduce_async(np.full(3, 2.0), name="deserted", op=hvd.Sum)
+            self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * 3)
         again = hvd.allreduce_async(np.full(3, 2.0), name="deserted", op=hvd.Sum)
         self.assertEqual(hvd.synchronize(again).tolist(), [2 * SIZE] * 3)
-        if RANK:
-            self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * 3)
 
     def test_given_up_as_it_began(self):
         """Cut short when it was shown, and others do not come: they go on with the next one of its name."""

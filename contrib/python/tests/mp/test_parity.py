@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import types
 import warnings
 from pathlib import Path
@@ -330,6 +331,34 @@ def _():
     if first is None:
         first = hvd.allreduce_async(torch.ones(1), name="twice")
     same(hvd.synchronize(first), torch.ones(1))
+
+
+@rule("names", "are taken until the rank has waited or seen the end, however fast it was", ours=True)
+def _():
+    x = mine(size, 2)
+    begin = {
+        "allreduce": lambda name: hvd.allreduce_async(x, name=name),
+        "allreduce_": lambda name: hvd.allreduce_async_(x.clone(), name=name),
+        "grouped_allreduce": lambda name: hvd.grouped_allreduce_async([x, x.double()], name=name),
+        "allgather": lambda name: hvd.allgather_async(x, name=name),
+        "grouped_allgather": lambda name: hvd.grouped_allgather_async([x, x], name=name),
+        "broadcast": lambda name: hvd.broadcast_async(x, 0, name=name),
+        "alltoall": lambda name: hvd.alltoall_async(x, name=name),
+        "reducescatter": lambda name: hvd.reducescatter_async(x, name=name),
+    }
+    for what, start in begin.items():
+        for use in range(4):  # the first time by the daemon, then in a lane, if there are lanes
+            handle = start(f"taken.{what}")
+            if use % 2:
+                hvd.barrier()  # which all ranks come to after the first
+                time.sleep(0.01)
+            refused(ValueError, start, f"taken.{what}", text="same name")
+            if use < 2:
+                hvd.synchronize(handle)
+            while use >= 2 and not hvd.poll(handle):
+                pass
+            hvd.synchronize(start(f"taken.{what}"))
+    same(hvd.allreduce(mine(3), op=hvd.Sum), total(3))
 
 
 @rule("tensors", "without elements")
