@@ -20,8 +20,11 @@ func calledHorovodrun(args []string) bool {
 // isLaunch reports whether args start a job rather than a command: the first argument is a flag of the
 // launcher.
 func isLaunch(args []string) bool {
-	return len(args) > 1 && strings.HasPrefix(args[1], "-") && !slices.Contains([]string{"-h", "--help", "-help", "--version", "-version"}, args[1])
+	return len(args) > 1 && strings.HasPrefix(args[1], "-") && !slices.Contains(helpWords, args[1]) && !slices.Contains([]string{"--version", "-version"}, args[1])
 }
+
+// helpWords ask for help.
+var helpWords = []string{"-h", "--help", "-help"}
 
 // launchArgs rewrites the flags of a launch for the flag parser, which knows flags of one word: a flag of
 // two (mpirun's -mca KEY VALUE) becomes one word with a space in it. The -v of horovodrun is its version.
@@ -38,7 +41,7 @@ func launchArgs(args []string, flags []cli.Flag) ([]string, error) {
 		args = slices.Clone(args)
 	}
 	for i := 1; i < len(args); i++ {
-		name, _, joined := flagName(args[i])
+		name, value, joined := flagName(args[i])
 		f := findFlag(flags, name)
 		if f == nil && horovod && strings.HasPrefix(args[i], "--") {
 			if full := completed(flags, name); full != "" {
@@ -48,6 +51,9 @@ func launchArgs(args []string, flags []cli.Flag) ([]string, error) {
 		}
 		if f == nil {
 			return append(out, args[i:]...), nil
+		}
+		if f == cli.HelpFlag { // whatever it is asked about
+			return []string{args[0], args[i]}, nil
 		}
 		if f.Names()[0] == "hosts" {
 			hosts++
@@ -59,6 +65,22 @@ func launchArgs(args []string, flags []cli.Flag) ([]string, error) {
 		values := words(f)
 		if slices.Contains([]string{"env", "genv"}, f.Names()[0]) && i+1 < len(args) && strings.Contains(args[i+1], "=") {
 			values = 1 // Hydra takes NAME=VALUE beside NAME VALUE
+		}
+		if f.Names()[0] == "configfile" && (joined || i+1 < len(args)) {
+			after := args[i+1:]
+			if !joined {
+				value, after = after[0], after[1:]
+			}
+			apps, err := readApps(value)
+			if err == nil && len(after) > 0 {
+				err = &usageError{fmt.Errorf("--%s: the programs are those of the file", name), "flags of the whole job go before it"}
+			}
+			if err != nil {
+				return nil, err
+			}
+			others := slices.DeleteFunc(slices.Clone(flags), func(other cli.Flag) bool { return other == f })
+			apps, err = launchArgs(append(args[:1:1], apps...), others)
+			return append(out, apps[min(1, len(apps)):]...), err
 		}
 		switch {
 		case name == "v" && horovod:

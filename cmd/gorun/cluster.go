@@ -46,8 +46,8 @@ func placeJob(c *cli.Context, np int, programs []program) (room, error) {
 		p, from, err := placePrograms(c, np, programs)
 		return room{p, from, nil}, err
 	}
-	if np < 0 || c.IsSet("np") && np == 0 {
-		return room{}, &usageError{fmt.Errorf("-np %d: must be at least 1", np), ""}
+	if err := checkRanks(c); err != nil {
+		return room{}, err
 	}
 	policy, err := policyOf(c)
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 
 // launchFlags are the flags of a job, a table for each concern.
 func launchFlags() []cli.Flag {
-	return slices.Concat(placeFlags(), bindFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), ringFlags(), elasticFlags(), silenceFlags(), otherFlags(), mpirunFlags(), horovodFlags(), knobFlags())
+	return slices.Concat(placeFlags(), bindFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), ringFlags(), elasticFlags(), silenceFlags(), otherFlags(), mpirunFlags(), torchrunFlags(), horovodFlags(), knobFlags())
 }
 
 // lifetimeFlags say how long things may take.
@@ -161,7 +161,7 @@ func (w wishes) spec(c *cli.Context, placement plan.Placement, programs []progra
 // notes are the lines that tell users which of their wishes mean nothing here.
 func (w wishes) notes(c *cli.Context, programs []program) (notes []string) {
 	s := w.settings
-	s.idle = slices.Concat(s.idle, w.changing.idle(c), idleMPI(c), idleSSH(c))
+	s.idle = slices.Concat(s.idle, w.changing.idle(c), idleMPI(c), idleTorchrun(c), idleSSH(c))
 	if idle := readBindingArgs(c).idle; len(idle) > 0 {
 		s.idle = append(s.idle, fmt.Sprintf("--binding-args %s (%s)", strings.Join(idle, " "), noMPI))
 	}

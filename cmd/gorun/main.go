@@ -35,6 +35,9 @@ func run(args []string) int {
 	}
 	app := newApp(hurry)
 	var err error
+	if len(args) > 2 && slices.Contains(helpWords, args[1]) && app.Command(args[2]) == nil {
+		args = args[:2] // whatever it is asked about
+	}
 	if isLaunch(args) {
 		// What follows the flags is a program, even if it is called like one of our commands.
 		app.Commands = nil

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -14,6 +16,8 @@ func mpirunFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "tag-output", Aliases: []string{"l", "prepend-rank"}, Usage: "put [rank]<stdout>: before each line, as always", Hidden: true},
 		&cli.StringFlag{Name: "launcher", Aliases: []string{"bootstrap", "rmk"}, Usage: "Hydra's `WAY` to the hosts", Hidden: true},
 		&cli.BoolFlag{Name: "report-state-on-timeout", Usage: "tell what ranks wait for when --timeout ends the job, as always", Hidden: true},
+		&cli.PathFlag{Name: "configfile", Aliases: []string{"app"}, Usage: "Hydra's and Open MPI's `FILE` with a program and its flags on each line", Hidden: true},
+		&cli.StringFlag{Name: "usize", Usage: "Hydra's `SIZE` of the universe for MPI_Comm_spawn, which is refused", Hidden: true},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "mpirun's", Hidden: true},
 	}
 }
@@ -57,8 +61,38 @@ func idleMPI(c *cli.Context) []string {
 			}
 		}
 	})
+	if c.IsSet("usize") {
+		out = append(out, "-usize (MPI_Comm_spawn is refused)")
+	}
 	return out
 }
 
 // isAgent tells whether a parameter names the program by which Open MPI's mpirun reaches hosts.
 func isAgent(key string) bool { return key == "plm_rsh_agent" || key == "plm_ssh_agent" }
+
+// readApps returns the words of a file that Hydra takes by -configfile and Open MPI by --app: a program and its flags on each
+// line, put together with colons.
+func readApps(file string) ([]string, error) {
+	const hint = "each line is: -n 1 -host host1 program arguments"
+	text, err := readShort(file)
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("read file of programs: %w", err), hint}
+	}
+	var out []string
+	for line := range strings.Lines(string(text)) {
+		words, err := splitWords(line)
+		if i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "#") }); i >= 0 {
+			words = words[:i]
+		} else if err != nil {
+			return nil, &usageError{fmt.Errorf("%s: %w", file, err), hint}
+		}
+		if len(words) > 0 && len(out) > 0 {
+			out = append(out, ":")
+		}
+		out = append(out, words...)
+	}
+	if len(out) == 0 {
+		return nil, &usageError{fmt.Errorf("%s: no program to run", file), hint}
+	}
+	return out, nil
+}

@@ -17,14 +17,18 @@ import (
 // placeFlags say how many ranks run, and where.
 func placeFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.IntFlag{Name: "np", Aliases: []string{"n", "num-proc"}, Usage: "start `N` ranks", DefaultText: "one for every slot"},
+		&cli.IntFlag{Name: "np", Aliases: []string{"n", "c", "num-proc"}, Usage: "start `N` ranks", DefaultText: "one for every slot"},
 		&cli.StringFlag{Name: "hosts", Aliases: []string{"H", "host"}, Usage: "`LIST` of hosts and their slots: host1:2,user@host2:4,node[01-16]:8", DefaultText: "this machine"},
 		&cli.PathFlag{Name: "hostfile", Aliases: []string{"machinefile"}, Usage: "read the hosts from `FILE`, a line each: host slots=N, or host:N"},
 		&cli.PathFlag{Name: "hydra-hostfile", Aliases: []string{"f"}, Usage: "Hydra's --hostfile", Hidden: true},
-		&cli.IntFlag{Name: "ppn", Aliases: []string{"npernode", "N", "ntasks-per-node", "perhost", "nproc-per-node", "nproc_per_node"}, Usage: "`N` ranks on each host, whatever its slots", DefaultText: "one for each slot"},
+		&cli.IntFlag{Name: "ppn", Aliases: []string{"npernode", "N", "ntasks-per-node", "perhost"}, Usage: "`N` ranks on each host, whatever its slots", DefaultText: "one for each slot"},
 		&cli.StringFlag{Name: "map-by", Usage: "deal ranks to hosts by `HOW`: slot (fill one host after the other), node (in turn), ppr:N:node; with :oversubscribe, :PE=N (cores for each)", DefaultText: "slot"},
 		&cli.StringFlag{Name: "rank-by", Usage: "number ranks by `HOW`: slot (host by host) or node (across the hosts)", DefaultText: "as they are dealt"},
 		&cli.BoolFlag{Name: "oversubscribe", Usage: "allow more ranks than slots"},
+		&cli.BoolFlag{Name: "nooversubscribe", Usage: "Open MPI's word for no --oversubscribe", Hidden: true},
+		&cli.BoolFlag{Name: "pernode", Usage: "Open MPI's -ppn 1", Hidden: true},
+		&cli.BoolFlag{Name: "bynode", Usage: "Open MPI's --map-by node", Hidden: true},
+		&cli.BoolFlag{Name: "byslot", Usage: "Open MPI's --map-by slot", Hidden: true},
 	}
 }
 
@@ -37,8 +41,8 @@ func place(c *cli.Context) (plan.Placement, error) {
 // placeRanks deals np ranks to the hosts, or one to every slot if np is 0. It also says where it has the
 // hosts from.
 func placeRanks(c *cli.Context, np int) (p plan.Placement, from string, err error) {
-	if np < 0 || c.IsSet("np") && np == 0 {
-		return p, "", &usageError{fmt.Errorf("-np %d: must be at least 1", np), "without -np there is a rank for each slot of the hosts"}
+	if err := checkRanks(c); err != nil {
+		return p, "", err
 	}
 	list, from, policy, err := whereAndHow(c, np)
 	if err != nil {
@@ -48,9 +52,20 @@ func placeRanks(c *cli.Context, np int) (p plan.Placement, from string, err erro
 	return p, from, err
 }
 
+// checkRanks refuses an -np that is none.
+func checkRanks(c *cli.Context) error {
+	if n := c.Int("np"); c.IsSet("np") && n < 1 {
+		return &usageError{fmt.Errorf("-np %d: must be at least 1", n), "without -np there is a rank for each slot of the hosts"}
+	}
+	return nil
+}
+
 // whereAndHow are the hosts for np ranks, where they are from, and how ranks are dealt to them.
 func whereAndHow(c *cli.Context, np int) (list []hosts.Host, from string, policy plan.Policy, err error) {
 	if list, from, err = hostList(c, np); err == nil {
+		err = checkNodes(c, len(list))
+	}
+	if err == nil {
 		policy, err = policyOf(c)
 	}
 	return list, from, policy, err
@@ -151,6 +166,15 @@ func surroundings() hosts.World { return hosts.World{Getenv: os.Getenv, ReadFile
 
 // policyOf reads how ranks are dealt to hosts.
 func policyOf(c *cli.Context) (plan.Policy, error) {
+	if err := atMostOne(c, "map-by", "bynode", "byslot"); err != nil {
+		return plan.Policy{}, err
+	}
+	if err := atMostOne(c, "ppn", "pernode", "nproc-per-node"); err != nil {
+		return plan.Policy{}, err
+	}
+	if err := atMostOne(c, "oversubscribe", "nooversubscribe"); err != nil {
+		return plan.Policy{}, err
+	}
 	policy, err := plan.ParsePolicy(c.String("map-by"), c.String("rank-by"))
 	if err != nil {
 		hint := "--map-by slot, --map-by node or --map-by ppr:2:node"
@@ -159,7 +183,13 @@ func policyOf(c *cli.Context) (plan.Policy, error) {
 		}
 		return policy, &usageError{err, hint}
 	}
-	if n := c.Int("ppn"); c.IsSet("ppn") {
+	policy.MapByNode = policy.MapByNode || c.Bool("bynode")
+	policy.RankByNode = policy.RankByNode || c.Bool("bynode") && !c.IsSet("rank-by")
+	n, err := perHost(c)
+	if err != nil {
+		return policy, err
+	}
+	if n != 0 || c.IsSet("ppn") {
 		if n < 1 || n > hosts.MaxSlots {
 			return policy, &usageError{fmt.Errorf("-ppn %d: must be 1 to %d", n, hosts.MaxSlots), ""}
 		}
@@ -170,4 +200,30 @@ func policyOf(c *cli.Context) (plan.Policy, error) {
 	}
 	policy.Oversubscribe = policy.Oversubscribe || c.Bool("oversubscribe")
 	return policy, nil
+}
+
+// perHost is how many ranks each host is to have, 0 if nothing is said.
+func perHost(c *cli.Context) (int, error) {
+	switch {
+	case c.Bool("pernode"):
+		return 1, nil
+	case c.IsSet("nproc-per-node"):
+		return nprocPerNode(c)
+	}
+	return c.Int("ppn"), nil
+}
+
+// atMostOne refuses flags that say the same thing in different words.
+func atMostOne(c *cli.Context, names ...string) error {
+	first := ""
+	for _, name := range names {
+		switch {
+		case !c.IsSet(name):
+		case first != "":
+			return &usageError{fmt.Errorf("--%s and --%s exclude each other", first, name), ""}
+		default:
+			first = name
+		}
+	}
+	return nil
 }

@@ -37,7 +37,7 @@ func programFlags() []cli.Flag {
 }
 
 // perProgram are the flags that each of several programs may have.
-var perProgram = []string{"np", "wdir", "x", "env", "envlist", "hosts", "hostfile", "hydra-hostfile"}
+var perProgram = []string{"np", "wdir", "x", "env", "envlist", "hosts", "hostfile", "hydra-hostfile", "module"}
 
 // program is one of those that a job runs.
 type program struct {
@@ -82,7 +82,7 @@ func pairsOf(c *cli.Context, name string) *pairs {
 // are the job's: of all programs that name none. Their notes are for the user to read.
 func readPrograms(c *cli.Context, args []string) (programs []program, notes []string, err error) {
 	first, rest := cutProgram(args)
-	if err := checkProgram(first); err != nil {
+	if err := checkProgram(first, "before", rest != nil); err != nil {
 		return nil, nil, err
 	}
 	p, notes, err := readProgram(c, first)
@@ -104,7 +104,7 @@ func readPrograms(c *cli.Context, args []string) (programs []program, notes []st
 				return afterColon(err)
 			},
 			Action: func(c *cli.Context) error {
-				if err := checkProgram(c.Args().Slice()); err != nil {
+				if err := checkProgram(c.Args().Slice(), "behind", c.NumFlags() == 0); err != nil {
 					return err
 				}
 				p, more, err := readProgram(c, c.Args().Slice())
@@ -124,10 +124,8 @@ func readPrograms(c *cli.Context, args []string) (programs []program, notes []st
 		}
 	}
 	if len(programs) > 1 {
-		for i, p := range programs {
-			if p.Ranks < 1 {
-				return nil, nil, &usageError{fmt.Errorf("program %d (%s) does not say how many ranks it has", i+1, p.Argv[0]), "give each of several programs its own -np"}
-			}
+		for i := range programs {
+			programs[i].Ranks = max(programs[i].Ranks, 1) // as Hydra; a single one fills all slots
 		}
 	}
 	return programs, notes, nil
@@ -137,26 +135,21 @@ func programFlagsOfItsOwn() []cli.Flag {
 	return slices.DeleteFunc(launchFlags(), func(f cli.Flag) bool { return !slices.Contains(perProgram, f.Names()[0]) })
 }
 
-// cutProgram cuts at the first ":" that is followed by a flag: a program may have an argument ":" of its own, but not as its
-// last one, which is a program that was forgotten.
+// cutProgram cuts at the first ":", as mpirun and Hydra do. The rest is nil if there is none.
 func cutProgram(args []string) (program, rest []string) {
-	for i, arg := range args {
-		if arg == ":" && i+1 < len(args) && strings.HasPrefix(args[i+1], "-") {
-			return args[:i], args[i+1:]
-		}
+	if i := slices.Index(args, ":"); i >= 0 {
+		return args[:i], append([]string{}, args[i+1:]...)
 	}
 	return args, nil
 }
 
-func checkProgram(argv []string) error {
-	const several = "gorun -np 1 python first.py : -np 3 python others.py"
+// checkProgram refuses what is no program: nothing at all, or nothing on one side of a colon.
+func checkProgram(argv []string, side string, colon bool) error {
 	switch {
+	case len(argv) == 0 && colon:
+		return &usageError{fmt.Errorf("no program %s %q", side, ":"), "gorun -np 1 python first.py : -np 3 python others.py"}
 	case len(argv) == 0:
 		return &usageError{errNoProgram, "gorun -np 4 -H host1:2,host2:2 python train.py"}
-	case argv[0] == ":":
-		return &usageError{fmt.Errorf("no program before %q", ":"), several}
-	case argv[len(argv)-1] == ":":
-		return &usageError{fmt.Errorf("no program behind %q", ":"), several}
 	case strings.HasPrefix(argv[0], "-"):
 		return &usageError{fmt.Errorf("unknown flag %s", argv[0]), "gorun --help lists the flags"}
 	}
@@ -167,6 +160,12 @@ func readProgram(c *cli.Context, argv []string) (p program, notes []string, err 
 	dir, err := filepath.Abs(c.Path("wdir")) // "" is the current one
 	if err != nil {
 		return p, nil, fmt.Errorf("find working directory: %w", err)
+	}
+	if c.Bool("module") {
+		argv = append([]string{"python3", "-m"}, argv...)
+	}
+	if err := checkRanks(c); err != nil {
+		return p, nil, err
 	}
 	env, notes, err := readVariables(c, os.Environ())
 	return program{Program: launcher.Program{Ranks: c.Int("np"), Argv: argv, Dir: dir, Env: env}}, notes, err

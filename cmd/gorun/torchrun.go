@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher/hosts"
+	"gorun/topology"
+	"gorun/topology/probe"
+)
+
+// torchrunFlags are accepted because scripts written for torchrun have them. It takes names with dashes and with underscores.
+func torchrunFlags() []cli.Flag {
+	flags := []cli.Flag{
+		&cli.StringFlag{Name: "nnodes", Usage: "torchrun's number `N` of hosts; they are those of -H or --hostfile, or this machine", Hidden: true},
+		&cli.StringFlag{Name: "nproc-per-node", Aliases: []string{"nproc_per_node"}, Usage: "torchrun's -ppn `N`; auto, gpu and cpu count what this machine has", Hidden: true},
+		&cli.BoolFlag{Name: "standalone", Usage: "torchrun's word for this machine alone, as without -H and --hostfile", Hidden: true},
+		&cli.BoolFlag{Name: "module", Aliases: []string{"m"}, Usage: "run a module of Python's: -m NAME, as python3 -m NAME", Hidden: true},
+		&cli.BoolFlag{Name: "no-python", Aliases: []string{"no_python"}, Usage: "torchrun's; programs are run as they are, always", Hidden: true},
+	}
+	for _, name := range needlessNames {
+		flags = append(flags, &cli.StringFlag{Name: name, Aliases: []string{strings.ReplaceAll(name, "-", "_")}, Usage: "torchrun's `VALUE`; accepted, without effect here: " + needless, Hidden: true})
+	}
+	return flags
+}
+
+// needlessNames are torchrun's flags of what ranks here are told, or daemons find, without them.
+var needlessNames = []string{"rdzv-id", "rdzv-backend", "rdzv-endpoint", "rdzv-conf", "master-addr", "master-port"}
+
+const needless = "daemons meet by themselves, and tell ranks where rank 0 is"
+
+// idleTorchrun are the flags of torchrun that change nothing.
+func idleTorchrun(c *cli.Context) []string {
+	var given, out []string
+	for _, name := range needlessNames {
+		if c.IsSet(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	if len(given) > 0 {
+		out = append(out, fmt.Sprintf("%s (%s)", strings.Join(given, " "), needless))
+	}
+	if c.Bool("standalone") && (namesHosts(c) || c.IsSet("cluster")) {
+		out = append(out, "--standalone (hosts are named)")
+	}
+	return out
+}
+
+// checkNodes holds --nnodes against the hosts that there are: N, or N:N.
+func checkNodes(c *cli.Context, have int) error {
+	least, most, isRange := strings.Cut(c.String("nnodes"), ":")
+	if !isRange {
+		most = least
+	}
+	lo, err := strconv.Atoi(least)
+	hi, err2 := strconv.Atoi(most)
+	switch {
+	case !c.IsSet("nnodes"):
+	case errors.Join(err, err2) != nil || lo < 1 || hi < lo:
+		return &usageError{fmt.Errorf("--nnodes %s: neither N nor MIN:MAX", c.String("nnodes")), "gorun starts the ranks of all hosts itself: -H host1,host2"}
+	case lo < hi:
+		return &usageError{fmt.Errorf("--nnodes %s: hosts that come and go", c.String("nnodes")), "--min-np N, with -H or --host-discovery-script"}
+	case lo != have:
+		return &usageError{fmt.Errorf("--nnodes %s: the job has %s", c.String("nnodes"), topology.Count(have, "host")), "gorun starts the ranks of all hosts itself, from one machine: -H host1,host2"}
+	}
+	return nil
+}
+
+// nprocPerNode reads torchrun's --nproc-per-node, which may count what this machine has, if no other is named.
+func nprocPerNode(c *cli.Context) (int, error) {
+	said := c.String("nproc-per-node")
+	if said != "auto" && said != "gpu" && said != "cpu" {
+		n, err := strconv.Atoi(said)
+		if err != nil {
+			return 0, &usageError{fmt.Errorf("--nproc-per-node %s: neither a number nor auto, gpu or cpu", said), ""}
+		}
+		return n, nil
+	}
+	if given, err := hosts.Allocated(surroundings()); namesHosts(c) || c.IsSet("cluster") || given != nil || err != nil {
+		return 0, &usageError{fmt.Errorf("--nproc-per-node %s counts what this machine has, not what other hosts have", said), "-ppn N, or slots behind their names: -H host1:8,host2:8"}
+	}
+	gpus := 0
+	if said != "cpu" {
+		gpus = visibleGPUs()
+	}
+	switch {
+	case gpus > 0:
+		return gpus, nil
+	case said == "gpu":
+		return 0, &usageError{errors.New("--nproc-per-node gpu: this machine has no GPU"), "--nproc-per-node cpu, or a number"}
+	}
+	return runtime.NumCPU(), nil
+}
+
+// visibleGPUs is how many GPUs a program on this machine may use.
+var visibleGPUs = sync.OnceValue(func() int {
+	if list, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
+		return len(strings.FieldsFunc(list, func(r rune) bool { return r == ',' }))
+	}
+	host, err := probe.Probe(context.Background(), "/")
+	if err != nil {
+		return 0
+	}
+	return len(host.GPUs)
+})
