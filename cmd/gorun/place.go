@@ -17,7 +17,7 @@ import (
 // placeFlags say how many ranks run, and where.
 func placeFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.IntFlag{Name: "np", Aliases: []string{"n", "c", "num-proc"}, Usage: "start `N` ranks", DefaultText: "one for every slot"},
+		&cli.IntFlag{Name: "np", Aliases: []string{"n", "num-proc", "c"}, Usage: "start `N` ranks", DefaultText: "one for every slot"},
 		&cli.StringFlag{Name: "hosts", Aliases: []string{"H", "host"}, Usage: "`LIST` of hosts and their slots: host1:2,user@host2:4,node[01-16]:8", DefaultText: "this machine"},
 		&cli.PathFlag{Name: "hostfile", Aliases: []string{"machinefile"}, Usage: "read the hosts from `FILE`, a line each: host slots=N, or host:N"},
 		&cli.PathFlag{Name: "hydra-hostfile", Aliases: []string{"f"}, Usage: "Hydra's --hostfile", Hidden: true},
