@@ -14,6 +14,7 @@ import array
 import itertools
 import mmap
 import os
+import select
 import socket
 import threading
 import time
@@ -236,10 +237,13 @@ class DaemonSession(Session):
                 return False
         return True
 
-    def attend(self, handle: int) -> bool:
+    def attend(self, handle: int, seconds: float | None = None) -> bool:
         pending = self._open.get(handle)
         if pending is not None and pending.outcome is None and self._failure is None and not self._closed:
-            self._read_once(_BLOCKING, pending)
+            if seconds is None:
+                self._read_once(_BLOCKING, pending)
+            else:
+                self._stay(pending, seconds)
         return pending is None or pending.outcome is not None or self._failure is not None or self._closed
 
     def wait(self, handle: int) -> Result:
@@ -305,24 +309,32 @@ class DaemonSession(Session):
 
     def _await(self, pending: _Pending) -> Any:
         """Return the outcome of pending, or raise it."""
-        deadline = 0.0
-        while pending.outcome is None:
-            if self._failure is not None and pending is not self._goodbye:
-                raise self._again(self._failure)
-            if self._spin:
-                now = time.perf_counter()
-                if not deadline:
-                    deadline = now + self._spin
-                if now < deadline:
-                    self._read_once(_AT_ONCE)
-                    continue
-            self._read_once(_BLOCKING, pending)
+        self._stay(pending)
+        if pending.outcome is None:
+            assert self._failure is not None
+            raise self._again(self._failure)
         if isinstance(pending.outcome, Exception):
             raise self._again(pending.outcome)
         return pending.outcome
 
-    def _read_once(self, flags: tuple[int], pending: _Pending | None = None) -> bool:
-        """Read and handle one message, or sleep until another thread has; False if there was none.
+    def _stay(self, pending: _Pending, seconds: float | None = None) -> None:
+        """Return when pending is over, or what it was waiting for cannot come, or after so long."""
+        started = time.perf_counter() if self._spin or seconds is not None else 0.0
+        left = None
+        while pending.outcome is None and (self._failure is None or pending is self._goodbye):
+            if started:
+                passed = time.perf_counter() - started
+                if seconds is not None and (left := seconds - passed) < 0:
+                    return
+                if passed < self._spin:
+                    self._read_once(_AT_ONCE)
+                    continue
+            self._read_once(_BLOCKING, pending, left)
+
+    def _read_once(
+        self, flags: tuple[int], pending: _Pending | None = None, seconds: float | None = None
+    ) -> bool:
+        """Read and handle one message, or sleep until another thread has; False if there was none in time.
 
         With something pending, this does neither if that is over by now: another thread may have read its
         answer, and be waiting again for one of its own.
@@ -340,12 +352,14 @@ class DaemonSession(Session):
                         return False
                     self._sleepers += 1
                     try:
-                        self._changed.wait()
+                        self._changed.wait(seconds)
                     finally:
                         self._sleepers -= 1
                     return True
                 self._reader = me
             if not self._inbox:
+                if seconds is not None and not _readable(self._socket, seconds):
+                    return False
                 self._done.clear()
                 # extend and map call recvmsg_into and keep what it returns without a byte code in between.
                 self._inbox.extend(map(self._socket.recvmsg_into, self._buffers, _DESCRIPTOR_SPACE, flags))
@@ -552,6 +566,13 @@ def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
         return alive(*args)
 
     return call
+
+
+def _readable(from_: socket.socket, seconds: float) -> bool:
+    """Wait so long at most. Report whether there is something to read."""
+    poll = select.poll()
+    poll.register(from_, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def _descriptor(control: Any) -> int:

@@ -142,8 +142,11 @@ class Session(abc.ABC):
         """Return what was said about the job's hosts since the last call; does not wait for any."""
         return []
 
-    def attend(self, handle: int) -> bool:
-        """Sleep until something happens. Report whether wait would now return, or the handle is unknown."""
+    def attend(self, handle: int, seconds: float | None = None) -> bool:
+        """Sleep until something happens, so long at most.
+
+        Report whether wait would now return, or the handle is unknown.
+        """
         return True
 
     @abc.abstractmethod

@@ -31,6 +31,7 @@ DUPLICATE = (
 )
 
 MOST_SHAPES = 20  # in the text of an error
+ATTEND_SECONDS = 0.25  # of waiting at a time: what this process stands still beyond that is not counted
 
 # Process set and name of a request, and what else the session is told of it.
 Part = tuple[tuple[int, str], dict[str, Any]]
@@ -116,6 +117,17 @@ class World:
             else:  # interrupted (Ctrl-C): it can be waited for again
                 with self._lock:
                     self._cut_short.append(operation)
+
+    def attend(self, handle: int, seconds: float) -> bool:
+        """Wait so long at most for an operation of the daemon. Report whether it has ended."""
+        operation = self._operations.get(handle)
+        return not isinstance(operation, Operation) or operation.attend(seconds)
+
+    def give_up(self, handle: int) -> None:
+        """Wait no more for an operation of the daemon. This rank's part still counts for the others."""
+        operation = self._operations.pop(handle, None)
+        if isinstance(operation, Operation):
+            self.abandon(operation)
 
     def _find(self, handle: int) -> Operation | InLane:
         try:
@@ -332,6 +344,15 @@ class Operation:
             if not self._world.session.poll(self._requests[len(self._results)][1]):
                 return False
             self._take()
+        return True
+
+    def attend(self, seconds: float) -> bool:
+        """Wait so long at most. Report whether every request ended; their results are left for wait()."""
+        for _, number in self._requests:
+            while not self._world.session.attend(number, min(seconds, ATTEND_SECONDS)):
+                if seconds <= 0:
+                    return False
+                seconds -= ATTEND_SECONDS
         return True
 
     def wait(self) -> Any:
