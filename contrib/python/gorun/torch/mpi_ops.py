@@ -64,6 +64,7 @@ from gorun.features import (
     num_rank_is_power_2,
 )
 from gorun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from gorun.torch import sparse
 from gorun.torch.compression import Compression
 from gorun.torch.memory import Torch
 
@@ -89,9 +90,6 @@ _torch = Torch()
 
 _basics = HorovodBasics()  # programs look up the functions above in it
 handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(collectives)
-
-# Indices come from other ranks. Older torch always checks them against the shape, newer torch if asked to.
-_CHECKED = {"check_invariants": True} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
 
 
 def poll(handle: int) -> bool:
@@ -295,18 +293,11 @@ def sparse_allreduce_async(
     if op not in (Average, Sum):
         raise ValueError("sparse tensors can be added up or averaged only")
     divisor = process_set.size() if op == Average else 1
-    tensor = tensor.detach().coalesce()
-    # Every rank's non-zeros, as rows: indices lie across in a sparse tensor, and are turned.
     parts = grouped_allgather_async(
-        [tensor.indices().t(), tensor.values()], None if name is None else f"sparse.{name}", process_set
+        sparse.rows(tensor), None if name is None else f"sparse.{name}", process_set
     )
-
-    def finish() -> torch.Tensor:
-        indices, values = synchronize(parts)
-        total = torch.sparse_coo_tensor(indices.t(), values, tensor.shape, **_CHECKED).coalesce()
-        return total / divisor if divisor != 1 else total
-
-    return finish
+    shape = tensor.shape
+    return lambda: sparse.total(*synchronize(parts), shape, divisor)
 
 
 def allgather_async(

@@ -48,7 +48,7 @@ def check_functions():
         dist.all_reduce(t, op=getattr(dist.ReduceOp, op))
         assert t.item() == functools.reduce(of, bits), op
     try:
-        gorun.torch.distributed._op(dist.ReduceOp.PREMUL_SUM)  # all_reduce() lacks its factor
+        gorun.torch.distributed.group._op(dist.ReduceOp.PREMUL_SUM)  # all_reduce() lacks its factor
     except ValueError as error:
         assert "PREMUL_SUM" in str(error), error
     else:

@@ -1,0 +1,39 @@
+"""A backend for torch.distributed: import gorun.torch.distributed, then
+
+    torch.distributed.init_process_group("gorun")
+
+and DDP, FSDP and torch.distributed's own functions run on gorun's engine, in groups of some of the ranks too.
+The job is started by gorun, whose environment holds what init_process_group() reads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from gorun import basics, process_sets
+from gorun.features import is_version_greater_equal_than
+from gorun.torch.distributed.group import ProcessGroup, devices, meet
+
+__all__ = ["ProcessGroup"]
+
+
+def _create(store: dist.Store, rank: int, size: int, timeout: Any) -> Any:
+    basics.init()
+    if not dist.is_initialized() and (rank, size) != (basics.rank(), basics.size()):
+        raise ValueError(
+            f"init_process_group: rank {rank} of {size}, but gorun started this as rank {basics.rank()} of "
+            f"{basics.size()}: use gorun to start the job, and no other launcher"
+        )
+    if not dist.is_initialized() or basics.size() == 1:
+        return ProcessGroup(process_sets.global_process_set, store, timeout)
+    return ProcessGroup(meet(store, rank, size), store, timeout)
+
+
+# Before torch 2, a backend is for every device.
+_DEVICES = {"devices": devices()} if is_version_greater_equal_than(torch.__version__, "2.0") else {}
+dist.Backend.register_backend("gorun", _create, **_DEVICES)
+# torch's flight recorder looks at groups made in C++, and would fail on others that do not say so.
+getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add("gorun")

@@ -1,0 +1,60 @@
+"""A barrier that says which ranks have not come."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from torch import distributed as dist
+
+_NEVER = timedelta(days=1)
+_GRACE_SECONDS = 1  # for what rank 0 says of those that are missing
+
+
+def monitor(
+    store: dist.Store, serial: int, rank: int, size: int, seconds: float, wait_all_ranks: bool
+) -> None:
+    """Return when all ranks have come; raise RuntimeError, on all that have, after so many seconds.
+
+    Rank 0 names the first rank that is missing, or all of them if it shall wait for all.
+    """
+    key = f"monitored.{serial}"
+    if rank:
+        store.set(f"{key}.{rank}", "")
+        missing = _answer(store, key, seconds)
+    else:
+        missing = ", ".join(_missing(store, key, size, seconds, wait_all_ranks))
+        store.set(key, missing)
+        if not missing:
+            store.delete_key(f"monitored.{serial - 1}")  # which all of them have read
+    if missing:
+        ranks = f"Ranks {missing}" if "," in missing else f"Rank {missing}"
+        raise RuntimeError(f"backend gorun: {ranks} failed to pass monitoredBarrier in {seconds * 1000:g} ms")
+
+
+def _missing(store: dist.Store, key: str, size: int, seconds: float, wait_all_ranks: bool) -> list[str]:
+    end = time.monotonic() + seconds
+    missing: list[str] = []
+    for other in range(1, size):
+        if _comes(store, f"{key}.{other}", end - time.monotonic()):
+            store.delete_key(f"{key}.{other}")
+            continue
+        missing.append(str(other))
+        if not wait_all_ranks:
+            break
+    return missing
+
+
+def _answer(store: dist.Store, key: str, seconds: float) -> str:
+    """Return which ranks rank 0 misses, or rank 0 if it says nothing itself."""
+    if not _comes(store, key, seconds + _GRACE_SECONDS):
+        return "0"
+    return store.get(key).decode()
+
+
+def _comes(store: dist.Store, key: str, seconds: float) -> bool:
+    try:
+        store.wait([key], min(timedelta(milliseconds=max(1, 1000 * seconds)), _NEVER))
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,247 @@
+"""Operations under way, as torch.distributed hands them out."""
+
+from __future__ import annotations
+
+import collections
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Optional
+
+import torch
+from torch import distributed as dist
+
+if TYPE_CHECKING:
+    from gorun.world import World
+
+WORKS = 256  # that are kept for C++
+FULL_WORKS = 8  # whose futures it may still ask for
+
+
+class Limit:
+    """How long operations of a group may take, and what became of the first that took longer.
+
+    Its ranks are out of step then: some have its result and others do not.
+    """
+
+    def __init__(self, timeout: timedelta | None) -> None:
+        self.seconds = timeout.total_seconds() if timeout else float("inf")
+        self.exceeded = ""
+
+    def check(self) -> None:
+        """Raise RuntimeError if an operation took too long."""
+        if self.exceeded:
+            raise RuntimeError(f"backend gorun: the group takes no more calls on this rank: {self.exceeded}")
+
+    def left(self) -> float:
+        """Return for how many seconds to wait for an operation."""
+        return 0.0 if self.exceeded else self.seconds
+
+    def exceed(self, what: str) -> RuntimeError:
+        """Return the error of an operation that took too long."""
+        text = f"{what} timed out: not all ranks came within the group's timeout of {self.seconds:g} s"
+        self.exceeded = self.exceeded or text
+        return RuntimeError(f"backend gorun: {text}; the group takes no more calls on this rank")
+
+
+class Future(torch.futures.Future):
+    """The result of an operation. The first to come for it brings it.
+
+    That is the thread of the group or who waits: callbacks of other futures run in that thread, and may wait.
+    """
+
+    def __init__(self, world: World, handle: int, result: Any, what: str, limit: Limit) -> None:
+        super().__init__()
+        self.failed = False
+        self._claim = threading.Lock()
+        self._world = world
+        self._handle = handle
+        self._result = result
+        self._what = what
+        self._limit = limit
+
+    def bring(self) -> None:
+        """Wait for the operation, unless somebody else does, and call those who want to know of its end."""
+        if not self._claim.acquire(blocking=False):
+            return
+        result, self._result = self._result, None
+        try:
+            if self._world.attend(self._handle, self._limit.left()):
+                self._world.synchronize(self._handle)
+            else:
+                self._world.give_up(self._handle)
+                raise self._limit.exceed(self._what)
+        except Exception as error:
+            self.failed = True
+            self.set_exception(error)
+        except BaseException:  # interrupted: it can be waited for again
+            self._result = result
+            self._claim.release()
+            raise
+        else:
+            self.set_result(result)
+
+    def arrives(self, seconds: float) -> bool:
+        """Wait so long at most. Report whether there is nothing more to wait for."""
+        return self.done() or self._world.attend(self._handle, seconds)
+
+    def wait(self) -> Any:
+        """Return the result, or raise what the operation failed with."""
+        self.bring()
+        return super().wait()
+
+
+class _Nothing(Future):
+    """The future of an operation that has ended, and has nothing to tell."""
+
+    def __init__(self) -> None:
+        torch.futures.Future.__init__(self)
+        self.failed = False
+        self.set_result(None)
+
+    def bring(self) -> None:
+        """Do nothing."""
+
+
+# What the thread of a group has to bring; None at the end.
+Waiting = queue.SimpleQueue[Optional[Future]]
+
+
+def finish(waiting: Waiting) -> None:
+    """Bring one operation after the other."""
+    while True:
+        future = waiting.get()
+        if future is None:
+            return
+        future.bring()
+        del future  # it holds tensors
+
+
+class Work(dist.Work):
+    """An operation under way. Its end is a future's, its failure an exception of wait()."""
+
+    def __init__(self, future: Future) -> None:
+        super().__init__()
+        self._future = future
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Return when the operation has ended, or raise what it failed with. No time is the group's."""
+        if timeout:
+            over = threading.Event()
+            self._future.add_done_callback(lambda _: over.set())
+            _in_time(over.wait, timeout)
+        self._future.wait()
+        return True
+
+    def get_future(self) -> torch.futures.Future:
+        """Return the future of the result."""
+        return self._future
+
+    def result(self) -> Any:
+        """Return the tensors, as Join asks for them, when the operation has ended."""
+        return self._future.wait()
+
+    def is_completed(self) -> bool:
+        """Report whether the operation has ended."""
+        return self._future.done()
+
+    def is_success(self) -> bool:
+        """Report whether it has ended well."""
+        return self._future.done() and not self._future.failed
+
+    def references(self) -> int:
+        """Count what refers to it in Python, the call included."""
+        return sys.getrefcount(self)
+
+    def empty(self) -> None:
+        """Let go of the tensors of an operation that has ended: C++ still waits for it, but asks no more."""
+        if not self._future.failed:
+            self._future = _NOTHING
+
+
+class Works:
+    """The works of a group for C++, which does not keep the Python part of a work that it gets alive.
+
+    It asks for its future right away, and may wait for it later. Until then Python has no other reference to
+    it, and its tensors would stay.
+    """
+
+    def __init__(self) -> None:
+        self._works: collections.deque[Work] = collections.deque(maxlen=WORKS)
+        self._full: collections.deque[Work] = collections.deque(maxlen=WORKS)
+
+    def append(self, work: Work) -> None:
+        """Keep a work; let go of the tensors of earlier ones that are over and that Python has dropped."""
+        self._works.append(work)
+        self._full.append(work)
+        i = 0
+        while i < len(self._full) - FULL_WORKS:
+            if self._full[i].is_completed() and self.references(i) <= _UNUSED:
+                self._full[i].empty()
+                del self._full[i]
+            else:
+                i += 1
+
+    def references(self, i: int) -> int:
+        """Count what refers to the i-th work that has its tensors."""
+        return self._full[i].references()
+
+
+class Transfer(dist.Work):
+    """A tensor on its way between two ranks. It is waited for by the one who asks: others may be later."""
+
+    def __init__(self, future: Future, under_way: set[Transfer], source: int) -> None:
+        super().__init__()
+        self._future = future
+        self._awaited = False  # by a thread of its own
+        self._source = source
+        self._under_way = under_way
+        under_way.add(self)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Return when the tensor has arrived, or raise why it has not. No time is the group's."""
+        if timeout:
+            _in_time(self._future.arrives, timeout)
+        self._under_way.discard(self)
+        self._future.wait()
+        return True
+
+    def get_future(self) -> torch.futures.Future:
+        """Return the future of the tensor."""
+        if not self._awaited:
+            self._awaited = True
+            threading.Thread(target=self._bring, name="gorun torch.distributed transfer", daemon=True).start()
+        return self._future
+
+    def _bring(self) -> None:
+        self._future.bring()
+        self._under_way.discard(self)
+
+    def is_completed(self) -> bool:
+        """Report whether wait() would return at once."""
+        return self._future.arrives(0)
+
+    def source_rank(self) -> int:
+        """Return which rank of the group the tensor is from."""
+        return self._source
+
+    _source_rank = source_rank
+
+
+_NOTHING = _Nothing()
+
+
+def _unused() -> int:
+    works = Works()
+    works.append(Work(_NOTHING))
+    return works.references(0)
+
+
+_UNUSED = _unused()  # which counts a work has that only a group has
+
+
+def _in_time(over: Callable[[float], bool], timeout: timedelta) -> None:
+    if not over(timeout.total_seconds()):
+        raise RuntimeError(f"backend gorun: an operation is not over after {timeout.total_seconds():g} s")
