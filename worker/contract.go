@@ -3,6 +3,7 @@ package worker
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net"
 	"slices"
 	"strconv"
@@ -14,8 +15,9 @@ import (
 // What frameworks beside Horovod want to know, as far as it depends on this host or on the roster. What the
 // placement alone decides is in launcher/plan.
 
-// contracts returns the variables for a rank whose environment is env so far. What the user has set stays.
-func (d *daemon) contracts(env []string, r wire.Rank) []string {
+// contracts returns the variables for a rank whose environment is env so far, on a host whose files are below root. What the
+// user has set stays.
+func (d *daemon) contracts(env []string, r wire.Rank, root fs.FS) []string {
 	var out []string
 	set := func(name, value string) {
 		if _, ok := lookup(env, name); !ok && value != "" {
@@ -29,6 +31,9 @@ func (d *daemon) contracts(env []string, r wire.Rank) []string {
 	set("OMP_NUM_THREADS", strconv.Itoa(threads))
 	set("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1") // as torchrun does: or a rank whose peer died hangs in NCCL
 	set("JAX_COORDINATOR_ADDRESS", coordinator(d.roster))
+	if !hasAccelerator(root) {
+		set("ACCELERATE_USE_CPU", "true") // or each rank of accelerate, and of HF Trainer, trains alone, and nothing says so
+	}
 	if d.job.TF {
 		set("TF_CONFIG", tfConfig(d.roster, r.Rank))
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"gorun/collective/tcp"
 	"gorun/launcher/plan"
@@ -18,19 +19,52 @@ func TestContracts(t *testing.T) {
 		{Data: []string{"[fd00::2]:7"}, Ranks: []int{1}, Ports: []int{6000, 6001}},
 	}}
 	d := &daemon{roster: roster, self: topology.Host{CPUs: 8}, job: &wire.Job{TF: true, Slots: 2}}
-	got := strings.Join(d.contracts([]string{"A=1"}, wire.Rank{Rank: 2}), " ")
+	gpus := fstest.MapFS{"dev/nvidia0": {}}
+	got := strings.Join(d.contracts([]string{"A=1"}, wire.Rank{Rank: 2}, gpus), " ")
 	want := `OMP_NUM_THREADS=4 TORCH_NCCL_ASYNC_ERROR_HANDLING=1 JAX_COORDINATOR_ADDRESS=10.0.0.1:5000 ` +
 		`TF_CONFIG={"cluster":{"worker":["10.0.0.1:5001","[fd00::2]:6001","10.0.0.1:5002"]},"task":{"type":"worker","index":2}}`
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	mine := []string{"OMP_NUM_THREADS=1", "TORCH_NCCL_ASYNC_ERROR_HANDLING=0", "JAX_COORDINATOR_ADDRESS=x:1", "TF_CONFIG={}"}
-	if got := d.contracts(mine, wire.Rank{}); got != nil {
+	if got := d.contracts([]string{"A=1"}, wire.Rank{Rank: 2}, fstest.MapFS{}); !slices.Contains(got, "ACCELERATE_USE_CPU=true") {
+		t.Errorf("without a GPU: got %q, and accelerate would have each rank train alone", got)
+	}
+	mine := []string{"ACCELERATE_USE_CPU=false", "OMP_NUM_THREADS=1", "TORCH_NCCL_ASYNC_ERROR_HANDLING=0", "JAX_COORDINATOR_ADDRESS=x:1", "TF_CONFIG={}"}
+	if got := d.contracts(mine, wire.Rank{}, fstest.MapFS{}); got != nil {
 		t.Errorf("%q would replace what the user has set", got)
 	}
 	roster.Peers[1].Ports = nil
 	if got := tfConfig(roster, 0); got != "" {
 		t.Errorf("with too few ports: %s", got)
+	}
+}
+
+func TestAccelerators(t *testing.T) {
+	for _, tt := range []struct {
+		files []string
+		want  bool
+	}{
+		{nil, false},
+		{[]string{"dev/null", "dev/tty0", "dev/dri/card0", "dev/dri/renderD128", "dev/nvme0", "dev/vfio/vfio"}, false},
+		{[]string{"dev/nvidiactl"}, true},
+		{[]string{"dev/kfd"}, true},
+		{[]string{"dev/accel/accel0"}, true},
+		{[]string{"dev/hl0"}, true},
+		{[]string{"dev/hlx"}, false},
+	} {
+		root := fstest.MapFS{}
+		for _, file := range tt.files {
+			root[file] = &fstest.MapFile{}
+		}
+		if got := hasAccelerator(root); got != tt.want {
+			t.Errorf("%q: got %v", tt.files, got)
+		}
+	}
+	for vendor, want := range map[string]bool{"0x8086": true, "0x15ad": false, "0x1af4": false} { // Intel, VMware, virtio
+		root := fstest.MapFS{"sys/class/drm/renderD128/device/vendor": {Data: []byte(vendor + "\n")}}
+		if got := hasAccelerator(root); got != want {
+			t.Errorf("card of %s: got %v", vendor, got)
+		}
 	}
 }
 

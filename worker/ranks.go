@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,7 +73,7 @@ func (d *daemon) startRanks(ctx context.Context) {
 			d.log.Warn("a program of stock Horovod would not find the other ranks", "err", err)
 		}
 		env = append(env, stock...)
-		env = append(env, d.contracts(env, r)...)
+		env = append(env, d.contracts(env, r, os.DirFS("/"))...)
 		env = append(env, d.spareVariable(r)...)
 		gpu := deviceOf(env, gpus, r.LocalRank)
 		if len(gpus) > 0 {

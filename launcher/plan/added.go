@@ -22,7 +22,7 @@ func (a Additions) Variables() (always, unlessSet []string) {
 	if a.Cores {
 		always = append(always, "GORUN_SPARE_CPUS")
 	}
-	unlessSet = []string{"OMP_NUM_THREADS", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "JAX_COORDINATOR_ADDRESS"}
+	unlessSet = []string{"OMP_NUM_THREADS", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "JAX_COORDINATOR_ADDRESS", "ACCELERATE_USE_CPU"}
 	if a.TF {
 		unlessSet = append(unlessSet, "TF_CONFIG")
 	}

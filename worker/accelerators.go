@@ -1,0 +1,31 @@
+package worker
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// acceleratorDevices are the device files of GPUs and their like, by the drivers of the makers that accelerate knows: NVIDIA
+// (dxg in WSL), AMD, Habana and TPUs, Ascend, Cambricon, Moore Threads, Tecorigin, Neuron.
+var acceleratorDevices = []string{"nvidia*", "dxg", "kfd", "hl[0-9]*", "accel*", "davinci*", "cambricon*", "mtgpu*", "tcaicard*", "neuron*"}
+
+// hasAccelerator reports whether a host, whose root is given, has a device that torch could compute on beside its CPUs. The
+// render nodes of virtual graphics cards, which many VMs have, are none; those of Intel are.
+func hasAccelerator(root fs.FS) bool {
+	devices, _ := fs.ReadDir(root, "dev")
+	if slices.ContainsFunc(devices, func(d fs.DirEntry) bool {
+		return slices.ContainsFunc(acceleratorDevices, func(pattern string) bool {
+			matched, _ := path.Match(pattern, d.Name())
+			return matched
+		})
+	}) {
+		return true
+	}
+	cards, _ := fs.Glob(root, "sys/class/drm/renderD*")
+	return slices.ContainsFunc(cards, func(card string) bool {
+		vendor, _ := fs.ReadFile(root, card+"/device/vendor")
+		return strings.TrimSpace(string(vendor)) == "0x8086"
+	})
+}
