@@ -213,7 +213,7 @@ build/horovod/ready:
 		build/horovod/bin/pip install --disable-pip-version-check --no-build-isolation horovod==0.28.1
 	touch $@
 
-## frameworks: programs of accelerate, DeepSpeed, JAX and TensorFlow, in build/frameworks beside Debian's python3-torch, on lab hosts
+## frameworks: programs of accelerate, DeepSpeed, JAX, mpi4py, TensorFlow and transformers, in build/frameworks beside Debian's python3-torch, on lab hosts
 frameworks: build build/frameworks/ready
 	FRAMEWORKS_PYTHON=$(CURDIR)/build/frameworks/bin/python go test -timeout=10m -count=1 -v -run TestFrameworks ./cmd/gorun
 
@@ -222,7 +222,8 @@ build/frameworks/ready:
 	build/frameworks/bin/pip -q install --disable-pip-version-check 'numpy<2' 'scipy<1.13' jax==0.4.30 jaxlib==0.4.30 tensorflow-cpu==2.15.1
 	@# Without what they depend on: that would be another torch.
 	build/frameworks/bin/pip -q install --disable-pip-version-check --no-build-isolation --no-deps \
-		accelerate==0.20.3 deepspeed==0.9.5 hjson packaging psutil py-cpuinfo 'pydantic<2' pyyaml tqdm
+		accelerate==0.20.3 deepspeed==0.9.5 hjson packaging psutil py-cpuinfo 'pydantic<2' pyyaml tqdm \
+		transformers==4.30.2 tokenizers==0.13.3 huggingface-hub==0.16.4 safetensors==0.3.3 regex filelock fsspec requests mpi4py==4.1.2 mpich==5.0.2
 	touch $@
 
 ## clean: remove what make made

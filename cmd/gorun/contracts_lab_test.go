@@ -96,23 +96,23 @@ func TestContracts(t *testing.T) {
 	}
 }
 
-// TestFrameworks: programs of accelerate, DeepSpeed, JAX and TensorFlow find each other on two hosts by what these read
-// themselves.
+// TestFrameworks: programs of accelerate, DeepSpeed, JAX, mpi4py, TensorFlow and transformers find each other on two hosts by
+// what these read themselves.
 func TestFrameworks(t *testing.T) {
 	python := os.Getenv("FRAMEWORKS_PYTHON")
 	if python == "" {
-		t.Skip("set FRAMEWORKS_PYTHON to a Python with accelerate, DeepSpeed, JAX and TensorFlow: make frameworks")
+		t.Skip("set FRAMEWORKS_PYTHON to a Python with all that docs/frameworks.md is about: make frameworks")
 	}
 	c := newCluster(t, 2)
 	scripts, err := filepath.Glob(filepath.Join(c.root, "testdata/frameworks/*_sum.py"))
-	if err != nil || len(scripts) != 4 {
+	if err != nil || len(scripts) != 6 {
 		t.Fatalf("found %q, %v", scripts, err)
 	}
 	for _, script := range scripts {
 		framework := strings.TrimSuffix(filepath.Base(script), "_sum.py")
 		t.Run(framework, func(t *testing.T) {
 			r := c.gorun("--tf-config", "-np", "4", "-H", "host1:2,host2:2", "--no-tag-output",
-				"-x", "KERAS_HOME=/root/.cache/gorun/keras", python, script) // where Leftovers does not look
+				"-x", "KERAS_HOME=/root/.cache/gorun/keras", "-x", "HF_HOME=/root/.cache/gorun/hf", python, script) // where Leftovers does not look
 			for rank := range 4 {
 				if want := fmt.Sprintf("%s: rank %d of 4 has 10\n", framework, rank); r.code != 0 || !strings.Contains(r.stdout, want) {
 					t.Fatalf("exit code %d, want %q in\n%s\n%s", r.code, want, r.stdout, r.stderr)

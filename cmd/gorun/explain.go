@@ -202,5 +202,5 @@ func rankHint(e *launcher.RankError) string {
 	case e.Signal == 9:
 		return fmt.Sprintf("if nobody killed it, look for the out-of-memory killer on %s: dmesg | grep -i oom", e.Host)
 	}
-	return ""
+	return frameworkHint(tail)
 }

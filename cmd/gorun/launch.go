@@ -179,6 +179,7 @@ func (w wishes) notes(c *cli.Context, programs []program) (notes []string) {
 	if note := s.note(); note != "" {
 		notes = append(notes, note)
 	}
+	notes = append(notes, errorFile(os.Environ(), programs)...)
 	return append(notes, strayMPI(programs)...)
 }
 

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"gorun/launcher"
+)
+
+// TestFrameworkHints: what frameworks were seen to say, and what gorun adds to it.
+func TestFrameworkHints(t *testing.T) {
+	for said, want := range map[string]string{
+		"AssertionError: Unknown backend type gorun":                                       "import gorun.torch.distributed: that makes",
+		"AssertionError: Unknown c10d backend type GORUN":                                  "import gorun.torch.distributed: that makes",
+		"ValueError: Your assigned backend gorun is not available, please use gloo":        `on CPUs accelerate takes the process group that is there: call torch.distributed.init_process_group("gorun")`,
+		"ValueError: Number of processes must be defined.":                                 "JAX asks for both: jax.distributed.initialize(num_processes",
+		"ImportError: libmpi.so.12: cannot open shared object file: No such file":          "mpi4py of pip finds the MPICH of pip: pip install mpich",
+		"RuntimeError: cannot load MPI library\nlibmpi.so: cannot open shared object file": "mpi4py of pip finds the MPICH of pip: pip install mpich",
+		"ValueError: Your assigned backend nccl is not available, please use gloo":         "",
+	} {
+		var b strings.Builder
+		code := explain(&b, &launcher.RankError{Rank: 1, Host: "a", Code: 1, Tail: []string{"Traceback (most recent call last):", said}})
+		_, hint, found := strings.Cut(b.String(), "gorun: hint: ")
+		if code != 1 || found != (want != "") || !strings.HasPrefix(hint, want) {
+			t.Errorf("%s: exit code %d, said\n%s", said, code, &b)
+		}
+	}
+}
+
+func TestErrorFile(t *testing.T) {
+	environ := []string{"A=1", "TORCHELASTIC_ERROR_FILE=/tmp/e.json"}
+	passed := program{Program: launcher.Program{Env: []string{"TORCHELASTIC_ERROR_FILE=/tmp/e.json"}}}
+	if notes := errorFile(environ, []program{{}}); len(notes) != 1 || !strings.HasPrefix(notes[0], "gorun: TORCHELASTIC_ERROR_FILE is not passed on") {
+		t.Errorf("got %q", notes)
+	}
+	if notes := slices.Concat(errorFile(environ, []program{passed}), errorFile(environ[:1], []program{{}})); len(notes) > 0 {
+		t.Errorf("got %q, although it is passed on, or not there", notes)
+	}
+}
