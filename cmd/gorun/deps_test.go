@@ -50,8 +50,9 @@ var allowed = map[string][]string{
 	"worker/session":         {"collective", "collective/kernel", "worker/shm"},
 	"worker/shm":             {"collective"},
 	"collective":             {"collective/kernel", "collective/link", "collective/schedule"},
+	"collective/crc32c":      {},
 	"collective/kernel":      {},
-	"collective/link":        {},
+	"collective/link":        {"collective/crc32c"},
 	"collective/tcp":         {},
 	"collective/schedule":    {},
 }
