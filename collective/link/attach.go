@@ -89,8 +89,8 @@ func (l *link) restore(sl *slot, err error) {
 		return // it only nearly came up
 	}
 	cfg := &l.mesh.cfg
-	if time.Since(sl.since) > cfg.BackoffMax {
-		sl.flaps = 0
+	if st := sl.stream; time.Since(sl.since) > cfg.BackoffMax || damaged(err) && st != nil && st.took > 0 {
+		sl.flaps = 0 // it has carried something
 	}
 	delay := l.backoff(sl.flaps)
 	sl.flaps++
@@ -247,6 +247,7 @@ func (l *link) connect(ctx context.Context, sl *slot) error {
 	if err != nil {
 		conn.Close()
 	}
+	l.damagedHandshake(conn, err)
 	return err
 }
 
@@ -317,6 +318,7 @@ func (m *Mesh) receive(conn net.Conn) {
 			stop := context.AfterFunc(l.ctx, func() { conn.Close() })
 			err = l.attach(conn, l.slots[hello.stream])
 			stop()
+			l.damagedHandshake(conn, err)
 		}
 		l.wg.Done()
 	}

@@ -2,6 +2,7 @@ package link_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -198,12 +199,92 @@ func pass(from, to net.Conn, frozen chan struct{}, passed *atomic.Int64, wait fu
 	}
 }
 
+// setHold is for connections that come from now on.
+func (p *proxy) setHold(h hold) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hold = h
+}
+
 // freeze makes the present connections half-open: nothing passes, nothing is closed.
 func (p *proxy) freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(p.frozen)
 	p.frozen = make(chan struct{})
+}
+
+// damager damages some of what a proxy passes on: like a bad NIC it lets two 16-bit words change places, or it flips a bit. Neither
+// what is said nor who says it counts, so headers, acknowledgements and handshakes are hit as well.
+func damager(seed uint64, share float64, hits *atomic.Int64) hold {
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(seed, 0))
+	return func(_ int, _ bool, _ int, said []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		if rng.Float64() >= share || len(said) < 8 {
+			return
+		}
+		hits.Add(1)
+		if rng.IntN(4) == 0 {
+			said[rng.IntN(len(said))] ^= 1 << rng.IntN(8)
+			return
+		}
+		i, j := rng.IntN(len(said)/2)*2, rng.IntN(len(said)/2)*2
+		said[i], said[i+1], said[j], said[j+1] = said[j], said[j+1], said[i], said[i+1]
+	}
+}
+
+// TestDamagedStreams: on a way that damages what it carries, everything arrives as it was sent, by TLS or by checksums, and both sides
+// say how often that took another stream.
+func TestDamagedStreams(t *testing.T) {
+	for name, seal := range map[string]*tls.Config{"plain": nil, "TLS": sealing(t, 1)} {
+		t.Run(name, func(t *testing.T) {
+			seed := uint64(time.Now().UnixNano())
+			t.Logf("seed %d", seed)
+			var told [2]atomic.Int64
+			configure := func(c *link.Config) {
+				c.TLS, c.Checksum = seal, true
+				c.BackoffMin, c.BackoffMax, c.FallbackDial = time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
+				c.HandshakeTimeout, c.ProgressTimeout = 200*time.Millisecond, 200*time.Millisecond
+				self := c.Self
+				c.Damaged = func(d link.Damage) {
+					if d.Peer != 1-self || d.Local == nil || d.Remote == nil || d.Times == 0 {
+						t.Errorf("host %d was told %+v", self, d)
+					}
+					told[self].Add(1)
+				}
+			}
+			var hits atomic.Int64
+			nodes := []*node{newNode(t, 0, configure), newNode(t, 1, configure)}
+			proxies := []*proxy{newProxy(t, nodes[0].addr(), nil), newProxy(t, nodes[1].addr(), nil)}
+			for i, p := range proxies {
+				nodes[1-i].reach(i, p.ln.Addr().String())
+			}
+			join(t, nodes...)
+			for i, p := range proxies {
+				p.setHold(damager(seed+uint64(i), 0.01, &hits))
+				p.freeze() // so that all streams are among those that are damaged
+			}
+			tr := startTraffic(t, nodes, func(op uint64) int { return length(op) / 4 })
+			eventually(t, "damage", func() bool {
+				return hits.Load() > 200 && told[0].Load() > 20 && told[1].Load() > 20
+			})
+			for _, p := range proxies {
+				p.setHold(nil)
+				p.freeze()
+			}
+			tr.finish(t, nodes)
+			for i, n := range nodes {
+				s, _ := n.mesh.Status(1 - i)
+				t.Logf("host %d: %d of %d hits found, %d segments of %d MiB sent, %d again, %d streams", i, s.Damaged, hits.Load(), s.SentSegments,
+					s.SentBytes>>20, s.ResentSegments, s.Attached)
+				if total := n.mesh.Totals().Damaged; s.Damaged == 0 || s.Damaged > uint64(hits.Load()) || total != s.Damaged {
+					t.Errorf("host %d counts %d, in all %d, of %d hits", i, s.Damaged, total, hits.Load())
+				}
+			}
+		})
+	}
 }
 
 func TestHalfOpenStreamsAreReplaced(t *testing.T) {

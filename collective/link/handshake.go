@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"gorun/collective/crc32c"
 )
 
-// The handshake of a stream. All messages have a fixed size, and nothing but these bytes is read before
-// the proofs are checked:
+// The handshake of a stream. Each message ends with its crc32c, 4 bytes, so that damage is not taken for a wrong key, or believed.
+// Up to the proofs all messages have a fixed size, and nothing but these bytes is read before those are checked:
 //
 //	dialer   → hello      who I am, whom I want, which stream, my session, the session of yours I know, nonce
 //	acceptor → challenge  the same from the other side, and the acceptor's proof
@@ -32,13 +34,21 @@ import (
 //	16      session of the sender, 24 bytes: incarnation, u64 number of the link; 0 if it has no such link
 //	40      session of the receiver that the sender's link is bound to, 24 bytes of 0 if none
 //	64      nonce, 32 bytes
+//
+// resume:
+//
+//	 0  u64  generation
+//	 8  u64  base: all segments below were received
+//	16  u16  length of the map
+//	18       map of the segments received from base on, as in an acknowledgement
 const (
 	introMagic   = 0x316b6e6c // "lnk1"
-	protoVersion = 1
+	protoVersion = 2
 
 	introSize     = 96
 	challengeSize = introSize + sha256.Size
-	resumeSize    = 8 + 8 + mapBytes
+	resumeSize    = 8 + 8 + 2 // without the map
+	sumSize       = 4
 )
 
 const (
@@ -138,11 +148,11 @@ func (c *credentials) meet(conn io.ReadWriter, hello introduction) (introduction
 	var challenge introduction
 	rand.Read(hello.nonce[:])
 	sent := hello.encode()
-	if _, err := conn.Write(sent[:]); err != nil {
+	if err := say(conn, sent[:]); err != nil {
 		return challenge, err
 	}
 	var got [challengeSize]byte
-	if _, err := io.ReadFull(conn, got[:]); err != nil {
+	if err := hear(conn, got[:]); err != nil {
 		return challenge, err
 	}
 	intro := (*[introSize]byte)(got[:])
@@ -153,7 +163,7 @@ func (c *credentials) meet(conn io.ReadWriter, hello introduction) (introduction
 		return challenge, err
 	}
 	// Even if this leads nowhere: the acceptor may have to learn what we are.
-	if _, err := conn.Write(c.proof(roleDial, &sent, intro)); err != nil {
+	if err := say(conn, c.proof(roleDial, &sent, intro)); err != nil {
 		return challenge, err
 	}
 	if challenge.from != hello.to || challenge.to != hello.from || challenge.stream != hello.stream {
@@ -167,7 +177,7 @@ func (c *credentials) meet(conn io.ReadWriter, hello introduction) (introduction
 func (c *credentials) welcome(conn io.ReadWriter, answer func(*introduction) introduction) (introduction, error) {
 	var hello introduction
 	var got [introSize]byte
-	if _, err := io.ReadFull(conn, got[:]); err != nil {
+	if err := hear(conn, got[:]); err != nil {
 		return hello, err
 	}
 	if err := hello.decode(&got); err != nil {
@@ -177,11 +187,11 @@ func (c *credentials) welcome(conn io.ReadWriter, answer func(*introduction) int
 	challenge.stream, challenge.to = hello.stream, hello.from
 	rand.Read(challenge.nonce[:])
 	intro := challenge.encode()
-	if _, err := conn.Write(append(intro[:], c.proof(roleAccept, &got, &intro)...)); err != nil {
+	if err := say(conn, append(intro[:], c.proof(roleAccept, &got, &intro)...)); err != nil {
 		return hello, err
 	}
 	var proof [sha256.Size]byte
-	if _, err := io.ReadFull(conn, proof[:]); err != nil {
+	if err := hear(conn, proof[:]); err != nil {
 		return hello, err
 	}
 	if !hmac.Equal(proof[:], c.proof(roleDial, &got, &intro)) {
@@ -200,30 +210,57 @@ type resume struct {
 	received   [mapBytes]byte
 }
 
-func (r *resume) encode() (b [resumeSize]byte) {
-	binary.LittleEndian.PutUint64(b[0:], r.generation)
-	binary.LittleEndian.PutUint64(b[8:], r.base)
-	copy(b[16:], r.received[:])
-	return b
+func (r *resume) encode() []byte {
+	n := len(r.received)
+	for n > 0 && r.received[n-1] == 0 {
+		n--
+	}
+	b := binary.LittleEndian.AppendUint64(nil, r.generation)
+	b = binary.LittleEndian.AppendUint64(b, r.base)
+	b = binary.LittleEndian.AppendUint16(b, uint16(n))
+	return append(b, r.received[:n]...)
 }
 
-func (r *resume) decode(b *[resumeSize]byte) {
-	r.generation = binary.LittleEndian.Uint64(b[0:])
-	r.base = binary.LittleEndian.Uint64(b[8:])
-	copy(r.received[:], b[16:])
+func writeResume(w io.Writer, r *resume) error { return say(w, r.encode()) }
+
+func readResume(from io.Reader, r *resume) error {
+	b := make([]byte, resumeSize, resumeSize+mapBytes)
+	if _, err := io.ReadFull(from, b); err != nil {
+		return err
+	}
+	n := int(binary.LittleEndian.Uint16(b[16:]))
+	if n > mapBytes {
+		return fmt.Errorf("%w: map of %d bytes", errChecksum, n)
+	}
+	b = b[:resumeSize+n]
+	if err := hearRest(from, b, resumeSize); err != nil {
+		return err
+	}
+	*r = resume{generation: binary.LittleEndian.Uint64(b), base: binary.LittleEndian.Uint64(b[8:])}
+	copy(r.received[:], b[resumeSize:])
+	return nil
 }
 
-func writeResume(w io.Writer, r *resume) error {
-	b := r.encode()
-	_, err := w.Write(b[:])
+// say writes a message and its checksum.
+func say(w io.Writer, message []byte) error {
+	_, err := w.Write(binary.LittleEndian.AppendUint32(message[:len(message):len(message)], crc32c.Sum(message)))
 	return err
 }
 
-func readResume(r io.Reader, res *resume) error {
-	var b [resumeSize]byte
-	if _, err := io.ReadFull(r, b[:]); err != nil {
+// hear reads a message that say has written.
+func hear(from io.Reader, message []byte) error { return hearRest(from, message, 0) }
+
+// hearRest reads a message of which the first n bytes are there.
+func hearRest(from io.Reader, message []byte, n int) error {
+	if _, err := io.ReadFull(from, message[n:]); err != nil {
 		return err
 	}
-	res.decode(&b)
+	var sum [sumSize]byte
+	if _, err := io.ReadFull(from, sum[:]); err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint32(sum[:]) != crc32c.Sum(message) {
+		return fmt.Errorf("%w: handshake", errChecksum)
+	}
 	return nil
 }

@@ -57,7 +57,7 @@ type counters struct {
 	sentSegments, sentBytes         uint64
 	resentSegments, resentBytes     uint64
 	receivedSegments, receivedBytes uint64
-	duplicates, refused             uint64
+	duplicates, refused, damaged    uint64
 	attached                        uint64
 	busyBytes                       uint64
 	busyTime                        time.Duration

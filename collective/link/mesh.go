@@ -30,6 +30,8 @@ type Config struct {
 	Narrow func(ctx context.Context, peer, stream int) (net.Conn, error)
 	// Narrowed is called when a link goes on by Narrow because packets of that many bytes are lost.
 	Narrowed func(peer, bytes int)
+	// Damaged is called when a stream is replaced because what came over it was damaged on the way.
+	Damaged func(Damage)
 	// Lost is called, once per link, when the peer has given up its end: err wraps ErrRestarted or
 	// ErrReopened. The link is of no use any more; Forget it, and Connect again to go on.
 	Lost func(peer int, err error)
@@ -40,7 +42,7 @@ type Config struct {
 
 	Streams  int  // per link, at most 64; 4. If there are several, the first carries small segments only
 	Rails    int  // networks that Dial gives the other streams in turn, so that stream i is on network (i-1) mod Rails + 1; 1
-	Checksum bool // check payloads end to end
+	Checksum bool // check long payloads, too, for damage that TCP does not see; TLS does so in any case
 	Window   int  // segments of a link under way; 4096, which is also the most
 
 	AckBytes    int           // acknowledge after that many bytes; 1 MiB
@@ -421,6 +423,7 @@ type Status struct {
 	ReceivedSegments, ReceivedBytes uint64
 	Duplicates                      uint64 // segments that came although they were there
 	Refused                         uint64 // by Handler.Place
+	Damaged                         uint64 // streams that were replaced because what they brought was damaged
 	Attached                        uint64 // streams that came up so far
 
 	// RTT is the shortest round trip that a stream's kernel has seen lately, 0 if it does not tell.
@@ -444,7 +447,7 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 		Streams: l.up, Heard: l.lastHeard(), Unacked: l.win.held, Queued: l.urgent.n + l.bulk.n(), Lost: l.lost,
 		SentSegments: c.sentSegments, SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes,
 		ReceivedSegments: c.receivedSegments, ReceivedBytes: c.receivedBytes,
-		Duplicates: c.duplicates, Refused: c.refused, Attached: c.attached, BusyBytes: c.busyBytes, BusyTime: c.busyTime,
+		Duplicates: c.duplicates, Refused: c.refused, Damaged: c.damaged, Attached: c.attached, BusyBytes: c.busyBytes, BusyTime: c.busyTime,
 	}
 	for _, sl := range l.slots {
 		if st := sl.stream; st != nil && !st.closed {

@@ -2,8 +2,9 @@ package link
 
 import (
 	"fmt"
-	"hash/crc32"
 	"time"
+
+	"gorun/collective/crc32c"
 )
 
 // The way in. A small segment is delivered from the read buffer or copied from there once; a large one is
@@ -55,6 +56,9 @@ func (r *receiver) acknowledgement() error {
 	received[0] = uint64(f.sack) << 1
 	if f.Length > 0 {
 		b, err := r.in.peek(int(f.Length))
+		if err == nil {
+			err = f.check(crc32c.Sum(b))
+		}
 		if err != nil {
 			return err
 		}
@@ -111,6 +115,7 @@ func (r *receiver) segment() error {
 	// The old stream of a slot has ended before its segments are sent again, so nobody was faster;
 	// but if somebody was, this one must not be delivered twice.
 	if known, _ = l.got.has(f.seq); !known {
+		r.stream.took++
 		l.got.add(f.seq)
 		l.owed.owe(&h)
 		l.stats.receivedSegments++
@@ -148,13 +153,16 @@ func (r *receiver) payload(dst []byte, n int, refused bool) ([]byte, error) {
 	in := r.in
 	in.fill = readBuffer
 	var err error
+	var sum uint32
 	switch {
 	case refused:
 		return nil, in.skip(n)
 	case dst != nil && len(dst) != n:
 		panic(fmt.Sprintf("link: Place returned %d bytes for a segment of %d", len(dst), n))
 	case dst == nil && n <= readBuffer-headerSize:
-		dst, err = in.peek(n)
+		if dst, err = in.peek(n); err == nil {
+			sum = crc32c.Sum(dst)
+		}
 	default:
 		if dst == nil {
 			dst = r.scratch.take(n)
@@ -162,10 +170,10 @@ func (r *receiver) payload(dst []byte, n int, refused bool) ([]byte, error) {
 		if n > readBuffer {
 			in.fill = headFill
 		}
-		err = in.full(dst)
+		sum, err = in.full(dst, r.frame.Flags&flagChecksum != 0)
 	}
-	if err == nil && r.frame.Flags&flagChecksum != 0 && crc32.Checksum(dst, castagnoli()) != r.frame.crc {
-		err = fmt.Errorf("%w: payload", errChecksum)
+	if err == nil {
+		err = r.frame.check(sum)
 	}
 	return dst, err
 }

@@ -23,6 +23,9 @@ const (
 	FlagAckNow uint8 = 1 << 0
 
 	flagChecksum uint8 = 1 << 7 // the frame carries the checksum of its payload
+
+	// alwaysChecked is the longest payload whose checksum costs nothing that could be measured.
+	alwaysChecked = CopyLimit
 )
 
 // Header tells the receiver what a segment is before its payload is read, so that the payload can be

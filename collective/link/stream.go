@@ -33,6 +33,7 @@ type stream struct {
 	cond     *sync.Cond
 	directAt time.Duration // when Send wrote, or would have, last
 	progress uint64        // segments of the stream that were acknowledged
+	took     uint64        // segments that it brought
 	moved    uint64        // progress when it was last looked at
 	movedAt  time.Time
 	way      way // as it was then
@@ -87,6 +88,9 @@ func (st *stream) fail(err error) {
 		return
 	}
 	l.mesh.log.Debug("stream broke", "peer", l.peer, "stream", st.index, "err", err)
+	if damaged(err) {
+		l.damage(st.conn)
+	}
 	l.last = err
 	l.hungUp = l.up == 0 && endedByPeer(err)
 	l.restore(l.slots[st.index], err)

@@ -6,6 +6,7 @@ type Totals struct {
 	ResentSegments uint64
 	ResentBytes    uint64
 	Renewed        uint64 // streams that came up in the place of others
+	Damaged        uint64 // streams that brought damaged data
 }
 
 func (t *Totals) add(o Totals) {
@@ -13,6 +14,7 @@ func (t *Totals) add(o Totals) {
 	t.ResentSegments += o.ResentSegments
 	t.ResentBytes += o.ResentBytes
 	t.Renewed += o.Renewed
+	t.Damaged += o.Damaged
 }
 
 // Totals returns what the links have done so far.
@@ -30,7 +32,7 @@ func (l *link) totals() Totals {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := &l.stats
-	t := Totals{SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes}
+	t := Totals{SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes, Damaged: c.damaged}
 	if first := uint64(l.opened); c.attached > first {
 		t.Renewed = c.attached - first
 	}

@@ -1,9 +1,10 @@
 package link
 
 import (
-	"hash/crc32"
 	"net"
 	"time"
+
+	"gorun/collective/crc32c"
 )
 
 // The way out. One writev per large segment, or per batch of small ones; one wake-up at most per Send.
@@ -134,6 +135,7 @@ func (st *stream) write() error {
 	o := &st.out
 	iov := o.iov[:0]
 	if o.ack {
+		st.seal(&o.frames[0], o.acks)
 		o.frames[0].encode(&o.heads[0])
 		iov = append(iov, o.heads[0][:], o.acks)
 	}
@@ -162,12 +164,12 @@ func (st *stream) write() error {
 	return err
 }
 
-// seal adds the checksum of the payload, if wanted.
+// seal adds the checksum of the payload if it is to have one.
 func (st *stream) seal(f *frame, payload []byte) {
 	f.Flags &^= flagChecksum
-	if st.link.mesh.cfg.Checksum {
+	if cfg := &st.link.mesh.cfg; cfg.TLS == nil && len(payload) > 0 && (cfg.Checksum || len(payload) <= alwaysChecked) {
 		f.Flags |= flagChecksum
-		f.crc = crc32.Checksum(payload, castagnoli())
+		f.crc = crc32c.Sum(payload)
 	}
 }
 
@@ -209,6 +211,7 @@ func (st *stream) writeDirect() error {
 	o := &st.out
 	b := o.flat[:0]
 	if o.ack {
+		st.seal(&o.frames[0], o.acks)
 		o.frames[0].encode(&o.heads[0])
 		b = append(append(b, o.heads[0][:]...), o.acks...)
 	}
