@@ -15,6 +15,7 @@ func (c *carried) add(l wire.Links) {
 	c.ResentBytes += l.ResentBytes
 	c.ResentSegments += l.ResentSegments
 	c.Renewed += l.Renewed
+	c.Damaged += l.Damaged
 }
 
 // text is for the end of a job, "" if nothing travelled between hosts.
@@ -22,6 +23,10 @@ func (c *carried) text() string {
 	if c.SentBytes == 0 {
 		return ""
 	}
-	return fmt.Sprintf("between hosts: sent %d bytes, and %d bytes again in %s; connections were renewed %s",
+	text := fmt.Sprintf("between hosts: sent %d bytes, and %d bytes again in %s; connections were renewed %s",
 		c.SentBytes, c.ResentBytes, topology.Count(int(c.ResentSegments), "segment"), topology.Count(int(c.Renewed+1)/2, "time"))
+	if c.Damaged > 0 {
+		text += fmt.Sprintf(", %s because data came damaged", topology.Count(int(c.Damaged), "time"))
+	}
+	return text
 }

@@ -39,6 +39,7 @@ type Spec struct {
 	Verbose        bool
 	Streams        int           // per link, 0 for the default
 	Encrypt        bool          // what hosts send each other
+	Checksum       bool          // of all that hosts send each other, not only of headers and small messages
 	GPUs           []string      // for CUDA_VISIBLE_DEVICES by local rank; "auto" alone for what a host has; nil to set none
 	TF             bool          // set TF_CONFIG
 	PMIPort        bool          // MPI programs reach their daemon by a port (PMI_PORT) instead of a descriptor

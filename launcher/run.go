@@ -142,7 +142,7 @@ func newJob(spec *Spec) (*job, error) {
 		worlds: map[int]wire.World{}, rejoining: map[int]bool{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{}, hostOfRank: make([]int, len(spec.Placement.Ranks)), change: newChange(spec.Elastic), silences: silences{since: map[int]time.Time{}}, edges: map[int][]wire.Edge{}}
 	first := spec.ProgramOf(0)
 	j.template = wire.Job{ID: hex.EncodeToString(id), Secret: secret, Argv: first.Argv, Dir: first.Dir, Shim: spec.Shim, Verbose: spec.Verbose,
-		GraceMS: int(spec.Grace.Milliseconds()), Wrapper: spec.Wrapper, Streams: spec.Streams, Encrypt: spec.Encrypt, Algorithm: spec.Algorithm, Coding: spec.Coding,
+		GraceMS: int(spec.Grace.Milliseconds()), Wrapper: spec.Wrapper, Streams: spec.Streams, Encrypt: spec.Encrypt, Checksum: spec.Checksum, Algorithm: spec.Algorithm, Coding: spec.Coding,
 		Bind: spec.Bind, ReportBindings: spec.ReportBindings, LeaseMS: int(spec.Lease.Milliseconds()), VMTools: spec.VMTools,
 		RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF, PMIPort: spec.PMIPort}
 	var names []string

@@ -421,10 +421,11 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	d.engine = collective.New(collective.Config{Transport: sender{d}, Alloc: d.results, Room: d.results.Room(), Log: d.log, Algorithm: by, Coding: coding,
 		Broken: func(peer int, err error) { d.wg.Go(func() { d.post(ctx, func() { d.lost(peer, err) }) }) }})
 	d.prober = collective.NewProber(d.engine, sender{d})
-	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, TLS: seal, Streams: job.Streams, Rails: len(d.rails([]topology.Host{d.self})), Handler: d.prober, Listener: d.listener, Log: d.log,
+	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, TLS: seal, Checksum: job.Checksum, Streams: job.Streams, Rails: len(d.rails([]topology.Host{d.self})), Handler: d.prober, Listener: d.listener, Log: d.log,
 		Dial:     d.dialer(transport),
 		Narrow:   d.dialer(tcp.Options{Segment: link.NarrowSegment}),
 		Narrowed: d.narrowed,
+		Damaged:  func(m link.Damage) { d.post(ctx, func() { d.damaged(m) }) },
 		Lost:     func(peer int, err error) { d.post(ctx, func() { d.lost(peer, err) }) },
 	})
 	return err
@@ -455,6 +456,34 @@ func (d *daemon) narrowed(peer, bytes int) {
 	}
 }
 
+// damaged tells, the first time and then ten times less often each time, that data was damaged on its way from a peer, and where.
+func (d *daemon) damaged(m link.Damage) {
+	for n := m.Times; n != 1; n /= 10 {
+		if n%10 != 0 {
+			return
+		}
+	}
+	p, ok := peerOf(d.peers.Load(), m.Peer)
+	if !ok {
+		return
+	}
+	text := fmt.Sprintf("data from %s came damaged, %s so far, and was sent again: between %s there and %s here a NIC, a switch or a hypervisor is broken",
+		p.Name, topology.Count(int(m.Times), "time"), addressOf(m.Remote), d.withNIC(m.Local))
+	if !d.job.Checksum && !d.job.Encrypt {
+		text += "; large tensors are not checked, and may be wrong: run with --checksum"
+	}
+	d.out.Write(&wire.Log{Text: text})
+}
+
+// withNIC is a socket's address on this host, with the name of the NIC that has it.
+func (d *daemon) withNIC(a net.Addr) string {
+	at := addressOf(a)
+	if nic := d.self.NICAt(at); nic != "" {
+		return fmt.Sprintf("%s (%s)", at, nic)
+	}
+	return at.String()
+}
+
 // seal returns what the streams of links are encrypted by, nil if the job does not want it.
 func (d *daemon) seal() (*tls.Config, error) {
 	if !d.job.Encrypt {
@@ -473,7 +502,7 @@ func (d *daemon) carried() wire.Links {
 		return wire.Links{}
 	}
 	t := d.mesh.Totals()
-	return wire.Links{SentBytes: t.SentBytes, ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments, Renewed: t.Renewed}
+	return wire.Links{SentBytes: t.SentBytes, ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments, Renewed: t.Renewed, Damaged: t.Damaged}
 }
 
 // memory is what one user of shared memory may take: all there is, because memory is only taken when it

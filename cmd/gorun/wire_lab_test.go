@@ -4,7 +4,9 @@ package main
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +23,30 @@ func (c *cluster) retransmitted(host int) int {
 	}
 	n, _ := strconv.Atoi(found[1])
 	return n
+}
+
+// TestDamagingNetwork: on a wire that damages TCP segments behind the back of TCP's own checksum, sums of large tensors are right
+// with --checksum and with --encrypt; the user is told between which addresses that happens, how often, and what to do without either.
+func TestDamagingNetwork(t *testing.T) {
+	c := newCluster(t, 2)
+	told := regexp.MustCompile(`(?m)^gorun: (host[12]): data from (host[12]) came damaged, \d+ times? so far, and was sent again: ` +
+		`between 10\.77\.0\.[12] there and 10\.77\.0\.[12].* here a NIC, a switch or a hypervisor is broken(; .* run with --checksum)?$`)
+	for flag, share := range map[string]float64{"--checksum": 0.002, "--encrypt": 0.002, "--report-bindings": 0.01} { // the last does nothing for it
+		wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Damaged: share}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := c.gorun("bench", flag, "-v", "-H", "host1,host2", "-b", "4", "-e", "4M", "-f", "32", "--iters", "10")
+		wire.Close()
+		lines := told.FindAllStringSubmatch(r.stderr, -1)
+		t.Logf("%s: %d segments were damaged, told in %d lines", flag, wire.Damaged.Load(), len(lines))
+		wrong := len(rows(r.stdout)) != 5 || slices.ContainsFunc(rows(r.stdout), func(row string) bool { return !strings.HasSuffix(row, " 0") })
+		safe := flag != "--report-bindings"
+		if wrong == safe || safe && r.code != 0 || len(lines) == 0 || (lines[0][3] == "") != safe ||
+			!regexp.MustCompile(`connections were renewed \d+ times?, \d+ times? because data came damaged`).MatchString(r.stderr) {
+			t.Errorf("%s: exit code %d\n%s%s", flag, r.code, r.stdout, r.stderr)
+		}
+	}
 }
 
 // TestLossyNetwork: two hosts train over a wire that is long, loses packets, delivers some of them twice and lets others overtake them.

@@ -20,11 +20,13 @@ type Faults struct {
 	Lost, Doubled, Late float64       // shares of them, 0 to 1
 	Delay               time.Duration // of all of them
 	Lateness            time.Duration // of those that are late, in addition: others overtake them
+	Damaged             float64       // share of TCP segments in which two 16-bit words change places, so that their checksum is right
+	Largest             int           // packet, in bytes: larger ones are lost, and nobody is told; 0 for all that the device takes
 }
 
 // Wire is a cable between two hosts on which every packet passes through this process. It needs no part of the kernel but TUN.
 type Wire struct {
-	Lost, Doubled, Late atomic.Int64 // packets
+	Lost, Doubled, Late, Damaged, TooLarge atomic.Int64 // packets
 
 	ends    [2]*os.File
 	passing sync.WaitGroup // packets, and those who take them in
@@ -85,6 +87,13 @@ func (w *Wire) pass(from, to *os.File, faults Faults, rng *rand.Rand) {
 		if err != nil {
 			return
 		}
+		if faults.Largest > 0 && n > faults.Largest {
+			w.TooLarge.Add(1)
+			continue
+		}
+		if rng.Float64() < faults.Damaged && swapWords(packet[:n], rng) {
+			w.Damaged.Add(1)
+		}
 		after, copies := faults.Delay, 1
 		if rng.Float64() < faults.Late {
 			w.Late.Add(1)
@@ -102,6 +111,24 @@ func (w *Wire) pass(from, to *os.File, faults Faults, rng *rand.Rand) {
 			w.send(to, packet[:n], after)
 		}
 	}
+}
+
+// swapWords lets two 16-bit words of a TCP segment's data over IPv4 change places. It reports false if that changes nothing.
+func swapWords(packet []byte, rng *rand.Rand) bool {
+	if len(packet) < 40 || packet[0]>>4 != 4 || packet[9] != unix.IPPROTO_TCP {
+		return false
+	}
+	ip := int(packet[0]&15) * 4
+	data := packet[ip+int(packet[ip+12]>>4)*4:]
+	if len(data) < 4 {
+		return false
+	}
+	a, b := data[rng.IntN(len(data)/2)*2:], data[rng.IntN(len(data)/2)*2:]
+	if a[0] == b[0] && a[1] == b[1] {
+		return false
+	}
+	a[0], a[1], b[0], b[1] = b[0], b[1], a[0], a[1]
+	return true
 }
 
 // send delivers a packet after a while. That a host takes none, as one that is off, is no fault of the wire.

@@ -36,6 +36,8 @@ type Job struct {
 	Toward  string   `msgpack:"toward"`  // an address of another host, to choose our own by the route to it
 	Streams int      `msgpack:"streams"` // per link
 	Encrypt bool     `msgpack:"encrypt"` // links
+	// Checksum finds damage in all that links carry; without it, not in large segments.
+	Checksum bool `msgpack:"checksum"`
 	GPUs    []string `msgpack:"gpus"`    // devices by local rank; "auto" alone for those of the host; nil to leave them alone
 	TF      bool     `msgpack:"tf"`      // set TF_CONFIG
 	PMIPort bool     `msgpack:"pmi"`     // MPI programs reach their daemon by a port instead of a descriptor
@@ -336,6 +338,7 @@ type Links struct {
 	ResentBytes    uint64 `msgpack:"resent"`
 	ResentSegments uint64 `msgpack:"segments"` // those that were sent again
 	Renewed        uint64 `msgpack:"renewed"`  // connections that took the place of others; each is counted at both ends
+	Damaged        uint64 `msgpack:"damaged"`  // connections that were replaced because of damaged data
 }
 
 // Daemon to daemon, by gossip.

@@ -27,7 +27,7 @@ var messages = []wire.Message{
 	&wire.Stdin{Data: []byte("in"), EOF: true},
 	&wire.Signal{Number: 10},
 	&wire.Stop{Now: true},
-	&wire.Done{Links: wire.Links{SentBytes: 1 << 40, ResentBytes: 4096, ResentSegments: 2, Renewed: 8}},
+	&wire.Done{Links: wire.Links{SentBytes: 1 << 40, ResentBytes: 4096, ResentSegments: 2, Renewed: 8, Damaged: 3}},
 	&wire.Taken{},
 	&wire.Inspect{},
 	&wire.Inspected{Ranks: []wire.RankState{{Process: 1, State: "sleeps"}}},
