@@ -221,7 +221,7 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 
 func (h *host) dial(ctx context.Context) (*Daemon, error) {
 	if !h.adopted {
-		return h.spec.Dial.Dial(ssh.OnAnswer(ctx, func() { h.answered.Store(true) }), h.name)
+		return h.spec.Dial.Dial(ssh.OnAnswer(ctx, h.answered.Store), h.name)
 	}
 	adopter, ok := h.spec.Dial.(Adopter)
 	if !ok {

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -103,6 +104,25 @@ func newSession() (session string, token []byte, err error) {
 	return hex.EncodeToString(id[:8]), id[8:], nil
 }
 
+// begun waits for the first word of the daemon, and returns what there is to read. It fails if the connection broke before, and the daemon
+// cannot be found again. One that has ended by itself says why.
+func (l *line) begun(ctx context.Context) (io.Reader, error) {
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	out := bufio.NewReader(l)
+	if _, err := out.Peek(1); err == nil {
+		return out, nil
+	}
+	said, _ := l.Wait()
+	if l.last.ownEnd() {
+		return out, nil
+	}
+	l.Close()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return nil, fmt.Errorf("%w before the daemon said anything: %s", ssh.ErrBroken, lastLine(said))
+}
+
 // Close ends the conversation, and with it the daemon.
 func (l *line) Close() error {
 	if !l.Over() && l.Connected() {
@@ -169,7 +189,7 @@ func (l *line) once(until context.Context, answered func()) (*login, error) {
 	defer cancel()
 	late := time.AfterFunc(l.prompt, cancel)
 	defer late.Stop()
-	return l.login(ssh.OnAnswer(ctx, func() {
+	return l.login(ssh.OnAnswer(ctx, func(bool) {
 		late.Stop()
 		answered()
 	}))

@@ -366,3 +366,54 @@ func TestNobodyListensToTheEnd(t *testing.T) {
 		t.Errorf("the end of a connection took %v", took)
 	}
 }
+
+// TestBegun: a conversation has begun with the first word of the daemon. One of which the connection broke before, and whose daemon is not
+// found, may go well another time; a daemon that ended has its reasons.
+func TestBegun(t *testing.T) {
+	for name, tc := range map[string]struct {
+		first func(*distant)
+		again func(*fakeLogin)
+		hurry bool
+		want  string // the error, "" for none
+	}{
+		"it speaks":                  {first: func(d *distant) { d.stream.Write([]byte("hello")) }},
+		"another connection":         {first: func(d *distant) { d.present().end(0, true); d.stream.Write([]byte("hello")) }},
+		"it ends":                    {first: func(d *distant) { d.present().end(3, false) }},
+		"it is gone with the first":  {first: func(d *distant) { d.present().end(0, true) }, again: func(f *fakeLogin) { f.end(1, false) }, want: "the connection broke before the daemon said anything: exit 1"},
+		"nobody wants it any longer": {first: func(*distant) {}, hurry: true, want: "context canceled"},
+	} {
+		d := newDistant(t)
+		again := func(ctx context.Context) (*login, error) {
+			l, err := d.login(ctx)
+			if err == nil && tc.again != nil {
+				tc.again(d.present())
+			}
+			return l, err
+		}
+		ctx, hurry := context.WithCancel(t.Context())
+		l, err := openLine(ctx, bytes.Repeat([]byte("k"), resume.TokenSize), true, d.login, again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc.first(d)
+		if tc.hurry {
+			hurry()
+		}
+		out, err := l.begun(ctx)
+		switch {
+		case tc.want != "":
+			if err == nil || err.Error() != tc.want || errors.Is(err, ssh.ErrBroken) == tc.hurry {
+				t.Errorf("%s: %v, want %q", name, err, tc.want)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", name, err)
+		default:
+			word := make([]byte, 5)
+			if n, _ := io.ReadFull(out, word); (n == 5) != (name != "it ends") {
+				t.Errorf("%s: read %q", name, word[:n])
+			}
+		}
+		hurry()
+		l.Close()
+	}
+}

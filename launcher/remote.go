@@ -59,7 +59,11 @@ func (s *SSH) Dial(ctx context.Context, host string) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Daemon{In: l, Out: l, LocalIP: ip, Remote: true, Close: l.Close, Wait: l.Wait, Away: l.Away, Ended: func() bool { return l.last.ownEnd() },
+	out, err := l.begun(ctx)
+	if err != nil {
+		return nil, &HostError{Host: host, Step: "start daemon", Err: err, Code: ExitTransport}
+	}
+	return &Daemon{In: l, Out: out, LocalIP: ip, Remote: true, Close: l.Close, Wait: l.Wait, Away: l.Away, Ended: func() bool { return l.last.ownEnd() },
 		Sweep: func(ctx context.Context, job string) error { return s.sweepAfter(ctx, l.last, host, job) }}, nil
 }
 

@@ -18,11 +18,11 @@ import (
 // launcher already runs.
 const mpiJobPatience = 3 * time.Minute
 
-// retry goes on connecting to hosts that are not there yet, and to those that were there and stand still. A host that is there and refuses
-// us is not asked again.
+// retry goes on connecting to hosts that are not there yet, and to those that were there and stand still, or whose connection broke. A host
+// that is there and refuses us is not asked again.
 type retry struct {
 	patience    time.Duration
-	still       time.Duration // at least, with a host that stands still
+	start       time.Duration // at least, with a host that was there
 	first, most time.Duration // between two attempts
 }
 
@@ -40,12 +40,16 @@ func (r retry) dial(ctx context.Context, host string, dial func(context.Context,
 	for wait := r.first; ; wait = min(2*wait, r.most) {
 		d, err := dial(ctx, host)
 		var failed *launcher.HostError
-		still := errors.Is(err, ssh.ErrStandsStill)
-		if err == nil || !errors.As(err, &failed) || !still && failed.Step != string(ssh.StepResolve) && failed.Step != string(ssh.StepConnect) {
+		broken := errors.Is(err, ssh.ErrBroken)
+		was := broken || errors.Is(err, ssh.ErrStandsStill)
+		if err == nil || !errors.As(err, &failed) || !was && failed.Step != string(ssh.StepResolve) && failed.Step != string(ssh.StepConnect) {
 			return d, err
 		}
-		if still { // it may take no connection either before it goes on
-			r.patience = max(r.patience, r.still)
+		if was { // it may take no connection for a while either
+			r.patience = max(r.patience, r.start)
+		}
+		if broken {
+			ssh.Unanswered(ctx)
 		}
 		if time.Until(began.Add(r.patience)) < wait {
 			if r.patience > 0 {

@@ -25,6 +25,8 @@ func TestRetry(t *testing.T) {
 		{"a refused key is not offered again", []string{"connect", "authenticate"}, time.Minute, 2, "a: authenticate: no"},
 		{"a host stands still", []string{"handshake!", "connect", "authenticate!"}, 0, 4, ""},
 		{"a host that does not stand still", []string{"handshake"}, time.Minute, 1, "a: handshake: no"},
+		{"connections break, and then there is no way", []string{"start-", "upload-", "connect", "start daemon-"}, 0, 5, ""},
+		{"patience ends with connections that break", []string{"start-"}, time.Nanosecond, 1, "a: start: the connection broke (for 1ns)"},
 		{"a host that stands still, and then refuses a key", []string{"handshake!", "authenticate"}, 0, 2, "a: authenticate: no"},
 		{"patience ends with a host that stands still", []string{"handshake!"}, time.Nanosecond, 1, "a: handshake: the host stands still (for 1ns)"},
 		{"patience ends", []string{"connect", "connect", "connect"}, time.Nanosecond, 1, "a: connect: no (for 1ns)"},
@@ -32,15 +34,19 @@ func TestRetry(t *testing.T) {
 		attempts := 0
 		r := retry{tt.patience, time.Minute, time.Millisecond, 2 * time.Millisecond}
 		if tt.patience == time.Nanosecond {
-			r.still = tt.patience
+			r.start = tt.patience
 		}
 		d, err := r.dial(context.Background(), "a", func(context.Context, string) (*launcher.Daemon, error) {
 			attempts++
 			if attempts <= len(tt.steps) {
 				step, still := strings.CutSuffix(tt.steps[attempts-1], "!")
+				step, broken := strings.CutSuffix(step, "-")
 				failed := &launcher.HostError{Host: "a", Step: step, Err: errors.New("no")}
-				if still {
+				switch {
+				case still:
 					failed.Err = ssh.ErrStandsStill
+				case broken:
+					failed.Err = ssh.ErrBroken
 				}
 				return nil, failed
 			}

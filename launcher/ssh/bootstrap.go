@@ -312,11 +312,7 @@ func (c *Conn) near() bool {
 // false if there is none.
 func (c *Conn) ping() bool {
 	b, ok := c.transport.(builtin)
-	if !ok {
-		return false
-	}
-	_, _, err := b.client.SendRequest("keepalive@openssh.com", true, nil)
-	return err == nil
+	return ok && b.answers()
 }
 
 // compress returns the binary in gzip. A Go binary shrinks to less than half; the fastest level costs 250 ms once.
@@ -407,6 +403,9 @@ func (s *Session) explain(cause error, step Step) *Error {
 	defer timer.Stop()
 	tail := readTail(s.Stderr)
 	code, err := s.Wait()
+	if lost, ok := err.(broken); ok && !timer.Stop() {
+		err = lost.error // by us
+	}
 	last := lastLine(tail)
 	e := &Error{Host: s.host, Step: step}
 	var other *otherAnswer
@@ -419,6 +418,9 @@ func (s *Session) explain(cause error, step Step) *Error {
 		e.Err = context.Cause(s.ctx)
 	case by != nil: // it is not the host that said something
 		e.Step, e.Err, e.Hint = cmp.Or(by.Step, step), fmt.Errorf("%w: %s", err, last), by.Hint
+		if errors.Is(by.Err, ErrBroken) {
+			e.Err = broken{e.Err}
+		}
 		return e
 	case err != nil && last != "":
 		e.Err = fmt.Errorf("%w; the host said: %s", err, last)

@@ -198,7 +198,7 @@ func (c *Client) openBastion(ctx context.Context, b *bastion, key string, route 
 	s, err := c.settingsFor(last, true)
 	if err == nil {
 		var entered func()
-		if b.client, _, entered, err = c.login(OnAnswer(ctx, func() {}), s, before); err == nil {
+		if b.client, _, entered, err = c.login(OnAnswer(ctx, func(bool) {}), s, before); err == nil {
 			entered()
 		}
 	}

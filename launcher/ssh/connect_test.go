@@ -685,3 +685,19 @@ func readText(t testing.TB, path string) string {
 	}
 	return string(b)
 }
+
+// TestBroken: a connection that breaks after the login is told from a host that refuses a command.
+func TestBroken(t *testing.T) {
+	for _, breaks := range []bool{true, false} {
+		srv, h := startServer(t), newHome(t)
+		conn := connect(t, h.client(t), srv.addr)
+		if breaks {
+			srv.conns.Range(func(c, _ any) bool { c.(net.Conn).Close(); return true })
+		}
+		b := program(1 << 10)
+		b.Platform = "Plan9 vax"
+		if _, err := conn.Bootstrap(testContext(t), b, nil); errors.Is(err, ssh.ErrBroken) != breaks || err == nil {
+			t.Errorf("%v is taken for a connection that broke: %v", err, !breaks)
+		}
+	}
+}

@@ -98,6 +98,17 @@ func dialError(addr string, err error) *Error {
 // does not say (ConnectTimeout): it may be a machine that stands still for a while.
 var ErrStandsStill = errors.New("the host stands still")
 
+// ErrBroken is, by errors.Is, that a connection broke between the login and the end of a command, of which nothing else is known: it may
+// go well another time.
+var ErrBroken = errors.New("the connection broke")
+
+// broken is the error of a connection that broke.
+type broken struct{ error }
+
+func (b broken) Unwrap() error { return b.error }
+
+func (b broken) Is(target error) bool { return target == ErrBroken }
+
 // silence is a deadline that has passed, in words for users.
 type silence struct {
 	addr  string

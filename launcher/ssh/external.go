@@ -122,7 +122,13 @@ var opensshSays = map[string]error{
 	": Network is unreachable":         syscall.ENETUNREACH,
 }
 
-// blame knows the words of OpenSSH, of which only the step, if they tell it, and the hint are returned; nil for what others say.
+// brokenOff knows how OpenSSH says that a connection broke.
+func brokenOff(said string) bool {
+	return strings.Contains(said, ": Connection reset by peer") || strings.HasPrefix(said, "Connection reset by ") || strings.HasPrefix(said, "Timeout, server ")
+}
+
+// blame knows the words of OpenSSH, of which only the step, if they tell it, the hint, and whether it is ErrBroken are returned; nil for
+// what others say.
 func (e external) blame(said string) *Error {
 	for text, cause := range opensshSays {
 		if strings.HasPrefix(said, "ssh: ") && strings.Contains(said, text) {
@@ -137,8 +143,8 @@ func (e external) blame(said string) *Error {
 		failed.Step = StepHostKey
 	case strings.Contains(said, "Permission denied ("), strings.Contains(said, "Too many authentication failures"):
 		failed.Step = StepAuthenticate
-	case closedByHost(said):
-		failed.Hint = "" // it was there a moment ago
+	case closedByHost(said), brokenOff(said):
+		failed.Err, failed.Hint = ErrBroken, "" // it was there a moment ago
 	default:
 		return nil
 	}

@@ -288,6 +288,9 @@ func (a *attempt) explainAuth(err error) *Error {
 	switch {
 	case !refused && a.authBegun:
 		e.Err = fmt.Errorf("%s: %s", who, cleanError(err))
+		if errors.Is(err, syscall.ECONNRESET) { // a server that has had enough of us ends the connection in order
+			e.Err = broken{e.Err}
+		}
 		return e
 	case !a.authBegun:
 		e.Err = fmt.Errorf("%s: the server takes no public keys", who)

@@ -122,6 +122,21 @@ func (b builtin) close() error {
 }
 
 func (b builtin) start(_ context.Context, command string) (*Session, error) {
+	s, err := b.open(command)
+	if err != nil && !b.answers() {
+		return nil, broken{errors.New("connection lost")}
+	}
+	return s, err
+}
+
+// answers asks the host for an answer and waits for it, which says that it has taken all that was sent before. It returns
+// false if the connection is over.
+func (b builtin) answers() bool {
+	_, _, err := b.client.SendRequest("keepalive@openssh.com", true, nil)
+	return err == nil
+}
+
+func (b builtin) open(command string) (*Session, error) {
 	session, err := b.client.NewSession()
 	b.entered()
 	if err != nil {
@@ -158,7 +173,7 @@ func exitCode(err error) (int, error) {
 	case errors.As(err, &exit):
 		return exit.ExitStatus(), nil // 128+n for a signal
 	case errors.As(err, &missing):
-		return -1, fmt.Errorf("connection lost: %w", io.ErrUnexpectedEOF)
+		return -1, broken{fmt.Errorf("connection lost: %w", io.ErrUnexpectedEOF)}
 	}
-	return -1, fmt.Errorf("connection lost: %w", err)
+	return -1, broken{fmt.Errorf("connection lost: %w", err)}
 }

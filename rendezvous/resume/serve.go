@@ -362,10 +362,10 @@ func (v *server) run(after time.Duration) {
 func (v *server) orphan(mark string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.mark != mark {
+	if v.mark != mark && v.token != nil {
 		return // it was resumed meanwhile
 	}
-	v.orphaned = true
+	v.orphaned = true // perhaps before its first word
 	if !v.relay.current().Connected() {
 		v.wait(v.patience.Orphan)
 	}

@@ -31,8 +31,11 @@ func (d *deafened) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// patient waits for launchers as long as a test takes.
+var patient = resume.Patience{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}
+
 // relayed is the daemon of a job, as far as relays see it, until the end of the test.
-func relayed(t *testing.T, id string) (resume.Session, *resume.Relay) {
+func relayed(t *testing.T, id string, patience resume.Patience) (resume.Session, *resume.Relay) {
 	t.Helper()
 	session := resume.Session{Cluster: "test", ID: fmt.Sprint(id, os.Getpid()), Slots: 1} // several of this test may run at once
 	f, err := session.Listen()
@@ -48,7 +51,7 @@ func relayed(t *testing.T, id string) (resume.Session, *resume.Relay) {
 	daemon := resume.NewRelay()
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		resume.Serve(ctx, socket, daemon, resume.Patience{First: time.Minute, Broken: time.Minute, Orphan: time.Minute})
+		resume.Serve(ctx, socket, daemon, patience)
 	})
 	t.Cleanup(func() {
 		daemon.Fail(io.EOF)
@@ -60,7 +63,7 @@ func relayed(t *testing.T, id string) (resume.Session, *resume.Relay) {
 
 // TestRelayLastWords: what a launcher says as it hangs up reaches the daemon, also if that finds first that nobody listens to it.
 func TestRelayLastWords(t *testing.T) {
-	session, daemon := relayed(t, "lastwords0")
+	session, daemon := relayed(t, "lastwords0", patient)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer daemon.Fail(io.EOF)
@@ -93,10 +96,23 @@ func TestRelayLastWords(t *testing.T) {
 	}
 }
 
+// TestRelayOfNobody: a daemon whose launcher hung up before its first word does not wait for as long as one that is still to come.
+func TestRelayOfNobody(t *testing.T) {
+	session, daemon := relayed(t, "nobody0000", resume.Patience{First: time.Minute, Broken: time.Minute, Orphan: 10 * time.Millisecond})
+	ends := time.AfterFunc(20*time.Second, func() { daemon.Fail(errors.New("it waits for another launcher")) })
+	defer ends.Stop()
+	if err := relay(session, bytes.NewReader(nil), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := daemon.Read(make([]byte, 1)); !errors.Is(err, resume.ErrNotResumed) {
+		t.Errorf("the daemon ends because %v", err)
+	}
+}
+
 // TestRelayReplaced: a relay says whether the daemon has ended, or has another connection with its launcher: one that was given up may
 // come last.
 func TestRelayReplaced(t *testing.T) {
-	session, daemon := relayed(t, "replaced00")
+	session, daemon := relayed(t, "replaced00", patient)
 	token := bytes.Repeat([]byte("k"), resume.TokenSize)
 	connect := func() (launcher net.Conn, ended chan error) {
 		launcher, host := net.Pipe()
