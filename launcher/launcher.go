@@ -64,10 +64,12 @@ type Spec struct {
 	Grace        time.Duration // between TERM, or the INT of a Ctrl-C, and KILL
 	Timeout      time.Duration // of the whole job; 0 for none
 
-	Dial   Dialer
-	Relay  Relay     // nil if every host gets the binary by itself
-	Stdin  io.Reader // for rank 0; nil for none
-	Output Output
+	Dial  Dialer
+	Relay Relay     // nil if every host gets the binary by itself
+	Stdin io.Reader // nil for none
+	// Readers are the ranks that read Stdin, each all of it; nil for rank 0 alone. An elastic job has no others.
+	Readers []int
+	Output  Output
 	// Progress is told how far the start is; nil for no interest.
 	Progress func(Progress)
 	// Watch is told of every rank that starts or ends; nil for no interest.

@@ -144,7 +144,7 @@ func newJob(spec *Spec) (*job, error) {
 	j.template = wire.Job{ID: hex.EncodeToString(id), Secret: secret, Argv: first.Argv, Dir: first.Dir, Shim: spec.Shim, Verbose: spec.Verbose,
 		GraceMS: int(spec.Grace.Milliseconds()), Wrapper: spec.Wrapper, Streams: spec.Streams, Encrypt: spec.Encrypt, Checksum: spec.Checksum, Algorithm: spec.Algorithm, Coding: spec.Coding,
 		Bind: spec.Bind, ReportBindings: spec.ReportBindings, LeaseMS: int(spec.Lease.Milliseconds()), VMTools: spec.VMTools,
-		RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF, PMIPort: spec.PMIPort}
+		RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF, PMIPort: spec.PMIPort, Readers: spec.Readers}
 	var names []string
 	for _, h := range spec.Placement.Hosts {
 		names = append(names, h.Name)
@@ -350,10 +350,11 @@ func (j *job) message(h *host, msg wire.Message) {
 		j.form()
 	case *wire.Started:
 		if j.owns(h, msg.Process) {
-			if msg.Process == 0 && !j.started[0] && j.spec.Stdin != nil {
-				go forwardStdin(j.spec.Stdin, &h.queue) // a read from a terminal cannot be interrupted: not waited for
-			}
+			first := !j.started[msg.Process]
 			j.started[msg.Process] = true
+			if first {
+				j.feed(msg.Process)
+			}
 			j.watch(RankEvent{Rank: msg.Process, Host: h.name, PID: msg.PID})
 			j.formSoon()
 		}
@@ -721,13 +722,34 @@ func (j *job) report() {
 	}
 }
 
-// forwardStdin sends standard input to the host of rank 0.
-func forwardStdin(r io.Reader, q *mailbox) {
+// feed has standard input sent to the ranks that read it, once the last of them has started.
+func (j *job) feed(started int) {
+	readers := j.spec.Readers
+	if readers == nil {
+		readers = []int{0}
+	}
+	if j.spec.Stdin == nil || !slices.Contains(readers, started) || slices.ContainsFunc(readers, func(p int) bool { return !j.started[p] }) {
+		return
+	}
+	var queues []*mailbox
+	for _, h := range j.hosts {
+		if slices.ContainsFunc(readers, func(p int) bool { return j.owns(h, p) }) {
+			queues = append(queues, &h.queue)
+		}
+	}
+	go forwardStdin(j.spec.Stdin, queues) // a read from a terminal cannot be interrupted: not waited for
+}
+
+// forwardStdin sends standard input to the hosts of the ranks that read it. The slowest one sets the pace.
+func forwardStdin(r io.Reader, queues []*mailbox) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := r.Read(buf)
-		q.room <- struct{}{}
-		q.put(&wire.Stdin{Data: append([]byte(nil), buf[:n]...), EOF: err != nil})
+		m := &wire.Stdin{Data: append([]byte(nil), buf[:n]...), EOF: err != nil}
+		for _, q := range queues {
+			q.room <- struct{}{}
+			q.put(m)
+		}
 		if err != nil {
 			return
 		}

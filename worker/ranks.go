@@ -82,7 +82,7 @@ func (d *daemon) startRanks(ctx context.Context) {
 		argv, dir := d.program(r, gpu)
 		bound := d.binding(r)
 		told := make(chan struct{})
-		pid := d.ranks.Start(proc.Spec{Process: r.Process, Argv: argv, Env: env, Dir: dir, Stdin: r.Process == 0, Inherit: inherit, CPUs: bound.CPUs, Nodes: bound.Nodes},
+		pid := d.ranks.Start(proc.Spec{Process: r.Process, Argv: argv, Env: env, Dir: dir, Stdin: slices.Contains(d.readers(), r.Process), Inherit: inherit, CPUs: bound.CPUs, Nodes: bound.Nodes},
 			&output{d.out, r.Process, wire.Stdout, told}, &output{d.out, r.Process, wire.Stderr, told})
 		d.running[r.Process] = true
 		if pid != 0 {
@@ -157,12 +157,24 @@ func (o *output) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// feed is the way of standard input to process 0: a goroutine, because it may never read.
+// readers are the processes of the job that read the launcher's standard input.
+func (d *daemon) readers() []int {
+	if d.job.Readers == nil {
+		return []int{0}
+	}
+	return d.job.Readers
+}
+
+// feed is the way of standard input to the processes that read it: a goroutine, because one may never read.
 func (d *daemon) feed(ctx context.Context) {
 	for {
 		select {
 		case m := <-d.stdin:
-			if w := d.ranks.Stdin(0); w != nil {
+			for _, process := range d.readers() {
+				w := d.ranks.Stdin(process)
+				if w == nil {
+					continue // it is another host's, or has ended
+				}
 				w.Write(m.Data) // an error means that the rank has closed its end, which is its right
 				if m.EOF {
 					w.Close()

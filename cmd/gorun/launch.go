@@ -225,6 +225,10 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []program, notes []s
 	if dry {
 		return dryRun(c, spec, extra, append(notes, w.notes(c, programs)...))
 	}
+	readers, err := readersOf(c, len(placement.Ranks), varying != nil)
+	if err != nil {
+		return err
+	}
 	dial, err := where.dialer(c)
 	if err != nil {
 		return err
@@ -264,7 +268,8 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []program, notes []s
 	signals := make(chan int, 8)
 	defer forwardSignals(signals)()
 
-	spec.Stdin, spec.Signals, spec.Hurry = os.Stdin, signals, hurry
+	spec.Signals, spec.Hurry = signals, hurry
+	spec.Stdin, spec.Readers = input(c), readers
 	showOn(mux, &spec)
 	var unsaved error
 	if file := c.Path("save-topology"); file != "" || c.Bool("json") { // others do not wait for measurements

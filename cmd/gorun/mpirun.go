@@ -17,6 +17,7 @@ func mpirunFlags() []cli.Flag {
 		&cli.StringFlag{Name: "launcher", Aliases: []string{"bootstrap", "rmk"}, Usage: "Hydra's `WAY` to the hosts", Hidden: true},
 		&cli.BoolFlag{Name: "report-state-on-timeout", Usage: "tell what ranks wait for when --timeout ends the job, as always", Hidden: true},
 		&cli.PathFlag{Name: "configfile", Aliases: []string{"app"}, Usage: "Hydra's and Open MPI's `FILE` with a program and its flags on each line", Hidden: true},
+		&cli.StringFlag{Name: "stdin", Aliases: []string{"s"}, Usage: "which ranks read standard input, each all of it: `WHICH` is all, none or a list such as 0,4-7", DefaultText: "0"},
 		&cli.StringFlag{Name: "usize", Usage: "Hydra's `SIZE` of the universe for MPI_Comm_spawn, which is refused", Hidden: true},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "mpirun's", Hidden: true},
 	}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,6 +83,33 @@ func newMux(c *cli.Context, p plan.Placement, where *places, changing bool) (*ou
 		return nil, &usageError{err, "--output-filename names a directory, which is made if it is missing"}
 	}
 	return mux, nil
+}
+
+// readersOf reads --stdin: the ranks that read standard input, nil for rank 0.
+func readersOf(c *cli.Context, ranks int, changing bool) ([]int, error) {
+	switch which := c.String("stdin"); {
+	case !c.IsSet("stdin"), which == "none", which == "0":
+		return nil, nil
+	case changing:
+		return nil, &usageError{fmt.Errorf("--stdin %s: in an elastic job rank 0 reads standard input, or nobody does", which), "--stdin none"}
+	case which == "all":
+		which = fmt.Sprintf("0-%d", ranks-1)
+		fallthrough
+	default:
+		chosen, err := parseRanks(which, ranks)
+		if err != nil {
+			return nil, &usageError{fmt.Errorf("--stdin %s: %w", which, err), "--stdin all, --stdin none or --stdin 0,4-7"}
+		}
+		return slices.Sorted(maps.Keys(chosen)), nil
+	}
+}
+
+// input is what the ranks read.
+func input(c *cli.Context) io.Reader {
+	if c.String("stdin") == "none" {
+		return strings.NewReader("")
+	}
+	return os.Stdin
 }
 
 // colored reads --color; NO_COLOR is what users of many programs set.

@@ -65,11 +65,11 @@ func checkNodes(c *cli.Context, have int) error {
 	switch {
 	case !c.IsSet("nnodes"):
 	case errors.Join(err, err2) != nil || lo < 1 || hi < lo:
-		return &usageError{fmt.Errorf("--nnodes %s: neither N nor MIN:MAX", c.String("nnodes")), "gorun starts the ranks of all hosts itself: -H host1,host2"}
+		return &usageError{fmt.Errorf("--nnodes %s: neither N nor MIN:MAX", c.String("nnodes")), "-H host1,host2: their ranks are all started from here"}
 	case lo < hi:
 		return &usageError{fmt.Errorf("--nnodes %s: hosts that come and go", c.String("nnodes")), "--min-np N, with -H or --host-discovery-script"}
 	case lo != have:
-		return &usageError{fmt.Errorf("--nnodes %s: the job has %s", c.String("nnodes"), topology.Count(have, "host")), "gorun starts the ranks of all hosts itself, from one machine: -H host1,host2"}
+		return &usageError{fmt.Errorf("--nnodes %s: the job has %s", c.String("nnodes"), topology.Count(have, "host")), "-H host1,host2: their ranks are all started from here"}
 	}
 	return nil
 }

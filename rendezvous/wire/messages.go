@@ -54,6 +54,7 @@ type Job struct {
 	Coding    string `msgpack:"coding"`    // of sums of floats between hosts, "" for none
 	LeaseMS   int    `msgpack:"lease"`     // how long a host may be silent, 0 for the Roster's
 	VMTools   string `msgpack:"vmtools"`   // the program to ask about moves of the machine, "" for VMware's in its VMs
+	Readers   []int  `msgpack:"readers"`   // processes that read standard input; nil for the first alone
 	Relay     string `msgpack:"relay"`     // hand the binary to hosts that say this, until the first Roster; "" for nobody
 }
 
@@ -259,13 +260,13 @@ type Log struct {
 // Alive says that a daemon is there, every second, or that the launcher is, every SpeakEvery.
 type Alive struct{}
 
-// Stdin is the launcher's standard input, for rank 0.
+// Stdin is the launcher's standard input, for the processes of a host that read it.
 type Stdin struct {
 	Data []byte `msgpack:"data"`
 	EOF  bool   `msgpack:"eof"`
 }
 
-// Taken says that rank 0 took (or refused) one Stdin message. A launcher has at most StdinWindow of them
+// Taken says that all of them took (or refused) one Stdin message. A launcher has at most StdinWindow of them
 // under way, so that a rank that reads slowly slows the launcher down and nobody has to store its input.
 type Taken struct{}
 
