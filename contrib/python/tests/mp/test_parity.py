@@ -609,6 +609,9 @@ def _():
     first = hvd.add_process_set(hvd.ProcessSet([0]))
     rest = hvd.add_process_set(range(1, size))
     refused(ValueError, hvd.add_process_set, [0], text="duplicate process set")
+    known = module.mpi_ops._basics._get_process_set_ids_and_ranks()
+    everybody, others = list(range(size)), list(range(1, size))
+    assert known == {0: everybody, first.process_set_id: [0], rest.process_set_id: others}, known
     assert (first.size(), rest.size()) == (1, size - 1) and first.included() == (rank == 0)
     here = first if rank == 0 else rest
     there = rest if rank == 0 else first
@@ -694,6 +697,14 @@ def trained(passes=1, **options):
         same(a.detach(), b.detach(), 1e-2 if "compression" in options else 1e-4)
 
 
+@rule("parameters", "of an optimizer without a state have zero gradients after its broadcast")
+def _():
+    model = network()
+    hvd.broadcast_optimizer_state(torch.optim.Adam(model.parameters()), root_rank=0)
+    for parameter in model.parameters():
+        same(parameter.grad, torch.zeros_like(parameter))
+
+
 @rule("optimizer", "trains as one process does that sees all batches")
 def _():
     trained()
@@ -740,6 +751,13 @@ def _():
     assert optimizer.process_set is hvd.global_process_set and optimizer.backward_passes_per_step == 1
     optimizer.backward_passes_per_step = 2
     assert optimizer.backward_passes_per_step == 2
+    model = network()
+    for named, names in (
+        (None, [f"allreduce.noname.0.{i}" for i in range(4)]),
+        (model.named_parameters(), [name for name, _ in model.named_parameters()]),
+    ):
+        optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), named)
+        assert [optimizer._parameter_names[p] for p in model.parameters()] == names
 
 
 @rule("optimizer", "lets gradients be clipped between synchronize and step")
