@@ -404,7 +404,7 @@ class StepTest(unittest.TestCase):
     def test_interrupted_wait_for_a_gradient_that_travels_alone(self):
         parameter = nn.Parameter(torch.zeros(2))
         parameter.grad = torch.ones(2)
-        loose = Loose("x", Slot("w", parameter), 0, Reduction())
+        loose = Loose("x", Slot("w", parameter), True, Reduction())
         results = iter([KeyboardInterrupt, torch.full((2,), 3.0)])
 
         def result():
@@ -430,8 +430,8 @@ class StepTest(unittest.TestCase):
         agreement = reducer.Agreement([], "gradients.0", ("allgather_object", "gradients.0"))
         with mock.patch.object(reducer, "allgather_object_async", side_effect=KeyboardInterrupt) as submit:
             with self.assertRaises(KeyboardInterrupt):
-                agreement.begin(hvd.global_process_set, False)
-            agreement.begin(hvd.global_process_set, False)  # not again: the others may have it already
+                agreement.begin(hvd.global_process_set)
+            agreement.begin(hvd.global_process_set)  # not again: the others may have it already
         self.assertEqual(submit.call_count, 1)
         with self.assertRaisesRegex(hvd.HorovodInternalError, "interrupted while it was submitted"):
             agreement.end(hvd.global_process_set)
@@ -513,11 +513,37 @@ class StepTest(unittest.TestCase):
                     if not (step == 2 and rank == 1):  # this rank sits one step out
                         table(words[rank]).square().sum().backward()
                     optimizer.step()
+                    assert table.weight.grad.is_sparse
                     plain.zero_grad()
                     used = words[:1] if step == 2 else words
                     (sum(twin(w).square().sum() for w in used) / 2).backward()
                     plain.step()
                 assert torch.allclose(table.weight, twin.weight, atol=1e-6)
+
+            run_ranks(2, body)
+
+    def test_sparse_gradients_that_nobody_had_at_first(self):
+        """They travel as dense ones, and are sparse again, which some optimizers insist on."""
+
+        class Packed(hvd.Compression.none):
+            pass
+
+        for compression in hvd.Compression.none, hvd.Compression.fp16, Packed:
+
+            def body(rank, compression=compression):
+                table = nn.Embedding(8, 3, sparse=True)
+                optimizer = hvd.DistributedOptimizer(
+                    torch.optim.SparseAdam(list(table.parameters())), compression=compression
+                )
+                optimizer.synchronize()
+                optimizer.zero_grad(set_to_none=True)
+                for step in range(2):
+                    table(torch.tensor([rank, step + 3])).sum().backward()
+                    optimizer.step()
+                    used = table.weight.grad.coalesce()
+                    assert used.indices().tolist() == [[0, 1, step + 3]]
+                    assert used.values()[:, 0].tolist() == [0.5, 0.5, 1]
+                    optimizer.zero_grad()
 
             run_ranks(2, body)
 

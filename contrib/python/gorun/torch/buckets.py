@@ -40,11 +40,12 @@ class Reduction:
 class Slot:
     """One parameter and where its gradient travels."""
 
-    __slots__ = ("name", "parameter", "unit", "view")
+    __slots__ = ("name", "parameter", "sparse_dim", "unit", "view")
 
     def __init__(self, name: str, parameter: torch.Tensor) -> None:
         self.name = name
         self.parameter = parameter
+        self.sparse_dim = 0  # of its gradient, 0 for a dense one; how that travels is another matter
         self.unit: Bucket | Loose | None = None
         self.view: torch.Tensor | None = None  # its place in a bucket
 
@@ -101,6 +102,7 @@ class Bucket:
             weakref.finalize(self, self._copies.settle).atexit = False
         self._flat = tensor_over(self._block, wire, self._count)
         self._flat.zero_()
+        self._sparse = [slot for slot in slots if slot.sparse_dim]
         self._operation: Operation | None = None  # under way
         self._handle: int | None = None  # of the operation
         for slot, offset in zip(slots, layout.offsets):
@@ -125,6 +127,9 @@ class Bucket:
         if grad is None:
             view.zero_()  # another rank may have one
         else:
+            if grad.is_sparse and not slot.sparse_dim:  # the ranks have agreed on its way, not on this
+                slot.sparse_dim = grad.sparse_dim()
+                self._sparse.append(slot)
             dense = (grad.to_dense() if grad.is_sparse else grad).detach()
             if self._copies is not None:
                 self._copies.out(dense, view)
@@ -166,8 +171,14 @@ class Bucket:
             self._world.synchronize(self._handle)
         else:  # Ctrl-C came when it was submitted
             operation.wait()
-        if self._direct:
-            return
+        if not self._direct:
+            self._copy_back()
+        for slot in self._sparse:
+            grad = slot.parameter.grad
+            if slot.parameter.requires_grad and not grad.is_sparse:
+                slot.parameter.grad = grad.to_sparse(slot.sparse_dim)
+
+    def _copy_back(self) -> None:
         copies = self._copies
         with torch.no_grad():
             slots = [slot for slot in self.slots if slot.parameter.requires_grad]
@@ -184,11 +195,11 @@ class Bucket:
 class Loose:
     """A gradient that travels alone: a sparse one, or one that the user's own compressor packs."""
 
-    def __init__(self, name: str, slot: Slot, sparse_dim: int, reduction: Reduction) -> None:
+    def __init__(self, name: str, slot: Slot, as_dense: bool, reduction: Reduction) -> None:
         self.slots = [slot]
-        self.operation = ("allgather", f"sparse.{name}_1of2") if sparse_dim else ("allreduce", name)
+        self.operation = ("allreduce", name) if as_dense else ("allgather", f"sparse.{name}_1of2")
         self._name = name
-        self._sparse_dim = sparse_dim  # 0 for a dense gradient
+        self._as_dense = as_dense
         self._reduction = reduction
         self._result: Callable[[], torch.Tensor] | None = None
         slot.unit = self
@@ -200,7 +211,7 @@ class Loose:
             self._result = self._cut_short  # what Ctrl-C leaves: it may be submitted, and must not be again
             try:
                 with torch.no_grad():
-                    start = self._start_sparse if self._sparse_dim else self._start_dense
+                    start = self._start_dense if self._as_dense else self._start_sparse
                     self._result = start(slot, grad)
             except Exception:
                 self._result = None
@@ -210,8 +221,8 @@ class Loose:
     def _start_sparse(self, slot: Slot, grad: torch.Tensor | None) -> Callable[[], torch.Tensor]:
         if grad is None:  # nothing to add; unlike a dense one, no zeros need to travel for it
             grad = torch.zeros_like(slot.parameter)
-        if not grad.is_sparse or grad.sparse_dim() != self._sparse_dim:  # zero_() makes all of them sparse
-            grad = grad.to_dense().to_sparse(self._sparse_dim)
+        if not grad.is_sparse or grad.sparse_dim() != slot.sparse_dim:  # zero_() makes all of them sparse
+            grad = grad.to_dense().to_sparse(slot.sparse_dim)
         return mpi_ops.sparse_allreduce_async(
             grad, self._name, self._reduction.op, self._reduction.process_set
         )
@@ -220,7 +231,10 @@ class Loose:
         how = self._reduction
         if grad is None:
             grad = torch.zeros_like(slot.parameter)
-        compressed, ctx = how.compression.compress(grad.to_dense() if grad.is_sparse else grad)
+        elif grad.is_sparse:
+            slot.sparse_dim = slot.sparse_dim or grad.sparse_dim()
+            grad = grad.to_dense()
+        compressed, ctx = how.compression.compress(grad)
         handle = mpi_ops.allreduce_async_(
             compressed, name=self._name, op=how.op, prescale_factor=how.prescale,
             postscale_factor=how.postscale, process_set=how.process_set,
@@ -245,7 +259,9 @@ class Loose:
         self._result = None
 
     def _land(self, reduced: torch.Tensor) -> None:
-        parameter = self.slots[0].parameter
+        parameter, sparse_dim = self.slots[0].parameter, self.slots[0].sparse_dim
+        if sparse_dim and not reduced.is_sparse:
+            reduced = reduced.to_sparse(sparse_dim)
         if parameter.grad is None or parameter.grad.is_sparse or reduced.is_sparse:
             parameter.grad = reduced
         else:

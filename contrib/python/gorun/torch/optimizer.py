@@ -227,7 +227,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     combined: see _DistributedAdasum. gradient_predivide_factor: for Average, divide by this before
     adding up and by the rest after it.
     groups: so many groups, or lists of parameters; a group is reduced as one. num_groups is its old name.
-    sparse_as_dense: reduce sparse gradients as dense ones.
+    sparse_as_dense: reduce sparse gradients as dense ones; the parameters get them sparse again.
     """
     if isinstance(optimizer, (_Distributed, _DistributedAdasum)):
         raise ValueError("the optimizer is a DistributedOptimizer already")

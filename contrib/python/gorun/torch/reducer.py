@@ -70,10 +70,10 @@ class Agreement:
         self._model = [(slot.name, tuple(slot.parameter.shape), str(slot.parameter.dtype)) for slot in slots]
         self._gathered: Callable[[], list[Any]] | None = None
 
-    def begin(self, process_set: ProcessSet, sparse_as_dense: bool) -> None:
+    def begin(self, process_set: ProcessSet) -> None:
         """Begin, unless that is done."""
         if self._gathered is None:
-            mine = [0 if sparse_as_dense else _sparse_dim(slot.parameter.grad) for slot in self.slots]
+            mine = [_sparse_dim(slot.parameter.grad) for slot in self.slots]
             self._gathered = self._cut_short  # what Ctrl-C leaves: it may be submitted, and must not be again
             try:
                 self._gathered = allgather_object_async(
@@ -276,7 +276,7 @@ class Reducer:
         if self._agreement is None:
             missing = self._step.missing
             self._agreement = self._meet(world, [s for s in self._slots.values() if s.unit not in missing])
-        self._agreement.begin(self.process_set, self._sparse_as_dense)
+        self._agreement.begin(self.process_set)
         return self._end_plan
 
     def _meet(self, world: World, slots: Sequence[Slot]) -> Agreement:
@@ -312,8 +312,9 @@ class Reducer:
         dense: list[tuple[Slot, torch.dtype]] = []
         for slot, sparse_dim in reversed(list(zip(slots, sparse_dims))):  # the last layer is ready first
             wire = wire_type(how.compression, slot.parameter.dtype)
-            if sparse_dim or wire is None:
-                plan.append(Loose(f"{prefix}.{slot.name}", slot, sparse_dim, how))
+            slot.sparse_dim, as_dense = sparse_dim, self._sparse_as_dense or not sparse_dim
+            if not as_dense or wire is None:
+                plan.append(Loose(f"{prefix}.{slot.name}", slot, as_dense, how))
             else:
                 dense.append((slot, wire))
         for i, (members, wire) in enumerate(self._deal(dense)):

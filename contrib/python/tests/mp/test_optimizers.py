@@ -65,14 +65,19 @@ for name, kind in sorted(vars(torch.optim).items()):
     if name == "LBFGS":
         continue
     if name == "SparseAdam":
-        table = nn.Embedding(10, 4, sparse=True)
-        hvd.broadcast_parameters(table.state_dict(), 0)
-        optimizer = hvd.DistributedOptimizer(kind(list(table.parameters())), table.named_parameters())
-        for step in range(3):
-            table(torch.tensor([rank, step])).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        same_everywhere(table, name)
+        for as_dense in (False, True):
+            table = nn.Embedding(10, 4, sparse=True)
+            hvd.broadcast_parameters(table.state_dict(), 0)
+            optimizer = hvd.DistributedOptimizer(
+                kind(list(table.parameters())), table.named_parameters(), sparse_as_dense=as_dense
+            )
+            for step in range(4):
+                if rank or step % 2:  # a rank without a gradient gets the others'
+                    table(torch.tensor([rank, step])).sum().backward()
+                if rank or step % 2 or size > 1:
+                    optimizer.step()
+                optimizer.zero_grad(set_to_none=step == 1)
+            same_everywhere(table, name)
     elif name == "Muon":  # takes matrices only
         model = nn.Linear(6, 2, bias=False)
         hvd.broadcast_parameters(model.state_dict(), 0)

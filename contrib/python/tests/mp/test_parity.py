@@ -809,6 +809,30 @@ def _():
     same(hvd.allgather(flat), flat.expand(size, -1).contiguous())
 
 
+@rule("optimizer", "leaves a sparse gradient sparse, also where it travels as a dense one")
+def _():
+    as_dense = {"sparse_as_dense": True}
+    for make in (torch.optim.SGD, torch.optim.SparseAdam):
+        weights = []
+        for options in ({}, as_dense, {**as_dense, "compression": hvd.Compression.fp16}):
+            torch.manual_seed(5)
+            table = nn.Embedding(2 * size + 2, 3, sparse=True)
+            plain = make(list(table.parameters()), lr=0.1)
+            optimizer = hvd.DistributedOptimizer(plain, table.named_parameters(), **options)
+            for step in range(4):
+                table(torch.tensor([rank, step + rank])).square().sum().backward()
+                optimizer.synchronize()
+                assert table.weight.grad.is_sparse, (make, options, step)
+                rows = {r for other in range(size) for r in (other, step + other)}
+                assert set(table.weight.grad.to_dense().abs().sum(1).nonzero()[:, 0].tolist()) == rows
+                with optimizer.skip_synchronize():
+                    optimizer.step()
+                optimizer.zero_grad()
+            weights.append(table.weight.detach())
+        same(weights[1], weights[0], 1e-5)
+        same(weights[2], weights[0], 1e-2)
+
+
 @rule("optimizer", "zero_grad takes set_to_none", ours=True)
 def _():
     model = network()
