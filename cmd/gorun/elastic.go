@@ -109,6 +109,9 @@ func (p *elasticPlan) idle(c *cli.Context) []string {
 		return nil
 	}
 	var out []string
+	if c.Bool("display-map") {
+		out = append(out, "--display-map (in an elastic job)")
+	}
 	if p.by.MapByNode {
 		out = append(out, "--map-by node (in an elastic job)")
 	}

@@ -247,6 +247,9 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []program, notes []s
 		spec.Elastic = varying
 	} else {
 		announce(mux, placement)
+		if c.Bool("display-map") {
+			notes = append(notes, mapOf(placement)...)
+		}
 	}
 	var names []string
 	for _, h := range placement.Hosts {

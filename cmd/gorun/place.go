@@ -12,6 +12,7 @@ import (
 
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
+	"gorun/topology/picture"
 )
 
 // placeFlags say how many ranks run, and where.
@@ -26,6 +27,7 @@ func placeFlags() []cli.Flag {
 		&cli.StringFlag{Name: "rank-by", Usage: "number ranks by `HOW`: slot (host by host) or node (across the hosts)", DefaultText: "as they are dealt"},
 		&cli.BoolFlag{Name: "oversubscribe", Usage: "allow more ranks than slots"},
 		&cli.BoolFlag{Name: "nooversubscribe", Usage: "Open MPI's word for no --oversubscribe", Hidden: true},
+		&cli.BoolFlag{Name: "display-map", Usage: "tell which ranks run on which host before they start", Hidden: true},
 		&cli.BoolFlag{Name: "pernode", Usage: "Open MPI's -ppn 1", Hidden: true},
 		&cli.BoolFlag{Name: "bynode", Usage: "Open MPI's --map-by node", Hidden: true},
 		&cli.BoolFlag{Name: "byslot", Usage: "Open MPI's --map-by slot", Hidden: true},
@@ -163,6 +165,18 @@ func readShort(name string) ([]byte, error) {
 
 // surroundings is where a scheduler's allocation is found.
 func surroundings() hosts.World { return hosts.World{Getenv: os.Getenv, ReadFile: readShort} }
+
+// mapOf says in a line for each host which ranks run there.
+func mapOf(p plan.Placement) (lines []string) {
+	for _, h := range p.Hosts {
+		noun := "ranks"
+		if len(h.Ranks) == 1 {
+			noun = "rank"
+		}
+		lines = append(lines, fmt.Sprintf("gorun: map: %s has %s %s", h.Name, noun, picture.Ranges(h.Ranks)))
+	}
+	return lines
+}
 
 // policyOf reads how ranks are dealt to hosts.
 func policyOf(c *cli.Context) (plan.Policy, error) {

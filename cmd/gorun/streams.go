@@ -32,6 +32,9 @@ func streamFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "prefix-output-with-timestamp", Aliases: []string{"timestamp-output", "prefix-timestamp"}, Usage: "put the time before each line"},
 		&cli.StringFlag{Name: "only-ranks", Usage: "show the lines of these ranks alone: a `LIST` such as 0,4-7"},
 		&cli.BoolFlag{Name: "merge-stderr", Aliases: []string{"merge-stderr-to-stdout"}, Usage: "show standard error among standard output"},
+		&cli.StringFlag{Name: "prepend-pattern", Usage: "Hydra's --tag: `PATTERN` with %r for the rank, %h for the host, %p for its number", Hidden: true},
+		&cli.StringFlag{Name: "outfile-pattern", Usage: "write standard output to files instead: Hydra's `PATTERN` with %r, %h and %p", Hidden: true},
+		&cli.StringFlag{Name: "errfile-pattern", Usage: "write standard error to files instead: Hydra's `PATTERN` with %r, %h and %p", Hidden: true},
 		&cli.StringFlag{Name: "color", Value: "auto", Usage: "give each rank's tag a colour: always, never, or auto for on a terminal (`WHEN`)"},
 		&cli.BoolFlag{Name: "json-events", Aliases: []string{"json"}, Usage: "write each line and each event as a JSON object on a line of standard output"},
 	}
@@ -75,14 +78,73 @@ func newMux(c *cli.Context, p plan.Placement, where *places, changing bool) (*ou
 			return nil, &usageError{err, "--tag '{host}:{rank} '"}
 		}
 	}
+	if err := readPatterns(c, &cfg); err != nil {
+		return nil, err
+	}
 	if c.Bool("no-tag-output") || c.IsSet("tag") && c.String("tag") == "" {
 		cfg.Tag = nil
 	}
 	mux, err := output.New(cfg)
 	if err != nil {
-		return nil, &usageError{err, "--output-filename names a directory, which is made if it is missing"}
+		return nil, &usageError{err, "--output-filename names a directory, -outfile-pattern files; directories are made if they are missing"}
 	}
 	return mux, nil
+}
+
+// readPatterns reads Hydra's patterns for tags and files.
+func readPatterns(c *cli.Context, cfg *output.Config) error {
+	if err := atMostOne(c, "tag", "prepend-pattern"); err != nil {
+		return err
+	}
+	fill := map[string]func(rank int) string{}
+	numbers := map[string]int{} // of hosts
+	for _, flag := range []string{"prepend-pattern", "outfile-pattern", "errfile-pattern"} {
+		pattern := c.String(flag)
+		if err := checkPattern(pattern); err != nil {
+			return &usageError{fmt.Errorf("--%s %s: %w", flag, pattern, err), "--" + flag + " '%h.%r'"}
+		}
+		if !c.IsSet(flag) {
+			continue
+		}
+		fill[flag] = func(rank int) string {
+			host := cfg.Host(rank)
+			if _, ok := numbers[host]; !ok {
+				numbers[host] = len(numbers)
+			}
+			return fillPattern(pattern, rank, host, numbers[host])
+		}
+	}
+	if tag := fill["prepend-pattern"]; tag != nil {
+		cfg.Tag = func(rank int, _ output.Stream) string { return tag(rank) }
+	}
+	files := map[output.Stream]func(int) string{output.Stdout: fill["outfile-pattern"], output.Stderr: fill["errfile-pattern"]}
+	cfg.Divert = func(rank int, name output.Stream) string {
+		if files[name] == nil {
+			return ""
+		}
+		return files[name](rank)
+	}
+	cfg.TagDiverted = c.IsSet("tag") || c.IsSet("prepend-pattern") || c.Bool("tag-output")
+	return nil
+}
+
+// checkPattern refuses a pattern with something in it that Hydra does not fill in.
+func checkPattern(pattern string) error {
+	for i := 0; i < len(pattern); i++ {
+		if pattern[i] != '%' {
+			continue
+		}
+		i++
+		if i == len(pattern) || !strings.ContainsRune("rghp%", rune(pattern[i])) {
+			return fmt.Errorf("%q is none of %%r, %%h, %%p, %%g, %%%%", pattern[i-1:min(i+1, len(pattern))])
+		}
+	}
+	return nil
+}
+
+// fillPattern fills in a rank, its host and the number of that. There is one group of processes, %g.
+func fillPattern(pattern string, rank int, host string, number int) string {
+	return strings.NewReplacer("%%", "%", "%r", strconv.Itoa(rank), "%h", host, "%p", strconv.Itoa(number), "%g", "0").Replace(pattern)
 }
 
 // readersOf reads --stdin: the ranks that read standard input, nil for rank 0.

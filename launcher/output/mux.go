@@ -39,8 +39,12 @@ type Config struct {
 	// Status draws the status line, for a standard error that is a terminal.
 	Status bool
 	// Dir, if given, gets each rank's output as it is: Dir/rank.<rank>/stdout and stderr.
-	Dir  string
-	Tail int // lines kept of each rank's standard error; 0 for DefaultTail
+	Dir string
+	// Divert names the file to which a stream goes instead of the terminal, "" for none; several may share one. What is there is
+	// untagged unless TagDiverted is true. Divert is asked once for each stream.
+	Divert      func(rank int, name Stream) string
+	TagDiverted bool
+	Tail        int // lines kept of each rank's standard error; 0 for DefaultTail
 }
 
 // Mux brings the output of many ranks together. It may be used by several goroutines, one at a time for
@@ -57,8 +61,15 @@ type Mux struct {
 	paused  int  // how many write to the terminal themselves
 	status  string
 
-	known   sync.RWMutex
-	streams map[key]*stream
+	known    sync.RWMutex
+	streams  map[key]*stream
+	diverted map[string]diversion // by file
+}
+
+// diversion is a file in place of the terminal.
+type diversion struct {
+	file  *os.File
+	plain *plain
 }
 
 type key struct {
@@ -82,6 +93,7 @@ type stream struct {
 	isHeld bool
 	shown  time.Time // when the last one was
 	err    error     // of the file
+	plain  *plain    // by which output passes as it is; nil if lines are tagged
 
 	// Of a plain, and under its lock.
 	begun  []byte // a line that has not ended, and what waits behind that of another stream
@@ -97,9 +109,9 @@ func New(cfg Config) (*Mux, error) {
 	if cfg.Tail == 0 {
 		cfg.Tail = DefaultTail
 	}
-	m := &Mux{cfg: cfg, streams: map[key]*stream{}}
+	m := &Mux{cfg: cfg, streams: map[key]*stream{}, diverted: map[string]diversion{}}
 	if cfg.Tag == nil && !cfg.Timestamp && !cfg.JSON {
-		m.plain = share(cfg.Stdout, cfg.Stderr, cfg.Merge, func(s *stream, data []byte) { m.screen.put(s.to, data) })
+		m.plain = share(cfg.Stdout, cfg.Stderr, cfg.Merge, m.put)
 	}
 	for rank := range cfg.Ranks {
 		if err := m.add(rank); err != nil {
@@ -120,7 +132,10 @@ func (m *Mux) add(rank int) error {
 				s.to = m.cfg.Stderr
 			}
 		}
-		s.hidden = m.cfg.Show != nil && !m.cfg.Show(rank)
+		s.hidden, s.plain = m.cfg.Show != nil && !m.cfg.Show(rank), m.plain[name]
+		if err := m.divert(s); err != nil {
+			return err
+		}
 		if m.cfg.Tag != nil {
 			s.tag = m.cfg.Tag(rank, name)
 			if m.cfg.Color {
@@ -131,12 +146,41 @@ func (m *Mux) add(rank int) error {
 		if m.cfg.Dir == "" {
 			continue
 		}
-		if err := s.open(filepath.Join(m.cfg.Dir, rankDir(rank, m.cfg.Ranks), name.String())); err != nil {
+		var err error
+		if s.file, err = create(filepath.Join(m.cfg.Dir, rankDir(rank, m.cfg.Ranks), name.String())); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// divert has a stream go to a file, if it is to.
+func (m *Mux) divert(s *stream) error {
+	path := ""
+	if m.cfg.Divert != nil {
+		path = m.cfg.Divert(s.rank, s.name)
+	}
+	if path == "" {
+		return nil
+	}
+	to, ok := m.diverted[path]
+	if !ok {
+		file, err := create(path)
+		if err != nil {
+			return err
+		}
+		to = diversion{file, &plain{put: m.put}}
+		m.diverted[path] = to
+	}
+	s.to, s.plain, s.hidden = to.file, to.plain, false
+	if m.cfg.TagDiverted {
+		s.plain = nil
+	}
+	return nil
+}
+
+// put writes what a stream has to where it goes.
+func (m *Mux) put(s *stream, data []byte) { m.screen.put(s.to, data) }
 
 // Add makes room for a rank that was not there at the beginning.
 func (m *Mux) Add(rank int) error {
@@ -160,16 +204,16 @@ func rankDir(rank, ranks int) string {
 	return fmt.Sprintf("rank.%0*d", len(fmt.Sprint(max(ranks-1, 0))), rank)
 }
 
-func (s *stream) open(file string) error {
+// create makes a file for output, and its directory.
+func create(file string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
-		return fmt.Errorf("make output directory: %w", err)
+		return nil, fmt.Errorf("make output directory: %w", err)
 	}
 	f, err := os.Create(file)
 	if err != nil {
-		return fmt.Errorf("make output file: %w", err)
+		return nil, fmt.Errorf("make output file: %w", err)
 	}
-	s.file = f
-	return nil
+	return f, nil
 }
 
 // Write takes what a rank wrote to a stream, cut anywhere. A rank or stream that does not exist is ignored.
@@ -188,8 +232,8 @@ func (m *Mux) Write(rank int, name Stream, data []byte) {
 		}
 	}
 	s.lines.Push(data, func(line []byte, end End) { m.line(s, line, end) })
-	if p := m.plain[name]; p != nil && !s.hidden {
-		p.write(s, data)
+	if s.plain != nil && !s.hidden {
+		s.plain.write(s, data)
 	}
 	m.send(s)
 }
@@ -206,8 +250,8 @@ func (m *Mux) Close(rank int) {
 		if s.isHeld {
 			m.show(s, s.held, CR)
 		}
-		if p := m.plain[name]; p != nil && !s.hidden {
-			p.end(s)
+		if s.plain != nil && !s.hidden {
+			s.plain.end(s)
 		}
 		m.send(s)
 		s.mu.Unlock()
@@ -305,6 +349,10 @@ func (m *Mux) closeFiles() error {
 		}
 		s.mu.Unlock()
 	}
+	for _, to := range m.diverted {
+		errs = append(errs, to.file.Close())
+	}
+	clear(m.diverted)
 	return errors.Join(errs...)
 }
 
@@ -313,7 +361,7 @@ func (m *Mux) line(s *stream, line []byte, end End) {
 	if s.tail != nil {
 		s.tail.Add(line, end)
 	}
-	if s.hidden || m.plain != nil {
+	if s.hidden || s.plain != nil {
 		return
 	}
 	if end != CR {

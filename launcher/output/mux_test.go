@@ -318,6 +318,39 @@ func TestManyRanks(t *testing.T) {
 	}
 }
 
+// TestDiverted: streams that go to files, one of them for several ranks, do not show; what one rank writes there is as it is.
+func TestDiverted(t *testing.T) {
+	var stdout, stderr terminal
+	dir := filepath.Join(t.TempDir(), "new")
+	m, err := output.New(output.Config{Ranks: 2, Stdout: &stdout, Stderr: &stderr, Tag: output.HorovodTag, JSON: true, Show: func(int) bool { return false },
+		Divert: func(rank int, name output.Stream) string {
+			if name == output.Stderr {
+				return ""
+			}
+			return filepath.Join(dir, fmt.Sprint("out.", rank/2))
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Add(2); err != nil {
+		t.Fatal(err)
+	}
+	m.Write(0, output.Stdout, []byte("a"))
+	m.Write(1, output.Stdout, []byte("b\r\n"))
+	m.Write(2, output.Stdout, []byte("\x00"))
+	m.Write(0, output.Stdout, []byte("a\n"))
+	m.Write(0, output.Stderr, []byte("hidden\n"))
+	finish(t, m)
+	for name, want := range map[string]string{"out.0": "aa\nb\r\n", "out.1": "\x00"} {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+			t.Errorf("%s holds %q, %v, want %q", name, got, err, want)
+		}
+	}
+	if stdout.String()+stderr.String() != "" {
+		t.Errorf("stdout %q, stderr %q", stdout.String(), stderr.String())
+	}
+}
+
 func TestFiles(t *testing.T) {
 	for _, tt := range []struct {
 		ranks int

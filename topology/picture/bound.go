@@ -29,7 +29,7 @@ func (b Bound) describe(h topology.Host, d *card) {
 		if len(together) > 1 {
 			noun = "ranks "
 		}
-		d.put(h, bound.CPUs, phrases(noun+ranges(together)+":", cpuList(bound.CPUs), clean(bound.Why)))
+		d.put(h, bound.CPUs, phrases(noun+Ranges(together)+":", cpuList(bound.CPUs), clean(bound.Why)))
 	}
 	if len(b.Engine) > 0 {
 		d.put(h, b.Engine, phrases("engine:", cpuList(b.Engine)))
@@ -45,9 +45,9 @@ func (b Bound) describe(h topology.Host, d *card) {
 
 func cpuList(cpus []int) string {
 	if len(cpus) == 1 {
-		return "CPU " + ranges(cpus)
+		return "CPU " + Ranges(cpus)
 	}
-	return "CPUs " + ranges(cpus)
+	return "CPUs " + Ranges(cpus)
 }
 
 // put adds a line where all of the CPUs are.

@@ -87,7 +87,7 @@ func (c Cluster) describe(i int) card {
 		if len(c.Ranks[i]) == 1 {
 			noun = "rank "
 		}
-		d.facts = append(d.facts, noun+ranges(c.Ranks[i]))
+		d.facts = append(d.facts, noun+Ranges(c.Ranks[i]))
 	}
 	return d
 }
@@ -231,7 +231,7 @@ func describeNode(n topology.Node) []string {
 	if len(n.CPUs) == 1 {
 		noun = "CPU "
 	}
-	return []string{noun + ranges(n.CPUs) + ", " + memory(n.MemBytes) + shared}
+	return []string{noun + Ranges(n.CPUs) + ", " + memory(n.MemBytes) + shared}
 }
 
 // distances tells how far the other nodes are, where there are others.
@@ -281,8 +281,8 @@ func describeNIC(n topology.NIC) string {
 	return phrases("NIC "+clean(n.Name)+":", facts...)
 }
 
-// ranges writes CPUs as the kernel does: 0-7,16-23.
-func ranges(cpus []int) string {
+// Ranges writes numbers, of CPUs say, as the kernel does: 0-7,16-23.
+func Ranges(cpus []int) string {
 	cpus = slices.Sorted(slices.Values(cpus))
 	var parts []string
 	for i := 0; i < len(cpus); {
