@@ -83,7 +83,8 @@ def flags(args: Any) -> list[str]:
         if action.nargs == 0:
             found += [flag] if bool(value) == action.const else []
         elif isinstance(action, _Interfaces):
-            found += [flag, value if isinstance(value, str) else ",".join(value)]
+            names = value if isinstance(value, str) else ",".join(value)
+            found += [flag, names] if names else []
         else:
             found += [flag, *map(str, value if action.nargs else [value])]
     return found

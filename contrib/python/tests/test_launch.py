@@ -62,7 +62,8 @@ class LaunchTest(unittest.TestCase):
         """A script may fill in what horovod.runner has for it, instead of calling run()."""
         args = launch._HorovodArgs()
         self.assertEqual((args.num_proc, args.hosts, args.verbose, args.run_func), (1, None, None, None))
-        args.num_proc, args.run_func = 2, os.getpgrp
+        args.num_proc, args.run_func, args.nics, args.verbose, args.use_mpi = 2, os.getpgrp, [], 0, False
+        self.assertEqual(arguments.flags(args), ["-np", "2"])
         self.assertEqual(len(set(launch._run(args))), 2, "two ranks ran it")
         with tempfile.TemporaryDirectory() as folder:
             touch = "import os, sys; open(sys.argv[1] + '/' + os.environ['HOROVOD_RANK'], 'w').close()"

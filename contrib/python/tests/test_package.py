@@ -122,6 +122,11 @@ class PackageTest(unittest.TestCase):
         said = f"gorun: {tree} is a source tree of Horovod that was not built: using gorun's drop-in\n0.28.1"
         self.assertEqual(self.script(text, self.binary, self.binary / "shim", tree.parent), said)
 
+    def test_another_copy_of_the_drop_in_is_no_horovod(self):
+        """A wheel of gorun has one, and ranks find that of the binary first."""
+        text = "import sys; sys.stderr = sys.stdout; import horovod; print(horovod.__version__)"
+        self.assertEqual(self.script(text, self.binary, self.binary / "shim", ROOT / "shim"), "0.28.1")
+
     def test_a_folder_called_horovod_does_not(self):
         (Path(self.folder.name) / "horovod" / "scripts").mkdir(parents=True)
         text = "import horovod; print(horovod.__version__)"

@@ -14,6 +14,8 @@ def _step_aside() -> None:
     spec = PathFinder.find_spec("horovod", [entry for entry in sys.path if entry.rstrip("/") != here])
     if spec is None or spec.loader is None:  # a mere folder of that name has no loader
         return
+    if "_step_aside" in (spec.loader.get_source("horovod") or ""):  # another copy of this drop-in: a wheel's
+        return
     folder = os.path.dirname(spec.origin)
     if not glob(escape(folder) + "/*/mpi_lib*"):
         if os.environ.get("GORUN_RANK", "0") == "0":
