@@ -17,6 +17,9 @@ func (d *daemon) account() {
 	for _, process := range slices.Sorted(maps.Keys(d.exits)) {
 		d.out.Write(d.exits[process])
 	}
+	if d.kept > 0 {
+		d.out.Write(&wire.StateKept{Epoch: d.kept})
+	}
 	known := &wire.Account{HasJob: true}
 	if d.roster != nil {
 		known.Epoch = d.roster.Epoch

@@ -256,6 +256,14 @@ func (d *daemon) rejoining(r *wire.Rejoining) {
 	d.out.Write(r)
 }
 
+// stateKept tells the launcher, once in each world, that a process here has committed its state.
+func (d *daemon) stateKept(epoch uint32) {
+	if epoch > d.kept {
+		d.kept = epoch
+		d.out.Write(&wire.StateKept{Epoch: epoch})
+	}
+}
+
 // leave takes a process out of the present world.
 func (d *daemon) leave(process int) {
 	if t := d.leaving[process]; t != nil {

@@ -207,6 +207,7 @@ type daemon struct {
 	running  map[int]bool // those that have not ended
 	exits    map[int]*wire.Exited
 	waiting  map[int]*wire.Rejoining // those that wait for the world after this one
+	kept     uint32                  // the last epoch in which a process here committed its state
 	started  map[int]bool            // those that ever ran
 	pids     map[int]int             // of those that were started
 	leaving  map[int]*time.Timer     // those that said goodbye while they run
@@ -540,6 +541,7 @@ func (d *daemon) openRanks(ctx context.Context) error {
 		Rejoin: func(process int, epoch uint32, why string) {
 			d.post(ctx, func() { d.rejoining(&wire.Rejoining{Process: process, Epoch: epoch, Why: why}) })
 		},
+		Kept:   func(epoch uint32) { d.post(ctx, func() { d.stateKept(epoch) }) },
 		Wanted: func() { d.post(ctx, d.want) },
 		Setenv: func(_ int, name, value string) { d.post(ctx, func() { d.setEnv(name, value) }) }})
 	if d.socket, err = d.sessions.Listen(); err != nil {

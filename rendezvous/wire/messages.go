@@ -37,11 +37,11 @@ type Job struct {
 	Streams int      `msgpack:"streams"` // per link
 	Encrypt bool     `msgpack:"encrypt"` // links
 	// Checksum finds damage in all that links carry; without it, not in large segments.
-	Checksum bool `msgpack:"checksum"`
-	GPUs    []string `msgpack:"gpus"`    // devices by local rank; "auto" alone for those of the host; nil to leave them alone
-	TF      bool     `msgpack:"tf"`      // set TF_CONFIG
-	PMIPort bool     `msgpack:"pmi"`     // MPI programs reach their daemon by a port instead of a descriptor
-	NICs    []string `msgpack:"nics"`    // names, drivers or networks that links may use; nil for all
+	Checksum bool     `msgpack:"checksum"`
+	GPUs     []string `msgpack:"gpus"` // devices by local rank; "auto" alone for those of the host; nil to leave them alone
+	TF       bool     `msgpack:"tf"`   // set TF_CONFIG
+	PMIPort  bool     `msgpack:"pmi"`  // MPI programs reach their daemon by a port instead of a descriptor
+	NICs     []string `msgpack:"nics"` // names, drivers or networks that links may use; nil for all
 	// RingOrder and Topology, a file that the user wrote, say which way data goes.
 	RingOrder string `msgpack:"ring_order"`
 	// Bind says where the ranks of a host run; ReportBindings is to tell.
@@ -133,6 +133,11 @@ type Rejoining struct {
 	Process int    `msgpack:"process"`
 	Epoch   uint32 `msgpack:"epoch"`
 	Why     string `msgpack:"why"` // the first of the errors that the process was told of last in that world, "" for none
+}
+
+// StateKept says that a process has committed its state in the world of Epoch. A host says it once for each world.
+type StateKept struct {
+	Epoch uint32 `msgpack:"epoch"`
 }
 
 // HostsChanged tells the ranks that the world could be another one. They leave it when it suits them.
@@ -474,4 +479,5 @@ func (*Unanswered) kind() byte   { return 56 }
 func (*Awaits) kind() byte       { return 57 }
 func (*Without) kind() byte      { return 58 }
 func (*Stuck) kind() byte        { return 59 }
+func (*StateKept) kind() byte    { return 61 }
 func (*Name) kind() byte         { return 60 }

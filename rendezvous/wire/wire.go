@@ -125,6 +125,8 @@ func newMessage(kind byte) Message {
 		return new(Stuck)
 	case 60:
 		return new(Name)
+	case 61:
+		return new(StateKept)
 	}
 	return newClusterMessage(kind)
 }

@@ -33,6 +33,7 @@ var messages = []wire.Message{
 	&wire.Inspected{Ranks: []wire.RankState{{Process: 1, State: "sleeps"}}},
 	&wire.Fence{Number: 2, Pairs: map[string]string{"k": "v"}},
 	&wire.Rejoining{Process: 3, Epoch: 1, Why: "w"},
+	&wire.StateKept{Epoch: 4},
 	&wire.HostsChanged{Epoch: 3, Added: true, Stamp: 5},
 	&wire.Topology{Text: []byte("hosts:")},
 	&wire.Alive{},

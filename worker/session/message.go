@@ -28,6 +28,7 @@ const (
 	typeTraffic = 10 // both ways
 	typeShow    = 11 // from the daemon
 	typeHide    = 12 // from the daemon
+	typeKept    = 13
 
 	typeWelcome  = 65
 	typeRegion   = 66
@@ -246,7 +247,7 @@ func decodeAlloc(b []byte) (request uint32, n uint64, err error) {
 	return le.Uint32(b[allocRequest:]), le.Uint64(b[allocBytes:]), nil
 }
 
-// decodePair reads the single value of RELEASE, FREE, BYE, LANES and TRAFFIC.
+// decodePair reads the single value of RELEASE, FREE, BYE, LANES, TRAFFIC and KEPT.
 func decodePair(b []byte) (uint32, error) {
 	if len(b) != pairLen {
 		return 0, malformed("message of type %d with %d bytes", le.Uint32(b), len(b))

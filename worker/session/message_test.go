@@ -102,7 +102,7 @@ func TestGoldenFromRank(t *testing.T) {
 			var name, value string
 			name, value, err = decodeEnv(v.bytes)
 			got = map[string]string{"name": name, "value": value}
-		case "release", "free", "bye":
+		case "release", "free", "bye", "kept":
 			var value uint32
 			value, err = decodePair(v.bytes)
 			for name := range v.fields {

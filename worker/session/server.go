@@ -70,6 +70,7 @@ type Config struct {
 	// Rejoin is told when a process that has left the world of an epoch waits for a later one, and of the first of the errors that it
 	// was told of last there, "" if something went well after them; may be nil.
 	Rejoin     func(process int, epoch uint32, why string)
+	Kept       func(epoch uint32)                    // a rank has committed its state in the world of an epoch; may be nil
 	Wanted     func()                                // a process waits for the first world; may be nil
 	ArenaLimit int64                                 // bytes of shared memory a rank may have
 	Handshake  time.Duration                         // for a rank to say who it is; 10 s if 0

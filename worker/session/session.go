@@ -203,7 +203,7 @@ func (s *session) dispatch(b []byte) error {
 		}
 		s.alloc(request, n)
 		return nil
-	case typeRelease, typeFree, typeBye, typeLanes, typeTraffic:
+	case typeRelease, typeFree, typeBye, typeLanes, typeTraffic, typeKept:
 		value, err := decodePair(b)
 		if err != nil {
 			return err
@@ -217,6 +217,10 @@ func (s *session) dispatch(b []byte) error {
 			return s.showLanes()
 		case typeTraffic:
 			s.sendTraffic()
+		case typeKept:
+			if s.server.cfg.Kept != nil {
+				s.server.cfg.Kept(s.epoch)
+			}
 		default:
 			s.left = true
 			s.server.leave(s)

@@ -41,6 +41,7 @@ type host struct {
 
 	rejoined chan rejoined
 	wanted   chan bool // a value for each rank that waits for the first world
+	kept     chan uint32
 }
 
 func start(t testing.TB, size int) *host { return startBounded(t, size, 0) }
@@ -48,10 +49,11 @@ func start(t testing.TB, size int) *host { return startBounded(t, size, 0) }
 // startBounded starts a server that allows a rank so many operations.
 func startBounded(t testing.TB, size, operations int) *host {
 	t.Helper()
-	h := &host{pool: shm.NewPool(1 << 30), rejoined: make(chan rejoined, 16), wanted: make(chan bool, 16)}
+	h := &host{pool: shm.NewPool(1 << 30), rejoined: make(chan rejoined, 16), wanted: make(chan bool, 16), kept: make(chan uint32, 16)}
 	h.engine = newEngine(size, h.pool)
 	h.server = session.New(session.Config{Job: "test", Engine: h.engine, ArenaLimit: 1 << 30, Operations: operations,
-		Rejoin: func(process int, epoch uint32, why string) { h.rejoined <- rejoined{process, epoch, why} }, Wanted: func() { h.wanted <- true }})
+		Rejoin: func(process int, epoch uint32, why string) { h.rejoined <- rejoined{process, epoch, why} }, Wanted: func() { h.wanted <- true },
+		Kept: func(epoch uint32) { h.kept <- epoch }})
 	var err error
 	if h.name, err = h.server.Listen(); err != nil {
 		t.Fatal(err)
@@ -246,6 +248,22 @@ func whyLeft(t *testing.T, h *host, c *client) string {
 		t.Fatal("nobody hears that the process waits")
 	}
 	panic("unreachable")
+}
+
+// TestKept: a rank says that it has committed its state, and the server knows in which world.
+func TestKept(t *testing.T) {
+	h := start(t, 1)
+	h.begin()
+	c := join(t, h.name, 0)
+	c.send(words(13, 0))
+	select {
+	case epoch := <-h.kept:
+		if epoch != 5 {
+			t.Errorf("epoch %d", epoch)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("nobody hears of the commit")
+	}
 }
 
 func TestOneSessionPerRank(t *testing.T) {

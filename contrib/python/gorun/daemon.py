@@ -94,6 +94,7 @@ class DaemonSession(Session):
         self._hosts_changed: deque[message.HostsChanged] = deque()
         self._failure: GorunError | None = None  # what every operation fails with from now on
         self._closed = False
+        self._told_kept = False  # the daemon that something was committed in this world
 
         self._handles = itertools.count(1)
         self._numbers = itertools.count(1)
@@ -257,6 +258,11 @@ class DaemonSession(Session):
         self._open.pop(handle, None)
         assert isinstance(result, Result)
         return result
+
+    def kept(self) -> None:
+        if not self._told_kept:
+            self._told_kept = True
+            self._send(message.kept())
 
     def news(self) -> list[message.HostsChanged]:
         while self._failure is None and self._read_once(_AT_ONCE):

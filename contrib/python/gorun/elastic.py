@@ -156,6 +156,8 @@ class State:
         """Raise HostsUpdatedInterrupt on all ranks at once if the root has heard of new or lost hosts."""
         if not basics.elastic():
             return  # a fixed job need not ask the root after every batch
+        if self._kept and basics.is_initialized():
+            basics.world().session.kept()
         notification_manager.poll()
         last, result = self._last_updated_timestamp, HostUpdateResult.no_update
         while not self._host_messages.empty():

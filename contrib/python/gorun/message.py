@@ -41,6 +41,7 @@ FREE = 5
 BYE = 6
 ENV = 7
 LANES = 8  # both ways
+KEPT = 13
 # From the daemon.
 WAKE = 9
 WELCOME = 65
@@ -186,6 +187,11 @@ def bye() -> bytes:
 def lanes() -> bytes:
     """Encode that this rank can use lanes."""
     return _PAIR.pack(LANES, 0)
+
+
+def kept() -> bytes:
+    """Encode that the program has committed its state in this world."""
+    return _PAIR.pack(KEPT, 0)
 
 
 def env(name: str, value: str) -> bytes:

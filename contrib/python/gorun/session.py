@@ -138,6 +138,9 @@ class Session(abc.ABC):
     def poll(self, handle: int) -> bool:
         """Report whether wait would return, or raise, at once."""
 
+    def kept(self) -> None:  # noqa: B027 (a world of one process is not elastic)
+        """Note that the program has committed its state in this world."""
+
     def news(self) -> list[HostsChanged]:
         """Return what was said about the job's hosts since the last call; does not wait for any."""
         return []

@@ -72,6 +72,18 @@ class NewsTest(unittest.TestCase):
         self.assertEqual(train(state), (7, HostUpdateResult.removed))
         self.assertEqual(watchers(), [], "a thread is left")
 
+    def test_the_daemon_is_told_of_a_commit(self):
+        """A commit, or a copy before a look for news: the script's own commit() may consist of these."""
+        state, told = Told(), []
+        basics._state.world.session.kept = lambda: told.append("kept")
+        state.check_host_updates()
+        self.assertEqual(told, [])
+        state.commit()
+        self.assertEqual(told, ["kept"])
+        with mock.patch.dict(os.environ, HOROVOD_ELASTIC="0"):
+            state.commit()
+        self.assertEqual(told, ["kept"])
+
     def test_no_thread_in_a_fixed_job(self):
         with mock.patch.dict(os.environ, HOROVOD_ELASTIC="0"):
             self.assertEqual(elastic.run(lambda state: watchers())(Told()), [])

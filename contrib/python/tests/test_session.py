@@ -56,6 +56,8 @@ class TestMessages(unittest.TestCase):
                 got = message.free(int(f["region"]))
             elif kind == "bye":
                 got = message.bye()
+            elif kind == "kept":
+                got = message.kept()
             elif kind == "submit":
                 source = (int(f["in_region"]), int(f["in_offset"]), int(f["in_bytes"]))
                 target = (int(f["out_region"]), int(f["out_offset"]), int(f["out_bytes"]))
@@ -70,7 +72,7 @@ class TestMessages(unittest.TestCase):
                 continue
             seen.add(kind)
             self.assertEqual(got.hex(), data.hex(), f"{kind} {f}")
-        self.assertEqual(seen, {"hello", "alloc", "release", "free", "bye", "env", "submit"})
+        self.assertEqual(seen, {"hello", "alloc", "release", "free", "bye", "kept", "env", "submit"})
 
     def test_from_daemon(self) -> None:
         seen = set()
