@@ -402,6 +402,8 @@ func (j *job) elasticEvent(h *host, ev event) {
 	case *wire.Committed:
 		j.message(h, msg)
 		j.decide(elastic.Committed{Host: h.id, Epoch: msg.World.Epoch})
+	case *wire.StateKept:
+		j.decide(elastic.Kept{Host: h.id, Epoch: msg.Epoch})
 	case *wire.Rejoining:
 		if j.owns(h, msg.Process) {
 			j.decide(elastic.Rejoining{Process: msg.Process, Epoch: msg.Epoch, Why: strings.Join(strings.Fields(msg.Why), " ")})

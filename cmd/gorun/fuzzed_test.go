@@ -15,6 +15,7 @@ import (
 var unfuzzed = map[string]string{
 	"collective/kernel.ParseCoding":      "one of a few names",
 	"collective/schedule.ParseAlgorithm": "one of a few names",
+	"launcher/elastic.ParseBlacklist":    "one of a few names",
 	"launcher/elastic.ParseOnFailure":    "one of a few names",
 	"topology.ParseBy":                   "one of a few names",
 	"worker/proc.parseUsage":             "the kernel's own text",

@@ -49,6 +49,33 @@ func (b *ban) fail(now, first, most time.Duration, jitter func() float64) {
 	b.until = now + min(delay, most)
 }
 
+// suspect counts the failure of a process in a slot. Those that fail together on a host count once against the host.
+func (m *Machine) suspect(s *site, slot int) {
+	slot = m.blacklisted(slot)
+	if s.failed[slot] == nil {
+		s.failed[slot] = &ban{}
+	}
+	if b := s.failed[slot]; !b.holds(m.now) {
+		b.fail(m.now, m.cfg.CooldownMin, m.cfg.CooldownMax, m.cfg.Jitter)
+	}
+}
+
+// blacklisted returns under which number the failures in a slot are kept.
+func (m *Machine) blacklisted(slot int) int {
+	if m.cfg.Blacklist == BlacklistHost {
+		return 0
+	}
+	return slot
+}
+
+// bad reports whether a slot is not to be used because of the failure of a process, badForGood whether that will not change by itself.
+func (m *Machine) bad(s *site, slot int) bool { return s.failed[m.blacklisted(slot)].holds(m.now) }
+
+func (m *Machine) badForGood(s *site, slot int) bool {
+	b := s.failed[m.blacklisted(slot)]
+	return b != nil && b.forever
+}
+
 // bar keeps a host that was lost, or did not start, from being used for a while, and tells when it is tried again.
 func (m *Machine) bar(d *daemon, unmet bool, ev HostLost) {
 	s := d.site

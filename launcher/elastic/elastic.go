@@ -23,7 +23,8 @@
 //
 // Survivors keep their processes and their order and come before new processes, so that rank 0 always
 // has the state of the training. A process that exits with 0 has finished; from then on the job only
-// winds down: nothing new is started, and the others go on, however few they are.
+// winds down: nothing new is started, and the others go on, however few they are. Where none of them goes on and none has
+// finished, the next world has new processes only, as soon as there are slots: their script loads what it has saved.
 package elastic
 
 import (
@@ -31,7 +32,7 @@ import (
 	"time"
 )
 
-// Event is what happened: Discovered, HostUp, HostLost, Exited, Rejoining, Committed, Interrupted
+// Event is what happened: Discovered, HostUp, HostLost, Exited, Rejoining, Committed, Kept, Interrupted
 // or Tick.
 type Event interface{ event() }
 
@@ -76,6 +77,12 @@ type Committed struct {
 	Epoch uint32
 }
 
+// Kept says that a process of a host has committed its state in the world of an epoch.
+type Kept struct {
+	Host  int
+	Epoch uint32
+}
+
 // Interrupted says that the present world cannot go on as it is, through no fault of its members.
 type Interrupted struct{ Why string }
 
@@ -88,6 +95,7 @@ func (HostLost) event()    {}
 func (Exited) event()      {}
 func (Rejoining) event()   {}
 func (Committed) event()   {}
+func (Kept) event()        {}
 func (Interrupted) event() {}
 func (Tick) event()        {}
 
@@ -162,7 +170,7 @@ type Cause int
 // Causes.
 const (
 	Finished      Cause = iota // every process of the last world exited with 0
-	ProcessFailed              // and nobody is left, or the job's size is fixed
+	ProcessFailed              // and there is no use in going on, or the job's size is fixed
 	HostFailed                 // likewise
 	TooFew                     // fewer processes than min-np for longer than the elastic timeout
 	TooManyResets              // the reset limit

@@ -24,6 +24,8 @@ type Machine struct {
 	first     *End     // the first failure since a world was whole; those after it are often its consequence
 	finished  bool     // a process has exited with 0
 	resets    int
+	kept      uint32 // the last epoch in which a process committed its state
+	turnover  turnover
 	began     time.Duration // the present world
 	anew      int           // how many worlds in a row began with the members of the one before, and did not last
 
@@ -45,7 +47,7 @@ type site struct {
 	met    bool         // it was up before
 	lost   ban          // since it was up
 	unmet  ban          // since it could not be reached, or begun
-	failed map[int]*ban // by slot
+	failed map[int]*ban // by slot; with BlacklistHost only the first, which stands for all
 }
 
 type state int
@@ -73,6 +75,7 @@ type process struct {
 	exited       bool
 	ok           bool   // exited with 0
 	dismissed    bool   // no longer wanted
+	since        uint32 // the first epoch that it was in
 	left         uint32 // the last epoch whose world it has left
 	why          string // the first of the errors that it was told of last there
 }
@@ -111,6 +114,10 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 			if m.asked == nil && p.why != "" && p.left == m.epoch {
 				m.asked = p
 			}
+		}
+	case Kept:
+		if m.daemon(ev.Host) != nil && ev.Epoch <= m.epoch {
+			m.kept = max(m.kept, ev.Epoch)
 		}
 	case Interrupted:
 		if m.broken == "" && m.epoch > 0 {
@@ -227,12 +234,7 @@ func (m *Machine) exited(p *process, code int) {
 	case code == 0:
 		p.ok, m.finished = true, true
 	default:
-		b := p.host.site.failed[p.slot]
-		if b == nil {
-			b = &ban{}
-			p.host.site.failed[p.slot] = b
-		}
-		b.fail(m.now, m.cfg.CooldownMin, m.cfg.CooldownMax, m.cfg.Jitter)
+		m.suspect(p.host.site, p.slot)
 		m.failed(End{Cause: ProcessFailed, Process: p.number, Host: p.host.id, Code: code,
 			Why: fmt.Sprintf("process %d on %s exited with code %d", p.number, p.host.site.name, code)})
 	}
@@ -257,10 +259,14 @@ func (m *Machine) decide() {
 		return
 	}
 	m.startHosts()
+	m.countTurnover()
 	switch {
 	case m.epoch == 0:
 		m.begin()
-	case len(m.live()) == 0:
+	case m.finished && len(m.live()) == 0:
+		m.allGone()
+	case m.failsEverywhere():
+		m.emit(Note{fmt.Sprintf("all processes were lost, as often as --loss-limit %d allows, and none had committed anything", m.cfg.LossLimit)})
 		m.allGone()
 	case m.broken != "":
 		m.resume(m.broken)
@@ -280,7 +286,7 @@ func (m *Machine) startHosts() {
 		}
 		usable := false
 		for slot := range s.slots {
-			usable = usable || !s.failed[slot].holds(m.now)
+			usable = usable || !m.bad(s, slot)
 		}
 		if usable {
 			if s.daemon, s.never = s.never, nil; s.daemon == nil {
@@ -313,7 +319,7 @@ func (m *Machine) allLeft() bool {
 	return true
 }
 
-// allGone ends a job without processes.
+// allGone ends a job of which no process goes on.
 func (m *Machine) allGone() {
 	for _, p := range m.world {
 		if !p.ok {
@@ -375,8 +381,11 @@ func (m *Machine) resume(reason string) {
 		m.wait(wish, have)
 		return
 	}
-	if reason == "" {
+	switch {
+	case reason == "":
 		reason = m.changes(keep, add)
+	case len(keep) == 0:
+		reason += ", and no process of before is left: training goes on from what the script loads"
 	}
 	if m.broken != "" || m.cfg.OnFailure == EndJob || len(add) > 0 || len(keep) < len(m.world) || m.now-m.began >= lastsWell {
 		m.anew = 0
@@ -466,12 +475,20 @@ func (m *Machine) changes(keep []*process, add []slot) string {
 
 // wait notes that slots are missing, and gives up when that has lasted too long or can only last.
 func (m *Machine) wait(need, have int) {
-	hopeless := m.cfg.Listed && m.possible() < m.need()
+	usedUp := m.usedUp()
+	hopeless := usedUp || m.cfg.Listed && m.possible() < m.need()
 	if !m.waiting {
 		m.waiting, m.since = true, m.now
 		if !hopeless {
 			m.emit(Note{fmt.Sprintf("%s; %d of %d slots are there: waiting up to %v for more", m.broken, have, need, m.cfg.Timeout)})
 		}
+	}
+	if usedUp || hopeless && m.epoch > 0 && len(m.live()) == 0 {
+		if usedUp && m.cfg.Blacklist == BlacklistHost {
+			m.emit(Note{"a process has failed on every host, and --blacklist host uses none of them again"})
+		}
+		m.allGone()
+		return
 	}
 	over := m.cfg.Timeout > 0 && m.now-m.since >= m.cfg.Timeout
 	if !hopeless && !over {
@@ -493,7 +510,8 @@ func (m *Machine) wait(need, have int) {
 func (m *Machine) tell() {
 	keep, add := m.next(m.need(), true, true)
 	removed := len(keep) < len(m.live())
-	if !removed && (len(add) == 0 || m.spent()) { // a host that is back is no reason to end the job
+	tooFew := len(keep)+len(add) < m.need()                 // those on a host that was blacklisted have yet to be replaced
+	if tooFew || !removed && (len(add) == 0 || m.spent()) { // a host that is back is no reason to end the job
 		m.told = ""
 		return
 	}

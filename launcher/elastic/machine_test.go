@@ -183,10 +183,10 @@ func TestOnFailure(t *testing.T) {
 		j.expect("start 2 a", e.Tick{})
 		j.expect("epoch 3: 2@1.0 4@2.0 5@2.1", e.HostUp{Host: 2})
 	})
-	t.Run("nobody is left", func(t *testing.T) {
+	t.Run("no process is left, and no slot in which none has failed", func(t *testing.T) {
 		j := elasticJob(t, policy(e.Replace))
 		j.expect("end process failed process=2 host=1 code=7: process 2 on b exited with code 7",
-			e.HostLost{Host: 0, Reason: "no word"}, e.Committed{Host: 1, Epoch: 2}, e.Exited{Process: 2, Code: 7}, e.Exited{Process: 3, Code: 8})
+			hosts("b", 2), e.HostLost{Host: 0, Reason: "no word"}, e.Committed{Host: 1, Epoch: 2}, e.Exited{Process: 2, Code: 7}, e.Exited{Process: 3, Code: 8})
 	})
 	t.Run("reset limit", func(t *testing.T) {
 		p := policy(e.Replace)
@@ -321,6 +321,7 @@ func TestPolicy(t *testing.T) {
 		{e.Policy{NP: 2, MaxNP: 1}, "--max-np 1 is less than -np 2"},
 		{e.Policy{NP: 1, CooldownMin: 2 * time.Second, CooldownMax: time.Second}, "--blacklist-cooldown-range 2 1 is not a range"},
 		{e.Policy{NP: 1, CooldownMax: 1}, "is not a range"},
+		{e.Policy{NP: 1, LossLimit: -1}, "--loss-limit must be positive"},
 		{e.Policy{NP: 1, Timeout: -1}, "--elastic-timeout must be positive"},
 	} {
 		if _, err := tc.policy.Check(); err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -328,12 +329,17 @@ func TestPolicy(t *testing.T) {
 		}
 	}
 	p, err := e.Policy{MinNP: 2}.Check()
-	if err != nil || p.NP != 2 || p.Timeout != e.DefaultTimeout {
+	if err != nil || p.NP != 2 || p.Timeout != e.DefaultTimeout || p.LossLimit != e.DefaultLossLimit {
 		t.Errorf("%+v, %v", p, err)
 	}
 	for _, s := range []string{"shrink", "replace", "wait"} {
 		if o, err := e.ParseOnFailure(s); err != nil || o.String() != s {
 			t.Errorf("%s: %v, %v", s, o, err)
+		}
+	}
+	for _, s := range []string{"slot", "host"} {
+		if b, err := e.ParseBlacklist(s); err != nil || b.String() != s {
+			t.Errorf("%s: %v, %v", s, b, err)
 		}
 	}
 	if _, err := e.ParseOnFailure("end"); err == nil {
@@ -602,4 +608,159 @@ func TestBeginsAnew(t *testing.T) {
 		again(0, "")
 		j.now += 10 * time.Second
 	}
+}
+
+// TestAllProcessesLost: a job whose processes are all lost goes on with new ones, in slots that are there or that come in time.
+func TestAllProcessesLost(t *testing.T) {
+	lost := func(host int) e.HostLost { return e.HostLost{Host: host, Reason: "no word"} }
+	t.Run("the only one, and a slot is free", func(t *testing.T) {
+		j := newJob(t, e.Config{Policy: e.Policy{NP: 1, MaxNP: 1, ResetLimit: -1, Listed: true}})
+		j.expect("epoch 1: 0@0.0", hosts("a b", 1), e.HostUp{Host: 0})
+		j.expect("", e.HostUp{Host: 1}, e.Committed{Host: 0, Epoch: 1})
+		j.expect("epoch 2: 1@1.0; drop 0", e.Exited{Process: 0, Code: 137})
+	})
+	t.Run("on one host, and a spare one is ready", func(t *testing.T) {
+		j := newJob(t, e.Config{Policy: e.Policy{NP: 2, MaxNP: 2, ResetLimit: -1, Listed: true}})
+		j.expect("epoch 1: 0@0.0 1@0.1", hosts("a b", 2), e.HostUp{Host: 0})
+		j.expect("", e.Committed{Host: 0, Epoch: 1}, e.HostUp{Host: 1})
+		j.expect("note; epoch 2: 2@1.0 3@1.1", lost(0))
+	})
+	t.Run("with their host, which returns", func(t *testing.T) {
+		j := newJob(t, e.Config{Policy: e.Policy{NP: 1, ResetLimit: -1, Listed: true}})
+		j.expect("epoch 1: 0@0.0", hosts("a", 1), e.HostUp{Host: 0})
+		j.expect("note; note", e.Committed{Host: 0, Epoch: 1}, lost(0))
+		j.now += time.Second
+		j.expect("start 1 a", e.Tick{})
+		j.expect("epoch 2: 1@1.0", e.HostUp{Host: 1})
+	})
+	t.Run("with their host, which does not return", func(t *testing.T) {
+		j := newJob(t, e.Config{Policy: e.Policy{NP: 1, ResetLimit: -1, Listed: true, Timeout: time.Minute}})
+		j.expect("note; note", hosts("a", 1), e.HostUp{Host: 0}, e.Committed{Host: 0, Epoch: 1}, lost(0))
+		j.now += time.Minute
+		j.m.Step(j.now-1, e.Tick{})
+		j.expect("end too few process=-1 host=0 code=0: slots needed: 1, there after 1m0s: 0, after host a was lost: no word", e.Tick{})
+	})
+	t.Run("one has finished", func(t *testing.T) {
+		j := newJob(t, e.Config{Policy: e.Policy{NP: 2, MaxNP: 2, ResetLimit: -1, Listed: true}})
+		j.expect("", hosts("a b", 2), e.HostUp{Host: 0}, e.Committed{Host: 0, Epoch: 1}, e.HostUp{Host: 1}, e.Exited{Process: 0})
+		j.expect("end process failed process=1 host=0 code=5: process 1 on a exited with code 5", e.Exited{Process: 1, Code: 5})
+	})
+}
+
+// TestLossLimit: a script that fails wherever it runs ends the job after so many losses of all processes, at once or one after the
+// other, unless something was committed in between or they were long ago.
+func TestLossLimit(t *testing.T) {
+	one := e.Policy{NP: 1, MaxNP: 1, ResetLimit: -1, LossLimit: 2}
+	begin := func(t *testing.T, p e.Policy) *job {
+		j := newJob(t, e.Config{Policy: p})
+		j.expect("epoch 1: 0@0.0", hosts("a", 9), e.HostUp{Host: 0})
+		return j
+	}
+	const end = "note; end process failed process=1 host=0 code=4: process 1 on a exited with code 4"
+	t.Run("at once", func(t *testing.T) {
+		j := begin(t, one)
+		j.expect("epoch 2: 1@0.1", e.Exited{Process: 0, Code: 3})
+		j.expect(end, e.Committed{Host: 0, Epoch: 2}, e.Exited{Process: 1, Code: 4})
+	})
+	t.Run("with commits in between", func(t *testing.T) {
+		j := begin(t, one)
+		for n := range 8 {
+			j.expect("", e.Committed{Host: 0, Epoch: uint32(n + 1)}, e.Kept{Host: 0, Epoch: uint32(n + 1)})
+			j.expect(fmt.Sprintf("epoch %d: %d@0.%d", n+2, n+1, n+1), e.Exited{Process: n, Code: 137})
+		}
+	})
+	t.Run("long apart", func(t *testing.T) {
+		j := begin(t, one)
+		for n := range 8 {
+			j.now += 10 * time.Minute
+			j.expect(fmt.Sprintf("epoch %d: %d@0.%d", n+2, n+1, n+1), e.Exited{Process: n, Code: 137})
+		}
+	})
+	t.Run("one after the other", func(t *testing.T) {
+		p := one
+		p.NP, p.MaxNP = 2, 2
+		j := newJob(t, e.Config{Policy: p})
+		j.expect("epoch 1: 0@0.0 1@0.1", hosts("a", 9), e.HostUp{Host: 0})
+		j.expect("epoch 2: 1@0.1 2@0.2", e.Exited{Process: 0, Code: 3})
+		j.expect("epoch 3: 2@0.2 3@0.3", e.Exited{Process: 1, Code: 3})
+		j.expect("epoch 4: 3@0.3 4@0.4", e.Exited{Process: 2, Code: 3})
+		j.expect("note; end process failed process=0 host=0 code=3: process 0 on a exited with code 3", e.Exited{Process: 3, Code: 3})
+	})
+	t.Run("those that were let go have not failed", func(t *testing.T) {
+		j := newJob(t, e.Config{Policy: e.Policy{NP: 1, ResetLimit: -1, LossLimit: 1}})
+		j.expect("epoch 1: 0@0.0", hosts("a", 1), e.HostUp{Host: 0})
+		j.expect("news 1 added=true removed=false", hosts("b", 1), e.Committed{Host: 0, Epoch: 1}, e.HostUp{Host: 1})
+		j.expect("epoch 2: 0@0.0 1@1.0", e.Rejoining{Process: 0, Epoch: 1})
+		j.expect("news 2 added=false removed=true", e.Committed{Host: 1, Epoch: 2})
+		j.expect("epoch 3: 1@1.0; drop 0", e.Rejoining{Process: 0, Epoch: 2}, e.Rejoining{Process: 1, Epoch: 2})
+		j.expect("", e.Committed{Host: 1, Epoch: 3}, e.Exited{Process: 0, Code: 143}, e.Tick{})
+	})
+	t.Run("what a daemon may say wrongly changes nothing", func(t *testing.T) {
+		j := begin(t, one)
+		j.expect("epoch 2: 1@0.1", e.Kept{Host: 7, Epoch: 1}, e.Kept{Host: 0, Epoch: 9}, e.Exited{Process: 0, Code: 3})
+		j.expect(end, e.Committed{Host: 0, Epoch: 2}, e.Exited{Process: 1, Code: 4})
+	})
+}
+
+// TestBlacklistHost: with Horovod's policy the host of a failed process is used no more, or when its cooldown has ended.
+func TestBlacklistHost(t *testing.T) {
+	policy := e.Policy{NP: 4, MinNP: 2, ResetLimit: -1, Blacklist: e.BlacklistHost, Timeout: time.Minute}
+	t.Run("others of that host are stopped", func(t *testing.T) {
+		j := elasticJob(t, policy)
+		j.expect("epoch 2: 2@1.0 3@1.1; drop 0", e.Exited{Process: 1, Code: 1})
+		j.expect("", e.Committed{Host: 1, Epoch: 2}, e.Exited{Process: 0, Code: 143}, e.HostLost{Host: 0, Reason: "asked"}, e.Tick{})
+		j.now += time.Hour
+		j.expect("", e.Tick{})
+	})
+	t.Run("all are blacklisted", func(t *testing.T) {
+		j := elasticJob(t, policy)
+		j.expect("note; end process failed process=2 host=1 code=7: process 2 on b exited with code 7",
+			e.Exited{Process: 0, Code: 7}, e.Committed{Host: 1, Epoch: 2}, e.Kept{Host: 1, Epoch: 2}, e.Exited{Process: 2, Code: 7})
+	})
+	t.Run("too few are left", func(t *testing.T) {
+		p := policy
+		p.MinNP = 4
+		j := elasticJob(t, p)
+		j.expect("note", e.Exited{Process: 0, Code: 7})
+		j.now += time.Minute
+		j.expect("end too few process=0 host=0 code=7: slots needed: 4, there after 1m0s: 2, after process 0 on a exited with code 7", e.Tick{})
+	})
+	t.Run("resurrection", func(t *testing.T) {
+		p := policy
+		p.CooldownMin, p.CooldownMax = 10*time.Second, 35*time.Second
+		j := elasticJob(t, p)
+		first, host := 0, 0 // the first process of the host a, and its number
+		for n, cooldown := range []time.Duration{10, 20, 35, 35} {
+			epoch := uint32(2*n + 2)
+			j.expect(fmt.Sprintf("epoch %d: 2@1.0 3@1.1; drop %d", epoch, host), e.Exited{Process: first, Code: 1})
+			j.expect("", e.Committed{Host: 1, Epoch: epoch}, e.Exited{Process: first + 1, Code: 143}, e.HostLost{Host: host, Reason: "asked"})
+			j.now += cooldown*time.Second - 1
+			j.expect("", e.Tick{})
+			j.now++
+			first, host = 4+2*n, n+2
+			j.expect(fmt.Sprintf("start %d a", host), e.Tick{})
+			j.expect(fmt.Sprintf("news %d added=true removed=false", n+1), e.HostUp{Host: host})
+			j.expect(fmt.Sprintf("epoch %d: 2@1.0 3@1.1 %d@%d.0 %d@%d.1", epoch+1, first, host, first+1, host),
+				e.Rejoining{Process: 2, Epoch: epoch}, e.Rejoining{Process: 3, Epoch: epoch})
+			j.expect("", e.Committed{Host: 1, Epoch: epoch + 1}, e.Kept{Host: 1, Epoch: epoch + 1})
+		}
+	})
+	t.Run("the state of the training is handed over first", func(t *testing.T) {
+		p := policy
+		p.MinNP = 1
+		j := newJob(t, e.Config{Policy: p})
+		j.expect("epoch 1: 0@0.0 1@0.1 2@0.2 3@0.3", hosts("a", 4), e.HostUp{Host: 0})
+		j.expect("news 1 added=true removed=false", e.Committed{Host: 0, Epoch: 1}, hosts("a b", 4), e.HostUp{Host: 1})
+		j.expect("epoch 2: 1@0.1 4@1.0 5@1.1 6@1.2 7@1.3", e.Exited{Process: 0, Code: 1})
+		j.expect("news 2 added=false removed=true", e.Committed{Host: 1, Epoch: 2})
+		j.expect("epoch 3: 4@1.0 5@1.1 6@1.2 7@1.3; drop 0", e.Rejoining{Process: 1, Epoch: 2}, e.Rejoining{Process: 4, Epoch: 2},
+			e.Rejoining{Process: 5, Epoch: 2}, e.Rejoining{Process: 6, Epoch: 2}, e.Rejoining{Process: 7, Epoch: 2})
+	})
+	t.Run("unless nothing takes their place", func(t *testing.T) {
+		p := policy
+		p.MinNP, p.Listed = 1, true
+		j := newJob(t, e.Config{Policy: p})
+		j.expect("", hosts("a", 4), e.HostUp{Host: 0}, e.Committed{Host: 0, Epoch: 1})
+		j.expect("note; end process failed process=0 host=0 code=1: process 0 on a exited with code 1", e.Exited{Process: 0, Code: 1})
+	})
 }

@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -19,7 +20,7 @@ func (m *Machine) free() []slot {
 			continue
 		}
 		for i := range s.slots {
-			if s.daemon.used[i] == nil && !s.failed[i].holds(m.now) {
+			if s.daemon.used[i] == nil && !m.bad(s, i) {
 				out = append(out, slot{s.daemon, i})
 			}
 		}
@@ -65,7 +66,7 @@ func (m *Machine) possible() int {
 			continue
 		}
 		for i := range s.slots {
-			if b := s.failed[i]; b == nil || !b.forever {
+			if !m.badForGood(s, i) {
 				n++
 			}
 		}
@@ -77,23 +78,30 @@ func (m *Machine) possible() int {
 // new ones would be started; with grow in all of them, otherwise in no more than it takes to be as many
 // as needed.
 //
-// With withdraw, hosts that discovery has withdrawn are let go, if enough others are there.
+// With withdraw, hosts that discovery has withdrawn are let go, if enough others are there. The processes of a host that is
+// blacklisted go in any case, but for one that may be the only one to have the state of the training: it goes with the next world.
 func (m *Machine) next(need int, grow, withdraw bool) (keep []*process, add []slot) {
 	live := m.live()
 	stays := map[*process]bool{}
+	var fit []*process
+	oldest := m.epoch
 	for _, p := range live {
+		if !m.finished && m.bad(p.host.site, p.slot) {
+			continue
+		}
+		fit = append(fit, p)
 		if !withdraw || m.finished || p.slot < p.host.site.slots {
-			stays[p] = true
+			stays[p], oldest = true, min(oldest, p.since)
 		}
 	}
 	if !m.finished {
 		add = m.free()
 	}
 	switch {
-	case len(live) == 0 || len(stays) > 0:
-	case len(add) == 0:
-		return live, nil // nothing takes their place: no reason to stop them
-	default:
+	case len(live) == 0:
+	case len(stays) == 0 && len(add) == 0:
+		return fit, nil // nothing takes their place: no reason to stop them
+	case len(stays) == 0, !withdraw && live[0].since < oldest && m.kept < m.epoch:
 		stays[live[0]] = true
 	}
 	if m.cfg.MaxNP > 0 {
@@ -103,7 +111,7 @@ func (m *Machine) next(need int, grow, withdraw bool) (keep []*process, add []sl
 		add = add[:min(len(add), max(need-len(stays), 0))]
 	}
 	for _, p := range live {
-		if len(stays)+len(add) < need {
+		if len(stays)+len(add) < need && slices.Contains(fit, p) {
 			stays[p] = true
 		}
 		if stays[p] {
@@ -131,7 +139,7 @@ func (m *Machine) roster(keep []*process, add []slot, reason string) {
 	fresh := map[*process]bool{}
 	world := keep
 	for _, s := range add {
-		p := &process{number: len(m.processes), host: s.host, slot: s.index}
+		p := &process{number: len(m.processes), host: s.host, slot: s.index, since: m.epoch}
 		m.processes = append(m.processes, p)
 		s.host.used[s.index] = p
 		fresh[p] = true
@@ -143,7 +151,12 @@ func (m *Machine) roster(keep []*process, add []slot, reason string) {
 		stays[p], member[p.host] = true, true
 	}
 	for _, p := range m.world {
-		p.dismissed = !stays[p]
+		if !stays[p] {
+			m.dismiss(p)
+		}
+	}
+	if m.turnover.Below == 0 {
+		m.beginTurnover()
 	}
 	m.began = m.now
 	m.world, m.committed, m.broken, m.told, m.waiting = world, false, "", "", false

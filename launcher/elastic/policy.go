@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -30,6 +31,27 @@ func ParseOnFailure(s string) (OnFailure, error) {
 	return 0, fmt.Errorf("%q is not replace, shrink or wait", s)
 }
 
+// Blacklist is what is not used any more when a process has failed.
+type Blacklist int
+
+// What is not used any more.
+const (
+	BlacklistSlot Blacklist = iota // the slot in which it ran
+	BlacklistHost                  // all slots of its host, whose other processes are stopped, as Horovod has it
+)
+
+var blacklists = [...]string{"slot", "host"}
+
+func (b Blacklist) String() string { return blacklists[b] }
+
+// ParseBlacklist reads a value of --blacklist.
+func ParseBlacklist(s string) (Blacklist, error) {
+	if i := slices.Index(blacklists[:], s); i >= 0 {
+		return Blacklist(i), nil
+	}
+	return 0, fmt.Errorf("%q is not slot or host", s)
+}
+
 // Policy is what the user asked for.
 type Policy struct {
 	NP    int // processes that the first world needs
@@ -38,6 +60,10 @@ type Policy struct {
 	OnFailure
 	// ResetLimit is how many worlds may follow the first; negative for any number.
 	ResetLimit int
+	// LossLimit is how many times all processes are lost, at once or one after the other, without a commit in between, until the job ends;
+	// 0 for DefaultLossLimit, or in a policy that was not checked for any number.
+	LossLimit int
+	Blacklist
 	// A slot whose process failed, and a host that was lost, is not used for a while: CooldownMin the first
 	// time, twice as long each further time, up to CooldownMax. Both 0: the slot until discovery has withdrawn the
 	// host and offers it again, the host as blacklist.go says.
@@ -48,8 +74,13 @@ type Policy struct {
 	Listed bool
 }
 
-// DefaultTimeout is Horovod's --elastic-timeout.
-const DefaultTimeout = 600 * time.Second
+const (
+	// DefaultTimeout is Horovod's --elastic-timeout.
+	DefaultTimeout = 600 * time.Second
+	// DefaultLossLimit lets a job go on when a host is lost that happened to have all of its processes, but not for long when its
+	// script fails wherever it runs.
+	DefaultLossLimit = 3
+)
 
 // Fixed is the policy of a job that is not elastic.
 func Fixed(np int) Policy {
@@ -67,6 +98,9 @@ func (p Policy) Check() (Policy, error) {
 	if p.Timeout == 0 && p.OnFailure != EndJob {
 		p.Timeout = DefaultTimeout
 	}
+	if p.LossLimit == 0 {
+		p.LossLimit = DefaultLossLimit
+	}
 	switch {
 	case p.NP < 1 || p.MinNP < 1 || p.MaxNP < 0:
 		return p, fmt.Errorf("-np, --min-np and --max-np must be positive")
@@ -76,6 +110,8 @@ func (p Policy) Check() (Policy, error) {
 		return p, fmt.Errorf("--max-np %d is less than -np %d", p.MaxNP, p.NP)
 	case p.CooldownMin < 0 || p.CooldownMax < p.CooldownMin || p.CooldownMin == 0 && p.CooldownMax > 0:
 		return p, fmt.Errorf("--blacklist-cooldown-range %v %v is not a range", p.CooldownMin.Seconds(), p.CooldownMax.Seconds())
+	case p.LossLimit < 0:
+		return p, fmt.Errorf("--loss-limit must be positive")
 	case p.Timeout < 0:
 		return p, fmt.Errorf("--elastic-timeout must be positive")
 	}

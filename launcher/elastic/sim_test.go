@@ -38,8 +38,20 @@ type sim struct {
 	// What the test itself remembers about failures: when a slot or a host may be used again.
 	barred  map[string]time.Duration
 	counts  map[string]int
-	tries   map[string]int // of hosts, in a row
-	returns int            // of hosts that were lost
+	tries   map[string]int           // of hosts, in a row
+	returns int                      // of hosts that were lost
+	slack   map[string]time.Duration // how much later that may be
+	doomed  bool                     // every process fails as soon as it is in a world
+	began   time.Duration            // the last roster
+	kept    uint32                   // the last epoch in which something was committed, as far as the launcher knows
+	losses  int                      // in a row
+	unsure  bool                     // when they were counted
+	elders  []int                    // the processes that were there at the last time
+	elderly struct {
+		since time.Duration
+		epoch uint32
+	}
+	anew int // worlds without a process of the one before
 }
 
 type simHost struct {
@@ -52,7 +64,9 @@ type simHost struct {
 	unwanted bool
 	roster   elastic.Roster
 	entered  uint32
+	kept     uint32
 	news     uint32
+	gone     bool             // as far as the launcher knows
 	in       []elastic.Action // from the launcher
 	out      []elastic.Event  // to it
 }
@@ -89,7 +103,7 @@ func newSim(t *testing.T, seed uint64, policy elastic.Policy, faults int) *sim {
 		calm:  []int{6, 60}[rng.IntN(2)],
 		m:     elastic.New(elastic.Config{Policy: policy, Jitter: rng.Float64}),
 		power: map[string]bool{}, listed: map[string]int{}, procs: map[int]*simProc{}, worlds: map[uint32]*simWorld{},
-		barred: map[string]time.Duration{}, counts: map[string]int{}, tries: map[string]int{}}
+		barred: map[string]time.Duration{}, counts: map[string]int{}, tries: map[string]int{}, slack: map[string]time.Duration{}}
 }
 
 func (s *sim) fail(format string, args ...any) {
@@ -155,7 +169,22 @@ func (s *sim) act(a elastic.Action) {
 		s.hosts[a.Host].in = append(s.hosts[a.Host].in, a)
 	case elastic.Roster:
 		s.check(a)
-		s.worlds[a.Epoch] = &simWorld{roster: a}
+		before := s.present()
+		s.last, s.worlds[a.Epoch] = a.Epoch, &simWorld{roster: a}
+		present := s.present()
+		if s.elders == nil {
+			s.beginElders(present)
+		}
+		for _, n := range before {
+			p := s.procs[n]
+			switch key := fmt.Sprintf("%s:%d", p.host.name, p.place.Slot); {
+			case slices.Contains(present, n):
+			case s.free(key):
+				s.elders = present
+			case s.now >= s.barred[key]: // it may have been let go for the failure of another, or not
+				s.unsure = true
+			}
+		}
 		for _, id := range a.Hosts() {
 			s.hosts[id].in = append(s.hosts[id].in, a)
 		}
@@ -169,6 +198,80 @@ func (s *sim) act(a elastic.Action) {
 		}
 	case elastic.End:
 		s.end = &a
+		s.checkEnd(a)
+	}
+}
+
+// usable is how many processes could run now, as far as the launcher knows.
+func (s *sim) usable() (n int) {
+	taken := map[string]bool{}
+	if w := s.worlds[s.last]; w != nil {
+		for _, place := range w.roster.Places {
+			p := s.procs[place.Process]
+			slot := fmt.Sprintf("%s:%d", p.host.name, place.Slot)
+			if taken[slot] = true; !p.over && s.free(slot) {
+				n++
+			} else if p.over {
+				taken[slot] = false
+			}
+		}
+	}
+	for _, h := range s.hosts {
+		if h == nil || !h.met || h.gone || h.unwanted || !s.free(h.name) {
+			continue
+		}
+		for slot := range s.listed[h.name] {
+			if key := fmt.Sprintf("%s:%d", h.name, slot); !taken[key] && s.free(key) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// free reports whether a slot or a host can surely be used.
+func (s *sim) free(key string) bool {
+	until, barred := s.barred[key]
+	return !barred || s.now >= until+s.slack[key]
+}
+
+// checkEnd fails if the job ends although enough slots are there, or may be in time.
+func (s *sim) checkEnd(e elastic.End) {
+	switch {
+	case s.exits > 0 || e.Cause == elastic.TooManyResets:
+		return
+	case e.Cause == elastic.Finished:
+		s.fail("finished although no process has")
+	}
+	live, possible, good, bad := len(s.present()), 0, 0, 0
+	for _, name := range s.names {
+		met := s.tries[name] == 0
+		for _, h := range s.hosts {
+			met = met || h != nil && h.name == name && h.met
+		}
+		for slot := range s.listed[name] {
+			if s.barred[fmt.Sprintf("%s:%d", name, slot)] == 1<<62 {
+				bad++
+				continue
+			}
+			if good++; met {
+				possible++
+			}
+		}
+	}
+	need := s.policy.MinNP
+	if s.last == 0 {
+		need = s.policy.NP
+	}
+	switch {
+	case s.last > 0 && (s.losses >= s.policy.LossLimit || s.unsure): // the limit
+	case s.policy.Blacklist == elastic.BlacklistHost && good == 0 && bad > 0: // all hosts are blacklisted
+	case live == 0 && s.losses > 0 && good < s.policy.MinNP && good+bad >= s.policy.MinNP: // it fails in every slot
+	case s.usable() >= need:
+		s.fail("the job ends although %d slots can be used", s.usable())
+	case s.policy.Listed && possible < s.policy.MinNP:
+	case s.now-s.began < s.policy.Timeout:
+		s.fail("the job ends %v after its last world began, and slots may come", s.now-s.began)
 	}
 }
 
@@ -184,7 +287,8 @@ func (s *sim) bar(key string) {
 	for i := 1; i < s.counts[key]; i++ {
 		delay *= 2
 	}
-	s.barred[key] = s.now + min(delay, s.policy.CooldownMax)
+	delay = min(delay, s.policy.CooldownMax)
+	s.barred[key], s.slack[key] = s.now+delay, s.policy.CooldownMax-delay
 	if s.policy.CooldownMin == 0 {
 		s.barred[key] = 1 << 62
 	}
@@ -196,7 +300,7 @@ func (s *sim) check(r elastic.Roster) {
 		s.fail("epoch %d after %d", r.Epoch, s.last)
 	}
 	before := s.worlds[s.last]
-	s.last = r.Epoch
+	s.began = s.now
 	need := s.policy.MinNP
 	if r.Epoch == 1 {
 		need = s.policy.NP
@@ -210,7 +314,7 @@ func (s *sim) check(r elastic.Roster) {
 	slots := map[string]bool{}
 	local, cross := map[int]int{}, map[int][]int{}
 	var survivors []int
-	synced := false
+	synced, barred := false, 0
 	for rank, p := range r.Places {
 		h := s.hosts[p.Host]
 		slot := fmt.Sprintf("%s:%d", h.name, p.Slot)
@@ -239,6 +343,9 @@ func (s *sim) check(r elastic.Roster) {
 		if old.place.Host != p.Host || old.place.Slot != p.Slot {
 			s.fail("process %d moved", p.Process)
 		}
+		if s.now < s.barred[slot] {
+			barred++
+		}
 		survivors = append(survivors, p.Process)
 		synced = synced || old.synced
 		if len(survivors) != rank+1 {
@@ -258,8 +365,16 @@ func (s *sim) check(r elastic.Roster) {
 			s.fail("process %d has the state and must go; nobody else has it", p.place.Process)
 		}
 	}
+	if s.exits == 0 && (barred > 1 || barred == 1 && s.policy.Blacklist != elastic.BlacklistHost) {
+		s.fail("%d processes go on where one has failed", barred)
+	}
 	if len(survivors) == 0 {
-		s.fail("nobody survives")
+		s.anew++
+		for _, p := range before.roster.Places {
+			if !s.procs[p.Process].over {
+				s.fail("process %d must go, and no other goes on", p.Process)
+			}
+		}
 	}
 	at := -1
 	for _, n := range survivors {
@@ -273,7 +388,7 @@ func (s *sim) check(r elastic.Roster) {
 
 // run lets things happen until the job has ended.
 func (s *sim) run() {
-	for i, n := 0, 1+s.rng.IntN(4); i < n; i++ {
+	for i, n := 0, 1+s.rng.IntN(4); i < n && !s.doomed; i++ {
 		s.names = append(s.names, string(rune('a'+i)))
 		s.power[s.names[i]] = true
 		s.listed[s.names[i]] = 1 + s.rng.IntN(3)
@@ -388,6 +503,7 @@ func (s *sim) host(h *simHost) {
 		ev := h.out[0]
 		h.out = h.out[1:]
 		s.learn(h, ev)
+		s.note()
 		s.step(ev)
 		return
 	}
@@ -445,6 +561,33 @@ func (s *sim) host(h *simHost) {
 	}
 }
 
+// note counts the losses of all processes.
+func (s *sim) note() {
+	if s.elders == nil || slices.ContainsFunc(s.present(), func(n int) bool { return slices.Contains(s.elders, n) }) {
+		return
+	}
+	if s.losses++; s.kept >= s.elderly.epoch || s.now-s.elderly.since >= 10*time.Minute {
+		s.losses = 0
+	}
+	s.elders = nil
+}
+
+// present are the processes of the last roster that have not ended.
+func (s *sim) present() (out []int) {
+	if w := s.worlds[s.last]; w != nil {
+		for _, p := range w.roster.Places {
+			if !s.procs[p.Process].over {
+				out = append(out, p.Process)
+			}
+		}
+	}
+	return out
+}
+
+func (s *sim) beginElders(present []int) {
+	s.elders, s.elderly.since, s.elderly.epoch = present, s.now, s.last
+}
+
 // learn notes what the launcher now knows, for the checks.
 func (s *sim) learn(h *simHost, ev elastic.Event) {
 	switch ev := ev.(type) {
@@ -455,10 +598,21 @@ func (s *sim) learn(h *simHost, ev elastic.Event) {
 		switch {
 		case wanted && ev.Code == 0:
 			s.exits++
+		case wanted && s.policy.Blacklist == elastic.BlacklistHost:
+			for slot := range 4 {
+				if key := fmt.Sprintf("%s:%d", h.name, slot); s.free(key) {
+					s.bar(key)
+				} else if s.now >= s.barred[key] { // it may count or not
+					s.slack[key] = s.now + s.policy.CooldownMax - s.barred[key]
+				}
+			}
 		case wanted:
 			s.bar(fmt.Sprintf("%s:%d", h.name, p.place.Slot))
 		}
+	case elastic.Kept:
+		s.kept = max(s.kept, ev.Epoch)
 	case elastic.HostLost:
+		h.gone = true
 		for _, p := range s.procs {
 			p.over = p.over || p.host == h
 		}
@@ -473,7 +627,7 @@ func (s *sim) learn(h *simHost, ev elastic.Event) {
 			case ev.Alive || ev.Ended:
 				most = 30 * time.Second
 			}
-			s.barred[h.name+"?"] = s.now + min(first<<(s.tries[h.name]-1), most)
+			s.barred[h.name+"?"], s.slack[h.name+"?"] = s.now+min(first<<(s.tries[h.name]-1), most), first
 		case s.policy.CooldownMin == 0:
 			if s.counts[h.name]++; s.now-h.since >= 10*time.Minute {
 				s.counts[h.name] = 1
@@ -485,7 +639,7 @@ func (s *sim) learn(h *simHost, ev elastic.Event) {
 			case ev.Alive:
 				first = 30 * time.Second
 			}
-			s.barred[h.name] = s.now + min(first<<(s.counts[h.name]-1), time.Hour)
+			s.barred[h.name], s.slack[h.name] = s.now+min(first<<(s.counts[h.name]-1), time.Hour), first
 		default:
 			s.bar(h.name)
 		}
@@ -509,6 +663,8 @@ func (s *sim) process(p *simProc) {
 			w := s.worlds[p.world]
 			w.done = max(w.done, p.done)
 		}
+	case s.doomed:
+		s.exit(p, 1)
 	default:
 		w := s.worlds[p.world]
 		if p.place.Process == w.roster.Places[0].Process && h.news == p.world && w.commits > 0 {
@@ -529,7 +685,10 @@ func (s *sim) process(p *simProc) {
 			h.out = append(h.out, elastic.Rejoining{Process: p.place.Process, Epoch: p.left})
 		case complete:
 			w.done++
-			w.commits++
+			if w.commits++; h.kept < p.world {
+				h.kept = p.world
+				h.out = append(h.out, elastic.Kept{Host: h.id, Epoch: p.world})
+			}
 			for _, q := range w.roster.Places {
 				s.procs[q.Process].synced = true
 			}
@@ -540,11 +699,11 @@ func (s *sim) process(p *simProc) {
 // TestEverySchedule: whatever fails and whenever, every roster is right, and when nothing fails any
 // more the job ends.
 func TestEverySchedule(t *testing.T) {
-	ends, returns := map[elastic.Cause]int{}, 0
+	ends, returns, anew := map[elastic.Cause]int{}, 0, 0
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 99))
 		policy := elastic.Policy{MinNP: 1 + rng.IntN(2), ResetLimit: -1, Timeout: 60 * time.Second,
-			OnFailure: elastic.OnFailure(rng.IntN(3)), Listed: rng.IntN(4) == 0}
+			OnFailure: elastic.OnFailure(rng.IntN(3)), Listed: rng.IntN(4) == 0, Blacklist: elastic.Blacklist(rng.IntN(2)), LossLimit: rng.IntN(4)}
 		policy.NP = policy.MinNP + rng.IntN(2)
 		if rng.IntN(2) == 0 {
 			policy.MaxNP = policy.NP + rng.IntN(4)
@@ -561,18 +720,46 @@ func TestEverySchedule(t *testing.T) {
 		if policy.CooldownMin == 0 {
 			returns += s.returns
 		}
+		anew += s.anew
 		if s.end.Cause == elastic.TooManyResets && policy.ResetLimit < 0 {
 			s.fail("ended by a limit that there is not")
 		}
-		if s.end.Cause == elastic.Finished && s.exits == 0 {
-			s.fail("finished although nobody has")
-		}
 	}
-	t.Log(ends, returns)
+	t.Log(ends, returns, anew)
+	if anew < 100 {
+		t.Errorf("only %d worlds began after the loss of all processes", anew)
+	}
 	if returns < 60 {
 		t.Errorf("only %d hosts returned without a cooldown", returns)
 	}
 	if ends[elastic.Finished] < 1000 {
 		t.Errorf("only %d of 3000 jobs finished: the schedules are too hard to tell anything", ends[elastic.Finished])
 	}
+}
+
+// TestDoomedJob: a script that fails wherever it runs ends the job soon, long before the elastic timeout, whatever the policy.
+func TestDoomedJob(t *testing.T) {
+	losses := map[int]int{}
+	for seed := range uint64(1000) {
+		rng := rand.New(rand.NewPCG(seed, 98))
+		policy := elastic.Policy{MinNP: 1 + rng.IntN(3), ResetLimit: -1, Timeout: time.Hour, OnFailure: []elastic.OnFailure{elastic.Replace, elastic.Shrink}[rng.IntN(2)],
+			Listed: rng.IntN(2) == 0, Blacklist: elastic.Blacklist(rng.IntN(2)), LossLimit: rng.IntN(4)}
+		if rng.IntN(2) == 0 {
+			policy.MaxNP = policy.MinNP
+		}
+		if rng.IntN(2) == 0 {
+			policy.CooldownMin, policy.CooldownMax = time.Second, 8*time.Second
+		}
+		s := newSim(t, seed, policy, 0)
+		s.doomed = true
+		s.names, s.power["a"], s.power["b"], s.power["c"] = []string{"a", "b", "c"}, true, true, true
+		s.listed["a"], s.listed["b"], s.listed["c"] = 1+rng.IntN(3), 1+rng.IntN(3), 1+rng.IntN(3)
+		s.run()
+		tooFew := policy.Listed && s.end.Cause == elastic.TooFew // before the last process has failed
+		if !tooFew && s.end.Cause != elastic.ProcessFailed || s.end.Code != 1 || s.losses > s.policy.LossLimit && !s.unsure || s.now > 5*time.Minute {
+			s.fail("the job ends after %v with %v and code %d; all processes were lost %d times", s.now, s.end.Cause, s.end.Code, s.losses)
+		}
+		losses[s.losses]++
+	}
+	t.Log(losses)
 }

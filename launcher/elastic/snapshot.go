@@ -22,6 +22,8 @@ type snapshot struct {
 	First     *End              `json:"first"`
 	Finished  bool              `json:"finished"`
 	Resets    int               `json:"resets"`
+	Kept      uint32            `json:"kept"`
+	Turnover  turnover          `json:"turnover"`
 	Waiting   bool              `json:"waiting"`
 	Since     time.Duration     `json:"since"`
 	Stamp     uint64            `json:"stamp"`
@@ -60,6 +62,7 @@ type processSnapshot struct {
 	Exited    bool   `json:"exited"`
 	OK        bool   `json:"ok"`
 	Dismissed bool   `json:"dismissed"`
+	Since     uint32 `json:"since"`
 	Left      uint32 `json:"left"`
 }
 
@@ -70,6 +73,7 @@ func (b banSnapshot) ban() ban { return ban{b.Failures, b.Until, b.Forever} }
 // Snapshot is the state of the machine after the last Step. It goes with the Config.
 func (m *Machine) Snapshot() ([]byte, error) {
 	s := snapshot{Now: m.now, Epoch: m.epoch, Committed: m.committed, Broken: m.broken, First: m.first, Finished: m.finished, Resets: m.resets,
+		Kept: m.kept, Turnover: m.turnover,
 		Waiting: m.waiting, Since: m.since, Stamp: m.stamp, Told: m.told, Ended: m.ended}
 	for _, x := range m.sites {
 		site := siteSnapshot{Name: x.name, Slots: x.slots, Born: x.born, Daemon: -1, Met: x.met, Lost: x.lost.snapshot(), Unmet: x.unmet.snapshot(), Failed: map[int]banSnapshot{}}
@@ -85,7 +89,7 @@ func (m *Machine) Snapshot() ([]byte, error) {
 		s.Daemons = append(s.Daemons, daemonSnapshot{slices.Index(m.sites, d.site), d.born, d.since, d.state, d.member})
 	}
 	for _, p := range m.processes {
-		s.Processes = append(s.Processes, processSnapshot{p.host.id, p.slot, p.exited, p.ok, p.dismissed, p.left})
+		s.Processes = append(s.Processes, processSnapshot{p.host.id, p.slot, p.exited, p.ok, p.dismissed, p.since, p.left})
 	}
 	for _, p := range m.world {
 		s.World = append(s.World, p.number)
@@ -107,6 +111,7 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 		return fail(err)
 	}
 	m := &Machine{cfg: cfg, now: s.Now, epoch: s.Epoch, committed: s.Committed, broken: s.Broken, first: s.First, finished: s.Finished, resets: s.Resets,
+		kept: s.Kept, turnover: s.Turnover,
 		waiting: s.Waiting, since: s.Since, stamp: s.Stamp, told: s.Told, ended: s.Ended}
 	for _, x := range s.Sites {
 		site := &site{name: x.Name, slots: x.Slots, born: x.Born, met: x.Met, lost: x.Lost.ban(), unmet: x.Unmet.ban(), failed: map[int]*ban{}}
@@ -132,7 +137,7 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 		if d == nil {
 			return fail(errors.New("a process without a daemon"))
 		}
-		p := &process{number: number, slot: x.Slot, host: d, exited: x.Exited, ok: x.OK, dismissed: x.Dismissed, left: x.Left}
+		p := &process{number: number, slot: x.Slot, host: d, exited: x.Exited, ok: x.OK, dismissed: x.Dismissed, since: x.Since, left: x.Left}
 		if !p.exited {
 			d.used[p.slot] = p
 		}
