@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"gorun/launcher/elastic"
 )
 
 // horovodrun is the other name of this program: a link of that name behaves as users of Horovod expect.
@@ -43,7 +45,7 @@ func launchArgs(args []string, flags []cli.Flag) ([]string, error) {
 	for i := 1; i < len(args); i++ {
 		name, value, joined := flagName(args[i])
 		f := findFlag(flags, name)
-		if f == nil && horovod && strings.HasPrefix(args[i], "--") {
+		if horovod && strings.HasPrefix(args[i], "--") && (f == nil || shortRange(name, args[i:])) {
 			if full := completed(flags, name); full != "" {
 				args[i] = "--" + full + strings.TrimPrefix(args[i], "--"+name)
 				f = findFlag(flags, full)
@@ -95,6 +97,16 @@ func launchArgs(args []string, flags []cli.Flag) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// shortRange reports whether --blacklist is what a user of horovodrun has left of --blacklist-cooldown-range.
+func shortRange(name string, args []string) bool {
+	_, value, joined := flagName(args[0])
+	if !joined && len(args) > 1 {
+		value = args[1]
+	}
+	_, err := elastic.ParseBlacklist(value)
+	return name == "blacklist" && err != nil
 }
 
 // flagName splits -name, --name and --name=value.

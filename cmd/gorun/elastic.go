@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -36,7 +37,9 @@ func elasticFlags() []cli.Flag {
 		&cli.IntFlag{Name: "slots-per-host", Aliases: []string{"slots"}, Usage: "`N` slots on hosts whose line does not say"},
 		&cli.StringFlag{Name: "on-failure", Usage: "when a rank or a host is lost, `WHAT`: replace (go on, with free slots in its place), shrink (go on with the survivors), wait (until as many as before can run)", DefaultText: "replace"},
 		&cli.IntFlag{Name: "reset-limit", Usage: "end the job instead of beginning anew more than `N` times", DefaultText: "none"},
-		&cli.GenericFlag{Name: "blacklist-cooldown-range", Value: &timeRange{}, Usage: "use a slot that failed again after `MIN MAX` seconds: MIN at first, twice as long each time, MAX at most", DefaultText: "never"},
+		&cli.IntFlag{Name: "loss-limit", Usage: "end the job when all ranks were lost `N` times without a commit in between", DefaultText: strconv.Itoa(elastic.DefaultLossLimit)},
+		&cli.StringFlag{Name: "blacklist", Usage: "when a rank fails, use `WHAT` no more: its slot, or its whole host, as horovodrun does", DefaultText: "slot, or host for horovodrun"},
+		&cli.GenericFlag{Name: "blacklist-cooldown-range", Value: &timeRange{}, Usage: "use what failed again after `MIN MAX` seconds: MIN at first, twice as long each time, MAX at most", DefaultText: "never"},
 		timeout,
 	}
 }
@@ -52,14 +55,14 @@ type elasticPlan struct {
 // discovery script or a --min-np.
 func readElastic(c *cli.Context) (*elasticPlan, error) {
 	if !c.IsSet("min-np") && !c.IsSet("host-discovery-script") {
-		for _, name := range []string{"max-np", "slots-per-host", "on-failure", "reset-limit", "blacklist-cooldown-range"} {
+		for _, name := range []string{"max-np", "slots-per-host", "on-failure", "reset-limit", "loss-limit", "blacklist", "blacklist-cooldown-range"} {
 			if c.IsSet(name) {
 				return nil, &usageError{fmt.Errorf("--%s is for elastic jobs", name), "add --min-np or --host-discovery-script"}
 			}
 		}
 		return nil, nil
 	}
-	for _, name := range []string{"np", "min-np", "max-np", "slots-per-host"} {
+	for _, name := range []string{"np", "min-np", "max-np", "slots-per-host", "loss-limit"} {
 		if c.IsSet(name) && c.Int(name) < 1 {
 			return nil, &usageError{fmt.Errorf("--%s %d: must be at least 1", name, c.Int(name)), ""}
 		}
@@ -71,12 +74,18 @@ func readElastic(c *cli.Context) (*elasticPlan, error) {
 	if err != nil {
 		return nil, &usageError{fmt.Errorf("--on-failure: %w", err), ""}
 	}
+	blacklist, err := elastic.ParseBlacklist(cmp.Or(c.String("blacklist"), usualBlacklist().String()))
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("--blacklist: %w", err), ""}
+	}
 	p := &elasticPlan{Policy: elastic.Policy{
 		NP:         c.Int("np"),
 		MinNP:      c.Int("min-np"),
 		MaxNP:      c.Int("max-np"),
 		OnFailure:  onFailure,
 		ResetLimit: -1,
+		LossLimit:  c.Int("loss-limit"),
+		Blacklist:  blacklist,
 		Timeout:    timeOf(c, "elastic-timeout"),
 		Listed:     !c.IsSet("host-discovery-script") && !c.IsSet("cluster"),
 	}}
@@ -101,6 +110,14 @@ func readElastic(c *cli.Context) (*elasticPlan, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// usualBlacklist is what users of Horovod expect of horovodrun, and what loses less otherwise.
+func usualBlacklist() elastic.Blacklist {
+	if calledHorovodrun(os.Args) {
+		return elastic.BlacklistHost
+	}
+	return elastic.BlacklistSlot
 }
 
 // idle are wishes about the order of ranks that change nothing: a world that changes fills host by host, a rank in each slot.

@@ -28,7 +28,7 @@ func elasticOf(t *testing.T, flags string) (p *elasticPlan, err error) {
 }
 
 func TestElasticFlags(t *testing.T) {
-	base := elastic.Policy{NP: 4, MinNP: 4, ResetLimit: -1, Timeout: 10 * time.Minute, Listed: true}
+	base := elastic.Policy{NP: 4, MinNP: 4, ResetLimit: -1, LossLimit: elastic.DefaultLossLimit, Timeout: 10 * time.Minute, Listed: true}
 	with := func(change func(*elastic.Policy)) elastic.Policy { p := base; change(&p); return p }
 	for _, tt := range []struct {
 		flags string
@@ -42,6 +42,8 @@ func TestElasticFlags(t *testing.T) {
 		{"--blacklist-cooldown-range 10 100 --elastic-timeout 5 --min-np 4", with(func(p *elastic.Policy) {
 			p.CooldownMin, p.CooldownMax, p.Timeout = 10*time.Second, 100*time.Second, 5*time.Second
 		})},
+		{"--min-np 4 --loss-limit 1 --blacklist host", with(func(p *elastic.Policy) { p.LossLimit, p.Blacklist = 1, elastic.BlacklistHost })},
+		{"--min-np 4 --blacklist slot", base},
 		{"--blacklist-cooldown-range=0.5,1m --min-np 4", with(func(p *elastic.Policy) {
 			p.CooldownMin, p.CooldownMax = 500*time.Millisecond, time.Minute
 		})},
@@ -70,6 +72,10 @@ func TestElasticMistakes(t *testing.T) {
 		"-np 1 -H a --host-discovery-script x":          "excludes -H",
 		"--min-np 1 --on-failure end":                   "not replace, shrink or wait",
 		"--min-np 1 --reset-limit -1":                   "must not be negative",
+		"--min-np 1 --loss-limit 0":                     "--loss-limit 0: must be at least 1",
+		"--loss-limit 2":                                "--loss-limit is for elastic jobs",
+		"--min-np 1 --blacklist rank":                   `--blacklist: "rank" is not slot or host`,
+		"--blacklist host":                              "--blacklist is for elastic jobs",
 		"--min-np 1 --elastic-timeout 0":                "must be positive",
 		"--min-np 1 --slots-per-host 0":                 "must be at least 1",
 		"--min-np 1 --blacklist-cooldown-range 5":       "not two times",
