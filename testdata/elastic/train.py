@@ -27,6 +27,7 @@ parser.add_argument(
     "before or after (the copy that its commit makes), or sync (when it enters its world of that number)",
 )
 parser.add_argument("--until", default="", help="go on after all batches until this FILE is there, as rank 0 sees it")
+parser.add_argument("--checkpoint", default="", help="rank 0 saves each batch to FILE, with which all begin")
 args = parser.parse_args()
 
 process = int(os.environ["GORUN_PROCESS"])
@@ -58,12 +59,26 @@ hvd.init()
 model = torch.nn.Linear(64, 8, bias=False)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-state = MortalState(model=model, optimizer=optimizer, batch=0)
+batch = 0
+if args.checkpoint and os.path.exists(args.checkpoint):
+    saved = torch.load(args.checkpoint)
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    batch = saved["batch"]
+state = MortalState(model=model, optimizer=optimizer, batch=batch)
 worlds = 0
 
 
 def ended() -> bool:
     return not args.until or bool(hvd.broadcast_object(os.path.exists(args.until), 0, name="ended"))
+
+
+def save() -> None:
+    """Keep what a job without any process of before goes on from."""
+    if args.checkpoint:
+        saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "batch": state.batch}
+        torch.save(saved, args.checkpoint + ".new")
+        os.replace(args.checkpoint + ".new", args.checkpoint)
 
 
 @hvd.elastic.run
@@ -81,6 +96,7 @@ def train(state: hvd.elastic.TorchState) -> None:
         time.sleep(args.pause)
         state.batch += 1
         if hvd.rank() == 0:
+            save()
             print(f"batch {state.batch}", flush=True)
         state.commit()
 
