@@ -29,7 +29,7 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 	flags = slices.Concat(flags, vsFlags(), simulateFlags())
 	for _, f := range launchFlags() {
 		if !slices.Contains([]string{"version", "no-horovod-shim", "output-filename", "prefix-output-with-timestamp", "wdir", "rank-wrapper", "hydra-hostfile",
-			"tag", "only-ranks", "merge-stderr", "color", "json-events", "timeout", "dry-run", "x", "genv", "env", "module", "configfile", "stdin",
+			"tag", "only-ranks", "merge-stderr", "color", "json-events", "timeout", "dry-run", "x", "genv", "env", "module", "configfile", "stdin", "max-restarts",
 			"prepend-pattern", "outfile-pattern", "errfile-pattern"}, f.Names()[0]) {
 			if f, ok := f.(*cli.BoolFlag); ok && f.Name == "no-tag-output" {
 				f.Hidden = true // always so

@@ -298,7 +298,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []program, notes []s
 	corrections, unread := watchFacts(c.Context, w.ring, names, mux.Note)
 	spec.Facts = corrections
 	told := tellSlowStop(c.Context, spec.Grace, mux.Note)
-	err = runWatching(c.Context, spec, watch)
+	err = runRestarting(c, spec, watch, mux.Note)
 	if lesser, ok := errors.AsType[*launcher.MinorityError](err); ok {
 		err = errors.Join(err, detachedOf(c.Context).deserted(lesser))
 	}
@@ -398,6 +398,8 @@ func checkFlags(c *cli.Context) error {
 		return wrong("timeout", "must not be negative")
 	case timeOf(c, "grace") < 0:
 		return wrong("grace", "must not be negative")
+	case c.Int("max-restarts") < 0:
+		return wrong("max-restarts", "must not be negative")
 	}
 	if err := checkStart(c); err != nil {
 		return err

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"gorun/launcher"
 	"gorun/launcher/hosts"
 	"gorun/topology"
 	"gorun/topology/probe"
@@ -24,6 +27,7 @@ func torchrunFlags() []cli.Flag {
 		&cli.StringFlag{Name: "nproc-per-node", Aliases: []string{"nproc_per_node"}, Usage: "torchrun's -ppn `N`; auto, gpu and cpu count what this machine has", Hidden: true},
 		&cli.BoolFlag{Name: "standalone", Usage: "torchrun's word for this machine alone, as without -H and --hostfile", Hidden: true},
 		&cli.BoolFlag{Name: "module", Aliases: []string{"m"}, Usage: "run a module of Python's: -m NAME, as python3 -m NAME", Hidden: true},
+		&cli.IntFlag{Name: "max-restarts", Aliases: []string{"max_restarts"}, Usage: "when a rank fails, start all of them again, up to `N` times", DefaultText: "0"},
 		&cli.BoolFlag{Name: "no-python", Aliases: []string{"no_python"}, Usage: "torchrun's; programs are run as they are, always", Hidden: true},
 	}
 	for _, name := range needlessNames {
@@ -47,6 +51,9 @@ func idleTorchrun(c *cli.Context) []string {
 	}
 	if len(given) > 0 {
 		out = append(out, fmt.Sprintf("%s (%s)", strings.Join(given, " "), needless))
+	}
+	if c.Int("max-restarts") > 0 && (c.IsSet("min-np") || c.IsSet("host-discovery-script")) {
+		out = append(out, "--max-restarts (in an elastic job, which goes on; --reset-limit says how often)")
 	}
 	if c.Bool("standalone") && (namesHosts(c) || c.IsSet("cluster")) {
 		out = append(out, "--standalone (hosts are named)")
@@ -72,6 +79,33 @@ func checkNodes(c *cli.Context, have int) error {
 		return &usageError{fmt.Errorf("--nnodes %s: the job has %s", c.String("nnodes"), topology.Count(have, "host")), "-H host1,host2: their ranks are all started from here"}
 	}
 	return nil
+}
+
+// runRestarting runs a job, and all of its ranks again when one has failed, up to --max-restarts times. Ranks are told how often
+// that was as torchrun tells them. What the first ones left of standard input is not for the next.
+func runRestarting(c *cli.Context, spec launcher.Spec, watch func(context.Context) error, note func(format string, args ...any)) error {
+	most := c.Int("max-restarts")
+	if most == 0 || spec.Elastic != nil {
+		return runWatching(c.Context, spec, watch)
+	}
+	programs, end := spec.Programs, time.Now().Add(spec.Timeout)
+	for n := 0; ; n++ {
+		spec.Programs = slices.Clone(programs)
+		for i := range spec.Programs {
+			p := &spec.Programs[i]
+			p.Env = append(slices.Clip(p.Env), "TORCHELASTIC_RESTART_COUNT="+strconv.Itoa(n), "TORCHELASTIC_MAX_RESTARTS="+strconv.Itoa(most))
+		}
+		err := runWatching(c.Context, spec, watch)
+		failed, ok := errors.AsType[*launcher.RankError](err)
+		if !ok || failed.Reason != "" || n == most || c.Context.Err() != nil {
+			return err
+		}
+		note("gorun: %v: all ranks start again, restart %d of %d", failed, n+1, most)
+		spec.Stdin = strings.NewReader("")
+		if spec.Timeout > 0 {
+			spec.Timeout = max(time.Until(end), time.Millisecond)
+		}
+	}
 }
 
 // nprocPerNode reads torchrun's --nproc-per-node, which may count what this machine has, if no other is named.
