@@ -75,8 +75,6 @@ def run(
     least = _renamed("min_np", min_np, "min_num_proc", min_num_proc)
     most = _renamed("max_np", max_np, "max_num_proc", max_num_proc)
     interfaces = _renamed("network_interface", network_interface, "network_interfaces", network_interfaces)
-    if interfaces is not None and not isinstance(interfaces, str):
-        interfaces = ",".join(interfaces)
     if hosts is not None and hostfile is not None:
         raise ValueError("run: hosts and hostfile both name the hosts: give one of them")
     if use_gloo and use_mpi:
