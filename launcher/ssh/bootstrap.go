@@ -14,6 +14,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -27,7 +28,7 @@ import (
 //     as well: instead of a length the launcher may say 0, when another login has filled the same directory meanwhile, or
 //     from, address, port and a word, where another host has the binary (see spread.go). If that comes to nothing the
 //     shell says NEED once more, without a name, and is sent it. It comes in gzip where the host has that, unless "raw" stands
-//     behind the length
+//     behind the length. While the launcher waits for others it says wait now and then: a shell that hears nothing ends
 //  3. after RUN standard input and output belong to the program
 //
 // Cached: one round trip after login, two processes on the host (sh, uname). Uncached: one more round trip and
@@ -38,6 +39,11 @@ const (
 
 	// maxNoise bounds what login files may print before the marker.
 	maxNoise = 1 << 20
+
+	// hostPatience is how long the host's side of an upload waits for the launcher to say something, at least: from its last word, or
+	// look at how much has come. The launcher, which may have to wait for others before it can send, says so every waitEvery.
+	hostPatience = 30 * time.Second
+	waitEvery    = 5 * time.Second
 
 	// outcomeLimit is how long a failed command may take to end and to say why.
 	outcomeLimit = 5 * time.Second
@@ -58,13 +64,14 @@ type Binary struct {
 // belongs there. The error is an *Error.
 func (c *Conn) Bootstrap(ctx context.Context, b Binary, args []string) (*Session, error) {
 	nonce := newNonce()
-	command, err := bootstrapCommand(nonce, b, args)
+	command, err := bootstrapCommand(nonce, b, c.client.hostPatience, args)
 	if err != nil {
 		return nil, &Error{Host: c.host, Step: StepStart, Err: err}
 	}
+	defer c.watch()()
 	s, err := c.Start(ctx, command)
 	if err != nil {
-		return nil, err
+		return nil, c.silenced(err)
 	}
 	out := bufio.NewReaderSize(s.Stdout, 64<<10)
 	s.Stdout = out
@@ -85,12 +92,23 @@ func (c *Conn) Bootstrap(ctx context.Context, b Binary, args []string) (*Session
 	hurry()
 	up.sending.Wait()
 	up.settled(false)
-	s.Wait()
+	if code, err := s.Wait(); err == nil && code == 128+int(syscall.SIGKILL) {
+		failed.Err = broken{failed.Err} // it has waited for us in vain, most likely
+	}
 	if ctx.Err() != nil {
 		failed.Err, failed.Hint = context.Cause(ctx), ""
 	}
 	failed.Host = c.host
-	return nil, failed
+	return nil, c.silenced(failed)
+}
+
+// silenced returns why a connection that was silent for too long ended, which the other side of it did not notice, or err.
+func (c *Conn) silenced(err error) error {
+	if !c.silent.Load() {
+		return err
+	}
+	return &Error{Host: c.host, Step: StepStart, Err: broken{fmt.Errorf("nothing came from the host for %v", c.client.silence)},
+		Hint: "is the host up, and does this machine have another address now?"}
 }
 
 func newNonce() string {
@@ -167,27 +185,61 @@ func (u *upload) settled(ok bool) {
 
 // provide has the host come by the binary in the best way there is.
 func (u *upload) provide(compressed bool, place string) {
-	spread := u.client.spread
-	there, filled, err := spread.settle(u.ctx, u.binary.SHA256, place)
-	if err != nil {
+	there, way, err := u.await(place)
+	switch {
+	case err != nil:
 		return // serve knows
-	}
-	u.filled = filled
-	if there {
+	case there:
 		io.WriteString(u.to, "0\n") // whether it arrives shows in what comes back
 		return
-	}
-	way, left, err := spread.enter(u.ctx)
-	if err != nil {
-		return
-	}
-	u.left = left
-	if way.from == nil {
+	case way.from == nil:
 		u.send(compressed)
 		return
 	}
 	host, port, _ := net.SplitHostPort(way.from.address)
-	fmt.Fprintf(u.to, "from %s %s %s\n", host, port, spread.token)
+	fmt.Fprintf(u.to, "from %s %s %s\n", host, port, u.client.spread.token)
+}
+
+// await waits until the binary is there, or there is a way to come by it.
+func (u *upload) await(place string) (there bool, w way, err error) {
+	defer u.hold()()
+	spread := u.client.spread
+	there, filled, err := spread.settle(u.ctx, u.binary.SHA256, place)
+	if err != nil {
+		return false, way{}, err
+	}
+	u.filled = filled
+	if there {
+		return true, way{}, nil
+	}
+	w, left, err := spread.enter(u.ctx)
+	if err != nil {
+		return false, way{}, err
+	}
+	u.left = left
+	return false, w, nil
+}
+
+// hold tells the host now and then that there is nothing for it yet.
+func (u *upload) hold() (release func()) {
+	over := make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		tick := time.NewTicker(u.client.waitEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				io.WriteString(u.to, "wait\n")
+			case <-over:
+				return
+			}
+		}
+	})
+	return func() {
+		close(over)
+		telling.Wait()
+	}
 }
 
 // send writes the length and the bytes. If they cannot be had the session is aborted, for the shell would wait for ever.

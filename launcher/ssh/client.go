@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	gossh "golang.org/x/crypto/ssh"
 )
@@ -25,6 +26,8 @@ type Client struct {
 	retry  retry
 	near   func(*Conn) bool
 	plain  atomic.Int32 // uploads that were sent as they are
+
+	hostPatience, waitEvery, silence time.Duration // the constants, but in tests
 
 	// running counts the handshakes; they end at the latest when Close has closed what they talk over.
 	running sync.WaitGroup
@@ -56,6 +59,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	return &Client{
 		cfg: cfg, ssh: conf, gate: newGate(hungAfter), spread: newSpread(), retry: defaultRetry, near: (*Conn).near,
+		hostPatience: hostPatience, waitEvery: waitEvery, silence: silenceLimit,
 		keys: map[string]*keyFile{}, agents: map[string]*agentKeys{}, known: map[string]*hostKeys{},
 		bastions: map[string]*bastion{}, packed: map[string]*packed{},
 	}, nil
@@ -111,7 +115,7 @@ func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
 		named.Host = host
 		return nil, &named
 	}
-	conn := &Conn{host: host, client: c, transport: builtin{client, entered}, local: addrOf(raw.LocalAddr()), remote: addrOf(raw.RemoteAddr())}
+	conn := &Conn{host: host, client: c, transport: builtin{client, entered}, local: addrOf(raw.LocalAddr()), remote: addrOf(raw.RemoteAddr()), heard: raw.heard}
 	if len(route) == 0 && s.proxyCommand == "" {
 		conn.raw = raw
 	}

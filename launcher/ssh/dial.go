@@ -58,6 +58,7 @@ func (c *Client) dialThrough(ctx context.Context, via *gossh.Client, s *settings
 type greeting struct {
 	net.Conn
 	ended atomic.Bool
+	last  atomic.Int64 // when something came, in nanoseconds of the clock
 
 	mu   sync.Mutex
 	line []byte
@@ -71,6 +72,9 @@ func (g *greeting) Read(b []byte) (int, error) {
 	if err == io.EOF {
 		g.ended.Store(true)
 	}
+	if n > 0 {
+		g.last.Store(time.Now().UnixNano())
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i := 0; i < n && !g.full; i++ {
@@ -79,6 +83,8 @@ func (g *greeting) Read(b []byte) (int, error) {
 	}
 	return n, err
 }
+
+func (g *greeting) heard() time.Time { return time.Unix(0, g.last.Load()) }
 
 func (g *greeting) said() string {
 	g.mu.Lock()

@@ -19,5 +19,10 @@ func GiveUpSoon(c *Client) {
 	c.retry = retry{attempts: 3, first: time.Millisecond, max: time.Millisecond}
 }
 
+// Hasty lets c wait for a silent host, and hosts for it, less than its own others.
+func Hasty(c *Client) {
+	c.hostPatience, c.waitEvery, c.silence = 2*time.Second, 300*time.Millisecond, time.Second
+}
+
 // Impatient has c take handshakes for hung soon.
 func Impatient(c *Client) { c.gate.patience = 100 * time.Millisecond }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // bootstrapScript runs under the host's /bin/sh, whichever that is (dash, busybox, bash, ksh), having been quoted for the
@@ -36,11 +37,16 @@ import (
 // dd takes the binary in large pieces, where it knows how to count bytes, which takes half the time that head does. The file is
 // added to, not cut first: ext4 has a file that was cut on disk when it is closed, and everybody waits for that.
 //
+// When nothing has come for @QUIET@ seconds, the connection with the launcher is dead, of which sshd hears two hours later: a child that
+// looks after it then ends the shell and what reads for it, and removes the file. Each word of the launcher gives the shell as much time again.
+//
 // Any number of launchers may upload at once: each writes a file of its own and renames it. What is left after a power cut
 // is removed by a later upload.
 const bootstrapScript = `
 say() { echo; echo "@MARKER@ @NONCE@ $*"; };
-run() { say RUN "$f"; exec "$f" "$@"; };
+g=; t=;
+calm() { [ -z "$g" ] || kill "$g" 2>/dev/null; g=; };
+run() { calm; say RUN "$f"; exec "$f" "$@"; };
 sum() {
   if command -v openssl; then openssl dgst -sha256 <"$1";
   elif command -v sha256sum; then sha256sum <"$1";
@@ -61,9 +67,9 @@ u=gorun-$(id -u);
 for d in /tmp/$u /var/tmp/$u /dev/shm/$u; do
   [ -h "$d" ] || { cached "$d" && run "$@"; };
 done;
-o=$(umask); umask 077; t=; e=; i=;
+o=$(umask); umask 077; e=; i=;
 clean() { [ -z "$t" ] || rm -f "$t"; };
-trap clean 0; trap "exit 1" 1 2 13 15;
+trap "calm; clean" 0; trap "exit 1" 1 2 13 15;
 if command -v gzip >/dev/null; then z=gz; else z=raw; fi;
 safe() { sync "$f"; : >"$k"; };
 keep() { mv -f "$t" "$f" && { t=; safe </dev/null >/dev/null 2>&1 & umask "$o"; run "$@"; }; };
@@ -76,6 +82,21 @@ get() {
 large=iflag=fullblock,count_bytes;
 take() { if dd $large count=0 </dev/null; then dd bs=64k $large count="$n"; else head -c "$n"; fi 2>/dev/null; };
 unpack() { head -c "$n" | { gzip -dc || { cat >/dev/null; false; }; }; };
+watch() {
+  read -r c x </proc/self/stat; echo "$c"; exec </dev/null >/dev/null 2>&1;
+  y=0; z=;
+  until [ "$y" = "$z" ]; do
+    z=$y; x=0; while [ $x -lt @QUIET@ ]; do sleep 1 || exit; x=$((x+1)); done; y=$(wc -c <"$t");
+  done;
+  grep -q @NONCE@ /proc/$$/cmdline || exit;
+  kill -STOP $$;
+  for x in /proc/[0-9]*/stat; do
+    read -r y z s c x <"$x" && [ "$c" = $$ ] && kill -9 "$y";
+  done;
+  rm -f "$t"; kill -9 $$;
+};
+wake() { calm; g=$(watch &); };
+hear() { wake; while read -r n a q w; do [ "$n" = wait ] || return 0; wake; done; exit 1; };
 for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   at "$d";
   case $d in */$u) [ -h "$d" ] && continue;; esac;
@@ -88,22 +109,22 @@ for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   [ -f "$d/id" ] || (set -C; echo @NONCE@ >"$d/id") 2>/dev/null;
   i=; x=0; while [ -z "$i" ] && [ -f "$d/id" ] && [ $x -lt 9999 ]; do read -r i 2>/dev/null <"$d/id"; x=$((x+1)); done;
   say NEED $z "$i";
-  read -r n a q w || exit 1;
+  hear;
   case $n in
   0) if [ "$b" = "$f" ]; then cached "$d"; else there; fi && { clean; umask "$o"; run "$@"; };;
   from) get >"$t" 2>/dev/null && good "$t" && keep "$@";;
   esac;
-  case $n in 0|from) : >"$t"; say NEED $z; read -r n a || exit 1;; esac;
+  case $n in 0|from) : >"$t"; say NEED $z; hear;; esac;
   case $z/$a in gz/) unpack >>"$t";; *) take >>"$t";; esac;
   if [ $? -eq 0 ] && [ "$(wc -c <"$t")" -eq @SIZE@ ]; then keep "$@"; fi;
   e="$e $d: cannot be written, full?;"; clean; t=;
-  say AGAIN; grep -q @NONCE@ || exit 1;
+  say AGAIN; wake; grep -q @NONCE@ || exit 1;
 done;
 say FAIL place "$e"; exit 1
 `
 
 // bootstrapCommand returns what the login shell is asked to run.
-func bootstrapCommand(nonce string, b Binary, args []string) (string, error) {
+func bootstrapCommand(nonce string, b Binary, quiet time.Duration, args []string) (string, error) {
 	if len(b.SHA256) != 64 || strings.Trim(b.SHA256, "0123456789abcdef") != "" {
 		return "", fmt.Errorf("bad SHA-256 %q", b.SHA256)
 	}
@@ -112,7 +133,7 @@ func bootstrapCommand(nonce string, b Binary, args []string) (string, error) {
 	}
 	script := strings.NewReplacer(
 		"@MARKER@", marker, "@NONCE@", nonce, "@SHA@", b.SHA256, "@SIZE@", strconv.FormatInt(b.Size, 10),
-		"@PLATFORM@", b.Platform,
+		"@PLATFORM@", b.Platform, "@QUIET@", strconv.Itoa(int(quiet.Seconds())),
 	).Replace(bootstrapScript)
 	command := "exec /bin/sh -c '" + strings.Join(strings.Fields(script), " ") + "' gorun"
 	for _, arg := range args {

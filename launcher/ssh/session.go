@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	gossh "golang.org/x/crypto/ssh"
 )
@@ -17,7 +19,9 @@ type Conn struct {
 	client        *Client
 	transport     transport
 	local, remote net.Addr
-	raw           *greeting // nil if the host is reached through others
+	raw           *greeting        // nil if the host is reached through others
+	heard         func() time.Time // when something last came from there; nil if that is not known
+	silent        atomic.Bool      // it was closed because nothing came any more
 	closed        sync.Once
 }
 
@@ -49,6 +53,61 @@ func (c *Conn) Close() error {
 	var err error
 	c.closed.Do(func() { err = c.transport.close() })
 	return err
+}
+
+const (
+	// silenceLimit is for how long nothing may come from a host that is asked for answers while a command is started there: one of the
+	// two may have got another address. Later connections are doubted by those who use them.
+	silenceLimit = 10 * time.Second
+	// silenceLooks is how often one looks in that time.
+	silenceLooks = 20
+)
+
+// watch closes the connection if it is silent for too long, until stop.
+func (c *Conn) watch() (stop func()) {
+	if c.heard == nil {
+		return func() {}
+	}
+	over := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		limit := c.client.silence
+		tick := time.NewTicker(limit / silenceLooks)
+		defer tick.Stop()
+		since, looked := time.Now(), time.Now()
+		asked := make(chan struct{}, 1) // holds a token while there is a question
+		for {
+			select {
+			case <-over:
+				return
+			case <-tick.C:
+			}
+			now := time.Now()
+			if now.Sub(looked) > limit/4 { // it was this machine that stood still
+				since = now
+			}
+			looked = now
+			if last := c.heard(); last.After(since) {
+				since = last
+			}
+			switch quiet := now.Sub(since); {
+			case quiet >= limit:
+				c.silent.Store(true)
+				c.Close()
+				return
+			case quiet >= limit/4:
+				select {
+				case asked <- struct{}{}:
+					c.client.running.Go(func() { c.ping(); <-asked }) // ends with the connection at the latest
+				default:
+				}
+			}
+		}
+	})
+	return func() {
+		close(over)
+		watching.Wait()
+	}
 }
 
 // Session is a command that runs on a host. Stdout and Stderr share one window of flow control: a caller that reads only
