@@ -577,7 +577,7 @@ func (j *job) startTimedOut() {
 			e.Step, e.Err = "probe", fmt.Errorf("the daemon is not ready after %v", j.spec.StartTimeout)
 		case j.worlds[h.id].Epoch == 0 && len(j.ready) == len(j.hosts) && !j.world.later:
 			e.Step, e.Err = "join", fmt.Errorf("the hosts could not form a world within %v", j.spec.StartTimeout)
-			e.Hint = "hosts must reach each other directly: check firewalls between them"
+			e.Hint = "hosts must reach each other directly: check firewalls between them, and by gorun doctor whether large packets are lost on the way"
 		case (j.worlds[h.id].Epoch > 0 || j.world.later) && j.waitsForRanks(h):
 			e.Step, e.Err = "start ranks", fmt.Errorf("not all of its ranks run after %v", j.spec.StartTimeout)
 			e.Hint = "is the program, or the working directory, on a file system that does not answer?"

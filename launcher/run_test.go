@@ -539,7 +539,7 @@ func TestStartTimeoutNamesTheStep(t *testing.T) {
 		{"connect", func(*conversation) {}, "no answer within 100ms",
 			"is the host up, the address right and the port open in the firewall? Or give it more time with --start-timeout"},
 		{"probe", hello, "the daemon is not ready after 100ms", "give it more time with --start-timeout"},
-		{"join", ready, "the hosts could not form a world within 100ms", "hosts must reach each other directly: check firewalls between them"},
+		{"join", ready, "the hosts could not form a world within 100ms", "hosts must reach each other directly: check firewalls between them, and by gorun doctor whether large packets are lost on the way"},
 		{"start ranks", func(c *conversation) { ready(c); c.enter() }, "not all of its ranks run after 100ms",
 			"is the program, or the working directory, on a file system that does not answer?"},
 	} {

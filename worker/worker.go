@@ -423,9 +423,11 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 		Broken: func(peer int, err error) { d.wg.Go(func() { d.post(ctx, func() { d.lost(peer, err) }) }) }})
 	d.prober = collective.NewProber(d.engine, sender{d})
 	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, TLS: seal, Checksum: job.Checksum, Streams: job.Streams, Rails: len(d.rails([]topology.Host{d.self})), Handler: d.prober, Listener: d.listener, Log: d.log,
-		Dial:     d.dialer(transport),
-		Narrow:   d.dialer(tcp.Options{Segment: link.NarrowSegment}),
-		Narrowed: d.narrowed,
+		Dial: d.dialer(transport),
+		Narrow: func(ctx context.Context, peer, stream, packet int) (net.Conn, error) {
+			return d.dialer(tcp.Options{Segment: packet - headers})(ctx, peer, stream)
+		},
+		Narrowed: func(n link.Narrowing) { d.post(ctx, func() { d.narrowed(n) }) },
 		Damaged:  func(m link.Damage) { d.post(ctx, func() { d.damaged(m) }) },
 		Lost:     func(peer int, err error) { d.post(ctx, func() { d.lost(peer, err) }) },
 	})
@@ -449,12 +451,20 @@ func (d *daemon) dialer(transport tcp.Options) func(ctx context.Context, peer, s
 	}
 }
 
+// headers are what IPv6, or IPv4, and TCP put before a segment, in bytes, at most.
+const headers = 60
+
 // narrowed tells that packets of a size that the hosts take for fit do not reach a peer.
-func (d *daemon) narrowed(peer, bytes int) {
-	if p, ok := peerOf(d.peers.Load(), peer); ok {
-		d.out.Write(&wire.Log{Text: fmt.Sprintf("packets of %d bytes to %s are lost on the way, small ones arrive: going on with %d bytes, which is slower; what passes is told by: gorun doctor -H %s,%s",
-			bytes, p.Name, link.NarrowPacket, d.job.Name, p.Name)})
+func (d *daemon) narrowed(n link.Narrowing) {
+	p, ok := peerOf(d.peers.Load(), n.Peer)
+	if !ok {
+		return
 	}
+	text := fmt.Sprintf("packets of %d bytes to %s are lost on the way, small ones arrive: going on with %d bytes, which is slower", n.Lost, p.Name, n.On)
+	if n.On == 0 {
+		text = fmt.Sprintf("packets of %d bytes are lost on the way from %s here to %s, %s, only smaller ones arrive: no data passes there", n.Lost, d.withNIC(n.Local), p.Name, addressOf(n.Remote))
+	}
+	d.out.Write(&wire.Log{Text: fmt.Sprintf("%s; what passes is told by: gorun doctor -H %s,%s", text, d.job.Name, p.Name)})
 }
 
 // damaged tells, the first time and then ten times less often each time, that data was damaged on its way from a peer, and where.

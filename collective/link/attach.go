@@ -124,7 +124,7 @@ func (l *link) redial(sl *slot, delay time.Duration) {
 func (l *link) renew(stale func(*stream) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.narrow, l.choked = false, choked{} // the way may be another now
+	l.narrow, l.blocked, l.choked = 0, time.Time{}, choked{} // the way may be another now
 	l.renewLocked(stale)
 }
 
@@ -223,7 +223,7 @@ func (l *link) connect(ctx context.Context, sl *slot) error {
 	m := l.mesh
 	limit, cancel := context.WithTimeout(ctx, m.cfg.DialTimeout)
 	defer cancel()
-	conn, err := l.dialer()(limit, l.peer, sl.index)
+	conn, err := l.open(limit, sl.index)
 	if err != nil {
 		return err
 	}

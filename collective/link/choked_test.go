@@ -18,12 +18,11 @@ func TestChoked(t *testing.T) {
 		slots []*slot // each is stuck a second after the one before, from second 10 on
 		sure  bool
 	}{
-		"two in a row":              {[]*slot{stuck(0, 0, large), stuck(11, 0, large)}, true},
-		"both from before":          {[]*slot{stuck(0, 0, large), stuck(1, 0, large)}, false},
-		"one":                       {[]*slot{stuck(0, 0, large)}, false},
-		"the second carried some":   {[]*slot{stuck(0, 0, large), stuck(11, 3, large)}, false},
-		"the peer answers":          {[]*slot{stuck(0, 0, large), stuck(11, 0, way{packet: 9000})}, false},
-		"packets are small already": {[]*slot{stuck(0, 0, large), stuck(11, 0, way{again: true, packet: NarrowPacket})}, false},
+		"two in a row":            {[]*slot{stuck(0, 0, large), stuck(11, 0, large)}, true},
+		"both from before":        {[]*slot{stuck(0, 0, large), stuck(1, 0, large)}, false},
+		"one":                     {[]*slot{stuck(0, 0, large)}, false},
+		"the second carried some": {[]*slot{stuck(0, 0, large), stuck(11, 3, large)}, false},
+		"the peer answers":        {[]*slot{stuck(0, 0, large), stuck(11, 0, way{packet: 9000})}, false},
 	} {
 		var c choked
 		for i, sl := range tc.slots {
@@ -31,6 +30,15 @@ func TestChoked(t *testing.T) {
 		}
 		if c.sure() != tc.sure || tc.sure && c.bytes != 9000 {
 			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
+
+// TestNarrower: the packets that a link goes on with are smaller than those that are lost, down to none.
+func TestNarrower(t *testing.T) {
+	for lost, want := range map[int]int{9000: 1280, 1500: 1280, 1281: 1280, 1280: 576, 1200: 576, 577: 576, 576: 0, 400: 0} {
+		if got := narrower(lost); got != want {
+			t.Errorf("%d bytes are lost: goes on with %d, want %d", lost, got, want)
 		}
 	}
 }

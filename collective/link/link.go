@@ -26,12 +26,13 @@ type link struct {
 	closed  bool
 	theirs  session // the peer's side, zero until the first handshake
 	slots   []*slot
-	up      int    // streams that are up
-	idle    uint64 // bit per stream whose writer waits for something to do
-	opened  int    // slots that are open, the first ones unless the peer opened others
-	bulky   int    // bytes of large segments that were queued, as far as grow counts them
-	resting uint64 // bit per stream that is too slow for large segments, see pace.go
-	narrow  bool   // streams are to be opened by Config.Narrow
+	up      int       // streams that are up
+	idle    uint64    // bit per stream whose writer waits for something to do
+	opened  int       // slots that are open, the first ones unless the peer opened others
+	bulky   int       // bytes of large segments that were queued, as far as grow counts them
+	resting uint64    // bit per stream that is too slow for large segments, see pace.go
+	narrow  int       // the longest packet of streams that are to be opened by Config.Narrow, 0 for those by Dial
+	blocked time.Time // when it was found that only packets pass which are too small for data; zero if they are not
 	choked  choked
 	lost    error // the peer has another session now
 	last    error // why the last attempt to connect failed
@@ -284,7 +285,7 @@ func (l *link) acked(seq uint64, done *queue) {
 		}
 	}
 	if len(s.state.wire) > smallLimit {
-		l.choked = choked{}
+		l.choked, l.blocked = choked{}, time.Time{}
 		l.load.acked += uint64(len(s.state.wire))
 	}
 	s.state.acked = true
@@ -467,7 +468,7 @@ func (l *link) lookAfter(now time.Time) {
 			l.choked.note(sl, now)
 		}
 	}
-	if l.choked.sure() && !l.narrow && l.mesh.cfg.Narrow != nil {
+	if l.choked.sure() && l.mesh.cfg.Narrow != nil {
 		l.goNarrow()
 	}
 }

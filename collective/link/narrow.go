@@ -11,11 +11,9 @@ import (
 // comes up, and is stuck with the first full segment. The streams of such a link are opened again with segments that fit
 // any way.
 
-// NarrowPacket is what every way carries, by the rules of IPv6: with headers, in bytes.
-const NarrowPacket = 1280
-
-// NarrowSegment is the TCP segment that fits into it.
-const NarrowSegment = NarrowPacket - 60
+// narrowPackets are the sizes that such streams keep to, with headers, in bytes: what every way over IPv6 carries by its rules, and
+// every way over IPv4 by custom. Where that does not pass either, the link carries nothing, and says so: see Mesh.Awaited.
+var narrowPackets = [...]int{1280, 576}
 
 // choked is what tells such a way from one that is broken: a stream comes up, which takes small packets in both directions,
 // after another was stuck, and is stuck itself before any of its segments has arrived.
@@ -23,34 +21,69 @@ type choked struct {
 	times int
 	at    time.Time // the last
 	bytes int       // packets that the kernel took for fit
+	conn  net.Conn
+}
+
+// Narrowing tells that packets are lost on the way to a peer because of their size.
+type Narrowing struct {
+	Peer          int
+	Lost          int      // bytes of those packets, with headers
+	On            int      // bytes of those that the link goes on with; 0 if there are no smaller ones, so that no data passes
+	Local, Remote net.Addr // of a stream
 }
 
 // note takes a stream that is to be replaced because nothing of it moves.
 func (c *choked) note(sl *slot, now time.Time) {
 	st := sl.stream
-	if st.progress > 0 || !st.way.again || st.way.packet <= NarrowPacket || sl.since.Before(c.at) {
+	if st.progress > 0 || !st.way.again || sl.since.Before(c.at) {
 		return
 	}
-	c.times, c.at, c.bytes = c.times+1, now, st.way.packet
+	c.times, c.at, c.bytes, c.conn = c.times+1, now, st.way.packet, st.conn
 }
 
 func (c *choked) sure() bool { return c.times > 1 }
 
-// goNarrow replaces all streams by narrow ones. mu is held.
+// narrower is the size to go on with where packets of so many bytes are lost, 0 if there is none.
+func narrower(bytes int) int {
+	for _, n := range narrowPackets {
+		if n < bytes {
+			return n
+		}
+	}
+	return 0
+}
+
+// goNarrow replaces all streams by narrower ones, or notes that there are none. mu is held.
 func (l *link) goNarrow() {
-	l.narrow = true
-	l.renewLocked(func(*stream) bool { return true })
-	if f, bytes := l.mesh.cfg.Narrowed, l.choked.bytes; f != nil {
-		l.mesh.start(func() { f(l.peer, bytes) }) // it may ask for what mu guards
+	conn := l.choked.conn
+	lost := l.choked.bytes
+	if l.narrow > 0 {
+		lost = min(lost, l.narrow)
+	}
+	on := narrower(lost)
+	l.choked = choked{}
+	switch {
+	case on > 0:
+		l.narrow = on
+		l.renewLocked(func(*stream) bool { return true })
+	case l.blocked.IsZero():
+		l.blocked = time.Now()
+	default:
+		return // it was told
+	}
+	if f := l.mesh.cfg.Narrowed; f != nil {
+		n := Narrowing{Peer: l.peer, Lost: lost, On: on, Local: conn.LocalAddr(), Remote: conn.RemoteAddr()}
+		l.mesh.start(func() { f(n) }) // it may ask for what mu guards
 	}
 }
 
-// dialer returns what opens the next stream.
-func (l *link) dialer() func(ctx context.Context, peer, stream int) (net.Conn, error) {
+// open opens the next connection for a stream.
+func (l *link) open(ctx context.Context, stream int) (net.Conn, error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.narrow {
-		return l.mesh.cfg.Narrow
+	narrow := l.narrow
+	l.mu.Unlock()
+	if narrow > 0 {
+		return l.mesh.cfg.Narrow(ctx, l.peer, stream, narrow)
 	}
-	return l.mesh.cfg.Dial
+	return l.mesh.cfg.Dial(ctx, l.peer, stream)
 }

@@ -119,6 +119,9 @@ func Listen(cfg Config) (*Gossip, error) {
 	c.DeadNodeReclaimTime = time.Second
 	c.PushPullInterval = 10 * time.Second
 	c.GossipInterval = 50 * time.Millisecond
+	if len(cfg.Meta) == 0 { // which may need more
+		c.UDPBufferSize = leastPacket - 20 - 8
+	}
 	c.EnableCompression = false    // messages are small, and each would cost two tables of tens of kilobytes
 	c.TCPTimeout = 3 * time.Second // Join cannot be cancelled, so it must not take long
 	var err error

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -81,8 +82,23 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(t.dials, timeout)
 	defer cancel()
-	var d net.Dialer
+	d := net.Dialer{Control: smallSegments}
 	return d.DialContext(ctx, "tcp", t.where(a).Addr)
+}
+
+// leastPacket is what any way carries over IPv4, with headers. Gossip has little to say, so it sends nothing larger: where larger packets are
+// lost without a word, hosts find each other all the same.
+const leastPacket = 576
+
+// smallSegments keeps a connection to such packets, both ways.
+func smallSegments(_, _ string, c syscall.RawConn) error {
+	var err error
+	if control := c.Control(func(fd uintptr) {
+		err = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, leastPacket-20-20)
+	}); control != nil {
+		return control
+	}
+	return err
 }
 
 // Shutdown implements memberlist.Transport.

@@ -33,6 +33,9 @@ func Ways(all []Answer, nics []string) []Way {
 	return out
 }
 
+// leastIP is how many bytes every network is to carry in a packet.
+const leastIP = 576
+
 // JudgeWay says what it means that packets of so many bytes arrive; 0 is that the other host says nothing, and err is why it is
 // not known.
 func JudgeWay(w Way, arrive int, err error) Finding {
@@ -43,6 +46,9 @@ func JudgeWay(w Way, arrive int, err error) Finding {
 		j.add(check, Warn, "not known: "+err.Error(), fmt.Sprintf("ssh %s ping -c 1 %s", w.From, w.Addr))
 	case arrive == 0:
 		j.add(check, Pass, "not known: it answers no probe, as behind a firewall", "")
+	case arrive < leastIP:
+		j.add(check, Fail, fmt.Sprintf("packets of %d bytes are lost on the way, only those of %d arrive: no data passes", leastIP, arrive),
+			fmt.Sprintf("have the network between %s and %s carry packets of %d bytes", w.From, w.To, w.Bytes))
 	default:
 		j.check(check, arrive >= w.Bytes, fmt.Sprintf("packets of %d bytes arrive", arrive), Fail,
 			fmt.Sprintf("packets of %d bytes are lost on the way, those of %d arrive: connections come about and then stand still", w.Bytes, arrive),

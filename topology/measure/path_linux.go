@@ -1,12 +1,14 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"sort"
 	"syscall"
 	"time"
 
@@ -19,12 +21,13 @@ const (
 	tries = 5
 	wait  = 300 * time.Millisecond
 	// closed is a port at which nobody listens: hosts say so of every packet that reaches it.
-	closed  = 33434
-	leastIP = 576 // bytes that every network carries
+	closed = 33434
+	small  = 100 // bytes of a packet that any network carries
 )
 
-// usual sizes of packets: jumbo frames, Ethernet, over PPP and tunnels, and what IPv6 guarantees.
-var usual = []int{9000, 8500, 4000, 1500, 1492, 1450, 1400, 1280}
+// usual sizes of packets: jumbo frames, Ethernet, over PPP and tunnels, what IPv6 guarantees, what is less than that, and what
+// every network is to carry over IPv4.
+var usual = []int{9000, 8500, 4000, 1500, 1492, 1450, 1400, 1280, 1200, 1100, 1000, 800, 576}
 
 // Path finds out whether packets of so many bytes reach another host unbroken. It returns the most that do, of sizes that are
 // usual; 0 if the host answers nothing of the kind, as behind a firewall.
@@ -32,16 +35,21 @@ var usual = []int{9000, 8500, 4000, 1500, 1492, 1450, 1400, 1280}
 // Nobody has to listen there. A packet to a port that is closed is refused by a host that got it; one that a switch drops is
 // not. TCP does not tell the difference: connections come about, since small packets pass, and then stand still.
 func Path(ctx context.Context, to netip.Addr, bytes int) (int, error) {
-	if refused, err := refuses(ctx, to, leastIP); !refused || err != nil {
+	if refused, err := refuses(ctx, to, small); !refused || err != nil {
 		return 0, err
 	}
-	sizes := append([]int{bytes}, slices.DeleteFunc(slices.Clone(usual), func(n int) bool { return n >= bytes })...)
-	for _, n := range sizes {
-		if refused, err := refuses(ctx, to, n); refused || err != nil {
-			return n, err
-		}
+	if refused, err := refuses(ctx, to, bytes); refused || err != nil {
+		return bytes, err
 	}
-	return leastIP, nil
+	// A size that is lost takes more than a second, so not all are tried.
+	sizes := append(slices.DeleteFunc(slices.Clone(usual), func(n int) bool { return n >= bytes }), small)
+	var failed error
+	at := sort.Search(len(sizes)-1, func(i int) bool {
+		refused, err := refuses(ctx, to, sizes[i])
+		failed = cmp.Or(failed, err)
+		return refused
+	})
+	return sizes[at], failed
 }
 
 // refuses is true if the host says that it got a packet of so many bytes in all.

@@ -1,0 +1,91 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"testing"
+	"time"
+
+	"gorun/contrib/lab"
+)
+
+// TestNarrowPaths: between two hosts larger packets than the NICs take for fit are lost, and nobody says so, as behind a tunnel whose
+// ICMP a firewall drops. The job goes on with packets that pass, and tells which.
+func TestNarrowPaths(t *testing.T) {
+	for largest, goingOn := range map[int]int{1400: 1280, 1200: 576, 1000: 576, 576: 576} {
+		t.Run(fmt.Sprint(largest), func(t *testing.T) {
+			c := newCluster(t, 2)
+			wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Largest: largest}, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer wire.Close()
+			began := time.Now()
+			r := c.within(30*time.Second, "bench", "-H", "host1,host2", "-b", "4M", "-e", "4M", "--iters", "5")
+			t.Logf("%v, %d packets were too large", time.Since(began).Round(time.Millisecond), wire.TooLarge.Load())
+			told := regexp.MustCompile(fmt.Sprintf(`(?m)^gorun: host[12]: packets of \d+ bytes to host[12] are lost on the way, small ones arrive: going on with %d bytes, `, goingOn))
+			if r.code != 0 || !told.MatchString(r.stderr) || !regexp.MustCompile(`(?m)^ +4194304 .* 0$`).MatchString(r.stdout) {
+				t.Errorf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+			}
+		})
+	}
+}
+
+// TestBlockedPath: a job whose path comes to carry not even the packets that every network carries names that path, and ends with its
+// lease.
+func TestBlockedPath(t *testing.T) {
+	c := newCluster(t, 2)
+	d := c.descend(100_000, "0.01", "--lease", "10s")
+	d.reach(3)
+	wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Largest: 400}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wire.Close()
+	began := time.Now()
+	d.await(`gorun: host([12]): packets of 576 bytes are lost on the way from 10\.77\.0\.[12] \(eth0\) here to host[12], 10\.77\.0\.[12], only smaller ones arrive`)
+	told := time.Since(began)
+	d.cmd.Wait()
+	t.Logf("told after %v, over after %v", told, time.Since(began))
+	if code := d.cmd.ProcessState.ExitCode(); code != 255 || told > 10*time.Second || !d.out.has(`gorun: error: host[12]: run: silent for 10s, as host[12] reports`) {
+		t.Errorf("exit code %d\n%s", code, d.out)
+	}
+	d.idle()
+}
+
+// TestDoctorSeesNarrowPaths: gorun doctor tells which packets pass, also where they are smaller than any network should make them.
+func TestDoctorSeesNarrowPaths(t *testing.T) {
+	c := newSSHCluster(t, 2)
+	config := c.config("narrow", "")
+	for largest, want := range map[int]string{
+		1200: `FAIL +host1 +path to host2 +packets of 1500 bytes are lost on the way, those of 1200 arrive: connections come about and then stand still\n.*mtu 1200 `,
+		400:  `FAIL +host1 +path to host2 +packets of 576 bytes are lost on the way, only those of 100 arrive: no data passes\n.*carry packets of 1500 bytes`,
+	} {
+		wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Largest: largest}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := c.gorun("doctor", "--ssh-config", config, "-H", "host1,host2")
+		wire.Close()
+		if r.code != 1 || !regexp.MustCompile(want).MatchString(r.stdout) {
+			t.Errorf("%d: exit code %d\n%s%s", largest, r.code, r.stdout, r.stderr)
+		}
+	}
+}
+
+// within is gorun for a job that may hang: it is interrupted after some time.
+func (c *cluster) within(limit time.Duration, args ...string) result {
+	c.t.Helper()
+	cmd, stdout, stderr := c.command(args...)
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	interrupt := time.AfterFunc(limit, func() { cmd.Process.Signal(os.Interrupt) })
+	cmd.Wait()
+	interrupt.Stop()
+	c.expectNothingLeft(10 * time.Second)
+	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
