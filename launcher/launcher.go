@@ -43,6 +43,7 @@ type Spec struct {
 	GPUs           []string      // for CUDA_VISIBLE_DEVICES by local rank; "auto" alone for what a host has; nil to set none
 	TF             bool          // set TF_CONFIG
 	PMIPort        bool          // MPI programs reach their daemon by a port (PMI_PORT) instead of a descriptor
+	IfAlone        wire.IfAlone  // what becomes of the job if an MPI library keeps ranks apart
 	NICs           []string      // between the hosts: names, drivers or networks; nil for the way to the hosts
 	RingOrder      string        // what the order of the ring goes by, a topology.By
 	Topology       []byte        // a file of facts about the hosts, as package topology/facts reads it; nil for none
@@ -223,13 +224,17 @@ type RankError struct {
 	Reason string // why it could not start
 	// Unfinished is true of an MPI program that exited with 0 without MPI_Finalize.
 	Unfinished bool
-	Tail       []string // last lines of its standard error
+	// Alone is the library of an MPI program that exited with 0, or was ended, because it never found the other ranks.
+	Alone string
+	Tail  []string // last lines of its standard error
 }
 
 func (e *RankError) Error() string {
 	switch {
 	case e.Reason != "":
 		return fmt.Sprintf("rank %d on %s could not start: %s", e.Rank, e.Host, e.Reason)
+	case e.Alone != "":
+		return fmt.Sprintf("rank %d on %s was alone: its %s knew of none of the other ranks", e.Rank, e.Host, e.Alone)
 	case e.Unfinished:
 		return fmt.Sprintf("rank %d on %s exited without MPI_Finalize", e.Rank, e.Host)
 	case e.Signal != 0:

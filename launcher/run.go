@@ -116,6 +116,7 @@ type job struct {
 	world      forming
 	fence      fence
 	names      names
+	singletons bool // the user was told of one
 	stalls     stalls
 	silences   silences
 	alone      alone
@@ -144,7 +145,7 @@ func newJob(spec *Spec) (*job, error) {
 	j.template = wire.Job{ID: hex.EncodeToString(id), Secret: secret, Argv: first.Argv, Dir: first.Dir, Shim: spec.Shim, Verbose: spec.Verbose,
 		GraceMS: int(spec.Grace.Milliseconds()), Wrapper: spec.Wrapper, Streams: spec.Streams, Encrypt: spec.Encrypt, Checksum: spec.Checksum, Algorithm: spec.Algorithm, Coding: spec.Coding,
 		Bind: spec.Bind, ReportBindings: spec.ReportBindings, LeaseMS: int(spec.Lease.Milliseconds()), VMTools: spec.VMTools,
-		RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF, PMIPort: spec.PMIPort, Readers: spec.Readers}
+		RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF, PMIPort: spec.PMIPort, Readers: spec.Readers, IfAlone: spec.IfAlone}
 	var names []string
 	for _, h := range spec.Placement.Hosts {
 		names = append(names, h.Name)
@@ -374,6 +375,8 @@ func (j *job) message(h *host, msg wire.Message) {
 		j.hungUp(h, msg)
 	case *wire.Fence:
 		j.fence.arrive(j, h, msg)
+	case *wire.Alone:
+		j.singleton(h, msg)
 	case *wire.Name:
 		if j.owns(h, msg.Rank) {
 			h.queue.put(j.names.answer(msg))
@@ -441,7 +444,7 @@ func (j *job) rankExited(h *host, e *wire.Exited) {
 	case e.Asked:
 		j.hostFailed(&HostError{Host: h.name, Step: "run", Err: errors.New("the daemon has stopped its ranks by itself"), Code: ExitTransport})
 	case e.Code != 0:
-		j.stop(&RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error, Unfinished: e.Unfinished, Tail: j.spec.Output.Tail(e.Process)})
+		j.stop(&RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error, Unfinished: e.Unfinished, Alone: e.Alone, Tail: j.spec.Output.Tail(e.Process)})
 	}
 	if len(j.exited) == len(j.hostOfRank) {
 		if settling {

@@ -49,10 +49,12 @@ func (d *daemon) startRanks(ctx context.Context) {
 	d.sayThreads()
 	d.sayNICs()
 	d.openPMI(ctx)
+	var begun []int
 	for _, r := range d.roster.Ranks {
 		if d.started[r.Process] {
 			continue
 		}
+		begun = append(begun, r.Process)
 		d.started[r.Process] = true
 		token := d.tokens[r.Process]
 		env := slices.Concat(machineEnv(d.cfg.Env), d.job.Env, r.Env, []string{
@@ -91,6 +93,7 @@ func (d *daemon) startRanks(ctx context.Context) {
 		}
 		close(told)
 	}
+	d.lookForSingletons(ctx, begun)
 }
 
 // pythonPath puts the binding, which is a zip inside this binary, in front of the user's PYTHONPATH.
@@ -219,6 +222,13 @@ func (d *daemon) ended(e proc.Exit, unfinished bool) {
 	}
 	if unfinished && !msg.Asked {
 		msg.Code, msg.Unfinished = exitFailure, true
+	}
+	if msg.Code == 0 && !msg.Asked {
+		if msg.Alone = d.alone(process); msg.Alone != "" {
+			msg.Code = exitFailure
+		}
+	} else if d.job.IfAlone == wire.AloneEnds && d.single[process].begun && e.Signal == syscall.SIGKILL {
+		msg.Code, msg.Signal, msg.Alone = exitFailure, 0, d.single[process].library
 	}
 	d.exits[process] = msg
 	d.out.Write(msg)

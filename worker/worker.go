@@ -213,6 +213,7 @@ type daemon struct {
 	leaving  map[int]*time.Timer     // those that said goodbye while they run
 	gone     map[int]bool            // those the engine no longer counts on in the present world
 	aborted  map[int]int             // exit codes of those that called MPI_Abort
+	single   map[int]singleton       // those that may be alone by an MPI library
 	dropped  map[int]bool            // those that were ended because a roster has them no more
 	stopping bool
 	stops    int   // orders to stop that are being carried out
@@ -261,6 +262,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.pids, d.started, d.dropped = map[int]int{}, map[int]bool{}, map[int]bool{}
 	d.running, d.leaving, d.gone, d.tokens = map[int]bool{}, map[int]*time.Timer{}, map[int]bool{}, map[int][32]byte{}
 	d.aborted = map[int]int{}
+	d.single = map[int]singleton{}
 	d.exits, d.waiting = map[int]*wire.Exited{}, map[int]*wire.Rejoining{}
 	d.absent, d.unreached = newAbsences(), newUnreached()
 	d.directory = newDirectory()

@@ -197,6 +197,10 @@ func rankHint(e *launcher.RankError) string {
 		return "Python finds a source tree of Horovod that was not built before gorun's drop-in: run the script from another directory, or build that Horovod"
 	case strings.HasPrefix(e.Reason, "working directory"):
 		return fmt.Sprintf("make it on %s, or choose one that is there with --wdir; gorun copies no files", e.Host)
+	case e.Alone == "Open MPI":
+		return "start programs of Open MPI by: mpirun --mca plm_rsh_agent 'gorun rsh-agent'; if each rank is to work by itself, add --strict=false"
+	case e.Alone != "":
+		return "something around the program takes away PMI_FD or PMI_RANK, by which it would find the others: keep them, or add --pmi-port"
 	case e.Unfinished:
 		return "the other ranks may wait for it for ever: a program that called MPI_Init ends with MPI_Finalize, or with MPI_Abort to end them all"
 	case e.Signal == 9:

@@ -152,6 +152,7 @@ func (w wishes) spec(c *cli.Context, placement plan.Placement, programs []progra
 		Coding:         c.String("wire-compression"),
 		NICs:           nicsOf(c),
 		PMIPort:        c.Bool("pmi-port"),
+		IfAlone:        ifAlone(c),
 		Lease:          leaseOf(c),
 		VMTools:        c.Path("vmtoolsd"),
 		StartTimeout:   startTimeout(c),

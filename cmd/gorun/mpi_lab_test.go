@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -140,10 +141,7 @@ func TestOpenMPI(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, r.stdout)
 		}
 	}
-	// Without its mpirun its ranks know nothing of each other, and gorun says so.
-	if r := c.gorun("-np", "2", "-H", "host1:2", "env", program, "ok"); strings.Contains(r.stderr, "Open MPI") {
-		t.Errorf("gorun looked into what is not the program:\n%s", r.stderr)
-	}
+	// Without its mpirun its ranks know nothing of each other, and gorun says so before they do.
 	if r := c.gorun("-np", "2", "-H", "host1:2", program, "ok"); !strings.Contains(r.stderr, "gorun: warning: "+program+" is a program of Open MPI, each of whose 2 ranks will find itself alone; start it by: mpirun ") {
 		t.Errorf("no warning of singletons: exit code %d\n%s", r.code, r.stderr)
 	}
@@ -152,6 +150,75 @@ func TestOpenMPI(t *testing.T) {
 	}
 	if r := mpirun("-np", "2", "-H", "host1,nowhere", program, "ok"); r.code == 0 || !strings.Contains(r.stderr, "gorun: error: nowhere: resolve: ") {
 		t.Errorf("a host that is not there: exit code %d\n%s", r.code, r.stderr)
+	}
+}
+
+// TestSingletons: ranks that an MPI library keeps apart, each in a world of its own, are no success without a word, whatever
+// is around the program: a shell, an interpreter, or nothing. Who finds the others by MPICH, by gorun or by an mpirun of
+// its own is left alone.
+func TestSingletons(t *testing.T) {
+	c := newCluster(t, 2)
+	program := func(compiler string) string {
+		path, err := exec.LookPath(compiler)
+		if err != nil {
+			t.Skip("install libopenmpi-dev, openmpi-bin, libmpich-dev and mpich")
+		}
+		built := filepath.Join(c.root, "build", "size_"+compiler)
+		if out, err := exec.Command(path, "-o", built, filepath.Join(c.root, "testdata/mpi/size.c")).CombinedOutput(); err != nil {
+			t.Fatalf("compile: %v\n%s", err, out)
+		}
+		return built
+	}
+	open, mpich := program("mpicc.openmpi"), program("mpicc.mpich")
+	const (
+		byPython = "import ctypes, time; mpi = ctypes.CDLL('libmpi.so.40', ctypes.RTLD_GLOBAL); mpi.MPI_Init(None, None); print('size 1'); time.sleep(1); mpi.MPI_Finalize()"
+		beside   = "import gorun.numpy as hvd; hvd.init(); print('size', hvd.size()); "
+		// A file of the name that torch's library has is as good as torch, which is slow to load.
+		torchLater = "; import mmap, os; name = '/tmp/libtorch_cpu.so'; f = open(name, 'w+'); f.write('x'); f.flush(); m = mmap.mmap(f.fileno(), 1); os.unlink(name); time.sleep(5)"
+		fails      = `gorun: error: rank [01] on host[12] was alone: its Open MPI knew of none of the other ranks
+gorun: hint: start programs of Open MPI by: mpirun --mca plm_rsh_agent 'gorun rsh-agent'; if each rank is to work by itself, add --strict=false
+`
+		warns = `gorun: warning: rank [01] on host[12] is alone: its Open MPI knows of none of the other ranks; start it by: mpirun --mca plm_rsh_agent 'gorun rsh-agent'
+`
+		guesses = `gorun: warning: rank [01] on host[12] has ended with %s loaded and without a word to gorun: if it called MPI_Init, it was alone; %s
+`
+	)
+	for name, test := range map[string]struct {
+		args   []string
+		code   int
+		stderr string // all that is gorun's: the daemon that Open MPI starts for a rank may say something as well
+		sizes  string
+	}{
+		"behind a shell":      {[]string{"sh", "-c", open + " 1"}, 1, warns + fails, "1"},
+		"in Python":           {[]string{python, "-c", byPython}, 1, warns + fails, "1"},
+		"a short one":         {[]string{"env", open, "0.2"}, 1, warns + fails, "1"},
+		"strict":              {[]string{"--strict", "sh", "-c", open + " 60"}, 1, fails, ""},
+		"not strict":          {[]string{"--strict=false", "sh", "-c", open + " 1"}, 0, warns, "1"},
+		"loaded only":         {[]string{python, "-c", "import ctypes, time; ctypes.CDLL('libmpi.so.40'); time.sleep(1)"}, 0, fmt.Sprintf(guesses, "Open MPI", "start it by: .*"), ""},
+		"in a world of gorun": {[]string{python, "-c", beside + byPython}, 0, warns, "12"},
+		"and then with torch": {[]string{python, "-c", byPython + torchLater}, 0, warns, "1"},
+		"by its own mpirun":   {[]string{"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", "2", open, "1"}, 0, "", "2"},
+		"MPICH":               {[]string{"env", "UCX_TLS=tcp,self", "sh", "-c", mpich + " 1"}, 0, "", "2"},
+		"MPICH, stripped":     {[]string{"env", "-i", mpich, "1"}, 0, fmt.Sprintf(guesses, "MPICH", "does anything around it take away PMI_FD or PMI_RANK[?]"), "1"},
+		"MPICH, strict": {[]string{"--strict", "env", "-i", mpich, "1"}, 1, `gorun: error: rank [01] on host[12] was alone: its MPICH knew of none of the other ranks
+gorun: hint: something around the program takes away PMI_FD or PMI_RANK, by which it would find the others: keep them, or add --pmi-port
+`, "1"},
+		"MPICH's own mpiexec":  {[]string{"sh", "-c", "UCX_TLS=tcp,self mpiexec.hydra -np 2 " + mpich + " 1"}, 0, "", "2"},
+		"a single rank's only": {[]string{"-np", "1", "sh", "-c", open + " 1"}, 0, "", "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd, stdout, stderr := c.command(append([]string{"-np", "2", "-H", "host1,host2", "--no-tag-output"}, test.args...)...)
+			cmd.Run()
+			c.expectLeft(5*time.Second, "/tmp/ompi.") // what Open MPI leaves there, when it is killed, is its own affair
+			r := result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+			says := strings.Join(regexp.MustCompile("(?m)^gorun: (warning|error|hint): .*\n").FindAllString(r.stderr, -1), "")
+			if r.code != test.code || !regexp.MustCompile("^"+test.stderr+"$").MatchString(says) {
+				t.Errorf("exit code %d, want %d and\n%s\nnot\n%s", r.code, test.code, test.stderr, r.stderr)
+			}
+			if sizes := strings.Join(slices.Compact(slices.Sorted(strings.FieldsSeq(strings.ReplaceAll(r.stdout, "size", "")))), ""); sizes != test.sizes {
+				t.Errorf("worlds of %s, want %s ranks:\n%s", sizes, test.sizes, r.stdout)
+			}
+		})
 	}
 }
 

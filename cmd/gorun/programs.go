@@ -32,6 +32,7 @@ func programFlags() []cli.Flag {
 		&cli.StringFlag{Name: "gpus", Usage: "set CUDA_VISIBLE_DEVICES by slot: auto for the GPUs (or MIG parts) of each host, or a `LIST` of indexes or UUIDs", DefaultText: "left to the program"},
 		&cli.BoolFlag{Name: "tf-config", Usage: "set TF_CONFIG, for tf.distribute"},
 		&cli.BoolFlag{Name: "pmi-port", Usage: "let MPI programs find gorun by a port of their host (PMI_PORT): for sudo and containers, which close descriptors"},
+		&cli.BoolFlag{Name: "strict", Usage: "end the job as soon as a rank is seen to be alone by its MPI library, as under Open MPI; --strict=false only warns of it", DefaultText: "a job in which ranks were alone fails at its end"},
 		&cli.BoolFlag{Name: "no-horovod-shim", Usage: "do not offer gorun's drop-in when the program imports horovod"},
 	}
 }

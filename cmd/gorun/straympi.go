@@ -8,12 +8,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/urfave/cli/v2"
+
 	"gorun/launcher"
+	"gorun/rendezvous/wire"
 )
 
 // strayMPI warns of programs of Open MPI. Their library speaks with its own mpirun only: started by anybody else, each
-// rank takes itself for the only one, and nothing says so. Programs that are not here are not looked at, nor what a
-// script loads.
+// rank takes itself for the only one, and nothing says so. Of programs that are not here, and of what a script loads,
+// daemons tell later.
 func strayMPI(programs []program) (notes []string) {
 	for _, p := range programs {
 		if p.Ranks < 2 || !usesOpenMPI(p.Program) {
@@ -45,4 +48,15 @@ func usesOpenMPI(p launcher.Program) bool {
 	return slices.ContainsFunc(libraries, func(name string) bool {
 		return slices.Contains([]string{"libmpi.so.20", "libmpi.so.40", "libmpi.so.80"}, name)
 	})
+}
+
+// ifAlone is what becomes of the job if that is so.
+func ifAlone(c *cli.Context) wire.IfAlone {
+	switch {
+	case c.Bool("strict"):
+		return wire.AloneEnds
+	case c.IsSet("strict"):
+		return wire.AloneWarns
+	}
+	return wire.AloneFails
 }

@@ -38,10 +38,11 @@ type Job struct {
 	Encrypt bool     `msgpack:"encrypt"` // links
 	// Checksum finds damage in all that links carry; without it, not in large segments.
 	Checksum bool     `msgpack:"checksum"`
-	GPUs     []string `msgpack:"gpus"` // devices by local rank; "auto" alone for those of the host; nil to leave them alone
-	TF       bool     `msgpack:"tf"`   // set TF_CONFIG
-	PMIPort  bool     `msgpack:"pmi"`  // MPI programs reach their daemon by a port instead of a descriptor
-	NICs     []string `msgpack:"nics"` // names, drivers or networks that links may use; nil for all
+	GPUs     []string `msgpack:"gpus"`     // devices by local rank; "auto" alone for those of the host; nil to leave them alone
+	TF       bool     `msgpack:"tf"`       // set TF_CONFIG
+	IfAlone  IfAlone  `msgpack:"if_alone"` // what becomes of the job if ranks are alone by an MPI library
+	PMIPort  bool     `msgpack:"pmi"`      // MPI programs reach their daemon by a port instead of a descriptor
+	NICs     []string `msgpack:"nics"`     // names, drivers or networks that links may use; nil for all
 	// RingOrder and Topology, a file that the user wrote, say which way data goes.
 	RingOrder string `msgpack:"ring_order"`
 	// Bind says where the ranks of a host run; ReportBindings is to tell.
@@ -210,6 +211,8 @@ type Exited struct {
 	Asked   bool   `msgpack:"asked"`  // the daemon was told to stop it
 	// Unfinished is true of an MPI program that exited with 0 without MPI_Finalize; Code says that this is no success.
 	Unfinished bool `msgpack:"unfinished"`
+	// Alone is the MPI library of a program that exited with 0 and that never found the other ranks; Code says that this is no success.
+	Alone string `msgpack:"alone"`
 	// Deaf is true if the daemon did not hear its launcher at that time.
 	Deaf bool `msgpack:"deaf"`
 }
@@ -300,6 +303,23 @@ const (
 	NamePublish   = "publish"
 	NameUnpublish = "unpublish"
 	NameLookup    = "lookup"
+)
+
+// Alone tells of a rank that an MPI library keeps apart from the others.
+type Alone struct {
+	Process int    `msgpack:"process"`
+	Library string `msgpack:"library"`
+	Sure    bool   `msgpack:"sure"` // it has begun with MPI; otherwise it has ended, and may have
+}
+
+// IfAlone is what becomes of a job of which a rank is alone by an MPI library.
+type IfAlone int8
+
+// By default, it fails when that rank has ended and nothing shows that it has found the others in another way.
+const (
+	AloneFails IfAlone = iota
+	AloneEnds          // it ends as soon as that is seen
+	AloneWarns         // the user is told
 )
 
 // Stuck says that ranks of a host wait at a fence for another one of it that has ended.
@@ -481,3 +501,4 @@ func (*Without) kind() byte      { return 58 }
 func (*Stuck) kind() byte        { return 59 }
 func (*StateKept) kind() byte    { return 61 }
 func (*Name) kind() byte         { return 60 }
+func (*Alone) kind() byte        { return 62 }

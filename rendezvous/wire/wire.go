@@ -127,6 +127,8 @@ func newMessage(kind byte) Message {
 		return new(Name)
 	case 61:
 		return new(StateKept)
+	case 62:
+		return new(Alone)
 	}
 	return newClusterMessage(kind)
 }

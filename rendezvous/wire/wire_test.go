@@ -59,6 +59,7 @@ var messages = []wire.Message{
 	&wire.Awaits{Epoch: 3, Peer: 2, ForMS: 4000},
 	&wire.Without{Epoch: 3},
 	&wire.Name{Rank: 1, Asks: wire.NameLookup, Service: "s", Port: "p", OK: true},
+	&wire.Alone{Process: 1, Library: "l", Sure: true},
 	&wire.Stuck{Ended: 1, Waiting: []int{0, 2}},
 	&wire.Wanted{},
 	&wire.Form{Epoch: 1},

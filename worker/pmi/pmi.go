@@ -73,6 +73,7 @@ type Server struct {
 	fresh   map[string]string     // published since
 	asking  map[int]question      // about names, by rank
 	inside  map[int]chan struct{} // closed when the connection is over, of ranks that have said init and not finalize
+	began   map[int]bool          // ranks that have ever said init
 	ended   []int                 // ranks whose processes have
 	stuck   bool                  // it was told
 	closed  bool
@@ -98,7 +99,7 @@ func New(cfg Config) *Server {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Server{cfg: cfg, mapping: Mapping(cfg.Hosts, maxValue), clients: map[*client]bool{},
-		visible: map[string]string{}, fresh: map[string]string{}, asking: map[int]question{}, inside: map[int]chan struct{}{}}
+		visible: map[string]string{}, fresh: map[string]string{}, asking: map[int]question{}, inside: map[int]chan struct{}{}, began: map[int]bool{}}
 }
 
 // Serve answers a rank until its connection ends, on a goroutine of the server.
@@ -151,6 +152,13 @@ func (s *Server) Inside(rank int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.inside[rank] != nil
+}
+
+// Began reports whether a rank has ever begun with MPI.
+func (s *Server) Began(rank int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.began[rank]
 }
 
 // Left reports, when all is read that a rank has said whose process has ended, whether it has left MPI as it should.
@@ -239,7 +247,7 @@ func (c *client) answer(req request) error {
 	switch req.cmd {
 	case "init":
 		s.mu.Lock()
-		s.inside[c.rank] = c.over
+		s.inside[c.rank], s.began[c.rank] = c.over, true
 		s.mu.Unlock()
 		// 1.1, whatever the client prefers: with 1.2 it may use threads and barriers of groups.
 		return c.reply("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0")

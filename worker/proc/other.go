@@ -58,6 +58,18 @@ func InheritCgroup() *Cgroup { return nil }
 // Sweep fails: hosts are Linux.
 func Sweep(string) error { return errNotLinux }
 
+// Files are for Linux.
+type Files struct {
+	PID   int
+	Paths []string
+}
+
+// FilesBelow is never reached.
+func FilesBelow([]int, func(string) bool) (map[int][]Files, error) { return nil, errNotLinux }
+
+// Environment is never reached.
+func Environment(int) []string { return nil }
+
 // Describe is never reached.
 func Describe(int) string { return "" }
 

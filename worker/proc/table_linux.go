@@ -80,16 +80,11 @@ func readSelf() (process, error) {
 
 // readMark returns the job and rank that a process carries in the environment it was started with.
 func readMark(pid int) (job string, process int, ok bool) {
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
+	text, err := readEnviron(pid)
 	if err != nil {
 		return "", 0, false
 	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 4<<20))
-	if err != nil {
-		return "", 0, false
-	}
-	env := strings.Split(string(b), "\x00")
+	env := strings.Split(text, "\x00")
 	job, ok = variable(env, envJob)
 	if !ok {
 		return "", 0, false
@@ -97,6 +92,17 @@ func readMark(pid int) (job string, process int, ok bool) {
 	value, _ := variable(env, envProcess)
 	process, err = strconv.Atoi(value)
 	return job, process, err == nil
+}
+
+// readEnviron returns the environment that a process was started with.
+func readEnviron(pid int) (string, error) {
+	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 4<<20))
+	return string(b), err
 }
 
 // adoptOrphans makes this process the parent of every descendant whose own parent ends.

@@ -106,6 +106,7 @@ type expected struct {
 	token  [32]byte
 	budget *shm.Budget
 	live   *session // nil if not connected
+	met    bool     // it was connected, ever
 	left   uint32   // the epoch of the last world that it took part in and left
 	why    string   // the errors that it ended with there
 }
@@ -298,7 +299,7 @@ func (s *Server) admit(x *session, h hello) error {
 		x.refuse(fmt.Sprintf("rank %d is connected already, by process %d", h.process, e.live.pid))
 		return fmt.Errorf("process %d (pid %d): is connected already, by pid %d", h.process, x.pid, e.live.pid)
 	}
-	e.live = x
+	e.live, e.met = x, true
 	if s.gone != nil {
 		x.sendGone(s.gone)
 	}
@@ -323,6 +324,13 @@ func (s *Server) welcomeLocked(x *session) {
 			}
 		}
 	}
+}
+
+// Met reports whether a process has ever connected.
+func (s *Server) Met(process int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.expected[process] != nil && s.expected[process].met
 }
 
 // want says that somebody waits for a world, if there was none yet.

@@ -1,0 +1,78 @@
+package proc
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Files are those of a process: its program and libraries, which it has mapped into its memory, and what it has open.
+type Files struct {
+	PID   int
+	Paths []string
+}
+
+// FilesBelow returns for each of the given processes the files of it and its descendants that are of interest. Processes that
+// have mapped none, and those of other users, are left out.
+func FilesBelow(pids []int, interest func(path string) bool) (map[int][]Files, error) {
+	table, err := readTable()
+	if err != nil {
+		return nil, err
+	}
+	found := map[int][]Files{}
+	for _, pid := range pids {
+		for _, p := range append([]process{{pid: pid}}, below(byParent(table), pid)...) {
+			text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/maps")
+			if err != nil {
+				continue // it has ended
+			}
+			if paths := parseMaps(text, interest); len(paths) > 0 {
+				found[pid] = append(found[pid], Files{p.pid, append(paths, opened(p.pid, interest)...)})
+			}
+		}
+	}
+	return found, nil
+}
+
+// parseMaps reads /proc/PID/maps, where lines end with the file, if there is one, and segments of a file follow each other.
+func parseMaps(text []byte, interest func(path string) bool) (paths []string) {
+	var last []byte
+	for line := range bytes.Lines(text) {
+		at := bytes.IndexByte(line, '/')
+		if at < 0 {
+			continue
+		}
+		file := bytes.TrimSuffix(line[at:], []byte("\n"))
+		if bytes.Equal(file, last) {
+			continue
+		}
+		last = file
+		if path := string(file); interest(path) && !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// opened returns the files of interest that a process has open.
+func opened(pid int, interest func(path string) bool) (paths []string) {
+	dir := "/proc/" + strconv.Itoa(pid) + "/fd"
+	entries, _ := os.ReadDir(dir) // it may have ended
+	for _, e := range entries {
+		if path, err := os.Readlink(dir + "/" + e.Name()); err == nil && interest(path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// Environment returns the variables with which a process was started, nil if they cannot be read.
+func Environment(pid int) []string {
+	text, err := readEnviron(pid)
+	if err != nil || len(text) == 0 {
+		return nil
+	}
+	return strings.Split(text, "\x00")
+}

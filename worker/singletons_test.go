@@ -1,0 +1,50 @@
+package worker
+
+import (
+	"testing"
+
+	"gorun/worker/proc"
+)
+
+func TestJudgeFiles(t *testing.T) {
+	const (
+		lib       = "/usr/lib/x86_64-linux-gnu/"
+		begunFour = lib + "openmpi/lib/openmpi3/mca_ess_singleton.so"
+		begunAny  = "/dev/shm/open_mpi.0000 (deleted)"
+	)
+	for name, test := range map[string]struct {
+		env   []string
+		files [][]string // of the rank's processes
+		want  singleton
+	}{
+		"nothing":               {nil, nil, singleton{}},
+		"Open MPI is loaded":    {nil, [][]string{{lib + "libmpi.so.40.30.4"}}, singleton{library: "Open MPI"}},
+		"Open MPI 4":            {nil, [][]string{{lib + "libmpi.so.40.30.4", begunFour}}, singleton{library: "Open MPI", begun: true}},
+		"Open MPI 5":            {nil, [][]string{{"/venv/lib/libmpi.so.40", begunAny}}, singleton{library: "Open MPI", begun: true}},
+		"in a child":            {nil, [][]string{{lib + "libtorch_cpu.so"}, {lib + "libmpi.so.40", begunAny}}, singleton{"Open MPI", true, true}},
+		"in the first of two":   {nil, [][]string{{lib + "libmpi.so.40", begunAny}, {lib + "libmpi.so.12"}}, singleton{library: "Open MPI", begun: true}},
+		"another's file":        {nil, [][]string{{begunAny}}, singleton{}},
+		"Open MPI's mpirun":     {[]string{"PMIX_NAMESPACE=1"}, [][]string{{lib + "libmpi.so.40", begunAny}}, singleton{}},
+		"MPICH":                 {nil, [][]string{{lib + "libmpich.so.12.2.2"}}, singleton{library: "MPICH"}},
+		"Intel MPI":             {[]string{"PMI_FD=3"}, [][]string{{"/opt/intel/libmpi.so.12"}}, singleton{library: "MPICH"}},
+		"MPICH's mpiexec":       {[]string{"HYDI_CONTROL_FD=9"}, [][]string{{lib + "libmpich.so.12"}}, singleton{}},
+		"torch":                 {nil, [][]string{{"/venv/torch/lib/libtorch_cpu.so"}}, singleton{peers: true}},
+		"jax":                   {nil, [][]string{{"/venv/jaxlib/libjax_common.so", lib + "libmpi.so.40.40.7"}}, singleton{library: "Open MPI", peers: true}},
+		"something of the kind": {nil, [][]string{{lib + "libmpi_cxx.so.40", lib + "libmpi.so.4", lib + "libmpichabi.so.12"}}, singleton{}},
+	} {
+		var processes []proc.Files
+		for pid, files := range test.files {
+			f := proc.Files{PID: pid}
+			for _, file := range files {
+				if !telling(file) && test.want != (singleton{}) {
+					t.Errorf("%s: %s is not asked for", name, file)
+				}
+				f.Paths = append(f.Paths, file)
+			}
+			processes = append(processes, f)
+		}
+		if got := judgeFiles(processes, func(int) []string { return test.env }); got != test.want {
+			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+		}
+	}
+}
