@@ -223,7 +223,8 @@ build/frameworks/ready:
 	@# Without what they depend on: that would be another torch.
 	build/frameworks/bin/pip -q install --disable-pip-version-check --no-build-isolation --no-deps \
 		accelerate==0.20.3 deepspeed==0.9.5 hjson packaging psutil py-cpuinfo 'pydantic<2' pyyaml tqdm \
-		transformers==4.30.2 tokenizers==0.13.3 huggingface-hub==0.16.4 safetensors==0.3.3 regex filelock fsspec requests mpi4py==4.1.2 mpich==5.0.2
+		transformers==4.30.2 tokenizers==0.13.3 huggingface-hub==0.16.4 safetensors==0.3.3 regex filelock fsspec mpi4py==4.1.2 mpich==5.0.2 \
+		requests certifi charset-normalizer idna typing_extensions urllib3
 	touch $@
 
 ## clean: remove what make made
