@@ -117,3 +117,22 @@ func last(lines [][]string) (n int) {
 	}
 	return n
 }
+
+// TestAllHostsRestart: all hosts of a job lose their power at once and are back a little later. The job waits for them and goes on.
+func TestAllHostsRestart(t *testing.T) {
+	needTorch(t)
+	c := newCluster(t, 2)
+	j := c.trainSaving("-np", "2", "--min-np", "2", "--lease", "6", "-H", "host1:1,host2:1")
+	j.await(`batch 30$`)
+	struck := time.Now()
+	for host := range 2 {
+		j.must(c.Host(host + 1).PowerOff())
+	}
+	for host := range 2 {
+		j.must(c.Host(host + 1).Boot(t.Context()))
+	}
+	j.again(2, struck)
+	j.await(`training goes on from what the script`)
+	j.enough()
+	j.end(2)
+}
