@@ -410,6 +410,41 @@ static void errors(void) {
 	CHECK(!gorun_barrier("still there"));
 }
 
+static int start(int kind, gorun_handle *h) {
+	static float x[4], y[4];
+	switch (kind) {
+	case 0:
+		return gorun_start_allreduce("taken 0", x, x, 4, GORUN_FLOAT32, GORUN_SUM, h);
+	case 1:
+		return gorun_start_broadcast("taken 1", y, 4, GORUN_FLOAT32, 0, h);
+	case 2:
+		return gorun_start_barrier("taken 2", h);
+	default:
+		return gorun_start_allgather("taken 3", x, 4, 1, GORUN_FLOAT32, h);
+	}
+}
+
+/* taken: a name is in flight until its rank has waited or tested, however fast the others are. */
+static void taken(void) {
+	gorun_handle h, again;
+	for (int kind = 0; kind < 4; kind++)
+		for (int round = 0; round < 6; round++) { /* the first time by the daemon, then in a lane, if there are lanes */
+			CHECK(!start(kind, &h));
+			if (round % 2) {
+				CHECK(!gorun_barrier("after taken")); /* all ranks come to it after the first */
+				usleep(5000);
+			}
+			CHECK(start(kind, &again) == GORUN_INVALID && says("in flight"));
+			for (int done = 0; round >= 3 && !done;)
+				CHECK(!gorun_test(h, &done));
+			if (round < 3)
+				CHECK(!gorun_wait(h, NULL));
+			CHECK(!start(kind, &again) && !gorun_wait(again, NULL));
+			if (round >= 3)
+				CHECK(!gorun_wait(h, NULL));
+		}
+}
+
 /* unwaited: who waits for one operation, or asks for it, hears of others too that cannot go on where they are. */
 static void unwaited(void) {
 	for (int round = 0; round < 2 && size > 1; round++) {
@@ -507,6 +542,7 @@ int main(int argc, char **argv) {
 	more_reductions();
 	sets();
 	errors();
+	taken();
 	unwaited();
 	refused();
 	crowd(); /* which leaves no name for another lane */

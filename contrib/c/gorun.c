@@ -103,6 +103,7 @@ static const unsigned char sizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 
 #define WIDE 1 /* added to the place of a lane: it is a wide one */
 #define MAX_CLOSED 16 /* lanes of a name, when different tensors come under it: each takes memory for good */
 #define MAX_WIDENED 4 /* of them those that may be wide: a plain one does not mind where a tensor is */
+#define NAME_ROOM 4096 /* lists of names in flight */
 #define LANE_ROOM 8192 /* a power of two, twice the lanes at most */
 
 /* A block is a piece of an arena region, in use or free. Blocks of a region are a list by address, without gaps. */
@@ -147,7 +148,6 @@ struct lane {
 	char *name;
 	uint64_t hash;
 	enum { OFFERED, TAKEN, CLOSED } state;
-	int busy; /* an operation is in it */
 	int closed; /* lanes of this name that somebody did not come to */
 	gorun_type type;
 	int op, wire;
@@ -182,6 +182,8 @@ struct operation {
 	uint64_t use;      /* of the lane; 0 for an offer */
 	int wide;          /* it offers to take a wide lane as well */
 	int reduced;       /* this rank's slice, in a wide lane */
+	uint64_t name;     /* hash of its name, which is in flight until the rank has waited or tested; 0 for none */
+	uint32_t next;     /* operation in the same list of world.names: 1 and its index, or 0 */
 };
 
 static struct {
@@ -193,6 +195,7 @@ static struct {
 	struct regions arena, results, seen; /* seen: of other ranks */
 	struct operation *operations;
 	uint32_t count, room, hint;
+	uint32_t names[NAME_ROOM]; /* lists of operations whose names are in flight, by hash: 1 and the first index */
 	uint32_t request;        /* of the ALLOC under way */
 	struct region *answered; /* where its REGION goes; NULL when there is none or it has come */
 	int refused;
@@ -714,13 +717,18 @@ static unsigned char *buffer(const struct lane *l, int rank, uint64_t use) {
 	return l->buffers + l->stride * (2 * (size_t)rank + (use & 1));
 }
 
-/* lane_of finds the lane of a name; with add it makes one, which is to be offered. NULL: none, or no room. */
-static struct lane *lane_of(const char *name, int add) {
+static uint64_t hash_of(const char *name) {
 	uint64_t hash = 14695981039346656037u;
-	if (!world.lanes || world.left_lanes)
-		return NULL;
 	for (const char *c = name; *c; c++)
 		hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+	return hash;
+}
+
+/* lane_of finds the lane of a name; with add it makes one, which is to be offered. NULL: none, or no room. */
+static struct lane *lane_of(const char *name, int add) {
+	if (!world.lanes || world.left_lanes)
+		return NULL;
+	uint64_t hash = hash_of(name);
 	uint32_t at = (uint32_t)(hash ^ hash >> 32) % LANE_ROOM;
 	for (; world.table[at]; at = (at + 1) % LANE_ROOM)
 		if (world.table[at]->hash == hash && !strcmp(world.table[at]->name, name))
@@ -866,7 +874,6 @@ static void enter_lane(struct operation *o, struct lane *l, const struct call *c
 	o->call = *c;
 	o->call.name = l->name;
 	o->use = ++l->use;
-	l->busy = 1;
 	world.in_lanes++;
 	if (l->wide)
 		show(l, c);
@@ -1077,7 +1084,6 @@ static void look(struct operation *o) {
 	}
 	if (here == 0)
 		return;
-	l->busy = 0;
 	world.in_lanes--;
 	if (here > 0) {
 		if (!l->wide)
@@ -1227,7 +1233,44 @@ static void unstage(struct operation *o) {
 	o->staged = NULL;
 }
 
+/* key_of returns the hash of what ranks know an operation by. Sets have names of their own, and so have pairs of ranks. */
+static uint64_t key_of(const struct call *c) {
+	uint64_t hash = hash_of(c->name) ^ (uint64_t)c->set << 32;
+	if (c->kind == SEND || c->kind == RECV)
+		hash ^= (uint64_t)c->root + 1;
+	if (c->kind == SEND || c->kind == RECV || c->kind == ADD_SET || c->kind == REMOVE_SET || c->kind == JOIN)
+		hash ^= (uint64_t)c->kind << 56;
+	hash *= 1099511628211u;
+	return hash ? hash : 1;
+}
+
+/* in_flight reports whether a name is, by what this rank has waited for, and not by how fast others are. */
+static int in_flight(uint64_t key) {
+	for (uint32_t at = world.names[key % NAME_ROOM]; at; at = world.operations[at - 1].next)
+		if (world.operations[at - 1].name == key)
+			return 1;
+	return 0;
+}
+
+static void take_name(struct operation *o, uint64_t key) {
+	uint32_t *list = &world.names[key % NAME_ROOM];
+	o->name = key;
+	o->next = *list;
+	*list = (uint32_t)(o - world.operations) + 1;
+}
+
+static void free_name(struct operation *o) {
+	uint32_t *at = &world.names[o->name % NAME_ROOM];
+	if (!o->name)
+		return;
+	while (*at != (uint32_t)(o - world.operations) + 1)
+		at = &world.operations[*at - 1].next;
+	*at = o->next;
+	o->name = 0;
+}
+
 static void close_operation(struct operation *o) {
+	free_name(o);
 	unstage(o);
 	free(o->text);
 	free(o->counts);
@@ -1358,16 +1401,18 @@ static int submit_call(struct call c, int stays, gorun_handle *handle) {
 		return code;
 	if (c.op < 0 || c.op > GORUN_LOGICAL_XOR)
 		return fail(GORUN_INVALID, "submit %s %s: unknown reduction %d", kinds[c.kind], c.name, c.op);
+	uint64_t key = key_of(&c);
+	if (in_flight(key))
+		return fail(GORUN_INVALID, "submit %s %s: an operation of this name is in flight", kinds[c.kind], c.name);
 	/* Sets, and pairs of ranks, have names of their own. */
 	if (c.kind == JOIN)
 		leave_lanes();
 	struct lane *l = c.set || c.kind == SEND || c.kind == RECV ? NULL : lane_of(c.name, may_take(&c, bytes, stays));
-	if (l && l->busy)
-		return fail(GORUN_INVALID, "submit %s %s: an operation of this name is in flight", kinds[c.kind], c.name);
 	if (l && l->state == TAKEN && !fits(l, &c, stays))
 		leave_lane(l);
 	if (!(o = open_operation(c.kind, handle)))
 		return GORUN_MEMORY;
+	take_name(o, key);
 	if (l && l->state == OFFERED && may_take(&c, bytes, stays)) {
 		o->lane = l;
 		o->call = c;
@@ -1408,6 +1453,8 @@ int gorun_test(gorun_handle handle, int *done) {
 		if ((code = receive(0, &none)))
 			return code;
 	*done = o->stage == DONE;
+	if (*done)
+		free_name(o);
 	return GORUN_OK;
 }
 
@@ -1435,6 +1482,7 @@ int gorun_wait(gorun_handle handle, gorun_result *result) {
 		return GORUN_OK;
 	}
 	unstage(o);
+	free_name(o);
 	o->stage = KEPT;
 	gorun_result kept = {o->data, o->data_bytes, o->rows, o->counts, handle};
 	if (result)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"math"
 	"os"
@@ -38,8 +39,31 @@ type Rank struct {
 	results  map[uint32][]byte     // result regions, which this rank may only read
 	memories map[*Memory]bool
 	carries  map[uint32]bool // those whose completion may bring a descriptor
+	names    map[name]bool   // in flight, by Submit: until Wait or Test has told of the end
+	named    map[uint32]name // the same by handle
 	gone     error           // why the world has ended
 	lanes    *rankLanes      // nil where there are none
+}
+
+// name is what ranks know an operation by: sets have names of their own, and so have pairs of ranks.
+type name struct {
+	hash uint64
+	set  uint32
+	kind collective.Kind // 0 where other kinds have the same names
+	peer int
+}
+
+var nameSeed = maphash.MakeSeed()
+
+func (o *Operation) name() name {
+	n := name{hash: maphash.String(nameSeed, o.Name), set: o.Group}
+	switch o.Kind {
+	case collective.Send, collective.Recv:
+		n.kind, n.peer = o.Kind, o.Root
+	case collective.AddGroup, collective.RemoveGroup, collective.Join:
+		n.kind = o.Kind
+	}
+	return n
 }
 
 // Welcome is the world as the rank learns it.
@@ -115,7 +139,8 @@ func Join(ctx context.Context, socket string, rank int, token [32]byte) (_ *Rank
 		return nil, fmt.Errorf("join world: %w", os.NewSyscallError("socket", err))
 	}
 	r := &Rank{fd: fd, in: make([]byte, maxMessage), open: map[uint32]bool{}, done: map[uint32]completion{},
-		results: map[uint32][]byte{}, memories: map[*Memory]bool{}, carries: map[uint32]bool{}}
+		results: map[uint32][]byte{}, memories: map[*Memory]bool{}, carries: map[uint32]bool{},
+		names: map[name]bool{}, named: map[uint32]name{}}
 	r.detach = context.AfterFunc(ctx, r.shutdown)
 	defer func() {
 		if err != nil {
@@ -261,8 +286,24 @@ func (r *Rank) Do(o *Operation) (Outcome, error) {
 	return r.Wait(handle)
 }
 
-// Submit starts an operation; Wait must be called for its handle. It keeps nothing of o.
-func (r *Rank) Submit(o *Operation) (handle uint32, err error) { return r.submit(o, false) }
+// Submit starts an operation; Wait must be called for its handle. It keeps nothing of o. Its name is in flight until Wait
+// or Test has told of the end, however fast the others are.
+func (r *Rank) Submit(o *Operation) (handle uint32, err error) {
+	handle, err = r.submit(o, false)
+	if err == nil {
+		n := o.name()
+		r.names[n], r.named[handle] = true, n
+	}
+	return handle, err
+}
+
+// free gives back the name of an operation that the caller knows has ended.
+func (r *Rank) free(handle uint32) {
+	if n, ok := r.named[handle]; ok {
+		delete(r.names, n)
+		delete(r.named, handle)
+	}
+}
 
 // submit starts an operation. stays says that this rank waits for it at once.
 func (r *Rank) submit(o *Operation, stays bool) (handle uint32, err error) {
@@ -271,6 +312,9 @@ func (r *Rank) submit(o *Operation, stays bool) (handle uint32, err error) {
 	}
 	if r.gone != nil {
 		return 0, fmt.Errorf("submit %s: %w", o.Name, r.gone)
+	}
+	if len(r.names) > 0 && r.names[o.name()] {
+		return 0, fmt.Errorf("submit %s: an operation of this name is in flight", o.Name)
 	}
 	if o.Kind == collective.Join && r.lanes != nil {
 		r.lanes.leave() // the others have been told that this rank never comes again
@@ -322,6 +366,7 @@ func (r *Rank) hand(handle uint32, o *Operation, lanes int) error {
 func (r *Rank) Test(handle uint32) (bool, error) {
 	for {
 		if _, ended := r.done[handle]; ended {
+			r.free(handle)
 			return true, nil
 		}
 		busy := r.lanes != nil && r.lanes.busy[handle] != nil
@@ -374,6 +419,7 @@ func (r *Rank) Wait(handle uint32) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("wait for operation: no handle %d", handle)
 	}
 	delete(r.done, handle)
+	r.free(handle)
 	if c.code != 0 {
 		return Outcome{}, &collective.Error{Code: c.code, Text: c.text}
 	}

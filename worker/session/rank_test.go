@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -93,6 +94,62 @@ func TestRank(t *testing.T) {
 			}
 			if err := r.Free(more); err == nil {
 				t.Error("memory can be freed twice")
+			}
+		}
+		return nil
+	})
+}
+
+// A name is in flight until its rank has waited or tested, however fast the other one is.
+func TestRankNames(t *testing.T) {
+	h := start(t, 2)
+	h.begin()
+	ranks(t, h, func(r *session.Rank) error {
+		m, err := r.Alloc(1 << 12)
+		if err != nil {
+			return err
+		}
+		at := session.Piece{Memory: m, Bytes: 4}
+		after := session.Operation{Kind: collective.Barrier, Name: "after"}
+		for _, op := range []session.Operation{
+			{Kind: collective.Barrier, Name: "barrier"},
+			{Kind: collective.Broadcast, Name: "broadcast", Type: kernel.Float32, Shape: []int{1}, In: at, Out: at},
+			{Kind: collective.Allreduce, Name: "allreduce", Type: kernel.Float32, Op: kernel.Sum, Shape: []int{1}, In: at, Out: at},
+		} {
+			for round := range 6 { // an allreduce the first time by the daemon, then in a lane
+				handle, err := r.Submit(&op)
+				if err != nil {
+					return fmt.Errorf("%s, round %d: %w", op.Name, round, err)
+				}
+				if round%2 == 1 { // the other rank came to it before
+					if _, err := r.Do(&after); err != nil {
+						return err
+					}
+				}
+				if _, err := r.Submit(&op); err == nil || !strings.Contains(err.Error(), "in flight") {
+					t.Errorf("%s, round %d: submitted again: %v", op.Name, round, err)
+				}
+				if _, err := r.Do(&op); err == nil || !strings.Contains(err.Error(), "in flight") {
+					t.Errorf("%s, round %d: done again: %v", op.Name, round, err)
+				}
+				for ended := round < 3; !ended; {
+					if ended, err = r.Test(handle); err != nil {
+						return err
+					}
+				}
+				if round < 3 {
+					if _, err := r.Wait(handle); err != nil {
+						return err
+					}
+				}
+				if _, err := r.Do(&op); err != nil {
+					return err
+				}
+				if round >= 3 {
+					if _, err := r.Wait(handle); err != nil {
+						return err
+					}
+				}
 			}
 		}
 		return nil
