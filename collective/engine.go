@@ -223,6 +223,9 @@ func (e *Engine) Submit(rank int, r Request) error {
 	if r.Kind == AddGroup && r.Group != 0 {
 		return e.declare(rank, r)
 	}
+	if r.Kind == Peek {
+		return e.peek(rank, r)
+	}
 	e.mu.Lock()
 	o, v, err := e.admit(rank, &r)
 	if err != nil {

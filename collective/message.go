@@ -215,7 +215,7 @@ func readVariant(p []byte) (v variant, rest []byte, err error) {
 // check refuses what no engine sends: numbers that would overflow where they are used.
 func (v variant) check() error {
 	kind, typ, dims := Kind(v.signature[0]), kernel.Type(v.signature[1]), v.signature[signatureHead:]
-	if kind == 0 || int(kind) >= len(kinds) || kind.hasTensor() && !typ.Valid() || kind == Recv {
+	if kind == 0 || int(kind) >= len(kinds) || kind.hasTensor() && !typ.Valid() || kind == Recv || kind == Peek {
 		return errMessage
 	}
 	if c := kernel.Coding(v.signature[3]); c > kernel.CodingNone && !(kind.reduces() && c.Codes(typ)) {

@@ -26,11 +26,12 @@ const (
 	Scatter       Kind = 12 // rows of the root's tensor, some for each rank
 	Send          Kind = 13 // to one rank, Root, which calls Recv under the same name; both end together
 	Recv          Kind = 14 // from one rank, Root
+	Peek          Kind = 15 // which ranks are sending something to this one; ends at once
 )
 
 var kinds = [...]string{Allreduce: "allreduce", Allgather: "allgather", Broadcast: "broadcast", Barrier: "barrier",
 	Alltoall: "alltoall", ReduceScatter: "reducescatter", AddGroup: "add process set", RemoveGroup: "remove process set", Join: "join",
-	Reduce: "reduce", Gather: "gather", Scatter: "scatter", Send: "send", Recv: "recv"}
+	Reduce: "reduce", Gather: "gather", Scatter: "scatter", Send: "send", Recv: "recv", Peek: "peek"}
 
 func (k Kind) String() string {
 	if k == 0 || int(k) >= len(kinds) {
@@ -118,7 +119,7 @@ type Result struct {
 	Shape  []int // shape of the result in Buffer
 	// Took is the time from when all hosts had told that their ranks were ready until the end.
 	Took time.Duration
-	Rows []int // Allgather, Alltoall, Gather, Scatter: first dimension contributed by each rank of the group. AddGroup: the group. Join: the last rank to join
+	Rows []int // Allgather, Alltoall, Gather, Scatter: first dimension contributed by each rank of the group. AddGroup: the group. Join: the last rank to join. Peek: the ranks that send
 }
 
 // Buffer is result memory that ranks of the host can see.

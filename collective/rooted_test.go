@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"gorun/collective"
 	"gorun/collective/kernel"
@@ -185,6 +186,75 @@ func TestSend(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A rank that would receive from any rank hears which ones send, wherever they are, until it receives.
+func TestPeek(t *testing.T) {
+	eachRootedWorld(t, func(t *testing.T, c *cluster, size int) {
+		if size == 1 {
+			return
+		}
+		peek := func(name string) []int {
+			r := c.submit(0, collective.Request{Kind: collective.Peek, Name: name}).wait()
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			return r.Rows
+		}
+		request := func(kind collective.Kind, from, to int) collective.Request {
+			r := collective.Request{Kind: kind, Name: fmt.Sprintf("%d.%d.x", from, to), Type: kernel.Int8, Shape: []int{4}, Root: to}
+			if kind == collective.Recv {
+				r.Root, r.Out = from, make([]byte, 4)
+			} else {
+				r.In = make([]byte, 4)
+			}
+			return r
+		}
+		if got := peek(".0.x"); len(got) > 0 {
+			t.Errorf("nobody sends, but %v are said to", got)
+		}
+		var all, want []int
+		var promises []*promise
+		for other := 1; other < size; other++ {
+			// What a rank waits for from rank 0 is nothing that it sends.
+			promises = append(promises, c.submit(other, request(collective.Recv, 0, other)), c.submit(other, request(collective.Send, other, 0)))
+			all = append(all, other)
+		}
+		for want = all; len(want) > 0; want = want[1:] {
+			for end := time.Now().Add(time.Minute); !slices.Equal(peek(".0.x"), want); {
+				if time.Now().After(end) {
+					t.Fatalf("peek finds %v, not %v", peek(".0.x"), want)
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if got := peek(".0.y"); len(got) > 0 {
+				t.Errorf("%v send something else", got)
+			}
+			promises = append(promises, c.submit(0, request(collective.Recv, want[0], 0)))
+		}
+		for _, other := range all {
+			promises = append(promises, c.submit(0, request(collective.Send, 0, other)))
+		}
+		for _, p := range promises {
+			if r := p.wait(); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		if got := peek("x"); len(got) > 0 {
+			t.Errorf("all is received, but %v are said to send", got)
+		}
+	})
+	c := newCluster(t, even(2, 1), 1, collective.Config{})
+	c.engine(1).Leave(1, 1)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		_, err := c.try(0, collective.Request{Kind: collective.Peek, Name: "x"})
+		if err != nil && code(t, err) == collective.CodeShutdown {
+			return
+		}
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("the other rank has left: %v", err)
+		}
+	}
 }
 
 func TestRootedRefused(t *testing.T) {

@@ -225,7 +225,7 @@ func (k Kind) ragged() bool { return k == Allgather || k.exchanges() }
 
 // hasTensor reports whether elements are moved.
 func (k Kind) hasTensor() bool {
-	return k != Barrier && k != AddGroup && k != RemoveGroup && k != Join
+	return k != Barrier && k != AddGroup && k != RemoveGroup && k != Join && k != Peek
 }
 
 func (k Kind) reduces() bool { return k == Allreduce || k == ReduceScatter || k == Reduce }

@@ -56,7 +56,7 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 		return r, invalid("submit operation: name %q is not UTF-8", m.name)
 	}
 	r.Name = s.names.get(m.name)
-	if m.kind < collective.Allreduce || m.kind > collective.Recv {
+	if m.kind < collective.Allreduce || m.kind > collective.Peek {
 		return r, invalid("submit %s: unknown kind of operation %d", r.Name, m.kind)
 	}
 	if len(m.splits) > 0 {
@@ -75,7 +75,8 @@ func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
 			return r, invalid("submit %s: %s has no splits", r.Name, m.kind)
 		}
 	}
-	if m.kind == collective.Barrier || m.kind == collective.AddGroup || m.kind == collective.RemoveGroup || m.kind == collective.Join {
+	switch m.kind {
+	case collective.Barrier, collective.AddGroup, collective.RemoveGroup, collective.Join, collective.Peek:
 		if m.in.region != noRegion || m.out.region != noRegion || len(m.dims) > 0 {
 			return r, invalid("submit %s: %s has no tensor", r.Name, m.kind)
 		}

@@ -262,7 +262,7 @@ func (s *Server) settleRound(l *lanes, epoch uint32) (more bool) {
 // inLanes reports whether operations of a kind have the names that lanes have.
 func inLanes(k collective.Kind) bool {
 	switch k {
-	case collective.AddGroup, collective.RemoveGroup, collective.Join, collective.Send, collective.Recv:
+	case collective.AddGroup, collective.RemoveGroup, collective.Join, collective.Send, collective.Recv, collective.Peek:
 		return false
 	}
 	return true

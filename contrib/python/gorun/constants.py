@@ -68,6 +68,7 @@ GATHER = 11
 SCATTER = 12
 SEND = 13
 RECV = 14
+PEEK = 15
 
 FOLLOWS = (-1,)  # splits of an allreduce that begins when another one has succeeded, and fails with it
 LEADS = (-2,)  # of the one that they follow; World.submit() puts the handles in their place

@@ -30,6 +30,7 @@ from .constants import (
     INT32,
     INT64,
     JOIN,
+    PEEK,
     RECV,
     REDUCE,
     REDUCESCATTER,
@@ -108,7 +109,7 @@ class LocalSession(Session):
             result = Result(tuple(shape), (), memoryview(reduced).toreadonly())
         elif kind == JOIN:
             result = Result(rows=(0,))
-        elif kind != BARRIER:
+        elif kind not in (BARRIER, PEEK):
             rows = (shape[0],) if splits is None else tuple(splits)
             if len(rows) != 1 or not 0 <= rows[0] <= shape[0]:
                 raise InvalidArgument(f"alltoall {name}: splits {rows} of {shape[0]} rows for 1 rank")

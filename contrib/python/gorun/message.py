@@ -20,6 +20,7 @@ from .constants import (
     JOIN,
     MAX_NAME,
     MAX_NDIM,
+    PEEK,
     RECV,
     REDUCE,
     REDUCESCATTER,
@@ -332,13 +333,13 @@ def check(
 
     Returns the bytes of a tensor of that type and shape.
     """
-    if not ALLREDUCE <= kind <= RECV:
+    if not ALLREDUCE <= kind <= PEEK:
         raise InvalidArgument(f"submit {name}: unknown kind of operation {kind}")
     if not name or (len(name) * 4 > MAX_NAME and len(name.encode()) > MAX_NAME):
         raise InvalidArgument(f"submit operation: a name has 1 to {MAX_NAME} bytes, not {len(name.encode())}")
     if splits is not None and kind not in (ALLTOALL, SCATTER, ADD_GROUP, ALLREDUCE):
         raise InvalidArgument(f"submit {name}: only alltoall and scatter have splits")
-    if kind in (BARRIER, ADD_GROUP, REMOVE_GROUP, JOIN):
+    if kind in (BARRIER, ADD_GROUP, REMOVE_GROUP, JOIN, PEEK):
         if src is not None or dst is not None or shape:
             raise InvalidArgument(f"submit {name}: this operation has no tensor")
         return 0

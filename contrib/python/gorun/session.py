@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Callable
 
 from .arena import Block
-from .constants import ADD_GROUP, MAX_IN_FLIGHT, REMOVE_GROUP, SUM
+from .constants import ADD_GROUP, MAX_IN_FLIGHT, PEEK, REMOVE_GROUP, SUM
 from .lane import Lanes
 from .message import HostsChanged
 
@@ -130,6 +130,10 @@ class Session(abc.ABC):
     def remove_group(self, group: int) -> None:
         """Forget a group; all ranks of the world take part. What waits for a member's part fails."""
         self.wait(self.submit(REMOVE_GROUP, "process sets", 0, (), None, None, root=group))
+
+    def senders(self, name: str) -> tuple[int, ...]:
+        """Return the ranks with a send to this one that it has not received, under names that contain one."""
+        return self.wait(self.submit(PEEK, name, 0, (), None, None)).rows
 
     def desert(self) -> None:  # noqa: B027 (where nothing follows anything there is nothing to do)
         """Fail what follows an operation that never comes."""

@@ -7,6 +7,7 @@ import functools
 import operator
 import os
 import threading
+import time
 import warnings
 from datetime import timedelta
 
@@ -231,12 +232,39 @@ def check_transfers():
             t = torch.zeros(1)
             dist.recv(t, 0)
             dist.send(2 * t, 0)
-    try:
-        dist.recv(torch.zeros(1))
-    except (NotImplementedError, RuntimeError):
-        pass
-    else:
-        raise AssertionError("received from whomever")
+    check_any_source(dist.group.WORLD, list(range(size)))
+
+
+def check_any_source(group, ranks):
+    """From whoever sends: the first rank gets all that others send, in their order, and by tags."""
+    if rank != ranks[0]:
+        works = [dist.isend(mine(10 * rank + i, 2 + i), ranks[0], group=group) for i in range(3)]
+        works.append(dist.isend(mine(rank, 5), ranks[0], group=group, tag=7))
+        works.append(dist.isend(mine(-rank, 1), ranks[0], group=group))
+        for work in works:
+            work.wait()
+        return
+    others = sorted(ranks[1:])
+    t = torch.zeros(5)
+    assert sorted(dist.recv(t, group=group, tag=7) for _ in others) == others
+    for i in range(3):  # the next of a rank may have another shape
+        t = torch.zeros(2 + i)
+        for _ in others:
+            source = dist.recv(t, group=group)
+            assert t.tolist() == [10 * source + i] * (2 + i), (source, t)
+    works = [dist.irecv(torch.zeros(1), group=group) for _ in others]
+    for work in works:
+        work.wait()
+    assert sorted(ranks[work.source_rank()] for work in works) == others
+    if NEW:
+        raised = time.monotonic()
+        try:
+            dist.irecv(torch.zeros(1), group=group).wait(timedelta(seconds=0.1))
+        except RuntimeError as error:
+            assert "not over after 0.1 s" in str(error), error
+        else:
+            raise AssertionError("received what nobody sent")
+        assert 0.1 <= time.monotonic() - raised < 60
 
 
 def check_group(ranks, group):
@@ -277,6 +305,7 @@ def check_group(ranks, group):
         dist.recv(t, ranks[me - 1], group=group)
         sent.wait()
         assert t.tolist() == [ranks[me - 1]] * 4
+        check_any_source(group, ranks)
     dist.barrier(group=group)
 
 

@@ -17,7 +17,7 @@ from torch import distributed as dist
 from gorun import basics, collectives, constants, process_sets
 from gorun.torch import sparse
 from gorun.torch.distributed.monitor import monitor
-from gorun.torch.distributed.works import Future, Limit, Transfer, Waiting, Work, Works, finish
+from gorun.torch.distributed.works import Future, Incoming, Limit, Transfer, Waiting, Work, Works, finish
 from gorun.torch.memory import Torch, overwrite
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class ProcessGroup(dist.ProcessGroup):
         number = members.group()
         # Of the groups of all ranks, which have one number, each counts its operations anew.
         self._label = f"{number}.{self._world.serial(f'torch.distributed.groups.{number}')}"
+        self._served = -1  # by recv_anysource()
         self._works = Works()
         self._transfers: set[Transfer] = set()
         self._waiting: Waiting = queue.SimpleQueue()
@@ -380,7 +381,7 @@ class ProcessGroup(dist.ProcessGroup):
 
         It goes by torch's store, and so leaves nothing under way in the group.
         """
-        seconds = (timeout or timedelta(seconds=self._limit.seconds)).total_seconds()
+        seconds = self._limit.seconds if timeout is None else timeout.total_seconds()
         monitor(
             dist.PrefixStore(f"gorun.{self._label}", self._store),
             self._world.serial(f"torch.monitored.{self._label}"),
@@ -406,14 +407,25 @@ class ProcessGroup(dist.ProcessGroup):
         handle = collectives.recv(_torch, tensor, self._job_rank(rank), name=name)
         return Transfer(self._future(f"recv from rank {rank}", handle, [tensor]), self._transfers, rank)
 
-    def recv_anysource(self, *_: Any) -> dist.Work:
-        """Raise NotImplementedError."""
-        raise NotImplementedError("backend gorun receives from a rank that is named: recv(tensor, src)")
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> dist.Work:
+        """See torch.distributed.recv without a source. Of several ranks that send, they take turns."""
+        self._limit.check()
+        # Job ranks and what follows are the end of a send's name, but for its number.
+        name = f".{self._job_rank(self.rank())}.torch.{self._label}.{tag}."
+
+        def look() -> Transfer | None:
+            senders = [self._members.members().index(rank) for rank in self._world.session.senders(name)]
+            if not senders:
+                return None
+            self._served = min(senders, key=lambda rank: (rank - self._served - 1) % self.size())
+            return self.recv(tensors, self._served, tag)
+
+        return Incoming(look, self._limit)
 
     def _tagged(self, source: int, target: int, tag: int) -> str:
         self._limit.check()
-        way = f"{self._label}.{source}.{target}.{tag}"
-        return f"torch.{way}.{self._world.serial(f'torch.distributed.{way}')}"
+        way = f"{self._label}.{tag}"
+        return f"torch.{way}.{self._world.serial(f'torch.distributed.{source}.{target}.{way}')}"
 
 
 def devices() -> list[str]:

@@ -6,6 +6,7 @@ import collections
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Optional
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 WORKS = 256  # that are kept for C++
 FULL_WORKS = 8  # whose futures it may still ask for
+_FIRST_PAUSE, _LAST_PAUSE = 50e-6, 5e-3  # seconds between two looks at who sends
 
 
 class Limit:
@@ -226,6 +228,50 @@ class Transfer(dist.Work):
     def source_rank(self) -> int:
         """Return which rank of the group the tensor is from."""
         return self._source
+
+    _source_rank = source_rank
+
+
+class Incoming(dist.Work):
+    """A tensor from whichever rank sends one first. Which one that is, is looked for by who asks or waits."""
+
+    def __init__(self, look: Callable[[], Transfer | None], limit: Limit) -> None:
+        super().__init__()
+        self._look = look
+        self._limit = limit
+        self._transfer: Transfer | None = None
+        self._lock = threading.Lock()
+
+    def _begun(self) -> Transfer | None:
+        with self._lock:
+            if self._transfer is None:
+                self._transfer = self._look()
+            return self._transfer
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Return when the tensor has arrived, or raise why it has not. No time is the group's."""
+        self._limit.check()
+        seconds = timeout.total_seconds() if timeout else self._limit.seconds
+        pause = _FIRST_PAUSE
+        while self._begun() is None:
+            if seconds <= 0:
+                if timeout:
+                    _in_time(lambda _: False, timeout)
+                raise self._limit.exceed("recv from any rank")
+            time.sleep(pause)
+            seconds -= pause
+            pause = min(2 * pause, _LAST_PAUSE)
+        assert self._transfer is not None
+        return self._transfer.wait(timeout)
+
+    def is_completed(self) -> bool:
+        """Report whether wait() would return at once."""
+        transfer = self._begun()
+        return transfer is not None and transfer.is_completed()
+
+    def source_rank(self) -> int:
+        """Return which rank of the group the tensor is from, once it has arrived."""
+        return -1 if self._transfer is None else self._transfer.source_rank()
 
     _source_rank = source_rank
 
