@@ -33,7 +33,7 @@ func sweepProcesses(job string, deadline time.Time) error {
 	if err != nil {
 		return err
 	}
-	pause := firstScan
+	pause, killed := firstScan, false
 	for empty := 0; empty < 2; {
 		table, err := readTable()
 		if err != nil {
@@ -45,7 +45,7 @@ func sweepProcesses(job string, deadline time.Time) error {
 			continue
 		}
 		empty = 0
-		if time.Now().After(deadline) {
+		if killed && time.Now().After(deadline) { // once, however long it took to find them
 			stuck := &StuckError{}
 			for _, p := range left {
 				stuck.PIDs = append(stuck.PIDs, p.pid)
@@ -53,6 +53,7 @@ func sweepProcesses(job string, deadline time.Time) error {
 			return stuck
 		}
 		killAsRead(left, table, self)
+		killed = true
 		time.Sleep(pause)
 		pause = min(2*pause, slowScan)
 	}
