@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gorun/collective/tcp"
 	"gorun/rendezvous/kvhttp"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -23,7 +24,7 @@ func (d *daemon) openKV(ctx context.Context, bind string) error {
 		return nil
 	}
 	var err error
-	if d.kv, err = new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(bind, "0")); err != nil {
+	if d.kv, err = (&net.ListenConfig{Control: tcp.SmallSegments}).Listen(ctx, "tcp", net.JoinHostPort(bind, "0")); err != nil {
 		return fmt.Errorf("listen for Horovod's ranks: %w", err)
 	}
 	return nil

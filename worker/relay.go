@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"gorun/collective/tcp"
 )
 
 const (
@@ -29,7 +31,7 @@ type relay struct {
 
 // openRelay listens at an address for those who want the binary.
 func openRelay(ctx context.Context, bind, word string, program []byte) (*relay, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(bind, "0"))
+	l, err := (&net.ListenConfig{Control: tcp.SmallSegments}).Listen(ctx, "tcp", net.JoinHostPort(bind, "0"))
 	if err != nil {
 		return nil, fmt.Errorf("listen for hosts that miss the binary: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ func TestNarrowPaths(t *testing.T) {
 			}
 			defer wire.Close()
 			began := time.Now()
-			r := c.within(30*time.Second, "bench", "-H", "host1,host2", "-b", "4M", "-e", "4M", "--iters", "5")
+			r := c.within(90*time.Second, "bench", "-H", "host1,host2", "-b", "4M", "-e", "4M", "--iters", "5")
 			t.Logf("%v, %d packets were too large", time.Since(began).Round(time.Millisecond), wire.TooLarge.Load())
 			told := regexp.MustCompile(fmt.Sprintf(`(?m)^gorun: host[12]: packets of \d+ bytes to host[12] are lost on the way, small ones arrive: going on with %d bytes, `, goingOn))
 			if r.code != 0 || !told.MatchString(r.stderr) || !regexp.MustCompile(`(?m)^ +4194304 .* 0$`).MatchString(r.stdout) {
@@ -32,6 +33,40 @@ func TestNarrowPaths(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNarrowLogin: gorun reaches a host over a path that loses packets of more than 576 bytes without a word: it logs in, brings the
+// binary, and hears all that ranks say; so does one that asks a long-running daemon.
+func TestNarrowLogin(t *testing.T) {
+	narrow := func(t *testing.T, c *cluster) {
+		t.Helper()
+		for _, h := range c.Hosts() {
+			wire, err := c.AddWire(c.Launcher(), h, lab.Faults{Largest: 576}, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { wire.Close() })
+		}
+	}
+	check := func(t *testing.T, c *cluster, args ...string) {
+		t.Helper()
+		r := c.bounded(60*time.Second, append(args, "-H", "host1,host2", "sh", "-c", "head -c 3000 /dev/zero | tr '\\0' x; echo")...)
+		if r.code != 0 || strings.Count(r.stdout, strings.Repeat("x", 3000)) != 2 {
+			t.Errorf("exit code %d, %d bytes\n%s", r.code, len(r.stdout), r.stderr)
+		}
+	}
+	t.Run("ssh", func(t *testing.T) {
+		c := newCluster(t, 2)
+		narrow(t, c)
+		check(t, c)
+		c.expectNothingLeft(10 * time.Second)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		s := newLasting(t, 2)
+		narrow(t, s.cluster)
+		check(t, s.cluster, s.args...)
+		s.expectIdle()
+	})
 }
 
 // TestBlockedPath: a job whose path comes to carry not even the packets that every network carries names that path, and ends with its
@@ -79,6 +114,14 @@ func TestDoctorSeesNarrowPaths(t *testing.T) {
 // within is gorun for a job that may hang: it is interrupted after some time.
 func (c *cluster) within(limit time.Duration, args ...string) result {
 	c.t.Helper()
+	r := c.bounded(limit, args...)
+	c.expectNothingLeft(10 * time.Second)
+	return r
+}
+
+// bounded is within where other daemons stay.
+func (c *cluster) bounded(limit time.Duration, args ...string) result {
+	c.t.Helper()
 	cmd, stdout, stderr := c.command(args...)
 	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)
@@ -86,6 +129,5 @@ func (c *cluster) within(limit time.Duration, args ...string) result {
 	interrupt := time.AfterFunc(limit, func() { cmd.Process.Signal(os.Interrupt) })
 	cmd.Wait()
 	interrupt.Stop()
-	c.expectNothingLeft(10 * time.Second)
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }

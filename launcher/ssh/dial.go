@@ -16,6 +16,11 @@ import (
 // during which nothing is lost, and short enough to find out about a host that is gone.
 const unansweredLimit = 120 * time.Second
 
+// segment is the longest TCP segment, both ways, that such a connection uses, in bytes. With headers it is a packet of 576 bytes,
+// which every network carries: one that loses larger packets without a word would let hosts be reached, and nobody be logged in. What is sent
+// over ssh is little, and network cards cut it up by themselves.
+const segment = 536
+
 // dialTCP connects directly. Go sets TCP_NODELAY by itself, and tries a host's addresses in turn.
 func dialTCP(ctx context.Context, s *settings) (net.Conn, error) {
 	d := net.Dialer{

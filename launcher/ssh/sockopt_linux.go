@@ -11,5 +11,6 @@ func limitUnanswered(_, _ string, raw syscall.RawConn) error {
 	return raw.Control(func(fd uintptr) {
 		// Best effort: a kernel that refuses it leaves us with the keepalive.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unansweredLimit.Milliseconds()))
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, segment)
 	})
 }

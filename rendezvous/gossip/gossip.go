@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"gorun/collective/tcp"
 )
 
 // Lease is how long a member may be silent until it has Left, if its Config does not say.
@@ -120,7 +122,7 @@ func Listen(cfg Config) (*Gossip, error) {
 	c.PushPullInterval = 10 * time.Second
 	c.GossipInterval = 50 * time.Millisecond
 	if len(cfg.Meta) == 0 { // which may need more
-		c.UDPBufferSize = leastPacket - 20 - 8
+		c.UDPBufferSize = tcp.LeastPacket - 20 - 8
 	}
 	c.EnableCompression = false    // messages are small, and each would cost two tables of tens of kilobytes
 	c.TCPTimeout = 3 * time.Second // Join cannot be cancelled, so it must not take long

@@ -6,10 +6,11 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"gorun/collective/tcp"
 )
 
 // A member that gets another address keeps the one by which the others know it: memberlist takes a member at two
@@ -82,23 +83,8 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(t.dials, timeout)
 	defer cancel()
-	d := net.Dialer{Control: smallSegments}
+	d := net.Dialer{Control: tcp.SmallSegments}
 	return d.DialContext(ctx, "tcp", t.where(a).Addr)
-}
-
-// leastPacket is what any way carries over IPv4, with headers. Gossip has little to say, so it sends nothing larger: where larger packets are
-// lost without a word, hosts find each other all the same.
-const leastPacket = 576
-
-// smallSegments keeps a connection to such packets, both ways.
-func smallSegments(_, _ string, c syscall.RawConn) error {
-	var err error
-	if control := c.Control(func(fd uintptr) {
-		err = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, leastPacket-20-20)
-	}); control != nil {
-		return control
-	}
-	return err
 }
 
 // Shutdown implements memberlist.Transport.

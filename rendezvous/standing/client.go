@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"gorun/collective/tcp"
 	"gorun/rendezvous/resume"
 	"gorun/rendezvous/wire"
 )
@@ -219,7 +220,7 @@ func (c Client) dial(ctx context.Context, addr string) (*tls.Conn, error) {
 
 // shake tries once. A daemon hangs up at once if too many from this address, or at all, have not shown the key yet.
 func (c Client) shake(ctx context.Context, addr string, channel *tls.Config) (*tls.Conn, error) {
-	raw, err := (&net.Dialer{KeepAliveConfig: keepAlive, Timeout: c.prompt}).DialContext(ctx, "tcp", addr)
+	raw, err := (&net.Dialer{KeepAliveConfig: keepAlive, Timeout: c.prompt, Control: tcp.SmallSegments}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
