@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -229,4 +230,40 @@ func TestNextJobSweepsByBrand(t *testing.T) {
 	batch.Process.Kill()
 	batch.Wait()
 	c.expectNothingLeft(5 * time.Second)
+}
+
+// TestClusterSweeps: a host of a cluster waits for no next job: the guardian of the daemon that takes the dead one's place
+// ends what is left.
+func TestClusterSweeps(t *testing.T) {
+	s := newLasting(t, 2)
+	h := s.Host(1)
+	cmd, stdout, _ := s.command(append(slices.Clone(s.args), "-np", "2", "sh", "-c", "env -i setsid sleep 1000 & sleep 1000 & echo up; wait")...)
+	watched := &watch{buf: stdout}
+	cmd.Stdout = watched
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.await("sleepers", func() bool { return watched.count("up") == 2 && s.sleepers(h) == 4 })
+	victims := []int{cmd.Process.Pid}
+	for _, p := range h.Processes() {
+		if strings.HasSuffix(p.Args, "worker --daemon --resumable busy") {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+			_, parent, ok := strings.Cut(string(status), "PPid:")
+			guardian, _ := strconv.Atoi(strings.Fields(parent)[0])
+			if err != nil || !ok || guardian <= 1 {
+				t.Fatalf("no guardian: %v\n%s", err, status)
+			}
+			victims = append(victims, guardian, p.PID)
+		}
+	}
+	if len(victims) != 3 {
+		t.Fatalf("found %d of launcher, guardian and daemon", len(victims))
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+		for _, pid := range victims {
+			syscall.Kill(pid, sig)
+		}
+	}
+	cmd.Wait()
+	s.await("end of what is left", func() bool { return s.sleepers(h) == 0 })
 }
