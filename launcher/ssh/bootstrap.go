@@ -71,13 +71,18 @@ func (c *Conn) Bootstrap(ctx context.Context, b Binary, args []string) (*Session
 	defer c.watch()()
 	s, err := c.Start(ctx, command)
 	if err != nil {
-		return nil, c.silenced(err)
+		return nil, c.judged(err)
 	}
 	out := bufio.NewReaderSize(s.Stdout, 64<<10)
 	s.Stdout = out
+	came := make(chan struct{})
+	first := sync.OnceFunc(func() { close(came) })
+	if _, ours := c.transport.(builtin); ours {
+		c.client.running.Go(func() { c.doubt(came) })
+	}
 	waiting, hurry := context.WithCancel(ctx)
 	defer hurry()
-	up := &upload{client: c.client, binary: b, to: s.Stdin, abort: c.Close, near: func() bool { return c.client.near(c) }, ping: c.ping, ctx: waiting, filled: func(bool) {}, left: func(bool) {}}
+	up := &upload{client: c.client, binary: b, to: s.Stdin, abort: c.Close, first: first, near: func() bool { return c.client.near(c) }, ping: c.ping, ctx: waiting, filled: func(bool) {}, left: func(bool) {}}
 	err = up.serve(out, nonce)
 	if err == nil {
 		up.settled(true)
@@ -86,6 +91,9 @@ func (c *Conn) Bootstrap(ctx context.Context, b Binary, args []string) (*Session
 	var failed *Error
 	if !errors.As(err, &failed) {
 		failed = s.explain(err, StepStart)
+		if !up.marked && !errors.Is(failed, ErrBroken) {
+			failed.unbegun(s.Wait())
+		}
 	}
 	// The command may hold the session open; nobody will read it any more.
 	c.Close()
@@ -99,16 +107,7 @@ func (c *Conn) Bootstrap(ctx context.Context, b Binary, args []string) (*Session
 		failed.Err, failed.Hint = context.Cause(ctx), ""
 	}
 	failed.Host = c.host
-	return nil, c.silenced(failed)
-}
-
-// silenced returns why a connection that was silent for too long ended, which the other side of it did not notice, or err.
-func (c *Conn) silenced(err error) error {
-	if !c.silent.Load() {
-		return err
-	}
-	return &Error{Host: c.host, Step: StepStart, Err: broken{fmt.Errorf("nothing came from the host for %v", c.client.silence)},
-		Hint: "is the host up, and does this machine have another address now?"}
+	return nil, c.judged(failed)
 }
 
 func newNonce() string {
@@ -123,6 +122,8 @@ type upload struct {
 	binary Binary
 	to     io.Writer
 	abort  func() error
+	first  func() // told when there is a marker, or none will come
+	marked bool   // there was one
 	near   func() bool
 	ping   func() bool     // returns when the host has taken all that was sent before, or cannot be asked
 	ctx    context.Context // of waiting for others
@@ -139,6 +140,8 @@ type upload struct {
 func (u *upload) serve(out *bufio.Reader, nonce string) error {
 	for {
 		verb, detail, err := nextMarker(out, nonce)
+		u.first()
+		u.marked = u.marked || err == nil
 		if err != nil {
 			u.mu.Lock()
 			defer u.mu.Unlock()
@@ -456,7 +459,7 @@ func (s *Session) explain(cause error, step Step) *Error {
 	tail := readTail(s.Stderr)
 	code, err := s.Wait()
 	if lost, ok := err.(broken); ok && !timer.Stop() {
-		err = lost.error // by us
+		err = cut(lost)
 	}
 	last := lastLine(tail)
 	e := &Error{Host: s.host, Step: step}
@@ -486,10 +489,10 @@ func (s *Session) explain(cause error, step Step) *Error {
 	case !errors.Is(cause, io.EOF):
 		e.Err = fmt.Errorf("exit code %d: %w", code, cause)
 	default:
-		e.Err = fmt.Errorf("exit code %d without a word", code)
+		e.Err = errors.New(withoutWord(code))
 	}
 	if e.Hint = hintFor(code, tail); e.Hint == "" && other != nil {
-		e.Hint = "a forced command (command= in authorized_keys, ForceCommand) or a login shell of its own takes the place of commands: try ssh HOST true"
+		e.Hint = "a forced command (ForceCommand, command= in authorized_keys), a login shell or a login file takes its place: try ssh HOST true"
 	}
 	return e
 }

@@ -27,7 +27,7 @@ type Client struct {
 	near   func(*Conn) bool
 	plain  atomic.Int32 // uploads that were sent as they are
 
-	hostPatience, waitEvery, silence time.Duration // the constants, but in tests
+	hostPatience, waitEvery, silence, quietLogin time.Duration // the constants, but in tests
 
 	// running counts the handshakes; they end at the latest when Close has closed what they talk over.
 	running sync.WaitGroup
@@ -59,7 +59,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	return &Client{
 		cfg: cfg, ssh: conf, gate: newGate(hungAfter), spread: newSpread(), retry: defaultRetry, near: (*Conn).near,
-		hostPatience: hostPatience, waitEvery: waitEvery, silence: silenceLimit,
+		hostPatience: hostPatience, waitEvery: waitEvery, silence: silenceLimit, quietLogin: quietLogin,
 		keys: map[string]*keyFile{}, agents: map[string]*agentKeys{}, known: map[string]*hostKeys{},
 		bastions: map[string]*bastion{}, packed: map[string]*packed{},
 	}, nil

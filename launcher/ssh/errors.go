@@ -109,6 +109,11 @@ func (b broken) Unwrap() error { return b.error }
 
 func (b broken) Is(target error) bool { return target == ErrBroken }
 
+// cut is the error of a command that was cut off, because it had closed its output and did not end.
+type cut struct{ error }
+
+func (c cut) Unwrap() error { return c.error }
+
 // silence is a deadline that has passed, in words for users.
 type silence struct {
 	addr  string

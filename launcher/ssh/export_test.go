@@ -21,7 +21,7 @@ func GiveUpSoon(c *Client) {
 
 // Hasty lets c wait for a silent host, and hosts for it, less than its own others.
 func Hasty(c *Client) {
-	c.hostPatience, c.waitEvery, c.silence = 2*time.Second, 300*time.Millisecond, time.Second
+	c.hostPatience, c.waitEvery, c.silence, c.quietLogin = 2*time.Second, 300*time.Millisecond, time.Second, 300*time.Millisecond
 }
 
 // Impatient has c take handshakes for hung soon.

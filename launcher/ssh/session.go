@@ -19,9 +19,9 @@ type Conn struct {
 	client        *Client
 	transport     transport
 	local, remote net.Addr
-	raw           *greeting        // nil if the host is reached through others
-	heard         func() time.Time // when something last came from there; nil if that is not known
-	silent        atomic.Bool      // it was closed because nothing came any more
+	raw           *greeting             // nil if the host is reached through others
+	heard         func() time.Time      // when something last came from there; nil if that is not known
+	verdict       atomic.Pointer[Error] // why it was closed here
 	closed        sync.Once
 }
 
@@ -92,8 +92,8 @@ func (c *Conn) watch() (stop func()) {
 			}
 			switch quiet := now.Sub(since); {
 			case quiet >= limit:
-				c.silent.Store(true)
-				c.Close()
+				c.condemn(&Error{Host: c.host, Step: StepStart, Err: broken{fmt.Errorf("nothing came from the host for %v", limit)},
+					Hint: "is the host up, and does this machine have another address now?"})
 				return
 			case quiet >= limit/4:
 				select {
@@ -108,6 +108,20 @@ func (c *Conn) watch() (stop func()) {
 		close(over)
 		watching.Wait()
 	}
+}
+
+// condemn closes the connection for a reason.
+func (c *Conn) condemn(why *Error) {
+	c.verdict.CompareAndSwap(nil, why)
+	c.Close()
+}
+
+// judged returns the reason if there was one, and otherwise what the connection said of its end.
+func (c *Conn) judged(err error) error {
+	if why := c.verdict.Load(); why != nil {
+		return why
+	}
+	return err
 }
 
 // Session is a command that runs on a host. Stdout and Stderr share one window of flow control: a caller that reads only
