@@ -153,6 +153,11 @@ fuzz:
 			go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "./$$(dirname "$$file")"; \
 		done; done
 
+## trials: TRIALS=200 jobs of random kinds under random faults, from SEED on; the first six are part of the tests
+TRIALS ?= 200
+trials: build
+	go test -timeout=2h -count=1 -parallel=4 -v -run TestTrials ./cmd/gorun -trials $(TRIALS) -trial-seed $(SEED)
+
 ## vm: virtual machines with two NUMA nodes: one moves in the middle of a training, which is part of the tests too; ranks, engine and memory are bound
 vm: build
 	go test -timeout=15m -count=1 -v -run 'TestVMotion|TestVMBinding' ./cmd/gorun -vm
