@@ -63,6 +63,9 @@ def check_watching_barrier():
         assert rank or 0.4 < took < 60, took
     dist.all_reduce(torch.ones(1), group=group)
     group = dist.new_group(everybody)
+    if rank == 0:
+        assert raised(lambda: group.monitored_barrier(timedelta(0)), "Rank 1 failed", "in 0 ms") < 60
+    group = dist.new_group(everybody)
     if rank == 0 and size > 2:
         names = ", ".join(str(i) for i in range(1, size))
         raised(lambda: group.monitored_barrier(timedelta(milliseconds=200), True), f"Ranks {names} failed")

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from torch import distributed as dist
 
-_NEVER = timedelta(days=1)
+_MOST_SECONDS = 1e6  # that a store takes
 _GRACE_SECONDS = 1  # for what rank 0 says of those that are missing
 
 
@@ -29,7 +29,13 @@ def monitor(
             store.delete_key(f"monitored.{serial - 1}")  # which all of them have read
     if missing:
         ranks = f"Ranks {missing}" if "," in missing else f"Rank {missing}"
-        raise RuntimeError(f"backend gorun: {ranks} failed to pass monitoredBarrier in {seconds * 1000:g} ms")
+        text = f"{ranks} failed to pass monitoredBarrier in {seconds * 1000:g} ms"
+        if rank:
+            text = (
+                f"Rank {rank} successfully reached monitoredBarrier, but received errors while waiting for "
+                f"send/recv from rank 0: {text}"
+            )
+        raise RuntimeError(f"backend gorun: {text}")
 
 
 def _missing(store: dist.Store, key: str, size: int, seconds: float, wait_all_ranks: bool) -> list[str]:
@@ -54,7 +60,7 @@ def _answer(store: dist.Store, key: str, seconds: float) -> str:
 
 def _comes(store: dist.Store, key: str, seconds: float) -> bool:
     try:
-        store.wait([key], min(timedelta(milliseconds=max(1, 1000 * seconds)), _NEVER))
+        store.wait([key], timedelta(seconds=min(max(1e-3, seconds), _MOST_SECONDS)))
     except RuntimeError:
         return False
     return True
