@@ -47,8 +47,9 @@ def _outside_graphs(cls: type) -> type:
         def call(*args: Any, **kwargs: Any) -> Any:
             if "torch._dynamo" not in sys.modules:
                 return method(*args, **kwargs)
+            disable = getattr(torch, "compiler", sys.modules["torch._dynamo"]).disable
             for each in methods:
-                setattr(cls, each, torch.compiler.disable(methods[each]))
+                setattr(cls, each, disable(methods[each]))
             return getattr(cls, name)(*args, **kwargs)
 
         call._torchdynamo_disable = True  # type: ignore[attr-defined]
