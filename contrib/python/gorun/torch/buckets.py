@@ -40,14 +40,16 @@ class Reduction:
 class Slot:
     """One parameter and where its gradient travels."""
 
-    __slots__ = ("name", "parameter", "sparse_dim", "unit", "view")
+    __slots__ = ("address", "home", "name", "parameter", "sparse_dim", "unit", "view")
 
     def __init__(self, name: str, parameter: torch.Tensor) -> None:
         self.name = name
         self.parameter = parameter
         self.sparse_dim = 0  # of its gradient, 0 for a dense one; how that travels is another matter
         self.unit: Bucket | Loose | None = None
-        self.view: torch.Tensor | None = None  # its place in a bucket
+        self.home: torch.Tensor | None = None  # its place in a bucket
+        self.address = 0  # of that
+        self.view: torch.Tensor | None = None  # the same as a gradient; scripts may give it other data
 
 
 def fill(sizes: Iterable[tuple[Any, int]], capacity: int, first: int) -> list[list[int]]:
@@ -76,7 +78,8 @@ class Bucket:
 
     Where the gradients can be used as they travel they are views of the block, and nothing is copied once
     backward() adds to them in place; a gradient that backward() made anew is copied in while it is in cache.
-    Otherwise (compression, GPU) each is converted in and out; see cuda.py for those of a GPU.
+    Otherwise (compression, GPU, a model that changed its type) each is converted in and out; see cuda.py for
+    those of a GPU.
     """
 
     def __init__(
@@ -106,7 +109,8 @@ class Bucket:
         self._operation: Operation | None = None  # under way
         self._handle: int | None = None  # of the operation
         for slot, offset in zip(slots, layout.offsets):
-            slot.unit, slot.view = self, strided_view(self._flat, offset, slot.parameter)
+            slot.unit, slot.home = self, strided_view(self._flat, offset, slot.parameter)
+            slot.view, slot.address = slot.home.detach(), slot.home.data_ptr()
 
     def add(self, slot: Slot, missing: set[Slot]) -> None:
         """Take a slot's gradient; submit when it was the last one missing.
@@ -115,7 +119,7 @@ class Bucket:
         """
         grad = slot.parameter.grad
         if self._operation is None or not self._operation.begun():  # else Ctrl-C came when it was submitted
-            if grad is not slot.view:
+            if grad is not slot.view or grad.data_ptr() != slot.address:
                 self._take(slot, grad)
             if len(missing) == 1 and slot in missing:
                 self._submit()
@@ -123,20 +127,25 @@ class Bucket:
         missing.discard(slot)
 
     def _take(self, slot: Slot, grad: torch.Tensor | None) -> None:
-        parameter, view = slot.parameter, slot.view
+        parameter, home = slot.parameter, slot.home
         if grad is None:
-            view.zero_()  # another rank may have one
+            home.zero_()  # another rank may have one
         else:
             if grad.is_sparse and not slot.sparse_dim:  # the ranks have agreed on its way, not on this
                 slot.sparse_dim = grad.sparse_dim()
                 self._sparse.append(slot)
             dense = (grad.to_dense() if grad.is_sparse else grad).detach()
+            if dense.shape != home.shape:
+                was, now = tuple(home.shape), tuple(dense.shape)
+                raise ValueError(f"the gradient of {slot.name} has shape {now}, and in the first step {was}")
             if self._copies is not None:
-                self._copies.out(dense, view)
+                self._copies.out(dense, home)
             else:
-                view.copy_(dense)
-        if self._direct and parameter.requires_grad:
-            parameter.grad = view
+                home.copy_(dense)
+        if slot.view.data_ptr() != slot.address:
+            slot.view = home.detach()
+        if self._direct and parameter.requires_grad and parameter.is_cpu and parameter.dtype is home.dtype:
+            parameter.grad = slot.view
 
     def _submit(self) -> None:
         if self._copies is not None:
@@ -171,23 +180,23 @@ class Bucket:
             self._world.synchronize(self._handle)
         else:  # Ctrl-C came when it was submitted
             operation.wait()
-        if not self._direct:
-            self._copy_back()
+        away = [s for s in self.slots if s.parameter.grad is not s.view and s.parameter.requires_grad]
+        if away:
+            self._copy_back(away)
         for slot in self._sparse:
             grad = slot.parameter.grad
             if slot.parameter.requires_grad and not grad.is_sparse:
                 slot.parameter.grad = grad.to_sparse(slot.sparse_dim)
 
-    def _copy_back(self) -> None:
+    def _copy_back(self, slots: Sequence[Slot]) -> None:
         copies = self._copies
         with torch.no_grad():
-            slots = [slot for slot in self.slots if slot.parameter.requires_grad]
             for parameter in [slot.parameter for slot in slots]:
                 if parameter.grad is None or parameter.grad.is_sparse:
                     parameter.grad = torch.empty_like(parameter)
             with contextlib.nullcontext() if copies is None else copies.queue():
                 for slot in slots:
-                    slot.parameter.grad.copy_(slot.view, non_blocking=copies is not None)
+                    slot.parameter.grad.copy_(slot.home, non_blocking=copies is not None)
         if copies is not None:
             copies.follow()
 

@@ -809,6 +809,34 @@ def _():
     same(hvd.allgather(flat), flat.expand(size, -1).contiguous())
 
 
+@rule("optimizer", "reduces the gradients also after a script has replaced their data, or the model's type")
+def _():
+    alone, model = network(), network()
+    plain = torch.optim.SGD(alone.parameters(), lr=0.05)
+    inner = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = hvd.DistributedOptimizer(inner, model.named_parameters())
+    for step, dtype in enumerate([torch.float32] * 4 + [torch.float64] * 2 + [torch.float32] * 2):
+        alone.to(dtype)
+        model.to(dtype)
+        (sum(alone(data(step, r).to(dtype)).square().mean() for r in range(size)) / size).backward()
+        model(data(step, rank).to(dtype)).square().mean().backward()
+        optimizer.synchronize()
+        for net in alone, model:
+            for p in net.parameters():
+                if step % 2 and p.grad.dim() > 1:
+                    p.grad.data = p.grad.data * 0.5
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        plain.step()
+        for net in alone, model:
+            for p in net.parameters():
+                p.grad.zero_()
+        optimizer.zero_grad()
+        for a, b in zip(model.parameters(), alone.parameters()):
+            same(a.detach(), b.detach(), 1e-5)
+            assert a.grad is None or a.grad.dtype == dtype
+
+
 @rule("optimizer", "leaves a sparse gradient sparse, also where it travels as a dense one")
 def _():
     as_dense = {"sparse_as_dense": True}
