@@ -11,7 +11,11 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 RUFF := 0.16.9
 FUZZTIME ?= 10s
 MINUTES ?= 3
-TORCH2 ?= python3
+# A Python with torch 2, for make torch2 and make torch-suite; made once for a version, outside of this tree.
+TORCH2_VERSION := 2.15.0
+TORCH2_VENV := $(shell echo "$${XDG_CACHE_HOME:-$$HOME/.cache}")/gorun-ci/torch2-$(TORCH2_VERSION)
+TORCH2 ?= $(TORCH2_VENV)/bin/python
+TORCH2_NP ?= 1 2 3 4
 
 # The Python with most of what the Python tests and examples use; the tests say what they miss.
 PYTHON ?= $(shell for modules in numpy,torch,sklearn numpy,torch numpy sys; do \
@@ -41,7 +45,7 @@ gorun = $(call gobuild,$(1)) -o build/gorund ./cmd/gorund; $(call pyzip,build/go
 
 ## test: everything that must be good before a change goes in, and a list of what was skipped; what Go tests measured is in build/figures
 # What a machine cannot have is skipped with the reason; where CI is set, only what .ci/run cannot install may be.
-MAY_SKIP := no GPU that torch can use|make torch2|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|a part of make vm:
+MAY_SKIP := no GPU that torch can use|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|a part of make vm:
 test: build
 	@rm -f build/skips build/figures
 	$(MAKE) lint unit python c lab vsphere
@@ -90,7 +94,6 @@ python: build
 	PYTHONPATH=contrib/python:contrib/python/shim PYTHONDONTWRITEBYTECODE=1 \
 		$(PYTHON) -m unittest discover -v -s contrib/python/tests 2>&1 | tee build/python.log | grep -v '\.\.\. ok$$'
 	@{ grep -o '^test.*\.\.\. skipped.*' build/python.log || :; } >>build/skips
-	@echo "FSDP and torch.compile, which need torch 2: make torch2" >>build/skips
 	cd / && PYTHONPATH=$(CURDIR)/bin/gorun:$(CURDIR)/bin/gorun/shim $(PYTHON) -c 'import gorun, horovod'
 
 ## c: the C binding, with every warning an error, under the sanitizers, in worlds of 1 to 3 ranks
@@ -107,12 +110,24 @@ c: build
 	for begun in 0 1 2; do bin/gorun -np 3 --no-tag-output build/check-c $$begun; done; \
 	bin/gorun -np 2 --no-tag-output build/example-c
 
-## torch2: what needs torch 2 (TORCH2=its python): FSDP, torch.compile, and all programs again
-torch2: build
+## torch2: what needs torch 2: FSDP, DTensor, torch.compile, all programs over torch again, and some of torch's own tests (TORCH2=python TORCH2_NP="1 2 3 4")
+torch2: build $(if $(filter $(TORCH2_VENV)/%,$(TORCH2)),torch2-ready)
 	@$(TORCH2) -c 'import torch; assert int(torch.__version__[0]) > 1' || { echo "torch2: TORCH2=python with torch 2"; exit 1; }
-	for np in 1 2 3 4; do for test in contrib/python/tests/torch2/*.py contrib/python/tests/mp/*.py; do \
-		echo "$$np $$test"; bin/gorun -np $$np $(TORCH2) $$test >build/torch2.log 2>&1 || { cat build/torch2.log; exit 1; }; \
+	@for np in $(TORCH2_NP); do for test in $$(grep -l torch contrib/python/tests/torch2/*.py contrib/python/tests/mp/*.py); do \
+		echo "$$np $$test"; timeout 300 bin/gorun -np $$np $(TORCH2) $$test >build/torch2.log 2>&1 || { cat build/torch2.log; exit 1; }; \
 	done; done
+	$(TORCH2) -B contrib/tools/torch_suite.py --part
+
+## torch-suite: torch's own tests of torch.distributed, by ranks of gorun, on its backend and on gloo (TORCH2=python); half an hour
+torch-suite: build $(if $(filter $(TORCH2_VENV)/%,$(TORCH2)),torch2-ready)
+	for backend in gorun gloo; do $(TORCH2) -B contrib/tools/torch_suite.py --backend $$backend; done
+
+## torch2-ready: make the Python with torch 2 that make torch2 uses, by pip; 5 GB in ~/.cache/gorun-ci
+torch2-ready: $(TORCH2_VENV)/ready
+$(TORCH2_VENV)/ready:
+	mkdir -p $(@D)
+	flock $(@D) $(SHELL) -euc 'python3 -m venv $(@D); \
+		$(@D)/bin/pip -q install --disable-pip-version-check --no-cache-dir torch==$(TORCH2_VERSION) numpy==2.4.6 expecttest==0.3.0; touch $@'
 
 ## pythons: the Python tests with nothing but the standard library, by all Pythons from 3.9 on (PYTHONS=); what is deprecated fails
 PYTHONS ?= $(wildcard $(foreach minor,9 10 11 12 13 14 15,/usr/bin/python3.$(minor) /usr/local/bin/python3.$(minor) \
