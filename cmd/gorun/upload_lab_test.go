@@ -29,18 +29,20 @@ func TestAddressChangeInUpload(t *testing.T) {
 	for name, tc := range map[string]struct {
 		bytes int
 		times int
+		args  []string
 	}{
-		"at its beginning": {1, 1},
-		"in its middle":    {6 << 20, 1},
-		"at its end":       {17 << 20, 1},
-		"twice":            {1 << 20, 2},
+		"at its beginning": {1, 1, nil},
+		"in its middle":    {6 << 20, 1, nil},
+		"at its end":       {17 << 20, 1, nil},
+		"twice":            {1 << 20, 2, nil},
+		"of system's ssh":  {6 << 20, 1, []string{"--ssh-command", "ssh"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newSSHCluster(t, 2)
 			if err := c.Launcher().SetLink(lab.Link{Rate: 30e6}); err != nil {
 				t.Fatal(err)
 			}
-			j := c.follow("-H", "host1,host2", "sh", "-c", "echo on $(uname -n)")
+			j := c.follow(append(tc.args, "-H", "host1,host2", "sh", "-c", "echo on $(uname -n)")...)
 			for i := range tc.times {
 				c.await("upload", func() bool { return c.uploading() >= tc.bytes || j.ended() })
 				if err := c.Launcher().SetAddress(netip.MustParseAddr(fmt.Sprintf("10.77.0.%d", 70+i))); err != nil {

@@ -36,6 +36,9 @@ func (c *Client) external(s *settings) external {
 	for _, f := range c.cfg.IdentityFiles {
 		argv = append(argv, "-i", c.cfg.expandHome(f))
 	}
+	if c.cfg.Command[0] == "ssh" && c.ssh.first(s.alias, "ServerAliveInterval") == "" { // the system's
+		argv = append(argv, "-o", "ServerAliveInterval=5") // or it would not notice that the way is lost
+	}
 	target := s.alias
 	if user, _, _, _ := splitHost(s.host); user != "" {
 		target = user + "@" + target
