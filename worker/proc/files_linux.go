@@ -21,9 +21,9 @@ func FilesBelow(pids []int, interest func(path string) bool) (map[int][]Files, e
 	if err != nil {
 		return nil, err
 	}
-	found := map[int][]Files{}
+	children, found := byParent(table), map[int][]Files{}
 	for _, pid := range pids {
-		for _, p := range append([]process{{pid: pid}}, below(byParent(table), pid)...) {
+		for _, p := range append([]process{{pid: pid}}, below(children, pid)...) {
 			text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/maps")
 			if err != nil {
 				continue // it has ended
