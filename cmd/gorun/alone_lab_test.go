@@ -116,7 +116,13 @@ func TestLauncherStopped(t *testing.T) {
 	for name, more := range flags {
 		jobs[name] = c.follow(append([]string{"--lease", "5", "-H", "host1:1,host2:1"}, more...)...)
 	}
-	for _, j := range jobs {
+	for name, j := range jobs {
+		t.Cleanup(func() { // whatever comes
+			if j.cmd.Process.Kill() == nil {
+				t.Logf("%s:\n%s", name, j.out)
+				j.cmd.Wait()
+			}
+		})
 		c.await("ranks", func() bool { up, _ := j.out.find(`:busy$`); return len(up) == 2 })
 	}
 	for _, j := range jobs {
