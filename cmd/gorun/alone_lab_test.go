@@ -109,7 +109,7 @@ func TestLauncherStopped(t *testing.T) {
 		"sleeping":   {"sh", "-c", "echo busy; sleep 1000"},
 		"fixed":      {python, "-c", busy},
 		"the same":   {python, "-c", busy},
-		"elastic":    {"--min-np", "1", python, "-c", busy},
+		"elastic":    {"--min-np", "2", python, "-c", busy},
 		"system ssh": {"--ssh-command", "ssh", python, "-c", busy},
 	}
 	jobs := map[string]*training{}
