@@ -11,9 +11,11 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 RUFF := 0.16.9
 FUZZTIME ?= 10s
 MINUTES ?= 3
-# A Python with torch 2, for make torch2 and make torch-suite; made once for a version, outside of this tree.
+# What takes long to make is made once for a version, outside of this tree.
+CACHE := $(shell echo "$${XDG_CACHE_HOME:-$$HOME/.cache}")/gorun-ci
+# A Python with torch 2, for make torch2 and make torch-suite.
 TORCH2_VERSION := 2.15.0
-TORCH2_VENV := $(shell echo "$${XDG_CACHE_HOME:-$$HOME/.cache}")/gorun-ci/torch2-$(TORCH2_VERSION)
+TORCH2_VENV := $(CACHE)/torch2-$(TORCH2_VERSION)
 TORCH2 ?= $(TORCH2_VENV)/bin/python
 TORCH2_NP ?= 1 2 3 4
 
@@ -212,26 +214,28 @@ rings:
 	go test -run='^Test(BetterThanOthers|OneRingOrSeveral)$$' -count=1 -v ./topology -table | grep -v -e '^[=-]' -e '^PASS'
 	go test -run='^$$' -bench='[Oo]rder' ./topology
 
-## compat: Horovod scripts timed under gorun and under stock Horovod (HVD=a Python with it); a table in build/compat.md
-# Without HVD, build/horovod becomes a Python with Horovod 0.28.1 and its Gloo. That takes long, and needs
+## compat: Horovod scripts timed under gorun and under stock Horovod; a table in build/compat.md (HVD=a Python with it, COMPAT="--quick --rounds 1")
+# Without HVD, pip builds Horovod 0.28.1 with its Gloo in the user's cache. That takes 5 minutes, and needs
 # apt-get install cmake g++ libtorch-dev pybind11-dev python3-dev python3-torch python3-venv
-HVD ?= build/horovod/bin/python
+HOROVOD_VENV := $(CACHE)/horovod-0.28.1
+HVD ?= $(HOROVOD_VENV)/bin/python
+COMPAT ?=
 # Stock Horovod is a peer of the benchmarks where it is there.
-STOCK = $(if $(wildcard build/horovod/ready)$(filter-out build/horovod/bin/python,$(HVD)),--horovod $(HVD))
-compat: build
-	@if $(HVD) -c 'import horovod.torch' 2>/dev/null || $(MAKE) build/horovod/ready; then \
-		$(PYTHON) -B contrib/bench/scripts.py --horovod $(HVD); \
-	else echo "compat: skipped: HVD=python names one with stock Horovod, and build/horovod could not be made (see above)"; fi
+STOCK = $(if $(wildcard $(HOROVOD_VENV)/ready)$(filter-out $(HOROVOD_VENV)/bin/python,$(HVD)),--horovod $(HVD))
+compat: build $(if $(filter $(HOROVOD_VENV)/%,$(HVD)),horovod-ready)
+	$(PYTHON) -B contrib/bench/scripts.py --horovod $(HVD) $(COMPAT)
 
-## compat-lab: programs of stock Horovod itself, in build/horovod, started by gorun on lab hosts
-compat-lab: build build/horovod/ready
-	HOROVOD_PYTHON=$(CURDIR)/build/horovod/bin/python go test -timeout=10m -count=1 -run TestStockHorovod ./cmd/gorun
+## compat-lab: programs of stock Horovod itself, started by gorun on lab hosts (HVD=a Python with it)
+compat-lab: build $(if $(filter $(HOROVOD_VENV)/%,$(HVD)),horovod-ready)
+	HOROVOD_PYTHON=$(HVD) go test -timeout=10m -count=1 -run TestStockHorovod ./cmd/gorun
 
-build/horovod/ready:
-	/usr/bin/python3 -m venv --system-site-packages build/horovod
-	HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 \
-		build/horovod/bin/pip install --disable-pip-version-check --no-build-isolation horovod==0.28.1
-	touch $@
+## horovod-ready: build the stock Horovod that make compat uses, by pip, in ~/.cache/gorun-ci
+horovod-ready: $(HOROVOD_VENV)/ready
+$(HOROVOD_VENV)/ready:
+	mkdir -p $(@D)
+	flock $(@D) $(SHELL) -euc '/usr/bin/python3 -m venv --system-site-packages $(@D); \
+		HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 \
+		$(@D)/bin/pip -q install --disable-pip-version-check --no-build-isolation horovod==0.28.1; touch $@'
 
 ## frameworks: programs of accelerate, DeepSpeed, JAX, mpi4py, TensorFlow and transformers, in build/frameworks beside Debian's python3-torch, on lab hosts
 frameworks: build build/frameworks/ready

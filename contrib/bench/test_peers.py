@@ -51,16 +51,17 @@ class Test(unittest.TestCase):
 
             def horovods(*words: str) -> list[str]:
                 dry = ["make", "-n", "-C", root, "bench", "bench-full", "PYTHON=python", *words]
-                env = {"PATH": os.environ["PATH"]}  # without HVD, and the flags of a make around this
+                # Without HVD, and the flags of a make around this.
+                env = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": root}
                 out = subprocess.run(dry, env=env, capture_output=True, text=True, check=True).stdout
                 return re.findall(r"peers\.py(?:.* --horovod (\S+))?", out)
 
             self.assertEqual(horovods(), ["", ""])
             self.assertEqual(horovods("HVD=/opt/python"), ["/opt/python"] * 2)
-            ready = Path(root, "build/horovod/ready")
-            ready.parent.mkdir(parents=True)
-            ready.touch()
-            self.assertEqual(horovods(), ["build/horovod/bin/python"] * 2)
+            venv = Path(root, "gorun-ci/horovod-0.28.1")
+            venv.mkdir(parents=True)
+            Path(venv, "ready").touch()
+            self.assertEqual(horovods(), [f"{venv}/bin/python"] * 2)
 
     def test_horovod_by_a_path_from_here(self) -> None:
         with mock.patch.object(programs, "output", return_value="0.28.1"):

@@ -76,8 +76,8 @@ def main() -> int:
             print(f"{name}: {outcome}", flush=True)
         outcome = "failed as expected" if outcome == "failed" and expected else outcome
         counts[outcome] = counts.get(outcome, 0) + 1
-    told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-    print(f"torch's distributed_test.py on {args.backend}, {args.np} ranks: {told}")
+    summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    print(f"torch's distributed_test.py on {args.backend}, {args.np} ranks: {summary}")
     return wrong
 
 
