@@ -3,7 +3,7 @@
 //
 //	go test -json ./... | report -skips build/skips
 //
-// It exits with 1 if anything failed, and appends the skipped tests to the file. With -figures it appends what
+// The tests that took longest come last. It exits with 1 if anything failed, and appends the skipped tests to the file. With -figures it appends what
 // tests that passed have logged, which is otherwise seen by nobody. With -failed it writes
 // which tests failed to a file, for a second run of these alone; the file stays away if more failed than
 // their names can tell: a package that did not build, or that ended in the middle of a test. It stays away
@@ -12,6 +12,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -20,6 +21,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+)
+
+// The tests that a report calls slow.
+const (
+	slowTests   = 20
+	slowSeconds = 10.0
 )
 
 func main() {
@@ -47,6 +54,9 @@ func run(in io.Reader, out io.Writer, path, figures, failed string) (ok bool, er
 	}
 	for _, test := range r.fails {
 		fmt.Fprintln(out, "failed", test)
+	}
+	for _, s := range r.slowest() {
+		fmt.Fprintf(out, "slow %s: %.0fs\n", s.test, s.seconds)
 	}
 	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
 	if err := errors.Join(appendLines(path, r.skips), appendLines(figures, r.figures)); err != nil {
@@ -97,8 +107,21 @@ type report struct {
 	fails   []string // with their packages
 	names   []string // of failed tests, subtests not among them
 	broken  bool     // something failed that a second run does not excuse
+	times   []timed  // of tests, subtests not among them
 	passed  int
 	failed  int // tests and packages
+}
+
+type timed struct {
+	test    string
+	seconds float64
+}
+
+// slowest returns the tests that took longest, at most slowTests of those that took slowSeconds or more.
+func (r *report) slowest() []timed {
+	all := slices.DeleteFunc(slices.Clone(r.times), func(t timed) bool { return t.seconds < slowSeconds })
+	slices.SortStableFunc(all, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
+	return all[:min(len(all), slowTests)]
 }
 
 func (r *report) read(in io.Reader) error {
@@ -119,6 +142,9 @@ func (r *report) add(e event) {
 	key := e.Package
 	if e.Test != "" {
 		key += "." + e.Test
+	}
+	if (e.Action == "pass" || e.Action == "fail") && e.Test != "" && !strings.Contains(e.Test, "/") {
+		r.times = append(r.times, timed{key, e.Elapsed})
 	}
 	switch e.Action {
 	case "build-output":

@@ -48,6 +48,7 @@ func TestReport(t *testing.T) {
 		{"crash", crash, false, []string{"---- p.TestD did not end\npanic: oops"}, "", "", ""},
 		{"race", race, false, []string{"WARNING: DATA RACE", "failed p.TestC"}, "", "", ""},
 		{"broken", broken, false, []string{"x.go:1: syntax error"}, "", "", ""},
+		{"slow", strings.ReplaceAll(good, `"Elapsed":0.1`, `"Elapsed":61.5`), true, []string{"slow p.TestA: 62s\n1 passed"}, "p.TestB: b_test.go:7: needs root\n", "", "p.TestA\n    a_test.go:3: lost 0.2 s\n        of 3 s\n"},
 		{"not json", "go: no such module\n", true, []string{"go: no such module"}, "", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
