@@ -186,6 +186,9 @@ func rankHint(e *launcher.RankError) string {
 		if hint := programHint(e.Reason); hint != "" {
 			return hint
 		}
+		if strings.Contains(e.Reason, ": a link to ") {
+			return fmt.Sprintf("a virtual environment needs the Python that it was made from, at the same path on %s", e.Host)
+		}
 		return fmt.Sprintf("install the program on %s, or give its full path; PATH is the launcher's", e.Host)
 	case e.Code == 126:
 		return "make the file executable (chmod +x), or name its interpreter: gorun … python3 " + "script.py"

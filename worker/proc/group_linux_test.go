@@ -168,6 +168,11 @@ func TestCannotStart(t *testing.T) {
 	write("orphan", "#!/no/such/python3 -u\n", 0o755)
 	write("windows", "#! /bin/sh\r\necho\r\n", 0o755)
 	write("search", "#!/usr/bin/env sh\r\necho\r\n", 0o755)
+	for link, target := range map[string]string{"python": "python3", "python3": "/no/such/python3.11", "loop": "loop"} {
+		if err := os.Symlink(target, dir+"/"+link); err != nil {
+			t.Fatal(err)
+		}
+	}
 	path := []string{"PATH=" + dir + ":/usr/bin:/bin"}
 	for _, tt := range []struct {
 		name string
@@ -183,6 +188,8 @@ func TestCannotStart(t *testing.T) {
 		{"directory", proc.Spec{Argv: []string{dir}, Env: path}, 126, "is a directory"},
 		{"not a program", proc.Spec{Argv: []string{"garbage"}, Env: path}, 126, "not a program of this machine"},
 		{"no interpreter", proc.Spec{Argv: []string{"orphan"}, Env: path}, 127, "its interpreter /no/such/python3 is missing"},
+		{"links to nothing", proc.Spec{Argv: []string{"./python"}, Env: path, Dir: dir}, 127, "./python: a link to /no/such/python3.11, which is not there"},
+		{"link to itself", proc.Spec{Argv: []string{"./loop"}, Env: path, Dir: dir}, 1, "./loop: too many levels of symbolic links"},
 		{"lines of Windows", proc.Spec{Argv: []string{"windows"}, Env: path}, 127, "its first line ends in a carriage return, and no interpreter is called /bin/sh with one"},
 		{"lines of Windows, by env", proc.Spec{Argv: []string{"search"}, Env: path}, 127, "its first line ends in a carriage return, and no interpreter is called sh with one"},
 		{"no directory", proc.Spec{Argv: []string{"true"}, Env: path, Dir: "/no/such/dir"}, 1, "working directory /no/such/dir: no such file"},

@@ -62,7 +62,11 @@ func lookPath(name string, env []string, dir string) (string, error) {
 	}
 	if strings.ContainsRune(name, '/') {
 		file := within(dir, name)
-		if err := executable(file); err != nil {
+		err := executable(file)
+		if target := linkTarget(file); errors.Is(err, unix.ENOENT) && target != file {
+			return "", &startError{exitNotFound, fmt.Sprintf("%s: a link to %s, which is not there", name, target), err}
+		}
+		if err != nil {
 			return "", notStartable(name, err)
 		}
 		return file, nil
@@ -105,6 +109,20 @@ func executable(file string) error {
 		return unix.EISDIR
 	}
 	return unix.Access(file, unix.X_OK) // knows about noexec mounts and capabilities, mode bits do not
+}
+
+// linkTarget returns where a chain of symbolic links ends that begins with file. The program of a virtual environment is such a
+// link, and ends in the Python of another directory, which hosts may lack.
+func linkTarget(file string) string {
+	const maxLinks = 40 // as in Linux
+	for range maxLinks {
+		target, err := os.Readlink(file)
+		if err != nil {
+			break
+		}
+		file = within(filepath.Dir(file), target)
+	}
+	return file
 }
 
 func exists(file string) bool {
