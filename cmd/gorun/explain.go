@@ -192,6 +192,8 @@ func rankHint(e *launcher.RankError) string {
 		return fmt.Sprintf("install the program on %s, or give its full path; PATH is the launcher's", e.Host)
 	case e.Code == 126:
 		return "make the file executable (chmod +x), or name its interpreter: gorun … python3 " + "script.py"
+	case strings.Contains(tail, "can't open file") && e.Host == "localhost":
+		return "no such file is here: name it as from this directory, or choose another with --wdir"
 	case strings.Contains(tail, "can't open file"):
 		return fmt.Sprintf("gorun does not copy programs: put the script on %s at the same path", e.Host)
 	case strings.Contains(tail, "No module named 'gorun'"):
