@@ -331,7 +331,9 @@ class DaemonSession(Session):
             if started:
                 passed = time.perf_counter() - started
                 if seconds is not None and (left := seconds - passed) < 0:
-                    return
+                    if not self._read_once(_AT_ONCE):  # an answer that is there counts, however late it is read
+                        return
+                    continue
                 if passed < self._spin:
                     self._read_once(_AT_ONCE)
                     continue

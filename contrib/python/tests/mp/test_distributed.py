@@ -226,13 +226,26 @@ def check_transfers():
         dist.send(torch.ones(1), 1)
         waiting.wait()
         assert t.item() == 2 and waiting.is_completed()
+        t = torch.zeros(1)
+        for waiting in dist.irecv(t, 1), dist.isend(torch.ones(1), 1):  # nobody waits: the polls have to read
+            until(waiting.is_completed)
+        assert t.item() == 3
     else:
         dist.all_reduce(torch.ones(1))
         if rank == 1:
             t = torch.zeros(1)
             dist.recv(t, 0)
             dist.send(2 * t, 0)
+            dist.send(3 * t, 0)
+            dist.recv(t, 0)
     check_any_source(dist.group.WORLD, list(range(size)))
+
+
+def until(over):
+    end = time.monotonic() + 60
+    while not over():
+        assert time.monotonic() < end, "it never ends"
+        time.sleep(0.001)
 
 
 def check_any_source(group, ranks):

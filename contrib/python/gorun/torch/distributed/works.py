@@ -222,8 +222,10 @@ class Transfer(dist.Work):
         self._under_way.discard(self)
 
     def is_completed(self) -> bool:
-        """Report whether wait() would return at once."""
-        return self._future.arrives(0)
+        """Report whether the tensor has arrived; it is there then, as with NCCL, also without wait()."""
+        if self._future.arrives(0):
+            self._bring()
+        return self._future.done()
 
     def source_rank(self) -> int:
         """Return which rank of the group the tensor is from."""
