@@ -54,48 +54,53 @@ class HostUpdateResult(enum.IntFlag):
 class WorkerNotificationManager:
     """Passes news about the hosts on to the states that training runs on.
 
-    In an elastic job a thread looks for news as long as there is a state to tell. It takes turns with a
-    rank's other threads at the session's socket instead of sleeping there: it would wake for every message.
+    In an elastic job a thread looks for news as long as a state is registered. It takes turns with a rank's
+    other threads at the session's socket instead of sleeping there, where every message would wake it.
     """
 
     def __init__(self) -> None:
         self._listeners: list[State] = []
         self._passing = threading.RLock()  # held while news is passed on, and while the world changes
         self._watcher: threading.Thread | None = None
-        self._nobody = threading.Event()  # ends the watcher
+        self._no_listeners = threading.Event()  # ends the watcher
 
     def init(self) -> None:
         """Get ready for news."""
 
     def register_listener(self, listener: State) -> None:
-        """Tell a state from now on."""
+        """Pass news on to a state from now on."""
         self._listeners.append(listener)
         if self._watcher is None and basics.elastic():
-            self._nobody = threading.Event()
-            watch = functools.partial(self._watch, self._nobody)
+            self._no_listeners = threading.Event()
+            watch = functools.partial(self._watch, self._no_listeners)
             self._watcher = threading.Thread(target=watch, name="gorun: news of hosts", daemon=True)
             self._watcher.start()
 
     def remove_listener(self, listener: State) -> None:
-        """Tell a state no longer."""
+        """Pass no more news on to a state."""
         if listener in self._listeners:
             self._listeners.remove(listener)
         if not self._listeners and self._watcher is not None:
             watcher, self._watcher = self._watcher, None
-            self._nobody.set()
+            self._no_listeners.set()
             if watcher is not threading.current_thread():
                 watcher.join()
 
-    def _watch(self, nobody: threading.Event) -> None:
-        while not nobody.wait(NEWS_SECONDS):
+    def _watch(self, no_listeners: threading.Event) -> None:
+        while not no_listeners.wait(NEWS_SECONDS):
+            # It never waits for the lock, whose holder may wait for this thread: a listener that removes itself.
+            if not self._passing.acquire(blocking=False):
+                continue
             try:
                 self.poll()
-            except Exception:  # of a script's own on_hosts_updated(); it is told of the next news as well
+            except Exception:  # of a script's own on_hosts_updated(), which gets the next news as well
                 traceback.print_exc()
+            finally:
+                self._passing.release()
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """Pass no news on meanwhile: a State forgets what it was told when it enters a new world."""
+        """Pass no news on meanwhile: a State forgets the news that it has when it enters a new world."""
         with self._passing:
             yield
 
@@ -110,7 +115,7 @@ class WorkerNotificationManager:
                 self.handle_hosts_updated(news.stamp, HostUpdateResult(news.flags))
 
     def handle_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """Tell every state."""
+        """Pass news on to every state."""
         for listener in list(self._listeners):
             listener.on_hosts_updated(timestamp, update_res)
 

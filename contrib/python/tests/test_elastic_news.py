@@ -84,6 +84,26 @@ class NewsTest(unittest.TestCase):
             state.commit()
         self.assertEqual(told, ["kept"])
 
+    def test_a_listener_removes_itself_while_it_gets_news(self):
+        manager, state = elastic.WorkerNotificationManager(), Told()
+
+        def listen(timestamp, update_res):
+            time.sleep(5 * elastic.NEWS_SECONDS)  # the thread looks for news meanwhile
+            manager.remove_listener(state)
+
+        def poll():
+            with manager.quiet():
+                basics._state.world.told.append(HostsChanged(1, 7))
+                manager.poll()
+
+        manager.register_listener(state)
+        with mock.patch.object(state, "on_hosts_updated", listen):
+            script = threading.Thread(target=poll, daemon=True)
+            script.start()
+            script.join(PATIENCE)
+        self.assertFalse(script.is_alive(), "they wait for each other")
+        self.assertEqual(watchers(), [])
+
     def test_no_thread_in_a_fixed_job(self):
         with mock.patch.dict(os.environ, HOROVOD_ELASTIC="0"):
             self.assertEqual(elastic.run(lambda state: watchers())(Told()), [])
