@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// acceleratorDevices are the device files of GPUs and their like, by the drivers of the makers that accelerate knows: NVIDIA
+// acceleratorDevices are the device files that the drivers of GPUs and their like make, for the makers that accelerate knows: NVIDIA
 // (dxg in WSL), AMD, Habana and TPUs, Ascend, Cambricon, Moore Threads, Tecorigin, Neuron.
 var acceleratorDevices = []string{"nvidia*", "dxg", "kfd", "hl[0-9]*", "accel*", "davinci*", "cambricon*", "mtgpu*", "tcaicard*", "neuron*"}
 
-// hasAccelerator reports whether a host, whose root is given, has a device that torch could compute on beside its CPUs. The
-// render nodes of virtual graphics cards, which many VMs have, are none; those of Intel are.
+// hasAccelerator reports whether the host whose files are below root has a device beside its CPUs that torch could compute on.
+// A render node counts if it is Intel's: many VMs have one of a virtual graphics card, which cannot compute.
 func hasAccelerator(root fs.FS) bool {
 	devices, _ := fs.ReadDir(root, "dev")
 	if slices.ContainsFunc(devices, func(d fs.DirEntry) bool {

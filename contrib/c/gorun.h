@@ -8,7 +8,7 @@
  *
  * Functions return 0, or a gorun_code whose text gorun_error() has. They are for one thread at a time; a program with
  * several brings its own lock. Ranks meet by name: all ranks submit the same name, in any order, and a rank may use a name
- * again when gorun_wait or gorun_test has told it that the operation has ended. A failed operation leaves the job usable;
+ * again when gorun_wait or gorun_test has reported the end of the operation. A failed operation leaves the job usable;
  * GORUN_ABORTED and GORUN_LOST do not.
  *
  * Nothing here runs beside the program: a rank that has started an allreduce and computes may hear only in gorun_wait or

@@ -39,7 +39,7 @@ type Rank struct {
 	results  map[uint32][]byte     // result regions, which this rank may only read
 	memories map[*Memory]bool
 	carries  map[uint32]bool // those whose completion may bring a descriptor
-	names    map[name]bool   // in flight, by Submit: until Wait or Test has told of the end
+	names    map[name]bool   // in flight, by Submit: until Wait or Test has reported the end
 	named    map[uint32]name // the same by handle
 	gone     error           // why the world has ended
 	lanes    *rankLanes      // nil where there are none
@@ -287,7 +287,7 @@ func (r *Rank) Do(o *Operation) (Outcome, error) {
 }
 
 // Submit starts an operation; Wait must be called for its handle. It keeps nothing of o. Its name is in flight until Wait
-// or Test has told of the end, however fast the others are.
+// or Test has reported the end, however fast the others are.
 func (r *Rank) Submit(o *Operation) (handle uint32, err error) {
 	handle, err = r.submit(o, false)
 	if err == nil {
@@ -297,7 +297,7 @@ func (r *Rank) Submit(o *Operation) (handle uint32, err error) {
 	return handle, err
 }
 
-// free gives back the name of an operation that the caller knows has ended.
+// free frees the name of an operation whose end the caller has seen.
 func (r *Rank) free(handle uint32) {
 	if n, ok := r.named[handle]; ok {
 		delete(r.names, n)

@@ -262,7 +262,7 @@ func TestKept(t *testing.T) {
 			t.Errorf("epoch %d", epoch)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("nobody hears of the commit")
+		t.Fatal("the server hears nothing of the commit")
 	}
 }
 

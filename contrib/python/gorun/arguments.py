@@ -73,7 +73,7 @@ def nothing_said() -> dict[str, Any]:
 
 
 def flags(args: Any) -> list[str]:
-    """Return the flags for gorun that such an object stands for, whoever has made it."""
+    """Return the flags for gorun that such an object stands for; a script may have made it."""
     found: list[str] = []
     for action in _parser(needs_number=False)._actions:
         value = getattr(args, action.dest, None)

@@ -94,7 +94,7 @@ class DaemonSession(Session):
         self._hosts_changed: deque[message.HostsChanged] = deque()
         self._failure: GorunError | None = None  # what every operation fails with from now on
         self._closed = False
-        self._told_kept = False  # the daemon that something was committed in this world
+        self._sent_kept = False  # the daemon knows that something was committed in this world
 
         self._handles = itertools.count(1)
         self._numbers = itertools.count(1)
@@ -260,8 +260,8 @@ class DaemonSession(Session):
         return result
 
     def kept(self) -> None:
-        if not self._told_kept:
-            self._told_kept = True
+        if not self._sent_kept:
+            self._sent_kept = True
             self._send(message.kept())
 
     def news(self) -> list[message.HostsChanged]:
@@ -324,14 +324,14 @@ class DaemonSession(Session):
         return pending.outcome
 
     def _stay(self, pending: _Pending, seconds: float | None = None) -> None:
-        """Return when pending is over, or what it was waiting for cannot come, or after so long."""
+        """Return when pending is over, or cannot be any more, or after so many seconds."""
         started = time.perf_counter() if self._spin or seconds is not None else 0.0
         left = None
         while pending.outcome is None and (self._failure is None or pending is self._goodbye):
             if started:
                 passed = time.perf_counter() - started
                 if seconds is not None and (left := seconds - passed) < 0:
-                    if not self._read_once(_AT_ONCE):  # an answer that is there counts, however late it is read
+                    if not self._read_once(_AT_ONCE):  # an answer that is there still counts
                         return
                     continue
                 if passed < self._spin:
@@ -577,7 +577,7 @@ def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _readable(from_: socket.socket, seconds: float) -> bool:
-    """Wait so long at most. Report whether there is something to read."""
+    """Report whether there is something to read, within so many seconds."""
     poll = select.poll()
     poll.register(from_, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

@@ -88,7 +88,7 @@ class WorkerNotificationManager:
 
     def _watch(self, no_listeners: threading.Event) -> None:
         while not no_listeners.wait(NEWS_SECONDS):
-            # It never waits for the lock, whose holder may wait for this thread: a listener that removes itself.
+            # It never waits for the lock: a listener that removes itself holds it, and waits for this thread.
             if not self._passing.acquire(blocking=False):
                 continue
             try:

@@ -26,7 +26,7 @@ def in_thread(
     daemon: bool = True,
     silent: bool = False,
 ) -> threading.Thread:
-    """Start a thread that calls target(*args), and return it. silent: what it raises is not shown."""
+    """Start a thread that calls target(*args), and return it. silent: hide the exceptions of target."""
     if not isinstance(args, tuple):
         raise ValueError(f"args is a tuple, (x,) for one argument, and not {type(args)}")
 
@@ -57,7 +57,7 @@ def compute_digest(key: bytes, message: bytes) -> bytes:
 
 
 def check_digest(key: bytes, message: bytes, digest: bytes) -> bool:
-    """Report whether a digest is that of the message, in a time that does not depend on it."""
+    """Report whether a digest belongs to the message, in a time that does not depend on either."""
     return hmac.compare_digest(compute_digest(key, message), digest)
 
 

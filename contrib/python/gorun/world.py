@@ -31,7 +31,7 @@ DUPLICATE = (
 )
 
 MOST_SHAPES = 20  # in the text of an error
-ATTEND_SECONDS = 0.25  # of waiting at a time: what this process stands still beyond that is not counted
+ATTEND_SECONDS = 0.25  # of a wait that are counted at a time: a process that was stopped for longer waits on
 
 # Process set and name of a request, and what else the session is told of it.
 Part = tuple[tuple[int, str], dict[str, Any]]

@@ -268,7 +268,7 @@ class Reducer:
                 self._log = autotune.log(_capacity())
             self._agreement, self._step.missing = None, {}
             for slot in self._slots.values():
-                slot.unit = slot.home = slot.view = None  # that of before is in memory of the world of before
+                slot.unit = slot.home = slot.view = None  # the old ones are in the old world's memory
             self._world = world
         if not self._incomplete():
             self._agreement = None

@@ -32,10 +32,10 @@ _OPS = {
 
 
 def _outside_graphs(cls: type) -> type:
-    """Have torch.compile call what torch calls of a group as it is, and not trace what that does.
+    """Keep torch.compile from tracing into the methods that torch calls: compiled code calls them.
 
-    torch.compiler.disable() does so. It imports the compiler, which takes seconds, so it has to wait until
-    the program has done that.
+    torch.compiler.disable() does that. It imports the compiler, which takes seconds, so a method disables
+    itself only once the program has imported it.
     """
     methods = {
         name: method for name, method in vars(cls).items()
@@ -71,9 +71,9 @@ class ProcessGroup(dist.ProcessGroup):
         self._store = store
         self._limit = Limit(timeout)
         number = members.group()
-        # Of the groups of all ranks, which have one number, each counts its operations anew.
+        # All groups of all ranks have the same number, and each counts its operations anew.
         self._label = f"{number}.{self._world.serial(f'torch.distributed.groups.{number}')}"
-        self._served = -1  # by recv_anysource()
+        self._served = -1  # the last rank that recv_anysource() received from
         self._works = Works()
         self._transfers: set[Transfer] = set()
         self._waiting: Waiting = queue.SimpleQueue()
@@ -88,7 +88,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Return the name of the backend."""
         return "gorun"
 
-    # What torch asks of a backend: has it batches of transfers of its own, and is split_group() there.
+    # What torch asks of a backend: does it batch transfers itself, and does it have split_group()?
     supports_coalescing = False
     supports_splitting = True
 
@@ -104,7 +104,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     @property
     def group_name(self) -> str:
-        """The name that torch gave the group. It asks for it even after it has forgotten the group itself."""
+        """The name that torch gave the group, which it asks for even after it has forgotten the group."""
         return self._group_name
 
     def get_group_store(self) -> dist.Store:
@@ -112,7 +112,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._store
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Set for how long operations are waited for, those under way included."""
+        """Set how long operations may take, including those under way."""
         self._limit.seconds = timeout.total_seconds()
 
     _set_default_timeout = set_timeout
@@ -122,7 +122,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._waiting.put(None)
         self._thread.join(5)  # what never ends, ends with the session
 
-    # Groups made of this one, by dist.split_group(). Nothing is connected, so others need not take part.
+    # Groups made of this one, by dist.split_group(). Nothing is connected, so other ranks need not take part.
 
     def split_group(
         self,
@@ -144,7 +144,7 @@ class ProcessGroup(dist.ProcessGroup):
         return group
 
     def perform_nocolor_split(self, *_: Any) -> None:
-        """Do nothing, as another rank's group needs nothing of this one."""
+        """Do nothing: other ranks make their group without this one."""
 
     eager_connect_single_device = perform_nocolor_split
 
@@ -292,7 +292,7 @@ class ProcessGroup(dist.ProcessGroup):
     def allgather_coalesced(
         self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> dist.Work:
-        """Gather several tensors: those of rank i are in outputs[i]."""
+        """Gather several tensors: outputs[i] gets the tensors of rank i."""
 
         def deal(wholes: Sequence[torch.Tensor]) -> None:
             for i, whole in enumerate(wholes):
@@ -409,9 +409,9 @@ class ProcessGroup(dist.ProcessGroup):
         return Transfer(self._future(f"recv from rank {rank}", handle, [tensor]), self._transfers, rank)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> dist.Work:
-        """See torch.distributed.recv without a source. Of several ranks that send, they take turns."""
+        """See torch.distributed.recv without a source. Ranks that send at the same time take turns."""
         self._limit.check()
-        # Job ranks and what follows are the end of a send's name, but for its number.
+        # The name of a send to this rank has this in it, after the sender's rank and before a number.
         name = f".{self._job_rank(self.rank())}.torch.{self._label}.{tag}."
 
         def look() -> Transfer | None:

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from torch import distributed as dist
 
-_MOST_SECONDS = 1e6  # that a store takes
-_GRACE_SECONDS = 1  # for what rank 0 says of those that are missing
+_MOST_SECONDS = 1e6  # the longest wait that a store accepts
+_GRACE_SECONDS = 1  # for rank 0 to say which ranks are missing
 
 
 def monitor(
@@ -16,7 +16,7 @@ def monitor(
 ) -> None:
     """Return when all ranks have come; raise RuntimeError, on all that have, after so many seconds.
 
-    Rank 0 names the first rank that is missing, or all of them if it shall wait for all.
+    Rank 0 names the first rank that is missing, or with wait_all_ranks every one.
     """
     key = f"monitored.{serial}"
     if rank:

@@ -17,7 +17,7 @@ from torch import distributed as dist
 if TYPE_CHECKING:
     from gorun.world import World
 
-WORKS = 256  # that are kept for C++
+WORKS = 256  # kept for C++
 FULL_WORKS = 8  # whose futures it may still ask for
 _FIRST_PAUSE, _LAST_PAUSE = 50e-6, 5e-3  # seconds between two looks at who sends
 
@@ -25,7 +25,7 @@ _FIRST_PAUSE, _LAST_PAUSE = 50e-6, 5e-3  # seconds between two looks at who send
 class Limit:
     """How long operations of a group may take, and what became of the first that took longer.
 
-    Its ranks are out of step then: some have its result and others do not.
+    After that the ranks are out of step: some have its result and others do not.
     """
 
     def __init__(self, timeout: timedelta | None) -> None:
@@ -49,9 +49,10 @@ class Limit:
 
 
 class Future(torch.futures.Future):
-    """The result of an operation. The first to come for it brings it.
+    """The result of an operation. The first thread that wants it brings it.
 
-    That is the thread of the group or who waits: callbacks of other futures run in that thread, and may wait.
+    That is the group's thread or a caller of wait(). Callbacks of other futures run in the group's thread,
+    and may wait too.
     """
 
     def __init__(self, world: World, handle: int, result: Any, what: str, limit: Limit) -> None:
@@ -65,7 +66,7 @@ class Future(torch.futures.Future):
         self._limit = limit
 
     def bring(self) -> None:
-        """Wait for the operation, unless somebody else does, and call those who want to know of its end."""
+        """Wait for the operation, unless another thread does, and call the callbacks."""
         if not self._claim.acquire(blocking=False):
             return
         result, self._result = self._result, None
@@ -96,7 +97,7 @@ class Future(torch.futures.Future):
 
 
 class _Nothing(Future):
-    """The future of an operation that has ended, and has nothing to tell."""
+    """The future of an operation that has ended, without a result."""
 
     def __init__(self) -> None:
         torch.futures.Future.__init__(self)
@@ -192,7 +193,7 @@ class Works:
 
 
 class Transfer(dist.Work):
-    """A tensor on its way between two ranks. It is waited for by the one who asks: others may be later."""
+    """A tensor on its way between two ranks. Its own caller waits for it, as earlier ones may end later."""
 
     def __init__(self, future: Future, under_way: set[Transfer], source: int) -> None:
         super().__init__()
@@ -235,7 +236,7 @@ class Transfer(dist.Work):
 
 
 class Incoming(dist.Work):
-    """A tensor from whichever rank sends one first. Which one that is, is looked for by who asks or waits."""
+    """A tensor from whichever rank sends one first. wait() and is_completed() look for that rank."""
 
     def __init__(self, look: Callable[[], Transfer | None], limit: Limit) -> None:
         super().__init__()
@@ -287,7 +288,7 @@ def _unused() -> int:
     return works.references(0)
 
 
-_UNUSED = _unused()  # which counts a work has that only a group has
+_UNUSED = _unused()  # the count of a work that only its group refers to
 
 
 def _in_time(over: Callable[[float], bool], timeout: timedelta) -> None:
