@@ -89,8 +89,8 @@ func (l *link) restore(sl *slot, err error) {
 		return // it only nearly came up
 	}
 	cfg := &l.mesh.cfg
-	if st := sl.stream; time.Since(sl.since) > cfg.BackoffMax || damaged(err) && st != nil && st.took > 0 {
-		sl.flaps = 0 // it has carried something
+	if st := sl.stream; time.Since(sl.since) > cfg.BackoffMax || st != nil && st.took+st.progress > 0 {
+		sl.flaps = 0
 	}
 	delay := l.backoff(sl.flaps)
 	sl.flaps++
@@ -124,7 +124,7 @@ func (l *link) redial(sl *slot, delay time.Duration) {
 func (l *link) renew(stale func(*stream) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.narrow, l.blocked, l.choked = 0, time.Time{}, choked{} // the way may be another now
+	l.narrow, l.blocked, l.choked = 0, time.Time{}, choked{} // the path may be another now
 	l.renewLocked(stale)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -92,6 +93,28 @@ func TestKilledStreams(t *testing.T) {
 			t.Errorf("nothing broke: %+v", s)
 		}
 	}
+}
+
+// TestBreaksAfterProgress: a stream that breaks again and again, but has carried something each time, is replaced without a pause.
+func TestBreaksAfterProgress(t *testing.T) {
+	const breaks = 6
+	nodes := newNodes(t, 2, func(c *link.Config) {
+		c.Streams, c.BackoffMin, c.BackoffMax, c.FallbackDial = 1, time.Minute, time.Minute, time.Minute
+	})
+	tr := startTraffic(t, nodes, func(op uint64) int { return length(op) / 4 })
+	for i := range uint64(breaks + 1) {
+		eventually(t, fmt.Sprintf("another stream after %d breaks", i), func() bool {
+			s, _ := nodes[0].mesh.Status(1)
+			return s.Attached > i
+		})
+		before := nodes[0].inbox.delivered.Load()
+		eventually(t, "progress", func() bool { return nodes[0].inbox.delivered.Load() > before+2 })
+		if i == breaks {
+			break
+		}
+		nodes[1].ln.pick(0).Close() // there is no other
+	}
+	tr.finish(t, nodes)
 }
 
 // proxy passes connections on until it is frozen; then those that exist stay open, and dead.

@@ -80,7 +80,7 @@ type slot struct {
 	suspect bool    // because it makes no progress
 	dialing bool    // there is a dialer
 	abandon func()  // ends the dialer's current attempt
-	flaps   int     // streams in a row that broke right after they came up
+	flaps   int     // streams in a row that broke soon, and before they carried anything
 	since   time.Time
 }
 
