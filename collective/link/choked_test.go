@@ -42,3 +42,29 @@ func TestNarrower(t *testing.T) {
 		}
 	}
 }
+
+// TestBlockedNoLonger: a link is blocked until the peer has all that was under way then, however small its segments are.
+func TestBlockedNoLonger(t *testing.T) {
+	m, err := NewMesh(Config{Key: make([]byte, 32), Handler: struct{ Handler }{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLink(m, 1, 1)
+	defer l.cancel()
+	send := func() { l.win.add(&Segment{state: segmentState{wire: make([]byte, 600)}}) }
+	for range 3 {
+		send()
+	}
+	l.narrow, l.choked = narrowPackets[len(narrowPackets)-1], choked{times: 2, bytes: 1500}
+	l.goNarrow()
+	send()
+	var done queue
+	for base := range uint64(3) {
+		if err := l.acknowledge(base, nil, &done); err != nil || l.blocked.IsZero() {
+			t.Errorf("the peer has %d of 3: blocked is %v, %v", base, l.blocked, err)
+		}
+	}
+	if err := l.acknowledge(3, nil, &done); err != nil || !l.blocked.IsZero() {
+		t.Errorf("the peer has all 3: still blocked, %v", err)
+	}
+}

@@ -32,7 +32,8 @@ type link struct {
 	bulky   int       // bytes of large segments that were queued, as far as grow counts them
 	resting uint64    // bit per stream that is too slow for large segments, see pace.go
 	narrow  int       // the longest packet of streams that are to be opened by Config.Narrow, 0 for those by Dial
-	blocked time.Time // when it was found that only packets pass which are too small for data; zero if they are not
+	blocked time.Time // when the link found that only packets pass which are too small for data; zero if larger ones do
+	awaited uint64    // while it is blocked: the number after those of the segments that were under way then
 	choked  choked
 	lost    error // the peer has another session now
 	last    error // why the last attempt to connect failed
@@ -264,6 +265,9 @@ func (l *link) acknowledge(base uint64, received []uint64, done *queue) error {
 		}
 	}
 	l.win.slide()
+	if l.win.base >= l.awaited {
+		l.blocked = time.Time{}
+	}
 	if l.load.acked != before && l.load.counts() {
 		l.load.progress(time.Since(l.mesh.born), l.win.base, &l.stats)
 	}

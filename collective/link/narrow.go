@@ -67,9 +67,9 @@ func (l *link) goNarrow() {
 		l.narrow = on
 		l.renewLocked(func(*stream) bool { return true })
 	case l.blocked.IsZero():
-		l.blocked = time.Now()
+		l.blocked, l.awaited = time.Now(), l.win.next
 	default:
-		return // it was told
+		return // that is known
 	}
 	if f := l.mesh.cfg.Narrowed; f != nil {
 		n := Narrowing{Peer: l.peer, Lost: lost, On: on, Local: conn.LocalAddr(), Remote: conn.RemoteAddr()}
