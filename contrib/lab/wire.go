@@ -21,7 +21,7 @@ type Faults struct {
 	Delay               time.Duration // of all of them
 	Lateness            time.Duration // of those that are late, in addition: others overtake them
 	Damaged             float64       // share of TCP segments in which two 16-bit words change places, so that their checksum is right
-	Largest             int           // packet, in bytes: larger ones are lost, and nobody is told; 0 for all that the device takes
+	Largest             int           // packet, in bytes: larger ones are lost silently; 0 for all that the device takes
 }
 
 // Wire is a cable between two hosts on which every packet passes through this process. It needs no part of the kernel but TUN.
@@ -35,7 +35,7 @@ type Wire struct {
 // mostPacket is what a packet can be.
 const mostPacket = 64 << 10
 
-// AddWire lets what two hosts send each other take a wire with such faults, of which the seed decides. Close removes it.
+// AddWire leads what two hosts send each other over a wire with faults that the seed determines. Close removes it.
 func (l *Lab) AddWire(a, b *Host, faults Faults, seed uint64) (*Wire, error) {
 	w := &Wire{}
 	for i, h := range [2]*Host{a, b} {
@@ -113,16 +113,20 @@ func (w *Wire) pass(from, to *os.File, faults Faults, rng *rand.Rand) {
 	}
 }
 
-// swapWords lets two 16-bit words of a TCP segment's data over IPv4 change places. It reports false if that changes nothing.
+// swapWords swaps two 16-bit words of a TCP segment's data over IPv4. It reports false if that changes nothing.
 func swapWords(packet []byte, rng *rand.Rand) bool {
 	if len(packet) < 40 || packet[0]>>4 != 4 || packet[9] != unix.IPPROTO_TCP {
 		return false
 	}
 	ip := int(packet[0]&15) * 4
-	data := packet[ip+int(packet[ip+12]>>4)*4:]
-	if len(data) < 4 {
+	if ip+12 >= len(packet) {
 		return false
 	}
+	head := ip + int(packet[ip+12]>>4)*4
+	if len(packet) < head+4 {
+		return false
+	}
+	data := packet[head:]
 	a, b := data[rng.IntN(len(data)/2)*2:], data[rng.IntN(len(data)/2)*2:]
 	if a[0] == b[0] && a[1] == b[1] {
 		return false
