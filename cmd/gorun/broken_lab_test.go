@@ -114,6 +114,9 @@ func TestBrokenAtStart(t *testing.T) {
 				}
 			}
 			t.Logf("%d connections were reset, %d jobs failed", resets, failed)
+			if resets < 3 {
+				t.Error("too few to show anything")
+			}
 			c.expectNothingLeft(5 * time.Second)
 		})
 	}

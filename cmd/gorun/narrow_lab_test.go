@@ -13,8 +13,8 @@ import (
 	"gorun/contrib/lab"
 )
 
-// TestNarrowPaths: between two hosts larger packets than the NICs take for fit are lost, and nobody says so, as behind a tunnel whose
-// ICMP a firewall drops. The job goes on with packets that pass, and tells which.
+// TestNarrowPaths: a path between two hosts silently loses packets that both NICs take, as behind a tunnel whose
+// ICMP a firewall drops. The job goes on with packets that pass, and says of which size.
 func TestNarrowPaths(t *testing.T) {
 	for largest, goingOn := range map[int]int{1400: 1280, 1200: 576, 1000: 576, 576: 576} {
 		t.Run(fmt.Sprint(largest), func(t *testing.T) {
@@ -35,8 +35,8 @@ func TestNarrowPaths(t *testing.T) {
 	}
 }
 
-// TestNarrowLogin: gorun reaches a host over a path that loses packets of more than 576 bytes without a word: it logs in, brings the
-// binary, and hears all that ranks say; so does one that asks a long-running daemon.
+// TestNarrowLogin: gorun reaches a host over a path that silently loses packets of more than 576 bytes: it logs in, brings the
+// binary, and prints all that ranks write; so does a gorun that uses a long-running daemon.
 func TestNarrowLogin(t *testing.T) {
 	narrow := func(t *testing.T, c *cluster) {
 		t.Helper()
@@ -69,7 +69,7 @@ func TestNarrowLogin(t *testing.T) {
 	})
 }
 
-// TestBlockedPath: a job whose path comes to carry not even the packets that every network carries names that path, and ends with its
+// TestBlockedPath: when a path no longer carries even the packets that every network carries, the job names the path, and ends with its
 // lease.
 func TestBlockedPath(t *testing.T) {
 	c := newCluster(t, 2)
@@ -85,7 +85,7 @@ func TestBlockedPath(t *testing.T) {
 	told := time.Since(began)
 	d.cmd.Wait()
 	t.Logf("told after %v, over after %v", told, time.Since(began))
-	if code := d.cmd.ProcessState.ExitCode(); code != 255 || told > 10*time.Second || !d.out.has(`gorun: error: host[12]: run: silent for 10s, as host[12] reports`) {
+	if code := d.cmd.ProcessState.ExitCode(); code != 255 || told > 20*time.Second || !d.out.has(`gorun: error: host[12]: run: silent for 10s, as host[12] reports`) {
 		t.Errorf("exit code %d\n%s", code, d.out)
 	}
 	d.idle()

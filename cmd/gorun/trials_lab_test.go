@@ -245,6 +245,8 @@ func (j *trial) finish(seed uint64) {
 	switch {
 	case hung:
 		complain("no end within %v", trialLimit)
+	case j.out.has(`panic: |goroutine \d+ \[`):
+		complain("a program of gorun crashed")
 	case j.codes == nil:
 	// A job that was through before the blow ends well.
 	case code == 0 && (len(ends) == 0 || !same || !j.elastic && len(ends) != j.ranks):
@@ -253,8 +255,6 @@ func (j *trial) finish(seed uint64) {
 		complain("exit status %d, want one of %v", code, j.codes)
 	case code != 0 && !j.out.has(`^gorun: (error: )?\S`):
 		complain("no word why")
-	case j.out.has(`panic: |goroutine \d+ \[`):
-		complain("a program of gorun crashed")
 	}
 	for _, h := range j.moved {
 		if old := netip.AddrFrom4([4]byte{10, 77, 0, byte(h)}); j.Host(h).Address() != old {

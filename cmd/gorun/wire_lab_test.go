@@ -25,8 +25,8 @@ func (c *cluster) retransmitted(host int) int {
 	return n
 }
 
-// TestDamagingNetwork: on a wire that damages TCP segments behind the back of TCP's own checksum, sums of large tensors are right
-// with --checksum and with --encrypt; the user is told between which addresses that happens, how often, and what to do without either.
+// TestDamagingNetwork: on a wire that damages TCP segments in a way that TCP's checksum does not see, sums of large tensors are right
+// with --checksum and with --encrypt. gorun says between which addresses data is damaged, how often, and what to do without either.
 func TestDamagingNetwork(t *testing.T) {
 	c := newCluster(t, 2)
 	told := regexp.MustCompile(`(?m)^gorun: (host[12]): data from (host[12]) came damaged, \d+ times? so far, and was sent again: ` +
@@ -36,7 +36,7 @@ func TestDamagingNetwork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := c.gorun("bench", flag, "-v", "-H", "host1,host2", "-b", "4", "-e", "4M", "-f", "32", "--iters", "10")
+		r := c.within(4*time.Minute, "bench", flag, "-v", "-H", "host1,host2", "-b", "4", "-e", "4M", "-f", "32", "--iters", "10")
 		wire.Close()
 		lines := told.FindAllStringSubmatch(r.stderr, -1)
 		t.Logf("%s: %d segments were damaged, told in %d lines", flag, wire.Damaged.Load(), len(lines))
