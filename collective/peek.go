@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// peek answers a Peek: a rank that would receive from any rank asks which ones send, and receives from one of them. A
-// sender's host has announced the send to this one, so there is nobody to ask and nothing to take back.
+// peek answers a Peek: a rank that would receive from any rank asks which ones send, and receives from one of them.
+// Every sender's host has announced its send to this one, so the answer needs no message.
 func (e *Engine) peek(rank int, r Request) error {
 	e.mu.Lock()
 	senders, err := e.senders(rank, &r)
@@ -48,7 +48,7 @@ func (e *Engine) senders(rank int, r *Request) ([]int, *Error) {
 	return senders, nil
 }
 
-// other returns the rank that is in a pair with one, -1 if that is not in it.
+// other returns the other rank of a pair, -1 if rank is not in it.
 func (g *group) other(rank int) int {
 	if !slices.Contains(g.ranks, rank) {
 		return -1
@@ -56,7 +56,7 @@ func (g *group) other(rank int) int {
 	return g.ranks[0] + g.ranks[1] - rank
 }
 
-// has reports whether a rank's part is known to be there: of other hosts' ranks, whether the host has announced it.
+// has reports whether a rank has submitted its part, as far as this host knows: other hosts announce theirs.
 func (o *op) has(rank int) bool {
 	at, _ := o.group.find(rank)
 	if at.pos == o.group.self {

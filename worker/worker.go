@@ -456,7 +456,7 @@ func (d *daemon) dialer(transport tcp.Options) func(ctx context.Context, peer, s
 // headers are what IPv6, or IPv4, and TCP put before a segment, in bytes, at most.
 const headers = 60
 
-// narrowed tells that packets of a size that the hosts take for fit do not reach a peer.
+// narrowed warns that packets of a size that both NICs take do not reach a peer.
 func (d *daemon) narrowed(n link.Narrowing) {
 	p, ok := peerOf(d.peers.Load(), n.Peer)
 	if !ok {
@@ -466,12 +466,12 @@ func (d *daemon) narrowed(n link.Narrowing) {
 	if n.On == 0 {
 		text = fmt.Sprintf("packets of %d bytes are lost on the way from %s here to %s, %s, only smaller ones arrive: no data passes there", n.Lost, d.withNIC(n.Local), p.Name, addressOf(n.Remote))
 	}
-	d.out.Write(&wire.Log{Text: fmt.Sprintf("%s; what passes is told by: gorun doctor -H %s,%s", text, d.job.Name, p.Name)})
+	d.out.Write(&wire.Log{Text: fmt.Sprintf("%s; to see what passes: gorun doctor -H %s,%s", text, d.job.Name, p.Name)})
 }
 
-// damaged tells, the first time and then ten times less often each time, that data was damaged on its way from a peer, and where.
+// damaged warns that data from a peer was damaged, and where: the first time, the tenth, the hundredth and so on.
 func (d *daemon) damaged(m link.Damage) {
-	for n := m.Times; n != 1; n /= 10 {
+	for n := m.Times; n > 1; n /= 10 {
 		if n%10 != 0 {
 			return
 		}

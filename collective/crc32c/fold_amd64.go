@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Long data is a polynomial, of which only the remainder counts: 256 bytes multiplied by x^2048 modulo the polynomial can be added
-// to the 256 bytes that follow. What is left at the end has the same remainder as all of it.
+// The checksum is the remainder of the data, taken as a polynomial. Multiplying 256 bytes by x^2048 modulo the divisor and adding
+// them to the 256 bytes that follow keeps it, so the last 256 bytes have the same remainder as all of the data.
 const (
 	foldBytes = 256 // folded at a time
 	foldLeast = 1024

@@ -34,7 +34,7 @@ func TestChoked(t *testing.T) {
 	}
 }
 
-// TestNarrower: the packets that a link goes on with are smaller than those that are lost, down to none.
+// TestNarrower: a link goes on with packets smaller than the lost ones, as long as there is such a size.
 func TestNarrower(t *testing.T) {
 	for lost, want := range map[int]int{9000: 1280, 1500: 1280, 1281: 1280, 1280: 576, 1200: 576, 577: 576, 576: 0, 400: 0} {
 		if got := narrower(lost); got != want {

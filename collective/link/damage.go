@@ -10,7 +10,7 @@ import (
 // changed the data, or changes it in a way that leaves the sum as it was. A checksum of the link's own finds it. After a
 // damaged frame nothing on the stream can be trusted, so the stream is replaced, and the next one carries again what the peer lacks.
 
-// Damage tells of data that came damaged from a peer.
+// Damage describes data that came damaged from a peer.
 type Damage struct {
 	Peer          int
 	Local, Remote net.Addr // of the stream
@@ -19,13 +19,13 @@ type Damage struct {
 
 // damaged reports whether a stream broke because its data was damaged.
 func damaged(err error) bool {
-	// Inside TLS, nothing else makes this side refuse what an authenticated peer has sent.
+	// Inside TLS, this side refuses what an authenticated peer has sent only if it is damaged.
 	var refused *net.OpError
 	var record tls.RecordHeaderError
 	return errors.Is(err, errChecksum) || errors.As(err, &refused) && refused.Op == "local error" || errors.As(err, &record)
 }
 
-// damage counts what came damaged over conn, and tells. mu is held.
+// damage counts what came damaged over conn, and calls Config.Damaged. mu is held.
 func (l *link) damage(conn net.Conn) {
 	l.stats.damaged++
 	if f := l.mesh.cfg.Damaged; f != nil {

@@ -237,8 +237,8 @@ func (p *proxy) freeze() {
 	p.frozen = make(chan struct{})
 }
 
-// damager damages some of what a proxy passes on: like a bad NIC it lets two 16-bit words change places, or it flips a bit. Neither
-// what is said nor who says it counts, so headers, acknowledgements and handshakes are hit as well.
+// damager damages some of what a proxy passes on: like a bad NIC it swaps two 16-bit words, or it flips a bit. It hits
+// headers, acknowledgements and handshakes as well.
 func damager(seed uint64, share float64, hits *atomic.Int64) hold {
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -258,8 +258,8 @@ func damager(seed uint64, share float64, hits *atomic.Int64) hold {
 	}
 }
 
-// TestDamagedStreams: on a way that damages what it carries, everything arrives as it was sent, by TLS or by checksums, and both sides
-// say how often that took another stream.
+// TestDamagedStreams: over a path that damages data everything arrives as it was sent, by TLS or by checksums, and both sides
+// count the streams that damage ended.
 func TestDamagedStreams(t *testing.T) {
 	for name, seal := range map[string]*tls.Config{"plain": nil, "TLS": sealing(t, 1)} {
 		t.Run(name, func(t *testing.T) {

@@ -250,7 +250,7 @@ func say(w io.Writer, message []byte) error {
 // hear reads a message that say has written.
 func hear(from io.Reader, message []byte) error { return hearRest(from, message, 0) }
 
-// hearRest reads a message of which the first n bytes are there.
+// hearRest reads the rest of a message after its first n bytes.
 func hearRest(from io.Reader, message []byte, n int) error {
 	if _, err := io.ReadFull(from, message[n:]); err != nil {
 		return err

@@ -25,12 +25,12 @@ type Config struct {
 	// Dial opens a connection to a peer, which may have several addresses, for a stream of this number: streams
 	// may prefer different ones.
 	Dial func(ctx context.Context, peer, stream int) (net.Conn, error)
-	// Narrow is like Dial, but its connection sends no larger packets and is sent none, in bytes with headers: for a way that
-	// loses them without a word. Without it a link over such a way carries nothing.
+	// Narrow is like Dial, but neither end of its connection sends larger packets than that, in bytes with headers: for a path
+	// that loses them silently. Without it a link over such a path carries nothing.
 	Narrow func(ctx context.Context, peer, stream, packet int) (net.Conn, error)
-	// Narrowed is called when large packets are lost on the way to a peer.
+	// Narrowed is called when a link finds that large packets to a peer are lost.
 	Narrowed func(Narrowing)
-	// Damaged is called when a stream is replaced because what came over it was damaged on the way.
+	// Damaged is called when a stream has brought damaged data and is replaced.
 	Damaged func(Damage)
 	// Lost is called, once per link, when the peer has given up its end: err wraps ErrRestarted or
 	// ErrReopened. The link is of no use any more; Forget it, and Connect again to go on.
@@ -369,8 +369,8 @@ func (m *Mesh) HungUp() []int {
 // Awaited returns the peers that have not acknowledged everything, with when each last answered, by a byte, by a handshake, or by
 // its kernel's taking some of what is under way; the zero time for never. One that is only slow, or that reads nothing for a
 // while, answers: its kernel does, and it goes on to meet those who open streams. Between two such answers there may be a few
-// seconds: a stream that stands still is given four times ProgressTimeout. A peer that no data reaches because packets are lost for their
-// size has not answered since that was found.
+// seconds: a stream on which nothing moves has four times ProgressTimeout. A peer counts as silent from the moment that its link
+// found no size of packets that passes.
 func (m *Mesh) Awaited() map[int]time.Time {
 	peers := map[int]time.Time{}
 	for peer, l := range *m.links.Load() {

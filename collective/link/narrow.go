@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// A way between two hosts may lose large packets without a word: both ends send frames of 9000 bytes and a switch between
-// them does not, or a tunnel takes its share of each packet and the router that should tell so is not heard. TCP then
-// comes up, and is stuck with the first full segment. The streams of such a link are opened again with segments that fit
-// any way.
+// A path between two hosts may lose large packets silently: both ends send frames of 9000 bytes and a switch between
+// them does not, or a tunnel takes its share of each packet and a firewall drops the router's ICMP messages. TCP then
+// connects, and is stuck with the first full segment. The link opens its streams again with segments that fit
+// any path.
 
-// narrowPackets are the sizes that such streams keep to, with headers, in bytes: what every way over IPv6 carries by its rules, and
-// every way over IPv4 by custom. Where that does not pass either, the link carries nothing, and says so: see Mesh.Awaited.
+// narrowPackets are the sizes that such streams keep to, with headers, in bytes: every path over IPv6 has to carry the first, and
+// every path over IPv4 carries the second by custom. Where that is lost too, the link carries nothing: see Mesh.Awaited.
 var narrowPackets = [...]int{1280, 576}
 
-// choked is what tells such a way from one that is broken: a stream comes up, which takes small packets in both directions,
+// choked tells such a path from a broken one: a stream comes up, which takes small packets in both directions,
 // after another was stuck, and is stuck itself before any of its segments has arrived.
 type choked struct {
 	times int
@@ -24,11 +24,11 @@ type choked struct {
 	conn  net.Conn
 }
 
-// Narrowing tells that packets are lost on the way to a peer because of their size.
+// Narrowing reports that packets to a peer are lost because of their size.
 type Narrowing struct {
 	Peer          int
 	Lost          int      // bytes of those packets, with headers
-	On            int      // bytes of those that the link goes on with; 0 if there are no smaller ones, so that no data passes
+	On            int      // bytes of the packets that the link goes on with; 0 if there is no smaller size, so that no data passes
 	Local, Remote net.Addr // of a stream
 }
 

@@ -121,7 +121,7 @@ func Listen(cfg Config) (*Gossip, error) {
 	c.DeadNodeReclaimTime = time.Second
 	c.PushPullInterval = 10 * time.Second
 	c.GossipInterval = 50 * time.Millisecond
-	if len(cfg.Meta) == 0 { // which may need more
+	if len(cfg.Meta) == 0 { // Meta may need more
 		c.UDPBufferSize = tcp.LeastPacket - 20 - 8
 	}
 	c.EnableCompression = false    // messages are small, and each would cost two tables of tens of kilobytes

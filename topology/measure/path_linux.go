@@ -41,7 +41,7 @@ func Path(ctx context.Context, to netip.Addr, bytes int) (int, error) {
 	if refused, err := refuses(ctx, to, bytes); refused || err != nil {
 		return bytes, err
 	}
-	// A size that is lost takes more than a second, so not all are tried.
+	// A lost size takes more than a second, so Path searches instead of trying all.
 	sizes := append(slices.DeleteFunc(slices.Clone(usual), func(n int) bool { return n >= bytes }), small)
 	var failed error
 	at := sort.Search(len(sizes)-1, func(i int) bool {
