@@ -18,11 +18,8 @@ import (
 // Open MPI's, which speaks with its own mpirun only, and MPICH's if its environment was taken away. What ranks have mapped
 // into their memory, and opened, shows it, whatever shell or interpreter is around the program.
 
-// Ranks are looked at after pauses that double: who was in MPI for half of its life is seen.
-const (
-	firstLook = 50 * time.Millisecond
-	lastLook  = 30 * time.Second
-)
+// firstLook is the pause before the first look at a rank. Pauses double: a rank that spends the second half of its life in MPI is seen.
+const firstLook = 50 * time.Millisecond
 
 // singleton is a rank that an MPI library keeps apart from the others, or may do so.
 type singleton struct {
@@ -34,19 +31,20 @@ type singleton struct {
 var (
 	openMPI = regexp.MustCompile(`^libmpi\.so\.(20|40|80)(\.|$)`)
 	mpich   = regexp.MustCompile(`^libmpi(ch)?\.so\.12(\.|$)`)
-	// begun is what Open MPI opens in MPI_Init: 4 the component for who has no mpirun, all a file by which it tries shared memory.
+	// begun matches what Open MPI opens in MPI_Init: version 4 its component for programs without an mpirun, all versions a file
+	// with which they try shared memory.
 	begun = regexp.MustCompile(`/mca_ess_singleton\.so$|^/dev/shm/open_mpi\.`)
-	// meets are libraries by which ranks find each other without MPI and without gorun.
+	// meets matches libraries with which ranks find each other without MPI and without gorun.
 	meets = regexp.MustCompile(`^(libtorch_cpu|libtensorflow_framework|xla_extension|libjax_common|_jax)\b`)
 )
 
-// telling tells whether a file says something of that.
+// telling reports whether a file is one of those that show it.
 func telling(file string) bool {
 	name := path.Base(file)
 	return openMPI.MatchString(name) || mpich.MatchString(name) || begun.MatchString(file) || meets.MatchString(name)
 }
 
-// judgeFiles tells what the processes of a rank are, by their files and the variables that they were started with.
+// judgeFiles judges a rank by the files of its processes and the variables that they were started with.
 func judgeFiles(processes []proc.Files, environment func(pid int) []string) (s singleton) {
 	for _, p := range processes {
 		s.peers = s.peers || slices.ContainsFunc(p.Paths, func(file string) bool { return meets.MatchString(path.Base(file)) })
@@ -55,9 +53,9 @@ func judgeFiles(processes []proc.Files, environment func(pid int) []string) (s s
 		}
 		switch {
 		case s.begun:
-		case uses(openMPI) && !has(environment(p.PID), "PMIX_NAMESPACE"): // by which its mpirun leads it, also one that a rank runs
+		case uses(openMPI) && !has(environment(p.PID), "PMIX_NAMESPACE"): // its mpirun sets that, also one that a rank runs
 			s.library, s.begun = "Open MPI", slices.ContainsFunc(p.Paths, begun.MatchString)
-		case uses(mpich) && !has(environment(p.PID), "HYDI_CONTROL_FD"): // by which its mpiexec does
+		case uses(mpich) && !has(environment(p.PID), "HYDI_CONTROL_FD"): // its mpiexec sets that
 			s.library = "MPICH"
 		}
 	}
@@ -68,13 +66,13 @@ func has(env []string, name string) bool {
 	return slices.ContainsFunc(env, func(variable string) bool { return strings.HasPrefix(variable, name+"=") })
 }
 
-// lookForSingletons looks at ranks that were just started, by process, as long as they run.
+// lookForSingletons looks at ranks that have just started, by process, again and again as long as they run.
 func (d *daemon) lookForSingletons(ctx context.Context, ranks []int) {
 	if d.roster.Size < 2 {
 		return
 	}
 	d.wg.Go(func() {
-		for pause := firstLook; pause <= lastLook && resume.Pause(ctx, pause); pause *= 2 {
+		for pause := firstLook; resume.Pause(ctx, pause); pause *= 2 {
 			running := make(chan map[int]int, 1)
 			d.post(ctx, func() {
 				pids := map[int]int{}
@@ -131,8 +129,7 @@ func (d *daemon) seen(process int, s singleton) {
 	}
 }
 
-// alone judges a rank that has ended with 0 by itself, and returns the library by which it was alone, if that makes it a
-// failure.
+// alone judges a rank that has ended with 0 by itself. If it fails because it was alone, alone returns its MPI library.
 func (d *daemon) alone(process int) (library string) {
 	s := d.single[process]
 	if s.library == "" || s.library == "MPICH" && (d.pmi == nil || d.pmi.Began(process)) {
@@ -141,7 +138,7 @@ func (d *daemon) alone(process int) (library string) {
 	others := s.peers || d.sessions.Met(process)
 	switch {
 	case s.begun && d.job.IfAlone == wire.AloneWarns, s.begun && others && d.job.IfAlone != wire.AloneEnds, !s.begun && others:
-		return "" // the user was told if it has begun
+		return "" // seen has warned the user if it has begun
 	case !s.begun && d.job.IfAlone != wire.AloneEnds:
 		d.out.Write(&wire.Alone{Process: process, Library: s.library})
 		return ""

@@ -1,10 +1,58 @@
 package worker
 
 import (
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"gorun/rendezvous/wire"
 	"gorun/worker/proc"
 )
+
+// TestLateSingleton: a rank that loads an MPI library after an hour is seen, and looks end with the rank.
+func TestLateSingleton(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "libmpi.so.40"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.WriteString("x"); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := &daemon{events: make(chan func()), roster: &wire.Roster{Size: 2}, single: map[int]singleton{},
+			running: map[int]bool{0: true}, pids: map[int]int{0: os.Getpid()}}
+		d.lookForSingletons(t.Context(), []int{0})
+		loaded, end, over := time.After(time.Hour), time.After(3*time.Hour), make(chan struct{})
+		go func() {
+			d.wg.Wait()
+			close(over)
+		}()
+		for open := true; open; {
+			select {
+			case f := <-d.events:
+				f()
+			case <-loaded:
+				memory, err := syscall.Mmap(int(file.Fd()), 0, 1, syscall.PROT_READ, syscall.MAP_PRIVATE)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer syscall.Munmap(memory)
+			case <-end:
+				d.running[0] = false
+			case <-over:
+				open = false
+			}
+		}
+		if got := d.single[0]; got != (singleton{library: "Open MPI"}) {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
 
 func TestJudgeFiles(t *testing.T) {
 	const (
