@@ -203,7 +203,7 @@ func policyOf(c *cli.Context) (plan.Policy, error) {
 	if err != nil {
 		return policy, err
 	}
-	if n != 0 || c.IsSet("ppn") {
+	if n != 0 || c.IsSet("ppn") || c.IsSet("nproc-per-node") {
 		if n < 1 || n > hosts.MaxSlots {
 			return policy, &usageError{fmt.Errorf("-ppn %d: must be 1 to %d", n, hosts.MaxSlots), ""}
 		}

@@ -36,7 +36,7 @@ func torchrunFlags() []cli.Flag {
 	return flags
 }
 
-// needlessNames are torchrun's flags of what ranks here are told, or daemons find, without them.
+// needlessNames are torchrun's flags for what daemons find by themselves, or ranks get from their daemon, without them.
 var needlessNames = []string{"rdzv-id", "rdzv-backend", "rdzv-endpoint", "rdzv-conf", "master-addr", "master-port"}
 
 const needless = "daemons meet by themselves, and tell ranks where rank 0 is"
@@ -81,8 +81,8 @@ func checkNodes(c *cli.Context, have int) error {
 	return nil
 }
 
-// runRestarting runs a job, and all of its ranks again when one has failed, up to --max-restarts times. Ranks are told how often
-// that was as torchrun tells them. What the first ones left of standard input is not for the next.
+// runRestarting runs a job, and all of its ranks again when one has failed, up to --max-restarts times. As under torchrun, ranks find
+// the number of restarts in their environment. What the first ones left of standard input is not for the next.
 func runRestarting(c *cli.Context, spec launcher.Spec, watch func(context.Context) error, note func(format string, args ...any)) error {
 	most := c.Int("max-restarts")
 	if most == 0 || spec.Elastic != nil {
@@ -137,7 +137,7 @@ func nprocPerNode(c *cli.Context) (int, error) {
 // visibleGPUs is how many GPUs a program on this machine may use.
 var visibleGPUs = sync.OnceValue(func() int {
 	if list, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
-		return len(strings.FieldsFunc(list, func(r rune) bool { return r == ',' }))
+		return listedGPUs(list)
 	}
 	host, err := probe.Probe(context.Background(), "/")
 	if err != nil {
@@ -145,3 +145,14 @@ var visibleGPUs = sync.OnceValue(func() int {
 	}
 	return len(host.GPUs)
 })
+
+// listedGPUs counts the devices of a CUDA_VISIBLE_DEVICES. CUDA stops at the first one that cannot be, such as -1.
+func listedGPUs(list string) (n int) {
+	for device := range strings.SplitSeq(list, ",") {
+		if device = strings.TrimSpace(device); device == "" || device[0] == '-' {
+			break
+		}
+		n++
+	}
+	return n
+}
