@@ -5,7 +5,7 @@ import "context"
 type answerKey struct{}
 
 // OnAnswer returns a context by which [Client.Connect] calls f(true) as soon as a host answers: it is there, even if it should
-// take its time to let anybody in. Of a program in place of the built-in client nobody knows: it is never called. Callers
+// take its time to let anybody in. A program in place of the built-in client does not say, so f is not called. Callers
 // that connect again after a connection broke call f(false), see [Unanswered].
 func OnAnswer(ctx context.Context, f func(answers bool)) context.Context {
 	return context.WithValue(ctx, answerKey{}, f)

@@ -40,8 +40,8 @@ const (
 	// maxNoise bounds what login files may print before the marker.
 	maxNoise = 1 << 20
 
-	// hostPatience is how long the host's side of an upload waits for the launcher to say something, at least: from its last word, or
-	// look at how much has come. The launcher, which may have to wait for others before it can send, says so every waitEvery.
+	// hostPatience is how long the host's side of an upload waits, at least, for a word of the launcher or for more of the binary.
+	// A launcher that has to wait for others before it can send says so every waitEvery.
 	hostPatience = 30 * time.Second
 	waitEvery    = 5 * time.Second
 
@@ -122,7 +122,7 @@ type upload struct {
 	binary Binary
 	to     io.Writer
 	abort  func() error
-	first  func() // told when there is a marker, or none will come
+	first  func() // called when there is a marker, or none will come
 	marked bool   // there was one
 	near   func() bool
 	ping   func() bool     // returns when the host has taken all that was sent before, or cannot be asked

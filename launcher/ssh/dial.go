@@ -17,7 +17,7 @@ import (
 const unansweredLimit = 120 * time.Second
 
 // segment is the longest TCP segment, both ways, that such a connection uses, in bytes. With headers it is a packet of 576 bytes,
-// which every network carries: one that loses larger packets without a word would let hosts be reached, and nobody be logged in. What is sent
+// which every network carries: if a network loses larger packets without a word, connections come up and logins hang. What gorun sends
 // over ssh is little, and network cards cut it up by themselves.
 const segment = 536
 

@@ -98,8 +98,8 @@ func dialError(addr string, err error) *Error {
 // does not say (ConnectTimeout): it may be a machine that stands still for a while.
 var ErrStandsStill = errors.New("the host stands still")
 
-// ErrBroken is, by errors.Is, that a connection broke between the login and the end of a command, of which nothing else is known: it may
-// go well another time.
+// ErrBroken is, by errors.Is, the cause of an error when a connection broke between the login and the end of a command: another try may
+// go well.
 var ErrBroken = errors.New("the connection broke")
 
 // broken is the error of a connection that broke.

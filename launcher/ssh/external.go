@@ -130,8 +130,8 @@ func brokenOff(said string) bool {
 	return strings.Contains(said, ": Connection reset by peer") || strings.HasPrefix(said, "Connection reset by ") || strings.HasPrefix(said, "Timeout, server ")
 }
 
-// blame knows the words of OpenSSH, of which only the step, if they tell it, the hint, and whether it is ErrBroken are returned; nil for
-// what others say.
+// blame knows the words of OpenSSH, and returns the step, if they name it, the hint, and ErrBroken as the cause if the connection broke; nil
+// for other words.
 func (e external) blame(said string) *Error {
 	for text, cause := range opensshSays {
 		if strings.HasPrefix(said, "ssh: ") && strings.Contains(said, text) {

@@ -11,8 +11,8 @@ import (
 )
 
 // Login shells read files of the user's before they run a command, and those may keep it from gorun: they read the standard input that is
-// meant for it, send its output elsewhere, exit, or start another shell. A command that says nothing for a while may do so because the host
-// is slow, too. So another one, which has no input, is run beside it: what becomes of that tells which it is.
+// meant for it, send its output elsewhere, exit, or start another shell. A host that is slow lets a command wait, too. So when a command
+// has said nothing for a while, gorun runs another one beside it, which has no input: how that ends shows the cause.
 
 const (
 	// quietLogin is how long a command may say nothing until another one is tried.
@@ -30,7 +30,7 @@ var (
 	errLeaves      = errors.New("a login file of the host, such as ~/.bashrc, or what takes the login shell's place, exits or starts another program")
 )
 
-// unbegun says of a command that ended before our script began, or that nobody hears, what may be the cause if the host has not said so.
+// unbegun adds what may be the cause that a command ended before our script began, or that its output is hidden, unless the host has said it.
 func (e *Error) unbegun(code int, unknown error) {
 	var mute cut
 	switch {
@@ -91,14 +91,10 @@ func (c *Conn) tryCommand(came <-chan struct{}) error {
 		code, err := s.wait()
 		result <- outcome{code, hidden == nil, err}
 	})
-	timer := time.NewTimer(c.client.quietLogin)
-	defer timer.Stop()
 	select {
 	case <-came:
 		return nil
-	case <-timer.C:
-		return nil
-	case o := <-result:
+	case o := <-result: // of one command, however long it takes: sshd bounds their number
 		switch {
 		case o.err != nil:
 			return nil

@@ -159,6 +159,19 @@ func TestSilentConnection(t *testing.T) {
 	converse(t, connect(t, client, slow.addr), b, "0022")
 }
 
+// TestSlowLogin: a host with slow login files gets one command beside its first, however long that takes.
+func TestSlowLogin(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	srv.env = []string{"XDG_CACHE_HOME=" + h.path("cache")}
+	srv.login = "echo >>" + h.path("logins") + "; sleep 3; "
+	client := h.client(t)
+	ssh.Hasty(client)
+	converse(t, connect(t, client, srv.addr), program(64<<10), "0022")
+	if logins, err := os.ReadFile(h.path("logins")); err != nil || len(logins) != 2 {
+		t.Errorf("%d commands, %v", len(logins), err)
+	}
+}
+
 // TestHostGivesUp: when the host's side has ended by itself, in the middle of what it unpacks, another try may go well.
 func TestHostGivesUp(t *testing.T) {
 	srv, h := startServer(t), newHome(t)

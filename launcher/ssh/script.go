@@ -37,8 +37,8 @@ import (
 // dd takes the binary in large pieces, where it knows how to count bytes, which takes half the time that head does. The file is
 // added to, not cut first: ext4 has a file that was cut on disk when it is closed, and everybody waits for that.
 //
-// When nothing has come for @QUIET@ seconds, the connection with the launcher is dead, of which sshd hears two hours later: a child that
-// looks after it then ends the shell and what reads for it, and removes the file. Each word of the launcher gives the shell as much time again.
+// When nothing has come for @QUIET@ seconds, the connection with the launcher is dead, although sshd may notice only two hours later: a child
+// that watches then ends the shell and what reads for it, and removes the file. Each word of the launcher gives the shell as much time again.
 //
 // Any number of launchers may upload at once: each writes a file of its own and renames it. What is left after a power cut
 // is removed by a later upload.

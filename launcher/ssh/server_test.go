@@ -37,9 +37,10 @@ type server struct {
 	accepted atomic.Int64
 	offered  sync.Map // fingerprint → number of times
 	env      []string
-	unheard  bool // requests get no answer
-	stall    int  // when > 0, commands get no more than that many bytes of input
-	mute     bool // no channel is answered
+	unheard  bool   // requests get no answer
+	stall    int    // when > 0, commands get no more than that many bytes of input
+	mute     bool   // no channel is answered
+	login    string // what the login shell runs before each command
 
 	listener net.Listener
 	conns    sync.Map
@@ -168,7 +169,7 @@ func (s *server) session(nc gossh.NewChannel) {
 		var exe struct{ Command string }
 		gossh.Unmarshal(r.Payload, &exe)
 		s.wg.Go(func() { gossh.DiscardRequests(reqs) })
-		cmd := exec.Command("/bin/sh", "-c", exe.Command)
+		cmd := exec.Command("/bin/sh", "-c", s.login+exe.Command)
 		cmd.Env = append(os.Environ(), s.env...)
 		cmd.Stdout, cmd.Stderr = ch, ch.Stderr()
 		in, _ := cmd.StdinPipe()

@@ -56,10 +56,10 @@ func (c *Conn) Close() error {
 }
 
 const (
-	// silenceLimit is for how long nothing may come from a host that is asked for answers while a command is started there: one of the
-	// two may have got another address. Later connections are doubted by those who use them.
+	// silenceLimit is how long a host may be silent that gorun asks for answers while it starts a command there: one of the
+	// two may have got another address. Once the command runs, its user watches the connection.
 	silenceLimit = 10 * time.Second
-	// silenceLooks is how often one looks in that time.
+	// silenceLooks is how often watch looks in that time.
 	silenceLooks = 20
 )
 
@@ -83,7 +83,7 @@ func (c *Conn) watch() (stop func()) {
 			case <-tick.C:
 			}
 			now := time.Now()
-			if now.Sub(looked) > limit/4 { // it was this machine that stood still
+			if now.Sub(looked) > limit/4 { // it was this machine that was stopped
 				since = now
 			}
 			looked = now
