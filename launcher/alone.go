@@ -18,11 +18,11 @@ import (
 // hosts ask each other whether one hears the launcher still.
 const lastOrders = 5 * time.Second
 
-// AloneError ends a job whose launcher was cut off from all of its hosts, or stood still, for longer than they wait for it.
+// AloneError ends a job whose launcher was cut off from all of its hosts, or was stopped, for longer than they wait for it.
 type AloneError struct {
 	Hosts   int
 	Since   time.Time
-	Stopped time.Duration // how long the launcher stood still, 0 if it did not
+	Stopped time.Duration // how long the launcher was stopped, 0 if it was not
 	Limit   time.Duration // after which hosts end a job without its launcher
 }
 
@@ -92,7 +92,7 @@ func (j *job) outlived(now time.Time) bool {
 	return !j.alone.since.IsZero() && now.Sub(j.alone.since) >= wire.LauncherLease(j.lease())
 }
 
-// spoken is when the launcher last said something to a host, and its last long pause before that.
+// spoken notes when the launcher last said something to a host, and its last long pause before that.
 type spoken struct {
 	mu    sync.Mutex
 	last  time.Time
@@ -102,7 +102,7 @@ type spoken struct {
 // pause is a time in which the launcher said nothing.
 type pause struct{ from, to time.Time }
 
-// lasted is by the calendar if that says more: the other clock stops while a machine is suspended.
+// lasted goes by the calendar if that says more: the other clock stops while a machine is suspended.
 func (p pause) lasted() time.Duration {
 	return max(p.to.Sub(p.from), p.to.Round(0).Sub(p.from.Round(0)))
 }
@@ -116,7 +116,7 @@ func (s *spoken) note(now time.Time) {
 	s.last = now
 }
 
-// silent returns the pause that lasts, or ended last.
+// silent returns the present pause, or else the last one.
 func (s *spoken) silent(now time.Time) pause {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,7 @@ func (s *spoken) silent(now time.Time) pause {
 	return s.pause
 }
 
-// asleep is whether the user has stopped the launcher with Ctrl-Z, for which hosts wait as long as it takes.
+// asleep notes when the user stops the launcher with Ctrl-Z: hosts wait for that as long as it takes.
 type asleep struct {
 	now   bool
 	until time.Time // when it was last woken
@@ -141,10 +141,10 @@ func (a *asleep) signalled(number int, now time.Time) {
 	}
 }
 
-// consequences is how long after a launcher stood still one hears of what its hosts did meanwhile.
+// consequences is for how long, after it was stopped, a launcher hears what its hosts did meanwhile.
 const consequences = 30 * time.Second
 
-// stopped is how long the launcher stood still, if that is so long that a host ended the job for it.
+// stopped returns how long the launcher was stopped, if that was so long that a host has ended the job; otherwise 0.
 func (j *job) stopped(now time.Time, h *host) time.Duration {
 	d := h.daemon.Load()
 	p := h.spoken.silent(now)
@@ -155,7 +155,7 @@ func (j *job) stopped(now time.Time, h *host) time.Duration {
 	return p.lasted()
 }
 
-// abandoned reports whether an event is a consequence of hosts having ended the job, because they did not hear its launcher.
+// abandoned reports whether an event shows that hosts have ended the job because they did not hear its launcher.
 func (j *job) abandoned(now time.Time, h *host, ev event) bool {
 	switch m := ev.msg.(type) {
 	case *wire.Exited:

@@ -419,7 +419,7 @@ func (j *job) elasticEvent(h *host, ev event) {
 			return // a consequence, whatever its status: it counts as lost with its host
 		}
 		if msg.Code != 0 && !msg.Asked && !j.stopping {
-			failure := &RankError{Rank: msg.Process, Host: h.name, Code: msg.Code, Signal: msg.Signal, Reason: msg.Error, Unfinished: msg.Unfinished, Alone: msg.Alone}
+			failure := failureOf(h, msg)
 			j.change.failures[msg.Process] = failure
 			if msg.Signal == 0 {
 				j.change.mistake = time.Now()

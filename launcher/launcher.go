@@ -229,6 +229,11 @@ type RankError struct {
 	Tail  []string // last lines of its standard error
 }
 
+// failureOf returns the failure of a rank by what its host says about its end.
+func failureOf(h *host, e *wire.Exited) *RankError {
+	return &RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error, Unfinished: e.Unfinished, Alone: e.Alone}
+}
+
 func (e *RankError) Error() string {
 	switch {
 	case e.Reason != "":

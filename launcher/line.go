@@ -104,8 +104,8 @@ func newSession() (session string, token []byte, err error) {
 	return hex.EncodeToString(id[:8]), id[8:], nil
 }
 
-// begun waits for the first word of the daemon, and returns what there is to read. It fails if the connection broke before, and the daemon
-// cannot be found again. One that has ended by itself says why.
+// begun waits for the first word of the daemon, and returns what there is to read. It fails if the connection breaks before that and the
+// daemon cannot be found again; a daemon that has ended by itself says why.
 func (l *line) begun(ctx context.Context) (io.Reader, error) {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	out := bufio.NewReader(l)

@@ -116,7 +116,7 @@ type job struct {
 	world      forming
 	fence      fence
 	names      names
-	singletons bool // the user was told of one
+	singletons bool // the user has been warned of one
 	stalls     stalls
 	silences   silences
 	alone      alone
@@ -444,7 +444,9 @@ func (j *job) rankExited(h *host, e *wire.Exited) {
 	case e.Asked:
 		j.hostFailed(&HostError{Host: h.name, Step: "run", Err: errors.New("the daemon has stopped its ranks by itself"), Code: ExitTransport})
 	case e.Code != 0:
-		j.stop(&RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error, Unfinished: e.Unfinished, Alone: e.Alone, Tail: j.spec.Output.Tail(e.Process)})
+		failure := failureOf(h, e)
+		failure.Tail = j.spec.Output.Tail(e.Process)
+		j.stop(failure)
 	}
 	if len(j.exited) == len(j.hostOfRank) {
 		if settling {
@@ -725,7 +727,7 @@ func (j *job) report() {
 	}
 }
 
-// feed has standard input sent to the ranks that read it, once the last of them has started.
+// feed begins to send standard input to the ranks that read it when the last of them has started.
 func (j *job) feed(started int) {
 	readers := j.spec.Readers
 	if readers == nil {

@@ -2,10 +2,10 @@ package launcher
 
 import "gorun/rendezvous/wire"
 
-// singleton tells the user of the first rank that an MPI library keeps apart from the others.
+// singleton warns the user about the first rank that an MPI library keeps apart from the others.
 func (j *job) singleton(h *host, m *wire.Alone) {
 	if !j.owns(h, m.Process) || j.singletons || j.spec.IfAlone == wire.AloneEnds {
-		return // if it ends the job, that is said then
+		return // with AloneEnds the error says so
 	}
 	j.singletons = true
 	way := "does anything around it take away PMI_FD or PMI_RANK?"

@@ -205,7 +205,7 @@ func rankHint(e *launcher.RankError) string {
 	case e.Alone == "Open MPI":
 		return "start programs of Open MPI by: mpirun --mca plm_rsh_agent 'gorun rsh-agent'; if each rank is to work by itself, add --strict=false"
 	case e.Alone != "":
-		return "something around the program takes away PMI_FD or PMI_RANK, by which it would find the others: keep them, or add --pmi-port"
+		return "something around the program takes away PMI_FD or PMI_RANK, which it needs to find the others: keep them, or add --pmi-port"
 	case e.Unfinished:
 		return "the other ranks may wait for it for ever: a program that called MPI_Init ends with MPI_Finalize, or with MPI_Abort to end them all"
 	case e.Signal == 9:

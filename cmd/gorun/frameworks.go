@@ -31,7 +31,7 @@ func frameworkHint(tail string) string {
 	return ""
 }
 
-// errorFile tells a user for whom torchrun would write the first exception of a rank to a file that gorun does not.
+// errorFile notes that gorun, unlike torchrun, does not write the first exception of a rank to a file.
 func errorFile(environ []string, programs []program) (notes []string) {
 	const name = "TORCHELASTIC_ERROR_FILE"
 	set := func(env []string) bool {

@@ -201,7 +201,7 @@ gorun: hint: start programs of Open MPI by: mpirun --mca plm_rsh_agent 'gorun rs
 		"MPICH":               {[]string{"env", "UCX_TLS=tcp,self", "sh", "-c", mpich + " 1"}, 0, "", "2"},
 		"MPICH, stripped":     {[]string{"env", "-i", mpich, "1"}, 0, fmt.Sprintf(guesses, "MPICH", "does anything around it take away PMI_FD or PMI_RANK[?]"), "1"},
 		"MPICH, strict": {[]string{"--strict", "env", "-i", mpich, "1"}, 1, `gorun: error: rank [01] on host[12] was alone: its MPICH knew of none of the other ranks
-gorun: hint: something around the program takes away PMI_FD or PMI_RANK, by which it would find the others: keep them, or add --pmi-port
+gorun: hint: something around the program takes away PMI_FD or PMI_RANK, which it needs to find the others: keep them, or add --pmi-port
 `, "1"},
 		"MPICH's own mpiexec":  {[]string{"sh", "-c", "UCX_TLS=tcp,self mpiexec.hydra -np 2 " + mpich + " 1"}, 0, "", "2"},
 		"a single rank's only": {[]string{"-np", "1", "sh", "-c", open + " 1"}, 0, "", "1"},

@@ -18,8 +18,8 @@ import (
 // launcher already runs.
 const mpiJobPatience = 3 * time.Minute
 
-// retry goes on connecting to hosts that are not there yet, and to those that were there and stand still, or whose connection broke. A host
-// that is there and refuses us is not asked again.
+// retry goes on connecting to hosts that are not there yet, that were there and do not answer for now, or whose connection broke. It asks
+// a host that refuses us only once.
 type retry struct {
 	patience    time.Duration
 	start       time.Duration // at least, with a host that was there

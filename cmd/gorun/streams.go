@@ -153,7 +153,7 @@ func readersOf(c *cli.Context, ranks int, changing bool) ([]int, error) {
 	case !c.IsSet("stdin"), which == "none", which == "0":
 		return nil, nil
 	case changing:
-		return nil, &usageError{fmt.Errorf("--stdin %s: in an elastic job rank 0 reads standard input, or nobody does", which), "--stdin none"}
+		return nil, &usageError{fmt.Errorf("--stdin %s: in an elastic job only rank 0 can read standard input", which), "--stdin none"}
 	case which == "all":
 		which = fmt.Sprintf("0-%d", ranks-1)
 		fallthrough

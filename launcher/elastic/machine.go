@@ -319,7 +319,7 @@ func (m *Machine) allLeft() bool {
 	return true
 }
 
-// allGone ends a job of which no process goes on.
+// allGone ends a job when no process of it goes on.
 func (m *Machine) allGone() {
 	for _, p := range m.world {
 		if !p.ok {

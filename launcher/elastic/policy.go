@@ -60,8 +60,8 @@ type Policy struct {
 	OnFailure
 	// ResetLimit is how many worlds may follow the first; negative for any number.
 	ResetLimit int
-	// LossLimit is how many times all processes are lost, at once or one after the other, without a commit in between, until the job ends;
-	// 0 for DefaultLossLimit, or in a policy that was not checked for any number.
+	// LossLimit ends the job when all processes were lost that many times, at once or one after the other, without a commit in between.
+	// Check turns 0 into DefaultLossLimit; in a policy that Check has not seen, 0 means no limit.
 	LossLimit int
 	Blacklist
 	// A slot whose process failed, and a host that was lost, is not used for a while: CooldownMin the first

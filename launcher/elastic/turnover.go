@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// turnover counts how often all processes were lost, at once or one after the other, without a commit in between: that is how a
-// script fails which fails wherever it runs.
+// turnover counts how often all processes were lost, at once or one after the other, without a commit in between: so fails a script
+// that fails wherever it runs.
 type turnover struct {
 	Count int           `json:"count"`
 	Below int           `json:"below"` // the processes with lower numbers have been there since the last time; 0 before the next world
@@ -14,7 +14,7 @@ type turnover struct {
 	Since time.Duration `json:"since"`
 }
 
-// failsEverywhere reports whether that was as often as the user has patience for.
+// failsEverywhere reports whether all processes were lost as often as LossLimit says.
 func (m *Machine) failsEverywhere() bool {
 	return m.cfg.LossLimit > 0 && m.turnover.Count >= m.cfg.LossLimit && !m.finished
 }

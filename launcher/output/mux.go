@@ -93,10 +93,10 @@ type stream struct {
 	isHeld bool
 	shown  time.Time // when the last one was
 	err    error     // of the file
-	plain  *plain    // by which output passes as it is; nil if lines are tagged
+	plain  *plain    // passes output on as it is; nil if lines are tagged
 
-	// Of a plain, and under its lock.
-	begun  []byte // a line that has not ended, and what waits behind that of another stream
+	// These belong to plain and its lock.
+	begun  []byte // a line that has not ended, and what waits for another stream to end its line
 	behind bool
 	ended  bool // the rank has
 }

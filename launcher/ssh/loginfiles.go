@@ -30,7 +30,8 @@ var (
 	errLeaves      = errors.New("a login file of the host, such as ~/.bashrc, or what takes the login shell's place, exits or starts another program")
 )
 
-// unbegun adds what may be the cause that a command ended before our script began, or that its output is hidden, unless the host has said it.
+// unbegun adds what may be the cause that a command ended before our script began, or that its output is hidden, unless the host
+// has said why.
 func (e *Error) unbegun(code int, unknown error) {
 	var mute cut
 	switch {

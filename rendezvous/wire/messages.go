@@ -305,21 +305,21 @@ const (
 	NameLookup    = "lookup"
 )
 
-// Alone tells of a rank that an MPI library keeps apart from the others.
+// Alone says that an MPI library keeps a rank apart from the others.
 type Alone struct {
 	Process int    `msgpack:"process"`
 	Library string `msgpack:"library"`
 	Sure    bool   `msgpack:"sure"` // it has begun with MPI; otherwise it has ended, and may have
 }
 
-// IfAlone is what becomes of a job of which a rank is alone by an MPI library.
+// IfAlone says what becomes of a job if an MPI library keeps a rank apart from the others.
 type IfAlone int8
 
-// By default, it fails when that rank has ended and nothing shows that it has found the others in another way.
+// By default the job fails when that rank has ended, unless something shows that it has found the others in another way.
 const (
 	AloneFails IfAlone = iota
 	AloneEnds          // it ends as soon as that is seen
-	AloneWarns         // the user is told
+	AloneWarns         // a warning is all
 )
 
 // Stuck says that ranks of a host wait at a fence for another one of it that has ended.

@@ -376,7 +376,7 @@ func (s *Server) Named(rank int, ok bool, port string) {
 	s.mu.Unlock()
 	switch {
 	case !asked:
-		s.cfg.Log.Warn("pmi: answered what nobody asked", "rank", rank)
+		s.cfg.Log.Warn("pmi: an answer without a question", "rank", rank)
 	case !ok && q.asks == "publish":
 		q.client.reply("cmd=publish_result rc=1 msg=key_already_present")
 	case !ok:

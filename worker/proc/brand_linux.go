@@ -14,8 +14,8 @@ import (
 // A daemon brands all that it starts with a number in a resource limit that no kernel since 2.4 looks at, RLIMIT_LOCKS. Children
 // inherit it whatever they do to be forgotten: a session of their own, an empty environment, no descriptors, no parent. Only
 // children do: no scheduler and no login carries it elsewhere, as they may an environment. The number names the daemon, so
-// that whoever meets a branded process can tell whether its daemon is still above it. Control groups tell more surely who
-// belongs to a job, but not every user may make some.
+// that it shows whether the daemon of a branded process is still above it. Control groups are surer, but not every user may
+// make some.
 
 // brand sets the limit of this process, and so of those that it starts from now on, and returns how to take it back.
 func brand() (undo func()) {
@@ -31,7 +31,7 @@ func brand() (undo func()) {
 	return func() { unix.Setrlimit(unix.RLIMIT_LOCKS, &before) }
 }
 
-// brandOf is the number of a daemon: its pid, as it sees that itself, and a sum by which a brand is known from limits that
+// brandOf returns the number of a daemon: its pid in its own namespace, and a checksum that tells a brand from limits that
 // somebody else has set.
 func brandOf(pid int) uint64 {
 	return uint64(pid)<<32 | uint64(crc32.ChecksumIEEE(strconv.AppendInt([]byte("gorun "), int64(pid), 10)))

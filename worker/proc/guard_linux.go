@@ -21,8 +21,8 @@ import (
 // the daemon had started.
 //
 // The command must be fully given (Path, Args, Env, standard streams as files); Guard adds the lifeline and, where this
-// user may make one, a control group for the ranks. It ends what is left of jobs that
-// nobody watches over any more.
+// user may make one, a control group for the ranks. It also ends what is left of jobs
+// whose guardian and daemon are dead.
 // TERM is passed on to the daemon, and so is the end of ctx as TERM. INT, HUP and QUIT are for others: the
 // launcher decides when a job ends.
 func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {

@@ -19,7 +19,7 @@ func Sweep(job string) error {
 	return errors.Join(sweepCgroups(0, deadline), sweepProcesses(job, deadline))
 }
 
-// sweepDead is the sweep of a guardian, which knows of no job and waits for nobody for long: what is stuck is for the next one.
+// sweepDead is the sweep of a guardian. It knows the name of no dead job, and does not wait long: what is stuck is for the next guardian.
 func sweepDead() {
 	pids, err := readPIDs()
 	if err != nil || !slices.ContainsFunc(pids, func(pid int) bool { return brandOn(pid) != 0 }) {
@@ -61,7 +61,7 @@ func sweepProcesses(job string, deadline time.Time) error {
 }
 
 // abandoned lists the living processes with a brand, or with a job's mark, that are neither daemons nor below one, and not
-// above this process: who sweeps may be a rank.
+// above this process, which may be a rank's.
 func abandoned(table []process, job string) (left []process) {
 	parents := map[int]int{}
 	for _, p := range table {
@@ -153,8 +153,8 @@ func marked(pid int, job string) bool {
 	return ok && of == job
 }
 
-// killAsRead kills processes if they are still those of the table, and not others that have their numbers by now: by their
-// groups, where all in a group are to be killed, so that who forks meanwhile cannot slip away.
+// killAsRead kills processes if they are still those of the table, and not others that have their numbers by now. Where all
+// processes of a group are to be killed it kills the group, so that a fork cannot slip away.
 func killAsRead(left, table []process, self process) {
 	mixed := map[int]bool{self.group: true}
 	for _, p := range table {

@@ -12,7 +12,7 @@ type process struct {
 	pid, parent, group, session int
 	state                       byte
 	threads                     int
-	born                        uint64 // in ticks since the machine was: tells processes apart that have a number one after the other
+	born                        uint64 // in ticks since the machine started: tells apart processes that had the same number
 }
 
 // dead reports a zombie. A first thread that has ended while others run looks like one and is not.
