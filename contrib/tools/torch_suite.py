@@ -100,9 +100,10 @@ def _outcomes(args, tests):
         for name in over:
             yield name, "skipped" if "skipped" in ended[name] else "passed", ""
         tests = tests[len(over) :]
-        if tests:
+        if tests or job.returncode:  # a job may also fail at its end, after all tests
             seconds = time.monotonic() - began
-            yield tests[0], "failed", f"{job.stdout[-6000:]}\n{job.stderr[-6000:]}\n({seconds:.0f} s)"
+            name = tests[0] if tests else "the end of the job"
+            yield name, "failed", f"{job.stdout[-6000:]}\n{job.stderr[-6000:]}\n({seconds:.0f} s)"
             tests = tests[1:]
 
 
