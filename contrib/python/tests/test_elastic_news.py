@@ -18,7 +18,7 @@ PATIENCE = 20
 
 
 class Told(State):
-    """Notes what it is told."""
+    """Notes that it got news."""
 
     def __init__(self):
         super().__init__(bcast_object=lambda value: value, get_rank=lambda: 0)
@@ -72,7 +72,7 @@ class NewsTest(unittest.TestCase):
         self.assertEqual(train(state), (7, HostUpdateResult.removed))
         self.assertEqual(watchers(), [], "a thread is left")
 
-    def test_the_daemon_is_told_of_a_commit(self):
+    def test_the_daemon_hears_of_a_commit(self):
         """A commit, or a copy before a look for news: the script's own commit() may consist of these."""
         state, told = Told(), []
         basics._state.world.session.kept = lambda: told.append("kept")
@@ -109,7 +109,7 @@ class NewsTest(unittest.TestCase):
             self.assertEqual(elastic.run(lambda state: watchers())(Told()), [])
 
     def test_news_of_the_next_world_is_not_forgotten_with_the_old(self):
-        """It may come before on_reset() has emptied the state: then it must be told after that."""
+        """It may come before on_reset() has emptied the state: then the state must get it after that."""
         state, worlds = Told(), []
 
         def reset():
@@ -126,7 +126,7 @@ class NewsTest(unittest.TestCase):
         with redirect_stderr(io.StringIO()):
             self.assertEqual(elastic.run_fn(train, reset)(state), (9, HostUpdateResult.added))
 
-    def test_a_script_that_fails_to_listen_is_told_again(self):
+    def test_a_script_that_fails_to_listen_gets_the_next_news(self):
         state, said = Told(), io.StringIO()
 
         def listen(timestamp, update_res):

@@ -522,7 +522,7 @@ class StepTest(unittest.TestCase):
 
             run_ranks(2, body)
 
-    def test_sparse_gradients_that_nobody_had_at_first(self):
+    def test_sparse_gradients_that_no_rank_had_at_first(self):
         """They travel as dense ones, and are sparse again, which some optimizers insist on."""
 
         class Packed(hvd.Compression.none):

@@ -79,7 +79,7 @@ class Bucket:
     Where the gradients can be used as they travel they are views of the block, and nothing is copied once
     backward() adds to them in place; a gradient that backward() made anew is copied in while it is in cache.
     Otherwise (compression, GPU, a model that changed its type) each is converted in and out; see cuda.py for
-    those of a GPU.
+    GPUs.
     """
 
     def __init__(

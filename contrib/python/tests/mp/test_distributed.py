@@ -227,7 +227,7 @@ def check_transfers():
         waiting.wait()
         assert t.item() == 2 and waiting.is_completed()
         t = torch.zeros(1)
-        for waiting in dist.irecv(t, 1), dist.isend(torch.ones(1), 1):  # nobody waits: the polls have to read
+        for waiting in dist.irecv(t, 1), dist.isend(torch.ones(1), 1):  # no thread waits: the polls have to read
             until(waiting.is_completed)
         assert t.item() == 3
     else:
@@ -249,7 +249,7 @@ def until(over):
 
 
 def check_any_source(group, ranks):
-    """From whoever sends: the first rank gets all that others send, in their order, and by tags."""
+    """From any rank: the first rank gets all that others send, in their order, and by tags."""
     if rank != ranks[0]:
         works = [dist.isend(mine(10 * rank + i, 2 + i), ranks[0], group=group) for i in range(3)]
         works.append(dist.isend(mine(rank, 5), ranks[0], group=group, tag=7))
@@ -276,7 +276,7 @@ def check_any_source(group, ranks):
         except RuntimeError as error:
             assert "not over after 0.1 s" in str(error), error
         else:
-            raise AssertionError("received what nobody sent")
+            raise AssertionError("received what no rank sent")
         assert 0.1 <= time.monotonic() - raised < 60
 
 

@@ -30,7 +30,7 @@ def raised(call, *texts):
 
 
 def check_timeout():
-    """Who waits raises when the group's time is over, whatever it waits for; other groups go on."""
+    """A rank that waits raises when the group's time is over, whatever it waits for; other groups go on."""
     short = dist.new_group(everybody, timeout=timedelta(seconds=1))
     dist.all_reduce(torch.ones(1), group=short)
     if rank != size - 1:
@@ -40,7 +40,7 @@ def check_timeout():
         assert raised(works[1].wait, "all_reduce timed out") < 1
         assert raised(lambda: dist.barrier(group=short), "takes no more calls", "all_reduce timed out") < 1
     dist.barrier()
-    if rank == size - 1:  # what others had handed in counts
+    if rank == size - 1:  # what the others submitted counts
         t = torch.ones(3)
         dist.all_reduce(t, group=short)
         assert t.tolist() == [size] * 3

@@ -314,7 +314,7 @@ if size > 1:
     everywhere(region)
     assert descriptors() == before
 
-    # A call that waits is cut short, and nobody has its handle: once it has ended its name is free again.
+    # Ctrl-C cuts a call short, and its handle is lost: its name is free again once the operation has ended.
     signal.signal(signal.SIGALRM, interrupted)
     for how in (
         lambda: hvd.allgather(torch.ones(1), name="cut short"),

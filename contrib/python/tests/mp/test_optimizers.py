@@ -165,7 +165,7 @@ for step in range(6):
     optimizer.step()
 same_everywhere(model, "dynamic graph")
 
-# What a script does on one rank alone needs no other rank, or all of them are told.
+# What a script does on one rank alone needs no other rank, or all ranks get an error.
 
 
 def step_of(model, optimizer, number):
