@@ -128,7 +128,7 @@ torch-suite: build $(if $(filter $(TORCH2_VENV)/%,$(TORCH2)),torch2-ready)
 torch2-ready: $(TORCH2_VENV)/ready
 $(TORCH2_VENV)/ready:
 	mkdir -p $(@D)
-	flock $(@D) $(SHELL) -euc 'python3 -m venv $(@D); \
+	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
 		$(@D)/bin/pip -q install --disable-pip-version-check --no-cache-dir torch==$(TORCH2_VERSION) numpy==2.4.6 expecttest==0.3.0; touch $@'
 
 ## pythons: the Python tests with nothing but the standard library, by all Pythons from 3.9 on (PYTHONS=); what is deprecated fails
@@ -233,7 +233,7 @@ compat-lab: build $(if $(filter $(HOROVOD_VENV)/%,$(HVD)),horovod-ready)
 horovod-ready: $(HOROVOD_VENV)/ready
 $(HOROVOD_VENV)/ready:
 	mkdir -p $(@D)
-	flock $(@D) $(SHELL) -euc '/usr/bin/python3 -m venv --system-site-packages $(@D); \
+	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; /usr/bin/python3 -m venv --system-site-packages $(@D); \
 		HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 \
 		$(@D)/bin/pip -q install --disable-pip-version-check --no-build-isolation horovod==0.28.1; touch $@'
 
