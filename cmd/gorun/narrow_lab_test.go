@@ -96,7 +96,7 @@ func TestDoctorSeesNarrowPaths(t *testing.T) {
 	c := newSSHCluster(t, 2)
 	config := c.config("narrow", "")
 	for largest, want := range map[int]string{
-		1200: `FAIL +host1 +path to host2 +packets of 1500 bytes are lost on the way, those of 1200 arrive: connections come about and then stand still\n.*mtu 1200 `,
+		1200: `FAIL +host1 +path to host2 +packets of 1500 bytes are lost on the way, those of 1200 arrive: connections open and then hang\n.*mtu 1200 `,
 		400:  `FAIL +host1 +path to host2 +packets of 576 bytes are lost on the way, only those of 100 arrive: no data passes\n.*carry packets of 1500 bytes`,
 	} {
 		wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Largest: largest}, 1)

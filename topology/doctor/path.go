@@ -51,7 +51,7 @@ func JudgeWay(w Way, arrive int, err error) Finding {
 			fmt.Sprintf("have the network between %s and %s carry packets of %d bytes", w.From, w.To, w.Bytes))
 	default:
 		j.check(check, arrive >= w.Bytes, fmt.Sprintf("packets of %d bytes arrive", arrive), Fail,
-			fmt.Sprintf("packets of %d bytes are lost on the way, those of %d arrive: connections come about and then stand still", w.Bytes, arrive),
+			fmt.Sprintf("packets of %d bytes are lost on the way, those of %d arrive: connections open and then hang", w.Bytes, arrive),
 			fmt.Sprintf("ip link set dev %s mtu %d (on %s and %s), or have the switches between carry %d", w.NIC, arrive, w.From, w.To, w.Bytes))
 	}
 	return j.findings[0]

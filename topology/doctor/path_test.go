@@ -58,7 +58,7 @@ func TestJudgeWay(t *testing.T) {
 		{9000, nil, doctor.Pass, "packets of 9000 bytes arrive"},
 		{0, nil, doctor.Pass, "not known: it answers no probe, as behind a firewall"},
 		{0, errors.New("no route"), doctor.Warn, "not known: no route"},
-		{1500, nil, doctor.Fail, "packets of 9000 bytes are lost on the way, those of 1500 arrive: connections come about and then stand still"},
+		{1500, nil, doctor.Fail, "packets of 9000 bytes are lost on the way, those of 1500 arrive: connections open and then hang"},
 	} {
 		f := doctor.JudgeWay(way, tt.arrive, tt.err)
 		if f.Host != "a" || f.Check != "path to b" || f.Status != tt.status || f.Text != tt.text || (f.Fix == "") != (tt.status == doctor.Pass) {

@@ -33,7 +33,7 @@ var usual = []int{9000, 8500, 4000, 1500, 1492, 1450, 1400, 1280, 1200, 1100, 10
 // usual; 0 if the host answers nothing of the kind, as behind a firewall.
 //
 // Nobody has to listen there. A packet to a port that is closed is refused by a host that got it; one that a switch drops is
-// not. TCP does not tell the difference: connections come about, since small packets pass, and then stand still.
+// not. TCP does not notice: connections open, since small packets pass, and then hang.
 func Path(ctx context.Context, to netip.Addr, bytes int) (int, error) {
 	if refused, err := refuses(ctx, to, small); !refused || err != nil {
 		return 0, err
