@@ -227,7 +227,7 @@ def check_transfers():
         waiting.wait()
         assert t.item() == 2 and waiting.is_completed()
         t = torch.zeros(1)
-        for waiting in dist.irecv(t, 1), dist.isend(torch.ones(1), 1):  # no thread waits: the polls have to read
+        for waiting in dist.irecv(t, 1), dist.isend(torch.ones(1), 1):  # the polls have to read
             until(waiting.is_completed)
         assert t.item() == 3
     else:
@@ -254,6 +254,7 @@ def check_any_source(group, ranks):
         works = [dist.isend(mine(10 * rank + i, 2 + i), ranks[0], group=group) for i in range(3)]
         works.append(dist.isend(mine(rank, 5), ranks[0], group=group, tag=7))
         works.append(dist.isend(mine(-rank, 1), ranks[0], group=group))
+        works += [dist.isend(mine(i, 1), ranks[0], group=group, tag=9) for i in range(2)]
         for work in works:
             work.wait()
         return
@@ -269,6 +270,12 @@ def check_any_source(group, ranks):
     for work in works:
         work.wait()
     assert sorted(ranks[work.source_rank()] for work in works) == others
+    got = [torch.zeros(1) for _ in range(2 * len(others))]
+    works = [dist.irecv(t, group=group, tag=9) for t in got]
+    for work in reversed(works):  # the first call gets the first tensor, whichever is waited for first
+        work.wait()
+    for of in {work.source_rank() for work in works}:
+        assert [t.item() for t, work in zip(got, works) if work.source_rank() == of] == [0, 1]
     if NEW:
         raised = time.monotonic()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import queue
 import sys
@@ -17,7 +18,17 @@ from torch import distributed as dist
 from gorun import basics, collectives, constants, process_sets
 from gorun.torch import sparse
 from gorun.torch.distributed.monitor import monitor
-from gorun.torch.distributed.works import Future, Incoming, Limit, Transfer, Waiting, Work, Works, finish
+from gorun.torch.distributed.works import (
+    Arrivals,
+    Future,
+    Incoming,
+    Limit,
+    Transfer,
+    Waiting,
+    Work,
+    Works,
+    finish,
+)
 from gorun.torch.memory import Torch, overwrite
 
 if TYPE_CHECKING:
@@ -74,6 +85,7 @@ class ProcessGroup(dist.ProcessGroup):
         # All groups of all ranks have the same number, and each counts its operations anew.
         self._label = f"{number}.{self._world.serial(f'torch.distributed.groups.{number}')}"
         self._served = -1  # the last rank that recv_anysource() received from
+        self._arrivals: dict[int, Arrivals] = collections.defaultdict(Arrivals)
         self._works = Works()
         self._transfers: set[Transfer] = set()
         self._waiting: Waiting = queue.SimpleQueue()
@@ -421,7 +433,7 @@ class ProcessGroup(dist.ProcessGroup):
             self._served = min(senders, key=lambda rank: (rank - self._served - 1) % self.size())
             return self.recv(tensors, self._served, tag)
 
-        return Incoming(look, self._limit)
+        return Incoming(look, self._limit, self._arrivals[tag])
 
     def _tagged(self, source: int, target: int, tag: int) -> str:
         self._limit.check()

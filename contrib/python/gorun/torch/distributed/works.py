@@ -7,6 +7,7 @@ import queue
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Optional
@@ -235,20 +236,35 @@ class Transfer(dist.Work):
     _source_rank = source_rank
 
 
+class Arrivals:
+    """The receives from any rank under a tag. What arrives first is for the one that was called first."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.open: collections.deque[weakref.ref[Incoming]] = collections.deque()  # without a sender yet
+
+
 class Incoming(dist.Work):
     """A tensor from whichever rank sends one first. wait() and is_completed() look for that rank."""
 
-    def __init__(self, look: Callable[[], Transfer | None], limit: Limit) -> None:
+    def __init__(self, look: Callable[[], Transfer | None], limit: Limit, arrivals: Arrivals) -> None:
         super().__init__()
         self._look = look
         self._limit = limit
+        self._arrivals = arrivals
         self._transfer: Transfer | None = None
-        self._lock = threading.Lock()
+        with arrivals.lock:
+            arrivals.open.append(weakref.ref(self))
 
     def _begun(self) -> Transfer | None:
-        with self._lock:
-            if self._transfer is None:
-                self._transfer = self._look()
+        with self._arrivals.lock:
+            while self._transfer is None:
+                first = self._arrivals.open[0]()
+                if first is not None and first._transfer is None:  # else it was dropped, or Ctrl-C came
+                    first._transfer = first._look()
+                    if first._transfer is None:
+                        break
+                self._arrivals.open.popleft()
             return self._transfer
 
     def wait(self, timeout: timedelta | None = None) -> bool:
