@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -228,6 +229,20 @@ func TestProofsCannotBeReused(t *testing.T) {
 	b = challenge.encode()
 	if bytes.Equal(proof, c.proof(roleDial, &a, &b)) {
 		t.Error("nonces do not count")
+	}
+}
+
+// TestOtherProtocol: another protocol at either end is no damage, which would be blamed on a NIC.
+func TestOtherProtocol(t *testing.T) {
+	c := credentials{job: "job", key: make([]byte, 32)}
+	other := func() pipe {
+		return pipe{strings.NewReader("HTTP/1.1 400 Bad Request\r\n" + strings.Repeat("X-Padding: 0123456789\r\n", 10)), io.Discard}
+	}
+	if _, err := c.meet(other(), introduction{from: 3, to: 2}); !errors.Is(err, errHello) || damaged(err) {
+		t.Errorf("dialed: %v", err)
+	}
+	if _, err := c.welcome(other(), func(*introduction) introduction { return introduction{from: 3} }); !errors.Is(err, errHello) || damaged(err) {
+		t.Errorf("accepted: %v", err)
 	}
 }
 

@@ -152,7 +152,7 @@ func (c *credentials) meet(conn io.ReadWriter, hello introduction) (introduction
 		return challenge, err
 	}
 	var got [challengeSize]byte
-	if err := hear(conn, got[:]); err != nil {
+	if err := hearIntroduction(conn, got[:]); err != nil {
 		return challenge, err
 	}
 	intro := (*[introSize]byte)(got[:])
@@ -177,7 +177,7 @@ func (c *credentials) meet(conn io.ReadWriter, hello introduction) (introduction
 func (c *credentials) welcome(conn io.ReadWriter, answer func(*introduction) introduction) (introduction, error) {
 	var hello introduction
 	var got [introSize]byte
-	if err := hear(conn, got[:]); err != nil {
+	if err := hearIntroduction(conn, got[:]); err != nil {
 		return hello, err
 	}
 	if err := hello.decode(&got); err != nil {
@@ -249,6 +249,15 @@ func say(w io.Writer, message []byte) error {
 
 // hear reads a message that say has written.
 func hear(from io.Reader, message []byte) error { return hearRest(from, message, 0) }
+
+// hearIntroduction reads a message that begins with an introduction. It does not take what another protocol says for a damaged one.
+func hearIntroduction(from io.Reader, message []byte) error {
+	err := hear(from, message)
+	if errors.Is(err, errChecksum) && binary.LittleEndian.Uint32(message) != introMagic {
+		return errHello
+	}
+	return err
+}
 
 // hearRest reads the rest of a message after its first n bytes.
 func hearRest(from io.Reader, message []byte, n int) error {
