@@ -100,9 +100,10 @@ def _run(args: Any) -> list[Any] | None:
     """Run the job of a _HorovodArgs, or of parse_args(); return what its run_func returned, by rank."""
     if args.run_func is not None:
         return _results(args, args.run_func)
-    status = subprocess.call([binary(), *arguments.flags(args), *args.command])
+    command = args.command or []
+    status = subprocess.call([binary(), *arguments.flags(args), *command])
     if status:
-        raise RuntimeError(FAILED.format(args.command[0], status))
+        raise RuntimeError(FAILED.format(command[0] if command else "no program", status))
     return None
 
 

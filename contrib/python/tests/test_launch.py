@@ -57,6 +57,8 @@ class LaunchTest(unittest.TestCase):
             gorun.run(fail, num_proc=2)
         with self.assertRaisesRegex(RuntimeError, said):
             launch._run(arguments.parse_args(["-np", "2", sys.executable, "-c", "raise SystemExit(7)"]))
+        with self.assertRaisesRegex(RuntimeError, "non-zero status.* run no program"):
+            launch._run(launch._HorovodArgs())
 
     def test_arguments_as_an_object(self):
         """A script may fill in what horovod.runner has for it, instead of calling run()."""
