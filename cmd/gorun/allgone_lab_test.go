@@ -23,7 +23,7 @@ func (c *cluster) trainSaving(args ...string) *training {
 }
 
 // TestAllProcessesLost: where all processes of a world are lost at once, new ones go on from the checkpoint, on a host that is
-// ready or on one that returns, and that is told in one line.
+// ready or on one that returns, and one line says so.
 func TestAllProcessesLost(t *testing.T) {
 	one := []string{"--min-np", "1", "--max-np", "1", "--lease", "6", "-H", "host1:1,host2:1"}
 	kill := func(j *training, host int) { j.kill9(host, "train.py") }

@@ -206,7 +206,7 @@ func (j *trial) disturb(counts map[string]int) {
 		b := lethal[j.rng.IntN(len(lethal))]
 		host := 2 + j.rng.IntN(trialHosts-1) // the first host keeps what was trained
 		if j.elastic && b.spares && !j.out.has(`commit \d+ epoch`) {
-			j.await(`commit \d+ epoch|gorun: error`) // before that nobody has anything to keep
+			j.await(`commit \d+ epoch|gorun: error`) // no rank has anything to keep before that
 		}
 		j.strike(b, host, counts)
 		if !j.elastic || !b.spares {

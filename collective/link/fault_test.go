@@ -273,7 +273,7 @@ func TestDamagedStreams(t *testing.T) {
 				self := c.Self
 				c.Damaged = func(d link.Damage) {
 					if d.Peer != 1-self || d.Local == nil || d.Remote == nil || d.Times == 0 {
-						t.Errorf("host %d was told %+v", self, d)
+						t.Errorf("host %d got %+v", self, d)
 					}
 					told[self].Add(1)
 				}
