@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import running
-from programs import BINARY
+from programs import BINARY, ROOT
 
 PAUSE = 0.02  # seconds between two looks at the daemons
 UNTIMED = 7  # operations of each size that `gorun bench` does not time: 5 to warm up, 2 to check
@@ -115,15 +115,8 @@ def command(hosts: int, ranks: int, size: int, seconds: float) -> list[str]:
 def run(hosts: int, ranks: int, size: int, seconds: float, watch: Watch, start: float = 0.0) -> Row:
     """Measures one size. start is what the daemons compute in a job that does nothing."""
     before = sum(watch.seconds.values()) + start
-    with subprocess.Popen(
-        command(hosts, ranks, size, seconds), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    ) as job:  # fmt: skip
-        try:
-            out, err = watched(job, watch)
-        except BaseException:
-            running.end(job)
-            raise
+    with running.started(command(hosts, ranks, size, seconds), ROOT) as job:
+        out, err = watched(job, watch)
     if job.returncode:
         raise RuntimeError(f"{' '.join(job.args)}: exit status {job.returncode}\n{out}{err}")
     row = json.loads(out)["rows"][0]

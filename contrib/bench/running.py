@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from types import FrameType
 
 GRACE = 5  # seconds between SIGTERM and SIGKILL
+
+
+_starting = False  # a program that nothing would end yet
+_deferred = 0  # the signal that came meanwhile
 
 
 def end_on_signals() -> None:
@@ -18,24 +24,45 @@ def end_on_signals() -> None:
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
+    global _deferred
     signal.signal(number, signal.SIG_IGN)  # the clean-up itself is not interrupted
-    sys.exit(128 + number)
+    if _starting:
+        _deferred = number
+    else:
+        sys.exit(128 + number)
 
 
-def run(command: list[str], timeout: float | None, cwd: str | os.PathLike[str]) -> tuple[int, str, str]:
-    """Runs a command in a process group of its own, and returns its exit status, output and errors.
-
-    The whole group is ended if the command takes longer than timeout seconds, which raises
-    subprocess.TimeoutExpired, and if anything else interrupts the wait.
-    """
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, start_new_session=True
-    ) as process:
+@contextlib.contextmanager
+def started(command: list[str], cwd: str | os.PathLike[str]) -> Iterator[subprocess.Popen[str]]:
+    """Starts a command in a process group of its own, which is ended if anything interrupts the block."""
+    global _starting
+    _starting = True
+    try:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
+            start_new_session=True,
+        )  # fmt: skip
+    except BaseException:
+        _starting = False
+        raise
+    with process:
         try:
-            out, err = process.communicate(timeout=timeout)
+            _starting = False
+            if _deferred:
+                sys.exit(128 + _deferred)
+            yield process
         except BaseException:
             end(process)
             raise
+
+
+def run(command: list[str], timeout: float | None, cwd: str | os.PathLike[str]) -> tuple[int, str, str]:
+    """Runs a command, and returns its exit status, output and errors.
+
+    It is ended if it takes longer than timeout seconds, which raises subprocess.TimeoutExpired.
+    """
+    with started(command, cwd) as process:
+        out, err = process.communicate(timeout=timeout)
     return process.returncode, out, err
 
 

@@ -151,6 +151,25 @@ class Test(unittest.TestCase):
                 self.assertTrue(cleaned.exists())
                 self.wait(lambda pid=pid: not Path("/proc", pid.read_text().strip()).exists())
 
+    def test_a_signal_amid_a_start(self) -> None:
+        """A signal that comes while a program starts ends that program too."""
+        with tempfile.TemporaryDirectory() as directory:
+            pid = Path(directory, "pid")
+            program = (
+                "import os, pathlib, running, signal, subprocess\n"
+                "class Slow(subprocess.Popen):\n"
+                "    def __init__(self, *args, **kwargs):\n"
+                "        super().__init__(*args, **kwargs)\n"
+                f"        pathlib.Path({str(pid)!r}).write_text(str(self.pid))\n"
+                "        os.kill(os.getpid(), signal.SIGTERM)\n"
+                "subprocess.Popen = Slow\n"
+                "running.end_on_signals()\n"
+                "running.run(['sleep', '60'], None, '/')"
+            )
+            bench = subprocess.run([sys.executable, "-B", "-c", program], cwd=programs.HERE, timeout=20)
+            self.assertEqual(bench.returncode, 128 + signal.SIGTERM)
+            self.wait(lambda: not Path("/proc", pid.read_text()).exists())
+
     def wait(self, condition: Callable[[], bool]) -> None:
         until = time.monotonic() + 20
         while not condition():
