@@ -16,7 +16,7 @@ import (
 // uploading is how many bytes of the binary the hosts have.
 func (c *sshCluster) uploading() (bytes int) {
 	for _, h := range c.Hosts() {
-		out := c.shell(h, "cat /root/.cache/gorun/*/.up-* 2>/dev/null | wc -c")
+		out := c.shell(h, "cat /root/.cache/gorun/*/.up-* /root/.cache/gorun/*/gorun 2>/dev/null | wc -c")
 		n, _ := strconv.Atoi(strings.TrimSpace(out))
 		bytes += n
 	}
@@ -33,7 +33,7 @@ func TestAddressChangeInUpload(t *testing.T) {
 	}{
 		"at its beginning": {1, 1, nil},
 		"in its middle":    {6 << 20, 1, nil},
-		"at its end":       {17 << 20, 1, nil},
+		"at its end":       {22 << 20, 1, nil}, // of two times 12
 		"twice":            {1 << 20, 2, nil},
 		"of system's ssh":  {6 << 20, 1, []string{"--ssh-command", "ssh"}},
 	} {
@@ -45,6 +45,9 @@ func TestAddressChangeInUpload(t *testing.T) {
 			j := c.follow(append(tc.args, "-H", "host1,host2", "sh", "-c", "echo on $(uname -n)")...)
 			for i := range tc.times {
 				c.await("upload", func() bool { return c.uploading() >= tc.bytes || j.ended() })
+				if j.ended() {
+					t.Fatalf("the job ended before the address changed\n%s", j.out)
+				}
 				if err := c.Launcher().SetAddress(netip.MustParseAddr(fmt.Sprintf("10.77.0.%d", 70+i))); err != nil {
 					t.Fatal(err)
 				}
