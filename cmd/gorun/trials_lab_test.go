@@ -40,6 +40,7 @@ type trial struct {
 	codes   []int // that the job may end with; nil if the launcher is killed
 	off     []int // hosts to boot again
 	moved   []int // hosts that have another address
+	next    bool  // the next job on the hosts ends what this one has left
 }
 
 // A blow happens to a job once.
@@ -82,6 +83,7 @@ var lethal = []blow{
 		for _, pid := range append(j.pids(h, "gorun worker"), j.cmd.Process.Pid) {
 			syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 		}
+		j.next = true
 	}, nil, false},
 	{"kill the launcher", func(j *trial, _ int) { j.must(j.cmd.Process.Kill()) }, nil, false},
 }
@@ -259,6 +261,11 @@ func (j *trial) finish(seed uint64) {
 	for _, h := range j.moved {
 		if old := netip.AddrFrom4([4]byte{10, 77, 0, byte(h)}); j.Host(h).Address() != old {
 			j.must(j.Host(h).SetAddress(old))
+		}
+	}
+	if j.next {
+		if r := j.gorunBeside("-np", "3", "-H", "host1:1,host2:1,host3:1", "true"); r.code != 0 {
+			complain("the next job fails: %+v", r)
 		}
 	}
 	before := j.t.Failed()
