@@ -1,5 +1,5 @@
 /* What MPI_Publish_name, MPI_Lookup_name and MPI_Unpublish_name answer to ranks in turn: a line for each answer. */
-#include <mpi.h>
+#include "finalize.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -38,6 +38,6 @@ int main(int argc, char **argv)
         say("unpublish", MPI_Unpublish_name("service", MPI_INFO_NULL, port));
     MPI_Barrier(MPI_COMM_WORLD);
     say("look up what is unpublished", MPI_Lookup_name("service", MPI_INFO_NULL, found));
-    MPI_Finalize();
+    finalize();
     return 0;
 }

@@ -2,25 +2,11 @@
  * as told: "ok" ends well, "abort" calls MPI_Abort on the last rank, "crash" makes the last rank die, "exit" has it exit
  * without MPI_Finalize, and "early" without MPI_Init.
  */
-#include <mpi.h>
-#include <netinet/in.h>
+#include "finalize.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* Ends in place of MPI_Finalize, with its last word to whoever started the program. */
-static void leave(void) {
-	const char *fd = getenv("PMI_FD"), *port = getenv("PMI_PORT");
-	int pmi = fd ? atoi(fd) : -1;
-	for (int i = 3; port && pmi < 0 && i < 1024; i++) {
-		struct sockaddr_in peer;
-		socklen_t size = sizeof peer;
-		if (getpeername(i, (struct sockaddr *)&peer, &size) == 0 && peer.sin_family == AF_INET && ntohs(peer.sin_port) == atoi(strrchr(port, ':') + 1)) pmi = i;
-	}
-	if (pmi >= 0 && write(pmi, "cmd=finalize\n", 13) < 0) _exit(1);
-	_exit(0);
-}
 
 int main(int argc, char **argv) {
 	int rank, size, token = 0, length, known, *program;
@@ -48,11 +34,6 @@ int main(int argc, char **argv) {
 	if (rank == size - 1 && argc > 1 && !strcmp(argv[1], "crash")) abort();
 	if (rank == size - 1 && argc > 1 && !strcmp(argv[1], "exit")) exit(0);
 	MPI_Barrier(MPI_COMM_WORLD);
-	/* MPICH 4.0 over UCX's TCP may finalize for ever, under its own mpiexec too. All is said and done by now. */
-	if (getenv("UCX_TLS") && (getenv("PMI_FD") || getenv("PMI_PORT"))) {
-		sleep(1);
-		leave();
-	}
-	MPI_Finalize();
+	finalize();
 	return 0;
 }
