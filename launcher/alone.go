@@ -141,7 +141,7 @@ func (a *asleep) signalled(number int, now time.Time) {
 	}
 }
 
-// consequences is for how long, after it was stopped, a launcher hears what its hosts did meanwhile.
+// consequences is the time after a stop in which the launcher still receives what its hosts did meanwhile.
 const consequences = 30 * time.Second
 
 // stopped returns how long the launcher was stopped, if that was so long that a host has ended the job; otherwise 0.

@@ -174,8 +174,8 @@ func (quiet) Close(int)                      {}
 func (quiet) Tail(int) []string              { return nil }
 func (quiet) Abandon()                       {}
 
-// TestStopped: a launcher that stood still for longer than its hosts wait says so, whatever it hears first of what they did meanwhile. What they
-// did before is told as always, and so is what follows Ctrl-Z.
+// TestStopped: a launcher that was stopped for longer than its hosts wait says so, whichever consequence it hears first. What hosts
+// did before is reported as always, and so is what follows Ctrl-Z.
 func TestStopped(t *testing.T) {
 	const code = 3
 	crash := &wire.Exited{Process: 0, Code: code}

@@ -112,7 +112,7 @@ func readElastic(c *cli.Context) (*elasticPlan, error) {
 	return p, nil
 }
 
-// usualBlacklist is what users of Horovod expect of horovodrun, and what loses less otherwise.
+// usualBlacklist returns Horovod's policy for horovodrun, and the one that loses less for gorun.
 func usualBlacklist() elastic.Blacklist {
 	if calledHorovodrun(os.Args) {
 		return elastic.BlacklistHost

@@ -14,7 +14,7 @@ import (
 )
 
 // TestNarrowPaths: a path between two hosts silently loses packets that both NICs take, as behind a tunnel whose
-// ICMP a firewall drops. The job goes on with packets that pass, and says of which size.
+// ICMP a firewall drops. The job goes on with packets that pass, and reports their size.
 func TestNarrowPaths(t *testing.T) {
 	for largest, goingOn := range map[int]int{1400: 1280, 1200: 576, 1000: 576, 576: 576} {
 		t.Run(fmt.Sprint(largest), func(t *testing.T) {

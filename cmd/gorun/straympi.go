@@ -50,7 +50,7 @@ func usesOpenMPI(p launcher.Program) bool {
 	})
 }
 
-// ifAlone is what becomes of the job if that is so.
+// ifAlone returns what happens to a job whose ranks are alone.
 func ifAlone(c *cli.Context) wire.IfAlone {
 	switch {
 	case c.Bool("strict"):

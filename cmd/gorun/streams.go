@@ -166,7 +166,7 @@ func readersOf(c *cli.Context, ranks int, changing bool) ([]int, error) {
 	}
 }
 
-// input is what the ranks read.
+// input returns the standard input of the ranks.
 func input(c *cli.Context) io.Reader {
 	if c.String("stdin") == "none" {
 		return strings.NewReader("")

@@ -25,7 +25,7 @@ const segment = 536
 func dialTCP(ctx context.Context, s *settings) (net.Conn, error) {
 	d := net.Dialer{
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 6},
-		Control:         limitUnanswered,
+		Control:         setSocketOptions,
 	}
 	return d.DialContext(ctx, s.network, s.addr())
 }

@@ -6,10 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitUnanswered bounds how long sent data may stay unacknowledged; without it TCP gives up after some 15 minutes.
-func limitUnanswered(_, _ string, raw syscall.RawConn) error {
+// setSocketOptions bounds how long sent data may stay unacknowledged, where TCP gives up after some 15 minutes, and how long
+// segments are.
+func setSocketOptions(_, _ string, raw syscall.RawConn) error {
 	return raw.Control(func(fd uintptr) {
-		// Best effort: a kernel that refuses it leaves us with the keepalive.
+		// Best effort: a kernel that refuses it leaves us with the keepalive and the usual segments.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unansweredLimit.Milliseconds()))
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, segment)
 	})

@@ -4,5 +4,5 @@ package ssh
 
 import "syscall"
 
-// limitUnanswered leaves it to the keepalive where TCP_USER_TIMEOUT does not exist.
-func limitUnanswered(_, _ string, _ syscall.RawConn) error { return nil }
+// setSocketOptions does nothing where TCP_USER_TIMEOUT does not exist; the keepalive has to do.
+func setSocketOptions(_, _ string, _ syscall.RawConn) error { return nil }

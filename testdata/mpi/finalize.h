@@ -22,6 +22,7 @@ static void leave(void) {
 /* MPICH 4.0 over UCX's TCP sometimes never returns from MPI_Finalize, under its own mpiexec too. The program's work is done by then. */
 static void finalize(void) {
 	if (getenv("UCX_TLS") && (getenv("PMI_FD") || getenv("PMI_PORT"))) {
+		fflush(stdout);
 		sleep(1);
 		leave();
 	}
