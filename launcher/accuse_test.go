@@ -90,7 +90,7 @@ func TestAccusedWhileItMoves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			j := &job{spec: &Spec{Lease: tc.lease, Note: func(string, ...any) {}}, change: &change{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
+			j := &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: tc.lease}, Note: func(string, ...any) {}}, change: &change{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
 				silences: silences{since: map[int]time.Time{}}, worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0, 1, 2}}}}
 			for id := range 3 {
 				j.ready[id] = &wire.Ready{}

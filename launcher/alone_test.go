@@ -43,7 +43,7 @@ func TestLonely(t *testing.T) {
 func solitary(began time.Time, change *change) (j *job, notes *[]string) {
 	notes = new([]string)
 	note := func(format string, args ...any) { *notes = append(*notes, fmt.Sprintf(format, args...)) }
-	j = &job{spec: &Spec{Lease: 10 * time.Second, Note: note}, change: change, epoch: 1, up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
+	j = &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: 10 * time.Second}, Note: note}, change: change, epoch: 1, up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
 		silences: silences{since: map[int]time.Time{}}, worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0, 1, 2}}, 1: {Epoch: 1}, 2: {Epoch: 1}}}
 	for id := range 3 {
 		h := newHost(id, fmt.Sprintf("h%d", id), j.spec, wire.Job{})

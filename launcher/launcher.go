@@ -28,29 +28,14 @@ const (
 
 // Spec is a job.
 type Spec struct {
+	wire.JobOptions // for its daemons
+
 	Placement plan.Placement
 	Env       []string // of the launcher; filtered for the ranks
 	// Programs are what the ranks run: the first program runs as the first ranks, the second as the next, and so on, and
 	// the last, which is often the only one, as all that are left.
-	Programs       []Program
-	Wrapper        []string // put before the program of every rank, with placeholders: {rank}, {local_rank}, {gpu}
-	Version        string   // of this binary; daemons of another version are refused
-	Shim           bool     // put the Horovod drop-in on PYTHONPATH
-	Verbose        bool
-	Streams        int           // per link, 0 for the default
-	Encrypt        bool          // what hosts send each other
-	Checksum       bool          // of all that hosts send each other, not only of headers and small messages
-	GPUs           []string      // for CUDA_VISIBLE_DEVICES by local rank; "auto" alone for what a host has; nil to set none
-	TF             bool          // set TF_CONFIG
-	PMIPort        bool          // MPI programs reach their daemon by a port (PMI_PORT) instead of a descriptor
-	IfAlone        wire.IfAlone  // what becomes of the job if an MPI library keeps ranks apart
-	NICs           []string      // between the hosts: names, drivers or networks; nil for the way to the hosts
-	RingOrder      string        // what the order of the ring goes by, a topology.By
-	Topology       []byte        // a file of facts about the hosts, as package topology/facts reads it; nil for none
-	Bind           topology.Bind // of the ranks to CPUs
-	ReportBindings bool          // tell where the ranks run
-	Algorithm      string        // of every allreduce between hosts, "" for what costs least
-	Coding         string        // of sums of floats between hosts, "" for none
+	Programs []Program
+	Version  string // of this binary; daemons of another version are refused
 
 	Elastic *ElasticSpec // nil if the world stays as it is; then Placement says what it is
 
@@ -59,18 +44,13 @@ type Spec struct {
 	Keeper Keeper
 	Legacy []byte
 
-	Lease        time.Duration // how long a host may be silent; 0 for what its devices need
-	VMTools      string        // the program to ask about moves of a VM, "" for VMware's in its VMs
 	StartTimeout time.Duration // until every rank runs, and then until the hosts have formed their world
-	Grace        time.Duration // between TERM, or the INT of a Ctrl-C, and KILL
 	Timeout      time.Duration // of the whole job; 0 for none
 
-	Dial  Dialer
-	Relay Relay     // nil if every host gets the binary by itself
-	Stdin io.Reader // nil for none
-	// Readers are the ranks that read Stdin, each all of it; nil for rank 0 alone. An elastic job has no others.
-	Readers []int
-	Output  Output
+	Dial   Dialer
+	Relay  Relay     // nil if every host gets the binary by itself
+	Stdin  io.Reader // nil for none
+	Output Output
 	// Progress is told how far the start is; nil for no interest.
 	Progress func(Progress)
 	// Watch is told of every rank that starts or ends; nil for no interest.

@@ -142,10 +142,7 @@ func newJob(spec *Spec) (*job, error) {
 	j := &job{spec: spec, events: make(chan event), up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
 		worlds: map[int]wire.World{}, rejoining: map[int]bool{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{}, hostOfRank: make([]int, len(spec.Placement.Ranks)), change: newChange(spec.Elastic), silences: silences{since: map[int]time.Time{}}, edges: map[int][]wire.Edge{}}
 	first := spec.ProgramOf(0)
-	j.template = wire.Job{ID: hex.EncodeToString(id), Secret: secret, Argv: first.Argv, Dir: first.Dir, Shim: spec.Shim, Verbose: spec.Verbose,
-		GraceMS: int(spec.Grace.Milliseconds()), Wrapper: spec.Wrapper, Streams: spec.Streams, Encrypt: spec.Encrypt, Checksum: spec.Checksum, Algorithm: spec.Algorithm, Coding: spec.Coding,
-		Bind: spec.Bind, ReportBindings: spec.ReportBindings, LeaseMS: int(spec.Lease.Milliseconds()), VMTools: spec.VMTools,
-		RingOrder: spec.RingOrder, Topology: spec.Topology, NICs: spec.NICs, GPUs: spec.GPUs, TF: spec.TF, PMIPort: spec.PMIPort, Readers: spec.Readers, IfAlone: spec.IfAlone}
+	j.template = wire.Job{JobOptions: spec.JobOptions, ID: hex.EncodeToString(id), Secret: secret, Argv: first.Argv, Dir: first.Dir}
 	var names []string
 	for _, h := range spec.Placement.Hosts {
 		names = append(names, h.Name)

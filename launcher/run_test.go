@@ -173,8 +173,8 @@ func start(t *testing.T, ctx context.Context, s *script, change func(*launcher.S
 	}
 	rec := &recorder{}
 	var notes []string
-	spec := launcher.Spec{Placement: placement, Programs: []launcher.Program{{Argv: []string{"true"}, Dir: "/"}}, Env: []string{"X=1", "SSH_TTY=t"}, Version: "test", Verbose: true,
-		StartTimeout: 20 * time.Second, Grace: time.Second, Dial: s, Output: rec,
+	spec := launcher.Spec{Placement: placement, Programs: []launcher.Program{{Argv: []string{"true"}, Dir: "/"}}, Env: []string{"X=1", "SSH_TTY=t"}, Version: "test", JobOptions: wire.JobOptions{Verbose: true, Grace: time.Second},
+		StartTimeout: 20 * time.Second, Dial: s, Output: rec,
 		Note: func(f string, a ...any) { notes = append(notes, fmt.Sprintf(f, a...)) }}
 	if change != nil {
 		change(&spec)

@@ -42,7 +42,7 @@ func TestStartWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			j := &job{spec: &Spec{Lease: time.Hour, Note: func(string, ...any) {}}, ended: map[int]bool{}, started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}},
+			j := &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: time.Hour}, Note: func(string, ...any) {}}, ended: map[int]bool{}, started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}},
 				hostOfRank: []int{1}, silences: silences{since: map[int]time.Time{}}}
 			addTwoHosts(j, now, tc.quiet)
 			if tc.change != nil {

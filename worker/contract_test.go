@@ -18,7 +18,7 @@ func TestContracts(t *testing.T) {
 		{Data: []string{"10.0.0.1:7"}, Ranks: []int{0, 2}, Ports: []int{5000, 5001, 5002}},
 		{Data: []string{"[fd00::2]:7"}, Ranks: []int{1}, Ports: []int{6000, 6001}},
 	}}
-	d := &daemon{roster: roster, self: topology.Host{CPUs: 8}, job: &wire.Job{TF: true, Slots: 2}}
+	d := &daemon{roster: roster, self: topology.Host{CPUs: 8}, job: &wire.Job{JobOptions: wire.JobOptions{TF: true}, Slots: 2}}
 	gpus := fstest.MapFS{"dev/nvidia0": {}}
 	got := strings.Join(d.contracts([]string{"A=1"}, wire.Rank{Rank: 2}, gpus), " ")
 	want := `OMP_NUM_THREADS=4 TORCH_NCCL_ASYNC_ERROR_HANDLING=1 JAX_COORDINATOR_ADDRESS=10.0.0.1:5000 ` +
@@ -122,7 +122,7 @@ GPU 1: NVIDIA A100 (UUID: GPU-33333333-4444)
 			t.Errorf("%q %q: got %s, want %s", tt.env, tt.gpus, got, tt.want)
 		}
 	}
-	d := &daemon{job: &wire.Job{GPUs: []string{"0"}}, roster: &wire.Roster{Ranks: make([]wire.Rank, 2)}}
+	d := &daemon{job: &wire.Job{JobOptions: wire.JobOptions{GPUs: []string{"0"}}}, roster: &wire.Roster{Ranks: make([]wire.Rank, 2)}}
 	if _, err := d.gpus(t.Context()); err == nil || err.Error() != "2 ranks, but 1 GPU" {
 		t.Errorf("got %v", err)
 	}

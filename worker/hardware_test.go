@@ -24,7 +24,7 @@ func onHost(t *testing.T, self topology.Host, file string) (d *daemon, said func
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	d = &daemon{out: wire.NewWriter(&out), job: &wire.Job{Name: self.Name, HostID: 1, Verbose: true}, self: self, facts: known, applied: known,
+	d = &daemon{out: wire.NewWriter(&out), job: &wire.Job{JobOptions: wire.JobOptions{Verbose: true}, Name: self.Name, HostID: 1}, self: self, facts: known, applied: known,
 		edges: newEdgeWatch(), machine: epoch.New(epoch.Config{Self: 1})}
 	return d, func() (lines []string) {
 		in := wire.NewReader(&out)

@@ -18,7 +18,7 @@ func TestJournal(t *testing.T) {
 		told    int
 	}{{false, 3, 0}, {true, 3, 3}, {true, mostComplaints, mostComplaints}, {true, 5 * mostComplaints, mostComplaints}} {
 		var out bytes.Buffer
-		d := &daemon{out: wire.NewWriter(&out), job: &wire.Job{Verbose: tt.verbose}}
+		d := &daemon{out: wire.NewWriter(&out), job: &wire.Job{JobOptions: wire.JobOptions{Verbose: tt.verbose}}}
 		log := d.openJournal()
 		for i := range tt.lines {
 			log.Debug("nobody wants to know")

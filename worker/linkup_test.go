@@ -55,7 +55,7 @@ func TestLinksTakeLong(t *testing.T) {
 	for id, c := range hosts {
 		await[*wire.Hello](c)
 		if err := c.to.Write(&wire.Job{ID: "0123456789abcdef", Secret: make([]byte, 32), HostID: id, Name: "here", LocalIP: "127.0.0.1", Toward: "127.0.0.1", Slots: 1,
-			Argv: []string{"sleep", "100"}, Dir: "/", GraceMS: 1000}); err != nil {
+			Argv: []string{"sleep", "100"}, Dir: "/", JobOptions: wire.JobOptions{Grace: time.Second}}); err != nil {
 			t.Fatal(err)
 		}
 		ready := await[*wire.Ready](c)

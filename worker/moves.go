@@ -136,8 +136,8 @@ func (d *daemon) lease() time.Duration {
 
 // gossipLease is how long gossip waits for a silent host.
 func (d *daemon) gossipLease() time.Duration {
-	if d.job.LeaseMS > 0 {
-		return time.Duration(d.job.LeaseMS) * time.Millisecond
+	if d.job.Lease > 0 {
+		return d.job.Lease
 	}
 	return gossip.Lease
 }

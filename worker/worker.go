@@ -679,7 +679,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	case *wire.GiveUp:
 		d.giveUp(m)
 	case *wire.Stop:
-		switch grace := time.Duration(d.job.GraceMS) * time.Millisecond; {
+		switch grace := d.job.Grace; {
 		case m.Now:
 			d.stop(ctx, 0)
 		case m.Interrupt:

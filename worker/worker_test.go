@@ -152,7 +152,7 @@ func (c *conversation) enter(later bool, argv []string, strangers ...wire.Peer) 
 	if hello := await[*wire.Hello](c); hello.Proto != wire.Proto || hello.Version != "test" {
 		c.t.Errorf("hello %+v", hello)
 	}
-	job := &wire.Job{ID: "0123456789abcdef", Secret: make([]byte, 32), Name: "here", Alone: true, Elastic: c.elastic, Slots: 1, Argv: argv, Dir: "/", GraceMS: 1000}
+	job := &wire.Job{ID: "0123456789abcdef", Secret: make([]byte, 32), Name: "here", Alone: true, Elastic: c.elastic, Slots: 1, Argv: argv, Dir: "/", JobOptions: wire.JobOptions{Grace: time.Second}}
 	for _, m := range []wire.Message{&wire.Alive{}, job, &wire.Alive{}} {
 		if err := c.to.Write(m); err != nil {
 			c.t.Fatal(err)

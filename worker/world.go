@@ -352,7 +352,7 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	for _, peer := range d.absent.allMissed() {
 		d.accuse(peer) // it was no member before
 	}
-	d.absent.patience, d.absent.fixed = max(d.lease()-d.gossipLease(), 0), d.job.LeaseMS > 0
+	d.absent.patience, d.absent.fixed = max(d.lease()-d.gossipLease(), 0), d.job.Lease > 0
 	if _, member := peerOf(r, d.job.HostID); !member { // nothing to do here until the next one
 		d.cfg.Tie.among(r.Epoch, nil, d.lease())
 		d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: membersOf(r)}})

@@ -22,6 +22,7 @@ import (
 	"gorun/launcher/hosts"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
+	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
 
@@ -133,31 +134,33 @@ func (w wishes) spec(c *cli.Context, placement plan.Placement, programs []progra
 		running = append(running, p.Program)
 	}
 	return launcher.Spec{
-		Placement:      placement,
-		Programs:       running,
-		Wrapper:        w.wrapper,
-		GPUs:           w.gpus,
-		TF:             c.Bool("tf-config"),
-		Env:            env,
-		Version:        version,
-		Shim:           !c.Bool("no-horovod-shim"),
-		Verbose:        c.Bool("verbose"),
-		Streams:        streamsOf(c),
-		RingOrder:      c.String("ring-order"),
-		Bind:           w.bind,
-		ReportBindings: c.Bool("report-bindings") || readBindingArgs(c).report,
-		Algorithm:      c.String("algorithm"),
-		Encrypt:        c.Bool("encrypt"),
-		Checksum:       c.Bool("checksum"),
-		Coding:         c.String("wire-compression"),
-		NICs:           nicsOf(c),
-		PMIPort:        c.Bool("pmi-port"),
-		IfAlone:        ifAlone(c),
-		Lease:          leaseOf(c),
-		VMTools:        c.Path("vmtoolsd"),
-		StartTimeout:   startTimeout(c),
-		Grace:          timeOf(c, "grace"),
-		Timeout:        timeOf(c, "timeout"),
+		JobOptions: wire.JobOptions{
+			Wrapper:        w.wrapper,
+			GPUs:           w.gpus,
+			TF:             c.Bool("tf-config"),
+			Shim:           !c.Bool("no-horovod-shim"),
+			Verbose:        c.Bool("verbose"),
+			Streams:        streamsOf(c),
+			RingOrder:      c.String("ring-order"),
+			Bind:           w.bind,
+			ReportBindings: c.Bool("report-bindings") || readBindingArgs(c).report,
+			Algorithm:      c.String("algorithm"),
+			Encrypt:        c.Bool("encrypt"),
+			Checksum:       c.Bool("checksum"),
+			Coding:         c.String("wire-compression"),
+			NICs:           nicsOf(c),
+			PMIPort:        c.Bool("pmi-port"),
+			IfAlone:        ifAlone(c),
+			Lease:          leaseOf(c),
+			VMTools:        c.Path("vmtoolsd"),
+			Grace:          timeOf(c, "grace"),
+		},
+		Placement:    placement,
+		Programs:     running,
+		Env:          env,
+		Version:      version,
+		StartTimeout: startTimeout(c),
+		Timeout:      timeOf(c, "timeout"),
 	}
 }
 

@@ -18,45 +18,22 @@ type Hello struct {
 // Job tells a daemon what it will run. It travels on standard input because it holds the secret and
 // the user's environment, which argv would show to everybody.
 type Job struct {
+	JobOptions
+
 	ID      string   `msgpack:"id"`
 	Secret  []byte   `msgpack:"secret"`  // 32 bytes; every key of the job is derived from it
 	HostID  int      `msgpack:"host"`    // of this daemon in the job, never given to another one
 	Name    string   `msgpack:"name"`    // of its host, as in the host list
 	Alone   bool     `msgpack:"alone"`   // there is no other host and never will be
 	Elastic bool     `msgpack:"elastic"` // the world may change while the job runs
-	Open    bool     `msgpack:"open"`    // hosts may come that nobody knows of yet
+	Open    bool     `msgpack:"open"`    // hosts may come that are not known yet
 	Slots   int      `msgpack:"slots"`   // how many processes this host is to have
 	Argv    []string `msgpack:"argv"`
 	Env     []string `msgpack:"env"` // of every rank
 	Dir     string   `msgpack:"dir"`
-	Wrapper []string `msgpack:"wrapper"` // put before the program of every rank, with its placeholders
-	Shim    bool     `msgpack:"shim"`    // put the Horovod drop-in on PYTHONPATH
-	Verbose bool     `msgpack:"verbose"` // send Log messages
-	GraceMS int      `msgpack:"grace"`   // between TERM and KILL
-	Toward  string   `msgpack:"toward"`  // an address of another host, to choose our own by the route to it
-	Streams int      `msgpack:"streams"` // per link
-	Encrypt bool     `msgpack:"encrypt"` // links
-	// Checksum finds damage in all that links carry; without it, not in large segments.
-	Checksum bool     `msgpack:"checksum"`
-	GPUs     []string `msgpack:"gpus"`     // devices by local rank; "auto" alone for those of the host; nil to leave them alone
-	TF       bool     `msgpack:"tf"`       // set TF_CONFIG
-	IfAlone  IfAlone  `msgpack:"if_alone"` // what becomes of the job if ranks are alone by an MPI library
-	PMIPort  bool     `msgpack:"pmi"`      // MPI programs reach their daemon by a port instead of a descriptor
-	NICs     []string `msgpack:"nics"`     // names, drivers or networks that links may use; nil for all
-	// RingOrder and Topology, a file that the user wrote, say which way data goes.
-	RingOrder string `msgpack:"ring_order"`
-	// Bind says where the ranks of a host run; ReportBindings is to tell.
-	Bind           topology.Bind `msgpack:"bind"`
-	ReportBindings bool          `msgpack:"report_bindings"`
-	Topology       []byte        `msgpack:"topology"`
-	LocalIP        string        `msgpack:"local_ip"` // address at which the launcher reached the host, if any
-
-	Algorithm string `msgpack:"algorithm"` // of every allreduce between hosts, "" for what costs least
-	Coding    string `msgpack:"coding"`    // of sums of floats between hosts, "" for none
-	LeaseMS   int    `msgpack:"lease"`     // how long a host may be silent, 0 for the Roster's
-	VMTools   string `msgpack:"vmtools"`   // the program to ask about moves of the machine, "" for VMware's in its VMs
-	Readers   []int  `msgpack:"readers"`   // processes that read standard input; nil for the first alone
-	Relay     string `msgpack:"relay"`     // hand the binary to hosts that say this, until the first Roster; "" for nobody
+	Toward  string   `msgpack:"toward"`   // an address of another host, to choose our own by the route to it
+	LocalIP string   `msgpack:"local_ip"` // address at which the launcher reached the host, if any
+	Relay   string   `msgpack:"relay"`    // hand the binary to hosts that send this, until the first Roster; "" for none
 }
 
 // Rank is a process of the receiving host and its place in the world.

@@ -20,7 +20,7 @@ import (
 
 // Proto is the version of the messages in this package. Peers with different numbers part with an
 // error that names both.
-const Proto = 3
+const Proto = 4
 
 // MaxFrame bounds one control message. The largest is Job, which carries the user's environment.
 const MaxFrame = 16 << 20
