@@ -1,0 +1,84 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../../.."
+
+// plain lists the packages whose comments keep to the limits. It only grows.
+var plain = []string{
+	"contrib/tools/words",
+}
+
+func TestPlainWords(t *testing.T) {
+	for _, dir := range plain {
+		c, err := read(filepath.Join(root, dir))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if c.words == 0 {
+			t.Errorf("%s has no comments: remove it from the list if the package is gone", dir)
+		}
+		for _, l := range c.excess() {
+			t.Errorf("%s: %s", dir, l)
+		}
+	}
+}
+
+// TestExcess checks the measure itself on a package written for it.
+func TestExcess(t *testing.T) {
+	dir := t.TempDir()
+	file := "// Package p tells of hosts, as said, the ends of which are those\n// of the guardian. None of whom.\npackage p\n"
+	if err := os.WriteFile(filepath.Join(dir, "p.go"), []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.words != 19 {
+		t.Errorf("%d words, want 19", c.words)
+	}
+	for i, want := range []int{1, 1, 1, 2, 0, 0} {
+		if got := len(c.phrases[i]); got != want {
+			t.Errorf("%q occurs %d times, want %d", phrases[i].name, got, want)
+		}
+	}
+	if got := c.excess(); len(got) != 2 { // one phrase beyond the slack, one old word
+		t.Errorf("excess is %q, want two lines", got)
+	}
+}
+
+// TestGlossary checks that ARCHITECTURE's glossary stays short and defines each word once.
+func TestGlossary(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, words, _ := strings.Cut(string(text), "\n## Words\n")
+	words, _, _ = strings.Cut(words, "\n## ")
+	rows := regexp.MustCompile(`(?m)^\| (\*.+?) \| (.+?) \| (.+?) \|$`).FindAllStringSubmatch(words, -1)
+	if len(rows) < 40 || len(rows) > 60 {
+		t.Errorf("the glossary has %d entries, want 40 to 60", len(rows))
+	}
+	seen := map[string]bool{}
+	for _, row := range rows {
+		for _, word := range regexp.MustCompile(`\*(.+?)\*`).FindAllStringSubmatch(row[1], -1) {
+			if seen[word[1]] {
+				t.Errorf("the glossary defines %q twice", word[1])
+			}
+			seen[word[1]] = true
+		}
+		for _, owner := range regexp.MustCompile("`(.+?)`").FindAllStringSubmatch(row[3], -1) {
+			if _, err := os.Stat(filepath.Join(root, owner[1])); err != nil {
+				t.Errorf("the glossary names %s as the owner of %s: %v", owner[1], row[1], err)
+			}
+		}
+	}
+}
