@@ -251,6 +251,10 @@ build/frameworks/ready:
 		requests certifi charset-normalizer idna typing_extensions urllib3
 	touch $@
 
+## metrics: figures of the source that a change is held against: sizes, arrows between files, durations, words
+metrics:
+	@go run ./contrib/tools/metrics
+
 ## clean: remove what make made
 clean:
 	rm -rf bin build cmd/gorun/gorund cmd/gorun/.pyzip-*

@@ -1,0 +1,73 @@
+// Command metrics prints figures of this module's source, in a table that a later change is held against.
+//
+//	make metrics
+//
+// All figures but the lines of tests leave out test files, testdata and build. They are counted so:
+//
+//   - A line is a line of the file; a code line of Go has a token on it that is no comment.
+//   - A function is as long as the lines from its "func" to its last brace. Function literals are part of theirs.
+//   - A big type's fields are those in its declaration, embedded types among them; its files are those with its methods.
+//   - An arrow leads from a file to another file of its package, of which it uses something declared at package level,
+//     a method, or a field. An arrow is in a circle if other arrows lead back: neither file can be read, tested or
+//     moved without the other. It leads up if it points against the order of the files that a greedy search finds,
+//     in which few arrows do. How often something is used does not count.
+//   - A named duration is a constant or a variable with a name and a fixed value of type time.Duration, in a function or
+//     outside. It decides liveness if its package or file is in the list below.
+//   - An exported type name in several packages counts once for each name; "Options", "Config" and "Error" are left
+//     out, as Go uses them with the package's name.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+)
+
+// bigTypes are those that must not grow again.
+var bigTypes = []string{
+	"worker.daemon", "collective.op", "launcher.job", "collective.Engine", "collective/link.Link", "collective/link.link",
+	"launcher.host", "launcher.Spec", "rendezvous/wire.Job",
+}
+
+// folders are those whose files' arrows are counted, each package by itself.
+var folders = []string{"cmd/gorun", "worker", "launcher", "collective"}
+
+// liveness names the packages and files whose durations decide whether a host is there.
+var liveness = []string{
+	"rendezvous/liveness", "rendezvous/gossip",
+	"worker/absence.go", "worker/unreached.go", "worker/tie.go",
+	"launcher/silence.go", "launcher/apart.go", "launcher/away.go", "launcher/alone.go", "launcher/accuse.go",
+	"launcher/waits.go", "launcher/stragglers.go", "launcher/elastic/accuse.go",
+}
+
+// maxLine is the width of a line that needs no scrolling.
+const maxLine = 120
+
+func main() {
+	root := flag.String("root", ".", "the module's `DIRECTORY`")
+	longest := flag.Int("longest", 8, "list so `MANY` of the longest functions")
+	flag.Parse()
+	if err := run(*root, *longest); err != nil {
+		fmt.Fprintln(os.Stderr, "metrics: error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(root string, longest int) error {
+	if err := os.Chdir(root); err != nil {
+		return err
+	}
+	packages, err := load()
+	if err != nil {
+		return err
+	}
+	c := &count{types: map[string]*bigType{}, names: map[string][]string{}, arrows: map[string]arrows{}}
+	if err := c.lines(); err != nil {
+		return err
+	}
+	for _, p := range packages {
+		c.add(p)
+	}
+	c.print(os.Stdout, longest)
+	return nil
+}
