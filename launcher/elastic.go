@@ -246,12 +246,8 @@ func (j *job) dropHost(h *host) {
 	}
 }
 
-// elasticEnv tells ranks of stock Horovod that their world may change.
-var elasticEnv = []string{"HOROVOD_ELASTIC=1"}
-
-// FirstWorld is the world with which an elastic job begins if all of its hosts can be used, and what a rank of it is told
-// beside Placement.Env.
-func FirstWorld(policy elastic.Policy, hosts []elastic.Host) (plan.Placement, []string, error) {
+// FirstWorld is the world with which an elastic job begins if all of its hosts can be used.
+func FirstWorld(policy elastic.Policy, hosts []elastic.Host) (plan.Placement, error) {
 	machine := elastic.New(elastic.Config{Policy: policy})
 	events := []elastic.Event{elastic.Discovered{Hosts: hosts}}
 	var names []string
@@ -263,7 +259,7 @@ func FirstWorld(policy elastic.Policy, hosts []elastic.Host) (plan.Placement, []
 				events = append(events, elastic.HostUp{Host: a.Host})
 			case elastic.Roster:
 				p, _ := placementOf(a, func(id int) string { return names[id] })
-				return p, elasticEnv, nil
+				return p, nil
 			}
 		}
 	}
@@ -271,7 +267,7 @@ func FirstWorld(policy elastic.Policy, hosts []elastic.Host) (plan.Placement, []
 	for _, h := range hosts {
 		slots += h.Slots
 	}
-	return plan.Placement{}, nil, &ElasticError{elastic.TooFew, fmt.Sprintf("slots needed: %d, there: %d", policy.NP, slots)}
+	return plan.Placement{}, &ElasticError{elastic.TooFew, fmt.Sprintf("slots needed: %d, there: %d", policy.NP, slots)}
 }
 
 // placementOf returns a world as package plan sees it, and the ids of its hosts in their order there.
@@ -308,7 +304,7 @@ func (j *job) enter(w elastic.Roster) {
 	byHost := map[int][]wire.Rank{}
 	for rank, p := range w.Places {
 		byHost[p.Host] = append(byHost[p.Host], wire.Rank{Process: p.Process, Rank: rank, LocalRank: p.LocalRank, CrossRank: p.CrossRank,
-			CrossSize: p.CrossSize, Env: slices.Concat(placement.Env(rank, j.template.ID), elasticEnv, j.spec.ProgramOf(rank).Env)})
+			CrossSize: p.CrossSize, Env: j.spec.ProgramOf(rank).Env})
 		if p.Process >= len(j.hostOfRank) {
 			j.hostOfRank = append(j.hostOfRank, make([]int, p.Process+1-len(j.hostOfRank))...)
 		}

@@ -155,7 +155,7 @@ func newJob(spec *Spec) (*job, error) {
 			r := spec.Placement.Ranks[rank]
 			number, program := spec.programOf(rank)
 			x := wire.Rank{Process: rank, Rank: rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize,
-				Env: append(spec.Placement.Env(rank, j.template.ID), program.Env...)}
+				Env: program.Env}
 			if len(spec.Programs) > 1 {
 				x.Argv, x.Dir, x.Program = program.Argv, program.Dir, number
 			}

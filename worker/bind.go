@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gorun/rendezvous/wire"
@@ -84,17 +83,12 @@ func (d *daemon) reportBindings() {
 	}
 }
 
-// spareVariable tells the rank's Python where the processes run that it forks, such as those that load its data: they
-// would get the rank's own CPUs otherwise.
-func (d *daemon) spareVariable(r wire.Rank) []string {
-	if r.LocalRank >= len(d.spare) || len(d.spare[r.LocalRank]) == 0 {
-		return nil
+// spareCPUs are the CPUs of what a rank starts, nil if it is not bound to cores of its own.
+func (d *daemon) spareCPUs(r wire.Rank) []int {
+	if r.LocalRank < len(d.spare) {
+		return d.spare[r.LocalRank]
 	}
-	var list []string
-	for _, cpu := range d.spare[r.LocalRank] {
-		list = append(list, strconv.Itoa(cpu))
-	}
-	return []string{"GORUN_SPARE_CPUS=" + strings.Join(list, ",")}
+	return nil
 }
 
 // binding is that of a rank.

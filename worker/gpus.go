@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gorun/topology"
+	"gorun/worker/rankenv"
 )
 
 // gpus returns the devices of this host's slots: what the user listed, or what is here. nil leaves GPUs to
@@ -81,7 +82,7 @@ func parseGPUs(text string) []string {
 // deviceOf is the device of a slot. What the user has set is the user's: then, and where GPUs are left to the
 // program, it is the slot's number.
 func deviceOf(env, gpus []string, slot int) string {
-	if set, ok := lookup(env, "CUDA_VISIBLE_DEVICES"); ok && len(gpus) > 0 {
+	if set, ok := rankenv.Lookup(env, "CUDA_VISIBLE_DEVICES"); ok && len(gpus) > 0 {
 		return set
 	}
 	if slot < len(gpus) {

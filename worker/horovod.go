@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
-	"strconv"
-	"strings"
 
 	"gorun/collective/tcp"
 	"gorun/rendezvous/kvhttp"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
+	"gorun/worker/rankenv"
 )
 
 // Ranks of stock Horovod find each other through a key-value service. It runs beside the daemon of the
@@ -70,36 +68,23 @@ func isMember(r *wire.Roster, a netip.Addr) bool {
 	return false
 }
 
-// horovodVariables tell a rank of stock Horovod where to look, and which way to talk to the others, as far
-// as env does not.
-func (d *daemon) horovodVariables(ctx context.Context, env []string, r wire.Rank) ([]string, error) {
+// stockFor returns where a rank of stock Horovod finds the others, nil if programs get gorun's drop-in.
+func (d *daemon) stockFor(ctx context.Context, r wire.Rank) (*rankenv.Stock, error) {
 	if d.job.Shim {
 		return nil, nil
 	}
-	addr, port := d.roster.MasterAddr, d.roster.KVPort
+	s := &rankenv.Stock{Addr: d.roster.MasterAddr, Port: d.roster.KVPort}
 	if d.job.Elastic {
 		var err error
-		if addr, port, err = d.openStock(ctx, r); err != nil {
+		if s.Addr, s.Port, err = d.openStock(ctx, r); err != nil {
 			return nil, err
 		}
 	}
-	out := []string{
-		"HOROVOD_CONTROLLER=gloo",
-		"HOROVOD_CPU_OPERATIONS=gloo",
-		"HOROVOD_GLOO_RENDEZVOUS_ADDR=" + addr,
-		"HOROVOD_GLOO_RENDEZVOUS_PORT=" + strconv.Itoa(port),
-	}
 	if self, _ := peerOf(d.roster, d.job.HostID); len(self.Data) > 0 {
 		at, _ := netip.ParseAddrPort(self.Data[0])
-		if nic := nicOf(d.self, at.Addr()); nic != "" {
-			out = append(out, "HOROVOD_GLOO_IFACE="+nic)
-		}
+		s.NIC = nicOf(d.self, at.Addr())
 	}
-	return slices.DeleteFunc(out, func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		_, set := lookup(env, name)
-		return set
-	}), nil
+	return s, nil
 }
 
 // nicOf names the interface that has an address.

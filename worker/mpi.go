@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"gorun/rendezvous/wire"
 	"gorun/worker/pmi"
+	"gorun/worker/rankenv"
 )
 
 // openPMI prepares for ranks that are MPI programs; those that are not never ask.
@@ -64,19 +64,13 @@ func (d *daemon) abort(rank, code int) {
 	}
 }
 
-// pmiFor connects a rank that is about to start, and returns its end and what it must know.
-func (d *daemon) pmiFor(r wire.Rank) (*os.File, []string, error) {
+// pmiFor connects a rank that is about to start, and returns what it inherits and where it finds us.
+func (d *daemon) pmiFor(r wire.Rank) (*os.File, *rankenv.PMI, error) {
 	if d.roster.Epoch > 1 {
 		return nil, nil, nil
 	}
-	env := []string{
-		"PMI_RANK=" + strconv.Itoa(r.Rank),
-		"PMI_SIZE=" + strconv.Itoa(d.roster.Size),
-		"MPI_LOCALRANKID=" + strconv.Itoa(r.LocalRank),
-		"MPI_LOCALNRANKS=" + strconv.Itoa(len(d.roster.Ranks)),
-	}
 	if d.pmiPort != nil {
-		return nil, append(env, "PMI_PORT="+d.pmiPort.Addr(), "PMI_ID="+strconv.Itoa(int(d.pmiPort.Expect(r.Rank)))), nil
+		return nil, &rankenv.PMI{Port: d.pmiPort.Addr(), ID: int(d.pmiPort.Expect(r.Rank))}, nil
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -88,5 +82,5 @@ func (d *daemon) pmiFor(r wire.Rank) (*os.File, []string, error) {
 		return nil, nil, fmt.Errorf("prepare socket for PMI of rank %d: %w", r.Rank, err)
 	}
 	d.pmi.Serve(r.Rank, os.NewFile(uintptr(fds[0]), "pmi"))
-	return os.NewFile(uintptr(fds[1]), "pmi"), append(env, "PMI_FD=3"), nil
+	return os.NewFile(uintptr(fds[1]), "pmi"), &rankenv.PMI{}, nil
 }

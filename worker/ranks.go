@@ -4,13 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"io"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -18,6 +14,7 @@ import (
 	"gorun/rendezvous/resume"
 	"gorun/rendezvous/wire"
 	"gorun/worker/proc"
+	"gorun/worker/rankenv"
 )
 
 // farewell is how long a rank that said goodbye may take to end before the others are told that it is
@@ -56,31 +53,9 @@ func (d *daemon) startRanks(ctx context.Context) {
 		}
 		begun = append(begun, r.Process)
 		d.started[r.Process] = true
-		token := d.tokens[r.Process]
-		env := slices.Concat(machineEnv(d.cfg.Env), d.job.Env, r.Env, []string{
-			"MASTER_ADDR=" + d.roster.MasterAddr,
-			"MASTER_PORT=" + strconv.Itoa(d.roster.MasterPort),
-			"GORUN_SOCKET=" + d.socket,
-			"GORUN_TOKEN=" + hex.EncodeToString(token[:]),
-		})
-		inherit, mpi, err := d.pmiFor(r)
-		if err != nil {
-			d.log.Warn("an MPI program would not find the other ranks", "err", err)
-		}
-		env = append(env, mpi...)
-		env = append(env, "PYTHONPATH="+d.pythonPath(env))
-		env = append(env, nicVariables(env, d.nics)...)
-		stock, err := d.horovodVariables(ctx, env, r)
-		if err != nil {
-			d.log.Warn("a program of stock Horovod would not find the other ranks", "err", err)
-		}
-		env = append(env, stock...)
-		env = append(env, d.contracts(env, r, os.DirFS("/"))...)
-		env = append(env, d.spareVariable(r)...)
+		inherit, facts := d.factsOf(ctx, r, gpus)
+		env := rankenv.Environment(facts, slices.Concat(rankenv.Machine(d.cfg.Env), d.job.Env), r.Env)
 		gpu := deviceOf(env, gpus, r.LocalRank)
-		if len(gpus) > 0 {
-			env = append(env, "CUDA_VISIBLE_DEVICES="+gpu)
-		}
 		argv, dir := d.program(r, gpu)
 		bound := d.binding(r)
 		told := make(chan struct{})
@@ -94,54 +69,6 @@ func (d *daemon) startRanks(ctx context.Context) {
 		close(told)
 	}
 	d.lookForSingletons(ctx, begun)
-}
-
-// pythonPath puts the binding, which is a zip inside this binary, in front of the user's PYTHONPATH.
-func (d *daemon) pythonPath(env []string) string {
-	path := []string{d.cfg.Exe}
-	if d.job.Shim {
-		path = append(path, d.cfg.Exe+"/shim")
-	}
-	if user, ok := lookup(env, "PYTHONPATH"); ok && user != "" {
-		path = append(path, user)
-	}
-	return strings.Join(path, ":")
-}
-
-// nicVariables tell NCCL and Gloo, which some programs use beside us, of the interfaces that the user chose.
-func nicVariables(env, nics []string) []string {
-	if len(nics) == 0 {
-		return nil
-	}
-	var out []string
-	for name, value := range map[string]string{"NCCL_SOCKET_IFNAME": strings.Join(nics, ","), "GLOO_SOCKET_IFNAME": nics[0], "HOROVOD_GLOO_IFACE": nics[0]} {
-		if _, ok := lookup(env, name); !ok {
-			out = append(out, name+"="+value)
-		}
-	}
-	return out
-}
-
-// machineEnv is what a rank keeps of the daemon's environment: the machine's own variables, but not those
-// of the ssh session that started the daemon.
-func machineEnv(env []string) []string {
-	var out []string
-	for _, kv := range env {
-		if !strings.HasPrefix(kv, "SSH_") && !strings.HasPrefix(kv, "_=") && !strings.HasPrefix(kv, "SHLVL=") && !strings.HasPrefix(kv, "GORUN_") {
-			out = append(out, kv)
-		}
-	}
-	return out
-}
-
-// lookup returns the last value of a variable.
-func lookup(env []string, name string) (string, bool) {
-	for _, kv := range slices.Backward(env) {
-		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			return v, true
-		}
-	}
-	return "", false
 }
 
 // output sends what a rank writes to the launcher.

@@ -10,6 +10,7 @@ import (
 
 	"gorun/collective"
 	"gorun/rendezvous/wire"
+	"gorun/worker/rankenv"
 	"gorun/worker/session"
 )
 
@@ -31,7 +32,7 @@ type stallLimits struct {
 // readStallLimits reads Horovod's variables for it from the environment of ranks.
 func readStallLimits(env []string) stallLimits {
 	seconds := func(name string, otherwise time.Duration) time.Duration {
-		value, ok := lookup(env, name)
+		value, ok := rankenv.Lookup(env, name)
 		n, err := strconv.ParseFloat(value, 64)
 		if !ok || err != nil || n > float64(1<<31) {
 			return otherwise
@@ -39,7 +40,7 @@ func readStallLimits(env []string) stallLimits {
 		return time.Duration(max(n, 0) * float64(time.Second))
 	}
 	l := stallLimits{seconds("HOROVOD_STALL_CHECK_TIME_SECONDS", stallWarning), seconds("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0)}
-	if off, _ := lookup(env, "HOROVOD_STALL_CHECK_DISABLE"); off != "" && off != "0" {
+	if off, _ := rankenv.Lookup(env, "HOROVOD_STALL_CHECK_DISABLE"); off != "" && off != "0" {
 		l.warn = 0
 	}
 	if l.giveUp < l.warn || l.warn == 0 {

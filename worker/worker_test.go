@@ -61,13 +61,6 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestMachineEnv(t *testing.T) {
-	got := machineEnv([]string{"HOME=/root", "SSH_CONNECTION=a b", "GORUN_TOKEN=x", "_=/bin/x", "SHLVL=2", "LANG=C"})
-	if want := []string{"HOME=/root", "LANG=C"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
 // conversation is a launcher's side of a daemon that runs in this process.
 type conversation struct {
 	t        *testing.T

@@ -46,6 +46,7 @@ var allowed = map[string][]string{
 	"worker/migrate":         {},
 	"worker/migrate/vmtools": {"worker/migrate"},
 	"worker/pmi":             {},
+	"worker/rankenv":         {},
 	"worker/proc":            {},
 	"worker/session":         {"collective", "collective/kernel", "worker/shm"},
 	"worker/shm":             {"collective"},
@@ -65,7 +66,7 @@ var (
 		"golang.org/x/crypto/ssh":           "launcher/ssh",
 		"github.com/urfave/cli/v2":          "cmd/gorun",
 	}
-	pure          = []string{"rendezvous/epoch", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "topology", "topology/facts", "topology/picture", "collective/schedule", "worker/migrate"}
+	pure          = []string{"rendezvous/epoch", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "topology", "topology/facts", "topology/picture", "collective/schedule", "worker/migrate", "worker/rankenv"}
 	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}
 	impureCalls   = []string{"time.Now", "time.Sleep", "time.After", "time.NewTimer"}
 )

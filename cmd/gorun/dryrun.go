@@ -15,12 +15,12 @@ import (
 	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
+	"gorun/worker/rankenv"
 )
 
 // dryRun shows what a job would be. Of inherited variables it shows the names only: their values may be
-// secrets, and the output of a dry run is what people paste into issues. told is what ranks hear beside what the
-// placement says.
-func dryRun(c *cli.Context, spec launcher.Spec, told, notes []string) error {
+// secrets, and the output of a dry run is what people paste into issues.
+func dryRun(c *cli.Context, spec launcher.Spec, elastic bool, notes []string) error {
 	if spec.ReportBindings {
 		notes = append(notes, "gorun: note: --report-bindings: hosts choose the CPUs; gorun topo shows them before there is a job, with the same -np, -H and --bind-to")
 	}
@@ -28,7 +28,7 @@ func dryRun(c *cli.Context, spec launcher.Spec, told, notes []string) error {
 		fmt.Fprintln(os.Stderr, note)
 	}
 	var b strings.Builder
-	describeJob(&b, spec, told, hereOf(c, spec))
+	describeJob(&b, spec, elastic, hereOf(c, spec))
 	describeEnv(&b, spec, localEnv(c))
 	if c.IsSet("cluster") {
 		fmt.Fprintf(&b, "this is where the job runs if no other has slots of the cluster; gorun ps shows who has\n")
@@ -57,7 +57,7 @@ func hereOf(c *cli.Context, spec launcher.Spec) func(host string) []string {
 }
 
 // describeJob shows who runs where, and what only one rank is told. envOf is what ranks on a host have from here.
-func describeJob(b *strings.Builder, spec launcher.Spec, told []string, envOf func(host string) []string) {
+func describeJob(b *strings.Builder, spec launcher.Spec, elastic bool, envOf func(host string) []string) {
 	p := spec.Placement
 	fmt.Fprintf(b, "%s on %s; nothing is started\n", topology.Count(len(p.Ranks), "rank"), topology.Count(len(p.Hosts), "host"))
 	for i, h := range p.Hosts {
@@ -69,7 +69,7 @@ func describeJob(b *strings.Builder, spec launcher.Spec, told []string, envOf fu
 		for _, rank := range h.Ranks {
 			program := spec.ProgramOf(rank)
 			r := wire.Rank{Rank: rank, LocalRank: p.Ranks[rank].LocalRank}
-			env := slices.Concat(p.Env(rank, "JOB"), told, namesOfInherited(program.Env, spec.Env))
+			env := slices.Concat(rankenv.Placed(factsOf(p, rank, elastic)), namesOfInherited(program.Env, spec.Env))
 			gpu := strconv.Itoa(r.LocalRank)
 			if set, ok := valueOf(slices.Concat(given, program.Env), "CUDA_VISIBLE_DEVICES"); ok && len(spec.GPUs) > 0 {
 				gpu = set
@@ -84,14 +84,43 @@ func describeJob(b *strings.Builder, spec launcher.Spec, told []string, envOf fu
 	}
 }
 
+// factsOf is what the placement says of a rank.
+func factsOf(p plan.Placement, rank int, elastic bool) rankenv.Facts {
+	r := p.Ranks[rank]
+	host := p.Hosts[r.Host]
+	return rankenv.Facts{Job: "JOB", Elastic: elastic, Host: host.Name, Group: r.Host, Groups: len(p.Hosts), Process: rank, Rank: rank, Size: len(p.Ranks),
+		LocalRank: r.LocalRank, LocalSize: len(host.Ranks), CrossRank: r.CrossRank, CrossSize: r.CrossSize}
+}
+
+// sampleFacts stands for what the daemons find out: only which variables that adds is certain before.
+func sampleFacts(spec launcher.Spec) rankenv.Facts {
+	f := rankenv.Facts{Dir: "/", NICs: spec.NICs, Coordinator: "host:1", PMI: &rankenv.PMI{}}
+	if spec.PMIPort {
+		f.PMI.Port = "host:1"
+	}
+	if spec.TF {
+		f.Workers = []string{"host:1"}
+	}
+	if !spec.Shim {
+		f.Stock = &rankenv.Stock{NIC: "eth0"}
+	}
+	if chosenThere(spec.GPUs) {
+		f.GPU = "0"
+	}
+	if spec.Bind.To == topology.BindCore || spec.Bind.To == topology.BindThread {
+		f.SpareCPUs = []int{0}
+	}
+	return f
+}
+
 // chosenThere tells whether each host chooses from the GPUs that it has.
 func chosenThere(gpus []string) bool { return slices.Equal(gpus, []string{"auto"}) }
 
 // describeEnv names the variables that all ranks have beside those: local is what they find on this machine.
 func describeEnv(b *strings.Builder, spec launcher.Spec, local []string) {
 	everywhere := names(plan.UserEnv(spec.Env, true))
-	always, unlessSet := plan.Additions{TF: spec.TF, Shim: spec.Shim, PMIPort: spec.PMIPort, GPUs: chosenThere(spec.GPUs), NICs: len(spec.NICs) > 0,
-		Cores: spec.Bind.To == topology.BindCore || spec.Bind.To == topology.BindThread}.Variables()
+	facts := sampleFacts(spec)
+	always, unlessSet := rankenv.Names(facts, rankenv.Fixed), rankenv.Names(facts, rankenv.Default)
 	fmt.Fprintf(b, "\nthe daemons add %s; and unless it is set %s\n", strings.Join(always, " "), strings.Join(unlessSet, " "))
 	fmt.Fprintf(b, "passed on from here: %s\n", listed(everywhere))
 	here := names(slices.Concat(local, plan.UserEnv(spec.Env, false)))

@@ -215,14 +215,14 @@ func (p *elasticPlan) spec(c *cli.Context, note func(format string, args ...any)
 	}, nil
 }
 
-// first is the world with which the job would begin if all hosts answered, and what is told to its ranks.
-func (p *elasticPlan) first(ctx context.Context, spec *launcher.ElasticSpec) (plan.Placement, []string, error) {
+// first is the world with which the job would begin if all hosts answered.
+func (p *elasticPlan) first(ctx context.Context, spec *launcher.ElasticSpec) (plan.Placement, error) {
 	if p.Script == nil {
 		return launcher.FirstWorld(p.Policy, <-spec.Hosts)
 	}
 	list, err := p.Script.Run(ctx)
 	if err != nil {
-		return plan.Placement{}, nil, err
+		return plan.Placement{}, err
 	}
 	return launcher.FirstWorld(p.Policy, p.slotsOf(list, p.Script.Slots, 0))
 }

@@ -216,9 +216,8 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []program, notes []s
 	defer where.release()
 	placement := where.placement
 	dry := c.Bool("dry-run")
-	var extra []string // variables of ranks beside those of the placement
 	if dry && varying != nil {
-		if placement, extra, err = w.changing.first(c.Context, varying); err != nil {
+		if placement, err = w.changing.first(c.Context, varying); err != nil {
 			return err
 		}
 	}
@@ -227,7 +226,7 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []program, notes []s
 	}
 	spec := w.spec(c, placement, programs)
 	if dry {
-		return dryRun(c, spec, extra, append(notes, w.notes(c, programs)...))
+		return dryRun(c, spec, varying != nil, append(notes, w.notes(c, programs)...))
 	}
 	readers, err := readersOf(c, len(placement.Ranks), varying != nil)
 	if err != nil {

@@ -1,10 +1,9 @@
-// Package plan decides, without any I/O, which rank runs on which host and what environment it gets.
+// Package plan decides, without any I/O, which rank runs on which host and what it inherits of the launcher's environment.
 package plan
 
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gorun/launcher/hosts"
@@ -88,36 +87,6 @@ func PlaceBy(list []hosts.Host, np int, by Policy) (Placement, error) {
 	p := by.number(list, by.counts(list, np))
 	p.cross()
 	return p, nil
-}
-
-// Env returns what tells a rank who it is, in the words of gorun, Horovod and torchrun
-// (MASTER_ADDR and MASTER_PORT are known only when the daemons are up, and are added there).
-func (p Placement) Env(rank int, job string) []string {
-	r := p.Ranks[rank]
-	host := p.Hosts[r.Host]
-	num := strconv.Itoa
-	return []string{
-		"GORUN_JOB=" + job,
-		"GORUN_RANK=" + num(rank), "GORUN_SIZE=" + num(len(p.Ranks)),
-		"GORUN_LOCAL_RANK=" + num(r.LocalRank), "GORUN_LOCAL_SIZE=" + num(len(host.Ranks)),
-
-		"HOROVOD_RANK=" + num(rank), "HOROVOD_SIZE=" + num(len(p.Ranks)),
-		"HOROVOD_LOCAL_RANK=" + num(r.LocalRank), "HOROVOD_LOCAL_SIZE=" + num(len(host.Ranks)),
-		"HOROVOD_CROSS_RANK=" + num(r.CrossRank), "HOROVOD_CROSS_SIZE=" + num(r.CrossSize),
-		"HOROVOD_HOSTNAME=" + host.Name,
-
-		"RANK=" + num(rank), "WORLD_SIZE=" + num(len(p.Ranks)),
-		"LOCAL_RANK=" + num(r.LocalRank), "LOCAL_WORLD_SIZE=" + num(len(host.Ranks)),
-		"GROUP_RANK=" + num(r.Host), "GROUP_WORLD_SIZE=" + num(len(p.Hosts)),
-		"ROLE_NAME=default", "ROLE_RANK=" + num(rank), "ROLE_WORLD_SIZE=" + num(len(p.Ranks)),
-		"TORCHELASTIC_RUN_ID=" + job, "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_MAX_RESTARTS=0",
-		"TORCHELASTIC_USE_AGENT_STORE=False",
-		// DeepSpeed's launcher, Lightning, and programs for JAX, which have no one to count for them.
-		"LOCAL_SIZE=" + num(len(host.Ranks)), "CROSS_RANK=" + num(r.CrossRank), "CROSS_SIZE=" + num(r.CrossSize),
-		"NODE_RANK=" + num(r.Host),
-		"JAX_PROCESS_ID=" + num(rank), "JAX_NUM_PROCESSES=" + num(len(p.Ranks)), "JAX_PROCESS_COUNT=" + num(len(p.Ranks)),
-		"PYTHONUNBUFFERED=1",
-	}
 }
 
 // scrubbed are variables that would tell a rank something wrong: the launcher's own session, and the

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	"gorun/launcher/hosts"
@@ -58,16 +57,13 @@ func TestCrossRanks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for rank, want := range []string{
-		"HOROVOD_LOCAL_RANK=0 HOROVOD_LOCAL_SIZE=2 HOROVOD_CROSS_RANK=0 HOROVOD_CROSS_SIZE=2",
-		"HOROVOD_LOCAL_RANK=1 HOROVOD_LOCAL_SIZE=2 HOROVOD_CROSS_RANK=0 HOROVOD_CROSS_SIZE=1",
-		"HOROVOD_LOCAL_RANK=0 HOROVOD_LOCAL_SIZE=1 HOROVOD_CROSS_RANK=1 HOROVOD_CROSS_SIZE=2",
+	for rank, want := range []plan.Rank{
+		{Rank: 0, LocalRank: 0, CrossRank: 0, CrossSize: 2, Host: 0},
+		{Rank: 1, LocalRank: 1, CrossRank: 0, CrossSize: 1, Host: 0},
+		{Rank: 2, LocalRank: 0, CrossRank: 1, CrossSize: 2, Host: 1},
 	} {
-		env := p.Env(rank, "job")
-		for _, kv := range strings.Fields(want) {
-			if !slices.Contains(env, kv) {
-				t.Errorf("rank %d lacks %s", rank, kv)
-			}
+		if got := p.Ranks[rank]; got != want {
+			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
 }

@@ -8,34 +8,36 @@ import (
 	"testing/fstest"
 
 	"gorun/collective/tcp"
-	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
-	"gorun/topology"
+	"gorun/worker/rankenv"
 )
 
-func TestContracts(t *testing.T) {
-	roster := &wire.Roster{MasterAddr: "10.0.0.1", MasterPort: 4000, Peers: []wire.Peer{
+// TestServers: where rank 0 of JAX and the workers of TensorFlow listen is in the roster.
+func TestServers(t *testing.T) {
+	r := &wire.Roster{MasterAddr: "10.0.0.1", Peers: []wire.Peer{
 		{Data: []string{"10.0.0.1:7"}, Ranks: []int{0, 2}, Ports: []int{5000, 5001, 5002}},
 		{Data: []string{"[fd00::2]:7"}, Ranks: []int{1}, Ports: []int{6000, 6001}},
 	}}
-	d := &daemon{roster: roster, self: topology.Host{CPUs: 8}, job: &wire.Job{JobOptions: wire.JobOptions{TF: true}, Slots: 2}}
-	gpus := fstest.MapFS{"dev/nvidia0": {}}
-	got := strings.Join(d.contracts([]string{"A=1"}, wire.Rank{Rank: 2}, gpus), " ")
-	want := `OMP_NUM_THREADS=4 TORCH_NCCL_ASYNC_ERROR_HANDLING=1 JAX_COORDINATOR_ADDRESS=10.0.0.1:5000 ` +
-		`TF_CONFIG={"cluster":{"worker":["10.0.0.1:5001","[fd00::2]:6001","10.0.0.1:5002"]},"task":{"type":"worker","index":2}}`
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+	if got := coordinator(r); got != "10.0.0.1:5000" {
+		t.Errorf("coordinator at %q", got)
 	}
-	if got := d.contracts([]string{"A=1"}, wire.Rank{Rank: 2}, fstest.MapFS{}); !slices.Contains(got, "ACCELERATE_USE_CPU=true") {
-		t.Errorf("without a GPU: got %q, and accelerate would have each rank train alone", got)
+	at := workers(r)
+	if want := []string{"10.0.0.1:5001", "[fd00::2]:6001", "10.0.0.1:5002"}; !slices.Equal(at, want) {
+		t.Errorf("workers at %q, want %q", at, want)
 	}
-	mine := []string{"ACCELERATE_USE_CPU=false", "OMP_NUM_THREADS=1", "TORCH_NCCL_ASYNC_ERROR_HANDLING=0", "JAX_COORDINATOR_ADDRESS=x:1", "TF_CONFIG={}"}
-	if got := d.contracts(mine, wire.Rank{}, fstest.MapFS{}); got != nil {
-		t.Errorf("%q would replace what the user has set", got)
+	config, _ := rankenv.Lookup(rankenv.Environment(rankenv.Facts{Rank: 2, Workers: at}, nil, nil), "TF_CONFIG")
+	if want := `{"cluster":{"worker":["10.0.0.1:5001","[fd00::2]:6001","10.0.0.1:5002"]},"task":{"type":"worker","index":2}}`; config != want {
+		t.Errorf("TF_CONFIG is %s", config)
 	}
-	roster.Peers[1].Ports = nil
-	if got := tfConfig(roster, 0); got != "" {
-		t.Errorf("with too few ports: %s", got)
+	r.Peers = append([]wire.Peer{{ID: 7}}, r.Peers...)
+	r.Peers[2].ID = 3
+	if group, groups := groupOf(r, 3); group != 1 || groups != 2 {
+		t.Errorf("host %d of %d, although a host without ranks is none of them", group, groups)
+	}
+	r.Peers = r.Peers[1:]
+	r.Peers[1].Ports = nil
+	if got := workers(r); got != nil {
+		t.Errorf("workers at %q with too few ports", got)
 	}
 }
 
@@ -80,19 +82,6 @@ func TestStrangeHosts(t *testing.T) {
 	}
 	if err := d.open(t.Context()); err == nil || err.Error() != "check job: incomplete" {
 		t.Errorf("open: %v", err)
-	}
-}
-
-// TestNICVariables: a dry run, which goes by package plan, names what ranks are told of NICs.
-func TestNICVariables(t *testing.T) {
-	_, named := plan.Additions{Shim: true, NICs: true}.Variables()
-	for _, kv := range nicVariables(nil, []string{"ens1", "ens2"}) {
-		if name, _, _ := strings.Cut(kv, "="); !slices.Contains(named, name) {
-			t.Errorf("%s is not among %q", name, named)
-		}
-	}
-	if got := nicVariables([]string{"NCCL_SOCKET_IFNAME=x", "GLOO_SOCKET_IFNAME=x", "HOROVOD_GLOO_IFACE=x"}, []string{"ens1"}); len(got) > 0 {
-		t.Errorf("%q would replace what the user has set", got)
 	}
 }
 

@@ -1,0 +1,69 @@
+package rankenv
+
+import "encoding/json"
+
+// Facts is what the variables of a rank depend on.
+type Facts struct {
+	// Of the job.
+	Job     string // its id
+	Elastic bool
+	DropIn  bool     // programs that import Horovod get gorun's in its place
+	NICs    []string // that the user chose on this host, nil for none
+
+	// The rank's place.
+	Process                                                int // its number in the job
+	Rank, Size, LocalRank, LocalSize, CrossRank, CrossSize int
+	Host                                                   string // as in the host list
+	Group, Groups                                          int    // the number of the host among those with ranks
+
+	// Of the daemon.
+	Dir       string // in which the program runs
+	Binary    string // gorun, which Python imports its binding from
+	Socket    string // of the session
+	Token     string // by which the rank proves itself there
+	SpareCPUs []int  // for what the rank starts, nil for none
+	GPU       string // the device of the rank, "" to leave the choice to the program
+	Threads   int    // each rank's share of the CPUs
+
+	// Where others are.
+	MasterAddr  string
+	MasterPort  int
+	Coordinator string   // address of JAX's, "" if it is not known
+	Workers     []string // addresses of TensorFlow's, by rank; nil if TF_CONFIG is not wanted
+	PMI         *PMI     // nil if the rank is too late for MPI
+	Stock       *Stock   // nil unless the rank may be one of stock Horovod
+
+	Accelerator bool // the host has a GPU or its like
+
+	userPath string // the user's PYTHONPATH
+}
+
+// PMI is where an MPI program finds its process manager: at a port, or by a descriptor that it inherits.
+type PMI struct {
+	Port string // host:port, "" for the descriptor
+	ID   int    // by which the rank is known at the port
+}
+
+// Stock is where a rank of stock Horovod finds the others.
+type Stock struct {
+	Addr string
+	Port int
+	NIC  string // the interface to use, "" for Horovod's choice
+}
+
+// tfConfig is what tf.distribute reads: every worker's address in the order of the ranks, and which one this is.
+func tfConfig(f *Facts) string {
+	type task struct {
+		Type  string `json:"type"`
+		Index int    `json:"index"`
+	}
+	config := struct {
+		Cluster map[string][]string `json:"cluster"`
+		Task    task                `json:"task"`
+	}{map[string][]string{"worker": f.Workers}, task{"worker", f.Rank}}
+	text, err := json.Marshal(config)
+	if err != nil {
+		panic(err) // strings and a number
+	}
+	return string(text)
+}
