@@ -36,10 +36,10 @@ type bequest struct {
 
 // inheritance is what a launcher finds that is to carry a job on.
 type inheritance struct {
-	Job     string           `json:"job"`
-	Former  string           `json:"former"` // the host of the launcher before
-	Lease   time.Duration    `json:"lease"`
-	Legacy  authority.Legacy `json:"legacy"`
+	Job     string             `json:"job"`
+	Former  string             `json:"former"` // the host of the launcher before
+	Lease   time.Duration      `json:"lease"`
+	Legacy  authority.Snapshot `json:"legacy"`
 	bequest bequest
 }
 
@@ -95,7 +95,7 @@ func (h hosting) heirDir() (string, error) {
 	return filepath.Join(filepath.Dir(store.Dir), "heirs", h.name), nil
 }
 
-// Load implements standing.Heirs.
+// Load implements standing.Failover.
 func (h hosted) Load() ([]authority.State, error) {
 	dir, err := h.heirDir()
 	if err != nil {
@@ -126,7 +126,7 @@ func (h hosted) Load() ([]authority.State, error) {
 	return out, errors.Join(errs...)
 }
 
-// Save implements standing.Heirs.
+// Save implements standing.Failover.
 func (h hosted) Save(s authority.State) error {
 	fail := func(err error) error { return fmt.Errorf("keep job %s: %w", s.Job, err) }
 	dir, err := h.heirDir()
@@ -171,8 +171,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Lives implements standing.Heirs.
-func (h hosted) Lives(s authority.State) bool {
+// HasLauncher implements standing.Failover.
+func (h hosted) HasLauncher(s authority.State) bool {
 	_, all, err := recorded()
 	return err != nil || slices.ContainsFunc(all, func(r jobs.Record) bool { return r.Authority == s.Job && r.State == jobs.Running }) // without records there is no knowing
 }
@@ -199,8 +199,8 @@ func recordOf(s authority.State) (jobs.Record, error) {
 	return r, nil
 }
 
-// Desert implements standing.Heirs. The job has a record here, as if its launcher had been here and had ended.
-func (h hosted) Desert(s authority.State, left int) error {
+// QuorumLost implements standing.Failover. The job has a record here, as if its launcher had been here and had ended.
+func (h hosted) QuorumLost(s authority.State, left int) error {
 	r, err := recordOf(s)
 	if err != nil {
 		return err
@@ -226,8 +226,8 @@ func (h hosted) Desert(s authority.State, left int) error {
 	return nil
 }
 
-// Return implements standing.Heirs. Only records of Desert go: no launcher has written them.
-func (h hosted) Return(s authority.State) error {
+// QuorumBack implements standing.Failover. Only records of QuorumLost go: no launcher has written them.
+func (h hosted) QuorumBack(s authority.State) error {
 	store, all, err := recorded()
 	if err != nil {
 		return err
@@ -242,8 +242,8 @@ func (h hosted) Return(s authority.State) error {
 	return nil
 }
 
-// Begin implements standing.Heirs. The launcher holds a goroutine, to its end or to that of this process.
-func (h hosted) Begin(s authority.State, l authority.Legacy) {
+// TakeOver implements standing.Failover. The launcher holds a goroutine, to its end or to that of this process.
+func (h hosted) TakeOver(s authority.State, l authority.Snapshot) {
 	from := &inheritance{Job: s.Job, Former: s.Holder, Lease: s.Lease, Legacy: l}
 	go func() {
 		record, err := recordOf(authority.State{Job: s.Job, Term: l.Term, Value: l.Value})

@@ -45,7 +45,7 @@ func readHosting(text string) hosting {
 	return hosting{addr, name, file}
 }
 
-// hosted is the standing.Launchers and the standing.Heirs of a daemon. Each launcher that it started holds a goroutine,
+// hosted is the standing.Launchers and the standing.Failover of a daemon. Each launcher that it started holds a goroutine,
 // to its end or to that of this process.
 type hosted struct {
 	hosting
@@ -79,7 +79,7 @@ func (h hosted) command(r *wire.Detach) *exec.Cmd {
 }
 
 // List implements standing.Launchers.
-func (h hosted) List(left []standing.Bequest) (*wire.DetachedJobs, error) {
+func (h hosted) List(left []standing.Standby) (*wire.DetachedJobs, error) {
 	_, all, err := recorded()
 	if err != nil {
 		return nil, err

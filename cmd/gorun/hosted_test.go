@@ -32,7 +32,7 @@ func TestStrangeRequests(t *testing.T) {
 		}
 	}
 	said, told := io.Pipe()
-	hosted{log: slog.New(slog.NewTextHandler(told, nil))}.Begin(authority.State{Job: "x"}, authority.Legacy{Value: []byte("{}")})
+	hosted{log: slog.New(slog.NewTextHandler(told, nil))}.TakeOver(authority.State{Job: "x"}, authority.Snapshot{Value: []byte("{}")})
 	if line, err := bufio.NewReader(said).ReadString('\n'); err != nil || !strings.Contains(line, "nobody said what it runs") {
 		t.Errorf("a launcher that begins with nothing: %q, %v", line, err)
 	}
@@ -153,14 +153,14 @@ func TestDesertedRecord(t *testing.T) {
 		return all
 	}
 	before := said()
-	if err := h.Desert(s, 1); err != nil {
+	if err := h.QuorumLost(s, 1); err != nil {
 		t.Fatal(err)
 	}
 	if all := said(); len(all) != len(before)+1 || !slices.Contains(all, "of 3 hosts that decide who carries it on, 1 can") {
 		t.Fatalf("records %q", all)
 	}
 	for range 2 {
-		if err := h.Return(s); err != nil {
+		if err := h.QuorumBack(s); err != nil {
 			t.Fatal(err)
 		}
 		if all := said(); !slices.Equal(all, before) {

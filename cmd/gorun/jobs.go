@@ -353,7 +353,7 @@ func (f found) succeeded(ctx context.Context) bool {
 
 // successor waits for the launcher that takes over from one that is gone, or for its end.
 func (f found) successor(ctx context.Context) (found, bool) {
-	limit, cancel := context.WithTimeout(ctx, 3*authority.Succession)
+	limit, cancel := context.WithTimeout(ctx, 3*authority.SuccessionTimeout)
 	defer cancel()
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()

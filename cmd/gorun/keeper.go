@@ -101,7 +101,7 @@ type keeper struct {
 func (k *keeper) now() time.Duration { return time.Since(k.began) }
 
 // hold makes the holder, for a job as its former launcher left it.
-func (k *keeper) hold(job string, from authority.Legacy) {
+func (k *keeper) hold(job string, from authority.Snapshot) {
 	k.began, k.told = time.Now(), from.Electors
 	k.holder = authority.NewHolder(k.self, job, k.lease, from, 0)
 	k.numbers, k.wake, k.asking = make(chan uint64, 1), make(chan struct{}, 1), map[string]bool{}
@@ -144,7 +144,7 @@ func (k *keeper) Answering(lease time.Duration) (of, left int, patience time.Dur
 			left++
 		}
 	}
-	return len(electors), left, authority.Succession
+	return len(electors), left, authority.SuccessionTimeout
 }
 
 // put is called with the lock held.
@@ -180,7 +180,7 @@ func (k *keeper) run(ctx context.Context) {
 				asking.Go(func() { k.renew(ctx) })
 			}
 		}
-		for _, name := range k.holder.Tell() {
+		for _, name := range k.holder.Recipients() {
 			next := k.holder.Next(name)
 			if k.asking[name] || !all && next.Value == nil || next.Seq == 0 { // nobody could begin a launcher with nothing
 				continue
@@ -258,7 +258,7 @@ func (k *keeper) wanted() bool {
 		return false
 	}
 	k.looked = now
-	return k.holder.Settled()
+	return k.holder.ElectorsAgreed()
 }
 
 // renew replaces electors that are lost by hosts that take what electors are told: one may be gone, which the cluster does not
@@ -324,7 +324,7 @@ func firstOf(n int, names []string, ask func(name string) bool) (out []string) {
 
 // tell says who the electors are if they have changed. It is called with the lock held.
 func (k *keeper) tell() {
-	if now := k.holder.Electors(); len(now)%2 == 1 && k.holder.Settled() && !slices.Equal(now, k.told) {
+	if now := k.holder.Electors(); len(now)%2 == 1 && k.holder.ElectorsAgreed() && !slices.Equal(now, k.told) {
 		k.told = now
 		k.note("gorun: %s decide from now on who carries the job on if this launcher is lost", strings.Join(now, ", "))
 	}
@@ -396,7 +396,7 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 	}
 	k := &keeper{client: client, self: d.hosted.name, home: d.hosted.addr, note: spec.Note, lease: cmp.Or(spec.Lease, launcher.AutoLease), shares: lease.Shares, addrs: addressesOf(known.Members), stand: d.standDown,
 		left: bequest{Name: fmt.Sprintf("%s/%d", d.hosted.name, d.record.ID), Started: d.record.Started, Request: d.request}}
-	var legacy authority.Legacy
+	var legacy authority.Snapshot
 	if from := d.inherited; from != nil {
 		k.lease, legacy, k.left = from.Lease, from.Legacy, from.bequest
 		spec.Legacy = from.bequest.Launcher
@@ -418,7 +418,7 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 	if spec.Elastic != nil {
 		spec.Keeper = k
 		// Only hosts know whether they have vGPUs, and when they say so their daemons wait already.
-		lease.Patience, lease.Silence = max(k.lease, cmp.Or(spec.Lease, wire.MoveLease))+authority.Succession, k.lease
+		lease.Patience, lease.Silence = max(k.lease, cmp.Or(spec.Lease, wire.MoveLease))+authority.SuccessionTimeout, k.lease
 	}
 	if spec.Elastic == nil {
 		k.Keep(nil, k.lease)

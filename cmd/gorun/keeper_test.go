@@ -35,13 +35,13 @@ func (d disk) Save(authority.State) error {
 	return nil
 }
 
-func (disk) Lives(authority.State) bool              { return true }
-func (disk) Begin(authority.State, authority.Legacy) {}
-func (disk) Desert(authority.State, int) error       { return nil }
-func (disk) Return(authority.State) error            { return nil }
+func (disk) HasLauncher(authority.State) bool             { return true }
+func (disk) TakeOver(authority.State, authority.Snapshot) {}
+func (disk) QuorumLost(authority.State, int) error        { return nil }
+func (disk) QuorumBack(authority.State) error             { return nil }
 
 // standAlone starts the daemon of a host, to the end of the test, and returns where it and its gossip are.
-func standAlone(t *testing.T, key standing.Key, name string, heirs standing.Heirs, join ...string) (addr, gossip string) {
+func standAlone(t *testing.T, key standing.Key, name string, heirs standing.Failover, join ...string) (addr, gossip string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,7 +52,7 @@ func standAlone(t *testing.T, key standing.Key, name string, heirs standing.Heir
 	launchers, _ := heirs.(standing.Launchers)
 	go func() {
 		ended <- standing.Serve(ctx, nil, standing.Config{Key: key, Name: name, Version: version, Slots: 1, Listener: l, Bind: "127.0.0.1",
-			Address: "127.0.0.1", Join: join, Heirs: heirs, Launchers: launchers, Command: func() *exec.Cmd { return exec.Command("cat") }, Log: slog.New(slog.DiscardHandler), Ready: func(gossip string) { ready <- gossip }})
+			Address: "127.0.0.1", Join: join, Failover: heirs, Launchers: launchers, Command: func() *exec.Cmd { return exec.Command("cat") }, Log: slog.New(slog.DiscardHandler), Ready: func(gossip string) { ready <- gossip }})
 	}()
 	select {
 	case gossip = <-ready:
@@ -83,7 +83,7 @@ func TestWhoCannotSaveIsNoElector(t *testing.T) {
 	said := make(chan string, 10)
 	k := &keeper{client: standing.Client{Key: key, Version: version}, self: "a", home: home, lease: 4 * time.Second, shares: func() []wire.Share { return nil },
 		note: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) }, stand: func(uint64) { t.Error("there is another launcher") }}
-	k.hold("ab", authority.Legacy{Electors: []string{"a", "b", "c"}})
+	k.hold("ab", authority.Snapshot{Electors: []string{"a", "b", "c"}})
 	limit := time.Now().Add(30 * time.Second)
 	for k.addrs = k.members(t.Context()); len(k.addrs) < 5; k.addrs = k.members(t.Context()) {
 		if time.Now().After(limit) {
@@ -129,7 +129,7 @@ func TestNobodyKnowsBeforeTheWord(t *testing.T) {
 	keeperOf := func(job string) (k *keeper, d *detached, said *bufio.Reader) {
 		k = &keeper{client: standing.Client{Key: key, Version: version}, self: "a", home: home, lease: 4 * time.Second, shares: func() []wire.Share { return nil },
 			note: t.Logf, stand: func(uint64) { t.Error("there is another launcher") }, addrs: map[string]string{"a": home}}
-		k.hold(job, authority.Legacy{Electors: []string{"a"}})
+		k.hold(job, authority.Snapshot{Electors: []string{"a"}})
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)

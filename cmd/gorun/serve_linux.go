@@ -122,7 +122,7 @@ func serveCluster(c *cli.Context, hurry <-chan struct{}) error {
 			return &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--resumable"}, Env: jobEnv()}
 		},
 		Launchers: launchers,
-		Heirs:     launchers,
+		Failover:  launchers,
 		Ready: func(gossip string) {
 			log.Info("takes jobs", "at", listener.Addr(), "gossip", gossip, "name", p.name, "slots", p.slots)
 			status.say(fmt.Sprintf("READY=1\nSTATUS=takes jobs at %s, %s", listener.Addr(), topology.Count(p.slots, "slot")))

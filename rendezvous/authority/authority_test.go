@@ -76,7 +76,7 @@ func newSim(t *testing.T, seed uint64, n, electors int) *sim {
 		s.hosts[name] = &machine{name: name, up: true, elector: authority.NewElector(name, authority.State{}, 0)}
 	}
 	s.first = s.names[:electors]
-	s.begin(s.hosts["h0"], authority.Legacy{Electors: s.first})
+	s.begin(s.hosts["h0"], authority.Snapshot{Electors: s.first})
 	return s
 }
 
@@ -86,7 +86,7 @@ func (s *sim) fail(format string, args ...any) {
 }
 
 // begin starts a launcher, which writes first of all.
-func (s *sim) begin(m *machine, from authority.Legacy) {
+func (s *sim) begin(m *machine, from authority.Snapshot) {
 	l := &launcher{Holder: authority.NewHolder(m.name, "job", lease, from, s.now), waits: map[uint64]uint64{}}
 	if from.Value != nil {
 		l.epoch = binary.LittleEndian.Uint64(from.Value)
@@ -127,10 +127,10 @@ func (s *sim) step(m *machine, ev authority.Event) authority.Actions {
 	for _, to := range a.Of {
 		s.send(packet{from: m.name, to: to, message: a.Ask})
 	}
-	if a.Deserted > 0 {
-		s.deserted = append(s.deserted, a.Deserted)
+	if a.QuorumLost > 0 {
+		s.deserted = append(s.deserted, a.QuorumLost)
 	}
-	if a.Returned {
+	if a.QuorumBack {
 		s.returned = append(s.returned, m.name)
 	}
 	if a.Lead != nil {
@@ -183,7 +183,7 @@ func (s *sim) act(m *machine) {
 			}
 		}
 	}
-	if l.changes && l.Settled() {
+	if l.changes && l.ElectorsAgreed() {
 		l.changes = false
 		s.renewed++
 	}
@@ -220,11 +220,11 @@ func (s *sim) beat(m *machine) {
 		if s.renews && (len(lost) > 0 || len(l.Electors())%2 == 0 || s.rng.IntN(8) == 0) && l.Renew(s.now, s.spares(m)) {
 			l.changes = true
 		}
-		for _, to := range l.Tell() {
+		for _, to := range l.Recipients() {
 			s.send(packet{from: m.name, to: to, message: l.Next(to)})
 		}
 	}
-	s.step(m, authority.Event{Tick: &authority.Tick{Bereft: m.launcher == nil}})
+	s.step(m, authority.Event{Tick: &authority.Tick{LauncherGone: m.launcher == nil}})
 }
 
 func (s *sim) second() {
@@ -455,7 +455,7 @@ func TestStrangersHaveNoVote(t *testing.T) {
 // lease does not become shorter again: the launcher that takes over does not know of all hosts at first.
 func TestLongerLease(t *testing.T) {
 	electors := []string{"a", "b", "c"}
-	h := authority.NewHolder("a", "job", 30*time.Second, authority.Legacy{Electors: electors}, 0)
+	h := authority.NewHolder("a", "job", 30*time.Second, authority.Snapshot{Electors: electors}, 0)
 	e := authority.NewElector("b", authority.State{}, 0)
 	give := func(now time.Duration) {
 		t.Helper()
@@ -498,9 +498,9 @@ func TestDeserted(t *testing.T) {
 		s.hosts[name].up, s.hosts[name].launcher = false, nil
 	}
 	last := s.now
-	for s.now < last+lease+2*authority.Succession {
+	for s.now < last+lease+2*authority.SuccessionTimeout {
 		s.second()
-		if s.deserted != nil && s.now < last+lease+authority.Succession {
+		if s.deserted != nil && s.now < last+lease+authority.SuccessionTimeout {
 			s.fail("%v give the job up", s.deserted)
 		}
 	}
@@ -617,7 +617,7 @@ func TestElectorsComeBack(t *testing.T) {
 	s.renews = true
 	s.restore(s.hosts["h4"])
 	pass(2 * lease)
-	if got := l.Electors(); !slices.Equal(got, []string{"h0", "h1", "h2", "h3", "h4"}) || !l.Settled() {
+	if got := l.Electors(); !slices.Equal(got, []string{"h0", "h1", "h2", "h3", "h4"}) || !l.ElectorsAgreed() {
 		t.Errorf("electors %v", got)
 	}
 }
@@ -626,7 +626,7 @@ func TestElectorsComeBack(t *testing.T) {
 // term has begun.
 func TestChangesOneAtATime(t *testing.T) {
 	abc := []string{"a", "b", "c"}
-	h := authority.NewHolder("a", "job", lease, authority.Legacy{Term: 2, Seq: 7, Electors: abc}, 0)
+	h := authority.NewHolder("a", "job", lease, authority.Snapshot{Term: 2, Seq: 7, Electors: abc}, 0)
 	kept := func(electors ...string) {
 		for _, name := range electors {
 			h.Answered(0, name, &wire.Kept{Term: 2, Seq: h.Next(name).Seq})
@@ -634,7 +634,7 @@ func TestChangesOneAtATime(t *testing.T) {
 	}
 	abcd := append(abc, "d")
 	h.Invite([]string{"d"})
-	if got := h.Tell(); !slices.Equal(got, abcd) {
+	if got := h.Recipients(); !slices.Equal(got, abcd) {
 		t.Errorf("%v are told", got)
 	}
 	if h.Change(abcd) {
@@ -656,21 +656,21 @@ func TestChangesOneAtATime(t *testing.T) {
 	if kept("d"); !h.Change(abcd) {
 		t.Fatal("electors cannot change")
 	}
-	if kept("a", "b"); h.Settled() || h.Change(abc) {
+	if kept("a", "b"); h.ElectorsAgreed() || h.Change(abc) {
 		t.Error("two of four have agreed on the four")
 	}
-	if kept("d"); !h.Settled() || !h.Change(append([]string{"a"}, "c", "d")) {
+	if kept("d"); !h.ElectorsAgreed() || !h.Change(append([]string{"a"}, "c", "d")) {
 		t.Error("three of four have not agreed on the four")
 	}
 	h.Answered(0, "c", &wire.Kept{Term: 3})
-	if h.Settled() || h.Change([]string{"a", "c"}) {
+	if h.ElectorsAgreed() || h.Change([]string{"a", "c"}) {
 		t.Error("a launcher that is one no more has its electors replaced")
 	}
 }
 
 // holderOfThree is a launcher on a, whose electors are a, b and c. pass lets time pass, in which these answer, and returns who is lost then.
 func holderOfThree(now *time.Duration) (h *authority.Holder, pass func(d time.Duration, answering ...string) (lost []string)) {
-	h = authority.NewHolder("a", "job", lease, authority.Legacy{Electors: []string{"a", "b", "c"}}, 0)
+	h = authority.NewHolder("a", "job", lease, authority.Snapshot{Electors: []string{"a", "b", "c"}}, 0)
 	h.Put([]byte("v"), false)
 	return h, func(d time.Duration, answering ...string) (lost []string) {
 		for end := *now + d; *now < end; {
@@ -725,7 +725,7 @@ func TestRenewed(t *testing.T) {
 	pass(lease, "a", "c", "d") // c is back, and b is gone
 	expect(true, "a", "c", "d")
 	pass(time.Second, "a", "c")
-	if !h.Settled() {
+	if !h.ElectorsAgreed() {
 		t.Error("two of three have not agreed on the three")
 	}
 }

@@ -1,30 +1,29 @@
-// Package authority decides which host's launcher speaks for a detached job, so that the job outlives that host. It is
-// two pure state machines: an Elector on some hosts of the cluster, and the Holder, which is the launcher that speaks
-// now. Neither does I/O, has a clock or a goroutine; the caller owns each with one goroutine, or under one lock.
+// Package authority decides which host's launcher holds a detached job, so that the job outlives that host. It is two
+// pure state machines: an Elector on some hosts of the cluster, and the Holder, which is the launcher that holds the
+// job. Neither does I/O, has a clock or a goroutine; the caller drives each from one goroutine or under one lock.
 //
-// A launcher has a term, and writes what another one would need to carry the job on to the electors; it acts on what it
-// decided when a majority of them has it. Electors hear from it, and when it was silent for its lease they stand for
-// election, the first in their list first. Who gets the votes of a majority begins a launcher with a greater term and
-// the last value that any of the voters has. A vote is a promise to take nothing from smaller terms any more. Two
+// A launcher has a term. It writes to the electors whatever its successor would need, and acts on a decision once a
+// majority of them has stored it. When the launcher has been silent for its lease, electors become candidates, the
+// first in their list first. A candidate that wins a majority starts a launcher with a greater term and the latest
+// value that any voter has stored. By voting an elector promises to accept nothing from smaller terms any more. Two
 // majorities share an elector, therefore:
 //
-//   - what a launcher acted on is known to all that come after it, and no two of them act on different decisions
-//     under one number;
-//   - a launcher that was away, and lives on while another has taken over, can decide nothing any more: it is told so
-//     by the first elector that it reaches;
-//   - a minority does nothing but wait.
+//   - every later launcher knows what an earlier one acted on, and no two act on different decisions with one number;
+//   - a launcher that was cut off while another took over can decide nothing any more: the first elector it reaches
+//     refuses it;
+//   - a minority can only wait.
 //
-// The launcher replaces electors of which it has heard nothing for its lease, so that a job outlives one loss after the
-// other. A value belongs to the set of electors that comes with it, and with a value the next set is agreed upon like
-// anything else. Each set differs from the one before by one elector, and follows only when that was kept by a majority of
-// itself, in the launcher's own term: so majorities of two that follow each other share an elector too (Ongaro,
-// "Consensus: Bridging Theory and Practice", section 4.1, and what he added in July 2015). Who stands for election counts
-// by the set of the latest value that a voter has; an elector that learns that it is in no set any more stands down. Another one,
-// which knows the job by then, is let in before a lost one is taken out: the even set between them can do without as many as
-// the odd one before, and the lost one counts if it returns meanwhile, when yet another may be gone.
+// The launcher replaces electors that have been silent for its lease, so that a job outlives one loss after another. A
+// value belongs to the set of electors that comes with it; changing the set is agreed upon like any other value. Each
+// set differs from the previous one by one elector, and follows only after a majority of that set has stored it in the
+// launcher's own term, so consecutive majorities share an elector too (Ongaro, "Consensus: Bridging Theory and
+// Practice", section 4.1, and his correction of July 2015). An election counts by the set of the latest value that a
+// voter has stored; an elector that learns that it has been removed gives up its candidacy. A replacement, which has
+// stored the value by then, joins before the lost elector leaves: the even set in between tolerates as many losses as
+// the odd set before it, and the lost one counts if it returns while yet another fails.
 //
-// An elector that has lost what it saved has no vote, but keeps what it is told, whatever the term, as one that is let in does.
-// What is not here: that the daemons of the job refuse a launcher of a smaller term too, which is package resume's.
+// An elector that has lost its saved state has no vote, but stores what it receives in any term, as an invited one
+// does. The daemons of the job refuse a launcher of a smaller term too; package resume does that.
 package authority
 
 import (
@@ -35,23 +34,23 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// beginning is how much longer than its lease a launcher may be silent that has yet to begin.
-const beginning = 10 * time.Second
+// startGrace is how much longer than its lease a launcher that is still starting may be silent.
+const startGrace = 10 * time.Second
 
-// Fewest and Most bound how many electors a job begins with: with two, one that is alone cannot know whether the other is
-// gone.
+// Fewest and Most bound how many electors a job starts with. Of two, one that is cut off cannot know whether the other
+// is dead.
 const Fewest, Most = 3, 5
 
-// Succession is how long the hosts of a job wait for another launcher, after it is known that the former is gone.
-const Succession = time.Minute
+// SuccessionTimeout is how long the hosts of a job wait for another launcher once the previous one is known to be dead.
+const SuccessionTimeout = time.Minute
 
-// State is what an elector knows of a job. It must be saved before anything is answered that follows from it.
+// State is what an elector knows of a job. It must be saved before any answer that depends on it is sent.
 type State struct {
 	Job   string
 	Lease time.Duration
 
-	Promised  uint64 // the greatest term that was voted for or heard of
-	Candidate string // who was voted for in it, "" if nobody was
+	Promised  uint64 // the greatest term it voted for or heard of
+	Candidate string // its vote in that term, "" if it has not voted
 
 	Term, Seq uint64 // of Value
 	Holder    string // the host of the launcher that wrote it
@@ -74,28 +73,28 @@ type Voted struct {
 	wire.Voted
 }
 
-// Tick says that time passed.
+// Tick reports that time has passed.
 type Tick struct {
-	// Bereft says that no launcher of the job lives on this elector's own host.
-	Bereft bool
+	// LauncherGone reports that no launcher of the job runs on this elector's own host.
+	LauncherGone bool
 }
 
-// Actions are what to do, in this order.
+// Actions are what to do, in the order of the fields.
 type Actions struct {
 	Save   bool         // the State, before anything else
-	Answer wire.Message // to Keep and Vote
-	Ask    *wire.Vote   // of those in Of; their answers are Voted events
+	Answer wire.Message // the reply to Keep or Vote
+	Ask    *wire.Vote   // to send to Of; their answers are Voted events
 	Of     []string
-	Lead   *Legacy // begin a launcher on this host
-	// Deserted, if it is not 0, is how many electors are left, which are too few, for so long that the job has ended: that
-	// is to be told, for nobody else can. Should the others return, a launcher may come yet.
-	Deserted int
-	// Returned takes that back, if it was ever told: the job is heard of again.
-	Returned bool
+	Lead   *Snapshot // start a launcher on this host
+	// QuorumLost, if not 0, is the number of electors that are left, too few and for so long that the job has ended.
+	// The caller must report it, because no other host can. If the others return, a launcher may still be elected.
+	QuorumLost int
+	// QuorumBack withdraws that report, if it was made: the job is alive.
+	QuorumBack bool
 }
 
-// Legacy is what a launcher begins with that takes a job over.
-type Legacy struct {
+// Snapshot is what a launcher that takes a job over starts from.
+type Snapshot struct {
 	Term, Seq uint64
 	Electors  []string
 	Value     []byte
@@ -103,31 +102,31 @@ type Legacy struct {
 
 // Elector is one elector of one job.
 type Elector struct {
-	self     string
-	state    State
-	heard    time.Duration         // when the launcher, or a candidate that was voted for
-	floor    uint64                // the greatest term that others know of
-	began    time.Duration         // of the candidacy
-	standing uint64                // the term that this elector stands for, 0 for none
-	probing  bool                  // it has not voted for itself yet
-	votes    map[string]wire.Voted // the answers, by elector
-	told     bool                  // that nobody can carry the job on
-	doubted  bool                  // that may have been told, and not taken back
+	self           string
+	state          State
+	heard          time.Duration         // when the launcher, or a candidate that got this vote, was last heard
+	floor          uint64                // the greatest term known to other electors
+	candidateSince time.Duration         // when the current candidacy started
+	candidacy      uint64                // the term it is a candidate for, 0 if none
+	probing        bool                  // it asks for promises and has not voted for itself yet
+	votes          map[string]wire.Voted // the answers, by elector
+	reported       bool                  // QuorumLost was returned
+	mayBeReported  bool                  // QuorumLost may have been returned, perhaps before a restart, and not withdrawn
 }
 
-// NewElector returns the elector of a host, with what it saved.
+// NewElector returns the elector of a host with its saved state.
 func NewElector(self string, saved State, now time.Duration) *Elector {
-	return &Elector{self: self, state: saved, heard: now, doubted: saved.Job != ""}
+	return &Elector{self: self, state: saved, heard: now, mayBeReported: saved.Job != ""}
 }
 
-// State is what is to be saved. Its slices are not changed in place.
+// State returns what must be saved. Its slices are not changed in place.
 func (e *Elector) State() State { return e.state }
 
-// Heard is when the launcher was heard, or somebody was who may begin another one: that is in the future, to give it time.
+// Heard returns when the launcher was last heard. It is in the future while a new one is given time to start.
 func (e *Elector) Heard() time.Duration { return e.heard }
 
-// Take is Step, and saves what is to be saved. If that fails nothing has happened: the elector goes on with what was saved before,
-// for it must not forget that, and has promised nothing.
+// Take calls Step and saves the state if needed. If saving fails, the event has no effect: the elector keeps its
+// previous state and has promised nothing.
 func (e *Elector) Take(now time.Duration, ev Event, save func(State) error) (Actions, error) {
 	before := *e
 	before.votes = maps.Clone(e.votes)
@@ -141,7 +140,7 @@ func (e *Elector) Take(now time.Duration, ev Event, save func(State) error) (Act
 	return a, nil
 }
 
-// Step takes an event. now is the time since some fixed moment.
+// Step handles an event. now is the time since some fixed moment.
 func (e *Elector) Step(now time.Duration, ev Event) Actions {
 	switch {
 	case ev.Keep != nil:
@@ -151,12 +150,12 @@ func (e *Elector) Step(now time.Duration, ev Event) Actions {
 	case ev.Voted != nil:
 		return e.voted(now, ev.Voted)
 	case ev.Tick != nil:
-		return e.tick(now, ev.Tick.Bereft)
+		return e.tick(now, ev.Tick.LauncherGone)
 	}
 	return Actions{}
 }
 
-// keep takes what a launcher writes, unless there is a later one.
+// keep stores what a launcher writes, unless a later launcher is known.
 func (e *Elector) keep(now time.Duration, k *wire.Keep) (a Actions) {
 	s := &e.state
 	if k.Term < s.Promised {
@@ -170,10 +169,10 @@ func (e *Elector) keep(now time.Duration, k *wire.Keep) (a Actions) {
 	}
 	if k.Value != nil && (k.Term > s.Term || k.Seq > s.Seq) {
 		s.Term, s.Seq, s.Holder, s.Electors, s.Value, s.Over, a.Save = k.Term, k.Seq, k.Holder, k.Electors, k.Value, k.Over, true
-		s.Lease = time.Duration(k.LeaseMS) * time.Millisecond // longer than at first, perhaps
+		s.Lease = time.Duration(k.LeaseMS) * time.Millisecond // it may have grown
 	}
-	a.Returned = e.doubted
-	e.heard, e.standing, e.told, e.doubted = now, 0, false, false
+	a.QuorumBack = e.mayBeReported
+	e.heard, e.candidacy, e.reported, e.mayBeReported = now, 0, false, false
 	kept := &wire.Kept{Term: k.Term}
 	if s.Term == k.Term {
 		kept.Seq = s.Seq
@@ -182,8 +181,8 @@ func (e *Elector) keep(now time.Duration, k *wire.Keep) (a Actions) {
 	return a
 }
 
-// vote is granted once in a term, and not while the launcher is heard: unless its own host says that it is gone, and
-// nobody else is known to have followed it.
+// vote grants one vote in a term, and none while the launcher is heard, unless the candidate is the launcher's own
+// host, which knows that it is dead, and no successor is known.
 func (e *Elector) vote(now time.Duration, v *wire.Vote) Actions {
 	s := &e.state
 	again := v.Term == s.Promised && v.Candidate == s.Candidate
@@ -198,38 +197,38 @@ func (e *Elector) vote(now time.Duration, v *wire.Vote) Actions {
 		return Actions{Answer: &answer}
 	}
 	s.Promised, s.Candidate = v.Term, v.Candidate
-	e.heard, e.standing = now+beginning, 0
+	e.heard, e.candidacy = now+startGrace, 0
 	vote := e.ballot()
 	return Actions{Save: fresh, Answer: &vote}
 }
 
-// known says which value this elector has.
+// known returns which value this elector has stored.
 func (e *Elector) known() wire.Voted {
 	s := e.state
 	return wire.Voted{Term: s.Promised, Over: s.Over, Written: s.Term, Seq: s.Seq, Electors: s.Electors}
 }
 
-// ballot is this elector's vote in the term that it promised.
+// ballot returns this elector's vote in the term it promised.
 func (e *Elector) ballot() wire.Voted {
 	vote := e.known()
 	vote.Granted, vote.Value = true, e.state.Value
 	return vote
 }
 
-// later is true if a has a later value than b.
+// later reports whether a has a later value than b.
 func later(a, b wire.Voted) bool {
 	return a.Written > b.Written || a.Written == b.Written && a.Seq > b.Seq
 }
 
-// tick stands for election when it is time, and asks again who has not answered.
-func (e *Elector) tick(now time.Duration, bereft bool) Actions {
+// tick becomes a candidate when it is time, and repeats requests that were not answered.
+func (e *Elector) tick(now time.Duration, launcherGone bool) Actions {
 	s := &e.state
 	place := slices.Index(s.Electors, e.self)
 	if s.Over || s.Job == "" {
 		return Actions{}
 	}
-	if place < 0 { // it was invited, and asks only whether the job is over
-		if now-e.heard < s.Lease+Succession {
+	if place < 0 { // only invited: it asks whether the job is over
+		if now-e.heard < s.Lease+SuccessionTimeout {
 			return Actions{}
 		}
 		e.heard = now
@@ -237,32 +236,32 @@ func (e *Elector) tick(now time.Duration, bereft bool) Actions {
 	}
 	step := s.Lease / 4
 	patience := step * time.Duration(1+len(s.Electors))
-	if e.standing != 0 && now-e.began < patience {
+	if e.candidacy != 0 && now-e.candidateSince < patience {
 		a := e.ask(s.Electors)
 		left := e.answered()
-		if !e.told && e.probing && now-e.heard >= s.Lease+Succession && now-e.began >= patience/2 && left <= len(s.Electors)/2 {
-			e.told, e.doubted, a.Deserted = true, true, left
+		if !e.reported && e.probing && now-e.heard >= s.Lease+SuccessionTimeout && now-e.candidateSince >= patience/2 && left <= len(s.Electors)/2 {
+			e.reported, e.mayBeReported, a.QuorumLost = true, true, left
 		}
 		return a
 	}
 	due := e.heard + s.Lease + time.Duration(place)*step
-	if bereft && s.Holder == e.self && s.Promised == s.Term {
+	if launcherGone && s.Holder == e.self && s.Promised == s.Term {
 		due = e.heard
 	}
-	if e.standing != 0 {
-		due = max(due, e.began+patience+time.Duration(place)*step)
+	if e.candidacy != 0 {
+		due = max(due, e.candidateSince+patience+time.Duration(place)*step)
 	}
 	if now < due {
 		return Actions{}
 	}
-	e.standing, e.probing, e.began = max(s.Promised, e.floor)+1, true, now
+	e.candidacy, e.probing, e.candidateSince = max(s.Promised, e.floor)+1, true, now
 	own := e.known()
 	own.Granted = true
 	e.votes = map[string]wire.Voted{e.self: own}
 	return e.count(now)
 }
 
-// answered is how many electors know the job and can say so, whomever they would vote for.
+// answered counts the electors that have answered and know the job, however they vote.
 func (e *Elector) answered() (n int) {
 	for _, name := range e.state.Electors {
 		if len(e.votes[name].Electors) > 0 {
@@ -272,9 +271,9 @@ func (e *Elector) answered() (n int) {
 	return n
 }
 
-// ask asks those electors that have not voted for this one.
+// ask requests the votes of the electors that have not granted theirs.
 func (e *Elector) ask(electors []string) Actions {
-	a := Actions{Ask: &wire.Vote{Job: e.state.Job, Term: e.standing, Candidate: e.self, Probe: e.probing}}
+	a := Actions{Ask: &wire.Vote{Job: e.state.Job, Term: e.candidacy, Candidate: e.self, Probe: e.probing}}
 	for _, name := range electors {
 		if !e.votes[name].Granted {
 			a.Of = append(a.Of, name)
@@ -285,33 +284,33 @@ func (e *Elector) ask(electors []string) Actions {
 
 func (e *Elector) voted(now time.Duration, v *Voted) Actions {
 	switch {
-	case v.Over && !e.state.Over: // the job has ended while this host was away
-		e.state.Over, e.standing = true, 0
+	case v.Over && !e.state.Over: // the job ended while this host was cut off
+		e.state.Over, e.candidacy = true, 0
 		return Actions{Save: true}
 	case len(v.Electors) > 0 && later(v.Voted, e.known()) && !slices.Contains(v.Electors, e.self):
-		return e.standDown(now)
+		return e.stepDown(now)
 	case !v.Granted:
 		e.floor = max(e.floor, v.Term)
-		if e.standing != 0 && !e.votes[v.From].Granted {
+		if e.candidacy != 0 && !e.votes[v.From].Granted {
 			e.votes[v.From] = v.Voted
 		}
 		return Actions{}
-	case e.standing == 0 || v.Term != e.standing || v.Probe != e.probing:
+	case e.candidacy == 0 || v.Term != e.candidacy || v.Probe != e.probing:
 		return Actions{}
 	}
 	e.votes[v.From] = v.Voted
 	return e.count(now)
 }
 
-// standDown leaves it to those who have taken this elector's place. It asks them again when they may have failed, for the
-// job may have ended meanwhile.
-func (e *Elector) standDown(now time.Duration) Actions {
-	a := Actions{Returned: e.doubted}
-	e.standing, e.heard, e.told, e.doubted = 0, now, false, false
+// stepDown ends the candidacy because other electors have taken this one's place. It asks them again after a while, as
+// the job may have ended meanwhile.
+func (e *Elector) stepDown(now time.Duration) Actions {
+	a := Actions{QuorumBack: e.mayBeReported}
+	e.candidacy, e.heard, e.reported, e.mayBeReported = 0, now, false, false
 	return a
 }
 
-// latest is the vote with the latest value.
+// latest returns the vote with the latest value.
 func (e *Elector) latest() wire.Voted {
 	last := e.votes[e.self]
 	for _, v := range e.votes {
@@ -322,12 +321,12 @@ func (e *Elector) latest() wire.Voted {
 	return last
 }
 
-// count goes on when a majority agrees: first to the vote, then to a launcher. Without the first step a host that was
-// away would come back with a term that ends the launcher of the others.
+// count proceeds once a majority agrees: first to the vote, then to a launcher. Without the first step, a host that was
+// cut off would return with a term that deposes the launcher of the others.
 func (e *Elector) count(now time.Duration) Actions {
 	last, granted := e.latest(), 0
 	if !slices.Contains(last.Electors, e.self) {
-		return e.standDown(now)
+		return e.stepDown(now)
 	}
 	for _, name := range last.Electors {
 		if e.votes[name].Granted {
@@ -339,13 +338,13 @@ func (e *Elector) count(now time.Duration) Actions {
 	}
 	if e.probing {
 		e.probing = false
-		e.state.Promised, e.state.Candidate = e.standing, e.self
+		e.state.Promised, e.state.Candidate = e.candidacy, e.self
 		e.votes = map[string]wire.Voted{e.self: e.ballot()}
 		a := e.count(now)
 		a.Save = true
 		return a
 	}
-	won := Legacy{Term: e.standing, Seq: last.Seq, Electors: last.Electors, Value: last.Value}
-	e.standing, e.heard = 0, now+beginning
+	won := Snapshot{Term: e.candidacy, Seq: last.Seq, Electors: last.Electors, Value: last.Value}
+	e.candidacy, e.heard = 0, now+startGrace
 	return Actions{Lead: &won}
 }

@@ -32,7 +32,7 @@ func TestNoAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := Client{Key: key, prompt: time.Second, answering: 100 * time.Millisecond}
+	client := Client{Key: key, knownHostTimeout: time.Second, startTimeout: 100 * time.Millisecond}
 	try := func(what, addr string, want bool) {
 		t.Helper()
 		_, _, err := client.enter(t.Context(), addr, &wire.Resume{Session: "none"})
@@ -66,7 +66,7 @@ func TestNoAnswer(t *testing.T) {
 		t.Error(err)
 	}
 	mute.Close()
-	client.prompt = time.Nanosecond // too short for any
+	client.knownHostTimeout = time.Nanosecond // too short for any
 	try("nobody", l.Addr().String(), true)
 
 	s := &Stream{}

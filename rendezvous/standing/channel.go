@@ -14,13 +14,13 @@ import (
 	"gorun/rendezvous/keytls"
 )
 
-// ErrKey says that the other side has another key.
+// ErrKey means that the other side has another key.
 var ErrKey = errors.New("the other side does not hold the key of this cluster")
 
-// minKey is how long the text of a key must be: a line of base64 or hex that holds enough chance.
+// minKey is the least length of a key's text: a line of base64 or hex with enough entropy.
 const minKey = 32
 
-// Key is what the daemons of a cluster and the launchers that may use it share.
+// Key is the secret that the daemons of a cluster share with the launchers that may use it.
 type Key struct {
 	secret  []byte
 	channel func() (*tls.Config, error) // made once: a launcher opens one to every host
@@ -45,7 +45,7 @@ func (k Key) derive(purpose string, size int) ([]byte, error) {
 	return key, nil
 }
 
-// newChannel is TLS 1.3 in which both sides prove that they hold the key, and the job's secrets are encrypted on their way.
+// newChannel configures TLS 1.3 in which both sides prove that they hold the key; it encrypts the job's secrets.
 func (k Key) newChannel() (*tls.Config, error) {
 	seed, err := k.derive("tls", keytls.SeedSize)
 	if err != nil {
@@ -54,8 +54,9 @@ func (k Key) newChannel() (*tls.Config, error) {
 	return keytls.New(seed, "gorun-cluster/1", ErrKey)
 }
 
-// keepAlive finds a peer that fell silent, but bears the pause of a VM that is being moved.
+// keepAlive detects a silent peer, but tolerates the pause of a VM that is being moved.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 6}
 
-// attentive is for connections with whoever keeps the queue: the others give one up that is silent for so long, and another keeps it.
-var attentive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
+// queueKeepAlive is for connections to the daemon that holds the queue. The other daemons give it up after the same
+// silence, and another one takes over the queue.
+var queueKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}

@@ -15,26 +15,26 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// RefusedError is a daemon's no.
+// RefusedError is a daemon's refusal.
 type RefusedError struct {
 	Text, Hint string
-	// Small says that the cluster, even an idle one, has too few slots for the job.
+	// Small means that even an idle cluster has too few slots for the job.
 	Small bool
 }
 
 func (e *RefusedError) Error() string { return e.Text }
 
-// Client speaks to the daemons of a cluster.
+// Client talks to the daemons of a cluster.
 type Client struct {
 	Key     Key
 	Version string
 
-	prompt    time.Duration // how long a host has to answer, 0 for as long as a connection may take
-	answering time.Duration // in place of the constant, for tests
+	knownHostTimeout time.Duration // how long a host has to answer, 0 for as long as a connection may take
+	startTimeout     time.Duration // in place of the constant, for tests
 }
 
-// Reserve asks the daemon at addr, or the one that it names, for slots, and waits for them. waiting hears what it waits for: also
-// for another daemon to keep the queue, where the one that does is lost.
+// Reserve requests slots from the daemon at addr, or from the one it redirects to, and waits for them. It calls waiting
+// with what it waits for, including a new queue holder after the old one is lost.
 func (c Client) Reserve(ctx context.Context, addr string, r wire.Reserve, waiting func(text string)) (*Lease, error) {
 	r.Version = c.Version
 	if waiting == nil {
@@ -46,10 +46,10 @@ func (c Client) Reserve(ctx context.Context, addr string, r wire.Reserve, waitin
 		}
 		return nil, fmt.Errorf("reserve slots at %s: %w", addr, err)
 	}
-	for q := newQuest(addr); ; {
+	for q := newLookup(addr); ; {
 		asker := c
 		if q.at != addr {
-			asker.prompt = prompt // whom others name may be gone
+			asker.knownHostTimeout = knownHostTimeout // the host it was redirected to may be gone
 		}
 		g, next, err := asker.reserve(ctx, q.at, &r, func(m *wire.Queued) {
 			q.queued(m.Others)
@@ -58,7 +58,7 @@ func (c Client) Reserve(ctx context.Context, addr string, r wire.Reserve, waitin
 		if g != nil {
 			return newLease(c, addr, r, g), nil
 		}
-		if ctx.Err() != nil { // that the connection ended says nothing of the daemon
+		if ctx.Err() != nil { // then the broken connection proves nothing about the daemon
 			return fail(err)
 		}
 		rest, text := true, ""
@@ -76,7 +76,7 @@ func (c Client) Reserve(ctx context.Context, addr string, r wire.Reserve, waitin
 	}
 }
 
-// Preview says which slots a job would get if the cluster were idle. It neither waits nor has others wait.
+// Preview returns the slots that a job would get if the cluster were idle. It does not wait, and delays no one.
 func (c Client) Preview(ctx context.Context, addr string, r wire.Reserve) ([]wire.Share, error) {
 	known, err := c.Members(ctx, addr)
 	if err != nil {
@@ -89,13 +89,13 @@ func (c Client) Preview(ctx context.Context, addr string, r wire.Reserve) ([]wir
 	return shares, nil
 }
 
-// Hold goes on with slots that the job has already, r.Held, and tells so whoever keeps the queue, sooner or later.
+// Hold keeps slots that the job has already, r.Held, and registers them with the queue holder in the background.
 func (c Client) Hold(addr string, r wire.Reserve) *Lease {
 	r.Version = c.Version
 	return newLease(c, addr, r, nil)
 }
 
-// grant is what the keeper of the queue gave, and the connection on which it may change it.
+// grant is what the queue holder granted, and the connection on which it may change it.
 type grant struct {
 	conn net.Conn
 	in   *wire.Reader
@@ -108,7 +108,7 @@ func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiti
 		return nil, "", err
 	}
 	if tcp, ok := conn.NetConn().(*net.TCPConn); ok {
-		tcp.SetKeepAliveConfig(attentive)
+		tcp.SetKeepAliveConfig(queueKeepAlive)
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
@@ -120,11 +120,11 @@ func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiti
 	if err := wire.NewWriter(conn).Write(r); err != nil {
 		return nil, "", err
 	}
-	asked := false // whether we take the slots
+	asked := false // the daemon asked whether the launcher takes the slots
 	for in := wire.NewReader(conn); ; {
 		msg, err := in.Read()
 		if err != nil && asked {
-			return nil, addr, nil // we said so too late
+			return nil, addr, nil // the confirmation came too late
 		}
 		if err != nil {
 			return nil, "", broken(err)
@@ -136,7 +136,7 @@ func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiti
 			}
 		case *wire.Granted:
 			if asked = asked || msg.Ask; msg.Ask {
-				wire.NewWriter(conn).Write(&wire.Granted{}) // should it fail, so does reading
+				wire.NewWriter(conn).Write(&wire.Granted{}) // if it fails, the next read fails too
 				continue
 			}
 			return &grant{conn, in, *msg}, "", nil
@@ -150,7 +150,8 @@ func (c Client) reserve(ctx context.Context, addr string, r *wire.Reserve, waiti
 	}
 }
 
-// Jobs asks what the cluster does. If who keeps the queue does not answer, the daemon at addr says what it knows.
+// Jobs lists the jobs of the cluster. If the queue holder does not answer, the daemon at addr answers from what it
+// knows.
 func (c Client) Jobs(ctx context.Context, addr string) (*wire.Jobs, error) {
 	first := addr
 	for range redirects {
@@ -158,7 +159,7 @@ func (c Client) Jobs(ctx context.Context, addr string) (*wire.Jobs, error) {
 		if err != nil && addr != first {
 			return c.Members(ctx, first)
 		}
-		c.prompt = prompt // whom others name may be gone
+		c.knownHostTimeout = knownHostTimeout // the host it was redirected to may be gone
 		if err != nil {
 			return nil, fmt.Errorf("ask %s for jobs: %w", addr, err)
 		}
@@ -174,7 +175,7 @@ func (c Client) Jobs(ctx context.Context, addr string) (*wire.Jobs, error) {
 	return nil, fmt.Errorf("ask %s for jobs: the daemons do not agree on who keeps the queue", addr)
 }
 
-// Members asks the daemon at addr which hosts it sees.
+// Members returns the hosts that the daemon at addr sees.
 func (c Client) Members(ctx context.Context, addr string) (*wire.Jobs, error) {
 	msg, err := c.ask(ctx, addr, &wire.AskJobs{Here: true})
 	if err != nil {
@@ -194,7 +195,7 @@ func (c Client) ask(ctx context.Context, addr string, m wire.Message) (wire.Mess
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	conn.SetDeadline(time.Now().Add(introduction))
+	conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	if err := wire.NewWriter(conn).Write(m); err != nil {
 		return nil, err
 	}
@@ -202,13 +203,13 @@ func (c Client) ask(ctx context.Context, addr string, m wire.Message) (wire.Mess
 	return answer, broken(err)
 }
 
-// dial connects and proves that this side holds the key, as the other must.
+// dial connects, and both sides prove that they hold the key.
 func (c Client) dial(ctx context.Context, addr string) (*tls.Conn, error) {
 	channel, err := c.Key.channel()
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, introduction)
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	for pause := retry; ; pause *= 2 {
 		conn, err := c.shake(ctx, addr, channel)
@@ -218,9 +219,10 @@ func (c Client) dial(ctx context.Context, addr string) (*tls.Conn, error) {
 	}
 }
 
-// shake tries once. A daemon hangs up at once if too many from this address, or at all, have not shown the key yet.
+// shake tries one handshake. A daemon closes the connection at once when too many peers, from this address or in all,
+// have not authenticated yet.
 func (c Client) shake(ctx context.Context, addr string, channel *tls.Config) (*tls.Conn, error) {
-	raw, err := (&net.Dialer{KeepAliveConfig: keepAlive, Timeout: c.prompt, Control: tcp.SmallSegments}).DialContext(ctx, "tcp", addr)
+	raw, err := (&net.Dialer{KeepAliveConfig: keepAlive, Timeout: c.knownHostTimeout, Control: tcp.SmallSegments}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +238,7 @@ func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// broken says what the end of a connection means here.
+// broken explains what the end of a connection means here.
 func broken(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("the daemon hung up")

@@ -12,23 +12,23 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// Bequest is what a host could carry a job on from.
-type Bequest struct {
+// Standby is a job that this host could take over.
+type Standby struct {
 	authority.State
-	Heard time.Time // when its launcher was heard last
+	Heard time.Time // when its launcher was last heard
 }
 
-// Launchers runs the launchers of detached jobs on this host, so that they need nothing of the machine of their user.
+// Launchers runs the launchers of detached jobs on this host, so that the jobs do not depend on the user's machine.
 type Launchers interface {
-	// Start returns when the job runs or waits for slots, or has failed. The end of ctx ends it.
+	// Start returns when the job runs, waits for slots, or has failed. Cancelling ctx ends the job.
 	Start(ctx context.Context, r *wire.Detach) (*wire.Detached, error)
-	// List returns the jobs whose launchers are here, and of those that are on other hosts what was left here.
-	List(left []Bequest) (*wire.DetachedJobs, error)
-	// Open connects to a job's launcher or its output. Close ends a Read.
+	// List returns the jobs whose launchers run here, and what this host keeps of the others, which are in standbys.
+	List(left []Standby) (*wire.DetachedJobs, error)
+	// Open connects to a job's launcher or its output. Close unblocks a Read.
 	Open(r *wire.Reach) (io.ReadWriteCloser, error)
 }
 
-// detach starts a launcher; the user may think better of it until it has started.
+// detach starts a launcher. The user may cancel until it has started.
 func (s *server) detach(ctx context.Context, conn net.Conn, in io.Reader, r *wire.Detach) {
 	if s.otherVersion(conn, r.Version) {
 		return
@@ -67,7 +67,7 @@ func (s *server) listDetached(conn net.Conn) {
 		s.answer(conn, &wire.DetachedJobs{})
 		return
 	}
-	list, err := s.cfg.Launchers.List(s.bequests())
+	list, err := s.cfg.Launchers.List(s.standbys())
 	if err != nil {
 		s.refuse(conn, "", "%v", err)
 		return
@@ -75,7 +75,7 @@ func (s *server) listDetached(conn net.Conn) {
 	s.answer(conn, list)
 }
 
-// reach passes bytes on between a user and a job.
+// reach copies bytes between a user and a job.
 func (s *server) reach(conn net.Conn, in io.Reader, r *wire.Reach) {
 	if s.cfg.Launchers == nil {
 		s.refuse(conn, "", "%s runs no launchers", s.cfg.Name)
@@ -92,7 +92,7 @@ func (s *server) reach(conn net.Conn, in io.Reader, r *wire.Reach) {
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		io.Copy(job, in)
-		job.Close() // nobody waits for more
+		job.Close() // unblocks the other direction
 	})
 	io.Copy(conn, job)
 	conn.Close()
@@ -100,7 +100,7 @@ func (s *server) reach(conn net.Conn, in io.Reader, r *wire.Reach) {
 	asking.Wait()
 }
 
-// Detach has the daemon at addr run a launcher.
+// Detach asks the daemon at addr to run a launcher.
 func (c Client) Detach(ctx context.Context, addr string, r wire.Detach) (*wire.Detached, error) {
 	r.Version = c.Version
 	conn, err := c.dial(ctx, addr)
@@ -127,9 +127,9 @@ func (c Client) Detach(ctx context.Context, addr string, r wire.Detach) (*wire.D
 	return nil, fmt.Errorf("unexpected %T", msg)
 }
 
-// Detached asks the daemon at addr for the detached jobs of its host, which may be one of many, and gone.
+// Detached asks the daemon at addr, one of many that may be gone, for the detached jobs of its host.
 func (c Client) Detached(ctx context.Context, addr string) (*wire.DetachedJobs, error) {
-	c.prompt = prompt
+	c.knownHostTimeout = knownHostTimeout
 	msg, err := c.ask(ctx, addr, &wire.AskDetached{})
 	switch msg := msg.(type) {
 	case *wire.DetachedJobs:
@@ -152,7 +152,7 @@ func (c Client) Reach(ctx context.Context, addr string, r wire.Reach) (net.Conn,
 	return &buffered{conn, in}, nil
 }
 
-// buffered is a connection of which some was read already.
+// buffered is a connection whose first bytes may be in a buffer already.
 type buffered struct {
 	net.Conn
 	in io.Reader

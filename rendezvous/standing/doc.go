@@ -1,17 +1,19 @@
-// Package standing is about daemons that outlive jobs: they know each other by gossip, and launchers that hold
-// the cluster's key start jobs on them without ssh.
+// Package standing implements the resident daemons of a cluster. They outlive jobs and know each other by gossip;
+// launchers that hold the cluster's key start jobs on them without ssh.
 //
-// A launcher asks any daemon; the one with the first name keeps the queue, and gives a job its slots when
-// all of them are free, first come, first served. The slots are the launcher's until its connection ends; when
-// the keeper goes, the launcher tells the next one what it has. An elastic job hears of more slots, and of those
-// that go, on the same connection.
-// Then it asks each host for a daemon of the job, which is a process of its own as with ssh: from there on
-// this package only passes bytes on, by a stream of package resume. So the daemon that passes them on may be replaced
-// while a job runs, and whatever dies, somebody notices who cleans up. Every host also counts by itself: two
-// keepers, in the moments after a host joined or left, cannot put two jobs into the same slots.
+// A launcher asks any daemon. The daemon whose name sorts first holds the queue: it grants a job its slots when all of
+// them are free, first come, first served. The launcher keeps the slots until its connection ends. When the queue
+// holder is lost, the launcher registers its slots with the next one. An elastic job learns about slots that it gains
+// or loses on the same connection.
 //
-// Serve owns its goroutines and connections, and returns when they have ended, and the daemons of jobs with them
-// unless it is to leave those. A Lease and a Stream have a goroutine each until they are closed. What
-// is not here: the queue is in memory, first come, first served, without priorities or accounts; everyone
-// with the key may do everything, as the user that runs the daemons.
+// Then the launcher asks each host for a daemon of the job. That is a process of its own, as with ssh; this package
+// only copies bytes between the two, on a stream of package resume. So the resident daemon may be replaced while a job
+// runs, and whichever process dies, another one notices and cleans up. Every host also counts its slots itself: two
+// queue holders, possible for moments after a host joins or leaves, cannot put two jobs into the same slots.
+//
+// Serve owns its goroutines and connections. It returns when they and the daemons of the jobs have ended, or leaves
+// those daemons running if asked to. A Lease and a Stream have one goroutine each until they are closed.
+//
+// The queue is in memory, without priorities or accounts. Everyone with the key may do everything, as the user that
+// runs the daemons.
 package standing

@@ -8,7 +8,7 @@ import (
 
 // Taking has a daemon wait for so long only until a launcher takes the slots that it waited for.
 func (c Config) Taking(d time.Duration) Config {
-	c.taking = d
+	c.takeTimeout = d
 	return c
 }
 

@@ -15,43 +15,43 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// The daemons of jobs on this host. They outlive this daemon: whoever takes its place finds them by the names of their
-// sockets, counts their slots, and connects their launchers to them again.
+// The daemons of jobs on this host outlive this daemon. Its successor finds them by the names of their sockets, counts
+// their slots, and reconnects their launchers to them.
 
-// remembered is how many daemons that have ended are known by their last words.
-const remembered = 64
+// maxEnded bounds the ended daemons whose last messages are kept.
+const maxEnded = 64
 
-// lastCall is how long a daemon that has ended its jobs still answers launchers that look for them: they do so at once,
+// endedGrace is how long a daemon that has ended its jobs still answers launchers that look for them. They ask at once,
 // and again after each retry.
-const lastCall = 4 * retry
+const endedGrace = 4 * retry
 
-// lastGasp is how long a daemon that has hung up may take to end.
-const lastGasp = 5 * time.Second
+// endTimeout is how long a daemon that has closed its connection may take to exit.
+const endTimeout = 5 * time.Second
 
 // jobs is guarded by the server's mu.
 type jobs struct {
-	cluster string // as their sockets call it
+	cluster string // the cluster's name in the names of their sockets
 	running map[string]*job
-	ended   []lastWords
-	ordered bool           // to end, all of them
-	own     sync.WaitGroup // for the ends of those that this daemon started
+	ended   []endMessage
+	ordered bool           // all of them were asked to end
+	own     sync.WaitGroup // for the exits of the daemons that this one started
 	adopted sync.WaitGroup
 }
 
 type job struct {
 	resume.Session
-	watch net.Conn // of one that another daemon has started: ends with it
+	watch net.Conn // a daemon that another one started; the connection ends when it does
 	over  func() error
 }
 
-type lastWords struct{ session, text string }
+type endMessage struct{ session, text string }
 
-// adopt takes over the daemons that one like this has left on the host.
+// adopt takes over the daemons that a predecessor left on the host.
 func (s *server) adopt() {
 	for _, session := range resume.Sessions(s.jobs.cluster) {
 		watch, err := session.Watch()
 		if err != nil {
-			continue // it is gone
+			continue // it has ended
 		}
 		s.cfg.Log.Info("takes over a job", "session", session.ID, "slots", session.Slots)
 		s.follow(&job{Session: session, watch: watch, over: func() error {
@@ -66,7 +66,7 @@ func (s *server) follow(j *job) {
 	s.mu.Lock()
 	s.jobs.running[j.ID] = j
 	if j.watch != nil {
-		s.used += j.Slots // otherwise take has done so
+		s.used += j.Slots // otherwise take has counted them
 	}
 	s.mu.Unlock()
 	ends := &s.jobs.own
@@ -85,8 +85,8 @@ func (s *server) follow(j *job) {
 			case err != nil:
 				text = err.Error()
 			}
-			s.jobs.ended = append(s.jobs.ended, lastWords{j.ID, text})
-			s.jobs.ended = s.jobs.ended[max(0, len(s.jobs.ended)-remembered):]
+			s.jobs.ended = append(s.jobs.ended, endMessage{j.ID, text})
+			s.jobs.ended = s.jobs.ended[max(0, len(s.jobs.ended)-maxEnded):]
 		})
 	})
 }
@@ -101,8 +101,8 @@ func (s *server) allJobs() []*job {
 	return out
 }
 
-// endJobs orders the daemons of all jobs to end, and waits until they have. A launcher whose stream had not begun by
-// then did not hear of it, and takes the broken connection for a daemon that is being replaced: so it can still ask here.
+// endJobs asks the daemons of all jobs to end, and waits until they have. A launcher whose stream has not begun by then
+// is not notified and takes the broken connection for a daemon that is being replaced; it can still ask here.
 func (s *server) endJobs() {
 	all := s.allJobs()
 	s.change(func() { s.jobs.ordered = true })
@@ -112,12 +112,12 @@ func (s *server) endJobs() {
 	s.jobs.own.Wait()
 	s.jobs.adopted.Wait()
 	if len(all) > 0 {
-		<-time.After(lastCall)
+		<-time.After(endedGrace)
 	}
 }
 
-// leaveJobs leaves the daemons of jobs alone. Each that this daemon started holds a goroutine, to its end or to that
-// of this process.
+// leaveJobs leaves the daemons of jobs running. Each one that this daemon started holds a goroutine until it or this
+// process ends.
 func (s *server) leaveJobs() {
 	for _, j := range s.allJobs() {
 		if j.watch != nil {
@@ -150,10 +150,10 @@ func (s *server) serve(conn net.Conn, in io.Reader, r *wire.Serve) {
 	s.connect(conn, in, r.Session, session.Dial)
 }
 
-// begin gives the job a daemon: the spare one, if there is one that still lives.
+// begin gives the job a daemon: the prestarted one, if it is still alive.
 func (s *server) begin(session resume.Session, patience time.Duration) error {
 	defer s.stir()
-	p := s.takeSpare()
+	p := s.takePrestarted()
 	if p != nil && p.give(session, patience) != nil {
 		s.jobs.own.Go(p.dismiss)
 		p = nil
@@ -172,7 +172,7 @@ func (s *server) begin(session resume.Session, patience time.Duration) error {
 		defer s.stir()
 		free, err := p.finish()
 		if free {
-			s.putSpare(p)
+			s.putPrestarted(p)
 		}
 		if err != nil {
 			s.cfg.Log.Warn("daemon of a job", "session", session.ID, "err", err)
@@ -182,7 +182,7 @@ func (s *server) begin(session resume.Session, patience time.Duration) error {
 	return nil
 }
 
-// resume connects a launcher to a daemon that runs.
+// resume connects a launcher to a running daemon.
 func (s *server) resume(conn net.Conn, in io.Reader, r *wire.Resume) {
 	j, text := s.find(r.Session)
 	switch {
@@ -198,20 +198,21 @@ func (s *server) resume(conn net.Conn, in io.Reader, r *wire.Resume) {
 	}
 }
 
-// find returns a job that runs, or else what became of it.
+// find returns a running job, or else a text on how it ended.
 func (s *server) find(session string) (j *job, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text = "it has no such job"
-	if i := slices.IndexFunc(s.jobs.ended, func(w lastWords) bool { return w.session == session }); i >= 0 {
+	if i := slices.IndexFunc(s.jobs.ended, func(w endMessage) bool { return w.session == session }); i >= 0 {
 		text = s.jobs.ended[i].text
 	}
 	return s.jobs.running[session], text
 }
 
-// lastWords waits for those of a job whose daemon hangs up: most likely it is about to end.
-func (s *server) lastWords(session string, refused error) string {
-	timeout := time.NewTimer(lastGasp)
+// endMessage waits for the last message of a job whose daemon closed its connection, as it is most likely about to
+// exit.
+func (s *server) endMessage(session string, refused error) string {
+	timeout := time.NewTimer(endTimeout)
 	defer timeout.Stop()
 	for {
 		s.mu.Lock()
@@ -228,18 +229,18 @@ func (s *server) lastWords(session string, refused error) string {
 	}
 }
 
-// connect passes bytes on between a launcher and the daemon of its job, until one of them hangs up. If it is the
-// launcher, the daemon is told: most likely it will not come back.
+// connect copies bytes between a launcher and the daemon of its job until one of them closes. If it is the launcher,
+// the daemon is notified, since the launcher will most likely not return.
 func (s *server) connect(conn net.Conn, in io.Reader, session string, dial func() (*resume.Line, error)) {
 	line, err := dial()
 	if err != nil {
-		s.refuse(conn, "", "%s", s.lastWords(session, err))
+		s.refuse(conn, "", "%s", s.endMessage(session, err))
 		return
 	}
 	if !s.answer(conn, &wire.Granted{}) {
 		conn.Close()
 	}
-	var theirs atomic.Bool // the end
+	var theirs atomic.Bool // the daemon closed first
 	var output sync.WaitGroup
 	output.Go(func() {
 		if _, err := io.Copy(conn, line); err == nil {

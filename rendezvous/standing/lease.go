@@ -10,19 +10,20 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// Lease is slots that are ours until Close. It has a goroutine, which hears of changes and asks for the same slots
-// again where the queue is kept from then on, should the daemon that kept it go.
+// Lease holds slots until Close. Its goroutine receives changes, and registers the slots again with the next queue
+// holder when the present one is lost.
 type Lease struct {
 	client  Client
-	addr    string // where the cluster was asked first
+	addr    string // the address the user gave
 	request wire.Reserve
 	changes chan []wire.Share
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
-	// Patience is how long the daemons that Start starts wait for another launcher, 0 for no other. It is set before that.
+	// Patience is how long the daemons that Start starts wait for another launcher, 0 for not at all. It is set before
+	// Start.
 	Patience time.Duration
-	// Silence is how long Adopt waits for a host that does not answer, 0 for as long as for any. It is set before that.
+	// Silence is how long Adopt waits for a host that does not answer, 0 for the default. It is set before Adopt.
 	Silence time.Duration
 
 	mu     sync.Mutex
@@ -43,14 +44,14 @@ func newLease(c Client, addr string, r wire.Reserve, g *grant) *Lease {
 	return l
 }
 
-// Shares are the slots that the job has.
+// Shares returns the slots that the job has.
 func (l *Lease) Shares() []wire.Share {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.shares
 }
 
-// Changes delivers the slots of an elastic job whenever they are others; who reads late gets the last ones only.
+// Changes delivers the slots of an elastic job whenever they change. A slow reader gets the latest only.
 func (l *Lease) Changes() <-chan []wire.Share { return l.changes }
 
 // Close gives the slots back.
@@ -60,7 +61,7 @@ func (l *Lease) Close() error {
 	return nil
 }
 
-// keep listens until Close.
+// keep listens until Close, and finds the queue again when the connection ends.
 func (l *Lease) keep(ctx context.Context, g *grant) {
 	for next := ""; ; {
 		if g != nil {
@@ -89,7 +90,7 @@ func (l *Lease) keep(ctx context.Context, g *grant) {
 	}
 }
 
-// listen takes what the keeper says until the connection ends, and returns who keeps the queue then, if it said so.
+// listen receives changes until the connection ends. It returns the address of the next queue holder, if it was sent.
 func (l *Lease) listen(ctx context.Context, g *grant) (next string) {
 	defer g.conn.Close()
 	defer context.AfterFunc(ctx, func() { g.conn.Close() })()
@@ -116,7 +117,7 @@ func (l *Lease) take(g *wire.Granted) {
 		return
 	}
 	select {
-	case <-l.changes: // nobody has read it: it is old now
+	case <-l.changes: // replaces an outdated value that was not read
 	default:
 	}
 	l.changes <- g.Shares

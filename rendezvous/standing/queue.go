@@ -13,23 +13,23 @@ import (
 	"gorun/topology"
 )
 
-// ticket is a job in the queue, from its request to the end of its launcher's connection.
+// ticket is a job in the queue, from its request until its launcher's connection ends.
 type ticket struct {
 	request wire.Reserve
 	since   time.Time
 	granted bool
-	shares  []wire.Share // never changed in place; those of an elastic job may be none
+	shares  []wire.Share // never changed in place; an elastic job may have none
 }
 
-// queue gives slots to jobs in the order in which they came. It only decides.
+// queue grants slots to jobs in order of arrival. It only decides.
 type queue struct {
-	hosts   []wire.MemberState // by name
-	tickets []*ticket          // by arrival
-	seen    map[string]bool    // hosts that were ever there
-	young   bool               // the daemon has just begun, and may not have seen all hosts yet
+	hosts       []wire.MemberState // by name
+	tickets     []*ticket          // by arrival
+	seen        map[string]bool    // every host that was ever seen
+	discovering bool               // the daemon has just started and may not have seen all hosts yet
 }
 
-// promised is how many slots of each host jobs have been given.
+// promised returns how many slots of each host have been granted.
 func (q *queue) promised() map[string]int {
 	promised := map[string]int{}
 	for _, t := range q.tickets {
@@ -40,8 +40,8 @@ func (q *queue) promised() map[string]int {
 	return promised
 }
 
-// free is how many slots of each host may be given away: those that are neither promised nor in use. What is
-// promised is soon in use, so that only the larger number counts. A host that drains has none.
+// free returns the slots of each host that may be granted: neither promised nor in use. Promised slots are soon in use,
+// so only the larger of the two numbers counts. A draining host has none.
 func (q *queue) free() []wire.Share {
 	promised := q.promised()
 	var out []wire.Share
@@ -53,7 +53,7 @@ func (q *queue) free() []wire.Share {
 	return out
 }
 
-// all is free in an idle cluster.
+// all returns the slots that are free in an idle cluster.
 func (q *queue) all() []wire.Share {
 	var out []wire.Share
 	for _, h := range q.hosts {
@@ -64,7 +64,7 @@ func (q *queue) all() []wire.Share {
 	return out
 }
 
-// add puts a job at the end, unless even an idle cluster had no room for it.
+// add appends a job, unless it would not fit even an idle cluster.
 func (q *queue) add(t *ticket) error {
 	if job := t.request.Job; job != "" {
 		for _, x := range q.tickets {
@@ -74,7 +74,7 @@ func (q *queue) add(t *ticket) error {
 		}
 		q.tickets = slices.DeleteFunc(q.tickets, func(x *ticket) bool { return x.request.Job == job })
 	}
-	if len(t.request.Held) > 0 { // it runs: its hosts would refuse what is not true
+	if len(t.request.Held) > 0 { // it runs, so its hosts have confirmed the slots
 		t.granted, t.shares = true, t.request.Held
 		q.tickets = append(q.tickets, t)
 		return nil
@@ -91,12 +91,12 @@ func (q *queue) add(t *ticket) error {
 	return nil
 }
 
-// smallError is a cluster that has too few slots for a job, whoever else is there.
+// smallError means that the cluster has too few slots for a job, even when idle.
 type smallError struct{ text string }
 
 func (e *smallError) Error() string { return e.text }
 
-// inIdle is what a job would get of hosts if no other were there.
+// inIdle returns what a job would get if it had all hosts to itself.
 func inIdle(hosts []wire.MemberState, r wire.Reserve) ([]wire.Share, error) {
 	var q queue
 	for _, h := range hosts {
@@ -111,7 +111,7 @@ func inIdle(hosts []wire.MemberState, r wire.Reserve) ([]wire.Share, error) {
 	return t.shares, nil
 }
 
-// leaving tells of hosts whose slots are not counted because they take no more jobs.
+// leaving describes the hosts whose slots do not count because they take no more jobs.
 func (q *queue) leaving() string {
 	var list []string
 	for _, h := range q.hosts {
@@ -129,9 +129,9 @@ func (q *queue) remove(t *ticket) {
 	q.tickets = slices.DeleteFunc(q.tickets, func(x *ticket) bool { return x == t })
 }
 
-// grant gives slots to those at the head of the queue that have room now. Nobody overtakes: a job of many
-// ranks would wait for ever. Elastic jobs come first as far as they lost what they had begun with, and last as
-// far as they would like to be more.
+// grant gives slots to the jobs at the head of the queue that fit now. No job overtakes another, or one with many ranks
+// would wait forever. Elastic jobs come first to replace slots that they lost, and last to grow beyond what they
+// started with.
 func (q *queue) grant() {
 	for _, t := range q.tickets {
 		q.grow(t, t.request.Ranks)
@@ -154,8 +154,8 @@ func (q *queue) grant() {
 	}
 }
 
-// grow gives an elastic job that runs more hosts, for as many ranks as it is told. Only hosts where it has nothing
-// yet: the daemon of a job cannot get more slots later.
+// grow gives a running elastic job more hosts, up to the number of ranks. It adds only hosts where the job has nothing
+// yet, as the daemon of a job cannot get more slots later.
 func (q *queue) grow(t *ticket, ranks int) {
 	if !t.granted || !t.request.Elastic {
 		return
@@ -183,7 +183,7 @@ func (q *queue) grow(t *ticket, ranks int) {
 	}
 }
 
-// follow brings the shares of elastic jobs in line with the hosts that there are.
+// follow adapts the shares of elastic jobs to the hosts that exist.
 func (q *queue) follow() {
 	for _, t := range q.tickets {
 		if !t.granted || !t.request.Elastic {
@@ -193,7 +193,7 @@ func (q *queue) follow() {
 		for _, s := range t.shares {
 			i := slices.IndexFunc(q.hosts, func(h wire.MemberState) bool { return h.Host == s.Host })
 			switch {
-			case i < 0 && (q.seen[s.Host] || !q.young):
+			case i < 0 && (q.seen[s.Host] || !q.discovering):
 				continue
 			case i >= 0 && q.hosts[i].Draining:
 				continue
@@ -206,7 +206,7 @@ func (q *queue) follow() {
 	}
 }
 
-// waitsFor tells the user of a waiting job what is going on.
+// waitsFor describes to the user what a job waits for.
 func (q *queue) waitsFor(t *ticket) string {
 	ahead := 0
 	for _, x := range q.tickets {
@@ -224,7 +224,7 @@ func (q *queue) waitsFor(t *ticket) string {
 	return text
 }
 
-// fit chooses the slots of a job, or returns nil. One host is best, the one that is filled most; else as few
+// fit chooses the slots of a job, or returns nil. It prefers the fullest single host that fits, and otherwise as few
 // hosts as possible.
 func fit(free, all []wire.Share, r wire.Reserve) []wire.Share {
 	room := map[string]wire.Share{}
@@ -238,7 +238,7 @@ func fit(free, all []wire.Share, r wire.Reserve) []wire.Share {
 			if !ok || s.Slots < 1 || h.Slots < s.Slots {
 				return nil
 			}
-			h.Slots -= s.Slots // it may be named twice
+			h.Slots -= s.Slots // a host may be listed twice
 			room[s.Host] = h
 			out = append(out, wire.Share{Host: s.Host, Addr: h.Addr, Born: h.Born, Slots: s.Slots})
 		}
@@ -250,7 +250,7 @@ func fit(free, all []wire.Share, r wire.Reserve) []wire.Share {
 		if r.Ranks > 0 {
 			n = (r.Ranks + r.PerHost - 1) / r.PerHost
 		} else if n < countIf(all, r.PerHost) {
-			return nil // all hosts are wanted
+			return nil // the job wants all hosts
 		}
 		if n == 0 || n > len(hosts) {
 			return nil
@@ -291,8 +291,7 @@ func fit(free, all []wire.Share, r wire.Reserve) []wire.Share {
 	return out
 }
 
-// within is what there is of shares on the hosts that are named, and no more there. An elastic job takes what it
-// needs of it.
+// within limits shares to the named hosts and their slots. An elastic job takes what it needs of the result.
 func within(shares, named []wire.Share) []wire.Share {
 	room := map[string]int{}
 	for _, s := range named {
@@ -330,7 +329,7 @@ func want(r wire.Reserve) string {
 	return "all slots"
 }
 
-// describe lists hosts as -H does, the first few of them.
+// describe lists the first few hosts in the form of -H.
 func describe(shares []wire.Share) string {
 	const most = 8
 	var list []string

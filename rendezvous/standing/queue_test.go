@@ -186,9 +186,9 @@ func TestGrow(t *testing.T) {
 	q.hosts = of("a:2,b:2,c:2,d:4")
 	q.add(&ticket{request: wire.Reserve{Ranks: 8}}) // waits
 	step("a:2,b:1,c:1")                             // four, and no more
-	q.young, q.hosts = true, of("d:4")              // a daemon that knows only itself takes nothing away
+	q.discovering, q.hosts = true, of("d:4")        // a daemon that knows only itself takes nothing away
 	step("a:2,b:1,c:1")
-	q.young = false
+	q.discovering = false
 	step("no hosts")
 }
 

@@ -27,83 +27,82 @@ import (
 )
 
 const (
-	// introduction is how long a connection may take to prove itself and to say what it wants.
-	introduction = 10 * time.Second
-	// tidying is how long a host waits for the slots of a job that is just ending, if its launcher was killed too.
-	// Not longer: a job that holds slots elsewhere must not wait for one that does so here.
-	tidying = 8 * time.Second
-	// patience is how long a launcher may leave an answer unread.
-	patience = 30 * time.Second
-	// youth is how long a daemon that has begun may not know all the others.
-	youth = 30 * time.Second
-	// again is how often it looks for others that it does not see.
-	again = 5 * time.Second
-	// unmet is after how long it is said that none of the others is found.
-	unmet = 3 * time.Second
-	// lull is how long more slots are in use before the others hear of it. Whoever keeps the queue has promised them to
-	// the job, so nobody needs to know, and a short job costs no news from every host to every other.
-	lull = 5 * time.Second
+	// handshakeTimeout is how long a connection may take to authenticate and send its request.
+	handshakeTimeout = 10 * time.Second
+	// cleanupGrace is how long a host waits for the slots of a job that is just ending after its launcher was killed.
+	// It is short: a job that holds slots elsewhere must not wait long for one that does so here.
+	cleanupGrace = 8 * time.Second
+	// answerTimeout is how long a launcher may leave an answer unread.
+	answerTimeout = 30 * time.Second
+	// discoveryGrace is how long a new daemon may not know all the others.
+	discoveryGrace = 30 * time.Second
+	// rejoinInterval is the interval between attempts to find lost members.
+	rejoinInterval = 5 * time.Second
+	// warnAfter is how long a daemon looks for any other before it warns.
+	warnAfter = 3 * time.Second
+	// announceDelay delays the news that more slots are in use. The queue holder knows, since it granted them, and so a
+	// short job does not cause messages from every host to every other.
+	announceDelay = 5 * time.Second
 )
 
-// ErrLeave is the cause of a context that ends Serve at once and leaves the jobs to the daemon that comes next.
+// ErrLeave is the cancellation cause that makes Serve end at once and leave the jobs to its successor.
 var ErrLeave = errors.New("the jobs are left to the next daemon")
 
-// Config of one daemon.
+// Config configures one daemon.
 type Config struct {
 	Key      Key
-	Name     string // of this host, other than all others'
+	Name     string // of this host, unique in the cluster
 	Version  string
 	Slots    int
 	Listener net.Listener // for launchers; Serve closes it
 	Bind     string       // address on which gossip listens
-	Address  string       // where the others find this host
+	Address  string       // where other daemons reach this host
 	Port     int          // of gossip, 0 for a free one
-	Join     []string     // gossip of some others, host:port
-	// Command prepares the daemon of one job, all but its standard streams. Its input is a socket for resume.Receive.
+	Join     []string     // gossip addresses of some other daemons, host:port
+	// Command prepares the daemon of one job, except its standard streams. Its input is a socket for resume.Receive.
 	Command func() *exec.Cmd
-	// Heirs carries jobs on whose launchers are gone; nil for a host that does not.
-	Heirs Heirs
+	// Failover takes over jobs whose launchers are dead; nil if this host does not.
+	Failover Failover
 	// Launchers runs launchers of detached jobs; nil for none.
 	Launchers Launchers
 	Log       *slog.Logger
-	// Ready hears once that this host takes jobs, and where its gossip is.
+	// Ready is called once, when this host takes jobs, with its gossip address.
 	Ready func(gossip string)
 
-	taking time.Duration // how long a launcher that waited may leave its slots untaken, 0 for as long as any answer unread
+	takeTimeout time.Duration // how long a launcher that waited may leave its slots untaken, 0 for answerTimeout
 }
 
 // server is the state of one daemon.
 type server struct {
-	cfg    Config
-	tls    *tls.Config
-	gossip *gossip.Gossip
-	read   map[string]introduced // what members say of themselves, by name; only of who refreshes
-	wg     sync.WaitGroup
-	born   int64
-	jobs   jobs
-	heirs  heirs
+	cfg      Config
+	tls      *tls.Config
+	gossip   *gossip.Gossip
+	read     map[string]introduction // what members announce, decoded, by name; only refresh uses it
+	wg       sync.WaitGroup
+	born     int64
+	jobs     jobs
+	electors electors
 
-	stirred chan struct{} // hears of jobs that begin and end
+	stirred chan struct{} // a job has started or ended
 
-	strangers *strangers
+	unauthenticated *unauthenticated
 
-	mu       sync.Mutex
-	spare    *process // nil for none
-	noSpare  bool     // any more
-	queue    queue
-	keeper   string        // address of who keeps the queue, "" if it is us
-	used     int           // slots of jobs on this host
-	draining bool          // no more jobs
-	news     chan struct{} // closed and made anew whenever any of this changes
-	conns    map[net.Conn]bool
-	hungUp   bool // the connections end because this daemon ends
+	mu         sync.Mutex
+	prestarted *process // nil if there is none
+	noPrestart bool     // no more are started
+	queue      queue
+	queueAddr  string        // address of the queue holder, "" for this host
+	used       int           // slots of the jobs on this host
+	draining   bool          // takes no more jobs
+	news       chan struct{} // closed and replaced whenever any of this changes
+	conns      map[net.Conn]bool
+	hungUp     bool // connections are closed because this daemon ends
 }
 
-// Serve takes jobs until ctx ends; then it lets those that run come to their end, and ends them when now is
-// closed.
+// Serve takes jobs until ctx ends. Then it waits for the running ones, and ends them when now is closed.
 func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	defer cfg.Listener.Close()
-	cfg.taking = cmp.Or(cfg.taking, patience)
+	cfg.takeTimeout = cmp.Or(cfg.takeTimeout, answerTimeout)
 	channel, err := cfg.Key.channel()
 	if err != nil {
 		return err
@@ -112,7 +111,7 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	// Daemons that share a network namespace have sockets in common, but no port: by it each knows its own jobs.
+	// Daemons in one network namespace share their sockets' names but not a port, so the port tells their jobs apart.
 	_, port, err := net.SplitHostPort(cfg.Listener.Addr().String())
 	if err != nil {
 		return fmt.Errorf("name jobs: %w", err)
@@ -121,9 +120,9 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	s := &server{cfg: cfg, tls: channel, born: time.Now().UnixNano(), stirred: make(chan struct{}, 1), strangers: newStrangers(), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduced{}}
+	s := &server{cfg: cfg, tls: channel, born: time.Now().UnixNano(), stirred: make(chan struct{}, 1), unauthenticated: newUnauthenticated(), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduction{}}
 	s.jobs = jobs{cluster: hex.EncodeToString(name), running: map[string]*job{}}
-	s.queue.seen, s.queue.young = map[string]bool{}, true
+	s.queue.seen, s.queue.discovering = map[string]bool{}, true
 	s.adopt()
 	about, err := s.about()
 	if err != nil {
@@ -143,11 +142,11 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	s.wg.Go(func() { s.watch(work) })
 	s.wg.Go(func() { s.accept(work) })
 	s.wg.Go(func() { s.seek(work) })
-	if err := s.remember(); err != nil {
+	if err := s.loadElectors(); err != nil {
 		cfg.Log.Warn("jobs to carry on", "err", err)
 	}
-	s.wg.Go(func() { s.standBy(work) })
-	s.wg.Go(func() { s.keepSpare(ctx) })
+	s.wg.Go(func() { s.runElectors(work) })
+	s.wg.Go(func() { s.keepPrestarted(ctx) })
 	if cfg.Ready != nil {
 		cfg.Ready(s.gossip.Addr())
 	}
@@ -168,7 +167,7 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	return s.gossip.Close()
 }
 
-// drain waits until no job runs here, or now is closed.
+// drain waits until no job runs here or now is closed.
 func (s *server) drain(now <-chan struct{}) {
 	s.change(func() { s.draining = true })
 	for {
@@ -186,7 +185,7 @@ func (s *server) drain(now <-chan struct{}) {
 	}
 }
 
-// hangUp ends every connection.
+// hangUp closes every connection.
 func (s *server) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +195,7 @@ func (s *server) hangUp() {
 	}
 }
 
-// about is what this daemon tells the others of itself.
+// about returns what this daemon announces.
 func (s *server) about() (wire.Member, error) {
 	_, port, err := net.SplitHostPort(s.cfg.Listener.Addr().String())
 	if err != nil {
@@ -211,7 +210,7 @@ func (s *server) about() (wire.Member, error) {
 	return wire.Member{Port: n, Version: s.cfg.Version, Slots: s.cfg.Slots, Used: s.used, Draining: s.draining, Born: s.born}, nil
 }
 
-// change changes the state and tells everybody who waits for it.
+// change applies f to the state and wakes all waiters.
 func (s *server) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,8 +226,8 @@ func (s *server) announce() {
 	s.news = make(chan struct{})
 }
 
-// seek joins the others, and looks again for those that it saw once and does not see any more: they may be back, or
-// a network that was in two parts may be one again.
+// seek joins the other daemons, and keeps looking for members that have disappeared: they may return, or a partition
+// may heal.
 func (s *server) seek(ctx context.Context) {
 	if len(s.cfg.Join) > 0 {
 		if !s.join(ctx) {
@@ -237,7 +236,7 @@ func (s *server) seek(ctx context.Context) {
 		s.cfg.Log.Info("joined", "hosts", strings.Join(s.cfg.Join, ","))
 	}
 	seen := map[string]string{} // gossip addresses by name
-	tick := time.NewTicker(again)
+	tick := time.NewTicker(rejoinInterval)
 	defer tick.Stop()
 	for {
 		missing := maps.Clone(seen)
@@ -245,7 +244,7 @@ func (s *server) seek(ctx context.Context) {
 			seen[m.Name] = m.Gossip
 			delete(missing, m.Name)
 		}
-		for _, addr := range missing { // one of them each time: it may take seconds to hear nothing
+		for _, addr := range missing { // one at a time, as an attempt may take seconds
 			s.gossip.TryJoin(addr)
 			break
 		}
@@ -257,10 +256,10 @@ func (s *server) seek(ctx context.Context) {
 	}
 }
 
-// join finds one of those that it was told of. Hosts of a cluster may start in any order, so it never gives up; whom it
-// seeks in vain is said once.
+// join finds one of the configured daemons. The hosts of a cluster may start in any order, so it never gives up; it
+// warns once about those it cannot find.
 func (s *server) join(ctx context.Context) bool {
-	early, stop := context.WithTimeout(ctx, unmet)
+	early, stop := context.WithTimeout(ctx, warnAfter)
 	err := s.gossip.Join(early, s.cfg.Join)
 	stop()
 	if err == nil || ctx.Err() != nil {
@@ -270,11 +269,11 @@ func (s *server) join(ctx context.Context) bool {
 	return s.gossip.Join(ctx, s.cfg.Join) == nil
 }
 
-// watch keeps the others informed, and this host about them.
+// watch exchanges announcements with the other daemons.
 func (s *server) watch(ctx context.Context) {
 	var said wire.Member
-	var fuller time.Time // since when only more slots are in use than was said
-	grown := time.NewTimer(youth)
+	var fuller time.Time // since when more slots are in use than announced, and nothing else changed
+	grown := time.NewTimer(discoveryGrace)
 	defer grown.Stop()
 	for {
 		s.mu.Lock()
@@ -285,9 +284,9 @@ func (s *server) watch(ctx context.Context) {
 		case err != nil || about == said:
 			fuller = time.Time{}
 		case onlyFuller(said, about) && fuller.IsZero():
-			fuller, wait = time.Now(), lull
-		case onlyFuller(said, about) && time.Since(fuller) < lull:
-			wait = lull - time.Since(fuller)
+			fuller, wait = time.Now(), announceDelay
+		case onlyFuller(said, about) && time.Since(fuller) < announceDelay:
+			wait = announceDelay - time.Since(fuller)
 		default:
 			s.tell(&said, about)
 			fuller = time.Time{}
@@ -300,24 +299,24 @@ func (s *server) watch(ctx context.Context) {
 			return
 		case <-s.gossip.Changes():
 			s.refresh()
-		case <-s.gossip.Events(): // of members with numbers: there are none
+		case <-s.gossip.Events(): // membership with host ids, which clusters do not use
 		case <-news:
 		case <-grown.C:
-			s.change(func() { s.queue.young = false })
+			s.change(func() { s.queue.discovering = false })
 		case <-retry.C:
 		}
 		retry.Stop()
 	}
 }
 
-// onlyFuller reports whether nothing has changed but that more slots are in use.
+// onlyFuller reports whether the only change is that more slots are in use.
 func onlyFuller(before, now wire.Member) bool {
 	more := now.Used > before.Used
 	now.Used = before.Used
 	return more && now == before
 }
 
-// tell has the others hear what this daemon says of itself. What could not be said is said again soon.
+// tell announces what changed about this daemon. It retries soon after a failure.
 func (s *server) tell(said *wire.Member, about wire.Member) {
 	meta, err := wire.Marshal(&about)
 	if err == nil {
@@ -330,13 +329,13 @@ func (s *server) tell(said *wire.Member, about wire.Member) {
 	}
 }
 
-// introduced is what a member said of itself, as it came and read.
-type introduced struct {
+// introduction is what a member announces, encoded and decoded.
+type introduction struct {
 	meta  []byte
-	about *wire.Member // nil if this version cannot read it
+	about *wire.Member // nil if this version cannot decode it
 }
 
-// introduce reads what a member says of itself, once: whenever one of many says something, all are looked at.
+// introduce decodes what a member announces, once: every announcement makes refresh look at all members.
 func (s *server) introduce(m gossip.Member) *wire.Member {
 	if known, ok := s.read[m.Name]; ok && bytes.Equal(known.meta, m.Meta) {
 		return known.about
@@ -346,11 +345,11 @@ func (s *server) introduce(m gossip.Member) *wire.Member {
 	if err != nil || !ok || about.Slots < 0 || about.Used < 0 {
 		about = nil // of another version of gorun
 	}
-	s.read[m.Name] = introduced{m.Meta, about}
+	s.read[m.Name] = introduction{m.Meta, about}
 	return about
 }
 
-// refresh takes over what gossip knows, if it is new.
+// refresh adopts the members that gossip knows, if they have changed.
 func (s *server) refresh() {
 	var hosts []wire.MemberState
 	for _, m := range s.gossip.Members() {
@@ -367,12 +366,12 @@ func (s *server) refresh() {
 	if slices.Equal(hosts, s.queue.hosts) {
 		return
 	}
-	s.queue.hosts, s.keeper = hosts, ""
+	s.queue.hosts, s.queueAddr = hosts, ""
 	for _, h := range hosts {
 		s.queue.seen[h.Host] = true
 	}
 	if i := slices.IndexFunc(hosts, func(h wire.MemberState) bool { return !h.Draining }); i >= 0 && hosts[i].Host != s.cfg.Name {
-		s.keeper = hosts[i].Addr
+		s.queueAddr = hosts[i].Addr
 	}
 	s.announce()
 }
@@ -386,7 +385,7 @@ func (s *server) accept(ctx context.Context) {
 			}
 			return
 		}
-		if err != nil { // too many open files, say: it passes
+		if err != nil { // too many open files, for example: it passes
 			s.cfg.Log.Warn("accept", "err", err)
 			select {
 			case <-time.After(100 * time.Millisecond):
@@ -396,7 +395,7 @@ func (s *server) accept(ctx context.Context) {
 			continue
 		}
 		from := origin(conn.RemoteAddr())
-		if !s.strangers.enter(from) {
+		if !s.unauthenticated.admit(from) {
 			s.refused(conn, errors.New("too many at once that have not shown the key"))
 			conn.Close()
 			continue
@@ -408,7 +407,7 @@ func (s *server) accept(ctx context.Context) {
 			conn.Close()
 		}
 		s.wg.Go(func() {
-			s.meet(ctx, conn, sync.OnceFunc(func() { s.strangers.leave(from) }))
+			s.meet(ctx, conn, sync.OnceFunc(func() { s.unauthenticated.release(from) }))
 			conn.Close()
 			s.mu.Lock()
 			delete(s.conns, conn)
@@ -417,20 +416,20 @@ func (s *server) accept(ctx context.Context) {
 	}
 }
 
-// refused tells of a stranger, but not as often as strangers would like.
+// refused logs a failed handshake, at a limited rate.
 func (s *server) refused(conn net.Conn, err error) {
-	if s.strangers.tell(origin(conn.RemoteAddr()), time.Now()) {
+	if s.unauthenticated.warn(origin(conn.RemoteAddr()), time.Now()) {
 		s.cfg.Log.Warn("refused a connection; says no more of that address for a minute", "from", conn.RemoteAddr(), "err", err)
 	}
 }
 
-// meet takes a launcher's request; known is called when it has proven itself.
+// meet handles a launcher's request. It calls known once the launcher has authenticated.
 func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
 	defer known()
 	if tcp, ok := raw.(*net.TCPConn); ok {
 		tcp.SetKeepAliveConfig(keepAlive)
 	}
-	raw.SetDeadline(time.Now().Add(introduction))
+	raw.SetDeadline(time.Now().Add(handshakeTimeout))
 	conn := tls.Server(raw, s.tls)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		s.refused(raw, err)
@@ -467,11 +466,11 @@ func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
 	}
 }
 
-// reserveHint is for those who get no slots.
+// reserveHint accompanies refusals of slots.
 const reserveHint = "gorun ps --cluster … shows what there is"
 
 func (s *server) answer(conn net.Conn, m wire.Message) bool {
-	conn.SetWriteDeadline(time.Now().Add(patience))
+	conn.SetWriteDeadline(time.Now().Add(answerTimeout))
 	err := wire.NewWriter(conn).Write(m)
 	conn.SetWriteDeadline(time.Time{})
 	return err == nil
@@ -489,9 +488,9 @@ func (s *server) otherVersion(conn net.Conn, theirs string) bool {
 	return true
 }
 
-// reserve keeps a job in the queue until its launcher hangs up.
+// reserve keeps a job in the queue until its launcher closes the connection.
 func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
-	if len(r.Held) == 0 && s.otherVersion(conn, r.Version) { // a job may outlive its version, but not begin without it
+	if len(r.Held) == 0 && s.otherVersion(conn, r.Version) { // a running job may outlive its version, but a new one must match
 		return
 	}
 	t := &ticket{request: *r, since: time.Now()}
@@ -501,7 +500,7 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 		defer close(gone)
 		if _, err := wire.NewReader(in).Read(); err == nil {
 			close(takes)
-			io.Copy(io.Discard, in) // it has nothing more to say
+			io.Copy(io.Discard, in) // nothing more is expected
 		}
 	})
 	defer reading.Wait()
@@ -509,16 +508,16 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 
 	s.mu.Lock()
 	var err error
-	keeper := s.keeper
-	if keeper == "" {
+	queueAddr := s.queueAddr
+	if queueAddr == "" {
 		if err = s.queue.add(t); err == nil {
 			s.announce()
 		}
 	}
 	s.mu.Unlock()
 	switch {
-	case keeper != "":
-		s.answer(conn, &wire.Elsewhere{Addr: keeper})
+	case queueAddr != "":
+		s.answer(conn, &wire.Elsewhere{Addr: queueAddr})
 		return
 	case err != nil:
 		_, small := errors.AsType[*smallError](err)
@@ -527,22 +526,22 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 	}
 	defer s.change(func() { s.queue.remove(t) })
 	said, told := "", []wire.Share(nil)
-	var late <-chan time.Time // of a launcher that is asked whether it takes the slots
+	var late <-chan time.Time // fires when the launcher has not confirmed the slots
 	for first := true; ; {
 		s.mu.Lock()
-		news, keeper, granted, shares, others, text := s.news, s.keeper, t.granted, t.shares, s.others(), ""
+		news, queueAddr, granted, shares, others, text := s.news, s.queueAddr, t.granted, t.shares, s.others(), ""
 		if !granted {
 			text = s.queue.waitsFor(t)
 		}
 		s.mu.Unlock()
 		switch {
-		case keeper != "":
-			s.answer(conn, &wire.Elsewhere{Addr: keeper})
+		case queueAddr != "":
+			s.answer(conn, &wire.Elsewhere{Addr: queueAddr})
 			return
 		case granted && (first || !slices.Equal(shares, told)):
-			ask := said != "" && takes != nil // who waited may be stopped by now
+			ask := said != "" && takes != nil // a launcher that waited may be stopped by now
 			if ask && late == nil {
-				late = time.After(s.cfg.taking)
+				late = time.After(s.cfg.takeTimeout)
 			}
 			if first, told = false, shares; !s.answer(conn, &wire.Granted{Shares: shares, Others: others, Ask: ask}) {
 				return
@@ -565,7 +564,7 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 	}
 }
 
-// others is where the cluster can be asked. It is called with mu held.
+// others returns where else the cluster can be asked. It is called with mu held.
 func (s *server) others() []string {
 	var out []string
 	for _, h := range s.queue.hosts {
@@ -574,9 +573,9 @@ func (s *server) others() []string {
 	return out
 }
 
-// take counts slots as used. Those of a job that has just ended may take a moment.
+// take counts slots as used. It waits a moment for slots of a job that has just ended.
 func (s *server) take(n int) error {
-	timeout := time.NewTimer(tidying)
+	timeout := time.NewTimer(cleanupGrace)
 	defer timeout.Stop()
 	for {
 		s.mu.Lock()
@@ -599,12 +598,12 @@ func (s *server) take(n int) error {
 	}
 }
 
-// listing is what the queue holds, if this is where it is kept.
+// listing returns the queue, if this host holds it, or else what this host knows.
 func (s *server) listing(here bool) wire.Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.keeper != "" && !here {
-		return &wire.Elsewhere{Addr: s.keeper}
+	if s.queueAddr != "" && !here {
+		return &wire.Elsewhere{Addr: s.queueAddr}
 	}
 	out := &wire.Jobs{Members: slices.Clone(s.queue.hosts)}
 	promised := s.queue.promised()

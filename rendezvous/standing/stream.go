@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	// absence is how long a host that is taken over may be without its daemon at least: its part of the job goes on. How long one may
-	// whose daemon this launcher has met is for the job to say: see Away.
-	absence = 45 * time.Second
-	// prompt is how long a host has to answer somebody who was connected with it, or who was told of it by another: TCP by itself
-	// would ask ever more rarely.
-	prompt = 2 * time.Second
-	// answering is how long a host that has been reached may take for its answer: to start a daemon, or to find one.
-	answering = 20 * time.Second
-	// farewell is how long a goodbye may take.
-	farewell = time.Second
+	// replaceTimeout is the least time that an adopted host may be without its daemon, as its ranks go on. For a host
+	// whose daemon this launcher has met, the job decides: see Away.
+	replaceTimeout = 45 * time.Second
+	// knownHostTimeout is how long a host has to answer when it was reached before, or when another host named it. TCP
+	// alone would retry ever more rarely.
+	knownHostTimeout = 2 * time.Second
+	// startTimeout is how long a host may take to start or find a daemon.
+	startTimeout = 20 * time.Second
+	// closeTimeout bounds the exchange of shutdown messages.
+	closeTimeout = time.Second
 )
 
-// Stream is what is said to and by the daemon of a job. It outlives the standing daemon that started that one: its
-// goroutine connects it again by the next.
+// Stream is the byte stream to the daemon of a job. It outlives the resident daemon that started that one: its
+// goroutine reconnects through the successor.
 type Stream struct {
 	*resume.Stream
 	lease   *Lease
@@ -50,7 +50,7 @@ type Stream struct {
 	silent time.Time
 }
 
-// RemoteAddr is where the host was reached.
+// RemoteAddr returns the host's address.
 func (s *Stream) RemoteAddr() net.Addr { return s.remote }
 
 // Close ends the daemon.
@@ -59,8 +59,8 @@ func (s *Stream) Close() error {
 	return nil
 }
 
-// Start starts the job's daemon on a host of the lease. What is read and written is its standard output and
-// input; Close, or the end of this process, ends it.
+// Start starts the job's daemon on a host of the lease. Reads and writes go to its standard output and input. Close, or
+// the end of this process, ends it.
 func (l *Lease) Start(ctx context.Context, host string) (*Stream, error) {
 	s, err := l.newStream(host, "start daemon")
 	if err != nil {
@@ -75,15 +75,15 @@ func (l *Lease) Start(ctx context.Context, host string) (*Stream, error) {
 	return s, nil
 }
 
-// Adopt takes over the daemon of a job that another launcher has started, by the session that it had. This launcher
-// has a greater term. The host may not answer for so long, 0 for as long as any host may.
+// Adopt takes over, by its session, the daemon of a job that another launcher started. This launcher has a greater
+// term. silence is how long the host may not answer, 0 for the default.
 func (l *Lease) Adopt(ctx context.Context, host, session string, silence time.Duration) (*Stream, error) {
 	s, err := l.newStream(host, "take over daemon")
 	if err != nil {
 		return nil, err
 	}
 	s.session = session
-	conn, in, err := s.again(ctx, &wire.Resume{Session: session, Term: s.term, Adopt: true}, cmp.Or(silence, l.Silence, absence))
+	conn, in, err := s.again(ctx, &wire.Resume{Session: session, Term: s.term, Adopt: true}, cmp.Or(silence, l.Silence, replaceTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("take over daemon: %w", err)
 	}
@@ -103,22 +103,22 @@ func (l *Lease) newStream(host, what string) (*Stream, error) {
 	return &Stream{Stream: resume.New(), lease: l, share: share, session: hex.EncodeToString(id[:8]), token: id[8:], term: max(l.request.Term, 1)}, nil
 }
 
-// Session is what the daemon is found by.
+// Session returns the id that identifies the daemon.
 func (s *Stream) Session() string { return s.session }
 
-// begin carries the stream by its first connection, and by others after that.
+// begin starts the stream on its first connection; run replaces the connection as needed.
 func (s *Stream) begin(conn net.Conn, in io.Reader) {
 	s.remote = conn.RemoteAddr()
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(func() { s.run(ctx, carrying{conn, in}) })
 	s.close = sync.OnceFunc(func() {
-		known := s.Over() || s.Connected() && s.Stream.Close(farewell)
+		known := s.Over() || s.Connected() && s.Stream.Close(closeTimeout)
 		s.Fail(net.ErrClosed)
 		s.cancel()
 		s.wg.Wait()
-		if !known { // it may wait for us somewhere
-			ctx, cancel := context.WithTimeout(context.Background(), farewell)
+		if !known { // it may wait for its launcher elsewhere
+			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 			defer cancel()
 			s.lease.client.ask(ctx, s.where().Addr, &wire.Resume{Session: s.session, End: true, Term: s.term})
 		}
@@ -134,7 +134,7 @@ func (l *Lease) share(host string) (wire.Share, bool) {
 	return wire.Share{}, false
 }
 
-// where is the host now.
+// where returns the present address of the host.
 func (s *Stream) where() wire.Share {
 	if now, ok := s.lease.share(s.share.Host); ok {
 		return now
@@ -142,7 +142,7 @@ func (s *Stream) where() wire.Share {
 	return s.share
 }
 
-// run sees to it that the stream has a connection, until it is over.
+// run keeps the stream connected until it is over.
 func (s *Stream) run(ctx context.Context, c carrying) {
 	for {
 		next, found := s.carry(ctx, c)
@@ -162,13 +162,13 @@ func (s *Stream) run(ctx context.Context, c carrying) {
 	}
 }
 
-// carrying is a connection with the daemon of a job.
+// carrying is a connection to the daemon of a job.
 type carrying struct {
 	conn net.Conn
 	in   io.Reader
 }
 
-// carry lets a connection carry the stream to its end, or until another one is to go on in its place.
+// carry runs the stream on a connection until the connection ends or another one replaces it.
 func (s *Stream) carry(ctx context.Context, c carrying) (next carrying, found bool) {
 	over := make(chan struct{})
 	listens := &resume.Listener{Reader: c.in}
@@ -183,7 +183,7 @@ func (s *Stream) carry(ctx context.Context, c carrying) (next carrying, found bo
 		c.conn.Close()
 	})
 	client := s.lease.client
-	client.prompt = prompt
+	client.knownHostTimeout = knownHostTimeout
 	find := func(ctx context.Context, silent func() bool) (carrying, bool) {
 		for silent() {
 			conn, in, err := client.enter(ctx, s.where().Addr, &wire.Resume{Session: s.session, Term: s.term})
@@ -191,7 +191,7 @@ func (s *Stream) carry(ctx context.Context, c carrying) (next carrying, found bo
 				return carrying{conn, in}, true
 			}
 			if _, refused := errors.AsType[*RefusedError](err); refused {
-				c.conn.Close() // it has ended, and who looks for it hears why
+				c.conn.Close() // it has ended, and the reader learns why
 				break
 			}
 			if !resume.Pause(ctx, retry) {
@@ -204,22 +204,22 @@ func (s *Stream) carry(ctx context.Context, c carrying) (next carrying, found bo
 	return present.Follow(ctx, s.Stream)
 }
 
-// Away is since when the stream has no connection, and since when the host has not answered; zero while it has one, and while it does:
-// it may say that it has no daemon, as when that is being replaced.
+// Away returns since when the stream has no connection, and since when the host has not answered; zero if it has one,
+// and if it does. A host that answers may still lack a daemon while that is being replaced.
 func (s *Stream) Away() (since, silent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.away, s.silent
 }
 
-// parted says that the stream has no connection any more, and that the host may not answer.
+// parted records that the connection is lost, and that the host may not answer.
 func (s *Stream) parted(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away, s.silent = now, now
 }
 
-// tried takes whether the host has answered an attempt that began then.
+// tried records whether the host answered an attempt that started at began.
 func (s *Stream) tried(began time.Time, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,19 +231,19 @@ func (s *Stream) tried(began time.Time, answered bool) {
 	}
 }
 
-// connected says that the stream has a connection again.
+// connected records that the stream has a connection again.
 func (s *Stream) connected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away, s.silent = time.Time{}, time.Time{}
 }
 
-// again connects to a daemon that runs. A host that has no such job is the end. One that has no daemon may be given another, and one
-// that does not answer may do so again: the one has absence or more, the other so much time. With 0 both have it until the end of ctx.
+// again reconnects to a running daemon. It gives up when the host has no such job. A host without a daemon gets at
+// least replaceTimeout to start another one; a silent host gets the given time. With 0 both last until ctx ends.
 func (s *Stream) again(ctx context.Context, ask *wire.Resume, silence time.Duration) (net.Conn, io.Reader, error) {
 	client := s.lease.client
-	client.prompt = prompt
-	var answered time.Time // since when it has, but has no daemon
+	client.knownHostTimeout = knownHostTimeout
+	var answered time.Time // since when the host answers but has no daemon
 	for {
 		began := time.Now()
 		conn, in, err := client.enter(ctx, s.where().Addr, ask)
@@ -263,7 +263,7 @@ func (s *Stream) again(ctx context.Context, ask *wire.Resume, silence time.Durat
 			}
 		case answered.IsZero():
 			answered = began
-		case time.Since(answered) >= max(silence, absence):
+		case time.Since(answered) >= max(silence, replaceTimeout):
 			return nil, nil, notAgain(err)
 		}
 		if !resume.Pause(ctx, retry) {
@@ -276,26 +276,26 @@ func notAgain(err error) error {
 	return fmt.Errorf("the connection to the daemon was not to be had again: %w", err)
 }
 
-// noAnswer is true for an attempt to connect that nobody answered, not even by a refusal. A host whose kernel takes the connection
-// is there, though its daemon may stand still.
+// noAnswer reports whether an attempt to connect got no answer, not even a refusal. A host whose kernel accepts the
+// connection is up, even if its daemon is paused.
 func noAnswer(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial" && !errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// enter asks for what becomes a connection to the daemon of a job.
+// enter sends the request that turns a connection into one to the daemon of a job.
 func (c Client) enter(ctx context.Context, addr string, m wire.Message) (net.Conn, io.Reader, error) {
 	conn, err := c.dial(ctx, addr)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	conn.SetDeadline(time.Now().Add(cmp.Or(c.answering, answering)))
+	conn.SetDeadline(time.Now().Add(cmp.Or(c.startTimeout, startTimeout)))
 	if err := wire.NewWriter(conn).Write(m); err != nil {
 		conn.Close()
 		return nil, nil, err
 	}
-	in := bufio.NewReaderSize(conn, 64<<10) // wire's reader uses it as it is
+	in := bufio.NewReaderSize(conn, 64<<10) // wire's reader uses the buffer as it is
 	msg, err := wire.NewReader(in).Read()
 	switch msg := msg.(type) {
 	case *wire.Granted:

@@ -29,10 +29,10 @@ func (d *disk) Save(authority.State) error {
 	return nil
 }
 
-func (d *disk) Lives(authority.State) bool              { return false }
-func (d *disk) Begin(authority.State, authority.Legacy) {}
-func (d *disk) Desert(authority.State, int) error       { return nil }
-func (d *disk) Return(authority.State) error            { d.returned.Add(1); return nil }
+func (d *disk) HasLauncher(authority.State) bool             { return false }
+func (d *disk) TakeOver(authority.State, authority.Snapshot) {}
+func (d *disk) QuorumLost(authority.State, int) error        { return nil }
+func (d *disk) QuorumBack(authority.State) error             { d.returned.Add(1); return nil }
 
 // TestFullDisk: an elector that cannot save once says so, and forgets nothing of what it has saved before: it takes no launcher that
 // another one has followed, and goes on with that one when it can save again. What was said of a job that it knew when it began is taken
@@ -46,7 +46,7 @@ func TestFullDisk(t *testing.T) {
 	heirs, ready, ended := &disk{}, make(chan string, 1), make(chan error, 1)
 	go func() {
 		ended <- standing.Serve(ctx, nil, standing.Config{Key: key, Name: "c", Version: "v", Listener: l, Bind: "127.0.0.1", Address: "127.0.0.1",
-			Heirs: heirs, Command: func() *exec.Cmd { return exec.Command("false") }, Log: slog.New(slog.DiscardHandler), Ready: func(gossip string) { ready <- gossip }})
+			Failover: heirs, Command: func() *exec.Cmd { return exec.Command("false") }, Log: slog.New(slog.DiscardHandler), Ready: func(gossip string) { ready <- gossip }})
 	}()
 	defer func() {
 		cancel()

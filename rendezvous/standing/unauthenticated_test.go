@@ -23,36 +23,36 @@ func TestOrigin(t *testing.T) {
 
 // TestStrangers: one address keeps no other out, many do not take all memory, and nobody fills the log.
 func TestStrangers(t *testing.T) {
-	s := newStrangers()
+	s := newUnauthenticated()
 	from := func(n int) netip.Prefix {
 		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), 32)
 	}
-	for i := range mostOfOne {
-		if !s.enter(from(0)) {
+	for i := range maxPerOrigin {
+		if !s.admit(from(0)) {
 			t.Fatalf("number %d of one address does not enter", i)
 		}
 	}
-	if s.enter(from(0)) {
+	if s.admit(from(0)) {
 		t.Error("one address has no bound")
 	}
-	n := mostOfOne
-	for ; s.enter(from(n)); n++ {
+	n := maxPerOrigin
+	for ; s.admit(from(n)); n++ {
 	}
-	if n != mostStrangers {
+	if n != maxUnauthenticated {
 		t.Errorf("%d enter", n)
 	}
-	s.leave(from(0))
-	if s.enter(from(1)); s.all != mostStrangers || s.of[from(0)] != mostOfOne-1 {
+	s.release(from(0))
+	if s.admit(from(1)); s.all != maxUnauthenticated || s.of[from(0)] != maxPerOrigin-1 {
 		t.Errorf("one has left: %d, %d of them from there", s.all, s.of[from(0)])
 	}
 
 	now := time.Now()
-	for i := range 2 * mostStrangers {
-		if told := s.tell(from(i), now); told != (i < mostStrangers) {
+	for i := range 2 * maxUnauthenticated {
+		if told := s.warn(from(i), now); told != (i < maxUnauthenticated) {
 			t.Errorf("of number %d something is said: %v", i, told)
 		}
 	}
-	if s.tell(from(0), now.Add(silentFor-1)) || !s.tell(from(0), now.Add(silentFor)) || len(s.told) != 1 {
+	if s.warn(from(0), now.Add(warnInterval-1)) || !s.warn(from(0), now.Add(warnInterval)) || len(s.warned) != 1 {
 		t.Error("of one it is said more often than every minute, or less, or all are kept for ever")
 	}
 }

@@ -30,7 +30,7 @@ func TestQuest(t *testing.T) {
 		"it has another key":                         {steps: "→k,key", want: "a k", err: ErrKey},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q, now, told := newQuest("a"), time.Unix(1000, 0), 0
+			q, now, told := newLookup("a"), time.Unix(1000, 0), 0
 			asked := []string{q.at}
 			var final error
 			for _, step := range strings.Split(tc.steps, ",") {
@@ -69,7 +69,7 @@ func TestQuest(t *testing.T) {
 
 // TestQuestGoesRound: daemons that send a launcher from one to the other are asked again after a moment, and not for ever.
 func TestQuestGoesRound(t *testing.T) {
-	q, now := newQuest("a"), time.Unix(1000, 0)
+	q, now := newLookup("a"), time.Unix(1000, 0)
 	rests := 0
 	for n := 1; ; n++ {
 		rest, err := q.sent(now, string(rune('a'+n%2)))

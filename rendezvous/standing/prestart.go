@@ -14,26 +14,26 @@ import (
 	"gorun/rendezvous/resume"
 )
 
-// To start the daemon of a job takes longer than all that it does until ranks start. So there is one that waits for the
-// next job: it was started by this binary, ends with this process, and knows of no job, or of none that is not over.
+// Starting the daemon of a job takes longer than everything else before its ranks start. So one daemon is prestarted
+// for the next job. It runs this binary, ends with this process, and has no job until it gets one.
 
 const (
-	// quiet is how long no job has begun or ended before the next spare is started: to do so at once would take the
-	// processor from the ranks of the job that has just begun.
-	quiet = time.Second
-	// maxQuiet bounds the pause after spares that have ended by themselves.
-	maxQuiet = time.Minute
+	// prestartDelay is how long no job may have started or ended before the next daemon is prestarted. Doing so at once
+	// would take the processor from the ranks of the job that has just started.
+	prestartDelay = time.Second
+	// maxPrestartDelay bounds the pause after prestarted daemons that ended by themselves.
+	maxPrestartDelay = time.Minute
 )
 
-// process is the daemon of a job, which may not have it yet.
+// process is the daemon of a job, or one without a job yet.
 type process struct {
 	pid   int
-	order *net.UnixConn // by which it gets its job
+	order *net.UnixConn // carries its job
 	ended chan struct{}
-	err   error // how, then
+	err   error // the result
 }
 
-// launch starts a process. Nothing of it depends on this one but that it goes if it is not given a job.
+// launch starts a process. It ends with this one unless it gets a job.
 func (s *server) launch() (*process, error) {
 	ours, theirs, err := pair()
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *server) launch() (*process, error) {
 	}
 	defer theirs.Close()
 	cmd := s.cfg.Command()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C at a terminal is for us
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C at a terminal is for this daemon
 	cmd.WaitDelay = 2 * time.Second
 	cmd.Stdin = theirs
 	var stderr bytes.Buffer
@@ -51,7 +51,7 @@ func (s *server) launch() (*process, error) {
 		return nil, fmt.Errorf("start daemon: %w", err)
 	}
 	p := &process{pid: cmd.Process.Pid, order: ours, ended: make(chan struct{})}
-	go func() { // to its end, or to that of this process: see leaveJobs
+	go func() { // until it or this process ends: see leaveJobs
 		defer close(p.ended)
 		if p.err = cmd.Wait(); p.err == nil {
 			return
@@ -64,7 +64,7 @@ func (s *server) launch() (*process, error) {
 	return p, nil
 }
 
-// give gives the process its job.
+// give assigns a job to the process.
 func (p *process) give(session resume.Session, patience time.Duration) error {
 	socket, err := session.Listen()
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *process) give(session resume.Session, patience time.Duration) error {
 	return resume.Hand(p.order, socket, patience)
 }
 
-// finish waits for the end of the job. The process may take another one then; otherwise it has ended, and how.
+// finish waits for the end of the job. It returns whether the process can take another one, or else how it ended.
 func (p *process) finish() (free bool, err error) {
 	if resume.Done(p.order) {
 		return true, nil
@@ -83,35 +83,35 @@ func (p *process) finish() (free bool, err error) {
 	return false, p.err
 }
 
-// dismiss ends a process that has no job, and waits for its end.
+// dismiss ends a process that has no job, and waits for it.
 func (p *process) dismiss() {
 	p.order.Close()
-	limit := time.NewTimer(lastGasp)
+	limit := time.NewTimer(endTimeout)
 	defer limit.Stop()
 	select {
 	case <-p.ended:
 		return
-	case <-limit.C: // it was stopped, say
+	case <-limit.C: // it is stopped, for example
 	}
 	syscall.Kill(-p.pid, syscall.SIGKILL)
 	<-p.ended
 }
 
-// takeSpare returns the process that waits for a job, nil if there is none.
-func (s *server) takeSpare() *process {
+// takePrestarted takes the prestarted process, nil if there is none.
+func (s *server) takePrestarted() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.spare
-	s.spare = nil
+	p := s.prestarted
+	s.prestarted = nil
 	return p
 }
 
-// putSpare has a process wait for a job, unless there is one already or there will be no more.
-func (s *server) putSpare(p *process) {
+// putPrestarted keeps a process for the next job, unless there is one already or no more are wanted.
+func (s *server) putPrestarted(p *process) {
 	s.mu.Lock()
-	room := s.spare == nil && !s.noSpare
+	room := s.prestarted == nil && !s.noPrestart
 	if room {
-		s.spare = p
+		s.prestarted = p
 	}
 	s.mu.Unlock()
 	if !room {
@@ -119,51 +119,51 @@ func (s *server) putSpare(p *process) {
 	}
 }
 
-// keepSpare sees to it that a process waits for the next job, but starts none while jobs come and go.
-func (s *server) keepSpare(ctx context.Context) {
-	pause := quiet
+// keepPrestarted keeps one process prestarted, but starts none while jobs come and go.
+func (s *server) keepPrestarted(ctx context.Context) {
+	pause := prestartDelay
 	for s.calm(ctx, pause) {
-		p, err := s.haveSpare()
+		p, err := s.havePrestarted()
 		if err == nil && !s.lose(ctx, p) {
-			pause = quiet
+			pause = prestartDelay
 			continue
 		}
 		if err == nil {
 			err = p.err
 		}
-		s.cfg.Log.Warn("spare daemon", "err", err)
-		pause = min(2*pause, maxQuiet)
+		s.cfg.Log.Warn("prestart daemon", "err", err)
+		pause = min(2*pause, maxPrestartDelay)
 	}
 	s.mu.Lock()
-	s.noSpare = true
+	s.noPrestart = true
 	s.mu.Unlock()
-	if p := s.takeSpare(); p != nil {
+	if p := s.takePrestarted(); p != nil {
 		p.dismiss()
 	}
 }
 
-// haveSpare returns the process that waits, a new one if there is none.
-func (s *server) haveSpare() (*process, error) {
+// havePrestarted returns the prestarted process, a new one if there is none.
+func (s *server) havePrestarted() (*process, error) {
 	s.mu.Lock()
-	p := s.spare
+	p := s.prestarted
 	s.mu.Unlock()
 	if p != nil {
 		return p, nil
 	}
 	p, err := s.launch()
 	if err == nil {
-		s.putSpare(p)
+		s.putPrestarted(p)
 	}
 	return p, err
 }
 
-// lose waits until the spare is no spare any more, and is true if it has ended without a job.
+// lose waits until the process is taken or ends, and reports whether it ended without a job.
 func (s *server) lose(ctx context.Context, p *process) bool {
 	for {
 		s.mu.Lock()
-		spare := s.spare == p
+		prestarted := s.prestarted == p
 		s.mu.Unlock()
-		if !spare {
+		if !prestarted {
 			return false
 		}
 		select {
@@ -171,9 +171,9 @@ func (s *server) lose(ctx context.Context, p *process) bool {
 		case <-p.ended:
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			lost := s.spare == p
+			lost := s.prestarted == p
 			if lost {
-				s.spare = nil
+				s.prestarted = nil
 			}
 			return lost
 		case <-ctx.Done():
@@ -182,7 +182,7 @@ func (s *server) lose(ctx context.Context, p *process) bool {
 	}
 }
 
-// calm waits until nothing has stirred for so long, and is false at the end of ctx.
+// calm waits until no job has started or ended for the pause. It returns false when ctx ends.
 func (s *server) calm(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -191,14 +191,14 @@ func (s *server) calm(ctx context.Context, pause time.Duration) bool {
 		case <-timer.C:
 			return true
 		case <-s.stirred:
-			timer.Reset(max(pause, quiet))
+			timer.Reset(max(pause, prestartDelay))
 		case <-ctx.Done():
 			return false
 		}
 	}
 }
 
-// stir notes that a job has begun or ended.
+// stir records that a job has started or ended.
 func (s *server) stir() {
 	select {
 	case s.stirred <- struct{}{}:
@@ -206,7 +206,7 @@ func (s *server) stir() {
 	}
 }
 
-// pair makes two sockets that lead to each other: ours, and the one that a process inherits.
+// pair returns two connected sockets: one for this process, one for a child to inherit.
 func pair() (ours *net.UnixConn, theirs *os.File, err error) {
 	syscall.ForkLock.RLock()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
