@@ -219,7 +219,7 @@ func (d *daemon) memberIDs() []int {
 
 // send gives a peer a message that it may miss.
 func (d *daemon) send(peer int, m wire.Message) {
-	d.wg.Go(func() { d.sendNow(peer, m) })
+	d.loop.Go(func() { d.sendNow(peer, m) })
 }
 
 // sendNow is send for a goroutine that may wait.
@@ -361,7 +361,7 @@ func (d *daemon) try(ctx context.Context, peer int) {
 	if _, member := peerOf(d.roster, peer); !member || peer == d.job.HostID {
 		return
 	}
-	d.wg.Go(func() {
+	d.loop.Go(func() {
 		best := 0.0
 		for range tries {
 			limit, cancel := context.WithTimeout(ctx, probePatience)

@@ -32,12 +32,12 @@ func (d *daemon) factsOf(ctx context.Context, r wire.Rank, gpus []string) (*os.F
 	if d.job.TF {
 		f.Workers = workers(d.roster)
 	}
-	inherit, pmi, err := d.pmiFor(r)
+	inherit, pmi, err := d.mpi.Connect(d.roster, r)
 	if err != nil {
 		d.log.Warn("an MPI program would not find the other ranks", "err", err)
 	}
 	f.PMI = pmi
-	if f.Stock, err = d.stockFor(ctx, r); err != nil {
+	if f.Stock, err = d.horovod.Connect(ctx, r, d.self); err != nil {
 		d.log.Warn("a program of stock Horovod would not find the other ranks", "err", err)
 	}
 	return inherit, f

@@ -75,7 +75,7 @@ func (d *daemon) learn(ctx context.Context, text []byte) {
 		return
 	}
 	d.facts, d.placed = known, placed{} // a move that is told from now on is newer than the file
-	d.wg.Go(func() { d.probeAgain(ctx, "", func() {}) })
+	d.loop.Go(func() { d.probeAgain(ctx, "", func() {}) })
 }
 
 // sameNetwork reports whether a host has the interfaces that it said it has, and data goes over the same.

@@ -13,6 +13,7 @@ import (
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/facts"
+	"gorun/worker/loop"
 	"gorun/worker/migrate"
 )
 
@@ -25,7 +26,7 @@ func onHost(t *testing.T, self topology.Host, file string) (d *daemon, said func
 	}
 	var out bytes.Buffer
 	d = &daemon{out: wire.NewWriter(&out), job: &wire.Job{JobOptions: wire.JobOptions{Verbose: true}, Name: self.Name, HostID: 1}, self: self, facts: known, applied: known,
-		edges: newEdgeWatch(), machine: epoch.New(epoch.Config{Self: 1})}
+		edges: newEdgeWatch(), loop: loop.New(), machine: epoch.New(epoch.Config{Self: 1})}
 	return d, func() (lines []string) {
 		in := wire.NewReader(&out)
 		for {
@@ -175,7 +176,7 @@ func TestPlacedSinceFile(t *testing.T) {
 	over, end := context.WithCancel(t.Context())
 	end() // what it looks at there is of no use to the test
 	d.learn(over, []byte("hosts:\n  h: {esxi: e3}\n"))
-	d.wg.Wait()
+	d.loop.Wait()
 	d.hostMoves(t.Context(), &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Labels: map[string]string{"esxi": "e4"}, By: "vCenter"})
 	d.changedInto(t.Context(), topology.Host{Name: "h"}, begun, "")
 	expect(t, said(), "esxi is e4, not e1")

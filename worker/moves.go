@@ -155,7 +155,7 @@ func (d *daemon) watchMoves(ctx context.Context) {
 	if name, err := os.Hostname(); err == nil && d.cfg.State != "" {
 		token = filepath.Join(d.cfg.State, "vmtools", name)
 	}
-	d.wg.Go(func() {
+	d.loop.Go(func() {
 		vmtools.Run(ctx, vmtools.Config{Path: path, Token: token, Handle: func(ctx context.Context, ev migrate.Event, ready func()) {
 			d.post(ctx, func() { d.moves(ctx, ev, ready) })
 		}})
@@ -235,7 +235,7 @@ func (d *daemon) moveWithin(ctx context.Context, m *move, vSphere time.Duration)
 	m.stop()
 	waiting, stop := context.WithCancel(ctx)
 	m.stop = stop
-	d.wg.Go(func() {
+	d.loop.Go(func() {
 		limit := time.NewTimer(vSphere - min(moveMargin, vSphere/4))
 		defer limit.Stop()
 		select {
@@ -269,9 +269,9 @@ func (d *daemon) tell(text string) {
 func (d *daemon) announce(ctx context.Context, m wire.Message, then func()) {
 	d.out.Write(m)
 	peers := d.others()
-	d.wg.Go(func() {
+	d.loop.Go(func() {
 		all := make(chan struct{})
-		d.wg.Go(func() {
+		d.loop.Go(func() {
 			defer close(all)
 			var sending sync.WaitGroup
 			defer sending.Wait()
@@ -308,7 +308,7 @@ func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func
 	d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: text, Moved: moved}, func() {})
 	d.askAgain(ctx)
 	meshed := d.meshed // before, nobody has met this host: it greets the others when the world is formed
-	d.wg.Go(func() {
+	d.loop.Go(func() {
 		if meshed && len(addrs) > 0 {
 			limit, cancel := context.WithTimeout(ctx, announceLimit)
 			defer cancel()

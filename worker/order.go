@@ -112,7 +112,7 @@ func (t ringTask) bandwidth(way topology.Pair) float64 {
 // order finds the ring of a new world.
 func (d *daemon) order(ctx context.Context, q epoch.Question) {
 	task, wanted := d.ringTask(q.Hosts), d.search.begin(ctx)
-	d.wg.Go(func() {
+	d.loop.Go(func() {
 		found := epoch.Ordered{Number: q.Number, Ring: task.ring(wanted)}
 		if wanted.Err() == nil {
 			d.post(wanted, func() { d.step(ctx, epoch.Event{Ordered: &found}) })
@@ -182,7 +182,7 @@ func (d *daemon) reconsider(ctx context.Context) {
 		return
 	}
 	task, wanted := d.ringTask(q.hosts), d.search.begin(ctx)
-	d.wg.Go(func() {
+	d.loop.Go(func() {
 		change, pays := task.change(wanted, q.rings)
 		d.post(ctx, func() {
 			if wanted.Err() != nil {

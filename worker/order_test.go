@@ -131,7 +131,6 @@ func TestOneRing(t *testing.T) {
 // answer to that.
 func TestOrderBeside(t *testing.T) {
 	d, _ := onHost(t, topology.Host{Name: "b"}, "")
-	d.events = make(chan func())
 	ctx := t.Context()
 	step := func(ev epoch.Event) epoch.Actions {
 		t.Helper()
@@ -164,9 +163,9 @@ func TestOrderBeside(t *testing.T) {
 	d.order(ctx, *a.Order)
 	d.stopping = true // nothing has to be prepared
 	for d.machine.State() == epoch.Ordering {
-		(<-d.events)()
+		(<-d.loop.C())()
 	}
-	d.wg.Wait() // nobody waits to tell the answer to the first question
+	d.loop.Wait() // nobody waits to tell the answer to the first question
 	if d.machine.State() != epoch.Preparing {
 		t.Errorf("state %v after the answers", d.machine.State())
 	}

@@ -72,7 +72,7 @@ func (d *daemon) stepPause(ctx context.Context, ev pause.Event) {
 		d.pauses.count++
 		world := d.began
 		d.engine.Pause(a.Stop, func() {
-			d.wg.Go(func() { // it is the engine that calls, maybe on the loop's own goroutine
+			d.loop.Go(func() { // it is the engine that calls, maybe on the loop's own goroutine
 				d.post(ctx, func() {
 					if d.began == world {
 						d.stepPause(ctx, pause.Event{Quiet: a.Stop})

@@ -45,7 +45,7 @@ func (d *daemon) startRanks(ctx context.Context) {
 	d.reportBindings()
 	d.sayThreads()
 	d.sayNICs()
-	d.openPMI(ctx)
+	d.mpi.Open(ctx, d.roster)
 	var begun []int
 	for _, r := range d.roster.Ranks {
 		if d.started[r.Process] {
@@ -121,15 +121,15 @@ func (d *daemon) feed(ctx context.Context) {
 func (d *daemon) exited(ctx context.Context, e proc.Exit) {
 	switch {
 	case d.job.Elastic && !d.stopping && !d.dropped[e.Process] && (e.Signal == syscall.SIGTERM || e.Signal == syscall.SIGHUP):
-		d.wg.Go(func() {
+		d.loop.Go(func() {
 			resume.Pause(ctx, cmp.Or(d.cfg.parting, parting))
 			d.post(ctx, func() { d.ended(e, false) })
 		})
-	case e.Code != 0 || d.stopping || d.pmi == nil || !d.pmi.Inside(e.Process):
+	case e.Code != 0 || d.stopping || !d.mpi.Inside(e.Process):
 		d.ended(e, false)
 	default:
-		d.wg.Go(func() { // its last words may not be read yet
-			unfinished := !d.pmi.Left(e.Process)
+		d.loop.Go(func() { // its last words may not be read yet
+			unfinished := !d.mpi.Left(e.Process)
 			d.post(ctx, func() { d.ended(e, unfinished) })
 		})
 	}
@@ -159,9 +159,7 @@ func (d *daemon) ended(e proc.Exit, unfinished bool) {
 	}
 	d.exits[process] = msg
 	d.out.Write(msg)
-	if d.pmi != nil {
-		d.pmi.Ended(process)
-	}
+	d.mpi.Ended(process)
 	d.leave(process)
 }
 
@@ -242,7 +240,7 @@ func (d *daemon) stopBy(ctx context.Context, end func(context.Context, time.Dura
 	d.stopping = true
 	d.cfg.Tie.end()
 	d.stops++
-	d.wg.Go(func() {
+	d.loop.Go(func() {
 		err := end(context.WithoutCancel(ctx), grace)
 		d.post(context.WithoutCancel(ctx), func() {
 			d.stops--

@@ -87,7 +87,7 @@ func (d *daemon) lookAtAddresses(ctx context.Context) {
 	ready.Gossip, ready.Data = m.Gossip, m.Data
 	d.ready = &ready // for a launcher that takes over
 	d.announce(ctx, m, func() {})
-	d.wg.Go(func() { d.probeAgain(ctx, "", func() {}) })
+	d.loop.Go(func() { d.probeAgain(ctx, "", func() {}) })
 }
 
 // peerMoved takes the news that a peer is found elsewhere.

@@ -71,7 +71,7 @@ func (d *daemon) lookForSingletons(ctx context.Context, ranks []int) {
 	if d.roster.Size < 2 {
 		return
 	}
-	d.wg.Go(func() {
+	d.loop.Go(func() {
 		for pause := firstLook; resume.Pause(ctx, pause); pause *= 2 {
 			running := make(chan map[int]int, 1)
 			d.post(ctx, func() {
@@ -132,7 +132,7 @@ func (d *daemon) seen(process int, s singleton) {
 // alone judges a rank that has ended with 0 by itself. If it fails because it was alone, alone returns its MPI library.
 func (d *daemon) alone(process int) (library string) {
 	s := d.single[process]
-	if s.library == "" || s.library == "MPICH" && (d.pmi == nil || d.pmi.Began(process)) {
+	if s.library == "" || s.library == "MPICH" && d.mpi.Began(process) {
 		return ""
 	}
 	others := s.peers || d.sessions.Met(process)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gorun/rendezvous/wire"
+	"gorun/worker/loop"
 	"gorun/worker/proc"
 )
 
@@ -23,17 +24,17 @@ func TestLateSingleton(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		d := &daemon{events: make(chan func()), roster: &wire.Roster{Size: 2}, single: map[int]singleton{},
+		d := &daemon{loop: loop.New(), roster: &wire.Roster{Size: 2}, single: map[int]singleton{},
 			running: map[int]bool{0: true}, pids: map[int]int{0: os.Getpid()}}
 		d.lookForSingletons(t.Context(), []int{0})
 		loaded, end, over := time.After(time.Hour), time.After(3*time.Hour), make(chan struct{})
 		go func() {
-			d.wg.Wait()
+			d.loop.Wait()
 			close(over)
 		}()
 		for open := true; open; {
 			select {
-			case f := <-d.events:
+			case f := <-d.loop.C():
 				f()
 			case <-loaded:
 				memory, err := syscall.Mmap(int(file.Fd()), 0, 1, syscall.PROT_READ, syscall.MAP_PRIVATE)

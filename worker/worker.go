@@ -1,7 +1,7 @@
 // Package worker is the daemon on a host. It joins the other daemons of the job, forms the world with
 // them, runs the collective engine, and starts and watches the ranks of its host.
 //
-// One goroutine (daemon.loop) owns the daemon's state: everything else (gossip, links, rank processes,
+// One goroutine (daemon.run) owns the daemon's state: everything else (gossip, links, rank processes,
 // the launcher's messages) reports to it by channels. Run returns when every rank has ended, every
 // goroutine has returned, and nothing of the job is left on the host.
 package worker
@@ -17,7 +17,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -35,8 +34,9 @@ import (
 	"gorun/topology"
 	"gorun/topology/facts"
 	"gorun/topology/probe"
+	"gorun/worker/compat"
+	"gorun/worker/loop"
 	"gorun/worker/migrate"
-	"gorun/worker/pmi"
 	"gorun/worker/proc"
 	"gorun/worker/session"
 	"gorun/worker/shm"
@@ -82,7 +82,7 @@ const (
 
 // Run serves one job. The end of ctx ends the job at once.
 func Run(ctx context.Context, cfg Config) error {
-	d := &daemon{cfg: cfg, out: wire.NewWriter(cfg.Out), inbox: make(chan wire.Message), events: make(chan func(), 64),
+	d := &daemon{cfg: cfg, out: wire.NewWriter(cfg.Out), inbox: make(chan wire.Message), loop: loop.New(),
 		stdin: make(chan *wire.Stdin, wire.StdinWindow)}
 	if err := d.out.Write(&wire.Hello{Proto: wire.Proto, Version: cfg.Version, PID: os.Getpid()}); err != nil {
 		return err
@@ -117,7 +117,7 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		d.out.Write(failed)
 	} else {
-		d.loop(ctx, work)
+		d.run(ctx, work)
 		d.endEdges()
 		d.endPauses()
 	}
@@ -135,9 +135,8 @@ type daemon struct {
 	cfg    Config
 	out    *wire.Writer
 	inbox  chan wire.Message
-	events chan func() // run on the loop's goroutine
+	loop   *loop.Loop
 	stdin  chan *wire.Stdin
-	wg     sync.WaitGroup
 	log    *slog.Logger
 	repeat *cadence
 
@@ -175,13 +174,11 @@ type daemon struct {
 	socket   string
 	tokens   map[int][32]byte
 	ranks    *proc.Group
-	port     *port              // keeps MASTER_PORT free until the ranks start
-	ports    []*port            // the same for what other frameworks are told
-	pmi      *pmi.Server        // nil until the ranks start
-	pmiPort  *pmi.Port          // nil unless the job wants one
+	port     *port   // keeps MASTER_PORT free until the ranks start
+	ports    []*port // the same for what other frameworks are told
+	mpi      *compat.MPI
+	horovod  *compat.Horovod
 	endRelay context.CancelFunc // ends the relay of the binary, nil if there is none
-	kv       net.Listener       // for stock Horovod's ranks, nil if they are not expected
-	stock    stockRanks         // those of an elastic job
 
 	unsaid int // times that what changed of this machine is still to be told
 	pauses pauses
@@ -245,10 +242,7 @@ func (d *daemon) read(ctx context.Context) {
 
 // post runs f on the loop's goroutine, unless the daemon is closing.
 func (d *daemon) post(ctx context.Context, f func()) {
-	select {
-	case d.events <- f:
-	case <-ctx.Done():
-	}
+	d.loop.Post(ctx, f)
 }
 
 // open starts everything that listens and reports Ready.
@@ -259,6 +253,7 @@ func (d *daemon) open(ctx context.Context) error {
 	}
 	d.cfg.Tie.among(0, nil, d.lease())
 	d.log = d.openJournal()
+	d.openServices()
 	d.pids, d.started, d.dropped = map[int]int{}, map[int]bool{}, map[int]bool{}
 	d.running, d.leaving, d.gone, d.tokens = map[int]bool{}, map[int]*time.Timer{}, map[int]bool{}, map[int][32]byte{}
 	d.aborted = map[int]int{}
@@ -301,7 +296,7 @@ func (d *daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.self.Data = d.dataNIC(d.self)
-	ready := &wire.Ready{Ports: d.portNumbers(), Gossip: d.gossip.Addr(), Data: d.where.own, Host: d.self, Port: d.port.number, KVPort: d.kvPort()}
+	ready := &wire.Ready{Ports: d.portNumbers(), Gossip: d.gossip.Addr(), Data: d.where.own, Host: d.self, Port: d.port.number, KVPort: d.horovod.Port()}
 	if job.Relay != "" {
 		r, err := openRelay(ctx, bindAddress(addrs, job.Open), job.Relay, d.cfg.Program)
 		if err != nil {
@@ -310,7 +305,7 @@ func (d *daemon) open(ctx context.Context) error {
 		ready.Relay = r.port()
 		var relaying context.Context
 		relaying, d.endRelay = context.WithCancel(ctx)
-		d.wg.Go(func() { r.run(relaying) })
+		d.loop.Go(func() { r.run(relaying) })
 	}
 	d.ready = ready
 	if err := d.out.Write(ready); err != nil {
@@ -406,7 +401,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	d.machine = epoch.New(epoch.Config{Self: job.HostID})
 	transport := tcp.Options{}
 	d.choose()
-	if err := d.openKV(ctx, bind); err != nil {
+	if err := d.horovod.Listen(ctx, bind); err != nil {
 		return err
 	}
 	if d.listener, err = transport.Listen(ctx, net.JoinHostPort(bind, "0")); err != nil {
@@ -422,7 +417,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 		return fmt.Errorf("check job: %w", err)
 	}
 	d.engine = collective.New(collective.Config{Transport: sender{d}, Alloc: d.results, Room: d.results.Room(), Log: d.log, Algorithm: by, Coding: coding,
-		Broken: func(peer int, err error) { d.wg.Go(func() { d.post(ctx, func() { d.lost(peer, err) }) }) }})
+		Broken: func(peer int, err error) { d.loop.Go(func() { d.post(ctx, func() { d.lost(peer, err) }) }) }})
 	d.prober = collective.NewProber(d.engine, sender{d})
 	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, TLS: seal, Checksum: job.Checksum, Streams: job.Streams, Rails: len(d.rails([]topology.Host{d.self})), Handler: d.prober, Listener: d.listener, Log: d.log,
 		Dial: d.dialer(transport),
@@ -563,8 +558,8 @@ func (d *daemon) openRanks(ctx context.Context) error {
 	return err
 }
 
-// loop handles one thing at a time until the job is over; ctx is the order to end it.
-func (d *daemon) loop(ctx, work context.Context) {
+// run handles one thing at a time until the job is over; ctx is the order to end it.
+func (d *daemon) run(ctx, work context.Context) {
 	d.repeat = newCadence()
 	defer d.repeat.stop()
 	d.stalls.tick = time.NewTicker(time.Hour)
@@ -573,13 +568,13 @@ func (d *daemon) loop(ctx, work context.Context) {
 	pulse := time.NewTicker(migrate.Period)
 	defer pulse.Stop()
 	d.watchMoves(work)
-	d.wg.Go(func() { d.live(work) })
-	d.wg.Go(func() { d.watchHardware(work) })
-	d.wg.Go(func() { d.watchAddresses(work) })
-	d.wg.Go(func() { d.watchTie(work) })
-	d.wg.Go(func() { d.feed(work) })
-	d.wg.Go(func() { d.sessions.Run(work) })
-	d.wg.Go(func() { d.engine.Run(work) })
+	d.loop.Go(func() { d.live(work) })
+	d.loop.Go(func() { d.watchHardware(work) })
+	d.loop.Go(func() { d.watchAddresses(work) })
+	d.loop.Go(func() { d.watchTie(work) })
+	d.loop.Go(func() { d.feed(work) })
+	d.loop.Go(func() { d.sessions.Run(work) })
+	d.loop.Go(func() { d.engine.Run(work) })
 	inbox, ended := d.inbox, ctx.Done()
 	for !d.stopping || d.stops > 0 || len(d.running) > 0 {
 		select {
@@ -595,7 +590,7 @@ func (d *daemon) loop(ctx, work context.Context) {
 			d.gossiped(work, ev)
 		case e := <-d.ranks.Exits():
 			d.exited(work, e)
-		case f := <-d.events:
+		case f := <-d.loop.C():
 			f()
 		case line := <-d.complaints:
 			d.complain(line)
@@ -646,21 +641,15 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.account()
 	case *wire.HostsChanged:
 		d.sessions.Changed(m.Epoch, m.Added, m.Removed, m.Stamp)
-		d.announceStock(ctx, m)
+		d.horovod.Announce(ctx, m)
 	case *wire.Stdin:
 		select {
 		case d.stdin <- m:
 		default:
 			d.log.Warn("launcher: more standard input than it may send", "bytes", len(m.Data))
 		}
-	case *wire.Fence:
-		if d.pmi != nil {
-			d.pmi.Release(m.Number, m.Pairs)
-		}
-	case *wire.Name:
-		if d.pmi != nil {
-			d.pmi.Named(m.Rank, m.OK, m.Port)
-		}
+	case *wire.Fence, *wire.Name:
+		d.mpi.Receive(m)
 	case *wire.Topology:
 		d.learn(ctx, m.Text)
 	case *wire.Migrating: // by vCenter, say
@@ -696,7 +685,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 func (d *daemon) tellGone() {
 	if d.cfg.Report != nil && !errors.Is(d.parted, io.EOF) {
 		text := fmt.Sprintf("job %s, %s: %v: its ranks on this host are ended", d.job.ID, filepath.Base(d.job.Argv[0]), d.parted)
-		d.wg.Go(func() { d.cfg.Report(text) })
+		d.loop.Go(func() { d.cfg.Report(text) })
 	}
 }
 
@@ -731,11 +720,8 @@ func (d *daemon) close() error {
 	if d.ranks != nil {
 		errs = append(errs, d.ranks.Close())
 	}
-	if d.pmiPort != nil {
-		d.pmiPort.Close()
-	}
-	if d.pmi != nil {
-		d.pmi.Close()
+	if d.mpi != nil {
+		d.mpi.Close()
 	}
 	if d.engine != nil {
 		d.engine.Close()
@@ -743,14 +729,14 @@ func (d *daemon) close() error {
 	if d.listener != nil {
 		d.listener.Close()
 	}
-	if d.kv != nil {
-		d.kv.Close()
+	if d.horovod != nil {
+		d.horovod.Close()
 	}
 	if d.gossip != nil {
 		errs = append(errs, d.gossip.Close())
 	}
 	d.life.stop()
-	d.wg.Wait()
+	d.loop.Wait()
 	if d.results != nil {
 		d.results.Close()
 	}

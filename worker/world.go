@@ -259,7 +259,7 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 			d.leave(r.Process) // it ended while the world was formed
 		}
 	}
-	d.seatStock()
+	d.horovod.Seat()
 	d.startRanks(ctx)
 }
 
@@ -360,7 +360,7 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	}
 	if !d.joined {
 		d.joined = true
-		d.serveKV(ctx)
+		d.horovod.Serve(ctx)
 	}
 	if r.Later {
 		d.startRanks(ctx)
@@ -389,7 +389,7 @@ func (d *daemon) form(ctx context.Context, former *wire.Roster) {
 			return
 		}
 		d.meshed = true
-		d.wg.Go(func() { d.mesh.Run(ctx) })
+		d.loop.Go(func() { d.mesh.Run(ctx) })
 	}
 	var strangers []string
 	for _, p := range r.Peers {
@@ -413,7 +413,7 @@ const maxGreeted = 3
 // greet makes hosts known to gossip: one of them is enough, they tell of each other. That it takes long is told, but may be
 // because the others stand still, which is for the launcher to say.
 func (d *daemon) greet(ctx context.Context, epoch uint32, addrs []string) {
-	d.wg.Go(func() {
+	d.loop.Go(func() {
 		for {
 			limit, cancel := context.WithTimeout(ctx, linkPatience)
 			err := d.gossip.Join(limit, addrs)

@@ -43,6 +43,8 @@ var allowed = map[string][]string{
 	"topology/facts":         {"topology"},
 	"topology/probe":         {"topology"},
 	"worker":                 {"*"},
+	"worker/compat":          {"collective/tcp", "rendezvous/kvhttp", "rendezvous/wire", "topology", "worker/loop", "worker/pmi", "worker/rankenv"},
+	"worker/loop":            {},
 	"worker/migrate":         {},
 	"worker/migrate/vmtools": {"worker/migrate"},
 	"worker/pmi":             {},

@@ -1,0 +1,31 @@
+// Package compat serves ranks that were built for another launcher than gorun, and find each other by its services.
+//
+// MPI is the process manager of the MPI programs of a host (PMI-1, in package pmi). Horovod is the rendezvous of stock
+// Horovod: a key-value service beside the first host's daemon, and in an elastic job a service for each rank, by which it
+// leaves a world, hears of the next one, and finds its place there. Both belong to one daemon, whose loop alone calls
+// their methods; ranks that want neither never ask.
+package compat
+
+import (
+	"log/slog"
+
+	"gorun/rendezvous/wire"
+	"gorun/worker/loop"
+)
+
+// Config is what the services get from their daemon.
+type Config struct {
+	Job  *wire.Job
+	Loop *loop.Loop
+	Out  *wire.Writer // to the launcher
+	Log  *slog.Logger
+}
+
+// World is what the services know of the ranks' world.
+type World struct {
+	Roster *wire.Roster // of the world, or of the next one while that is formed
+	Epoch  uint32       // of the world that the ranks are in, 0 before the first
+}
+
+// formed reports whether the ranks are in the world of the roster.
+func (w World) formed() bool { return w.Epoch == w.Roster.Epoch }

@@ -1,0 +1,129 @@
+package compat
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"gorun/collective/tcp"
+	"gorun/rendezvous/kvhttp"
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+	"gorun/worker/rankenv"
+)
+
+// Horovod is the rendezvous of the ranks of this host that run stock Horovod. A job that gives programs gorun's drop-in has
+// none.
+type Horovod struct {
+	cfg    Config
+	daemon Daemon
+	kv     net.Listener // nil if no rank of stock Horovod is expected
+	stock  stockRanks
+}
+
+// Daemon is what the rendezvous needs from its daemon.
+type Daemon interface {
+	// World returns the ranks' world. The loop alone calls it.
+	World() World
+	// Peers returns the latest roster. Any goroutine may call it.
+	Peers() *wire.Roster
+	// Rejoining takes note that a rank has left its world and asks for the next one.
+	Rejoining(*wire.Rejoining)
+}
+
+// NewHorovod returns a rendezvous that does not listen yet.
+func NewHorovod(cfg Config, daemon Daemon) *Horovod {
+	return &Horovod{cfg: cfg, daemon: daemon, stock: newStockRanks()}
+}
+
+// Listen opens the key-value service; the roster says of which host's service ranks use.
+func (h *Horovod) Listen(ctx context.Context, bind string) error {
+	if h.cfg.Job.Shim {
+		return nil
+	}
+	var err error
+	if h.kv, err = (&net.ListenConfig{Control: tcp.SmallSegments}).Listen(ctx, "tcp", net.JoinHostPort(bind, "0")); err != nil {
+		return fmt.Errorf("listen for Horovod's ranks: %w", err)
+	}
+	return nil
+}
+
+// Port returns where the service listens, 0 for nowhere.
+func (h *Horovod) Port() int {
+	if h.kv == nil {
+		return 0
+	}
+	return h.kv.Addr().(*net.TCPAddr).Port
+}
+
+// Serve serves the hosts of the first roster if this host is its first; otherwise no rank will ask here.
+func (h *Horovod) Serve(ctx context.Context) {
+	r := h.daemon.World().Roster
+	switch {
+	case h.kv == nil:
+		return
+	case h.cfg.Job.Elastic: // this host may come to be the first
+	case r.Epoch > 1:
+		return
+	case h.cfg.Job.HostID != r.Peers[0].ID:
+		h.kv.Close()
+		return
+	}
+	store := kvhttp.New(func(a netip.Addr) bool { return a.IsLoopback() || isMember(h.daemon.Peers(), a) })
+	h.cfg.Loop.Go(func() {
+		if err := store.Serve(ctx, h.kv); err != nil {
+			h.cfg.Log.Warn("Horovod's ranks will not find each other", "err", err)
+		}
+	})
+}
+
+// isMember reports whether an address is one of a roster's hosts.
+func isMember(r *wire.Roster, a netip.Addr) bool {
+	for _, p := range r.Peers {
+		for _, data := range p.Data {
+			if at, err := netip.ParseAddrPort(data); err == nil && at.Addr().Unmap() == a {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Connect returns where a rank that is about to start finds the others, nil if programs get gorun's drop-in. self is this
+// host.
+func (h *Horovod) Connect(ctx context.Context, r wire.Rank, self topology.Host) (*rankenv.Stock, error) {
+	if h.cfg.Job.Shim {
+		return nil, nil
+	}
+	w := h.daemon.World()
+	s := &rankenv.Stock{Addr: w.Roster.MasterAddr, Port: w.Roster.KVPort}
+	if h.cfg.Job.Elastic {
+		var err error
+		if s.Addr, s.Port, err = h.openMember(ctx, w, r); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range w.Roster.Peers {
+		if p.ID == h.cfg.Job.HostID && len(p.Data) > 0 {
+			at, _ := netip.ParseAddrPort(p.Data[0])
+			s.NIC = nicOf(self, at.Addr())
+		}
+	}
+	return s, nil
+}
+
+// nicOf names the interface that has an address.
+func nicOf(h topology.Host, a netip.Addr) string {
+	if a.IsLoopback() {
+		return "lo"
+	}
+	return h.NICAt(a)
+}
+
+// Close ends the key-value service.
+func (h *Horovod) Close() {
+	if h.kv != nil {
+		h.kv.Close()
+	}
+}
