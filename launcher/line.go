@@ -85,7 +85,7 @@ func openLine(ctx context.Context, token []byte, answers bool, first, again func
 
 // newLine begins a conversation over the connection to a daemon. Answers is false if again cannot tell of a host that answers.
 func newLine(token []byte, first *login, answers bool, again func(context.Context) (*login, error)) *line {
-	l := &line{Stream: resume.New(), token: token, again: again, doubt: resume.Doubt, prompt: attempt, blind: !answers, ended: make(chan struct{})}
+	l := &line{Stream: resume.New(), token: token, again: again, doubt: resume.SuspectAfter, prompt: attempt, blind: !answers, ended: make(chan struct{})}
 	if answers {
 		l.prompt = unanswered
 	}
@@ -159,7 +159,7 @@ func (l *line) follow(d *login, carriers *sync.WaitGroup) *login {
 		defer close(carried)
 		l.carry(d)
 	})
-	present := resume.Carrier[*login]{Over: carried, Waits: d.reading.Load, Doubt: l.doubt, Find: l.beside, Drop: (*login).discard}
+	present := resume.Carrier[*login]{Over: carried, Waits: d.reading.Load, SuspectAfter: l.doubt, Find: l.beside, Drop: (*login).discard}
 	if next, found := present.Follow(l.ctx, l.Stream); found {
 		return next // Carry stops the present one
 	}

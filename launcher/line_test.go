@@ -59,7 +59,7 @@ func newDistant(t *testing.T) *distant {
 	ctx, over := context.WithCancel(context.Background())
 	d.over = over
 	d.wg.Go(func() {
-		resume.Serve(ctx, l, d.stream, resume.Patience{First: 20 * time.Second, Broken: 20 * time.Second, Orphan: 20 * time.Second})
+		resume.Serve(ctx, l, d.stream, resume.Timeouts{First: 20 * time.Second, Broken: 20 * time.Second, Orphan: 20 * time.Second})
 	})
 	t.Cleanup(func() {
 		d.stream.Fail(io.EOF)

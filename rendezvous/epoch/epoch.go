@@ -1,13 +1,12 @@
-// Package epoch decides who is in the world and since which epoch. It is a pure state machine: events
-// go in, actions come out; it does no I/O, has no clock and starts no goroutine. One goroutine drives
-// it and performs the actions in the order of the fields of Actions.
+// Package epoch decides which hosts form the world, and since which epoch. It is a pure state machine: events go in,
+// actions come out; it does no I/O, has no clock and starts no goroutine. One goroutine drives it and performs the
+// actions in the order of the fields of Actions.
 //
-// The launcher's rosters say who the members of an epoch are; the members alone decide whether and when
-// its world begins. The lowest host id among them coordinates: it collects what every member reports
-// about itself, has the ring ordered, proposes the world, and commits it when every member has prepared. So
-// there are never two worlds of one epoch, and no part of a roster goes on alone. A newer roster
-// overrides everything older, and what peers still say about older epochs is ignored. Every message is
-// idempotent and repeated on Tick until it is answered, so loss and duplication only cost time.
+// The launcher's rosters determine the members of an epoch; the members alone decide whether and when its world starts.
+// The member with the lowest host id is the coordinator: it collects a report from every member, has the ring ordered,
+// proposes the world, and commits it once every member has prepared. So an epoch never has two worlds, and no subset of
+// a roster continues alone. A newer roster overrides everything older, and messages about older epochs are ignored.
+// Every message is idempotent and repeated on Tick until it is answered, so loss and duplication only cost time.
 package epoch
 
 import (
@@ -20,30 +19,30 @@ import (
 	"gorun/topology"
 )
 
-// State is how far a member is.
+// State is the progress of a member.
 type State int
 
 // States of a member, in order.
 const (
 	Idle      State = iota // there was no roster yet, or this host is not in it
-	Gathering              // hosts are still missing
-	Ordering               // the coordinator looks for the ring of the hosts
-	Preparing              // a world is proposed and being made ready
+	Gathering              // reports of some hosts are missing
+	Ordering               // the coordinator's search for the ring is running
+	Preparing              // a world is proposed and is being prepared
 	Waiting                // this host is prepared, others may not be
-	Committed              // the world holds
-	Aborted                // the proposal was withdrawn; only another roster goes on
+	Committed              // the world is in use
+	Aborted                // the proposal was withdrawn; only a new roster continues
 )
 
 func (s State) String() string {
 	return [...]string{"idle", "gathering", "ordering", "preparing", "waiting", "committed", "aborted"}[s]
 }
 
-// Event is what happened; exactly one field is set, but for Cost.
+// Event is an input of the machine; exactly one field is set, except for Cost.
 type Event struct {
-	Self     *topology.Host // what this host found out about itself
+	Self     *topology.Host // the description of this host
 	Roster   *Roster        // the launcher wants a new world
 	Seen     *int           // gossip sees this host
-	Ordered  *Ordered       // the ring that Order asked for
+	Ordered  *Ordered       // the ring that Order requested
 	Message  wire.Message   // Facts, Propose, Prepared, Commit or Abort from a peer
 	Prepared *uint32        // the links for that epoch are up
 	Cost     wire.Cost      // with Prepared: what they cost
@@ -51,28 +50,27 @@ type Event struct {
 	Tick     bool           // time passed: repeat what was not answered
 }
 
-// Roster is who the members of an epoch are.
+// Roster lists the members of an epoch.
 type Roster struct {
 	Epoch   uint32
 	Members []int // host ids
 }
 
-// Failure is why an epoch cannot be prepared.
+// Failure is the reason why an epoch cannot be prepared.
 type Failure struct {
 	Epoch  uint32
-	Host   int // which cannot; not set in an Event, which is about this one
+	Host   int // the host that failed; not set in an Event, which concerns this host
 	Reason string
 }
 
-// Question asks for the ring of hosts, which are in the order of their ids. It takes time with many of them, so whoever performs
-// it does not hold up other events. Of several questions only the answer to the last one counts, and none once there is another
-// roster.
+// Question requests the ring of hosts, which are sorted by id. The search takes time for many hosts, so the driver must
+// not let it delay other events. Only the answer to the latest question counts, and none after a new roster.
 type Question struct {
 	Number uint64
 	Hosts  []topology.Host
 }
 
-// Ordered is the answer to the question of that number: a ring by places in its hosts.
+// Ordered answers the question of that number: a ring as indices into its hosts.
 type Ordered struct {
 	Number uint64
 	Ring   topology.Ring
@@ -84,13 +82,13 @@ type Send struct {
 	Message wire.Message
 }
 
-// Actions is what to do after an event, in the order of the fields.
+// Actions are what to do after an event, in the order of the fields.
 type Actions struct {
 	Order   *Question   // find the ring, then report Ordered
-	Prepare *wire.World // get ready for this world, then report Prepared or Failed
+	Prepare *wire.World // prepare this world, then report Prepared or Failed
 	Commit  *wire.World // enter this world
 	Abort   *Failure    // give up
-	Send    []Send      // may be lost
+	Send    []Send      // messages; may be lost
 }
 
 // Config describes a host.
@@ -98,7 +96,7 @@ type Config struct {
 	Self int // this host's id
 }
 
-// Machine is one host's view. The zero value is not usable.
+// Machine is the view of one host. The zero value is not usable.
 type Machine struct {
 	cfg   Config
 	self  *topology.Host
@@ -108,10 +106,10 @@ type Machine struct {
 	// Of the present roster.
 	epoch    uint32
 	members  []int                 // ascending; the first coordinates
-	facts    map[int]topology.Host // coordinator: what the members reported
-	asked    uint64                // coordinator: the number of the last question; they go on with every roster
-	prepared map[int]bool          // coordinator: who is prepared
-	world    wire.World            // what is proposed; its Epoch is 0 before
+	facts    map[int]topology.Host // coordinator: the reports of the members
+	asked    uint64                // coordinator: the number of the last question; never reset
+	prepared map[int]bool          // coordinator: the members that are prepared
+	world    wire.World            // the proposed world; its Epoch is 0 if there is none
 	reason   string                // why the world was aborted
 	culprit  int                   // the host that could not prepare it
 }
@@ -121,14 +119,14 @@ func New(cfg Config) *Machine {
 	return &Machine{cfg: cfg, seen: map[int]bool{cfg.Self: true}}
 }
 
-// State returns how far this host is.
+// State returns the progress of this host.
 func (m *Machine) State() State { return m.state }
 
 // Epoch returns the epoch of the present roster, 0 before the first.
 func (m *Machine) Epoch() uint32 { return m.epoch }
 
-// Missing returns the hosts of which this one knows too little for a world to be proposed. While one is prepared, each host knows
-// best itself whom it does not reach.
+// Missing returns the hosts that keep the world from being proposed. Once a world is being prepared, each host knows
+// best which peers it cannot reach.
 func (m *Machine) Missing() []int {
 	var out []int
 	for _, id := range m.members {
@@ -141,8 +139,7 @@ func (m *Machine) Missing() []int {
 	return out
 }
 
-// Hosts returns what the members said of themselves, in the order of their ids; nil if this host does not coordinate, or
-// some have not spoken yet.
+// Hosts returns the members' descriptions, sorted by id; nil if this host is not the coordinator or some are missing.
 func (m *Machine) Hosts() []topology.Host {
 	if len(m.members) == 0 || !m.coordinator() || len(m.facts) < len(m.members) {
 		return nil
@@ -156,7 +153,7 @@ func (m *Machine) Hosts() []topology.Host {
 
 func (m *Machine) coordinator() bool { return m.cfg.Self == m.members[0] }
 
-// Step takes one event and returns what to do about it.
+// Step handles one event and returns what to do about it.
 func (m *Machine) Step(ev Event) (Actions, error) {
 	var a Actions
 	switch {
@@ -202,8 +199,8 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 	return a, nil
 }
 
-// begin takes a roster; one that is not newer than the present one was overtaken and means nothing. One without this
-// host ends what it was about to do with the others, which may not have heard of it yet.
+// begin adopts a roster, unless it is not newer than the present one. A roster without this host ends its part in the
+// world that was being formed; other members may not have received it yet.
 func (m *Machine) begin(r Roster) error {
 	members := slices.Clone(r.Members)
 	slices.Sort(members)
@@ -240,13 +237,13 @@ func (m *Machine) advance(a *Actions) {
 	}
 }
 
-// ask has the ring of the members looked for.
+// ask requests the ring of the members.
 func (m *Machine) ask(a *Actions) {
 	m.asked++
 	a.Order = &Question{m.asked, m.Hosts()}
 }
 
-// learn takes what a member says of itself. If the ring is being looked for, and this is news, it has to be looked for again.
+// learn records a member's description. If it is new while the ring is being sought, the search is repeated.
 func (m *Machine) learn(a *Actions, id int, host topology.Host) {
 	news := m.state == Ordering && !reflect.DeepEqual(m.facts[id], host)
 	m.facts[id] = host
@@ -255,7 +252,7 @@ func (m *Machine) learn(a *Actions, id int, host topology.Host) {
 	}
 }
 
-// ordered proposes a world with the ring that was found, if it still answers what is asked.
+// ordered proposes a world with the ring that was found, if it answers the latest question.
 func (m *Machine) ordered(o Ordered, a *Actions) error {
 	if m.state != Ordering || o.Number != m.asked {
 		return nil
@@ -273,9 +270,8 @@ func (m *Machine) ordered(o Ordered, a *Actions) error {
 	return nil
 }
 
-// receive handles a message of a peer; the peer holds the job's key, but its numbers are checked. What
-// is not about the present epoch is dropped: of an older one nothing holds any more, and what is said
-// about a later one is said again when its roster is here.
+// receive handles a message from a peer. The peer holds the job's key, but its numbers are checked. Messages about
+// another epoch are dropped: an older one is obsolete, and a later one will be repeated once its roster is here.
 func (m *Machine) receive(msg wire.Message, a *Actions) error {
 	from, about, err := about(msg)
 	if err != nil || m.state == Idle || about != m.epoch {
@@ -287,9 +283,9 @@ func (m *Machine) receive(msg wire.Message, a *Actions) error {
 	switch msg := msg.(type) {
 	case *wire.Facts:
 		switch {
-		case m.coordinator() && (m.state == Gathering || m.state == Ordering || m.state == Committed): // in a world it has changed
+		case m.coordinator() && (m.state == Gathering || m.state == Ordering || m.state == Committed): // in a world, it has changed
 			m.learn(a, from, msg.Host)
-		case m.coordinator() && m.state == Aborted: // it missed both the proposal and the end of it
+		case m.coordinator() && m.state == Aborted: // it missed both the proposal and the abort
 			a.Send = append(a.Send, Send{from, m.abortion()})
 		}
 	case *wire.Propose:
@@ -305,14 +301,14 @@ func (m *Machine) receive(msg wire.Message, a *Actions) error {
 		case m.state == Waiting:
 			a.Send = append(a.Send, m.reportPrepared()) // the answer was lost
 		case m.state == Aborted:
-			a.Send = append(a.Send, Send{from, m.abortion()}) // our word was lost
+			a.Send = append(a.Send, Send{from, m.abortion()}) // the abort was lost
 		}
 	case *wire.Prepared:
 		if !m.coordinator() {
 			return nil
 		}
 		switch m.state {
-		case Aborted: // it overtook the proposal, or was lost
+		case Aborted: // the abort overtook the proposal, or the proposal was lost
 			a.Send = append(a.Send, Send{from, m.abortion()})
 		case Committed:
 			a.Send = append(a.Send, Send{from, m.commitment()})
@@ -328,14 +324,14 @@ func (m *Machine) receive(msg wire.Message, a *Actions) error {
 		}
 	case *wire.Abort:
 		if m.state == Preparing || m.state == Waiting ||
-			m.state == Gathering && from == m.members[0] { // it overtook the proposal
+			m.state == Gathering && from == m.members[0] { // the commit overtook the proposal
 			m.abort(a, msg.Host, msg.Reason)
 		}
 	}
 	return nil
 }
 
-// about returns who says something and about which epoch.
+// about returns a message's sender and epoch.
 func about(msg wire.Message) (from int, epoch uint32, err error) {
 	switch msg := msg.(type) {
 	case *wire.Facts:
@@ -352,7 +348,7 @@ func about(msg wire.Message) (from int, epoch uint32, err error) {
 	return 0, 0, fmt.Errorf("step epoch: unexpected %T", msg)
 }
 
-// repeat says again what has not been answered.
+// repeat resends whatever has not been answered.
 func (m *Machine) repeat(a *Actions) {
 	switch {
 	case m.state == Idle:
@@ -384,12 +380,12 @@ func (m *Machine) commitment() wire.Message {
 	return &wire.Commit{From: m.cfg.Self, Epoch: m.epoch, Cost: m.world.Cost}
 }
 
-// slower returns the greater costs, which set the pace; what no link can cost does not count.
+// slower returns the greater of two costs, which sets the pace. An impossible value does not count.
 func slower(a, b wire.Cost) wire.Cost {
 	return wire.Cost(schedule.Cost(a).Slower(schedule.Cost(b)))
 }
 
-// reportFacts tells the coordinator about this host, as soon as both can.
+// reportFacts sends this host's description to the coordinator, once gossip sees it.
 func (m *Machine) reportFacts(a *Actions) {
 	if to := m.members[0]; m.self != nil && m.seen[to] {
 		a.Send = append(a.Send, Send{to, &wire.Facts{From: m.cfg.Self, Epoch: m.epoch, Host: *m.self}})
@@ -419,7 +415,7 @@ func (m *Machine) copyWorld() *wire.World {
 	return &w
 }
 
-// idsOf returns the members at these places, -1 where there is none.
+// idsOf returns the members at the given indices, -1 for an index out of range.
 func (m *Machine) idsOf(places []int) (ids []int) {
 	for _, i := range places {
 		id := -1

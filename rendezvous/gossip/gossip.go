@@ -1,9 +1,9 @@
-// Package gossip tells a daemon which other daemons of the job are there, and carries small messages
-// between them. It adapts memberlist, is its only importer, and adds no decision: who is in the world
-// is decided in rendezvous/epoch, and silence here only means "suspected".
+// Package gossip informs a daemon about the other daemons of the job, and carries small messages between them. It wraps
+// memberlist, is its only importer, and makes no decision: rendezvous/epoch decides who is in the world, and silence
+// here only means "suspect".
 //
-// Everything on the network is encrypted and authenticated with the job's key (AES-GCM) before it is
-// parsed. Events arrive on one channel that is never full: gossip must not wait for its reader.
+// All traffic is encrypted and authenticated with the job's key (AES-GCM) before it is parsed. Events arrive on one
+// channel that never blocks the sender, because gossip must not wait for its reader.
 package gossip
 
 import (
@@ -27,37 +27,37 @@ import (
 	"gorun/collective/tcp"
 )
 
-// Lease is how long a member may be silent until it has Left, if its Config does not say.
+// Lease is the default time that a member may be silent before it counts as Left.
 const Lease = 30 * time.Second
 
-// Event is something gossip noticed; Message is nil unless a peer sent one.
+// Event is a change that gossip noticed, or a message from a peer; Message is nil otherwise.
 type Event struct {
 	Peer    int
 	Kind    Kind
 	Message []byte
 }
 
-// Kind says what happened.
+// Kind is the kind of an Event.
 type Kind int
 
 // Kinds of events.
 const (
 	Joined Kind = iota
-	Left        // silent for long, or said goodbye
+	Left        // silent for the lease, or it left by itself
 	Message
 )
 
-// Config of one daemon's gossip.
+// Config configures one daemon's gossip.
 type Config struct {
 	ID        int           // host id, the member's name
-	Job       string        // members of other jobs are refused by this label
+	Job       string        // members of other jobs have another label and are refused
 	Key       []byte        // 32 bytes
 	Bind      string        // address to listen on
 	Advertise string        // address the others use
-	Port      int           // to listen at, 0 for a free one
-	Name      string        // in place of ID, for members that are not numbered: see Members
-	Meta      []byte        // what the others know of this member, at most 512 bytes
-	Lease     time.Duration // how long a member may be silent, 0 for Lease
+	Port      int           // port to listen on, 0 for a free one
+	Name      string        // replaces ID for members without host ids: see Members
+	Meta      []byte        // published to the other members, at most 512 bytes
+	Lease     time.Duration // how long a member may be silent, 0 for the default
 	Log       *slog.Logger
 }
 
@@ -75,14 +75,14 @@ type Gossip struct {
 	list    *memberlist.Memberlist     // nil until Open
 	members map[string]memberlist.Node // by name; see remember
 
-	config *memberlist.Config // of list, which reads it under the lock under which it calls remember and forget
+	config *memberlist.Config // of list, which reads it under the lock it holds while it calls remember and forget
 	lease  time.Duration
 
 	meta    atomic.Pointer[[]byte]
 	changes chan struct{}
 }
 
-// Start is Listen and Open.
+// Start combines Listen and Open.
 func Start(cfg Config) (*Gossip, error) {
 	g, err := Listen(cfg)
 	if err != nil {
@@ -95,8 +95,7 @@ func Start(cfg Config) (*Gossip, error) {
 	return g, nil
 }
 
-// Listen makes a member that has an address, and neither hears nor says anything until Open: those that come before
-// wait.
+// Listen creates a member that has an address but neither receives nor sends until Open; early contacts wait.
 func Listen(cfg Config) (*Gossip, error) {
 	g := &Gossip{id: cfg.ID, members: map[string]memberlist.Node{}, events: make(chan Event), done: make(chan struct{}), changes: make(chan struct{}, 1)}
 	g.meta.Store(&cfg.Meta)
@@ -109,13 +108,14 @@ func Listen(cfg Config) (*Gossip, error) {
 	c.AdvertiseAddr, c.AdvertisePort = cfg.Advertise, cfg.Port
 	c.Delegate, c.Events = g, g
 	c.Logger = log.New(logWriter{cfg.Log}, "", 0)
-	// A VM may be silent for seconds while it moves: rather a slow verdict than a wrong one. A crash is
-	// noticed at once by the links (RST), not here.
+	// A VM may be silent for seconds while it moves: a slow verdict is better than a wrong one. Links notice a crash at
+	// once (RST); gossip need not.
 	g.config, g.lease = c, cmp.Or(cfg.Lease, Lease)
 	c.SuspicionMult = suspicion(g.lease, c.ProbeInterval, 1)
 	c.SuspicionMaxTimeoutMult = 1
-	// A member that misses answers would wait for the next ones up to eight times as long, as it may be slow itself; but it misses
-	// them too where several are lost at once, and asks one after the other. Who is suspected has its lease to answer.
+	// memberlist would wait up to eight times as long after missed answers, in case this member is the slow one. But
+	// answers are also missed when several members are lost at once, since it probes one after another. A suspect has
+	// its lease to answer.
 	c.AwarenessMaxMultiplier = 1
 	c.GossipToTheDeadTime = 10 * time.Minute
 	c.DeadNodeReclaimTime = time.Second
@@ -140,10 +140,10 @@ func Listen(cfg Config) (*Gossip, error) {
 	return g, nil
 }
 
-// errNotOpen says that a member only listens yet.
+// errNotOpen means that the member only listens so far.
 var errNotOpen = errors.New("not opened yet")
 
-// Open makes it a cluster of one, until Join. It is called once.
+// Open starts the member, as a cluster of one until Join. It is called once.
 func (g *Gossip) Open() error {
 	if g.opened() != nil {
 		return fmt.Errorf("start gossip at %s: opened already", g.addr)
@@ -159,23 +159,23 @@ func (g *Gossip) Open() error {
 	return nil
 }
 
-// opened is what Open has made, nil before.
+// opened returns the memberlist that Open created, nil before.
 func (g *Gossip) opened() *memberlist.Memberlist {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.list
 }
 
-// nameOf is the name of a member that is numbered.
+// nameOf returns the name of a member with a host id.
 func nameOf(id int) string { return strconv.Itoa(id) }
 
-// Addr is where the others reach this member, as host:port.
+// Addr returns the address at which other members reach this one, as host:port.
 func (g *Gossip) Addr() string { return g.addr }
 
-// Events delivers what happened, in order. It is closed by Close, if there was an Open.
+// Events delivers events in order. Close closes the channel if Open was called.
 func (g *Gossip) Events() <-chan Event { return g.events }
 
-// Join contacts the given members; one answer is enough, the rest is learned.
+// Join contacts the given members. One answer is enough; gossip supplies the rest.
 func (g *Gossip) Join(ctx context.Context, addrs []string) error {
 	list := g.opened()
 	if list == nil {
@@ -196,7 +196,7 @@ func (g *Gossip) Join(ctx context.Context, addrs []string) error {
 	}
 }
 
-// TryJoin contacts a member once. It takes some seconds if nobody answers.
+// TryJoin contacts a member once. It takes some seconds if there is no answer.
 func (g *Gossip) TryJoin(addr string) error {
 	list := g.opened()
 	if list == nil {
@@ -208,13 +208,13 @@ func (g *Gossip) TryJoin(addr string) error {
 	return nil
 }
 
-// innermost takes memberlist's lists and prefixes off an error.
+// innermost strips memberlist's lists and prefixes from an error.
 func innermost(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
 		return op.Err
 	}
-	var each []string // a list has every error on a line of its own, behind a star
+	var each []string // each line of a list has one error, after a star
 	for line := range strings.Lines(err.Error()) {
 		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "* "); ok {
 			each = append(each, text)
@@ -226,8 +226,7 @@ func innermost(err error) error {
 	return err
 }
 
-// Send gives a peer a message over a connection of its own. The peer may still miss it: callers repeat
-// what matters.
+// Send sends a message to a peer on a connection of its own. The message may be lost; callers repeat what matters.
 func (g *Gossip) Send(peer int, msg []byte) error {
 	n, ok := g.find(nameOf(peer))
 	list := g.opened()
@@ -241,7 +240,7 @@ func (g *Gossip) Send(peer int, msg []byte) error {
 	return nil
 }
 
-// Close leaves without saying so and waits for the event pump.
+// Close stops without notifying the other members, and waits for the event pump.
 func (g *Gossip) Close() error {
 	list := g.opened()
 	if list == nil {
@@ -253,7 +252,7 @@ func (g *Gossip) Close() error {
 	return err
 }
 
-// run hands events to the reader from a queue of any length.
+// run passes events to the reader through an unbounded queue.
 func (g *Gossip) run() {
 	defer close(g.events)
 	for {
@@ -279,7 +278,7 @@ func (g *Gossip) member(kind Kind, n *memberlist.Node) {
 	}
 }
 
-// The delegates of memberlist. They run under its locks and only queue.
+// memberlist's delegates. They run under its locks and only queue.
 
 // NotifyJoin implements memberlist.EventDelegate.
 func (g *Gossip) NotifyJoin(n *memberlist.Node) {
@@ -299,7 +298,7 @@ func (g *Gossip) NotifyUpdate(n *memberlist.Node) {
 	g.changed()
 }
 
-// NotifyMsg implements memberlist.Delegate; b is only lent.
+// NotifyMsg implements memberlist.Delegate. b is valid only during the call.
 func (g *Gossip) NotifyMsg(b []byte) {
 	if len(b) < 4 {
 		return
@@ -344,8 +343,8 @@ func (m *mailbox) take() []Event {
 	return q
 }
 
-// logWriter turns memberlist's "[LEVEL] memberlist: …" lines into debug records: a ping that fails is
-// nothing a user should read.
+// logWriter turns memberlist's "[LEVEL] memberlist: …" lines into debug records: a failed ping is nothing a user should
+// read.
 type logWriter struct{ log *slog.Logger }
 
 func (w logWriter) Write(b []byte) (int, error) {

@@ -11,14 +11,14 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Member is a member by its name, for those who are not numbered.
+// Member is a member that is known by name and has no host id.
 type Member struct {
 	Name, Addr string // Addr without a port
 	Gossip     string // host:port
 	Meta       []byte
 }
 
-// Members are those that answer, this one among them, in no order.
+// Members returns the live members, including this one, in no order.
 func (g *Gossip) Members() []Member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -29,8 +29,8 @@ func (g *Gossip) Members() []Member {
 	return out
 }
 
-// remember keeps a copy of a member: memberlist calls it under its lock, and goes on changing its own. Those that
-// it hands out later (Members) are changed while they are read.
+// remember keeps a copy of a member. memberlist calls it under its lock and keeps changing its own; the nodes that its
+// Members method returns change while they are read.
 func (g *Gossip) remember(n *memberlist.Node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,15 +45,15 @@ func (g *Gossip) forget(n *memberlist.Node) {
 	g.config.SuspicionMult = suspicion(g.lease, g.config.ProbeInterval, len(g.members))
 }
 
-// suspicion is memberlist's SuspicionMult for a lease. memberlist waits the longer the more members it has, by the
-// logarithm of their number: what the user says is to hold for any. It counts lost ones for ten minutes more, and waits
-// a little longer then.
+// suspicion returns memberlist's SuspicionMult for a lease. memberlist scales the wait with the logarithm of the number
+// of members, but the user's lease must hold for any number. memberlist counts lost members for ten more minutes, and
+// waits a little longer then.
 func suspicion(lease, interval time.Duration, members int) int {
 	scale := max(1, math.Log10(max(1, float64(members))))
 	return max(1, int(math.Ceil(lease.Seconds()/interval.Seconds()/scale)))
 }
 
-// find returns a member by its name.
+// find returns a member by name.
 func (g *Gossip) find(name string) (memberlist.Node, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -61,7 +61,7 @@ func (g *Gossip) find(name string) (memberlist.Node, bool) {
 	return n, ok
 }
 
-// Changes has a value when Members may have changed since it was last received.
+// Changes receives a value when Members may have changed since the last one.
 func (g *Gossip) Changes() <-chan struct{} { return g.changes }
 
 func (g *Gossip) changed() {
@@ -71,13 +71,13 @@ func (g *Gossip) changed() {
 	}
 }
 
-// SetMeta changes what the others know of this member. It returns when the news is on its way, or will be with Open;
-// calls must not overlap.
+// SetMeta changes what this member publishes. It returns when the update is queued, or will be sent by Open. Calls must
+// not overlap.
 func (g *Gossip) SetMeta(meta []byte) error {
 	g.meta.Store(&meta)
 	list := g.opened()
 	if list == nil {
-		return nil // nobody knows of it yet
+		return nil // Open will publish it
 	}
 	if err := list.UpdateNode(time.Second); err != nil {
 		return fmt.Errorf("gossip about this member: %w", err)
@@ -85,11 +85,11 @@ func (g *Gossip) SetMeta(meta []byte) error {
 	return nil
 }
 
-// Leave says goodbye, so that the others need not wait for a silence.
+// Leave announces that this member leaves, so that the others need not wait for its lease.
 func (g *Gossip) Leave() error {
 	list := g.opened()
 	if list == nil {
-		return nil // nobody knows of it
+		return nil // no other member knows this one
 	}
 	if err := list.Leave(time.Second); err != nil {
 		return fmt.Errorf("leave gossip: %w", err)
@@ -97,7 +97,7 @@ func (g *Gossip) Leave() error {
 	return nil
 }
 
-// Port is where this member listens.
+// Port returns the port this member listens on.
 func (g *Gossip) Port() int {
 	_, port, _ := net.SplitHostPort(g.Addr())
 	n, _ := strconv.Atoi(port)

@@ -13,20 +13,20 @@ import (
 	"gorun/collective/tcp"
 )
 
-// A member that gets another address keeps the one by which the others know it: memberlist takes a member at two
-// addresses for two that quarrel about a name. What changes is where that leads to.
+// A member whose address changes keeps its old one as a name: memberlist takes one member at two addresses for two
+// members with a conflict over a name. The transport maps the old address to the new one.
 
-// transport is memberlist's, over which members are reached by their names.
+// transport is memberlist's transport, but reaches members by name.
 type transport struct {
 	*memberlist.NetTransport
-	dials context.Context // ends with the transport, and ends what dials on it: memberlist waits for that
+	dials context.Context // cancelled by Shutdown, to end dials that memberlist waits for
 	end   context.CancelFunc
 
 	mu    sync.RWMutex
 	moved map[string]string // host:port by name
 }
 
-// listen opens a transport at a port, 0 for one that is free for TCP and UDP.
+// listen opens a transport at a port, 0 for one that is free for both TCP and UDP.
 func listen(c *memberlist.Config) (*transport, error) {
 	config := &memberlist.NetTransportConfig{BindAddrs: []string{c.BindAddr}, BindPort: c.BindPort, Logger: c.Logger}
 	for tries := 1; ; tries++ {
@@ -43,11 +43,11 @@ func listen(c *memberlist.Config) (*transport, error) {
 	}
 }
 
-// abandon closes a transport from which memberlist never read.
+// abandon closes a transport that memberlist never read from.
 func (t *transport) abandon() error {
 	done := make(chan struct{})
 	var drain sync.WaitGroup
-	drain.Go(func() { // its readers wait for somebody who takes what they have
+	drain.Go(func() { // its readers block until their data is taken
 		for {
 			select {
 			case conn := <-t.StreamCh():
@@ -64,7 +64,7 @@ func (t *transport) abandon() error {
 	return err
 }
 
-// where is the address that leads to a member now.
+// where returns the present address of a member.
 func (t *transport) where(a memberlist.Address) memberlist.Address {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -93,7 +93,7 @@ func (t *transport) Shutdown() error {
 	return t.NetTransport.Shutdown()
 }
 
-// Route says where a peer is reached from now on, as host:port, whatever address it joined with.
+// Route sets the address of a peer, as host:port, whatever address it joined with.
 func (g *Gossip) Route(peer int, addr string) error {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return fmt.Errorf("route gossip to host %d: %w", peer, err)

@@ -1,13 +1,14 @@
-// Package kvhttp is the key-value service by which the ranks of stock Horovod (built with Gloo) find each
-// other, so that such programs run under gorun unmodified. Values are opaque.
+// Package kvhttp is the key-value service that ranks of stock Horovod (built with Gloo) use to find each other, so that
+// such programs run under gorun unmodified. Values are opaque.
 //
-// A Store serves a world; in elastic jobs, where the world changes, each rank has a Member before it.
+// A Store serves one world. In elastic jobs, where worlds change, each rank talks to a Member, which forwards to the
+// Store.
 //
-// GET /scope/key answers 200 and the value, or 404; PUT stores; DELETE says that a rank is done with a
-// scope. Source: horovod/runner/http/http_server.py and horovod/common/gloo/http_store.cc of Horovod 0.28.
+// GET /scope/key answers 200 and the value, or 404; PUT stores a value; DELETE means that a rank is done with a scope.
+// Source: horovod/runner/http/http_server.py and horovod/common/gloo/http_store.cc of Horovod 0.28.
 //
-// The protocol has no authentication. Serve therefore closes connections from addresses that are not of the
-// job before it reads from them, memory is bounded, and the service only runs for jobs that ask for it.
+// The protocol has no authentication. Therefore Serve closes connections from addresses outside the job before it reads
+// from them, memory is bounded, and the service runs only for jobs that ask for it.
 package kvhttp
 
 import (
@@ -26,7 +27,7 @@ import (
 const (
 	maxValue = 1 << 20
 	maxBytes = 256 << 20
-	// timeout is for one request; clients set none themselves.
+	// timeout bounds one request; clients set no timeout themselves.
 	timeout = 10 * time.Second
 )
 
@@ -98,14 +99,14 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 		}
 	case http.MethodDelete:
-		// A rank that is connected to all others says so. Others may still ask: what is stored stays, until
-		// the next round of the same scope overwrites it.
+		// A rank sends this once it is connected to all others. They may still ask, so values stay until the next round
+		// of the scope overwrites them.
 	default:
 		w.WriteHeader(http.StatusMethodNotAllowed)
 	}
 }
 
-// reply answers with a value whose length is told ahead, as Horovod's client wants it however long the value is.
+// reply sends a value with its length in the header, which Horovod's client requires for values of any length.
 func reply(w http.ResponseWriter, value []byte) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(value)))
 	w.Write(value)
@@ -118,7 +119,7 @@ func (s *Store) get(path string) ([]byte, bool) {
 	return v, ok
 }
 
-// put stores a value, unless there is too much already.
+// put stores a value, unless the store is full.
 func (s *Store) put(path string, value []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Place is where a rank of an elastic job is in a world.
+// Place is the position of a rank of an elastic job in a world.
 type Place struct {
 	Rank, Size, LocalRank, LocalSize, CrossRank, CrossSize int
 
@@ -21,9 +21,9 @@ type Place struct {
 	Store string // host:port of the world's Store
 }
 
-// Member is the service as one rank of an elastic job sees it. A rank keeps its address for life, while the world's
-// store moves with the world, so each rank has a Member on its own host: it passes on what concerns the world that the
-// rank is in, and itself answers which world comes next. Source: horovod/common/gloo/gloo_context.cc and
+// Member is the service as one rank of an elastic job sees it. A rank keeps one address for life, while the store moves
+// with the world. So each rank has a Member on its own host, which forwards requests about the rank's world to the
+// store and itself answers which world comes next. Source: horovod/common/gloo/gloo_context.cc and
 // horovod/runner/elastic of Horovod 0.28.
 //
 // Serve owns its goroutines; Announce runs in its caller's.
@@ -33,14 +33,14 @@ type Member struct {
 
 	mu       sync.Mutex
 	place    Place
-	listener *listener     // of the rank for news, nil until it said so
+	listener *listener     // where the rank listens for news, nil until it registers
 	listens  chan struct{} // closed then
 }
 
-// NewMember returns the service of a rank that begins at first. next waits for the place of the rank in the next world.
+// NewMember returns the service of a rank that starts at first. next waits for the rank's position in the next world.
 func NewMember(first Place, next func(context.Context) (Place, error)) *Member {
 	return &Member{next: next, place: first, listens: make(chan struct{}), client: http.Client{Timeout: timeout,
-		Transport: &http.Transport{DisableKeepAlives: true}}} // it says something in bursts, years apart
+		Transport: &http.Transport{DisableKeepAlives: true}}} // bursts of requests are far apart
 }
 
 // Serve answers until ctx ends; then it closes the listener and all connections.
@@ -70,7 +70,7 @@ func (m *Member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// move answers a rank that has left its world where it is in the next, as soon as there is one.
+// move answers a rank that has left its world with its position in the next one, as soon as that exists.
 func (m *Member) move(w http.ResponseWriter, r *http.Request) {
 	p, err := m.next(r.Context())
 	if err != nil {
@@ -83,7 +83,7 @@ func (m *Member) move(w http.ResponseWriter, r *http.Request) {
 	reply(w, fmt.Appendf(nil, "%d,%d,%d,%d,%d,%d", p.Rank, p.Size, p.LocalRank, p.LocalSize, p.CrossRank, p.CrossSize))
 }
 
-// register notes where the rank listens for news.
+// register records where the rank listens for news.
 func (m *Member) register(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAddresses))
 	var l *listener
@@ -102,7 +102,7 @@ func (m *Member) register(w http.ResponseWriter, r *http.Request) {
 	m.listener = l
 }
 
-// pass asks the store of the rank's world. What ranks of several worlds store there has different names.
+// pass forwards a request to the store of the rank's world. Keys differ between worlds.
 func (m *Member) pass(w http.ResponseWriter, r *http.Request, scope, key string) {
 	m.mu.Lock()
 	p := m.place
@@ -119,7 +119,7 @@ func (m *Member) pass(w http.ResponseWriter, r *http.Request, scope, key string)
 		return
 	}
 	answer, err := m.client.Do(ask)
-	if err != nil { // its host is lost, say: Horovod asks three times, and then fails as it does without us
+	if err != nil { // its host may be lost: Horovod retries three times and then fails, as it does without gorun
 		w.WriteHeader(http.StatusBadGateway)
 		return
 	}
@@ -135,25 +135,24 @@ func (m *Member) pass(w http.ResponseWriter, r *http.Request, scope, key string)
 	}
 }
 
-// insist is after how long news are told again: a rank loses what reaches it before its training has begun.
-const insist = 2 * time.Second
+// repeatInterval is the interval between notifications: a rank loses those that arrive before its training has started.
+const repeatInterval = 2 * time.Second
 
-// Announce tells the rank that there are others to make a world with, or that some have to go, until ctx ends, which is
-// when that has happened. Horovod does so with the first rank only, which tells the others. stamp is greater than
-// those before.
+// Announce notifies the rank that hosts were added or removed, and repeats that until ctx ends, which is when the world
+// has changed. Horovod notifies only the first rank, which informs the others. stamp must grow with each call.
 func (m *Member) Announce(ctx context.Context, stamp int64, added, removed bool) {
 	select {
 	case <-m.listens:
 	case <-ctx.Done():
 		return
 	}
-	again := time.NewTicker(insist)
+	again := time.NewTicker(repeatInterval)
 	defer again.Stop()
 	for {
 		m.mu.Lock()
 		l := m.listener
 		m.mu.Unlock()
-		l.tell(ctx, stamp, added, removed) // a rank that does not hear may be ending
+		l.notify(ctx, stamp, added, removed) // a rank that does not answer may be ending
 		select {
 		case <-again.C:
 		case <-ctx.Done():

@@ -15,23 +15,23 @@ import (
 	"time"
 )
 
-// Horovod says where a rank listens, and is told news there, in Python's pickle format. It is read here only as far as
-// these few values need it, without building anything: no more than a port and a key comes out.
+// Horovod registers listeners and delivers notifications in Python's pickle format. This reader supports just enough of
+// it for these few values, and builds no objects: only a port and a key come out.
 
 const (
 	maxAddresses = 64 << 10
 	keySize      = 32
-	// hearing is how long a rank may take to hear news.
-	hearing = 5 * time.Second
+	// notifyTimeout is how long a rank may take to accept a notification.
+	notifyTimeout = 5 * time.Second
 )
 
-// listener is where a rank listens for news.
+// listener is where a rank listens for notifications.
 type listener struct {
 	port int
-	key  []byte // that proves who tells them
+	key  []byte // authenticates the sender
 }
 
-// Opcodes of pickle, those that ({interface: [(address, port), …], …}, key) consists of.
+// Opcodes of pickle that ({interface: [(address, port), …], …}, key) consists of.
 const (
 	opProto, opFrame, opStop             = 0x80, 0x95, '.'
 	opMark, opMemoize, opBinget          = '(', 0x94, 'h'
@@ -43,7 +43,7 @@ const (
 
 var errAddresses = errors.New("read where a rank listens: not what Horovod says")
 
-// parseAddresses reads base64 of that pickle. All addresses are of one socket, which listens on all of them.
+// parseAddresses reads base64 of that pickle. All addresses belong to one socket, which listens on all of them.
 func parseAddresses(text []byte) (*listener, error) {
 	b := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := base64.StdEncoding.Decode(b, text)
@@ -93,7 +93,7 @@ func parseAddresses(text []byte) (*listener, error) {
 	return nil, errAddresses
 }
 
-// hostsUpdated is the pickle of HostsUpdatedRequest(timestamp, res).
+// hostsUpdated returns the pickle of HostsUpdatedRequest(timestamp, res).
 func hostsUpdated(stamp int64, added, removed bool) []byte {
 	res := byte(0)
 	if removed {
@@ -108,9 +108,9 @@ func hostsUpdated(stamp int64, added, removed bool) []byte {
 	return append(b, res, 'u', 'b', '.')
 }
 
-// tell has the rank hear the news. It answers something that says no more than that it did.
-func (l *listener) tell(ctx context.Context, stamp int64, added, removed bool) error {
-	ctx, cancel := context.WithTimeout(ctx, hearing)
+// notify sends the rank a notification. The answer only confirms that it arrived.
+func (l *listener) notify(ctx context.Context, stamp int64, added, removed bool) error {
+	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(l.port)))
 	if err != nil {

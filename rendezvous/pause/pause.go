@@ -1,16 +1,16 @@
-// Package pause decides when all hosts of a world stop between two operations, and who may have them stand still.
-// It is a pure state machine: events go in, actions come out; it does no I/O, has no clock and starts no goroutine.
-// One goroutine drives it and performs the actions.
+// Package pause decides when all hosts of a world pause between two operations, and which host holds the pause. It is a
+// pure state machine: events go in, actions come out; it does no I/O, has no clock and starts no goroutine. One
+// goroutine drives it and performs the actions.
 //
-// Whoever wants a pause asks the member with the lowest host id, which coordinates. It grants one wish at a time,
-// in the order in which they came: it tells all members to stop, and the asker, when all of them are quiet, that
-// the pause is its own. When that one is done, maybe with another order of the ring, all members are told to go
-// on, and the next wish is granted only when all of them do. Every message is repeated on Tick until it is
-// answered, so loss and duplication only cost time.
+// A host that wants a pause asks the coordinator, which is the member with the lowest host id. The coordinator grants
+// one request at a time, in order of arrival. It asks all members to stop; when all are quiet, the requester holds the
+// pause. When the holder is done, perhaps with a new order of the ring, all members continue, and the next request is
+// granted only after all of them have. Every message is repeated on Tick until it is answered, so loss and duplication
+// only cost time.
 //
-// A pause that some host is not quiet for in time is given up, and all go on as they were. A new order or cost is only
-// taken from who holds the pause, when everything stands still. The end of the world ends everything. The package
-// does not know why somebody wants a pause, nor what it is that stops.
+// If a host is not quiet in time, the pause is given up and all continue as before. Only the holder of a pause may
+// change the order or the cost, while every member is paused. The end of the world ends all pauses. The package knows
+// neither why a pause is wanted nor what stops.
 package pause
 
 import (
@@ -20,50 +20,50 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// Event is what happened; exactly one field is set.
+// Event is an input of the machine; exactly one field is set.
 type Event struct {
-	World   *World      // a world began
-	Want    uint32      // this host wants a pause; the number is larger than those before
-	Done    *Done       // a wish of this host is over
-	Quiet   uint32      // nothing is under way here after Stop with that number
+	World   *World      // a world started
+	Want    uint32      // this host wants a pause; numbers grow
+	Done    *Done       // a request of this host is over
+	Quiet   uint32      // nothing is under way here since the Stop with that number
 	Message *wire.Pause // from a peer
 	Tick    bool        // time passed: repeat what was not answered
 }
 
-// World is whose pauses these are. One without members is none: the last one ended.
+// World is the world whose hosts pause. One without members means that the last one ended.
 type World struct {
 	Epoch   uint32
 	Members []int // host ids
 }
 
-// Done ends a wish, whether it was granted or not.
+// Done ends a request, whether it was granted or not.
 type Done struct {
 	Wish  uint32
-	Order []int // host ids in another order; nil if the ring stays as it is
+	Order []int // host ids in a new order; nil to keep the ring
 	Why   []string
-	Cost  wire.Cost // of messages from now on; zero if it stays as it is
-	Text  string    // the reason for another order, or cost
+	Cost  wire.Cost // of messages from now on; zero to keep it
+	Text  string    // the reason for the new order or cost
 }
 
-// Actions is what to do after an event, in the order of the fields.
+// Actions are what to do after an event, in the order of the fields.
 type Actions struct {
-	Go      *Go       // go on
-	Stop    uint32    // begin nothing more, and report Quiet with this number
-	Held    uint32    // the wish with this number is granted: everything stands still until Done
-	Refused []Refusal // wishes that end without it
+	Go      *Go       // continue
+	Stop    uint32    // start nothing more, and report Quiet with this number
+	Held    uint32    // the request with this number holds the pause until Done
+	Refused []Refusal // requests that end without a pause
 	Send    []Send    // may be lost
 }
 
 // Go ends a pause.
 type Go struct {
 	Number uint32
-	Order  []int // of the ring from now on; nil if it stays as it is
+	Order  []int // of the ring from now on; nil to keep it
 	Why    []string
-	Cost   wire.Cost // of messages from now on; zero if it stays as it is
+	Cost   wire.Cost // of messages from now on; zero to keep it
 	Text   string
 }
 
-// Refusal is why there is no pause for a wish.
+// Refusal is the reason why a request gets no pause.
 type Refusal struct {
 	Wish   uint32
 	Reason string
@@ -75,7 +75,7 @@ type Send struct {
 	Message *wire.Pause
 }
 
-// phase is how far a host or a pause is.
+// phase is the progress of a host or a pause.
 type phase int
 
 const (
@@ -84,60 +84,60 @@ const (
 	still
 )
 
-// wish is one of this host's.
-type wish struct {
+// ownRequest is a request of this host.
+type ownRequest struct {
 	held bool
 	done *Done
 }
 
-// request is somebody's wish, as the coordinator knows it.
+// request is a host's request, as the coordinator knows it.
 type request struct {
-	from int
-	wish uint32
+	from       int
+	ownRequest uint32
 }
 
-// turn is the pause that the coordinator has under way.
+// turn is the pause that the coordinator is conducting.
 type turn struct {
 	request
 	number  uint32
-	phase   phase // going: it ends
+	phase   phase // going: it is ending
 	told    map[int]bool
 	ticks   int
 	outcome wire.Pause // going: order, cost and reasons
 }
 
-// maxRequests bounds what is asked for; nobody has that many reasons.
+// maxRequests bounds the queue; no world has as many reasons to pause.
 const maxRequests = 1024
 
-// Machine is one host's view.
+// Machine is the view of one host.
 type Machine struct {
-	self     int
-	patience int
+	self    int
+	timeout int
 
-	epoch   uint32 // 0: there is no world
-	members []int  // ascending; the first coordinates
-	number  uint32 // of the last pause that this host knows
-	phase   phase
-	wishes  map[uint32]*wish
+	epoch       uint32 // 0 means that there is no world
+	members     []int  // ascending; the first coordinates
+	number      uint32 // the last pause this host has seen
+	phase       phase
+	ownRequests map[uint32]*ownRequest
 
-	// The coordinator's.
+	// State of the coordinator.
 	queue []request
 	turn  *turn
-	last  uint32 // number of a pause
+	last  uint32 // number of the last pause
 
 	a     *Actions
-	inner []*wire.Pause // to itself
+	inner []*wire.Pause // messages to itself
 }
 
-// New returns the machine of a host. A pause may take as many ticks to begin as patience says.
-func New(self, patience int) *Machine {
-	return &Machine{self: self, patience: patience, wishes: map[uint32]*wish{}}
+// New returns the machine of a host. A pause that has not started after timeout ticks is given up.
+func New(self, timeout int) *Machine {
+	return &Machine{self: self, timeout: timeout, ownRequests: map[uint32]*ownRequest{}}
 }
 
-// Busy reports whether there is anything that a Tick could repeat.
-func (m *Machine) Busy() bool { return m.epoch != 0 && (len(m.wishes) > 0 || m.turn != nil) }
+// Busy reports whether Tick could have anything to repeat.
+func (m *Machine) Busy() bool { return m.epoch != 0 && (len(m.ownRequests) > 0 || m.turn != nil) }
 
-// Number returns which pause this host is in, 0 if it is in none.
+// Number returns the pause this host is in, 0 for none.
 func (m *Machine) Number() uint32 {
 	if m.phase == going {
 		return 0
@@ -145,7 +145,7 @@ func (m *Machine) Number() uint32 {
 	return m.number
 }
 
-// Step takes one event and returns what to do about it.
+// Step handles one event and returns what to do about it.
 func (m *Machine) Step(ev Event) (Actions, error) {
 	var a Actions
 	m.a = &a
@@ -156,14 +156,14 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 	case ev.Want != 0:
 		m.want(ev.Want)
 	case ev.Done != nil:
-		if w := m.wishes[ev.Done.Wish]; w != nil && w.done == nil {
+		if w := m.ownRequests[ev.Done.Wish]; w != nil && w.done == nil {
 			w.done = ev.Done
-			m.repeatWish(ev.Done.Wish, w)
+			m.repeatRequest(ev.Done.Wish, w)
 		}
 	case ev.Quiet != 0:
 		if m.phase == stopping && ev.Quiet == m.number {
 			m.phase = still
-			m.tell(m.members[0], &wire.Pause{Verb: wire.PauseQuiet, Number: m.number})
+			m.send(m.members[0], &wire.Pause{Verb: wire.PauseQuiet, Number: m.number})
 		}
 	case ev.Message != nil:
 		err = m.check(ev.Message)
@@ -182,14 +182,14 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 	return a, err
 }
 
-// begin takes a world. Nothing of the one before it counts.
+// begin adopts a world and drops all state of the previous one.
 func (m *Machine) begin(w World) {
 	for _, n := range m.own() {
-		if m.wishes[n].done == nil {
+		if m.ownRequests[n].done == nil {
 			m.a.Refused = append(m.a.Refused, Refusal{n, "the world ended"})
 		}
 	}
-	clear(m.wishes)
+	clear(m.ownRequests)
 	m.epoch, m.members = w.Epoch, slices.Sorted(slices.Values(w.Members))
 	m.number, m.phase = 0, going
 	m.queue, m.turn, m.last = nil, nil, 0
@@ -203,27 +203,27 @@ func (m *Machine) want(n uint32) {
 		m.a.Refused = append(m.a.Refused, Refusal{n, "there is no world"})
 		return
 	}
-	m.wishes[n] = &wish{}
-	m.repeatWish(n, m.wishes[n])
+	m.ownRequests[n] = &ownRequest{}
+	m.repeatRequest(n, m.ownRequests[n])
 }
 
-// own returns the numbers of this host's wishes in order.
+// own returns the numbers of this host's requests, sorted.
 func (m *Machine) own() []uint32 {
 	var all []uint32
-	for n := range m.wishes {
+	for n := range m.ownRequests {
 		all = append(all, n)
 	}
 	slices.Sort(all)
 	return all
 }
 
-// repeatWish tells the coordinator how it is with a wish.
-func (m *Machine) repeatWish(n uint32, w *wish) {
+// repeatRequest sends the state of a request to the coordinator.
+func (m *Machine) repeatRequest(n uint32, w *ownRequest) {
 	switch {
 	case w.done != nil:
-		m.tell(m.members[0], &wire.Pause{Verb: wire.PauseDone, Wish: n, Order: w.done.Order, Why: w.done.Why, Cost: w.done.Cost, Text: w.done.Text})
+		m.send(m.members[0], &wire.Pause{Verb: wire.PauseDone, Wish: n, Order: w.done.Order, Why: w.done.Why, Cost: w.done.Cost, Text: w.done.Text})
 	case !w.held:
-		m.tell(m.members[0], &wire.Pause{Verb: wire.PauseAsk, Wish: n})
+		m.send(m.members[0], &wire.Pause{Verb: wire.PauseAsk, Wish: n})
 	}
 }
 
@@ -232,15 +232,15 @@ func (m *Machine) tick() {
 		return
 	}
 	for _, n := range m.own() {
-		m.repeatWish(n, m.wishes[n])
+		m.repeatRequest(n, m.ownRequests[n])
 	}
 	t := m.turn
 	if t == nil {
 		return
 	}
 	if t.phase == stopping {
-		if t.ticks++; t.ticks > m.patience {
-			m.tell(t.from, &wire.Pause{Verb: wire.PauseOver, Wish: t.wish, Text: fmt.Sprintf("host ids %v do not stop", m.untold())})
+		if t.ticks++; t.ticks > m.timeout {
+			m.send(t.from, &wire.Pause{Verb: wire.PauseOver, Wish: t.ownRequest, Text: fmt.Sprintf("host ids %v do not stop", m.unanswered())})
 			m.end(wire.Pause{})
 			return
 		}
@@ -248,8 +248,8 @@ func (m *Machine) tick() {
 	m.repeatTurn()
 }
 
-// untold returns the members that have not answered in the present phase of the pause.
-func (m *Machine) untold() []int {
+// unanswered returns the members that have not answered in the present phase of the pause.
+func (m *Machine) unanswered() []int {
 	var out []int
 	for _, id := range m.members {
 		if !m.turn.told[id] {
@@ -259,25 +259,25 @@ func (m *Machine) untold() []int {
 	return out
 }
 
-// repeatTurn says what has not been answered in the present phase of the pause.
+// repeatTurn resends the message of the present phase to them.
 func (m *Machine) repeatTurn() {
 	t := m.turn
 	if t.phase == still {
-		m.tell(t.from, &wire.Pause{Verb: wire.PauseHeld, Wish: t.wish})
+		m.send(t.from, &wire.Pause{Verb: wire.PauseHeld, Wish: t.ownRequest})
 		return
 	}
-	for _, id := range m.untold() {
+	for _, id := range m.unanswered() {
 		msg := t.outcome
 		msg.Verb, msg.Number = wire.PauseGo, t.number
 		if t.phase == stopping {
 			msg = wire.Pause{Verb: wire.PauseStop, Number: t.number}
 		}
-		m.tell(id, &msg)
+		m.send(id, &msg)
 	}
 }
 
-// tell sends a message, to this host itself without the network.
-func (m *Machine) tell(to int, msg *wire.Pause) {
+// send sends a message; one to this host itself does not use the network.
+func (m *Machine) send(to int, msg *wire.Pause) {
 	msg.From, msg.Epoch = m.self, m.epoch
 	if to == m.self {
 		m.inner = append(m.inner, msg)
@@ -286,10 +286,10 @@ func (m *Machine) tell(to int, msg *wire.Pause) {
 	m.a.Send = append(m.a.Send, Send{to, msg})
 }
 
-// check refuses what no peer says. Peers hold the job's key, but their numbers are checked.
+// check rejects impossible messages. Peers hold the job's key, but their numbers are checked.
 func (m *Machine) check(msg *wire.Pause) error {
 	if m.epoch == 0 || msg.Epoch != m.epoch {
-		return nil // nothing holds any more of an older world, and of a later one it will be said again
+		return nil // an older world is obsolete, and a message about a later one will be repeated
 	}
 	if !slices.Contains(m.members, msg.From) {
 		return fmt.Errorf("pause epoch %d: host id %d is not a member", m.epoch, msg.From)
@@ -318,7 +318,7 @@ func (m *Machine) receive(msg *wire.Pause) {
 			m.number, m.phase = msg.Number, stopping
 			m.a.Stop = msg.Number
 		case msg.Number == m.number && m.phase == still:
-			m.tell(msg.From, &wire.Pause{Verb: wire.PauseQuiet, Number: m.number})
+			m.send(msg.From, &wire.Pause{Verb: wire.PauseQuiet, Number: m.number})
 		}
 	case wire.PauseGo:
 		switch {
@@ -326,24 +326,24 @@ func (m *Machine) receive(msg *wire.Pause) {
 			m.phase = going
 			m.a.Go = &Go{msg.Number, msg.Order, msg.Why, msg.Cost, msg.Text}
 		case msg.Number > m.number && m.phase == going:
-			m.number = msg.Number // it was given up before this host heard of it
+			m.number = msg.Number // it was given up before this host heard about it
 		}
 		if msg.Number <= m.number {
-			m.tell(msg.From, &wire.Pause{Verb: wire.PauseGone, Number: msg.Number})
+			m.send(msg.From, &wire.Pause{Verb: wire.PauseGone, Number: msg.Number})
 		}
 	case wire.PauseHeld:
-		switch w := m.wishes[msg.Wish]; {
+		switch w := m.ownRequests[msg.Wish]; {
 		case w == nil:
-			m.tell(msg.From, &wire.Pause{Verb: wire.PauseDone, Wish: msg.Wish})
+			m.send(msg.From, &wire.Pause{Verb: wire.PauseDone, Wish: msg.Wish})
 		case w.done != nil:
-			m.repeatWish(msg.Wish, w)
+			m.repeatRequest(msg.Wish, w)
 		case !w.held:
 			w.held = true
 			m.a.Held = msg.Wish
 		}
 	case wire.PauseOver:
-		if w := m.wishes[msg.Wish]; w != nil {
-			delete(m.wishes, msg.Wish)
+		if w := m.ownRequests[msg.Wish]; w != nil {
+			delete(m.ownRequests, msg.Wish)
 			if w.done == nil {
 				m.a.Refused = append(m.a.Refused, Refusal{msg.Wish, msg.Text})
 			}
@@ -351,7 +351,7 @@ func (m *Machine) receive(msg *wire.Pause) {
 	}
 }
 
-// coordinate takes what members say to the coordinator.
+// coordinate handles members' messages as the coordinator.
 func (m *Machine) coordinate(msg *wire.Pause) {
 	r, t := request{msg.From, msg.Wish}, m.turn
 	switch msg.Verb {
@@ -367,18 +367,18 @@ func (m *Machine) coordinate(msg *wire.Pause) {
 		}
 	case wire.PauseDone:
 		m.queue = slices.DeleteFunc(m.queue, func(q request) bool { return q == r })
-		m.tell(r.from, &wire.Pause{Verb: wire.PauseOver, Wish: r.wish})
+		m.send(r.from, &wire.Pause{Verb: wire.PauseOver, Wish: r.ownRequest})
 		if t != nil && t.request == r && t.phase != going {
 			outcome := wire.Pause{Order: msg.Order, Why: msg.Why, Cost: msg.Cost, Text: msg.Text}
 			if t.phase == stopping {
-				outcome = wire.Pause{} // not everything stands still
+				outcome = wire.Pause{} // some hosts are not paused
 			}
 			m.end(outcome)
 		}
 	case wire.PauseQuiet:
 		if t != nil && t.phase == stopping && msg.Number == t.number {
 			t.told[msg.From] = true
-			if len(m.untold()) == 0 {
+			if len(m.unanswered()) == 0 {
 				t.phase = still
 				m.repeatTurn()
 			}
@@ -386,7 +386,7 @@ func (m *Machine) coordinate(msg *wire.Pause) {
 	case wire.PauseGone:
 		if t != nil && t.phase == going && msg.Number == t.number {
 			t.told[msg.From] = true
-			if len(m.untold()) == 0 {
+			if len(m.unanswered()) == 0 {
 				m.turn = nil
 				m.next()
 			}
@@ -394,7 +394,7 @@ func (m *Machine) coordinate(msg *wire.Pause) {
 	}
 }
 
-// next begins a pause for whoever has waited longest.
+// next starts a pause for the oldest request.
 func (m *Machine) next() {
 	if m.turn != nil || len(m.queue) == 0 {
 		return
@@ -405,7 +405,7 @@ func (m *Machine) next() {
 	m.repeatTurn()
 }
 
-// end lets everybody go on.
+// end lets all members continue.
 func (m *Machine) end(outcome wire.Pause) {
 	m.turn.phase, m.turn.told, m.turn.outcome = going, map[int]bool{}, outcome
 	m.repeatTurn()

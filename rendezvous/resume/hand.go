@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// A process can be there before the session that it is for. It waits at one end of a pair of sockets, and gets that of the
-// session from the other end.
+// A process may be started before the session it will serve. It waits on one end of a socket pair, and receives the
+// session's socket from the other end.
 
-// ErrNotWanted is that whoever has started a process went away, or has no session for it any more.
-var ErrNotWanted = errors.New("there is no job for this daemon")
+// ErrNoJob means that the process that started this one has gone, or has no session for it.
+var ErrNoJob = errors.New("there is no job for this daemon")
 
-// Hand gives a process the socket of a session, and how long it is to wait for another launcher, 0 for none.
+// Hand sends a process the socket of a session, and how long to wait for another launcher, 0 for not at all.
 func Hand(to *net.UnixConn, socket *os.File, patience time.Duration) error {
 	said := binary.LittleEndian.AppendUint64(nil, uint64(patience))
 	if _, _, err := to.WriteMsgUnix(said, syscall.UnixRights(int(socket.Fd())), nil); err != nil {
@@ -27,10 +27,10 @@ func Hand(to *net.UnixConn, socket *os.File, patience time.Duration) error {
 	return nil
 }
 
-// Waiting is the process's end.
+// Waiting is the end of the pair on which the process waits.
 type Waiting struct{ conn *net.UnixConn }
 
-// Wait begins with what the process has inherited, which stays open.
+// Wait returns the end that the process has inherited. The file stays open.
 func Wait(inherited *os.File) (*Waiting, error) {
 	conn, err := net.FileConn(inherited)
 	if err != nil {
@@ -44,25 +44,25 @@ func Wait(inherited *os.File) (*Waiting, error) {
 	return &Waiting{pair}, nil
 }
 
-// Close ends it.
+// Close closes it.
 func (w *Waiting) Close() error { return w.conn.Close() }
 
-// Again says that the session is over, and that this process can take another one.
-func (w *Waiting) Again() error {
-	_, err := w.conn.Write([]byte{again})
+// Free reports that the session is over and that this process can take another one.
+func (w *Waiting) Free() error {
+	_, err := w.conn.Write([]byte{free})
 	return err
 }
 
-const again byte = 'F' // free
+const free byte = 'F' // free
 
-// Done waits until the session that a process was given is over, and is true if it can take another one.
+// Done waits until the session of a process is over. It reports whether the process can take another one.
 func Done(process *net.UnixConn) bool {
 	said := make([]byte, 1)
 	_, err := process.Read(said)
-	return err == nil && said[0] == again
+	return err == nil && said[0] == free
 }
 
-// Receive waits for what Hand gives. At the end of ctx there is nothing more to wait for.
+// Receive waits for a session from Hand, or until ctx ends.
 func (w *Waiting) Receive(ctx context.Context) (net.Listener, time.Duration, error) {
 	defer context.AfterFunc(ctx, func() { w.conn.Close() })()
 	said, rights := make([]byte, 8), make([]byte, syscall.CmsgSpace(4))
@@ -71,7 +71,7 @@ func (w *Waiting) Receive(ctx context.Context) (net.Listener, time.Duration, err
 	case ctx.Err() != nil:
 		return nil, 0, context.Cause(ctx)
 	case err == nil && n == 0, errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		return nil, 0, ErrNotWanted
+		return nil, 0, ErrNoJob
 	case err != nil:
 		return nil, 0, fmt.Errorf("wait for job: %w", err)
 	}

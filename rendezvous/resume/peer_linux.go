@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ours is true if the process at the other end of a unix socket is of this process's user.
+// ours reports whether the process at the other end of a unix socket belongs to this process's user.
 func ours(conn net.Conn) bool {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -25,7 +25,7 @@ func ours(conn net.Conn) bool {
 	return int(cred.Uid) == os.Getuid()
 }
 
-// shut refuses whoever connects from now on, although other processes have the listener too.
+// shut refuses new connections, even if other processes hold the listener too.
 func shut(l net.Listener) {
 	if c, ok := l.(*net.UnixListener); ok {
 		if raw, err := c.SyscallConn(); err == nil {

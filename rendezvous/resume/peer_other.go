@@ -4,7 +4,7 @@ package resume
 
 import "net"
 
-// ours knows nobody: daemons run on Linux.
+// ours returns false: daemons run on Linux only.
 func ours(net.Conn) bool { return false }
 
 func shut(net.Listener) {}

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// ErrSuperseded ends the stream of a launcher in whose place another one has come.
+// ErrSuperseded ends the stream of a launcher that another one has replaced.
 var ErrSuperseded = errors.New("another launcher has taken over")
 
-// Relay is what the daemon of a job reads and writes when one launcher may take over from another: the stream of the
-// present one. What was written, and the former launcher has not acknowledged, goes to the next one, write by write; at
-// most the write of which the former had a part is lost. One goroutine reads, and those that write take turns.
+// Relay is the stream of a job's daemon when one launcher may take over from another. Whatever was written and the
+// previous launcher did not acknowledge goes to the next one, write by write. At most one write is lost: the one the
+// previous launcher received in part. One goroutine reads; writers take turns.
 type Relay struct {
 	mu      sync.Mutex
 	stream  *Stream  // of the present launcher
-	reading *Stream  // of the one whose words are read
-	ends    []uint64 // of the writes to stream that may not be acknowledged, by its bytes
+	reading *Stream  // the stream that is being read
+	ends    []uint64 // the ends of the writes to stream that may not be acknowledged, in bytes
 	written uint64   // bytes in whole writes
 
 	writing sync.Mutex
 }
 
-// NewRelay returns one whose first launcher is still to come.
+// NewRelay returns a relay that has no launcher yet.
 func NewRelay() *Relay {
 	s := New()
 	return &Relay{stream: s, reading: s}
@@ -35,7 +35,7 @@ func (r *Relay) current() *Stream {
 	return r.stream
 }
 
-// Read implements io.Reader. After ErrSuperseded, Next goes on to the words of the next launcher.
+// Read implements io.Reader. After ErrSuperseded, Next switches to the next launcher.
 func (r *Relay) Read(b []byte) (int, error) {
 	r.mu.Lock()
 	s := r.reading
@@ -43,7 +43,7 @@ func (r *Relay) Read(b []byte) (int, error) {
 	return s.Read(b)
 }
 
-// Next is true if there is another launcher after the one that was read.
+// Next switches to the launcher that replaced the one being read, and reports whether there is one.
 func (r *Relay) Next() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +55,7 @@ func (r *Relay) Next() bool {
 // Fail ends the stream of the present launcher at once.
 func (r *Relay) Fail(err error) { r.current().Fail(err) }
 
-// Write implements io.Writer. A launcher gets b as a whole, or not at all.
+// Write implements io.Writer. A launcher receives b as a whole or not at all.
 func (r *Relay) Write(b []byte) (int, error) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -71,7 +71,7 @@ func (r *Relay) Write(b []byte) (int, error) {
 	}
 }
 
-// wrote notes a write, unless its stream was superseded meanwhile.
+// wrote records a write, unless its stream has been superseded.
 func (r *Relay) wrote(s *Stream, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,14 +85,14 @@ func (r *Relay) wrote(s *Stream, n int) bool {
 	return true
 }
 
-// supersede begins the stream of another launcher.
+// supersede starts the stream of another launcher.
 func (r *Relay) supersede() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	former, next := r.stream, New()
 	former.Fail(ErrSuperseded)
 	base, out := former.unacknowledged()
-	from := base // the first write of which nothing was acknowledged begins there
+	from := base // the start of the first write that was not acknowledged at all
 	if at, _ := slices.BinarySearch(r.ends, base); at < len(r.ends) && base > 0 && !r.whole(base) {
 		from = r.ends[at]
 	}
@@ -108,28 +108,28 @@ func (r *Relay) supersede() {
 	r.written, r.ends, r.stream = uint64(len(next.out)), ends, next
 }
 
-// whole is true if so many bytes are whole writes.
+// whole reports whether the first n bytes end with a write.
 func (r *Relay) whole(n uint64) bool {
 	_, found := slices.BinarySearch(r.ends, n)
 	return found
 }
 
-// Flush is Stream.Flush, for whoever is the launcher then.
-func (r *Relay) Flush(patience time.Duration) bool {
+// Flush calls Stream.Flush for the present launcher, and again if another one takes over meanwhile.
+func (r *Relay) Flush(timeout time.Duration) bool {
 	for {
 		s := r.current()
-		known := s.Flush(patience)
+		known := s.Flush(timeout)
 		if r.current() == s {
 			return known
 		}
 	}
 }
 
-// Close is Stream.Close, for whoever is the launcher then.
-func (r *Relay) Close(patience time.Duration) bool {
+// Close calls Stream.Close for the present launcher, and again if another one takes over meanwhile.
+func (r *Relay) Close(timeout time.Duration) bool {
 	for {
 		s := r.current()
-		known := s.Close(patience)
+		known := s.Close(timeout)
 		if r.current() == s {
 			return known
 		}

@@ -38,18 +38,18 @@ func newSession(t *testing.T) (Session, net.Listener) {
 }
 
 // serve is Serve in a process that ends with its stream.
-func serve(t *testing.T, l net.Listener, s *Stream, p Patience) {
+func serve(t *testing.T, l net.Listener, s *Stream, p Timeouts) {
 	serveRelay(t, l, &Relay{stream: s, reading: s}, p)
 }
 
-func serveRelay(t *testing.T, l net.Listener, r *Relay, p Patience) {
+func serveRelay(t *testing.T, l net.Listener, r *Relay, p Timeouts) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var wg sync.WaitGroup
 	wg.Go(func() { Serve(ctx, l, r, p) })
 	for s := r.current(); ; s = r.current() {
 		s.mu.Lock()
-		for s.err == nil && !s.parted {
+		for s.err == nil && !s.peerClosed {
 			s.changed.Wait()
 		}
 		s.mu.Unlock()
@@ -77,7 +77,7 @@ func TestResumed(t *testing.T) {
 	s, l := newSession(t)
 	near, far := New(), New()
 	var wg sync.WaitGroup
-	wg.Go(func() { serve(t, l, far, Patience{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}) })
+	wg.Go(func() { serve(t, l, far, Timeouts{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}) })
 	r := mrand.New(mrand.NewPCG(1, 2))
 	breaks := 0
 	token := make([]byte, TokenSize)
@@ -134,7 +134,7 @@ func TestFlush(t *testing.T) {
 		t.Error("words arrived without a connection")
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { serve(t, l, far, DefaultPatience) })
+	wg.Go(func() { serve(t, l, far, DefaultTimeouts) })
 	wg.Go(func() {
 		for !near.Over() {
 			line(s, near, make([]byte, TokenSize), 1<<30)
@@ -157,7 +157,7 @@ func TestGoodbyeComesLast(t *testing.T) {
 	s, l := newSession(t)
 	near, far := New(), New()
 	var wg sync.WaitGroup
-	wg.Go(func() { serve(t, l, far, DefaultPatience) })
+	wg.Go(func() { serve(t, l, far, DefaultTimeouts) })
 	wg.Go(func() {
 		far.Write([]byte("last words"))
 		far.Close(20 * time.Second)
@@ -177,8 +177,8 @@ func TestGoodbyeComesLast(t *testing.T) {
 // but its launcher can resume it.
 func TestWhoWaits(t *testing.T) {
 	t.Parallel()
-	long := Patience{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}
-	begin := func(p Patience) (Session, *Stream, *Stream, *Line, func()) {
+	long := Timeouts{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}
+	begin := func(p Timeouts) (Session, *Stream, *Stream, *Line, func()) {
 		s, l := newSession(t)
 		near, far := New(), New()
 		var wg sync.WaitGroup
@@ -225,7 +225,7 @@ func TestWhoWaits(t *testing.T) {
 		p := long
 		p.Orphan = 20 * time.Millisecond
 		var asked atomic.Int64
-		p.Longer = func(time.Duration) bool { return asked.Add(1) < 4 }
+		p.Extend = func(time.Duration) bool { return asked.Add(1) < 4 }
 		connected := make(chan bool, 10)
 		p.Connected = func(here bool) { connected <- here }
 		_, _, far, conn, wait := begin(p)
@@ -243,7 +243,7 @@ func TestWhoWaits(t *testing.T) {
 	t.Run("a reason that lasts", func(t *testing.T) {
 		p := long
 		p.Orphan = 20 * time.Millisecond
-		p.Longer = func(waited time.Duration) bool { return waited < 100*time.Millisecond }
+		p.Extend = func(waited time.Duration) bool { return waited < 100*time.Millisecond }
 		_, _, far, conn, wait := begin(p)
 		conn.Orphan()
 		conn.Close()
@@ -391,7 +391,7 @@ func TestTakenOver(t *testing.T) {
 	s, l := newSession(t)
 	r := NewRelay()
 	var wg sync.WaitGroup
-	wg.Go(func() { serveRelay(t, l, r, Patience{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}) })
+	wg.Go(func() { serveRelay(t, l, r, Timeouts{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}) })
 	const writes, size = 3000, 1000
 	wg.Go(func() {
 		for i := range writes {
@@ -524,7 +524,7 @@ func TestSessions(t *testing.T) {
 
 // FuzzCarry: whatever comes over a connection, the stream does not panic and keeps no more than a window.
 func FuzzCarry(f *testing.F) {
-	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, data, 1, 0, 0, 0, 'x', ack, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, goodbye, 0, 0, 0, 0})
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, data, 1, 0, 0, 0, 'x', ack, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, closing, 0, 0, 0, 0})
 	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, c := net.Pipe()
@@ -567,7 +567,7 @@ func TestPatienceAfterStandstill(t *testing.T) {
 	if v.expire(); v.relay.current().Over() {
 		t.Fatal("it gives up at once")
 	}
-	if left := time.Until(v.due); left < recovery/2 || left > recovery {
+	if left := time.Until(v.due); left < pauseGrace/2 || left > pauseGrace {
 		t.Errorf("it waits for %v", left)
 	}
 	v.due = time.Now()
@@ -601,7 +601,7 @@ func TestStaleConnections(t *testing.T) {
 		go func() { ended <- near.Carry(last, last) }()
 		ctx, cancel := context.WithCancel(t.Context())
 		var serving sync.WaitGroup
-		serving.Go(func() { Serve(ctx, l, far, Patience{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}) })
+		serving.Go(func() { Serve(ctx, l, far, Timeouts{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}) })
 		for range 3 {
 			go far.Write([]byte("hello"))
 			timeout := time.AfterFunc(10*time.Second, func() { near.Fail(ErrNotResumed) })

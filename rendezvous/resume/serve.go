@@ -18,56 +18,57 @@ import (
 	"time"
 )
 
-// What a connection to Serve wants; its first byte.
+// The first byte of a connection to Serve is its purpose.
 const (
-	carry  byte = 'R' // to carry the stream; a mark and a token follow, and the stream's frames
-	adopt  byte = 'A' // to carry the stream of another launcher from here on; as carry, but its term comes before the token
-	orphan byte = 'O' // to say that the launcher hung up on the connection with the mark that follows
-	finish byte = 'E' // to end the stream, by a launcher whose term follows
-	watch  byte = 'W' // to notice the end of the process
+	carry  byte = 'R' // carry the stream; a mark, a token and the stream's frames follow
+	adopt  byte = 'A' // take the stream over from another launcher; as carry, with a term before the token
+	orphan byte = 'O' // the launcher closed the connection with the mark that follows
+	finish byte = 'E' // end the stream, for a launcher of the term that follows
+	watch  byte = 'W' // notice the end of the process
 )
 
 const (
 	markSize = 8
 	termSize = 8
-	// TokenSize is how many random bytes a launcher is known by.
+	// TokenSize is the size of the random token that identifies a launcher.
 	TokenSize = 32
 )
 
-// Patience is how long Serve waits for a connection.
-type Patience struct {
-	First  time.Duration // that the stream begins with
-	Broken time.Duration // after one that broke: the standing daemon is being replaced
-	Orphan time.Duration // after one that the launcher hung up on: most likely it was killed
-	// Silent is how long a launcher may say nothing on a connection that stands, 0 for as long as it likes, until that counts as broken.
-	// Nil for never.
+// Timeouts limit how long Serve waits for a connection.
+type Timeouts struct {
+	First  time.Duration // for the first one
+	Broken time.Duration // after one that broke: the resident daemon is being replaced
+	Orphan time.Duration // after one that the launcher closed: most likely it was killed
+	// Silent returns how long a launcher may send nothing before its connection counts as broken, 0 for no limit. Nil
+	// for no limit.
 	Silent func() time.Duration
-	// Longer is asked when it has run out: whether there is a reason to wait as long again, after so much. Nil for no.
-	Longer func(waited time.Duration) bool
-	// Connected is told when a connection begins or ends to carry the stream. Nil for nobody. Neither may wait.
+	// Extend is called when a timeout expires, with how long the launcher has been waited for. If it returns true,
+	// Serve waits as long again. Nil for no extension.
+	Extend func(waited time.Duration) bool
+	// Connected is called when a connection starts or stops carrying the stream. It must not block. May be nil.
 	Connected func(bool)
 }
 
-// DefaultPatience is that of a job's daemon.
-var DefaultPatience = Patience{First: 20 * time.Second, Broken: time.Minute, Orphan: 2 * time.Second}
+// DefaultTimeouts are those of a job's daemon.
+var DefaultTimeouts = Timeouts{First: 20 * time.Second, Broken: time.Minute, Orphan: 2 * time.Second}
 
 const (
-	// punctual is by how much a timer is late only if this host stood still: who looks for it could not reach it meanwhile.
-	punctual = time.Second
-	// recovery is how long these have to do so once it goes on.
-	recovery = 10 * time.Second
-	// listenEvery is how often one looks whether a launcher is silent.
+	// pauseThreshold is how late a timer is only if this host was paused, so that its peers could not reach it.
+	pauseThreshold = time.Second
+	// pauseGrace is how long peers have to reconnect after such a pause.
+	pauseGrace = 10 * time.Second
+	// listenEvery is the interval between checks for a silent launcher.
 	listenEvery = 250 * time.Millisecond
 )
 
-// Forever is a term greater than those of all launchers.
-const Forever = ^uint64(0)
+// MaxTerm is greater than the term of any launcher.
+const MaxTerm = ^uint64(0)
 
-// Serve lets those who connect carry the stream, until the stream is over; then it shuts the listener. Whoever comes
-// first with a token is the one whom the stream belongs to, until another one adopts it with a greater term. It
-// returns at the end of ctx, which is when the job has ended: those who watch hear of it then.
-func Serve(ctx context.Context, l net.Listener, r *Relay, p Patience) {
-	v := &server{relay: r, patience: p, conns: map[net.Conn]bool{}, waits: true, term: 1}
+// Serve accepts connections that carry the stream until the stream is over; then it shuts the listener. The stream
+// belongs to the first token that arrives, until a launcher with a greater term adopts it. Serve returns when ctx ends,
+// after the job has ended; that also ends the connections that watch.
+func Serve(ctx context.Context, l net.Listener, r *Relay, p Timeouts) {
+	v := &server{relay: r, timeouts: p, conns: map[net.Conn]bool{}, waits: true, term: 1}
 	v.due = time.Now().Add(p.First)
 	v.timer = time.AfterFunc(p.First, v.expire)
 	defer v.timer.Stop()
@@ -75,7 +76,7 @@ func Serve(ctx context.Context, l net.Listener, r *Relay, p Patience) {
 	wg.Go(func() {
 		for s := r.current(); ; {
 			s.mu.Lock()
-			for s.err == nil && !s.parted {
+			for s.err == nil && !s.peerClosed {
 				s.changed.Wait()
 			}
 			s.mu.Unlock()
@@ -112,22 +113,22 @@ func Serve(ctx context.Context, l net.Listener, r *Relay, p Patience) {
 
 type server struct {
 	relay    *Relay
-	patience Patience
+	timeouts Timeouts
 	timer    *time.Timer
-	last     atomic.Uint64 // the number of the connection that is to carry the stream
+	last     atomic.Uint64 // number of the latest connection for the stream
 
 	mu       sync.Mutex
 	conns    map[net.Conn]bool
 	over     bool
 	waits    bool          // the timer runs
-	due      time.Time     // when it is to end
-	again    time.Duration // how long it runs each time
-	since    time.Time     // it was first set
+	due      time.Time     // when the timer expires
+	interval time.Duration // its present duration
+	since    time.Time     // when it was first set
 	term     uint64        // of the launcher
-	token    []byte        // of the launcher, nil until it came
-	mark     string        // of the connection that carries the stream
-	orphaned bool          // its launcher hung up
-	silent   bool          // it stands, but its launcher says nothing
+	token    []byte        // of the launcher, nil until the first connects
+	mark     string        // identifies the connection that carries the stream
+	orphaned bool          // its launcher closed it
+	silent   bool          // it is open, but its launcher sends nothing
 }
 
 func (v *server) admit(conn net.Conn) bool {
@@ -152,13 +153,13 @@ func (v *server) hangUp() {
 	}
 }
 
-// meet does what a connection wants. They are numbered as they came: if this process stood still there may be many of one launcher at
-// once, which has given up all but the last.
+// meet serves a connection. Connections are numbered in order of arrival: after a pause of this process there may be
+// many of one launcher at once, which has given up all but the last.
 func (v *server) meet(ctx context.Context, conn net.Conn, number uint64) {
 	if !ours(conn) {
 		return
 	}
-	conn.SetDeadline(time.Now().Add(introduction))
+	conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	in := bufio.NewReaderSize(conn, largest)
 	want, err := in.ReadByte()
 	if err != nil {
@@ -202,15 +203,15 @@ func (v *server) carry(conn net.Conn, in io.Reader, number uint64, mark string) 
 	wanted := func() bool { return v.last.Load() == number }
 	listens := &Listener{Reader: in}
 	stop := v.listen(listens.Waits, mark)
-	v.relay.current().carryIf(wanted, conn, listens) // how it ended does not matter: see end
+	v.relay.current().carryIf(wanted, conn, listens) // its error does not matter: see end
 	stop()
 	v.end(mark)
 }
 
-// listen notices that the launcher of a connection says nothing any more: its machine may have lost its power, of which TCP knows a
-// quarter of an hour later. The connection is kept, for it may be well again. stop ends that.
+// listen watches for a launcher that has fallen silent: its machine may have lost power, and TCP takes a quarter of an
+// hour to notice. The connection is kept, because it may recover. stop ends the watch.
 func (v *server) listen(waits func() int64, mark string) (stop func()) {
-	if v.patience.Silent == nil {
+	if v.timeouts.Silent == nil {
 		return func() {}
 	}
 	ended := make(chan struct{})
@@ -228,15 +229,15 @@ func (v *server) listen(waits func() int64, mark string) (stop func()) {
 				if ns := waits(); ns != 0 {
 					since = time.Unix(0, ns)
 				}
-				patience := v.patience.Silent()
-				v.hears(mark, quiet.look(now, since) < patience || patience == 0)
+				limit := v.timeouts.Silent()
+				v.hears(mark, quiet.look(now, since) < limit || limit == 0)
 			}
 		}
 	})
 	return func() { close(ended); wg.Wait() }
 }
 
-// hears notes whether the launcher of a connection is heard.
+// hears records whether the launcher of a connection is heard.
 func (v *server) hears(mark string, here bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -250,7 +251,7 @@ func (v *server) hears(mark string, here bool) {
 	}
 }
 
-// expire ends a stream that nobody resumed.
+// expire ends a stream that no launcher resumed in time.
 func (v *server) expire() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -258,11 +259,11 @@ func (v *server) expire() {
 		return
 	}
 	switch now := time.Now(); {
-	case now.Sub(v.due) > punctual:
-		v.run(recovery)
+	case now.Sub(v.due) > pauseThreshold:
+		v.run(pauseGrace)
 		return
-	case v.patience.Longer != nil && !v.since.IsZero() && v.patience.Longer(now.Sub(v.since)):
-		v.run(v.again)
+	case v.timeouts.Extend != nil && !v.since.IsZero() && v.timeouts.Extend(now.Sub(v.since)):
+		v.run(v.interval)
 		return
 	}
 	if v.silent {
@@ -272,7 +273,7 @@ func (v *server) expire() {
 	}
 }
 
-// adopt is true if a launcher has taken over. From then on nobody speaks for the job with the former one's token.
+// adopt lets a launcher take over, and reports whether it may. The previous launcher's token is worthless from then on.
 func (v *server) adopt(number uint64, mark string, term uint64, token []byte) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -285,7 +286,7 @@ func (v *server) adopt(number uint64, mark string, term uint64, token []byte) bo
 	return true
 }
 
-// finish ends the stream on the order of its launcher, or of one that comes after it.
+// finish ends the stream for its launcher or a later one.
 func (v *server) finish(term uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -294,7 +295,7 @@ func (v *server) finish(term uint64) {
 	}
 }
 
-// begin is true if a connection may carry the stream.
+// begin reports whether a connection may carry the stream.
 func (v *server) begin(number uint64, mark string, token []byte) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -308,23 +309,23 @@ func (v *server) begin(number uint64, mark string, token []byte) bool {
 	return true
 }
 
-// carried notes by which connection the stream is carried now. mu is held.
+// carried records which connection carries the stream. mu is held.
 func (v *server) carried(number uint64, mark string) {
 	v.last.Store(number)
 	v.mark, v.orphaned = mark, false
 	v.resumed()
 }
 
-// resumed says that the launcher is heard. mu is held.
+// resumed records that the launcher is heard. mu is held.
 func (v *server) resumed() {
 	v.timer.Stop()
 	v.waits, v.silent = false, false
-	if v.patience.Connected != nil {
-		v.patience.Connected(true)
+	if v.timeouts.Connected != nil {
+		v.timeouts.Connected(true)
 	}
 }
 
-// end waits for the next connection, if it was the last one that ended.
+// end waits for the next connection if the latest one has ended.
 func (v *server) end(mark string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -333,27 +334,27 @@ func (v *server) end(mark string) {
 	}
 }
 
-// ended waits for the launcher, which is not heard by any connection. mu is held.
+// ended starts waiting for a launcher that is heard on no connection. mu is held.
 func (v *server) ended() {
-	if v.patience.Connected != nil {
-		v.patience.Connected(false)
+	if v.timeouts.Connected != nil {
+		v.timeouts.Connected(false)
 	}
 	if v.orphaned {
-		v.wait(v.patience.Orphan)
+		v.wait(v.timeouts.Orphan)
 	} else {
-		v.wait(v.patience.Broken)
+		v.wait(v.timeouts.Broken)
 	}
 }
 
-func (v *server) wait(patience time.Duration) {
+func (v *server) wait(d time.Duration) {
 	if !v.waits {
 		v.since = time.Now()
 	}
-	v.waits, v.again = true, patience
-	v.run(patience)
+	v.waits, v.interval = true, d
+	v.run(d)
 }
 
-// run has expire called.
+// run starts the timer.
 func (v *server) run(after time.Duration) {
 	v.due = time.Now().Add(after)
 	v.timer.Reset(after)
@@ -363,20 +364,20 @@ func (v *server) orphan(mark string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.mark != mark && v.token != nil {
-		return // it was resumed meanwhile
+		return // resumed meanwhile
 	}
-	v.orphaned = true // perhaps before its first word
+	v.orphaned = true // perhaps before the first connection
 	if !v.relay.current().Connected() {
-		v.wait(v.patience.Orphan)
+		v.wait(v.timeouts.Orphan)
 	}
 }
 
-// The side of a standing daemon.
+// The side of a resident daemon.
 
-// Session is a stream that is served on this host. Its socket's name says all of it, so that a standing daemon that
-// has just begun finds those of the one before it.
+// Session is a stream that is served on this host. The name of its socket holds all its fields, so that a new resident
+// daemon finds the sessions of its predecessor.
 type Session struct {
-	Cluster string // whose daemons may use it: letters and digits
+	Cluster string // whose daemons may use it; letters and digits
 	ID      string // letters and digits
 	Slots   int
 }
@@ -387,18 +388,18 @@ func (s Session) name() string {
 	return fmt.Sprintf("%s%s.%d.%s", prefix, s.Cluster, s.Slots, s.ID)
 }
 
-// ValidID is true for what an ID can be.
+// ValidID reports whether s can be an ID.
 func ValidID(id string) bool {
 	return len(id) >= 8 && len(id) <= 40 && strings.Trim(id, "0123456789abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-// Listen makes the socket at which the session's process will be found: its standard input.
+// Listen creates the session's socket, which becomes the standard input of its process.
 func (s Session) Listen() (*os.File, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.name(), Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listen for resumed connections: %w", err)
 	}
-	defer l.Close() // the file is another descriptor of it
+	defer l.Close() // the file is a duplicate descriptor
 	f, err := l.File()
 	if err != nil {
 		return nil, fmt.Errorf("listen for resumed connections: %w", err)
@@ -406,7 +407,7 @@ func (s Session) Listen() (*os.File, error) {
 	return f, nil
 }
 
-// Sessions finds those of a cluster that this host has.
+// Sessions returns the sessions of a cluster on this host.
 func Sessions(cluster string) []Session {
 	text, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
@@ -423,7 +424,7 @@ func parse(text, cluster string) []Session {
 		slots, id, dot := strings.Cut(strings.TrimSpace(name), ".")
 		n, err := strconv.Atoi(slots)
 		s := Session{Cluster: cluster, ID: id, Slots: n}
-		if !ok || !dot || err != nil || n < 1 || !ValidID(id) || seen[s] { // its connections have the same name
+		if !ok || !dot || err != nil || n < 1 || !ValidID(id) || seen[s] { // connections have the same name
 			continue
 		}
 		seen[s] = true
@@ -433,7 +434,7 @@ func parse(text, cluster string) []Session {
 }
 
 func (s Session) dial(want byte, rest []byte) (net.Conn, error) {
-	conn, err := net.DialTimeout("unix", s.name(), introduction)
+	conn, err := net.DialTimeout("unix", s.name(), handshakeTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -448,7 +449,7 @@ func (s Session) dial(want byte, rest []byte) (net.Conn, error) {
 	return conn, nil
 }
 
-// Line is a connection for a launcher's bytes: its token and then frames.
+// Line is a connection that carries a launcher's bytes: its token, then frames.
 type Line struct {
 	net.Conn
 	session Session
@@ -458,8 +459,8 @@ type Line struct {
 // Dial connects to the session's process.
 func (s Session) Dial() (*Line, error) { return s.open(carry, nil) }
 
-// Adopt connects a launcher to the session's process that takes over, with its term. It is refused by the end of the
-// connection if that is not greater than the present one's.
+// Adopt connects a launcher that takes over to the session's process. If its term is not greater than the present one,
+// the process closes the connection.
 func (s Session) Adopt(term uint64) (*Line, error) {
 	return s.open(adopt, binary.LittleEndian.AppendUint64(nil, term))
 }
@@ -476,23 +477,23 @@ func (s Session) open(want byte, rest []byte) (*Line, error) {
 	return &Line{conn, s, mark[:markSize]}, nil
 }
 
-// Orphan says that the launcher hung up. It comes before Close.
+// Orphan reports to the process that the launcher closed the connection. It comes before Close.
 func (l *Line) Orphan() {
 	if conn, err := l.session.dial(orphan, l.mark); err == nil {
 		defer conn.Close()
-		conn.SetDeadline(time.Now().Add(introduction))
-		conn.Read(make([]byte, 1)) // until it was taken
+		conn.SetDeadline(time.Now().Add(handshakeTimeout))
+		conn.Read(make([]byte, 1)) // until the process has read it
 	}
 }
 
-// End ends the session, if that is for a launcher of this term to say.
+// End ends the session, unless a launcher with a greater term holds it.
 func (s Session) End(term uint64) {
 	if conn, err := s.dial(finish, binary.LittleEndian.AppendUint64(nil, term)); err == nil {
 		conn.Close()
 	}
 }
 
-// Watch returns a connection that ends with the session's process.
+// Watch returns a connection that ends when the session's process does.
 func (s Session) Watch() (net.Conn, error) {
 	conn, err := s.dial(watch, nil)
 	if err != nil {
@@ -501,7 +502,7 @@ func (s Session) Watch() (net.Conn, error) {
 	return conn, nil
 }
 
-// Lives is true while the stream can be carried on.
+// Lives reports whether the stream can still be resumed.
 func (s Session) Lives() bool {
 	conn, err := s.Watch()
 	if err == nil {

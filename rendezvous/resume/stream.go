@@ -1,12 +1,13 @@
-// Package resume is a stream of bytes in both directions that outlives the connections that carry it: each side keeps
-// what it wrote until the other side has it, and a new connection begins with what was received by then.
+// Package resume implements a byte stream in both directions that outlives the connections that carry it. Each side
+// keeps what it wrote until the other has acknowledged it; a new connection starts by exchanging how much each side
+// received.
 //
-// A launcher and the daemon of a job speak by such a stream where a standing daemon stands between them, which may be
-// replaced while the job runs. Stream is either end. Serve is the side that is connected to, at an abstract unix
-// socket: it ends the stream if nobody resumes it in time, so that no job outlives both of those it belongs to.
+// A launcher and the daemon of a job use such a stream when a resident daemon sits between them, which may be replaced
+// while the job runs. Stream is either end. Serve is the side that accepts connections, on an abstract unix socket. It
+// ends the stream if no launcher resumes it in time, so that no job outlives both processes that it depends on.
 //
-// Carry owns one goroutine beside its caller's and returns when that has ended; Serve one for each connection. The
-// package encrypts nothing, and knows its peers by a token that the first connection brings, and by their user.
+// Carry owns one goroutine beside its caller's and returns when that has ended; Serve owns one per connection. The
+// package does not encrypt. It identifies a peer by its user and by a token that the first connection brings.
 package resume
 
 import (
@@ -20,19 +21,19 @@ import (
 )
 
 const (
-	// window bounds what is kept for the other side, and what is received and not read.
+	// window bounds the unacknowledged bytes, and the bytes received and not read.
 	window = 1 << 20
-	// largest is what one frame carries.
+	// largest is the maximum payload of a frame.
 	largest = 64 << 10
-	// introduction is how long the beginning of a connection may take.
-	introduction = 10 * time.Second
+	// handshakeTimeout bounds the opening exchange on a connection.
+	handshakeTimeout = 10 * time.Second
 )
 
-// Kinds of frames: a kind, a length of 4 bytes, and so many bytes.
+// Kinds of frames. A frame is its kind, a length of 4 bytes, and the payload.
 const (
 	data    byte = 1
-	ack     byte = 2 // how many bytes were received from the beginning of the stream on
-	goodbye byte = 3 // the last one
+	ack     byte = 2 // how many bytes of the stream were received in all
+	closing byte = 3 // the last frame
 )
 
 // Errors that end a stream.
@@ -47,21 +48,21 @@ var (
 // Stream is one end. Its zero value is not usable.
 type Stream struct {
 	mu      sync.Mutex
-	changed *sync.Cond // whenever anything below changes
+	changed *sync.Cond // signals any change to the fields below
 
 	out  []byte // written and not acknowledged
 	base uint64 // bytes before out
-	sent uint64 // bytes that the present connection took, and those before it
+	sent uint64 // bytes sent on this connection and before it
 
 	in       []byte // received and not read
-	received uint64 // bytes, from the beginning on
-	told     uint64 // of which the present connection told
+	received uint64 // bytes received in all
+	reported uint64 // bytes acknowledged on the present connection
 
-	conn   net.Conn // that carries the stream, nil for none
-	parted bool     // the other side said goodbye
-	closed bool     // this side wants to
-	said   bool     // this side has said goodbye
-	err    error    // why the stream is over
+	conn       net.Conn // carries the stream; may be nil
+	peerClosed bool     // the other side has closed the stream
+	closed     bool     // Close was called
+	closeSent  bool     // the closing frame was sent
+	err        error    // why the stream is over
 }
 
 // New returns an end without a connection.
@@ -71,7 +72,7 @@ func New() *Stream {
 	return s
 }
 
-// Read implements io.Reader. Between two connections it waits.
+// Read implements io.Reader. It waits while there is no connection.
 func (s *Stream) Read(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +80,7 @@ func (s *Stream) Read(b []byte) (int, error) {
 		switch {
 		case s.err != nil:
 			return 0, s.err
-		case s.parted:
+		case s.peerClosed:
 			return 0, io.EOF
 		case s.closed:
 			return 0, net.ErrClosed
@@ -92,7 +93,7 @@ func (s *Stream) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Write implements io.Writer. It waits while the other side has not acknowledged a window of bytes.
+// Write implements io.Writer. It waits while a window of bytes is unacknowledged.
 func (s *Stream) Write(b []byte) (n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +101,7 @@ func (s *Stream) Write(b []byte) (n int, err error) {
 		switch {
 		case s.err != nil:
 			return n, s.err
-		case s.parted:
+		case s.peerClosed:
 			return n, io.ErrClosedPipe
 		case s.closed:
 			return n, net.ErrClosed
@@ -117,52 +118,53 @@ func (s *Stream) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// Connected is true while a connection carries the stream.
+// Connected reports whether a connection carries the stream.
 func (s *Stream) Connected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.conn != nil
 }
 
-// Over is true when the stream has ended and needs no connection any more.
+// Over reports whether the stream has ended and needs no connection any more.
 func (s *Stream) Over() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.err != nil || s.parted || s.said
+	return s.err != nil || s.peerClosed || s.closeSent
 }
 
-// Close says goodbye, when the other side has all that was written. It waits for that so long; then the stream is
-// over in any case. It returns whether the other side knows.
-func (s *Stream) Close(patience time.Duration) bool {
+// Close waits until the other side has received everything, or the timeout expires, and closes the stream. It returns
+// whether the other side knows.
+func (s *Stream) Close(timeout time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	s.changed.Broadcast()
-	s.await(patience, func() bool { return s.said })
-	known := s.said || s.parted
+	s.await(timeout, func() bool { return s.closeSent })
+	known := s.closeSent || s.peerClosed
 	s.fail(net.ErrClosed)
 	return known
 }
 
-// Flush waits, so long at most, until the other side has all that was written, and returns whether it has.
-func (s *Stream) Flush(patience time.Duration) bool {
+// Flush waits until the other side has received everything, or the timeout expires, and returns whether it has.
+func (s *Stream) Flush(timeout time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.await(patience, func() bool { return len(s.out) == 0 })
+	s.await(timeout, func() bool { return len(s.out) == 0 })
 	return len(s.out) == 0
 }
 
-// await waits until done, called with mu held like itself, or until the stream or patience is over.
-func (s *Stream) await(patience time.Duration, done func() bool) {
+// await waits until done returns true, the stream is over, or the timeout expires. mu is held, also while done is
+// called.
+func (s *Stream) await(timeout time.Duration, done func() bool) {
 	late := false
-	timer := time.AfterFunc(patience, func() {
+	timer := time.AfterFunc(timeout, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		late = true
 		s.changed.Broadcast()
 	})
 	defer timer.Stop()
-	for !late && s.err == nil && !s.parted && !done() {
+	for !late && s.err == nil && !s.peerClosed && !done() {
 		s.changed.Wait()
 	}
 }
@@ -184,13 +186,13 @@ func (s *Stream) fail(err error) {
 	s.changed.Broadcast()
 }
 
-// Carry lets a connection carry the stream until it breaks or the stream is over. It takes the place of one that
-// does so already. What arrives is read from in, which may have buffered some.
+// Carry runs the stream on a connection until the connection breaks or the stream is over. It replaces the present
+// connection. Input is read from in, which may have buffered some of it.
 func (s *Stream) Carry(conn net.Conn, in io.Reader) error {
 	return s.carryIf(func() bool { return true }, conn, in)
 }
 
-// carryIf is Carry for a connection that is only to take the place of another one if it is wanted still.
+// carryIf is Carry for a connection that may have become unwanted by the time it is its turn.
 func (s *Stream) carryIf(wanted func() bool, conn net.Conn, in io.Reader) error {
 	defer conn.Close()
 	if err := s.take(conn, wanted); err != nil {
@@ -209,7 +211,7 @@ func (s *Stream) carryIf(wanted func() bool, conn net.Conn, in io.Reader) error 
 	err := s.receive(conn, in)
 	conn.Close()
 	s.mu.Lock()
-	s.conn = closedConn{conn} // tells send
+	s.conn = closedConn{conn} // stops send
 	s.changed.Broadcast()
 	s.mu.Unlock()
 	sending.Wait()
@@ -219,10 +221,10 @@ func (s *Stream) carryIf(wanted func() bool, conn net.Conn, in io.Reader) error 
 	return err
 }
 
-// closedConn marks a connection that nothing is to be sent on any more.
+// closedConn marks a connection on which nothing more is sent.
 type closedConn struct{ net.Conn }
 
-// take makes conn the one that carries the stream, after the one before it has stopped.
+// take makes conn the carrier of the stream, after its predecessor has stopped.
 func (s *Stream) take(conn net.Conn, wanted func() bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,11 +249,11 @@ func (s *Stream) release() {
 	s.changed.Broadcast()
 }
 
-// agree tells the other side what was received, and learns what to send first.
+// agree exchanges how much each side has received, which determines where to continue sending.
 func (s *Stream) agree(conn net.Conn, in io.Reader) error {
-	conn.SetDeadline(time.Now().Add(introduction))
+	conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	s.mu.Lock()
-	s.told = s.received
+	s.reported = s.received
 	mine := binary.LittleEndian.AppendUint64(nil, s.received)
 	s.mu.Unlock()
 	if _, err := conn.Write(mine); err != nil {
@@ -265,14 +267,14 @@ func (s *Stream) agree(conn net.Conn, in io.Reader) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.acknowledged(binary.LittleEndian.Uint64(theirs[:]), s.base+uint64(len(s.out))); err != nil {
-		s.fail(err) // there is no way to mend it
+		s.fail(err) // the streams do not match
 		return err
 	}
 	s.sent = s.base
 	return nil
 }
 
-// acknowledged forgets what the other side has, which is no more than so much.
+// acknowledged drops bytes that the other side has received; it cannot have received more than most.
 func (s *Stream) acknowledged(upTo, most uint64) error {
 	if upTo < s.base || upTo > most {
 		return fmt.Errorf("the other side has %d bytes of %d to %d", upTo, s.base, most)
@@ -283,12 +285,12 @@ func (s *Stream) acknowledged(upTo, most uint64) error {
 	return nil
 }
 
-// send writes what there is to say, until the connection or the stream is over.
+// send writes data and acknowledgements until the connection or the stream is over.
 func (s *Stream) send(conn net.Conn) error {
 	frame := make([]byte, 0, 2*5+8+largest)
 	for {
 		s.mu.Lock()
-		for s.conn == conn && s.err == nil && s.told == s.received && s.sent == s.base+uint64(len(s.out)) && (!s.closed || s.said || len(s.out) > 0) {
+		for s.conn == conn && s.err == nil && s.reported == s.received && s.sent == s.base+uint64(len(s.out)) && (!s.closed || s.closeSent || len(s.out) > 0) {
 			s.changed.Wait()
 		}
 		if s.conn != conn || s.err != nil {
@@ -297,10 +299,10 @@ func (s *Stream) send(conn net.Conn) error {
 			return err
 		}
 		frame = frame[:0]
-		if s.told != s.received {
-			s.told = s.received
+		if s.reported != s.received {
+			s.reported = s.received
 			frame = binary.LittleEndian.AppendUint32(append(frame, ack), 8)
-			frame = binary.LittleEndian.AppendUint64(frame, s.told)
+			frame = binary.LittleEndian.AppendUint64(frame, s.reported)
 		}
 		if rest := s.out[s.sent-s.base:]; len(rest) > 0 {
 			n := min(len(rest), largest)
@@ -310,7 +312,7 @@ func (s *Stream) send(conn net.Conn) error {
 		}
 		part := s.closed && len(s.out) == 0
 		if part {
-			frame = binary.LittleEndian.AppendUint32(append(frame, goodbye), 0)
+			frame = binary.LittleEndian.AppendUint32(append(frame, closing), 0)
 		}
 		s.mu.Unlock()
 		if _, err := conn.Write(frame); err != nil {
@@ -318,14 +320,14 @@ func (s *Stream) send(conn net.Conn) error {
 		}
 		if part {
 			s.mu.Lock()
-			s.said = true
+			s.closeSent = true
 			s.changed.Broadcast()
 			s.mu.Unlock()
 		}
 	}
 }
 
-// receive takes frames until the connection or the stream is over.
+// receive reads frames until the connection or the stream is over.
 func (s *Stream) receive(conn net.Conn, in io.Reader) error {
 	buf := make([]byte, largest)
 	for {
@@ -343,14 +345,14 @@ func (s *Stream) receive(conn net.Conn, in io.Reader) error {
 		s.mu.Lock()
 		err := s.took(conn, kind, body)
 		s.mu.Unlock()
-		if err != nil || kind == goodbye {
+		if err != nil || kind == closing {
 			return err
 		}
 	}
 }
 
-// stuck is true if the other side lacks something, and has acknowledged nothing after so many bytes: TCP may wait for as long as a host
-// was silent before it sends again what that one missed, although it speaks.
+// stuck reports whether the other side lacks data and has acknowledged nothing since. After a silence, TCP may wait as
+// long again before it retransmits, although the host sends.
 func (s *Stream) stuck(since uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -363,14 +365,14 @@ func (s *Stream) acknowledgedUpTo() uint64 {
 	return s.base
 }
 
-// unacknowledged is what the other side may not have, and the number of bytes before it.
+// unacknowledged returns the bytes that the other side may lack, and the number of bytes before them.
 func (s *Stream) unacknowledged() (base uint64, out []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.base, s.out
 }
 
-// took takes one frame.
+// took handles one frame.
 func (s *Stream) took(conn net.Conn, kind byte, body []byte) error {
 	switch {
 	case kind == data:
@@ -381,14 +383,14 @@ func (s *Stream) took(conn net.Conn, kind byte, body []byte) error {
 			return s.err
 		}
 		s.received += uint64(len(body))
-		if !s.closed { // nobody reads any more
+		if !s.closed { // else there is no reader any more
 			s.in = append(s.in, body...)
 		}
 		s.changed.Broadcast()
 	case kind == ack && len(body) == 8:
 		return s.acknowledged(binary.LittleEndian.Uint64(body), s.sent)
-	case kind == goodbye && len(body) == 0:
-		s.parted = true
+	case kind == closing && len(body) == 0:
+		s.peerClosed = true
 		s.changed.Broadcast()
 	default:
 		return fmt.Errorf("a frame of kind %d with %d bytes", kind, len(body))

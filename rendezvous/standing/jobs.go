@@ -107,7 +107,7 @@ func (s *server) endJobs() {
 	all := s.allJobs()
 	s.change(func() { s.jobs.ordered = true })
 	for _, j := range all {
-		j.End(resume.Forever)
+		j.End(resume.MaxTerm)
 	}
 	s.jobs.own.Wait()
 	s.jobs.adopted.Wait()

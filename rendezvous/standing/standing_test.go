@@ -40,13 +40,13 @@ func echoes() {
 	}
 	for {
 		l, patience, err := w.Receive(context.Background())
-		if errors.Is(err, resume.ErrNotWanted) {
+		if errors.Is(err, resume.ErrNoJob) {
 			return
 		}
 		if err != nil || patience != 0 {
 			panic(fmt.Sprint(patience, err))
 		}
-		if echoOne(l); w.Again() != nil {
+		if echoOne(l); w.Free() != nil {
 			return
 		}
 	}
@@ -56,7 +56,7 @@ func echoOne(l net.Listener) {
 	s := resume.NewRelay()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { resume.Serve(ctx, l, s, resume.DefaultPatience) })
+	wg.Go(func() { resume.Serve(ctx, l, s, resume.DefaultTimeouts) })
 	for buf := make([]byte, 64<<10); ; {
 		n, err := s.Read(buf)
 		if err != nil {

@@ -200,7 +200,7 @@ func (s *Stream) carry(ctx context.Context, c carrying) (next carrying, found bo
 		}
 		return carrying{}, false
 	}
-	present := resume.Carrier[carrying]{Over: over, Waits: listens.Waits, Doubt: resume.Doubt, Find: find, Drop: func(c carrying) { c.conn.Close() }}
+	present := resume.Carrier[carrying]{Over: over, Waits: listens.Waits, SuspectAfter: resume.SuspectAfter, Find: find, Drop: func(c carrying) { c.conn.Close() }}
 	return present.Follow(ctx, s.Stream)
 }
 

@@ -171,7 +171,7 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 	for {
 		before := condition()
 		socket, patience, err := waiting.Receive(ctx)
-		if errors.Is(err, resume.ErrNotWanted) {
+		if errors.Is(err, resume.ErrNoJob) {
 			return nil
 		}
 		if err != nil {
@@ -179,8 +179,8 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 		}
 		showAs(isBusy)
 		cfg.Tie = worker.NewTie()
-		waits := resume.DefaultPatience
-		waits.Silent, waits.Longer, waits.Connected = cfg.Tie.Patience, cfg.Tie.Elsewhere, cfg.Tie.Hears
+		waits := resume.DefaultTimeouts
+		waits.Silent, waits.Extend, waits.Connected = cfg.Tie.Patience, cfg.Tie.Elsewhere, cfg.Tie.Hears
 		if patience > 0 { // another launcher may take over
 			waits.Broken, waits.Orphan = patience, patience
 		}
@@ -190,7 +190,7 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 			return err
 		}
 		showAs(isIdle)
-		if err := waiting.Again(); err != nil {
+		if err := waiting.Free(); err != nil {
 			return nil // the standing daemon is gone
 		}
 	}
@@ -238,7 +238,7 @@ func asNew(before state) bool {
 }
 
 // serveJob is the daemon of a job whose launcher comes to a socket.
-func serveJob(ctx context.Context, cfg worker.Config, socket net.Listener, stream *resume.Relay, patience resume.Patience) error {
+func serveJob(ctx context.Context, cfg worker.Config, socket net.Listener, stream *resume.Relay, patience resume.Timeouts) error {
 	defer surviveStderr()()
 	cfg.In, cfg.Out, cfg.Flush = stream, stream, stream.Flush
 	running, ended := context.WithCancel(context.WithoutCancel(ctx))

@@ -32,10 +32,10 @@ func (d *deafened) Write(b []byte) (int, error) {
 }
 
 // patient waits for launchers as long as a test takes.
-var patient = resume.Patience{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}
+var patient = resume.Timeouts{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}
 
 // relayed is the daemon of a job, as far as relays see it, until the end of the test.
-func relayed(t *testing.T, id string, patience resume.Patience) (resume.Session, *resume.Relay) {
+func relayed(t *testing.T, id string, patience resume.Timeouts) (resume.Session, *resume.Relay) {
 	t.Helper()
 	session := resume.Session{Cluster: "test", ID: fmt.Sprint(id, os.Getpid()), Slots: 1} // several of this test may run at once
 	f, err := session.Listen()
@@ -98,7 +98,7 @@ func TestRelayLastWords(t *testing.T) {
 
 // TestRelayOfNobody: a daemon whose launcher hung up before its first word does not wait for as long as one that is still to come.
 func TestRelayOfNobody(t *testing.T) {
-	session, daemon := relayed(t, "nobody0000", resume.Patience{First: time.Minute, Broken: time.Minute, Orphan: 10 * time.Millisecond})
+	session, daemon := relayed(t, "nobody0000", resume.Timeouts{First: time.Minute, Broken: time.Minute, Orphan: 10 * time.Millisecond})
 	ends := time.AfterFunc(20*time.Second, func() { daemon.Fail(errors.New("it waits for another launcher")) })
 	defer ends.Stop()
 	if err := relay(session, bytes.NewReader(nil), io.Discard); err != nil {

@@ -14,6 +14,12 @@ const root = "../../.."
 var plain = []string{
 	"contrib/tools/words",
 	"rendezvous/authority",
+	"rendezvous/epoch",
+	"rendezvous/gossip",
+	"rendezvous/keytls",
+	"rendezvous/kvhttp",
+	"rendezvous/pause",
+	"rendezvous/resume",
 	"rendezvous/standing",
 }
 

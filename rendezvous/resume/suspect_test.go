@@ -39,7 +39,7 @@ func TestFollow(t *testing.T) {
 			since.Store(time.Now().Add(-time.Hour).UnixNano())
 			over, dropped := make(chan struct{}), make(chan struct{}, 1)
 			end := func() { close(over) }
-			c := Carrier[string]{Over: over, Waits: since.Load, Doubt: 200 * time.Millisecond,
+			c := Carrier[string]{Over: over, Waits: since.Load, SuspectAfter: 200 * time.Millisecond,
 				Find: func(ctx context.Context, silent func() bool) (string, bool) {
 					if !silent() {
 						t.Error("another one is looked for although it is not silent")

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// A connection that brings nothing may have no other end any more, because the host has another address, something in between has
-// forgotten it, or the host stands still. Nobody can tell these apart, so another one is looked for beside it.
+// A connection that delivers nothing may be dead: the host has another address, a middlebox has forgotten it, or the
+// host is paused. These look the same from here, so another connection is sought while the first is kept.
 
-// Doubt is how long a connection may bring nothing until another one is tried. Daemons speak every second.
-const Doubt = 4 * time.Second
+// SuspectAfter is how long a connection may deliver nothing before another one is tried. Daemons send every second.
+const SuspectAfter = 4 * time.Second
 
-// Pause waits between two tries. It returns false if ctx ends before.
+// Pause waits between two attempts. It returns false if ctx ends first.
 func Pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -25,7 +25,7 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Listener notes since when one waits for more to read.
+// Listener is a reader that records since when a Read has been waiting.
 type Listener struct {
 	io.Reader
 	since atomic.Int64
@@ -38,21 +38,22 @@ func (l *Listener) Read(b []byte) (int, error) {
 	return l.Reader.Read(b)
 }
 
-// Waits is since when, in nanoseconds of the clock; 0 while one does not wait.
+// Waits returns since when a Read has been waiting, in Unix nanoseconds; 0 if none is.
 func (l *Listener) Waits() int64 { return l.since.Load() }
 
-// silence is how long a connection has brought nothing, as far as this host could hear it.
+// silence measures how long a connection has delivered nothing while this host could hear it.
 type silence struct {
 	looked time.Time
 	since  time.Time
 }
 
-// look takes since when one waits for the connection to bring something, zero if one does not: what is not read cannot be heard.
+// look returns the length of the silence. waits is since when a Read has been waiting, zero if none is: without a
+// reader nothing can be heard.
 func (s *silence) look(now, waits time.Time) time.Duration {
-	stood := now.Sub(s.looked) > listenEvery+punctual // this host did, or has just begun: who looks for it could not reach it meanwhile
+	paused := now.Sub(s.looked) > listenEvery+pauseThreshold // this host was paused, or has just started: its peer could not reach it meanwhile
 	s.looked = now
 	switch {
-	case stood || waits.IsZero():
+	case paused || waits.IsZero():
 		s.since = now
 	case waits.After(s.since):
 		s.since = waits
@@ -62,17 +63,17 @@ func (s *silence) look(now, waits time.Time) time.Duration {
 
 // Carrier is a connection that carries a stream.
 type Carrier[C any] struct {
-	Over  <-chan struct{} // closed when it does so no more
-	Waits func() int64    // since when it brings nothing, see Listener
-	Doubt time.Duration   // how long it may do so
-	// Find looks for another connection while silent is true. It returns whether it has one.
+	Over         <-chan struct{} // closed when it no longer does
+	Waits        func() int64    // since when it delivers nothing, see Listener
+	SuspectAfter time.Duration   // how long it may do so
+	// Find looks for another connection while silent returns true. It reports whether it found one.
 	Find func(ctx context.Context, silent func() bool) (C, bool)
-	// Drop ends one that is not wanted.
+	// Drop closes a connection that is not needed.
 	Drop func(C)
 }
 
-// Follow returns when the connection is over, or when there is another one that is to go on in its place; then it has yet to be
-// ended.
+// Follow returns when the connection has ended, or when another one is to replace it. The caller must then close the
+// old one.
 func (c Carrier[C]) Follow(ctx context.Context, s *Stream) (next C, found bool) {
 	type result struct {
 		conn  C
@@ -82,7 +83,7 @@ func (c Carrier[C]) Follow(ctx context.Context, s *Stream) (next C, found bool) 
 	defer stop()
 	var other chan result
 	defer func() {
-		if other != nil { // its result comes to nobody
+		if other != nil { // its result is not used
 			stop()
 			if late := <-other; late.found {
 				c.Drop(late.conn)
@@ -90,7 +91,7 @@ func (c Carrier[C]) Follow(ctx context.Context, s *Stream) (next C, found bool) 
 		}
 	}()
 	silent := func() bool { return false }
-	look := time.NewTicker(c.Doubt / 4)
+	look := time.NewTicker(c.SuspectAfter / 4)
 	defer look.Stop()
 	looked := time.Now()
 	for {
@@ -98,10 +99,10 @@ func (c Carrier[C]) Follow(ctx context.Context, s *Stream) (next C, found bool) 
 		case <-c.Over:
 			return next, false
 		case now := <-look.C:
-			stood := now.Sub(looked) > c.Doubt/2 // this machine stood still: all have been silent
+			paused := now.Sub(looked) > c.SuspectAfter/2 // this machine was paused, so all connections have been silent
 			looked = now
 			since := c.Waits()
-			if other != nil || stood || since == 0 || now.Sub(time.Unix(0, since)) < c.Doubt {
+			if other != nil || paused || since == 0 || now.Sub(time.Unix(0, since)) < c.SuspectAfter {
 				continue
 			}
 			acknowledged := s.acknowledgedUpTo()
@@ -117,7 +118,7 @@ func (c Carrier[C]) Follow(ctx context.Context, s *Stream) (next C, found bool) 
 			switch {
 			case !r.found:
 			case !silent():
-				c.Drop(r.conn) // the present one is well again
+				c.Drop(r.conn) // the present connection has recovered
 			default:
 				return r.conn, true
 			}
