@@ -24,8 +24,8 @@ PYTHON ?= $(shell for modules in numpy,torch,sklearn numpy,torch numpy sys; do \
 	for python in /usr/bin/python3 python3; do \
 	$$python -c "import $$modules" 2>/dev/null && echo $$python && exit; done; done; echo python3)
 
-# What make test runs on lab hosts, beside the unit tests of these packages.
-LAB_PACKAGES := ./contrib/lab/... ./cmd/gorun/...
+# What make test runs on lab hosts. What measures rates runs by itself.
+LAB_PACKAGES = ./contrib/lab/... $$(go list ./contrib/e2e/... | grep -v /e2e/speed)
 # The race detector needs a C compiler, on Linux.
 RACE := $(shell command -v gcc clang cc >/dev/null && echo -race)
 REPORT := build/report -skips build/skips -figures build/figures
@@ -66,7 +66,7 @@ lint: build/ruff-$(RUFF)
 	GOOS=darwin GOARCH=arm64 go vet ./cmd/... ./launcher/...
 	$(STATICCHECK) ./...
 	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check contrib testdata; fi
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh && shellcheck -s sh contrib/lab/*.sh cmd/gorun/testdata/*.sh; \
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh && shellcheck -s sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
 	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
 
 # The tests hold gorun to deadlines of a machine with nothing else to do, so up to three that failed beside others are
@@ -76,7 +76,7 @@ again = { [ -s build/failed ] && [ $$(wc -l <build/failed) -le 3 ] && echo "Agai
 
 ## unit: the Go tests, with the race detector
 GOTEST := CGO_ENABLED=$(if $(RACE),1,0) go test -json $(RACE)
-UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /cmd/gorun)
+UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e)
 unit: build/report
 	@[ -n "$(RACE)" ] || echo "race detector: no C compiler, apt-get install gcc" >>build/skips
 	@$(GOTEST) -timeout=10m -shuffle=on $(UNIT_PACKAGES) | $(REPORT) -failed build/failed || $(call again,$(GOTEST),$(UNIT_PACKAGES))
@@ -84,10 +84,12 @@ unit: build/report
 	go test -json -run Alloc ./collective/... ./worker/... | $(REPORT)
 	go test -json -run InTime ./topology | $(REPORT)
 
-## lab: the tests that run on lab hosts; they need root, sshd and iproute2
-# They wait more than they work: four at a time.
+## lab: the end-to-end tests of contrib/e2e, of the built binary on lab hosts; they need root, sshd and iproute2
+# The binary is made once and has no race detector, so the tests need none. They wait more than they work.
+E2ETEST := GORUN_E2E_BINARY=$(CURDIR)/bin/gorun go test -json
 lab: build build/report
-	@$(GOTEST) -count=1 -timeout=60m -parallel=4 $(LAB_PACKAGES) | $(REPORT) -failed build/failed || $(call again,$(GOTEST),$(LAB_PACKAGES))
+	@$(E2ETEST) -count=1 -timeout=60m -p=2 -parallel=3 $(LAB_PACKAGES) | $(REPORT) -failed build/failed || $(call again,$(E2ETEST),$(LAB_PACKAGES))
+	@$(E2ETEST) -count=1 -timeout=20m ./contrib/e2e/speed | $(REPORT) -failed build/failed || $(call again,$(E2ETEST),./contrib/e2e/speed)
 
 ## python: the tests of the Python binding
 python: build
@@ -173,11 +175,11 @@ fuzz:
 ## trials: TRIALS=200 jobs of random kinds under random faults, from SEED on; the first six are part of the tests
 TRIALS ?= 200
 trials: build
-	go test -timeout=2h -count=1 -parallel=4 -v -run TestTrials ./cmd/gorun -trials $(TRIALS) -trial-seed $(SEED)
+	go test -timeout=2h -count=1 -parallel=4 -v -run TestTrials ./contrib/e2e/elastic -trials $(TRIALS) -trial-seed $(SEED)
 
 ## vm: virtual machines with two NUMA nodes: one moves in the middle of a training, which is part of the tests too; ranks, engine and memory are bound
 vm: build
-	go test -timeout=15m -count=1 -v -run 'TestVMotion|TestVMBinding' ./cmd/gorun -vm
+	go test -timeout=15m -count=1 -v -run 'TestVMotion|TestVMBinding' ./contrib/e2e/vm -vm
 
 ## vsphere: the watcher of vCenter, a Go module of its own, against vCenter's simulator
 vsphere: build/report
@@ -188,9 +190,9 @@ SOAK ?= 3m
 SEED ?= 0
 soak: build
 	go test -timeout=24h -count=1 -run 'TestOperations' ./rendezvous/epoch -seeds 5000 -seed $(SEED)
-	go test -timeout=24h -count=1 -v -run 'TestSoak' ./cmd/gorun -long -soak $(SOAK) -soak-seed $(SEED)
-	go test -timeout=1h -count=1 -v -run 'TestPaths|TestLongOutages' ./cmd/gorun
-	go test -timeout=1h -count=1 -v -run 'TestLongOutages|TestLossAmid' ./cmd/gorun -long
+	go test -timeout=24h -count=1 -v -run 'TestSoak' ./contrib/e2e/elastic -long -soak $(SOAK) -soak-seed $(SEED)
+	go test -timeout=1h -count=1 -v -run 'TestPaths|TestLongOutages' ./contrib/e2e/faults
+	go test -timeout=1h -count=1 -v -run 'TestLongOutages|TestLossAmid' ./contrib/e2e/faults ./contrib/e2e/elastic -long
 
 ## bench: gorun and its peers side by side on one host, a few sizes; a table in build/bench.md
 bench: build
@@ -227,7 +229,7 @@ compat: build $(if $(filter $(HOROVOD_VENV)/%,$(HVD)),horovod-ready)
 
 ## compat-lab: programs of stock Horovod itself, started by gorun on lab hosts (HVD=a Python with it)
 compat-lab: build $(if $(filter $(HOROVOD_VENV)/%,$(HVD)),horovod-ready)
-	HOROVOD_PYTHON=$(HVD) go test -timeout=10m -count=1 -run TestStockHorovod ./cmd/gorun
+	HOROVOD_PYTHON=$(HVD) go test -timeout=10m -count=1 -run TestStockHorovod ./contrib/e2e/python
 
 ## horovod-ready: build the stock Horovod that make compat uses, by pip, in ~/.cache/gorun-ci
 horovod-ready: $(HOROVOD_VENV)/ready
@@ -239,7 +241,7 @@ $(HOROVOD_VENV)/ready:
 
 ## frameworks: programs of accelerate, DeepSpeed, JAX, mpi4py, TensorFlow and transformers, in build/frameworks beside Debian's python3-torch, on lab hosts
 frameworks: build build/frameworks/ready
-	FRAMEWORKS_PYTHON=$(CURDIR)/build/frameworks/bin/python go test -timeout=10m -count=1 -v -run TestFrameworks ./cmd/gorun
+	FRAMEWORKS_PYTHON=$(CURDIR)/build/frameworks/bin/python go test -timeout=10m -count=1 -v -run TestFrameworks ./contrib/e2e/python
 
 build/frameworks/ready:
 	/usr/bin/python3 -m venv --system-site-packages build/frameworks

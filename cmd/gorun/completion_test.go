@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"gorun/contrib/e2e/e2etest"
 )
 
 // TestCompletionKeys has users press the tab key in the shells that are here.
@@ -41,18 +43,18 @@ func TestCompletionKeys(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			term := newTerminal(t)
+			term := e2etest.NewTerminal(t)
 			cmd := exec.Command(program, tt.args...)
 			cmd.Dir = dir
 			cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "TERM=xterm", "PS1=$ ", "LANG=C.UTF-8"}
-			term.run(cmd)
+			term.Run(cmd)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
 			defer cmd.Wait()
 			defer cmd.Process.Kill()
-			term.types(tt.setup + "; echo set'' up\r")
-			term.await("set up")
+			term.Types(tt.setup + "; echo set'' up\r")
+			term.Await("set up")
 			// Each line is completed, and the word that tells so is what echo says of it.
 			for _, line := range []struct{ typed, want string }{
 				{"gorun --rank-w\t", "--rank-wrapper"},
@@ -67,8 +69,8 @@ func TestCompletionKeys(t *testing.T) {
 				{"horovodrun --cycle-time\t", "--cycle-time-ms"},
 			} {
 				// The cursor goes home, the command becomes an argument of echo.
-				term.types(line.typed + "\x01echo said: \r")
-				term.await(`[\r\n]said: (gorun|horovodrun) [^\r]*` + line.want)
+				term.Types(line.typed + "\x01echo said: \r")
+				term.Await(`[\r\n]said: (gorun|horovodrun) [^\r]*` + line.want)
 			}
 		})
 	}

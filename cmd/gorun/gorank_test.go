@@ -7,17 +7,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gorun/contrib/e2e/e2etest"
 )
 
 // The example of a rank that is a Go program does what it says.
 func TestGoRank(t *testing.T) {
-	binary, err := built()
+	binary, err := e2etest.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}
 	program := filepath.Join(t.TempDir(), "gorank")
 	build := exec.Command("go", "build", "-o", program, "./contrib/examples/gorank")
-	build.Dir = filepath.Dir(filepath.Dir(binary))
+	build.Dir = e2etest.Root()
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

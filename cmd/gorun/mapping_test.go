@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"gorun/contrib/e2e/e2etest"
 )
 
 const openMPI = "mpirun.openmpi"
@@ -129,7 +131,7 @@ func TestBindsAsMPI(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("one CPU leaves nothing to choose")
 	}
-	binary, err := built()
+	binary, err := e2etest.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}

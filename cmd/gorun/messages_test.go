@@ -253,8 +253,8 @@ func expectations(t *testing.T) []string {
 			}
 		}
 	}
-	for _, dir := range spoken {
-		for name, file := range parsed(t, dir, true) {
+	for _, tests := range testsOf(t) {
+		for name, file := range tests {
 			if filepath.Base(name) == "messages_test.go" {
 				continue
 			}
@@ -272,6 +272,23 @@ func expectations(t *testing.T) []string {
 		}
 	}
 	return out
+}
+
+// testsOf returns the tests of those packages, and the end-to-end tests with what serves them.
+func testsOf(t *testing.T) (all []map[string]*ast.File) {
+	t.Helper()
+	for _, dir := range spoken {
+		all = append(all, parsed(t, dir, true))
+	}
+	families, err := filepath.Glob("../../contrib/e2e/*")
+	if err != nil || len(families) < 5 {
+		t.Fatalf("%d families of end-to-end tests: %v", len(families), err)
+	}
+	for _, family := range families {
+		name := filepath.Base(family)
+		all = append(all, parsed(t, "contrib/e2e/"+name, name != "e2etest"))
+	}
+	return all
 }
 
 // failureText tells whether a call says how a test has failed.

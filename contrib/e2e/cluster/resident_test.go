@@ -1,0 +1,312 @@
+//go:build linux
+
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/lab"
+)
+
+// run is a launch to its end, after which only the daemons may be there.
+func run(s *e2etest.Lasting, args ...string) e2etest.Result {
+	s.T.Helper()
+	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, args)...)
+	cmd.Run()
+	s.ExpectIdle()
+	return e2etest.Result{Code: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
+}
+
+// TestCluster launches without ssh: a job over both hosts, one that waits for it, and one that is killed.
+func TestCluster(t *testing.T) {
+	s := e2etest.NewLasting(t, 2)
+	for _, h := range s.Hosts() { // no ssh, really
+		if _, err := h.Exec(t.Context(), "sh", "-c", "echo >/root/.ssh/authorized_keys"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := run(s, "-v", "-np", "4", e2etest.Python, "-c", "import numpy as np, gorun.numpy as hvd; hvd.init(); print(hvd.allreduce(np.ones(3), op=hvd.Sum))")
+	if r.Code != 0 || strings.Count(r.Stdout, "[4. 4. 4.]") != 4 || !strings.Contains(r.Stderr, "epoch 1, ring: host1 → host2") {
+		t.Fatalf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
+	}
+	if r := run(s, "-np", "2", "sh", "-c", "exit 7"); r.Code != 7 {
+		t.Errorf("exit code %d, want 7\n%s", r.Code, r.Stderr)
+	}
+	if r := run(s, "-np", "5", "true"); r.Code != 2 || !strings.Contains(r.Stderr, "the cluster has host1:2,host2:2: no room for 5 ranks") {
+		t.Errorf("exit code %d\n%s", r.Code, r.Stderr)
+	}
+
+	// The first job holds 3 slots; the second wants 2 and waits. The first is killed with its launcher.
+	first, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"-np", "3", e2etest.Python, "-c", e2etest.Busy})...)
+	working := &e2etest.Watch{Buf: stdout}
+	first.Stdout = working
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.Await("busy rank", func() bool { return working.Count("busy") == 3 })
+	second, secondOut, secondErr := s.Command(slices.Concat(s.Args, []string{"-np", "2", "sh", "-c", "echo mine"})...)
+	said := &e2etest.Watch{Buf: secondErr}
+	second.Stderr = said
+	if err := second.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.Await("word of the queue", func() bool { return said.Count("note: the job waits for 2 ranks; free are host1:") == 1 })
+	if text := s.Ps(); !strings.Contains(text, "waits") || !strings.Contains(text, "root") {
+		t.Errorf("gorun ps:\n%s", text)
+	}
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	first.Wait()
+	if err := second.Wait(); err != nil || strings.Count(secondOut.String(), "mine") != 2 {
+		t.Errorf("the second job: %v\n%s\n%s\nthe first: %s", err, secondOut, said.Buf, stderr)
+	}
+	s.ExpectIdle()
+
+	// Another key is refused, and so is one that others can read.
+	if _, err := s.Launcher().Exec(t.Context(), "sh", "-c", "umask 077; head -c 32 /dev/urandom | base64 >/root/.ssh/other; cp /root/.ssh/key /root/.ssh/open; chmod 644 /root/.ssh/open"); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{"other": "host2:7575: authenticate: the other side does not hold the key", "open": "others can read it"} {
+		cmd, _, stderr := s.Command("--cluster", "host2", "--cluster-key-file", "/root/.ssh/"+file, "true")
+		if err := cmd.Run(); err == nil || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%s key: %v\n%s", file, err, stderr)
+		}
+	}
+}
+
+// steps prints numbers that must all arrive, a few of them while the daemon that passes them on is not there.
+const steps = `
+import os, time
+import numpy as np
+import gorun.numpy as hvd
+hvd.init()
+print("begins", os.getpid(), flush=True)
+for i in range(400):
+    x = hvd.allreduce(np.full(1000, i + hvd.rank(), np.float64), op=hvd.Sum, name="x")
+    assert x[0] == 4 * i + 6, x[0]
+    print("step", i, flush=True)
+    time.sleep(0.02)
+`
+
+// TestClusterSpare: a daemon waits on each host and serves one job after the other, as long as each leaves it as it was. Jobs
+// that did not are served, and swept, all the same; and of a daemon that is killed while it waits, nothing is left.
+func TestClusterSpare(t *testing.T) {
+	s := e2etest.NewLasting(t, 2)
+	const idle = "worker --daemon --resumable idle"
+	spare := func() int {
+		t.Helper()
+		s.Await("spare daemon", func() bool { return s.Runs(1, idle) })
+		return s.Pid(1, idle)
+	}
+	run := func(args ...string) {
+		t.Helper()
+		if r := run(s, append([]string{"-np", "4"}, args...)...); r.Code != 0 {
+			t.Fatalf("exit code %d\n%s", r.Code, r.Stderr)
+		}
+	}
+	first := spare()
+	time.Sleep(100 * time.Millisecond) // until it waits
+	for range 3 {
+		run("sh", "-c", "echo $RANK")
+		if now := spare(); now != first {
+			t.Fatalf("daemon %d waits after a job, %d before it", now, first)
+		}
+	}
+	run("sh", "-c", "setsid sleep 1000 & true") // has to be killed
+	run("true")
+	for _, victim := range []string{idle, "worker --resumable"} {
+		spare()
+		if err := syscall.Kill(s.Pid(1, victim), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		s.ExpectIdle()
+	}
+	spare()
+	s.Daemons[0].Process.Kill()
+	s.Daemons[0].Wait()
+	s.Await("end of the spare daemon", func() bool { return len(s.Host(1).Processes()) == 1 })
+	s.Start(0) // for the end of this test
+}
+
+// TestClusterDaemonRestarts: a daemon that is killed and started again, or told to leave, costs a job nothing, not a
+// rank and not a line.
+func TestClusterDaemonRestarts(t *testing.T) {
+	s := e2etest.NewLasting(t, 2)
+	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"--no-tag-output", "-np", "4", e2etest.Python, "-c", steps})...)
+	working := &e2etest.Watch{Buf: stdout}
+	cmd.Stdout = working
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
+	s.Await("training", func() bool { return working.Count("step 20\n") == 4 })
+	for i, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGHUP} { // host1 keeps the queue
+		if err := s.Daemons[i].Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		s.Daemons[i].Wait()
+		s.Start(i)
+	}
+	s.Await("more of it", func() bool { return working.Count("step 200\n") == 4 })
+	s.Await("word of its slots", func() bool {
+		return strings.Count(s.Ps(), "2 of 2") == 2 && strings.Contains(s.Ps(), "host1:2,host2:2")
+	})
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, stderr, stdout)
+	}
+	if n := working.Count("begins "); n != 4 {
+		t.Errorf("%d ranks began", n)
+	}
+	for i := range 400 {
+		if n := working.Count(fmt.Sprintf("step %d\n", i)); n != 4 {
+			t.Errorf("step %d was printed %d times", i, n)
+		}
+	}
+	s.ExpectIdle()
+}
+
+// TestClusterLosesDaemon: with the daemon of a job dies its part of that job, and nothing else.
+func TestClusterLosesDaemon(t *testing.T) {
+	s := e2etest.NewLasting(t, 2)
+	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"-np", "4", e2etest.Python, "-c", e2etest.Busy})...)
+	working := &e2etest.Watch{Buf: stdout}
+	cmd.Stdout = working
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.Await("busy rank", func() bool { return working.Count("busy") == 4 })
+	if err := syscall.Kill(s.Pid(1, "worker --daemon --resumable busy"), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), "gorun: error: host1: run: ") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+	s.ExpectIdle()
+}
+
+// TestClusterDaemonStaysAway: a standing daemon that is killed and does not come back takes its part of a job with it after
+// the job's lease, and a minute later nothing is left on its host either.
+func TestClusterDaemonStaysAway(t *testing.T) {
+	s := e2etest.NewLasting(t, 2)
+	const lease = 6 * time.Second
+	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"--lease", lease.String(), "-np", "4", e2etest.Python, "-c", e2etest.Busy})...)
+	working := &e2etest.Watch{Buf: stdout}
+	cmd.Stdout = working
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
+	s.Await("busy rank", func() bool { return working.Count("busy") == 4 })
+	struck := time.Now()
+	if err := s.Daemons[0].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.Daemons[0].Wait()
+	s.Daemons[0] = nil
+	cmd.Wait()
+	took := time.Since(struck)
+	t.Logf("the job ended after %v", took.Round(time.Millisecond))
+	if took < lease-2*time.Second || took > lease+25*time.Second { // it waits for the daemon to say that it ends
+		t.Errorf("the job ended after %v, want the lease of %v and a little", took, lease)
+	}
+	s.Await("end of the ranks", func() bool { return len(s.Host(1).Processes()) == 1 })
+	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), "gorun: error: host1: ") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+	s.ExpectIdle()
+}
+
+// TestClusterElastic: a job goes on when a host of the cluster dies, and uses it again when it has booted.
+func TestClusterElastic(t *testing.T) {
+	e2etest.NeedTorch(t)
+	s := e2etest.NewLasting(t, 3)
+	j := s.TrainOn(slices.Concat(s.Args, []string{"--min-np", "1", "--max-np", "3", "-ppn", "1"})...)
+	j.Idle = s.ExpectIdle
+	j.Await(`is rank 2 of 3 from batch 0`)
+	j.Await(`batch 20$`)
+	gone := make(chan struct{})
+	go func() {
+		s.Daemons[2].Wait()
+		close(gone)
+	}()
+	struck := time.Now()
+	if err := s.Host(3).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-gone
+	// The others say that it has hung up on them, and nobody answers there: no lease is waited for.
+	goesOn := j.Again(2, struck)
+	t.Logf("the others went on %v after the host died", goesOn.Sub(struck).Round(time.Millisecond))
+	if took := goesOn.Sub(struck); took > 15*time.Second {
+		t.Errorf("the others went on only %v after the host died\n%s", took, j.Out)
+	}
+	if err := s.Host(3).Boot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Host(3).Exec(t.Context(), "sh", "-c", "umask 077; mkdir -p /root/.ssh; echo '"+strings.Repeat("a cluster's key ", 4)+"' >/root/.ssh/key"); err != nil {
+		t.Fatal(err)
+	}
+	s.Start(2)
+	j.Await(`is rank 2 of 3 from batch [1-9]`)
+	if text := s.Ps(); strings.Count(text, "1 of 2") != 3 {
+		t.Errorf("gorun ps:\n%s", text)
+	}
+	j.Enough()
+	j.End(3)
+}
+
+// TestClusterDetach: a detached job needs nothing of the machine that started it, and is reached from every other.
+func TestClusterDetach(t *testing.T) {
+	s := e2etest.NewLasting(t, 2)
+	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"--detach", "-np", "3", e2etest.Python, "-c", e2etest.Busy})...)
+	if err := cmd.Run(); err != nil || strings.TrimSpace(stdout.String()) != "host2/1" {
+		t.Fatalf("printed %q, %v\n%s", stdout, err, stderr)
+	}
+	ask := func(host *lab.Host, args ...string) (string, error) {
+		cmd := host.Command(t.Context(), s.Binary, args...)
+		cmd.Dir = s.Root
+		cmd.Env = append(cmd.Env, "GORUN_CLUSTER=host1", "GORUN_CLUSTER_KEY_FILE=/root/.ssh/key")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	for _, h := range []*lab.Host{s.Launcher(), s.Host(1)} {
+		s.Await("busy rank in logs", func() bool {
+			out, _ := ask(h, "logs", "host2/1")
+			return strings.Count(out, "<stdout>:busy") == 3
+		})
+	}
+	s.Await("work", func() bool {
+		out, _ := ask(s.Host(1), "top", "--once", "1")
+		return strings.Count(out, "host") >= 3 && !strings.Contains(out, " 0 MiB")
+	})
+	if out, err := ask(s.Host(1), "ps"); err != nil || !strings.Contains(out, "host2/1") || !strings.Contains(out, "running") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	attached, out, _ := s.Command(slices.Concat([]string{"attach"}, s.Args)...)
+	if err := attached.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := ask(s.Host(1), "stop"); err != nil || !strings.Contains(out, "job host2/1 has ended") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	attached.Wait()
+	if code := attached.ProcessState.ExitCode(); code != 143 && code != 1 { // it may have come too late
+		t.Errorf("attach exited with %d\n%s", code, out)
+	}
+	if out, _ := ask(s.Launcher(), "ps"); !strings.Contains(out, "ended with 143") {
+		t.Error(out)
+	}
+	// One that cannot start says why, and with which exit code.
+	if out, err := ask(s.Launcher(), "--detach", "-np", "9", "true"); err == nil || !strings.Contains(out, "no room for 9 ranks") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	s.ExpectIdle()
+}

@@ -1,0 +1,41 @@
+package e2etest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+)
+
+// binaryVariable names a binary that is there already: make sets it, so that packages side by side share one.
+const binaryVariable = "GORUN_E2E_BINARY"
+
+// Binary returns the path of the real binary, Python binding included. A test process without one makes it once.
+var Binary = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv(binaryVariable); path != "" {
+		return path, nil
+	}
+	// Several packages may be tested by one go test; make replaces the binary in one step, whether others run it or not.
+	root := Root()
+	build := exec.Command("sh", "-c", "mkdir -p build && exec flock build/e2e.lock make -s build")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make build: %w: %s", err, out)
+	}
+	return filepath.Join(root, "bin", "gorun"), nil
+})
+
+// Root returns the directory of the Go module that the test belongs to.
+var Root = sync.OnceValue(func() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	panic("the test does not run in a Go module")
+})

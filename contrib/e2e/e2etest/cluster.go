@@ -1,0 +1,237 @@
+//go:build linux
+
+package e2etest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gorun/contrib/lab"
+)
+
+// Python is the interpreter that has numpy, and torch where it is installed at all.
+const Python = "/usr/bin/python3"
+
+// Cluster is a lab with the binary at hand.
+type Cluster struct {
+	*lab.Lab
+	T      *testing.T
+	Binary string
+	Root   string // of the source tree, which all hosts see
+}
+
+// NewCluster makes a cluster that lives as long as the test, which runs beside others.
+func NewCluster(t *testing.T, hosts int) *Cluster {
+	t.Helper()
+	t.Parallel()
+	return NewClusterAlone(t, hosts)
+}
+
+// NewClusterAlone is NewCluster for a test that measures speeds: none of the others runs meanwhile.
+func NewClusterAlone(t *testing.T, hosts int) *Cluster {
+	t.Helper()
+	return NewClusterWith(t, hosts, lab.Options{})
+}
+
+// NewClusterWith is NewClusterAlone with a lab that has options.
+func NewClusterWith(t *testing.T, hosts int, options lab.Options) *Cluster {
+	t.Helper()
+	l := lab.ForTest(t, hosts, options)
+	binary, err := Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Cluster{l, t, binary, Root()}
+}
+
+// Shared makes a directory that all hosts see: each has a /tmp of its own.
+func (c *Cluster) Shared(name string) string {
+	c.T.Helper()
+	dir, err := os.MkdirTemp(filepath.Join(c.Root, "build"), name)
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	c.T.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// Result of a gorun that has ended.
+type Result struct {
+	Code           int
+	Stdout, Stderr string
+}
+
+// Command prepares gorun on the launcher's host.
+func (c *Cluster) Command(args ...string) (*lab.Cmd, *bytes.Buffer, *bytes.Buffer) {
+	var stdout, stderr bytes.Buffer
+	cmd := c.Launcher().Command(c.T.Context(), c.Binary, args...)
+	cmd.Dir = c.Root
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	return cmd, &stdout, &stderr
+}
+
+// Gorun runs to the end and then looks for leftovers on every host.
+func (c *Cluster) Gorun(args ...string) Result {
+	c.T.Helper()
+	r := c.GorunBeside(args...)
+	c.ExpectNothingLeft(5 * time.Second)
+	return r
+}
+
+// GorunBeside runs to the end where another job may have left something.
+func (c *Cluster) GorunBeside(args ...string) Result {
+	c.T.Helper()
+	cmd, stdout, stderr := c.Command(args...)
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		c.T.Fatal(err)
+	}
+	return Result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// ExpectNothingLeft allows a job the given time to vanish from every host.
+func (c *Cluster) ExpectNothingLeft(within time.Duration) {
+	c.T.Helper()
+	c.ExpectLeft(within, "")
+}
+
+// ExpectLeft is expectNothingLeft, but for what contains a text.
+func (c *Cluster) ExpectLeft(within time.Duration, but string) {
+	c.T.Helper()
+	var left []string
+	for deadline := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+		left = nil
+		for _, h := range append(c.Hosts(), c.Launcher()) {
+			for _, l := range h.Leftovers() {
+				if but != "" && strings.Contains(l, but) {
+					continue
+				}
+				left = append(left, h.Name()+": "+l)
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			break
+		}
+	}
+	c.T.Errorf("left behind after %v:\n%s", within, strings.Join(left, "\n"))
+}
+
+// Await polls until f is true.
+func (c *Cluster) Await(what string, f func() bool) {
+	c.T.Helper()
+	for deadline := time.Now().Add(90 * time.Second); !f(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.T.Fatalf("no %s", what)
+		}
+	}
+}
+
+// Busy is a program whose ranks are in the middle of everything: a session, an arena, an operation, and
+// children of their own that try hard to survive.
+const Busy = `
+import os, subprocess, sys, time
+import numpy as np
+import gorun.numpy as hvd
+hvd.init()
+subprocess.Popen(["sleep", "1000"])
+subprocess.Popen(["setsid", "sleep", "1000"])
+subprocess.run(["sh", "-c", "setsid sh -c 'trap \"\" TERM; sleep 1000' & exit 0"])
+x = np.ones(1 << 18, dtype=np.float32)
+n = 0
+while True:
+    hvd.allreduce(x, name="x")
+    n += 1
+    if n == 5:
+        print("busy", flush=True)
+`
+
+// HasCgroups reports whether hosts may make control groups. All hosts see the same ones, whose processes have the same numbers.
+func (c *Cluster) HasCgroups() bool {
+	return c.Host(1).Command(c.T.Context(), "sh", "-c", "d=$(mktemp -d /sys/fs/cgroup/gorun-test-XXXXXX) && rmdir $d").Run() == nil
+}
+
+// Watch is a buffer that may be read while it is written.
+type Watch struct {
+	mu  sync.Mutex
+	Buf *bytes.Buffer
+}
+
+func (w *Watch) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.Buf.Write(b)
+}
+
+// Count returns how often a text was written.
+func (w *Watch) Count(s string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Count(w.Buf.String(), s)
+}
+
+// Within is gorun for a job that may hang: it is interrupted after some time.
+func (c *Cluster) Within(limit time.Duration, args ...string) Result {
+	c.T.Helper()
+	r := c.Bounded(limit, args...)
+	c.ExpectNothingLeft(10 * time.Second)
+	return r
+}
+
+// Bounded is within where other daemons stay.
+func (c *Cluster) Bounded(limit time.Duration, args ...string) Result {
+	c.T.Helper()
+	cmd, stdout, stderr := c.Command(args...)
+	if err := cmd.Start(); err != nil {
+		c.T.Fatal(err)
+	}
+	interrupt := time.AfterFunc(limit, func() { cmd.Process.Signal(os.Interrupt) })
+	cmd.Wait()
+	interrupt.Stop()
+	return Result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// Rows returns the lines of a table that are no comments.
+func Rows(table string) []string {
+	var out []string
+	for line := range strings.Lines(table) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// Slay kills -9 a process of a host, other than the launcher, of which the command line contains a text, and waits until it
+// has ended.
+func (c *Cluster) Slay(launcher *lab.Cmd, h *lab.Host, text string) {
+	c.T.Helper()
+	victim := 0
+	c.Await(fmt.Sprintf("%q on %s", text, h.Name()), func() bool {
+		for _, p := range h.Processes() {
+			if p.PID != launcher.Process.Pid && p.State != 'Z' && strings.Contains(p.Args, text) {
+				victim = p.PID
+			}
+		}
+		return victim != 0
+	})
+	if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+		c.T.Fatal(err)
+	}
+	c.Await("end of it", func() bool { // who is to wait for it may have something else to do
+		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", victim))
+		return err != nil || strings.Contains(string(state), ") Z ")
+	})
+}

@@ -1,0 +1,94 @@
+//go:build linux
+
+package e2etest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Descent is testdata/resilience/descend.py under way, one rank on each host.
+type Descent struct {
+	*Training
+}
+
+// Descend starts it.
+func (c *Cluster) Descend(batches int, pause string, args ...string) *Descent {
+	c.T.Helper()
+	var hosts string
+	for i := range c.Hosts() {
+		hosts += fmt.Sprintf(",host%d:1", i+1)
+	}
+	args = append([]string{"-v", "-H", hosts[1:]}, args...)
+	j := c.Follow(append(args, Python, "testdata/resilience/descend.py", "--batches", strconv.Itoa(batches), "--pause", pause)...)
+	j.batches = batches
+	return &Descent{j}
+}
+
+// Reach waits for a batch.
+func (d *Descent) Reach(batch int) {
+	d.T.Helper()
+	d.Await(fmt.Sprintf(`batch %d$`, batch))
+}
+
+// Weights waits for the end, checks that the world stayed the same, and returns the hash of all ranks' weights.
+func (d *Descent) Weights() string {
+	d.T.Helper()
+	if err := d.Cmd.Wait(); err != nil {
+		d.T.Fatalf("%v\n%s", err, d.Out)
+	}
+	d.Idle()
+	found, _ := d.Out.Find(`rank \d+ has (\w+)`)
+	if len(found) != len(d.Hosts()) || d.Out.Has(`(is lost|epoch [2-9])`) {
+		d.T.Fatalf("the world did not stay as it was:\n%s", d.Out)
+	}
+	for _, f := range found {
+		if f[1] != found[0][1] {
+			d.T.Fatalf("ranks differ:\n%s", d.Out)
+		}
+	}
+	return found[0][1]
+}
+
+// Carried returns what the end of the job says of its links.
+func (d *Descent) Carried() (sent, again, renewed float64) {
+	d.T.Helper()
+	found, _ := d.Out.Find(`between hosts: sent (\d+) bytes, and (\d+) bytes again in \d+ segments?; connections were renewed (\d+) times?`)
+	if len(found) != 1 {
+		d.T.Fatalf("what the links carried is not told:\n%s", d.Out)
+	}
+	var n [3]float64
+	for i := range n {
+		n[i], _ = strconv.ParseFloat(found[0][i+1], 64)
+	}
+	return n[0], n[1], n[2]
+}
+
+// Intervals are the times between batches, of those that ended in [from, to).
+func (d *Descent) Intervals(from, to time.Time) []time.Duration {
+	_, at := d.Out.Find(`batch \d+$`)
+	var out []time.Duration
+	for i := 1; i < len(at); i++ {
+		if !at[i].Before(from) && at[i].Before(to) {
+			out = append(out, at[i].Sub(at[i-1]))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Median returns the middle one.
+func Median(sorted []time.Duration) time.Duration { return sorted[len(sorted)/2] }
+
+// UndisturbedDescent is the hash of a job on these hosts that nobody disturbs.
+func (c *Cluster) UndisturbedDescent(batches int) string {
+	c.T.Helper()
+	d := c.Descend(batches, "0")
+	w := d.Weights()
+	if _, again, renewed := d.Carried(); again != 0 || renewed != 0 {
+		c.T.Logf("undisturbed, %.0f bytes were sent again and %.0f connections renewed: the machine is busy", again, renewed)
+	}
+	return w
+}

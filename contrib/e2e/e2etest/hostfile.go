@@ -1,0 +1,77 @@
+//go:build linux
+
+package e2etest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// What users say about elastic jobs, each on hosts that lose ranks: testdata/elastic/steps.py adds what is known beforehand
+// and fails by itself if a step is lost or done twice.
+
+// Count starts steps.py, which goes on until enough is called.
+func (c *Cluster) Count(script []string, args ...string) *Training {
+	c.T.Helper()
+	until := filepath.Join(c.Shared("counting"), "enough")
+	args = append(args, Python, "testdata/elastic/steps.py", "--tell", "--steps", "20", "--commit", "1", "--pause", "0.02", "--until", until)
+	j := c.Follow(append(args, script...)...)
+	j.Until = until
+	return j
+}
+
+// Counted waits for the job and checks that so many ranks ended well, all with the same weights.
+func (j *Training) Counted(ranks int) {
+	j.T.Helper()
+	j.Enough()
+	if err := j.Cmd.Wait(); err != nil {
+		j.T.Fatalf("%v\n%s", err, j.Out)
+	}
+	j.Idle()
+	ends, _ := j.Out.Find(fmt.Sprintf(`done rank \d of %d: steps (\d+) .* weights (\w+)`, ranks))
+	if len(ends) != ranks {
+		j.T.Fatalf("%d of %d ranks ended well\n%s", len(ends), ranks, j.Out)
+	}
+	for _, e := range ends {
+		if e[1] != ends[0][1] || e[2] != ends[0][2] {
+			j.T.Errorf("ranks end differently: %q", ends)
+		}
+	}
+}
+
+// Fails waits for a job that ends with a status, an error and a hint.
+func (j *Training) Fails(code int, said, hint string) {
+	j.T.Helper()
+	j.Cmd.Wait()
+	if got := j.Cmd.ProcessState.ExitCode(); got != code || !j.Out.Has(`^gorun: error: `+said) || !j.Out.Has(`^gorun: hint: `+hint) {
+		j.T.Errorf("exit status %d, want %d, %q and %q\n%s", got, code, said, hint, j.Out)
+	}
+	j.Idle()
+}
+
+// HostFile is what a discovery script prints.
+type HostFile struct {
+	c    *Cluster
+	Name string
+}
+
+// HostFile makes a file with the hosts of a discovery script.
+func (c *Cluster) HostFile(hosts ...string) *HostFile {
+	c.T.Helper()
+	f := &HostFile{c, filepath.Join(c.Shared("hosts"), "list")}
+	f.Say(hosts...)
+	return f
+}
+
+// Say has the script name these hosts from now on.
+func (f *HostFile) Say(hosts ...string) {
+	f.c.T.Helper()
+	if err := os.WriteFile(f.Name+".new", []byte(strings.Join(hosts, "\n")+"\n"), 0o600); err != nil {
+		f.c.T.Fatal(err)
+	}
+	if err := os.Rename(f.Name+".new", f.Name); err != nil {
+		f.c.T.Fatal(err)
+	}
+}

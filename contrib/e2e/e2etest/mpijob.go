@@ -1,0 +1,61 @@
+package e2etest
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// mpiJob is what the API server takes for an MPIJob of kubeflow.org/v2beta1, as far as manifests without a cluster's
+// peculiarities have it: mpi-operator's documentation of the resource. What is not here is a mistake in a manifest.
+type mpiJob struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string
+	Metadata   struct{ Name, Namespace string }
+	Spec       struct {
+		SlotsPerWorker         int    `yaml:"slotsPerWorker"`
+		RunLauncherAsWorker    bool   `yaml:"runLauncherAsWorker"`
+		LauncherCreationPolicy string `yaml:"launcherCreationPolicy"`
+		SSHAuthMountPath       string `yaml:"sshAuthMountPath"`
+		MPIImplementation      string `yaml:"mpiImplementation"`
+		RunPolicy              struct {
+			CleanPodPolicy          string `yaml:"cleanPodPolicy"`
+			TTLSecondsAfterFinished int    `yaml:"ttlSecondsAfterFinished"`
+			ActiveDeadlineSeconds   int    `yaml:"activeDeadlineSeconds"`
+			BackoffLimit            int    `yaml:"backoffLimit"`
+			Suspend                 bool
+		} `yaml:"runPolicy"`
+		MPIReplicaSpecs map[string]struct {
+			Replicas      int
+			RestartPolicy string `yaml:"restartPolicy"`
+			Template      struct {
+				Spec struct{ Containers []container }
+			}
+		} `yaml:"mpiReplicaSpecs"`
+	}
+}
+
+type container struct {
+	Name, Image   string
+	Command, Args []string
+	Env           []struct{ Name, Value string }
+	Resources     struct{ Limits, Requests map[string]string }
+}
+
+// Manifest reads the one that users begin with.
+func Manifest(t *testing.T) (job mpiJob) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(Root(), "contrib/kubernetes/mpijob.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&job); err != nil {
+		t.Fatal(err)
+	}
+	return job
+}

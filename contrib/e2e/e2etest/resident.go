@@ -1,0 +1,126 @@
+//go:build linux
+
+package e2etest
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gorun/contrib/lab"
+)
+
+// Lasting is a cluster with a long-running daemon on each host, of two slots.
+type Lasting struct {
+	*Cluster
+	key     string
+	idle    map[string][]string // what Leftovers finds beside jobs
+	Args    []string            // of a launch
+	Daemons []*lab.Cmd
+	Logs    []*Watch
+	// Of daemons that start from now on: their binary, and what else is in their environment.
+	Daemon string
+	Env    []string
+}
+
+// NewLasting makes a cluster and waits until all daemons of its hosts take jobs.
+func NewLasting(t *testing.T, hosts int) *Lasting {
+	t.Helper()
+	c := NewCluster(t, hosts)
+	key := filepath.Join(t.TempDir(), "key")
+	secret := []byte(strings.Repeat("a cluster's key ", 4))
+	if err := os.WriteFile(key, secret, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &Lasting{Cluster: c, idle: map[string][]string{}, key: key, Daemon: c.Binary}
+	s.Args = []string{"--cluster", "host2", "--cluster-key-file", "/root/.ssh/key"}
+	for _, h := range append(c.Hosts(), c.Launcher()) { // where Leftovers does not look
+		if _, err := h.Exec(t.Context(), "sh", "-c", "umask 077; echo '"+string(secret)+"' >/root/.ssh/key"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Daemons, s.Logs = make([]*lab.Cmd, hosts), make([]*Watch, hosts)
+	for i := range c.Hosts() {
+		s.Start(i)
+	}
+	c.Await("cluster", func() bool { return strings.Count(s.Ps(), "0 of 2") == hosts })
+	for _, h := range c.Hosts() {
+		s.idle[h.Name()] = slices.DeleteFunc(h.Leftovers(), func(l string) bool { return strings.Contains(l, " --resumable") })
+	}
+	t.Cleanup(func() {
+		for i, cmd := range s.Daemons {
+			if cmd == nil {
+				continue // without power
+			}
+			cmd.Process.Signal(syscall.SIGTERM)
+			// The test's context has ended, which Wait may say of one that ends well.
+			if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() > 0 {
+				t.Errorf("daemon of host%d: %v\n%s", i+1, err, s.Logs[i].Buf)
+			}
+		}
+		c.ExpectNothingLeft(5 * time.Second)
+	})
+	return s
+}
+
+// Start starts the daemon of a host.
+func (s *Lasting) Start(i int) {
+	s.T.Helper()
+	args := []string{"worker", "--cluster-key-file", "/root/.ssh/key", "--slots", "2"}
+	if i > 0 {
+		args = append(args, "--join", "host1")
+	}
+	cmd := s.Host(i+1).Command(s.T.Context(), s.Daemon, args...)
+	cmd.Env = slices.Concat(cmd.Env, s.Env, []string{"XDG_STATE_HOME=/root/.cache/gorun/state"}) // where Leftovers does not look
+	log := &Watch{Buf: new(bytes.Buffer)}
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		s.T.Fatal(err)
+	}
+	s.Daemons[i], s.Logs[i] = cmd, log
+	s.Await("daemon", func() bool { return log.Count("takes jobs") == 1 })
+}
+
+// Ps returns what gorun ps prints.
+func (s *Lasting) Ps() string {
+	cmd, stdout, stderr := s.Command(append([]string{"ps"}, s.Args...)...)
+	if err := cmd.Run(); err != nil {
+		s.T.Fatalf("%v\n%s", err, stderr)
+	}
+	return stdout.String()
+}
+
+// ExpectIdle waits until only the daemons are there.
+func (s *Lasting) ExpectIdle() {
+	s.T.Helper()
+	var left []string
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		left = nil
+		for _, h := range s.Hosts() {
+			spare := 0 // and the one that watches over it
+			for _, l := range h.Leftovers() {
+				switch {
+				case slices.Contains(s.idle[h.Name()], l), strings.Contains(l, "worker --cluster-key-file"):
+				case strings.HasSuffix(l, "worker --daemon --resumable idle"):
+					spare++
+				case strings.HasSuffix(l, "worker --resumable"):
+					spare--
+				default:
+					left = append(left, h.Name()+": "+l)
+				}
+			}
+			if spare != 0 {
+				left = append(left, h.Name()+": half of a spare daemon")
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+	}
+	s.T.Errorf("left behind:\n%s", strings.Join(left, "\n"))
+}

@@ -1,0 +1,65 @@
+//go:build linux
+
+package e2etest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gorun/contrib/lab"
+)
+
+// SSHCluster is a cluster with a directory that all hosts see, for keys and configurations.
+type SSHCluster struct {
+	*Cluster
+	Dir string
+}
+
+func NewSSHCluster(t *testing.T, hosts int) *SSHCluster {
+	c := NewCluster(t, hosts)
+	return &SSHCluster{c, c.Shared("ssh")}
+}
+
+// Write makes a file and returns its path.
+func (c *SSHCluster) Write(name, text string, mode os.FileMode) string {
+	c.T.Helper()
+	path := filepath.Join(c.Dir, name)
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		c.T.Fatal(err)
+	}
+	return path
+}
+
+// Config makes an ssh_config that ends with what holds for all hosts.
+func (c *SSHCluster) Config(name, text string) string {
+	return c.Write(name, text+"\nHost *\n User root\n IdentityFile ~/.ssh/id_ed25519\n StrictHostKeyChecking yes\n", 0o600)
+}
+
+// Shell runs a command line on a host.
+func (c *SSHCluster) Shell(h *lab.Host, line string) string {
+	c.T.Helper()
+	out, err := h.Exec(c.T.Context(), "sh", "-c", line)
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	return out
+}
+
+// Logins counts those on a host.
+func Logins(h *lab.Host) int { return strings.Count(h.Log(), "Accepted publickey") }
+
+const DeafRelay = `import os, socket, sys, threading, time
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+def up():
+    while b := os.read(0, 65536):
+        s.sendall(b)
+threading.Thread(target=up, daemon=True).start()
+try:
+    while b := s.recv(65536):
+        os.write(1, b)
+except OSError:
+    pass
+time.sleep(1000)
+`

@@ -1,0 +1,319 @@
+//go:build linux
+
+package e2etest
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gorun/contrib/lab"
+)
+
+// Must fails the test at once if the lab could not do something.
+func (j *Training) Must(err error) {
+	j.T.Helper()
+	if err != nil {
+		j.T.Fatal(err)
+	}
+}
+
+// Record keeps what a gorun writes, and when.
+type Record struct {
+	mu    sync.Mutex
+	part  []byte
+	lines []said
+}
+
+type said struct {
+	at   time.Time
+	text string
+}
+
+func (s *Record) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.part = append(s.part, b...)
+	for {
+		i := bytes.IndexByte(s.part, '\n')
+		if i < 0 {
+			return len(b), nil
+		}
+		s.lines = append(s.lines, said{time.Now(), string(s.part[:i])})
+		s.part = s.part[i+1:]
+	}
+}
+
+// Note puts a line of the test's own among the others.
+func (s *Record) Note(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, said{time.Now(), line})
+}
+
+// Find returns the lines that match, with what their groups matched.
+func (s *Record) Find(pattern string) (found [][]string, at []time.Time) {
+	re := regexp.MustCompile(pattern)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, line := range s.lines {
+		if m := re.FindStringSubmatch(line.text); m != nil {
+			found, at = append(found, m), append(at, line.at)
+		}
+	}
+	return found, at
+}
+
+// Has reports whether a line matches.
+func (s *Record) Has(pattern string) bool {
+	found, _ := s.Find(pattern)
+	return len(found) > 0
+}
+
+func (s *Record) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var b strings.Builder
+	for _, line := range s.lines {
+		fmt.Fprintf(&b, "%s %s\n", line.at.Format("04:05.000"), line.text)
+	}
+	return b.String()
+}
+
+// Training is an elastic job under way.
+type Training struct {
+	*Cluster
+	Cmd     *lab.Cmd
+	Out     *Record
+	batches int    // 0 if it goes on until enough
+	Until   string // the file that ends it then
+	Idle    func() // checks that nothing is left of the job
+}
+
+// Train starts testdata/elastic/train.py.
+func (c *Cluster) Train(batches int, args ...string) *Training {
+	c.T.Helper()
+	return c.TrainWith(batches, nil, args...)
+}
+
+// TrainWith is train with flags of the script.
+func (c *Cluster) TrainWith(batches int, flags []string, args ...string) *Training {
+	c.T.Helper()
+	args = append(args, Python, "testdata/elastic/train.py", "--pause", "0.03", "--batches", strconv.Itoa(batches))
+	j := c.Follow(append(args, flags...)...)
+	j.batches = batches
+	return j
+}
+
+// TrainOn is train until enough is called.
+func (c *Cluster) TrainOn(args ...string) *Training {
+	c.T.Helper()
+	until := filepath.Join(c.Shared("training"), "enough")
+	j := c.TrainWith(0, []string{"--until", until}, args...)
+	j.Until = until
+	return j
+}
+
+// Enough has the script end at its next commit.
+func (j *Training) Enough() {
+	j.T.Helper()
+	if err := os.WriteFile(j.Until, nil, 0o600); err != nil {
+		j.T.Fatal(err)
+	}
+}
+
+// Follow starts any program of which the lines are awaited.
+func (c *Cluster) Follow(args ...string) *Training {
+	c.T.Helper()
+	j := &Training{Cluster: c, Out: &Record{}, Idle: func() { c.ExpectNothingLeft(5 * time.Second) }}
+	j.Cmd, _, _ = c.Command(args...)
+	j.Cmd.Stdout, j.Cmd.Stderr = j.Out, j.Out
+	if err := j.Cmd.Start(); err != nil {
+		c.T.Fatal(err)
+	}
+	return j
+}
+
+// Ended tells whether gorun has.
+func (j *Training) Ended() bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, j.Cmd.Process.Pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err != nil || info.Signo != 0
+}
+
+// Await waits for a line that matches.
+func (j *Training) Await(pattern string) {
+	j.T.Helper()
+	for deadline := time.Now().Add(120 * time.Second); !j.Out.Has(pattern); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			j.Cmd.Process.Signal(syscall.SIGTERM)
+			j.Cmd.Wait()
+			j.T.Fatalf("no line matches %s:\n%s", pattern, j.Out)
+		}
+	}
+}
+
+// End waits for the job and checks that all processes that ended have done the work, with the same weights as a job
+// that nobody disturbed.
+func (j *Training) End(processes int) {
+	j.T.Helper()
+	j.Finish(processes)
+}
+
+// Finish is end for any number of processes if it is negative.
+func (j *Training) Finish(processes int) {
+	j.T.Helper()
+	if err := j.Cmd.Wait(); err != nil {
+		j.T.Errorf("%v\n%s", err, j.Out)
+		return
+	}
+	j.Idle()
+	ends, _ := j.Out.Find(`process (\d+) ends as rank (\d+) of (\d+) after (\d+) batches, (\d+) worlds: ([0-9.]+) (\w+)`)
+	if processes < 0 && len(ends) > 0 {
+		processes = len(ends)
+	}
+	if len(ends) != processes {
+		j.T.Errorf("%d processes ended well, want %d\n%s", len(ends), processes, j.Out)
+	}
+	batches := j.batches
+	if j.Until != "" && len(ends) > 0 {
+		batches, _ = strconv.Atoi(ends[0][4])
+	}
+	j.fromLastCommit()
+	want := undisturbed(j.T, j.Root, batches)
+	for _, e := range ends {
+		norm, _ := strconv.ParseFloat(e[6], 64)
+		// An average of three is rounded in another place than one of two.
+		if e[4] != strconv.Itoa(batches) || e[7] != ends[0][7] || math.Abs(norm-want) > 1e-6*want {
+			j.T.Errorf("%s; undisturbed the norm is %.9f, process %s has %s", e[0], want, ends[0][1], ends[0][7])
+		}
+	}
+}
+
+// fromLastCommit checks that no world began before the last commit: the first line of its rank 0 comes after all that the
+// worlds before told, and a batch is told just before it is committed.
+func (j *Training) fromLastCommit() {
+	j.T.Helper()
+	last := 0
+	lines, _ := j.Out.Find(`(?:batch (\d+)$|is rank 0 of \d+ from batch (\d+)$)`)
+	for _, m := range lines {
+		if m[2] == "" {
+			last, _ = strconv.Atoi(m[1])
+		} else if from, _ := strconv.Atoi(m[2]); from < last-1 {
+			j.T.Errorf("a world goes on from batch %d, although %d was told\n%s", from, last, j.Out)
+		}
+	}
+}
+
+// undisturbed returns the norm of the weights of a job that goes through.
+func undisturbed(t *testing.T, root string, batches int) float64 {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "bin/gorun"), "-np", "1", Python, filepath.Join(root, "testdata/elastic/train.py"), "--batches", strconv.Itoa(batches))
+	out, err := cmd.CombinedOutput()
+	m := regexp.MustCompile(`worlds: ([0-9.]+) `).FindSubmatch(out)
+	if err != nil || m == nil {
+		t.Fatalf("undisturbed: %v\n%s", err, out)
+	}
+	norm, err := strconv.ParseFloat(string(m[1]), 64)
+	if err != nil || norm < 1 {
+		t.Fatalf("undisturbed: the norm is %v, too small to compare (%v)", norm, err)
+	}
+	return norm
+}
+
+// Pid finds a process on a host.
+func (c *Cluster) Pid(host int, args string) int {
+	c.T.Helper()
+	for _, p := range c.Host(host).Processes() {
+		if strings.Contains(p.Args, args) {
+			return p.PID
+		}
+	}
+	c.T.Fatalf("no %s on host%d", args, host)
+	return 0
+}
+
+// Runs tells whether a process runs on a host.
+func (c *Cluster) Runs(host int, args string) bool {
+	return slices.ContainsFunc(c.Host(host).Processes(), func(p lab.Process) bool { return strings.Contains(p.Args, args) })
+}
+
+// NeedTorch skips the test where there is no torch.
+func NeedTorch(t *testing.T) {
+	if exec.Command(Python, "-c", "import torch").Run() != nil {
+		t.Skip("install python3-torch")
+	}
+}
+
+// Again waits until so many ranks go on after a loss, and returns when the first of them did. It fails if they do not go
+// on from the last commit: from a batch before the last one that was told when it happened.
+func (j *Training) Again(ranks int, struck time.Time) (goesOn time.Time) {
+	j.T.Helper()
+	last := 0
+	batches, at := j.Out.Find(`batch (\d+)$`)
+	for i, b := range batches {
+		if at[i].Before(struck) {
+			last, _ = strconv.Atoi(b[1])
+		}
+	}
+	j.Cluster.Await(fmt.Sprintf("world of %d", ranks), func() bool {
+		found, at := j.Out.Find(fmt.Sprintf(`is rank \d of %d from batch (\d+)`, ranks))
+		first := slices.IndexFunc(at, struck.Before)
+		if first < 0 {
+			return false
+		}
+		if from, _ := strconv.Atoi(found[first][1]); from < last-1 { // a batch is told just before it is committed
+			j.T.Errorf("%d ranks go on from batch %d, although %d was told", ranks, from, last)
+		}
+		goesOn = at[first]
+		return true
+	})
+	return goesOn
+}
+
+// InMost returns what the subtests say how long something took to; when they have ended, the median is to be within the limit:
+// one of them may be unlucky, for other tests run too.
+func InMost(t *testing.T, what string, limit time.Duration) (took func(time.Duration)) {
+	var mu sync.Mutex
+	var all []time.Duration
+	t.Cleanup(func() {
+		slices.Sort(all)
+		t.Logf("%s: %v", what, all)
+		if len(all) > 0 && Median(all) > limit {
+			t.Errorf("%s: %v, want %v at most in most", what, all, limit)
+		}
+	})
+	return func(d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, d)
+	}
+}
+
+// DoneAlike expects all ranks to have ended in the world that they began in, with the same weights. The script checks them
+// against those of all steps, in whole numbers: no order of adding changes them.
+func (j *Training) DoneAlike(t *testing.T, ranks, steps int) {
+	t.Helper()
+	done, _ := j.Out.Find(fmt.Sprintf(`done rank \d of %d: steps %d epoch 1 worlds 1 weights (\w+)$`, ranks, steps))
+	if len(done) != ranks {
+		t.Errorf("%d ranks are done in the world that they began in\n%s", len(done), j.Out)
+	}
+	for _, d := range done {
+		if d[1] != done[0][1] {
+			t.Errorf("weights %s and %s", d[1], done[0][1])
+		}
+	}
+}

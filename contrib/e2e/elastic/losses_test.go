@@ -1,0 +1,281 @@
+//go:build linux
+
+package elastic
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gorun/contrib/e2e/e2etest"
+)
+
+// killProcess kills the process of a number in the job, wherever it is.
+func killProcess(j *e2etest.Training, number int) {
+	j.T.Helper()
+	for _, h := range j.Hosts() {
+		for _, p := range h.Processes() {
+			if strings.Contains(p.Args, "testdata/elastic") && processNumber(p) == strconv.Itoa(number) {
+				j.Must(syscall.Kill(p.PID, syscall.SIGKILL))
+				return
+			}
+		}
+	}
+	j.T.Fatalf("no process %d\n%s", number, j.Out)
+}
+
+// TestLosses: whatever dies in the middle of training, the others go on from the last commit, soon after it was
+// noticed, and end with the weights of a job that nobody disturbed.
+func TestLosses(t *testing.T) {
+	afterLoss := e2etest.InMost(t, "training went on after a loss was noticed", 2*time.Second)
+	kill := func(host int, args string) func(*e2etest.Training) {
+		return func(j *e2etest.Training) {
+			if err := syscall.Kill(j.Pid(host, args), syscall.SIGKILL); err != nil {
+				j.T.Fatal(err)
+			}
+		}
+	}
+	off := func(hosts ...int) func(*e2etest.Training) {
+		return func(j *e2etest.Training) {
+			for _, h := range hosts {
+				if err := j.Host(h).Kill(); err != nil {
+					j.T.Fatal(err)
+				}
+			}
+		}
+	}
+	for name, tc := range map[string]struct {
+		strike func(*e2etest.Training)
+		left   int // processes afterwards
+		end    int // and in the end
+	}{
+		"rank":        {kill(3, "train.py"), 2, 2},
+		"daemon":      {kill(2, "gorun worker"), 2, 2},
+		"host":        {off(3), 2, 2},
+		"rank 0":      {kill(1, "train.py"), 2, 2},
+		"first host":  {off(1), 2, 2},
+		"two at once": {off(1, 3), 1, 1},
+		"rank 0 while the next world is formed": {func(j *e2etest.Training) {
+			kill(3, "train.py")(j)
+			j.Await(`gorun: epoch 2: `)
+			kill(1, "train.py")(j)
+		}, 1, 1},
+		"daemon while the next world is formed": {func(j *e2etest.Training) {
+			off(3)(j)
+			j.Await(`gorun: epoch 2: `)
+			kill(1, "gorun worker")(j)
+		}, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e2etest.NeedTorch(t)
+			c := e2etest.NewCluster(t, 3)
+			// A host of which only the daemon was killed would be back before the end.
+			j := c.Train(120, "--min-np", "1", "--on-failure", "shrink", "--blacklist-cooldown-range", "600", "600", "-H", "host1:1,host2:1,host3:1")
+			j.Await(`batch 30$`)
+			struck := time.Now()
+			tc.strike(j)
+			goesOn := j.Again(tc.left, struck)
+			noticed := struck
+			if _, said := j.Out.Find(`gorun: `); slices.ContainsFunc(said, struck.Before) {
+				noticed = said[slices.IndexFunc(said, struck.Before)]
+			}
+			took := goesOn.Sub(noticed).Round(time.Millisecond)
+			t.Logf("%s: noticed after %v, training goes on %v later", name, noticed.Sub(struck).Round(time.Millisecond), took)
+			if took > 10*time.Second { // which is five times what most may take: other tests run, too
+				t.Errorf("training went on after %v only", took)
+			}
+			afterLoss(took)
+			j.End(tc.end)
+		})
+	}
+}
+
+// TestLossesInCommit: processes end at the worst places: when the others have committed, before they asked whether hosts
+// come or go, and when the next world takes over the state. Nothing that survivors committed is done again.
+func TestLossesInCommit(t *testing.T) {
+	for name, tc := range map[string]struct {
+		die  []string
+		left int
+	}{
+		"rank 0, which decides about hosts":        {[]string{"0:40:after"}, 2},
+		"all but one, at different places":         {[]string{"0:40:before", "2:40:after"}, 1},
+		"rank 0 of the next world":                 {[]string{"2:40:after", "0:2:sync"}, 1},
+		"the other one when the next world is new": {[]string{"0:40:batch", "2:2:sync"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e2etest.NeedTorch(t)
+			c := e2etest.NewCluster(t, 3)
+			var die []string
+			for _, d := range tc.die {
+				die = append(die, "--die", d)
+			}
+			j := c.TrainWith(60, die, "--min-np", "1", "--on-failure", "shrink", "-H", "host1:1,host2:1,host3:1")
+			j.Await(fmt.Sprintf(`is rank \d of %d from batch 40$`, tc.left))
+			j.End(tc.left)
+		})
+	}
+}
+
+// TestPoweredOffHostReturns: a host that falls silent is given up when its lease ends; when it is back, it is used
+// again.
+func TestPoweredOffHostReturns(t *testing.T) {
+	e2etest.NeedTorch(t)
+	c := e2etest.NewCluster(t, 3)
+	j := c.TrainOn("--min-np", "1", "-H", "host1:1,host2:1,host3:1")
+	j.Await(`is rank 2 of 3`) // hosts may come one after the other
+	j.Await(`batch 30$`)
+	struck := time.Now()
+	if err := c.Host(3).PowerOff(); err != nil {
+		t.Fatal(err)
+	}
+	at := j.Again(2, struck)
+	_, lost := j.Out.Find(`gorun: host3 is lost: `)
+	if len(lost) == 0 {
+		t.Fatalf("it is not told that host3 is lost\n%s", j.Out)
+	}
+	noticed, took := lost[0].Sub(struck).Round(time.Millisecond), at.Sub(lost[0]).Round(time.Millisecond)
+	t.Logf("noticed after %v, training goes on %v later", noticed, took)
+	const lease = 30 * time.Second
+	if noticed < lease-2*time.Second || noticed > lease+10*time.Second { // what was heard last may be a little older than the loss
+		t.Errorf("noticed after %v, want the lease of %v and a little", noticed, lease)
+	}
+	if took > 2*time.Second { // 0.1 s on a quiet machine
+		t.Errorf("training went on %v after the loss was noticed", took)
+	}
+	if err := c.Host(3).Boot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	j.Await(`process [3-9] is rank 2 of 3 from batch [1-9]`)
+	j.Enough()
+	j.End(3)
+}
+
+// TestHostShutsDown: a host is shut down in good order, and everything there gets TERM, its rank first. That has failed nothing:
+// the host is lost, and used again soon.
+func TestHostShutsDown(t *testing.T) {
+	e2etest.NeedTorch(t)
+	c := e2etest.NewCluster(t, 3)
+	j := c.TrainOn("-np", "3", "--min-np", "1", "-H", "host1:1,host2:1,host3:1")
+	j.Await(`is rank 2 of 3`)
+	j.Await(`batch 30$`)
+	struck := time.Now()
+	all := c.Host(3).Processes()
+	for _, what := range []string{"train.py", "gorun worker", "sshd: root"} {
+		for _, p := range all {
+			if strings.Contains(p.Args, what) {
+				syscall.Kill(p.PID, syscall.SIGTERM) // it may have ended with the one before
+			}
+		}
+	}
+	j.Again(2, struck)
+	j.Await(`gorun: host3 is lost: `)
+	j.Await(`gorun: host3 is tried again in ([5-9]|10)s`)
+	if lines, _ := j.Out.Find(`gorun: rank 2 on host3`); len(lines) > 0 {
+		t.Errorf("the rank is said to have failed: %q\n%s", lines, j.Out)
+	}
+	j.Await(`process 3 is rank 2 of 3 from batch [1-9]`)
+	j.Enough()
+	j.End(3)
+}
+
+// TestScale: hosts come and go as a script says, under load.
+func TestScale(t *testing.T) {
+	e2etest.NeedTorch(t)
+	c := e2etest.NewCluster(t, 4)
+	list := c.HostFile("host1:1", "host2:1")
+	j := c.TrainOn("--min-np", "1", "--host-discovery-script", "cat "+list.Name)
+	j.Await(`is rank 1 of 2 from batch \d`) // the first host need not wait for the second
+	j.Await(`batch 20$`)
+	list.Say("host1:1", "host2:1", "host3:1", "host4:1")
+	j.Await(`is rank 3 of 4 from batch [1-9]`)
+	list.Say("host3:1")
+	j.Await(`is rank 0 of 1 from batch [1-9]`)
+	list.Say("host3:1", "host1:1", "host2:1")
+	j.Await(`process [4-9] is rank 2 of 3 from batch [1-9]`)
+	j.Enough()
+	j.End(3)
+}
+
+// TestRestartElsewhere: vSphere HA starts a machine again that has lost its host, and DHCP gives it another address. It is
+// used again in the job that lost it, as a discovery script says.
+func TestRestartElsewhere(t *testing.T) {
+	e2etest.NeedTorch(t)
+	c := e2etest.NewCluster(t, 3)
+	list := c.HostFile("host1:1", "host2:1", "host3:1")
+	j := c.TrainOn("--min-np", "2", "--lease", "6", "--host-discovery-script", "cat "+list.Name)
+	j.Await(`is rank 2 of 3`)
+	j.Await(`batch 20$`)
+	struck := time.Now()
+	j.Must(c.Host(3).PowerOff())
+	j.Again(2, struck)
+	j.Must(c.Host(3).SetAddress(netip.MustParseAddr("10.77.0.73")))
+	j.Must(c.Host(3).Boot(t.Context()))
+	back := time.Now()
+	j.Await(`process [3-9] is rank 2 of 3 from batch [1-9]`)
+	t.Logf("%v after its start at another address the host trains", time.Since(back).Round(time.Millisecond))
+	j.Enough()
+	j.End(3)
+}
+
+// TestSpareHost: a host that the job has no ranks for is ready all the same, so that a lost one is replaced by nothing
+// but the start of its processes; also if it is found at another address by then.
+func TestSpareHost(t *testing.T) {
+	for name, address := range map[string]string{"where it was": "", "elsewhere": "10.77.0.79"} {
+		t.Run(name, func(t *testing.T) {
+			e2etest.NeedTorch(t)
+			c := e2etest.NewCluster(t, 3)
+			j := c.TrainOn("-v", "--min-np", "2", "--max-np", "2", "-H", "host1:1,host2:1,host3:1")
+			j.Await(`batch 1$`)
+			spare, victim := 0, 0 // whoever is ready first has ranks
+			for h := 1; h <= 3; h++ {
+				if c.Runs(h, "train.py") {
+					victim = h
+				} else {
+					spare = h
+				}
+			}
+			if spare == 0 {
+				t.Fatalf("all hosts have ranks\n%s", j.Out)
+			}
+			const daemon = "gorun worker --daemon"
+			c.Await("daemon on the spare host", func() bool { return c.Runs(spare, daemon) })
+			warm := j.Pid(spare, daemon)
+			j.Await(`batch 30$`)
+			if address != "" {
+				// A host's sshd keeps a connection to an address that is gone until TCP gives it up.
+				j.Idle = func() { c.ExpectLeft(5*time.Second, "sshd: ") }
+				if err := c.Host(spare).SetAddress(netip.MustParseAddr(address)); err != nil {
+					t.Fatal(err)
+				}
+				j.Await(fmt.Sprintf(`host%d: is found at %s now`, spare, address))
+			}
+			struck := time.Now()
+			if err := c.Host(victim).Kill(); err != nil {
+				t.Fatal(err)
+			}
+			j.Await(`process 2 is rank 1 of 2 from batch [1-9]`)
+			_, lost := j.Out.Find(fmt.Sprintf(`gorun: host%d is lost: `, victim))
+			_, at := j.Out.Find(`process 2 is rank 1 of 2 from batch [1-9]`)
+			if len(lost) == 0 {
+				t.Fatalf("nobody says that host%d is lost\n%s", victim, j.Out)
+			}
+			t.Logf("noticed after %v; %v later the spare host has the state and trains", lost[0].Sub(struck).Round(time.Millisecond), at[0].Sub(lost[0]).Round(time.Millisecond))
+			if now := j.Pid(spare, daemon); now != warm {
+				t.Errorf("the spare host has another daemon (%d) than before (%d)\n%s", now, warm, j.Out)
+			}
+			if !c.Runs(spare, "train.py") {
+				t.Errorf("no rank on the spare host\n%s", j.Out)
+			}
+			if took := at[0].Sub(lost[0]); took > 60*time.Second { // 2 s on a quiet machine, most of it the import of torch
+				t.Errorf("the spare host trained after %v only", took)
+			}
+			j.Enough()
+			j.End(2)
+		})
+	}
+}

@@ -1,0 +1,99 @@
+//go:build linux
+
+package faults
+
+import (
+	"testing"
+	"time"
+
+	"gorun/contrib/e2e/e2etest"
+)
+
+// TestResetWhileCutOff: the launcher's connection to a host is reset while that host is cut off, by a firewall that lost its
+// memory, say. The host is looked for until it is back, within its lease; no rank is started again, and the weights are
+// those of an undisturbed job.
+func TestResetWhileCutOff(t *testing.T) {
+	t.Run("the world stays", func(t *testing.T) {
+		const batches = 100
+		c := e2etest.NewCluster(t, 2)
+		want := c.UndisturbedDescent(batches)
+		d := c.Descend(batches, "0.05", "--lease", "30")
+		d.Reach(batches / 4)
+		cutAndReset(d.Training, 2, 5*time.Second)
+		d.Await(`gorun: host2 has been silent for `)
+		if got := d.Weights(); got != want {
+			t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
+		}
+	})
+	t.Run("elastic", func(t *testing.T) {
+		e2etest.NeedTorch(t)
+		c := e2etest.NewCluster(t, 2)
+		j := c.TrainOn("--lease", "30", "--min-np", "1", "-H", "host1:1,host2:1")
+		j.Await(`is rank 1 of 2`) // hosts may come one after the other
+		j.Await(`batch 20$`)
+		told, _ := j.Out.Find(`(is lost|is rank)`)
+		cutAndReset(j, 2, 5*time.Second)
+		j.Await(`gorun: host2 is back after `)
+		j.Enough()
+		j.End(2)
+		if now, _ := j.Out.Find(`(is lost|is rank)`); len(now) != len(told) {
+			t.Errorf("the world did not stay as it was\n%s", j.Out)
+		}
+	})
+}
+
+// cutAndReset cuts a host off, resets the launcher's connections with it, and heals it.
+func cutAndReset(j *e2etest.Training, host int, lasts time.Duration) {
+	j.T.Helper()
+	h := j.Host(host)
+	if err := h.Cut(); err != nil {
+		j.T.Fatal(err)
+	}
+	healed := time.After(lasts)
+	conns, err := j.Launcher().Logins()
+	if err != nil {
+		j.T.Fatal(err)
+	}
+	reset := 0
+	for _, conn := range conns {
+		if conn.Peer.Addr() != h.Address() {
+			continue
+		}
+		gone, err := j.Launcher().Reset(conn)
+		if err != nil {
+			j.T.Fatal(err)
+		}
+		if gone {
+			reset++
+		}
+	}
+	if reset == 0 {
+		j.T.Fatalf("none of the connections %v was reset", conns)
+	}
+	<-healed
+	if err := h.Heal(); err != nil {
+		j.T.Fatal(err)
+	}
+}
+
+// TestHungUpOnPeers: of a host that a program of the user's leads to gorun hears no more than that the connection ended. That it
+// has hung up on another host as well is why it need not be waited for.
+func TestHungUpOnPeers(t *testing.T) {
+	c := e2etest.NewCluster(t, 2)
+	d := c.Descend(1000, "0.05", "--ssh-command", "env ssh", "--lease", "60")
+	d.Reach(20)
+	struck := time.Now()
+	if err := c.Host(2).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	err := d.Cmd.Wait()
+	took := time.Since(struck)
+	t.Logf("the job ended after %v", took.Round(time.Millisecond))
+	if d.Cmd.ProcessState.ExitCode() != 255 || !d.Out.Has(`gorun: error: host2: run: cannot be reached since \d\d:\d\d:\d\d$`) {
+		t.Errorf("it is not told that host2 is lost: %v\n%s", err, d.Out)
+	}
+	if took > 30*time.Second { // some 3 s on a quiet machine
+		t.Errorf("it ended after %v, which is no sooner than if the host were silent", took)
+	}
+	c.ExpectNothingLeft(5 * time.Second)
+}

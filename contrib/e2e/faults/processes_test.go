@@ -1,0 +1,159 @@
+//go:build linux
+
+package faults
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/lab"
+)
+
+// victims names one process or several, which are killed in the same instant.
+type victims func(c *e2etest.Cluster, gorun int) []int
+
+// the returns a process of a host of which the command line begins so, the nth of them.
+func the(host int, begin string, nth int) victims {
+	return func(c *e2etest.Cluster, _ int) []int {
+		for _, p := range c.Host(host).Processes() {
+			if p.Inner == 1 || !strings.HasPrefix(p.Args, begin) {
+				continue
+			}
+			if nth == 0 {
+				return []int{p.PID}
+			}
+			nth--
+		}
+		return nil
+	}
+}
+
+func both(one, other victims) victims {
+	return func(c *e2etest.Cluster, gorun int) []int { return append(one(c, gorun), other(c, gorun)...) }
+}
+
+// TestKillAnything kills -9 each kind of process in the middle of a job. Soon nothing may be left of it on any host.
+func TestKillAnything(t *testing.T) {
+	guardian, daemon := regexp.MustCompile(`gorun worker --session \w+$`), "gorun worker --daemon"
+	theGuardian := func(host int) victims {
+		return func(c *e2etest.Cluster, _ int) []int {
+			for _, p := range c.Host(host).Processes() {
+				if guardian.MatchString(p.Args) {
+					return []int{p.PID}
+				}
+			}
+			return nil
+		}
+	}
+	for name, test := range map[string]struct {
+		victims victims
+		code    int
+		says    string
+	}{
+		"launcher": {func(_ *e2etest.Cluster, gorun int) []int { return []int{gorun} }, -1, ""},
+		"guardian": {theGuardian(1), 255, "gorun: error: host1: run: the guardian of the daemon was killed"},
+		"daemon":   {the(2, daemon, 0), 255, "gorun: error: host2: run: the daemon was killed by signal 9"},
+		"rank":     {the(2, e2etest.Python, 0), 137, "on host2 was killed by signal 9 (SIGKILL)"},
+		// Nobody is left on the host who would know what the ranks have detached.
+		"guardian and daemon":                         {both(theGuardian(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
+		"guardian and daemon, without control groups": {both(theGuardian(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := e2etest.NewClusterWith(t, 2, lab.Options{Cgroups: !strings.HasSuffix(name, "without control groups")})
+			// Something that has neither the session, a parent nor the environment of the job.
+			script := `import subprocess; subprocess.run(["sh", "-c", "env -i setsid sleep 1000 & exit 0"])` + e2etest.Busy
+			cmd, stdout, stderr := c.Command("-np", "4", "-H", "host1:2,host2:2", e2etest.Python, "-c", script)
+			watched := &e2etest.Watch{Buf: stdout}
+			cmd.Stdout = watched
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			c.Await("busy rank", func() bool { return watched.Count("busy") == 4 })
+			groups := cgroups(c)
+			if c.HasCgroups() != (len(groups) == 2) {
+				t.Errorf("the ranks of two hosts are in the control groups %v", groups)
+			}
+			pids := test.victims(c, cmd.Process.Pid)
+			if len(pids) == 0 {
+				t.Fatalf("no such process on\n%v\n%v", c.Host(1).Processes(), c.Host(2).Processes())
+			}
+			ended := make(chan struct{})
+			go func() { cmd.Wait(); close(ended) }()
+			if len(pids) > 1 { // or one of them may see the other go
+				for _, pid := range pids {
+					syscall.Kill(pid, syscall.SIGSTOP)
+				}
+			}
+			for _, pid := range pids {
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.ExpectNothingLeft(10 * time.Second)
+			select {
+			case <-ended:
+			case <-time.After(20 * time.Second):
+				t.Fatal("gorun is still there")
+			}
+			if code := cmd.ProcessState.ExitCode(); code != test.code || !strings.Contains(stderr.String(), test.says) {
+				t.Errorf("exit code %d, want %d and %q:\n%s", code, test.code, test.says, stderr)
+			}
+			c.Await("end of the control groups", func() bool {
+				return !slices.ContainsFunc(groups, func(dir string) bool { _, err := os.Stat(dir); return err == nil })
+			})
+		})
+	}
+}
+
+// cgroups lists the control groups of gorun's making in which there are processes of the hosts, by their paths seen
+// from here.
+func cgroups(c *e2etest.Cluster) (dirs []string) {
+	for _, h := range c.Hosts() {
+		all := h.Processes()
+		for _, p := range all {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.PID))
+			for line := range strings.Lines(string(text)) {
+				group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+				dir := fmt.Sprintf("/proc/%d/root/sys/fs/cgroup%s", all[0].PID, group)
+				if ok && strings.Contains(group, "/gorun-job-") && !slices.Contains(dirs, dir) {
+					dirs = append(dirs, dir)
+				}
+			}
+		}
+	}
+	return dirs
+}
+
+// TestPowerOff: a host that falls silent is noticed by its peers, and the job ends with its name.
+func TestPowerOff(t *testing.T) {
+	c := e2etest.NewCluster(t, 2)
+	cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", e2etest.Python, "-c", e2etest.Busy)
+	watched := &e2etest.Watch{Buf: stdout}
+	cmd.Stdout = watched
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.Await("busy rank", func() bool { return watched.Count("busy") == 2 })
+	if err := c.Host(2).PowerOff(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { cmd.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(60 * time.Second):
+		t.Fatal("gorun still waits for a host without power")
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), "gorun: error: host2: run: silent for 30s, as host1 reports") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+	c.ExpectNothingLeft(5 * time.Second)
+}

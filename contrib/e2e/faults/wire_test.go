@@ -1,0 +1,77 @@
+//go:build linux
+
+package faults
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/lab"
+)
+
+// retransmitted is how many TCP segments a host has sent again.
+func retransmitted(c *e2etest.Cluster, host int) int {
+	c.T.Helper()
+	out, err := c.Host(host).Exec(c.T.Context(), "cat", "/proc/net/snmp")
+	found := regexp.MustCompile(`(?m)^Tcp: (?:-?\d+ ){11}(\d+)`).FindStringSubmatch(out)
+	if err != nil || found == nil {
+		c.T.Fatalf("no count of retransmissions: %v\n%s", err, out)
+	}
+	n, _ := strconv.Atoi(found[1])
+	return n
+}
+
+// TestDamagingNetwork: on a wire that damages TCP segments in a way that TCP's checksum does not see, sums of large tensors are right
+// with --checksum and with --encrypt. gorun says between which addresses data is damaged, how often, and what to do without either.
+func TestDamagingNetwork(t *testing.T) {
+	c := e2etest.NewCluster(t, 2)
+	told := regexp.MustCompile(`(?m)^gorun: (host[12]): data from (host[12]) came damaged, \d+ times? so far, and was sent again: ` +
+		`between 10\.77\.0\.[12] there and 10\.77\.0\.[12].* here a NIC, a switch or a hypervisor is broken(; .* run with --checksum)?$`)
+	for flag, share := range map[string]float64{"--checksum": 0.002, "--encrypt": 0.002, "--report-bindings": 0.01} { // the last does nothing for it
+		wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Damaged: share}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := c.Within(4*time.Minute, "bench", flag, "-v", "-H", "host1,host2", "-b", "4", "-e", "4M", "-f", "32", "--iters", "10")
+		wire.Close()
+		lines := told.FindAllStringSubmatch(r.Stderr, -1)
+		t.Logf("%s: %d segments were damaged, told in %d lines", flag, wire.Damaged.Load(), len(lines))
+		wrong := len(e2etest.Rows(r.Stdout)) != 5 || slices.ContainsFunc(e2etest.Rows(r.Stdout), func(row string) bool { return !strings.HasSuffix(row, " 0") })
+		safe := flag != "--report-bindings"
+		if wrong == safe || safe && r.Code != 0 || len(lines) == 0 || (lines[0][3] == "") != safe ||
+			!regexp.MustCompile(`connections were renewed \d+ times?, \d+ times? because data came damaged`).MatchString(r.Stderr) {
+			t.Errorf("%s: exit code %d\n%s%s", flag, r.Code, r.Stdout, r.Stderr)
+		}
+	}
+}
+
+// TestLossyNetwork: two hosts train over a wire that is long, loses packets, delivers some of them twice and lets others overtake them.
+// The weights are those of an undisturbed job, bit for bit.
+func TestLossyNetwork(t *testing.T) {
+	const batches = 12
+	c := e2etest.NewCluster(t, 2)
+	want := c.UndisturbedDescent(batches)
+	wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Lost: 0.02, Doubled: 0.02, Late: 0.02, Delay: 2 * time.Millisecond, Lateness: 5 * time.Millisecond}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { wire.Close() })
+	before := retransmitted(c, 1) + retransmitted(c, 2)
+	began := time.Now()
+	d := c.Descend(batches, "0")
+	if got := d.Weights(); got != want {
+		t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
+	}
+	sent, again, renewed := d.Carried()
+	retransmitted := retransmitted(c, 1) + retransmitted(c, 2) - before
+	t.Logf("%v for %d batches; of the packets %d were lost, %d delivered twice and %d late; TCP sent %d segments again, links %.0f of %.0f bytes, and renewed %.0f connections",
+		time.Since(began).Round(time.Millisecond), batches, wire.Lost.Load(), wire.Doubled.Load(), wire.Late.Load(), retransmitted, again, sent, renewed)
+	if min(wire.Lost.Load(), wire.Doubled.Load(), wire.Late.Load()) < 50 || retransmitted < 50 {
+		t.Error("the wire did little to them")
+	}
+}

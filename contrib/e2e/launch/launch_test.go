@@ -1,0 +1,116 @@
+//go:build linux
+
+package launch
+
+import (
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gorun/contrib/e2e/e2etest"
+)
+
+// TestInterrupt is Ctrl-C, and kill: ranks elsewhere hear which of them it is.
+func TestInterrupt(t *testing.T) {
+	c := e2etest.NewCluster(t, 2)
+	tells := `trap "echo interrupted; exit 3" INT; trap "echo terminated; exit 3" TERM; echo busy; while :; do sleep 0.05; done`
+	for name, tc := range map[string]struct {
+		program []string
+		sig     syscall.Signal
+		says    string
+	}{
+		"Python":            {[]string{e2etest.Python, "-c", e2etest.Busy}, syscall.SIGINT, "busy"},
+		"handlers":          {[]string{"sh", "-c", tells}, syscall.SIGINT, "interrupted"},
+		"handlers, by kill": {[]string{"sh", "-c", tells}, syscall.SIGTERM, "terminated"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd, stdout, stderr := c.Command(append([]string{"-np", "2", "-H", "host1,host2"}, tc.program...)...)
+			watched := &e2etest.Watch{Buf: stdout}
+			cmd.Stdout = watched
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			c.Await("busy rank", func() bool { return watched.Count("busy") == 2 })
+			if err := cmd.Process.Signal(tc.sig); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Wait()
+			c.ExpectNothingLeft(time.Second)
+			if code := cmd.ProcessState.ExitCode(); code != 128+int(tc.sig) {
+				t.Errorf("exit code %d, want %d\n%s", code, 128+int(tc.sig), stderr)
+			}
+			if watched.Count(tc.says) != 2 {
+				t.Errorf("want %q of both ranks:\n%s", tc.says, stdout)
+			}
+		})
+	}
+}
+
+// TestMistakes: what goes wrong on hosts is said in one line that names the host and the step, one line
+// says what to do, and the exit code is the README's.
+func TestMistakes(t *testing.T) {
+	c := e2etest.NewCluster(t, 3)
+	// host3 no longer takes the launcher's key.
+	if _, err := c.Host(3).Exec(t.Context(), "sh", "-c", "echo > /root/.ssh/authorized_keys"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name   string
+		args   []string
+		code   int
+		stderr []string
+	}{
+		{"unknown host", []string{"-H", "host1,nowhere", "true"}, 255,
+			[]string{`(?m)^gorun: error: nowhere: resolve: `, `(?m)^gorun: hint: `}},
+		{"refused key", []string{"-H", "host1,host3", "true"}, 255,
+			[]string{`(?m)^gorun: error: host3: authenticate: `, `(?m)^gorun: hint: `}},
+		{"two hosts, two reasons", []string{"-H", "host1,host3,nowhere", "true"}, 255,
+			[]string{`(?m)^gorun: error: 2 of 3 hosts failed`, `(?m)^    host3 +authenticate +`, `(?m)^    nowhere +resolve +`}},
+		{"no program", []string{"-H", "host1,host2", "no-such-python", "x.py"}, 127,
+			[]string{`(?m)^gorun: error: rank [01] on host[12] could not start: .*no-such-python`, `(?m)^gorun: hint: install the program on host[12]`}},
+		{"no script", []string{"-H", "host1,host2", e2etest.Python, "missing.py"}, 2,
+			[]string{`(?m)^gorun: error: rank [01] on host[12] exited with status 2`, `(?m)^gorun: hint: gorun does not copy programs`}},
+		{"no directory", []string{"-H", "host1,host2", "--wdir", "/no/such/dir", "true"}, 1,
+			[]string{`(?m)^gorun: error: rank [01] on host[12] could not start: .*/no/such/dir`, `(?m)^gorun: hint: make it on host[12]`}},
+		{"refused port", []string{"-H", "host1", "-p", "2", "true"}, 255,
+			[]string{`(?m)^gorun: error: host1: connect: .*refused`}},
+	} {
+		r := c.Gorun(tc.args...)
+		if r.Code != tc.code {
+			t.Errorf("%s: exit code %d, want %d", tc.name, r.Code, tc.code)
+		}
+		for _, want := range tc.stderr {
+			if !regexp.MustCompile(want).MatchString(r.Stderr) {
+				t.Errorf("%s: no match for %s in\n%s", tc.name, want, r.Stderr)
+			}
+		}
+	}
+}
+
+// TestUploadOnce: the binary travels to a host the first time only, and secrets never show in argv.
+func TestUploadOnce(t *testing.T) {
+	c := e2etest.NewCluster(t, 1)
+	count := func() string {
+		out, err := c.Host(1).Exec(t.Context(), "sh", "-c", "stat -c '%i %Y' /root/.cache/gorun/*/gorun; ls /root/.cache/gorun | wc -l")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if r := c.Gorun("-H", "host1", "true"); r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	first := count()
+	if r := c.Gorun("-H", "host1", "true"); r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	if second := count(); second != first {
+		t.Errorf("cache was\n%sand is\n%s", first, second)
+	}
+	r := c.Gorun("-H", "host1", "sh", "-c", "cat /proc/*/cmdline | tr '\\0' ' '")
+	if r.Code != 0 || strings.Contains(r.Stdout, "HOROVOD_RANK=") {
+		t.Errorf("exit code %d, command lines: %s", r.Code, r.Stdout)
+	}
+}

@@ -1,0 +1,76 @@
+//go:build linux
+
+package launch
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/contrib/e2e/e2etest"
+)
+
+// TestLoginFiles: what a login file of a host does that keeps gorun from it is named as the cause, soon, and what only takes its time or
+// prints something does no harm. So it is in a first start, and in others.
+func TestLoginFiles(t *testing.T) {
+	const (
+		reads  = "reads the standard input that is meant for gorun"
+		hides  = "hides what commands write"
+		leaves = "or what takes the login shell's place, exits or starts another program"
+		hint   = "gorun: hint: let ~/.bashrc, or what the login shell reads in its place, begin with: case $- in *i*) ;; *) return ;; esac\n"
+		exits  = "gorun: hint: if that was a login file, let ~/.bashrc, say, begin with: case $- in *i*) ;; *) return ;; esac\n"
+	)
+	for bashrc, want := range map[string]string{
+		"read -r line":              reads,
+		"cat >/dev/null":            reads,
+		"exit 3":                    "exit code 3 without a word: a login file of the host, such as ~/.bashrc, " + leaves,
+		"exec sh":                   leaves,
+		"exec >/dev/null":           hides,
+		"exec >/dev/null 2>&1":      hides,
+		"echo Welcome; exit":        "it printed instead of running our command: Welcome",
+		"echo bye >&2; exit 1":      "exit code 1: bye",
+		"echo noise; read -t 1 x":   "",
+		"sleep 8":                   "",
+		"trap 'sleep 1' EXIT; id":   "",
+		"{ sleep 6; read -t 1; } ;": "",
+	} {
+		for _, cold := range []bool{true, false} {
+			name := bashrc
+			switch {
+			case cold:
+				name += ", first start"
+			case want != hides && want != reads: // how it ends has nothing to do with the program
+				continue
+			}
+			t.Run(name, func(t *testing.T) {
+				c := e2etest.NewSSHCluster(t, 1)
+				if !cold {
+					if r := c.Gorun("-H", "host1", "true"); r.Code != 0 {
+						t.Fatal(r.Stderr)
+					}
+				}
+				c.Shell(c.Host(1), "cat >/root/.bashrc <<'END'\n"+bashrc+"\nEND")
+				began := time.Now()
+				cmd, stdout, stderr := c.Command("-H", "host1", "echo", "let in")
+				late := time.AfterFunc(50*time.Second, func() { cmd.Process.Kill() })
+				cmd.Run()
+				late.Stop()
+				took := time.Since(began)
+				code, said := cmd.ProcessState.ExitCode(), stderr.String()
+				t.Logf("exit code %d after %v: %s", code, took.Round(time.Millisecond), said)
+				switch {
+				case want == "":
+					if code != 0 || !strings.Contains(stdout.String(), "let in") {
+						t.Errorf("it does not start")
+					}
+				case code != 255 || !strings.HasPrefix(said, "gorun: error: host1: start: ") || !strings.Contains(said, want):
+					t.Errorf("want exit code 255 and %q", want)
+				case !strings.Contains(want, "printed") && !strings.HasSuffix(said, hint) && !strings.HasSuffix(said, exits):
+					t.Errorf("want the hint %q or %q", hint, exits)
+				}
+				c.Shell(c.Host(1), "rm /root/.bashrc")
+				c.ExpectNothingLeft(10 * time.Second)
+			})
+		}
+	}
+}

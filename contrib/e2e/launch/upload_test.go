@@ -1,0 +1,74 @@
+//go:build linux
+
+package launch
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/lab"
+)
+
+// uploading is how many bytes of the binary the hosts have.
+func uploading(c *e2etest.SSHCluster) (bytes int) {
+	for _, h := range c.Hosts() {
+		out := c.Shell(h, "cat /root/.cache/gorun/*/.up-* /root/.cache/gorun/*/gorun 2>/dev/null | wc -c")
+		n, _ := strconv.Atoi(strings.TrimSpace(out))
+		bytes += n
+	}
+	return bytes
+}
+
+// TestAddressChangeInUpload: the launcher gets another address while it brings the binary, at its beginning, later, and once it has sent all.
+// The start takes a little longer, and nothing of the former connections stays on a host.
+func TestAddressChangeInUpload(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bytes int
+		times int
+		args  []string
+	}{
+		"at its beginning": {1, 1, nil},
+		"in its middle":    {6 << 20, 1, nil},
+		"at its end":       {22 << 20, 1, nil}, // of two times 12
+		"twice":            {1 << 20, 2, nil},
+		"of system's ssh":  {6 << 20, 1, []string{"--ssh-command", "ssh"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := e2etest.NewSSHCluster(t, 2)
+			if err := c.Launcher().SetLink(lab.Link{Rate: 30e6}); err != nil {
+				t.Fatal(err)
+			}
+			j := c.Follow(append(tc.args, "-H", "host1,host2", "sh", "-c", "echo on $(uname -n)")...)
+			for i := range tc.times {
+				c.Await("upload", func() bool { return uploading(c) >= tc.bytes || j.Ended() })
+				if j.Ended() {
+					t.Fatalf("the job ended before the address changed\n%s", j.Out)
+				}
+				if err := c.Launcher().SetAddress(netip.MustParseAddr(fmt.Sprintf("10.77.0.%d", 70+i))); err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("moved with %d bytes there", uploading(c))
+				if tc.times > 1 {
+					time.Sleep(12 * time.Second) // it begins anew by then
+				}
+			}
+			struck := time.Now()
+			err := j.Cmd.Wait()
+			if found, _ := j.Out.Find(`>:on host[12]$`); err != nil || len(found) != 2 || j.Out.Has(`gorun: `) {
+				t.Errorf("%v\n%s", err, j.Out)
+			}
+			t.Logf("it took %v more", time.Since(struck).Round(time.Millisecond))
+			c.ExpectLeft(90*time.Second, "sshd: ") // which hear of the end of connections from TCP
+			for _, h := range c.Hosts() {
+				if left := c.Shell(h, "ls -A /root/.cache/gorun/*/.up-* 2>/dev/null; true"); left != "" {
+					t.Errorf("on %s there is %s", h.Name(), left)
+				}
+			}
+		})
+	}
+}

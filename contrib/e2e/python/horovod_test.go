@@ -1,0 +1,80 @@
+//go:build linux
+
+package python
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/lab"
+)
+
+// newStockCluster is a lab with a Python that has Horovod's own library.
+func newStockCluster(t *testing.T, hosts int) (python string, c *e2etest.Cluster) {
+	t.Helper()
+	python = os.Getenv("HOROVOD_PYTHON")
+	if python == "" {
+		t.Skip("set HOROVOD_PYTHON to a Python with stock Horovod, built with Gloo; make compat-lab builds one")
+	}
+	t.Parallel()
+	// Hosts of a lab have a /tmp of their own; the Python may lie there.
+	return python, e2etest.NewClusterWith(t, hosts, lab.Options{Share: []string{filepath.Dir(filepath.Dir(python))}})
+}
+
+// TestStockHorovod runs a program with Horovod's own library, which finds its ranks by gorun.
+func TestStockHorovod(t *testing.T) {
+	python, c := newStockCluster(t, 2)
+	for _, hosts := range []string{"host1:3", "host1:2,host2:1", "host1:1,host2:1"} {
+		t.Run(hosts, func(t *testing.T) {
+			ranks := map[string]string{"host1:3": "3", "host1:2,host2:1": "3", "host1:1,host2:1": "2"}[hosts]
+			r := c.Gorun("--no-horovod-shim", "-np", ranks, "-H", hosts, python, "contrib/examples/digits_torch.py")
+			if r.Code != 0 || !strings.Contains(r.Stdout, "accuracy") {
+				t.Errorf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
+			}
+			if which := c.Gorun("--no-horovod-shim", "-np", "1", "-H", "host1", python, "-c", "import horovod.torch as h; print(h.__file__)"); !strings.Contains(which.Stdout, filepath.Dir(filepath.Dir(python))) {
+				t.Errorf("this is not stock Horovod: %s", which.Stdout)
+			}
+		})
+	}
+}
+
+// TestStockHorovodElastic is an elastic script of stock Horovod that loses a host, the first one, gets another one, and
+// another one more: it goes on from its last commit each time, and all that end have the same weights.
+func TestStockHorovodElastic(t *testing.T) {
+	python, c := newStockCluster(t, 4)
+	list := filepath.Join(c.Shared("stock"), "hosts")
+	say := func(hosts ...string) {
+		if err := os.WriteFile(list+".new", []byte(strings.Join(hosts, "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(list+".new", list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say("host1:1", "host2:1")
+	j := c.Follow("--no-horovod-shim", "--min-np", "2", "--max-np", "4", "--host-discovery-script", "cat "+list,
+		python, "testdata/elastic/stock.py", "--batches", "400")
+	j.Await(`is rank 1 of 2 from batch 0`)
+	j.Await(`batch 20$`)
+	say("host1:1", "host2:1", "host3:1") // it is told, and interrupts itself
+	j.Await(`is rank 2 of 3 from batch [1-9]`)
+	if err := c.Host(1).Kill(); err != nil { // whose store it was
+		t.Fatal(err)
+	}
+	say("host2:1", "host3:1")
+	j.Await(`is rank 1 of 2 from batch [1-9]`)
+	say("host2:1", "host3:1", "host4:1")
+	worlds := func() int { found, _ := j.Out.Find(`is rank 2 of 3 from batch [1-9]`); return len(found) }
+	c.Await("another world of three", func() bool { return worlds() == 2 })
+	if err := j.Cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, j.Out)
+	}
+	if ends, _ := j.Out.Find(`ends as rank \d of 3 after 400 batches, same weights`); len(ends) != 3 {
+		t.Errorf("%d ranks ended well, want 3:\n%s", len(ends), j.Out)
+	}
+	c.ExpectNothingLeft(10 * time.Second)
+}

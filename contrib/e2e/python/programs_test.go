@@ -1,0 +1,69 @@
+//go:build linux
+
+package python
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"gorun/contrib/e2e/e2etest"
+)
+
+func hasTorch(c *e2etest.Cluster) bool {
+	return exec.Command(e2etest.Python, "-c", "import torch, sklearn").Run() == nil
+}
+
+// TestTrainOnTwoHosts is the main job: an unmodified Horovod script, two hosts that have only sshd and
+// Python, four ranks, one command.
+func TestTrainOnTwoHosts(t *testing.T) {
+	c := e2etest.NewCluster(t, 2)
+	script := "contrib/examples/digits_torch.py"
+	if !hasTorch(c) {
+		t.Skip("install python3-torch and python3-sklearn")
+	}
+	r := c.Gorun("-v", "-np", "4", "-H", "host1:2,host2:2", e2etest.Python, script)
+	if r.Code != 0 {
+		t.Fatalf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
+	}
+	if !strings.Contains(r.Stderr, "epoch 1, ring: host1 → host2 → (host1)") {
+		t.Errorf("the ring is not shown:\n%s", r.Stderr)
+	}
+	found := regexp.MustCompile(`(?m)^\[0\]<stdout>:.*accuracy[^0-9]*([0-9.]+)`).FindAllStringSubmatch(r.Stdout, -1)
+	if len(found) == 0 {
+		t.Fatalf("no accuracy in\n%s", r.Stdout)
+	}
+	accuracy, err := strconv.ParseFloat(found[len(found)-1][1], 64)
+	if err != nil || accuracy < 97 {
+		t.Errorf("accuracy %v %% (%v), want at least 97\n%s", accuracy, err, r.Stdout)
+	}
+}
+
+// TestPrograms runs the semantic checks of the Python binding over real ssh on two hosts.
+func TestPrograms(t *testing.T) {
+	scripts, err := filepath.Glob(filepath.Join(e2etest.Root(), "contrib/python/tests/mp/*.py"))
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("found %d scripts, error %v", len(scripts), err)
+	}
+	for _, script := range scripts {
+		name := filepath.Base(script)
+		t.Run(strings.TrimSuffix(name, ".py"), func(t *testing.T) {
+			c := e2etest.NewCluster(t, 2)
+			if source, err := os.ReadFile(script); err != nil {
+				t.Fatal(err)
+			} else if strings.Contains(string(source), "torch") && !hasTorch(c) {
+				t.Skip("install python3-torch")
+			}
+			for _, hosts := range []string{"host1:1", "host1:2", "host1:1,host2:1", "host1:2,host2:1", "host1:2,host2:2"} {
+				r := c.Gorun("-H", hosts, e2etest.Python, "contrib/python/tests/mp/"+name)
+				if r.Code != 0 {
+					t.Errorf("-H %s: exit code %d\n%s\n%s", hosts, r.Code, r.Stdout, r.Stderr)
+				}
+			}
+		})
+	}
+}
