@@ -100,10 +100,6 @@ func (o *op) forget() {
 	o.waiting = o.waiting[:0]
 	o.tensors.forget()
 	o.buffer, o.group = nil, nil
-	if o.pool != nil {
-		o.pool.pool.Put(o.strategy)
-		o.strategy, o.pool = nil, nil
-	}
 }
 
 // start begins an op that all hosts agreed on.
@@ -171,9 +167,7 @@ func (o *op) layout() {
 	if o.by = schedule.Auto; r.Kind == Allreduce {
 		o.by = o.algorithm()
 	}
-	if o.strategy == nil { // else it had no memory before
-		o.strategy, o.pool = o.engine.strategies.choose(o, r)
-	}
+	o.engine.strategies.choose(o, r)
 	o.strategy.layout(o, r)
 	o.remaining = run.begin(len(o.group.hosts)) + 1
 	if o.mixed {

@@ -54,7 +54,7 @@ type registry [len(kinds)][]*strategyPool
 // strategyPool makes strategies of one type and keeps those that are free.
 type strategyPool struct {
 	fits func(o *op, r *Request) bool // whether they can carry out an op, of which r is a contribution
-	pool sync.Pool
+	free sync.Pool
 }
 
 // newStrategies returns the pool of a type of strategy.
@@ -62,18 +62,25 @@ func newStrategies[S any, P interface {
 	*S
 	strategy
 }](fits func(o *op, r *Request) bool) *strategyPool {
-	return &strategyPool{fits: fits, pool: sync.Pool{New: func() any { return P(new(S)) }}}
+	return &strategyPool{fits: fits, free: sync.Pool{New: func() any { return P(new(S)) }}}
 }
 
 // always fits every operation of the kinds that a strategy is listed for.
 func always(*op, *Request) bool { return true }
 
-// choose returns the strategy of an op.
-func (reg *registry) choose(o *op, r *Request) (strategy, *strategyPool) {
+// choose gives an op its strategy. It keeps the one of its last use if it can.
+func (reg *registry) choose(o *op, r *Request) {
 	for _, p := range reg[r.Kind] {
-		if p.fits(o, r) {
-			return p.pool.Get().(strategy), p
+		if !p.fits(o, r) {
+			continue
 		}
+		if o.pool != p {
+			if o.pool != nil {
+				o.pool.free.Put(o.strategy)
+			}
+			o.pool, o.strategy = p, p.free.Get().(strategy)
+		}
+		return
 	}
 	panic("collective: no strategy for " + r.Kind.String())
 }
