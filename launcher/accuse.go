@@ -20,13 +20,26 @@ const unheard = 3 * time.Second
 // reunion is how long a host that has stood still while it moved may take, once it is heard here, to be heard by its peers again.
 const reunion = 10 * time.Second
 
-// accused takes what a host says of a peer.
-func (j *job) accused(h *host, m *wire.Silent) {
-	if m.Peer < 0 || m.Peer >= len(j.hosts) || j.stopping {
+// evidence takes all that a host knows against a peer.
+func (j *job) evidence(h *host, m *wire.Evidence) {
+	if m.Peer < 0 || m.Peer >= len(j.hosts) {
 		return
 	}
-	h.accuses = slices.DeleteFunc(h.accuses, func(s *wire.Silent) bool { return s.Peer == m.Peer })
-	if m.Back {
+	if delete(h.parted, m.Peer); m.HungUp {
+		h.parted[m.Peer] = true
+	}
+	j.unanswered(h, m)
+	j.awaits(h, m)
+	j.accused(h, m)
+}
+
+// accused takes what a host says of a peer.
+func (j *job) accused(h *host, m *wire.Evidence) {
+	if j.stopping {
+		return
+	}
+	h.accuses = slices.DeleteFunc(h.accuses, func(s *wire.Evidence) bool { return s.Peer == m.Peer })
+	if m.Suspicion == wire.NoSuspicion {
 		j.accusations.Withdraw(h.id, m.Peer)
 		return
 	}
@@ -35,8 +48,8 @@ func (j *job) accused(h *host, m *wire.Silent) {
 }
 
 // awaits tells for whom a world waits.
-func (j *job) awaits(h *host, m *wire.Awaits) {
-	if m.Peer < 0 || m.Peer >= len(j.hosts) || m.Epoch != j.epoch || j.stopping {
+func (j *job) awaits(h *host, m *wire.Evidence) {
+	if m.AwaitedMS == 0 || m.Epoch != j.epoch || j.stopping {
 		return
 	}
 	late, other := j.hosts[m.Peer], h
@@ -47,7 +60,7 @@ func (j *job) awaits(h *host, m *wire.Awaits) {
 		return
 	}
 	late.awaited = m.Epoch
-	waited := time.Duration(m.ForMS) * time.Millisecond
+	waited := time.Duration(m.AwaitedMS) * time.Millisecond
 	j.spec.Note("gorun: epoch %d has waited for %s for %.0f s: it and %s do not reach each other", m.Epoch, late.name, waited.Seconds(), other.name)
 }
 
@@ -73,12 +86,12 @@ func (j *job) judge(now time.Time) {
 		}
 	}
 	for _, h := range j.hosts {
-		h.accuses = slices.DeleteFunc(h.accuses, func(s *wire.Silent) bool { return !j.member(j.hosts[s.Peer]) })
+		h.accuses = slices.DeleteFunc(h.accuses, func(s *wire.Evidence) bool { return !j.member(j.hosts[s.Peer]) })
 		for _, s := range h.accuses {
 			switch {
 			case j.excused(now, j.hosts[s.Peer]):
 				j.accusations.Withdraw(h.id, s.Peer)
-			case s.Soon:
+			case s.Suspicion == wire.LeaseEndsSoon:
 				j.accusations.Foretell(now, h.id, s.Peer)
 			default:
 				j.accusations.Accuse(now, h.id, s.Peer)
@@ -126,8 +139,14 @@ func (j *job) member(h *host) bool {
 func (j *job) charge(lost *host) string {
 	for _, h := range j.hosts {
 		for _, s := range h.accuses {
-			if s.Peer == lost.id && !s.Soon && h.lostWhy == "" {
-				return s.Text
+			if s.Peer != lost.id || h.lostWhy != "" {
+				continue
+			}
+			switch s.Suspicion {
+			case wire.LeaseOver:
+				return fmt.Sprintf("silent for %v, as %s reports", j.lease(), h.name)
+			case wire.NeverReached:
+				return fmt.Sprintf("%s has not reached it for %v: check firewalls between hosts", h.name, j.timing().OverLink(j.lease()))
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
@@ -24,16 +25,16 @@ func TestAccused(t *testing.T) {
 		"it is silent":           {lost: true},
 		"it is heard":            {change: func(j *job) { j.hosts[1].heard.has(began) }},
 		"it is not in the world": {change: func(j *job) { j.members = []int{0} }},
-		"it moves":               {change: func(j *job) { j.migrating(j.hosts[1], starts) }, at: wire.MoveLease - 5*time.Second},
-		"it moves for long":      {change: func(j *job) { j.migrating(j.hosts[1], starts) }, at: wire.MoveLease + 5*time.Second, lost: true},
+		"it moves":               {change: func(j *job) { j.migrating(j.hosts[1], starts) }, at: liveness.Default().MoveLease - 5*time.Second},
+		"it moves for long":      {change: func(j *job) { j.migrating(j.hosts[1], starts) }, at: liveness.Default().MoveLease + 5*time.Second, lost: true},
 		"it stands still long after it began to move": {change: func(j *job) {
 			j.migrating(j.hosts[1], starts)
 			j.hosts[1].heard.reading(after(100 * time.Second))
-		}, at: 100*time.Second + wire.MoveLease - 5*time.Second},
+		}, at: 100*time.Second + liveness.Default().MoveLease - 5*time.Second},
 		"it stands still for long, long after it began to move": {change: func(j *job) {
 			j.migrating(j.hosts[1], starts)
 			j.hosts[1].heard.reading(after(100 * time.Second))
-		}, at: 100*time.Second + wire.MoveLease + 5*time.Second, lost: true},
+		}, at: 100*time.Second + liveness.Default().MoveLease + 5*time.Second, lost: true},
 		"it has been moved":                 {change: func(j *job) { j.migrating(j.hosts[1], starts); j.migrating(j.hosts[1], ends) }, lost: true},
 		"it moves, and the user has a word": {change: func(j *job) { j.spec.Lease = time.Second; j.migrating(j.hosts[1], starts) }, lost: true},
 		"it starts":                         {change: func(j *job) { delete(j.ready, 1) }},
@@ -48,7 +49,7 @@ func TestAccused(t *testing.T) {
 		}, at: 4 * time.Second, lost: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := &job{spec: &Spec{}, change: &change{}, ended: map[int]bool{}, silences: silences{since: map[int]time.Time{}},
+			j := &job{spec: &Spec{}, change: &change{}, ended: map[int]bool{}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}},
 				ready: map[int]*wire.Ready{0: {Host: topology.Host{}}, 1: {Host: topology.Host{}}}}
 			hangups := 0
 			for id := range 2 {
@@ -59,9 +60,9 @@ func TestAccused(t *testing.T) {
 			if tc.change != nil {
 				tc.change(j)
 			}
-			j.accused(j.hosts[0], &wire.Silent{Peer: 1, Text: "silent for 30s"})
+			j.accused(j.hosts[0], &wire.Evidence{Peer: 1, Suspicion: wire.LeaseOver})
 			j.judge(after(tc.at))
-			if lost := j.hosts[1].lostWhy == "silent for 30s"; lost != tc.lost || lost != (hangups == 1) {
+			if lost := j.hosts[1].lostWhy != ""; lost != tc.lost || lost != (hangups == 1) {
 				t.Errorf("lost %v after %d hang-ups, want %v", lost, hangups, tc.lost)
 			}
 		})
@@ -91,7 +92,7 @@ func TestAccusedWhileItMoves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
 			j := &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: tc.lease}, Note: func(string, ...any) {}}, change: &change{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
-				silences: silences{since: map[int]time.Time{}}, worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0, 1, 2}}}}
+				silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}, worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0, 1, 2}}}}
 			for id := range 3 {
 				j.ready[id] = &wire.Ready{}
 				j.hosts = append(j.hosts, &host{id: id, name: fmt.Sprintf("h%d", id), hangUp: func() {}})
@@ -104,7 +105,7 @@ func TestAccusedWhileItMoves(t *testing.T) {
 				j.listen(now)
 			}
 			for _, h := range j.hosts[:2] {
-				j.accused(h, &wire.Silent{Peer: 2, Text: "silent for 30s"})
+				j.accused(h, &wire.Evidence{Peer: 2, Suspicion: wire.LeaseOver})
 			}
 			if tc.after > 0 {
 				moving.heard.has(now)
@@ -147,7 +148,7 @@ func TestAwaits(t *testing.T) {
 			j.hosts = append(j.hosts, &host{id: id, name: fmt.Sprintf("h%d", id)})
 		}
 		for range 2 {
-			j.awaits(j.hosts[tc.by], &wire.Awaits{Epoch: tc.epoch, Peer: tc.of, ForMS: 4200})
+			j.evidence(j.hosts[tc.by], &wire.Evidence{Epoch: tc.epoch, Peer: tc.of, AwaitedMS: 4200})
 		}
 		if got := strings.Join(notes, "; "); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
@@ -159,7 +160,7 @@ func TestAwaits(t *testing.T) {
 // the newcomer is lost, though it was the one to say so.
 func TestNewcomerIsLost(t *testing.T) {
 	now := time.Now()
-	j := &job{spec: &Spec{Note: func(string, ...any) {}}, change: &change{}, ended: map[int]bool{}, silences: silences{since: map[int]time.Time{}},
+	j := &job{spec: &Spec{Note: func(string, ...any) {}}, change: &change{}, ended: map[int]bool{}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}},
 		ready: map[int]*wire.Ready{}, worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0}}}}
 	for id := range 3 {
 		j.ready[id] = &wire.Ready{}
@@ -167,7 +168,7 @@ func TestNewcomerIsLost(t *testing.T) {
 		j.hosts[id].heard.has(now)
 	}
 	for _, by := range []int{1, 2} {
-		j.accused(j.hosts[by], &wire.Silent{Peer: 0, Text: "not reached"})
+		j.accused(j.hosts[by], &wire.Evidence{Peer: 0, Suspicion: wire.NeverReached})
 	}
 	if j.hosts[0].lostWhy != "" || j.hosts[1].lostWhy != "cut off from 1 host: h0" || j.hosts[2].lostWhy != "cut off from 1 host: h0" {
 		t.Errorf("lost are %q, %q and %q", j.hosts[0].lostWhy, j.hosts[1].lostWhy, j.hosts[2].lostWhy)

@@ -75,12 +75,12 @@ func (j *job) listenAlone(now time.Time) {
 		}
 		return
 	}
-	limit := wire.LauncherLease(j.lease())
+	limit := j.timing().Launcher(j.lease())
 	switch quiet := now.Sub(j.alone.since); {
 	case j.stopping:
 	case quiet >= limit+lastOrders:
 		j.endAlone()
-	case quiet >= wire.SilentAfter && !was.told:
+	case quiet >= j.timing().NoticeAfter && !was.told:
 		j.alone.told = true
 		j.spec.Note("gorun: this machine hears none of its %s since %s: look at its own network; the job goes on there until %s",
 			topology.Count(len(heard), "host"), j.alone.since.Format(time.TimeOnly), j.alone.since.Add(limit).Format(time.TimeOnly))
@@ -89,11 +89,12 @@ func (j *job) listenAlone(now time.Time) {
 
 // outlived is true if the hosts have ended the job by now, or are about to, since they do not hear the launcher.
 func (j *job) outlived(now time.Time) bool {
-	return !j.alone.since.IsZero() && now.Sub(j.alone.since) >= wire.LauncherLease(j.lease())
+	return !j.alone.since.IsZero() && now.Sub(j.alone.since) >= j.timing().Launcher(j.lease())
 }
 
 // spoken notes when the launcher last said something to a host, and its last long pause before that.
 type spoken struct {
+	every time.Duration // it should
 	mu    sync.Mutex
 	last  time.Time
 	pause pause
@@ -110,7 +111,7 @@ func (p pause) lasted() time.Duration {
 func (s *spoken) note(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := (pause{s.last, now}); !s.last.IsZero() && p.lasted() > 2*wire.SpeakEvery {
+	if p := (pause{s.last, now}); !s.last.IsZero() && p.lasted() > 2*s.every {
 		s.pause = p
 	}
 	s.last = now
@@ -120,7 +121,7 @@ func (s *spoken) note(now time.Time) {
 func (s *spoken) silent(now time.Time) pause {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := (pause{s.last, now}); !s.last.IsZero() && p.lasted() > 2*wire.SpeakEvery {
+	if p := (pause{s.last, now}); !s.last.IsZero() && p.lasted() > 2*s.every {
 		return p
 	}
 	return s.pause
@@ -149,7 +150,7 @@ func (j *job) stopped(now time.Time, h *host) time.Duration {
 	d := h.daemon.Load()
 	p := h.spoken.silent(now)
 	if d == nil || d.Away == nil || j.spec.Keeper != nil || j.asleep.now || p.from.Before(j.asleep.until) || now.Sub(p.to) > consequences ||
-		p.lasted() < wire.LauncherLease(j.lease()) {
+		p.lasted() < j.timing().Launcher(j.lease()) {
 		return 0
 	}
 	return p.lasted()
@@ -168,7 +169,7 @@ func (j *job) abandoned(now time.Time, h *host, ev event) bool {
 
 // endAlone ends the job, and with it the search for its hosts.
 func (j *job) endAlone() {
-	e := &AloneError{Since: j.alone.since, Limit: wire.LauncherLease(j.lease())}
+	e := &AloneError{Since: j.alone.since, Limit: j.timing().Launcher(j.lease())}
 	now := time.Now()
 	for _, h := range j.hosts {
 		if j.up[h.id] && !j.ended[h.id] {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
 
@@ -44,7 +45,7 @@ func solitary(began time.Time, change *change) (j *job, notes *[]string) {
 	notes = new([]string)
 	note := func(format string, args ...any) { *notes = append(*notes, fmt.Sprintf(format, args...)) }
 	j = &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: 10 * time.Second}, Note: note}, change: change, epoch: 1, up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
-		silences: silences{since: map[int]time.Time{}}, worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0, 1, 2}}, 1: {Epoch: 1}, 2: {Epoch: 1}}}
+		silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}, worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0, 1, 2}}, 1: {Epoch: 1}, 2: {Epoch: 1}}}
 	for id := range 3 {
 		h := newHost(id, fmt.Sprintf("h%d", id), j.spec, wire.Job{})
 		h.hangUp = func() {}
@@ -79,7 +80,7 @@ func TestAlone(t *testing.T) {
 	}
 
 	j, notes := solitary(began, nil)
-	j.hosts[0].accuses = []*wire.Silent{{Peer: 1, Text: "silent for 10s"}}
+	j.hosts[0].accuses = []*wire.Evidence{{Peer: 1, Suspicion: wire.LeaseOver}}
 	j.pass(began.Add(3*time.Second), at(29))
 	if len(*notes) != 1 || !strings.HasPrefix((*notes)[0], line) || j.stopping || lost(j) != nil {
 		t.Errorf("after 29 s it has told %q, stops: %v, and has given up %q", *notes, j.stopping, lost(j))
@@ -155,7 +156,7 @@ func TestLauncherSpeaks(t *testing.T) {
 		for _, want := range []struct {
 			m  wire.Message
 			at time.Duration
-		}{{&wire.Form{}, 0}, {&wire.Alive{}, wire.SpeakEvery}, {&wire.Alive{}, 2 * wire.SpeakEvery}} {
+		}{{&wire.Form{}, 0}, {&wire.Alive{}, liveness.Default().LauncherInterval}, {&wire.Alive{}, 2 * liveness.Default().LauncherInterval}} {
 			m, err := in.Read()
 			if at := time.Since(began); err != nil || fmt.Sprintf("%T", m) != fmt.Sprintf("%T", want.m) || at != want.at {
 				t.Errorf("%T (%v) after %v, want %T after %v", m, err, at, want.m, want.at)
@@ -220,14 +221,14 @@ func TestStopped(t *testing.T) {
 // TestPause: a pause is by the calendar if the other clock stood still too, as that of a machine does that is suspended.
 func TestPause(t *testing.T) {
 	began := time.Now()
-	var s spoken
+	s := spoken{every: liveness.Default().LauncherInterval}
 	s.note(began)
-	s.note(began.Add(wire.SpeakEvery))
-	if p := s.silent(began.Add(2 * wire.SpeakEvery)); p.lasted() != 0 {
+	s.note(began.Add(liveness.Default().LauncherInterval))
+	if p := s.silent(began.Add(2 * liveness.Default().LauncherInterval)); p.lasted() != 0 {
 		t.Errorf("a launcher that speaks as often as it should was silent for %v", p.lasted())
 	}
 	s.note(began.Add(time.Hour).Round(0))
-	if p := s.silent(began.Add(time.Hour).Round(0)); p.lasted().Round(time.Second) != time.Hour-wire.SpeakEvery {
+	if p := s.silent(began.Add(time.Hour).Round(0)); p.lasted().Round(time.Second) != time.Hour-liveness.Default().LauncherInterval {
 		t.Errorf("it was silent for %v", p.lasted())
 	}
 }

@@ -20,20 +20,20 @@ type apart struct {
 }
 
 // unanswered takes what a host says of the link to a peer. Both ends may say it, and then it is over when both of them say so.
-func (j *job) unanswered(h *host, m *wire.Unanswered) {
-	if m.Peer < 0 || m.Peer >= len(j.hosts) || m.Peer == h.id {
+func (j *job) unanswered(h *host, m *wire.Evidence) {
+	if m.Peer == h.id {
 		return
 	}
 	pair := [2]int{min(h.id, m.Peer), max(h.id, m.Peer)}
 	known := j.apart[pair]
 	switch {
-	case !m.Back && known != nil:
+	case m.UnansweredMS > 0 && known != nil:
 		known.said[h.id] = true
-	case !m.Back:
+	case m.UnansweredMS > 0:
 		if j.apart == nil {
 			j.apart = map[[2]int]*apart{}
 		}
-		j.apart[pair] = &apart{by: h.id, of: m.Peer, since: time.Now().Add(-time.Duration(m.ForMS) * time.Millisecond), said: map[int]bool{h.id: true}}
+		j.apart[pair] = &apart{by: h.id, of: m.Peer, since: time.Now().Add(-time.Duration(m.UnansweredMS) * time.Millisecond), said: map[int]bool{h.id: true}}
 	case known != nil:
 		if delete(known.said, h.id); len(known.said) > 0 {
 			return

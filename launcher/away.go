@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"gorun/rendezvous/wire"
 )
 
 // A host whose connection has ended, and that cannot be reached, may be cut off or dead. It is dead if it has said so: its
@@ -33,18 +31,6 @@ func (a away) mending() time.Duration {
 		return mendingBlind
 	}
 	return mending
-}
-
-// hungUp takes what a host says of its connections with a peer.
-func (j *job) hungUp(h *host, m *wire.HungUp) {
-	if m.Peer < 0 || m.Peer >= len(j.hosts) {
-		return
-	}
-	if m.Back {
-		delete(h.parted, m.Peer)
-		return
-	}
-	h.parted[m.Peer] = true
 }
 
 // search gives up the hosts that cannot be reached, if there is more to it than that, or it lasts too long, and those that are

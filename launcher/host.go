@@ -49,8 +49,8 @@ type host struct {
 	spec      *Spec
 	queue     mailbox
 
-	accuses []*wire.Silent // what it says of others that it does not hear
-	awaited uint32         // the epoch for which it was told that others wait for it
+	accuses []*wire.Evidence // what it says of others that it does not hear
+	awaited uint32           // the epoch for which it was told that others wait for it
 
 	parted map[int]bool // peers that have ended their connections with it
 
@@ -70,7 +70,7 @@ type host struct {
 // newHost returns a host that nobody has talked to. template is what all daemons are told.
 func newHost(id int, name string, spec *Spec, template wire.Job) *host {
 	template.HostID, template.Name = id, name
-	return &host{id: id, name: name, job: template, spec: spec, queue: newMailbox(), parted: map[int]bool{}}
+	return &host{id: id, name: name, job: template, spec: spec, spoken: spoken{every: spec.Timing().LauncherInterval}, queue: newMailbox(), parted: map[int]bool{}}
 }
 
 // mailbox is an unbounded queue of messages for a daemon: the loop must never wait for a slow host.
@@ -278,7 +278,7 @@ func (h *host) greet(in *wire.Reader) (*wire.Hello, error) {
 // closed, which the reading side reports.
 func (h *host) write(d *Daemon) {
 	out := wire.NewWriter(d.In)
-	speak := time.NewTicker(wire.SpeakEvery)
+	speak := time.NewTicker(h.spec.Timing().LauncherInterval)
 	defer speak.Stop()
 	for {
 		msgs, more := []wire.Message{&wire.Alive{}}, true

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
@@ -64,18 +65,18 @@ func TestMoveAfterTakeOver(t *testing.T) {
 	next := begin(kept.legacy)
 	var asked time.Duration
 	next.spec.Dial = adopter(func(silence time.Duration) { asked = silence })
-	if _, err := next.hosts[0].dial(t.Context()); err == nil || asked != wire.MoveLease {
+	if _, err := next.hosts[0].dial(t.Context()); err == nil || asked != liveness.Default().MoveLease {
 		t.Errorf("it may not answer for %v, %v", asked, err)
 	}
 	now := time.Now()
-	if got := next.patience(now, next.hosts[0]); got != wire.MoveLease {
+	if got := next.patience(now, next.hosts[0]); got != liveness.Default().MoveLease {
 		t.Errorf("it may be silent for %v", got)
 	}
-	if got := next.patience(now.Add(wire.MoveLimit+time.Minute), next.hosts[0]); got != AutoLease {
+	if got := next.patience(now.Add(liveness.Default().MoveLimit+time.Minute), next.hosts[0]); got != liveness.Default().Lease {
 		t.Errorf("long after that was announced it may be silent for %v", got)
 	}
 	first.handle(event{host: 0, msg: &wire.Migrating{State: wire.MoveEnds}})
-	if last := begin(kept.legacy); last.patience(now, last.hosts[0]) != AutoLease || last.hosts[0].silence != 0 {
+	if last := begin(kept.legacy); last.patience(now, last.hosts[0]) != liveness.Default().Lease || last.hosts[0].silence != 0 {
 		t.Errorf("after its move it may be silent for %v", last.patience(now, last.hosts[0]))
 	}
 }
@@ -164,11 +165,11 @@ func TestHungUpAfterTakeOver(t *testing.T) {
 	if !a.adopted || a.session != "s" || a.leaving || !b.leaving || b.job.HostID != 1 || b.job.Name != "b" || b.job.ID != "job" || !b.job.Elastic {
 		t.Errorf("took over %+v and %+v", a.job, b.job)
 	}
-	j.handle(event{host: 0, msg: &wire.HungUp{Peer: 1}})
+	j.handle(event{host: 0, msg: &wire.Evidence{Peer: 1, HungUp: true}})
 	if !j.partedFrom(b) || j.partedFrom(a) {
 		t.Error("it is not known that b has hung up on a")
 	}
-	j.handle(event{host: 0, msg: &wire.HungUp{Peer: 1, Back: true}})
+	j.handle(event{host: 0, msg: &wire.Evidence{Peer: 1}})
 	if j.partedFrom(b) {
 		t.Error("it is not known that b is back")
 	}
@@ -182,11 +183,11 @@ func TestLeaseOfLauncher(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.change.tick.Stop()
-	if j.bequeath(nil); k.lease != AutoLease {
+	if j.bequeath(nil); k.lease != liveness.Default().Lease {
 		t.Errorf("lease %v", k.lease)
 	}
 	j.ready[0] = &wire.Ready{Host: topology.Host{GPUs: []topology.GPU{{Mode: "vgpu"}}}}
-	if j.bequeath(nil); k.lease != wire.MoveLease {
+	if j.bequeath(nil); k.lease != liveness.Default().MoveLease {
 		t.Errorf("lease %v with a vGPU", k.lease)
 	}
 }

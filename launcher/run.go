@@ -140,7 +140,7 @@ func newJob(spec *Spec) (*job, error) {
 		return nil, fmt.Errorf("make job id: %w", err)
 	}
 	j := &job{spec: spec, events: make(chan event), up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
-		worlds: map[int]wire.World{}, rejoining: map[int]bool{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{}, hostOfRank: make([]int, len(spec.Placement.Ranks)), change: newChange(spec.Elastic), silences: silences{since: map[int]time.Time{}}, edges: map[int][]wire.Edge{}}
+		worlds: map[int]wire.World{}, rejoining: map[int]bool{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{}, hostOfRank: make([]int, len(spec.Placement.Ranks)), change: newChange(spec.Elastic), silences: silences{timing: spec.Timing(), since: map[int]time.Time{}}, edges: map[int][]wire.Edge{}}
 	first := spec.ProgramOf(0)
 	j.template = wire.Job{JobOptions: spec.JobOptions, ID: hex.EncodeToString(id), Secret: secret, Argv: first.Argv, Dir: first.Dir}
 	var names []string
@@ -362,14 +362,8 @@ func (j *job) message(h *host, msg wire.Message) {
 		}
 	case *wire.Failed:
 		j.daemonFailed(h, msg)
-	case *wire.Silent:
-		j.accused(h, msg)
-	case *wire.Unanswered:
-		j.unanswered(h, msg)
-	case *wire.Awaits:
-		j.awaits(h, msg)
-	case *wire.HungUp:
-		j.hungUp(h, msg)
+	case *wire.Evidence:
+		j.evidence(h, msg)
 	case *wire.Fence:
 		j.fence.arrive(j, h, msg)
 	case *wire.Alone:

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
 
@@ -45,6 +46,7 @@ func (h *heard) last(now time.Time) time.Time {
 
 // silences are of hosts, by id.
 type silences struct {
+	timing liveness.Timing
 	looked time.Time
 	floor  time.Time         // the launcher itself stood still until then
 	since  map[int]time.Time // of those that were told: when they were last heard
@@ -63,7 +65,7 @@ func (s *silences) look(now time.Time, host int, last time.Time) (text string, e
 	case told:
 		return "", e
 	}
-	if s.quiet(now, last) < wire.SilentAfter {
+	if s.quiet(now, last) < s.timing.NoticeAfter {
 		return "", e
 	}
 	s.since[host] = last
@@ -132,7 +134,7 @@ func (j *job) migrating(h *host, m *wire.Migrating) {
 	now := time.Now()
 	switch {
 	case m.State == wire.MoveStarts:
-		h.moves = now.Add(wire.MoveLimit)
+		h.moves = now.Add(j.timing().MoveLimit)
 	case h.moves.After(now):
 		h.moves, h.back = time.Time{}, now
 	}
@@ -149,13 +151,15 @@ func (j *job) migrating(h *host, m *wire.Migrating) {
 	j.spec.Note("gorun: %s renews its connections: %s", h.name, m.Text)
 }
 
-// AutoLease is how long hosts may be silent, unless the user says, or that is wire.MoveLease.
-const AutoLease = 30 * time.Second
+// Timing returns the limits that decide whether a host is there.
+func (s *Spec) Timing() liveness.Timing { return liveness.Default().Scaled(s.TimeScale) }
+
+func (j *job) timing() liveness.Timing { return j.spec.Timing() }
 
 // patience is how long a host may be silent: longer while it moves, however long before that was announced.
 func (j *job) patience(now time.Time, h *host) time.Duration {
 	if j.spec.Lease == 0 && h.moves.After(now) {
-		return max(j.lease(), wire.MoveLease)
+		return max(j.lease(), j.timing().MoveLease)
 	}
 	return j.lease()
 }
@@ -168,9 +172,9 @@ func (j *job) lease() time.Duration {
 	for _, ready := range j.ready {
 		for _, g := range ready.Host.GPUs {
 			if g.Mode == "vgpu" {
-				return wire.MoveLease
+				return j.timing().MoveLease
 			}
 		}
 	}
-	return AutoLease
+	return j.timing().Lease
 }

@@ -6,11 +6,12 @@ import (
 
 	"gorun/topology"
 
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
 
 func TestSilence(t *testing.T) {
-	s := silences{since: map[int]time.Time{}}
+	s := silences{timing: liveness.Default(), since: map[int]time.Time{}}
 	start := time.Unix(1000, 0)
 	at := func(sec float64) time.Time { return start.Add(time.Duration(sec * float64(time.Second))) }
 	look := func(now, last float64, want string) {

@@ -43,7 +43,7 @@ func (j *job) awaited(now time.Time) string {
 func (j *job) silentHosts(now time.Time) map[*host]time.Duration {
 	silent := map[*host]time.Duration{}
 	for _, h := range j.hosts {
-		if quiet, _, ok := j.missed(now, h); ok && j.ready[h.id] != nil && quiet >= wire.SilentAfter {
+		if quiet, _, ok := j.missed(now, h); ok && j.ready[h.id] != nil && quiet >= j.timing().NoticeAfter {
 			silent[h] = quiet
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gorun/launcher/plan"
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
 
@@ -43,7 +44,7 @@ func TestStartWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
 			j := &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: time.Hour}, Note: func(string, ...any) {}}, ended: map[int]bool{}, started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}},
-				hostOfRank: []int{1}, silences: silences{since: map[int]time.Time{}}}
+				hostOfRank: []int{1}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}}
 			addTwoHosts(j, now, tc.quiet)
 			if tc.change != nil {
 				tc.change(j)
@@ -59,7 +60,7 @@ func TestStartWaits(t *testing.T) {
 // join it.
 func TestStartTimeoutNamesSilentHost(t *testing.T) {
 	j := &job{spec: &Spec{StartTimeout: time.Minute}, up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, started: map[int]bool{},
-		ready: map[int]*wire.Ready{0: {}, 1: {}}, hostOfRank: []int{1}, silences: silences{since: map[int]time.Time{}}}
+		ready: map[int]*wire.Ready{0: {}, 1: {}}, hostOfRank: []int{1}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}}
 	for id, name := range []string{"a", "b"} {
 		h := newHost(id, name, j.spec, wire.Job{})
 		h.daemon.Store(&Daemon{Away: func() away { return away{} }})
@@ -93,7 +94,7 @@ func TestStartIsSuspended(t *testing.T) {
 			now := time.Now()
 			j := &job{spec: &Spec{StartTimeout: time.Minute, Placement: plan.Placement{Hosts: []plan.Host{{}, {Ranks: []int{0}}}}}, up: map[int]bool{0: true, 1: true}, ended: map[int]bool{},
 				started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1}}, hostOfRank: []int{1},
-				silences: silences{since: map[int]time.Time{}}, startup: time.NewTimer(time.Hour)}
+				silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}, startup: time.NewTimer(time.Hour)}
 			defer j.startup.Stop()
 			addTwoHosts(j, now, tc.quiet)
 			j.hosts[1].absent = now.Add(-tc.absent)
@@ -119,7 +120,7 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 	} {
 		j := &job{spec: &Spec{StartTimeout: time.Minute, Placement: plan.Placement{Hosts: []plan.Host{{Ranks: []int{0}}, {Ranks: []int{1}}}}},
 			up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, started: map[int]bool{1: true}, worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1}},
-			ready: map[int]*wire.Ready{0: {}, 1: {}}, hostOfRank: []int{0, 1}, silences: silences{since: map[int]time.Time{}}}
+			ready: map[int]*wire.Ready{0: {}, 1: {}}, hostOfRank: []int{0, 1}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}}
 		for id, name := range []string{"a", "b"} {
 			h := newHost(id, name, j.spec, wire.Job{})
 			var broken away

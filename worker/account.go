@@ -3,6 +3,7 @@ package worker
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"gorun/rendezvous/wire"
 )
@@ -31,17 +32,7 @@ func (d *daemon) account() {
 				d.out.Write(d.waiting[process])
 			}
 		}
-		for peer, w := range d.absent.links {
-			if w.told {
-				d.tellQuiet(quiet{peer: peer, since: w.since})
-			}
-		}
-		for _, peer := range d.absent.allMissed() {
-			d.accuse(peer)
-		}
-		for _, peer := range slices.Sorted(maps.Keys(d.unreached.given)) {
-			d.sayUnreached(peer)
-		}
+		d.sendEvidence(d.alive.All(time.Now()))
 	}
 	d.out.Write(known)
 }

@@ -250,3 +250,22 @@ func TestForget(t *testing.T) {
 		t.Errorf("after a move of host 3: %+v", w)
 	}
 }
+
+func TestChanges(t *testing.T) {
+	nic := topology.NIC{Name: "ens192", Speed: 10000, MTU: 9000, Up: true, Addrs: []string{"10.0.0.1/24"}}
+	for want, spoil := range map[string]func(*topology.NIC){
+		"":                                     func(*topology.NIC) {},
+		"ens192 has 25000 Mbit/s, not 10000":   func(n *topology.NIC) { n.Speed = 25000 },
+		"ens192 has an MTU of 1500, not 9000":  func(n *topology.NIC) { n.MTU = 1500 },
+		"ens192 is down":                       func(n *topology.NIC) { n.Up = false },
+		"ens192 has the addresses 10.0.0.2/24": func(n *topology.NIC) { n.Addrs = []string{"10.0.0.2/24"} },
+		"ens192 is another device":             func(n *topology.NIC) { n.PCI = "0000:0b:00.0" },
+		"ens192 is gone, ens224 is new":        func(n *topology.NIC) { n.Name = "ens224" },
+	} {
+		after := nic
+		spoil(&after)
+		if got := changes([]topology.NIC{nic}, []topology.NIC{after}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

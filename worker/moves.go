@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/worker/migrate"
@@ -33,7 +32,7 @@ const (
 // live tells the launcher that this host is there. It is not the loop that does: it must not wait for a launcher that
 // does not read.
 func (d *daemon) live(ctx context.Context) {
-	tick := time.NewTicker(migrate.Period)
+	tick := time.NewTicker(d.timing.HostInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -45,101 +44,13 @@ func (d *daemon) live(ctx context.Context) {
 	}
 }
 
-// beat looks once in a while whether time passed as it should, and who is lost by now.
+// beat looks once in a while whether time passed as it should, and which peers are suspect by now.
 func (d *daemon) beat(ctx context.Context) {
 	if gap := d.pulse.Beat(vmtools.SinceBoot()); gap > 0 {
-		// Those of whom nothing was heard meanwhile may have spoken.
-		d.absent.mistrust(time.Now().Add(d.lease()))
-		d.unreached.stood(time.Now())
+		d.alive.Paused(time.Now())
 		d.arrived(ctx, fmt.Sprintf("stood still for %.1f s", gap.Seconds()), false, func() {})
 	}
-	d.watchLinks()
-	d.reportLost()
-	d.reportUnreached()
-	d.reportHungUp()
-}
-
-// watchLinks tells the launcher which peers do not answer over their links, and which do again.
-func (d *daemon) watchLinks() {
-	for _, q := range d.absent.linked(time.Now(), d.mesh.Awaited()) {
-		if d.tellQuiet(q); q.lost {
-			d.heardAgain(q.peer)
-		}
-	}
-}
-
-// heardAgain takes an accusation of a peer back, unless there is another reason for it.
-func (d *daemon) heardAgain(peer int) {
-	if !d.absent.missed(peer) && !d.unreached.given[peer] {
-		d.out.Write(&wire.Silent{Peer: peer, Back: true})
-	}
-}
-
-// tellQuiet says that a peer of the world does not answer over the link, or does again.
-func (d *daemon) tellQuiet(q quiet) {
-	if _, member := peerOf(d.roster, q.peer); member {
-		d.out.Write(&wire.Unanswered{Peer: q.peer, Back: q.back, ForMS: time.Since(q.since).Milliseconds()})
-	}
-}
-
-// reportLost tells the launcher who is silent for too long.
-func (d *daemon) reportLost() {
-	heard := func(peer int) time.Time {
-		s, _ := d.mesh.Status(peer)
-		return s.Heard
-	}
-	for _, peer := range d.absent.lost(time.Now(), d.lease(), heard) {
-		d.accuse(peer)
-	}
-	for _, peer := range d.absent.soon(time.Now(), d.lease()) {
-		if _, member := peerOf(d.roster, peer); member {
-			d.out.Write(&wire.Silent{Peer: peer, Soon: true})
-		}
-	}
-}
-
-// reportHungUp tells the launcher, and whoever waits for it, which peers have ended their connections with this host, and which
-// have some again.
-func (d *daemon) reportHungUp() {
-	now := map[int]bool{}
-	for _, peer := range d.mesh.HungUp() {
-		if _, member := peerOf(d.roster, peer); !member {
-			continue
-		}
-		if now[peer] = true; !d.hungUp[peer] {
-			d.out.Write(&wire.HungUp{Peer: peer})
-		}
-	}
-	for peer := range d.hungUp {
-		if !now[peer] {
-			d.out.Write(&wire.HungUp{Peer: peer, Back: true})
-		}
-	}
-	d.hungUp = now
-	d.cfg.Tie.hungUp(now)
-}
-
-// accuse tells the launcher that this host does not hear a peer any more.
-func (d *daemon) accuse(peer int) {
-	if _, member := peerOf(d.roster, peer); member {
-		d.out.Write(&wire.Silent{Peer: peer, Text: fmt.Sprintf("silent for %v, as %s reports", d.lease(), d.self.Name)})
-	}
-}
-
-// lease is how long a host may be silent.
-func (d *daemon) lease() time.Duration {
-	if d.roster != nil && d.roster.LeaseMS > 0 {
-		return time.Duration(d.roster.LeaseMS) * time.Millisecond
-	}
-	return d.gossipLease()
-}
-
-// gossipLease is how long gossip waits for a silent host.
-func (d *daemon) gossipLease() time.Duration {
-	if d.job.Lease > 0 {
-		return d.job.Lease
-	}
-	return gossip.Lease
+	d.reportPeers()
 }
 
 // watchMoves learns of moves of this machine, where there is somebody to tell.
@@ -346,10 +257,10 @@ func (d *daemon) doubtPlaced() {
 func (d *daemon) peerMoves(ctx context.Context, peer int, m *wire.Migrating) {
 	if m.State == wire.MoveStarts {
 		now := time.Now()
-		d.absent.excuse(now, peer, now.Add(wire.MoveLimit))
+		d.alive.Moves(now, peer, now.Add(d.timing.MoveLimit))
 		return
 	}
-	d.absent.excuse(time.Now(), peer, time.Time{})
+	d.alive.Moves(time.Now(), peer, time.Time{})
 	d.mesh.Kick(peer)
 	if m.Moved { // to where ways are others
 		d.edges.forgetWay(peer)

@@ -140,7 +140,7 @@ func (d *daemon) exited(ctx context.Context, e proc.Exit) {
 func (d *daemon) ended(e proc.Exit, unfinished bool) {
 	process := e.Process
 	delete(d.running, process)
-	msg := &wire.Exited{Process: process, Code: e.Code, Signal: int(e.Signal), Asked: d.stopping || d.dropped[process], Deaf: d.cfg.Tie.deaf()}
+	msg := &wire.Exited{Process: process, Code: e.Code, Signal: int(e.Signal), Asked: d.stopping || d.dropped[process], Deaf: d.cfg.LauncherLease.deaf()}
 	if code := d.aborted[process]; code != 0 {
 		msg.Code, msg.Signal = code, 0
 	}
@@ -238,7 +238,7 @@ func (d *daemon) interrupt(ctx context.Context, grace time.Duration) {
 
 func (d *daemon) stopBy(ctx context.Context, end func(context.Context, time.Duration) error, grace time.Duration) {
 	d.stopping = true
-	d.cfg.Tie.end()
+	d.cfg.LauncherLease.end()
 	d.stops++
 	d.loop.Go(func() {
 		err := end(context.WithoutCancel(ctx), grace)

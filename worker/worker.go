@@ -29,6 +29,7 @@ import (
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/keytls"
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -62,8 +63,8 @@ type Config struct {
 	Cgroup *proc.Cgroup
 	// Report tells whoever looks after the host, where there is a log for that; nil for nobody.
 	Report func(text string)
-	// Tie learns from the daemon which of its peers hear the launcher, and tells them whether this one does; nil for no.
-	Tie *Tie
+	// LauncherLease is shared with the connection of the launcher; nil if the daemon ends with it.
+	LauncherLease *LauncherLease
 
 	linkPatience, parting time.Duration // in place of the constants, for tests; 0 for those
 }
@@ -192,13 +193,12 @@ type daemon struct {
 	rings     []wire.RailRing // of the present world, if it has several
 	where     whereabouts
 	directory *directory
-	absent    *absences
-	unreached *unreached
-	life      *life        // of the world that is prepared or has begun, nil for none
-	needed    []int        // peers to which the world that is prepared needs links
-	unlinked  []int        // those to which no link could be made when it had begun
-	hungUp    map[int]bool // peers that have ended their connections with this host
-	hears     *wire.Hears  // what this host said last of whether it hears the launcher; nil for nothing, which is yes
+	timing    liveness.Timing
+	alive     *liveness.Peers
+	life      *life       // of the world that is prepared or has begun, nil for none
+	needed    []int       // peers to which the world that is prepared needs links
+	unlinked  []int       // those to which no link could be made when it had begun
+	hears     *wire.Hears // what this host said last of whether it hears the launcher; nil for nothing, which is yes
 	pulse     migrate.Pulse
 	// All by process.
 	running  map[int]bool // those that have not ended
@@ -251,7 +251,9 @@ func (d *daemon) open(ctx context.Context) error {
 	if len(job.Secret) != 32 || job.HostID < 0 || len(job.Argv) == 0 || job.Slots < 0 || job.Slots > 1<<16 {
 		return errors.New("check job: incomplete")
 	}
-	d.cfg.Tie.among(0, nil, d.lease())
+	d.timing = liveness.Default().Scaled(job.TimeScale)
+	d.cfg.LauncherLease.configure(d.timing)
+	d.cfg.LauncherLease.world(0, nil, d.lease())
 	d.log = d.openJournal()
 	d.openServices()
 	d.pids, d.started, d.dropped = map[int]int{}, map[int]bool{}, map[int]bool{}
@@ -259,7 +261,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.aborted = map[int]int{}
 	d.single = map[int]singleton{}
 	d.exits, d.waiting = map[int]*wire.Exited{}, map[int]*wire.Rejoining{}
-	d.absent, d.unreached = newAbsences(), newUnreached()
+	d.alive = liveness.NewPeers(d.timing, d.gossipLease(), job.Lease > 0)
 	d.directory = newDirectory()
 	d.where.peers = map[int]*wire.Moved{}
 	d.edges = newEdgeWatch()
@@ -565,13 +567,14 @@ func (d *daemon) run(ctx, work context.Context) {
 	d.stalls.tick = time.NewTicker(time.Hour)
 	defer d.stalls.tick.Stop()
 	d.watchStalls()
-	pulse := time.NewTicker(migrate.Period)
+	pulse, edges := time.NewTicker(d.timing.HostInterval), time.NewTicker(migrate.Period)
 	defer pulse.Stop()
+	defer edges.Stop()
 	d.watchMoves(work)
 	d.loop.Go(func() { d.live(work) })
 	d.loop.Go(func() { d.watchHardware(work) })
 	d.loop.Go(func() { d.watchAddresses(work) })
-	d.loop.Go(func() { d.watchTie(work) })
+	d.loop.Go(func() { d.watchLauncher(work) })
 	d.loop.Go(func() { d.feed(work) })
 	d.loop.Go(func() { d.sessions.Run(work) })
 	d.loop.Go(func() { d.engine.Run(work) })
@@ -604,6 +607,7 @@ func (d *daemon) run(ctx, work context.Context) {
 			d.stepPause(work, pause.Event{Tick: true})
 		case <-pulse.C:
 			d.beat(work)
+		case <-edges.C:
 			d.watchEdges(work)
 		case now := <-d.stalls.tick.C:
 			d.checkStalls(now)
@@ -637,7 +641,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		}
 	case *wire.Alive:
 	case *wire.Adopt:
-		d.cfg.Tie.signalled(int(syscall.SIGCONT)) // that one runs
+		d.cfg.LauncherLease.signalled(int(syscall.SIGCONT)) // that one runs
 		d.account()
 	case *wire.HostsChanged:
 		d.sessions.Changed(m.Epoch, m.Added, m.Removed, m.Stamp)
@@ -657,7 +661,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	case *wire.Moved:
 		d.peerMoved(m)
 	case *wire.Signal:
-		d.cfg.Tie.signalled(m.Number)
+		d.cfg.LauncherLease.signalled(m.Number)
 		d.ranks.Signal(signalOf(m.Number))
 	case *wire.Inspect:
 		d.inspect()

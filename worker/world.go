@@ -25,17 +25,12 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 	}
 	switch ev.Kind {
 	case gossip.Left:
-		d.absent.left(ev.Peer, time.Now())
-		d.cfg.Tie.peer(ev.Peer, hearing{stamp: forever, deaf: true})
-		d.reportLost()
+		d.alive.GossipLost(time.Now(), ev.Peer)
+		d.cfg.LauncherLease.silent(ev.Peer)
+		d.reportPeers()
 	case gossip.Joined:
-		if d.absent.back(ev.Peer) {
-			d.out.Write(&wire.Silent{Peer: ev.Peer, Back: true})
-			if d.unreached.given[ev.Peer] {
-				d.sayUnreached(ev.Peer) // that it is heard does not mend that
-			}
-		}
-		d.cfg.Tie.back(ev.Peer)
+		d.gossipHears(ev.Peer)
+		d.cfg.LauncherLease.heard(ev.Peer)
 		d.tellDeaf(ev.Peer)
 		d.step(ctx, epoch.Event{Seen: &ev.Peer})
 	case gossip.Message:
@@ -55,10 +50,10 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 			d.peerMoved(m)
 			return
 		case *wire.Without:
-			d.cfg.Tie.without(m.Epoch)
+			d.cfg.LauncherLease.left(m.Epoch)
 			return
 		case *wire.Hears:
-			d.cfg.Tie.peer(m.Host, hearing{stamp: m.Stamp, deaf: !m.Launcher})
+			d.cfg.LauncherLease.peer(m)
 			return
 		case *wire.Edges:
 			d.edges.hear(ev.Peer, m.Edges)
@@ -150,7 +145,7 @@ func (d *daemon) goOn(ctx context.Context, epoch uint32, err error, said wire.Fa
 	wanted := make(chan bool, 1)
 	d.post(ctx, func() {
 		current := !d.stopping && d.roster.Epoch == epoch
-		if current && !d.job.Elastic { // see reportUnreached
+		if current && !d.job.Elastic { // see missing
 			d.out.Write(&said)
 		}
 		wanted <- current
@@ -228,7 +223,7 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 	d.engine.SetCost(schedule.Cost(w.Cost))
 	d.refit.begin(schedule.Cost(w.Cost))
 	d.began, d.ring, d.rings = w.Epoch, w.Order, w.Rings
-	d.reportUnreached()
+	d.reportPeers()
 	clear(d.edges.asked)
 	clear(d.edges.said) // who coordinates may be another one
 	d.lookAtLinks(w.Order)
@@ -346,15 +341,10 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	d.unlinked = nil
 	d.search.stop()
 	d.peers.Store(r)
-	for _, peer := range d.unreached.begin() {
-		d.heardAgain(peer)
-	}
-	for _, peer := range d.absent.allMissed() {
-		d.accuse(peer) // it was no member before
-	}
-	d.absent.patience, d.absent.fixed = max(d.lease()-d.gossipLease(), 0), d.job.Lease > 0
+	d.alive.World(membersOf(r), d.lease())
+	d.reportPeers()
 	if _, member := peerOf(r, d.job.HostID); !member { // nothing to do here until the next one
-		d.cfg.Tie.among(r.Epoch, nil, d.lease())
+		d.cfg.LauncherLease.world(r.Epoch, nil, d.lease())
 		d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: membersOf(r)}})
 		return
 	}
@@ -401,7 +391,7 @@ func (d *daemon) form(ctx context.Context, former *wire.Roster) {
 		d.greet(ctx, r.Epoch, strangers[:min(len(strangers), maxGreeted)])
 	}
 	ids := membersOf(r)
-	d.cfg.Tie.among(r.Epoch, slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id == d.job.HostID }), d.lease())
+	d.cfg.LauncherLease.world(r.Epoch, slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id == d.job.HostID }), d.lease())
 	d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: ids}})
 	d.step(ctx, epoch.Event{Self: &d.self})
 	d.repeat.set(tickPeriod)

@@ -19,7 +19,7 @@ var allowed = map[string][]string{
 	"worker/command":         {"rendezvous/resume", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/proc", "worker/session"},
 	"worker/bench":           {"collective", "collective/kernel", "worker/session"},
 	"worker/bench/versus":    {"contrib"},
-	"launcher":               {"rendezvous/resume", "rendezvous/standing", "launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
+	"launcher":               {"rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
 	"launcher/discover":      {"launcher/hosts"},
 	"launcher/elastic":       {},
 	"launcher/jobs":          {},
@@ -28,6 +28,7 @@ var allowed = map[string][]string{
 	"launcher/ssh":           {},
 	"launcher/output":        {},
 	"rendezvous/wire":        {"topology"},
+	"rendezvous/liveness":    {"rendezvous/wire"},
 	"rendezvous/epoch":       {"collective/schedule", "rendezvous/wire", "topology"},
 	"rendezvous/pause":       {"rendezvous/wire"},
 	"rendezvous/authority":   {"rendezvous/wire"},
@@ -68,7 +69,7 @@ var (
 		"golang.org/x/crypto/ssh":           "launcher/ssh",
 		"github.com/urfave/cli/v2":          "cmd/gorun",
 	}
-	pure          = []string{"rendezvous/epoch", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "topology", "topology/facts", "topology/picture", "collective/schedule", "worker/migrate", "worker/rankenv"}
+	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "topology", "topology/facts", "topology/picture", "collective/schedule", "worker/migrate", "worker/rankenv"}
 	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}
 	impureCalls   = []string{"time.Now", "time.Sleep", "time.After", "time.NewTimer"}
 )

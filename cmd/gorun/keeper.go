@@ -394,7 +394,7 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 	if err != nil {
 		return fmt.Errorf("find hosts that could carry the job on: %w", err)
 	}
-	k := &keeper{client: client, self: d.hosted.name, home: d.hosted.addr, note: spec.Note, lease: cmp.Or(spec.Lease, launcher.AutoLease), shares: lease.Shares, addrs: addressesOf(known.Members), stand: d.standDown,
+	k := &keeper{client: client, self: d.hosted.name, home: d.hosted.addr, note: spec.Note, lease: cmp.Or(spec.Lease, spec.Timing().Lease), shares: lease.Shares, addrs: addressesOf(known.Members), stand: d.standDown,
 		left: bequest{Name: fmt.Sprintf("%s/%d", d.hosted.name, d.record.ID), Started: d.record.Started, Request: d.request}}
 	var legacy authority.Snapshot
 	if from := d.inherited; from != nil {
@@ -418,7 +418,7 @@ func (d *detached) keep(ctx context.Context, client standing.Client, spec *launc
 	if spec.Elastic != nil {
 		spec.Keeper = k
 		// Only hosts know whether they have vGPUs, and when they say so their daemons wait already.
-		lease.Patience, lease.Silence = max(k.lease, cmp.Or(spec.Lease, wire.MoveLease))+authority.SuccessionTimeout, k.lease
+		lease.Patience, lease.Silence = max(k.lease, cmp.Or(spec.Lease, spec.Timing().MoveLease))+authority.SuccessionTimeout, k.lease
 	}
 	if spec.Elastic == nil {
 		k.Keep(nil, k.lease)

@@ -152,6 +152,7 @@ func (w wishes) spec(c *cli.Context, placement plan.Placement, programs []progra
 			PMIPort:        c.Bool("pmi-port"),
 			IfAlone:        ifAlone(c),
 			Lease:          leaseOf(c),
+			TimeScale:      timeScaleOf(os.Getenv(timeScale)),
 			VMTools:        c.Path("vmtoolsd"),
 			Grace:          timeOf(c, "grace"),
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -67,6 +68,18 @@ func watchMoves(c *cli.Context, note func(format string, args ...any)) (<-chan l
 		}, note)
 	})
 	return moves, func() { cancel(); wg.Wait() }
+}
+
+// timeScale is the variable in which tests set Timing.Scaled's factor for a whole job, its daemons included.
+const timeScale = "GORUN_TIME_SCALE"
+
+// timeScaleOf returns the factor, 0 for none.
+func timeScaleOf(value string) float64 {
+	factor, err := strconv.ParseFloat(value, 64)
+	if err != nil || factor < 0.01 || factor > 100 {
+		return 0
+	}
+	return factor
 }
 
 // leaseOf returns the value of --lease, 0 for auto.

@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"time"
-
 	"gorun/topology"
 )
 
@@ -205,37 +203,31 @@ type Failed struct {
 	Again bool `msgpack:"again"`
 }
 
-// Silent says that a peer has been silent for its lease, or that it is heard again. What that means is for the launcher
-// to say: of two hosts that do not hear each other either may be the one that is cut off.
-type Silent struct {
-	Peer int    `msgpack:"peer"` // host id
-	Back bool   `msgpack:"back"` // it is heard again
-	Soon bool   `msgpack:"soon"` // its lease ends soon: others are to say whom they miss
-	Text string `msgpack:"text"`
+// Evidence is all that a host knows against a peer. It takes the place of what the host sent about that peer before: a zero value means
+// that there is nothing any more. What follows is the launcher's decision, as of two hosts that do not hear each other either may be the
+// one that is cut off.
+type Evidence struct {
+	Peer      int       `msgpack:"peer"`  // host id
+	Epoch     uint32    `msgpack:"epoch"` // of the sender's world
+	Suspicion Suspicion `msgpack:"suspicion"`
+	// HungUp is true if the peer has ended all connections with the sender, as the kernel does for a process that is gone.
+	HungUp bool `msgpack:"hung_up"`
+	// UnansweredMS is for how long the peer has not answered what was sent to it over the link, 0 if that is not worth a line.
+	UnansweredMS int64 `msgpack:"unanswered"`
+	// AwaitedMS is for how long the world that is being formed has waited for the peer, 0 if that is not worth a line.
+	AwaitedMS int64 `msgpack:"awaited"`
 }
 
-// Unanswered says that a peer does not answer what was sent to it over the link, for so long by now, or that it does again. It is
-// for users to hear: what comes of it Silent says, at the end of the lease.
-type Unanswered struct {
-	Peer  int   `msgpack:"peer"` // host id
-	Back  bool  `msgpack:"back"` // it answers again
-	ForMS int64 `msgpack:"for"`
-}
+// Suspicion is how sure a host is that it does not hear a peer.
+type Suspicion int8
 
-// Awaits says that a world is being formed, and has been waiting for a peer that the sender does not reach, for so long by
-// now. It is for users to hear: what comes of it Silent says.
-type Awaits struct {
-	Epoch uint32 `msgpack:"epoch"`
-	Peer  int    `msgpack:"peer"` // host id
-	ForMS int64  `msgpack:"for"`
-}
-
-// HungUp says that a peer has ended all connections with the sender, as the kernel does for a process that is gone, or
-// that there are some again. Where nothing else is heard of the peer it is lost.
-type HungUp struct {
-	Peer int  `msgpack:"peer"` // host id
-	Back bool `msgpack:"back"` // there are connections again
-}
+// Suspicions, weakest first.
+const (
+	NoSuspicion   Suspicion = iota
+	LeaseEndsSoon           // the peer does not answer, and its lease ends soon: others are to report which hosts they miss
+	NeverReached            // there has been no link between them for the lease
+	LeaseOver               // the peer has been silent for its lease
+)
 
 // Log is a line for a user who asked for -v.
 type Log struct {
@@ -419,26 +411,6 @@ const (
 	MoveEnds   = "ends"
 )
 
-const (
-	// SilentAfter is when a silence, of a host or of a link, is worth a line. Daemons speak every second.
-	SilentAfter = 5 * time.Second
-	// SpeakEvery is how often the launcher says that it is there. What it acknowledges does not: it may have no room for more.
-	SpeakEvery = 5 * time.Second
-	// MoveLease is how long a host may be silent that moves, or that has virtual GPUs, whose memory is copied while it stands still,
-	// unless the user says: whenever it falls silent, for it is moved some time after it was announced, and stands still at the end
-	// only.
-	MoveLease = 120 * time.Second
-	// MoveLimit is how long after an announcement one believes that a host moves of which no end is told. vSphere's user
-	// interface allows no longer timeout.
-	MoveLimit = 30 * time.Minute
-)
-
-// LauncherLease is how long the launcher of a job may be silent whose hosts may be so for lease: it may stand still for as long as any
-// host, and then has to be heard again.
-func LauncherLease(lease time.Duration) time.Duration {
-	return max(30*time.Second, lease+5*time.Second)
-}
-
 func (*Hello) kind() byte        { return 1 }
 func (*Job) kind() byte          { return 2 }
 func (*Ready) kind() byte        { return 3 }
@@ -472,8 +444,6 @@ func (*Hears) kind() byte        { return 42 }
 func (*Wanted) kind() byte       { return 53 }
 func (*Form) kind() byte         { return 54 }
 func (*Peers) kind() byte        { return 55 }
-func (*Unanswered) kind() byte   { return 56 }
-func (*Awaits) kind() byte       { return 57 }
 func (*Without) kind() byte      { return 58 }
 func (*Stuck) kind() byte        { return 59 }
 func (*StateKept) kind() byte    { return 61 }

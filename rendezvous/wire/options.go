@@ -33,6 +33,9 @@ type JobOptions struct {
 	Lease     time.Duration `msgpack:"lease"`     // how long a host may be silent; 0 for what its devices need
 	VMTools   string        `msgpack:"vmtools"`   // the program to ask about moves of the machine, "" for VMware's in its VMs
 
+	// TimeScale multiplies all durations of package liveness in tests; 0 leaves them as they are.
+	TimeScale float64 `msgpack:"time_scale"`
+
 	// Readers are the ranks that read standard input, each all of it; nil for rank 0 alone. An elastic job has no others.
 	Readers []int `msgpack:"readers"`
 }

@@ -43,6 +43,8 @@ func fill(t *testing.T, v reflect.Value) {
 		v.SetInt(7)
 	case reflect.Uint8:
 		v.SetUint(7)
+	case reflect.Float64:
+		v.SetFloat(0.5)
 	default:
 		t.Fatalf("the test cannot fill a %s", v.Type())
 	}

@@ -50,5 +50,4 @@ type GivenUp struct {
 func (*Stalled) kind() byte    { return 48 }
 func (*AskStalled) kind() byte { return 49 }
 func (*GiveUp) kind() byte     { return 50 }
-func (*Silent) kind() byte     { return 51 }
-func (*HungUp) kind() byte     { return 52 }
+func (*Evidence) kind() byte   { return 51 }

@@ -20,7 +20,7 @@ import (
 
 // Proto is the version of the messages in this package. Peers with different numbers part with an
 // error that names both.
-const Proto = 4
+const Proto = 5
 
 // MaxFrame bounds one control message. The largest is Job, which carries the user's environment.
 const MaxFrame = 16 << 20
@@ -106,19 +106,13 @@ func newMessage(kind byte) Message {
 	case 50:
 		return new(GiveUp)
 	case 51:
-		return new(Silent)
-	case 52:
-		return new(HungUp)
+		return new(Evidence)
 	case 53:
 		return new(Wanted)
 	case 54:
 		return new(Form)
 	case 55:
 		return new(Peers)
-	case 56:
-		return new(Unanswered)
-	case 57:
-		return new(Awaits)
 	case 58:
 		return new(Without)
 	case 59:

@@ -148,8 +148,8 @@ func (p Process) daemon(ctx context.Context, with company) error {
 			os.Stdout.Close() // ssh may be waiting for that
 		}()
 		stream := resume.NewRelay()
-		cfg.Tie = worker.NewTie()
-		err = serveJob(ctx, cfg, socket, stream, relayPatience(cfg.Tie))
+		cfg.LauncherLease = worker.NewLauncherLease()
+		err = serveJob(ctx, cfg, socket, stream, relayPatience(cfg.LauncherLease))
 		select {
 		case <-ended: // the last words are out
 		case <-time.After(relayFarewell):
@@ -178,9 +178,9 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 			return err
 		}
 		showAs(isBusy)
-		cfg.Tie = worker.NewTie()
+		cfg.LauncherLease = worker.NewLauncherLease()
 		waits := resume.DefaultTimeouts
-		waits.Silent, waits.Extend, waits.Connected = cfg.Tie.Patience, cfg.Tie.Elsewhere, cfg.Tie.Hears
+		waits.Silent, waits.Extend, waits.Connected = cfg.LauncherLease.Limit, cfg.LauncherLease.Extend, cfg.LauncherLease.Hears
 		if patience > 0 { // another launcher may take over
 			waits.Broken, waits.Orphan = patience, patience
 		}

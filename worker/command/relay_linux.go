@@ -18,9 +18,9 @@ import (
 
 // relayPatience is short, because a launcher that lives notices the end of its connection, and connects again. How long
 // that takes on a busy machine, or in a network that is down, nobody knows: while other hosts hear it, it is waited for.
-func relayPatience(tie *worker.Tie) resume.Timeouts {
+func relayPatience(lease *worker.LauncherLease) resume.Timeouts {
 	return resume.Timeouts{First: 20 * time.Second, Broken: 2 * time.Second, Orphan: 2 * time.Second,
-		Silent: tie.Patience, Extend: tie.Elsewhere, Connected: tie.Hears}
+		Silent: lease.Limit, Extend: lease.Extend, Connected: lease.Hears}
 }
 
 // relayFarewell is how long the last words may take.

@@ -15,7 +15,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
-	"gorun/rendezvous/wire"
+	"gorun/rendezvous/liveness"
 )
 
 var trials = flag.Int("trials", 6, "how many jobs TestTrials disturbs")
@@ -275,7 +275,7 @@ func (j *trial) finish(seed uint64) {
 	within := trialLease + 10*time.Second
 	if j.codes == nil {
 		// A host that was cut off from its launcher notices by the silence that the launcher is gone.
-		within = wire.LauncherLease(trialLease) + 15*time.Second
+		within = liveness.Default().Launcher(trialLease) + 15*time.Second
 	}
 	j.ExpectNothingLeft(within)
 	if j.T.Failed() && !before {

@@ -1,0 +1,166 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"syscall"
+	"time"
+
+	"gorun/rendezvous/liveness"
+	"gorun/rendezvous/wire"
+)
+
+// LauncherLease is how long a daemon does without its launcher. Package liveness decides; this type is shared by the daemon and by the
+// connection of its launcher. A nil LauncherLease, of a daemon that ends with its connection, takes everything and does nothing.
+type LauncherLease struct {
+	changed chan struct{} // holds a token when here has changed
+
+	mu    sync.Mutex
+	here  bool // this host hears the launcher
+	state liveness.LauncherLease
+}
+
+// NewLauncherLease returns the lease of a launcher that is heard.
+func NewLauncherLease() *LauncherLease {
+	return &LauncherLease{changed: make(chan struct{}, 1), here: true}
+}
+
+// Hears notes whether this host hears the launcher.
+func (l *LauncherLease) Hears(here bool) {
+	l.mu.Lock()
+	changed := l.here != here
+	l.here = here
+	l.mu.Unlock()
+	if changed {
+		select {
+		case l.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Limit returns how long the launcher may be silent although its connection stands, 0 for as long as it likes.
+func (l *LauncherLease) Limit() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state.Limit()
+}
+
+// Extend reports whether to go on waiting for a launcher that has not come back for so long.
+func (l *LauncherLease) Extend(waited time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state.Extend(waited)
+}
+
+// deaf reports whether this host does not hear the launcher.
+func (l *LauncherLease) deaf() bool {
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.here
+}
+
+// note changes the state.
+func (l *LauncherLease) note(change func(*liveness.LauncherLease)) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(&l.state)
+}
+
+// signalled takes a signal that the launcher has had, which it forwards to its ranks.
+func (l *LauncherLease) signalled(number int) {
+	switch syscall.Signal(number) {
+	case syscall.SIGTSTP:
+		l.note(func(s *liveness.LauncherLease) { s.Stopped(true) })
+	case syscall.SIGCONT:
+		l.note(func(s *liveness.LauncherLease) { s.Stopped(false) })
+	}
+}
+
+func (l *LauncherLease) configure(t liveness.Timing) {
+	l.note(func(s *liveness.LauncherLease) { s.Configure(t) })
+}
+
+func (l *LauncherLease) world(epoch uint32, peers []int, lease time.Duration) {
+	l.note(func(s *liveness.LauncherLease) { s.World(epoch, peers, lease) })
+}
+
+func (l *LauncherLease) end() { l.note((*liveness.LauncherLease).End) }
+
+func (l *LauncherLease) left(epoch uint32) {
+	l.note(func(s *liveness.LauncherLease) { s.Left(epoch) })
+}
+
+func (l *LauncherLease) peer(m *wire.Hears) {
+	l.note(func(s *liveness.LauncherLease) { s.Peer(m.Host, m.Stamp, m.Launcher) })
+}
+
+func (l *LauncherLease) silent(peer int) {
+	l.note(func(s *liveness.LauncherLease) { s.Silent(peer) })
+}
+
+func (l *LauncherLease) heard(peer int) {
+	l.note(func(s *liveness.LauncherLease) { s.Heard(peer) })
+}
+
+func (l *LauncherLease) hungUp(peers map[int]bool) {
+	l.note(func(s *liveness.LauncherLease) { s.HungUp(peers) })
+}
+
+// watchLauncher tells the peers when this host loses its launcher, and when it hears it again.
+func (d *daemon) watchLauncher(ctx context.Context) {
+	l := d.cfg.LauncherLease
+	if l == nil {
+		return
+	}
+	for stamp := uint64(1); ; stamp++ {
+		select {
+		case <-l.changed:
+		case <-ctx.Done():
+			return
+		}
+		m := &wire.Hears{Host: d.job.HostID, Stamp: stamp, Launcher: !l.deaf()}
+		d.post(ctx, func() {
+			d.hears = m
+			for _, p := range d.others() {
+				d.send(p.ID, m)
+			}
+			if !m.Launcher {
+				d.askOthers(ctx)
+			}
+		})
+	}
+}
+
+// askOthers has this host meet the others that do not form their world yet: only then does it hear whether the launcher lives.
+// That forms the world as soon as it notices the same.
+func (d *daemon) askOthers(ctx context.Context) {
+	if d.roster != nil && d.roster.Later && !d.meshed && len(d.others()) > 0 {
+		d.form(ctx, nil)
+	}
+}
+
+// tellDeaf tells a peer that this host met after it lost its launcher.
+func (d *daemon) tellDeaf(peer int) {
+	if d.hears != nil && !d.hears.Launcher {
+		d.send(peer, d.hears)
+	}
+}
+
+// releaseOthers tells hosts which are not in the next world that the launcher will not come back to them.
+func (d *daemon) releaseOthers(former, next *wire.Roster) {
+	if d.cfg.LauncherLease == nil || former == nil {
+		return
+	}
+	for _, p := range former.Peers {
+		if _, member := peerOf(next, p.ID); !member && p.ID != d.job.HostID {
+			d.send(p.ID, &wire.Without{Epoch: next.Epoch})
+		}
+	}
+}
