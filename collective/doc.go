@@ -1,35 +1,43 @@
-// Package collective is the engine: the ranks of a host hand it their parts of an operation, engines of
-// different hosts agree on what runs, reduce, exchange segments and hand every rank its result.
+// Package collective is the engine: the ranks of a host submit their contributions to an operation, engines of
+// different hosts agree on what runs, reduce, exchange segments and give every rank its result.
 //
 // Words. A rank is one framework process. A host has one engine and any number of ranks. The world is
 // the ordered hosts of one epoch; a group is a subset of its ranks, and a position is a host's place in
 // the order of a group. A chunk is one position's share of a schedule's step; a segment is what is sent
-// and reduced at once. An operation is known by its group and name; its parts may be submitted in any
+// and reduced at once. An operation is known by its group and name; its contributions may be submitted in any
 // order and on any rank at any time.
 //
-// How an operation goes:
+// The life of an operation, in the order in which its files are best read:
 //
-//  1. Submit collects the parts of this host's ranks. The last one makes the host ready: it tells every
-//     other host of the group what its ranks submitted (negotiate.go, message.go). There is no
-//     coordinator and no cycle: one message per pair of hosts, sent at once.
-//  2. When all hosts are ready and agree, the operation starts: it lays out its schedule (package
-//     schedule; layout.go) and queues what it can send (exec.go). If they disagree, every rank gets the same error.
-//     A small allreduce is over here: the parts came with what the hosts said (carry.go).
-//  3. Segments that arrive are reduced or placed by the goroutine that read them (receive.go), and set free what
-//     waits for them. No goroutine belongs to an operation: any number of them run at once.
-//  4. When nothing is missing, ranks are told; those whose memory is still being sent from are told when
-//     the peers have it.
+//  1. Submit takes the contribution of one of this host's ranks (request.go, validate.go, engine.go).
+//  2. Declare: the last one makes the host ready. It sends every other host of the group what its ranks submitted
+//     (negotiate.go, message.go). There is no coordinator and no cycle: one message per pair of hosts, sent at once.
+//  3. Decide: when all hosts are ready and agree, the operation starts. If they disagree, every rank gets the same
+//     error (mismatch.go).
+//  4. Start: the operation gets a strategy, which lays out its memory, its results and the steps of a schedule
+//     (op.go, strategy.go, package schedule). A small allreduce is over here: its contributions came with the ready
+//     messages (strategy_inline.go).
+//  5. Segments go to other hosts and come from them (segment.go, run.go).
+//  6. Deliver: the goroutine that read a segment reduces or places it, as the strategy says, and queues what waits for
+//     it. No goroutine belongs to an operation: any number of them run at once.
+//  7. Complete: when nothing is missing, ranks get their results; those whose memory is still being sent from get
+//     theirs when the peers have it (op.go).
+//
+// A strategy is how an operation is carried out: the ring, recursive doubling, an exchange, and so on. Each is one file,
+// strategy_*.go, with one line in the registry of strategy.go. The op knows when something happens to a segment, the
+// strategy knows what. Strategies are files here and no package of their own: they work on the memory, the groups and
+// the segments of an op, some thirty names that nothing else needs to see.
 //
 // On one host alone there is nothing to negotiate and nothing to send: the workers of Run reduce slices
-// side by side, small operations run on the goroutine that submits the last part (local.go).
+// side by side, small operations run on the goroutine that submits the last contribution (local.go).
 //
 // Groups are made and removed by all ranks of the world in an operation of their own (groups.go), which gives
 // them the same number everywhere.
 //
 // Goroutines: Run owns the workers and waits for them. Everything else runs on the callers' goroutines:
 // sessions call Submit, the link's streams call Place, Deliver, Prepare and Acked. Lock order: Engine.mu
-// before op.mu; neither is held while a kernel runs (but for the few bytes of carry.go), a segment is sent or
-// a client is told.
+// before op.mu; neither is held while a kernel runs (but for the few bytes of strategy_inline.go), a segment is sent or
+// a client is notified.
 //
 // A program that wants collectives between processes of its own makes an Engine and a link.Mesh (or another Transport) in
 // each, calls SetWorld with the same hosts everywhere, and Submit for each rank; a rank of a gorun job uses

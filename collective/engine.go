@@ -77,10 +77,12 @@ type Engine struct {
 	coding    kernel.Coding
 	broken    func(peer int, err error)
 	stashMax  int64
-	detours   detours
+	spills    spills
 	stashed   atomic.Int64  // bytes, for operations of unknown size
 	ended     atomic.Uint32 // the epoch whose world is broken
 	workers   workers
+
+	strategies *registry
 
 	epoch atomic.Uint32 // written with mu held
 
@@ -111,22 +113,23 @@ var (
 // New returns an engine that refuses everything until SetWorld.
 func New(cfg Config) *Engine {
 	e := &Engine{
-		transport: cfg.Transport,
-		allocator: cfg.Alloc,
-		room:      uint64(max(cfg.Room, 0)),
-		log:       cfg.Log,
-		segment:   int64(limit(cfg.Segment, defaultSegment)),
-		ringPart:  int64(limit(cfg.RingPart, defaultRingPart)),
-		directMax: int64(limit(cfg.Direct, DefaultDirect)),
-		inlineMax: int64(limit(cfg.Inline, defaultInline)),
-		usual:     cfg.Cost,
-		by:        cfg.Algorithm,
-		coding:    cfg.Coding,
-		broken:    cfg.Broken,
-		stashMax:  int64(limit(cfg.Stash, defaultStash)),
-		detours:   detours{limit: int64(limit(cfg.Detour, defaultDetour))},
-		stopped:   refuse("there is no world yet"),
-		past:      &Error{Code: CodeAborted, Text: "the world of this rank has ended"},
+		transport:  cfg.Transport,
+		allocator:  cfg.Alloc,
+		room:       uint64(max(cfg.Room, 0)),
+		log:        cfg.Log,
+		segment:    int64(limit(cfg.Segment, defaultSegment)),
+		ringPart:   int64(limit(cfg.RingPart, defaultRingPart)),
+		directMax:  int64(limit(cfg.Direct, DefaultDirect)),
+		inlineMax:  int64(limit(cfg.Inline, defaultInline)),
+		usual:      cfg.Cost,
+		by:         cfg.Algorithm,
+		coding:     cfg.Coding,
+		broken:     cfg.Broken,
+		stashMax:   int64(limit(cfg.Stash, defaultStash)),
+		spills:     spills{limit: int64(limit(cfg.Detour, defaultDetour))},
+		strategies: &strategies,
+		stopped:    refuse("there is no world yet"),
+		past:       &Error{Code: CodeAborted, Text: "the world of this rank has ended"},
 	}
 	// Segments are cut where chunks are, so that their borders are borders of elements and cache lines.
 	e.segment = min(max(e.segment+schedule.Align-1, schedule.Align)&^(schedule.Align-1), link.MaxPayload)
@@ -177,7 +180,7 @@ func (e *Engine) SetWorld(w World) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, o := range e.table.ops {
-		if !o.local() { // those end by themselves
+		if !o.alone() { // those end by themselves
 			return fmt.Errorf("set world of epoch %d: operations of epoch %d are open", w.Epoch, e.world.Epoch)
 		}
 	}
@@ -190,7 +193,7 @@ func (e *Engine) SetWorld(w World) error {
 	}
 	e.early = e.cost
 	e.epoch.Store(w.Epoch)
-	e.table = table{groups: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1, ops: map[uint64]*op{}, fresh: e.fresh, carries: e.carries, room: e.room}
+	e.table = table{groups: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1, ops: map[uint64]*op{}, fresh: e.fresh, inlines: e.inlines, room: e.room}
 	e.channels = map[int]*channel{}
 	for i, h := range w.Hosts {
 		if i != w.Self {
@@ -289,7 +292,7 @@ func (e *Engine) admit(rank int, r *Request) (*op, verdict, *Error) {
 	return e.table.submit(g, index, r)
 }
 
-// act carries out a verdict. No lock is held.
+// act inlines out a verdict. No lock is held.
 func (e *Engine) act(o *op, v verdict) {
 	switch {
 	case v.start:
@@ -335,7 +338,7 @@ func (e *Engine) Abort(err *Error) {
 	e.stopped, e.past = err, err
 	var open []*op
 	for id, o := range e.table.ops {
-		if o.local() {
+		if o.alone() {
 			continue
 		}
 		open = append(open, o)
@@ -424,14 +427,6 @@ func (e *Engine) Describe() string {
 		how += "; sums of float32 and float64 travel as " + e.coding.String()
 	}
 	return how
-}
-
-// algorithm returns how an allreduce of n bytes is done. What is coded costs less per byte.
-func (e *Engine) algorithm(c schedule.Cost, n int64, hosts int) schedule.Algorithm {
-	if e.by != schedule.Auto {
-		return e.by.Fit(hosts, n)
-	}
-	return c.Choose(n, hosts, e.directMax)
 }
 
 // tree reports whether a broadcast of n bytes goes along a tree.

@@ -16,7 +16,7 @@ import (
 // all agree. That host lets the channel wait, messages in order, until it has the group too (early). There is at
 // most one such group: the next one needs the late host.
 //
-// When a host carries out RemoveGroup it has heard everything that any host had to say about the group before: whoever has
+// When a host inlines out RemoveGroup it has heard everything that any host had to say about the group before: whoever has
 // submitted it can submit nothing more in the group, unless it fails. An
 // operation that a rank submitted before it removed the group, as all others did, has started by then, and ends as
 // usual; one that has not started never can, and fails. Parts that follow one that has started come later, on each host
@@ -183,13 +183,13 @@ func (t *table) removes(rank int, id uint32) bool {
 		return false
 	}
 	i := slices.Index(o.group.local(), rank)
-	return i >= 0 && o.have[i] && o.reqs[i].Kind == RemoveGroup && o.reqs[i].Root == int(id)
+	return i >= 0 && o.own.have[i] && o.own.reqs[i].Kind == RemoveGroup && o.own.reqs[i].Root == int(id)
 }
 
 // promised reports whether all ranks submit their parts whatever becomes of the group.
 func (o *op) promised() bool {
-	for i := range o.reqs {
-		if o.have[i] && o.reqs[i].Follows || o.group.owes[i][o.name] {
+	for i := range o.own.reqs {
+		if o.own.have[i] && o.own.reqs[i].Follows || o.group.owes[i][o.name] {
 			return true
 		}
 	}

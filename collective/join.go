@@ -20,18 +20,15 @@ type joining struct {
 	closed []int             // by position: rounds that the host ended and this one did not
 }
 
-// lacking reports whether this host's part is complete but for ranks that joined.
-func (o *op) lacking() bool { return o.parts < len(o.reqs) }
-
 // absentee reports whether a local rank takes no part because it joined.
 func (o *op) absentee(index int) bool {
-	return !o.have[index] && o.name != joinName && o.group.joined[index] && !o.group.owes[index][o.name]
+	return !o.own.have[index] && o.name != joinName && o.group.joined[index] && !o.group.owes[index][o.name]
 }
 
-// complete reports whether all local ranks submitted their parts or joined. Ranks have joined when they owe nothing.
-func (o *op) complete() bool {
-	for i := range o.reqs {
-		if !o.have[i] && !o.absentee(i) || o.name == joinName && o.group.id == 0 && len(o.group.owes[i]) > 0 {
+// ready reports whether all local ranks submitted their parts or joined. Ranks have joined when they owe nothing.
+func (o *op) ready() bool {
+	for i := range o.own.reqs {
+		if !o.own.have[i] && !o.absentee(i) || o.name == joinName && o.group.id == 0 && len(o.group.owes[i]) > 0 {
 			return false
 		}
 	}
@@ -40,7 +37,7 @@ func (o *op) complete() bool {
 
 // wanted reports whether somebody who has not joined submitted a part in this round.
 func (o *op) wanted() bool {
-	return o.parts > 0 || slices.ContainsFunc(o.votes, func(v vote) bool { return v.set && v.later == 0 && v.real() })
+	return o.own.count > 0 || slices.ContainsFunc(o.votes, func(v vote) bool { return v.set && v.later == 0 && v.real() })
 }
 
 // real reports whether a host submitted something, instead of having joined as a whole.
@@ -100,7 +97,7 @@ func (t *table) settle(g *group, index int, name string) {
 		t.standIn(o)
 	}
 	// If that was all that the last round of joins waited for, it ends.
-	if o := t.ops[hash(g.id, joinName)]; o != nil && !o.votes[g.self].set && o.complete() {
+	if o := t.ops[hash(g.id, joinName)]; o != nil && !o.votes[g.self].set && o.ready() {
 		t.standing = append(t.standing, standing{op: o, verdict: t.declare(o)})
 	}
 }
@@ -126,7 +123,7 @@ func (e *Engine) Settle(epoch uint32, rank int, group uint32, name string) {
 // standIn declares this host ready for an operation if only ranks that joined are missing, and reports whether it
 // did. The verdict is in t.standing.
 func (t *table) standIn(o *op) bool {
-	if o.group.id != 0 || o.name == joinName || o.votes[o.group.self].set || !o.complete() || !o.wanted() {
+	if o.group.id != 0 || o.name == joinName || o.votes[o.group.self].set || !o.ready() || !o.wanted() {
 		return false
 	}
 	v := t.declare(o)
@@ -137,7 +134,7 @@ func (t *table) standIn(o *op) bool {
 // stoodIn reports whether this host has spoken, or will when a pause ends, for local ranks that had joined: a part that
 // one of them submits now is for the next use of the name.
 func (o *op) stoodIn() bool {
-	return o.votes[o.group.self].set || o.held && o.lacking()
+	return o.votes[o.group.self].set || o.held && o.own.lacking()
 }
 
 // early is a part for the next use of a name.
@@ -157,7 +154,7 @@ func (t *table) resume(o *op) {
 	n.votes, o.next = o.next, n.votes
 	n.voted, o.ahead = o.ahead, 0
 	for _, w := range o.waiting {
-		n.put(w.index, &w.req)
+		n.own.put(w.index, &w.req)
 	}
 	o.waiting = o.waiting[:0]
 	t.ops[o.id] = n
@@ -171,9 +168,9 @@ func (t *table) resume(o *op) {
 
 // absent fills in for the local ranks that joined.
 func (t *table) absent(o *op) {
-	for i := range o.reqs {
-		if !o.have[i] {
-			o.reqs[i] = Request{Kind: Join, Name: o.name, Pre: 1, Post: 1, stamp: t.stamp}
+	for i := range o.own.reqs {
+		if !o.own.have[i] {
+			o.own.reqs[i] = Request{Kind: Join, Name: o.name, Pre: 1, Post: 1, stamp: t.stamp}
 		}
 	}
 }
@@ -239,7 +236,7 @@ func (e *Engine) drain(all []standing) []standing {
 	return all
 }
 
-// follow carries out what drain returned. No lock is held.
+// follow inlines out what drain returned. No lock is held.
 func (e *Engine) follow(all []standing) {
 	for _, s := range all {
 		e.post(s.message)
@@ -254,70 +251,3 @@ func refuseJoined(kind Kind, name string) *Error {
 
 // joins reports whether an operation can do without the ranks that joined.
 func (k Kind) joins() bool { return k == Allreduce || k == Barrier }
-
-// lead returns a part that was submitted, of another host if no rank of this one did; it is good until the next call.
-func (o *op) lead() *Request {
-	for i := range o.reqs {
-		if o.have[i] {
-			return &o.reqs[i]
-		}
-	}
-	for pos := range o.votes {
-		for rest, n := o.votes[pos].body, o.votes[pos].variants; n > 0; n-- {
-			var v variant
-			v, rest, _ = readVariant(rest)
-			if v.kind() != Join {
-				v.read(&o.other)
-				return &o.other
-			}
-		}
-	}
-	return &o.reqs[0]
-}
-
-// layoutJoin finds the rank that joined last.
-func (o *op) layoutJoin(g *group) {
-	last, latest := 0, -1
-	see := func(rank, stamp int) {
-		if stamp > latest || stamp == latest && rank > last {
-			last, latest = rank, stamp
-		}
-	}
-	for i, r := range g.local() {
-		see(r, o.reqs[i].stamp)
-	}
-	for pos := range o.votes {
-		if pos == g.self {
-			continue
-		}
-		v, _, _ := readVariant(o.votes[pos].body)
-		for i := range v.count() {
-			see(v.rank(i))
-		}
-	}
-	o.rows = append(o.rows[:0], last)
-	for i := range o.results {
-		o.results[i].Rows = o.rows
-	}
-}
-
-// fill gives an allreduce zeros for the ranks of this host that joined, and memory to pass results through if all
-// of them did.
-func (o *op) fill() {
-	o.zeros = resize(o.zeros, int(o.size))
-	clear(o.zeros) // a result may have passed through
-	o.ins = append(o.ins, o.zeros)
-	if len(o.outs) == 0 {
-		o.outs = append(o.outs, o.zeros)
-	}
-}
-
-// present returns the first local rank with a part, nobody if all of them joined.
-func (o *op) present() int {
-	for i, have := range o.have {
-		if have {
-			return i
-		}
-	}
-	return nobody
-}

@@ -9,22 +9,26 @@ import (
 // does not show, small enough that the inputs of a few ranks fit the second-level cache.
 const slice = 256 << 10
 
-// local reports whether an op is being carried out on this host alone.
-func (o *op) local() bool { return len(o.group.hosts) == 1 && o.votes[0].set }
+// slicing is how far a large local operation is taken from the queue.
+type slicing struct {
+	cursor int64
+	ticket uint64
+}
 
-// startLocal runs an op of ranks of this host only. The limit is memory: every input is read once and
-// every output written once. A small op is done here and now, which costs neither a wake-up nor a
-// hand-over; a large one is shared with the workers, who need 5 to 50 µs to wake.
+// startLocal runs an op of ranks of this host only, which is laid out. The limit is memory: every input is read once
+// and every output written once. A small op is done here and now, which costs neither a wake-up nor a
+// hand-over; a large one is shared with the workers, which need 5 to 50 µs to wake.
 func (o *op) startLocal() {
-	o.layout()
-	if o.size <= o.engine.inlineMax || o.err != nil || o.climbs() {
-		if o.size > 0 && !o.climbs() {
-			o.reduce(0, o.size)
+	if o.size <= o.engine.inlineMax || o.err != nil {
+		if o.size > 0 {
+			o.strategy.local(0, o.size)
 		}
-		o.sliced()
+		o.mu.Lock()
+		o.remaining = 0
+		o.advance()
 		return
 	}
-	o.cursor = 0
+	o.slices.cursor = 0
 	o.mu.Lock()
 	o.started = true
 	o.remaining = int((o.size + slice - 1) / slice)
@@ -36,63 +40,7 @@ func (o *op) startLocal() {
 func (o *op) sliced() {
 	o.mu.Lock()
 	o.remaining--
-	o.settle()
-}
-
-// reduce does the work of a local op on the bytes [lo, hi) of its result.
-func (o *op) reduce(lo, hi int64) {
-	switch o.kind {
-	case Allreduce:
-		v := o.engine.view()
-		v.dst, v.src = cut(v.dst, o.outs, lo, hi), cut(v.src, o.ins, lo, hi)
-		o.last.Reduce(v.dst, nil, v.src)
-		o.engine.views.Put(v)
-	case Broadcast:
-		o.copyOut(lo, hi)
-	case Alltoall:
-		o.exchange(lo, hi)
-	case ReduceScatter:
-		v := o.engine.view()
-		v.dst, v.src = append(v.dst, o.acc[lo:hi]), cut(v.src, o.ins, lo, hi)
-		o.last.Reduce(v.dst, nil, v.src)
-		o.engine.views.Put(v)
-	case Allgather:
-		for i, in := range o.ins {
-			start := o.starts[i]
-			from, to := max(lo, start), min(hi, start+int64(len(in)))
-			if from < to {
-				copy(o.acc[from:to], in[from-start:to-start])
-			}
-		}
-	}
-}
-
-// exchange copies what ranks of this host have for each other in an alltoall, as far as it is in the bytes
-// [lo, hi) of the result.
-func (o *op) exchange(lo, hi int64) {
-	g, row := o.group, int64(0)
-	if n, _ := bytesOf(o.reqs[0].Shape[1:], o.reqs[0].Type); n > 0 {
-		row = int64(n)
-	}
-	for to, b := range g.seats {
-		if b.pos != g.self {
-			continue
-		}
-		if r := &o.results[b.index]; int64(r.Hi) <= lo || hi <= int64(r.Lo) {
-			continue
-		}
-		for from, a := range g.seats {
-			if a.pos != g.self {
-				continue
-			}
-			start := o.starts[from*len(o.reqs)+b.index]
-			i, j := max(lo, start), min(hi, start+int64(o.reqs[a.index].Splits[to])*row)
-			if i < j {
-				shift := o.sent(a.index, to)*row - start
-				copy(o.acc[i:j], o.ins[a.index][i+shift:j+shift])
-			}
-		}
-	}
+	o.advance()
 }
 
 // workers share the slices of large local operations, in the order of operations.
@@ -119,10 +67,10 @@ func (w *workers) share(o *op) {
 	defer w.mu.Unlock()
 	w.shared++
 	ticket := w.shared
-	o.ticket = ticket
+	o.slices.ticket = ticket
 	w.queue = append(w.queue, o)
 	w.wake.Broadcast()
-	for len(w.queue) > 0 && w.queue[0].ticket <= ticket {
+	for len(w.queue) > 0 && w.queue[0].slices.ticket <= ticket {
 		w.step()
 	}
 }
@@ -130,14 +78,14 @@ func (w *workers) share(o *op) {
 // step takes a slice of the first op and does it. mu is held, and released meanwhile.
 func (w *workers) step() {
 	o := w.queue[0]
-	lo := o.cursor
+	lo := o.slices.cursor
 	hi := min(lo+slice, o.size)
-	o.cursor = hi
+	o.slices.cursor = hi
 	if hi == o.size {
 		w.queue = slices.Delete(w.queue, 0, 1)
 	}
 	w.mu.Unlock()
-	o.reduce(lo, hi)
+	o.strategy.local(lo, hi)
 	o.sliced()
 	w.mu.Lock()
 }

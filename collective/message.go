@@ -31,7 +31,7 @@ import (
 //	   u32  splits per rank (alltoall, gather, scatter: the size of the group, else 0)
 //	   u64  each dimension (the first one of a ragged kind is 0; the ranks of a new group)
 //	   for each rank: u32 rank, u64 rows (ragged kinds: its first dimension), u32 each split
-//	then the part: what the host's ranks contribute to a small allreduce (carry.go)
+//	then the part: what the host's ranks contribute to a small allreduce (strategy_inline.go)
 //
 // leave: a rank takes part in nothing any more.
 //
@@ -140,7 +140,7 @@ type ready struct {
 	variants      int
 	room          uint64
 	name, body    []byte
-	part          []byte
+	inline        []byte
 }
 
 // variant is one of the things that ranks of a host submitted.
@@ -188,7 +188,7 @@ func splitReady(p []byte) (ready, error) {
 	if end < readyHead+n {
 		return ready{}, errShort
 	}
-	m.name, m.body, m.part = p[readyHead:readyHead+n], p[readyHead+n:end], p[end:]
+	m.name, m.body, m.inline = p[readyHead:readyHead+n], p[readyHead+n:end], p[end:]
 	return m, nil
 }
 

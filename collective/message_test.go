@@ -186,9 +186,9 @@ func FuzzReady(f *testing.F) {
 				return // ignored
 			}
 			again := appendReady(nil, m.group, m.serial, parts, ranks)
-			binary.LittleEndian.PutUint16(again[14:], uint16(len(m.part)))
+			binary.LittleEndian.PutUint16(again[14:], uint16(len(m.inline)))
 			binary.LittleEndian.PutUint64(again[16:], m.room)
-			if again = append(again, m.part...); !bytes.Equal(again, p) {
+			if again = append(again, m.inline...); !bytes.Equal(again, p) {
 				t.Errorf("%x was read and written as %x", p, again)
 			}
 		}

@@ -40,12 +40,12 @@ type table struct {
 	ops      map[uint64]*op
 	fresh    func(g *group, id uint64, name string) *op
 	serial   uint32
-	// carries reports whether an allreduce of n bytes between that many hosts is done by ready messages.
-	carries func(n int64, hosts int) bool
+	// inlines reports whether an allreduce of n bytes between that many hosts is done by ready messages.
+	inlines func(n int64, hosts int) bool
 	room    uint64            // for a result on this host, 0 if there is no limit
 	names   map[string]string // that peers spoke of
 	view    view              // for the arguments of a kernel
-	zeros   [maxPart]byte
+	zeros   [maxInline]byte
 
 	stamp    int // of the last rank that joined, as far as this host knows
 	standing []standing
@@ -90,7 +90,7 @@ func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
 		t.ops[id] = o
 	case o.name != r.Name || o.group != g:
 		return nil, verdict{}, refuse("%s %q: cannot be told apart from %q, change the name", r.Kind, r.Name, o.name)
-	case o.have[index] || o.postponed(index):
+	case o.own.have[index] || o.postponed(index):
 		return nil, verdict{}, refuse("%s %q: rank %d has an operation of this name in flight", r.Kind, r.Name, g.local()[index])
 	}
 	if o.stoodIn() {
@@ -100,16 +100,16 @@ func (t *table) submit(g *group, index int, r *Request) (*op, verdict, *Error) {
 		t.settle(g, index, r.Name)
 		return o, verdict{}, nil
 	}
-	o.put(index, r)
+	o.own.put(index, r)
 	if r.Kind == RemoveGroup {
 		t.oweTo(uint32(r.Root), g.local()[index], r.Owes)
 	}
 	if r.Kind == Join {
-		o.reqs[index].stamp = t.stampOf(r)
+		o.own.reqs[index].stamp = t.stampOf(r)
 		t.join(g, index, r.Owes)
 	}
 	var v verdict
-	if o.complete() {
+	if o.ready() {
 		v = t.declare(o)
 	}
 	t.settle(g, index, r.Name)
@@ -124,20 +124,20 @@ func (t *table) declare(o *op) verdict {
 		t.hold(o)
 		return verdict{}
 	}
-	if o.lacking() {
+	if o.own.lacking() {
 		t.absent(o)
 	}
-	if !alone || !o.agreed() {
+	if !alone || !o.own.agree() {
 		v := &o.votes[g.self]
-		v.raw = appendReady(v.raw[:0], g.id, t.serial, o.reqs, g.local())
-		if !alone && o.agreed() {
-			v.raw = t.carry(v.raw, g, o.reqs)
+		v.raw = appendReady(v.raw[:0], g.id, t.serial, o.own.reqs, g.local())
+		if !alone && o.own.agree() {
+			v.raw = t.appendInline(v.raw, g, o.own.reqs)
 		}
 		binary.LittleEndian.PutUint64(v.raw[16:], t.room)
 		v.ready, _ = splitReady(v.raw)
 		t.serial++
 	}
-	o.foreseen.Store(o.foresee())
+	o.stash.foreseen.Store(o.foresee())
 	o.votes[g.self].set = true
 	o.voted++
 	out := t.decide(o)
@@ -283,9 +283,9 @@ func (t *table) decide(o *op) verdict {
 		return verdict{err: err}
 	}
 	// A host whose ranks all joined sent no part: then nobody's counts, and zeros stand in for it as ever.
-	if o.inWords = !joined && len(o.votes[o.group.self].part) > 0; !joined {
+	if o.inline = !joined && len(o.votes[o.group.self].inline) > 0; !joined {
 		for pos := range o.votes {
-			if err := o.carried(pos); err != nil {
+			if err := o.checkInline(pos); err != nil {
 				t.remove(o)
 				return verdict{err: err}
 			}
@@ -360,4 +360,19 @@ func (t *table) leave(rank int) []failure {
 	}
 	slices.SortFunc(failed, func(a, b failure) int { return strings.Compare(a.op.name, b.op.name) })
 	return failed
+}
+
+// announced returns what the op is as far as is known.
+func (o *op) announced() Kind {
+	for i := range o.own.reqs {
+		if o.own.have[i] {
+			return o.own.reqs[i].Kind
+		}
+	}
+	for i := range o.votes {
+		if v := &o.votes[i]; v.set && v.real() {
+			return v.kind()
+		}
+	}
+	return 0
 }

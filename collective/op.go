@@ -2,224 +2,237 @@ package collective
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"gorun/collective/kernel"
-	"gorun/collective/link"
 	"gorun/collective/schedule"
 )
 
-// op is one use of a name, from the first part or ready message to the last acknowledgement. Ops are
-// pooled with everything they hold, so that a job that repeats itself allocates nothing.
+// op is one use of a name, from the first contribution or ready message to the last acknowledgement. Its life: ranks
+// submit, hosts declare and decide (negotiate.go), then start lays it out and sends, segments come and go
+// (segment.go), and advance completes it. What is done to the bytes is its strategy's business. Ops are pooled with
+// everything they hold, so that a job that repeats itself allocates nothing.
 type op struct {
 	engine *Engine
+	group  *group
+	epoch  uint32
+	id     uint64
+	name   string
 
 	// Negotiation: guarded by Engine.mu, and constant once the op started.
-	group       *group
-	epoch       uint32
+	own         contributions
 	cost        schedule.Cost // of the world
-	inWords     bool          // an allreduce whose parts came with the ready messages
-	id          uint64
-	name        string
-	reqs        []Request // of the local ranks
-	splits      [][]int   // the memory of theirs
-	have        []bool
-	parts       int
-	held        bool    // complete while operations pause: not declared yet
-	lasts       int     // place in table.lasting
-	waiting     []early // for the use after this one, of ranks that had joined (join.go)
-	votes, next []vote  // by position: for this use of the name, and for the one after it
+	inline      bool          // an allreduce whose contributions came with the ready messages
+	held        bool          // complete while operations pause: not declared yet
+	lasts       int           // place in table.lasting
+	waiting     []early       // for the use after this one, of ranks that had joined (join.go)
+	votes, next []vote        // by position: for this use of the name, and for the one after it
 	voted       int
 	ahead       int
 	gen         uint32
 	since       time.Time // when Pending first saw it
-	began       time.Time // when all hosts had told that their ranks were ready
+	began       time.Time // when all hosts had declared that their ranks were ready
 
 	// Layout: written before started is set, constant until the op is recycled.
-	kind    Kind
-	size    int64 // of the op's buffer
-	steps   []schedule.Step
-	cut     int64   // bytes of a segment
-	chained bool    // there are receives that come after another step
-	first   []int   // per step: index of its first segment in seen and done
-	source  []int   // per step: local rank whose input a Part step of an allgather or alltoall sends
-	base    []int64 // Alltoall, per step: where its bytes are in that input, or in acc
-	starts  []int64
-	blocks  []schedule.Block
-	ins     [][]byte
-	outs    [][]byte
-	copies  [][]byte    // results besides acc
-	acc     []byte      // partials and results: an output, the root's input, or buffer
-	raw     []byte      // the only local input, where it can be sent as it is
-	slots   []byte      // Collect: the parts of all positions
-	slot    int64       // bytes per slot
-	buffer  Buffer      // of the kinds that bring their own result memory
-	late    bool        // there is none for what passes through now, but there will be
-	holder  int         // local rank whose memory is sent from, or nobody, or everybody
-	mid     kernel.Plan // own part into a partial
-	last    kernel.Plan // own part into a partial that becomes the result
-	combine kernel.Plan // all parts into the result
-	join    kernel.Plan // two partials into one
-	climb   climb       // of an Adasum
-	coded   coded
-	results []Result // of the local ranks, without Buffer
-	shapes  []int    // the memory of theirs
-	rows    []int    // the same
-	zeros   []byte   // Allreduce: the part of ranks that joined
-	other   Request  // Allreduce: what ranks of another host submitted, if all of this one joined
-
-	foreseen atomic.Int64 // bytes of the tensor, -1 if they are not known yet; set with this host's vote
+	strategy strategy
+	pool     *strategyPool      // where it came from
+	by       schedule.Algorithm // of an allreduce between hosts
+	size     int64              // of the op's buffer
+	mixed    bool               // the strategy has something to do on this host besides its steps
+	late     bool               // there is no memory for what passes through now, but there will be
+	buffer   Buffer             // of the kinds that bring their own result memory
+	results  results
+	other    Request // what ranks of another host submitted, if all of this one joined
+	tensors
 
 	mu        sync.Mutex
+	stash     stash
+	run       run
 	started   bool
-	stash     []stashed // segments that came before the last ready message
-	stashed   int64     // their bytes
-	seen      []uint64  // bit per received segment
-	done      []uint64  // bit per segment that is done and what waited for it queued, if chained
-	undone    []int32   // per step: segments that are not done
-	open      []int32   // the same, but until what waited for them is queued
-	early     []arrival // segments whose turn has not come
-	missing   []int32   // Collect: parts missing per segment
-	queued    []int32   // per position: segments still to be queued
-	remaining int       // segments to make or to receive, slices to reduce, and one until all is queued
-	unacked   int       // segments in the holder's memory that a peer may not have
-	inflight  int       // segments the link holds
-	busy      int       // kernels at work
-	dead      bool      // aborted
+	dead      bool // aborted
+	remaining int  // segments to make or to receive, slices to reduce, and one until all is queued
+	unacked   int  // segments in the holder's memory that a peer may not have
+	inflight  int  // segments the link holds
+	busy      int  // kernels at work
 	err       *Error
 	stage     stage
 
-	// Local slices, guarded by workers.mu.
-	cursor int64
-	ticket uint64
+	slices slicing // guarded by workers.mu
 }
 
 // stage is how far the end of an op has come.
 type stage uint8
 
 const (
-	open    stage = iota
-	telling       // somebody tells the ranks
-	told          // all but the holder know
-	freeing       // somebody tells the holder
-	freed         // all ranks know, the link may still hold segments
+	open       stage = iota
+	completing       // ranks are being notified
+	completed        // all but the holder have been
+	freeing          // the holder is being notified
+	freed            // all ranks have been, the link may still hold segments
 	pooled
 )
-
-// stashed is a segment that waits for the start of its op.
-type stashed struct {
-	peer    int
-	header  link.Header
-	payload *[]byte // of Engine.buffers
-}
-
-// announced returns what the op is as far as anyone has said.
-func (o *op) announced() Kind {
-	for i := range o.reqs {
-		if o.have[i] {
-			return o.reqs[i].Kind
-		}
-	}
-	for i := range o.votes {
-		if v := &o.votes[i]; v.set && v.real() {
-			return v.kind()
-		}
-	}
-	return 0
-}
-
-// agreed reports whether all local ranks submitted the same.
-func (o *op) agreed() bool {
-	for i := 1; i < len(o.reqs); i++ {
-		if !o.reqs[0].agrees(&o.reqs[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// put takes a local rank's part.
-func (o *op) put(index int, r *Request) {
-	o.reqs[index], o.have[index] = *r, true
-	o.splits[index] = append(o.splits[index][:0], r.Splits...)
-	o.reqs[index].Splits = o.splits[index]
-	o.parts++
-}
 
 // reset makes a pooled op an empty one for a name.
 func (o *op) reset(g *group, epoch uint32, id uint64, name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.group, o.epoch, o.id, o.name = g, epoch, id, name
-	o.reqs = resize(o.reqs, len(g.local()))
-	o.have = resize(o.have, len(g.local()))
-	o.splits = resize(o.splits, len(g.local()))
-	clear(o.have)
+	o.own.reset(len(g.local()))
 	o.votes = resize(o.votes, len(g.hosts))
 	o.next = resize(o.next, len(g.hosts))
 	for i := range o.votes {
 		o.votes[i].clear()
 		o.next[i].clear()
 	}
-	o.parts, o.voted, o.ahead, o.gen, o.since, o.inWords, o.held = 0, 0, 0, 0, time.Time{}, false, false
+	o.voted, o.ahead, o.gen, o.since, o.inline, o.held = 0, 0, 0, time.Time{}, false, false
 	o.started, o.dead, o.err = false, false, nil
 	o.stage = open
 	o.remaining, o.unacked, o.inflight, o.busy = 0, 0, 0, 0
-	o.stash, o.early, o.stashed = o.stash[:0], o.early[:0], 0
+	o.stash.reset()
+	o.run.early = o.run.early[:0]
 }
 
 // forget drops what would keep the memory of a finished op's ranks alive.
 func (o *op) forget() {
-	clear(o.reqs)
-	clear(o.ins)
-	clear(o.outs)
-	clear(o.copies)
-	clear(o.stash)
-	clear(o.results)
+	clear(o.own.reqs)
+	clear(o.results.list)
 	clear(o.waiting)
 	o.waiting = o.waiting[:0]
-	o.base = o.base[:0]
-	o.acc, o.raw, o.buffer, o.group = nil, nil, nil, nil
+	o.tensors.forget()
+	o.buffer, o.group = nil, nil
 }
 
-// resize returns s with n elements, with the old ones where there is room.
-func resize[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return append(s[:cap(s)], make([]T, n-cap(s))...)
+// start begins an op that all hosts agreed on.
+func (o *op) start() {
+	o.began = time.Now()
+	if len(o.group.hosts) == 1 {
+		o.layout()
+		o.startLocal()
+		return
 	}
-	return s[:n]
+	for o.layout(); o.late; o.layout() {
+		if o.engine.spills.wait(o) {
+			return
+		}
+	}
+	o.mu.Lock()
+	if o.dead { // aborted since the verdict
+		o.mu.Unlock()
+		if o.buffer != nil {
+			o.buffer.Release()
+		}
+		return
+	}
+	o.started = true
+	stash := o.stash.segments
+	o.mu.Unlock()
+	for i := range o.run.steps {
+		if o.run.steps[i].Do == schedule.Part {
+			o.queueAll(i)
+		}
+	}
+	if o.mixed && o.enter() {
+		o.strategy.local(0, o.size)
+		o.leave()
+	}
+	for _, s := range stash {
+		o.deliver(s.peer, s.header, *s.payload)
+		o.engine.buffers.Put(s.payload)
+	}
+	o.mu.Lock()
+	o.stash.release(&o.engine.stashed)
+	o.remaining--
+	o.advance()
 }
 
-// settle acts on what changed: it tells the ranks once the result is there, tells the holder once the
+// alone reports whether an op is being carried out on this host alone.
+func (o *op) alone() bool { return len(o.group.hosts) == 1 && o.votes[0].set }
+
+// layout lays an agreed op out: memory, steps and counters.
+func (o *op) layout() {
+	r := o.lead()
+	size, _ := bytesOf(r.Shape, r.Type)
+	o.size, o.err, o.late, o.mixed = int64(size), nil, false, false
+	o.results.reset(len(o.own.reqs))
+	o.take(&o.own)
+	if o.own.lacking() && r.Kind == Allreduce {
+		o.fill(o.size)
+	}
+	run := &o.run
+	run.steps, run.cut = run.steps[:0], o.engine.segment
+	run.coding, run.typ = kernel.CodingNone, r.Type
+	if len(o.group.hosts) > 1 && o.size > 0 && !o.inline {
+		run.coding = max(r.Coding, kernel.CodingNone)
+	}
+	if o.by = schedule.Auto; r.Kind == Allreduce {
+		o.by = o.algorithm()
+	}
+	o.engine.strategies.choose(o, r)
+	o.strategy.layout(o, r)
+	o.remaining = run.begin(len(o.group.hosts)) + 1
+	if o.mixed {
+		o.remaining++
+	}
+}
+
+// lead returns a contribution, of another host if no rank of this one submitted any; it is good until the next call.
+func (o *op) lead() *Request {
+	if i := o.own.first(); i >= 0 {
+		return &o.own.reqs[i]
+	}
+	for pos := range o.votes {
+		for rest, n := o.votes[pos].body, o.votes[pos].variants; n > 0; n-- {
+			var v variant
+			v, rest, _ = readVariant(rest)
+			if v.kind() != Join {
+				v.read(&o.other)
+				return &o.other
+			}
+		}
+	}
+	return &o.own.reqs[0]
+}
+
+// enter begins work of an op that was counted in remaining; false if the op was aborted.
+func (o *op) enter() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.dead {
+		return false
+	}
+	o.busy++
+	return true
+}
+
+// leave ends what enter began.
+func (o *op) leave() {
+	o.mu.Lock()
+	o.busy--
+	o.remaining--
+	o.advance()
+}
+
+// advance acts on what changed: it notifies the ranks once the result is there, the holder once the
 // peers have its memory, and recycles the op once the link holds nothing of it. It is called with o.mu
 // held, by whoever changed a counter, as the last thing; it releases the lock.
-func (o *op) settle() {
+func (o *op) advance() {
 	for {
 		switch {
 		case o.stage == open && (o.remaining == 0 || o.dead && o.busy == 0):
-			o.stage = telling
+			o.stage = completing
 			o.mu.Unlock()
-			if d, ok := o.buffer.(*detour); ok {
-				d.ended()
+			if b, ok := o.buffer.(*spill); ok {
+				b.ended()
 			}
-			// The name must be free before anyone hears of the end and uses it again.
+			// The name must be free before a rank hears of the end and uses it again.
 			o.engine.remove(o)
-			for i := range o.reqs {
-				if !o.holds(i) {
-					o.tell(i)
-				}
-			}
+			o.completeAll(false)
 			o.mu.Lock()
-			o.stage = told
-		case o.stage == told && (o.unacked == 0 || o.dead):
+			o.stage = completed
+		case o.stage == completed && (o.unacked == 0 || o.dead):
 			o.stage = freeing
 			o.mu.Unlock()
-			for i := range o.reqs {
-				if o.holds(i) {
-					o.tell(i)
-				}
-			}
+			o.completeAll(true)
 			o.mu.Lock()
 			o.stage = freed
 		case o.stage == freed && (o.inflight == 0 || o.dead):
@@ -244,22 +257,22 @@ func (o *op) settle() {
 	}
 }
 
-// Values of op.holder that are no rank.
-const (
-	nobody    = -1
-	everybody = -2
-)
+// completeAll ends the requests of all ranks whose memory is sent from, or of all others.
+func (o *op) completeAll(holders bool) {
+	for i := range o.own.reqs {
+		if o.holds(i) == holders {
+			o.complete(i)
+		}
+	}
+}
 
-// holds reports whether segments are sent from the memory of a local rank.
-func (o *op) holds(index int) bool { return o.holder == index || o.holder == everybody }
-
-// tell ends a local rank's request.
-func (o *op) tell(index int) {
-	if !o.have[index] {
+// complete ends a local rank's request.
+func (o *op) complete(index int) {
+	if !o.own.have[index] {
 		return // it joined
 	}
-	r := &o.reqs[index]
-	res := o.results[index]
+	r := &o.own.reqs[index]
+	res := o.results.list[index]
 	switch {
 	case o.err != nil:
 		res = Result{Err: o.err}
@@ -275,13 +288,9 @@ func (o *op) tell(index int) {
 func (o *op) fail(err *Error) {
 	o.mu.Lock()
 	o.dead = true
-	o.unstash()
+	o.stash.release(&o.engine.stashed)
 	o.mu.Unlock()
-	for i, have := range o.have {
-		if have {
-			o.reqs[i].Client.Complete(o.reqs[i].Handle, Result{Err: err})
-		}
-	}
+	o.own.fail(err)
 }
 
 // abort ends an op in whatever state it is. Kernels at work finish first.
@@ -299,5 +308,5 @@ func (o *op) abort(err *Error) {
 	if o.stage == open {
 		o.err = err // later ones have their result
 	}
-	o.settle()
+	o.advance()
 }

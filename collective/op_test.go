@@ -32,7 +32,7 @@ func TestAbortBeforeStart(t *testing.T) {
 	}
 	theirs := part("x")
 	theirs.In = make([]byte, 4)
-	msg := e.table.carry(appendReady(nil, 0, 0, []Request{*theirs}, []int{2}), g, []Request{*theirs})
+	msg := e.table.appendInline(appendReady(nil, 0, 0, []Request{*theirs}, []int{2}), g, []Request{*theirs})
 	o, v, err := e.table.hear(20, msg)
 	e.mu.Unlock()
 	if err != nil || !v.start {

@@ -60,7 +60,7 @@ func (g *group) other(rank int) int {
 func (o *op) has(rank int) bool {
 	at, _ := o.group.find(rank)
 	if at.pos == o.group.self {
-		return o.have[at.index]
+		return o.own.have[at.index]
 	}
 	return o.votes[at.pos].set
 }

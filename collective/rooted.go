@@ -1,10 +1,6 @@
 package collective
 
-import (
-	"slices"
-
-	"gorun/collective/schedule"
-)
+import "slices"
 
 // Operations in which one rank, the root, has a part of its own. They are special cases of others and go their
 // ways: a reduce is a reduce-scatter in which all rows are one rank's; a gather and a scatter are alltoalls in
@@ -24,19 +20,6 @@ func (k Kind) rooted() bool { return k == Broadcast || k >= Reduce && k <= Recv 
 
 // exchanges reports whether ranks have splits for each other.
 func (k Kind) exchanges() bool { return k == Alltoall || k == Gather || k == Scatter }
-
-// moves returns the kind whose way the data goes.
-func (k Kind) moves() Kind {
-	switch k {
-	case Reduce:
-		return ReduceScatter
-	case Gather, Scatter:
-		return Alltoall
-	case Send:
-		return Broadcast
-	}
-	return k
-}
 
 // checkRoot checks the root of a rank's request, and completes what follows from it.
 func (r *Request) checkRoot(g *group, rank int) *Error {
@@ -121,23 +104,4 @@ func (t *table) group(id uint32) *group {
 	t.groups[id] = g
 	t.inherit(g)
 	return g
-}
-
-// layoutReduce gives the root the result. Other hosts have memory for the partials that pass through them.
-func (o *op) layoutReduce(g *group, r *Request) {
-	o.last = o.codedPlan(r)
-	o.mid = o.last
-	o.mid.Post = 1
-	if !o.provide(o.size) {
-		return
-	}
-	root, _ := g.find(r.Root)
-	if root.pos == g.self {
-		o.results[root.index] = Result{Hi: int(o.size), Shape: r.Shape}
-	}
-	o.blocks = append(o.blocks[:0], schedule.Block{Owner: root.pos, Hi: o.size})
-	o.steps = schedule.Scatter(o.steps, len(g.hosts), g.self, o.blocks)
-	if o.coded.on() {
-		o.setCoding(schedule.ByRing)
-	}
 }

@@ -36,13 +36,15 @@ func TestLargeResultsAreStoredPastCaches(t *testing.T) {
 			if test.inPlace {
 				out = in
 			}
-			o.put(i, &Request{Kind: Allreduce, Name: "x", Type: kernel.Float32, Op: kernel.Sum, Pre: 1, Post: 1, Shape: []int{test.n / 4}, In: in, Out: out})
+			o.own.put(i, &Request{Kind: Allreduce, Name: "x", Type: kernel.Float32, Op: kernel.Sum, Pre: 1, Post: 1, Shape: []int{test.n / 4}, In: in, Out: out})
 		}
 		o.layout()
-		if o.last.NonTemporal != test.past || o.combine.NonTemporal != test.past {
-			t.Errorf("%s: past the caches: %v by the last step, %v by the only one, should be %v", test.name, o.last.NonTemporal, o.combine.NonTemporal, test.past)
+		p := plansOf(o, o.lead())
+		if p.last.NonTemporal != test.past || p.combine.NonTemporal != test.past {
+			t.Errorf("%s: past the caches: %v by the last step, %v by the only one, should be %v",
+				test.name, p.last.NonTemporal, p.combine.NonTemporal, test.past)
 		}
-		if o.mid.NonTemporal || o.join.NonTemporal {
+		if p.mid.NonTemporal || p.join.NonTemporal {
 			t.Errorf("%s: what is sent on is stored past the caches", test.name)
 		}
 	}

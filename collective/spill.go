@@ -2,13 +2,13 @@ package collective
 
 import "sync"
 
-// detours bounds the memory of results that Alloc had none for, but that other hosts need: they only pass through here, on
+// spills bounds the memory of results that Alloc had none for, but that other hosts need: they only pass through here, on
 // the heap.
 //
 // An operation that is not over may be what another host waits for, so what it has is not waited for: beyond the limit the
 // world cannot go on. One that is over here needs its memory only until peers have what was sent of it, whatever
 // else they wait for, so the next one starts after that.
-type detours struct {
+type spills struct {
 	limit int64
 
 	mu   sync.Mutex
@@ -18,18 +18,18 @@ type detours struct {
 }
 
 // take asks for n bytes. If there are none, late says that there may be later.
-func (d *detours) take(n int64) (b *detour, late bool) {
+func (d *spills) take(n int64) (b *spill, late bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n > d.limit-d.open-d.over {
 		return nil, n <= d.limit-d.open
 	}
 	d.open += n
-	return &detour{heap: make([]byte, n), of: d}, false
+	return &spill{heap: make([]byte, n), of: d}, false
 }
 
 // wait has an op that came late start again when there is more. It returns false if that is now.
-func (d *detours) wait(o *op) bool {
+func (d *spills) wait(o *op) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.over == 0 {
@@ -39,15 +39,15 @@ func (d *detours) wait(o *op) bool {
 	return true
 }
 
-// detour is a result that only passes through. It implements Buffer, with its op as the only holder.
-type detour struct {
+// spill is a result that only passes through. It implements Buffer, with its op as the only holder.
+type spill struct {
 	heap
-	of   *detours
+	of   *spills
 	over bool
 }
 
 // ended says that the op is over here.
-func (b *detour) ended() {
+func (b *spill) ended() {
 	b.of.mu.Lock()
 	defer b.of.mu.Unlock()
 	b.over = true
@@ -56,7 +56,7 @@ func (b *detour) ended() {
 }
 
 // Release gives the memory back.
-func (b *detour) Release() {
+func (b *spill) Release() {
 	d := b.of
 	d.mu.Lock()
 	if b.over {

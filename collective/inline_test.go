@@ -50,12 +50,12 @@ func TestWhatIsCarried(t *testing.T) {
 		hosts int
 		want  bool
 	}{
-		{schedule.Auto, 4, 2, true}, {schedule.Auto, maxPart, 2, true}, {schedule.Auto, maxPart + 1, 2, false}, {schedule.Auto, 0, 2, false},
-		{schedule.Auto, 4, 4096, true}, {schedule.Auto, maxPart, 4096, false}, {schedule.ByRing, 4, 2, false},
+		{schedule.Auto, 4, 2, true}, {schedule.Auto, maxInline, 2, true}, {schedule.Auto, maxInline + 1, 2, false}, {schedule.Auto, 0, 2, false},
+		{schedule.Auto, 4, 4096, true}, {schedule.Auto, maxInline, 4096, false}, {schedule.ByRing, 4, 2, false},
 	} {
 		e := New(Config{Transport: nowhere{}, Algorithm: c.by, Cost: slow})
 		e.early = slow
-		if got := e.carries(c.n, c.hosts); got != c.want {
+		if got := e.inlines(c.n, c.hosts); got != c.want {
 			t.Errorf("%s, %d bytes, %d hosts: carried %v", c.by, c.n, c.hosts, got)
 		}
 	}

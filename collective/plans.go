@@ -1,0 +1,68 @@
+package collective
+
+import (
+	"gorun/collective/kernel"
+	"gorun/collective/schedule"
+)
+
+// nonTemporal is the size of all results together from which they are stored past the caches, unless the
+// lines are there anyway because they are inputs too.
+const nonTemporal = 32 << 20
+
+// plans are the arithmetic of a reduction.
+type plans struct {
+	mid     kernel.Plan // own contribution into a partial
+	last    kernel.Plan // own contribution into a partial that becomes the result
+	combine kernel.Plan // all contributions into the result
+	join    kernel.Plan // two partials into one
+}
+
+// plansOf returns the arithmetic of an allreduce.
+func plansOf(o *op, r *Request) (p plans) {
+	p.last = planOf(o, r)
+	p.last.NonTemporal = o.size*int64(len(o.outs)) >= nonTemporal && !same(o.ins[0], o.outs[0])
+	p.mid, p.combine = p.last, p.last
+	p.mid.Post, p.combine.Pre = 1, 1
+	p.join = p.mid
+	p.join.Pre = 1
+	p.mid.NonTemporal, p.join.NonTemporal = false, false // partials are sent from the cache
+	return p
+}
+
+// planOf returns what is done to an input that becomes the result. Where it is coded on its way, an average is divided
+// before, so that it cannot overflow.
+func planOf(o *op, r *Request) kernel.Plan {
+	ranks := len(o.group.ranks)
+	p := r.plan(ranks)
+	if early := r.Pre / float64(ranks); isCoded(o, r) && r.Op == kernel.Average && early != 0 {
+		p.Pre, p.Post = early, r.Post
+	}
+	return p
+}
+
+// algorithm returns how an allreduce between hosts goes, Auto if nothing has to be sent. What is coded costs less
+// per byte.
+func (o *op) algorithm() schedule.Algorithm {
+	hosts := len(o.group.hosts)
+	if hosts == 1 || o.size == 0 || o.inline {
+		return schedule.Auto
+	}
+	if by := o.engine.by; by != schedule.Auto {
+		return by.Fit(hosts, o.size)
+	}
+	cost := o.cost
+	cost.Beta *= float64(o.run.length(o.size)) / float64(o.size)
+	return cost.Choose(o.size, hosts, o.engine.directMax)
+}
+
+// route lays out the steps of an allreduce. Large ones take several rings if the world has them.
+func (o *op) route() {
+	g, run := o.group, &o.run
+	hosts := len(g.hosts)
+	least := o.engine.ringPart * int64(hosts*len(g.rings))
+	if o.by == schedule.ByRing && len(g.rings) > 0 && o.size >= least {
+		run.steps = schedule.Rings(run.steps, g.rings, g.self, o.size)
+	} else {
+		run.steps = schedule.Allreduce(run.steps, o.by, hosts, g.self, o.size)
+	}
+}

@@ -1,0 +1,65 @@
+package collective
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+// unfit returns the error of an operation whose result is larger than what a host has memory for, the same on all hosts.
+func (o *op) unfit() *Error {
+	r, g := &o.own.reqs[0], o.group
+	if !r.Kind.provides() {
+		return nil
+	}
+	most, who, more := o.need(everybody), -1, 0
+	for pos := range o.votes {
+		if room := o.votes[pos].room; room == 0 || most <= room || o.need(pos) <= room {
+			continue
+		}
+		if who < 0 {
+			who = pos
+		} else {
+			more++
+		}
+	}
+	if who < 0 {
+		return nil
+	}
+	text := fmt.Sprintf("%s %q: the result of %d bytes is too large for %s, which has room for %d",
+		r.Kind, o.name, o.need(who), g.hosts[who].Name, o.votes[who].room)
+	if more > 0 {
+		text += fmt.Sprintf(", and for %d more hosts", more)
+	}
+	return &Error{Code: CodeInternal, Text: text + ": submit it in parts"}
+}
+
+// need returns the bytes of result memory of an agreed op on the host at a position, or a bound for everybody.
+func (o *op) need(pos int) uint64 {
+	r := &o.own.reqs[0]
+	if !r.Kind.ragged() { // a tensor, of which rows are given to ranks
+		n, _ := bytesOf(r.Shape, r.Type)
+		return uint64(n)
+	}
+	var rows uint64
+	add := func(n int) { rows = min(rows+uint64(n), math.MaxInt64) }
+	for i := range o.votes {
+		v, _, _ := readVariant(o.votes[i].body)
+		for i := range v.count() {
+			if pos == everybody || r.Kind == Allgather {
+				_, n := v.rank(i)
+				add(n)
+				continue
+			}
+			for _, to := range o.group.owned[pos] {
+				add(v.split(i, to))
+			}
+		}
+	}
+	row, _ := bytesOf(r.Shape[1:], r.Type)
+	hi, lo := bits.Mul64(rows, uint64(row))
+	if hi != 0 {
+		return math.MaxUint64
+	}
+	return lo
+}

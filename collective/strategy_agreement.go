@@ -1,0 +1,61 @@
+package collective
+
+import "slices"
+
+// Operations that move no data: they are over when all hosts agree on them.
+
+// barrier ends when all ranks have come to it.
+type barrier struct{ base }
+
+var barriers = newStrategies[barrier](always)
+
+func (s *barrier) layout(o *op, _ *Request) { s.o = o }
+
+// groupAddition makes a group (groups.go).
+type groupAddition struct{ base }
+
+var groupAdditions = newStrategies[groupAddition](always)
+
+func (s *groupAddition) layout(o *op, r *Request) {
+	s.o = o
+	o.results.same(int(o.engine.addGroup(o.epoch, slices.Clone(r.Shape))))
+}
+
+// groupRemoval removes a group.
+type groupRemoval struct{ base }
+
+var groupRemovals = newStrategies[groupRemoval](always)
+
+func (s *groupRemoval) layout(o *op, r *Request) {
+	s.o = o
+	o.engine.removeGroup(o.epoch, uint32(r.Root))
+}
+
+// join ends when all ranks have joined (join.go). It finds the rank that did so last.
+type join struct{ base }
+
+var joins = newStrategies[join](always)
+
+func (s *join) layout(o *op, _ *Request) {
+	s.o = o
+	g := o.group
+	last, latest := 0, -1
+	see := func(rank, stamp int) {
+		if stamp > latest || stamp == latest && rank > last {
+			last, latest = rank, stamp
+		}
+	}
+	for i, r := range g.local() {
+		see(r, o.own.reqs[i].stamp)
+	}
+	for pos := range o.votes {
+		if pos == g.self {
+			continue
+		}
+		v, _, _ := readVariant(o.votes[pos].body)
+		for i := range v.count() {
+			see(v.rank(i))
+		}
+	}
+	o.results.same(last)
+}
