@@ -41,7 +41,7 @@ func (r retry) dial(ctx context.Context, host string, dial func(context.Context,
 		d, err := dial(ctx, host)
 		var failed *launcher.HostError
 		broken := errors.Is(err, ssh.ErrBroken)
-		was := broken || errors.Is(err, ssh.ErrStandsStill)
+		was := broken || errors.Is(err, ssh.ErrPaused)
 		if err == nil || !errors.As(err, &failed) || !was && failed.Step != string(ssh.StepResolve) && failed.Step != string(ssh.StepConnect) {
 			return d, err
 		}

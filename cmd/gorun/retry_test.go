@@ -44,7 +44,7 @@ func TestRetry(t *testing.T) {
 				failed := &launcher.HostError{Host: "a", Step: step, Err: errors.New("no")}
 				switch {
 				case still:
-					failed.Err = ssh.ErrStandsStill
+					failed.Err = ssh.ErrPaused
 				case broken:
 					failed.Err = ssh.ErrBroken
 				}

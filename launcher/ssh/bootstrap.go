@@ -18,21 +18,23 @@ import (
 	"time"
 )
 
-// Bootstrap in one session, stages:
+// Bootstrap runs in one session, in stages:
 //
-//  1. the launcher sends script.go's command; the host's shell answers RUN (found in the cache and started), NEED
-//     (send it), AGAIN (that did not fit, try elsewhere?) or FAIL, on a line of standard output that begins with a marker and a number used once, so that what
-//     login files print before is not mistaken for it
-//  2. on NEED: the launcher sends the length of the upload and the upload, and nothing more until the next marker, so
-//     the shell's tools may read ahead as they like without taking bytes meant for the program. NEED names the directory
-//     as well: instead of a length the launcher may say 0, when another login has filled the same directory meanwhile, or
-//     from, address, port and a word, where another host has the binary (see spread.go). If that comes to nothing the
-//     shell says NEED once more, without a name, and is sent it. It comes in gzip where the host has that, unless "raw" stands
-//     behind the length. While the launcher waits for others it says wait now and then: a shell that hears nothing ends
-//  3. after RUN standard input and output belong to the program
+//  1. The launcher sends the command of script.go. The host's shell answers RUN (found in the cache and started), NEED
+//   (send it), AGAIN (that place did not work, try another?) or FAIL. The answer is a line of standard output that
+//   starts with a marker and a nonce, so that whatever login files print before is not mistaken for it.
+//  2. On NEED the launcher sends the length of the upload and the upload, and nothing more until the next marker, so the
+//   shell's tools may read ahead without taking bytes meant for the program. NEED also names the directory. Instead
+//   of a length the launcher may send 0 when another login has filled the same directory meanwhile, or "from", an
+//   address, a port and a word when another host has the binary (see spread.go). If that fails, the shell sends NEED
+//   once more, without a name, and gets the upload. The upload is gzip where the host has gunzip, unless "raw"
+//   follows the length. While the launcher waits for other hosts it sends "wait" now and then, as a shell that
+//   receives nothing exits.
+//  3. After RUN, standard input and output belong to the program.
 //
-// Cached: one round trip after login, two processes on the host (sh, uname). Uncached: one more round trip and
-// the binary, compressed once per launch unless the host is near, through the channel's 2 MiB window, so at most 2 MiB per round trip.
+// Cached: one round trip after login, two processes on the host (sh, uname). Uncached: one more round trip and the
+// binary, compressed once per launch unless the host is near, through the channel's 2 MiB window, so at most 2 MiB per
+// round trip.
 
 const (
 	marker = "gorun-bootstrap"
@@ -40,12 +42,12 @@ const (
 	// maxNoise bounds what login files may print before the marker.
 	maxNoise = 1 << 20
 
-	// hostPatience is how long the host's side of an upload waits, at least, for a word of the launcher or for more of the binary.
-	// A launcher that has to wait for others before it can send says so every waitEvery.
-	hostPatience = 30 * time.Second
-	waitEvery    = 5 * time.Second
+	// hostTimeout is how long the host's side of an upload waits for a line from the launcher or more of the binary. A
+	// launcher that has to wait for other hosts before it can send reports that every waitEvery.
+	hostTimeout = 30 * time.Second
+	waitEvery   = 5 * time.Second
 
-	// outcomeLimit is how long a failed command may take to end and to say why.
+	// outcomeLimit is how long a failed command may take to exit and report why.
 	outcomeLimit = 5 * time.Second
 	maxTail      = 16 << 10
 )
@@ -54,35 +56,36 @@ const (
 type Binary struct {
 	SHA256   string // in hex; names it in the host's cache
 	Size     int64
-	Platform string // what `uname -sm` prints where it runs, such as "Linux x86_64"; "" = anywhere
-	// Open returns what SHA256 is of, or fails: a host that ssh brings it to checks only that it is whole.
+	Platform string // output of `uname -sm` where it runs, such as "Linux x86_64"; "" = anywhere
+	// Open returns the contents that SHA256 describes, or fails. A host that receives them by ssh checks only the
+	// length.
 	Open func() (io.ReadCloser, error)
 }
 
-// Bootstrap runs the program on the host with args, having made sure that it is in the cache there. It returns when the
-// program has been started; see Start for the meaning of ctx. Arguments show in the host's process list: nothing secret
-// belongs there. The error is an *Error.
+// Bootstrap runs the program on the host with args, after making sure that it is in the cache there. It returns when
+// the program has been started; see Start for the meaning of ctx. Arguments show in the host's process list: nothing
+// secret belongs there. The error is an *Error.
 func (c *Conn) Bootstrap(ctx context.Context, b Binary, args []string) (*Session, error) {
 	nonce := newNonce()
-	command, err := bootstrapCommand(nonce, b, c.client.hostPatience, args)
+	command, err := bootstrapCommand(nonce, b, c.client.hostTimeout, args)
 	if err != nil {
 		return nil, &Error{Host: c.host, Step: StepStart, Err: err}
 	}
 	defer c.watch()()
 	s, err := c.Start(ctx, command)
 	if err != nil {
-		return nil, c.judged(err)
+		return nil, c.cause(err)
 	}
 	out := bufio.NewReaderSize(s.Stdout, 64<<10)
 	s.Stdout = out
 	came := make(chan struct{})
 	first := sync.OnceFunc(func() { close(came) })
 	if _, ours := c.transport.(builtin); ours {
-		c.client.running.Go(func() { c.doubt(came) })
+		c.client.running.Go(func() { c.diagnose(came) })
 	}
 	waiting, hurry := context.WithCancel(ctx)
 	defer hurry()
-	up := &upload{client: c.client, binary: b, to: s.Stdin, abort: c.Close, first: first, near: func() bool { return c.client.near(c) }, ping: c.ping, ctx: waiting, filled: func(bool) {}, left: func(bool) {}}
+	up := &upload{client: c.client, binary: b, to: s.Stdin, abort: c.Close, first: first, near: func() bool { return c.client.near(c) }, ping: c.ping, ctx: waiting, filled: func(bool) {}, release: func(bool) {}}
 	err = up.serve(out, nonce)
 	if err == nil {
 		up.settled(true)
@@ -92,22 +95,22 @@ func (c *Conn) Bootstrap(ctx context.Context, b Binary, args []string) (*Session
 	if !errors.As(err, &failed) {
 		failed = s.explain(err, StepStart)
 		if !up.marked && !errors.Is(failed, ErrBroken) {
-			failed.unbegun(s.Wait())
+			failed.explainNoStart(s.Wait())
 		}
 	}
-	// The command may hold the session open; nobody will read it any more.
+	// The command may hold the session open, but its output is no longer read.
 	c.Close()
 	hurry()
 	up.sending.Wait()
 	up.settled(false)
 	if code, err := s.Wait(); err == nil && code == 128+int(syscall.SIGKILL) {
-		failed.Err = broken{failed.Err} // it has waited for us in vain, most likely
+		failed.Err = broken{failed.Err} // most likely the host has given up waiting
 	}
 	if ctx.Err() != nil {
 		failed.Err, failed.Hint = context.Cause(ctx), ""
 	}
 	failed.Host = c.host
-	return nil, c.judged(failed)
+	return nil, c.cause(failed)
 }
 
 func newNonce() string {
@@ -116,7 +119,7 @@ func newNonce() string {
 	return hex.EncodeToString(b[:])
 }
 
-// upload answers the shell's requests until it says RUN.
+// upload answers the shell's requests until it sends RUN.
 type upload struct {
 	client *Client
 	binary Binary
@@ -125,18 +128,18 @@ type upload struct {
 	first  func() // called when there is a marker, or none will come
 	marked bool   // there was one
 	near   func() bool
-	ping   func() bool     // returns when the host has taken all that was sent before, or cannot be asked
-	ctx    context.Context // of waiting for others
+	ping   func() bool     // returns once the host has consumed everything sent before; false if it cannot be asked
+	ctx    context.Context // for waiting for other hosts
 
-	filled func(ok bool) // to be told how the present place went
-	left   func(ok bool) // to be told how the present way to the binary went
+	filled  func(ok bool) // reports the result for the present directory
+	release func(ok bool) // reports the result of the present delivery
 
 	sending sync.WaitGroup
 	mu      sync.Mutex
 	err     error
 }
 
-// serve reads markers. Sending runs beside it, since the shell may give up in the middle and say so.
+// serve reads markers. Sending runs concurrently, since the shell may fail in the middle of an upload.
 func (u *upload) serve(out *bufio.Reader, nonce string) error {
 	for {
 		verb, detail, err := nextMarker(out, nonce)
@@ -155,17 +158,17 @@ func (u *upload) serve(out *bufio.Reader, nonce string) error {
 			u.sending.Wait()
 			return nil
 		case "NEED":
-			u.sending.Wait() // of an earlier place: its bytes are all consumed, or it would not ask again
+			u.sending.Wait() // for an earlier place: the shell has consumed all of it, or it would not ask again
 			kind, place, named := strings.Cut(detail, " ")
 			if named {
 				u.settled(false)
 				u.sending.Go(func() { u.provide(kind == "gz", place) })
 				continue
 			}
-			u.left(false) // what we said instead came to nothing
-			u.left = func(bool) {}
+			u.release(false) // the delivery we named failed
+			u.release = func(bool) {}
 			u.sending.Go(func() { u.send(kind == "gz") })
-		case "AGAIN": // that place did not work out; the shell only wants to know that we are here
+		case "AGAIN": // that place did not work; the shell only checks that the launcher is alive
 			u.sending.Wait()
 			u.settled(false)
 			if _, err := io.WriteString(u.to, nonce+"\n"); err != nil {
@@ -179,51 +182,51 @@ func (u *upload) serve(out *bufio.Reader, nonce string) error {
 	}
 }
 
-// settled tells those who wait for this host how it went. Nothing may be on its way.
+// settled reports the result to the hosts that wait for this one. Nothing may be on its way to it.
 func (u *upload) settled(ok bool) {
 	u.filled(ok)
-	u.left(ok)
-	u.filled, u.left = func(bool) {}, func(bool) {}
+	u.release(ok)
+	u.filled, u.release = func(bool) {}, func(bool) {}
 }
 
-// provide has the host come by the binary in the best way there is.
+// provide delivers the binary to the host in the best way available.
 func (u *upload) provide(compressed bool, place string) {
-	there, way, err := u.await(place)
+	there, delivery, err := u.await(place)
 	switch {
 	case err != nil:
-		return // serve knows
+		return // serve reports the error
 	case there:
-		io.WriteString(u.to, "0\n") // whether it arrives shows in what comes back
+		io.WriteString(u.to, "0\n") // the next marker shows whether it arrived
 		return
-	case way.from == nil:
+	case delivery.from == nil:
 		u.send(compressed)
 		return
 	}
-	host, port, _ := net.SplitHostPort(way.from.address)
+	host, port, _ := net.SplitHostPort(delivery.from.address)
 	fmt.Fprintf(u.to, "from %s %s %s\n", host, port, u.client.spread.token)
 }
 
-// await waits until the binary is there, or there is a way to come by it.
-func (u *upload) await(place string) (there bool, w way, err error) {
+// await waits until the binary is there or can be delivered.
+func (u *upload) await(place string) (there bool, w delivery, err error) {
 	defer u.hold()()
 	spread := u.client.spread
-	there, filled, err := spread.settle(u.ctx, u.binary.SHA256, place)
+	there, filled, err := spread.claim(u.ctx, u.binary.SHA256, place)
 	if err != nil {
-		return false, way{}, err
+		return false, delivery{}, err
 	}
 	u.filled = filled
 	if there {
-		return true, way{}, nil
+		return true, delivery{}, nil
 	}
-	w, left, err := spread.enter(u.ctx)
+	w, left, err := spread.acquire(u.ctx)
 	if err != nil {
-		return false, way{}, err
+		return false, delivery{}, err
 	}
-	u.left = left
+	u.release = left
 	return false, w, nil
 }
 
-// hold tells the host now and then that there is nothing for it yet.
+// hold sends the host a sign of life now and then, while there is nothing else to send.
 func (u *upload) hold() (release func()) {
 	over := make(chan struct{})
 	var telling sync.WaitGroup
@@ -245,12 +248,12 @@ func (u *upload) hold() (release func()) {
 	}
 }
 
-// send writes the length and the bytes. If they cannot be had the session is aborted, for the shell would wait for ever.
+// send writes the length and the bytes. If they cannot be read the session is aborted, as the shell would wait forever.
 func (u *upload) send(compressed bool) {
 	to := &sink{w: u.to}
 	err := u.write(to, compressed)
 	if err == nil || to.failed {
-		return // failed: the other side is gone, and serve will hear why
+		return // the connection is broken, and serve gets the reason
 	}
 	u.mu.Lock()
 	u.err = err
@@ -297,7 +300,7 @@ func (u *upload) write(to io.Writer, compressed bool) error {
 	return nil
 }
 
-// pacer returns a function to be called before each piece. It waits until the host has taken the last one but one.
+// pacer returns a function to call before each piece. It waits until the host has consumed all but the last piece.
 func (u *upload) pacer() (pace func()) {
 	taken := make(chan struct{}, 1)
 	taken <- struct{}{}
@@ -310,7 +313,7 @@ func (u *upload) pacer() (pace func()) {
 	}
 }
 
-// sink tells failures to write from failures to read.
+// sink distinguishes failures to write from failures to read.
 type sink struct {
 	w      io.Writer
 	failed bool
@@ -322,7 +325,7 @@ func (s *sink) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// packed is a compressed binary, made by the first host that needs it.
+// packed is the compressed binary, made for the first host that needs it.
 type packed struct {
 	once sync.Once
 	body []byte
@@ -330,14 +333,14 @@ type packed struct {
 }
 
 const (
-	// nearby is how soon a host in the same network answers.
+	// nearby is the greatest round-trip time within one network.
 	nearby = 2 * time.Millisecond
-	// plainUploads are sent to such hosts as they are: what gzip saves of the first, at 1 Gbit/s, is 80 ms each, and it takes
-	// 250 ms here and 150 ms there. From then on it has been worth it.
+	// plainUploads is how many uploads to nearby hosts are not compressed. For the first, gzip at 1 Gbit/s saves 80 ms
+	// each and costs 250 ms here and 150 ms there. From then on it pays.
 	plainUploads = 4
-	// pieceSize is half of what is under way of such an upload. sshd takes all that its window of 2 MiB allows into a buffer
-	// which it makes anew, and copies, for every 32 KiB by which that grows: it took 250 ms of CPU for 18 MB that came
-	// at once. It answers to a request once it has taken what came before.
+	// pieceSize is half of what is in flight during such an upload. sshd copies everything that its window of 2 MiB
+	// allows into a buffer, which it reallocates for every 32 KiB of growth: 18 MB that arrived at once took 250 ms of
+	// CPU. sshd answers a request only after it has consumed what came before.
 	pieceSize = 128 << 10
 )
 
@@ -346,7 +349,7 @@ func (c *Client) sendsPlain(near func() bool) bool {
 	return c.plain.Load() < plainUploads && near() && c.plain.Add(1) <= plainUploads
 }
 
-// near measures whether the host is in the same network. Nothing may be under way to it.
+// near measures whether the host is in the same network. Nothing may be in flight to it.
 func (c *Conn) near() bool {
 	for range 3 { // it may be busy with something else
 		begin := time.Now()
@@ -363,8 +366,8 @@ func (c *Conn) near() bool {
 	return false
 }
 
-// ping asks the host for an answer and waits for it, which says that it has taken all that was sent before. It returns
-// false if there is none.
+// ping requests an answer from the host and waits for it. The answer means that the host has consumed everything sent
+// before. ping returns false if there is no answer.
 func (c *Conn) ping() bool {
 	b, ok := c.transport.(builtin)
 	return ok && b.answers()
@@ -400,7 +403,7 @@ func (c *Client) compress(b Binary) ([]byte, error) {
 	return p.body, p.err
 }
 
-// nextMarker skips noise up to the next line of ours and returns its verb and the rest.
+// nextMarker skips noise up to our next line and returns its verb and the rest.
 func nextMarker(out *bufio.Reader, nonce string) (verb, detail string, err error) {
 	prefix := marker + " " + nonce + " "
 	said := ""
@@ -428,14 +431,14 @@ func nextMarker(out *bufio.Reader, nonce string) (verb, detail string, err error
 		Hint: "see what the login files on the host print"}
 }
 
-// otherAnswer is what a host printed that did not run our script.
+// otherAnswer is the output of a host that did not run our script.
 type otherAnswer struct{ line string }
 
 func (e *otherAnswer) Error() string { return "it printed instead of running our command: " + e.line }
 
 func (e *otherAnswer) Is(target error) bool { return target == io.EOF }
 
-// failure says what the script's FAIL means.
+// failure explains the script's FAIL.
 func failure(detail string) *Error {
 	kind, rest, _ := strings.Cut(detail, " ")
 	rest = oneLine(rest)
@@ -448,12 +451,12 @@ func failure(detail string) *Error {
 		Hint: "free some space, or set XDG_CACHE_HOME on the host to a directory that is writable and not mounted noexec"}
 }
 
-// Explain makes an *Error out of err, which says how the conversation with the program broke off, by adding what the
-// program left behind: its exit code and the last it said on standard error. It ends the session.
+// Explain extends err, which reports how the conversation with the program ended, to an *Error with the program's exit
+// code and its last output on standard error. It ends the session.
 func (s *Session) Explain(err error) error { return s.explain(err, StepStart) }
 
 func (s *Session) explain(cause error, step Step) *Error {
-	// A program that hangs on with its output closed is cut off.
+	// A program that keeps running with its output closed is cut off.
 	timer := time.AfterFunc(outcomeLimit, func() { s.kill() })
 	defer timer.Stop()
 	tail := readTail(s.Stderr)
@@ -471,7 +474,7 @@ func (s *Session) explain(cause error, step Step) *Error {
 	switch {
 	case s.ctx.Err() != nil:
 		e.Err = context.Cause(s.ctx)
-	case by != nil: // it is not the host that said something
+	case by != nil: // the launcher closed it, not the host
 		e.Step, e.Err, e.Hint = cmp.Or(by.Step, step), fmt.Errorf("%w: %s", err, last), by.Hint
 		if errors.Is(by.Err, ErrBroken) {
 			e.Err = broken{e.Err}
@@ -497,7 +500,7 @@ func (s *Session) explain(cause error, step Step) *Error {
 	return e
 }
 
-// hintFor knows the ways in which a host commonly fails to start a program.
+// hintFor returns a hint for the common reasons why a host fails to start a program.
 func hintFor(code int, said string) string {
 	said = strings.ToLower(said)
 	has := func(text string) bool { return strings.Contains(said, text) }

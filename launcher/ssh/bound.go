@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// startBound starts a program of the user's that shall not outlive this process, even if that is killed. Whoever starts
-// it calls wait, once.
+// startBound starts a program of the user's that must not outlive this process, even if this one is killed. The caller
+// calls wait once.
 func startBound(cmd *exec.Cmd) (wait func() error, err error) {
 	started, over := make(chan error), make(chan struct{})
 	var keeper sync.WaitGroup

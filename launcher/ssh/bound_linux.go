@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// bindToThread has the kernel kill cmd when the thread ends that starts it, and keeps this thread for the goroutine: the
-// kernel takes a thread for the parent, and Go may end one while the process goes on.
+// bindToThread makes the kernel kill cmd when the thread that starts it ends, and keeps this thread for the goroutine:
+// the kernel treats the thread as the parent, and Go may end a thread while the process runs on.
 func bindToThread(cmd *exec.Cmd) (release func()) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread()

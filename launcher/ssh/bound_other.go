@@ -4,5 +4,5 @@ package ssh
 
 import "os/exec"
 
-// bindToThread does nothing: all that a program notices here of the end of this process is the end of its input.
+// bindToThread does nothing: here a program notices the end of this process only by the end of its input.
 func bindToThread(*exec.Cmd) (release func()) { return func() {} }

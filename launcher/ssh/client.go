@@ -25,11 +25,11 @@ type Client struct {
 	spread *spread
 	retry  retry
 	near   func(*Conn) bool
-	plain  atomic.Int32 // uploads that were sent as they are
+	plain  atomic.Int32 // uploads that were not compressed
 
-	hostPatience, waitEvery, silence, quietLogin time.Duration // the constants, but in tests
+	hostTimeout, waitEvery, silence, quietLogin time.Duration // the constants, except in tests
 
-	// running counts the handshakes; they end at the latest when Close has closed what they talk over.
+	// running counts the handshakes; they end at the latest when Close has closed their connections.
 	running sync.WaitGroup
 
 	promptMu sync.Mutex // one question at a time
@@ -43,7 +43,7 @@ type Client struct {
 	packed   map[string]*packed
 }
 
-// bastion is a connection that hosts share. Whoever needs it first makes it, the others wait for ready.
+// bastion is a connection that hosts share. The first host that needs it opens it, the others wait for ready.
 type bastion struct {
 	ready  chan struct{}
 	client *gossh.Client
@@ -59,14 +59,14 @@ func New(cfg Config) (*Client, error) {
 	}
 	return &Client{
 		cfg: cfg, ssh: conf, gate: newGate(hungAfter), spread: newSpread(), retry: defaultRetry, near: (*Conn).near,
-		hostPatience: hostPatience, waitEvery: waitEvery, silence: silenceLimit, quietLogin: quietLogin,
+		hostTimeout: hostTimeout, waitEvery: waitEvery, silence: silenceLimit, quietLogin: quietLogin,
 		keys: map[string]*keyFile{}, agents: map[string]*agentKeys{}, known: map[string]*hostKeys{},
 		bastions: map[string]*bastion{}, packed: map[string]*packed{},
 	}, nil
 }
 
-// Close closes the bastions, and with them every Conn that goes through one, and the agent, and waits for handshakes
-// that were abandoned. Other Conns are their owners' to close.
+// Close closes the bastions, and with them every Conn through one, and the agent, and waits for abandoned handshakes.
+// Other Conns are closed by their owners.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -76,7 +76,7 @@ func (c *Client) Close() error {
 			if b.client != nil {
 				b.client.Close()
 			}
-		default: // its maker sees closed and closes it
+		default: // its opener sees closed and closes it
 		}
 	}
 	for _, a := range c.agents {
@@ -122,11 +122,11 @@ func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
 	return conn, nil
 }
 
-// Answers is true if Connect calls who wants to know that a host answers, see [OnAnswer], before the host lets anybody in.
+// Answers reports whether Connect can call the function of [OnAnswer] before the login is complete.
 func (c *Client) Answers() bool { return len(c.cfg.Command) == 0 }
 
-// route returns the bastions on the way to a machine: those that its ssh_config names, and before the first of them
-// those that its own names.
+// route returns the bastions on the way to a machine: the ones its ssh_config names, preceded by the ones that the
+// first of them needs itself.
 func (c *Client) route(s *settings, depth int) ([]string, error) {
 	if len(s.jumps) == 0 {
 		return nil, nil
@@ -157,7 +157,7 @@ func (c *Client) login(ctx context.Context, s *settings, route []string) (client
 	case s.proxyCommand != "":
 		dial = func(context.Context) (net.Conn, error) { return dialCommand(s.proxyCommand) }
 	}
-	// The same address may be another machine behind another bastion.
+	// Behind another bastion, the same address may be another machine.
 	return c.attempts(ctx, s, dial, strings.Join(append(route, s.addr()), " "))
 }
 
@@ -180,15 +180,15 @@ func (c *Client) bastionFor(ctx context.Context, route []string) (*gossh.Client,
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		// If its maker was cancelled and we were not, it is ours to make.
+		// If its opener was cancelled and this caller was not, this caller opens it.
 		if b.err == nil || ctx.Err() != nil || !errors.Is(b.err, context.Canceled) {
 			return b.client, b.err
 		}
 	}
 }
 
-// openBastion makes the connection that others wait for. One that failed or broke later is forgotten, so that the next
-// host tries anew; those that waited share the failure.
+// openBastion opens the connection that others wait for. One that failed or broke is forgotten, so that the next host
+// tries again; the waiting hosts share the failure.
 func (c *Client) openBastion(ctx context.Context, b *bastion, key string, route []string) {
 	forget := func() {
 		c.mu.Lock()
@@ -233,7 +233,7 @@ func (c *Client) openBastion(ctx context.Context, b *bastion, key string, route 
 	})
 }
 
-// key returns the key file at path, read at its first use.
+// key returns the key file at path, read at first use.
 func (c *Client) key(path string) (*keyFile, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,7 +263,7 @@ func (c *Client) agentAt(socket string) *agentKeys {
 	return a
 }
 
-// hostKeysFor returns the known_hosts that count for a machine.
+// hostKeysFor returns the known_hosts that apply to a machine.
 func (c *Client) hostKeysFor(s *settings) *hostKeys {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// Policy says what to do with a host key that known_hosts does not vouch for.
+// Policy decides about a host key that known_hosts does not list.
 type Policy int
 
-// The policies, in OpenSSH's words for StrictHostKeyChecking.
+// The policies, with OpenSSH's values of StrictHostKeyChecking.
 const (
-	PolicyDefault Policy = iota // as ssh_config says; accept-new when it says nothing, or "ask"
+	PolicyDefault Policy = iota // as in ssh_config; accept-new if that has no value, or "ask"
 	AcceptNew                   // record an unknown key, refuse a changed one
 	Strict                      // "yes": refuse both
 	Insecure                    // "no": take any key
 )
 
-// NoConfig as Config.ConfigFile means: read no ssh_config at all.
+// NoConfig as Config.ConfigFile means to read no ssh_config at all.
 const NoConfig = "none"
 
 const (
@@ -27,26 +27,26 @@ const (
 	defaultPort    = 22
 )
 
-// Config is what the user asked for on the command line, and what the process knows about itself. What it leaves zero
-// comes from ssh_config, and then from OpenSSH's defaults.
+// Config is what the user asked for on the command line, and what the process knows about itself. Zero fields are taken
+// from ssh_config, and then from OpenSSH's defaults.
 type Config struct {
-	Home       string // where ~ is
+	Home       string // the directory that ~ stands for
 	SystemDir  string // the machine's ssh_config and ssh_known_hosts; "" = /etc/ssh
 	ConfigFile string // replaces ~/.ssh/config and the machine's; "" = both of them, NoConfig = neither
 
 	Port          int      // of the hosts, not of their bastions
 	User          string   // of the hosts, not of their bastions; user@host beats it
-	LocalUser     string   // who runs gorun: the last choice for User
+	LocalUser     string   // the user who runs gorun: the last choice for User
 	IdentityFiles []string // offered before anything else; it is an error when one does not exist
 
 	Agent string // socket of the ssh agent (SSH_AUTH_SOCK); "" = none
 
-	// Prompt asks the user for a passphrase without echo; nil = there is nobody to ask. It is called for one question at
-	// a time, and should return when ctx ends: Client.Close waits for it.
+	// Prompt asks the user for a passphrase without echo; nil = no one can be asked. It is called for one question at a
+	// time, and should return when ctx ends, as Client.Close waits for it.
 	Prompt func(ctx context.Context, question string) (string, error)
 
 	StrictHostKey  Policy
-	ConnectTimeout time.Duration // limit of one attempt: dial, handshake, authentication; time spent in Prompt is free. 0 = as ssh_config says
+	ConnectTimeout time.Duration // limit of one attempt: dial, handshake, authentication; time spent in Prompt does not count. 0 = as in ssh_config
 
 	// Command, when set, is a program used in place of the built-in client, as `Command… [-p port] [-i file] [-F file]
 	// host command`: the system's ssh (Kerberos, hardware keys, passwords) or anything that takes such arguments. Ctrl-C and
@@ -54,10 +54,10 @@ type Config struct {
 	Command []string
 
 	Log  *slog.Logger            // nil = discard
-	Note func(host, text string) // things the user should see once, such as a host key accepted; nil = discard
+	Note func(host, text string) // reports events the user should see once, such as an accepted host key; nil = discard
 }
 
-// withDefaults fills what every later function relies on.
+// withDefaults fills in what every later function relies on.
 func (c Config) withDefaults() Config {
 	if c.SystemDir == "" {
 		c.SystemDir = "/etc/ssh"
@@ -83,7 +83,7 @@ func (c Config) expandHome(path string) string {
 	return path
 }
 
-// shortPath is expandHome backwards, for messages.
+// shortPath reverses expandHome, for messages.
 func (c Config) shortPath(path string) string {
 	if rest, ok := strings.CutPrefix(path, c.Home+"/"); ok && c.Home != "" {
 		return "~/" + rest

@@ -101,7 +101,7 @@ func TestHangInHandshake(t *testing.T) {
 	hang.greet = func(int, net.Conn) bool { <-release; return false }
 	h.ConnectTimeout = 500 * time.Millisecond
 	e := refused(t, h.client(t), hang.addr, ssh.StepHandshake, "no answer within 500ms", "overloaded")
-	if !errors.Is(e, context.DeadlineExceeded) || errors.Is(e, ssh.ErrStandsStill) {
+	if !errors.Is(e, context.DeadlineExceeded) || errors.Is(e, ssh.ErrPaused) {
 		t.Error("not a deadline error of the user's")
 	}
 	if n := hang.accepted.Load(); n != 1 {

@@ -13,12 +13,12 @@ import (
 )
 
 // unansweredLimit is how long a connection outlives a silent peer: longer than the pause of a VM that is being moved,
-// during which nothing is lost, and short enough to find out about a host that is gone.
+// which loses nothing, and short enough to notice a dead host.
 const unansweredLimit = 120 * time.Second
 
-// segment is the longest TCP segment, both ways, that such a connection uses, in bytes. With headers it is a packet of 576 bytes,
-// which every network carries: if a network loses larger packets without a word, connections come up and logins hang. What gorun sends
-// over ssh is little, and network cards cut it up by themselves.
+// segment is the longest TCP segment, in bytes and in both directions, that such a connection uses. With headers it is
+// a packet of 576 bytes, which every network carries: where a network silently drops larger packets, connections open
+// but logins hang. gorun sends little over ssh, and network cards segment it themselves.
 const segment = 536
 
 // dialTCP connects directly. Go sets TCP_NODELAY by itself, and tries a host's addresses in turn.
@@ -37,7 +37,7 @@ func (c *Client) dialThrough(ctx context.Context, via *gossh.Client, s *settings
 		err  error
 	}
 	done := make(chan result)
-	c.running.Go(func() { // opening a channel knows no context; it ends with the bastion's connection at the latest
+	c.running.Go(func() { // opening a channel takes no context; it ends with the bastion's connection at the latest
 		conn, err := via.Dial("tcp", s.addr())
 		select {
 		case done <- result{conn, err}:
@@ -58,12 +58,12 @@ func (c *Client) dialThrough(ctx context.Context, via *gossh.Client, s *settings
 	}
 }
 
-// greeting remembers the first line that the server sends, and whether it hung up in the end. A server that turns us away
-// often says why in that line, and the ssh library skips it.
+// greeting remembers the first line the server sends, and whether it closed the connection. A server that rejects us
+// often explains why in that line, and the ssh library skips it.
 type greeting struct {
 	net.Conn
 	ended atomic.Bool
-	last  atomic.Int64 // when something came, in nanoseconds of the clock
+	last  atomic.Int64 // when something was last received, in Unix nanoseconds
 
 	mu   sync.Mutex
 	line []byte

@@ -1,14 +1,14 @@
 // Package ssh reaches the hosts of a job: it logs in the way the user's own ssh would and starts a daemon there,
-// bringing the program along when the host does not have it yet.
+// uploading the program if the host does not have it yet.
 //
 // A [Client] is shared by all hosts of a launch. It reads ssh_config, the agent, the key files and known_hosts once,
-// keeps one connection to each bastion, and holds back when an sshd begins to drop connections. [Client.Connect] returns
-// a [Conn]; [Conn.Bootstrap] makes sure the program is on the host and runs it, in one ssh session, with its standard
-// input and output as a clean byte stream.
+// keeps one connection to each bastion, and slows down when an sshd begins to drop connections. [Client.Connect]
+// returns a [Conn]; [Conn.Bootstrap] makes sure the program is on the host and runs it, in one ssh session, with its
+// standard input and output as a clean byte stream.
 //
-// Goroutines: a handshake runs in one goroutine that the Client owns, so that a stalled peer cannot hold a cancelled
+// Goroutines: a handshake runs in one goroutine that the Client owns, so that a stalled peer cannot hold up a cancelled
 // caller; [Client.Close] waits for them. A Conn and a Session own none that outlive them.
 //
-// It never asks for passwords, never opens a terminal, keeps no state but the known_hosts lines it accepts, and reads no
-// environment: the caller hands everything in.
+// The package never asks for passwords, never opens a terminal, keeps no state except the known_hosts lines it accepts,
+// and reads no environment: the caller passes everything in.
 package ssh

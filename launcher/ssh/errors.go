@@ -14,7 +14,7 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 )
 
-// Step is how far a host got: the stage of a launch that failed.
+// Step is the stage of a launch at which a host failed.
 type Step string
 
 // The steps in the order they happen.
@@ -30,13 +30,13 @@ const (
 	StepStart        Step = "start"
 )
 
-// Error says which host failed, at which step and why, in one line, and what to do about it in another.
+// Error reports in one line which host failed, at which step and why, and in another line what to do about it.
 type Error struct {
 	Host string // as in the host list
-	Hop  string // the bastion at which it failed, "" when it was the host itself
+	Hop  string // the bastion at which it failed, "" for the host itself
 	Step Step
 	Err  error
-	Hint string // what the user can do; "" when nothing useful can be said
+	Hint string // what the user can do; "" if there is no useful hint
 }
 
 // Error is one line without the hint.
@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// dialError turns what the dialer said into a step and a hint. addr is host:port.
+// dialError turns an error of the dialer into a step and a hint. addr is host:port.
 func dialError(addr string, err error) *Error {
 	host, port, _ := net.SplitHostPort(addr)
 	e := &Error{Step: StepConnect}
@@ -67,7 +67,7 @@ func dialError(addr string, err error) *Error {
 			e.Hint = "the name server does not answer; try again or use an address"
 		}
 	case errors.As(err, &rejected):
-		// The bastion dialled for us; its words are all there is.
+		// The bastion dialled for us; its message is all there is.
 		e.Err = fmt.Errorf("%s: the bastion says: %s", addr, oneLine(rejected.Message))
 		if rejected.Reason == gossh.Prohibited {
 			e.Hint = "the bastion's sshd forbids forwarding: AllowTcpForwarding, PermitOpen"
@@ -94,12 +94,12 @@ func dialError(addr string, err error) *Error {
 	return e
 }
 
-// ErrStandsStill is, by errors.Is, that a host has taken the connection and then said nothing for as long as a login may take if the user
-// does not say (ConnectTimeout): it may be a machine that stands still for a while.
-var ErrStandsStill = errors.New("the host stands still")
+// ErrPaused matches, by errors.Is, the error of a host that accepted the connection and then sent nothing for as long
+// as a login may take when the user has set no limit (ConnectTimeout). The machine may be paused for a while.
+var ErrPaused = errors.New("the host is paused")
 
-// ErrBroken is, by errors.Is, the cause of an error when a connection broke between the login and the end of a command: another try may
-// go well.
+// ErrBroken matches, by errors.Is, the error of a connection that broke between the login and the end of a command.
+// Another attempt may succeed.
 var ErrBroken = errors.New("the connection broke")
 
 // broken is the error of a connection that broke.
@@ -109,16 +109,16 @@ func (b broken) Unwrap() error { return b.error }
 
 func (b broken) Is(target error) bool { return target == ErrBroken }
 
-// cut is the error of a command that was cut off, because it had closed its output and did not end.
+// cut is the error of a command that was cut off because it closed its output and did not exit.
 type cut struct{ error }
 
 func (c cut) Unwrap() error { return c.error }
 
-// silence is a deadline that has passed, in words for users.
+// silence is an expired deadline, worded for users.
 type silence struct {
-	addr  string
-	after time.Duration // 0: the system's
-	still bool          // see ErrStandsStill
+	addr   string
+	after  time.Duration // 0: the system's
+	paused bool          // see ErrPaused
 }
 
 func (e *silence) Error() string {
@@ -129,7 +129,7 @@ func (e *silence) Error() string {
 }
 
 func (e *silence) Is(target error) bool {
-	return target == context.DeadlineExceeded || target == ErrStandsStill && e.still
+	return target == context.DeadlineExceeded || target == ErrPaused && e.paused
 }
 
 func isTimeout(err error) bool {
@@ -137,13 +137,13 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
 }
 
-// isDropped tells whether the peer hung up on us, which is what an sshd over its MaxStartups does.
+// isDropped reports whether the peer hung up on us, which is what an sshd over its MaxStartups does.
 func isDropped(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, syscall.EPIPE)
 }
 
-// oneLine makes text from elsewhere fit to be printed inside a message: no line breaks or control characters, not endless.
+// oneLine makes foreign text fit to be printed in a message: no line breaks or control characters, of limited length.
 func oneLine(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	s = strings.Map(func(r rune) rune {

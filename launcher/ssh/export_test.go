@@ -21,8 +21,8 @@ func GiveUpSoon(c *Client) {
 
 // Hasty lets c wait for a silent host, and hosts for it, less than its own others.
 func Hasty(c *Client) {
-	c.hostPatience, c.waitEvery, c.silence, c.quietLogin = 2*time.Second, 300*time.Millisecond, time.Second, 300*time.Millisecond
+	c.hostTimeout, c.waitEvery, c.silence, c.quietLogin = 2*time.Second, 300*time.Millisecond, time.Second, 300*time.Millisecond
 }
 
 // Impatient has c take handshakes for hung soon.
-func Impatient(c *Client) { c.gate.patience = 100 * time.Millisecond }
+func Impatient(c *Client) { c.gate.hangAfter = 100 * time.Millisecond }

@@ -13,18 +13,18 @@ import (
 	"syscall"
 )
 
-// external runs each session with a program of the user's in place of the built-in client. It authenticates by itself,
+// external runs each session with a program of the user's in place of the built-in client. That program authenticates,
 // so nothing is known about the host until a session starts.
 type external struct {
 	client *Client
-	server string // as far as ssh_config says it
-	plain  bool   // OpenSSH goes straight to the host, and says what happens
+	server string // as far as ssh_config determines it
+	plain  bool   // OpenSSH connects directly to the host and prints its errors
 	argv   []string
-	ctx    context.Context // the life of the Conn
+	ctx    context.Context // lasts as long as the Conn
 	cancel context.CancelFunc
 }
 
-// external puts the flags into the arguments of ssh(1). What ssh_config says is left to the program.
+// external turns the flags into arguments of ssh(1). ssh_config is left to the program.
 func (c *Client) external(s *settings) external {
 	argv := append([]string{}, c.cfg.Command...)
 	if c.cfg.ConfigFile != "" {
@@ -37,7 +37,7 @@ func (c *Client) external(s *settings) external {
 		argv = append(argv, "-i", c.cfg.expandHome(f))
 	}
 	if c.cfg.Command[0] == "ssh" && c.ssh.first(s.alias, "ServerAliveInterval") == "" { // the system's
-		argv = append(argv, "-o", "ServerAliveInterval=5") // or it would not notice that the way is lost
+		argv = append(argv, "-o", "ServerAliveInterval=5") // or it would not notice a lost connection
 	}
 	target := s.alias
 	if user, _, _, _ := splitHost(s.host); user != "" {
@@ -46,12 +46,12 @@ func (c *Client) external(s *settings) external {
 		target = c.cfg.User + "@" + target
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return external{client: c, server: s.addr(), plain: c.plainly(s), argv: append(argv, target), ctx: ctx, cancel: cancel}
+	return external{client: c, server: s.addr(), plain: c.direct(s), argv: append(argv, target), ctx: ctx, cancel: cancel}
 }
 
-// plainly is true if OpenSSH's client goes straight to a host, and is not told to be quiet. What a script of the user's does, nobody
-// knows.
-func (c *Client) plainly(s *settings) bool {
+// direct reports whether OpenSSH's client connects directly to a host and is not silenced. Nothing is known about a
+// script of the user's.
+func (c *Client) direct(s *settings) bool {
 	return filepath.Base(c.cfg.Command[0]) == "ssh" && len(s.jumps) == 0 && s.proxyCommand == "" && c.ssh.first(s.alias, "LogLevel") == "" &&
 		!slices.ContainsFunc(c.cfg.Command[1:], func(arg string) bool {
 			small := strings.ToLower(arg)
@@ -60,14 +60,15 @@ func (c *Client) plainly(s *settings) bool {
 		})
 }
 
-// hungUp knows how OpenSSH ends when the host has: without a word if the host came to say that the command was killed.
+// hungUp recognizes how OpenSSH ends after the host has: with no message if the host reported that the command was
+// killed.
 func (e external) hungUp(said string) bool {
 	return e.plain && (strings.TrimSpace(said) == "" || closedByHost(said))
 }
 
-// closedByHost knows how OpenSSH says that the other end has ended the connection in order. What Linux calls a broken pipe is the
-// reset, because something was sent in the same moment, of a connection that the other side had ended before; other resets have
-// another name.
+// closedByHost recognizes OpenSSH's messages for a connection that the other end closed in order. "Broken pipe" is
+// Linux's name for a reset on a connection that the other side had closed before, because something was sent at that
+// moment; other resets have another name.
 func closedByHost(said string) bool {
 	return strings.Contains(said, " closed by remote host.") || strings.Contains(said, "client_loop: send disconnect: Broken pipe") ||
 		strings.Contains(said, "Connection closed by ")
@@ -80,8 +81,9 @@ func (e external) close() error {
 
 // run starts the program.
 func (e external) run(command string) (*Session, error) {
-	// It stays in the terminal's foreground, so that it may ask for a password, but keys that are typed there are for the
-	// launcher, which ends or stops the ranks by this very session. OpenSSH leaves alone what is ignored when it starts.
+	// The program stays in the terminal's foreground, so that it may ask for a password. But keys typed there are for
+	// the launcher, which ends or stops the ranks through this very session. OpenSSH keeps ignoring signals that are
+	// ignored when it starts.
 	cmd := exec.CommandContext(e.ctx, "/bin/sh", slices.Concat([]string{"-c", `trap "" INT QUIT TSTP; exec "$@"`, "sh"}, e.argv, []string{command})...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -107,7 +109,7 @@ func (e external) run(command string) (*Session, error) {
 		case errors.As(err, &exit) && exit.Exited() && exit.ExitCode() != 255:
 			return exit.ExitCode(), nil
 		case errors.As(err, &exit):
-			return -1, fmt.Errorf("%s: %w", e.argv[0], err) // ssh's own failures end with 255
+			return -1, fmt.Errorf("%s: %w", e.argv[0], err) // ssh's own failures exit with 255
 		default:
 			return -1, err
 		}
@@ -115,23 +117,23 @@ func (e external) run(command string) (*Session, error) {
 	return &Session{Stdin: in, Stdout: out, Stderr: stderr, wait: wait, blame: e.blame}, nil
 }
 
-// opensshSays is how OpenSSH says that it did not come as far as the host's sshd.
+// opensshSays lists OpenSSH's messages for not reaching the host's sshd.
 var opensshSays = map[string]error{
 	"ssh: Could not resolve hostname ": &net.DNSError{},
 	": Connection refused":             syscall.ECONNREFUSED,
 	": Connection timed out":           context.DeadlineExceeded,
-	": Operation timed out":            context.DeadlineExceeded, // of macOS
+	": Operation timed out":            context.DeadlineExceeded, // on macOS
 	": No route to host":               syscall.EHOSTUNREACH,
 	": Network is unreachable":         syscall.ENETUNREACH,
 }
 
-// brokenOff knows how OpenSSH says that a connection broke.
+// brokenOff recognizes OpenSSH's messages for a broken connection.
 func brokenOff(said string) bool {
 	return strings.Contains(said, ": Connection reset by peer") || strings.HasPrefix(said, "Connection reset by ") || strings.HasPrefix(said, "Timeout, server ")
 }
 
-// blame knows the words of OpenSSH, and returns the step, if they name it, the hint, and ErrBroken as the cause if the connection broke; nil
-// for other words.
+// blame interprets OpenSSH's messages. It returns the step and hint they imply, and ErrBroken as the cause if the
+// connection broke; nil for other messages.
 func (e external) blame(said string) *Error {
 	for text, cause := range opensshSays {
 		if strings.HasPrefix(said, "ssh: ") && strings.Contains(said, text) {
@@ -147,7 +149,7 @@ func (e external) blame(said string) *Error {
 	case strings.Contains(said, "Permission denied ("), strings.Contains(said, "Too many authentication failures"):
 		failed.Step = StepAuthenticate
 	case closedByHost(said), brokenOff(said):
-		failed.Err, failed.Hint = ErrBroken, "" // it was there a moment ago
+		failed.Err, failed.Hint = ErrBroken, "" // the host was up a moment ago
 	default:
 		return nil
 	}

@@ -54,7 +54,7 @@ func TestSystemSSHHangsUp(t *testing.T) {
 // TestBootstrapOfBrokenBinary: what stands in the script without quotes has no place for anything else.
 func TestBootstrapOfBrokenBinary(t *testing.T) {
 	good := Binary{SHA256: strings.Repeat("0a", 32), Platform: "Linux x86_64"}
-	if _, err := bootstrapCommand("1", good, hostPatience, nil); err != nil {
+	if _, err := bootstrapCommand("1", good, hostTimeout, nil); err != nil {
 		t.Fatal(err)
 	}
 	for want, spoil := range map[string]func(b *Binary){
@@ -63,7 +63,7 @@ func TestBootstrapOfBrokenBinary(t *testing.T) {
 	} {
 		b := good
 		spoil(&b)
-		if _, err := bootstrapCommand("1", b, hostPatience, nil); err == nil || err.Error() != want {
+		if _, err := bootstrapCommand("1", b, hostTimeout, nil); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

@@ -7,13 +7,14 @@ import (
 )
 
 // An sshd admits few connections that have not authenticated yet: with the default MaxStartups 10:30:100 it drops a
-// third of them at random from the eleventh on. So the gate admits at most perServer handshakes for one address. Several
-// addresses may lead to one sshd, which shows the same key at all of them: so it admits perServer for all together until it
-// knows better, one more for each other sshd that it has met, and atOnce at the most, which is what the processor can do
-// anyway. An sshd that admits fewer drops connections; then the gate halves what it admits and grows back slowly, like TCP.
+// third of them at random from the eleventh on. So the gate admits at most perServer handshakes for one address.
+// Several addresses may lead to one sshd, which shows the same key at all of them. So the gate admits perServer for all
+// addresses together until it knows better, one more for each other sshd it has met, and atOnce at most, which is what
+// the processor can do anyway. An sshd that admits fewer drops connections; then the gate halves its limit and raises
+// it again slowly, like TCP.
 //
-// A handshake that takes as long as hungAfter counts no longer with other addresses: of hosts that hang at login there may
-// be any number, and they keep nobody else out.
+// After hungAfter a handshake no longer counts against other addresses: any number of hosts may hang at login without
+// blocking the rest.
 const (
 	perServer = 8
 	atOnce    = 32
@@ -22,15 +23,15 @@ const (
 )
 
 type gate struct {
-	mu       sync.Mutex
-	limit    float64
-	most     float64         // what limit may grow to
-	met      map[string]bool // sshds, by the keys of their hosts
-	inUse    int
-	servers  map[string]*server // by address
-	queue    []*waiter
-	cuts     int           // how often limit was cut; tells drops of one burst from the next
-	patience time.Duration // until a handshake hangs
+	mu        sync.Mutex
+	limit     float64
+	most      float64         // what limit may grow to
+	met       map[string]bool // sshds, by the keys of their hosts
+	inUse     int
+	servers   map[string]*server // by address
+	queue     []*waiter
+	cuts      int           // how often limit was cut; distinguishes drops of one burst from the next
+	hangAfter time.Duration // until a handshake counts as hung
 }
 
 type server struct {
@@ -53,8 +54,8 @@ type pass struct {
 	hung, left bool
 }
 
-func newGate(patience time.Duration) *gate {
-	return &gate{limit: perServer, most: perServer, met: map[string]bool{}, servers: map[string]*server{}, patience: patience}
+func newGate(hangAfter time.Duration) *gate {
+	return &gate{limit: perServer, most: perServer, met: map[string]bool{}, servers: map[string]*server{}, hangAfter: hangAfter}
 }
 
 // enter waits for permission to start a handshake with the server known as key.
@@ -77,11 +78,11 @@ func (g *gate) enter(ctx context.Context, key string) (*pass, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
-	g.leaveLocked(<-w.ready) // admitted in the same moment
+	g.leaveLocked(<-w.ready) // admitted at the same moment
 	return nil, context.Cause(ctx)
 }
 
-// admitLocked lets in all that may enter, first come first served among those whose server has room.
+// admitLocked admits all that may enter, first come first served among those whose server has capacity.
 func (g *gate) admitLocked() {
 	if g.inUse >= int(g.limit) {
 		return
@@ -100,7 +101,7 @@ func (g *gate) admitLocked() {
 		g.inUse++
 		s.inUse++
 		p := &pass{gate: g, server: s, cuts: g.cuts, mine: s.cuts}
-		p.late = time.AfterFunc(g.patience, p.hangs)
+		p.late = time.AfterFunc(g.hangAfter, p.hangs)
 		w.ready <- p
 	}
 	clear(g.queue[len(kept):])
@@ -117,7 +118,7 @@ func (g *gate) leaveLocked(p *pass) {
 	g.admitLocked()
 }
 
-// hangs gives back the place among those of all addresses. It still counts with its own one.
+// hangs stops counting the handshake for all addresses together. It still counts for its own.
 func (p *pass) hangs() {
 	g := p.gate
 	g.mu.Lock()
@@ -130,8 +131,8 @@ func (p *pass) hangs() {
 	g.admitLocked()
 }
 
-// done gives the place back; the server did not mind us. It is known by the key of its host, or by its address if it has
-// shown none.
+// done ends the handshake; the server did not drop it. The server is identified by its host key, or by its address if
+// it has shown none.
 func (p *pass) done(sshd string) {
 	g := p.gate
 	g.mu.Lock()
@@ -149,7 +150,7 @@ func (p *pass) done(sshd string) {
 	g.leaveLocked(p)
 }
 
-// dropped gives the place back and slows down, once for all connections that were under way together.
+// dropped ends the handshake and slows down, once for all connections that were in progress together.
 func (p *pass) dropped() {
 	g := p.gate
 	g.mu.Lock()

@@ -16,8 +16,8 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 )
 
-// retry is how often a server that drops connections is tried: after the n-th time it is left alone for a random part of
-// first·2ⁿ, and no longer than max. The default gives up after some 12 s.
+// retry determines how often a server that drops connections is tried: the n-th pause is a random part of first·2ⁿ, at
+// most max. The default gives up after some 12 s.
 type retry struct {
 	attempts   int
 	first, max time.Duration
@@ -28,12 +28,12 @@ var defaultRetry = retry{attempts: 16, first: 100 * time.Millisecond, max: 2 * t
 // countedFor is how long sshd may take, on a busy machine, to notice that a connection has authenticated.
 const countedFor = 500 * time.Millisecond
 
-// attempts logs in, trying again only when the server hung up before it was shown a key: that is how an sshd with too
-// many connections behaves, and nothing else is cured by repeating it. A refused key must not be repeated: new sshds
-// lock out an address that fails to authenticate.
+// attempts logs in, and retries only if the server hung up before it showed a key: that is how an sshd with too many
+// connections behaves, and a retry cures nothing else. A refused key must not be offered again: new sshds lock out an
+// address that fails to authenticate.
 //
 // The caller calls entered once the host has answered something else: until then sshd may count the connection among
-// those that have not authenticated. A host that does not come to answer counts no longer than countedFor.
+// the unauthenticated ones. A host that does not answer counts no longer than countedFor.
 func (c *Client) attempts(ctx context.Context, s *settings, dial dialFunc, key string) (client *gossh.Client, raw *greeting, entered func(), err error) {
 	wait := c.retry.first
 	for n := 1; ; n++ {
@@ -100,8 +100,8 @@ func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, *greet
 		return nil, nil, &Error{Step: StepHostKey, Err: err}
 	}
 
-	// The time limit is a context, because it must stop while the user types, and because a channel through a bastion knows
-	// no deadlines. When it or the caller's context ends, the connection is closed.
+	// The time limit is a context, because it must stop while the user types, and because a channel through a bastion
+	// has no deadlines. When it or the caller's context ends, the connection is closed.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	a.timer = time.AfterFunc(a.s.timeout, func() { cancel(errTimeout) })
@@ -124,7 +124,7 @@ func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, *greet
 	nc := &greeting{Conn: raw}
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 
-	// The handshake has its own goroutine, for a channel through a stalled bastion does not come back from Close.
+	// The handshake has its own goroutine, because Close does not return on a channel through a stalled bastion.
 	var client *gossh.Client
 	done := make(chan error, 1)
 	a.client.running.Go(func() {
@@ -139,8 +139,8 @@ func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, *greet
 	case <-ctx.Done():
 	}
 	a.timer.Stop()
-	// Cancelled, perhaps in the moment of success. The context may have ended without having come to close the
-	// connection, and then it never will.
+	// Cancelled, perhaps at the moment of success. The context may have ended before it could close the connection, and
+	// then it never will.
 	if !stop() || ctx.Err() != nil {
 		a.client.running.Go(func() { nc.Close() })
 		return nil, nil, a.cut(context.Cause(ctx))
@@ -155,7 +155,7 @@ func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, *greet
 	return client, nc, nil
 }
 
-// sshd is by what the gate knows the server: its key, or its address if that is all there is.
+// sshd returns how the gate identifies the server: its key, or its address if that is all there is.
 func (a *attempt) sshd(address string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -188,7 +188,7 @@ func (a *attempt) config(algorithms []string) *gossh.ClientConfig {
 	}
 }
 
-// user is whom to ask for passphrases; the time limit stands still meanwhile.
+// user returns how to ask for passphrases; the time limit is suspended meanwhile.
 func (a *attempt) user(ctx context.Context) user {
 	u := user{pause: func() func() {
 		a.timer.Stop()
@@ -207,7 +207,7 @@ func (a *attempt) user(ctx context.Context) user {
 	return u
 }
 
-// cut is the error of an attempt that ran out of time or was cancelled.
+// cut returns the error of an attempt that ran out of time or was cancelled.
 func (a *attempt) cut(cause error) *Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -222,8 +222,8 @@ func (a *attempt) cut(cause error) *Error {
 	return e
 }
 
-// proxyFailed returns what the ProxyCommand says if it is the command that failed, not the server behind it. It is not
-// tried again.
+// proxyFailed returns the error of the ProxyCommand, if the command failed and not the server behind it. It is not
+// retried.
 func (a *attempt) proxyFailed(conn net.Conn, err error) *Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -234,7 +234,7 @@ func (a *attempt) proxyFailed(conn net.Conn, err error) *Error {
 	return command.failure(a.s.addr())
 }
 
-// explain finds out at which step it failed. said is the server's first line.
+// explain determines the step at which the attempt failed. said is the server's first line.
 func (a *attempt) explain(err error, said string) *Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -248,7 +248,7 @@ func (a *attempt) explain(err error, said string) *Error {
 	if !a.authBegun && isDropped(err) {
 		a.dropped = true
 		if errors.Is(err, syscall.EPIPE) {
-			err = io.EOF // which of the two ends of a pipe is closed first is chance
+			err = io.EOF // which end of a pipe closes first is random
 		}
 		e.Err = fmt.Errorf("%s: the server closed the connection: %w", a.s.addr(), err)
 		e.Hint = "sshd may be at its limit (MaxStartups, PerSourceMaxStartups), or refuse this address (its log says)"
@@ -268,7 +268,7 @@ func (a *attempt) explain(err error, said string) *Error {
 	return a.explainAuth(err)
 }
 
-// explainAuth lists what was tried, for that is what the user has to compare with the host's authorized_keys.
+// explainAuth lists what was tried, as the user has to compare that with the host's authorized_keys.
 func (a *attempt) explainAuth(err error) *Error {
 	e := &Error{Step: StepAuthenticate}
 	who := a.s.user + "@" + a.s.hostName
@@ -288,7 +288,7 @@ func (a *attempt) explainAuth(err error) *Error {
 	switch {
 	case !refused && a.authBegun:
 		e.Err = fmt.Errorf("%s: %s", who, cleanError(err))
-		if errors.Is(err, syscall.ECONNRESET) { // a server that has had enough of us ends the connection in order
+		if errors.Is(err, syscall.ECONNRESET) { // a server that rejects us closes the connection in order
 			e.Err = broken{e.Err}
 		}
 		return e

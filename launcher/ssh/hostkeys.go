@@ -18,16 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostKeys is one list of known_hosts files, shared by all hosts that use the same list. The files are read once;
-// keys accepted since are remembered beside them, so that 1,000 new hosts do not mean 1,000 readings.
+// hostKeys is one list of known_hosts files, shared by all hosts that use the same list. The files are read once; keys
+// accepted since are kept beside them, so that 1,000 new hosts do not cause 1,000 reads.
 type hostKeys struct {
 	files []string
 	cfg   Config
 
 	mu       sync.Mutex
 	db       *knownhosts.HostKeyDB
-	original map[string]string // copy without the lines that do not parse → the file it was made from
-	size     int64             // of all files together when they were read or last appended to
+	original map[string]string // copy without the lines that do not parse → its original
+	size     int64             // of all files together when last read or appended to
 	accepted map[string][]gossh.PublicKey
 }
 
@@ -35,7 +35,7 @@ func newHostKeys(cfg Config, files []string) *hostKeys {
 	return &hostKeys{files: files, cfg: cfg, accepted: map[string][]gossh.PublicKey{}}
 }
 
-// plainAlgorithms is the order in which we prefer the keys of a host we know nothing about: OpenSSH's.
+// plainAlgorithms is OpenSSH's order of preference for the keys of an unknown host.
 var plainAlgorithms = []string{
 	gossh.KeyAlgoED25519, gossh.KeyAlgoECDSA256, gossh.KeyAlgoECDSA384, gossh.KeyAlgoECDSA521,
 	gossh.KeyAlgoRSASHA512, gossh.KeyAlgoRSASHA256,
@@ -46,8 +46,8 @@ var certAlgorithms = []string{
 	gossh.CertAlgoRSASHA512v01, gossh.CertAlgoRSASHA256v01,
 }
 
-// algorithms returns the host key algorithms to ask for: first those that known_hosts can check, because a server shows
-// only one of its keys, and then all others, so that a changed key is reported as what it is.
+// algorithms returns the host key algorithms to request: first the ones known_hosts can check, because a server shows
+// only one of its keys, and then all others, so that a changed key is reported as changed.
 func (k *hostKeys) algorithms(addr string) ([]string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -58,7 +58,7 @@ func (k *hostKeys) algorithms(addr string) ([]string, error) {
 	for _, key := range k.db.HostKeys(addr) {
 		switch {
 		case key.Cert:
-			// The type of the authority's key says nothing about the type of the keys it signed.
+			// The type of the authority's key does not determine the types of the keys it signed.
 			algos = append(algos, certAlgorithms...)
 		case key.Type() == gossh.KeyAlgoRSA:
 			algos = append(algos, gossh.KeyAlgoRSASHA512, gossh.KeyAlgoRSASHA256)
@@ -78,7 +78,7 @@ func (k *hostKeys) algorithms(addr string) ([]string, error) {
 	return unique, nil
 }
 
-// check decides about the key that addr showed. It returns an *Error that still lacks the host.
+// check accepts or rejects the key that addr showed. The host of the returned *Error is not set.
 func (k *hostKeys) check(s *settings, remote net.Addr, key gossh.PublicKey) error {
 	addr := s.knownAs()
 	k.mu.Lock()
@@ -88,7 +88,7 @@ func (k *hostKeys) check(s *settings, remote net.Addr, key gossh.PublicKey) erro
 	}
 	err := k.lookupLocked(addr, remote, key)
 	if knownhosts.IsHostUnknown(err) && k.sizeOnDisk() != k.size {
-		// Somebody else, perhaps another launch, has met this host meanwhile.
+		// Another launch may have recorded this host meanwhile.
 		k.db = nil
 		if err := k.loadLocked(); err != nil {
 			return &Error{Step: StepHostKey, Err: err}
@@ -161,7 +161,7 @@ func (k *hostKeys) unknownLocked(s *settings, addr string, key gossh.PublicKey) 
 	file := s.knownHosts[0]
 	added, err := appendKnownHost(file, addr, key, s.hashHosts)
 	if err != nil {
-		// As OpenSSH does: a home that cannot be written to is no reason not to log in.
+		// As in OpenSSH: a home that cannot be written to does not prevent the login.
 		k.cfg.Log.Warn("host key not recorded", "host", s.host, "err", err)
 	}
 	k.size += int64(added)
@@ -193,8 +193,8 @@ func (k *hostKeys) sizeOnDisk() int64 {
 	return total
 }
 
-// loadLocked reads the files that exist. A line that does not parse (a key type of the future, a slip of an editor) is
-// left out as in OpenSSH; the parser would refuse the whole file.
+// loadLocked reads the files that exist. A line that does not parse (an unknown key type, an editing mistake) is
+// skipped as in OpenSSH; the parser would reject the whole file.
 func (k *hostKeys) loadLocked() error {
 	if k.db != nil {
 		return nil
@@ -218,7 +218,7 @@ func (k *hostKeys) loadLocked() error {
 	return nil
 }
 
-// loadTolerantLocked loads copies of the files in which bad lines are blanked, so that line numbers stay true.
+// loadTolerantLocked loads copies of the files with bad lines blanked, so that line numbers stay correct.
 func (k *hostKeys) loadTolerantLocked(files []string) (*knownhosts.HostKeyDB, error) {
 	dir, err := os.MkdirTemp("", "gorun-known-hosts-")
 	if err != nil {
@@ -252,8 +252,8 @@ func (k *hostKeys) loadTolerantLocked(files []string) (*knownhosts.HostKeyDB, er
 	return knownhosts.NewDB(copies...)
 }
 
-// appendKnownHost records a key and returns how many bytes that took. One write under a lock, so that lines of several
-// launches never mix.
+// appendKnownHost records a key and returns how many bytes that took. It does one write under a lock, so that lines of
+// several launches never mix.
 func appendKnownHost(file, addr string, key gossh.PublicKey, hashed bool) (int, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return 0, err

@@ -18,17 +18,17 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 )
 
-// maxOffers is how many keys a server lets us try before it hangs up: sshd's default MaxAuthTries.
+// maxOffers is how many keys a server accepts before it hangs up: sshd's default MaxAuthTries.
 const maxOffers = 6
 
-// keyFile is a private key on disk. It is read once, whichever hosts use it, and its passphrase is asked for at most once,
-// when a server has said that it would take the key.
+// keyFile is a private key on disk. It is read once for all hosts, and its passphrase is asked for at most once, after
+// a server has accepted the public key.
 type keyFile struct {
 	path string
 	pub  gossh.PublicKey
 	cert *gossh.Certificate // path-cert.pub
-	skip string             // why it cannot be used; "" = it can
-	note sync.Once          // of skip, for a key that the user has named
+	skip string             // why it cannot be used; "" if it can
+	note sync.Once          // reports skip once, for a key that the user named
 
 	mu     sync.Mutex
 	signer gossh.Signer
@@ -36,12 +36,12 @@ type keyFile struct {
 	err    error  // the user did not unlock it
 }
 
-// readKey loads path; a file that does not exist is reported as such, anything else in skip.
+// readKey loads path. It returns an error if the file does not exist; any other problem is in skip.
 func readKey(path string) (*keyFile, error) {
 	k := &keyFile{path: path}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		// A lone public key says which of the agent's keys is meant.
+		// A public key alone selects one of the agent's keys.
 		if k.pub, err = readPublic(path + ".pub"); err != nil {
 			return nil, fs.ErrNotExist
 		}
@@ -62,7 +62,7 @@ func readKey(path string) (*keyFile, error) {
 		k.pub, k.skip = pub, "it is a public key and its private key is not in the agent"
 		return k, nil
 	}
-	// As OpenSSH: only a key of one's own can be protected by its mode; mounted secrets belong to root.
+	// As in OpenSSH: only a key of the user's own can be protected by its mode; mounted secrets belong to root.
 	if st, err := f.Stat(); err == nil && st.Mode().Perm()&0o077 != 0 && ownedByMe(st) {
 		k.skip = fmt.Sprintf("its permissions %#o let others read it; chmod 600 %s", st.Mode().Perm(), path)
 	}
@@ -104,7 +104,7 @@ func readPublic(path string) (gossh.PublicKey, error) {
 	return pub, err
 }
 
-// unlock returns the signer, asking for the passphrase when there is one. All hosts wait for the one answer.
+// unlock returns the signer, asking for the passphrase if there is one. All hosts wait for the same answer.
 func (k *keyFile) unlock(name string, ask func(string) (string, error)) (gossh.Signer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -135,13 +135,13 @@ func (k *keyFile) unlock(name string, ask func(string) (string, error)) (gossh.S
 	return nil, k.err
 }
 
-// user is who can be asked for passphrases during one attempt to log in.
+// user asks for passphrases during one attempt to log in.
 type user struct {
-	ask   func(question string) (string, error) // nil = nobody
-	pause func() (resume func())                // stops the clock of the attempt
+	ask   func(question string) (string, error) // nil = no one can be asked
+	pause func() (resume func())                // stops the time limit of the attempt
 }
 
-// lockedSigner offers a key without opening it.
+// lockedSigner offers a key without unlocking it.
 type lockedSigner struct {
 	file *keyFile
 	name string
@@ -155,7 +155,7 @@ func (s *lockedSigner) Sign(rand io.Reader, data []byte) (*gossh.Signature, erro
 }
 
 func (s *lockedSigner) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (*gossh.Signature, error) {
-	resume := s.user.pause() // for another host may be asking for this key
+	resume := s.user.pause() // the question may be open for another host
 	signer, err := s.file.unlock(s.name, s.user.ask)
 	resume()
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *lockedSigner) SignWithAlgorithm(rand io.Reader, data []byte, algorithm 
 	return signer.Sign(rand, data)
 }
 
-// agentKeys is a connection to an ssh agent and what it held when it was asked.
+// agentKeys is a connection to an ssh agent and the keys it listed.
 type agentKeys struct {
 	conn    net.Conn
 	signers []gossh.Signer
@@ -175,7 +175,7 @@ type agentKeys struct {
 	err     error
 }
 
-// openAgent asks the agent for its keys. Using one of them later may wait for a finger on a token; listing may not.
+// openAgent lists the agent's keys. Using one later may wait for a touch on a token; listing does not.
 func openAgent(socket string) *agentKeys {
 	a := &agentKeys{names: map[string]string{}}
 	const limit = 5 * time.Second
@@ -212,12 +212,13 @@ func (a *agentKeys) holding(pub gossh.PublicKey) gossh.Signer {
 	return nil
 }
 
-// offer is the keys for one login, in the order in which the server sees them, and the story to tell if none is taken.
+// offer holds the keys for one login, in the order in which the server sees them, and how to report that none was
+// accepted.
 type offer struct {
 	signers []gossh.Signer
 	names   []string
 	skipped []string
-	agent   string // what became of the agent, "" when it answered
+	agent   string // the state of the agent, "" if it answered
 }
 
 func (o *offer) add(signer gossh.Signer, name string) {
@@ -234,8 +235,8 @@ func (o *offer) add(signer gossh.Signer, name string) {
 	o.names = append(o.names, name)
 }
 
-// keysFor collects the keys for a login: those named for the host first, then the agent's, then the default files. It fails
-// only if a key named on the command line does not exist.
+// keysFor collects the keys for a login: first those named for the host, then the agent's, then the default files. It
+// fails only if a key named on the command line does not exist.
 func (c *Client) keysFor(s *settings, u user) (*offer, error) {
 	o := &offer{}
 	held := c.agentAt(s.agent)
@@ -274,7 +275,7 @@ func (c *Client) keysFor(s *settings, u user) (*offer, error) {
 	return o, nil
 }
 
-// addFile offers a key file: as a certificate first, if it has one, and signed by the agent, if that has it unlocked.
+// addFile offers a key file: first as a certificate, if it has one, and signed by the agent, if that holds it unlocked.
 func (c *Client) addFile(o *offer, s *settings, k *keyFile, held *agentKeys, u user) {
 	name := c.cfg.shortPath(k.path)
 	signer := held.holding(k.pub)

@@ -10,14 +10,15 @@ import (
 	"time"
 )
 
-// Login shells read files of the user's before they run a command, and those may keep it from gorun: they read the standard input that is
-// meant for it, send its output elsewhere, exit, or start another shell. A host that is slow lets a command wait, too. So when a command
-// has said nothing for a while, gorun runs another one beside it, which has no input: how that ends shows the cause.
+// Login shells read the user's files before they run a command, and those may get in the way: read the standard input
+// meant for the command, redirect its output, exit, or start another shell. A slow host delays a command, too. So when
+// a command has printed nothing for a while, gorun runs another one beside it without input, whose result shows the
+// cause.
 
 const (
-	// quietLogin is how long a command may say nothing until another one is tried.
+	// quietLogin is how long a command may print nothing before another one is tried.
 	quietLogin = 5 * time.Second
-	// ranStatus is the exit status of that one.
+	// ranStatus is the exit status of the second command.
 	ranStatus = 42
 
 	loginHint = "let ~/.bashrc, or what the login shell reads in its place, begin with: case $- in *i*) ;; *) return ;; esac"
@@ -30,9 +31,9 @@ var (
 	errLeaves      = errors.New("a login file of the host, such as ~/.bashrc, or what takes the login shell's place, exits or starts another program")
 )
 
-// unbegun adds what may be the cause that a command ended before our script began, or that its output is hidden, unless the host
-// has said why.
-func (e *Error) unbegun(code int, unknown error) {
+// explainNoStart adds the likely cause for a command that ended before our script began, or whose output is hidden,
+// unless the host has reported one.
+func (e *Error) explainNoStart(code int, unknown error) {
 	var mute cut
 	switch {
 	case errors.As(e.Err, &mute):
@@ -47,8 +48,9 @@ func (e *Error) unbegun(code int, unknown error) {
 
 func withoutWord(code int) string { return fmt.Sprintf("exit code %d without a word", code) }
 
-// doubt finds out why the first marker does not come, unless it has come by then, and closes the connection if it knows.
-func (c *Conn) doubt(came <-chan struct{}) {
+// diagnose finds out why the first marker is missing, unless it arrives meanwhile, and closes the connection if it
+// knows.
+func (c *Conn) diagnose(came <-chan struct{}) {
 	wait := func() (in bool) {
 		timer := time.NewTimer(c.client.quietLogin)
 		defer timer.Stop()
@@ -65,13 +67,13 @@ func (c *Conn) doubt(came <-chan struct{}) {
 			continue
 		}
 		if wait() { // it might have been about to come
-			c.condemn(&Error{Host: c.host, Step: StepStart, Err: why, Hint: loginHint})
+			c.closeWith(&Error{Host: c.host, Step: StepStart, Err: why, Hint: loginHint})
 		}
 		return
 	}
 }
 
-// tryCommand runs a command without input, and returns what that says of the login files; nil if it says nothing.
+// tryCommand runs a command without input, and returns what the result reveals about the login files; nil if nothing.
 func (c *Conn) tryCommand(came <-chan struct{}) error {
 	nonce := newNonce()
 	s, err := c.transport.start(context.Background(), fmt.Sprintf(`exec /bin/sh -c 'echo; echo "%s %s HERE"; exit %d'`, marker, nonce, ranStatus))
@@ -95,7 +97,7 @@ func (c *Conn) tryCommand(came <-chan struct{}) error {
 	select {
 	case <-came:
 		return nil
-	case o := <-result: // of one command, however long it takes: sshd bounds their number
+	case o := <-result: // one command, however long it takes: sshd bounds their number
 		switch {
 		case o.err != nil:
 			return nil

@@ -12,30 +12,30 @@ import (
 	"time"
 )
 
-// commandConn is the standard input and output of a ProxyCommand as a connection.
+// commandConn is the standard input and output of a ProxyCommand as a net.Conn.
 type commandConn struct {
 	command string
-	in, out *os.File // not StdinPipe and StdoutPipe, which are closed when the command ends, whoever uses them
-	said    commandSaid
+	in, out *os.File // unlike StdinPipe and StdoutPipe, not closed when the command ends
+	said    stderrTail
 
 	cmd     *exec.Cmd
-	hungUp  atomic.Bool   // it has closed a stream
-	ended   chan struct{} // then err is its status
+	hungUp  atomic.Bool   // the command has closed a stream
+	ended   chan struct{} // closed once err holds its status
 	err     error
 	closing sync.Once
-	killed  bool // by us
+	killed  bool // by Close
 }
 
 const (
-	// proxyHeld is how long a ProxyCommand that has ended may leave its standard error open to others.
+	// proxyHeld is how long a ProxyCommand that has ended may leave its standard error open to other processes.
 	proxyHeld = 500 * time.Millisecond
-	// proxyEnds is how long a ProxyCommand that has closed a stream may take to end by itself, so that its status is known.
+	// proxyEnds is how long a ProxyCommand that has closed a stream may take to exit, so that its status is known.
 	proxyEnds = time.Second
-	proxySaid = 4 << 10 // of its last words are kept
+	proxyTail = 4 << 10 // bytes of standard error that are kept
 )
 
-// dialCommand starts a ProxyCommand, which the shell interprets as with OpenSSH. A goroutine waits for its end; Close
-// waits for that.
+// dialCommand starts a ProxyCommand, which the shell interprets as in OpenSSH. A goroutine waits for its end; Close
+// waits for that goroutine.
 func dialCommand(command string) (net.Conn, error) {
 	c := &commandConn{command: command, cmd: exec.Command("/bin/sh", "-c", "exec "+command), ended: make(chan struct{})}
 	c.cmd.Stderr, c.cmd.WaitDelay = &c.said, proxyHeld
@@ -102,9 +102,8 @@ func (c *commandConn) Close() error {
 	return nil
 }
 
-// failure explains a connection that was closed before the server had shown a key, if it was the command that failed. It
-// returns nil for one that ended well and for one that tells that the server hung up on it: then it is the server that
-// has to be explained.
+// failure explains a connection that was closed before the server showed a key, if the command failed. It returns nil
+// if the command succeeded or reports that the server hung up: then the server has to be explained.
 func (c *commandConn) failure(addr string) *Error {
 	c.Close()
 	var exit *exec.ExitError
@@ -119,36 +118,36 @@ func (c *commandConn) failure(addr string) *Error {
 	return e
 }
 
-// commandSaid keeps the end of what a command prints on its standard error.
-type commandSaid struct {
+// stderrTail keeps the end of a command's standard error.
+type stderrTail struct {
 	mu   sync.Mutex
 	tail []byte
 }
 
 // Write implements io.Writer.
-func (s *commandSaid) Write(b []byte) (int, error) {
+func (s *stderrTail) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tail = append(s.tail, b...)
-	s.tail = s.tail[max(0, len(s.tail)-proxySaid):]
+	s.tail = s.tail[max(0, len(s.tail)-proxyTail):]
 	return len(b), nil
 }
 
-// last is the last line.
-func (s *commandSaid) last() string {
+// last returns the last line.
+func (s *stderrTail) last() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lines := strings.Split(strings.TrimSpace(string(s.tail)), "\n")
 	return oneLine(lines[len(lines)-1])
 }
 
-// commandAddr stands for the far end, of which nothing is known. It has a form that known_hosts checking can parse.
+// commandAddr stands for the unknown address of the far end, in a form that known_hosts checking can parse.
 var commandAddr net.Addr = &net.TCPAddr{IP: net.IPv4zero}
 
 func (c *commandConn) LocalAddr() net.Addr  { return commandAddr }
 func (c *commandConn) RemoteAddr() net.Addr { return commandAddr }
 
-// Deadlines do not exist here; attempts are limited by closing the connection.
+// There are no deadlines here; attempts are limited by closing the connection.
 func (c *commandConn) SetDeadline(time.Time) error      { return nil }
 func (c *commandConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *commandConn) SetWriteDeadline(time.Time) error { return nil }

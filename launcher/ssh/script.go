@@ -8,40 +8,45 @@ import (
 	"time"
 )
 
-// bootstrapScript runs under the host's /bin/sh, whichever that is (dash, busybox, bash, ksh), having been quoted for the
-// user's login shell, whichever that is (sh, bash, zsh, csh, fish). So it is POSIX plus -nt and -O, and contains no single
-// quote (it stands between them), no backslash (fish) and no exclamation mark (csh), and its lines are joined with blanks
-// (csh ends a quoted string at the end of a line).
+// bootstrapScript runs under the host's /bin/sh, whichever that is (dash, busybox, bash, ksh), quoted for the user's
+// login shell, whichever that is (sh, bash, zsh, csh, fish). So it is POSIX plus -nt and -O. It contains no single
+// quote (it is itself quoted with them), no backslash (fish) and no exclamation mark (csh), and its lines are joined
+// with blanks (csh ends a quoted string at the end of a line).
 //
-// For the checksum openssl comes first: unlike most others it uses the processor's instructions for it, 20 ms instead of 150.
+// openssl is the first choice for the checksum: unlike most others it uses the processor's instructions for it and
+// takes 20 ms instead of 150.
 //
-// A binary is trusted without being read again as long as it is not newer than the file "ok" beside it, which is written
-// once it is on disk: reading it costs more than everything else in a warm start. Nor is it read when ssh has just brought it,
-// whole, nor when the launcher says that it has done so for another login, unless one was there before and was damaged. To write it to disk may take longer than all the
-// rest, so the program does not wait: who sees to that and to "ok" is its child, and ends with it at the latest. Then the next
-// start finds a binary without "ok", and checks its hash, as it does with one that another host handed out.
+// A binary is trusted without being read again while it is not newer than the file "ok" beside it, which is written
+// once the binary is on disk: reading it costs more than everything else in a warm start. It is also not read if ssh
+// has just delivered it completely, or if the launcher reports that it has done so for another login, unless a damaged
+// one was there before. Writing it to disk may take longer than all the rest, so the program does not wait: a child of
+// it syncs the binary and writes "ok", and ends with it at the latest. The next start that finds a binary without "ok"
+// checks its hash, as it does for one that another host sent.
 //
-// Places: the user's cache, then directories of our own in shared ones, which have to be ours and no links. An empty
-// file is run to see whether the place allows programs: execve accepts it (as a script) unless it is mounted noexec.
+// Places: the user's cache, then directories of our own in shared ones, which must be ours and not links. An empty file
+// is executed to see whether the place allows programs: execve accepts it (as a script) unless the place is mounted
+// noexec.
 //
-// When a place turns out to be full the next one is tried, but not before the launcher has said that it is still there, by
-// the number in the markers. What it sent and nobody read, because head had ended, goes away with that.
+// When a place turns out to be full the next one is tried, but only after the launcher has confirmed, with the nonce of
+// the markers, that it is still there. This also drops whatever it sent that was not read after head had ended.
 //
-// The file "id" beside the binaries of all versions is the name of the directory, given by whoever came first: so the
-// launcher sees that two logins lead to the same one, whatever the names of their hosts. Who finds it made but not yet written looks
-// again.
+// The file "id" beside the binaries of all versions is the name of the directory, chosen by the first login. It shows
+// the launcher that two logins lead to the same directory, whatever the names of their hosts. A login that finds it
+// created but not yet written looks again.
 //
-// Another host is asked by Python, which hosts of ours have. Then there is a tool for the checksum too, so what a stranger
-// hands out is not run.
+// Python fetches the binary from another host, as hosts of ours have it. Then there is a tool for the checksum too, so
+// a binary from an impostor is not run.
 //
-// dd takes the binary in large pieces, where it knows how to count bytes, which takes half the time that head does. The file is
-// added to, not cut first: ext4 has a file that was cut on disk when it is closed, and everybody waits for that.
+// dd, where it can count bytes, reads the binary in large pieces, in half the time that head takes. The file is
+// appended to and not truncated first: ext4 flushes a file that was truncated when it is closed, and the login would
+// wait for that.
 //
-// When nothing has come for @QUIET@ seconds, the connection with the launcher is dead, although sshd may notice only two hours later: a child
-// that watches then ends the shell and what reads for it, and removes the file. Each word of the launcher gives the shell as much time again.
+// When nothing has arrived for @QUIET@ seconds, the connection to the launcher is dead, although sshd may notice only
+// two hours later: a watching child then ends the shell and its reader, and removes the file. Each message of the
+// launcher gives the shell as much time again.
 //
-// Any number of launchers may upload at once: each writes a file of its own and renames it. What is left after a power cut
-// is removed by a later upload.
+// Any number of launchers may upload at once: each writes a file of its own and renames it. A later upload removes what
+// a power cut left behind.
 const bootstrapScript = `
 say() { echo; echo "@MARKER@ @NONCE@ $*"; };
 g=; t=;
@@ -123,7 +128,7 @@ done;
 say FAIL place "$e"; exit 1
 `
 
-// bootstrapCommand returns what the login shell is asked to run.
+// bootstrapCommand returns the command for the login shell.
 func bootstrapCommand(nonce string, b Binary, quiet time.Duration, args []string) (string, error) {
 	if len(b.SHA256) != 64 || strings.Trim(b.SHA256, "0123456789abcdef") != "" {
 		return "", fmt.Errorf("bad SHA-256 %q", b.SHA256)

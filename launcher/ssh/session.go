@@ -20,7 +20,7 @@ type Conn struct {
 	transport     transport
 	local, remote net.Addr
 	raw           *greeting             // nil if the host is reached through others
-	heard         func() time.Time      // when something last came from there; nil if that is not known
+	heard         func() time.Time      // when something was last received from the host; nil if unknown
 	verdict       atomic.Pointer[Error] // why it was closed here
 	closed        sync.Once
 }
@@ -31,15 +31,15 @@ type transport interface {
 	close() error
 }
 
-// LocalAddr is this end of the connection, nil when it goes through a bastion or a program.
+// LocalAddr returns this end of the connection, nil when it goes through a bastion or a program.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// RemoteAddr is the host's end of the connection, nil when it goes through a bastion or a program.
+// RemoteAddr returns the host's end of the connection, nil when it goes through a bastion or a program.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
-// HungUp is true when the host itself has ended the connection, in order: its processes have ended. It is false for a
-// connection that broke, and for one through others, which end it when they like. said is what a session has left on standard
-// error, by which that is known of a program in place of the built-in client.
+// HungUp reports whether the host itself closed the connection in order, which means that its processes have ended. It
+// returns false for a connection that broke, and for one through other machines, which may close it at any time. said
+// is what a session left on standard error, the only evidence from a program in place of the built-in client.
 func (c *Conn) HungUp(said string) bool {
 	if e, ok := c.transport.(external); ok {
 		return e.hungUp(said)
@@ -47,8 +47,8 @@ func (c *Conn) HungUp(said string) bool {
 	return c.raw != nil && c.raw.ended.Load()
 }
 
-// Close ends the connection and all its sessions at once. What they started on the host sees the end of its input; it is
-// not killed.
+// Close ends the connection and all its sessions at once. Programs started on the host see the end of their input; they
+// are not killed.
 func (c *Conn) Close() error {
 	var err error
 	c.closed.Do(func() { err = c.transport.close() })
@@ -56,14 +56,14 @@ func (c *Conn) Close() error {
 }
 
 const (
-	// silenceLimit is how long a host may be silent that gorun asks for answers while it starts a command there: one of the
+	// silenceLimit is how long a host may be silent while gorun starts a command there and asks for answers: one of the
 	// two may have got another address. Once the command runs, its user watches the connection.
 	silenceLimit = 10 * time.Second
-	// silenceLooks is how often watch looks in that time.
+	// silenceLooks is how often watch checks in that time.
 	silenceLooks = 20
 )
 
-// watch closes the connection if it is silent for too long, until stop.
+// watch closes the connection if it is silent for too long, until stop is called.
 func (c *Conn) watch() (stop func()) {
 	if c.heard == nil {
 		return func() {}
@@ -75,7 +75,7 @@ func (c *Conn) watch() (stop func()) {
 		tick := time.NewTicker(limit / silenceLooks)
 		defer tick.Stop()
 		since, looked := time.Now(), time.Now()
-		asked := make(chan struct{}, 1) // holds a token while there is a question
+		asked := make(chan struct{}, 1) // holds a token while an answer is pending
 		for {
 			select {
 			case <-over:
@@ -83,7 +83,7 @@ func (c *Conn) watch() (stop func()) {
 			case <-tick.C:
 			}
 			now := time.Now()
-			if now.Sub(looked) > limit/4 { // it was this machine that was stopped
+			if now.Sub(looked) > limit/4 { // this machine was paused
 				since = now
 			}
 			looked = now
@@ -92,7 +92,7 @@ func (c *Conn) watch() (stop func()) {
 			}
 			switch quiet := now.Sub(since); {
 			case quiet >= limit:
-				c.condemn(&Error{Host: c.host, Step: StepStart, Err: broken{fmt.Errorf("nothing came from the host for %v", limit)},
+				c.closeWith(&Error{Host: c.host, Step: StepStart, Err: broken{fmt.Errorf("nothing came from the host for %v", limit)},
 					Hint: "is the host up, and does this machine have another address now?"})
 				return
 			case quiet >= limit/4:
@@ -110,33 +110,34 @@ func (c *Conn) watch() (stop func()) {
 	}
 }
 
-// condemn closes the connection for a reason.
-func (c *Conn) condemn(why *Error) {
+// closeWith closes the connection for a reason.
+func (c *Conn) closeWith(why *Error) {
 	c.verdict.CompareAndSwap(nil, why)
 	c.Close()
 }
 
-// judged returns the reason if there was one, and otherwise what the connection said of its end.
-func (c *Conn) judged(err error) error {
+// cause returns that reason, if there is one, and err otherwise.
+func (c *Conn) cause(err error) error {
 	if why := c.verdict.Load(); why != nil {
 		return why
 	}
 	return err
 }
 
-// Session is a command that runs on a host. Stdout and Stderr share one window of flow control: a caller that reads only
-// one of them may find it stalled by the other.
+// Session is a command that runs on a host. Stdout and Stderr share one window of flow control: a caller that reads
+// only one of them may find it stalled by the other.
 type Session struct {
 	Stdin  io.WriteCloser
 	Stdout io.Reader
 	Stderr io.Reader
 
 	host string
-	ctx  context.Context // why the session was cut off, if it was
+	ctx  context.Context // its cause is why the session was cut off
 	stop func() bool
 	kill func() error
 	wait func() (int, error)
-	// blame finds out at which step it failed from what a program in place of the built-in client said last; nil for none such.
+	// blame interprets the last output of a program in place of the built-in client, and determines the step; may be
+	// nil.
 	blame func(said string) *Error
 
 	waited sync.Once
@@ -144,8 +145,8 @@ type Session struct {
 	err    error
 }
 
-// Wait returns the command's exit code, 128+n if signal n killed it, when the command is done. The error says that the code
-// is not known, because the connection was lost or the session was cancelled. Unread output is discarded.
+// Wait waits for the command and returns its exit code, 128+n if signal n killed it. An error means that the code is
+// not known, because the connection was lost or the session was cancelled. Unread output is discarded.
 func (s *Session) Wait() (int, error) {
 	s.waited.Do(func() {
 		s.code, s.err = s.wait()
@@ -157,8 +158,8 @@ func (s *Session) Wait() (int, error) {
 	return s.code, s.err
 }
 
-// Start runs a command with the user's login shell. The session lives no longer than ctx: when that is cancelled, the whole
-// connection is closed, for a session on a stalled connection cannot be ended in an orderly way.
+// Start runs a command with the user's login shell. The session lives no longer than ctx: when that is cancelled, the
+// whole connection is closed, as a session on a stalled connection cannot be ended in an orderly way.
 func (c *Conn) Start(ctx context.Context, command string) (*Session, error) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	s, err := c.transport.start(ctx, command)
@@ -172,7 +173,7 @@ func (c *Conn) Start(ctx context.Context, command string) (*Session, error) {
 		err = context.Cause(ctx)
 	}
 	if s != nil {
-		s.wait() // nobody else will
+		s.wait() // no other goroutine will
 	}
 	e := &Error{Host: c.host, Step: StepOpenChannel, Err: err}
 	var rejected *gossh.OpenChannelError
@@ -186,7 +187,7 @@ func (c *Conn) Start(ctx context.Context, command string) (*Session, error) {
 // builtin is a connection made by this package.
 type builtin struct {
 	client  *gossh.Client
-	entered func() // called when sshd no longer counts the login among those that have not authenticated
+	entered func() // called when sshd no longer counts the login as unauthenticated
 }
 
 func (b builtin) close() error {
@@ -202,8 +203,8 @@ func (b builtin) start(_ context.Context, command string) (*Session, error) {
 	return s, err
 }
 
-// answers asks the host for an answer and waits for it, which says that it has taken all that was sent before. It returns
-// false if the connection is over.
+// answers requests an answer from the host and waits for it. The answer means that the host has consumed everything
+// sent before. It returns false if the connection has ended.
 func (b builtin) answers() bool {
 	_, _, err := b.client.SendRequest("keepalive@openssh.com", true, nil)
 	return err == nil
@@ -236,7 +237,7 @@ func (b builtin) open(command string) (*Session, error) {
 	return s, nil
 }
 
-// exitCode sorts out what the ssh library calls an error: only a command of which nothing more was heard is one.
+// exitCode interprets the ssh library's errors: only a command without a result is one.
 func exitCode(err error) (int, error) {
 	var exit *gossh.ExitError
 	var missing *gossh.ExitMissingError

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// settings is everything needed to log in to one machine: flags, ssh_config and defaults put together.
+// settings is everything needed to log in to one machine: flags, ssh_config and defaults combined.
 type settings struct {
 	host     string // as in the host list, for messages
-	alias    string // host without user and port: what ssh_config matches
+	alias    string // host without user and port, which ssh_config matches
 	user     string
-	hostName string // what is dialled
+	hostName string // the name or address to dial
 	port     int
 	network  string // tcp, tcp4 or tcp6
 
@@ -25,11 +25,11 @@ type settings struct {
 	policy     Policy
 
 	explicitKeys []string // from flags and ssh_config
-	requiredKeys int      // how many of them came from flags and so have to exist
-	defaultKeys  []string // looked at when there are no explicit ones
+	requiredKeys int      // how many of them came from flags and so must exist
+	defaultKeys  []string // tried when there are no explicit ones
 	certificates []string
 	agent        string
-	agentOnly    bool // IdentitiesOnly: of the agent's keys, only those that are also named
+	agentOnly    bool // IdentitiesOnly: only the agent's keys that are also named
 	batch        bool
 
 	jumps        []string
@@ -40,7 +40,7 @@ type settings struct {
 
 func (s *settings) addr() string { return net.JoinHostPort(s.hostName, strconv.Itoa(s.port)) }
 
-// knownAs is the name under which known_hosts lists the machine, as host:port.
+// knownAs returns the name of the machine in known_hosts, as host:port.
 func (s *settings) knownAs() string {
 	if s.keyAlias != "" {
 		return net.JoinHostPort(s.keyAlias, strconv.Itoa(defaultPort))
@@ -50,8 +50,7 @@ func (s *settings) knownAs() string {
 
 var defaultKeyFiles = [...]string{"id_ed25519", "id_ecdsa", "id_rsa"}
 
-// settingsFor puts together what is known about a host, or about a bastion, to which the flags for hosts do not apply
-// except for its keys.
+// settingsFor combines the settings of a host, or of a bastion, for which only the key flags count.
 func (c *Client) settingsFor(host string, bastion bool) (*settings, error) {
 	user, alias, port, err := splitHost(host)
 	if err != nil {
@@ -163,7 +162,7 @@ func (c *Client) expand(s *settings, text string) string {
 	).Replace(text)
 }
 
-// splitHost takes apart [ssh://][user@]host[:port], where host may be an IPv6 address with or without brackets.
+// splitHost parses [ssh://][user@]host[:port], where host may be an IPv6 address with or without brackets.
 func splitHost(text string) (user, host string, port int, err error) {
 	host = strings.TrimPrefix(text, "ssh://")
 	if i := strings.LastIndexByte(host, '@'); i >= 0 {

@@ -162,7 +162,7 @@ func TestConfigFiles(t *testing.T) {
 	if _, err := New(Config{Home: home, ConfigFile: "~/absent"}); err == nil || !strings.Contains(err.Error(), "~/absent") {
 		t.Errorf("missing file: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(home, "endless"), make([]byte, mostText+1), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(home, "endless"), make([]byte, maxText+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := New(Config{Home: home, ConfigFile: "~/endless"}); err == nil || err.Error() != "load ssh config: read ~/endless: more than 4 MiB" {

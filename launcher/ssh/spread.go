@@ -10,42 +10,42 @@ import (
 )
 
 const (
-	// seeds is how many hosts are sent the binary at once when the others can get it from hosts that have it.
+	// seeds is how many uploads run at once when hosts can also get the binary from each other.
 	seeds = 4
-	// fanOut is how many hosts get it from one host at once.
+	// fanOut is how many hosts one host serves at once.
 	fanOut = 2
 )
 
-// spread says how hosts that miss the binary come by it. Logins that lead to one directory, as those of several
-// addresses of a machine do or those of hosts with a shared home, get it once: the others wait and look again. Hosts
-// may get it from each other (relay): then few uploads are under way at a time, and whoever waits takes what comes
-// first, a host that has it or an upload. So what the launcher sends does not grow with the number of hosts, and no
-// host waits for one that cannot be reached.
+// spread distributes the binary among hosts that lack it. Logins that lead to one directory, such as those to several
+// addresses of a machine or to hosts with a shared home, get it once: the others wait and look again. Hosts may get it
+// from each other (relay): then few uploads run at a time, and a waiting host takes what comes first, another host or
+// an upload. So the launcher's traffic does not grow with the number of hosts, and no host waits for one that cannot be
+// reached.
 type spread struct {
 	mu      sync.Mutex
 	places  map[string]*place // by directory
 	relay   bool
-	uploads int // under way while relay is set
+	uploads int // in progress while relay is set
 	sources []*source
-	queue   []chan way // of those who wait, each with room for its answer
+	queue   []chan delivery // waiting logins, each with room for its answer
 	token   string
 }
 
-// place is a directory into which somebody puts the binary.
+// place is a directory that some login is filling.
 type place struct {
 	done chan struct{}
-	ok   bool // it is there, once done is closed
+	ok   bool // the binary is there; valid once done is closed
 }
 
-// source is a host that hands out the binary.
+// source is a host that serves the binary.
 type source struct {
 	address string
 	inUse   int
 	broken  bool
 }
 
-// way is how a host comes by the binary: from another host or, without one, from the launcher.
-type way struct{ from *source }
+// delivery is how a host gets the binary: from another host or, without one, from the launcher.
+type delivery struct{ from *source }
 
 func newSpread() *spread {
 	var token [16]byte
@@ -53,8 +53,8 @@ func newSpread() *spread {
 	return &spread{places: map[string]*place{}, token: hex.EncodeToString(token[:])}
 }
 
-// Relay lets hosts that miss the binary get it from others, which Offer names. Those others must send it to whoever
-// connects and says the word that Relay returns.
+// Relay lets hosts that lack the binary get it from the hosts that Offer names. Those must send it to any peer that
+// presents the word that Relay returns.
 func (c *Client) Relay() (word string) {
 	c.spread.mu.Lock()
 	defer c.spread.mu.Unlock()
@@ -62,28 +62,28 @@ func (c *Client) Relay() (word string) {
 	return c.spread.token
 }
 
-// Waiting reports whether an offer would find a taker.
+// Waiting reports whether an offer would be taken at once.
 func (c *Client) Waiting() bool {
 	c.spread.mu.Lock()
 	defer c.spread.mu.Unlock()
 	return len(c.spread.queue) > 0
 }
 
-// Offer says that the binary can be had at host:port.
+// Offer announces that host:port serves the binary.
 func (c *Client) Offer(address string) { c.spread.offer(address) }
 
 func (s *spread) offer(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sources = append(s.sources, &source{address: address})
-	s.serveLocked()
+	s.assignLocked()
 }
 
 var placeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{16}$`) })
 
-// settle waits for whoever is putting the binary into the same directory. It returns true if it is there now; else the
-// caller is to put it there and to call done once, with how that went. A name that means nothing is nobody else's.
-func (s *spread) settle(ctx context.Context, sha, name string) (there bool, done func(ok bool), err error) {
+// claim waits for the login that is filling the same directory. It returns true if the binary is there now; otherwise
+// the caller must put it there and call done once with the result. An empty name is never shared.
+func (s *spread) claim(ctx context.Context, sha, name string) (there bool, done func(ok bool), err error) {
 	if !placeName().MatchString(name) {
 		return false, func(bool) {}, nil
 	}
@@ -104,34 +104,34 @@ func (s *spread) settle(ctx context.Context, sha, name string) (there bool, done
 	}
 }
 
-// enter waits for a way to come by the binary. The caller calls leave when it has gone it, with how that went.
-func (s *spread) enter(ctx context.Context) (w way, leave func(ok bool), err error) {
-	mine := make(chan way, 1)
+// acquire waits for a delivery. The caller calls release afterwards, with the result.
+func (s *spread) acquire(ctx context.Context) (w delivery, release func(ok bool), err error) {
+	mine := make(chan delivery, 1)
 	s.mu.Lock()
 	if !s.relay {
 		s.mu.Unlock()
-		return way{}, func(bool) {}, nil
+		return delivery{}, func(bool) {}, nil
 	}
 	s.queue = append(s.queue, mine)
-	s.serveLocked()
+	s.assignLocked()
 	s.mu.Unlock()
 	select {
 	case w = <-mine:
 	case <-ctx.Done():
 		s.mu.Lock()
-		s.queue = slices.DeleteFunc(s.queue, func(c chan way) bool { return c == mine })
+		s.queue = slices.DeleteFunc(s.queue, func(c chan delivery) bool { return c == mine })
 		s.mu.Unlock()
 		select {
-		case w = <-mine: // served in the same moment
-			s.leave(w, true)
+		case w = <-mine: // assigned at the same moment
+			s.release(w, true)
 		default:
 		}
-		return way{}, nil, context.Cause(ctx)
+		return delivery{}, nil, context.Cause(ctx)
 	}
-	return w, func(ok bool) { s.leave(w, ok) }, nil
+	return w, func(ok bool) { s.release(w, ok) }, nil
 }
 
-func (s *spread) leave(w way, ok bool) {
+func (s *spread) release(w delivery, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.from == nil {
@@ -140,13 +140,13 @@ func (s *spread) leave(w way, ok bool) {
 		w.from.inUse--
 		w.from.broken = w.from.broken || !ok
 	}
-	s.serveLocked()
+	s.assignLocked()
 }
 
-// serveLocked gives those who wait what there is.
-func (s *spread) serveLocked() {
+// assignLocked assigns deliveries to waiting logins.
+func (s *spread) assignLocked() {
 	for len(s.queue) > 0 {
-		var w way
+		var w delivery
 		for _, c := range s.sources {
 			if !c.broken && c.inUse < fanOut && (w.from == nil || c.inUse < w.from.inUse) {
 				w.from = c

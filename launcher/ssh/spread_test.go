@@ -8,9 +8,9 @@ import (
 
 const someSHA, someDir = "5a", "0123456789abcdef"
 
-func mustGo(t *testing.T, s *spread) (way, func(bool)) {
+func mustGo(t *testing.T, s *spread) (delivery, func(bool)) {
 	t.Helper()
-	w, leave, err := s.enter(t.Context())
+	w, leave, err := s.acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func busy(s *spread) bool {
 	s.mu.Lock()
 	waiting := len(s.queue)
 	s.mu.Unlock()
-	if _, leave, err := s.enter(ctx); err == nil {
+	if _, leave, err := s.acquire(ctx); err == nil {
 		leave(true)
 		return false
 	}
@@ -56,7 +56,7 @@ func TestSpread(t *testing.T) {
 	if !busy(s) {
 		t.Errorf("more than %d uploads at once", seeds)
 	}
-	taken := make(chan way)
+	taken := make(chan delivery)
 	go func() {
 		w, leave := mustGo(t, s)
 		taken <- w
@@ -99,26 +99,26 @@ func TestSpread(t *testing.T) {
 func TestSettle(t *testing.T) {
 	for _, ok := range []bool{true, false} {
 		s := newSpread()
-		there, done, err := s.settle(t.Context(), someSHA, someDir)
+		there, done, err := s.claim(t.Context(), someSHA, someDir)
 		if there || err != nil {
 			t.Fatal(there, err)
 		}
 		found := make(chan bool)
 		for range 3 {
 			go func() {
-				there, done, _ := s.settle(t.Context(), someSHA, someDir)
+				there, done, _ := s.claim(t.Context(), someSHA, someDir)
 				done(true)
 				found <- there
 			}()
 		}
 		for _, other := range [][2]string{{someSHA, "fedcba9876543210"}, {"5b", someDir}, {someSHA, ""}, {someSHA, "$(id)"}} {
-			if there, _, err := s.settle(t.Context(), other[0], other[1]); there || err != nil {
+			if there, _, err := s.claim(t.Context(), other[0], other[1]); there || err != nil {
 				t.Errorf("%q: %v %v", other, there, err)
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, _, err := s.settle(ctx, someSHA, someDir); !errors.Is(err, context.Canceled) {
+		if _, _, err := s.claim(ctx, someSHA, someDir); !errors.Is(err, context.Canceled) {
 			t.Errorf("cancelled: %v", err)
 		}
 		done(ok)

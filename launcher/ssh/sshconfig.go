@@ -13,8 +13,8 @@ import (
 	"github.com/kevinburke/ssh_config"
 )
 
-// mostText is more than anybody writes by hand into a file for ssh. What has more is not such a file, or, as a device, has no end.
-const mostText = 4 << 20
+// maxText bounds a file for ssh. A larger one was not written by hand, and a device has no end.
+const maxText = 4 << 20
 
 func readText(path string) ([]byte, error) {
 	f, err := os.Open(path)
@@ -22,9 +22,9 @@ func readText(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostText+1))
-	if err == nil && len(text) > mostText {
-		err = fmt.Errorf("more than %d MiB", mostText>>20)
+	text, err := io.ReadAll(io.LimitReader(f, maxText+1))
+	if err == nil && len(text) > maxText {
+		err = fmt.Errorf("more than %d MiB", maxText>>20)
 	}
 	return text, err
 }
@@ -37,9 +37,9 @@ type sshConfig struct {
 	files []*ssh_config.Config
 }
 
-// loadConfig reads the files that cfg names. Only a file the user named on the command line has to be readable; of the
-// others, what cannot be read or understood is left out with a warning, for a launch must not fail over a line that has
-// nothing to do with it.
+// loadConfig reads the files that cfg names. Only a file the user named on the command line must be readable; in the
+// others, whatever cannot be read or parsed is skipped with a warning, as a launch must not fail over an unrelated
+// line.
 func loadConfig(cfg Config) (*sshConfig, error) {
 	c := &sshConfig{}
 	switch cfg.ConfigFile {
@@ -103,7 +103,7 @@ func (c *sshConfig) all(host, key string) []string {
 }
 
 // preprocessor rewrites ssh_config into what the parser understands: Match lines become Host lines, and includes are
-// expanded here, because the parser resolves them against the passwd entry rather than our Home and gives up on all files
+// expanded here, because the parser resolves them against the passwd entry rather than our Home and rejects all files
 // when one of them has a line it does not know.
 type preprocessor struct {
 	cfg        Config
@@ -131,15 +131,15 @@ func (p *preprocessor) file(path, block string, depth int) ([]byte, error) {
 			block = line
 		case "include":
 			out.Write(p.include(path, rest, block, depth))
-			line = block // the included file may have left us in a block of its own
+			line = block // the included file may have ended in a block of its own
 		}
 		out.WriteString(line + "\n")
 	}
 	return out.Bytes(), nil
 }
 
-// include returns the text of the files that patterns name. A block other than `Host *` is passed on only as long as the
-// included file has no blocks of its own: the conjunction of two blocks cannot be written down.
+// include returns the text of the files that patterns name. A block other than `Host *` applies only as long as the
+// included file has no blocks of its own, as the conjunction of two blocks cannot be expressed.
 func (p *preprocessor) include(from, patterns, block string, depth int) []byte {
 	var text bytes.Buffer
 	for _, pattern := range fields(patterns) {
@@ -175,8 +175,8 @@ func hasBlocks(text []byte) bool {
 	return false
 }
 
-// match writes a Match line as the Host line that says the same, or as one that never matches when there is none.
-// Matching on the final pass or on canonical names is not an event here: crypto-policy files use it for algorithms only.
+// match turns a Match line into the equivalent Host line, or into one that never matches if there is none. Matching on
+// the final pass or on canonical names is ignored: crypto-policy files use it for algorithms only.
 func (p *preprocessor) match(criteria, where string) string {
 	const never = "Host !*"
 	patterns := "*"

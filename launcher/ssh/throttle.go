@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Programs in place of the built-in client pass the same gate: each is one handshake from its start until the host has
-// said something, and one that an sshd with too many connections dropped is started again after a random while. How long
-// one may take is for the user to say (ConnectTimeout), and for who waits for the host: the gate does not wait for those that hang.
+// Programs in place of the built-in client pass the same gate: each counts as one handshake from its start until the
+// host has sent something, and one that an overloaded sshd dropped is restarted after a random pause. How long one may
+// take is up to the user (ConnectTimeout) and to the caller: the gate does not wait for hung ones.
 
 // start runs a session.
 func (e external) start(ctx context.Context, command string) (*Session, error) {
@@ -29,7 +29,7 @@ func (e external) start(ctx context.Context, command string) (*Session, error) {
 		}
 		p.dropped()
 		e.client.cfg.Log.Debug("ssh connection dropped, trying again", "host", e.server, "attempt", n)
-		s.wait() // it has no more to say
+		s.wait() // its output ended
 		select {
 		case <-time.After(rand.N(wait)):
 		case <-ctx.Done():
@@ -39,8 +39,7 @@ func (e external) start(ctx context.Context, command string) (*Session, error) {
 	}
 }
 
-// login starts the program and waits for the first that the host says, or for the program's end. What the session says
-// is complete all the same.
+// login starts the program and waits for its first output or its end. The session still delivers all output.
 func (e external) login(command string) (s *Session, dropped bool, err error) {
 	s, err = e.run(command)
 	if err != nil {
@@ -52,13 +51,13 @@ func (e external) login(command string) (s *Session, dropped bool, err error) {
 		s.Stdout = io.MultiReader(bytes.NewReader(first), s.Stdout)
 		return s, false, nil
 	}
-	defer time.AfterFunc(outcomeLimit, e.cancel).Stop() // it may hang on with its output closed
+	defer time.AfterFunc(outcomeLimit, e.cancel).Stop() // it may keep running with its output closed
 	said, _ := io.ReadAll(io.LimitReader(s.Stderr, maxTail))
 	s.Stdout, s.Stderr = bytes.NewReader(nil), bytes.NewReader(said)
 	return s, wasDropped(string(said)), nil
 }
 
-// wasDropped knows how OpenSSH says that the server hung up before it was shown a key.
+// wasDropped recognizes OpenSSH's messages for a server that hung up before it showed a key.
 func wasDropped(said string) bool {
 	return strings.Contains(said, "kex_exchange_identification: ") || strings.Contains(said, "ssh_exchange_identification: ")
 }
