@@ -24,13 +24,21 @@ PYTHON ?= $(shell for modules in numpy,torch,sklearn numpy,torch numpy sys; do \
 	for python in /usr/bin/python3 python3; do \
 	$$python -c "import $$modules" 2>/dev/null && echo $$python && exit; done; done; echo python3)
 
-# What make test runs on lab hosts. What measures rates runs by itself.
-LAB_PACKAGES = ./contrib/lab/... $$(go list ./contrib/e2e/... | grep -v /e2e/speed)
+# The packages that only decide, as cmd/gorun/deps_test.go lists them: no goroutine, so nothing for the race detector.
+PURE := $(shell sed -n '/pure *= \[\]string{/s/.*{\(.*\)}/\1/p' cmd/gorun/deps_test.go | grep -o '[a-z0-9/]*[a-z0-9]')
+$(if $(PURE),,$(error no list of pure packages in cmd/gorun/deps_test.go))
+PURE_PACKAGES := $(PURE:%=./%)
+# The families of end-to-end tests. What measures rates is no such family: it runs by itself.
+FAMILIES ?= $(filter-out speed e2etest testdata,$(notdir $(patsubst %/,%,$(wildcard contrib/e2e/*/))))
 # The race detector needs a C compiler, on Linux.
 RACE := $(shell command -v gcc clang cc >/dev/null && echo -race)
-REPORT := build/report -skips build/skips -figures build/figures
+# Runs go test on packages, $(1), and reports what came out; a few tests that fail beside others run again, alone.
+REPORT := build/report -skips build/skips -figures build/figures -again build/again
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
+
+# What ran a second time counts within one make, with all that it calls.
+$(if $(filter 0,$(MAKELEVEL)),$(shell rm -f build/again))
 
 # Every target that a line below documents.
 .PHONY: $(shell sed -n 's/^\#\# \([a-z0-9-]*\):.*/\1/p' Makefile)
@@ -45,16 +53,32 @@ pyzip = go run ./contrib/tools/pyzip -o $(2) $(1) contrib/python gorun shim
 gorun = $(call gobuild,$(1)) -o build/gorund ./cmd/gorund; $(call pyzip,build/gorund,cmd/gorun/gorund); \
 	$(call gobuild,$(1)) -o build/gorun ./cmd/gorun; $(call pyzip,build/gorun,$(2))
 
+## quick: lint, the unit tests of what changed, and a few jobs on lab hosts: under two minutes once everything is built
+# The end-to-end tests that show soonest that something is wrong.
+SMOKE := TestMistakes|TestUploadOnce|TestSingletons|TestLeaseOfOne|TestEncrypt|TestTopo|TestClusterSpare|TestC|TestAlgorithms
+quick: build build/report
+	@$(MAKE) lint unit
+	@$(MAKE) e2e-families E2E_RUN='$(SMOKE)'
+
 ## test: everything that must be good before a change goes in, and a list of what was skipped; what Go tests measured is in build/figures
 # What a machine cannot have is skipped with the reason; where CI is set, only what .ci/run cannot install may be.
-MAY_SKIP := no GPU that torch can use|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|a part of make vm:
+MAY_SKIP := no GPU that torch can use|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|a part of make vm:|a part of make test-all
+TESTS := lint unit allocations python c e2e vsphere
 test: build
 	@rm -f build/skips build/figures
-	$(MAKE) lint unit python c lab vsphere
-	@if [ -s build/skips ]; then echo "Skipped on this machine:"; sed 's/^/  /' build/skips; \
+	@failed=; $(MAKE) $(TESTS) || failed=yes; \
+	if [ -s build/skips ]; then echo "Skipped on this machine:"; sed 's/^/  /' build/skips; \
 	if [ -n "$(CI)" ] && grep -vE '$(MAY_SKIP)' build/skips >build/wrongly-skipped; then \
-	echo "May not be skipped where CI is set:"; cat build/wrongly-skipped; exit 1; fi; \
-	else echo "Nothing was skipped."; fi
+	echo "May not be skipped where CI is set:"; cat build/wrongly-skipped; failed=yes; fi; \
+	else echo "Nothing was skipped."; fi; \
+	if [ -s build/again ]; then echo "Run a second time, alone, which a test may be once:"; sort build/again | uniq -c; \
+	else echo "No test was run a second time."; fi; \
+	[ -z "$$failed" ]
+
+## test-all: make test with what takes long: waits at the scale of users, every seed and size, random orders, faults for minutes; each night
+test-all:
+	$(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on"
+	$(MAKE) e2e-race fuzz soak trials SOAK=5m
 
 ## check: the same as test
 check: test
@@ -69,27 +93,44 @@ lint: build/ruff-$(RUFF)
 	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh && shellcheck -s sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
 	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
 
-# The tests hold gorun to deadlines of a machine with nothing else to do, so up to three that failed beside others are
-# run again, alone; what they said the first time stays in the output. A data race is not run again.
-again = { [ -s build/failed ] && [ $$(wc -l <build/failed) -le 3 ] && echo "Again, alone: $$(paste -sd' ' build/failed)" && \
-	$(1) -timeout=20m -count=1 -p=1 -parallel=1 -run "^($$(paste -sd'|' build/failed))$$" $(2) | $(REPORT); }
-
-## unit: the Go tests, with the race detector
-GOTEST := CGO_ENABLED=$(if $(RACE),1,0) go test -json $(RACE)
-UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e)
+## unit: the Go tests of packages by themselves, with the race detector where goroutines are; what did not change is not run
+# Nothing here may keep results from being cached: no -count, no -shuffle.
+UNIT_FLAGS ?=
+UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e | grep -vxF "$$(go list $(PURE_PACKAGES))")
 unit: build/report
 	@[ -n "$(RACE)" ] || echo "race detector: no C compiler, apt-get install gcc" >>build/skips
-	@$(GOTEST) -timeout=10m -shuffle=on $(UNIT_PACKAGES) | $(REPORT) -failed build/failed || $(call again,$(GOTEST),$(UNIT_PACKAGES))
-	@# Pools forget what they hold under the race detector, and time is another one: both are looked at without it.
-	go test -json -run Alloc ./collective/... ./worker/... | $(REPORT)
-	go test -json -run InTime ./topology | $(REPORT)
+	@$(REPORT) -packages "$(PURE_PACKAGES)" go test -json $(UNIT_FLAGS)
+	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages "$(UNIT_PACKAGES)" go test -json $(RACE) -timeout=10m $(UNIT_FLAGS)
 
-## lab: the end-to-end tests of contrib/e2e, of the built binary on lab hosts; they need root, sshd and iproute2
-# The binary is made once and has no race detector, so the tests need none. They wait more than they work.
-E2ETEST := GORUN_E2E_BINARY=$(CURDIR)/bin/gorun go test -json
-lab: build build/report
-	@$(E2ETEST) -count=1 -timeout=60m -p=2 -parallel=3 $(LAB_PACKAGES) | $(REPORT) -failed build/failed || $(call again,$(E2ETEST),$(LAB_PACKAGES))
-	@$(E2ETEST) -count=1 -timeout=20m ./contrib/e2e/speed | $(REPORT) -failed build/failed || $(call again,$(E2ETEST),./contrib/e2e/speed)
+## allocations: the tests that the race detector would spoil: pools forget what they hold under it, and time is another one
+allocations: build/report
+	@$(REPORT) -packages "./collective/... ./worker/..." go test -json -run Alloc
+	@$(REPORT) -packages ./topology go test -json -run InTime
+
+## e2e: the end-to-end tests, of the built binary on lab hosts; they need root, sshd and iproute2 (FAMILIES="launch vm" E2E_SHORT=)
+# The binary is made once. They wait more than they work, so many run at a time; what measures rates is alone.
+E2E_SHORT ?= -short
+E2E_BINARY ?= $(CURDIR)/bin/gorun
+e2e: build build/report
+	@$(REPORT) -packages ./contrib/lab/... go test -json -count=1
+	@$(MAKE) e2e-families
+	@$(MAKE) e2e-families FAMILIES=speed
+
+# e2e-families tests some with a binary that is there.
+E2E_RUN ?=
+E2E_FLAGS ?= $(E2E_SHORT) -p=3 -parallel=4
+.PHONY: e2e-families
+e2e-families:
+	@GORUN_E2E_BINARY=$(E2E_BINARY) $(REPORT) -packages "$(FAMILIES:%=./contrib/e2e/%)" go test -json -count=1 -timeout=40m $(E2E_FLAGS) $(if $(E2E_RUN),-run "^($(E2E_RUN))$$")
+
+## e2e-race: end-to-end tests by a binary with the race detector, launcher and daemons alike (RACE_FAMILIES="cluster elastic")
+# Script tests have it too (make unit), but on one machine. What it finds is the program's exit status 66.
+RACE_FAMILIES ?= cluster elastic faults
+e2e-race: build/report
+	@mkdir -p build/race
+	export CGO_ENABLED=1 GOFLAGS=-race; $(call gorun,$$(go env GOARCH),build/race/gorun)
+	@status=0; $(MAKE) e2e-families E2E_BINARY=$(CURDIR)/build/race/gorun FAMILIES="$(RACE_FAMILIES)" E2E_FLAGS="-short -p=1 -parallel=4" || status=$$?; \
+	$(MAKE) build; exit $$status # as what lies in cmd/gorun has the race detector now
 
 ## python: the tests of the Python binding
 python: build

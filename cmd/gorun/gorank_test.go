@@ -13,6 +13,7 @@ import (
 
 // The example of a rank that is a Go program does what it says.
 func TestGoRank(t *testing.T) {
+	e2etest.DependsOn(t, "contrib/examples/gorank")
 	binary, err := e2etest.Binary()
 	if err != nil {
 		t.Fatal(err)

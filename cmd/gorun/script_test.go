@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"gorun/contrib/e2e/e2etest"
 )
 
 func TestMain(m *testing.M) {
@@ -15,6 +17,7 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the command line as a user does; each file of testdata/script is a session.
 func TestScripts(t *testing.T) {
+	e2etest.DependsOn(t, "contrib/python")
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"gorun/contrib/e2e/e2etest"
 )
 
 // interpreter is a Python with numpy, like PYTHON in the Makefile, or without if there is no such; "" for none.
@@ -32,6 +34,7 @@ var interpreter = sync.OnceValue(func() string {
 // python starts a program of the binding as one rank. It ends with the test.
 func (h *host) python(t testing.TB, rank int, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
+	e2etest.DependsOn(t, "contrib/python")
 	exe := interpreter()
 	if exe == "" {
 		t.Skip("python3 is not installed")

@@ -2,10 +2,13 @@ package e2etest
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
+	"testing"
 )
 
 // binaryVariable names a binary that is there already: make sets it, so that packages side by side share one.
@@ -39,3 +42,20 @@ var Root = sync.OnceValue(func() string {
 	}
 	panic("the test does not run in a Go module")
 })
+
+// DependsOn has go test run the test again when a file in these directories of the module has changed, though only programs
+// that the test starts read it: go test keeps results by what the test itself has looked at.
+func DependsOn(t testing.TB, dirs ...string) {
+	t.Helper()
+	for _, dir := range dirs {
+		err := filepath.WalkDir(filepath.Join(Root(), dir), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && !strings.HasSuffix(path, ".pyc") {
+				_, err = os.Stat(path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -193,7 +193,7 @@ func (j *Training) Finish(processes int) {
 		batches, _ = strconv.Atoi(ends[0][4])
 	}
 	j.fromLastCommit()
-	want := undisturbed(j.T, j.Root, batches)
+	want := undisturbed(j.Cluster, batches)
 	for _, e := range ends {
 		norm, _ := strconv.ParseFloat(e[6], 64)
 		// An average of three is rounded in another place than one of two.
@@ -219,9 +219,10 @@ func (j *Training) fromLastCommit() {
 }
 
 // undisturbed returns the norm of the weights of a job that goes through.
-func undisturbed(t *testing.T, root string, batches int) float64 {
+func undisturbed(c *Cluster, batches int) float64 {
+	t := c.T
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "bin/gorun"), "-np", "1", Python, filepath.Join(root, "testdata/elastic/train.py"), "--batches", strconv.Itoa(batches))
+	cmd := exec.CommandContext(t.Context(), c.Binary, "-np", "1", Python, filepath.Join(c.Root, "testdata/elastic/train.py"), "--batches", strconv.Itoa(batches))
 	out, err := cmd.CombinedOutput()
 	m := regexp.MustCompile(`worlds: ([0-9.]+) `).FindSubmatch(out)
 	if err != nil || m == nil {
@@ -253,10 +254,14 @@ func (c *Cluster) Runs(host int, args string) bool {
 
 // NeedTorch skips the test where there is no torch.
 func NeedTorch(t *testing.T) {
-	if exec.Command(Python, "-c", "import torch").Run() != nil {
+	t.Helper()
+	if !hasTorch() {
 		t.Skip("install python3-torch")
 	}
 }
+
+// hasTorch looks once: an import takes a second of a processor.
+var hasTorch = sync.OnceValue(func() bool { return exec.Command(Python, "-c", "import torch").Run() == nil })
 
 // Again waits until so many ranks go on after a loss, and returns when the first of them did. It fails if they do not go
 // on from the last commit: from a batch before the last one that was told when it happened.

@@ -14,16 +14,12 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-func hasTorch(c *e2etest.Cluster) bool {
-	return exec.Command(e2etest.Python, "-c", "import torch, sklearn").Run() == nil
-}
-
 // TestTrainOnTwoHosts is the main job: an unmodified Horovod script, two hosts that have only sshd and
 // Python, four ranks, one command.
 func TestTrainOnTwoHosts(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	script := "contrib/examples/digits_torch.py"
-	if !hasTorch(c) {
+	if exec.Command(e2etest.Python, "-c", "import torch, sklearn").Run() != nil {
 		t.Skip("install python3-torch and python3-sklearn")
 	}
 	r := c.Gorun("-v", "-np", "4", "-H", "host1:2,host2:2", e2etest.Python, script)
@@ -43,7 +39,8 @@ func TestTrainOnTwoHosts(t *testing.T) {
 	}
 }
 
-// TestPrograms runs the semantic checks of the Python binding over real ssh on two hosts.
+// TestPrograms runs the semantic checks of the Python binding over real ssh on two hosts: by one rank, by two that share memory,
+// and by three of which one is elsewhere. The long tests have more worlds: each rank imports torch, which is most of the work.
 func TestPrograms(t *testing.T) {
 	scripts, err := filepath.Glob(filepath.Join(e2etest.Root(), "contrib/python/tests/mp/*.py"))
 	if err != nil || len(scripts) == 0 {
@@ -55,10 +52,14 @@ func TestPrograms(t *testing.T) {
 			c := e2etest.NewCluster(t, 2)
 			if source, err := os.ReadFile(script); err != nil {
 				t.Fatal(err)
-			} else if strings.Contains(string(source), "torch") && !hasTorch(c) {
-				t.Skip("install python3-torch")
+			} else if strings.Contains(string(source), "torch") {
+				e2etest.NeedTorch(t)
 			}
-			for _, hosts := range []string{"host1:1", "host1:2", "host1:1,host2:1", "host1:2,host2:1", "host1:2,host2:2"} {
+			worlds := []string{"host1:1", "host1:2", "host1:2,host2:1"}
+			if !testing.Short() {
+				worlds = append(worlds, "host1:1,host2:1", "host1:2,host2:2")
+			}
+			for _, hosts := range worlds {
 				r := c.Gorun("-H", hosts, e2etest.Python, "contrib/python/tests/mp/"+name)
 				if r.Code != 0 {
 					t.Errorf("-H %s: exit code %d\n%s\n%s", hosts, r.Code, r.Stdout, r.Stderr)

@@ -1,13 +1,16 @@
-// Command report reads what go test -json writes and tells people what they want to know: a line for each
-// package, all output of what failed, and every skipped test with its reason.
+// Command report runs go test -json, or reads what it writes, and prints what people want to know: a line for each
+// package, all output of what failed, every skipped test with its reason, and the slowest tests.
 //
-//	go test -json ./... | report -skips build/skips
+//	report -skips build/skips -again build/again -packages "$(go list ./...)" go test -json -race
+//	go test -json ./... | report
 //
-// The tests that took longest come last. It exits with 1 if anything failed, and appends the skipped tests to the file. With -figures it appends what
-// tests that passed have logged, which is otherwise seen by nobody. With -failed it writes
-// which tests failed to a file, for a second run of these alone; the file stays away if more failed than
-// their names can tell: a package that did not build, or that ended in the middle of a test. It stays away
-// too if the race detector found something: a race is a fault however rarely it shows.
+// It exits with 1 if anything failed. Skipped tests are appended to the file of -skips, and what passed tests have
+// logged, which nothing else shows, to the file of -figures.
+//
+// With -again, up to three tests that failed beside others run a second time, alone, and pass if they pass then: a
+// deadline may be missed on a busy machine. Their names are appended to the file. Nothing runs a third time: a test whose name
+// is in the file already has failed. So has one with a data race, which is a fault however rarely it shows, and a
+// package that did not build or that ended in the middle of a test.
 package main
 
 import (
@@ -19,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 )
@@ -29,12 +33,22 @@ const (
 	slowSeconds = 10.0
 )
 
+// options are what the command line says.
+type options struct {
+	skips, figures, again string // files
+	packages              []string
+	command               []string // go test with its flags; none if its output is read from standard input
+}
+
 func main() {
-	path := flag.String("skips", "", "append skipped tests to `FILE`")
-	figures := flag.String("figures", "", "append what passed tests have logged to `FILE`")
-	failed := flag.String("failed", "", "write the names of failed tests to `FILE`")
+	var o options
+	flag.StringVar(&o.skips, "skips", "", "append skipped tests to `FILE`")
+	flag.StringVar(&o.figures, "figures", "", "append what passed tests have logged to `FILE`")
+	flag.StringVar(&o.again, "again", "", "run a few failed tests again, alone, and append their names to `FILE`")
+	packages := flag.String("packages", "", "the `PACKAGES` to test")
 	flag.Parse()
-	ok, err := run(os.Stdin, os.Stdout, *path, *figures, *failed)
+	o.command, o.packages = flag.Args(), strings.Fields(*packages)
+	ok, err := o.run(os.Stdin, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "report: error:", err)
 		os.Exit(1)
@@ -44,35 +58,64 @@ func main() {
 	}
 }
 
-func run(in io.Reader, out io.Writer, path, figures, failed string) (ok bool, err error) {
-	r := &report{out: out, output: map[string]*strings.Builder{}, tests: map[string]int{}}
-	if err := r.read(in); err != nil {
+// run reports the tests, and those that run again.
+func (o *options) run(in io.Reader, out io.Writer) (ok bool, err error) {
+	r, err := o.test(in, out, nil)
+	if err != nil || r.failed == 0 || o.again == "" {
+		return err == nil && r.failed == 0, err
+	}
+	names, err := r.repeatable(o.again)
+	if err != nil || len(names) == 0 {
 		return false, err
 	}
-	for _, skip := range r.skips {
-		fmt.Fprintln(out, "skipped", skip)
-	}
-	for _, test := range r.fails {
-		fmt.Fprintln(out, "failed", test)
-	}
-	for _, s := range r.slowest() {
-		fmt.Fprintf(out, "slow %s: %.0fs\n", s.test, s.seconds)
-	}
-	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
-	if err := errors.Join(appendLines(path, r.skips), appendLines(figures, r.figures)); err != nil {
+	if err := appendLines(o.again, names); err != nil {
 		return false, err
 	}
-	if failed != "" {
-		if err := os.Remove(failed); err != nil && !os.IsNotExist(err) {
-			return false, err
-		}
-		if len(r.fails) > 0 && !r.broken {
-			if err := os.WriteFile(failed, []byte(strings.Join(r.names, "\n")+"\n"), 0o644); err != nil {
-				return false, err
+	for _, pkg := range r.packagesOf(names) {
+		var tests []string
+		for _, name := range names {
+			if test, ok := strings.CutPrefix(name, pkg+"."); ok {
+				tests = append(tests, test)
 			}
 		}
+		fmt.Fprintf(out, "Again, alone, in %s: %s\n", pkg, strings.Join(tests, " "))
+		flags := []string{"-timeout=20m", "-count=1", "-parallel=1", "-run", "^(" + strings.Join(tests, "|") + ")$", pkg}
+		if r, err := o.test(in, out, flags); err != nil || r.failed > 0 || r.passed == 0 {
+			return false, err
+		}
 	}
-	return r.failed == 0, nil
+	return true, nil
+}
+
+// test has go test run, all packages or with other flags, and reports what it writes.
+func (o *options) test(in io.Reader, out io.Writer, flags []string) (*report, error) {
+	r := &report{out: out, output: map[string]*strings.Builder{}, tests: map[string]int{}}
+	if flags == nil {
+		flags = o.packages
+	}
+	var wait func() error
+	if len(o.command) > 0 {
+		cmd := exec.Command(o.command[0], slices.Concat(o.command[1:], flags)...)
+		cmd.Stderr = os.Stderr
+		stdout, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("run tests: %w", err)
+		}
+		in, wait = stdout, cmd.Wait
+	}
+	if err := r.read(in); err != nil {
+		return nil, err
+	}
+	if wait != nil {
+		if err := wait(); err != nil && r.failed == 0 {
+			return nil, fmt.Errorf("run tests: %w", err)
+		}
+	}
+	r.summary()
+	return r, errors.Join(appendLines(o.skips, r.skips), appendLines(o.figures, r.figures))
 }
 
 // appendLines adds lines to a file, if there are any and the file has a name.
@@ -99,22 +142,64 @@ type event struct {
 }
 
 type report struct {
-	out     io.Writer
-	output  map[string]*strings.Builder // of each test, and of each package under its path
-	tests   map[string]int              // how many passed in each package
-	skips   []string
-	figures []string // what each test that passed has logged, behind its name
-	fails   []string // with their packages
-	names   []string // of failed tests, subtests not among them
-	broken  bool     // something failed that a second run does not excuse
-	times   []timed  // of tests, subtests not among them
-	passed  int
-	failed  int // tests and packages
+	out      io.Writer
+	output   map[string]*strings.Builder // of each test, and of each package under its path
+	tests    map[string]int              // how many passed in each package
+	skips    []string
+	figures  []string // what each test that passed has logged, behind its name
+	fails    []string // with their packages
+	names    []string // of failed tests with their packages, subtests not among them
+	packages []string // of those, in the same order
+	broken   bool     // something failed that a second run does not excuse
+	times    []timed  // of tests, subtests not among them
+	passed   int
+	failed   int // tests and packages
 }
 
 type timed struct {
 	test    string
 	seconds float64
+}
+
+// summary prints what comes after all tests.
+func (r *report) summary() {
+	for _, skip := range r.skips {
+		fmt.Fprintln(r.out, "skipped", skip)
+	}
+	for _, test := range r.fails {
+		fmt.Fprintln(r.out, "failed", test)
+	}
+	for _, s := range r.slowest() {
+		fmt.Fprintf(r.out, "slow %s: %.0fs\n", s.test, s.seconds)
+	}
+	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
+}
+
+// maxAgain is how many tests may run again. More than that are no matter of a busy machine.
+const maxAgain = 3
+
+// repeatable returns the names of the failed tests, if all of them may run again. The file has those that did.
+func (r *report) repeatable(file string) ([]string, error) {
+	if r.broken || len(r.names) == 0 || len(r.names) > maxAgain {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	before := strings.Fields(string(text))
+	for _, name := range r.names {
+		if slices.Contains(before, name) {
+			fmt.Fprintf(r.out, "%s has run again before: it fails\n", name)
+			return nil, nil
+		}
+	}
+	return r.names, nil
+}
+
+// packagesOf returns the packages of failed tests, each once.
+func (r *report) packagesOf(names []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(r.packages[:len(names)])))
 }
 
 // slowest returns the tests that took longest, at most slowTests of those that took slowSeconds or more.
@@ -166,7 +251,8 @@ func (r *report) add(e event) {
 		if e.Test != "" {
 			r.fails = append(r.fails, key)
 			if !strings.Contains(e.Test, "/") {
-				r.names = append(r.names, e.Test)
+				r.names = append(r.names, key)
+				r.packages = append(r.packages, e.Package)
 			}
 			break
 		}
@@ -193,7 +279,7 @@ func (r *report) add(e event) {
 	delete(r.output, key)
 }
 
-// unfinished prints the output of tests that had no end, and tells whether there were any: one of them
+// unfinished prints the output of tests that had no end, and reports whether there were any: one of them
 // took the package with it.
 func (r *report) unfinished(pkg string) bool {
 	var keys []string

@@ -40,21 +40,21 @@ func TestReport(t *testing.T) {
 		ok       bool
 		want     []string
 		skips    string
-		failed   string
 		figures  string
 	}{
-		{"good", good, true, []string{"ok   p: 1 tests in 1.2s", "skipped p.TestB: b_test.go:7: needs root"}, "p.TestB: b_test.go:7: needs root\n", "", "p.TestA\n    a_test.go:3: lost 0.2 s\n        of 3 s\n"},
-		{"bad", bad, false, []string{"FAIL p.TestC (0.5s)\nc_test.go:1: wrong", "failed p.TestC\n0 passed, 2 failed"}, "", "TestC\n", ""},
-		{"crash", crash, false, []string{"---- p.TestD did not end\npanic: oops"}, "", "", ""},
-		{"race", race, false, []string{"WARNING: DATA RACE", "failed p.TestC"}, "", "", ""},
-		{"broken", broken, false, []string{"x.go:1: syntax error"}, "", "", ""},
-		{"slow", strings.ReplaceAll(good, `"Elapsed":0.1`, `"Elapsed":61.5`), true, []string{"slow p.TestA: 62s\n1 passed"}, "p.TestB: b_test.go:7: needs root\n", "", "p.TestA\n    a_test.go:3: lost 0.2 s\n        of 3 s\n"},
-		{"not json", "go: no such module\n", true, []string{"go: no such module"}, "", "", ""},
+		{"good", good, true, []string{"ok   p: 1 tests in 1.2s", "skipped p.TestB: b_test.go:7: needs root"}, "p.TestB: b_test.go:7: needs root\n", "p.TestA\n    a_test.go:3: lost 0.2 s\n        of 3 s\n"},
+		{"bad", bad, false, []string{"FAIL p.TestC (0.5s)\nc_test.go:1: wrong", "failed p.TestC\n0 passed, 2 failed"}, "", ""},
+		{"crash", crash, false, []string{"---- p.TestD did not end\npanic: oops"}, "", ""},
+		{"race", race, false, []string{"WARNING: DATA RACE", "failed p.TestC"}, "", ""},
+		{"broken", broken, false, []string{"x.go:1: syntax error"}, "", ""},
+		{"slow", strings.ReplaceAll(good, `"Elapsed":0.1`, `"Elapsed":61.5`), true, []string{"slow p.TestA: 62s\n1 passed"}, "p.TestB: b_test.go:7: needs root\n", "p.TestA\n    a_test.go:3: lost 0.2 s\n        of 3 s\n"},
+		{"not json", "go: no such module\n", true, []string{"go: no such module"}, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "skips")
 			var out strings.Builder
-			ok, err := run(strings.NewReader(c.in), &out, path, path+".figures", path+".failed")
+			o := options{skips: path, figures: path + ".figures"}
+			ok, err := o.run(strings.NewReader(c.in), &out)
 			if err != nil || ok != c.ok {
 				t.Errorf("ok %v, %v", ok, err)
 			}
@@ -66,14 +66,56 @@ func TestReport(t *testing.T) {
 			if strings.Contains(out.String(), "chatter") || strings.Contains(out.String(), "empty") {
 				t.Errorf("too much:\n%s", out.String())
 			}
-			if failed, _ := os.ReadFile(path + ".failed"); string(failed) != c.failed {
-				t.Errorf("failed tests %q, want %q", failed, c.failed)
-			}
 			if figures, _ := os.ReadFile(path + ".figures"); string(figures) != c.figures {
 				t.Errorf("figures %q, want %q", figures, c.figures)
 			}
 			if skips, _ := os.ReadFile(path); string(skips) != c.skips {
 				t.Errorf("skips file holds %q, want %q", skips, c.skips)
+			}
+		})
+	}
+}
+
+// TestAgain has tests fail that run beside others, and looks at which run again.
+func TestAgain(t *testing.T) {
+	fail := func(pkg, test string) string {
+		return `{"Action":"fail","Package":"` + pkg + `","Test":"` + test + `"}` + "\n" + `{"Action":"fail","Package":"` + pkg + `"}` + "\n"
+	}
+	pass := `{"Action":"pass","Package":"p","Test":"TestC"}` + "\n"
+	race := `{"Action":"output","Package":"p","Test":"TestC","Output":"WARNING: DATA RACE\n"}` + "\n"
+	for _, c := range []struct {
+		name, first, second, before string
+		ok                          bool
+		again                       string
+		alone                       []string // what runs again: package and tests
+	}{
+		{"none", pass, "", "", true, "", nil},
+		{"good alone", fail("p", "TestC"), pass, "", true, "p.TestC\n", []string{"^(TestC)$ p"}},
+		{"bad alone", fail("p", "TestC"), fail("p", "TestC"), "", false, "p.TestC\n", []string{"^(TestC)$ p"}},
+		{"gone", fail("p", "TestC"), "", "", false, "p.TestC\n", []string{"^(TestC)$ p"}},
+		{"two packages", fail("q", "TestA") + fail("p", "TestB") + fail("p", "TestC"), pass, "", true, "q.TestA\np.TestB\np.TestC\n",
+			[]string{"^(TestB|TestC)$ p", "^(TestA)$ q"}},
+		{"before", fail("p", "TestC"), pass, "p.TestC\n", false, "p.TestC\n", nil},
+		{"another before", fail("p", "TestC"), pass, "p.TestB\n", true, "p.TestB\np.TestC\n", []string{"^(TestC)$ p"}},
+		{"many", fail("p", "TestA") + fail("p", "TestB") + fail("p", "TestC") + fail("p", "TestD"), pass, "", false, "", nil},
+		{"race", race + fail("p", "TestC"), pass, "", false, "", nil},
+		{"broken", `{"Action":"fail","Package":"p"}` + "\n", pass, "", false, "", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, text := range map[string]string{"first": c.first, "second": c.second, "again": c.before} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			script := `cd "$0"; case "$*" in *-run*) echo "$7 $8" >>alone; cat second;; *) cat first;; esac`
+			var out strings.Builder
+			o := options{again: filepath.Join(dir, "again"), packages: []string{"p", "q"}, command: []string{"sh", "-c", script, dir, "test", "-json"}}
+			ok, err := o.run(nil, &out)
+			again, _ := os.ReadFile(o.again)
+			alone, _ := os.ReadFile(filepath.Join(dir, "alone"))
+			if err != nil || ok != c.ok || string(again) != c.again || strings.TrimSpace(string(alone)) != strings.Join(c.alone, "\n") {
+				t.Errorf("ok %v, %v, again %q, alone %q\n%s", ok, err, again, alone, &out)
 			}
 		})
 	}
