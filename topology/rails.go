@@ -75,6 +75,14 @@ func Rails(hosts []Host) []string {
 	return common[:min(len(common), mostRails)]
 }
 
+// ChosenRails returns the networks in which all hosts have NICs that the user chose by a list, none without one.
+func ChosenRails(hosts []Host, list []string) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	return Rails(OnlyNICs(hosts, list))
+}
+
 // onRail returns the problem of a ring over one rail.
 func onRail(hosts []Host, edges []Edge, rail string) *problem {
 	there := slices.Clone(hosts)

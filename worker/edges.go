@@ -233,14 +233,6 @@ func (d *daemon) sendNow(peer int, m wire.Message) {
 	}
 }
 
-// rails are the networks in which all hosts have NICs that the user chose.
-func (d *daemon) rails(hosts []topology.Host) []string {
-	if len(d.job.NICs) == 0 {
-		return nil
-	}
-	return topology.Rails(topology.OnlyNICs(hosts, d.job.NICs))
-}
-
 // presentRing is the order of the ring by places in the roster, nil if it is not one of the roster's hosts.
 func (d *daemon) presentRing() []int {
 	ids := d.memberIDs()

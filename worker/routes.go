@@ -14,9 +14,6 @@ import (
 // exitUsage is for a user who wants what this host does not have.
 const exitUsage = 2
 
-// exitFailure is for a rank that fails although it exited with 0.
-const exitFailure = 1
-
 // unknownNICs is that a host has none of the NICs which the user wants data to go over.
 type unknownNICs struct {
 	wanted []string

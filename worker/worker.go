@@ -39,6 +39,7 @@ import (
 	"gorun/worker/loop"
 	"gorun/worker/migrate"
 	"gorun/worker/proc"
+	"gorun/worker/ranks"
 	"gorun/worker/session"
 	"gorun/worker/shm"
 )
@@ -83,8 +84,7 @@ const (
 
 // Run serves one job. The end of ctx ends the job at once.
 func Run(ctx context.Context, cfg Config) error {
-	d := &daemon{cfg: cfg, out: wire.NewWriter(cfg.Out), inbox: make(chan wire.Message), loop: loop.New(),
-		stdin: make(chan *wire.Stdin, wire.StdinWindow)}
+	d := &daemon{cfg: cfg, out: wire.NewWriter(cfg.Out), inbox: make(chan wire.Message), loop: loop.New()}
 	if err := d.out.Write(&wire.Hello{Proto: wire.Proto, Version: cfg.Version, PID: os.Getpid()}); err != nil {
 		return err
 	}
@@ -137,7 +137,6 @@ type daemon struct {
 	out    *wire.Writer
 	inbox  chan wire.Message
 	loop   *loop.Loop
-	stdin  chan *wire.Stdin
 	log    *slog.Logger
 	repeat *cadence
 
@@ -151,10 +150,6 @@ type daemon struct {
 	applied  *facts.File // those of which self is
 	placed   placed
 	nics     []string                       // the interfaces that the user chose, if any
-	bound    []topology.Binding             // of the ranks, by local rank; nil if they are not bound
-	beside   []int                          // CPUs of the engine then, nil for any
-	along    [][]int                        // those of it that are beside the NIC of each network, nil if it makes no difference
-	spare    [][]int                        // CPUs of what the ranks start, by local rank
 	told     *wire.Peers                    // of the roster that comes next
 	roster   *wire.Roster                   // of the present world or the next one
 	joined   bool                           // it was a member of a world, or is about to be
@@ -172,11 +167,7 @@ type daemon struct {
 	prober   *collective.Prober
 	results  *shm.Pool
 	sessions *session.Server
-	socket   string
-	tokens   map[int][32]byte
-	ranks    *proc.Group
-	port     *port   // keeps MASTER_PORT free until the ranks start
-	ports    []*port // the same for what other frameworks are told
+	ranks    *ranks.Ranks
 	mpi      *compat.MPI
 	horovod  *compat.Horovod
 	endRelay context.CancelFunc // ends the relay of the binary, nil if there is none
@@ -200,22 +191,9 @@ type daemon struct {
 	unlinked  []int       // those to which no link could be made when it had begun
 	hears     *wire.Hears // what this host said last of whether it hears the launcher; nil for nothing, which is yes
 	pulse     migrate.Pulse
-	// All by process.
-	running  map[int]bool // those that have not ended
-	exits    map[int]*wire.Exited
-	waiting  map[int]*wire.Rejoining // those that wait for the world after this one
-	kept     uint32                  // the last epoch in which a process here committed its state
-	started  map[int]bool            // those that ever ran
-	pids     map[int]int             // of those that were started
-	leaving  map[int]*time.Timer     // those that said goodbye while they run
-	gone     map[int]bool            // those the engine no longer counts on in the present world
-	aborted  map[int]int             // exit codes of those that called MPI_Abort
-	single   map[int]singleton       // those that may be alone by an MPI library
-	dropped  map[int]bool            // those that were ended because a roster has them no more
-	stopping bool
-	stops    int   // orders to stop that are being carried out
-	orphan   bool  // nobody listens any more
-	parted   error // why nothing comes from the launcher any more; set before inbox is closed
+	stopping  bool
+	orphan    bool  // nobody listens any more
+	parted    error // why nothing comes from the launcher any more; set before inbox is closed
 }
 
 // read passes the messages of the launcher, and of those that take over from it, on and closes the inbox at the end.
@@ -256,11 +234,6 @@ func (d *daemon) open(ctx context.Context) error {
 	d.cfg.LauncherLease.world(0, nil, d.lease())
 	d.log = d.openJournal()
 	d.openServices()
-	d.pids, d.started, d.dropped = map[int]int{}, map[int]bool{}, map[int]bool{}
-	d.running, d.leaving, d.gone, d.tokens = map[int]bool{}, map[int]*time.Timer{}, map[int]bool{}, map[int][32]byte{}
-	d.aborted = map[int]int{}
-	d.single = map[int]singleton{}
-	d.exits, d.waiting = map[int]*wire.Exited{}, map[int]*wire.Rejoining{}
 	d.alive = liveness.NewPeers(d.timing, d.gossipLease(), job.Lease > 0)
 	d.directory = newDirectory()
 	d.where.peers = map[int]*wire.Moved{}
@@ -291,14 +264,13 @@ func (d *daemon) open(ctx context.Context) error {
 	if err := d.openRanks(ctx); err != nil {
 		return err
 	}
-	if err := d.openPorts(); err != nil {
-		return err
-	}
 	if d.where.own, err = d.candidates(addrs); err != nil {
 		return err
 	}
 	d.self.Data = d.dataNIC(d.self)
-	ready := &wire.Ready{Ports: d.portNumbers(), Gossip: d.gossip.Addr(), Data: d.where.own, Host: d.self, Port: d.port.number, KVPort: d.horovod.Port()}
+	port, ports := d.ranks.Ports()
+	ready := &wire.Ready{Ports: ports, Gossip: d.gossip.Addr(), Data: d.where.own, Host: d.self, Port: port,
+		KVPort: d.horovod.Port()}
 	if job.Relay != "" {
 		r, err := openRelay(ctx, bindAddress(addrs, job.Open), job.Relay, d.cfg.Program)
 		if err != nil {
@@ -421,7 +393,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	d.engine = collective.New(collective.Config{Transport: sender{d}, Alloc: d.results, Room: d.results.Room(), Log: d.log, Algorithm: by, Coding: coding,
 		Broken: func(peer int, err error) { d.loop.Go(func() { d.post(ctx, func() { d.lost(peer, err) }) }) }})
 	d.prober = collective.NewProber(d.engine, sender{d})
-	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, TLS: seal, Checksum: job.Checksum, Streams: job.Streams, Rails: len(d.rails([]topology.Host{d.self})), Handler: d.prober, Listener: d.listener, Log: d.log,
+	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, TLS: seal, Checksum: job.Checksum, Streams: job.Streams, Rails: len(topology.ChosenRails([]topology.Host{d.self}, job.NICs)), Handler: d.prober, Listener: d.listener, Log: d.log,
 		Dial: d.dialer(transport),
 		Narrow: func(ctx context.Context, peer, stream, packet int) (net.Conn, error) {
 			return d.dialer(tcp.Options{Segment: packet - headers})(ctx, peer, stream)
@@ -542,21 +514,23 @@ func (d *daemon) sent() (bytes uint64) {
 	return bytes
 }
 
-// openRanks prepares for the ranks: their socket, their tokens, their processes' parent.
+// openRanks prepares for the ranks: their sessions, and their processes' parent.
 func (d *daemon) openRanks(ctx context.Context) error {
-	var err error
-	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: farewells{d.engine, d, ctx}, Log: d.log, ArenaLimit: d.memory(),
+	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: goodbyes{d.engine, d, ctx}, Log: d.log, ArenaLimit: d.memory(),
 		Sent: d.sent,
 		Rejoin: func(process int, epoch uint32, why string) {
-			d.post(ctx, func() { d.rejoining(&wire.Rejoining{Process: process, Epoch: epoch, Why: why}) })
+			d.post(ctx, func() { d.ranks.Rejoining(&wire.Rejoining{Process: process, Epoch: epoch, Why: why}) })
 		},
-		Kept:   func(epoch uint32) { d.post(ctx, func() { d.stateKept(epoch) }) },
+		Kept:   func(epoch uint32) { d.post(ctx, func() { d.ranks.Committed(epoch) }) },
 		Wanted: func() { d.post(ctx, d.want) },
 		Setenv: func(_ int, name, value string) { d.post(ctx, func() { d.setEnv(name, value) }) }})
-	if d.socket, err = d.sessions.Listen(); err != nil {
+	socket, err := d.sessions.Listen()
+	if err != nil {
 		return err
 	}
-	d.ranks, err = proc.Open(proc.Config{Job: d.job.ID, Cgroup: d.cfg.Cgroup})
+	d.ranks, err = ranks.Open(ranks.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log, Exe: d.cfg.Exe, Env: d.cfg.Env, Cgroup: d.cfg.Cgroup,
+		Daemon: ranksDaemon{d}, Sessions: d.sessions, Socket: socket, MPI: d.mpi, Horovod: d.horovod, NICs: d.nics, Describe: d.sayNICs,
+		ShutdownGrace: d.cfg.parting})
 	return err
 }
 
@@ -575,11 +549,11 @@ func (d *daemon) run(ctx, work context.Context) {
 	d.loop.Go(func() { d.watchHardware(work) })
 	d.loop.Go(func() { d.watchAddresses(work) })
 	d.loop.Go(func() { d.watchLauncher(work) })
-	d.loop.Go(func() { d.feed(work) })
+	d.loop.Go(func() { d.ranks.Feed(work) })
 	d.loop.Go(func() { d.sessions.Run(work) })
 	d.loop.Go(func() { d.engine.Run(work) })
 	inbox, ended := d.inbox, ctx.Done()
-	for !d.stopping || d.stops > 0 || len(d.running) > 0 {
+	for !d.ranks.Over() {
 		select {
 		case m, ok := <-inbox:
 			if !ok { // the launcher is gone, and with it the reason for all this
@@ -592,7 +566,7 @@ func (d *daemon) run(ctx, work context.Context) {
 		case ev := <-d.gossip.Events():
 			d.gossiped(work, ev)
 		case e := <-d.ranks.Exits():
-			d.exited(work, e)
+			d.ranks.Exited(work, e)
 		case f := <-d.loop.C():
 			f()
 		case line := <-d.complaints:
@@ -615,12 +589,13 @@ func (d *daemon) run(ctx, work context.Context) {
 			// Before the ends of the ranks, which would look as if the launcher had asked for them.
 			d.fail("run", context.Cause(ctx), "")
 			ended, d.orphan = nil, true
-			d.stopBy(work, func(ctx context.Context, grace time.Duration) error {
+			d.stopping = true
+			d.cfg.LauncherLease.end()
+			d.ranks.KillAfter(work, func() {
 				if d.cfg.Flush != nil { // or other hosts' ranks, which fail of these, may be taken for the cause
 					d.cfg.Flush(lastWords)
 				}
-				return d.ranks.Stop(ctx, grace)
-			}, 0)
+			})
 		}
 	}
 }
@@ -647,9 +622,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.sessions.Changed(m.Epoch, m.Added, m.Removed, m.Stamp)
 		d.horovod.Announce(ctx, m)
 	case *wire.Stdin:
-		select {
-		case d.stdin <- m:
-		default:
+		if !d.ranks.Input(m) {
 			d.log.Warn("launcher: more standard input than it may send", "bytes", len(m.Data))
 		}
 	case *wire.Fence, *wire.Name:
@@ -662,11 +635,11 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.peerMoved(m)
 	case *wire.Signal:
 		d.cfg.LauncherLease.signalled(m.Number)
-		d.ranks.Signal(signalOf(m.Number))
+		d.ranks.Signal(m.Number)
 	case *wire.Inspect:
-		d.inspect()
+		d.ranks.Inspect()
 	case *wire.AskUsage:
-		d.usage()
+		d.ranks.Usage()
 	case *wire.AskStalled:
 		d.answerStalled()
 	case *wire.GiveUp:
@@ -676,13 +649,22 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		case m.Now:
 			d.stop(ctx, 0)
 		case m.Interrupt:
-			d.interrupt(ctx, grace)
+			d.stopping = true
+			d.cfg.LauncherLease.end()
+			d.ranks.Interrupt(ctx, grace)
 		default:
 			d.stop(ctx, grace)
 		}
 	default:
 		d.log.Warn("launcher: unexpected message", "type", fmt.Sprintf("%T", m))
 	}
+}
+
+// stop ends all ranks; it may be called again with less grace.
+func (d *daemon) stop(ctx context.Context, grace time.Duration) {
+	d.stopping = true
+	d.cfg.LauncherLease.end()
+	d.ranks.Stop(ctx, grace)
 }
 
 // tellGone leaves word on the host of why its ranks are ended, if the launcher did not say goodbye: nobody else hears of it.
@@ -717,10 +699,6 @@ func (d *daemon) lost(peer int, err error) {
 // close ends everything in the reverse order of open and waits for it.
 func (d *daemon) close() error {
 	var errs []error
-	for _, t := range d.leaving {
-		t.Stop()
-	}
-	d.closePorts()
 	if d.ranks != nil {
 		errs = append(errs, d.ranks.Close())
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/collective/tcp"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/probe"
@@ -242,33 +242,6 @@ func TestPauseBeforeWorld(t *testing.T) {
 	c.stop()
 }
 
-// TestPortIsKept: nobody else gets a port that is kept for the ranks, and who asks there too early is refused.
-func TestPortIsKept(t *testing.T) {
-	p, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.release()
-	at := fmt.Sprintf("127.0.0.1:%d", p.number)
-	if conn, err := net.Dial("tcp", at); !errors.Is(err, syscall.ECONNREFUSED) {
-		if err == nil {
-			conn.Close()
-		}
-		t.Errorf("a connection to it: %v", err)
-	}
-	if l, err := net.Listen("tcp", at); err == nil {
-		l.Close()
-		t.Errorf("%s can be had by others", at)
-	}
-	p.release()
-	l, err := net.Listen("tcp", at)
-	if err != nil {
-		t.Fatalf("after its release: %v", err)
-	}
-	l.Close()
-	p.release() // which is harmless
-}
-
 // TestLauncherGone: the end of its input is the end of the daemon's job.
 func TestLauncherGone(t *testing.T) {
 	c := startDaemon(t)
@@ -392,6 +365,21 @@ func TestDaemonStopped(t *testing.T) {
 	}
 	if err := c.end(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestStrangeHosts: hosts that no roster names are not looked for.
+func TestStrangeHosts(t *testing.T) {
+	d := &daemon{roster: &wire.Roster{}, job: &wire.Job{}}
+	d.peers.Store(d.roster)
+	if _, err := d.dialer(tcp.Options{})(t.Context(), 7, 0); err == nil || err.Error() != "dial host id 7: not in the roster" {
+		t.Errorf("dial: %v", err)
+	}
+	if _, err := d.worldOf(wire.World{Epoch: 3, Order: []int{7}}); err == nil || err.Error() != "enter world of epoch 3: no host has id 7" {
+		t.Errorf("enter: %v", err)
+	}
+	if err := d.open(t.Context()); err == nil || err.Error() != "check job: incomplete" {
+		t.Errorf("open: %v", err)
 	}
 }
 

@@ -249,13 +249,9 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 		}
 		d.out.Write(&wire.Log{Text: how})
 	}
-	for _, r := range d.roster.Ranks {
-		if d.started[r.Process] && !d.running[r.Process] {
-			d.leave(r.Process) // it ended while the world was formed
-		}
-	}
+	d.ranks.Enter()
 	d.horovod.Seat()
-	d.startRanks(ctx)
+	d.ranks.Start(ctx)
 }
 
 // checkRoster makes sure that a world can be built on it: the launcher's numbers index our arrays.
@@ -315,17 +311,9 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 		d.fail("join", err, "")
 		return
 	}
-	for _, p := range r.Ranks {
-		if _, known := d.tokens[p.Process]; known {
-			continue
-		}
-		token, err := newToken()
-		if err != nil {
-			d.fail("join", err, "")
-			return
-		}
-		d.tokens[p.Process] = token
-		d.sessions.Expect(p.Process, token)
+	if err := d.ranks.Admit(r); err != nil {
+		d.fail("join", err, "")
+		return
 	}
 	if d.endRelay != nil {
 		d.endRelay() // every host of the job has the binary
@@ -353,7 +341,7 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 		d.horovod.Serve(ctx)
 	}
 	if r.Later {
-		d.startRanks(ctx)
+		d.ranks.Start(ctx)
 		return
 	}
 	d.form(ctx, former)
@@ -426,15 +414,5 @@ func (d *daemon) endWorld(next *wire.Roster) {
 		d.mesh.Forget(p.ID)
 	}
 	d.engine.Abort(&collective.Error{Code: collective.CodeAborted, Text: fmt.Sprintf("the world of epoch %d ended: %s", d.roster.Epoch, next.Reason)})
-	for _, t := range d.leaving {
-		t.Stop()
-	}
-	clear(d.leaving)
-	clear(d.gone)
-	for process := range d.running {
-		if !slices.ContainsFunc(next.Ranks, func(r wire.Rank) bool { return r.Process == process }) {
-			d.dropped[process] = true
-			d.ranks.Kill(process)
-		}
-	}
+	d.ranks.EndWorld(next)
 }

@@ -20,12 +20,3 @@ type Config struct {
 	Out  *wire.Writer // to the launcher
 	Log  *slog.Logger
 }
-
-// World is what the services know of the ranks' world.
-type World struct {
-	Roster *wire.Roster // of the world, or of the next one while that is formed
-	Epoch  uint32       // of the world that the ranks are in, 0 before the first
-}
-
-// formed reports whether the ranks are in the world of the roster.
-func (w World) formed() bool { return w.Epoch == w.Roster.Epoch }

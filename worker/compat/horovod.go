@@ -10,6 +10,7 @@ import (
 	"gorun/rendezvous/kvhttp"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
+	"gorun/worker/member"
 	"gorun/worker/rankenv"
 )
 
@@ -25,7 +26,7 @@ type Horovod struct {
 // Daemon is what the rendezvous needs from its daemon.
 type Daemon interface {
 	// World returns the ranks' world. The loop alone calls it.
-	World() World
+	World() member.World
 	// Peers returns the latest roster. Any goroutine may call it.
 	Peers() *wire.Roster
 	// Rejoining takes note that a rank has left its world and asks for the next one.
@@ -104,11 +105,9 @@ func (h *Horovod) Connect(ctx context.Context, r wire.Rank, self topology.Host) 
 			return nil, err
 		}
 	}
-	for _, p := range w.Roster.Peers {
-		if p.ID == h.cfg.Job.HostID && len(p.Data) > 0 {
-			at, _ := netip.ParseAddrPort(p.Data[0])
-			s.NIC = nicOf(self, at.Addr())
-		}
+	if p, _ := member.Peer(w.Roster, h.cfg.Job.HostID); len(p.Data) > 0 {
+		at, _ := netip.ParseAddrPort(p.Data[0])
+		s.NIC = nicOf(self, at.Addr())
 	}
 	return s, nil
 }

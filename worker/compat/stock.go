@@ -8,6 +8,7 @@ import (
 
 	"gorun/rendezvous/kvhttp"
 	"gorun/rendezvous/wire"
+	"gorun/worker/member"
 )
 
 // stockRanks are the ranks of stock Horovod in an elastic job, by process. A service for each of them is what the session is
@@ -24,7 +25,7 @@ func newStockRanks() stockRanks {
 }
 
 // openMember opens the service of a rank that is about to start.
-func (h *Horovod) openMember(ctx context.Context, w World, r wire.Rank) (addr string, port int, err error) {
+func (h *Horovod) openMember(ctx context.Context, w member.World, r wire.Rank) (addr string, port int, err error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", 0, fmt.Errorf("listen for Horovod's rank: %w", err)
@@ -51,7 +52,7 @@ func (h *Horovod) openMember(ctx context.Context, w World, r wire.Rank) (addr st
 }
 
 // placeIn returns the place of a rank in a world.
-func placeIn(w World, r wire.Rank) kvhttp.Place {
+func placeIn(w member.World, r wire.Rank) kvhttp.Place {
 	return kvhttp.Place{Rank: r.Rank, Size: w.Roster.Size, LocalRank: r.LocalRank, LocalSize: len(w.Roster.Ranks),
 		CrossRank: r.CrossRank, CrossSize: r.CrossSize,
 		Epoch: w.Epoch, Store: net.JoinHostPort(w.Roster.MasterAddr, strconv.Itoa(w.Roster.KVPort))}
@@ -71,13 +72,13 @@ func (h *Horovod) ask(process int, answer chan<- kvhttp.Place) {
 // Seat answers the ranks that ask for their place in the world that has begun.
 func (h *Horovod) Seat() {
 	w := h.daemon.World()
-	if h.stock.withdraw != nil && w.formed() {
+	if h.stock.withdraw != nil && w.Formed() {
 		h.stock.withdraw() // what was announced has happened
 		h.stock.withdraw = nil
 	}
 	for _, r := range w.Roster.Ranks {
 		answer := h.stock.asking[r.Process]
-		if answer == nil || !w.formed() || h.stock.seated[r.Process] == w.Epoch {
+		if answer == nil || !w.Formed() || h.stock.seated[r.Process] == w.Epoch {
 			continue
 		}
 		answer <- placeIn(w, r)
@@ -89,7 +90,7 @@ func (h *Horovod) Seat() {
 // Announce lets the first rank know, if it runs here, that the world could be another one.
 func (h *Horovod) Announce(ctx context.Context, c *wire.HostsChanged) {
 	w := h.daemon.World()
-	if w.Roster == nil || c.Epoch != w.Epoch || !w.formed() {
+	if c.Epoch != w.Epoch || !w.Formed() {
 		return
 	}
 	for _, r := range w.Roster.Ranks {

@@ -1,4 +1,4 @@
-package worker
+package ranks
 
 import (
 	"context"
@@ -15,25 +15,25 @@ import (
 	"gorun/worker/rankenv"
 )
 
-// gpus returns the devices of this host's slots: what the user listed, or what is here. nil leaves GPUs to
+// gpus returns the devices of this host's slots, enough for so many ranks: what the user listed, or what is here. nil leaves GPUs to
 // the program, most of which choose by LOCAL_RANK.
-func (d *daemon) gpus(ctx context.Context) ([]string, error) {
-	list := d.job.GPUs
+func (r *Ranks) gpus(ctx context.Context, ranks int) ([]string, error) {
+	list := r.job.GPUs
 	if len(list) == 0 {
 		return nil, nil
 	}
 	if slices.Equal(list, []string{"auto"}) {
-		list = d.findGPUs(ctx)
+		list = findGPUs(ctx, r.cfg.Daemon.Host())
 	}
-	if len(list) < len(d.roster.Ranks) {
-		return nil, fmt.Errorf("%s, but %s", topology.Count(len(d.roster.Ranks), "rank"), topology.Count(len(list), "GPU"))
+	if len(list) < ranks {
+		return nil, fmt.Errorf("%s, but %s", topology.Count(ranks, "rank"), topology.Count(len(list), "GPU"))
 	}
 	return list, nil
 }
 
 // findGPUs asks the driver's own tool, which knows the parts that GPUs are cut into (MIG); without it, it takes
 // what the kernel shows.
-func (d *daemon) findGPUs(ctx context.Context) []string {
+func findGPUs(ctx context.Context, host topology.Host) []string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	text, err := exec.CommandContext(ctx, "nvidia-smi", "-L").Output()
@@ -41,7 +41,7 @@ func (d *daemon) findGPUs(ctx context.Context) []string {
 		return list
 	}
 	var out []string
-	for _, g := range d.self.GPUs {
+	for _, g := range host.GPUs {
 		if g.UUID == "" {
 			out = append(out, strconv.Itoa(g.Index))
 		} else {

@@ -1,4 +1,4 @@
-package worker
+package ranks
 
 import (
 	"os"
@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"gorun/rendezvous/wire"
 	"gorun/worker/loop"
 	"gorun/worker/proc"
 )
@@ -24,17 +23,17 @@ func TestLateSingleton(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		d := &daemon{loop: loop.New(), roster: &wire.Roster{Size: 2}, single: map[int]singleton{},
-			running: map[int]bool{0: true}, pids: map[int]int{0: os.Getpid()}}
-		d.lookForSingletons(t.Context(), []int{0})
+		l, rank := loop.New(), &process{running: true, pid: os.Getpid()}
+		r := &Ranks{cfg: Config{Loop: l}, processes: map[int]*process{0: rank}}
+		r.lookForSingletons(t.Context(), []int{0})
 		loaded, end, over := time.After(time.Hour), time.After(3*time.Hour), make(chan struct{})
 		go func() {
-			d.loop.Wait()
+			l.Wait()
 			close(over)
 		}()
 		for open := true; open; {
 			select {
-			case f := <-d.loop.C():
+			case f := <-l.C():
 				f()
 			case <-loaded:
 				memory, err := syscall.Mmap(int(file.Fd()), 0, 1, syscall.PROT_READ, syscall.MAP_PRIVATE)
@@ -44,12 +43,12 @@ func TestLateSingleton(t *testing.T) {
 				}
 				defer syscall.Munmap(memory)
 			case <-end:
-				d.running[0] = false
+				rank.running = false
 			case <-over:
 				open = false
 			}
 		}
-		if got := d.single[0]; got != (singleton{library: "Open MPI"}) {
+		if got := rank.mpi; got != (singleton{library: "Open MPI"}) {
 			t.Errorf("got %+v", got)
 		}
 	})

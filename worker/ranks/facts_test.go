@@ -1,4 +1,4 @@
-package worker
+package ranks
 
 import (
 	"reflect"
@@ -7,7 +7,6 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"gorun/collective/tcp"
 	"gorun/rendezvous/wire"
 	"gorun/worker/rankenv"
 )
@@ -70,21 +69,6 @@ func TestAccelerators(t *testing.T) {
 	}
 }
 
-// TestStrangeHosts: hosts that no roster names are not looked for.
-func TestStrangeHosts(t *testing.T) {
-	d := &daemon{roster: &wire.Roster{}, job: &wire.Job{}}
-	d.peers.Store(d.roster)
-	if _, err := d.dialer(tcp.Options{})(t.Context(), 7, 0); err == nil || err.Error() != "dial host id 7: not in the roster" {
-		t.Errorf("dial: %v", err)
-	}
-	if _, err := d.worldOf(wire.World{Epoch: 3, Order: []int{7}}); err == nil || err.Error() != "enter world of epoch 3: no host has id 7" {
-		t.Errorf("enter: %v", err)
-	}
-	if err := d.open(t.Context()); err == nil || err.Error() != "check job: incomplete" {
-		t.Errorf("open: %v", err)
-	}
-}
-
 func TestGPUs(t *testing.T) {
 	const cut = `GPU 0: NVIDIA A100 (UUID: GPU-11111111-2222)
   MIG 3g.20gb     Device  0: (UUID: MIG-aaaa)
@@ -111,8 +95,8 @@ GPU 1: NVIDIA A100 (UUID: GPU-33333333-4444)
 			t.Errorf("%q %q: got %s, want %s", tt.env, tt.gpus, got, tt.want)
 		}
 	}
-	d := &daemon{job: &wire.Job{JobOptions: wire.JobOptions{GPUs: []string{"0"}}}, roster: &wire.Roster{Ranks: make([]wire.Rank, 2)}}
-	if _, err := d.gpus(t.Context()); err == nil || err.Error() != "2 ranks, but 1 GPU" {
+	r := &Ranks{job: &wire.Job{JobOptions: wire.JobOptions{GPUs: []string{"0"}}}}
+	if _, err := r.gpus(t.Context(), 2); err == nil || err.Error() != "2 ranks, but 1 GPU" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,9 +1,11 @@
-package worker
+package ranks
 
 import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"gorun/rendezvous/wire"
 )
 
 // port is one that is kept free until the ranks start. It is bound, but nobody listens: the ranks of other hosts may
@@ -64,38 +66,37 @@ func (p *port) release() {
 	}
 }
 
-// openPorts reserves the ports that frameworks are told: one for torch, one for JAX, and one for each rank of TensorFlow.
-func (d *daemon) openPorts() (err error) {
-	if d.port, err = freePort(); err != nil {
-		return err
-	}
-	n := 1
-	if d.job.TF {
-		n += d.job.Slots
+// ports are those that frameworks on this host listen at: the first is torch's, the second JAX's, and then there is one for
+// each rank if the job wants TensorFlow's.
+type ports []*port
+
+// reserve reserves the ports that a job wants.
+func (p *ports) reserve(job *wire.Job) error {
+	n := 2
+	if job.TF {
+		n += job.Slots
 	}
 	for range n {
-		p, err := freePort()
+		free, err := freePort()
 		if err != nil {
 			return err
 		}
-		d.ports = append(d.ports, p)
+		*p = append(*p, free)
 	}
 	return nil
 }
 
-// closePorts leaves them to the ranks.
-func (d *daemon) closePorts() {
-	d.port.release()
-	for _, p := range d.ports {
-		p.release()
+// release leaves them to the ranks.
+func (p ports) release() {
+	for _, reserved := range p {
+		reserved.release()
 	}
 }
 
-// portNumbers are those of all but the first.
-func (d *daemon) portNumbers() []int {
-	var out []int
-	for _, p := range d.ports {
-		out = append(out, p.number)
+// Ports returns the ports that are kept free until the ranks start: torch's, and those of other frameworks.
+func (r *Ranks) Ports() (master int, others []int) {
+	for _, p := range r.ports[1:] {
+		others = append(others, p.number)
 	}
-	return out
+	return r.ports[0].number, others
 }

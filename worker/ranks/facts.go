@@ -1,4 +1,4 @@
-package worker
+package ranks
 
 import (
 	"context"
@@ -16,29 +16,31 @@ import (
 
 // factsOf returns what the environment of a rank that is about to start depends on, and its end of the connection to the
 // process manager of MPI, nil if it inherits none.
-func (d *daemon) factsOf(ctx context.Context, r wire.Rank, gpus []string) (*os.File, rankenv.Facts) {
-	token := d.tokens[r.Process]
-	f := rankenv.Facts{Job: d.job.ID, Elastic: d.job.Elastic, DropIn: d.job.Shim, NICs: d.nics,
-		Process: r.Process, Rank: r.Rank, Size: d.roster.Size, LocalRank: r.LocalRank, LocalSize: len(d.roster.Ranks),
-		CrossRank: r.CrossRank, CrossSize: r.CrossSize, Host: d.job.Name,
-		Binary: d.cfg.Exe, Socket: d.socket, Token: hex.EncodeToString(token[:]), SpareCPUs: d.spareCPUs(r), Threads: d.threadsOf(r),
-		MasterAddr: d.roster.MasterAddr, MasterPort: d.roster.MasterPort, Coordinator: coordinator(d.roster),
+func (r *Ranks) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*os.File, rankenv.Facts) {
+	token := r.of(rank.Process).token
+	roster := r.cfg.Daemon.World().Roster
+	f := rankenv.Facts{Job: r.job.ID, Elastic: r.job.Elastic, DropIn: r.job.Shim, NICs: r.cfg.NICs,
+		Process: rank.Process, Rank: rank.Rank, Size: roster.Size, LocalRank: rank.LocalRank, LocalSize: len(roster.Ranks),
+		CrossRank: rank.CrossRank, CrossSize: rank.CrossSize, Host: r.job.Name,
+		Binary: r.cfg.Exe, Socket: r.cfg.Socket, Token: hex.EncodeToString(token[:]), SpareCPUs: r.binding.spareOf(rank),
+		Threads:    r.threadsOf(rank),
+		MasterAddr: roster.MasterAddr, MasterPort: roster.MasterPort, Coordinator: coordinator(roster),
 		Accelerator: hasAccelerator(os.DirFS("/"))}
-	_, f.Dir = d.program(r, "")
-	f.Group, f.Groups = groupOf(d.roster, d.job.HostID)
-	if r.LocalRank < len(gpus) {
-		f.GPU = gpus[r.LocalRank]
+	_, f.Dir = r.program(rank, "")
+	f.Group, f.Groups = groupOf(roster, r.job.HostID)
+	if rank.LocalRank < len(gpus) {
+		f.GPU = gpus[rank.LocalRank]
 	}
-	if d.job.TF {
-		f.Workers = workers(d.roster)
+	if r.job.TF {
+		f.Workers = workers(roster)
 	}
-	inherit, pmi, err := d.mpi.Connect(d.roster, r)
+	inherit, mpi, err := r.cfg.MPI.Connect(roster, rank)
 	if err != nil {
-		d.log.Warn("an MPI program would not find the other ranks", "err", err)
+		r.cfg.Log.Warn("an MPI program would not find the other ranks", "err", err)
 	}
-	f.PMI = pmi
-	if f.Stock, err = d.horovod.Connect(ctx, r, d.self); err != nil {
-		d.log.Warn("a program of stock Horovod would not find the other ranks", "err", err)
+	f.PMI = mpi
+	if f.Stock, err = r.cfg.Horovod.Connect(ctx, rank, r.cfg.Daemon.Host()); err != nil {
+		r.cfg.Log.Warn("a program of stock Horovod would not find the other ranks", "err", err)
 	}
 	return inherit, f
 }
@@ -51,20 +53,21 @@ func groupOf(r *wire.Roster, host int) (group, groups int) {
 
 // threads is each rank's share of the CPUs: the default of OpenMP, one thread per CPU in every rank, makes
 // ranks wait for each other's threads.
-func (d *daemon) threads() int { return max(1, d.self.CPUs/max(1, d.job.Slots)) }
+func (r *Ranks) threads() int { return max(1, r.cfg.Daemon.Host().CPUs/max(1, r.job.Slots)) }
 
 // threadsOf is that share for a rank, which has no more threads than it is bound to CPUs.
-func (d *daemon) threadsOf(r wire.Rank) int {
-	if cpus := len(d.binding(r).CPUs); cpus > 0 {
-		return min(d.threads(), cpus)
+func (r *Ranks) threadsOf(rank wire.Rank) int {
+	if cpus := len(r.binding.of(rank).CPUs); cpus > 0 {
+		return min(r.threads(), cpus)
 	}
-	return d.threads()
+	return r.threads()
 }
 
-// sayThreads tells a user who wants to know.
-func (d *daemon) sayThreads() {
-	if d.job.Verbose {
-		d.out.Write(&wire.Log{Text: fmt.Sprintf("OMP_NUM_THREADS=%d unless it is set: %s for %s", d.threads(), topology.Count(d.self.CPUs, "CPU"), topology.Count(d.job.Slots, "rank"))})
+// reportThreads shows that share to a user who wants to know.
+func (r *Ranks) reportThreads() {
+	if r.job.Verbose {
+		r.say(fmt.Sprintf("OMP_NUM_THREADS=%d unless it is set: %s for %s", r.threads(),
+			topology.Count(r.cfg.Daemon.Host().CPUs, "CPU"), topology.Count(r.job.Slots, "rank")))
 	}
 }
 

@@ -1,4 +1,4 @@
-package worker
+package ranks
 
 import (
 	"io/fs"

@@ -1,4 +1,4 @@
-package worker
+package ranks
 
 import (
 	"context"
@@ -67,80 +67,84 @@ func has(env []string, name string) bool {
 }
 
 // lookForSingletons looks at ranks that have just started, by process, again and again as long as they run.
-func (d *daemon) lookForSingletons(ctx context.Context, ranks []int) {
-	if d.roster.Size < 2 {
-		return
-	}
-	d.loop.Go(func() {
+func (r *Ranks) lookForSingletons(ctx context.Context, started []int) {
+	r.cfg.Loop.Go(func() {
 		for pause := firstLook; resume.Pause(ctx, pause); pause *= 2 {
-			running := make(chan map[int]int, 1)
-			d.post(ctx, func() {
-				pids := map[int]int{}
-				for _, process := range ranks {
-					if s := d.single[process]; d.running[process] && !(s.begun && s.peers) {
-						pids[process] = d.pids[process]
-					}
-				}
-				running <- pids
-			})
-			var pids map[int]int
-			select {
-			case pids = <-running:
-			case <-ctx.Done():
-			}
+			pids := r.unsettled(ctx, started)
 			if len(pids) == 0 {
 				return
 			}
 			files, err := proc.FilesBelow(slices.Collect(maps.Values(pids)), telling)
 			if err != nil {
-				d.log.Debug("look for MPI", "err", err)
+				r.cfg.Log.Debug("look for MPI", "err", err)
 				continue
 			}
 			found := map[int]singleton{}
-			for process, pid := range pids {
-				found[process] = judgeFiles(files[pid], proc.Environment)
+			for number, pid := range pids {
+				found[number] = judgeFiles(files[pid], proc.Environment)
 			}
-			d.post(ctx, func() {
-				for process, s := range found {
-					d.seen(process, s)
+			r.cfg.Loop.Post(ctx, func() {
+				for number, s := range found {
+					r.seen(number, s)
 				}
 			})
 		}
 	})
 }
 
+// unsettled returns the pids of those processes that run and of which another look may show more. It waits for the loop.
+func (r *Ranks) unsettled(ctx context.Context, started []int) map[int]int {
+	running := make(chan map[int]int, 1)
+	r.cfg.Loop.Post(ctx, func() {
+		pids := map[int]int{}
+		for _, number := range started {
+			if p := r.of(number); p.running && !(p.mpi.begun && p.mpi.peers) {
+				pids[number] = p.pid
+			}
+		}
+		running <- pids
+	})
+	select {
+	case pids := <-running:
+		return pids
+	case <-ctx.Done():
+		return nil
+	}
+}
+
 // seen adds what a look at a rank has shown to what was known of it.
-func (d *daemon) seen(process int, s singleton) {
-	known := d.single[process]
-	if !d.running[process] {
+func (r *Ranks) seen(number int, s singleton) {
+	p := r.of(number)
+	known := p.mpi
+	if !p.running {
 		return
 	}
 	if known.begun || s.library == "" {
 		s.library, s.begun = known.library, known.begun
 	}
 	s.peers = s.peers || known.peers
-	d.single[process] = s
+	p.mpi = s
 	if !s.begun || known.begun {
 		return
 	}
-	d.out.Write(&wire.Alone{Process: process, Library: s.library, Sure: true})
-	if d.job.IfAlone == wire.AloneEnds {
-		d.ranks.Kill(process)
+	r.cfg.Out.Write(&wire.Alone{Process: number, Library: s.library, Sure: true})
+	if r.job.IfAlone == wire.AloneEnds {
+		r.group.Kill(number)
 	}
 }
 
 // alone judges a rank that has ended with 0 by itself. If it fails because it was alone, alone returns its MPI library.
-func (d *daemon) alone(process int) (library string) {
-	s := d.single[process]
-	if s.library == "" || s.library == "MPICH" && d.mpi.Began(process) {
+func (r *Ranks) alone(number int) (library string) {
+	s := r.of(number).mpi
+	if s.library == "" || s.library == "MPICH" && r.cfg.MPI.Began(number) {
 		return ""
 	}
-	others := s.peers || d.sessions.Met(process)
+	others := s.peers || r.cfg.Sessions.Met(number)
 	switch {
-	case s.begun && d.job.IfAlone == wire.AloneWarns, s.begun && others && d.job.IfAlone != wire.AloneEnds, !s.begun && others:
+	case s.begun && r.job.IfAlone == wire.AloneWarns, s.begun && others && r.job.IfAlone != wire.AloneEnds, !s.begun && others:
 		return "" // seen has warned the user if it has begun
-	case !s.begun && d.job.IfAlone != wire.AloneEnds:
-		d.out.Write(&wire.Alone{Process: process, Library: s.library})
+	case !s.begun && r.job.IfAlone != wire.AloneEnds:
+		r.cfg.Out.Write(&wire.Alone{Process: number, Library: s.library})
 		return ""
 	}
 	return s.library

@@ -1,0 +1,62 @@
+package ranks
+
+import (
+	"gorun/rendezvous/wire"
+	"gorun/worker/proc"
+)
+
+// Inspect tells the launcher what the processes of this host's ranks do.
+func (r *Ranks) Inspect() {
+	msg := &wire.Inspected{}
+	for _, number := range r.running() {
+		msg.Ranks = append(msg.Ranks, wire.RankState{Process: number, State: proc.Describe(r.of(number).pid)})
+	}
+	r.cfg.Out.Write(msg)
+}
+
+// Usage tells the launcher what the ranks of this host use.
+func (r *Ranks) Usage() {
+	var pids []int
+	for _, number := range r.running() {
+		pids = append(pids, r.of(number).pid)
+	}
+	used, err := proc.Used(pids)
+	if err != nil {
+		r.cfg.Log.Warn("read usage", "err", err)
+	}
+	msg := &wire.Usage{}
+	for _, number := range r.running() {
+		pid := r.of(number).pid
+		u := used[pid]
+		msg.Ranks = append(msg.Ranks, wire.RankUsage{Rank: number, CPUMS: u.CPU.Milliseconds(), RSS: u.RSS, Processes: u.Processes,
+			State: proc.Describe(pid)})
+	}
+	r.cfg.Out.Write(msg)
+}
+
+// Account repeats, for a launcher that has taken over, which processes were started, how some ended, and that state was
+// committed here.
+func (r *Ranks) Account() {
+	for _, number := range r.numbers() {
+		if pid := r.of(number).pid; pid != 0 {
+			r.cfg.Out.Write(&wire.Started{Process: number, PID: pid})
+		}
+	}
+	for _, number := range r.numbers() {
+		if exit := r.of(number).exit; exit != nil {
+			r.cfg.Out.Write(exit)
+		}
+	}
+	if r.committed > 0 {
+		r.cfg.Out.Write(&wire.StateKept{Epoch: r.committed})
+	}
+}
+
+// AccountWaiting repeats which processes wait for another world.
+func (r *Ranks) AccountWaiting() {
+	for _, number := range r.running() {
+		if msg := r.of(number).rejoining; msg != nil {
+			r.cfg.Out.Write(msg)
+		}
+	}
+}
