@@ -329,7 +329,7 @@ func (d *detached) save(change func(*jobs.Record)) error {
 func (d *detached) world(ranks int, hosts []string) {
 	if err := d.save(func(r *jobs.Record) {
 		r.Ranks, r.Hosts = ranks, hosts
-		r.Apart = slices.DeleteFunc(r.Apart, func(a jobs.Apart) bool { return !slices.Contains(hosts, a.Host) || !slices.Contains(hosts, a.To) })
+		r.Partitions = slices.DeleteFunc(r.Partitions, func(a jobs.Partition) bool { return !slices.Contains(hosts, a.Host) || !slices.Contains(hosts, a.To) })
 	}); err != nil {
 		fmt.Fprintln(os.Stderr, "gorun: warning:", err) // into the job's output
 	}
@@ -338,12 +338,12 @@ func (d *detached) world(ranks int, hosts []string) {
 // host keeps of which hosts nothing is heard.
 func (d *detached) host(e launcher.HostEvent) {
 	err := d.save(func(r *jobs.Record) {
-		r.Apart = slices.DeleteFunc(r.Apart, func(a jobs.Apart) bool {
+		r.Partitions = slices.DeleteFunc(r.Partitions, func(a jobs.Partition) bool {
 			return a.Host == e.Host && a.To == e.To || e.State == launcher.HostLost && (a.Host == e.Host || a.To == e.Host)
 		})
 		switch {
 		case e.To != "" && e.State == launcher.HostSilent:
-			r.Apart = append(r.Apart, jobs.Apart{Host: e.Host, To: e.To, Since: e.Since})
+			r.Partitions = append(r.Partitions, jobs.Partition{Host: e.Host, To: e.To, Since: e.Since})
 		case e.To != "":
 		case e.State == launcher.HostSilent:
 			if r.Silent == nil {
@@ -387,7 +387,7 @@ func (d *detached) list() []jobs.Rank {
 			ranks[i].State = "host silent since " + since.Local().Format(time.TimeOnly)
 			continue
 		}
-		for _, a := range d.record.Apart {
+		for _, a := range d.record.Partitions {
 			if a.Host == ranks[i].Host && !ranks[i].Ended() {
 				ranks[i].State = "host silent to " + a.To + " since " + a.Since.Local().Format(time.TimeOnly)
 			}
@@ -398,7 +398,7 @@ func (d *detached) list() []jobs.Rank {
 
 // deserted keeps why the job ends for those who list jobs.
 func (d *detached) deserted(e *launcher.MinorityError) error {
-	return d.save(func(r *jobs.Record) { r.Deserted = whyDeserted(e.Of, e.Left) })
+	return d.save(func(r *jobs.Record) { r.Abandoned = whyDeserted(e.Of, e.Left) })
 }
 
 // end is the last word.
@@ -407,7 +407,7 @@ func (d *detached) end(code int) {
 		return
 	}
 	d.keeper.close(code)
-	if err := d.save(func(r *jobs.Record) { r.Ended, r.Code, r.Silent, r.Apart = time.Now(), code, nil, nil }); err != nil {
+	if err := d.save(func(r *jobs.Record) { r.Ended, r.Code, r.Silent, r.Partitions = time.Now(), code, nil, nil }); err != nil {
 		fmt.Fprintln(os.Stderr, "gorun: error:", err) // into the job's output
 	}
 	d.server.End(code)

@@ -212,14 +212,14 @@ func (h hosted) QuorumLost(s authority.State, left int) error {
 	if slices.ContainsFunc(all, func(r jobs.Record) bool { return r.Authority == s.Job && r.Term >= s.Term }) {
 		return nil
 	}
-	r.Ended, r.Code, r.Machine, r.Deserted = time.Now(), launcher.ExitTransport, h.name, whyDeserted(len(s.Electors), left)
+	r.Ended, r.Code, r.Machine, r.Abandoned = time.Now(), launcher.ExitTransport, h.name, whyDeserted(len(s.Electors), left)
 	job, lock, err := store.Create(r)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
 	text := fmt.Sprintf("gorun: error: %s: run: the launcher of job %s, which ran there, is gone, and with it the job: %s\n"+
-		"gorun: hint: what it wrote is on %[1]s; of a cluster of five hosts and more, two may be lost at once\n", s.Holder, r.Name, r.Deserted)
+		"gorun: hint: what it wrote is on %[1]s; of a cluster of five hosts and more, two may be lost at once\n", s.Holder, r.Name, r.Abandoned)
 	if err := os.WriteFile(job.Output(), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("keep output of the job: %w", err)
 	}
@@ -233,7 +233,7 @@ func (h hosted) QuorumBack(s authority.State) error {
 		return err
 	}
 	for _, r := range all {
-		if r.Authority == s.Job && r.Deserted != "" && r.PID == 0 && r.Machine == h.name {
+		if r.Authority == s.Job && r.Abandoned != "" && r.PID == 0 && r.Machine == h.name {
 			if err := store.Remove(r.ID); err != nil {
 				return err
 			}

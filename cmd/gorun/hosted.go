@@ -89,7 +89,7 @@ func (h hosted) List(left []standing.Standby) (*wire.DetachedJobs, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.State, r.Silent = jobs.Bereft, map[string]time.Time{r.Machine: b.Heard}
+		r.State, r.Silent = jobs.Unattended, map[string]time.Time{r.Machine: b.Heard}
 		all = append(all, r)
 	}
 	text, err := json.Marshal(all)
@@ -178,9 +178,9 @@ func (r clusterRecord) number() string {
 // sees is how well whoever wrote the record knows what became of the launcher.
 func (r clusterRecord) sees() int {
 	switch {
-	case r.State == jobs.Bereft:
+	case r.State == jobs.Unattended:
 		return 0
-	case r.Deserted != "":
+	case r.Abandoned != "":
 		return 1
 	}
 	return 2
@@ -206,7 +206,7 @@ func latest(all []clusterRecord) []clusterRecord {
 // detachedJobs are those whose launchers can be reached.
 func detachedJobs(ctx context.Context, client standing.Client, members []wire.MemberState) (all []clusterRecord, silent []string) {
 	all, silent = allRecords(ctx, client, members)
-	return latest(slices.DeleteFunc(all, func(r clusterRecord) bool { return r.State == jobs.Bereft })), silent
+	return latest(slices.DeleteFunc(all, func(r clusterRecord) bool { return r.State == jobs.Unattended })), silent
 }
 
 // allRecords asks all hosts for theirs, by the time of their start. Hosts that do not answer, silent, have none to show.

@@ -130,8 +130,8 @@ func TestDesertedRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []jobs.Record{{Authority: "ab", Term: 1, PID: 1, Machine: "here", Deserted: "a launcher says so"}, {Authority: "cd", Term: 1, Machine: "here", Deserted: "another job"},
-		{Authority: "ab", Term: 2, Machine: "there", Deserted: "a host with the same home"}} {
+	for _, r := range []jobs.Record{{Authority: "ab", Term: 1, PID: 1, Machine: "here", Abandoned: "a launcher says so"}, {Authority: "cd", Term: 1, Machine: "here", Abandoned: "another job"},
+		{Authority: "ab", Term: 2, Machine: "there", Abandoned: "a host with the same home"}} {
 		r.Ended = time.Now()
 		_, lock, err := store.Create(r)
 		if err != nil {
@@ -147,7 +147,7 @@ func TestDesertedRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range list {
-			all = append(all, r.Deserted)
+			all = append(all, r.Abandoned)
 		}
 		slices.Sort(all)
 		return all

@@ -102,22 +102,22 @@ func findJob(c *cli.Context, running bool) (found, error) {
 func standOf(r jobs.Record) string {
 	switch r.State {
 	case jobs.Ended:
-		if r.Deserted != "" {
-			return fmt.Sprintf("ended with %d: %s", r.Code, clean(r.Deserted))
+		if r.Abandoned != "" {
+			return fmt.Sprintf("ended with %d: %s", r.Code, clean(r.Abandoned))
 		}
 		return fmt.Sprintf("ended with %d", r.Code)
 	case jobs.Lost:
 		return "its launcher was killed"
 	case jobs.Moved:
 		return "another host carries it on"
-	case jobs.Bereft:
+	case jobs.Unattended:
 		return fmt.Sprintf("no answer from its launcher on %s, heard last at %s; another host carries it on a --lease after that", clean(r.Machine), r.Silent[r.Machine].Local().Format(time.TimeOnly))
 	}
 	state := stated(r).State
 	for _, host := range slices.Sorted(maps.Keys(r.Silent)) {
 		state += fmt.Sprintf(", %s silent since %s", clean(host), r.Silent[host].Local().Format(time.TimeOnly))
 	}
-	for _, a := range r.Apart {
+	for _, a := range r.Partitions {
 		state += fmt.Sprintf(", %s silent to %s since %s", clean(a.Host), clean(a.To), a.Since.Local().Format(time.TimeOnly))
 	}
 	return state

@@ -141,7 +141,7 @@ func showCluster(c *cli.Context, all *wire.Jobs, detached []clusterRecord) {
 
 // stand says where the launcher of a job is, if that is not where the job began.
 func (r clusterRecord) stand() string {
-	if r.Record.Name == "" || r.State == jobs.Bereft {
+	if r.Record.Name == "" || r.State == jobs.Unattended {
 		return standOf(r.Record)
 	}
 	return standOf(r.Record) + ", on " + r.Host

@@ -1,8 +1,10 @@
-// Package discover finds out which hosts there are, again and again, from a script that the user gives:
-// every line that it writes is a host, as in Horovod's --host-discovery-script.
+// Package discover runs the user's scripts that describe a changing cluster: one that lists the hosts, again and again,
+// in the format of Horovod's --host-discovery-script, and one that announces moves of virtual machines.
 //
-// Watch runs in the caller's goroutine and has no other; when it returns, the script's processes have
-// ended. It contacts no host, and decides nothing about them.
+// Script.Watch runs the list script at intervals and delivers every list that differs from the previous one.
+// Moves.Watch keeps one command running and delivers its announcements. Both run in the caller's goroutine and have no
+// other; when they return, the processes of the script have ended. The package contacts no host and decides nothing
+// about hosts.
 package discover
 
 import (
@@ -19,24 +21,24 @@ import (
 )
 
 const (
-	// maxOutput bounds what a script may write.
+	// maxOutput bounds the output of a script.
 	maxOutput = 1 << 20
-	// held is how long a script that has ended may leave its output open to children.
+	// held is how long a script that has ended may leave its output open to its children.
 	held = time.Second
 )
 
-// Script is a command for the shell that lists the hosts, one a line: host:slots, host slots=N or host.
+// Script is a shell command that lists the hosts, one per line: host:slots, host slots=N or host.
 type Script struct {
 	Command string
-	Slots   int           // of a host whose line does not say; 0: every line must
-	Every   time.Duration // between the beginnings of two runs
-	Limit   time.Duration // for one run
+	Slots   int           // of a host whose line has no number; 0: every line must have one
+	Every   time.Duration // interval between the starts of two runs
+	Limit   time.Duration // time limit of one run
 	Env     []string
 }
 
-// Watch runs the script until ctx ends, and hands on every list that differs from the one before. If the
-// very first run fails, so does Watch; failures after that are noted (the first of a row, then ever more
-// rarely), and the list stays what it was.
+// Watch runs the script until ctx ends, and delivers every list that differs from the previous one. If the very first
+// run fails, so does Watch; later failures are noted (the first in a row, then ever more rarely) and the list stays
+// unchanged.
 func (s Script) Watch(ctx context.Context, found func([]hosts.Host), note func(format string, args ...any)) error {
 	var last []hosts.Host
 	runs, failures := 0, 0
@@ -72,7 +74,7 @@ func (s Script) Watch(ctx context.Context, found func([]hosts.Host), note func(f
 	}
 }
 
-// Error is a run of a script that has told of no hosts.
+// Error is a failed run of a script.
 type Error struct {
 	Command string
 	Err     error
@@ -112,7 +114,7 @@ func (s Script) Run(ctx context.Context) ([]hosts.Host, error) {
 	return list, nil
 }
 
-// parse reads what a script wrote. Nothing is no hosts, not an error.
+// parse reads the output of a script. Empty output means no hosts, which is not an error.
 func parse(text string, slots int) ([]hosts.Host, error) {
 	list, err := hosts.ParseFile(text)
 	if errors.Is(err, hosts.ErrNone) {
@@ -134,11 +136,11 @@ func parse(text string, slots int) ([]hosts.Host, error) {
 
 func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n')+1:] }
 
-// limited keeps the first bytes written to it. The buffer is not embedded: its ReadFrom knows no limit.
+// limited keeps the first bytes written to it. The buffer is not embedded because its ReadFrom has no limit.
 type limited struct {
 	kept bytes.Buffer
 	max  int
-	full func() // if not nil, called with what is more than that
+	full func() // called when more is written; may be nil
 }
 
 func (l *limited) String() string { return l.kept.String() }

@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// runInGroup runs a script in a process group of its own, so that it does not see the terminal's Ctrl-C, and ends with all
-// that it started if it fails or is killed. The group ends when this process does, even if that is killed: its leader is a guard that does
-// nothing but wait for the end of a pipe whose other end is held here. The guard is there first, so no script is without
-// one.
+// runInGroup runs a script in a process group of its own, so that the terminal's Ctrl-C does not reach it, and ends all
+// its processes if it fails or is killed. The group ends with this process, even if that is killed: its leader is a
+// guard that only waits for the end of a pipe whose other end is held here. The guard starts first, so no script runs
+// without one.
 func runInGroup(cmd *exec.Cmd) error {
 	guard := exec.Command("/bin/sh", "-c", "read line; kill -KILL 0")
 	guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -32,7 +32,7 @@ func runInGroup(cmd *exec.Cmd) error {
 	return nil
 }
 
-// endGuard ends the guard alone: what a script that has ended well left behind is nobody's business.
+// endGuard ends the guard alone: the processes that a successful script left behind may run on.
 func endGuard(guard *exec.Cmd, held io.Closer) {
 	guard.Process.Kill()
 	guard.Wait()

@@ -14,8 +14,8 @@ import (
 	"unicode"
 )
 
-// Moves is a command for the shell that announces moves of virtual machines for as long as it runs. Each of its lines is
-// a host, "starts" or "ends", and words for people. Before these, the end may tell labels of where the host is now, as in a
+// Moves is a shell command that announces moves of virtual machines as long as it runs. Each line is a host, "starts"
+// or "ends", and free text. Before the text, a line that ends a move may set labels of the host's new location, as in a
 // topology file:
 //
 //	host1 starts vMotion to esx-07
@@ -25,33 +25,33 @@ type Moves struct {
 	Env     []string
 }
 
-// Move is a line of it.
+// Move is one announcement.
 type Move struct {
 	Host   string
-	Starts bool // or it ends
+	Starts bool // false for the end of a move
 	Text   string
-	Labels map[string]string // esxi, rack, zone; nil if none was told
-	By     string            // who told them
+	Labels map[string]string // esxi, rack, zone; may be nil
+	By     string            // the source of the labels
 }
 
 const (
 	maxMoveLine = 4 << 10
-	// A command that ends is run again after a while: announcements are a help, and no reason to end a job.
-	movesAgainMin = time.Second
-	movesAgainMax = 30 * time.Second
-	movesSettled  = time.Minute // one that ran so long worked
+	// A command that ends is restarted after a while: announcements help, but their lack must not end a job.
+	movesRetryMin = time.Second
+	movesRetryMax = 30 * time.Second
+	movesHealthy  = time.Minute // a command that ran so long was working
 )
 
-// Watch runs the command until ctx ends, and hands on what it announces. When it returns, the command has ended.
+// Watch runs the command until ctx ends, and delivers its announcements. When it returns, the command has ended.
 func (m Moves) Watch(ctx context.Context, announced func(Move), note func(format string, args ...any)) {
-	for delay := movesAgainMin; ; delay = min(2*delay, movesAgainMax) {
+	for delay := movesRetryMin; ; delay = min(2*delay, movesRetryMax) {
 		began := time.Now()
 		err := m.run(ctx, announced, note)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > movesSettled {
-			delay = movesAgainMin
+		if time.Since(began) > movesHealthy {
+			delay = movesRetryMin
 		}
 		note("gorun: %v; it runs again in %v", err, delay)
 		select {
@@ -62,7 +62,7 @@ func (m Moves) Watch(ctx context.Context, announced func(Move), note func(format
 	}
 }
 
-// run runs the command once. That it ends is an error.
+// run runs the command once. Its end is always an error.
 func (m Moves) run(ctx context.Context, announced func(Move), note func(format string, args ...any)) error {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", m.Command)
 	cmd.Env = m.Env
@@ -88,7 +88,7 @@ func (m Moves) run(ctx context.Context, announced func(Move), note func(format s
 	return fmt.Errorf("run %s for announcements of moves: %w", m.Command, err)
 }
 
-// parseMove reads a line.
+// parseMove parses a line.
 func parseMove(line string) (Move, error) {
 	fields := strings.Fields(line)
 	if len(fields) < 2 || fields[1] != "starts" && fields[1] != "ends" {
@@ -105,7 +105,7 @@ func parseMove(line string) (Move, error) {
 		value, _, _ := strings.Cut(text, " ")
 		after := text[len(value):]
 		if quoted, err := strconv.QuotedPrefix(text); err == nil {
-			value, _ = strconv.Unquote(quoted) // which is right, or else it was no prefix
+			value, _ = strconv.Unquote(quoted) // QuotedPrefix has checked it
 			after = text[len(quoted):]
 		}
 		if value == "" || len(value) > maxLabel || strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -124,12 +124,12 @@ func parseMove(line string) (Move, error) {
 	return m, nil
 }
 
-// labels are what an end of a move may tell, as a topology file does, and how long their values may be.
+// labels are the keys that the end of a move may set, as in a topology file, and the limit of their values.
 var labels = []string{"esxi", "rack", "zone", "by"}
 
 const maxLabel = 253
 
-// lineWriter hands on whole lines, and no more of a line than maxMoveLine.
+// lineWriter passes on whole lines, and at most maxMoveLine bytes of each.
 type lineWriter struct {
 	take func(string)
 	part []byte

@@ -7,27 +7,27 @@ import (
 	"strings"
 )
 
-// Allocation is the hosts that a batch scheduler, or an MPIJob, gave to this job.
+// Allocation is the list of hosts that a batch scheduler, or an MPIJob, assigned to this job.
 type Allocation struct {
 	From  string // "Slurm job 17", for the user
 	Hosts []Host
 }
 
-// World is what Allocated may look at: environment variables and files.
+// World gives Allocated access to environment variables and files.
 type World struct {
 	Getenv   func(name string) string
 	ReadFile func(name string) ([]byte, error)
 }
 
-// hostfileVariables name a hostfile, in the words of those who set them; MPIJobs of Kubeflow set one by the
-// implementation of MPI they are for.
+// hostfileVariables name a hostfile, by the tools that set them; Kubeflow's MPIJobs set the one of their MPI
+// implementation.
 var hostfileVariables = []string{"GORUN_HOSTFILE", "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile",
 	"I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"}
 
-// mpiJobHostfile is where an MPIJob has it in any case.
+// mpiJobHostfile is the path of an MPIJob's hostfile in any case.
 const mpiJobHostfile = "/etc/mpi/hostfile"
 
-// Allocated finds the hosts that this process was given, nil if it was given none.
+// Allocated returns the hosts that this process was assigned, nil if there are none.
 func Allocated(w World) (*Allocation, error) {
 	for _, find := range []func(World) (*Allocation, error){named, slurm, lsf, pbs, sge} {
 		if a, err := find(w); a != nil || err != nil {
@@ -53,10 +53,10 @@ func named(w World) (*Allocation, error) {
 	return nil, nil
 }
 
-// DefaultSlots is how many a host has whose line does not say, as Open MPI and Intel MPI are told by the environment; 0 if
-// they are not. The lines of an MPIJob's discover_hosts.sh never say.
+// DefaultSlots returns the slots of a host whose line has no number, as the environment sets them for Open MPI and
+// Intel MPI; 0 if it does not. The lines of an MPIJob's discover_hosts.sh never have a number.
 func DefaultSlots(w World) int {
-	slots, _ := parseSlots(cmp.Or(w.Getenv("OMPI_MCA_orte_set_default_slots"), w.Getenv("I_MPI_PERHOST"))) // nonsense is 0
+	slots, _ := parseSlots(cmp.Or(w.Getenv("OMPI_MCA_orte_set_default_slots"), w.Getenv("I_MPI_PERHOST"))) // invalid text yields 0
 	return slots
 }
 
@@ -134,7 +134,7 @@ func slurmCounts(s string, nodes int) ([]int, error) {
 	return out, nil
 }
 
-// lsf reads the file with a line for each slot, or the variables that say the same.
+// lsf reads the file with a line for each slot, or the equivalent variables.
 func lsf(w World) (*Allocation, error) {
 	id := w.Getenv("LSB_JOBID")
 	if id == "" {
@@ -206,7 +206,7 @@ func sge(w World) (*Allocation, error) {
 	return a, a.sum()
 }
 
-// addEach adds a slot on each of the names.
+// addEach adds a slot for each of the names.
 func (a *Allocation) addEach(names []string) error {
 	for _, name := range names {
 		if err := a.add(name, "1"); err != nil {
@@ -225,7 +225,7 @@ func (a *Allocation) add(name, slots string) error {
 	return nil
 }
 
-// sum adds up what add was told of each host.
+// sum merges the slots of each host.
 func (a *Allocation) sum() error {
 	switch a.Hosts = merge(a.Hosts); {
 	case len(a.Hosts) == 0:
@@ -237,6 +237,6 @@ func (a *Allocation) sum() error {
 }
 
 func atoi(s string) int {
-	n, _ := strconv.Atoi(s) // "" and nonsense are 0
+	n, _ := strconv.Atoi(s) // "" and invalid text are 0
 	return n
 }

@@ -1,5 +1,8 @@
-// Package hosts reads host lists: the -H flag and hostfiles in the dialects of Horovod, Open MPI, MPICH
-// and DeepSpeed. It only parses; nothing is looked up or contacted.
+// Package hosts reads host lists: the -H flag, hostfiles in the dialects of Horovod, Open MPI, MPICH and DeepSpeed, and
+// the allocations of batch schedulers (Slurm, LSF, PBS, SGE) and of Kubeflow's MPIJobs.
+//
+// ParseList and ParseFile read what the user wrote; Allocated finds what a scheduler assigned. A Host is a name and a
+// number of slots, 0 where the list has none. The package only parses; nothing is looked up or contacted.
 package hosts
 
 import (
@@ -10,19 +13,19 @@ import (
 	"strings"
 )
 
-// Host is one machine and the room it has for ranks.
+// Host is one machine of a host list.
 type Host struct {
-	Name  string // as given, with user@ if any
-	Slots int    // 0 if the list does not say
+	Name  string // as given, including user@
+	Slots int    // 0 if the list has no number
 }
 
-// MaxSlots bounds the slots of one host; more is taken for a typing error.
+// MaxSlots bounds the slots of one host; a greater number is taken for a typing error.
 const MaxSlots = 4096
 
-// ErrNone is a hostfile without hosts, or with such only as have no slots.
+// ErrNone means that a hostfile has no hosts with slots.
 var ErrNone = errors.New("parse hostfile: it names no host that has slots")
 
-// maxHosts bounds what a range may expand to.
+// maxHosts bounds the expansion of a range.
 const maxHosts = 16384
 
 // ParseList reads a comma-separated list as given to -H: name, name:slots, user@name:slots,
@@ -64,7 +67,7 @@ func ParseList(list string) ([]Host, error) {
 //	host1 slots=0, host1:0    none for now, as Open MPI and Horovod's discovery scripts say: the line is passed over
 func ParseFile(text string) ([]Host, error) {
 	var out []Host
-	text = strings.TrimPrefix(text, "\ufeff") // editors of Windows put it before what they save
+	text = strings.TrimPrefix(text, "\ufeff") // Windows editors write a byte order mark
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		fields := strings.Fields(aroundEquals.Replace(line))
@@ -125,7 +128,7 @@ func ParseFile(text string) ([]Host, error) {
 	return merge(out), nil
 }
 
-// aroundEquals joins "slots = 4". Two rounds of it are not needed: Fields has no use for more blanks.
+// aroundEquals joins "slots = 4". One pass is enough, as Fields ignores extra blanks.
 var aroundEquals = strings.NewReplacer(" = ", "=", " =", "=", "= ", "=")
 
 // parseEntry splits name and slots of one entry; slots is 0 if not given.
@@ -179,7 +182,7 @@ func isIPv6(s string) bool {
 	return err == nil && a.Is6()
 }
 
-// validUser accepts what can be a login name, of a Windows domain too. A leading dash would read as an option
+// validUser accepts possible login names, including those of a Windows domain. A leading dash would read as an option
 // to ssh.
 func validUser(s string) bool {
 	if s == "" || s[0] == '-' {
@@ -195,8 +198,7 @@ func validUser(s string) bool {
 	return true
 }
 
-// validName accepts what can be a host name, an address, or a range of names. A leading dash would
-// read as an option to ssh.
+// validName accepts a possible host name, address, or range of names. A leading dash would read as an option to ssh.
 func validName(s string) bool {
 	if s == "" || s[0] == '-' {
 		return false
@@ -226,7 +228,7 @@ func expand(name string) ([]string, error) {
 	if open < 0 {
 		return []string{name}, nil
 	}
-	end := open + strings.IndexByte(name[open:], ']') // validName has seen to it that there is one
+	end := open + strings.IndexByte(name[open:], ']') // validName has checked that there is one
 	tails, err := expand(name[end+1:])
 	if err != nil {
 		return nil, err
@@ -251,7 +253,7 @@ func expand(name string) ([]string, error) {
 	return out, nil
 }
 
-// splitOutside splits at sep where no bracket is open.
+// splitOutside splits at sep outside brackets.
 func splitOutside(s string, sep byte) []string {
 	var out []string
 	depth, start := 0, 0
@@ -269,8 +271,8 @@ func splitOutside(s string, sep byte) []string {
 	return append(out, s[start:])
 }
 
-// merge sums the slots of a host that is named more than once, keeping the first place. A line without
-// slots counts as one then, as in Open MPI.
+// merge sums the slots of a host that is named more than once, at its first position. A line without slots then counts
+// as one slot, as in Open MPI.
 func merge(hosts []Host) []Host {
 	at := map[string]int{}
 	var out []Host

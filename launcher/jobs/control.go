@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// maxRequest bounds what a client says.
+	// maxRequest bounds a client's request.
 	maxRequest = 4 << 10
-	// patience is how long a client may take to say it, and to take the answer; and a launcher to answer.
-	patience = 10 * time.Second
+	// ioTimeout bounds a client's request and its reading of the answer, and how long a launcher may take to answer.
+	ioTimeout = 10 * time.Second
 )
 
-// Rank is what a rank does.
+// Rank is the state of a rank.
 type Rank struct {
 	Rank      int    `json:"rank"`
 	Host      string `json:"host"`
@@ -32,10 +32,10 @@ type Rank struct {
 	Processes int    `json:"processes"`
 }
 
-// Ended is true for one whose process has ended.
+// Ended reports whether the process of the rank has ended.
 func (r Rank) Ended() bool { return strings.HasPrefix(r.State, "ended ") }
 
-// request is a line of a client; an answer is a line too.
+// request is a line from a client; the answer is a line too.
 type request struct {
 	Do     string `json:"do"` // signal, ranks or wait
 	Signal int    `json:"signal,omitempty"`
@@ -47,34 +47,34 @@ type answer struct {
 	Code  int    `json:"code"` // for wait
 }
 
-// Handler is what a launcher does for clients; its functions are called from several goroutines.
+// Handler answers clients for a launcher; its functions are called from several goroutines.
 type Handler struct {
 	Signal func(number int) error
 	Ranks  func() []Rank
 }
 
-// Server answers clients of a job.
+// Server serves the clients of a job.
 type Server struct {
 	listener net.Listener
 	handler  Handler
 	wg       sync.WaitGroup
 	ended    chan struct{}
 	code     int
-	ctx      context.Context // ends when nobody may wait for a client any more
+	ctx      context.Context // ends when clients may not wait any longer
 	cancel   context.CancelFunc
 }
 
-// Serve listens at the job's socket.
+// Serve listens on the job's socket.
 func (j Job) Serve(h Handler) (*Server, error) {
 	path := j.file("control")
-	if len(path) > 100 { // the kernel takes 108 bytes
+	if len(path) > 100 { // the kernel's limit is 108 bytes
 		return nil, fmt.Errorf("listen at %s: the path is too long for a socket; set XDG_STATE_HOME to a shorter one", path)
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen for commands: %w", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil { // nobody else can enter the directory either
+	if err := os.Chmod(path, 0o600); err != nil { // the directory is private anyway
 		l.Close()
 		return nil, fmt.Errorf("listen for commands: %w", err)
 	}
@@ -84,12 +84,12 @@ func (j Job) Serve(h Handler) (*Server, error) {
 	return s, nil
 }
 
-// End tells those who wait that the job has ended, and returns when they have heard it.
+// End reports the job's exit status to waiting clients, and returns once they have received it.
 func (s *Server) End(code int) {
 	s.code = code
 	close(s.ended)
 	s.listener.Close() // removes the socket
-	timer := time.AfterFunc(patience, s.cancel)
+	timer := time.AfterFunc(ioTimeout, s.cancel)
 	defer timer.Stop()
 	s.wg.Wait()
 	s.cancel()
@@ -110,7 +110,7 @@ func (s *Server) accept() {
 }
 
 func (s *Server) serve(conn net.Conn) {
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(ioTimeout))
 	line, err := bufio.NewReader(io.LimitReader(conn, maxRequest)).ReadBytes('\n')
 	if err != nil {
 		return
@@ -147,25 +147,25 @@ func (s *Server) serve(conn net.Conn) {
 			a.Error = fmt.Sprintf("unknown request %q", r.Do)
 		}
 	}
-	conn.SetWriteDeadline(time.Now().Add(patience))
+	conn.SetWriteDeadline(time.Now().Add(ioTimeout))
 	json.NewEncoder(conn).Encode(a)
 }
 
-// Signal sends a signal to the job's launcher, which does with it what it does with one from a terminal.
+// Signal sends a signal to the job's launcher, which handles it like one from a terminal.
 func (j Job) Signal(ctx context.Context, number int) error {
 	_, err := j.askNow(ctx, request{Do: "signal", Signal: number})
 	return err
 }
 
-// Ranks asks what the ranks do.
+// Ranks returns the states of the ranks.
 func (j Job) Ranks(ctx context.Context) ([]Rank, error) {
 	a, err := j.askNow(ctx, request{Do: "ranks"})
 	return a.Ranks, err
 }
 
-// askNow asks what a launcher answers at once, unless it is stopped or its machine hangs.
+// askNow sends a request that a launcher answers at once, unless it is stopped or its machine hangs.
 func (j Job) askNow(ctx context.Context, r request) (answer, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it has not answered for %v; is it stopped (kill -CONT), or does its file system hang?", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, ioTimeout, fmt.Errorf("it has not answered for %v; is it stopped (kill -CONT), or does its file system hang?", ioTimeout))
 	defer cancel()
 	return j.ask(ctx, r)
 }
@@ -176,7 +176,7 @@ func (j Job) Wait(ctx context.Context) (int, error) {
 	if err == nil {
 		return a.Code, nil
 	}
-	// It may just have ended.
+	// It may have just ended.
 	if j.Dir == "" {
 		return 0, err
 	}
@@ -186,7 +186,7 @@ func (j Job) Wait(ctx context.Context) (int, error) {
 	return 0, err
 }
 
-// Connect connects to the launcher of a job of this machine.
+// Connect connects to the launcher of a job on this machine.
 func (j Job) Connect(ctx context.Context) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", j.file("control"))
 }

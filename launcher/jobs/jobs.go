@@ -1,11 +1,11 @@
-// Package jobs keeps jobs that run without a terminal: a directory for each, with what it is, its output, and
-// a socket at which its launcher can be spoken to.
+// Package jobs keeps the jobs that run without a terminal. Each has a directory with a record of its state, its output,
+// and a socket on which its launcher answers.
 //
-// The directories are the user's alone, and so are the sockets in them. They lie in the state directory, not
-// in the runtime directory, because that one goes away with the user's last login and jobs stay. A launcher
-// that is killed cannot write that it ended: a lock that dies with it tells.
+// The directories and sockets are accessible only to the user. They are in the state directory, not in the runtime
+// directory, because that one is removed with the user's last login while jobs run on. A launcher that is killed cannot
+// record that it ended; a lock that dies with it shows that.
 //
-// A Server owns a goroutine for each connection; End waits for all of them. Nothing here starts a process.
+// A Server owns a goroutine for each connection; End waits for all of them. The package starts no process.
 package jobs
 
 import (
@@ -24,53 +24,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keep is how long a job that has ended is remembered.
-const keep = 30 * 24 * time.Hour
+// keepFor is how long an ended job is kept.
+const keepFor = 30 * 24 * time.Hour
 
-// Apart are two hosts of which one does not hear the other.
-type Apart struct {
+// Partition is a pair of hosts, Host and To, that do not hear each other.
+type Partition struct {
 	Host  string    `json:"host"`
 	To    string    `json:"to"`
 	Since time.Time `json:"since"`
 }
 
-// Record is what is known about a job.
+// Record describes a job.
 type Record struct {
 	ID      int       `json:"id"`
 	Program string    `json:"program"`
 	Ranks   int       `json:"ranks"`
 	Hosts   []string  `json:"hosts"`
 	PID     int       `json:"pid"`     // of the launcher
-	Machine string    `json:"machine"` // on which it runs
+	Machine string    `json:"machine"` // on which the launcher runs
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended,omitzero"`
 	Code    int       `json:"code"`
-	State   string    `json:"state"` // running, ended, moved, lost or bereft; found out when it is read
-	// Silent are hosts of which nothing is heard while the job runs, with when they were last heard.
+	State   string    `json:"state"` // running, ended, moved, lost or bereft; determined when the record is read
+	// Silent lists the hosts that are silent while the job runs, with when they were last heard.
 	Silent map[string]time.Time `json:"silent,omitempty"`
-	// Apart are hosts that another one does not hear, although the launcher does.
-	Apart []Apart `json:"apart,omitempty"`
-	// Of a job that other hosts carry on if this one is lost:
-	Authority string `json:"authority,omitempty"` // by which they know it
-	Term      uint64 `json:"term,omitempty"`      // of this launcher: there may be others with smaller or greater ones
-	Name      string `json:"name,omitempty"`      // as users call it, if it began on another host
+	// Partitions lists the hosts that another host does not hear, although the launcher does.
+	Partitions []Partition `json:"apart,omitempty"`
+	// For a job with failover:
+	Authority string `json:"authority,omitempty"` // the job's name among the electors
+	Term      uint64 `json:"term,omitempty"`      // of this launcher; others may have smaller or greater ones
+	Name      string `json:"name,omitempty"`      // the job's name for users, if it started on another host
 	Moved     bool   `json:"moved,omitempty"`     // another launcher has taken over
-	Deserted  string `json:"deserted,omitempty"`  // why nobody has, as another host says, for the launcher's own is gone
+	Abandoned string `json:"deserted,omitempty"`  // why the job ended without a launcher, as another host reports; the launcher's own host is dead
 }
 
 // States of a job.
 const (
-	Running = "running"
-	Ended   = "ended"
-	Lost    = "lost"   // its launcher was killed, and with it the job, unless another carries it on
-	Moved   = "moved"  // another launcher carries it on
-	Bereft  = "bereft" // say those who may carry it on of a launcher whose host does not answer
+	Running    = "running"
+	Ended      = "ended"
+	Lost       = "lost"   // its launcher was killed, and the job with it unless another launcher takes over
+	Moved      = "moved"  // another launcher has taken over
+	Unattended = "bereft" // reported by the electors of a launcher whose host does not answer
 )
 
 // Store is the directory of all jobs of a user.
 type Store struct{ Dir string }
 
-// Job is one of them. Dial, if it is not nil, connects to its launcher on another machine; then Dir is "".
+// Job is one job. Dial, if not nil, connects to its launcher on another machine; then Dir is "".
 type Job struct {
 	Dir  string
 	Dial func(ctx context.Context) (net.Conn, error)
@@ -79,12 +79,12 @@ type Job struct {
 // Errors of Find.
 var (
 	ErrNone   = errors.New("no such job")
-	ErrIdle   = errors.New("no job is running") // where none was named
+	ErrIdle   = errors.New("no job is running") // no job was named
 	errNumber = errors.New("not the number of a job")
 )
 
-// Create makes room for a job, forgetting those that ended long ago. The file is the job's lock: it is for
-// the launcher to hold as long as it lives.
+// Create creates the directory of a job and removes jobs that ended long ago. The file is the job's lock, which the
+// launcher holds as long as it lives.
 func (s Store) Create(r Record) (Job, *os.File, error) {
 	fail := func(err error) (Job, *os.File, error) { return Job{}, nil, fmt.Errorf("make job: %w", err) }
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
@@ -96,7 +96,7 @@ func (s Store) Create(r Record) (Job, *os.File, error) {
 	}
 	for _, old := range known {
 		r.ID = max(r.ID, old.ID)
-		if old.State == Ended && time.Since(old.Ended) > keep || old.State == Lost && time.Since(old.Started) > keep {
+		if old.State == Ended && time.Since(old.Ended) > keepFor || old.State == Lost && time.Since(old.Started) > keepFor {
 			os.RemoveAll(s.job(old.ID).Dir)
 		}
 	}
@@ -106,7 +106,7 @@ func (s Store) Create(r Record) (Job, *os.File, error) {
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, fs.ErrExist) { // somebody else was faster
+		if !errors.Is(err, fs.ErrExist) { // else another process was faster
 			return fail(err)
 		}
 	}
@@ -122,7 +122,7 @@ func (s Store) Create(r Record) (Job, *os.File, error) {
 	return j, lock, nil
 }
 
-// Remove forgets a job, which must not run.
+// Remove deletes an ended job.
 func (s Store) Remove(id int) error {
 	if err := os.RemoveAll(s.job(id).Dir); err != nil {
 		return fmt.Errorf("remove job: %w", err)
@@ -146,7 +146,7 @@ func (s Store) List() ([]Record, error) {
 		if _, err := strconv.Atoi(e.Name()); err != nil {
 			continue
 		}
-		if r, err := (Job{Dir: filepath.Join(s.Dir, e.Name())}).Load(); err == nil { // else it is being made, or removed
+		if r, err := (Job{Dir: filepath.Join(s.Dir, e.Name())}).Load(); err == nil { // else it is being created or removed
 			out = append(out, r)
 		}
 	}
@@ -154,8 +154,8 @@ func (s Store) List() ([]Record, error) {
 	return out, nil
 }
 
-// Find returns the job with a number. Without one it is the last that runs or, if none does and any will do,
-// the last.
+// Find returns the job with a number. Without a number it returns the latest running job or, if none runs and running
+// is false, the latest one.
 func (s Store) Find(id string, running bool) (Job, Record, error) {
 	all, err := s.List()
 	if err != nil {
@@ -185,12 +185,12 @@ func (s Store) Find(id string, running bool) (Job, Record, error) {
 	return s.job(last.ID), last, nil
 }
 
-// Output is the file with what the job wrote.
+// Output returns the path of the job's output.
 func (j Job) Output() string { return j.file("output") }
 
 func (j Job) file(name string) string { return filepath.Join(j.Dir, name) }
 
-// Save replaces the record in one step. It does not wait for the disk: launchers write down what they see, and must not stand still for that.
+// Save replaces the record atomically. It does not wait for the disk, since it must not delay a launcher.
 func (j Job) Save(r Record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -205,7 +205,7 @@ func (j Job) Save(r Record) error {
 	return nil
 }
 
-// Load reads the record, and finds out whether the job runs.
+// Load reads the record, and determines whether the job runs.
 func (j Job) Load() (Record, error) {
 	var r Record
 	b, err := os.ReadFile(j.file("job.json"))

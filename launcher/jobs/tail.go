@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// poll is how often a job's output is looked at for more.
+// poll is the interval at which a job's output is checked for more.
 const poll = 100 * time.Millisecond
 
 // Tail is a reader of a job's output. It has no goroutine.
@@ -17,14 +17,14 @@ type Tail struct {
 	job    Job
 	file   *os.File
 	follow bool
-	left   int64 // of what was there when it began, if it is not to follow
+	left   int64 // bytes to read of what was there at the start, if it does not follow
 	ended  bool
 	close  func()
 	closed chan struct{}
 }
 
-// Tail reads what a job wrote: the last lines, or all of it if lines is negative, and with follow what comes until the
-// job has ended.
+// Tail reads a job's output: the last lines, or everything if lines is negative. With follow it also reads what is
+// added until the job ends.
 func (j Job) Tail(lines int, follow bool) (*Tail, error) {
 	f, err := os.Open(j.Output())
 	if err != nil {
@@ -40,9 +40,9 @@ func (j Job) Tail(lines int, follow bool) (*Tail, error) {
 	return t, nil
 }
 
-// Read implements io.Reader; it waits for more if it is to follow.
+// Read implements io.Reader. It waits for more output if it follows.
 func (t *Tail) Read(b []byte) (int, error) {
-	if !t.follow { // a job may write faster than one can read
+	if !t.follow { // a job may write faster than this reads
 		b = b[:min(int64(len(b)), t.left)]
 		if len(b) == 0 {
 			return 0, io.EOF
@@ -55,7 +55,7 @@ func (t *Tail) Read(b []byte) (int, error) {
 			return n, err
 		}
 		if r, err := t.job.Load(); err != nil || r.State != Running {
-			t.ended = true // what was written before that is there now
+			t.ended = true // everything written before that is there now
 			continue
 		}
 		pause := time.NewTimer(poll)
@@ -68,16 +68,16 @@ func (t *Tail) Read(b []byte) (int, error) {
 	}
 }
 
-// Write takes nothing.
+// Write discards b.
 func (t *Tail) Write(b []byte) (int, error) { return len(b), nil }
 
-// Close ends a Read that waits; the file is closed with it.
+// Close unblocks a waiting Read and closes the file.
 func (t *Tail) Close() error {
 	t.close()
 	return t.file.Close()
 }
 
-// seekLines goes to where the last n lines begin, or all of them if n is negative. It returns where that is, and the end.
+// seekLines seeks to the start of the last n lines, or of all if n is negative. It returns that offset, and the end.
 func seekLines(f *os.File, n int) (from, end int64, err error) {
 	if end, err = f.Seek(0, io.SeekEnd); err != nil || n == 0 {
 		return end, end, err
@@ -91,7 +91,7 @@ func seekLines(f *os.File, n int) (from, end int64, err error) {
 	return from, end, err
 }
 
-// lastLines returns where the last n lines of a file begin.
+// lastLines returns the offset of the last n lines of a file.
 func lastLines(f *os.File, n int, end int64) (int64, error) {
 	buf := make([]byte, 64<<10)
 	for at, seen := end, 0; at > 0; {

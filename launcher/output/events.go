@@ -13,26 +13,26 @@ type line struct {
 	Host   string    `json:"host,omitempty"`
 	Stream string    `json:"stream"`
 	Text   string    `json:"text"`
-	Part   bool      `json:"part,omitempty"` // the line goes on with the next event of this rank and stream
+	Part   bool      `json:"part,omitempty"` // the next event of this rank and stream continues the line
 }
 
-// note is an event of --json: a line of gorun's own.
+// note is an event of --json: a line from gorun itself.
 type note struct {
 	Event string `json:"event"` // "note"
 	Text  string `json:"text"`
 }
 
-// object is a rank's line, or a part of it, as JSON. What is no UTF-8 in it becomes the replacement character.
+// object returns a rank's line, or a part of it, as JSON. Invalid UTF-8 becomes the replacement character.
 func (m *Mux) object(s *stream, text []byte, end End) []byte {
 	l := line{Event: "output", Time: m.cfg.Now().UTC(), Rank: s.rank, Stream: s.name.String(), Text: string(text), Part: end == Part}
 	if m.cfg.Host != nil {
 		l.Host = m.cfg.Host(s.rank)
 	}
-	b, _ := json.Marshal(l) // strings, numbers and a time do not fail
+	b, _ := json.Marshal(l) // strings, numbers and a time cannot fail
 	return append(b, '\n')
 }
 
-// Event writes e, a struct whose first field names it, as a JSON object on a line of its own. Without
+// Event writes e, a struct whose first field names the event, as a JSON object on a line of its own. Without
 // Config.JSON it does nothing.
 func (m *Mux) Event(e any) {
 	if !m.cfg.JSON {

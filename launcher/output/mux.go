@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Config says where output goes and how it looks.
+// Config determines where output goes and how it looks.
 type Config struct {
 	Ranks          int
 	Stdout, Stderr io.Writer
-	// Tag is put before each line. Without it no byte is changed: what an only rank writes passes through as it is, prompts and
-	// progress bars included, and the lines of several stay whole.
+	// Tag precedes each line. Without it no byte is changed: the output of a single rank passes through as it is,
+	// prompts and progress bars included, and the lines of several ranks stay whole.
 	Tag Tag
-	// Show says which ranks' lines are shown; nil for all. Files and tails are kept of every rank.
+	// Show selects the ranks whose lines are shown; nil for all. Files and tails are kept for every rank.
 	Show func(rank int) bool
 	// Merge shows standard error among standard output.
 	Merge bool
@@ -29,36 +29,35 @@ type Config struct {
 	// JSON writes every line, note and Event as a JSON object on a line of standard output, for programs. Then
 	// there are no tags, timestamps or status line.
 	JSON bool
-	Host func(rank int) string // for JSON; nil if nobody asks
+	Host func(rank int) string // for JSON; may be nil
 	// Timestamp puts the time before the tag.
 	Timestamp bool
 	Now       func() time.Time // for Timestamp and Refresh; nil for time.Now
-	// Refresh is how often a line is shown that its rank replaces again and again with carriage returns.
-	// With 0 each state is a line, as for horovodrun. What stands at last is always shown.
+	// Refresh is the least time between two versions of a line that its rank keeps replacing with carriage returns.
+	// With 0 every version is a line, as for horovodrun. The last version is always shown.
 	Refresh time.Duration
-	// Status draws the status line, for a standard error that is a terminal.
+	// Status enables the status line, for a standard error that is a terminal.
 	Status bool
-	// Dir, if given, gets each rank's output as it is: Dir/rank.<rank>/stdout and stderr.
+	// Dir, if given, receives each rank's unmodified output: Dir/rank.<rank>/stdout and stderr.
 	Dir string
-	// Divert names the file to which a stream goes instead of the terminal, "" for none; several may share one. What is there is
-	// untagged unless TagDiverted is true. Divert is asked once for each stream.
+	// Divert returns the file that receives a stream instead of the terminal, "" for none; several streams may share
+	// one. Lines there are untagged unless TagDiverted is true. Divert is called once for each stream.
 	Divert      func(rank int, name Stream) string
 	TagDiverted bool
 	Tail        int // lines kept of each rank's standard error; 0 for DefaultTail
 }
 
-// Mux brings the output of many ranks together. It may be used by several goroutines, one at a time for
-// each rank and stream.
+// Mux merges the output of many ranks. Several goroutines may use it, but only one at a time for each rank and stream.
 //
-// A byte is copied twice on its way: into its batch of tagged lines, and into the queue of the screen.
+// A byte is copied twice: into its batch of tagged lines, and into the queue of the screen.
 type Mux struct {
 	cfg    Config
 	screen *screen
-	plain  map[Stream]*plain // for output as it is, nil where lines are tagged
+	plain  map[Stream]*plain // for untagged output, nil where lines are tagged
 
 	mu      sync.Mutex
-	started bool // a rank has written: no status line any more
-	paused  int  // how many write to the terminal themselves
+	started bool // a rank has written, so there is no status line any more
+	paused  int  // how many callers use the terminal themselves
 	status  string
 
 	known    sync.RWMutex
@@ -66,7 +65,7 @@ type Mux struct {
 	diverted map[string]diversion // by file
 }
 
-// diversion is a file in place of the terminal.
+// diversion is a file that replaces the terminal.
 type diversion struct {
 	file  *os.File
 	plain *plain
@@ -77,7 +76,7 @@ type key struct {
 	stream Stream
 }
 
-// stream is one of a rank's two.
+// stream is one of a rank's two streams.
 type stream struct {
 	mu     sync.Mutex
 	rank   int
@@ -89,19 +88,19 @@ type stream struct {
 	tail   *Tail
 	file   *os.File
 	batch  []byte // tagged lines of one piece
-	held   []byte // a state of a progress line that is not shown yet
+	held   []byte // the latest version of a progress line, not shown yet
 	isHeld bool
-	shown  time.Time // when the last one was
+	shown  time.Time // when a version was last shown
 	err    error     // of the file
-	plain  *plain    // passes output on as it is; nil if lines are tagged
+	plain  *plain    // passes output through; nil if lines are tagged
 
 	// These belong to plain and its lock.
-	begun  []byte // a line that has not ended, and what waits for another stream to end its line
-	behind bool
-	ended  bool // the rank has
+	unfinished []byte // an unfinished line, and output that waits for another stream to end its line
+	behind     bool
+	ended      bool // the rank has ended
 }
 
-// New opens the files and starts the Mux. An error names the file that could not be made.
+// New opens the files and starts the Mux. An error names the file that could not be created.
 func New(cfg Config) (*Mux, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -122,7 +121,7 @@ func New(cfg Config) (*Mux, error) {
 	return m, nil
 }
 
-// add makes the streams of a rank.
+// add creates the streams of a rank.
 func (m *Mux) add(rank int) error {
 	for _, name := range []Stream{Stdout, Stderr} {
 		s := &stream{rank: rank, name: name, to: m.cfg.Stdout, lines: NewSplitter(MaxLine)}
@@ -154,7 +153,7 @@ func (m *Mux) add(rank int) error {
 	return nil
 }
 
-// divert has a stream go to a file, if it is to.
+// divert redirects a stream to a file, if configured.
 func (m *Mux) divert(s *stream) error {
 	path := ""
 	if m.cfg.Divert != nil {
@@ -179,10 +178,10 @@ func (m *Mux) divert(s *stream) error {
 	return nil
 }
 
-// put writes what a stream has to where it goes.
+// put writes data of a stream to its destination.
 func (m *Mux) put(s *stream, data []byte) { m.screen.put(s.to, data) }
 
-// Add makes room for a rank that was not there at the beginning.
+// Add adds a rank that was not there at the start.
 func (m *Mux) Add(rank int) error {
 	m.known.Lock()
 	defer m.known.Unlock()
@@ -204,7 +203,7 @@ func rankDir(rank, ranks int) string {
 	return fmt.Sprintf("rank.%0*d", len(fmt.Sprint(max(ranks-1, 0))), rank)
 }
 
-// create makes a file for output, and its directory.
+// create creates an output file and its directory.
 func create(file string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
 		return nil, fmt.Errorf("make output directory: %w", err)
@@ -216,7 +215,7 @@ func create(file string) (*os.File, error) {
 	return f, nil
 }
 
-// Write takes what a rank wrote to a stream, cut anywhere. A rank or stream that does not exist is ignored.
+// Write takes output of a rank, in pieces of any size. It ignores unknown ranks and streams.
 func (m *Mux) Write(rank int, name Stream, data []byte) {
 	s := m.stream(rank, name)
 	if s == nil || len(data) == 0 {
@@ -238,7 +237,7 @@ func (m *Mux) Write(rank int, name Stream, data []byte) {
 	m.send(s)
 }
 
-// Close passes on what a rank left unfinished. A rank that is started anew may write again.
+// Close passes on a rank's unfinished lines. A restarted rank may write again.
 func (m *Mux) Close(rank int) {
 	for _, name := range []Stream{Stdout, Stderr} {
 		s := m.stream(rank, name)
@@ -258,7 +257,7 @@ func (m *Mux) Close(rank int) {
 	}
 }
 
-// Tail returns the last lines that a rank wrote to standard error.
+// Tail returns the last lines of a rank's standard error.
 func (m *Mux) Tail(rank int) []string {
 	s := m.stream(rank, Stderr)
 	if s == nil {
@@ -269,7 +268,7 @@ func (m *Mux) Tail(rank int) []string {
 	return s.tail.Lines()
 }
 
-// Note prints a line of gorun's own to standard error, between the ranks' lines.
+// Note prints a line from gorun itself to standard error, between the ranks' lines.
 func (m *Mux) Note(format string, args ...any) {
 	text := Printable(fmt.Sprintf(format, args...))
 	if m.cfg.JSON {
@@ -279,7 +278,7 @@ func (m *Mux) Note(format string, args ...any) {
 	m.screen.put(m.cfg.Stderr, []byte(text+"\n"))
 }
 
-// Status draws a status line, if the Mux was asked to and no rank has written yet. Notes go above it.
+// Status draws a status line, if enabled and no rank has written yet. Notes appear above it.
 func (m *Mux) Status(text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -294,7 +293,7 @@ func (m *Mux) drawStatus() {
 	}
 }
 
-// Pause erases the status line until resume is called, for somebody who asks the user a question at the terminal.
+// Pause erases the status line until resume is called, while the caller asks the user a question at the terminal.
 func (m *Mux) Pause() (resume func()) {
 	m.mu.Lock()
 	m.paused++
@@ -318,8 +317,8 @@ func (m *Mux) begin() {
 	}
 }
 
-// Finish passes on what every rank left unfinished and waits until all is written. When ctx ends first, a
-// terminal that takes nothing is left alone. Afterwards the Mux takes no more.
+// Finish passes on all unfinished lines and waits until everything is written. If ctx ends first, it gives up a blocked
+// terminal. Afterwards the Mux accepts no more output.
 func (m *Mux) Finish(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, m.screen.abandon)
 	defer stop()
@@ -335,8 +334,8 @@ func (m *Mux) Finish(ctx context.Context) error {
 	return errors.Join(m.screen.finish(ctx), m.closeFiles())
 }
 
-// Abandon gives up a terminal that takes nothing: whoever waits for it in Write is set free, and what is
-// not on its way yet is dropped. Per-rank files go on.
+// Abandon gives up a blocked terminal: it unblocks callers of Write and drops whatever is not being written yet.
+// Per-rank files continue.
 func (m *Mux) Abandon() { m.screen.abandon() }
 
 func (m *Mux) closeFiles() error {
@@ -393,7 +392,7 @@ func (m *Mux) show(s *stream, line []byte, end End) {
 	}
 }
 
-// tagged adds a line for people to the batch of s.
+// tagged adds a line to the batch of s, as text.
 func (m *Mux) tagged(s *stream, line []byte, end End) {
 	if m.cfg.Timestamp {
 		s.batch = m.cfg.Now().AppendFormat(s.batch, time.ANSIC)

@@ -1,9 +1,9 @@
-// Package output is what reaches the user: the ranks' lines on the terminal and in files, the status line
-// of a start, notes, and the report of what went wrong.
+// Package output shows a job to the user: the ranks' lines on the terminal and in files, the status line of a start,
+// notes, and the report of what went wrong.
 //
-// A Mux takes the ranks' output in any pieces and passes it on in whole lines. Its one goroutine writes
-// to the terminal, so that whoever brings output waits for a slow terminal only when much is queued;
-// Finish ends it. Per-rank files are written by the caller's goroutine.
+// A Mux accepts the ranks' output in any pieces and passes it on in whole lines. Its one goroutine writes to the
+// terminal, so callers wait for a slow terminal only when much is queued; Finish ends it. Per-rank files are written by
+// the caller's goroutine.
 //
 // The package does not know hosts, ranks' exit codes, or when a job is over.
 package output
@@ -33,7 +33,7 @@ func (s Stream) String() string {
 	return fmt.Sprintf("stream %d", uint8(s))
 }
 
-// Tag returns what is put before each line of a rank's stream. It is asked once for each stream.
+// Tag returns the prefix of each line of a rank's stream. It is called once for each stream.
 type Tag func(rank int, stream Stream) string
 
 // HorovodTag is the style of horovodrun: [0]<stdout>:

@@ -6,28 +6,28 @@ import (
 	"sync"
 )
 
-// maxBehind bounds what waits for another rank to end its line, of all ranks together.
+// maxBehind bounds the output of all ranks that waits for another rank to end its line.
 const maxBehind = 16 << 20
 
-// plain passes untagged output on without changing a byte.
+// plain passes untagged output through unchanged.
 //
-// As long as one rank writes, all that it writes passes at once, prompts and binary data included. Once a second one writes,
-// each line stays whole: its beginning is kept until its end is there. A line longer than MaxLine passes in pieces, and what
-// others write waits behind it; the line is torn if more than maxBehind waits.
+// While only one rank writes, its output passes at once, prompts and binary data included. Once a second rank writes,
+// each line stays whole: its beginning is kept until its end arrives. A line longer than MaxLine passes in pieces while
+// the output of other ranks waits; the line is torn if more than maxBehind waits.
 type plain struct {
 	put func(s *stream, data []byte)
 
 	mu      sync.Mutex
-	wrote   bool // some rank has written
-	rank    int  // the last one that did
+	wrote   bool // a rank has written
+	rank    int  // the last rank that wrote
 	several bool
-	open    *stream   // whose line is unfinished on the screen, nil for none
-	cr      bool      // that line ends in a carriage return; the next byte tells whether it ends the line
-	behind  []*stream // have written since that line began
-	cut     *stream   // ended in the middle of the line that is on the screen
+	open    *stream   // the stream whose line is unfinished on the screen; may be nil
+	cr      bool      // that line ends in a carriage return; the next byte decides whether it ends the line
+	behind  []*stream // streams with output since that line started
+	cut     *stream   // the stream that ended in the middle of the line on the screen
 }
 
-// share returns one plain for both streams if they end up in the same place, and else one for each.
+// share returns one plain for both streams if they have the same destination, and else one for each.
 func share(stdout, stderr io.Writer, merged bool, put func(*stream, []byte)) map[Stream]*plain {
 	one, other := &plain{put: put}, &plain{put: put}
 	if merged || sameFile(stdout, stderr) {
@@ -52,7 +52,7 @@ func sameFile(a, b io.Writer) bool {
 	return os.SameFile(info[0], info[1])
 }
 
-// write takes what s wrote.
+// write takes output of s.
 func (p *plain) write(s *stream, data []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,8 +62,8 @@ func (p *plain) write(s *stream, data []byte) {
 		p.open = nil
 		p.release()
 	}
-	from := len(s.begun)
-	s.begun = append(s.begun, data...)
+	from := len(s.unfinished)
+	s.unfinished = append(s.unfinished, data...)
 	if p.blocks(s) {
 		p.queue(s)
 		return
@@ -72,11 +72,11 @@ func (p *plain) write(s *stream, data []byte) {
 	p.release()
 }
 
-// end takes the end of s, whose last line may have none.
+// end flushes s, which has ended, perhaps without ending its last line.
 func (p *plain) end(s *stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(s.begun) == 0 && p.open != s {
+	if len(s.unfinished) == 0 && p.open != s {
 		return
 	}
 	s.ended = true
@@ -88,10 +88,11 @@ func (p *plain) end(s *stream) {
 	p.release()
 }
 
-// blocks reports whether s waits until another line ends. The two streams of an only rank do not wait for each other.
+// blocks reports whether s must wait for another line to end. The two streams of a single rank do not wait for each
+// other.
 func (p *plain) blocks(s *stream) bool { return p.several && p.open != nil && p.open != s }
 
-// queue has s wait behind the open line, which is torn if too much waits.
+// queue makes s wait behind the open line, which is torn if too much waits.
 func (p *plain) queue(s *stream) {
 	if !s.behind {
 		s.behind = true
@@ -99,7 +100,7 @@ func (p *plain) queue(s *stream) {
 	}
 	waiting := 0
 	for _, s := range p.behind {
-		waiting += len(s.begun)
+		waiting += len(s.unfinished)
 	}
 	if waiting > maxBehind {
 		p.open = nil
@@ -107,7 +108,7 @@ func (p *plain) queue(s *stream) {
 	}
 }
 
-// release lets those pass that wait, if the line before them has ended.
+// release passes the waiting output on, if the line before it has ended.
 func (p *plain) release() {
 	for p.open == nil && len(p.behind) > 0 {
 		s := p.behind[0]
@@ -116,23 +117,23 @@ func (p *plain) release() {
 	}
 }
 
-// pass puts as much of s on the screen as may be there. Before the byte from no line of s ends.
+// pass writes as much of s as allowed. No line of s ends before the byte from.
 func (p *plain) pass(s *stream, from int) {
-	whole := wholeLines(s.begun, from)
+	whole := wholeLines(s.unfinished, from)
 	n := whole
-	if rest := len(s.begun) - whole; !p.several || s.ended || rest > MaxLine || whole == 0 && p.open == s {
-		n = len(s.begun)
+	if rest := len(s.unfinished) - whole; !p.several || s.ended || rest > MaxLine || whole == 0 && p.open == s {
+		n = len(s.unfinished)
 	}
 	torn := n > whole || n == 0 && p.open == s // the last line of s on the screen is unfinished
 	if n > 0 {
 		if p.cut != nil && p.cut != s {
 			p.put(s, []byte{'\n'})
 		}
-		p.cut, p.open, p.cr = nil, nil, s.begun[n-1] == '\r'
-		p.put(s, s.begun[:n])
-		s.begun = append(s.begun[:0], s.begun[n:]...)
-		if len(s.begun) == 0 && cap(s.begun) > kept {
-			s.begun = nil
+		p.cut, p.open, p.cr = nil, nil, s.unfinished[n-1] == '\r'
+		p.put(s, s.unfinished[:n])
+		s.unfinished = append(s.unfinished[:0], s.unfinished[n:]...)
+		if len(s.unfinished) == 0 && cap(s.unfinished) > kept {
+			s.unfinished = nil
 		}
 	}
 	switch {
@@ -143,8 +144,8 @@ func (p *plain) pass(s *stream, from int) {
 	}
 }
 
-// wholeLines returns the length of b without its last line if that has not ended. A carriage return ends a line too, unless a
-// line feed follows. Before the byte from no line ends.
+// wholeLines returns the length of b without an unfinished last line. A carriage return ends a line too, unless a line
+// feed follows. No line ends before the byte from.
 func wholeLines(b []byte, from int) int {
 	for i := len(b) - 1; i >= max(from-1, 0); i-- {
 		if b[i] == '\n' || b[i] == '\r' && i+1 < len(b) {

@@ -6,16 +6,15 @@ import (
 	"sync"
 )
 
-// escape matches what terminals take as commands: CSI sequences (colours, cursor), OSC strings (titles,
-// links), and the two-byte ones.
+// escape matches terminal commands: CSI sequences (colours, cursor), OSC strings (titles, links), and two-byte ones.
 var escape = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -~])`)
 })
 
-// Printable makes a text of uncertain origin, such as a host's last words, one line fit for a terminal.
+// Printable turns text from an untrusted source, such as a host's error, into one line that is safe for a terminal.
 func Printable(s string) string { return clean(strings.TrimSpace(s)) }
 
-// clean takes out what would make a terminal do anything but print.
+// clean removes everything that would make a terminal do more than print.
 func clean(s string) string {
 	s = escape().ReplaceAllLiteralString(strings.ToValidUTF8(s, "�"), "")
 	return strings.Map(func(r rune) rune {

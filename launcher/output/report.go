@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Report prints what went wrong: where and what in one line, the next step in another.
+// Report prints errors: where and what in one line, the next step in another.
 type Report struct{ W io.Writer }
 
 // Errorf prints "gorun: error: …".
@@ -20,7 +20,7 @@ func (r Report) line(kind, format string, args []any) {
 	fmt.Fprintf(r.W, "gorun: %s: %s\n", kind, Printable(fmt.Sprintf(format, args...)))
 }
 
-// Detail prints a line that belongs to what was said before, indented.
+// Detail prints an indented line that belongs to the previous one.
 func (r Report) Detail(text string) { io.WriteString(r.W, "    "+Printable(text)+"\n") }
 
 // Tail prints the last lines of a rank's standard error, indented.
@@ -39,7 +39,7 @@ func (r Report) Tail(rank int, lines []string) {
 // HostFailure is a row of the table of hosts that failed.
 type HostFailure struct{ Host, Step, Reason string }
 
-// Hosts prints a table of hosts, the step at which each failed, and why.
+// Hosts prints a table of hosts, the step at which each failed, and the reason.
 func (r Report) Hosts(rows []HostFailure) {
 	table := [][3]string{{"HOST", "STEP", "REASON"}}
 	for _, row := range rows {

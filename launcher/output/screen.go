@@ -9,32 +9,31 @@ import (
 	"syscall"
 )
 
-// maxQueued bounds what waits for a slow terminal; then those who bring more wait.
+// maxQueued bounds the output that waits for a slow terminal; beyond that, writers wait.
 const maxQueued = 4 << 20
 
-// eraseLine takes the cursor to the start of the line and clears it.
+// eraseLine moves the cursor to the start of the line and clears it.
 const eraseLine = "\r\x1b[K"
 
-// screen writes whole lines to standard output and standard error in the order in which they came, and
-// keeps a status line below them while there is one. While a write is under way everything new gathers,
-// so that a busy screen needs one system call for many lines.
+// screen writes whole lines to standard output and standard error in order of arrival, and keeps a status line below
+// them. New output gathers while a write is in progress, so that a busy screen needs one system call for many lines.
 type screen struct {
 	out, err io.Writer
 
 	mu       sync.Mutex
-	changed  sync.Cond // something to write, room, or the end
+	changed  sync.Cond // something to write, space in the queue, or the end
 	queue    []run
 	queued   int
-	status   string // wanted
-	drawn    string // what the goroutine has made of it
+	status   string // the status line to show
+	drawn    string // the status line that the goroutine last took
 	closed   bool
 	writeErr error
 	idle     chan struct{} // closed when the goroutine has ended
 
-	shown string // status on the terminal; belongs to the goroutine
+	shown string // the status line on the terminal; belongs to the goroutine
 }
 
-// run is what goes to one of the two in one write.
+// run is consecutive output for one destination, written at once.
 type run struct {
 	to   io.Writer
 	data []byte
@@ -47,7 +46,7 @@ func newScreen(stdout, stderr io.Writer) *screen {
 	return s
 }
 
-// put queues lines; it waits while too much is queued already. After finish it does nothing.
+// put queues lines; it waits while too much is queued. After finish it does nothing.
 func (s *screen) put(to io.Writer, lines []byte) {
 	if len(lines) == 0 {
 		return
@@ -69,7 +68,7 @@ func (s *screen) put(to io.Writer, lines []byte) {
 	s.changed.Broadcast()
 }
 
-// setStatus draws a status line instead of the present one; "" erases it.
+// setStatus replaces the status line; "" erases it.
 func (s *screen) setStatus(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +105,7 @@ func (s *screen) finish(ctx context.Context) error {
 	return s.writeErr
 }
 
-// abandon sets free those who wait for room.
+// abandon unblocks callers that wait for space.
 func (s *screen) abandon() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,8 +134,8 @@ func (s *screen) loop() {
 	}
 }
 
-// take waits for something to do. The memory of the queue is given away with it: in a steady flow it would
-// be as large as the largest batch for ever.
+// take waits for something to do. It gives away the queue's memory, which would otherwise stay as large as the largest
+// batch.
 func (s *screen) take() (queue []run, status string, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +152,8 @@ func (s *screen) take() (queue []run, status string, more bool) {
 	return queue, s.status, !s.closed
 }
 
-// write notes the first error and goes on: the ranks' files, and the job, do not depend on the terminal. That a full disk
-// takes no more is said at once, since the job may run for days; who closed a pipe knows it.
+// write records the first error and continues: the ranks' files, and the job, do not depend on the terminal. A full
+// disk is reported at once, since the job may run for days; the user who closed a pipe knows.
 func (s *screen) write(to io.Writer, data []byte) {
 	_, err := to.Write(data)
 	if err == nil {

@@ -5,40 +5,40 @@ import (
 	"unicode/utf8"
 )
 
-// End tells how a line ended.
+// End is how a line ended.
 type End uint8
 
 // Ends of a line.
 const (
 	LF   End = iota // line feed, or carriage return and line feed
-	CR              // a carriage return alone: the next line is to replace this one, as progress bars do
-	Part            // none: the line goes on, but is too long to be kept
-	EOF             // none: the stream ended
+	CR              // a carriage return alone: the next line replaces this one, as progress bars do
+	Part            // not ended: the line continues, but is too long to be kept
+	EOF             // not ended: the stream did
 )
 
-// Splitter cuts a stream of bytes into lines. The lines depend on the bytes alone and not on the pieces
-// in which they come. It looks at each byte twice and copies only lines that span pieces.
+// Splitter cuts a stream of bytes into lines. The lines depend only on the bytes, not on the pieces in which they
+// arrive. It looks at each byte twice and copies only lines that span pieces.
 type Splitter struct {
 	max int
 	buf []byte // an unfinished line, at most max bytes
-	cr  bool   // the line in buf ended with a carriage return; the next byte tells whether alone
+	cr  bool   // the line in buf ended with a carriage return; the next byte decides whether that was all
 }
 
-// MaxLine is the longest line that a Mux passes on in one piece: longer than what people print, figures and arrays as
-// JSON among it, and little enough to be kept for each of a host's ranks.
+// MaxLine is the longest line that a Mux passes on whole: longer than what people print, figures and arrays as JSON
+// included, and small enough to buffer for each of a host's ranks.
 const MaxLine = 1 << 20
 
-// kept is the room that a Splitter holds on to between lines.
+// kept is the buffer size that a Splitter keeps between lines.
 const kept = 64 << 10
 
-// NewSplitter returns a Splitter that passes lines on in parts when they are longer than limit bytes,
-// which must be at least 4 (utf8.UTFMax). No part ends within a character.
+// NewSplitter returns a Splitter that passes lines longer than limit bytes on in parts. The limit is at least 4
+// (utf8.UTFMax), and no part ends within a character.
 func NewSplitter(limit int) *Splitter { return &Splitter{max: max(limit, utf8.UTFMax)} }
 
-// Push takes the next piece and calls emit for each line that it completes. The line is without its end
-// and valid only during the call.
+// Push takes the next piece and calls emit for each line it completes. The line excludes its end and is valid only
+// during the call.
 func (s *Splitter) Push(data []byte, emit func(line []byte, end End)) {
-	feed := -1 // where the next line feed is, len(data) for none: each is searched for once
+	feed := -1 // index of the next line feed, len(data) for none: each is searched for once
 	for pos := 0; pos < len(data); {
 		if s.cr {
 			if data[pos] == '\n' {
@@ -76,7 +76,7 @@ func (s *Splitter) Push(data []byte, emit func(line []byte, end End)) {
 	}
 }
 
-// Close emits what is unfinished. The Splitter may be used again.
+// Close emits the unfinished line. The Splitter may be used again.
 func (s *Splitter) Close(emit func(line []byte, end End)) {
 	switch {
 	case s.cr:
@@ -94,7 +94,7 @@ func (s *Splitter) flush(emit func([]byte, End), end End) {
 	}
 }
 
-// keep adds to the unfinished line and emits parts while it is too long.
+// keep appends to the unfinished line and emits parts while it is too long.
 func (s *Splitter) keep(text []byte, emit func([]byte, End)) {
 	for len(s.buf)+len(text) > s.max {
 		n := s.max - len(s.buf)
@@ -107,8 +107,7 @@ func (s *Splitter) keep(text []byte, emit func([]byte, End)) {
 	s.buf = append(s.buf, text...)
 }
 
-// wholeRunes returns the length of b without a character at its end that is cut off. What is no UTF-8
-// may be cut anywhere.
+// wholeRunes returns the length of b without an incomplete character at its end. Invalid UTF-8 may be cut anywhere.
 func wholeRunes(b []byte) int {
 	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
 		c := b[len(b)-i]

@@ -2,13 +2,13 @@ package output
 
 import "fmt"
 
-// Start is how far a start is.
+// Start is the progress of a start.
 type Start struct {
 	Hosts, Reached, Ready, Started, Ranks int
-	Waits                                 string // the hosts that keep it waiting, "" if none do
+	Waits                                 string // the hosts that the start waits for, "" if none
 }
 
-// String is the text of the status line, "" when nothing is left to wait for.
+// String returns the text of the status line, "" when there is nothing left to wait for.
 func (s Start) String() string {
 	waits := ""
 	if s.Waits != "" {

@@ -6,8 +6,8 @@ const (
 	tailLine    = 4 << 10
 )
 
-// Tail keeps the last lines of a stream for an error report. A line that replaces its predecessor, as a
-// progress bar's, does so here too.
+// Tail keeps the last lines of a stream for an error report. A line that replaces its predecessor, such as a progress
+// bar, does so here too.
 type Tail struct {
 	max     int
 	lines   []string
@@ -20,7 +20,7 @@ func NewTail(n int) *Tail { return &Tail{max: max(n, 1)} }
 // Add takes a line as a Splitter emits it. Very long lines are cut.
 func (t *Tail) Add(line []byte, end End) {
 	if end == CR && len(line) == 0 {
-		return // before a progress bar's first state
+		return // before the first version of a progress bar
 	}
 	text := string(line)
 	if len(line) > tailLine {

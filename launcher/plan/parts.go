@@ -8,17 +8,17 @@ import (
 	"gorun/launcher/hosts"
 )
 
-// Part is one of several programs of a job, whose ranks go to hosts of its own.
+// Part is one of several programs of a job, with hosts of its own.
 type Part struct {
 	Ranks int
 	Hosts []hosts.Host
 }
 
-// PlaceParts places one program after the other by a policy. Slots that a host's list gives it are for all programs
-// together; a number of ranks for each host, whatever its slots, is of each program.
+// PlaceParts places one program after the other by a policy. The slots in a host's list are shared by all programs; a
+// number of ranks per host, regardless of slots, applies to each program.
 func PlaceParts(parts []Part, by Policy) (Placement, error) {
 	var all Placement
-	at := map[string]int{} // index of a host in all, by name
+	at := map[string]int{} // index of a host in all.Hosts, by name
 	for i, part := range parts {
 		var left []hosts.Host
 		taken := 0
@@ -40,7 +40,7 @@ func PlaceParts(parts []Part, by Policy) (Placement, error) {
 		}
 		p, err := PlaceBy(left, part.Ranks, by)
 		if few, ok := errors.AsType[*SlotsError](err); ok && taken > 0 {
-			few.Hosts, few.Taken = part.Hosts, taken // what the user wrote
+			few.Hosts, few.Taken = part.Hosts, taken // as the user wrote them
 		}
 		if err != nil {
 			return Placement{}, fmt.Errorf("program %d: %w", i+1, err)

@@ -1,4 +1,9 @@
-// Package plan decides, without any I/O, which rank runs on which host and what it inherits of the launcher's environment.
+// Package plan decides, without any I/O, which rank runs on which host, and which variables of the launcher's
+// environment ranks inherit.
+//
+// Place deals ranks to a list of hosts by a Policy, in the terms of mpirun's --map-by and --rank-by; PlaceParts does
+// the same for a job of several programs. The result is a Placement: the hosts that have ranks, and for each rank its
+// number, its local and its cross rank. UserEnv removes the variables that must not reach a rank.
 package plan
 
 import (
@@ -9,15 +14,15 @@ import (
 	"gorun/launcher/hosts"
 )
 
-// Rank is one process of the job. The numbers are Horovod's and torchrun's: ranks are dealt host by
-// host, LocalRank counts within a host, and CrossRank is the host's place among the hosts that have a
-// rank of the same LocalRank (Horovod's documentation, "Concepts").
+// Rank is one process of the job. The numbers are those of Horovod and torchrun: ranks are dealt host by host,
+// LocalRank counts within a host, and CrossRank is the host's position among the hosts that have a rank of the same
+// LocalRank (Horovod's documentation, "Concepts").
 type Rank struct {
 	Rank, LocalRank, CrossRank, CrossSize int
 	Host                                  int // index into Placement.Hosts
 }
 
-// Placement is where the ranks run.
+// Placement assigns ranks to hosts.
 type Placement struct {
 	Hosts []Host // only hosts that have a rank
 	Ranks []Rank // by rank
@@ -29,11 +34,11 @@ type Host struct {
 	Ranks []int
 }
 
-// SlotsError says that the hosts have too little room.
+// SlotsError means that the hosts have too few slots.
 type SlotsError struct {
-	NP, Slots int // ranks, and slots that are left for them
-	Taken     int // slots of the hosts that programs before this one have
-	PerHost   int // what limits them, if not the hosts' slots
+	NP, Slots int // ranks, and slots available to them
+	Taken     int // slots used by the programs before this one
+	PerHost   int // the limit that applies, if it is not the hosts' slots
 	Hosts     []hosts.Host
 }
 
@@ -49,12 +54,11 @@ func (e *SlotsError) Error() string {
 	return text
 }
 
-// Place deals np ranks to the hosts in their order; np 0 fills every slot. Hosts whose list does not
-// say how many slots they have get one each, or, if none says so, as many as it takes to place np
-// ranks evenly.
+// Place deals np ranks to the hosts in order; np 0 fills every slot. A host without a number of slots gets one, or, if
+// no host has a number, as many as it takes to place np ranks evenly.
 func Place(list []hosts.Host, np int) (Placement, error) { return PlaceBy(list, np, Policy{}) }
 
-// PlaceBy is Place with another policy than filling host by host.
+// PlaceBy is Place with a policy other than filling host by host.
 func PlaceBy(list []hosts.Host, np int, by Policy) (Placement, error) {
 	list = slices.Clone(list)
 	free := !slices.ContainsFunc(list, func(h hosts.Host) bool { return h.Slots > 0 })
@@ -89,10 +93,10 @@ func PlaceBy(list []hosts.Host, np int, by Policy) (Placement, error) {
 	return p, nil
 }
 
-// scrubbed are variables that would tell a rank something wrong: the launcher's own session, and the
-// contract of whatever started the launcher. Of Intel MPI's and Horovod's variables these are what a launcher of theirs, or
-// a scheduler's module (I_MPI_PMI_LIBRARY), leaves; others are the user's, such as I_MPI_FABRICS. GOVC_PASSWORD is for the
-// command of --moves, and none of the ranks' business.
+// scrubbed lists variables that would mislead a rank: the launcher's own session, and the contract of whatever started
+// the launcher. Of Intel MPI's and Horovod's variables it lists the ones that their launchers, or a scheduler's module
+// (I_MPI_PMI_LIBRARY), leave behind; others are the user's, such as I_MPI_FABRICS. GOVC_PASSWORD is for the command of
+// --moves only.
 var scrubbed = struct{ names, prefixes []string }{
 	names: []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
 		"ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK",
@@ -104,16 +108,16 @@ var scrubbed = struct{ names, prefixes []string }{
 		"I_MPI_HYDRA_", "I_MPI_INFO_", "I_MPI_PMI", "MV2_COMM_WORLD_", "HOROVOD_GLOO_RENDEZVOUS_", "SSH_", "BASH_FUNC_", "GOVC_"},
 }
 
-// machine are variables that belong to a machine, its devices among them, or a login there, not to the job. A remote rank
-// keeps its own.
+// machine lists variables that belong to a machine, its devices or a login there, not to the job. A remote rank keeps
+// its own.
 var machine = struct{ names, prefixes []string }{
 	names: []string{"HOME", "USER", "LOGNAME", "SHELL", "MAIL", "HOSTNAME", "HOST", "TMPDIR", "PWD", "DISPLAY",
 		"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"},
 	prefixes: []string{"XDG_", "DBUS_"},
 }
 
-// UserEnv filters the launcher's environment down to what ranks inherit; remote also leaves out what
-// belongs to the launcher's machine.
+// UserEnv filters the launcher's environment down to what ranks inherit; remote also drops what belongs to the
+// launcher's machine.
 func UserEnv(env []string, remote bool) []string {
 	var out []string
 	for _, kv := range env {
@@ -131,7 +135,7 @@ func matches(name string, names, prefixes []string) bool {
 		slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// cross fills in the place of every rank among those of the same local rank.
+// cross sets the cross rank of every rank.
 func (p *Placement) cross() {
 	for i := range p.Ranks {
 		r := &p.Ranks[i]

@@ -9,22 +9,22 @@ import (
 	"gorun/launcher/hosts"
 )
 
-// Policy is how ranks are dealt to hosts, in the words of mpirun. The zero Policy fills host by host.
+// Policy is how ranks are dealt to hosts, in mpirun's terms. The zero Policy fills host by host.
 type Policy struct {
-	MapByNode     bool   // one rank to each host in turn, instead of filling the first
+	MapByNode     bool   // one rank to each host in turn, instead of filling the first host
 	RankByNode    bool   // number ranks across the hosts, instead of host by host
-	RankWithin    string // across what of a host ranks are to be numbered: numa, …; "" for nothing. Nobody does
+	RankWithin    string // the part of a host by which to number ranks: numa, …; "" for none. It is not supported
 	PerHost       int    // ranks on each host, whatever its slots; 0 for its slots
-	Oversubscribe bool   // more ranks than slots are no mistake
-	Cores         int    // that each rank is to have, 0 if nothing was said
-	Within        string // what ranks are to be dealt to within a host: core, numa, …; "" for nothing
+	Oversubscribe bool   // allow more ranks than slots
+	Cores         int    // for each rank, 0 if not given
+	Within        string // the part of a host that ranks are dealt to: core, numa, …; "" for none
 }
 
-// ErrRankBy is what is wrong with a --rank-by. Other errors of ParsePolicy are of --map-by.
+// ErrRankBy is the cause of errors of ParsePolicy that concern --rank-by. Other errors concern --map-by.
 var ErrRankBy = errors.New("neither slot nor node, nor of what is within a host (core, hwthread, numa, socket)")
 
-// ParsePolicy reads mpirun's --map-by and --rank-by. What maps within a host (core, numa, socket, …) fills
-// host by host: where in its host a rank runs is the binding's to say. "" is the default.
+// ParsePolicy reads mpirun's --map-by and --rank-by. Mapping within a host (core, numa, socket, …) fills host by host,
+// because the binding decides where in its host a rank runs. "" is the default.
 func ParsePolicy(mapBy, rankBy string) (Policy, error) {
 	var p Policy
 	spec, modifiers, _ := strings.Cut(mapBy, ":")
@@ -46,7 +46,7 @@ func ParsePolicy(mapBy, rankBy string) (Policy, error) {
 	default:
 		return p, fmt.Errorf("map by %q: none of slot, node, ppr:N:node, nor of what is within a host (core, hwthread, numa, socket, l3cache)", mapBy)
 	}
-	for m := range strings.SplitSeq(strings.ReplaceAll(modifiers, ":", ","), ",") { // Open MPI takes either
+	for m := range strings.SplitSeq(strings.ReplaceAll(modifiers, ":", ","), ",") { // Open MPI accepts both
 		switch strings.ToUpper(m) {
 		case "", "NOOVERSUBSCRIBE", "SPAN":
 		case "OVERSUBSCRIBE":
@@ -74,7 +74,7 @@ func ParsePolicy(mapBy, rankBy string) (Policy, error) {
 	return p, nil
 }
 
-// counts says how many of np ranks each host gets. There are slots for all of them.
+// counts returns how many of np ranks each host gets. There are slots for all of them.
 func (by Policy) counts(list []hosts.Host, np int) []int {
 	counts := make([]int, len(list))
 	for left := np; left > 0; {
@@ -90,7 +90,7 @@ func (by Policy) counts(list []hosts.Host, np int) []int {
 	return counts
 }
 
-// number gives the ranks of every host their numbers.
+// number assigns numbers to the ranks of every host.
 func (by Policy) number(list []hosts.Host, counts []int) Placement {
 	var p Placement
 	var want []int // ranks of each host of p

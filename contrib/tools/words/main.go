@@ -46,7 +46,7 @@ var old = regexp.MustCompile(`(?i)\b(` + strings.Join([]string{
 }, "|") + `)\b`)
 
 // slack is how often each phrase may occur in any package, however few words it has.
-const slack = 1
+const slack = 2
 
 // A line is a place in a comment.
 type line struct {

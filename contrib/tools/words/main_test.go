@@ -13,6 +13,11 @@ const root = "../../.."
 // plain lists the packages whose comments keep to the limits. It only grows.
 var plain = []string{
 	"contrib/tools/words",
+	"launcher/discover",
+	"launcher/hosts",
+	"launcher/jobs",
+	"launcher/output",
+	"launcher/plan",
 	"launcher/ssh",
 	"rendezvous/authority",
 	"rendezvous/epoch",
@@ -43,7 +48,7 @@ func TestPlainWords(t *testing.T) {
 // TestExcess checks the measure itself on a package written for it.
 func TestExcess(t *testing.T) {
 	dir := t.TempDir()
-	file := "// Package p tells of hosts, as said, the ends of which are those\n// of the guardian. None of whom.\npackage p\n"
+	file := "// Package p tells of hosts, as said and told, the ends of which are those\n// of the guardian. None of whom.\npackage p\n"
 	if err := os.WriteFile(filepath.Join(dir, "p.go"), []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -51,10 +56,10 @@ func TestExcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.words != 19 {
-		t.Errorf("%d words, want 19", c.words)
+	if c.words != 21 {
+		t.Errorf("%d words, want 21", c.words)
 	}
-	for i, want := range []int{1, 1, 1, 2, 0, 0} {
+	for i, want := range []int{1, 1, 1, 3, 0, 0} {
 		if got := len(c.phrases[i]); got != want {
 			t.Errorf("%q occurs %d times, want %d", phrases[i].name, got, want)
 		}
