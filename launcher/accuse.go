@@ -100,13 +100,8 @@ func (j *job) judge(now time.Time) {
 	}
 	heard := func(id int) bool { return j.hears(j.hosts[id], now) }
 	for _, id := range j.accusations.Judge(now, members, heard, j.newcomer) {
-		if h := j.hosts[id]; j.change != nil {
-			h.lostWhy, h.heardLast = j.charge(h), heard(id)
-			h.hangUp() // its conversation reports the loss
-		} else {
-			j.ended[id] = true // nobody will hear of it again
-			j.hostFailed(&HostError{Host: h.name, Step: "run", Err: errors.New(j.charge(h)), Code: ExitTransport})
-		}
+		h := j.hosts[id]
+		j.evict(h, &HostError{Host: h.name, Step: "run", Err: errors.New(j.charge(h)), Code: ExitTransport}, false)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestAccused(t *testing.T) {
 		}, at: 4 * time.Second, lost: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := &job{spec: &Spec{}, change: &change{}, ended: map[int]bool{}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}},
+			j := &job{spec: &Spec{}, change: changeOf(2, flexible), ended: map[int]bool{}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}},
 				ready: map[int]*wire.Ready{0: {Host: topology.Host{}}, 1: {Host: topology.Host{}}}}
 			hangups := 0
 			for id := range 2 {
@@ -91,7 +91,7 @@ func TestAccusedWhileItMoves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			j := &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: tc.lease}, Note: func(string, ...any) {}}, change: &change{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
+			j := &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: tc.lease}, Note: func(string, ...any) {}}, change: changeOf(3, flexible), ended: map[int]bool{}, ready: map[int]*wire.Ready{},
 				silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}, worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0, 1, 2}}}}
 			for id := range 3 {
 				j.ready[id] = &wire.Ready{}
@@ -160,7 +160,7 @@ func TestAwaits(t *testing.T) {
 // the newcomer is lost, though it was the one to say so.
 func TestNewcomerIsLost(t *testing.T) {
 	now := time.Now()
-	j := &job{spec: &Spec{Note: func(string, ...any) {}}, change: &change{}, ended: map[int]bool{}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}},
+	j := &job{spec: &Spec{Note: func(string, ...any) {}}, change: changeOf(3, flexible), ended: map[int]bool{}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}},
 		ready: map[int]*wire.Ready{}, worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0}}}}
 	for id := range 3 {
 		j.ready[id] = &wire.Ready{}

@@ -79,7 +79,7 @@ func TestAlone(t *testing.T) {
 		return names
 	}
 
-	j, notes := solitary(began, nil)
+	j, notes := solitary(began, fixedChange(3))
 	j.hosts[0].accuses = []*wire.Evidence{{Peer: 1, Suspicion: wire.LeaseOver}}
 	j.pass(began.Add(3*time.Second), at(29))
 	if len(*notes) != 1 || !strings.HasPrefix((*notes)[0], line) || j.stopping || lost(j) != nil {
@@ -99,7 +99,7 @@ func TestAlone(t *testing.T) {
 		t.Errorf("one is heard, which would say who is lost; it stops: %v, and has given up %q", j.stopping, lost(j))
 	}
 
-	j, notes = solitary(began, nil)
+	j, notes = solitary(began, fixedChange(3))
 	j.pass(began, at(35))
 	if j.stopping {
 		t.Errorf("it does not outwait its hosts: %v", j.verdict)
@@ -110,12 +110,12 @@ func TestAlone(t *testing.T) {
 		t.Errorf("it ends because %v, want %s; it has told %q, and looks for all but %q", j.verdict, want, *notes, lost(j))
 	}
 
-	j, _ = solitary(time.Now().Add(-20*time.Second), nil) // handle looks at the clock
+	j, _ = solitary(time.Now().Add(-20*time.Second), fixedChange(3)) // handle looks at the clock
 	j.listenAlone(time.Now())
 	if j.handle(event{host: 1, err: &HostError{Host: "h1", Err: errors.New("gone")}}); j.verdict == nil || j.verdict.Error() != "h1: : gone" {
 		t.Errorf("it ends because %v although hosts wait for it still", j.verdict)
 	}
-	j, _ = solitary(time.Now().Add(-31*time.Second), nil)
+	j, _ = solitary(time.Now().Add(-31*time.Second), fixedChange(3))
 	j.listenAlone(time.Now())
 	j.handle(event{host: 1, err: &HostError{Host: "h1", Err: errors.New("it is not there any more")}})
 	if _, ok := errors.AsType[*AloneError](j.verdict); !ok {
@@ -126,8 +126,7 @@ func TestAlone(t *testing.T) {
 // TestAloneElastic: no other world begins while nobody would hear of it; what happened meanwhile counts afterwards.
 func TestAloneElastic(t *testing.T) {
 	began := time.Now()
-	j, notes := solitary(began, newChange(&ElasticSpec{Policy: elastic.Policy{MinNP: 1, NP: 3}}))
-	defer j.change.tick.Stop()
+	j, notes := solitary(began, changeOf(3, flexible))
 	j.pass(began, began.Add(12*time.Second))
 	j.decide(elastic.Discovered{})
 	j.decide(elastic.Tick{})
@@ -197,7 +196,7 @@ func TestStopped(t *testing.T) {
 		"by Ctrl-Z once, and now kill": {spoke: 45 * time.Second, stopped: time.Hour, woke: 50 * time.Minute, event: event{err: gone}, alone: true},
 	} {
 		now := time.Now()
-		j, _ := solitary(now, nil)
+		j, _ := solitary(now, fixedChange(3))
 		j.hostOfRank, j.started, j.exited, j.spec.Output = []int{0, 1, 2}, map[int]bool{}, map[int]bool{}, quiet{}
 		j.hosts[0].spoken.note(now.Add(-tc.spoke))
 		if tc.stopped > 0 {

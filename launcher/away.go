@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"gorun/launcher/elastic"
 )
 
 // A host whose connection has ended, and that cannot be reached, may be cut off or dead. It is dead if it has said so: its
@@ -49,7 +51,9 @@ func (j *job) search(now time.Time) {
 			}
 			continue
 		}
-		j.form() // if that is for later: in a world hosts tell each other whether the launcher lives, and who hung up
+		if j.change.policy.Later() && !j.stopping {
+			j.decide(elastic.Wanted{}) // in a world hosts tell each other whether the launcher lives, and who hung up
+		}
 		if j.silences.quiet(now, a.since) < mending {
 			continue
 		}

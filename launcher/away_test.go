@@ -73,7 +73,7 @@ func TestSearch(t *testing.T) {
 			change: func(j *job) { j.silences.floor = at(99.9) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := &job{spec: &Spec{}, up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}},
+			j := &job{spec: &Spec{}, change: changeOf(2, flexible), up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}},
 				worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1, Order: []int{0, 1}}}}
 			hangups := 0
 			for id := range 2 {
@@ -98,7 +98,7 @@ func TestSearch(t *testing.T) {
 // each other whether the launcher lives.
 func TestAwayBeforeWorld(t *testing.T) {
 	now := time.Unix(1000, 0)
-	j := &job{spec: &Spec{StartTimeout: time.Hour}, epoch: 1, world: forming{later: true}, startup: time.NewTimer(time.Hour),
+	j := &job{spec: &Spec{StartTimeout: time.Hour}, epoch: 1, change: laterChange(2),
 		up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}}
 	var state away
 	for id := range 2 {

@@ -2,9 +2,7 @@ package launcher
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -34,49 +32,62 @@ type ElasticSpec struct {
 	World func(ranks int, hosts []string)
 }
 
-// change is what drives an elastic job; nil in a static one.
+// change is what decides who is in the job.
 type change struct {
 	policy *elastic.Machine
 	config elastic.Config
 	began  time.Time
 	tick   *time.Ticker
 
-	held     []elastic.Event     // until all hosts that were taken over have given account, and while no host is heard
-	slots    map[string]int      // of hosts, as discovered last
-	failures map[int]*RankError  // by process
-	mistake  time.Time           // when a process last ended with an error of its own; zero if none has
-	worlds   []doomed            // that were not told of yet
-	unmet    map[string][]string // why hosts cannot be used, by name, as was told since they were up
+	first []elastic.Host                       // the hosts of a job of fixed size
+	lists <-chan []elastic.Host                // of the hosts of an elastic job, at once and whenever they change
+	admit func(process int, host string) error // is called for every new process
+	world func(ranks int, hosts []string)      // is called for every world
+
+	held     []elastic.Event    // until all hosts that were taken over have given account, and while no host is heard
+	names    []string           // of hosts, in the order in which they were discovered
+	slots    map[string]int     // of hosts, as discovered last
+	failures map[int]*RankError // by process
+	mistake  time.Time          // when a process last ended with an error of its own; zero if none has
+	worlds   []doomed           // that were not told of yet
 }
 
-func newChange(spec *ElasticSpec) *change {
-	if spec == nil {
-		return nil
+func newChange(spec *Spec) *change {
+	c := &change{began: time.Now(), slots: map[string]int{}, failures: map[int]*RankError{},
+		admit: func(int, string) error { return nil }, world: func(int, []string) {}}
+	if e := spec.Elastic; e != nil {
+		c.config = elastic.Config{Policy: e.Policy, Jitter: rand.Float64}
+		c.lists, c.admit = e.Hosts, e.Admit
+		if e.World != nil {
+			c.world = e.World
+		}
+	} else {
+		c.config = fixedConfig(spec)
+		for _, h := range spec.Placement.Hosts {
+			c.first = append(c.first, elastic.Host{Name: h.Name, Slots: len(h.Ranks)})
+		}
 	}
-	config := elastic.Config{Policy: spec.Policy, Jitter: rand.Float64}
-	return &change{policy: elastic.New(config), config: config, began: time.Now(), tick: time.NewTicker(policyTick),
-		slots: map[string]int{}, failures: map[int]*RankError{}, unmet: map[string][]string{}}
+	c.policy, c.tick = elastic.New(c.config), time.NewTicker(policyTick)
+	return c
 }
 
-// hostLists is where hosts are discovered, nil in a static job.
-func (j *job) hostLists() <-chan []elastic.Host {
-	if j.change == nil {
-		return nil
+// fixedConfig describes a job of fixed size, whose ranks are placed. They do not wait for their first world, unless the user
+// wants to know of the hosts' edges: which one data goes is told before the ranks write anything, and how fast they are is
+// measured in short jobs too.
+func fixedConfig(spec *Spec) elastic.Config {
+	c := elastic.Config{Policy: elastic.Fixed(len(spec.Placement.Ranks)), RanksFirst: !spec.Verbose && spec.Measured == nil,
+		FormAfter: cmp.Or(spec.formAfter, formAfter), StartTimeout: spec.StartTimeout}
+	for _, r := range spec.Placement.Ranks {
+		c.Ranks = append(c.Ranks, r.Host)
 	}
-	return j.spec.Elastic.Hosts
+	return c
 }
 
-// ticks is what makes the policy look at the time, nil in a static job.
-func (j *job) ticks() <-chan time.Time {
-	if j.change == nil {
-		return nil
-	}
-	return j.change.tick.C
-}
-
-// decide tells the policy what happened, once it is known how all hosts stand. While none is heard, nobody would hear of another world.
+// decide reports to the policy what happened, once it is known how all hosts stand. While none is heard, none would hear of
+// another world.
 func (j *job) decide(ev elastic.Event) {
-	if _, tick := ev.(elastic.Tick); j.unaccounted() || !j.alone.since.IsZero() {
+	alone := j.change.config.OnFailure != elastic.EndJob && !j.alone.since.IsZero()
+	if _, tick := ev.(elastic.Tick); alone || j.unaccounted() {
 		if !tick {
 			j.change.held = append(j.change.held, ev)
 		}
@@ -102,8 +113,20 @@ func (j *job) follow(ev elastic.Event) {
 			j.startHost(a)
 		case elastic.DropHost:
 			j.dropHost(j.hosts[a.Host])
+		case elastic.HangUp:
+			j.hosts[a.Host].hangUp() // its conversation reports the loss
 		case elastic.Roster:
 			j.enter(a)
+		case elastic.Form:
+			j.late = time.Time{}
+			j.broadcast(&wire.Form{Epoch: a.Epoch})
+		case elastic.StartLate:
+			j.startTimedOut()
+		case elastic.GoesOnWithout:
+			j.spec.Note("gorun: %s is lost: %s", j.hosts[a.Host].name, a.Why)
+			j.watchHost(HostEvent{Host: j.hosts[a.Host].name, State: HostLost})
+		case elastic.ProcessLost:
+			j.tellLost(a.Process)
 		case elastic.HostsChanged:
 			j.broadcast(&wire.HostsChanged{Epoch: a.Epoch, Added: a.Added, Removed: a.Removed, Stamp: int64(a.Stamp)})
 		case elastic.Note:
@@ -115,8 +138,29 @@ func (j *job) follow(ev elastic.Event) {
 			j.stop(j.verdictOf(a))
 		}
 	}
-	if _, tick := ev.(elastic.Tick); !j.stopping && (!tick || len(actions) > 0) {
+	switch ev.(type) {
+	case elastic.Tick, elastic.Started, elastic.Wanted:
+		if len(actions) == 0 {
+			return // as most often
+		}
+	}
+	if !j.stopping {
 		j.bequeath(nil)
+	}
+}
+
+// tellLost notifies the user of a rank that failed in a job that goes on.
+func (j *job) tellLost(process int) {
+	failure := j.change.failures[process]
+	if failure == nil {
+		return
+	}
+	if failure.Signal == 0 {
+		j.change.mistake = time.Now()
+	}
+	j.spec.Note("gorun: %v", failure)
+	for _, line := range j.spec.Output.Tail(process) {
+		j.spec.Note("    %s", line)
 	}
 }
 
@@ -171,13 +215,9 @@ func (j *job) verdictOf(e elastic.End) error {
 			return f
 		}
 	case elastic.HostFailed:
-		if e.Host >= 0 && e.Host < len(j.hosts) {
-			h := j.hosts[e.Host]
-			if h.failure == nil {
-				h.failure = &HostError{Host: h.name, Step: "run", Err: errors.New(e.Why), Code: ExitTransport}
-			}
-			return h.failure
-		}
+		return j.hostsFailed(e)
+	case elastic.Divided:
+		return j.divided()
 	}
 	return &ElasticError{e.Cause, e.Why}
 }
@@ -185,6 +225,9 @@ func (j *job) verdictOf(e elastic.End) error {
 // discovered takes a list of hosts.
 func (j *job) discovered(list []elastic.Host) {
 	for _, h := range list {
+		if _, known := j.change.slots[h.Name]; !known {
+			j.change.names = append(j.change.names, h.Name)
+		}
 		j.change.slots[h.Name] = h.Slots
 	}
 	j.decide(elastic.Discovered{Hosts: list})
@@ -213,22 +256,22 @@ func (j *job) addHost(name string) *host {
 	return h
 }
 
-// newHost returns a host of an elastic job, with what its daemon is told.
+// newHost returns a host with what its daemon is sent.
 func (j *job) newHost(id int, name string) *host {
 	h := newHost(id, name, j.spec, j.template)
-	h.job.Slots, h.job.Elastic, h.job.Open = max(j.change.slots[name], 1), true, !j.change.config.Listed
-	h.job.Toward = j.toward(name)
+	h.job.Slots, h.job.Toward = max(j.change.slots[name], 1), j.toward(name)
 	return h
 }
 
 // toward names another host than the one of a name: one that was started or else, because the first one, too, may have to
-// find its way to the others, one that will be.
+// find its path to the others, one that will be.
 func (j *job) toward(name string) string {
-	var names []string
 	for _, h := range j.hosts {
-		names = append(names, h.name)
+		if h.name != name {
+			return bare(h.name)
+		}
 	}
-	for _, other := range append(names, slices.Sorted(maps.Keys(j.change.slots))...) {
+	for _, other := range j.change.names {
 		if other != name {
 			return bare(other)
 		}
@@ -289,7 +332,7 @@ func placementOf(w elastic.Roster, name func(id int) string) (p plan.Placement, 
 // enter sends the rosters of another world.
 func (j *job) enter(w elastic.Roster) {
 	j.epoch = w.Epoch
-	roster := wire.Roster{Epoch: w.Epoch, LeaseMS: int(j.lease().Milliseconds()), Reason: w.Reason, Size: len(w.Places)}
+	roster := wire.Roster{Epoch: w.Epoch, LeaseMS: int(j.lease().Milliseconds()), Reason: w.Reason, Size: len(w.Places), Later: w.Later}
 	placement, ids := placementOf(w, func(id int) string { return j.hosts[id].name })
 	for i, id := range ids {
 		ready := j.ready[id]
@@ -303,8 +346,7 @@ func (j *job) enter(w elastic.Roster) {
 	roster.MasterPort, roster.KVPort = first.Port, first.KVPort
 	byHost := map[int][]wire.Rank{}
 	for rank, p := range w.Places {
-		byHost[p.Host] = append(byHost[p.Host], wire.Rank{Process: p.Process, Rank: rank, LocalRank: p.LocalRank, CrossRank: p.CrossRank,
-			CrossSize: p.CrossSize, Env: j.spec.ProgramOf(rank).Env})
+		byHost[p.Host] = append(byHost[p.Host], j.rankOf(rank, p))
 		if p.Process >= len(j.hostOfRank) {
 			j.hostOfRank = append(j.hostOfRank, make([]int, p.Process+1-len(j.hostOfRank))...)
 		}
@@ -312,7 +354,7 @@ func (j *job) enter(w elastic.Roster) {
 		if !p.New {
 			continue
 		}
-		if err := j.spec.Elastic.Admit(p.Process, j.hosts[p.Host].name); err != nil {
+		if err := j.change.admit(p.Process, j.hosts[p.Host].name); err != nil {
 			j.stop(err)
 			return
 		}
@@ -321,14 +363,12 @@ func (j *job) enter(w elastic.Roster) {
 		h.own(byHost[h.id])
 	}
 	j.bequeath(func() {
-		if j.spec.Elastic.World != nil {
-			var names []string
-			for _, h := range placement.Hosts {
-				names = append(names, h.Name)
-			}
-			j.spec.Elastic.World(len(w.Places), names)
+		var names []string
+		for _, h := range placement.Hosts {
+			names = append(names, h.Name)
 		}
-		if w.Epoch > 1 {
+		j.change.world(len(w.Places), names)
+		if w.Epoch > 1 && !w.Quiet {
 			j.tellWorld(time.Now(), fmt.Sprintf("gorun: epoch %d: %s on %s, because %s", w.Epoch, topology.Count(len(w.Places), "rank"), topology.Count(len(roster.Peers), "host"), w.Reason))
 		}
 		present := slices.DeleteFunc(slices.Clone(j.hosts), func(h *host) bool { return j.ready[h.id] == nil || j.ended[h.id] || h.leaving })
@@ -339,6 +379,17 @@ func (j *job) enter(w elastic.Roster) {
 			h.queue.put(&mine)
 		}
 	})
+}
+
+// rankOf returns what the daemon of a place is sent about it.
+func (j *job) rankOf(rank int, p elastic.Place) wire.Rank {
+	number, program := j.spec.programOf(rank)
+	r := wire.Rank{Process: p.Process, Rank: rank, LocalRank: p.LocalRank, CrossRank: p.CrossRank, CrossSize: p.CrossSize,
+		Env: program.Env}
+	if len(j.spec.Programs) > 1 {
+		r.Argv, r.Dir, r.Program = program.Argv, program.Dir, number
+	}
+	return r
 }
 
 // lostBy tells of a host that is lost what is known of its machine.
@@ -358,86 +409,4 @@ func (h *host) lostBy(why string) elastic.HostLost {
 		ev.Alive = h.answered.Load()
 	}
 	return ev
-}
-
-// elasticEvent handles an event of a host of an elastic job.
-func (j *job) elasticEvent(h *host, ev event) {
-	switch last, done := ev.msg.(*wire.Done); {
-	case done:
-		j.ended[h.id] = true
-		j.carried.add(last.Links)
-		j.decide(elastic.HostLost{Host: h.id, Reason: "it has ended", Ended: true})
-		return
-	case ev.err != nil:
-		j.ended[h.id] = true
-		h.failure = ev.err
-		if h.lostWhy != "" {
-			h.failure.Err = errors.New(h.lostWhy)
-		}
-		why := cmp.Or(h.lostWhy, ev.err.Error())
-		if gone := h.unreachable.Load(); gone != nil && h.lostWhy == "" {
-			why = *gone
-		}
-		switch {
-		case j.stopping || h.leaving:
-		case j.ready[h.id] != nil:
-			j.spec.Note("gorun: %s is lost: %s", h.name, why)
-			j.watchHost(HostEvent{Host: h.name, State: HostLost})
-		case !slices.Contains(j.change.unmet[h.name], why): // it may be tried again and again
-			j.spec.Note("gorun: %s cannot be used: %s", h.name, why)
-			j.change.unmet[h.name] = append(j.change.unmet[h.name], why)
-		}
-		j.decide(h.lostBy(why))
-		return
-	}
-	switch msg := ev.msg.(type) {
-	case *wire.Ready:
-		j.ready[h.id] = msg
-		delete(j.change.unmet, h.name)
-		j.decide(elastic.HostUp{Host: h.id})
-	case *wire.Committed:
-		j.message(h, msg)
-		j.decide(elastic.Committed{Host: h.id, Epoch: msg.World.Epoch})
-	case *wire.StateKept:
-		j.decide(elastic.Kept{Host: h.id, Epoch: msg.Epoch})
-	case *wire.Rejoining:
-		if j.owns(h, msg.Process) {
-			j.decide(elastic.Rejoining{Process: msg.Process, Epoch: msg.Epoch, Why: strings.Join(strings.Fields(msg.Why), " ")})
-		}
-	case *wire.Exited:
-		if !j.owns(h, msg.Process) || j.exited[msg.Process] { // it may be said again to a launcher that took over
-			return
-		}
-		j.spec.Output.Close(msg.Process)
-		j.watch(RankEvent{Rank: msg.Process, Host: h.name, Ended: true, Code: msg.Code, Signal: msg.Signal})
-		j.started[msg.Process], j.exited[msg.Process] = true, true
-		if h.lostWhy != "" {
-			return // a consequence, whatever its status: it counts as lost with its host
-		}
-		if msg.Code != 0 && !msg.Asked && !j.stopping {
-			failure := failureOf(h, msg)
-			j.change.failures[msg.Process] = failure
-			if msg.Signal == 0 {
-				j.change.mistake = time.Now()
-			}
-			j.spec.Note("gorun: %v", failure)
-			for _, line := range j.spec.Output.Tail(msg.Process) {
-				j.spec.Note("    %s", line)
-			}
-		}
-		j.decide(elastic.Exited{Process: msg.Process, Code: msg.Code})
-	case *wire.Account:
-		j.accounted(h, msg)
-	case *wire.Failed:
-		lost := h
-		if msg.Peer >= 0 && msg.Peer < len(j.hosts) {
-			lost = j.hosts[msg.Peer]
-		}
-		if !j.stopping && !j.ended[lost.id] && lost.lostWhy == "" {
-			lost.lostWhy, lost.heardLast, lost.ownWord = msg.Text, j.hears(lost, time.Now()), lost == h
-			lost.hangUp() // its conversation reports the loss
-		}
-	default:
-		j.message(h, msg)
-	}
 }

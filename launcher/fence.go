@@ -19,7 +19,7 @@ type fence struct {
 // arrive takes the word of a host that its ranks are there.
 func (f *fence) arrive(j *job, h *host, m *wire.Fence) {
 	if m.Number != f.number+1 || f.arrived[h.id] {
-		j.hostFailed(&HostError{Host: h.name, Step: "run", Err: fmt.Errorf("the daemon reports PMI barrier %d after %d", m.Number, f.number)})
+		j.evict(h, &HostError{Host: h.name, Step: "run", Err: fmt.Errorf("the daemon reports PMI barrier %d after %d", m.Number, f.number)}, true)
 		return
 	}
 	if f.arrived == nil {
@@ -43,10 +43,11 @@ func (f *fence) check(j *job) {
 	for _, ended := range slices.Sorted(maps.Keys(j.exited)) {
 		if host := j.hostOfRank[ended]; !f.arrived[host] {
 			var waiting []int
-			for id := range f.arrived {
-				waiting = append(waiting, j.spec.Placement.Hosts[id].Ranks...)
+			for rank, at := range j.hostOfRank {
+				if f.arrived[at] {
+					waiting = append(waiting, rank)
+				}
 			}
-			slices.Sort(waiting)
 			j.stuck(j.hosts[host], &wire.Stuck{Ended: ended, Waiting: waiting})
 			return
 		}

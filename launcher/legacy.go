@@ -157,7 +157,7 @@ func (j *job) inherit(text []byte) error {
 	if err := json.Unmarshal(text, &l); err != nil {
 		return fmt.Errorf("take over job: %w", err)
 	}
-	if len(l.Secret) != 32 || j.change == nil {
+	if len(l.Secret) != 32 || j.spec.Elastic == nil {
 		return errors.New("take over job: it is not elastic, or has no secret")
 	}
 	j.template.ID, j.template.Secret = l.ID, l.Secret
@@ -169,7 +169,7 @@ func (j *job) inherit(text []byte) error {
 	j.epoch = policy.Epoch()
 	j.silences.floor = time.Now() // nobody could be heard before
 	for _, x := range l.Hosts {
-		j.change.slots[x.Name] = x.Slots
+		j.change.names, j.change.slots[x.Name] = append(j.change.names, x.Name), x.Slots
 	}
 	for id, x := range l.Hosts {
 		h := j.addHost(x.Name)
@@ -187,7 +187,7 @@ func (j *job) inherit(text []byte) error {
 			return fmt.Errorf("take over job: process %d of host id %d", process, id)
 		}
 		j.hosts[id].own([]wire.Rank{{Process: process}})
-		if err := j.spec.Elastic.Admit(process, j.hosts[id].name); err != nil {
+		if err := j.change.admit(process, j.hosts[id].name); err != nil {
 			return err
 		}
 	}
@@ -200,7 +200,9 @@ func (j *job) inherit(text []byte) error {
 
 // unaccounted is true while a host that was taken over has not said how it stands: no world can be made without that.
 func (j *job) unaccounted() bool {
-	return slices.ContainsFunc(j.hosts, func(h *host) bool { return h.adopted && !h.leaving && j.ready[h.id] == nil && !j.ended[h.id] })
+	return slices.ContainsFunc(j.hosts, func(h *host) bool {
+		return h.adopted && !h.leaving && h.lostWhy == "" && j.ready[h.id] == nil && !j.ended[h.id]
+	})
 }
 
 // accounted takes the end of a daemon's account.

@@ -31,7 +31,7 @@ func TestJobAfterTakeOver(t *testing.T) {
 		kept := keeper{}
 		first := begin(nil)
 		first.spec.Keeper = &kept
-		first.change.slots = map[string]int{"a": 2, "b": 3}
+		first.change.names, first.change.slots = []string{"a", "b"}, map[string]int{"a": 2, "b": 3}
 		first.addHost("a")
 		first.addHost("b")
 		first.bequeath(nil)

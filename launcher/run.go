@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -8,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -27,8 +27,6 @@ var ErrStopped = errors.New("stopped")
 var ErrInterrupted = errors.New("interrupted")
 
 const (
-	// settle is how long a failing start waits for the other hosts, so that one report names all of them.
-	settle = 5 * time.Second
 	// manyHosts is from how many hosts on they get the binary from each other: fewer are sent it as fast.
 	manyHosts = 8
 	// patience is how much longer than their grace daemons may take to stop; haste is all that a second
@@ -50,7 +48,7 @@ func Run(ctx context.Context, spec Spec) error {
 	var hangUp context.CancelFunc
 	j.talk, hangUp = context.WithCancel(context.Background())
 	defer hangUp()
-	for _, h := range j.hosts {
+	for _, h := range j.hosts { // of another launcher
 		if !j.ended[h.id] {
 			j.converse(h)
 		}
@@ -71,7 +69,7 @@ func Run(ctx context.Context, spec Spec) error {
 
 // converse starts the conversation with a host.
 func (j *job) converse(h *host) {
-	if j.spec.Relay != nil && len(j.hosts) >= manyHosts {
+	if j.spec.Relay != nil && max(len(j.hosts), len(j.change.slots)) >= manyHosts {
 		j.spec.Relay.Begin()
 	}
 	line, hangUp := context.WithCancel(j.talk)
@@ -87,9 +85,9 @@ type job struct {
 	spec     *Spec
 	talk     context.Context // ends all conversations
 	wg       sync.WaitGroup  // for them
-	change   *change         // nil if the world stays as it is
-	pending  *pending        // what waits until it is safe, nil for nothing
-	minority minority        // for how long in vain
+	change   *change
+	pending  *pending // what waits until it is safe, nil for nothing
+	minority minority // for how long in vain
 	// template is what all daemons are told.
 	template wire.Job
 	hosts    []*host
@@ -97,23 +95,18 @@ type job struct {
 
 	up, ended  map[int]bool
 	ready      map[int]*wire.Ready
-	startup    *time.Timer
 	began      time.Time
 	late       time.Time          // when the start had taken too long; zero if it has not
 	epoch      uint32             // of the last roster
 	worlds     map[int]wire.World // that hosts entered last
-	rejoining  map[int]bool       // processes that wait for the next world
 	started    map[int]bool
 	exited     map[int]bool
 	shown      uint32 // epoch of the ring that was shown last
-	failures   []*HostError
 	verdict    error
 	stopping   bool
-	settleC    <-chan time.Time
 	inspectC   <-chan time.Time // when we no longer wait for what daemons find
 	inspected  map[int]*wire.Inspected
 	hostOfRank []int // host ids by process
-	world      forming
 	fence      fence
 	names      names
 	singletons bool // the user has been warned of one
@@ -140,31 +133,14 @@ func newJob(spec *Spec) (*job, error) {
 		return nil, fmt.Errorf("make job id: %w", err)
 	}
 	j := &job{spec: spec, events: make(chan event), up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
-		worlds: map[int]wire.World{}, rejoining: map[int]bool{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{}, hostOfRank: make([]int, len(spec.Placement.Ranks)), change: newChange(spec.Elastic), silences: silences{timing: spec.Timing(), since: map[int]time.Time{}}, edges: map[int][]wire.Edge{}}
-	first := spec.ProgramOf(0)
-	j.template = wire.Job{JobOptions: spec.JobOptions, ID: hex.EncodeToString(id), Secret: secret, Argv: first.Argv, Dir: first.Dir}
-	var names []string
-	for _, h := range spec.Placement.Hosts {
-		names = append(names, h.Name)
+		worlds: map[int]wire.World{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{},
+		change: newChange(spec), silences: silences{timing: spec.Timing(), since: map[int]time.Time{}}, edges: map[int][]wire.Edge{}}
+	for _, r := range spec.Placement.Ranks {
+		j.hostOfRank = append(j.hostOfRank, r.Host)
 	}
-	for hid, ph := range spec.Placement.Hosts {
-		h := newHost(hid, ph.Name, spec, j.template)
-		h.job.Alone, h.job.Slots, h.job.Toward = len(names) == 1, len(ph.Ranks), towards(names, hid)
-		var ranks []wire.Rank
-		for _, rank := range ph.Ranks {
-			r := spec.Placement.Ranks[rank]
-			number, program := spec.programOf(rank)
-			x := wire.Rank{Process: rank, Rank: rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize,
-				Env: program.Env}
-			if len(spec.Programs) > 1 {
-				x.Argv, x.Dir, x.Program = program.Argv, program.Dir, number
-			}
-			ranks = append(ranks, x)
-			j.hostOfRank[rank] = hid
-		}
-		h.own(ranks)
-		j.hosts = append(j.hosts, h)
-	}
+	first, elastic := spec.ProgramOf(0), spec.Elastic != nil
+	j.template = wire.Job{JobOptions: spec.JobOptions, ID: hex.EncodeToString(id), Secret: secret, Argv: first.Argv, Dir: first.Dir,
+		Elastic: elastic, Open: !j.change.config.Listed, Alone: !elastic && len(spec.Placement.Hosts) == 1}
 	if spec.Legacy != nil {
 		return j, j.inherit(spec.Legacy)
 	}
@@ -188,16 +164,6 @@ func (s *Spec) programOf(rank int) (number int, p Program) {
 	return number, p
 }
 
-// towards names another host, so that a daemon can tell which of its addresses leads there.
-func towards(names []string, self int) string {
-	for i, n := range names {
-		if i != self {
-			return bare(n)
-		}
-	}
-	return ""
-}
-
 // bare is a host's name without the user that logs in there.
 func bare(name string) string { return name[strings.LastIndexByte(name, '@')+1:] }
 
@@ -205,15 +171,10 @@ func (h *host) env(remote bool) []string { return plan.UserEnv(h.spec.Env, remot
 
 // loop handles one event at a time until every conversation has ended.
 func (j *job) loop(ctx context.Context) error {
-	j.began, j.startup = time.Now(), time.NewTimer(j.spec.StartTimeout)
-	defer j.startup.Stop()
-	if j.change != nil {
-		j.startup.Stop() // how long a start may take is the policy's affair
-		defer j.change.tick.Stop()
-	}
+	j.began = time.Now()
+	defer j.change.tick.Stop()
 	listen := time.NewTicker(listenEvery)
 	defer listen.Stop()
-	lists := j.hostLists()
 	done, hurry, signals := ctx.Done(), j.spec.Hurry, j.spec.Signals
 	var timeout <-chan time.Time
 	if j.spec.Timeout > 0 {
@@ -222,7 +183,10 @@ func (j *job) loop(ctx context.Context) error {
 		timeout = t.C
 	}
 	var last, waits <-chan time.Time // after a stop: when we no longer wait for a daemon, and when users hear for which
-	for len(j.ended) < len(j.hosts) || j.change != nil && !j.stopping {
+	if j.change.first != nil {
+		j.discovered(j.change.first)
+	}
+	for len(j.ended) < len(j.hosts) || !j.stopping {
 		j.report()
 		select {
 		case ev := <-j.events:
@@ -230,13 +194,13 @@ func (j *job) loop(ctx context.Context) error {
 			if ev.seen != nil {
 				close(ev.seen)
 			}
-		case list := <-lists:
+		case list := <-j.change.lists:
 			j.discovered(list)
 		case number := <-j.kept():
 			j.safe(number)
 		case now := <-listen.C:
 			j.listen(now)
-		case now := <-j.ticks():
+		case now := <-j.change.tick.C:
 			j.tellWorlds(now)
 			j.decide(elastic.Tick{})
 		case <-done:
@@ -257,16 +221,8 @@ func (j *job) loop(ctx context.Context) error {
 		case n := <-signals:
 			j.asleep.signalled(n, time.Now())
 			j.broadcast(&wire.Signal{Number: n})
-		case <-j.startup.C:
-			if j.starting() {
-				j.startTimedOut()
-			}
-		case <-j.world.due:
-			j.form()
 		case <-j.stalls.timeout:
 			j.judgeStalls()
-		case <-j.settleC:
-			j.giveUp()
 		case <-timeout:
 			j.inspect()
 		case <-j.inspectC:
@@ -290,14 +246,8 @@ func (j *job) handle(ev event) {
 	}
 	h.unheard = ev.err != nil && j.stopping && j.vanished(h)
 	switch {
-	case j.change != nil && !ev.up:
-		j.elasticEvent(h, ev)
 	case ev.err != nil:
-		j.ended[ev.host] = true
-		j.hostFailed(ev.err)
-		if j.settleC != nil && j.allStarted() {
-			j.giveUp() // ranks are lost with it, whatever becomes of the world that the others form
-		}
+		j.hungUpOn(h, ev.err)
 	case ev.up:
 		j.up[ev.host] = true
 		h.session = ev.session
@@ -312,21 +262,40 @@ func (j *job) handle(ev event) {
 	}
 }
 
+// hungUpOn takes the end of a conversation whose host has not said Done.
+func (j *job) hungUpOn(h *host, err *HostError) {
+	j.ended[h.id] = true
+	why := err.Error()
+	switch gone := h.unreachable.Load(); {
+	case h.lostWhy != "":
+		why = h.lostWhy
+	case gone != nil:
+		why = *gone
+	}
+	if h.failure == nil {
+		h.failure = err
+	}
+	j.decide(h.lostBy(why))
+}
+
+// evict gives up a host that fails, by its own word or that of others.
+func (j *job) evict(h *host, e *HostError, own bool) {
+	if j.stopping || j.ended[h.id] || h.lostWhy != "" {
+		return
+	}
+	h.failure, h.lostWhy, h.heardLast, h.ownWord = e, e.Err.Error(), j.hears(h, time.Now()), own
+	j.decide(elastic.HostEvicted{Host: h.id, Own: own, Reason: h.lostWhy})
+}
+
 func (j *job) message(h *host, msg wire.Message) {
 	switch msg := msg.(type) {
 	case *wire.Ready:
 		j.ready[h.id] = msg
-		switch {
-		case j.stopping:
-		case len(j.ready) == len(j.hosts):
-			j.sendRosters("the job began")
-		case len(j.failures) > 0 && j.decided():
-			j.giveUp()
-		}
+		j.decide(elastic.HostUp{Host: h.id})
 	case *wire.Committed:
 		strange := func(id int) bool { return id < 0 || id >= len(j.hosts) }
 		if slices.ContainsFunc(msg.World.Order, strange) || slices.ContainsFunc(msg.World.Rings, func(r wire.RailRing) bool { return slices.ContainsFunc(r.Order, strange) }) {
-			j.hostFailed(&HostError{Host: h.name, Step: "join", Err: fmt.Errorf("the daemon reports a world of unknown hosts %v", msg.World.Order)})
+			j.evict(h, &HostError{Host: h.name, Step: "join", Err: fmt.Errorf("the daemon reports a world of unknown hosts %v", msg.World.Order)}, true)
 			return
 		}
 		j.worlds[h.id] = msg.World
@@ -334,18 +303,19 @@ func (j *job) message(h *host, msg wire.Message) {
 			j.shown = msg.World.Epoch
 			j.showRing(msg.World)
 		}
-		if j.settleC != nil && j.decided() {
-			j.giveUp()
-		}
+		j.decide(elastic.Committed{Host: h.id, Epoch: msg.World.Epoch})
+	case *wire.StateKept:
+		j.decide(elastic.Kept{Host: h.id, Epoch: msg.Epoch})
+	case *wire.Account:
+		j.accounted(h, msg)
 	case *wire.Reordered:
 		j.reordered(h, msg)
-	case *wire.Rejoining: // of a static job
-		if j.owns(h, msg.Process) && msg.Epoch == j.epoch {
-			j.rejoining[msg.Process] = true
-			j.beginAnew()
+	case *wire.Rejoining:
+		if j.owns(h, msg.Process) {
+			j.decide(elastic.Rejoining{Process: msg.Process, Epoch: msg.Epoch, Why: strings.Join(strings.Fields(msg.Why), " ")})
 		}
 	case *wire.Wanted:
-		j.form()
+		j.decide(elastic.Wanted{})
 	case *wire.Started:
 		if j.owns(h, msg.Process) {
 			first := !j.started[msg.Process]
@@ -354,7 +324,7 @@ func (j *job) message(h *host, msg wire.Message) {
 				j.feed(msg.Process)
 			}
 			j.watch(RankEvent{Rank: msg.Process, Host: h.name, PID: msg.PID})
-			j.formSoon()
+			j.decide(elastic.Started{Process: msg.Process})
 		}
 	case *wire.Exited:
 		if j.owns(h, msg.Process) {
@@ -401,9 +371,10 @@ func (j *job) message(h *host, msg wire.Message) {
 	case *wire.Done:
 		j.ended[h.id] = true
 		j.carried.add(msg.Links)
-		if !j.stopping {
-			j.hostFailed(&HostError{Host: h.name, Step: "run", Err: errors.New("the daemon ended before its ranks"), Code: ExitTransport})
+		if h.failure == nil {
+			h.failure = &HostError{Host: h.name, Step: "run", Err: errors.New("the daemon ended before its ranks"), Code: ExitTransport}
 		}
+		j.decide(elastic.HostLost{Host: h.id, Reason: cmp.Or(h.lostWhy, "it has ended"), Ended: true})
 	}
 }
 
@@ -413,40 +384,21 @@ func (j *job) owns(h *host, process int) bool {
 	return process >= 0 && process < len(j.hostOfRank) && j.hostOfRank[process] == h.id
 }
 
-// beginAnew gives ranks that left the world, all of them, another one with the same members.
-func (j *job) beginAnew() {
-	switch {
-	case j.stopping || len(j.rejoining) == 0 || len(j.rejoining)+len(j.exited) < len(j.hostOfRank):
-	case len(j.exited) > 0:
-		j.stop(fmt.Errorf("start a new world: %s called init again, but %s ended",
-			listRanks(slices.Sorted(maps.Keys(j.rejoining))), listRanks(slices.Sorted(maps.Keys(j.exited)))))
-	default:
-		j.sendRosters("its ranks began anew")
-	}
-}
-
 func (j *job) rankExited(h *host, e *wire.Exited) {
+	if j.exited[e.Process] { // a launcher that took over may hear of it once more
+		return
+	}
 	j.spec.Output.Close(e.Process)
 	j.watch(RankEvent{Rank: e.Process, Host: h.name, Ended: true, Code: e.Code, Signal: e.Signal})
 	j.started[e.Process], j.exited[e.Process] = true, true
-	settling := j.settleC != nil // then hosts have failed before, and this is a consequence
 	switch {
-	case j.stopping || settling:
 	case e.Asked:
-		j.hostFailed(&HostError{Host: h.name, Step: "run", Err: errors.New("the daemon has stopped its ranks by itself"), Code: ExitTransport})
+		h.failure = cmp.Or(h.failure, &HostError{Host: h.name, Step: "run", Err: errors.New("the daemon has stopped its ranks by itself"), Code: ExitTransport})
 	case e.Code != 0:
-		failure := failureOf(h, e)
-		failure.Tail = j.spec.Output.Tail(e.Process)
-		j.stop(failure)
+		j.change.failures[e.Process] = failureOf(h, e)
 	}
-	if len(j.exited) == len(j.hostOfRank) {
-		if settling {
-			j.giveUp()
-		}
-		j.stop(nil)
-	}
+	j.decide(elastic.Exited{Process: e.Process, Code: e.Code, Asked: e.Asked})
 	j.fence.check(j)
-	j.beginAnew()
 }
 
 func (j *job) watch(e RankEvent) {
@@ -460,158 +412,121 @@ func (j *job) daemonFailed(h *host, f *wire.Failed) {
 	if j.waitsForSilent(time.Now(), f) {
 		return
 	}
-	e := &HostError{Host: h.name, Step: f.Step, Err: errors.New(f.Text), Hint: f.Hint, Code: f.Code}
-	if f.Peer >= 0 && f.Peer < len(j.hosts) && f.Peer != h.id {
-		e.Host = j.hosts[f.Peer].name
-		j.ended[f.Peer] = true // nobody will hear of it again
+	lost := h
+	if f.Peer >= 0 && f.Peer < len(j.hosts) {
+		lost = j.hosts[f.Peer]
 	}
-	j.hostFailed(e)
+	j.evict(lost, &HostError{Host: lost.name, Step: f.Step, Err: errors.New(f.Text), Hint: f.Hint, Code: f.Code}, lost == h)
 }
 
-// hostFailed gathers failures while the job starts, so that a report names all hosts at once; a host
-// that is lost later decides at once.
-func (j *job) hostFailed(e *HostError) {
-	if j.stopping && j.verdict != nil && j.settleC == nil {
-		return // a consequence
+// hostsFailed reports the hosts that have failed, in the order of the host list. While the job starts, hosts that have not
+// answered by then are named beside them: they may be slow, or be the next to fail. One that is silent may be why others failed.
+func (j *job) hostsFailed(e elastic.End) error {
+	if e.Hosts == nil {
+		e.Hosts = []int{e.Host}
 	}
-	if len(j.exited) == len(j.hostOfRank) && j.verdict == nil && j.stopping {
-		return // every rank had already ended well
-	}
-	if j.failed(e.Host) {
-		return // one reason is enough
-	}
-	j.failures = append(j.failures, e)
-	if !j.starting() || j.decided() {
-		j.giveUp()
-		return
-	}
-	if j.settleC == nil {
-		j.settleC = time.After(settle)
-	}
-}
-
-// decided is true when no host's start is still open.
-func (j *job) decided() bool {
-	for _, h := range j.hosts {
-		open := j.ready[h.id] == nil || j.world.formed && j.worlds[h.id].Epoch == 0
-		if open && !j.ended[h.id] && !j.failed(h.name) {
-			return false
-		}
-	}
-	return true
-}
-
-func (j *job) failed(name string) bool {
-	for _, e := range j.failures {
-		if e.Host == name {
-			return true
-		}
-	}
-	return false
-}
-
-// giveUp reports what failed, in the order of the host list. Hosts that have not answered by then are
-// named beside them: they may be slow, or be the next to fail. One that is silent may be why others failed.
-func (j *job) giveUp() {
-	j.settleC = nil
-	if j.starting() && !j.stopping {
+	if e.Starting {
 		for h, since := range j.silentHosts(time.Now()) {
-			if !j.failed(h.name) {
-				j.failures = append(j.failures, silentError(h, since))
+			if h.failure == nil {
+				h.failure = silentError(h, since)
+				e.Hosts = append(e.Hosts, h.id)
 			}
 		}
 	}
-	var silent, late []string
-	if !j.allStarted() {
-		for _, h := range j.hosts {
-			switch {
-			case j.up[h.id] || j.ended[h.id] || j.failed(h.name):
-			case h.answered.Load():
-				late = append(late, h.name)
-			default:
-				silent = append(silent, h.name)
-			}
+	slices.Sort(e.Hosts)
+	report := &HostErrors{Hosts: len(j.hosts)}
+	for _, id := range e.Hosts {
+		h := j.hosts[id]
+		if h.failure == nil {
+			h.failure = &HostError{Host: h.name, Step: "run", Err: errors.New(e.Why), Code: ExitTransport}
+		}
+		report.Failed = append(report.Failed, h.failure)
+	}
+	for _, h := range j.hosts {
+		switch {
+		case !e.Starting || j.up[h.id] || j.ended[h.id] || h.failure != nil:
+		case h.answered.Load():
+			report.Late = append(report.Late, h.name)
+		default:
+			report.Silent = append(report.Silent, h.name)
 		}
 	}
-	slices.SortStableFunc(j.failures, func(a, b *HostError) int { return j.index(a.Host) - j.index(b.Host) })
-	if len(j.failures) == 1 && len(silent)+len(late) == 0 {
-		j.stop(j.failures[0])
-		return
+	if len(report.Failed)+len(report.Silent)+len(report.Late) == 1 {
+		return report.Failed[0]
 	}
-	j.stop(&HostErrors{Hosts: len(j.hosts), Failed: j.failures, Silent: silent, Late: late})
+	return report
+}
+
+// divided reports ranks of which some wait for a new world and the others have ended.
+func (j *job) divided() error {
+	var waiting []int
+	for rank := range j.hostOfRank {
+		if !j.exited[rank] {
+			waiting = append(waiting, rank)
+		}
+	}
+	return fmt.Errorf("start a new world: %s called init again, but %s ended", listRanks(waiting), listRanks(slices.Sorted(maps.Keys(j.exited))))
 }
 
 func (j *job) index(name string) int {
 	return slices.IndexFunc(j.hosts, func(h *host) bool { return h.name == name })
 }
 
+// startTimedOut names the hosts that keep a start which takes too long from its end.
 func (j *job) startTimedOut() {
 	now := time.Now()
 	if j.suspended(now) {
-		j.startup.Reset(startAgain)
 		return
 	}
 	silent := j.silentHosts(now)
+	var failed []int
 	for _, h := range j.hosts {
-		if j.failed(h.name) {
-			continue
+		if h.failure == nil {
+			h.failure = j.lateness(h, silent[h], len(silent) > 0)
 		}
-		e := &HostError{Host: h.name, Code: ExitTransport, Hint: "give it more time with --start-timeout"}
-		switch {
-		case silent[h] > 0:
-			j.failures = append(j.failures, silentError(h, silent[h]))
-			continue
-		case len(silent) > 0 && j.up[h.id]:
-			continue // it waits for those
-		case !j.up[h.id] && h.answered.Load():
-			e.Step, e.Err = "start daemon", fmt.Errorf("the host answers, but no daemon runs there after %v", j.spec.StartTimeout)
-			e.Hint = "is the host busy, or the way to it slow? Give it more time with --start-timeout"
-		case !j.up[h.id]:
-			e.Step, e.Err = "connect", fmt.Errorf("no answer within %v", j.spec.StartTimeout)
-			e.Hint = "is the host up, the address right and the port open in the firewall? Or give it more time with --start-timeout"
-		case j.ready[h.id] == nil:
-			e.Step, e.Err = "probe", fmt.Errorf("the daemon is not ready after %v", j.spec.StartTimeout)
-		case j.worlds[h.id].Epoch == 0 && len(j.ready) == len(j.hosts) && !j.world.later:
-			e.Step, e.Err = "join", fmt.Errorf("the hosts could not form a world within %v", j.spec.StartTimeout)
-			e.Hint = "hosts must reach each other directly: check firewalls between them, and by gorun doctor whether large packets are lost on the way"
-		case (j.worlds[h.id].Epoch > 0 || j.world.later) && j.waitsForRanks(h):
-			e.Step, e.Err = "start ranks", fmt.Errorf("not all of its ranks run after %v", j.spec.StartTimeout)
-			e.Hint = "is the program, or the working directory, on a file system that does not answer?"
-		default:
-			continue
+		if h.failure != nil {
+			failed = append(failed, h.id)
 		}
-		j.failures = append(j.failures, e)
 	}
-	if len(j.failures) > 0 {
-		j.giveUp()
+	if len(failed) > 0 {
+		j.decide(elastic.StartFailed{Hosts: failed})
 	}
 }
 
+// lateness returns for what a host is to answer in a start that takes too long, nil for nothing. It has been silent for so long,
+// and others may be.
+func (j *job) lateness(h *host, silent time.Duration, others bool) *HostError {
+	e := &HostError{Host: h.name, Code: ExitTransport, Hint: "give it more time with --start-timeout"}
+	later := j.change.policy.Later()
+	switch {
+	case silent > 0:
+		return silentError(h, silent)
+	case others && j.up[h.id]:
+		return nil // it waits for those
+	case !j.up[h.id] && h.answered.Load():
+		e.Step, e.Err = "start daemon", fmt.Errorf("the host answers, but no daemon runs there after %v", j.spec.StartTimeout)
+		e.Hint = "is the host busy, or the way to it slow? Give it more time with --start-timeout"
+	case !j.up[h.id]:
+		e.Step, e.Err = "connect", fmt.Errorf("no answer within %v", j.spec.StartTimeout)
+		e.Hint = "is the host up, the address right and the port open in the firewall? Or give it more time with --start-timeout"
+	case j.ready[h.id] == nil:
+		e.Step, e.Err = "probe", fmt.Errorf("the daemon is not ready after %v", j.spec.StartTimeout)
+	case j.worlds[h.id].Epoch == 0 && len(j.ready) == len(j.hosts) && !later:
+		e.Step, e.Err = "join", fmt.Errorf("the hosts could not form a world within %v", j.spec.StartTimeout)
+		e.Hint = "hosts must reach each other directly: check firewalls between them, and by gorun doctor whether large packets are lost on the way"
+	case (j.worlds[h.id].Epoch > 0 || later) && j.waitsForRanks(h):
+		e.Step, e.Err = "start ranks", fmt.Errorf("not all of its ranks run after %v", j.spec.StartTimeout)
+		e.Hint = "is the program, or the working directory, on a file system that does not answer?"
+	default:
+		return nil
+	}
+	return e
+}
+
+// waitsForRanks reports whether ranks of a host have not started that are to run there.
 func (j *job) waitsForRanks(h *host) bool {
-	return slices.ContainsFunc(j.spec.Placement.Hosts[h.id].Ranks, func(rank int) bool { return !j.started[rank] })
-}
-
-// sendRosters begins an epoch.
-func (j *job) sendRosters(why string) {
-	j.epoch++
-	clear(j.rejoining)
-	r := wire.Roster{Epoch: j.epoch, LeaseMS: int(j.lease().Milliseconds()), Reason: why, Size: len(j.hostOfRank), Later: j.mayWait()}
-	j.world.later = r.Later
-	for _, h := range j.hosts {
-		ready := j.ready[h.id]
-		r.Peers = append(r.Peers, wire.Peer{ID: h.id, Name: h.name, Gossip: ready.Gossip, Data: ready.Data, Ports: ready.Ports, Ranks: j.spec.Placement.Hosts[h.id].Ranks})
-	}
-	first := j.ready[0]
-	if len(first.Data) > 0 {
-		r.MasterAddr, _, _ = net.SplitHostPort(first.Data[0])
-	}
-	r.MasterPort, r.KVPort = first.Port, first.KVPort
-	j.tellPeers(&r, j.hosts)
-	for _, h := range j.hosts {
-		mine := r
-		mine.Ranks = *h.ranks.Load()
-		h.queue.put(&mine)
-	}
+	ranks := h.ranks.Load()
+	return ranks != nil && slices.ContainsFunc(*ranks, func(r wire.Rank) bool { return !j.started[r.Process] })
 }
 
 // tellPeers tells hosts what is the same for all of them in the rosters that follow. It is encoded once: a copy for each of
@@ -672,11 +587,6 @@ func (j *job) reordered(h *host, m *wire.Reordered) {
 	j.showRing(m.World)
 }
 
-// starting is true until all ranks run, and while the hosts form the world that the ranks did not wait for.
-func (j *job) starting() bool { return !j.allStarted() || j.world.formed && !j.entered() }
-
-func (j *job) allStarted() bool { return len(j.started) == len(j.hostOfRank) }
-
 // stop ends the job with a verdict; the first verdict stands.
 func (j *job) stop(verdict error) {
 	if j.stopping {
@@ -684,7 +594,7 @@ func (j *job) stop(verdict error) {
 	}
 	j.stopping, j.verdict = true, verdict
 	j.broadcast(&wire.Stop{Interrupt: errors.Is(verdict, ErrInterrupted)})
-	if verdict != nil && (j.change != nil || !j.allStarted()) {
+	if verdict != nil {
 		// Hosts that were not reached yet have nothing to stop: do not wait for them.
 		for _, h := range j.hosts {
 			if !j.up[h.id] {
@@ -696,8 +606,8 @@ func (j *job) stop(verdict error) {
 
 // cutOff stops a job from outside. If that is a start of which hosts have failed already, nobody else would say why.
 func (j *job) cutOff(cause error) {
-	for _, e := range j.failures {
-		if !j.stopping {
+	for _, id := range j.change.policy.Failed() {
+		if e := j.hosts[id].failure; e != nil && !j.stopping {
 			j.spec.Note("gorun: %v", e)
 		}
 	}

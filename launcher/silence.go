@@ -138,7 +138,7 @@ func (j *job) migrating(h *host, m *wire.Migrating) {
 	case h.moves.After(now):
 		h.moves, h.back = time.Time{}, now
 	}
-	if j.change != nil && !j.stopping {
+	if !j.stopping {
 		j.bequeath(nil) // another launcher must not give it up sooner
 	}
 	if !j.spec.Verbose {

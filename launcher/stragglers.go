@@ -23,7 +23,7 @@ const (
 // only take their time.
 func (j *job) stragglers(now time.Time) (silent []string, since time.Duration, slow []string) {
 	for _, h := range j.hosts {
-		if !j.up[h.id] || j.ended[h.id] {
+		if !j.up[h.id] || j.ended[h.id] || h.lostWhy != "" && !h.ownWord {
 			continue
 		}
 		if quiet := j.silences.quiet(now, h.heard.last(now)); quiet >= mute {

@@ -41,7 +41,7 @@ func TestStragglers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var said []string
-			j := &job{spec: &Spec{Note: func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) }}, up: map[int]bool{0: true, 1: true},
+			j := &job{change: fixedChange(2), spec: &Spec{Note: func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) }}, up: map[int]bool{0: true, 1: true},
 				ended: map[int]bool{}, exited: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, verdict: ErrStopped}
 			for id := range 2 {
 				h := &host{id: id, name: fmt.Sprint("host", id), parted: map[int]bool{}}

@@ -21,7 +21,7 @@ func TestToward(t *testing.T) {
 			j.hosts = append(j.hosts, &host{name: n})
 		}
 		for _, n := range tc.discovered {
-			j.change.slots[n] = 1
+			j.change.names, j.change.slots[n] = append(j.change.names, n), 1
 		}
 		if got := j.toward(tc.host); got != tc.want {
 			t.Errorf("%s: %s finds its way to %q, want %q", name, tc.host, got, tc.want)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gorun/launcher/elastic"
 	"gorun/rendezvous/wire"
@@ -14,18 +16,32 @@ import (
 // TestUnmetHosts: that a host cannot be used is told once for each reason, however often it is tried; and each loss of one that was.
 func TestUnmetHosts(t *testing.T) {
 	var notes []string
-	j, err := newJob(&Spec{Elastic: &ElasticSpec{Policy: elastic.Policy{NP: 1}}, Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }})
+	j, err := newJob(&Spec{Elastic: &ElasticSpec{Policy: elastic.Policy{NP: 2, MinNP: 2, Timeout: 10 * time.Hour}}, Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer j.change.tick.Stop()
-	for _, why := range []string{"no route", "no answer", "no route", "ready", "no route"} {
-		h := j.addHost("a")
+	h := j.addHost("a")
+	j.change.policy.Step(0, elastic.Discovered{Hosts: []elastic.Host{{Name: "a", Slots: 1}}})
+	for n, why := range []string{"no route", "no answer", "no route", "ready", "no route"} {
 		if why == "ready" {
 			j.handle(event{host: h.id, msg: &wire.Ready{}})
 		}
 		j.handle(event{host: h.id, err: &HostError{Host: "a", Step: "connect", Err: errors.New(why)}})
+		started := false
+		for _, a := range j.change.policy.Step(time.Duration(n+1)*time.Hour, elastic.Tick{}) { // it is tried again
+			if s, ok := a.(elastic.StartHost); ok {
+				started, j.hosts = true, j.hosts[:s.Host]
+				h = j.addHost("a")
+			}
+		}
+		if !started {
+			t.Fatalf("it is not tried again: %q", notes)
+		}
 	}
+	notes = slices.DeleteFunc(notes, func(s string) bool {
+		return !strings.HasPrefix(s, "gorun: a cannot") && !strings.HasPrefix(s, "gorun: a is lost")
+	})
 	want := "gorun: a cannot be used: a: connect: no route; gorun: a cannot be used: a: connect: no answer; gorun: a is lost: a: connect: ready; gorun: a cannot be used: a: connect: no route"
 	if got := strings.Join(notes, "; "); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)

@@ -14,9 +14,6 @@ import (
 // tellWaits is how long after its begin a start names the hosts that it waits for.
 const tellWaits = 2 * time.Second
 
-// startAgain is when a start that has taken too long, and waits for a silent host, is looked at again.
-const startAgain = time.Second
-
 // rejoinTime is how long hosts may take to join each other after one of them was silent. They try for as long until they say that
 // they do not.
 const rejoinTime = 20 * time.Second
@@ -28,10 +25,10 @@ func (j *job) awaited(now time.Time) string {
 	}
 	var names []string
 	for _, h := range j.hosts {
-		if j.ended[h.id] || h.leaving || j.failed(h.name) {
+		if j.ended[h.id] || h.leaving || h.failure != nil {
 			continue
 		}
-		if j.ready[h.id] == nil || len(j.ready) == len(j.hosts) && j.change == nil && j.waitsForRanks(h) {
+		if j.ready[h.id] == nil || len(j.ready) == len(j.hosts) && j.waitsForRanks(h) {
 			names = append(names, h.name)
 		}
 	}
@@ -71,7 +68,7 @@ func silentError(h *host, since time.Duration) *HostError {
 // waitsForSilent is true for the word of a host that it cannot join the others, if one of all was silent while it tried: it goes on
 // trying, and how long that one may take is for its lease to say.
 func (j *job) waitsForSilent(now time.Time, f *wire.Failed) bool {
-	return f.Again && j.change == nil && j.starting() &&
+	return f.Again && j.change.policy.Starting() &&
 		slices.ContainsFunc(j.hosts, func(h *host) bool { return !j.ended[h.id] && j.absent(now, h) })
 }
 

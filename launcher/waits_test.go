@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/launcher/elastic"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
@@ -39,12 +40,12 @@ func TestStartWaits(t *testing.T) {
 			j.hosts[0].heard.reading(time.Now())
 		}},
 		"the other one was silent long before": {again: true, change: func(j *job) { j.hosts[1].absent = time.Now().Add(-rejoinTime) }},
-		"the job has started":                  {quiet: time.Minute, again: true, change: func(j *job) { j.started[0] = true }},
+		"the job has started":                  {quiet: time.Minute, again: true, change: func(j *job) { j.change = fixedChange(2) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
 			j := &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: time.Hour}, Note: func(string, ...any) {}}, ended: map[int]bool{}, started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}},
-				hostOfRank: []int{1}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}}
+				change: changeOf(2, elastic.Fixed(2)), hostOfRank: []int{0, 1}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}}
 			addTwoHosts(j, now, tc.quiet)
 			if tc.change != nil {
 				tc.change(j)
@@ -60,7 +61,7 @@ func TestStartWaits(t *testing.T) {
 // join it.
 func TestStartTimeoutNamesSilentHost(t *testing.T) {
 	j := &job{spec: &Spec{StartTimeout: time.Minute}, up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, started: map[int]bool{},
-		ready: map[int]*wire.Ready{0: {}, 1: {}}, hostOfRank: []int{1}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}}
+		ready: map[int]*wire.Ready{0: {}, 1: {}}, change: changeOf(2, elastic.Fixed(2)), hostOfRank: []int{0, 1}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}}
 	for id, name := range []string{"a", "b"} {
 		h := newHost(id, name, j.spec, wire.Job{})
 		h.daemon.Store(&Daemon{Away: func() away { return away{} }})
@@ -92,11 +93,11 @@ func TestStartIsSuspended(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			j := &job{spec: &Spec{StartTimeout: time.Minute, Placement: plan.Placement{Hosts: []plan.Host{{}, {Ranks: []int{0}}}}}, up: map[int]bool{0: true, 1: true}, ended: map[int]bool{},
-				started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1}}, hostOfRank: []int{1},
-				silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}, startup: time.NewTimer(time.Hour)}
-			defer j.startup.Stop()
+			j := &job{spec: &Spec{StartTimeout: time.Minute}, up: map[int]bool{0: true, 1: true}, ended: map[int]bool{},
+				started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1}}, hostOfRank: []int{0, 1},
+				change: changeOf(2, elastic.Fixed(2)), silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}}
 			addTwoHosts(j, now, tc.quiet)
+			j.hosts[1].own([]wire.Rank{{Process: 1}})
 			j.hosts[1].absent = now.Add(-tc.absent)
 			if tc.late > 0 {
 				j.late = now.Add(-tc.late)
@@ -116,11 +117,14 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 		want  string
 	}{
 		"a start takes too long": {func(j *job) { j.late = time.Now().Add(-time.Hour); j.startTimedOut() }, "a: start ranks: not all of its ranks run after 1m0s"},
-		"a host fails":           {func(j *job) { j.hostFailed(&HostError{Host: "a", Step: "probe", Err: errors.New("no memory")}) }, "a: probe: no memory"},
+		"a host fails": {func(j *job) {
+			j.evict(j.hosts[0], &HostError{Host: "a", Step: "probe", Err: errors.New("no memory")}, true)
+		}, "a: probe: no memory"},
 	} {
-		j := &job{spec: &Spec{StartTimeout: time.Minute, Placement: plan.Placement{Hosts: []plan.Host{{Ranks: []int{0}}, {Ranks: []int{1}}}}},
+		j := &job{spec: &Spec{StartTimeout: time.Minute},
 			up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, started: map[int]bool{1: true}, worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1}},
-			ready: map[int]*wire.Ready{0: {}, 1: {}}, hostOfRank: []int{0, 1}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}}
+			ready: map[int]*wire.Ready{0: {}, 1: {}}, hostOfRank: []int{0, 1}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}},
+			change: changeOf(2, elastic.Fixed(2), elastic.Started{Process: 1})}
 		for id, name := range []string{"a", "b"} {
 			h := newHost(id, name, j.spec, wire.Job{})
 			var broken away
@@ -129,6 +133,7 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 			}
 			h.daemon.Store(&Daemon{Away: func() away { return broken }})
 			h.heard.reading(time.Now().Add(-time.Second))
+			h.own([]wire.Rank{{Process: id}})
 			j.hosts = append(j.hosts, h)
 		}
 		tc.fails(j)
@@ -145,7 +150,7 @@ func TestStartNamesWhomItWaitsFor(t *testing.T) {
 	for id, name := range []string{"a", "b", "c"} {
 		j.hosts = append(j.hosts, &host{id: id, name: name})
 	}
-	j.failures = []*HostError{{Host: "c"}}
+	j.hosts[2].failure = &HostError{Host: "c"}
 	if got := j.awaited(began.Add(tellWaits - 1)); got != "" {
 		t.Errorf("at once it waits for %q", got)
 	}
@@ -173,6 +178,10 @@ func TestCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer j.change.tick.Stop()
+	j.change.policy.Step(0, elastic.Discovered{Hosts: j.change.first})
+	j.addHost("a")
+	j.addHost("b")
 	j.handle(event{host: 0, err: &HostError{Host: "a", Step: "resolve", Err: errors.New("unknown")}})
 	j.cutOff(ErrInterrupted)
 	j.handle(event{host: 1, err: &HostError{Host: "b", Step: "handshake", Err: context.Canceled}})

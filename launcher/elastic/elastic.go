@@ -8,8 +8,8 @@
 //		switch a := a.(type) { case elastic.StartHost: … }
 //	}
 //
-// It begins with Discovered, and Tick comes about once a second. A job of fixed size is the same machine
-// with the policy Fixed(np): the first failure ends it.
+// It begins with Discovered, and Tick comes several times a second. A job of fixed size is the same machine
+// with the policy Fixed(np): the first failure ends it, and what it does while it starts is in fixed.go.
 //
 // A process is known by its number, which is never used again; a daemon by its host id, likewise if it was ever up. A
 // roster is declarative: what it lists shall run, what it does not list shall stop. Every roster has a
@@ -32,8 +32,8 @@ import (
 	"time"
 )
 
-// Event is what happened: Discovered, HostUp, HostLost, Exited, Rejoining, Committed, Kept, Interrupted
-// or Tick.
+// Event is what happened: Discovered, HostUp, HostEvicted, HostLost, StartFailed, Started, Wanted, Exited, Rejoining, Committed,
+// Kept, Interrupted or Tick.
 type Event interface{ event() }
 
 // Host is room for processes.
@@ -51,6 +51,22 @@ type Discovered struct{ Hosts []Host }
 // HostUp says that the daemon of a StartHost is ready.
 type HostUp struct{ Host int }
 
+// HostEvicted reports that a host is given up, although its daemon has not ended, as far as is known.
+type HostEvicted struct {
+	Host   int
+	Own    bool // by the word of its own daemon, which can be reached
+	Reason string
+}
+
+// StartFailed answers StartLate: these hosts keep a start from its end for too long.
+type StartFailed struct{ Hosts []int }
+
+// Started reports that a process runs.
+type Started struct{ Process int }
+
+// Wanted reports that a process waits for the world that is to be formed later.
+type Wanted struct{}
+
 // HostLost says that a daemon has ended, cannot be reached or could not be started. It must follow every
 // DropHost too, when that daemon is gone: only then is its name used again.
 type HostLost struct {
@@ -62,7 +78,10 @@ type HostLost struct {
 }
 
 // Exited says that a process has ended, or could not be started. Code is 128+n after signal n.
-type Exited struct{ Process, Code int }
+type Exited struct {
+	Process, Code int
+	Asked         bool // its daemon has stopped it, of its own accord
+}
 
 // Rejoining says that a process has left the world of an epoch and waits for the next one.
 type Rejoining struct {
@@ -91,7 +110,11 @@ type Tick struct{}
 
 func (Discovered) event()  {}
 func (HostUp) event()      {}
+func (HostEvicted) event() {}
 func (HostLost) event()    {}
+func (StartFailed) event() {}
+func (Started) event()     {}
+func (Wanted) event()      {}
 func (Exited) event()      {}
 func (Rejoining) event()   {}
 func (Committed) event()   {}
@@ -99,7 +122,8 @@ func (Kept) event()        {}
 func (Interrupted) event() {}
 func (Tick) event()        {}
 
-// Action is what to do: StartHost, DropHost, Roster, HostsChanged, Note or End.
+// Action is what to do: StartHost, DropHost, HangUp, Roster, Form, HostsChanged, StartLate, GoesOnWithout, ProcessLost, Note
+// or End.
 type Action interface{ action() }
 
 // StartHost asks for a daemon. HostUp or HostLost answers.
@@ -111,12 +135,32 @@ type StartHost struct {
 // DropHost stops a daemon and all that runs there. HostLost answers.
 type DropHost struct{ Host int }
 
+// HangUp ends the conversation with a daemon that is given up. HostLost answers.
+type HangUp struct{ Host int }
+
 // Roster begins an epoch.
 type Roster struct {
 	Epoch  uint32
 	Places []Place // by rank
 	Reason string  // why the world before it ends, "" for the first
+	Later  bool    // the processes start before the world is formed, which Form does
+	Quiet  bool    // the user need not hear of it: nothing has changed but what the processes themselves did
 }
+
+// Form has the hosts form the world of a Roster that was to be formed later.
+type Form struct{ Epoch uint32 }
+
+// StartLate reports that a start has taken too long: StartFailed answers, unless one of its hosts has more time.
+type StartLate struct{}
+
+// GoesOnWithout reports that the job goes on although a host was lost that was up.
+type GoesOnWithout struct {
+	Host int
+	Why  string
+}
+
+// ProcessLost reports that the job goes on although a process failed.
+type ProcessLost struct{ Process int }
 
 // Hosts returns the ids of the hosts with a place, in ascending order.
 func (r Roster) Hosts() []int {
@@ -155,14 +199,22 @@ type End struct {
 	Host    int    // that was lost first, -1 for none
 	Code    int    // of Process
 	Why     string // one line; "" for Finished
+	// Hosts are all that have failed in a job of fixed size, which was Starting or not.
+	Hosts    []int
+	Starting bool
 }
 
-func (StartHost) action()    {}
-func (DropHost) action()     {}
-func (Roster) action()       {}
-func (HostsChanged) action() {}
-func (Note) action()         {}
-func (End) action()          {}
+func (StartHost) action()     {}
+func (DropHost) action()      {}
+func (HangUp) action()        {}
+func (Roster) action()        {}
+func (Form) action()          {}
+func (HostsChanged) action()  {}
+func (StartLate) action()     {}
+func (GoesOnWithout) action() {}
+func (ProcessLost) action()   {}
+func (Note) action()          {}
+func (End) action()           {}
 
 // Cause is why a job ends.
 type Cause int
@@ -174,10 +226,11 @@ const (
 	HostFailed                 // likewise
 	TooFew                     // fewer processes than min-np for longer than the elastic timeout
 	TooManyResets              // the reset limit
+	Divided                    // in a job of fixed size some processes wait for another world, and others have ended
 )
 
 func (c Cause) String() string {
-	return [...]string{"finished", "process failed", "host failed", "too few", "too many resets"}[c]
+	return [...]string{"finished", "process failed", "host failed", "too few", "too many resets", "divided"}[c]
 }
 
 // Config describes a job.
@@ -186,6 +239,11 @@ type Config struct {
 	// Ranks, if given, is where the ranks of the first world go, as indices into the first list of hosts,
 	// whose slots must be what is placed there. Otherwise they are dealt host by host.
 	Ranks []int
+	// What follows is of a job of fixed size. RanksFirst has its processes start before its first world is formed: when one asks
+	// for it, or FormAfter the start of the last one. StartTimeout is how long its start may take until processes run, and then
+	// until their world is formed; 0 for any time.
+	RanksFirst              bool
+	FormAfter, StartTimeout time.Duration
 	// Jitter returns a number in [0, 1), for cooldowns.
 	Jitter func() float64
 }

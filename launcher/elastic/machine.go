@@ -26,6 +26,7 @@ type Machine struct {
 	resets    int
 	kept      uint32 // the last epoch in which a process committed its state
 	turnover  turnover
+	start     start
 	began     time.Duration // the present world
 	anew      int           // how many worlds in a row began with the members of the one before, and did not last
 
@@ -47,6 +48,7 @@ type site struct {
 	met    bool         // it was up before
 	lost   ban          // since it was up
 	unmet  ban          // since it could not be reached, or begun
+	noted  []string     // why it could not be used since it was up, as the user was notified
 	failed map[int]*ban // by slot; with BlacklistHost only the first, which stands for all
 }
 
@@ -66,12 +68,16 @@ type daemon struct {
 	since  time.Duration // when it was up
 	state  state
 	member bool // of the present epoch
-	used   map[int]*process
+	failed bool // it cannot take part any more, by its own word or that of others
+	// entered is true once it has been in a world.
+	entered bool
+	used    map[int]*process
 }
 
 type process struct {
 	number, slot int
 	host         *daemon
+	started      bool
 	exited       bool
 	ok           bool   // exited with 0
 	dismissed    bool   // no longer wanted
@@ -88,25 +94,58 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 	if m.ended {
 		return nil
 	}
+	m.now = now
 	if m.epoch == 0 && !m.waiting {
 		m.waiting, m.since = true, now
+		m.limitStart()
 	}
-	m.now = now
+	m.take(ev)
+	if m.fixed() {
+		m.decideFixed()
+	} else {
+		m.decide()
+	}
+	out := m.out
+	m.out = nil
+	return out
+}
+
+// take notes what happened.
+func (m *Machine) take(ev Event) {
 	switch ev := ev.(type) {
 	case Discovered:
-		m.discovered(ev.Hosts)
+		if m.discovered(ev.Hosts); m.fixed() {
+			m.startHosts()
+		}
 	case HostUp:
 		if d := m.daemon(ev.Host); d != nil && d.state == starting {
-			d.state, d.since = up, now
-			d.site.met, d.site.unmet = true, ban{}
+			d.state, d.since = up, m.now
+			d.site.met, d.site.unmet, d.site.noted = true, ban{}, nil
+		}
+	case HostEvicted:
+		if d := m.daemon(ev.Host); d != nil && d.state != gone {
+			m.evicted(d, ev)
 		}
 	case HostLost:
 		if d := m.daemon(ev.Host); d != nil && d.state != gone {
 			m.hostLost(d, ev)
 		}
+	case StartFailed:
+		for _, id := range ev.Hosts {
+			m.hostFails(m.daemons[id], "its start takes too long")
+		}
+		if m.fixed() && m.start.Failing && !m.ended {
+			m.endFailed()
+		}
+	case Started:
+		if p := m.process(ev.Process); p != nil {
+			p.started = true
+		}
+	case Wanted:
+		m.form()
 	case Exited:
 		if p := m.process(ev.Process); p != nil && !p.exited {
-			m.exited(p, ev.Code)
+			m.exited(p, ev)
 		}
 	case Rejoining:
 		if p := m.process(ev.Process); p != nil && ev.Epoch <= m.epoch && ev.Epoch > p.left {
@@ -124,17 +163,19 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 			m.broken = ev.Why
 		}
 	case Committed:
-		if m.daemon(ev.Host) != nil && ev.Epoch == m.epoch {
-			m.committed = true
-			if m.broken == "" {
-				m.first = nil
-			}
-		}
+		m.entered(ev)
 	}
-	m.decide()
-	out := m.out
-	m.out = nil
-	return out
+}
+
+func (m *Machine) entered(ev Committed) {
+	d := m.daemon(ev.Host)
+	if d == nil || ev.Epoch != m.epoch {
+		return
+	}
+	d.entered, m.committed = true, true
+	if m.broken == "" && !m.start.Failing {
+		m.first = nil
+	}
 }
 
 func (m *Machine) daemon(id int) *daemon {
@@ -211,42 +252,78 @@ func (m *Machine) hostLost(d *daemon, ev HostLost) {
 	if unmet {
 		d.site.never = d
 	}
-	if asked {
+	switch {
+	case asked:
 		return
+	case m.fixed():
+		m.hostFails(d, ev.Reason)
+		return
+	case !unmet:
+		m.emit(GoesOnWithout{d.id, ev.Reason})
+	case !slices.Contains(d.site.noted, ev.Reason): // it may be tried again and again
+		d.site.noted = append(d.site.noted, ev.Reason)
+		m.emit(Note{fmt.Sprintf("%s cannot be used: %s", d.site.name, ev.Reason)})
 	}
-	if d.born == d.site.born && m.cfg.OnFailure != EndJob {
+	if d.born == d.site.born {
 		m.bar(d, unmet, ev)
 	}
-	if d.member || m.cfg.OnFailure == EndJob {
+	if d.member {
 		d.member = false
 		m.failed(End{Cause: HostFailed, Process: -1, Host: d.id, Why: fmt.Sprintf("host %s was lost: %s", d.site.name, ev.Reason)})
+	}
+}
+
+// evicted gives up a host whose daemon still lives, or may. Where the job ends with it, a daemon that can be reached stops
+// its processes as at any other end.
+func (m *Machine) evicted(d *daemon, ev HostEvicted) {
+	first := !d.failed
+	if m.fixed() {
+		m.hostFails(d, ev.Reason)
+	} else {
+		d.failed = true
+	}
+	if first && !(m.fixed() && ev.Own) {
+		m.emit(HangUp{d.id})
 	}
 }
 
 // barred is true for a host that is not to be used yet.
 func (s *site) barred(now time.Duration) bool { return s.lost.holds(now) || s.unmet.holds(now) }
 
-func (m *Machine) exited(p *process, code int) {
-	p.exited = true
+func (m *Machine) exited(p *process, ev Exited) {
+	if p.host.failed && !m.fixed() {
+		return // a consequence: it counts as lost with its host
+	}
+	p.started, p.exited = true, true
 	delete(p.host.used, p.slot)
+	why := fmt.Sprintf("process %d on %s exited with code %d", p.number, p.host.site.name, ev.Code)
+	failure := End{Cause: ProcessFailed, Process: p.number, Host: p.host.id, Code: ev.Code, Why: why}
 	switch {
-	case p.dismissed: // it was told to
-	case code == 0:
+	case m.start.Failing: // a consequence
+		return
+	case m.fixed() && ev.Asked:
+		m.hostFails(p.host, "its daemon has stopped its processes")
+		return
+	case m.fixed() && ev.Code != 0:
+		m.end(failure)
+		return
+	case ev.Code != 0 && !ev.Asked:
+		m.emit(ProcessLost{p.number})
+	}
+	switch {
+	case p.dismissed: // it was stopped
+	case ev.Code == 0:
 		p.ok, m.finished = true, true
 	default:
 		m.suspect(p.host.site, p.slot)
-		m.failed(End{Cause: ProcessFailed, Process: p.number, Host: p.host.id, Code: code,
-			Why: fmt.Sprintf("process %d on %s exited with code %d", p.number, p.host.site.name, code)})
+		m.failed(failure)
 	}
 }
 
+// failed notes the end of the present world.
 func (m *Machine) failed(e End) {
 	if m.first == nil {
 		m.first = &e
-	}
-	if m.cfg.OnFailure == EndJob {
-		m.end(*m.first)
-		return
 	}
 	if m.broken == "" {
 		m.broken = e.Why
@@ -255,9 +332,6 @@ func (m *Machine) failed(e End) {
 
 // decide does what the facts now call for.
 func (m *Machine) decide() {
-	if m.ended {
-		return
-	}
 	m.startHosts()
 	m.countTurnover()
 	switch {
@@ -387,7 +461,7 @@ func (m *Machine) resume(reason string) {
 	case len(keep) == 0:
 		reason += ", and no process of before is left: training goes on from what the script loads"
 	}
-	if m.broken != "" || m.cfg.OnFailure == EndJob || len(add) > 0 || len(keep) < len(m.world) || m.now-m.began >= lastsWell {
+	if m.broken != "" || len(add) > 0 || len(keep) < len(m.world) || m.now-m.began >= lastsWell {
 		m.anew = 0
 	} else if m.now-m.began < anewPause(m.anew) {
 		return

@@ -160,7 +160,8 @@ func (m *Machine) roster(keep []*process, add []slot, reason string) {
 	}
 	m.began = m.now
 	m.world, m.committed, m.broken, m.told, m.waiting = world, false, "", "", false
-	m.emit(Roster{Epoch: m.epoch, Places: places(world, fresh), Reason: reason})
+	m.start.Later = m.epoch == 1 && m.cfg.RanksFirst
+	m.emit(Roster{Epoch: m.epoch, Places: places(world, fresh), Reason: reason, Later: m.start.Later, Quiet: m.fixed()})
 	for _, d := range m.daemons {
 		if d.member && !member[d] {
 			m.drop(d) // its part in the old world is over; if it can be used again, it starts anew

@@ -24,6 +24,7 @@ type snapshot struct {
 	Resets    int               `json:"resets"`
 	Kept      uint32            `json:"kept"`
 	Turnover  turnover          `json:"turnover"`
+	Start     start             `json:"start"`
 	Waiting   bool              `json:"waiting"`
 	Since     time.Duration     `json:"since"`
 	Stamp     uint64            `json:"stamp"`
@@ -54,11 +55,15 @@ type daemonSnapshot struct {
 	Since  time.Duration `json:"since"`
 	State  state         `json:"state"`
 	Member bool          `json:"member"`
+	Failed bool          `json:"failed"`
+	// Entered is true once it has been in a world.
+	Entered bool `json:"entered"`
 }
 
 type processSnapshot struct {
 	Host      int    `json:"host"`
 	Slot      int    `json:"slot"`
+	Started   bool   `json:"started"`
 	Exited    bool   `json:"exited"`
 	OK        bool   `json:"ok"`
 	Dismissed bool   `json:"dismissed"`
@@ -73,7 +78,7 @@ func (b banSnapshot) ban() ban { return ban{b.Failures, b.Until, b.Forever} }
 // Snapshot is the state of the machine after the last Step. It goes with the Config.
 func (m *Machine) Snapshot() ([]byte, error) {
 	s := snapshot{Now: m.now, Epoch: m.epoch, Committed: m.committed, Broken: m.broken, First: m.first, Finished: m.finished, Resets: m.resets,
-		Kept: m.kept, Turnover: m.turnover,
+		Kept: m.kept, Turnover: m.turnover, Start: m.start,
 		Waiting: m.waiting, Since: m.since, Stamp: m.stamp, Told: m.told, Ended: m.ended}
 	for _, x := range m.sites {
 		site := siteSnapshot{Name: x.name, Slots: x.slots, Born: x.born, Daemon: -1, Met: x.met, Lost: x.lost.snapshot(), Unmet: x.unmet.snapshot(), Failed: map[int]banSnapshot{}}
@@ -86,10 +91,10 @@ func (m *Machine) Snapshot() ([]byte, error) {
 		s.Sites = append(s.Sites, site)
 	}
 	for _, d := range m.daemons {
-		s.Daemons = append(s.Daemons, daemonSnapshot{slices.Index(m.sites, d.site), d.born, d.since, d.state, d.member})
+		s.Daemons = append(s.Daemons, daemonSnapshot{slices.Index(m.sites, d.site), d.born, d.since, d.state, d.member, d.failed, d.entered})
 	}
 	for _, p := range m.processes {
-		s.Processes = append(s.Processes, processSnapshot{p.host.id, p.slot, p.exited, p.ok, p.dismissed, p.since, p.left})
+		s.Processes = append(s.Processes, processSnapshot{p.host.id, p.slot, p.started, p.exited, p.ok, p.dismissed, p.since, p.left})
 	}
 	for _, p := range m.world {
 		s.World = append(s.World, p.number)
@@ -111,7 +116,7 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 		return fail(err)
 	}
 	m := &Machine{cfg: cfg, now: s.Now, epoch: s.Epoch, committed: s.Committed, broken: s.Broken, first: s.First, finished: s.Finished, resets: s.Resets,
-		kept: s.Kept, turnover: s.Turnover,
+		kept: s.Kept, turnover: s.Turnover, start: s.Start,
 		waiting: s.Waiting, since: s.Since, stamp: s.Stamp, told: s.Told, ended: s.Ended}
 	for _, x := range s.Sites {
 		site := &site{name: x.Name, slots: x.Slots, born: x.Born, met: x.Met, lost: x.Lost.ban(), unmet: x.Unmet.ban(), failed: map[int]*ban{}}
@@ -125,7 +130,7 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 		if d.Site < 0 || d.Site >= len(m.sites) {
 			return fail(errors.New("a daemon without a host"))
 		}
-		m.daemons = append(m.daemons, &daemon{id: id, site: m.sites[d.Site], born: d.Born, since: d.Since, state: d.State, member: d.Member, used: map[int]*process{}})
+		m.daemons = append(m.daemons, &daemon{id: id, site: m.sites[d.Site], born: d.Born, since: d.Since, state: d.State, member: d.Member, failed: d.Failed, entered: d.Entered, used: map[int]*process{}})
 	}
 	for i, x := range s.Sites {
 		if d := m.daemon(x.Daemon); d != nil {
@@ -137,7 +142,7 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 		if d == nil {
 			return fail(errors.New("a process without a daemon"))
 		}
-		p := &process{number: number, slot: x.Slot, host: d, exited: x.Exited, ok: x.OK, dismissed: x.Dismissed, since: x.Since, left: x.Left}
+		p := &process{number: number, slot: x.Slot, host: d, started: x.Started, exited: x.Exited, ok: x.OK, dismissed: x.Dismissed, since: x.Since, left: x.Left}
 		if !p.exited {
 			d.used[p.slot] = p
 		}

@@ -1,0 +1,165 @@
+package elastic
+
+import (
+	"slices"
+	"time"
+)
+
+// A job of fixed size ends with the first failure, so that its policy has less to decide once it runs, and more while it
+// starts: a start that fails gathers the failures of all hosts, so that one report names them, and may take too long. Its
+// ranks may start before their world is formed.
+
+const (
+	// gatherTime is how long a failing start waits for the other hosts.
+	gatherTime = 5 * time.Second
+	// askAgain is how often a start that takes too long is reported.
+	askAgain = time.Second
+)
+
+// start is how far the start of a job of fixed size has come.
+type start struct {
+	Failing bool          `json:"failing"` // a host has failed; the others may be about to
+	Since   time.Duration `json:"since"`   // when the first one failed
+	Later   bool          `json:"later"`   // the ranks do not wait for the first world, which is not formed yet
+	Formed  bool          `json:"formed"`  // it was, later
+	Due     time.Duration `json:"due"`     // when it is formed if no rank asks; 0 until all ranks run
+	Limit   time.Duration `json:"limit"`   // when the start has taken too long; 0 for never
+}
+
+// fixed reports whether the first failure ends the job.
+func (m *Machine) fixed() bool { return m.cfg.OnFailure == EndJob }
+
+// Starting reports whether a job of fixed size is still starting: not all of its processes have started, or its hosts form the
+// world for which these did not wait.
+func (m *Machine) Starting() bool {
+	return m.fixed() && (!m.allStarted() || m.start.Formed && !m.allEntered())
+}
+
+// Later reports whether the processes run, or start, before their world is formed.
+func (m *Machine) Later() bool { return m.start.Later }
+
+// Failed returns the hosts that have failed while the job starts.
+func (m *Machine) Failed() []int {
+	var ids []int
+	for _, d := range m.daemons {
+		if d.failed && m.fixed() {
+			ids = append(ids, d.id)
+		}
+	}
+	return ids
+}
+
+func (m *Machine) allStarted() bool {
+	return m.epoch > 0 && !slices.ContainsFunc(m.processes, func(p *process) bool { return !p.started })
+}
+
+func (m *Machine) allEntered() bool {
+	return !slices.ContainsFunc(m.daemons, func(d *daemon) bool { return !d.entered })
+}
+
+// hostFails notes that a host cannot take part any more.
+func (m *Machine) hostFails(d *daemon, why string) {
+	if d.failed {
+		return
+	}
+	d.failed = true
+	if !m.start.Failing {
+		m.start.Failing, m.start.Since = true, m.now
+		m.first = &End{Cause: HostFailed, Process: -1, Host: d.id, Why: "host " + d.site.name + " was lost: " + why}
+	}
+}
+
+// decideFixed does what the facts call for in a job of fixed size.
+func (m *Machine) decideFixed() {
+	s := &m.start
+	switch {
+	case m.ended:
+		return
+	case s.Failing:
+		if m.now-s.Since >= gatherTime || m.decided() {
+			m.endFailed()
+		}
+	case m.epoch == 0:
+		if m.allUp() {
+			m.begin()
+		}
+	case m.allEnded():
+		m.end(End{Cause: Finished, Process: -1, Host: -1})
+	case m.allAsked():
+		m.beginAnew()
+	}
+	if m.ended || !m.Starting() && !s.Later {
+		return
+	}
+	if s.Later && s.Due == 0 && m.allStarted() {
+		s.Due = m.now + m.cfg.FormAfter
+	}
+	if s.Due > 0 && m.now >= s.Due {
+		m.form()
+	}
+	if s.Limit > 0 && m.now >= s.Limit && m.Starting() {
+		s.Limit = m.now + askAgain
+		m.emit(StartLate{})
+	}
+}
+
+func (m *Machine) allUp() bool {
+	return len(m.daemons) > 0 && !slices.ContainsFunc(m.daemons, func(d *daemon) bool { return d.state != up })
+}
+
+// decided reports whether nothing is to be learned any more from a start that fails: no host's start is open, or ranks are
+// lost with their host, or all have ended.
+func (m *Machine) decided() bool {
+	lost, open := false, false
+	for _, d := range m.daemons {
+		lost = lost || d.failed && d.state == gone
+		waits := d.state == starting || m.start.Formed && !d.entered
+		open = open || waits && d.state != gone && !d.failed
+	}
+	return !open || lost && m.allStarted() || m.allEnded()
+}
+
+// endFailed ends the job for the hosts that have failed.
+func (m *Machine) endFailed() {
+	e := *m.first
+	e.Hosts, e.Starting = m.Failed(), m.Starting()
+	m.end(e)
+}
+
+func (m *Machine) allEnded() bool {
+	return m.epoch > 0 && !slices.ContainsFunc(m.processes, func(p *process) bool { return !p.exited })
+}
+
+// allAsked reports whether all processes that have not ended wait for another world.
+func (m *Machine) allAsked() bool {
+	return !slices.ContainsFunc(m.world, func(p *process) bool { return !p.exited && p.left < m.epoch })
+}
+
+// beginAnew gives processes that left their world, all of them, another one with the same members.
+func (m *Machine) beginAnew() {
+	if m.finished {
+		m.end(End{Cause: Divided, Process: -1, Host: -1, Why: "some processes wait for another world, and the others have ended"})
+		return
+	}
+	m.resets++
+	m.roster(slices.Clone(m.world), nil, "its ranks began anew")
+}
+
+// form has the hosts form the world for which the processes did not wait.
+func (m *Machine) form() {
+	s := &m.start
+	s.Due = 0
+	if !s.Later {
+		return
+	}
+	s.Later, s.Formed = false, true
+	m.limitStart()
+	m.emit(Form{m.epoch})
+}
+
+// limitStart gives the start its time, from now on.
+func (m *Machine) limitStart() {
+	if m.fixed() && m.cfg.StartTimeout > 0 {
+		m.start.Limit = m.now + m.cfg.StartTimeout
+	}
+}
