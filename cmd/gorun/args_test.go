@@ -13,7 +13,7 @@ func FuzzCommandLine(f *testing.F) {
 	f.Add("horovodrun\n-v\n-genv\nA")
 	f.Add("gorun\n--\n-np\n-H")
 	f.Add("gorun\n-blacklist-cooldown-range\n1\n2\n-\n--=\n---")
-	flags := launchFlags()
+	flags := new(jobFlags).table()
 	f.Fuzz(func(t *testing.T, line string) {
 		args := strings.Split(line, "\n")
 		out, err := launchArgs(args, flags)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -14,42 +15,60 @@ import (
 	"gorun/worker/bench"
 )
 
-// benchCommand measures collectives as a job of its own, whose ranks are this very binary.
-func benchCommand(hurry <-chan struct{}) *cli.Command {
+// benchFlags are those of gorun bench: what is measured, and those of a launch that mean something there.
+type benchFlags struct {
+	jobFlags
+	begin, end    string
+	factor, iters int
+	dtype, op     string
+	minTime       time.Duration
+	json          bool
+	vsFlags
+	simulateFlags
+}
+
+// notOfBench are flags of a launch that are of no use to a benchmark, or would be in its way.
+var notOfBench = []string{"version", "no-horovod-shim", "output-filename", "prefix-output-with-timestamp", "wdir", "rank-wrapper", "hydra-hostfile",
+	"tag", "only-ranks", "merge-stderr", "color", "json-events", "timeout", "dry-run", "x", "genv", "env", "module", "configfile", "stdin", "max-restarts",
+	"prepend-pattern", "outfile-pattern", "errfile-pattern"}
+
+func (o *benchFlags) table() []cli.Flag {
 	flags := []cli.Flag{
-		&cli.StringFlag{Name: "begin", Aliases: []string{"b"}, Value: "4", Usage: "first `SIZE` in bytes: 4, 64K, 1M, 1G"},
-		&cli.StringFlag{Name: "end", Aliases: []string{"e"}, Value: "256M", Usage: "last `SIZE`"},
-		&cli.IntFlag{Name: "factor", Aliases: []string{"f"}, Value: 4, Usage: "each size is `N` times the one before"},
-		&cli.StringFlag{Name: "dtype", Value: "float32", Usage: "element `TYPE`: uint8 … int64, float16, bfloat16, float32, float64"},
-		&cli.StringFlag{Name: "op", Value: "sum", Usage: "`REDUCTION` of what is reduced: sum, prod, min, max, avg"},
-		&cli.IntFlag{Name: "iters", Usage: "run each size `N` times; 0: as often as min-time says"},
-		&cli.DurationFlag{Name: "min-time", Value: 500 * time.Millisecond, Usage: "run each size for about this `TIME`, at least 5 times"},
-		&cli.BoolFlag{Name: "json", Usage: "print one JSON document instead of a table"},
+		&cli.StringFlag{Name: "begin", Destination: &o.begin, Aliases: []string{"b"}, Value: "4", Usage: "first `SIZE` in bytes: 4, 64K, 1M, 1G"},
+		&cli.StringFlag{Name: "end", Destination: &o.end, Aliases: []string{"e"}, Value: "256M", Usage: "last `SIZE`"},
+		&cli.IntFlag{Name: "factor", Destination: &o.factor, Aliases: []string{"f"}, Value: 4, Usage: "each size is `N` times the one before"},
+		&cli.StringFlag{Name: "dtype", Destination: &o.dtype, Value: "float32", Usage: "element `TYPE`: uint8 … int64, float16, bfloat16, float32, float64"},
+		&cli.StringFlag{Name: "op", Destination: &o.op, Value: "sum", Usage: "`REDUCTION` of what is reduced: sum, prod, min, max, avg"},
+		&cli.IntFlag{Name: "iters", Destination: &o.iters, Usage: "run each size `N` times; 0: as often as min-time says"},
+		&cli.DurationFlag{Name: "min-time", Destination: &o.minTime, Value: 500 * time.Millisecond, Usage: "run each size for about this `TIME`, at least 5 times"},
+		&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "print one JSON document instead of a table"},
 	}
-	flags = slices.Concat(flags, vsFlags(), simulateFlags())
-	for _, f := range launchFlags() {
-		if !slices.Contains([]string{"version", "no-horovod-shim", "output-filename", "prefix-output-with-timestamp", "wdir", "rank-wrapper", "hydra-hostfile",
-			"tag", "only-ranks", "merge-stderr", "color", "json-events", "timeout", "dry-run", "x", "genv", "env", "module", "configfile", "stdin", "max-restarts",
-			"prepend-pattern", "outfile-pattern", "errfile-pattern"}, f.Names()[0]) {
-			if f, ok := f.(*cli.BoolFlag); ok && f.Name == "no-tag-output" {
-				f.Hidden = true // always so
-			}
-			flags = append(flags, f)
+	shared := slices.DeleteFunc(o.jobFlags.table(), func(f cli.Flag) bool { return slices.Contains(notOfBench, f.Names()[0]) })
+	for _, f := range shared {
+		if f, ok := f.(*cli.BoolFlag); ok && f.Name == "no-tag-output" {
+			f.Hidden = true // always so
 		}
 	}
+	return slices.Concat(flags, o.vsTable(), o.simulateTable(), shared)
+}
+
+// benchCommand measures collectives as a job of its own, whose ranks are this very binary.
+func benchCommand(hurry <-chan struct{}) *cli.Command {
+	o := new(benchFlags)
 	return &cli.Command{
 		Name:      "bench",
 		Usage:     "measure collectives: gorun bench [allreduce|allgather|broadcast|…] -np 4 -H host1:2,host2:2",
 		ArgsUsage: "[" + strings.Join(bench.Kinds(), "|") + "]",
-		Flags:     flags,
+		Flags:     o.table(),
 		Action: func(c *cli.Context) error {
-			if c.Bool("simulate") {
-				return simulate(c)
+			o.read(c)
+			switch {
+			case o.simulate:
+				return simulate(o)
+			case o.vs:
+				return benchVersus(c.Context, o)
 			}
-			if c.Bool("vs") {
-				return benchVersus(c)
-			}
-			return benchJob(c, hurry)
+			return benchJob(c.Context, o, hurry)
 		},
 	}
 }
@@ -63,8 +82,8 @@ func operationLast(args []string) []string {
 }
 
 // benchJob launches the ranks.
-func benchJob(c *cli.Context, hurry <-chan struct{}) error {
-	cfg, err := benchConfig(c)
+func benchJob(ctx context.Context, o *benchFlags, hurry <-chan struct{}) error {
+	cfg, err := o.config()
 	if err != nil {
 		return &usageError{err, "gorun bench --help lists the flags"}
 	}
@@ -72,44 +91,42 @@ func benchJob(c *cli.Context, hurry <-chan struct{}) error {
 	if err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
-	// Rank 0 prints the table as it is.
-	if err := c.Set("no-tag-output", "true"); err != nil {
-		return fmt.Errorf("set no-tag-output: %w", err)
-	}
+	o.noTag = true // rank 0 prints the table as it is
 	// Ranks run where there surely is a directory, and are the daemon's own binary, wherever it lies on a host: a child of the daemon still is it until it has become
 	// the rank.
-	return runJob(c, hurry, []program{{Program: launcher.Program{Argv: []string{"/proc/self/exe", "bench", "--rank", string(text)}, Dir: "/"}}}, nil)
+	return runJob(ctx, &o.jobFlags, hurry, []program{{Program: launcher.Program{Argv: []string{"/proc/self/exe", "bench", "--rank", string(text)}, Dir: "/"}}}, nil)
 }
 
-func benchConfig(c *cli.Context) (cfg bench.Config, err error) {
+// config is what is to be measured.
+func (o *benchFlags) config() (cfg bench.Config, err error) {
 	name := "allreduce"
-	switch c.NArg() {
+	switch len(o.args) {
 	case 0:
 	case 1:
-		name = c.Args().First()
+		name = o.args[0]
 	default:
-		return cfg, fmt.Errorf("unexpected argument %q", c.Args().Get(0))
+		return cfg, fmt.Errorf("unexpected argument %q", o.args[0])
 	}
-	cfg = bench.Config{Factor: c.Int("factor"), Iters: c.Int("iters"), MinTime: c.Duration("min-time"), JSON: c.Bool("json")}
+	cfg = bench.Config{Factor: o.factor, Iters: o.iters, MinTime: o.minTime, JSON: o.json}
 	if cfg.Kind, err = bench.Kind(name); err != nil {
 		return cfg, err
 	}
-	if cfg.Type, err = bench.Type(c.String("dtype")); err != nil {
+	if cfg.Type, err = bench.Type(o.dtype); err != nil {
 		return cfg, err
 	}
-	if cfg.Op, err = bench.Op(c.String("op")); err != nil {
+	if cfg.Op, err = bench.Op(o.op); err != nil {
 		return cfg, err
 	}
-	if !cfg.Reduces() && c.IsSet("op") {
-		return cfg, fmt.Errorf("--op %s: %s reduces nothing", c.String("op"), name)
+	if !cfg.Reduces() && o.given(&o.op) {
+		return cfg, fmt.Errorf("--op %s: %s reduces nothing", o.op, name)
 	}
-	if cfg.Coding, err = kernel.ParseCoding(c.String("wire-compression")); err != nil {
+	if cfg.Coding, err = kernel.ParseCoding(o.Coding); err != nil {
 		return cfg, fmt.Errorf("--wire-compression: %w", err)
 	}
-	if cfg.Begin, err = bench.Size(c.String("begin")); err != nil {
+	if cfg.Begin, err = bench.Size(o.begin); err != nil {
 		return cfg, err
 	}
-	if cfg.End, err = bench.Size(c.String("end")); err != nil {
+	if cfg.End, err = bench.Size(o.end); err != nil {
 		return cfg, err
 	}
 	return cfg, cfg.Check()

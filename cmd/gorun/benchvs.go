@@ -19,23 +19,28 @@ import (
 )
 
 // vsFlags compare with the peers that are installed.
-func vsFlags() []cli.Flag {
+type vsFlags struct {
+	vs     bool
+	rounds int
+}
+
+func (o *vsFlags) vsTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "vs", Usage: "measure Open MPI, MPICH, torch's gloo and stock Horovod too, as far as they are installed, in turns with gorun; on several hosts, the working directory must be the same on all of them"},
-		&cli.IntFlag{Name: "rounds", Value: 3, Usage: "with --vs, run every program `N` times"},
+		&cli.BoolFlag{Name: "vs", Destination: &o.vs, Usage: "measure Open MPI, MPICH, torch's gloo and stock Horovod too, as far as they are installed, in turns with gorun; on several hosts, the working directory must be the same on all of them"},
+		&cli.IntFlag{Name: "rounds", Destination: &o.rounds, Value: 3, Usage: "with --vs, run every program `N` times"},
 	}
 }
 
 // benchVersus measures gorun, by this very command without --vs, and its peers.
-func benchVersus(c *cli.Context) error {
-	cfg, err := benchConfig(c)
+func benchVersus(ctx context.Context, o *benchFlags) error {
+	cfg, err := o.config()
 	if err == nil {
-		err = checkVersus(c, cfg)
+		err = checkVersus(o, cfg)
 	}
 	if err != nil {
 		return &usageError{err, "gorun bench --help lists the flags"}
 	}
-	placement, err := place(c)
+	placement, err := place(&o.jobFlags)
 	if err != nil {
 		return err
 	}
@@ -44,9 +49,9 @@ func benchVersus(c *cli.Context) error {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	name := bench.KindName(cfg.Kind)
-	s := versus.Setting{Operation: name, Ranks: len(placement.Ranks), Hosts: mpiHosts(c.Context, placement), Sizes: cfg.Sizes(len(placement.Ranks)), Seconds: cfg.MinTime.Seconds(),
+	s := versus.Setting{Operation: name, Ranks: len(placement.Ranks), Hosts: mpiHosts(ctx, placement), Sizes: cfg.Sizes(len(placement.Ranks)), Seconds: cfg.MinTime.Seconds(),
 		Root: os.Geteuid() == 0, Gorun: self, Own: append([]string{self}, withoutVersus(os.Args[1:], name)...)}
-	if nics := nicsOf(c); len(nics) > 0 {
+	if nics := nicsOf(&o.jobFlags); len(nics) > 0 {
 		s.NIC = nics[0]
 	}
 	where := ""
@@ -61,27 +66,27 @@ func benchVersus(c *cli.Context) error {
 	if s.Dir, err = filepath.Abs(dir); err != nil {
 		return fmt.Errorf("make room for the peers' programs: %w", err)
 	}
-	peers, missing, err := versus.Find(c.Context, s, version)
+	peers, missing, err := versus.Find(ctx, s, version)
 	if err != nil {
 		return err
 	}
-	r, err := versus.Measure(c.Context, s, peers, missing, c.Int("rounds"), func(what string) { fmt.Fprintln(os.Stderr, what) })
+	r, err := versus.Measure(ctx, s, peers, missing, o.rounds, func(what string) { fmt.Fprintln(os.Stderr, what) })
 	if err != nil {
 		return err
 	}
-	return r.Print(os.Stdout, c.Bool("json"))
+	return r.Print(os.Stdout, o.json)
 }
 
 // checkVersus refuses what the peers' programs do not measure.
-func checkVersus(c *cli.Context, cfg bench.Config) error {
+func checkVersus(o *benchFlags, cfg bench.Config) error {
 	switch {
 	case cfg.Type != kernel.Float32 || cfg.Op != kernel.Sum:
 		return errors.New("--vs: the peers' programs measure float32, and sums")
-	case c.IsSet("iters"):
+	case o.given(&o.iters):
 		return errors.New("--iters: with --vs, --min-time says how long each size runs")
-	case c.Int("rounds") < 1:
-		return fmt.Errorf("--rounds %d: must be at least 1", c.Int("rounds"))
-	case c.IsSet("cluster"):
+	case o.rounds < 1:
+		return fmt.Errorf("--rounds %d: must be at least 1", o.rounds)
+	case o.cluster != "":
 		return errors.New("--vs: peers reach hosts by ssh, not through a --cluster")
 	}
 	return nil

@@ -12,24 +12,29 @@ import (
 )
 
 // bindFlags say which CPUs ranks run on.
-func bindFlags() []cli.Flag {
+type bindFlags struct {
+	bindTo string
+}
+
+// bindTable binds them.
+func (o *jobFlags) bindTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "bind-to", Usage: "bind each rank to `WHAT`: none, hwthread, core, core:N, numa, socket; beside its GPU, or spread from the NIC's NUMA node on", DefaultText: "none, or core with --map-by …:PE=N"},
-		&cli.BoolFlag{Name: "report-bindings", Usage: "show which CPUs the ranks, and the engine, run on"},
+		&cli.StringFlag{Name: "bind-to", Destination: &o.bindTo, Usage: "bind each rank to `WHAT`: none, hwthread, core, core:N, numa, socket; beside its GPU, or spread from the NIC's NUMA node on", DefaultText: "none, or core with --map-by …:PE=N"},
+		&cli.BoolFlag{Name: "report-bindings", Destination: &o.ReportBindings, Usage: "show which CPUs the ranks, and the engine, run on"},
 	}
 }
 
 // readBind reads --bind-to and the PE of --map-by.
-func readBind(c *cli.Context) (topology.Bind, error) {
-	flag, to := "--bind-to", c.String("bind-to")
-	if args := readBindingArgs(c); to == "" && args.to != "" {
+func readBind(o *jobFlags) (topology.Bind, error) {
+	flag, to := "--bind-to", o.bindTo
+	if args := readBindingArgs(o); to == "" && args.to != "" {
 		flag, to = "--binding-args", args.to
 	}
 	bind, err := topology.ParseBind(to)
 	if err != nil {
 		return bind, &usageError{fmt.Errorf("%s: %w", flag, err), "--bind-to numa"}
 	}
-	policy, err := policyOf(c)
+	policy, err := policyOf(o)
 	if err != nil {
 		return bind, err
 	}
@@ -39,8 +44,8 @@ func readBind(c *cli.Context) (topology.Bind, error) {
 	exclusive := bind.To == topology.BindCore || bind.To == topology.BindThread
 	switch {
 	case policy.Cores > 0 && !exclusive:
-		return bind, &usageError{fmt.Errorf("--map-by %s and --bind-to %s exclude each other", c.String("map-by"), bind.To), ""}
-	case exclusive && c.IsSet("cluster"): // each would begin with the same cores
+		return bind, &usageError{fmt.Errorf("--map-by %s and --bind-to %s exclude each other", o.mapBy, bind.To), ""}
+	case exclusive && o.cluster != "": // each would begin with the same cores
 		return bind, &usageError{fmt.Errorf("--bind-to %s: jobs of a --cluster share hosts and do not know of each other's cores", bind.To), "--bind-to numa"}
 	}
 	return bind, nil
@@ -70,8 +75,8 @@ type bindingArgs struct {
 }
 
 // readBindingArgs understands what gorun has flags for, with one dash or two. Its own flags win.
-func readBindingArgs(c *cli.Context) (b bindingArgs) {
-	words := strings.Fields(strings.ReplaceAll(c.String("binding-args"), "=", " "))
+func readBindingArgs(o *jobFlags) (b bindingArgs) {
+	words := strings.Fields(strings.ReplaceAll(*o.texts["binding-args"], "=", " "))
 	for i := 0; i < len(words); i++ {
 		switch name := strings.TrimLeft(words[i], "-"); {
 		case name == "bind-to" && i+1 < len(words):

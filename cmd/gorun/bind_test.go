@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/urfave/cli/v2"
-
 	"gorun/topology"
 )
 
@@ -25,9 +23,9 @@ func TestBindingArgs(t *testing.T) {
 		{[]string{"--binding-args=-bind-to"}, "", false, "-bind-to"},
 		{nil, "", false, ""},
 	} {
-		err := parse(t, append(append([]string{"gorun"}, tc.flags...), "true"), func(c *cli.Context) {
-			bind, err := readBind(c)
-			args := readBindingArgs(c)
+		err := parse(t, append(append([]string{"gorun"}, tc.flags...), "true"), func(o *jobFlags) {
+			bind, err := readBind(o)
+			args := readBindingArgs(o)
 			if err != nil || bind.To != tc.to || args.report != tc.report || !reflect.DeepEqual(args.idle, strings.Fields(tc.idle)) && tc.idle != "" {
 				t.Errorf("%q: %v, %+v, %+v", tc.flags, err, bind, args)
 			}
@@ -36,8 +34,8 @@ func TestBindingArgs(t *testing.T) {
 			t.Errorf("%q: %v", tc.flags, err)
 		}
 	}
-	err := parse(t, []string{"gorun", "--binding-args", "-bind-to board", "true"}, func(c *cli.Context) {
-		if _, err := readBind(c); err == nil || !strings.Contains(err.Error(), "--binding-args: ") {
+	err := parse(t, []string{"gorun", "--binding-args", "-bind-to board", "true"}, func(o *jobFlags) {
+		if _, err := readBind(o); err == nil || !strings.Contains(err.Error(), "--binding-args: ") {
 			t.Errorf("a place that there is not: %v", err)
 		}
 	})

@@ -2,13 +2,12 @@ package main
 
 import (
 	"fmt"
-
-	"github.com/urfave/cli/v2"
+	"io"
 )
 
 // checkBuild prints what horovodrun --check-build prints, in its layout, of what takes Horovod's place here.
-func checkBuild(c *cli.Context) error {
-	_, err := fmt.Fprintf(c.App.Writer, `gorun %s, in place of Horovod v0.28.1:
+func checkBuild(w io.Writer) error {
+	_, err := fmt.Fprintf(w, `gorun %s, in place of Horovod v0.28.1:
 
 Available Frameworks:
     [ ] TensorFlow

@@ -26,10 +26,16 @@ const clusterPort = "7575"
 const keyHint = "make one with: (umask 077; head -c 32 /dev/urandom | base64 >FILE), and copy it to every host"
 
 // clusterFlags name a cluster.
-func clusterFlags() []cli.Flag {
+type clusterFlags struct {
+	cluster string // HOST[:PORT] of one of its daemons, "" for none
+	keyFile string
+}
+
+// clusterTable binds them.
+func (o *clusterFlags) clusterTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "cluster", EnvVars: []string{"GORUN_CLUSTER"}, Usage: "start the job by the long-running daemons, one of which is at `HOST[:PORT]`, instead of ssh"},
-		&cli.PathFlag{Name: "cluster-key-file", EnvVars: []string{"GORUN_CLUSTER_KEY_FILE"}, Usage: "`FILE` with the key of that cluster"},
+		&cli.StringFlag{Name: "cluster", Destination: &o.cluster, EnvVars: []string{"GORUN_CLUSTER"}, Usage: "start the job by the long-running daemons, one of which is at `HOST[:PORT]`, instead of ssh"},
+		&cli.PathFlag{Name: "cluster-key-file", Destination: &o.keyFile, EnvVars: []string{"GORUN_CLUSTER_KEY_FILE"}, Usage: "`FILE` with the key of that cluster"},
 	}
 }
 
@@ -41,23 +47,23 @@ type room struct {
 }
 
 // placeJob finds room for np ranks, or for one in every slot if np is 0. In a cluster it waits for it.
-func placeJob(c *cli.Context, np int, programs []program) (room, error) {
-	if !c.IsSet("cluster") {
-		p, from, err := placePrograms(c, np, programs)
+func placeJob(ctx context.Context, o *jobFlags, np int, programs []program) (room, error) {
+	if o.cluster == "" {
+		p, from, err := placePrograms(o, np, programs)
 		return room{p, from, nil}, err
 	}
-	if err := checkRanks(c); err != nil {
+	if err := checkRanks(o); err != nil {
 		return room{}, err
 	}
-	policy, err := policyOf(c)
+	policy, err := policyOf(o)
 	if err != nil {
 		return room{}, err
 	}
 	request := wire.Reserve{Ranks: np, PerHost: policy.PerHost, Program: programName(programs)}
 	var p plan.Placement
 	switch {
-	case namesHosts(c):
-		if p, _, err = placePrograms(c, np, programs); err != nil {
+	case o.namesHosts():
+		if p, _, err = placePrograms(o, np, programs); err != nil {
 			return room{}, err
 		}
 		for _, h := range p.Hosts {
@@ -66,7 +72,7 @@ func placeJob(c *cli.Context, np int, programs []program) (room, error) {
 	case haveHosts(programs):
 		return room{}, &usageError{errors.New("in a cluster the first program names hosts too, if others do"), "gorun --cluster … -np 1 -H a … : -np 4 -H b …"}
 	}
-	got, err := slotsInCluster(c, request)
+	got, err := slotsInCluster(ctx, o, request)
 	if policy.Oversubscribe {
 		err = explainOversubscribe(err)
 	}
@@ -95,46 +101,47 @@ type given struct {
 }
 
 // slotsInCluster gets slots from the cluster, sooner or later. A dry run only asks which those would be.
-func slotsInCluster(c *cli.Context, request wire.Reserve) (given, error) {
-	if c.Bool("dry-run") {
-		client, addr, err := clusterOf(c)
+func slotsInCluster(ctx context.Context, o *jobFlags, request wire.Reserve) (given, error) {
+	if o.dryRun {
+		client, addr, err := clusterOf(ctx, &o.clusterFlags)
 		if err != nil {
 			return given{}, err
 		}
-		shares, err := client.Preview(c.Context, addr, request)
+		shares, err := client.Preview(ctx, addr, request)
 		if err != nil {
 			return given{}, explainCluster(addr, err)
 		}
 		return given{shares: shares}, nil
 	}
-	lease, addr, err := reserve(c, request)
+	lease, addr, err := reserve(ctx, &o.clusterFlags, request)
 	if err != nil {
 		return given{}, err
 	}
 	return given{room{from: "the cluster at " + addr, lease: lease}, lease.Shares()}, nil
 }
 
-func namesHosts(c *cli.Context) bool {
-	return c.IsSet("hosts") || c.Path("hostfile") != "" || c.Path("hydra-hostfile") != ""
+// namesHosts reports whether the flags name the hosts.
+func (o *jobFlags) namesHosts() bool {
+	return o.given(&o.hosts) || o.hostfile != "" || o.hydraHostfile != ""
 }
 
 // reserve gets slots from the cluster that the flags name, sooner or later.
-func reserve(c *cli.Context, request wire.Reserve) (*standing.Lease, string, error) {
-	client, addr, err := clusterOf(c)
+func reserve(ctx context.Context, o *clusterFlags, request wire.Reserve) (*standing.Lease, string, error) {
+	client, addr, err := clusterOf(ctx, o)
 	if err != nil {
 		return nil, "", err
 	}
 	request.User = userName()
-	if d := detachedOf(c.Context); d != nil {
+	if d := detachedOf(ctx); d != nil {
 		request.Job, request.Term = d.record.Authority, d.record.Term
 		if d.inherited != nil { // it waits for nobody
 			request.Held = d.inherited.bequest.Shares
 			return client.Hold(addr, request), addr, nil
 		}
 	}
-	lease, err := client.Reserve(c.Context, addr, request, func(text string) {
+	lease, err := client.Reserve(ctx, addr, request, func(text string) {
 		fmt.Fprintln(os.Stderr, "gorun: note: the job "+text)
-		detachedOf(c.Context).say(text)
+		detachedOf(ctx).say(text)
 	})
 	if err != nil {
 		return nil, "", explainCluster(addr, err)
@@ -143,21 +150,21 @@ func reserve(c *cli.Context, request wire.Reserve) (*standing.Lease, string, err
 }
 
 // onCluster is spec for a job whose hosts the cluster gives and takes.
-func (p *elasticPlan) onCluster(c *cli.Context, programs []program) (room, *launcher.ElasticSpec, func(context.Context) error, error) {
+func (p *elasticPlan) onCluster(ctx context.Context, o *jobFlags, programs []program) (room, *launcher.ElasticSpec, func(context.Context) error, error) {
 	fail := func(err error) (room, *launcher.ElasticSpec, func(context.Context) error, error) {
 		return room{}, nil, nil, err
 	}
 	request := wire.Reserve{Ranks: p.NP, PerHost: p.by.PerHost, Elastic: true, Most: p.MaxNP, Program: programName(programs)}
-	if namesHosts(c) {
-		list, _, err := hostList(c, p.NP)
+	if o.namesHosts() {
+		list, _, err := hostList(o, p.NP)
 		if err != nil {
 			return fail(err)
 		}
-		for _, h := range p.slotsOf(list, c.Int("slots-per-host"), p.NP) {
+		for _, h := range p.slotsOf(list, o.slotsPerHost, p.NP) {
 			request.Shares = append(request.Shares, wire.Share{Host: h.Name, Slots: h.Slots})
 		}
 	}
-	got, err := slotsInCluster(c, request)
+	got, err := slotsInCluster(ctx, o, request)
 	if err != nil {
 		return fail(err)
 	}
@@ -188,11 +195,11 @@ func hostsOf(shares []wire.Share) []elastic.Host {
 	return out
 }
 
-func (p room) dialer(c *cli.Context) (launcher.Dialer, error) {
+func (p room) dialer(o *jobFlags) (launcher.Dialer, error) {
 	if p.lease != nil {
 		return launcher.Cluster{Lease: p.lease}, nil
 	}
-	return newDialer(c)
+	return newDialer(o)
 }
 
 func (p room) release() {
@@ -202,19 +209,19 @@ func (p room) release() {
 }
 
 // clusterOf reads which cluster is meant.
-func clusterOf(c *cli.Context) (standing.Client, string, error) {
-	if d := detachedOf(c.Context); d != nil && d.hosted.keyFile != "" {
+func clusterOf(ctx context.Context, o *clusterFlags) (standing.Client, string, error) {
+	if d := detachedOf(ctx); d != nil && d.hosted.keyFile != "" {
 		key, err := readKey(d.hosted.keyFile)
 		return standing.Client{Key: key, Version: version}, d.hosted.addr, err
 	}
-	if c.Path("cluster-key-file") == "" {
+	if o.keyFile == "" {
 		return standing.Client{}, "", &usageError{errors.New("--cluster needs --cluster-key-file"), keyHint}
 	}
-	key, err := readKey(c.Path("cluster-key-file"))
+	key, err := readKey(o.keyFile)
 	if err != nil {
 		return standing.Client{}, "", err
 	}
-	return standing.Client{Key: key, Version: version}, withPort(c.String("cluster"), clusterPort), nil
+	return standing.Client{Key: key, Version: version}, withPort(o.cluster, clusterPort), nil
 }
 
 // withPort adds a port where none is given.

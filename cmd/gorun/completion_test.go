@@ -79,7 +79,7 @@ func TestCompletionKeys(t *testing.T) {
 // TestChoices: each word that completion offers for a flag's value stands in the flag's description.
 func TestChoices(t *testing.T) {
 	for name, words := range choices {
-		f, ok := findFlag(launchFlags(), name).(cli.DocGenerationFlag)
+		f, ok := findFlag(new(jobFlags).table(), name).(cli.DocGenerationFlag)
 		if !ok {
 			t.Errorf("there is no flag --%s", name)
 			continue

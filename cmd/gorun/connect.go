@@ -26,15 +26,24 @@ import (
 )
 
 // connectFlags say how hosts are reached.
-func connectFlags() []cli.Flag {
+type connectFlags struct {
+	sshPort       int
+	identityFiles cli.StringSlice
+	sshConfig     string
+	sshCommand    string
+	connectRetry  time.Duration
+}
+
+// connectTable binds them.
+func (o *jobFlags) connectTable() []cli.Flag {
 	return append([]cli.Flag{
-		&cli.IntFlag{Name: "ssh-port", Aliases: []string{"p"}, Usage: "`PORT` of sshd on the hosts", DefaultText: "as in ssh config, 22"},
-		&cli.StringSliceFlag{Name: "ssh-identity-file", Aliases: []string{"i"}, Usage: "private key `FILE` for ssh, may be given more than once"},
-		&cli.StringFlag{Name: "ssh-config", Usage: "read `FILE` instead of ~/.ssh/config; none for no file"},
-		&cli.StringFlag{Name: "ssh-command", Aliases: []string{"launcher-exec", "bootstrap-exec"}, EnvVars: []string{"GORUN_SSH_COMMAND"},
+		&cli.IntFlag{Name: "ssh-port", Destination: &o.sshPort, Aliases: []string{"p"}, Usage: "`PORT` of sshd on the hosts", DefaultText: "as in ssh config, 22"},
+		&cli.StringSliceFlag{Name: "ssh-identity-file", Destination: &o.identityFiles, Aliases: []string{"i"}, Usage: "private key `FILE` for ssh, may be given more than once"},
+		&cli.StringFlag{Name: "ssh-config", Destination: &o.sshConfig, Usage: "read `FILE` instead of ~/.ssh/config; none for no file"},
+		&cli.StringFlag{Name: "ssh-command", Destination: &o.sshCommand, Aliases: []string{"launcher-exec", "bootstrap-exec"}, EnvVars: []string{"GORUN_SSH_COMMAND"},
 			Usage: "reach hosts by `COMMAND`, such as 'ssh -K', instead of gorun's own ssh: for Kerberos, hardware keys, passwords"},
-		timeFlag("connect-retry", 0, "go on for this `TIME` when a host's name is not known yet or nobody answers there"),
-	}, clusterFlags()...)
+		timeFlag("connect-retry", &o.connectRetry, 0, "go on for this `TIME` when a host's name is not known yet or nobody answers there"),
+	}, o.clusterTable()...)
 }
 
 // dialer starts a daemon as a child for this machine's own names and over ssh for all others.
@@ -71,7 +80,7 @@ func (d *dialer) doing(args ...string) launcher.Dialer {
 	return other
 }
 
-func newDialer(c *cli.Context) (*dialer, error) {
+func newDialer(o *jobFlags) (*dialer, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this binary: %w", err)
@@ -81,7 +90,7 @@ func newDialer(c *cli.Context) (*dialer, error) {
 	if u, err := user.Current(); err == nil {
 		localUser, home = u.Username, cmp.Or(home, u.HomeDir)
 	}
-	command, err := sshCommand(c)
+	command, err := sshCommand(o)
 	if err != nil {
 		return nil, err
 	}
@@ -95,9 +104,9 @@ func newDialer(c *cli.Context) (*dialer, error) {
 	}
 	client, err := ssh.New(ssh.Config{
 		Home:          home,
-		ConfigFile:    c.String("ssh-config"),
-		Port:          c.Int("ssh-port"),
-		IdentityFiles: c.StringSlice("ssh-identity-file"),
+		ConfigFile:    o.sshConfig,
+		Port:          o.sshPort,
+		IdentityFiles: o.identityFiles.Value(),
 		Agent:         os.Getenv("SSH_AUTH_SOCK"),
 		LocalUser:     localUser,
 		Prompt: func(ctx context.Context, question string) (string, error) {
@@ -112,21 +121,21 @@ func newDialer(c *cli.Context) (*dialer, error) {
 		return nil, &usageError{err, "--ssh-config none reads no file"}
 	}
 	return &dialer{
-		local: launcher.Local{Exe: exe, Args: []string{"worker"}, Env: localEnv(c), Patience: timeOf(c, "grace") + 10*time.Second},
+		local: launcher.Local{Exe: exe, Args: []string{"worker"}, Env: localEnv(o), Patience: o.Grace + 10*time.Second},
 		remote: &launcher.SSH{Client: client, Binary: binary, Args: []string{"worker"},
 			Session: func(session string) (worker, relay []string) {
 				return []string{"worker", "--session", session}, []string{"worker", "--relay", session}
 			}},
-		retry: newRetry(c),
+		retry: newRetry(o),
 		own:   ownNames(),
 		voice: voice,
 	}, nil
 }
 
 // sshCommand is the program that takes the place of gorun's own ssh, nil for none.
-func sshCommand(c *cli.Context) ([]string, error) {
-	said := c.String("ssh-command")
-	pairsOf(c, "mca").each(func(key, value string) {
+func sshCommand(o *jobFlags) ([]string, error) {
+	said := o.sshCommand
+	o.mca.each(func(key, value string) {
 		if said == "" && isAgent(key) {
 			said, _, _ = strings.Cut(value, " : ") // Open MPI's list of agents, the first of which is good
 		}
@@ -143,9 +152,9 @@ func sshCommand(c *cli.Context) ([]string, error) {
 
 // localEnv is the environment of a daemon on this machine, of which its ranks inherit: so it is filtered as
 // theirs is.
-func localEnv(c *cli.Context) []string {
+func localEnv(o *jobFlags) []string {
 	env := plan.UserEnv(os.Environ(), false)
-	if !c.Bool("env-none") {
+	if !o.envNone {
 		return env
 	}
 	keep := []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"} // what a login would have given it
@@ -208,10 +217,10 @@ func prompt(ctx context.Context, question string) (string, error) {
 }
 
 // idleSSH are flags of ssh that a job of a cluster has no use for.
-func idleSSH(c *cli.Context) (idle []string) {
-	for _, name := range []string{"ssh-port", "ssh-identity-file", "ssh-config", "ssh-command"} {
-		if c.IsSet("cluster") && c.IsSet(name) {
-			idle = append(idle, "--"+name+" (a cluster is reached without ssh)")
+func idleSSH(o *jobFlags) (idle []string) {
+	for _, field := range []any{&o.sshPort, &o.identityFiles, &o.sshConfig, &o.sshCommand} {
+		if o.cluster != "" && o.given(field) {
+			idle = append(idle, "--"+o.names[field]+" (a cluster is reached without ssh)")
 		}
 	}
 	return idle

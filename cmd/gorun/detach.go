@@ -16,7 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
 	"gorun/launcher"
@@ -59,9 +58,9 @@ func recorded() (store jobs.Store, all []jobs.Record, err error) {
 
 // detach runs this very command again, without a terminal and in a session of its own, and returns when the
 // job runs or waits for its turn.
-func detach(c *cli.Context, programs []program) error {
-	if c.IsSet("cluster") {
-		return detachTo(c, programs)
+func detach(ctx context.Context, o *jobFlags, programs []program) error {
+	if o.cluster != "" {
+		return detachTo(ctx, o, programs)
 	}
 	exe, err := os.Executable()
 	if err != nil {
@@ -70,16 +69,16 @@ func detach(c *cli.Context, programs []program) error {
 	cmd := exec.Command(exe, os.Args[1:]...)
 	cmd.Args[0] = os.Args[0] // it may be called horovodrun
 	cmd.Env = os.Environ()
-	d, err := startDetached(c.Context, cmd, jobs.Record{Program: programName(programs)}, nil)
+	d, err := startDetached(ctx, cmd, jobs.Record{Program: programName(programs)}, nil)
 	if err != nil {
 		return err
 	}
 	defer cmd.Process.Release()
-	return sayDetached(c, d, strconv.Itoa(d.Job))
+	return sayDetached(o.out, d, strconv.Itoa(d.Job))
 }
 
 // sayDetached tells what became of a job, which is called id.
-func sayDetached(c *cli.Context, d *wire.Detached, id string) error {
+func sayDetached(w io.Writer, d *wire.Detached, id string) error {
 	if d.Code != 0 { // as if it had not been detached
 		os.Stderr.Write(d.Output)
 		if d.Signal != 0 { // it could say nothing more
@@ -88,7 +87,7 @@ func sayDetached(c *cli.Context, d *wire.Detached, id string) error {
 		return command.ExitStatus(d.Code)
 	}
 	fmt.Fprintf(os.Stderr, "gorun: job %s %s; gorun logs %s shows its output, gorun stop %s ends it\n", id, d.Text, id, id)
-	_, err := fmt.Fprintln(c.App.Writer, id)
+	_, err := fmt.Fprintln(w, id)
 	return err
 }
 

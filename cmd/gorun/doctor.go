@@ -22,52 +22,55 @@ import (
 	"gorun/worker/command"
 )
 
+// doctorFlags are those of gorun doctor; hosts are named and reached as in a launch.
+type doctorFlags struct {
+	jobFlags
+	json bool
+}
+
+func (o *doctorFlags) table() []cli.Flag {
+	return append([]cli.Flag{&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "write the findings as JSON"}},
+		pick(o.jobFlags.table(), "hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "connect-retry", "network-interfaces")...)
+}
+
 // doctorCommand looks for what makes jobs fail or slow on a host, before there is a job.
 func doctorCommand() *cli.Command {
-	flags := []cli.Flag{
-		&cli.BoolFlag{Name: "json", Usage: "write the findings as JSON"},
-	}
-	for _, f := range launchFlags() {
-		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "connect-retry", "network-interfaces"}, f.Names()[0]) {
-			flags = append(flags, f)
-		}
-	}
+	o := new(doctorFlags)
 	return &cli.Command{
 		Name:        "doctor",
 		Usage:       "check hosts for what makes jobs fail or slow, and say how to mend it",
 		UsageText:   "gorun doctor [-H host1,host2] [--network-interfaces LIST] [--json]",
 		Description: "The exit status is 1 if any check says FAIL. WARN costs speed, or may cost a job.",
-		Flags:       flags,
+		Flags:       o.table(),
 
 		CustomHelpTemplate: commandHelp,
-		Action:             runDoctor,
+		Action: func(c *cli.Context) error {
+			o.read(c)
+			return runDoctor(c.Context, o)
+		},
 	}
 }
 
-func runDoctor(c *cli.Context) error {
-	if c.NArg() > 0 {
-		return &usageError{fmt.Errorf("unexpected argument %s", c.Args().First()), "gorun doctor -H host1,host2"}
+func runDoctor(ctx context.Context, o *doctorFlags) error {
+	if len(o.args) > 0 {
+		return &usageError{fmt.Errorf("unexpected argument %s", o.args[0]), "gorun doctor -H host1,host2"}
 	}
-	if err := checkStart(c); err != nil {
+	if err := checkStart(&o.jobFlags); err != nil {
 		return err
 	}
-	placement, err := place(c)
+	placement, err := place(&o.jobFlags)
 	if err != nil {
 		return err
 	}
-	d, err := newDialer(c)
+	d, err := newDialer(&o.jobFlags)
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, h := range placement.Hosts {
-		names = append(names, h.Name)
-	}
-	findings, err := examine(c.Context, names, nicsOf(c), timeOf(c, "start-timeout"), d.doing)
+	findings, err := examine(ctx, hostNames(placement), nicsOf(&o.jobFlags), o.startTimeout, d.doing)
 	if err != nil {
 		return err
 	}
-	if err := writeFindings(c.App.Writer, findings, c.Bool("json")); err != nil {
+	if err := writeFindings(o.out, findings, o.json); err != nil {
 		return fmt.Errorf("write findings: %w", err)
 	}
 	if slices.ContainsFunc(findings, func(f doctor.Finding) bool { return f.Status == doctor.Fail }) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -8,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/urfave/cli/v2"
 
 	"gorun/launcher"
 	"gorun/launcher/plan"
@@ -20,7 +19,7 @@ import (
 
 // dryRun shows what a job would be. Of inherited variables it shows the names only: their values may be
 // secrets, and the output of a dry run is what people paste into issues.
-func dryRun(c *cli.Context, spec launcher.Spec, elastic bool, notes []string) error {
+func dryRun(ctx context.Context, o *jobFlags, spec launcher.Spec, elastic bool, notes []string) error {
 	if spec.ReportBindings {
 		notes = append(notes, "gorun: note: --report-bindings: hosts choose the CPUs; gorun topo shows them before there is a job, with the same -np, -H and --bind-to")
 	}
@@ -28,28 +27,28 @@ func dryRun(c *cli.Context, spec launcher.Spec, elastic bool, notes []string) er
 		fmt.Fprintln(os.Stderr, note)
 	}
 	var b strings.Builder
-	describeJob(&b, spec, elastic, hereOf(c, spec))
-	describeEnv(&b, spec, localEnv(c))
-	if c.IsSet("cluster") {
+	describeJob(&b, spec, elastic, hereOf(ctx, o, spec))
+	describeEnv(&b, spec, localEnv(o))
+	if o.cluster != "" {
 		fmt.Fprintf(&b, "this is where the job runs if no other has slots of the cluster; gorun ps shows who has\n")
 	}
-	if c.IsSet("min-np") || c.IsSet("host-discovery-script") {
+	if o.given(&o.minNP) || o.given(&o.script) {
 		fmt.Fprintf(&b, "this is how the job begins if every host can be used, those named first before others; it goes on with those that there are\n")
 	}
 	if len(spec.NICs) > 0 {
 		fmt.Fprintf(&b, "data between hosts goes over what each of them has of %s; gorun topo shows it\n", strings.Join(spec.NICs, ","))
 	}
-	_, err := io.WriteString(c.App.Writer, b.String())
+	_, err := io.WriteString(o.out, b.String())
 	return err
 }
 
 // hereOf returns what ranks on a host have from this machine: its variables, if the host is this machine. The daemons of a
 // cluster have their own.
-func hereOf(c *cli.Context, spec launcher.Spec) func(host string) []string {
-	elsewhere, here := plan.UserEnv(spec.Env, true), slices.Concat(localEnv(c), plan.UserEnv(spec.Env, false))
+func hereOf(ctx context.Context, o *jobFlags, spec launcher.Spec) func(host string) []string {
+	elsewhere, here := plan.UserEnv(spec.Env, true), slices.Concat(localEnv(o), plan.UserEnv(spec.Env, false))
 	own := ownNames()
 	return func(host string) []string {
-		if !c.IsSet("cluster") && own(c.Context, host) {
+		if o.cluster == "" && own(ctx, host) {
 			return here
 		}
 		return elsewhere

@@ -26,20 +26,32 @@ const (
 	discoverLimit = 30 * time.Second
 )
 
-// elasticFlags are those of jobs whose hosts come and go. The names are horovodrun's.
-func elasticFlags() []cli.Flag {
-	timeout := timeFlag("elastic-timeout", elastic.DefaultTimeout, "give up if fewer than --min-np ranks have room for this `TIME`")
+// elasticFlags are for jobs whose hosts come and go. The names are horovodrun's.
+type elasticFlags struct {
+	minNP, maxNP         int
+	script               string
+	slotsPerHost         int
+	onFailure, blacklist string
+	resetLimit           int
+	lossLimit            int
+	cooldown             timeRange
+	elasticTimeout       time.Duration
+}
+
+// elasticTable binds them.
+func (o *jobFlags) elasticTable() []cli.Flag {
+	timeout := timeFlag("elastic-timeout", &o.elasticTimeout, elastic.DefaultTimeout, "give up if fewer than --min-np ranks have room for this `TIME`")
 	timeout.EnvVars = []string{"HOROVOD_ELASTIC_TIMEOUT"}
 	return []cli.Flag{
-		&cli.IntFlag{Name: "min-np", Aliases: []string{"min-num-proc"}, Usage: "go on with `N` ranks if no more are left", DefaultText: "-np"},
-		&cli.IntFlag{Name: "max-np", Aliases: []string{"max-num-proc"}, Usage: "never run more than `N` ranks", DefaultText: "one for every slot"},
-		&cli.StringFlag{Name: "host-discovery-script", Usage: "run `COMMAND` every second; its lines are the hosts that there are: host or host:slots"},
-		&cli.IntFlag{Name: "slots-per-host", Aliases: []string{"slots"}, Usage: "`N` slots on hosts whose line does not say"},
-		&cli.StringFlag{Name: "on-failure", Usage: "when a rank or a host is lost, `WHAT`: replace (go on, with free slots in its place), shrink (go on with the survivors), wait (until as many as before can run)", DefaultText: "replace"},
-		&cli.IntFlag{Name: "reset-limit", Usage: "end the job instead of beginning anew more than `N` times", DefaultText: "none"},
-		&cli.IntFlag{Name: "loss-limit", Usage: "end the job when all ranks were lost `N` times without a commit in between", DefaultText: strconv.Itoa(elastic.DefaultLossLimit)},
-		&cli.StringFlag{Name: "blacklist", Usage: "when a rank fails, use `WHAT` no more: its slot, or its whole host, as horovodrun does", DefaultText: "slot, or host for horovodrun"},
-		&cli.GenericFlag{Name: "blacklist-cooldown-range", Value: &timeRange{}, Usage: "use what failed again after `MIN MAX` seconds: MIN at first, twice as long each time, MAX at most", DefaultText: "never"},
+		&cli.IntFlag{Name: "min-np", Destination: &o.minNP, Aliases: []string{"min-num-proc"}, Usage: "go on with `N` ranks if no more are left", DefaultText: "-np"},
+		&cli.IntFlag{Name: "max-np", Destination: &o.maxNP, Aliases: []string{"max-num-proc"}, Usage: "never run more than `N` ranks", DefaultText: "one for every slot"},
+		&cli.StringFlag{Name: "host-discovery-script", Destination: &o.script, Usage: "run `COMMAND` every second; its lines are the hosts that there are: host or host:slots"},
+		&cli.IntFlag{Name: "slots-per-host", Destination: &o.slotsPerHost, Aliases: []string{"slots"}, Usage: "`N` slots on hosts whose line does not say"},
+		&cli.StringFlag{Name: "on-failure", Destination: &o.onFailure, Usage: "when a rank or a host is lost, `WHAT`: replace (go on, with free slots in its place), shrink (go on with the survivors), wait (until as many as before can run)", DefaultText: "replace"},
+		&cli.IntFlag{Name: "reset-limit", Destination: &o.resetLimit, Usage: "end the job instead of beginning anew more than `N` times", DefaultText: "none"},
+		&cli.IntFlag{Name: "loss-limit", Destination: &o.lossLimit, Usage: "end the job when all ranks were lost `N` times without a commit in between", DefaultText: strconv.Itoa(elastic.DefaultLossLimit)},
+		&cli.StringFlag{Name: "blacklist", Destination: &o.blacklist, Usage: "when a rank fails, use `WHAT` no more: its slot, or its whole host, as horovodrun does", DefaultText: "slot, or host for horovodrun"},
+		&cli.GenericFlag{Name: "blacklist-cooldown-range", Value: &o.cooldown, Usage: "use what failed again after `MIN MAX` seconds: MIN at first, twice as long each time, MAX at most", DefaultText: "never"},
 		timeout,
 	}
 }
@@ -53,60 +65,58 @@ type elasticPlan struct {
 
 // readElastic returns nil for a job of fixed size. Like horovodrun, it takes a job for elastic if there is a
 // discovery script or a --min-np.
-func readElastic(c *cli.Context) (*elasticPlan, error) {
-	if !c.IsSet("min-np") && !c.IsSet("host-discovery-script") {
-		for _, name := range []string{"max-np", "slots-per-host", "on-failure", "reset-limit", "loss-limit", "blacklist", "blacklist-cooldown-range"} {
-			if c.IsSet(name) {
-				return nil, &usageError{fmt.Errorf("--%s is for elastic jobs", name), "add --min-np or --host-discovery-script"}
+func readElastic(o *jobFlags) (*elasticPlan, error) {
+	if !o.given(&o.minNP) && !o.given(&o.script) {
+		for _, field := range []any{&o.maxNP, &o.slotsPerHost, &o.onFailure, &o.resetLimit, &o.lossLimit, &o.blacklist, &o.cooldown} {
+			if o.given(field) {
+				return nil, &usageError{fmt.Errorf("--%s is for elastic jobs", o.names[field]), "add --min-np or --host-discovery-script"}
 			}
 		}
 		return nil, nil
 	}
-	for _, name := range []string{"np", "min-np", "max-np", "slots-per-host", "loss-limit"} {
-		if c.IsSet(name) && c.Int(name) < 1 {
-			return nil, &usageError{fmt.Errorf("--%s %d: must be at least 1", name, c.Int(name)), ""}
+	for _, field := range []*int{&o.np, &o.minNP, &o.maxNP, &o.slotsPerHost, &o.lossLimit} {
+		if o.given(field) && *field < 1 {
+			return nil, &usageError{fmt.Errorf("--%s %d: must be at least 1", o.names[field], *field), ""}
 		}
 	}
-	if !c.IsSet("np") && !c.IsSet("min-np") {
+	if !o.given(&o.np) && !o.given(&o.minNP) {
 		return nil, &usageError{errors.New("how many ranks does it take to begin?"), "-np N or --min-np N"}
 	}
-	onFailure, err := elastic.ParseOnFailure(cmp.Or(c.String("on-failure"), elastic.Replace.String()))
+	onFailure, err := elastic.ParseOnFailure(cmp.Or(o.onFailure, elastic.Replace.String()))
 	if err != nil {
 		return nil, &usageError{fmt.Errorf("--on-failure: %w", err), ""}
 	}
-	blacklist, err := elastic.ParseBlacklist(cmp.Or(c.String("blacklist"), usualBlacklist().String()))
+	blacklist, err := elastic.ParseBlacklist(cmp.Or(o.blacklist, usualBlacklist().String()))
 	if err != nil {
 		return nil, &usageError{fmt.Errorf("--blacklist: %w", err), ""}
 	}
 	p := &elasticPlan{Policy: elastic.Policy{
-		NP:         c.Int("np"),
-		MinNP:      c.Int("min-np"),
-		MaxNP:      c.Int("max-np"),
+		NP:         o.np,
+		MinNP:      o.minNP,
+		MaxNP:      o.maxNP,
 		OnFailure:  onFailure,
 		ResetLimit: -1,
-		LossLimit:  c.Int("loss-limit"),
+		LossLimit:  o.lossLimit,
 		Blacklist:  blacklist,
-		Timeout:    timeOf(c, "elastic-timeout"),
-		Listed:     !c.IsSet("host-discovery-script") && !c.IsSet("cluster"),
+		Timeout:    o.elasticTimeout,
+		Listed:     !o.given(&o.script) && o.cluster == "",
 	}}
-	if c.IsSet("reset-limit") {
-		if p.ResetLimit = c.Int("reset-limit"); p.ResetLimit < 0 {
+	if o.given(&o.resetLimit) {
+		if p.ResetLimit = o.resetLimit; p.ResetLimit < 0 {
 			return nil, &usageError{fmt.Errorf("--reset-limit %d: must not be negative", p.ResetLimit), ""}
 		}
 	}
-	if r, ok := c.Generic("blacklist-cooldown-range").(*timeRange); ok {
-		p.CooldownMin, p.CooldownMax = r.min, r.max
-	}
+	p.CooldownMin, p.CooldownMax = o.cooldown.min, o.cooldown.max
 	if p.Timeout <= 0 {
 		return nil, &usageError{fmt.Errorf("--elastic-timeout %v: must be positive", p.Timeout), ""}
 	}
 	if p.Policy, err = p.Check(); err != nil {
 		return nil, &usageError{err, ""}
 	}
-	if p.Script, err = readScript(c); err != nil {
+	if p.Script, err = readScript(o); err != nil {
 		return nil, err
 	}
-	if p.by, err = policyOf(c); err != nil {
+	if p.by, err = policyOf(o); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -121,19 +131,19 @@ func usualBlacklist() elastic.Blacklist {
 }
 
 // idle are wishes about the order of ranks that change nothing: a world that changes fills host by host, a rank in each slot.
-func (p *elasticPlan) idle(c *cli.Context) []string {
+func (p *elasticPlan) idle(o *jobFlags) []string {
 	if p == nil {
 		return nil
 	}
 	var out []string
-	if c.Bool("display-map") {
+	if o.displayMap {
 		out = append(out, "--display-map (in an elastic job)")
 	}
 	if p.by.MapByNode {
 		out = append(out, "--map-by node (in an elastic job)")
 	}
-	if p.by.RankByNode && c.IsSet("rank-by") {
-		out = append(out, fmt.Sprintf("--rank-by %s (in an elastic job)", c.String("rank-by")))
+	if p.by.RankByNode && o.given(&o.rankBy) {
+		out = append(out, fmt.Sprintf("--rank-by %s (in an elastic job)", o.rankBy))
 	}
 	if p.by.Oversubscribe {
 		out = append(out, "--oversubscribe (in an elastic job)")
@@ -142,21 +152,21 @@ func (p *elasticPlan) idle(c *cli.Context) []string {
 }
 
 // readScript reads where the hosts come from, nil for a list.
-func readScript(c *cli.Context) (*discover.Script, error) {
-	command := c.String("host-discovery-script")
+func readScript(o *jobFlags) (*discover.Script, error) {
+	command := o.script
 	switch {
-	case !c.IsSet("host-discovery-script"):
+	case !o.given(&o.script):
 		return nil, nil
-	case c.IsSet("hosts") || c.IsSet("hostfile") || c.IsSet("hydra-hostfile"):
+	case o.given(&o.hosts) || o.given(&o.hostfile) || o.given(&o.hydraHostfile):
 		return nil, &usageError{errors.New("--host-discovery-script excludes -H and --hostfile"), "name the hosts in one place"}
-	case c.IsSet("cluster"):
+	case o.cluster != "":
 		return nil, &usageError{errors.New("--host-discovery-script excludes --cluster, which knows its hosts"), "--min-np N alone makes a job in a cluster elastic"}
 	case strings.TrimSpace(command) == "":
 		return nil, &usageError{errors.New("--host-discovery-script: no command"), ""}
-	case c.Int("slots-per-host") > hosts.MaxSlots:
-		return nil, &usageError{fmt.Errorf("--slots-per-host %d: must be 1 to %d", c.Int("slots-per-host"), hosts.MaxSlots), ""}
+	case o.slotsPerHost > hosts.MaxSlots:
+		return nil, &usageError{fmt.Errorf("--slots-per-host %d: must be 1 to %d", o.slotsPerHost, hosts.MaxSlots), ""}
 	}
-	return &discover.Script{Command: command, Slots: cmp.Or(c.Int("slots-per-host"), hosts.DefaultSlots(surroundings())), Every: discoverEvery, Limit: discoverLimit, Env: os.Environ()}, nil
+	return &discover.Script{Command: command, Slots: cmp.Or(o.slotsPerHost, hosts.DefaultSlots(surroundings())), Every: discoverEvery, Limit: discoverLimit, Env: os.Environ()}, nil
 }
 
 // timeRange is the value of a flag that takes two times, as two arguments or as MIN,MAX.
@@ -194,15 +204,15 @@ func (r *timeRange) Get() any { return *r }
 
 // spec returns what the launcher is told, and what must run beside it until the job ends: nil if the hosts are known
 // for good.
-func (p *elasticPlan) spec(c *cli.Context, note func(format string, args ...any)) (*launcher.ElasticSpec, func(context.Context) error, error) {
+func (p *elasticPlan) spec(o *jobFlags, note func(format string, args ...any)) (*launcher.ElasticSpec, func(context.Context) error, error) {
 	to := make(chan []elastic.Host, 1)
 	spec := &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}
 	if p.Script == nil {
-		list, _, err := hostList(c, p.NP)
+		list, _, err := hostList(o, p.NP)
 		if err != nil {
 			return nil, nil, err
 		}
-		to <- p.slotsOf(list, c.Int("slots-per-host"), p.NP)
+		to <- p.slotsOf(list, o.slotsPerHost, p.NP)
 		return spec, nil, nil
 	}
 	return spec, func(ctx context.Context) error {

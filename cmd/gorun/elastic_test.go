@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/urfave/cli/v2"
-
 	"gorun/launcher/elastic"
 )
 
@@ -15,12 +13,12 @@ import (
 func elasticOf(t *testing.T, flags string) (p *elasticPlan, err error) {
 	t.Helper()
 	args := append([]string{"gorun"}, strings.Fields(flags)...)
-	if parseErr := parse(t, append(args, "python", "train.py"), func(c *cli.Context) {
-		if c.Args().First() != "python" {
-			err = fmt.Errorf("the program is %v", c.Args().Slice())
+	if parseErr := parse(t, append(args, "python", "train.py"), func(o *jobFlags) {
+		if o.args[0] != "python" {
+			err = fmt.Errorf("the program is %v", o.args)
 			return
 		}
-		p, err = readElastic(c)
+		p, err = readElastic(o)
 	}); parseErr != nil {
 		return nil, parseErr
 	}

@@ -87,43 +87,69 @@ var knobs = []knob{
 }
 
 // horovodFlags are horovodrun's flags that do something of their own.
-func horovodFlags() []cli.Flag {
+type horovodFlags struct {
+	checkBuild bool
+	configFile string
+	nics, nic  cli.StringSlice
+}
+
+// horovodTable binds them.
+func (o *jobFlags) horovodTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "check-build", Aliases: []string{"cb"}, Usage: "print what this binary has, as horovodrun does", Hidden: true},
-		&cli.PathFlag{Name: "config-file", Usage: "read horovodrun's engine flags from a YAML `FILE`; flags given here win"},
-		&cli.StringSliceFlag{Name: "network-interfaces", Aliases: []string{"iface"}, Usage: "NICs between the hosts: a `LIST` of names, drivers or networks (eth0,10.0.0.0/8)", DefaultText: "the way to the hosts"},
-		&cli.StringSliceFlag{Name: "network-interface", Usage: "the same, given once for each", Hidden: true},
+		&cli.BoolFlag{Name: "check-build", Destination: &o.checkBuild, Aliases: []string{"cb"}, Usage: "print what this binary has, as horovodrun does", Hidden: true},
+		&cli.PathFlag{Name: "config-file", Destination: &o.configFile, Usage: "read horovodrun's engine flags from a YAML `FILE`; flags given here win"},
+		&cli.StringSliceFlag{Name: "network-interfaces", Destination: &o.nics, Aliases: []string{"iface"}, Usage: "NICs between the hosts: a `LIST` of names, drivers or networks (eth0,10.0.0.0/8)", DefaultText: "the way to the hosts"},
+		&cli.StringSliceFlag{Name: "network-interface", Destination: &o.nic, Usage: "the same, given once for each", Hidden: true},
 	}
 }
 
-// knobFlags are the knobs as flags. They are not in the short help: their place is horovodrun's.
-func knobFlags() []cli.Flag {
+// knobFlags are what the user gave of the knobs, by name: a text for one with a value, a switch for a toggle.
+type knobFlags struct {
+	texts    map[string]*string
+	switches map[string]*bool
+}
+
+// knobTable binds them. They are not in the short help: their place is horovodrun's.
+func (o *jobFlags) knobTable() []cli.Flag {
+	o.texts, o.switches = map[string]*string{}, map[string]*bool{}
 	var out []cli.Flag
+	toggle := func(name, usage string) {
+		o.switches[name] = new(bool)
+		out = append(out, &cli.BoolFlag{Name: name, Destination: o.switches[name], Usage: usage, Hidden: true})
+	}
 	for _, k := range knobs {
-		usage := k.usage
-		switch {
-		case k.idle != "" && k.stock():
-			usage += "; accepted, for stock Horovod (--no-horovod-shim) only: " + k.idle
-		case k.idle != "":
-			usage += "; accepted, without effect here: " + k.idle
-		case k.serves != "":
-			usage += "; only beside --" + k.serves
-		case k.needs != "":
-			usage += "; only beside --" + k.needs
-		}
-		if k.kind != toggle {
-			out = append(out, &cli.StringFlag{Name: k.names[0], Usage: usage, Hidden: true})
+		if !k.toggles() {
+			o.texts[k.names[0]] = new(string)
+			out = append(out, &cli.StringFlag{Name: k.names[0], Destination: o.texts[k.names[0]], Usage: k.help(), Hidden: true})
 			continue
 		}
 		for _, name := range k.names {
-			out = append(out, &cli.BoolFlag{Name: name, Usage: usage, Hidden: true})
+			toggle(name, k.help())
 		}
 		for _, name := range k.opposed {
-			out = append(out, &cli.BoolFlag{Name: name, Usage: "not --" + k.names[0], Hidden: true})
+			toggle(name, "not --"+k.names[0])
 		}
 	}
 	return out
 }
+
+// help is the usage of the flag, with what it takes to have an effect.
+func (k knob) help() string {
+	switch {
+	case k.idle != "" && k.stock():
+		return k.usage + "; accepted, for stock Horovod (--no-horovod-shim) only: " + k.idle
+	case k.idle != "":
+		return k.usage + "; accepted, without effect here: " + k.idle
+	case k.serves != "":
+		return k.usage + "; only beside --" + k.serves
+	case k.needs != "":
+		return k.usage + "; only beside --" + k.needs
+	}
+	return k.usage
+}
+
+// toggles reports whether the knob is a switch.
+func (k knob) toggles() bool { return k.kind == toggle }
 
 // horovodNames are the long names of horovodrun's flags.
 func horovodNames() []string {
@@ -137,19 +163,19 @@ func horovodNames() []string {
 }
 
 // given returns the value of k on the command line, "true" or "false" for a switch.
-func (k knob) given(c *cli.Context) (value string, ok bool, err error) {
+func (k knob) given(o *jobFlags) (value string, ok bool, err error) {
 	var said []string
 	for i, name := range slices.Concat(k.names, k.opposed) {
 		switch {
-		case !c.IsSet(name):
-			continue
-		case k.kind == toggle:
-			value = strconv.FormatBool(c.Bool(name) == (i < len(k.names)))
+		case k.toggles() && o.given(o.switches[name]):
+			value = strconv.FormatBool(*o.switches[name] == (i < len(k.names)))
+		case !k.toggles() && o.given(o.texts[name]):
+			value = *o.texts[name]
 		default:
-			value = c.String(name)
+			continue
 		}
 		if len(said) > 0 {
-			return "", false, &usageError{fmt.Errorf("--%s and --%s exclude each other", said[0], name), ""}
+			return "", false, &usageError{exclusive(said[0], name), ""}
 		}
 		said = append(said, name)
 	}
@@ -221,18 +247,18 @@ type settings struct {
 }
 
 // readSettings gathers the knobs: the command line wins over the --config-file.
-func readSettings(c *cli.Context) (settings, error) {
+func readSettings(o *jobFlags) (settings, error) {
 	var s settings
-	file, unknown, err := readConfigFile(c.Path("config-file"))
+	file, unknown, err := readConfigFile(o.configFile)
 	if err != nil {
 		return s, &usageError{err, "the keys are those of horovodrun's --config-file"}
 	}
-	if err := checkControllers(c); err != nil {
+	if err := checkControllers(o); err != nil {
 		return s, err
 	}
 	values := map[string]string{}
 	for _, k := range knobs {
-		value, ok, err := k.given(c)
+		value, ok, err := k.given(o)
 		if err != nil {
 			return s, err
 		}
@@ -255,7 +281,7 @@ func readSettings(c *cli.Context) (settings, error) {
 				s.env = append(s.env, v)
 			}
 		}
-		if why := k.without(values, c.Bool("no-horovod-shim")); why != "" {
+		if why := k.without(values, o.noShim); why != "" {
 			if reasons[why] == nil {
 				order = append(order, why)
 			}
@@ -266,7 +292,7 @@ func readSettings(c *cli.Context) (settings, error) {
 		s.idle = append(s.idle, fmt.Sprintf("%s (%s)", strings.Join(reasons[why], " "), why))
 	}
 	if len(unknown) > 0 {
-		s.idle = append(s.idle, fmt.Sprintf("%s in %s (horovodrun has no such key)", strings.Join(unknown, " "), c.Path("config-file")))
+		s.idle = append(s.idle, fmt.Sprintf("%s in %s (horovodrun has no such key)", strings.Join(unknown, " "), o.configFile))
 	}
 	return s, nil
 }
@@ -295,10 +321,10 @@ func beside(values map[string]string, name string) bool {
 }
 
 // checkControllers: horovodrun takes one of them.
-func checkControllers(c *cli.Context) error {
+func checkControllers(o *jobFlags) error {
 	n := 0
 	for _, name := range []string{"gloo", "mpi", "jsrun"} {
-		if c.Bool(name) {
+		if *o.switches[name] {
 			n++
 		}
 	}

@@ -12,12 +12,18 @@ import (
 )
 
 // parse runs the flag parser as a launch does and hands the context to see.
-func parse(t *testing.T, args []string, see func(*cli.Context)) error {
+func parse(t *testing.T, args []string, see func(*jobFlags)) error {
 	t.Helper()
-	app := newApp(nil)
+	o := new(jobFlags)
+	app := appOf(o, nil)
 	app.Commands = nil
 	seen := false
-	app.Action = func(c *cli.Context) error { seen = true; see(c); return nil }
+	app.Action = func(c *cli.Context) error {
+		seen = true
+		o.read(c)
+		see(o)
+		return nil
+	}
 	words, err := launchArgs(args, app.Flags)
 	if err == nil {
 		err = app.Run(words)
@@ -65,8 +71,8 @@ func TestKnobs(t *testing.T) {
 		{"--mpi", ""},
 		{"--jsrun", ""},
 	} {
-		err := parse(t, append(append([]string{"gorun"}, strings.Fields(tt.flags)...), "true"), func(c *cli.Context) {
-			s, err := readSettings(c)
+		err := parse(t, append(append([]string{"gorun"}, strings.Fields(tt.flags)...), "true"), func(o *jobFlags) {
+			s, err := readSettings(o)
 			if got := strings.Join(s.env, " "); err != nil || got != tt.want {
 				t.Errorf("%s: %v, env %s; want %s", tt.flags, err, got, tt.want)
 			}
@@ -97,8 +103,8 @@ func TestPrecedence(t *testing.T) {
 	if err := os.WriteFile(file, []byte("params:\n  cycle_time_ms: 5\n  cache_capacity: 2048\n  hierarchical_allreduce: true\nstall_check: {enabled: false}\nautotune:\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := parse(t, []string{"gorun", "--config-file", file, "--cycle-time-ms", "7", "--no-hierarchical-allreduce", "true"}, func(c *cli.Context) {
-		s, err := readSettings(c)
+	err := parse(t, []string{"gorun", "--config-file", file, "--cycle-time-ms", "7", "--no-hierarchical-allreduce", "true"}, func(o *jobFlags) {
+		s, err := readSettings(o)
 		want := []string{"HOROVOD_CYCLE_TIME=7", "HOROVOD_CACHE_CAPACITY=2048", "HOROVOD_HIERARCHICAL_ALLREDUCE=0", "HOROVOD_STALL_CHECK_DISABLE=1"}
 		if err != nil || !reflect.DeepEqual(s.env, want) {
 			t.Errorf("%v, env %q, want %q", err, s.env, want)

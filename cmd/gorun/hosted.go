@@ -19,8 +19,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/urfave/cli/v2"
-
 	"gorun/launcher/jobs"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/resume"
@@ -131,8 +129,8 @@ func jobEnv() []string {
 }
 
 // detachTo has a daemon of the cluster run this very command.
-func detachTo(c *cli.Context, programs []program) error {
-	client, addr, err := clusterOf(c)
+func detachTo(ctx context.Context, o *jobFlags, programs []program) error {
+	client, addr, err := clusterOf(ctx, &o.clusterFlags)
 	if err != nil {
 		return err
 	}
@@ -146,11 +144,11 @@ func detachTo(c *cli.Context, programs []program) error {
 			env = append(env, kv)
 		}
 	}
-	d, err := client.Detach(c.Context, addr, wire.Detach{Program: programName(programs), Args: os.Args, Env: env, Dir: dir})
+	d, err := client.Detach(ctx, addr, wire.Detach{Program: programName(programs), Args: os.Args, Env: env, Dir: dir})
 	if err != nil {
 		return explainCluster(addr, err)
 	}
-	return sayDetached(c, d, fmt.Sprintf("%s/%d", d.Host, d.Job))
+	return sayDetached(o.out, d, fmt.Sprintf("%s/%d", d.Host, d.Job))
 }
 
 // clusterRecord is a detached job of a cluster.
@@ -247,13 +245,13 @@ func detachedOn(ctx context.Context, client standing.Client, addr string) (recor
 }
 
 // findClusterJob is findJob for a cluster: HOST/NUMBER, a number that only one host has, or the last.
-func findClusterJob(c *cli.Context, id string, running bool) (clusterRecord, standing.Client, error) {
+func findClusterJob(ctx context.Context, o *clusterFlags, id string, running bool) (clusterRecord, standing.Client, error) {
 	var none clusterRecord
-	client, addr, err := clusterOf(c)
+	client, addr, err := clusterOf(ctx, o)
 	if err != nil {
 		return none, client, err
 	}
-	ctx, cancel := context.WithTimeout(c.Context, introduction)
+	ctx, cancel := context.WithTimeout(ctx, introduction)
 	defer cancel()
 	r, err := findOnHosts(ctx, client, addr, id, running)
 	// Who says that another host carries the job on knows of one that did not answer.

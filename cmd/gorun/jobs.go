@@ -30,28 +30,45 @@ import (
 // openOutput reads what a job wrote: the last lines, all if that is negative, and what comes if it is to follow.
 type openOutput func(ctx context.Context, lines int, follow bool) (io.ReadCloser, error)
 
+// jobsFlags are those of the commands about detached jobs, of which each has some.
+type jobsFlags struct {
+	invocation
+	clusterFlags
+	json, once, follow, now bool
+	lines                   int
+}
+
+// jobsCommand makes a command about detached jobs, given the flags that it has beside those of a cluster.
+func jobsCommand(name, usage, takes string, own func(o *jobsFlags) []cli.Flag, run func(ctx context.Context, o *jobsFlags) error) *cli.Command {
+	o := new(jobsFlags)
+	return &cli.Command{Name: name, Usage: usage, UsageText: "gorun " + name + " " + takes, Flags: append(o.clusterTable(), own(o)...),
+		Action: func(c *cli.Context) error {
+			o.read(c)
+			return run(c.Context, o)
+		}}
+}
+
 func jobCommands() []*cli.Command {
-	jobFlag := "[JOB]"
+	const takes = "[JOB]"
+	none := func(*jobsFlags) []cli.Flag { return nil }
 	return []*cli.Command{
 		psCommand(),
-		{Name: "top", Usage: "show what the ranks of a detached job use", UsageText: "gorun top " + jobFlag,
-			Flags: append(clusterFlags(),
-				&cli.BoolFlag{Name: "once", Usage: "show it once, as when output is no terminal"},
-				&cli.BoolFlag{Name: "json", Usage: "for programs"},
-			),
-			Action: top},
-		{Name: "logs", Usage: "show the output of a detached job", UsageText: "gorun logs " + jobFlag,
-			Flags: append(clusterFlags(),
-				&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the job ends"},
-				&cli.IntFlag{Name: "lines", Aliases: []string{"n"}, Usage: "only the last `N` lines"},
-			),
-			Action: logs},
-		{Name: "attach", Usage: "show the output of a detached job from here on, and exit as it does; Ctrl-C stops it, Ctrl-\\ leaves it", UsageText: "gorun attach " + jobFlag,
-			Flags:  clusterFlags(),
-			Action: attach},
-		{Name: "stop", Usage: "stop a detached job", UsageText: "gorun stop " + jobFlag,
-			Flags:  append(clusterFlags(), &cli.BoolFlag{Name: "now", Usage: "without giving its ranks time"}),
-			Action: stop},
+		jobsCommand("top", "show what the ranks of a detached job use", takes, func(o *jobsFlags) []cli.Flag {
+			return []cli.Flag{
+				&cli.BoolFlag{Name: "once", Destination: &o.once, Usage: "show it once, as when output is no terminal"},
+				&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "for programs"},
+			}
+		}, top),
+		jobsCommand("logs", "show the output of a detached job", takes, func(o *jobsFlags) []cli.Flag {
+			return []cli.Flag{
+				&cli.BoolFlag{Name: "follow", Destination: &o.follow, Aliases: []string{"f"}, Usage: "go on until the job ends"},
+				&cli.IntFlag{Name: "lines", Destination: &o.lines, Aliases: []string{"n"}, Usage: "only the last `N` lines"},
+			}
+		}, logs),
+		jobsCommand("attach", "show the output of a detached job from here on, and exit as it does; Ctrl-C stops it, Ctrl-\\ leaves it", takes, none, attach),
+		jobsCommand("stop", "stop a detached job", takes, func(o *jobsFlags) []cli.Flag {
+			return []cli.Flag{&cli.BoolFlag{Name: "now", Destination: &o.now, Usage: "without giving its ranks time"}}
+		}, stop),
 	}
 }
 
@@ -68,13 +85,18 @@ type found struct {
 }
 
 // findJob reads which job is meant: the one with the number, or else the last.
-func findJob(c *cli.Context, running bool) (found, error) {
-	if c.NArg() > 1 {
-		return found{}, &usageError{fmt.Errorf("%s takes one job", c.Command.Name), "gorun ps lists them"}
-	}
+func findJob(ctx context.Context, o *jobsFlags, running bool) (found, error) {
 	var f found
-	if c.IsSet("cluster") {
-		r, client, err := findClusterJob(c, c.Args().First(), running)
+	id := ""
+	switch len(o.args) {
+	case 0:
+	case 1:
+		id = o.args[0]
+	default:
+		return f, &usageError{fmt.Errorf("%s takes one job", o.command), "gorun ps lists them"}
+	}
+	if o.cluster != "" {
+		r, client, err := findClusterJob(ctx, &o.clusterFlags, id, running)
 		if err != nil {
 			return f, err
 		}
@@ -84,7 +106,7 @@ func findJob(c *cli.Context, running bool) (found, error) {
 		if err != nil {
 			return f, err
 		}
-		if f.Job, f.Record, err = store.Find(c.Args().First(), running); err != nil {
+		if f.Job, f.Record, err = store.Find(id, running); err != nil {
 			return f, &usageError{err, "gorun ps lists them; gorun --detach … starts one"}
 		}
 		f.name = strconv.Itoa(f.ID)
@@ -123,19 +145,19 @@ func standOf(r jobs.Record) string {
 	return state
 }
 
-func listJobs(c *cli.Context) error {
+func listJobs(o *jobsFlags) error {
 	_, all, err := recorded()
 	if err != nil {
 		return err
 	}
-	if c.Bool("json") {
+	if o.json {
 		list := []jobs.Record{}
 		for _, r := range all {
 			list = append(list, stated(r))
 		}
-		return json.NewEncoder(c.App.Writer).Encode(list)
+		return json.NewEncoder(o.out).Encode(list)
 	}
-	w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "JOB\tPROGRAM\tSTARTED\tRANKS\tHOSTS\tSTATE")
 	for _, r := range all {
 		hosts := strings.Join(r.Hosts, ",")
@@ -147,12 +169,12 @@ func listJobs(c *cli.Context) error {
 	return w.Flush()
 }
 
-func top(c *cli.Context) error {
-	job, err := findJob(c, true)
+func top(ctx context.Context, o *jobsFlags) error {
+	job, err := findJob(ctx, o, true)
 	if err != nil {
 		return err
 	}
-	before, err := job.Job.Ranks(c.Context) // asks the daemons
+	before, err := job.Job.Ranks(ctx) // asks the daemons
 	if err != nil {
 		return err
 	}
@@ -162,29 +184,29 @@ func top(c *cli.Context) error {
 	for last := time.Now(); ; {
 		select {
 		case <-tick.C:
-		case <-c.Context.Done():
+		case <-ctx.Done():
 			return nil
 		}
 		now := time.Now()
-		ranks, err := job.Job.Ranks(c.Context)
+		ranks, err := job.Job.Ranks(ctx)
 		if err != nil {
-			if now, gone := findJob(c, false); gone == nil && now.State != jobs.Running {
+			if now, gone := findJob(ctx, o, false); gone == nil && now.State != jobs.Running {
 				return nil
 			}
 			return err
 		}
 		switch {
-		case c.Bool("json"):
-			if err := json.NewEncoder(c.App.Writer).Encode(ranks); err != nil {
+		case o.json:
+			if err := json.NewEncoder(o.out).Encode(ranks); err != nil {
 				return err
 			}
-		case tty && !c.Bool("once"):
-			fmt.Fprint(c.App.Writer, "\x1b[H\x1b[J") // to the corner, and clear
+		case tty && !o.once:
+			fmt.Fprint(o.out, "\x1b[H\x1b[J") // to the corner, and clear
 			fallthrough
 		default:
-			showRanks(c.App.Writer, job, before, ranks, now.Sub(last))
+			showRanks(o.out, job, before, ranks, now.Sub(last))
 		}
-		if c.Bool("once") || !tty {
+		if o.once || !tty {
 			return nil
 		}
 		before, last = ranks, now
@@ -205,19 +227,19 @@ func showRanks(to io.Writer, r found, before, now []jobs.Rank, between time.Dura
 	w.Flush()
 }
 
-func logs(c *cli.Context) error {
-	job, err := findJob(c, false)
+func logs(ctx context.Context, o *jobsFlags) error {
+	job, err := findJob(ctx, o, false)
 	if err != nil {
 		return err
 	}
 	lines := -1
-	if c.IsSet("lines") {
-		if lines = c.Int("lines"); lines < 0 {
+	if o.given(&o.lines) {
+		if lines = o.lines; lines < 0 {
 			return &usageError{fmt.Errorf("--lines %d: must not be negative", lines), ""}
 		}
 	}
-	err = show(c.Context, c.App.Writer, job, lines, c.Bool("follow"))
-	if c.Context.Err() != nil {
+	err = show(ctx, o.out, job, lines, o.follow)
+	if ctx.Err() != nil {
 		return nil // Ctrl-C is how one leaves
 	}
 	return err
@@ -238,12 +260,12 @@ func show(ctx context.Context, to io.Writer, job found, lines int, follow bool) 
 }
 
 // attach shows the output from here on. What would stop a launcher at a terminal stops the job.
-func attach(c *cli.Context) error {
-	job, err := findJob(c, true)
+func attach(told context.Context, o *jobsFlags) error {
+	job, err := findJob(told, o, true)
 	if err != nil {
 		return err
 	}
-	ctx, leave := context.WithCancelCause(context.WithoutCancel(c.Context))
+	ctx, leave := context.WithCancelCause(context.WithoutCancel(told))
 	defer leave(nil)
 	var present atomic.Pointer[found] // whom signals are for
 	present.Store(new(job))
@@ -256,11 +278,11 @@ func attach(c *cli.Context) error {
 			fmt.Fprintf(os.Stderr, "gorun: note: %s did not reach job %s: %v\ngorun: hint: Ctrl-\\ leaves it\n", unix.SignalName(s), to.name, err)
 		}
 	}, unix.SIGINT, unix.SIGUSR1, unix.SIGUSR2)()
-	if c.Context.Err() != nil { // before it was known which job
-		return context.Cause(c.Context)
+	if told.Err() != nil { // before it was known which job
+		return context.Cause(told)
 	}
 	fmt.Fprintf(os.Stderr, "gorun: attached to job %s; Ctrl-C stops it, Ctrl-\\ leaves it\n", job.name)
-	code, err := job.follow(ctx, c.App.Writer, 10)
+	code, err := job.follow(ctx, o.out, 10)
 	for job.next != nil && errors.Is(err, errMoved) {
 		next, ok := job.successor(ctx)
 		if !ok {
@@ -268,13 +290,13 @@ func attach(c *cli.Context) error {
 		}
 		if next.State == jobs.Ended {
 			code, err = next.Code, nil
-			show(ctx, c.App.Writer, next, map[bool]int{true: -1, false: 0}[next.Term > job.Term], false)
+			show(ctx, o.out, next, map[bool]int{true: -1, false: 0}[next.Term > job.Term], false)
 			break
 		}
 		fmt.Fprintf(os.Stderr, "gorun: job %s goes on by another launcher\n", job.name)
 		job = next
 		present.Store(&next)
-		code, err = job.follow(ctx, c.App.Writer, -1)
+		code, err = job.follow(ctx, o.out, -1)
 	}
 	var sig signalError
 	switch {
@@ -369,26 +391,26 @@ func (f found) successor(ctx context.Context) (found, bool) {
 	}
 }
 
-func stop(c *cli.Context) error {
-	job, err := findJob(c, true)
+func stop(ctx context.Context, o *jobsFlags) error {
+	job, err := findJob(ctx, o, true)
 	if err != nil {
 		return err
 	}
-	if err := job.Signal(c.Context, int(unix.SIGTERM)); err != nil {
+	if err := job.Signal(ctx, int(unix.SIGTERM)); err != nil {
 		return err
 	}
-	if c.Bool("now") {
-		job.Signal(c.Context, int(unix.SIGTERM)) // the second does not wait; or it has ended meanwhile
+	if o.now {
+		job.Signal(ctx, int(unix.SIGTERM)) // the second does not wait; or it has ended meanwhile
 	}
-	if _, err := job.Wait(c.Context); err != nil {
-		if !c.IsSet("cluster") {
+	if _, err := job.Wait(ctx); err != nil {
+		if o.cluster == "" {
 			return err
 		}
 		// It may have ended before it was asked to say when it does, as one that waits does at once.
-		if now, _, gone := findClusterJob(c, job.name, false); gone != nil || now.State != jobs.Ended {
+		if now, _, gone := findClusterJob(ctx, &o.clusterFlags, job.name, false); gone != nil || now.State != jobs.Ended {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(c.App.Writer, "gorun: job %s has ended\n", job.name)
+	_, err = fmt.Fprintf(o.out, "gorun: job %s has ended\n", job.name)
 	return err
 }

@@ -22,111 +22,117 @@ import (
 	"gorun/launcher/hosts"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
-	"gorun/rendezvous/wire"
+	"gorun/rendezvous/standing"
 	"gorun/topology"
 )
 
-// launchFlags are the flags of a job, a table for each concern.
-func launchFlags() []cli.Flag {
-	return slices.Concat(placeFlags(), bindFlags(), connectFlags(), programFlags(), streamFlags(), lifetimeFlags(), ringFlags(), elasticFlags(), silenceFlags(), otherFlags(), mpirunFlags(), torchrunFlags(), horovodFlags(), knobFlags())
+// lifetimeFlags say how long things may take.
+type lifetimeFlags struct {
+	startTimeout, timeout time.Duration
 }
 
-// lifetimeFlags say how long things may take.
-func lifetimeFlags() []cli.Flag {
-	startTimeout := timeFlag("start-timeout", time.Minute, "give up if the ranks do not run after this `TIME`, or their hosts have not found each other that long after: 30 (seconds), 1m30s")
+// lifetimeTable binds them.
+func (o *jobFlags) lifetimeTable() []cli.Flag {
+	startTimeout := timeFlag("start-timeout", &o.startTimeout, time.Minute, "give up if the ranks do not run after this `TIME`, or their hosts have not found each other that long after: 30 (seconds), 1m30s")
 	startTimeout.EnvVars = []string{"HOROVOD_START_TIMEOUT"}
-	timeout := timeFlag("timeout", 0, "end the job after this `TIME`, say what each rank waits for, and exit with 124")
+	timeout := timeFlag("timeout", &o.timeout, 0, "end the job after this `TIME`, say what each rank waits for, and exit with 124")
 	timeout.DefaultText, timeout.EnvVars = "none", []string{"MPIEXEC_TIMEOUT"}
 	return []cli.Flag{
 		startTimeout,
 		timeout,
-		timeFlag("grace", 3*time.Second, "`TIME` between TERM and KILL when ranks are stopped; after Ctrl-C they get INT first, and TERM when two thirds of it have passed"),
+		timeFlag("grace", &o.Grace, 3*time.Second, "`TIME` between TERM and KILL when ranks are stopped; after Ctrl-C they get INT first, and TERM when two thirds of it have passed"),
 	}
 }
 
 // otherFlags belong to no concern.
-func otherFlags() []cli.Flag {
+type otherFlags struct {
+	dryRun, detach, version bool
+}
+
+// otherTable binds them.
+func (o *jobFlags) otherTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "algorithm", Value: "auto", EnvVars: []string{"GORUN_ALGORITHM"}, Usage: "of every allreduce between hosts, `NAME`: auto (what costs least), ring, direct, recursive-doubling, rabenseifner, tree"},
-		&cli.StringFlag{Name: "wire-compression", EnvVars: []string{"GORUN_WIRE_COMPRESSION"}, Usage: "how sums and averages of float32 and float64 travel between hosts, `NAME`: none, fp16, bf16, int8", DefaultText: "none"},
-		&cli.BoolFlag{Name: "encrypt", EnvVars: []string{"GORUN_ENCRYPT"}, Usage: "encrypt what hosts send each other (TLS 1.3); that it comes from the job is made sure in any case"},
-		&cli.BoolFlag{Name: "checksum", EnvVars: []string{"GORUN_CHECKSUM"}, Usage: "find damage that TCP does not see in large tensors too, on the way from host to host, and send them again; --encrypt does so as well"},
-		&cli.IntFlag{Name: "streams", Value: 4, Usage: "TCP connections between two hosts", DefaultText: "4, or more with several --network-interfaces", Hidden: true},
-		&cli.BoolFlag{Name: "dry-run", Usage: "show which rank would run where, with what environment and command, and start nothing"},
-		&cli.BoolFlag{Name: "detach", Usage: "return when the ranks run; gorun ps, logs, attach, top and stop are for such jobs"},
-		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell what happens: hosts, their NICs, the ring, what daemons warn of"},
-		&cli.BoolFlag{Name: "version", Usage: "print the version"},
+		&cli.StringFlag{Name: "algorithm", Destination: &o.Algorithm, Value: "auto", EnvVars: []string{"GORUN_ALGORITHM"}, Usage: "of every allreduce between hosts, `NAME`: auto (what costs least), ring, direct, recursive-doubling, rabenseifner, tree"},
+		&cli.StringFlag{Name: "wire-compression", Destination: &o.Coding, EnvVars: []string{"GORUN_WIRE_COMPRESSION"}, Usage: "how sums and averages of float32 and float64 travel between hosts, `NAME`: none, fp16, bf16, int8", DefaultText: "none"},
+		&cli.BoolFlag{Name: "encrypt", Destination: &o.Encrypt, EnvVars: []string{"GORUN_ENCRYPT"}, Usage: "encrypt what hosts send each other (TLS 1.3); that it comes from the job is made sure in any case"},
+		&cli.BoolFlag{Name: "checksum", Destination: &o.Checksum, EnvVars: []string{"GORUN_CHECKSUM"}, Usage: "find damage that TCP does not see in large tensors too, on the way from host to host, and send them again; --encrypt does so as well"},
+		&cli.IntFlag{Name: "streams", Destination: &o.Streams, Value: 4, Usage: "TCP connections between two hosts", DefaultText: "4, or more with several --network-interfaces", Hidden: true},
+		&cli.BoolFlag{Name: "dry-run", Destination: &o.dryRun, Usage: "show which rank would run where, with what environment and command, and start nothing"},
+		&cli.BoolFlag{Name: "detach", Destination: &o.detach, Usage: "return when the ranks run; gorun ps, logs, attach, top and stop are for such jobs"},
+		&cli.BoolFlag{Name: "verbose", Destination: &o.Verbose, Aliases: []string{"v"}, Usage: "tell what happens: hosts, their NICs, the ring, what daemons warn of"},
+		&cli.BoolFlag{Name: "version", Destination: &o.version, Usage: "print the version"},
 	}
 }
 
 // launch is the main job: gorun -np 4 -H host1:2,host2:2 python train.py
-func launch(c *cli.Context, hurry <-chan struct{}) error {
-	if c.Bool("version") {
-		return printVersion(c)
+func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
+	if o.version {
+		return printVersion(o.out)
 	}
-	if c.Bool("check-build") {
-		return checkBuild(c)
+	if o.checkBuild {
+		return checkBuild(o.out)
 	}
-	argv := c.Args().Slice()
-	if len(argv) > 0 && argv[0] == "--" {
-		argv = argv[1:]
-	}
-	programs, notes, err := readPrograms(c, argv)
+	programs, notes, err := readPrograms(ctx, o)
 	if err != nil {
 		return err
 	}
-	if c.Bool("detach") && detachedOf(c.Context) == nil && !c.Bool("dry-run") {
-		if err := checkFlags(c); err != nil {
+	if o.detach && detachedOf(ctx) == nil && !o.dryRun {
+		if err := checkFlags(o); err != nil {
 			return err
 		}
-		return detach(c, programs)
+		return detach(ctx, o, programs)
 	}
-	return runJob(c, hurry, programs, notes)
+	return runJob(ctx, o, hurry, programs, notes)
 }
 
-// wishes is what the flags of a job say, beside which programs run where.
-type wishes struct {
+// jobPlan is what the flags of a job mean, beside which programs run where and what their JobOptions say.
+type jobPlan struct {
+	*jobFlags
 	changing *elasticPlan // nil if the world stays as it is
 	settings settings
-	wrapper  []string
 	ring     ringPlan
-	gpus     []string
-	bind     topology.Bind
 }
 
-func readWishes(c *cli.Context) (w wishes, err error) {
-	if err := checkFlags(c); err != nil {
-		return w, err
+// validate finds what is wrong with the flags, before anything is contacted, and completes the JobOptions.
+func (o *jobFlags) validate(ctx context.Context) (p jobPlan, err error) {
+	p.jobFlags = o
+	if err := checkFlags(o); err != nil {
+		return p, err
 	}
-	if w.changing, err = readElastic(c); err != nil {
-		return w, err
+	if p.changing, err = readElastic(o); err != nil {
+		return p, err
 	}
-	if err := detachedOf(c.Context).mayGoOn(w.changing != nil); err != nil {
-		return w, err
+	if err := detachedOf(ctx).mayGoOn(p.changing != nil); err != nil {
+		return p, err
 	}
-	if w.settings, err = readSettings(c); err != nil {
-		return w, err
+	if p.settings, err = readSettings(o); err != nil {
+		return p, err
 	}
-	if w.wrapper, err = readWrapper(c); err != nil {
-		return w, err
+	if o.Wrapper, err = readWrapper(o); err != nil {
+		return p, err
 	}
-	if w.ring, err = readRing(c); err != nil {
-		return w, err
+	if p.ring, err = readRing(o); err != nil {
+		return p, err
 	}
-	if w.ring.by == topology.ByMeasured && c.IsSet("ring-order") && w.ring.file == "" && (w.changing != nil || c.IsSet("cluster")) {
-		return w, &usageError{errors.New("--ring-order measured: only a job that starts its hosts by ssh, and keeps them, measures by itself"), "gorun topo -H host1,host2 --measure --save FILE, then --topology FILE"}
+	if p.ring.by == topology.ByMeasured && o.given(&o.RingOrder) && p.ring.file == "" && (p.changing != nil || o.cluster != "") {
+		return p, &usageError{errors.New("--ring-order measured: only a job that starts its hosts by ssh, and keeps them, measures by itself"), "gorun topo -H host1,host2 --measure --save FILE, then --topology FILE"}
 	}
-	if w.gpus, err = gpusOf(c); err != nil {
-		return w, err
+	if o.GPUs, err = gpusOf(o); err != nil {
+		return p, err
 	}
-	w.bind, err = readBind(c)
-	return w, err
+	if o.Bind, err = readBind(o); err != nil {
+		return p, err
+	}
+	o.Shim, o.NICs, o.Streams, o.IfAlone = !o.noShim, nicsOf(o), streamsOf(o), ifAlone(o)
+	o.TimeScale = timeScaleOf(os.Getenv(timeScale))
+	o.ReportBindings = o.ReportBindings || readBindingArgs(o).report
+	return p, nil
 }
 
 // spec is the job as far as flags say what it is; how it is started and watched is for runJob to add.
-func (w wishes) spec(c *cli.Context, placement plan.Placement, programs []program) launcher.Spec {
-	env := w.settings.env
-	if !c.Bool("env-none") {
+func (p jobPlan) spec(placement plan.Placement, programs []program) launcher.Spec {
+	env := p.settings.env
+	if !p.envNone {
 		env = append(os.Environ(), env...)
 	}
 	var running []launcher.Program
@@ -134,49 +140,28 @@ func (w wishes) spec(c *cli.Context, placement plan.Placement, programs []progra
 		running = append(running, p.Program)
 	}
 	return launcher.Spec{
-		JobOptions: wire.JobOptions{
-			Wrapper:        w.wrapper,
-			GPUs:           w.gpus,
-			TF:             c.Bool("tf-config"),
-			Shim:           !c.Bool("no-horovod-shim"),
-			Verbose:        c.Bool("verbose"),
-			Streams:        streamsOf(c),
-			RingOrder:      c.String("ring-order"),
-			Bind:           w.bind,
-			ReportBindings: c.Bool("report-bindings") || readBindingArgs(c).report,
-			Algorithm:      c.String("algorithm"),
-			Encrypt:        c.Bool("encrypt"),
-			Checksum:       c.Bool("checksum"),
-			Coding:         c.String("wire-compression"),
-			NICs:           nicsOf(c),
-			PMIPort:        c.Bool("pmi-port"),
-			IfAlone:        ifAlone(c),
-			Lease:          leaseOf(c),
-			TimeScale:      timeScaleOf(os.Getenv(timeScale)),
-			VMTools:        c.Path("vmtoolsd"),
-			Grace:          timeOf(c, "grace"),
-		},
+		JobOptions:   p.JobOptions,
 		Placement:    placement,
 		Programs:     running,
 		Env:          env,
 		Version:      version,
-		StartTimeout: startTimeout(c),
-		Timeout:      timeOf(c, "timeout"),
+		StartTimeout: startTimeout(p.jobFlags),
+		Timeout:      p.timeout,
 	}
 }
 
-// notes are the lines that tell users which of their wishes mean nothing here.
-func (w wishes) notes(c *cli.Context, programs []program) (notes []string) {
-	s := w.settings
-	s.idle = slices.Concat(s.idle, w.changing.idle(c), idleMPI(c), idleTorchrun(c), idleSSH(c))
-	if idle := readBindingArgs(c).idle; len(idle) > 0 {
+// notes are the lines that tell users which of their flags mean nothing here.
+func (p jobPlan) notes(programs []program) (notes []string) {
+	o, s := p.jobFlags, p.settings
+	s.idle = slices.Concat(s.idle, p.changing.idle(o), idleMPI(o), idleTorchrun(o), idleSSH(o))
+	if idle := readBindingArgs(o).idle; len(idle) > 0 {
 		s.idle = append(s.idle, fmt.Sprintf("--binding-args %s (%s)", strings.Join(idle, " "), noMPI))
 	}
-	if set, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok && len(w.gpus) > 0 && !c.Bool("env-none") {
+	if set, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok && len(o.GPUs) > 0 && !o.envNone {
 		notes = append(notes, fmt.Sprintf("gorun: --gpus chooses nothing for ranks on this machine: CUDA_VISIBLE_DEVICES=%s is set already", set))
 	}
-	if policy, err := policyOf(c); err == nil { // what is wrong with it was said
-		if note := mapNote(policy, w.bind); note != "" {
+	if policy, err := policyOf(o); err == nil { // what is wrong with it was said
+		if note := mapNote(policy, o.Bind); note != "" {
 			notes = append(notes, note)
 		}
 		if policy.RankWithin != "" {
@@ -190,55 +175,56 @@ func (w wishes) notes(c *cli.Context, programs []program) (notes []string) {
 	return append(notes, strayMPI(programs)...)
 }
 
+// place finds out where a job runs, and what changes that. note is for what goes wrong with a discovery script.
+func (p jobPlan) place(ctx context.Context, programs []program, note func(format string, args ...any)) (where room, varying *launcher.ElasticSpec, watch func(context.Context) error, err error) {
+	switch {
+	case p.changing == nil:
+		// Last, since it may wait until other jobs have ended.
+		where, err = placeJob(ctx, p.jobFlags, cmp.Or(ranksOf(programs), p.np), programs)
+	case len(programs) > 1:
+		err = &usageError{errors.New("an elastic job has one program"), "leave --min-np and what else makes it elastic out, or start a job for each program"}
+	case p.cluster != "":
+		where, varying, watch, err = p.changing.onCluster(ctx, p.jobFlags, programs)
+	default:
+		varying, watch, err = p.changing.spec(p.jobFlags, note)
+	}
+	return where, varying, watch, err
+}
+
 // runJob starts programs on the hosts that the flags name, and returns when all of it has ended.
-func runJob(c *cli.Context, hurry <-chan struct{}, programs []program, notes []string) error {
-	w, err := readWishes(c)
+func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []program, notes []string) error {
+	p, err := o.validate(ctx)
 	if err != nil {
 		return err
 	}
-	var where room
 	var mux *output.Mux
-	var varying *launcher.ElasticSpec
-	var watch func(context.Context) error
-	switch {
-	case w.changing == nil:
-		// Last, since it may wait until other jobs have ended.
-		where, err = placeJob(c, cmp.Or(ranksOf(programs), c.Int("np")), programs)
-	case len(programs) > 1:
-		err = &usageError{errors.New("an elastic job has one program"), "leave --min-np and what else makes it elastic out, or start a job for each program"}
-	case c.IsSet("cluster"):
-		where, varying, watch, err = w.changing.onCluster(c, programs)
-	default:
-		varying, watch, err = w.changing.spec(c, func(format string, args ...any) { mux.Note(format, args...) })
-	}
+	where, varying, watch, err := p.place(ctx, programs, func(format string, args ...any) { mux.Note(format, args...) })
 	if err != nil {
 		return err
 	}
 	defer where.release()
 	placement := where.placement
-	dry := c.Bool("dry-run")
-	if dry && varying != nil {
-		if placement, err = w.changing.first(c.Context, varying); err != nil {
+	if o.dryRun && varying != nil {
+		if placement, err = p.changing.first(ctx, varying); err != nil {
 			return err
 		}
 	}
 	if len(programs) == 1 { // it may not have said
 		programs[0].Ranks = len(placement.Ranks)
 	}
-	spec := w.spec(c, placement, programs)
-	if dry {
-		return dryRun(c, spec, varying != nil, append(notes, w.notes(c, programs)...))
+	spec := p.spec(placement, programs)
+	if o.dryRun {
+		return dryRun(ctx, o, spec, varying != nil, append(notes, p.notes(programs)...))
 	}
-	readers, err := readersOf(c, len(placement.Ranks), varying != nil)
-	if err != nil {
+	if spec.Readers, err = readersOf(o, len(placement.Ranks), varying != nil); err != nil {
 		return err
 	}
-	dial, err := where.dialer(c)
+	dial, err := where.dialer(o)
 	if err != nil {
 		return err
 	}
 	seats := &places{host: map[int]string{}}
-	if mux, err = newMux(c, placement, seats, varying != nil); err != nil {
+	if mux, err = newMux(o, placement, seats, varying != nil); err != nil {
 		return err
 	}
 	spec.Dial = dial
@@ -251,24 +237,26 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []program, notes []s
 		spec.Elastic = varying
 	} else {
 		announce(mux, placement)
-		if c.Bool("display-map") {
+		if o.displayMap {
 			notes = append(notes, mapOf(placement)...)
 		}
 	}
-	var names []string
-	for _, h := range placement.Hosts {
-		names = append(names, h.Name)
-	}
+	names := hostNames(placement)
 	if where.from != "" && spec.Verbose {
 		notes = append(notes, fmt.Sprintf("gorun: %s from %s", topology.Count(len(names), "host"), where.from))
 	}
-	for _, note := range slices.Concat(notes, w.notes(c, programs), w.ring.notes(names, spec.Verbose)) {
+	for _, note := range slices.Concat(notes, p.notes(programs), p.ring.notes(names, spec.Verbose)) {
 		mux.Note("%s", note)
 	}
-	if err := w.ring.measure(c, names); err != nil {
+	if err := p.ring.measure(ctx, o, names); err != nil {
 		return err
 	}
-	spec.Topology = w.ring.text
+	spec.Topology = p.ring.text
+	return p.see(ctx, hurry, &spec, where.lease, mux, watch)
+}
+
+// see runs a job that is ready to start, beside what watches and serves it, and shows how it goes.
+func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.Spec, lease *standing.Lease, mux *output.Mux, watch func(context.Context) error) error {
 	// In the background of a terminal, reading is an error (and rank 0 sees the end of its input) instead
 	// of a reason to stop the launcher.
 	signal.Ignore(syscall.SIGTTIN)
@@ -276,44 +264,52 @@ func runJob(c *cli.Context, hurry <-chan struct{}, programs []program, notes []s
 	defer forwardSignals(signals)()
 
 	spec.Signals, spec.Hurry = signals, hurry
-	spec.Stdin, spec.Readers = input(c), readers
-	showOn(mux, &spec)
+	spec.Stdin = input(p.jobFlags)
+	showOn(mux, spec)
 	var unsaved error
-	if file := c.Path("save-topology"); file != "" || c.Bool("json") { // others do not wait for measurements
+	if p.saveTopology != "" || p.jsonEvents { // others do not wait for measurements
 		spec.Measured = func(hosts []topology.Host, edges []topology.Edge) {
 			tellEdges(mux, hosts, edges)
-			unsaved = saveTopology(file, hosts, edges)
+			unsaved = saveTopology(p.saveTopology, hosts, edges)
 		}
 	}
-	if err := detachedOf(c.Context).attach(&spec, placement); err != nil {
+	if err := detachedOf(ctx).attach(spec, spec.Placement); err != nil {
 		return err
 	}
-	if where.lease != nil {
-		client, _, err := clusterOf(c)
+	if lease != nil {
+		client, _, err := clusterOf(ctx, &p.clusterFlags)
 		if err == nil {
-			err = detachedOf(c.Context).keep(c.Context, client, &spec, where.lease, placement)
+			err = detachedOf(ctx).keep(ctx, client, spec, lease, spec.Placement)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	moves, unwatch := watchMoves(c, mux.Note)
+	moves, unwatch := watchMoves(ctx, p.jobFlags, mux.Note)
 	spec.Moves = moves
-	corrections, unread := watchFacts(c.Context, w.ring, names, mux.Note)
+	corrections, unread := watchFacts(ctx, p.ring, hostNames(spec.Placement), mux.Note)
 	spec.Facts = corrections
-	told := tellSlowStop(c.Context, spec.Grace, mux.Note)
-	err = runRestarting(c, spec, watch, mux.Note)
+	told := tellSlowStop(ctx, spec.Grace, mux.Note)
+	err := runRestarting(ctx, *spec, p.maxRestarts, watch, mux.Note)
 	if lesser, ok := errors.AsType[*launcher.MinorityError](err); ok {
-		err = errors.Join(err, detachedOf(c.Context).deserted(lesser))
+		err = errors.Join(err, detachedOf(ctx).deserted(lesser))
 	}
 	told()
 	unwatch()
 	unread()
-	for rank := range placement.Ranks {
+	for rank := range spec.Placement.Ranks {
 		mux.Close(rank)
 	}
 	conclude(mux, err)
-	return errors.Join(err, showRest(c.Context, mux, hurry), unsaved)
+	return errors.Join(err, showRest(ctx, mux, hurry), unsaved)
+}
+
+// hostNames returns the names of the hosts of a placement.
+func hostNames(p plan.Placement) (names []string) {
+	for _, h := range p.Hosts {
+		names = append(names, h.Name)
+	}
+	return names
 }
 
 // showOn has a job show what it does.
@@ -358,27 +354,27 @@ func runWatching(ctx context.Context, spec launcher.Spec, watch func(context.Con
 
 // streamsOf is how many streams links have: if the user names several NICs, one for small segments and two on each
 // NIC.
-func streamsOf(c *cli.Context) int {
-	if n := len(nicsOf(c)); n > 1 && !c.IsSet("streams") {
+func streamsOf(o *jobFlags) int {
+	if n := len(nicsOf(o)); n > 1 && !o.given(&o.Streams) {
 		return min(1+2*n, 16)
 	}
-	return c.Int("streams")
+	return o.Streams
 }
 
 // startTimeout is how long a start may take. In an MPIJob the workers may only now be made.
-func startTimeout(c *cli.Context) time.Duration {
-	if !c.IsSet("start-timeout") && hosts.InMPIJob(surroundings()) {
-		return mpiJobPatience + timeOf(c, "start-timeout")
+func startTimeout(o *jobFlags) time.Duration {
+	if !o.given(&o.startTimeout) && hosts.InMPIJob(surroundings()) {
+		return mpiJobPatience + o.startTimeout
 	}
-	return timeOf(c, "start-timeout")
+	return o.startTimeout
 }
 
 // checkStart is checkFlags for commands that only ask hosts.
-func checkStart(c *cli.Context) error {
-	if patience := timeOf(c, "start-timeout"); patience <= 0 {
+func checkStart(o *jobFlags) error {
+	if patience := o.startTimeout; patience <= 0 {
 		return &usageError{fmt.Errorf("--start-timeout %v: must be positive", patience), "--start-timeout 60, in seconds"}
 	}
-	for _, nic := range nicsOf(c) {
+	for _, nic := range nicsOf(o) {
 		if _, err := netip.ParsePrefix(nic); err != nil && strings.Contains(nic, "/") { // no interface or driver has one in its name
 			return &usageError{fmt.Errorf("--network-interfaces %s: not a network", nic), "--network-interfaces eth0,10.0.0.0/8"}
 		}
@@ -387,34 +383,35 @@ func checkStart(c *cli.Context) error {
 }
 
 // checkFlags finds mistakes before anything is contacted.
-func checkFlags(c *cli.Context) error {
-	wrong := func(name, why string) error {
-		return &usageError{fmt.Errorf("--%s %v: %s", name, c.Value(name), why), ""}
+func checkFlags(o *jobFlags) error {
+	wrong := func(name string, value any, why string) error {
+		return &usageError{fmt.Errorf("--%s %v: %s", name, value, why), ""}
 	}
+	const negative = "must not be negative"
 	switch {
-	case c.Int("ssh-port") < 0 || c.Int("ssh-port") > 65535:
-		return wrong("ssh-port", "not a port")
-	case c.Int("streams") < 1 || c.Int("streams") > 64:
-		return wrong("streams", "must be 1 to 64")
-	case timeOf(c, "connect-retry") < 0:
-		return wrong("connect-retry", "must not be negative")
-	case timeOf(c, "timeout") < 0:
-		return wrong("timeout", "must not be negative")
-	case timeOf(c, "grace") < 0:
-		return wrong("grace", "must not be negative")
-	case c.Int("max-restarts") < 0:
-		return wrong("max-restarts", "must not be negative")
+	case o.sshPort < 0 || o.sshPort > 65535:
+		return wrong("ssh-port", o.sshPort, "not a port")
+	case o.Streams < 1 || o.Streams > 64:
+		return wrong("streams", o.Streams, "must be 1 to 64")
+	case o.connectRetry < 0:
+		return wrong("connect-retry", o.connectRetry, negative)
+	case o.timeout < 0:
+		return wrong("timeout", o.timeout, negative)
+	case o.Grace < 0:
+		return wrong("grace", o.Grace, negative)
+	case o.maxRestarts < 0:
+		return wrong("max-restarts", o.maxRestarts, negative)
 	}
-	if err := checkStart(c); err != nil {
+	if err := checkStart(o); err != nil {
 		return err
 	}
-	if _, err := schedule.ParseAlgorithm(c.String("algorithm")); err != nil {
+	if _, err := schedule.ParseAlgorithm(o.Algorithm); err != nil {
 		return &usageError{fmt.Errorf("--algorithm: %w", err), ""}
 	}
-	if _, err := kernel.ParseCoding(c.String("wire-compression")); err != nil {
+	if _, err := kernel.ParseCoding(o.Coding); err != nil {
 		return &usageError{fmt.Errorf("--wire-compression: %w", err), ""}
 	}
-	for _, key := range c.StringSlice("ssh-identity-file") {
+	for _, key := range o.identityFiles.Value() {
 		if _, err := os.Stat(key); err != nil {
 			return &usageError{fmt.Errorf("--ssh-identity-file: %w", err), ""}
 		}

@@ -41,26 +41,31 @@ func (l *lease) String() string {
 	return time.Duration(*l).String()
 }
 
-// silenceFlags are about hosts that stand still.
-func silenceFlags() []cli.Flag {
+// silenceFlags are about hosts that are silent for a while.
+type silenceFlags struct {
+	moves string
+}
+
+// silenceTable binds them.
+func (o *jobFlags) silenceTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.GenericFlag{Name: "lease", Value: new(lease), Usage: "give up a host that is silent for this `TIME`; auto: 30 s, or 120 s with vGPUs and for a VM that announced its move"},
-		&cli.PathFlag{Name: "vmtoolsd", Usage: "ask this `PROGRAM` whether the VM is about to be moved", DefaultText: "vmtoolsd in VMware VMs"},
-		&cli.StringFlag{Name: "moves", Usage: "run `COMMAND`, whose lines announce moves of hosts: HOST starts|ends TEXT (gorun-vsphere moves does)"},
+		&cli.GenericFlag{Name: "lease", Value: (*lease)(&o.Lease), Usage: "give up a host that is silent for this `TIME`; auto: 30 s, or 120 s with vGPUs and for a VM that announced its move"},
+		&cli.PathFlag{Name: "vmtoolsd", Destination: &o.VMTools, Usage: "ask this `PROGRAM` whether the VM is about to be moved", DefaultText: "vmtoolsd in VMware VMs"},
+		&cli.StringFlag{Name: "moves", Destination: &o.moves, Usage: "run `COMMAND`, whose lines announce moves of hosts: HOST starts|ends TEXT (gorun-vsphere moves does)"},
 	}
 }
 
 // watchMoves runs the command of --moves beside a job and returns what it announces, nil without such a command. The
 // second result ends it.
-func watchMoves(c *cli.Context, note func(format string, args ...any)) (<-chan launcher.Move, func()) {
-	if !c.IsSet("moves") {
+func watchMoves(ctx context.Context, o *jobFlags, note func(format string, args ...any)) (<-chan launcher.Move, func()) {
+	if !o.given(&o.moves) {
 		return nil, func() {}
 	}
-	ctx, cancel := context.WithCancel(c.Context)
+	ctx, cancel := context.WithCancel(ctx)
 	moves := make(chan launcher.Move)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		discover.Moves{Command: c.String("moves"), Env: os.Environ()}.Watch(ctx, func(m discover.Move) {
+		discover.Moves{Command: o.moves, Env: os.Environ()}.Watch(ctx, func(m discover.Move) {
 			select {
 			case moves <- launcher.Move(m):
 			case <-ctx.Done():
@@ -80,12 +85,4 @@ func timeScaleOf(value string) float64 {
 		return 0
 	}
 	return factor
-}
-
-// leaseOf returns the value of --lease, 0 for auto.
-func leaseOf(c *cli.Context) time.Duration {
-	if l, ok := c.Generic("lease").(*lease); ok {
-		return time.Duration(*l)
-	}
-	return 0
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -55,7 +56,11 @@ func run(args []string) int {
 	return code
 }
 
-func newApp(hurry <-chan struct{}) *cli.App {
+func newApp(hurry <-chan struct{}) *cli.App { return appOf(new(jobFlags), hurry) }
+
+// appOf returns the program, which fills o when it launches a job.
+func appOf(o *jobFlags, hurry <-chan struct{}) *cli.App {
+	flags := o.table()
 	return &cli.App{
 		Name:            "gorun",
 		Usage:           "run a Horovod, torch.distributed or other data-parallel program on many hosts",
@@ -68,12 +73,15 @@ func newApp(hurry <-chan struct{}) *cli.App {
 
 		CustomAppHelpTemplate: helpTemplate,
 		// The library has --help only where it has its own help command too.
-		Flags:    append(launchFlags(), cli.HelpFlag),
-		Action:   func(c *cli.Context) error { return launch(c, hurry) },
+		Flags: append(flags, cli.HelpFlag),
+		Action: func(c *cli.Context) error {
+			o.read(c)
+			return launch(c.Context, o, hurry)
+		},
 		Commands: commands(hurry),
 		// Errors are printed in one place, by explain; the library must not exit by itself.
 		ExitErrHandler: func(*cli.Context, error) {},
-		OnUsageError:   explainFlag(launchFlags(), "gorun --help lists the flags; flags go before the program"),
+		OnUsageError:   explainFlag(flags, "gorun --help lists the flags; flags go before the program"),
 	}
 }
 
@@ -179,12 +187,12 @@ func versionCommand() *cli.Command {
 		if c.Args().Present() {
 			return &usageError{errors.New("version takes no arguments"), "to run a program of that name: gorun -np N version …"}
 		}
-		return printVersion(c)
+		return printVersion(c.App.Writer)
 	}}
 }
 
-func printVersion(c *cli.Context) error {
-	_, err := fmt.Fprintln(c.App.Writer, "gorun", version)
+func printVersion(w io.Writer) error {
+	_, err := fmt.Fprintln(w, "gorun", version)
 	return err
 }
 
@@ -197,5 +205,10 @@ type usageError struct {
 func (e *usageError) Error() string { return e.err.Error() }
 
 func (e *usageError) Unwrap() error { return e.err }
+
+// exclusive refuses two flags of which only one can count.
+func exclusive(first, second string) error {
+	return fmt.Errorf("--%s and --%s exclude each other", first, second)
+}
 
 var errNoProgram = errors.New("no program to run")

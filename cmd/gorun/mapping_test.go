@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/urfave/cli/v2"
-
 	"gorun/contrib/e2e/e2etest"
 )
 
@@ -64,8 +62,8 @@ func TestMapsAsMPI(t *testing.T) {
 	ours := func(flags []string) (where string, lines int) {
 		t.Helper()
 		var hosts []string
-		err := parse(t, append(append([]string{"gorun"}, flags...), "true"), func(c *cli.Context) {
-			p, err := place(c)
+		err := parse(t, append(append([]string{"gorun"}, flags...), "true"), func(o *jobFlags) {
+			p, err := place(o)
 			if err != nil {
 				t.Errorf("%q: %v", flags, err)
 			}

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/urfave/cli/v2"
-
 	"gorun/contrib/e2e/e2etest"
 )
 
@@ -35,9 +33,9 @@ func TestManifest(t *testing.T) {
 	if command := worker.Template.Spec.Containers[0].Command; !slices.Equal(command, []string{"/usr/sbin/sshd", "-De"}) {
 		t.Errorf("workers run %q, not the operator's sshd", command)
 	}
-	err := parse(t, launcher.Template.Spec.Containers[0].Command, func(c *cli.Context) {
-		if c.IsSet("np") || c.IsSet("hosts") || !c.Args().Present() {
-			t.Errorf("hosts are the operator's to give: -np %d -H %q, program %q", c.Int("np"), c.String("hosts"), c.Args().Slice())
+	err := parse(t, launcher.Template.Spec.Containers[0].Command, func(o *jobFlags) {
+		if o.given(&o.np) || o.given(&o.hosts) || len(o.args) == 0 {
+			t.Errorf("hosts are the operator's to give: -np %d -H %q, program %q", o.np, o.hosts, o.args)
 		}
 	})
 	if err != nil || launcher.Template.Spec.Containers[0].Command[0] != "gorun" {

@@ -9,22 +9,31 @@ import (
 )
 
 // mpirunFlags are accepted because scripts and manifests written for mpirun or mpiexec have them.
-func mpirunFlags() []cli.Flag {
+type mpirunFlags struct {
+	mca                           pairs
+	allowRoot, reportState, quiet bool
+	launcher                      string
+	programsFile                  string
+	universe                      string
+}
+
+// mpirunTable binds them.
+func (o *jobFlags) mpirunTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.GenericFlag{Name: "mca", Aliases: []string{"prtemca", "pmixmca", "gmca"}, Value: &pairs{}, Usage: "Open MPI's `KEY VALUE`; btl_tcp_if_include and its like choose the NICs, plm_rsh_agent is --ssh-command, others change nothing", Hidden: true},
-		&cli.BoolFlag{Name: "allow-run-as-root", Usage: "mpirun's; always allowed", Hidden: true},
-		&cli.BoolFlag{Name: "tag-output", Aliases: []string{"l", "prepend-rank"}, Usage: "put [rank]<stdout>: before each line, as always", Hidden: true},
-		&cli.StringFlag{Name: "launcher", Aliases: []string{"bootstrap", "rmk"}, Usage: "Hydra's `WAY` to the hosts", Hidden: true},
-		&cli.BoolFlag{Name: "report-state-on-timeout", Usage: "tell what ranks wait for when --timeout ends the job, as always", Hidden: true},
-		&cli.PathFlag{Name: "configfile", Aliases: []string{"app"}, Usage: "Hydra's and Open MPI's `FILE` with a program and its flags on each line", Hidden: true},
-		&cli.StringFlag{Name: "stdin", Aliases: []string{"s"}, Usage: "which ranks read standard input, each all of it: `WHICH` is all, none or a list such as 0,4-7", DefaultText: "0"},
-		&cli.StringFlag{Name: "usize", Usage: "Hydra's `SIZE` of the universe for MPI_Comm_spawn, which is refused", Hidden: true},
-		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "mpirun's", Hidden: true},
+		&cli.GenericFlag{Name: "mca", Aliases: []string{"prtemca", "pmixmca", "gmca"}, Value: &o.mca, Usage: "Open MPI's `KEY VALUE`; btl_tcp_if_include and its like choose the NICs, plm_rsh_agent is --ssh-command, others change nothing", Hidden: true},
+		&cli.BoolFlag{Name: "allow-run-as-root", Destination: &o.allowRoot, Usage: "mpirun's; always allowed", Hidden: true},
+		&cli.BoolFlag{Name: "tag-output", Destination: &o.tagOutput, Aliases: []string{"l", "prepend-rank"}, Usage: "put [rank]<stdout>: before each line, as always", Hidden: true},
+		&cli.StringFlag{Name: "launcher", Destination: &o.launcher, Aliases: []string{"bootstrap", "rmk"}, Usage: "Hydra's `WAY` to the hosts", Hidden: true},
+		&cli.BoolFlag{Name: "report-state-on-timeout", Destination: &o.reportState, Usage: "tell what ranks wait for when --timeout ends the job, as always", Hidden: true},
+		&cli.PathFlag{Name: "configfile", Destination: &o.programsFile, Aliases: []string{"app"}, Usage: "Hydra's and Open MPI's `FILE` with a program and its flags on each line", Hidden: true},
+		&cli.StringFlag{Name: "stdin", Destination: &o.stdin, Aliases: []string{"s"}, Usage: "which ranks read standard input, each all of it: `WHICH` is all, none or a list such as 0,4-7", DefaultText: "0"},
+		&cli.StringFlag{Name: "usize", Destination: &o.universe, Usage: "Hydra's `SIZE` of the universe for MPI_Comm_spawn, which is refused", Hidden: true},
+		&cli.BoolFlag{Name: "quiet", Destination: &o.quiet, Aliases: []string{"q"}, Usage: "mpirun's", Hidden: true},
 	}
 }
 
 // nicsOf are the NICs that the flags name, in gorun's words or in Open MPI's.
-func nicsOf(c *cli.Context) []string {
+func nicsOf(o *jobFlags) []string {
 	var out []string
 	add := func(list string) {
 		for name := range strings.SplitSeq(list, ",") {
@@ -33,36 +42,34 @@ func nicsOf(c *cli.Context) []string {
 			}
 		}
 	}
-	for _, flag := range []string{"network-interfaces", "network-interface"} {
-		for _, list := range c.StringSlice(flag) {
-			add(list)
-		}
+	for _, list := range slices.Concat(o.nics.Value(), o.nic.Value()) {
+		add(list)
 	}
 	if len(out) > 0 {
 		return out
 	}
-	pairsOf(c, "mca").each(func(key, value string) {
-		switch key {
-		case "btl_tcp_if_include", "oob_tcp_if_include", "prte_if_include":
+	o.mca.each(func(key, value string) {
+		if choosesNICs(key) {
 			add(value)
 		}
 	})
 	return out
 }
 
+// choosesNICs reports whether a parameter of Open MPI names NICs.
+func choosesNICs(key string) bool {
+	return slices.Contains([]string{"btl_tcp_if_include", "oob_tcp_if_include", "prte_if_include"}, key)
+}
+
 // idleMPI are the parameters of mpirun that change nothing.
-func idleMPI(c *cli.Context) []string {
+func idleMPI(o *jobFlags) []string {
 	var out []string
-	pairsOf(c, "mca").each(func(key, _ string) {
-		switch key {
-		case "btl_tcp_if_include", "oob_tcp_if_include", "prte_if_include":
-		default:
-			if !isAgent(key) {
-				out = append(out, "-mca "+key)
-			}
+	o.mca.each(func(key, _ string) {
+		if !choosesNICs(key) && !isAgent(key) {
+			out = append(out, "-mca "+key)
 		}
 	})
-	if c.IsSet("usize") {
+	if o.given(&o.universe) {
 		out = append(out, "-usize (MPI_Comm_spawn is refused)")
 	}
 	return out

@@ -8,7 +8,7 @@ import (
 // TestPeerFlags holds the table of other launchers' flags against gorun's own: none that gorun has is in it, and
 // it points to none that gorun has not.
 func TestPeerFlags(t *testing.T) {
-	flags := launchFlags()
+	flags := new(jobFlags).table()
 	mentioned := regexp.MustCompile(`(?:^|[ :;])--?([a-z][a-z-]*)`)
 	for name, meant := range peerFlags {
 		if findFlag(flags, name) != nil {

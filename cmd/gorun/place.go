@@ -16,37 +16,49 @@ import (
 )
 
 // placeFlags say how many ranks run, and where.
-func placeFlags() []cli.Flag {
+type placeFlags struct {
+	np                             int
+	hosts                          string
+	hostfile, hydraHostfile        string
+	ppn                            int
+	mapBy, rankBy                  string
+	oversubscribe, noOversubscribe bool
+	displayMap                     bool
+	pernode, byNode, bySlot        bool
+}
+
+// placeTable binds them.
+func (o *jobFlags) placeTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.IntFlag{Name: "np", Aliases: []string{"n", "num-proc", "c"}, Usage: "start `N` ranks", DefaultText: "one for every slot"},
-		&cli.StringFlag{Name: "hosts", Aliases: []string{"H", "host"}, Usage: "`LIST` of hosts and their slots: host1:2,user@host2:4,node[01-16]:8", DefaultText: "this machine"},
-		&cli.PathFlag{Name: "hostfile", Aliases: []string{"machinefile"}, Usage: "read the hosts from `FILE`, a line each: host slots=N, or host:N"},
-		&cli.PathFlag{Name: "hydra-hostfile", Aliases: []string{"f"}, Usage: "Hydra's --hostfile", Hidden: true},
-		&cli.IntFlag{Name: "ppn", Aliases: []string{"npernode", "N", "ntasks-per-node", "perhost"}, Usage: "`N` ranks on each host, whatever its slots", DefaultText: "one for each slot"},
-		&cli.StringFlag{Name: "map-by", Usage: "deal ranks to hosts by `HOW`: slot (fill one host after the other), node (in turn), ppr:N:node; with :oversubscribe, :PE=N (cores for each)", DefaultText: "slot"},
-		&cli.StringFlag{Name: "rank-by", Usage: "number ranks by `HOW`: slot (host by host) or node (across the hosts)", DefaultText: "as they are dealt"},
-		&cli.BoolFlag{Name: "oversubscribe", Usage: "allow more ranks than slots"},
-		&cli.BoolFlag{Name: "nooversubscribe", Usage: "Open MPI's word for no --oversubscribe", Hidden: true},
-		&cli.BoolFlag{Name: "display-map", Usage: "tell which ranks run on which host before they start", Hidden: true},
-		&cli.BoolFlag{Name: "pernode", Usage: "Open MPI's -ppn 1", Hidden: true},
-		&cli.BoolFlag{Name: "bynode", Usage: "Open MPI's --map-by node", Hidden: true},
-		&cli.BoolFlag{Name: "byslot", Usage: "Open MPI's --map-by slot", Hidden: true},
+		&cli.IntFlag{Name: "np", Destination: &o.np, Aliases: []string{"n", "num-proc", "c"}, Usage: "start `N` ranks", DefaultText: "one for every slot"},
+		&cli.StringFlag{Name: "hosts", Destination: &o.hosts, Aliases: []string{"H", "host"}, Usage: "`LIST` of hosts and their slots: host1:2,user@host2:4,node[01-16]:8", DefaultText: "this machine"},
+		&cli.PathFlag{Name: "hostfile", Destination: &o.hostfile, Aliases: []string{"machinefile"}, Usage: "read the hosts from `FILE`, a line each: host slots=N, or host:N"},
+		&cli.PathFlag{Name: "hydra-hostfile", Destination: &o.hydraHostfile, Aliases: []string{"f"}, Usage: "Hydra's --hostfile", Hidden: true},
+		&cli.IntFlag{Name: "ppn", Destination: &o.ppn, Aliases: []string{"npernode", "N", "ntasks-per-node", "perhost"}, Usage: "`N` ranks on each host, whatever its slots", DefaultText: "one for each slot"},
+		&cli.StringFlag{Name: "map-by", Destination: &o.mapBy, Usage: "deal ranks to hosts by `HOW`: slot (fill one host after the other), node (in turn), ppr:N:node; with :oversubscribe, :PE=N (cores for each)", DefaultText: "slot"},
+		&cli.StringFlag{Name: "rank-by", Destination: &o.rankBy, Usage: "number ranks by `HOW`: slot (host by host) or node (across the hosts)", DefaultText: "as they are dealt"},
+		&cli.BoolFlag{Name: "oversubscribe", Destination: &o.oversubscribe, Usage: "allow more ranks than slots"},
+		&cli.BoolFlag{Name: "nooversubscribe", Destination: &o.noOversubscribe, Usage: "Open MPI's word for no --oversubscribe", Hidden: true},
+		&cli.BoolFlag{Name: "display-map", Destination: &o.displayMap, Usage: "tell which ranks run on which host before they start", Hidden: true},
+		&cli.BoolFlag{Name: "pernode", Destination: &o.pernode, Usage: "Open MPI's -ppn 1", Hidden: true},
+		&cli.BoolFlag{Name: "bynode", Destination: &o.byNode, Usage: "Open MPI's --map-by node", Hidden: true},
+		&cli.BoolFlag{Name: "byslot", Destination: &o.bySlot, Usage: "Open MPI's --map-by slot", Hidden: true},
 	}
 }
 
 // place reads -np, and which hosts there are.
-func place(c *cli.Context) (plan.Placement, error) {
-	p, _, err := placeRanks(c, c.Int("np"))
+func place(o *jobFlags) (plan.Placement, error) {
+	p, _, err := placeRanks(o, o.np)
 	return p, err
 }
 
 // placeRanks deals np ranks to the hosts, or one to every slot if np is 0. It also says where it has the
 // hosts from.
-func placeRanks(c *cli.Context, np int) (p plan.Placement, from string, err error) {
-	if err := checkRanks(c); err != nil {
+func placeRanks(o *jobFlags, np int) (p plan.Placement, from string, err error) {
+	if err := checkRanks(o); err != nil {
 		return p, "", err
 	}
-	list, from, policy, err := whereAndHow(c, np)
+	list, from, policy, err := whereAndHow(o, np)
 	if err != nil {
 		return p, "", err
 	}
@@ -55,35 +67,35 @@ func placeRanks(c *cli.Context, np int) (p plan.Placement, from string, err erro
 }
 
 // checkRanks refuses an -np that is none.
-func checkRanks(c *cli.Context) error {
-	if n := c.Int("np"); c.IsSet("np") && n < 1 {
+func checkRanks(o *jobFlags) error {
+	if n := o.np; o.given(&o.np) && n < 1 {
 		return &usageError{fmt.Errorf("-np %d: must be at least 1", n), "without -np there is a rank for each slot of the hosts"}
 	}
 	return nil
 }
 
 // whereAndHow are the hosts for np ranks, where they are from, and how ranks are dealt to them.
-func whereAndHow(c *cli.Context, np int) (list []hosts.Host, from string, policy plan.Policy, err error) {
-	if list, from, err = hostList(c, np); err == nil {
-		err = checkNodes(c, len(list))
+func whereAndHow(o *jobFlags, np int) (list []hosts.Host, from string, policy plan.Policy, err error) {
+	if list, from, err = hostList(o, np); err == nil {
+		err = checkNodes(o, len(list))
 	}
 	if err == nil {
-		policy, err = policyOf(c)
+		policy, err = policyOf(o)
 	}
 	return list, from, policy, err
 }
 
 // placePrograms is placeRanks for the programs of a job, of which some may have hosts of their own.
-func placePrograms(c *cli.Context, np int, programs []program) (p plan.Placement, from string, err error) {
+func placePrograms(o *jobFlags, np int, programs []program) (p plan.Placement, from string, err error) {
 	if !haveHosts(programs) {
-		return placeRanks(c, np)
+		return placeRanks(o, np)
 	}
 	for _, x := range programs {
 		if x.hosts != nil {
 			np -= x.Ranks
 		}
 	}
-	list, from, policy, err := whereAndHow(c, np)
+	list, from, policy, err := whereAndHow(o, np)
 	if err != nil {
 		return p, "", err
 	}
@@ -110,18 +122,18 @@ func haveHosts(programs []program) bool {
 
 // hostList finds the hosts: those that a flag names, else those that a batch scheduler or an MPIJob gave us,
 // else this machine.
-func hostList(c *cli.Context, np int) (list []hosts.Host, from string, err error) {
-	file := cmp.Or(c.Path("hostfile"), c.Path("hydra-hostfile"))
+func hostList(o *jobFlags, np int) (list []hosts.Host, from string, err error) {
+	file := cmp.Or(o.hostfile, o.hydraHostfile)
 	given, allocErr := hosts.Allocated(surroundings())
 	instead := ""
 	if given != nil {
 		instead = ", not from " + given.From
 	}
 	switch {
-	case c.IsSet("hosts") && file != "":
+	case o.given(&o.hosts) && file != "":
 		return nil, "", &usageError{errors.New("-H and --hostfile exclude each other"), "name the hosts in one place"}
-	case c.IsSet("hosts"):
-		if list, err = hosts.ParseList(c.String("hosts")); err != nil {
+	case o.given(&o.hosts):
+		if list, err = hosts.ParseList(o.hosts); err != nil {
 			return nil, "", &usageError{err, "-H host1:2,host2:2"}
 		}
 		return list, "-H" + instead, nil
@@ -179,17 +191,17 @@ func mapOf(p plan.Placement) (lines []string) {
 }
 
 // policyOf reads how ranks are dealt to hosts.
-func policyOf(c *cli.Context) (plan.Policy, error) {
-	if err := atMostOne(c, "map-by", "bynode", "byslot"); err != nil {
+func policyOf(o *jobFlags) (plan.Policy, error) {
+	if err := o.atMostOne(&o.mapBy, &o.byNode, &o.bySlot); err != nil {
 		return plan.Policy{}, err
 	}
-	if err := atMostOne(c, "ppn", "pernode", "nproc-per-node"); err != nil {
+	if err := o.atMostOne(&o.ppn, &o.pernode, &o.nprocPerNode); err != nil {
 		return plan.Policy{}, err
 	}
-	if err := atMostOne(c, "oversubscribe", "nooversubscribe"); err != nil {
+	if err := o.atMostOne(&o.oversubscribe, &o.noOversubscribe); err != nil {
 		return plan.Policy{}, err
 	}
-	policy, err := plan.ParsePolicy(c.String("map-by"), c.String("rank-by"))
+	policy, err := plan.ParsePolicy(o.mapBy, o.rankBy)
 	if err != nil {
 		hint := "--map-by slot, --map-by node or --map-by ppr:2:node"
 		if errors.Is(err, plan.ErrRankBy) {
@@ -197,47 +209,32 @@ func policyOf(c *cli.Context) (plan.Policy, error) {
 		}
 		return policy, &usageError{err, hint}
 	}
-	policy.MapByNode = policy.MapByNode || c.Bool("bynode")
-	policy.RankByNode = policy.RankByNode || c.Bool("bynode") && !c.IsSet("rank-by")
-	n, err := perHost(c)
+	policy.MapByNode = policy.MapByNode || o.byNode
+	policy.RankByNode = policy.RankByNode || o.byNode && !o.given(&o.rankBy)
+	n, err := perHost(o)
 	if err != nil {
 		return policy, err
 	}
-	if n != 0 || c.IsSet("ppn") || c.IsSet("nproc-per-node") {
+	if n != 0 || o.given(&o.ppn) || o.given(&o.nprocPerNode) {
 		if n < 1 || n > hosts.MaxSlots {
 			return policy, &usageError{fmt.Errorf("-ppn %d: must be 1 to %d", n, hosts.MaxSlots), ""}
 		}
 		if policy.PerHost > 0 && policy.PerHost != n {
-			return policy, &usageError{fmt.Errorf("-ppn %d and --map-by %s exclude each other", n, c.String("map-by")), ""}
+			return policy, &usageError{fmt.Errorf("-ppn %d and --map-by %s exclude each other", n, o.mapBy), ""}
 		}
 		policy.PerHost = n
 	}
-	policy.Oversubscribe = policy.Oversubscribe || c.Bool("oversubscribe")
+	policy.Oversubscribe = policy.Oversubscribe || o.oversubscribe
 	return policy, nil
 }
 
 // perHost is how many ranks each host is to have, 0 if nothing is said.
-func perHost(c *cli.Context) (int, error) {
+func perHost(o *jobFlags) (int, error) {
 	switch {
-	case c.Bool("pernode"):
+	case o.pernode:
 		return 1, nil
-	case c.IsSet("nproc-per-node"):
-		return nprocPerNode(c)
+	case o.given(&o.nprocPerNode):
+		return nprocPerNode(o)
 	}
-	return c.Int("ppn"), nil
-}
-
-// atMostOne refuses flags that say the same thing in different words.
-func atMostOne(c *cli.Context, names ...string) error {
-	first := ""
-	for _, name := range names {
-		switch {
-		case !c.IsSet(name):
-		case first != "":
-			return &usageError{fmt.Errorf("--%s and --%s exclude each other", first, name), ""}
-		default:
-			first = name
-		}
-	}
-	return nil
+	return o.ppn, nil
 }

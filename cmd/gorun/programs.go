@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -18,22 +19,36 @@ import (
 )
 
 // programFlags say what the ranks are.
-func programFlags() []cli.Flag {
+type programFlags struct {
+	dir               string
+	variables         cli.StringSlice
+	envNone, genvAll  bool
+	genv, env         pairs
+	genvList, envList string
+	wrapper           string
+	gpus              string
+	strict            bool
+	noShim            bool
+	module            bool
+}
+
+// programTable binds them.
+func (o *jobFlags) programTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.PathFlag{Name: "wdir", Aliases: []string{"wd"}, Usage: "working `DIRECTORY` of the ranks", DefaultText: "this one"},
-		&cli.StringSliceFlag{Name: "x", Usage: "set a variable for the ranks: `NAME=VALUE`, or NAME or a pattern ('NCCL_*') for what is set here; may be given more than once"},
-		&cli.BoolFlag{Name: "env-none", Aliases: []string{"genvnone", "envnone"}, Usage: "pass on nothing of this environment but what -x names"},
-		&cli.GenericFlag{Name: "genv", Value: &pairs{}, Usage: "Hydra's -x, for all of several programs: `NAME VALUE`", Hidden: true},
-		&cli.GenericFlag{Name: "env", Value: &pairs{}, Usage: "Hydra's -x: `NAME VALUE`", Hidden: true},
-		&cli.StringFlag{Name: "genvlist", Usage: "Hydra's -x for a `LIST` of names, for all of several programs", Hidden: true},
-		&cli.StringFlag{Name: "envlist", Usage: "Hydra's -x for a `LIST` of names", Hidden: true},
-		&cli.BoolFlag{Name: "genvall", Aliases: []string{"envall"}, Usage: "pass on this environment, as always", Hidden: true},
-		&cli.StringFlag{Name: "rank-wrapper", Usage: "run each rank by `COMMAND`, in which {rank}, {local_rank} and {gpu} are filled in: 'numactl -N {local_rank} --'"},
-		&cli.StringFlag{Name: "gpus", Usage: "set CUDA_VISIBLE_DEVICES by slot: auto for the GPUs (or MIG parts) of each host, or a `LIST` of indexes or UUIDs", DefaultText: "left to the program"},
-		&cli.BoolFlag{Name: "tf-config", Usage: "set TF_CONFIG, for tf.distribute"},
-		&cli.BoolFlag{Name: "pmi-port", Usage: "let MPI programs find gorun by a port of their host (PMI_PORT): for sudo and containers, which close descriptors"},
-		&cli.BoolFlag{Name: "strict", Usage: "end the job as soon as a rank is seen to be alone by its MPI library, as under Open MPI; --strict=false only warns of it", DefaultText: "a job in which ranks were alone fails at its end"},
-		&cli.BoolFlag{Name: "no-horovod-shim", Usage: "do not offer gorun's drop-in when the program imports horovod"},
+		&cli.PathFlag{Name: "wdir", Destination: &o.dir, Aliases: []string{"wd"}, Usage: "working `DIRECTORY` of the ranks", DefaultText: "this one"},
+		&cli.StringSliceFlag{Name: "x", Destination: &o.variables, Usage: "set a variable for the ranks: `NAME=VALUE`, or NAME or a pattern ('NCCL_*') for what is set here; may be given more than once"},
+		&cli.BoolFlag{Name: "env-none", Destination: &o.envNone, Aliases: []string{"genvnone", "envnone"}, Usage: "pass on nothing of this environment but what -x names"},
+		&cli.GenericFlag{Name: "genv", Value: &o.genv, Usage: "Hydra's -x, for all of several programs: `NAME VALUE`", Hidden: true},
+		&cli.GenericFlag{Name: "env", Value: &o.env, Usage: "Hydra's -x: `NAME VALUE`", Hidden: true},
+		&cli.StringFlag{Name: "genvlist", Destination: &o.genvList, Usage: "Hydra's -x for a `LIST` of names, for all of several programs", Hidden: true},
+		&cli.StringFlag{Name: "envlist", Destination: &o.envList, Usage: "Hydra's -x for a `LIST` of names", Hidden: true},
+		&cli.BoolFlag{Name: "genvall", Destination: &o.genvAll, Aliases: []string{"envall"}, Usage: "pass on this environment, as always", Hidden: true},
+		&cli.StringFlag{Name: "rank-wrapper", Destination: &o.wrapper, Usage: "run each rank by `COMMAND`, in which {rank}, {local_rank} and {gpu} are filled in: 'numactl -N {local_rank} --'"},
+		&cli.StringFlag{Name: "gpus", Destination: &o.gpus, Usage: "set CUDA_VISIBLE_DEVICES by slot: auto for the GPUs (or MIG parts) of each host, or a `LIST` of indexes or UUIDs", DefaultText: "left to the program"},
+		&cli.BoolFlag{Name: "tf-config", Destination: &o.TF, Usage: "set TF_CONFIG, for tf.distribute"},
+		&cli.BoolFlag{Name: "pmi-port", Destination: &o.PMIPort, Usage: "let MPI programs find gorun by a port of their host (PMI_PORT): for sudo and containers, which close descriptors"},
+		&cli.BoolFlag{Name: "strict", Destination: &o.strict, Usage: "end the job as soon as a rank is seen to be alone by its MPI library, as under Open MPI; --strict=false only warns of it", DefaultText: "a job in which ranks were alone fails at its end"},
+		&cli.BoolFlag{Name: "no-horovod-shim", Destination: &o.noShim, Usage: "do not offer gorun's drop-in when the program imports horovod"},
 	}
 }
 
@@ -64,33 +79,25 @@ func (p *pairs) String() string { return "" }
 func (p *pairs) Words() int { return 2 }
 
 // each calls f for every pair.
-func (p *pairs) each(f func(name, value string)) {
-	for _, s := range *p {
+func (p pairs) each(f func(name, value string)) {
+	for _, s := range p {
 		i := strings.IndexAny(s, " =")
 		f(s[:i], s[i+1:])
 	}
 }
 
-// pairsOf returns the value of a flag of pairs.
-func pairsOf(c *cli.Context, name string) *pairs {
-	if p, ok := c.Generic(name).(*pairs); ok {
-		return p
-	}
-	return &pairs{}
-}
-
 // readPrograms splits what follows the flags into programs: gorun -np 1 a : -np 2 --wdir d -H host b. Hosts before the first
 // are the job's: of all programs that name none. Their notes are for the user to read.
-func readPrograms(c *cli.Context, args []string) (programs []program, notes []string, err error) {
-	first, rest := cutProgram(args)
+func readPrograms(ctx context.Context, o *jobFlags) (programs []program, notes []string, err error) {
+	first, rest := cutProgram(withoutDashes(o.args))
 	if err := checkProgram(first, "before", rest != nil); err != nil {
 		return nil, nil, err
 	}
-	p, notes, err := readProgram(c, first)
+	p, notes, err := readProgram(o, first)
 	if err != nil {
 		return nil, nil, err
 	}
-	common, more, err := hydraVariables(c, "genv", os.Environ())
+	common, more, err := hydraVariables(o.genvList, o.genv, os.Environ())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -99,30 +106,12 @@ func readPrograms(c *cli.Context, args []string) (programs []program, notes []st
 	for rest != nil {
 		var words []string
 		words, rest = cutProgram(rest)
-		app := &cli.App{Name: "gorun", Flags: programFlagsOfItsOwn(), HideHelp: true, HideVersion: true, DisableSliceFlagSeparator: true,
-			ExitErrHandler: func(*cli.Context, error) {},
-			OnUsageError: func(_ *cli.Context, err error, _ bool) error {
-				return afterColon(err)
-			},
-			Action: func(c *cli.Context) error {
-				if err := checkProgram(c.Args().Slice(), "behind", c.NumFlags() == 0); err != nil {
-					return err
-				}
-				p, more, err := readProgram(c, c.Args().Slice())
-				if err == nil && namesHosts(c) {
-					p.hosts, _, err = hostList(c, p.Ranks)
-				}
-				p.Env = slices.Concat(common, p.Env)
-				programs, notes = append(programs, p), append(notes, more...)
-				return err
-			}}
-		words, err = launchArgs(append([]string{"gorun"}, words...), app.Flags)
+		p, more, err := readFurther(ctx, words)
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := app.RunContext(c.Context, words); err != nil {
-			return nil, nil, err
-		}
+		p.Env = slices.Concat(common, p.Env)
+		programs, notes = append(programs, p), append(notes, more...)
 	}
 	if len(programs) > 1 {
 		for i := range programs {
@@ -132,8 +121,37 @@ func readPrograms(c *cli.Context, args []string) (programs []program, notes []st
 	return programs, notes, nil
 }
 
-func programFlagsOfItsOwn() []cli.Flag {
-	return slices.DeleteFunc(launchFlags(), func(f cli.Flag) bool { return !slices.Contains(perProgram, f.Names()[0]) })
+// withoutDashes takes the -- away that may stand between the flags and a program.
+func withoutDashes(args []string) []string {
+	if len(args) > 0 && args[0] == "--" {
+		return args[1:]
+	}
+	return args
+}
+
+// readFurther reads a program behind a colon, with flags of its own.
+func readFurther(ctx context.Context, words []string) (p program, notes []string, err error) {
+	own := new(jobFlags)
+	app := &cli.App{Name: "gorun", Flags: pick(own.table(), perProgram...), HideHelp: true, HideVersion: true, DisableSliceFlagSeparator: true,
+		ExitErrHandler: func(*cli.Context, error) {},
+		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
+			return afterColon(err)
+		},
+		Action: func(c *cli.Context) (err error) {
+			own.read(c)
+			if err := checkProgram(own.args, "behind", len(own.names) == 0); err != nil {
+				return err
+			}
+			p, notes, err = readProgram(own, own.args)
+			if err == nil && own.namesHosts() {
+				p.hosts, _, err = hostList(own, p.Ranks)
+			}
+			return err
+		}}
+	if words, err = launchArgs(append([]string{"gorun"}, words...), app.Flags); err != nil {
+		return p, nil, err
+	}
+	return p, notes, app.RunContext(ctx, words)
 }
 
 // cutProgram cuts at the first ":", as mpirun and Hydra do. The rest is nil if there is none.
@@ -157,36 +175,36 @@ func checkProgram(argv []string, side string, colon bool) error {
 	return nil
 }
 
-func readProgram(c *cli.Context, argv []string) (p program, notes []string, err error) {
-	dir, err := filepath.Abs(c.Path("wdir")) // "" is the current one
+func readProgram(o *jobFlags, argv []string) (p program, notes []string, err error) {
+	dir, err := filepath.Abs(o.dir) // "" is the current one
 	if err != nil {
 		return p, nil, fmt.Errorf("find working directory: %w", err)
 	}
-	if c.Bool("module") {
+	if o.module {
 		argv = append([]string{"python3", "-m"}, argv...)
 	}
-	if err := checkRanks(c); err != nil {
+	if err := checkRanks(o); err != nil {
 		return p, nil, err
 	}
-	env, notes, err := readVariables(c, os.Environ())
-	return program{Program: launcher.Program{Ranks: c.Int("np"), Argv: argv, Dir: dir, Env: env}}, notes, err
+	env, notes, err := readVariables(o, os.Environ())
+	return program{Program: launcher.Program{Ranks: o.np, Argv: argv, Dir: dir, Env: env}}, notes, err
 }
 
 // readVariables returns what -x and Hydra's words for it set for one program, given the launcher's environment.
-func readVariables(c *cli.Context, environ []string) (env, notes []string, err error) {
-	env, notes, err = variables(c.StringSlice("x"), environ)
+func readVariables(o *jobFlags, environ []string) (env, notes []string, err error) {
+	env, notes, err = variables(o.variables.Value(), environ)
 	if err != nil {
 		return nil, nil, err
 	}
-	local, more, err := hydraVariables(c, "env", environ)
+	local, more, err := hydraVariables(o.envList, o.env, environ)
 	return append(env, local...), append(notes, more...), err
 }
 
-// hydraVariables returns what a flag of two words sets, and the flag for a list of names that goes with it.
-func hydraVariables(c *cli.Context, flag string, environ []string) (env, notes []string, err error) {
-	names := slices.DeleteFunc(strings.Split(c.String(flag+"list"), ","), func(name string) bool { return name == "" })
+// hydraVariables returns what two flags of Hydra set: one with a list of names, the other with a name and a value.
+func hydraVariables(list string, set pairs, environ []string) (env, notes []string, err error) {
+	names := slices.DeleteFunc(strings.Split(list, ","), func(name string) bool { return name == "" })
 	env, notes, err = variables(names, environ)
-	pairsOf(c, flag).each(func(name, value string) { env = append(env, name+"="+value) })
+	set.each(func(name, value string) { env = append(env, name+"="+value) })
 	return env, notes, err
 }
 
@@ -221,14 +239,14 @@ func badPattern(name string) bool {
 }
 
 // gpusOf reads --gpus.
-func gpusOf(c *cli.Context) ([]string, error) {
-	if !c.IsSet("gpus") {
+func gpusOf(o *jobFlags) ([]string, error) {
+	if !o.given(&o.gpus) {
 		return nil, nil
 	}
-	list := strings.Split(c.String("gpus"), ",")
+	list := strings.Split(o.gpus, ",")
 	for _, id := range list {
 		if id == "" || strings.ContainsAny(id, " \t") || id == "auto" && len(list) > 1 {
-			return nil, &usageError{fmt.Errorf("--gpus %q: neither auto nor a list of GPUs", c.String("gpus")), "--gpus auto, --gpus 0,1 or --gpus GPU-…,MIG-…"}
+			return nil, &usageError{fmt.Errorf("--gpus %q: neither auto nor a list of GPUs", o.gpus), "--gpus auto, --gpus 0,1 or --gpus GPU-…,MIG-…"}
 		}
 	}
 	return list, nil
@@ -246,8 +264,8 @@ func ranksOf(programs []program) int {
 }
 
 // readWrapper splits --rank-wrapper into words as a shell would.
-func readWrapper(c *cli.Context) ([]string, error) {
-	words, err := splitWords(c.String("rank-wrapper"))
+func readWrapper(o *jobFlags) ([]string, error) {
+	words, err := splitWords(o.wrapper)
 	if err = cmp.Or(err, wire.CheckTemplate(words)); err != nil {
 		return nil, &usageError{fmt.Errorf("--rank-wrapper: %w", err), "--rank-wrapper 'numactl -N {local_rank} --'"}
 	}
@@ -298,7 +316,7 @@ func splitWords(s string) ([]string, error) {
 func afterColon(err error) error {
 	why, hint := reword(err), "flags of the whole job go before the first program"
 	if name, unknown := strings.CutPrefix(err.Error(), unknownFlag); unknown {
-		if slices.ContainsFunc(launchFlags(), func(f cli.Flag) bool { return slices.Contains(f.Names(), name) }) {
+		if slices.ContainsFunc(new(jobFlags).table(), func(f cli.Flag) bool { return slices.Contains(f.Names(), name) }) {
 			why = fmt.Errorf("--%s is for the whole job, not for one program", name)
 		} else {
 			hint = "gorun --help lists the flags"

@@ -4,8 +4,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-
-	"github.com/urfave/cli/v2"
 )
 
 func TestSplitWords(t *testing.T) {
@@ -64,12 +62,12 @@ func TestVariables(t *testing.T) {
 		{"-genvlist NCCL_DEBUG,EMPTY", "NCCL_DEBUG=INFO EMPTY=", 0},
 		{"-envlist NCCL_DEBUG,NOT_THERE -genvlist EMPTY", "EMPTY= NCCL_DEBUG=INFO", 1},
 	} {
-		err := parse(t, append(append([]string{"gorun"}, strings.Fields(tt.flags)...), "true"), func(c *cli.Context) {
-			common, more, err := hydraVariables(c, "genv", environ)
+		err := parse(t, append(append([]string{"gorun"}, strings.Fields(tt.flags)...), "true"), func(o *jobFlags) {
+			common, more, err := hydraVariables(o.genvList, o.genv, environ)
 			if err != nil {
 				t.Errorf("%s: %v", tt.flags, err)
 			}
-			env, notes, err := readVariables(c, environ)
+			env, notes, err := readVariables(o, environ)
 			env, notes = append(common, env...), append(more, notes...)
 			if got := strings.Join(env, " "); err != nil || got != tt.want || len(notes) != tt.notes {
 				t.Errorf("%s: %v, %q, notes %q; want %q", tt.flags, err, got, notes, tt.want)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,29 +18,27 @@ import (
 
 // psCommand shows jobs.
 func psCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "ps",
-		Usage:     "list your detached jobs; with --cluster the jobs and hosts of a cluster",
-		UsageText: "gorun ps [--cluster HOST --cluster-key-file FILE]",
-		Flags:     append(clusterFlags(), &cli.BoolFlag{Name: "json", Usage: "for programs"}),
-		Action: func(c *cli.Context) error {
-			if c.Args().Present() {
-				return &usageError{errors.New("ps takes no job: it lists them all"), "gorun top JOB, gorun logs JOB"}
-			}
-			if !c.IsSet("cluster") {
-				return listJobs(c)
-			}
-			all, detached, err := clusterJobs(c)
-			if err != nil {
-				return err
-			}
-			if c.Bool("json") {
-				return json.NewEncoder(c.App.Writer).Encode(listCluster(all, detached))
-			}
-			showCluster(c, all, detached)
-			return nil
-		},
+	return jobsCommand("ps", "list your detached jobs; with --cluster the jobs and hosts of a cluster", "[--cluster HOST --cluster-key-file FILE]", func(o *jobsFlags) []cli.Flag {
+		return []cli.Flag{&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "for programs"}}
+	}, ps)
+}
+
+func ps(ctx context.Context, o *jobsFlags) error {
+	if len(o.args) > 0 {
+		return &usageError{errors.New("ps takes no job: it lists them all"), "gorun top JOB, gorun logs JOB"}
 	}
+	if o.cluster == "" {
+		return listJobs(o)
+	}
+	all, detached, err := clusterJobs(ctx, &o.clusterFlags)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return json.NewEncoder(o.out).Encode(listCluster(all, detached))
+	}
+	showCluster(o.out, all, detached)
+	return nil
 }
 
 // clusterList is what a cluster does, for programs.
@@ -91,21 +91,21 @@ func stated(r jobs.Record) jobs.Record {
 	return r
 }
 
-func clusterJobs(c *cli.Context) (*wire.Jobs, []clusterRecord, error) {
-	client, addr, err := clusterOf(c)
+func clusterJobs(ctx context.Context, o *clusterFlags) (*wire.Jobs, []clusterRecord, error) {
+	client, addr, err := clusterOf(ctx, o)
 	if err != nil {
 		return nil, nil, err
 	}
-	all, err := client.Jobs(c.Context, addr)
+	all, err := client.Jobs(ctx, addr)
 	if err != nil {
 		return nil, nil, explainCluster(addr, err)
 	}
-	detached, _ := allRecords(c.Context, client, all.Members)
+	detached, _ := allRecords(ctx, client, all.Members)
 	return all, latest(detached), nil
 }
 
-func showCluster(c *cli.Context, all *wire.Jobs, detached []clusterRecord) {
-	w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
+func showCluster(to io.Writer, all *wire.Jobs, detached []clusterRecord) {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "HOST\tADDRESS\tUSED\t")
 	for _, m := range all.Members {
 		state := ""

@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/urfave/cli/v2"
-
 	"gorun/launcher"
 	"gorun/launcher/hosts"
 	"gorun/launcher/ssh"
@@ -26,9 +24,9 @@ type retry struct {
 	first, most time.Duration // between two attempts
 }
 
-func newRetry(c *cli.Context) retry {
-	r := retry{timeOf(c, "connect-retry"), timeOf(c, "start-timeout"), 250 * time.Millisecond, 5 * time.Second}
-	if !c.IsSet("connect-retry") && hosts.InMPIJob(surroundings()) {
+func newRetry(o *jobFlags) retry {
+	r := retry{o.connectRetry, o.startTimeout, 250 * time.Millisecond, 5 * time.Second}
+	if !o.given(&o.connectRetry) && hosts.InMPIJob(surroundings()) {
 		r.patience = mpiJobPatience
 	}
 	return r

@@ -23,12 +23,12 @@ func TestRetry(t *testing.T) {
 		{"DNS, then the port", []string{"resolve", "resolve", "connect"}, time.Minute, 4, ""},
 		{"no patience", []string{"resolve"}, 0, 1, "a: resolve: no"},
 		{"a refused key is not offered again", []string{"connect", "authenticate"}, time.Minute, 2, "a: authenticate: no"},
-		{"a host stands still", []string{"handshake!", "connect", "authenticate!"}, 0, 4, ""},
+		{"a host is paused", []string{"handshake!", "connect", "authenticate!"}, 0, 4, ""},
 		{"a host that does not stand still", []string{"handshake"}, time.Minute, 1, "a: handshake: no"},
 		{"connections break, and then there is no way", []string{"start-", "upload-", "connect", "start daemon-"}, 0, 5, ""},
 		{"patience ends with connections that break", []string{"start-"}, time.Nanosecond, 1, "a: start: the connection broke (for 1ns)"},
-		{"a host that stands still, and then refuses a key", []string{"handshake!", "authenticate"}, 0, 2, "a: authenticate: no"},
-		{"patience ends with a host that stands still", []string{"handshake!"}, time.Nanosecond, 1, "a: handshake: the host stands still (for 1ns)"},
+		{"a host that is paused, and then refuses a key", []string{"handshake!", "authenticate"}, 0, 2, "a: authenticate: no"},
+		{"patience ends with a host that is paused", []string{"handshake!"}, time.Nanosecond, 1, "a: handshake: the host is paused (for 1ns)"},
 		{"patience ends", []string{"connect", "connect", "connect"}, time.Nanosecond, 1, "a: connect: no (for 1ns)"},
 	} {
 		attempts := 0

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,11 +16,16 @@ import (
 )
 
 // ringFlags say in which order data goes round the hosts.
-func ringFlags() []cli.Flag {
+type ringFlags struct {
+	topologyFile, saveTopology string
+}
+
+// ringTable binds them.
+func (o *jobFlags) ringTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.PathFlag{Name: "topology", Usage: "read what machines do not tell from a YAML `FILE`: ESXi hosts, racks, NUMA nodes, measured edges"},
-		&cli.PathFlag{Name: "save-topology", Usage: "at the end, write what the job measured between its hosts to `FILE`, for --topology"},
-		&cli.StringFlag{Name: "ring-order", Usage: "order of the hosts for data, by `WHAT`: host (the list's), topology (labels and NICs), measured (by the topology file, or now)", DefaultText: "measured, where the topology file has it"},
+		&cli.PathFlag{Name: "topology", Destination: &o.topologyFile, Usage: "read what machines do not tell from a YAML `FILE`: ESXi hosts, racks, NUMA nodes, measured edges"},
+		&cli.PathFlag{Name: "save-topology", Destination: &o.saveTopology, Usage: "at the end, write what the job measured between its hosts to `FILE`, for --topology"},
+		&cli.StringFlag{Name: "ring-order", Destination: &o.RingOrder, Usage: "order of the hosts for data, by `WHAT`: host (the list's), topology (labels and NICs), measured (by the topology file, or now)", DefaultText: "measured, where the topology file has it"},
 	}
 }
 
@@ -58,14 +64,14 @@ type ringPlan struct {
 }
 
 // readRing checks --ring-order and --topology before any host is asked.
-func readRing(c *cli.Context) (ringPlan, error) {
-	by, err := topology.ParseBy(c.String("ring-order"))
+func readRing(o *jobFlags) (ringPlan, error) {
+	by, err := topology.ParseBy(o.RingOrder)
 	if err != nil {
 		return ringPlan{}, &usageError{fmt.Errorf("--ring-order: %w", err), "--ring-order topology"}
 	}
-	p := ringPlan{by: by, file: c.Path("topology"), File: &facts.File{}}
+	p := ringPlan{by: by, file: o.topologyFile, File: &facts.File{}}
 	if p.file == "" {
-		if c.IsSet("topology") {
+		if o.given(&o.topologyFile) {
 			return p, &usageError{errors.New("--topology: no file name"), "--topology FILE"}
 		}
 		return p, nil
@@ -134,11 +140,11 @@ func (p ringPlan) override(hosts []topology.Host) error {
 
 // measure finds out what the user wants the ring to go by and no file tells. It starts agents on the hosts
 // and ends them, so that the job has the network to itself.
-func (p *ringPlan) measure(c *cli.Context, names []string) error {
-	if p.by != topology.ByMeasured || !c.IsSet("ring-order") || len(names) < 2 || p.measured(names) {
+func (p *ringPlan) measure(ctx context.Context, o *jobFlags, names []string) error {
+	if p.by != topology.ByMeasured || !o.given(&o.RingOrder) || len(names) < 2 || p.measured(names) {
 		return nil
 	}
-	hosts, edges, err := look(c, *p, names, true)
+	hosts, edges, err := look(ctx, o, *p, names, true)
 	if err != nil {
 		return err
 	}

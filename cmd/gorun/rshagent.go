@@ -19,36 +19,50 @@ import (
 // rshAgentCommand runs a command on a host as ssh does, by gorun's own ssh client. Open MPI's mpirun starts
 // its daemons by way of such an agent.
 func rshAgentCommand() *cli.Command {
+	var o agentFlags
 	return &cli.Command{
 		Name:      "rsh-agent",
 		Usage:     "run a command on a host, for Open MPI: mpirun --mca plm_rsh_agent 'gorun rsh-agent' …",
 		UsageText: "gorun rsh-agent [flags] HOST COMMAND…",
-		Flags: append(connectFlags(),
-			// What users give to an agent called ssh.
-			&cli.StringFlag{Name: "l", Usage: "log in as `USER`"},
-			&cli.BoolFlag{Name: "x", Usage: "ssh's: there is no X11 here", Hidden: true},
-			&cli.BoolFlag{Name: "n", Usage: "ssh's: take no standard input"},
-			&cli.BoolFlag{Name: "q", Usage: "ssh's", Hidden: true}),
-		Action: rshAgent,
+		Flags:     o.table(),
+		Action: func(c *cli.Context) error {
+			o.read(c)
+			return rshAgent(c.Context, &o)
+		},
 	}
 }
 
-func rshAgent(c *cli.Context) error {
-	args := c.Args().Slice()
-	if len(args) < 2 {
+// agentFlags are those by which hosts are reached, and what users give to an agent called ssh.
+type agentFlags struct {
+	jobFlags
+	user           string
+	x11, quietness bool
+	noInput        bool
+}
+
+func (o *agentFlags) table() []cli.Flag {
+	return append(o.connectTable(),
+		&cli.StringFlag{Name: "l", Destination: &o.user, Usage: "log in as `USER`"},
+		&cli.BoolFlag{Name: "x", Destination: &o.x11, Usage: "ssh's: there is no X11 here", Hidden: true},
+		&cli.BoolFlag{Name: "n", Destination: &o.noInput, Usage: "ssh's: take no standard input"},
+		&cli.BoolFlag{Name: "q", Destination: &o.quietness, Usage: "ssh's", Hidden: true})
+}
+
+func rshAgent(ctx context.Context, o *agentFlags) error {
+	if len(o.args) < 2 {
 		return &usageError{errors.New("rsh-agent needs a host and a command"), "mpirun --mca plm_rsh_agent 'gorun rsh-agent' -H host1,host2 …"}
 	}
-	host := args[0]
-	if user := c.String("l"); user != "" && !strings.Contains(host, "@") {
-		host = user + "@" + host
+	host := o.args[0]
+	if o.user != "" && !strings.Contains(host, "@") {
+		host = o.user + "@" + host
 	}
-	d, err := newDialer(c)
+	d, err := newDialer(&o.jobFlags)
 	if err != nil {
 		return err
 	}
 	defer d.remote.Client.Close()
 	var conn *ssh.Conn
-	if _, err := d.retry.dial(c.Context, host, func(ctx context.Context, host string) (*launcher.Daemon, error) {
+	if _, err := d.retry.dial(ctx, host, func(ctx context.Context, host string) (*launcher.Daemon, error) {
 		var err error
 		conn, err = d.remote.Connect(ctx, host)
 		return nil, err
@@ -56,11 +70,11 @@ func rshAgent(c *cli.Context) error {
 		return err
 	}
 	defer conn.Close()
-	session, err := conn.Start(c.Context, strings.Join(args[1:], " ")) // as ssh: the login shell splits it
+	session, err := conn.Start(ctx, strings.Join(o.args[1:], " ")) // as ssh: the login shell splits it
 	if err != nil {
 		return fmt.Errorf("%s: start command: %w", host, err)
 	}
-	if c.Bool("n") {
+	if o.noInput {
 		session.Stdin.Close()
 	} else {
 		go func() { // a read from a terminal cannot be interrupted: not waited for

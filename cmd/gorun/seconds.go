@@ -37,15 +37,7 @@ func (s *seconds) String() string {
 func (s *seconds) Get() any { return time.Duration(*s) }
 
 // timeFlag makes a flag that takes seconds or a time with a unit.
-func timeFlag(name string, value time.Duration, usage string) *cli.GenericFlag {
-	s := seconds(value)
-	return &cli.GenericFlag{Name: name, Value: &s, Usage: usage}
-}
-
-// timeOf returns the value of a flag made by timeFlag.
-func timeOf(c *cli.Context, name string) time.Duration {
-	if s, ok := c.Generic(name).(*seconds); ok {
-		return time.Duration(*s)
-	}
-	return 0
+func timeFlag(name string, field *time.Duration, value time.Duration, usage string) *cli.GenericFlag {
+	*field = value
+	return &cli.GenericFlag{Name: name, Value: (*seconds)(field), Usage: usage}
 }

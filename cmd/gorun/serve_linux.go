@@ -23,15 +23,24 @@ import (
 	"gorun/worker/proc"
 )
 
-// serveFlags are those of a daemon that stays.
-func serveFlags() []cli.Flag {
+// serveFlags are those of a resident daemon.
+type serveFlags struct {
+	invocation
+	keyFile       string
+	join          cli.StringSlice
+	listen        string
+	address, name string
+	slots         int
+}
+
+func (o *serveFlags) table() []cli.Flag {
 	return []cli.Flag{
-		&cli.PathFlag{Name: "cluster-key-file", Usage: "take jobs from launchers that hold the key in `FILE`"},
-		&cli.StringSliceFlag{Name: "join", Usage: "`HOST[:PORT]` of another daemon of the cluster, may be given more than once"},
-		&cli.StringFlag{Name: "listen", Value: ":" + clusterPort, Usage: "`ADDRESS:PORT` to take jobs at; gossip uses the next port"},
-		&cli.StringFlag{Name: "address", Usage: "where the others find this host", DefaultText: "that of the way to --join"},
-		&cli.StringFlag{Name: "name", Usage: "of this host", DefaultText: "its host name"},
-		&cli.IntFlag{Name: "slots", Usage: "`N` ranks at a time", DefaultText: "one for each CPU"},
+		&cli.PathFlag{Name: "cluster-key-file", Destination: &o.keyFile, Usage: "take jobs from launchers that hold the key in `FILE`"},
+		&cli.StringSliceFlag{Name: "join", Destination: &o.join, Usage: "`HOST[:PORT]` of another daemon of the cluster, may be given more than once"},
+		&cli.StringFlag{Name: "listen", Destination: &o.listen, Value: ":" + clusterPort, Usage: "`ADDRESS:PORT` to take jobs at; gossip uses the next port"},
+		&cli.StringFlag{Name: "address", Destination: &o.address, Usage: "where the others find this host", DefaultText: "that of the way to --join"},
+		&cli.StringFlag{Name: "name", Destination: &o.name, Usage: "of this host", DefaultText: "its host name"},
+		&cli.IntFlag{Name: "slots", Destination: &o.slots, Usage: "`N` ranks at a time", DefaultText: "one for each CPU"},
 	}
 }
 
@@ -45,32 +54,32 @@ type post struct {
 	join          []string
 }
 
-func readPost(c *cli.Context) (p post, err error) {
-	if p.key, err = readKey(c.Path("cluster-key-file")); err != nil {
+func readPost(o *serveFlags) (p post, err error) {
+	if p.key, err = readKey(o.keyFile); err != nil {
 		return p, err
 	}
-	if p.keyFile, err = filepath.Abs(c.Path("cluster-key-file")); err != nil {
+	if p.keyFile, err = filepath.Abs(o.keyFile); err != nil {
 		return p, fmt.Errorf("find key file: %w", err)
 	}
-	if p.slots = c.Int("slots"); !c.IsSet("slots") {
+	if p.slots = o.slots; !o.given(&o.slots) {
 		p.slots = runtime.NumCPU()
 	}
 	if p.slots < 1 {
 		return p, &usageError{fmt.Errorf("--slots %d: must be at least 1", p.slots), ""}
 	}
-	if p.name = c.String("name"); p.name == "" {
+	if p.name = o.name; p.name == "" {
 		if p.name, err = os.Hostname(); err != nil {
 			return p, fmt.Errorf("find host name: %w", err)
 		}
 	}
 	var port string
-	if p.bind, port, err = net.SplitHostPort(withPort(c.String("listen"), clusterPort)); err != nil {
+	if p.bind, port, err = net.SplitHostPort(withPort(o.listen, clusterPort)); err != nil {
 		return p, &usageError{fmt.Errorf("--listen: %w", err), "--listen :" + clusterPort}
 	}
 	if p.port, err = strconv.Atoi(port); err != nil || p.port < 1 || p.port > 65534 {
-		return p, &usageError{fmt.Errorf("--listen %s: no port", c.String("listen")), "--listen :" + clusterPort}
+		return p, &usageError{fmt.Errorf("--listen %s: no port", o.listen), "--listen :" + clusterPort}
 	}
-	for _, other := range c.StringSlice("join") {
+	for _, other := range o.join.Value() {
 		host, at, err := net.SplitHostPort(withPort(other, port))
 		theirs, bad := strconv.Atoi(at)
 		if err := errors.Join(err, bad); err != nil {
@@ -78,7 +87,7 @@ func readPost(c *cli.Context) (p post, err error) {
 		}
 		p.join = append(p.join, net.JoinHostPort(host, strconv.Itoa(theirs+1)))
 	}
-	if p.address = c.String("address"); p.address == "" {
+	if p.address = o.address; p.address == "" {
 		p.address = ownAddress(p.bind, p.join)
 	}
 	return p, nil
@@ -96,18 +105,18 @@ func (p post) gossipBind() string {
 }
 
 // serveCluster is the daemon that outlives jobs. It ends in order on TERM, after its jobs; at once on a second.
-func serveCluster(c *cli.Context, hurry <-chan struct{}) error {
-	p, err := readPost(c)
+func serveCluster(told context.Context, o *serveFlags, hurry <-chan struct{}) error {
+	p, err := readPost(o)
 	if err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(c.Context, "tcp", net.JoinHostPort(p.bind, strconv.Itoa(p.port)))
+	listener, err := (&net.ListenConfig{}).Listen(told, "tcp", net.JoinHostPort(p.bind, strconv.Itoa(p.port)))
 	if err != nil {
 		return fmt.Errorf("listen for jobs: %w", err)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	status := systemd(os.Getenv("NOTIFY_SOCKET"))
-	ctx, end := untilStopped(c.Context)
+	ctx, end := untilStopped(told)
 	defer end()
 	defer tellStop(ctx, log, status)()
 	if os.Getenv("GOGC") == "" {

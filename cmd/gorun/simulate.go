@@ -13,12 +13,18 @@ import (
 )
 
 // simulateFlags say what is played through instead of being measured.
-func simulateFlags() []cli.Flag {
+type simulateFlags struct {
+	simulate   bool
+	alpha, gap time.Duration
+	bandwidth  float64
+}
+
+func (o *simulateFlags) simulateTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "simulate", Usage: "start nothing: play an allreduce through between 4 to 4096 hosts, with what messages cost as -v shows it"},
-		&cli.DurationFlag{Name: "alpha", Value: 30 * time.Microsecond, Usage: "of --simulate: `TIME` of a message"},
-		&cli.Float64Flag{Name: "bandwidth", Value: 1.25, Usage: "of --simulate: `GB/s` of a link"},
-		&cli.DurationFlag{Name: "gap", Value: 3 * time.Microsecond, Usage: "of --simulate: `TIME` between two messages that a host sends"},
+		&cli.BoolFlag{Name: "simulate", Destination: &o.simulate, Usage: "start nothing: play an allreduce through between 4 to 4096 hosts, with what messages cost as -v shows it"},
+		&cli.DurationFlag{Name: "alpha", Destination: &o.alpha, Value: 30 * time.Microsecond, Usage: "of --simulate: `TIME` of a message"},
+		&cli.Float64Flag{Name: "bandwidth", Destination: &o.bandwidth, Value: 1.25, Usage: "of --simulate: `GB/s` of a link"},
+		&cli.DurationFlag{Name: "gap", Destination: &o.gap, Value: 3 * time.Microsecond, Usage: "of --simulate: `TIME` between two messages that a host sends"},
 	}
 }
 
@@ -29,23 +35,23 @@ var simulatedHosts = [...]int{4, 16, 64, 256, 1024, 4096}
 var marks = [...]string{schedule.ByRing: "r", schedule.ByDirect: "d", schedule.ByRecursiveDoubling: "x", schedule.ByRabenseifner: "h", schedule.ByTree: "t"}
 
 // simulate prints what an allreduce takes by the algorithm that is chosen, or forced.
-func simulate(c *cli.Context) error {
-	cost := schedule.Cost{Alpha: c.Duration("alpha").Seconds(), Beta: 1e-9 / c.Float64("bandwidth"), Gap: c.Duration("gap").Seconds()}
+func simulate(o *benchFlags) error {
+	cost := schedule.Cost{Alpha: o.alpha.Seconds(), Beta: 1e-9 / o.bandwidth, Gap: o.gap.Seconds()}
 	if !cost.Sound() {
-		return &usageError{fmt.Errorf("--alpha %v, --bandwidth %v, --gap %v: no link costs that", c.Duration("alpha"), c.Float64("bandwidth"), c.Duration("gap")), ""}
+		return &usageError{fmt.Errorf("--alpha %v, --bandwidth %v, --gap %v: no link costs that", o.alpha, o.bandwidth, o.gap), ""}
 	}
-	cfg, err := benchConfig(c)
+	cfg, err := o.config()
 	if err != nil {
 		return &usageError{err, "gorun bench --help lists the flags"}
 	}
 	if cfg.Kind != collective.Allreduce {
 		return &usageError{fmt.Errorf("--simulate: only an allreduce can be simulated, not %s", cfg.Kind), ""}
 	}
-	forced, err := schedule.ParseAlgorithm(c.String("algorithm"))
+	forced, err := schedule.ParseAlgorithm(o.Algorithm)
 	if err != nil {
 		return &usageError{fmt.Errorf("--algorithm: %w", err), ""}
 	}
-	return printSimulation(c.App.Writer, cost, cfg, forced)
+	return printSimulation(o.out, cost, cfg, forced)
 }
 
 func printSimulation(w io.Writer, cost schedule.Cost, cfg bench.Config, forced schedule.Algorithm) error {

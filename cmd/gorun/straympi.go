@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/urfave/cli/v2"
-
 	"gorun/launcher"
 	"gorun/rendezvous/wire"
 )
@@ -51,11 +49,11 @@ func usesOpenMPI(p launcher.Program) bool {
 }
 
 // ifAlone returns what happens to a job whose ranks are alone.
-func ifAlone(c *cli.Context) wire.IfAlone {
+func ifAlone(o *jobFlags) wire.IfAlone {
 	switch {
-	case c.Bool("strict"):
+	case o.strict:
 		return wire.AloneEnds
-	case c.IsSet("strict"):
+	case o.given(&o.strict):
 		return wire.AloneWarns
 	}
 	return wire.AloneFails

@@ -23,25 +23,39 @@ import (
 	"gorun/topology"
 )
 
-// streamFlags say what becomes of the ranks' output.
-func streamFlags() []cli.Flag {
+// streamFlags say what becomes of the ranks' output, and which of them read input.
+type streamFlags struct {
+	outputDir                          string
+	tag                                string
+	noTag, tagOutput                   bool
+	timestamps                         bool
+	onlyRanks                          string
+	merge                              bool
+	tagPattern, outPattern, errPattern string // Hydra's
+	color                              string
+	jsonEvents                         bool
+	stdin                              string
+}
+
+// streamTable binds them.
+func (o *jobFlags) streamTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.PathFlag{Name: "output-filename", Usage: "also write each rank's output to `DIR`/rank.N/stdout and stderr"},
-		&cli.StringFlag{Name: "tag", Usage: "put `TEMPLATE` before each line, in which {rank}, {host} and {stream} are filled in", DefaultText: "[{rank}]<{stream}>:"},
-		&cli.BoolFlag{Name: "no-tag-output", Usage: "put nothing before each line"},
-		&cli.BoolFlag{Name: "prefix-output-with-timestamp", Aliases: []string{"timestamp-output", "prefix-timestamp"}, Usage: "put the time before each line"},
-		&cli.StringFlag{Name: "only-ranks", Usage: "show the lines of these ranks alone: a `LIST` such as 0,4-7"},
-		&cli.BoolFlag{Name: "merge-stderr", Aliases: []string{"merge-stderr-to-stdout"}, Usage: "show standard error among standard output"},
-		&cli.StringFlag{Name: "prepend-pattern", Usage: "Hydra's --tag: `PATTERN` with %r for the rank, %h for the host, %p for its number", Hidden: true},
-		&cli.StringFlag{Name: "outfile-pattern", Usage: "write standard output to files instead: Hydra's `PATTERN` with %r, %h and %p", Hidden: true},
-		&cli.StringFlag{Name: "errfile-pattern", Usage: "write standard error to files instead: Hydra's `PATTERN` with %r, %h and %p", Hidden: true},
-		&cli.StringFlag{Name: "color", Value: "auto", Usage: "give each rank's tag a colour: always, never, or auto for on a terminal (`WHEN`)"},
-		&cli.BoolFlag{Name: "json-events", Aliases: []string{"json"}, Usage: "write each line and each event as a JSON object on a line of standard output"},
+		&cli.PathFlag{Name: "output-filename", Destination: &o.outputDir, Usage: "also write each rank's output to `DIR`/rank.N/stdout and stderr"},
+		&cli.StringFlag{Name: "tag", Destination: &o.tag, Usage: "put `TEMPLATE` before each line, in which {rank}, {host} and {stream} are filled in", DefaultText: "[{rank}]<{stream}>:"},
+		&cli.BoolFlag{Name: "no-tag-output", Destination: &o.noTag, Usage: "put nothing before each line"},
+		&cli.BoolFlag{Name: "prefix-output-with-timestamp", Destination: &o.timestamps, Aliases: []string{"timestamp-output", "prefix-timestamp"}, Usage: "put the time before each line"},
+		&cli.StringFlag{Name: "only-ranks", Destination: &o.onlyRanks, Usage: "show the lines of these ranks alone: a `LIST` such as 0,4-7"},
+		&cli.BoolFlag{Name: "merge-stderr", Destination: &o.merge, Aliases: []string{"merge-stderr-to-stdout"}, Usage: "show standard error among standard output"},
+		&cli.StringFlag{Name: "prepend-pattern", Destination: &o.tagPattern, Usage: "Hydra's --tag: `PATTERN` with %r for the rank, %h for the host, %p for its number", Hidden: true},
+		&cli.StringFlag{Name: "outfile-pattern", Destination: &o.outPattern, Usage: "write standard output to files instead: Hydra's `PATTERN` with %r, %h and %p", Hidden: true},
+		&cli.StringFlag{Name: "errfile-pattern", Destination: &o.errPattern, Usage: "write standard error to files instead: Hydra's `PATTERN` with %r, %h and %p", Hidden: true},
+		&cli.StringFlag{Name: "color", Destination: &o.color, Value: "auto", Usage: "give each rank's tag a colour: always, never, or auto for on a terminal (`WHEN`)"},
+		&cli.BoolFlag{Name: "json-events", Destination: &o.jsonEvents, Aliases: []string{"json"}, Usage: "write each line and each event as a JSON object on a line of standard output"},
 	}
 }
 
 // newMux makes what stands between the ranks and the user's terminal.
-func newMux(c *cli.Context, p plan.Placement, where *places, changing bool) (*output.Mux, error) {
+func newMux(o *jobFlags, p plan.Placement, where *places, changing bool) (*output.Mux, error) {
 	for _, r := range p.Ranks {
 		where.host[r.Rank] = p.Hosts[r.Host].Name
 	}
@@ -54,12 +68,12 @@ func newMux(c *cli.Context, p plan.Placement, where *places, changing bool) (*ou
 		Stdout:    os.Stdout,
 		Stderr:    os.Stderr,
 		Tag:       output.HorovodTag,
-		Merge:     c.Bool("merge-stderr"),
-		Timestamp: c.Bool("prefix-output-with-timestamp"),
+		Merge:     o.merge,
+		Timestamp: o.timestamps,
 		// A program that logs in may ask at the terminal for a password, where a status line would get in its way.
-		Status: term.IsTerminal(int(os.Stderr.Fd())) && c.String("ssh-command") == "",
-		Dir:    c.Path("output-filename"),
-		JSON:   c.Bool("json-events"),
+		Status: term.IsTerminal(int(os.Stderr.Fd())) && o.sshCommand == "",
+		Dir:    o.outputDir,
+		JSON:   o.jsonEvents,
 		Host:   host,
 	}
 	tty := term.IsTerminal(int(os.Stdout.Fd()))
@@ -67,21 +81,21 @@ func newMux(c *cli.Context, p plan.Placement, where *places, changing bool) (*ou
 		cfg.Refresh = time.Second
 	}
 	var err error
-	if cfg.Color, err = colored(c, tty); err != nil {
+	if cfg.Color, err = colored(o, tty); err != nil {
 		return nil, err
 	}
-	if cfg.Show, err = shownRanks(c, ranks); err != nil {
+	if cfg.Show, err = shownRanks(o, ranks); err != nil {
 		return nil, err
 	}
-	if c.IsSet("tag") {
-		if cfg.Tag, err = output.TemplateTag(c.String("tag"), host); err != nil {
+	if o.given(&o.tag) {
+		if cfg.Tag, err = output.TemplateTag(o.tag, host); err != nil {
 			return nil, &usageError{err, "--tag '{host}:{rank} '"}
 		}
 	}
-	if err := readPatterns(c, &cfg); err != nil {
+	if err := readPatterns(o, &cfg); err != nil {
 		return nil, err
 	}
-	if c.Bool("no-tag-output") || c.IsSet("tag") && c.String("tag") == "" {
+	if o.noTag || o.given(&o.tag) && o.tag == "" {
 		cfg.Tag = nil
 	}
 	mux, err := output.New(cfg)
@@ -92,39 +106,42 @@ func newMux(c *cli.Context, p plan.Placement, where *places, changing bool) (*ou
 }
 
 // readPatterns reads Hydra's patterns for tags and files.
-func readPatterns(c *cli.Context, cfg *output.Config) error {
-	if err := atMostOne(c, "tag", "prepend-pattern"); err != nil {
+func readPatterns(o *jobFlags, cfg *output.Config) error {
+	if err := o.atMostOne(&o.tag, &o.tagPattern); err != nil {
 		return err
 	}
-	fill := map[string]func(rank int) string{}
 	numbers := map[string]int{} // of hosts
-	for _, flag := range []string{"prepend-pattern", "outfile-pattern", "errfile-pattern"} {
-		pattern := c.String(flag)
-		if err := checkPattern(pattern); err != nil {
-			return &usageError{fmt.Errorf("--%s %s: %w", flag, pattern, err), "--" + flag + " '%h.%r'"}
+	var err error
+	filled := func(flag string, pattern *string) func(rank int) string {
+		if wrong := checkPattern(*pattern); wrong != nil && err == nil {
+			err = &usageError{fmt.Errorf("--%s %s: %w", flag, *pattern, wrong), "--" + flag + " '%h.%r'"}
 		}
-		if !c.IsSet(flag) {
-			continue
+		if !o.given(pattern) {
+			return nil
 		}
-		fill[flag] = func(rank int) string {
+		return func(rank int) string {
 			host := cfg.Host(rank)
 			if _, ok := numbers[host]; !ok {
 				numbers[host] = len(numbers)
 			}
-			return fillPattern(pattern, rank, host, numbers[host])
+			return fillPattern(*pattern, rank, host, numbers[host])
 		}
 	}
-	if tag := fill["prepend-pattern"]; tag != nil {
+	tag := filled("prepend-pattern", &o.tagPattern)
+	files := map[output.Stream]func(int) string{output.Stdout: filled("outfile-pattern", &o.outPattern), output.Stderr: filled("errfile-pattern", &o.errPattern)}
+	if err != nil {
+		return err
+	}
+	if tag != nil {
 		cfg.Tag = func(rank int, _ output.Stream) string { return tag(rank) }
 	}
-	files := map[output.Stream]func(int) string{output.Stdout: fill["outfile-pattern"], output.Stderr: fill["errfile-pattern"]}
 	cfg.Divert = func(rank int, name output.Stream) string {
 		if files[name] == nil {
 			return ""
 		}
 		return files[name](rank)
 	}
-	cfg.TagDiverted = c.IsSet("tag") || c.IsSet("prepend-pattern") || c.Bool("tag-output")
+	cfg.TagDiverted = o.given(&o.tag) || o.given(&o.tagPattern) || o.tagOutput
 	return nil
 }
 
@@ -148,9 +165,9 @@ func fillPattern(pattern string, rank int, host string, number int) string {
 }
 
 // readersOf reads --stdin: the ranks that read standard input, nil for rank 0.
-func readersOf(c *cli.Context, ranks int, changing bool) ([]int, error) {
-	switch which := c.String("stdin"); {
-	case !c.IsSet("stdin"), which == "none", which == "0":
+func readersOf(o *jobFlags, ranks int, changing bool) ([]int, error) {
+	switch which := o.stdin; {
+	case !o.given(&o.stdin), which == "none", which == "0":
 		return nil, nil
 	case changing:
 		return nil, &usageError{fmt.Errorf("--stdin %s: in an elastic job only rank 0 can read standard input", which), "--stdin none"}
@@ -167,16 +184,16 @@ func readersOf(c *cli.Context, ranks int, changing bool) ([]int, error) {
 }
 
 // input returns the standard input of the ranks.
-func input(c *cli.Context) io.Reader {
-	if c.String("stdin") == "none" {
+func input(o *jobFlags) io.Reader {
+	if o.stdin == "none" {
 		return strings.NewReader("")
 	}
 	return os.Stdin
 }
 
 // colored reads --color; NO_COLOR is what users of many programs set.
-func colored(c *cli.Context, tty bool) (bool, error) {
-	switch when := cmp.Or(c.String("color"), "auto"); when {
+func colored(o *jobFlags, tty bool) (bool, error) {
+	switch when := cmp.Or(o.color, "auto"); when {
 	case "always":
 		return true, nil
 	case "never":
@@ -189,13 +206,13 @@ func colored(c *cli.Context, tty bool) (bool, error) {
 }
 
 // shownRanks reads --only-ranks; nil shows all.
-func shownRanks(c *cli.Context, ranks int) (func(int) bool, error) {
-	if !c.IsSet("only-ranks") {
+func shownRanks(o *jobFlags, ranks int) (func(int) bool, error) {
+	if !o.given(&o.onlyRanks) {
 		return nil, nil
 	}
-	shown, err := parseRanks(c.String("only-ranks"), ranks)
+	shown, err := parseRanks(o.onlyRanks, ranks)
 	if err != nil {
-		return nil, &usageError{fmt.Errorf("--only-ranks %s: %w", c.String("only-ranks"), err), "--only-ranks 0,4-7"}
+		return nil, &usageError{fmt.Errorf("--only-ranks %s: %w", o.onlyRanks, err), "--only-ranks 0,4-7"}
 	}
 	return func(rank int) bool { return shown[rank] }, nil
 }

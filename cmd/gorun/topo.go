@@ -22,24 +22,39 @@ import (
 	"gorun/topology/probe"
 )
 
-func topoCommand() *cli.Command {
+// topoFlags are those of gorun topo; hosts are named and reached as in a launch.
+type topoFlags struct {
+	jobFlags
+	json           bool
+	svg, html      string
+	nccl           string
+	measure, ascii bool
+	save           string
+}
+
+func (o *topoFlags) table() []cli.Flag {
 	flags := []cli.Flag{
-		&cli.BoolFlag{Name: "json", Usage: "write JSON instead of a picture"},
-		&cli.PathFlag{Name: "svg", Usage: "write an SVG picture to `FILE`, for a browser; - for standard output"},
-		&cli.PathFlag{Name: "html", Usage: "write a page with the picture and the ring to `FILE`, for a browser; - for standard output"},
-		&cli.PathFlag{Name: "emit-nccl", Usage: "write one machine's devices to `FILE` for NCCL_TOPO_FILE; - for standard output"},
-		&cli.BoolFlag{Name: "measure", Usage: "measure round-trip times and, for a moment on the edges that matter, bandwidth between the hosts"},
-		&cli.PathFlag{Name: "save", Usage: "write what was measured to `FILE`, for --topology"},
-		&cli.BoolFlag{Name: "ascii", Usage: "draw with ASCII characters", DefaultText: "if the locale is not UTF-8"},
+		&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "write JSON instead of a picture"},
+		&cli.PathFlag{Name: "svg", Destination: &o.svg, Usage: "write an SVG picture to `FILE`, for a browser; - for standard output"},
+		&cli.PathFlag{Name: "html", Destination: &o.html, Usage: "write a page with the picture and the ring to `FILE`, for a browser; - for standard output"},
+		&cli.PathFlag{Name: "emit-nccl", Destination: &o.nccl, Usage: "write one machine's devices to `FILE` for NCCL_TOPO_FILE; - for standard output"},
+		&cli.BoolFlag{Name: "measure", Destination: &o.measure, Usage: "measure round-trip times and, for a moment on the edges that matter, bandwidth between the hosts"},
+		&cli.PathFlag{Name: "save", Destination: &o.save, Usage: "write what was measured to `FILE`, for --topology"},
+		&cli.BoolFlag{Name: "ascii", Destination: &o.ascii, Usage: "draw with ASCII characters", DefaultText: "if the locale is not UTF-8"},
 	}
-	for _, f := range launchFlags() { // hosts are named and reached as in a launch
-		if slices.Contains([]string{"hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "topology", "ring-order", "np", "bind-to", "map-by", "network-interfaces"}, f.Names()[0]) {
-			if d, ok := f.(*cli.GenericFlag); ok {
-				d.Usage = "give up if a host has not answered after this `TIME`"
-			}
-			flags = append(flags, f)
+	shared := pick(o.jobFlags.table(), "hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "topology", "ring-order",
+		"np", "bind-to", "map-by", "network-interfaces")
+	for _, f := range shared {
+		if d, ok := f.(*cli.GenericFlag); ok {
+			d.Usage = "give up if a host has not answered after this `TIME`"
 		}
 	}
+	return append(flags, shared...)
+}
+
+func topoCommand() *cli.Command {
+	o := new(topoFlags)
+	flags := o.table()
 	return &cli.Command{
 		Name:        "topo",
 		Usage:       "show this machine's NUMA nodes, NICs and GPUs; with -H those of hosts, and their ring",
@@ -48,7 +63,13 @@ func topoCommand() *cli.Command {
 		Flags:       flags,
 
 		CustomHelpTemplate: commandHelp,
-		Action:             topo,
+		Action: func(c *cli.Context) error {
+			o.read(c)
+			if err := o.checkFiles(flags); err != nil {
+				return err
+			}
+			return topo(c.Context, o)
+		},
 	}
 }
 
@@ -64,72 +85,70 @@ Flags (one dash or two):
 {{.Description}}
 `
 
-// topo shows what is known of machines before a job starts. Bandwidths are what interfaces say of
-// themselves; to measure, it has to be asked, because that loads the network.
-func topo(c *cli.Context) error {
-	if c.NArg() > 0 {
-		return &usageError{fmt.Errorf("unexpected argument %s", c.Args().First()), "gorun topo -H host1,host2"}
+// checkFiles refuses a flag in the place of a file's name, which was not meant to be that; a file of such a name is ./--name.
+func (o *topoFlags) checkFiles(flags []cli.Flag) error {
+	if len(o.args) > 0 {
+		return &usageError{fmt.Errorf("unexpected argument %s", o.args[0]), "gorun topo -H host1,host2"}
 	}
-	for _, f := range []string{"svg", "html", "emit-nccl", "save"} {
-		// A flag that follows was not meant to be its file; one of such a name is ./--name.
-		if name := c.Path(f); c.IsSet(f) && name != "-" && (name == "" || name[0] == '-') {
-			return noFile(c.Command.Flags, f)
+	for _, file := range []*string{&o.svg, &o.html, &o.nccl, &o.save} {
+		if name := *file; o.given(file) && name != "-" && (name == "" || name[0] == '-') {
+			return noFile(flags, o.names[file])
 		}
 	}
-	if c.IsSet("save") && !c.Bool("measure") {
+	if o.given(&o.save) && !o.measure {
 		return &usageError{errors.New("--save without --measure"), "gorun topo -H host1,host2 --measure --save FILE"}
 	}
-	if err := checkStart(c); err != nil {
+	return nil
+}
+
+// topo shows what is known of machines before a job starts. Bandwidths are what interfaces say of
+// themselves; to measure, it has to be asked, because that loads the network.
+func topo(ctx context.Context, o *topoFlags) error {
+	if err := checkStart(&o.jobFlags); err != nil {
 		return err
 	}
-	format := ""
-	for _, f := range []string{"json", "svg", "html", "emit-nccl"} {
-		if !c.IsSet(f) {
-			continue
-		}
-		if format != "" {
-			return &usageError{fmt.Errorf("--%s and --%s exclude each other", format, f), ""}
-		}
-		format = f
+	if err := o.atMostOne(&o.json, &o.svg, &o.html, &o.nccl); err != nil {
+		return err
 	}
-	cluster, err := survey(c)
+	cluster, err := survey(ctx, o)
 	if err != nil {
 		return err
 	}
 	notes := topology.Doubles(cluster.Hosts)
 	for _, note := range notes {
-		fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
+		fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
 	}
-	for _, host := range topology.WithoutNICs(cluster.Hosts, nicsOf(c)) {
-		fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s has none of %s that is up\n", host, strings.Join(nicsOf(c), ","))
+	for _, host := range topology.WithoutNICs(cluster.Hosts, nicsOf(&o.jobFlags)) {
+		fmt.Fprintf(o.errs, "gorun: warning: %s has none of %s that is up\n", host, strings.Join(nicsOf(&o.jobFlags), ","))
 	}
-	warnIdle(c.App.ErrWriter, cluster.Hosts)
-	out, what := []byte(nil), "picture"
-	switch format {
-	case "json":
+	warnIdle(o.errs, cluster.Hosts)
+	file, what := "-", "picture"
+	var out []byte
+	switch {
+	case o.given(&o.json):
 		what = "JSON"
 		if out, err = picture.JSON(cluster); err != nil {
 			return err
 		}
-	case "svg":
-		out = []byte(picture.SVG(cluster))
-	case "html":
-		out = []byte(picture.HTML(cluster, notes))
-	case "emit-nccl":
-		what = "file for NCCL"
+	case o.given(&o.svg):
+		file, out = o.svg, []byte(picture.SVG(cluster))
+	case o.given(&o.html):
+		file, out = o.html, []byte(picture.HTML(cluster, notes))
+	case o.given(&o.nccl):
+		file, what = o.nccl, "file for NCCL"
 		if out, err = picture.NCCL(cluster.Hosts[0]); err != nil {
 			return err
 		}
 	default:
 		out = []byte(picture.Text(cluster))
-		if c.Bool("ascii") || !utf8Locale() {
+		if o.ascii || !utf8Locale() {
 			out = []byte(picture.ASCII(string(out)))
 		}
 	}
-	if file := c.Path(format); format != "" && format != "json" && file != "-" {
+	if file != "-" {
 		err = os.WriteFile(file, out, 0o644)
 	} else {
-		_, err = c.App.Writer.Write(out)
+		_, err = o.out.Write(out)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", what, err)
@@ -138,43 +157,43 @@ func topo(c *cli.Context) error {
 }
 
 // survey finds out about this machine, or about the hosts that the flags name.
-func survey(c *cli.Context) (picture.Cluster, error) {
-	ring, err := readRing(c)
+func survey(ctx context.Context, o *topoFlags) (picture.Cluster, error) {
+	ring, err := readRing(&o.jobFlags)
 	if err != nil {
 		return picture.Cluster{}, err
 	}
-	bind, err := readBind(c)
+	bind, err := readBind(&o.jobFlags)
 	if err != nil {
 		return picture.Cluster{}, err
 	}
-	if !c.IsSet("hosts") && !c.IsSet("hostfile") {
-		if c.Bool("measure") {
+	if !o.given(&o.hosts) && !o.given(&o.hostfile) {
+		if o.measure {
 			return picture.Cluster{}, &usageError{errors.New("--measure: no hosts"), "gorun topo -H host1,host2 --measure"}
 		}
-		if c.IsSet("ring-order") && ring.by == topology.ByMeasured {
+		if o.given(&o.RingOrder) && ring.by == topology.ByMeasured {
 			return picture.Cluster{}, &usageError{errors.New("--ring-order measured: no hosts"), "gorun topo -H host1,host2 --ring-order measured"}
 		}
-		host, err := probe.Probe(c.Context, "/")
+		host, err := probe.Probe(ctx, "/")
 		if err != nil {
 			return picture.Cluster{}, err
 		}
 		host.Name = host.Hostname
 		if note, warns := ring.strangers([]string{host.Name}); warns {
-			fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
+			fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
 		}
 		found := picture.Cluster{Hosts: []topology.Host{host}}
 		if err := ring.override(found.Hosts); err != nil {
 			return found, err
 		}
-		ranks, err := ranksHere(c)
+		ranks, err := ranksHere(&o.jobFlags)
 		found.Ranks = ranks
-		return found, errors.Join(err, placeBound(&found, bind, nicsOf(c)))
+		return found, errors.Join(err, placeBound(&found, bind, nicsOf(&o.jobFlags)))
 	}
-	placement, err := place(c)
+	placement, err := place(&o.jobFlags)
 	if err != nil {
 		return picture.Cluster{}, err
 	}
-	if n := len(placement.Hosts); n != 1 && c.IsSet("emit-nccl") {
+	if n := len(placement.Hosts); n != 1 && o.given(&o.nccl) {
 		return picture.Cluster{}, &usageError{fmt.Errorf("--emit-nccl: %d hosts, but the file is for one", n), "gorun topo -H host1 --emit-nccl FILE"}
 	}
 	var (
@@ -185,33 +204,33 @@ func survey(c *cli.Context) (picture.Cluster, error) {
 		names, ranks = append(names, h.Name), append(ranks, h.Ranks)
 	}
 	if note, warns := ring.strangers(names); warns {
-		fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
+		fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
 	}
-	measuring := c.Bool("measure") || c.IsSet("ring-order") && ring.by == topology.ByMeasured && !ring.measured(names)
-	hosts, edges, err := look(c, ring, names, measuring)
+	measuring := o.measure || o.given(&o.RingOrder) && ring.by == topology.ByMeasured && !ring.measured(names)
+	hosts, edges, err := look(ctx, &o.jobFlags, ring, names, measuring)
 	if err != nil {
 		return picture.Cluster{}, err
 	}
-	if err := saveTopology(c.Path("save"), hosts, edges); err != nil {
+	if err := saveTopology(o.save, hosts, edges); err != nil {
 		return picture.Cluster{}, err
 	}
-	used, rails := topology.OnlyNICs(hosts, nicsOf(c)), railsOf(hosts, nicsOf(c))
+	used, rails := topology.OnlyNICs(hosts, nicsOf(&o.jobFlags)), railsOf(hosts, nicsOf(&o.jobFlags))
 	edges = topology.WithSums(used, edges, rails)
-	order := topology.OrderBy(c.Context, ring.by, used, edges).OverRails(c.Context, ring.by, used, edges, rails)
+	order := topology.OrderBy(ctx, ring.by, used, edges).OverRails(ctx, ring.by, used, edges, rails)
 	found := picture.Cluster{Hosts: hosts, Ring: order.Legs(used, edges), Split: order.Split, Ranks: ranks, Sites: topology.Together(hosts, edges)}
 	for _, r := range order.Rails {
 		found.Rails = append(found.Rails, picture.Rail{Network: r.Rail, Share: float64(r.Share) / 1000, Ring: r.Legs(used, edges)})
 	}
-	return found, placeBound(&found, bind, nicsOf(c))
+	return found, placeBound(&found, bind, nicsOf(&o.jobFlags))
 }
 
 // ranksHere numbers the ranks that the flags want on this machine, none if they speak of none.
-func ranksHere(c *cli.Context) ([][]int, error) {
-	np := c.Int("np")
+func ranksHere(o *jobFlags) ([][]int, error) {
+	np := o.np
 	switch {
-	case c.IsSet("np") && np < 1:
+	case o.given(&o.np) && np < 1:
 		return nil, &usageError{fmt.Errorf("-np %d: must be at least 1", np), ""}
-	case !c.IsSet("np") && !c.IsSet("bind-to") && !c.IsSet("map-by"):
+	case !o.given(&o.np) && !o.given(&o.bindTo) && !o.given(&o.mapBy):
 		return nil, nil
 	}
 	ranks := make([]int, max(np, 1))
@@ -241,31 +260,31 @@ func placeBound(found *picture.Cluster, bind topology.Bind, nics []string) error
 }
 
 // look asks hosts what they are and, if it is to, measures between them. What the topology file says wins.
-func look(c *cli.Context, ring ringPlan, names []string, measuring bool) ([]topology.Host, []topology.Edge, error) {
-	d, err := newDialer(c)
+func look(ctx context.Context, o *jobFlags, ring ringPlan, names []string, measuring bool) ([]topology.Host, []topology.Edge, error) {
+	d, err := newDialer(o)
 	if err != nil {
 		return nil, nil, err
 	}
-	hosts, err := askAll(c.Context, d.doing("topo", "--facts"), names, startTimeout(c))
+	hosts, err := askAll(ctx, d.doing("topo", "--facts"), names, startTimeout(o))
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := ring.override(hosts); err != nil {
 		return nil, nil, err
 	}
-	if len(nicsOf(c)) > 0 {
+	if len(nicsOf(o)) > 0 {
 		for i := range hosts {
 			hosts[i].Data = "" // it goes over those
 		}
 	}
-	warnMoved(c.App.ErrWriter, ring, hosts, measuring)
+	warnMoved(o.errs, ring, hosts, measuring)
 	edges := ring.Edges(hosts)
 	if measuring && len(hosts) > 1 {
-		if err := lackNICs(hosts, nicsOf(c)); err != nil {
+		if err := lackNICs(hosts, nicsOf(o)); err != nil {
 			return nil, nil, err
 		}
-		found, err := measureAll(c.Context, d.doing("topo", "--agent"), hosts, nicsOf(c), timeOf(c, "start-timeout"), func(note string) {
-			fmt.Fprintf(c.App.ErrWriter, "gorun: warning: %s\n", note)
+		found, err := measureAll(ctx, d.doing("topo", "--agent"), hosts, nicsOf(o), o.startTimeout, func(note string) {
+			fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
 		})
 		if err != nil {
 			return nil, nil, err

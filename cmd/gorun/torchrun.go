@@ -20,73 +20,81 @@ import (
 	"gorun/topology/probe"
 )
 
-// torchrunFlags are accepted because scripts written for torchrun have them. It takes names with dashes and with underscores.
-func torchrunFlags() []cli.Flag {
+// torchrunFlags are accepted because scripts written for torchrun have them.
+type torchrunFlags struct {
+	nnodes, nprocPerNode string
+	standalone, noPython bool
+	maxRestarts          int
+	needless             [len(needlessNames)]string
+}
+
+// torchrunTable binds them.
+func (o *jobFlags) torchrunTable() []cli.Flag {
 	flags := []cli.Flag{
-		&cli.StringFlag{Name: "nnodes", Usage: "torchrun's number `N` of hosts; they are those of -H or --hostfile, or this machine", Hidden: true},
-		&cli.StringFlag{Name: "nproc-per-node", Aliases: []string{"nproc_per_node"}, Usage: "torchrun's -ppn `N`; auto, gpu and cpu count what this machine has", Hidden: true},
-		&cli.BoolFlag{Name: "standalone", Usage: "torchrun's word for this machine alone, as without -H and --hostfile", Hidden: true},
-		&cli.BoolFlag{Name: "module", Aliases: []string{"m"}, Usage: "run a module of Python's: -m NAME, as python3 -m NAME", Hidden: true},
-		&cli.IntFlag{Name: "max-restarts", Aliases: []string{"max_restarts"}, Usage: "when a rank fails, start all of them again, up to `N` times", DefaultText: "0"},
-		&cli.BoolFlag{Name: "no-python", Aliases: []string{"no_python"}, Usage: "torchrun's; programs are run as they are, always", Hidden: true},
+		&cli.StringFlag{Name: "nnodes", Destination: &o.nnodes, Usage: "torchrun's number `N` of hosts; they are those of -H or --hostfile, or this machine", Hidden: true},
+		&cli.StringFlag{Name: "nproc-per-node", Destination: &o.nprocPerNode, Aliases: []string{"nproc_per_node"}, Usage: "torchrun's -ppn `N`; auto, gpu and cpu count what this machine has", Hidden: true},
+		&cli.BoolFlag{Name: "standalone", Destination: &o.standalone, Usage: "torchrun's word for this machine alone, as without -H and --hostfile", Hidden: true},
+		&cli.BoolFlag{Name: "module", Destination: &o.module, Aliases: []string{"m"}, Usage: "run a module of Python's: -m NAME, as python3 -m NAME", Hidden: true},
+		&cli.IntFlag{Name: "max-restarts", Destination: &o.maxRestarts, Aliases: []string{"max_restarts"}, Usage: "when a rank fails, start all of them again, up to `N` times", DefaultText: "0"},
+		&cli.BoolFlag{Name: "no-python", Destination: &o.noPython, Aliases: []string{"no_python"}, Usage: "torchrun's; programs are run as they are, always", Hidden: true},
 	}
-	for _, name := range needlessNames {
-		flags = append(flags, &cli.StringFlag{Name: name, Aliases: []string{strings.ReplaceAll(name, "-", "_")}, Usage: "torchrun's `VALUE`; accepted, without effect here: " + needless, Hidden: true})
+	for i, name := range needlessNames {
+		flags = append(flags, &cli.StringFlag{Name: name, Destination: &o.needless[i], Aliases: []string{strings.ReplaceAll(name, "-", "_")},
+			Usage: "torchrun's `VALUE`; accepted, without effect here: " + needless, Hidden: true})
 	}
 	return flags
 }
 
 // needlessNames are torchrun's flags for what daemons find by themselves, or ranks get from their daemon, without them.
-var needlessNames = []string{"rdzv-id", "rdzv-backend", "rdzv-endpoint", "rdzv-conf", "master-addr", "master-port"}
+var needlessNames = [...]string{"rdzv-id", "rdzv-backend", "rdzv-endpoint", "rdzv-conf", "master-addr", "master-port"}
 
 const needless = "daemons meet by themselves, and tell ranks where rank 0 is"
 
 // idleTorchrun are the flags of torchrun that change nothing.
-func idleTorchrun(c *cli.Context) []string {
+func idleTorchrun(o *jobFlags) []string {
 	var given, out []string
-	for _, name := range needlessNames {
-		if c.IsSet(name) {
+	for i, name := range needlessNames {
+		if o.given(&o.needless[i]) {
 			given = append(given, "--"+name)
 		}
 	}
 	if len(given) > 0 {
 		out = append(out, fmt.Sprintf("%s (%s)", strings.Join(given, " "), needless))
 	}
-	if c.Int("max-restarts") > 0 && (c.IsSet("min-np") || c.IsSet("host-discovery-script")) {
+	if o.maxRestarts > 0 && (o.given(&o.minNP) || o.given(&o.script)) {
 		out = append(out, "--max-restarts (in an elastic job, which goes on; --reset-limit says how often)")
 	}
-	if c.Bool("standalone") && (namesHosts(c) || c.IsSet("cluster")) {
+	if o.standalone && (o.namesHosts() || o.cluster != "") {
 		out = append(out, "--standalone (hosts are named)")
 	}
 	return out
 }
 
 // checkNodes holds --nnodes against the hosts that there are: N, or N:N.
-func checkNodes(c *cli.Context, have int) error {
-	least, most, isRange := strings.Cut(c.String("nnodes"), ":")
+func checkNodes(o *jobFlags, have int) error {
+	least, most, isRange := strings.Cut(o.nnodes, ":")
 	if !isRange {
 		most = least
 	}
 	lo, err := strconv.Atoi(least)
 	hi, err2 := strconv.Atoi(most)
 	switch {
-	case !c.IsSet("nnodes"):
+	case !o.given(&o.nnodes):
 	case errors.Join(err, err2) != nil || lo < 1 || hi < lo:
-		return &usageError{fmt.Errorf("--nnodes %s: neither N nor MIN:MAX", c.String("nnodes")), "-H host1,host2: their ranks are all started from here"}
+		return &usageError{fmt.Errorf("--nnodes %s: neither N nor MIN:MAX", o.nnodes), "-H host1,host2: their ranks are all started from here"}
 	case lo < hi:
-		return &usageError{fmt.Errorf("--nnodes %s: hosts that come and go", c.String("nnodes")), "--min-np N, with -H or --host-discovery-script"}
+		return &usageError{fmt.Errorf("--nnodes %s: hosts that come and go", o.nnodes), "--min-np N, with -H or --host-discovery-script"}
 	case lo != have:
-		return &usageError{fmt.Errorf("--nnodes %s: the job has %s", c.String("nnodes"), topology.Count(have, "host")), "-H host1,host2: their ranks are all started from here"}
+		return &usageError{fmt.Errorf("--nnodes %s: the job has %s", o.nnodes, topology.Count(have, "host")), "-H host1,host2: their ranks are all started from here"}
 	}
 	return nil
 }
 
 // runRestarting runs a job, and all of its ranks again when one has failed, up to --max-restarts times. As under torchrun, ranks find
 // the number of restarts in their environment. What the first ones left of standard input is not for the next.
-func runRestarting(c *cli.Context, spec launcher.Spec, watch func(context.Context) error, note func(format string, args ...any)) error {
-	most := c.Int("max-restarts")
+func runRestarting(ctx context.Context, spec launcher.Spec, most int, watch func(context.Context) error, note func(format string, args ...any)) error {
 	if most == 0 || spec.Elastic != nil {
-		return runWatching(c.Context, spec, watch)
+		return runWatching(ctx, spec, watch)
 	}
 	programs, end := spec.Programs, time.Now().Add(spec.Timeout)
 	for n := 0; ; n++ {
@@ -95,9 +103,9 @@ func runRestarting(c *cli.Context, spec launcher.Spec, watch func(context.Contex
 			p := &spec.Programs[i]
 			p.Env = append(slices.Clip(p.Env), "TORCHELASTIC_RESTART_COUNT="+strconv.Itoa(n), "TORCHELASTIC_MAX_RESTARTS="+strconv.Itoa(most))
 		}
-		err := runWatching(c.Context, spec, watch)
+		err := runWatching(ctx, spec, watch)
 		failed, ok := errors.AsType[*launcher.RankError](err)
-		if !ok || failed.Reason != "" || n == most || c.Context.Err() != nil {
+		if !ok || failed.Reason != "" || n == most || ctx.Err() != nil {
 			return err
 		}
 		note("gorun: %v: all ranks start again, restart %d of %d", failed, n+1, most)
@@ -109,8 +117,8 @@ func runRestarting(c *cli.Context, spec launcher.Spec, watch func(context.Contex
 }
 
 // nprocPerNode reads torchrun's --nproc-per-node, which may count what this machine has, if no other is named.
-func nprocPerNode(c *cli.Context) (int, error) {
-	said := c.String("nproc-per-node")
+func nprocPerNode(o *jobFlags) (int, error) {
+	said := o.nprocPerNode
 	if said != "auto" && said != "gpu" && said != "cpu" {
 		n, err := strconv.Atoi(said)
 		if err != nil {
@@ -118,7 +126,7 @@ func nprocPerNode(c *cli.Context) (int, error) {
 		}
 		return n, nil
 	}
-	if given, err := hosts.Allocated(surroundings()); namesHosts(c) || c.IsSet("cluster") || given != nil || err != nil {
+	if given, err := hosts.Allocated(surroundings()); o.namesHosts() || o.cluster != "" || given != nil || err != nil {
 		return 0, &usageError{fmt.Errorf("--nproc-per-node %s counts what this machine has, not what other hosts have", said), "-ppn N, or slots behind their names: -H host1:8,host2:8"}
 	}
 	gpus := 0

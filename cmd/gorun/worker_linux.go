@@ -8,16 +8,18 @@ import (
 
 // workerCommand is the daemon that outlives jobs. That of a job is started by command lines of its own, which package command knows.
 func workerCommand(hurry <-chan struct{}) *cli.Command {
+	o := new(serveFlags)
 	return &cli.Command{
 		Name:  "worker",
 		Usage: "serve one job on this host, for the launcher that started it; with --cluster-key-file serve those who hold the key",
-		Flags: serveFlags(),
+		Flags: o.table(),
 		Action: func(c *cli.Context) error {
+			o.read(c)
 			switch {
-			case c.Args().Present():
+			case len(o.args) > 0:
 				return &usageError{errors.New("worker takes no arguments"), "to run a program of that name: gorun -np N worker …"}
-			case c.IsSet("cluster-key-file"):
-				return serveCluster(c, hurry)
+			case o.given(&o.keyFile):
+				return serveCluster(c.Context, o, hurry)
 			}
 			return &usageError{errors.New("a worker is started by gorun, which speaks with it on standard input"), "gorun -H host1,host2 program, or gorun worker --cluster-key-file FILE for a daemon that stays"}
 		},
