@@ -111,7 +111,7 @@ func (e *Engine) order(peer int, h *link.Header, p []byte) error {
 		return nil
 	}
 	ahead := h.Offset - c.next
-	if ahead == 0 && !e.table.early(p) {
+	if ahead == 0 && !e.early(p) {
 		e.listen(peer, c, p, true)
 		return nil
 	}
@@ -135,12 +135,11 @@ func (e *Engine) order(peer int, h *link.Header, p []byte) error {
 func (e *Engine) listen(peer int, c *channel, p []byte, ok bool) {
 	for ; ok; p, ok = e.take(c) {
 		c.next++
-		act := e.read(peer, p)
-		var room [1]standing
+		e.read(peer, p)
+		var room [2]event
 		more := e.drain(room[:0])
 		quiet := e.quiet()
 		e.mu.Unlock()
-		act.run(e)
 		e.follow(more)
 		quiet()
 		e.mu.Lock()
@@ -153,7 +152,7 @@ func (e *Engine) listen(peer int, c *channel, p []byte, ok bool) {
 // take returns the next message if it is there and its time has come.
 func (e *Engine) take(c *channel) ([]byte, bool) {
 	p, ok := c.held[c.next]
-	if !ok || e.table.early(p) {
+	if !ok || e.early(p) {
 		return nil, false
 	}
 	delete(c.held, c.next)
@@ -161,47 +160,29 @@ func (e *Engine) take(c *channel) ([]byte, bool) {
 	return p, true
 }
 
-// actions are what a control message asks for once mu is free.
-type actions struct {
-	op      *op
-	verdict verdict
-	failed  []failure
-}
-
-func (a actions) run(e *Engine) {
-	if a.op != nil {
-		e.act(a.op, a.verdict)
+// read takes a control message. mu is held.
+func (e *Engine) read(peer int, p []byte) {
+	if e.stopped != nil || len(p) == 0 {
+		return
 	}
-	for _, f := range a.failed {
-		f.op.fail(f.err)
-	}
-}
-
-// read takes a control message into the table. mu is held.
-func (e *Engine) read(peer int, p []byte) actions {
-	if e.stopped != nil {
-		return actions{}
-	}
-	var a actions
 	var err error
-	switch {
-	case len(p) > 0 && p[0] == msgLeave:
+	switch p[0] {
+	case msgLeave:
 		var rank int
 		if rank, err = readLeave(p); err == nil {
-			a.failed = e.table.leave(rank)
+			e.negotiation.leave(rank)
 		}
-	case len(p) > 0 && p[0] == msgMark:
+	case msgMark:
 		var m mark
 		if m, err = readMark(p); err == nil && !m.goes {
 			e.channels[peer].stopped = m.number
 		}
-	case len(p) > 0 && p[0] == msgDeclare:
-		err = e.table.hearDeclare(peer, p)
+	case msgDeclare:
+		err = e.groups.hear(peer, p)
 	default:
-		a.op, a.verdict, err = e.table.hear(peer, p)
+		err = e.negotiation.hear(peer, p)
 	}
 	if err != nil {
 		e.log.Error("drop control message", "peer", peer, "err", err)
 	}
-	return a
 }

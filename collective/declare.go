@@ -38,22 +38,22 @@ func (e *Engine) enter(rank int, r *Request) (*message, *Error) {
 	}
 	id, ranks := r.Group, slices.Clone(r.Shape)
 	slices.Sort(ranks)
-	t := &e.table
+	d := e.groups
 	switch {
 	case r.Client == nil:
 		return nil, refuse("%s: no client to tell", r.Kind)
 	case id&^(declared-1) != declared:
 		return nil, refuse("%s: %d is no number that ranks can choose", r.Kind, id)
-	case t.groups[0] == nil || !slices.Contains(t.groups[0].local(), rank) || !slices.Contains(ranks, rank):
+	case d.byID[0] == nil || !slices.Contains(d.byID[0].local(), rank) || !slices.Contains(ranks, rank):
 		return nil, refuse("%s: rank %d is not in it", r.Kind, rank)
 	}
-	if err := checkMembers(t.groups[0], ranks); err != nil {
+	if err := checkMembers(d.byID[0], ranks); err != nil {
 		return nil, err
 	}
-	if err := t.know(id, ranks); err != nil {
+	if err := d.know(id, ranks); err != nil {
 		return nil, err
 	}
-	g := t.groups[id]
+	g := d.byID[id]
 	if g.told {
 		return nil, nil
 	}
@@ -62,34 +62,34 @@ func (e *Engine) enter(rank int, r *Request) (*message, *Error) {
 }
 
 // know makes sure that there is a group of that number and those ranks, some of them on this host.
-func (t *table) know(id uint32, ranks []int) *Error {
-	if known := t.sets[id]; known != nil {
+func (d *directory) know(id uint32, ranks []int) *Error {
+	if known := d.sets[id]; known != nil {
 		if !slices.Equal(known, ranks) {
 			return refuse("%s: number %d cannot be that of %s, it is that of %s", AddGroup, id, listRanks(ranks), listRanks(known))
 		}
 		return nil
 	}
-	if t.declared == maxDeclared {
+	if d.declared == maxDeclared {
 		return refuse("%s: there are %d already that only their members know of, which is the limit", AddGroup, maxDeclared)
 	}
-	world := t.groups[0]
+	world := d.byID[0]
 	g := newGroup(World{Hosts: world.hosts, Self: world.self}, id, ranks)
 	if g == nil {
 		return refuse("%s: no member is on this host", AddGroup)
 	}
-	t.declared++
-	t.groups[id], t.sets[id] = g, ranks
-	t.inherit(g)
+	d.declared++
+	d.sets[id] = ranks
+	d.enter(g)
 	return nil
 }
 
 // hearDeclare takes another host's word for a group.
-func (t *table) hearDeclare(peer int, p []byte) error {
+func (d *directory) hear(peer int, p []byte) error {
 	id, ranks, err := readDeclare(p)
 	if err != nil {
 		return err
 	}
-	world := t.groups[0]
+	world := d.byID[0]
 	if world == nil || checkMembers(world, ranks) != nil {
 		return errMessage
 	}
@@ -97,7 +97,7 @@ func (t *table) hearDeclare(peer int, p []byte) error {
 	if at < 0 || !slices.ContainsFunc(world.hosts[at].Ranks, func(rank int) bool { return slices.Contains(ranks, rank) }) {
 		return errPeer
 	}
-	if err := t.know(id, ranks); err != nil {
+	if err := d.know(id, ranks); err != nil {
 		return err
 	}
 	return nil

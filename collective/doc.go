@@ -11,7 +11,9 @@
 //
 //  1. Submit takes the contribution of one of this host's ranks (request.go, validate.go, engine.go).
 //  2. Declare: the last one makes the host ready. It sends every other host of the group what its ranks submitted
-//     (negotiate.go, message.go). There is no coordinator and no cycle: one message per pair of hosts, sent at once.
+//     (negotiation.go, readiness.go, message.go). There is no coordinator and no cycle: one message per pair of hosts,
+//     sent at once. A rank that joined contributes zeros without being asked (join.go); in a pause nothing is
+//     declared (pause.go).
 //  3. Decide: when all hosts are ready and agree, the operation starts. If they disagree, every rank gets the same
 //     error (mismatch.go).
 //  4. Start: the operation gets a strategy, which lays out its memory, its results and the steps of a schedule
@@ -27,6 +29,9 @@
 // strategy_*.go, with one line in the registry of strategy.go. The op knows when something happens to a segment, the
 // strategy knows what. Strategies are files here and no package of their own: they work on the memory, the groups and
 // the segments of an op, some thirty names that nothing else needs to see.
+//
+// Negotiation is an interface, too (negotiation.go): it reports which operations start or fail, and strategies never
+// learn how it came to that. The only one is readiness, in which every host declares to every other host.
 //
 // On one host alone there is nothing to negotiate and nothing to send: the workers of Run reduce slices
 // side by side, small operations run on the goroutine that submits the last contribution (local.go).

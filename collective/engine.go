@@ -1,10 +1,10 @@
 package collective
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -23,84 +23,30 @@ type Transport interface {
 	Send(peer int, s *link.Segment)
 }
 
-// Config is what an engine is made of. Segment, Direct, Cost, Algorithm and Coding decide how operations are cut
-// and must be the same on all hosts.
-type Config struct {
-	Transport Transport // may be nil for a world of one host
-	Alloc     Allocator // nil: the heap
-	Room      int64     // bytes of the largest result that Alloc has memory for, 0 if there is no limit; hosts may differ
-	Workers   int       // goroutines for reductions on one host alone, 0 for GOMAXPROCS
-	Log       *slog.Logger
-
-	Segment  int           // bytes of a segment, 0 for 512 KiB
-	Direct   int           // largest operation in which every host sends to every other unless told, 0 for 64 KiB, -1 for none
-	RingPart int           // least bytes that each host adds in each of several rings, 0 for 32 KiB; smaller tensors use one ring
-	Inline   int           // largest local operation that is not handed to workers, 0 for 64 KiB, -1 for none
-	Cost     schedule.Cost // of a message between two hosts, zero for a 10 Gbit/s network
-
-	Algorithm schedule.Algorithm // of every allreduce; Auto: what costs least
-	Coding    kernel.Coding      // of sums of floats between hosts that say nothing themselves; none unless told
-
-	// Broken is told, once for a world and on any goroutine, that it cannot go on because of what a peer sent or did not
-	// send. It must not block. May be nil.
-	Broken func(peer int, err error)
-	Stash  int // bytes that may come before operations of unknown size begin, 0 for 1 GiB
-	Detour int // bytes of the heap for results that Alloc has no memory for but other hosts need, 0 for 1 GiB
-}
-
-// Defaults of a Config.
-const (
-	defaultSegment  = 512 << 10
-	defaultRingPart = 32 << 10
-	defaultInline   = 64 << 10
-	defaultStash    = 1 << 30
-	defaultDetour   = 1 << 30
-)
-
-var defaultCost = schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9}
-
-// DefaultDirect is the Direct of a Config that says nothing.
-const DefaultDirect = 64 << 10
-
 // Engine runs the operations of one host's ranks. Its methods may be called from any goroutine.
 type Engine struct {
-	transport Transport
-	allocator Allocator
-	room      uint64
-	log       *slog.Logger
-	segment   int64
-	ringPart  int64
-	directMax int64
-	inlineMax int64
-	usual     schedule.Cost // where a world has none of its own
-	by        schedule.Algorithm
-	coding    kernel.Coding
-	broken    func(peer int, err error)
-	stashMax  int64
-	spills    spills
-	stashed   atomic.Int64  // bytes, for operations of unknown size
-	ended     atomic.Uint32 // the epoch whose world is broken
-	workers   workers
+	settings
+	pools
+	spills  spills
+	stashed atomic.Int64  // bytes, for operations of unknown size
+	ended   atomic.Uint32 // the epoch whose world is broken
+	workers workers
 
 	strategies *registry
 
 	epoch atomic.Uint32 // written with mu held
 
-	mu       sync.Mutex
-	table    table
-	world    World
-	cost     schedule.Cost    // of the world
-	early    schedule.Cost    // the first one, by which parts travel with announcements or not
-	channels map[int]*channel // control messages, by peer
-	stopped  *Error           // why nothing can be submitted
-	past     *Error           // why the worlds before this one ended
-
-	pooled   sync.Pool // *op
-	pieces   sync.Pool // *piece
-	views    sync.Pool // *view
-	messages sync.Pool // *message
-	buffers  sync.Pool // *[]byte, for a segment
-	tiles    sync.Pool // *tiles
+	mu          sync.Mutex
+	groups      *directory
+	ops         operations
+	negotiation negotiation
+	paused      paused
+	world       World
+	cost        schedule.Cost    // of the world
+	first       schedule.Cost    // the first one of the world, by which contributions are inline or not
+	channels    map[int]*channel // control messages, by peer
+	stopped     *Error           // why nothing can be submitted
+	past        *Error           // why the worlds before this one ended
 }
 
 var (
@@ -113,62 +59,15 @@ var (
 // New returns an engine that refuses everything until SetWorld.
 func New(cfg Config) *Engine {
 	e := &Engine{
-		transport:  cfg.Transport,
-		allocator:  cfg.Alloc,
-		room:       uint64(max(cfg.Room, 0)),
-		log:        cfg.Log,
-		segment:    int64(limit(cfg.Segment, defaultSegment)),
-		ringPart:   int64(limit(cfg.RingPart, defaultRingPart)),
-		directMax:  int64(limit(cfg.Direct, DefaultDirect)),
-		inlineMax:  int64(limit(cfg.Inline, defaultInline)),
-		usual:      cfg.Cost,
-		by:         cfg.Algorithm,
-		coding:     cfg.Coding,
-		broken:     cfg.Broken,
-		stashMax:   int64(limit(cfg.Stash, defaultStash)),
+		settings:   cfg.settings(),
 		spills:     spills{limit: int64(limit(cfg.Detour, defaultDetour))},
 		strategies: &strategies,
 		stopped:    refuse("there is no world yet"),
 		past:       &Error{Code: CodeAborted, Text: "the world of this rank has ended"},
 	}
-	// Segments are cut where chunks are, so that their borders are borders of elements and cache lines.
-	e.segment = min(max(e.segment+schedule.Align-1, schedule.Align)&^(schedule.Align-1), link.MaxPayload)
-	if e.log == nil {
-		e.log = slog.New(slog.DiscardHandler)
-	}
-	if e.broken == nil {
-		e.broken = func(peer int, err error) { e.log.Error("world is broken", "peer", peer, "err", err) }
-	}
-	if e.allocator == nil {
-		e.allocator = heapAllocator{}
-	}
-	if e.usual == (schedule.Cost{}) {
-		e.usual = defaultCost
-	}
-	count := cfg.Workers
-	if count <= 0 {
-		count = runtime.GOMAXPROCS(0)
-	}
-	e.workers.init(count)
-	e.pooled.New = func() any { return &op{engine: e} }
-	e.views.New = func() any { return new(view) }
-	e.tiles.New = func() any { return new(tiles) }
-	e.buffers.New = func() any { return new([]byte) }
-	e.messages.New = func() any { return &message{engine: e} }
-	e.pieces.New = func() any {
-		p := new(piece)
-		p.Owner = p
-		return p
-	}
+	e.workers.init(cmp.Or(max(cfg.Workers, 0), runtime.GOMAXPROCS(0)))
+	e.pools.init(e)
 	return e
-}
-
-// limit reads a size from a Config: 0 is the default, less is none.
-func limit(n, def int) int {
-	if n == 0 {
-		return def
-	}
-	return max(n, 0)
 }
 
 // SetWorld begins an epoch: the engine hears other hosts, and takes what ranks submit. It is an error while
@@ -179,7 +78,7 @@ func (e *Engine) SetWorld(w World) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, o := range e.table.ops {
+	for _, o := range e.ops.open {
 		if !o.alone() { // those end by themselves
 			return fmt.Errorf("set world of epoch %d: operations of epoch %d are open", w.Epoch, e.world.Epoch)
 		}
@@ -191,17 +90,16 @@ func (e *Engine) SetWorld(w World) error {
 	if e.cost = w.Cost; e.cost == (schedule.Cost{}) {
 		e.cost = e.usual
 	}
-	e.early = e.cost
+	e.first = e.cost
 	e.epoch.Store(w.Epoch)
-	e.table = table{groups: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1, ops: map[uint64]*op{}, fresh: e.fresh, inlines: e.inlines, room: e.room}
+	e.groups, e.paused = newDirectory(w), paused{}
+	e.ops = operations{open: map[uint64]*op{}, fresh: e.fresh}
+	e.negotiation = &readiness{operations: &e.ops, groups: e.groups, inlines: e.inlines, room: e.room}
 	e.channels = map[int]*channel{}
 	for i, h := range w.Hosts {
 		if i != w.Self {
 			e.channels[h.ID] = &channel{}
 		}
-	}
-	if g := newGroup(w, 0, nil); g != nil {
-		e.table.groups[0], e.table.sets[0] = g, g.ranks
 	}
 	return nil
 }
@@ -214,8 +112,8 @@ func (e *Engine) SetCost(c schedule.Cost) {
 	if e.cost = c; c == (schedule.Cost{}) {
 		e.cost = e.usual
 	}
-	e.early = e.cost
-	for _, o := range e.table.ops {
+	e.first = e.cost
+	for _, o := range e.ops.open {
 		o.cost = e.cost
 	}
 }
@@ -230,21 +128,14 @@ func (e *Engine) Submit(rank int, r Request) error {
 		return e.peek(rank, r)
 	}
 	e.mu.Lock()
-	o, v, err := e.admit(rank, &r)
-	if err != nil {
+	if err := e.admit(rank, &r); err != nil {
 		e.mu.Unlock()
 		return err
 	}
-	var m *message
-	if v.announce {
-		m = e.compose(o.group.hosts, o.group.self, o.id, o.votes[o.group.self].raw)
-	}
-	var room [1]standing
-	more := e.drain(room[:0])
+	var room [2]event
+	todo := e.drain(room[:0])
 	e.mu.Unlock()
-	e.post(m)
-	e.act(o, v)
-	e.follow(more)
+	e.follow(todo)
 	return nil
 }
 
@@ -259,47 +150,37 @@ func (e *Engine) refusal(r *Request) *Error {
 	return nil
 }
 
-// admit checks a part and takes it into the table. mu is held.
-func (e *Engine) admit(rank int, r *Request) (*op, verdict, *Error) {
+// admit checks a contribution and submits it. mu is held.
+func (e *Engine) admit(rank int, r *Request) *Error {
 	if err := e.refusal(r); err != nil {
-		return nil, verdict{}, err
+		return err
 	}
 	if r.Kind == Send || r.Kind == Recv {
 		if err := r.pair(rank, e.world.Size); err != nil {
-			return nil, verdict{}, err
+			return err
 		}
 	} else if r.Group&pairs != 0 {
-		return nil, verdict{}, refuse("%s %q: no group %d", r.Kind, r.Name, r.Group)
+		return refuse("%s %q: no group %d", r.Kind, r.Name, r.Group)
 	}
-	g := e.table.group(r.Group)
+	g := e.groups.find(r.Group)
 	if g == nil {
-		return nil, verdict{}, refuse("%s %q: no group %d with a rank on this host", r.Kind, r.Name, r.Group)
+		return refuse("%s %q: no group %d with a rank on this host", r.Kind, r.Name, r.Group)
 	}
 	index := slices.Index(g.local(), rank)
 	if index < 0 {
-		return nil, verdict{}, refuse("%s %q: rank %d is not a rank of group %d on this host", r.Kind, r.Name, rank, r.Group)
+		return refuse("%s %q: rank %d is not a rank of group %d on this host", r.Kind, r.Name, rank, r.Group)
 	}
 	if r.Kind == Join {
 		r.stamp = int(time.Now().UnixMicro())
 	}
 	if err := r.normalize(g, rank); err != nil {
-		return nil, verdict{}, err
+		return err
 	}
 	r.Coding = e.CodingOf(*r)
-	if err := e.table.checkGroups(r); err != nil {
-		return nil, verdict{}, err
+	if err := e.groups.check(r); err != nil {
+		return err
 	}
-	return e.table.submit(g, index, r)
-}
-
-// act inlines out a verdict. No lock is held.
-func (e *Engine) act(o *op, v verdict) {
-	switch {
-	case v.start:
-		o.start()
-	case v.err != nil:
-		o.fail(v.err)
-	}
+	return e.negotiation.submit(g, index, *r)
 }
 
 // Leave says that a local rank of the world of epoch takes part in nothing any more, because it said so or its
@@ -312,21 +193,17 @@ func (e *Engine) Leave(epoch uint32, rank int) {
 		e.mu.Unlock()
 		return
 	}
-	if e.table.gate.number > 0 {
-		// What it submitted before is not declared yet.
-		e.table.gate.leaving = append(e.table.gate.leaving, rank)
+	if e.paused.number > 0 {
+		e.paused.leaving = append(e.paused.leaving, rank)
 		e.mu.Unlock()
 		return
 	}
-	failed := e.table.leave(rank)
+	e.negotiation.leave(rank)
 	m := e.compose(e.world.Hosts, e.world.Self, 0, appendLeave(nil, rank))
-	var room [1]standing
+	var room [2]event
 	more := e.drain(room[:0])
 	e.mu.Unlock()
 	e.post(m)
-	for _, f := range failed {
-		f.op.fail(f.err)
-	}
 	e.follow(more)
 }
 
@@ -337,16 +214,16 @@ func (e *Engine) Abort(err *Error) {
 	e.mu.Lock()
 	e.stopped, e.past = err, err
 	var open []*op
-	for id, o := range e.table.ops {
+	for id, o := range e.ops.open {
 		if o.alone() {
 			continue
 		}
 		open = append(open, o)
-		delete(e.table.ops, id)
+		delete(e.ops.open, id)
 	}
 	// No peer says any more that it has what these sent: their ranks, and their memory, would wait for ever.
-	open = append(open, e.table.lasting...)
-	e.table.lasting = nil
+	open = append(open, e.ops.lasting...)
+	e.ops.lasting = nil
 	e.mu.Unlock()
 	slices.SortFunc(open, func(a, b *op) int { return strings.Compare(a.name, b.name) })
 	for _, o := range open {
@@ -409,7 +286,7 @@ func (e *Engine) find(peer int, h *link.Header) (*op, error) {
 	}
 	// A peer sends data when it knows that all hosts are ready, so this one has its parts, although it
 	// may not have heard of every other host.
-	if o := e.table.ops[h.Op]; o != nil && h.Kind == link.Data && o.votes[o.group.self].set {
+	if o := e.ops.open[h.Op]; o != nil && h.Kind == link.Data && o.votes[o.group.self].set {
 		return o, nil
 	}
 	return nil, errUnknown
@@ -438,7 +315,7 @@ func (e *Engine) alloc(n int) (Buffer, error) { return e.allocator.Alloc(n) }
 
 // fresh returns an empty op. mu is held.
 func (e *Engine) fresh(g *group, id uint64, name string) *op {
-	o := e.pooled.Get().(*op)
+	o := e.free.Get().(*op)
 	o.reset(g, e.world.Epoch, id, name)
 	o.cost = e.cost
 	return o
@@ -447,39 +324,12 @@ func (e *Engine) fresh(g *group, id uint64, name string) *op {
 // remove frees an op's name for its next use.
 func (e *Engine) remove(o *op) {
 	e.mu.Lock()
-	if e.table.ops[o.id] == o && len(o.votes) > 1 {
-		e.table.keep(o)
+	if e.ops.open[o.id] == o && len(o.votes) > 1 {
+		e.ops.keep(o)
 	}
-	e.table.remove(o)
-	var room [1]standing
+	e.negotiation.finish(o)
+	var room [2]event
 	more := e.drain(room[:0])
 	e.mu.Unlock()
 	e.follow(more)
 }
-
-func (e *Engine) recycle(o *op) {
-	o.forget()
-	e.pooled.Put(o)
-}
-
-func (e *Engine) release(p *piece) {
-	p.op, p.Payload = nil, nil
-	e.pieces.Put(p)
-}
-
-func (e *Engine) view() *view {
-	v := e.views.Get().(*view)
-	v.dst, v.src = v.dst[:0], v.src[:0]
-	return v
-}
-
-// heap is result memory without an owner.
-type heap []byte
-
-func (h heap) Bytes() []byte { return h }
-func (heap) Retain()         {}
-func (heap) Release()        {}
-
-type heapAllocator struct{}
-
-func (heapAllocator) Alloc(n int) (Buffer, error) { return heap(make([]byte, n)), nil }

@@ -9,18 +9,18 @@ import (
 
 // Groups come and go by operations of all ranks of the world; declare.go has those that only their members
 // know of. These operations share one name, so that there is only one of them at a time and all hosts see them
-// in the same order: counting is enough to give a group the same number everywhere, and nobody has to hand
-// numbers out.
+// in the same order: counting is enough to give a group the same number everywhere, and no host has to assign
+// numbers.
 //
 // A host that is done with AddGroup may be ready for operations of the group before another host has heard that
 // all agree. That host lets the channel wait, messages in order, until it has the group too (early). There is at
 // most one such group: the next one needs the late host.
 //
-// When a host inlines out RemoveGroup it has heard everything that any host had to say about the group before: whoever has
-// submitted it can submit nothing more in the group, unless it fails. An
-// operation that a rank submitted before it removed the group, as all others did, has started by then, and ends as
-// usual; one that has not started never can, and fails. Parts that follow one that has started come later, on each host
-// when it has ended there, and all of them come: a group stays as long as there are such.
+// When a host carries out RemoveGroup it has heard everything that any host declared about the group before: a rank that
+// has submitted the removal can submit nothing more in the group, unless the removal fails. An operation that all ranks
+// submitted before they removed the group has started by then, and ends as usual; one that has not started never can,
+// and fails. Contributions that follow one that has started come later, on each host when it has ended there, and all
+// of them come: a group stays as long as there are such.
 
 // groupsName is the name of the operations on groups.
 const groupsName = "process sets"
@@ -55,17 +55,34 @@ func checkMembers(g *group, ranks []int) *Error {
 	return nil
 }
 
-// checkGroups refuses to add a group that is there, and to remove one that is not.
-func (t *table) checkGroups(r *Request) *Error {
+// directory has the groups of a world.
+type directory struct {
+	byID     map[uint32]*group // with ranks on this host
+	sets     map[uint32][]int  // ranks of all groups
+	next     uint32            // number of the next group that all ranks make
+	declared int               // groups that only their members know of
+}
+
+// newDirectory returns the directory of a world that has no groups but all its ranks.
+func newDirectory(w World) *directory {
+	d := &directory{byID: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1}
+	if g := newGroup(w, 0, nil); g != nil {
+		d.byID[0], d.sets[0] = g, g.ranks
+	}
+	return d
+}
+
+// check refuses to add a group that is there, and to remove one that is not.
+func (d *directory) check(r *Request) *Error {
 	switch r.Kind {
 	case AddGroup:
-		for id, ranks := range t.sets {
+		for id, ranks := range d.sets {
 			if id < declared && slices.Equal(ranks, r.Shape) {
 				return refuse("%s: %s are process set %d already", r.Kind, listRanks(ranks), id)
 			}
 		}
 	case RemoveGroup:
-		if r.Root <= 0 || r.Root >= declared || t.sets[uint32(r.Root)] == nil {
+		if r.Root <= 0 || r.Root >= declared || d.sets[uint32(r.Root)] == nil {
 			return refuse("%s: there is no process set %d that could be removed", r.Kind, r.Root)
 		}
 	}
@@ -74,12 +91,12 @@ func (t *table) checkGroups(r *Request) *Error {
 
 // early reports whether a control message is about the group that this host is about to have, or comes after
 // a pause that is not over here.
-func (t *table) early(p []byte) bool {
+func (e *Engine) early(p []byte) bool {
 	if len(p) > 0 && p[0] == msgMark {
 		m, err := readMark(p)
-		return err == nil && m.goes && t.gate.number == m.number
+		return err == nil && m.goes && e.paused.number == m.number
 	}
-	return len(p) >= readyHead && p[0] == msgReady && binary.LittleEndian.Uint32(p[4:]) == t.next
+	return len(p) >= readyHead && p[0] == msgReady && binary.LittleEndian.Uint32(p[4:]) == e.groups.next
 }
 
 // addGroup makes a group that all hosts agreed on, and lets go of what peers said about it.
@@ -89,7 +106,7 @@ func (e *Engine) addGroup(epoch uint32, ranks []int) uint32 {
 	if e.stopped != nil || e.world.Epoch != epoch {
 		return 0 // nobody waits for it any more
 	}
-	id := e.table.add(newGroup(e.world, e.table.next, ranks), ranks)
+	id := e.groups.add(newGroup(e.world, e.groups.next, ranks), ranks)
 	e.listenAll()
 	return id
 }
@@ -109,43 +126,31 @@ func (e *Engine) listenAll() {
 }
 
 // add enters the next group; g is nil if this host has no part in it.
-func (t *table) add(g *group, ranks []int) uint32 {
-	id := t.next
-	t.next++
-	t.sets[id] = ranks
+func (d *directory) add(g *group, ranks []int) uint32 {
+	id := d.next
+	d.next++
+	d.sets[id] = ranks
 	if g == nil {
 		return id
 	}
-	t.groups[id] = g
-	t.inherit(g) // who left after its host agreed to the group is still in it
+	d.enter(g) // a rank that left after its host agreed to the group is still in it
 	return id
 }
 
-// inherit tells a new group which of its ranks have left.
-func (t *table) inherit(g *group) {
-	for _, d := range t.groups[0].gone {
-		if at, ok := g.find(d.rank); ok {
-			g.gone = append(g.gone, departed{d.rank, at.pos})
+// enter adds a group, and notes which of its ranks have left.
+func (d *directory) enter(g *group) {
+	d.byID[g.id] = g
+	for _, gone := range d.byID[0].gone {
+		if at, ok := g.find(gone.rank); ok {
+			g.gone = append(g.gone, departed{gone.rank, at.pos})
 		}
 	}
 }
 
-// removeGroup forgets a group that all hosts agreed to remove.
-func (e *Engine) removeGroup(epoch, id uint32) {
-	e.mu.Lock()
-	if e.stopped == nil && e.world.Epoch == epoch {
-		e.table.drop(id)
-	}
-	var room [1]standing
-	more := e.drain(room[:0])
-	e.mu.Unlock()
-	e.follow(more)
-}
-
-// drop removes a group.
-func (t *table) drop(id uint32) {
-	delete(t.sets, id)
-	if g := t.groups[id]; g != nil {
+// drop removes a group that all hosts agreed to remove.
+func (t *readiness) drop(id uint32) {
+	delete(t.groups.sets, id)
+	if g := t.groups.byID[id]; g != nil {
 		g.removed = true
 		t.retire(g)
 	}
@@ -153,32 +158,33 @@ func (t *table) drop(id uint32) {
 
 // retire ends what can never start in a group that was removed, in the order of names, and forgets the group once nothing
 // more can.
-func (t *table) retire(g *group) {
+func (t *readiness) retire(g *group) {
 	var failed []*op
 	awaited := slices.ContainsFunc(g.owes, func(names map[string]bool) bool { return len(names) > 0 })
-	for id, o := range t.ops {
+	for id, o := range t.open {
 		switch {
 		case o.group != g || o.voted == len(o.votes):
 		case o.promised():
 			awaited = true
 		default:
 			failed = append(failed, o)
-			delete(t.ops, id)
+			delete(t.open, id)
 		}
 	}
 	if !awaited {
-		delete(t.groups, g.id)
+		delete(t.groups.byID, g.id)
 	}
 	slices.SortFunc(failed, func(a, b *op) int { return strings.Compare(a.name, b.name) })
 	for _, o := range failed {
-		t.standing = append(t.standing, standing{op: o, verdict: verdict{err: &Error{Code: CodeInvalid,
-			Text: fmt.Sprintf("%s %q: process set %d was removed before all its ranks submitted their parts", o.announced(), o.name, g.id)}}})
+		t.report(event{op: o, err: &Error{Code: CodeInvalid,
+			Text: fmt.Sprintf("%s %q: process set %d was removed before all its ranks submitted their parts",
+				o.announced(), o.name, g.id)}})
 	}
 }
 
 // removes reports whether a local rank has submitted that a group shall be removed, which is not over.
-func (t *table) removes(rank int, id uint32) bool {
-	o := t.ops[hash(0, groupsName)]
+func (t *readiness) removes(rank int, id uint32) bool {
+	o := t.open[hash(0, groupsName)]
 	if o == nil {
 		return false
 	}
@@ -186,7 +192,7 @@ func (t *table) removes(rank int, id uint32) bool {
 	return i >= 0 && o.own.have[i] && o.own.reqs[i].Kind == RemoveGroup && o.own.reqs[i].Root == int(id)
 }
 
-// promised reports whether all ranks submit their parts whatever becomes of the group.
+// promised reports whether all ranks submit their contributions whatever becomes of the group.
 func (o *op) promised() bool {
 	for i := range o.own.reqs {
 		if o.own.have[i] && o.own.reqs[i].Follows || o.group.owes[i][o.name] {
@@ -196,14 +202,14 @@ func (o *op) promised() bool {
 	return false
 }
 
-// over reports whether a group was removed, and none of its local ranks owes a part of that name.
+// over reports whether a group was removed, and no contribution of a local rank is pending under that name.
 func (g *group) over(name []byte) bool {
 	return g.removed && !slices.ContainsFunc(g.owes, func(names map[string]bool) bool { return names[string(name)] })
 }
 
-// oweTo notes what a rank brings to the group that it removes.
-func (t *table) oweTo(id uint32, rank int, names []string) {
-	g := t.groups[id]
+// owe notes the names under which a rank still submits in the group that it removes.
+func (d *directory) owe(id uint32, rank int, names []string) {
+	g := d.byID[id]
 	if g == nil {
 		return
 	}

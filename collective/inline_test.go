@@ -10,7 +10,7 @@ import (
 
 // A host that sends a part of another size, or none, is not of this job: every rank hears of it, and nothing
 // is added up.
-func TestCarriedPartsMustFit(t *testing.T) {
+func TestInlineContributionsMustFit(t *testing.T) {
 	for _, sent := range []int{0, 3, 8} {
 		e := New(Config{Transport: nowhere{}})
 		if err := e.SetWorld(twoHosts); err != nil {
@@ -27,12 +27,13 @@ func TestCarriedPartsMustFit(t *testing.T) {
 		msg := appendReady(nil, 0, 0, []Request{*part("x")}, []int{2})
 		msg[14] = byte(sent)
 		e.mu.Lock()
-		o, v, err := e.table.hear(20, append(msg, make([]byte, sent)...))
+		err := e.negotiation.hear(20, append(msg, make([]byte, sent)...))
+		todo := e.drain(nil)
 		e.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
 		}
-		e.act(o, v)
+		e.follow(todo)
 		var failed *Error
 		if len(heard) != 2 || !errors.As(heard[0].Err, &failed) || failed.Code != CodeInternal || !strings.Contains(failed.Text, "bytes with its word") {
 			t.Errorf("%d bytes instead of 4: ranks heard %+v", sent, heard)
@@ -42,7 +43,7 @@ func TestCarriedPartsMustFit(t *testing.T) {
 
 // Parts travel with ready messages where that is faster than anything after them, and never if an algorithm
 // is forced.
-func TestWhatIsCarried(t *testing.T) {
+func TestWhatIsInline(t *testing.T) {
 	slow := schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9, Gap: 3e-6}
 	for _, c := range []struct {
 		by    schedule.Algorithm
@@ -54,9 +55,9 @@ func TestWhatIsCarried(t *testing.T) {
 		{schedule.Auto, 4, 4096, true}, {schedule.Auto, maxInline, 4096, false}, {schedule.ByRing, 4, 2, false},
 	} {
 		e := New(Config{Transport: nowhere{}, Algorithm: c.by, Cost: slow})
-		e.early = slow
+		e.first = slow
 		if got := e.inlines(c.n, c.hosts); got != c.want {
-			t.Errorf("%s, %d bytes, %d hosts: carried %v", c.by, c.n, c.hosts, got)
+			t.Errorf("%s, %d bytes, %d hosts: inline %v", c.by, c.n, c.hosts, got)
 		}
 	}
 }

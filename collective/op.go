@@ -20,18 +20,14 @@ type op struct {
 	name   string
 
 	// Negotiation: guarded by Engine.mu, and constant once the op started.
-	own         contributions
-	cost        schedule.Cost // of the world
-	inline      bool          // an allreduce whose contributions came with the ready messages
-	held        bool          // complete while operations pause: not declared yet
-	lasts       int           // place in table.lasting
-	waiting     []early       // for the use after this one, of ranks that had joined (join.go)
-	votes, next []vote        // by position: for this use of the name, and for the one after it
-	voted       int
-	ahead       int
-	gen         uint32
-	since       time.Time // when Pending first saw it
-	began       time.Time // when all hosts had declared that their ranks were ready
+	own    contributions
+	cost   schedule.Cost // of the world
+	inline bool          // an allreduce whose contributions came with the ready messages
+	lasts  int           // place in operations.lasting
+	gen    uint32        // which use of the name it is
+	ballot
+	since time.Time // when Pending first saw it
+	began time.Time // when all hosts had declared that their ranks were ready
 
 	// Layout: written before started is set, constant until the op is recycled.
 	strategy strategy
@@ -78,13 +74,8 @@ func (o *op) reset(g *group, epoch uint32, id uint64, name string) {
 	defer o.mu.Unlock()
 	o.group, o.epoch, o.id, o.name = g, epoch, id, name
 	o.own.reset(len(g.local()))
-	o.votes = resize(o.votes, len(g.hosts))
-	o.next = resize(o.next, len(g.hosts))
-	for i := range o.votes {
-		o.votes[i].clear()
-		o.next[i].clear()
-	}
-	o.voted, o.ahead, o.gen, o.since, o.inline, o.held = 0, 0, 0, time.Time{}, false, false
+	o.ballot.reset(len(g.hosts))
+	o.gen, o.since, o.inline = 0, time.Time{}, false
 	o.started, o.dead, o.err = false, false, nil
 	o.stage = open
 	o.remaining, o.unacked, o.inflight, o.busy = 0, 0, 0, 0

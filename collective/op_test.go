@@ -22,25 +22,26 @@ func TestAbortBeforeStart(t *testing.T) {
 	}
 	var heard tally
 	e.mu.Lock()
-	g := e.table.groups[0]
+	g := e.groups.byID[0]
 	for index := range g.local() {
 		r := part("x")
 		r.Client, r.In, r.Out = &heard, make([]byte, 4), make([]byte, 4)
-		if _, _, err := e.table.submit(g, index, r); err != nil {
+		if err := e.negotiation.submit(g, index, *r); err != nil {
 			t.Fatal(err)
 		}
 	}
 	theirs := part("x")
 	theirs.In = make([]byte, 4)
-	msg := e.table.appendInline(appendReady(nil, 0, 0, []Request{*theirs}, []int{2}), g, []Request{*theirs})
-	o, v, err := e.table.hear(20, msg)
+	msg := e.negotiation.(*readiness).appendInline(appendReady(nil, 0, 0, []Request{*theirs}, []int{2}), g, []Request{*theirs})
+	err := e.negotiation.hear(20, msg)
+	todo := e.drain(nil)
 	e.mu.Unlock()
-	if err != nil || !v.start {
-		t.Fatalf("verdict %+v, %v", v, err)
+	if err != nil || !starts(todo) {
+		t.Fatalf("events %+v, %v", todo, err)
 	}
 	gone := &Error{Code: CodeAborted, Text: "gone"}
 	e.Abort(gone)
-	e.act(o, v)
+	e.follow(todo)
 	if len(heard) != 2 || heard[0].Err != gone || heard[1].Err != gone {
 		t.Errorf("ranks heard %+v", heard)
 	}

@@ -22,21 +22,11 @@ import (
 // last announcement was made in the new one. Segments of such an operation may come earlier; they are kept until
 // it starts, as those always are that overtake an announcement.
 
-// gate is what a table knows of a pause.
-type gate struct {
-	number uint32 // of the pause, 0 if there is none
-	quiet  func() // to be told, once
-	held   []*op  // complete, to be declared afterwards, in that order
-
-	leaving []int // local ranks that left meanwhile
-}
-
-// hold keeps an operation that this host is ready for until the pause is over.
-func (t *table) hold(o *op) {
-	if !o.held {
-		o.held = true
-		t.gate.held = append(t.gate.held, o)
-	}
+// paused is what an engine knows of a pause.
+type paused struct {
+	number  uint32 // of the pause, 0 if there is none
+	quiet   func() // to be called, once
+	leaving []int  // local ranks that left meanwhile: what they submitted before is not declared yet
 }
 
 // Pause announces nothing any more until Resume. quiet is called once, maybe before Pause returns and on any
@@ -48,7 +38,8 @@ func (e *Engine) Pause(number uint32, quiet func()) {
 		e.mu.Unlock()
 		return
 	}
-	e.table.gate.number, e.table.gate.quiet = number, quiet
+	e.paused = paused{number: number, quiet: quiet}
+	e.negotiation.pause(true)
 	m := e.compose(e.world.Hosts, e.world.Self, 0, appendMark(nil, mark{number: number}))
 	told := e.quiet()
 	e.mu.Unlock()
@@ -61,7 +52,7 @@ func (e *Engine) Pause(number uint32, quiet func()) {
 // all be given the same.
 func (e *Engine) Resume(number uint32, order []int, cost schedule.Cost) error {
 	e.mu.Lock()
-	if e.stopped != nil || e.table.gate.number != number {
+	if e.stopped != nil || e.paused.number != number {
 		e.mu.Unlock()
 		return nil // the world has ended, or there is nothing to resume
 	}
@@ -77,19 +68,14 @@ func (e *Engine) Resume(number uint32, order []int, cost schedule.Cost) error {
 			return err
 		}
 	}
-	held, leaving, epoch := e.table.gate.held, e.table.gate.leaving, e.world.Epoch
-	e.table.gate = gate{}
-	for _, o := range e.table.ops {
-		o.since = time.Time{} // nobody was late meanwhile
+	leaving, epoch := e.paused.leaving, e.world.Epoch
+	e.paused = paused{}
+	for _, o := range e.ops.open {
+		o.since = time.Time{} // no rank was late meanwhile
 	}
 	m := e.compose(e.world.Hosts, e.world.Self, 0, appendMark(nil, mark{true, number}))
-	for _, o := range held {
-		if e.table.ops[o.id] == o && o.held { // it may have failed meanwhile
-			o.held = false
-			e.table.standing = append(e.table.standing, standing{op: o, verdict: e.table.declare(o)})
-		}
-	}
-	var room [1]standing
+	e.negotiation.pause(false)
+	var room [2]event
 	more := e.drain(room[:0])
 	e.mu.Unlock()
 	e.post(m)
@@ -105,8 +91,8 @@ func (e *Engine) Resume(number uint32, order []int, cost schedule.Cost) error {
 
 // quiet returns whom to tell that nothing is under way any more, if that is so. mu is held.
 func (e *Engine) quiet() func() {
-	g := &e.table.gate
-	if g.number == 0 || g.quiet == nil || e.table.live > 0 || e.stopped != nil {
+	g := &e.paused
+	if g.number == 0 || g.quiet == nil || e.ops.live > 0 || e.stopped != nil {
 		return func() {}
 	}
 	for _, c := range e.channels {
@@ -126,8 +112,7 @@ func (e *Engine) finished(o *op) {
 		e.mu.Unlock()
 		return
 	}
-	e.table.release(o)
-	e.table.live--
+	e.ops.release(o)
 	told := e.quiet()
 	e.mu.Unlock()
 	told()
@@ -151,17 +136,17 @@ func (e *Engine) reorder(order []int) error {
 	switch {
 	case len(w.Hosts) != len(e.world.Hosts):
 		return fmt.Errorf("reorder world of epoch %d: %v is no order of its hosts", w.Epoch, order)
-	case e.table.live > 0:
+	case e.ops.live > 0:
 		return fmt.Errorf("reorder world of epoch %d: operations are under way", w.Epoch)
 	}
 	e.world = w
 	former := map[*group][]int{} // the positions that the hosts of a group had
-	for id, g := range e.table.groups {
+	for id, g := range e.groups.byID {
 		if len(g.hosts) > 1 {
 			former[g] = g.reorder(newGroup(w, id, g.ranks))
 		}
 	}
-	for _, o := range e.table.ops {
+	for _, o := range e.ops.open {
 		if was := former[o.group]; was != nil {
 			o.votes, o.next = permute(o.votes, was), permute(o.next, was)
 		}
@@ -175,11 +160,11 @@ func (e *Engine) refit(c schedule.Cost) error {
 	switch {
 	case !c.Sound():
 		return fmt.Errorf("refit world of epoch %d: %+v is no cost", e.world.Epoch, c)
-	case e.table.live > 0:
+	case e.ops.live > 0:
 		return fmt.Errorf("refit world of epoch %d: operations are under way", e.world.Epoch)
 	}
 	e.cost = c
-	for _, o := range e.table.ops {
+	for _, o := range e.ops.open {
 		o.cost = c
 	}
 	return nil

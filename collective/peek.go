@@ -24,7 +24,7 @@ func (e *Engine) senders(rank int, r *Request) ([]int, *Error) {
 	if err := e.refusal(r); err != nil {
 		return nil, err
 	}
-	world := e.table.groups[0]
+	world := e.groups.byID[0]
 	switch {
 	case r.Client == nil:
 		return nil, refuse("%s %q: no client to tell", r.Kind, r.Name)
@@ -34,7 +34,7 @@ func (e *Engine) senders(rank int, r *Request) ([]int, *Error) {
 		return nil, refuse("%s %q: rank %d is not on this host", r.Kind, r.Name, rank)
 	}
 	var senders []int
-	for _, o := range e.table.ops {
+	for _, o := range e.ops.open {
 		if o.group.id&pairs != 0 && strings.Contains(o.name, r.Name) {
 			if other := o.group.other(rank); other >= 0 && o.has(other) && !o.has(rank) && !slices.Contains(senders, other) {
 				senders = append(senders, other)

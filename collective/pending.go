@@ -30,7 +30,7 @@ func (e *Engine) Pending(now time.Time) []Stall {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var stalls []Stall
-	for _, o := range e.table.ops {
+	for _, o := range e.ops.open {
 		if o.since.IsZero() {
 			o.since = now
 		}
@@ -51,7 +51,7 @@ func (o *op) absent() []Absent {
 	for pos, h := range o.group.hosts {
 		a := Absent{Host: h.Name}
 		for i, r := range h.Ranks {
-			if pos == o.group.self && !o.own.have[i] && !o.absentee(i) || pos != o.group.self && !o.votes[pos].set {
+			if pos == o.group.self && !o.own.have[i] && !o.hasJoined(i) || pos != o.group.self && !o.votes[pos].set {
 				a.Ranks = append(a.Ranks, r)
 			}
 		}

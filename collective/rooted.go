@@ -82,9 +82,9 @@ func (r *Request) pair(rank, size int) *Error {
 	return nil
 }
 
-// group returns a group with ranks on this host, nil if there is none.
-func (t *table) group(id uint32) *group {
-	g, world := t.groups[id], t.groups[0]
+// find returns a group with ranks on this host, nil if there is none.
+func (d *directory) find(id uint32) *group {
+	g, world := d.byID[id], d.byID[0]
 	if g != nil || id&pairs == 0 || world == nil {
 		return g
 	}
@@ -101,7 +101,6 @@ func (t *table) group(id uint32) *group {
 	if g == nil {
 		return nil
 	}
-	t.groups[id] = g
-	t.inherit(g)
+	d.enter(g)
 	return g
 }

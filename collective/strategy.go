@@ -40,7 +40,7 @@ var strategies = registry{
 	Alltoall:      {exchanges},
 	ReduceScatter: {codedScatters, scatters},
 	AddGroup:      {groupAdditions},
-	RemoveGroup:   {groupRemovals},
+	RemoveGroup:   {barriers},
 	Join:          {joins},
 	Reduce:        {codedScatters, scatters},
 	Gather:        {exchanges},

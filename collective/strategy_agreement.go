@@ -4,7 +4,7 @@ import "slices"
 
 // Operations that move no data: they are over when all hosts agree on them.
 
-// barrier ends when all ranks have come to it.
+// barrier ends when all ranks have come to it. A RemoveGroup does no more: the negotiation removes the group.
 type barrier struct{ base }
 
 var barriers = newStrategies[barrier](always)
@@ -19,16 +19,6 @@ var groupAdditions = newStrategies[groupAddition](always)
 func (s *groupAddition) layout(o *op, r *Request) {
 	s.o = o
 	o.results.same(int(o.engine.addGroup(o.epoch, slices.Clone(r.Shape))))
-}
-
-// groupRemoval removes a group.
-type groupRemoval struct{ base }
-
-var groupRemovals = newStrategies[groupRemoval](always)
-
-func (s *groupRemoval) layout(o *op, r *Request) {
-	s.o = o
-	o.engine.removeGroup(o.epoch, uint32(r.Root))
 }
 
 // join ends when all ranks have joined (join.go). It finds the rank that did so last.

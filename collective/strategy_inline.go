@@ -42,13 +42,13 @@ func (e *Engine) inlines(n int64, hosts int) bool {
 	if e.by != schedule.Auto || n == 0 || n > maxInline {
 		return false
 	}
-	c := e.early
+	c := e.first
 	return float64(hosts-1)*float64(n)*c.Beta <= c.Allreduce(c.Choose(n, hosts, e.directMax), n, hosts)
 }
 
 // appendInline appends the host's contribution to a ready message if the operation is a small allreduce.
 // An Adasum is not element-wise: it needs the hosts in pairs.
-func (t *table) appendInline(msg []byte, g *group, reqs []Request) []byte {
+func (t *readiness) appendInline(msg []byte, g *group, reqs []Request) []byte {
 	r := &reqs[0]
 	n := len(r.In)
 	if r.Kind != Allreduce || r.Op == kernel.Adasum || r.flaw(g) != nil || t.inlines == nil ||
