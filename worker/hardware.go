@@ -156,15 +156,15 @@ func (d *daemon) changedInto(ctx context.Context, found topology.Host, begun tim
 	var byFile []string
 	if text := changes(d.self.NICs, asBefore.NICs); text != "" {
 		news = append(news, text)
-		d.forgetOwnWays()
+		d.tune.ForgetOwn()
 	}
 	if found.Data != d.self.Data && found.Data != "" {
 		news = append(news, "data goes over "+found.Data)
-		d.forgetOwnWays()
+		d.tune.ForgetOwn()
 	}
 	if text := changes(asBefore.NICs, found.NICs); text != "" {
 		byFile = append(byFile, text)
-		d.forgetOwnWays()
+		d.tune.ForgetOwn()
 	}
 	if text := relabeled(d.self.Labels, labels); text != "" && corrected && len(d.placed.labels) == 0 {
 		byFile = append(byFile, text)

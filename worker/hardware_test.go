@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"gorun/collective/link"
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -26,7 +25,8 @@ func onHost(t *testing.T, self topology.Host, file string) (d *daemon, said func
 	}
 	var out bytes.Buffer
 	d = &daemon{out: wire.NewWriter(&out), job: &wire.Job{JobOptions: wire.JobOptions{Verbose: true}, Name: self.Name, HostID: 1}, self: self, facts: known, applied: known,
-		edges: newEdgeWatch(), loop: loop.New(), machine: epoch.New(epoch.Config{Self: 1})}
+		loop: loop.New(), machine: epoch.New(epoch.Config{Self: 1})}
+	d.openTuning()
 	return d, func() (lines []string) {
 		in := wire.NewReader(&out)
 		for {
@@ -213,42 +213,6 @@ func TestMovedOnceMore(t *testing.T) {
 	expect(t, said(), "its session is another one, esxi is e2, not e9")
 	d.hostMoves(t.Context(), &wire.Migrating{Host: 1, State: wire.MoveEnds}) // and one that does not is one
 	expect(t, said(), doubt)
-}
-
-// TestForget: after a move neither what was measured before counts, nor what links counted until then.
-func TestForget(t *testing.T) {
-	d, _ := onHost(t, topology.Host{Name: "h"}, "")
-	w := &d.edges
-	w.way(2).look(link.Status{RTT: 50 * time.Microsecond, BusyBytes: 1 << 30, BusyTime: time.Second})
-	w.way(3).tried(1e9)
-	w.hear(d.job.HostID, w.news(4))
-	w.hear(2, []wire.Edge{{To: 1, Bandwidth: 1e9}, {To: 3, Bandwidth: 1e9}})
-	for _, to := range []int{1, 3} {
-		w.asked[topology.Pair{From: 2, To: to}] = time.Unix(1000, 0)
-	}
-	if len(w.all) != 4 || len(w.said) != 2 {
-		t.Fatalf("%+v", w)
-	}
-	d.forgetOwnWays()
-	between := topology.Pair{From: 2, To: 3}
-	if len(w.list(4)) != 0 || len(w.said) != 0 || len(w.all) != 1 || w.all[between].Bandwidth == 0 || len(w.asked) != 1 || w.asked[between].IsZero() {
-		t.Errorf("after a move: %+v", w)
-	}
-	w.way(2).look(link.Status{RTT: 500 * time.Microsecond, BusyBytes: 1<<30 + 1, BusyTime: time.Second + time.Microsecond})
-	if e := w.way(2).edge; e.Bandwidth != 0 || e.RTT != 500e-6 {
-		t.Errorf("traffic from before the move counts: %+v", e)
-	}
-	w.way(3).tried(5e8)
-	if e := w.way(3).edge; e.Bandwidth != 5e8 || !e.Tried {
-		t.Errorf("after another try: %+v", e)
-	}
-
-	// Another host has moved.
-	w.forgetWay(3)
-	w.forgetHost(3)
-	if e := w.way(3).edge; e.Bandwidth != 0 || len(w.all) != 0 || w.way(2).edge.RTT != 500e-6 {
-		t.Errorf("after a move of host 3: %+v", w)
-	}
 }
 
 func TestChanges(t *testing.T) {

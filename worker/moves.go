@@ -92,7 +92,7 @@ func (d *daemon) moves(ctx context.Context, ev migrate.Event, ready func()) {
 	case migrate.Acknowledged:
 		d.tell("ready to be moved, vSphere knows")
 	case migrate.Ends, migrate.Moved:
-		d.forgetOwnWays()
+		d.tune.ForgetOwn()
 		m := d.move // another one may begin before this one is looked after
 		d.arrived(ctx, ev.Text, true, func() { d.endMove(ctx, m) })
 	case migrate.Stays: // and stood still for a while all the same, perhaps; its ways are what they were
@@ -126,14 +126,14 @@ func (d *daemon) beginMove(ctx context.Context, ev migrate.Event, ready func()) 
 		d.tell(how)
 		d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveStarts, Text: ev.Text}, ready)
 	}
-	if len(d.ring) < 2 {
+	if len(d.tune.Ring()) < 2 {
 		m.tell("no other host waits for this one")
 		return
 	}
 	begin := time.Now()
-	m.wish = d.nextWish()
+	m.wish = d.pauses.NextWish()
 	d.moveWithin(ctx, m, ev.Limit)
-	d.wantPause(ctx, m.wish, func() {
+	d.pauses.Want(ctx, m.wish, func() {
 		m.tell(fmt.Sprintf("the ring stands still for the move after %.1f s", time.Since(begin).Seconds()))
 	}, func(reason string) { m.tell("will be moved while operations are under way: " + reason) })
 }
@@ -165,7 +165,7 @@ func (d *daemon) endMove(ctx context.Context, m *move) {
 	m.over = true
 	m.stop()
 	if m.wish != 0 {
-		d.endPause(ctx, pause.Done{Wish: m.wish})
+		d.pauses.End(ctx, pause.Done{Wish: m.wish})
 	}
 }
 
@@ -263,8 +263,7 @@ func (d *daemon) peerMoves(ctx context.Context, peer int, m *wire.Migrating) {
 	d.alive.Moves(time.Now(), peer, time.Time{})
 	d.mesh.Kick(peer)
 	if m.Moved { // to where ways are others
-		d.edges.forgetWay(peer)
-		d.edges.forgetHost(peer)
+		d.tune.ForgetPeer(peer)
 	}
 	d.askAgain(ctx)
 }

@@ -4,10 +4,17 @@ import (
 	"context"
 
 	"gorun/collective"
+	"gorun/collective/link"
+	"gorun/collective/schedule"
+	"gorun/rendezvous/epoch"
+	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
+	"gorun/topology/facts"
 	"gorun/worker/compat"
 	"gorun/worker/member"
+	"gorun/worker/pauses"
+	"gorun/worker/tune"
 )
 
 // openServices prepares what serves MPI programs and ranks of stock Horovod.
@@ -47,3 +54,39 @@ type goodbyes struct {
 func (g goodbyes) Leave(process int, epoch uint32, _ int) {
 	g.d.post(g.ctx, func() { g.d.ranks.Left(g.ctx, process, epoch) })
 }
+
+// openTuning prepares what adapts the ring to the edges between hosts, and has it pause.
+func (d *daemon) openTuning() {
+	d.pauses = pauses.New(d.job.HostID, ring{d}, d.loop, d.log)
+	d.tune = tune.New(tune.Config{Job: d.job, Loop: d.loop, Log: d.log, Daemon: tuneDaemon{d}, Links: links{d}, Pauses: d.pauses})
+}
+
+// links are the links of this host as its tuner sees them.
+type links struct{ d *daemon }
+
+func (l links) Status(peer int) (link.Status, bool) { return l.d.mesh.Status(peer) }
+func (l links) Measure(ctx context.Context, peer int) (schedule.Cost, error) {
+	return l.d.prober.Measure(ctx, peer)
+}
+
+// tuneDaemon is the daemon as its tuner sees it.
+type tuneDaemon struct{ *daemon }
+
+func (t tuneDaemon) Members() []int                { return t.members() }
+func (t tuneDaemon) Facts() *facts.File            { return t.facts }
+func (t tuneDaemon) Send(peer int, m wire.Message) { t.send(peer, m) }
+func (t tuneDaemon) Tell(text string)              { t.tell(text) }
+func (t tuneDaemon) Settled() (hosts []topology.Host, number uint32) {
+	if t.machine.State() != epoch.Committed {
+		return nil, 0
+	}
+	return t.machine.Hosts(), t.machine.Epoch()
+}
+
+// ring is the ring of hosts that pauses.
+type ring struct{ *daemon }
+
+func (r ring) Epoch() uint32                     { return r.began }
+func (r ring) Send(peer int, m wire.Message)     { r.send(peer, m) }
+func (r ring) Pause(number uint32, quiet func()) { r.engine.Pause(number, quiet) }
+func (r ring) Resume(g *pause.Go)                { r.resume(g) }

@@ -89,7 +89,7 @@ func (d *daemon) watchStalls() {
 
 // checkStalls tells the launcher when the operations that are late are others than before.
 func (d *daemon) checkStalls(now time.Time) {
-	if d.stalls.limits.warn == 0 || d.pauses.machine.Number() != 0 {
+	if d.stalls.limits.warn == 0 || d.pauses.Paused() {
 		return // nobody waits for a rank in a pause
 	}
 	report := stalled(d.pending(now), now, d.stalls.limits)

@@ -38,10 +38,12 @@ import (
 	"gorun/worker/compat"
 	"gorun/worker/loop"
 	"gorun/worker/migrate"
+	"gorun/worker/pauses"
 	"gorun/worker/proc"
 	"gorun/worker/ranks"
 	"gorun/worker/session"
 	"gorun/worker/shm"
+	"gorun/worker/tune"
 )
 
 // Config is what a daemon needs from its process.
@@ -73,8 +75,6 @@ type Config struct {
 const (
 	// linkPatience is how long a host tries to reach others until it says that it does not.
 	linkPatience = 15 * time.Second
-	// probePatience is how long it may take to measure a link.
-	probePatience = 500 * time.Millisecond
 	// orphanGrace is how long ranks have between TERM and KILL when nobody is left to wait for them.
 	orphanGrace = 1500 * time.Millisecond
 	// lastWords is how long a daemon that was told to end tries to say so before it ends its ranks. The connection may
@@ -119,8 +119,7 @@ func Run(ctx context.Context, cfg Config) error {
 		d.out.Write(failed)
 	} else {
 		d.run(ctx, work)
-		d.endEdges()
-		d.endPauses()
+		d.reportTuning()
 	}
 	cancel()
 	err = errors.Join(err, d.close())
@@ -163,8 +162,8 @@ type daemon struct {
 	gossip   *gossip.Gossip
 	listener net.Listener
 	mesh     *link.Mesh
-	engine   *collective.Engine
 	prober   *collective.Prober
+	engine   *collective.Engine
 	results  *shm.Pool
 	sessions *session.Server
 	ranks    *ranks.Ranks
@@ -173,15 +172,11 @@ type daemon struct {
 	endRelay context.CancelFunc // ends the relay of the binary, nil if there is none
 
 	unsaid int // times that what changed of this machine is still to be told
-	pauses pauses
+	pauses *pauses.Pauses
 	move   *move // of this machine, that was announced
 
 	stalls    stallWatch
-	edges     edgeWatch
-	search    search          // for a ring
-	refit     refit           // of the coordinator
-	ring      []int           // host ids of the present world, or the one before, in the order of its ring
-	rings     []wire.RailRing // of the present world, if it has several
+	tune      *tune.Tuner
 	where     whereabouts
 	directory *directory
 	timing    liveness.Timing
@@ -237,8 +232,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.alive = liveness.NewPeers(d.timing, d.gossipLease(), job.Lease > 0)
 	d.directory = newDirectory()
 	d.where.peers = map[int]*wire.Moved{}
-	d.edges = newEdgeWatch()
-	d.pauses = newPauses(job.HostID)
+	d.openTuning()
 	var err error
 	var interfaces []probe.Interface
 	if d.self, interfaces, err = probe.This(ctx, job.VMTools); err != nil {
@@ -578,11 +572,13 @@ func (d *daemon) run(ctx, work context.Context) {
 				d.step(work, epoch.Event{Tick: true})
 				d.repeat.later()
 			}
-			d.stepPause(work, pause.Event{Tick: true})
+			d.pauses.Step(work, pause.Event{Tick: true})
 		case <-pulse.C:
 			d.beat(work)
 		case <-edges.C:
-			d.watchEdges(work)
+			if d.roster != nil && d.began != 0 && !d.stopping {
+				d.tune.Watch(work)
+			}
 		case now := <-d.stalls.tick.C:
 			d.checkStalls(now)
 		case <-ended:

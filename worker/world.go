@@ -56,17 +56,17 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 			d.cfg.LauncherLease.peer(m)
 			return
 		case *wire.Edges:
-			d.edges.hear(ev.Peer, m.Edges)
+			d.tune.Hear(ev.Peer, m.Edges)
 			return
 		case *wire.Try:
-			d.try(ctx, m.To)
+			d.tune.Try(ctx, m.To)
 			return
 		case *wire.Facts:
-			if !sameNetwork(d.machine.Hosts(), d.memberIDs(), m) {
-				d.edges.forgetHost(ev.Peer)
+			if !sameNetwork(d.machine.Hosts(), d.members(), m) {
+				d.tune.ForgetHost(ev.Peer)
 			}
 		case *wire.Pause:
-			d.stepPause(ctx, pause.Event{Message: m})
+			d.pauses.Step(ctx, pause.Event{Message: m})
 			return
 		}
 		d.step(ctx, epoch.Event{Message: m})
@@ -84,7 +84,7 @@ func (d *daemon) step(ctx context.Context, ev epoch.Event) {
 		return
 	}
 	if a.Order != nil {
-		d.order(ctx, *a.Order)
+		d.tune.Order(ctx, *a.Order, func(found epoch.Ordered) { d.step(ctx, epoch.Event{Ordered: &found}) })
 	}
 	if a.Prepare != nil {
 		d.prepare(ctx, *a.Prepare)
@@ -120,7 +120,7 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 		err := l.begin(life.ctx)
 		var cost wire.Cost
 		if err == nil && len(l.peers) > 0 {
-			cost = d.measure(life.ctx, w)
+			cost = d.tune.Probe(life.ctx, w.Order)
 		}
 		d.post(life.ctx, func() {
 			if life.ctx.Err() != nil {
@@ -204,29 +204,12 @@ func (d *daemon) worldOf(w wire.World) (collective.World, error) {
 	return world, nil
 }
 
-// measure finds out what messages to the next host of the ring cost. Without an answer in time the others'
-// numbers do.
-func (d *daemon) measure(ctx context.Context, w wire.World) wire.Cost {
-	ctx, cancel := context.WithTimeout(ctx, probePatience)
-	defer cancel()
-	at := slices.Index(w.Order, d.job.HostID)
-	cost, err := d.prober.Measure(ctx, w.Order[(at+1)%len(w.Order)])
-	if err != nil {
-		d.log.Debug("link: not measured", "error", err)
-		return wire.Cost{}
-	}
-	return wire.Cost(cost)
-}
-
 // commit lets the ranks into the world, and starts those that do not run yet.
 func (d *daemon) commit(ctx context.Context, w wire.World) {
 	d.engine.SetCost(schedule.Cost(w.Cost))
-	d.refit.begin(schedule.Cost(w.Cost))
-	d.began, d.ring, d.rings = w.Epoch, w.Order, w.Rings
+	d.began = w.Epoch
+	d.tune.Begin(w)
 	d.reportPeers()
-	clear(d.edges.asked)
-	clear(d.edges.said) // who coordinates may be another one
-	d.lookAtLinks(w.Order)
 	ranks := session.World{Epoch: w.Epoch, Size: d.roster.Size, Hosts: len(w.Order), Host: d.job.Name}
 	for _, r := range d.roster.Ranks {
 		ranks.Places = append(ranks.Places, session.Place{Process: r.Process, Rank: r.Rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize})
@@ -238,7 +221,7 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 	}
 	d.entered = known
 	d.out.Write(&wire.Committed{World: known})
-	d.stepPause(ctx, pause.Event{World: &pause.World{Epoch: w.Epoch, Members: w.Order}})
+	d.pauses.Step(ctx, pause.Event{World: &pause.World{Epoch: w.Epoch, Members: w.Order}})
 	if len(w.Order) > fewHosts {
 		d.reachAll(w)
 	}
@@ -322,12 +305,12 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 	former := d.roster
 	d.releaseOthers(former, r)
 	if former != nil {
-		d.stepPause(ctx, pause.Event{World: &pause.World{}})
+		d.pauses.Step(ctx, pause.Event{World: &pause.World{}})
 		d.endWorld(r)
 	}
 	d.roster = r
 	d.unlinked = nil
-	d.search.stop()
+	d.tune.Stop()
 	d.peers.Store(r)
 	d.alive.World(membersOf(r), d.lease())
 	d.reportPeers()
@@ -415,4 +398,20 @@ func (d *daemon) endWorld(next *wire.Roster) {
 	}
 	d.engine.Abort(&collective.Error{Code: collective.CodeAborted, Text: fmt.Sprintf("the world of epoch %d ended: %s", d.roster.Epoch, next.Reason)})
 	d.ranks.EndWorld(next)
+}
+
+// send gives a peer a message that it may miss.
+func (d *daemon) send(peer int, m wire.Message) {
+	d.loop.Go(func() { d.sendNow(peer, m) })
+}
+
+// sendNow is send for a goroutine that may wait.
+func (d *daemon) sendNow(peer int, m wire.Message) {
+	b, err := wire.Marshal(m)
+	if err == nil {
+		err = d.gossip.Send(peer, b)
+	}
+	if err != nil {
+		d.log.Debug("gossip: not sent", "to", peer, "error", err)
+	}
 }

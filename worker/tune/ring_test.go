@@ -1,15 +1,21 @@
-package worker
+package tune
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"gorun/collective/link"
+	"gorun/collective/schedule"
 	"gorun/rendezvous/epoch"
+	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/facts"
+	"gorun/worker/loop"
 )
 
 // TestReconsideration: one question at a time is asked, none twice that was answered with no, and an answer counts if what it
@@ -53,33 +59,32 @@ func TestReconsideration(t *testing.T) {
 	}
 }
 
-// TestMeasuredMeanwhile: a ring is not taken that was found without what a try of its ways has shown since; asked again with
+// TestMeasuredMeanwhile: a ring is not taken that was found without what a try of its edges has shown since; asked again with
 // that, it is.
 func TestMeasuredMeanwhile(t *testing.T) {
-	d, _ := onHost(t, topology.Host{Name: "a"}, "")
-	d.job.RingOrder, d.pauses = string(topology.ByMeasured), newPauses(1)
-	d.roster = &wire.Roster{Peers: []wire.Peer{{ID: 1}, {ID: 2}, {ID: 3}, {ID: 4}}}
+	job := &wire.Job{HostID: 1, JobOptions: wire.JobOptions{RingOrder: string(topology.ByMeasured)}}
+	d := New(Config{Job: job, Loop: loop.New(), Daemon: &host{members: []int{1, 2, 3, 4}}, Links: noLinks{}, Pauses: noPauses{}})
 	d.ring = []int{1, 2, 3, 4}
 	other := topology.Change{Ring: topology.Ring{Order: []int{0, 2, 1, 3}}, Unsure: []topology.Pair{{From: 2, To: 1}}}
-	ways := []topology.Pair{{From: 1, To: 3}, {From: 3, To: 2}, {From: 2, To: 4}, {From: 4, To: 1}}
-	for _, way := range ways { // that are tried have been asked for
-		d.edges.asked[way] = time.Now()
-		d.edges.hear(way.From, []wire.Edge{{To: way.To, Bandwidth: 1e9}})
+	pairs := []topology.Pair{{From: 1, To: 3}, {From: 3, To: 2}, {From: 2, To: 4}, {From: 4, To: 1}}
+	for _, pair := range pairs { // that are tried have been asked for
+		d.edges.asked[pair] = time.Now()
+		d.edges.hear(pair.From, []wire.Edge{{To: pair.To, Bandwidth: 1e9}})
 	}
-	delete(d.edges.all, ways[1])
-	before := d.ringTask(make([]topology.Host, 4))
+	delete(d.edges.all, pairs[1])
+	before := d.taskFor(make([]topology.Host, 4))
 	d.edges.hear(3, []wire.Edge{{To: 2, Bandwidth: 1e5}})
 	d.prefer(t.Context(), before, other)
-	if !d.edges.changed.IsZero() {
+	if !d.changed.IsZero() {
 		t.Error("changed to a ring over a way that has turned out to be slow while it was looked for")
 	}
 	other.Unsure = nil
 	d.prefer(t.Context(), before, other)
-	if !d.edges.changed.IsZero() {
+	if !d.changed.IsZero() {
 		t.Error("changed to it because it only was new, and not unsure")
 	}
-	d.prefer(t.Context(), d.ringTask(make([]topology.Host, 4)), other)
-	if d.edges.changed.IsZero() {
+	d.prefer(t.Context(), d.taskFor(make([]topology.Host, 4)), other)
+	if d.changed.IsZero() {
 		t.Error("not changed to a ring that was found from all that was measured")
 	}
 }
@@ -130,11 +135,11 @@ func TestOneRing(t *testing.T) {
 // TestOrderBeside: the loop goes on while a ring is looked for, also to another question, which ends the search, and takes the
 // answer to that.
 func TestOrderBeside(t *testing.T) {
-	d, _ := onHost(t, topology.Host{Name: "b"}, "")
+	machine := epoch.New(epoch.Config{Self: 1})
 	ctx := t.Context()
 	step := func(ev epoch.Event) epoch.Actions {
 		t.Helper()
-		a, err := d.machine.Step(ev)
+		a, err := machine.Step(ev)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,29 +150,27 @@ func TestOrderBeside(t *testing.T) {
 	for i := range ids {
 		ids[i] = i + 1
 	}
-	d.roster = &wire.Roster{}
-	for _, id := range ids {
-		d.roster.Peers = append(d.roster.Peers, wire.Peer{ID: id})
-	}
-	step(epoch.Event{Self: &d.self})
+	job := &wire.Job{HostID: 1}
+	d := New(Config{Job: job, Loop: loop.New(), Daemon: &host{members: ids}})
+	answer := func(found epoch.Ordered) { step(epoch.Event{Ordered: &found}) }
+	step(epoch.Event{Self: &topology.Host{Name: "b"}})
 	step(epoch.Event{Roster: &epoch.Roster{Epoch: 1, Members: ids}})
 	var a epoch.Actions
 	for _, id := range ids[1:] {
 		a = step(epoch.Event{Message: &wire.Facts{From: id, Epoch: 1, Host: topology.Host{Name: "b", Labels: map[string]string{"rack": []string{"r", "s"}[id%2]}}}})
 	}
-	d.order(ctx, *a.Order)
-	if d.machine.State() != epoch.Ordering {
-		t.Fatalf("state %v right after the question", d.machine.State())
+	d.Order(ctx, *a.Order, answer)
+	if machine.State() != epoch.Ordering {
+		t.Fatalf("state %v right after the question", machine.State())
 	}
 	a = step(epoch.Event{Message: &wire.Facts{From: 2, Epoch: 1, Host: topology.Host{Name: "b", Labels: map[string]string{"rack": "s"}}}})
-	d.order(ctx, *a.Order)
-	d.stopping = true // nothing has to be prepared
-	for d.machine.State() == epoch.Ordering {
-		(<-d.loop.C())()
+	d.Order(ctx, *a.Order, answer)
+	for machine.State() == epoch.Ordering {
+		(<-d.cfg.Loop.C())()
 	}
-	d.loop.Wait() // nobody waits to tell the answer to the first question
-	if d.machine.State() != epoch.Preparing {
-		t.Errorf("state %v after the answers", d.machine.State())
+	d.cfg.Loop.Wait() // nobody waits to tell the answer to the first question
+	if machine.State() != epoch.Preparing {
+		t.Errorf("state %v after the answers", machine.State())
 	}
 }
 
@@ -191,7 +194,7 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// TestBetween: what is known of ways is told by places among the members, in their order, and of nobody else's.
+// TestBetween: what is known of edges is told by places among the members, in their order, and of nobody else's.
 func TestBetween(t *testing.T) {
 	w := newEdgeWatch()
 	w.hear(7, []wire.Edge{{To: 4, Bandwidth: 1e9}, {To: 2, RTT: 1e-4}, {To: 5, RTT: 1e-4}})
@@ -203,3 +206,27 @@ func TestBetween(t *testing.T) {
 		t.Errorf("%+v, should be %+v", got, want)
 	}
 }
+
+// host is a daemon whose roster has these hosts.
+type host struct{ members []int }
+
+func (h *host) Members() []int                     { return h.members }
+func (h *host) Settled() ([]topology.Host, uint32) { return nil, 0 }
+func (h *host) Facts() *facts.File                 { return &facts.File{} }
+func (h *host) Send(int, wire.Message)             {}
+func (h *host) Tell(string)                        {}
+
+// noLinks have carried nothing.
+type noLinks struct{}
+
+func (noLinks) Status(int) (link.Status, bool) { return link.Status{}, false }
+func (noLinks) Measure(context.Context, int) (schedule.Cost, error) {
+	return schedule.Cost{}, errors.New("no link")
+}
+
+// noPauses never pause.
+type noPauses struct{}
+
+func (noPauses) NextWish() uint32                                   { return 1 }
+func (noPauses) Want(context.Context, uint32, func(), func(string)) {}
+func (noPauses) End(context.Context, pause.Done)                    {}

@@ -1,12 +1,10 @@
-package worker
+package tune
 
 import (
 	"context"
 	"fmt"
 	"reflect"
-	"time"
 
-	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/facts"
@@ -45,18 +43,9 @@ type ringTask struct {
 	left   []int           // those of it who still are
 }
 
-func (d *daemon) ringTask(hosts []topology.Host) ringTask {
-	t := ringTask{by: topology.By(d.job.RingOrder), hosts: hosts, nics: d.job.NICs, facts: d.facts,
-		former: formerPlaces(d.ring, d.memberIDs()), left: places(d.ring, d.memberIDs())}
-	if t.by == topology.ByMeasured {
-		t.heard = d.edges.between(d.memberIDs())
-	}
-	return t
-}
-
-// ways returns the hosts with the NICs that data may go over, the networks of several rings, and what is known of the ways between
+// given returns the hosts with the NICs that data may go over, the networks of several rings, and what is known of the edges between
 // the hosts: the topology file, and what the job measured, which is newer.
-func (t ringTask) ways() (hosts []topology.Host, edges []topology.Edge, rails []string) {
+func (t ringTask) given() (hosts []topology.Host, edges []topology.Edge, rails []string) {
 	hosts = topology.OnlyNICs(t.hosts, t.nics)
 	if len(t.nics) > 0 {
 		rails = topology.Rails(hosts)
@@ -67,7 +56,7 @@ func (t ringTask) ways() (hosts []topology.Host, edges []topology.Edge, rails []
 // ring is the ring, or the rings, of a new world. What was measured in the job counts if the user wants the ring to go by it;
 // then the present ring stays as it is unless another one pays.
 func (t ringTask) ring(ctx context.Context) topology.Ring {
-	hosts, edges, rails := t.ways()
+	hosts, edges, rails := t.given()
 	return t.oneRing(ctx, hosts, edges).OverRails(ctx, t.by, hosts, edges, rails)
 }
 
@@ -87,7 +76,7 @@ func (t ringTask) oneRing(ctx context.Context, hosts []topology.Host, edges []to
 // network of each any more. Otherwise they stay: what links measure is then about one network of theirs, and not about what one
 // ring over all would have.
 func (t ringTask) change(ctx context.Context, rings []wire.RailRing) (topology.Change, bool) {
-	hosts, edges, _ := t.ways()
+	hosts, edges, _ := t.given()
 	if len(rings) == 0 {
 		return topology.Reorder(ctx, t.by, hosts, edges, t.left)
 	}
@@ -99,25 +88,14 @@ func (t ringTask) change(ctx context.Context, rings []wire.RailRing) (topology.C
 		Why: fmt.Sprintf("not all hosts are in %s any more, so that all data takes one ring", rail)}, true
 }
 
-// bandwidth is what had been measured of a way when the question was asked, 0 if nothing was.
-func (t ringTask) bandwidth(way topology.Pair) float64 {
+// bandwidth is what had been measured of a edge when the question was asked, 0 if nothing was.
+func (t ringTask) bandwidth(pair topology.Pair) float64 {
 	for _, e := range t.heard {
-		if e.From == way.From && e.To == way.To {
+		if e.From == pair.From && e.To == pair.To {
 			return e.Bandwidth
 		}
 	}
 	return 0
-}
-
-// order finds the ring of a new world.
-func (d *daemon) order(ctx context.Context, q epoch.Question) {
-	task, wanted := d.ringTask(q.Hosts), d.search.begin(ctx)
-	d.loop.Go(func() {
-		found := epoch.Ordered{Number: q.Number, Ring: task.ring(wanted)}
-		if wanted.Err() == nil {
-			d.post(wanted, func() { d.step(ctx, epoch.Event{Ordered: &found}) })
-		}
-	})
 }
 
 // question is what it depends on whether another ring pays.
@@ -151,8 +129,8 @@ func (r *reconsideration) ask(q question) bool {
 func (r *reconsideration) withdraw() { r.asked = nil }
 
 // answer takes whether another ring pays, and reports whether to go on with that: only if hosts, ring and facts are still those
-// that were asked about, and nothing of what was measured then has turned out to be about another way. Among many hosts
-// something is heard all the time; whether it was of the ways that the other ring would take, prefer looks.
+// that were asked about, and nothing of what was measured then has turned out to be about another edge. Among many hosts
+// something is heard all the time; whether it was of the edges that the other ring would take, prefer looks.
 func (r *reconsideration) answer(pays bool, now question) bool {
 	asked := *r.asked
 	r.asked = nil
@@ -162,61 +140,4 @@ func (r *reconsideration) answer(pays bool, now question) bool {
 	}
 	now.heard = asked.heard
 	return reflect.DeepEqual(asked, now)
-}
-
-// question is the present one; there is none on a host that does not coordinate, or while the ring is not to be changed.
-func (d *daemon) question() (q question, ok bool) {
-	hosts, present := d.machine.Hosts(), d.presentRing()
-	by := topology.By(d.job.RingOrder)
-	if by != topology.ByMeasured && by != topology.ByTopology || hosts == nil || present == nil || d.machine.State() != epoch.Committed ||
-		d.edges.change != 0 || time.Since(d.edges.changed) < changeEvery {
-		return question{}, false
-	}
-	return question{d.machine.Epoch(), hosts, d.facts, d.ring, d.rings, d.edges.forgotten, d.edges.heard}, true
-}
-
-// reconsider looks, on the host that coordinates, whether another ring pays.
-func (d *daemon) reconsider(ctx context.Context) {
-	q, ok := d.question()
-	if !ok || !d.edges.again.ask(q) {
-		return
-	}
-	task, wanted := d.ringTask(q.hosts), d.search.begin(ctx)
-	d.loop.Go(func() {
-		change, pays := task.change(wanted, q.rings)
-		d.post(ctx, func() {
-			if wanted.Err() != nil {
-				d.edges.again.withdraw()
-				return
-			}
-			now, ok := d.question()
-			if d.edges.again.answer(pays, now) && ok {
-				d.prefer(ctx, task, change)
-			}
-		})
-	})
-}
-
-// prefer changes to another ring, which pays. Ways of it that nobody has measured, and if measurements decide all that the
-// present ring does not go, it has tried first, and the ring was found from what that showed.
-func (d *daemon) prefer(ctx context.Context, from ringTask, change topology.Change) {
-	ids, unsure := d.memberIDs(), change.Unsure
-	if from.by == topology.ByMeasured {
-		unsure = append(unsure, newWays(from.left, change.Ring.Order)...)
-	}
-	sure := true
-	for _, pair := range unsure {
-		way := topology.Pair{From: ids[pair.From], To: ids[pair.To]}
-		ask, known := d.edges.doubt(way, time.Now())
-		sure = sure && known && from.bandwidth(pair) == d.edges.all[way].Bandwidth
-		switch {
-		case ask && way.From == d.job.HostID:
-			d.try(ctx, way.To)
-		case ask:
-			d.send(way.From, &wire.Try{To: way.To})
-		}
-	}
-	if sure {
-		d.changeRing(ctx, ids, change)
-	}
 }

@@ -1,4 +1,4 @@
-package worker
+package tune
 
 import (
 	"math"
@@ -31,7 +31,7 @@ func TestCarried(t *testing.T) {
 	if !is(1000<<20) || c.edge.Tried {
 		t.Errorf("after 100 MiB in 100 ms: %+v", c.edge)
 	}
-	c.tried(9e9) // nobody uses the way any more, or it would not be tried
+	c.tried(9e9) // nobody uses the edge any more, or it would not be tried
 	if !c.edge.Tried || c.edge.Bandwidth != 9e9 {
 		t.Errorf("after another probe: %+v", c.edge)
 	}
@@ -43,7 +43,7 @@ func TestCarried(t *testing.T) {
 	if !is(100 << 20) {
 		t.Errorf("after 50 s at 100 MiB/s: %+v", c.edge)
 	}
-	for range 50 { // the way becomes longer
+	for range 50 { // the edge becomes longer
 		at(90*time.Microsecond, mb, busy)
 	}
 	if c.edge.RTT != 90e-6 {
@@ -55,22 +55,22 @@ func TestCarried(t *testing.T) {
 	}
 }
 
-// TestDoubt: a way that the ring does not go is tried before the ring goes there, whatever was known of it, and again when the
+// TestDoubt: a edge that the ring does not go is tried before the ring goes there, whatever was known of it, and again when the
 // result is old.
 func TestDoubt(t *testing.T) {
 	w := newEdgeWatch()
-	way := topology.Pair{From: 2, To: 3}
+	pair := topology.Pair{From: 2, To: 3}
 	w.hear(2, []wire.Edge{{To: 3, Bandwidth: 1e9, RTT: 5e-5}})
 	now := time.Unix(1000, 0)
 	want := func(what string, after time.Duration, ask, known bool) {
 		t.Helper()
 		now = now.Add(after)
-		if a, k := w.doubt(way, now); a != ask || k != known {
+		if a, k := w.doubt(pair, now); a != ask || k != known {
 			t.Errorf("%s: ask %v, known %v; want %v, %v", what, a, k, ask, known)
 		}
 	}
 	want("at first", 0, true, false)
-	if e := w.all[way]; e.Bandwidth != 0 || e.RTT != 5e-5 {
+	if e := w.all[pair]; e.Bandwidth != 0 || e.RTT != 5e-5 {
 		t.Errorf("what was known remains: %+v", e)
 	}
 	want("while it is tried", 5*time.Second, false, false)
@@ -79,11 +79,11 @@ func TestDoubt(t *testing.T) {
 	want("when that is old", triedFor, true, false)
 }
 
-// TestHeard: whatever changes what is known of ways is counted, so that it is asked again whether another ring pays, and
+// TestHeard: whatever changes what is known of edges is counted, so that it is asked again whether another ring pays, and
 // what is told once more is not.
 func TestHeard(t *testing.T) {
 	w := newEdgeWatch()
-	way, edges := topology.Pair{From: 2, To: 3}, []wire.Edge{{To: 3, Bandwidth: 1e9, RTT: 5e-5}, {To: 4, RTT: 6e-5}}
+	pair, edges := topology.Pair{From: 2, To: 3}, []wire.Edge{{To: 3, Bandwidth: 1e9, RTT: 5e-5}, {To: 4, RTT: 6e-5}}
 	for _, step := range []struct {
 		what string
 		do   func()
@@ -91,8 +91,8 @@ func TestHeard(t *testing.T) {
 	}{
 		{"edges", func() { w.hear(2, edges) }, true},
 		{"the same again", func() { w.hear(2, edges) }, false},
-		{"a way is to be tried", func() { w.doubt(way, time.Unix(1000, 0)) }, true},
-		{"it is being tried", func() { w.doubt(way, time.Unix(1005, 0)) }, false},
+		{"a way is to be tried", func() { w.doubt(pair, time.Unix(1000, 0)) }, true},
+		{"it is being tried", func() { w.doubt(pair, time.Unix(1005, 0)) }, false},
 		{"the result", func() { w.hear(2, []wire.Edge{{To: 3, Bandwidth: 2e9, Tried: true}}) }, true},
 		{"a host has other NICs", func() { w.forgetHost(3) }, true},
 		{"edges from nothing", func() { w.hear(2, edges[:1]) }, true},
@@ -140,7 +140,7 @@ func TestRingOfThoseLeft(t *testing.T) {
 	if got, want := ring(topology.ByMeasured, hosts, edges(-1, -1)), []int{0, 3, 1, 2}; !slices.Equal(slices.DeleteFunc(slices.Clone(got), func(at int) bool { return at == 4 }), want) || len(got) != 5 {
 		t.Errorf("%v, want %v with 4 somewhere", got, want)
 	}
-	got := ring(topology.ByMeasured, hosts, edges(3, 1)) // the way from the one neighbour of the lost host to the other
+	got := ring(topology.ByMeasured, hosts, edges(3, 1)) // the edge from the one neighbour of the lost host to the other
 	if at := slices.Index(got, 3); len(got) != 5 || got[(at+1)%5] == 1 {
 		t.Errorf("%v goes over the slow way from 3 to 1", got)
 	}
@@ -154,8 +154,8 @@ func TestRingOfThoseLeft(t *testing.T) {
 	}
 }
 
-func TestNewWays(t *testing.T) {
-	got := newWays([]int{0, 1, 2, 3}, []int{0, 2, 1, 3})
+func TestNewEdges(t *testing.T) {
+	got := newEdges([]int{0, 1, 2, 3}, []int{0, 2, 1, 3})
 	if want := []topology.Pair{{From: 0, To: 2}, {From: 2, To: 1}, {From: 1, To: 3}}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v: the way back is another one", got, want)
 	}
@@ -180,24 +180,24 @@ func TestLeftRail(t *testing.T) {
 
 func TestEdgeNews(t *testing.T) {
 	w := newEdgeWatch()
-	w.way(2).edge.RTT, w.way(1).edge.RTT, w.way(3).edge = 60e-6, 50e-6, wire.Edge{To: 3}
+	w.to(2).edge.RTT, w.to(1).edge.RTT, w.to(3).edge = 60e-6, 50e-6, wire.Edge{To: 3}
 	if news := w.news(4); len(news) != 2 || news[0].To != 1 || news[1].To != 2 {
 		t.Errorf("at first: %+v", news)
 	}
-	w.way(1).edge.RTT = 49e-6
+	w.to(1).edge.RTT = 49e-6
 	if news := w.news(4); len(news) != 0 {
 		t.Errorf("after next to no change: %+v", news)
 	}
-	w.way(1).edge.RTT, w.way(2).edge.Bandwidth = 10e-6, 1e9
+	w.to(1).edge.RTT, w.to(2).edge.Bandwidth = 10e-6, 1e9
 	if news := w.news(4); len(news) != 2 || news[1].Bandwidth != 1e9 {
 		t.Errorf("after a change: %+v", news)
 	}
 
 	// Of many hosts only the nearest, and those that data goes to.
 	for peer := range 100 {
-		w.way(peer).edge = wire.Edge{To: peer, RTT: float64(200-peer) * 1e-6}
+		w.to(peer).edge = wire.Edge{To: peer, RTT: float64(200-peer) * 1e-6}
 	}
-	w.way(5).edge.Bandwidth = 1e9
+	w.to(5).edge.Bandwidth = 1e9
 	list := w.list(100)
 	if len(list) != nearHosts+1 || list[0].To != 5 || list[1].To != 100-nearHosts {
 		t.Errorf("%d of 100: %+v", len(list), list)
@@ -208,5 +208,41 @@ func TestEdgeNews(t *testing.T) {
 	want := []topology.Edge{{From: 0, To: 1, RTT: 1e-6}, {From: 1, To: 0, Bandwidth: 6, InJob: true}}
 	if got := w.between([]int{7, 9}); len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("%+v, should be %+v", got, want)
+	}
+}
+
+// TestForget: after a move neither what was measured before counts, nor what links counted until then.
+func TestForget(t *testing.T) {
+	d := New(Config{Job: &wire.Job{HostID: 1}})
+	w := &d.edges
+	w.to(2).look(link.Status{RTT: 50 * time.Microsecond, BusyBytes: 1 << 30, BusyTime: time.Second})
+	w.to(3).tried(1e9)
+	w.hear(d.job.HostID, w.news(4))
+	w.hear(2, []wire.Edge{{To: 1, Bandwidth: 1e9}, {To: 3, Bandwidth: 1e9}})
+	for _, to := range []int{1, 3} {
+		w.asked[topology.Pair{From: 2, To: to}] = time.Unix(1000, 0)
+	}
+	if len(w.all) != 4 || len(w.said) != 2 {
+		t.Fatalf("%+v", w)
+	}
+	d.ForgetOwn()
+	between := topology.Pair{From: 2, To: 3}
+	if len(w.list(4)) != 0 || len(w.said) != 0 || len(w.all) != 1 || w.all[between].Bandwidth == 0 || len(w.asked) != 1 || w.asked[between].IsZero() {
+		t.Errorf("after a move: %+v", w)
+	}
+	w.to(2).look(link.Status{RTT: 500 * time.Microsecond, BusyBytes: 1<<30 + 1, BusyTime: time.Second + time.Microsecond})
+	if e := w.to(2).edge; e.Bandwidth != 0 || e.RTT != 500e-6 {
+		t.Errorf("traffic from before the move counts: %+v", e)
+	}
+	w.to(3).tried(5e8)
+	if e := w.to(3).edge; e.Bandwidth != 5e8 || !e.Tried {
+		t.Errorf("after another try: %+v", e)
+	}
+
+	// Another host has moved.
+	w.forgetTo(3)
+	w.forgetHost(3)
+	if e := w.to(3).edge; e.Bandwidth != 0 || len(w.all) != 0 || w.to(2).edge.RTT != 500e-6 {
+		t.Errorf("after a move of host 3: %+v", w)
 	}
 }

@@ -1,0 +1,122 @@
+// Package pauses has the operations of the whole ring pause for those who ask: package pause decides when, the engine stops
+// and goes on, and Pauses is between them and the askers. The daemon's loop alone calls its methods.
+package pauses
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"gorun/rendezvous/pause"
+	"gorun/rendezvous/wire"
+	"gorun/worker/loop"
+)
+
+// maxTicks is how many ticks of the loop a pause may take to begin: 20 s.
+const maxTicks = 100
+
+// Ring is what pauses.
+type Ring interface {
+	// Epoch returns that of the present world, 0 before the first.
+	Epoch() uint32
+	// Pause has the engine stop at a boundary that has the number, and calls quiet when nothing is under way, on any goroutine.
+	Pause(number uint32, quiet func())
+	// Resume has operations go on, over another ring or by another cost if there is one.
+	Resume(*pause.Go)
+	// Send sends a message to a peer, which may miss it.
+	Send(peer int, m wire.Message)
+}
+
+// Pauses is the state of one host.
+type Pauses struct {
+	ring    Ring
+	loop    *loop.Loop
+	log     *slog.Logger
+	machine *pause.Machine
+	wish    uint32 // the last one
+	askers  map[uint32]asker
+
+	began time.Time // the present one
+	count int
+	total time.Duration
+}
+
+// asker is who wants a pause.
+type asker struct {
+	held    func()
+	refused func(reason string)
+}
+
+// New returns the pauses of a host.
+func New(self int, ring Ring, l *loop.Loop, log *slog.Logger) *Pauses {
+	return &Pauses{ring: ring, loop: l, log: log, machine: pause.New(self, maxTicks), askers: map[uint32]asker{}}
+}
+
+// NextWish returns the number of a wish for a pause.
+func (p *Pauses) NextWish() uint32 {
+	p.wish++
+	return p.wish
+}
+
+// Want asks for a pause of the whole ring. held is called when the ring is paused, and then it stays so until End; refused if
+// that does not come about. Either may be called before Want returns.
+func (p *Pauses) Want(ctx context.Context, wish uint32, held func(), refused func(reason string)) {
+	p.askers[wish] = asker{held, refused}
+	p.Step(ctx, pause.Event{Want: wish})
+}
+
+// End ends what Want began, however far it is.
+func (p *Pauses) End(ctx context.Context, done pause.Done) {
+	delete(p.askers, done.Wish)
+	p.Step(ctx, pause.Event{Done: &done})
+}
+
+// Step drives the machine and does what it says, in the order of its fields.
+func (p *Pauses) Step(ctx context.Context, ev pause.Event) {
+	a, err := p.machine.Step(ev)
+	if err != nil {
+		p.log.Warn("pause: dropped an event", "error", err)
+		return
+	}
+	if a.Go != nil {
+		p.total += time.Since(p.began)
+		p.ring.Resume(a.Go)
+	}
+	if a.Stop != 0 {
+		p.stop(ctx, a.Stop)
+	}
+	if asker, ok := p.askers[a.Held]; ok {
+		asker.held()
+	}
+	for _, r := range a.Refused {
+		if asker, ok := p.askers[r.Wish]; ok {
+			delete(p.askers, r.Wish)
+			asker.refused(r.Reason)
+		}
+	}
+	for _, s := range a.Send {
+		p.ring.Send(s.To, s.Message) // the machine repeats what gets lost
+	}
+}
+
+// stop stops the engine, and steps on when nothing is under way.
+func (p *Pauses) stop(ctx context.Context, number uint32) {
+	p.began = time.Now()
+	p.count++
+	epoch := p.ring.Epoch()
+	p.ring.Pause(number, func() {
+		p.loop.Go(func() { // it is the engine that calls, maybe on the loop's own goroutine
+			p.loop.Post(ctx, func() {
+				if p.ring.Epoch() == epoch {
+					p.Step(ctx, pause.Event{Quiet: number})
+				}
+			})
+		})
+	})
+}
+
+// Paused reports whether the ring is paused, or about to be.
+func (p *Pauses) Paused() bool { return p.machine.Number() != 0 }
+
+// Totals returns how often the ring has paused, and for how long in all.
+func (p *Pauses) Totals() (count int, total time.Duration) { return p.count, p.total }

@@ -1,0 +1,53 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+
+	"gorun/collective/schedule"
+	"gorun/rendezvous/pause"
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+	"gorun/worker/member"
+)
+
+// members returns the hosts of the present roster, ascending; none before there is one.
+func (d *daemon) members() []int {
+	if d.roster == nil {
+		return nil
+	}
+	return member.Ascending(d.roster)
+}
+
+// resume lets operations go on after a pause, over another ring or by another cost if there is one.
+func (d *daemon) resume(g *pause.Go) {
+	before := d.engine.Describe()
+	if err := d.engine.Resume(g.Number, g.Order, schedule.Cost(g.Cost)); err != nil {
+		d.fail("run", fmt.Errorf("end pause %d: %w", g.Number, err), "")
+		return
+	}
+	former := d.tune.Ring()
+	if g.Cost != (wire.Cost{}) && d.job.HostID == slices.Min(former) {
+		d.tell(fmt.Sprintf("%s: from now on %s; before %s", g.Text, d.engine.Describe(), before))
+	}
+	if g.Order == nil {
+		return
+	}
+	d.tune.Changed(g.Order)
+	if d.job.HostID == slices.Min(g.Order) {
+		d.out.Write(&wire.Reordered{World: wire.World{Epoch: d.began, Order: g.Order, Why: g.Why}, Former: former, Text: g.Text})
+	}
+}
+
+// reportTuning tells the launcher, when the job is over, what this host knows of its edges, and how long its ranks waited for
+// machines that moved and rings that changed.
+func (d *daemon) reportTuning() {
+	if d.roster != nil && d.began != 0 {
+		if edges := d.tune.Known(); len(edges) > 0 {
+			d.out.Write(&wire.Edges{Edges: edges})
+		}
+	}
+	if count, total := d.pauses.Totals(); count > 0 {
+		d.tell(fmt.Sprintf("stood still between operations %s, %.1f s in all", topology.Count(count, "time"), total.Seconds()))
+	}
+}
