@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,8 +63,9 @@ func TestTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.change.tick.Stop()
-	j.talk = t.Context()
-	defer j.wg.Wait()
+	var talks sync.WaitGroup
+	defer talks.Wait()
+	j.converse = j.conversations(t.Context(), &talks)
 	for range 3 {
 		j.startHost(elastic.StartHost{Host: 0, Name: "a"})
 		if len(j.hosts) != 1 || j.ended[0] {

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,10 +11,16 @@ import (
 	"gorun/launcher/plan"
 	"gorun/launcher/ssh"
 	"gorun/rendezvous/wire"
-	"gorun/topology"
 )
 
-// The job of a world that changes: package elastic decides, this file acts.
+// Package elastic decides who is in a job, this file does it.
+//
+// The ranks of a job of fixed size start as soon as all its hosts are ready. The hosts form their world when the first rank
+// asks for it: to many programs it is of no use, and the others take a while to come to it. A job whose ranks do not ask gets
+// a world too, a moment after the last of them has started, because daemons watch each other only in one.
+
+// formAfter is that moment. What ranks do first is to load, for which they need the CPUs.
+const formAfter = time.Second
 
 // policyTick is how often the policy hears that time passed.
 const policyTick = 200 * time.Millisecond
@@ -81,6 +85,17 @@ func fixedConfig(spec *Spec) elastic.Config {
 		c.Ranks = append(c.Ranks, r.Host)
 	}
 	return c
+}
+
+// discovered takes a list of hosts.
+func (j *job) discovered(list []elastic.Host) {
+	for _, h := range list {
+		if _, known := j.change.slots[h.Name]; !known {
+			j.change.names = append(j.change.names, h.Name)
+		}
+		j.change.slots[h.Name] = h.Slots
+	}
+	j.decide(elastic.Discovered{Hosts: list})
 }
 
 // decide reports to the policy what happened, once it is known how all hosts stand. While none is heard, none would hear of
@@ -149,90 +164,6 @@ func (j *job) follow(ev elastic.Event) {
 	}
 }
 
-// tellLost notifies the user of a rank that failed in a job that goes on.
-func (j *job) tellLost(process int) {
-	failure := j.change.failures[process]
-	if failure == nil {
-		return
-	}
-	if failure.Signal == 0 {
-		j.change.mistake = time.Now()
-	}
-	j.spec.Note("gorun: %v", failure)
-	for _, line := range j.spec.Output.Tail(process) {
-		j.spec.Note("    %s", line)
-	}
-}
-
-// doomed is a world that may not last: a mistake of the script ends one process after the other, and those that are left are in another
-// world each time, until none is. Nobody wants to read of these.
-type doomed struct {
-	at   time.Time
-	text string
-}
-
-// mistakeSpreads is how long after such an end users hear of the world that follows, if the job has not ended by then.
-const mistakeSpreads = time.Second
-
-// tellWorld tells of a world that has begun.
-func (j *job) tellWorld(now time.Time, text string) {
-	if !j.change.mistake.IsZero() && now.Sub(j.change.mistake) < mistakeSpreads {
-		j.change.worlds = append(j.change.worlds, doomed{now, text})
-		return
-	}
-	j.tellWorlds(time.Time{})
-	j.spec.Note("%s", text)
-}
-
-// tellWorlds tells of the worlds that have lasted, or of all that nobody was told of, with the zero time.
-func (j *job) tellWorlds(now time.Time) {
-	for len(j.change.worlds) > 0 && !j.stopping {
-		w := j.change.worlds[0]
-		if !now.IsZero() && now.Sub(w.at) < mistakeSpreads {
-			return
-		}
-		j.spec.Note("%s", w.text)
-		j.change.worlds = j.change.worlds[1:]
-	}
-}
-
-// ElasticError ends a job that lost too much: too many ranks at once, or ranks too often.
-type ElasticError struct {
-	Cause elastic.Cause
-	Why   string
-}
-
-func (e *ElasticError) Error() string { return e.Why }
-
-// verdictOf says how the job ends, in the launcher's words.
-func (j *job) verdictOf(e elastic.End) error {
-	switch e.Cause {
-	case elastic.Finished:
-		return nil
-	case elastic.ProcessFailed:
-		if f := j.change.failures[e.Process]; f != nil {
-			f.Tail = j.spec.Output.Tail(e.Process)
-			return f
-		}
-	case elastic.HostFailed:
-		return j.hostsFailed(e)
-	case elastic.Divided:
-		return j.divided()
-	}
-	return &ElasticError{e.Cause, e.Why}
-}
-
-// discovered takes a list of hosts.
-func (j *job) discovered(list []elastic.Host) {
-	for _, h := range list {
-		if _, known := j.change.slots[h.Name]; !known {
-			j.change.names = append(j.change.names, h.Name)
-		}
-		j.change.slots[h.Name] = h.Slots
-	}
-	j.decide(elastic.Discovered{Hosts: list})
-}
-
 // startHost begins the conversation with a daemon, whose id is the next one, or that of one which was never up.
 func (j *job) startHost(s elastic.StartHost) {
 	if s.Host < len(j.hosts) {
@@ -289,6 +220,25 @@ func (j *job) dropHost(h *host) {
 	}
 }
 
+// lostBy tells of a host that is lost what is known of its machine.
+func (h *host) lostBy(why string) elastic.HostLost {
+	ev := elastic.HostLost{Host: h.id, Reason: why}
+	switch d := h.daemon.Load(); {
+	case h.ownWord:
+		ev.Ended = true
+	case h.lostWhy != "":
+		ev.Alive = h.heardLast
+	case h.unreachable.Load() != nil:
+	case d != nil:
+		ev.Ended = d.Ended == nil || d.Ended()
+	case strings.HasPrefix(h.failure.Step, string(ssh.StepAuthenticate)) || strings.HasPrefix(h.failure.Step, string(ssh.StepHostKey)): // of a bastion, too
+		ev.Refused = true
+	default:
+		ev.Alive = h.answered.Load()
+	}
+	return ev
+}
+
 // FirstWorld is the world with which an elastic job begins if all of its hosts can be used.
 func FirstWorld(policy elastic.Policy, hosts []elastic.Host) (plan.Placement, error) {
 	machine := elastic.New(elastic.Config{Policy: policy})
@@ -311,102 +261,4 @@ func FirstWorld(policy elastic.Policy, hosts []elastic.Host) (plan.Placement, er
 		slots += h.Slots
 	}
 	return plan.Placement{}, &ElasticError{elastic.TooFew, fmt.Sprintf("slots needed: %d, there: %d", policy.NP, slots)}
-}
-
-// placementOf returns a world as package plan sees it, and the ids of its hosts in their order there.
-func placementOf(w elastic.Roster, name func(id int) string) (p plan.Placement, ids []int) {
-	at := map[int]int{} // index of a host id
-	for rank, place := range w.Places {
-		i, known := at[place.Host]
-		if !known {
-			i = len(ids)
-			at[place.Host], ids = i, append(ids, place.Host)
-			p.Hosts = append(p.Hosts, plan.Host{Name: name(place.Host)})
-		}
-		p.Hosts[i].Ranks = append(p.Hosts[i].Ranks, rank)
-		p.Ranks = append(p.Ranks, plan.Rank{Rank: rank, LocalRank: place.LocalRank, CrossRank: place.CrossRank, CrossSize: place.CrossSize, Host: i})
-	}
-	return p, ids
-}
-
-// enter sends the rosters of another world.
-func (j *job) enter(w elastic.Roster) {
-	j.epoch = w.Epoch
-	roster := wire.Roster{Epoch: w.Epoch, LeaseMS: int(j.lease().Milliseconds()), Reason: w.Reason, Size: len(w.Places), Later: w.Later}
-	placement, ids := placementOf(w, func(id int) string { return j.hosts[id].name })
-	for i, id := range ids {
-		ready := j.ready[id]
-		roster.Peers = append(roster.Peers, wire.Peer{ID: id, Name: j.hosts[id].name, Gossip: ready.Gossip, Data: ready.Data, Ports: ready.Ports, Ranks: placement.Hosts[i].Ranks})
-	}
-	j.members = w.Hosts()
-	first := j.ready[roster.Peers[0].ID]
-	if len(first.Data) > 0 {
-		roster.MasterAddr, _, _ = net.SplitHostPort(first.Data[0])
-	}
-	roster.MasterPort, roster.KVPort = first.Port, first.KVPort
-	byHost := map[int][]wire.Rank{}
-	for rank, p := range w.Places {
-		byHost[p.Host] = append(byHost[p.Host], j.rankOf(rank, p))
-		if p.Process >= len(j.hostOfRank) {
-			j.hostOfRank = append(j.hostOfRank, make([]int, p.Process+1-len(j.hostOfRank))...)
-		}
-		j.hostOfRank[p.Process] = p.Host
-		if !p.New {
-			continue
-		}
-		if err := j.change.admit(p.Process, j.hosts[p.Host].name); err != nil {
-			j.stop(err)
-			return
-		}
-	}
-	for _, h := range j.hosts {
-		h.own(byHost[h.id])
-	}
-	j.bequeath(func() {
-		var names []string
-		for _, h := range placement.Hosts {
-			names = append(names, h.Name)
-		}
-		j.change.world(len(w.Places), names)
-		if w.Epoch > 1 && !w.Quiet {
-			j.tellWorld(time.Now(), fmt.Sprintf("gorun: epoch %d: %s on %s, because %s", w.Epoch, topology.Count(len(w.Places), "rank"), topology.Count(len(roster.Peers), "host"), w.Reason))
-		}
-		present := slices.DeleteFunc(slices.Clone(j.hosts), func(h *host) bool { return j.ready[h.id] == nil || j.ended[h.id] || h.leaving })
-		j.tellPeers(&roster, present)
-		for _, h := range present {
-			mine := roster
-			mine.Ranks = byHost[h.id]
-			h.queue.put(&mine)
-		}
-	})
-}
-
-// rankOf returns what the daemon of a place is sent about it.
-func (j *job) rankOf(rank int, p elastic.Place) wire.Rank {
-	number, program := j.spec.programOf(rank)
-	r := wire.Rank{Process: p.Process, Rank: rank, LocalRank: p.LocalRank, CrossRank: p.CrossRank, CrossSize: p.CrossSize,
-		Env: program.Env}
-	if len(j.spec.Programs) > 1 {
-		r.Argv, r.Dir, r.Program = program.Argv, program.Dir, number
-	}
-	return r
-}
-
-// lostBy tells of a host that is lost what is known of its machine.
-func (h *host) lostBy(why string) elastic.HostLost {
-	ev := elastic.HostLost{Host: h.id, Reason: why}
-	switch d := h.daemon.Load(); {
-	case h.ownWord:
-		ev.Ended = true
-	case h.lostWhy != "":
-		ev.Alive = h.heardLast
-	case h.unreachable.Load() != nil:
-	case d != nil:
-		ev.Ended = d.Ended == nil || d.Ended()
-	case strings.HasPrefix(h.failure.Step, string(ssh.StepAuthenticate)) || strings.HasPrefix(h.failure.Step, string(ssh.StepHostKey)): // of a bastion, too
-		ev.Refused = true
-	default:
-		ev.Alive = h.answered.Load()
-	}
-	return ev
 }

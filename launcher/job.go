@@ -1,0 +1,112 @@
+package launcher
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gorun/launcher/elastic"
+	"gorun/launcher/plan"
+	"gorun/rendezvous/wire"
+)
+
+// job is the launcher's state; only loop touches it once Run has started the conversations.
+type job struct {
+	spec     *Spec
+	converse func(*host) // starts the conversation with a host
+	change   *change
+	pending  *pending // what waits until it is safe, nil for nothing
+	minority minority // for how long in vain
+	// template is what all daemons are told.
+	template wire.Job
+	hosts    []*host
+	events   chan event
+
+	up, ended  map[int]bool
+	ready      map[int]*wire.Ready
+	began      time.Time
+	late       time.Time          // when the start had taken too long; zero if it has not
+	epoch      uint32             // of the last roster
+	worlds     map[int]wire.World // that hosts entered last
+	started    map[int]bool
+	exited     map[int]bool
+	shown      uint32 // epoch of the ring that was shown last
+	verdict    error
+	stopping   bool
+	inspectC   <-chan time.Time // when we no longer wait for what daemons find
+	inspected  map[int]*wire.Inspected
+	hostOfRank []int // host ids by process
+	fence      fence
+	names      names
+	singletons bool // the user has been warned of one
+	stalls     stalls
+	silences   silences
+	alone      alone
+	asleep     asleep
+	members    []int // host ids of the last roster
+	// accusations are what hosts say of each other's silence.
+	accusations elastic.Accusations
+	apart       map[[2]int]*apart   // hosts of which one does not answer the other, by both ids, the lesser first
+	edges       map[int][]wire.Edge // what hosts found out about their ways
+	topology    *wire.Topology      // the file of facts, if it was changed since the job began
+	carried     carried
+}
+
+func newJob(spec *Spec) (*job, error) {
+	secret := make([]byte, 32)
+	if _, err := rand.Read(secret); err != nil {
+		return nil, fmt.Errorf("make job secret: %w", err)
+	}
+	id := make([]byte, 8)
+	if _, err := rand.Read(id); err != nil {
+		return nil, fmt.Errorf("make job id: %w", err)
+	}
+	j := &job{spec: spec, events: make(chan event), up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
+		worlds: map[int]wire.World{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{},
+		change: newChange(spec), silences: silences{timing: spec.Timing(), since: map[int]time.Time{}}, edges: map[int][]wire.Edge{}}
+	for _, r := range spec.Placement.Ranks {
+		j.hostOfRank = append(j.hostOfRank, r.Host)
+	}
+	first, elastic := spec.ProgramOf(0), spec.Elastic != nil
+	j.template = wire.Job{JobOptions: spec.JobOptions, ID: hex.EncodeToString(id), Secret: secret, Argv: first.Argv, Dir: first.Dir,
+		Elastic: elastic, Open: !j.change.config.Listed, Alone: !elastic && len(spec.Placement.Hosts) == 1}
+	if spec.Legacy != nil {
+		return j, j.inherit(spec.Legacy)
+	}
+	return j, nil
+}
+
+// ProgramOf returns the program of a rank.
+func (s *Spec) ProgramOf(rank int) Program {
+	_, p := s.programOf(rank)
+	return p
+}
+
+// programOf returns the number of a rank's program, too.
+func (s *Spec) programOf(rank int) (number int, p Program) {
+	for number, p = range s.Programs {
+		if rank < p.Ranks {
+			break
+		}
+		rank -= p.Ranks
+	}
+	return number, p
+}
+
+// bare is a host's name without the user that logs in there.
+func bare(name string) string { return name[strings.LastIndexByte(name, '@')+1:] }
+
+func (h *host) env(remote bool) []string { return plan.UserEnv(h.spec.Env, remote) }
+
+// owns checks what a daemon says about processes: it may only speak of its own. Here they are numbered as the
+// ranks of the first world.
+func (j *job) owns(h *host, process int) bool {
+	return process >= 0 && process < len(j.hostOfRank) && j.hostOfRank[process] == h.id
+}
+
+func (j *job) index(name string) int {
+	return slices.IndexFunc(j.hosts, func(h *host) bool { return h.name == name })
+}

@@ -1,0 +1,88 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+)
+
+func (j *job) showRing(w wire.World) {
+	if !j.spec.Verbose {
+		return
+	}
+	for _, line := range describeRing(j.described(), w) {
+		j.spec.Note("gorun: %s", line)
+	}
+}
+
+// reordered takes note that the ring of the present world is another one.
+func (j *job) reordered(h *host, m *wire.Reordered) {
+	strange := func(id int) bool { return id < 0 || id >= len(j.hosts) }
+	if slices.ContainsFunc(m.World.Order, strange) || slices.ContainsFunc(m.Former, strange) || m.World.Epoch != j.worlds[h.id].Epoch {
+		return
+	}
+	for id, w := range j.worlds { // only one daemon tells
+		if w.Epoch == m.World.Epoch {
+			w.Order, w.Why, w.Rings, w.Split = m.World.Order, m.World.Why, nil, ""
+			j.worlds[id] = w
+		}
+	}
+	if !j.spec.Verbose {
+		return
+	}
+	j.spec.Note("gorun: epoch %d, the ring changes while the job runs: %s", m.World.Epoch, m.Text)
+	j.spec.Note("gorun: epoch %d, former %s", m.World.Epoch, topology.Ring{Order: m.Former}.Line(j.described()))
+	j.showRing(m.World)
+}
+
+// describeRing tells what was found on each host and in which order data goes round.
+func describeRing(hosts []topology.Host, w wire.World) []string {
+	var out []string
+	for _, h := range hosts {
+		out = append(out, describeHost(h))
+	}
+	out = append(out, fmt.Sprintf("epoch %d, %s", w.Epoch, topology.Ring{Order: w.Order}.Line(hosts)))
+	if len(w.Order) > 1 && len(w.Why) == len(w.Order) {
+		for i, id := range w.Order {
+			out = append(out, fmt.Sprintf("  %s → %s: %s", hosts[id].Name, hosts[w.Order[(i+1)%len(w.Order)]].Name, w.Why[i]))
+		}
+	}
+	if w.Split != "" {
+		out = append(out, fmt.Sprintf("epoch %d, %s", w.Epoch, w.Split))
+	}
+	for _, r := range w.Rings {
+		out = append(out, fmt.Sprintf("  %.1f %% in %s, %s", float64(r.Share)/10, r.Rail, topology.Ring{Order: r.Order}.Line(hosts)))
+	}
+	return out
+}
+
+func describeHost(h topology.Host) string {
+	var nics []string
+	for _, n := range h.NICs {
+		if !n.Up || len(n.Addrs) == 0 {
+			continue
+		}
+		s := n.Name
+		if n.Driver != "" {
+			s += " " + n.Driver
+		}
+		if n.Speed > 0 {
+			s += fmt.Sprintf(" %d Mbit/s", n.Speed)
+		}
+		if n.Node >= 0 {
+			s += fmt.Sprintf(" on node %d", n.Node)
+		}
+		nics = append(nics, s)
+	}
+	desc := fmt.Sprintf("%s: %s, %s", h.Name, topology.Count(h.CPUs, "CPU"), topology.Count(max(len(h.Nodes), 1), "NUMA node"))
+	if h.Platform != "" {
+		desc += ", " + h.Platform
+	}
+	if len(nics) > 0 {
+		desc += ", " + strings.Join(nics, ", ")
+	}
+	return desc
+}

@@ -1,0 +1,121 @@
+package launcher
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"gorun/launcher/elastic"
+	"gorun/launcher/plan"
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+)
+
+// enter sends the rosters of another world.
+func (j *job) enter(w elastic.Roster) {
+	j.epoch = w.Epoch
+	roster := wire.Roster{Epoch: w.Epoch, LeaseMS: int(j.lease().Milliseconds()), Reason: w.Reason, Size: len(w.Places), Later: w.Later}
+	placement, ids := placementOf(w, func(id int) string { return j.hosts[id].name })
+	for i, id := range ids {
+		ready := j.ready[id]
+		roster.Peers = append(roster.Peers, wire.Peer{ID: id, Name: j.hosts[id].name, Gossip: ready.Gossip, Data: ready.Data, Ports: ready.Ports, Ranks: placement.Hosts[i].Ranks})
+	}
+	j.members = w.Hosts()
+	first := j.ready[roster.Peers[0].ID]
+	if len(first.Data) > 0 {
+		roster.MasterAddr, _, _ = net.SplitHostPort(first.Data[0])
+	}
+	roster.MasterPort, roster.KVPort = first.Port, first.KVPort
+	byHost := map[int][]wire.Rank{}
+	for rank, p := range w.Places {
+		byHost[p.Host] = append(byHost[p.Host], j.rankOf(rank, p))
+		if p.Process >= len(j.hostOfRank) {
+			j.hostOfRank = append(j.hostOfRank, make([]int, p.Process+1-len(j.hostOfRank))...)
+		}
+		j.hostOfRank[p.Process] = p.Host
+		if !p.New {
+			continue
+		}
+		if err := j.change.admit(p.Process, j.hosts[p.Host].name); err != nil {
+			j.stop(err)
+			return
+		}
+	}
+	for _, h := range j.hosts {
+		h.own(byHost[h.id])
+	}
+	j.bequeath(func() {
+		var names []string
+		for _, h := range placement.Hosts {
+			names = append(names, h.Name)
+		}
+		j.change.world(len(w.Places), names)
+		if w.Epoch > 1 && !w.Quiet {
+			j.tellWorld(time.Now(), fmt.Sprintf("gorun: epoch %d: %s on %s, because %s", w.Epoch, topology.Count(len(w.Places), "rank"), topology.Count(len(roster.Peers), "host"), w.Reason))
+		}
+		present := slices.DeleteFunc(slices.Clone(j.hosts), func(h *host) bool { return j.ready[h.id] == nil || j.ended[h.id] || h.leaving })
+		j.tellPeers(&roster, present)
+		for _, h := range present {
+			mine := roster
+			mine.Ranks = byHost[h.id]
+			h.queue.put(&mine)
+		}
+	})
+}
+
+// rankOf returns what the daemon of a place is sent about it.
+func (j *job) rankOf(rank int, p elastic.Place) wire.Rank {
+	number, program := j.spec.programOf(rank)
+	r := wire.Rank{Process: p.Process, Rank: rank, LocalRank: p.LocalRank, CrossRank: p.CrossRank, CrossSize: p.CrossSize,
+		Env: program.Env}
+	if len(j.spec.Programs) > 1 {
+		r.Argv, r.Dir, r.Program = program.Argv, program.Dir, number
+	}
+	return r
+}
+
+// placementOf returns a world as package plan sees it, and the ids of its hosts in their order there.
+func placementOf(w elastic.Roster, name func(id int) string) (p plan.Placement, ids []int) {
+	at := map[int]int{} // index of a host id
+	for rank, place := range w.Places {
+		i, known := at[place.Host]
+		if !known {
+			i = len(ids)
+			at[place.Host], ids = i, append(ids, place.Host)
+			p.Hosts = append(p.Hosts, plan.Host{Name: name(place.Host)})
+		}
+		p.Hosts[i].Ranks = append(p.Hosts[i].Ranks, rank)
+		p.Ranks = append(p.Ranks, plan.Rank{Rank: rank, LocalRank: place.LocalRank, CrossRank: place.CrossRank, CrossSize: place.CrossSize, Host: i})
+	}
+	return p, ids
+}
+
+// tellPeers tells hosts what is the same for all of them in the rosters that follow. It is encoded once: a copy for each of
+// 1,000 hosts, each of all the others, would be most of the launcher's memory.
+func (j *job) tellPeers(r *wire.Roster, to []*host) {
+	peers, err := wire.Encode(&wire.Peers{Epoch: r.Epoch, Peers: r.Peers})
+	if err != nil {
+		return // too many to tell at once: each host is told why its roster cannot be sent
+	}
+	r.Peers = nil
+	for _, h := range to {
+		h.queue.put(peers)
+	}
+}
+
+// relocated passes on that a host is found elsewhere: a peer may not have heard of it, if it has moved as well.
+func (j *job) relocated(h *host, m *wire.Moved) {
+	former := j.ready[h.id]
+	if former == nil || m.Host != h.id {
+		return
+	}
+	ready := *former
+	ready.Gossip, ready.Data = m.Gossip, m.Data
+	j.ready[h.id] = &ready
+	for _, other := range j.hosts {
+		if other != h && j.ready[other.id] != nil && !j.ended[other.id] {
+			other.queue.put(m)
+		}
+	}
+}

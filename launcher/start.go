@@ -1,0 +1,67 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"gorun/launcher/elastic"
+	"gorun/rendezvous/wire"
+)
+
+// startTimedOut names the hosts that keep a start which takes too long from its end.
+func (j *job) startTimedOut() {
+	now := time.Now()
+	if j.suspended(now) {
+		return
+	}
+	silent := j.silentHosts(now)
+	var failed []int
+	for _, h := range j.hosts {
+		if h.failure == nil {
+			h.failure = j.lateness(h, silent[h], len(silent) > 0)
+		}
+		if h.failure != nil {
+			failed = append(failed, h.id)
+		}
+	}
+	if len(failed) > 0 {
+		j.decide(elastic.StartFailed{Hosts: failed})
+	}
+}
+
+// lateness returns for what a host is to answer in a start that takes too long, nil for nothing. It has been silent for so long,
+// and others may be.
+func (j *job) lateness(h *host, silent time.Duration, others bool) *HostError {
+	e := &HostError{Host: h.name, Code: ExitTransport, Hint: "give it more time with --start-timeout"}
+	later := j.change.policy.Later()
+	switch {
+	case silent > 0:
+		return silentError(h, silent)
+	case others && j.up[h.id]:
+		return nil // it waits for those
+	case !j.up[h.id] && h.answered.Load():
+		e.Step, e.Err = "start daemon", fmt.Errorf("the host answers, but no daemon runs there after %v", j.spec.StartTimeout)
+		e.Hint = "is the host busy, or the way to it slow? Give it more time with --start-timeout"
+	case !j.up[h.id]:
+		e.Step, e.Err = "connect", fmt.Errorf("no answer within %v", j.spec.StartTimeout)
+		e.Hint = "is the host up, the address right and the port open in the firewall? Or give it more time with --start-timeout"
+	case j.ready[h.id] == nil:
+		e.Step, e.Err = "probe", fmt.Errorf("the daemon is not ready after %v", j.spec.StartTimeout)
+	case j.worlds[h.id].Epoch == 0 && len(j.ready) == len(j.hosts) && !later:
+		e.Step, e.Err = "join", fmt.Errorf("the hosts could not form a world within %v", j.spec.StartTimeout)
+		e.Hint = "hosts must reach each other directly: check firewalls between them, and by gorun doctor whether large packets are lost on the way"
+	case (j.worlds[h.id].Epoch > 0 || later) && j.waitsForRanks(h):
+		e.Step, e.Err = "start ranks", fmt.Errorf("not all of its ranks run after %v", j.spec.StartTimeout)
+		e.Hint = "is the program, or the working directory, on a file system that does not answer?"
+	default:
+		return nil
+	}
+	return e
+}
+
+// waitsForRanks reports whether ranks of a host have not started that are to run there.
+func (j *job) waitsForRanks(h *host) bool {
+	ranks := h.ranks.Load()
+	return ranks != nil && slices.ContainsFunc(*ranks, func(r wire.Rank) bool { return !j.started[r.Process] })
+}

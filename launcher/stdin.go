@@ -1,0 +1,42 @@
+package launcher
+
+import (
+	"io"
+	"slices"
+
+	"gorun/rendezvous/wire"
+)
+
+// feed begins to send standard input to the ranks that read it when the last of them has started.
+func (j *job) feed(started int) {
+	readers := j.spec.Readers
+	if readers == nil {
+		readers = []int{0}
+	}
+	if j.spec.Stdin == nil || !slices.Contains(readers, started) || slices.ContainsFunc(readers, func(p int) bool { return !j.started[p] }) {
+		return
+	}
+	var queues []*mailbox
+	for _, h := range j.hosts {
+		if slices.ContainsFunc(readers, func(p int) bool { return j.owns(h, p) }) {
+			queues = append(queues, &h.queue)
+		}
+	}
+	go forwardStdin(j.spec.Stdin, queues) // a read from a terminal cannot be interrupted: not waited for
+}
+
+// forwardStdin sends standard input to the hosts of the ranks that read it. The slowest one sets the pace.
+func forwardStdin(r io.Reader, queues []*mailbox) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buf)
+		m := &wire.Stdin{Data: append([]byte(nil), buf[:n]...), EOF: err != nil}
+		for _, q := range queues {
+			q.room <- struct{}{}
+			q.put(m)
+		}
+		if err != nil {
+			return
+		}
+	}
+}

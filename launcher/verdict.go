@@ -1,0 +1,114 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"gorun/launcher/elastic"
+	"gorun/rendezvous/wire"
+)
+
+// ElasticError ends a job that lost too much: too many ranks at once, or ranks too often.
+type ElasticError struct {
+	Cause elastic.Cause
+	Why   string
+}
+
+func (e *ElasticError) Error() string { return e.Why }
+
+// verdictOf says how the job ends, in the launcher's words.
+func (j *job) verdictOf(e elastic.End) error {
+	switch e.Cause {
+	case elastic.Finished:
+		return nil
+	case elastic.ProcessFailed:
+		if f := j.change.failures[e.Process]; f != nil {
+			f.Tail = j.spec.Output.Tail(e.Process)
+			return f
+		}
+	case elastic.HostFailed:
+		return j.hostsFailed(e)
+	case elastic.Divided:
+		return j.divided()
+	}
+	return &ElasticError{e.Cause, e.Why}
+}
+
+// hostsFailed reports the hosts that have failed, in the order of the host list. While the job starts, hosts that have not
+// answered by then are named beside them: they may be slow, or be the next to fail. One that is silent may be why others failed.
+func (j *job) hostsFailed(e elastic.End) error {
+	if e.Hosts == nil {
+		e.Hosts = []int{e.Host}
+	}
+	if e.Starting {
+		for h, since := range j.silentHosts(time.Now()) {
+			if h.failure == nil {
+				h.failure = silentError(h, since)
+				e.Hosts = append(e.Hosts, h.id)
+			}
+		}
+	}
+	slices.Sort(e.Hosts)
+	report := &HostErrors{Hosts: len(j.hosts)}
+	for _, id := range e.Hosts {
+		h := j.hosts[id]
+		if h.failure == nil {
+			h.failure = &HostError{Host: h.name, Step: "run", Err: errors.New(e.Why), Code: ExitTransport}
+		}
+		report.Failed = append(report.Failed, h.failure)
+	}
+	for _, h := range j.hosts {
+		switch {
+		case !e.Starting || j.up[h.id] || j.ended[h.id] || h.failure != nil:
+		case h.answered.Load():
+			report.Late = append(report.Late, h.name)
+		default:
+			report.Silent = append(report.Silent, h.name)
+		}
+	}
+	if len(report.Failed)+len(report.Silent)+len(report.Late) == 1 {
+		return report.Failed[0]
+	}
+	return report
+}
+
+// divided reports ranks of which some wait for a new world and the others have ended.
+func (j *job) divided() error {
+	var waiting []int
+	for rank := range j.hostOfRank {
+		if !j.exited[rank] {
+			waiting = append(waiting, rank)
+		}
+	}
+	return fmt.Errorf("start a new world: %s called init again, but %s ended", listRanks(waiting), listRanks(slices.Sorted(maps.Keys(j.exited))))
+}
+
+// stop ends the job with a verdict; the first verdict stands.
+func (j *job) stop(verdict error) {
+	if j.stopping {
+		return
+	}
+	j.stopping, j.verdict = true, verdict
+	j.broadcast(&wire.Stop{Interrupt: errors.Is(verdict, ErrInterrupted)})
+	if verdict != nil {
+		// Hosts that were not reached yet have nothing to stop: do not wait for them.
+		for _, h := range j.hosts {
+			if !j.up[h.id] {
+				j.ended[h.id] = true
+			}
+		}
+	}
+}
+
+// cutOff stops a job from outside. If that is a start of which hosts have failed already, nobody else would say why.
+func (j *job) cutOff(cause error) {
+	for _, id := range j.change.policy.Failed() {
+		if e := j.hosts[id].failure; e != nil && !j.stopping {
+			j.spec.Note("gorun: %v", e)
+		}
+	}
+	j.stop(cause)
+}
