@@ -1,5 +1,5 @@
 // Package jobs keeps the jobs that run without a terminal. Each has a directory with a record of its state, its output,
-// and a socket on which its launcher answers.
+// and the socket of its launcher.
 //
 // The directories and sockets are accessible only to the user. They are in the state directory, not in the runtime
 // directory, because that one is removed with the user's last login while jobs run on. A launcher that is killed cannot
@@ -41,7 +41,7 @@ type Record struct {
 	Ranks   int       `json:"ranks"`
 	Hosts   []string  `json:"hosts"`
 	PID     int       `json:"pid"`     // of the launcher
-	Machine string    `json:"machine"` // on which the launcher runs
+	Machine string    `json:"machine"` // the launcher's host
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended,omitzero"`
 	Code    int       `json:"code"`

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// poll is the interval at which a job's output is checked for more.
+// poll is the interval between checks for more of a job's output.
 const poll = 100 * time.Millisecond
 
 // Tail is a reader of a job's output. It has no goroutine.
