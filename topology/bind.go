@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// BindTo is how much of a machine a rank may run on.
+// BindTo is the part of a machine that a rank may run on.
 type BindTo string
 
-// What ranks can be bound to. The empty BindTo is BindNone.
+// The units that ranks can be bound to. The empty BindTo is BindNone.
 const (
 	BindNone   BindTo = "none"
 	BindThread BindTo = "hwthread"
@@ -19,17 +19,17 @@ const (
 	BindSocket BindTo = "socket"
 )
 
-// Bind is what the user wants.
+// Bind is the user's choice of binding.
 type Bind struct {
 	To       BindTo `msgpack:"to"`
 	Each     int    `msgpack:"each"`     // cores, or hardware threads, of a rank; 0 for one
-	Overload bool   `msgpack:"overload"` // more ranks than cores are no mistake
-	// NICs are the interfaces that data goes over, if the user chose some; none for the one of which that is known.
+	Overload bool   `msgpack:"overload"` // allow more ranks than cores
+	// NICs are the interfaces for data, if the user chose some; empty for the one that is known to carry it.
 	NICs []string `msgpack:"nics"`
 }
 
-// mostCores bounds what a rank may ask for.
-const mostCores = 1 << 12
+// maxCores bounds what a rank may ask for.
+const maxCores = 1 << 12
 
 // ParseBind reads mpirun's --bind-to, or Hydra's -bind-to: a unit, then a number of them or a modifier.
 func ParseBind(text string) (Bind, error) {
@@ -45,7 +45,7 @@ func ParseBind(text string) (Bind, error) {
 	for m := range strings.SplitSeq(modifiers, ",") {
 		n, err := strconv.Atoi(m)
 		switch {
-		case err == nil && n >= 1 && n <= mostCores && (b.To == BindCore || b.To == BindThread):
+		case err == nil && n >= 1 && n <= maxCores && (b.To == BindCore || b.To == BindThread):
 			b.Each = n
 		case strings.EqualFold(m, "overload-allowed"):
 			b.Overload = true
@@ -60,15 +60,15 @@ func ParseBind(text string) (Bind, error) {
 // Binding is where a rank runs.
 type Binding struct {
 	CPUs  []int  // in ascending order
-	Nodes []int  // NUMA nodes of these CPUs, from which its memory should be; none if there is only one
-	Why   string // of the choice of the node
+	Nodes []int  // NUMA nodes of these CPUs, for its memory; empty if there is only one
+	Why   string // the reason for the choice of the node
 }
 
 // Place returns where the ranks of a host run. devices[i] is the GPU of local rank i, by index or UUID, or "".
 //
-// A rank goes to the NUMA node of its GPU. Ranks without one are spread over the nodes in proportion to
-// their cores, the node of the NIC that data goes over first. Cores are dealt in their order; of the NIC's node the last
-// ones, so that the first are left to the engine and the NIC's interrupts.
+// A rank goes to the NUMA node of its GPU. Ranks without a GPU are spread over the nodes in proportion to their cores,
+// starting with the node of the NIC that carries data. Cores are dealt in order, but on the NIC's node from the end, so
+// that the first ones are left to the engine and the NIC's interrupts.
 func (b Bind) Place(h Host, devices []string) ([]Binding, error) {
 	if b.To == "" || b.To == BindNone || len(devices) == 0 {
 		return nil, nil
@@ -107,10 +107,10 @@ func (b Bind) Place(h Host, devices []string) ([]Binding, error) {
 	return bindings, nil
 }
 
-// Beside returns where the engine's threads run when the ranks are bound: on the NUMA node of the NIC, or on those of all
-// NICs that the user chose. Of the cores there that no rank has to itself it takes the first half, and leaves the others
-// to what ranks start; if there is none it runs anywhere on the node. It is nil, for anywhere, if it is not known where
-// the NIC is, or there is nothing to choose from.
+// Beside returns where the engine's threads run when ranks are bound: on the NUMA node of the NIC, or on the nodes of
+// all NICs that the user chose. It takes the first half of the cores there that no rank owns, and leaves the rest to
+// processes that ranks start; without such cores the engine runs anywhere on the node. The result is nil, for anywhere,
+// if the NIC's node is unknown or there is only one node.
 func (b Bind) Beside(h Host, ranks []Binding) []int {
 	m := newMachine(h, b.NICs)
 	if len(ranks) == 0 || len(m.domains) == 0 || m.nic < 0 && len(m.domains) > 1 {
@@ -138,9 +138,9 @@ func (b Bind) Beside(h Host, ranks []Binding) []int {
 	return all
 }
 
-// Along returns which of the engine's CPUs are on the NUMA node of each rail's NIC: the threads of a rail's streams run
-// there, and the kernel's buffers for what they send lie there. An engine without CPUs of its own has all that there are. It is
-// nil for a rail of which that is not known, and altogether if there is nothing to choose: the NICs are on one node.
+// Along returns the engine's CPUs on the NUMA node of each rail's NIC. The threads of a rail's streams run there, and
+// the kernel's send buffers are there. An engine without CPUs of its own has all of them. An entry is nil if its node
+// is unknown; the result is nil if all NICs are on one node.
 func (b Bind) Along(h Host, rails []string, engine []int) [][]int {
 	if len(engine) == 0 {
 		engine = newMachine(h, b.NICs).all()
@@ -167,12 +167,12 @@ func (b Bind) Along(h Host, rails []string, engine []int) [][]int {
 	return along
 }
 
-// Spare returns, for each rank, where the processes run that it starts, such as those that load its data: on cores
-// that neither a rank nor the engine has, on the rank's NUMA nodes if there are such, or else on any. It is nil for a rank
-// whose processes stay where it is itself.
+// Spare returns, for each rank, where the processes it starts run, such as data loaders: on cores that neither a rank
+// nor the engine owns, on the rank's NUMA nodes if possible, or else on any. An entry is nil if those processes stay
+// with the rank.
 func (b Bind) Spare(h Host, ranks []Binding, engine []int) [][]int {
 	spare := make([][]int, len(ranks))
-	if !b.exclusive() || len(engine) == 0 { // an engine that runs anywhere leaves nothing
+	if !b.exclusive() || len(engine) == 0 { // an engine that runs anywhere leaves none
 		return spare
 	}
 	m := newMachine(h, b.NICs)
@@ -199,10 +199,10 @@ func (b Bind) Spare(h Host, ranks []Binding, engine []int) [][]int {
 	return spare
 }
 
-// exclusive reports whether ranks have CPUs to themselves.
+// exclusive reports whether ranks have CPUs of their own.
 func (b Bind) exclusive() bool { return b.To == BindCore || b.To == BindThread }
 
-// unowned returns the cores of a domain, or what is left of them, that no rank has.
+// unowned returns the cores of a domain that no rank owns, without the CPUs that may not be used.
 func unowned(d domain, ranks []Binding) (cores [][]int) {
 	for _, core := range d.cores {
 		left := slices.DeleteFunc(slices.Clone(core), func(cpu int) bool {
@@ -215,30 +215,30 @@ func unowned(d domain, ranks []Binding) (cores [][]int) {
 	return cores
 }
 
-// domain is a NUMA node with CPUs that may be used, or the whole machine if it has no nodes.
+// domain is a NUMA node with usable CPUs, or the whole machine if it has no nodes.
 type domain struct {
 	id, socket int
 	cores      [][]int // each with its hardware threads
-	// How many cores, or hardware threads, ranks want, and how many of them they have.
+	// How many cores, or hardware threads, ranks want and have been given.
 	wanted, taken int
 }
 
-// machine is what Place looks at.
+// machine is a host as Place sees it.
 type machine struct {
 	host    Host
 	domains []domain
-	nic     int          // the domain of the NIC that data goes over, or else of the fastest; -1 if it is not known
+	nic     int          // the domain of the NIC that carries data, or else of the fastest; -1 unknown
 	chosen  map[int]bool // the domains of the NICs that the user chose
 }
 
-// newMachine looks at the NICs of these names, if there are any names.
+// newMachine considers only the given NICs, if any are given.
 func newMachine(h Host, nics []string) *machine {
 	m := &machine{host: h, nic: -1, chosen: map[int]bool{}}
 	usable := func(cpu int) bool { return len(h.Usable) == 0 || slices.Contains(h.Usable, cpu) }
 	seen := map[int]bool{}
 	for _, n := range h.Nodes {
 		d := domain{id: n.ID, socket: n.Socket}
-		if n.Socket < 0 { // unknown: no two nodes are taken for one socket
+		if n.Socket < 0 { // unknown: assume that no two nodes share a socket
 			d.socket = -1 - n.ID
 		}
 		for _, core := range n.ByCore() {
@@ -286,7 +286,7 @@ func (m *machine) all() (cpus []int) {
 	return cpus
 }
 
-// ByCore returns the CPUs of a node by core; each is one where the machine does not tell.
+// ByCore returns the CPUs of a node by core. If the machine does not report cores, each CPU is one.
 func (n Node) ByCore() [][]int {
 	if len(n.Cores) > 0 {
 		return n.Cores
@@ -327,7 +327,7 @@ func (m *machine) homes(devices []string) (homes []int, why []string) {
 		order[0], order[m.nic] = m.nic, 0
 		slices.Sort(order[1:])
 	}
-	before, next := 0, 0 // cores of the domains up to this one, ranks that have a home
+	before, next := 0, 0 // cores of the domains up to this one, ranks that have a domain
 	for _, at := range order {
 		before += len(m.domains[at].cores)
 		for ; next < len(loose) && next*total < before*len(loose); next++ {
@@ -340,7 +340,7 @@ func (m *machine) homes(devices []string) (homes []int, why []string) {
 	return homes, why
 }
 
-// domainOf finds a GPU, or the GPU that a MIG slice is a part of.
+// domainOf finds a GPU, or the GPU of a MIG slice.
 func (m *machine) domainOf(device string) (at, index int) {
 	for _, g := range m.host.GPUs {
 		slice := slices.ContainsFunc(g.MIG, func(s MIG) bool { return s.UUID == device })
@@ -351,7 +351,7 @@ func (m *machine) domainOf(device string) (at, index int) {
 	return -1, -1
 }
 
-// deal takes cores, or hardware threads, of a domain.
+// deal assigns cores, or hardware threads, of a domain.
 func (m *machine) deal(b Bind, home, each, ranks int) ([]int, error) {
 	d := &m.domains[home]
 	units := d.cores
@@ -385,7 +385,7 @@ func (m *machine) deal(b Bind, home, each, ranks int) ([]int, error) {
 	return cpus, nil
 }
 
-// nodesOf returns the nodes of CPUs, none if the machine has one only.
+// nodesOf returns the nodes of CPUs, nil if the machine has only one.
 func (m *machine) nodesOf(cpus []int) []int {
 	if len(m.domains) < 2 {
 		return nil

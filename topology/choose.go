@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// ChosenNIC returns what accepts the addresses that the user's list means, by names of interfaces, drivers, or networks.
-// An empty list means those that can be reached from outside.
+// ChosenNIC returns a filter for the addresses that the user's list selects, by names of interfaces, drivers, or
+// networks. An empty list selects all that can be reached from outside.
 func ChosenNIC(list []string, nics []NIC) func(nic string, a netip.Addr) bool {
 	if len(list) == 0 {
 		return func(_ string, a netip.Addr) bool { return a.IsGlobalUnicast() }
@@ -19,7 +19,7 @@ func ChosenNIC(list []string, nics []NIC) func(nic string, a netip.Addr) bool {
 			switch {
 			case err == nil && network.Contains(a):
 				return true
-			case a.IsLinkLocalUnicast(): // needs a zone, which peers do not have
+			case a.IsLinkLocalUnicast(): // these need a zone, which peers do not have
 			case name == want:
 				return true
 			case slices.ContainsFunc(nics, func(n NIC) bool { return n.Name == name && n.Driver == want }):
@@ -30,7 +30,7 @@ func ChosenNIC(list []string, nics []NIC) func(nic string, a netip.Addr) bool {
 	}
 }
 
-// NICAt names the NIC that has an address, "" if none has.
+// NICAt returns the name of the NIC with an address, "" if there is none.
 func (h Host) NICAt(a netip.Addr) string {
 	for _, nic := range h.NICs {
 		if len(nic.addresses(func(_ string, own netip.Addr) bool { return own == a.Unmap() })) > 0 {
@@ -40,7 +40,8 @@ func (h Host) NICAt(a netip.Addr) string {
 	return ""
 }
 
-// carriers are the NICs that data may go over: the one of which that is known, and what it is made of, or else all.
+// carriers returns the NICs that data may use: the one that is known to carry it, with the interfaces it consists of,
+// or else all.
 func (h Host) carriers() []NIC {
 	at := slices.IndexFunc(h.NICs, func(n NIC) bool { return n.Name == h.Data && n.Up })
 	if at < 0 {
@@ -55,8 +56,8 @@ func (h Host) carriers() []NIC {
 	return carriers
 }
 
-// Idle names a NIC that is faster than the one that data goes over and that others may reach as well, and says so; "" if
-// there is none.
+// Idle returns a NIC that other hosts may reach and that is faster than the one that carries data, with a note for the
+// user; "" if there is none.
 func (h Host) Idle() (nic, note string) {
 	at := slices.IndexFunc(h.NICs, func(n NIC) bool { return n.Name == h.Data && n.Up && n.Speed > 0 })
 	faster, found := fastest(h.NICs, func(n NIC) bool { return n.reachable() && !n.Nominal() })
@@ -67,11 +68,11 @@ func (h Host) Idle() (nic, note string) {
 	return faster.Name, fmt.Sprintf("%s with %s is idle, data goes over %s with %s", faster.Name, bits(faster), h.Data, bits(h.NICs[at]))
 }
 
-// anything is what every NIC tells.
+// anything accepts every NIC.
 func anything(NIC) bool { return true }
 
-// fastest returns the NIC that data goes over as far as NICs say, of those that tell what is asked: one that is up and can be
-// reached rather than one that cannot, then the fastest, then one whose speed is more than nominal, then the first.
+// fastest returns the NIC that most likely carries data, among those that tells accepts. It prefers one that is up and
+// can be reached, then speed, then a speed that is not nominal, then the first.
 func fastest(nics []NIC, tells func(NIC) bool) (best NIC, found bool) {
 	for _, n := range nics {
 		if n.Up && tells(n) && (!found || n.better(best)) {
@@ -91,10 +92,10 @@ func (n NIC) better(other NIC) bool {
 	return other.Nominal() && !n.Nominal()
 }
 
-// reachable reports whether a NIC has an address at which others find it.
+// reachable reports whether a NIC has an address that other hosts can reach.
 func (n NIC) reachable() bool { return len(n.addresses(ChosenNIC(nil, nil))) > 0 }
 
-// NICNames names the interfaces that the user's list means, in the order of the list.
+// NICNames returns the interfaces that the user's list selects, in the order of the list.
 func NICNames(list []string, nics []NIC) []string {
 	var out []string
 	for _, want := range list {
@@ -108,8 +109,8 @@ func NICNames(list []string, nics []NIC) []string {
 	return out
 }
 
-// OnlyNICs returns the hosts with the interfaces that the user's list means, and no others: what data does not go over
-// says nothing about a ring. With an empty list they are as they were.
+// OnlyNICs returns the hosts with only the interfaces that the user's list selects, since the others do not affect the
+// ring. An empty list changes nothing.
 func OnlyNICs(hosts []Host, list []string) []Host {
 	if len(list) == 0 {
 		return hosts
@@ -117,13 +118,13 @@ func OnlyNICs(hosts []Host, list []string) []Host {
 	out := slices.Clone(hosts)
 	for i, h := range out {
 		names := NICNames(list, h.NICs)
-		out[i].Data = "" // it goes over all of them
+		out[i].Data = "" // data uses all of them
 		out[i].NICs = slices.DeleteFunc(slices.Clone(h.NICs), func(n NIC) bool { return !slices.Contains(names, n.Name) })
 	}
 	return out
 }
 
-// WithoutNICs names the hosts that have none of the interfaces that the user's list means: a job would not start there.
+// WithoutNICs returns the hosts that have none of the selected interfaces: a job would not start there.
 func WithoutNICs(hosts []Host, list []string) []string {
 	var out []string
 	for _, h := range hosts {
@@ -134,7 +135,7 @@ func WithoutNICs(hosts []Host, list []string) []string {
 	return out
 }
 
-// Addresses returns where a host is reached over the interfaces of the user's list, best first.
+// Addresses returns the addresses of a host on the selected interfaces, best first.
 func Addresses(h Host, list []string, hint netip.Addr) []netip.Addr {
 	var out []netip.Addr
 	use := ChosenNIC(list, h.NICs)
@@ -147,7 +148,7 @@ func Addresses(h Host, list []string, hint netip.Addr) []netip.Addr {
 	return out
 }
 
-// Prefer sorts addresses: the hint first, because it is the only one that was ever tried, and then those of IPv4.
+// Prefer sorts addresses: the hint first, because only that one was ever tried, then IPv4.
 func Prefer(addrs []netip.Addr, hint netip.Addr) {
 	rank := func(a netip.Addr) int {
 		switch {
@@ -161,7 +162,7 @@ func Prefer(addrs []netip.Addr, hint netip.Addr) {
 	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(rank(a), rank(b)) })
 }
 
-// addresses returns those that are accepted.
+// addresses returns the addresses of a NIC that use accepts.
 func (n NIC) addresses(use func(nic string, a netip.Addr) bool) (out []netip.Addr) {
 	for _, s := range n.Addrs {
 		if p, err := netip.ParsePrefix(s); err == nil && use(n.Name, p.Addr().Unmap()) {

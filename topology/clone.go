@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// Doubles reports hosts that are not as different as they should be, one line for each: the same machine
-// under two names, or machines that were cloned without being made new. A clone has its source's machine
-// id, from which software derives addresses and names, so that the two get in each other's way.
-func Doubles(hosts []Host) []string {
+// Duplicates reports hosts that are too similar, one line for each: one machine under two names, or clones that kept
+// their source's machine id. Software derives addresses and names from that id, so such clones conflict.
+func Duplicates(hosts []Host) []string {
 	var lines []string
 	seen := make([]bool, len(hosts))
 	for i, h := range hosts {

@@ -2,7 +2,7 @@ package topology
 
 import "fmt"
 
-// Count says how many of something there are, for people to read.
+// Count renders a number of things with the right plural.
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

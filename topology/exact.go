@@ -2,11 +2,11 @@ package topology
 
 import "math"
 
-// exact returns the cheapest ring whose edges all have at least the given bandwidth, of equal ones the
-// first in the order of the host list. It fails if there is none.
+// exact returns the cheapest ring whose edges all have at least the given bandwidth, of equal ones the first in the
+// order of the host list. It fails if there is none.
 //
-// It is Held and Karp's dynamic programme: for every host v and every set of hosts still to visit, the
-// cheapest way from v through all of them back to host 0. Hosts 1 to n-1 are the bits of a set.
+// It is Held and Karp's dynamic programme: for every host v and every set of hosts still to visit, the cheapest path
+// from v through all of them back to host 0. Hosts 1 to n-1 are the bits of a set.
 func (p *problem) exact(floor float64) (order []int, ok bool) {
 	n, others := p.n, p.n-1
 	const never = math.MaxInt64
@@ -22,7 +22,7 @@ func (p *problem) exact(floor float64) (order []int, ok bool) {
 		}
 		return x + y
 	}
-	rest := make([]int64, n<<others) // by set×n+v
+	rest := make([]int64, n<<others) // indexed by set×n+v
 	for set := range 1 << others {
 		for v := range n {
 			if v > 0 && set>>(v-1)&1 == 1 {

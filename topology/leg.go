@@ -2,20 +2,20 @@ package topology
 
 import "math"
 
-// Leg is an edge of a ring with what is known of it, for those who show the ring.
+// Leg is an edge of a ring with everything known about it, for display.
 type Leg struct {
 	From, To  int     // indices into the host list
 	Bandwidth float64 // bytes per second, 0 unknown
-	Measured  bool    // or else the bandwidth is what the slower host's interface says of itself
-	Nominal   bool    // and that it says whatever is behind it
-	Told      bool    // or that the topology file says it of that interface
+	Measured  bool    // otherwise the bandwidth is the speed that the slower host's interface reports
+	Nominal   bool    // which is nominal
+	Given     bool    // or which the topology file gives
 	InJob     bool    // measured by a job, on its own traffic
 	RTT       float64 // seconds, 0 unknown
-	Slowest   bool    // the ring is as fast as this; not set where all edges are alike
+	Slowest   bool    // it limits the ring; not set if all edges are alike
 	Why       string
 }
 
-// Legs returns the edges of the ring in its order. Hosts and edges are those that the ring was made of.
+// Legs returns the edges of the ring in order. Hosts and edges must be the ones the ring was made from.
 func (r Ring) Legs(hosts []Host, edges []Edge) []Leg {
 	if len(r.Order) < 2 {
 		return nil
@@ -32,11 +32,11 @@ func (r Ring) legs(p *problem) []Leg {
 	for i, from := range r.Order {
 		to := r.Order[(i+1)%len(r.Order)]
 		at := from*p.n + to
-		legs[i] = Leg{From: from, To: to, Measured: p.known[at].fact(), Nominal: p.known[at] == nominal, Told: p.known[at] == byFile, InJob: p.known[at] == inJob, RTT: p.rtt[at], Why: r.Why[i]}
+		legs[i] = Leg{From: from, To: to, Measured: p.known[at].fact(), Nominal: p.known[at] == nominal, Given: p.known[at] == byFile, InJob: p.known[at] == inJob, RTT: p.rtt[at], Why: r.Why[i]}
 		if p.known[at] > blocked {
 			legs[i].Bandwidth = p.edges[at].speed
 		}
-		if p.known[at] != blocked { // nobody knows how fast that is
+		if p.known[at] != blocked { // the speed of a blocked edge is unknown
 			slowest, fastest = min(slowest, p.edges[at].speed), max(fastest, p.edges[at].speed)
 		}
 	}

@@ -20,9 +20,9 @@ func TestLegs(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("legs\n%+v\nshould be\n%+v", got, want)
 	}
-	told := []topology.Host{{NICs: []topology.NIC{{Driver: "vmxnet3", Speed: 25000, Told: true, Up: true}}}, {NICs: []topology.NIC{{Driver: "vmxnet3", Speed: 40000, Up: true}}}}
+	told := []topology.Host{{NICs: []topology.NIC{{Driver: "vmxnet3", Speed: 25000, Given: true, Up: true}}}, {NICs: []topology.NIC{{Driver: "vmxnet3", Speed: 40000, Up: true}}}}
 	for _, leg := range topology.Order(told, nil).Legs(told, nil) {
-		if leg.Why != "25 Gbit/s by topology file" || leg.Nominal || !leg.Told {
+		if leg.Why != "25 Gbit/s by topology file" || leg.Nominal || !leg.Given {
 			t.Errorf("an administrator told the speed, but %+v", leg)
 		}
 	}

@@ -5,24 +5,24 @@ import (
 	"slices"
 )
 
-// networks are what edges cross inside hosts and between their networks: it matters where hosts are in several networks, not
-// all the same ones, or have the NICs that the engine is beside in different ones, so that what an edge crosses depends on who
-// is at its ends. Where all hosts are alike every edge takes the same NICs, and whatever it crosses then is in every ring alike.
+// networks determines what edges cross: networks, and NUMA nodes inside hosts. It matters where hosts are in different
+// sets of networks, or have the NIC near the engine in different ones, so that the crossing depends on both ends of an
+// edge. Where all hosts are alike, every edge uses the same NICs and all rings cross the same.
 type networks struct {
 	names []string
 	of    [][]attachment // by host, in the order of names
-	vague []bool         // by host: it has a NIC of which nobody knows whom it reaches
-	home  []int          // by host: the NUMA node of the NIC that data goes over, where the engine runs; -1 unknown
+	vague []bool         // by host: it has a NIC whose network is unknown
+	home  []int          // by host: the NUMA node of the NIC that carries data, where the engine runs; -1 unknown
 }
 
-// attachment is a network that a host is in, and whether all its NICs there are on other NUMA nodes than the engine's.
+// attachment is a network of a host, and whether all the host's NICs there are on other NUMA nodes than the engine.
 type attachment struct {
 	network   int
 	elsewhere bool
 }
 
-// newNetworks returns nil if no ring crosses less than another. In which order a host lists its NICs does not matter, but
-// for which of equally fast ones is its first.
+// newNetworks returns nil if all rings cross the same. The order of a host's NICs does not matter, except to choose
+// among equally fast ones.
 func newNetworks(hosts []Host) *networks {
 	w := &networks{vague: make([]bool, len(hosts)), home: make([]int, len(hosts))}
 	numbers := map[string]int{}
@@ -71,14 +71,14 @@ func newNetworks(hosts []Host) *networks {
 	return w
 }
 
-// between returns what data from one host to another crosses: a router, if they have networks but none in common, all
-// of which are known, and the hosts in which it goes through the NUMA node of another NIC than the engine's, in the network
-// that they have in common with the fewest of these. It is the same in both directions.
+// between returns what data from one host to another crosses: a router, if all networks are known and none is common,
+// and the hosts where it crosses from the engine's NUMA node to that of another NIC, in the common network with the
+// fewest such hosts. The result is the same in both directions.
 func (w *networks) between(from, to int) (routed bool, inside [2]bool) {
 	if w == nil || len(w.of[from]) == 0 || len(w.of[to]) == 0 {
 		return false, inside
 	}
-	least := 3 // more than there can be
+	least := 3 // more than possible
 	for _, a := range w.of[from] {
 		for _, b := range w.of[to] {
 			if a.network != b.network {
@@ -98,7 +98,7 @@ func (w *networks) between(from, to int) (routed bool, inside [2]bool) {
 	return least == 3 && !w.vague[from] && !w.vague[to], inside
 }
 
-// crossings counts what between returns.
+// crossings counts the result of between.
 func (w *networks) crossings(from, to int) (n int64) {
 	routed, inside := w.between(from, to)
 	for _, crosses := range []bool{routed, inside[0], inside[1]} {
@@ -109,7 +109,7 @@ func (w *networks) crossings(from, to int) (n int64) {
 	return n
 }
 
-// why puts what between returns into words.
+// why describes the result of between.
 func (w *networks) why(hosts []Host, from, to int) (reasons []string) {
 	routed, inside := w.between(from, to)
 	if routed {

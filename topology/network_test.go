@@ -179,7 +179,7 @@ func TestFastest(t *testing.T) {
 	down := on(0, 100_000, "", mine)
 	down.Up = false
 	told := func(n NIC) NIC {
-		n.Told = true
+		n.Given = true
 		return n
 	}
 	slowBond := on(0, 1000, "", mine)

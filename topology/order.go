@@ -6,45 +6,45 @@ import (
 	"slices"
 )
 
-// tolerance is the part of the best possible bottleneck that is given up for fewer crossings: measured
-// bandwidths differ by as much from one minute to the next.
+// tolerance is the part of the best possible bottleneck that may be given up for fewer crossings: measured bandwidths
+// vary by as much from one minute to the next.
 const tolerance = 0.1
 
-// leastSpeed is the slowest that an edge counts as, in bytes per second: a search goes down to that in a bounded number of
-// steps, whatever a peer says it has measured.
+// leastSpeed is the lowest speed that counts, in bytes per second. It bounds the steps of a search whatever a peer
+// claims to have measured.
 const leastSpeed = 1
 
-// rttStep is what two round-trip times must differ by to matter, in seconds.
+// rttStep is the least difference between round-trip times that matters, in seconds.
 const rttStep = 10e-6
 
-// crossing is what it costs to cross a border.
+// crossing is the cost of crossing a border.
 const crossing = int64(1) << 30
 
-// exactLimit is the most hosts for which all rings are looked at: the time doubles with every host.
+// exactLimit is the largest number of hosts for which all rings are considered: the time doubles with every host.
 const exactLimit = 12
 
-// fewEnough is the most hosts for which there is time to search once more.
+// fewEnough is the largest number of hosts for which there is time for a second search.
 const fewEnough = 256
 
 // crossingLabels are the borders that an edge can cross.
 var crossingLabels = []string{"esxi", "rack", "zone"}
 
-// Order returns the ring that data takes. It starts at host 0, so that the same hosts always give the
-// same ring, and is the best by, in this order:
+// Order returns the ring for data. It starts at host 0, so that the same hosts always give the same ring, and is the
+// best by, in this order:
 //
-//  1. the bandwidth of its slowest edge, because the ring is as fast as that; within 10 % of the best
-//     possible it counts as equal,
-//  2. how often it crosses from one ESXi host, rack or zone to another, from one network to another, or from the NUMA
-//     node of one NIC of a host to that of another (see networks),
+//  1. the bandwidth of its slowest edge, which limits the ring; anything within 10 % of the best possible counts as equal,
+//  2. how often it crosses from one ESXi host, rack or zone to another, from one network to another, or between the NUMA
+//     nodes of a host's NICs (see networks),
 //  3. the bandwidth of its slowest edge, now exactly,
 //  4. the sum of its round-trip times,
 //  5. the order of the host list.
 //
-// The bandwidth of an edge is what was measured on it, or else in the other direction, or else the speed
-// of the interface that data goes over on the slower host, or its fastest one if that is not known; an edge of which nothing is known counts as good as the best, and one that could not be measured as worse than all others.
+// The bandwidth of an edge is what was measured on it, or else in the other direction, or else the speed of the slower
+// host's interface: the one that carries data or, if that is unknown, the fastest. An edge without any information
+// counts as good as the best, and one that could not be measured as worse than all others.
 //
-// Up to 12 hosts the ring is exactly that. Beyond, it is a good one, found in a bounded number of steps;
-// 1,000 hosts take some 30 ms of a CPU, or 80 ms if all million edges were measured (see make rings).
+// Up to 12 hosts the result is optimal. Beyond, it is a good ring found in a bounded number of steps; 1,000 hosts take
+// some 30 ms of a CPU, or 80 ms if all million edges were measured (see make rings).
 func Order(hosts []Host, edges []Edge) Ring { return order(context.Background(), hosts, edges) }
 
 func order(ctx context.Context, hosts []Host, edges []Edge) Ring {
@@ -60,41 +60,41 @@ func order(ctx context.Context, hosts []Host, edges []Edge) Ring {
 	return Ring{Order: order, Why: p.why(hosts, order)}
 }
 
-// problem is what the solvers see: prices of all edges, by from×n+to.
+// problem is the input of the solvers: the prices of all edges, indexed by from×n+to.
 type problem struct {
-	ctx   context.Context // over once nobody wants the answer any more
+	ctx   context.Context // done once the result is no longer needed
 	n     int
 	edges []edge
-	// known tells where speeds come from; rtt is in seconds, 0 if unknown.
+	// known is the source of each speed; rtt is in seconds, 0 if unknown.
 	known []source
 	rtt   []float64
 	timed bool // some round-trip time is known
 	shut  bool // some edge could not be measured
 	nets  *networks
-	least int64 // no ring has fewer crossings: it leaves every group of a label, and every host by some edge
+	least int64 // a lower bound of the crossings of any ring: it leaves every group of a label, and every host by some edge
 }
 
-// edge is what searches ask for all the time, side by side: with 1,000 hosts it is memory that they wait for.
+// edge is what searches read all the time, with its fields side by side: with 1,000 hosts they wait for memory.
 type edge struct {
 	speed float64 // bytes per second
 	// cost counts crossings, then units of rttStep. The sum over a ring keeps them apart.
 	cost int64
 }
 
-// source tells where a bandwidth comes from.
+// source is where a bandwidth comes from.
 type source uint8
 
 const (
 	unknown source = iota
 	blocked        // it could not be measured
-	nominal        // what an interface says whatever is behind it
+	nominal        // reported by an interface whatever its real speed
 	byNIC
-	byFile // what the topology file says of an interface
+	byFile // given in the topology file for an interface
 	measured
-	inJob // measured, too, by a job
+	inJob // measured by a job
 )
 
-// fact reports whether a bandwidth is one, and not what an interface says of itself.
+// fact reports whether a bandwidth was measured rather than reported by an interface.
 func (s source) fact() bool { return s >= measured }
 
 func newProblem(hosts []Host, edges []Edge) *problem {
@@ -132,8 +132,8 @@ func newProblem(hosts []Host, edges []Edge) *problem {
 	return p
 }
 
-// avoid makes edges that could not be measured half as fast as the slowest other one, more than the tolerance, and their round
-// trips as long as the longest: a ring takes them where there is nothing else.
+// avoid makes edges that could not be measured half as fast as the slowest other edge, which exceeds the tolerance, and
+// as long as the longest: a ring uses them only where it must.
 func (p *problem) avoid() {
 	slowest, longest := math.Inf(1), int64(0)
 	for at, e := range p.edges {
@@ -152,7 +152,7 @@ func (p *problem) avoid() {
 	}
 }
 
-// measure takes over what was measured.
+// measure adopts the measurements.
 func (p *problem) measure(edges []Edge) {
 	for k := range edges {
 		e := &edges[k]
@@ -174,8 +174,8 @@ func (p *problem) measure(edges []Edge) {
 	}
 }
 
-// complete fills in what was not measured of the edges out of a host: with what was measured the other way round, or by
-// what the slower host's interface says.
+// complete fills in the edges out of a host that were not measured: from the other direction, or from the slower host's
+// interface.
 func (p *problem) complete(i int, nics []float64, kinds []source) {
 	for j := range p.n {
 		at, back := i*p.n+j, j*p.n+i
@@ -227,14 +227,14 @@ func (p *problem) charge(i int, labels [][]int) {
 	p.least += fewest
 }
 
-// nicSpeed returns the bytes per second of the NIC that data goes over, or else of the fastest that tells, 0 if none does, and
-// where that comes from.
+// nicSpeed returns the bytes per second of the NIC that carries data, or else of the fastest with a known speed, 0 if
+// there is none, and the source of that speed.
 func nicSpeed(h Host) (bytes float64, kind source) {
 	nic, found := fastest(h.carriers(), func(n NIC) bool { return n.Speed > 0 })
 	switch {
 	case !found:
 		return 0, unknown
-	case nic.Told:
+	case nic.Given:
 		kind = byFile
 	case nic.Nominal():
 		kind = nominal
@@ -244,7 +244,7 @@ func nicSpeed(h Host) (bytes float64, kind source) {
 	return float64(nic.Speed) * 1e6 / 8, kind
 }
 
-// numberLabels replaces the values of every label by numbers. Hosts without a label are one group.
+// numberLabels replaces the values of every label with numbers. Hosts without a label form one group.
 func numberLabels(hosts []Host) [][]int {
 	var all [][]int
 	for _, label := range crossingLabels {
@@ -264,10 +264,10 @@ func numberLabels(hosts []Host) [][]int {
 	return all
 }
 
-// over reports whether nobody wants the answer any more. Searches then end soon, with a ring of which nothing is promised.
+// over reports whether the result is no longer needed. Searches then end soon, with an arbitrary ring.
 func (p *problem) over() bool { return p.ctx.Err() != nil }
 
-// listed is the ring in the order of the host list.
+// listed returns the ring in the order of the host list.
 func (p *problem) listed() []int {
 	order := make([]int, p.n)
 	for i := range order {
@@ -276,8 +276,8 @@ func (p *problem) listed() []int {
 	return order
 }
 
-// solve finds the highest bandwidth that all edges of some ring reach, and of the rings that come close
-// to it the cheapest.
+// solve finds the highest bandwidth that all edges of some ring reach, and the cheapest of the rings that come close to
+// it.
 func (p *problem) solve() []int {
 	if p.n > exactLimit {
 		return p.solveMany()
@@ -299,7 +299,7 @@ func (p *problem) solve() []int {
 	return order
 }
 
-// solveMany is solve for more hosts than all rings can be looked at.
+// solveMany is solve for too many hosts to consider all rings.
 func (p *problem) solveMany() []int {
 	lowest, top := p.bounds()
 	s := newSearch(p)
@@ -307,9 +307,9 @@ func (p *problem) solveMany() []int {
 		order, _ := s.ring(top)
 		return order
 	}
-	easy, _ := s.softly(top, 3)
+	easy, _ := s.ringBySoftCost(top, 3)
 	if p.n <= fewEnough {
-		if other, _ := s.softly(top, 0); p.better(other, easy) {
+		if other, _ := s.ringBySoftCost(top, 0); p.better(other, easy) {
 			easy = other
 		}
 	}
@@ -320,7 +320,7 @@ func (p *problem) solveMany() []int {
 	return s.raise(order, top)
 }
 
-// better reports whether a ring has a faster slowest edge and no more crossings than another.
+// better reports whether ring a has a faster slowest edge than b and no more crossings.
 func (p *problem) better(a, b []int) bool {
 	return p.slowest(a) > p.slowest(b) && p.crossings(a) <= p.crossings(b)
 }
@@ -342,10 +342,10 @@ func (p *problem) crossings(order []int) (sum int64) {
 	return sum
 }
 
-// highest returns the cheapest ring that comes close to the first of the levels that a ring reaches, and that level. It
-// begins with the second, because there is mostly a ring near the best that can be hoped for, and the one wanted then.
+// highest returns the cheapest ring close to the highest of the levels that a ring reaches, and that level. It tries
+// the second level first: there is usually a ring near the best conceivable one, and then that ring is the result.
 func (p *problem) highest(levels []float64, ring func(floor float64) ([]int, bool)) (order []int, level float64) {
-	tried := map[float64][]int{}  // levels are steps of the tolerance: the ring wanted may have been found on the way
+	tried := map[float64][]int{}  // levels are steps of the tolerance, so the result may have been found on the way
 	low, high := 0, len(levels)-1 // every ring reaches the last level
 	for step := 1; low < high; step = 2*step + 1 {
 		middle := min(low+step, (low+high)/2)
@@ -363,8 +363,8 @@ func (p *problem) highest(levels []float64, ring func(floor float64) ([]int, boo
 	return order, levels[high]
 }
 
-// bounds returns the lowest bandwidth of all edges, and one that no ring exceeds: that of the best edge into, or
-// out of, the host where that is slowest, or of the best way to a host.
+// bounds returns the lowest bandwidth of all edges, and an upper bound for any ring: the least, over all hosts, of the
+// best edge into or out of the host, or of the best path to it.
 func (p *problem) bounds() (lowest, top float64) {
 	in := make([]float64, p.n)
 	lowest, top = math.Inf(1), math.Inf(1)
@@ -390,13 +390,13 @@ func (p *problem) bounds() (lowest, top float64) {
 	return lowest, p.widest(min(top, slices.Min(in)))
 }
 
-// widest returns the bandwidth of the best way from host 0 to the host that is worst to reach, or a limit that it may be
-// above: a ring is such a way to every host. In racks with fast ways inside the search would otherwise aim too high, and end
-// with rings a fiftieth slower.
+// widest returns the bandwidth of the widest path from host 0 to the host that is hardest to reach, or at least limit.
+// A ring contains such a path to every host. Without this bound the search would aim too high where racks are fast
+// inside, and find rings a fiftieth slower.
 func (p *problem) widest(limit float64) float64 {
 	width, done := make([]float64, p.n), make([]bool, p.n)
 	width[0] = limit
-	var narrow []int // hosts to which no way as good as the limit is known: soon few
+	var narrow []int // hosts without a path as wide as the limit: soon few
 	for i := 1; i < p.n; i++ {
 		narrow = append(narrow, i)
 	}
@@ -417,7 +417,7 @@ func (p *problem) widest(limit float64) float64 {
 	return limit
 }
 
-// levels returns the bandwidths that a ring's slowest edge can have, best first.
+// levels returns the possible bandwidths of a ring's slowest edge, best first.
 func (p *problem) levels() []float64 {
 	_, top := p.bounds()
 	var levels []float64

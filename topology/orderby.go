@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// By is what an order of the ring goes by.
+// By selects what the order of the ring is based on.
 type By string
 
-// What there is to go by. The empty By is Measured.
+// The choices. The empty By is ByMeasured.
 const (
 	ByHost     By = "host"     // the order of the host list
-	ByTopology By = "topology" // labels and what NICs say of themselves
-	ByMeasured By = "measured" // also what was measured, where something was
+	ByTopology By = "topology" // labels and the speeds that NICs report
+	ByMeasured By = "measured" // measurements as well, where there are any
 )
 
 // ParseBy checks a By that a user gave.
@@ -27,9 +27,9 @@ func ParseBy(text string) (By, error) {
 	return "", fmt.Errorf("%q is not host, topology or measured", text)
 }
 
-// OrderBy is Order with what the user wants it to go by. The reasons tell all that is known of each edge, also what the
-// order does not go by, and end with what it goes by instead of measurements. When ctx is over it returns soon, with
-// any ring.
+// OrderBy is Order by the user's choice. The reasons include everything known about each edge, even if the order
+// ignores it, and end with the basis of the order if that is not measurements. When ctx is done, OrderBy returns soon
+// with an arbitrary ring.
 func OrderBy(ctx context.Context, by By, hosts []Host, edges []Edge) Ring {
 	switch by {
 	case ByTopology:
@@ -46,13 +46,13 @@ func OrderBy(ctx context.Context, by By, hosts []Host, edges []Edge) Ring {
 	return order(ctx, hosts, edges)
 }
 
-// Stay is Keep for what is left of a former ring, in which hosts that are gone are -1: the reasons of edges that it had, too,
-// end with that.
+// Stay is Keep for the rest of a former ring, in which hosts that are gone are -1; the reasons of its remaining edges
+// say so.
 func Stay(hosts []Host, edges []Edge, order, former []int) Ring {
 	return Keep(hosts, edges, order).since(former)
 }
 
-// Keep returns the ring of a given order, with all that is known of each edge.
+// Keep returns the ring of a given order, with everything known about each edge.
 func Keep(hosts []Host, edges []Edge, order []int) Ring {
 	if len(order) < 2 {
 		return Ring{Order: order}
@@ -60,15 +60,15 @@ func Keep(hosts []Host, edges []Edge, order []int) Ring {
 	return Ring{Order: order, Why: newProblem(hosts, edges).why(hosts, order)}
 }
 
-// Reasons, or the ends of some: what the order goes by, and for an edge of a ring that was changed, that it is an old one.
+// Reasons, or endings of reasons: the basis of the order, and for an edge of a changed ring, that it is an old one.
 const (
 	hostOrder  = "order of the host list"
 	labelOrder = "by labels and NICs"
 	asBefore   = "as before"
 )
 
-// since adds to the reasons of edges that a former order had, too, that they are there as before. Hosts that are gone are -1
-// in it: those that were around one did not follow each other. One host alone has no edge.
+// since marks the edges that were part of a former order. Hosts that are gone are -1 in it: their neighbours were not
+// connected. A single host has no edge.
 func (r Ring) since(former []int) Ring {
 	next := map[int]int{}
 	for i, host := range former {
@@ -82,7 +82,7 @@ func (r Ring) since(former []int) Ring {
 	return r
 }
 
-// because adds to the reasons what they do not say already.
+// because appends a reason wherever it is missing.
 func (r Ring) because(reason string) Ring {
 	for i, why := range r.Why {
 		if !strings.HasSuffix(why, reason) {

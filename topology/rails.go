@@ -8,30 +8,31 @@ import (
 	"slices"
 )
 
-// A rail is a network in which all hosts have a NIC that data goes over, by the name of its prefix. If there are
-// several, all data takes one ring, and every stream that is free carries what is next: so each host's NICs carry as much
-// as they can together, and a slow one is no harm. That is the best there is where NICs are slow, because any ring
-// passes all of them. Where it is ways between hosts that are slow, and others in one network than in the other, one
-// ring may not get past all of them, but a ring in each network past its own.
+// A rail is a network in which every host has a NIC for data, named by its prefix. With several rails all data uses one
+// ring, and any idle stream takes the next segment: so each host's NICs carry as much as they can together, and a slow
+// one does no harm. That is optimal where NICs are slow, because any ring passes all of them. Where paths between hosts
+// are slow, and different ones in each network, one ring may not avoid them all, but a ring per network can avoid its
+// own.
 
-// RailRing is the ring of a part of large tensors, over one of several rails.
+// RailRing is the ring of a share of each large tensor, over one of several rails.
 type RailRing struct {
 	Rail  string   // its network
 	Order []int    // as Ring.Order
 	Why   []string // as Ring.Why
-	Speed float64  // of its slowest edge, bytes per second
-	Share int      // of a tensor, in thousandths or nearly so
+	Speed float64  // bandwidth of its slowest edge, bytes per second
+	Share int      // of a tensor, in about thousandths
 }
 
-// worthRings is how many times as fast as one ring several have to be together: one adapts to what NICs carry, and needs no
-// tensor to be large.
+// worthRings is how many times as fast as a single ring several must be together: a single ring adapts to the NICs, and
+// works for tensors of any size.
 const worthRings = 1.1
 
-// mostRails bounds how many rings there are at the same time.
-const mostRails = 8
+// maxRails bounds the number of simultaneous rings.
+const maxRails = 8
 
-// Network returns the network in which a NIC is reached: that of its first IPv4 address, or else of its first one. It is
-// not valid if the NIC has none. A prefix of one address, as clouds and DHCPv6 give them, is none: it says nothing of others.
+// Network returns the network of a NIC: that of its first IPv4 address, or else of its first address. It is invalid if
+// the NIC has none. A prefix of a single address, as assigned by clouds and DHCPv6, does not count: it does not
+// describe a network.
 func (n NIC) Network() (network netip.Prefix) {
 	for _, s := range n.Addrs {
 		p, err := netip.ParsePrefix(s)
@@ -46,7 +47,7 @@ func (n NIC) Network() (network netip.Prefix) {
 	return network
 }
 
-// single reports whether a NIC has an address with a prefix of that address alone.
+// single reports whether a NIC has an address whose prefix is that address alone.
 func (n NIC) single() bool {
 	return slices.ContainsFunc(n.Addrs, func(s string) bool {
 		p, err := netip.ParsePrefix(s)
@@ -54,8 +55,8 @@ func (n NIC) single() bool {
 	})
 }
 
-// Rails returns the networks of the hosts' NICs that are up, in an order that is the same wherever it is asked, if all
-// hosts have the same ones, and none otherwise. Hosts should have only those NICs that data goes over (OnlyNICs).
+// Rails returns the networks of the hosts' NICs that are up, in a fixed order, if all hosts have the same ones, and nil
+// otherwise. Hosts should have only NICs for data (OnlyNICs).
 func Rails(hosts []Host) []string {
 	var common []string
 	for i, h := range hosts {
@@ -72,10 +73,10 @@ func Rails(hosts []Host) []string {
 		}
 		common = rails
 	}
-	return common[:min(len(common), mostRails)]
+	return common[:min(len(common), maxRails)]
 }
 
-// ChosenRails returns the networks in which all hosts have NICs that the user chose by a list, none without one.
+// ChosenRails returns the rails of the NICs that the user chose by a list, nil without a list.
 func ChosenRails(hosts []Host, list []string) []string {
 	if len(list) == 0 {
 		return nil
@@ -102,8 +103,8 @@ func onRail(hosts []Host, edges []Edge, rail string) *problem {
 	return newProblem(there, measured)
 }
 
-// WithSums returns the edges, and before them what all rails together carry between two hosts where that was measured
-// on one of them at least, and something is known of the others. A way that could not be measured on one of them is none to take.
+// WithSums returns the edges, preceded by the sums over all rails between two hosts, where at least one rail was
+// measured and the others are known. A pair that could not be measured on some rail stays blocked.
 func WithSums(hosts []Host, edges []Edge, rails []string) []Edge {
 	if len(rails) == 0 || !slices.ContainsFunc(edges, func(e Edge) bool { return e.Rail != "" }) {
 		return edges
@@ -137,9 +138,9 @@ func WithSums(hosts []Host, edges []Edge, rails []string) []Edge {
 	return append(sums, edges...)
 }
 
-// OverRails returns the ring with a ring for each rail beside it, if these carry more together than it does over all
-// rails, by what was measured on every edge of them. Either way it says what was compared. When ctx is
-// over it returns soon, with any rings.
+// OverRails returns the ring together with a ring per rail, if measurements of all their edges show that these are
+// faster together than the single ring over all rails. Split explains the comparison either way. When ctx is done,
+// OverRails returns soon with arbitrary rings.
 func (r Ring) OverRails(ctx context.Context, by By, hosts []Host, edges []Edge, rails []string) Ring {
 	n := len(hosts)
 	if by != "" && by != ByMeasured || len(rails) < 2 || n < 3 || len(r.Order) != n ||

@@ -8,38 +8,39 @@ import (
 	"strings"
 )
 
-// worthwhile is how many times faster the slowest edge of another ring has to be for a change in the middle of a
-// job: a change stops the job for a moment, and what was measured under load is not exact.
+// worthwhile is how many times faster the slowest edge of a new ring must be to justify a change within a job: a change
+// pauses the job for a moment, and measurements under load are inexact.
 const worthwhile = 1.25
 
-// Change is another ring for hosts that have one.
+// Change is a new ring for hosts that have one.
 type Change struct {
 	Ring      Ring
-	Now, Then float64 // bandwidth of the slowest edge of the present ring and of the other, bytes per second
+	Now, Then float64 // bandwidth of the slowest edge of the present ring and of the new one, bytes per second
 	Fewer     int     // crossings between ESXi hosts, racks, zones and networks, and NUMA nodes of NICs
-	// Unsure are edges of the other ring, and of the present one, that nobody has measured: they may be slower than
-	// they look. Measure them and ask again before the ring is changed.
+	// Unsure are edges of either ring that were not measured: they may be slower than they look. Measure them and call
+	// Reorder again before changing the ring.
 	Unsure []Pair
 	Why    string
 }
 
-// Reorder returns the ring to change to from one in the given order, and whether that pays: if its slowest edge
-// is a quarter faster, or as fast and it crosses fewer borders. Of the rings that are alike in that it is the one with
-// the most edges of the present one, whatever round-trip times say and which bandwidth within the tolerance is the higher:
-// these are never the same when they are measured again. If it does not pay, the Change is empty.
+// Reorder returns the ring to change to from the given order, and whether the change pays: if its slowest edge is a
+// quarter faster, or as fast with fewer crossings. Of equally good rings it chooses the one that keeps the most edges
+// of the present ring, regardless of round-trip times and of differences in bandwidth within the tolerance, which vary
+// with each measurement. If no change pays, the Change is empty.
 //
-// Up to 12 hosts no ring keeps more. Beyond, the present ring is mended where it is slow or crosses too often, and only
-// if it cannot be, and another one is far better, it is that. When ctx is over it returns soon, with any ring.
+// Up to 12 hosts no ring keeps more edges. Beyond, the present ring is repaired where it is slow or crosses too often;
+// only if that fails and another ring is far better, the result is that one. When ctx is done, Reorder returns soon
+// with an arbitrary ring.
 func Reorder(ctx context.Context, by By, hosts []Host, edges []Edge, order []int) (Change, bool) {
 	n := len(hosts)
-	if n < 3 || len(order) != n || by == ByHost { // of two hosts there is one ring
+	if n < 3 || len(order) != n || by == ByHost { // two hosts have only one ring
 		return Change{}, false
 	}
 	all := edges
 	if by == ByTopology {
 		edges = nil
 	}
-	// As if the host list were in the order of the present ring, which then goes from each host to the one behind it.
+	// Renumber the hosts in the order of the present ring, which then goes from each host to the next.
 	place := make([]int, n)
 	listed := make([]Host, n)
 	for i, host := range order {
@@ -93,8 +94,8 @@ func Reorder(ctx context.Context, by By, hosts []Host, edges []Edge, order []int
 	return c, true
 }
 
-// Join puts hosts that an order does not have into it, one after the other, each where the ring crosses least, and of
-// such places where its edges are fastest. The others stay in their order.
+// Join inserts the hosts that an order lacks, one after the other, each where the ring crosses least and, among such
+// positions, where its edges are fastest. The other hosts keep their order.
 func Join(hosts []Host, edges []Edge, order []int) []int {
 	if len(order) == len(hosts) {
 		return order
@@ -106,7 +107,7 @@ func Join(hosts []Host, edges []Edge, order []int) []int {
 			continue
 		}
 		at, crosses, speed := len(order), int64(math.MaxInt64), 0.0
-		for i := len(order); i > 0; i-- { // between i-1 and i, and first at the end, where it is in the host list
+		for i := len(order); i > 0; i-- { // between i-1 and i; the end first, where the host list has it
 			from, to := order[i-1], order[i%len(order)]
 			x := (p.edges[from*p.n+host].cost/crossing + p.edges[host*p.n+to].cost/crossing) - p.edges[from*p.n+to].cost/crossing
 			slower := min(p.edges[from*p.n+host].speed, p.edges[host*p.n+to].speed)
@@ -119,8 +120,8 @@ func Join(hosts []Host, edges []Edge, order []int) []int {
 	return order
 }
 
-// chargeChanges makes prices count the edges that are not of the present ring, in which each host of the list is
-// followed by the next, instead of round-trip times.
+// chargeChanges makes prices count edges outside the present ring, in which each host is followed by the next, instead
+// of round-trip times.
 func (p *problem) chargeChanges() {
 	for at, e := range p.edges {
 		p.edges[at].cost = e.cost/crossing*crossing + 1
@@ -130,7 +131,7 @@ func (p *problem) chargeChanges() {
 	}
 }
 
-// change returns the ring that keeps most of the present one, of those that are as good as any.
+// change returns the ring that keeps the most edges of the present one, among equally good rings.
 func (p *problem) change(present []int) []int {
 	_, top := p.bounds()
 	if !p.room(present, top) {
@@ -153,7 +154,7 @@ func (p *problem) change(present []int) []int {
 	return order
 }
 
-// avoids reports whether a ring goes a way that could not be measured, and another one does not.
+// avoids reports whether a ring has an edge that could not be measured and another ring has none.
 func (p *problem) avoids(now, then []int) bool {
 	goes := func(order []int) bool {
 		for i, from := range order {
@@ -166,23 +167,22 @@ func (p *problem) avoids(now, then []int) bool {
 	return p.shut && goes(now) && !goes(then)
 }
 
-// faster reports whether the slowest edge of another ring is so much faster that a change to it pays.
+// faster reports whether the slowest edge of another ring is fast enough for a change to pay.
 func (p *problem) faster(now, then []int) bool {
 	return p.slowest(then) >= worthwhile*p.slowest(now) && p.anyKnown(now)
 }
 
-// pays reports whether a change from one ring to another does.
+// pays reports whether a change from one ring to another pays.
 func (p *problem) pays(now, then []int) bool {
 	return p.faster(now, then) || p.crossings(then) < p.crossings(now) && p.slowest(then) >= (1-tolerance)*p.slowest(now)
 }
 
-// room reports whether there may be a ring that a change from this one to would pay for, if no ring's slowest edge is
-// faster than top.
+// room reports whether a change from this ring may pay at all, if no ring's slowest edge is faster than top.
 func (p *problem) room(order []int, top float64) bool {
 	return top >= worthwhile*p.slowest(order) && p.anyKnown(order) || p.crossings(order) > p.least
 }
 
-// anyKnown reports whether something is known of the edges of a ring.
+// anyKnown reports whether something is known about the edges of a ring.
 func (p *problem) anyKnown(order []int) bool {
 	for i, from := range order {
 		if p.known[from*p.n+order[(i+1)%len(order)]] != unknown {

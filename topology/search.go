@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// search looks for a good ring of many hosts: the nearest host next, then improvements that move a
-// stretch of hosts elsewhere, without turning it round, because edges have a direction. All in the same
-// order every time; every change makes the ring cheaper, so it ends.
+// search looks for a good ring of many hosts: the nearest neighbour first, then improvements that move a stretch of
+// hosts elsewhere without reversing it, because edges have a direction. Its order is deterministic, and every change
+// makes the ring cheaper, so it ends.
 type search struct {
 	p      *problem
 	floor  float64
-	soft   *soft    // instead of the floor and of edges' own costs, or nil
-	in     []nearby // the cheapest ways into each host
+	soft   *soft    // replaces the floor and the edges' own costs; may be nil
+	in     []nearby // the cheapest edges into each host
 	out    []nearby // and out of it
 	next   []int
 	prev   []int
@@ -21,16 +21,16 @@ type search struct {
 }
 
 const (
-	neighbours = 8  // of a host, that are tried beside it
-	stretch    = 3  // hosts that are moved together, at most
-	rotations  = 10 // per host, to mend a ring
-	// fewRotations is what a ring of few hosts gets.
+	neighbours = 8  // of a host, tried as its neighbours in the ring
+	stretch    = 3  // the most hosts that are moved together
+	rotations  = 10 // per host, to repair a ring
+	// fewRotations is the number for a ring of few hosts.
 	fewRotations = 400
-	touches      = 2  // per host, to mend one that is good enough
+	touches      = 2  // per host, to repair one that is good enough
 	raises       = 5  // how often a higher floor is tried
 	exchanges    = 16 // slow edges that are replaced one by one
-	// slow is the extra price of an edge below the floor: more than any ring has in crossings and
-	// round-trip times, for up to 2¹⁴ hosts.
+	// slow is the extra price of an edge below the floor: more than the crossings and round-trip times of any ring of
+	// up to 2¹⁴ hosts.
 	slow = int64(1) << 47
 )
 
@@ -38,7 +38,7 @@ func newSearch(p *problem) *search {
 	return &search{p: p, next: make([]int, p.n), prev: make([]int, p.n), along: make([]int64, p.n), prices: make([]int64, p.n)}
 }
 
-// soft is a cost by which an edge is the dearer the slower it is; squared so often, very much so.
+// soft is a cost that grows as an edge gets slower; squared makes it grow more steeply.
 type soft struct {
 	top, most float64
 	squared   int
@@ -52,9 +52,9 @@ func (f *soft) cost(e *edge) int64 {
 	return e.cost&^(crossing-1) + int64(min(1000*slower, f.most))
 }
 
-// softly is ring without a floor, by soft costs. What is cheap by these has few slow edges, where prices with a floor know
-// only of those below it.
-func (s *search) softly(top float64, squared int) (order []int, ok bool) {
+// ringBySoftCost is ring without a floor, by soft costs. A ring that is cheap by these has few slow edges, whereas
+// prices with a floor only see the ones below it.
+func (s *search) ringBySoftCost(top float64, squared int) (order []int, ok bool) {
 	s.soft = &soft{top: top, most: float64(crossing/int64(s.p.n) - 1), squared: squared}
 	defer func() { s.soft = nil }()
 	return s.ring(0)
@@ -71,7 +71,7 @@ func (s *search) price(from, to int) int64 {
 	return e.cost
 }
 
-// pricesFrom returns the prices of all edges out of a host, until it is called again.
+// pricesFrom returns the prices of all edges out of a host. They are valid until the next call.
 func (s *search) pricesFrom(host int) []int64 {
 	edges := s.p.edges[host*s.p.n : (host+1)*s.p.n]
 	prices := s.prices[:len(edges)]
@@ -85,7 +85,7 @@ func (s *search) pricesFrom(host int) []int64 {
 	for to := range edges {
 		e := &edges[to]
 		x := e.cost
-		if e.speed < floor { // at random: an addition more is faster than a wrong guess of the processor
+		if e.speed < floor { // taken at random: one more addition is faster than a branch misprediction
 			x += slow
 		}
 		prices[to] = x
@@ -93,7 +93,7 @@ func (s *search) pricesFrom(host int) []int64 {
 	return prices
 }
 
-// setFloor has edges below a bandwidth cost extra, for the neighbours that were found before too.
+// setFloor adds the extra price to edges below a bandwidth, also to neighbours that were found before.
 func (s *search) setFloor(floor float64) {
 	s.floor = floor
 	for host := range s.in {
@@ -117,7 +117,7 @@ func (s *search) ring(floor float64) (order []int, ok bool) {
 	return s.refine()
 }
 
-// near is ring with as few changes to a present ring as it finds.
+// near is ring, but changes a present ring as little as it can.
 func (s *search) near(present []int, floor float64) (order []int, ok bool) {
 	if s.p.over() {
 		return present, true
@@ -128,37 +128,37 @@ func (s *search) near(present []int, floor float64) (order []int, ok bool) {
 	return s.refine()
 }
 
-// refine makes the ring cheaper, and has it reach the floor if it can.
+// refine makes the ring cheaper, and makes it reach the floor if it can.
 func (s *search) refine() (order []int, ok bool) {
 	s.improve()
-	s.mend(max(fewRotations, rotations*s.p.n))
+	s.repair(max(fewRotations, rotations*s.p.n))
 	s.improve()
 	return s.order(), s.reached()
 }
 
-// follow takes a ring as it is.
+// follow adopts a ring as it is.
 func (s *search) follow(ring []int) {
 	for i, host := range ring {
 		s.link(host, ring[(i+1)%len(ring)])
 	}
 }
 
-// raise mends a ring to have as high a floor, up to top, as costs no crossing, and returns it. It moves hosts beside the
-// neighbours that were found last.
+// raise repairs a ring to reach the highest floor, up to top, that costs no crossing, and returns it. It moves hosts
+// next to the neighbours that were found last.
 func (s *search) raise(best []int, top float64) []int {
 	crossings, low, high := s.p.crossings(best), s.p.slowest(best), top
 	for try := range raises {
 		if s.p.over() {
 			break
 		}
-		floor := low // and at first only what makes it cheaper
+		floor := low // at first only what makes it cheaper
 		if try > 0 {
 			floor = (low + high) / 2
 		}
 		s.setFloor(floor)
 		s.follow(best)
 		s.improve()
-		s.mend(touches * s.p.n)
+		s.repair(touches * s.p.n)
 		s.improve()
 		if order := s.order(); s.reached() && s.p.crossings(order) <= crossings {
 			best, low = order, s.p.slowest(order)
@@ -169,7 +169,7 @@ func (s *search) raise(best []int, top float64) []int {
 	return best
 }
 
-// order returns the ring from host 0 on.
+// order returns the ring starting at host 0.
 func (s *search) order() (order []int) {
 	for i, host := 0, 0; i < s.p.n; i, host = i+1, s.next[host] {
 		order = append(order, host)
@@ -182,18 +182,18 @@ func (s *search) reached() bool {
 	return slices.Max(s.along) < slow
 }
 
-// findNeighbours sets a floor and goes through all edges once, in the order they have in memory. Each host looks at those
-// behind it in the host list first, so that of equal hosts not all have the same neighbours.
+// findNeighbours sets a floor and visits all edges once, in memory order. Each host starts with the hosts after it in
+// the host list, so that equal hosts do not all get the same neighbours.
 func (s *search) findNeighbours(floor float64) {
 	n := s.p.n
 	s.floor = floor
 	s.in, s.out = make([]nearby, n), make([]nearby, n)
-	limits := make([]int64, n) // what a way into a host has to cost less than to be one of its neighbours
+	limits := make([]int64, n) // an edge into a host must cost less to make its list
 	for i := range limits {
 		limits[i] = math.MaxInt64
 	}
 	for i := range n {
-		limit := int64(math.MaxInt64) // of ways out of host i
+		limit := int64(math.MaxInt64) // the same for edges out of host i
 		prices := s.pricesFrom(i)
 		for _, part := range [][2]int{{i + 1, n}, {0, i}} {
 			for j := part[0]; j < part[1]; j++ {
@@ -209,9 +209,9 @@ func (s *search) findNeighbours(floor float64) {
 	}
 }
 
-// exchange replaces edges below the floor while that takes few steps, each by what changes only two edges more: of three
-// parts of the ring, from the slow edge on, the first two change places. It tries all of these, and takes the one that
-// costs least without regard to the floor, but for the edges that another slow edge would change later.
+// exchange replaces edges below the floor, as long as that takes few steps, each with a change of only two more edges:
+// of three parts of the ring, starting at the slow edge, the first two swap places. It tries all of these and takes the
+// cheapest without regard to the floor, except for edges that another slow edge would change later.
 func (s *search) exchange() {
 	const later = 3
 	left := func(from, to int) int64 {
@@ -230,7 +230,7 @@ func (s *search) exchange() {
 		if at < 0 {
 			return
 		}
-		ring = slices.Concat(ring[at+1:], ring[:at+1]) // the slow edge is from its last host to its first
+		ring = slices.Concat(ring[at+1:], ring[:at+1]) // the slow edge leads from the last host to the first
 		first, last := ring[0], ring[len(ring)-1]
 		best, middle, end := slow/2, 0, 0
 		for i, from := range ring[:len(ring)-2] {
@@ -251,7 +251,7 @@ func (s *search) exchange() {
 	}
 }
 
-// nearby are the hosts with the lowest prices, cheapest first, of equal ones the one offered first.
+// nearby holds the hosts with the lowest prices, cheapest first, of equal ones the one offered first.
 type nearby struct {
 	count  int
 	hosts  [neighbours]int
@@ -260,7 +260,7 @@ type nearby struct {
 
 func (l *nearby) list() []int { return l.hosts[:l.count] }
 
-// insert adds a host and returns what another one has to cost less than.
+// insert adds a host and returns the price that the next one must be below.
 func (l *nearby) insert(host int, price int64) (limit int64) {
 	if l.count < neighbours {
 		l.count++
@@ -276,7 +276,8 @@ func (l *nearby) insert(host int, price int64) (limit int64) {
 	return l.prices[neighbours-1]
 }
 
-// nearest starts with host 0 and goes on to the nearest host not visited yet, of equal ones the first in the host list.
+// nearest starts with host 0 and repeatedly visits the nearest host not visited yet, of equal ones the first in the
+// list.
 func (s *search) nearest() {
 	n := s.p.n
 	left, visited := make([]int, 0, n-1), make([]bool, n) // left is in the order of the host list
@@ -304,7 +305,8 @@ func (s *search) nearest() {
 	s.link(from, 0)
 }
 
-// nearestOf returns the nearest of a host's neighbours that is not visited, -1 if one that is no neighbour may be as near.
+// nearestOf returns the nearest of a host's neighbours that is not visited, -1 if a host outside the list may be as
+// near.
 func (s *search) nearestOf(l *nearby, visited []bool) (host int) {
 	host = -1
 	best := l.prices[l.count-1]
@@ -320,8 +322,7 @@ func (s *search) link(from, to int) {
 	s.next[from], s.prev[to], s.along[from] = to, from, s.price(from, to)
 }
 
-// improve moves stretches of up to three hosts beside neighbours of their ends for as long as that makes
-// the ring cheaper.
+// improve moves stretches of up to three hosts next to neighbours of their ends as long as that makes the ring cheaper.
 func (s *search) improve() {
 	n := s.p.n
 	queue, queued := make([]int, 0, 2*n), make([]bool, n)
@@ -354,13 +355,12 @@ func (s *search) improve() {
 	}
 }
 
-// place returns the host after which the stretch from first to last costs least, if that is less than
-// where it is.
+// place returns the host after which the stretch from first to last costs least, if that is less than now.
 func (s *search) place(first, last int) (to int, found bool) {
 	before, after := s.prev[first], s.next[last]
 	gain := s.along[before] + s.along[last] - s.price(before, after)
 	best := int64(0)
-	// try puts it after c. Of the two edges that this takes, the price of one is known.
+	// try puts it after c. The price of one of the two new edges is known.
 	try := func(c int, known int64, other func(c int) int64) {
 		if gain+s.along[c]-known <= best || c == before {
 			return // whatever the other one costs
@@ -387,8 +387,8 @@ func (s *search) place(first, last int) (to int, found bool) {
 	return to, found
 }
 
-// mend replaces edges below the floor until there are none, or so many rotations are used up.
-func (s *search) mend(most int) {
+// repair replaces edges below the floor until there are none or the rotations are used up.
+func (s *search) repair(most int) {
 	for left := most; left > 0; {
 		slowEdge := -1
 		for k, a := 0, 0; k < s.p.n && slowEdge < 0; k, a = k+1, s.next[a] {
@@ -409,17 +409,16 @@ func (s *search) mend(most int) {
 	}
 }
 
-// path is a ring without one slow edge. A rotation takes two good edges, a→b' and b→c', where the path is
-// a' … b b' … c c' … a, which makes it a' … b c' … a b' … c: it has another end. Once the end has a good
-// edge to the start, the ring can be closed. Every so often the other end is rotated, with all edges
-// turned round.
+// path is a ring without one slow edge. A rotation adds two good edges, a→b' and b→c', where the path is a' … b b' … c
+// c' … a, which makes it a' … b c' … a b' … c: it has another end. Once the end has a good edge to the start, the ring
+// can be closed. Every so often the other end is rotated, with all edges reversed.
 type path struct {
 	s      *search
 	turned bool
 	hosts  []int
 	at     []int // at[host] is its index in hosts
 	spare  []int
-	ended  []int // how often a host became the end: those that did seldom come first
+	ended  []int // how often a host became the end: the least frequent come first
 	turns  int
 }
 
@@ -448,7 +447,7 @@ func (p *path) good(from, to int) bool {
 	return p.s.price(from, to) < slow
 }
 
-// after returns hosts that a good edge may lead to: the edges to some of them are.
+// after returns hosts that a good edge may lead to; not all edges to them are good.
 func (p *path) after(host int) *nearby {
 	if p.turned {
 		return &p.s.in[host]
@@ -473,8 +472,8 @@ func (p *path) turn() {
 	p.turned = !p.turned
 }
 
-// rotate rotates one of the ends. If neither has good edges for that, it takes a slow b→c', which is to
-// be mended later. It reports false if there is not even a good a→b'.
+// rotate rotates one of the ends. If neither has good edges for that, it accepts a slow b→c', to be repaired later. It
+// returns false if there is not even a good a→b'.
 func (p *path) rotate() bool {
 	if p.turns++; p.turns%turnEvery == 0 {
 		p.turn()

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Site is hosts that are, or seem to be, on one machine.
+// Site is a set of hosts that are, or seem to be, on one machine.
 type Site struct {
 	Hosts      []string // names, in the order of the host list
-	Told       bool     // by the label esxi
-	By         []string // who told it, where that is known: "vCenter"
+	Labelled   bool     // by the label esxi, not by measurements
+	By         []string // the sources of the label, if known: "vCenter"
 	Confidence float64
 	Why        string
 }
 
 func (s Site) String() string {
 	sure := "are"
-	if !s.Told {
+	if !s.Labelled {
 		sure = fmt.Sprintf("are, by %.0f %%,", 100*s.Confidence)
 	}
 	return fmt.Sprintf("%s %s on one ESXi host: %s", strings.Join(s.Hosts, ", "), sure, s.Why)
@@ -26,16 +26,16 @@ func (s Site) String() string {
 
 // A round trip between two VMs of one machine takes a fraction of one through a network card and a switch.
 const (
-	apart = 2.0 // how many times longer the way between machines has to be
-	// Confidence in labels, where only round-trip times tell, and where bandwidths agree. The second is no more than a
-	// guess: hosts of one switch are near each other, too.
+	apart = 2.0 // how many times longer a round trip between machines must be
+	// Confidence in labels, in round-trip times alone, and in times and bandwidths that agree. The second is little
+	// more than a guess: hosts on one switch are near each other, too.
 	byLabel, byTime, byBoth = 1.0, 0.6, 0.9
-	faster                  = 1.3 // how many times faster memory has to be than the network
+	faster                  = 1.3 // how many times faster memory must be than the network
 )
 
-// Together returns who is on one machine with whom: by label, and where there is none, groups of VMs of which all
-// are nearer to each other than to any other host, with nothing in between. Of two hosts, or if all are alike,
-// there is nothing to compare with, and no answer.
+// Together returns which hosts share a machine: by label and, without labels, groups of VMs that are all nearer to each
+// other than to any other host, with nothing in between. Two hosts, or hosts that are all alike, offer no comparison
+// and give no result.
 func Together(hosts []Host, edges []Edge) []Site {
 	var sites []Site
 	labelled := map[string][]Host{}
@@ -49,11 +49,11 @@ func Together(hosts []Host, edges []Edge) []Site {
 		}
 		if labelled[esxi] == nil {
 			at[esxi] = len(sites)
-			sites = append(sites, Site{Told: true, Confidence: byLabel})
+			sites = append(sites, Site{Labelled: true, Confidence: byLabel})
 		}
 		labelled[esxi] = append(labelled[esxi], h)
 		s := &sites[at[esxi]]
-		s.Hosts, s.By = append(s.Hosts, hostName(hosts, i)), tellers("esxi", labelled[esxi])
+		s.Hosts, s.By = append(s.Hosts, hostName(hosts, i)), labelSources("esxi", labelled[esxi])
 		s.Why = strings.Join(append([]string{"its label is " + esxi}, s.By...), ", by ")
 	}
 	sites = slices.DeleteFunc(sites, func(s Site) bool { return len(s.Hosts) < 2 })
@@ -63,8 +63,8 @@ func Together(hosts []Host, edges []Edge) []Site {
 	return append(sites, nearGroups(hosts, unlabelled, newProblem(hosts, edges))...)
 }
 
-// nearGroups looks for the widest gap between round-trip times and takes those below it for ways inside a machine, if
-// that makes groups that do not overlap.
+// nearGroups finds the widest gap between round-trip times and takes times below it as within a machine, if the
+// resulting groups do not overlap.
 func nearGroups(hosts []Host, among []int, p *problem) []Site {
 	var times []float64
 	for _, i := range among {
@@ -72,7 +72,7 @@ func nearGroups(hosts []Host, among []int, p *problem) []Site {
 			if t := p.rtt[i*p.n+j]; i != j && t > 0 {
 				times = append(times, t)
 			} else if i != j {
-				return nil // not all are known
+				return nil // some are unknown
 			}
 		}
 	}
@@ -126,8 +126,8 @@ func nearGroups(hosts []Host, among []int, p *problem) []Site {
 	return sites
 }
 
-// apartBy reports whether two machines say of themselves that they cannot be on one host: it has one version, and one
-// set of processors and memory. That these are alike says nothing, because hosts are bought by the dozen; neither do
+// apartBy reports whether two machines cannot be on one host because of what they report: a host has one version, and
+// one set of processors and memory. Equal values prove nothing, because hosts are bought by the dozen; neither do
 // session ids, which are random for each machine.
 func apartBy(a, b Host) bool {
 	return slices.ContainsFunc(hypervisorLabels, func(label string) bool {
@@ -136,7 +136,7 @@ func apartBy(a, b Host) bool {
 	})
 }
 
-// hypervisorLabels are what package probe calls the version and build of the hypervisor, and its hardware.
+// hypervisorLabels are package probe's names for the hypervisor's version and build, and for its hardware.
 var hypervisorLabels = []string{"esxi-release", "esxi-hardware"}
 
 // isVM reports whether a machine may share its hardware with another.

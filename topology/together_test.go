@@ -82,7 +82,7 @@ func TestTogether(t *testing.T) {
 	metal[2].Platform = "baremetal"
 	metal[0].Labels, metal[1].Labels = map[string]string{"esxi": "e1"}, map[string]string{"esxi": "e1"}
 	found := topology.Together(metal, near([]int{0, 1, 0, 1}, 20e-6, 70e-6, gbit, gbit))
-	if got := sites(found); got != "a,b 1" || !found[0].Told || !strings.Contains(found[0].String(), "a, b are on one ESXi host: its label is e1") {
+	if got := sites(found); got != "a,b 1" || !found[0].Labelled || !strings.Contains(found[0].String(), "a, b are on one ESXi host: its label is e1") {
 		t.Errorf("%q: %v", got, found)
 	}
 }

@@ -18,7 +18,7 @@ func (p *problem) why(hosts []Host, order []int) []string {
 		}
 	}
 	each(func(_, from, to int) {
-		if p.known[from*p.n+to] == blocked { // nobody knows how fast that is
+		if p.known[from*p.n+to] == blocked { // the speed of a blocked edge is unknown
 			return
 		}
 		speed := p.edges[from*p.n+to].speed
@@ -56,11 +56,11 @@ func (p *problem) why(hosts []Host, order []int) []string {
 	return why
 }
 
-// relation says what two hosts share, or what lies between them.
+// relation describes what two hosts share, or what separates them.
 func relation(from, to Host) []string {
 	for _, label := range crossingLabels { // from the nearest to the farthest
 		if a := from.Labels[label]; a != "" && a == to.Labels[label] {
-			return []string{"same " + label + " " + a + Told(label, from, to)}
+			return []string{"same " + label + " " + a + SourceNote(label, from, to)}
 		}
 	}
 	for i := len(crossingLabels) - 1; i >= 0; i-- {
@@ -72,17 +72,17 @@ func relation(from, to Host) []string {
 	return nil
 }
 
-// Told says, in parentheses, who told a label of these hosts and how far that is believed; "" if nobody knows.
-func Told(label string, hosts ...Host) string {
-	by := tellers(label, hosts)
+// SourceNote returns, in parentheses, the sources of a label of these hosts and how reliable they are; "" if unknown.
+func SourceNote(label string, hosts ...Host) string {
+	by := labelSources(label, hosts)
 	if len(by) == 0 {
 		return ""
 	}
 	return fmt.Sprintf(" (told by %s, %.0f %%)", strings.Join(by, " and "), 100*byLabel)
 }
 
-// tellers are those who told a label of hosts, each once.
-func tellers(label string, hosts []Host) (by []string) {
+// labelSources returns the sources of a label of hosts, each once.
+func labelSources(label string, hosts []Host) (by []string) {
 	for _, h := range hosts {
 		if source := h.LabelSources[label]; source != "" && !slices.Contains(by, source) {
 			by = append(by, source)
@@ -91,7 +91,7 @@ func tellers(label string, hosts []Host) (by []string) {
 	return by
 }
 
-// BitRate renders bytes per second as network people say it.
+// BitRate renders bytes per second in the units of networks.
 func BitRate(bytes float64) string {
 	bits, unit := bytes*8/1e6, "Mbit/s"
 	if bits >= 1000 {

@@ -9,15 +9,14 @@ import (
 // Pair is a directed edge between hosts, by their indices.
 type Pair struct{ From, To int }
 
-// fewHosts is up to how many hosts every edge is worth a measurement.
+// fewHosts is the largest number of hosts for which every edge is worth measuring.
 const fewHosts = 8
 
-// nearestHosts is how many of a host's nearest others are worth it, beyond.
+// nearestHosts is, beyond that, how many of a host's nearest neighbours are worth it.
 const nearestHosts = 4
 
-// Worth returns the edges on which a measurement of the bandwidth can change the ring: all of a few hosts;
-// of many, those to the hosts that are nearest by round-trip time, and those of the ring that there is
-// without it.
+// Worth returns the edges whose measurement can change the ring: all edges of a few hosts; of many hosts, the edges to
+// the nearest hosts by round-trip time, and the edges of the ring that results without measuring.
 func Worth(hosts []Host, edges []Edge) []Pair {
 	n := len(hosts)
 	if n < 2 {
@@ -28,7 +27,7 @@ func Worth(hosts []Host, edges []Edge) []Pair {
 		if rtt := p.rtt[from*n+to]; rtt > 0 {
 			return rtt
 		}
-		return math.Inf(1) // nobody knows
+		return math.Inf(1) // unknown
 	}
 	chosen := map[Pair]bool{}
 	for from := range n {
@@ -57,8 +56,8 @@ func Worth(hosts []Host, edges []Edge) []Pair {
 	return pairs
 }
 
-// Rounds spreads pairs over as few rounds as is easily done, so that in a round every host is in one pair
-// at most: measurements at the same time must not share a host's network.
+// Rounds distributes pairs over few rounds, with every host in at most one pair of a round: simultaneous measurements
+// must not share a host's network.
 func Rounds(pairs []Pair) [][]Pair {
 	var rounds [][]Pair
 	for left := slices.Clone(pairs); len(left) > 0; {

@@ -264,7 +264,7 @@ func changes(before, after []topology.NIC) string {
 	for _, old := range before {
 		now := find(after, old.Name)
 		if now != nil {
-			old.Told = now.Told // who says it is no change of what it is
+			old.Given = now.Given // who says it is no change of what it is
 		}
 		switch {
 		case now == nil:

@@ -114,7 +114,7 @@ func topo(ctx context.Context, o *topoFlags) error {
 	if err != nil {
 		return err
 	}
-	notes := topology.Doubles(cluster.Hosts)
+	notes := topology.Duplicates(cluster.Hosts)
 	for _, note := range notes {
 		fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
 	}

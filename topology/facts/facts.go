@@ -171,7 +171,7 @@ func overrideNIC(h *topology.Host, d device) bool {
 				n.Node = *d.node
 			}
 			if d.speed > 0 {
-				n.Speed, n.Told = d.speed, true
+				n.Speed, n.Given = d.speed, true
 			}
 			return true
 		}

@@ -42,7 +42,7 @@ func TestOverride(t *testing.T) {
 	}
 	want := []topology.Host{
 		{Name: "host1", Labels: map[string]string{"esxi": "esx-07", "rack": "r1", "owner": "x"}, LabelSources: map[string]string{"esxi": "topology file", "rack": "topology file"},
-			NICs: []topology.NIC{{Name: "ens192", Node: 0, Speed: 25000, Told: true}}, GPUs: []topology.GPU{{Node: 1}}},
+			NICs: []topology.NIC{{Name: "ens192", Node: 0, Speed: 25000, Given: true}}, GPUs: []topology.GPU{{Node: 1}}},
 		{Name: "host2", Labels: map[string]string{"esxi": "8", "zone": "z1"}, LabelSources: map[string]string{"esxi": "topology file", "zone": "topology file"}}, {Name: "root@host3"}, {Name: "host4"}}
 	if !reflect.DeepEqual(hosts, want) {
 		t.Errorf("%+v\nshould be\n%+v", hosts, want)
@@ -113,7 +113,7 @@ func TestApply(t *testing.T) {
 		t.Errorf("missing: %q, should be %q", said, want)
 	}
 	want := topology.Host{Name: "a", Nodes: []topology.Node{{ID: 0}}, Labels: map[string]string{"rack": "r1"}, LabelSources: map[string]string{"rack": "topology file"},
-		NICs: []topology.NIC{{Name: "e1", Node: 0, Speed: 25000, Told: true}, {Name: "e2", Node: -1, Speed: 100, Told: true}}}
+		NICs: []topology.NIC{{Name: "e1", Node: 0, Speed: 25000, Given: true}, {Name: "e2", Node: -1, Speed: 100, Given: true}}}
 	if !reflect.DeepEqual(h, want) {
 		t.Errorf("%+v\nshould be\n%+v", h, want)
 	}

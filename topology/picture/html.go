@@ -31,7 +31,7 @@ func HTML(c Cluster, notes []string) string {
 		fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(clean(c.Split)))
 	}
 	for _, site := range c.Sites {
-		if !site.Told { // else it is drawn
+		if !site.Labelled { // else it is drawn
 			fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(clean(site.String())))
 		}
 	}

@@ -80,7 +80,7 @@ func JSON(c Cluster) ([]byte, error) {
 	}
 	doc.Split = c.Split
 	for _, s := range c.Sites {
-		doc.Sites = append(doc.Sites, place{s.Hosts, s.Told, s.By, s.Confidence, s.Why})
+		doc.Sites = append(doc.Sites, place{s.Hosts, s.Labelled, s.By, s.Confidence, s.Why})
 	}
 	text, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
@@ -96,7 +96,7 @@ func edgesOf(hosts []topology.Host, legs []topology.Leg) (out []edge) {
 		if leg.Bandwidth > 0 {
 			e.Speed, e.Source = tenth(leg.Bandwidth*8/1e6), "nic"
 		}
-		if leg.Told {
+		if leg.Given {
 			e.Source = "file"
 		}
 		if leg.Nominal {

@@ -118,7 +118,7 @@ func (c Cluster) sites() []site {
 		for _, i := range s.hosts {
 			hosts = append(hosts, c.Hosts[i])
 		}
-		sites[k].title = clean("ESXi host " + s.esxi + topology.Told("esxi", hosts...))
+		sites[k].title = clean("ESXi host " + s.esxi + topology.SourceNote("esxi", hosts...))
 	}
 	return sites
 }
@@ -255,7 +255,7 @@ func describeNIC(n topology.NIC) string {
 		facts = append(facts, "down")
 	case n.Speed <= 0:
 		facts = append(facts, "speed unknown")
-	case n.Told:
+	case n.Given:
 		facts = append(facts, megabits(n.Speed)+" by topology file")
 	case n.Nominal():
 		facts = append(facts, megabits(n.Speed)+" nominal")

@@ -175,7 +175,7 @@ func TestBinding(t *testing.T) {
 func TestSites(t *testing.T) {
 	c := uneven(t)
 	c.Sites = []topology.Site{{Hosts: []string{"host1", "user@host2"}, Confidence: 0.6, Why: "it takes at most 25 µs"},
-		{Hosts: []string{"a", "b"}, Told: true, By: []string{"vCenter"}, Confidence: 1, Why: "its label"}}
+		{Hosts: []string{"a", "b"}, Labelled: true, By: []string{"vCenter"}, Confidence: 1, Why: "its label"}}
 	text := picture.Text(c)
 	fits(t, text)
 	if !strings.HasSuffix(text, "\nhost1, user@host2 are, by 60 %, on one ESXi host: it takes at most 25 µs\n") || strings.Contains(text, "its label") {
@@ -207,7 +207,7 @@ func TestSources(t *testing.T) {
 		return topology.Host{NICs: []topology.NIC{{Up: true, Speed: 10000, Driver: driver}}}
 	}
 	told := host("vmxnet3")
-	told.NICs[0].Speed, told.NICs[0].Told = 5000, true
+	told.NICs[0].Speed, told.NICs[0].Given = 5000, true
 	hosts := []topology.Host{host("vmxnet3"), host("mlx5_core"), host("mlx5_core"), told, host("mlx5_core"), host("veth"), {}}
 	edges := []topology.Edge{{From: 5, To: 6, Bandwidth: 125e6}, {From: 6, To: 0, Bandwidth: 125e6, InJob: true}}
 	text, err := picture.JSON(picture.Cluster{Hosts: hosts, Ring: topology.OrderBy(t.Context(), topology.ByHost, hosts, edges).Legs(hosts, edges)})
@@ -282,7 +282,7 @@ func TestGolden(t *testing.T) {
 		fits(t, text)
 		wellFormed(t, svg)
 		for file, got := range map[string]string{name + ".txt": text, name + ".ascii.txt": picture.ASCII(text),
-			name + ".svg": svg, name + ".json": string(document), name + ".html": picture.HTML(c, topology.Doubles(c.Hosts)),
+			name + ".svg": svg, name + ".json": string(document), name + ".html": picture.HTML(c, topology.Duplicates(c.Hosts)),
 			name + ".xml": nccl(t, c.Hosts[0])} {
 			file = filepath.Join("testdata", file)
 			if *update {

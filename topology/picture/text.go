@@ -50,7 +50,7 @@ func Text(c Cluster) string {
 		write(wrap(clean(c.Split), Width))
 	}
 	for _, site := range c.Sites {
-		if !site.Told { // else it is drawn
+		if !site.Labelled { // else it is drawn
 			write(wrap(clean(site.String()), Width))
 		}
 	}

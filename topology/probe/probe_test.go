@@ -164,7 +164,7 @@ func TestIdentity(t *testing.T) {
 	if renewed.Identity == before.Identity || renewed.System == before.System {
 		t.Error("a machine made new is the same")
 	}
-	got := topology.Doubles([]topology.Host{{Name: "a", Identity: "1", System: "s"}, {Name: "b", Identity: "1", System: "s"},
+	got := topology.Duplicates([]topology.Host{{Name: "a", Identity: "1", System: "s"}, {Name: "b", Identity: "1", System: "s"},
 		{Name: "c", Identity: "2", System: "s"}, {Name: "d"}, {Name: "e"}})
 	want := []string{"a and b are one machine", "a and c are clones with the same /etc/machine-id"}
 	if !slices.Equal(got, want) {
@@ -196,7 +196,7 @@ func TestIdentityOfContainers(t *testing.T) {
 	if hosts[3].Identity != hosts[0].Identity || hosts[0].Identity == "" {
 		t.Errorf("one container is %q and %q", hosts[0].Identity, hosts[3].Identity)
 	}
-	if got := topology.Doubles(hosts[:3]); len(got) != 1 || !strings.Contains(got[0], "are clones") {
+	if got := topology.Duplicates(hosts[:3]); len(got) != 1 || !strings.Contains(got[0], "are clones") {
 		t.Errorf("%q, should be one line about clones", got)
 	}
 	if h := container("", first); h.Identity != "" || h.System != hosts[0].System {

@@ -27,6 +27,7 @@ var plain = []string{
 	"rendezvous/pause",
 	"rendezvous/resume",
 	"rendezvous/standing",
+	"topology",
 }
 
 func TestPlainWords(t *testing.T) {
