@@ -19,15 +19,15 @@ type Config struct {
 	Log       *slog.Logger
 
 	Segment  int           // bytes of a segment, 0 for 512 KiB
-	Direct   int           // largest operation in which every host sends to every other unless told, 0 for 64 KiB, -1 for none
+	Direct   int           // largest operation in which every host sends to every other, 0 for 64 KiB, -1 for none
 	RingPart int           // least bytes that each host adds in each of several rings, 0 for 32 KiB; smaller tensors use one ring
 	Inline   int           // largest local operation that is not handed to workers, 0 for 64 KiB, -1 for none
 	Cost     schedule.Cost // of a message between two hosts, zero for a 10 Gbit/s network
 
 	Algorithm schedule.Algorithm // of every allreduce; Auto: what costs least
-	Coding    kernel.Coding      // of sums of floats between hosts that say nothing themselves; none unless told
+	Coding    kernel.Coding      // of sums of floats between hosts whose request has none
 
-	// Broken is told, once for a world and on any goroutine, that it cannot go on because of what a peer sent or did not
+	// Broken is called, once for a world and on any goroutine, if it cannot go on because of what a peer sent or did not
 	// send. It must not block. May be nil.
 	Broken func(peer int, err error)
 	Stash  int // bytes that may come before operations of unknown size begin, 0 for 1 GiB
@@ -45,7 +45,7 @@ const (
 
 var defaultCost = schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9}
 
-// DefaultDirect is the Direct of a Config that says nothing.
+// DefaultDirect is the Direct of a Config that has none.
 const DefaultDirect = 64 << 10
 
 // limit reads a size from a Config: 0 is the default, less is none.

@@ -37,14 +37,14 @@ func (c *contributions) agree() bool {
 // lacking reports whether some local ranks submitted nothing, because they joined.
 func (c *contributions) lacking() bool { return c.count < len(c.reqs) }
 
-// first returns the first local rank that submitted something, nobody if all of them joined.
+// first returns the first local rank that submitted something, noRank if all of them joined.
 func (c *contributions) first() int {
 	for i, have := range c.have {
 		if have {
 			return i
 		}
 	}
-	return nobody
+	return noRank
 }
 
 // rowsBefore returns the rows of a local rank's input before those for the to-th rank of the group.

@@ -8,7 +8,7 @@ import (
 	"gorun/collective/link"
 )
 
-// Limits of control messages: of one, and of those of a peer that came before an earlier one. A host that resumed
+// Limits of control messages: of one, and of those that a peer sent after one that is still missing. A host that resumed
 // before this one may have announced all that its ranks have in flight.
 const (
 	maxControl   = 1 << 20
@@ -96,14 +96,14 @@ func (e *Engine) hear(peer int, h *link.Header, p []byte) {
 	}
 }
 
-// breaks tells that the world cannot go on.
+// breaks reports that the world cannot go on.
 func (e *Engine) breaks(peer int, err error) {
 	if now := e.epoch.Load(); e.ended.Swap(now) != now {
 		e.broken(peer, err)
 	}
 }
 
-// order takes a message whose turn it is, and keeps one that came early. An error ends the world: what the peer said
+// order takes a message whose turn it is, and keeps one that came early. An error ends the world: what the peer declared
 // is lost, and operations would wait for it for ever. mu is held.
 func (e *Engine) order(peer int, h *link.Header, p []byte) error {
 	c := e.channels[peer]

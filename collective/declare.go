@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Groups that only their members know of, as torch.distributed makes them: nobody else is asked or told. The members
-// agree on a number beforehand, and each of them declares the group under it. A host tells the others of the group
-// when the first of its ranks does, before anything else that it has to say about the group, so that the group is
-// there wherever it is spoken of. There is nothing to wait for.
+// Groups that only their members know of, as torch.distributed makes them: no other rank is asked or notified. The
+// members agree on a number beforehand, and each of them declares the group under it. A host notifies the other hosts of
+// the group when the first of its ranks does, before any other message about the group, so that the group is there
+// wherever it is mentioned. There is nothing to wait for.
 //
 // They last as long as the world. Like pairs they are marked by a bit in their numbers.
 
@@ -31,7 +31,7 @@ func (e *Engine) declare(rank int, r Request) error {
 	return nil
 }
 
-// enter makes the group that a rank declares, if it is not there, and returns what to tell the other hosts. mu is held.
+// enter makes the group that a rank declares, if it is not there, and returns the message to the other hosts. mu is held.
 func (e *Engine) enter(rank int, r *Request) (*message, *Error) {
 	if err := e.refusal(r); err != nil {
 		return nil, err
@@ -54,10 +54,10 @@ func (e *Engine) enter(rank int, r *Request) (*message, *Error) {
 		return nil, err
 	}
 	g := d.byID[id]
-	if g.told {
+	if g.notified {
 		return nil, nil
 	}
-	g.told = true
+	g.notified = true
 	return e.compose(g.hosts, g.self, 0, appendDeclare(nil, id, ranks)), nil
 }
 

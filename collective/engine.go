@@ -104,7 +104,7 @@ func (e *Engine) SetWorld(w World) error {
 	return nil
 }
 
-// SetCost says what a message between two hosts of the world costs, the same on all of them, before a rank of
+// SetCost sets what a message between two hosts of the world costs, the same on all of them, before a rank of
 // this host submits anything; others may have.
 func (e *Engine) SetCost(c schedule.Cost) {
 	e.mu.Lock()
@@ -118,7 +118,7 @@ func (e *Engine) SetCost(c schedule.Cost) {
 	}
 }
 
-// Submit hands in a local rank's part of an operation. An error is an *Error and refuses this part only;
+// Submit takes a local rank's contribution to an operation. An error is an *Error and refuses this one only;
 // if there is none, r.Client hears of the end.
 func (e *Engine) Submit(rank int, r Request) error {
 	if r.Kind == AddGroup && r.Group != 0 {
@@ -183,10 +183,10 @@ func (e *Engine) admit(rank int, r *Request) *Error {
 	return e.negotiation.submit(g, index, *r)
 }
 
-// Leave says that a local rank of the world of epoch takes part in nothing any more, because it said so or its
+// Leave reports that a local rank of the world of epoch takes part in nothing any more, because it left or its
 // process ended.
-// Operations that its host did not declare ready yet fail on all ranks; its own parts in them too.
-// Operations that are under way go on and still tell its client.
+// Operations that its host did not declare ready yet fail on all ranks, on its own too.
+// Operations that are under way go on and still complete at its client.
 func (e *Engine) Leave(epoch uint32, rank int) {
 	e.mu.Lock()
 	if e.stopped != nil || epoch != e.world.Epoch || !slices.Contains(e.world.Hosts[e.world.Self].Ranks, rank) {
@@ -221,7 +221,7 @@ func (e *Engine) Abort(err *Error) {
 		open = append(open, o)
 		delete(e.ops.open, id)
 	}
-	// No peer says any more that it has what these sent: their ranks, and their memory, would wait for ever.
+	// No peer acknowledges any more what these sent: their ranks, and their memory, would wait for ever.
 	open = append(open, e.ops.lasting...)
 	e.ops.lasting = nil
 	e.mu.Unlock()
@@ -284,7 +284,7 @@ func (e *Engine) find(peer int, h *link.Header) (*op, error) {
 		}
 		return nil, nil
 	}
-	// A peer sends data when it knows that all hosts are ready, so this one has its parts, although it
+	// A peer sends data when it knows that all hosts are ready, so this one has its contributions, although it
 	// may not have heard of every other host.
 	if o := e.ops.open[h.Op]; o != nil && h.Kind == link.Data && o.votes[o.group.self].set {
 		return o, nil
@@ -292,7 +292,7 @@ func (e *Engine) find(peer int, h *link.Header) (*op, error) {
 	return nil, errUnknown
 }
 
-// Describe says in words how allreduces between all hosts of the world are done.
+// Describe returns, in words, how allreduces between all hosts of the world are done.
 func (e *Engine) Describe() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

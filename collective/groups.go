@@ -99,12 +99,12 @@ func (e *Engine) early(p []byte) bool {
 	return len(p) >= readyHead && p[0] == msgReady && binary.LittleEndian.Uint32(p[4:]) == e.groups.next
 }
 
-// addGroup makes a group that all hosts agreed on, and lets go of what peers said about it.
+// addGroup makes a group that all hosts agreed on, and hears what peers declared in it before.
 func (e *Engine) addGroup(epoch uint32, ranks []int) uint32 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.stopped != nil || e.world.Epoch != epoch {
-		return 0 // nobody waits for it any more
+		return 0 // no rank waits for it any more
 	}
 	id := e.groups.add(newGroup(e.world, e.groups.next, ranks), ranks)
 	e.listenAll()
@@ -160,7 +160,7 @@ func (t *readiness) drop(id uint32) {
 // more can.
 func (t *readiness) retire(g *group) {
 	var failed []*op
-	awaited := slices.ContainsFunc(g.owes, func(names map[string]bool) bool { return len(names) > 0 })
+	awaited := slices.ContainsFunc(g.pending, func(names map[string]bool) bool { return len(names) > 0 })
 	for id, o := range t.open {
 		switch {
 		case o.group != g || o.voted == len(o.votes):
@@ -195,7 +195,7 @@ func (t *readiness) removes(rank int, id uint32) bool {
 // promised reports whether all ranks submit their contributions whatever becomes of the group.
 func (o *op) promised() bool {
 	for i := range o.own.reqs {
-		if o.own.have[i] && o.own.reqs[i].Follows || o.group.owes[i][o.name] {
+		if o.own.have[i] && o.own.reqs[i].Follows || o.group.pending[i][o.name] {
 			return true
 		}
 	}
@@ -204,16 +204,16 @@ func (o *op) promised() bool {
 
 // over reports whether a group was removed, and no contribution of a local rank is pending under that name.
 func (g *group) over(name []byte) bool {
-	return g.removed && !slices.ContainsFunc(g.owes, func(names map[string]bool) bool { return names[string(name)] })
+	return g.removed && !slices.ContainsFunc(g.pending, func(names map[string]bool) bool { return names[string(name)] })
 }
 
-// owe notes the names under which a rank still submits in the group that it removes.
-func (d *directory) owe(id uint32, rank int, names []string) {
+// pend notes the names under which a rank still submits in the group that it removes.
+func (d *directory) pend(id uint32, rank int, names []string) {
 	g := d.byID[id]
 	if g == nil {
 		return
 	}
 	if at, ok := g.find(rank); ok && at.pos == g.self {
-		g.owe(at.index, names)
+		g.pend(at.index, names)
 	}
 }

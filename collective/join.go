@@ -15,22 +15,22 @@ const joinName = "join"
 
 // joining is what a group knows about ranks that joined.
 type joining struct {
-	joined []bool            // local ranks
-	owes   []map[string]bool // by local rank that joined, or removed the group: names under which it still submits
-	closed []int             // by position: rounds that the host ended and this one did not
+	joined  []bool            // local ranks
+	pending []map[string]bool // by local rank that joined, or removed the group: names under which it still submits
+	closed  []int             // by position: rounds that the host ended and this one did not
 }
 
 // hasJoined reports whether a local rank takes no part because it joined.
 func (o *op) hasJoined(index int) bool {
-	return !o.own.have[index] && o.name != joinName && o.group.joined[index] && !o.group.owes[index][o.name]
+	return !o.own.have[index] && o.name != joinName && o.group.joined[index] && !o.group.pending[index][o.name]
 }
 
 // ready reports whether all local ranks submitted their contributions or joined. A rank has joined when none of its
 // contributions is pending.
 func (o *op) ready() bool {
 	for i := range o.own.reqs {
-		pending := o.name == joinName && o.group.id == 0 && len(o.group.owes[i]) > 0
-		if pending || !o.own.have[i] && !o.hasJoined(i) {
+		more := o.name == joinName && o.group.id == 0 && len(o.group.pending[i]) > 0
+		if more || !o.own.have[i] && !o.hasJoined(i) {
 			return false
 		}
 	}
@@ -58,30 +58,30 @@ func (v *vote) kind() Kind {
 }
 
 // join marks a rank as joined, and declares it ready for what others wait for.
-func (t *readiness) join(g *group, index int, owes []string) {
+func (t *readiness) join(g *group, index int, names []string) {
 	g.joined[index] = true
-	g.owe(index, owes)
+	g.pend(index, names)
 	for _, o := range t.open {
 		t.contributeZeros(o)
 	}
 }
 
-// owe notes the names under which a local rank still submits.
-func (g *group) owe(index int, names []string) {
+// pend notes the names under which a local rank still submits.
+func (g *group) pend(index int, names []string) {
 	for _, name := range names {
-		if g.owes[index] == nil {
-			g.owes[index] = map[string]bool{}
+		if g.pending[index] == nil {
+			g.pending[index] = map[string]bool{}
 		}
-		g.owes[index][name] = true
+		g.pending[index][name] = true
 	}
 }
 
 // resolve implements negotiation.
 func (t *readiness) resolve(g *group, index int, name string) {
-	if !g.owes[index][name] {
+	if !g.pending[index][name] {
 		return
 	}
-	delete(g.owes[index], name)
+	delete(g.pending[index], name)
 	if g.id != 0 {
 		if g.removed {
 			t.retire(g)
@@ -173,7 +173,7 @@ func (t *readiness) stampOf(r *Request) int {
 	return t.stamp
 }
 
-// notice takes note of what a message says about ranks that joined, and returns how many rounds ahead it is.
+// notice takes note of the ranks that joined according to a message, and returns how many rounds ahead it is.
 func (t *readiness) notice(g *group, pos int, m *ready) int {
 	later, rest := g.closed[pos], m.body
 	for range m.variants {
@@ -199,7 +199,7 @@ func (t *readiness) endRound(g *group) {
 		return // an operation that has the name of Join
 	}
 	clear(g.joined)
-	clear(g.owes)
+	clear(g.pending)
 	for pos := range g.closed {
 		g.closed[pos] = max(g.closed[pos]-1, 0)
 	}
@@ -214,9 +214,10 @@ func (t *readiness) endRound(g *group) {
 	}
 }
 
-// refuseJoined returns the error of an operation that needs a part of every rank.
+// refuseJoined returns the error of an operation that needs a contribution of every rank.
 func refuseJoined(kind Kind, name string) *Error {
-	return &Error{Code: CodeMismatch, Text: kind.String() + " is not supported with Join at this time: " + name + " has no part of ranks that joined"}
+	return &Error{Code: CodeMismatch, Text: kind.String() + " is not supported with Join at this time: " + name +
+		" has no part of ranks that joined"}
 }
 
 // joins reports whether an operation can do without the ranks that joined.

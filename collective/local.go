@@ -60,7 +60,7 @@ func (w *workers) init(count int) {
 	w.wake.L = &w.mu
 }
 
-// share queues an op and helps until somebody works on its last slice, so that it ends even without
+// share queues an op and helps until its last slice is taken, so that it ends even without
 // workers, and the first slice does not wait for one to wake.
 func (w *workers) share(o *op) {
 	w.mu.Lock()

@@ -13,18 +13,18 @@ type tensors struct {
 	acc       []byte   // partials and results: an output, the root's input, or memory of the engine
 	copies    [][]byte // results besides acc
 	zeros     []byte   // the implicit contribution of ranks that joined
-	holder    int      // local rank whose memory is sent from, or nobody, or everybody
+	holder    int      // local rank whose memory is sent from, or noRank, or allRanks
 }
 
 // Values of tensors.holder that are no rank.
 const (
-	nobody    = -1
-	everybody = -2
+	noRank   = -1
+	allRanks = -2
 )
 
 // take lists the memory of the ranks that contribute.
 func (t *tensors) take(c *contributions) {
-	t.ins, t.outs, t.copies, t.holder = t.ins[:0], t.outs[:0], t.copies[:0], nobody
+	t.ins, t.outs, t.copies, t.holder = t.ins[:0], t.outs[:0], t.copies[:0], noRank
 	for i, have := range c.have {
 		if have {
 			t.ins = append(t.ins, c.reqs[i].In)
@@ -45,7 +45,7 @@ func (t *tensors) fill(n int64) {
 }
 
 // holds reports whether segments are sent from the memory of a local rank.
-func (t *tensors) holds(index int) bool { return t.holder == index || t.holder == everybody }
+func (t *tensors) holds(index int) bool { return t.holder == index || t.holder == allRanks }
 
 // forget drops what would keep the memory of ranks alive.
 func (t *tensors) forget() {

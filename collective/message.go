@@ -19,7 +19,7 @@ import (
 //	4  u32  group
 //	8  u32  serial: the sender's count of ready messages
 //	12 u16  length of name
-//	14 u16  length of the part
+//	14 u16  length of what is inline
 //	16 u64  bytes of the largest result that the sender's host has memory for, 0 if there is no limit
 //	24      name
 //	then for each variant
@@ -31,7 +31,7 @@ import (
 //	   u32  splits per rank (alltoall, gather, scatter: the size of the group, else 0)
 //	   u64  each dimension (the first one of a ragged kind is 0; the ranks of a new group)
 //	   for each rank: u32 rank, u64 rows (ragged kinds: its first dimension), u32 each split
-//	then the part: what the host's ranks contribute to a small allreduce (strategy_inline.go)
+//	then what is inline: what the host's ranks contribute to a small allreduce (strategy_inline.go)
 //
 // leave: a rank takes part in nothing any more.
 //
@@ -301,7 +301,7 @@ func hash[T string | []byte](group uint32, name T) uint64 {
 	return h
 }
 
-// mark is where a pause begins or ends in what a host says.
+// mark is where a pause begins or ends in what a host declares.
 type mark struct {
 	goes   bool
 	number uint32

@@ -9,17 +9,17 @@ import (
 	"gorun/collective/kernel"
 )
 
-// maxListed bounds the parts an error lists, so that its text stays readable in a large world.
+// maxListed bounds the contributions that an error lists, so that its text stays readable in a large world.
 const maxListed = 16
 
-// mismatch returns the error that every rank gets when parts of one operation differ. votes are in the
+// mismatch returns the error that every rank gets when contributions to one operation differ. votes are in the
 // order of positions, so that the text is the same on all hosts.
 func mismatch(g *group, name string, votes []vote) *Error {
-	type part struct {
+	type contribution struct {
 		req   Request
 		where string
 	}
-	var parts []part
+	var all []contribution
 	var differ differences
 	for pos, v := range votes {
 		rest := v.ready.body
@@ -34,34 +34,34 @@ func mismatch(g *group, name string, votes []vote) *Error {
 				r, _ := x.rank(i)
 				ranks = append(ranks, r)
 			}
-			p := part{x.request(), listRanks(ranks) + " on " + g.hosts[pos].Name}
-			if n := len(parts); n > 0 {
-				differ.compare(&parts[0].req, &p.req)
+			p := contribution{x.request(), listRanks(ranks) + " on " + g.hosts[pos].Name}
+			if n := len(all); n > 0 {
+				differ.compare(&all[0].req, &p.req)
 			}
-			parts = append(parts, p)
+			all = append(all, p)
 		}
 	}
 	// Ranks that submitted the same come together, in the order of their first one.
 	var lines []string
-	for i := range parts {
-		if slices.ContainsFunc(parts[:i], func(p part) bool { return p.req.agrees(&parts[i].req) }) {
+	for i := range all {
+		if slices.ContainsFunc(all[:i], func(c contribution) bool { return c.req.agrees(&all[i].req) }) {
 			continue
 		}
 		var who []string
-		for j := i; j < len(parts); j++ {
-			if parts[j].req.agrees(&parts[i].req) && len(who) <= maxListed {
-				who = append(who, parts[j].where)
+		for j := i; j < len(all); j++ {
+			if all[j].req.agrees(&all[i].req) && len(who) <= maxListed {
+				who = append(who, all[j].where)
 			}
 		}
 		if len(who) > maxListed {
 			who[maxListed] = "more"
 		}
-		lines = append(lines, strings.Join(who, " and ")+" submitted "+differ.describe(&parts[i].req))
+		lines = append(lines, strings.Join(who, " and ")+" submitted "+differ.describe(&all[i].req))
 	}
 	if len(lines) > maxListed {
 		lines = append(lines[:maxListed], fmt.Sprintf("and %d more", len(lines)-maxListed))
 	}
-	kind := parts[0].req.Kind.String() + " "
+	kind := all[0].req.Kind.String() + " "
 	if differ.kind {
 		kind = ""
 	}

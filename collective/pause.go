@@ -10,14 +10,14 @@ import (
 
 // A pause stops the operations between hosts at one boundary, the same on all of them: what all hosts announced
 // before it finishes everywhere, and nothing else begins anywhere. Ranks notice nothing but that it takes longer:
-// their parts are taken as ever, and what is complete on this host waits to be announced.
+// their contributions are taken as ever, and what is complete on this host waits to be announced.
 //
-// A host that stops says so to all others, in the order of its announcements (mark). So a host that has heard that
+// A host that stops notifies all others, in the order of its announcements (mark). So a host that has heard that
 // of all others knows of everything that can begin, and is quiet when the link holds nothing of it. When all hosts
 // are quiet no segment of any operation is under way, and the ring may change: what some hosts announced before
-// stays announced, and what they will say is put in the new order of positions.
+// stays announced, and what they will announce is put in the new order of positions.
 //
-// Hosts go on at different times, and each says so in the order of its announcements too. What comes after that
+// Hosts go on at different times, and each announces that in the same order too. What comes after that
 // waits in the channel until this host goes on as well, so that no operation begins here in the old order whose
 // last announcement was made in the new one. Segments of such an operation may come earlier; they are kept until
 // it starts, as those always are that overtake an announcement.
@@ -41,10 +41,10 @@ func (e *Engine) Pause(number uint32, quiet func()) {
 	e.paused = paused{number: number, quiet: quiet}
 	e.negotiation.pause(true)
 	m := e.compose(e.world.Hosts, e.world.Self, 0, appendMark(nil, mark{number: number}))
-	told := e.quiet()
+	notify := e.quiet()
 	e.mu.Unlock()
 	e.post(m)
-	told()
+	notify()
 }
 
 // Resume ends a pause. order, unless it is nil, is a new one of the hosts, by their ids, and takes the place of several
@@ -89,7 +89,7 @@ func (e *Engine) Resume(number uint32, order []int, cost schedule.Cost) error {
 	return nil
 }
 
-// quiet returns whom to tell that nothing is under way any more, if that is so. mu is held.
+// quiet returns what to call if nothing is under way any more, a function that does nothing if not. mu is held.
 func (e *Engine) quiet() func() {
 	g := &e.paused
 	if g.number == 0 || g.quiet == nil || e.ops.live > 0 || e.stopped != nil {
@@ -100,12 +100,12 @@ func (e *Engine) quiet() func() {
 			return func() {}
 		}
 	}
-	told := g.quiet
+	notify := g.quiet
 	g.quiet = nil
-	return told
+	return notify
 }
 
-// finished counts an operation between hosts of which nothing is left.
+// finished counts down an operation between hosts once the link holds nothing of it.
 func (e *Engine) finished(o *op) {
 	e.mu.Lock()
 	if e.world.Epoch != o.epoch || e.stopped != nil {
@@ -113,13 +113,13 @@ func (e *Engine) finished(o *op) {
 		return
 	}
 	e.ops.release(o)
-	told := e.quiet()
+	notify := e.quiet()
 	e.mu.Unlock()
-	told()
+	notify()
 }
 
 // reorder puts the hosts in another order, and with them everything that goes by their positions. mu is held. Only
-// groups between hosts change, of which nothing is under way; operations on this host alone may be.
+// groups between hosts change, and no operation of theirs is under way; operations on this host alone may be.
 func (e *Engine) reorder(order []int) error {
 	w := e.world
 	w.Hosts, w.Self, w.Rings = nil, -1, nil
@@ -154,7 +154,7 @@ func (e *Engine) reorder(order []int) error {
 	return nil
 }
 
-// refit changes what a message costs. Whether parts travel with what hosts announce goes by the first cost all the same:
+// refit changes what a message costs. Whether contributions are inline goes by the first cost all the same:
 // some hosts have announced operations that others will only announce now. mu is held.
 func (e *Engine) refit(c schedule.Cost) error {
 	switch {
@@ -170,7 +170,7 @@ func (e *Engine) refit(c schedule.Cost) error {
 	return nil
 }
 
-// reorder takes over the positions of the same group in another order, and returns those that its hosts had.
+// reorder takes over the positions of the same group in another order, and returns the ones that its hosts had.
 func (g *group) reorder(as *group) []int {
 	was := make([]int, len(as.hosts))
 	for pos, h := range as.hosts {

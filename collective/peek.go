@@ -56,7 +56,7 @@ func (g *group) other(rank int) int {
 	return g.ranks[0] + g.ranks[1] - rank
 }
 
-// has reports whether a rank has submitted its part, as far as this host knows: other hosts announce theirs.
+// has reports whether a rank has contributed, as far as this host knows: other hosts announce theirs.
 func (o *op) has(rank int) bool {
 	at, _ := o.group.find(rank)
 	if at.pos == o.group.self {

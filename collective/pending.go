@@ -9,11 +9,11 @@ import (
 
 // Stall is an operation that is not finished.
 type Stall struct {
-	Kind  Kind // 0 if nobody said
+	Kind  Kind // 0 if it is not known
 	Name  string
 	Group uint32
 	Since time.Time // when Pending first saw it
-	// Missing are the ranks whose parts this host does not know of: its own ranks one by one, other hosts
+	// Missing are the ranks whose contributions this host does not know of: its own ranks one by one, other hosts
 	// with all their ranks. Empty if the operation runs and waits for data.
 	Missing []Absent
 }
@@ -34,7 +34,8 @@ func (e *Engine) Pending(now time.Time) []Stall {
 		if o.since.IsZero() {
 			o.since = now
 		}
-		stalls = append(stalls, Stall{Kind: o.announced(), Name: o.name, Group: o.group.id, Since: o.since, Missing: o.absent()})
+		stalls = append(stalls, Stall{Kind: o.announced(), Name: o.name, Group: o.group.id, Since: o.since,
+			Missing: o.absent()})
 	}
 	slices.SortFunc(stalls, Older)
 	return stalls
@@ -45,7 +46,7 @@ func Older(a, b Stall) int {
 	return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Name, b.Name))
 }
 
-// absent lists the ranks whose parts are not known to be there. Engine.mu is held.
+// absent lists the ranks that are not known to have contributed. Engine.mu is held.
 func (o *op) absent() []Absent {
 	var all []Absent
 	for pos, h := range o.group.hosts {

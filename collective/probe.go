@@ -60,7 +60,7 @@ func (p *Prober) Measure(ctx context.Context, peer int) (schedule.Cost, error) {
 	p.answers = make(chan struct{}, maxProbes)
 	p.mu.Unlock()
 	small, large := make([]byte, 8), make([]byte, probeBytes)
-	if _, err := p.round(ctx, peer, 1, small); err != nil { // whoever sleeps wakes up
+	if _, err := p.round(ctx, peer, 1, small); err != nil { // a peer that sleeps wakes up
 		return schedule.Cost{}, err
 	}
 	var turn, burst, bulk time.Duration
@@ -136,7 +136,7 @@ func (p *Prober) Deliver(peer int, h link.Header, payload []byte) {
 		if h.Gen == p.number {
 			select {
 			case p.answers <- struct{}{}:
-			default: // nobody asked
+			default: // no measurement waits for it
 			}
 		}
 	}

@@ -104,7 +104,7 @@ func (t *readiness) submit(g *group, index int, r Request) *Error {
 	}
 	o.own.put(index, &r)
 	if r.Kind == RemoveGroup {
-		t.groups.owe(uint32(r.Root), g.local()[index], r.Owes)
+		t.groups.pend(uint32(r.Root), g.local()[index], r.Owes)
 	}
 	if r.Kind == Join {
 		o.own.reqs[index].stamp = t.stampOf(&r)
@@ -119,13 +119,13 @@ func (t *readiness) submit(g *group, index int, r Request) *Error {
 
 // refuses returns why a local rank cannot submit something now; o is what is open under its name, if anything is.
 func (t *readiness) refuses(g *group, o *op, index int, r *Request) *Error {
-	rank, owed := g.local()[index], g.owes[index][r.Name]
+	rank, pending := g.local()[index], g.pending[index][r.Name]
 	switch {
-	case g.removed && !owed:
+	case g.removed && !pending:
 		return refuse("%s %q: process set %d was removed", r.Kind, r.Name, g.id)
-	case g.id != 0 && !owed && t.removes(rank, g.id):
+	case g.id != 0 && !pending && t.removes(rank, g.id):
 		return refuse("%s %q: rank %d has removed process set %d", r.Kind, r.Name, rank, g.id)
-	case g.joined[index] && !owed:
+	case g.joined[index] && !pending:
 		return refuse("%s %q: rank %d has joined, and can submit nothing until all ranks have", r.Kind, r.Name, rank)
 	case o == nil && len(g.gone) > 0:
 		return g.left(r.Kind, r.Name, g.gone[0])
@@ -232,7 +232,7 @@ func (t *readiness) nameOf(b []byte) string {
 	return name
 }
 
-// from reports whether a message tells of exactly the given ranks.
+// from reports whether a message is about exactly the given ranks.
 func (m *ready) from(ranks []int) bool {
 	rest, count := m.body, 0
 	for range m.variants {
@@ -262,12 +262,12 @@ func (t *readiness) decide(o *op) {
 		t.remove(o)
 		return
 	}
-	// The first host's count tells this use of the name from the others, on every host alike.
+	// The first host's count distinguishes this use of the name from the others, on every host alike.
 	o.gen = o.votes[0].serial
 	t.report(event{op: o, start: true})
 }
 
-// check returns what is wrong with an operation of which all contributions are known, the same on all hosts.
+// check returns what is wrong with an operation whose contributions are all known, the same on all hosts.
 func (t *readiness) check(o *op) *Error {
 	if len(o.votes) == 1 && o.votes[0].variants == 0 { // of one host, whose ranks agree
 		return o.lead().flaw(o.group)
@@ -377,7 +377,7 @@ func (t *readiness) leave(rank int) {
 		}
 		if g.removed {
 			if at.pos == g.self {
-				clear(g.owes[at.index])
+				clear(g.pending[at.index])
 			}
 			t.retire(g)
 		}

@@ -40,7 +40,7 @@ func (k Kind) String() string {
 	return kinds[k]
 }
 
-// Request is one rank's part of an operation. Ranks meet by Group and Name, in any order of submission.
+// Request is one rank's contribution to an operation. Ranks meet by Group and Name, in any order of submission.
 // The engine keeps Shape, In and Out until it calls Complete.
 //
 // What some fields mean depends on the kind:
@@ -56,8 +56,8 @@ func (k Kind) String() string {
 //	Send, Recv     the other rank
 //	RemoveGroup    the group
 //
-// Ranks are global ones. A factor is 1 for none. A signature tells of the tensors that are packed into this one: ranks
-// with another one are refused. What is in brackets, or not there, the engine sets.
+// Ranks are global ones. A factor is 1 for none. A signature identifies the tensors that are packed into this one:
+// ranks with another one are refused. What is in brackets, or not there, the engine sets.
 type Request struct {
 	// Epoch of the world that the rank is in: of another one than the engine's it is refused. 0 is any.
 	Epoch uint32
@@ -76,11 +76,13 @@ type Request struct {
 	// of the root: nil for the same number, and one more for the first ranks if it does not come out even. Submit copies
 	// them, and the Shape of an AddGroup.
 	Splits []int
-	// Owes are the names of parts in allreduces that the rank began before this request, and submits after it (worker/session).
-	// Of a Join: in the world; nothing stands in for them. Of a RemoveGroup: in that group; they end as if it was there.
+	// Owes are the names under which contributions of the rank to allreduces are pending: it began them before this
+	// request, and submits them after it (worker/session). Of a Join: in the world; no zeros take their place. Of a
+	// RemoveGroup: in that group; they end as if it was there.
 	// Engine.Settle takes one back.
 	Owes []string
-	// Follows says that the part was owed until another operation had ended, of which all ranks of the group owe theirs, too.
+	// Follows marks a contribution that was pending until another operation had ended, as those of all ranks of the group
+	// are.
 	Follows bool
 	In      []byte // the rank's tensor, nil for Recv; the engine writes it only if Out is the same memory
 	Out     []byte // Allreduce, Broadcast, Recv: where the result goes; may be In. Nil for the other kinds
@@ -90,7 +92,7 @@ type Request struct {
 	stamp int // Join: when, in microseconds
 }
 
-// signature tells of the tensors that are packed into this one; it is 0 for one tensor.
+// signature identifies the tensors that are packed into this one; it is 0 for one tensor.
 func (r *Request) signature() int {
 	switch r.Kind {
 	case Allreduce:
@@ -101,7 +103,7 @@ func (r *Request) signature() int {
 	return 0
 }
 
-// Client is told how a request ended. Complete is called exactly once per accepted request, from any
+// Client hears how a request ended. Complete is called exactly once per accepted request, from any
 // goroutine, and must not block.
 type Client interface {
 	Complete(handle uint64, r Result)
@@ -117,7 +119,7 @@ type Result struct {
 	Buffer Buffer
 	Lo, Hi int
 	Shape  []int // shape of the result in Buffer
-	// Took is the time from when all hosts had told that their ranks were ready until the end.
+	// Took is the time from when all hosts had declared that their ranks were ready until the end.
 	Took time.Duration
 	Rows []int // Allgather, Alltoall, Gather, Scatter: first dimension contributed by each rank of the group. AddGroup: the group. Join: the last rank to join. Peek: the ranks that send
 }
@@ -134,14 +136,14 @@ type Allocator interface {
 	Alloc(n int) (Buffer, error)
 }
 
-// Code says what kind of failure ended a request; bindings map it to exceptions.
+// Code is the kind of failure that ended a request; bindings map it to exceptions.
 type Code uint8
 
 // Failures.
 const (
 	CodeInvalid  Code = 1 // this rank's own arguments (ValueError at the call)
 	CodeMismatch Code = 2 // ranks submitted different things under one name
-	CodeShutdown Code = 3 // a rank left before it submitted its part
+	CodeShutdown Code = 3 // a rank left before it contributed
 	CodeAborted  Code = 4 // the world ended (a host died)
 	CodeInternal Code = 5
 )

@@ -12,7 +12,7 @@ func (o *op) unfit() *Error {
 	if !r.Kind.provides() {
 		return nil
 	}
-	most, who, more := o.need(everybody), -1, 0
+	most, who, more := o.need(allRanks), -1, 0
 	for pos := range o.votes {
 		if room := o.votes[pos].room; room == 0 || most <= room || o.need(pos) <= room {
 			continue
@@ -34,7 +34,7 @@ func (o *op) unfit() *Error {
 	return &Error{Code: CodeInternal, Text: text + ": submit it in parts"}
 }
 
-// need returns the bytes of result memory of an agreed op on the host at a position, or a bound for everybody.
+// need returns the bytes of result memory of an agreed op on the host at a position, or a bound for allRanks.
 func (o *op) need(pos int) uint64 {
 	r := &o.own.reqs[0]
 	if !r.Kind.ragged() { // a tensor, of which rows are given to ranks
@@ -46,7 +46,7 @@ func (o *op) need(pos int) uint64 {
 	for i := range o.votes {
 		v, _, _ := readVariant(o.votes[i].body)
 		for i := range v.count() {
-			if pos == everybody || r.Kind == Allgather {
+			if pos == allRanks || r.Kind == Allgather {
 				_, n := v.rank(i)
 				add(n)
 				continue

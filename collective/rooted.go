@@ -2,11 +2,11 @@ package collective
 
 import "slices"
 
-// Operations in which one rank, the root, has a part of its own. They are special cases of others and go their
-// ways: a reduce is a reduce-scatter in which all rows are one rank's; a gather and a scatter are alltoalls in
+// Operations in which one rank, the root, has a role of its own. They are special cases of others, and use the same
+// strategies: a reduce is a reduce-scatter in which all rows are one rank's; a gather and a scatter are alltoalls in
 // which all rows go to the root, or come from it; a send is a broadcast in a group of two.
 //
-// Such a pair is a group that nobody has to agree on: its number says who is in it, and it is there as soon as
+// Such a pair is a group that need not be agreed on: its number determines who is in it, and it is there as soon as
 // either host speaks of it. There are no more of them than this host's ranks have peers.
 
 // pairs is set in the numbers of groups of two, whose ranks are in the other bits, the lower one first.
@@ -63,7 +63,7 @@ func (r *Request) checkRoot(g *group, rank int) *Error {
 // Pair returns the number of the group of two ranks, the lower one first.
 func Pair(lo, hi int) uint32 { return pairs | uint32(lo)<<pairBits | uint32(hi) }
 
-// pair turns a Send or Recv of a rank into its part of the operation that both submit.
+// pair turns a Send or Recv of a rank into its contribution to the operation that both submit.
 func (r *Request) pair(rank, size int) *Error {
 	lo, hi := min(rank, r.Root), max(rank, r.Root)
 	switch {

@@ -9,9 +9,9 @@ import (
 	"gorun/collective/schedule"
 )
 
-// The way of a segment, and whose goroutine does it:
+// The path of a segment, and whose goroutine does it:
 //
-//	queue    starter, or whoever finished what the segment waits for: header, payload, Transport.Send
+//	queue    the goroutine that starts the op, or finished what the segment waits for: header, payload, Transport.Send
 //	Prepare  a stream, right before the wire: the strategy makes the host's contribution from the ranks' inputs
 //	place    a stream of the peer: where results and contributions are read to
 //	deliver  the same: the strategy reduces with the inputs while hot, copies to the other ranks, queues what waits
@@ -55,7 +55,7 @@ func (o *op) queue(i int, lo int64) {
 	// A small payload is copied by the link as it is sent, so it must be there, and its memory is free.
 	small := len(p.Payload) <= link.CopyLimit
 	peer, made := o.group.hosts[s.Peer].ID, p.made
-	p.held = o.holder != nobody && !small
+	p.held = o.holder != noRank && !small
 
 	o.mu.Lock()
 	if o.dead {
@@ -68,7 +68,7 @@ func (o *op) queue(i int, lo int64) {
 		o.unacked++
 	}
 	o.run.queued[s.Peer]--
-	awaited := o.holder != nobody && (o.size > link.CopyLimit || o.holder == everybody)
+	awaited := o.holder != noRank && (o.size > link.CopyLimit || o.holder == allRanks)
 	if awaited && o.run.queued[s.Peer] < ackNowBelow {
 		p.Flags |= link.FlagAckNow
 	}

@@ -2,11 +2,11 @@ package collective
 
 import "sync"
 
-// spills bounds the memory of results that Alloc had none for, but that other hosts need: they only pass through here, on
-// the heap.
+// spills bounds the memory of results that Alloc had none for, but that other hosts need: they only pass through here,
+// in spill buffers on the heap.
 //
-// An operation that is not over may be what another host waits for, so what it has is not waited for: beyond the limit the
-// world cannot go on. One that is over here needs its memory only until peers have what was sent of it, whatever
+// An operation that is not over may be what another host waits for, so the memory it has is not waited for: beyond the
+// limit the world cannot go on. One that is over here needs its memory only until peers have what was sent of it, whatever
 // else they wait for, so the next one starts after that.
 type spills struct {
 	limit int64
@@ -17,7 +17,7 @@ type spills struct {
 	late []*op // would start if over were 0
 }
 
-// take asks for n bytes. If there are none, late says that there may be later.
+// take asks for n bytes. If there are none, late reports whether there may be later.
 func (d *spills) take(n int64) (b *spill, late bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -46,7 +46,7 @@ type spill struct {
 	over bool
 }
 
-// ended says that the op is over here.
+// ended notes that the op is over here.
 func (b *spill) ended() {
 	b.of.mu.Lock()
 	defer b.of.mu.Unlock()

@@ -24,7 +24,7 @@ func (s *broadcast) layout(o *op, r *Request) {
 	run := &o.run
 	switch hosts := len(g.hosts); {
 	case hosts == 1 || o.size == 0:
-		o.holder = nobody
+		o.holder = noRank
 	case o.engine.tree(o.cost, o.size, hosts):
 		run.steps = schedule.Tree(run.steps, hosts, g.self, root.pos, o.size)
 	default:

@@ -6,12 +6,12 @@ import (
 )
 
 // Sums of float32 and float64 may travel in fewer bytes than they have (kernel.Coding), if the job or the request
-// says so. Between the ranks of a host nothing travels, and nothing is lost.
+// asks for it. Between the ranks of a host nothing travels, and nothing is lost.
 //
 // The steps of an algorithm stay as they are. Beside acc there is its coded image: whatever a step sends is made
 // there, and a received result is read to there. Partials are decoded, added up and coded again by tiles that stay in
-// the cache. A result is coded once, by the host that finishes it: it takes the decoded form itself, and all others pass
-// the same bytes on. So all ranks have the same bits.
+// the cache. A result is coded once, by the host that finishes it: it takes the decoded form itself, and all others
+// pass the same bytes on. So all ranks have the same bits.
 //
 // In recursive doubling both ends of an exchange add the same two partials: there the sender goes on with what the
 // other one decodes (mirrored).
@@ -21,8 +21,8 @@ import (
 //
 // What is so small that it goes with the ready messages (strategy_inline.go) is not coded.
 
-// CodingOf returns how the elements of a request travel between hosts, CodingDefault if as they are. All ranks must have
-// the same in common, by whichever way they came to it.
+// CodingOf returns how the elements of a request travel between hosts, CodingDefault if as they are. It must be the same
+// for all ranks, however they came to it.
 func (e *Engine) CodingOf(r Request) kernel.Coding {
 	c := r.Coding
 	if c == kernel.CodingDefault {

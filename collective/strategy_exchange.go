@@ -30,7 +30,7 @@ func (s *exchange) layout(o *op, r *Request) {
 	if o.mixed = len(g.hosts) > 1; !s.place(r) || !o.provide(o.size) || len(g.hosts) == 1 {
 		return
 	}
-	o.holder = everybody
+	o.holder = allRanks
 	bytes, _ := bytesOf(r.Shape[1:], r.Type)
 	row := int64(bytes)
 	s.offset, s.source = s.offset[:0], s.source[:0]

@@ -33,11 +33,11 @@ func (s *inline) local(int64, int64) {
 	o.engine.views.Put(v)
 }
 
-// maxInline bounds what a ready message carries.
+// maxInline bounds what a ready message contains besides.
 const maxInline = 2 << 10
 
 // inlines reports whether an allreduce of n bytes is done by ready messages. All hosts of a world come to the
-// same answer. It must take less time to send contributions to everybody than to run any other algorithm afterwards.
+// same answer. It must take less time to send contributions to every host than to run any other algorithm afterwards.
 func (e *Engine) inlines(n int64, hosts int) bool {
 	if e.by != schedule.Auto || n == 0 || n > maxInline {
 		return false

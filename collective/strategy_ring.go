@@ -4,7 +4,7 @@ import (
 	"gorun/collective/schedule"
 )
 
-// partials adds up partial results on their way through the hosts, as a schedule of package schedule says. A
+// partials adds up partial results on their way through the hosts, along a schedule of package schedule. A
 // partial lies in acc; the ranks of a host are added in when it comes through.
 type partials struct {
 	base

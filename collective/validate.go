@@ -16,7 +16,7 @@ const MaxName = 4096
 const maxDims = 32
 
 // normalize checks a request of rank, one of g, by itself and clears what its kind does not use, so that
-// parts can be compared field by field. What no rank could do (flaw) passes: if others submitted something else, all of
+// contributions can be compared field by field. What no rank could do (flaw) passes: if others submitted something else, all of
 // them must hear of it.
 func (r *Request) normalize(g *group, rank int) *Error {
 	switch r.Kind {
@@ -77,7 +77,7 @@ func (r *Request) clearTensor() {
 	r.In, r.Out = nil, nil
 }
 
-// flaw returns what is wrong with a request of which all parts agree, nil if it can be done.
+// flaw returns what is wrong with a request on which all ranks agree, nil if it can be done.
 func (r *Request) flaw(g *group) *Error {
 	if !r.Kind.hasTensor() {
 		return nil
@@ -116,7 +116,7 @@ const (
 	overdrawn
 )
 
-// misdealt says why rows cannot be dealt, "" if they can.
+// misdealt returns why rows cannot be dealt, "" if they can.
 func (r *Request) misdealt() string {
 	switch how, rows := r.dealing(); how {
 	case uneven:
@@ -139,7 +139,7 @@ func (r *Request) dealing() (how int, rows float64) {
 	return int(r.Post), r.Pre
 }
 
-// misdeal marks a request as one whose rows cannot be dealt: Post says why, and Pre which number of them.
+// misdeal marks a request as one whose rows cannot be dealt: Post is the reason, and Pre which number of them.
 func (r *Request) misdeal(why int, rows float64) {
 	r.Splits, r.Pre, r.Post = nil, rows, float64(why)
 }

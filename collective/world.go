@@ -98,9 +98,9 @@ type group struct {
 	exchanges bool
 	splits    []int // scratch memory of a request that is checked
 	// gone are members that left: nothing new can start, what their host declared ready may go on.
-	gone    []departed
-	removed bool
-	told    bool // other hosts know from this one that its ranks declared it
+	gone     []departed
+	removed  bool
+	notified bool // other hosts know from this one that its ranks declared it
 	joining
 }
 
@@ -150,11 +150,13 @@ func newGroup(w World, id uint32, ranks []int) *group {
 		g.owned[seat.pos] = append(g.owned[seat.pos], i)
 	}
 	g.rings = w.coursesOf(g)
-	g.joined, g.owes, g.closed = make([]bool, len(g.local())), make([]map[string]bool, len(g.local())), make([]int, len(g.hosts))
+	n := len(g.local())
+	g.joined, g.pending, g.closed = make([]bool, n), make([]map[string]bool, n), make([]int, len(g.hosts))
 	g.exchanges = true
 	for _, h := range g.hosts {
 		n, all := len(h.Ranks), len(g.ranks)
-		g.exchanges = g.exchanges && 2*n*(all-n) <= math.MaxUint16 && readyHead+MaxName+n*(variantHead+8*maxDims+rankEntry+4*all) <= maxControl
+		declaration := readyHead + MaxName + n*(variantHead+8*maxDims+rankEntry+4*all)
+		g.exchanges = g.exchanges && 2*n*(all-n) <= math.MaxUint16 && declaration <= maxControl
 	}
 	return g
 }
@@ -194,7 +196,7 @@ func (g *group) find(rank int) (seat, bool) {
 	return g.seats[i], true
 }
 
-// left returns the error of operations that miss a part because d left.
+// left returns the error of operations that lack a contribution because d left.
 func (g *group) left(kind Kind, name string, d departed) *Error {
 	return &Error{Code: CodeShutdown, Text: fmt.Sprintf("%s %q: rank %d on %s left before it submitted its part",
 		kind, name, d.rank, g.hosts[d.pos].Name)}
