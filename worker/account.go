@@ -12,13 +12,13 @@ func (d *daemon) account() {
 	d.out.Write(d.ready)
 	d.ranks.Account()
 	known := &wire.Account{HasJob: true}
-	if d.roster != nil {
-		known.Epoch = d.roster.Epoch
-		if d.began > 0 { // perhaps in a former world, and no newcomer for that
-			d.out.Write(&wire.Committed{World: d.entered})
+	if d.member.roster != nil {
+		known.Epoch = d.member.roster.Epoch
+		if d.member.epoch > 0 { // perhaps in a former world, and no newcomer for that
+			d.out.Write(&wire.Committed{World: d.member.current})
 		}
 		d.ranks.AccountWaiting()
-		d.sendEvidence(d.alive.All(time.Now()))
+		d.sendEvidence(d.member.alive.All(time.Now()))
 	}
 	d.out.Write(known)
 }

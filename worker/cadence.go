@@ -36,8 +36,8 @@ func (c *cadence) stop() { c.Ticker.Stop() }
 
 // askAgain says at once what has no answer: a host that could not give any is there again.
 func (d *daemon) askAgain(ctx context.Context) {
-	if d.meshed && d.machine.State() != epoch.Committed {
+	if d.member.connected && d.member.machine.State() != epoch.Committed {
 		d.step(ctx, epoch.Event{Tick: true})
-		d.repeat.set(tickPeriod)
+		d.member.repeat.set(tickPeriod)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/facts"
@@ -25,7 +24,8 @@ func onHost(t *testing.T, self topology.Host, file string) (d *daemon, said func
 	}
 	var out bytes.Buffer
 	d = &daemon{out: wire.NewWriter(&out), job: &wire.Job{JobOptions: wire.JobOptions{Verbose: true}, Name: self.Name, HostID: 1}, self: self, facts: known, applied: known,
-		loop: loop.New(), machine: epoch.New(epoch.Config{Self: 1})}
+		loop: loop.New()}
+	d.member = newMembership(d.job)
 	d.openTuning()
 	return d, func() (lines []string) {
 		in := wire.NewReader(&out)

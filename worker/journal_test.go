@@ -18,16 +18,15 @@ func TestJournal(t *testing.T) {
 		told    int
 	}{{false, 3, 0}, {true, 3, 3}, {true, mostComplaints, mostComplaints}, {true, 5 * mostComplaints, mostComplaints}} {
 		var out bytes.Buffer
-		d := &daemon{out: wire.NewWriter(&out), job: &wire.Job{JobOptions: wire.JobOptions{Verbose: tt.verbose}}}
-		log := d.openJournal()
+		j, log := openJournal(wire.NewWriter(&out), tt.verbose)
 		for i := range tt.lines {
 			log.Debug("nobody wants to know")
 			log.Warn("end session", "process", i, "err", errors.New("it was\ncut off"))
 			if i == tt.lines/2 {
-				d.lastComplaints()
+				j.finish()
 			}
 		}
-		d.lastComplaints()
+		j.finish()
 		var told []string
 		for in := wire.NewReader(&out); ; {
 			m, err := in.Read()

@@ -8,6 +8,7 @@ import (
 
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
+	"gorun/worker/member"
 )
 
 // LauncherLease is how long a daemon does without its launcher. Package liveness decides; this type is shared by the daemon and by the
@@ -127,8 +128,8 @@ func (d *daemon) watchLauncher(ctx context.Context) {
 		}
 		m := &wire.Hears{Host: d.job.HostID, Stamp: stamp, Launcher: !l.deaf()}
 		d.post(ctx, func() {
-			d.hears = m
-			for _, p := range d.others() {
+			d.member.hears = m
+			for _, p := range d.member.others() {
 				d.send(p.ID, m)
 			}
 			if !m.Launcher {
@@ -141,15 +142,15 @@ func (d *daemon) watchLauncher(ctx context.Context) {
 // askOthers has this host meet the others that do not form their world yet: only then does it hear whether the launcher lives.
 // That forms the world as soon as it notices the same.
 func (d *daemon) askOthers(ctx context.Context) {
-	if d.roster != nil && d.roster.Later && !d.meshed && len(d.others()) > 0 {
+	if d.member.roster != nil && d.member.roster.Later && !d.member.connected && len(d.member.others()) > 0 {
 		d.form(ctx, nil)
 	}
 }
 
 // tellDeaf tells a peer that this host met after it lost its launcher.
 func (d *daemon) tellDeaf(peer int) {
-	if d.hears != nil && !d.hears.Launcher {
-		d.send(peer, d.hears)
+	if d.member.hears != nil && !d.member.hears.Launcher {
+		d.send(peer, d.member.hears)
 	}
 }
 
@@ -159,7 +160,7 @@ func (d *daemon) releaseOthers(former, next *wire.Roster) {
 		return
 	}
 	for _, p := range former.Peers {
-		if _, member := peerOf(next, p.ID); !member && p.ID != d.job.HostID {
+		if _, ok := member.Peer(next, p.ID); !ok && p.ID != d.job.HostID {
 			d.send(p.ID, &wire.Without{Epoch: next.Epoch})
 		}
 	}

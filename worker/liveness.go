@@ -8,6 +8,7 @@ import (
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
+	"gorun/worker/member"
 )
 
 // Whether the other hosts are there: package liveness decides which of them to suspect, this file tells it what gossip and links
@@ -21,25 +22,25 @@ func (d *daemon) reportPeers() {
 	}}
 	gone := map[int]bool{}
 	for _, peer := range seen.HungUp {
-		if _, member := peerOf(d.roster, peer); member {
+		if _, ok := member.Peer(d.member.roster, peer); ok {
 			gone[peer] = true
 		}
 	}
 	d.cfg.LauncherLease.hungUp(gone)
-	d.sendEvidence(d.alive.Look(time.Now(), seen))
+	d.sendEvidence(d.member.alive.Look(time.Now(), seen))
 }
 
 func (d *daemon) sendEvidence(all []wire.Evidence) {
 	for _, e := range all {
-		e.Epoch = d.roster.Epoch
+		e.Epoch = d.member.roster.Epoch
 		d.out.Write(&e)
 	}
 }
 
 // gossipHears notes that gossip hears a peer again.
 func (d *daemon) gossipHears(peer int) {
-	suspected := d.alive.State(time.Now(), peer) == liveness.Unreachable
-	d.alive.GossipHeard(peer)
+	suspected := d.member.alive.State(time.Now(), peer) == liveness.Unreachable
+	d.member.alive.GossipHeard(peer)
 	if suspected {
 		d.reportPeers()
 	}
@@ -48,16 +49,16 @@ func (d *daemon) gossipHears(peer int) {
 // missing returns the peers that the world which is being formed waits for, and those that a large world has not reached since it
 // began. Another than an elastic job has no world to go on in without them.
 func (d *daemon) missing() []int {
-	if d.stopping || d.roster == nil || !d.job.Elastic {
+	if d.stopping || d.member.roster == nil || !d.job.Elastic {
 		return nil
 	}
 	missing := map[int]bool{}
-	for _, peer := range d.machine.Missing() {
+	for _, peer := range d.member.machine.Missing() {
 		missing[peer] = true
 	}
-	linked := d.unlinked
-	if d.machine.State() == epoch.Preparing {
-		linked = append(slices.Clone(linked), d.needed...)
+	linked := d.member.unlinked
+	if d.member.machine.State() == epoch.Preparing {
+		linked = append(slices.Clone(linked), d.member.needed...)
 	}
 	for _, peer := range linked {
 		if s, _ := d.mesh.Status(peer); s.Streams == 0 {
@@ -65,20 +66,4 @@ func (d *daemon) missing() []int {
 		}
 	}
 	return slices.Sorted(maps.Keys(missing))
-}
-
-// lease returns how long a host may be silent.
-func (d *daemon) lease() time.Duration {
-	if d.roster != nil && d.roster.LeaseMS > 0 {
-		return time.Duration(d.roster.LeaseMS) * time.Millisecond
-	}
-	return d.gossipLease()
-}
-
-// gossipLease returns how long gossip waits for a silent host.
-func (d *daemon) gossipLease() time.Duration {
-	if d.job.Lease > 0 {
-		return d.job.Lease
-	}
-	return d.timing.Lease
 }

@@ -32,7 +32,7 @@ const (
 // live tells the launcher that this host is there. It is not the loop that does: it must not wait for a launcher that
 // does not read.
 func (d *daemon) live(ctx context.Context) {
-	tick := time.NewTicker(d.timing.HostInterval)
+	tick := time.NewTicker(d.member.timing.HostInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -47,7 +47,7 @@ func (d *daemon) live(ctx context.Context) {
 // beat looks once in a while whether time passed as it should, and which peers are suspect by now.
 func (d *daemon) beat(ctx context.Context) {
 	if gap := d.pulse.Beat(vmtools.SinceBoot()); gap > 0 {
-		d.alive.Paused(time.Now())
+		d.member.alive.Paused(time.Now())
 		d.arrived(ctx, fmt.Sprintf("stood still for %.1f s", gap.Seconds()), false, func() {})
 	}
 	d.reportPeers()
@@ -179,7 +179,7 @@ func (d *daemon) tell(text string) {
 // announce tells the launcher and all peers something about this host, and calls then when they have heard it or cannot.
 func (d *daemon) announce(ctx context.Context, m wire.Message, then func()) {
 	d.out.Write(m)
-	peers := d.others()
+	peers := d.member.others()
 	d.loop.Go(func() {
 		all := make(chan struct{})
 		d.loop.Go(func() {
@@ -207,18 +207,18 @@ func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func
 	if moved {
 		d.doubtLabels()
 	}
-	if d.stopping || d.roster == nil {
+	if d.stopping || d.member.roster == nil {
 		then()
 		return
 	}
 	var addrs []string
-	for _, p := range d.others() {
+	for _, p := range d.member.others() {
 		d.mesh.Kick(p.ID)
 		addrs = append(addrs, p.Gossip)
 	}
 	d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: text, Moved: moved}, func() {})
 	d.askAgain(ctx)
-	meshed := d.meshed // before, nobody has met this host: it greets the others when the world is formed
+	meshed := d.member.connected // before, nobody has met this host: it greets the others when the world is formed
 	d.loop.Go(func() {
 		if meshed && len(addrs) > 0 {
 			limit, cancel := context.WithTimeout(ctx, announceLimit)
@@ -257,10 +257,10 @@ func (d *daemon) doubtPlaced() {
 func (d *daemon) peerMoves(ctx context.Context, peer int, m *wire.Migrating) {
 	if m.State == wire.MoveStarts {
 		now := time.Now()
-		d.alive.Moves(now, peer, now.Add(d.timing.MoveLimit))
+		d.member.alive.Moves(now, peer, now.Add(d.member.timing.MoveLimit))
 		return
 	}
-	d.alive.Moves(time.Now(), peer, time.Time{})
+	d.member.alive.Moves(time.Now(), peer, time.Time{})
 	d.mesh.Kick(peer)
 	if m.Moved { // to where ways are others
 		d.tune.ForgetPeer(peer)

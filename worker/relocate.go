@@ -56,7 +56,7 @@ func (d *daemon) lookAtAddresses(ctx context.Context) {
 	mine := ownAddresses()
 	if hint, err := netip.ParseAddr(d.job.LocalIP); err == nil && !mine[hint.Unmap()] {
 		d.job.LocalIP, d.where.lost = "", true // what leads here now is what leads to a peer
-		for _, p := range d.others() {
+		for _, p := range d.member.others() {
 			if len(p.Data) > 0 {
 				d.job.Toward, _, _ = net.SplitHostPort(p.Data[0])
 				break
@@ -78,7 +78,7 @@ func (d *daemon) lookAtAddresses(ctx context.Context) {
 	d.where.own = data
 	d.where.stamp++
 	d.tell("is found at " + strings.Join(hostsOf(data), ", ") + " now")
-	for _, p := range d.others() {
+	for _, p := range d.member.others() {
 		d.directory.doubt(p.ID) // whatever moved this host may have moved others
 		d.mesh.Renew(p.ID, func(local, _ net.Addr) bool { return !mine[addressOf(local)] })
 	}
@@ -96,13 +96,13 @@ func (d *daemon) peerMoved(m *wire.Moved) {
 		return
 	}
 	d.where.peers[m.Host] = m
-	if d.roster == nil {
+	if d.member.roster == nil {
 		return
 	}
-	r := *d.roster
+	r := *d.member.roster
 	d.locate(&r)
-	d.roster = &r
-	d.peers.Store(&r)
+	d.member.roster = &r
+	d.member.peers.Store(&r)
 	there := hostsOf(m.Data)
 	d.mesh.Renew(m.Host, func(_, remote net.Addr) bool { return !slices.Contains(there, addressOf(remote).String()) })
 }
@@ -122,14 +122,6 @@ func (d *daemon) locate(r *wire.Roster) {
 			d.log.Warn("roster: address of a peer", "error", err)
 		}
 	}
-}
-
-// others are the other hosts of the roster, none before there is one.
-func (d *daemon) others() []wire.Peer {
-	if d.roster == nil {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(d.roster.Peers), func(p wire.Peer) bool { return p.ID == d.job.HostID })
 }
 
 // ownAddresses are all that this host has, on interfaces that are up or not.

@@ -8,16 +8,7 @@ import (
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
-	"gorun/worker/member"
 )
-
-// members returns the hosts of the present roster, ascending; none before there is one.
-func (d *daemon) members() []int {
-	if d.roster == nil {
-		return nil
-	}
-	return member.Ascending(d.roster)
-}
 
 // resume lets operations go on after a pause, over another ring or by another cost if there is one.
 func (d *daemon) resume(g *pause.Go) {
@@ -35,14 +26,14 @@ func (d *daemon) resume(g *pause.Go) {
 	}
 	d.tune.Changed(g.Order)
 	if d.job.HostID == slices.Min(g.Order) {
-		d.out.Write(&wire.Reordered{World: wire.World{Epoch: d.began, Order: g.Order, Why: g.Why}, Former: former, Text: g.Text})
+		d.out.Write(&wire.Reordered{World: wire.World{Epoch: d.member.epoch, Order: g.Order, Why: g.Why}, Former: former, Text: g.Text})
 	}
 }
 
 // reportTuning tells the launcher, when the job is over, what this host knows of its edges, and how long its ranks waited for
 // machines that moved and rings that changed.
 func (d *daemon) reportTuning() {
-	if d.roster != nil && d.began != 0 {
+	if d.member.roster != nil && d.member.epoch != 0 {
 		if edges := d.tune.Known(); len(edges) > 0 {
 			d.out.Write(&wire.Edges{Edges: edges})
 		}

@@ -24,20 +24,17 @@ func (d *daemon) openServices() {
 	d.horovod = compat.NewHorovod(cfg, stockDaemon{d})
 }
 
-// world is the world of the ranks.
-func (d *daemon) world() member.World { return member.World{Roster: d.roster, Epoch: d.began} }
-
 // stockDaemon is the daemon as the rendezvous of stock Horovod sees it.
 type stockDaemon struct{ d *daemon }
 
-func (s stockDaemon) World() member.World           { return s.d.world() }
-func (s stockDaemon) Peers() *wire.Roster           { return s.d.peers.Load() }
+func (s stockDaemon) World() member.World           { return s.d.member.world() }
+func (s stockDaemon) Peers() *wire.Roster           { return s.d.member.peers.Load() }
 func (s stockDaemon) Rejoining(msg *wire.Rejoining) { s.d.ranks.Rejoining(msg) }
 
 // ranksDaemon is the daemon as its ranks see it.
 type ranksDaemon struct{ d *daemon }
 
-func (r ranksDaemon) World() member.World          { return r.d.world() }
+func (r ranksDaemon) World() member.World          { return r.d.member.world() }
 func (r ranksDaemon) Host() topology.Host          { return r.d.self }
 func (r ranksDaemon) Leave(epoch uint32, rank int) { r.d.engine.Leave(epoch, rank) }
 func (r ranksDaemon) Pin(run func(stream int))     { r.d.mesh.Pin(run) }
@@ -72,21 +69,21 @@ func (l links) Measure(ctx context.Context, peer int) (schedule.Cost, error) {
 // tuneDaemon is the daemon as its tuner sees it.
 type tuneDaemon struct{ *daemon }
 
-func (t tuneDaemon) Members() []int                { return t.members() }
+func (t tuneDaemon) Members() []int                { return t.member.members() }
 func (t tuneDaemon) Facts() *facts.File            { return t.facts }
 func (t tuneDaemon) Send(peer int, m wire.Message) { t.send(peer, m) }
 func (t tuneDaemon) Tell(text string)              { t.tell(text) }
 func (t tuneDaemon) Settled() (hosts []topology.Host, number uint32) {
-	if t.machine.State() != epoch.Committed {
+	if t.member.machine.State() != epoch.Committed {
 		return nil, 0
 	}
-	return t.machine.Hosts(), t.machine.Epoch()
+	return t.member.machine.Hosts(), t.member.machine.Epoch()
 }
 
 // ring is the ring of hosts that pauses.
 type ring struct{ *daemon }
 
-func (r ring) Epoch() uint32                     { return r.began }
+func (r ring) Epoch() uint32                     { return r.member.epoch }
 func (r ring) Send(peer int, m wire.Message)     { r.send(peer, m) }
 func (r ring) Pause(number uint32, quiet func()) { r.engine.Pause(number, quiet) }
 func (r ring) Resume(g *pause.Go)                { r.resume(g) }

@@ -29,7 +29,6 @@ import (
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/keytls"
-	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -37,6 +36,7 @@ import (
 	"gorun/topology/probe"
 	"gorun/worker/compat"
 	"gorun/worker/loop"
+	"gorun/worker/member"
 	"gorun/worker/migrate"
 	"gorun/worker/pauses"
 	"gorun/worker/proc"
@@ -110,6 +110,7 @@ func Run(ctx context.Context, cfg Config) error {
 			return context.Cause(ctx)
 		}
 	}
+	d.member = newMembership(d.job)
 	err := d.open(work)
 	if err != nil {
 		failed := &wire.Failed{Step: "start daemon", Text: err.Error(), Peer: d.job.HostID}
@@ -124,7 +125,9 @@ func Run(ctx context.Context, cfg Config) error {
 	cancel()
 	err = errors.Join(err, d.close())
 	if !d.orphan {
-		d.lastComplaints()
+		if d.journal != nil {
+			d.journal.finish()
+		}
 		d.out.Write(&wire.Done{Links: d.carried()})
 	}
 	return err
@@ -132,15 +135,12 @@ func Run(ctx context.Context, cfg Config) error {
 
 // daemon is the state of one host in one job; only loop touches it once open has returned.
 type daemon struct {
-	cfg    Config
-	out    *wire.Writer
-	inbox  chan wire.Message
-	loop   *loop.Loop
-	log    *slog.Logger
-	repeat *cadence
-
-	complaints journal // what log says; nil if nobody wants to know
-	complained int     // lines of it that were told, or dropped after the most
+	cfg     Config
+	out     *wire.Writer
+	inbox   chan wire.Message
+	loop    *loop.Loop
+	log     *slog.Logger
+	journal *journal // of log
 
 	job      *wire.Job
 	ready    *wire.Ready // as it was said
@@ -148,17 +148,9 @@ type daemon struct {
 	facts    *facts.File // what the user knows
 	applied  *facts.File // those of which self is
 	placed   placed
-	nics     []string                       // the interfaces that the user chose, if any
-	told     *wire.Peers                    // of the roster that comes next
-	roster   *wire.Roster                   // of the present world or the next one
-	joined   bool                           // it was a member of a world, or is about to be
-	meshed   bool                           // the mesh runs
-	wanted   bool                           // the launcher knows that a rank waits for the world
-	began    uint32                         // epoch of the world that the ranks are in, 0 for none
-	entered  wire.World                     // that world, as it was said
-	peers    atomic.Pointer[wire.Roster]    // roster, for dialers
+	nics     []string // the interfaces that the user chose, if any
+	member   *membership
 	chosen   atomic.Pointer[[]topology.NIC] // those of nics, for dialers
-	machine  *epoch.Machine
 	gossip   *gossip.Gossip
 	listener net.Listener
 	mesh     *link.Mesh
@@ -179,12 +171,6 @@ type daemon struct {
 	tune      *tune.Tuner
 	where     whereabouts
 	directory *directory
-	timing    liveness.Timing
-	alive     *liveness.Peers
-	life      *life       // of the world that is prepared or has begun, nil for none
-	needed    []int       // peers to which the world that is prepared needs links
-	unlinked  []int       // those to which no link could be made when it had begun
-	hears     *wire.Hears // what this host said last of whether it hears the launcher; nil for nothing, which is yes
 	pulse     migrate.Pulse
 	stopping  bool
 	orphan    bool  // nobody listens any more
@@ -224,12 +210,10 @@ func (d *daemon) open(ctx context.Context) error {
 	if len(job.Secret) != 32 || job.HostID < 0 || len(job.Argv) == 0 || job.Slots < 0 || job.Slots > 1<<16 {
 		return errors.New("check job: incomplete")
 	}
-	d.timing = liveness.Default().Scaled(job.TimeScale)
-	d.cfg.LauncherLease.configure(d.timing)
-	d.cfg.LauncherLease.world(0, nil, d.lease())
-	d.log = d.openJournal()
+	d.cfg.LauncherLease.configure(d.member.timing)
+	d.cfg.LauncherLease.world(0, nil, d.member.lease())
+	d.journal, d.log = openJournal(d.out, job.Verbose)
 	d.openServices()
-	d.alive = liveness.NewPeers(d.timing, d.gossipLease(), job.Lease > 0)
 	d.directory = newDirectory()
 	d.where.peers = map[int]*wire.Moved{}
 	d.openTuning()
@@ -363,10 +347,9 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 		return err
 	}
 	bind := bindAddress(addrs, job.Open)
-	if d.gossip, err = gossip.Listen(gossip.Config{ID: job.HostID, Job: job.ID, Key: gossipKey, Bind: bind, Advertise: addrs[0].String(), Lease: d.gossipLease(), Log: d.log}); err != nil {
+	if d.gossip, err = gossip.Listen(gossip.Config{ID: job.HostID, Job: job.ID, Key: gossipKey, Bind: bind, Advertise: addrs[0].String(), Lease: d.member.gossipLease(), Log: d.log}); err != nil {
 		return err
 	}
-	d.machine = epoch.New(epoch.Config{Self: job.HostID})
 	transport := tcp.Options{}
 	d.choose()
 	if err := d.horovod.Listen(ctx, bind); err != nil {
@@ -402,7 +385,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 // dialer returns what opens streams to peers.
 func (d *daemon) dialer(transport tcp.Options) func(ctx context.Context, peer, stream int) (net.Conn, error) {
 	return func(ctx context.Context, peer, stream int) (net.Conn, error) {
-		p, ok := peerOf(d.peers.Load(), peer)
+		p, ok := member.Peer(d.member.peers.Load(), peer)
 		if !ok {
 			return nil, fmt.Errorf("dial host id %d: not in the roster", peer)
 		}
@@ -421,7 +404,7 @@ const headers = 60
 
 // narrowed warns that packets of a size that both NICs take do not reach a peer.
 func (d *daemon) narrowed(n link.Narrowing) {
-	p, ok := peerOf(d.peers.Load(), n.Peer)
+	p, ok := member.Peer(d.member.peers.Load(), n.Peer)
 	if !ok {
 		return
 	}
@@ -439,7 +422,7 @@ func (d *daemon) damaged(m link.Damage) {
 			return
 		}
 	}
-	p, ok := peerOf(d.peers.Load(), m.Peer)
+	p, ok := member.Peer(d.member.peers.Load(), m.Peer)
 	if !ok {
 		return
 	}
@@ -498,7 +481,7 @@ func (s sender) Send(peer int, seg *link.Segment) { s.d.mesh.Send(peer, seg) }
 
 // sent counts the bytes that went to other hosts.
 func (d *daemon) sent() (bytes uint64) {
-	if r := d.peers.Load(); r != nil {
+	if r := d.member.peers.Load(); r != nil {
 		for _, p := range r.Peers {
 			if s, ok := d.mesh.Status(p.ID); ok {
 				bytes += s.SentBytes
@@ -530,12 +513,12 @@ func (d *daemon) openRanks(ctx context.Context) error {
 
 // run handles one thing at a time until the job is over; ctx is the order to end it.
 func (d *daemon) run(ctx, work context.Context) {
-	d.repeat = newCadence()
-	defer d.repeat.stop()
+	d.member.repeat = newCadence()
+	defer d.member.repeat.stop()
 	d.stalls.tick = time.NewTicker(time.Hour)
 	defer d.stalls.tick.Stop()
 	d.watchStalls()
-	pulse, edges := time.NewTicker(d.timing.HostInterval), time.NewTicker(migrate.Period)
+	pulse, edges := time.NewTicker(d.member.timing.HostInterval), time.NewTicker(migrate.Period)
 	defer pulse.Stop()
 	defer edges.Stop()
 	d.watchMoves(work)
@@ -563,20 +546,20 @@ func (d *daemon) run(ctx, work context.Context) {
 			d.ranks.Exited(work, e)
 		case f := <-d.loop.C():
 			f()
-		case line := <-d.complaints:
-			d.complain(line)
-		case <-d.repeat.C:
-			if d.machine.State() == epoch.Committed {
-				d.repeat.set(tickPeriod)
+		case line := <-d.journal.lines:
+			d.journal.tell(line)
+		case <-d.member.repeat.C:
+			if d.member.machine.State() == epoch.Committed {
+				d.member.repeat.set(tickPeriod)
 			} else {
 				d.step(work, epoch.Event{Tick: true})
-				d.repeat.later()
+				d.member.repeat.later()
 			}
 			d.pauses.Step(work, pause.Event{Tick: true})
 		case <-pulse.C:
 			d.beat(work)
 		case <-edges.C:
-			if d.roster != nil && d.began != 0 && !d.stopping {
+			if d.member.roster != nil && d.member.epoch != 0 && !d.stopping {
 				d.tune.Watch(work)
 			}
 		case now := <-d.stalls.tick.C:
@@ -600,14 +583,14 @@ func (d *daemon) run(ctx, work context.Context) {
 func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Peers:
-		d.told = m
+		d.member.coming = m
 	case *wire.Roster:
-		if m.Peers == nil && d.told != nil && d.told.Epoch == m.Epoch {
-			m.Peers = d.told.Peers
+		if m.Peers == nil && d.member.coming != nil && d.member.coming.Epoch == m.Epoch {
+			m.Peers = d.member.coming.Peers
 		}
 		d.join(ctx, m)
 	case *wire.Form:
-		if d.roster != nil && d.roster.Epoch == m.Epoch && !d.meshed {
+		if d.member.roster != nil && d.member.roster.Epoch == m.Epoch && !d.member.connected {
 			d.form(ctx, nil)
 		}
 	case *wire.Alive:
@@ -683,7 +666,7 @@ func (d *daemon) refuse(step string, err error, hint string) {
 
 // lost tells the launcher that a peer is gone.
 func (d *daemon) lost(peer int, err error) {
-	if _, member := peerOf(d.roster, peer); !member {
+	if _, ok := member.Peer(d.member.roster, peer); !ok {
 		return // it has no part in the world any more
 	}
 	if errors.Is(err, link.ErrReopened) {
@@ -713,7 +696,7 @@ func (d *daemon) close() error {
 	if d.gossip != nil {
 		errs = append(errs, d.gossip.Close())
 	}
-	d.life.stop()
+	d.member.life.stop()
 	d.loop.Wait()
 	if d.results != nil {
 		d.results.Close()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/netip"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -370,8 +369,10 @@ func TestDaemonStopped(t *testing.T) {
 
 // TestStrangeHosts: hosts that no roster names are not looked for.
 func TestStrangeHosts(t *testing.T) {
-	d := &daemon{roster: &wire.Roster{}, job: &wire.Job{}}
-	d.peers.Store(d.roster)
+	d := &daemon{job: &wire.Job{}}
+	d.member = newMembership(d.job)
+	d.member.roster = &wire.Roster{}
+	d.member.peers.Store(d.member.roster)
 	if _, err := d.dialer(tcp.Options{})(t.Context(), 7, 0); err == nil || err.Error() != "dial host id 7: not in the roster" {
 		t.Errorf("dial: %v", err)
 	}
@@ -380,39 +381,5 @@ func TestStrangeHosts(t *testing.T) {
 	}
 	if err := d.open(t.Context()); err == nil || err.Error() != "check job: incomplete" {
 		t.Errorf("open: %v", err)
-	}
-}
-
-// TestNonsenseRoster: what the launcher says is checked before it indexes anything.
-func TestNonsenseRoster(t *testing.T) {
-	d := &daemon{job: &wire.Job{HostID: 4, Name: "a"}}
-	good := func() *wire.Roster {
-		return &wire.Roster{Epoch: 1, Size: 3, Peers: []wire.Peer{{ID: 4, Ranks: []int{0, 2}}, {ID: 9, Name: "b", Ranks: []int{1}}},
-			Ranks: []wire.Rank{{Process: 7, Rank: 0}, {Process: 8, Rank: 2}}}
-	}
-	if err := d.checkRoster(good()); err != nil {
-		t.Fatal(err)
-	}
-	for _, tc := range []struct {
-		name  string
-		spoil func(*wire.Roster)
-		want  string
-	}{
-		{"no ranks", func(r *wire.Roster) { r.Size = 0 }, "check roster of epoch 1: 0 ranks on 2 hosts"},
-		{"too many ranks", func(r *wire.Roster) { r.Size = 1 << 30 }, "ranks on 2 hosts"},
-		{"without this host", func(r *wire.Roster) { r.Peers[0].ID = 5 }, ""},
-		{"rank too high", func(r *wire.Roster) { r.Peers[1].Ranks[0] = 3 }, "check roster of epoch 1: rank 3 of host b"},
-		{"negative rank", func(r *wire.Roster) { r.Peers[1].Ranks[0] = -1 }, "rank -1 of host "},
-		{"rank twice", func(r *wire.Roster) { r.Peers[1].Ranks[0] = 0 }, "rank 0 of host "},
-		{"a process too few", func(r *wire.Roster) { r.Ranks = r.Ranks[:1] }, "check roster of epoch 1: host a has 2 ranks there and 1 processes"},
-		{"a process twice", func(r *wire.Roster) { r.Ranks[1].Process = 7 }, "check roster of epoch 1: process 7 as rank 2 of host a"},
-		{"a negative process", func(r *wire.Roster) { r.Ranks[1].Process = -1 }, "process -1 as rank 2"},
-		{"another's rank", func(r *wire.Roster) { r.Ranks[1].Rank = 1 }, "process 8 as rank 1"},
-	} {
-		r := good()
-		tc.spoil(r)
-		if err := d.checkRoster(r); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
-		}
 	}
 }

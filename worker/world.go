@@ -13,6 +13,7 @@ import (
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
+	"gorun/worker/member"
 	"gorun/worker/session"
 )
 
@@ -25,7 +26,7 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 	}
 	switch ev.Kind {
 	case gossip.Left:
-		d.alive.GossipLost(time.Now(), ev.Peer)
+		d.member.alive.GossipLost(time.Now(), ev.Peer)
 		d.cfg.LauncherLease.silent(ev.Peer)
 		d.reportPeers()
 	case gossip.Joined:
@@ -34,7 +35,7 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 		d.tellDeaf(ev.Peer)
 		d.step(ctx, epoch.Event{Seen: &ev.Peer})
 	case gossip.Message:
-		if d.roster == nil {
+		if d.member.roster == nil {
 			return // too early to act on; it will be said again
 		}
 		m, err := wire.Unmarshal(ev.Message)
@@ -62,7 +63,7 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 			d.tune.Try(ctx, m.To)
 			return
 		case *wire.Facts:
-			if !sameNetwork(d.machine.Hosts(), d.members(), m) {
+			if !sameNetwork(d.member.machine.Hosts(), d.member.members(), m) {
 				d.tune.ForgetHost(ev.Peer)
 			}
 		case *wire.Pause:
@@ -75,7 +76,7 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 
 // step drives the epoch machine and does what it says, in the order of its fields.
 func (d *daemon) step(ctx context.Context, ev epoch.Event) {
-	a, err := d.machine.Step(ev)
+	a, err := d.member.machine.Step(ev)
 	if err != nil {
 		d.log.Warn("epoch: dropped an event", "error", err)
 		return
@@ -109,9 +110,9 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 		return
 	}
 	l := newLinking(d.mesh, d.job.HostID, w, d.job.Elastic)
-	d.needed = l.needed
+	d.member.needed = l.needed
 	life := newLife(ctx)
-	d.life = life
+	d.member.life = life
 	l.patience = cmp.Or(d.cfg.linkPatience, linkPatience)
 	l.goOn = func(err error) bool {
 		return d.goOn(life.ctx, w.Epoch, err, wire.Failed{Step: "connect hosts", Hint: reachHint})
@@ -144,7 +145,7 @@ func (d *daemon) goOn(ctx context.Context, epoch uint32, err error, said wire.Fa
 	said.Text, said.Code, said.Peer, said.Again = err.Error(), 255, d.job.HostID, true
 	wanted := make(chan bool, 1)
 	d.post(ctx, func() {
-		current := !d.stopping && d.roster.Epoch == epoch
+		current := !d.stopping && d.member.roster.Epoch == epoch
 		if current && !d.job.Elastic { // see missing
 			d.out.Write(&said)
 		}
@@ -160,7 +161,7 @@ func (d *daemon) goOn(ctx context.Context, epoch uint32, err error, said wire.Fa
 
 // reachAll has a large world that has begun make the links that it could begin without.
 func (d *daemon) reachAll(w wire.World) {
-	l, life, patience := newLinking(d.mesh, d.job.HostID, w, d.job.Elastic), d.life, d.lease()+linkPatience
+	l, life, patience := newLinking(d.mesh, d.job.HostID, w, d.job.Elastic), d.member.life, d.member.lease()+linkPatience
 	life.wg.Go(func() {
 		pause := time.NewTimer(reachAfter)
 		defer pause.Stop()
@@ -174,7 +175,7 @@ func (d *daemon) reachAll(w wire.World) {
 				switch {
 				case d.stopping || life.ctx.Err() != nil:
 				case d.job.Elastic:
-					d.unlinked = append(d.unlinked, peers...)
+					d.member.unlinked = append(d.member.unlinked, peers...)
 				default:
 					d.fail("connect hosts", err, reachHint)
 				}
@@ -187,9 +188,9 @@ const reachHint = "hosts must reach each other directly over TCP: check firewall
 
 // worldOf is a proposed world in the engine's words.
 func (d *daemon) worldOf(w wire.World) (collective.World, error) {
-	world := collective.World{Epoch: w.Epoch, Size: d.roster.Size}
+	world := collective.World{Epoch: w.Epoch, Size: d.member.roster.Size}
 	for at, id := range w.Order {
-		peer, ok := peerOf(d.roster, id)
+		peer, ok := member.Peer(d.member.roster, id)
 		if !ok {
 			return world, fmt.Errorf("enter world of epoch %d: no host has id %d", w.Epoch, id)
 		}
@@ -207,11 +208,11 @@ func (d *daemon) worldOf(w wire.World) (collective.World, error) {
 // commit lets the ranks into the world, and starts those that do not run yet.
 func (d *daemon) commit(ctx context.Context, w wire.World) {
 	d.engine.SetCost(schedule.Cost(w.Cost))
-	d.began = w.Epoch
+	d.member.epoch = w.Epoch
 	d.tune.Begin(w)
 	d.reportPeers()
-	ranks := session.World{Epoch: w.Epoch, Size: d.roster.Size, Hosts: len(w.Order), Host: d.job.Name}
-	for _, r := range d.roster.Ranks {
+	ranks := session.World{Epoch: w.Epoch, Size: d.member.roster.Size, Hosts: len(w.Order), Host: d.job.Name}
+	for _, r := range d.member.roster.Ranks {
 		ranks.Places = append(ranks.Places, session.Place{Process: r.Process, Rank: r.Rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize})
 	}
 	d.sessions.SetWorld(ranks)
@@ -219,7 +220,7 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 	if d.job.HostID != slices.Min(w.Order) {
 		known.Order, known.Why, known.Rings, known.Split = nil, nil, nil, "" // one host's word about the ring is enough
 	}
-	d.entered = known
+	d.member.current = known
 	d.out.Write(&wire.Committed{World: known})
 	d.pauses.Step(ctx, pause.Event{World: &pause.World{Epoch: w.Epoch, Members: w.Order}})
 	if len(w.Order) > fewHosts {
@@ -237,60 +238,12 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 	d.ranks.Start(ctx)
 }
 
-// checkRoster makes sure that a world can be built on it: the launcher's numbers index our arrays.
-func (d *daemon) checkRoster(r *wire.Roster) error {
-	if r.Size < 1 || r.Size > 1<<20 || len(r.Peers) == 0 {
-		return fmt.Errorf("check roster of epoch %d: %d ranks on %d hosts", r.Epoch, r.Size, len(r.Peers))
-	}
-	seen := make([]bool, r.Size)
-	for _, p := range r.Peers {
-		for _, rank := range p.Ranks {
-			if rank < 0 || rank >= len(seen) || seen[rank] {
-				return fmt.Errorf("check roster of epoch %d: rank %d of host %s", r.Epoch, rank, p.Name)
-			}
-			seen[rank] = true
-		}
-	}
-	self, _ := peerOf(r, d.job.HostID) // not there: it has no ranks
-	if len(self.Ranks) != len(r.Ranks) {
-		return fmt.Errorf("check roster of epoch %d: host %s has %d ranks there and %d processes", r.Epoch, d.job.Name, len(self.Ranks), len(r.Ranks))
-	}
-	processes := map[int]bool{}
-	for _, p := range r.Ranks {
-		if p.Process < 0 || processes[p.Process] || !slices.Contains(self.Ranks, p.Rank) {
-			return fmt.Errorf("check roster of epoch %d: process %d as rank %d of host %s", r.Epoch, p.Process, p.Rank, d.job.Name)
-		}
-		processes[p.Process] = true
-	}
-	return nil
-}
-
-// peerOf finds a daemon in a roster.
-func peerOf(r *wire.Roster, id int) (wire.Peer, bool) {
-	if r != nil {
-		for _, p := range r.Peers {
-			if p.ID == id {
-				return p, true
-			}
-		}
-	}
-	return wire.Peer{}, false
-}
-
-// membersOf returns the ids of a roster's hosts.
-func membersOf(r *wire.Roster) (ids []int) {
-	for _, p := range r.Peers {
-		ids = append(ids, p.ID)
-	}
-	return ids
-}
-
 // join ends the present world, if there is one, and begins to form the roster's.
 func (d *daemon) join(ctx context.Context, r *wire.Roster) {
-	if d.stopping || d.roster != nil && r.Epoch <= d.roster.Epoch {
+	if d.stopping || d.member.roster != nil && r.Epoch <= d.member.roster.Epoch {
 		return // overtaken
 	}
-	if err := d.checkRoster(r); err != nil {
+	if err := member.Check(r, d.job.HostID, d.job.Name); err != nil {
 		d.fail("join", err, "")
 		return
 	}
@@ -302,25 +255,25 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 		d.endRelay() // every host of the job has the binary
 	}
 	d.locate(r)
-	former := d.roster
+	former := d.member.roster
 	d.releaseOthers(former, r)
 	if former != nil {
 		d.pauses.Step(ctx, pause.Event{World: &pause.World{}})
 		d.endWorld(r)
 	}
-	d.roster = r
-	d.unlinked = nil
+	d.member.roster = r
+	d.member.unlinked = nil
 	d.tune.Stop()
-	d.peers.Store(r)
-	d.alive.World(membersOf(r), d.lease())
+	d.member.peers.Store(r)
+	d.member.alive.World(member.IDs(r), d.member.lease())
 	d.reportPeers()
-	if _, member := peerOf(r, d.job.HostID); !member { // nothing to do here until the next one
-		d.cfg.LauncherLease.world(r.Epoch, nil, d.lease())
-		d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: membersOf(r)}})
+	if _, ok := member.Peer(r, d.job.HostID); !ok { // nothing to do here until the next one
+		d.cfg.LauncherLease.world(r.Epoch, nil, d.member.lease())
+		d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: member.IDs(r)}})
 		return
 	}
-	if !d.joined {
-		d.joined = true
+	if !d.member.joined {
+		d.member.joined = true
 		d.horovod.Serve(ctx)
 	}
 	if r.Later {
@@ -332,40 +285,40 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 
 // want tells the launcher that a rank waits for a world which is to be formed later.
 func (d *daemon) want() {
-	if d.roster != nil && d.roster.Later && !d.meshed && !d.wanted {
-		d.wanted = true
+	if d.member.roster != nil && d.member.roster.Later && !d.member.connected && !d.member.requested {
+		d.member.requested = true
 		d.out.Write(&wire.Wanted{})
 	}
 }
 
 // form begins to form the world of the roster; former is the one before it, if there was one.
 func (d *daemon) form(ctx context.Context, former *wire.Roster) {
-	r := d.roster
+	r := d.member.roster
 	if d.stopping {
 		return
 	}
-	if !d.meshed {
+	if !d.member.connected {
 		if err := d.gossip.Open(); err != nil {
 			d.fail("join", err, "")
 			return
 		}
-		d.meshed = true
+		d.member.connected = true
 		d.loop.Go(func() { d.mesh.Run(ctx) })
 	}
 	var strangers []string
 	for _, p := range r.Peers {
-		if _, known := peerOf(former, p.ID); !known && p.ID != d.job.HostID {
+		if _, known := member.Peer(former, p.ID); !known && p.ID != d.job.HostID {
 			strangers = append(strangers, p.Gossip)
 		}
 	}
 	if len(strangers) > 0 {
 		d.greet(ctx, r.Epoch, strangers[:min(len(strangers), maxGreeted)])
 	}
-	ids := membersOf(r)
-	d.cfg.LauncherLease.world(r.Epoch, slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id == d.job.HostID }), d.lease())
+	ids := member.IDs(r)
+	d.cfg.LauncherLease.world(r.Epoch, slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id == d.job.HostID }), d.member.lease())
 	d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: ids}})
 	d.step(ctx, epoch.Event{Self: &d.self})
-	d.repeat.set(tickPeriod)
+	d.member.repeat.set(tickPeriod)
 }
 
 // maxGreeted is how many hosts are greeted, in case that some do not answer.
@@ -390,13 +343,13 @@ func (d *daemon) greet(ctx context.Context, epoch uint32, addrs []string) {
 // endWorld makes way for another roster. What ranks have in flight fails; their processes go on, but for those
 // that the roster has no more.
 func (d *daemon) endWorld(next *wire.Roster) {
-	d.life.stop()
+	d.member.life.stop()
 	// In this order: when the links are forgotten, nothing of them touches the memory of ranks, who get it
 	// back with the end of their operations.
-	for _, p := range d.others() {
+	for _, p := range d.member.others() {
 		d.mesh.Forget(p.ID)
 	}
-	d.engine.Abort(&collective.Error{Code: collective.CodeAborted, Text: fmt.Sprintf("the world of epoch %d ended: %s", d.roster.Epoch, next.Reason)})
+	d.engine.Abort(&collective.Error{Code: collective.CodeAborted, Text: fmt.Sprintf("the world of epoch %d ended: %s", d.member.roster.Epoch, next.Reason)})
 	d.ranks.EndWorld(next)
 }
 

@@ -2,6 +2,7 @@
 package member
 
 import (
+	"fmt"
 	"slices"
 
 	"gorun/rendezvous/wire"
@@ -41,4 +42,32 @@ func Ascending(r *wire.Roster) []int {
 	ids := IDs(r)
 	slices.Sort(ids)
 	return ids
+}
+
+// Check makes sure that a world can be built on a roster, for the host of an id and a name: the launcher's numbers index our arrays.
+func Check(r *wire.Roster, host int, name string) error {
+	if r.Size < 1 || r.Size > 1<<20 || len(r.Peers) == 0 {
+		return fmt.Errorf("check roster of epoch %d: %d ranks on %d hosts", r.Epoch, r.Size, len(r.Peers))
+	}
+	seen := make([]bool, r.Size)
+	for _, p := range r.Peers {
+		for _, rank := range p.Ranks {
+			if rank < 0 || rank >= len(seen) || seen[rank] {
+				return fmt.Errorf("check roster of epoch %d: rank %d of host %s", r.Epoch, rank, p.Name)
+			}
+			seen[rank] = true
+		}
+	}
+	self, _ := Peer(r, host) // not there: it has no ranks
+	if len(self.Ranks) != len(r.Ranks) {
+		return fmt.Errorf("check roster of epoch %d: host %s has %d ranks there and %d processes", r.Epoch, name, len(self.Ranks), len(r.Ranks))
+	}
+	processes := map[int]bool{}
+	for _, p := range r.Ranks {
+		if p.Process < 0 || processes[p.Process] || !slices.Contains(self.Ranks, p.Rank) {
+			return fmt.Errorf("check roster of epoch %d: process %d as rank %d of host %s", r.Epoch, p.Process, p.Rank, name)
+		}
+		processes[p.Process] = true
+	}
+	return nil
 }
