@@ -3,8 +3,16 @@ package launcher
 import (
 	"math"
 
+	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
+
+// network is what the job found out about the network between its hosts.
+type network struct {
+	shown   uint32              // epoch of the ring that the user saw last
+	edges   map[int][]wire.Edge // by the host that measured them
+	carried carried
+}
 
 // tellEdges tells what the job found out about the ways between its hosts, when it is over.
 func (j *job) tellEdges() {
@@ -40,7 +48,7 @@ func (j *job) measured() (edges []topology.Edge) {
 		return 0
 	}
 	for _, h := range j.hosts {
-		for _, e := range j.edges[h.id] {
+		for _, e := range j.network.edges[h.id] {
 			found := topology.Edge{From: h.id, To: e.To, RTT: number(e.RTT), Bandwidth: number(e.Bandwidth)}
 			if e.To >= 0 && e.To < len(j.hosts) && e.To != h.id && found.RTT+found.Bandwidth > 0 {
 				found.InJob = found.Bandwidth > 0

@@ -3,7 +3,6 @@ package launcher
 import (
 	"fmt"
 	"maps"
-	"slices"
 
 	"gorun/rendezvous/wire"
 )
@@ -16,46 +15,40 @@ type fence struct {
 	pairs   map[string]string
 }
 
-// arrive takes the word of a host that its ranks are there.
-func (f *fence) arrive(j *job, h *host, m *wire.Fence) {
-	if m.Number != f.number+1 || f.arrived[h.id] {
-		j.evict(h, &HostError{Host: h.name, Step: "run", Err: fmt.Errorf("the daemon reports PMI barrier %d after %d", m.Number, f.number)}, true)
-		return
+// arrive notes that the ranks of a host have arrived. Those of the last of all hosts let everyone pass, with what all published.
+func (f *fence) arrive(host, hosts int, m *wire.Fence) (passed *wire.Fence, err error) {
+	if m.Number != f.number+1 || f.arrived[host] {
+		return nil, fmt.Errorf("the daemon reports PMI barrier %d after %d", m.Number, f.number)
 	}
 	if f.arrived == nil {
 		f.arrived, f.pairs = map[int]bool{}, map[string]string{}
 	}
-	f.arrived[h.id] = true
+	f.arrived[host] = true
 	maps.Copy(f.pairs, m.Pairs)
-	if len(f.arrived) < len(j.hosts) {
-		f.check(j)
-		return
+	if len(f.arrived) < hosts {
+		return nil, nil
 	}
-	j.broadcast(&wire.Fence{Number: m.Number, Pairs: f.pairs})
+	passed = &wire.Fence{Number: m.Number, Pairs: f.pairs}
 	*f = fence{number: m.Number}
+	return passed, nil
 }
 
-// check ends a job of which ranks wait for one that has ended, on a host of which not all have arrived.
-func (f *fence) check(j *job) {
+// missed returns the first of the ranks that have ended for which others wait in vain, since not all of its host have arrived,
+// and those others. at is the host of each rank.
+func (f *fence) missed(ended []int, at []int) (rank int, waiting []int, ok bool) {
 	if len(f.arrived) == 0 {
-		return
+		return 0, nil, false
 	}
-	for _, ended := range slices.Sorted(maps.Keys(j.exited)) {
-		if host := j.hostOfRank[ended]; !f.arrived[host] {
-			var waiting []int
-			for rank, at := range j.hostOfRank {
-				if f.arrived[at] {
-					waiting = append(waiting, rank)
-				}
-			}
-			j.stuck(j.hosts[host], &wire.Stuck{Ended: ended, Waiting: waiting})
-			return
+	for _, rank := range ended {
+		if f.arrived[at[rank]] {
+			continue
 		}
+		for other, host := range at {
+			if f.arrived[host] {
+				waiting = append(waiting, other)
+			}
+		}
+		return rank, waiting, true
 	}
-}
-
-// stuck ends a job of which ranks wait in vain.
-func (j *job) stuck(h *host, m *wire.Stuck) {
-	j.stop(&HostError{Host: h.name, Step: "run", Err: fmt.Errorf("rank %d has ended, and %s will wait for it for ever, in a barrier of MPI's", m.Ended, listRanks(m.Waiting)),
-		Hint: "all ranks of an MPI program call MPI_Init and MPI_Finalize, or none does", Code: ExitFailure})
+	return 0, nil, false
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,8 +17,7 @@ type job struct {
 	spec     *Spec
 	converse func(*host) // starts the conversation with a host
 	change   *change
-	pending  *pending // what waits until it is safe, nil for nothing
-	minority minority // for how long in vain
+	failover failover
 	// template is what all daemons are told.
 	template wire.Job
 	hosts    []*host
@@ -33,15 +31,11 @@ type job struct {
 	worlds     map[int]wire.World // that hosts entered last
 	started    map[int]bool
 	exited     map[int]bool
-	shown      uint32 // epoch of the ring that was shown last
 	verdict    error
 	stopping   bool
-	inspectC   <-chan time.Time // when we no longer wait for what daemons find
-	inspected  map[int]*wire.Inspected
+	inspection inspection
 	hostOfRank []int // host ids by process
-	fence      fence
-	names      names
-	singletons bool // the user has been warned of one
+	mpi        mpi
 	stalls     stalls
 	silences   silences
 	alone      alone
@@ -49,10 +43,9 @@ type job struct {
 	members    []int // host ids of the last roster
 	// accusations are what hosts say of each other's silence.
 	accusations elastic.Accusations
-	apart       map[[2]int]*apart   // hosts of which one does not answer the other, by both ids, the lesser first
-	edges       map[int][]wire.Edge // what hosts found out about their ways
-	topology    *wire.Topology      // the file of facts, if it was changed since the job began
-	carried     carried
+	apart       map[[2]int]*apart // hosts of which one does not answer the other, by both ids, the lesser first
+	network     network
+	facts       *wire.Topology // the file of facts about hosts, if it was changed since the job began
 }
 
 func newJob(spec *Spec) (*job, error) {
@@ -65,8 +58,8 @@ func newJob(spec *Spec) (*job, error) {
 		return nil, fmt.Errorf("make job id: %w", err)
 	}
 	j := &job{spec: spec, events: make(chan event), up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
-		worlds: map[int]wire.World{}, started: map[int]bool{}, exited: map[int]bool{}, inspected: map[int]*wire.Inspected{},
-		change: newChange(spec), silences: silences{timing: spec.Timing(), since: map[int]time.Time{}}, edges: map[int][]wire.Edge{}}
+		worlds: map[int]wire.World{}, started: map[int]bool{}, exited: map[int]bool{},
+		change: newChange(spec), silences: silences{timing: spec.Timing(), since: map[int]time.Time{}}, network: network{edges: map[int][]wire.Edge{}}}
 	for _, r := range spec.Placement.Ranks {
 		j.hostOfRank = append(j.hostOfRank, r.Host)
 	}
@@ -105,8 +98,4 @@ func (h *host) env(remote bool) []string { return plan.UserEnv(h.spec.Env, remot
 // ranks of the first world.
 func (j *job) owns(h *host, process int) bool {
 	return process >= 0 && process < len(j.hostOfRank) && j.hostOfRank[process] == h.id
-}
-
-func (j *job) index(name string) int {
-	return slices.IndexFunc(j.hosts, func(h *host) bool { return h.name == name })
 }

@@ -50,7 +50,13 @@ type legacyHost struct {
 	Moves time.Duration `json:"moves,omitempty"`
 }
 
-// pending is what is done when a legacy is safe.
+// failover is what keeps the job ready for another launcher.
+type failover struct {
+	pending  *pending // what waits for a snapshot to be safe, nil for nothing
+	minority minority // for how long in vain
+}
+
+// pending is what is done when a snapshot is safe.
 type pending struct {
 	number uint64
 	act    func()
@@ -85,14 +91,14 @@ func (e *MinorityError) Error() string {
 func (j *job) listenKept(now time.Time) {
 	var of, left int
 	var patience time.Duration
-	if j.pending != nil && !j.stopping {
+	if j.failover.pending != nil && !j.stopping {
 		of, left, patience = j.spec.Keeper.Answering(j.lease())
 	}
-	told := j.minority.waits > 0
-	j.minority.look(now, 2*left <= of && of > 0)
+	told := j.failover.minority.waits > 0
+	j.failover.minority.look(now, 2*left <= of && of > 0)
 	switch {
-	case j.minority.waits == 0:
-	case j.minority.waits >= patience:
+	case j.failover.minority.waits == 0:
+	case j.failover.minority.waits >= patience:
 		j.stop(&MinorityError{of, left})
 	case !told:
 		j.spec.Note("gorun: of %d hosts that decide who carries the job on, %d can: nothing changes until more of them answer, and if none does the job ends in %v", of, left, patience)
@@ -139,14 +145,14 @@ func (j *job) bequeath(then func()) {
 	}
 	number := j.spec.Keeper.Keep(text, j.lease())
 	if then != nil {
-		j.pending = &pending{number, then}
+		j.failover.pending = &pending{number, then}
 	}
 }
 
 // safe does what waited for a legacy to be safe.
 func (j *job) safe(number uint64) {
-	if p := j.pending; p != nil && number >= p.number {
-		j.pending = nil
+	if p := j.failover.pending; p != nil && number >= p.number {
+		j.failover.pending = nil
 		p.act()
 	}
 }

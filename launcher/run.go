@@ -52,7 +52,7 @@ func Run(ctx context.Context, spec Spec) error {
 	}
 	talks.Wait()
 	j.tellEdges()
-	if text := j.carried.text(); spec.Verbose && text != "" {
+	if text := j.network.carried.text(); spec.Verbose && text != "" {
 		spec.Note("gorun: %s", text)
 	}
 	return err
@@ -116,8 +116,8 @@ func (j *job) loop(ctx context.Context) error {
 		case m := <-j.spec.Moves:
 			j.moved(m)
 		case text := <-j.spec.Facts:
-			j.template.Topology, j.topology = text, &wire.Topology{Text: text}
-			j.broadcast(j.topology)
+			j.template.Topology, j.facts = text, &wire.Topology{Text: text}
+			j.broadcast(j.facts)
 		case <-j.spec.AskUsage:
 			j.broadcast(&wire.AskUsage{})
 		case n := <-signals:
@@ -127,7 +127,7 @@ func (j *job) loop(ctx context.Context) error {
 			j.judgeStalls()
 		case <-timeout:
 			j.inspect()
-		case <-j.inspectC:
+		case <-j.inspection.over:
 			j.timedOut()
 		case now := <-waits:
 			j.tellStragglers(now)

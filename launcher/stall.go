@@ -19,10 +19,16 @@ const answerTime = 2 * time.Second
 type stalls struct {
 	asking  bool
 	again   bool // something changed meanwhile
-	answers map[int]*wire.Stalled
+	answers answers
 	timeout <-chan time.Time
 	shown   map[operation]waited
 	gaveUp  bool
+}
+
+// answers are what daemons reported of the operations that wait, in one round.
+type answers struct {
+	hosts []string // by id
+	by    map[int]*wire.Stalled
 }
 
 // operation is known by process set and name.
@@ -44,11 +50,11 @@ func (j *job) stalled(h *host, m *wire.Stalled) {
 	switch {
 	case j.stopping:
 	case m.Asked && s.asking:
-		s.answers[h.id] = m
+		s.answers.by[h.id] = m
 		switch {
-		case j.inspectC != nil:
+		case j.inspection.over != nil:
 			j.inspectedAll()
-		case len(s.answers) == j.running():
+		case len(s.answers.by) == j.running():
 			j.judgeStalls()
 		}
 	case m.Asked: // too late
@@ -73,7 +79,10 @@ func (j *job) running() int {
 func (j *job) askStalled() {
 	s := &j.stalls
 	s.asking, s.again = true, false
-	s.answers = map[int]*wire.Stalled{}
+	s.answers = answers{by: map[int]*wire.Stalled{}}
+	for _, h := range j.hosts {
+		s.answers.hosts = append(s.answers.hosts, h.name)
+	}
 	s.timeout = time.After(answerTime)
 	j.broadcast(&wire.AskStalled{})
 }
@@ -83,7 +92,7 @@ func (j *job) judgeStalls() {
 	s := &j.stalls
 	s.asking, s.timeout = false, nil
 	now := time.Now()
-	late, over := j.lateOperations(now)
+	late, over := s.answers.late(now)
 	var fresh, gone []operation
 	for op, w := range late {
 		if old, ok := s.shown[op]; !ok || old.missing != w.missing {
@@ -131,11 +140,11 @@ func (j *job) judgeStalls() {
 	}
 }
 
-// lateOperations returns what waits for too long, and one operation that shall wait no longer.
-func (j *job) lateOperations(now time.Time) (late map[operation]waited, over *operation) {
+// late returns what waits for too long, and one operation that shall wait no longer.
+func (a answers) late(now time.Time) (late map[operation]waited, over *operation) {
 	late = map[operation]waited{}
-	for _, id := range slices.Sorted(maps.Keys(j.stalls.answers)) {
-		for _, w := range j.stalls.answers[id].Ops {
+	for _, id := range slices.Sorted(maps.Keys(a.by)) {
+		for _, w := range a.by[id].Ops {
 			op := operation{w.Group, w.Name}
 			if !w.Late {
 				continue
@@ -151,8 +160,8 @@ func (j *job) lateOperations(now time.Time) (late map[operation]waited, over *op
 		}
 	}
 	for op, w := range late {
-		w.missing = j.missing(op)
-		for host, ranks := range j.missingByHost(op) {
+		w.missing = a.missing(op)
+		for host, ranks := range a.missingByHost(op) {
 			w.absent = append(w.absent, wire.Missing{Host: host, Ranks: ranks})
 		}
 		late[op] = w
@@ -161,15 +170,15 @@ func (j *job) lateOperations(now time.Time) (late map[operation]waited, over *op
 }
 
 // missingByHost returns the ranks whose part is not there.
-func (j *job) missingByHost(op operation) map[string][]int {
+func (a answers) missingByHost(op operation) map[string][]int {
 	byHost := map[string][]int{}
 	own := map[string]bool{} // hosts that spoke for themselves
-	for id, answer := range j.stalls.answers {
+	for id, answer := range a.by {
 		i := slices.IndexFunc(answer.Ops, op.is)
 		if i < 0 {
 			continue
 		}
-		name := j.hosts[id].name
+		name := a.hosts[id]
 		own[name] = true
 		delete(byHost, name)
 		for _, m := range answer.Ops[i].Missing {
@@ -182,12 +191,12 @@ func (j *job) missingByHost(op operation) map[string][]int {
 }
 
 // missing names them.
-func (j *job) missing(op operation) string {
-	byHost := j.missingByHost(op)
+func (a answers) missing(op operation) string {
+	byHost := a.missingByHost(op)
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(byHost)) {
 		part := fmt.Sprintf("%s on %s", listRanks(byHost[name]), name)
-		if id := j.index(name); id >= 0 && j.stalls.answers[id] == nil {
+		if id := slices.Index(a.hosts, name); id >= 0 && a.by[id] == nil {
 			part += " (which does not answer)"
 		}
 		parts = append(parts, part)

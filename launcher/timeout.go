@@ -11,34 +11,48 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// inspection is how long daemons have to say what their ranks do.
-const inspection = 2 * time.Second
+// inspectTime is how long daemons have to report what their ranks do.
+const inspectTime = 2 * time.Second
 
-// inspect is the end of a job that takes too long: first every daemon is asked what its ranks do, and what operations wait
+// inspection is what the daemons of a job that takes too long report.
+type inspection struct {
+	over  <-chan time.Time // when the job no longer waits for them; nil while it does not
+	found map[int]*wire.Inspected
+}
+
+// inspect begins the end of a job that takes too long: every daemon is asked what its ranks do, and what operations wait
 // for as for a stall.
 func (j *job) inspect() {
 	if j.stopping {
 		return
 	}
-	j.inspectC = time.After(inspection)
+	j.inspection = inspection{over: time.After(inspectTime), found: map[int]*wire.Inspected{}}
 	j.broadcast(&wire.Inspect{})
 	j.askStalled()
-	j.stalls.timeout = nil // inspectC is
+	j.stalls.timeout = nil // inspection.over is
 	if j.running() == 0 {
 		j.timedOut()
 	}
 }
 
+// inspected takes the answer of a daemon.
+func (j *job) inspected(h *host, m *wire.Inspected) {
+	if j.inspection.over != nil {
+		j.inspection.found[h.id] = m
+		j.inspectedAll()
+	}
+}
+
 // inspectedAll ends the job when nothing more is to come.
 func (j *job) inspectedAll() {
-	if n := j.running(); len(j.inspected) >= n && len(j.stalls.answers) >= n {
+	if n := j.running(); len(j.inspection.found) >= n && len(j.stalls.answers.by) >= n {
 		j.timedOut()
 	}
 }
 
 // timedOut ends the job with what was found by now.
 func (j *job) timedOut() {
-	j.inspectC = nil
+	j.inspection.over = nil
 	e := &TimeoutError{After: j.spec.Timeout}
 	for rank, id := range j.hostOfRank {
 		e.States = append(e.States, fmt.Sprintf("rank %d on %s: %s", rank, j.hosts[id].name, j.rankState(rank, id)))
@@ -48,7 +62,7 @@ func (j *job) timedOut() {
 
 // rankState says what a rank does, in words.
 func (j *job) rankState(rank, id int) string {
-	found := j.inspected[id]
+	found := j.inspection.found[id]
 	switch {
 	case j.exited[rank]:
 		return "has ended"
@@ -65,9 +79,10 @@ func (j *job) rankState(rank, id int) string {
 			words[0] = s.State
 		}
 	}
-	own := j.stalls.answers[id]
-	for _, op := range j.operations() {
-		missing := j.missingByHost(op.operation)
+	all := j.stalls.answers
+	own := all.by[id]
+	for _, op := range all.open() {
+		missing := all.missingByHost(op.operation)
 		since := ""
 		if op.age >= time.Second { // less is not known: the clock runs from the first look
 			since = fmt.Sprintf(", for %v or longer", op.age.Round(time.Second))
@@ -80,7 +95,7 @@ func (j *job) rankState(rank, id int) string {
 		case called && len(missing) == 0:
 			words = append(words, fmt.Sprintf("in %s%s", name, since))
 		case called:
-			words = append(words, fmt.Sprintf("waits in %s for %s%s", name, j.missing(op.operation), since))
+			words = append(words, fmt.Sprintf("waits in %s for %s%s", name, all.missing(op.operation), since))
 		}
 	}
 	return strings.Join(words, "; ")
@@ -95,10 +110,10 @@ type openOperation struct {
 
 func (o operation) is(w wire.Waiting) bool { return w.Group == o.group && w.Name == o.name }
 
-// operations are those of all daemons, the oldest first.
-func (j *job) operations() (open []openOperation) {
-	for _, id := range slices.Sorted(maps.Keys(j.stalls.answers)) {
-		for _, w := range j.stalls.answers[id].Ops {
+// open returns the operations that are not finished on some host, the oldest first.
+func (a answers) open() (open []openOperation) {
+	for _, id := range slices.Sorted(maps.Keys(a.by)) {
+		for _, w := range a.by[id].Ops {
 			op := openOperation{operation{w.Group, w.Name}, w.Kind, time.Duration(w.AgeMS) * time.Millisecond}
 			if i := slices.IndexFunc(open, func(o openOperation) bool { return o.operation == op.operation }); i >= 0 {
 				open[i].age = max(open[i].age, op.age)

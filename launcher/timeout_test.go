@@ -15,15 +15,15 @@ func TestRankState(t *testing.T) {
 		up:      map[int]bool{0: true, 1: true, 2: true},
 		started: map[int]bool{0: true, 1: true, 2: true, 3: true, 5: true, 6: true},
 		exited:  map[int]bool{5: true},
-		inspected: map[int]*wire.Inspected{
+		inspection: inspection{found: map[int]*wire.Inspected{
 			0: {Ranks: []wire.RankState{{Process: 0, State: "sleeps"}}},
 			1: {},
-		},
+		}},
 	}
-	j.stalls.answers = map[int]*wire.Stalled{
+	j.stalls.answers = answers{hosts: []string{"a", "b", "c", "d"}, by: map[int]*wire.Stalled{
 		0: {Asked: true, Ops: []wire.Waiting{{Kind: "barrier", AgeMS: 10}, {Kind: "allreduce", Name: "x", AgeMS: 61000, Missing: all}}},
 		1: {Asked: true, Ops: []wire.Waiting{{Kind: "allreduce", Name: "x", AgeMS: 3000, Missing: []wire.Missing{{Host: "b", Ranks: []int{3}}}}}},
-	}
+	}}
 	missed := "rank 1 on a and rank 3 on b and ranks 6,7 on c (which does not answer)"
 	for _, tt := range []struct {
 		rank, host int

@@ -1,0 +1,62 @@
+package launcher
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"gorun/rendezvous/wire"
+)
+
+// mpi is what MPI programs of a job share.
+type mpi struct {
+	fence  fence
+	names  names
+	warned bool // the user knows of a rank that its library keeps apart
+}
+
+// fenceArrived takes the word of a host that its ranks wait in a barrier.
+func (j *job) fenceArrived(h *host, m *wire.Fence) {
+	passed, err := j.mpi.fence.arrive(h.id, len(j.hosts), m)
+	switch {
+	case err != nil:
+		j.evict(h, &HostError{Host: h.name, Step: "run", Err: err}, true)
+	case passed != nil:
+		j.broadcast(passed)
+	default:
+		j.checkFence()
+	}
+}
+
+// checkFence ends a job whose ranks wait for one that has ended.
+func (j *job) checkFence() {
+	if rank, waiting, missed := j.mpi.fence.missed(slices.Sorted(maps.Keys(j.exited)), j.hostOfRank); missed {
+		j.stop(stuckError(j.hosts[j.hostOfRank[rank]].name, rank, waiting))
+	}
+}
+
+// stuckError is the end of a job whose ranks wait in vain for one that has ended on a host.
+func stuckError(host string, ended int, waiting []int) *HostError {
+	return &HostError{Host: host, Step: "run", Code: ExitFailure,
+		Err:  fmt.Errorf("rank %d has ended, and %s will wait for it for ever, in a barrier of MPI's", ended, listRanks(waiting)),
+		Hint: "all ranks of an MPI program call MPI_Init and MPI_Finalize, or none does"}
+}
+
+// singleton warns the user about the first rank that an MPI library keeps apart from the others.
+func (j *job) singleton(h *host, m *wire.Alone) {
+	if !j.owns(h, m.Process) || j.mpi.warned || j.spec.IfAlone == wire.AloneEnds {
+		return // with AloneEnds the error says so
+	}
+	j.mpi.warned = true
+	remedy := "does anything around it take away PMI_FD or PMI_RANK?"
+	if m.Library == "Open MPI" {
+		remedy = "start it by: mpirun --mca plm_rsh_agent 'gorun rsh-agent'"
+	}
+	if m.Sure {
+		j.spec.Note("gorun: warning: rank %d on %s is alone: its %s knows of none of the other ranks; %s",
+			m.Process, h.name, m.Library, remedy)
+		return
+	}
+	j.spec.Note("gorun: warning: rank %d on %s has ended with %s loaded and without a word to gorun: "+
+		"if it called MPI_Init, it was alone; %s", m.Process, h.name, m.Library, remedy)
+}
