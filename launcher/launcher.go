@@ -12,6 +12,7 @@ import (
 	"io"
 	"time"
 
+	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
 
@@ -169,16 +170,7 @@ type Daemon struct {
 }
 
 // HostError is why a host cannot take part.
-type HostError struct {
-	Host, Step string
-	Err        error
-	Hint       string
-	Code       int
-}
-
-func (e *HostError) Error() string { return fmt.Sprintf("%s: %s: %v", e.Host, e.Step, e.Err) }
-
-func (e *HostError) Unwrap() error { return e.Err }
+type HostError = hosts.Error
 
 // HostErrors is a start that failed on several hosts, or on one while others had not answered.
 type HostErrors struct {
@@ -236,12 +228,4 @@ type TimeoutError struct {
 
 func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("the job has not ended after %v", e.After)
-}
-
-// ExitCode returns the exit code of a launcher that ends with e.
-func (e *HostError) ExitCode() int {
-	if e.Code != 0 {
-		return e.Code
-	}
-	return ExitFailure
 }

@@ -157,16 +157,15 @@ func (s *SSH) Connect(ctx context.Context, host string) (*ssh.Conn, error) {
 	return conn, nil
 }
 
+// explainSSH returns an error of the ssh client as the launcher ends with it.
 func explainSSH(host string, err error) error {
-	var e *ssh.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*ssh.Error](err)
+	if !ok {
 		return &HostError{Host: host, Step: "connect", Err: err, Code: ExitTransport}
 	}
-	step := string(e.Step)
-	if e.Hop != "" {
-		step += " (bastion " + e.Hop + ")"
-	}
-	return &HostError{Host: host, Step: step, Err: e.Err, Hint: e.Hint, Code: ExitTransport}
+	at := *e // others may wait for the same bastion
+	at.Host, at.Code = host, ExitTransport
+	return &at
 }
 
 // ReadBinary returns a function that identifies an executable by its content, reading it once. What takes its place afterwards is

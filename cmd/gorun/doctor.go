@@ -136,7 +136,7 @@ func unreachable(name string, err error) doctor.Finding {
 	f := doctor.Finding{Host: name, Check: "reach", Status: doctor.Fail, Text: err.Error()}
 	var failed *launcher.HostError
 	if errors.As(err, &failed) {
-		f.Text, f.Fix = fmt.Sprintf("%s: %v", failed.Step, failed.Err), failed.Hint
+		f.Text, f.Fix = fmt.Sprintf("%s: %v", failed.Stage(), failed.Err), failed.Hint
 	}
 	f.Fix = cmp.Or(f.Fix, "ssh -v "+name+" true")
 	return f

@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gorun/launcher"
 	"gorun/worker/command"
 )
 
@@ -205,6 +206,10 @@ type usageError struct {
 func (e *usageError) Error() string { return e.err.Error() }
 
 func (e *usageError) Unwrap() error { return e.err }
+
+func (e *usageError) ExitCode() int { return launcher.ExitUsage }
+
+func (e *usageError) NextStep() string { return e.hint }
 
 // exclusive refuses two flags of which only one can count.
 func exclusive(first, second string) error {

@@ -40,7 +40,7 @@ func (r retry) dial(ctx context.Context, host string, dial func(context.Context,
 		var failed *launcher.HostError
 		broken := errors.Is(err, ssh.ErrBroken)
 		was := broken || errors.Is(err, ssh.ErrPaused)
-		if err == nil || !errors.As(err, &failed) || !was && failed.Step != string(ssh.StepResolve) && failed.Step != string(ssh.StepConnect) {
+		if err == nil || !errors.As(err, &failed) || !was && failed.Stage() != ssh.StepResolve && failed.Stage() != ssh.StepConnect {
 			return d, err
 		}
 		if was { // it may take no connection for a while either

@@ -19,6 +19,8 @@ type signalError struct{ sig syscall.Signal }
 
 func (e signalError) Error() string { return "stopped by " + unix.SignalName(e.sig) }
 
+func (e signalError) ExitCode() int { return 128 + int(e.sig) }
+
 func (e signalError) Is(target error) bool {
 	return target == launcher.ErrStopped || target == launcher.ErrInterrupted && e.sig == syscall.SIGINT
 }

@@ -83,7 +83,16 @@ type Error struct {
 func (e *Error) Error() string {
 	return fmt.Sprintf("run host discovery script %s: %v", e.Command, e.Err)
 }
+
 func (e *Error) Unwrap() error { return e.Err }
+
+// ExitCode is the general one.
+func (e *Error) ExitCode() int { return 1 }
+
+// NextStep describes what gorun expects of a script.
+func (e *Error) NextStep() string {
+	return "this machine runs it with sh -c; it prints a line for each host, as in host1:4, and exits with 0"
+}
 
 // Run runs the script once. Its errors are of the type *Error.
 func (s Script) Run(ctx context.Context) ([]hosts.Host, error) {

@@ -559,9 +559,9 @@ func TestReport(t *testing.T) {
 	r := output.Report{W: &b}
 	r.Errorf("%s: %v", "host1", errors.New("first line\nsecond\x1b]0;title\x07 \x1b[31mred\x1b[0m\r"))
 	r.Hintf("try again")
-	r.Hosts([]output.HostFailure{{"h1", "connect", "connection refused"}, {"höst22", "login", "key refused\n"}})
-	r.Tail(3, []string{"Traceback:", "  \tin main", "\x1b[1mbold\x1b[m \xff"})
-	r.Tail(4, nil)
+	r.Lines(output.HostTable([]output.HostFailure{{"h1", "connect", "connection refused"}, {"höst22", "login", "key refused\n"}}))
+	r.Lines(output.TailLines(3, []string{"Traceback:", "  \tin main", "\x1b[1mbold\x1b[m \xff"}))
+	r.Lines(output.TailLines(4, nil))
 	want := `gorun: error: host1: first line second red
 gorun: hint: try again
     HOST    STEP     REASON

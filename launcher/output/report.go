@@ -3,7 +3,6 @@ package output
 import (
 	"fmt"
 	"io"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -20,27 +19,33 @@ func (r Report) line(kind, format string, args []any) {
 	fmt.Fprintf(r.W, "gorun: %s: %s\n", kind, Printable(fmt.Sprintf(format, args...)))
 }
 
-// Detail prints an indented line that belongs to the previous one.
-func (r Report) Detail(text string) { io.WriteString(r.W, "    "+Printable(text)+"\n") }
-
-// Tail prints the last lines of a rank's standard error, indented.
-func (r Report) Tail(rank int, lines []string) {
-	if len(lines) == 0 {
-		return
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "gorun: the last lines rank %d wrote to standard error:\n", rank)
+// Lines prints lines that belong to what stands before, as Detail, TailLines and HostTable make them.
+func (r Report) Lines(lines []string) {
 	for _, line := range lines {
-		b.WriteString("    " + clean(line) + "\n")
+		io.WriteString(r.W, line+"\n")
 	}
-	io.WriteString(r.W, b.String())
+}
+
+// Detail returns an indented line.
+func Detail(text string) string { return "    " + Printable(text) }
+
+// TailLines returns the last lines of a rank's standard error, indented below a line that says whose they are.
+func TailLines(rank int, lines []string) (out []string) {
+	if len(lines) == 0 {
+		return nil
+	}
+	out = append(out, fmt.Sprintf("gorun: the last lines rank %d wrote to standard error:", rank))
+	for _, line := range lines {
+		out = append(out, "    "+clean(line))
+	}
+	return out
 }
 
 // HostFailure is a row of the table of hosts that failed.
 type HostFailure struct{ Host, Step, Reason string }
 
-// Hosts prints a table of hosts, the step at which each failed, and the reason.
-func (r Report) Hosts(rows []HostFailure) {
+// HostTable returns the lines of a table of hosts, the step at which each failed, and why.
+func HostTable(rows []HostFailure) (lines []string) {
 	table := [][3]string{{"HOST", "STEP", "REASON"}}
 	for _, row := range rows {
 		table = append(table, [3]string{Printable(row.Host), Printable(row.Step), Printable(row.Reason)})
@@ -51,9 +56,8 @@ func (r Report) Hosts(rows []HostFailure) {
 			width[i] = max(width[i], utf8.RuneCountInString(row[i]))
 		}
 	}
-	var b strings.Builder
 	for _, row := range table {
-		fmt.Fprintf(&b, "    %-*s  %-*s  %s\n", width[0], row[0], width[1], row[1], row[2])
+		lines = append(lines, fmt.Sprintf("    %-*s  %-*s  %s", width[0], row[0], width[1], row[1], row[2]))
 	}
-	io.WriteString(r.W, b.String())
+	return lines
 }

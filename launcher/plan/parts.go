@@ -39,8 +39,12 @@ func PlaceParts(parts []Part, by Policy) (Placement, error) {
 			return Placement{}, fmt.Errorf("place program %d: those before it have all slots of %s", i+1, namesOf(part.Hosts))
 		}
 		p, err := PlaceBy(left, part.Ranks, by)
-		if few, ok := errors.AsType[*SlotsError](err); ok && taken > 0 {
-			few.Hosts, few.Taken = part.Hosts, taken // as the user wrote them
+		if few, ok := errors.AsType[*SlotsError](err); ok {
+			few.Program = i + 1
+			if taken > 0 {
+				few.Hosts, few.Taken = part.Hosts, taken // as the user wrote them
+			}
+			return Placement{}, few
 		}
 		if err != nil {
 			return Placement{}, fmt.Errorf("program %d: %w", i+1, err)

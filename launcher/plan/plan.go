@@ -40,6 +40,19 @@ type SlotsError struct {
 	Taken     int // slots used by the programs before this one
 	PerHost   int // the limit that applies, if it is not the hosts' slots
 	Hosts     []hosts.Host
+	Program   int // the number of the program that it is about, from 1; 0 if there is one
+}
+
+// ExitCode is the one for wrong flags.
+func (e *SlotsError) ExitCode() int { return 2 }
+
+// NextStep names what would give the hosts room.
+func (e *SlotsError) NextStep() string {
+	if n := len(e.Hosts); e.PerHost > 0 {
+		return fmt.Sprintf("allow more ranks on each host (-ppn %d) or start fewer (-np %d)", (e.NP+n-1)/n, e.Slots)
+	}
+	return fmt.Sprintf("give the hosts more slots (-H %s:%d,…) or start fewer ranks (-np %d)", e.Hosts[0].Name,
+		max(e.Hosts[0].Slots, 1)+e.NP-e.Slots, e.Slots)
 }
 
 func (e *SlotsError) Error() string {
@@ -50,6 +63,9 @@ func (e *SlotsError) Error() string {
 	text := fmt.Sprintf("place ranks: -np %d needs %d slots, but %s has %d", e.NP, e.NP, strings.Join(list, ","), e.Slots+e.Taken)
 	if e.Taken > 0 {
 		text += fmt.Sprintf(", of which programs before it take %d", e.Taken)
+	}
+	if e.Program > 0 {
+		return fmt.Sprintf("program %d: %s", e.Program, text)
 	}
 	return text
 }

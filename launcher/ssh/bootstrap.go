@@ -95,7 +95,8 @@ func (c *Conn) Bootstrap(ctx context.Context, b Binary, args []string) (*Session
 	if !errors.As(err, &failed) {
 		failed = s.explain(err, StepStart)
 		if !up.marked && !errors.Is(failed, ErrBroken) {
-			failed.explainNoStart(s.Wait())
+			code, unknown := s.Wait()
+			explainNoStart(failed, code, unknown)
 		}
 	}
 	// The command may hold the session open, but its output is no longer read.

@@ -549,7 +549,7 @@ func TestBastionFailures(t *testing.T) {
 	if e := refused(t, c, "a", ssh.StepConnect, "127.0.0.1:1: the bastion says: ", "Connection refused"); e.Hop != "" {
 		t.Errorf("blames bastion %s", e.Hop)
 	}
-	if e := refused(t, c, "b", ssh.StepAuthenticate, "b: bastion bad: authenticate"); e.Hop != "bad" {
+	if e := refused(t, c, "b", ssh.StepAuthenticate, "b: authenticate (bastion bad)"); e.Hop != "bad" {
 		t.Errorf("hop %q", e.Hop)
 	}
 }
@@ -623,7 +623,7 @@ func TestProxyCommandFails(t *testing.T) {
 			"box: connect: 127.0.0.1:1: the ProxyCommand ended with exit status 3: tunnel: bad password", ""},
 		{"box", "head -c 1 >/dev/null; exit 1", "box: connect: 127.0.0.1:1: the ProxyCommand ended with exit status 1", ""},
 		{"box", "kill -TERM $$", "box: connect: 127.0.0.1:1: the ProxyCommand ended with signal: terminated", ""},
-		{"inner", "echo no way >&2; exit 1", "inner: bastion box: connect: 127.0.0.1:1: the ProxyCommand ended with exit status 1: no way", "box"},
+		{"inner", "echo no way >&2; exit 1", "inner: connect (bastion box): 127.0.0.1:1: the ProxyCommand ended with exit status 1: no way", "box"},
 	} {
 		command(tt.command)
 		if e := refused(t, h.client(t), tt.host, ssh.StepConnect, "by itself? "+script); e.Error() != tt.want || e.Hop != tt.hop {

@@ -12,10 +12,12 @@ import (
 	"time"
 
 	gossh "golang.org/x/crypto/ssh"
+
+	"gorun/launcher/hosts"
 )
 
 // Step is the stage of a launch at which a host failed.
-type Step string
+type Step = string
 
 // The steps in the order they happen.
 const (
@@ -30,26 +32,8 @@ const (
 	StepStart        Step = "start"
 )
 
-// Error reports in one line which host failed, at which step and why, and in another line what to do about it.
-type Error struct {
-	Host string // as in the host list
-	Hop  string // the bastion at which it failed, "" for the host itself
-	Step Step
-	Err  error
-	Hint string // what the user can do; "" if there is no useful hint
-}
-
-// Error is one line without the hint.
-func (e *Error) Error() string {
-	where := e.Host
-	if e.Hop != "" {
-		where += ": bastion " + e.Hop
-	}
-	return fmt.Sprintf("%s: %s: %v", where, e.Step, e.Err)
-}
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
+// Error is the error of every function here that reaches a host. Its Step is one of those above.
+type Error = hosts.Error
 
 // dialError turns an error of the dialer into a step and a hint. addr is host:port.
 func dialError(addr string, err error) *Error {

@@ -33,7 +33,7 @@ var (
 
 // explainNoStart adds the likely cause for a command that ended before our script began, or whose output is hidden,
 // unless the host has reported one.
-func (e *Error) explainNoStart(code int, unknown error) {
+func explainNoStart(e *Error, code int, unknown error) {
 	var mute cut
 	switch {
 	case errors.As(e.Err, &mute):

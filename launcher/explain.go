@@ -1,0 +1,182 @@
+package launcher
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strings"
+
+	"gorun/launcher/elastic"
+	"gorun/launcher/output"
+)
+
+// What the errors of a job add to their one line: the exit code of a launcher that ends with them, lines with details,
+// and the user's next step.
+
+// ExitCode is that of the rank.
+func (e *RankError) ExitCode() int { return e.Code }
+
+// Details returns the last lines that the rank wrote to standard error.
+func (e *RankError) Details() []string { return output.TailLines(e.Rank, e.Tail) }
+
+// ExitCode is that of the first host.
+func (e *HostErrors) ExitCode() int { return e.Failed[0].ExitCode() }
+
+// Details returns a table of the hosts, if several failed, and which others are missing.
+func (e *HostErrors) Details() []string {
+	var rows []output.HostFailure
+	for _, one := range e.Failed {
+		rows = append(rows, output.HostFailure{Host: one.Host, Step: one.Stage(), Reason: one.Err.Error()})
+	}
+	var lines []string
+	if len(rows) > 1 {
+		lines = output.HostTable(rows)
+	}
+	if len(e.Silent) > 0 {
+		lines = append(lines, output.Detail("no answer yet from "+strings.Join(e.Silent, ", ")))
+	}
+	if len(e.Late) > 0 {
+		lines = append(lines, output.Detail("no daemon yet on "+strings.Join(e.Late, ", ")))
+	}
+	return lines
+}
+
+// NextStep is the first hint of a host.
+func (e *HostErrors) NextStep() (hint string) {
+	for _, one := range e.Failed {
+		hint = cmp.Or(hint, one.Hint)
+	}
+	return hint
+}
+
+// ExitCode is the one of timeout(1).
+func (e *TimeoutError) ExitCode() int { return ExitTimeout }
+
+// Details returns what every rank did.
+func (e *TimeoutError) Details() (lines []string) {
+	for _, state := range e.States {
+		lines = append(lines, output.Detail(state))
+	}
+	return lines
+}
+
+// NextStep is about the limit.
+func (e *TimeoutError) NextStep() string {
+	return "give it more time with --timeout, or none at all without it"
+}
+
+// ExitCode is the general one.
+func (e *ElasticError) ExitCode() int { return ExitFailure }
+
+// ExitCode is the one for hosts that are lost.
+func (e *AloneError) ExitCode() int { return ExitTransport }
+
+// NextStep depends on whether the launcher was stopped.
+func (e *AloneError) NextStep() string {
+	if e.Stopped > 0 {
+		return "with a longer --lease hosts wait longer; Ctrl-Z stops a job with its ranks for as long as you like"
+	}
+	return "look at the network of this machine; with a longer --lease hosts wait longer for it"
+}
+
+// ExitCode is the one for hosts that are lost.
+func (e *MinorityError) ExitCode() int { return ExitTransport }
+
+// NextStep names the size of a cluster that stands more.
+func (e *MinorityError) NextStep() string {
+	return "of a cluster of five hosts and more, two may be lost at once"
+}
+
+// programHint knows why a program is not found that the user can see.
+func programHint(reason string) string {
+	if script, _, windows := strings.Cut(reason, ": its first line ends in a carriage return"); windows {
+		return "take the carriage returns from all of its lines: sed -i 's/\\r$//' " + script
+	}
+	program, _, searched := strings.Cut(reason, ": not found in PATH")
+	switch file, err := os.Stat(program); {
+	case !searched:
+		return ""
+	case program == "python":
+		return "many hosts have it as python3: gorun … python3 …"
+	case strings.Contains(program, " "):
+		return "the program and its arguments are words of their own, without quotes around them: gorun … " + program
+	case err != nil || file.IsDir():
+		return ""
+	case strings.HasSuffix(program, ".py"):
+		return "name its interpreter: gorun … python3 " + program
+	}
+	return "a program of this directory is called with its path: gorun … ./" + program
+}
+
+// NextStep names the flags that decided that a job does not go on.
+func (e *ElasticError) NextStep() string {
+	switch e.Cause {
+	case elastic.TooFew:
+		return "--min-np goes on with fewer, --blacklist-cooldown-range uses again what failed, --elastic-timeout waits longer for other hosts"
+	case elastic.TooManyResets:
+		return "what made ranks fail is in their output; --reset-limit lets them begin anew more often"
+	}
+	return ""
+}
+
+// NextStep knows the mistakes that everyone makes.
+func (e *RankError) NextStep() string {
+	tail := strings.Join(e.Tail, "\n")
+	switch {
+	case e.Code == 127:
+		if hint := programHint(e.Reason); hint != "" {
+			return hint
+		}
+		if strings.Contains(e.Reason, ": a link to ") {
+			return fmt.Sprintf("a virtual environment needs the Python that it was made from, at the same path on %s", e.Host)
+		}
+		return fmt.Sprintf("install the program on %s, or give its full path; PATH is the launcher's", e.Host)
+	case e.Code == 126:
+		return "make the file executable (chmod +x), or name its interpreter: gorun … python3 " + "script.py"
+	case strings.Contains(tail, "can't open file") && e.Host == "localhost":
+		return "no such file is here: name it as from this directory, or choose another with --wdir"
+	case strings.Contains(tail, "can't open file"):
+		return fmt.Sprintf("gorun does not copy programs: put the script on %s at the same path", e.Host)
+	case strings.Contains(tail, "No module named 'gorun'"):
+		return "this binary carries no Python binding: build it with make"
+	case strings.Contains(tail, "module 'horovod.torch' has no attribute 'init'"):
+		return "Python finds a source tree of Horovod that was not built before gorun's drop-in: run the script from another directory, or build that Horovod"
+	case strings.HasPrefix(e.Reason, "working directory"):
+		return fmt.Sprintf("make it on %s, or choose one that is there with --wdir; gorun copies no files", e.Host)
+	case e.Alone == "Open MPI":
+		return "start programs of Open MPI by: mpirun --mca plm_rsh_agent 'gorun rsh-agent'; if each rank is to work by itself, add --strict=false"
+	case e.Alone != "":
+		return "something around the program takes away PMI_FD or PMI_RANK, which it needs to find the others: keep them, or add --pmi-port"
+	case e.Unfinished:
+		return "the other ranks may wait for it for ever: a program that called MPI_Init ends with MPI_Finalize, or with MPI_Abort to end them all"
+	case e.Signal == 9:
+		return fmt.Sprintf("if nobody killed it, look for the out-of-memory killer on %s: dmesg | grep -i oom", e.Host)
+	}
+	return frameworkHint(tail)
+}
+
+// frameworkHints say what a framework's own error leaves out: what it wants of a program that gorun has started.
+// docs/frameworks.md says more.
+var frameworkHints = []struct{ said, hint string }{
+	{"nknown backend type gorun", registerBackend},
+	{"nknown c10d backend type GORUN", registerBackend}, // before torch 2
+	{"Your assigned backend gorun is not available", `on CPUs accelerate takes the process group that is there: call torch.distributed.init_process_group("gorun") first, and name no backend`},
+	{"Number of processes must be defined", `JAX asks for both: jax.distributed.initialize(num_processes=int(os.environ["JAX_NUM_PROCESSES"]), process_id=int(os.environ["JAX_PROCESS_ID"]))`},
+	{"libmpi.so.12: cannot open shared object file", wheelOfMPICH},
+	{"cannot load MPI library", wheelOfMPICH},
+}
+
+const (
+	registerBackend = "import gorun.torch.distributed: that makes the backend known"
+	wheelOfMPICH    = "mpi4py of pip finds the MPICH of pip: pip install mpich"
+)
+
+// frameworkHint returns what to do about the last lines of a rank, "" if that is not known.
+func frameworkHint(tail string) string {
+	for _, h := range frameworkHints {
+		if strings.Contains(tail, h.said) {
+			return h.hint
+		}
+	}
+	return ""
+}
