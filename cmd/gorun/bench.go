@@ -23,7 +23,6 @@ type benchFlags struct {
 	dtype, op     string
 	minTime       time.Duration
 	json          bool
-	vsFlags
 	simulateFlags
 }
 
@@ -49,7 +48,7 @@ func (o *benchFlags) table() []cli.Flag {
 			f.Hidden = true // always so
 		}
 	}
-	return slices.Concat(flags, o.vsTable(), o.simulateTable(), shared)
+	return slices.Concat(flags, o.simulateTable(), shared)
 }
 
 // benchCommand measures collectives as a job of its own, whose ranks are this very binary.
@@ -62,11 +61,8 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 		Flags:     o.table(),
 		Action: func(c *cli.Context) error {
 			o.read(c)
-			switch {
-			case o.simulate:
+			if o.simulate {
 				return simulate(o)
-			case o.vs:
-				return benchVersus(c.Context, o)
 			}
 			return benchJob(c.Context, o, hurry)
 		},

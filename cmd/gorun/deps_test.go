@@ -18,7 +18,6 @@ var allowed = map[string][]string{
 	"cmd/gorund":             {"worker/command"}, // what it has, every first start on a host waits for
 	"worker/command":         {"rendezvous/resume", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/proc", "worker/session"},
 	"worker/bench":           {"collective", "collective/kernel", "worker/session"},
-	"worker/bench/versus":    {"contrib"},
 	"launcher":               {"launcher/hosts", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
 	"launcher/discover":      {"launcher/hosts"},
 	"launcher/elastic":       {},
@@ -94,6 +93,9 @@ func TestImports(t *testing.T) {
 			path := strings.Trim(imp.Path.Value, `"`)
 			if inner, ok := strings.CutPrefix(path, "gorun/"); ok && !slices.Contains(may, inner) && !slices.Contains(may, "*") {
 				t.Errorf("%s imports %s, which the table does not allow", file, inner)
+			}
+			if strings.HasPrefix(path, "gorun/contrib") {
+				t.Errorf("%s imports %s: the product does without the extras", file, path)
 			}
 			if owner, ok := only[path]; ok && owner != dir {
 				t.Errorf("%s imports %s, which is for %s alone", file, path, owner)

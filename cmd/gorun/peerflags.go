@@ -34,6 +34,8 @@ var peerFlags = map[string]string{
 	"local-ranks-filter": "--only-ranks",
 	"start-method":       "ranks are programs of their own",
 	"role":               "gorun has one role: all ranks",
+	// gorun bench, once
+	"vs": "python3 contrib/bench/peers.py, in gorun's sources, measures the peers too",
 	"monitor-interval":   "not needed: gorun hears of it when a rank ends",
 }
 

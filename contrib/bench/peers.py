@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measures gorun and its peers side by side: the same operation, sizes and ranks, on the same machine, in
-one run.
+"""Measures gorun and its peers side by side: the same operation, sizes and ranks, on the same machine (or,
+with --hosts, on those of the user), in one run.
 
 In each round every program runs once, one after the other, so that whatever else the machine does meets
 all of them alike. What counts is the median over the rounds. Prints tables with ratios, and writes them to
@@ -42,7 +42,10 @@ def once(command: list[str], timeout: float) -> dict[int, dict]:
     if status != 0 or not documents:
         print(out + err, file=sys.stderr)
         raise Failed(f"exit status {status}")
-    rows = {row["size"]: row for row in json.loads(documents[-1])["rows"]}
+    document = json.loads(documents[-1])
+    if "why" in document:  # it has no such operation
+        raise Failed(document["why"])
+    rows = {row["size"]: row for row in document["rows"]}
     wrong = sum(row["wrong"] for row in rows.values())
     if wrong:
         raise Failed(f"{wrong} elements are wrong")
@@ -130,7 +133,7 @@ def machine() -> str:
 def preamble(found: list[Program], rounds: int, load: float) -> list[str]:
     versions = "; ".join(f"{program.name}: {program.version}" for program in found)
     lines = [
-        "# Allreduce: float32, sum, in place",
+        "# Float32; sums, in place, unless a table names another operation",
         "",
         f"Medians of {rounds} alternating rounds, in µs; a time is the slowest rank's. A ratio above 1 "
         "says that gorun is faster. The limit of one host is limit.c: the ranks themselves reduce tensors "
@@ -217,6 +220,12 @@ class Bench:
         ):
             self.measure(Setting(f"{title}, 1 host, {ranks} ranks", ranks), sizes, [*python, *more])
 
+    def operation(self, name: str, setting: Setting, sizes: Sizes) -> None:
+        """Measures any operation, on one host or on those of the user."""
+        setting.operation, setting.title = name, f"{name}, {setting.title}"
+        peers = [programs.OPEN_MPI, programs.MPICH, programs.GLOO, programs.HOROVOD]
+        self.measure(setting, sizes, [programs.GORUN, *peers])
+
     def lab(self, hosts: int, mbit: int, sizes: Sizes) -> None:
         if os.geteuid() != 0:
             self.lines += [f"Not measured, because a lab needs root: {hosts} lab hosts.", ""]
@@ -233,9 +242,26 @@ class Bench:
             self.measure(step, programs.STEP, [programs.GORUN_TORCH, programs.GLOO, programs.HOROVOD], limit)
 
 
+def settings(args: argparse.Namespace) -> list[Setting]:
+    """Where the ranks run that the flags want, apart from labs."""
+    if not args.hosts:
+        return [Setting(f"1 host, {ranks} ranks", ranks) for ranks in args.ranks]
+    slots = [int(host.partition(":")[2] or 1) for host in args.hosts.split(",")]
+    title = f"{len(slots)} hosts, {sum(slots)} ranks"
+    return [Setting(title, sum(slots), args.hosts, nic=args.nic)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4], help="numbers of ranks on one host")
+    parser.add_argument(
+        "--hosts",
+        default="",
+        help="instead of the numbers of ranks: a list such as host1:2,host2:2; this directory must "
+        "be the same on all of them",
+    )
+    parser.add_argument("--nic", default="", help="with --hosts, the interface between them")
+    parser.add_argument("--operation", default="allreduce", help="any of `gorun bench`")
     parser.add_argument("--lab", type=int, nargs="*", default=[], help="numbers of lab hosts, a rank each")
     parser.add_argument(
         "--mbit", type=int, nargs="*", default=[0], help="rates of the lab hosts' links, 0 for no limit"
@@ -266,8 +292,11 @@ def main() -> None:
         sys.exit("bench: error: no bin/gorun: make builds it")
     sizes = Sizes(args.begin, args.end, args.factor)
     bench = Bench(args, found)
-    for ranks in args.ranks:
-        bench.one_host(ranks, sizes)
+    for setting in settings(args):
+        if setting.hosts or args.operation != "allreduce":
+            bench.operation(args.operation, setting, sizes)
+        else:
+            bench.one_host(setting.ranks, sizes)
     for hosts in args.lab:
         for mbit in args.mbit:
             # Below 1 MiB a limited link says nothing that an unlimited one does not.

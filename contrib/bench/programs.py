@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -24,12 +25,17 @@ NAMES = [GORUN, GORUN_C, GORUN_TORCH, LIMIT, OPEN_MPI, MPICH, GLOO, HOROVOD]
 
 @dataclass
 class Setting:
-    """Where ranks run. hosts is empty on one host; run is what goes before a command."""
+    """What ranks run, and where. hosts is empty on one host; run is what goes before a command.
+
+    Between hosts nic is the interface to use, "" for what the programs choose; the hosts of a lab have eth0.
+    """
 
     title: str
     ranks: int
     hosts: str = ""
     run: tuple[str, ...] = ()
+    nic: str = "eth0"
+    operation: str = "allreduce"
 
     def launcher(self) -> list[str]:
         return ["-np", str(self.ranks), *(["-H", self.hosts] if self.hosts else [])]
@@ -76,7 +82,8 @@ def gorun(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
         "--min-time",
         f"{seconds}s",
     ]
-    return [str(BINARY), "bench", "allreduce", *setting.launcher(), "--json", *span]
+    nic = ["--network-interfaces", setting.nic] if setting.hosts and setting.nic else []
+    return [str(BINARY), "bench", setting.operation, *setting.launcher(), *nic, "--json", *span]
 
 
 def gorun_c(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
@@ -84,8 +91,9 @@ def gorun_c(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
     return [str(BINARY), *setting.launcher(), "--no-tag-output", *program]
 
 
-def span(sizes: Sizes, seconds: float) -> list[str]:
-    return ["--sizes", ",".join(sizes.list()), "--min-time", str(seconds)]
+def span(sizes: Sizes, seconds: float, operation: str = "allreduce") -> list[str]:
+    what = [] if operation == "allreduce" else ["--operation", operation]
+    return [*what, "--sizes", ",".join(sizes.list()), "--min-time", str(seconds)]
 
 
 def gorun_torch(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
@@ -95,8 +103,9 @@ def gorun_torch(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
 
 def torch_gloo(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
     # gorun only starts these ranks; they talk to each other by gloo alone.
-    env = ["env", f"GLOO_SOCKET_IFNAME={'eth0' if setting.hosts else 'lo'}"]
-    program = [sys.executable, str(HERE / "torch_gloo.py"), *span(sizes, seconds)]
+    nic = setting.nic if setting.hosts else "lo"
+    env = ["env", f"GLOO_SOCKET_IFNAME={nic}"] if nic else []
+    program = [sys.executable, str(HERE / "torch_gloo.py"), *span(sizes, seconds, setting.operation)]
     return [str(BINARY), *setting.launcher(), "--no-tag-output", *env, *program]
 
 
@@ -104,7 +113,7 @@ def open_mpi(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
     # Unbound, because ranks may outnumber the CPUs; Open MPI then yields while it waits. Its tuned choice of
     # algorithms is the best of its settings in most sizes.
     flags = [
-        "--allow-run-as-root",
+        *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
         "--oversubscribe",
         "--bind-to",
         "none",
@@ -113,32 +122,50 @@ def open_mpi(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
         "100",
     ]
     if setting.hosts:
-        flags += ["-H", setting.hosts, "--mca", "btl", "self,tcp", "--mca", "pml", "ob1"]
-        flags += ["--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0"]
-    return [
-        "mpirun.openmpi",
-        *flags,
-        "-np",
-        str(setting.ranks),
-        str(BUILD / "openmpi"),
-        "allreduce",
-        str(seconds),
-        *sizes.list(),
-    ]
+        flags += ["-H", setting.hosts, "--mca", "btl", "self,vader,tcp", "--mca", "pml", "ob1"]
+    if setting.hosts and setting.nic:
+        flags += ["--mca", "btl_tcp_if_include", setting.nic, "--mca", "oob_tcp_if_include", setting.nic]
+    return [*mpirun(OPEN_MPI), *flags, *mpi_program("openmpi", setting, sizes, seconds)]
 
 
 def mpich(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
-    flags = ["-hosts", setting.hosts.replace(":1", ""), "-iface", "eth0"] if setting.hosts else []
-    return [
-        "mpirun.mpich",
-        *flags,
-        "-np",
-        str(setting.ranks),
-        str(BUILD / "mpich"),
-        "allreduce",
-        str(seconds),
-        *sizes.list(),
-    ]
+    flags = ["-hosts", setting.hosts] if setting.hosts else []
+    if setting.hosts and setting.nic:
+        flags += ["-iface", setting.nic]
+    return [*mpirun(MPICH), *flags, *mpi_program("mpich", setting, sizes, seconds)]
+
+
+def mpi_program(binary: str, setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+    return ["-np", str(setting.ranks), str(BUILD / binary), setting.operation, str(seconds), *sizes.list()]
+
+
+# The names that programs of an MPI implementation may have, and words of their output that give it away.
+MPI = {
+    OPEN_MPI: (
+        ["mpirun.openmpi", "mpirun", "mpiexec"],
+        ["mpicc.openmpi", "mpicc"],
+        ("open mpi", "openrte", "openmpi"),
+    ),
+    MPICH: (
+        ["mpirun.mpich", "mpiexec.mpich", "mpiexec.hydra", "mpirun", "mpiexec"],
+        ["mpicc.mpich", "mpicc"],
+        ("hydra", "mpich"),
+    ),
+}
+
+
+def whose(names: list[str], flag: str, words: tuple[str, ...]) -> str:
+    """The first of the programs that is of the implementation with these words, "" if none is."""
+    for name in names:
+        if shutil.which(name) and any(word in output([name, flag]).lower() for word in words):
+            return name
+    return ""
+
+
+@functools.cache
+def mpirun(name: str) -> list[str]:
+    launchers, _, words = MPI[name]
+    return [whose(launchers, "--version", words) or launchers[0]]
 
 
 def limit(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
@@ -167,8 +194,10 @@ def find(horovod: str) -> list[Program]:
     if all(compiled("cc", f"{name}.c", name, "-march=native") for name in ("limit", "limit_tcp")):
         found.append(Program(LIMIT, "limit.c, limit_tcp.c", limit))
     for name, kind, run in ((OPEN_MPI, "openmpi", open_mpi), (MPICH, "mpich", mpich)):
-        if shutil.which(f"mpirun.{kind}") and compiled(f"mpicc.{kind}", "mpi_collective.c", kind):
-            found.append(Program(name, first_version([f"mpirun.{kind}", "--version"]), run))
+        launchers, compilers, words = MPI[name]
+        launcher, compiler = whose(launchers, "--version", words), whose(compilers, "-show", words)
+        if launcher and compiler and compiled(compiler, "mpi_collective.c", kind):
+            found.append(Program(name, first_version([launcher, "--version"]), run))
     if horovod:
         found.append(stock_horovod(horovod))
     return found
@@ -182,8 +211,9 @@ def stock_horovod(python: str) -> Program:
         sys.exit(f"bench: error: {python} has no horovod")
 
     def command(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
-        hosts = ["-H", setting.hosts, "--network-interfaces", "eth0"] if setting.hosts else []
-        program = [python, str(HERE / "horovod_torch.py"), *span(sizes, seconds)]
+        hosts = ["-H", setting.hosts] if setting.hosts else []
+        hosts += ["--network-interfaces", setting.nic] if setting.hosts and setting.nic else []
+        program = [python, str(HERE / "horovod_torch.py"), *span(sizes, seconds, setting.operation)]
         return [launcher, "--gloo", "-np", str(setting.ranks), *hosts, "env", "PYTHONUNBUFFERED=1", *program]
 
     return Program(HOROVOD, version, command)

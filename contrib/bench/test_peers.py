@@ -45,9 +45,53 @@ class Test(unittest.TestCase):
                 self.assertRegex(words, "4[, ]64|-b 4 -e 64 -f 16")
                 self.assertEqual("host2" in words, bool(setting.hosts), words)
 
+    def test_an_operation_between_the_hosts_of_the_user(self) -> None:
+        args = argparse.Namespace(
+            hosts="host1:2,host2", nic="eno1", ranks=[2], rounds=1, min_time=0.1, timeout=1.0
+        )
+        (setting,) = peers.settings(args)
+        self.assertEqual((setting.ranks, setting.hosts), (3, "host1:2,host2"))
+        found = [
+            Program(name, "1", programs.gorun) for name in (programs.GORUN, programs.GLOO, programs.LIMIT)
+        ]
+        with mock.patch.object(peers, "compare", return_value=({programs.GORUN: {}}, [])) as compare:
+            peers.Bench(args, found).operation("broadcast", setting, Sizes(4, 4, 4))
+        self.assertEqual(
+            [runner.name for runner in compare.call_args.args[0]], [programs.GORUN, programs.GLOO]
+        )
+        for starter in programs.gorun, programs.torch_gloo, programs.open_mpi, programs.mpich:
+            words = " ".join(starter(setting, Sizes(4, 64, 16), 0.25))
+            self.assertIn("broadcast", words)
+            self.assertIn("host1:2,host2", words)
+            self.assertIn("eno1", words)
+            setting.nic = ""
+            self.assertNotRegex(
+                " ".join(starter(setting, Sizes(4, 64, 16), 0.25)), "eth0|GLOO_SOCKET|_if_include"
+            )
+            setting.nic = "eno1"
+
+    def test_whose_mpi_it_is(self) -> None:
+        with tempfile.TemporaryDirectory() as path:
+            for name, says in ("mpirun", "mpirun (Open MPI) 4.2"), ("mpiexec", "HYDRA build details: 4.0"):
+                Path(path, name).write_text(f"#!/bin/sh\necho '{says}'\n")
+                Path(path, name).chmod(0o755)
+            with mock.patch.dict(os.environ, PATH=path):
+                programs.mpirun.cache_clear()
+                self.assertEqual(programs.mpirun(programs.OPEN_MPI), ["mpirun"])
+                self.assertEqual(programs.mpirun(programs.MPICH), ["mpiexec"])
+                self.assertEqual(programs.whose(["mpicc"], "-show", ("mpich",)), "")
+            programs.mpirun.cache_clear()
+
+    def test_a_program_without_the_operation_says_so(self) -> None:
+        with self.assertRaisesRegex(peers.Failed, "^no barrier$"):
+            peers.once(["sh", "-c", 'echo \'{"why": "no barrier"}\''], 10)
+
     def test_make_bench_measures_the_horovod_that_is_there(self) -> None:
         with tempfile.TemporaryDirectory() as root:
             shutil.copy(programs.ROOT / "Makefile", root)
+            packages = Path("cmd/gorun/deps_test.go")  # the Makefile reads the names of pure packages there
+            Path(root, packages).parent.mkdir(parents=True)
+            shutil.copy(programs.ROOT / packages, Path(root, packages))
 
             def horovods(*words: str) -> list[str]:
                 dry = ["make", "-n", "-C", root, "bench", "bench-full", "PYTHON=python", *words]
