@@ -118,7 +118,7 @@ func (o *op) start() {
 	stash := o.stash.segments
 	o.mu.Unlock()
 	for i := range o.run.steps {
-		if o.run.steps[i].Do == schedule.Part {
+		if o.run.steps[i].Do == schedule.Contribute {
 			o.queueAll(i)
 		}
 	}

@@ -46,7 +46,7 @@ func (o *op) queue(i int, lo int64) {
 	s := &o.run.steps[i]
 	hi := min(lo+o.run.cut, s.Hi)
 	p := o.engine.pieces.Get().(*piece)
-	p.op, p.step, p.made = o, i, s.Do != schedule.Part
+	p.op, p.step, p.made = o, i, s.Do != schedule.Contribute
 	p.Header = link.Header{Kind: link.Data, Step: s.Tag, Epoch: o.epoch, Op: o.id, Gen: o.gen,
 		Offset: uint64(lo)}
 	p.Rail = int(s.Ring)

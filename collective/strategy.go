@@ -18,7 +18,7 @@ type strategy interface {
 	layout(o *op, r *Request)
 	// payload returns where the bytes [lo, hi) lie that a step sends.
 	payload(step int, lo, hi int64) []byte
-	// make computes the payload of a Part step, right before it is sent.
+	// make computes the payload of a Contribute step, right before it is sent.
 	make(step int, lo, hi int64)
 	// target returns where a payload that arrives may be read to, nil if deliver only looks at it. op.mu is held.
 	target(step int, lo, hi int64) []byte

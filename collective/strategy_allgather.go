@@ -13,7 +13,7 @@ type allgather struct {
 	base
 	blocks []schedule.Block // by rank of the group
 	starts []int64          // by local rank: where its rows are in the result
-	source []int            // by step: the local rank whose rows a Part step sends
+	source []int            // by step: the local rank whose rows a Contribute step sends
 }
 
 var allgathers = newStrategies[allgather](always)
@@ -54,7 +54,7 @@ func (s *allgather) layout(o *op, _ *Request) {
 	run.steps = schedule.Gather(run.steps, len(g.hosts), g.self, s.blocks)
 	s.source = resize(s.source, len(run.steps))
 	for i := range run.steps {
-		if step := &run.steps[i]; step.Do == schedule.Part {
+		if step := &run.steps[i]; step.Do == schedule.Contribute {
 			// Empty blocks may share a start, but have no segments.
 			s.source[i] = s.ownerOf(step.Lo, step.Hi)
 		}

@@ -20,7 +20,7 @@ func (s *partials) begin(o *op, r *Request) {
 }
 
 func (s *partials) payload(step int, lo, hi int64) []byte {
-	if s.asIs && s.o.run.steps[step].Do == schedule.Part {
+	if s.asIs && s.o.run.steps[step].Do == schedule.Contribute {
 		return s.o.ins[0][lo:hi]
 	}
 	return s.o.acc[lo:hi]

@@ -27,7 +27,7 @@ func (s *star) layout(o *op, r *Request) {
 	run, self, hosts := &o.run, o.group.self, len(o.group.hosts)
 	if self > 0 {
 		run.steps = append(run.steps,
-			schedule.Step{Do: schedule.Part, Peer: 0, Tag: uint16(self - 1), After: -1, Hi: o.size},
+			schedule.Step{Do: schedule.Contribute, Peer: 0, Tag: uint16(self - 1), After: -1, Hi: o.size},
 			schedule.Step{Do: schedule.Take, Peer: 0, After: -1, Hi: o.size})
 	} else {
 		o.mixed = true

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Algorithm is a way to do an allreduce between hosts. The numbers are part of the control protocol.
+// Algorithm is how an allreduce between hosts goes. The numbers are part of the control protocol.
 type Algorithm uint8
 
 // Algorithms. Auto is whichever costs least.
@@ -18,7 +18,19 @@ const (
 	ByTree
 )
 
-var algorithms = [...]string{"auto", "ring", "direct", "recursive-doubling", "rabenseifner", "tree"}
+// algorithms describes them. A new one is a constant above, a line here, and a file with its steps.
+var algorithms = [...]struct {
+	name  string
+	steps func(dst []Step, hosts, self int, size int64) []Step
+	time  func(c Cost, n int64, hosts int) float64
+}{
+	Auto:                {name: "auto"},
+	ByRing:              {"ring", Ring, Cost.Ring},
+	ByDirect:            {"direct", Direct, Cost.Direct},
+	ByRecursiveDoubling: {"recursive-doubling", RecursiveDoubling, Cost.RecursiveDoubling},
+	ByRabenseifner:      {"rabenseifner", Rabenseifner, Cost.Rabenseifner},
+	ByTree:              {"tree", Binomial, Cost.Binomial},
+}
 
 // Valid reports whether a is a known algorithm or Auto.
 func (a Algorithm) Valid() bool { return int(a) < len(algorithms) }
@@ -27,7 +39,7 @@ func (a Algorithm) String() string {
 	if !a.Valid() {
 		return fmt.Sprintf("algorithm(%d)", uint8(a))
 	}
-	return algorithms[a]
+	return algorithms[a].name
 }
 
 // ParseAlgorithm is the inverse of String; no text is Auto.
@@ -35,37 +47,33 @@ func ParseAlgorithm(s string) (Algorithm, error) {
 	if s == "" {
 		return Auto, nil
 	}
-	for i, name := range algorithms {
-		if s == name {
+	var names []string
+	for i, a := range algorithms {
+		if s == a.name {
 			return Algorithm(i), nil
 		}
+		names = append(names, a.name)
 	}
-	return Auto, fmt.Errorf("unknown algorithm %q: it is one of %s", s, strings.Join(algorithms[:], ", "))
+	return Auto, fmt.Errorf("unknown algorithm %q: it is one of %s", s, strings.Join(names, ", "))
 }
 
 // Algorithms returns all algorithms but Auto.
 func Algorithms() []Algorithm {
-	return []Algorithm{ByRing, ByDirect, ByRecursiveDoubling, ByRabenseifner, ByTree}
+	var all []Algorithm
+	for a := Auto + 1; a.Valid(); a++ {
+		all = append(all, a)
+	}
+	return all
 }
 
 // Allreduce appends the steps of an allreduce of size bytes, size not 0. a is one that Fit returned.
 //
 // The bits of a result are the same at all positions. Two algorithms give the same bits where additions are
 // exact (integers, minimum, maximum), or between two positions. Recursive doubling, Rabenseifner's and the
-// tree give the same bits of floats too if hosts is a power of two and each has one part that is not scaled:
+// tree give the same bits of floats too if hosts is a power of two and each has one contribution that is not scaled:
 // they add in the same order, neighbours first.
 func Allreduce(dst []Step, a Algorithm, hosts, self int, size int64) []Step {
-	switch a {
-	case ByDirect:
-		return Direct(dst, hosts, self, size)
-	case ByRecursiveDoubling:
-		return RecursiveDoubling(dst, hosts, self, size)
-	case ByRabenseifner:
-		return Rabenseifner(dst, hosts, self, size)
-	case ByTree:
-		return Binomial(dst, hosts, self, size)
-	}
-	return Ring(dst, hosts, self, size)
+	return algorithms[a].steps(dst, hosts, self, size)
 }
 
 // Fit returns a, or what takes its place where it cannot be: Rabenseifner's algorithm needs a share for

@@ -14,7 +14,7 @@ func Ring(dst []Step, hosts, self int, size int64) []Step {
 		out, in := Send, Add
 		switch {
 		case t == 0:
-			out = Part
+			out = Contribute
 		case t >= hosts-1:
 			in = Take
 		}
@@ -30,7 +30,7 @@ func Ring(dst []Step, hosts, self int, size int64) []Step {
 	return dst
 }
 
-// Direct appends the steps of an exchange in which every position sends its whole part to all others.
+// Direct appends the steps of an exchange in which every position sends its whole contribution to all others.
 // It takes one message's time where the ring takes 2(hosts-1), and moves hosts/2 times as much.
 //
 // The sends come first, then the receives in the order of positions.
@@ -41,7 +41,7 @@ func Direct(dst []Step, hosts, self int, size int64) []Step {
 		peer := mod(self+i, hosts)
 		s := Step{Do: Send, Peer: peer, Tag: uint16(base + skip(self, peer)), After: 0, Hi: size}
 		if i == 1 {
-			s.Do, s.After = Part, -1
+			s.Do, s.After = Contribute, -1
 		}
 		dst = append(dst, s)
 	}

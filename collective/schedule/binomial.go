@@ -3,8 +3,8 @@ package schedule
 import "math/bits"
 
 // Binomial appends the steps of a reduction along a binomial tree to position 0 and a broadcast of the
-// result back along it: every position but the first sends and receives the buffer once, and a segment goes
-// its way without waiting for the others.
+// result back along it: every position but the first sends and receives the buffer once, and a segment
+// does not wait for the others.
 //
 // The receives from the children come first, those with the smallest trees before the others; then what goes
 // to the parent and comes from it; then the sends to the children, the largest tree first.
@@ -30,7 +30,7 @@ func Binomial(dst []Step, hosts, self int, size int64) []Step {
 		parent := self - self&-self
 		up := Step{Do: Send, Peer: parent, Tag: uint16(bits.TrailingZeros(uint(self))), After: have, Hi: size}
 		if count == 0 {
-			up.Do = Part
+			up.Do = Contribute
 		}
 		dst = append(dst, up, Step{Do: Take, Peer: parent, After: -1, Hi: size})
 		have = count + 1

@@ -2,7 +2,7 @@ package schedule
 
 import "math/bits"
 
-// Cost says what a message costs between two hosts.
+// Cost is what a message costs between two hosts.
 type Cost struct {
 	Alpha float64 // seconds per message, from one engine to the other
 	Beta  float64 // seconds per byte
@@ -11,17 +11,7 @@ type Cost struct {
 
 // Allreduce is the time of an allreduce of n bytes.
 func (c Cost) Allreduce(a Algorithm, n int64, hosts int) float64 {
-	switch a.Fit(hosts, n) {
-	case ByDirect:
-		return c.Direct(n, hosts)
-	case ByRecursiveDoubling:
-		return c.RecursiveDoubling(n, hosts)
-	case ByRabenseifner:
-		return c.Rabenseifner(n, hosts)
-	case ByTree:
-		return c.Binomial(n, hosts)
-	}
-	return c.Ring(n, hosts)
+	return algorithms[a.Fit(hosts, n)].time(c, n, hosts)
 }
 
 // worth is how much less time than a ring an algorithm must take to be chosen. The formulas are not more
@@ -29,10 +19,10 @@ func (c Cost) Allreduce(a Algorithm, n int64, hosts int) float64 {
 const worth = 0.95
 
 // Choose returns the algorithm that takes the least time for an allreduce of n bytes. A direct exchange
-// needs memory for every position's part, and is not chosen for more than directMax bytes.
+// needs memory for every position's contribution, and is not chosen for more than directMax bytes.
 func (c Cost) Choose(n int64, hosts int, directMax int64) Algorithm {
 	best, least := ByRing, worth*c.Ring(n, hosts)
-	for _, a := range Algorithms() {
+	for a := Auto + 1; a.Valid(); a++ {
 		if a == ByRing || a == ByDirect && n > directMax || a.Fit(hosts, n) != a {
 			continue
 		}
@@ -49,7 +39,7 @@ type Change struct {
 	By   Algorithm
 }
 
-// Changes returns what Choose says for all sizes up to max bytes, to a sixteenth of a size.
+// Changes returns what Choose returns for all sizes up to max bytes, to a sixteenth of a size.
 func (c Cost) Changes(hosts int, directMax, max int64) []Change {
 	all := []Change{{0, c.Choose(1, hosts, directMax)}}
 	for n, step := int64(1), int64(1); n <= max; n += step {
@@ -79,8 +69,8 @@ func (c Cost) Direct(n int64, hosts int) float64 {
 }
 
 // busy is how much of the time of a message a host spends on it, and cannot spend on the next one: system calls and
-// hand-overs. Between two hosts that share 2 CPUs recursive doubling of 1 MiB takes some 10 µs longer than a ring for each
-// of its messages, where one message takes 30 to 40 µs.
+// hand-overs. Between two hosts that share 2 CPUs recursive doubling of 1 MiB takes some 10 µs longer than a ring for
+// each of its messages, where one message takes 30 to 40 µs.
 const busy = 0.3
 
 // RecursiveDoubling is the time of an allreduce of n bytes by recursive doubling.
@@ -100,7 +90,8 @@ func (c Cost) Rabenseifner(n int64, hosts int) float64 {
 	}
 	k := coreOf(hosts)
 	share := float64(n) / float64(int(1)<<k.rounds)
-	return 2*(float64(k.rounds)*c.Alpha+(float64(n)-share)*c.Beta) + float64(k.outsideRounds())*(c.Alpha+float64(n)*c.Beta)
+	return 2*(float64(k.rounds)*c.Alpha+(float64(n)-share)*c.Beta) +
+		float64(k.outsideRounds())*(c.Alpha+float64(n)*c.Beta)
 }
 
 // Binomial is the time of an allreduce of n bytes, in one segment, along a binomial tree and back.

@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// Describe says in words what messages cost and how allreduces are done between hosts.
+// Describe returns, in words, what messages cost and how allreduces are done between hosts.
 func (c Cost) Describe(hosts int, directMax int64) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "a message takes %s µs, a byte %s ns (%s GB/s); allreduce by ", figures(c.Alpha*1e6), figures(c.Beta*1e9), figures(1e-9/c.Beta))
+	fmt.Fprintf(&b, "a message takes %s µs, a byte %s ns (%s GB/s); allreduce by ",
+		figures(c.Alpha*1e6), figures(c.Beta*1e9), figures(1e-9/c.Beta))
 	changes := c.Changes(hosts, directMax, 1<<32)
 	for i, ch := range changes {
 		if i > 0 {
@@ -20,7 +21,7 @@ func (c Cost) Describe(hosts int, directMax int64) string {
 	return b.String()
 }
 
-// figures writes a number with the figures that tell something.
+// figures writes a number with its significant figures.
 func figures(x float64) string {
 	if x >= 100 {
 		return fmt.Sprintf("%.0f", x)

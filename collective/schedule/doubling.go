@@ -3,7 +3,7 @@ package schedule
 import "math/bits"
 
 // Recursive algorithms need a power of two of positions: the core. Of the first 2×(hosts-core) positions
-// every odd one is an extra: it hands its part to its left neighbour before the rounds, and gets the result
+// every odd one is an extra: it sends its contribution to its left neighbour before the rounds, and gets the result
 // after them.
 
 // core is a position's place among those that take part in the rounds.
@@ -18,7 +18,7 @@ func coreOf(hosts int) core {
 	return core{hosts: hosts, rounds: rounds, extras: hosts - 1<<rounds}
 }
 
-// extra reports whether a position only hands over its part.
+// extra reports whether a position only sends its contribution.
 func (c core) extra(p int) bool { return p < 2*c.extras && p%2 == 1 }
 
 // folded is 1 for a position that stands for an extra too, and so has one step more before the rounds.
@@ -48,7 +48,7 @@ func (c core) position(place int) int {
 // outside appends the steps of an extra.
 func (c core) outside(dst []Step, self int, size int64) []Step {
 	return append(dst,
-		Step{Do: Part, Peer: self - 1, Tag: 0, After: -1, Hi: size},
+		Step{Do: Contribute, Peer: self - 1, Tag: 0, After: -1, Hi: size},
 		Step{Do: Take, Peer: self - 1, After: -1, Hi: size})
 }
 
@@ -56,7 +56,7 @@ func (c core) outside(dst []Step, self int, size int64) []Step {
 const DoublingSegment = 16 << 10
 
 // RecursiveDoubling appends the steps of an allreduce in which positions at distance 1, 2, 4 … exchange all
-// they have: log2(hosts) messages one after the other, and two more if hosts is no power of two. The way for
+// they have: log2(hosts) messages one after the other, and two more if hosts is no power of two. It suits
 // small buffers of many hosts.
 //
 // A position adds to what it still sends: the engine must have copied a segment, of DoublingSegment at most, before
@@ -75,9 +75,10 @@ func RecursiveDoubling(dst []Step, hosts, self int, size int64) []Step {
 	}
 	for k := range c.rounds {
 		peer := c.position(c.place(self) ^ 1<<k)
-		out, in := Step{Do: Send, Peer: peer, Tag: uint16(c.folded(peer) + 2*k + 1), After: have, Hi: size}, Step{Do: Merge, Peer: peer, After: have, Hi: size}
+		out := Step{Do: Send, Peer: peer, Tag: uint16(c.folded(peer) + 2*k + 1), After: have, Hi: size}
+		in := Step{Do: Merge, Peer: peer, After: have, Hi: size}
 		if k == 0 && folded == 0 {
-			out.Do, out.After = Part, -1
+			out.Do, out.After = Contribute, -1
 		}
 		if k == c.rounds-1 {
 			in.Do = Conclude
@@ -117,7 +118,8 @@ func Rabenseifner(dst []Step, hosts, self int, size int64) []Step {
 		peer := c.position(place ^ 1<<k)
 		cuts = append(cuts, lo, hi)
 		mid := lo + (hi-lo+2*Align-1)/(2*Align)*Align
-		out, in := Step{Do: Send, Peer: peer, Tag: uint16(c.folded(peer) + 2*k + 1), After: have, Lo: mid, Hi: hi}, Step{Do: Merge, Peer: peer, After: have, Lo: lo, Hi: mid}
+		out := Step{Do: Send, Peer: peer, Tag: uint16(c.folded(peer) + 2*k + 1), After: have, Lo: mid, Hi: hi}
+		in := Step{Do: Merge, Peer: peer, After: have, Lo: lo, Hi: mid}
 		if place>>k&1 == 1 {
 			out.Lo, out.Hi, in.Lo, in.Hi = in.Lo, in.Hi, out.Lo, out.Hi
 		}
@@ -125,9 +127,9 @@ func Rabenseifner(dst []Step, hosts, self int, size int64) []Step {
 		last := k == c.rounds-1
 		switch {
 		case have < 0 && last:
-			out.Do, in.Do = Part, Finish
+			out.Do, in.Do = Contribute, Finish
 		case have < 0:
-			out.Do, in.Do = Part, Add
+			out.Do, in.Do = Contribute, Add
 		case last:
 			in.Do = Conclude
 		}

@@ -27,7 +27,7 @@ func Gather(dst []Step, hosts, self int, blocks []Block) []Step {
 			theirs++
 			continue
 		case self:
-			s.Do, s.After = Part, -1
+			s.Do, s.After = Contribute, -1
 			mine++
 		}
 		dst = append(dst, s)

@@ -12,8 +12,8 @@ type Rung struct {
 
 // Ladder appends the steps of recursive distance doubling over whole vectors of size bytes, for combinations
 // that need all of a vector at once: at the k-th level positions that are 2ᵏ apart exchange what they have. Positions
-// beyond the largest power of two first hand theirs to one of the others, and get the result in the end. The steps
-// of a level are queued by whoever carries out the rungs; only a step Part may be sent at once.
+// beyond the largest power of two first send theirs to one of the others, and get the result in the end. The steps
+// of a level are queued by the caller, who carries out the rungs; only a step Contribute may be sent at once.
 func Ladder(dst []Step, rungs []Rung, hosts, self int, size int64) ([]Step, []Rung) {
 	if hosts == 1 || size == 0 {
 		return dst, rungs
@@ -26,7 +26,7 @@ func Ladder(dst []Step, rungs []Rung, hosts, self int, size int64) ([]Step, []Ru
 		return len(dst) - 1
 	}
 	if self >= power {
-		step(Part, self-power, 0)
+		step(Contribute, self-power, 0)
 		rungs = append(rungs, Rung{Receive: step(Take, self-power, 0), Send: -1, Final: true})
 		return dst, rungs
 	}
@@ -37,7 +37,7 @@ func Ladder(dst []Step, rungs []Rung, hosts, self int, size int64) ([]Step, []Ru
 		}
 		return 0
 	}
-	first := Part
+	first := Contribute
 	if self < extras {
 		first = Send
 		rungs = append(rungs, Rung{Receive: step(Take, self+power, 0), Send: 1})

@@ -2,14 +2,14 @@ package schedule
 
 import "slices"
 
-// Course is a ring that takes a part of the buffer, beside others.
+// Course is a ring that takes a share of the buffer, beside others.
 type Course struct {
 	Order []int // positions, each followed by the next
 	Share int   // how much of the buffer, beside the shares of the others
 }
 
 // Rings appends the steps of ring allreduces that go on at the same time, each over an order of its own and
-// about a part of the buffer. They have nothing to do with each other, so that each is as fast as its own
+// about a share of the buffer. They have nothing to do with each other, so that each is as fast as its own
 // slowest edge; they end together if shares are as the speeds of these edges.
 //
 // Every position has the same number of steps for a ring. Tags need 4(hosts-1) numbers for each ring.

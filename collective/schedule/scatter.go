@@ -2,7 +2,7 @@ package schedule
 
 // Scatter appends the steps of a ring reduce-scatter into blocks of any size, any number of them per
 // position: Gather with the arrows turned around. The partial result of a block starts at its owner's right
-// neighbour and goes once around; every position on its way adds its part, the owner last. Every position
+// neighbour and goes once around; every position in between adds its contribution, the owner last. Every position
 // sends and receives what is not its own once, the least possible.
 //
 // The receives come first, in the order of blocks, then the sends.
@@ -28,7 +28,7 @@ func Scatter(dst []Step, hosts, self int, blocks []Block) []Step {
 			theirs++
 			continue
 		case prev:
-			s.Do, s.After = Part, -1
+			s.Do, s.After = Contribute, -1
 			mine++
 		}
 		dst = append(dst, s)

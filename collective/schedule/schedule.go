@@ -1,4 +1,4 @@
-// Package schedule says who sends which bytes to whom, and what must have happened before: collective
+// Package schedule lists who sends which bytes to which host, and what must have happened before: collective
 // algorithms as plain lists of steps, one list per position, with the time they would take.
 //
 // It is pure: no I/O, clock or goroutine, and no knowledge of ranks, memory or links. A position is a
@@ -15,18 +15,18 @@ type Action uint8
 
 // Actions.
 const (
-	// Part sends the position's own part, which is made from its ranks' inputs just before it goes out.
-	// Every byte is in at most one Part step of a position.
-	Part Action = iota
+	// Contribute sends what the position itself contributes, which is made from its ranks' inputs just before it goes
+	// out. Every byte is in at most one such step of a position.
+	Contribute Action = iota
 	// Send sends what the step After it left behind.
 	Send
-	// Add receives a partial result and adds the own part.
+	// Add receives a partial result and adds the own contribution.
 	Add
-	// Finish receives the last partial result and adds the own part: the result.
+	// Finish receives the last partial result and adds the own contribution: the result.
 	Finish
 	// Take receives a piece of the result.
 	Take
-	// Collect receives another position's part. When the parts of all positions are there, they are
+	// Collect receives another position's contribution. When those of all positions are there, they are
 	// added in the order of positions: the result, with the same bits everywhere.
 	Collect
 	// Merge receives a partial result of other positions and adds it to what the step After left behind.
@@ -36,23 +36,25 @@ const (
 )
 
 func (a Action) String() string {
-	return [...]string{"part", "send", "add", "finish", "take", "collect", "merge", "conclude"}[a]
+	return [...]string{"contribute", "send", "add", "finish", "take", "collect", "merge", "conclude"}[a]
 }
 
 // Sends reports whether bytes leave in the step.
-func (a Action) Sends() bool { return a == Part || a == Send }
+func (a Action) Sends() bool { return a == Contribute || a == Send }
 
 // Merges reports whether what is received is added to what an earlier step left behind.
 func (a Action) Merges() bool { return a == Merge || a == Conclude }
 
 // Step is one transfer as one of its two ends sees it.
 type Step struct {
-	Do     Action
-	Peer   int    // position of the other end
-	Tag    uint16 // of a sending step: index of the receiving step in the peer's list
-	After  int    // index of the earlier step in the same list that this one waits for, -1 for none. A receive may arrive before, but counts as done after it
-	Lo, Hi int64  // the bytes [Lo, Hi) of the operation's buffer
-	Ring   uint8  // which of several rings it belongs to, from 1; 0 if there is one for all
+	Do   Action
+	Peer int    // position of the other end
+	Tag  uint16 // of a sending step: index of the receiving step in the peer's list
+	// After is the index of the earlier step in the same list that this one waits for, -1 for none. A receive may arrive
+	// before that one is done, but counts as done after it.
+	After  int
+	Lo, Hi int64 // the bytes [Lo, Hi) of the operation's buffer
+	Ring   uint8 // which of several rings it belongs to, from 1; 0 if there is one for all
 }
 
 // chunk returns the borders of the i-th of n nearly equal chunks.

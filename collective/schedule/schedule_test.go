@@ -91,7 +91,7 @@ func (w *world) send(p int) {
 		at.done[i] = true
 		m := message{from: p, to: s.Peer, step: s}
 		for u := int(s.Lo / unit); int64(u)*unit < s.Hi; u++ {
-			if s.Do == schedule.Part {
+			if s.Do == schedule.Contribute {
 				if at.acc[u] != nil {
 					w.t.Fatalf("position %d makes its part of unit %d twice or too late", p, u)
 				}
@@ -101,7 +101,7 @@ func (w *world) send(p int) {
 			at.busy[u]++
 		}
 		w.wires = append(w.wires, m)
-		if s.Do == schedule.Part {
+		if s.Do == schedule.Contribute {
 			w.finish(p, i)
 		}
 	}

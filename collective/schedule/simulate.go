@@ -7,7 +7,7 @@ import "container/heap"
 // takes Alpha to the other end, where it shares the wire with what comes from others. Steps are not cut into
 // segments, and arithmetic takes no time.
 //
-// It is what the formulas of Cost are checked against, and what tells how they fare where none fits exactly.
+// It is what the formulas of Cost are checked against, and what shows how they fare where none fits exactly.
 func (c Cost) Simulate(a Algorithm, n int64, hosts int) float64 {
 	if hosts < 2 || n == 0 {
 		return 0
@@ -76,7 +76,7 @@ func newActor(steps []Step) *actor {
 func (s *simulation) run() float64 {
 	for p, at := range s.at {
 		for i, st := range at.steps {
-			if st.Do == Part && st.After < 0 {
+			if st.Do == Contribute && st.After < 0 {
 				s.add(event{at: 0, position: p, step: i})
 			}
 		}
@@ -94,7 +94,7 @@ func (s *simulation) run() float64 {
 				to = 0
 			}
 			s.add(event{at: start + s.cost.Alpha, position: to, step: int(st.Tag)})
-			if st.Do == Part { // it is made when it goes out
+			if st.Do == Contribute { // it is made when it goes out
 				s.finish(ev.position, ev.step, start)
 			}
 			continue
