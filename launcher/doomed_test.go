@@ -53,7 +53,7 @@ func TestDoomedWorlds(t *testing.T) {
 			if n := strings.Count(notes.String(), told); n != tc.atOnce || j.epoch != 2 || j.stopping != (tc.last != nil) {
 				t.Errorf("epoch %d is told of %d times, want %d; stopping %v\n%s", j.epoch, n, tc.atOnce, j.stopping, &notes)
 			}
-			if j.tellWorlds(time.Now().Add(mistakeSpreads)); strings.Count(notes.String(), told) != tc.later {
+			if j.tell(j.change.news.lasting(time.Now().Add(settleTime))); strings.Count(notes.String(), told) != tc.later {
 				t.Errorf("later that is not told %d times:\n%s", tc.later, &notes)
 			}
 		})

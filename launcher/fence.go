@@ -15,7 +15,8 @@ type fence struct {
 	pairs   map[string]string
 }
 
-// arrive notes that the ranks of a host have arrived. Those of the last of all hosts let everyone pass, with what all published.
+// arrive notes that the ranks of a host have arrived. Those of the last of all hosts let everyone pass, with what all
+// published.
 func (f *fence) arrive(host, hosts int, m *wire.Fence) (passed *wire.Fence, err error) {
 	if m.Number != f.number+1 || f.arrived[host] {
 		return nil, fmt.Errorf("the daemon reports PMI barrier %d after %d", m.Number, f.number)
@@ -33,8 +34,8 @@ func (f *fence) arrive(host, hosts int, m *wire.Fence) (passed *wire.Fence, err 
 	return passed, nil
 }
 
-// missed returns the first of the ranks that have ended for which others wait in vain, since not all of its host have arrived,
-// and those others. at is the host of each rank.
+// missed returns the first of the ranks that have ended for which others wait in vain, since not all of its host have
+// arrived, and those others. at is the host of each rank.
 func (f *fence) missed(ended []int, at []int) (rank int, waiting []int, ok bool) {
 	if len(f.arrived) == 0 {
 		return 0, nil, false

@@ -52,8 +52,7 @@ type change struct {
 	names    []string           // of hosts, in the order in which they were discovered
 	slots    map[string]int     // of hosts, as discovered last
 	failures map[int]*RankError // by process
-	mistake  time.Time          // when a process last ended with an error of its own; zero if none has
-	worlds   []doomed           // that were not told of yet
+	news     worldNews
 }
 
 func newChange(spec *Spec) *change {
@@ -148,7 +147,7 @@ func (j *job) follow(ev elastic.Event) {
 			j.spec.Note("gorun: %s", a.Text)
 		case elastic.End:
 			if a.Process < 0 { // no process began it
-				j.tellWorlds(time.Time{})
+				j.tell(j.change.news.all())
 			}
 			j.stop(j.verdictOf(a))
 		}

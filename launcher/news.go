@@ -1,8 +1,57 @@
 package launcher
 
-import (
-	"time"
-)
+import "time"
+
+// settleTime is how long after an error of the script the user hears of the world that follows, if the job has not
+// ended by then.
+const settleTime = time.Second
+
+// worldNews decides when the user hears of a world. A mistake of the script ends one process after the other, and those
+// that are left are in another world each time, until none is: of these worlds the user need not hear.
+type worldNews struct {
+	mistake time.Time   // when a process last ended with an error of its own; zero if none has
+	held    []heldWorld // that may not last
+}
+
+type heldWorld struct {
+	since time.Time
+	text  string
+}
+
+// begins takes a world that has begun, and returns what to tell the user now.
+func (n *worldNews) begins(now time.Time, text string) []string {
+	if !n.mistake.IsZero() && now.Sub(n.mistake) < settleTime {
+		n.held = append(n.held, heldWorld{now, text})
+		return nil
+	}
+	return append(n.all(), text)
+}
+
+// lasting returns the worlds that have lasted.
+func (n *worldNews) lasting(now time.Time) (texts []string) {
+	for len(n.held) > 0 && now.Sub(n.held[0].since) >= settleTime {
+		texts, n.held = append(texts, n.held[0].text), n.held[1:]
+	}
+	return texts
+}
+
+// all returns all worlds of which the user has not heard.
+func (n *worldNews) all() (texts []string) {
+	for _, w := range n.held {
+		texts = append(texts, w.text)
+	}
+	n.held = nil
+	return texts
+}
+
+// tell prints lines for the user, but not while the job ends.
+func (j *job) tell(lines []string) {
+	for _, line := range lines {
+		if !j.stopping {
+			j.spec.Note("%s", line)
+		}
+	}
+}
 
 // tellLost notifies the user of a rank that failed in a job that goes on.
 func (j *job) tellLost(process int) {
@@ -11,42 +60,10 @@ func (j *job) tellLost(process int) {
 		return
 	}
 	if failure.Signal == 0 {
-		j.change.mistake = time.Now()
+		j.change.news.mistake = time.Now()
 	}
 	j.spec.Note("gorun: %v", failure)
 	for _, line := range j.spec.Output.Tail(process) {
 		j.spec.Note("    %s", line)
-	}
-}
-
-// doomed is a world that may not last: a mistake of the script ends one process after the other, and those that are left are in another
-// world each time, until none is. Nobody wants to read of these.
-type doomed struct {
-	at   time.Time
-	text string
-}
-
-// mistakeSpreads is how long after such an end users hear of the world that follows, if the job has not ended by then.
-const mistakeSpreads = time.Second
-
-// tellWorld tells of a world that has begun.
-func (j *job) tellWorld(now time.Time, text string) {
-	if !j.change.mistake.IsZero() && now.Sub(j.change.mistake) < mistakeSpreads {
-		j.change.worlds = append(j.change.worlds, doomed{now, text})
-		return
-	}
-	j.tellWorlds(time.Time{})
-	j.spec.Note("%s", text)
-}
-
-// tellWorlds tells of the worlds that have lasted, or of all that nobody was told of, with the zero time.
-func (j *job) tellWorlds(now time.Time) {
-	for len(j.change.worlds) > 0 && !j.stopping {
-		w := j.change.worlds[0]
-		if !now.IsZero() && now.Sub(w.at) < mistakeSpreads {
-			return
-		}
-		j.spec.Note("%s", w.text)
-		j.change.worlds = j.change.worlds[1:]
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"gorun/topology"
 )
 
+// showRing prints the ring of a world for a user who wants to know.
 func (j *job) showRing(w wire.World) {
 	if !j.spec.Verbose {
 		return
@@ -18,13 +19,14 @@ func (j *job) showRing(w wire.World) {
 	}
 }
 
-// reordered takes note that the ring of the present world is another one.
+// reordered notes that the ring of the present world has changed.
 func (j *job) reordered(h *host, m *wire.Reordered) {
-	strange := func(id int) bool { return id < 0 || id >= len(j.hosts) }
-	if slices.ContainsFunc(m.World.Order, strange) || slices.ContainsFunc(m.Former, strange) || m.World.Epoch != j.worlds[h.id].Epoch {
+	unknown := func(id int) bool { return id < 0 || id >= len(j.hosts) }
+	present := m.World.Epoch == j.worlds[h.id].Epoch
+	if !present || slices.ContainsFunc(m.World.Order, unknown) || slices.ContainsFunc(m.Former, unknown) {
 		return
 	}
-	for id, w := range j.worlds { // only one daemon tells
+	for id, w := range j.worlds { // only one daemon reports it
 		if w.Epoch == m.World.Epoch {
 			w.Order, w.Why, w.Rings, w.Split = m.World.Order, m.World.Why, nil, ""
 			j.worlds[id] = w
@@ -38,7 +40,7 @@ func (j *job) reordered(h *host, m *wire.Reordered) {
 	j.showRing(m.World)
 }
 
-// describeRing tells what was found on each host and in which order data goes round.
+// describeRing returns what was found on each host, and the order in which data goes round.
 func describeRing(hosts []topology.Host, w wire.World) []string {
 	var out []string
 	for _, h := range hosts {
@@ -47,14 +49,16 @@ func describeRing(hosts []topology.Host, w wire.World) []string {
 	out = append(out, fmt.Sprintf("epoch %d, %s", w.Epoch, topology.Ring{Order: w.Order}.Line(hosts)))
 	if len(w.Order) > 1 && len(w.Why) == len(w.Order) {
 		for i, id := range w.Order {
-			out = append(out, fmt.Sprintf("  %s → %s: %s", hosts[id].Name, hosts[w.Order[(i+1)%len(w.Order)]].Name, w.Why[i]))
+			next := w.Order[(i+1)%len(w.Order)]
+			out = append(out, fmt.Sprintf("  %s → %s: %s", hosts[id].Name, hosts[next].Name, w.Why[i]))
 		}
 	}
 	if w.Split != "" {
 		out = append(out, fmt.Sprintf("epoch %d, %s", w.Epoch, w.Split))
 	}
 	for _, r := range w.Rings {
-		out = append(out, fmt.Sprintf("  %.1f %% in %s, %s", float64(r.Share)/10, r.Rail, topology.Ring{Order: r.Order}.Line(hosts)))
+		order := topology.Ring{Order: r.Order}.Line(hosts)
+		out = append(out, fmt.Sprintf("  %.1f %% in %s, %s", float64(r.Share)/10, r.Rail, order))
 	}
 	return out
 }
@@ -77,7 +81,8 @@ func describeHost(h topology.Host) string {
 		}
 		nics = append(nics, s)
 	}
-	desc := fmt.Sprintf("%s: %s, %s", h.Name, topology.Count(h.CPUs, "CPU"), topology.Count(max(len(h.Nodes), 1), "NUMA node"))
+	cpus, nodes := topology.Count(h.CPUs, "CPU"), topology.Count(max(len(h.Nodes), 1), "NUMA node")
+	desc := fmt.Sprintf("%s: %s, %s", h.Name, cpus, nodes)
 	if h.Platform != "" {
 		desc += ", " + h.Platform
 	}

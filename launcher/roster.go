@@ -3,7 +3,6 @@ package launcher
 import (
 	"fmt"
 	"net"
-	"slices"
 	"time"
 
 	"gorun/launcher/elastic"
@@ -15,11 +14,13 @@ import (
 // enter sends the rosters of another world.
 func (j *job) enter(w elastic.Roster) {
 	j.epoch = w.Epoch
-	roster := wire.Roster{Epoch: w.Epoch, LeaseMS: int(j.lease().Milliseconds()), Reason: w.Reason, Size: len(w.Places), Later: w.Later}
+	roster := wire.Roster{Epoch: w.Epoch, LeaseMS: int(j.lease().Milliseconds()), Reason: w.Reason, Size: len(w.Places),
+		Later: w.Later}
 	placement, ids := placementOf(w, func(id int) string { return j.hosts[id].name })
 	for i, id := range ids {
 		ready := j.ready[id]
-		roster.Peers = append(roster.Peers, wire.Peer{ID: id, Name: j.hosts[id].name, Gossip: ready.Gossip, Data: ready.Data, Ports: ready.Ports, Ranks: placement.Hosts[i].Ranks})
+		roster.Peers = append(roster.Peers, wire.Peer{ID: id, Name: j.hosts[id].name, Gossip: ready.Gossip, Data: ready.Data,
+			Ports: ready.Ports, Ranks: placement.Hosts[i].Ranks})
 	}
 	j.members = w.Hosts()
 	first := j.ready[roster.Peers[0].ID]
@@ -52,19 +53,31 @@ func (j *job) enter(w elastic.Roster) {
 		}
 		j.change.world(len(w.Places), names)
 		if w.Epoch > 1 && !w.Quiet {
-			j.tellWorld(time.Now(), fmt.Sprintf("gorun: epoch %d: %s on %s, because %s", w.Epoch, topology.Count(len(w.Places), "rank"), topology.Count(len(roster.Peers), "host"), w.Reason))
+			text := fmt.Sprintf("gorun: epoch %d: %s on %s, because %s", w.Epoch,
+				topology.Count(len(w.Places), "rank"), topology.Count(len(names), "host"), w.Reason)
+			j.tell(j.change.news.begins(time.Now(), text))
 		}
-		present := slices.DeleteFunc(slices.Clone(j.hosts), func(h *host) bool { return j.ready[h.id] == nil || j.ended[h.id] || h.leaving })
-		j.tellPeers(&roster, present)
-		for _, h := range present {
-			mine := roster
-			mine.Ranks = byHost[h.id]
-			h.queue.put(&mine)
-		}
+		j.sendRosters(roster, byHost)
 	})
 }
 
-// rankOf returns what the daemon of a place is sent about it.
+// sendRosters sends a roster to all hosts that are there, each with its own ranks.
+func (j *job) sendRosters(roster wire.Roster, ranks map[int][]wire.Rank) {
+	var present []*host
+	for _, h := range j.hosts {
+		if j.ready[h.id] != nil && !j.ended[h.id] && !h.leaving {
+			present = append(present, h)
+		}
+	}
+	j.tellPeers(&roster, present)
+	for _, h := range present {
+		mine := roster
+		mine.Ranks = ranks[h.id]
+		h.queue.put(&mine)
+	}
+}
+
+// rankOf returns the rank of a place as its daemon gets it.
 func (j *job) rankOf(rank int, p elastic.Place) wire.Rank {
 	number, program := j.spec.programOf(rank)
 	r := wire.Rank{Process: p.Process, Rank: rank, LocalRank: p.LocalRank, CrossRank: p.CrossRank, CrossSize: p.CrossSize,
@@ -86,17 +99,18 @@ func placementOf(w elastic.Roster, name func(id int) string) (p plan.Placement, 
 			p.Hosts = append(p.Hosts, plan.Host{Name: name(place.Host)})
 		}
 		p.Hosts[i].Ranks = append(p.Hosts[i].Ranks, rank)
-		p.Ranks = append(p.Ranks, plan.Rank{Rank: rank, LocalRank: place.LocalRank, CrossRank: place.CrossRank, CrossSize: place.CrossSize, Host: i})
+		p.Ranks = append(p.Ranks, plan.Rank{Rank: rank, LocalRank: place.LocalRank, CrossRank: place.CrossRank,
+			CrossSize: place.CrossSize, Host: i})
 	}
 	return p, ids
 }
 
-// tellPeers tells hosts what is the same for all of them in the rosters that follow. It is encoded once: a copy for each of
-// 1,000 hosts, each of all the others, would be most of the launcher's memory.
+// tellPeers sends hosts what is the same for all of them in the rosters that follow. It is encoded once: a copy for
+// each of 1,000 hosts, each naming all the others, would be most of the launcher's memory.
 func (j *job) tellPeers(r *wire.Roster, to []*host) {
 	peers, err := wire.Encode(&wire.Peers{Epoch: r.Epoch, Peers: r.Peers})
 	if err != nil {
-		return // too many to tell at once: each host is told why its roster cannot be sent
+		return // too many for one message: the error of each roster explains that to its host
 	}
 	r.Peers = nil
 	for _, h := range to {
@@ -104,7 +118,7 @@ func (j *job) tellPeers(r *wire.Roster, to []*host) {
 	}
 }
 
-// relocated passes on that a host is found elsewhere: a peer may not have heard of it, if it has moved as well.
+// relocated passes the new address of a host on: a peer that has moved as well may not have heard it.
 func (j *job) relocated(h *host, m *wire.Moved) {
 	former := j.ready[h.id]
 	if former == nil || m.Host != h.id {

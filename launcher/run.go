@@ -13,7 +13,8 @@ import (
 // ErrStopped is the cause of a job that was ended from outside (Ctrl-C) and not by one of its ranks.
 var ErrStopped = errors.New("stopped")
 
-// ErrInterrupted is the cause of a job that was ended by Ctrl-C. Its ranks get the signal that they would get at a terminal.
+// ErrInterrupted is the cause of a job that was ended by Ctrl-C. Its ranks get the signal that they would get at a
+// terminal.
 var ErrInterrupted = errors.New("interrupted")
 
 const (
@@ -103,7 +104,7 @@ func (j *job) loop(ctx context.Context) error {
 		case now := <-listen.C:
 			j.listen(now)
 		case now := <-j.change.tick.C:
-			j.tellWorlds(now)
+			j.tell(j.change.news.lasting(now))
 			j.decide(elastic.Tick{})
 		case <-done:
 			done = nil

@@ -9,7 +9,7 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// startTimedOut names the hosts that keep a start which takes too long from its end.
+// startTimedOut names the hosts that a start which takes too long waits for, unless one of them has more time.
 func (j *job) startTimedOut() {
 	now := time.Now()
 	if j.suspended(now) {
@@ -30,8 +30,8 @@ func (j *job) startTimedOut() {
 	}
 }
 
-// lateness returns for what a host is to answer in a start that takes too long, nil for nothing. It has been silent for so long,
-// and others may be.
+// lateness returns the step that a host has not done in a start that takes too long, nil if it has done its part.
+// silent is how long the host has been silent, others whether some host is.
 func (j *job) lateness(h *host, silent time.Duration, others bool) *HostError {
 	e := &HostError{Host: h.name, Code: ExitTransport, Hint: "give it more time with --start-timeout"}
 	later := j.change.policy.Later()
@@ -39,7 +39,7 @@ func (j *job) lateness(h *host, silent time.Duration, others bool) *HostError {
 	case silent > 0:
 		return silentError(h, silent)
 	case others && j.up[h.id]:
-		return nil // it waits for those
+		return nil // it waits for them
 	case !j.up[h.id] && h.answered.Load():
 		e.Step, e.Err = "start daemon", fmt.Errorf("the host answers, but no daemon runs there after %v", j.spec.StartTimeout)
 		e.Hint = "is the host busy, or the way to it slow? Give it more time with --start-timeout"
@@ -50,7 +50,8 @@ func (j *job) lateness(h *host, silent time.Duration, others bool) *HostError {
 		e.Step, e.Err = "probe", fmt.Errorf("the daemon is not ready after %v", j.spec.StartTimeout)
 	case j.worlds[h.id].Epoch == 0 && len(j.ready) == len(j.hosts) && !later:
 		e.Step, e.Err = "join", fmt.Errorf("the hosts could not form a world within %v", j.spec.StartTimeout)
-		e.Hint = "hosts must reach each other directly: check firewalls between them, and by gorun doctor whether large packets are lost on the way"
+		e.Hint = "hosts must reach each other directly: check firewalls between them, " +
+			"and by gorun doctor whether large packets are lost on the way"
 	case (j.worlds[h.id].Epoch > 0 || later) && j.waitsForRanks(h):
 		e.Step, e.Err = "start ranks", fmt.Errorf("not all of its ranks run after %v", j.spec.StartTimeout)
 		e.Hint = "is the program, or the working directory, on a file system that does not answer?"

@@ -7,13 +7,14 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// feed begins to send standard input to the ranks that read it when the last of them has started.
+// feed begins to forward standard input when the last of the ranks that read it has started.
 func (j *job) feed(started int) {
 	readers := j.spec.Readers
 	if readers == nil {
 		readers = []int{0}
 	}
-	if j.spec.Stdin == nil || !slices.Contains(readers, started) || slices.ContainsFunc(readers, func(p int) bool { return !j.started[p] }) {
+	waits := func(p int) bool { return !j.started[p] }
+	if j.spec.Stdin == nil || !slices.Contains(readers, started) || slices.ContainsFunc(readers, waits) {
 		return
 	}
 	var queues []*mailbox
@@ -22,7 +23,7 @@ func (j *job) feed(started int) {
 			queues = append(queues, &h.queue)
 		}
 	}
-	go forwardStdin(j.spec.Stdin, queues) // a read from a terminal cannot be interrupted: not waited for
+	go forwardStdin(j.spec.Stdin, queues) // not waited for: a read from a terminal cannot be interrupted
 }
 
 // forwardStdin sends standard input to the hosts of the ranks that read it. The slowest one sets the pace.

@@ -20,8 +20,8 @@ type inspection struct {
 	found map[int]*wire.Inspected
 }
 
-// inspect begins the end of a job that takes too long: every daemon is asked what its ranks do, and what operations wait
-// for as for a stall.
+// inspect begins the end of a job that takes too long: every daemon is asked what its ranks do, and what operations
+// wait for as for a stall.
 func (j *job) inspect() {
 	if j.stopping {
 		return

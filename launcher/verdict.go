@@ -19,7 +19,7 @@ type ElasticError struct {
 
 func (e *ElasticError) Error() string { return e.Why }
 
-// verdictOf says how the job ends, in the launcher's words.
+// verdictOf returns how the job ends, in the words of its user.
 func (j *job) verdictOf(e elastic.End) error {
 	switch e.Cause {
 	case elastic.Finished:
@@ -37,8 +37,8 @@ func (j *job) verdictOf(e elastic.End) error {
 	return &ElasticError{e.Cause, e.Why}
 }
 
-// hostsFailed reports the hosts that have failed, in the order of the host list. While the job starts, hosts that have not
-// answered by then are named beside them: they may be slow, or be the next to fail. One that is silent may be why others failed.
+// hostsFailed reports the hosts that have failed, in the order of the host list. While the job starts, it names hosts
+// beside them that have not answered: they may be slow, or be the next to fail. A silent host may be why others failed.
 func (j *job) hostsFailed(e elastic.End) error {
 	if e.Hosts == nil {
 		e.Hosts = []int{e.Host}
@@ -75,7 +75,7 @@ func (j *job) hostsFailed(e elastic.End) error {
 	return report
 }
 
-// divided reports ranks of which some wait for a new world and the others have ended.
+// divided reports that some ranks wait for a new world and the others have ended.
 func (j *job) divided() error {
 	var waiting []int
 	for rank := range j.hostOfRank {
@@ -83,7 +83,8 @@ func (j *job) divided() error {
 			waiting = append(waiting, rank)
 		}
 	}
-	return fmt.Errorf("start a new world: %s called init again, but %s ended", listRanks(waiting), listRanks(slices.Sorted(maps.Keys(j.exited))))
+	ended := slices.Sorted(maps.Keys(j.exited))
+	return fmt.Errorf("start a new world: %s called init again, but %s ended", listRanks(waiting), listRanks(ended))
 }
 
 // stop ends the job with a verdict; the first verdict stands.
@@ -94,7 +95,7 @@ func (j *job) stop(verdict error) {
 	j.stopping, j.verdict = true, verdict
 	j.broadcast(&wire.Stop{Interrupt: errors.Is(verdict, ErrInterrupted)})
 	if verdict != nil {
-		// Hosts that were not reached yet have nothing to stop: do not wait for them.
+		// Hosts that are not up have nothing to stop: do not wait for them.
 		for _, h := range j.hosts {
 			if !j.up[h.id] {
 				j.ended[h.id] = true
@@ -103,7 +104,7 @@ func (j *job) stop(verdict error) {
 	}
 }
 
-// cutOff stops a job from outside. If that is a start of which hosts have failed already, nobody else would say why.
+// cutOff stops a job from outside. Of a start that was about to fail, it reports the hosts that have failed.
 func (j *job) cutOff(cause error) {
 	for _, id := range j.change.policy.Failed() {
 		if e := j.hosts[id].failure; e != nil && !j.stopping {

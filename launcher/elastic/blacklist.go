@@ -5,18 +5,20 @@ import (
 	"time"
 )
 
-// A slot whose process failed has failed as Horovod means it: only --blacklist-cooldown-range has it used again. A host that
-// was lost may be a machine that is being restarted, and one that was never up may still boot: both are tried again by
-// themselves, ever more rarely, as long as they are listed.
+// A slot whose process failed has failed as Horovod means it: only --blacklist-cooldown-range has it used again. A host
+// that was lost may be a machine that is being restarted, and one that was never up may still boot: both are tried
+// again by themselves, ever more rarely, as long as they are listed.
 const (
-	// tryFirst is after how long a host that did not start is tried again, tryMost what that grows to: to ask whether somebody is there
-	// costs little, and it is to be used soon after it has booted. aliveMost is the same for one that was there.
+	// tryFirst is after how long a host that did not start is tried again, tryMost what that grows to: to ask whether
+	// somebody is there costs little, and it is to be used soon after it has booted. aliveMost is the same for one that
+	// was there.
 	tryFirst, tryMost, aliveMost = time.Second, 8 * time.Second, 30 * time.Second
-	// refusedFirst and refusedMost are for one that does not let us in: sshd and its guards lock out who comes too often.
+	// refusedFirst and refusedMost are for one that does not let us in: sshd and its guards lock out who comes too
+	// often.
 	refusedFirst, refusedMost = 30 * time.Second, 10 * time.Minute
-	// backFirst is the first time for a host that was lost after it was up, endedFirst for one of which only the daemon has ended, for it may
-	// be on its way down, and aliveFirst for one that is there, so that what keeps it from its peers probably is, too. Each return may disturb
-	// the job again: the time between two of them grows up to backMost.
+	// backFirst is the first time for a host that was lost after it was up, endedFirst for one of which only the daemon
+	// has ended, for it may be on its way down, and aliveFirst for one that is there, so that what keeps it from its
+	// peers probably is, too. Each return may disturb the job again: the time between two of them grows up to backMost.
 	backFirst, endedFirst, aliveFirst, backMost = time.Second, 5 * time.Second, 30 * time.Second, time.Hour
 	// steady is how long a host has to be up until its losses before that are forgotten.
 	steady = 10 * time.Minute
@@ -68,7 +70,8 @@ func (m *Machine) blacklisted(slot int) int {
 	return slot
 }
 
-// bad reports whether a slot is not to be used because of the failure of a process, badForGood whether that will not change by itself.
+// bad reports whether a slot is not to be used because of the failure of a process, badForGood whether that will not
+// change by itself.
 func (m *Machine) bad(s *site, slot int) bool { return s.failed[m.blacklisted(slot)].holds(m.now) }
 
 func (m *Machine) badForGood(s *site, slot int) bool {

@@ -21,10 +21,10 @@
 //     have left their world the next one has the new members;
 //   - all processes left their world by themselves (shutdown, then init): the same members again.
 //
-// Survivors keep their processes and their order and come before new processes, so that rank 0 always
-// has the state of the training. A process that exits with 0 has finished; from then on the job only
-// winds down: nothing new is started, and the others go on, however few they are. Where none of them goes on and none has
-// finished, the next world has new processes only, as soon as there are slots: their script loads what it has saved.
+// Survivors keep their processes and their order and come before new processes, so that rank 0 always has the state of
+// the training. A process that exits with 0 has finished; from then on the job only winds down: nothing new is started,
+// and the others go on, however few they are. Where none of them goes on and none has finished, the next world has new
+// processes only, as soon as there are slots: their script loads what it has saved.
 package elastic
 
 import (
@@ -32,8 +32,8 @@ import (
 	"time"
 )
 
-// Event is what happened: Discovered, HostUp, HostEvicted, HostLost, StartFailed, Started, Wanted, Exited, Rejoining, Committed,
-// Kept, Interrupted or Tick.
+// Event is what happened: Discovered, HostUp, HostEvicted, HostLost, StartFailed, Started, Wanted, Exited, Rejoining,
+// Committed, Kept, Interrupted or Tick.
 type Event interface{ event() }
 
 // Host is room for processes.
@@ -72,8 +72,9 @@ type Wanted struct{}
 type HostLost struct {
 	Host   int
 	Reason string
-	// What is known of the machine, at most one of these: only its daemon has ended, as when it is shut down; it is there all the same, and
-	// what keeps it from other hosts, or its daemon from starting, probably as well; it does not let us in.
+	// What is known of the machine, at most one of these: only its daemon has ended, as when it is shut down; it is
+	// there all the same, and what keeps it from other hosts, or its daemon from starting, probably as well; it does
+	// not let us in.
 	Ended, Alive, Refused bool
 }
 
@@ -122,8 +123,8 @@ func (Kept) event()        {}
 func (Interrupted) event() {}
 func (Tick) event()        {}
 
-// Action is what to do: StartHost, DropHost, HangUp, Roster, Form, HostsChanged, StartLate, GoesOnWithout, ProcessLost, Note
-// or End.
+// Action is what to do: StartHost, DropHost, HangUp, Roster, Form, HostsChanged, StartLate, GoesOnWithout, ProcessLost,
+// Note or End.
 type Action interface{ action() }
 
 // StartHost asks for a daemon. HostUp or HostLost answers.
@@ -239,9 +240,9 @@ type Config struct {
 	// Ranks, if given, is where the ranks of the first world go, as indices into the first list of hosts,
 	// whose slots must be what is placed there. Otherwise they are dealt host by host.
 	Ranks []int
-	// What follows is of a job of fixed size. RanksFirst has its processes start before its first world is formed: when one asks
-	// for it, or FormAfter the start of the last one. StartTimeout is how long its start may take until processes run, and then
-	// until their world is formed; 0 for any time.
+	// What follows is of a job of fixed size. RanksFirst has its processes start before its first world is formed: when
+	// one asks for it, or FormAfter the start of the last one. StartTimeout is how long its start may take until
+	// processes run, and then until their world is formed; 0 for any time.
 	RanksFirst              bool
 	FormAfter, StartTimeout time.Duration
 	// Jitter returns a number in [0, 1), for cooldowns.

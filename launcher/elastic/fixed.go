@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A job of fixed size ends with the first failure, so that its policy has less to decide once it runs, and more while it
-// starts: a start that fails gathers the failures of all hosts, so that one report names them, and may take too long. Its
-// ranks may start before their world is formed.
+// A job of fixed size ends with the first failure, so that its policy has less to decide once it runs, and more while
+// it starts: a start that fails gathers the failures of all hosts, so that one report names them, and may take too
+// long. Its ranks may start before their world is formed.
 
 const (
 	// gatherTime is how long a failing start waits for the other hosts.
@@ -29,8 +29,8 @@ type start struct {
 // fixed reports whether the first failure ends the job.
 func (m *Machine) fixed() bool { return m.cfg.OnFailure == EndJob }
 
-// Starting reports whether a job of fixed size is still starting: not all of its processes have started, or its hosts form the
-// world for which these did not wait.
+// Starting reports whether a job of fixed size is still starting: not all of its processes have started, or its hosts
+// form the world for which these did not wait.
 func (m *Machine) Starting() bool {
 	return m.fixed() && (!m.allStarted() || m.start.Formed && !m.allEntered())
 }
@@ -107,8 +107,8 @@ func (m *Machine) allUp() bool {
 	return len(m.daemons) > 0 && !slices.ContainsFunc(m.daemons, func(d *daemon) bool { return d.state != up })
 }
 
-// decided reports whether nothing is to be learned any more from a start that fails: no host's start is open, or ranks are
-// lost with their host, or all have ended.
+// decided reports whether nothing is to be learned any more from a start that fails: no host's start is open, or ranks
+// are lost with their host, or all have ended.
 func (m *Machine) decided() bool {
 	lost, open := false, false
 	for _, d := range m.daemons {

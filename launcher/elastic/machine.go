@@ -273,8 +273,8 @@ func (m *Machine) hostLost(d *daemon, ev HostLost) {
 	}
 }
 
-// evicted gives up a host whose daemon still lives, or may. Where the job ends with it, a daemon that can be reached stops
-// its processes as at any other end.
+// evicted gives up a host whose daemon still lives, or may. Where the job ends with it, a daemon that can be reached
+// stops its processes as at any other end.
 func (m *Machine) evicted(d *daemon, ev HostEvicted) {
 	first := !d.failed
 	if m.fixed() {
@@ -485,12 +485,13 @@ func (m *Machine) resume(reason string) {
 const (
 	// lastsWell is how long a world lasts whose end is not another one of the same kind as those before it.
 	lastsWell = 10 * time.Second
-	// anewAtOnce is how many worlds with the same members may follow each other at once, anewTold after how many users hear of it.
+	// anewAtOnce is how many worlds with the same members may follow each other at once, anewTold after how many users
+	// hear of it.
 	anewAtOnce, anewTold = 4, 8
 )
 
-// anewPause is how long a world is there at least that so many others went before with the same members: one that an error ends
-// each time would otherwise be made a hundred times a second.
+// anewPause is how long a world is there at least that so many others went before with the same members: one that an
+// error ends each time would otherwise be made a hundred times a second.
 func anewPause(before int) time.Duration {
 	if before < anewAtOnce {
 		return 0

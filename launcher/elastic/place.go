@@ -54,8 +54,8 @@ func (m *Machine) need() int {
 	return m.cfg.MinNP
 }
 
-// possible is how many processes a list of hosts that never changes can still give: one that was lost may come back, but one that
-// never answered is not waited for.
+// possible is how many processes a list of hosts that never changes can still give: one that was lost may come back,
+// but one that never answered is not waited for.
 func (m *Machine) possible() int {
 	if m.finished {
 		return len(m.live())
@@ -78,8 +78,9 @@ func (m *Machine) possible() int {
 // new ones would be started; with grow in all of them, otherwise in no more than it takes to be as many
 // as needed.
 //
-// With withdraw, hosts that discovery has withdrawn are let go, if enough others are there. The processes of a host that is
-// blacklisted go in any case, but for one that may be the only one to have the state of the training: it goes with the next world.
+// With withdraw, hosts that discovery has withdrawn are let go, if enough others are there. The processes of a host
+// that is blacklisted go in any case, but for one that may be the only one to have the state of the training: it goes
+// with the next world.
 func (m *Machine) next(need int, grow, withdraw bool) (keep []*process, add []slot) {
 	live := m.live()
 	stays := map[*process]bool{}

@@ -60,8 +60,8 @@ type Policy struct {
 	OnFailure
 	// ResetLimit is how many worlds may follow the first; negative for any number.
 	ResetLimit int
-	// LossLimit ends the job when all processes were lost that many times, at once or one after the other, without a commit in between.
-	// Check turns 0 into DefaultLossLimit; in a policy that Check has not seen, 0 means no limit.
+	// LossLimit ends the job when all processes were lost that many times, at once or one after the other, without a
+	// commit in between. Check turns 0 into DefaultLossLimit; in a policy that Check has not seen, 0 means no limit.
 	LossLimit int
 	Blacklist
 	// A slot whose process failed, and a host that was lost, is not used for a while: CooldownMin the first
@@ -77,8 +77,8 @@ type Policy struct {
 const (
 	// DefaultTimeout is Horovod's --elastic-timeout.
 	DefaultTimeout = 600 * time.Second
-	// DefaultLossLimit lets a job go on when a host is lost that happened to have all of its processes, but not for long when its
-	// script fails wherever it runs.
+	// DefaultLossLimit lets a job go on when a host is lost that happened to have all of its processes, but not for
+	// long when its script fails wherever it runs.
 	DefaultLossLimit = 3
 )
 

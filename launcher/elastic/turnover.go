@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// turnover counts how often all processes were lost, at once or one after the other, without a commit in between: so fails a script
-// that fails wherever it runs.
+// turnover counts how often all processes were lost, at once or one after the other, without a commit in between: so
+// fails a script that fails wherever it runs.
 type turnover struct {
 	Count int           `json:"count"`
 	Below int           `json:"below"` // the processes with lower numbers have been there since the last time; 0 before the next world
@@ -19,8 +19,8 @@ func (m *Machine) failsEverywhere() bool {
 	return m.cfg.LossLimit > 0 && m.turnover.Count >= m.cfg.LossLimit && !m.finished
 }
 
-// countTurnover counts when none of the processes is left that were there the last time. If one of them had committed, or if it was
-// long ago, they have not failed at once.
+// countTurnover counts when none of the processes is left that were there the last time. If one of them had committed,
+// or if it was long ago, they have not failed at once.
 func (m *Machine) countTurnover() {
 	t := &m.turnover
 	if t.Below == 0 || slices.ContainsFunc(m.live(), func(p *process) bool { return p.number < t.Below }) {
@@ -37,7 +37,8 @@ func (m *Machine) beginTurnover() {
 	m.turnover.Below, m.turnover.Epoch, m.turnover.Since = len(m.processes), m.epoch, m.now
 }
 
-// dismiss lets a process go. If that is for another reason than a failure, the processes that are there now count from here on.
+// dismiss lets a process go. If that is for another reason than a failure, the processes that are there now count from
+// here on.
 func (m *Machine) dismiss(p *process) {
 	p.dismissed = true
 	if !p.exited && !m.bad(p.host.site, p.slot) {
@@ -45,9 +46,9 @@ func (m *Machine) dismiss(p *process) {
 	}
 }
 
-// usedUp reports whether waiting for slots is of no use because the script seems to fail in all there are: with BlacklistHost when every
-// host is blacklisted for good, as Horovod has it; otherwise when all processes were lost before any had committed anything, and too
-// few slots are left in which none has failed.
+// usedUp reports whether waiting for slots is of no use because the script seems to fail in all there are: with
+// BlacklistHost when every host is blacklisted for good, as Horovod has it; otherwise when all processes were lost
+// before any had committed anything, and too few slots are left in which none has failed.
 func (m *Machine) usedUp() bool {
 	good, bad := 0, 0
 	for _, s := range m.sites {
