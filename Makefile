@@ -77,7 +77,7 @@ test: build
 
 ## test-all: make test with what takes long: waits at the scale of users, every seed and size, random orders, faults for minutes; each night
 test-all:
-	$(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on"
+	$(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" UNRACED=
 	$(MAKE) e2e-race fuzz soak trials SOAK=5m
 
 ## check: the same as test
@@ -96,11 +96,15 @@ lint: build/ruff-$(RUFF)
 ## unit: the Go tests of packages by themselves, with the race detector where goroutines are; what did not change is not run
 # Nothing here may keep results from being cached: no -count, no -shuffle.
 UNIT_FLAGS ?=
-UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e | grep -vxF "$$(go list $(PURE_PACKAGES))")
+# Command lines that start no job, or one like others, are no matter for the race detector: under it each gorun takes ten times as long.
+UNRACED ?= TestScripts/(habits|mpirun|topo|usage|refusals|allocations|peers|mistakes|simulate|knobs|horovodrun|dryrun|bind|commands|completion|doctor|bench|bench_vs|contracts)$$|TestMapsAsMPI|TestBindsAsMPI|TestKnobs|TestElasticMistakes|TestCompletionKeys|TestMessages|TestParsers
+UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /cmd/gorun$$ | grep -vxF "$$(go list $(PURE_PACKAGES))")
 unit: build/report
 	@[ -n "$(RACE)" ] || echo "race detector: no C compiler, apt-get install gcc" >>build/skips
 	@$(REPORT) -packages "$(PURE_PACKAGES)" go test -json $(UNIT_FLAGS)
 	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages "$(UNIT_PACKAGES)" go test -json $(RACE) -timeout=10m $(UNIT_FLAGS)
+	@$(REPORT) -packages ./cmd/gorun go test -json -timeout=10m $(UNIT_FLAGS)
+	@$(if $(RACE),CGO_ENABLED=1 $(REPORT) -packages ./cmd/gorun go test -json -race -timeout=20m $(if $(UNRACED),-skip '$(UNRACED)') $(UNIT_FLAGS))
 
 ## allocations: the tests that the race detector would spoil: pools forget what they hold under it, and time is another one
 allocations: build/report

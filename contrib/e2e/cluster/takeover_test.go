@@ -227,10 +227,9 @@ func TestKilledAtStart(t *testing.T) {
 // TestTakeover: the launcher of a detached job is killed, then frozen, then its host loses power; each time another one
 // carries the job on, without a rank that begins anew but for those of the lost host, and the former one can do nothing.
 func TestTakeover(t *testing.T) {
-	e2etest.NeedTorch(t)
 	s := e2etest.NewLasting(t, 3)
 	until := filepath.Join(s.Shared("takeover"), "until")
-	j := detach(s, "--lease", "8", "-np", "3", "--min-np", "1", "-ppn", "1", e2etest.Python, "testdata/elastic/train.py", "--pause", "0.05", "--batches", "50", "--until", until)
+	j := detach(s, slices.Concat([]string{"--lease", "8", "-np", "3", "--min-np", "1", "-ppn", "1"}, s.Trainer(), []string{"--pause", "0.05", "--batches", "50", "--until", until})...)
 	if j.name != "host2/1" {
 		t.Fatalf("the job is called %s", j.name)
 	}
@@ -318,10 +317,9 @@ func TestTakeover(t *testing.T) {
 // TestTakeoverAgain: the host of the launcher loses power, and then that of the next one: of the three hosts that decided who
 // carries the job on two are lost, but when the second goes another one has taken the place of the first. Two hosts are left, and go on.
 func TestTakeoverAgain(t *testing.T) {
-	e2etest.NeedTorch(t)
 	s := e2etest.NewLasting(t, 4)
 	until := filepath.Join(s.Shared("takeover"), "until")
-	j := detach(s, "--lease", "6", "-np", "4", "--min-np", "1", "-ppn", "1", e2etest.Python, "testdata/elastic/train.py", "--pause", "0.05", "--batches", "20", "--until", until)
+	j := detach(s, slices.Concat([]string{"--lease", "6", "-np", "4", "--min-np", "1", "-ppn", "1"}, s.Trainer(), []string{"--pause", "0.05", "--batches", "20", "--until", until})...)
 	j.awaitLogs(`is rank 3 of 4 from batch 0`)
 	j.awaitLogs(`batch 5$`)
 	began := time.Now()

@@ -27,6 +27,7 @@ type Cluster struct {
 	T      *testing.T
 	Binary string
 	Root   string // of the source tree, which all hosts see
+	Torch  bool   // whether trainings use torch, though tests are short
 }
 
 // NewCluster makes a cluster that lives as long as the test, which runs beside others.
@@ -50,7 +51,7 @@ func NewClusterWith(t *testing.T, hosts int, options lab.Options) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Cluster{l, t, binary, Root()}
+	return &Cluster{Lab: l, T: t, Binary: binary, Root: Root()}
 }
 
 // Shared makes a directory that all hosts see: each has a /tmp of its own.

@@ -103,6 +103,17 @@ type Training struct {
 	Idle    func() // checks that nothing is left of the job
 }
 
+// Trainer returns the command line of testdata/elastic/train.py. It trains with torch where the test says so, and in the
+// long tests; without, each rank starts a second of a processor earlier.
+func (c *Cluster) Trainer() []string {
+	c.T.Helper()
+	if testing.Short() && !c.Torch {
+		return []string{Python, "testdata/elastic/train.py", "--numpy"}
+	}
+	NeedTorch(c.T)
+	return []string{Python, "testdata/elastic/train.py"}
+}
+
 // Train starts testdata/elastic/train.py.
 func (c *Cluster) Train(batches int, args ...string) *Training {
 	c.T.Helper()
@@ -112,7 +123,7 @@ func (c *Cluster) Train(batches int, args ...string) *Training {
 // TrainWith is train with flags of the script.
 func (c *Cluster) TrainWith(batches int, flags []string, args ...string) *Training {
 	c.T.Helper()
-	args = append(args, Python, "testdata/elastic/train.py", "--pause", "0.03", "--batches", strconv.Itoa(batches))
+	args = append(append(args, c.Trainer()...), "--pause", "0.03", "--batches", strconv.Itoa(batches))
 	j := c.Follow(append(args, flags...)...)
 	j.batches = batches
 	return j
@@ -222,7 +233,8 @@ func (j *Training) fromLastCommit() {
 func undisturbed(c *Cluster, batches int) float64 {
 	t := c.T
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), c.Binary, "-np", "1", Python, filepath.Join(c.Root, "testdata/elastic/train.py"), "--batches", strconv.Itoa(batches))
+	cmd := exec.CommandContext(t.Context(), c.Binary, slices.Concat([]string{"-np", "1"}, c.Trainer(), []string{"--batches", strconv.Itoa(batches)})...)
+	cmd.Dir = c.Root
 	out, err := cmd.CombinedOutput()
 	m := regexp.MustCompile(`worlds: ([0-9.]+) `).FindSubmatch(out)
 	if err != nil || m == nil {

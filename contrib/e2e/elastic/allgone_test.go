@@ -44,7 +44,6 @@ func TestAllProcessesLost(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e2etest.NeedTorch(t)
 			c := e2etest.NewCluster(t, tc.hosts)
 			j := trainSaving(c, tc.args...)
 			j.Await(`batch 30$`)
@@ -97,7 +96,6 @@ func TestFailsEverywhere(t *testing.T) {
 
 // TestOnlyRankKilledAgainAndAgain: what commits in between may be lost any number of times.
 func TestOnlyRankKilledAgainAndAgain(t *testing.T) {
-	e2etest.NeedTorch(t)
 	c := e2etest.NewCluster(t, 1)
 	j := trainSaving(c, "--min-np", "1", "--max-np", "1", "--blacklist-cooldown-range", "1", "1", "-H", "host1:1")
 	for n := range elastic.DefaultLossLimit + 1 {
@@ -121,7 +119,6 @@ func last(lines [][]string) (n int) {
 
 // TestAllHostsRestart: all hosts of a job lose their power at once and are back a little later. The job waits for them and goes on.
 func TestAllHostsRestart(t *testing.T) {
-	e2etest.NeedTorch(t)
 	c := e2etest.NewCluster(t, 2)
 	j := trainSaving(c, "-np", "2", "--min-np", "2", "--lease", "6", "-H", "host1:1,host2:1")
 	j.Await(`batch 30$`)

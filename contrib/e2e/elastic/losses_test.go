@@ -72,7 +72,6 @@ func TestLosses(t *testing.T) {
 		}, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e2etest.NeedTorch(t)
 			c := e2etest.NewCluster(t, 3)
 			// A host of which only the daemon was killed would be back before the end.
 			j := c.Train(120, "--min-np", "1", "--on-failure", "shrink", "--blacklist-cooldown-range", "600", "600", "-H", "host1:1,host2:1,host3:1")
@@ -108,7 +107,6 @@ func TestLossesInCommit(t *testing.T) {
 		"the other one when the next world is new": {[]string{"0:40:batch", "2:2:sync"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e2etest.NeedTorch(t)
 			c := e2etest.NewCluster(t, 3)
 			var die []string
 			for _, d := range tc.die {
@@ -124,7 +122,6 @@ func TestLossesInCommit(t *testing.T) {
 // TestPoweredOffHostReturns: a host that falls silent is given up when its lease ends; when it is back, it is used
 // again.
 func TestPoweredOffHostReturns(t *testing.T) {
-	e2etest.NeedTorch(t)
 	c := e2etest.NewCluster(t, 3)
 	j := c.TrainOn("--min-np", "1", "-H", "host1:1,host2:1,host3:1")
 	j.Await(`is rank 2 of 3`) // hosts may come one after the other
@@ -158,7 +155,6 @@ func TestPoweredOffHostReturns(t *testing.T) {
 // TestHostShutsDown: a host is shut down in good order, and everything there gets TERM, its rank first. That has failed nothing:
 // the host is lost, and used again soon.
 func TestHostShutsDown(t *testing.T) {
-	e2etest.NeedTorch(t)
 	c := e2etest.NewCluster(t, 3)
 	j := c.TrainOn("-np", "3", "--min-np", "1", "-H", "host1:1,host2:1,host3:1")
 	j.Await(`is rank 2 of 3`)
@@ -185,8 +181,8 @@ func TestHostShutsDown(t *testing.T) {
 
 // TestScale: hosts come and go as a script says, under load.
 func TestScale(t *testing.T) {
-	e2etest.NeedTorch(t)
 	c := e2etest.NewCluster(t, 4)
+	c.Torch = true
 	list := c.HostFile("host1:1", "host2:1")
 	j := c.TrainOn("--min-np", "1", "--host-discovery-script", "cat "+list.Name)
 	j.Await(`is rank 1 of 2 from batch \d`) // the first host need not wait for the second
@@ -204,7 +200,6 @@ func TestScale(t *testing.T) {
 // TestRestartElsewhere: vSphere HA starts a machine again that has lost its host, and DHCP gives it another address. It is
 // used again in the job that lost it, as a discovery script says.
 func TestRestartElsewhere(t *testing.T) {
-	e2etest.NeedTorch(t)
 	c := e2etest.NewCluster(t, 3)
 	list := c.HostFile("host1:1", "host2:1", "host3:1")
 	j := c.TrainOn("--min-np", "2", "--lease", "6", "--host-discovery-script", "cat "+list.Name)
@@ -227,7 +222,6 @@ func TestRestartElsewhere(t *testing.T) {
 func TestSpareHost(t *testing.T) {
 	for name, address := range map[string]string{"where it was": "", "elsewhere": "10.77.0.79"} {
 		t.Run(name, func(t *testing.T) {
-			e2etest.NeedTorch(t)
 			c := e2etest.NewCluster(t, 3)
 			j := c.TrainOn("-v", "--min-np", "2", "--max-np", "2", "-H", "host1:1,host2:1,host3:1")
 			j.Await(`batch 1$`)

@@ -15,7 +15,6 @@ import (
 func TestNewcomerCutOff(t *testing.T) {
 	for name, muted := range map[string][]int{"from all": {1, 2}, "from one": {2}} {
 		t.Run(name, func(t *testing.T) {
-			e2etest.NeedTorch(t)
 			c := e2etest.NewCluster(t, 3)
 			list := c.HostFile("host1:1", "host2:1")
 			j := c.TrainOn("--lease", "5", "--min-np", "2", "--host-discovery-script", "cat "+list.Name)

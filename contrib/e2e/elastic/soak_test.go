@@ -20,7 +20,7 @@ import (
 	"gorun/contrib/lab"
 )
 
-var soak = flag.Duration("soak", 3*time.Minute, "how long TestSoak strikes")
+var soak = flag.Duration("soak", 0, "how long TestSoak strikes; 0: 40 s in short tests, 3 min in others")
 
 var soakSeed = flag.Uint64("soak-seed", 0, "what TestSoak does; 0: chosen by the clock, and printed")
 
@@ -193,8 +193,12 @@ func (s *soaking) kill(host int, args string) {
 // off, lose power and connections, get other addresses, and come and go by a script. Soon after the last of it all hosts train
 // again. It ends with the weights of a job that nobody disturbed.
 func TestSoak(t *testing.T) {
-	e2etest.NeedTorch(t)
 	c := e2etest.NewCluster(t, 4)
+	if *soak == 0 && testing.Short() {
+		*soak = 40 * time.Second
+	} else if *soak == 0 {
+		*soak = 3 * time.Minute
+	}
 	seed := *soakSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())

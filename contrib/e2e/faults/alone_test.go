@@ -81,7 +81,6 @@ func TestLauncherPower(t *testing.T) {
 // TestLauncherCut: a launcher is cut off from all of its hosts, for longer than their lease. That is told in one line. They hear each
 // other and train on, none is blamed, no other world begins, and it finds them again.
 func TestLauncherCut(t *testing.T) {
-	e2etest.NeedTorch(t)
 	c := e2etest.NewCluster(t, 3)
 	fixed := c.Count(nil, "--lease", "5", "-np", "3", "-H", "host1:1,host2:1,host3:1")
 	elastic := c.Count(nil, "--lease", "5", "-np", "3", "--min-np", "1", "-H", "host1:1,host2:1,host3:1")

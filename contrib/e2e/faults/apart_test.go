@@ -25,7 +25,6 @@ for n in range(1 << 30):
 // hear whom; at the end of the lease one of the two is lost, and training goes on. A job that cannot go on without it
 // ends with an error.
 func TestBrokenWay(t *testing.T) {
-	e2etest.NeedTorch(t)
 	c := e2etest.NewCluster(t, 3)
 	hosts := []string{"--lease", "4", "-H", "host1:1,host2:1,host3:1"}
 	j := c.TrainOn(append(hosts, "--min-np", "1", "--on-failure", "shrink")...)

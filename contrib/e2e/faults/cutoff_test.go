@@ -26,7 +26,6 @@ func TestResetWhileCutOff(t *testing.T) {
 		}
 	})
 	t.Run("elastic", func(t *testing.T) {
-		e2etest.NeedTorch(t)
 		c := e2etest.NewCluster(t, 2)
 		j := c.TrainOn("--lease", "30", "--min-np", "1", "-H", "host1:1,host2:1")
 		j.Await(`is rank 1 of 2`) // hosts may come one after the other

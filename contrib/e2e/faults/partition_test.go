@@ -11,8 +11,8 @@ import (
 // TestPartition: one of three hosts does not hear the two others any more, nor they it, while all hear the launcher. It
 // is the one that is lost, whoever notices first, and the others go on.
 func TestPartition(t *testing.T) {
-	e2etest.NeedTorch(t)
 	c := e2etest.NewCluster(t, 3)
+	c.Torch = true
 	j := c.TrainOn("--lease", "4", "--min-np", "2", "--on-failure", "shrink", "-H", "host1:1,host2:1,host3:1")
 	j.Await(`is rank 2 of 3`) // hosts may come one after the other
 	j.Await(`batch 20$`)

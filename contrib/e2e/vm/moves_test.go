@@ -30,7 +30,6 @@ func TestStandstill(t *testing.T) {
 		"cut for 10 s":    {cut, 10 * time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e2etest.NeedTorch(t)
 			c := e2etest.NewCluster(t, 2)
 			j := c.Train(60, "-v", "--min-np", "2", "-H", "host1:1,host2:1")
 			begin, end := tc.how(c.Host(2))
@@ -122,7 +121,6 @@ func (v *vsphere) log(host string) string {
 // has lost its registration before. The others know before vSphere may go on, and training goes on afterwards; also
 // after announcements that are stale, change their mind, or whose move fails.
 func TestAnnouncedMoves(t *testing.T) {
-	e2etest.NeedTorch(t)
 	c := e2etest.NewCluster(t, 2)
 	v := vsphereOn(c)
 	j := c.TrainOn("-v", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"), "--min-np", "2", "-H", "host1:1,host2:1")
@@ -223,8 +221,8 @@ func TestKilledRegistration(t *testing.T) {
 // TestMovesAtOnce: vSphere wants to move two machines at the same time. They go one after the other, the ring stands still
 // for each of them, and training goes on between and after them.
 func TestMovesAtOnce(t *testing.T) {
-	e2etest.NeedTorch(t)
 	c := e2etest.NewCluster(t, 3)
+	c.Torch = true
 	v := vsphereOn(c)
 	j := c.Train(150, "-v", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"), "--min-np", "3", "-H", "host1:1,host2:1,host3:1")
 	for _, host := range []string{"host1", "host2", "host3"} {
