@@ -324,7 +324,7 @@ func (h *host) lost(d *Daemon, step string, err error) *HostError {
 	return e
 }
 
-// sweep has a host cleaned up whose daemon and guardian were killed together, before anybody hears of it: the host may
+// sweep has a host cleaned up whose daemon and supervisor were killed together, before anybody hears of it: the host may
 // be used again. That the job ends meanwhile is no reason to leave something behind.
 func (h *host) sweep(ctx context.Context, d *Daemon) {
 	if d.Sweep == nil {

@@ -164,7 +164,7 @@ type Daemon struct {
 	Wait func() (stderr string, err error)
 	// Ended, after Wait, is whether the daemon itself is known to have ended, so that the host is there; nil if that is not known otherwise.
 	Ended func() bool
-	// Sweep ends what a job left on the host if the daemon was killed, and its guardian with it; nil if that is for
+	// Sweep ends what a job left on the host if the daemon was killed, and its supervisor with it; nil if that is for
 	// others to do. It is called after Wait.
 	Sweep func(ctx context.Context, job string) error
 }

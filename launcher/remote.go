@@ -102,11 +102,11 @@ func (s *SSH) login(ctx context.Context, host string, args []string) (*login, st
 	return d, ip, nil
 }
 
-// sweepAfter sweeps if nobody else does: the daemon and its guardian were killed.
+// sweepAfter sweeps if nobody else does: the daemon and its supervisor were killed.
 func (s *SSH) sweepAfter(ctx context.Context, last *login, host, job string) error {
 	code, err := last.Status()
 	if err != nil || last.first && (code < 128 || last.Stderr() != "") {
-		return nil // nothing is known; or it was not killed, or the guardian has told of it
+		return nil // nothing is known; or it was not killed, or the supervisor has told of it
 	}
 	return s.sweep(ctx, host, job)
 }

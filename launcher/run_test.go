@@ -292,8 +292,8 @@ func TestNobodyAsked(t *testing.T) {
 		"killed by the daemon":   {&wire.Exited{Process: 3, Code: 137, Signal: 9, Asked: true}, "the daemon has stopped its ranks by itself"},
 		"ended well when told":   {&wire.Exited{Process: 3, Asked: true}, "the daemon has stopped its ranks by itself"},
 		"the daemon's last word": {&wire.Done{}, "the daemon ended before its ranks"},
-		"its reason": {&wire.Failed{Step: "run", Text: "the guardian of the daemon was killed", Code: 255, Peer: 1},
-			"the guardian of the daemon was killed"},
+		"its reason": {&wire.Failed{Step: "run", Text: "the supervisor of the daemon was killed", Code: 255, Peer: 1},
+			"the supervisor of the daemon was killed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &script{t: t, daemons: map[string]func(*conversation){

@@ -78,7 +78,7 @@ const (
 	// orphanGrace is how long ranks have between TERM and KILL when nobody is left to wait for them.
 	orphanGrace = 1500 * time.Millisecond
 	// lastWords is how long a daemon that was told to end tries to say so before it ends its ranks. The connection may
-	// have been its guardian's, so that the launcher has to come anew.
+	// have been its supervisor's, so that the launcher has to come anew.
 	lastWords = 3 * time.Second
 )
 

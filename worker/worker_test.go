@@ -337,7 +337,7 @@ func TestDaemonStopped(t *testing.T) {
 	}})
 	c.begin("sleep", "1000")
 	await[*wire.Started](c)
-	stop(proc.ErrGuardianDied)
+	stop(proc.ErrSupervisorDied)
 	for {
 		m, err := c.from.Read()
 		if err != nil {
@@ -347,7 +347,7 @@ func TestDaemonStopped(t *testing.T) {
 			t.Fatal("the rank's end comes first")
 		}
 		if f, ok := m.(*wire.Failed); ok {
-			if f.Step != "run" || f.Text != "the guardian of the daemon was killed" || f.Code != 255 {
+			if f.Step != "run" || f.Text != "the supervisor of the daemon was killed" || f.Code != 255 {
 				t.Errorf("the daemon says %+v", f)
 			}
 			break

@@ -30,7 +30,7 @@ func Combine(t Type, dst, a, b []byte) {
 	}
 }
 
-// dots are the products from which the shares of two vectors follow.
+// dots are the products that determine the shares of two vectors.
 type dots struct{ ab, aa, bb float64 }
 
 func accumulate[T float](d *dots, x, y []T) {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Coding is how a tensor of float32 or float64 travels between hosts: as it is, or in fewer bytes that say nearly
-// the same. The numbers are part of the control protocol and of the rank protocol.
+// Coding is how a tensor of float32 or float64 travels between hosts: as it is, or in fewer bytes of nearly
+// the same content. The numbers are part of the control protocol and of the rank protocol.
 //
 // CodingFloat16 and CodingBFloat16 round each element to nearest even: by 2⁻¹¹ of its size (or 2⁻²⁵, if that is more;
 // from 65520 on it becomes infinite), and by 2⁻⁸ of its size.
@@ -23,7 +23,7 @@ type Coding uint8
 
 // Codings.
 const (
-	CodingDefault  Coding = 0 // of a request: what the job says
+	CodingDefault  Coding = 0 // of a request: as the job is configured
 	CodingNone     Coding = 1
 	CodingFloat16  Coding = 2
 	CodingBFloat16 Coding = 3

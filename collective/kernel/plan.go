@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// Plan says what a reduction computes. Reduce expects a plan that passed Check.
+// Plan describes a reduction. Reduce expects a plan that passed Check.
 type Plan struct {
 	Type Type
 	// Op Average is computed as Sum: the caller folds 1/size into Post.

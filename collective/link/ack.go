@@ -2,29 +2,29 @@ package link
 
 import "encoding/binary"
 
-// acks is what the peer was not told yet. It is told on every header that goes out; on a header of its
-// own when much has come, when the peer asked for it, or when nothing went out for a while.
+// acks tracks what has not been acknowledged to the peer. Every outgoing header acknowledges it; a header of its own
+// does so when much has arrived, when the peer asked for it, or when nothing was sent for a while.
 type acks struct {
 	segments int
 	bytes    int
-	now      bool // the peer asked
-	due      bool // a writer is to send it alone, if need be
+	now      bool // the peer asked for it
+	due      bool // a writer must send it by itself if nothing else is sent
 	armed    bool // link.ackDue runs
 }
 
-// owe notes that a segment was received.
-func (a *acks) owe(h *Header) {
+// add records a received segment.
+func (a *acks) add(h *Header) {
 	a.segments++
 	a.bytes += int(h.Length)
 	a.now = a.now || h.Flags&FlagAckNow != 0
 }
 
-// paid notes that a header that goes out says it all.
-func (a *acks) paid() { *a = acks{armed: a.armed} }
+// clear records that an outgoing header acknowledges everything.
+func (a *acks) clear() { *a = acks{armed: a.armed} }
 
-// pay sends an acknowledgement if it is time, or sets the timer. mu is held, and released.
-func (l *link) pay() {
-	a, cfg := &l.owed, &l.mesh.cfg
+// flushAcks sends an acknowledgement if it is due, or sets the timer. mu is held, and released.
+func (l *link) flushAcks() {
+	a, cfg := &l.acks, &l.mesh.cfg
 	switch {
 	case a.segments == 0:
 	case a.now || a.segments >= cfg.AckSegments || a.bytes >= cfg.AckBytes:
@@ -38,7 +38,7 @@ func (l *link) pay() {
 	l.mu.Unlock()
 }
 
-// ackFrame fills in a frame that carries nothing but acknowledgements, and its payload.
+// ackFrame fills in a frame that carries only acknowledgements, and its payload.
 func (l *link) ackFrame(f *frame, payload []byte) []byte {
 	*f = frame{Header: Header{Kind: kindAck}}
 	payload = payload[:0]

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// How streams come up, and come back.
+// How streams are opened and replaced.
 
-// want opens the first n slots and starts their dialers. The side with the lower id dials at once, the other one
-// only if nothing comes: its address may be the one that has changed.
+// want opens the first n slots and starts their dialers. The side with the lower id dials at once, the other one only
+// if no connection comes: its own address may be the one that changed.
 func (l *link) want(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -26,7 +26,7 @@ func (l *link) want(n int) {
 	}
 }
 
-// unfold notes that a slot is to have a stream from now on. mu is held.
+// unfold records that a slot is to have a stream from now on. mu is held.
 func (l *link) unfold(sl *slot) {
 	if !sl.open {
 		sl.open = true
@@ -34,12 +34,11 @@ func (l *link) unfold(sl *slot) {
 	}
 }
 
-// widenAfter is how many bytes of large segments a link carries over the streams it has before it opens all.
+// widenAfter is how many bytes of large segments a link carries over its first streams before it opens all.
 const widenAfter = 1 << 20
 
-// grow opens what a segment of n bytes needs: a stream if the link has none, and all of them once it has carried
-// much. The peer may not know that yet, so the side with the higher id waits little for the other to dial.
-// mu is held.
+// grow opens what a segment of n bytes needs: one stream if the link has none, and all of them once it has carried
+// much. The peer may not know yet that it should dial, so the side with the higher id does not wait long. mu is held.
 func (l *link) grow(n int) {
 	if l.opened == len(l.slots) {
 		return
@@ -62,20 +61,20 @@ func (l *link) grow(n int) {
 	}
 }
 
-// unreachable reports whether a connection ended because packets did not get through: the peer most likely does not
-// know that yet.
+// unreachable reports whether a connection ended because packets did not get through. The peer most likely does not
+// know yet.
 func unreachable(err error) bool {
 	return errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
 }
 
-// endedByPeer reports whether a connection ended because the peer's machine said so. It does that for a process that has
-// ended, and one that has begun anew for what it knows nothing of.
+// endedByPeer reports whether the peer's machine ended the connection, as it does for a process that has ended or a
+// connection it knows nothing about.
 func endedByPeer(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// refused reports whether nobody listens at any of the addresses that were tried: at one of them alone another machine
-// may be found, this one for instance.
+// refused reports whether all addresses that were tried refused the connection. A single one may belong to another
+// machine now, even to this one.
 func refused(err error) bool {
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !refused(err) })
@@ -83,10 +82,10 @@ func refused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// restore sees to a stream that is down because of err. mu is held.
+// restore replaces a stream that is down because of err. mu is held.
 func (l *link) restore(sl *slot, err error) {
 	if !sl.open {
-		return // it only nearly came up
+		return // the stream never came up
 	}
 	cfg := &l.mesh.cfg
 	if st := sl.stream; time.Since(sl.since) > cfg.BackoffMax || st != nil && st.took+st.progress > 0 {
@@ -100,8 +99,7 @@ func (l *link) restore(sl *slot, err error) {
 	l.redial(sl, delay)
 }
 
-// backoff is how long to wait after n failures: nothing at first, then doubling, and never in step with
-// others.
+// backoff returns how long to wait after n failures: zero at first, then doubling, with jitter.
 func (l *link) backoff(n int) time.Duration {
 	if n == 0 {
 		return 0
@@ -120,11 +118,11 @@ func (l *link) redial(sl *slot, delay time.Duration) {
 	go l.dial(sl, delay)
 }
 
-// renew has the streams replaced now for which stale holds; it is nil for one that was never up.
+// renew replaces the streams for which stale returns true; its argument is nil for one that was never up.
 func (l *link) renew(stale func(*stream) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.narrow, l.blocked, l.choked = 0, time.Time{}, choked{} // the path may be another now
+	l.narrow, l.blocked, l.choked = 0, time.Time{}, choked{} // the path may be another one now
 	l.renewLocked(stale)
 }
 
@@ -135,7 +133,7 @@ func (l *link) renewLocked(stale func(*stream) bool) {
 		}
 		sl.wanted, sl.suspect, sl.flaps = true, false, 0
 		if sl.abandon != nil {
-			sl.abandon() // it may hang on a path that is gone
+			sl.abandon() // it may be blocked on a dead path
 		}
 		select {
 		case sl.kick <- struct{}{}:
@@ -145,7 +143,7 @@ func (l *link) renewLocked(stale func(*stream) bool) {
 	}
 }
 
-// dial is the dialer of a slot: it ends when the stream is up.
+// dial is the dialer of a slot. It ends when the stream is up.
 func (l *link) dial(sl *slot, delay time.Duration) {
 	defer l.wg.Done()
 	for failures := 1; ; failures++ {
@@ -185,10 +183,10 @@ func (l *link) dial(sl *slot, delay time.Duration) {
 		case errors.Is(err, ErrKey):
 			l.mesh.refusals.note("could not connect", "peer", l.peer, "err", err)
 			delay = 10 * l.mesh.cfg.BackoffMax
-		case errors.Is(err, errNotReady), unreachable(err): // which may change at any moment
+		case errors.Is(err, errNotReady), unreachable(err): // either may change at any moment
 			delay = min(l.backoff(failures), l.mesh.cfg.BackoffMax/5)
 		case time.Since(began) > l.mesh.cfg.BackoffMax:
-			delay = 0 // nobody answered, and that took as long as a pause would
+			delay = 0 // there was no answer, and that took as long as a pause
 		default:
 			delay = l.backoff(failures)
 		}
@@ -235,11 +233,11 @@ func (l *link) connect(ctx context.Context, sl *slot) error {
 	hello.mine, hello.yours = l.sessions()
 	challenge, err := m.cred.meet(conn, hello)
 	if err == nil {
-		l.touch() // it is there, even if it has no time for the stream
+		l.touch() // the peer is up, even if it cannot attach the stream now
 		err = l.bind(challenge.mine, challenge.yours)
 	}
 	if err == nil && !l.vacant(sl) {
-		err = errGivenUp // the stream has recovered meanwhile
+		err = errGivenUp // the old stream has recovered meanwhile
 	}
 	if err == nil {
 		err = l.attach(conn, sl)
@@ -251,8 +249,7 @@ func (l *link) connect(ctx context.Context, sl *slot) error {
 	return err
 }
 
-// accept takes streams that peers open. A stranger has little time to prove who it is, and there are few
-// of them at a time.
+// accept accepts streams that peers open. An unauthenticated peer has little time, and only a few are served at once.
 func (m *Mesh) accept() error {
 	pause := time.Duration(0)
 	for {
@@ -265,7 +262,7 @@ func (m *Mesh) accept() error {
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
-		case err != nil: // out of file descriptors, most likely
+		case err != nil: // most likely no file descriptors are left
 			m.refusals.note("could not accept a connection", "err", err)
 			pause = min(pause+m.cfg.BackoffMin, m.cfg.BackoffMax)
 			select {
@@ -335,14 +332,14 @@ func (l *link) sessions() (mine, theirs session) {
 	return session{l.mesh.incarnation, l.number}, l.theirs
 }
 
-// bind compares what the peer has proven to be with what the link is bound to. theirs is the session of
-// its link to us, ours what that link is bound to.
+// bind compares the peer's proven sessions with those of the link. theirs is the session of its link to us, ours the
+// session that its link belongs to.
 func (l *link) bind(theirs, ours session) error {
 	mine, known := l.sessions()
 	var none session
 	switch {
 	case theirs == none || ours != none && ours != mine:
-		// It has no link to us, or one to a former link of ours, which it has yet to forget.
+		// The peer has no link to us, or one to a former link of ours that it has yet to forget.
 		return errNotReady
 	case known == none:
 		l.mu.Lock()
@@ -363,11 +360,11 @@ func (l *link) bind(theirs, ours session) error {
 		l.lose(ErrReopened)
 		return ErrReopened
 	}
-	return errNotReady // a late connection of a link that the peer has forgotten
+	return errNotReady // a delayed connection of a link that the peer has forgotten
 }
 
-// attach makes conn the stream of the slot. The side with the lower id decides the order of streams: it
-// counts generations, and a newer connection makes it drop one that it is still attaching.
+// attach makes conn the stream of the slot. The side with the lower id decides the order of streams: it counts
+// generations, and a newer connection makes it drop one that it is still attaching.
 func (l *link) attach(conn net.Conn, sl *slot) error {
 	leads := l.mesh.cfg.Self < l.peer
 	var theirs resume
@@ -408,7 +405,7 @@ func (l *link) attach(conn net.Conn, sl *slot) error {
 	return err
 }
 
-// exchange says what was received; the side that leads asks back.
+// exchange exchanges what was received; the side that leads goes first.
 func (l *link) exchange(conn net.Conn, sl *slot, theirs *resume, leads bool) error {
 	if err := writeResume(conn, l.progress(sl.generation)); err != nil {
 		return err
@@ -438,8 +435,7 @@ func (l *link) settled(conn net.Conn, sl *slot) {
 	}
 }
 
-// detach ends the old stream of a slot. When it returns, nobody reads or writes on it, so that what is
-// said about it afterwards stays true.
+// detach ends the old stream of a slot. When it returns, no goroutine reads or writes on it, so its state is final.
 func (l *link) detach(sl *slot) {
 	l.mu.Lock()
 	st := sl.stream
@@ -455,17 +451,17 @@ func (l *link) detach(sl *slot) {
 	l.mu.Unlock()
 }
 
-// progress says what was received.
+// progress returns what was received.
 func (l *link) progress(generation uint64) *resume {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := &resume{generation: generation, base: l.got.base}
 	l.got.appendMap(r.received[:0])
-	l.owed.paid()
+	l.acks.clear()
 	return r
 }
 
-// resume queues again what the peer lacks of the slot's old stream, and starts the new one.
+// resume queues what the peer lacks of the slot's old stream, and starts the new one.
 func (l *link) resume(conn net.Conn, sl *slot, theirs *resume) error {
 	var words [span / 64]uint64
 	var done queue
@@ -483,7 +479,7 @@ func (l *link) resume(conn net.Conn, sl *slot, theirs *resume) error {
 				lacking.push(s)
 			}
 		})
-		// What an earlier stream left behind, if it is still queued, has waited longer.
+		// Leftovers of an earlier stream that are still queued have waited longer.
 		for lacking.head != nil {
 			l.again.push(lacking.pop())
 		}
@@ -494,7 +490,7 @@ func (l *link) resume(conn net.Conn, sl *slot, theirs *resume) error {
 		l.wakeAll()
 	}
 	l.mu.Unlock()
-	l.settle(&done)
+	l.notifyOwners(&done)
 	l.mesh.changed.notify()
 	return err
 }

@@ -10,9 +10,9 @@ import (
 func TestChoked(t *testing.T) {
 	begin := time.Now()
 	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
-	large := way{again: true, packet: 9000}
-	stuck := func(since int, progress uint64, w way) *slot {
-		return &slot{since: at(since), stream: &stream{progress: progress, way: w}}
+	large := pathState{again: true, packet: 9000}
+	stuck := func(since int, progress uint64, w pathState) *slot {
+		return &slot{since: at(since), stream: &stream{progress: progress, pathState: w}}
 	}
 	for name, tc := range map[string]struct {
 		slots []*slot // each is stuck a second after the one before, from second 10 on
@@ -22,7 +22,7 @@ func TestChoked(t *testing.T) {
 		"both from before":        {[]*slot{stuck(0, 0, large), stuck(1, 0, large)}, false},
 		"one":                     {[]*slot{stuck(0, 0, large)}, false},
 		"the second carried some": {[]*slot{stuck(0, 0, large), stuck(11, 3, large)}, false},
-		"the peer answers":        {[]*slot{stuck(0, 0, large), stuck(11, 0, way{packet: 9000})}, false},
+		"the peer answers":        {[]*slot{stuck(0, 0, large), stuck(11, 0, pathState{packet: 9000})}, false},
 	} {
 		var c choked
 		for i, sl := range tc.slots {

@@ -6,11 +6,12 @@ import (
 	"net"
 )
 
-// Data may be damaged where TCP does not look: in a NIC, a switch or a hypervisor that computes the checksum of a segment after it has
-// changed the data, or changes it in a way that leaves the sum as it was. A checksum of the link's own finds it. After a
-// damaged frame nothing on the stream can be trusted, so the stream is replaced, and the next one carries again what the peer lacks.
+// Data may be damaged unnoticed by TCP: in a NIC, a switch or a hypervisor that computes the checksum of a segment
+// after it has changed the data, or changes it in a way that leaves the sum unchanged. The link's own checksum finds
+// that. After a damaged frame nothing on the stream can be trusted, so the stream is replaced, and the next one repeats
+// what the peer lacks.
 
-// Damage describes data that came damaged from a peer.
+// Damage reports damaged data from a peer.
 type Damage struct {
 	Peer          int
 	Local, Remote net.Addr // of the stream
@@ -19,22 +20,22 @@ type Damage struct {
 
 // damaged reports whether a stream broke because its data was damaged.
 func damaged(err error) bool {
-	// Inside TLS, this side refuses what an authenticated peer has sent only if it is damaged.
+	// Inside TLS, this side rejects data from an authenticated peer only if it is damaged.
 	var refused *net.OpError
 	var record tls.RecordHeaderError
 	return errors.Is(err, errChecksum) || errors.As(err, &refused) && refused.Op == "local error" || errors.As(err, &record)
 }
 
-// damage counts what came damaged over conn, and calls Config.Damaged. mu is held.
+// damage counts damage on conn, and calls Config.Damaged. mu is held.
 func (l *link) damage(conn net.Conn) {
 	l.stats.damaged++
 	if f := l.mesh.cfg.Damaged; f != nil {
 		d := Damage{Peer: l.peer, Local: conn.LocalAddr(), Remote: conn.RemoteAddr(), Times: l.stats.damaged}
-		l.mesh.start(func() { f(d) }) // it may ask for what mu guards
+		l.mesh.start(func() { f(d) }) // it may need mu
 	}
 }
 
-// damagedHandshake counts a handshake with the peer that ended because of damage.
+// damagedHandshake counts a handshake with the peer that failed because of damage.
 func (l *link) damagedHandshake(conn net.Conn, err error) {
 	if errors.Is(err, errChecksum) {
 		l.mu.Lock()

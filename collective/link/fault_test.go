@@ -607,9 +607,9 @@ func TestForgetReleasesMemory(t *testing.T) {
 	tr.wg.Wait()
 }
 
-func TestStrangersDoNotKeepPeersOut(t *testing.T) {
+func TestUnauthenticatedDoNotKeepPeersOut(t *testing.T) {
 	configure := func(c *link.Config) {
-		c.Strangers, c.HandshakeTimeout = 4, 100*time.Millisecond
+		c.Unauthenticated, c.HandshakeTimeout = 4, 100*time.Millisecond
 	}
 	nodes := []*node{newNode(t, 0, configure), newNode(t, 1, configure)}
 	nodes[0].reach(1, nodes[1].addr())

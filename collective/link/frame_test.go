@@ -135,7 +135,7 @@ func FuzzHandshake(f *testing.F) {
 // summed is a message as it is sent.
 func summed(message []byte) []byte {
 	var b bytes.Buffer
-	say(&b, message)
+	writeMessage(&b, message)
 	return b.Bytes()
 }
 

@@ -15,7 +15,7 @@ import (
 // The handshake of a stream. Each message ends with its crc32c, 4 bytes, so that damage is not taken for a wrong key, or believed.
 // Up to the proofs all messages have a fixed size, and nothing but these bytes is read before those are checked:
 //
-//	dialer   → hello      who I am, whom I want, which stream, my session, the session of yours I know, nonce
+//	dialer   → hello      sender, receiver, stream, session of the sender, session of the receiver if known, nonce
 //	acceptor → challenge  the same from the other side, and the acceptor's proof
 //	dialer   → proof      the dialer's proof
 //	lower id → resume     generation of the stream, what was received
@@ -56,13 +56,13 @@ const (
 	roleAccept = "gorun link accept"
 )
 
-// Errors of the handshake that callers tell apart.
+// Errors of the handshake that callers distinguish.
 var (
-	// ErrKey says that the other side has another key or belongs to another job.
+	// ErrKey means that the other side has another key or belongs to another job.
 	ErrKey = errors.New("the other side does not hold the key of this job")
-	// ErrRestarted says that the peer is another process than the one the link was made with.
+	// ErrRestarted means that the peer is another process than the one the link was made with.
 	ErrRestarted = errors.New("peer was restarted")
-	// ErrReopened says that the peer forgot this link and connected anew.
+	// ErrReopened means that the peer forgot this link and opened a new one.
 	ErrReopened = errors.New("peer gave up the link and opened another")
 
 	errHello    = errors.New("no introduction of a link")
@@ -82,7 +82,7 @@ type introduction struct {
 	stream   int
 	from, to int
 	mine     session // of the sender
-	yours    session // of the receiver, as far as known
+	yours    session // of the receiver, as far as it is known
 	nonce    [32]byte
 }
 
@@ -143,16 +143,16 @@ func (c *credentials) proof(role string, hello, challenge *[introSize]byte) []by
 	return h.Sum(nil)
 }
 
-// meet is the dialer's part up to the proof. It returns what the acceptor said, which is proven.
+// meet is the dialer's part up to the proof. It returns the acceptor's introduction, which is proven.
 func (c *credentials) meet(conn io.ReadWriter, hello introduction) (introduction, error) {
 	var challenge introduction
 	rand.Read(hello.nonce[:])
 	sent := hello.encode()
-	if err := say(conn, sent[:]); err != nil {
+	if err := writeMessage(conn, sent[:]); err != nil {
 		return challenge, err
 	}
 	var got [challengeSize]byte
-	if err := hearIntroduction(conn, got[:]); err != nil {
+	if err := readIntroduction(conn, got[:]); err != nil {
 		return challenge, err
 	}
 	intro := (*[introSize]byte)(got[:])
@@ -162,8 +162,8 @@ func (c *credentials) meet(conn io.ReadWriter, hello introduction) (introduction
 	if err := challenge.decode(intro); err != nil {
 		return challenge, err
 	}
-	// Even if this leads nowhere: the acceptor may have to learn what we are.
-	if err := say(conn, c.proof(roleDial, &sent, intro)); err != nil {
+	// Even if this attempt fails: the acceptor may need to know this side's session.
+	if err := writeMessage(conn, c.proof(roleDial, &sent, intro)); err != nil {
 		return challenge, err
 	}
 	if challenge.from != hello.to || challenge.to != hello.from || challenge.stream != hello.stream {
@@ -172,12 +172,12 @@ func (c *credentials) meet(conn io.ReadWriter, hello introduction) (introduction
 	return challenge, nil
 }
 
-// welcome is the acceptor's part up to the proof. answer says how to introduce oneself to the dialer
-// and is called before anything is proven. What is returned is proven unless there is an error.
+// welcome is the acceptor's part up to the proof. answer returns the introduction to send to the dialer, and is called
+// before anything is proven. The result is proven unless there is an error.
 func (c *credentials) welcome(conn io.ReadWriter, answer func(*introduction) introduction) (introduction, error) {
 	var hello introduction
 	var got [introSize]byte
-	if err := hearIntroduction(conn, got[:]); err != nil {
+	if err := readIntroduction(conn, got[:]); err != nil {
 		return hello, err
 	}
 	if err := hello.decode(&got); err != nil {
@@ -187,11 +187,11 @@ func (c *credentials) welcome(conn io.ReadWriter, answer func(*introduction) int
 	challenge.stream, challenge.to = hello.stream, hello.from
 	rand.Read(challenge.nonce[:])
 	intro := challenge.encode()
-	if err := say(conn, append(intro[:], c.proof(roleAccept, &got, &intro)...)); err != nil {
+	if err := writeMessage(conn, append(intro[:], c.proof(roleAccept, &got, &intro)...)); err != nil {
 		return hello, err
 	}
 	var proof [sha256.Size]byte
-	if err := hear(conn, proof[:]); err != nil {
+	if err := readMessage(conn, proof[:]); err != nil {
 		return hello, err
 	}
 	if !hmac.Equal(proof[:], c.proof(roleDial, &got, &intro)) {
@@ -203,7 +203,7 @@ func (c *credentials) welcome(conn io.ReadWriter, answer func(*introduction) int
 	return hello, nil
 }
 
-// resume is what a side says when a stream comes up.
+// resume is the last message of a side before its stream is up.
 type resume struct {
 	generation uint64
 	base       uint64 // all segments below were received
@@ -221,7 +221,7 @@ func (r *resume) encode() []byte {
 	return append(b, r.received[:n]...)
 }
 
-func writeResume(w io.Writer, r *resume) error { return say(w, r.encode()) }
+func writeResume(w io.Writer, r *resume) error { return writeMessage(w, r.encode()) }
 
 func readResume(from io.Reader, r *resume) error {
 	b := make([]byte, resumeSize, resumeSize+mapBytes)
@@ -233,7 +233,7 @@ func readResume(from io.Reader, r *resume) error {
 		return fmt.Errorf("%w: map of %d bytes", errChecksum, n)
 	}
 	b = b[:resumeSize+n]
-	if err := hearRest(from, b, resumeSize); err != nil {
+	if err := readRest(from, b, resumeSize); err != nil {
 		return err
 	}
 	*r = resume{generation: binary.LittleEndian.Uint64(b), base: binary.LittleEndian.Uint64(b[8:])}
@@ -241,26 +241,27 @@ func readResume(from io.Reader, r *resume) error {
 	return nil
 }
 
-// say writes a message and its checksum.
-func say(w io.Writer, message []byte) error {
+// writeMessage writes a message and its checksum.
+func writeMessage(w io.Writer, message []byte) error {
 	_, err := w.Write(binary.LittleEndian.AppendUint32(message[:len(message):len(message)], crc32c.Sum(message)))
 	return err
 }
 
-// hear reads a message that say has written.
-func hear(from io.Reader, message []byte) error { return hearRest(from, message, 0) }
+// readMessage reads what writeMessage has written.
+func readMessage(from io.Reader, message []byte) error { return readRest(from, message, 0) }
 
-// hearIntroduction reads a message that begins with an introduction. It does not take what another protocol says for a damaged one.
-func hearIntroduction(from io.Reader, message []byte) error {
-	err := hear(from, message)
+// readIntroduction reads a message that starts with an introduction. A message of another protocol is not mistaken for
+// a damaged one.
+func readIntroduction(from io.Reader, message []byte) error {
+	err := readMessage(from, message)
 	if errors.Is(err, errChecksum) && binary.LittleEndian.Uint32(message) != introMagic {
 		return errHello
 	}
 	return err
 }
 
-// hearRest reads the rest of a message after its first n bytes.
-func hearRest(from io.Reader, message []byte, n int) error {
+// readRest reads the rest of a message after its first n bytes.
+func readRest(from io.Reader, message []byte, n int) error {
 	if _, err := io.ReadFull(from, message[n:]); err != nil {
 		return err
 	}

@@ -16,14 +16,14 @@ type input struct {
 	conn  net.Conn
 	touch func() // something was read
 	buf   []byte
-	r, w  int // buf[r:w] was read and not used
+	r, w  int // buf[r:w] was read and not consumed
 	fill  int // how much to read into an empty buffer
 
 	vector vectorReader
 }
 
-// headFill is what is read to get at a header while segments are large: what comes after it is better
-// read into its destination.
+// headFill is how much to read for a header while segments are large: the payload after it is better read straight into
+// its destination.
 const headFill = 4 << 10
 
 func (in *input) init(conn net.Conn, spin time.Duration, touch func()) {
@@ -33,7 +33,7 @@ func (in *input) init(conn net.Conn, spin time.Duration, touch func()) {
 	}
 }
 
-// peek returns the next n bytes, which fit into the buffer, without using them up.
+// peek returns the next n bytes, which fit into the buffer, without consuming them.
 func (in *input) peek(n int) ([]byte, error) {
 	for in.w-in.r < n {
 		if in.r > 0 {
@@ -49,11 +49,11 @@ func (in *input) peek(n int) ([]byte, error) {
 	return in.buf[in.r : in.r+n], nil
 }
 
-// use uses up n bytes that were peeked at.
+// use consumes n bytes that were peeked at.
 func (in *input) use(n int) { in.r += n }
 
-// full reads len(dst) bytes, and the next header if it is there. It returns their checksum if that is wanted: each piece is summed up
-// right after it was read, while it is in the CPU's cache.
+// full reads len(dst) bytes, and the next header if it has arrived. It returns their checksum if wanted: each piece is
+// summed right after it was read, while it is in the CPU's cache.
 func (in *input) full(dst []byte, check bool) (sum uint32, err error) {
 	took := func(n int) {
 		if check {
@@ -79,7 +79,7 @@ func (in *input) full(dst []byte, check bool) (sum uint32, err error) {
 	return sum, nil
 }
 
-// skip throws n bytes away.
+// skip discards n bytes.
 func (in *input) skip(n int) error {
 	for n > 0 {
 		if in.r == in.w {
@@ -95,7 +95,7 @@ func (in *input) skip(n int) error {
 	return nil
 }
 
-// read reads into dst and, if that is filled, into ahead.
+// read reads into dst and, once that is full, into ahead.
 func (in *input) read(dst, ahead []byte) (int, error) {
 	var n int
 	var err error

@@ -19,7 +19,7 @@ type link struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // all goroutines of the link
 	ackDue *time.Timer    // fires when an acknowledgement has waited long enough
-	watch  *time.Timer    // fires when progress is to be looked at
+	watch  *time.Timer    // fires when progress is due for a check
 	heard  atomic.Int64   // nanoseconds from mesh.born to the last read or handshake, 0 for never
 
 	mu      sync.Mutex
@@ -27,34 +27,34 @@ type link struct {
 	theirs  session // the peer's side, zero until the first handshake
 	slots   []*slot
 	up      int       // streams that are up
-	idle    uint64    // bit per stream whose writer waits for something to do
+	idle    uint64    // bit per stream whose writer has nothing to do
 	opened  int       // slots that are open, the first ones unless the peer opened others
-	bulky   int       // bytes of large segments that were queued, as far as grow counts them
+	bulky   int       // bytes of large segments that were queued, for grow
 	resting uint64    // bit per stream that is too slow for large segments, see pace.go
-	narrow  int       // the longest packet of streams that are to be opened by Config.Narrow, 0 for those by Dial
-	blocked time.Time // when the link found that only packets pass which are too small for data; zero if larger ones do
-	awaited uint64    // while it is blocked: the number after those of the segments that were under way then
+	narrow  int       // largest packet of new streams, which Config.Narrow opens; 0 for Dial
+	blocked time.Time // when the link found that only packets too small for data pass; zero if larger ones do
+	awaited uint64    // while blocked: the first number after the segments that were in flight then
 	choked  choked
 	lost    error // the peer has another session now
 	last    error // why the last attempt to connect failed
-	hungUp  bool  // the peer ended the last stream, or its machine refuses another one
+	hungUp  bool  // the peer closed the last stream, or its machine refuses another one
 
 	// Sending: again goes first, then urgent, then bulk.
 	again, urgent queue
 	bulk          rails
 	win           sendWindow
 	watching      bool      // watch is armed
-	since         time.Time // when it was armed after a time with nothing under way
-	moved         time.Time // when a look found that the peer's kernel had taken some of what is under way
+	since         time.Time // when it was armed after a time with nothing in flight
+	moved         time.Time // when a check found that the peer's kernel had received some of what is in flight
 	load          load
 
 	// Receiving.
 	got   receiveWindow
-	owed  acks
+	acks  acks
 	stats counters
 }
 
-// counters are what Status reports.
+// counters are the figures of Status.
 type counters struct {
 	sentSegments, sentBytes         uint64
 	resentSegments, resentBytes     uint64
@@ -65,7 +65,7 @@ type counters struct {
 	busyTime                        time.Duration
 }
 
-// slot is the place of a stream; the streams of one index follow each other in it.
+// slot holds the streams of one index, one after the other.
 type slot struct {
 	index  int
 	kick   chan struct{} // ends the dialer's wait
@@ -76,12 +76,12 @@ type slot struct {
 	// Guarded by link.mu.
 	stream  *stream // the last one, perhaps closed; nil while it is being replaced
 	pending closer  // connection that is being attached by the side that counts generations
-	open    bool    // there is to be a stream: see grow
+	open    bool    // it is to have a stream: see grow
 	wanted  bool    // the stream is to be replaced although it is up
-	suspect bool    // because it makes no progress
+	suspect bool    // the reason is that it makes no progress
 	dialing bool    // there is a dialer
 	abandon func()  // ends the dialer's current attempt
-	flaps   int     // streams in a row that broke soon, and before they carried anything
+	flaps   int     // streams in a row that broke soon, before they carried anything
 	since   time.Time
 }
 
@@ -98,7 +98,7 @@ func newLink(m *Mesh, peer int, number uint64) *link {
 	return l
 }
 
-// enter counts a goroutine that works for the link; false if the link is closed.
+// enter counts a goroutine that works for the link. It returns false if the link is closed.
 func (l *link) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,8 +109,8 @@ func (l *link) enter() bool {
 	return true
 }
 
-// send queues s and sees to it that a stream takes it. A small segment that meets an idle stream is
-// written by the caller: that saves the latency of a wake-up. At most one writer is woken.
+// send queues s and makes sure that a stream takes it. The caller writes a small segment itself if a stream is idle,
+// which saves the latency of a wake-up. At most one writer is woken.
 func (l *link) send(s *Segment) {
 	n := len(s.Payload)
 	if n > MaxPayload {
@@ -137,7 +137,7 @@ func (l *link) send(s *Segment) {
 	l.dispatch(small)
 }
 
-// dispatch gives what is queued to an idle stream, if there is one. mu is held, and released.
+// dispatch passes queued segments to an idle stream, if there is one. mu is held, and released.
 func (l *link) dispatch(small bool) {
 	st := l.takeIdle(small)
 	switch {
@@ -154,12 +154,12 @@ func (l *link) dispatch(small bool) {
 	}
 }
 
-// express is the stream that carries no large segments while there are others, so that a small one does
-// not wait behind them, neither here nor in the socket. Small segments go elsewhere only if it is busy.
+// express is the stream that carries no large segments while there are others, so that a small one does not wait behind
+// them, neither here nor in the socket. Small segments use other streams only while it is busy.
 const express = 0
 
-// takeIdle returns an idle stream, which the caller must use or wake; nil if there is none or nothing for
-// it to do. Small segments go to the first stream and large ones to the last, so that they meet rarely.
+// takeIdle returns an idle stream, which the caller must use or wake; nil if there is none or nothing to do for it.
+// Small segments use the first stream and large ones the last, so that they rarely meet.
 func (l *link) takeIdle(small bool) *stream {
 	idle := l.idle
 	if !small {
@@ -178,7 +178,7 @@ func (l *link) takeIdle(small bool) *stream {
 			return l.slots[i].stream
 		}
 		if l.bulk.count() < 2 {
-			return nil // no other finds more
+			return nil // no other stream would find more
 		}
 		idle &^= 1 << i
 	}
@@ -194,7 +194,7 @@ func (l *link) limit(i int) int {
 }
 
 // work reports whether stream i would find something to do.
-func (l *link) work(i int) bool { return l.owed.due || l.source(i, l.limit(i)) != nil }
+func (l *link) work(i int) bool { return l.acks.due || l.source(i, l.limit(i)) != nil }
 
 func (l *link) room() bool { return l.win.next-l.win.base < l.mesh.window }
 
@@ -211,8 +211,7 @@ func (l *link) wakeAll() {
 	}
 }
 
-// source returns the queue whose first segment, of at most limit bytes, is to go out next on stream i; nil if
-// there is none.
+// source returns the queue whose first segment, of at most limit bytes, stream i sends next; nil if there is none.
 func (l *link) source(i, limit int) *queue {
 	if s := l.again.head; s != nil && len(s.state.wire) <= limit {
 		return &l.again
@@ -229,8 +228,8 @@ func (l *link) source(i, limit int) *queue {
 	return nil
 }
 
-// next returns the segment to transmit next on stream i, of at most limit bytes; nil if there is none. Those that
-// were acknowledged while they were queued go to done.
+// next returns the segment that stream i transmits next, of at most limit bytes; nil if there is none. Segments that
+// were acknowledged while queued go to done.
 func (l *link) next(i, limit int, done *queue) *Segment {
 	for {
 		q := l.source(i, limit)
@@ -249,8 +248,8 @@ func (l *link) next(i, limit int, done *queue) *Segment {
 	}
 }
 
-// acknowledge takes the peer's word for what it has: everything below base and what the map says from
-// there on. Segments that nothing uses any more go to done.
+// acknowledge processes an acknowledgement: the peer has everything below base and what the map lists from there on.
+// Segments that are no longer in use go to done.
 func (l *link) acknowledge(base uint64, received []uint64, done *queue) error {
 	if base > l.win.next {
 		return errNotSent
@@ -293,14 +292,14 @@ func (l *link) acked(seq uint64, done *queue) {
 		l.load.acked += uint64(len(s.state.wire))
 	}
 	s.state.acked = true
-	// A segment that waits in a queue, or is being written, is let go by the writer.
+	// The writer releases a segment that is queued or being written.
 	if !s.state.writing && !s.state.queued {
 		done.push(s)
 	}
 }
 
-// settle tells owners that the peer has their segments. No lock is held.
-func (l *link) settle(done *queue) {
+// notifyOwners notifies owners that the peer has their segments. No lock is held.
+func (l *link) notifyOwners(done *queue) {
 	if done.head == nil {
 		return
 	}
@@ -319,7 +318,7 @@ func (l *link) settle(done *queue) {
 	l.mesh.flushed.notify()
 }
 
-// lose gives the link up: the peer does not have its other end any more.
+// lose gives the link up: the peer no longer has the other end.
 func (l *link) lose(err error) {
 	l.mu.Lock()
 	if l.closed || l.lost != nil {
@@ -331,7 +330,7 @@ func (l *link) lose(err error) {
 	l.mu.Unlock()
 	l.mesh.changed.notify()
 	if f := l.mesh.cfg.Lost; f != nil {
-		// On a goroutine of its own, so that it may call Forget, which waits for those of the link.
+		// On a goroutine of its own, so that it may call Forget, which waits for the link's goroutines.
 		l.mesh.start(func() { f(l.peer, fmt.Errorf("link to host %d: %w", l.peer, err)) })
 	}
 }
@@ -349,7 +348,7 @@ func (l *link) shut(err error) {
 	}
 }
 
-// close ends the link and waits until nothing of it runs. What was not acknowledged is dropped.
+// close ends the link and waits for its goroutines. Unacknowledged segments are dropped.
 func (l *link) close() {
 	l.mu.Lock()
 	l.closed = true
@@ -381,8 +380,7 @@ func (l *link) empty() bool {
 	return l.lost != nil || l.win.held == 0 && l.urgent.head == nil && l.bulk.n() == 0
 }
 
-// keep flushes acknowledgements that waited and looks after streams that make no progress. Both timers
-// run only while there is something to wait for.
+// keep flushes delayed acknowledgements and checks streams that make no progress. Both timers run only while needed.
 func (l *link) keep() {
 	defer l.wg.Done()
 	for {
@@ -391,9 +389,9 @@ func (l *link) keep() {
 			return
 		case <-l.ackDue.C:
 			l.mu.Lock()
-			l.owed.armed = false
-			if l.owed.segments > 0 {
-				l.owed.due = true
+			l.acks.armed = false
+			if l.acks.segments > 0 {
+				l.acks.due = true
 			}
 			l.dispatch(true)
 		case <-l.watch.C:
@@ -421,19 +419,19 @@ func (l *link) rearmWatch() {
 	l.watch.Reset(l.mesh.cfg.ProgressTimeout / watchParts)
 }
 
-// How progress is looked at: so many times in a ProgressTimeout. A peer that answers gets more time, one that seems to
-// be away less.
+// Progress is checked that many times in a ProgressTimeout. A peer that answers gets more time, one that seems gone
+// gets less.
 const (
 	watchParts  = 16
 	slowFactor  = 4
 	awayDivisor = 4
 )
 
-// lookAfter finds streams that hold segments of which nothing moved for too long, and has them replaced.
-// If the peer's machine still answers, it is most likely the peer that is slow, and gets more time. If nothing at all
-// comes from it, and its kernel does not answer what ours has sent again, the path is broken: TCP waits twice as long
-// with every attempt, so that it may find out late that the path is there again, but who dials again and again is soon
-// through. That costs nothing if it was a false alarm: a stream that moves by then stays.
+// lookAfter replaces streams whose segments have made no progress for too long. If the peer's machine still answers,
+// the peer is most likely just slow, and gets more time. If nothing at all comes from it, and its kernel does not
+// answer retransmissions, the path is broken. TCP doubles its wait with every attempt, so it may notice late that the
+// path has recovered, but repeated dialing gets through soon. A false alarm costs nothing: a stream that moves by then
+// stays.
 func (l *link) lookAfter(now time.Time) {
 	held := uint64(0)
 	l.win.each(func(s *Segment) { held |= 1 << s.state.stream })
@@ -460,9 +458,9 @@ func (l *link) lookAfter(now time.Time) {
 		still := min(now.Sub(sl.stream.movedAt), now.Sub(l.since))
 		patience := l.mesh.cfg.ProgressTimeout
 		switch {
-		case sl.stream.way.answers:
+		case sl.stream.pathState.answers:
 			patience *= slowFactor
-		case away && sl.stream.way.again:
+		case away && sl.stream.pathState.again:
 			patience /= awayDivisor
 		}
 		if !sl.wanted && still >= patience {

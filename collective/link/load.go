@@ -2,29 +2,29 @@ package link
 
 import "time"
 
-// load finds out how much the way to a peer carries, from what is sent anyway. Only times count in which large
-// segments wait for a stream, so that it is the way, and not the sender, that sets the pace: from the first
-// acknowledgement then to that of the last segment that waited. What stream buffers take at once is counted when the
-// peer has it, not when it is written. It is guarded by link.mu.
+// load measures how much the path to a peer carries, from regular traffic. It counts only periods in which large
+// segments wait for a stream, so that the path and not the sender sets the pace: from the first acknowledgement in such
+// a period to that of the last segment that waited. Data that a socket buffer accepts at once counts when the peer has
+// it, not when it is written. link.mu guards it.
 type load struct {
 	acked uint64 // bytes of large segments that the peer has
 
-	waits  bool   // a large segment found no stream to take it, and some still wait
-	until  uint64 // once none waits: the first number behind those that did
+	waits  bool   // a large segment found no free stream, and some still wait
+	until  uint64 // once none waits: the number after the last one that did
 	drains bool
 
-	timed       bool // an acknowledgement has come: from then on it counts
+	timed       bool // an acknowledgement has come: counting has started
 	from, last  time.Duration
 	first, most uint64 // acked at these times
 }
 
-// counts reports whether acknowledgements tell something.
+// counts reports whether acknowledgements are significant now.
 func (b *load) counts() bool { return b.waits || b.drains }
 
-// drain notes that no segment waits any more; end is the number behind the last that did.
+// drain records that no segment waits any more; end is the number after the last that did.
 func (b *load) drain(end uint64) { b.waits, b.drains, b.until = false, true, end }
 
-// progress notes that something was acknowledged; base is the first number that was not.
+// progress records an acknowledgement; base is the first number that is not acknowledged.
 func (b *load) progress(now time.Duration, base uint64, stats *counters) {
 	if !b.timed {
 		b.timed, b.from, b.first = true, now, b.acked
@@ -38,5 +38,5 @@ func (b *load) progress(now time.Duration, base uint64, stats *counters) {
 	b.forget()
 }
 
-// forget drops what was not counted yet.
+// forget drops what has not been counted yet.
 func (b *load) forget() { *b = load{acked: b.acked} }

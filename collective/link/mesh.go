@@ -15,35 +15,35 @@ import (
 	"time"
 )
 
-// Config says who a mesh is and whom it works for. Zero values of the second part mean the defaults.
+// Config identifies a mesh and its owner. Zero values of the second part mean the defaults.
 type Config struct {
 	Self     int    // id of this host
-	Job      string // only members of the same job are let in
-	Key      []byte // 32 bytes that only they know
+	Job      string // members of other jobs are refused
+	Key      []byte // 32 bytes, secret to the job
 	Handler  Handler
 	Listener net.Listener // accepts the peers' streams; closed by Run
-	// Dial opens a connection to a peer, which may have several addresses, for a stream of this number: streams
-	// may prefer different ones.
+	// Dial opens a connection to a peer for a stream of this number. A peer may have several addresses, and streams may
+	// prefer different ones.
 	Dial func(ctx context.Context, peer, stream int) (net.Conn, error)
-	// Narrow is like Dial, but neither end of its connection sends larger packets than that, in bytes with headers: for a path
-	// that loses them silently. Without it a link over such a path carries nothing.
+	// Narrow is like Dial, but neither end of its connection sends larger packets than that, in bytes with headers. It
+	// serves paths that silently lose large packets; without it a link over such a path carries nothing.
 	Narrow func(ctx context.Context, peer, stream, packet int) (net.Conn, error)
 	// Narrowed is called when a link finds that large packets to a peer are lost.
 	Narrowed func(Narrowing)
-	// Damaged is called when a stream has brought damaged data and is replaced.
+	// Damaged is called when a stream has delivered damaged data and is replaced.
 	Damaged func(Damage)
-	// Lost is called, once per link, when the peer has given up its end: err wraps ErrRestarted or
-	// ErrReopened. The link is of no use any more; Forget it, and Connect again to go on.
+	// Lost is called, once per link, when the peer has given up its end: err wraps ErrRestarted or ErrReopened. The
+	// link is dead; Forget it, and Connect again to continue.
 	Lost func(peer int, err error)
 	Log  *slog.Logger
-	// TLS, if there is one, seals all streams; it must make both sides prove who they are. ErrKey is the error of its
-	// handshake with somebody else.
+	// TLS, if not nil, secures all streams; it must authenticate both sides. ErrKey is the error of its handshake with
+	// a peer that has another key.
 	TLS *tls.Config
 
 	Streams  int  // per link, at most 64; 4. If there are several, the first carries small segments only
-	Rails    int  // networks that Dial gives the other streams in turn, so that stream i is on network (i-1) mod Rails + 1; 1
-	Checksum bool // check long payloads, too, for damage that TCP does not see; TLS does so in any case
-	Window   int  // segments of a link under way; 4096, which is also the most
+	Rails    int  // networks that Dial assigns to the other streams in turn: stream i is on network (i-1) mod Rails + 1; 1
+	Checksum bool // check long payloads, too, for damage that TCP misses; TLS does so in any case
+	Window   int  // segments of a link in flight; 4096, which is also the maximum
 
 	AckBytes    int           // acknowledge after that many bytes; 1 MiB
 	AckSegments int           // or that many segments; 64
@@ -51,12 +51,12 @@ type Config struct {
 
 	HandshakeTimeout time.Duration // 3 s
 	DialTimeout      time.Duration // 1 s
-	ProgressTimeout  time.Duration // a stream on which nothing moves that long is replaced, after 4 times that if the peer's kernel answers, after a quarter if nothing comes from the peer at all; 1 s
+	ProgressTimeout  time.Duration // a stream without progress for that long is replaced; four times that if the peer's kernel answers, a quarter if nothing at all comes from the peer; 1 s
 	FallbackDial     time.Duration // the side with the higher id dials after that long; 500 ms
 	BackoffMin       time.Duration // between attempts to dial, doubling; 10 ms
 	BackoffMax       time.Duration // 500 ms
-	Spin             time.Duration // how long a reader looks again before it sleeps; 0
-	Strangers        int           // connections that have not proven themselves yet; 64
+	Spin             time.Duration // how long a reader polls before it sleeps; 0
+	Unauthenticated  int           // maximum of connections that have not authenticated yet; 64
 }
 
 func (c *Config) fill() error {
@@ -74,7 +74,7 @@ func (c *Config) fill() error {
 	}
 	if c.TLS != nil {
 		c.TLS = c.TLS.Clone()
-		c.TLS.DynamicRecordSizingDisabled = true // nobody waits for half a segment
+		c.TLS.DynamicRecordSizingDisabled = true // partial records would only delay a segment
 	}
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Streams = cmp.Or(c.Streams, 4)
@@ -88,7 +88,7 @@ func (c *Config) fill() error {
 	c.FallbackDial = cmp.Or(c.FallbackDial, 500*time.Millisecond)
 	c.BackoffMin = cmp.Or(c.BackoffMin, 10*time.Millisecond)
 	c.BackoffMax = max(cmp.Or(c.BackoffMax, 500*time.Millisecond), c.BackoffMin)
-	c.Strangers = cmp.Or(c.Strangers, 64)
+	c.Unauthenticated = cmp.Or(c.Unauthenticated, 64)
 	return nil
 }
 
@@ -101,10 +101,10 @@ type Mesh struct {
 	window      uint64
 	born        time.Time
 
-	ctx       context.Context // ends with Run: it is the life of the mesh's goroutines
+	ctx       context.Context // ends with Run: the lifetime of the mesh's goroutines
 	cancel    context.CancelFunc
 	links     atomic.Pointer[map[int]*link] // copied when it changes: Send only reads
-	changed   *notice                       // streams came or went
+	changed   *notice                       // a stream was opened or closed
 	flushed   *notice                       // segments were acknowledged
 	refusals  refusals
 	copies    copyPools
@@ -115,7 +115,7 @@ type Mesh struct {
 	wg     sync.WaitGroup
 	closed bool
 	opened uint64 // links so far
-	past   Totals // of links that were forgotten
+	past   Totals // of forgotten links
 }
 
 // NewMesh returns a mesh without links. Run must be called, or the listener and the links are never closed.
@@ -125,7 +125,7 @@ func NewMesh(cfg Config) (*Mesh, error) {
 	}
 	m := &Mesh{
 		cfg: cfg, log: cfg.Log, cred: credentials{job: cfg.Job, key: cfg.Key}, window: uint64(cfg.Window), born: time.Now(),
-		changed: newNotice(), flushed: newNotice(), copies: newCopyPools(), strangers: make(chan struct{}, cfg.Strangers),
+		changed: newNotice(), flushed: newNotice(), copies: newCopyPools(), strangers: make(chan struct{}, cfg.Unauthenticated),
 	}
 	rand.Read(m.incarnation[:])
 	m.ctx, m.cancel = context.WithCancel(context.Background())
@@ -134,8 +134,8 @@ func NewMesh(cfg Config) (*Mesh, error) {
 	return m, nil
 }
 
-// Run accepts streams until ctx ends. Then it closes all links and returns when every goroutine of the
-// mesh has ended. See Flush for what is on its way then.
+// Run accepts streams until ctx ends. Then it closes all links and returns when every goroutine of the mesh has ended.
+// See Flush for data that is in flight then.
 func (m *Mesh) Run(ctx context.Context) error {
 	accepted := make(chan error, 1)
 	if m.cfg.Listener == nil || !m.start(func() { accepted <- m.accept() }) {
@@ -169,8 +169,8 @@ func (m *Mesh) start(f func()) bool {
 
 func (m *Mesh) link(peer int) *link { return (*m.links.Load())[peer] }
 
-// Open makes links to peers that have none, without streams. The first comes with the first segment, or when the
-// peer wants one; the others when a link has carried a megabyte in large segments. Both sides must call it.
+// Open creates links without streams to peers that have none. The first stream is opened for the first segment, or when
+// the peer wants one; the others when a link has carried a megabyte in large segments. Both sides must call it.
 func (m *Mesh) Open(peers []int) error {
 	for _, peer := range peers {
 		if _, err := m.open(peer); err != nil {
@@ -180,13 +180,13 @@ func (m *Mesh) Open(peers []int) error {
 	return nil
 }
 
-// Reach opens links to peers that have none and returns when each has a stream. Otherwise it is like Connect, and the
-// links are like those of Open.
+// Reach creates links to peers that have none and returns when each has a stream. Otherwise it is like Connect, and the
+// links are as after Open.
 func (m *Mesh) Reach(ctx context.Context, peers []int) error { return m.connect(ctx, peers, 1) }
 
-// Connect opens links to peers that have none and returns when all of them have streams: all streams, or
-// at least one after a moment. Both sides must call it. The error names the first peer without a stream
-// and why; its link goes on trying until Forget.
+// Connect creates links to peers that have none and returns when all of them have streams: all streams, or at least one
+// after a moment. Both sides must call it. The error names the first peer without a stream and the reason; its link
+// keeps trying until Forget.
 func (m *Mesh) Connect(ctx context.Context, peers []int) error {
 	return m.connect(ctx, peers, m.cfg.Streams)
 }
@@ -251,7 +251,7 @@ func (m *Mesh) missing(peers []int) (missing, down int, err error) {
 	return missing, down, nil
 }
 
-// reason says why there is no stream, as far as is known.
+// reason returns why there is no stream, as far as known.
 func (m *Mesh) reason(peer int, err error) error {
 	if l := m.link(peer); l != nil {
 		l.mu.Lock()
@@ -286,24 +286,24 @@ func (m *Mesh) open(peer int) (*link, error) {
 	return l, nil
 }
 
-// Send sends s to a peer. It never blocks on the network, and may be called by Handlers and Owners. What
-// is sent to a peer without a link is dropped, without Acked.
+// Send sends s to a peer. It never blocks on the network, and may be called by Handlers and Owners. A segment for a
+// peer without a link is dropped, without Acked.
 //
-// Segments go out in the order of Send, except that those of at most 4 KiB overtake longer ones. They
-// arrive in any order.
+// Segments are sent in the order of Send, except that segments of at most 4 KiB overtake longer ones. They arrive in any
+// order.
 func (m *Mesh) Send(peer int, s *Segment) {
 	if l := m.link(peer); l != nil {
 		l.send(s)
 	}
 }
 
-// Forget gives up the link to a peer: nothing is sent or acknowledged any more and segments are dropped
-// without Acked. When it returns, no stream of the peer touches memory of Owners or Handlers. So it must
-// not be called by them, nor while holding a lock that they take.
+// Forget ends the link to a peer: nothing is sent or acknowledged any more, and segments are dropped without Acked.
+// When it returns, no stream of the peer touches memory of Owners or Handlers. Therefore they must not call it, nor may
+// a caller hold a lock that they take.
 func (m *Mesh) Forget(peer int) {
 	m.mu.Lock()
 	l := m.link(peer)
-	if l == nil || m.closed { // Run closes what is left
+	if l == nil || m.closed { // Run closes the remaining links
 		m.mu.Unlock()
 		return
 	}
@@ -319,11 +319,11 @@ func (m *Mesh) Forget(peer int) {
 	m.flushed.notify()
 }
 
-// Pin has the goroutines that read and write streams call f with the number of their stream, each once, before what
-// they do next: f may lock them to threads, and threads to CPUs.
+// Pin makes each goroutine that reads or writes a stream call f with the stream's number, once, before it continues: f
+// may lock them to threads, and threads to CPUs.
 func (m *Mesh) Pin(f func(stream int)) { m.pinned.Store(&f) }
 
-// pin calls what Pin was given, unless the goroutine has done so, and reports whether it did.
+// pin calls the function of Pin unless the goroutine has done so, and reports whether it did.
 func (st *stream) pin(done **func(stream int)) bool {
 	f := st.link.mesh.pinned.Load()
 	if f == *done {
@@ -334,16 +334,16 @@ func (st *stream) pin(done **func(stream int)) bool {
 	return true
 }
 
-// Kick replaces all streams to a peer now, because the old ones may be dead without showing it: after a
-// pause of the machine, or when an address has changed. Streams stay up until the new ones are proven.
+// Kick replaces all streams to a peer now, because the old ones may be dead without showing it: after a pause of the
+// machine, or after an address has changed. Old streams stay up until the new ones are proven.
 func (m *Mesh) Kick(peer int) {
 	if l := m.link(peer); l != nil {
 		l.renew(func(*stream) bool { return true })
 	}
 }
 
-// Renew replaces the streams to a peer for which stale holds, by their two addresses, and those that are down, now: one
-// of the addresses has gone to somebody else, or to nobody.
+// Renew replaces, now, the streams to a peer whose addresses make stale return true, and all that are down: one of
+// the addresses is no longer the host's.
 func (m *Mesh) Renew(peer int, stale func(local, remote net.Addr) bool) {
 	if l := m.link(peer); l != nil {
 		l.renew(func(st *stream) bool {
@@ -352,8 +352,8 @@ func (m *Mesh) Renew(peer int, stale func(local, remote net.Addr) bool) {
 	}
 }
 
-// HungUp returns the peers that have ended the last stream of their link themselves, or whose machine refuses another one:
-// most likely their process is gone. A network that is down says no such thing.
+// HungUp returns the peers that have closed the last stream of their link, or whose machine refuses another one: most
+// likely their process has ended. A broken network does not look like that.
 func (m *Mesh) HungUp() []int {
 	var peers []int
 	for peer, l := range *m.links.Load() {
@@ -366,11 +366,11 @@ func (m *Mesh) HungUp() []int {
 	return peers
 }
 
-// Awaited returns the peers that have not acknowledged everything, with when each last answered, by a byte, by a handshake, or by
-// its kernel's taking some of what is under way; the zero time for never. One that is only slow, or that reads nothing for a
-// while, answers: its kernel does, and it goes on to meet those who open streams. Between two such answers there may be a few
-// seconds: a stream on which nothing moves has four times ProgressTimeout. A peer counts as silent from the moment that its link
-// found no size of packets that passes.
+// Awaited returns the peers that have not acknowledged everything, with when each last answered: by a byte, a
+// handshake, or its kernel's acknowledgement of data in flight; the zero time for never. A peer that is only slow, or
+// does not read for a while, still answers: its kernel does, and it keeps accepting streams. Two such answers may be a
+// few seconds apart, as a stream without progress has four times ProgressTimeout. A peer counts as silent from the
+// moment its link found that no packet size passes.
 func (m *Mesh) Awaited() map[int]time.Time {
 	peers := map[int]time.Time{}
 	for peer, l := range *m.links.Load() {
@@ -381,7 +381,7 @@ func (m *Mesh) Awaited() map[int]time.Time {
 				at = heard
 			}
 			if !l.blocked.IsZero() {
-				at = l.blocked // what it has answered since is of no use
+				at = l.blocked // later answers do not matter
 			}
 			peers[peer] = at
 		}
@@ -390,8 +390,8 @@ func (m *Mesh) Awaited() map[int]time.Time {
 	return peers
 }
 
-// Flush returns when the peers have everything that was sent to them, except those that were lost. A mesh that ends without it may take
-// back what its peers' kernels have not passed on yet.
+// Flush returns when the peers have everything that was sent to them, except the lost ones. A mesh that ends without it
+// may lose data that the peers' kernels have not delivered yet.
 func (m *Mesh) Flush(ctx context.Context) error {
 	for {
 		flushed := m.flushed.wait()
@@ -413,32 +413,32 @@ func (m *Mesh) Flush(ctx context.Context) error {
 	}
 }
 
-// Status is how a link is.
+// Status is the state of a link.
 type Status struct {
 	Streams int       // that are up
-	Heard   time.Time // when the last byte or handshake came; zero if none ever did
-	Unacked int       // segments that were sent and not acknowledged
+	Heard   time.Time // when the last byte or handshake arrived; zero for never
+	Unacked int       // segments in flight
 	Queued  int       // segments that wait for a stream
-	Err     error     // why a stream broke or could not be opened last, nil if all that are wanted are up
+	Err     error     // why a stream last broke or could not be opened; nil if all that are needed are up
 	Lost    error     // see Config.Lost
 
-	SentSegments, SentBytes         uint64 // without what was sent again
+	SentSegments, SentBytes         uint64 // without repetitions
 	ResentSegments, ResentBytes     uint64
 	ReceivedSegments, ReceivedBytes uint64
-	Duplicates                      uint64 // segments that came although they were there
+	Duplicates                      uint64 // segments that arrived again
 	Refused                         uint64 // by Handler.Place
-	Damaged                         uint64 // streams that were replaced because what they brought was damaged
-	Attached                        uint64 // streams that came up so far
+	Damaged                         uint64 // streams that were replaced because of damaged data
+	Attached                        uint64 // streams that were opened so far
 
-	// RTT is the shortest round trip that a stream's kernel has seen lately, 0 if it does not tell.
+	// RTT is the shortest recent round trip of a stream, from the kernel; 0 if unknown.
 	RTT time.Duration
-	// BusyBytes is what the peer acknowledged in BusyTime, while there was more to send than the streams took:
-	// together they tell how much the way to the peer carries.
+	// BusyBytes is what the peer acknowledged in BusyTime, while there was more to send than the streams took: together
+	// they are the bandwidth of the path to the peer.
 	BusyBytes uint64
 	BusyTime  time.Duration
 }
 
-// Status returns how the link to a peer is; false if there is none.
+// Status returns the state of the link to a peer; false if there is none.
 func (m *Mesh) Status(peer int) (Status, bool) {
 	l := m.link(peer)
 	if l == nil {
@@ -466,7 +466,7 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 	return s, true
 }
 
-// notice wakes all who wait for a change.
+// notice wakes all goroutines that wait for a change.
 type notice struct {
 	waiting atomic.Bool
 

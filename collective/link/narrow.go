@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-// A path between two hosts may lose large packets silently: both ends send frames of 9000 bytes and a switch between
-// them does not, or a tunnel takes its share of each packet and a firewall drops the router's ICMP messages. TCP then
-// connects, and is stuck with the first full segment. The link opens its streams again with segments that fit
-// any path.
+// A path between two hosts may silently lose large packets: both ends send frames of 9000 bytes and a switch between
+// them does not, or a tunnel reduces the packet size and a firewall drops the router's ICMP messages. TCP then
+// connects, and hangs with the first full segment. The link reopens its streams with segments that fit any path.
 
-// narrowPackets are the sizes that such streams keep to, with headers, in bytes: every path over IPv6 has to carry the first, and
-// every path over IPv4 carries the second by custom. Where that is lost too, the link carries nothing: see Mesh.Awaited.
+// narrowPackets are the packet sizes of such streams, with headers, in bytes: every IPv6 path must carry the first, and
+// every IPv4 path carries the second by convention. Where that is lost too, the link carries nothing: see Mesh.Awaited.
 var narrowPackets = [...]int{1280, 576}
 
-// choked tells such a path from a broken one: a stream comes up, which takes small packets in both directions,
-// after another was stuck, and is stuck itself before any of its segments has arrived.
+// choked distinguishes such a path from a broken one: after another stream hung, a stream is opened, which takes small
+// packets in both directions, and hangs itself before any of its segments has arrived.
 type choked struct {
 	times int
-	at    time.Time // the last
-	bytes int       // packets that the kernel took for fit
+	at    time.Time // when one last hung
+	bytes int       // packet size that the kernel considered safe
 	conn  net.Conn
 }
 
@@ -28,22 +27,22 @@ type choked struct {
 type Narrowing struct {
 	Peer          int
 	Lost          int      // bytes of those packets, with headers
-	On            int      // bytes of the packets that the link goes on with; 0 if there is no smaller size, so that no data passes
+	On            int      // size of the packets that the link continues with; 0 if none is small enough, so that no data passes
 	Local, Remote net.Addr // of a stream
 }
 
-// note takes a stream that is to be replaced because nothing of it moves.
+// note records a stream that is being replaced for lack of progress.
 func (c *choked) note(sl *slot, now time.Time) {
 	st := sl.stream
-	if st.progress > 0 || !st.way.again || sl.since.Before(c.at) {
+	if st.progress > 0 || !st.pathState.again || sl.since.Before(c.at) {
 		return
 	}
-	c.times, c.at, c.bytes, c.conn = c.times+1, now, st.way.packet, st.conn
+	c.times, c.at, c.bytes, c.conn = c.times+1, now, st.pathState.packet, st.conn
 }
 
 func (c *choked) sure() bool { return c.times > 1 }
 
-// narrower is the size to go on with where packets of so many bytes are lost, 0 if there is none.
+// narrower returns the next smaller packet size, 0 if there is none.
 func narrower(bytes int) int {
 	for _, n := range narrowPackets {
 		if n < bytes {
@@ -53,7 +52,7 @@ func narrower(bytes int) int {
 	return 0
 }
 
-// goNarrow replaces all streams by narrower ones, or notes that there are none. mu is held.
+// goNarrow replaces all streams with narrower ones, or records that there is no smaller size. mu is held.
 func (l *link) goNarrow() {
 	conn := l.choked.conn
 	lost := l.choked.bytes
@@ -69,11 +68,11 @@ func (l *link) goNarrow() {
 	case l.blocked.IsZero():
 		l.blocked, l.awaited = time.Now(), l.win.next
 	default:
-		return // that is known
+		return // already known
 	}
 	if f := l.mesh.cfg.Narrowed; f != nil {
 		n := Narrowing{Peer: l.peer, Lost: lost, On: on, Local: conn.LocalAddr(), Remote: conn.RemoteAddr()}
-		l.mesh.start(func() { f(n) }) // it may ask for what mu guards
+		l.mesh.start(func() { f(n) }) // it may need mu
 	}
 }
 

@@ -2,31 +2,31 @@ package link
 
 import "time"
 
-// A stream may be much slower than the others of its link: its path loses packets, or shares a cable with somebody. A
-// segment that it takes is then what all ranks wait for. So it rests from large segments, and is tried again with one
-// of them later. That costs a small part of the time, whatever the speed.
+// A stream may be much slower than the others of its link: its path loses packets or shares a cable. All ranks then
+// wait for the segments it takes. So it rests from large segments, and is tried again with one of them later. That
+// costs a small part of the time, whatever the speed.
 
 const (
-	slowSegment = 50 * time.Millisecond // what takes less is never too slow
-	slowRatio   = 8                     // and it must take so many times longer than elsewhere
-	slowInARow  = 2                     // which may be chance once
-	costLasts   = time.Second           // how fast a stream was before that says nothing about now
+	slowSegment = 50 * time.Millisecond // a faster segment is never too slow
+	slowRatio   = 8                     // too slow is that many times slower than elsewhere
+	slowInARow  = 2                     // a single slow one may be chance
+	costLasts   = time.Second           // how long the last speed of a stream is considered valid
 	restFactor  = 64
 	restLimit   = 30 * time.Second
 )
 
-// timed takes that a large segment was acknowledged. l.mu is held.
+// timed measures the acknowledgement of a large segment. l.mu is held.
 func (st *stream) timed(s *Segment) {
 	l := st.link
 	now := time.Since(l.mesh.born)
 	if st.closed || s.state.at < st.timedAt {
-		return // it was under way with the one before: a pause of the peer counts once
+		return // it was in flight with the previous one: a pause of the peer counts once
 	}
 	took := now - s.state.at
 	st.timedAt = now
 	st.cost = took.Seconds() / float64(len(s.state.wire))
 	faster, rested := l.others(st, now)
-	// What is for one of several networks may have no other stream.
+	// Segments for one of several networks may have no other stream.
 	if took < slowSegment || !faster && !rested || l.bulk.count() > 1 {
 		st.slow = 0
 		return
@@ -35,7 +35,7 @@ func (st *stream) timed(s *Segment) {
 		return
 	}
 	l.mesh.log.Debug("a stream is slow and rests", "peer", l.peer, "stream", st.index, "took", took)
-	if !faster { // those that rest may have become better than this one
+	if !faster { // the resting ones may have become better than this one
 		l.endRest(func(*stream) bool { return true })
 	}
 	l.resting |= 1 << st.index
@@ -43,8 +43,8 @@ func (st *stream) timed(s *Segment) {
 	l.wakeAll()
 }
 
-// others reports whether another stream that carries large segments is much faster, or was not tried for a while, and
-// whether there are streams that would carry them if they did not rest.
+// others reports whether another stream for large segments is much faster or has not been tried for a while, and
+// whether streams are resting that could carry them.
 func (l *link) others(st *stream, now time.Duration) (faster, rested bool) {
 	busy := false
 	for i, sl := range l.slots {
@@ -61,7 +61,7 @@ func (l *link) others(st *stream, now time.Duration) (faster, rested bool) {
 	return faster, rested && !busy
 }
 
-// wakeRested lets streams carry large segments again that have rested enough. mu is held.
+// wakeRested lets streams carry large segments again after their rest. mu is held.
 func (l *link) wakeRested(now time.Duration) {
 	if l.resting == 0 {
 		return
@@ -70,8 +70,8 @@ func (l *link) wakeRested(now time.Duration) {
 	l.wakeAll()
 }
 
-// endRest ends the rest of the streams that have had enough. How they were is forgotten: what is slow now must not seem
-// to be no worse than they were. mu is held.
+// endRest ends the rest of the streams that have had enough, and forgets their speeds, so that a stream that is slow
+// now does not seem just as good. mu is held.
 func (l *link) endRest(enough func(*stream) bool) {
 	for i, sl := range l.slots {
 		st := sl.stream

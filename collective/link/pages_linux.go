@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// policyLocal of mbind(2): pages come from the node of the CPU that touches them first, whatever policy the process has.
+// policyLocal of mbind(2): pages come from the node of the CPU that touches them first, whatever the process's policy.
 const policyLocal = 4
 
-// newPages returns at least n bytes in pages of their own. A page behind them that cannot be touched keeps the kernel from
-// making one mapping, and huge pages, of these and the next ones. Where a container may not choose a policy, that of the process is
-// as good unless somebody has set it; where nothing can be mapped, the heap has to do.
+// newPages returns at least n bytes in pages of their own. An inaccessible page behind them keeps the kernel from
+// merging these and the next ones into one mapping, and into huge pages. Where a container may not choose a policy, the
+// process's own is usually as good; where nothing can be mapped, the heap has to do.
 func newPages(n int) []byte {
 	page := os.Getpagesize()
 	n = (n + page - 1) / page * page
@@ -28,7 +28,7 @@ func newPages(n int) []byte {
 	return b[:n]
 }
 
-// freePages unmaps what newPages mapped; other memory is left to the collector.
+// freePages unmaps what newPages mapped; other memory is left to the garbage collector.
 func freePages(b []byte) {
 	if len(b) > 0 {
 		unix.Munmap(b[:cap(b)])

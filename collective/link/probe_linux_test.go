@@ -44,7 +44,7 @@ func TestPathProbe(t *testing.T) {
 		t.Errorf("%g allocations, of %+v", allocated, w)
 	}
 	conn.Close()
-	if w := p.state(); w != (way{}) {
+	if w := p.state(); w != (pathState{}) {
 		t.Errorf("a connection that is closed: %+v", w)
 	}
 }

@@ -52,7 +52,7 @@ func TestProtocol(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		fmt.Sprintf("within %.0f seconds, and at most %d unauthenticated", cfg.HandshakeTimeout.Seconds(), cfg.Strangers),
+		fmt.Sprintf("within %.0f seconds, and at most %d unauthenticated", cfg.HandshakeTimeout.Seconds(), cfg.Unauthenticated),
 		fmt.Sprintf("after %d segments, %d MiB or %d ms", cfg.AckSegments, cfg.AckBytes>>20, cfg.AckDelay.Milliseconds()),
 	} {
 		if !strings.Contains(text, line) {

@@ -31,8 +31,8 @@ type copied struct {
 	data []byte
 }
 
-// pool keeps a bounded number of free copies of one size. What is in use is bounded by what the owners
-// send: a copy is free when the peer has acknowledged it.
+// pool keeps a bounded number of free copies of one size. The owners' traffic bounds those in use: a copy is free once
+// the peer has acknowledged it.
 type pool struct {
 	size int
 	free chan *copied

@@ -1,10 +1,10 @@
 package link
 
-// Streams may be on different networks, and what is sent may be meant for one of them (Segment.Rail). Then it waits
-// for a stream there, even if another one is free: that one has other work to do. If no stream is there any more, all
-// others carry it.
+// Streams may be on different networks, and a segment may be meant for one of them (Segment.Rail). It then waits for a
+// stream there, even if another one is free, which has other work. If that network has no stream left, all others carry
+// it.
 
-// rail returns the network of a stream, from 1; 0 for the express stream, or if it makes no difference.
+// rail returns the network of a stream, from 1; 0 for the express stream, or if there is only one network.
 func (c *Config) rail(stream int) int {
 	if c.Rails < 2 || stream == express {
 		return 0
@@ -12,10 +12,10 @@ func (c *Config) rail(stream int) int {
 	return (stream-1)%c.Rails + 1
 }
 
-// rails are large segments by the network they are for. It is guarded by link.mu.
+// rails are the queues of large segments, by network. link.mu guards them.
 type rails struct {
-	queues []queue // the first has those for any
-	up     []int   // streams on each
+	queues []queue // the first one is for any network
+	up     []int   // open streams of each network
 }
 
 func newRails(networks int) rails {
@@ -45,7 +45,7 @@ func (r *rails) n() (n int) {
 	return n
 }
 
-// source returns the queue from which a stream on a network takes the next segment, nil if there is none.
+// source returns the queue that a stream on a network takes its next segment from, nil if there is none.
 func (r *rails) source(rail int) *queue {
 	if q := &r.queues[rail]; q.head != nil {
 		return q

@@ -7,9 +7,9 @@ import (
 	"gorun/collective/crc32c"
 )
 
-// The way in. A small segment is delivered from the read buffer or copied from there once; a large one is
-// read into its destination: one system call when it arrives faster than it is read. The lock is taken
-// three times per segment and nothing is allocated.
+// The receiving side. A small segment is delivered from the read buffer or copied from there once; a large one is read
+// into its destination, with one system call if it arrives faster than it is read. The lock is taken three times per
+// segment, and nothing is allocated.
 
 // receive is the reader.
 func (st *stream) receive() error {
@@ -18,7 +18,7 @@ func (st *stream) receive() error {
 	var pinned *func(stream int)
 	for {
 		if st.pin(&pinned) {
-			r.scratch.free() // it lies where the reader ran until now
+			r.scratch.free() // it is on the NUMA node where the reader ran until now
 		}
 		head, err := r.in.peek(headerSize)
 		if err != nil {
@@ -45,7 +45,7 @@ type receiver struct {
 	in      *input
 	handler Handler
 	frame   frame
-	words   [span / 64]uint64 // scratch: what the peer says it has
+	words   [span / 64]uint64 // scratch: what the peer acknowledges
 	scratch scratch
 	done    queue
 }
@@ -69,7 +69,7 @@ func (r *receiver) acknowledgement() error {
 	l.mu.Lock()
 	err := l.acknowledge(f.ack, received, &r.done)
 	l.mu.Unlock()
-	l.settle(&r.done)
+	l.notifyOwners(&r.done)
 	return err
 }
 
@@ -84,10 +84,10 @@ func (r *receiver) segment() error {
 	}
 	if known {
 		l.stats.duplicates++
-		l.owed.owe(&f.Header)
+		l.acks.add(&f.Header)
 	}
 	l.mu.Unlock()
-	l.settle(&r.done)
+	l.notifyOwners(&r.done)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (r *receiver) segment() error {
 			return err
 		}
 		l.mu.Lock()
-		l.pay()
+		l.flushAcks()
 		return nil
 	}
 
@@ -112,12 +112,12 @@ func (r *receiver) segment() error {
 	}
 
 	l.mu.Lock()
-	// The old stream of a slot has ended before its segments are sent again, so nobody was faster;
-	// but if somebody was, this one must not be delivered twice.
+	// The old stream of a slot has ended before its segments are repeated, so there should be no duplicate here; but if
+	// there is one, it must not be delivered twice.
 	if known, _ = l.got.has(f.seq); !known {
 		r.stream.took++
 		l.got.add(f.seq)
-		l.owed.owe(&h)
+		l.acks.add(&h)
 		l.stats.receivedSegments++
 		l.stats.receivedBytes += uint64(n)
 		if refused != nil {
@@ -137,7 +137,7 @@ func (r *receiver) segment() error {
 	}
 
 	l.mu.Lock()
-	l.pay()
+	l.flushAcks()
 	return nil
 }
 
@@ -147,8 +147,8 @@ func (r *receiver) unplace(h Header) {
 	}
 }
 
-// payload reads n bytes to where they belong. Without a dst they stay in the read buffer if they fit, and
-// must be used up after Deliver.
+// payload reads n bytes to their destination. Without a dst they stay in the read buffer if they fit, and must be
+// consumed after Deliver.
 func (r *receiver) payload(dst []byte, n int, refused bool) ([]byte, error) {
 	in := r.in
 	in.fill = readBuffer
@@ -178,10 +178,10 @@ func (r *receiver) payload(dst []byte, n int, refused bool) ([]byte, error) {
 	return dst, err
 }
 
-// touch notes that the peer was heard.
+// touch records that the peer was heard.
 func (l *link) touch() { l.heard.Store(int64(time.Since(l.mesh.born))) }
 
-// lastHeard is when that was, the zero time for never.
+// lastHeard returns when the peer was last heard, the zero time for never.
 func (l *link) lastHeard() (at time.Time) {
 	if since := l.heard.Load(); since != 0 {
 		at = l.mesh.born.Add(time.Duration(since))

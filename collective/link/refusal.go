@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// refusals logs what goes wrong with strangers, but not as often as they would like.
+// refusals logs failures of unauthenticated peers, at a limited rate.
 type refusals struct {
 	log *slog.Logger
 

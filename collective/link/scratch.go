@@ -1,12 +1,11 @@
 package link
 
-// scratch is where a stream's reader puts payloads that the Handler has no place for. It shares no page with anything
-// else, not even a huge one, so that it lies on the NUMA node of the CPU that its reader runs on (Mesh.Pin), where the kernel's
-// own buffers of the NIC are: memory belongs to the node of whoever touches it first. The heap's pages are
-// touched by anybody, and used again for something else.
+// scratch is where a stream's reader puts payloads for which the Handler has no place. It shares no page with anything
+// else, not even a huge one, so that it is on the NUMA node of its reader's CPU (Mesh.Pin), near the kernel's buffers
+// of the NIC: memory belongs to the node that touches it first. Any goroutine may have touched the heap's pages before.
 type scratch struct{ room []byte }
 
-// take returns n bytes, which may have anything in them, until it is called again.
+// take returns n bytes with arbitrary content, valid until the next call.
 func (s *scratch) take(n int) []byte {
 	if len(s.room) < n {
 		s.free()
@@ -15,7 +14,7 @@ func (s *scratch) take(n int) []byte {
 	return s.room[:n:n]
 }
 
-// free gives the memory back.
+// free releases the memory.
 func (s *scratch) free() {
 	freePages(s.room)
 	s.room = nil

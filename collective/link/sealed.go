@@ -6,13 +6,13 @@ import (
 	"syscall"
 )
 
-// Streams inside TLS, if the mesh has a configuration for it. Everything of the link is as ever, inside: the proofs,
-// which bind a stream to its link, and resumption, for which a record that was cut off is like a segment that was.
+// Streams inside TLS, if the mesh is configured for it. Nothing else changes: the proofs still bind a stream to its
+// link, and resumption repeats a segment whose record was cut off.
 
 // sealed is a connection inside TLS.
 type sealed struct{ *tls.Conn }
 
-// Close closes the socket. TLS would say goodbye first, and wait for a peer that may be silent.
+// Close closes the socket. TLS would send a close message first, and wait for a peer that may be silent.
 func (c sealed) Close() error { return c.NetConn().Close() }
 
 // seal puts a new connection into TLS. The handshake comes with the first byte that is read or written.
@@ -26,7 +26,7 @@ func (m *Mesh) seal(conn net.Conn, dialed bool) net.Conn {
 	return sealed{tls.Server(conn, m.cfg.TLS)}
 }
 
-// socketOf returns what tells of the path below a connection, nil if there is no such thing.
+// socketOf returns the socket below a connection, nil if there is none.
 func socketOf(conn net.Conn) syscall.RawConn {
 	if s, ok := conn.(sealed); ok {
 		conn = s.NetConn()
@@ -45,7 +45,7 @@ func socketOf(conn net.Conn) syscall.RawConn {
 // recordSize is the most that a TLS record holds.
 const recordSize = 16 << 10
 
-// writeRecords writes pieces in full records, as far as there is enough: each is a system call.
+// writeRecords writes pieces in full records as far as possible: each record is a system call.
 func (st *stream) writeRecords(pieces [][]byte) error {
 	b := st.out.flat[:0]
 	for _, p := range pieces {

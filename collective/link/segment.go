@@ -2,7 +2,7 @@ package link
 
 import "time"
 
-// Kind says what a segment is. Kinds from 0x80 are the link's own and never reach a Handler.
+// Kind is the kind of a segment. Kinds from 0x80 are the link's own and never reach a Handler.
 type Kind uint8
 
 // Kinds of segments.
@@ -17,19 +17,19 @@ const MaxPayload = 4 << 20
 // CopyLimit is the longest payload that Send copies, so that the owner's memory is free at once.
 const CopyLimit = 16 << 10
 
-// Flags of a segment. Those from 0x80 are the link's own.
+// Flags of a segment. Flags from 0x80 are the link's own.
 const (
-	// FlagAckNow asks the peer to acknowledge at once what it has: the owner waits for this segment.
+	// FlagAckNow requests an acknowledgement at once, because the owner waits for it.
 	FlagAckNow uint8 = 1 << 0
 
 	flagChecksum uint8 = 1 << 7 // the frame carries the checksum of its payload
 
-	// alwaysChecked is the longest payload whose checksum costs nothing that could be measured.
+	// alwaysChecked is the longest payload whose checksum has no measurable cost.
 	alwaysChecked = CopyLimit
 )
 
-// Header tells the receiver what a segment is before its payload is read, so that the payload can be
-// read straight into its destination.
+// Header describes a segment to the receiver before the payload is read, so that the payload can be read straight into
+// its destination.
 type Header struct {
 	Kind   Kind
 	Flags  uint8
@@ -41,20 +41,20 @@ type Header struct {
 	Offset uint64 // first byte in the op's buffer
 }
 
-// Segment is the unit that is sent. The link keeps it, and reads Payload again if a stream breaks,
-// until Owner.Acked: neither may be changed before that.
+// Segment is the unit of transmission. The link keeps it, and reads Payload again if a stream breaks, until
+// Owner.Acked: neither may be changed before that.
 //
-// A payload of at most CopyLimit bytes is copied by Send: it must be complete then, Prepare is not
-// called for it, and its memory (not the Segment) is free when Send returns. Acked comes all the same.
+// A payload of at most CopyLimit bytes is copied by Send: it must be complete then, Prepare is not called for it, and
+// its memory (not the Segment) is free when Send returns. Acked is called all the same.
 //
-// A longer payload may be overwritten before Acked only if what overwrites it proves that the peer has
-// it (in a ring, the final chunk proves that the partial was consumed): the link sends again only what
-// the peer's handshake says is missing.
+// A longer payload may be overwritten before Acked only if the new content proves that the peer has the old one (in a
+// ring, the final chunk proves that the partial was consumed): the link repeats only what the peer's handshake reports
+// missing.
 type Segment struct {
 	Header
 	Payload []byte
-	Owner   Owner // nil: nobody needs to know
-	// Rail is the network that a large segment goes over if it can, from 1 to Config.Rails; 0 for any.
+	Owner   Owner // may be nil
+	// Rail is the network that a large segment should use, from 1 to Config.Rails; 0 for any.
 	Rail int
 
 	state segmentState
@@ -67,34 +67,34 @@ type segmentState struct {
 	copy     *copied
 	seq      uint64
 	stream   int           // index of the stream that carried it last
-	at       time.Duration // from mesh.born: when that took it, if it is large
+	at       time.Duration // when the stream took it, since mesh.born, if it is large
 	again    bool          // it was lost with a stream and is queued, or being written, again
 	queued   bool          // it waits to be sent again
-	writing  bool          // a stream reads it right now
+	writing  bool          // a stream is reading it
 	acked    bool          // the peer has it, but it is still being written or queued
 	prepared bool          // only touched by the stream that writes it
 }
 
-// Owner is told about the life of a segment. Calls come from the link's goroutines, never from Send,
-// without any lock held; they must not block and may call Mesh.Send.
+// Owner follows the life of a segment. The link's goroutines call it, never Send, and without holding a lock; it must
+// not block and may call Mesh.Send.
 type Owner interface {
 	// Prepare runs once, right before the first transmission, so that the payload can be computed just
 	// ahead of the wire. It is not called for payloads of at most CopyLimit bytes.
 	Prepare(*Segment)
-	// Acked runs once, when the peer has the segment. The segment may be reused afterwards. It does not
-	// run for segments that were dropped because the peer was forgotten or the mesh ended.
+	// Acked runs once, when the peer has the segment, which may be reused afterwards. It does not run for segments that
+	// were dropped because the peer was forgotten or the mesh ended.
 	Acked(*Segment)
 }
 
 // Handler receives what peers send. Its methods are called concurrently by stream goroutines (one per
 // stream), in no particular order across streams, and must not block on the network.
 type Handler interface {
-	// Place returns where to read the payload of h: a buffer of h.Length bytes, or nil for the
-	// stream's scratch buffer (valid until Deliver returns). An error refuses the segment: the
-	// payload is read and thrown away, the segment acknowledged and the refusal counted.
+	// Place returns where to read the payload of h: a buffer of h.Length bytes, or nil for the stream's scratch buffer
+	// (valid until Deliver returns). An error refuses the segment: the payload is read and discarded, the segment
+	// acknowledged and the refusal counted.
 	//
-	// If the stream breaks before the payload is complete, Place is called again for the same segment
-	// when the peer sends it again. See Unplacer for who must know.
+	// If the stream breaks before the payload is complete, Place is called again when the peer repeats the segment.
+	// Handlers that need to know implement Unplacer.
 	Place(peer int, h Header) (dst []byte, err error)
 	// Deliver is called exactly once for a segment whose payload is complete.
 	Deliver(peer int, h Header, payload []byte)
@@ -102,7 +102,7 @@ type Handler interface {
 
 // Unplacer is an optional ability of a Handler.
 type Unplacer interface {
-	// Unplace is called instead of Deliver when the stream broke before the payload was complete: what
-	// Place returned is not written to any more. The segment comes again.
+	// Unplace is called instead of Deliver when the stream broke before the payload was complete: the buffer from Place
+	// is no longer written to. The segment will be repeated.
 	Unplace(peer int, h Header)
 }

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vectorReader reads into two buffers with one call. It may look again for a while before it parks the
-// goroutine, because waking a sleeping processor takes longer than many an answer.
+// vectorReader reads into two buffers with one call. It may poll for a while before it parks the goroutine, because
+// waking a sleeping processor takes longer than many an answer.
 type vectorReader struct {
 	raw  syscall.RawConn // nil: not available
 	spin time.Duration
-	try  func(uintptr) bool // one closure for all reads: none is allocated per read
+	try  func(uintptr) bool // one closure for all reads, so that none allocates
 	iov  [2][]byte
 	n    int
 	err  error
@@ -67,7 +67,7 @@ func (v *vectorReader) attempt(fd uintptr) bool {
 	}
 }
 
-// directWriter returns a function that writes what the socket takes at once, nil if conn is no socket.
+// directWriter returns a function that writes what the socket accepts at once, nil if conn is not a socket.
 func directWriter(conn net.Conn) func([]byte) (int, error) {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
@@ -115,8 +115,8 @@ func (w *socketWriter) attempt(fd uintptr) bool {
 	}
 }
 
-// roundTrip returns the shortest one that the kernel has seen in the last minutes, 0 if it does not know. It costs no
-// packet: the kernel times the acknowledgements of TCP.
+// roundTrip returns the shortest round trip that the kernel has seen in the last minutes, 0 if unknown. It costs no
+// packet: the kernel times TCP's acknowledgements.
 func (st *stream) roundTrip() (shortest time.Duration) {
 	if st.path == nil {
 		return 0
@@ -130,8 +130,8 @@ func (st *stream) roundTrip() (shortest time.Duration) {
 	return shortest
 }
 
-// pathProbe asks the kernel about the way to the peer. It does so while a peer has yet to say that it has a segment, which on a
-// busy machine may be the case in every operation, so it keeps its memory.
+// pathProbe asks the kernel about the path to the peer. It does so while an acknowledgement is outstanding, which on a
+// busy machine may happen in every operation, so it keeps its memory.
 type pathProbe struct {
 	raw  syscall.RawConn // nil if there is no socket
 	ask  func(fd uintptr)
@@ -146,16 +146,16 @@ func (p *pathProbe) getInfo(fd uintptr) {
 	_, _, p.err = unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.IPPROTO_TCP, unix.TCP_INFO, uintptr(unsafe.Pointer(&p.info)), uintptr(unsafe.Pointer(&n)), 0)
 }
 
-// state is one call at a time.
-func (p *pathProbe) state() (w way) {
+// state may not be called concurrently.
+func (p *pathProbe) state() (w pathState) {
 	if p.raw == nil {
 		return w
 	}
-	p.info = unix.TCPInfo{} // an older kernel tells less
+	p.info = unix.TCPInfo{} // an older kernel fills in less
 	if err := p.raw.Control(p.ask); err != nil || p.err != 0 {
 		return w
 	}
-	// A peer that does not read leaves its window shut; it answers probes of it.
+	// A peer that does not read keeps its window shut; its kernel answers window probes.
 	i := &p.info
-	return way{delivered: i.Bytes_acked, answers: i.Unacked == 0 && i.Probes <= 2, again: i.Retransmits > 0, packet: int(i.Pmtu)}
+	return pathState{delivered: i.Bytes_acked, answers: i.Unacked == 0 && i.Probes <= 2, again: i.Retransmits > 0, packet: int(i.Pmtu)}
 }

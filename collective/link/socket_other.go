@@ -23,7 +23,7 @@ type pathProbe struct{}
 
 func (*pathProbe) init(syscall.RawConn) {}
 
-func (*pathProbe) state() way { return way{answers: true} }
+func (*pathProbe) state() pathState { return pathState{answers: true} }
 
 // roundTrip is not known here.
 func (st *stream) roundTrip() time.Duration { return 0 }

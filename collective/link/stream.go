@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Sizes of a stream's work.
+// Sizes that govern a stream.
 const (
 	smallLimit = 4 << 10  // payloads up to here are written together, and by Send if a stream is idle
 	maxBatch   = 32       // small segments in one writev
@@ -24,27 +24,27 @@ type stream struct {
 	path  syscall.RawConn // the socket, nil if there is none
 	wg    sync.WaitGroup  // writer and reader
 
-	// Guarded by link.mu. A stream whose bit is set in link.idle belongs to who takes the bit away,
+	// Guarded by link.mu. A stream whose bit is set in link.idle belongs to the goroutine that clears the bit,
 	// otherwise to its writer.
-	closed   bool
-	err      error // why it was closed
-	awake    bool  // the writer has something to do
-	lent     bool  // a caller of Send writes: the writer must stay
-	cond     *sync.Cond
-	directAt time.Duration // when Send wrote, or would have, last
-	progress uint64        // segments of the stream that were acknowledged
-	took     uint64        // segments that it brought
-	moved    uint64        // progress when it was last looked at
-	movedAt  time.Time
-	way      way // as it was then
-	probe    pathProbe
-	cost     float64       // seconds per byte of the last large segment, 0 if there was none
-	slow     int           // large segments in a row that took too long
-	rest     time.Duration // from mesh.born: until when it carries no more of them, if its bit is set in link.resting
-	timedAt  time.Duration // from mesh.born: when a large segment was acknowledged
+	closed    bool
+	err       error // why it was closed
+	awake     bool  // the writer has something to do
+	lent      bool  // a caller of Send is writing: the writer must wait
+	cond      *sync.Cond
+	directAt  time.Duration // when Send last wrote, or would have
+	progress  uint64        // segments of the stream that were acknowledged
+	took      uint64        // segments that it delivered
+	moved     uint64        // progress at the last check
+	movedAt   time.Time
+	pathState pathState // as of the last check
+	probe     pathProbe
+	cost      float64       // seconds per byte of the last large segment, 0 if there was none
+	slow      int           // large segments in a row that took too long
+	rest      time.Duration // until when it carries no large segments, since mesh.born, if its bit is set in link.resting
+	timedAt   time.Duration // when a large segment was last acknowledged, since mesh.born
 
 	out    output
-	direct func([]byte) (int, error) // writes what the socket takes at once; nil if the conn cannot
+	direct func([]byte) (int, error) // writes what the socket accepts at once; nil if the conn cannot
 	in     input
 }
 
@@ -57,7 +57,7 @@ func newStream(l *link, index int, conn net.Conn) *stream {
 	return st
 }
 
-// start makes the stream the one of its slot. l.mu is held.
+// start makes the stream its slot's present one. l.mu is held.
 func (st *stream) start() {
 	l := st.link
 	l.slots[st.index].stream = st
@@ -79,7 +79,7 @@ func (st *stream) start() {
 	}()
 }
 
-// fail closes the stream because of err, and has it replaced.
+// fail closes the stream because of err, and replaces it.
 func (st *stream) fail(err error) {
 	l := st.link
 	l.mu.Lock()
@@ -97,7 +97,7 @@ func (st *stream) fail(err error) {
 	l.mesh.changed.notify()
 }
 
-// close makes writer and reader end; false if it was closed before. l.mu is held.
+// close makes writer and reader end. It returns false if the stream was closed before. l.mu is held.
 func (st *stream) close(err error) bool {
 	if st.closed {
 		return false
@@ -105,33 +105,33 @@ func (st *stream) close(err error) bool {
 	st.closed, st.err = true, err
 	st.link.up--
 	st.link.bulk.up[st.link.mesh.cfg.rail(st.index)]--
-	st.link.load.forget() // what was under way comes again
+	st.link.load.forget() // what was in flight will be repeated
 	st.link.idle &^= 1 << st.index
-	st.link.resting = 0 // those that are left may have to carry everything
+	st.link.resting = 0 // the remaining streams may have to carry everything
 	st.conn.Close()
 	st.cond.Signal()
-	st.link.wakeAll() // what was not for the express stream may be now
+	st.link.wakeAll() // other streams may take what was not for the express stream
 	return true
 }
 
-// wake gives the stream back to its writer, after its idle bit was taken away. l.mu is held.
+// wake gives the stream back to its writer, after its idle bit was cleared. l.mu is held.
 func (st *stream) wake() {
 	st.awake = true
 	st.cond.Signal()
 }
 
 // way is what the kernel knows of the way to the peer.
-type way struct {
-	delivered uint64 // bytes that the peer's kernel has acknowledged, which tells a slow stream from one that is stuck
+type pathState struct {
+	delivered uint64 // bytes that the peer's kernel has acknowledged, which distinguishes a slow stream from a stuck one
 	answers   bool   // that kernel has answered everything it was sent
-	packet    int    // the largest that the kernel takes for fit, in bytes; 0 if it does not tell
-	again     bool   // what it has not answered was sent again, in vain so far
+	packet    int    // the largest packet that the kernel considers safe, in bytes; 0 if unknown
+	again     bool   // unanswered data was retransmitted, in vain so far
 }
 
-// moves looks whether anything that was sent arrived since it looked last. l.mu is held.
+// moves reports whether any data has arrived since the last check. l.mu is held.
 func (st *stream) moves() bool {
 	before := st.moved
-	st.way = st.probe.state()
-	st.moved = st.progress + st.way.delivered
+	st.pathState = st.probe.state()
+	st.moved = st.progress + st.pathState.delivered
 	return st.moved != before
 }

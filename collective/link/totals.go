@@ -2,11 +2,11 @@ package link
 
 // Totals are sums over all links that a mesh has had.
 type Totals struct {
-	SentBytes      uint64 // without what was sent again
+	SentBytes      uint64 // without repetitions
 	ResentSegments uint64
 	ResentBytes    uint64
-	Renewed        uint64 // streams that came up in the place of others
-	Damaged        uint64 // streams that brought damaged data
+	Renewed        uint64 // streams that replaced others
+	Damaged        uint64 // streams that delivered damaged data
 }
 
 func (t *Totals) add(o Totals) {
@@ -17,7 +17,7 @@ func (t *Totals) add(o Totals) {
 	t.Damaged += o.Damaged
 }
 
-// Totals returns what the links have done so far.
+// Totals returns the sums so far.
 func (m *Mesh) Totals() Totals {
 	m.mu.Lock()
 	sum := m.past

@@ -7,8 +7,8 @@ import (
 	"gorun/collective/crc32c"
 )
 
-// The way out. One writev per large segment, or per batch of small ones; one wake-up at most per Send.
-// Nothing is allocated: the arrays below belong to the stream, and net.Buffers consumes a slice of them.
+// The sending side. One writev per large segment, or per batch of small ones; at most one wake-up per Send. Nothing is
+// allocated: the arrays below belong to the stream, and net.Buffers consumes a slice of them.
 
 // output is what a stream writes at a time. It belongs to the owner of the stream, see stream.
 type output struct {
@@ -21,8 +21,8 @@ type output struct {
 	iov    [2 * maxBatch][]byte
 	bufs   net.Buffers
 	flat   []byte // a small frame in one piece, for direct
-	rest   []byte // what direct did not get rid of
-	done   queue  // acknowledged segments whose owners must be told
+	rest   []byte // what direct could not write
+	done   queue  // acknowledged segments whose owners are to be notified
 }
 
 // transmit is the writer.
@@ -34,7 +34,7 @@ func (st *stream) transmit() error {
 		switch {
 		case o.done.head != nil:
 			l.mu.Unlock()
-			l.settle(&o.done)
+			l.notifyOwners(&o.done)
 			l.mu.Lock()
 		case st.closed:
 			l.mu.Unlock()
@@ -55,7 +55,7 @@ func (st *stream) transmit() error {
 			st.wrote()
 			if err != nil && !st.closed {
 				l.mu.Unlock()
-				l.settle(&o.done)
+				l.notifyOwners(&o.done)
 				return err
 			}
 		case o.done.head == nil:
@@ -68,8 +68,8 @@ func (st *stream) transmit() error {
 	}
 }
 
-// take fills the batch with what goes out next, with payloads of at most limit bytes; false if there is
-// nothing. l.mu is held.
+// take fills the batch with what is sent next, with payloads of at most limit bytes; false if there is nothing. l.mu is
+// held.
 func (st *stream) take(limit int) bool {
 	l, o := st.link, &st.out
 	o.n, o.ack = 0, false
@@ -98,7 +98,7 @@ func (st *stream) take(limit int) bool {
 	switch {
 	case o.n > 0:
 		l.armWatch()
-	case l.owed.due:
+	case l.acks.due:
 		o.ack = true
 		o.acks = l.ackFrame(&o.frames[0], o.acks)
 	default:
@@ -113,11 +113,11 @@ func (st *stream) take(limit int) bool {
 		}
 		f.ack, f.sack = base, sack
 	}
-	l.owed.paid()
+	l.acks.clear()
 	return true
 }
 
-// wrote gives up the batch: whatever came of it, only the peer's word counts from here. l.mu is held.
+// wrote releases the batch: whatever the result, only acknowledgements count from here. l.mu is held.
 func (st *stream) wrote() {
 	o := &st.out
 	for i, s := range o.batch[:o.n] {
@@ -173,9 +173,9 @@ func (st *stream) seal(f *frame, payload []byte) {
 	}
 }
 
-// transmitDirect writes small segments or an acknowledgement on the caller's goroutine, as far as the
-// socket takes them without blocking; the writer is only woken for the rest. The caller owns the stream
-// and holds l.mu, which is released. It never calls an Owner.
+// transmitDirect writes small segments or an acknowledgement on the caller's goroutine, as far as the socket accepts
+// them without blocking; the writer is woken only for the rest. The caller owns the stream and holds l.mu, which is
+// released. It never calls an Owner.
 func (st *stream) transmitDirect() {
 	l, o := st.link, &st.out
 	if st.take(smallLimit) {
@@ -199,8 +199,8 @@ func (st *stream) transmitDirect() {
 	l.mu.Unlock()
 }
 
-// busy reports whether the stream was written directly a moment ago. Then there may be more to come, and
-// the writer, once it is awake, puts everything into one call that comes meanwhile.
+// busy reports whether the stream was written directly a moment ago. More may follow then, and the writer, once awake,
+// puts everything that arrives meanwhile into one call.
 func (st *stream) busy() bool {
 	last := st.directAt
 	st.directAt = time.Since(st.link.mesh.born)

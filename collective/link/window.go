@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// span is how many segments of a link can be under way: those are the ones a receiver keeps track of.
+// span is the maximum of segments in flight on a link; a receiver keeps track of as many.
 const (
 	span     = 4096
 	mapBytes = span / 8
@@ -17,8 +17,8 @@ var (
 	errNotSent = errors.New("peer acknowledges what was not sent")
 )
 
-// receiveWindow knows which segments were received: all below base, and those of the span after it whose
-// bit is set. Bit seq%span stands for seq.
+// receiveWindow records which segments were received: all below base, and those of the span after it whose bit is set.
+// Bit seq%span stands for seq.
 type receiveWindow struct {
 	base uint64
 	bits [span / 64]uint64
@@ -35,7 +35,7 @@ func (w *receiveWindow) has(seq uint64) (bool, error) {
 	return w.bits[seq%span/64]>>(seq%64)&1 != 0, nil
 }
 
-// add notes that seq, which was not there and is within the span, was received.
+// add records that seq was received. It must be new and within the span.
 func (w *receiveWindow) add(seq uint64) {
 	w.bits[seq%span/64] |= 1 << (seq % 64)
 	for {
@@ -68,7 +68,7 @@ func (w *receiveWindow) word(seq uint64) uint64 {
 	return v
 }
 
-// appendMap appends mapBytes bytes; bit i of them says whether base+i was received.
+// appendMap appends mapBytes bytes; bit i is set if base+i was received.
 func (w *receiveWindow) appendMap(dst []byte) []byte {
 	for i := uint64(0); i < span; i += 64 {
 		dst = binary.LittleEndian.AppendUint64(dst, w.word(w.base+i))
@@ -76,7 +76,7 @@ func (w *receiveWindow) appendMap(dst []byte) []byte {
 	return dst
 }
 
-// beyond reports whether the map says more than sack does.
+// beyond reports whether the map has more bits than sack.
 func (w *receiveWindow) beyond() bool {
 	if w.word(w.base+1)>>32 != 0 {
 		return true

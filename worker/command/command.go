@@ -1,5 +1,5 @@
 // Package command is what a host is asked to do: the command lines by which launchers and standing daemons start
-// gorun's own processes there (guardian, daemon, relay, sweep), ranks of its benchmark, and what answers their questions
+// gorun's own processes there (supervisor, daemon, relay, sweep), ranks of its benchmark, and what answers their questions
 // about the host. Both gorun and gorund, which is brought to hosts by ssh, know them.
 package command
 
@@ -34,7 +34,7 @@ type ExitStatus int
 func (e ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 // Parse returns what a command line asks for, nil if it is none of those here. They are known without a parser of flags:
-// to set that up for all commands of gorun takes longer than all that a guardian has to do.
+// to set that up for all commands of gorun takes longer than all that a supervisor has to do.
 func (p Process) Parse(words []string) func(context.Context) error {
 	switch command := strings.Join(words, " "); {
 	case command == "topo --facts":

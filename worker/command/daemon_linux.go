@@ -42,9 +42,9 @@ func (p Process) worker(words []string) func(context.Context) error {
 	with := company{session: session}
 	switch command := strings.Join(words, " "); {
 	case command == "worker" && spokenTo(), command == "worker --session" && session != "":
-		return func(context.Context) error { return p.guardian(with) }
+		return func(context.Context) error { return p.supervisor(with) }
 	case command == "worker --resumable":
-		return func(context.Context) error { return p.guardian(company{resumable: true}) }
+		return func(context.Context) error { return p.supervisor(company{resumable: true}) }
 	case command == "worker --relay" && session != "":
 		return func(context.Context) error { return relayCommand(session) }
 	case command == "worker --daemon", command == "worker --daemon --session" && session != "":
@@ -71,9 +71,9 @@ type company struct {
 	session   string // the name of a socket, by which one carries on what began on standard input
 }
 
-// guardian runs the daemon. It does not share the launcher's handling of signals: who is stopped when is
+// supervisor runs the daemon. It does not share the launcher's handling of signals: who is stopped when is
 // for the launcher to say.
-func (p Process) guardian(with company) error {
+func (p Process) supervisor(with company) error {
 	// The very same file, even if its name has gone to a newer build by now.
 	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{proc.DaemonName, "worker", "--daemon"}, Env: p.Env}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -246,7 +246,7 @@ func serveJob(ctx context.Context, cfg worker.Config, socket net.Listener, strea
 	serving.Go(func() { resume.Serve(running, socket, stream, patience) })
 	err := worker.Run(ctx, cfg)
 	if ctx.Err() != nil {
-		stream.Close(relayFarewell) // nobody cleans up behind a daemon without a guardian: it does not stay for long
+		stream.Close(relayFarewell) // nobody cleans up behind a daemon without a supervisor: it does not stay for long
 	} else {
 		stream.Close(farewell)
 	}

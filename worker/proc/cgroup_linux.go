@@ -18,10 +18,10 @@ import (
 )
 
 // Cgroup is a control group (version 2) of its own for the ranks of one job on this host. No process leaves it by any
-// means of its own, so it also tells whose the processes are when both that watch over them, guardian and daemon, were
+// means of its own, so it also tells whose the processes are when both that watch over them, supervisor and daemon, were
 // killed in the same instant. A nil Cgroup is none: many users may not make one.
 //
-// Guardian and daemon share one lock on its directory. The kernel drops it with the last of them: a group that can be
+// Supervisor and daemon share one lock on its directory. The kernel drops it with the last of them: a group that can be
 // locked is one whose job is over, and whoever comes next ends what is in it.
 type Cgroup struct {
 	dir  *os.File
@@ -31,7 +31,7 @@ type Cgroup struct {
 // cgroupFD is the descriptor at which a guarded daemon finds its control group, if there is one.
 const cgroupFD = LifelineFD + 1
 
-// settled is how old a group must be for a guardian to look whether it has an owner: many may start at once, and none
+// settled is how old a group must be for a supervisor to look whether it has an owner: many may start at once, and none
 // of them should look at all others.
 const settled = time.Minute
 
@@ -76,7 +76,7 @@ func lockCgroup(path string) (*Cgroup, error) {
 	return &Cgroup{dir: dir, path: path}, nil
 }
 
-// InheritCgroup returns the control group that the guardian made for this daemon's ranks, nil if it made none.
+// InheritCgroup returns the control group that the supervisor made for this daemon's ranks, nil if it made none.
 func InheritCgroup() *Cgroup {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(cgroupFD, &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {

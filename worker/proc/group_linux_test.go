@@ -20,7 +20,7 @@ import (
 	"gorun/worker/proc"
 )
 
-// helperMode makes the test binary play a guardian or a daemon instead of running tests.
+// helperMode makes the test binary play a supervisor or a daemon instead of running tests.
 const helperMode = "GORUN_PROC_TEST_HELPER"
 
 func TestMain(m *testing.M) {

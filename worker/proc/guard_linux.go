@@ -16,13 +16,13 @@ import (
 )
 
 // Guard runs a daemon to its end, then ends everything the daemon left, and returns the daemon's exit code
-// (128+n for signal n). It is the whole work of the guardian, a process that does nothing else, so that
-// there is nothing for which it could fail: whatever kills the daemon, the guardian adopts and kills what
+// (128+n for signal n). It is the whole work of the supervisor, a process that does nothing else, so that
+// there is nothing for which it could fail: whatever kills the daemon, the supervisor adopts and kills what
 // the daemon had started.
 //
 // The command must be fully given (Path, Args, Env, standard streams as files); Guard adds the lifeline and, where this
 // user may make one, a control group for the ranks. It also ends what is left of jobs
-// whose guardian and daemon are dead.
+// whose supervisor and daemon are dead.
 // TERM is passed on to the daemon, and so is the end of ctx as TERM. INT, HUP and QUIT are for others: the
 // launcher decides when a job ends.
 func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
@@ -144,7 +144,7 @@ func endAll(self process, deadline time.Time) error {
 	}
 }
 
-// Lifeline returns a context that ends with ErrGuardianDied when the guardian of this daemon dies, and a
+// Lifeline returns a context that ends with ErrSupervisorDied when the supervisor of this daemon dies, and a
 // function that gives the lifeline up.
 func Lifeline(ctx context.Context) (context.Context, func(), error) {
 	return lifeline(ctx, LifelineFD)
@@ -153,7 +153,7 @@ func Lifeline(ctx context.Context) (context.Context, func(), error) {
 func lifeline(ctx context.Context, fd int) (context.Context, func(), error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return nil, nil, fmt.Errorf("hold lifeline: descriptor %d is no pipe: this process has no guardian", fd)
+		return nil, nil, fmt.Errorf("hold lifeline: descriptor %d is no pipe: this process has no supervisor", fd)
 	}
 	unix.CloseOnExec(fd) // the ranks' ends must not count
 	if err := unix.SetNonblock(fd, true); err != nil {
@@ -162,10 +162,10 @@ func lifeline(ctx context.Context, fd int) (context.Context, func(), error) {
 	f := os.NewFile(uintptr(fd), "lifeline")
 	above := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(above))
-	// The daemon is sent TERM when its guardian dies, a little before the lifeline ends or after it.
+	// The daemon is sent TERM when its supervisor dies, a little before the lifeline ends or after it.
 	forget := context.AfterFunc(above, func() {
 		if parted(f) {
-			cancel(ErrGuardianDied)
+			cancel(ErrSupervisorDied)
 		} else {
 			cancel(context.Cause(above))
 		}
@@ -173,7 +173,7 @@ func lifeline(ctx context.Context, fd int) (context.Context, func(), error) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if _, err := f.Read(make([]byte, 1)); !errors.Is(err, os.ErrClosed) {
-			cancel(ErrGuardianDied)
+			cancel(ErrSupervisorDied)
 		}
 	})
 	return ctx, func() {

@@ -23,13 +23,13 @@ import (
 // helper is what the test binary does in its other roles.
 func helper(mode string) int {
 	switch mode {
-	case "guardian":
+	case "supervisor":
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env = append(os.Environ(), helperMode+"=daemon")
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 		code, err := proc.Guard(context.Background(), cmd)
 		if err != nil {
-			fmt.Fprintln(os.Stderr, "guardian:", err)
+			fmt.Fprintln(os.Stderr, "supervisor:", err)
 		}
 		return code
 	case "daemon":
@@ -44,7 +44,7 @@ func helper(mode string) int {
 	return 99
 }
 
-// daemon runs the script given in its environment as a rank, until that ends, TERM, or its guardian's death.
+// daemon runs the script given in its environment as a rank, until that ends, TERM, or its supervisor's death.
 func daemon() int {
 	term, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
@@ -66,20 +66,20 @@ func daemon() int {
 		fmt.Fprintln(os.Stderr, "daemon:", err)
 		return 98
 	}
-	fmt.Printf("slack %d guardian %d daemon %d rank %d\n", slack, os.Getppid(), os.Getpid(), g.Start(spec, os.Stdout, os.Stderr))
+	fmt.Printf("slack %d supervisor %d daemon %d rank %d\n", slack, os.Getppid(), os.Getpid(), g.Start(spec, os.Stdout, os.Stderr))
 	select {
 	case e := <-g.Exits():
 		return e.Code
 	case <-ctx.Done():
-		if errors.Is(context.Cause(ctx), proc.ErrGuardianDied) {
-			fmt.Println("lost its guardian")
+		if errors.Is(context.Cause(ctx), proc.ErrSupervisorDied) {
+			fmt.Println("lost its supervisor")
 			return 77
 		}
 		return 78
 	}
 }
 
-// guarded is a guardian with a daemon with a rank.
+// guarded is a supervisor with a daemon with a rank.
 type guarded struct {
 	cmd          *exec.Cmd
 	out          *sink
@@ -88,14 +88,14 @@ type guarded struct {
 	slack        time.Duration // of the daemon's timers
 }
 
-var started = regexp.MustCompile(`slack \d+ guardian \d+ daemon \d+ rank \d+\n`)
+var started = regexp.MustCompile(`slack \d+ supervisor \d+ daemon \d+ rank \d+\n`)
 
 func startGuarded(t *testing.T, script string) *guarded {
 	t.Helper()
 	serial++
 	g := &guarded{job: fmt.Sprintf("guardtest-%d-%d", os.Getpid(), serial), out: &sink{}}
 	g.cmd = exec.Command("/proc/self/exe")
-	g.cmd.Env = append(os.Environ(), helperMode+"=guardian", "TEST_JOB="+g.job, "TEST_SCRIPT="+script)
+	g.cmd.Env = append(os.Environ(), helperMode+"=supervisor", "TEST_JOB="+g.job, "TEST_SCRIPT="+script)
 	// Through a pipe of our own, so that Wait does not wait for who holds it.
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -115,15 +115,15 @@ func startGuarded(t *testing.T, script string) *guarded {
 		g.cmd.Process.Kill()
 		g.cmd.Wait()
 		eventually(t, "nothing of "+g.job, func() bool { return len(carrying(g.job)) == 0 })
-		// A daemon that lost its guardian was adopted by this process, if an earlier test held a group.
+		// A daemon that lost its supervisor was adopted by this process, if an earlier test held a group.
 		syscall.Wait4(g.daemon, nil, 0, nil)
 		<-copied // everybody who could write has ended
 		r.Close()
 	})
 	eventually(t, "the daemon has started its rank", func() bool {
-		var guardian int
+		var supervisor int
 		line := started.FindString(g.out.String()) // a rank may write before it
-		n, _ := fmt.Sscanf(line, "slack %d guardian %d daemon %d rank %d\n", &g.slack, &guardian, &g.daemon, &g.rank)
+		n, _ := fmt.Sscanf(line, "slack %d supervisor %d daemon %d rank %d\n", &g.slack, &supervisor, &g.daemon, &g.rank)
 		return n == 4
 	})
 	return g
@@ -139,7 +139,7 @@ func (g *guarded) code(t *testing.T) int {
 	select {
 	case <-ended:
 	case <-time.After(within):
-		t.Fatalf("the guardian did not end; output: %s", g.out)
+		t.Fatalf("the supervisor did not end; output: %s", g.out)
 	}
 	return g.cmd.ProcessState.ExitCode()
 }
@@ -172,11 +172,11 @@ func TestDaemonKilled(t *testing.T) {
 		t.Errorf("exit code %d, want 137; output: %s", code, g.out)
 	}
 	if left := carrying(mark); len(left) > 0 {
-		t.Errorf("the guardian has ended, %v is left", left)
+		t.Errorf("the supervisor has ended, %v is left", left)
 	}
 }
 
-func TestGuardianKilled(t *testing.T) {
+func TestSupervisorKilled(t *testing.T) {
 	n := nap()
 	mark := fmt.Sprintf("sleep\x00%d", n)
 	g := startGuarded(t, fmt.Sprintf(detach, n)+"wait; sleep 1000")
@@ -187,7 +187,7 @@ func TestGuardianKilled(t *testing.T) {
 	}
 	eventually(t, "nothing is left", func() bool { return len(carrying(mark)) == 0 && len(carrying(g.job)) == 0 })
 	// The daemon is sent TERM as well, which is not why it ends.
-	eventually(t, "the daemon says why it ends", func() bool { return strings.Contains(g.out.String(), "lost its guardian") })
+	eventually(t, "the daemon says why it ends", func() bool { return strings.Contains(g.out.String(), "lost its supervisor") })
 }
 
 func TestGuardSignals(t *testing.T) {
@@ -209,11 +209,11 @@ func TestGuardSignals(t *testing.T) {
 	}
 }
 
-func TestNoGuardian(t *testing.T) {
+func TestNoSupervisor(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), helperMode+"=daemon")
 	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "this process has no guardian") {
+	if err == nil || !strings.Contains(string(out), "this process has no supervisor") {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -8,9 +8,9 @@
 // subreaper) is a property of the process.
 //
 // Guard is the other half of the promise. It runs the daemon as its child and outlives it in every case;
-// what the daemon left is then the guardian's to end. Lifeline tells the daemon that its guardian died. When
+// what the daemon left is then the supervisor's to end. Lifeline tells the daemon that its supervisor died. When
 // both are killed at once, ranks die with them, and what ranks have started is found by the control group
-// that it cannot leave, or by its brand: the next guardian of that user looks for both, of whatever job, and Sweep
+// that it cannot leave, or by its brand: the next supervisor of that user looks for both, of whatever job, and Sweep
 // for the mark of one job as well.
 //
 // The package does not decide when a job ends, keeps no output, and restarts nothing.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sweep ends what dead jobs left on this host, whose guardian and daemon were killed in the same instant. Control groups
+// Sweep ends what dead jobs left on this host, whose supervisor and daemon were killed in the same instant. Control groups
 // without an owner go, and processes that carry a brand, or the mark of the given job, without a daemon above them: the
 // host may long be used by that job again.
 func Sweep(job string) error {
@@ -19,7 +19,7 @@ func Sweep(job string) error {
 	return errors.Join(sweepCgroups(0, deadline), sweepProcesses(job, deadline))
 }
 
-// sweepDead is the sweep of a guardian. It knows the name of no dead job, and does not wait long: what is stuck is for the next guardian.
+// sweepDead is the sweep of a supervisor. It knows the name of no dead job, and does not wait long: what is stuck is for the next supervisor.
 func sweepDead() {
 	pids, err := readPIDs()
 	if err != nil || !slices.ContainsFunc(pids, func(pid int) bool { return brandOn(pid) != 0 }) {
@@ -102,7 +102,7 @@ func ancestry(pid int, parents map[int]int) (line []int) {
 
 // orphaned tells of a branded process of this user, by all above it, whether its daemon is dead and not only out of sight:
 // in a container that a job has made, what is above its first process cannot be seen; in one that is on this host, other
-// guardians look after theirs.
+// supervisors look after theirs.
 func orphaned(line []int, parents map[int]int) bool {
 	unbranded := slices.IndexFunc(line, func(pid int) bool { return brandOn(pid) == 0 })
 	if unbranded < 1 || brandOn(line[len(line)-1]) != 0 {
@@ -123,7 +123,7 @@ func orphaned(line []int, parents map[int]int) bool {
 	return len(user) > 0 && user[0] == strconv.Itoa(os.Getuid())
 }
 
-// isDaemon tells by the arguments with which guardians start daemons, and by a brand that names who carries it.
+// isDaemon tells by the arguments with which supervisors start daemons, and by a brand that names who carries it.
 func isDaemon(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err == nil && strings.HasPrefix(string(text), DaemonName+"\x00worker\x00--daemon\x00") {

@@ -12,7 +12,7 @@ import (
 	"gorun/worker/proc"
 )
 
-// killBoth kills guardian and daemon so that neither sees the other go, and waits until the daemon is no more: as long as
+// killBoth kills supervisor and daemon so that neither sees the other go, and waits until the daemon is no more: as long as
 // it is, it holds the lock on its control group.
 func (g *guarded) killBoth(t *testing.T) {
 	t.Helper()
@@ -33,7 +33,7 @@ func (g *guarded) killBoth(t *testing.T) {
 	})
 }
 
-// TestSweep: what is detached from its rank outlives guardian and daemon if they are killed at once, until somebody
+// TestSweep: what is detached from its rank outlives supervisor and daemon if they are killed at once, until somebody
 // sweeps: also what has a session of its own, an empty environment, no descriptors of the rank and no parent.
 func TestSweep(t *testing.T) {
 	n := nap()
@@ -45,7 +45,7 @@ func TestSweep(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	if left := len(carrying(mark)); left != 3 {
-		t.Logf("%d of 3 sleepers are left: a guardian of this machine was faster", left)
+		t.Logf("%d of 3 sleepers are left: a supervisor of this machine was faster", left)
 	}
 	if err := proc.Sweep(g.job); err != nil {
 		t.Error(err)
@@ -185,9 +185,9 @@ func sleeper(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// TestNextGuardianSweeps: a guardian ends what a dead job has left, of which it knows nothing, and nothing else: not what
+// TestNextSupervisorSweeps: a supervisor ends what a dead job has left, of which it knows nothing, and nothing else: not what
 // belongs to a job that lives, or to another user, nor what carries a limit that somebody else has set.
-func TestNextGuardianSweeps(t *testing.T) {
+func TestNextSupervisorSweeps(t *testing.T) {
 	dead, living, foreign, limited := nap(), nap(), nap(), nap()
 	sleeping := func(n int) []int { return carrying(fmt.Sprintf("sleep\x00%d", n)) }
 	const script = "setsid sleep %[1]d & sleep %[1]d & (env -i setsid sh -c 'PATH=/usr/bin:/bin; (sleep %[1]d <&- >&- 2>&- &) ; exit' &); "
@@ -251,9 +251,9 @@ func TestSweepInside(t *testing.T) {
 	g.cmd.Process.Signal(syscall.SIGTERM)
 	g.code(t)
 
-	// Of the same user, with guardian and daemon in a namespace that no job has made, and without control groups.
+	// Of the same user, with supervisor and daemon in a namespace that no job has made, and without control groups.
 	host := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "sh", "-c",
-		fmt.Sprintf("umount -a -t cgroup2; %s=guardian TEST_JOB=inside TEST_SCRIPT='setsid sleep %d & wait' %s & read end", helperMode, n, exe))
+		fmt.Sprintf("umount -a -t cgroup2; %s=supervisor TEST_JOB=inside TEST_SCRIPT='setsid sleep %d & wait' %s & read end", helperMode, n, exe))
 	end, err := host.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -266,14 +266,14 @@ func TestSweepInside(t *testing.T) {
 	eventually(t, "a sleeper", func() bool { return len(carrying(mark)) == 1 })
 	watchers := carrying("TEST_JOB=inside\x00")
 	if len(watchers) != 2 {
-		t.Fatalf("guardian and daemon are %v", watchers)
+		t.Fatalf("supervisor and daemon are %v", watchers)
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 		for _, pid := range watchers {
 			syscall.Kill(pid, sig)
 		}
 	}
-	eventually(t, "the end of guardian and daemon", func() bool { return len(carrying("TEST_JOB=inside\x00")) == 0 })
+	eventually(t, "the end of supervisor and daemon", func() bool { return len(carrying("TEST_JOB=inside\x00")) == 0 })
 	if err := proc.Sweep("another"); err != nil || len(carrying(mark)) != 1 {
 		t.Errorf("swept another host: %v, left: %v", err, carrying(mark))
 	}

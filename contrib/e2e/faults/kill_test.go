@@ -79,7 +79,7 @@ func TestKillPrograms(t *testing.T) {
 	}
 }
 
-// slayJob kills -9 launcher, guardian and daemon of a job on one host so that none of them sees another go.
+// slayJob kills -9 launcher, supervisor and daemon of a job on one host so that none of them sees another go.
 func slayJob(c *e2etest.Cluster, launcher *lab.Cmd, h *lab.Host, mine func(pid int) bool) {
 	c.T.Helper()
 	victims := []int{launcher.Process.Pid}
@@ -89,7 +89,7 @@ func slayJob(c *e2etest.Cluster, launcher *lab.Cmd, h *lab.Host, mine func(pid i
 		}
 	}
 	if len(victims) != 3 {
-		c.T.Fatalf("found %d of launcher, guardian and daemon", len(victims))
+		c.T.Fatalf("found %d of launcher, supervisor and daemon", len(victims))
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 		for _, pid := range victims {
@@ -101,8 +101,8 @@ func slayJob(c *e2etest.Cluster, launcher *lab.Cmd, h *lab.Host, mine func(pid i
 	launcher.Wait()
 }
 
-// TestNextJobSweeps: if launcher, guardian and daemon are killed in the same instant, what ranks have started is left; the
-// guardian of the next job on that host ends it, where there are control groups also what has lost its brand.
+// TestNextJobSweeps: if launcher, supervisor and daemon are killed in the same instant, what ranks have started is left; the
+// supervisor of the next job on that host ends it, where there are control groups also what has lost its brand.
 func TestNextJobSweeps(t *testing.T) {
 	t.Parallel()
 	c := e2etest.NewClusterWith(t, 1, lab.Options{Cgroups: true})
@@ -122,7 +122,7 @@ func TestNextJobSweeps(t *testing.T) {
 	if n := sleepers(c, c.Host(1)); n != 4 {
 		t.Errorf("%d sleepers are left, want 4: or there is nothing to sweep", n)
 	}
-	// Guardians leave alone what was begun within a minute: its own may be about to.
+	// Supervisors leave alone what was begun within a minute: its own may be about to.
 	time.Sleep(time.Until(begun.Add(62 * time.Second)))
 	if r := c.Gorun("-H", "host1", "true"); r.Code != 0 {
 		t.Errorf("exit code %d\n%s", r.Code, r.Stderr)
@@ -200,7 +200,7 @@ func TestNextJobSweepsByBrand(t *testing.T) {
 	if cmd, _, stderr := c.Command("-H", "host1", "true"); cmd.Run() != nil {
 		t.Errorf("the next job: %s", stderr)
 	}
-	c.Await("end of all that the dead job had", func() bool { return living(doomed) == 0 }) // the launcher may end before the guardian
+	c.Await("end of all that the dead job had", func() bool { return living(doomed) == 0 }) // the launcher may end before the supervisor
 	if n := living(kept); n != 9 {
 		t.Errorf("%d of 9 are left of another job and of none", n)
 	}
@@ -211,7 +211,7 @@ func TestNextJobSweepsByBrand(t *testing.T) {
 	c.ExpectNothingLeft(5 * time.Second)
 }
 
-// TestClusterSweeps: a host of a cluster waits for no next job: the guardian of the daemon that takes the dead one's place
+// TestClusterSweeps: a host of a cluster waits for no next job: the supervisor of the daemon that takes the dead one's place
 // ends what is left.
 func TestClusterSweeps(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
@@ -228,15 +228,15 @@ func TestClusterSweeps(t *testing.T) {
 		if strings.HasSuffix(p.Args, "worker --daemon --resumable busy") {
 			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
 			_, parent, ok := strings.Cut(string(status), "PPid:")
-			guardian, _ := strconv.Atoi(strings.Fields(parent)[0])
-			if err != nil || !ok || guardian <= 1 {
-				t.Fatalf("no guardian: %v\n%s", err, status)
+			supervisor, _ := strconv.Atoi(strings.Fields(parent)[0])
+			if err != nil || !ok || supervisor <= 1 {
+				t.Fatalf("no supervisor: %v\n%s", err, status)
 			}
-			victims = append(victims, guardian, p.PID)
+			victims = append(victims, supervisor, p.PID)
 		}
 	}
 	if len(victims) != 3 {
-		t.Fatalf("found %d of launcher, guardian and daemon", len(victims))
+		t.Fatalf("found %d of launcher, supervisor and daemon", len(victims))
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 		for _, pid := range victims {

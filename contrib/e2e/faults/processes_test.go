@@ -41,11 +41,11 @@ func both(one, other victims) victims {
 
 // TestKillAnything kills -9 each kind of process in the middle of a job. Soon nothing may be left of it on any host.
 func TestKillAnything(t *testing.T) {
-	guardian, daemon := regexp.MustCompile(`gorun worker --session \w+$`), "gorun worker --daemon"
-	theGuardian := func(host int) victims {
+	supervisor, daemon := regexp.MustCompile(`gorun worker --session \w+$`), "gorun worker --daemon"
+	theSupervisor := func(host int) victims {
 		return func(c *e2etest.Cluster, _ int) []int {
 			for _, p := range c.Host(host).Processes() {
-				if guardian.MatchString(p.Args) {
+				if supervisor.MatchString(p.Args) {
 					return []int{p.PID}
 				}
 			}
@@ -58,12 +58,12 @@ func TestKillAnything(t *testing.T) {
 		says    string
 	}{
 		"launcher": {func(_ *e2etest.Cluster, gorun int) []int { return []int{gorun} }, -1, ""},
-		"guardian": {theGuardian(1), 255, "gorun: error: host1: run: the guardian of the daemon was killed"},
+		"supervisor": {theSupervisor(1), 255, "gorun: error: host1: run: the supervisor of the daemon was killed"},
 		"daemon":   {the(2, daemon, 0), 255, "gorun: error: host2: run: the daemon was killed by signal 9"},
 		"rank":     {the(2, e2etest.Python, 0), 137, "on host2 was killed by signal 9 (SIGKILL)"},
 		// Nobody is left on the host who would know what the ranks have detached.
-		"guardian and daemon":                         {both(theGuardian(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
-		"guardian and daemon, without control groups": {both(theGuardian(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
+		"supervisor and daemon":                         {both(theSupervisor(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
+		"supervisor and daemon, without control groups": {both(theSupervisor(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -30,7 +30,7 @@ type phrase struct {
 
 // phrases are right now and then, so each has a limit instead of a ban.
 var phrases = []phrase{
-	{"that of", regexp.MustCompile(`(?i)\b(that of|those (that|of|who|which)|that which)\b`), 6},
+	{"that of", regexp.MustCompile(`(?i)\b(that of|those (that|of|who|which)|that which)\b`), 8},
 	{"whom", regexp.MustCompile(`(?i)\b(whom|whoever|whomever)\b`), 1},
 	{"of which", regexp.MustCompile(`(?i)\b(of|by|from|with|over|to) which\b`), 8},
 	{"told", regexp.MustCompile(`(?i)\b(tell|tells|told|say|says|said)\b`), 15},

@@ -12,6 +12,10 @@ const root = "../../.."
 
 // plain lists the packages whose comments keep to the limits. It only grows.
 var plain = []string{
+	"collective/link",
+	"collective/tcp",
+	"collective/kernel",
+	"collective/crc32c",
 	"contrib/tools/words",
 	"launcher/discover",
 	"launcher/hosts",
