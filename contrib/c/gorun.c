@@ -65,7 +65,7 @@ enum {
 };
 
 #define VERSION 1
-#define LANES_THERE 1  /* flag of WELCOME */
+#define LANES_THERE 2  /* flag of WELCOME */
 #define TAKES_LANE 128 /* added to the kind of SUBMIT */
 #define TAKES_WIDE 128 /* added to its number of dimensions */
 #define WIRE_BITS 4    /* of SUBMIT's reduction, above which is how it travels */
@@ -177,11 +177,9 @@ struct operation {
 	int64_t rows;
 	int64_t *counts;
 	void *own; /* result memory in a world of one */
-	struct lane *lane; /* that it is done in, or that it offers to take next time */
-	struct call call;  /* what to submit if somebody does not come to the lane */
-	uint64_t use;      /* of the lane; 0 for an offer */
+	struct lane *lane; /* that it offers to take next time */
+	struct call call;  /* what that lane would be for */
 	int wide;          /* it offers to take a wide lane as well */
-	int reduced;       /* this rank's slice, in a wide lane */
 	uint64_t name;     /* hash of its name, which is in flight until the rank has waited or tested; 0 for none */
 	uint32_t next;     /* operation in the same list of world.names: 1 and its index, or 0 */
 };
@@ -204,7 +202,6 @@ static struct {
 	uint64_t lanes_bytes;
 	struct lane **table; /* lanes by the hash of their name, LANE_ROOM of them */
 	uint32_t lane_count;
-	uint32_t in_lanes; /* operations that are in one */
 	int lanes_awaited;
 	int left_lanes; /* this rank has joined, and comes to none any more */
 	int bell; /* a socket on which other ranks wake this one; -1: none */
@@ -316,7 +313,7 @@ static struct region *add_region(struct regions *r) {
 
 static struct operation *find(uint32_t handle) {
 	struct operation *o = handle < world.count ? &world.operations[handle] : NULL;
-	return o && o->stage == OPEN && !o->use ? o : NULL;
+	return o && o->stage == OPEN ? o : NULL;
 }
 
 static int set_text(struct operation *o, int code, const unsigned char *text, size_t n) {
@@ -750,23 +747,23 @@ static struct lane *lane_of(const char *name, int add) {
 
 /* may_wide reports whether a call is one for a wide lane: its rank stays until it has ended, and others can be shown
  * where its tensors are. */
-static int may_wide(const struct call *c, size_t bytes, int stays) {
+static int may_wide(const struct call *c, size_t bytes) {
 	const unsigned char *in = c->in, *out = c->out;
-	return stays && bytes <= (world.yields ? MAX_CROWD_BYTES : MAX_WIDE_BYTES) && holder(in, bytes) && holder(out, bytes) &&
+	return bytes <= (world.yields ? MAX_CROWD_BYTES : MAX_WIDE_BYTES) && holder(in, bytes) && holder(out, bytes) &&
 	       (in == out || in + bytes <= out || out + bytes <= in);
 }
 
-static int fits(const struct lane *l, const struct call *c, int stays) {
+static int fits(const struct lane *l, const struct call *c) {
 	if (c->kind != ALLREDUCE || l->type != c->type || l->op != c->op || l->wire != c->wire || l->count != c->dims[0])
 		return 0;
-	/* The others reach into this memory and no other, and need this rank's part of the work. */
-	return !l->wide || (may_wide(c, l->bytes, stays) && holder(c->in, l->bytes)->number == l->in_region &&
+	/* The others reach into this memory and no other. */
+	return !l->wide || (may_wide(c, l->bytes) && holder(c->in, l->bytes)->number == l->in_region &&
 			    holder(c->out, l->bytes)->number == l->out_region);
 }
 
 /* may_take reports whether a call is one that lanes are for. */
-static int may_take(const struct call *c, size_t bytes, int stays) {
-	if (c->kind != ALLREDUCE || c->set || !bytes || (bytes > MAX_LANE_BYTES && !may_wide(c, bytes, stays)))
+static int may_take(const struct call *c, size_t bytes) {
+	if (c->kind != ALLREDUCE || c->set || !bytes || (bytes > MAX_LANE_BYTES && !may_wide(c, bytes)))
 		return 0;
 	switch (c->type) {
 	case GORUN_FLOAT32:
@@ -869,21 +866,18 @@ static void leave_lanes(void) {
 	world.left_lanes = 1;
 }
 
-static void enter_lane(struct operation *o, struct lane *l, const struct call *c) {
-	o->lane = l;
-	o->call = *c;
-	o->call.name = l->name;
-	o->use = ++l->use;
-	world.in_lanes++;
+static void enter_lane(struct lane *l, const struct call *c) {
+	l->use++;
 	if (l->wide)
 		show(l, c);
 	else
-		memcpy(buffer(l, world.local_rank, o->use), c->in, l->bytes);
-	announce(l, 2 * o->use);
+		memcpy(buffer(l, world.local_rank, l->use), c->in, l->bytes);
+	announce(l, 2 * l->use);
 }
 
 /* all_here reports whether every rank has come: 1 yes, 0 not yet, -1 somebody never will. */
-static int all_here(const struct lane *l, uint64_t use) {
+static int all_here(const struct lane *l) {
+	uint64_t use = l->use;
 	int here = 1;
 	/* All ranks are looked at: who comes last does not wake others where one will never come. */
 	for (int r = 0; r < world.local_size; r++) {
@@ -986,11 +980,10 @@ static void add(const struct lane *l, const struct sum *s) {
 	add_16(l, s);
 }
 
-static void reduce(const struct operation *o) {
-	const struct lane *l = o->lane;
-	struct sum s = {.out = {o->call.out}, .outs = 1, .count = (size_t)l->count};
+static void reduce(const struct lane *l, void *out) {
+	struct sum s = {.out = {out}, .outs = 1, .count = (size_t)l->count};
 	for (int r = 0; r < world.local_size; r++)
-		s.in[r] = buffer(l, r, o->use);
+		s.in[r] = buffer(l, r, l->use);
 	add(l, &s);
 }
 
@@ -1007,48 +1000,36 @@ static unsigned char *tensor(const struct lane *l, int rank, size_t region, size
 }
 
 /* deserted reports whether a rank has left a wide lane without its slice. */
-static int deserted(const struct lane *l, int rank, uint64_t use) {
-	return __atomic_load_n(has_left(rank), __ATOMIC_ACQUIRE) == 1 && __atomic_load_n(done(l, rank), __ATOMIC_ACQUIRE) < use;
+static int deserted(const struct lane *l, int rank) {
+	return __atomic_load_n(has_left(rank), __ATOMIC_ACQUIRE) == 1 && __atomic_load_n(done(l, rank), __ATOMIC_ACQUIRE) < l->use;
 }
 
 /* all_reduced is all_here for the slices of an operation in a wide lane. Those that are alive write to this rank's tensor until
  * they are done, even if somebody has left. */
-static int all_reduced(const struct lane *l, uint64_t use) {
+static int all_reduced(const struct lane *l) {
 	int how = 1;
 	for (int r = 0; r < world.local_size; r++) {
-		if (__atomic_load_n(done(l, r), __ATOMIC_ACQUIRE) >= use)
+		if (__atomic_load_n(done(l, r), __ATOMIC_ACQUIRE) >= l->use)
 			continue;
-		if (!deserted(l, r, use)) /* it works, or GONE is on its way */
+		if (!deserted(l, r)) /* it works, or GONE is on its way */
 			return 0;
 		how = -1;
 	}
 	return how;
 }
 
-/* desert ends an operation in a wide lane that somebody has left: what the tensors held is gone. */
-static void desert(struct operation *o) {
-	const char *name = o->lane->name;
-	size_t room = strlen(name) + 256, n = 0;
-	char *text = malloc(room);
-	const char *before = "rank ";
-	o->stage = DONE;
-	o->code = GORUN_ABORTED;
-	if (!text)
-		return;
-	n = (size_t)snprintf(text, room, "allreduce %s: ", name);
+/* desert fails an operation in a wide lane that somebody has left: what the tensors held is gone. */
+static int desert(const struct lane *l) {
+	char who[8 * MAX_LANE_RANKS] = "";
+	size_t n = 0;
 	for (int r = 0; r < world.local_size; r++)
-		if (deserted(o->lane, r, o->use)) {
-			n += (size_t)snprintf(text + n, room - n, "%s%d", before, r);
-			before = ", ";
-		}
-	n += (size_t)snprintf(text + n, room - n, " of this host ended amid it, and the tensor holds no result");
-	set_text(o, GORUN_ABORTED, (const unsigned char *)text, n);
-	free(text);
+		if (deserted(l, r))
+			n += (size_t)snprintf(who + n, sizeof who - n, "%s%d", n ? ", " : "", r);
+	return fail(GORUN_ABORTED, "allreduce %s: rank %s of this host ended amid it, and the tensor holds no result", l->name, who);
 }
 
 /* reduce_slice makes this rank's slice of the result, for all ranks, and says that it did. */
-static int reduce_slice(struct operation *o) {
-	const struct lane *l = o->lane;
+static int reduce_slice(const struct lane *l, const struct call *c) {
 	size_t ranks = (size_t)world.local_size;
 	size_t share = ((l->bytes + ranks - 1) / ranks + LINE - 1) / LINE * LINE, lo = share * (size_t)world.local_rank;
 	lo = lo < l->bytes ? lo : l->bytes;
@@ -1056,86 +1037,33 @@ static int reduce_slice(struct operation *o) {
 	struct sum s = {.outs = world.local_size, .count = share / sizes[l->type]};
 	for (int r = 0; r < world.local_size; r++) {
 		int self = r == world.local_rank;
-		const unsigned char *in = self ? o->call.in : tensor(l, r, 16, 24);
-		unsigned char *out = self ? o->call.out : tensor(l, r, 20, 32);
+		const unsigned char *in = self ? c->in : tensor(l, r, 16, 24);
+		unsigned char *out = self ? c->out : tensor(l, r, 20, 32);
 		if (!in || !out)
 			return lose(GORUN_LOST, "allreduce %s: rank %d of this host shows no tensor", l->name, r);
 		s.in[r] = in + lo, s.out[r] = out + lo;
 	}
 	add(l, &s);
-	o->reduced = 1;
-	__atomic_store_n(done(l, world.local_rank), o->use, __ATOMIC_SEQ_CST);
-	if (all_reduced(l, o->use))
+	__atomic_store_n(done(l, world.local_rank), l->use, __ATOMIC_SEQ_CST);
+	if (all_reduced(l))
 		rouse();
 	return GORUN_OK;
 }
 
-static int stage(struct operation *o, struct call *c, size_t bytes);
-static int submit(struct operation *o, const struct call *c, size_t bytes);
-
-/* look ends an operation in a lane if all are there, and takes it to the daemon if somebody will never be. */
-static void look(struct operation *o) {
-	struct lane *l = o->lane;
-	int here = o->reduced ? 1 : all_here(l, o->use);
-	if (here > 0 && l->wide) {
-		if (!o->reduced && reduce_slice(o))
-			return; /* the session is lost */
-		here = all_reduced(l, o->use);
-	}
-	if (here == 0)
-		return;
-	world.in_lanes--;
-	if (here > 0) {
-		if (!l->wide)
-			reduce(o);
-		o->stage = DONE;
-		return;
-	}
-	if (o->reduced) {
-		desert(o);
-		return;
-	}
-	close_lane(l);
-	o->lane = NULL;
-	o->use = 0;
-	int code = stage(o, &o->call, l->bytes);
-	if (!code)
-		code = submit(o, &o->call, l->bytes);
-	if (code) {
-		o->stage = DONE;
-		set_text(o, code, (const unsigned char *)error_text, strlen(error_text));
-	}
-}
-
-/* look_round looks at every operation in a lane, waited for or not: the others may have given its lane up, and wait for
- * this rank's part at the daemon. It reports whether that changed anything. */
-static int look_round(void) {
-	uint32_t before = world.in_lanes;
-	for (uint32_t i = 0; world.in_lanes && i < world.count; i++)
-		if (world.operations[i].stage == OPEN && world.operations[i].use)
-			look(&world.operations[i]);
-	return world.in_lanes != before;
-}
-
-/* attend sleeps until the daemon has said something, which it takes, or something changes in a lane. */
-static int attend(void) {
-	if (!world.in_lanes)
-		return receive(1, NULL);
+/* sleep_until waits for the bell or a message of the daemon, which it takes, unless look has something to say. */
+static int sleep_until(int (*look)(const struct lane *), const struct lane *l) {
 	__atomic_store_n(is_asleep(world.local_rank), 1, __ATOMIC_SEQ_CST);
 	/* Once more, now that others would ring. */
-	int code = look_round() ? GORUN_OK : await_bell();
+	int code = look(l) ? GORUN_OK : await_bell();
 	__atomic_store_n(is_asleep(world.local_rank), 0, __ATOMIC_SEQ_CST);
 	return code;
 }
 
-/* meet waits until the operation in a lane has ended, or was taken to the daemon. */
-static int meet(struct operation *o) {
+/* await asks look, which says 1, or -1 if somebody never comes, until that is known. */
+static int await(int (*look)(const struct lane *), const struct lane *l, int *how) {
 	double since = 0;
 	int yields = world.yields, code;
-	for (uint32_t turn = 0; o->stage == OPEN && o->use; turn++) {
-		look(o);
-		if (o->stage != OPEN || !o->use)
-			return GORUN_OK;
+	for (uint32_t turn = 0; !(*how = look(l)); turn++) {
 		if (world.lost)
 			return ready();
 		if (yields)
@@ -1150,10 +1078,31 @@ static int meet(struct operation *o) {
 		if (!since)
 			since = t;
 		yields = yields || t - since >= SPIN;
-		if (t - since >= YIELD && (code = attend()))
+		if (t - since >= YIELD && (code = sleep_until(look, l)))
 			return code;
 	}
 	return GORUN_OK;
+}
+
+/* meet does a call in its lane. It sets *met to 0, and closes the lane, if somebody does not come. */
+static int meet(struct lane *l, const struct call *c, int *met) {
+	int how, code;
+	*met = 1;
+	enter_lane(l, c);
+	if ((code = await(all_here, l, &how)))
+		return code;
+	if (how < 0) {
+		close_lane(l);
+		*met = 0;
+		return GORUN_OK;
+	}
+	if (!l->wide) {
+		reduce(l, c->out);
+		return GORUN_OK;
+	}
+	if ((code = reduce_slice(l, c)) || (code = await(all_reduced, l, &how)))
+		return code;
+	return how < 0 ? desert(l) : GORUN_OK;
 }
 
 /* ---- operations ---- */
@@ -1387,6 +1336,9 @@ static int set_size(uint32_t set) {
 	return set ? 0 : world.size;
 }
 
+#define MET -1 /* handle of an operation that was done in a lane */
+
+/* submit_call starts an operation. If its rank waits for it at once, it may be done in a lane by then. */
 static int submit_call(struct call c, int stays, gorun_handle *handle) {
 	struct operation *o;
 	size_t bytes;
@@ -1407,20 +1359,23 @@ static int submit_call(struct call c, int stays, gorun_handle *handle) {
 	/* Sets, and pairs of ranks, have names of their own. */
 	if (c.kind == JOIN)
 		leave_lanes();
-	struct lane *l = c.set || c.kind == SEND || c.kind == RECV ? NULL : lane_of(c.name, may_take(&c, bytes, stays));
-	if (l && l->state == TAKEN && !fits(l, &c, stays))
+	int takes = stays && may_take(&c, bytes), met = 0;
+	struct lane *l = c.set || c.kind == SEND || c.kind == RECV ? NULL : lane_of(c.name, takes);
+	if (l && l->state == TAKEN && takes && fits(l, &c)) {
+		*handle = MET;
+		if ((code = meet(l, &c, &met)) || met)
+			return code;
+	} else if (l && l->state == TAKEN)
 		leave_lane(l);
 	if (!(o = open_operation(c.kind, handle)))
 		return GORUN_MEMORY;
 	take_name(o, key);
-	if (l && l->state == OFFERED && may_take(&c, bytes, stays)) {
+	if (l && l->state == OFFERED && takes) {
 		o->lane = l;
 		o->call = c;
-		o->wide = l->closed < MAX_WIDENED && may_wide(&c, bytes, stays);
+		o->wide = l->closed < MAX_WIDENED && may_wide(&c, bytes);
 	}
-	if (l && l->state == TAKEN)
-		enter_lane(o, l, &c);
-	else if (world.fd < 0)
+	if (world.fd < 0)
 		code = alone(o, &c, bytes);
 	else if (!(code = stage(o, &c, bytes)))
 		code = submit(o, &c, bytes);
@@ -1447,9 +1402,7 @@ int gorun_test(gorun_handle handle, int *done) {
 		return code;
 	if (!done || !(o = held(handle, DONE)))
 		return done ? GORUN_INVALID : fail(GORUN_INVALID, "test operation: no place for the answer");
-	if (o->stage == OPEN)
-		look_round();
-	while (o->stage == OPEN && (!o->use || is_over()) && !none)
+	while (o->stage == OPEN && !none)
 		if ((code = receive(0, &none)))
 			return code;
 	*done = o->stage == DONE;
@@ -1465,10 +1418,8 @@ int gorun_wait(gorun_handle handle, gorun_result *result) {
 		return code;
 	if (!(o = held(handle, DONE)))
 		return GORUN_INVALID;
-	if (o->stage == OPEN && o->use && (code = meet(o)))
-		return code;
 	while (o->stage == OPEN)
-		if ((code = attend()))
+		if ((code = receive(1, NULL)))
 			return code;
 	if (o->code) {
 		code = fail(o->code, "%s", o->text ? o->text : "wait for operation: out of memory");
@@ -1570,7 +1521,7 @@ static int number(struct call c, int *n) {
 		return code;
 	struct operation *o = held(h, DONE);
 	while (o && o->stage == OPEN)
-		if ((code = attend()))
+		if ((code = receive(1, NULL)))
 			return code;
 	if (o && !o->code && o->counts)
 		*n = (int)o->counts[0];
@@ -1637,7 +1588,7 @@ int gorun_use_wire(gorun_wire wire) {
 
 /* finish takes a pointer, because the order in which arguments are evaluated is nobody's to know. */
 static int finish(int code, const gorun_handle *handle, gorun_result *result) {
-	return code ? code : gorun_wait(*handle, result);
+	return code || *handle == MET ? code : gorun_wait(*handle, result);
 }
 
 int gorun_allreduce(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op) {

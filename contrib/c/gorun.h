@@ -11,8 +11,8 @@
  * again when gorun_wait or gorun_test has reported the end of the operation. A failed operation leaves the job usable;
  * GORUN_ABORTED and GORUN_LOST do not.
  *
- * Nothing here runs beside the program: a rank that has started an allreduce and computes may hear only in gorun_wait or
- * gorun_test that others submitted something else under its name, and so may they.
+ * What a rank has started goes on in gorun's daemon while the rank computes. A call that waits is the fastest for a small
+ * tensor: the ranks of one host then reduce it by themselves.
  *
  * Memory from gorun_alloc is shared with gorun's daemon and is used in place. Any other memory works too, at the cost
  * of a copy in and a copy out. Until an operation is complete its memory must not be touched, nor freed.

@@ -51,6 +51,9 @@ type promise struct {
 
 // owe adds to a request what its rank has promised to the group that it joins or removes, and returns the handles of that.
 func (s *session) owe(r *collective.Request) (handles []uint32) {
+	if r.Kind != collective.Join && r.Kind != collective.RemoveGroup {
+		return nil
+	}
 	group := counted(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()

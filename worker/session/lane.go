@@ -38,27 +38,13 @@ type lanes struct {
 	ranks  []int // of the world, by their place on this host
 	host   string
 
-	handing sync.Mutex // held, before all other locks, while parts in lanes are handed in, or a rank that joins is asked for its own
-
-	mu      sync.Mutex
-	used    int    // bytes
-	past    uint64 // uses of lanes that are no more
-	names   map[string]*lane
-	shown   map[shownRegion]uint32 // the ranks, by their place, that can see a region of another one
-	debts   []debt                 // of ranks that joined
-	proxies map[proxyKey]*proxy    // of ranks that have yet to hear of them
-	missed  []missed               // lanes that somebody does not come to, in which others may be
-	closed  bool                   // a rank has left or joined: no more lanes
-	gone    bool                   // the world has ended
-}
-
-// debt is a part that a rank brought to a lane before it joined, and to which the others have not come. If they never do, the
-// rank submits it, and until then its join is not complete: others would go on without that part.
-type debt struct {
-	rank int
-	name string
-	at   int // of the lane
-	use  uint64
+	mu     sync.Mutex
+	used   int    // bytes
+	past   uint64 // uses of lanes that are no more
+	names  map[string]*lane
+	shown  map[shownRegion]uint32 // the ranks, by their place, that can see a region of another one
+	closed bool                   // a rank has left or joined: no more lanes
+	gone   bool                   // the world has ended
 }
 
 // lane is what all ranks submit under one name. Offers and told are sets of ranks by their place.
@@ -66,15 +52,11 @@ type lane struct {
 	offers uint32 // those that would take a lane after the use under way
 	wide   uint32 // those of them that would take a wide one
 	told   uint32 // those that know how this use ended
-	back   uint32 // those that have submitted something under the name since it got its lane: they are not in it
 	offset int    // of the lane, 0 for none
 	isWide bool
 	bytes  int
-	last   matter // what was submitted last
-	agreed matter // what it is for
-	missed uint64 // the last use that somebody did not come to
-	parts  parts  // of those in wide
-	shown  parts  // of those that were in it when the use ended that ranks are being told of
+	parts  parts // of those in wide
+	shown  parts // of those that were in it when the use ended that ranks are being told of
 
 	seen  uint64    // the use that somebody waits for
 	since time.Time // when that was first seen
@@ -90,7 +72,7 @@ func newLanes(w World) (*lanes, error) {
 		return nil, fmt.Errorf("make lanes: %w", err)
 	}
 	l := &lanes{region: r, host: w.Host, ranks: make([]int, w.Size), used: maxLaneRanks * laneLine, names: map[string]*lane{},
-		shown: map[shownRegion]uint32{}, proxies: map[proxyKey]*proxy{}}
+		shown: map[shownRegion]uint32{}}
 	for _, p := range w.Places {
 		l.ranks[p.LocalRank] = p.Rank
 	}
@@ -106,7 +88,6 @@ func word[T any](l *lanes, at int) *T { return (*T)(unsafe.Pointer(&l.region.Byt
 type offer struct {
 	lane, wide bool
 	part       part // if wide
-	what       matter
 }
 
 // offer notes before a rank's part, of n bytes, is submitted whether the rank would take a lane for the next one.
@@ -117,7 +98,6 @@ func (l *lanes) offer(rank int, name string, n int, o offer) {
 	place := l.place(rank)
 	one := uint32(1) << place
 	x := l.names[name]
-	l.bringLocked(place, name, x)
 	switch {
 	case l.closed:
 		return
@@ -135,17 +115,7 @@ func (l *lanes) offer(rank int, name string, n int, o offer) {
 		x.wide |= one
 		x.parts.hold(place, o.part)
 	}
-	x.bytes, x.last = n, o.what
-}
-
-// bringLocked notes that a part of a rank is handed in under a name.
-func (l *lanes) bringLocked(place int, name string, x *lane) {
-	if len(l.debts) > 0 {
-		l.debts = slices.DeleteFunc(l.debts, func(d debt) bool { return d.rank == l.ranks[place] && d.name == name })
-	}
-	if x != nil {
-		x.back |= 1 << place
-	}
+	x.bytes = n
 }
 
 // assign returns where the lane of a name is, now that a rank is told of the end of its part, 0 for none. If the
@@ -170,7 +140,6 @@ func (l *lanes) assign(rank int, name string, failed bool) (place int, _ []showi
 	if x.told == 0 {
 		l.closeLocked(x)
 		x.isWide = x.wide == all && x.bytes > minWideBytes
-		x.agreed, x.missed = x.last, 0
 		switch {
 		case x.offers != all:
 		case x.isWide:
@@ -178,7 +147,7 @@ func (l *lanes) assign(rank int, name string, failed bool) (place int, _ []showi
 		case x.bytes <= maxLaneBytes:
 			x.offset = l.takeLocked(x.bytes)
 		}
-		x.offers, x.wide, x.back = 0, 0, 0
+		x.offers, x.wide = 0, 0
 		x.shown.drop()
 		x.parts, x.shown = x.shown, x.parts
 	}
@@ -240,13 +209,6 @@ func (l *lanes) takeLocked(n int) int {
 // strideOf returns the distance of buffers of n bytes.
 func strideOf(n int) int { return (n + laneLine - 1) &^ (laneLine - 1) }
 
-// bufferLocked returns what a rank has in a lane that is not wide for a use.
-func (l *lanes) bufferLocked(x *lane, place int, use uint64) []byte {
-	n := x.agreed.bytes()
-	at := x.offset + len(l.ranks)*laneLine + (2*place+int(use&1))*strideOf(n)
-	return l.region.Bytes()[at : at+n]
-}
-
 // leave says that a rank comes to no lane any more: those that wait for it there take the other way.
 func (l *lanes) leave(rank int) {
 	l.mu.Lock()
@@ -255,63 +217,6 @@ func (l *lanes) leave(rank int) {
 	if place := l.place(rank); place >= 0 {
 		atomic.CompareAndSwapUint32(word[uint32](l, place*laneLine+laneLeft), 0, rankLeft)
 	}
-}
-
-// join is leave for a rank that joins. It returns what it has in lanes that others may still come to.
-func (l *lanes) join(rank int) (debts []debt) {
-	l.leave(rank)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	place := l.place(rank)
-	for name, x := range l.names {
-		if x.offset == 0 || x.back>>place&1 != 0 {
-			continue
-		}
-		d := debt{rank, name, x.offset, atomic.LoadUint64(word[uint64](l, x.offset+place*laneLine)) / 2}
-		if d.use > 0 && !l.paidLocked(d) {
-			debts = append(debts, d)
-		}
-	}
-	return debts
-}
-
-// owe notes debts of which the engine knows.
-func (l *lanes) owe(debts []debt) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.debts = append(l.debts, debts...)
-}
-
-// paidLocked reports whether all ranks have come to what a rank brought, so that it is in their results, or the rank is done
-// with it, because it gave up waiting: then it brings it no other way either.
-func (l *lanes) paidLocked(d debt) bool {
-	if atomic.LoadUint64(word[uint64](l, d.at+l.place(d.rank)*laneLine+laneDone)) >= d.use {
-		return true
-	}
-	for place := range l.ranks {
-		if atomic.LoadUint64(word[uint64](l, d.at+place*laneLine)) < 2*d.use {
-			return false
-		}
-	}
-	return true
-}
-
-// paid takes out the debts that are none any more. Who submits something that comes after such a use in its own order has seen
-// all words of that use; so the daemon sees them too.
-func (l *lanes) paid() (all []debt) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.debts) == 0 {
-		return nil
-	}
-	l.debts = slices.DeleteFunc(l.debts, func(d debt) bool {
-		paid := l.paidLocked(d)
-		if paid {
-			all = append(all, d)
-		}
-		return paid
-	})
-	return all
 }
 
 // end says that nothing is completed in a lane any more: a rank that comes later would otherwise find there what
@@ -409,15 +314,6 @@ func (s *Server) leaveLanes(x *session) {
 	s.wakeLocked(x.lanes)
 }
 
-// joinLanes is leaveLanes for a rank that joins, and what it still has in lanes.
-func (s *Server) joinLanes(x *session) []debt {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	debts := x.lanes.join(x.rank)
-	s.wakeLocked(x.lanes)
-	return debts
-}
-
 // wakeLocked wakes all that sleep in their lanes.
 func (s *Server) wakeLocked(l *lanes) {
 	for _, rank := range l.ranks {
@@ -448,30 +344,16 @@ func (s *session) showLanes() error {
 	return nil
 }
 
-// settle tells the engine which parts of ranks that joined have met in lanes.
-func (s *session) settle() {
-	if s.lanes == nil {
-		return
-	}
-	for _, d := range s.lanes.paid() {
-		s.server.cfg.Engine.Settle(s.epoch, d.rank, 0, d.name)
-	}
-}
-
-// offer tells the lanes of a part that is about to be submitted. It returns what its rank owes if it joins.
-func (s *session) offer(r *collective.Request, m *submit, o *operation) (debts []debt) {
+// offer tells the lanes of a part that is about to be submitted.
+func (s *session) offer(m *submit, o *operation, r *collective.Request) {
 	switch {
 	case s.lanes == nil:
 	case r.Kind == collective.Join:
-		debts = s.server.joinLanes(s) // the others must not wait for it
-		for _, d := range debts {
-			r.Owes = append(r.Owes, d.name)
-		}
+		s.server.leaveLanes(s) // the others must not wait for it
 	case r.Kind == collective.Allreduce && r.Group == 0 && s.inLanes:
 		o.lane = r.Name
-		s.lanes.offer(s.rank, r.Name, len(r.In), offer{m.lane, m.wide, part{tenancy{m.in.region, o.in}, tenancy{m.out.region, o.out}}, s.server.matterOf(r)})
+		s.lanes.offer(s.rank, r.Name, len(r.In), offer{m.lane, m.wide, part{tenancy{m.in.region, o.in}, tenancy{m.out.region, o.out}}})
 	}
-	return debts
 }
 
 func (s *session) sendWake() {

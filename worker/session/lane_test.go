@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -52,8 +51,8 @@ func joinLanes(t *testing.T, h *host, rank int) *laneClient {
 	t.Helper()
 	c := dial(t, h.name)
 	c.send(helloOf(rank, token(rank)))
-	if b, _ := c.expect(65); le.Uint32(b[36:]) != 1 {
-		t.Fatalf("rank %d: flags %d of welcome, want 1", rank, le.Uint32(b[36:]))
+	if b, _ := c.expect(65); le.Uint32(b[36:]) != 2 {
+		t.Fatalf("rank %d: flags %d of welcome, want 2", rank, le.Uint32(b[36:]))
 	}
 	x := &laneClient{client: c, rank: rank}
 	x.region, x.memory = c.alloc(1 << 20)
@@ -179,28 +178,6 @@ func TestLaneOfWhoLeaves(t *testing.T) {
 	}
 	if stalls := h.server.Waiting(now); len(stalls) != 0 {
 		t.Errorf("nobody waits in a lane for one who left: %+v", stalls)
-	}
-}
-
-// A rank that joins owes what it brought to a lane and waits for there, but not what it gave up, or what all have come to.
-func TestJoinOwesWhatIsInLanes(t *testing.T) {
-	h, ranks := startLanes(t, 2)
-	at := map[string]uint64{}
-	for _, name := range []string{"all came", "given up", "once given up", "waits"} {
-		at[name] = all(ranks, name, 16, always)[0]
-	}
-	h.engine.holdBack()
-	for name, words := range map[string][3]uint64{"all came": {3, 2, 0}, "given up": {3, 0, 1}, "once given up": {4, 2, 1}, "waits": {3, 0, 0}} {
-		for i, at := range []uint64{at[name], at[name] + 64, at[name] + 8} { // words of both ranks, and what the first is done with
-			atomic.StoreUint64(ranks[0].word(at), words[i])
-		}
-	}
-	o := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
-	ranks[0].send(o.encode())
-	eventually(t, "the join", func() bool { return h.engine.pending() == 1 })
-	owes := slices.Sorted(slices.Values(h.engine.waiting["join"][0].r.Owes))
-	if !slices.Equal(owes, []string{"once given up", "waits"}) {
-		t.Errorf("a rank that joined owes %q", owes)
 	}
 }
 

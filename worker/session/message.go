@@ -47,7 +47,7 @@ const (
 	takesLane  = 0x80 // added to the kind of SUBMIT
 	takesWide  = 0x80 // added to its number of dimensions
 	codingBits = 4    // of its reduction, above which the coding is
-	lanesThere = 1    // flag of WELCOME
+	lanesThere = 2    // flag of WELCOME; 1 was that of lanes to which ranks came without waiting there
 
 	fdComes = 1         // flag of COMPLETE
 	maxTook = 1<<31 - 1 // microseconds that its other bits can say

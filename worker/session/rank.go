@@ -277,9 +277,18 @@ func (r *Rank) Traffic() (sent uint64, err error) {
 	return sent, nil
 }
 
-// Do submits an operation and waits for its end.
+// Do submits an operation and waits for its end. Ranks of one host do small ones that come again by themselves.
 func (r *Rank) Do(o *Operation) (Outcome, error) {
-	handle, err := r.submit(o, true)
+	if err := r.check(o); err != nil {
+		return Outcome{}, err
+	}
+	x := r.lanes.lane(o)
+	if x != nil && x.state == laneTaken {
+		if met, err := r.meet(x, o); met || err != nil {
+			return Outcome{}, err
+		}
+	}
+	handle, err := r.submit(o, r.lanes.offer(x, o))
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -289,7 +298,11 @@ func (r *Rank) Do(o *Operation) (Outcome, error) {
 // Submit starts an operation; Wait must be called for its handle. It keeps nothing of o. Its name is in flight until Wait
 // or Test has reported the end, however fast the others are.
 func (r *Rank) Submit(o *Operation) (handle uint32, err error) {
-	handle, err = r.submit(o, false)
+	if err := r.check(o); err != nil {
+		return 0, err
+	}
+	r.lanes.close(o)
+	handle, err = r.submit(o, 0)
 	if err == nil {
 		n := o.name()
 		r.names[n], r.named[handle] = true, n
@@ -305,53 +318,36 @@ func (r *Rank) free(handle uint32) {
 	}
 }
 
-// submit starts an operation. stays says that this rank waits for it at once.
-func (r *Rank) submit(o *Operation, stays bool) (handle uint32, err error) {
+// check reports what keeps an operation from being submitted.
+func (r *Rank) check(o *Operation) error {
 	if len(o.Shape) > maxDims || len(o.Name) > maxName || len(o.Splits) > maxMessage/8 {
-		return 0, fmt.Errorf("submit operation: %d dimensions, %d splits or a name of %d bytes are too many", len(o.Shape), len(o.Splits), len(o.Name))
+		return fmt.Errorf("submit operation: %d dimensions, %d splits or a name of %d bytes are too many", len(o.Shape), len(o.Splits), len(o.Name))
 	}
 	if r.gone != nil {
-		return 0, fmt.Errorf("submit %s: %w", o.Name, r.gone)
+		return fmt.Errorf("submit %s: %w", o.Name, r.gone)
 	}
 	if len(r.names) > 0 && r.names[o.name()] {
-		return 0, fmt.Errorf("submit %s: an operation of this name is in flight", o.Name)
+		return fmt.Errorf("submit %s: an operation of this name is in flight", o.Name)
 	}
-	if o.Kind == collective.Join && r.lanes != nil {
-		r.lanes.leave() // the others have been told that this rank never comes again
+	if o.Kind == collective.Join {
+		r.lanes.leave() // the daemon tells the others that this rank never comes again
 	}
-	x, err := r.lanes.lane(o, stays)
-	if err != nil {
-		return 0, err
-	}
-	handle = r.number()
-	if x != nil && x.state == laneTaken {
-		r.lanes.enter(x, handle, o)
-		return handle, nil
-	}
-	offered := 0
-	if x != nil && x.state == laneOffered && r.lanes.suits(o, stays) {
-		offered = 1
-		x.keep(o)
-		if x.offersWide = stays && x.reopens < maxWidened; x.offersWide {
-			offered = 2
-		}
-		r.lanes.offers[handle] = x
-	}
-	return handle, r.hand(handle, o, offered)
+	return nil
 }
 
-// hand gives an operation to the daemon. lanes is 1 if the rank would take a lane for the next one of that name, 2 if a
-// wide one as well.
-func (r *Rank) hand(handle uint32, o *Operation, lanes int) error {
+// submit gives an operation to the daemon.
+func (r *Rank) submit(o *Operation, offers laneOffer) (handle uint32, err error) {
+	handle = r.number()
 	r.out = appendSubmit(r.out[:0], handle, o)
-	if lanes > 0 {
+	if offers != noLane {
 		r.out[submitKind] |= takesLane
+		r.lanes.offered = handle
 	}
-	if lanes > 1 {
+	if offers == wideLaneToo {
 		r.out[submitNdim] |= takesWide
 	}
 	if err := r.send(); err != nil {
-		return fmt.Errorf("submit %s: %w", o.Name, err)
+		return 0, fmt.Errorf("submit %s: %w", o.Name, err)
 	}
 	r.open[handle] = true
 	switch o.Kind {
@@ -359,7 +355,7 @@ func (r *Rank) hand(handle uint32, o *Operation, lanes int) error {
 	default:
 		r.carries[handle] = true
 	}
-	return nil
+	return handle, nil
 }
 
 // Test reports whether an operation has ended, well or not, and does not wait; Wait must still be called.
@@ -369,8 +365,7 @@ func (r *Rank) Test(handle uint32) (bool, error) {
 			r.free(handle)
 			return true, nil
 		}
-		busy := r.lanes != nil && r.lanes.busy[handle] != nil
-		if !busy && !r.open[handle] {
+		if !r.open[handle] {
 			return false, fmt.Errorf("test operation: no handle %d", handle)
 		}
 		heard, err := r.glance()
@@ -383,16 +378,10 @@ func (r *Rank) Test(handle uint32) (bool, error) {
 	}
 }
 
-// glance takes what has happened: a message of the daemon, or the end of an operation in a lane. It reports whether
-// there was something.
+// glance takes a message of the daemon, and reports whether there was one.
 func (r *Rank) glance() (bool, error) {
 	if r.gone != nil {
 		return false, r.gone
-	}
-	if r.lanes != nil {
-		if ended, err := r.lookRound(); ended || err != nil {
-			return ended, err
-		}
 	}
 	fds := [...]unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
 	var n int
@@ -404,13 +393,11 @@ func (r *Rank) glance() (bool, error) {
 
 // Wait returns when the operation is complete. A *collective.Error is its failure, and others may go on.
 func (r *Rank) Wait(handle uint32) (Outcome, error) {
-	if r.lanes != nil && r.lanes.busy[handle] != nil {
-		if err := r.meet(r.lanes.busy[handle]); err != nil {
-			return Outcome{}, fmt.Errorf("wait for operation: %w", err)
-		}
-	}
 	for r.open[handle] {
-		if err := r.attend(); err != nil {
+		if r.gone != nil {
+			return Outcome{}, fmt.Errorf("wait for operation: %w", r.gone)
+		}
+		if err := r.receive(nil); err != nil {
 			return Outcome{}, fmt.Errorf("wait for operation: %w", err)
 		}
 	}
@@ -453,7 +440,7 @@ func (r *Rank) send() error {
 
 // receive takes the next message, and hands it to answer if it is not about an operation.
 func (r *Rank) receive(answer func(kind uint32, b []byte, fd int) error) error {
-	n, fd, err := r.read(answer != nil || len(r.carries) > 0 || r.lanes != nil && len(r.lanes.offers) > 0)
+	n, fd, err := r.read(answer != nil || len(r.carries) > 0 || r.lanes != nil && r.lanes.offered != 0)
 	if fd >= 0 {
 		defer unix.Close(fd)
 	}

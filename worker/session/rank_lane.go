@@ -44,8 +44,8 @@ type rankLanes struct {
 	vain        int  // waits in a row for which spinning was of no use
 	left        bool // this rank has joined, and comes to no lane any more
 	table       map[string]*rankLane
-	busy        map[uint32]*rankLane   // by the handle of the operation in it
-	offers      map[uint32]*rankLane   // by the handle of the operation after which it may be taken
+	offered     uint32                 // the operation after which a lane may be taken, 0 for none,
+	next        *rankLane              // and that lane
 	seen        map[shownRegion][]byte // memory of the other ranks
 	buffers     [][]byte               // scratch
 	results     [][]byte               // scratch
@@ -63,15 +63,13 @@ const (
 type rankLane struct {
 	state   laneState
 	reopens int
-	call    Operation // what it is for; while it is busy, the operation in it
-	handle  uint32    // of that operation, 0 for none
+	call    Operation // what it is for
 	use     uint64
 	at      int // of its words
 	stride  int // of its buffers
 
 	offersWide bool
 	wide       bool
-	reduced    bool // this rank's slice of the operation in a wide lane
 }
 
 // openLanes asks for the lanes of the world, if there are any.
@@ -83,8 +81,8 @@ func (r *Rank) openLanes() error {
 	r.out = appendPair(r.out[:0], typeLanes, 0)
 	err := r.send()
 	l := &rankLanes{ranks: w.LocalSize, self: w.LocalRank, bell: -1,
-		table: map[string]*rankLane{}, busy: map[uint32]*rankLane{}, offers: map[uint32]*rankLane{},
-		seen: map[shownRegion][]byte{}}
+		table: map[string]*rankLane{},
+		seen:  map[shownRegion][]byte{}}
 	for err == nil && l.memory == nil {
 		err = r.receive(func(kind uint32, b []byte, fd int) error {
 			if kind != typeLanes || len(b) != pairLen+8 || le.Uint64(b[pairLen:]) < maxLaneRanks*laneLine || le.Uint64(b[pairLen:]) > lanesBytes {
@@ -167,14 +165,11 @@ func (l *rankLanes) buffer(x *rankLane, rank int) []byte {
 	return l.memory[at : at+x.call.In.Bytes]
 }
 
-// suits reports whether lanes are for an operation, wide ones too if its rank stays.
-func (l *rankLanes) suits(o *Operation, stays bool) bool {
-	most := maxLaneBytes
-	switch {
-	case stays && l.yields:
+// suits reports whether lanes are for an operation.
+func (l *rankLanes) suits(o *Operation) bool {
+	most := maxWideBytes
+	if l.yields {
 		most = maxCrowdBytes
-	case stays:
-		most = maxWideBytes
 	}
 	if o.Kind != collective.Allreduce || o.Group != 0 || o.Root != 0 || o.Pre != 0 && o.Pre != 1 || o.Post != 0 && o.Post != 1 {
 		return false
@@ -216,39 +211,75 @@ func overlap(a, b Piece) bool {
 }
 
 // fits reports whether an operation is what the lane is for.
-func (l *rankLanes) fits(x *rankLane, o *Operation, stays bool) bool {
-	same := l.suits(o, stays) && x.call.Type == o.Type && x.call.Op == o.Op && x.call.Coding == o.Coding && slices.Equal(x.call.Shape, o.Shape)
-	if x.wide { // the others reach into this memory and no other, and need this rank's part of the work
-		same = same && stays && x.call.In.number() == o.In.number() && x.call.Out.number() == o.Out.number() && !overlap(o.In, o.Out)
+func (l *rankLanes) fits(x *rankLane, o *Operation) bool {
+	same := l.suits(o) && x.call.Type == o.Type && x.call.Op == o.Op && x.call.Coding == o.Coding && slices.Equal(x.call.Shape, o.Shape)
+	if x.wide { // the others reach into this memory and no other
+		same = same && x.call.In.number() == o.In.number() && x.call.Out.number() == o.Out.number() && !overlap(o.In, o.Out)
 	}
 	return same
 }
 
-// lane finds the lane of an operation's name: nil if there is none, and there shall be none.
-func (l *rankLanes) lane(o *Operation, stays bool) (*rankLane, error) {
+// find returns the lane of an operation's name, nil if there is none.
+func (l *rankLanes) find(o *Operation) *rankLane {
 	if l == nil || l.left || o.Group != 0 || o.Kind == collective.Send || o.Kind == collective.Recv {
-		return nil, nil // process sets, and pairs of ranks, have names of their own
+		return nil // process sets, and pairs of ranks, have names of their own
 	}
-	x := l.table[o.Name]
-	if x == nil {
-		if len(l.table) >= maxLanes || !l.suits(o, stays) {
-			return nil, nil
-		}
+	return l.table[o.Name]
+}
+
+// lane returns the lane of an operation's name, which is to be offered, or is for that operation: nil if there shall be none.
+func (l *rankLanes) lane(o *Operation) *rankLane {
+	x := l.find(o)
+	switch {
+	case x != nil && x.state == laneTaken && !l.fits(x, o):
+		l.give(x)
+	case x == nil && l != nil && !l.left && len(l.table) < maxLanes && l.suits(o):
 		x = &rankLane{}
 		l.table[strings.Clone(o.Name)] = x
 	}
-	if x.handle != 0 {
-		return nil, fmt.Errorf("submit %s: an operation of this name is in flight", o.Name)
+	return x
+}
+
+// close gives the lane of an operation's name up, because the operation goes to the daemon.
+func (l *rankLanes) close(o *Operation) {
+	if x := l.find(o); x != nil && x.state == laneTaken {
+		l.give(x)
 	}
-	if x.state == laneTaken && !l.fits(x, o, stays) {
-		x.close()
-		l.announce(x, 2*x.use+1) // the others go to the daemon too
+}
+
+// give gives a lane up, and has the others go to the daemon too.
+func (l *rankLanes) give(x *rankLane) {
+	x.close()
+	l.announce(x, 2*x.use+1)
+}
+
+// laneOffer is what a rank offers with an operation for the next one of its name.
+type laneOffer uint8
+
+const (
+	noLane laneOffer = iota
+	plainLane
+	wideLaneToo
+)
+
+// offer decides what this rank offers with an operation, whose lane this is.
+func (l *rankLanes) offer(x *rankLane, o *Operation) laneOffer {
+	if x == nil || x.state != laneOffered || !l.suits(o) {
+		return noLane
 	}
-	return x, nil
+	x.keep(o)
+	l.next = x
+	if x.offersWide = x.reopens < maxWidened; x.offersWide {
+		return wideLaneToo
+	}
+	return plainLane
 }
 
 // leave gives all lanes up for good.
 func (l *rankLanes) leave() {
+	if l == nil {
+		return
+	}
 	l.left = true
 	for _, x := range l.table {
 		if x.state == laneTaken {
@@ -299,12 +330,10 @@ func (l *rankLanes) take(x *rankLane, offset int) error {
 }
 
 // enter begins a use of a lane.
-func (l *rankLanes) enter(x *rankLane, handle uint32, o *Operation) {
-	x.keep(o)
+func (l *rankLanes) enter(x *rankLane, o *Operation) {
 	x.use++
-	x.handle = handle
-	l.busy[handle] = x
 	if x.wide {
+		x.keep(o)
 		l.show(x)
 	} else {
 		copy(l.buffer(x, l.self), o.In.bytes())
@@ -363,12 +392,12 @@ func (l *rankLanes) meeting(x *rankLane) meeting {
 }
 
 // reduce makes the result.
-func (l *rankLanes) reduce(x *rankLane) {
+func (l *rankLanes) reduce(x *rankLane, o *Operation) {
 	l.buffers = l.buffers[:0]
 	for rank := range l.ranks {
 		l.buffers = append(l.buffers, l.buffer(x, rank))
 	}
-	l.results = append(l.results[:0], x.call.Out.bytes())
+	l.results = append(l.results[:0], o.Out.bytes())
 	x.plan(l.ranks).Reduce(l.results, nil, l.buffers)
 }
 
@@ -381,48 +410,36 @@ func (x *rankLane) plan(ranks int) kernel.Plan {
 	return p
 }
 
-// look ends the operation in a lane if all are there, and takes it to the daemon if somebody will never be. It
-// reports whether it did one of them.
-func (r *Rank) look(x *rankLane) (bool, error) {
-	l, handle := r.lanes, x.handle
-	how := awaited
-	if !x.reduced {
-		how = l.meeting(x)
+// meet does an operation in its lane. It reports false, and gives the lane up, if somebody does not come.
+func (r *Rank) meet(x *rankLane, o *Operation) (met bool, err error) {
+	l := r.lanes
+	l.enter(x, o)
+	how, err := r.await(func() meeting { return l.meeting(x) })
+	if err != nil {
+		return false, fmt.Errorf("wait for %s: %w", o.Name, err)
 	}
-	if how == complete && x.wide {
-		if err := l.reduceSlice(x); err != nil {
-			return false, err
-		}
-		how = awaited
-	}
-	if x.reduced {
-		how = l.parting(x)
-	}
-	if how == awaited {
+	if how == broken {
+		x.close()
 		return false, nil
 	}
-	reduced := x.reduced
-	delete(l.busy, handle)
-	x.handle, x.reduced = 0, false
-	switch {
-	case how == complete:
-		if !x.wide {
-			l.reduce(x)
-		}
-		r.done[handle] = completion{handle: handle, region: noRegion}
-		return true, nil
-	case reduced: // what the tensors held is gone
-		r.done[handle] = completion{handle: handle, region: noRegion, code: collective.CodeAborted,
-			text: l.desertion(x)}
+	if !x.wide {
+		l.reduce(x, o)
 		return true, nil
 	}
-	x.close()
-	return true, r.hand(handle, &x.call, 0)
+	if err := l.reduceSlice(x); err != nil {
+		return false, err
+	}
+	how, err = r.await(func() meeting { return l.parting(x) })
+	if err == nil && how == broken { // what the tensors held is gone
+		err = &collective.Error{Code: collective.CodeAborted, Text: l.desertion(x)}
+	}
+	return true, err
 }
 
-// meet waits in a lane, or for a message of the daemon if somebody does not come.
-func (r *Rank) meet(x *rankLane) error {
-	l, handle, yields, since := r.lanes, x.handle, r.lanes.yields, time.Time{}
+// await looks how far the others are until that is known. It spins, and then sleeps until the bell rings or the daemon sends
+// something.
+func (r *Rank) await(look func() meeting) (meeting, error) {
+	l, yields, since := r.lanes, r.lanes.yields, time.Time{}
 	sleeps := l.vain >= laneVain && l.vain%laneRetry != 0
 	vain := sleeps
 	defer func() {
@@ -432,14 +449,14 @@ func (r *Rank) meet(x *rankLane) error {
 			l.vain = 0
 		}
 	}()
-	for turn := 0; l.busy[handle] != nil; turn++ { // attend may end it too
-		if ended, err := r.look(x); ended || err != nil {
-			return err
+	for turn := 0; ; turn++ {
+		if how := look(); how != awaited {
+			return how, nil
 		}
 		switch {
 		case sleeps:
-			if err := r.attend(); err != nil {
-				return err
+			if err := r.sleep(look); err != nil {
+				return awaited, err
 			}
 			continue
 		case yields:
@@ -456,23 +473,19 @@ func (r *Rank) meet(x *rankLane) error {
 		yields = yields || vain
 		sleeps = spent >= laneYield
 	}
-	return nil
 }
 
-// attend sleeps until the daemon has said something, which it takes, or something changes in a lane.
-func (r *Rank) attend() error {
+// sleep waits for the bell or a message of the daemon, which it takes, unless there is something to see.
+func (r *Rank) sleep(look func() meeting) error {
 	l := r.lanes
-	switch {
-	case r.gone != nil:
+	if r.gone != nil {
 		return r.gone
-	case l == nil || len(l.busy) == 0:
-		return r.receive(nil)
 	}
 	asleep := l.flag(l.self, laneAsleep)
 	atomic.StoreUint32(asleep, 1)
 	defer atomic.StoreUint32(asleep, 0)
-	if ended, err := r.lookRound(); ended || err != nil { // once more, now that others would ring
-		return err
+	if look() != awaited { // once more, now that others would ring
+		return nil
 	}
 	fds := [...]unix.PollFd{{Fd: int32(l.bell), Events: unix.POLLIN}, {Fd: int32(r.fd), Events: unix.POLLIN}}
 	if _, err := unix.Poll(fds[:], -1); err != nil {
@@ -491,29 +504,17 @@ func (r *Rank) attend() error {
 	if fds[1].Revents != 0 {
 		return r.receive(nil)
 	}
-	_, err := r.lookRound()
-	return err
-}
-
-// lookRound looks at the lanes until an operation has ended or was taken to the daemon, and reports whether one was.
-func (r *Rank) lookRound() (bool, error) {
-	for _, x := range r.lanes.busy {
-		if ended, err := r.look(x); ended || err != nil {
-			return ended, err
-		}
-	}
-	return false, nil
+	return nil
 }
 
 // ended takes the end of an operation that offered a lane.
 func (l *rankLanes) ended(c *completion) error {
-	x := l.offers[c.handle]
-	if x == nil {
+	if c.handle != l.offered {
 		return nil
 	}
-	delete(l.offers, c.handle)
+	l.offered = 0
 	if c.code != 0 || c.region != noRegion || c.offset == 0 {
 		return nil
 	}
-	return l.take(x, c.offset)
+	return l.take(l.next, c.offset)
 }

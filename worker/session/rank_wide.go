@@ -87,7 +87,6 @@ func (l *rankLanes) reduceSlice(x *rankLane) (err error) {
 		l.buffers, l.results = append(l.buffers, in[lo:hi]), append(l.results, out[lo:hi])
 	}
 	x.plan(l.ranks).Reduce(l.results, nil, l.buffers)
-	x.reduced = true
 	atomic.StoreUint64(field[uint64](l, x, l.self, laneDone), x.use)
 	if l.parting(x) != awaited {
 		l.rouse()

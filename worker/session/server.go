@@ -27,7 +27,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/collective"
-	"gorun/collective/kernel"
 	"gorun/worker/shm"
 )
 
@@ -37,8 +36,6 @@ type Engine interface {
 	// after Leave, or refuses it with a *collective.Error. In and Out stay mapped until Complete, and must not
 	// be touched after.
 	Submit(rank int, r collective.Request) error
-	// CodingOf returns how a request travels between hosts, by its own wish or the job's.
-	CodingOf(r collective.Request) kernel.Coding
 	// Leave says that a process will submit nothing more as a rank of the world of epoch, because it said
 	// goodbye or died.
 	Leave(process int, epoch uint32, rank int)

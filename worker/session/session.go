@@ -232,12 +232,32 @@ func (s *session) dispatch(b []byte) error {
 	}
 }
 
-// submit hands an operation to the engine, or tells the rank why not.
+// submit gives an operation to the engine, or tells the rank why not.
 func (s *session) submit(m *submit) error {
+	o, err := s.open(m)
+	if o == nil {
+		return err
+	}
+	r, err := s.request(m, o)
+	if err == nil && m.follows() {
+		s.hold(o, r)
+		return nil
+	}
+	if err == nil {
+		err = s.start(m, o, r)
+	}
+	if err != nil {
+		s.turnDown(o, err)
+	}
+	return nil
+}
+
+// open returns a blank operation, or nil for one too many, which it rejects.
+func (s *session) open(m *submit) (*operation, error) {
 	s.mu.Lock()
 	if s.operations[m.handle] != nil {
 		s.mu.Unlock()
-		return malformed("handle %d is in use", m.handle)
+		return nil, malformed("handle %d is in use", m.handle)
 	}
 	if len(s.operations)+s.queuedLocked() >= s.server.cfg.Operations {
 		s.mu.Unlock()
@@ -246,60 +266,37 @@ func (s *session) submit(m *submit) error {
 		_ = s.gather(m, &refused) // one refusal is enough
 		s.reject(m.handle, err)
 		s.lead(refused.followers, err)
-		return nil
+		return nil, nil
 	}
+	defer s.mu.Unlock()
 	o := s.takeLocked()
 	s.submitted++
-	o.number = s.submitted
-	s.mu.Unlock()
+	o.handle, o.number, o.subject = m.handle, s.submitted, s.subjectOf(m)
+	return o, nil
+}
 
-	o.handle, o.subject = m.handle, s.subjectOf(m)
-	err := s.gather(m, o)
-	var r collective.Request
-	if err == nil {
-		r, err = s.resolve(m, o)
-		r.Epoch = s.epoch // constant since WELCOME, before which nothing comes here
+// request turns a submission into what the engine takes.
+func (s *session) request(m *submit, o *operation) (collective.Request, error) {
+	if err := s.gather(m, o); err != nil {
+		return collective.Request{}, err
 	}
-	if err == nil && m.follows() {
-		r.Follows = true
-		s.hold(o, r)
-		return nil
+	r, err := s.resolve(m, o)
+	r.Epoch = s.epoch // constant since WELCOME, before which nothing comes here
+	r.Follows = m.follows()
+	return r, err
+}
+
+// start submits an operation. The engine may call Complete before it returns.
+func (s *session) start(m *submit, o *operation, r collective.Request) error {
+	s.mu.Lock()
+	s.operations[m.handle] = o
+	s.mu.Unlock()
+	s.offer(m, o, &r)
+	promised := s.owe(&r)
+	if err := s.server.cfg.Engine.Submit(s.rank, r); err != nil {
+		return err
 	}
-	if err == nil {
-		s.mu.Lock()
-		s.operations[m.handle] = o
-		s.mu.Unlock()
-		s.settle()
-		named := s.lanes != nil && r.Group == 0 && inLanes(r.Kind)
-		if named && s.lanes.claim(s, o, &r) {
-			return nil
-		}
-		if s.lanes != nil && r.Kind == collective.Join {
-			s.lanes.handing.Lock()
-			defer s.lanes.handing.Unlock()
-		}
-		debts := s.offer(&r, m, o)
-		var promised []uint32
-		if r.Kind == collective.Join || r.Kind == collective.RemoveGroup {
-			promised = s.owe(&r)
-		}
-		if named && s.lanes.miss(s.rank, r.Name, s.server.matterOf(&r)) || len(debts) > 0 && s.lanes.missAll(debts) {
-			s.server.wg.Go(func() { s.server.settleMissed(s.lanes, s.epoch) })
-		}
-		// May call Complete before it returns.
-		if err = s.server.cfg.Engine.Submit(s.rank, r); err == nil {
-			if len(debts) > 0 {
-				s.lanes.owe(debts)
-				s.settle() // others may have come meanwhile
-			}
-			s.settleOwed(&r, promised)
-			return nil
-		}
-		if named {
-			s.lanes.refuse(r.Name)
-		}
-	}
-	s.turnDown(o, err)
+	s.settleOwed(&r, promised)
 	return nil
 }
 

@@ -16,12 +16,16 @@ from typing import Any, Callable, Protocol
 
 from gorun import basics, constants, errors
 from gorun.exceptions import HorovodInternalError
-from gorun.in_lane import InLane
 from gorun.lane import Lane, Lanes
 from gorun.layout import alone, pack
 from gorun.message import WIRE_BITS
 from gorun.process_sets import ProcessSet, global_process_set
-from gorun.world import Operation, World
+from gorun.world import Operation, Ready, World
+
+try:
+    from gorun import sums
+except ImportError:  # frameworks run without NumPy
+    sums = None  # type: ignore[assignment]
 
 Average = constants.AVERAGE
 Sum = constants.SUM
@@ -46,6 +50,7 @@ DTYPES: dict[str, int] = {
 }  # fmt: skip
 
 _ALIGN = 64  # bytes between tensors of different types
+_MOST_READY = 64 << 10  # bytes of a tensor whose memory waits for the next one of its name
 _MOST_ROWS = (1 << 31) - 1  # for one rank
 
 
@@ -77,27 +82,43 @@ class Binding(Protocol):
     def empty(self, shape: Sequence[int], like: Any) -> Any:
         """Return a new tensor of that shape, otherwise like another, for scatter() to overwrite."""
 
-    lanes: bool
-    """Whether it has in_lane()."""
+    def cell(self, memory: memoryview, like: Any) -> Cell:
+        """Return what moves tensors of the type and shape of another to and from memory, again and again."""
 
-    def in_lane(self, lane: Lane, place: int, by: float, like: Any) -> ArithmeticInLane:
-        """Return what reduces tensors of that type and shape in a lane, where this rank has a place.
-
-        by is what the sum is multiplied by.
-        """
+    adds: bool
+    """Whether it can add up tensors that lie in lanes, by sums.Inputs."""
 
 
-class ArithmeticInLane(Protocol):
-    """What a framework does with its tensors in a lane. half is 0 or 1, in turns."""
+class Cell(Protocol):
+    """Memory for tensors of one type and shape."""
 
     def fits(self, tensor: Any) -> bool:
-        """Report whether the lane is for a tensor of its type and shape."""
+        """Report whether a tensor is of that type and shape."""
+
+    def put(self, tensor: Any) -> None:
+        """Copy a tensor that fits to the memory."""
+
+    def get(self, like: Any, target: Any | None) -> Any:
+        """Return what is in the memory, as a new tensor otherwise like another, or in target."""
+
+
+class _Sum:
+    """What a framework does with its tensors in a lane. half is 0 or 1, in turns."""
+
+    def __init__(self, binding: Binding, lane: Lane, place: int, by: float, like: Any) -> None:
+        self._inputs = sums.Inputs(lane.inputs, binding.describe(like)[0], by)
+        self._mine = [binding.cell(half[place], like) for half in lane.inputs]
+        self._total = binding.cell(memoryview(self._inputs.total).cast("B"), like)
+        self.fits = self._total.fits
 
     def put(self, tensor: Any, half: int) -> None:
         """Copy a tensor that fits to this rank's place in a half."""
+        self._mine[half].put(tensor)
 
     def add(self, half: int, like: Any, target: Any | None) -> Any:
         """Return the sum of a half, as a new tensor otherwise like another, or in target."""
+        self._inputs.add(half)
+        return self._total.get(like, target)
 
 
 def choose_op(average: bool | None, op: int | None) -> int:
@@ -294,15 +315,21 @@ def allreduce_now(
     From the second time on, the ranks of one host do it in a lane, if it is small.
     """
     world = basics.world()
+    how: dict[str, Any] = {
+        "name": name, "op": op, "prescale": prescale, "postscale": postscale, "process_set": process_set,
+        "then": first,
+    }  # fmt: skip
+    targets = None if target is None else [target]
     lanes = _lanes(world, binding, name, prescale, postscale, process_set)
-    if lanes is not None:
-        key = f"allreduce.{name}"
-        lane = _lane(world, lanes, binding, tensor, key, op)
+    if lanes is None:
+        return world.synchronize(allreduce(binding, [tensor], targets, **how))
+    with lanes.inside():
+        lane = _lane(world, lanes, binding, tensor, key := f"allreduce.{name}", op)
         if lane is not None:
             awaited = object()
             try:
                 world.occupy(key, awaited)
-                half = lanes.enter(lane)
+                half = lanes.half(lane)
                 lane.arithmetic.put(tensor, half)
                 if lanes.meet(key, lane):
                     return lane.arithmetic.add(half, tensor, target)
@@ -310,12 +337,8 @@ def allreduce_now(
                 raise HorovodInternalError(str(error)) from error
             finally:
                 world.leave(key, awaited)
-    return world.synchronize(
-        _by_daemon(
-            binding, tensor, target, lanes is not None, name=name, op=op, prescale=prescale,
-            postscale=postscale, process_set=process_set,
-        )
-    )  # fmt: skip
+        handle = allreduce(binding, [tensor], targets, lane=True, **how)
+    return world.synchronize(handle)
 
 
 def allreduce_soon(
@@ -329,29 +352,53 @@ def allreduce_soon(
     postscale: float,
     process_set: ProcessSet,
 ) -> int:
-    """Begin to reduce one tensor; the handle's result is a new tensor, or the target overwritten.
-
-    From the second time on, the ranks of one host do it in a lane, if it is small.
-    """
+    """Begin to reduce one tensor; the handle's result is a new tensor, or the target overwritten."""
     world = basics.world()
-    lanes = _lanes(world, binding, name, prescale, postscale, process_set)
-    if lanes is not None:
-        key = f"allreduce.{name}"
-        lane = _lane(world, lanes, binding, tensor, key, op)
-        if lane is not None:
-            handle = InLane(world, lanes, lane, key, binding, tensor, target).launch()
-            if handle is not None:
-                return handle
-    return _by_daemon(
-        binding, tensor, target, lanes is not None, name=name, op=op, prescale=prescale,
-        postscale=postscale, process_set=process_set,
+    if name is not None and world.timeline is None:
+        key = (process_set.group(), f"allreduce.{name}")
+        how = (op, prescale, postscale, world.session.wire)
+        ready = world.ready.pop(key, None)
+        if ready is not None and (ready.how != how or not ready.cell.fits(tensor)):
+            ready.block.free()
+            ready = None
+        if ready is None:
+            ready = _prepare(world, binding, tensor, key, how)
+        if ready is not None:
+            operation = Operation(world, key[0])
+            operation.repeat(ready)
+            ready.cell.put(tensor)
+            return operation.launch(lambda _: ready.cell.get(tensor, target))
+    return allreduce(
+        binding, [tensor], None if target is None else [target], name=name, op=op, prescale=prescale,
+        postscale=postscale, process_set=process_set, then=first,
     )  # fmt: skip
 
 
-def _by_daemon(binding: Binding, tensor: Any, target: Any | None, lane: bool, **how: Any) -> int:
-    """Begin to reduce one tensor. lane: this rank would do it in a lane the next time."""
-    offer = {"lane": True} if lane else {}
-    return allreduce(binding, [tensor], None if target is None else [target], then=first, **how, **offer)
+def _prepare(
+    world: World, binding: Binding, tensor: Any, key: tuple[int, str], how: tuple[int, float, float, int]
+) -> Ready | None:
+    """Get ready for an allreduce that may come again; None if it is none for that."""
+    op, prescale, postscale, _ = how
+    if op not in range(Average, LogicalXor + 1):
+        raise ValueError(f"unknown reduction {op}")
+    dtype, shape = binding.describe(tensor)
+    number, itemsize = element_type(dtype)
+    nbytes = math.prod(shape) * itemsize
+    if not 0 < nbytes <= _MOST_READY:
+        return None
+    block = world.alloc(nbytes)
+    try:
+        request = world.session.encode(
+            constants.ALLREDUCE, key[1], number, shape, block, op=op, prescale=prescale, postscale=postscale,
+            group=key[0],
+        )  # fmt: skip
+        if request is not None:
+            return Ready(key, how, block, binding.cell(block.view, tensor), request)
+    except BaseException:
+        block.free()
+        raise
+    block.free()
+    return None
 
 
 def _lanes(
@@ -360,7 +407,7 @@ def _lanes(
 ) -> Lanes | None:  # fmt: skip
     """Return the lanes, if such an allreduce can be in one."""
     possible = (
-        name is not None and prescale == postscale == 1.0 and binding.lanes and world.timeline is None
+        name is not None and prescale == postscale == 1.0 and binding.adds and world.timeline is None
     )
     return world.session.lanes if possible and process_set.group() == 0 else None
 
@@ -376,7 +423,7 @@ def _lane(world: World, lanes: Lanes, binding: Binding, tensor: Any, key: str, o
         if (DTYPES.get(dtype), shape) != (lane.dtype, lane.shape):
             return None
         by = 1.0 / session.size if op == Average else 1.0
-        lane.arithmetic = binding.in_lane(lane, session.local_rank, by, tensor)
+        lane.arithmetic = _Sum(binding, lane, session.local_rank, by, tensor)
     return lane if lane.arithmetic.fits(tensor) else None
 
 

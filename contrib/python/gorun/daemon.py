@@ -64,14 +64,24 @@ os.register_at_fork(after_in_child=_forked)
 class _Pending:
     """Something the daemon will answer. outcome is None until then, and set once, complete."""
 
-    __slots__ = ("blocks", "name", "offer", "outcome", "shape")
+    __slots__ = ("encoded", "outcome", "shape")
 
-    def __init__(self, shape: tuple[int, ...] = (), *blocks: Block | None) -> None:
+    def __init__(self, shape: tuple[int, ...] = (), encoded: _Encoded | None = None) -> None:
         self.shape = shape
+        self.encoded = encoded  # None once the daemon has answered
+        self.outcome: Result | Region | Lanes | message.Welcome | GorunError | MemoryError | None = None
+
+
+class _Encoded:
+    """A SUBMIT without its handle, and what the end of its operation needs."""
+
+    __slots__ = ("blocks", "data", "group", "name", "offer", "shape")
+
+    def __init__(self, name: str, group: int, shape: tuple[int, ...], *blocks: Block | None) -> None:
+        self.name, self.group, self.shape = name, group, shape
         self.blocks = blocks  # kept alive while the daemon works on them
         self.offer: tuple[Any, ...] = ()  # what a lane for name would be for
-        self.name = ""
-        self.outcome: Result | Region | Lanes | message.Welcome | GorunError | MemoryError | None = None
+        self.data = bytearray()
 
 
 class DaemonSession(Session):
@@ -163,42 +173,63 @@ class DaemonSession(Session):
         """lane: the caller would do the next operation of this name in a lane. wire: not the session's."""
         self._check_process()
         nbytes = message.check(kind, name, dtype, shape, src, dst, splits)
-        source = (message.NONE, 0, 0) if src is None else (src.region, src.offset, nbytes)
-        target = (message.NONE, 0, 0) if dst is None else (dst.region, dst.offset, nbytes)
-        pending = _Pending(tuple(shape), src, dst)
-        lanes = self.lanes
-        flag = 0
+        encoded = _Encoded(name, group, tuple(shape), src, dst)
         how = self.wire if wire is None else wire
         travels = op | how << message.WIRE_BITS if kind in message.REDUCES else op
+        lanes, flag = self.lanes, 0
         if lanes is not None:
             if kind == JOIN:
                 lanes.turn_off()
-            elif group == 0:
-                lanes.close(name)
             suits = kind == ALLREDUCE and group == 0 and lane_module.suits(dtype, op, prescale, postscale)
             if lane and suits and 0 < nbytes <= lane_module.MAX_BYTES and lanes.offers(name):
                 flag = message.TAKES_LANE
-                pending.offer = (dtype, travels, pending.shape, nbytes)
-                pending.name = name
+                encoded.offer = (dtype, travels, encoded.shape, nbytes)
+        source = (message.NONE, 0, 0) if src is None else (src.region, src.offset, nbytes)
+        target = (message.NONE, 0, 0) if dst is None else (dst.region, dst.offset, nbytes)
+        encoded.data = message.submit(
+            0, kind | flag, name, dtype, travels, root, group, prescale, postscale, source, target,
+            shape, splits or (),
+        )  # fmt: skip
+        if handle is None:
+            handle = self.reserve()
+        follows = splits is FOLLOWS
+        self._submit(encoded, handle, follows, kind == ALLREDUCE and bool(splits) and not follows)
+        return handle
+
+    def encode(
+        self, kind: int, name: str, dtype: int, shape: Sequence[int], block: Block, *, op: int = SUM,
+        root: int = 0, prescale: float = 1.0, postscale: float = 1.0, group: int = 0,
+    ) -> _Encoded:  # fmt: skip
+        nbytes = message.check(kind, name, dtype, shape, block, block, None)
+        encoded = _Encoded(name, group, tuple(shape), block)
+        place = (block.region, block.offset, nbytes)
+        encoded.data = message.submit(
+            0, kind, name, dtype, op | self.wire << message.WIRE_BITS, root, group, prescale, postscale,
+            place, place, shape,
+        )  # fmt: skip
+        return encoded
+
+    def submit_encoded(self, encoded: _Encoded, handle: int) -> None:  # type: ignore[override]
+        self._submit(encoded, handle)
+
+    def _submit(self, encoded: _Encoded, handle: int, follows: bool = False, leads: bool = False) -> None:
+        self._check_process()
+        if self.lanes is not None and encoded.group == 0:
+            self.lanes.close(encoded.name)
         if self._failure is not None:
             raise self._again(self._failure)
         if self.room() < 1:
-            raise InvalidArgument(f"submit {name}: {MAX_IN_FLIGHT} operations are in flight already")
-        if handle is None:
-            handle = self.reserve()
-        leads = kind == ALLREDUCE and bool(splits) and splits is not FOLLOWS
-        data = message.submit(
-            handle, kind | flag, name, dtype, travels, root, group, prescale, postscale, source, target,
-            shape, splits or (),
-        )  # fmt: skip
+            raise InvalidArgument(f"submit {encoded.name}: {MAX_IN_FLIGHT} operations are in flight already")
+        message.set_handle(encoded.data, handle)
+        pending = _Pending(encoded.shape, encoded)
         sent: list[int] = []
         try:
             self._open[handle] = pending
-            if splits is FOLLOWS:
+            if follows:
                 self._followers.append(handle)
             # extend and map call send and keep what it returns without a byte code in between. What the
             # daemon has stays open, whatever happens here: it works on the memory until it has answered.
-            sent.extend(map(self._socket.send, (data,)))
+            sent.extend(map(self._socket.send, (encoded.data,)))
         except OSError as e:
             raise self._lost(e) from None
         finally:
@@ -206,7 +237,6 @@ class DaemonSession(Session):
                 self._open.pop(handle, None)
             elif leads:
                 self._followers.clear()  # this is their head
-        return handle
 
     def reserve(self) -> int:
         handle = next(self._handles) & 0x7FFFFFFF
@@ -404,11 +434,12 @@ class DaemonSession(Session):
         if handle >= 0:
             pending = self._open.get(handle)
             if pending is not None and pending.outcome is None:
-                pending.blocks = ()
-                if pending.offer and self.lanes is not None:
+                encoded = pending.encoded
+                if encoded is not None and encoded.offer and self.lanes is not None:
                     offset = message.lane(self._buffer)
                     if offset:
-                        self.lanes.open(pending.name, offset, *pending.offer)
+                        self.lanes.open(encoded.name, offset, *encoded.offer)
+                pending.encoded = None
                 pending.outcome = Result(pending.shape)
                 if self.on_end is not None:
                     self.on_end(handle, message.took(self._buffer))
@@ -429,7 +460,7 @@ class DaemonSession(Session):
                 if m.region != message.NONE:
                     self._once(self._socket.send, message.release(m.handle))  # whoever waited has given up
             elif pending.outcome is None:
-                pending.blocks = ()
+                pending.encoded = None
                 pending.outcome = self._outcome(m, pending)
                 if self.on_end is not None:
                     self.on_end(m.handle, m.flags >> 1)

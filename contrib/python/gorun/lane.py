@@ -6,6 +6,7 @@ Nothing here knows how to add: a framework brings that, over the memory of Lane.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import select
@@ -13,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, Callable
 
 from .constants import AVERAGE, FLOAT32, FLOAT64, INT32, INT64, SUM, UINT32, UINT64
@@ -30,6 +32,7 @@ MAX_CLOSED = 16  # lanes of a name, when different tensors come under it: each t
 # ranks outnumber CPUs, then so that others run.
 SPIN_SECONDS = 50e-6
 YIELD_SECONDS = 200e-6
+JOIN_SECONDS = 100e-6  # between looks whether other threads are still in a lane
 
 _SUMS = frozenset((FLOAT32, FLOAT64, INT32, UINT32, INT64, UINT64))
 _AVERAGES = frozenset((FLOAT32, FLOAT64))
@@ -49,7 +52,7 @@ def suits(dtype: int, op: int, prescale: float, postscale: float) -> bool:
 class Lane:
     """The lane of one name: one tensor, one reduction."""
 
-    __slots__ = ("arithmetic", "dtype", "inputs", "lock", "mine", "op", "own", "ranks", "shape", "use")
+    __slots__ = ("arithmetic", "dtype", "inputs", "mine", "op", "own", "ranks", "shape", "use")
 
     def __init__(
         self, memory: memoryview, offset: int, ranks: int, me: int, dtype: int, op: int,
@@ -61,7 +64,6 @@ class Lane:
             raise ValueError(f"lane at {offset} of {len(memory)} bytes")
         self.dtype, self.op, self.shape = dtype, op, shape
         self.use = 0
-        self.lock = threading.Lock()  # of who works out how an operation in it ended
         self.mine = (offset + LINE * me) // 8  # place of this rank's word
         # Place of the word of every other rank, and of its flag that it has left.
         self.ranks = [((offset + LINE * r) // 8, LINE * r // 4) for r in range(ranks) if r != me]
@@ -91,6 +93,7 @@ class Lanes:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._sleepers: set[int] = set()  # threads
+        self._inside: set[int] = set()  # threads
         self._listener = 0  # the one of them that is at the bell, for all
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._bell.setblocking(False)
@@ -128,34 +131,41 @@ class Lanes:
         lane = self._open.get(name)
         return lane if lane is not None and lane.op == op else None
 
-    def enter(self, lane: Lane) -> int:
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """Have a join in another thread wait until what is done inside is done, or the daemon's."""
+        me = threading.get_ident()
+        try:
+            self._inside.add(me)
+            yield
+        finally:
+            self._inside.discard(me)
+
+    def half(self, lane: Lane) -> int:
         """Return which half of the inputs is for the next use; it begins when this rank meets the others."""
         return (lane.use + 1) & 1
 
     def meet(self, name: str, lane: Lane) -> bool:
         """Show the input of this rank, and wait for all others: True; or False, and the lane is closed."""
         try:
-            return self.show(name, lane) and self.wait(name, lane, 2 * lane.use)
+            with self._lock:  # or another thread gives the lane up meanwhile, and says that nobody comes
+                if self._open.get(name) is not lane:
+                    return False
+                lane.use += 1
+                goal = self._words[lane.mine] = 2 * lane.use
+            self._rouse(lane, goal)
+            return self._wait(name, lane, goal)
         except BaseException:  # interrupted: nobody shall wait for this rank here, nor it for others
-            self.give_up(name, lane)
+            self.close(name)
             raise
 
-    def show(self, name: str, lane: Lane) -> bool:
-        """Tell the others that this rank's input is there; False if the lane is closed."""
-        with self._lock:  # or another thread gives the lane up meanwhile, and says that nobody comes
-            if self._open.get(name) is not lane:
-                return False
-            lane.use += 1
-            goal = self._words[lane.mine] = 2 * lane.use
-        self._rouse(lane, goal)
-        return True
-
-    def wait(self, name: str, lane: Lane, goal: int) -> bool:
-        """Wait until the words of all have come to goal: True; or False, and the lane is closed."""
+    def _wait(self, name: str, lane: Lane, goal: int) -> bool:
         words = self._words
         for at, _ in lane.ranks:
             if words[at] < goal and not self._await(lane, at, goal):
-                self._lose(name, lane)
+                with self._lock:
+                    if self._open.get(name) is lane:
+                        self._forget(name)
                 return False
         # Looked at last: who comes after the end of the world finds it marked, and others may have been
         # told that this failed.
@@ -164,38 +174,16 @@ class Lanes:
             os.sched_yield()
         return True
 
-    def came(self, name: str, lane: Lane, goal: int) -> bool | None:
-        """Report what wait() would, without waiting: None if it is not known yet."""
-        words, all_came = self._words, True
-        for at, _ in lane.ranks:
-            all_came = all_came and words[at] >= goal
-        if all_came and self._flags[self._over] != WORLD_GONE:  # looked at last, as above
-            return True
-        self._look()  # nobody comes after the end of the session, and nothing else tells this rank of it
-        if all_came or not self._absent(lane, goal):
-            return None
-        self._lose(name, lane)
-        return False
-
-    def give_up(self, name: str, lane: Lane) -> None:
-        """Come to a lane no more, and hand in nowhere what this rank has there."""
-        self._words[lane.mine + 1] = lane.use
-        self.close(name)
-
     def close(self, name: str) -> None:
         """Come to a lane no more, because something else is submitted under its name."""
+        if name not in self._open:
+            return
         with self._lock:
             lane = self._forget(name)
             if lane is not None:
                 self._words[lane.mine] = 2 * lane.use + 1
         if lane is not None:
             self._rouse(lane, 0)
-
-    def _lose(self, name: str, lane: Lane) -> None:
-        """Come to a lane no more, because somebody does not: what is in it is to be handed in."""
-        with self._lock:
-            if self._open.get(name) is lane:
-                self._forget(name)
 
     def _forget(self, name: str) -> Lane | None:
         lane = self._open.pop(name, None)
@@ -208,6 +196,8 @@ class Lanes:
         self.off = True
         for name in list(self._open):
             self.close(name)
+        while self._inside - {threading.get_ident()}:  # what is there comes before the join
+            time.sleep(JOIN_SECONDS)
 
     def end(self) -> None:
         """Come to no lane any more, and need nobody: the session has ended."""

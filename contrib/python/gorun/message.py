@@ -53,7 +53,7 @@ GOODBYE = 69
 GONE = 70
 CHANGED = 71
 
-LANES_THERE = 1
+LANES_THERE = 2
 """Flag of Welcome: there are lanes."""
 TAKES_LANE = 0x80
 """Added to the kind of an allreduce: this rank would take a lane for the next use of the name."""
@@ -218,7 +218,7 @@ def submit(
     target: tuple[int, int, int],
     shape: Sequence[int],
     splits: Sequence[int] = (),
-) -> bytes:
+) -> bytearray:
     """Encode one operation; source and target are (region, offset, bytes)."""
     label = name.encode()
     ndim = len(shape)
@@ -244,8 +244,13 @@ def submit(
         target[2],
     )
     if splits:
-        return fixed + _DIMS[ndim].pack(*shape) + struct.pack(f"<{len(splits)}i", *splits) + label
-    return fixed + _DIMS[ndim].pack(*shape) + label
+        return bytearray(fixed + _DIMS[ndim].pack(*shape) + struct.pack(f"<{len(splits)}i", *splits) + label)
+    return bytearray(fixed + _DIMS[ndim].pack(*shape) + label)
+
+
+def set_handle(data: bytearray, handle: int) -> None:
+    """Give an encoded operation another handle."""
+    _TYPE.pack_into(data, 4, handle)
 
 
 def plain(data: bytearray, length: int) -> int:

@@ -6,11 +6,11 @@ Anything numpy.asarray() takes may be given. Functions with a trailing underscor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from gorun import __version__, collectives, sums
+from gorun import __version__, collectives
 from gorun.basics import (
     ccl_built,
     cross_rank,
@@ -56,9 +56,6 @@ from gorun.collectives import (
 from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from gorun.objects import allgather_object, broadcast_object
 from gorun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-
-if TYPE_CHECKING:
-    from gorun.lane import Lane
 
 __all__ = [
     "Adasum", "Average", "BitAnd", "BitOr", "BitXor", "HorovodInternalError", "HostsUpdatedInterrupt",
@@ -108,31 +105,29 @@ class _Numpy:
     def empty(self, shape: Sequence[int], like: np.ndarray) -> np.ndarray:
         return np.empty(shape, like.dtype.newbyteorder("="))
 
-    lanes = True
+    adds = True
 
-    def in_lane(self, lane: Lane, place: int, by: float, like: np.ndarray) -> _InLane:
-        return _InLane(lane, place, by, like)
+    def cell(self, memory: memoryview, like: np.ndarray) -> _Cell:
+        return _Cell(memory, like)
 
 
-class _InLane:
-    """collectives.ArithmeticInLane for arrays."""
+class _Cell:
+    """collectives.Cell for arrays."""
 
-    def __init__(self, lane: Lane, place: int, by: float, like: np.ndarray) -> None:
+    def __init__(self, memory: memoryview, like: np.ndarray) -> None:
         self._dtype, self._shape = like.dtype, like.shape
-        self._inputs = sums.Inputs(lane.inputs, like.dtype.name, by)
-        self._mine = [half[place].reshape(self._shape) for half in self._inputs.arrays]
+        self._array = np.frombuffer(memory, like.dtype.newbyteorder("=")).reshape(like.shape)
 
     def fits(self, tensor: np.ndarray) -> bool:
         return tensor.shape == self._shape and tensor.dtype == self._dtype
 
-    def put(self, tensor: np.ndarray, half: int) -> None:
-        self._mine[half][...] = tensor
+    def put(self, tensor: np.ndarray) -> None:
+        self._array[...] = tensor
 
-    def add(self, half: int, like: np.ndarray, target: np.ndarray | None) -> np.ndarray:
-        total = self._inputs.add(half).reshape(self._shape)
+    def get(self, like: np.ndarray, target: np.ndarray | None) -> np.ndarray:
         if target is None:
-            return total.copy()
-        target[...] = total
+            return self._array.copy()
+        target[...] = self._array
         return target
 
 

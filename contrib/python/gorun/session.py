@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import os
 from collections.abc import Mapping, Sequence
-from typing import Callable
+from typing import Any, Callable, Protocol
 
 from .arena import Block
 from .constants import ADD_GROUP, MAX_IN_FLIGHT, PEEK, REMOVE_GROUP, SUM
@@ -48,6 +48,10 @@ class Result:
         self.view = None
         if release is not None:
             release()
+
+
+class Encoded(Protocol):
+    """An operation as a session's daemon takes it; the session alone knows what is in it."""
 
 
 class Session(abc.ABC):
@@ -105,6 +109,19 @@ class Session(abc.ABC):
         broadcast only, the other kinds bring their result themselves. splits of an allreduce: FOLLOWS to
         begin, or fail, with another one that is submitted later, or the handles of those that follow it.
         """
+
+    def encode(
+        self, kind: int, name: str, dtype: int, shape: Sequence[int], block: Block, **options: Any
+    ) -> Encoded | None:
+        """Return an operation on a block, in place, that submit_encoded() can begin again and again.
+
+        options are those of submit(). None: this session has no such thing.
+        """
+        return None
+
+    def submit_encoded(self, encoded: Encoded, handle: int) -> None:
+        """Begin what encode() returned, for the session's wire; it is not in flight already."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def reserve(self) -> int:

@@ -10,7 +10,7 @@ import collections
 import itertools
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from gorun import errors, message
 from gorun.constants import LEADS
@@ -19,9 +19,9 @@ from gorun.exceptions import HorovodInternalError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gorun.in_lane import InLane
+    from gorun.collectives import Cell
     from gorun.process_sets import ProcessSet
-    from gorun.session import Block, Result, Session
+    from gorun.session import Block, Encoded, Result, Session
     from gorun.timeline import Timeline
 
 NAMELESS_RING = 1 << 20  # a nameless operation's number comes round after this many
@@ -30,11 +30,22 @@ DUPLICATE = (
     "currently being processed.  If you want to request another tensor, use a different tensor name."
 )
 
+MOST_READY = 4096  # operations whose memory waits for the next one of their name
 MOST_SHAPES = 20  # in the text of an error
 ATTEND_SECONDS = 0.25  # of a wait that are counted at a time: a process that was stopped for longer waits on
 
-# Process set and name of a request, and what else the session is told of it.
-Part = tuple[tuple[int, str], dict[str, Any]]
+# Process set and name of a request, and what else the session is told of it; Ready has all of that.
+Part = tuple[tuple[int, str], "dict[str, Any] | Ready"]
+
+
+class Ready(NamedTuple):
+    """An allreduce of one tensor that may come again: its memory, and what the session has made of it."""
+
+    key: tuple[int, str]  # process set and name
+    how: tuple[int, float, float, int]  # reduction, its factors, and how it travels
+    block: Block
+    cell: Cell
+    request: Encoded
 
 
 class World:
@@ -51,10 +62,11 @@ class World:
         self._closed = False
         self._launched = 0  # handles given out: 0, 1, 2…
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)
-        self._operations: dict[int, Operation | InLane] = {}
+        self._operations: dict[int, Operation] = {}
         self._abandoned: list[Operation] = []
-        self._cut_short: list[Operation | InLane] = []  # by Ctrl-C, in a wait that may not be taken up again
+        self._cut_short: list[Operation] = []  # by Ctrl-C, in a wait that may not be taken up again
         self._names: dict[tuple[int, str], int] = {}  # request in flight, by process set and name
+        self.ready: dict[tuple[int, str], Ready] = {}  # what is not in flight, by process set and name
         self._in_lanes: dict[str, object] = {}  # operation in flight there, by name
         self._lock = threading.Lock()
 
@@ -79,6 +91,7 @@ class World:
         self._abandoned.clear()
         self._cut_short.clear()
         self._in_lanes.clear()
+        self.ready.clear()
         self._operations.clear()  # those nobody waited for: they have this world, and the script's tensors
 
     def alloc(self, nbytes: int) -> Block:
@@ -90,7 +103,7 @@ class World:
         except errors.GorunError as error:
             raise HorovodInternalError(str(error)) from error
 
-    def launch(self, operation: Operation | InLane) -> int:
+    def launch(self, operation: Operation) -> int:
         """Enter a submitted operation and return its handle."""
         with self._lock:
             handle = self._launched
@@ -119,17 +132,17 @@ class World:
                     self._cut_short.append(operation)
 
     def attend(self, handle: int, seconds: float) -> bool:
-        """Wait so long at most for an operation of the daemon. Report whether it has ended."""
+        """Wait so long at most for an operation. Report whether it has ended."""
         operation = self._operations.get(handle)
-        return not isinstance(operation, Operation) or operation.attend(seconds)
+        return operation is None or operation.attend(seconds)
 
     def give_up(self, handle: int) -> None:
-        """Wait no more for an operation of the daemon. This rank's part still counts for the others."""
+        """Wait no more for an operation. This rank's part still counts for the others."""
         operation = self._operations.pop(handle, None)
-        if isinstance(operation, Operation):
+        if operation is not None:
             self.abandon(operation)
 
-    def _find(self, handle: int) -> Operation | InLane:
+    def _find(self, handle: int) -> Operation:
         try:
             return self._operations[handle]
         except KeyError:
@@ -149,7 +162,7 @@ class World:
         """Raise ValueError if an operation is in the lane of a name."""
         if self._cut_short:
             self._end_cut_short()
-        if self._in_lanes and any(group == 0 and name in self._in_lanes for (group, name), _ in parts):
+        if self._in_lanes and any(key[0] == 0 and key[1] in self._in_lanes for key, _ in parts):
             raise ValueError(DUPLICATE)
 
     def _in_flight(self, key: tuple[int, str]) -> bool:
@@ -190,22 +203,32 @@ class World:
     def _hand_in(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
         timeline = self.timeline
         for key, request in parts:
+            if isinstance(request, Ready):
+                self._begin(key, submitted, self.session.submit_encoded, encoded=request.request)
+                continue
             since = timeline.now() if timeline else 0.0
             if request.get("splits") is LEADS:
                 request["splits"] = [number for _, number in submitted]
-            # Noted before: once submitted it has its memory and its name, even if Ctrl-C comes right then.
-            number = self.session.reserve()
-            submitted.append((key, number))
-            self._names[key] = number
-            try:
-                self.session.submit(name=key[1], group=key[0], handle=number, **request)
-            except errors.InvalidArgument:
-                raise
-            except errors.GorunError as error:
-                raise HorovodInternalError(str(error)) from error
+            number = self._begin(key, submitted, self.session.submit, name=key[1], group=key[0], **request)
             if timeline:
                 what = {field: request[field] for field in ("kind", "dtype", "shape")}
                 timeline.submitted(number, since, name=key[1], **what)
+
+    def _begin(
+        self, key: tuple[int, str], submitted: list[tuple[tuple[int, str], int]], submit: Callable[..., Any],
+        **request: Any,
+    ) -> int:  # fmt: skip
+        # Noted before: once submitted it has its memory and its name, even if Ctrl-C comes right then.
+        number = self.session.reserve()
+        submitted.append((key, number))
+        self._names[key] = number
+        try:
+            submit(handle=number, **request)
+        except errors.InvalidArgument:
+            raise
+        except errors.GorunError as error:
+            raise HorovodInternalError(str(error)) from error
+        return number
 
     def _check(self, parts: Sequence[Part]) -> None:
         """Refuse what the session would refuse in the middle."""
@@ -240,6 +263,14 @@ class World:
         with self._lock:
             self._abandoned += left
 
+    def keep(self, ready: Ready) -> None:
+        """Have what is ready again wait for the next operation of its name."""
+        if len(self.ready) >= MOST_READY:
+            for old in (self.ready.pop(key, None) for key in list(self.ready)):
+                if old is not None:
+                    old.block.free()
+        self.ready[ready.key] = ready
+
     def forget(self, key: tuple[int, str], number: int) -> None:
         """Free the name of a request that ended."""
         with self._lock:
@@ -267,6 +298,8 @@ class Operation:
         self._parts: list[Part] = []  # prepared, not submitted
         self._requests: list[tuple[tuple[int, str], int]] = []
         self._blocks: list[Block] = []
+        self._ready: Ready | None = None
+        self._lock = threading.Lock()  # of who takes results
         self._results: list[Result | None] = []
         self._error: errors.GorunError | None = None
         self._finish: Callable[[Sequence[Any]], Any] = lambda _: None
@@ -292,6 +325,11 @@ class Operation:
         self._parts.append(((self._group, name), request))
         if block is not None and not keep:
             self._blocks.append(block)
+
+    def repeat(self, ready: Ready) -> None:
+        """Submit what is ready, and nothing else."""
+        self._ready = ready
+        self._parts.append((ready.key, ready))
 
     def explain(self, signature: int, tensors: Sequence[tuple[str, Sequence[int]]]) -> None:
         """Keep the types and shapes of which others see a signature, for the text of an error."""
@@ -340,10 +378,13 @@ class Operation:
 
     def over(self) -> bool:
         """Report whether every request ended, without waiting."""
-        while len(self._results) < len(self._requests):
-            if not self._world.session.poll(self._requests[len(self._results)][1]):
-                return False
-            self._take()
+        if self._lock.locked():
+            return False  # another thread is about to know
+        with self._lock:
+            while len(self._results) < len(self._requests):
+                if not self._world.session.poll(self._requests[len(self._results)][1]):
+                    return False
+                self._take()
         return True
 
     def attend(self, seconds: float) -> bool:
@@ -356,21 +397,35 @@ class Operation:
         return True
 
     def wait(self) -> Any:
-        """Wait for every request; then raise the first failure or return what finish makes of the results."""
-        while len(self._results) < len(self._requests):
-            self._take()
-        self.ended = True
-        try:
-            if self.wrong and isinstance(self._error, (errors.InvalidArgument, errors.Mismatch)):
-                raise ValueError(self.wrong)
-            if isinstance(self._error, errors.InvalidArgument):
-                raise self._error
-            if self._error is not None:
-                raise HorovodInternalError(str(self._error)) from self._error
-            return self._finish(self._results)
-        finally:
-            self._error = None  # which has this frame by now, if it was raised
-            self.release()
+        """Wait for every request; then raise the first failure or return what finish makes of the results.
+
+        What Ctrl-C cuts short can be done again. Where several threads wait, one gets the result.
+        """
+        with self._lock:
+            if self.ended:
+                return None
+            while len(self._results) < len(self._requests):
+                self._take()
+            try:
+                value = self._outcome()
+                self.ended = True
+                return value
+            except Exception:
+                self.ended = True
+                raise
+            finally:
+                if self.ended:
+                    self._error = None  # which has this frame by now, if it was raised
+                    self.release()
+
+    def _outcome(self) -> Any:
+        if self.wrong and isinstance(self._error, (errors.InvalidArgument, errors.Mismatch)):
+            raise ValueError(self.wrong)
+        if isinstance(self._error, errors.InvalidArgument):
+            raise self._error
+        if self._error is not None:
+            raise HorovodInternalError(str(self._error)) from self._error
+        return self._finish(self._results)
 
     def release(self) -> None:
         """Give all memory back, after the end."""
@@ -379,6 +434,9 @@ class Operation:
                 result.release()
         for block in self._blocks:
             block.free()
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            self._world.keep(ready)
 
     def _take(self) -> None:
         """Wait for the next request, and keep its result or the first error."""

@@ -97,7 +97,7 @@ class Test(unittest.TestCase):
             seen = []
             lane = ranks.find(me)
             for use in range(200):
-                half = ranks.lanes[me].enter(lane)
+                half = ranks.lanes[me].half(lane)
                 lane.inputs[half][me][0] = (use * 3 + me) % 256
                 self.assertTrue(ranks.lanes[me].meet("x", lane))
                 seen.append(tuple(view[0] for view in lane.inputs[half]))
@@ -140,7 +140,7 @@ class Test(unittest.TestCase):
         def each(me):
             lane = ranks.find(me)
             for use in range(5):
-                ranks.lanes[me].enter(lane)
+                ranks.lanes[me].half(lane)
                 if me == use % 3:
                     for other in {0, 1, 2} - {me}:
                         ranks.asleep(other)
@@ -161,7 +161,7 @@ class Test(unittest.TestCase):
             lanes = ranks.lanes[me // 2]
             lane = lanes.find(name, constants.SUM)
             for _ in range(20):
-                lanes.enter(lane)
+                lanes.half(lane)
                 self.assertTrue(lanes.meet(name, lane))
             return True
 
@@ -188,7 +188,7 @@ class Test(unittest.TestCase):
                         ranks.memory.cast("I")[0] = 1
                         return ranks.tell(1), ranks.tell(2)
                     lane = ranks.find(me)
-                    ranks.lanes[me].enter(lane)
+                    ranks.lanes[me].half(lane)
                     return ranks.lanes[me].meet("x", lane)
 
                 self.assertEqual(ranks.all(each)[1:], [False, False])
@@ -198,21 +198,21 @@ class Test(unittest.TestCase):
     def test_who_came_before_leaving_counts(self):
         ranks = self.ranks(2)
         lane = ranks.find(0)
-        ranks.lanes[0].enter(lane)
+        ranks.lanes[0].half(lane)
         ranks.memory.cast("I")[LINE // 4] = 1
         ranks.memory.cast("Q")[(1024 + LINE) // 8] = 2
         self.assertTrue(ranks.lanes[0].meet("x", lane))
         ranks.memory.cast("Q")[(1024 + LINE) // 8] = 5  # came to the second use, and never again
-        ranks.lanes[0].enter(lane)
+        ranks.lanes[0].half(lane)
         self.assertTrue(ranks.lanes[0].meet("x", lane))
-        ranks.lanes[0].enter(lane)
+        ranks.lanes[0].half(lane)
         self.assertFalse(ranks.lanes[0].meet("x", lane))
 
     def test_given_up_by_another_thread(self):
         """Who has found a lane does not come to it any more when others were told that nobody will."""
         ranks = self.ranks(2)
         lane = ranks.find(0)
-        ranks.lanes[0].enter(lane)
+        ranks.lanes[0].half(lane)
         ranks.lanes[0].turn_off()
         self.assertFalse(ranks.lanes[0].meet("x", lane))
         self.assertEqual(ranks.memory.cast("Q")[lane.mine], 1)
@@ -226,94 +226,55 @@ class Test(unittest.TestCase):
         ranks.look = interrupt
         ranks.tell(0)
         lane = ranks.find(0)
-        ranks.lanes[0].enter(lane)
+        ranks.lanes[0].half(lane)
         with self.assertRaises(KeyboardInterrupt):
             ranks.lanes[0].meet("x", lane)
         self.assertIsNone(ranks.find(0))
-        words = ranks.memory.cast("Q")
-        self.assertEqual(words[lane.mine : lane.mine + 2].tolist(), [3, 1])  # gives the first use up
+        self.assertEqual(ranks.memory.cast("Q")[lane.mine], 3)  # gives the first use up
         other = ranks.find(1)
-        ranks.lanes[1].enter(other)
+        ranks.lanes[1].half(other)
         self.assertTrue(ranks.lanes[1].meet("x", other))  # it had come
-        ranks.lanes[1].enter(other)
+        ranks.lanes[1].half(other)
         self.assertFalse(ranks.lanes[1].meet("x", other))
 
-    def test_interrupted_wait_is_taken_up_again(self):
+    def test_join_waits_for_threads_in_a_lane(self):
         ranks = self.ranks(2)
-        lanes, lane, look = ranks.lanes[0], ranks.find(0), ranks.look
+        lanes, inside, leave = ranks.lanes[0], threading.Event(), threading.Event()
 
-        def interrupt(me):
-            look(me)
-            raise KeyboardInterrupt
+        def work():
+            with lanes.inside():
+                inside.set()
+                leave.wait(30)
 
-        self.assertTrue(lanes.show("x", lane))
-        ranks.look = interrupt
-        for _ in range(3):
-            ranks.tell(0)
-            with self.assertRaises(KeyboardInterrupt):
-                lanes.wait("x", lane, 2)
-            self.assertEqual(ranks.memory.cast("I")[1], 0)  # nobody rings it
-        ranks.look = look
+        thread = threading.Thread(target=work)
+        thread.start()
+        inside.wait(30)
+        joins = threading.Thread(target=lanes.turn_off)
+        joins.start()
+        joins.join(0.05)
+        self.assertTrue(joins.is_alive())
+        leave.set()
+        for each in (thread, joins):
+            each.join(30)
+            self.assertFalse(each.is_alive())
+        with lanes.inside():
+            lanes.turn_off()  # its own thread is no other
+
+    def test_the_session_ends_while_it_is_waited_for(self):
+        ranks = self.ranks(2)
+        lanes, lane = ranks.lanes[0], ranks.find(0)
 
         def each(me):
             if me == 0:
-                return lanes.wait("x", lane, 2)
+                with self.assertRaisesRegex(ConnectionError, "closed"):
+                    lanes.meet("x", lane)
+                return True
             ranks.asleep(0)
-            return ranks.lanes[1].meet("x", ranks.find(1))
+            ranks.look = mock.Mock(side_effect=ConnectionError("closed"))
+            lanes.end()
+            return True
 
         self.assertEqual(ranks.all(each), [True, True])
-        self.assertIs(ranks.find(0), lane)
-
-    def test_asked_without_waiting(self):
-        ranks = self.ranks(2)
-        lanes, lane = ranks.lanes[0], ranks.find(0)
-        other, its = ranks.lanes[1], ranks.find(1)
-        self.assertTrue(lanes.show("x", lane))
-        for looks in (1, 2):
-            self.assertIsNone(lanes.came("x", lane, 2))
-            self.assertEqual(ranks.slept, looks)  # the end of the session is a message
-        self.assertTrue(other.show("x", its))
-        self.assertIs(lanes.came("x", lane, 2), True)
-        other.close("x")
-        self.assertIs(lanes.came("x", lane, 2), True)  # it had come
-        self.assertTrue(lanes.show("x", lane))
-        self.assertIs(lanes.came("x", lane, 4), False)
-        self.assertIsNone(ranks.find(0))
-        self.assertFalse(lanes.show("x", lane))
-        self.assertEqual(ranks.memory.cast("Q")[lane.mine], 4)
-
-    def test_asked_at_the_end_of_the_world(self):
-        ranks = self.ranks(2)
-        lanes, lane = ranks.lanes[0], ranks.find(0)
-        self.assertTrue(lanes.show("x", lane))
-        self.assertTrue(ranks.lanes[1].show("x", ranks.find(1)))
-        ranks.memory.cast("I")[0] = 2
-        self.assertIsNone(lanes.came("x", lane, 2))  # until the daemon says why
-        ranks.look = mock.Mock(side_effect=ConnectionError("given up"))
-        with self.assertRaisesRegex(ConnectionError, "given up"):
-            lanes.came("x", lane, 2)
-
-    def test_the_session_ends_while_it_is_waited_for(self):
-        for asleep in (False, True):
-            ranks = self.ranks(2)
-            lanes, lane = ranks.lanes[0], ranks.find(0)
-            lanes.show("x", lane)
-
-            def each(me, ranks=ranks, lanes=lanes, lane=lane, asleep=asleep):
-                if me == 0:
-                    if not asleep:
-                        while not lanes.off:
-                            time.sleep(0)
-                    with self.assertRaisesRegex(ConnectionError, "closed"):
-                        lanes.wait("x", lane, 2)
-                    return True
-                if asleep:
-                    ranks.asleep(0)
-                ranks.look = mock.Mock(side_effect=ConnectionError("closed"))
-                lanes.end()
-                return True
-
-            self.assertEqual(ranks.all(each), [True, True])
 
     def test_nobody_completes_what_others_were_told_has_failed(self):
         ranks = self.ranks(2)
@@ -329,7 +290,7 @@ class Test(unittest.TestCase):
 
         ranks.look = look
         lane = ranks.find(0)
-        lanes.enter(lane)
+        lanes.half(lane)
         with self.assertRaisesRegex(ConnectionError, "given up"):
             lanes.meet("x", lane)
         self.assertIsNone(ranks.find(0))

@@ -18,7 +18,6 @@ except ImportError:  # torch runs without NumPy
     sums = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from gorun.lane import Lane
     from gorun.session import Block
 
 _SMALL = 64 << 10  # bytes, up to which a call of torch takes longer than to copy them by one thread
@@ -94,47 +93,43 @@ class Torch:
         """Return a new tensor, on the device of like."""
         return torch.empty(shape, dtype=like.dtype, device=like.device)
 
-    lanes = sums is not None  # NumPy adds and looks for NaNs several times as fast as torch does
+    adds = sums is not None  # NumPy adds and looks for NaNs several times as fast as torch does
 
-    def in_lane(self, lane: Lane, place: int, by: float, like: torch.Tensor) -> _InLane:
-        """Return what reduces tensors like that in a lane."""
-        return _InLane(lane, place, by, like)
+    def cell(self, memory: memoryview, like: torch.Tensor) -> _Cell:
+        """Return what moves tensors like that to and from memory."""
+        return _Cell(memory, like)
 
 
-class _InLane:
-    """collectives.ArithmeticInLane for tensors.
+class _Cell:
+    """collectives.Cell for tensors.
 
     A call of torch takes longer than all the rest, so what is plain memory is moved as such.
     """
 
-    def __init__(self, lane: Lane, place: int, by: float, like: torch.Tensor) -> None:
-        self._dtype, self._shape = like.dtype, like.shape
-        self._inputs = sums.Inputs(lane.inputs, type_name(like.dtype), by)
-        self._mine = [half[place].ctypes.data for half in self._inputs.arrays]
-        self._views = [torch.from_numpy(half[place]).view(like.shape) for half in self._inputs.arrays]
-        self._total = self._inputs.total.ctypes.data
-        self._nbytes = self._inputs.total.nbytes
+    def __init__(self, memory: memoryview, like: torch.Tensor) -> None:
+        self._dtype, self._shape, self._nbytes = like.dtype, like.shape, len(memory)
+        self._view = torch.frombuffer(memory, dtype=like.dtype).view(like.shape)
+        self._address = self._view.data_ptr()
 
     def fits(self, tensor: torch.Tensor) -> bool:
-        """Report whether the lane is for such a tensor."""
+        """Report whether the memory is for such a tensor."""
         return tensor.dtype is self._dtype and tensor.shape == self._shape
 
-    def put(self, tensor: torch.Tensor, half: int) -> None:
-        """Copy a tensor that fits to this rank's place in a half."""
+    def put(self, tensor: torch.Tensor) -> None:
+        """Copy a tensor that fits to the memory."""
         if is_plain(tensor):
-            ctypes.memmove(self._mine[half], tensor.data_ptr(), self._nbytes)
+            ctypes.memmove(self._address, tensor.data_ptr(), self._nbytes)
         else:
-            self._views[half].copy_(tensor.detach())
+            self._view.copy_(tensor.detach())
 
-    def add(self, half: int, like: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
-        """Return the sum of a half, as a new tensor on the device of like, or in target."""
-        total = self._inputs.add(half)
+    def get(self, like: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
+        """Return what is in the memory, as a new tensor on the device of like, or in target."""
         if target is None:
-            return torch.from_numpy(total.copy()).view(self._shape).to(like.device)
+            return self._view.clone().to(like.device)
         if is_plain(target) and self.fits(target):
-            ctypes.memmove(target.data_ptr(), self._total, self._nbytes)
-            return target
-        overwrite(target, torch.from_numpy(total).view(self._shape))
+            ctypes.memmove(target.data_ptr(), self._address, self._nbytes)
+        else:
+            overwrite(target, self._view)
         return target
 
 

@@ -16,7 +16,8 @@ rank, size = hvd.rank(), hvd.size()
 world = basics.world()
 STEP = ("torch/buckets.py", "torch/reducer.py", "torch/optimizer.py")
 PARTS = (
-    "arena.py", "world.py", "daemon.py", "message.py", "buckets.py", "reducer.py", "lane.py", "in_lane.py",
+    "arena.py", "world.py", "daemon.py", "message.py", "buckets.py", "reducer.py", "lane.py",
+    "collectives.py",
 )  # fmt: skip
 ALSO_RETURNS = ("call", "c_return", "return")
 N = 1 << 10
@@ -124,13 +125,12 @@ def submission(some):
 
 
 class Summand:
-    """A tensor that is summed in place in a lane of its own."""
+    """A tensor that is summed in place, again and again under one name."""
 
     def __init__(self, name):
         self.name = name
         for _ in range(2):
             hvd.synchronize(self.begin())
-        self.lane = world.session.lanes._open[f"allreduce.{name}"]
 
     def begin(self):
         self.tensor = torch.full((3,), 7.0)
@@ -148,23 +148,22 @@ class Summand:
         hvd.barrier()
 
 
-def begun_in_lane(place):
-    """What was shown in a lane counts for the others, and what was not comes once more."""
+def begun_again(place):
+    """What was submitted counts for the others, and what was not comes once more."""
     more, x = False, Summand(f"begun.{place}")
-    shown = x.lane.use
     handle = None
     if rank == 0:
         more, handle = struck(place, x.begin, ALSO_RETURNS)
-    if handle is None and x.lane.use == shown:
-        handle = x.begin()
-    if handle is not None:
-        hvd.synchronize(handle)
-        x.check(place)
-    elif more:
-        taken = world._in_lanes.get(f"allreduce.{x.name}")
-        for lost in [handle for handle, operation in world._operations.items() if operation is taken]:
-            hvd.synchronize(lost)
+        if handle is None and not in_flight(x.name):
+            handle = x.begin()
     hvd.barrier()
+    if rank:
+        handle = x.begin()
+    for lost in [handle] if handle is not None else list(world._operations):
+        hvd.synchronize(lost)
+    if handle is not None:
+        x.check(place)
+    end()
     x.go_on(place)
     return more
 
@@ -174,24 +173,21 @@ def until_polled(handle):
         pass
 
 
-def waited_in_lane(kind, call):
-    """A wait that was cut short can be taken up again; nothing is lost, or handed in twice."""
+def waited(kind, call):
+    """A wait that was cut short can be taken up again; nothing is lost, or submitted twice."""
 
     def turn(place):
         more, x = False, Summand(f"{kind}.{place}")
-        if rank and kind != "met":
-            world.session.lanes.close(f"allreduce.{x.name}")
         handle = x.begin()
-        if kind == "met":
+        if kind == "ended":
             hvd.barrier()
         if rank == 0:
             more, _ = struck(place, lambda: call(handle), ALSO_RETURNS)
         try:
-            again = hvd.synchronize(handle)
-            if kind == "met" or again is not None:
-                x.check(place)
+            hvd.synchronize(handle)
+            x.check(place)
         except errors.InvalidArgument:
-            assert more, "nobody interrupted it"  # and here it had ended, and was the daemon's
+            assert more, "nobody interrupted it"  # and here it had ended
         x.go_on(place)
         return more
 
@@ -304,11 +300,10 @@ def interrupted(*_):
 if size > 1:
     everywhere(submission(1))
     everywhere(submission(2))
-    if world.session.lanes is not None:
-        everywhere(begun_in_lane)
-        everywhere(waited_in_lane("met", hvd.synchronize))
-        everywhere(waited_in_lane("not met", hvd.synchronize))
-        everywhere(waited_in_lane("polled", until_polled))
+    everywhere(begun_again)
+    everywhere(waited("ended", hvd.synchronize))
+    everywhere(waited("under way", hvd.synchronize))
+    everywhere(waited("polled", until_polled))
     everywhere(result)
     before = descriptors()
     everywhere(region)

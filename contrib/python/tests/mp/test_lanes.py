@@ -34,10 +34,6 @@ def mine():
 ALL = [SIZE * (SIZE + 1) / 2] * 3  # mine() of all ranks
 
 
-def begun():
-    return set(basics.world()._in_lanes)
-
-
 @contextlib.contextmanager
 def recorded(mine):
     """What a rank records goes to the daemon."""
@@ -65,18 +61,15 @@ class Lanes(unittest.TestCase):
 
 
 class Begun(Lanes):
-    """Sums that are begun in lanes, and waited for later."""
+    """Sums that are begun under names that have lanes, and waited for later."""
 
     def test_in_any_order(self):
         x = [np.full(3, float(i)) for i in range(40)]
         for use in range(4):
             order = list(range(40)) if (RANK + use) % 2 else list(reversed(range(40)))
             handles = {i: hvd.allreduce_async(x[i] + use, name=f"order.{i}", op=hvd.Sum) for i in order}
-            if use:
-                self.assertEqual(begun(), {f"allreduce.order.{i}" for i in order})
             for i in reversed(order):
                 self.assertEqual(hvd.synchronize(handles[i]).tolist(), [(i + use) * SIZE] * 3)
-            self.assertEqual(begun(), set())
 
     def test_many(self):
         """In turns begun in place, begun for a new tensor, and waited for."""
@@ -91,8 +84,6 @@ class Begun(Lanes):
                 )
                 for i in range(1000) if i % 3 != use % 3
             }  # fmt: skip
-            if use:
-                self.assertEqual(begun(), {f"allreduce.{names[i]}" for i in handles})
             for i in range(1000):
                 got = gorun.torch.synchronize(handles[i]) if i in handles else x[i]
                 self.assertEqual(got.tolist(), [SIZE * (SIZE - 1) / 2 + i * SIZE] * 2)
@@ -117,7 +108,6 @@ class Begun(Lanes):
             self.assertIs(hvd.synchronize(handle), x)
             self.assertEqual(x.tolist(), [SIZE * (SIZE - 1) / 2] * 5)
             self.assertIsNone(hvd.synchronize(handle))
-        self.assertIn("allreduce.polled", open_lanes())
 
     def test_taken_until_its_rank_has_waited(self):
         """By the daemon the first time, then in a lane, and whether others have come by then or not."""
@@ -146,8 +136,8 @@ class Begun(Lanes):
                     pass
             got = gorun.torch.allreduce(torch.full((3,), 2.0), name="taken", op=hvd.Sum)
             self.assertEqual(got.tolist(), [2.0 * SIZE] * 3)
+            gorun.torch.synchronize(handle)
             self.assertEqual(x.tolist(), [(use + 1.0) * SIZE] * 3)
-        self.assertIn("allreduce.taken", open_lanes())
 
     def test_other_tensor_under_the_name(self):
         for use in range(24):
@@ -179,11 +169,9 @@ class Begun(Lanes):
             x = mine()
             handle = hvd.allreduce_async(x, name=name, op=hvd.Sum)
             x[:] = 1000  # what was begun is what counts
-            self.assertEqual(begun(), set() if RANK == 0 else {f"allreduce.{name}"})
             if RANK:
                 others(handle)
             self.assertEqual(hvd.synchronize(handle).tolist(), ALL)
-        self.assertEqual(begun(), set())
 
     def test_one_falls_back(self):
         def polls(handle):
@@ -222,21 +210,6 @@ class Begun(Lanes):
         again = hvd.allreduce_async(np.full(3, 2.0), name="deserted", op=hvd.Sum)
         self.assertEqual(hvd.synchronize(again).tolist(), [2 * SIZE] * 3)
 
-    def test_given_up_as_it_began(self):
-        """Cut short when it was shown, and others do not come: they go on with the next one of its name."""
-        self.open("given.up")
-        hvd.barrier()
-        if RANK == 0:
-            cut_short = mock.patch.object(basics.world(), "launch", side_effect=KeyboardInterrupt)
-            with cut_short, self.assertRaises(KeyboardInterrupt):
-                hvd.allreduce_async(np.full(3, 100.0), name="given.up", op=hvd.Sum)
-            self.assertEqual(begun(), set())
-        hvd.barrier()
-        if RANK == 0:
-            time.sleep(0.4)  # by now the daemon would have handed in what was not given up
-        with recorded(RANK > 0):
-            self.assertEqual(hvd.allreduce(mine(), name="given.up", op=hvd.Sum).tolist(), ALL)
-
     def test_handed_in_as_it_travelled(self):
         """Not as what comes after it does."""
         with gorun.wire_compression("fp16"):
@@ -256,18 +229,17 @@ class Begun(Lanes):
             with self.assertRaises(RuntimeError):
                 gorun.torch.synchronize(handle)
             self.assertEqual(x.tolist(), [1])
-        self.assertIn("allreduce.resized", open_lanes())
 
     def test_one_handle_in_many_threads(self):
         """It ends once, however many ask for it."""
         self.open("shared")
         calls = []
-        add = hvd._InLane.add
+        get = hvd._Cell.get
 
         def counted(*args):
             calls.append(args)
             time.sleep(0.01)
-            return add(*args)
+            return get(*args)
 
         got = []
 
@@ -278,7 +250,7 @@ class Begun(Lanes):
             x = np.full(3, use + 1.0)
             got.clear()
             calls.clear()
-            with mock.patch.object(hvd._InLane, "add", counted):
+            with mock.patch.object(hvd._Cell, "get", counted):
                 handle = hvd.allreduce_async_(x, name="shared", op=hvd.Sum)
                 threads = [
                     threading.Thread(target=what, args=(handle,)) for what in (wait, wait, self.until_polled)
@@ -341,7 +313,6 @@ class Begun(Lanes):
             hvd.barrier()
             handle = hvd.allreduce_async(np.ones(3), name="again", op=hvd.Sum)
         self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * 3)
-        self.assertIn("allreduce.again", open_lanes())
 
 
 class Test(Lanes):
@@ -439,7 +410,7 @@ class Test(Lanes):
         """An operation that ended in an exception was not submitted: the next one takes its place."""
         for use in range(9):
             if RANK == 0 and use % 3 == 2:
-                fails = mock.patch.object(hvd._InLane, "put", side_effect=MemoryError)
+                fails = mock.patch.object(hvd._Cell, "put", side_effect=MemoryError)
                 with fails, self.assertRaises(MemoryError):
                     hvd.allreduce(np.ones(3), name="failed", op=hvd.Sum)
             got = hvd.allreduce(np.full(3, float(use)), name="failed", op=hvd.Sum)

@@ -2,9 +2,7 @@ package session_test
 
 import (
 	"fmt"
-	"math"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,10 +11,10 @@ import (
 	"gorun/worker/session"
 )
 
-// All ranks that wait for a lane's name hear within a second of one that has something else for it, although others compute
-// after they have brought their parts, and do not look; those hear of it when they do. Then the job goes on.
+// All ranks that wait for a name hear at once of one that has something else for it, although others compute after they have
+// submitted, and do not look; those hear of it when they do. Then the job goes on.
 func TestMismatchWithWhoComputes(t *testing.T) {
-	const ranksInLane = 2 // of three; they compute until the last one has its error
+	const computing = 2 // ranks of three; they compute until the last one has its error
 	shorter := func(o *session.Operation) { o.Shape, o.In.Bytes, o.Out.Bytes = []int{2}, 8, 8 }
 	for _, c := range []struct {
 		name   string
@@ -27,14 +25,13 @@ func TestMismatchWithWhoComputes(t *testing.T) {
 		{"shape", shorter, []string{"[2]"}, time.Hour},
 		{"kind", func(o *session.Operation) { o.Kind = collective.Broadcast; shorter(o) }, []string{"broadcast"}, time.Hour},
 		{"way", func(o *session.Operation) { o.Coding = kernel.CodingFloat16 }, []string{"wire compression fp16"}, time.Hour},
-		// Who computes looks when the daemon speaks for it, or just before or after.
 		{"looks", shorter, []string{"[2]"}, 200 * time.Millisecond},
 	} {
 		for _, n := range []int{4, 4096} { // in a plain lane, and in a wide one
 			t.Run(fmt.Sprint(c.name, n), func(t *testing.T) {
 				h, _ := startCounted(t, 3)
 				heard := make(chan struct{})
-				brought := make(chan struct{}, ranksInLane)
+				brought := make(chan struct{}, computing)
 				ranks(t, h, func(r *session.Rank) error {
 					x, err := newVector(r, "x", n)
 					if err != nil {
@@ -54,7 +51,7 @@ func TestMismatchWithWhoComputes(t *testing.T) {
 						return nil
 					}
 					if r.Welcome.Rank == 2 {
-						for range ranksInLane {
+						for range computing {
 							<-brought
 						}
 						defer func() {
@@ -222,160 +219,6 @@ func TestSumBesideWhoJoins(t *testing.T) {
 	})
 }
 
-// enter brings numbers to the first use of a lane.
-func (c *laneClient) enter(at uint64, ranks, n int, x float32) {
-	stride := (4*n + 63) &^ 63
-	buffer := c.lanes[int(at)+64*ranks+(2*c.rank+1)*stride:]
-	for i := range n {
-		le.PutUint32(buffer[4*i:], math.Float32bits(x))
-	}
-	atomic.StoreUint64(c.word(at+uint64(64*c.rank)), 2)
-}
-
-// What a rank that joins and others have in a lane is handed in, and nobody has to look. Who comes for it later gets it.
-func TestJoinBringsWhatIsInLanes(t *testing.T) {
-	h, ranks := startLanes(t, 3)
-	at := all(ranks, "x", 16, always)[0]
-	for i, x := range []float32{1, 2} {
-		ranks[i].enter(at, 3, 16, x)
-	}
-	for _, i := range []int{0, 2} {
-		o := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
-		ranks[i].send(o.encode())
-	}
-	eventually(t, "parts of those in the lane", func() bool { return h.engine.partsOf("x") == 2 })
-	submitted := func(i int, x float32) {
-		for j := range 16 {
-			le.PutUint32(ranks[i].memory[4*j:], math.Float32bits(x))
-		}
-		ranks[i].submit("x", 16, true)
-	}
-	check := func(i int, want float32) {
-		t.Helper()
-		if b, _ := ranks[i].expect(68); le.Uint32(b[8:]) != 0 || le.Uint64(b[16:]) != 0 {
-			t.Errorf("rank %d: %x, want a success without a lane", i, b)
-		}
-		if got := floats(ranks[i].memory[:64]); got[0] != want || got[15] != want {
-			t.Errorf("rank %d got %v, want %v", i, got, want)
-		}
-	}
-	submitted(0, 100) // what it has in the lane counts, which it has brought already
-	submitted(2, 4)   // the engine here takes no zeros for who joined
-	check(0, 7)
-	check(2, 7)
-	submitted(1, 200)
-	check(1, 7)
-	for i := range ranks {
-		submitted(i, 10)
-	}
-	for i := range ranks {
-		check(i, 30)
-	}
-}
-
-// Who gave a part up that the daemon has handed in brings another one next, not that; and nobody gets what it did not bring.
-func TestGivenUpAfterAll(t *testing.T) {
-	for _, gaveUp := range []bool{true, false} {
-		h, ranks := startLanes(t, 2)
-		at := all(ranks, "x", 16, always)[0]
-		ranks[0].enter(at, 2, 16, 1)
-		atomic.StoreUint64(ranks[1].word(at+64), 1)
-		ranks[1].submit("x", 16, true)
-		ranks[1].lane()
-		if gaveUp {
-			atomic.StoreUint64(ranks[0].word(at+8), 1)
-			atomic.StoreUint64(ranks[0].word(at), 3)
-			ranks[0].submit("x", 16, true)
-			eventually(t, "the next part", func() bool { return h.engine.partsOf("x") == 1 })
-			ranks[1].submit("x", 16, true)
-			if lanes := []uint64{ranks[0].lane(), ranks[1].lane()}; lanes[0] == 0 || lanes[0] != lanes[1] {
-				t.Errorf("the next use brings lanes %v", lanes)
-			}
-			continue
-		}
-		o := allreduce(99, ranks[0].region, 16, "x")
-		o.op = kernel.Average
-		ranks[0].send(o.encode())
-		b, _ := ranks[0].expect(67)
-		if !strings.Contains(string(b), "something else in the lane") {
-			t.Errorf("%q", b)
-		}
-	}
-}
-
-// A part that its rank brings just when the daemon would have handed it in counts once.
-func TestBroughtAsItIsHandedIn(t *testing.T) {
-	h, ranks := startLanes(t, 2)
-	at := all(ranks, "x", 16, always)[0]
-	ranks[0].enter(at, 2, 16, 1)
-	ranks[1].submit("x", 16, true)
-	eventually(t, "the other part", func() bool { return h.engine.partsOf("x") == 1 })
-	var calls atomic.Int32
-	slow := func(call string, _ int, _ string) {
-		if call == "coding" && calls.Add(1) == 2 { // the daemon has looked whether it handed that in, and does not know of the part yet
-			time.Sleep(time.Second)
-		}
-	}
-	h.engine.before.Store(&slow)
-	ranks[0].submit("x", 16, true)
-	for i, c := range ranks {
-		if b, _ := c.expect(68); le.Uint32(b[8:]) != 0 {
-			t.Errorf("rank %d: %x, want a success", i, b)
-		}
-	}
-	if n := h.engine.partsOf("x"); calls.Load() < 2 || n != 0 {
-		t.Errorf("%d parts are left after %d calls, want none after 2 or more", n, calls.Load())
-	}
-}
-
-// The engine hears of a part that is handed in for a rank before it hears that the rank joins.
-func TestJoinsAsItIsHandedIn(t *testing.T) {
-	h, ranks := startLanes(t, 3)
-	at := all(ranks, "x", 16, always)[0]
-	ranks[0].enter(at, 3, 16, 1)
-	handing, heard := make(chan struct{}), make(chan int, 1)
-	slow := func(call string, rank int, name string) {
-		switch {
-		case call == "submit" && rank == 0 && name == "x":
-			close(handing)
-			time.Sleep(500 * time.Millisecond)
-		case call == "submit" && name == "join":
-			heard <- h.engine.partsOf("x")
-		}
-	}
-	h.engine.before.Store(&slow)
-	for _, c := range ranks[1:] {
-		c.submit("x", 16, true)
-		if c.rank == 1 {
-			eventually(t, "a part", func() bool { return h.engine.partsOf("x") == 1 })
-			h.engine.holdBack()
-		}
-	}
-	<-handing
-	o := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
-	ranks[0].send(o.encode())
-	if n := <-heard; n != 3 {
-		t.Errorf("rank 0 joined when %d parts of 3 were there", n)
-	}
-}
-
-// Who gave a use up, and brings the next part of the name to the daemon before the others come to that use, gets their next one.
-func TestGivenUpBeforeOthersCome(t *testing.T) {
-	h, ranks := startLanes(t, 2)
-	at := all(ranks, "x", 16, always)[0]
-	ranks[0].enter(at, 2, 16, 1)
-	atomic.StoreUint64(ranks[0].word(at+8), 1)
-	atomic.StoreUint64(ranks[0].word(at), 3)
-	ranks[0].submit("x", 16, true)
-	eventually(t, "the next part", func() bool { return h.engine.partsOf("x") == 1 })
-	ranks[1].enter(at, 2, 16, 1) // all are there
-	time.Sleep(time.Second)      // the daemon has seen that
-	atomic.StoreUint64(ranks[1].word(at+64), 4)
-	if b, _ := ranks[0].expect(68); le.Uint32(b[8:]) != 0 {
-		t.Errorf("%x, want a success", b)
-	}
-}
-
 // Who asks for what the job does anyway has nothing else for a lane's name, and all get the sum.
 func TestNoMismatchWithWhatTheJobSays(t *testing.T) {
 	h := startConfigured(t, 2, collective.Config{Coding: kernel.CodingFloat16}, func(e session.Engine) session.Engine { return e })
@@ -405,7 +248,6 @@ func TestNoMismatchWithWhatTheJobSays(t *testing.T) {
 				return err
 			}
 			close(brought)
-			time.Sleep(time.Second) // the daemon would have spoken for it
 			if _, err := r.Wait(part); err != nil {
 				return err
 			}
