@@ -11,7 +11,7 @@ static uint32_t chance(uint32_t n) {
 
 /* message writes a sound message of some type and returns its length. */
 static size_t message(unsigned char *b) {
-	static const uint32_t types[] = {WELCOME, REGION, FAIL, COMPLETE, COMPLETE, COMPLETE, GOODBYE, GONE, LANES, WAKE, SHOW, HIDE, 99};
+	static const uint32_t types[] = {WELCOME, REGION, FAIL, COMPLETE, COMPLETE, COMPLETE, GOODBYE, GONE, LANES, WAKE, SHOW, HIDE, COMPLETED, 99};
 	uint32_t type = types[chance(sizeof types / sizeof *types)];
 	memset(b, 0, 256);
 	put32(b, type);
@@ -41,6 +41,10 @@ static size_t message(unsigned char *b) {
 		put64(b + 48, 4096);
 		return 56 + 8 * (ndim + rows) + text;
 	}
+	case COMPLETED:
+		put32(b + 8, chance(3));
+		put32(b + 16, chance(3));
+		return 8 + 8 * get32(b + 4);
 	case SHOW:
 		put32(b + 8, chance(3));
 		put64(b + 16, 4096);

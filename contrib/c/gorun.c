@@ -37,6 +37,7 @@ enum {
 	BYE = 6,
 	LANES = 8, /* both ways */
 	WAKE = 9,  /* from the daemon */
+	BATCH = 14,
 	SHOW = 11,
 	HIDE = 12,
 	WELCOME = 65,
@@ -45,7 +46,8 @@ enum {
 	COMPLETE = 68,
 	GOODBYE = 69,
 	GONE = 70,
-	CHANGED = 71
+	CHANGED = 71,
+	COMPLETED = 72
 };
 enum {
 	ALLREDUCE = 1,
@@ -65,6 +67,7 @@ enum {
 };
 
 #define VERSION 1
+#define BATCH_TAKEN 4  /* flag of WELCOME: BATCH is understood */
 #define LANES_THERE 2  /* flag of WELCOME */
 #define TAKES_LANE 128 /* added to the kind of SUBMIT */
 #define TAKES_WIDE 128 /* added to its number of dimensions */
@@ -203,6 +206,7 @@ static struct {
 	struct lane **table; /* lanes by the hash of their name, LANE_ROOM of them */
 	uint32_t lane_count;
 	int lanes_awaited;
+	int batches; /* the daemon understands BATCH */
 	int left_lanes; /* this rank has joined, and comes to none any more */
 	int bell; /* a socket on which other ranks wake this one; -1: none */
 	int yields; /* more ranks than CPUs: let others run while waiting */
@@ -445,6 +449,7 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 		world.rank = (int)get32(b + 12), world.size = (int)get32(b + 16);
 		world.local_rank = (int)get32(b + 20), world.local_size = (int)get32(b + 24);
 		world.cross_rank = (int)get32(b + 28), world.cross_size = (int)get32(b + 32);
+		world.batches = (get32(b + 36) & BATCH_TAKEN) != 0;
 		world.lanes_awaited = get32(b + 36) & LANES_THERE && world.local_rank >= 0 &&
 				      world.local_rank < world.local_size && world.local_size <= MAX_LANE_RANKS;
 		return GORUN_OK;
@@ -488,6 +493,16 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 	}
 	case COMPLETE:
 		return on_complete(b, n, fd);
+	case COMPLETED:
+		if (n != 8 + 8 * (size_t)get32(b + 4))
+			return malformed(type, n);
+		for (const unsigned char *at = b + 8; at < b + n; at += 8) {
+			struct operation *o = find(get32(at));
+			if (!o)
+				return malformed(type, n);
+			o->stage = DONE;
+		}
+		return GORUN_OK;
 	case GONE:
 		if (n < 16 || n != 16 + (size_t)get32(b + 8))
 			return malformed(type, n);
@@ -1758,6 +1773,8 @@ int gorun_init(void) {
 		code = send_message(64);
 	while (!code && world.size < 1)
 		code = receive(1, NULL);
+	if (!code && world.batches)
+		code = send_pair(BATCH, 0);
 	if (!code && world.lanes_awaited) {
 		world.table = calloc(LANE_ROOM, sizeof *world.table);
 		code = world.table ? send_pair(LANES, 0) : fail(GORUN_MEMORY, "join world: out of memory");

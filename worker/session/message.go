@@ -29,14 +29,16 @@ const (
 	typeShow    = 11 // from the daemon
 	typeHide    = 12 // from the daemon
 	typeKept    = 13
+	typeBatch   = 14
 
-	typeWelcome  = 65
-	typeRegion   = 66
-	typeFail     = 67
-	typeComplete = 68
-	typeGoodbye  = 69
-	typeChanged  = 71
-	typeGone     = 70
+	typeWelcome   = 65
+	typeRegion    = 66
+	typeFail      = 67
+	typeComplete  = 68
+	typeCompleted = 72
+	typeGoodbye   = 69
+	typeChanged   = 71
+	typeGone      = 70
 )
 
 const (
@@ -47,6 +49,7 @@ const (
 	takesLane  = 0x80 // added to the kind of SUBMIT
 	takesWide  = 0x80 // added to its number of dimensions
 	codingBits = 4    // of its reduction, above which the coding is
+	batchTaken = 4    // flag of WELCOME: BATCH is understood
 	lanesThere = 2    // flag of WELCOME; 1 was that of lanes to which ranks came without waiting there
 
 	fdComes = 1         // flag of COMPLETE
@@ -278,10 +281,11 @@ func appendWelcome(b []byte, w World, p Place, lanes bool, job string) []byte {
 	le.PutUint32(m[welcomeLocalSize:], uint32(len(w.Places)))
 	le.PutUint32(m[welcomeCrossRank:], uint32(p.CrossRank))
 	le.PutUint32(m[welcomeCrossSize:], uint32(p.CrossSize))
-	le.PutUint32(m[welcomeFlags:], 0)
+	flags := uint32(batchTaken)
 	if lanes {
-		le.PutUint32(m[welcomeFlags:], lanesThere)
+		flags |= lanesThere
 	}
+	le.PutUint32(m[welcomeFlags:], flags)
 	le.PutUint32(m[welcomeHosts:], uint32(w.Hosts))
 	clear(m[welcomeJob:])
 	copy(m[welcomeJob:], job)
@@ -341,6 +345,28 @@ type completion struct {
 	took          time.Duration
 }
 
+func (c *completion) flags() uint32 {
+	flags := uint32(min(max(c.took.Microseconds(), 0), maxTook)) << 1
+	if c.fd {
+		flags |= fdComes
+	}
+	return flags
+}
+
+// plain reports whether it is a success that says nothing else.
+func (c *completion) plain() bool {
+	return c.code == 0 && c.region == noRegion && c.offset == 0 && len(c.dims) == 0 && len(c.rows) == 0
+}
+
+// appendCompleted begins a COMPLETED, or adds a plain completion to one.
+func appendCompleted(b []byte, c *completion) []byte {
+	if len(b) == 0 {
+		b = appendPair(b, typeCompleted, 0)
+	}
+	le.PutUint32(b[pairValue:], le.Uint32(b[pairValue:])+1)
+	return le.AppendUint32(le.AppendUint32(b, c.handle), c.flags())
+}
+
 func appendComplete(b []byte, c *completion) []byte {
 	text := cut(c.text)
 	m := extend(&b, completeDims)
@@ -353,11 +379,7 @@ func appendComplete(b []byte, c *completion) []byte {
 	le.PutUint32(m[completeNdim:], uint32(len(c.dims)))
 	le.PutUint32(m[completeRows:], uint32(len(c.rows)))
 	le.PutUint32(m[completeTextLen:], uint32(len(text)))
-	flags := uint32(min(max(c.took.Microseconds(), 0), maxTook)) << 1
-	if c.fd {
-		flags |= fdComes
-	}
-	le.PutUint32(m[completeFlags:], flags)
+	le.PutUint32(m[completeFlags:], c.flags())
 	le.PutUint64(m[completeRegionLen:], uint64(c.regionBytes))
 	for _, n := range c.dims {
 		b = le.AppendUint64(b, uint64(n))

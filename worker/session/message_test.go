@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"gorun/collective"
 )
@@ -102,7 +103,7 @@ func TestGoldenFromRank(t *testing.T) {
 			var name, value string
 			name, value, err = decodeEnv(v.bytes)
 			got = map[string]string{"name": name, "value": value}
-		case "release", "free", "bye", "kept":
+		case "release", "free", "bye", "kept", "batch":
 			var value uint32
 			value, err = decodePair(v.bytes)
 			for name := range v.fields {
@@ -164,6 +165,11 @@ func TestGoldenFromDaemon(t *testing.T) {
 			got = appendGoodbye(nil)
 		case "gone":
 			got = appendGone(nil, collective.Code(v.int("code")), v.text("text"))
+		case "completed":
+			for i, handle := range v.ints("handles") {
+				took := time.Duration(v.ints("flags")[i]>>1) * time.Microsecond
+				got = appendCompleted(got, &completion{handle: uint32(handle), took: took})
+			}
 		case "changed":
 			got = appendChanged(nil, v.int("flags")&2 != 0, v.int("flags")&1 != 0, int64(v.int("stamp")))
 		default:
@@ -174,8 +180,8 @@ func TestGoldenFromDaemon(t *testing.T) {
 			t.Errorf("encode %s %v:\n got %x\nwant %x", v.kind, v.fields, got, v.bytes)
 		}
 	}
-	if seen != 10 {
-		t.Errorf("%d vectors of the daemon, want 10", seen)
+	if seen != 11 {
+		t.Errorf("%d vectors of the daemon, want 11", seen)
 	}
 }
 

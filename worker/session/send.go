@@ -27,6 +27,9 @@ type sender struct {
 	stopped bool
 	wake    chan struct{} // of the writer, closed at the end
 
+	batches bool   // the rank takes COMPLETED
+	held    []byte // one that waits to be sent, see outbox
+
 	// Arguments and result of the two closures, which are made once because a new one would be garbage. direct
 	// is used under the lock, patient by the writer.
 	direct, patient attempt
@@ -86,6 +89,31 @@ func (a *attempt) send(data []byte, r *shm.Region) error {
 // sendLocked sends data, which it does not keep, and the descriptor of r unless that is nil. It never blocks. An
 // error is the reader's to find: it ends the session.
 func (s *session) sendLocked(data []byte, r *shm.Region) {
+	s.sendEndedLocked()
+	s.transmitLocked(data, r)
+}
+
+// batchLocked has a completion that brings nothing else wait for others.
+func (s *session) batchLocked(c *completion) bool {
+	if !s.batches || !c.plain() || !s.server.outbox.hold(s) {
+		return false
+	}
+	s.held = appendCompleted(s.held, c)
+	if len(s.held) >= maxHeld {
+		s.sendEndedLocked()
+	}
+	return true
+}
+
+// sendEndedLocked sends the completions that wait.
+func (s *session) sendEndedLocked() {
+	if len(s.held) > 0 {
+		s.transmitLocked(s.held, nil)
+		s.held = s.held[:0]
+	}
+}
+
+func (s *session) transmitLocked(data []byte, r *shm.Region) {
 	if s.stopped {
 		return
 	}

@@ -86,6 +86,7 @@ type Server struct {
 	cfg      Config
 	listener *net.UnixListener
 	wg       sync.WaitGroup
+	outbox   outbox
 
 	mu        sync.Mutex
 	expected  map[int]*expected // by process

@@ -43,7 +43,8 @@ type session struct {
 	nextRegion uint32
 	names      names
 	shapes     shapes
-	numbers    []int // scratch memory of a submission
+	numbers    []int      // scratch memory of a submission
+	taken      []*session // whose completions it is about to send
 	submission submit
 	left       bool   // BYE came
 	lanes      *lanes // written with the server's lock held, before WELCOME; may be nil
@@ -57,6 +58,8 @@ type session struct {
 	submitted  uint64  // operations
 	failure    failure // that the rank was told of last
 	sender
+
+	waits, reading bool // guarded by the outbox
 }
 
 func newSession(s *Server, conn *net.UnixConn) (*session, error) {
@@ -70,8 +73,14 @@ func newSession(s *Server, conn *net.UnixConn) (*session, error) {
 	x.sender.init(raw)
 	x.read = func(fd uintptr) bool {
 		for {
-			if x.n, x.readErr = unix.Read(int(fd), x.buf); x.readErr != unix.EINTR {
-				return x.readErr != unix.EAGAIN
+			switch x.n, x.readErr = unix.Read(int(fd), x.buf); x.readErr {
+			case unix.EINTR:
+			case unix.EAGAIN:
+				s.outbox.idle(x)
+				return false
+			default:
+				s.outbox.busy(x)
+				return true
 			}
 		}
 	}
@@ -155,6 +164,7 @@ func (s *session) handshake() error {
 
 // end releases everything the rank had, except what operations still use: that goes with their Complete.
 func (s *session) end() {
+	s.server.outbox.idle(s)
 	s.server.leave(s)
 	s.mu.Lock()
 	s.ended = true
@@ -203,7 +213,7 @@ func (s *session) dispatch(b []byte) error {
 		}
 		s.alloc(request, n)
 		return nil
-	case typeRelease, typeFree, typeBye, typeLanes, typeTraffic, typeKept:
+	case typeRelease, typeFree, typeBye, typeLanes, typeTraffic, typeKept, typeBatch:
 		value, err := decodePair(b)
 		if err != nil {
 			return err
@@ -215,6 +225,10 @@ func (s *session) dispatch(b []byte) error {
 			return s.free(value)
 		case typeLanes:
 			return s.showLanes()
+		case typeBatch:
+			s.mu.Lock()
+			s.batches = true
+			s.mu.Unlock()
 		case typeTraffic:
 			s.sendTraffic()
 		case typeKept:
@@ -293,6 +307,9 @@ func (s *session) start(m *submit, o *operation, r collective.Request) error {
 	s.mu.Unlock()
 	s.offer(m, o, &r)
 	promised := s.owe(&r)
+	if len(r.In) > maxLaneBytes { // no completion waits until a large tensor is reduced
+		s.server.outbox.idle(s)
+	}
 	if err := s.server.cfg.Engine.Submit(s.rank, r); err != nil {
 		return err
 	}
@@ -432,8 +449,10 @@ func (s *session) complete(handle uint64, r collective.Result) (followers []uint
 		s.failure = failure{}
 	}
 	c.took = r.Took
-	s.scratch = appendComplete(s.scratch[:0], &c)
-	s.sendLocked(s.scratch, shown)
+	if !s.batchLocked(&c) {
+		s.scratch = appendComplete(s.scratch[:0], &c)
+		s.sendLocked(s.scratch, shown)
+	}
 	if c.region == noRegion {
 		s.forgetLocked(o.handle, o)
 	}

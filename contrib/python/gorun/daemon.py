@@ -141,6 +141,8 @@ class DaemonSession(Session):
         self.epoch = welcome.epoch
         if self.local_size < len(os.sched_getaffinity(0)):
             self._spin = SPIN_SECONDS
+        if welcome.flags & message.BATCH_TAKEN:
+            self._send(message.batch())
         if welcome.flags & message.LANES_THERE and lane_module.possible():
             self._send(message.lanes())
             self.lanes = self._await(self._shared)
@@ -443,6 +445,16 @@ class DaemonSession(Session):
                 pending.outcome = Result(pending.shape)
                 if self.on_end is not None:
                     self.on_end(handle, message.took(self._buffer))
+            return
+        several = message.completed(self._buffer, length)
+        if several:
+            for handle, flags in several:
+                pending = self._open.get(handle)
+                if pending is not None and pending.outcome is None:
+                    pending.encoded = None
+                    pending.outcome = Result(pending.shape)
+                    if self.on_end is not None:
+                        self.on_end(handle, flags >> 1)
             return
         if length == 0:
             strange = (

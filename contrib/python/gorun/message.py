@@ -6,7 +6,7 @@ The layouts are pinned by testdata/rankproto.txt, which the daemon's tests read 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Union
 
 from .arena import Block
@@ -43,6 +43,7 @@ BYE = 6
 ENV = 7
 LANES = 8  # both ways
 KEPT = 13
+BATCH = 14
 # From the daemon.
 WAKE = 9
 WELCOME = 65
@@ -52,7 +53,10 @@ COMPLETE = 68
 GOODBYE = 69
 GONE = 70
 CHANGED = 71
+COMPLETED = 72
 
+BATCH_TAKEN = 4
+"""Flag of Welcome: batch() is understood."""
 LANES_THERE = 2
 """Flag of Welcome: there are lanes."""
 TAKES_LANE = 0x80
@@ -190,6 +194,11 @@ def lanes() -> bytes:
     return _PAIR.pack(LANES, 0)
 
 
+def batch() -> bytes:
+    """Encode that this rank takes several completions in one message."""
+    return _PAIR.pack(BATCH, 0)
+
+
 def kept() -> bytes:
     """Encode that the program has committed its state in this world."""
     return _PAIR.pack(KEPT, 0)
@@ -259,6 +268,15 @@ def plain(data: bytearray, length: int) -> int:
         return -1
     kind, handle, code, region = _HEAD.unpack_from(data)
     return handle if kind == COMPLETE and code == 0 and region == NONE else -1
+
+
+def completed(data: bytearray, length: int) -> Iterable[tuple[int, int]]:
+    """Return handles and flags of the operations that a message ends, if it ends several plainly."""
+    if length < _PAIR.size or _TYPE.unpack_from(data)[0] != COMPLETED:
+        return ()
+    if length != _PAIR.size * (1 + _PAIR.unpack_from(data)[1]):
+        raise ValueError(f"decode message of the daemon: {length} bytes of completions")
+    return _PAIR.iter_unpack(memoryview(data)[_PAIR.size : length])
 
 
 def lane(data: bytearray) -> int:

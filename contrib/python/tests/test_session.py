@@ -58,6 +58,8 @@ class TestMessages(unittest.TestCase):
                 got = message.bye()
             elif kind == "kept":
                 got = message.kept()
+            elif kind == "batch":
+                got = message.batch()
             elif kind == "submit":
                 source = (int(f["in_region"]), int(f["in_offset"]), int(f["in_bytes"]))
                 target = (int(f["out_region"]), int(f["out_offset"]), int(f["out_bytes"]))
@@ -72,11 +74,15 @@ class TestMessages(unittest.TestCase):
                 continue
             seen.add(kind)
             self.assertEqual(got.hex(), data.hex(), f"{kind} {f}")
-        self.assertEqual(seen, {"hello", "alloc", "release", "free", "bye", "kept", "env", "submit"})
+        self.assertEqual(seen, {"hello", "alloc", "release", "free", "bye", "kept", "batch", "env", "submit"})
 
     def test_from_daemon(self) -> None:
         seen = set()
         for kind, f, data in vectors():
+            if kind == "completed":
+                got = list(message.completed(bytearray(data), len(data)))
+                self.assertEqual(got, list(zip(ints(f["handles"]), ints(f["flags"]))))
+                continue
             text = f.get("text", "-").replace("-", "")
             want: message.Message
             if kind == "welcome":
