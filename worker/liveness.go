@@ -16,8 +16,8 @@ import (
 
 // reportPeers looks at the peers and reports what changed. It follows everything that may change it, and comes once per beat.
 func (d *daemon) reportPeers() {
-	seen := liveness.Seen{Unanswered: d.mesh.Awaited(), HungUp: d.mesh.HungUp(), Missing: d.missing(), Heard: func(peer int) time.Time {
-		s, _ := d.mesh.Status(peer)
+	seen := liveness.Seen{Unanswered: d.net.Mesh.Awaited(), HungUp: d.net.Mesh.HungUp(), Missing: d.missing(), Heard: func(peer int) time.Time {
+		s, _ := d.net.Mesh.Status(peer)
 		return s.Heard
 	}}
 	gone := map[int]bool{}
@@ -61,7 +61,7 @@ func (d *daemon) missing() []int {
 		linked = append(slices.Clone(linked), d.member.needed...)
 	}
 	for _, peer := range linked {
-		if s, _ := d.mesh.Status(peer); s.Streams == 0 {
+		if s, _ := d.net.Mesh.Status(peer); s.Streams == 0 {
 			missing[peer] = true
 		}
 	}

@@ -1,14 +1,10 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,7 +52,7 @@ func (d *daemon) beat(ctx context.Context) {
 // watchMoves learns of moves of this machine, where there is somebody to tell.
 func (d *daemon) watchMoves(ctx context.Context) {
 	path := d.job.VMTools
-	if path == "" && d.self.Platform == "vmware" {
+	if path == "" && d.machine.Host().Platform == "vmware" {
 		path = vmtools.Find()
 	}
 	if path == "" {
@@ -205,7 +201,7 @@ func (d *daemon) announce(ctx context.Context, m wire.Message, then func()) {
 // this host up, and its network may be another one; after a move it is. then is called when that is looked after.
 func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func()) {
 	if moved {
-		d.doubtLabels()
+		d.machine.DoubtLabels()
 	}
 	if d.stopping || d.member.roster == nil {
 		then()
@@ -213,7 +209,7 @@ func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func
 	}
 	var addrs []string
 	for _, p := range d.member.others() {
-		d.mesh.Kick(p.ID)
+		d.net.Mesh.Kick(p.ID)
 		addrs = append(addrs, p.Gossip)
 	}
 	d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: text, Moved: moved}, func() {})
@@ -223,34 +219,12 @@ func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func
 		if meshed && len(addrs) > 0 {
 			limit, cancel := context.WithTimeout(ctx, announceLimit)
 			defer cancel()
-			if err := d.gossip.Join(limit, addrs[:min(len(addrs), maxGreeted)]); err != nil {
+			if err := d.net.Gossip.Join(limit, addrs[:min(len(addrs), maxGreeted)]); err != nil {
 				d.log.Debug("gossip: not joined again", "error", err)
 			}
 		}
-		d.probeAgain(ctx, "after the pause ", then)
+		d.machine.ProbeAgain(ctx, "after the pause ", then)
 	})
-}
-
-// doubtLabels says which labels of this machine may be wrong after a move without anybody seeing it.
-func (d *daemon) doubtLabels() {
-	labels := slices.DeleteFunc(d.facts.Undated(d.self), func(label string) bool { return d.placed.labels[label] != "" })
-	if len(labels) > 0 {
-		d.tell(fmt.Sprintf("%s of the topology file still counts after the move: if it is not so any more, write the file again, this job reads it", strings.Join(labels, ", ")))
-	}
-	d.doubtPlaced()
-}
-
-// doubtPlaced says which labels that the end of a move told may be wrong since another one.
-func (d *daemon) doubtPlaced() {
-	if !d.placed.past {
-		return
-	}
-	still := func(label string) bool {
-		return d.self.Labels[label] == d.placed.labels[label] && d.self.LabelSources[label] == d.placed.by
-	}
-	if labels := slices.DeleteFunc(slices.Sorted(maps.Keys(d.placed.labels)), func(label string) bool { return !still(label) }); len(labels) > 0 {
-		d.tell(fmt.Sprintf("%s still counts as %s told it, although the machine may have been moved once more: if it is not so any more, the topology file says better, this job reads it again", strings.Join(labels, ", "), d.placed.by))
-	}
 }
 
 // peerMoves takes a peer's word about its own move.
@@ -261,7 +235,7 @@ func (d *daemon) peerMoves(ctx context.Context, peer int, m *wire.Migrating) {
 		return
 	}
 	d.member.alive.Moves(time.Now(), peer, time.Time{})
-	d.mesh.Kick(peer)
+	d.net.Mesh.Kick(peer)
 	if m.Moved { // to where ways are others
 		d.tune.ForgetPeer(peer)
 	}
@@ -274,11 +248,7 @@ func (d *daemon) hostMoves(ctx context.Context, m *wire.Migrating) {
 	case m.Host != d.job.HostID:
 		d.peerMoves(ctx, m.Host, m)
 	case m.State == wire.MoveEnds:
-		if len(m.Labels) > 0 {
-			d.placed = placed{labels: m.Labels, by: cmp.Or(m.By, "the end of its move"), at: time.Now()}
-		} else {
-			d.placed.past = true
-		}
+		d.machine.MovedTo(m)
 		d.arrived(ctx, m.Text, true, func() {})
 	}
 }

@@ -35,9 +35,9 @@ func (s stockDaemon) Rejoining(msg *wire.Rejoining) { s.d.ranks.Rejoining(msg) }
 type ranksDaemon struct{ d *daemon }
 
 func (r ranksDaemon) World() member.World          { return r.d.member.world() }
-func (r ranksDaemon) Host() topology.Host          { return r.d.self }
+func (r ranksDaemon) Host() topology.Host          { return r.d.machine.Host() }
 func (r ranksDaemon) Leave(epoch uint32, rank int) { r.d.engine.Leave(epoch, rank) }
-func (r ranksDaemon) Pin(run func(stream int))     { r.d.mesh.Pin(run) }
+func (r ranksDaemon) Pin(run func(stream int))     { r.d.net.Mesh.Pin(run) }
 func (r ranksDaemon) Deaf() bool                   { return r.d.cfg.LauncherLease.deaf() }
 
 // goodbyes is the engine as sessions see it: a rank's goodbye goes through the daemon's loop.
@@ -61,7 +61,7 @@ func (d *daemon) openTuning() {
 // links are the links of this host as its tuner sees them.
 type links struct{ d *daemon }
 
-func (l links) Status(peer int) (link.Status, bool) { return l.d.mesh.Status(peer) }
+func (l links) Status(peer int) (link.Status, bool) { return l.d.net.Mesh.Status(peer) }
 func (l links) Measure(ctx context.Context, peer int) (schedule.Cost, error) {
 	return l.d.prober.Measure(ctx, peer)
 }
@@ -70,7 +70,7 @@ func (l links) Measure(ctx context.Context, peer int) (schedule.Cost, error) {
 type tuneDaemon struct{ *daemon }
 
 func (t tuneDaemon) Members() []int                { return t.member.members() }
-func (t tuneDaemon) Facts() *facts.File            { return t.facts }
+func (t tuneDaemon) Facts() *facts.File            { return t.machine.Facts() }
 func (t tuneDaemon) Send(peer int, m wire.Message) { t.send(peer, m) }
 func (t tuneDaemon) Tell(text string)              { t.tell(text) }
 func (t tuneDaemon) Settled() (hosts []topology.Host, number uint32) {
@@ -87,3 +87,19 @@ func (r ring) Epoch() uint32                     { return r.member.epoch }
 func (r ring) Send(peer int, m wire.Message)     { r.send(peer, m) }
 func (r ring) Pause(number uint32, quiet func()) { r.engine.Pause(number, quiet) }
 func (r ring) Resume(g *pause.Go)                { r.resume(g) }
+
+// machineDaemon is the daemon as its machine sees it.
+type machineDaemon struct{ d *daemon }
+
+func (m machineDaemon) DataNIC(h topology.Host) string { return m.d.net.DataNIC(h) }
+func (m machineDaemon) NetworkChanged()                { m.d.tune.ForgetOwn() }
+func (m machineDaemon) Changed(ctx context.Context) {
+	m.d.net.Choose()
+	m.d.step(ctx, epoch.Event{Self: m.d.self()})
+}
+
+// self returns what this machine is like, for the epoch machine.
+func (d *daemon) self() *topology.Host {
+	host := d.machine.Host()
+	return &host
+}

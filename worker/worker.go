@@ -8,16 +8,13 @@ package worker
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,19 +22,16 @@ import (
 	"gorun/collective/kernel"
 	"gorun/collective/link"
 	"gorun/collective/schedule"
-	"gorun/collective/tcp"
 	"gorun/rendezvous/epoch"
-	"gorun/rendezvous/gossip"
-	"gorun/rendezvous/keytls"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
-	"gorun/topology"
-	"gorun/topology/facts"
 	"gorun/topology/probe"
 	"gorun/worker/compat"
 	"gorun/worker/loop"
+	"gorun/worker/machine"
 	"gorun/worker/member"
 	"gorun/worker/migrate"
+	"gorun/worker/network"
 	"gorun/worker/pauses"
 	"gorun/worker/proc"
 	"gorun/worker/ranks"
@@ -82,6 +76,9 @@ const (
 	lastWords = 3 * time.Second
 )
 
+// exitUsage is for a user who wants what this host does not have.
+const exitUsage = 2
+
 // Run serves one job. The end of ctx ends the job at once.
 func Run(ctx context.Context, cfg Config) error {
 	d := &daemon{cfg: cfg, out: wire.NewWriter(cfg.Out), inbox: make(chan wire.Message), loop: loop.New()}
@@ -114,7 +111,7 @@ func Run(ctx context.Context, cfg Config) error {
 	err := d.open(work)
 	if err != nil {
 		failed := &wire.Failed{Step: "start daemon", Text: err.Error(), Peer: d.job.HostID}
-		if _, ok := errors.AsType[*unknownNICs](err); ok {
+		if _, ok := errors.AsType[*network.UnknownNICsError](err); ok {
 			failed.Hint, failed.Code = "--network-interfaces takes names, drivers and networks; each host needs one of them that is up", exitUsage
 		}
 		d.out.Write(failed)
@@ -128,7 +125,11 @@ func Run(ctx context.Context, cfg Config) error {
 		if d.journal != nil {
 			d.journal.finish()
 		}
-		d.out.Write(&wire.Done{Links: d.carried()})
+		done := &wire.Done{}
+		if d.net != nil {
+			done.Links = d.net.Totals()
+		}
+		d.out.Write(done)
 	}
 	return err
 }
@@ -144,16 +145,9 @@ type daemon struct {
 
 	job      *wire.Job
 	ready    *wire.Ready // as it was said
-	self     topology.Host
-	facts    *facts.File // what the user knows
-	applied  *facts.File // those of which self is
-	placed   placed
-	nics     []string // the interfaces that the user chose, if any
+	machine  *machine.Machine
 	member   *membership
-	chosen   atomic.Pointer[[]topology.NIC] // those of nics, for dialers
-	gossip   *gossip.Gossip
-	listener net.Listener
-	mesh     *link.Mesh
+	net      *network.Network
 	prober   *collective.Prober
 	engine   *collective.Engine
 	results  *shm.Pool
@@ -161,20 +155,16 @@ type daemon struct {
 	ranks    *ranks.Ranks
 	mpi      *compat.MPI
 	horovod  *compat.Horovod
-	endRelay context.CancelFunc // ends the relay of the binary, nil if there is none
 
-	unsaid int // times that what changed of this machine is still to be told
 	pauses *pauses.Pauses
 	move   *move // of this machine, that was announced
 
-	stalls    stallWatch
-	tune      *tune.Tuner
-	where     whereabouts
-	directory *directory
-	pulse     migrate.Pulse
-	stopping  bool
-	orphan    bool  // nobody listens any more
-	parted    error // why nothing comes from the launcher any more; set before inbox is closed
+	stalls   stallWatch
+	tune     *tune.Tuner
+	pulse    migrate.Pulse
+	stopping bool
+	orphan   bool  // nobody listens any more
+	parted   error // why nothing comes from the launcher any more; set before inbox is closed
 }
 
 // read passes the messages of the launcher, and of those that take over from it, on and closes the inbox at the end.
@@ -214,25 +204,16 @@ func (d *daemon) open(ctx context.Context) error {
 	d.cfg.LauncherLease.world(0, nil, d.member.lease())
 	d.journal, d.log = openJournal(d.out, job.Verbose)
 	d.openServices()
-	d.directory = newDirectory()
-	d.where.peers = map[int]*wire.Moved{}
 	d.openTuning()
 	var err error
 	var interfaces []probe.Interface
-	if d.self, interfaces, err = probe.This(ctx, job.VMTools); err != nil {
-		return fmt.Errorf("probe host: %w", err)
-	}
-	d.self.Name = job.Name
-	known, err := facts.Parse(job.Topology)
-	if err == nil {
-		err = known.Override(&d.self)
-	}
+	d.machine, interfaces, err = machine.Open(ctx, machine.Config{Job: job, Loop: d.loop, Out: d.out, Daemon: machineDaemon{d}, Seen: d.cfg.Seen})
 	if err != nil {
-		return fmt.Errorf("read topology file: %w", err)
+		return err
 	}
-	d.facts, d.applied = known, known
-	d.nics = topology.NICNames(d.job.NICs, d.self.NICs)
-	addrs, err := d.firstAddresses(interfaces)
+	d.net = network.New(network.Config{Job: job, Loop: d.loop, Out: d.out, Log: d.log, Daemon: networkDaemon{d},
+		Lease: d.member.gossipLease(), Program: d.cfg.Program})
+	addrs, err := d.net.FirstAddresses(interfaces)
 	if err != nil {
 		return err
 	}
@@ -242,259 +223,62 @@ func (d *daemon) open(ctx context.Context) error {
 	if err := d.openRanks(ctx); err != nil {
 		return err
 	}
-	if d.where.own, err = d.candidates(addrs); err != nil {
-		return err
-	}
-	d.self.Data = d.dataNIC(d.self)
+	d.machine.FindDataNIC()
 	port, ports := d.ranks.Ports()
-	ready := &wire.Ready{Ports: ports, Gossip: d.gossip.Addr(), Data: d.where.own, Host: d.self, Port: port,
+	ready := &wire.Ready{Ports: ports, Gossip: d.net.Gossip.Addr(), Data: d.net.Own(), Host: d.machine.Host(), Port: port,
 		KVPort: d.horovod.Port()}
 	if job.Relay != "" {
-		r, err := openRelay(ctx, bindAddress(addrs, job.Open), job.Relay, d.cfg.Program)
-		if err != nil {
+		if ready.Relay, err = d.net.OpenRelay(ctx); err != nil {
 			return err
 		}
-		ready.Relay = r.port()
-		var relaying context.Context
-		relaying, d.endRelay = context.WithCancel(ctx)
-		d.loop.Go(func() { r.run(relaying) })
 	}
 	d.ready = ready
 	if err := d.out.Write(ready); err != nil {
 		return err
 	}
-	if d.facts.Moved(d.self) {
+	if d.machine.MovedSinceFile() {
 		return d.out.Write(&wire.Log{Text: "was moved or started again since the topology file was written: its labels and edges there do not count"})
 	}
 	return nil
 }
 
-// errNoAddress is that others find this host nowhere, at least for now.
-var errNoAddress = errors.New("find address: no network interface is up")
-
-// firstAddresses returns where the others find this host when it begins. Where hosts may come one day that nobody knows of yet, a
-// machine without a network begins as well. Later on an address that is gone may come back: then none is better than one
-// that leads peers to themselves.
-func (d *daemon) firstAddresses(interfaces []probe.Interface) ([]netip.Addr, error) {
-	addrs, err := d.addresses(interfaces)
-	if d.job.Open && errors.Is(err, errNoAddress) {
-		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
-	}
-	return addrs, err
-}
-
-// addresses returns where the others find this host. A host that is alone talks to nobody, and so listens only to itself; the NICs
-// that the user chose have to be there all the same.
-func (d *daemon) addresses(interfaces []probe.Interface) ([]netip.Addr, error) {
-	if d.job.Alone {
-		if n := d.job.NICs; len(n) > 0 && len(addresses(interfaces, netip.Addr{}, topology.ChosenNIC(n, d.self.NICs))) == 0 {
-			return nil, &unknownNICs{n, d.self.NICs}
-		}
-		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
-	}
-	hint, err := netip.ParseAddr(d.job.LocalIP)
-	if err != nil {
-		hint = probe.SourceToward(d.job.Toward)
-		if d.where.lost && hint.IsLoopback() {
-			hint = netip.Addr{} // nobody to ask the way to, or a name that means this host here: the others are elsewhere
-		}
-	}
-	if d.job.Open && hint.IsLoopback() { // those that come later may be anywhere
-		hint = probe.SourceToward(anywhere)
-	}
-	if len(d.job.NICs) > 0 {
-		addrs := addresses(interfaces, hint, topology.ChosenNIC(d.job.NICs, d.self.NICs))
-		if len(addrs) == 0 {
-			return nil, &unknownNICs{d.job.NICs, d.self.NICs}
-		}
-		return addrs, nil
-	}
-	addrs := addresses(interfaces, hint, topology.ChosenNIC(nil, nil))
-	if hint.IsLoopback() { // every host is this machine
-		addrs = append([]netip.Addr{hint}, addrs...)
-	}
-	if len(addrs) == 0 {
-		return nil, errNoAddress
-	}
-	return addrs, nil
-}
-
-// bindAddress is where this host listens for those who know its addresses. If hosts may come that nobody knows of yet, it may have
-// other ones by then.
-func bindAddress(addrs []netip.Addr, open bool) string {
-	switch {
-	case addrs[0].IsLoopback() && !open:
-		return addrs[0].String()
-	case addrs[0].Is6():
-		return "::"
-	}
-	return "0.0.0.0"
-}
-
 // openNetwork starts gossip, links and the engine.
 func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
-	job := d.job
-	gossipKey, err := derive(job.Secret, job.ID, "gossip")
-	if err != nil {
+	if err := d.net.Open(ctx, addrs); err != nil {
 		return err
 	}
-	linkKey, err := derive(job.Secret, job.ID, "link")
-	if err != nil {
+	if err := d.horovod.Listen(ctx, d.net.Bind()); err != nil {
 		return err
-	}
-	seal, err := d.seal()
-	if err != nil {
-		return err
-	}
-	bind := bindAddress(addrs, job.Open)
-	if d.gossip, err = gossip.Listen(gossip.Config{ID: job.HostID, Job: job.ID, Key: gossipKey, Bind: bind, Advertise: addrs[0].String(), Lease: d.member.gossipLease(), Log: d.log}); err != nil {
-		return err
-	}
-	transport := tcp.Options{}
-	d.choose()
-	if err := d.horovod.Listen(ctx, bind); err != nil {
-		return err
-	}
-	if d.listener, err = transport.Listen(ctx, net.JoinHostPort(bind, "0")); err != nil {
-		return fmt.Errorf("listen for links: %w", err)
 	}
 	d.results = shm.NewPool(d.memory())
-	by, err := schedule.ParseAlgorithm(job.Algorithm)
+	by, err := schedule.ParseAlgorithm(d.job.Algorithm)
 	if err != nil {
 		return fmt.Errorf("check job: %w", err)
 	}
-	coding, err := kernel.ParseCoding(job.Coding)
+	coding, err := kernel.ParseCoding(d.job.Coding)
 	if err != nil {
 		return fmt.Errorf("check job: %w", err)
 	}
-	d.engine = collective.New(collective.Config{Transport: sender{d}, Alloc: d.results, Room: d.results.Room(), Log: d.log, Algorithm: by, Coding: coding,
+	d.engine = collective.New(collective.Config{Transport: d.net, Alloc: d.results, Room: d.results.Room(), Log: d.log, Algorithm: by, Coding: coding,
 		Broken: func(peer int, err error) { d.loop.Go(func() { d.post(ctx, func() { d.lost(peer, err) }) }) }})
-	d.prober = collective.NewProber(d.engine, sender{d})
-	d.mesh, err = link.NewMesh(link.Config{Self: job.HostID, Job: job.ID, Key: linkKey, TLS: seal, Checksum: job.Checksum, Streams: job.Streams, Rails: len(topology.ChosenRails([]topology.Host{d.self}, job.NICs)), Handler: d.prober, Listener: d.listener, Log: d.log,
-		Dial: d.dialer(transport),
-		Narrow: func(ctx context.Context, peer, stream, packet int) (net.Conn, error) {
-			return d.dialer(tcp.Options{Segment: packet - headers})(ctx, peer, stream)
-		},
-		Narrowed: func(n link.Narrowing) { d.post(ctx, func() { d.narrowed(n) }) },
-		Damaged:  func(m link.Damage) { d.post(ctx, func() { d.damaged(m) }) },
-		Lost:     func(peer int, err error) { d.post(ctx, func() { d.lost(peer, err) }) },
-	})
-	return err
-}
-
-// dialer returns what opens streams to peers.
-func (d *daemon) dialer(transport tcp.Options) func(ctx context.Context, peer, stream int) (net.Conn, error) {
-	return func(ctx context.Context, peer, stream int) (net.Conn, error) {
-		p, ok := member.Peer(d.member.peers.Load(), peer)
-		if !ok {
-			return nil, fmt.Errorf("dial host id %d: not in the roster", peer)
-		}
-		addresses := routes(p.Data, *d.chosen.Load(), stream)
-		if len(d.job.NICs) == 0 { // a name may lead to another NIC than the user wants
-			addresses = d.directory.search(ctx, p, addresses)
-		}
-		conn, err := transport.Dial(ctx, addresses)
-		d.directory.tried(p, conn, err)
-		return conn, err
-	}
-}
-
-// headers are what IPv6, or IPv4, and TCP put before a segment, in bytes, at most.
-const headers = 60
-
-// narrowed warns that packets of a size that both NICs take do not reach a peer.
-func (d *daemon) narrowed(n link.Narrowing) {
-	p, ok := member.Peer(d.member.peers.Load(), n.Peer)
-	if !ok {
-		return
-	}
-	text := fmt.Sprintf("packets of %d bytes to %s are lost on the way, small ones arrive: going on with %d bytes, which is slower", n.Lost, p.Name, n.On)
-	if n.On == 0 {
-		text = fmt.Sprintf("packets of %d bytes are lost on the way from %s here to %s, %s, only smaller ones arrive: no data passes there", n.Lost, d.withNIC(n.Local), p.Name, addressOf(n.Remote))
-	}
-	d.out.Write(&wire.Log{Text: fmt.Sprintf("%s; to see what passes: gorun doctor -H %s,%s", text, d.job.Name, p.Name)})
-}
-
-// damaged warns that data from a peer was damaged, and where: the first time, the tenth, the hundredth and so on.
-func (d *daemon) damaged(m link.Damage) {
-	for n := m.Times; n > 1; n /= 10 {
-		if n%10 != 0 {
-			return
-		}
-	}
-	p, ok := member.Peer(d.member.peers.Load(), m.Peer)
-	if !ok {
-		return
-	}
-	text := fmt.Sprintf("data from %s came damaged, %s so far, and was sent again: between %s there and %s here a NIC, a switch or a hypervisor is broken",
-		p.Name, topology.Count(int(m.Times), "time"), addressOf(m.Remote), d.withNIC(m.Local))
-	if !d.job.Checksum && !d.job.Encrypt {
-		text += "; large tensors are not checked, and may be wrong: run with --checksum"
-	}
-	d.out.Write(&wire.Log{Text: text})
-}
-
-// withNIC is a socket's address on this host, with the name of the NIC that has it.
-func (d *daemon) withNIC(a net.Addr) string {
-	at := addressOf(a)
-	if nic := d.self.NICAt(at); nic != "" {
-		return fmt.Sprintf("%s (%s)", at, nic)
-	}
-	return at.String()
-}
-
-// seal returns what the streams of links are encrypted by, nil if the job does not want it.
-func (d *daemon) seal() (*tls.Config, error) {
-	if !d.job.Encrypt {
-		return nil, nil
-	}
-	seed, err := derive(d.job.Secret, d.job.ID, "link tls")
-	if err != nil {
-		return nil, err
-	}
-	return keytls.New(seed, "gorun-link/1", link.ErrKey)
-}
-
-// carried is what the links have done for the job.
-func (d *daemon) carried() wire.Links {
-	if d.mesh == nil {
-		return wire.Links{}
-	}
-	t := d.mesh.Totals()
-	return wire.Links{SentBytes: t.SentBytes, ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments, Renewed: t.Renewed, Damaged: t.Damaged}
+	d.prober = collective.NewProber(d.engine, d.net)
+	return d.net.Connect(ctx, d.prober)
 }
 
 // memory is what one user of shared memory may take: all there is, because memory is only taken when it
 // is written, and the limit is there to give a clear error instead of the machine's end. Why ranks have no shares of it is
 // in ARCHITECTURE.md.
 func (d *daemon) memory() int64 {
-	if d.self.MemBytes > 0 {
-		return d.self.MemBytes
+	if d.machine.Host().MemBytes > 0 {
+		return d.machine.Host().MemBytes
 	}
 	return 16 << 30
-}
-
-// sender breaks the circle between engine and mesh, which need each other.
-type sender struct{ d *daemon }
-
-func (s sender) Send(peer int, seg *link.Segment) { s.d.mesh.Send(peer, seg) }
-
-// sent counts the bytes that went to other hosts.
-func (d *daemon) sent() (bytes uint64) {
-	if r := d.member.peers.Load(); r != nil {
-		for _, p := range r.Peers {
-			if s, ok := d.mesh.Status(p.ID); ok {
-				bytes += s.SentBytes
-			}
-		}
-	}
-	return bytes
 }
 
 // openRanks prepares for the ranks: their sessions, and their processes' parent.
 func (d *daemon) openRanks(ctx context.Context) error {
 	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: goodbyes{d.engine, d, ctx}, Log: d.log, ArenaLimit: d.memory(),
-		Sent: d.sent,
+		Sent: d.net.Sent,
 		Rejoin: func(process int, epoch uint32, why string) {
 			d.post(ctx, func() { d.ranks.Rejoining(&wire.Rejoining{Process: process, Epoch: epoch, Why: why}) })
 		},
@@ -506,7 +290,7 @@ func (d *daemon) openRanks(ctx context.Context) error {
 		return err
 	}
 	d.ranks, err = ranks.Open(ranks.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log, Exe: d.cfg.Exe, Env: d.cfg.Env, Cgroup: d.cfg.Cgroup,
-		Daemon: ranksDaemon{d}, Sessions: d.sessions, Socket: socket, MPI: d.mpi, Horovod: d.horovod, NICs: d.nics, Describe: d.sayNICs,
+		Daemon: ranksDaemon{d}, Sessions: d.sessions, Socket: socket, MPI: d.mpi, Horovod: d.horovod, NICs: d.net.NICs(), Describe: d.net.Describe,
 		ShutdownGrace: d.cfg.parting})
 	return err
 }
@@ -523,7 +307,7 @@ func (d *daemon) run(ctx, work context.Context) {
 	defer edges.Stop()
 	d.watchMoves(work)
 	d.loop.Go(func() { d.live(work) })
-	d.loop.Go(func() { d.watchHardware(work) })
+	d.loop.Go(func() { d.machine.Watch(work) })
 	d.loop.Go(func() { d.watchAddresses(work) })
 	d.loop.Go(func() { d.watchLauncher(work) })
 	d.loop.Go(func() { d.ranks.Feed(work) })
@@ -540,7 +324,7 @@ func (d *daemon) run(ctx, work context.Context) {
 				break
 			}
 			d.receive(work, m)
-		case ev := <-d.gossip.Events():
+		case ev := <-d.net.Gossip.Events():
 			d.gossiped(work, ev)
 		case e := <-d.ranks.Exits():
 			d.ranks.Exited(work, e)
@@ -607,7 +391,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	case *wire.Fence, *wire.Name:
 		d.mpi.Receive(m)
 	case *wire.Topology:
-		d.learn(ctx, m.Text)
+		d.machine.Learn(ctx, m.Text)
 	case *wire.Migrating: // by vCenter, say
 		d.hostMoves(ctx, m)
 	case *wire.Moved:
@@ -659,11 +443,6 @@ func (d *daemon) fail(step string, err error, hint string) {
 	d.out.Write(&wire.Failed{Step: step, Text: err.Error(), Hint: hint, Code: 255, Peer: d.job.HostID})
 }
 
-// refuse tells the launcher that the user wants what this host does not have: there is nothing wrong with the host.
-func (d *daemon) refuse(step string, err error, hint string) {
-	d.out.Write(&wire.Failed{Step: step, Text: err.Error(), Hint: hint, Code: exitUsage, Peer: d.job.HostID})
-}
-
 // lost tells the launcher that a peer is gone.
 func (d *daemon) lost(peer int, err error) {
 	if _, ok := member.Peer(d.member.roster, peer); !ok {
@@ -687,14 +466,14 @@ func (d *daemon) close() error {
 	if d.engine != nil {
 		d.engine.Close()
 	}
-	if d.listener != nil {
-		d.listener.Close()
+	if d.net != nil {
+		d.net.CloseListener()
 	}
 	if d.horovod != nil {
 		d.horovod.Close()
 	}
-	if d.gossip != nil {
-		errs = append(errs, d.gossip.Close())
+	if d.net != nil {
+		errs = append(errs, d.net.Close())
 	}
 	d.member.life.stop()
 	d.loop.Wait()

@@ -13,6 +13,7 @@ import (
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
+	"gorun/worker/machine"
 	"gorun/worker/member"
 	"gorun/worker/session"
 )
@@ -63,7 +64,7 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 			d.tune.Try(ctx, m.To)
 			return
 		case *wire.Facts:
-			if !sameNetwork(d.member.machine.Hosts(), d.member.members(), m) {
+			if !machine.SameNetwork(d.member.machine.Hosts(), d.member.members(), m) {
 				d.tune.ForgetHost(ev.Peer)
 			}
 		case *wire.Pause:
@@ -106,10 +107,10 @@ func (d *daemon) step(ctx context.Context, ev epoch.Event) {
 func (d *daemon) prepare(ctx context.Context, w wire.World) {
 	world, err := d.worldOf(w)
 	if err != nil {
-		d.step(ctx, epoch.Event{Failed: &epoch.Failure{Epoch: w.Epoch, Reason: fmt.Sprintf("%s: %v", d.self.Name, err)}})
+		d.step(ctx, epoch.Event{Failed: &epoch.Failure{Epoch: w.Epoch, Reason: fmt.Sprintf("%s: %v", d.job.Name, err)}})
 		return
 	}
-	l := newLinking(d.mesh, d.job.HostID, w, d.job.Elastic)
+	l := newLinking(d.net.Mesh, d.job.HostID, w, d.job.Elastic)
 	d.member.needed = l.needed
 	life := newLife(ctx)
 	d.member.life = life
@@ -131,7 +132,7 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 				err = d.engine.SetWorld(world)
 			}
 			if err != nil {
-				d.step(ctx, epoch.Event{Failed: &epoch.Failure{Epoch: w.Epoch, Reason: fmt.Sprintf("%s: %v", d.self.Name, err)}})
+				d.step(ctx, epoch.Event{Failed: &epoch.Failure{Epoch: w.Epoch, Reason: fmt.Sprintf("%s: %v", d.job.Name, err)}})
 				return
 			}
 			d.step(ctx, epoch.Event{Prepared: &w.Epoch, Cost: cost})
@@ -161,7 +162,7 @@ func (d *daemon) goOn(ctx context.Context, epoch uint32, err error, said wire.Fa
 
 // reachAll has a large world that has begun make the links that it could begin without.
 func (d *daemon) reachAll(w wire.World) {
-	l, life, patience := newLinking(d.mesh, d.job.HostID, w, d.job.Elastic), d.member.life, d.member.lease()+linkPatience
+	l, life, patience := newLinking(d.net.Mesh, d.job.HostID, w, d.job.Elastic), d.member.life, d.member.lease()+linkPatience
 	life.wg.Go(func() {
 		pause := time.NewTimer(reachAfter)
 		defer pause.Stop()
@@ -251,10 +252,8 @@ func (d *daemon) join(ctx context.Context, r *wire.Roster) {
 		d.fail("join", err, "")
 		return
 	}
-	if d.endRelay != nil {
-		d.endRelay() // every host of the job has the binary
-	}
-	d.locate(r)
+	d.net.EndRelay()
+	d.net.Locate(r)
 	former := d.member.roster
 	d.releaseOthers(former, r)
 	if former != nil {
@@ -298,12 +297,12 @@ func (d *daemon) form(ctx context.Context, former *wire.Roster) {
 		return
 	}
 	if !d.member.connected {
-		if err := d.gossip.Open(); err != nil {
+		if err := d.net.Gossip.Open(); err != nil {
 			d.fail("join", err, "")
 			return
 		}
 		d.member.connected = true
-		d.loop.Go(func() { d.mesh.Run(ctx) })
+		d.loop.Go(func() { d.net.Mesh.Run(ctx) })
 	}
 	var strangers []string
 	for _, p := range r.Peers {
@@ -317,7 +316,7 @@ func (d *daemon) form(ctx context.Context, former *wire.Roster) {
 	ids := member.IDs(r)
 	d.cfg.LauncherLease.world(r.Epoch, slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id == d.job.HostID }), d.member.lease())
 	d.step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: ids}})
-	d.step(ctx, epoch.Event{Self: &d.self})
+	d.step(ctx, epoch.Event{Self: d.self()})
 	d.member.repeat.set(tickPeriod)
 }
 
@@ -330,7 +329,7 @@ func (d *daemon) greet(ctx context.Context, epoch uint32, addrs []string) {
 	d.loop.Go(func() {
 		for {
 			limit, cancel := context.WithTimeout(ctx, linkPatience)
-			err := d.gossip.Join(limit, addrs)
+			err := d.net.Gossip.Join(limit, addrs)
 			cancel()
 			if err == nil || !d.goOn(ctx, epoch, err, wire.Failed{Step: "join",
 				Hint: "hosts must reach each other directly over TCP and UDP: check firewalls between them"}) {
@@ -347,7 +346,7 @@ func (d *daemon) endWorld(next *wire.Roster) {
 	// In this order: when the links are forgotten, nothing of them touches the memory of ranks, who get it
 	// back with the end of their operations.
 	for _, p := range d.member.others() {
-		d.mesh.Forget(p.ID)
+		d.net.Mesh.Forget(p.ID)
 	}
 	d.engine.Abort(&collective.Error{Code: collective.CodeAborted, Text: fmt.Sprintf("the world of epoch %d ended: %s", d.member.roster.Epoch, next.Reason)})
 	d.ranks.EndWorld(next)
@@ -362,7 +361,7 @@ func (d *daemon) send(peer int, m wire.Message) {
 func (d *daemon) sendNow(peer int, m wire.Message) {
 	b, err := wire.Marshal(m)
 	if err == nil {
-		err = d.gossip.Send(peer, b)
+		err = d.net.Gossip.Send(peer, b)
 	}
 	if err != nil {
 		d.log.Debug("gossip: not sent", "to", peer, "error", err)

@@ -1,4 +1,4 @@
-package worker
+package network
 
 import (
 	"fmt"
@@ -7,20 +7,16 @@ import (
 	"slices"
 	"strings"
 
-	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
 
-// exitUsage is for a user who wants what this host does not have.
-const exitUsage = 2
-
-// unknownNICs is that a host has none of the NICs which the user wants data to go over.
-type unknownNICs struct {
+// UnknownNICsError reports that none of the NICs that the user wants data to go over exist on the host.
+type UnknownNICsError struct {
 	wanted []string
 	have   []topology.NIC
 }
 
-func (e *unknownNICs) Error() string {
+func (e *UnknownNICsError) Error() string {
 	var have []string
 	for _, n := range e.have {
 		if what := describeNIC(n); n.Up {
@@ -45,28 +41,29 @@ func describeNIC(n topology.NIC) string {
 	return words
 }
 
-// sayNICs tells a user who wants to know by which of its NICs this host is reached by the others.
-func (d *daemon) sayNICs() {
-	if !d.job.Verbose || d.job.Alone {
+// Describe tells a user who wants to know by which of its NICs this host is reached by the others.
+func (n *Network) Describe() {
+	if !n.job.Verbose || n.job.Alone {
 		return
 	}
+	host := n.cfg.Daemon.Host()
 	var over []string
-	for i, data := range d.ready.Data {
+	for i, data := range n.own {
 		address, _, _ := net.SplitHostPort(data)
-		at := slices.IndexFunc(d.self.NICs, func(n topology.NIC) bool {
+		at := slices.IndexFunc(host.NICs, func(n topology.NIC) bool {
 			return slices.ContainsFunc(n.Addrs, func(own string) bool { return strings.HasPrefix(own, address+"/") })
 		})
 		switch {
-		case i > 0 && len(d.nics) == 0: // the others are for when the first is broken
+		case i > 0 && len(n.nics) == 0: // the others are for when the first is broken
 		case at >= 0:
-			over = append(over, describeNIC(d.self.NICs[at]))
+			over = append(over, describeNIC(host.NICs[at]))
 		default:
 			over = append(over, address)
 		}
 	}
-	d.out.Write(&wire.Log{Text: "data goes over " + strings.Join(over, ", ")})
-	if nic, note := d.self.Idle(); note != "" {
-		d.out.Write(&wire.Log{Text: fmt.Sprintf("%s; for the faster one, if all hosts reach each other there: --network-interfaces %s", note, nic)})
+	n.say("data goes over " + strings.Join(over, ", "))
+	if nic, note := host.Idle(); note != "" {
+		n.say(fmt.Sprintf("%s; for the faster one, if all hosts reach each other there: --network-interfaces %s", note, nic))
 	}
 }
 
@@ -85,22 +82,22 @@ func chosenOf(names []string, nics []topology.NIC) []topology.NIC {
 	return out
 }
 
-// dataNIC names the NIC of a host at whose address others find this one first, unless the user chose some.
-func (d *daemon) dataNIC(h topology.Host) string {
-	if len(d.job.NICs) > 0 || len(d.where.own) == 0 {
+// DataNIC names the NIC of a host at whose address others find this one first, unless the user chose some.
+func (n *Network) DataNIC(h topology.Host) string {
+	if len(n.job.NICs) > 0 || len(n.own) == 0 {
 		return ""
 	}
-	at, err := netip.ParseAddrPort(d.where.own[0])
+	at, err := netip.ParseAddrPort(n.own[0])
 	if err != nil {
 		return ""
 	}
 	return h.NICAt(at.Addr())
 }
 
-// choose notes what dialers have to know of the NICs that the user chose.
-func (d *daemon) choose() {
-	nics := chosenOf(d.nics, d.self.NICs)
-	d.chosen.Store(&nics)
+// Choose notes, for dialers, what the NICs that the user chose are like now.
+func (n *Network) Choose() {
+	nics := chosenOf(n.nics, n.cfg.Daemon.Host().NICs)
+	n.chosen.Store(&nics)
 }
 
 // routes returns the addresses of a peer in the order in which a stream tries them. If the user chose several NICs,

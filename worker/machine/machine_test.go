@@ -1,4 +1,4 @@
-package worker
+package machine
 
 import (
 	"bytes"
@@ -12,22 +12,27 @@ import (
 	"gorun/topology"
 	"gorun/topology/facts"
 	"gorun/worker/loop"
-	"gorun/worker/migrate"
 )
 
 // onHost is a daemon that only has to say what its machine is.
-func onHost(t *testing.T, self topology.Host, file string) (d *daemon, said func() []string) {
+// quiet is a daemon that data reaches by a NIC, and that tells no one.
+type quiet struct{ nic string }
+
+func (q *quiet) DataNIC(topology.Host) string { return q.nic }
+func (*quiet) NetworkChanged()                {}
+func (*quiet) Changed(context.Context)        {}
+
+func onHost(t *testing.T, self topology.Host, file string) (m *Machine, said func() []string) {
 	t.Helper()
 	known, err := facts.Parse([]byte(file))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	d = &daemon{out: wire.NewWriter(&out), job: &wire.Job{JobOptions: wire.JobOptions{Verbose: true}, Name: self.Name, HostID: 1}, self: self, facts: known, applied: known,
-		loop: loop.New()}
-	d.member = newMembership(d.job)
-	d.openTuning()
-	return d, func() (lines []string) {
+	job := &wire.Job{JobOptions: wire.JobOptions{Verbose: true}, Name: self.Name, HostID: 1}
+	cfg := Config{Job: job, Loop: loop.New(), Out: wire.NewWriter(&out), Daemon: &quiet{}}
+	m = &Machine{cfg: cfg, job: job, self: self, facts: known, applied: known}
+	return m, func() (lines []string) {
 		in := wire.NewReader(&out)
 		for {
 			m, err := in.Read()
@@ -38,6 +43,12 @@ func onHost(t *testing.T, self topology.Host, file string) (d *daemon, said func
 			lines = append(lines, m.(*wire.Log).Text)
 		}
 	}
+}
+
+// observed tells a machine of the end of its move.
+func observed(m *Machine, end *wire.Migrating) {
+	m.MovedTo(end)
+	m.DoubtLabels()
 }
 
 func expect(t *testing.T, said []string, want ...string) {
@@ -100,28 +111,12 @@ func TestChangedInto(t *testing.T) {
 		"the topology file does not fit any more: line 5: h has no NIC e0")
 }
 
-// TestLabelsAfterMove: whoever has been moved says which labels nobody knows to be true of where it is now.
-func TestLabelsAfterMove(t *testing.T) {
-	for file, want := range map[string][]string{
-		"hosts:\n  h: {esxi: e, rack: r, by: vCenter}\n":               {"esxi, rack of the topology file still counts after the move: if it is not so any more, write the file again, this job reads it"},
-		"hosts:\n  h: {esxi: e, session: '0x1'}\n  other: {esxi: e}\n": nil,
-	} {
-		d, said := onHost(t, topology.Host{Name: "h", Session: "0x2"}, file)
-		d.moves(t.Context(), migrate.Event{Kind: migrate.Stays}, nil)
-		expect(t, said())
-		d.moves(t.Context(), migrate.Event{Kind: migrate.Ends}, nil)
-		expect(t, said(), want...)
-		d.hostMoves(t.Context(), &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Moved: true})
-		expect(t, said(), want...)
-	}
-}
-
 // TestPlaced: labels that the end of a move tells win over those of the file, which may be from before it, until that is written
 // again.
 func TestPlaced(t *testing.T) {
 	d, said := onHost(t, topology.Host{Name: "h"}, "hosts:\n  h: {esxi: e1, rack: r1, zone: z, by: vCenter}\n")
 	d.facts.Apply(&d.self)
-	d.hostMoves(t.Context(), &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: "moved from e1", Labels: map[string]string{"esxi": "e2", "rack": "r2"}, By: "vCenter"})
+	observed(d, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: "moved from e1", Labels: map[string]string{"esxi": "e2", "rack": "r2"}, By: "vCenter"})
 	expect(t, said(), "zone of the topology file still counts after the move: if it is not so any more, write the file again, this job reads it")
 	for range 2 { // that it is looked at once more changes nothing
 		d.changedInto(t.Context(), topology.Host{Name: "h"}, time.Now(), "after the pause ")
@@ -157,12 +152,12 @@ func TestNewsByFile(t *testing.T) {
 	expect(t, said(), "e0 has no address")
 
 	// Others find it at the other one now.
-	d.where.own = []string{"10.1.0.1:7"}
+	d.cfg.Daemon.(*quiet).nic = "e1"
 	moved := nics(1400)
 	moved[1].Addrs = []string{"10.1.0.1/24"}
 	d.changedInto(t.Context(), topology.Host{Name: "h", NICs: moved, GPUs: []topology.GPU{{Name: "A100"}}}, time.Now(), "")
 	expect(t, said(), "e1 has the addresses 10.1.0.1/24, data goes over e1")
-	if d.self.Data != "e1" || sameNetwork([]topology.Host{{NICs: d.self.NICs}}, []int{1}, &wire.Facts{From: 1, Host: d.self}) {
+	if d.self.Data != "e1" || SameNetwork([]topology.Host{{NICs: d.self.NICs}}, []int{1}, &wire.Facts{From: 1, Host: d.self}) {
 		t.Errorf("data goes over %q", d.self.Data)
 	}
 }
@@ -175,9 +170,9 @@ func TestPlacedSinceFile(t *testing.T) {
 	begun := time.Now()
 	over, end := context.WithCancel(t.Context())
 	end() // what it looks at there is of no use to the test
-	d.learn(over, []byte("hosts:\n  h: {esxi: e3}\n"))
-	d.loop.Wait()
-	d.hostMoves(t.Context(), &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Labels: map[string]string{"esxi": "e4"}, By: "vCenter"})
+	d.Learn(over, []byte("hosts:\n  h: {esxi: e3}\n"))
+	d.cfg.Loop.Wait()
+	observed(d, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Labels: map[string]string{"esxi": "e4"}, By: "vCenter"})
 	d.changedInto(t.Context(), topology.Host{Name: "h"}, begun, "")
 	expect(t, said(), "esxi is e4, not e1")
 	if d.self.LabelSources["esxi"] != "vCenter" {
@@ -193,7 +188,7 @@ func TestMovedOnceMore(t *testing.T) {
 	d, said := onHost(t, topology.Host{Name: "h", Session: "0x1"}, "hosts:\n  h: {esxi: e1, rack: r1}\n")
 	d.facts.Apply(&d.self)
 	early := time.Now()
-	d.hostMoves(t.Context(), ends)
+	observed(d, ends)
 	d.changedInto(t.Context(), topology.Host{Name: "h", Session: "0x1"}, early, "")
 	expect(t, said(), "esxi is e2, not e1, rack is r2, not r1")
 	d.changedInto(t.Context(), topology.Host{Name: "h", Session: "0x2"}, time.Now(), "")
@@ -205,13 +200,13 @@ func TestMovedOnceMore(t *testing.T) {
 	if want := (map[string]string{"esxi": "e9", "rack": "r2"}); !maps.Equal(d.self.Labels, want) || d.self.LabelSources["esxi"] != "guestinfo" {
 		t.Errorf("labels %v, should be %v, told by %v", d.self.Labels, want, d.self.LabelSources)
 	}
-	d.moves(t.Context(), migrate.Event{Kind: migrate.Ends}, nil)
+	d.DoubtLabels()
 	expect(t, said(), strings.Replace(doubt, "esxi, ", "", 1))
 
-	d.hostMoves(t.Context(), ends) // one that says where it is now ends all doubts
+	observed(d, ends) // one that says where it is now ends all doubts
 	d.changedInto(t.Context(), topology.Host{Name: "h", Session: "0x4"}, time.Now(), "")
 	expect(t, said(), "its session is another one, esxi is e2, not e9")
-	d.hostMoves(t.Context(), &wire.Migrating{Host: 1, State: wire.MoveEnds}) // and one that does not is one
+	observed(d, &wire.Migrating{Host: 1, State: wire.MoveEnds}) // and one that does not is one
 	expect(t, said(), doubt)
 }
 

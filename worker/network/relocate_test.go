@@ -1,10 +1,11 @@
-package worker
+package network
 
 import (
 	"net/netip"
 	"slices"
 	"testing"
 
+	"gorun/collective/tcp"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/probe"
@@ -15,9 +16,9 @@ import (
 func TestWayBack(t *testing.T) {
 	for _, toward := range []string{"", "localhost", "127.0.0.1"} {
 		for _, lost := range []bool{false, true} {
-			d := &daemon{job: &wire.Job{Toward: toward}}
-			d.where.lost = lost
-			addrs, _ := d.addresses(probe.Interfaces()) // none is an error
+			n := New(Config{Job: &wire.Job{Toward: toward}, Daemon: nowhere{}})
+			n.lost = lost
+			addrs, _ := n.addresses(probe.Interfaces()) // none is an error
 			if looped := slices.ContainsFunc(addrs, netip.Addr.IsLoopback); looped == lost {
 				t.Errorf("toward %q, its address lost: %v: is found at %v", toward, lost, addrs)
 			}
@@ -32,8 +33,8 @@ func TestOpenToOthers(t *testing.T) {
 	for _, job := range []wire.Job{{}, {Toward: "localhost"}, {LocalIP: "127.0.0.1"}} {
 		for _, open := range []bool{false, true} {
 			job.Open = open
-			d := &daemon{job: &job}
-			addrs, err := d.firstAddresses(probe.Interfaces())
+			n := New(Config{Job: &job, Daemon: nowhere{}})
+			addrs, err := n.FirstAddresses(probe.Interfaces())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -41,5 +42,20 @@ func TestOpenToOthers(t *testing.T) {
 				t.Errorf("%+v: is found at %v", job, addrs)
 			}
 		}
+	}
+}
+
+// nowhere is the daemon of a host without NICs that has no roster yet.
+type nowhere struct{ peers *wire.Roster }
+
+func (nowhere) Host() topology.Host   { return topology.Host{} }
+func (n nowhere) Peers() *wire.Roster { return n.peers }
+func (nowhere) Lost(int, error)       {}
+
+// TestStrangePeer: hosts that no roster names are not looked for.
+func TestStrangePeer(t *testing.T) {
+	n := New(Config{Job: &wire.Job{}, Daemon: nowhere{&wire.Roster{}}})
+	if _, err := n.dialer(tcp.Options{})(t.Context(), 7, 0); err == nil || err.Error() != "dial host id 7: not in the roster" {
+		t.Errorf("dial: %v", err)
 	}
 }

@@ -1,0 +1,401 @@
+// Package machine knows what the machine of a daemon is like: its CPUs, NICs, GPUs and labels.
+//
+// What probes find is corrected by the topology file that the user wrote, and by what was told of a move of the machine, which
+// is newer than the file. A machine may get another network, or another GPU, while a job runs on it: Watch notices, and the
+// daemon tells the host that coordinates.
+package machine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+	"gorun/topology/facts"
+	"gorun/topology/probe"
+	"gorun/worker/loop"
+)
+
+const (
+	// lookEvery is how often Watch looks whether the machine changed. It costs a few small files.
+	lookEvery = 10 * time.Second
+	// repeatNews is how often the coordinator is told, because messages may get lost.
+	repeatNews = 3
+)
+
+// Daemon is what a machine needs from its daemon.
+type Daemon interface {
+	// DataNIC names the NIC of a host over which data goes, "" if the user chose some.
+	DataNIC(topology.Host) string
+	// NetworkChanged has all that was measured of this host's edges be forgotten.
+	NetworkChanged()
+	// Changed tells the coordinator what Host returns now.
+	Changed(ctx context.Context)
+}
+
+// Config is what a machine is made from.
+type Config struct {
+	Job    *wire.Job
+	Loop   *loop.Loop
+	Out    *wire.Writer // to the launcher
+	Daemon Daemon
+	Seen   string // its probe.Fingerprint at some time before the job, "" if there is none
+}
+
+// Machine is what this host is like. The daemon's loop alone calls its methods, but for Watch and ProbeAgain.
+type Machine struct {
+	cfg     Config
+	job     *wire.Job
+	self    topology.Host
+	facts   *facts.File // what the user knows
+	applied *facts.File // those that self is corrected by
+	placed  placed
+	unsaid  int // times that what changed is still to be told
+}
+
+// Open looks at the machine, and reads the topology file of the job.
+func Open(ctx context.Context, cfg Config) (*Machine, []probe.Interface, error) {
+	self, interfaces, err := probe.This(ctx, cfg.Job.VMTools)
+	if err != nil {
+		return nil, nil, fmt.Errorf("probe host: %w", err)
+	}
+	m, err := New(cfg, self)
+	return m, interfaces, err
+}
+
+// New reads the topology file of the job for a machine that probes have found to be self.
+func New(cfg Config, self topology.Host) (*Machine, error) {
+	self.Name = cfg.Job.Name
+	known, err := facts.Parse(cfg.Job.Topology)
+	if err == nil {
+		err = known.Override(&self)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read topology file: %w", err)
+	}
+	return &Machine{cfg: cfg, job: cfg.Job, self: self, facts: known, applied: known}, nil
+}
+
+// Host returns what the machine is like.
+func (m *Machine) Host() topology.Host { return m.self }
+
+// Facts returns the topology file.
+func (m *Machine) Facts() *facts.File { return m.facts }
+
+// FindDataNIC notes over which NIC data goes, once that is known.
+func (m *Machine) FindDataNIC() { m.self.Data = m.cfg.Daemon.DataNIC(m.self) }
+
+// MovedSinceFile reports whether the machine was moved or started again since the topology file was written.
+func (m *Machine) MovedSinceFile() bool { return m.facts.Moved(m.self) }
+
+// tell tells users who asked for it.
+func (m *Machine) tell(text string) {
+	if m.job.Verbose {
+		m.cfg.Out.Write(&wire.Log{Text: text})
+	}
+}
+
+// Watch looks once in a while whether interfaces or devices come, go or change, until ctx ends.
+func (m *Machine) Watch(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	before := m.cfg.Seen
+	if before == "" {
+		before = probe.Fingerprint("/")
+	}
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if now := probe.Fingerprint("/"); now != before {
+			before = now
+			m.ProbeAgain(ctx, "", func() {})
+		}
+		m.cfg.Loop.Post(ctx, func() {
+			if m.unsaid > 0 {
+				m.unsaid--
+				m.cfg.Daemon.Changed(ctx)
+			}
+		})
+	}
+}
+
+// ProbeAgain looks at the whole machine, on the caller's goroutine, and calls then on the loop's.
+func (m *Machine) ProbeAgain(ctx context.Context, when string, then func()) {
+	begun := time.Now()
+	found, _, err := probe.This(ctx, m.job.VMTools)
+	m.cfg.Loop.Post(ctx, func() {
+		defer then()
+		if err != nil {
+			m.tell(fmt.Sprintf("could not look at the machine again: %v", err))
+			return
+		}
+		m.changedInto(ctx, found, begun, when)
+	})
+}
+
+// Learn takes another topology file, which the launcher has found to be one, and looks at the machine again in its light.
+func (m *Machine) Learn(ctx context.Context, text []byte) {
+	known, err := facts.Parse(text)
+	if err != nil {
+		m.cfg.Out.Write(&wire.Log{Text: fmt.Sprintf("the topology file stays as it was: %v", err)})
+		return
+	}
+	m.facts, m.placed = known, placed{} // a move that is told from now on is newer than the file
+	m.cfg.Loop.Go(func() { m.ProbeAgain(ctx, "", func() {}) })
+}
+
+// MovedTo takes the end of a move of this machine that was observed from elsewhere, with the labels of where it is now, if
+// they are known.
+func (m *Machine) MovedTo(end *wire.Migrating) {
+	if len(end.Labels) > 0 {
+		m.placed = placed{labels: end.Labels, by: cmp.Or(end.By, "the end of its move"), at: time.Now()}
+	} else {
+		m.placed.past = true
+	}
+}
+
+// DoubtLabels says which labels of this machine may be wrong after a move without anybody seeing it.
+func (m *Machine) DoubtLabels() {
+	labels := slices.DeleteFunc(m.facts.Undated(m.self), func(label string) bool { return m.placed.labels[label] != "" })
+	if len(labels) > 0 {
+		m.tell(fmt.Sprintf("%s of the topology file still counts after the move: if it is not so any more, write the file again, this job reads it", strings.Join(labels, ", ")))
+	}
+	m.doubtPlaced()
+}
+
+// doubtPlaced says which labels that the end of a move told may be wrong since another one.
+func (m *Machine) doubtPlaced() {
+	if !m.placed.past {
+		return
+	}
+	still := func(label string) bool {
+		return m.self.Labels[label] == m.placed.labels[label] && m.self.LabelSources[label] == m.placed.by
+	}
+	if labels := slices.DeleteFunc(slices.Sorted(maps.Keys(m.placed.labels)), func(label string) bool { return !still(label) }); len(labels) > 0 {
+		m.tell(fmt.Sprintf("%s still counts as %s told it, although the machine may have been moved once more: if it is not so any more, the topology file says better, this job reads it again", strings.Join(labels, ", "), m.placed.by))
+	}
+}
+
+// SameNetwork reports whether a host has the interfaces that it said it has, and data goes over the same.
+func SameNetwork(hosts []topology.Host, ids []int, m *wire.Facts) bool {
+	at, known := slices.BinarySearch(ids, m.From)
+	return !known || at >= len(hosts) || hosts[at].Data == m.Host.Data && reflect.DeepEqual(hosts[at].NICs, m.Host.NICs)
+}
+
+// changedInto takes what this machine was found to be by somebody who began to look then, and tells the host that coordinates.
+// Ranks stay where they are. What the topology file says of a device that is gone counts no more, and all else that it says
+// still does.
+func (m *Machine) changedInto(ctx context.Context, found topology.Host, begun time.Time, when string) {
+	found.Name, found.Data = m.job.Name, m.cfg.Daemon.DataNIC(found)
+	again, own := m.placed.look(found.Session, begun), found
+	asBefore := own // but for what another file says
+	asBefore.NICs = slices.Clone(own.NICs)
+	m.applied.Apply(&asBefore)
+	missing := m.facts.Apply(&found)
+	corrected := m.applied != m.facts
+	m.applied = m.facts
+	m.placed.apply(&found, own)
+	// A label that nobody tells any more stays: VMware's programs may not answer right after a move. If they do, and the
+	// file speaks of another session, its labels are of where the machine was; and those of a former file are wrong.
+	labels, sources := map[string]string{}, map[string]string{}
+	if !corrected && !m.facts.Moved(found) {
+		maps.Copy(labels, m.self.Labels)
+		maps.Copy(sources, m.self.LabelSources)
+	}
+	maps.Copy(labels, found.Labels)
+	maps.Copy(sources, found.LabelSources)
+	if again {
+		defer m.doubtPlaced()
+	}
+
+	var news []string
+	if m.self.Session != "" && found.Session != "" && found.Session != m.self.Session {
+		news = append(news, "its session is another one")
+	}
+	var byFile []string
+	if text := changes(m.self.NICs, asBefore.NICs); text != "" {
+		news = append(news, text)
+		m.cfg.Daemon.NetworkChanged()
+	}
+	if found.Data != m.self.Data && found.Data != "" {
+		news = append(news, "data goes over "+found.Data)
+		m.cfg.Daemon.NetworkChanged()
+	}
+	if text := changes(asBefore.NICs, found.NICs); text != "" {
+		byFile = append(byFile, text)
+		m.cfg.Daemon.NetworkChanged()
+	}
+	if text := relabeled(m.self.Labels, labels); text != "" && corrected && len(m.placed.labels) == 0 {
+		byFile = append(byFile, text)
+	} else if text != "" {
+		news = append(news, text)
+	}
+	if text := resized(m.self.Nodes, found.Nodes); text != "" {
+		news = append(news, text+" (ranks stay bound as they are)")
+	}
+	for _, g := range found.GPUs {
+		if !slices.ContainsFunc(m.self.GPUs, func(old topology.GPU) bool { return old.PCI == g.PCI && old.UUID == g.UUID }) {
+			news = append(news, fmt.Sprintf("GPU %s is new", g.Name))
+		}
+	}
+	for _, g := range m.self.GPUs {
+		if !slices.ContainsFunc(found.GPUs, func(now topology.GPU) bool { return now.PCI == g.PCI && now.UUID == g.UUID }) {
+			news = append(news, fmt.Sprintf("GPU %s is gone", g.Name))
+		}
+	}
+	if len(news) == 0 && !corrected {
+		return
+	}
+	if len(news) > 0 {
+		m.tell(when + strings.Join(news, ", "))
+	}
+	if len(byFile) > 0 {
+		m.tell("by the topology file " + strings.Join(byFile, ", "))
+	}
+	for _, err := range missing {
+		m.tell(fmt.Sprintf("the topology file does not fit any more: %v", err))
+	}
+	// Not the CPUs that may be used: this process may have bound itself to a few.
+	m.self.NICs, m.self.RDMA, m.self.GPUs, m.self.Nodes, m.self.Labels = found.NICs, found.RDMA, found.GPUs, found.Nodes, labels
+	m.self.LabelSources, m.self.Data = sources, found.Data
+	m.self.Session = cmp.Or(found.Session, m.self.Session)
+	m.unsaid = repeatNews
+	m.cfg.Daemon.Changed(ctx)
+}
+
+// placed is where this machine is since a move, and who told that. It is newer than the topology file, until that is read again.
+type placed struct {
+	labels  map[string]string
+	by      string
+	at      time.Time // when that was told
+	session string    // of the machine there, "" as long as nobody who looked at it since then told one
+	past    bool      // it may have been moved once more since: what it tells itself is newer
+}
+
+// look takes the session that the machine was found to have by somebody who began to look then, and reports whether it
+// may have been moved once more.
+func (p *placed) look(session string, begun time.Time) (again bool) {
+	switch {
+	case len(p.labels) == 0 || p.past || session == "" || begun.Before(p.at):
+	case p.session == "":
+		p.session = session
+	case p.session != session:
+		p.past, again = true, true
+	}
+	return again
+}
+
+// apply has a host be there, of which the machine itself tells what own says.
+func (p placed) apply(h *topology.Host, own topology.Host) {
+	if len(p.labels) == 0 {
+		return
+	}
+	labels, sources := map[string]string{}, map[string]string{} // new ones: the old may be shared
+	maps.Copy(labels, h.Labels)
+	maps.Copy(sources, h.LabelSources)
+	for label, value := range p.labels {
+		labels[label], sources[label] = value, p.by
+		if p.past && own.Labels[label] != "" {
+			labels[label], sources[label] = own.Labels[label], own.LabelSources[label]
+		}
+	}
+	h.Labels, h.LabelSources = labels, sources
+}
+
+// relabeled describes how the labels of a host differ from before, "" if they do not.
+func relabeled(before, after map[string]string) string {
+	if maps.Equal(before, after) {
+		return ""
+	}
+	var out []string
+	for _, label := range slices.Sorted(maps.Keys(after)) {
+		if was := before[label]; was == "" {
+			out = append(out, fmt.Sprintf("%s is %s", label, after[label]))
+		} else if was != after[label] {
+			out = append(out, fmt.Sprintf("%s is %s, not %s", label, after[label], was))
+		}
+	}
+	for _, label := range slices.Sorted(maps.Keys(before)) {
+		if after[label] == "" {
+			out = append(out, fmt.Sprintf("%s is not known, was %s", label, before[label]))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// resized describes which NUMA nodes have other CPUs, or more or less memory, than before, "" if none has.
+func resized(before, after []topology.Node) string {
+	var out []string
+	for _, now := range after {
+		at := slices.IndexFunc(before, func(n topology.Node) bool { return n.ID == now.ID })
+		if at < 0 {
+			out = append(out, fmt.Sprintf("NUMA node %d is new", now.ID))
+			continue
+		}
+		if old := before[at]; !slices.Equal(old.CPUs, now.CPUs) {
+			out = append(out, fmt.Sprintf("NUMA node %d has %s, not %d", now.ID, topology.Count(len(now.CPUs), "CPU"), len(old.CPUs)))
+		}
+		if old := before[at].MemBytes; old > 0 && now.MemBytes > 0 && old>>20 != now.MemBytes>>20 {
+			out = append(out, fmt.Sprintf("NUMA node %d has %d MiB of memory, not %d", now.ID, now.MemBytes>>20, old>>20))
+		}
+	}
+	for _, old := range before {
+		if !slices.ContainsFunc(after, func(n topology.Node) bool { return n.ID == old.ID }) {
+			out = append(out, fmt.Sprintf("NUMA node %d is gone", old.ID))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// changes describes how the network of a host differs from before, "" if it does not.
+func changes(before, after []topology.NIC) string {
+	find := func(list []topology.NIC, name string) *topology.NIC {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+		return nil
+	}
+	var out []string
+	for _, old := range before {
+		now := find(after, old.Name)
+		if now != nil {
+			old.Given = now.Given // who says it is no change of what it is
+		}
+		switch {
+		case now == nil:
+			out = append(out, old.Name+" is gone")
+		case reflect.DeepEqual(old, *now):
+		case old.Up != now.Up:
+			out = append(out, fmt.Sprintf("%s is %s", old.Name, map[bool]string{true: "up", false: "down"}[now.Up]))
+		case old.Speed != now.Speed:
+			out = append(out, fmt.Sprintf("%s has %d Mbit/s, not %d", old.Name, now.Speed, old.Speed))
+		case old.MTU != now.MTU:
+			out = append(out, fmt.Sprintf("%s has an MTU of %d, not %d", old.Name, now.MTU, old.MTU))
+		case old.Node != now.Node:
+			out = append(out, fmt.Sprintf("%s is on NUMA node %d, not %d", old.Name, now.Node, old.Node))
+		case len(old.Addrs) > 0 && len(now.Addrs) == 0:
+			out = append(out, old.Name+" has no address")
+		case !slices.Equal(old.Addrs, now.Addrs):
+			out = append(out, fmt.Sprintf("%s has the addresses %s", old.Name, strings.Join(now.Addrs, " ")))
+		default:
+			out = append(out, old.Name+" is another device")
+		}
+	}
+	for _, now := range after {
+		if find(before, now.Name) == nil {
+			out = append(out, now.Name+" is new")
+		}
+	}
+	return strings.Join(out, ", ")
+}

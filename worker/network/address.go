@@ -1,0 +1,118 @@
+package network
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+
+	"gorun/topology"
+	"gorun/topology/probe"
+)
+
+// addresses returns where peers can reach this host, best first, over those of its interfaces that use accepts. A hint is an address known to lead
+// here (the one at which ssh arrived) or, failing that, the one from which the route to a peer leaves;
+// it comes first because it is the only one that was ever tried. Loopback is the answer of a host that
+// is alone.
+//
+// Of the addresses that one interface has in one network a peer needs one, the hint or else the first: all of them are
+// the same way, and a peer that has no answer yet tries what it is given.
+func addresses(interfaces []probe.Interface, hint netip.Addr, use func(nic string, a netip.Addr) bool) []netip.Addr {
+	var out []netip.Addr
+	for _, i := range interfaces {
+		if i.Flags&net.FlagUp == 0 {
+			continue
+		}
+		var prefixes []netip.Prefix
+		for _, p := range i.Prefixes {
+			if use(i.Name, p.Addr()) {
+				prefixes = append(prefixes, p)
+			}
+		}
+		out = append(out, onePerNetwork(prefixes, hint)...)
+	}
+	topology.Prefer(out, hint)
+	return out
+}
+
+// onePerNetwork returns an address of each network in which an interface has some: the hint, or else the first.
+func onePerNetwork(prefixes []netip.Prefix, hint netip.Addr) []netip.Addr {
+	var out []netip.Addr
+	at := map[netip.Prefix]int{} // in out
+	for _, p := range prefixes {
+		a := p.Addr().Unmap()
+		i, seen := at[p.Masked()]
+		switch {
+		case !seen:
+			at[p.Masked()] = len(out)
+			out = append(out, a)
+		case a == hint:
+			out[i] = a
+		}
+	}
+	return out
+}
+
+// anywhere is an address that no machine has (RFC 5737): the way to it is the way to all that this host knows no other for.
+const anywhere = "192.0.2.1"
+
+// errNoAddress means the host has no usable address yet.
+var errNoAddress = errors.New("find address: no network interface is up")
+
+// FirstAddresses returns where the others find this host when it begins. Where hosts may come one day that nobody knows of yet, a
+// machine without a network begins as well. Later on an address that is gone may come back: then none is better than one
+// that leads peers to themselves.
+func (n *Network) FirstAddresses(interfaces []probe.Interface) ([]netip.Addr, error) {
+	addrs, err := n.addresses(interfaces)
+	if n.job.Open && errors.Is(err, errNoAddress) {
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+	}
+	return addrs, err
+}
+
+// addresses returns where the others find this host. A host that is alone talks to nobody, and so listens only to itself; the NICs
+// that the user chose have to be there all the same.
+func (n *Network) addresses(interfaces []probe.Interface) ([]netip.Addr, error) {
+	if n.job.Alone {
+		if list := n.job.NICs; len(list) > 0 && len(addresses(interfaces, netip.Addr{}, topology.ChosenNIC(list, n.cfg.Daemon.Host().NICs))) == 0 {
+			return nil, &UnknownNICsError{list, n.cfg.Daemon.Host().NICs}
+		}
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+	}
+	hint, err := netip.ParseAddr(n.job.LocalIP)
+	if err != nil {
+		hint = probe.SourceToward(n.job.Toward)
+		if n.lost && hint.IsLoopback() {
+			hint = netip.Addr{} // nobody to ask the way to, or a name that means this host here: the others are elsewhere
+		}
+	}
+	if n.job.Open && hint.IsLoopback() { // those that come later may be anywhere
+		hint = probe.SourceToward(anywhere)
+	}
+	if len(n.job.NICs) > 0 {
+		addrs := addresses(interfaces, hint, topology.ChosenNIC(n.job.NICs, n.cfg.Daemon.Host().NICs))
+		if len(addrs) == 0 {
+			return nil, &UnknownNICsError{n.job.NICs, n.cfg.Daemon.Host().NICs}
+		}
+		return addrs, nil
+	}
+	addrs := addresses(interfaces, hint, topology.ChosenNIC(nil, nil))
+	if hint.IsLoopback() { // every host is this machine
+		addrs = append([]netip.Addr{hint}, addrs...)
+	}
+	if len(addrs) == 0 {
+		return nil, errNoAddress
+	}
+	return addrs, nil
+}
+
+// bindAddress is where this host listens for those who know its addresses. If hosts may come that nobody knows of yet, it may have
+// other ones by then.
+func bindAddress(addrs []netip.Addr, open bool) string {
+	switch {
+	case addrs[0].IsLoopback() && !open:
+		return addrs[0].String()
+	case addrs[0].Is6():
+		return "::"
+	}
+	return "0.0.0.0"
+}

@@ -1,0 +1,26 @@
+package network
+
+import (
+	"bytes"
+	"testing"
+)
+
+// TestKeys: every purpose, job and secret has a key of its own, and the same one on every host.
+func TestKeys(t *testing.T) {
+	secret := bytes.Repeat([]byte{1}, 32)
+	seen := map[string]bool{}
+	for _, in := range []struct {
+		secret       []byte
+		job, purpose string
+	}{{secret, "job", "gossip"}, {secret, "job", "link"}, {secret, "other", "link"}, {bytes.Repeat([]byte{2}, 32), "job", "link"}} {
+		a, err := derive(in.secret, in.job, in.purpose)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := derive(in.secret, in.job, in.purpose)
+		if err != nil || !bytes.Equal(a, b) || len(a) != 32 || seen[string(a)] {
+			t.Errorf("%v: keys %x and %x, error %v", in, a, b, err)
+		}
+		seen[string(a)] = true
+	}
+}

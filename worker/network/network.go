@@ -1,0 +1,264 @@
+// Package network connects a host with the other hosts of its job: gossip, the links that carry data, and where each host
+// is found.
+//
+// A host has candidates, addresses at which peers reach it, best first (address.go); the streams of a link take turns at
+// those of the NICs that the user chose (routes.go). A host may get another address while the job runs: it tells the others
+// (relocate.go), and they look for it by its name until they hear of that (directory.go). Every key is derived from the
+// job's secret (keys.go). The relay hands gorun's binary to hosts that lack it (relay.go).
+package network
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"gorun/collective/link"
+	"gorun/collective/tcp"
+	"gorun/rendezvous/gossip"
+	"gorun/rendezvous/keytls"
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+	"gorun/worker/loop"
+	"gorun/worker/member"
+)
+
+// Daemon is what a network needs from its daemon.
+type Daemon interface {
+	// Host returns what this machine is like. The loop alone calls it.
+	Host() topology.Host
+	// Peers returns the latest roster. Any goroutine may call it.
+	Peers() *wire.Roster
+	// Lost takes note that the link to a peer is broken for good.
+	Lost(peer int, err error)
+}
+
+// Config is what a network is made from.
+type Config struct {
+	Job     *wire.Job
+	Loop    *loop.Loop
+	Out     *wire.Writer // to the launcher
+	Log     *slog.Logger
+	Daemon  Daemon
+	Lease   time.Duration // how long gossip waits for a silent host
+	Program []byte        // that the relay hands out, nil for this process's binary
+}
+
+// Network is how this host reaches the others. The daemon's loop alone calls its methods, but for Send and Sent.
+type Network struct {
+	Gossip *gossip.Gossip
+	Mesh   *link.Mesh // nil until Connect
+
+	cfg       Config
+	job       *wire.Job
+	listener  net.Listener // of links
+	directory *directory
+	nics      []string                       // the interfaces that the user chose, nil for none
+	chosen    atomic.Pointer[[]topology.NIC] // the same, for dialers
+	own       []string                       // candidates of this host, as its peers know them
+	bind      string                         // where it listens
+	stamp     uint64                         // of the last news of where this host is
+	lost      bool                           // the address at which the launcher reached this host is gone
+	moved     map[int]*wire.Moved            // peers that are not where they were when they joined
+	endRelay  context.CancelFunc             // ends the relay of the binary, nil if there is none
+}
+
+// New returns a network that is not open.
+func New(cfg Config) *Network {
+	n := &Network{cfg: cfg, job: cfg.Job, directory: newDirectory(), moved: map[int]*wire.Moved{}}
+	n.nics = topology.NICNames(n.job.NICs, cfg.Daemon.Host().NICs)
+	n.Choose()
+	return n
+}
+
+// Open listens for gossip and links at the addresses where others find this host.
+func (n *Network) Open(ctx context.Context, addrs []netip.Addr) error {
+	key, err := derive(n.job.Secret, n.job.ID, "gossip")
+	if err != nil {
+		return err
+	}
+	n.bind = bindAddress(addrs, n.job.Open)
+	if n.Gossip, err = gossip.Listen(gossip.Config{ID: n.job.HostID, Job: n.job.ID, Key: key, Bind: n.bind,
+		Advertise: addrs[0].String(), Lease: n.cfg.Lease, Log: n.cfg.Log}); err != nil {
+		return err
+	}
+	if n.listener, err = (tcp.Options{}).Listen(ctx, net.JoinHostPort(n.bind, "0")); err != nil {
+		return fmt.Errorf("listen for links: %w", err)
+	}
+	n.own, err = n.candidates(addrs)
+	return err
+}
+
+// Bind returns the address at which this host listens for others.
+func (n *Network) Bind() string { return n.bind }
+
+// Own returns the addresses for data of this host, as its peers know them.
+func (n *Network) Own() []string { return n.own }
+
+// NICs returns the names of the interfaces that the user chose on this host, nil for none.
+func (n *Network) NICs() []string { return n.nics }
+
+// Connect makes the mesh of links, whose segments go to handler.
+func (n *Network) Connect(ctx context.Context, handler link.Handler) error {
+	key, err := derive(n.job.Secret, n.job.ID, "link")
+	if err != nil {
+		return err
+	}
+	seal, err := n.seal()
+	if err != nil {
+		return err
+	}
+	post := func(f func()) { n.cfg.Loop.Post(ctx, f) }
+	n.Mesh, err = link.NewMesh(link.Config{Self: n.job.HostID, Job: n.job.ID, Key: key, TLS: seal,
+		Checksum: n.job.Checksum, Streams: n.job.Streams,
+		Rails:   len(topology.ChosenRails([]topology.Host{n.cfg.Daemon.Host()}, n.job.NICs)),
+		Handler: handler, Listener: n.listener, Log: n.cfg.Log,
+		Dial: n.dialer(tcp.Options{}),
+		Narrow: func(ctx context.Context, peer, stream, packet int) (net.Conn, error) {
+			return n.dialer(tcp.Options{Segment: packet - headers})(ctx, peer, stream)
+		},
+		Narrowed: func(found link.Narrowing) { post(func() { n.narrowed(found) }) },
+		Damaged:  func(found link.Damage) { post(func() { n.damaged(found) }) },
+		Lost:     func(peer int, err error) { post(func() { n.cfg.Daemon.Lost(peer, err) }) },
+	})
+	return err
+}
+
+// seal returns what the streams of links are encrypted by, nil if the job does not want it.
+func (n *Network) seal() (*tls.Config, error) {
+	if !n.job.Encrypt {
+		return nil, nil
+	}
+	seed, err := derive(n.job.Secret, n.job.ID, "link tls")
+	if err != nil {
+		return nil, err
+	}
+	return keytls.New(seed, "gorun-link/1", link.ErrKey)
+}
+
+// dialer returns what opens streams to peers.
+func (n *Network) dialer(transport tcp.Options) func(ctx context.Context, peer, stream int) (net.Conn, error) {
+	return func(ctx context.Context, peer, stream int) (net.Conn, error) {
+		p, ok := member.Peer(n.cfg.Daemon.Peers(), peer)
+		if !ok {
+			return nil, fmt.Errorf("dial host id %d: not in the roster", peer)
+		}
+		addresses := routes(p.Data, *n.chosen.Load(), stream)
+		if len(n.job.NICs) == 0 { // a name may lead to another NIC than the user wants
+			addresses = n.directory.search(ctx, p, addresses)
+		}
+		conn, err := transport.Dial(ctx, addresses)
+		n.directory.tried(p, conn, err)
+		return conn, err
+	}
+}
+
+// headers are what IPv6, or IPv4, and TCP put before a segment, in bytes, at most.
+const headers = 60
+
+// Send sends a segment over the link to a peer. The engine calls it, which is made before the mesh.
+func (n *Network) Send(peer int, s *link.Segment) { n.Mesh.Send(peer, s) }
+
+// Sent counts the bytes that went to other hosts.
+func (n *Network) Sent() (bytes uint64) {
+	if r := n.cfg.Daemon.Peers(); r != nil {
+		for _, p := range r.Peers {
+			if s, ok := n.Mesh.Status(p.ID); ok {
+				bytes += s.SentBytes
+			}
+		}
+	}
+	return bytes
+}
+
+// Totals returns what the links have done for the job.
+func (n *Network) Totals() wire.Links {
+	if n.Mesh == nil {
+		return wire.Links{}
+	}
+	t := n.Mesh.Totals()
+	return wire.Links{SentBytes: t.SentBytes, ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments, Renewed: t.Renewed, Damaged: t.Damaged}
+}
+
+// narrowed warns that packets of a size that both NICs take do not reach a peer.
+func (n *Network) narrowed(found link.Narrowing) {
+	p, ok := member.Peer(n.cfg.Daemon.Peers(), found.Peer)
+	if !ok {
+		return
+	}
+	text := fmt.Sprintf("packets of %d bytes to %s are lost on the way, small ones arrive: going on with %d bytes, which is slower",
+		found.Lost, p.Name, found.On)
+	if found.On == 0 {
+		text = fmt.Sprintf("packets of %d bytes are lost on the way from %s here to %s, %s, only smaller ones arrive: no data passes there",
+			found.Lost, n.withNIC(found.Local), p.Name, addressOf(found.Remote))
+	}
+	n.say(fmt.Sprintf("%s; to see what passes: gorun doctor -H %s,%s", text, n.job.Name, p.Name))
+}
+
+// damaged warns that data from a peer was damaged, and where: the first time, the tenth, the hundredth and so on.
+func (n *Network) damaged(found link.Damage) {
+	for times := found.Times; times > 1; times /= 10 {
+		if times%10 != 0 {
+			return
+		}
+	}
+	p, ok := member.Peer(n.cfg.Daemon.Peers(), found.Peer)
+	if !ok {
+		return
+	}
+	text := fmt.Sprintf("data from %s came damaged, %s so far, and was sent again: between %s there and %s here a NIC, a switch or a hypervisor is broken",
+		p.Name, topology.Count(int(found.Times), "time"), addressOf(found.Remote), n.withNIC(found.Local))
+	if !n.job.Checksum && !n.job.Encrypt {
+		text += "; large tensors are not checked, and may be wrong: run with --checksum"
+	}
+	n.say(text)
+}
+
+// withNIC is a socket's address on this host, with the name of the NIC that has it.
+func (n *Network) withNIC(a net.Addr) string {
+	at := addressOf(a)
+	if nic := n.cfg.Daemon.Host().NICAt(at); nic != "" {
+		return fmt.Sprintf("%s (%s)", at, nic)
+	}
+	return at.String()
+}
+
+// say shows users a line.
+func (n *Network) say(text string) { n.cfg.Out.Write(&wire.Log{Text: text}) }
+
+// OpenRelay has the binary be had by hosts that lack it, until EndRelay, and returns the port.
+func (n *Network) OpenRelay(ctx context.Context) (port int, err error) {
+	r, err := openRelay(ctx, n.bind, n.job.Relay, n.cfg.Program)
+	if err != nil {
+		return 0, err
+	}
+	ctx, n.endRelay = context.WithCancel(ctx)
+	n.cfg.Loop.Go(func() { r.run(ctx) })
+	return r.port(), nil
+}
+
+// EndRelay ends the relay: every host of the job has the binary.
+func (n *Network) EndRelay() {
+	if n.endRelay != nil {
+		n.endRelay()
+	}
+}
+
+// CloseListener ends what listens for links, and Close what speaks to peers by gossip.
+func (n *Network) CloseListener() {
+	if n.listener != nil {
+		n.listener.Close()
+	}
+}
+
+// Close leaves gossip.
+func (n *Network) Close() error {
+	if n.Gossip == nil {
+		return nil
+	}
+	return n.Gossip.Close()
+}
