@@ -20,7 +20,7 @@ type Config struct {
 
 	Segment  int           // bytes of a segment, 0 for 512 KiB
 	Direct   int           // largest operation in which every host sends to every other, 0 for 64 KiB, -1 for none
-	RingPart int           // least bytes that each host adds in each of several rings, 0 for 32 KiB; smaller tensors use one ring
+	RingPart int           // least bytes that a host adds in each of several rings, 0 for 32 KiB; less goes over one ring
 	Inline   int           // largest local operation that is not handed to workers, 0 for 64 KiB, -1 for none
 	Cost     schedule.Cost // of a message between two hosts, zero for a 10 Gbit/s network
 
@@ -31,7 +31,7 @@ type Config struct {
 	// send. It must not block. May be nil.
 	Broken func(peer int, err error)
 	Stash  int // bytes that may come before operations of unknown size begin, 0 for 1 GiB
-	Detour int // bytes of the heap for results that Alloc has no memory for but other hosts need, 0 for 1 GiB
+	Spill  int // bytes of the heap for results that Alloc has no memory for but other hosts need, 0 for 1 GiB
 }
 
 // Defaults of a Config.
@@ -40,7 +40,7 @@ const (
 	defaultRingPart = 32 << 10
 	defaultInline   = 64 << 10
 	defaultStash    = 1 << 30
-	defaultDetour   = 1 << 30
+	defaultSpill    = 1 << 30
 )
 
 var defaultCost = schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9}

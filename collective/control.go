@@ -8,8 +8,8 @@ import (
 	"gorun/collective/link"
 )
 
-// Limits of control messages: of one, and of those that a peer sent after one that is still missing. A host that resumed
-// before this one may have announced all that its ranks have in flight.
+// Limits of control messages: of one, and of those that a peer sent after one that is still missing. A host that
+// resumed before this one may have announced all that its ranks have in flight.
 const (
 	maxControl   = 1 << 20
 	maxHeld      = 1 << 17
@@ -121,7 +121,8 @@ func (e *Engine) order(peer int, h *link.Header, p []byte) error {
 	}
 	if ahead > maxHeld || c.size+len(p) > maxHeldBytes {
 		c.lost, c.held = true, nil
-		return fmt.Errorf("control message %d of host id %d is missing in epoch %d, but number %d came", c.next, peer, h.Epoch, h.Offset)
+		return fmt.Errorf("control message %d of host id %d is missing in epoch %d, but number %d came",
+			c.next, peer, h.Epoch, h.Offset)
 	}
 	if c.held == nil {
 		c.held = map[uint64][]byte{}

@@ -31,7 +31,8 @@ func (e *Engine) declare(rank int, r Request) error {
 	return nil
 }
 
-// enter makes the group that a rank declares, if it is not there, and returns the message to the other hosts. mu is held.
+// enter makes the group that a rank declares, if it is not there, and returns the message to the other hosts. mu is
+// held.
 func (e *Engine) enter(rank int, r *Request) (*message, *Error) {
 	if err := e.refusal(r); err != nil {
 		return nil, err
@@ -65,7 +66,8 @@ func (e *Engine) enter(rank int, r *Request) (*message, *Error) {
 func (d *directory) know(id uint32, ranks []int) *Error {
 	if known := d.sets[id]; known != nil {
 		if !slices.Equal(known, ranks) {
-			return refuse("%s: number %d cannot be that of %s, it is that of %s", AddGroup, id, listRanks(ranks), listRanks(known))
+			return refuse("%s: number %d cannot be that of %s, it is that of %s",
+				AddGroup, id, listRanks(ranks), listRanks(known))
 		}
 		return nil
 	}

@@ -60,7 +60,7 @@ var (
 func New(cfg Config) *Engine {
 	e := &Engine{
 		settings:   cfg.settings(),
-		spills:     spills{limit: int64(limit(cfg.Detour, defaultDetour))},
+		spills:     spills{limit: int64(limit(cfg.Spill, defaultSpill))},
 		strategies: &strategies,
 		stopped:    refuse("there is no world yet"),
 		past:       &Error{Code: CodeAborted, Text: "the world of this rank has ended"},

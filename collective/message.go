@@ -199,7 +199,9 @@ func readVariant(p []byte) (v variant, rest []byte, err error) {
 		return variant{}, nil, errShort
 	}
 	dims, ranks, splits := int(le.Uint16(p)), int(le.Uint16(p[2:])), le.Uint32(p[28:])
-	if dims > maxDims && Kind(p[4]) != AddGroup || ranks == 0 || !kernel.Coding(p[7]).Valid() || splits > maxControl || splits > 0 && !Kind(p[4]).exchanges() {
+	kind := Kind(p[4])
+	if dims > maxDims && kind != AddGroup || ranks == 0 || !kernel.Coding(p[7]).Valid() ||
+		splits > maxControl || splits > 0 && !kind.exchanges() {
 		return variant{}, nil, errMessage
 	}
 	sig := variantHead + 8*dims
@@ -266,7 +268,8 @@ func (v variant) request() (r Request) {
 func (v variant) read(r *Request) {
 	le := binary.LittleEndian
 	p := v.signature
-	*r = Request{Shape: r.Shape[:0], Kind: Kind(p[0]), Type: kernel.Type(p[1]), Op: kernel.Op(p[2]), Coding: kernel.Coding(p[3]), Root: int(int32(le.Uint32(p[4:]))),
+	*r = Request{Shape: r.Shape[:0], Kind: Kind(p[0]), Type: kernel.Type(p[1]), Op: kernel.Op(p[2]),
+		Coding: kernel.Coding(p[3]), Root: int(int32(le.Uint32(p[4:]))),
 		Pre: math.Float64frombits(le.Uint64(p[8:])), Post: math.Float64frombits(le.Uint64(p[16:]))}
 	for p := p[signatureHead:]; len(p) > 0; p = p[8:] {
 		r.Shape = append(r.Shape, int(le.Uint64(p)))

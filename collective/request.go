@@ -30,7 +30,8 @@ const (
 )
 
 var kinds = [...]string{Allreduce: "allreduce", Allgather: "allgather", Broadcast: "broadcast", Barrier: "barrier",
-	Alltoall: "alltoall", ReduceScatter: "reducescatter", AddGroup: "add process set", RemoveGroup: "remove process set", Join: "join",
+	Alltoall: "alltoall", ReduceScatter: "reducescatter", AddGroup: "add process set",
+	RemoveGroup: "remove process set", Join: "join",
 	Reduce: "reduce", Gather: "gather", Scatter: "scatter", Send: "send", Recv: "recv", Peek: "peek"}
 
 func (k Kind) String() string {
@@ -63,7 +64,9 @@ type Request struct {
 	Epoch uint32
 	Kind  Kind
 	Name  string // unique among the rank's operations in flight
-	Group uint32 // process set; 0 is the world. AddGroup: the number under which its members declare it, 0 if all ranks add it
+	// Group is the process set; 0 is the world. AddGroup: the number under which its members declare it, 0 if all ranks
+	// add it.
+	Group uint32
 	Type  kernel.Type
 	Op    kernel.Op // Allreduce, ReduceScatter, Reduce
 	// Coding is how sums of floats travel between hosts; the same on all ranks.
@@ -109,7 +112,8 @@ type Client interface {
 	Complete(handle uint64, r Result)
 }
 
-// Result is the end of a request. Shape and Rows are the engine's, and used for other results once Complete has returned.
+// Result is the end of a request. Shape and Rows are the engine's, and used for other results once Complete has
+// returned.
 type Result struct {
 	Err error // nil, or a *Error
 	// Buffer holds the results of kinds that bring their own memory (Allgather, Alltoall, ReduceScatter,
@@ -121,7 +125,9 @@ type Result struct {
 	Shape  []int // shape of the result in Buffer
 	// Took is the time from when all hosts had declared that their ranks were ready until the end.
 	Took time.Duration
-	Rows []int // Allgather, Alltoall, Gather, Scatter: first dimension contributed by each rank of the group. AddGroup: the group. Join: the last rank to join. Peek: the ranks that send
+	// Rows are, of an Allgather, Alltoall, Gather or Scatter, the first dimension that each rank of the group contributes.
+	// AddGroup: the group. Join: the last rank to join. Peek: the ranks that send.
+	Rows []int
 }
 
 // Buffer is result memory that ranks of the host can see.

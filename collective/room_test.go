@@ -83,7 +83,7 @@ func (a asked) Alloc(n int) (collective.Buffer, error) {
 
 // What passes through a host whose memory ranks hold is of the heap only up to a limit. Beyond it the host says so, and
 // the world ends.
-func TestDetourHasALimit(t *testing.T) {
+func TestSpillHasALimit(t *testing.T) {
 	for _, kind := range []collective.Kind{collective.Allgather, collective.ReduceScatter, collective.Reduce, collective.Alltoall, collective.Gather, collective.Scatter} {
 		type end struct {
 			who int
@@ -92,7 +92,7 @@ func TestDetourHasALimit(t *testing.T) {
 		broken := make(chan end, 10)
 		c := newMixedCluster(t, even(3, 1), 4, func(host int) collective.Config {
 			if host == 1 {
-				return collective.Config{Alloc: noMemory{}, Detour: 1000, Broken: func(who int, err error) { broken <- end{who, err} }}
+				return collective.Config{Alloc: noMemory{}, Spill: 1000, Broken: func(who int, err error) { broken <- end{who, err} }}
 			}
 			return collective.Config{}
 		})
@@ -140,13 +140,13 @@ func TestDetourHasALimit(t *testing.T) {
 
 // What passes through has memory until peers have all that was sent of it. An operation for which it is too much until then
 // begins when they have, and ends with the world if they never do.
-func TestDetourIsWaitedFor(t *testing.T) {
+func TestSpillIsWaitedFor(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		refs := new(atomic.Int64)
 		c := newMixedCluster(t, even(3, 1), 5, func(host int) collective.Config {
 			cfg := collective.Config{Alloc: counting{refs}, Broken: func(who int, err error) { t.Errorf("host %d: %v", who, err) }}
 			if host == 1 {
-				cfg.Alloc, cfg.Detour = noMemory{}, 1000
+				cfg.Alloc, cfg.Spill = noMemory{}, 1000
 			}
 			return cfg
 		})

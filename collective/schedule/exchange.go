@@ -29,7 +29,8 @@ func Exchange(dst []Step, self int, owned [][]int, piece func(from, to int) int6
 		}
 		for i, from := range mine {
 			for k, to := range theirs {
-				dst = append(dst, Step{Do: Contribute, Peer: peer, Tag: uint16((before+i)*len(theirs) + k), After: -1, Hi: piece(from, to)})
+				tag := uint16((before+i)*len(theirs) + k)
+				dst = append(dst, Step{Do: Contribute, Peer: peer, Tag: tag, After: -1, Hi: piece(from, to)})
 			}
 		}
 	}
