@@ -19,13 +19,19 @@ type plans struct {
 
 // plansOf returns the arithmetic of an allreduce.
 func plansOf(o *op, r *Request) (p plans) {
-	p.last = planOf(o, r)
-	p.last.NonTemporal = o.size*int64(len(o.outs)) >= nonTemporal && !same(o.ins[0], o.outs[0])
+	p.last = resultPlanOf(o, r)
 	p.mid, p.combine = p.last, p.last
 	p.mid.Post, p.combine.Pre = 1, 1
 	p.join = p.mid
 	p.join.Pre = 1
 	p.mid.NonTemporal, p.join.NonTemporal = false, false // partials are sent from the cache
+	return p
+}
+
+// resultPlanOf returns what is done to an input that becomes the result of an allreduce.
+func resultPlanOf(o *op, r *Request) kernel.Plan {
+	p := planOf(o, r)
+	p.NonTemporal = o.size*int64(len(o.outs)) >= nonTemporal && !same(o.ins[0], o.outs[0])
 	return p
 }
 

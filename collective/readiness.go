@@ -329,8 +329,10 @@ func (t *readiness) finish(o *op) {
 	if t.open[o.id] != o {
 		return
 	}
-	if r := o.lead(); r.Kind == RemoveGroup {
-		t.drop(uint32(r.Root))
+	if o.name == groupsName {
+		if r := o.lead(); r.Kind == RemoveGroup {
+			t.drop(uint32(r.Root))
+		}
 	}
 	t.remove(o)
 }
