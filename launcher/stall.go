@@ -14,8 +14,8 @@ import (
 // answerTime is how long the daemons have to say what they wait for. One that does not answer is named.
 const answerTime = 2 * time.Second
 
-// stalls follows operations that wait for too long. A daemon that has some says so; then all daemons are asked, and
-// from their answers together follows which ranks are missed: every daemon knows best about its own.
+// stalls follows operations that wait for too long. A daemon that has some reports that; then all daemons are asked,
+// and from their answers together follows which ranks are missed: every daemon knows best about its own.
 type stalls struct {
 	asking  bool
 	again   bool // something changed meanwhile
@@ -37,7 +37,7 @@ type operation struct {
 	name  string
 }
 
-// waited is what was last said about an operation.
+// waited is what was last reported about an operation.
 type waited struct {
 	kind, missing string
 	absent        []wire.Missing // the same
@@ -87,7 +87,7 @@ func (j *job) askStalled() {
 	j.broadcast(&wire.AskStalled{})
 }
 
-// judgeStalls says what is new after a round of answers.
+// judgeStalls prints what is new after a round of answers.
 func (j *job) judgeStalls() {
 	s := &j.stalls
 	s.asking, s.timeout = false, nil

@@ -60,7 +60,7 @@ func (j *job) timedOut() {
 	j.stop(e)
 }
 
-// rankState says what a rank does, in words.
+// rankState describes what a rank does.
 func (j *job) rankState(rank, id int) string {
 	found := j.inspection.found[id]
 	switch {

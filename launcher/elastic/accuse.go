@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// hearing is how long the others have to answer an accusation, from when it is foretold. Gossip finds out about its members one after
-// the other, and asks again before it believes in a silence, so two hosts that were parted in one moment may say so seconds apart.
+// hearing is how long the others have to answer an accusation, from when it is foretold. Gossip finds out about its
+// members one after the other, and asks again before it believes in a silence, so two hosts that were parted in one
+// moment may say so seconds apart.
 const hearing = 5 * time.Second
 
 // Accusations decide which hosts are lost when some say that they do not hear others any more. Either may be the one
@@ -16,8 +17,9 @@ const hearing = 5 * time.Second
 // lost the most others, one by one, until those that are left all hear each other. What is left of a network in
 // two parts is the larger one, of equal ones that with the host that came first.
 //
-// While a world is being formed, hosts that were in one before hold what ranks have trained, and newcomers hold nothing. So a
-// newcomer and another host that do not hear each other cost the newcomer, whoever says it, and newcomers have no vote.
+// While a world is being formed, hosts that were in one before hold what ranks have trained, and newcomers hold
+// nothing. So a newcomer and another host that do not hear each other cost the newcomer, whoever says it, and newcomers
+// have no vote.
 //
 // The zero value is ready for use.
 type Accusations struct {
@@ -32,7 +34,8 @@ type claim struct {
 	said  bool
 }
 
-// Foretell says that one host will soon accuse another one, unless it hears it: a word that counts with others, but not by itself.
+// Foretell says that one host will soon accuse another one, unless it hears it: a word that counts with others, but not
+// by itself.
 func (a *Accusations) Foretell(now time.Time, by, of int) {
 	if a.since == nil {
 		a.since = map[accusation]*claim{}

@@ -83,8 +83,8 @@ func TestAccusations(t *testing.T) {
 	}
 }
 
-// TestPartitions: however a network falls apart, and in whatever order hosts find out, one part is left, and of two parts the
-// larger one; nobody of it is lost.
+// TestPartitions: however a network falls apart, and in whatever order hosts find out, one part is left, and of two
+// parts the larger one; nobody of it is lost.
 func TestPartitions(t *testing.T) {
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -138,8 +138,8 @@ func judged(hosts []int, words []word, newcomer func(id int) bool) []int {
 	return hosts
 }
 
-// TestNewcomersCutOff: however newcomers and the hosts of a world are parted, as long as the latter hear each other and the launcher
-// them, they are who is left, with the newcomers that hear all of them.
+// TestNewcomersCutOff: however newcomers and the hosts of a world are parted, as long as the latter hear each other and
+// the launcher them, they are who is left, with the newcomers that hear all of them.
 func TestNewcomersCutOff(t *testing.T) {
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 1))

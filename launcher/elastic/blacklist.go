@@ -79,7 +79,7 @@ func (m *Machine) badForGood(s *site, slot int) bool {
 	return b != nil && b.forever
 }
 
-// bar keeps a host that was lost, or did not start, from being used for a while, and tells when it is tried again.
+// bar keeps a host that was lost, or did not start, from being used for a while, and notes when it is tried again.
 func (m *Machine) bar(d *daemon, unmet bool, ev HostLost) {
 	s := d.site
 	b := &s.lost
@@ -95,7 +95,7 @@ func (m *Machine) bar(d *daemon, unmet bool, ev HostLost) {
 		b = &s.unmet
 		b.fail(m.now, first, most, m.cfg.Jitter)
 		if b.failures > 1 || s.lost.failures > 0 {
-			return // it was told
+			return // the user knows
 		}
 	case m.cfg.CooldownMin > 0:
 		b.fail(m.now, m.cfg.CooldownMin, m.cfg.CooldownMax, m.cfg.Jitter)
@@ -113,6 +113,7 @@ func (m *Machine) bar(d *daemon, unmet bool, ev HostLost) {
 		b.fail(m.now, first, backMost, m.cfg.Jitter)
 	}
 	if s.slots > 0 && !m.finished {
-		m.emit(Note{fmt.Sprintf("%s is tried again in %v, and then ever more rarely, as long as it is listed", s.name, (b.until - m.now).Round(time.Second))})
+		m.emit(Note{fmt.Sprintf("%s is tried again in %v, and then ever more rarely, as long as it is listed",
+			s.name, (b.until - m.now).Round(time.Second))})
 	}
 }

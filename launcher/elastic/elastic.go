@@ -17,7 +17,7 @@
 //
 // What begins a new epoch:
 //   - a process fails or a host is lost: at once, if enough are left, see OnFailure;
-//   - discovery offers or withdraws hosts: the processes are told (HostsChanged), and when all of them
+//   - discovery offers or withdraws hosts: the processes are notified (HostsChanged), and when all of them
 //     have left their world the next one has the new members;
 //   - all processes left their world by themselves (shutdown, then init): the same members again.
 //
@@ -40,15 +40,15 @@ type Event interface{ event() }
 type Host struct {
 	Name  string
 	Slots int
-	// Born, if it is not 0, tells hosts of one name apart that were there one after the other, such as before and after
-	// a reboot: what was held against the former is not held against the latter.
+	// Born, if it is not 0, distinguishes hosts of one name that were there one after the other, such as before and
+	// after a reboot: what was held against the former is not held against the latter.
 	Born int64
 }
 
 // Discovered is the complete list of hosts that there are, in the order in which they should be used.
 type Discovered struct{ Hosts []Host }
 
-// HostUp says that the daemon of a StartHost is ready.
+// HostUp reports that the daemon of a StartHost is ready.
 type HostUp struct{ Host int }
 
 // HostEvicted reports that a host is given up, although its daemon has not ended, as far as is known.
@@ -67,7 +67,7 @@ type Started struct{ Process int }
 // Wanted reports that a process waits for the world that is to be formed later.
 type Wanted struct{}
 
-// HostLost says that a daemon has ended, cannot be reached or could not be started. It must follow every
+// HostLost reports that a daemon has ended, cannot be reached or could not be started. It must follow every
 // DropHost too, when that daemon is gone: only then is its name used again.
 type HostLost struct {
 	Host   int
@@ -78,35 +78,35 @@ type HostLost struct {
 	Ended, Alive, Refused bool
 }
 
-// Exited says that a process has ended, or could not be started. Code is 128+n after signal n.
+// Exited reports that a process has ended, or could not be started. Code is 128+n after signal n.
 type Exited struct {
 	Process, Code int
 	Asked         bool // its daemon has stopped it, of its own accord
 }
 
-// Rejoining says that a process has left the world of an epoch and waits for the next one.
+// Rejoining reports that a process has left the world of an epoch and waits for the next one.
 type Rejoining struct {
 	Process int
 	Epoch   uint32
-	Why     string // the first of the errors that it was told of last there, "" for none
+	Why     string // the first of the errors that it last heard there, "" for none
 }
 
-// Committed says that a host has entered the world of an epoch.
+// Committed reports that a host has entered the world of an epoch.
 type Committed struct {
 	Host  int
 	Epoch uint32
 }
 
-// Kept says that a process of a host has committed its state in the world of an epoch.
+// Kept reports that a process of a host has committed its state in the world of an epoch.
 type Kept struct {
 	Host  int
 	Epoch uint32
 }
 
-// Interrupted says that the present world cannot go on as it is, through no fault of its members.
+// Interrupted reports that the present world cannot go on as it is, through no fault of its members.
 type Interrupted struct{ Why string }
 
-// Tick says that time has passed.
+// Tick reports that time has passed.
 type Tick struct{}
 
 func (Discovered) event()  {}
@@ -183,7 +183,7 @@ type Place struct {
 	New                                              bool // it was in no roster before
 }
 
-// HostsChanged tells all processes of an epoch's world that another one could begin. Stamp grows.
+// HostsChanged notifies all processes of an epoch's world that another one could begin. Stamp grows.
 type HostsChanged struct {
 	Epoch          uint32
 	Added, Removed bool

@@ -138,7 +138,8 @@ func (m *Machine) allAsked() bool {
 // beginAnew gives processes that left their world, all of them, another one with the same members.
 func (m *Machine) beginAnew() {
 	if m.finished {
-		m.end(End{Cause: Divided, Process: -1, Host: -1, Why: "some processes wait for another world, and the others have ended"})
+		why := "some processes wait for another world, and the others have ended"
+		m.end(End{Cause: Divided, Process: -1, Host: -1, Why: why})
 		return
 	}
 	m.resets++

@@ -80,8 +80,8 @@ func TestFixedStart(t *testing.T) {
 	})
 }
 
-// TestFixedStartTakesTooLong: it is reported until it is answered, and no more when the ranks run; anew for the world that is
-// formed later.
+// TestFixedStartTakesTooLong: it is reported until it is answered, and no more when the ranks run; anew for the world
+// that is formed later.
 func TestFixedStartTakesTooLong(t *testing.T) {
 	j := fixedJob(t, e.Config{StartTimeout: 10 * time.Second, RanksFirst: true, FormAfter: time.Second})
 	j.now = 10*time.Second - 1
@@ -104,8 +104,8 @@ func TestFixedStartTakesTooLong(t *testing.T) {
 	j.expect("", e.Tick{})
 }
 
-// TestFixedWorldLater: it is formed when a rank asks, or some time after the last rank has started; a failure then ends the job
-// when all hosts have entered it or failed, or a host is lost with its ranks.
+// TestFixedWorldLater: it is formed when a rank asks, or some time after the last rank has started; a failure then ends
+// the job when all hosts have entered it or failed, or a host is lost with its ranks.
 func TestFixedWorldLater(t *testing.T) {
 	start := func(t *testing.T) *job {
 		j := fixedJob(t, e.Config{RanksFirst: true, FormAfter: time.Second})
@@ -182,8 +182,8 @@ func TestFixedEnds(t *testing.T) {
 	}
 }
 
-// TestLossesAreReported: the user hears of each loss of a host or process in a job that goes on, but for what follows from another
-// one; why a host cannot be used is reported once for each reason.
+// TestLossesAreReported: the user hears of each loss of a host or process in a job that goes on, but for what follows
+// from another one; why a host cannot be used is reported once for each reason.
 func TestLossesAreReported(t *testing.T) {
 	report := func(m *e.Machine, now time.Duration, ev e.Event) (out []string) {
 		for _, a := range m.Step(now, ev) {
@@ -199,10 +199,13 @@ func TestLossesAreReported(t *testing.T) {
 		return out
 	}
 	m := elasticJob(t, e.Policy{NP: 4, MinNP: 1, ResetLimit: -1, Timeout: time.Minute}).m
+	m.Step(0, hosts("a b c", 2))
 	for _, step := range []struct {
 		ev   e.Event
 		want []string
 	}{
+		{e.HostEvicted{Host: 2, Reason: "strange"}, []string{"hang up on 2"}},
+		{e.HostLost{Host: 2, Reason: "strange"}, nil}, // it was never up
 		{e.Exited{Process: 0, Code: 1}, []string{"process 0"}},
 		{e.Exited{Process: 1, Code: 143, Asked: true}, nil},
 		{e.HostEvicted{Host: 1, Reason: "silent"}, []string{"hang up on 1"}},
@@ -214,10 +217,15 @@ func TestLossesAreReported(t *testing.T) {
 			t.Errorf("after %T%v: %q, want %q", step.ev, step.ev, got, step.want)
 		}
 	}
+	m.Step(30*time.Second, e.Tick{}) // a host that was never up is tried again
+	if got := report(m, 30*time.Second, e.HostEvicted{Host: 2, Reason: "strange"}); len(got) != 1 {
+		t.Errorf("its daemon is evicted once more: %q", got)
+	}
 }
 
-// TestFixedSchedules: whatever happens to a job of fixed size, and whenever another launcher takes over, it ends: well if nothing
-// failed, with the first rank that did, or with the hosts that did. Nothing is started twice, and all worlds have the same members.
+// TestFixedSchedules: whatever happens to a job of fixed size, and whenever another launcher takes over, it ends: well
+// if nothing failed, with the first rank that did, or with the hosts that did. Nothing is started twice, and all worlds
+// have the same members.
 func TestFixedSchedules(t *testing.T) {
 	ends := map[e.Cause]int{}
 	for seed := range uint64(800) {

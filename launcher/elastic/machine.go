@@ -34,11 +34,11 @@ type Machine struct {
 	since   time.Duration // when that began
 	fewTold bool          // that they are for the first world
 	stamp   uint64
-	told    string // the members that the present world was last told of
+	told    string // the members that the present world last heard of
 	ended   bool
 }
 
-// site is a host by name: what discovery says of it, and what is held against it.
+// site is a host by name: what discovery reports of it, and why it may not be used.
 type site struct {
 	name   string
 	slots  int          // 0 when it is not listed
@@ -57,7 +57,7 @@ type state int
 const (
 	starting state = iota
 	up
-	dropped // told to stop
+	dropped // it was sent the order to stop
 	gone
 )
 
@@ -68,7 +68,7 @@ type daemon struct {
 	since  time.Duration // when it was up
 	state  state
 	member bool // of the present epoch
-	failed bool // it cannot take part any more, by its own word or that of others
+	failed bool // it cannot take part any more, by its own report or by those of others
 	// entered is true once it has been in a world.
 	entered bool
 	used    map[int]*process
@@ -83,7 +83,7 @@ type process struct {
 	dismissed    bool   // no longer wanted
 	since        uint32 // the first epoch that it was in
 	left         uint32 // the last epoch whose world it has left
-	why          string // the first of the errors that it was told of last there
+	why          string // the first of the errors that it last heard there
 }
 
 // New returns the machine of a job whose policy has passed Check.
@@ -269,7 +269,8 @@ func (m *Machine) hostLost(d *daemon, ev HostLost) {
 	}
 	if d.member {
 		d.member = false
-		m.failed(End{Cause: HostFailed, Process: -1, Host: d.id, Why: fmt.Sprintf("host %s was lost: %s", d.site.name, ev.Reason)})
+		why := fmt.Sprintf("host %s was lost: %s", d.site.name, ev.Reason)
+		m.failed(End{Cause: HostFailed, Process: -1, Host: d.id, Why: why})
 	}
 }
 
@@ -340,7 +341,8 @@ func (m *Machine) decide() {
 	case m.finished && len(m.live()) == 0:
 		m.allGone()
 	case m.failsEverywhere():
-		m.emit(Note{fmt.Sprintf("all processes were lost, as often as --loss-limit %d allows, and none had committed anything", m.cfg.LossLimit)})
+		m.emit(Note{fmt.Sprintf("all processes were lost, as often as --loss-limit %d allows, and none had committed anything",
+			m.cfg.LossLimit)})
 		m.allGone()
 	case m.broken != "":
 		m.resume(m.broken)
@@ -367,7 +369,7 @@ func (m *Machine) startHosts() {
 				s.daemon = &daemon{id: len(m.daemons), site: s, used: map[int]*process{}}
 				m.daemons = append(m.daemons, s.daemon)
 			}
-			s.daemon.state, s.daemon.born = starting, s.born
+			s.daemon.state, s.daemon.born, s.daemon.failed = starting, s.born, false
 			m.emit(StartHost{s.daemon.id, s.name})
 		}
 	}
@@ -449,7 +451,7 @@ func (m *Machine) resume(reason string) {
 		}
 	}
 	// A process that has just begun has nothing yet, and may be dead already without our knowing. So those on
-	// withdrawn hosts go only from a world that was told and left as a whole, at a commit: not after a failure.
+	// withdrawn hosts go only from a world that was notified and left as a whole, at a commit: not after a failure.
 	keep, add := m.next(wish, m.broken == "" || m.cfg.OnFailure != Shrink, m.broken == "" && m.told != "")
 	if have := len(keep) + len(add); have < wish {
 		m.wait(wish, have)
@@ -502,7 +504,7 @@ func anewPause(before int) time.Duration {
 // spent is true when no world may follow any more.
 func (m *Machine) spent() bool { return m.cfg.ResetLimit >= 0 && m.resets >= m.cfg.ResetLimit }
 
-// changes says what is different in the next world when nothing went wrong in this one.
+// changes describes what is different in the next world when nothing went wrong in this one.
 func (m *Machine) changes(keep []*process, add []slot) string {
 	var kept, joined, grew, shrank, left []string
 	note := func(names *[]string, d *daemon) {
@@ -581,7 +583,7 @@ func (m *Machine) wait(need, have int) {
 	m.end(e)
 }
 
-// tell lets the processes know that other members are to be had, once for each such set of members.
+// tell notifies the processes that other members are to be had, once for each such set of members.
 func (m *Machine) tell() {
 	keep, add := m.next(m.need(), true, true)
 	removed := len(keep) < len(m.live())

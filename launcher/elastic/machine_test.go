@@ -478,9 +478,9 @@ func snapshotOf(t *testing.T, m *e.Machine) []byte {
 	return text
 }
 
-// TestListedTooEarly: a host that is listed before it can be reached is tried again, ever more rarely, for it has failed nothing, and the
-// more rarely if it is there, or does not let us in; all of these tries have one id, of which nobody has heard. That is told once. A list
-// that never changes is treated alike.
+// TestListedTooEarly: a host that is listed before it can be reached is tried again, ever more rarely, for it has
+// failed nothing, and the more rarely if it is there, or does not let us in; all of these tries have one id, of which
+// nobody has heard. That is told once. A list that never changes is treated alike.
 func TestListedTooEarly(t *testing.T) {
 	for _, p := range []e.Policy{{NP: 1, ResetLimit: -1}, {NP: 1, ResetLimit: -1, Listed: true}, {NP: 1, ResetLimit: -1, CooldownMin: time.Hour, CooldownMax: time.Hour}} {
 		for _, tc := range []struct {
@@ -518,8 +518,9 @@ func TestListedTooEarly(t *testing.T) {
 	}
 }
 
-// TestLostHostReturns: a host that was lost is tried again by itself, the later the more often it was lost, and later if the machine was
-// there all the time; what was long ago does not count. With a reset limit that is used up it is kept ready, and no reason to end the job.
+// TestLostHostReturns: a host that was lost is tried again by itself, the later the more often it was lost, and later
+// if the machine was there all the time; what was long ago does not count. With a reset limit that is used up it is
+// kept ready, and no reason to end the job.
 func TestLostHostReturns(t *testing.T) {
 	j := newJob(t, e.Config{Policy: e.Policy{NP: 1, ResetLimit: 2}})
 	j.expect("start 0 a; start 1 b", hosts("a b", 1))
@@ -572,7 +573,8 @@ func TestLostHostReturns(t *testing.T) {
 	lost(gone, time.Hour)
 }
 
-// TestTooFewToBegin: that slots are missing for the first world is told once, when no host is on its way that may have them.
+// TestTooFewToBegin: that slots are missing for the first world is told once, when no host is on its way that may have
+// them.
 func TestTooFewToBegin(t *testing.T) {
 	j := newJob(t, e.Config{Policy: e.Policy{NP: 2, ResetLimit: -1}})
 	j.expect("start 0 a", hosts("a", 1))
@@ -585,8 +587,8 @@ func TestTooFewToBegin(t *testing.T) {
 	j.expect("epoch 1: 0@0.0 1@1.0", e.HostUp{Host: 1})
 }
 
-// TestBeginsAnew: ranks that ask for another world with the same members get it at once, but not again and again without a pause; one
-// that has lasted makes that good.
+// TestBeginsAnew: ranks that ask for another world with the same members get it at once, but not again and again
+// without a pause; one that has lasted makes that good.
 func TestBeginsAnew(t *testing.T) {
 	j := newJob(t, e.Config{Policy: e.Policy{NP: 1, ResetLimit: -1}})
 	j.expect("start 0 a", hosts("a", 1))
@@ -622,7 +624,8 @@ func TestBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestAllProcessesLost: a job whose processes are all lost goes on with new ones, in slots that are there or that come in time.
+// TestAllProcessesLost: a job whose processes are all lost goes on with new ones, in slots that are there or that come
+// in time.
 func TestAllProcessesLost(t *testing.T) {
 	lost := func(host int) e.HostLost { return e.HostLost{Host: host, Reason: "no word"} }
 	t.Run("the only one, and a slot is free", func(t *testing.T) {
@@ -659,8 +662,8 @@ func TestAllProcessesLost(t *testing.T) {
 	})
 }
 
-// TestLossLimit: a script that fails wherever it runs ends the job after so many losses of all processes, at once or one after the
-// other, unless something was committed in between or they were long ago.
+// TestLossLimit: a script that fails wherever it runs ends the job after so many losses of all processes, at once or
+// one after the other, unless something was committed in between or they were long ago.
 func TestLossLimit(t *testing.T) {
 	one := e.Policy{NP: 1, MaxNP: 1, ResetLimit: -1, LossLimit: 2}
 	begin := func(t *testing.T, p e.Policy) *job {
@@ -714,7 +717,8 @@ func TestLossLimit(t *testing.T) {
 	})
 }
 
-// TestBlacklistHost: with Horovod's policy the host of a failed process is used no more, or when its cooldown has ended.
+// TestBlacklistHost: with Horovod's policy the host of a failed process is used no more, or when its cooldown has
+// ended.
 func TestBlacklistHost(t *testing.T) {
 	policy := e.Policy{NP: 4, MinNP: 2, ResetLimit: -1, Blacklist: e.BlacklistHost, Timeout: time.Minute}
 	t.Run("others of that host are stopped", func(t *testing.T) {

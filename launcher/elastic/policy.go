@@ -66,11 +66,11 @@ type Policy struct {
 	Blacklist
 	// A slot whose process failed, and a host that was lost, is not used for a while: CooldownMin the first
 	// time, twice as long each further time, up to CooldownMax. Both 0: the slot until discovery has withdrawn the
-	// host and offers it again, the host as blacklist.go says.
+	// host and offers it again, the host as in blacklist.go.
 	CooldownMin, CooldownMax time.Duration
 	// Timeout is how long the job waits for enough slots.
 	Timeout time.Duration
-	// Listed says that the list of hosts will never change, so that waiting for others is in vain.
+	// Listed reports that the list of hosts will never change, so that waiting for others is in vain.
 	Listed bool
 }
 

@@ -737,7 +737,8 @@ func TestEverySchedule(t *testing.T) {
 	}
 }
 
-// TestDoomedJob: a script that fails wherever it runs ends the job soon, long before the elastic timeout, whatever the policy.
+// TestDoomedJob: a script that fails wherever it runs ends the job soon, long before the elastic timeout, whatever the
+// policy.
 func TestDoomedJob(t *testing.T) {
 	losses := map[int]int{}
 	for seed := range uint64(1000) {

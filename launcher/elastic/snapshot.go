@@ -77,11 +77,12 @@ func (b banSnapshot) ban() ban { return ban{b.Failures, b.Until, b.Forever} }
 
 // Snapshot is the state of the machine after the last Step. It goes with the Config.
 func (m *Machine) Snapshot() ([]byte, error) {
-	s := snapshot{Now: m.now, Epoch: m.epoch, Committed: m.committed, Broken: m.broken, First: m.first, Finished: m.finished, Resets: m.resets,
-		Kept: m.kept, Turnover: m.turnover, Start: m.start,
-		Waiting: m.waiting, Since: m.since, Stamp: m.stamp, Told: m.told, Ended: m.ended}
+	s := snapshot{Now: m.now, Epoch: m.epoch, Committed: m.committed, Broken: m.broken, First: m.first, Finished: m.finished,
+		Resets: m.resets, Kept: m.kept, Turnover: m.turnover, Start: m.start, Waiting: m.waiting, Since: m.since,
+		Stamp: m.stamp, Told: m.told, Ended: m.ended}
 	for _, x := range m.sites {
-		site := siteSnapshot{Name: x.name, Slots: x.slots, Born: x.born, Daemon: -1, Met: x.met, Lost: x.lost.snapshot(), Unmet: x.unmet.snapshot(), Failed: map[int]banSnapshot{}}
+		site := siteSnapshot{Name: x.name, Slots: x.slots, Born: x.born, Daemon: -1, Met: x.met,
+			Lost: x.lost.snapshot(), Unmet: x.unmet.snapshot(), Failed: map[int]banSnapshot{}}
 		if x.daemon != nil {
 			site.Daemon = x.daemon.id
 		}
@@ -91,10 +92,12 @@ func (m *Machine) Snapshot() ([]byte, error) {
 		s.Sites = append(s.Sites, site)
 	}
 	for _, d := range m.daemons {
-		s.Daemons = append(s.Daemons, daemonSnapshot{slices.Index(m.sites, d.site), d.born, d.since, d.state, d.member, d.failed, d.entered})
+		site := slices.Index(m.sites, d.site)
+		s.Daemons = append(s.Daemons, daemonSnapshot{site, d.born, d.since, d.state, d.member, d.failed, d.entered})
 	}
 	for _, p := range m.processes {
-		s.Processes = append(s.Processes, processSnapshot{p.host.id, p.slot, p.started, p.exited, p.ok, p.dismissed, p.since, p.left})
+		s.Processes = append(s.Processes,
+			processSnapshot{p.host.id, p.slot, p.started, p.exited, p.ok, p.dismissed, p.since, p.left})
 	}
 	for _, p := range m.world {
 		s.World = append(s.World, p.number)
@@ -115,11 +118,12 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return fail(err)
 	}
-	m := &Machine{cfg: cfg, now: s.Now, epoch: s.Epoch, committed: s.Committed, broken: s.Broken, first: s.First, finished: s.Finished, resets: s.Resets,
-		kept: s.Kept, turnover: s.Turnover, start: s.Start,
-		waiting: s.Waiting, since: s.Since, stamp: s.Stamp, told: s.Told, ended: s.Ended}
+	m := &Machine{cfg: cfg, now: s.Now, epoch: s.Epoch, committed: s.Committed, broken: s.Broken, first: s.First,
+		finished: s.Finished, resets: s.Resets, kept: s.Kept, turnover: s.Turnover, start: s.Start, waiting: s.Waiting,
+		since: s.Since, stamp: s.Stamp, told: s.Told, ended: s.Ended}
 	for _, x := range s.Sites {
-		site := &site{name: x.Name, slots: x.Slots, born: x.Born, met: x.Met, lost: x.Lost.ban(), unmet: x.Unmet.ban(), failed: map[int]*ban{}}
+		site := &site{name: x.Name, slots: x.Slots, born: x.Born, met: x.Met, lost: x.Lost.ban(),
+			unmet: x.Unmet.ban(), failed: map[int]*ban{}}
 		for slot, b := range x.Failed {
 			again := b.ban()
 			site.failed[slot] = &again
@@ -130,7 +134,8 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 		if d.Site < 0 || d.Site >= len(m.sites) {
 			return fail(errors.New("a daemon without a host"))
 		}
-		m.daemons = append(m.daemons, &daemon{id: id, site: m.sites[d.Site], born: d.Born, since: d.Since, state: d.State, member: d.Member, failed: d.Failed, entered: d.Entered, used: map[int]*process{}})
+		m.daemons = append(m.daemons, &daemon{id: id, site: m.sites[d.Site], born: d.Born, since: d.Since, state: d.State,
+			member: d.Member, failed: d.Failed, entered: d.Entered, used: map[int]*process{}})
 	}
 	for i, x := range s.Sites {
 		if d := m.daemon(x.Daemon); d != nil {
@@ -142,7 +147,8 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 		if d == nil {
 			return fail(errors.New("a process without a daemon"))
 		}
-		p := &process{number: number, slot: x.Slot, host: d, started: x.Started, exited: x.Exited, ok: x.OK, dismissed: x.Dismissed, since: x.Since, left: x.Left}
+		p := &process{number: number, slot: x.Slot, host: d, started: x.Started, exited: x.Exited, ok: x.OK,
+			dismissed: x.Dismissed, since: x.Since, left: x.Left}
 		if !p.exited {
 			d.used[p.slot] = p
 		}
@@ -158,10 +164,10 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 	return m, s.Now, nil
 }
 
-// Epoch is that of the last Roster.
+// Epoch returns the epoch of the last Roster.
 func (m *Machine) Epoch() uint32 { return m.epoch }
 
-// Member is true for a host that has a place in the last Roster.
+// Member reports whether a host has a place in the last Roster.
 func (m *Machine) Member(host int) bool {
 	d := m.daemon(host)
 	return d != nil && d.member

@@ -14,7 +14,7 @@ type turnover struct {
 	Since time.Duration `json:"since"`
 }
 
-// failsEverywhere reports whether all processes were lost as often as LossLimit says.
+// failsEverywhere reports whether all processes were lost as often as LossLimit allows.
 func (m *Machine) failsEverywhere() bool {
 	return m.cfg.LossLimit > 0 && m.turnover.Count >= m.cfg.LossLimit && !m.finished
 }
