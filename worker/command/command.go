@@ -1,6 +1,6 @@
-// Package command is what a host is asked to do: the command lines by which launchers and standing daemons start
-// gorun's own processes there (supervisor, daemon, relay, sweep), ranks of its benchmark, and what answers their questions
-// about the host. Both gorun and gorund, which is brought to hosts by ssh, know them.
+// Package command implements what hosts do for gorun: the command lines that launchers and resident daemons use to
+// start gorun's own processes there (supervisor, daemon, relay, sweep) and ranks of its benchmark, and to query the
+// host. They are part of both gorun and gorund, the program that ssh uploads to hosts.
 package command
 
 import (
@@ -21,30 +21,30 @@ import (
 	"gorun/topology/probe"
 )
 
-// Process is the one that was started by a command line.
+// Process is the process that a command line started.
 type Process struct {
 	Version string
 	Env     []string
-	Program []byte // what hosts are to run; nil if it is the binary of this process
+	Program []byte // the program that hosts are to run; nil for this process's binary
 }
 
-// ExitStatus ends the process with a code and without a word.
+// ExitStatus ends the process with a code and without a message.
 type ExitStatus int
 
 func (e ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// Parse returns what a command line asks for, nil if it is none of those here. They are known without a parser of flags:
-// to set that up for all commands of gorun takes longer than all that a supervisor has to do.
+// Parse returns the action of a command line, nil if it is not one of this package. It does without a flag parser:
+// setting that up for all commands of gorun takes longer than everything a supervisor does.
 func (p Process) Parse(words []string) func(context.Context) error {
 	switch command := strings.Join(words, " "); {
 	case command == "topo --facts":
-		return func(ctx context.Context) error { return tellTopology(ctx, os.Stdout) }
+		return func(ctx context.Context) error { return writeTopology(ctx, os.Stdout) }
 	case command == "topo --agent":
 		return func(ctx context.Context) error { return measure.Agent(ctx, os.Stdin, os.Stdout) }
 	case command == "doctor --facts":
-		return func(ctx context.Context) error { return p.tellFacts(ctx, os.Stdout) }
+		return func(ctx context.Context) error { return p.writeFacts(ctx, os.Stdout) }
 	case len(words) == 5 && words[0] == "doctor" && words[1] == "--path" && words[3] == "--bytes":
-		return func(ctx context.Context) error { return tellPath(ctx, os.Stdout, words[2], words[4]) }
+		return func(ctx context.Context) error { return writePath(ctx, os.Stdout, words[2], words[4]) }
 	}
 	return p.worker(words)
 }
@@ -58,8 +58,8 @@ func (p Process) getenv(name string) string {
 	return ""
 }
 
-// tellTopology writes what picture.ParseHost reads.
-func tellTopology(ctx context.Context, to io.Writer) error {
+// writeTopology writes the input of picture.ParseHost.
+func writeTopology(ctx context.Context, to io.Writer) error {
 	host, err := probe.Probe(ctx, "/")
 	if err != nil {
 		return err
@@ -73,8 +73,8 @@ func tellTopology(ctx context.Context, to io.Writer) error {
 	return err
 }
 
-// tellFacts writes what a doctor wants to know, as JSON.
-func (p Process) tellFacts(ctx context.Context, to io.Writer) error {
+// writeFacts writes what doctor needs, as JSON.
+func (p Process) writeFacts(ctx context.Context, to io.Writer) error {
 	facts, err := doctor.Gather(ctx, p.Version)
 	if err != nil {
 		return err
@@ -82,8 +82,8 @@ func (p Process) tellFacts(ctx context.Context, to io.Writer) error {
 	return json.NewEncoder(to).Encode(facts)
 }
 
-// tellPath writes how large packets to an address may be, of so many bytes at most.
-func tellPath(ctx context.Context, to io.Writer, address, bytes string) error {
+// writePath writes the greatest packet size that reaches an address, up to the given number of bytes.
+func writePath(ctx context.Context, to io.Writer, address, bytes string) error {
 	addr, err := netip.ParseAddr(address)
 	if err != nil {
 		return fmt.Errorf("probe path: %w", err)
@@ -99,7 +99,7 @@ func tellPath(ctx context.Context, to io.Writer, address, bytes string) error {
 	return json.NewEncoder(to).Encode(arrive)
 }
 
-// StateDir is where the user's programs of gorun keep what outlives them. Hosts may share it.
+// StateDir returns the directory for the user's persistent state of gorun. Hosts may share it.
 func StateDir(getenv func(name string) string) (string, error) {
 	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "gorun"), nil

@@ -49,24 +49,24 @@ func TestParse(t *testing.T) {
 // TestAnswers: what a host says of itself is what those who ask can read.
 func TestAnswers(t *testing.T) {
 	var topology, facts, path bytes.Buffer
-	if err := tellTopology(t.Context(), &topology); err != nil {
+	if err := writeTopology(t.Context(), &topology); err != nil {
 		t.Fatal(err)
 	}
 	if host, err := picture.ParseHost(topology.Bytes()); err != nil || host.Hostname == "" || host.Name != host.Hostname {
 		t.Errorf("topology: %+v, %v", host, err)
 	}
-	if err := (Process{Version: "v1"}).tellFacts(t.Context(), &facts); err != nil {
+	if err := (Process{Version: "v1"}).writeFacts(t.Context(), &facts); err != nil {
 		t.Fatal(err)
 	}
 	var found doctor.Facts
 	if err := json.Unmarshal(facts.Bytes(), &found); err != nil || found.Version != "v1" {
 		t.Errorf("facts: %+v, %v", found, err)
 	}
-	if err := tellPath(t.Context(), &path, "127.0.0.1", "1500"); err != nil || path.String() != "1500\n" {
+	if err := writePath(t.Context(), &path, "127.0.0.1", "1500"); err != nil || path.String() != "1500\n" {
 		t.Errorf("path: %q, %v", path.String(), err)
 	}
 	for address, bytes := range map[string]string{"host1": "1500", "::1": "many"} {
-		if err := tellPath(t.Context(), &path, address, bytes); err == nil {
+		if err := writePath(t.Context(), &path, address, bytes); err == nil {
 			t.Errorf("a path to %s of %s bytes is probed", address, bytes)
 		}
 	}

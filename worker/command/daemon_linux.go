@@ -24,10 +24,10 @@ import (
 	"gorun/worker/proc"
 )
 
-// farewell is how long a daemon whose job has ended waits for its launcher to hear of it.
-const farewell = 15 * time.Second
+// reportTimeout is how long a daemon whose job has ended waits for its launcher to learn of it.
+const reportTimeout = 15 * time.Second
 
-// worker returns what a host does in a job, nil if it is none of that.
+// worker returns the action of a host in a job, nil if it is none.
 func (p Process) worker(words []string) func(context.Context) error {
 	switch {
 	case len(words) == 3 && words[0] == "worker" && words[1] == "--sweep":
@@ -39,25 +39,25 @@ func (p Process) worker(words []string) func(context.Context) error {
 	if n := len(words) - 1; n > 1 && resume.ValidID(words[n]) {
 		words, session = words[:n], words[n]
 	}
-	with := company{session: session}
+	with := connection{session: session}
 	switch command := strings.Join(words, " "); {
-	case command == "worker" && spokenTo(), command == "worker --session" && session != "":
+	case command == "worker" && hasLauncher(), command == "worker --session" && session != "":
 		return func(context.Context) error { return p.supervisor(with) }
 	case command == "worker --resumable":
-		return func(context.Context) error { return p.supervisor(company{resumable: true}) }
+		return func(context.Context) error { return p.supervisor(connection{resumable: true}) }
 	case command == "worker --relay" && session != "":
 		return func(context.Context) error { return relayCommand(session) }
 	case command == "worker --daemon", command == "worker --daemon --session" && session != "":
 		return func(ctx context.Context) error { return p.daemon(ctx, with) }
 	case command == "worker --daemon --resumable "+isIdle:
-		return func(ctx context.Context) error { return p.daemon(ctx, company{resumable: true}) }
+		return func(ctx context.Context) error { return p.daemon(ctx, connection{resumable: true}) }
 	}
 	return nil
 }
 
-// spokenTo tells whether a launcher may be at the other end of standard input and output. A person who tries the command
-// would read messages that are none for people.
-func spokenTo() bool {
+// hasLauncher reports whether a launcher may be at the other end of standard input and output. A person who tries the
+// command would get messages that are not for people.
+func hasLauncher() bool {
 	var in unix.Stat_t
 	if err := unix.Fstat(0, &in); err != nil || term.IsTerminal(1) {
 		return false
@@ -65,16 +65,16 @@ func spokenTo() bool {
 	return in.Mode&unix.S_IFMT == unix.S_IFIFO || in.Mode&unix.S_IFMT == unix.S_IFSOCK
 }
 
-// company is how launchers come to a daemon, other than by its standard input alone.
-type company struct {
-	resumable bool   // standard input brings a socket for them, when there is a job
-	session   string // the name of a socket, by which one carries on what began on standard input
+// connection is how launchers reach a daemon, other than by its standard input alone.
+type connection struct {
+	resumable bool   // standard input delivers a socket for them, once there is a job
+	session   string // the name of a socket on which the stream that began on standard input can be resumed
 }
 
-// supervisor runs the daemon. It does not share the launcher's handling of signals: who is stopped when is
-// for the launcher to say.
-func (p Process) supervisor(with company) error {
-	// The very same file, even if its name has gone to a newer build by now.
+// supervisor runs the daemon. It does not share the launcher's handling of signals: the launcher decides what is
+// stopped when.
+func (p Process) supervisor(with connection) error {
+	// The very same file, even if its name belongs to a newer build by now.
 	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{proc.DaemonName, "worker", "--daemon"}, Env: p.Env}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	switch {
@@ -95,28 +95,28 @@ func (p Process) supervisor(with company) error {
 	return ExitStatus(code)
 }
 
-// Whether a daemon of a cluster has a job is the last of its arguments, for whoever looks at the process table.
+// The last argument of a resident daemon's child shows in the process table whether it has a job.
 const (
 	isIdle = "idle"
 	isBusy = "busy"
 )
 
-// showAs changes that in place, in the memory that the kernel shows the arguments from.
+// showAs changes that in place, in the memory where the kernel reads the arguments.
 func showAs(text string) {
 	if said := os.Args[len(os.Args)-1]; said == isIdle || said == isBusy {
 		copy(unsafe.Slice(unsafe.StringData(said), len(said)), text)
 	}
 }
 
-// surviveStderr keeps this process when standard error leads nowhere any more: the standing daemon that read it may
-// be gone.
+// surviveStderr keeps this process alive when its standard error is closed: the resident daemon that read it may be
+// gone.
 func surviveStderr() (stop func()) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, unix.SIGPIPE) // caught, not ignored: that would be inherited
 	return func() { signal.Stop(c) }
 }
 
-func (p Process) daemon(ctx context.Context, with company) error {
+func (p Process) daemon(ctx context.Context, with connection) error {
 	ctx, release, err := proc.Lifeline(ctx)
 	if err != nil {
 		return fmt.Errorf("hold lifeline: %w", err)
@@ -124,7 +124,7 @@ func (p Process) daemon(ctx context.Context, with company) error {
 	defer release()
 	group := proc.InheritCgroup()
 	if p.getenv("GOGC") == "" {
-		debug.SetGCPercent(400) // the heap is some megabytes; a start would collect it again and again
+		debug.SetGCPercent(400) // the heap is some megabytes; a start would collect it repeatedly
 	}
 	exe, err := os.Executable()
 	if err != nil {
@@ -149,17 +149,17 @@ func (p Process) daemon(ctx context.Context, with company) error {
 		}()
 		stream := resume.NewRelay()
 		cfg.LauncherLease = worker.NewLauncherLease()
-		err = serveJob(ctx, cfg, socket, stream, relayPatience(cfg.LauncherLease))
+		err = serveJob(ctx, cfg, socket, stream, relayTimeouts(cfg.LauncherLease))
 		select {
-		case <-ended: // the last words are out
-		case <-time.After(relayFarewell):
+		case <-ended: // the last messages are sent
+		case <-time.After(relayCloseTimeout):
 		}
 		return err
 	}
 	return worker.Run(ctx, cfg)
 }
 
-// serveJobs is the daemon of one job after the other, as a standing daemon says.
+// serveJobs is the daemon of one job after the other, as its resident daemon requests.
 func serveJobs(ctx context.Context, cfg worker.Config) error {
 	waiting, err := resume.Wait(os.Stdin)
 	if err != nil {
@@ -186,17 +186,17 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 		}
 		stream := resume.NewRelay()
 		cfg.Another = stream.Next
-		if err := serveJob(ctx, cfg, socket, stream, waits); err != nil || ctx.Err() != nil || cfg.Cgroup.Ended() || !asNew(before) {
+		if err := serveJob(ctx, cfg, socket, stream, waits); err != nil || ctx.Err() != nil || cfg.Cgroup.Ended() || !reusable(before) {
 			return err
 		}
 		showAs(isIdle)
 		if err := waiting.Free(); err != nil {
-			return nil // the standing daemon is gone
+			return nil // the resident daemon is gone
 		}
 	}
 }
 
-// state is what a job may leave in its daemon.
+// state is what a job may leave behind in its daemon.
 type state struct {
 	goroutines int
 	cpus       unix.CPUSet
@@ -206,7 +206,7 @@ type state struct {
 
 func condition() (s state) {
 	s.goroutines = runtime.NumGoroutine()
-	self := os.Getpid() // the thread that others name when they mean the process
+	self := os.Getpid() // the thread that others mean by the process's number
 	unix.SchedGetaffinity(self, &s.cpus)
 	s.nice, _ = unix.Getpriority(unix.PRIO_PROCESS, self)
 	for i := range s.limits {
@@ -216,15 +216,16 @@ func condition() (s state) {
 }
 
 const (
-	// mostKept is how much memory a daemon may have that waits for another job.
-	mostKept = 48 << 20
-	// unwinding is how long goroutines that have nothing more to do may take to end.
+	// maxKept is how much memory a daemon that waits for another job may hold.
+	maxKept = 48 << 20
+	// unwinding is how long finished goroutines may take to end.
 	unwinding = 100 * time.Millisecond
 )
 
-// asNew tells whether a daemon whose job is over may have another one: a job that was bound to CPUs, had much memory, left
-// anything at work, or changed what ranks inherit (their parent's niceness and limits), has had its daemon for itself.
-func asNew(before state) bool {
+// reusable reports whether a daemon whose job is over may take another one. A job that was bound to CPUs, used much
+// memory, left anything running, or changed what ranks inherit (their parent's niceness and limits) has used its daemon
+// up.
+func reusable(before state) bool {
 	for deadline := time.Now().Add(unwinding); runtime.NumGoroutine() > before.goroutines; time.Sleep(unwinding / 50) {
 		if time.Now().After(deadline) {
 			return false
@@ -234,10 +235,10 @@ func asNew(before state) bool {
 	now.goroutines = before.goroutines
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	return now == before && memory.Sys-memory.HeapReleased <= mostKept
+	return now == before && memory.Sys-memory.HeapReleased <= maxKept
 }
 
-// serveJob is the daemon of a job whose launcher comes to a socket.
+// serveJob is the daemon of a job whose launcher connects to a socket.
 func serveJob(ctx context.Context, cfg worker.Config, socket net.Listener, stream *resume.Relay, patience resume.Timeouts) error {
 	defer surviveStderr()()
 	cfg.In, cfg.Out, cfg.Flush = stream, stream, stream.Flush
@@ -246,9 +247,9 @@ func serveJob(ctx context.Context, cfg worker.Config, socket net.Listener, strea
 	serving.Go(func() { resume.Serve(running, socket, stream, patience) })
 	err := worker.Run(ctx, cfg)
 	if ctx.Err() != nil {
-		stream.Close(relayFarewell) // nobody cleans up behind a daemon without a supervisor: it does not stay for long
+		stream.Close(relayCloseTimeout) // nobody cleans up behind a daemon without a supervisor: it does not stay for long
 	} else {
-		stream.Close(farewell)
+		stream.Close(reportTimeout)
 	}
 	ended()
 	serving.Wait()

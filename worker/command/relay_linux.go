@@ -12,21 +12,21 @@ import (
 	"gorun/worker"
 )
 
-// How a launcher that logged in by ssh speaks with the daemon of its job: the daemon has a socket, as those of standing
-// daemons have, and whatever ssh starts passes bytes between that and the connection. At first this is the daemon
-// itself, later `gorun worker --relay`.
+// A launcher that logged in by ssh reaches the daemon of its job like this: the daemon has a socket, as in a cluster,
+// and the process that ssh starts copies bytes between that and the connection. At first this is the daemon itself,
+// later `gorun worker --relay`.
 
-// relayPatience is short, because a launcher that lives notices the end of its connection, and connects again. How long
-// that takes on a busy machine, or in a network that is down, nobody knows: while other hosts hear it, it is waited for.
-func relayPatience(lease *worker.LauncherLease) resume.Timeouts {
+// relayTimeouts are short, because a live launcher notices the end of its connection and reconnects. How long that
+// takes on a busy machine or a broken network is unknown, so the daemon waits while other hosts hear the launcher.
+func relayTimeouts(lease *worker.LauncherLease) resume.Timeouts {
 	return resume.Timeouts{First: 20 * time.Second, Broken: 2 * time.Second, Orphan: 2 * time.Second,
 		Silent: lease.Limit, Extend: lease.Extend, Connected: lease.Hears}
 }
 
-// relayFarewell is how long the last words may take.
-const relayFarewell = 2 * time.Second
+// relayCloseTimeout is how long the last messages may take.
+const relayCloseTimeout = 2 * time.Second
 
-// sessionOf is how the daemon's socket is found.
+// sessionOf returns the session of the daemon's socket.
 func sessionOf(id string) resume.Session { return resume.Session{Cluster: "ssh", ID: id, Slots: 1} }
 
 func listenFor(session string) (net.Listener, error) {
@@ -42,24 +42,25 @@ func listenFor(session string) (net.Listener, error) {
 	return l, nil
 }
 
-// relayCommand leads to a daemon that runs.
+// relayCommand connects to a running daemon.
 func relayCommand(session string) error {
 	defer surviveStderr()()
 	switch err := relay(sessionOf(session), os.Stdin, os.Stdout); {
 	case errors.Is(err, errReplaced):
-		return ExitStatus(255) // as ssh says of a connection that broke: any other status is the daemon's end
+		return ExitStatus(255) // ssh's status for a broken connection: any other is the daemon's
 	case err != nil:
 		return errors.New("the daemon of the job is not on this host any more")
 	}
 	return nil
 }
 
-// errReplaced is that another connection leads to the daemon now. That may be one that the launcher has given up, and that was slow to
-// come: then the launcher has to connect again.
+// errReplaced means that another connection leads to the daemon now. That may be a delayed one that the launcher has
+// given up; then the launcher has to connect again.
 var errReplaced = errors.New("another connection has taken this one's place")
 
-// relay passes bytes between a launcher and the daemon of its job until one of them hangs up. If it is the launcher, the
-// daemon is told: most likely nobody will come back. An error other than errReplaced says that there is no such daemon.
+// relay copies bytes between a launcher and the daemon of its job until one of them closes. If it is the launcher, the
+// daemon is notified: most likely no launcher will return. An error other than errReplaced means that there is no such
+// daemon.
 func relay(session resume.Session, in io.Reader, out io.Writer) error {
 	line, err := session.Dial()
 	if err != nil {
@@ -67,7 +68,7 @@ func relay(session resume.Session, in io.Reader, out io.Writer) error {
 	}
 	defer line.Close()
 	launcher, daemon := make(chan struct{}), make(chan error, 1)
-	go func() { // a read from a pipe cannot be interrupted: not waited for
+	go func() { // a read from a pipe cannot be interrupted, so it is not waited for
 		io.Copy(line, in)
 		close(launcher)
 	}()
@@ -84,9 +85,9 @@ func relay(session resume.Session, in io.Reader, out io.Writer) error {
 		if err == nil {
 			return nil
 		}
-		select { // the launcher takes nothing any more, but its last words may be under way
+		select { // the launcher reads nothing more, but its last messages may be in flight
 		case <-launcher:
-		case <-time.After(relayFarewell):
+		case <-time.After(relayCloseTimeout):
 		}
 	}
 	line.Orphan()

@@ -1,10 +1,10 @@
-// Package migrate decides what a virtual machine says to vSphere when it is about to be moved, and what follows
-// from the answers: vSphere 8 tells an application in the guest before it moves the machine, waits a while for its
-// acknowledgement, and tells it when it is done. vSphere 7 and machines that are not set up for it tell nothing; then
-// the id of the guest's session, which changes with every move, tells afterwards.
+// Package migrate decides what a virtual machine sends to vSphere when it is about to be moved, and what follows from
+// the answers. vSphere 8 notifies an application in the guest before it moves the machine, waits a while for its
+// acknowledgement, and notifies it at the end. vSphere 7, and machines that are not configured for it, send nothing;
+// then the id of the guest's session, which changes with every move, reveals a move afterwards.
 //
-// It is a pure state machine: it runs no program and has no clock. Package vmtools drives it. It cannot prevent a
-// move, only have it wait.
+// The package is a pure state machine: it runs no program and has no clock. Package vmtools drives it. It cannot
+// prevent a move, only delay it.
 package migrate
 
 import (
@@ -18,40 +18,40 @@ import (
 const (
 	// App is the name under which the guest registers.
 	App = "gorun"
-	// Idle is how often one asks for events; Busy the same while a move is under way.
+	// Idle is the polling interval; Busy is the interval during a move.
 	Idle = time.Second
 	Busy = 250 * time.Millisecond
-	// Grace is how long after its timeout a move may take until others no longer stand still for it. The longest stun that
-	// vSphere allows by itself is 100 s, but before it much memory may be copied, which nobody can say how long takes.
+	// Grace is how long after its timeout a move may take before other hosts stop waiting for it. The longest stun that
+	// vSphere allows by itself is 100 s, but copying the memory before it may take any time.
 	Grace = 120 * time.Second
-	// Forget is how long after its timeout the end of a move is believed in: that, too, may never be told.
+	// Forget is how long after its timeout the end of a move is expected; it may never be reported.
 	Forget = 30 * time.Minute
 
 	minRetry = time.Second
 	maxRetry = 30 * time.Second
-	// offRetry is how long one waits to ask again where notifications are not switched on.
+	// offRetry is the interval between attempts where notifications are switched off.
 	offRetry = time.Minute
 	// maxAcks bounds the acknowledgements that wait to be sent.
 	maxAcks = 16
-	// maxLeaving is how often vSphere may refuse to end a former registration, until that is not tried any more.
-	maxLeaving = 8
+	// maxLeaves is how often vSphere may refuse to end a former registration before that is given up.
+	maxLeaves = 8
 )
 
-// Kind says what happened.
+// Kind is the kind of an event.
 type Kind int
 
 // Kinds of events.
 const (
-	Registered   Kind = iota // notifications will come; Text tells how long vSphere waits
-	Refused                  // they will not; Text tells why
-	Starts                   // the machine is about to be moved: say Quiet when it may go
-	Waits                    // vSphere waits for another while than it said, from now on: Limit
-	Lasts                    // the move takes longer than others should stand still for; it goes on
-	Acknowledged             // vSphere knows that it may
-	Ends                     // the announced move is over, Text tells how
+	Registered   Kind = iota // notifications will come; Text is how long vSphere waits
+	Refused                  // they will not; Text is the reason
+	Starts                   // the machine is about to be moved: call Quiet when it may go
+	Waits                    // vSphere changed how long it waits, from now on: Limit
+	Lasts                    // the move takes longer than other hosts should wait; it continues
+	Acknowledged             // vSphere knows that the machine may be moved
+	Ends                     // the announced move is over, Text is the result
 	Stays                    // the announced move failed: the machine is where it was
 	Moved                    // the machine was moved without an announcement
-	Missed                   // an announcement was read too late, Text tells what came after it
+	Missed                   // an announcement was read too late, Text is what followed it
 )
 
 // Event is what the host should know.
@@ -82,27 +82,28 @@ const (
 	leaving
 )
 
-// Dialogue is the guest's side. Its methods are called by one goroutine: Next says what to ask, Answer takes what came.
+// Dialogue is the guest's side. One goroutine calls its methods: Next returns the next request, Answer takes the
+// answer.
 type Dialogue struct {
 	token    string
 	former   string // token of a registration that has to be ended
 	asked    asked
 	due      time.Time // of the next request
 	op       *operation
-	late     *reply      // an announcement that may be too late: what is behind it tells
+	late     *reply      // an announcement that may be too late: the next event decides
 	looked   time.Time   // when the last event was asked for
-	empty    time.Time   // when that was, the last time that there was none: what comes next is newer
+	empty    time.Time   // when the queue was last empty: what comes next is newer
 	over     json.Number // the move that ended last
 	acks     []json.Number
-	unheard  bool // the last acknowledgement may not have reached vSphere: ask for events first, it may have ended the move
+	unheard  bool // the last acknowledgement may not have reached vSphere: poll for events first, the move may have ended
 	failures int
-	refusal  string // that was told
+	refusal  string // the reported reason
 	session  string
-	moved    time.Time // when vSphere told of a move: what the session was before is no longer true
+	moved    time.Time // when vSphere reported a move: an older session id is obsolete
 }
 
-// Next returns the command for vmtoolsd --cmd that is due now, or "" and how long there is none. Every command must
-// be followed by Answer.
+// Next returns the command for vmtoolsd --cmd that is due now, or "" and how long there is none. Every command must be
+// followed by Answer.
 func (d *Dialogue) Next(now time.Time) (command string, wait time.Duration, events []Event) {
 	switch op := d.op; {
 	case op == nil:
@@ -132,10 +133,10 @@ func (d *Dialogue) Next(now time.Time) (command string, wait time.Duration, even
 	return command, 0, events
 }
 
-// Registers is true if the last command was to register: without its answer nobody can end the registration.
+// Registers reports whether the last command was to register: without its answer the registration could not be ended.
 func (d *Dialogue) Registers() bool { return d.asked == registration }
 
-// Inherit takes the token of a registration that nobody ended, which is to be ended first, in place of the last command.
+// Inherit takes the token of a registration that was not ended. Ending it comes first, in place of the last command.
 func (d *Dialogue) Inherit(token string) { d.former, d.asked = token, nothing }
 
 // Refuse takes the reason why the last command, to register, was not run.
@@ -144,11 +145,11 @@ func (d *Dialogue) Refuse(now time.Time, reason string) []Event {
 	return d.failed(now, registration, reason)
 }
 
-// Token returns what somebody else would need to end the registration that there may be, "" if there is none.
+// Token returns what a successor would need to end a registration that may exist, "" if there is none.
 func (d *Dialogue) Token() string { return cmp.Or(d.token, d.former) }
 
-// Farewell returns the command that ends the dialogue, "" if there is nothing to end. It, too, is to be answered.
-func (d *Dialogue) Farewell() string {
+// Leave returns the command that ends the dialogue, "" if there is nothing to end. It must be followed by Answer, too.
+func (d *Dialogue) Leave() string {
 	token := d.Token()
 	if token == "" {
 		return ""
@@ -165,13 +166,13 @@ func request(verb string, body map[string]any) string {
 	return "vm-operation-notification." + verb + " " + string(b)
 }
 
-// Answer takes what vmtoolsd wrote, on standard output or standard error, as answer to the last command.
+// Answer takes vmtoolsd's output, from standard output or standard error, as the answer to the last command.
 func (d *Dialogue) Answer(now time.Time, text string) []Event {
 	was := d.asked
 	d.asked = nothing
 	r, err := parse(text)
 	var events []Event
-	if d.late != nil && was == event && (err != nil || r.EventType == "") { // nothing is behind it
+	if d.late != nil && was == event && (err != nil || r.EventType == "") { // no event follows it
 		events = append(events, d.begin(now, *d.late))
 	}
 	if err != nil {
@@ -181,7 +182,7 @@ func (d *Dialogue) Answer(now time.Time, text string) []Event {
 		}
 		return append(events, d.failed(now, was, err.Error())...)
 	}
-	if was == leaving && (r.Result || d.failures >= maxLeaving) {
+	if was == leaving && (r.Result || d.failures >= maxLeaves) {
 		d.former = ""
 	}
 	if !r.Result {
@@ -207,15 +208,15 @@ func (d *Dialogue) Answer(now time.Time, text string) []Event {
 			return events
 		}
 		events, news := d.happened(now, r)
-		if !news { // it may be said again and again
+		if !news { // it may be repeated again and again
 			d.due = now.Add(d.interval())
 		}
-		return events // there may be more: ask again at once
+		return events // there may be more: poll again at once
 	}
 	return nil
 }
 
-// interval is how long one waits between questions that had no answer.
+// interval returns the pause between polls without an event.
 func (d *Dialogue) interval() time.Duration {
 	if d.op != nil && !d.op.lasts {
 		return Busy
@@ -223,20 +224,20 @@ func (d *Dialogue) interval() time.Duration {
 	return Idle
 }
 
-// failed takes a refusal.
+// failed handles a refusal.
 func (d *Dialogue) failed(now time.Time, was asked, text string) []Event {
 	d.failures = min(d.failures+1, 16)
 	d.due = now.Add(min(minRetry<<(d.failures-1), maxRetry))
 	text = strings.TrimSpace(text)
 	switch {
 	case strings.Contains(text, "Could not find application"):
-		d.token, d.former = "", "" // the machine was reset, or its tools were: nobody knows us any more
+		d.token, d.former = "", "" // the machine or its tools were reset, and the registration is gone
 		if d.failures == 1 {
 			d.due = now
 		}
 		return nil
 	case was == ack:
-		d.acks = d.acks[1:] // it is too late, or nobody wants it
+		d.acks = d.acks[1:] // too late or unwanted
 		d.due = now.Add(d.interval())
 		return nil
 	case was != registration && was != leaving:
@@ -251,7 +252,7 @@ func (d *Dialogue) failed(now time.Time, was asked, text string) []Event {
 	return []Event{{Kind: Refused, Text: text}}
 }
 
-// happened takes an event, and returns whether it was not known.
+// happened handles an event, and returns whether it is new.
 func (d *Dialogue) happened(now time.Time, r reply) (events []Event, news bool) {
 	switch r.EventType {
 	case "start":
@@ -264,8 +265,8 @@ func (d *Dialogue) happened(now time.Time, r reply) (events []Event, news bool) 
 		if d.op != nil {
 			events = append(events, d.end(now, "another one begins"))
 		}
-		// An event may have waited in the queue for longer than vSphere did, if nobody looked for so long. When it was
-		// made is not asked: the clock of a machine may differ from its host's.
+		// An event may have waited in the queue for longer than vSphere did, if it was not polled. Its time stamp does
+		// not help: the clocks of a machine and its host may differ.
 		if now.Sub(d.empty) > r.timeout() {
 			d.late = &r
 			return events, true
@@ -318,7 +319,7 @@ func (d *Dialogue) begin(now time.Time, r reply) Event {
 	return Event{Kind: Starts, Operation: r.Operation.String(), Limit: timeout, Text: fmt.Sprintf("vSphere waits up to %v", timeout)}
 }
 
-// miss forgets an announcement that was read too late.
+// miss drops an announcement that was read too late.
 func (d *Dialogue) miss(now time.Time, text string) Event {
 	id := d.late.Operation
 	d.late = nil
@@ -354,7 +355,7 @@ func (d *Dialogue) acknowledge(id json.Number) {
 	}
 }
 
-// Quiet says that the machine may be moved, after Starts.
+// Quiet reports that the machine may be moved, after Starts.
 func (d *Dialogue) Quiet(now time.Time) {
 	if d.op != nil && !d.op.quiet {
 		d.op.quiet = true
@@ -365,7 +366,7 @@ func (d *Dialogue) Quiet(now time.Time) {
 	}
 }
 
-// Session takes the id of the guest's session, which is another one after a move, and when it was asked for.
+// Session takes the id of the guest's session, which changes with a move, and when it was requested.
 func (d *Dialogue) Session(asked time.Time, id string) []Event {
 	id = strings.TrimSpace(id)
 	switch {
@@ -383,11 +384,11 @@ func (d *Dialogue) Session(asked time.Time, id string) []Event {
 	return []Event{ev}
 }
 
-// forgetSession is called when a move is over that vSphere told of: the id is another one now, and would end the next move
-// before it has begun.
+// forgetSession is called at the end of a move that vSphere reported: the id has changed, and would otherwise end the
+// next move before it starts.
 func (d *Dialogue) forgetSession(now time.Time) { d.session, d.moved = "", now }
 
-// WantsSession is true while the session id may tell what events do not.
+// WantsSession reports whether the session id may reveal what events do not.
 func (d *Dialogue) WantsSession() bool { return d.token == "" || d.op != nil || d.session == "" }
 
 // reply is an answer of vSphere.
@@ -403,7 +404,7 @@ type reply struct {
 	DestTimeout  int64       `json:"destNotificationTimeoutInSec"`
 }
 
-// timeout is how long vSphere waits from the announcement on.
+// timeout returns how long vSphere waits from the announcement on.
 func (r reply) timeout() time.Duration {
 	if r.DestTimeout > 0 && r.DestTimeout < r.Timeout {
 		return time.Duration(r.DestTimeout) * time.Second
@@ -411,7 +412,7 @@ func (r reply) timeout() time.Duration {
 	return time.Duration(r.Timeout) * time.Second
 }
 
-// maxSeconds bounds times that vSphere names: a day.
+// maxSeconds bounds durations from vSphere: a day.
 const maxSeconds = 86400
 
 // parse reads an answer. Failures may be plain text.

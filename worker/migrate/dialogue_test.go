@@ -117,7 +117,7 @@ func TestMove(t *testing.T) {
 	g.ask("check-for-event")
 	g.happens("end", op, `,"opStatus":"success"`)
 	g.expect("ends " + op)
-	if bye := g.d.Farewell(); bye != `vm-operation-notification.unregister {"uniqueToken":"525b5364"}` {
+	if bye := g.d.Leave(); bye != `vm-operation-notification.unregister {"uniqueToken":"525b5364"}` {
 		t.Errorf("says goodbye by %s", bye)
 	}
 	if g.d.Token() != "525b5364" {

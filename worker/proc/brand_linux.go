@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A daemon brands all that it starts with a number in a resource limit that no kernel since 2.4 looks at, RLIMIT_LOCKS. Children
-// inherit it whatever they do to be forgotten: a session of their own, an empty environment, no descriptors, no parent. Only
-// children do: no scheduler and no login carries it elsewhere, as they may an environment. The number names the daemon, so
-// that it shows whether the daemon of a branded process is still above it. Control groups are surer, but not every user may
-// make some.
+// A daemon brands everything it starts with a number in a resource limit that no kernel since 2.4 looks at,
+// RLIMIT_LOCKS. Children inherit it whatever they do to detach themselves: a session of their own, an empty
+// environment, no descriptors, no parent. And only children do: schedulers and logins do not pass it on, as they may an
+// environment. The number names the daemon, which shows whether the daemon of a branded process is still above it.
+// Control groups are more reliable, but not every user may create them.
 
-// brand sets the limit of this process, and so of those that it starts from now on, and returns how to take it back.
+// brand sets the limit of this process, and so of those it starts from now on, and returns how to undo that.
 func brand() (undo func()) {
 	var before unix.Rlimit
 	limit := unix.Rlimit{Cur: brandOf(os.Getpid())}
@@ -31,8 +31,8 @@ func brand() (undo func()) {
 	return func() { unix.Setrlimit(unix.RLIMIT_LOCKS, &before) }
 }
 
-// brandOf returns the number of a daemon: its pid in its own namespace, and a checksum that tells a brand from limits that
-// somebody else has set.
+// brandOf returns the number of a daemon: its pid in its own namespace, and a checksum that distinguishes a brand from
+// limits set for other reasons.
 func brandOf(pid int) uint64 {
 	return uint64(pid)<<32 | uint64(crc32.ChecksumIEEE(strconv.AppendInt([]byte("gorun "), int64(pid), 10)))
 }
@@ -41,7 +41,7 @@ func brandOf(pid int) uint64 {
 func brandOn(pid int) uint64 {
 	var limit unix.Rlimit
 	err := unix.Prlimit(pid, unix.RLIMIT_LOCKS, nil, &limit)
-	if errors.Is(err, unix.EPERM) && unix.Kill(pid, 0) == nil { // a program with rights of its own, as ssh-agent
+	if errors.Is(err, unix.EPERM) && unix.Kill(pid, 0) == nil { // a privileged program, such as ssh-agent
 		limit.Cur = readLocks(pid)
 	} else if err != nil {
 		return 0
@@ -52,7 +52,7 @@ func brandOn(pid int) uint64 {
 	return limit.Cur
 }
 
-// readLocks reads the limit where anybody may.
+// readLocks reads the limit from /proc, which every user may.
 func readLocks(pid int) uint64 {
 	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/limits")
 	if err != nil {

@@ -17,26 +17,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cgroup is a control group (version 2) of its own for the ranks of one job on this host. No process leaves it by any
-// means of its own, so it also tells whose the processes are when both that watch over them, supervisor and daemon, were
-// killed in the same instant. A nil Cgroup is none: many users may not make one.
+// Cgroup is a control group (version 2) for the ranks of one job on this host. A process cannot leave it by itself, so
+// it also shows whose the processes are when both supervisor and daemon were killed at the same instant. A nil Cgroup
+// means that there is none: many users may not create one.
 //
 // Supervisor and daemon share one lock on its directory. The kernel drops it with the last of them: a group that can be
-// locked is one whose job is over, and whoever comes next ends what is in it.
+// locked belongs to a dead job, and the next supervisor ends what is in it.
 type Cgroup struct {
 	dir  *os.File
 	path string
 }
 
-// cgroupFD is the descriptor at which a guarded daemon finds its control group, if there is one.
+// cgroupFD is the descriptor of a supervised daemon's control group, if there is one.
 const cgroupFD = LifelineFD + 1
 
-// settled is how old a group must be for a supervisor to look whether it has an owner: many may start at once, and none
-// of them should look at all others.
-const settled = time.Minute
+// minCgroupAge is how old a group must be before a supervisor checks whether it has an owner: many groups may start at
+// once, and their supervisors should not check each other.
+const minCgroupAge = time.Minute
 
-// cgroupName is the prefix, the seconds of its making and a random number, in hex. Groups of others may have names that
-// begin alike: systemd calls that of a unit as the unit.
+// cgroupName is the prefix, the creation time in seconds and a random number, in hex. Other groups may have names that
+// begin alike: systemd names the group of a unit after the unit.
 var cgroupName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^gorun-job-([0-9a-f]{8})-[0-9a-f]{16}$`) })
 
 func newCgroupName(now time.Time) string {
@@ -45,7 +45,7 @@ func newCgroupName(now time.Time) string {
 	return fmt.Sprintf("gorun-job-%08x-%x", uint32(now.Unix()), id)
 }
 
-// newCgroup makes a control group below the one that this process is in, so that limits which hold here hold there.
+// newCgroup creates a control group below the one of this process, so that its limits apply.
 func newCgroup() (*Cgroup, error) {
 	own, err := ownCgroup()
 	if err != nil {
@@ -63,7 +63,7 @@ func newCgroup() (*Cgroup, error) {
 	return c, nil
 }
 
-// lockCgroup fails if somebody has it.
+// lockCgroup fails if the group is locked.
 func lockCgroup(path string) (*Cgroup, error) {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -76,7 +76,7 @@ func lockCgroup(path string) (*Cgroup, error) {
 	return &Cgroup{dir: dir, path: path}, nil
 }
 
-// InheritCgroup returns the control group that the supervisor made for this daemon's ranks, nil if it made none.
+// InheritCgroup returns the control group that the supervisor created for this daemon's ranks, nil if there is none.
 func InheritCgroup() *Cgroup {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(cgroupFD, &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
@@ -90,7 +90,7 @@ func InheritCgroup() *Cgroup {
 	return &Cgroup{dir: os.NewFile(cgroupFD, path), path: path}
 }
 
-// end kills everything in the group, also what forks meanwhile, and removes it.
+// end kills everything in the group, even processes that fork meanwhile, and removes it.
 func (c *Cgroup) end(deadline time.Time) error {
 	if c == nil {
 		return nil
@@ -112,8 +112,8 @@ func (c *Cgroup) end(deadline time.Time) error {
 	}
 }
 
-// leave leaves the group to another job of this daemon if it is empty, and otherwise ends it. In a group in which something
-// was killed by cgroup.kill, Linux 6.18 kills whatever somebody outside of it starts there.
+// leave keeps an empty group for another job of this daemon, and ends any other. After a kill by cgroup.kill, Linux
+// 6.18 kills whatever a process outside the group starts in it.
 func (c *Cgroup) leave(deadline time.Time) error {
 	if c == nil {
 		return nil
@@ -126,7 +126,7 @@ func (c *Cgroup) leave(deadline time.Time) error {
 	return c.end(deadline)
 }
 
-// Ended tells whether a job has taken the group with it.
+// Ended reports whether a job has ended the group.
 func (c *Cgroup) Ended() bool {
 	if c == nil {
 		return false
@@ -169,7 +169,7 @@ func (c *Cgroup) close() {
 	}
 }
 
-// removeCgroup removes a group and those that programs in it have made.
+// removeCgroup removes a group and the groups that its programs created in it.
 func removeCgroup(path string) error {
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -185,8 +185,8 @@ func removeCgroup(path string) error {
 	return unix.Rmdir(path)
 }
 
-// sweepCgroups ends the groups of an age that nobody watches over any more: those beside ours, and those that were made
-// from another login, which systemd puts beside our own.
+// sweepCgroups ends groups of at least an age that have no owner: those beside ours, and those from other logins, which
+// systemd puts beside ours.
 func sweepCgroups(age time.Duration, deadline time.Time) error {
 	own, err := ownCgroup()
 	if err != nil {
@@ -217,7 +217,7 @@ func sweepCgroups(age time.Duration, deadline time.Time) error {
 	return errors.Join(errs...)
 }
 
-// ownCgroup is the directory of the group that this process is in.
+// ownCgroup returns the directory of this process's group.
 func ownCgroup() (string, error) {
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -236,8 +236,8 @@ func ownCgroup() (string, error) {
 	return "", errors.New("find control group: there is none of version 2")
 }
 
-// findCgroup puts together where the group is in its hierarchy and where the hierarchy, or a part of it, is mounted:
-// the newest mount first, for it may hide others.
+// findCgroup combines the group's path in its hierarchy with the places where the hierarchy, or a part of it, is
+// mounted: the newest mount first, as it may hide others.
 func findCgroup(groups, mounts string) (dirs []string) {
 	for line := range strings.Lines(groups) {
 		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/")

@@ -9,9 +9,9 @@ const (
 	lazyScan  = 20 * time.Millisecond // when a zombie may have to be reaped
 )
 
-// scanClock says when to read the process table. Nothing happening means never; while something has to
-// disappear it backs off from firstScan to slowScan; and whatever happens, reading takes at most half of
-// one CPU, and a tenth when it is only for zombies.
+// scanClock decides when to read the process table. While nothing happens it is never read; while something has to
+// disappear the interval grows from firstScan to slowScan. Reading takes at most half of one CPU, and a tenth if it is
+// only for zombies.
 type scanClock struct {
 	at      time.Time // zero for never
 	backoff time.Duration
@@ -43,7 +43,7 @@ func (c *scanClock) by(t time.Time) {
 
 func (c *scanClock) due(now time.Time) bool { return !c.at.IsZero() && !now.Before(c.at) }
 
-// scanned notes a reading and plans the next if one is needed.
+// scanned records a reading and plans the next if one is needed.
 func (c *scanClock) scanned(start, end time.Time, again bool) {
 	c.at, c.last, c.cost = time.Time{}, end, end.Sub(start)
 	if !again {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Describe says in a few words what a process does, as far as the kernel tells.
+// Describe returns in a few words what a process is doing, as far as the kernel reveals it.
 func Describe(pid int) string {
 	read := func(name string) string {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name)) // gone, or not told: ""
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name)) // "" if it has ended or access is denied
 		return strings.TrimSpace(string(bytes.ReplaceAll(b, []byte{0}, []byte{' '})))
 	}
 	_, stat, ok := strings.Cut(read("stat"), ") ")

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Files are those of a process: its program and libraries, which it has mapped into its memory, and what it has open.
+// Files are the files of a process: its mapped program and libraries, and the ones it has open.
 type Files struct {
 	PID   int
 	Paths []string
 }
 
-// FilesBelow returns for each of the given processes the files of it and its descendants that are of interest. Processes that
-// have mapped none, and those of other users, are left out.
+// FilesBelow returns, for each of the given processes, the interesting files of it and its descendants. It omits
+// processes that have mapped none, and those of other users.
 func FilesBelow(pids []int, interest func(path string) bool) (map[int][]Files, error) {
 	table, err := readTable()
 	if err != nil {

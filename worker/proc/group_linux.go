@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group is the ranks of one job on this host.
+// Group holds the ranks of one job on this host.
 type Group struct {
 	unbrand func()
 	cfg     Config
@@ -28,17 +28,17 @@ type Group struct {
 
 	// What follows belongs to the loop.
 	ranks  []*rank // whose Exit is not yet queued
-	cage   *Cgroup // where ranks are started
+	cgroup *Cgroup // where ranks are started
 	queue  []Exit
 	stop   *stop
 	strays sweep
 	clock  scanClock
 	closed bool
-	torn   bool // a rank was given up while a goroutine of its own was still at work
+	torn   bool // a rank was given up while one of its goroutines was still at work
 }
 
-// rank is a started process until its Exit is queued. Its life: it runs; it has ended; nothing it started
-// is left (clean); its pipes are at their end.
+// rank is a started process until its Exit is queued. It runs; it has ended; everything it started has ended (clean);
+// its pipes are drained.
 type rank struct {
 	spec  Spec
 	child *child
@@ -46,20 +46,20 @@ type rank struct {
 	exit  Exit
 	ended bool
 	sweep sweep
-	clean time.Time // zero while something is left
+	clean time.Time // zero while a process is left
 	pipes int       // that are still open
 }
 
-// stop is one or more calls of Stop and Interrupt under way.
+// stop is one or more pending calls of Stop and Interrupt.
 type stop struct {
 	sweep   sweep
 	polite  bool      // the ranks are still to be interrupted
-	termAt  time.Time // when those that an interrupt does not end get TERM
+	termAt  time.Time // when ranks that ignore the interrupt get TERM
 	empty   int       // scans in a row that found nothing
 	replies []chan error
 }
 
-// sweep is the pressure on processes that have to end: TERM, later KILL.
+// sweep ends processes: TERM, later KILL.
 type sweep struct {
 	termed bool
 	killAt time.Time
@@ -76,18 +76,18 @@ func Open(cfg Config) (*Group, error) {
 	if err := adoptOrphans(); err != nil {
 		return nil, err
 	}
-	g := &Group{cfg: cfg, unbrand: brand(), self: self, cage: cfg.Cgroup, calls: make(chan func()), exits: make(chan Exit), ended: make(chan struct{})}
+	g := &Group{cfg: cfg, unbrand: brand(), self: self, cgroup: cfg.Cgroup, calls: make(chan func()), exits: make(chan Exit), ended: make(chan struct{})}
 	go g.loop()
 	return g, nil
 }
 
-// Exits delivers the end of every rank, after its last output. The channel is closed by Close, which
-// discards what was not received; until then nothing is lost and nothing waits for the receiver.
+// Exits delivers the end of every rank, after its last output. Nothing is lost and nothing waits for the receiver until
+// Close, which closes the channel and discards the rest.
 func (g *Group) Exits() <-chan Exit { return g.exits }
 
-// Start starts a rank and returns its process id, or 0 if it could not start; its Exit says why. What the
-// rank writes goes to stdout and stderr, each from a goroutine of its own. A write that blocks makes the
-// rank wait; it must return when the group is to be closed.
+// Start starts a rank and returns its process id, or 0 if it could not start; its Exit has the reason. The rank's
+// output goes to stdout and stderr, each from a goroutine of its own. A write that blocks makes the rank wait; it must
+// return when the group is to be closed.
 func (g *Group) Start(spec Spec, stdout, stderr io.Writer) (pid int) {
 	spec.Argv = slices.Clone(spec.Argv)
 	defer closeAll(spec.Inherit)
@@ -152,20 +152,20 @@ func (g *Group) Kill(process int) {
 	})
 }
 
-// Stop ends everything of the job on this host: TERM, and KILL after grace or when ctx ends. It returns
-// when nothing is left and every Exit is on its way, or with a *StuckError when something outlived KILL.
-// A second Stop shortens the grace of the first. Meanwhile no rank starts.
+// Stop ends everything of the job on this host: TERM, and KILL after grace or when ctx ends. It returns when nothing is
+// left and every Exit is queued, or with a *StuckError if something outlived KILL. A second Stop shortens the grace of
+// the first. No rank starts meanwhile.
 func (g *Group) Stop(ctx context.Context, grace time.Duration) error { return g.end(ctx, 0, grace) }
 
-// Interrupt is Stop as a user's Ctrl-C means it: ranks get INT first, like the processes of a terminal, and TERM when
-// they have not ended after most of the grace.
+// Interrupt is Stop for a user's Ctrl-C: ranks get INT first, like the processes of a terminal, and TERM if they have
+// not ended after most of the grace.
 func (g *Group) Interrupt(ctx context.Context, grace time.Duration) error {
 	return g.end(ctx, grace/3*2, grace)
 }
 
-func (g *Group) end(ctx context.Context, patience, grace time.Duration) error {
+func (g *Group) end(ctx context.Context, killTimeout, grace time.Duration) error {
 	reply := make(chan error, 1)
-	g.do(func() { g.stopBy(time.Now().Add(patience), time.Now().Add(grace), patience > 0, reply) })
+	g.do(func() { g.stopBy(time.Now().Add(killTimeout), time.Now().Add(grace), killTimeout > 0, reply) })
 	select {
 	case err := <-reply:
 		return err
@@ -187,7 +187,7 @@ func (g *Group) Close() error {
 	err := g.Stop(context.Background(), 0)
 	g.do(func() { g.closed = true })
 	<-g.ended
-	err = errors.Join(err, g.cfg.Cgroup.leave(time.Now().Add(patience)))
+	err = errors.Join(err, g.cfg.Cgroup.leave(time.Now().Add(killTimeout)))
 	g.unbrand()
 	if !g.torn {
 		g.wg.Wait()
@@ -212,8 +212,8 @@ func (g *Group) post(f func()) {
 	}
 }
 
-// loop owns the group. It never gives its thread back: the thread is the ranks' parent, and its end, with
-// this goroutine or with the process, is what makes the kernel kill them.
+// loop owns the group. It keeps its thread: the thread is the ranks' parent, and its end, with this goroutine or with
+// the process, makes the kernel kill them.
 func (g *Group) loop() {
 	runtime.LockOSThread()
 	defer close(g.exits)
@@ -238,7 +238,7 @@ func (g *Group) loop() {
 		case f := <-g.calls:
 			f()
 		case <-child:
-			g.clock.lazy(time.Now()) // perhaps an adopted orphan: nobody else will reap it
+			g.clock.lazy(time.Now()) // perhaps an adopted orphan, which only this process can reap
 		case <-timer.C:
 		}
 		g.work()
@@ -253,10 +253,10 @@ func (g *Group) start(spec Spec, path string, env []string, err error, stdout, s
 	case g.stop != nil:
 		err = ErrStopping
 	default:
-		c, err = spawn(spec, path, env, g.cage)
-		if err != nil && g.cage != nil { // container runtimes, and old kernels, forbid to start processes in a group
+		c, err = spawn(spec, path, env, g.cgroup)
+		if err != nil && g.cgroup != nil { // container runtimes, and old kernels, forbid to start processes in a group
 			if c, err = spawn(spec, path, env, nil); err == nil {
-				g.cage = nil
+				g.cgroup = nil
 			}
 		}
 	}
@@ -313,8 +313,7 @@ func (g *Group) stopBy(termAt, killAt time.Time, polite bool, reply chan error) 
 	g.clock.now(time.Now())
 }
 
-// work does what is due: it looks at the process table if it is time to, and queues the exits of ranks
-// that are through.
+// work does what is due: it reads the process table if it is time to, and queues the exits of finished ranks.
 func (g *Group) work() {
 	now := time.Now()
 	if g.clock.due(now) {
@@ -324,7 +323,7 @@ func (g *Group) work() {
 	g.ranks = slices.DeleteFunc(g.ranks, func(r *rank) bool { return g.through(r, now) })
 }
 
-// waiting reports whether something has to disappear that will not tell us when it does.
+// waiting reports whether something has to disappear without a notification.
 func (g *Group) waiting() bool {
 	return g.stop != nil || g.strays.termed || slices.ContainsFunc(g.ranks, func(r *rank) bool { return r.ended })
 }
@@ -335,14 +334,14 @@ func (g *Group) through(r *rank, now time.Time) bool {
 		return false
 	}
 	if r.pipes > 0 {
-		// Everything the rank started has ended, yet somebody holds its pipe: a process that escaped us, or
-		// one that was handed the descriptor. Nobody waits for that, nor for a writer that never returns.
+		// Everything the rank started has ended, but its pipe is still open: in a process that escaped, or one that
+		// received the descriptor. Neither that nor a writer that never returns may delay the Exit further.
 		limit := r.clean.Add(g.cfg.Drain)
 		if now.After(limit) {
 			cut(r.child.stdout)
 			cut(r.child.stderr)
 		}
-		if now.Before(limit.Add(patience)) {
+		if now.Before(limit.Add(killTimeout)) {
 			return false
 		}
 		g.torn = true
@@ -351,7 +350,7 @@ func (g *Group) through(r *rank, now time.Time) bool {
 	return true
 }
 
-// scan reads the process table, reaps what we adopted, and presses on with everything that must end.
+// scan reads the process table, reaps adopted orphans, and presses on with everything that must end.
 func (g *Group) scan(now time.Time) {
 	none := childless()
 	var table []process
@@ -393,16 +392,16 @@ func (g *Group) scan(now time.Time) {
 		g.pressAll(owned, none, now)
 		return
 	}
-	// Who detached itself without a trace of its rank lives as long as there are ranks.
-	if left := living(owned[nobody]); !running && len(left) > 0 && !g.strays.expired(now) {
+	// Detached processes without a trace of their rank live as long as there are ranks.
+	if left := living(owned[noRank]); !running && len(left) > 0 && !g.strays.expired(now) {
 		g.strays.press(left, g.self, now, g.cfg.Linger)
 	} else {
 		g.strays = sweep{}
 	}
 }
 
-// pressAll goes on with a Stop and answers it when everything has ended: when there is no child, which is certain, or
-// none was seen twice.
+// pressAll continues a Stop and answers it when everything has ended: when there is no child, which is certain, or when
+// two scans found nothing.
 func (g *Group) pressAll(owned map[int][]process, none bool, now time.Time) {
 	s := g.stop
 	var left []process
@@ -439,7 +438,7 @@ func (g *Group) pressAll(owned map[int][]process, none bool, now time.Time) {
 		}
 		g.ranks = nil
 	default:
-		// The table is not read in one instant: what forked behind the reader's back shows the second time.
+		// The table is not read atomically: a process that forked behind the reader's back shows the second time.
 		if s.empty++; s.empty < 2 && !none || len(g.ranks) > 0 {
 			return
 		}
@@ -465,7 +464,7 @@ func (g *Group) running() bool {
 	return slices.ContainsFunc(g.ranks, func(r *rank) bool { return !r.ended })
 }
 
-// origin tells by its environment to which rank a process belongs.
+// origin finds the rank of a process by its environment.
 func (g *Group) origin(pid int) (leader int, ok bool) {
 	job, process, ok := readMark(pid)
 	if !ok || job != g.cfg.Job {
@@ -479,8 +478,8 @@ func (g *Group) origin(pid int) (leader int, ok bool) {
 	return 0, false
 }
 
-// reap takes away the zombies of adopted orphans. Those of ranks are left to os/exec, and so are those in
-// our own session, which other parts of the daemon started.
+// reap reaps adopted orphans. Those of ranks are left to os/exec, and so are processes in our own session, which other
+// parts of the daemon started.
 func (g *Group) reap(table []process) {
 	for _, p := range table {
 		if p.parent != g.self.pid || !p.dead() || p.session == g.self.session ||
@@ -506,7 +505,7 @@ func (s *sweep) press(left []process, self process, now time.Time, grace time.Du
 	}
 }
 
-// expired reports that KILL had no effect for so long that it will have none.
+// expired reports whether KILL has been without effect for so long that it will have none.
 func (s *sweep) expired(now time.Time) bool {
-	return s.termed && now.After(s.killAt.Add(patience))
+	return s.termed && now.After(s.killAt.Add(killTimeout))
 }

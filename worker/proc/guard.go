@@ -2,11 +2,11 @@ package proc
 
 import "errors"
 
-// LifelineFD is the descriptor at which a guarded daemon finds its lifeline.
+// LifelineFD is the descriptor of a supervised daemon's lifeline.
 const LifelineFD = 3
 
-// DaemonName is what a supervisor calls its daemon, the first of its arguments: Sweep knows daemons by them.
+// DaemonName is the daemon's first argument, which identifies daemons to Sweep.
 const DaemonName = "gorun"
 
-// ErrSupervisorDied is the cause with which a daemon's Lifeline ends.
+// ErrSupervisorDied is the cause of the end of a daemon's Lifeline.
 var ErrSupervisorDied = errors.New("the supervisor of the daemon was killed")

@@ -15,16 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Guard runs a daemon to its end, then ends everything the daemon left, and returns the daemon's exit code
-// (128+n for signal n). It is the whole work of the supervisor, a process that does nothing else, so that
-// there is nothing for which it could fail: whatever kills the daemon, the supervisor adopts and kills what
-// the daemon had started.
+// Guard runs a daemon to its end, then ends everything the daemon left, and returns the daemon's exit code (128+n for
+// signal n). It is the whole work of the supervisor, a process that does nothing else and so has nothing to fail for:
+// whatever kills the daemon, the supervisor adopts and kills what the daemon had started.
 //
-// The command must be fully given (Path, Args, Env, standard streams as files); Guard adds the lifeline and, where this
-// user may make one, a control group for the ranks. It also ends what is left of jobs
-// whose supervisor and daemon are dead.
-// TERM is passed on to the daemon, and so is the end of ctx as TERM. INT, HUP and QUIT are for others: the
-// launcher decides when a job ends.
+// The command must be complete (Path, Args, Env, standard streams as files); Guard adds the lifeline and, where this
+// user may create one, a control group for the ranks. It also ends what is left of jobs whose supervisor and daemon are
+// dead. It forwards TERM to the daemon, and the end of ctx as TERM. It ignores INT, HUP and QUIT: the launcher decides
+// when a job ends.
 func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	self, err := readSelf()
 	if err != nil {
@@ -33,8 +31,8 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	if err := adoptOrphans(); err != nil {
 		return 1, err
 	}
-	// Caught, not ignored: to ignore is inherited through exec, and ranks must be able to get a Ctrl-C. A launcher on this machine
-	// does ignore TTIN.
+	// Caught, not ignored: exec inherits ignored signals, and ranks must be able to get a Ctrl-C. A launcher on this
+	// machine does ignore TTIN.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGTTIN)
 	defer signal.Stop(signals)
@@ -43,7 +41,7 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	if err != nil {
 		return 1, fmt.Errorf("make lifeline: %w", err)
 	}
-	defer ours.Close() // its end, also by our death, is what the daemon notices
+	defer ours.Close() // the daemon notices its end, even when this process is killed
 	if len(cmd.ExtraFiles) > 0 {
 		theirs.Close()
 		return 1, errors.New("start daemon: descriptor 3 is the lifeline's")
@@ -59,7 +57,7 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
 
-	// The death of the thread that started the daemon counts as the parent's death: keep it.
+	// The death of the thread that started the daemon counts as the parent's death, so keep the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	restore := changeSlack(usualSlack, daemonSlack)
@@ -74,7 +72,7 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if group != nil {
-			sweepCgroups(settled, time.Now()) // what cannot end at once is for the next one
+			sweepCgroups(minCgroupAge, time.Now()) // what cannot end at once is left to the next supervisor
 		}
 		sweepDead()
 	})
@@ -103,7 +101,7 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	} else {
 		err = fmt.Errorf("wait for daemon: %w", waitErr)
 	}
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(killTimeout)
 	return code, errors.Join(err, endAll(self, deadline), group.end(deadline))
 }
 
@@ -144,8 +142,8 @@ func endAll(self process, deadline time.Time) error {
 	}
 }
 
-// Lifeline returns a context that ends with ErrSupervisorDied when the supervisor of this daemon dies, and a
-// function that gives the lifeline up.
+// Lifeline returns a context that ends with ErrSupervisorDied when the supervisor of this daemon dies, and a function
+// that gives the lifeline up.
 func Lifeline(ctx context.Context) (context.Context, func(), error) {
 	return lifeline(ctx, LifelineFD)
 }
@@ -155,16 +153,16 @@ func lifeline(ctx context.Context, fd int) (context.Context, func(), error) {
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
 		return nil, nil, fmt.Errorf("hold lifeline: descriptor %d is no pipe: this process has no supervisor", fd)
 	}
-	unix.CloseOnExec(fd) // the ranks' ends must not count
+	unix.CloseOnExec(fd) // the descriptors of ranks must not keep it open
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, nil, fmt.Errorf("hold lifeline: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "lifeline")
 	above := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(above))
-	// The daemon is sent TERM when its supervisor dies, a little before the lifeline ends or after it.
+	// The kernel sends the daemon TERM when its supervisor dies, shortly before or after the lifeline ends.
 	forget := context.AfterFunc(above, func() {
-		if parted(f) {
+		if closing(f) {
 			cancel(ErrSupervisorDied)
 		} else {
 			cancel(context.Cause(above))
@@ -184,18 +182,18 @@ func lifeline(ctx context.Context, fd int) (context.Context, func(), error) {
 	}, nil
 }
 
-// lastBreath is how long the kernel may take to close what a process had that it has killed.
-const lastBreath = 200 * time.Millisecond
+// closeDelay is how long the kernel may take to close the descriptors of a process it has killed.
+const closeDelay = 200 * time.Millisecond
 
-// parted reports whether the other end of a pipe is closed, or is about to be.
-func parted(pipe *os.File) (gone bool) {
+// closing reports whether the other end of a pipe is closed, or about to be.
+func closing(pipe *os.File) (gone bool) {
 	conn, err := pipe.SyscallConn()
 	if err != nil {
 		return false
 	}
 	conn.Control(func(fd uintptr) {
 		poll := []unix.PollFd{{Fd: int32(fd)}}
-		_, err := unix.Poll(poll, int(lastBreath.Milliseconds()))
+		_, err := unix.Poll(poll, int(closeDelay.Milliseconds()))
 		gone = err == nil && poll[0].Revents&unix.POLLHUP != 0
 	})
 	return gone

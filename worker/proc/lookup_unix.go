@@ -24,7 +24,7 @@ const (
 	exitNotFound      = 127
 )
 
-// startError is why a rank could not start, and with which code it counts as ended.
+// startError is the reason why a rank could not start, and its exit code.
 type startError struct {
 	code int
 	text string
@@ -55,7 +55,7 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// lookPath finds a program the way execvp would inside the rank: by its PATH, from its directory.
+// lookPath finds a program as execvp would inside the rank: by its PATH, from its directory.
 func lookPath(name string, env []string, dir string) (string, error) {
 	if name == "" {
 		return "", &startError{exitNotFound, "no program to run", unix.ENOENT}
@@ -111,8 +111,8 @@ func executable(file string) error {
 	return unix.Access(file, unix.X_OK) // knows about noexec mounts and capabilities, mode bits do not
 }
 
-// linkTarget returns where a chain of symbolic links ends that begins with file. The program of a virtual environment is such a
-// link, and ends in the Python of another directory, which hosts may lack.
+// linkTarget returns the end of a chain of symbolic links. The program of a virtual environment is such a link to the
+// Python of another directory, which hosts may lack.
 func linkTarget(file string) string {
 	const maxLinks = 40 // as in Linux
 	for range maxLinks {
@@ -130,7 +130,7 @@ func exists(file string) bool {
 	return err == nil && !fi.IsDir()
 }
 
-// notStartable gives an error of looking up or executing a file its exit code and its words.
+// notStartable turns an error of looking up or executing a file into an exit code and a message.
 func notStartable(file string, err error) error {
 	e := &startError{exitNotStarted, fmt.Sprintf("%s: %v", file, cause(err)), err}
 	switch {
@@ -151,7 +151,8 @@ func notStartable(file string, err error) error {
 	return e
 }
 
-// checkEnv refuses a script that has env look for an interpreter with a carriage return behind its name, unless there is one.
+// checkEnv rejects a script whose first line makes env look for an interpreter with a trailing carriage return, unless
+// that exists.
 func checkEnv(file string, env []string, dir string) error {
 	in := interpreter(file)
 	if len(in) != 2 || filepath.Base(in[0]) != "env" {
@@ -171,7 +172,8 @@ func windowsLine(file, interpreter string) string {
 	return fmt.Sprintf("%s: its first line ends in a carriage return, and no interpreter is called %s with one", file, interpreter)
 }
 
-// interpreter returns what the first line of a script names, because exec blames the script for it, and what it has behind that.
+// interpreter returns the interpreter that a script's first line names, as exec blames the script for it, and its
+// argument.
 func interpreter(file string) []string {
 	f, err := os.Open(file)
 	if err != nil {
@@ -180,7 +182,7 @@ func interpreter(file string) []string {
 	defer f.Close()
 	line, _ := bufio.NewReaderSize(f, 256).ReadSlice('\n')
 	rest, ok := bytes.CutPrefix(line, []byte("#!"))
-	blank := func(r rune) bool { return strings.ContainsRune(" \t\n", r) } // to the kernel, for which a carriage return is a letter
+	blank := func(r rune) bool { return strings.ContainsRune(" \t\n", r) } // for the kernel a carriage return is not blank
 	if !ok {
 		return nil
 	}

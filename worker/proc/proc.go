@@ -1,17 +1,14 @@
-// Package proc runs ranks as processes of one host and sees to it that nothing they started outlives
-// them.
+// Package proc runs ranks as processes of one host and makes sure that nothing they started outlives them.
 //
-// A Group holds the ranks of one job. Its loop is one goroutine on a thread of its own, which is the
-// parent of every rank: it starts them, notices their ends, finds what they left behind in /proc, kills
-// and reaps it. Each rank adds a goroutine that waits for the process and one for each output pipe.
-// Close ends all of them. There is one Group in a process, because being the adopter of orphans (child
-// subreaper) is a property of the process.
+// A Group holds the ranks of one job. Its loop is one goroutine on a thread of its own, which is the parent of every
+// rank: it starts them, notices their ends, finds in /proc what they left behind, kills and reaps it. Each rank adds a
+// goroutine that waits for the process and one for each output pipe. Close ends all of them. There is one Group in a
+// process, because adopting orphans (child subreaper) is a property of the process.
 //
-// Guard is the other half of the promise. It runs the daemon as its child and outlives it in every case;
-// what the daemon left is then the supervisor's to end. Lifeline tells the daemon that its supervisor died. When
-// both are killed at once, ranks die with them, and what ranks have started is found by the control group
-// that it cannot leave, or by its brand: the next supervisor of that user looks for both, of whatever job, and Sweep
-// for the mark of one job as well.
+// Guard is the supervisor. It runs the daemon as its child, outlives it in every case, and ends what the daemon left.
+// Lifeline notifies the daemon when its supervisor dies. When both are killed at once, ranks die with them; processes
+// that ranks started are found by their control group, or by their brand. The next supervisor of that user looks for
+// both, of any job, and Sweep for the mark of one job as well.
 //
 // The package does not decide when a job ends, keeps no output, and restarts nothing.
 package proc
@@ -28,7 +25,7 @@ import (
 
 // Spec is one rank to start.
 type Spec struct {
-	// Process numbers the rank among all that the job ever starts. It stays when another epoch gives the
+	// Process numbers the rank among all that the job ever starts. It stays the same when another epoch gives the
 	// process another rank.
 	Process int
 
@@ -37,7 +34,7 @@ type Spec struct {
 	Dir   string   // "" for the daemon's
 	Stdin bool     // standard input is a pipe (Group.Stdin) instead of /dev/null
 	CPUs  []int    // bind the rank to these; empty for no binding
-	Nodes []int    // NUMA nodes to take its memory from as long as they have some; empty for where it runs
+	Nodes []int    // NUMA nodes to prefer for its memory; empty for the node it runs on
 	// Inherit, if not nil, is descriptor 3 of the rank. Start closes it here, whether the rank starts or not.
 	Inherit *os.File
 }
@@ -51,17 +48,17 @@ type Exit struct {
 	Err    error          // why it could not start
 }
 
-// Config is what a Group needs.
+// Config configures a Group.
 type Config struct {
-	// Job marks the processes of this job: ranks carry it as GORUN_JOB beside GORUN_PROCESS, by which a
-	// process that detached itself from its rank is still recognised.
+	// Job marks the processes of this job: ranks carry it as GORUN_JOB beside GORUN_PROCESS, which identifies a process
+	// that detached itself from its rank.
 	Job string
-	// Linger is how long what a rank left behind has between TERM and KILL. 0 means 500 ms.
+	// Linger is the time between TERM and KILL for processes that a rank left behind. 0 means 500 ms.
 	Linger time.Duration
-	// Drain is how long output is awaited from a pipe that somebody holds open although the rank and
-	// everything it started have ended. 0 means 1 s.
+	// Drain is how long to wait for output from a pipe that is still open although the rank and everything it started
+	// have ended. 0 means 1 s.
 	Drain time.Duration
-	// Cgroup is where ranks run, nil for where the daemon does. Close ends it.
+	// Cgroup is the control group of the ranks, nil for the daemon's own. Close ends it.
 	Cgroup *Cgroup
 }
 
@@ -71,9 +68,9 @@ const (
 	envProcess = "GORUN_PROCESS"
 )
 
-// patience is how long a killed process may take to disappear. One that takes longer sits in the kernel
-// (a dead file server, a broken device), where no signal reaches it.
-const patience = 5 * time.Second
+// killTimeout is how long a killed process may take to disappear. One that takes longer is stuck in the kernel (a dead
+// file server, a broken device), where no signal reaches it.
+const killTimeout = 5 * time.Second
 
 // ErrStopping is the reason why a rank is not started while the group is being stopped.
 var ErrStopping = errors.New("the job is being stopped")

@@ -76,7 +76,7 @@ func TestLineage(t *testing.T) {
 	}
 	origin := func(pid int) (int, bool) { return 30, pid == 50 }
 	got := lineage(table, self, map[int]bool{20: true, 30: true}, origin)
-	want := map[int][]int{20: {20, 21, 22, 40, 41}, 30: {30, 50}, nobody: {60, 61}}
+	want := map[int][]int{20: {20, 21, 22, 40, 41}, 30: {30, 50}, noRank: {60, 61}}
 	for owner, pids := range want {
 		var have []int
 		for _, p := range got[owner] {

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// pumpSize is how much of a rank's output travels at once: half of what a pipe holds by default, so that
-// the rank can write on while the last piece is on its way.
+// pumpSize is how much of a rank's output is copied at once: half of what a pipe holds by default, so that the rank can
+// continue to write meanwhile.
 const pumpSize = 32 << 10
 
-// maxPipe bounds what can lie in a pipe (the limit for users in /proc/sys/fs/pipe-max-size).
+// maxPipe bounds the content of a pipe (the limit for users in /proc/sys/fs/pipe-max-size).
 const maxPipe = 1 << 20
 
-// pump copies a rank's output to w until the pipe ends or is cut, and closes it. An error of w loses the
-// output, not the rank: a program must not fail because nobody listens any more.
+// pump copies a rank's output to w until the pipe ends or is cut, and closes it. An error of w loses the output, not
+// the rank: a program must not fail because its output is not read.
 func pump(r *os.File, w io.Writer) {
 	defer r.Close()
 	buf := make([]byte, pumpSize)
@@ -35,10 +35,10 @@ func pump(r *os.File, w io.Writer) {
 	}
 }
 
-// cut makes pump take what lies in the pipe and wait for no more.
+// cut makes pump take what is in the pipe and not wait for more.
 func cut(r *os.File) { r.SetReadDeadline(time.Unix(1, 0)) }
 
-// drain reads without waiting. Somebody may go on writing, hence the bound.
+// drain reads without waiting. The bound is for writers that never stop.
 func drain(r *os.File, w io.Writer, buf []byte) {
 	r.SetReadDeadline(time.Time{})
 	raw, err := r.SyscallConn()

@@ -18,8 +18,8 @@ type child struct {
 	stdin, stdout, stderr *os.File // stdin may be nil
 }
 
-// spawn starts a rank. The calling thread becomes its parent: when that thread ends, the kernel kills the
-// rank (PR_SET_PDEATHSIG looks at the thread, not at the process).
+// spawn starts a rank. The calling thread becomes its parent: when that thread ends, the kernel kills the rank
+// (PR_SET_PDEATHSIG refers to the thread, not to the process).
 func spawn(spec Spec, path string, env []string, group *Cgroup) (_ *child, err error) {
 	c := &child{cmd: &exec.Cmd{
 		Path:        path,
@@ -110,9 +110,8 @@ const (
 	maxNodes            = 1024
 )
 
-// preferMemory makes the calling thread, and so a process that it starts, take memory from these nodes. Where the
-// kernel has no NUMA, is too old, or a container may not choose, memory still comes from the node that the rank
-// runs on.
+// preferMemory makes the calling thread, and so a process it starts, prefer memory from these nodes. Where the kernel
+// has no NUMA, is too old, or a container may not choose, memory still comes from the node the rank runs on.
 func preferMemory(nodes []int) (restore func()) {
 	var mask [maxNodes / 64]uint64
 	for _, n := range nodes {
@@ -135,8 +134,8 @@ func preferMemory(nodes []int) (restore func()) {
 	return func() { unix.Syscall(unix.SYS_SET_MEMPOLICY, policyDefault, 0, 0) }
 }
 
-// BindSelf restricts all threads of this process, and those that they start, to CPUs. A rank needs a binding of
-// its own from then on.
+// BindSelf restricts all threads of this process, and those they start, to CPUs. Ranks need a binding of their own from
+// then on.
 func BindSelf(cpus []int) error {
 	set := setOf(cpus)
 	err := eachThread(func(id int) error {
@@ -151,10 +150,10 @@ func BindSelf(cpus []int) error {
 	return nil
 }
 
-// eachThread does something with all threads of this process. Those that they start have what they have.
+// eachThread calls f for all threads of this process. New threads inherit the result.
 func eachThread(f func(id int) error) error {
 	done := map[int]bool{}
-	for { // until no thread has appeared meanwhile
+	for { // until no new thread has appeared
 		tasks, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			return err
@@ -176,7 +175,7 @@ func eachThread(f func(id int) error) error {
 	}
 }
 
-// BindThread has the calling thread run on these CPUs only; its goroutine must be locked to it.
+// BindThread restricts the calling thread, to which its goroutine must be locked, to these CPUs.
 func BindThread(cpus []int) error {
 	set := setOf(cpus)
 	if err := unix.SchedSetaffinity(0, &set); err != nil {

@@ -11,19 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sweep ends what dead jobs left on this host, whose supervisor and daemon were killed in the same instant. Control groups
-// without an owner go, and processes that carry a brand, or the mark of the given job, without a daemon above them: the
-// host may long be used by that job again.
+// Sweep ends what dead jobs left on this host after their supervisor and daemon were killed at the same instant:
+// control groups without an owner, and processes with a brand, or with the mark of the given job, without a daemon
+// above them. The job may long be using the host again.
 func Sweep(job string) error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(killTimeout)
 	return errors.Join(sweepCgroups(0, deadline), sweepProcesses(job, deadline))
 }
 
-// sweepDead is the sweep of a supervisor. It knows the name of no dead job, and does not wait long: what is stuck is for the next supervisor.
+// sweepDead is the sweep of a supervisor. It does not know the names of dead jobs, and does not wait long: what is
+// stuck is left to the next supervisor.
 func sweepDead() {
 	pids, err := readPIDs()
 	if err != nil || !slices.ContainsFunc(pids, func(pid int) bool { return brandOn(pid) != 0 }) {
-		return // as on most hosts: to read the whole table takes ten times as long
+		return // as on most hosts: reading the whole table takes ten times as long
 	}
 	sweepProcesses("", time.Now().Add(time.Second))
 }
@@ -91,30 +92,30 @@ func abandoned(table []process, job string) (left []process) {
 	return left
 }
 
-// ancestry returns a process and all above it, as far as they can be seen.
+// ancestry returns a process and its visible ancestors.
 func ancestry(pid int, parents map[int]int) (line []int) {
-	for pid != 0 && !slices.Contains(line, pid) { // numbers used twice meanwhile must not lead round in a circle
+	for pid != 0 && !slices.Contains(line, pid) { // reused numbers must not lead round in a circle
 		line = append(line, pid)
 		pid = parents[pid]
 	}
 	return line
 }
 
-// orphaned tells of a branded process of this user, by all above it, whether its daemon is dead and not only out of sight:
-// in a container that a job has made, what is above its first process cannot be seen; in one that is on this host, other
-// supervisors look after theirs.
+// orphaned reports whether the daemon of a branded process of this user is dead, judging by the process's ancestors,
+// and not just invisible: in a container that a job has made, the ancestors of its first process cannot be seen; in one
+// on this host, other supervisors look after their own.
 func orphaned(line []int, parents map[int]int) bool {
 	unbranded := slices.IndexFunc(line, func(pid int) bool { return brandOn(pid) == 0 })
 	if unbranded < 1 || brandOn(line[len(line)-1]) != 0 {
 		return false
 	}
 	for _, pid := range line {
-		if _, seen := parents[pid]; !seen && pid != 1 { // the first one belongs to root, and may be hidden
-			return false // it ended while the table was read, and what was below it has another parent by now
+		if _, seen := parents[pid]; !seen && pid != 1 { // process 1 belongs to root, and may be hidden
+			return false // it ended while the table was read, and its children have another parent now
 		}
 	}
 	status := readStatus(line[unbranded-1])
-	// Its numbers from our namespace of processes inwards: another namespace is another host, unless a job has made it.
+	// Its numbers from our pid namespace inwards: another namespace is another host, unless a job has made it.
 	numbers := status["NSpid"]
 	if len(numbers) > 1 && (len(numbers) > 2 || numbers[1] != "1") {
 		return false
@@ -123,7 +124,7 @@ func orphaned(line []int, parents map[int]int) bool {
 	return len(user) > 0 && user[0] == strconv.Itoa(os.Getuid())
 }
 
-// isDaemon tells by the arguments with which supervisors start daemons, and by a brand that names who carries it.
+// isDaemon recognizes a daemon by the arguments that supervisors give it, and by a brand that names the process itself.
 func isDaemon(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err == nil && strings.HasPrefix(string(text), DaemonName+"\x00worker\x00--daemon\x00") {
@@ -137,7 +138,7 @@ func isDaemon(pid int) bool {
 	return len(numbers) > 0 && numbers[len(numbers)-1] == strconv.FormatUint(number>>32, 10)
 }
 
-// readStatus returns the lines of /proc/PID/status, in words.
+// readStatus returns the lines of /proc/PID/status, split into words.
 func readStatus(pid int) map[string][]string {
 	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") // it may have ended
 	lines := map[string][]string{}
@@ -153,8 +154,8 @@ func marked(pid int, job string) bool {
 	return ok && of == job
 }
 
-// killAsRead kills processes if they are still those of the table, and not others that have their numbers by now. Where all
-// processes of a group are to be killed it kills the group, so that a fork cannot slip away.
+// killAsRead kills processes if they are still the ones in the table, not others that reuse their numbers. If all
+// processes of a group are to be killed it kills the group, so that a fork cannot escape.
 func killAsRead(left, table []process, self process) {
 	mixed := map[int]bool{self.group: true}
 	for _, p := range table {
@@ -163,7 +164,7 @@ func killAsRead(left, table []process, self process) {
 		}
 	}
 	for _, p := range left {
-		handle, err := os.FindProcess(p.pid) // which keeps to the process, where the kernel can (5.4)
+		handle, err := os.FindProcess(p.pid) // it identifies the process exactly, where the kernel can (5.4)
 		if err != nil {
 			continue
 		}

@@ -12,7 +12,7 @@ type process struct {
 	pid, parent, group, session int
 	state                       byte
 	threads                     int
-	born                        uint64 // in ticks since the machine started: tells apart processes that had the same number
+	born                        uint64 // in ticks since boot: distinguishes processes that had the same number
 }
 
 // dead reports a zombie. A first thread that has ended while others run looks like one and is not.
@@ -54,16 +54,16 @@ func parseStat(b []byte) (process, error) {
 	return p, nil
 }
 
-// nobody owns the processes of the job whose rank cannot be told.
-const nobody = -1
+// noRank owns the processes of the job whose rank is unknown.
+const noRank = -1
 
-// lineage sorts the processes below self by the rank they belong to. Ranks are known by the pid that
-// leads their session. Since self adopts orphans, everything a rank ever started is below self: either
-// still below its rank, or adopted. An adopted process is recognised by the rank's session or group it is
-// in or, if it made itself a session, by what origin reads from its environment.
+// lineage groups the processes below self by rank. Ranks are known by the pid that leads their session. Since self
+// adopts orphans, everything a rank ever started is below self: either still below its rank, or adopted. An adopted
+// process is identified by its session or group or, if it made a session of its own, by its environment, which origin
+// reads.
 //
-// Children of self in self's own session are the daemon's business, not ranks: a rank is given a new
-// session before it runs its first instruction, and no process can join an older one.
+// Children of self in self's own session belong to the daemon, not to ranks: a rank gets a new session before it runs
+// its first instruction, and no process can join an older one.
 func lineage(table []process, self process, leaders map[int]bool, origin func(pid int) (leader int, ok bool)) map[int][]process {
 	children := byParent(table)
 	owned := map[int][]process{}
@@ -82,7 +82,7 @@ func lineage(table []process, self process, leaders map[int]bool, origin func(pi
 		default:
 			owner, ok := origin(p.pid)
 			if !ok {
-				owner = nobody
+				owner = noRank
 			}
 			claim(owner, p)
 		}
@@ -98,8 +98,8 @@ func byParent(table []process) map[int][]process {
 	return children
 }
 
-// below returns all descendants of pid. It takes them out of children: the table is not read in one
-// instant, and a number used twice meanwhile must not lead round in a circle.
+// below returns all descendants of pid and removes them from children: the table is not read atomically, and a reused
+// number must not lead round in a circle.
 func below(children map[int][]process, pid int) []process {
 	found := children[pid]
 	delete(children, pid)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readTable returns all processes. It costs three system calls a process, about 10 µs, which is why the
-// loop bounds how often it is called. Processes that end meanwhile are left out.
+// readTable returns all processes, except some that end meanwhile. It costs three system calls per process, about 10
+// µs, which is why the loop bounds how often it is called.
 func readTable() ([]process, error) {
 	pids, err := readPIDs()
 	if err != nil {
@@ -46,8 +46,8 @@ func readPIDs() (pids []int, err error) {
 	return pids, nil
 }
 
-// childless reports that this process has no child, not even a dead one. Since it adopts the orphans below it, nothing
-// below it is left then; that costs one system call and is true of one instant, as no reading of the table is.
+// childless reports that this process has no child, not even a zombie. Since it adopts the orphans below it, nothing
+// below it is left then. That costs one system call and is exact at one instant, unlike a reading of the table.
 func childless() bool {
 	return unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil) == unix.ECHILD
 }
@@ -65,8 +65,8 @@ func readStat(file string, buf []byte) (process, error) {
 	return parseStat(buf[:n])
 }
 
-// readSelf returns this process's line, and an error where /proc shows other processes than ours: with
-// the /proc of another pid namespace we would kill the wrong ones.
+// readSelf returns this process's line, and an error if /proc shows other processes than ours: with the /proc of
+// another pid namespace we would kill the wrong ones.
 func readSelf() (process, error) {
 	self, err := readStat("/proc/self/stat", make([]byte, 1024))
 	if err != nil {
@@ -78,7 +78,7 @@ func readSelf() (process, error) {
 	return self, nil
 }
 
-// readMark returns the job and rank that a process carries in the environment it was started with.
+// readMark returns the job and rank in the environment a process was started with.
 func readMark(pid int) (job string, process int, ok bool) {
 	text, err := readEnviron(pid)
 	if err != nil {
@@ -94,7 +94,7 @@ func readMark(pid int) (job string, process int, ok bool) {
 	return job, process, err == nil
 }
 
-// readEnviron returns the environment that a process was started with.
+// readEnviron returns the environment a process was started with.
 func readEnviron(pid int) (string, error) {
 	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
@@ -113,8 +113,8 @@ func adoptOrphans() error {
 	return nil
 }
 
-// kill signals processes by their groups, which reaches all members in one step: a process that forks
-// meanwhile cannot slip away. Only those in our own group are signalled one by one.
+// kill signals processes by their groups, which reaches all members in one step, so that a process that forks cannot
+// escape. Only members of our own group are signalled one by one.
 func kill(ps []process, self process, sigs ...unix.Signal) {
 	done := map[int]bool{}
 	for _, p := range ps {
@@ -130,7 +130,7 @@ func kill(ps []process, self process, sigs ...unix.Signal) {
 		}
 		done[target] = true
 		for _, sig := range sigs {
-			unix.Kill(target, sig) // ESRCH is what we want
+			unix.Kill(target, sig) // ESRCH means success
 		}
 	}
 }

@@ -2,9 +2,9 @@ package proc
 
 import "time"
 
-// Usage is what a process and all below it use.
+// Usage is what a process and its descendants use.
 type Usage struct {
-	CPU       time.Duration // so far, that of children that have ended included
-	RSS       int64         // bytes; what processes share counts for each
+	CPU       time.Duration // includes children that have ended
+	RSS       int64         // bytes; shared memory counts for each process
 	Processes int
 }

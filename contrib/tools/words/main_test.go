@@ -12,10 +12,10 @@ const root = "../../.."
 
 // plain lists the packages whose comments keep to the limits. It only grows.
 var plain = []string{
+	"collective/crc32c",
+	"collective/kernel",
 	"collective/link",
 	"collective/tcp",
-	"collective/kernel",
-	"collective/crc32c",
 	"contrib/tools/words",
 	"launcher/discover",
 	"launcher/hosts",
@@ -32,6 +32,10 @@ var plain = []string{
 	"rendezvous/resume",
 	"rendezvous/standing",
 	"topology",
+	"worker/command",
+	"worker/migrate",
+	"worker/migrate/vmtools",
+	"worker/proc",
 }
 
 func TestPlainWords(t *testing.T) {

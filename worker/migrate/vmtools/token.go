@@ -10,22 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errTaken says who has the only registration of this machine.
+// errTaken means that another process holds the only registration of this machine.
 var errTaken = errors.New("another job of the same user on this machine is told of them")
 
 // maxToken bounds what is read of a token's file.
 const maxToken = 4 << 10
 
-// token is what a registration can be ended by, in a file that is locked by whoever is registered. The lock goes with
-// its process, the file stays if that was killed.
+// token identifies a registration so that it can be ended. It is in a file that the registered process locks. The lock
+// goes with its process; the file stays if that was killed.
 type token struct {
 	path string
 	file *os.File // nil as long as it is not ours
 	text string   // what is in it
 }
 
-// claim makes the file ours if it is not, and returns the token that somebody left in it. It fails if another process
-// has it. Where no file can be made, or locked, the token is kept nowhere.
+// claim locks the file, unless it is locked already, and returns the token that a dead process left in it. It fails if
+// another process has the lock. Where no file can be created or locked, the token is not kept.
 func (t *token) claim() (former string, err error) {
 	for t.path != "" && t.file == nil {
 		file, err := t.open()
@@ -65,19 +65,19 @@ func (t *token) open() (*os.File, error) {
 	return file, nil
 }
 
-// save writes down the token, or that there is none. On a full disk it is as if none were kept.
+// save stores the token, or removes it. A full disk is treated as if none were kept.
 func (t *token) save(text string) {
 	if t.file == nil || text == t.text {
 		return
 	}
 	t.text = text
 	line := text + "\n"
-	if n, err := t.file.WriteAt([]byte(line), 0); err == nil { // and then shorten it: a former one counts until the last byte
+	if n, err := t.file.WriteAt([]byte(line), 0); err == nil { // shorten it afterwards: an old token stays valid up to its last byte
 		t.file.Truncate(int64(n))
 	}
 }
 
-// release lets others have the file, and removes it if nothing is in it.
+// release unlocks the file, and removes it if it is empty.
 func (t *token) release() {
 	if t.file == nil {
 		return

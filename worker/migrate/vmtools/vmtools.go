@@ -1,7 +1,7 @@
-// Package vmtools drives package migrate: it runs VMware's vmtoolsd and vmware-toolbox-cmd for it. Run works on the
-// caller's goroutine, and has another one look at the session, which may take long; it waits for that. It keeps the token of a registration in a file for as long as it runs, and gives
-// it back: vSphere has room for one application per machine, and whoever finds the token after a kill -9 can still end its
-// registration. It decides nothing.
+// Package vmtools drives package migrate: it runs VMware's vmtoolsd and vmware-toolbox-cmd. Run works on the caller's
+// goroutine, and polls the session on another one, since that may take long; it waits for that. It keeps the token of a
+// registration in a file for as long as it runs, and ends the registration: vSphere allows one application per machine,
+// and after a kill -9 a process that finds the token can still end its registration. The package decides nothing.
 package vmtools
 
 import (
@@ -22,14 +22,14 @@ const (
 	maxAnswer = 64 << 10
 )
 
-// Config of a watch.
+// Config configures a watch.
 type Config struct {
 	Path string // of vmtoolsd; vmware-toolbox-cmd is looked for beside it
-	// Token is the file of the registration's token, one for each user and machine, "" to keep it nowhere. Whoever
-	// holds its lock is registered, the others wait for their turn.
+	// Token is the file of the registration's token, one for each user and machine, "" to keep it nowhere. The process
+	// that holds its lock is registered, the others wait for their turn.
 	Token string
-	// Handle is told what happens. After migrate.Starts the machine may be moved once ready was called, by whomever;
-	// ready is nil for the other kinds.
+	// Handle is called for each event. After migrate.Starts the machine may be moved once ready has been called, from
+	// any goroutine; ready is nil for the other kinds.
 	Handle func(ctx context.Context, ev migrate.Event, ready func())
 }
 
@@ -70,7 +70,7 @@ func Run(ctx context.Context, cfg Config) {
 	defer kept.release()
 	look.begin(ctx, time.Now())
 	id := <-look.ids
-	handle(d.Session(look.done(), id)) // from here on it tells of moves
+	handle(d.Session(look.done(), id)) // from here on the session reveals moves
 	for ctx.Err() == nil {
 		if now := time.Now(); d.WantsSession() && look.due(now) {
 			look.begin(ctx, now)
@@ -84,7 +84,7 @@ func Run(ctx context.Context, cfg Config) {
 				if handle(events); !may {
 					continue
 				}
-				asking = context.WithoutCancel(ctx) // a token that nobody reads is lost
+				asking = context.WithoutCancel(ctx) // a token that is not read is lost
 			}
 			text := call(asking, cfg.Path, "--cmd", command)
 			if asking.Err() != nil {
@@ -110,13 +110,13 @@ func Run(ctx context.Context, cfg Config) {
 		case <-ctx.Done():
 		}
 	}
-	if bye := d.Farewell(); bye != "" {
+	if bye := d.Leave(); bye != "" {
 		d.Answer(time.Now(), call(context.WithoutCancel(ctx), cfg.Path, "--cmd", bye))
 		kept.save(d.Token())
 	}
 }
 
-// mayRegister is false if something else comes first: the end of a registration that nobody ended, or that of another daemon.
+// mayRegister returns false if something else comes first: ending a left-over registration, or that of another daemon.
 func mayRegister(d *migrate.Dialogue, kept *token) (bool, []migrate.Event) {
 	former, err := kept.claim()
 	if err != nil {
@@ -128,7 +128,7 @@ func mayRegister(d *migrate.Dialogue, kept *token) (bool, []migrate.Event) {
 	return former == "", nil
 }
 
-// looker asks for the session, one time after the other, while its caller does something else: it may take long.
+// looker polls the session, one request at a time, concurrently with its caller, as a request may take long.
 type looker struct {
 	toolbox string
 	ids     chan string // has room for the answer
@@ -137,22 +137,22 @@ type looker struct {
 	under   sync.WaitGroup
 }
 
-// due is true if it is time to look again.
+// due reports whether it is time to poll again.
 func (l *looker) due(now time.Time) bool { return !l.begun && now.Sub(l.asked) >= migrate.Idle }
 
-// begin has the answer come by ids.
+// begin starts a request, whose answer arrives on ids.
 func (l *looker) begin(ctx context.Context, now time.Time) {
 	l.begun, l.asked = true, now
 	l.under.Go(func() { l.ids <- session(ctx, l.toolbox) })
 }
 
-// done is called when the answer was taken, and returns when it was asked for.
+// done records that the answer was taken, and returns when it was requested.
 func (l *looker) done() (asked time.Time) {
 	l.begun = false
 	return l.asked
 }
 
-// session returns the id of the guest's session, "" if it is not known.
+// session returns the id of the guest's session, "" if unknown.
 func session(ctx context.Context, toolbox string) string {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -165,7 +165,7 @@ func session(ctx context.Context, toolbox string) string {
 	return string(out)
 }
 
-// call runs a command and returns what it said, wherever it said it: failures come on standard error.
+// call runs a command and returns its output, from either stream: failures come on standard error.
 func call(ctx context.Context, path string, args ...string) string {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
