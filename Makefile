@@ -55,7 +55,7 @@ gorun = $(call gobuild,$(1)) -o build/gorund ./cmd/gorund; $(call pyzip,build/go
 
 ## quick: lint, the unit tests of what changed, and a few jobs on lab hosts: under two minutes once everything is built
 # The end-to-end tests that show soonest that something is wrong.
-SMOKE := TestMistakes|TestUploadOnce|TestSingletons|TestLeaseOfOne|TestEncrypt|TestTopo|TestClusterSpare|TestC|TestAlgorithms
+SMOKE := TestMistakes|TestUploadOnce|TestSingletons|TestLeaseOfOne|TestPowerOff|TestEncrypt|TestTopo|TestClusterSpare|TestC|TestAlgorithms
 quick: build build/report
 	@$(MAKE) lint unit
 	@$(MAKE) e2e-families E2E_RUN='$(SMOKE)'

@@ -28,6 +28,7 @@ type Cluster struct {
 	Binary string
 	Root   string // of the source tree, which all hosts see
 	Torch  bool   // whether trainings use torch, though tests are short
+	scale  float64
 }
 
 // NewCluster makes a cluster that lives as long as the test, which runs beside others.
@@ -54,6 +55,22 @@ func NewClusterWith(t *testing.T, hosts int, options lab.Options) *Cluster {
 	return &Cluster{Lab: l, T: t, Binary: binary, Root: Root()}
 }
 
+// Hurry multiplies what the cluster's jobs wait for, by package liveness, with a factor in short tests. The long tests wait as
+// long as users do.
+func (c *Cluster) Hurry(factor float64) {
+	if testing.Short() {
+		c.scale = factor
+	}
+}
+
+// Scaled returns what a duration of package liveness is in the cluster's jobs.
+func (c *Cluster) Scaled(d time.Duration) time.Duration {
+	if c.scale == 0 {
+		return d
+	}
+	return time.Duration(float64(d) * c.scale)
+}
+
 // Shared makes a directory that all hosts see: each has a /tmp of its own.
 func (c *Cluster) Shared(name string) string {
 	c.T.Helper()
@@ -76,6 +93,9 @@ func (c *Cluster) Command(args ...string) (*lab.Cmd, *bytes.Buffer, *bytes.Buffe
 	var stdout, stderr bytes.Buffer
 	cmd := c.Launcher().Command(c.T.Context(), c.Binary, args...)
 	cmd.Dir = c.Root
+	if c.scale != 0 {
+		cmd.Env = append(cmd.Env, fmt.Sprintf("GORUN_TIME_SCALE=%v", c.scale))
+	}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	return cmd, &stdout, &stderr
 }

@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"fmt"
 	"slices"
 	"syscall"
 	"testing"
@@ -105,6 +106,7 @@ func TestLauncherCut(t *testing.T) {
 // when they go on, whichever consequence of it reaches them first.
 func TestLauncherStopped(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
+	c.Hurry(0.4)
 	flags := map[string][]string{
 		"sleeping":   {"sh", "-c", "echo busy; sleep 1000"},
 		"fixed":      {e2etest.Python, "-c", e2etest.Busy},
@@ -128,13 +130,13 @@ func TestLauncherStopped(t *testing.T) {
 	for _, j := range jobs {
 		j.Must(j.Cmd.Process.Signal(syscall.SIGSTOP))
 	}
-	time.Sleep(45 * time.Second) // this is what is tested
+	time.Sleep(c.Scaled(45 * time.Second)) // this is what is tested
 	for name, j := range jobs {
 		t.Run(name, func(t *testing.T) {
 			j.T = t
 			j.Must(j.Cmd.Process.Signal(syscall.SIGCONT))
 			j.Idle = func() {}
-			j.Fails(255, `gorun, or this machine, was stopped for \d+ s, and without it its 2 hosts end the job after 30s`, `with a longer --lease hosts wait longer; Ctrl-Z `)
+			j.Fails(255, fmt.Sprintf(`gorun, or this machine, was stopped for \d+ s, and without it its 2 hosts end the job after %v`, c.Scaled(30*time.Second)), `with a longer --lease hosts wait longer; Ctrl-Z `)
 			if errors, _ := j.Out.Find(`(gorun: error|lost|epoch 2|has been silent)`); len(errors) != 1 {
 				t.Errorf("there is more to be read than one error\n%s", j.Out)
 			}

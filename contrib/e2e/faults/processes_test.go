@@ -135,6 +135,7 @@ func cgroups(c *e2etest.Cluster) (dirs []string) {
 // TestPowerOff: a host that falls silent is noticed by its peers, and the job ends with its name.
 func TestPowerOff(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
+	c.Hurry(0.2)
 	cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", e2etest.Python, "-c", e2etest.Busy)
 	watched := &e2etest.Watch{Buf: stdout}
 	cmd.Stdout = watched
@@ -152,7 +153,7 @@ func TestPowerOff(t *testing.T) {
 	case <-time.After(60 * time.Second):
 		t.Fatal("gorun still waits for a host without power")
 	}
-	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), "gorun: error: host2: run: silent for 30s, as host1 reports") {
+	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), fmt.Sprintf("gorun: error: host2: run: silent for %v, as host1 reports", c.Scaled(30*time.Second))) {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
 	c.ExpectNothingLeft(5 * time.Second)
