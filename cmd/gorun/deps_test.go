@@ -15,9 +15,9 @@ import (
 // Tests are free. The table is the architecture: a new arrow is a decision, made here.
 var allowed = map[string][]string{
 	"cmd/gorun": {"collective", "collective/kernel", "collective/schedule",
-		"launcher", "launcher/discover", "launcher/elastic", "launcher/hosts", "launcher/jobs", "launcher/output", "launcher/plan", "launcher/ssh",
+		"launcher", "launcher/discover", "launcher/elastic", "launcher/hosts", "launcher/jobs", "launcher/output", "launcher/plan", "launcher/ssh", "launcher/survey",
 		"rendezvous/authority", "rendezvous/resume", "rendezvous/standing", "rendezvous/wire",
-		"topology", "topology/doctor", "topology/facts", "topology/measure", "topology/picture", "topology/probe",
+		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker/bench", "worker/command", "worker/proc", "worker/rankenv"},
 	"cmd/gorund":           {"worker/command"}, // what it has, every first start on a host waits for
 	"worker/command":       {"rendezvous/resume", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/proc", "worker/session"},
@@ -29,6 +29,7 @@ var allowed = map[string][]string{
 	"launcher/hosts":       {},
 	"launcher/plan":        {"launcher/hosts"},
 	"launcher/ssh":         {"launcher/hosts"},
+	"launcher/survey":      {"launcher", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe"},
 	"launcher/output":      {},
 	"rendezvous/wire":      {"topology"},
 	"rendezvous/liveness":  {"rendezvous/wire"},

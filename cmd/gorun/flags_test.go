@@ -165,6 +165,15 @@ func hintsIn(file *ast.File) []string {
 			if id, ok := n.Lhs[0].(*ast.Ident); ok && id.Name == "hint" {
 				literals(n.Rhs[0])
 			}
+		case *ast.FuncDecl:
+			if n.Name.Name == "NextStep" || n.Name.Name == "mistyped" {
+				ast.Inspect(n.Body, func(n ast.Node) bool {
+					if r, ok := n.(*ast.ReturnStmt); ok {
+						literals(r)
+					}
+					return true
+				})
+			}
 		}
 		return true
 	})

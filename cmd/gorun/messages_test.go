@@ -17,7 +17,7 @@ import (
 // spoken are the packages whose errors and hints users read.
 var spoken = []string{
 	"cmd/gorun", "launcher", "launcher/discover", "launcher/elastic", "launcher/hosts", "launcher/jobs", "launcher/output",
-	"launcher/plan", "launcher/ssh", "rendezvous/standing", "worker", "worker/command", "cmd/gorund",
+	"launcher/plan", "launcher/ssh", "launcher/survey", "rendezvous/standing", "worker", "worker/command", "cmd/gorund",
 }
 
 // TestMessagesAreHeld: every error that is made from a literal in those packages, and every hint, is expected somewhere: by a
@@ -175,7 +175,7 @@ func messagesOf(file *ast.File) []string {
 				add(n.Rhs[0])
 			}
 		case *ast.FuncDecl:
-			if strings.Contains(strings.ToLower(n.Name.Name), "hint") && n.Body != nil {
+			if name := n.Name.Name; (strings.Contains(strings.ToLower(name), "hint") || name == "NextStep" || name == "mistyped") && n.Body != nil {
 				ast.Inspect(n.Body, func(n ast.Node) bool {
 					if r, ok := n.(*ast.ReturnStmt); ok {
 						add(r)

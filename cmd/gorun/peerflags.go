@@ -35,8 +35,8 @@ var peerFlags = map[string]string{
 	"start-method":       "ranks are programs of their own",
 	"role":               "gorun has one role: all ranks",
 	// gorun bench, once
-	"vs": "python3 contrib/bench/peers.py, in gorun's sources, measures the peers too",
-	"monitor-interval":   "not needed: gorun hears of it when a rank ends",
+	"vs":               "python3 contrib/bench/peers.py, in gorun's sources, measures the peers too",
+	"monitor-interval": "not needed: gorun hears of it when a rank ends",
 }
 
 // peerHint is what to write instead of a flag of another launcher, "" if it is not known.

@@ -6,17 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher"
+	"gorun/launcher/survey"
 	"gorun/topology"
 	"gorun/topology/picture"
 	"gorun/topology/probe"
@@ -110,7 +107,7 @@ func topo(ctx context.Context, o *topoFlags) error {
 	if err := o.atMostOne(&o.json, &o.svg, &o.html, &o.nccl); err != nil {
 		return err
 	}
-	cluster, err := survey(ctx, o)
+	cluster, err := inspect(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -156,8 +153,8 @@ func topo(ctx context.Context, o *topoFlags) error {
 	return nil
 }
 
-// survey finds out about this machine, or about the hosts that the flags name.
-func survey(ctx context.Context, o *topoFlags) (picture.Cluster, error) {
+// inspect finds out about this machine, or about the hosts that the flags name.
+func inspect(ctx context.Context, o *topoFlags) (picture.Cluster, error) {
 	ring, err := readRing(&o.jobFlags)
 	if err != nil {
 		return picture.Cluster{}, err
@@ -214,7 +211,7 @@ func survey(ctx context.Context, o *topoFlags) (picture.Cluster, error) {
 	if err := saveTopology(o.save, hosts, edges); err != nil {
 		return picture.Cluster{}, err
 	}
-	used, rails := topology.OnlyNICs(hosts, nicsOf(&o.jobFlags)), railsOf(hosts, nicsOf(&o.jobFlags))
+	used, rails := topology.OnlyNICs(hosts, nicsOf(&o.jobFlags)), survey.Rails(hosts, nicsOf(&o.jobFlags))
 	edges = topology.WithSums(used, edges, rails)
 	order := topology.OrderBy(ctx, ring.by, used, edges).OverRails(ctx, ring.by, used, edges, rails)
 	found := picture.Cluster{Hosts: hosts, Ring: order.Legs(used, edges), Split: order.Split, Ranks: ranks, Sites: topology.Together(hosts, edges)}
@@ -265,7 +262,7 @@ func look(ctx context.Context, o *jobFlags, ring ringPlan, names []string, measu
 	if err != nil {
 		return nil, nil, err
 	}
-	hosts, err := askAll(ctx, d.doing("topo", "--facts"), names, startTimeout(o))
+	hosts, err := survey.Hosts(ctx, d.doing("topo", "--facts"), names, startTimeout(o))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -280,10 +277,10 @@ func look(ctx context.Context, o *jobFlags, ring ringPlan, names []string, measu
 	warnMoved(o.errs, ring, hosts, measuring)
 	edges := ring.Edges(hosts)
 	if measuring && len(hosts) > 1 {
-		if err := lackNICs(hosts, nicsOf(o)); err != nil {
+		if err := survey.LackNICs(hosts, nicsOf(o)); err != nil {
 			return nil, nil, err
 		}
-		found, err := measureAll(ctx, d.doing("topo", "--agent"), hosts, nicsOf(o), o.startTimeout, func(note string) {
+		found, err := survey.Measure(ctx, d.doing("topo", "--agent"), hosts, nicsOf(o), o.startTimeout, func(note string) {
 			fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
 		})
 		if err != nil {
@@ -328,89 +325,6 @@ func warnMoved(w io.Writer, ring ringPlan, hosts []topology.Host, measuring bool
 	if moved {
 		fmt.Fprintf(w, "gorun: hint: gorun topo -H %s --measure --save %s\n", strings.Join(names, ","), ring.file)
 	}
-}
-
-// askAll asks every host at once. Its error names all hosts that failed.
-func askAll(ctx context.Context, d launcher.Dialer, names []string, patience time.Duration) ([]topology.Host, error) {
-	timeout := fmt.Errorf("no answer within %v", patience)
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, timeout)
-	defer cancel()
-	answers, errs := make([]answer, len(names)), make([]*launcher.HostError, len(names))
-	var asking sync.WaitGroup
-	for i, name := range names {
-		asking.Go(func() {
-			var err error
-			if answers[i], err = ask(ctx, d, name); err == nil {
-				answers[i].Name = name
-			} else if !errors.As(err, &errs[i]) {
-				errs[i] = &launcher.HostError{Host: name, Step: "probe", Err: err, Code: launcher.ExitTransport}
-			}
-		})
-	}
-	asking.Wait()
-	if cause := context.Cause(ctx); cause != nil && cause != timeout {
-		return nil, cause // Ctrl-C is no fault of the hosts
-	}
-	errs = slices.DeleteFunc(errs, func(e *launcher.HostError) bool { return e == nil })
-	switch len(errs) {
-	case 0:
-		return reachedAt(answers), nil
-	case 1:
-		return nil, errs[0]
-	}
-	return nil, &launcher.HostErrors{Hosts: len(names), Failed: errs}
-}
-
-// reachedAt returns the hosts with the NICs that a job's data would go over, because at their addresses its daemons would
-// be reached; the one of this machine is on the way to another host.
-func reachedAt(answers []answer) []topology.Host {
-	hosts := make([]topology.Host, len(answers))
-	for i, a := range answers {
-		other := slices.IndexFunc(answers, func(other answer) bool { return other.at.IsValid() })
-		if a.here && other >= 0 {
-			a.at = probe.SourceToward(answers[other].at.String())
-		}
-		hosts[i] = a.Host
-		hosts[i].Data = ""
-		if addrs := topology.Addresses(a.Host, nil, a.at); a.at.IsValid() && len(addrs) > 0 {
-			hosts[i].Data = a.NICAt(addrs[0])
-		}
-	}
-	return hosts
-}
-
-// mostFacts bounds what a host may say of itself, in bytes.
-const mostFacts = 4 << 20
-
-// answer is what a host says of itself, and the address at which it was asked, if that is not this machine.
-type answer struct {
-	topology.Host
-	at   netip.Addr
-	here bool
-}
-
-// ask runs gorun topo --facts on the host.
-func ask(ctx context.Context, d launcher.Dialer, host string) (found answer, err error) {
-	_, _, err = interrogate(ctx, d, host, func(text []byte, d *launcher.Daemon) (err error) {
-		if found.Host, err = picture.ParseHost(text); err != nil {
-			return err
-		}
-		found.at, _ = netip.ParseAddr(d.LocalIP)
-		found.here = !d.Remote
-		return nil
-	})
-	return found, err
-}
-
-// reason picks from what a gorun said on standard error why it failed.
-func reason(said string) string {
-	var line string
-	for line = range strings.Lines(strings.TrimSpace(said)) {
-		if text, ok := strings.CutPrefix(line, "gorun: error: "); ok {
-			return strings.TrimSpace(text)
-		}
-	}
-	return line
 }
 
 // utf8Locale reads the environment as the C library does.

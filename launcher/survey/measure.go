@@ -1,4 +1,4 @@
-package main
+package survey
 
 import (
 	"context"
@@ -33,17 +33,17 @@ type agent struct {
 	forget func() bool // ends the watch over how long it may run
 }
 
-// measureAll measures round-trip times between all hosts and then bandwidths on the edges that matter. What cannot be measured,
+// Measure measures round-trip times between all hosts and then bandwidths on the edges that matter. What cannot be measured,
 // because a firewall is in the way of two hosts, is marked as blocked, and it warns.
 // They go over the NICs of the list, if it names some.
-func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, nics []string, patience time.Duration, warn func(string)) (edges []topology.Edge, err error) {
+func Measure(ctx context.Context, d launcher.Dialer, hosts []topology.Host, nics []string, patience time.Duration, warn func(string)) (edges []topology.Edge, err error) {
 	stopped := ctx
 	defer func() {
 		if cause := context.Cause(stopped); err != nil && cause != nil {
 			edges, err = nil, cause // Ctrl-C is no fault of the hosts
 		}
 	}()
-	ctx, cancel := context.WithTimeoutCause(ctx, patience+time.Duration(len(hosts)*len(hosts)*max(1, len(railsOf(hosts, nics))))*probing, errors.New("the measurement takes too long"))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience+time.Duration(len(hosts)*len(hosts)*max(1, len(Rails(hosts, nics))))*probing, errors.New("the measurement takes too long"))
 	defer cancel()
 	secret := make([]byte, 32)
 	if _, err := rand.Read(secret); err != nil {
@@ -83,7 +83,7 @@ func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, n
 		return nil, err
 	}
 	worth := reached(topology.Worth(topology.OnlyNICs(hosts, nics), near), near)
-	rails := railsOf(hosts, nics)
+	rails := Rails(hosts, nics)
 	if len(rails) < 2 {
 		wide, err := askRounds(ctx, agents, hosts, worth, probing, "", warn)
 		return merged(near, wide), err
@@ -99,8 +99,8 @@ func measureAll(ctx context.Context, d launcher.Dialer, hosts []topology.Host, n
 	return edges, nil
 }
 
-// lackNICs is an error that names all hosts with none of the NICs to measure over, nil if there are none.
-func lackNICs(hosts []topology.Host, nics []string) error {
+// LackNICs is an error that names all hosts with none of the NICs to measure over, nil if there are none.
+func LackNICs(hosts []topology.Host, nics []string) error {
 	all := &launcher.HostErrors{Hosts: len(hosts)}
 	for _, host := range topology.WithoutNICs(hosts, nics) {
 		all.Failed = append(all.Failed, &launcher.HostError{Host: host, Step: "measure", Err: fmt.Errorf("none of %s is up", strings.Join(nics, ",")),
@@ -127,8 +127,8 @@ func reached(pairs []topology.Pair, near []topology.Edge) []topology.Pair {
 	return slices.DeleteFunc(pairs, func(p topology.Pair) bool { return !answered[p] })
 }
 
-// railsOf are the networks in which all hosts have NICs that the user named.
-func railsOf(hosts []topology.Host, nics []string) []string {
+// Rails are the networks in which all hosts have NICs that the user named.
+func Rails(hosts []topology.Host, nics []string) []string {
 	if len(nics) == 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package main
+package survey
 
 import (
 	"context"
@@ -59,7 +59,7 @@ func TestInterruptedMeasurement(t *testing.T) {
 	for when, said := range map[string]string{"while agents start": "", "while they measure": `{"port": 9}` + "\n"} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		d := interrupts{said, func() { cancel(launcher.ErrStopped) }}
-		edges, err := measureAll(ctx, d, named([]string{"a", "b", "c"}), nil, time.Minute, func(string) {})
+		edges, err := Measure(ctx, d, named([]string{"a", "b", "c"}), nil, time.Minute, func(string) {})
 		var blamed *launcher.HostError
 		if !errors.Is(err, launcher.ErrStopped) || errors.As(err, &blamed) || edges != nil {
 			t.Errorf("%s: %v, %v", when, edges, err)
@@ -110,7 +110,7 @@ func TestBlockedWays(t *testing.T) {
 	for hosts, wide := range map[int]int{4: 10, 10: 0} {
 		names := strings.Split("abcdefghij", "")[:hosts]
 		run := func(blocked func(from, to string) bool) (edges []topology.Edge, warned []string, err error) {
-			edges, err = measureAll(t.Context(), firewalled{t, blocked}, named(names), nil, time.Minute, func(note string) { warned = append(warned, note) })
+			edges, err = Measure(t.Context(), firewalled{t, blocked}, named(names), nil, time.Minute, func(note string) { warned = append(warned, note) })
 			return edges, warned, err
 		}
 		edges, warned, err := run(func(from, to string) bool { return from+to == "bc" || from+to == "cb" })
@@ -149,4 +149,13 @@ func TestBlockedWays(t *testing.T) {
 			t.Errorf("nobody reaches anybody: %v, warned %q, %v", edges, warned, err)
 		}
 	}
+}
+
+// named returns hosts of which only the names are known.
+func named(names []string) []topology.Host {
+	hosts := make([]topology.Host, len(names))
+	for i, name := range names {
+		hosts[i].Name = name
+	}
+	return hosts
 }

@@ -1,0 +1,109 @@
+package survey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/launcher"
+	"gorun/topology/doctor"
+)
+
+// answers is a Dialer whose hosts say what is told here, or nothing for ever.
+type answers map[string]struct {
+	stdout, stderr string
+	dial           error
+}
+
+type nothing struct{ io.Writer }
+
+func (nothing) Close() error { return nil }
+
+func (a answers) Dial(_ context.Context, host string) (*launcher.Daemon, error) {
+	said, ok := a[host]
+	if said.dial != nil {
+		return nil, said.dial
+	}
+	r, w := io.Pipe()
+	out := io.Reader(r)
+	if ok {
+		out = strings.NewReader(said.stdout)
+	}
+	return &launcher.Daemon{In: nothing{io.Discard}, Out: out, Close: w.Close,
+		Wait: func() (string, error) { return said.stderr, nil }}, nil
+}
+
+func TestAskAll(t *testing.T) {
+	good := `{"hosts": [{"name": "other", "hostname": "h", "cpus": 4}], "ring": []}`
+	d := answers{
+		"a":       {stdout: good},
+		"b":       {stdout: good},
+		"garbage": {stdout: "hello"},
+		"endless": {stdout: strings.Repeat(" ", mostFacts+1)},
+		"failing": {stderr: "gorun: error: probe machine: no sys\ngorun: hint: x\n"},
+		"broken":  {stderr: "panic: x\nexit status 2\n"},
+		"away":    {dial: &launcher.HostError{Host: "away", Step: "connect", Err: errors.New("refused"), Code: 255}},
+	}
+	for _, c := range []struct {
+		hosts []string
+		want  string
+	}{
+		{[]string{"a", "b"}, ""},
+		{[]string{"a", "garbage"}, "garbage: probe: parse topology: invalid character"},
+		{[]string{"endless"}, fmt.Sprintf("endless: probe: it answered with more than %d bytes", mostFacts)},
+		{[]string{"failing", "a"}, "failing: probe: probe machine: no sys"},
+		{[]string{"broken", "a"}, "broken: probe: exit status 2"},
+		{[]string{"away", "a"}, "away: connect: refused"},
+		{[]string{"away", "a", "failing"}, "2 of 3 hosts failed"},
+	} {
+		hosts, err := Hosts(t.Context(), d, c.hosts, time.Minute)
+		if (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%v: error %v, should be %q", c.hosts, err, c.want)
+		}
+		for i, h := range hosts {
+			if h.Name != c.hosts[i] || h.Hostname != "h" || h.CPUs != 4 {
+				t.Errorf("%v: host %+v", c.hosts, h)
+			}
+		}
+	}
+}
+
+// TestSilentHost: a host that never answers costs no more than the time it is given.
+func TestSilentHost(t *testing.T) {
+	_, err := Hosts(t.Context(), answers{}, []string{"silent"}, time.Millisecond)
+	var failed *launcher.HostError
+	if !errors.As(err, &failed) || err.Error() != "silent: probe: no answer within 1ms" || failed.ExitCode() != 255 {
+		t.Errorf("error %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(launcher.ErrStopped)
+	if _, err := Hosts(ctx, answers{}, []string{"silent"}, time.Minute); !errors.Is(err, launcher.ErrStopped) {
+		t.Errorf("error %v after an interruption", err)
+	}
+}
+
+// TestProbeWays: that a way could not be probed is no good news of it.
+func TestProbeWays(t *testing.T) {
+	ways := []doctor.Way{{From: "good", To: "lost", Bytes: 9000}, {From: "lost", To: "failing", Bytes: 9000}, {From: "failing", To: "away", Bytes: 9000}, {From: "away", To: "good", Bytes: 9000}}
+	d := answers{
+		"good":    {stdout: "9000\n"},
+		"lost":    {stdout: "1500\n"},
+		"failing": {stderr: "gorun: error: probe path to 10.0.0.1: no route\n"},
+		"away":    {dial: errors.New("refused")},
+	}
+	found := probeWays(t.Context(), ways, func(...string) launcher.Dialer { return d })
+	for i, want := range []doctor.Finding{
+		{Host: "good", Status: doctor.Pass, Text: "packets of 9000 bytes arrive"},
+		{Host: "lost", Status: doctor.Fail, Text: "packets of 9000 bytes are lost"},
+		{Host: "failing", Status: doctor.Warn, Text: "not known: probe path to 10.0.0.1: no route"},
+		{Host: "away", Status: doctor.Warn, Text: "not known: refused"},
+	} {
+		if f := found[i]; f.Host != want.Host || f.Status != want.Status || !strings.HasPrefix(f.Text, want.Text) {
+			t.Errorf("%+v, want %+v", f, want)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package survey
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"gorun/launcher"
+	"gorun/topology/doctor"
+)
+
+// Examine asks every host at once and judges the answers. A host that does not answer is a finding, too.
+//
+// Those that answer are then asked about the ways between them over the NICs that the user's list means, by what doing returns.
+func Examine(ctx context.Context, names, nics []string, patience time.Duration, doing func(args ...string) launcher.Dialer) ([]doctor.Finding, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
+	defer cancel()
+	d := doing("doctor", "--facts")
+	answers, errs := make([]doctor.Answer, len(names)), make([]error, len(names))
+	var asking sync.WaitGroup
+	for i, name := range names {
+		asking.Go(func() { answers[i], errs[i] = askFacts(ctx, d, name) })
+	}
+	asking.Wait()
+	if cause := context.Cause(ctx); errors.Is(cause, launcher.ErrStopped) {
+		return nil, cause // Ctrl-C is no fault of the hosts
+	}
+	var findings []doctor.Finding
+	var well []doctor.Answer
+	for i, name := range names {
+		if errs[i] != nil {
+			findings = append(findings, unreachable(name, errs[i]))
+			continue
+		}
+		answers[i].Facts.Host.Name = name
+		findings = append(findings, doctor.Judge(answers[i].Facts)...)
+		well = append(well, answers[i])
+	}
+	findings = append(findings, doctor.Compare(well, nics)...)
+	findings = append(findings, probeWays(ctx, doctor.Ways(well, nics), doing)...)
+	if cause := context.Cause(ctx); errors.Is(cause, launcher.ErrStopped) {
+		return nil, cause
+	}
+	slices.SortStableFunc(findings, func(a, b doctor.Finding) int {
+		return slices.Index(names, a.Host) - slices.Index(names, b.Host)
+	})
+	return findings, nil
+}
+
+// probeWays has hosts find out what packets reach each other.
+func probeWays(ctx context.Context, ways []doctor.Way, doing func(args ...string) launcher.Dialer) []doctor.Finding {
+	found := make([]doctor.Finding, len(ways))
+	var probing sync.WaitGroup
+	for i, w := range ways {
+		probing.Go(func() {
+			var arrive int
+			_, _, err := converse(ctx, doing("doctor", "--path", w.Addr.String(), "--bytes", strconv.Itoa(w.Bytes)), w.From, func(text []byte, _ *launcher.Daemon) error { return json.Unmarshal(text, &arrive) })
+			found[i] = doctor.JudgeWay(w, arrive, err)
+		})
+	}
+	probing.Wait()
+	return found
+}
+
+func unreachable(name string, err error) doctor.Finding {
+	f := doctor.Finding{Host: name, Check: "reach", Status: doctor.Fail, Text: err.Error()}
+	var failed *launcher.HostError
+	if errors.As(err, &failed) {
+		f.Text, f.Fix = fmt.Sprintf("%s: %v", failed.Stage(), failed.Err), failed.Hint
+	}
+	f.Fix = cmp.Or(f.Fix, "ssh -v "+name+" true")
+	return f
+}
+
+// askFacts runs gorun doctor --facts on the host.
+func askFacts(ctx context.Context, d launcher.Dialer, host string) (a doctor.Answer, err error) {
+	a.Asked, a.Came, err = converse(ctx, d, host, func(text []byte, _ *launcher.Daemon) error { return json.Unmarshal(text, &a.Facts) })
+	return a, err
+}
