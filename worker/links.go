@@ -39,13 +39,13 @@ type linking struct {
 	needed []int // those to which there are links before the world begins
 	judged bool  // by the launcher, who of the peers is lost: the others go on in another world
 
-	// Otherwise a peer may stand still. After each time of patience goOn is told that it was not reached, and says whether to go on.
-	patience time.Duration
-	goOn     func(err error) bool
+	// Otherwise a peer may stand still. After each timeout goOn takes that it was not reached, and returns whether to go on.
+	timeout time.Duration
+	goOn    func(err error) bool
 }
 
 func newLinking(m mesh, self int, w wire.World, judged bool) *linking {
-	l := &linking{mesh: m, self: self, world: w, judged: judged, patience: linkPatience, goOn: func(error) bool { return false }}
+	l := &linking{mesh: m, self: self, world: w, judged: judged, timeout: linkTimeout, goOn: func(error) bool { return false }}
 	l.peers = slices.DeleteFunc(slices.Clone(w.Order), func(id int) bool { return id == self })
 	l.needed = l.peers
 	if l.large() {
@@ -63,7 +63,7 @@ func (l *linking) large() bool { return len(l.world.Order) > fewHosts }
 // ctx, which is that of the world: a stranger may have answered at the peer's address, or a peer that was not ready.
 func (l *linking) begin(ctx context.Context) error {
 	for !l.judged {
-		limit, cancel := context.WithTimeout(ctx, l.patience)
+		limit, cancel := context.WithTimeout(ctx, l.timeout)
 		err := l.connect(limit)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) || !l.goOn(err) {
@@ -97,12 +97,12 @@ func (l *linking) connect(ctx context.Context) error {
 }
 
 // rest makes sure, once a large world has begun, that its hosts reach each other, nearest first: so both ends of a
-// link come to it at about the same time. A host that is silent is not its affair, so its patience is longer than it takes
+// link come to it at about the same time. A host that is silent is not its affair, so its timeout is longer than it takes
 // to find such a host. It tells cut of peers that it does not reach.
-func (l *linking) rest(ctx context.Context, patience time.Duration, cut func(peers []int, err error)) {
+func (l *linking) rest(ctx context.Context, timeout time.Duration, cut func(peers []int, err error)) {
 	for steps := 2; steps <= len(l.world.Order)/2; steps++ {
 		peers := around(l.world.Order, l.self, steps)
-		limit, cancel := context.WithTimeout(ctx, patience)
+		limit, cancel := context.WithTimeout(ctx, timeout)
 		err := l.mesh.Reach(limit, peers)
 		cancel()
 		if ctx.Err() != nil {
@@ -127,7 +127,7 @@ func around(order []int, self, steps int) []int {
 	return []int{next, previous}
 }
 
-// life is that of a world, from when it is proposed until the next roster. What makes its links ends with it, since peers that
+// life is how long a world lasts, from the proposal until the next roster. What makes its links ends with it, since peers that
 // are in no world any more are to have none.
 type life struct {
 	ctx context.Context

@@ -80,7 +80,7 @@ func TestLinksBegin(t *testing.T) {
 		"judged, all answer":         {hosts: 3, judged: true, want: []string{"connect [1 2]"}},
 		"judged, a stranger answers": {hosts: 3, judged: true, keys: []error{key, key}, want: slices.Repeat([]string{"connect [1 2]"}, 3)},
 		"judged, many, a stranger":   {hosts: 9, judged: true, keys: []error{key}, want: slices.Repeat([]string{"open [1 2 3 4 5 6 7 8]", "reach [1 8]"}, 2)},
-		"judged, strangers until it ends": {hosts: 3, judged: true, keys: slices.Repeat([]error{key}, 100), ends: 4,
+		"judged, joiners until it ends": {hosts: 3, judged: true, keys: slices.Repeat([]error{key}, 100), ends: 4,
 			want: slices.Repeat([]string{"connect [1 2]"}, 5), err: link.ErrKey},
 		"judged, nobody until it ends": {hosts: 3, judged: true, keys: []error{key}, cut: map[int]bool{2: true}, ends: 1,
 			want: slices.Repeat([]string{"connect [1 2]"}, 2), err: context.Canceled},
@@ -109,7 +109,7 @@ func TestLinksBegin(t *testing.T) {
 			if !errors.Is(err, tc.err) || !slices.Equal(f.said, tc.want) {
 				t.Errorf("%s: %q, %v, want %q, %v", name, f.said, err, tc.want, tc.err)
 			}
-			if took := time.Since(began); took > time.Duration(1+tc.goOn)*linkPatience {
+			if took := time.Since(began); took > time.Duration(1+tc.goOn)*linkTimeout {
 				t.Errorf("%s: it took %v", name, took)
 			}
 			of.stop()

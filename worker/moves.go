@@ -15,7 +15,7 @@ import (
 )
 
 // Hosts that stand still for a while, as virtual machines do that are moved: if they know it before, they have the ring
-// stand still and say so; they renew their links after. If nobody announces it, links keep what is under way until the
+// pause and say so; they renew their links after. If no one announces it, links keep what is under way until the
 // host is back.
 
 const (
@@ -42,7 +42,7 @@ func (d *daemon) live(ctx context.Context) {
 
 // beat looks once in a while whether time passed as it should, and which peers are suspect by now.
 func (d *daemon) beat(ctx context.Context) {
-	if gap := d.pulse.Beat(vmtools.SinceBoot()); gap > 0 {
+	if gap := d.motion.pulse.Beat(vmtools.SinceBoot()); gap > 0 {
 		d.member.alive.Paused(time.Now())
 		d.arrived(ctx, fmt.Sprintf("stood still for %.1f s", gap.Seconds()), false, func() {})
 	}
@@ -79,22 +79,28 @@ func (d *daemon) moves(ctx context.Context, ev migrate.Event, ready func()) {
 	case migrate.Starts:
 		d.beginMove(ctx, ev, ready)
 	case migrate.Waits:
-		d.moveWithin(ctx, d.move, ev.Limit)
+		d.moveWithin(ctx, d.motion.announced, ev.Limit)
 	case migrate.Lasts: // the others go on to expect that this host falls silent
 		d.tell("the move goes on, and the ring does not stand still for it any longer")
-		d.endMove(ctx, d.move)
+		d.endMove(ctx, d.motion.announced)
 	case migrate.Missed:
 		d.tell("vSphere announced a move, but that was read too late: " + ev.Text)
 	case migrate.Acknowledged:
 		d.tell("ready to be moved, vSphere knows")
 	case migrate.Ends, migrate.Moved:
 		d.tune.ForgetOwn()
-		m := d.move // another one may begin before this one is looked after
+		m := d.motion.announced // another one may begin before this one is looked after
 		d.arrived(ctx, ev.Text, true, func() { d.endMove(ctx, m) })
 	case migrate.Stays: // and stood still for a while all the same, perhaps; its ways are what they were
-		m := d.move
+		m := d.motion.announced
 		d.arrived(ctx, ev.Text, false, func() { d.endMove(ctx, m) })
 	}
+}
+
+// motion is how this machine moves, or stands still.
+type motion struct {
+	pulse     migrate.Pulse // shows that time did not pass as it should
+	announced *move         // the last move that vSphere announced, nil for none
 }
 
 // move is one that vSphere has announced.
@@ -110,9 +116,9 @@ type move struct {
 // to be moved the others wait for the pause that is theirs, but no longer than vSphere waits: then the machine moves
 // although operations are under way, which links keep.
 func (d *daemon) beginMove(ctx context.Context, ev migrate.Event, ready func()) {
-	d.endMove(ctx, d.move) // one of which nothing was heard any more
+	d.endMove(ctx, d.motion.announced) // one of which nothing was heard any more
 	m := &move{stop: func() {}}
-	d.move = m
+	d.motion.announced = m
 	m.tell = func(how string) {
 		if m.over || m.told {
 			return
@@ -214,9 +220,9 @@ func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func
 	}
 	d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: text, Moved: moved}, func() {})
 	d.askAgain(ctx)
-	meshed := d.member.connected // before, nobody has met this host: it greets the others when the world is formed
+	connected := d.member.connected // before, no peer has met this host: it greets the others when the world is formed
 	d.loop.Go(func() {
-		if meshed && len(addrs) > 0 {
+		if connected && len(addrs) > 0 {
 			limit, cancel := context.WithTimeout(ctx, announceLimit)
 			defer cancel()
 			if err := d.net.Gossip.Join(limit, addrs[:min(len(addrs), maxGreeted)]); err != nil {

@@ -1,9 +1,12 @@
 // Package worker is the daemon on a host. It joins the other daemons of the job, forms the world with
 // them, runs the collective engine, and starts and watches the ranks of its host.
 //
-// One goroutine (daemon.run) owns the daemon's state: everything else (gossip, links, rank processes,
-// the launcher's messages) reports to it by channels. Run returns when every rank has ended, every
-// goroutine has returned, and nothing of the job is left on the host.
+// The daemon is made of components, each with its own state: who is in the world (membership), the network between hosts
+// (package network), what adapts the ring to it (tune, pauses), the processes of ranks (ranks, compat) and the machine
+// itself (machine). One goroutine (daemon.run, package loop) calls all of them: it routes what the launcher, gossip, links
+// and processes report to the component it is about. services.go shows what each component gets to know of the others.
+//
+// Run returns when every rank has ended, every goroutine has returned, and nothing of the job is left on the host.
 package worker
 
 import (
@@ -50,30 +53,30 @@ type Config struct {
 	Env     []string // of the daemon; ranks get their machine's variables from it
 	// Another is true, at the end of In, if there is another launcher to read from, which has taken over; nil for no.
 	Another func() bool
-	// Flush waits, so long at most, until the launcher has what was written to Out; nil if that is so at once.
-	Flush func(patience time.Duration) bool
-	// Seen is the machine's probe.Fingerprint at some time before the job; "" if nobody took it.
+	// Flush waits, no longer than the timeout, until the launcher has what was written to Out; nil if that is so at once.
+	Flush func(timeout time.Duration) bool
+	// Seen is the machine's probe.Fingerprint at some time before the job; "" if there is none.
 	Seen string
 	// State is a directory for what outlives the daemon, which other hosts may share; "" to keep nothing.
 	State string
 	// Cgroup is where the ranks run, nil for where the daemon does.
 	Cgroup *proc.Cgroup
-	// Report tells whoever looks after the host, where there is a log for that; nil for nobody.
+	// Report writes to the log of the host, for its administrators; nil if it has none.
 	Report func(text string)
 	// LauncherLease is shared with the connection of the launcher; nil if the daemon ends with it.
 	LauncherLease *LauncherLease
 
-	linkPatience, parting time.Duration // in place of the constants, for tests; 0 for those
+	linkTimeout, shutdownGrace time.Duration // in place of the constants, for tests; 0 for those
 }
 
 const (
-	// linkPatience is how long a host tries to reach others until it says that it does not.
-	linkPatience = 15 * time.Second
-	// orphanGrace is how long ranks have between TERM and KILL when nobody is left to wait for them.
+	// linkTimeout is how long a host tries to reach others until it says that it does not.
+	linkTimeout = 15 * time.Second
+	// orphanGrace is how long ranks have between TERM and KILL when no launcher is left to wait for them.
 	orphanGrace = 1500 * time.Millisecond
-	// lastWords is how long a daemon that was told to end tries to say so before it ends its ranks. The connection may
+	// flushTimeout is how long a daemon that was told to end tries to say so before it ends its ranks. The connection may
 	// have been its supervisor's, so that the launcher has to come anew.
-	lastWords = 3 * time.Second
+	flushTimeout = 3 * time.Second
 )
 
 // exitUsage is for a user who wants what this host does not have.
@@ -157,13 +160,12 @@ type daemon struct {
 	horovod  *compat.Horovod
 
 	pauses *pauses.Pauses
-	move   *move // of this machine, that was announced
+	motion motion
 
 	stalls   stallWatch
 	tune     *tune.Tuner
-	pulse    migrate.Pulse
 	stopping bool
-	orphan   bool  // nobody listens any more
+	orphan   bool  // no launcher listens any more
 	parted   error // why nothing comes from the launcher any more; set before inbox is closed
 }
 
@@ -291,7 +293,7 @@ func (d *daemon) openRanks(ctx context.Context) error {
 	}
 	d.ranks, err = ranks.Open(ranks.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log, Exe: d.cfg.Exe, Env: d.cfg.Env, Cgroup: d.cfg.Cgroup,
 		Daemon: ranksDaemon{d}, Sessions: d.sessions, Socket: socket, MPI: d.mpi, Horovod: d.horovod, NICs: d.net.NICs(), Describe: d.net.Describe,
-		ShutdownGrace: d.cfg.parting})
+		ShutdownGrace: d.cfg.shutdownGrace})
 	return err
 }
 
@@ -356,7 +358,7 @@ func (d *daemon) run(ctx, work context.Context) {
 			d.cfg.LauncherLease.end()
 			d.ranks.KillAfter(work, func() {
 				if d.cfg.Flush != nil { // or other hosts' ranks, which fail of these, may be taken for the cause
-					d.cfg.Flush(lastWords)
+					d.cfg.Flush(flushTimeout)
 				}
 			})
 		}
@@ -430,7 +432,7 @@ func (d *daemon) stop(ctx context.Context, grace time.Duration) {
 	d.ranks.Stop(ctx, grace)
 }
 
-// tellGone leaves word on the host of why its ranks are ended, if the launcher did not say goodbye: nobody else hears of it.
+// tellGone logs on the host why its ranks are ended, if the launcher did not say goodbye: no one else hears of it.
 func (d *daemon) tellGone() {
 	if d.cfg.Report != nil && !errors.Is(d.parted, io.EOF) {
 		text := fmt.Sprintf("job %s, %s: %v: its ranks on this host are ended", d.job.ID, filepath.Base(d.job.Argv[0]), d.parted)

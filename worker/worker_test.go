@@ -52,8 +52,8 @@ type conversation struct {
 func startDaemon(t *testing.T) *conversation { return startDaemonIn(t, t.Context(), 0) }
 
 // startDaemonIn starts a daemon that says after so long that it does not reach others, 0 for the usual time.
-func startDaemonIn(t *testing.T, ctx context.Context, linkPatience time.Duration) *conversation {
-	return startDaemonWith(t, ctx, Config{linkPatience: linkPatience})
+func startDaemonIn(t *testing.T, ctx context.Context, linkTimeout time.Duration) *conversation {
+	return startDaemonWith(t, ctx, Config{linkTimeout: linkTimeout})
 }
 
 func startDaemonWith(t *testing.T, ctx context.Context, cfg Config) *conversation {
@@ -116,8 +116,8 @@ func (c *conversation) begin(argv ...string) {
 	c.enter(false, argv)
 }
 
-// enter goes through a start up to the roster, whose world may be formed later, with strangers in it.
-func (c *conversation) enter(later bool, argv []string, strangers ...wire.Peer) {
+// enter goes through a start up to the roster, whose world may be formed later, with joiners in it.
+func (c *conversation) enter(later bool, argv []string, joiners ...wire.Peer) {
 	c.t.Helper()
 	if hello := await[*wire.Hello](c); hello.Proto != wire.Proto || hello.Version != "test" {
 		c.t.Errorf("hello %+v", hello)
@@ -129,7 +129,7 @@ func (c *conversation) enter(later bool, argv []string, strangers ...wire.Peer) 
 		}
 	}
 	ready := await[*wire.Ready](c)
-	peers := append([]wire.Peer{{Name: "here", Gossip: ready.Gossip, Data: ready.Data, Ranks: []int{0}}}, strangers...)
+	peers := append([]wire.Peer{{Name: "here", Gossip: ready.Gossip, Data: ready.Data, Ranks: []int{0}}}, joiners...)
 	if err := c.to.Write(&wire.Roster{Epoch: 1, Size: len(peers), Later: later, Ranks: []wire.Rank{{CrossSize: len(peers), Env: []string{"GREETING=hello"}}},
 		Peers:      peers,
 		MasterAddr: "127.0.0.1", MasterPort: ready.Port}); err != nil {
@@ -273,7 +273,7 @@ func TestUnfinished(t *testing.T) {
 // not failed. One that is ended alone has.
 func TestShutDown(t *testing.T) {
 	running, stop := context.WithCancelCause(t.Context())
-	c := startDaemonWith(t, running, Config{parting: 2 * time.Second})
+	c := startDaemonWith(t, running, Config{shutdownGrace: 2 * time.Second})
 	c.elastic = true
 	c.begin("sleep", "1000")
 	if err := syscall.Kill(await[*wire.Started](c).PID, syscall.SIGTERM); err != nil {

@@ -114,7 +114,7 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 	d.member.needed = l.needed
 	life := newLife(ctx)
 	d.member.life = life
-	l.patience = cmp.Or(d.cfg.linkPatience, linkPatience)
+	l.timeout = cmp.Or(d.cfg.linkTimeout, linkTimeout)
 	l.goOn = func(err error) bool {
 		return d.goOn(life.ctx, w.Epoch, err, wire.Failed{Step: "connect hosts", Hint: reachHint})
 	}
@@ -162,7 +162,7 @@ func (d *daemon) goOn(ctx context.Context, epoch uint32, err error, said wire.Fa
 
 // reachAll has a large world that has begun make the links that it could begin without.
 func (d *daemon) reachAll(w wire.World) {
-	l, life, patience := newLinking(d.net.Mesh, d.job.HostID, w, d.job.Elastic), d.member.life, d.member.lease()+linkPatience
+	l, life, timeout := newLinking(d.net.Mesh, d.job.HostID, w, d.job.Elastic), d.member.life, d.member.lease()+linkTimeout
 	life.wg.Go(func() {
 		pause := time.NewTimer(reachAfter)
 		defer pause.Stop()
@@ -171,7 +171,7 @@ func (d *daemon) reachAll(w wire.World) {
 		case <-life.ctx.Done():
 			return
 		}
-		l.rest(life.ctx, patience, func(peers []int, err error) {
+		l.rest(life.ctx, timeout, func(peers []int, err error) {
 			d.post(life.ctx, func() {
 				switch {
 				case d.stopping || life.ctx.Err() != nil:
@@ -304,14 +304,14 @@ func (d *daemon) form(ctx context.Context, former *wire.Roster) {
 		d.member.connected = true
 		d.loop.Go(func() { d.net.Mesh.Run(ctx) })
 	}
-	var strangers []string
+	var joiners []string
 	for _, p := range r.Peers {
 		if _, known := member.Peer(former, p.ID); !known && p.ID != d.job.HostID {
-			strangers = append(strangers, p.Gossip)
+			joiners = append(joiners, p.Gossip)
 		}
 	}
-	if len(strangers) > 0 {
-		d.greet(ctx, r.Epoch, strangers[:min(len(strangers), maxGreeted)])
+	if len(joiners) > 0 {
+		d.greet(ctx, r.Epoch, joiners[:min(len(joiners), maxGreeted)])
 	}
 	ids := member.IDs(r)
 	d.cfg.LauncherLease.world(r.Epoch, slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id == d.job.HostID }), d.member.lease())
@@ -328,7 +328,7 @@ const maxGreeted = 3
 func (d *daemon) greet(ctx context.Context, epoch uint32, addrs []string) {
 	d.loop.Go(func() {
 		for {
-			limit, cancel := context.WithTimeout(ctx, linkPatience)
+			limit, cancel := context.WithTimeout(ctx, linkTimeout)
 			err := d.net.Gossip.Join(limit, addrs)
 			cancel()
 			if err == nil || !d.goOn(ctx, epoch, err, wire.Failed{Step: "join",

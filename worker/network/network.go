@@ -248,7 +248,7 @@ func (n *Network) EndRelay() {
 	}
 }
 
-// CloseListener ends what listens for links, and Close what speaks to peers by gossip.
+// CloseListener ends what listens for links.
 func (n *Network) CloseListener() {
 	if n.listener != nil {
 		n.listener.Close()

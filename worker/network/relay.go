@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// relayPatience is how long whoever wants the binary may take to say the word, and then to take it.
-	relayPatience = 5 * time.Second
-	relayLimit    = time.Minute
+	// relayTimeout is how long a guest may take to say the word, and relayLimit, then to take the binary.
+	relayTimeout = 5 * time.Second
+	relayLimit   = time.Minute
 	// relayGuests is how many may be connected at once.
 	relayGuests = 8
 )
 
-// relay hands what hosts run to those of the job that miss it. Nothing that a guest says is read but the word,
+// relay hands what hosts run to those of the job that lack it. Nothing that a guest says is read but the word,
 // and what it gets is no secret; it checks the hash by itself.
 type relay struct {
 	listener net.Listener
@@ -29,7 +29,7 @@ type relay struct {
 	program  []byte // nil for this process's binary
 }
 
-// openRelay listens at an address for those who want the binary.
+// openRelay listens at an address for hosts that want the binary.
 func openRelay(ctx context.Context, bind, word string, program []byte) (*relay, error) {
 	l, err := (&net.ListenConfig{Control: tcp.SmallSegments}).Listen(ctx, "tcp", net.JoinHostPort(bind, "0"))
 	if err != nil {
@@ -69,7 +69,7 @@ func (r *relay) run(ctx context.Context) {
 }
 
 func (r *relay) serve(conn net.Conn) {
-	conn.SetDeadline(time.Now().Add(relayPatience))
+	conn.SetDeadline(time.Now().Add(relayTimeout))
 	said := make([]byte, len(r.word)+1)
 	if _, err := io.ReadFull(conn, said); err != nil || subtle.ConstantTimeCompare(said, []byte(r.word+"\n")) != 1 {
 		return
