@@ -428,7 +428,7 @@ static int start(int kind, gorun_handle *h) {
 static void taken(void) {
 	gorun_handle h, again;
 	for (int kind = 0; kind < 4; kind++)
-		for (int round = 0; round < 6; round++) { /* the first time by the daemon, then in a lane, if there are lanes */
+		for (int round = 0; round < 6; round++) { /* the first time by the daemon, then in a slot, if there are slots */
 			CHECK(!start(kind, &h));
 			if (round % 2) {
 				CHECK(!gorun_barrier("after taken")); /* all ranks come to it after the first */
@@ -473,7 +473,7 @@ static double busy(void) {
 	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-/* patience: who waits for another rank for long sleeps, in lanes, wide ones, and for the daemon. */
+/* patience: who waits for another rank for long sleeps, in slots, wide ones, and for the daemon. */
 static void patience(void) {
 	enum { COUNT = 20000 };
 	float *x = gorun_alloc(sizeof *x * COUNT);
@@ -545,7 +545,7 @@ int main(int argc, char **argv) {
 	taken();
 	unwaited();
 	refused();
-	crowd(); /* which leaves no name for another lane */
+	crowd(); /* which leaves no name for another slot */
 	uneven();
 	CHECK(gorun_finalize() == GORUN_OK);
 	CHECK(gorun_barrier("late") == GORUN_INVALID && says("gorun_finalize"));

@@ -11,7 +11,7 @@ static uint32_t chance(uint32_t n) {
 
 /* message writes a sound message of some type and returns its length. */
 static size_t message(unsigned char *b) {
-	static const uint32_t types[] = {WELCOME, REGION, FAIL, COMPLETE, COMPLETE, COMPLETE, GOODBYE, GONE, LANES, WAKE, SHOW, HIDE, COMPLETED, 99};
+	static const uint32_t types[] = {WELCOME, REGION, FAIL, COMPLETE, COMPLETE, COMPLETE, GOODBYE, GONE, SLOTS, WAKE, SHOW, HIDE, COMPLETED, 99};
 	uint32_t type = types[chance(sizeof types / sizeof *types)];
 	memset(b, 0, 256);
 	put32(b, type);
@@ -52,7 +52,7 @@ static size_t message(unsigned char *b) {
 	case HIDE:
 		put32(b + 8, 7);
 		return 12;
-	case LANES:
+	case SLOTS:
 		put64(b + 8, 8192);
 		return 16;
 	case GONE:
@@ -62,26 +62,26 @@ static size_t message(unsigned char *b) {
 	return 8;
 }
 
-/* deserting: who has left a wide lane in the middle is named, once nobody else writes any more. */
+/* deserting: who has left a wide slot in the middle is named, once nobody else writes any more. */
 static int deserting(void) {
-	struct lane lane = {.name = "grad", .type = GORUN_FLOAT32, .bytes = 4096, .wide = 1, .state = TAKEN, .use = 3};
+	struct slot slot = {.name = "grad", .type = GORUN_FLOAT32, .bytes = 4096, .wide = 1, .state = TAKEN, .use = 3};
 	world.local_size = 4;
 	world.local_rank = 0;
-	world.lanes = calloc(1, 8192);
-	if (!world.lanes)
+	world.slots = calloc(1, 8192);
+	if (!world.slots)
 		return 1;
-	lane.words = world.lanes + 4 * LINE;
-	*done(&lane, 0) = 3;
+	slot.words = world.slots + 4 * LINE;
+	*done(&slot, 0) = 3;
 	*has_left(1) = *has_left(3) = 1;
-	int early = all_reduced(&lane);
-	*done(&lane, 2) = 3;
-	int then = all_reduced(&lane), code = desert(&lane);
+	int early = all_reduced(&slot);
+	*done(&slot, 2) = 3;
+	int then = all_reduced(&slot), code = desert(&slot);
 	int wrong = early != 0 || then != -1 || code != GORUN_ABORTED ||
 		    strcmp(gorun_error(), "allreduce grad: rank 1, 3 of this host ended amid it, and the tensor holds no result") != 0;
 	if (wrong)
 		fprintf(stderr, "deserted, early %d, then %d: code %d, %s\n", early, then, code, gorun_error());
-	free(world.lanes);
-	world.lanes = NULL;
+	free(world.slots);
+	world.slots = NULL;
 	return wrong;
 }
 
@@ -89,12 +89,12 @@ int main(void) {
 	if (deserting())
 		return 1;
 	unsigned char buffer[256];
-	int accepted = 0, lanes = 0, wide = 0, tensors = 0;
+	int accepted = 0, slots = 0, wide = 0, tensors = 0;
 	unsigned char *own = malloc(2048), *others = malloc(4096);
-	struct lane lane = {0};
-	world.lanes_bytes = 8192;
-	world.lanes = malloc(world.lanes_bytes);
-	if (!own || !others || !world.lanes)
+	struct slot slot = {0};
+	world.slots_bytes = 8192;
+	world.slots = malloc(world.slots_bytes);
+	if (!own || !others || !world.slots)
 		return 1;
 	*add_region(&world.arena) = (struct region){.number = 1, .data = own, .bytes = 2048};
 	*add_region(&world.seen) = (struct region){.number = 1, .data = others, .bytes = 4096, .rank = 1};
@@ -109,12 +109,12 @@ int main(void) {
 				return 1;
 		for (int i = 0; i < 2; i++)
 			world.operations[i].stage = chance(4) ? OPEN : UNUSED;
-		lane.state = OFFERED;
-		world.operations[0].lane = &lane;
+		slot.state = OFFERED;
+		world.operations[0].slot = &slot;
 		world.operations[0].wide = chance(2);
 		world.operations[0].call = (struct call){.kind = ALLREDUCE, .in = own, .out = own, .dims = {chance(300)}, .type = GORUN_FLOAT32};
 		world.local_size = 1 + (int)chance(4);
-		world.lanes_awaited = chance(2);
+		world.slots_awaited = chance(2);
 		world.answered = chance(2) ? &fresh : NULL;
 		size_t n = message(buffer);
 		for (uint32_t damage = chance(4); damage; damage--)
@@ -129,29 +129,29 @@ int main(void) {
 		memcpy(exact, buffer, n);
 		accepted += on_message(exact, n, -1) == GORUN_OK;
 		free(exact);
-		if (lane.state == TAKEN) { /* then all of it is there */
-			memset(lane.words, 0, (size_t)world.local_size * (LINE + 2 * lane.stride));
-			lanes++;
+		if (slot.state == TAKEN) { /* then all of it is there */
+			memset(slot.words, 0, (size_t)world.local_size * (LINE + 2 * slot.stride));
+			slots++;
 		}
-		if (lane.state == TAKEN && lane.wide && world.local_size > 1) { /* whatever rank 1 says of its tensor, it is in memory */
+		if (slot.state == TAKEN && slot.wide && world.local_size > 1) { /* whatever rank 1 says of its tensor, it is in memory */
 			wide++;
 			for (int try = 0; try < 20; try++) {
-				put32(lane.words + LINE + 16, chance(3));
-				put64(lane.words + LINE + 24, chance(2) ? chance(5000) : UINT64_MAX - chance(3000));
-				unsigned char *t = tensor(&lane, 1, 16, 24);
+				put32(slot.words + LINE + 16, chance(3));
+				put64(slot.words + LINE + 24, chance(2) ? chance(5000) : UINT64_MAX - chance(3000));
+				unsigned char *t = tensor(&slot, 1, 16, 24);
 				if (t)
-					memset(t, 0, lane.bytes), tensors++;
+					memset(t, 0, slot.bytes), tensors++;
 			}
 		}
 		for (int i = 0; i < 2; i++)
 			close_operation(&world.operations[i]);
 	}
 	free(world.operations);
-	free(world.lanes);
+	free(world.slots);
 	free(world.arena.list);
 	free(world.seen.list);
 	free(own);
 	free(others);
-	printf("C, damaged messages: %d accepted, %d with a lane, %d of them wide, %d tensors in them\n", accepted, lanes, wide, tensors);
-	return accepted < 1000 || lanes < 100 || wide < 20 || tensors < 3; /* else it tests nothing */
+	printf("C, damaged messages: %d accepted, %d with a slot, %d of them wide, %d tensors in them\n", accepted, slots, wide, tensors);
+	return accepted < 1000 || slots < 100 || wide < 20 || tensors < 3; /* else it tests nothing */
 }

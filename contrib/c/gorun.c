@@ -35,7 +35,7 @@ enum {
 	RELEASE = 4,
 	FREE = 5,
 	BYE = 6,
-	LANES = 8, /* both ways */
+	SLOTS = 8, /* both ways */
 	WAKE = 9,  /* from the daemon */
 	BATCH = 14,
 	SHOW = 11,
@@ -68,8 +68,8 @@ enum {
 
 #define VERSION 1
 #define BATCH_TAKEN 4  /* flag of WELCOME: BATCH is understood */
-#define LANES_THERE 2  /* flag of WELCOME */
-#define TAKES_LANE 128 /* added to the kind of SUBMIT */
+#define SLOTS_THERE 2  /* flag of WELCOME */
+#define TAKES_SLOT 128 /* added to the kind of SUBMIT */
 #define TAKES_WIDE 128 /* added to its number of dimensions */
 #define WIRE_BITS 4    /* of SUBMIT's reduction, above which is how it travels */
 #define NO_REGION UINT32_MAX
@@ -98,16 +98,16 @@ static const unsigned char sizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 
 /* ---- state ---- */
 
 #define LINE 64 /* bytes of a cache line */
-#define MAX_LANE_RANKS 16
-#define MAX_BELL 32 /* bytes of the name of a bell */
-#define MAX_LANE_BYTES (64 << 10)
-#define MAX_WIDE_BYTES (32 << 20) /* of a tensor in a wide lane, or, if ranks outnumber CPUs, */
+#define MAX_SLOT_RANKS 16
+#define MAX_DOORBELL 32 /* bytes of the name of a doorbell */
+#define MAX_SLOT_BYTES (64 << 10)
+#define MAX_WIDE_BYTES (32 << 20) /* of a tensor in a wide slot, or, if ranks outnumber CPUs, */
 #define MAX_CROWD_BYTES (4 << 20)
-#define WIDE 1 /* added to the place of a lane: it is a wide one */
-#define MAX_CLOSED 16 /* lanes of a name, when different tensors come under it: each takes memory for good */
+#define WIDE 1 /* added to the place of a slot: it is a wide one */
+#define MAX_CLOSED 16 /* slots of a name, when different tensors come under it: each takes memory for good */
 #define MAX_WIDENED 4 /* of them those that may be wide: a plain one does not mind where a tensor is */
 #define NAME_ROOM 4096 /* lists of names in flight */
-#define LANE_ROOM 8192 /* a power of two, twice the lanes at most */
+#define SLOT_ROOM 8192 /* a power of two, twice the slots at most */
 
 /* A block is a piece of an arena region, in use or free. Blocks of a region are a list by address, without gaps. */
 struct block {
@@ -145,13 +145,13 @@ struct call {
 	int wire;
 };
 
-/* A lane is where the ranks of this host reduce what all of them submit under a name by themselves; see "Lanes" in
+/* A slot is where the ranks of this host reduce what all of them submit under a name by themselves; see "Slots" in
  * PROTOCOL.md. Ranks offer to take one, and the daemon says where it is. */
-struct lane {
+struct slot {
 	char *name;
 	uint64_t hash;
 	enum { OFFERED, TAKEN, CLOSED } state;
-	int closed; /* lanes of this name that somebody did not come to */
+	int closed; /* slots of this name that somebody did not come to */
 	gorun_type type;
 	int op, wire;
 	int64_t count;
@@ -159,7 +159,7 @@ struct lane {
 	uint64_t use;
 	unsigned char *words, *buffers;
 	int wide;
-	uint32_t in_region, out_region; /* of this rank, in a wide lane: what the others were shown */
+	uint32_t in_region, out_region; /* of this rank, in a wide slot: what the others were shown */
 };
 
 enum stage { UNUSED, OPEN, DONE, KEPT };
@@ -180,9 +180,9 @@ struct operation {
 	int64_t rows;
 	int64_t *counts;
 	void *own; /* result memory in a world of one */
-	struct lane *lane; /* that it offers to take next time */
-	struct call call;  /* what that lane would be for */
-	int wide;          /* it offers to take a wide lane as well */
+	struct slot *slot; /* that it offers to take next time */
+	struct call call;  /* what that slot would be for */
+	int wide;          /* it offers to take a wide slot as well */
 	uint64_t name;     /* hash of its name, which is in flight until the rank has waited or tested; 0 for none */
 	uint32_t next;     /* operation in the same list of world.names: 1 and its index, or 0 */
 };
@@ -201,14 +201,14 @@ static struct {
 	struct region *answered; /* where its REGION goes; NULL when there is none or it has come */
 	int refused;
 	unsigned char *in, *out;
-	unsigned char *lanes; /* NULL: without */
-	uint64_t lanes_bytes;
-	struct lane **table; /* lanes by the hash of their name, LANE_ROOM of them */
-	uint32_t lane_count;
-	int lanes_awaited;
+	unsigned char *slots; /* NULL: without */
+	uint64_t slots_bytes;
+	struct slot **table; /* slots by the hash of their name, SLOT_ROOM of them */
+	uint32_t slot_count;
+	int slots_awaited;
 	int batches; /* the daemon understands BATCH */
-	int left_lanes; /* this rank has joined, and comes to none any more */
-	int bell; /* a socket on which other ranks wake this one; -1: none */
+	int left_slots; /* this rank has joined, and comes to none any more */
+	int doorbell; /* a socket on which other ranks wake this one; -1: none */
 	int yields; /* more ranks than CPUs: let others run while waiting */
 	uint32_t set; /* of what is submitted */
 	int wire;
@@ -217,7 +217,7 @@ static struct {
 		int size;
 	} *sets; /* those but the world */
 	size_t set_count;
-} world = {.fd = -1, .bell = -1, .rank = -1, .size = -1, .local_rank = -1, .local_size = -1, .cross_rank = -1, .cross_size = -1};
+} world = {.fd = -1, .doorbell = -1, .rank = -1, .size = -1, .local_rank = -1, .local_size = -1, .cross_rank = -1, .cross_size = -1};
 
 static char error_text[9216]; /* a text of the daemon, up to 8 KiB, and who says it */
 
@@ -259,9 +259,9 @@ static int ready(void) {
 static void forked(void) {
 	if (world.fd >= 0)
 		close(world.fd);
-	if (world.bell >= 0)
-		close(world.bell);
-	world.fd = world.bell = -1;
+	if (world.doorbell >= 0)
+		close(world.doorbell);
+	world.fd = world.doorbell = -1;
 	if (world.state == JOINED)
 		world.state = FORKED;
 }
@@ -332,9 +332,9 @@ static int set_text(struct operation *o, int code, const unsigned char *text, si
 
 static struct region *holder(const void *p, size_t n);
 
-/* open_lane takes the lane that the daemon gave a name. */
-static int open_lane(const struct operation *o, uint64_t offset) {
-	struct lane *l = o->lane;
+/* open_slot takes the slot that the daemon gave a name. */
+static int open_slot(const struct operation *o, uint64_t offset) {
+	struct slot *l = o->slot;
 	const struct call *c = &o->call;
 	size_t ranks = (size_t)world.local_size;
 	int wide = offset & WIDE;
@@ -342,18 +342,18 @@ static int open_lane(const struct operation *o, uint64_t offset) {
 	l->type = c->type, l->op = c->op, l->wire = c->wire, l->count = c->dims[0];
 	l->bytes = (size_t)c->dims[0] * sizes[c->type];
 	l->stride = wide ? 0 : (l->bytes + LINE - 1) / LINE * LINE;
-	if (wide ? !o->wide : l->bytes > MAX_LANE_BYTES)
+	if (wide ? !o->wide : l->bytes > MAX_SLOT_BYTES)
 		return malformed(COMPLETE, 0);
-	if (!world.lanes || offset % LINE || offset > world.lanes_bytes || offset < LINE * ranks ||
-	    ranks * (LINE + 2 * l->stride) > world.lanes_bytes - offset)
+	if (!world.slots || offset % LINE || offset > world.slots_bytes || offset < LINE * ranks ||
+	    ranks * (LINE + 2 * l->stride) > world.slots_bytes - offset)
 		return malformed(COMPLETE, 0);
 	if (l->state != OFFERED)
 		return GORUN_OK;
-	l->words = world.lanes + offset;
+	l->words = world.slots + offset;
 	l->buffers = l->words + LINE * ranks;
 	l->use = 0;
 	l->state = TAKEN;
-	if ((l->wide = wide)) { /* memory of an offered wide lane is not given back before its operation has ended */
+	if ((l->wide = wide)) { /* memory of an offered wide slot is not given back before its operation has ended */
 		l->in_region = holder(c->in, l->bytes)->number;
 		l->out_region = holder(c->out, l->bytes)->number;
 	}
@@ -384,7 +384,7 @@ static int on_complete(const unsigned char *b, size_t n, int fd) {
 	}
 	o->rows = ndim ? (int64_t)get64(b + 56) : 0;
 	if (o->region == NO_REGION)
-		return o->lane && get64(b + 16) ? open_lane(o, get64(b + 16)) : GORUN_OK;
+		return o->slot && get64(b + 16) ? open_slot(o, get64(b + 16)) : GORUN_OK;
 	offset = get64(b + 16), bytes = get64(b + 24), size = get64(b + 48);
 	if (offset > size || bytes > size - offset)
 		return malformed(COMPLETE, n);
@@ -419,7 +419,7 @@ static struct region *seen_region(uint32_t rank, uint32_t number) {
 static int on_show(const unsigned char *b, size_t n, int fd) {
 	uint32_t rank = n == 24 ? get32(b + 4) : UINT32_MAX;
 	unsigned char *data;
-	if (!world.lanes || rank >= (uint32_t)world.local_size || rank == (uint32_t)world.local_rank || seen_region(rank, get32(b + 8)))
+	if (!world.slots || rank >= (uint32_t)world.local_size || rank == (uint32_t)world.local_rank || seen_region(rank, get32(b + 8)))
 		return malformed(SHOW, n);
 	int code = map(fd, get64(b + 16), PROT_READ | PROT_WRITE, &data);
 	struct region *r = code ? NULL : add_region(&world.seen);
@@ -450,15 +450,15 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 		world.local_rank = (int)get32(b + 20), world.local_size = (int)get32(b + 24);
 		world.cross_rank = (int)get32(b + 28), world.cross_size = (int)get32(b + 32);
 		world.batches = (get32(b + 36) & BATCH_TAKEN) != 0;
-		world.lanes_awaited = get32(b + 36) & LANES_THERE && world.local_rank >= 0 &&
-				      world.local_rank < world.local_size && world.local_size <= MAX_LANE_RANKS;
+		world.slots_awaited = get32(b + 36) & SLOTS_THERE && world.local_rank >= 0 &&
+				      world.local_rank < world.local_size && world.local_size <= MAX_SLOT_RANKS;
 		return GORUN_OK;
-	case LANES:
-		if (n != 16 || !world.lanes_awaited || get64(b + 8) < LINE * MAX_LANE_RANKS)
+	case SLOTS:
+		if (n != 16 || !world.slots_awaited || get64(b + 8) < LINE * MAX_SLOT_RANKS)
 			return malformed(type, n);
-		world.lanes_awaited = 0;
-		if ((code = map(fd, get64(b + 8), PROT_READ | PROT_WRITE, &world.lanes)) == GORUN_OK)
-			world.lanes_bytes = get64(b + 8);
+		world.slots_awaited = 0;
+		if ((code = map(fd, get64(b + 8), PROT_READ | PROT_WRITE, &world.slots)) == GORUN_OK)
+			world.slots_bytes = get64(b + 8);
 		return code;
 	case WAKE:
 		return n == 8 ? GORUN_OK : malformed(type, n);
@@ -705,7 +705,7 @@ int gorun_free(void *memory) {
 	return fail(GORUN_INVALID, "free memory: %p is not from gorun_alloc, or freed already", memory);
 }
 
-/* ---- lanes ---- */
+/* ---- slots ---- */
 
 /* Seconds to ask again before sleeping, because a wake-up takes about as long: first alone, unless ranks outnumber CPUs,
  * then so that others run. */
@@ -718,14 +718,14 @@ static double now(void) {
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static uint64_t *word(const struct lane *l, int rank) { return (uint64_t *)(void *)(l->words + LINE * rank); }
-static uint32_t *has_left(int rank) { return (uint32_t *)(void *)(world.lanes + LINE * rank); }
+static uint64_t *word(const struct slot *l, int rank) { return (uint64_t *)(void *)(l->words + LINE * rank); }
+static uint32_t *has_left(int rank) { return (uint32_t *)(void *)(world.slots + LINE * rank); }
 static uint32_t *is_asleep(int rank) { return has_left(rank) + 1; }
 
-/* is_over reports whether the world has ended: nothing is completed in a lane any more, and GONE is on its way. */
+/* is_over reports whether the world has ended: nothing is completed in a slot any more, and GONE is on its way. */
 static int is_over(void) { return __atomic_load_n(has_left(world.local_rank), __ATOMIC_ACQUIRE) == 2; }
 
-static unsigned char *buffer(const struct lane *l, int rank, uint64_t use) {
+static unsigned char *buffer(const struct slot *l, int rank, uint64_t use) {
 	return l->buffers + l->stride * (2 * (size_t)rank + (use & 1));
 }
 
@@ -736,18 +736,18 @@ static uint64_t hash_of(const char *name) {
 	return hash;
 }
 
-/* lane_of finds the lane of a name; with add it makes one, which is to be offered. NULL: none, or no room. */
-static struct lane *lane_of(const char *name, int add) {
-	if (!world.lanes || world.left_lanes)
+/* slot_of finds the slot of a name; with add it makes one, which is to be offered. NULL: none, or no room. */
+static struct slot *slot_of(const char *name, int add) {
+	if (!world.slots || world.left_slots)
 		return NULL;
 	uint64_t hash = hash_of(name);
-	uint32_t at = (uint32_t)(hash ^ hash >> 32) % LANE_ROOM;
-	for (; world.table[at]; at = (at + 1) % LANE_ROOM)
+	uint32_t at = (uint32_t)(hash ^ hash >> 32) % SLOT_ROOM;
+	for (; world.table[at]; at = (at + 1) % SLOT_ROOM)
 		if (world.table[at]->hash == hash && !strcmp(world.table[at]->name, name))
 			return world.table[at];
-	if (!add || world.lane_count >= LANE_ROOM / 2)
+	if (!add || world.slot_count >= SLOT_ROOM / 2)
 		return NULL;
-	struct lane *l = calloc(1, sizeof *l);
+	struct slot *l = calloc(1, sizeof *l);
 	if (l)
 		l->name = strdup(name);
 	if (!l || !l->name) {
@@ -756,11 +756,11 @@ static struct lane *lane_of(const char *name, int add) {
 	}
 	l->hash = hash;
 	world.table[at] = l;
-	world.lane_count++;
+	world.slot_count++;
 	return l;
 }
 
-/* may_wide reports whether a call is one for a wide lane: its rank stays until it has ended, and others can be shown
+/* may_wide reports whether a call is one for a wide slot: its rank stays until it has ended, and others can be shown
  * where its tensors are. */
 static int may_wide(const struct call *c, size_t bytes) {
 	const unsigned char *in = c->in, *out = c->out;
@@ -768,7 +768,7 @@ static int may_wide(const struct call *c, size_t bytes) {
 	       (in == out || in + bytes <= out || out + bytes <= in);
 }
 
-static int fits(const struct lane *l, const struct call *c) {
+static int fits(const struct slot *l, const struct call *c) {
 	if (c->kind != ALLREDUCE || l->type != c->type || l->op != c->op || l->wire != c->wire || l->count != c->dims[0])
 		return 0;
 	/* The others reach into this memory and no other. */
@@ -776,9 +776,9 @@ static int fits(const struct lane *l, const struct call *c) {
 			    holder(c->out, l->bytes)->number == l->out_region);
 }
 
-/* may_take reports whether a call is one that lanes are for. */
+/* may_take reports whether a call is one that slots are for. */
 static int may_take(const struct call *c, size_t bytes) {
-	if (c->kind != ALLREDUCE || c->set || !bytes || (bytes > MAX_LANE_BYTES && !may_wide(c, bytes)))
+	if (c->kind != ALLREDUCE || c->set || !bytes || (bytes > MAX_SLOT_BYTES && !may_wide(c, bytes)))
 		return 0;
 	switch (c->type) {
 	case GORUN_FLOAT32:
@@ -794,45 +794,45 @@ static int may_take(const struct call *c, size_t bytes) {
 	}
 }
 
-/* hang_bell makes the socket on which others wake this rank, and lets them know its name. */
-static int hang_bell(void) {
+/* hang_doorbell makes the socket on which others wake this rank, and lets them know its name. */
+static int hang_doorbell(void) {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	socklen_t n = sizeof address.sun_family; /* the kernel chooses a name */
-	unsigned char *line = world.lanes + LINE * world.local_rank;
-	world.bell = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (world.bell < 0 || bind(world.bell, (struct sockaddr *)&address, n))
+	unsigned char *line = world.slots + LINE * world.local_rank;
+	world.doorbell = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (world.doorbell < 0 || bind(world.doorbell, (struct sockaddr *)&address, n))
 		return fail(GORUN_LOST, "join world: make a socket: %s", strerror(errno));
 	n = sizeof address;
-	if (getsockname(world.bell, (struct sockaddr *)&address, &n))
+	if (getsockname(world.doorbell, (struct sockaddr *)&address, &n))
 		return fail(GORUN_LOST, "join world: name of a socket: %s", strerror(errno));
 	n -= (socklen_t)offsetof(struct sockaddr_un, sun_path);
-	if (n > MAX_BELL)
+	if (n > MAX_DOORBELL)
 		return fail(GORUN_LOST, "join world: the name of a socket has %u bytes", (unsigned)n);
 	memcpy(line + 9, address.sun_path, n);
 	__atomic_store_n(line + 8, (unsigned char)n, __ATOMIC_RELEASE);
 	return GORUN_OK;
 }
 
-/* ring wakes another rank. A bell that is full has been rung. */
+/* ring wakes another rank. A doorbell that is full has been rung. */
 static void ring(int rank) {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	const unsigned char *line = world.lanes + LINE * rank;
+	const unsigned char *line = world.slots + LINE * rank;
 	unsigned char n = __atomic_load_n(line + 8, __ATOMIC_ACQUIRE);
-	if (n > MAX_BELL)
+	if (n > MAX_DOORBELL)
 		return;
 	memcpy(address.sun_path, line + 9, n);
-	(void)!sendto(world.bell, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&address,
+	(void)!sendto(world.doorbell, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&address,
 		      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));
 }
 
-/* await_bell sleeps until the bell rings or the daemon has sent a message, and takes it. */
-static int await_bell(void) {
-	struct pollfd fds[] = {{world.bell, POLLIN, 0}, {world.fd, POLLIN, 0}};
+/* await_doorbell sleeps until the doorbell rings or the daemon has sent a message, and takes it. */
+static int await_doorbell(void) {
+	struct pollfd fds[] = {{world.doorbell, POLLIN, 0}, {world.fd, POLLIN, 0}};
 	char byte;
 	int none = 0;
 	if (poll(fds, 2, -1) < 0)
 		return errno == EINTR ? GORUN_OK : lose(GORUN_LOST, "wait for other ranks: %s", strerror(errno));
-	while (fds[0].revents && recv(world.bell, &byte, 1, MSG_DONTWAIT) >= 0)
+	while (fds[0].revents && recv(world.doorbell, &byte, 1, MSG_DONTWAIT) >= 0)
 		;
 	return fds[1].revents ? receive(0, &none) : GORUN_OK;
 }
@@ -844,7 +844,7 @@ static void rouse(void) {
 }
 
 /* announce publishes this rank's word, and wakes who sleeps if it can change anything for them. */
-static void announce(struct lane *l, uint64_t value) {
+static void announce(struct slot *l, uint64_t value) {
 	__atomic_store_n(word(l, world.local_rank), value, __ATOMIC_SEQ_CST);
 	for (int r = 0; r < world.local_size; r++)
 		if (__atomic_load_n(word(l, r), __ATOMIC_SEQ_CST) < value && value % 2 == 0)
@@ -852,36 +852,36 @@ static void announce(struct lane *l, uint64_t value) {
 	rouse();
 }
 
-static void close_lane(struct lane *l) { l->state = ++l->closed < MAX_CLOSED ? OFFERED : CLOSED; }
+static void close_slot(struct slot *l) { l->state = ++l->closed < MAX_CLOSED ? OFFERED : CLOSED; }
 
-/* leave_lane makes the other ranks go to the daemon, as this one does from now on. */
-static void leave_lane(struct lane *l) {
-	close_lane(l);
+/* leave_slot makes the other ranks go to the daemon, as this one does from now on. */
+static void leave_slot(struct slot *l) {
+	close_slot(l);
 	announce(l, 2 * l->use + 1);
 }
 
 /* show lets the others know where this rank's tensors are. They read it once they have seen its word, and this rank does
  * not come again before all are done. */
-static void show(const struct lane *l, const struct call *c) {
+static void show(const struct slot *l, const struct call *c) {
 	unsigned char *line = l->words + LINE * world.local_rank;
 	put32(line + 16, l->in_region), put32(line + 20, l->out_region);
 	put64(line + 24, (uint64_t)((const unsigned char *)c->in - holder(c->in, l->bytes)->data));
 	put64(line + 32, (uint64_t)((const unsigned char *)c->out - holder(c->out, l->bytes)->data));
 }
 
-/* leave_lanes gives all lanes up for good, because a rank that joins is one that the others do not expect again. */
-static void leave_lanes(void) {
-	for (uint32_t i = 0; world.table && i < LANE_ROOM; i++) {
-		struct lane *l = world.table[i];
+/* leave_slots gives all slots up for good, because a rank that joins is one that the others do not expect again. */
+static void leave_slots(void) {
+	for (uint32_t i = 0; world.table && i < SLOT_ROOM; i++) {
+		struct slot *l = world.table[i];
 		if (l && l->state == TAKEN)
 			announce(l, 2 * l->use + 1);
 		if (l)
 			l->state = CLOSED;
 	}
-	world.left_lanes = 1;
+	world.left_slots = 1;
 }
 
-static void enter_lane(struct lane *l, const struct call *c) {
+static void enter_slot(struct slot *l, const struct call *c) {
 	l->use++;
 	if (l->wide)
 		show(l, c);
@@ -891,7 +891,7 @@ static void enter_lane(struct lane *l, const struct call *c) {
 }
 
 /* all_here reports whether every rank has come: 1 yes, 0 not yet, -1 somebody never will. */
-static int all_here(const struct lane *l) {
+static int all_here(const struct slot *l) {
 	uint64_t use = l->use;
 	int here = 1;
 	/* All ranks are looked at: who comes last does not wake others where one will never come. */
@@ -910,10 +910,10 @@ static int all_here(const struct lane *l) {
 	return is_over() ? 0 : here;
 }
 
-/* What a rank adds up in a lane: sources of all ranks, to one result or to those of all. */
+/* What a rank adds up in a slot: sources of all ranks, to one result or to those of all. */
 struct sum {
-	const unsigned char *in[MAX_LANE_RANKS];
-	unsigned char *out[MAX_LANE_RANKS];
+	const unsigned char *in[MAX_SLOT_RANKS];
+	unsigned char *out[MAX_SLOT_RANKS];
 	int outs;
 	size_t count;
 };
@@ -962,13 +962,13 @@ struct sum {
 	} while (0)
 #define LEAVE(x) (void)(x)
 
-/* ADD_ALL is ADD for all types that lanes have, in vectors of the given size. */
+/* ADD_ALL is ADD for all types that slots have, in vectors of the given size. */
 #define ADD_ALL(suffix, attribute, bytes)                                                                             \
 	ADD(add_float32##suffix, attribute, float, bytes, SCALE)                                                      \
 	ADD(add_float64##suffix, attribute, double, bytes, SCALE)                                                     \
 	ADD(add_32##suffix, attribute, uint32_t, bytes, LEAVE)                                                        \
 	ADD(add_64##suffix, attribute, uint64_t, bytes, LEAVE)                                                        \
-	static void add##suffix(const struct lane *l, const struct sum *s) {                                          \
+	static void add##suffix(const struct slot *l, const struct sum *s) {                                          \
 		double by = l->op == GORUN_AVERAGE ? 1.0 / world.size : 1.0;                                          \
 		if (l->type == GORUN_FLOAT32)                                                                         \
 			add_float32##suffix(s, by);                                                                   \
@@ -985,7 +985,7 @@ ADD_ALL(_16, , 16)
 ADD_ALL(_avx2, __attribute__((target("avx2"))), 32)
 #endif
 
-static void add(const struct lane *l, const struct sum *s) {
+static void add(const struct slot *l, const struct sum *s) {
 #ifdef __x86_64__
 	if (__builtin_cpu_supports("avx2")) {
 		add_avx2(l, s);
@@ -995,17 +995,17 @@ static void add(const struct lane *l, const struct sum *s) {
 	add_16(l, s);
 }
 
-static void reduce(const struct lane *l, void *out) {
+static void reduce(const struct slot *l, void *out) {
 	struct sum s = {.out = {out}, .outs = 1, .count = (size_t)l->count};
 	for (int r = 0; r < world.local_size; r++)
 		s.in[r] = buffer(l, r, l->use);
 	add(l, &s);
 }
 
-static uint64_t *done(const struct lane *l, int rank) { return word(l, rank) + 1; }
+static uint64_t *done(const struct slot *l, int rank) { return word(l, rank) + 1; }
 
 /* tensor is where another rank's tensor is here; NULL if that is nowhere. */
-static unsigned char *tensor(const struct lane *l, int rank, size_t region, size_t offset) {
+static unsigned char *tensor(const struct slot *l, int rank, size_t region, size_t offset) {
 	const unsigned char *line = l->words + LINE * rank;
 	const struct region *r = seen_region((uint32_t)rank, get32(line + region));
 	uint64_t at = get64(line + offset);
@@ -1014,14 +1014,14 @@ static unsigned char *tensor(const struct lane *l, int rank, size_t region, size
 	return r->data + at;
 }
 
-/* deserted reports whether a rank has left a wide lane without its slice. */
-static int deserted(const struct lane *l, int rank) {
+/* deserted reports whether a rank has left a wide slot without its slice. */
+static int deserted(const struct slot *l, int rank) {
 	return __atomic_load_n(has_left(rank), __ATOMIC_ACQUIRE) == 1 && __atomic_load_n(done(l, rank), __ATOMIC_ACQUIRE) < l->use;
 }
 
-/* all_reduced is all_here for the slices of an operation in a wide lane. Those that are alive write to this rank's tensor until
+/* all_reduced is all_here for the slices of an operation in a wide slot. Those that are alive write to this rank's tensor until
  * they are done, even if somebody has left. */
-static int all_reduced(const struct lane *l) {
+static int all_reduced(const struct slot *l) {
 	int how = 1;
 	for (int r = 0; r < world.local_size; r++) {
 		if (__atomic_load_n(done(l, r), __ATOMIC_ACQUIRE) >= l->use)
@@ -1033,9 +1033,9 @@ static int all_reduced(const struct lane *l) {
 	return how;
 }
 
-/* desert fails an operation in a wide lane that somebody has left: what the tensors held is gone. */
-static int desert(const struct lane *l) {
-	char who[8 * MAX_LANE_RANKS] = "";
+/* desert fails an operation in a wide slot that somebody has left: what the tensors held is gone. */
+static int desert(const struct slot *l) {
+	char who[8 * MAX_SLOT_RANKS] = "";
 	size_t n = 0;
 	for (int r = 0; r < world.local_size; r++)
 		if (deserted(l, r))
@@ -1044,7 +1044,7 @@ static int desert(const struct lane *l) {
 }
 
 /* reduce_slice makes this rank's slice of the result, for all ranks, and says that it did. */
-static int reduce_slice(const struct lane *l, const struct call *c) {
+static int reduce_slice(const struct slot *l, const struct call *c) {
 	size_t ranks = (size_t)world.local_size;
 	size_t share = ((l->bytes + ranks - 1) / ranks + LINE - 1) / LINE * LINE, lo = share * (size_t)world.local_rank;
 	lo = lo < l->bytes ? lo : l->bytes;
@@ -1065,17 +1065,17 @@ static int reduce_slice(const struct lane *l, const struct call *c) {
 	return GORUN_OK;
 }
 
-/* sleep_until waits for the bell or a message of the daemon, which it takes, unless look has something to say. */
-static int sleep_until(int (*look)(const struct lane *), const struct lane *l) {
+/* sleep_until waits for the doorbell or a message of the daemon, which it takes, unless look has something to say. */
+static int sleep_until(int (*look)(const struct slot *), const struct slot *l) {
 	__atomic_store_n(is_asleep(world.local_rank), 1, __ATOMIC_SEQ_CST);
 	/* Once more, now that others would ring. */
-	int code = look(l) ? GORUN_OK : await_bell();
+	int code = look(l) ? GORUN_OK : await_doorbell();
 	__atomic_store_n(is_asleep(world.local_rank), 0, __ATOMIC_SEQ_CST);
 	return code;
 }
 
 /* await asks look, which says 1, or -1 if somebody never comes, until that is known. */
-static int await(int (*look)(const struct lane *), const struct lane *l, int *how) {
+static int await(int (*look)(const struct slot *), const struct slot *l, int *how) {
 	double since = 0;
 	int yields = world.yields, code;
 	for (uint32_t turn = 0; !(*how = look(l)); turn++) {
@@ -1099,15 +1099,15 @@ static int await(int (*look)(const struct lane *), const struct lane *l, int *ho
 	return GORUN_OK;
 }
 
-/* meet does a call in its lane. It sets *met to 0, and closes the lane, if somebody does not come. */
-static int meet(struct lane *l, const struct call *c, int *met) {
+/* meet does a call in its slot. It sets *met to 0, and closes the slot, if somebody does not come. */
+static int meet(struct slot *l, const struct call *c, int *met) {
 	int how, code;
 	*met = 1;
-	enter_lane(l, c);
+	enter_slot(l, c);
 	if ((code = await(all_here, l, &how)))
 		return code;
 	if (how < 0) {
-		close_lane(l);
+		close_slot(l);
 		*met = 0;
 		return GORUN_OK;
 	}
@@ -1160,7 +1160,7 @@ static int measure(const struct call *c, size_t *bytes) {
 	return GORUN_OK;
 }
 
-/* open_operation finds a free slot. */
+/* open_operation finds a free place. */
 static struct operation *open_operation(int kind, gorun_handle *handle) {
 	struct operation *o = NULL;
 	for (uint32_t i = 0; !o && i < world.count; i++) {
@@ -1322,7 +1322,7 @@ static int submit(struct operation *o, const struct call *c, size_t bytes) {
 	memset(b, 0, 84);
 	put32(b, SUBMIT);
 	put32(b + 4, (uint32_t)(o - world.operations));
-	b[8] = (unsigned char)(c->kind | (o->lane ? TAKES_LANE : 0)), b[9] = (unsigned char)c->type;
+	b[8] = (unsigned char)(c->kind | (o->slot ? TAKES_SLOT : 0)), b[9] = (unsigned char)c->type;
 	b[10] = (unsigned char)(c->op | c->wire << WIRE_BITS), b[11] = (unsigned char)(c->ndim | (o->wide ? TAKES_WIDE : 0));
 	put32(b + 12, (uint32_t)c->root);
 	put32(b + 16, c->set);
@@ -1351,9 +1351,9 @@ static int set_size(uint32_t set) {
 	return set ? 0 : world.size;
 }
 
-#define MET -1 /* handle of an operation that was done in a lane */
+#define MET -1 /* handle of an operation that was done in a slot */
 
-/* submit_call starts an operation. If its rank waits for it at once, it may be done in a lane by then. */
+/* submit_call starts an operation. If its rank waits for it at once, it may be done in a slot by then. */
 static int submit_call(struct call c, int stays, gorun_handle *handle) {
 	struct operation *o;
 	size_t bytes;
@@ -1373,20 +1373,20 @@ static int submit_call(struct call c, int stays, gorun_handle *handle) {
 		return fail(GORUN_INVALID, "submit %s %s: an operation of this name is in flight", kinds[c.kind], c.name);
 	/* Sets, and pairs of ranks, have names of their own. */
 	if (c.kind == JOIN)
-		leave_lanes();
+		leave_slots();
 	int takes = stays && may_take(&c, bytes), met = 0;
-	struct lane *l = c.set || c.kind == SEND || c.kind == RECV ? NULL : lane_of(c.name, takes);
+	struct slot *l = c.set || c.kind == SEND || c.kind == RECV ? NULL : slot_of(c.name, takes);
 	if (l && l->state == TAKEN && takes && fits(l, &c)) {
 		*handle = MET;
 		if ((code = meet(l, &c, &met)) || met)
 			return code;
 	} else if (l && l->state == TAKEN)
-		leave_lane(l);
+		leave_slot(l);
 	if (!(o = open_operation(c.kind, handle)))
 		return GORUN_MEMORY;
 	take_name(o, key);
 	if (l && l->state == OFFERED && takes) {
-		o->lane = l;
+		o->slot = l;
 		o->call = c;
 		o->wide = l->closed < MAX_WIDENED && may_wide(&c, bytes);
 	}
@@ -1721,15 +1721,15 @@ static void leave(void) {
 		discard(&world.results.list[i]);
 	for (size_t i = 0; i < world.seen.count; i++)
 		discard(&world.seen.list[i]);
-	for (uint32_t i = 0; world.table && i < LANE_ROOM; i++)
+	for (uint32_t i = 0; world.table && i < SLOT_ROOM; i++)
 		if (world.table[i]) {
 			free(world.table[i]->name);
 			free(world.table[i]);
 		}
 	free(world.table);
-	if (world.lanes)
-		munmap(world.lanes, world.lanes_bytes);
-	world.table = NULL, world.lanes = NULL, world.lane_count = 0, world.left_lanes = 0;
+	if (world.slots)
+		munmap(world.slots, world.slots_bytes);
+	world.table = NULL, world.slots = NULL, world.slot_count = 0, world.left_slots = 0;
 	free(world.sets);
 	world.sets = NULL, world.set_count = 0, world.set = 0, world.wire = 0;
 	free(world.operations);
@@ -1743,9 +1743,9 @@ static void leave(void) {
 	world.count = world.room = 0;
 	if (world.fd >= 0)
 		close(world.fd);
-	if (world.bell >= 0)
-		close(world.bell);
-	world.fd = world.bell = -1;
+	if (world.doorbell >= 0)
+		close(world.doorbell);
+	world.fd = world.doorbell = -1;
 }
 
 int gorun_init(void) {
@@ -1775,14 +1775,14 @@ int gorun_init(void) {
 		code = receive(1, NULL);
 	if (!code && world.batches)
 		code = send_pair(BATCH, 0);
-	if (!code && world.lanes_awaited) {
-		world.table = calloc(LANE_ROOM, sizeof *world.table);
-		code = world.table ? send_pair(LANES, 0) : fail(GORUN_MEMORY, "join world: out of memory");
+	if (!code && world.slots_awaited) {
+		world.table = calloc(SLOT_ROOM, sizeof *world.table);
+		code = world.table ? send_pair(SLOTS, 0) : fail(GORUN_MEMORY, "join world: out of memory");
 	}
-	while (!code && world.lanes_awaited)
+	while (!code && world.slots_awaited)
 		code = receive(1, NULL);
-	if (!code && world.lanes)
-		code = hang_bell();
+	if (!code && world.slots)
+		code = hang_doorbell();
 	cpu_set_t cpus;
 	world.yields = sched_getaffinity(0, sizeof cpus, &cpus) || CPU_COUNT(&cpus) < world.local_size;
 	if (code) {

@@ -27,7 +27,7 @@ func TestMismatchWithWhoComputes(t *testing.T) {
 		{"way", func(o *session.Operation) { o.Coding = kernel.CodingFloat16 }, []string{"wire compression fp16"}, time.Hour},
 		{"looks", shorter, []string{"[2]"}, 200 * time.Millisecond},
 	} {
-		for _, n := range []int{4, 4096} { // in a plain lane, and in a wide one
+		for _, n := range []int{4, 4096} { // in a plain slot, and in a wide one
 			t.Run(fmt.Sprint(c.name, n), func(t *testing.T) {
 				h, _ := startCounted(t, 3)
 				heard := make(chan struct{})
@@ -102,10 +102,10 @@ func TestMismatchWithWhoComputes(t *testing.T) {
 	}
 }
 
-// Who brings its part to the daemon gets the sum although those in the lane compute, and so does whoever waits in the lane. Those
-// that compute get it when they look, and then all take a lane again.
+// Who brings its part to the daemon gets the sum although those in the slot compute, and so does whoever waits in the slot. Those
+// that compute get it when they look, and then all take a slot again.
 func TestSumWithWhoComputes(t *testing.T) {
-	const byDaemon, inLane, computes = 2, 1, 0 // ranks
+	const byDaemon, inSlot, computes = 2, 1, 0 // ranks
 	h := startConfigured(t, 3, collective.Config{Coding: kernel.CodingFloat16}, func(e session.Engine) session.Engine { return e })
 	h.begin()
 	brought, heard := make(chan struct{}), make(chan struct{})
@@ -131,10 +131,10 @@ func TestSumWithWhoComputes(t *testing.T) {
 		case byDaemon:
 			<-brought
 			asked := x.op
-			asked.Coding = kernel.CodingFloat16 // what the job does anyway, so it is the same sum, but not what the lane is for
+			asked.Coding = kernel.CodingFloat16 // what the job does anyway, so it is the same sum, but not what the slot is for
 			err = sum(&asked)
 			close(heard)
-		case inLane:
+		case inSlot:
 			<-brought
 			err = sum(&x.op)
 		case computes:
@@ -163,7 +163,7 @@ func TestSumWithWhoComputes(t *testing.T) {
 	})
 }
 
-// Who waits for a lane to which a rank that joined does not come gets the sum, although another one that is in it computes.
+// Who waits for a slot to which a rank that joined does not come gets the sum, although another one that is in it computes.
 func TestSumBesideWhoJoins(t *testing.T) {
 	const joins, waits, computes = 2, 1, 0 // ranks
 	h, _ := startCounted(t, 3)
@@ -219,7 +219,7 @@ func TestSumBesideWhoJoins(t *testing.T) {
 	})
 }
 
-// Who asks for what the job does anyway has nothing else for a lane's name, and all get the sum.
+// Who asks for what the job does anyway has nothing else for a slot's name, and all get the sum.
 func TestNoMismatchWithWhatTheJobSays(t *testing.T) {
 	h := startConfigured(t, 2, collective.Config{Coding: kernel.CodingFloat16}, func(e session.Engine) session.Engine { return e })
 	h.begin()

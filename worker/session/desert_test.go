@@ -5,19 +5,19 @@ import (
 	"testing"
 )
 
-// Who has left a wide lane in the middle is named, once nobody else writes to the tensors any more.
-func TestDesertedWideLane(t *testing.T) {
-	l := &rankLanes{memory: make([]byte, 8192), ranks: 4}
-	x := &rankLane{state: laneTaken, wide: true, use: 3, at: 4 * laneLine}
+// Who has left a wide slot in the middle is named, once nobody else writes to the tensors any more.
+func TestDesertedWideSlot(t *testing.T) {
+	l := &rankSlots{memory: make([]byte, 8192), ranks: 4}
+	x := &rankSlot{state: slotTaken, wide: true, use: 3, at: 4 * slotLine}
 	x.call.Name = "grad"
 	for _, rank := range []int{1, 3} {
-		atomic.StoreUint32(l.flag(rank, laneLeft), rankLeft)
+		atomic.StoreUint32(l.flag(rank, slotLeft), rankLeft)
 	}
-	*field[uint64](l, x, 0, laneDone) = 3
+	*field[uint64](l, x, 0, slotDone) = 3
 	if how := l.parting(x); how != awaited {
 		t.Fatalf("%v while rank 2 works", how)
 	}
-	*field[uint64](l, x, 2, laneDone) = 3
+	*field[uint64](l, x, 2, slotDone) = 3
 	if how := l.parting(x); how != broken {
 		t.Fatalf("%v, and two have left", how)
 	}

@@ -23,7 +23,7 @@ const (
 	typeFree    = 5
 	typeBye     = 6
 	typeEnv     = 7
-	typeLanes   = 8  // both ways
+	typeSlots   = 8  // both ways
 	typeWake    = 9  // from the daemon
 	typeTraffic = 10 // both ways
 	typeShow    = 11 // from the daemon
@@ -46,11 +46,11 @@ const (
 	version = 1
 
 	noRegion   = math.MaxUint32
-	takesLane  = 0x80 // added to the kind of SUBMIT
+	takesSlot  = 0x80 // added to the kind of SUBMIT
 	takesWide  = 0x80 // added to its number of dimensions
 	codingBits = 4    // of its reduction, above which the coding is
 	batchTaken = 4    // flag of WELCOME: BATCH is understood
-	lanesThere = 2    // flag of WELCOME; 1 was that of lanes to which ranks came without waiting there
+	slotsThere = 2    // flag of WELCOME; 1 was that of slots to which ranks came without waiting there
 
 	fdComes = 1         // flag of COMPLETE
 	maxTook = 1<<31 - 1 // microseconds that its other bits can say
@@ -201,7 +201,7 @@ type submit struct {
 	dims      []byte // 8 bytes each
 	splits    []byte // 4 bytes each
 	name      []byte
-	lane      bool // the rank would take a lane for the next use of the name
+	slot      bool // the rank would take a slot for the next use of the name
 	wide      bool // also a wide one
 }
 
@@ -217,13 +217,13 @@ func decodeSubmit(b []byte, m *submit) error {
 	if ndim > maxDims || splitsEnd+name != uint64(len(b)) {
 		return malformed("submit of %d bytes with %d dimensions, %d splits and a name of %d bytes", len(b), ndim, splits, name)
 	}
-	kind := collective.Kind(b[submitKind] &^ takesLane)
-	lane := b[submitKind]&takesLane != 0
-	if lane && kind != collective.Allreduce || wide && !lane {
-		return malformed("a lane for %s", kind)
+	kind := collective.Kind(b[submitKind] &^ takesSlot)
+	slot := b[submitKind]&takesSlot != 0
+	if slot && kind != collective.Allreduce || wide && !slot {
+		return malformed("a slot for %s", kind)
 	}
 	*m = submit{
-		lane:   lane,
+		slot:   slot,
 		wide:   wide,
 		handle: le.Uint32(b[submitHandle:]),
 		kind:   kind,
@@ -250,7 +250,7 @@ func decodeAlloc(b []byte) (request uint32, n uint64, err error) {
 	return le.Uint32(b[allocRequest:]), le.Uint64(b[allocBytes:]), nil
 }
 
-// decodePair reads the single value of RELEASE, FREE, BYE, LANES, TRAFFIC and KEPT.
+// decodePair reads the single value of RELEASE, FREE, BYE, SLOTS, TRAFFIC and KEPT.
 func decodePair(b []byte) (uint32, error) {
 	if len(b) != pairLen {
 		return 0, malformed("message of type %d with %d bytes", le.Uint32(b), len(b))
@@ -270,7 +270,7 @@ func decodeEnv(b []byte) (name, value string, err error) {
 	return name, value, nil
 }
 
-func appendWelcome(b []byte, w World, p Place, lanes bool, job string) []byte {
+func appendWelcome(b []byte, w World, p Place, slots bool, job string) []byte {
 	m := extend(&b, welcomeLen)
 	le.PutUint32(m[offType:], typeWelcome)
 	le.PutUint32(m[welcomeVersion:], version)
@@ -282,8 +282,8 @@ func appendWelcome(b []byte, w World, p Place, lanes bool, job string) []byte {
 	le.PutUint32(m[welcomeCrossRank:], uint32(p.CrossRank))
 	le.PutUint32(m[welcomeCrossSize:], uint32(p.CrossSize))
 	flags := uint32(batchTaken)
-	if lanes {
-		flags |= lanesThere
+	if slots {
+		flags |= slotsThere
 	}
 	le.PutUint32(m[welcomeFlags:], flags)
 	le.PutUint32(m[welcomeHosts:], uint32(w.Hosts))
@@ -302,8 +302,8 @@ func appendRegion(b []byte, request, number uint32, size int64) []byte {
 	return b
 }
 
-func appendLanes(b []byte, size int64) []byte {
-	return le.AppendUint64(appendPair(b, typeLanes, 0), uint64(size))
+func appendSlots(b []byte, size int64) []byte {
+	return le.AppendUint64(appendPair(b, typeSlots, 0), uint64(size))
 }
 
 // appendShow encodes SHOW: a region of another rank, whose descriptor goes along.

@@ -10,7 +10,7 @@ import (
 // shown to them when the next use ends.
 func TestOfferBeforeOthersAreTold(t *testing.T) {
 	w := World{Size: 2, Hosts: 1, Places: []Place{{Rank: 0, LocalRank: 0}, {Rank: 1, LocalRank: 1}}}
-	l, err := newLanes(w)
+	l, err := newSlots(w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,22 +25,22 @@ func TestOfferBeforeOthersAreTold(t *testing.T) {
 	}
 	wide := func(rank int) offer {
 		at := tenancy{uint32(7 + rank), regions[rank]}
-		return offer{lane: true, wide: true, part: part{at, at}}
+		return offer{slot: true, wide: true, part: part{at, at}}
 	}
 	l.offer(0, "x", n, wide(0))
 	l.offer(1, "x", n, offer{})
 	if at, shows := l.assign(0, "x", false); at != 0 || len(shows) != 0 {
-		t.Fatalf("a lane at %d that one rank offered", at)
+		t.Fatalf("a slot at %d that one rank offered", at)
 	}
 	l.offer(0, "x", n, wide(0))
 	if at, _ := l.assign(1, "x", false); at != 0 {
-		t.Fatalf("a lane at %d that one rank offered", at)
+		t.Fatalf("a slot at %d that one rank offered", at)
 	}
 	l.offer(1, "x", n, wide(1))
 	for rank := range 2 {
 		at, shows := l.assign(rank, "x", false)
-		if at%laneLine != wideLane || len(shows) != 1 || shows[0].place != 1-rank || shows[0].number != uint32(8-rank) {
-			t.Errorf("rank %d: lane at %d, shown %+v", rank, at, shows)
+		if at%slotLine != wideSlot || len(shows) != 1 || shows[0].place != 1-rank || shows[0].number != uint32(8-rank) {
+			t.Errorf("rank %d: slot at %d, shown %+v", rank, at, shows)
 		}
 		for _, s := range shows {
 			s.region.Release()

@@ -17,7 +17,7 @@ type operation struct {
 	done    bool
 	in, out *shm.Region       // pinned until done, whatever the rank does
 	result  collective.Buffer // kept from done until the rank releases it
-	lane    string            // the name under which it may get a lane, "" for none
+	slot    string            // the name under which it may get a slot, "" for none
 	subject Subject
 	told    bool // by GiveUp, that it has failed
 

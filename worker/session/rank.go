@@ -21,7 +21,7 @@ import (
 // Rank is the other end of a session: a rank that is a Go program. It is for one goroutine at a time and starts
 // none that outlives Close.
 //
-// On one host, small allreduces that come again under the same name cost no system call: see lanes in PROTOCOL.md.
+// On one host, small allreduces that come again under the same name cost no system call: see slots in PROTOCOL.md.
 // Cost of another operation: one send, one receive, and the wake-up of the receive. The receive blocks its thread
 // instead of going through the runtime's poller, which would cost a second system call and a second wake-up. No
 // garbage in steady state, but for kinds with results of their own.
@@ -42,7 +42,7 @@ type Rank struct {
 	names    map[name]bool   // in flight, by Submit: until Wait or Test has reported the end
 	named    map[uint32]name // the same by handle
 	gone     error           // why the world has ended
-	lanes    *rankLanes      // nil where there are none
+	slots    *rankSlots      // nil where there are none
 }
 
 // name is what ranks know an operation by: sets have names of their own, and so have pairs of ranks.
@@ -71,7 +71,7 @@ type Welcome struct {
 	Epoch                                   uint32
 	Rank, Size, LocalRank, LocalSize, Hosts int
 
-	lanes bool // there are lanes
+	slots bool // there are slots
 }
 
 // Memory is shared with the daemon; tensors of operations lie in it.
@@ -160,7 +160,7 @@ func Join(ctx context.Context, socket string, rank int, token [32]byte) (_ *Rank
 			return nil, err
 		}
 	}
-	if err := r.openLanes(); err != nil {
+	if err := r.openSlots(); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -189,8 +189,8 @@ func (r *Rank) release() {
 		unix.Munmap(m.Bytes)
 		m.Bytes = nil
 	}
-	if r.lanes != nil {
-		r.lanes.release()
+	if r.slots != nil {
+		r.slots.release()
 	}
 }
 
@@ -282,13 +282,13 @@ func (r *Rank) Do(o *Operation) (Outcome, error) {
 	if err := r.check(o); err != nil {
 		return Outcome{}, err
 	}
-	x := r.lanes.lane(o)
-	if x != nil && x.state == laneTaken {
+	x := r.slots.slot(o)
+	if x != nil && x.state == slotTaken {
 		if met, err := r.meet(x, o); met || err != nil {
 			return Outcome{}, err
 		}
 	}
-	handle, err := r.submit(o, r.lanes.offer(x, o))
+	handle, err := r.submit(o, r.slots.offer(x, o))
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -301,7 +301,7 @@ func (r *Rank) Submit(o *Operation) (handle uint32, err error) {
 	if err := r.check(o); err != nil {
 		return 0, err
 	}
-	r.lanes.close(o)
+	r.slots.close(o)
 	handle, err = r.submit(o, 0)
 	if err == nil {
 		n := o.name()
@@ -330,20 +330,20 @@ func (r *Rank) check(o *Operation) error {
 		return fmt.Errorf("submit %s: an operation of this name is in flight", o.Name)
 	}
 	if o.Kind == collective.Join {
-		r.lanes.leave() // the daemon tells the others that this rank never comes again
+		r.slots.leave() // the daemon tells the others that this rank never comes again
 	}
 	return nil
 }
 
 // submit gives an operation to the daemon.
-func (r *Rank) submit(o *Operation, offers laneOffer) (handle uint32, err error) {
+func (r *Rank) submit(o *Operation, offers slotOffer) (handle uint32, err error) {
 	handle = r.number()
 	r.out = appendSubmit(r.out[:0], handle, o)
-	if offers != noLane {
-		r.out[submitKind] |= takesLane
-		r.lanes.offered = handle
+	if offers != noSlot {
+		r.out[submitKind] |= takesSlot
+		r.slots.offered = handle
 	}
-	if offers == wideLaneToo {
+	if offers == wideSlotToo {
 		r.out[submitNdim] |= takesWide
 	}
 	if err := r.send(); err != nil {
@@ -440,7 +440,7 @@ func (r *Rank) send() error {
 
 // receive takes the next message, and hands it to answer if it is not about an operation.
 func (r *Rank) receive(answer func(kind uint32, b []byte, fd int) error) error {
-	n, fd, err := r.read(answer != nil || len(r.carries) > 0 || r.lanes != nil && r.lanes.offered != 0)
+	n, fd, err := r.read(answer != nil || len(r.carries) > 0 || r.slots != nil && r.slots.offered != 0)
 	if fd >= 0 {
 		defer unix.Close(fd)
 	}
@@ -480,11 +480,11 @@ func (r *Rank) receive(answer func(kind uint32, b []byte, fd int) error) error {
 	case typeChanged:
 		return nil // a rank that keeps its world need not know
 	case typeWake:
-		return nil // whoever waits in a lane looks again
+		return nil // whoever waits in a slot looks again
 	case typeShow:
-		return r.lanes.see(b, fd)
+		return r.slots.see(b, fd)
 	case typeHide:
-		return r.lanes.unsee(b)
+		return r.slots.unsee(b)
 	default:
 		if answer == nil {
 			return malformed("unexpected type %d", kind)
@@ -546,8 +546,8 @@ func (r *Rank) finish(c completion) error {
 	delete(r.open, c.handle)
 	delete(r.carries, c.handle)
 	r.done[c.handle] = c
-	if r.lanes != nil {
-		return r.lanes.ended(&c)
+	if r.slots != nil {
+		return r.slots.ended(&c)
 	}
 	return nil
 }

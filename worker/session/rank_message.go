@@ -24,7 +24,7 @@ func appendAlloc(b []byte, request uint32, n uint64) []byte {
 	return le.AppendUint64(le.AppendUint32(le.AppendUint32(b, typeAlloc), request), n)
 }
 
-// appendPair encodes RELEASE, FREE, BYE, LANES, WAKE and TRAFFIC.
+// appendPair encodes RELEASE, FREE, BYE, SLOTS, WAKE and TRAFFIC.
 func appendPair(b []byte, kind, value uint32) []byte {
 	return le.AppendUint32(le.AppendUint32(b, kind), value)
 }
@@ -69,7 +69,7 @@ func decodeWelcome(b []byte) (Welcome, error) {
 	field := func(at int) int { return int(int32(le.Uint32(b[at:]))) }
 	w := Welcome{Epoch: le.Uint32(b[welcomeEpoch:]), Rank: field(welcomeRank), Size: field(welcomeSize),
 		LocalRank: field(welcomeLocalRank), LocalSize: field(welcomeLocalSize), Hosts: field(welcomeHosts),
-		lanes: le.Uint32(b[welcomeFlags:])&lanesThere != 0}
+		slots: le.Uint32(b[welcomeFlags:])&slotsThere != 0}
 	if w.Size < 1 || w.Rank < 0 || w.Rank >= w.Size {
 		return w, malformed("welcome to rank %d of %d", w.Rank, w.Size)
 	}
@@ -77,14 +77,14 @@ func decodeWelcome(b []byte) (Welcome, error) {
 }
 
 func decodeShow(b []byte) (place int, number uint32, size int, err error) {
-	if len(b) != showLen || le.Uint32(b[showPlace:]) >= maxLaneRanks || le.Uint64(b[showBytes:]) > math.MaxInt {
+	if len(b) != showLen || le.Uint32(b[showPlace:]) >= maxSlotRanks || le.Uint64(b[showBytes:]) > math.MaxInt {
 		return 0, 0, 0, malformed("memory of another rank, of %d bytes", len(b))
 	}
 	return int(le.Uint32(b[showPlace:])), le.Uint32(b[showNumber:]), int(le.Uint64(b[showBytes:])), nil
 }
 
 func decodeHide(b []byte) (place int, number uint32, err error) {
-	if len(b) != hideLen || le.Uint32(b[showPlace:]) >= maxLaneRanks {
+	if len(b) != hideLen || le.Uint32(b[showPlace:]) >= maxSlotRanks {
 		return 0, 0, malformed("end of memory of another rank, of %d bytes", len(b))
 	}
 	return int(le.Uint32(b[showPlace:])), le.Uint32(b[showNumber:]), nil
@@ -123,7 +123,7 @@ func decodeComplete(b []byte, c *completion) error {
 		return malformed("completion of %d bytes with %d dimensions, %d rows and a text of %d bytes", len(b), ndim, rows, text)
 	}
 	offset, size, region := le.Uint64(b[completeOffset:]), le.Uint64(b[completeBytes:]), le.Uint64(b[completeRegionLen:])
-	inRegion := le.Uint32(b[completeRegion:]) != noRegion // else offset is that of a lane
+	inRegion := le.Uint32(b[completeRegion:]) != noRegion // else offset is that of a slot
 	if region > math.MaxInt || offset > math.MaxInt || inRegion && (offset > region || size > region-offset) {
 		return malformed("completion with %d bytes at %d of a region of %d bytes", size, offset, region)
 	}

@@ -104,7 +104,7 @@ func FuzzFromDaemon(f *testing.F) {
 		_, _, _, err = decodeFail(b)
 		errs = append(errs, err)
 		place, _, size, err := decodeShow(b)
-		if err == nil && (place < 0 || place >= maxLaneRanks || size < 0) {
+		if err == nil && (place < 0 || place >= maxSlotRanks || size < 0) {
 			t.Errorf("%d bytes of rank %d", size, place)
 		}
 		errs = append(errs, err)

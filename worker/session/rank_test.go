@@ -116,7 +116,7 @@ func TestRankNames(t *testing.T) {
 			{Kind: collective.Broadcast, Name: "broadcast", Type: kernel.Float32, Shape: []int{1}, In: at, Out: at},
 			{Kind: collective.Allreduce, Name: "allreduce", Type: kernel.Float32, Op: kernel.Sum, Shape: []int{1}, In: at, Out: at},
 		} {
-			for round := range 6 { // an allreduce the first time by the daemon, then in a lane
+			for round := range 6 { // an allreduce the first time by the daemon, then in a slot
 				handle, err := r.Submit(&op)
 				if err != nil {
 					return fmt.Errorf("%s, round %d: %w", op.Name, round, err)

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The rank's end of wide lanes.
+// The rank's end of wide slots.
 
 // see maps memory of another rank.
-func (l *rankLanes) see(b []byte, fd int) error {
+func (l *rankSlots) see(b []byte, fd int) error {
 	place, number, size, err := decodeShow(b)
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (l *rankLanes) see(b []byte, fd int) error {
 }
 
 // unsee unmaps memory that its rank has freed.
-func (l *rankLanes) unsee(b []byte) error {
+func (l *rankSlots) unsee(b []byte) error {
 	place, number, err := decodeHide(b)
 	if err != nil {
 		return err
@@ -45,13 +45,13 @@ func (l *rankLanes) unsee(b []byte) error {
 	return nil
 }
 
-func field[T any](l *rankLanes, x *rankLane, rank, at int) *T {
-	return (*T)(unsafe.Pointer(&l.memory[x.at+rank*laneLine+at]))
+func field[T any](l *rankSlots, x *rankSlot, rank, at int) *T {
+	return (*T)(unsafe.Pointer(&l.memory[x.at+rank*slotLine+at]))
 }
 
 // show lets the others know where this rank's tensors are. They read it once they have seen its word, and this rank does
 // not come again before all are done.
-func (l *rankLanes) show(x *rankLane) {
+func (l *rankSlots) show(x *rankSlot) {
 	*field[uint32](l, x, l.self, wideIn) = x.call.In.number()
 	*field[uint32](l, x, l.self, wideOut) = x.call.Out.number()
 	*field[uint64](l, x, l.self, wideInOffset) = uint64(x.call.In.Offset)
@@ -59,7 +59,7 @@ func (l *rankLanes) show(x *rankLane) {
 }
 
 // tensor is a rank's tensor in this rank's eyes.
-func (l *rankLanes) tensor(x *rankLane, rank, region, offset int) ([]byte, error) {
+func (l *rankSlots) tensor(x *rankSlot, rank, region, offset int) ([]byte, error) {
 	number, at := *field[uint32](l, x, rank, region), *field[uint64](l, x, rank, offset)
 	b, n := l.seen[shownRegion{rank, number}], uint64(x.call.In.Bytes)
 	if uint64(len(b)) < n || at > uint64(len(b))-n || at%uint64(x.call.Type.Size()) != 0 {
@@ -69,9 +69,9 @@ func (l *rankLanes) tensor(x *rankLane, rank, region, offset int) ([]byte, error
 }
 
 // reduceSlice makes this rank's slice of the result, for all ranks, and says that it did.
-func (l *rankLanes) reduceSlice(x *rankLane) (err error) {
+func (l *rankSlots) reduceSlice(x *rankSlot) (err error) {
 	n := x.call.In.Bytes
-	share := ((n+l.ranks-1)/l.ranks + laneLine - 1) &^ (laneLine - 1)
+	share := ((n+l.ranks-1)/l.ranks + slotLine - 1) &^ (slotLine - 1)
 	lo, hi := min(l.self*share, n), min((l.self+1)*share, n)
 	l.buffers, l.results = l.buffers[:0], l.results[:0]
 	for rank := range l.ranks {
@@ -87,7 +87,7 @@ func (l *rankLanes) reduceSlice(x *rankLane) (err error) {
 		l.buffers, l.results = append(l.buffers, in[lo:hi]), append(l.results, out[lo:hi])
 	}
 	x.plan(l.ranks).Reduce(l.results, nil, l.buffers)
-	atomic.StoreUint64(field[uint64](l, x, l.self, laneDone), x.use)
+	atomic.StoreUint64(field[uint64](l, x, l.self, slotDone), x.use)
 	if l.parting(x) != awaited {
 		l.rouse()
 	}
@@ -96,11 +96,11 @@ func (l *rankLanes) reduceSlice(x *rankLane) (err error) {
 
 // parting is how far the others are with their slices: a rank that ended without its own leaves a result that is none. Those
 // that are alive write to this rank's tensor until they are done all the same.
-func (l *rankLanes) parting(x *rankLane) meeting {
+func (l *rankSlots) parting(x *rankSlot) meeting {
 	how := complete
 	for rank := range l.ranks {
 		switch {
-		case atomic.LoadUint64(field[uint64](l, x, rank, laneDone)) >= x.use:
+		case atomic.LoadUint64(field[uint64](l, x, rank, slotDone)) >= x.use:
 		case l.deserted(x, rank):
 			how = broken
 		default: // it works, or GONE is on its way
@@ -110,13 +110,13 @@ func (l *rankLanes) parting(x *rankLane) meeting {
 	return how
 }
 
-// deserted reports whether a rank has left a wide lane without its slice.
-func (l *rankLanes) deserted(x *rankLane, rank int) bool {
-	return atomic.LoadUint32(l.flag(rank, laneLeft)) == rankLeft && atomic.LoadUint64(field[uint64](l, x, rank, laneDone)) < x.use
+// deserted reports whether a rank has left a wide slot without its slice.
+func (l *rankSlots) deserted(x *rankSlot, rank int) bool {
+	return atomic.LoadUint32(l.flag(rank, slotLeft)) == rankLeft && atomic.LoadUint64(field[uint64](l, x, rank, slotDone)) < x.use
 }
 
-// desertion says who left a wide lane in the middle.
-func (l *rankLanes) desertion(x *rankLane) string {
+// desertion says who left a wide slot in the middle.
+func (l *rankSlots) desertion(x *rankSlot) string {
 	var who []string
 	for rank := range l.ranks {
 		if l.deserted(x, rank) {

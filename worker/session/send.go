@@ -216,7 +216,7 @@ func (s *session) welcome(w World, p Place, job string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.size.Store(int32(w.Size))
-	s.scratch = appendWelcome(s.scratch[:0], w, p, s.lanes != nil, job)
+	s.scratch = appendWelcome(s.scratch[:0], w, p, s.slots != nil, job)
 	s.sendLocked(s.scratch, nil)
 }
 

@@ -94,7 +94,7 @@ type Server struct {
 	sessions  map[*session]bool
 	world     *World
 	news      news
-	lanes     *lanes // of the world; may be nil
+	slots     *slots // of the world; may be nil
 	gone      *collective.Error
 	closed    bool
 }
@@ -156,7 +156,7 @@ func (s *Server) SetWorld(w World) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.world = &w
-	s.setLanesLocked(w)
+	s.setSlotsLocked(w)
 	for x := range s.sessions {
 		s.welcomeLocked(x)
 	}
@@ -172,8 +172,8 @@ func (s *Server) end(err error, reasons map[int]error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = gone
-	if s.lanes != nil {
-		s.lanes.end() // before anybody is told
+	if s.slots != nil {
+		s.slots.end() // before anybody is told
 	}
 	for x := range s.sessions {
 		if x.known() {
@@ -232,7 +232,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	s.closed = true
-	s.dropLanesLocked()
+	s.dropSlotsLocked()
 	for x := range s.sessions {
 		x.conn.Close()
 	}
@@ -313,8 +313,8 @@ func (s *Server) welcomeLocked(x *session) {
 	for _, p := range s.world.Places {
 		if p.Process == x.process {
 			x.epoch, x.rank = s.world.Epoch, p.Rank
-			if x.lanes = s.lanes; x.lanes != nil {
-				x.lanes.region.Retain()
+			if x.slots = s.slots; x.slots != nil {
+				x.slots.region.Retain()
 			}
 			x.welcome(*s.world, p, s.cfg.Job)
 			if s.news.epoch == x.epoch {
@@ -364,7 +364,7 @@ func (s *Server) leave(x *session) {
 		return
 	}
 	if epoch > 0 {
-		s.leaveLanes(x)
+		s.leaveSlots(x)
 		s.cfg.Engine.Leave(x.process, epoch, rank)
 	}
 	x.mu.Lock()

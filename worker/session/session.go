@@ -47,8 +47,8 @@ type session struct {
 	taken      []*session // whose completions it is about to send
 	submission submit
 	left       bool   // BYE came
-	lanes      *lanes // written with the server's lock held, before WELCOME; may be nil
-	inLanes    bool   // the rank may use them
+	slots      *slots // written with the server's lock held, before WELCOME; may be nil
+	inSlots    bool   // the rank may use them
 
 	mu         sync.Mutex
 	operations map[uint32]*operation
@@ -181,8 +181,8 @@ func (s *session) end() {
 	clear(s.regions)
 	s.conn.Close()
 	s.server.remove(s)
-	if s.lanes != nil {
-		s.lanes.region.Release()
+	if s.slots != nil {
+		s.slots.region.Release()
 	}
 }
 
@@ -213,7 +213,7 @@ func (s *session) dispatch(b []byte) error {
 		}
 		s.alloc(request, n)
 		return nil
-	case typeRelease, typeFree, typeBye, typeLanes, typeTraffic, typeKept, typeBatch:
+	case typeRelease, typeFree, typeBye, typeSlots, typeTraffic, typeKept, typeBatch:
 		value, err := decodePair(b)
 		if err != nil {
 			return err
@@ -223,8 +223,8 @@ func (s *session) dispatch(b []byte) error {
 			s.release(value)
 		case typeFree:
 			return s.free(value)
-		case typeLanes:
-			return s.showLanes()
+		case typeSlots:
+			return s.showSlots()
 		case typeBatch:
 			s.mu.Lock()
 			s.batches = true
@@ -307,7 +307,7 @@ func (s *session) start(m *submit, o *operation, r collective.Request) error {
 	s.mu.Unlock()
 	s.offer(m, o, &r)
 	promised := s.owe(&r)
-	if len(r.In) > maxLaneBytes { // no completion waits until a large tensor is reduced
+	if len(r.In) > maxSlotBytes { // no completion waits until a large tensor is reduced
 		s.server.outbox.idle(s)
 	}
 	if err := s.server.cfg.Engine.Submit(s.rank, r); err != nil {
@@ -320,11 +320,11 @@ func (s *session) start(m *submit, o *operation, r collective.Request) error {
 // turnDown ends an operation that the engine does not have, and what follows it.
 func (s *session) turnDown(o *operation, err error) {
 	s.mu.Lock()
-	handle, name, followers := o.handle, o.lane, o.followers
+	handle, name, followers := o.handle, o.slot, o.followers
 	s.forgetLocked(handle, o)
 	s.mu.Unlock()
 	if name != "" {
-		s.lanes.offer(s.rank, name, 0, offer{})
+		s.slots.offer(s.rank, name, 0, offer{})
 	}
 	s.reject(handle, err)
 	s.lead(followers, err)
@@ -344,7 +344,7 @@ func (s *session) reject(handle uint32, err error) {
 type failure struct {
 	text      string // "" for none
 	submitted uint64 // before the last of the run
-	met       uint64 // uses of lanes before it
+	met       uint64 // uses of slots before it
 }
 
 func (s *session) failLocked(text string) {
@@ -352,14 +352,14 @@ func (s *session) failLocked(text string) {
 		return
 	}
 	s.failure = failure{text: cmp.Or(s.whyLocked(), text), submitted: s.submitted}
-	if s.lanes != nil {
-		s.failure.met = s.lanes.met()
+	if s.slots != nil {
+		s.failure.met = s.slots.met()
 	}
 }
 
 // whyLocked returns why the rank may be about to leave, "" if no error is known.
 func (s *session) whyLocked() string {
-	if s.lanes != nil && s.lanes.met() != s.failure.met {
+	if s.slots != nil && s.slots.met() != s.failure.met {
 		return ""
 	}
 	return s.failure.text
@@ -388,8 +388,8 @@ func (s *session) forgetLocked(handle uint32, o *operation) {
 	s.spare = append(s.spare, o)
 }
 
-// slot is result memory that can be shown to ranks.
-type slot interface {
+// resultMemory can be shown to ranks.
+type resultMemory interface {
 	Region() (r *shm.Region, number uint32, offset int)
 }
 
@@ -410,9 +410,9 @@ func (s *session) complete(handle uint64, r collective.Result) (followers []uint
 	}
 	o.done, followers = true, o.followers
 	o.unpin()
-	lane, shows := 0, []showing(nil)
-	if o.lane != "" {
-		lane, shows = s.lanes.assign(s.rank, o.lane, r.Err != nil)
+	slot, shows := 0, []showing(nil)
+	if o.slot != "" {
+		slot, shows = s.slots.assign(s.rank, o.slot, r.Err != nil)
 	}
 	for _, x := range shows {
 		s.scratch = appendShow(s.scratch[:0], x.place, x.number, x.region.Size())
@@ -424,10 +424,10 @@ func (s *session) complete(handle uint64, r collective.Result) (followers []uint
 		s.forgetLocked(o.handle, o)
 		return nil
 	}
-	c := completion{handle: o.handle, region: noRegion, offset: lane, dims: r.Shape, rows: r.Rows}
+	c := completion{handle: o.handle, region: noRegion, offset: slot, dims: r.Shape, rows: r.Rows}
 	var shown *shm.Region
 	if r.Buffer != nil {
-		at, ok := r.Buffer.(slot)
+		at, ok := r.Buffer.(resultMemory)
 		if !ok {
 			r.Err = fmt.Errorf("result memory %T cannot be shared", r.Buffer)
 		} else {

@@ -21,14 +21,14 @@ func (s *session) subjectOf(m *submit) Subject {
 	return subject
 }
 
-// Waiting lists what ranks wait for in lanes, without the engine's knowledge. Call it at regular intervals.
+// Waiting lists what ranks wait for in slots, without the engine's knowledge. Call it at regular intervals.
 func (s *Server) Waiting(now time.Time) []collective.Stall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lanes == nil {
+	if s.slots == nil {
 		return nil
 	}
-	return s.lanes.waiting(now)
+	return s.slots.waiting(now)
 }
 
 // Held lists what is held until one of the open operations of the engine has ended, and waits for what that waits for.
@@ -72,14 +72,14 @@ func (s *session) heldParts() (all []heldPart) {
 // GiveUp is Gone for ranks that wait for what will not come: of the operations in why they are told that, of all others err.
 func (s *Server) GiveUp(err error, why map[Subject]error) {
 	s.mu.Lock()
-	inLanes := map[int]error{}
-	if s.lanes != nil {
-		for _, stall := range s.lanes.waiting(time.Now()) {
+	inSlots := map[int]error{}
+	if s.slots != nil {
+		for _, stall := range s.slots.waiting(time.Now()) {
 			text := why[Subject{0, stall.Name}]
-			for _, rank := range s.lanes.ranks {
+			for _, rank := range s.slots.ranks {
 				missing := slices.ContainsFunc(stall.Missing, func(a collective.Absent) bool { return slices.Contains(a.Ranks, rank) })
-				if text != nil && !missing && inLanes[rank] == nil {
-					inLanes[rank] = text
+				if text != nil && !missing && inSlots[rank] == nil {
+					inSlots[rank] = text
 				}
 			}
 		}
@@ -90,7 +90,7 @@ func (s *Server) GiveUp(err error, why map[Subject]error) {
 		}
 	}
 	s.mu.Unlock()
-	s.end(err, inLanes)
+	s.end(err, inSlots)
 }
 
 // giveUp fails operations, for the rank; they stay the engine's.

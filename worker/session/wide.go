@@ -4,19 +4,19 @@ import (
 	"gorun/worker/shm"
 )
 
-// Wide lanes: the ranks of a host reduce larger tensors where they lie, each its slice of all of them, in memory that
+// Wide slots: the ranks of a host reduce larger tensors where they lie, each its slice of all of them, in memory that
 // they show each other. The limit is that of the machine's memory: every byte is read once and written once.
 
 const (
-	// Below this, two meetings cost more than reading every tensor whole, which is what ranks do in a plain lane.
+	// Below this, two meetings cost more than reading every tensor whole, which is what ranks do in a plain slot.
 	minWideBytes = 2 << 10
 	// Above this the hand-overs to and from the daemon no longer show; where ranks outnumber CPUs they do not long before.
 	maxWideBytes  = 32 << 20
 	maxCrowdBytes = 4 << 20
 
-	wideLane = 1 // added to the place of a lane: it is a wide one
+	wideSlot = 1 // added to the place of a slot: it is a wide one
 
-	// In a rank's line of a wide lane, after its word.
+	// In a rank's line of a wide slot, after its word.
 	wideIn        = 16
 	wideOut       = 20
 	wideInOffset  = 24
@@ -45,8 +45,8 @@ type shownRegion struct {
 	number uint32
 }
 
-// parts are those of the ranks of a lane, by their place.
-type parts [maxLaneRanks]part
+// parts are those of the ranks of a slot, by their place.
+type parts [maxSlotRanks]part
 
 // hold remembers where a rank's tensors are, until everybody knows how the use ended.
 func (p *parts) hold(place int, of part) {
@@ -72,7 +72,7 @@ func (p *parts) drop() {
 }
 
 // dropParts lets go of all memory that was held for ranks to be shown.
-func (l *lanes) dropParts() {
+func (l *slots) dropParts() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gone = true
@@ -82,8 +82,8 @@ func (l *lanes) dropParts() {
 	}
 }
 
-// showsLocked returns what a rank must be shown before it may come to a wide lane. The caller releases it.
-func (l *lanes) showsLocked(x *lane, self int) []showing {
+// showsLocked returns what a rank must be shown before it may come to a wide slot. The caller releases it.
+func (l *slots) showsLocked(x *slot, self int) []showing {
 	var shows []showing
 	for place := range l.ranks {
 		if place == self {
@@ -103,7 +103,7 @@ func (l *lanes) showsLocked(x *lane, self int) []showing {
 }
 
 // hide forgets a region that its rank has freed, and returns the places of those that were shown it.
-func (l *lanes) hide(place int, number uint32) uint32 {
+func (l *slots) hide(place int, number uint32) uint32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, x := range l.names {
@@ -121,18 +121,18 @@ func (l *lanes) hide(place int, number uint32) uint32 {
 
 // hideRegion tells other ranks of this host that this one has freed a region.
 func (s *session) hideRegion(number uint32) {
-	if s.lanes == nil {
+	if s.slots == nil {
 		return
 	}
-	place := s.lanes.place(s.rank)
-	shown := s.lanes.hide(place, number)
+	place := s.slots.place(s.rank)
+	shown := s.slots.hide(place, number)
 	if shown == 0 {
 		return
 	}
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	for x := range s.server.sessions {
-		if x.lanes == s.lanes && shown>>x.lanes.place(x.rank)&1 != 0 {
+		if x.slots == s.slots && shown>>x.slots.place(x.rank)&1 != 0 {
 			x.mu.Lock()
 			x.scratch = appendHide(x.scratch[:0], place, number)
 			x.sendLocked(x.scratch, nil)

@@ -18,10 +18,10 @@ import (
 	"gorun/worker/shm"
 )
 
-const wideN = 5000 // elements of float32: enough for a wide lane, and no whole number of slices
+const wideN = 5000 // elements of float32: enough for a wide slot, and no whole number of slices
 
-// Every reduction of lanes, in place and not, in any world: the first use is the engine's, all others give the same bits.
-func TestRankTakesWideLane(t *testing.T) {
+// Every reduction of slots, in place and not, in any world: the first use is the engine's, all others give the same bits.
+func TestRankTakesWideSlot(t *testing.T) {
 	types := []kernel.Type{kernel.Float32, kernel.Float64, kernel.Int32, kernel.Uint32, kernel.Int64, kernel.Uint64}
 	for _, size := range []int{2, 3, 5, 16} {
 		h, engine := startCounted(t, size)
@@ -87,7 +87,7 @@ func TestRankTakesWideLane(t *testing.T) {
 }
 
 // Who brings a tensor in other memory, or does not wait for it at once, makes all go to the engine; they come back later.
-func TestRankLeavesWideLane(t *testing.T) {
+func TestRankLeavesWideSlot(t *testing.T) {
 	h, engine := startCounted(t, 3)
 	ranks(t, h, func(r *session.Rank) error {
 		var vs [2]*vector
@@ -133,7 +133,7 @@ func TestRankLeavesWideLane(t *testing.T) {
 	}
 }
 
-// shortAndLong are a tensor for a plain lane and one for a wide one.
+// shortAndLong are a tensor for a plain slot and one for a wide one.
 func shortAndLong(r *session.Rank) (short, long *vector, err error) {
 	if short, err = newVector(r, "short", 16); err == nil {
 		long, err = newVector(r, "long", wideN)
@@ -141,7 +141,7 @@ func shortAndLong(r *session.Rank) (short, long *vector, err error) {
 	return short, long, err
 }
 
-// Ranks that joined come to no lane again, and what they left there is no part of a later sum.
+// Ranks that joined come to no slot again, and what they left there is no part of a later sum.
 func TestRankJoins(t *testing.T) {
 	h, _ := startCounted(t, 3)
 	ranks(t, h, func(r *session.Rank) error {
@@ -219,11 +219,11 @@ func TestFreedMemoryIsHidden(t *testing.T) {
 	}
 }
 
-// wide is a world of two: a rank, and a client that does what it likes in a wide lane at once.
+// wide is a world of two: a rank, and a client that does what it likes in a wide slot at once.
 type wide struct {
 	rank   *session.Rank
 	vector *vector
-	other  *laneClient
+	other  *slotClient
 	at     uint64
 	host   *host
 }
@@ -241,7 +241,7 @@ func startWide(t *testing.T) *wide {
 		}
 		joined <- r
 	}()
-	other := joinLanes(t, h, 1)
+	other := joinSlots(t, h, 1)
 	w := &wide{rank: <-joined, other: other, host: h}
 	t.Cleanup(func() { w.rank.Close() })
 	var err error
@@ -257,8 +257,8 @@ func startWide(t *testing.T) *wide {
 	if b, _ := w.other.expect(11); le.Uint32(b[4:]) != 0 || le.Uint64(b[16:]) < 4*wideN {
 		t.Fatalf("shown memory of rank %d, %d bytes", le.Uint32(b[4:]), le.Uint64(b[16:]))
 	}
-	if w.at = w.other.lane(); w.at%64 != 1 {
-		t.Fatalf("lane at %d, want a wide one", w.at)
+	if w.at = w.other.slot(); w.at%64 != 1 {
+		t.Fatalf("slot at %d, want a wide one", w.at)
 	}
 	w.at--
 	if err := <-first; err != nil {
@@ -267,9 +267,9 @@ func startWide(t *testing.T) *wide {
 	return w
 }
 
-// come makes the client come to the lane for the first use.
+// come makes the client come to the slot for the first use.
 func (w *wide) come(region uint32, offset uint64) {
-	line := w.other.lanes[w.at+64:]
+	line := w.other.slots[w.at+64:]
 	le.PutUint32(line[16:], region)
 	le.PutUint32(line[20:], region)
 	le.PutUint64(line[24:], offset)
@@ -278,7 +278,7 @@ func (w *wide) come(region uint32, offset uint64) {
 }
 
 // A rank that came and dies before its slice is done leaves an error, and no hang.
-func TestRankDiesInWideLane(t *testing.T) {
+func TestRankDiesInWideSlot(t *testing.T) {
 	w := startWide(t)
 	w.come(w.other.region, 0)
 	ended := make(chan error, 1)
@@ -296,7 +296,7 @@ func TestRankDiesInWideLane(t *testing.T) {
 }
 
 // What a rank says of its tensors is checked before anybody goes there.
-func TestWideLaneNonsense(t *testing.T) {
+func TestWideSlotNonsense(t *testing.T) {
 	for name, place := range map[string]struct {
 		region uint32
 		offset uint64

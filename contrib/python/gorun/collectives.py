@@ -16,10 +16,10 @@ from typing import Any, Callable, Protocol
 
 from gorun import basics, constants, errors
 from gorun.exceptions import HorovodInternalError
-from gorun.lane import Lane, Lanes
 from gorun.layout import alone, pack
 from gorun.message import WIRE_BITS
 from gorun.process_sets import ProcessSet, global_process_set
+from gorun.slot import Slot, Slots
 from gorun.world import Operation, Ready, World
 
 try:
@@ -86,7 +86,7 @@ class Binding(Protocol):
         """Return what moves tensors of the type and shape of another to and from memory, again and again."""
 
     adds: bool
-    """Whether it can add up tensors that lie in lanes, by sums.Inputs."""
+    """Whether it can add up tensors that lie in slots, by sums.Inputs."""
 
 
 class Cell(Protocol):
@@ -103,11 +103,11 @@ class Cell(Protocol):
 
 
 class _Sum:
-    """What a framework does with its tensors in a lane. half is 0 or 1, in turns."""
+    """What a framework does with its tensors in a slot. half is 0 or 1, in turns."""
 
-    def __init__(self, binding: Binding, lane: Lane, place: int, by: float, like: Any) -> None:
-        self._inputs = sums.Inputs(lane.inputs, binding.describe(like)[0], by)
-        self._mine = [binding.cell(half[place], like) for half in lane.inputs]
+    def __init__(self, binding: Binding, slot: Slot, place: int, by: float, like: Any) -> None:
+        self._inputs = sums.Inputs(slot.inputs, binding.describe(like)[0], by)
+        self._mine = [binding.cell(half[place], like) for half in slot.inputs]
         self._total = binding.cell(memoryview(self._inputs.total).cast("B"), like)
         self.fits = self._total.fits
 
@@ -312,7 +312,7 @@ def allreduce_now(
 ) -> Any:
     """Reduce one tensor, and wait for it: a new tensor, or the target overwritten.
 
-    From the second time on, the ranks of one host do it in a lane, if it is small.
+    From the second time on, the ranks of one host do it in a slot, if it is small.
     """
     world = basics.world()
     how: dict[str, Any] = {
@@ -320,24 +320,24 @@ def allreduce_now(
         "then": first,
     }  # fmt: skip
     targets = None if target is None else [target]
-    lanes = _lanes(world, binding, name, prescale, postscale, process_set)
-    if lanes is None:
+    slots = _slots(world, binding, name, prescale, postscale, process_set)
+    if slots is None:
         return world.synchronize(allreduce(binding, [tensor], targets, **how))
-    with lanes.inside():
-        lane = _lane(world, lanes, binding, tensor, key := f"allreduce.{name}", op)
-        if lane is not None:
+    with slots.inside():
+        slot = _slot(world, slots, binding, tensor, key := f"allreduce.{name}", op)
+        if slot is not None:
             awaited = object()
             try:
                 world.occupy(key, awaited)
-                half = lanes.half(lane)
-                lane.arithmetic.put(tensor, half)
-                if lanes.meet(key, lane):
-                    return lane.arithmetic.add(half, tensor, target)
+                half = slots.half(slot)
+                slot.arithmetic.put(tensor, half)
+                if slots.meet(key, slot):
+                    return slot.arithmetic.add(half, tensor, target)
             except errors.GorunError as error:
                 raise HorovodInternalError(str(error)) from error
             finally:
                 world.leave(key, awaited)
-        handle = allreduce(binding, [tensor], targets, lane=True, **how)
+        handle = allreduce(binding, [tensor], targets, slot=True, **how)
     return world.synchronize(handle)
 
 
@@ -401,30 +401,30 @@ def _prepare(
     return None
 
 
-def _lanes(
+def _slots(
     world: World, binding: Binding, name: str | None, prescale: float, postscale: float,
     process_set: ProcessSet,
-) -> Lanes | None:  # fmt: skip
-    """Return the lanes, if such an allreduce can be in one."""
+) -> Slots | None:  # fmt: skip
+    """Return the slots, if such an allreduce can be in one."""
     possible = (
         name is not None and prescale == postscale == 1.0 and binding.adds and world.timeline is None
     )
-    return world.session.lanes if possible and process_set.group() == 0 else None
+    return world.session.slots if possible and process_set.group() == 0 else None
 
 
-def _lane(world: World, lanes: Lanes, binding: Binding, tensor: Any, key: str, op: int) -> Lane | None:
-    """Return the lane that ranks meet in under a name, if there is one for this tensor."""
+def _slot(world: World, slots: Slots, binding: Binding, tensor: Any, key: str, op: int) -> Slot | None:
+    """Return the slot that ranks meet in under a name, if there is one for this tensor."""
     session = world.session
-    lane = lanes.find(key, op | session.wire << WIRE_BITS)
-    if lane is None:
+    slot = slots.find(key, op | session.wire << WIRE_BITS)
+    if slot is None:
         return None
-    if lane.arithmetic is None:
+    if slot.arithmetic is None:
         dtype, shape = binding.describe(tensor)
-        if (DTYPES.get(dtype), shape) != (lane.dtype, lane.shape):
+        if (DTYPES.get(dtype), shape) != (slot.dtype, slot.shape):
             return None
         by = 1.0 / session.size if op == Average else 1.0
-        lane.arithmetic = _Sum(binding, lane, session.local_rank, by, tensor)
-    return lane if lane.arithmetic.fits(tensor) else None
+        slot.arithmetic = _Sum(binding, slot, session.local_rank, by, tensor)
+    return slot if slot.arithmetic.fits(tensor) else None
 
 
 def broadcast(

@@ -23,13 +23,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, TypeVar
 
-from . import lane as lane_module
 from . import message
+from . import slot as slot_module
 from .arena import Arena, Block, Region
 from .constants import ALLREDUCE, FLOAT32, FOLLOWS, JOIN, MAX_IN_FLIGHT, SUM
 from .errors import Aborted, GorunError, InvalidArgument, Shutdown, error
-from .lane import Lanes
 from .session import Result, Session
+from .slot import Slots
 
 # How long a reader asks again before it sleeps. Waking a sleeping CPU takes about 40 µs, so a short wait is
 # cheaper awake; a long one is not worth the CPU.
@@ -69,7 +69,7 @@ class _Pending:
     def __init__(self, shape: tuple[int, ...] = (), encoded: _Encoded | None = None) -> None:
         self.shape = shape
         self.encoded = encoded  # None once the daemon has answered
-        self.outcome: Result | Region | Lanes | message.Welcome | GorunError | MemoryError | None = None
+        self.outcome: Result | Region | Slots | message.Welcome | GorunError | MemoryError | None = None
 
 
 class _Encoded:
@@ -80,7 +80,7 @@ class _Encoded:
     def __init__(self, name: str, group: int, shape: tuple[int, ...], *blocks: Block | None) -> None:
         self.name, self.group, self.shape = name, group, shape
         self.blocks = blocks  # kept alive while the daemon works on them
-        self.offer: tuple[Any, ...] = ()  # what a lane for name would be for
+        self.offer: tuple[Any, ...] = ()  # what a slot for name would be for
         self.data = bytearray()
 
 
@@ -99,7 +99,7 @@ class DaemonSession(Session):
         self._requests: dict[int, _Pending] = {}
         self._welcome = _Pending()
         self._goodbye = _Pending()
-        self._shared = _Pending()  # the lanes
+        self._shared = _Pending()  # the slots
         self._results: dict[int, memoryview] = {}  # result regions seen so far, mapped read-only
         self._hosts_changed: deque[message.HostsChanged] = deque()
         self._failure: GorunError | None = None  # what every operation fails with from now on
@@ -143,9 +143,9 @@ class DaemonSession(Session):
             self._spin = SPIN_SECONDS
         if welcome.flags & message.BATCH_TAKEN:
             self._send(message.batch())
-        if welcome.flags & message.LANES_THERE and lane_module.possible():
-            self._send(message.lanes())
-            self.lanes = self._await(self._shared)
+        if welcome.flags & message.SLOTS_THERE and slot_module.possible():
+            self._send(message.slots())
+            self.slots = self._await(self._shared)
 
     # What a caller may do.
 
@@ -169,22 +169,22 @@ class DaemonSession(Session):
         group: int = 0,
         splits: Sequence[int] | None = None,
         handle: int | None = None,
-        lane: bool = False,
+        slot: bool = False,
         wire: int | None = None,
     ) -> int:
-        """lane: the caller would do the next operation of this name in a lane. wire: not the session's."""
+        """slot: the caller would do the next operation of this name in a slot. wire: not the session's."""
         self._check_process()
         nbytes = message.check(kind, name, dtype, shape, src, dst, splits)
         encoded = _Encoded(name, group, tuple(shape), src, dst)
         how = self.wire if wire is None else wire
         travels = op | how << message.WIRE_BITS if kind in message.REDUCES else op
-        lanes, flag = self.lanes, 0
-        if lanes is not None:
+        slots, flag = self.slots, 0
+        if slots is not None:
             if kind == JOIN:
-                lanes.turn_off()
-            suits = kind == ALLREDUCE and group == 0 and lane_module.suits(dtype, op, prescale, postscale)
-            if lane and suits and 0 < nbytes <= lane_module.MAX_BYTES and lanes.offers(name):
-                flag = message.TAKES_LANE
+                slots.turn_off()
+            suits = kind == ALLREDUCE and group == 0 and slot_module.suits(dtype, op, prescale, postscale)
+            if slot and suits and 0 < nbytes <= slot_module.MAX_BYTES and slots.offers(name):
+                flag = message.TAKES_SLOT
                 encoded.offer = (dtype, travels, encoded.shape, nbytes)
         source = (message.NONE, 0, 0) if src is None else (src.region, src.offset, nbytes)
         target = (message.NONE, 0, 0) if dst is None else (dst.region, dst.offset, nbytes)
@@ -216,8 +216,8 @@ class DaemonSession(Session):
 
     def _submit(self, encoded: _Encoded, handle: int, follows: bool = False, leads: bool = False) -> None:
         self._check_process()
-        if self.lanes is not None and encoded.group == 0:
-            self.lanes.close(encoded.name)
+        if self.slots is not None and encoded.group == 0:
+            self.slots.close(encoded.name)
         if self._failure is not None:
             raise self._again(self._failure)
         if self.room() < 1:
@@ -330,8 +330,8 @@ class DaemonSession(Session):
         # A thread that still reads must not find another file under the number of the socket.
         if self._reader in (0, threading.get_ident()):
             self._socket.close()
-        if self.lanes is not None:
-            self.lanes.end()
+        if self.slots is not None:
+            self.slots.end()
         self._results.clear()
         self._open.clear()  # what nobody waited for: its blocks, or its result, which has the session
         self._arena.close()
@@ -437,10 +437,10 @@ class DaemonSession(Session):
             pending = self._open.get(handle)
             if pending is not None and pending.outcome is None:
                 encoded = pending.encoded
-                if encoded is not None and encoded.offer and self.lanes is not None:
-                    offset = message.lane(self._buffer)
+                if encoded is not None and encoded.offer and self.slots is not None:
+                    offset = message.slot(self._buffer)
                     if offset:
-                        self.lanes.open(encoded.name, offset, *encoded.offer)
+                        self.slots.open(encoded.name, offset, *encoded.offer)
                 pending.encoded = None
                 pending.outcome = Result(pending.shape)
                 if self.on_end is not None:
@@ -491,18 +491,18 @@ class DaemonSession(Session):
             elif pending.outcome is None:
                 pending.outcome = Region(m.region, mmap.mmap(_descriptor(control), m.nbytes))
             self._once(os.close, _descriptor(control))
-        elif isinstance(m, message.SharedLanes):
+        elif isinstance(m, message.SharedSlots):
             if self._shared.outcome is None:
                 memory = memoryview(mmap.mmap(_descriptor(control), m.nbytes))
                 place = self._welcome.outcome
                 assert isinstance(place, message.Welcome)
-                self._shared.outcome = Lanes(
+                self._shared.outcome = Slots(
                     memory, place.local_size, place.local_rank, self._socket.fileno(), _weakly(self._look)
                 )
             self._once(os.close, _descriptor(control))
         elif isinstance(m, message.WakeUp):
-            if self.lanes is not None:
-                self.lanes.ring()
+            if self.slots is not None:
+                self.slots.ring()
         elif isinstance(m, message.WorldGone):
             self._fail(error(m.code, m.text))
         elif isinstance(m, message.HostsChanged):
@@ -528,7 +528,7 @@ class DaemonSession(Session):
         if not self._closed and self._forks == _forks:
             self._send(message.release(handle))
 
-    # What lanes ask for.
+    # What slots ask for.
 
     def _look(self) -> None:
         """Take a message if there is one, and raise what ends the session."""
@@ -585,8 +585,8 @@ class DaemonSession(Session):
             if self._failure is None:
                 self._failure = failure
             self._changed.notify_all()
-        if self.lanes is not None:
-            self.lanes.ring()
+        if self.slots is not None:
+            self.slots.ring()
 
     @staticmethod
     def _again(failure: _Failure) -> _Failure:

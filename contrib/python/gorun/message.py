@@ -41,7 +41,7 @@ RELEASE = 4
 FREE = 5
 BYE = 6
 ENV = 7
-LANES = 8  # both ways
+SLOTS = 8  # both ways
 KEPT = 13
 BATCH = 14
 # From the daemon.
@@ -57,10 +57,10 @@ COMPLETED = 72
 
 BATCH_TAKEN = 4
 """Flag of Welcome: batch() is understood."""
-LANES_THERE = 2
-"""Flag of Welcome: there are lanes."""
-TAKES_LANE = 0x80
-"""Added to the kind of an allreduce: this rank would take a lane for the next use of the name."""
+SLOTS_THERE = 2
+"""Flag of Welcome: there are slots."""
+TAKES_SLOT = 0x80
+"""Added to the kind of an allreduce: this rank would take a slot for the next use of the name."""
 
 MAX_MESSAGE = 256 << 10
 """No message of the daemon is longer."""
@@ -78,7 +78,7 @@ _CHANGED = struct.Struct("<IIQ")
 _TYPE = struct.Struct("<I")
 _HEAD = struct.Struct("<IIII")
 _OFFSET = struct.Struct("<16xQ")
-_LANES = struct.Struct("<IIQ")
+_SLOTS = struct.Struct("<IIQ")
 _FLAGS = 44  # where the flags of COMPLETE are
 _DIMS = tuple(struct.Struct(f"<{n}q") for n in range(MAX_NDIM + 1))
 
@@ -138,14 +138,14 @@ class Completion(NamedTuple):
     text: str
 
 
-class SharedLanes(NamedTuple):
-    """The answer to lanes(); the descriptor of the memory comes with it."""
+class SharedSlots(NamedTuple):
+    """The answer to slots(); the descriptor of the memory comes with it."""
 
     nbytes: int
 
 
 class WakeUp(NamedTuple):
-    """A rank has left the lanes."""
+    """A rank has left the slots."""
 
 
 class Farewell(NamedTuple):
@@ -160,7 +160,7 @@ class WorldGone(NamedTuple):
 
 
 Message = Union[
-    Welcome, NewRegion, Refusal, Completion, SharedLanes, WakeUp, Farewell, WorldGone, HostsChanged
+    Welcome, NewRegion, Refusal, Completion, SharedSlots, WakeUp, Farewell, WorldGone, HostsChanged
 ]  # fmt: skip
 
 
@@ -189,9 +189,9 @@ def bye() -> bytes:
     return _PAIR.pack(BYE, 0)
 
 
-def lanes() -> bytes:
-    """Encode that this rank can use lanes."""
-    return _PAIR.pack(LANES, 0)
+def slots() -> bytes:
+    """Encode that this rank can use slots."""
+    return _PAIR.pack(SLOTS, 0)
 
 
 def batch() -> bytes:
@@ -279,8 +279,8 @@ def completed(data: bytearray, length: int) -> Iterable[tuple[int, int]]:
     return _PAIR.iter_unpack(memoryview(data)[_PAIR.size : length])
 
 
-def lane(data: bytearray) -> int:
-    """Return where the lane is that a plain() message brings, 0 for none."""
+def slot(data: bytearray) -> int:
+    """Return where the slot is that a plain() message brings, 0 for none."""
     return _OFFSET.unpack_from(data)[0]
 
 
@@ -318,9 +318,9 @@ def _decode(data: memoryview) -> Message:
         _, number, what, code, text = _FAIL.unpack_from(data)
         _expect(data, _FAIL.size + text)
         return Refusal(number, what, code, str(data[_FAIL.size :], "utf-8"))
-    if kind == LANES:
-        _expect(data, _LANES.size)
-        return SharedLanes(_LANES.unpack(data)[2])
+    if kind == SLOTS:
+        _expect(data, _SLOTS.size)
+        return SharedSlots(_SLOTS.unpack(data)[2])
     if kind == WAKE:
         _expect(data, _PAIR.size)
         return WakeUp()

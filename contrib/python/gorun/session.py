@@ -13,8 +13,8 @@ from typing import Any, Callable, Protocol
 
 from .arena import Block
 from .constants import ADD_GROUP, MAX_IN_FLIGHT, PEEK, REMOVE_GROUP, SUM
-from .lane import Lanes
 from .message import HostsChanged
+from .slot import Slots
 
 __all__ = ["Block", "Result", "Session"]
 
@@ -65,7 +65,7 @@ class Session(abc.ABC):
     cross_size: int
     epoch: int
     wire = 0  # how sums of floats travel between hosts, as the rank protocol numbers it
-    lanes: Lanes | None = None  # if there are any, submit() also takes the arguments lane and wire
+    slots: Slots | None = None  # if there are any, submit() also takes the arguments slot and wire
     # Called by whichever thread reads the end of an operation, with its handle and the microseconds it took
     # once all ranks had submitted their part. May be called before submit has returned, and not at all.
     on_end: Callable[[int, int], None] | None = None

@@ -1,4 +1,4 @@
-"""The arithmetic of lanes, over NumPy's arrays: the bits that the engine would compute, on all ranks."""
+"""The arithmetic of slots, over NumPy's arrays: the bits that the engine would compute, on all ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FEW = 1024  # numbers, up to which the product with itself shows a NaN sooner t
 
 
 class Inputs:
-    """What the ranks put into a lane, by half and rank, and room for its sum: flat arrays of one type."""
+    """What the ranks put into a slot, by half and rank, and room for its sum: flat arrays of one type."""
 
     def __init__(self, halves: Sequence[Sequence[memoryview]], dtype: str, by: float) -> None:
         self.arrays = [[np.frombuffer(memory, dtype) for memory in half] for half in halves]

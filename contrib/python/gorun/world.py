@@ -67,7 +67,7 @@ class World:
         self._cut_short: list[Operation] = []  # by Ctrl-C, in a wait that may not be taken up again
         self._names: dict[tuple[int, str], int] = {}  # request in flight, by process set and name
         self.ready: dict[tuple[int, str], Ready] = {}  # what is not in flight, by process set and name
-        self._in_lanes: dict[str, object] = {}  # operation in flight there, by name
+        self._in_slots: dict[str, object] = {}  # operation in flight there, by name
         self._lock = threading.Lock()
 
     def serial(self, kind: str) -> int:
@@ -90,7 +90,7 @@ class World:
         self._closed = True
         self._abandoned.clear()
         self._cut_short.clear()
-        self._in_lanes.clear()
+        self._in_slots.clear()
         self.ready.clear()
         self._operations.clear()  # those nobody waited for: they have this world, and the script's tensors
 
@@ -151,18 +151,18 @@ class World:
             raise ValueError(f"Handle {handle} was not created or has been cleared.") from None
 
     def occupy(self, name: str, operation: object) -> None:
-        """Note what comes to the lane of a name, or raise ValueError if the name is in flight."""
+        """Note what comes to the slot of a name, or raise ValueError if the name is in flight."""
         if self._cut_short:
             self._end_cut_short()
         # setdefault is one step, whatever threads do.
-        if self._in_flight((0, name)) or self._in_lanes.setdefault(name, operation) is not operation:
+        if self._in_flight((0, name)) or self._in_slots.setdefault(name, operation) is not operation:
             raise ValueError(DUPLICATE)
 
-    def check_lanes(self, parts: Sequence[Part]) -> None:
-        """Raise ValueError if an operation is in the lane of a name."""
+    def check_slots(self, parts: Sequence[Part]) -> None:
+        """Raise ValueError if an operation is in the slot of a name."""
         if self._cut_short:
             self._end_cut_short()
-        if self._in_lanes and any(key[0] == 0 and key[1] in self._in_lanes for key, _ in parts):
+        if self._in_slots and any(key[0] == 0 and key[1] in self._in_slots for key, _ in parts):
             raise ValueError(DUPLICATE)
 
     def _in_flight(self, key: tuple[int, str]) -> bool:
@@ -174,9 +174,9 @@ class World:
         return request is not None and self.session.has(request)
 
     def leave(self, name: str, operation: object) -> None:
-        """Note that an operation is in the lane of a name no more."""
-        if self._in_lanes.get(name) is operation:
-            self._in_lanes.pop(name, None)
+        """Note that an operation is in the slot of a name no more."""
+        if self._in_slots.get(name) is operation:
+            self._in_slots.pop(name, None)
 
     def submit(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
         """Hand requests to the session, all or none, under names that are free; append each to submitted.
@@ -349,7 +349,7 @@ class Operation:
     def launch(self, finish: Callable[[Sequence[Any]], Any]) -> int:
         """Submit all requests, or none; say what to do with the results, one each, and return the handle."""
         try:
-            self._world.check_lanes(self._parts)
+            self._world.check_slots(self._parts)
             self.submit(finish)
             return self._world.launch(self)
         except BaseException as error:

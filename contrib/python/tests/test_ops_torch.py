@@ -83,7 +83,7 @@ class AllreduceTest(unittest.TestCase):
 
             for shape in ((3,), (30000, 3), (3, 3)):
                 a, b = ranked(rank, *shape), ranked(rank, *shape).t().contiguous().t()
-                for _ in range(2):  # the second time in a lane, where there are lanes
+                for _ in range(2):  # the second time in a slot, where there are slots
                     saved(lambda a=a: hvd.allreduce_(a, name="a"), a)
                     saved(lambda a=a: hvd.synchronize(hvd.allreduce_async_(a, name="b")), a)
                 if len(shape) == 2 and shape[0] == 3:

@@ -16,7 +16,7 @@ rank, size = hvd.rank(), hvd.size()
 world = basics.world()
 STEP = ("torch/buckets.py", "torch/reducer.py", "torch/optimizer.py")
 PARTS = (
-    "arena.py", "world.py", "daemon.py", "message.py", "buckets.py", "reducer.py", "lane.py",
+    "arena.py", "world.py", "daemon.py", "message.py", "buckets.py", "reducer.py", "slot.py",
     "collectives.py",
 )  # fmt: skip
 ALSO_RETURNS = ("call", "c_return", "return")

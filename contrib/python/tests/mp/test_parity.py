@@ -347,7 +347,7 @@ def _():
         "reducescatter": lambda name: hvd.reducescatter_async(x, name=name),
     }
     for what, start in begin.items():
-        for use in range(4):  # the first time by the daemon, then in a lane, if there are lanes
+        for use in range(4):  # the first time by the daemon, then in a slot, if there are slots
             handle = start(f"taken.{what}")
             if use % 2:
                 hvd.barrier()  # which all ranks come to after the first

@@ -1,4 +1,4 @@
-"""Small tensors under one name, again and again: the ranks of one host reduce them in a lane."""
+"""Small tensors under one name, again and again: the ranks of one host reduce them in a slot."""
 
 import contextlib
 import os
@@ -22,9 +22,9 @@ hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 
 
-def open_lanes():
-    lanes = basics.world().session.lanes
-    return set() if lanes is None else set(lanes._open)
+def open_slots():
+    slots = basics.world().session.slots
+    return set() if slots is None else set(slots._open)
 
 
 def mine():
@@ -45,23 +45,23 @@ def recorded(mine):
             hvd.stop_timeline()
 
 
-class Lanes(unittest.TestCase):
+class Slots(unittest.TestCase):
     def setUp(self):
-        if SIZE == 1 or basics.world().session.lanes is None:
-            self.skipTest("there are no lanes")
+        if SIZE == 1 or basics.world().session.slots is None:
+            self.skipTest("there are no slots")
         timeline = mock.patch.dict(os.environ, {"HOROVOD_TIMELINE": "DYNAMIC"})
         timeline.start()
         self.addCleanup(timeline.stop)
 
     def open(self, name, shape=(3,), **options):
-        """Have a lane for sums of a name."""
+        """Have a slot for sums of a name."""
         for _ in range(2):
             hvd.allreduce(np.ones(shape), name=name, op=hvd.Sum, **options)
-        self.assertIn(f"allreduce.{name}", open_lanes())
+        self.assertIn(f"allreduce.{name}", open_slots())
 
 
-class Begun(Lanes):
-    """Sums that are begun under names that have lanes, and waited for later."""
+class Begun(Slots):
+    """Sums that are begun under names that have slots, and waited for later."""
 
     def test_in_any_order(self):
         x = [np.full(3, float(i)) for i in range(40)]
@@ -110,7 +110,7 @@ class Begun(Lanes):
             self.assertIsNone(hvd.synchronize(handle))
 
     def test_taken_until_its_rank_has_waited(self):
-        """By the daemon the first time, then in a lane, and whether others have come by then or not."""
+        """By the daemon the first time, then in a slot, and whether others have come by then or not."""
         for use in range(6):
             x = torch.full((3,), use + 1.0)
             if RANK == SIZE - 1:
@@ -121,7 +121,7 @@ class Begun(Lanes):
             for again in (
                 lambda x: gorun.torch.allreduce_async_(x, name="taken", op=hvd.Sum),
                 lambda x: gorun.torch.allreduce(x, name="taken", op=hvd.Sum),
-                lambda x: gorun.torch.allreduce(x, name="taken", op=hvd.Max),  # in no lane
+                lambda x: gorun.torch.allreduce(x, name="taken", op=hvd.Max),  # in no slot
                 lambda x: gorun.torch.allreduce(torch.ones(7), name="taken", op=hvd.Sum),
                 lambda x: hvd.allreduce(np.ones(3), name="taken", op=hvd.Sum),
                 lambda x: hvd.grouped_allreduce([np.ones(3), np.ones(3, int)], name="other", op=hvd.Sum)
@@ -147,7 +147,7 @@ class Begun(Lanes):
             self.assertEqual((got.tolist(), got.dtype), ([SIZE] * n, dtype))
 
     def test_mismatch(self):
-        """Whoever is in the lane hears what the others have, and that though it waits for something else."""
+        """Whoever is in the slot hears what the others have, and that though it waits for something else."""
         for use in range(6):
             n = 2 if use % 3 == 2 and RANK == 0 else 1
             since = time.monotonic()
@@ -187,10 +187,10 @@ class Begun(Lanes):
         def meanwhile(name):
             return hvd.allreduce(np.ones(300), name=name, op=hvd.Sum)[7]
 
-        for other in ("lane", "daemon"):
+        for other in ("slot", "daemon"):
             name = f"meanwhile.{other}"
             self.open("waits")
-            if other == "lane":
+            if other == "slot":
                 self.open(name, 300)
             self.fall_back("waits", lambda _, name=name: self.assertEqual(meanwhile(name), SIZE))
             if RANK == 0:
@@ -215,7 +215,7 @@ class Begun(Lanes):
         with gorun.wire_compression("fp16"):
             for _ in range(2):
                 hvd.allreduce(np.ones(3, np.float32), name="thin", op=hvd.Sum)
-            self.assertIn("allreduce.thin", open_lanes())
+            self.assertIn("allreduce.thin", open_slots())
             with recorded(RANK == 0):
                 handle = hvd.allreduce_async(np.ones(3, np.float32), name="thin", op=hvd.Sum)
         self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * 3)
@@ -317,7 +317,7 @@ class Begun(Lanes):
         self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * 3)
 
 
-class Test(Lanes):
+class Test(Slots):
     def test_same_bits_as_without(self):
         rng = np.random.default_rng(RANK)
         for dtype in (np.float32, np.float64, np.int32, np.int64):
@@ -326,7 +326,7 @@ class Test(Lanes):
                     x = (rng.standard_normal(shape) * 1000).astype(dtype)
                     name = f"bits.{np.dtype(dtype).name}.{op}.{shape}"
                     want = hvd.allreduce(x, name=name, op=op)
-                    self.assertIn(f"allreduce.{name}", open_lanes())
+                    self.assertIn(f"allreduce.{name}", open_slots())
                     for _ in range(3):
                         got = hvd.allreduce(x, name=name, op=op)
                         self.assertEqual(got.tobytes(), want.tobytes(), name)
@@ -352,14 +352,14 @@ class Test(Lanes):
             with self.subTest(use=use):
                 got = gorun.torch.allreduce(x, name="negated", op=hvd.Sum)
                 self.assertEqual(got.tolist(), [-SIZE * (SIZE + 1) / 2, -3.0 * SIZE])
-                self.assertIn("allreduce.negated", open_lanes())
+                self.assertIn("allreduce.negated", open_slots())
 
     def test_other_tensors_under_the_name(self):
         for use in range(60):
             n = 1 + use // 3 % 2
             self.assertEqual(hvd.allreduce(np.ones(n), name="other", op=hvd.Sum).tolist(), [SIZE] * n)
 
-    def test_disagreement_in_a_lane(self):
+    def test_disagreement_in_a_slot(self):
         for use in range(9):
             n = 2 if use % 3 == 2 and RANK == 0 else 1
             try:
@@ -406,7 +406,7 @@ class Test(Lanes):
                 self.assertTrue((tensor == mean * SIZE).all(), i)
             self.assertTrue(parameter.requires_grad and parameter.grad_fn is None)
             if use:
-                self.assertIn("allreduce.m.5", open_lanes())
+                self.assertIn("allreduce.m.5", open_slots())
 
     def test_failed_before_it_met_the_others(self):
         """An operation that ended in an exception was not submitted: the next one takes its place."""
@@ -417,7 +417,7 @@ class Test(Lanes):
                     hvd.allreduce(np.ones(3), name="failed", op=hvd.Sum)
             got = hvd.allreduce(np.full(3, float(use)), name="failed", op=hvd.Sum)
             self.assertEqual(got.tolist(), [use * SIZE] * 3)
-            self.assertIn("allreduce.failed", open_lanes())
+            self.assertIn("allreduce.failed", open_slots())
 
     def test_threads(self):
         wrong = []
@@ -435,14 +435,14 @@ class Test(Lanes):
         self.assertEqual(wrong, [])
 
     def test_zz_join(self):
-        """The last one, because there are no lanes after it.
+        """The last one, because there are no slots after it.
 
         Rank 0 was interrupted in one: it joins without waiting there for others, who never come.
         """
         for _ in range(3):
             hvd.allreduce(np.ones(2), name="interrupted", op=hvd.Sum)
         if RANK == 0:
-            self.assertIn("allreduce.interrupted", open_lanes())
+            self.assertIn("allreduce.interrupted", open_slots())
             signal.signal(signal.SIGALRM, signal.default_int_handler)
             signal.setitimer(signal.ITIMER_REAL, 0.05)
             with self.assertRaises(KeyboardInterrupt):
@@ -454,8 +454,8 @@ class Test(Lanes):
         self.assertEqual(hvd.allreduce(np.ones(2), name="joined", op=hvd.Sum).tolist(), [SIZE] * 2)
 
 
-class Worlds(Lanes):
-    """Sums that are begun in a lane when the world changes."""
+class Worlds(Slots):
+    """Sums that are begun in a slot when the world changes."""
 
     def setUp(self):
         hvd.shutdown()
@@ -482,13 +482,13 @@ class Worlds(Lanes):
         if RANK == 0:
             self.assertEqual(hvd.synchronize(never).tolist(), [1] * 3)
 
-    def test_join_before_the_lane_is_known(self):
-        """Nobody comes to a lane that the daemon gave before the join, also if that is read only after it."""
+    def test_join_before_the_slot_is_known(self):
+        """Nobody comes to a slot that the daemon gave before the join, also if that is read only after it."""
         first = hvd.allreduce_async(mine(), name="unread", op=hvd.Sum)
         time.sleep(0.2)  # the daemon has answered, and nobody has read that
         hvd.join()
         self.assertEqual(hvd.synchronize(first).tolist(), ALL)
-        self.assertEqual(open_lanes(), set())
+        self.assertEqual(open_slots(), set())
         for use in range(5):
             time.sleep(0.05 * (RANK + use & 1))
             got = hvd.allreduce(mine() + use, name="unread", op=hvd.Sum)

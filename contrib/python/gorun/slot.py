@@ -1,7 +1,7 @@
-"""Lanes: shared memory in which the ranks of a host reduce small tensors by themselves, without the daemon.
+"""Slots: shared memory in which the ranks of a host reduce small tensors by themselves, without the daemon.
 
-"Lanes" in worker/session/PROTOCOL.md says what is where, and why every rank comes to the same decision.
-Nothing here knows how to add: a framework brings that, over the memory of Lane.inputs.
+"Slots" in worker/session/PROTOCOL.md says what is where, and why every rank comes to the same decision.
+Nothing here knows how to add: a framework brings that, over the memory of Slot.inputs.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from .constants import AVERAGE, FLOAT32, FLOAT64, INT32, INT64, SUM, UINT32, UIN
 LINE = 64
 MAX_BYTES = 64 << 10  # of a tensor
 MAX_RANKS = 16
-MAX_NAME = 32  # of a bell
-MAX_LANES = 4096
+MAX_NAME = 32  # of a doorbell
+MAX_SLOTS = 4096
 RANK_LEFT = 1
 WORLD_GONE = 2  # instead of 1 in the flag that a rank has left
-MAX_CLOSED = 16  # lanes of a name, when different tensors come under it: each takes memory for good
+MAX_CLOSED = 16  # slots of a name, when different tensors come under it: each takes memory for good
 
 # How long a rank asks again before it sleeps, because a wake-up takes about as long: first alone, unless
 # ranks outnumber CPUs, then so that others run.
 SPIN_SECONDS = 50e-6
 YIELD_SECONDS = 200e-6
-JOIN_SECONDS = 100e-6  # between looks whether other threads are still in a lane
+JOIN_SECONDS = 100e-6  # between looks whether other threads are still in a slot
 
 _SUMS = frozenset((FLOAT32, FLOAT64, INT32, UINT32, INT64, UINT64))
 _AVERAGES = frozenset((FLOAT32, FLOAT64))
 
 
 def possible() -> bool:
-    """Report whether Python can use lanes: stores must be seen in order, and it cannot ask for that."""
+    """Report whether Python can use slots: stores must be seen in order, and it cannot ask for that."""
     return platform.machine() in ("x86_64", "AMD64") and sys.byteorder == "little"
 
 
 def suits(dtype: int, op: int, prescale: float, postscale: float) -> bool:
-    """Report whether lanes are for such a reduction."""
+    """Report whether slots are for such a reduction."""
     types = _AVERAGES if op == AVERAGE else _SUMS if op == SUM else frozenset()
     return dtype in types and prescale == postscale == 1.0
 
 
-class Lane:
-    """The lane of one name: one tensor, one reduction."""
+class Slot:
+    """The slot of one name: one tensor, one reduction."""
 
     __slots__ = ("arithmetic", "dtype", "inputs", "mine", "op", "own", "ranks", "shape", "use")
 
@@ -58,10 +58,10 @@ class Lane:
         self, memory: memoryview, offset: int, ranks: int, me: int, dtype: int, op: int,
         shape: tuple[int, ...], nbytes: int,
     ) -> None:  # fmt: skip
-        """Raise ValueError if the lane is not within the memory."""
+        """Raise ValueError if the slot is not within the memory."""
         stride = (nbytes + LINE - 1) // LINE * LINE
         if offset % LINE or offset < LINE * ranks or offset + ranks * (LINE + 2 * stride) > len(memory):
-            raise ValueError(f"lane at {offset} of {len(memory)} bytes")
+            raise ValueError(f"slot at {offset} of {len(memory)} bytes")
         self.dtype, self.op, self.shape = dtype, op, shape
         self.use = 0
         self.mine = (offset + LINE * me) // 8  # place of this rank's word
@@ -73,8 +73,8 @@ class Lane:
         self.arithmetic: Any = None  # what a framework does there
 
 
-class Lanes:
-    """All lanes of a session. look() is called when the daemon has sent something. Thread-safe."""
+class Slots:
+    """All slots of a session. look() is called when the daemon has sent something. Thread-safe."""
 
     def __init__(
         self,
@@ -88,19 +88,19 @@ class Lanes:
         self._words = memory.cast("Q")
         self._flags = memory.cast("I")
         self._look = look
-        # The lock of what follows, and of which lanes are open and this rank's words in them. Taking it, or
+        # The lock of what follows, and of which slots are open and this rank's words in them. Taking it, or
         # giving it back, also makes stores visible before what is read next.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._sleepers: set[int] = set()  # threads
         self._inside: set[int] = set()  # threads
-        self._listener = 0  # the one of them that is at the bell, for all
-        self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._bell.setblocking(False)
-        self._bell.bind("")  # the kernel chooses a name
-        self._name: bytes = self._bell.getsockname()
+        self._listener = 0  # the one of them that is at the doorbell, for all
+        self._doorbell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._doorbell.setblocking(False)
+        self._doorbell.bind("")  # the kernel chooses a name
+        self._name: bytes = self._doorbell.getsockname()
         self._poll = select.poll()
-        self._poll.register(self._bell, select.POLLIN)
+        self._poll.register(self._doorbell, select.POLLIN)
         self._poll.register(daemon, select.POLLIN)
         line = LINE * me
         self._over = line // 4  # place of the flag that the world has ended
@@ -108,28 +108,28 @@ class Lanes:
         memory[line + 8] = len(self._name)
         self._asleep = [(r, LINE * r // 4 + 1) for r in range(ranks) if r != me]
         self._yields = ranks > len(os.sched_getaffinity(0))
-        self._open: dict[str, Lane] = {}
-        self._closed: dict[str, int] = {}  # how many lanes of a name somebody did not come to
+        self._open: dict[str, Slot] = {}
+        self._closed: dict[str, int] = {}  # how many slots of a name somebody did not come to
         self.off = False
         self._ended = False
 
     def offers(self, name: str) -> bool:
-        """Report whether this rank would take a lane for the next use of a name."""
+        """Report whether this rank would take a slot for the next use of a name."""
         closed = self._closed.get(name, 0)
-        return not self.off and closed < MAX_CLOSED and len(self._open) + len(self._closed) < MAX_LANES
+        return not self.off and closed < MAX_CLOSED and len(self._open) + len(self._closed) < MAX_SLOTS
 
     def open(
         self, name: str, offset: int, dtype: int, op: int, shape: tuple[int, ...], nbytes: int
     ) -> None:
-        """Take the lane that the daemon gave a name. op: the reduction, and how it travels between hosts."""
+        """Take the slot that the daemon gave a name. op: the reduction, and how it travels between hosts."""
         if self.off:  # also if the daemon has said so before this rank joined, and it is read only now
             return
-        self._open[name] = Lane(self._memory, offset, self._ranks, self._me, dtype, op, shape, nbytes)
+        self._open[name] = Slot(self._memory, offset, self._ranks, self._me, dtype, op, shape, nbytes)
 
-    def find(self, name: str, op: int) -> Lane | None:
-        """Return the lane of a name, if it is for such a reduction."""
-        lane = self._open.get(name)
-        return lane if lane is not None and lane.op == op else None
+    def find(self, name: str, op: int) -> Slot | None:
+        """Return the slot of a name, if it is for such a reduction."""
+        slot = self._open.get(name)
+        return slot if slot is not None and slot.op == op else None
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
@@ -141,30 +141,30 @@ class Lanes:
         finally:
             self._inside.discard(me)
 
-    def half(self, lane: Lane) -> int:
+    def half(self, slot: Slot) -> int:
         """Return which half of the inputs is for the next use; it begins when this rank meets the others."""
-        return (lane.use + 1) & 1
+        return (slot.use + 1) & 1
 
-    def meet(self, name: str, lane: Lane) -> bool:
-        """Show the input of this rank, and wait for all others: True; or False, and the lane is closed."""
+    def meet(self, name: str, slot: Slot) -> bool:
+        """Show the input of this rank, and wait for all others: True; or False, and the slot is closed."""
         try:
-            with self._lock:  # or another thread gives the lane up meanwhile, and says that nobody comes
-                if self._open.get(name) is not lane:
+            with self._lock:  # or another thread gives the slot up meanwhile, and says that nobody comes
+                if self._open.get(name) is not slot:
                     return False
-                lane.use += 1
-                goal = self._words[lane.mine] = 2 * lane.use
-            self._rouse(lane, goal)
-            return self._wait(name, lane, goal)
+                slot.use += 1
+                goal = self._words[slot.mine] = 2 * slot.use
+            self._rouse(slot, goal)
+            return self._wait(name, slot, goal)
         except BaseException:  # interrupted: nobody shall wait for this rank here, nor it for others
             self.close(name)
             raise
 
-    def _wait(self, name: str, lane: Lane, goal: int) -> bool:
+    def _wait(self, name: str, slot: Slot, goal: int) -> bool:
         words = self._words
-        for at, _ in lane.ranks:
-            if words[at] < goal and not self._await(lane, at, goal):
+        for at, _ in slot.ranks:
+            if words[at] < goal and not self._await(slot, at, goal):
                 with self._lock:
-                    if self._open.get(name) is lane:
+                    if self._open.get(name) is slot:
                         self._forget(name)
                 return False
         # Looked at last: who comes after the end of the world finds it marked, and others may have been
@@ -175,24 +175,24 @@ class Lanes:
         return True
 
     def close(self, name: str) -> None:
-        """Come to a lane no more, because something else is submitted under its name."""
+        """Come to a slot no more, because something else is submitted under its name."""
         if name not in self._open:
             return
         with self._lock:
-            lane = self._forget(name)
-            if lane is not None:
-                self._words[lane.mine] = 2 * lane.use + 1
-        if lane is not None:
-            self._rouse(lane, 0)
+            slot = self._forget(name)
+            if slot is not None:
+                self._words[slot.mine] = 2 * slot.use + 1
+        if slot is not None:
+            self._rouse(slot, 0)
 
-    def _forget(self, name: str) -> Lane | None:
-        lane = self._open.pop(name, None)
-        if lane is not None:
+    def _forget(self, name: str) -> Slot | None:
+        slot = self._open.pop(name, None)
+        if slot is not None:
             self._closed[name] = self._closed.get(name, 0) + 1
-        return lane
+        return slot
 
     def turn_off(self) -> None:
-        """Come to no lane any more."""
+        """Come to no slot any more."""
         self.off = True
         for name in list(self._open):
             self.close(name)
@@ -200,13 +200,13 @@ class Lanes:
             time.sleep(JOIN_SECONDS)
 
     def end(self) -> None:
-        """Come to no lane any more, and need nobody: the session has ended."""
+        """Come to no slot any more, and need nobody: the session has ended."""
         self.off = self._ended = True
         self._open.clear()
         self.ring()
         with self._lock:
             if not self._listener:
-                self._bell.close()
+                self._doorbell.close()
 
     def ring(self) -> None:
         """Make the threads of this rank that sleep look again."""
@@ -214,14 +214,14 @@ class Lanes:
 
     def _send(self, name: bytes) -> None:
         try:
-            self._bell.sendto(b"", name)
+            self._doorbell.sendto(b"", name)
         except OSError:
             pass  # it has been rung many times, or its rank is gone
 
-    def _rouse(self, lane: Lane, goal: int) -> None:
+    def _rouse(self, slot: Slot, goal: int) -> None:
         """Wake who sleeps, if all have come as far as goal. The lock was held for this rank's word."""
         words, flags = self._words, self._flags
-        for at, _ in lane.ranks:
+        for at, _ in slot.ranks:
             if words[at] < goal:
                 return  # whoever comes last does it
         for rank, at in self._asleep:
@@ -229,19 +229,19 @@ class Lanes:
                 line = LINE * rank
                 self._send(bytes(self._memory[line + 9 : line + 9 + min(self._memory[line + 8], MAX_NAME)]))
 
-    def _absent(self, lane: Lane, goal: int) -> bool:
+    def _absent(self, slot: Slot, goal: int) -> bool:
         """Report whether somebody will never come: a word is odd, or its rank has left.
 
         All are looked at: who comes last does not wake others where one will never come.
         """
         words = self._words
-        for at, left in lane.ranks:
+        for at, left in slot.ranks:
             word = words[at]
             if word < goal and (word & 1 or (self._flags[left] == RANK_LEFT and words[at] < goal)):
                 return True  # an even word that is high enough came in between
         return False
 
-    def _await(self, lane: Lane, at: int, goal: int) -> bool:
+    def _await(self, slot: Slot, at: int, goal: int) -> bool:
         words, since, yields = self._words, 0.0, self._yields
         while True:
             if self._flags[self._over] == WORLD_GONE or self._ended:
@@ -251,7 +251,7 @@ class Lanes:
             for _ in range(1 if yields else 50):
                 if words[at] >= goal:
                     return True
-            if self._absent(lane, goal):
+            if self._absent(slot, goal):
                 return False
             if yields:
                 os.sched_yield()
@@ -260,11 +260,11 @@ class Lanes:
                 since = now
             elif now - since >= YIELD_SECONDS:
                 self._look()  # nothing rings twice for a session that has failed
-                self._doze(lane, at, goal)
+                self._doze(slot, at, goal)
             elif now - since >= SPIN_SECONDS:
                 yields = True
 
-    def _doze(self, lane: Lane, at: int, goal: int) -> None:
+    def _doze(self, slot: Slot, at: int, goal: int) -> None:
         """Sleep until something has happened."""
         flag, me = LINE * self._me // 4 + 1, threading.get_ident()
         try:
@@ -273,7 +273,7 @@ class Lanes:
                 self._flags[flag] = 1
             with self._lock:
                 # Looked at after the flag was set, and while nobody takes a ring away.
-                if self._words[at] >= goal or self._absent(lane, goal):
+                if self._words[at] >= goal or self._absent(slot, goal):
                     return
                 if self._listener not in (0, me):
                     self._changed.wait()
@@ -290,11 +290,11 @@ class Lanes:
                     self._flags[flag] = 0
 
     def _listen(self) -> None:
-        """Wait for the bell or a message of the daemon, for all threads that sleep."""
+        """Wait for the doorbell or a message of the daemon, for all threads that sleep."""
         try:
             ready = [fd for fd, _ in self._poll.poll()]
-            if self._bell.fileno() in ready:
-                self._bell.recv(1)
+            if self._doorbell.fileno() in ready:
+                self._doorbell.recv(1)
             self._look()
         except BlockingIOError:
             pass

@@ -81,7 +81,7 @@ func (v *vector) check(f func(i int) float32) error {
 }
 
 // Only the first use of a name reaches the engine, and the results of all are right.
-func TestRankTakesLane(t *testing.T) {
+func TestRankTakesSlot(t *testing.T) {
 	for _, size := range []int{2, 3, 5} {
 		h, engine := startCounted(t, size)
 		const rounds = 60
@@ -120,8 +120,8 @@ func TestRankTakesLane(t *testing.T) {
 	}
 }
 
-// What lanes are not for goes to the engine every time, with the usual results.
-func TestRankLaneIsRefused(t *testing.T) {
+// What slots are not for goes to the engine every time, with the usual results.
+func TestRankSlotIsRefused(t *testing.T) {
 	h, engine := startCounted(t, 2)
 	const rounds = 5
 	ranks(t, h, func(r *session.Rank) error {
@@ -163,8 +163,8 @@ func TestRankLaneIsRefused(t *testing.T) {
 	}
 }
 
-// Another tensor under the name of a lane is met by the engine: all ranks get it right, or its error if only one changed.
-func TestRankLeavesLane(t *testing.T) {
+// Another tensor under the name of a slot is met by the engine: all ranks get it right, or its error if only one changed.
+func TestRankLeavesSlot(t *testing.T) {
 	h, engine := startCounted(t, 3)
 	ranks(t, h, func(r *session.Rank) error {
 		short, err := newVector(r, "x", 8)
@@ -182,7 +182,7 @@ func TestRankLeavesLane(t *testing.T) {
 			}
 			return v.check(func(int) float32 { return 3 })
 		}
-		for range 40 { // more often than lanes of a name are opened again
+		for range 40 { // more often than slots of a name are opened again
 			for _, v := range []*vector{short, short, short, long} {
 				if err := do(v); err != nil {
 					return err
@@ -223,7 +223,7 @@ func TestRankLeavesLane(t *testing.T) {
 				other.op.Shape = []int{2, 4}
 			}
 			if err := do(&other); !errors.As(err, &e) || e.Code != collective.CodeMismatch || !strings.Contains(e.Text, what) {
-				return fmt.Errorf("rank 2 brought %s to a lane, and what came of it is %v", what, err)
+				return fmt.Errorf("rank 2 brought %s to a slot, and what came of it is %v", what, err)
 			}
 		}
 		return nil
@@ -233,9 +233,9 @@ func TestRankLeavesLane(t *testing.T) {
 	}
 }
 
-// Operations in lanes and others may be waited for in any order, and a rank that waits for something else still finds
-// out that somebody does not come to a lane.
-func TestRankWaitsAcrossLanes(t *testing.T) {
+// Operations in slots and others may be waited for in any order, and a rank that waits for something else still finds
+// out that somebody does not come to a slot.
+func TestRankWaitsAcrossSlots(t *testing.T) {
 	h, _ := startCounted(t, 2)
 	ranks(t, h, func(r *session.Rank) error {
 		v, err := newVector(r, "x", 4)
@@ -274,7 +274,7 @@ func TestRankWaitsAcrossLanes(t *testing.T) {
 		}
 		return nil
 	})
-	// Rank 0 is in the lane but waits for a barrier; rank 1 brings another tensor, and comes to the barrier only after
+	// Rank 0 is in the slot but waits for a barrier; rank 1 brings another tensor, and comes to the barrier only after
 	// the error, for which rank 0 has to go to the daemon.
 	ranks(t, restart(t), func(r *session.Rank) error {
 		v, err := newVector(r, "x", 4)
@@ -317,8 +317,8 @@ func restart(t *testing.T) *host {
 	return h
 }
 
-// A rank that waits in a lane hears of the one that left, and of the end of its context.
-func TestRankInLaneIsReleased(t *testing.T) {
+// A rank that waits in a slot hears of the one that left, and of the end of its context.
+func TestRankInSlotIsReleased(t *testing.T) {
 	for _, name := range []string{"leaves", "context"} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := startCounted(t, 2)
@@ -370,13 +370,13 @@ func TestRankInLaneIsReleased(t *testing.T) {
 	}
 }
 
-// Who comes to a lane goes to the daemon if somebody never comes, also while others may still come: the last of those
+// Who comes to a slot goes to the daemon if somebody never comes, also while others may still come: the last of those
 // wakes nobody.
 func TestRankMissesOneOfTwo(t *testing.T) {
 	h, engine := startCounted(t, 3)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	given := make(chan struct{}) // the lane, up, by rank 1, which rings nobody here
+	given := make(chan struct{}) // the slot, up, by rank 1, which rings nobody here
 	ended := make(chan error, 1)
 	go func() {
 		ended <- func() error {
@@ -396,13 +396,13 @@ func TestRankMissesOneOfTwo(t *testing.T) {
 			return err
 		}()
 	}()
-	others := []*laneClient{joinLanes(t, h, 0), joinLanes(t, h, 1)}
+	others := []*slotClient{joinSlots(t, h, 0), joinSlots(t, h, 1)}
 	for _, c := range others {
 		c.submit("x", 4, true)
 	}
 	var at uint64
 	for _, c := range others {
-		at = c.lane()
+		at = c.slot()
 	}
 	atomic.StoreUint64(others[1].word(at+64), 1)
 	close(given)
@@ -415,11 +415,11 @@ func TestRankMissesOneOfTwo(t *testing.T) {
 	}
 }
 
-// What was given up in a lane fails on the rank that came too late for it as well, and so does everything after it.
-func TestRankInLaneIsGivenUp(t *testing.T) {
+// What was given up in a slot fails on the rank that came too late for it as well, and so does everything after it.
+func TestRankInSlotIsGivenUp(t *testing.T) {
 	h, _ := startCounted(t, 2)
 	late := make(chan struct{})
-	var used sync.WaitGroup // the lane, by both
+	var used sync.WaitGroup // the slot, by both
 	used.Add(2)
 	failed := func(err error) error {
 		var e *collective.Error
@@ -470,8 +470,8 @@ func TestRankInLaneIsGivenUp(t *testing.T) {
 	<-late
 }
 
-// An operation in a lane allocates nothing.
-func TestRankLaneAlloc(t *testing.T) {
+// An operation in a slot allocates nothing.
+func TestRankSlotAlloc(t *testing.T) {
 	h, _ := startCounted(t, 2)
 	const rounds = 1000
 	ranks(t, h, func(r *session.Rank) error {
@@ -502,9 +502,9 @@ func TestRankLaneAlloc(t *testing.T) {
 	})
 }
 
-// What a rank has in a lane when it joins is in the sum, whether the others come to the lane or not, and whatever they do
+// What a rank has in a slot when it joins is in the sum, whether the others come to the slot or not, and whatever they do
 // first; and nothing else of it is.
-func TestRankJoinsWithPartInLane(t *testing.T) {
+func TestRankJoinsWithPartInSlot(t *testing.T) {
 	for _, how := range []string{"one joins too", "all come", "another sum first", "all join"} {
 		t.Run(how, func(t *testing.T) {
 			h, _ := startCounted(t, 3)
@@ -550,7 +550,7 @@ func TestRankJoinsWithPartInLane(t *testing.T) {
 						return err
 					}
 					if _, err := r.Wait(part); err != nil {
-						return fmt.Errorf("the part in the lane: %w", err)
+						return fmt.Errorf("the part in the slot: %w", err)
 					}
 					want := map[string]float32{"one joins too": 5, "all come": 7, "another sum first": 7, "all join": 1}[how]
 					return errors.Join(x.check(func(int) float32 { return want }), sum(x, 7))
@@ -572,7 +572,7 @@ func TestRankJoinsWithPartInLane(t *testing.T) {
 	}
 }
 
-// A rank that waits for another one for long sleeps, in a lane too.
+// A rank that waits for another one for long sleeps, in a slot too.
 func TestRankWaitsAsleep(t *testing.T) {
 	h, _ := startCounted(t, 2)
 	ranks(t, h, func(r *session.Rank) error {

@@ -27,54 +27,54 @@ func (h *host) beginHere() {
 	h.server.SetWorld(w)
 }
 
-// laneClient is a rank that knows lanes.
-type laneClient struct {
+// slotClient is a rank that knows slots.
+type slotClient struct {
 	*client
 	rank   int
 	region uint32
 	memory []byte // of the region
-	lanes  []byte
+	slots  []byte
 	next   uint32
 }
 
-func startLanes(t *testing.T, size int) (*host, []*laneClient) {
+func startSlots(t *testing.T, size int) (*host, []*slotClient) {
 	h := start(t, size)
 	h.beginHere()
-	var ranks []*laneClient
+	var ranks []*slotClient
 	for rank := range size {
-		ranks = append(ranks, joinLanes(t, h, rank))
+		ranks = append(ranks, joinSlots(t, h, rank))
 	}
 	return h, ranks
 }
 
-func joinLanes(t *testing.T, h *host, rank int) *laneClient {
+func joinSlots(t *testing.T, h *host, rank int) *slotClient {
 	t.Helper()
 	c := dial(t, h.name)
 	c.send(helloOf(rank, token(rank)))
 	if b, _ := c.expect(65); le.Uint32(b[36:]) != 6 {
 		t.Fatalf("rank %d: flags %d of welcome, want 6", rank, le.Uint32(b[36:]))
 	}
-	x := &laneClient{client: c, rank: rank}
+	x := &slotClient{client: c, rank: rank}
 	x.region, x.memory = c.alloc(1 << 20)
 	c.send(words(8, 0))
 	b, fd := c.expect(8)
-	x.lanes = c.mmap(fd, int(le.Uint64(b[8:])), unix.PROT_READ|unix.PROT_WRITE)
+	x.slots = c.mmap(fd, int(le.Uint64(b[8:])), unix.PROT_READ|unix.PROT_WRITE)
 	return x
 }
 
-// submit sends an allreduce, with or without the wish for a lane.
-func (c *laneClient) submit(name string, n int, lane bool) {
+// submit sends an allreduce, with or without the wish for a slot.
+func (c *slotClient) submit(name string, n int, slot bool) {
 	c.next++
 	o := allreduce(c.next, c.region, n, name)
 	b := o.encode()
-	if lane {
+	if slot {
 		b[8] |= 0x80
 	}
 	c.send(b)
 }
 
-// ended returns the lane that a completion brings.
-func (c *laneClient) lane() uint64 {
+// ended returns the slot that a completion brings.
+func (c *slotClient) slot() uint64 {
 	c.t.Helper()
 	b, _ := c.expect(68)
 	if le.Uint32(b[8:]) != 0 {
@@ -83,45 +83,45 @@ func (c *laneClient) lane() uint64 {
 	return le.Uint64(b[16:])
 }
 
-func (c *laneClient) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&c.lanes[at])) }
-func (c *laneClient) flag(place, at int) *uint32 {
-	return (*uint32)(unsafe.Pointer(&c.lanes[64*place+at]))
+func (c *slotClient) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&c.slots[at])) }
+func (c *slotClient) flag(place, at int) *uint32 {
+	return (*uint32)(unsafe.Pointer(&c.slots[64*place+at]))
 }
 
-// all submits for all ranks and returns the lanes they were told.
-func all(ranks []*laneClient, name string, n int, lane func(rank int) bool) []uint64 {
+// all submits for all ranks and returns the slots they were told.
+func all(ranks []*slotClient, name string, n int, slot func(rank int) bool) []uint64 {
 	for _, c := range ranks {
-		c.submit(name, n, lane(c.rank))
+		c.submit(name, n, slot(c.rank))
 	}
 	var got []uint64
 	for _, c := range ranks {
-		got = append(got, c.lane())
+		got = append(got, c.slot())
 	}
 	return got
 }
 
 func always(int) bool { return true }
 
-func TestLaneIsTheSameForAll(t *testing.T) {
-	_, ranks := startLanes(t, 3)
+func TestSlotIsTheSameForAll(t *testing.T) {
+	_, ranks := startSlots(t, 3)
 	seen := map[uint64]string{}
 	for _, name := range []string{"a", "b", "c"} {
 		got := all(ranks, name, 16, always)
 		if got[0] == 0 || got[0]%64 != 0 || got[1] != got[0] || got[2] != got[0] {
-			t.Fatalf("lanes of %s: %v", name, got)
+			t.Fatalf("slots of %s: %v", name, got)
 		}
 		if other := seen[got[0]]; other != "" {
-			t.Fatalf("%s and %s have one lane", name, other)
+			t.Fatalf("%s and %s have one slot", name, other)
 		}
 		seen[got[0]] = name
 	}
 }
 
-func TestNoLane(t *testing.T) {
-	_, ranks := startLanes(t, 2)
+func TestNoSlot(t *testing.T) {
+	_, ranks := startSlots(t, 2)
 	for i, test := range []struct {
 		n    int
-		lane func(int) bool
+		slot func(int) bool
 	}{
 		{16, func(rank int) bool { return rank == 0 }},
 		{16, func(int) bool { return false }},
@@ -129,8 +129,8 @@ func TestNoLane(t *testing.T) {
 	} {
 		name := fmt.Sprint(i)
 		for range 3 { // a rank's wish of last time does not count
-			if got := all(ranks, name, test.n, test.lane); got[0] != 0 || got[1] != 0 {
-				t.Errorf("%d: lanes %v, want none", i, got)
+			if got := all(ranks, name, test.n, test.slot); got[0] != 0 || got[1] != 0 {
+				t.Errorf("%d: slots %v, want none", i, got)
 			}
 		}
 	}
@@ -142,14 +142,14 @@ func TestNoLane(t *testing.T) {
 	if got := all(ranks, "x", 16, always); got[0] == 0 || got[0] != got[1] {
 		t.Errorf("both wish: %v", got)
 	}
-	// No lane comes with an error, and there may be one afterwards.
+	// No slot comes with an error, and there may be one afterwards.
 	ranks[0].submit("y", 16, true)
 	o := allreduce(99, ranks[1].region, 16, "y")
 	o.dtype = 5
 	ranks[1].send(o.encode())
 	for _, c := range ranks {
 		if b, _ := c.expect(68); le.Uint32(b[8:]) != uint32(collective.CodeMismatch) || le.Uint64(b[16:]) != 0 {
-			t.Errorf("mismatch: code %d, lane %d", le.Uint32(b[8:]), le.Uint64(b[16:]))
+			t.Errorf("mismatch: code %d, slot %d", le.Uint32(b[8:]), le.Uint64(b[16:]))
 		}
 	}
 	if got := all(ranks, "y", 16, always); got[0] == 0 || got[0] != got[1] {
@@ -157,10 +157,10 @@ func TestNoLane(t *testing.T) {
 	}
 }
 
-func TestLaneOfWhoLeaves(t *testing.T) {
-	h, ranks := startLanes(t, 3)
+func TestSlotOfWhoLeaves(t *testing.T) {
+	h, ranks := startSlots(t, 3)
 	at := all(ranks, "x", 16, always)[0]
-	// Rank 1 sleeps in the lane and is woken when rank 0 dies.
+	// Rank 1 sleeps in the slot and is woken when rank 0 dies.
 	atomic.StoreUint64(ranks[1].word(at+64), 2)
 	now := time.Now()
 	stalls := h.server.Waiting(now)
@@ -177,17 +177,17 @@ func TestLaneOfWhoLeaves(t *testing.T) {
 		t.Error("who left is not marked")
 	}
 	if stalls := h.server.Waiting(now); len(stalls) != 0 {
-		t.Errorf("nobody waits in a lane for one who left: %+v", stalls)
+		t.Errorf("nobody waits in a slot for one who left: %+v", stalls)
 	}
 }
 
-// A use of a lane that all came to after an error went well; one that somebody came to did not, nor did those of lanes that are no more.
-func TestLaneSaysNotWhyItLeft(t *testing.T) {
+// A use of a slot that all came to after an error went well; one that somebody came to did not, nor did those of slots that are no more.
+func TestSlotSaysNotWhyItLeft(t *testing.T) {
 	for _, tt := range []struct {
-		words [2]uint64 // of both ranks in the lane of x after the error
+		words [2]uint64 // of both ranks in the slot of x after the error
 		want  string
 	}{{[2]uint64{4, 4}, ""}, {[2]uint64{4, 2}, "disagree about y"}, {[2]uint64{4, 3}, "disagree about y"}, {[2]uint64{2, 2}, "disagree about y"}} {
-		h, ranks := startLanes(t, 2)
+		h, ranks := startSlots(t, 2)
 		at := all(ranks, "x", 16, always)[0]
 		all(ranks, "z", 16, always)
 		came := func(words [2]uint64) {
@@ -196,7 +196,7 @@ func TestLaneSaysNotWhyItLeft(t *testing.T) {
 			}
 		}
 		came([2]uint64{2, 2})
-		for _, name := range []string{"y", "z"} { // z has a lane, which this takes away
+		for _, name := range []string{"y", "z"} { // z has a slot, which this takes away
 			ranks[0].submit(name, 16, true)
 			o := allreduce(99, ranks[1].region, 16, name)
 			o.dtype = kernel.Int32
@@ -212,25 +212,25 @@ func TestLaneSaysNotWhyItLeft(t *testing.T) {
 	}
 }
 
-func TestNoLaneAfterJoin(t *testing.T) {
-	_, ranks := startLanes(t, 2)
+func TestNoSlotAfterJoin(t *testing.T) {
+	_, ranks := startSlots(t, 2)
 	all(ranks, "x", 16, always)
 	o := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
 	ranks[0].send(o.encode())
 	eventually(t, "the flag of who joined", func() bool { return atomic.LoadUint32(ranks[1].flag(0, 0)) == 1 })
 	if got := all(ranks, "y", 16, always); got[0] != 0 || got[1] != 0 {
-		t.Errorf("lanes after a join: %v", got)
+		t.Errorf("slots after a join: %v", got)
 	}
 }
 
-func TestLaneNonsense(t *testing.T) {
+func TestSlotNonsense(t *testing.T) {
 	for name, message := range map[string][]byte{
 		"wake-up":   words(9, 0),
-		"lanes":     words(8, 0, 0),
+		"slots":     words(8, 0, 0),
 		"wide":      func() []byte { b := allreduce(1, 1, 4, "b").encode(); b[11] |= 0x80; return b }(),
 		"broadcast": func() []byte { b := allreduce(1, 1, 4, "b").encode(); b[8] = 0x80 | 3; return b }(),
 	} {
-		_, ranks := startLanes(t, 2)
+		_, ranks := startSlots(t, 2)
 		ranks[0].send(message)
 		if b, _ := ranks[0].expect(70); le.Uint32(b[4:]) != uint32(collective.CodeInvalid) {
 			t.Errorf("%s: %q", name, b)
@@ -245,7 +245,7 @@ func TestLaneNonsense(t *testing.T) {
 	c.expect(70)
 }
 
-const inLane = `
+const inSlot = `
 import sys, time
 from gorun import numpy as hvd
 hvd.init()
@@ -260,16 +260,16 @@ except Exception as e:
     print(e)
 `
 
-// TestLaneKilled kills a rank with -9 while another waits for it in a lane: that one hears who it was.
-func TestLaneKilled(t *testing.T) {
+// TestSlotKilled kills a rank with -9 while another waits for it in a slot: that one hears who it was.
+func TestSlotKilled(t *testing.T) {
 	if exec.Command(interpreter(), "-c", "import numpy").Run() != nil {
 		t.Skip("python3 has no numpy")
 	}
 	h := startReal(t, 2)
 	h.begin()
 	path := filepath.Join(t.TempDir(), "met")
-	other, out := h.python(t, 1, "-c", inLane, path)
-	victim, _ := h.python(t, 0, "-c", inLane, path)
+	other, out := h.python(t, 1, "-c", inSlot, path)
+	victim, _ := h.python(t, 0, "-c", inSlot, path)
 	eventually(t, "rank 0 is done", func() bool { _, err := os.Stat(path); return err == nil })
 	eventually(t, "rank 1 waits", func() bool { return len(h.server.Waiting(time.Now())) == 1 })
 	victim.Process.Kill()

@@ -1,4 +1,4 @@
-"""Lanes: two of them over the same memory, in two threads, are two ranks."""
+"""Slots: two of them over the same memory, in two threads, are two ranks."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ from unittest import mock
 import tests_path  # noqa: F401
 
 from gorun import constants
-from gorun.lane import LINE, Lane, Lanes, suits
+from gorun.slot import LINE, Slot, Slots, suits
 
 try:
     import numpy as np
@@ -26,12 +26,12 @@ class Ranks:
         self.memory = memoryview(bytearray(1 << 20))
         self.slept = 0
         self.pairs = [socket.socketpair() for _ in range(count)]
-        self.lanes = [
-            Lanes(self.memory, count, me, pair[0].fileno(), lambda me=me: self.look(me))
+        self.slots = [
+            Slots(self.memory, count, me, pair[0].fileno(), lambda me=me: self.look(me))
             for me, pair in enumerate(self.pairs)
         ]
-        for lanes in self.lanes:
-            lanes.open("x", 1024, constants.FLOAT32, constants.SUM, (4,), 16)
+        for slots in self.slots:
+            slots.open("x", 1024, constants.FLOAT32, constants.SUM, (4,), 16)
 
     def look(self, me):
         self.slept += 1
@@ -51,18 +51,18 @@ class Ranks:
             time.sleep(0.001)
 
     def end(self):
-        for lanes in self.lanes:
-            lanes.end()
+        for slots in self.slots:
+            slots.end()
         for pair in self.pairs:
             pair[0].close()
             pair[1].close()
 
     def find(self, me):
-        return self.lanes[me].find("x", constants.SUM)
+        return self.slots[me].find("x", constants.SUM)
 
     def all(self, each):
         """Run each(rank) in threads and return what they return."""
-        out = [None] * len(self.lanes)
+        out = [None] * len(self.slots)
 
         def run(me):
             out[me] = each(me)
@@ -85,8 +85,8 @@ class Test(unittest.TestCase):
     def test_one_never_comes_another_not_yet(self):
         """Who comes does not wait for rank 0, which rings nobody when it comes: rank 1 never will."""
         ranks = self.ranks(3)
-        ranks.lanes[1].close("x")
-        met = ranks.all(lambda me: me == 2 and ranks.lanes[2].meet("x", ranks.find(2)))
+        ranks.slots[1].close("x")
+        met = ranks.all(lambda me: me == 2 and ranks.slots[2].meet("x", ranks.find(2)))
         self.assertEqual(met, [False] * 3)
         self.assertIsNone(ranks.find(2))
 
@@ -95,12 +95,12 @@ class Test(unittest.TestCase):
 
         def each(me):
             seen = []
-            lane = ranks.find(me)
+            slot = ranks.find(me)
             for use in range(200):
-                half = ranks.lanes[me].half(lane)
-                lane.inputs[half][me][0] = (use * 3 + me) % 256
-                self.assertTrue(ranks.lanes[me].meet("x", lane))
-                seen.append(tuple(view[0] for view in lane.inputs[half]))
+                half = ranks.slots[me].half(slot)
+                slot.inputs[half][me][0] = (use * 3 + me) % 256
+                self.assertTrue(ranks.slots[me].meet("x", slot))
+                seen.append(tuple(view[0] for view in slot.inputs[half]))
             return seen
 
         want = [tuple((use * 3 + me) % 256 for me in range(3)) for use in range(200)]
@@ -118,12 +118,12 @@ class Test(unittest.TestCase):
             done.append("yield")
 
         with mock.patch("os.sched_getaffinity", return_value=cpus), mock.patch("os.sched_yield", give_away):
-            with mock.patch("gorun.lane.time.perf_counter", clock):
+            with mock.patch("gorun.slot.time.perf_counter", clock):
                 ranks = self.ranks(2)
-                first = threading.Thread(target=lambda: ranks.lanes[0].meet("x", ranks.find(0)))
+                first = threading.Thread(target=lambda: ranks.slots[0].meet("x", ranks.find(0)))
                 first.start()
                 ranks.asleep(0)
-                ranks.lanes[1].meet("x", ranks.find(1))
+                ranks.slots[1].meet("x", ranks.find(1))
                 first.join(30)
                 assert not first.is_alive()
         return done
@@ -138,13 +138,13 @@ class Test(unittest.TestCase):
         ranks = self.ranks(3)
 
         def each(me):
-            lane = ranks.find(me)
+            slot = ranks.find(me)
             for use in range(5):
-                ranks.lanes[me].half(lane)
+                ranks.slots[me].half(slot)
                 if me == use % 3:
                     for other in {0, 1, 2} - {me}:
                         ranks.asleep(other)
-                self.assertTrue(ranks.lanes[me].meet("x", lane))
+                self.assertTrue(ranks.slots[me].meet("x", slot))
             return True
 
         self.assertEqual(ranks.all(each), [True] * 3)
@@ -152,17 +152,17 @@ class Test(unittest.TestCase):
 
     def test_threads_of_a_rank_sleep_together(self):
         ranks = self.ranks(2)
-        for lanes in ranks.lanes:
-            lanes.open("y", 4096, constants.FLOAT32, constants.SUM, (4,), 16)
+        for slots in ranks.slots:
+            slots.open("y", 4096, constants.FLOAT32, constants.SUM, (4,), 16)
 
         def each(me):
-            # Threads 0 and 1 are rank 0 in both lanes; 2 and 3 rank 1, which comes when both sleep.
+            # Threads 0 and 1 are rank 0 in both slots; 2 and 3 rank 1, which comes when both sleep.
             name = "xy"[me % 2]
-            lanes = ranks.lanes[me // 2]
-            lane = lanes.find(name, constants.SUM)
+            slots = ranks.slots[me // 2]
+            slot = slots.find(name, constants.SUM)
             for _ in range(20):
-                lanes.half(lane)
-                self.assertTrue(lanes.meet(name, lane))
+                slots.half(slot)
+                self.assertTrue(slots.meet(name, slot))
             return True
 
         out = []
@@ -183,39 +183,39 @@ class Test(unittest.TestCase):
 
                 def each(me, ranks=ranks, how=how):
                     if me == 0 and how == "close":
-                        return ranks.lanes[me].close("x")
+                        return ranks.slots[me].close("x")
                     if me == 0:
                         ranks.memory.cast("I")[0] = 1
                         return ranks.tell(1), ranks.tell(2)
-                    lane = ranks.find(me)
-                    ranks.lanes[me].half(lane)
-                    return ranks.lanes[me].meet("x", lane)
+                    slot = ranks.find(me)
+                    ranks.slots[me].half(slot)
+                    return ranks.slots[me].meet("x", slot)
 
                 self.assertEqual(ranks.all(each)[1:], [False, False])
                 self.assertIsNone(ranks.find(1))
-                self.assertTrue(ranks.lanes[1].offers("x"))
+                self.assertTrue(ranks.slots[1].offers("x"))
 
     def test_who_came_before_leaving_counts(self):
         ranks = self.ranks(2)
-        lane = ranks.find(0)
-        ranks.lanes[0].half(lane)
+        slot = ranks.find(0)
+        ranks.slots[0].half(slot)
         ranks.memory.cast("I")[LINE // 4] = 1
         ranks.memory.cast("Q")[(1024 + LINE) // 8] = 2
-        self.assertTrue(ranks.lanes[0].meet("x", lane))
+        self.assertTrue(ranks.slots[0].meet("x", slot))
         ranks.memory.cast("Q")[(1024 + LINE) // 8] = 5  # came to the second use, and never again
-        ranks.lanes[0].half(lane)
-        self.assertTrue(ranks.lanes[0].meet("x", lane))
-        ranks.lanes[0].half(lane)
-        self.assertFalse(ranks.lanes[0].meet("x", lane))
+        ranks.slots[0].half(slot)
+        self.assertTrue(ranks.slots[0].meet("x", slot))
+        ranks.slots[0].half(slot)
+        self.assertFalse(ranks.slots[0].meet("x", slot))
 
     def test_given_up_by_another_thread(self):
-        """Who has found a lane does not come to it any more when others were told that nobody will."""
+        """Who has found a slot does not come to it any more when others were told that nobody will."""
         ranks = self.ranks(2)
-        lane = ranks.find(0)
-        ranks.lanes[0].half(lane)
-        ranks.lanes[0].turn_off()
-        self.assertFalse(ranks.lanes[0].meet("x", lane))
-        self.assertEqual(ranks.memory.cast("Q")[lane.mine], 1)
+        slot = ranks.find(0)
+        ranks.slots[0].half(slot)
+        ranks.slots[0].turn_off()
+        self.assertFalse(ranks.slots[0].meet("x", slot))
+        self.assertEqual(ranks.memory.cast("Q")[slot.mine], 1)
 
     def test_interrupted(self):
         ranks = self.ranks(2)
@@ -225,31 +225,31 @@ class Test(unittest.TestCase):
 
         ranks.look = interrupt
         ranks.tell(0)
-        lane = ranks.find(0)
-        ranks.lanes[0].half(lane)
+        slot = ranks.find(0)
+        ranks.slots[0].half(slot)
         with self.assertRaises(KeyboardInterrupt):
-            ranks.lanes[0].meet("x", lane)
+            ranks.slots[0].meet("x", slot)
         self.assertIsNone(ranks.find(0))
-        self.assertEqual(ranks.memory.cast("Q")[lane.mine], 3)  # gives the first use up
+        self.assertEqual(ranks.memory.cast("Q")[slot.mine], 3)  # gives the first use up
         other = ranks.find(1)
-        ranks.lanes[1].half(other)
-        self.assertTrue(ranks.lanes[1].meet("x", other))  # it had come
-        ranks.lanes[1].half(other)
-        self.assertFalse(ranks.lanes[1].meet("x", other))
+        ranks.slots[1].half(other)
+        self.assertTrue(ranks.slots[1].meet("x", other))  # it had come
+        ranks.slots[1].half(other)
+        self.assertFalse(ranks.slots[1].meet("x", other))
 
-    def test_join_waits_for_threads_in_a_lane(self):
+    def test_join_waits_for_threads_in_a_slot(self):
         ranks = self.ranks(2)
-        lanes, inside, leave = ranks.lanes[0], threading.Event(), threading.Event()
+        slots, inside, leave = ranks.slots[0], threading.Event(), threading.Event()
 
         def work():
-            with lanes.inside():
+            with slots.inside():
                 inside.set()
                 leave.wait(30)
 
         thread = threading.Thread(target=work)
         thread.start()
         inside.wait(30)
-        joins = threading.Thread(target=lanes.turn_off)
+        joins = threading.Thread(target=slots.turn_off)
         joins.start()
         joins.join(0.05)
         self.assertTrue(joins.is_alive())
@@ -257,28 +257,28 @@ class Test(unittest.TestCase):
         for each in (thread, joins):
             each.join(30)
             self.assertFalse(each.is_alive())
-        with lanes.inside():
-            lanes.turn_off()  # its own thread is no other
+        with slots.inside():
+            slots.turn_off()  # its own thread is no other
 
     def test_the_session_ends_while_it_is_waited_for(self):
         ranks = self.ranks(2)
-        lanes, lane = ranks.lanes[0], ranks.find(0)
+        slots, slot = ranks.slots[0], ranks.find(0)
 
         def each(me):
             if me == 0:
                 with self.assertRaisesRegex(ConnectionError, "closed"):
-                    lanes.meet("x", lane)
+                    slots.meet("x", slot)
                 return True
             ranks.asleep(0)
             ranks.look = mock.Mock(side_effect=ConnectionError("closed"))
-            lanes.end()
+            slots.end()
             return True
 
         self.assertEqual(ranks.all(each), [True, True])
 
     def test_nobody_completes_what_others_were_told_has_failed(self):
         ranks = self.ranks(2)
-        lanes, words, flags = ranks.lanes[0], ranks.memory.cast("Q"), ranks.memory.cast("I")
+        slots, words, flags = ranks.slots[0], ranks.memory.cast("Q"), ranks.memory.cast("I")
         words[(1024 + LINE) // 8] = 2  # rank 1 waited for rank 0
         flags[0] = flags[LINE // 4] = 2  # until the world ended
         looks = []
@@ -289,36 +289,36 @@ class Test(unittest.TestCase):
                 raise ConnectionError("operations were given up")
 
         ranks.look = look
-        lane = ranks.find(0)
-        lanes.half(lane)
+        slot = ranks.find(0)
+        slots.half(slot)
         with self.assertRaisesRegex(ConnectionError, "given up"):
-            lanes.meet("x", lane)
+            slots.meet("x", slot)
         self.assertIsNone(ranks.find(0))
 
     def test_other_reductions(self):
         ranks = self.ranks(2)
-        find = ranks.lanes[0].find
+        find = ranks.slots[0].find
         self.assertIsNone(find("y", constants.SUM))
         self.assertIsNone(find("x", constants.AVERAGE))
         self.assertIsNone(find("x", constants.SUM | 2 << 4))  # travels as float16
         self.assertFalse(suits(constants.INT32, constants.AVERAGE, 1.0, 1.0))
         self.assertFalse(suits(constants.FLOAT32, constants.SUM, 0.5, 1.0))
         for _ in range(16):
-            ranks.lanes[0].close("x")
-            ranks.lanes[0].open("x", 1024, constants.FLOAT32, constants.SUM, (4,), 16)
-        self.assertFalse(ranks.lanes[0].offers("x"))
-        self.assertTrue(ranks.lanes[0].offers("y"))
-        ranks.lanes[0].turn_off()
-        self.assertFalse(ranks.lanes[0].offers("y"))
+            ranks.slots[0].close("x")
+            ranks.slots[0].open("x", 1024, constants.FLOAT32, constants.SUM, (4,), 16)
+        self.assertFalse(ranks.slots[0].offers("x"))
+        self.assertTrue(ranks.slots[0].offers("y"))
+        ranks.slots[0].turn_off()
+        self.assertFalse(ranks.slots[0].offers("y"))
 
-    def test_a_lane_lies_in_the_memory(self):
+    def test_a_slot_lies_in_the_memory(self):
         memory = memoryview(bytearray(4096))
         for offset, nbytes in ((1024, 64), (4096 - 2 * 64 - 4 * 64, 64)):
-            Lane(memory, offset, 2, 0, 1, 1, (nbytes,), nbytes)
+            Slot(memory, offset, 2, 0, 1, 1, (nbytes,), nbytes)
         last = 4096 - 2 * 64 - 4 * 64
         for offset, nbytes in ((1, 64), (0, 64), (64, 64), (4096, 64), (last, 65), (1 << 63, 1)):
             with self.assertRaises(ValueError, msg=(offset, nbytes)):
-                Lane(memory, offset, 2, 0, 1, 1, (nbytes,), nbytes)
+                Slot(memory, offset, 2, 0, 1, 1, (nbytes,), nbytes)
 
     @unittest.skipIf(np is None, "needs numpy")
     def test_sums(self):
