@@ -97,9 +97,9 @@ func (t *readiness) resolve(g *group, index int, name string) {
 	}
 }
 
-// Settle reports that a local rank submits nothing under a name that was pending when it joined, or removed a group:
+// Resolve reports that a local rank submits nothing under a name that was pending when it joined, or removed a group:
 // the contribution is in a result already, or has failed.
-func (e *Engine) Settle(epoch uint32, rank int, group uint32, name string) {
+func (e *Engine) Resolve(epoch uint32, rank int, group uint32, name string) {
 	e.mu.Lock()
 	g := e.groups.byID[group]
 	if e.stopped != nil || epoch != e.world.Epoch || g == nil {

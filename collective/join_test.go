@@ -111,15 +111,15 @@ func TestJoinAsync(t *testing.T) {
 	}
 }
 
-// TestJoinOwes: what a rank that joins still brings is waited for, and nothing else of it; and so is the end of the round.
-func TestJoinOwes(t *testing.T) {
-	for _, settled := range []bool{false, true} {
+// TestJoinPending: what is pending of a rank that joins is waited for, and nothing else of it; and so is the end of the round.
+func TestJoinPending(t *testing.T) {
+	for _, resolved := range []bool{false, true} {
 		c := newCluster(t, even(1, 3), 3, collective.Config{})
 		sum := func(rank int, name string) (*promise, []byte) {
 			b := []byte{byte(1 << rank)}
 			return c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: name, Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{1}, In: b, Out: b}), b
 		}
-		joins := []*promise{c.submit(0, collective.Request{Kind: collective.Join, Owes: []string{"x", "y"}}), c.submit(1, collective.Request{Kind: collective.Join})}
+		joins := []*promise{c.submit(0, collective.Request{Kind: collective.Join, Pending: []string{"x", "y"}}), c.submit(1, collective.Request{Kind: collective.Join})}
 		if p, b := sum(2, "z"); p.wait().Err != nil || b[0] != 4 {
 			t.Errorf("a name that nothing is owed under: %d", b[0])
 		}
@@ -129,15 +129,15 @@ func TestJoinOwes(t *testing.T) {
 		if p.done() || late.done() || joins[0].done() {
 			t.Fatal("something ended without the part of rank 0")
 		}
-		c.engines[0].Settle(1, 2, 0, "x") // which owes nothing
-		c.engines[0].Settle(2, 0, 0, "x") // another world
+		c.engines[0].Resolve(1, 2, 0, "x") // which has nothing pending
+		c.engines[0].Resolve(2, 0, 0, "x") // another world
 		own, _ := sum(0, "y")
 		if r := late.wait(); r.Err != nil || own.wait().Err != nil || joins[0].done() || p.done() {
 			t.Fatalf("y brought by rank 0: %v, and rank 0 still owes x", r.Err)
 		}
 		want := byte(4)
-		if settled {
-			c.engines[0].Settle(1, 0, 0, "x")
+		if resolved {
+			c.engines[0].Resolve(1, 0, 0, "x")
 		} else {
 			own, mine := sum(0, "x")
 			if want = 5; own.wait().Err != nil || mine[0] != want {

@@ -104,11 +104,11 @@ func (t *readiness) submit(g *group, index int, r Request) *Error {
 	}
 	o.own.put(index, &r)
 	if r.Kind == RemoveGroup {
-		t.groups.pend(uint32(r.Root), g.local()[index], r.Owes)
+		t.groups.pend(uint32(r.Root), g.local()[index], r.Pending)
 	}
 	if r.Kind == Join {
 		o.own.reqs[index].stamp = t.stampOf(&r)
-		t.join(g, index, r.Owes)
+		t.join(g, index, r.Pending)
 	}
 	if o.ready() {
 		t.declare(o)

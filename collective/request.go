@@ -79,11 +79,11 @@ type Request struct {
 	// of the root: nil for the same number, and one more for the first ranks if it does not come out even. Submit copies
 	// them, and the Shape of an AddGroup.
 	Splits []int
-	// Owes are the names under which contributions of the rank to allreduces are pending: it began them before this
+	// Pending are the names under which contributions of the rank to allreduces are pending: it began them before this
 	// request, and submits them after it (worker/session). Of a Join: in the world; no zeros take their place. Of a
 	// RemoveGroup: in that group; they end as if it was there.
-	// Engine.Settle takes one back.
-	Owes []string
+	// Engine.Resolve takes one back.
+	Pending []string
 	// Follows marks a contribution that was pending until another operation had ended, as those of all ranks of the group
 	// are.
 	Follows bool

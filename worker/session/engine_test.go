@@ -69,7 +69,7 @@ func (e *engine) CodingOf(r collective.Request) kernel.Coding {
 	return r.Coding
 }
 
-func (e *engine) Settle(uint32, int, uint32, string) {}
+func (e *engine) Resolve(uint32, int, uint32, string) {}
 
 // Leave fails what waits, as the rank's part will never come.
 func (e *engine) Leave(_ int, _ uint32, rank int) {

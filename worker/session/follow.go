@@ -60,7 +60,7 @@ func (s *session) owe(r *collective.Request) (handles []uint32) {
 	for handle, p := range s.promises {
 		if p.group == group {
 			p.owed = true
-			handles, r.Owes = append(handles, handle), append(r.Owes, p.name)
+			handles, r.Pending = append(handles, handle), append(r.Pending, p.name)
 		}
 	}
 	return handles
@@ -74,15 +74,15 @@ func counted(r *collective.Request) uint32 {
 	return 0
 }
 
-// settleOwed settles what was owed and came before the engine had the request that counts on it.
+// settleOwed resolves what was pending and came before the engine had the request that counts on it.
 func (s *session) settleOwed(r *collective.Request, handles []uint32) {
-	names := r.Owes[len(r.Owes)-len(handles):]
+	names := r.Pending[len(r.Pending)-len(handles):]
 	for i, handle := range handles {
 		s.mu.Lock()
 		promised := s.promises[handle] != nil
 		s.mu.Unlock()
 		if !promised {
-			s.server.cfg.Engine.Settle(s.epoch, s.rank, counted(r), names[i])
+			s.server.cfg.Engine.Resolve(s.epoch, s.rank, counted(r), names[i])
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (s *session) keep(handle uint32) {
 	delete(s.promises, handle)
 	s.mu.Unlock()
 	if p != nil && p.owed {
-		s.server.cfg.Engine.Settle(s.epoch, s.rank, p.group, p.name)
+		s.server.cfg.Engine.Resolve(s.epoch, s.rank, p.group, p.name)
 	}
 }
 

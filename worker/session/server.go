@@ -39,9 +39,9 @@ type Engine interface {
 	// Leave says that a process will submit nothing more as a rank of the world of epoch, because it said
 	// goodbye or died.
 	Leave(process int, epoch uint32, rank int)
-	// Settle says that a rank brings nothing under a name that it owed when it joined or removed a group
-	// (collective.Request.Owes).
-	Settle(epoch uint32, rank int, group uint32, name string)
+	// Resolve reports that a rank submits nothing under a name that was pending when it joined or removed a group
+	// (collective.Request.Pending).
+	Resolve(epoch uint32, rank int, group uint32, name string)
 }
 
 // World is what ranks of this host learn about the world.
