@@ -1,0 +1,135 @@
+package elastic
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// discovered takes a new list of hosts.
+func (m *Machine) discovered(list []Host) {
+	slots, born := map[string]int{}, map[string]int64{}
+	for _, h := range list {
+		born[h.Name] = h.Born
+		if _, known := slots[h.Name]; !known && !m.known(h.Name) {
+			m.sites = append(m.sites, &site{name: h.Name, failed: map[int]*ban{}})
+		}
+		slots[h.Name] += h.Slots
+	}
+	for _, s := range m.sites {
+		s.slots = max(slots[s.name], 0)
+		if b := born[s.name]; b != 0 && b != s.born {
+			s.born, s.lost, s.unmet = b, ban{}, ban{}
+			clear(s.failed)
+		}
+		if s.slots > 0 {
+			continue
+		}
+		s.unmet = ban{} // whatever is offered under this name later is taken for another host
+		if m.cfg.CooldownMin == 0 {
+			s.lost = ban{}
+		}
+		for _, b := range s.failed {
+			b.forever = false
+		}
+		if s.daemon != nil && !s.daemon.member {
+			m.drop(s.daemon)
+		}
+	}
+}
+
+func (m *Machine) known(name string) bool {
+	for _, s := range m.sites {
+		if s.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// startHosts sees to it that every host that can be used has a daemon, spare ones too: they are warm
+// when they are needed.
+func (m *Machine) startHosts() {
+	for _, s := range m.sites {
+		if s.daemon != nil || s.barred(m.now) || m.finished {
+			continue
+		}
+		usable := false
+		for slot := range s.slots {
+			usable = usable || !m.bad(s, slot)
+		}
+		if usable {
+			if s.daemon, s.never = s.never, nil; s.daemon == nil {
+				s.daemon = &daemon{id: len(m.daemons), site: s, used: map[int]*process{}}
+				m.daemons = append(m.daemons, s.daemon)
+			}
+			s.daemon.state, s.daemon.born, s.daemon.failed = starting, s.born, false
+			m.emit(StartHost{s.daemon.id, s.name})
+		}
+	}
+}
+
+// barred is true for a host that is not to be used yet.
+func (s *site) barred(now time.Duration) bool { return s.lost.holds(now) || s.unmet.holds(now) }
+
+func (m *Machine) daemon(id int) *daemon {
+	if id < 0 || id >= len(m.daemons) {
+		return nil
+	}
+	return m.daemons[id]
+}
+
+// drop stops a daemon and all that runs there.
+func (m *Machine) drop(d *daemon) {
+	if d.state < dropped {
+		d.state, d.member = dropped, false
+		m.emit(DropHost{d.id})
+	}
+}
+
+// evicted gives up a host whose daemon still lives, or may. Where the job ends with it, a daemon that can be reached
+// stops its processes as at any other end.
+func (m *Machine) evicted(d *daemon, ev HostEvicted) {
+	first := !d.failed
+	if m.fixed() {
+		m.hostFails(d, ev.Reason)
+	} else {
+		d.failed = true
+	}
+	if first && !(m.fixed() && ev.Own) {
+		m.emit(HangUp{d.id})
+	}
+}
+
+// hostLost notes that a daemon is gone.
+func (m *Machine) hostLost(d *daemon, ev HostLost) {
+	asked, unmet := d.state == dropped, d.state == starting
+	d.state, d.site.daemon = gone, nil
+	for _, p := range d.used {
+		p.exited = true
+	}
+	clear(d.used)
+	if unmet {
+		d.site.never = d
+	}
+	switch {
+	case asked:
+		return
+	case m.fixed():
+		m.hostFails(d, ev.Reason)
+		return
+	case !unmet:
+		m.emit(GoesOnWithout{d.id, ev.Reason})
+	case !slices.Contains(d.site.noted, ev.Reason): // it may be tried again and again
+		d.site.noted = append(d.site.noted, ev.Reason)
+		m.emit(Note{fmt.Sprintf("%s cannot be used: %s", d.site.name, ev.Reason)})
+	}
+	if d.born == d.site.born {
+		m.bar(d, unmet, ev)
+	}
+	if d.member {
+		d.member = false
+		why := fmt.Sprintf("host %s was lost: %s", d.site.name, ev.Reason)
+		m.failed(End{Cause: HostFailed, Process: -1, Host: d.id, Why: why})
+	}
+}

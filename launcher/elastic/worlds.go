@@ -1,0 +1,209 @@
+package elastic
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// begin makes the first world.
+func (m *Machine) begin() {
+	free := m.free()
+	pending := 0
+	for _, s := range m.sites {
+		if s.daemon != nil && s.daemon.state == starting && s.unmet.failures == 0 {
+			pending++
+		}
+	}
+	if len(free) < m.cfg.NP || m.cfg.Ranks != nil && pending > 0 {
+		if m.wait(m.cfg.NP, len(free)); pending == 0 && m.now-m.since >= settle {
+			m.waitsToBegin(len(free))
+		}
+		return
+	}
+	if pending > 0 && (m.cfg.MaxNP == 0 || len(free) < m.cfg.MaxNP) && m.now-m.since < settle {
+		return
+	}
+	m.roster(nil, m.firstSlots(free), "")
+}
+
+// waitsToBegin notes, once, that no host is on its way which would make a first world whole.
+func (m *Machine) waitsToBegin(have int) {
+	if !m.ended && !m.fewTold {
+		m.fewTold = true
+		m.emit(Note{fmt.Sprintf("%d of %d slots are there: waiting up to %v for more", have, m.cfg.NP, m.cfg.Timeout)})
+	}
+}
+
+// entered notes that a host is in the present world.
+func (m *Machine) entered(ev Committed) {
+	d := m.daemon(ev.Host)
+	if d == nil || ev.Epoch != m.epoch {
+		return
+	}
+	d.entered, m.committed = true, true
+	if m.broken == "" && !m.start.Failing {
+		m.first = nil
+	}
+}
+
+// resume makes the next world, or waits until it can.
+func (m *Machine) resume(reason string) {
+	need := m.need()
+	wish := need
+	expired := m.waiting && m.now-m.since >= m.cfg.Timeout
+	if m.broken != "" && m.cfg.OnFailure == Wait && !expired && !m.finished {
+		wish = max(need, len(m.world))
+		if m.cfg.Listed {
+			wish = max(need, min(wish, m.possible()))
+		}
+	}
+	// A process that has just begun has nothing yet, and may be dead already without our knowing. So those on
+	// withdrawn hosts go only from a world that was notified and left as a whole, at a commit: not after a failure.
+	keep, add := m.next(wish, m.broken == "" || m.cfg.OnFailure != Shrink, m.broken == "" && m.told != "")
+	if have := len(keep) + len(add); have < wish {
+		m.wait(wish, have)
+		return
+	}
+	switch {
+	case reason == "":
+		reason = m.changes(keep, add)
+	case len(keep) == 0:
+		reason += ", and no process of before is left: training goes on from what the script loads"
+	}
+	if m.broken != "" || len(add) > 0 || len(keep) < len(m.world) || m.now-m.began >= lastsWell {
+		m.anew = 0
+	} else if m.now-m.began < anewPause(m.anew) {
+		return
+	}
+	if m.anew++; m.anew == anewTold {
+		m.emit(Note{"the ranks have begun anew again and again, though nobody was lost: is there an error that the script catches?"})
+	}
+	if m.spent() {
+		e := End{Cause: TooManyResets, Process: -1, Host: -1}
+		if m.first != nil {
+			e.Process, e.Host, e.Code = m.first.Process, m.first.Host, m.first.Code
+		}
+		e.Why = fmt.Sprintf("the reset limit of %d is reached: %s", m.cfg.ResetLimit, reason)
+		m.end(e)
+		return
+	}
+	m.resets++
+	m.roster(keep, add, reason)
+}
+
+const (
+	// lastsWell is how long a world lasts whose end is not another one of the same kind as those before it.
+	lastsWell = 10 * time.Second
+	// anewAtOnce is how many worlds with the same members may follow each other at once, anewTold after how many users
+	// hear of it.
+	anewAtOnce, anewTold = 4, 8
+)
+
+// anewPause is how long a world is there at least that so many others went before with the same members: one that an
+// error ends each time would otherwise be made a hundred times a second.
+func anewPause(before int) time.Duration {
+	if before < anewAtOnce {
+		return 0
+	}
+	return min(50*time.Millisecond<<min(before-anewAtOnce, 10), time.Second)
+}
+
+// spent is true when no world may follow any more.
+func (m *Machine) spent() bool { return m.cfg.ResetLimit >= 0 && m.resets >= m.cfg.ResetLimit }
+
+// changes describes what is different in the next world when nothing went wrong in this one.
+func (m *Machine) changes(keep []*process, add []slot) string {
+	var kept, joined, grew, shrank, left []string
+	note := func(names *[]string, d *daemon) {
+		if !slices.Contains(*names, d.site.name) {
+			*names = append(*names, d.site.name)
+		}
+	}
+	for _, p := range keep {
+		note(&kept, p.host)
+	}
+	for _, s := range add {
+		if slices.Contains(kept, s.host.site.name) {
+			note(&grew, s.host)
+		} else {
+			note(&joined, s.host)
+		}
+	}
+	for _, p := range m.live() {
+		switch here := p.host.site.name; {
+		case slices.Contains(kept, here):
+			if !slices.Contains(keep, p) {
+				note(&shrank, p.host)
+			}
+		case !slices.Contains(joined, here):
+			note(&left, p.host)
+		}
+	}
+	var said []string
+	for _, change := range []struct {
+		names []string
+		what  string
+	}{{joined, "joined"}, {grew, "gained slots"}, {shrank, "lost slots"}, {left, "left"}} {
+		if len(change.names) > 0 {
+			said = append(said, strings.Join(change.names, ", ")+" "+change.what)
+		}
+	}
+	if said == nil {
+		if p := m.asked; p != nil {
+			return fmt.Sprintf("every process asked for another world, process %d after an error: %s", p.number, p.why)
+		}
+		return "every process asked for another world"
+	}
+	return strings.Join(said, " and ")
+}
+
+// wait notes that slots are missing, and gives up when that has lasted too long or can only last.
+func (m *Machine) wait(need, have int) {
+	usedUp := m.usedUp()
+	hopeless := usedUp || m.cfg.Listed && m.possible() < m.need()
+	if !m.waiting {
+		m.waiting, m.since = true, m.now
+		if !hopeless {
+			m.emit(Note{fmt.Sprintf("%s; %d of %d slots are there: waiting up to %v for more", m.broken, have, need, m.cfg.Timeout)})
+		}
+	}
+	if usedUp || hopeless && m.epoch > 0 && len(m.live()) == 0 {
+		if usedUp && m.cfg.Blacklist == BlacklistHost {
+			m.emit(Note{"a process has failed on every host, and --blacklist host uses none of them again"})
+		}
+		m.allGone()
+		return
+	}
+	over := m.cfg.Timeout > 0 && m.now-m.since >= m.cfg.Timeout
+	if !hopeless && !over {
+		return
+	}
+	e := End{Cause: TooFew, Process: -1, Host: -1}
+	e.Why = fmt.Sprintf("slots needed: %d, there after %[3]v: %[2]d", need, have, m.cfg.Timeout)
+	if hopeless {
+		e.Why = fmt.Sprintf("slots needed: %d, of use: %d", need, m.possible())
+	}
+	if m.first != nil {
+		e.Process, e.Host, e.Code = m.first.Process, m.first.Host, m.first.Code
+		e.Why += ", after " + m.first.Why
+	}
+	m.end(e)
+}
+
+// tell notifies the processes that other members are to be had, once for each such set of members.
+func (m *Machine) tell() {
+	keep, add := m.next(m.need(), true, true)
+	removed := len(keep) < len(m.live())
+	tooFew := len(keep)+len(add) < m.need()                 // those on a host that was blacklisted have yet to be replaced
+	if tooFew || !removed && (len(add) == 0 || m.spent()) { // a host that is back is no reason to end the job
+		m.told = ""
+		return
+	}
+	if who := members(keep, add); who != m.told {
+		m.told = who
+		m.stamp++
+		m.emit(HostsChanged{Epoch: m.epoch, Added: len(add) > 0, Removed: removed, Stamp: m.stamp})
+	}
+}
