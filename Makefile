@@ -55,7 +55,7 @@ gorun = $(call gobuild,$(1)) -o build/gorund ./cmd/gorund; $(call pyzip,build/go
 
 ## quick: lint, the unit tests of what changed, and a few jobs on lab hosts: under two minutes once everything is built
 # The end-to-end tests that show soonest that something is wrong.
-SMOKE := TestMistakes|TestUploadOnce|TestSingletons|TestLeaseOfOne|TestPowerOff|TestEncrypt|TestTopo|TestClusterSpare|TestC|TestAlgorithms
+SMOKE := TestMistakes|TestUploadOnce|TestIPv6|TestLeaseOfOne|TestPowerOff|TestEncrypt|TestTopo|TestClusterSpare|TestC|TestAlgorithms
 quick: build build/report
 	@$(MAKE) lint unit
 	@$(MAKE) e2e-families E2E_RUN='$(SMOKE)'
@@ -116,7 +116,7 @@ allocations: build/report
 E2E_SHORT ?= -short
 E2E_BINARY ?= $(CURDIR)/bin/gorun
 e2e: build build/report
-	@$(REPORT) -packages ./contrib/lab/... go test -json -count=1
+	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages ./contrib/lab/... go test -json $(RACE) -count=1
 	@$(MAKE) e2e-families
 	@$(MAKE) e2e-families FAMILIES=speed
 

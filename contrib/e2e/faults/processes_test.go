@@ -57,10 +57,10 @@ func TestKillAnything(t *testing.T) {
 		code    int
 		says    string
 	}{
-		"launcher": {func(_ *e2etest.Cluster, gorun int) []int { return []int{gorun} }, -1, ""},
+		"launcher":   {func(_ *e2etest.Cluster, gorun int) []int { return []int{gorun} }, -1, ""},
 		"supervisor": {theSupervisor(1), 255, "gorun: error: host1: run: the supervisor of the daemon was killed"},
-		"daemon":   {the(2, daemon, 0), 255, "gorun: error: host2: run: the daemon was killed by signal 9"},
-		"rank":     {the(2, e2etest.Python, 0), 137, "on host2 was killed by signal 9 (SIGKILL)"},
+		"daemon":     {the(2, daemon, 0), 255, "gorun: error: host2: run: the daemon was killed by signal 9"},
+		"rank":       {the(2, e2etest.Python, 0), 137, "on host2 was killed by signal 9 (SIGKILL)"},
 		// Nobody is left on the host who would know what the ranks have detached.
 		"supervisor and daemon":                         {both(theSupervisor(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
 		"supervisor and daemon, without control groups": {both(theSupervisor(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},

@@ -1,6 +1,6 @@
 //go:build linux
 
-package python
+package speed
 
 import (
 	"strconv"
@@ -15,7 +15,7 @@ import (
 func TestStateAtWireSpeed(t *testing.T) {
 	e2etest.NeedTorch(t)
 	const rate = 500_000_000 // bits per second
-	c := e2etest.NewCluster(t, 2)
+	c := e2etest.NewClusterAlone(t, 2)
 	for h := 1; h <= 2; h++ {
 		if err := c.Host(h).SetLink(lab.Link{Rate: rate}); err != nil {
 			t.Fatal(err)
