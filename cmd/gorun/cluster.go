@@ -18,6 +18,7 @@ import (
 	"gorun/launcher/plan"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 // clusterPort is where long-running daemons take jobs; their gossip is at the next one.
@@ -200,6 +201,14 @@ func (p room) dialer(o *jobFlags) (launcher.Dialer, error) {
 		return launcher.Cluster{Lease: p.lease}, nil
 	}
 	return newDialer(o)
+}
+
+// notes says where the hosts are from, for users who want to hear all.
+func (p room) notes(verbose bool) []string {
+	if p.from == "" || !verbose {
+		return nil
+	}
+	return []string{fmt.Sprintf("gorun: %s from %s", topology.Count(len(p.placement.Hosts), "host"), p.from)}
 }
 
 func (p room) release() {

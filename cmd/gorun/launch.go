@@ -242,17 +242,19 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 		}
 	}
 	names := hostNames(placement)
-	if where.from != "" && spec.Verbose {
-		notes = append(notes, fmt.Sprintf("gorun: %s from %s", topology.Count(len(names), "host"), where.from))
-	}
-	for _, note := range slices.Concat(notes, p.notes(programs), p.ring.notes(names, spec.Verbose)) {
-		mux.Note("%s", note)
-	}
+	p.tell(mux, slices.Concat(notes, where.notes(spec.Verbose)), programs, names)
 	if err := p.ring.measure(ctx, o, names); err != nil {
 		return err
 	}
 	spec.Topology = p.ring.text
 	return p.see(ctx, hurry, &spec, where.lease, mux, watch)
+}
+
+// tell prints the notes before a job begins.
+func (p jobPlan) tell(mux *output.Mux, notes []string, programs []program, names []string) {
+	for _, note := range slices.Concat(notes, p.notes(programs), p.ring.notes(names, p.Verbose)) {
+		mux.Note("%s", note)
+	}
 }
 
 // see runs a job that is ready to start, beside what watches and serves it, and shows how it goes.
