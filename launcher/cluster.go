@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/standing"
 )
 
@@ -34,9 +35,9 @@ func daemonOf(host string, conn *standing.Stream, err error) (*Daemon, error) {
 		return nil, e
 	}
 	d := &Daemon{In: conn, Out: conn, Remote: true, Session: conn.Session(), Close: conn.Close, Wait: func() (string, error) { return "", nil }}
-	d.Away = func() away { // the connection is that of the standing daemon: its end says nothing of the job's
+	d.Away = func() liveness.Line { // the connection is that of the standing daemon: its end says nothing of the job's
 		since, silent := conn.Away()
-		return away{since: since, silent: silent}
+		return liveness.Line{Broken: since, Unanswered: silent}
 	}
 	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		d.LocalIP = a.IP.String()

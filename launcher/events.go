@@ -16,9 +16,8 @@ import (
 func (j *job) handle(ev event) {
 	h := j.hosts[ev.host]
 	if !j.stopping && j.abandoned(time.Now(), h, ev) {
-		j.endAlone() // the event is a consequence
+		j.endIsolated() // the event is a consequence
 	}
-	h.unheard = ev.err != nil && j.stopping && j.vanished(h)
 	switch {
 	case ev.err != nil:
 		j.hungUpOn(h, ev.err)
@@ -70,7 +69,7 @@ func (j *job) message(h *host, msg wire.Message) {
 		j.ended[h.id] = true
 		j.network.carried.add(msg.Links)
 		h.fails(errors.New("the daemon ended before its ranks"))
-		j.decide(elastic.HostLost{Host: h.id, Reason: cmp.Or(h.lostWhy, "it has ended"), Ended: true})
+		j.decide(elastic.HostLost{Host: h.id, Reason: h.whyLost("it has ended"), Ended: true})
 	default:
 		j.notice(h, msg)
 	}
@@ -121,7 +120,7 @@ func (j *job) entered(h *host, w wire.World) {
 	if slices.ContainsFunc(w.Order, unknown) ||
 		slices.ContainsFunc(w.Rings, func(r wire.RailRing) bool { return slices.ContainsFunc(r.Order, unknown) }) {
 		err := fmt.Errorf("the daemon reports a world of unknown hosts %v", w.Order)
-		j.evict(h, &HostError{Host: h.name, Step: "join", Err: err}, true)
+		j.evict(h, &HostError{Host: h.name, Step: "join", Err: err}, eviction{own: true})
 		return
 	}
 	j.worlds[h.id] = w
@@ -169,34 +168,22 @@ func (j *job) daemonFailed(h *host, f *wire.Failed) {
 	if j.waitsForSilent(time.Now(), f) {
 		return
 	}
+	if j.stopping {
+		return
+	}
 	lost := h
 	if f.Peer >= 0 && f.Peer < len(j.hosts) {
 		lost = j.hosts[f.Peer]
 	}
-	j.evict(lost, &HostError{Host: lost.name, Step: f.Step, Err: errors.New(f.Text), Hint: f.Hint, Code: f.Code}, lost == h)
-}
-
-// evict gives up a host that fails, by its own word or that of others.
-func (j *job) evict(h *host, e *HostError, own bool) {
-	if j.stopping || j.ended[h.id] || h.lostWhy != "" {
-		return
-	}
-	h.failure, h.lostWhy, h.heardLast, h.ownWord = e, e.Err.Error(), j.hears(h, time.Now()), own
-	j.decide(elastic.HostEvicted{Host: h.id, Own: own, Reason: h.lostWhy})
+	j.evict(lost, &HostError{Host: lost.name, Step: f.Step, Err: errors.New(f.Text), Hint: f.Hint, Code: f.Code},
+		eviction{own: lost == h, alive: j.alive.Hears(time.Now(), j.contact(time.Now(), lost))})
 }
 
 // hungUpOn takes the end of a conversation whose host has not sent Done.
 func (j *job) hungUpOn(h *host, err *HostError) {
 	j.ended[h.id] = true
-	why := err.Error()
-	switch gone := h.unreachable.Load(); {
-	case h.lostWhy != "":
-		why = h.lostWhy
-	case gone != nil:
-		why = *gone
-	}
 	h.failure = cmp.Or(h.failure, err)
-	j.decide(h.lostBy(why))
+	j.decide(h.lostBy(h.whyLost(err.Error())))
 }
 
 // fails notes why a host ends that runs ranks, unless that is known.

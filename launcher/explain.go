@@ -69,10 +69,10 @@ func (e *TimeoutError) NextStep() string {
 func (e *ElasticError) ExitCode() int { return ExitFailure }
 
 // ExitCode is the one for hosts that are lost.
-func (e *AloneError) ExitCode() int { return ExitTransport }
+func (e *IsolatedError) ExitCode() int { return ExitTransport }
 
 // NextStep depends on whether the launcher was stopped.
-func (e *AloneError) NextStep() string {
+func (e *IsolatedError) NextStep() string {
 	if e.Stopped > 0 {
 		return "with a longer --lease hosts wait longer; Ctrl-Z stops a job with its ranks for as long as you like"
 	}

@@ -38,39 +38,27 @@ type host struct {
 	ranks  atomic.Pointer[[]wire.Rank] // that it runs or ran
 	hangUp func()                      // ends the conversation
 	// Of an elastic job:
-	leaving   bool          // it was told to stop
-	lostWhy   string        // what others said about it, or itself
-	ownWord   bool          // itself
-	heardLast bool          // by the launcher, then
-	failure   *HostError    // why its conversation ended
-	session   string        // by which another launcher can take it over
-	adopted   bool          // another launcher has started it
-	silence   time.Duration // how long it may not answer when it is taken over; 0 for as long as any
-	spec      *Spec
-	queue     mailbox
+	leaving bool          // it was told to stop
+	evicted *eviction     // how it was given up; nil if it was not
+	failure *HostError    // why its conversation ended
+	session string        // by which another launcher can take it over
+	adopted bool          // another launcher has started it
+	silence time.Duration // how long it may not answer when it is taken over; 0 for as long as any
+	spec    *Spec
+	queue   mailbox
 
-	accuses []*wire.Evidence // what it says of others that it does not hear
-	awaited uint32           // the epoch for which it was told that others wait for it
+	heard  heard
+	spoken spoken
 
-	parted map[int]bool // peers that have ended their connections with it
-
-	heard   heard
-	spoken  spoken
-	moves   time.Time // until when one believes that it moves, as was announced; zero if it does not
-	back    time.Time // when it was last heard again after it stood still for that, or has said that it is over
-	absent  time.Time // when it was last silent while a start waited for it; see job.absent
-	unheard bool      // it was given up while the job ended, and may live
-
-	answered    atomic.Bool            // it has, whatever became of that
-	daemon      atomic.Pointer[Daemon] // once it was started
-	unreachable atomic.Pointer[string] // why it was given up
-	sendErr     atomic.Pointer[error]  // the first message that could not be sent
+	answered atomic.Bool            // it has, whatever became of that
+	daemon   atomic.Pointer[Daemon] // once it was started
+	sendErr  atomic.Pointer[error]  // the first message that could not be sent
 }
 
 // newHost returns a host that nobody has talked to. template is what all daemons are told.
 func newHost(id int, name string, spec *Spec, template wire.Job) *host {
 	template.HostID, template.Name = id, name
-	return &host{id: id, name: name, job: template, spec: spec, spoken: spoken{every: spec.Timing().LauncherInterval}, queue: newMailbox(), parted: map[int]bool{}}
+	return &host{id: id, name: name, job: template, spec: spec, spoken: spoken{every: spec.Timing().LauncherInterval}, queue: newMailbox()}
 }
 
 // mailbox is an unbounded queue of messages for a daemon: the loop must never wait for a slow host.
@@ -306,10 +294,7 @@ func (h *host) lost(d *Daemon, step string, err error) *HostError {
 	d.Close()
 	stderr, waitErr := d.Wait()
 	e := &HostError{Host: h.name, Step: step, Code: ExitTransport}
-	why := h.unreachable.Load()
 	switch sendErr := h.sendErr.Load(); {
-	case why != nil:
-		e.Err = errors.New(*why)
 	case sendErr != nil && !errors.Is(*sendErr, os.ErrClosed) && !errors.Is(*sendErr, net.ErrClosed) && !errors.Is(*sendErr, io.ErrClosedPipe) && !errors.Is(*sendErr, syscall.EPIPE) && !errors.Is(*sendErr, io.EOF):
 		e.Err = *sendErr
 	case stderr != "":

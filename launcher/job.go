@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"gorun/launcher/elastic"
 	"gorun/launcher/plan"
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
 
@@ -37,15 +37,11 @@ type job struct {
 	hostOfRank []int // host ids by process
 	mpi        mpi
 	stalls     stalls
-	silences   silences
-	alone      alone
+	alive      *liveness.Hosts
 	asleep     asleep
 	members    []int // host ids of the last roster
-	// accusations are what hosts say of each other's silence.
-	accusations elastic.Accusations
-	apart       map[[2]int]*apart // hosts of which one does not answer the other, by both ids, the lesser first
-	network     network
-	facts       *wire.Topology // the file of facts about hosts, if it was changed since the job began
+	network    network
+	facts      *wire.Topology // the file of facts about hosts, if it was changed since the job began
 }
 
 func newJob(spec *Spec) (*job, error) {
@@ -59,7 +55,7 @@ func newJob(spec *Spec) (*job, error) {
 	}
 	j := &job{spec: spec, events: make(chan event), up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
 		worlds: map[int]wire.World{}, started: map[int]bool{}, exited: map[int]bool{},
-		change: newChange(spec), silences: silences{timing: spec.Timing(), since: map[int]time.Time{}}, network: network{edges: map[int][]wire.Edge{}}}
+		change: newChange(spec), alive: liveness.NewHosts(spec.Timing()), network: network{edges: map[int][]wire.Edge{}}}
 	for _, r := range spec.Placement.Ranks {
 		j.hostOfRank = append(j.hostOfRank, r.Host)
 	}

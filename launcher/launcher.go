@@ -14,6 +14,7 @@ import (
 
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 
 	"gorun/topology"
@@ -157,7 +158,7 @@ type Daemon struct {
 	// Close ends the connection at once; the daemon, if it lives, then stops its job.
 	Close func() error
 	// Away is how the daemon cannot be reached; nil for one whose connection ends with it.
-	Away func() away
+	Away func() liveness.Line
 	// Session is by what another launcher can take the daemon over, "" if it cannot.
 	Session string
 	// Wait returns when the daemon has ended, with what it last said on standard error.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
 
@@ -75,7 +76,7 @@ func (m *minority) look(now time.Time, is bool) {
 		return
 	}
 	if !m.looked.IsZero() {
-		m.waits += min(now.Sub(m.looked), 2*listenEvery)
+		m.waits += min(now.Sub(m.looked), 2*liveness.Default().LookInterval)
 	}
 	m.looked = now
 }
@@ -130,8 +131,8 @@ func (j *job) bequeath(then func()) {
 	l := legacy{ID: j.template.ID, Secret: j.template.Secret, Processes: j.hostOfRank, Members: members}
 	for _, h := range j.hosts {
 		x := legacyHost{Name: h.name, Slots: h.job.Slots, Session: h.session, Ended: j.ended[h.id], Leaving: h.leaving}
-		if !h.moves.IsZero() {
-			x.Moves = h.moves.Sub(j.change.began)
+		if moves := j.alive.Moving(h.id); !moves.IsZero() {
+			x.Moves = moves.Sub(j.change.began)
 		}
 		l.Hosts = append(l.Hosts, x)
 	}
@@ -173,7 +174,7 @@ func (j *job) inherit(text []byte) error {
 	}
 	j.change.policy, j.change.began = policy, time.Now().Add(-now)
 	j.epoch = policy.Epoch()
-	j.silences.floor = time.Now() // nobody could be heard before
+	j.alive.Begin(time.Now()) // nobody could be heard before
 	for _, x := range l.Hosts {
 		j.change.names, j.change.slots[x.Name] = append(j.change.names, x.Name), x.Slots
 	}
@@ -184,8 +185,8 @@ func (j *job) inherit(text []byte) error {
 			j.ended[id] = true
 		}
 		if x.Moves > 0 {
-			h.moves = j.change.began.Add(x.Moves)
-			h.silence = j.patience(time.Now(), h)
+			j.alive.Moves(id, j.change.began.Add(x.Moves))
+			h.silence = j.leaseOf(time.Now(), h)
 		}
 	}
 	for process, id := range l.Processes {
@@ -207,7 +208,7 @@ func (j *job) inherit(text []byte) error {
 // unaccounted is true while a host that was taken over has not said how it stands: no world can be made without that.
 func (j *job) unaccounted() bool {
 	return slices.ContainsFunc(j.hosts, func(h *host) bool {
-		return h.adopted && !h.leaving && h.lostWhy == "" && j.ready[h.id] == nil && !j.ended[h.id]
+		return h.adopted && !h.leaving && h.evicted == nil && j.ready[h.id] == nil && !j.ended[h.id]
 	})
 }
 

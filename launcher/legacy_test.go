@@ -69,15 +69,15 @@ func TestMoveAfterTakeOver(t *testing.T) {
 		t.Errorf("it may not answer for %v, %v", asked, err)
 	}
 	now := time.Now()
-	if got := next.patience(now, next.hosts[0]); got != liveness.Default().MoveLease {
+	if got := next.leaseOf(now, next.hosts[0]); got != liveness.Default().MoveLease {
 		t.Errorf("it may be silent for %v", got)
 	}
-	if got := next.patience(now.Add(liveness.Default().MoveLimit+time.Minute), next.hosts[0]); got != liveness.Default().Lease {
+	if got := next.leaseOf(now.Add(liveness.Default().MoveLimit+time.Minute), next.hosts[0]); got != liveness.Default().Lease {
 		t.Errorf("long after that was announced it may be silent for %v", got)
 	}
 	first.handle(event{host: 0, msg: &wire.Migrating{State: wire.MoveEnds}})
-	if last := begin(kept.legacy); last.patience(now, last.hosts[0]) != liveness.Default().Lease || last.hosts[0].silence != 0 {
-		t.Errorf("after its move it may be silent for %v", last.patience(now, last.hosts[0]))
+	if last := begin(kept.legacy); last.leaseOf(now, last.hosts[0]) != liveness.Default().Lease || last.hosts[0].silence != 0 {
+		t.Errorf("after its move it may be silent for %v", last.leaseOf(now, last.hosts[0]))
 	}
 }
 
@@ -165,14 +165,6 @@ func TestHungUpAfterTakeOver(t *testing.T) {
 	if !a.adopted || a.session != "s" || a.leaving || !b.leaving || b.job.HostID != 1 || b.job.Name != "b" || b.job.ID != "job" || !b.job.Elastic {
 		t.Errorf("took over %+v and %+v", a.job, b.job)
 	}
-	j.handle(event{host: 0, msg: &wire.Evidence{Peer: 1, HungUp: true}})
-	if !j.partedFrom(b) || j.partedFrom(a) {
-		t.Error("it is not known that b has hung up on a")
-	}
-	j.handle(event{host: 0, msg: &wire.Evidence{Peer: 1}})
-	if j.partedFrom(b) {
-		t.Error("it is not known that b is back")
-	}
 }
 
 // TestLeaseOfLauncher: the launcher may be silent for as long as its hosts may, which is longer once one has vGPUs.
@@ -207,7 +199,7 @@ func TestMinority(t *testing.T) {
 	j.ready[0] = &wire.Ready{}
 	began := time.Now()
 	pass := func(from, to time.Duration) {
-		for at := from; at < to; at += listenEvery {
+		for at := from; at < to; at += liveness.Default().LookInterval {
 			j.listenKept(began.Add(at))
 		}
 	}

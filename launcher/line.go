@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"gorun/launcher/ssh"
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/resume"
 )
 
 // A conversation over ssh outlives its connection: it is a stream of package resume, which the daemon keeps at a socket
 // of its host, and whoever logs in there can carry it on. So a job goes on when a connection breaks, when its host gets
 // another address, or when this machine does. What ends it is the end of the daemon, which ssh tells by an exit status. A
-// host that cannot be reached is looked for again and again: when it is lost is for others to say, see away.go.
+// host that cannot be reached is looked for again and again: when it is lost is for others to say, see package liveness.
 
 const (
 	// attempt is how long such a login may take.
@@ -51,7 +52,7 @@ type line struct {
 	last   *login // the connection that was the last, once the line has ended
 
 	mu   sync.Mutex
-	away away
+	away liveness.Line
 }
 
 // login is one connection over ssh, to the daemon or to what leads there.
@@ -196,13 +197,13 @@ func (l *line) once(until context.Context, answered func()) (*login, error) {
 }
 
 // Away is how the host cannot be reached, zero while there is a connection.
-func (l *line) Away() away {
+func (l *line) Away() liveness.Line {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.away
 }
 
-func (l *line) note(what func(*away)) {
+func (l *line) note(what func(*liveness.Line)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	what(&l.away)
@@ -244,18 +245,18 @@ func (l *line) mend(d *login) *login {
 		return nil
 	}
 	now := time.Now()
-	l.note(func(a *away) {
-		*a = away{since: now, silent: now, blind: l.blind, hungUp: d.HungUp != nil && d.HungUp()}
+	l.note(func(a *liveness.Line) {
+		*a = liveness.Line{Broken: now, Unanswered: now, Blind: l.blind, HungUp: d.HungUp != nil && d.HungUp()}
 	})
 	for pause := mendAtFirst; l.ctx.Err() == nil; pause = longer(pause) {
-		next, err := l.once(l.ctx, func() { l.note(func(a *away) { a.silent = time.Time{} }) })
+		next, err := l.once(l.ctx, func() { l.note(func(a *liveness.Line) { a.Unanswered = time.Time{} }) })
 		if err == nil {
-			l.note(func(a *away) { *a = away{} })
+			l.note(func(a *liveness.Line) { *a = liveness.Line{} })
 			return next
 		}
-		l.note(func(a *away) {
-			if a.silent.IsZero() {
-				a.silent = time.Now()
+		l.note(func(a *liveness.Line) {
+			if a.Unanswered.IsZero() {
+				a.Unanswered = time.Now()
 			}
 		})
 		resume.Pause(l.ctx, pause)

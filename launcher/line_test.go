@@ -244,8 +244,8 @@ func TestLineGoesOnLooking(t *testing.T) {
 		d := newDistant(t)
 		l := d.open(t)
 		d.says(t, l, "hello")
-		if a := l.Away(); !a.since.IsZero() {
-			t.Errorf("away since %v, and it speaks", a.since)
+		if a := l.Away(); !a.Broken.IsZero() {
+			t.Errorf("away since %v, and it speaks", a.Broken)
 		}
 		d.hangsUp.Store(hungUp)
 		d.refuse.Store(true)
@@ -254,13 +254,13 @@ func TestLineGoesOnLooking(t *testing.T) {
 		for deadline := struck.Add(10 * time.Second); d.refused.Load() < 10 && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 		}
-		if a := l.Away(); a.since.Before(struck) || a.silent.Before(struck) || a.hungUp != hungUp {
-			t.Errorf("away since %v, silent since %v, hung up %v, want %v since %v", a.since, a.silent, a.hungUp, hungUp, struck)
+		if a := l.Away(); a.Broken.Before(struck) || a.Unanswered.Before(struck) || a.HungUp != hungUp {
+			t.Errorf("away since %v, silent since %v, hung up %v, want %v since %v", a.Broken, a.Unanswered, a.HungUp, hungUp, struck)
 		}
 		d.refuse.Store(false)
 		d.says(t, l, "and back")
-		if a := l.Away(); !a.since.IsZero() {
-			t.Errorf("away since %v, and it is back", a.since)
+		if a := l.Away(); !a.Broken.IsZero() {
+			t.Errorf("away since %v, and it is back", a.Broken)
 		}
 		d.refuse.Store(true)
 		d.present().end(0, true)

@@ -100,7 +100,7 @@ func (j *job) discovered(list []elastic.Host) {
 // decide reports to the policy what happened, once it is known how all hosts stand. While none is heard, none would hear of
 // another world.
 func (j *job) decide(ev elastic.Event) {
-	alone := j.change.config.OnFailure != elastic.EndJob && !j.alone.since.IsZero()
+	alone := j.change.config.OnFailure != elastic.EndJob && !j.alive.IsolatedSince().IsZero()
 	if _, tick := ev.(elastic.Tick); alone || j.unaccounted() {
 		if !tick {
 			j.change.held = append(j.change.held, ev)
@@ -171,7 +171,7 @@ func (j *job) startHost(s elastic.StartHost) {
 		}
 		delete(j.ended, s.Host)
 		delete(j.up, s.Host)
-		delete(j.silences.since, s.Host)
+		j.alive.Forget(s.Host)
 		j.hosts[s.Host] = j.newHost(s.Host, s.Name)
 	} else {
 		j.addHost(s.Name)
@@ -223,11 +223,10 @@ func (j *job) dropHost(h *host) {
 func (h *host) lostBy(why string) elastic.HostLost {
 	ev := elastic.HostLost{Host: h.id, Reason: why}
 	switch d := h.daemon.Load(); {
-	case h.ownWord:
+	case h.evicted != nil && h.evicted.own:
 		ev.Ended = true
-	case h.lostWhy != "":
-		ev.Alive = h.heardLast
-	case h.unreachable.Load() != nil:
+	case h.evicted != nil:
+		ev.Alive = h.evicted.alive
 	case d != nil:
 		ev.Ended = d.Ended == nil || d.Ended()
 	case strings.HasPrefix(h.failure.Step, string(ssh.StepAuthenticate)) || strings.HasPrefix(h.failure.Step, string(ssh.StepHostKey)): // of a bastion, too

@@ -20,7 +20,7 @@ func (j *job) fenceArrived(h *host, m *wire.Fence) {
 	passed, err := j.mpi.fence.arrive(h.id, len(j.hosts), m)
 	switch {
 	case err != nil:
-		j.evict(h, &HostError{Host: h.name, Step: "run", Err: err}, true)
+		j.evict(h, &HostError{Host: h.name, Step: "run", Err: err}, eviction{own: true})
 	case passed != nil:
 		j.broadcast(passed)
 	default:

@@ -78,7 +78,7 @@ func (j *job) conversations(ctx context.Context, talks *sync.WaitGroup) func(*ho
 func (j *job) loop(ctx context.Context) error {
 	j.began = time.Now()
 	defer j.change.tick.Stop()
-	listen := time.NewTicker(listenEvery)
+	listen := time.NewTicker(j.timing().LookInterval)
 	defer listen.Stop()
 	done, hurry, signals := ctx.Done(), j.spec.Hurry, j.spec.Signals
 	var timeout <-chan time.Time

@@ -12,21 +12,17 @@ import (
 
 // A job that ends waits for daemons that do not say so. Users hear for whom, and, if that was in vain, where ranks may be left.
 
-const (
-	// tellAfter is how long after their grace it is told for whom the end waits.
-	tellAfter = 2 * time.Second
-	// mute is from when on a host is silent whose last word is awaited. Daemons speak every second.
-	mute = 2 * time.Second
-)
+// tellAfter is how long after their grace users read which hosts the end waits for.
+const tellAfter = 2 * time.Second
 
 // stragglers are the hosts that have not ended: those of which nothing is heard, for how long at the most, and those that
 // only take their time.
 func (j *job) stragglers(now time.Time) (silent []string, since time.Duration, slow []string) {
 	for _, h := range j.hosts {
-		if !j.up[h.id] || j.ended[h.id] || h.lostWhy != "" && !h.ownWord {
+		if !j.up[h.id] || j.ended[h.id] || h.evicted != nil && !h.evicted.own {
 			continue
 		}
-		if quiet := j.silences.quiet(now, h.heard.last(now)); quiet >= mute {
+		if quiet := j.alive.Quiet(now, h.heard.last(now)); quiet >= j.timing().StragglerAfter {
 			silent, since = append(silent, h.name), max(since, quiet)
 		} else {
 			slow = append(slow, h.name)
@@ -46,25 +42,16 @@ func (j *job) tellStragglers(now time.Time) {
 	}
 }
 
-// vanished is true for a host that was given up, and of which nobody knows that it is dead.
-func (j *job) vanished(h *host) bool {
-	d := h.daemon.Load()
-	if h.unreachable.Load() == nil || d == nil || d.Away == nil || d.Away().hungUp {
-		return false
-	}
-	return !slices.ContainsFunc(j.hosts, func(other *host) bool { return other.parted[h.id] })
-}
-
 // tellLeft says, when nobody is waited for any more, on which hosts ranks may be left: neither their end was heard of, nor
 // that of their host.
 func (j *job) tellLeft(now time.Time) {
-	if _, alone := errors.AsType[*AloneError](j.verdict); alone {
+	if _, alone := errors.AsType[*IsolatedError](j.verdict); alone {
 		return // which says what becomes of them
 	}
 	silent, _, _ := j.stragglers(now)
 	var left []string
 	for _, h := range j.hosts {
-		if j.mayRun(h) && (h.unheard || slices.Contains(silent, h.name)) {
+		if j.mayRun(h) && (h.evicted != nil && h.evicted.mayLive || slices.Contains(silent, h.name)) {
 			left = append(left, h.name)
 		}
 	}

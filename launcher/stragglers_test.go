@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
 
@@ -14,11 +15,11 @@ func TestStragglers(t *testing.T) {
 	began := time.Unix(1000, 0)
 	now := began.Add(10 * time.Second)
 	const hint = "gorun: hint: they end soon after the host goes on, or is connected again: there, pgrep -af 'gorun worker' shows whether they have"
-	given := func(j *job, a away) {
-		why := "cannot be reached"
-		j.hosts[0].unreachable.Store(&why)
-		j.hosts[0].daemon.Store(&Daemon{Away: func() away { return a }})
+	given := func(j *job, hungUp bool) {
+		broken := now.Add(-5 * time.Second)
+		j.hosts[0].daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{Broken: broken, Unanswered: broken, HungUp: hungUp} }})
 		j.stopping = true
+		j.act(j.alive.Look(now, j.view(now)))
 		j.handle(event{host: 0, err: &HostError{}})
 	}
 	for name, tc := range map[string]struct {
@@ -33,18 +34,22 @@ func TestStragglers(t *testing.T) {
 		"one is slow":        {change: func(j *job) { j.ended[0] = true }, waiting: []string{"gorun: waits for host1, where ranks have not ended"}},
 		"both": {change: func(*job) {}, waiting: []string{"gorun: waits for host0, silent for 7 s", "gorun: waits for host1, where ranks have not ended"},
 			ended: []string{"gorun: host0 did not answer: ranks may still run there", hint}},
-		"this machine stood still": {change: func(j *job) { j.ended[1], j.silences.floor = true, now }, waiting: []string{"gorun: waits for host0, where ranks have not ended"}},
-		"one was given up": {change: func(j *job) { j.ended[1] = true; given(j, away{}) },
+		"this machine stood still": {change: func(j *job) { j.ended[1] = true; j.alive.Begin(now) }, waiting: []string{"gorun: waits for host0, where ranks have not ended"}},
+		"one was given up": {change: func(j *job) { j.ended[1] = true; given(j, false) },
 			ended: []string{"gorun: host0 did not answer: ranks may still run there", hint}},
-		"one was given up that hung up":            {change: func(j *job) { j.ended[1] = true; given(j, away{hungUp: true}) }},
-		"one was given up that hung up on another": {change: func(j *job) { j.ended[1], j.hosts[1].parted[0] = true, true; given(j, away{}) }},
+		"one was given up that hung up": {change: func(j *job) { j.ended[1] = true; given(j, true) }},
+		"one was given up that hung up on another": {change: func(j *job) {
+			j.ended[1] = true
+			j.alive.Report(now, 1, wire.Evidence{Peer: 0, HungUp: true}, liveness.View{})
+			given(j, false)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var said []string
 			j := &job{change: fixedChange(2), spec: &Spec{Note: func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) }}, up: map[int]bool{0: true, 1: true},
-				ended: map[int]bool{}, exited: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, verdict: ErrStopped}
+				ended: map[int]bool{}, exited: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, verdict: ErrStopped, alive: liveness.NewHosts(liveness.Default())}
 			for id := range 2 {
-				h := &host{id: id, name: fmt.Sprint("host", id), parted: map[int]bool{}}
+				h := &host{id: id, name: fmt.Sprint("host", id), hangUp: func() {}}
 				h.own([]wire.Rank{{Process: id}})
 				j.hosts = append(j.hosts, h)
 			}

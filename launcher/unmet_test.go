@@ -90,10 +90,10 @@ func TestLostBy(t *testing.T) {
 		"a bastion does not let us in":         {func(h *host) { h.failure.Step = "authenticate (bastion b)" }, elastic.HostLost{Refused: true}},
 		"it is not the one that is known":      {func(h *host) { h.failure.Step = "host key" }, elastic.HostLost{Refused: true}},
 		"its daemon has ended":                 {func(h *host) { h.daemon.Store(&Daemon{Ended: yes}) }, elastic.HostLost{Ended: true}},
-		"its daemon cannot be reached":         {func(h *host) { h.daemon.Store(&Daemon{Ended: yes}); h.unreachable.Store(new(string)) }, elastic.HostLost{}},
-		"others do not hear it":                {func(h *host) { h.lostWhy, h.heardLast = "silent", true }, elastic.HostLost{Alive: true}},
-		"it says itself that it ends":          {func(h *host) { h.lostWhy, h.ownWord, h.heardLast = "stopped", true, true }, elastic.HostLost{Ended: true}},
-		"nobody hears it":                      {func(h *host) { h.lostWhy = "silent" }, elastic.HostLost{}},
+		"its daemon cannot be reached":         {func(h *host) { h.daemon.Store(&Daemon{Ended: yes}); h.evicted = &eviction{} }, elastic.HostLost{}},
+		"others do not hear it":                {func(h *host) { h.evicted = &eviction{alive: true} }, elastic.HostLost{Alive: true}},
+		"it says itself that it ends":          {func(h *host) { h.evicted = &eviction{own: true, alive: true} }, elastic.HostLost{Ended: true}},
+		"nobody hears it":                      {func(h *host) { h.evicted = &eviction{} }, elastic.HostLost{}},
 		"a connection ended, nobody knows how": {func(h *host) { h.daemon.Store(&Daemon{Ended: func() bool { return false }}) }, elastic.HostLost{}},
 	} {
 		h := &host{id: 3, failure: &HostError{}}

@@ -14,10 +14,6 @@ import (
 // tellWaits is how long after its begin a start names the hosts that it waits for.
 const tellWaits = 2 * time.Second
 
-// rejoinTime is how long hosts may take to join each other after one of them was silent. They try for as long until they say that
-// they do not.
-const rejoinTime = 20 * time.Second
-
 // awaited names the hosts that keep the start waiting.
 func (j *job) awaited(now time.Time) string {
 	if now.Sub(j.began) < tellWaits || j.stopping {
@@ -40,7 +36,7 @@ func (j *job) awaited(now time.Time) string {
 func (j *job) silentHosts(now time.Time) map[*host]time.Duration {
 	silent := map[*host]time.Duration{}
 	for _, h := range j.hosts {
-		if quiet, _, ok := j.missed(now, h); ok && j.ready[h.id] != nil && quiet >= j.timing().NoticeAfter {
+		if quiet, ok := j.alive.Silence(now, j.contact(now, h)); ok && j.ready[h.id] != nil && quiet >= j.timing().NoticeAfter {
 			silent[h] = quiet
 		}
 	}
@@ -54,9 +50,9 @@ func (j *job) suspended(now time.Time) bool {
 		j.late = now
 	}
 	return slices.ContainsFunc(j.hosts, func(h *host) bool {
-		quiet, _, ok := j.missed(now, h)
-		patience := j.patience(now, h)
-		return ok && j.absent(now, h) && quiet < patience && now.Sub(j.late) < patience+rejoinTime
+		quiet, ok := j.alive.Silence(now, j.contact(now, h))
+		lease := j.leaseOf(now, h)
+		return ok && j.missed(now, h) && quiet < lease && now.Sub(j.late) < lease+j.timing().RejoinGrace
 	})
 }
 
@@ -69,14 +65,11 @@ func silentError(h *host, since time.Duration) *HostError {
 // trying, and how long that one may take is for its lease to say.
 func (j *job) waitsForSilent(now time.Time, f *wire.Failed) bool {
 	return f.Again && j.change.policy.Starting() &&
-		slices.ContainsFunc(j.hosts, func(h *host) bool { return !j.ended[h.id] && j.absent(now, h) })
+		slices.ContainsFunc(j.hosts, func(h *host) bool { return !j.ended[h.id] && j.missed(now, h) })
 }
 
-// absent is true for a host that is silent, or cannot be reached, or was so a moment ago: hosts that have gone on take a moment to
-// find each other.
-func (j *job) absent(now time.Time, h *host) bool {
-	if quiet, a, ok := j.missed(now, h); ok && j.ready[h.id] != nil && (quiet >= mute || !a.since.IsZero()) {
-		h.absent = now
-	}
-	return now.Sub(h.absent) < rejoinTime
+// missed reports whether a host is silent or out of reach, or was so a moment ago: hosts that have gone on take a moment to find each
+// other.
+func (j *job) missed(now time.Time, h *host) bool {
+	return j.alive.Missing(now, j.contact(now, h), j.timing().RejoinGrace)
 }

@@ -27,7 +27,7 @@ func TestStartWaits(t *testing.T) {
 		"it does not go on":         {quiet: time.Minute},
 		"the other one is given up": {quiet: time.Minute, again: true, change: func(j *job) { j.ended[1] = true }},
 		"the other one cannot be reached": {again: true, ignored: true, change: func(j *job) {
-			j.hosts[1].daemon.Store(&Daemon{Away: func() away { return away{since: time.Now()} }})
+			j.hosts[1].daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{Broken: time.Now()} }})
 		}},
 		"the other one has been silent while it tried": {again: true, ignored: true, change: func(j *job) {
 			j.hosts[1].heard.reading(time.Now().Add(-time.Minute))
@@ -35,17 +35,17 @@ func TestStartWaits(t *testing.T) {
 			j.hosts[1].heard.reading(time.Now())
 		}},
 		"it has been silent itself": {again: true, ignored: true, change: func(j *job) {
-			j.hosts[0].heard.reading(time.Now().Add(-mute))
+			j.hosts[0].heard.reading(time.Now().Add(-liveness.Default().StragglerAfter))
 			j.listen(time.Now())
 			j.hosts[0].heard.reading(time.Now())
 		}},
-		"the other one was silent long before": {again: true, change: func(j *job) { j.hosts[1].absent = time.Now().Add(-rejoinTime) }},
+		"the other one was silent long before": {again: true, change: func(j *job) { wasMissing(j, 1, liveness.Default().RejoinGrace) }},
 		"the job has started":                  {quiet: time.Minute, again: true, change: func(j *job) { j.change = fixedChange(2) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
 			j := &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: time.Hour}, Note: func(string, ...any) {}}, ended: map[int]bool{}, started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}},
-				change: changeOf(2, elastic.Fixed(2)), hostOfRank: []int{0, 1}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}}
+				change: changeOf(2, elastic.Fixed(2)), hostOfRank: []int{0, 1}, alive: liveness.NewHosts(liveness.Default())}
 			addTwoHosts(j, now, tc.quiet)
 			if tc.change != nil {
 				tc.change(j)
@@ -61,10 +61,10 @@ func TestStartWaits(t *testing.T) {
 // join it.
 func TestStartTimeoutNamesSilentHost(t *testing.T) {
 	j := &job{spec: &Spec{StartTimeout: time.Minute}, up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, started: map[int]bool{},
-		ready: map[int]*wire.Ready{0: {}, 1: {}}, change: changeOf(2, elastic.Fixed(2)), hostOfRank: []int{0, 1}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}}
+		ready: map[int]*wire.Ready{0: {}, 1: {}}, change: changeOf(2, elastic.Fixed(2)), hostOfRank: []int{0, 1}, alive: liveness.NewHosts(liveness.Default())}
 	for id, name := range []string{"a", "b"} {
 		h := newHost(id, name, j.spec, wire.Job{})
-		h.daemon.Store(&Daemon{Away: func() away { return away{} }})
+		h.daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{} }})
 		h.heard.reading(time.Now().Add(time.Duration(-id) * time.Minute))
 		j.hosts = append(j.hosts, h)
 	}
@@ -88,17 +88,19 @@ func TestStartIsSuspended(t *testing.T) {
 		"its lease is over":           {quiet: lease, ended: true},
 		"it is there":                 {absent: time.Hour, ended: true},
 		"it was silent until now":     {absent: time.Second},
-		"it was silent some time ago": {absent: rejoinTime, ended: true},
-		"it was silent all too often": {absent: time.Second, late: lease + rejoinTime, ended: true},
+		"it was silent some time ago": {absent: liveness.Default().RejoinGrace, ended: true},
+		"it was silent all too often": {absent: time.Second, late: lease + liveness.Default().RejoinGrace, ended: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
 			j := &job{spec: &Spec{StartTimeout: time.Minute}, up: map[int]bool{0: true, 1: true}, ended: map[int]bool{},
 				started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1}}, hostOfRank: []int{0, 1},
-				change: changeOf(2, elastic.Fixed(2)), silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}}
+				change: changeOf(2, elastic.Fixed(2)), alive: liveness.NewHosts(liveness.Default())}
 			addTwoHosts(j, now, tc.quiet)
 			j.hosts[1].own([]wire.Rank{{Process: 1}})
-			j.hosts[1].absent = now.Add(-tc.absent)
+			if tc.absent > 0 {
+				wasMissing(j, 1, tc.absent)
+			}
 			if tc.late > 0 {
 				j.late = now.Add(-tc.late)
 			}
@@ -118,20 +120,20 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 	}{
 		"a start takes too long": {func(j *job) { j.late = time.Now().Add(-time.Hour); j.startTimedOut() }, "a: start ranks: not all of its ranks run after 1m0s"},
 		"a host fails": {func(j *job) {
-			j.evict(j.hosts[0], &HostError{Host: "a", Step: "probe", Err: errors.New("no memory")}, true)
+			j.evict(j.hosts[0], &HostError{Host: "a", Step: "probe", Err: errors.New("no memory")}, eviction{own: true})
 		}, "a: probe: no memory"},
 	} {
 		j := &job{spec: &Spec{StartTimeout: time.Minute},
 			up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, started: map[int]bool{1: true}, worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1}},
-			ready: map[int]*wire.Ready{0: {}, 1: {}}, hostOfRank: []int{0, 1}, silences: silences{timing: liveness.Default(), since: map[int]time.Time{}},
+			ready: map[int]*wire.Ready{0: {}, 1: {}}, hostOfRank: []int{0, 1}, alive: liveness.NewHosts(liveness.Default()),
 			change: changeOf(2, elastic.Fixed(2), elastic.Started{Process: 1})}
 		for id, name := range []string{"a", "b"} {
 			h := newHost(id, name, j.spec, wire.Job{})
-			var broken away
+			var broken liveness.Line
 			if id == 1 {
-				broken.since = time.Now()
+				broken.Broken = time.Now()
 			}
-			h.daemon.Store(&Daemon{Away: func() away { return broken }})
+			h.daemon.Store(&Daemon{Away: func() liveness.Line { return broken }})
 			h.heard.reading(time.Now().Add(-time.Second))
 			h.own([]wire.Rank{{Process: id}})
 			j.hosts = append(j.hosts, h)
@@ -163,7 +165,7 @@ func TestStartNamesWhomItWaitsFor(t *testing.T) {
 func addTwoHosts(j *job, now time.Time, quiet time.Duration) {
 	for id, name := range []string{"a", "b"} {
 		h := newHost(id, name, j.spec, wire.Job{})
-		h.daemon.Store(&Daemon{Away: func() away { return away{} }})
+		h.daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{} }})
 		h.heard.reading(now)
 		j.hosts = append(j.hosts, h)
 	}
@@ -189,4 +191,12 @@ func TestCutOff(t *testing.T) {
 	if want := []string{"gorun: a: resolve: unknown"}; !slices.Equal(notes, want) || !errors.Is(j.verdict, ErrInterrupted) || len(j.ended) != 2 {
 		t.Errorf("notes %q, verdict %v, %d hosts have ended; want %q", notes, j.verdict, len(j.ended), want)
 	}
+}
+
+// wasMissing has it that a host was last missing so long ago, and has been heard since then.
+func wasMissing(j *job, id int, ago time.Duration) {
+	now := time.Now()
+	c := j.contact(now, j.hosts[id])
+	c.Heard = now.Add(-ago - time.Minute)
+	j.alive.Missing(now.Add(-ago), c, 0)
 }

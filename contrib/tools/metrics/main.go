@@ -34,10 +34,8 @@ var folders = []string{"cmd/gorun", "worker", "launcher", "collective"}
 
 // liveness names the packages and files whose durations decide whether a host is there.
 var liveness = []string{
-	"rendezvous/liveness", "rendezvous/gossip",
-	"worker/absence.go", "worker/unreached.go", "worker/tie.go",
-	"launcher/silence.go", "launcher/apart.go", "launcher/away.go", "launcher/alone.go", "launcher/accuse.go",
-	"launcher/waits.go", "launcher/stragglers.go", "launcher/elastic/accuse.go",
+	"rendezvous/liveness", "rendezvous/gossip", "worker/liveness.go", "worker/lease.go",
+	"launcher/liveness.go", "launcher/isolated.go", "launcher/waits.go", "launcher/stragglers.go",
 }
 
 // maxLine is the width of a line that needs no scrolling.

@@ -1,4 +1,4 @@
-package elastic_test
+package liveness
 
 import (
 	"fmt"
@@ -6,13 +6,11 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	e "gorun/launcher/elastic"
 )
 
-// TestAccusations: who is lost when some hosts do not hear others any more. An accusation is "by>of@second",
-// "by?of@second" foretells it, and "by<of@second" takes either back. The members are hosts 0 to 3.
-func TestAccusations(t *testing.T) {
+// TestBallot: which hosts are lost when some do not hear others any more. A report is "by>of@second",
+// "by?of@second" warns of it, and "by<of@second" withdraws either. The members are hosts 0 to 3.
+func TestBallot(t *testing.T) {
 	for name, tc := range map[string]struct {
 		said  []string
 		deaf  []int  // whom the launcher does not hear
@@ -37,20 +35,20 @@ func TestAccusations(t *testing.T) {
 		"two without power":                      {[]string{"0>3@0", "0>2@1"}, []int{2, 3}, "3@0 2@1", nil},
 		"who does not hear itself is not judged": {[]string{"1>1@0"}, nil, "", nil},
 		"nor are strangers":                      {[]string{"1>9@0", "9>1@0"}, []int{9}, "", nil},
-		"a newcomer that two do not hear":        {[]string{"0>3@0", "1>3@0", "3>0@0", "3>1@0"}, nil, "3@0", []int{3}},
-		"a newcomer that one does not hear":      {[]string{"2>1@0", "1>2@0"}, nil, "1@5", []int{1}},
-		"a newcomer speaks first":                {[]string{"0>3@0", "0>2@0", "0>1@0", "3>0@2"}, nil, "0@0", []int{0}},
-		"newcomers are more":                     {[]string{"1>0@0", "2>0@0", "3>0@0"}, nil, "1@0 2@0 3@0", []int{1, 2, 3}},
-		"newcomers are more than two":            {[]string{"2>0@0", "3>0@0", "2>1@1", "3>1@2"}, nil, "2@1 3@2", []int{2, 3}},
-		"a newcomer accuses one that is silent":  {[]string{"3>0@0"}, []int{0}, "", []int{3}},
+		"a joiner that two do not hear":          {[]string{"0>3@0", "1>3@0", "3>0@0", "3>1@0"}, nil, "3@0", []int{3}},
+		"a joiner that one does not hear":        {[]string{"2>1@0", "1>2@0"}, nil, "1@5", []int{1}},
+		"a joiner speaks first":                  {[]string{"0>3@0", "0>2@0", "0>1@0", "3>0@2"}, nil, "0@0", []int{0}},
+		"joiners are more":                       {[]string{"1>0@0", "2>0@0", "3>0@0"}, nil, "1@0 2@0 3@0", []int{1, 2, 3}},
+		"joiners are more than two":              {[]string{"2>0@0", "3>0@0", "2>1@1", "3>1@2"}, nil, "2@1 3@2", []int{2, 3}},
+		"a joiner accuses one that is silent":    {[]string{"3>0@0"}, []int{0}, "", []int{3}},
 		"others accuse one that is silent":       {[]string{"3>0@0", "1>0@2"}, []int{0}, "0@2", []int{3}},
-		"a newcomer without power":               {[]string{"1>3@0"}, []int{3}, "3@0", []int{3}},
-		"newcomers do not hear each other":       {[]string{"2>3@0"}, nil, "3@5", []int{2, 3}},
-		"one is cut off from a newcomer too":     {[]string{"0>1@0", "0>2@0", "0>3@0", "1>0@1", "2>0@1", "3>0@1"}, nil, "0@1", []int{3}},
-		"one of two is, which have a newcomer":   {[]string{"0>1@0", "0>3@0", "1>0@1", "3>0@1"}, nil, "0@5", []int{2, 3}},
-		"all are newcomers":                      {[]string{"0>1@0", "0>2@0", "3>0@1", "2>0@2", "1>0@2", "3>0@3"}, nil, "0@2", []int{0, 1, 2, 3}},
+		"a joiner without power":                 {[]string{"1>3@0"}, []int{3}, "3@0", []int{3}},
+		"joiners do not hear each other":         {[]string{"2>3@0"}, nil, "3@5", []int{2, 3}},
+		"one is cut off from a joiner too":       {[]string{"0>1@0", "0>2@0", "0>3@0", "1>0@1", "2>0@1", "3>0@1"}, nil, "0@1", []int{3}},
+		"one of two is, which have a joiner":     {[]string{"0>1@0", "0>3@0", "1>0@1", "3>0@1"}, nil, "0@5", []int{2, 3}},
+		"all are joiners":                        {[]string{"0>1@0", "0>2@0", "3>0@1", "2>0@2", "1>0@2", "3>0@3"}, nil, "0@2", []int{0, 1, 2, 3}},
 	} {
-		var a e.Accusations
+		b := ballot{grace: Default().EvidenceGrace}
 		start := time.Unix(1000, 0)
 		left := []int{0, 1, 2, 3}
 		got := ""
@@ -65,14 +63,14 @@ func TestAccusations(t *testing.T) {
 				switch {
 				case at != s:
 				case what == '>':
-					a.Accuse(now, by, of)
+					b.suspect(now, by, of)
 				case what == '?':
-					a.Foretell(now, by, of)
+					b.warn(now, by, of)
 				default:
-					a.Withdraw(by, of)
+					b.withdraw(by, of)
 				}
 			}
-			for _, lost := range a.Judge(now, left, func(id int) bool { return !slices.Contains(tc.deaf, id) }, func(id int) bool { return slices.Contains(tc.fresh, id) }) {
+			for _, lost := range b.lost(now, left, func(id int) bool { return !slices.Contains(tc.deaf, id) }, func(id int) bool { return slices.Contains(tc.fresh, id) }) {
 				got += fmt.Sprintf(" %d@%d", lost, s)
 				left = slices.DeleteFunc(left, func(id int) bool { return id == lost })
 			}
@@ -95,11 +93,11 @@ func TestPartitions(t *testing.T) {
 			part[id] = rng.IntN(parts)
 			size[part[id]]++
 		}
-		var words []word
+		var reports []report
 		for by := range n {
 			for of := range n {
 				if part[by] != part[of] {
-					words = append(words, word{rng.IntN(19), by, of})
+					reports = append(reports, report{rng.IntN(19), by, of})
 				}
 			}
 		}
@@ -107,7 +105,7 @@ func TestPartitions(t *testing.T) {
 		for id := range n {
 			left = append(left, id)
 		}
-		left = judged(left, words, func(int) bool { return false })
+		left = judged(left, reports, func(int) bool { return false })
 		kept := part[left[0]]
 		if len(left) != size[kept] || slices.ContainsFunc(left, func(id int) bool { return part[id] != kept }) {
 			t.Fatalf("seed %d: hosts are in parts %v, left are %v", seed, part, left)
@@ -118,29 +116,29 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// word is an accusation, at some step of a quarter of a second.
-type word struct{ at, by, of int }
+// report is a suspicion, at some step of a quarter of a second.
+type report struct{ at, by, of int }
 
-// judged is who is left of hosts, all of which the launcher hears, when those words have been said.
-func judged(hosts []int, words []word, newcomer func(id int) bool) []int {
-	slices.SortFunc(words, func(a, b word) int { return a.at - b.at })
-	var a e.Accusations
+// judged is who is left of hosts, all of which the launcher hears, when those reports have been said.
+func judged(hosts []int, reports []report, joiner func(id int) bool) []int {
+	slices.SortFunc(reports, func(a, b report) int { return a.at - b.at })
+	b := ballot{grace: Default().EvidenceGrace}
 	for step := range 60 {
 		now := time.Unix(1000, 0).Add(time.Duration(step) * 250 * time.Millisecond)
-		for len(words) > 0 && words[0].at == step {
-			a.Accuse(now, words[0].by, words[0].of)
-			words = words[1:]
+		for len(reports) > 0 && reports[0].at == step {
+			b.suspect(now, reports[0].by, reports[0].of)
+			reports = reports[1:]
 		}
-		for _, lost := range a.Judge(now, hosts, func(int) bool { return true }, newcomer) {
+		for _, lost := range b.lost(now, hosts, func(int) bool { return true }, joiner) {
 			hosts = slices.DeleteFunc(hosts, func(id int) bool { return id == lost })
 		}
 	}
 	return hosts
 }
 
-// TestNewcomersCutOff: however newcomers and the hosts of a world are parted, as long as the latter hear each other and
-// the launcher them, they are who is left, with the newcomers that hear all of them.
-func TestNewcomersCutOff(t *testing.T) {
+// TestJoinersCutOff: however joiners and the hosts of a world are parted, as long as the latter hear each other and the launcher
+// them, they are who is left, with the joiners that hear all of them.
+func TestJoinersCutOff(t *testing.T) {
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		n := 2 + rng.IntN(9)
@@ -149,18 +147,18 @@ func TestNewcomersCutOff(t *testing.T) {
 			fresh[id] = rng.IntN(3) > 0
 		}
 		fresh[rng.IntN(n)] = false
-		var words []word
-		parted := map[int]bool{} // newcomers
+		var reports []report
+		parted := map[int]bool{} // joiners
 		for id := range n {
 			for other := range n {
 				if fresh[id] && !fresh[other] && rng.IntN(3) == 0 {
 					parted[id] = true
 					who := rng.IntN(3) // says so
 					if who != 0 {
-						words = append(words, word{rng.IntN(19), id, other})
+						reports = append(reports, report{rng.IntN(19), id, other})
 					}
 					if who != 1 {
-						words = append(words, word{rng.IntN(19), other, id})
+						reports = append(reports, report{rng.IntN(19), other, id})
 					}
 				}
 			}
@@ -172,9 +170,9 @@ func TestNewcomersCutOff(t *testing.T) {
 				want = append(want, id)
 			}
 		}
-		left = judged(left, words, func(id int) bool { return fresh[id] })
+		left = judged(left, reports, func(id int) bool { return fresh[id] })
 		if !slices.Equal(left, want) {
-			t.Fatalf("seed %d: newcomers are %v, parted %v, left are %v, want %v", seed, fresh, parted, left, want)
+			t.Fatalf("seed %d: joiners are %v, parted %v, left are %v, want %v", seed, fresh, parted, left, want)
 		}
 	}
 }

@@ -15,41 +15,16 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// TestLonely: a launcher is alone if it hears none of several hosts, since it last heard one.
-func TestLonely(t *testing.T) {
-	at := func(sec float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(sec * float64(time.Second))) }
-	for name, tc := range map[string]struct {
-		heard []float64
-		now   float64
-		since time.Time
-	}{
-		"nobody was ever there": {nil, 100, time.Time{}},
-		"one host":              {[]float64{1}, 100, time.Time{}},
-		"one of two is silent":  {[]float64{1, 98}, 100, time.Time{}},
-		"two are silent":        {[]float64{8.5, 9}, 100, at(9)},
-		"one was silent before": {[]float64{1, 9, 8}, 100, at(9)},
-		"for a moment":          {[]float64{97.5, 97.1}, 100, time.Time{}},
-	} {
-		var heard []time.Time
-		for _, sec := range tc.heard {
-			heard = append(heard, at(sec))
-		}
-		if got := lonely(at(tc.now), heard); !got.Equal(tc.since) {
-			t.Errorf("%s: since %v, want %v", name, got, tc.since)
-		}
-	}
-}
-
 // solitary is a job of three hosts with a lease of 10 s, which were last heard when it began.
 func solitary(began time.Time, change *change) (j *job, notes *[]string) {
 	notes = new([]string)
 	note := func(format string, args ...any) { *notes = append(*notes, fmt.Sprintf(format, args...)) }
 	j = &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: 10 * time.Second}, Note: note}, change: change, epoch: 1, up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
-		silences: silences{timing: liveness.Default(), since: map[int]time.Time{}}, worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0, 1, 2}}, 1: {Epoch: 1}, 2: {Epoch: 1}}}
+		alive: liveness.NewHosts(liveness.Default()), worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0, 1, 2}}, 1: {Epoch: 1}, 2: {Epoch: 1}}}
 	for id := range 3 {
 		h := newHost(id, fmt.Sprintf("h%d", id), j.spec, wire.Job{})
 		h.hangUp = func() {}
-		h.daemon.Store(&Daemon{Away: func() away { return away{} }})
+		h.daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{} }})
 		h.heard.reading(began)
 		j.hosts = append(j.hosts, h)
 		j.up[id], j.ready[id] = true, &wire.Ready{}
@@ -59,20 +34,20 @@ func solitary(began time.Time, change *change) (j *job, notes *[]string) {
 
 // pass lets time pass, as the loop of a job does.
 func (j *job) pass(from, to time.Time) {
-	for now := from; now.Before(to); now = now.Add(listenEvery) {
+	for now := from; now.Before(to); now = now.Add(liveness.Default().LookInterval) {
 		j.listen(now)
 	}
 }
 
-// TestAlone: hosts that are all silent are told in one line, and none of them is given up, whatever others said of it before, until they
+// TestIsolated: hosts that are all silent are told in one line, and none of them is given up, whatever others said of it before, until they
 // must have ended the job by themselves; if one is heard before, all have their lease again.
-func TestAlone(t *testing.T) {
+func TestIsolated(t *testing.T) {
 	began := time.Unix(1000, 0)
 	at := func(sec int) time.Time { return began.Add(time.Duration(sec) * time.Second) }
 	const line = `gorun: this machine hears none of its 3 hosts since `
 	lost := func(j *job) (names []string) {
 		for _, h := range j.hosts {
-			if h.unreachable.Load() != nil || j.ended[h.id] {
+			if h.evicted != nil || j.ended[h.id] {
 				names = append(names, h.name)
 			}
 		}
@@ -80,12 +55,13 @@ func TestAlone(t *testing.T) {
 	}
 
 	j, notes := solitary(began, fixedChange(3))
-	j.hosts[0].accuses = []*wire.Evidence{{Peer: 1, Suspicion: wire.LeaseOver}}
+	j.listen(began.Add(3 * time.Second))
+	j.evidence(j.hosts[0], &wire.Evidence{Peer: 1, Suspicion: wire.LeaseOver})
 	j.pass(began.Add(3*time.Second), at(29))
 	if len(*notes) != 1 || !strings.HasPrefix((*notes)[0], line) || j.stopping || lost(j) != nil {
 		t.Errorf("after 29 s it has told %q, stops: %v, and has given up %q", *notes, j.stopping, lost(j))
 	}
-	j.hosts[0].accuses = nil
+	j.evidence(j.hosts[0], &wire.Evidence{Peer: 1})
 	j.hosts[2].heard.reading(at(29))
 	j.pass(at(29), at(32))
 	if j.hosts[2].heard.reading(at(32)); j.stopping || lost(j) != nil {
@@ -111,20 +87,20 @@ func TestAlone(t *testing.T) {
 	}
 
 	j, _ = solitary(time.Now().Add(-20*time.Second), fixedChange(3)) // handle looks at the clock
-	j.listenAlone(time.Now())
+	j.listen(time.Now())
 	if j.handle(event{host: 1, err: &HostError{Host: "h1", Err: errors.New("gone")}}); j.verdict == nil || j.verdict.Error() != "h1: : gone" {
 		t.Errorf("it ends because %v although hosts wait for it still", j.verdict)
 	}
 	j, _ = solitary(time.Now().Add(-31*time.Second), fixedChange(3))
-	j.listenAlone(time.Now())
+	j.listen(time.Now())
 	j.handle(event{host: 1, err: &HostError{Host: "h1", Err: errors.New("it is not there any more")}})
-	if _, ok := errors.AsType[*AloneError](j.verdict); !ok {
+	if _, ok := errors.AsType[*IsolatedError](j.verdict); !ok {
 		t.Errorf("a host has ended the job by itself, and it ends because %v", j.verdict)
 	}
 }
 
-// TestAloneElastic: no other world begins while nobody would hear of it; what happened meanwhile counts afterwards.
-func TestAloneElastic(t *testing.T) {
+// TestIsolatedElastic: no other world begins while nobody would hear of it; what happened meanwhile counts afterwards.
+func TestIsolatedElastic(t *testing.T) {
 	began := time.Now()
 	j, notes := solitary(began, changeOf(3, flexible))
 	j.pass(began, began.Add(12*time.Second))
@@ -135,8 +111,8 @@ func TestAloneElastic(t *testing.T) {
 	}
 	j.hosts[0].heard.reading(began.Add(12 * time.Second))
 	j.listen(began.Add(12 * time.Second))
-	if j.decide(elastic.Tick{}); len(j.change.held) != 0 || !j.alone.since.IsZero() {
-		t.Errorf("it is alone since %v although a host is heard, and %d events wait", j.alone.since, len(j.change.held))
+	if j.decide(elastic.Tick{}); len(j.change.held) != 0 || !j.alive.IsolatedSince().IsZero() {
+		t.Errorf("it is alone since %v although a host is heard, and %d events wait", j.alive.IsolatedSince(), len(j.change.held))
 	}
 }
 
@@ -210,7 +186,7 @@ func TestStopped(t *testing.T) {
 			j.asleep.signalled(int(syscall.SIGTSTP), now)
 		}
 		j.handle(tc.event)
-		e, alone := errors.AsType[*AloneError](j.verdict)
+		e, alone := errors.AsType[*IsolatedError](j.verdict)
 		if alone != tc.alone || alone && e.Stopped.Round(time.Second) != tc.spoke {
 			t.Errorf("%s: it ends because %v", name, j.verdict)
 		}

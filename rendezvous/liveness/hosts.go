@@ -1,0 +1,533 @@
+package liveness
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// Hosts decides, for the launcher, which hosts are there. It learns what the launcher hears by Look, and what hosts report about each
+// other by Report; Look returns what follows.
+type Hosts struct {
+	timing Timing
+	looked time.Time
+	floor  time.Time // until then nothing could be heard: this machine was paused, or isolated
+	hosts  map[int]*host
+	pairs  map[[2]int]*pair // hosts of which one does not answer the other, by both ids, the lesser first
+	ballot ballot
+
+	isolated time.Time // since when no host is heard; zero if one is
+	noticed  bool      // that is known to the user
+}
+
+// host is what is known of one.
+type host struct {
+	silent  time.Time // when a host whose silence users know of was last heard; zero otherwise
+	moves   time.Time // until when an announced move is believed in; zero if there is none
+	back    time.Time // when the host was heard again after a pause for a move, or reported the end of one
+	missing time.Time // when it was last silent or out of reach
+	awaited uint32    // the epoch for which users know that others wait for it
+	evicted bool
+	reports map[int]wire.Evidence // about its peers
+}
+
+// pair is a path between two hosts on which one answers nothing.
+type pair struct {
+	by, of  int
+	since   time.Time
+	noticed bool
+	reports map[int]bool // the ends that report it: what one direction carries again the other may not
+}
+
+// NewHosts returns a detector for no hosts yet.
+func NewHosts(t Timing) *Hosts {
+	return &Hosts{timing: t, hosts: map[int]*host{}, pairs: map[[2]int]*pair{}, ballot: ballot{grace: t.EvidenceGrace}}
+}
+
+// View is what the launcher sees at one moment.
+type View struct {
+	Contacts []Contact
+	Lease    time.Duration // of hosts
+	Fixed    bool          // the user chose it: no move extends it
+	Stopping bool          // the job ends
+	Epoch    uint32        // of the last world
+	Met      func(a, b int) bool
+	Joiner   func(id int) bool // has not been in a world yet
+}
+
+// Contact is what the launcher sees of one host.
+type Contact struct {
+	ID      int
+	Heard   time.Time // when the host last spoke, or now while the launcher does not listen; zero if it has not spoken yet
+	Line    Line
+	Up      bool // its daemon has answered
+	Ready   bool // it can be in a world
+	Adopted bool // another launcher has started it
+	Member  bool // of the present world
+	Leaving bool // it is to end
+	Ended   bool // it has
+}
+
+// Line is the state of a connection that is renewed when it breaks.
+type Line struct {
+	Kept       bool      // there is one; otherwise the host ends with its connection
+	Broken     time.Time // when the connection ended; zero if it stands
+	Unanswered time.Time // since when the host has not answered; zero while it does
+	HungUp     bool      // the host has ended the connection
+	Blind      bool      // only a finished login shows that the host answers
+}
+
+// Verdict is something that users should read, or that the launcher should do.
+type Verdict struct {
+	Kind  Kind
+	Host  int
+	Peer  int           // of BrokenPath, MendedPath and Awaited: the other end
+	Since time.Time     // when the host was last heard, or the path broke
+	For   time.Duration // until now
+	Moves bool          // of Silent: the host moves
+	Count int           // of Isolated: hosts
+	Until time.Time     // of Isolated: when the hosts end the job
+	Evict Evict         // of Evicted
+}
+
+// Kind is what a verdict is about.
+type Kind int
+
+// Kinds of verdicts.
+const (
+	Silent     Kind = iota // for long enough for a line
+	Back                   // heard again
+	BrokenPath             // a host does not answer a peer, although the launcher hears both
+	MendedPath             // it does again
+	Isolated               // this machine hears no host any more
+	Abandoned              // for so long that the hosts have ended the job by themselves
+	OutOfReach             // the connection with a host has ended: in a world the others would tell whether it lives
+	Evicted                // the job goes on without the host, or ends
+)
+
+// Evict is why a host is evicted.
+type Evict struct {
+	Cause Cause
+	By    int           // of Reported and Unreached: the host that reports it
+	From  []int         // of CutOff: the hosts that it does not hear
+	Since time.Time     // of NoContact
+	Lease time.Duration // that is over
+	Heard bool          // by the launcher, until now
+	// MayLive is true for a host that may run, though it cannot be reached.
+	MayLive bool
+}
+
+// Cause is how it was found that a host is lost.
+type Cause int
+
+// Causes of an eviction.
+const (
+	Reported  Cause = iota + 1 // a peer reports its silence
+	Unreached                  // a peer has not reached it since a world was begun
+	CutOff                     // it reports the silence of others, and is the one that is lost
+	NotHeard                   // the launcher has not heard it for its lease
+	NoContact                  // the launcher cannot reach it
+)
+
+func (s *Hosts) of(id int) *host {
+	h := s.hosts[id]
+	if h == nil {
+		h = &host{reports: map[int]wire.Evidence{}}
+		s.hosts[id] = h
+	}
+	return h
+}
+
+// Begin notes that nothing could be heard before now: the launcher takes over from another one.
+func (s *Hosts) Begin(now time.Time) { s.floor = now }
+
+// Forget drops what is known of a host, whose id another one gets.
+func (s *Hosts) Forget(id int) { delete(s.hosts, id) }
+
+// Moving returns until when a move of the host is believed in, zero for none.
+func (s *Hosts) Moving(id int) time.Time { return s.of(id).moves }
+
+// Moves notes that a host announced a move, which is believed in until then.
+func (s *Hosts) Moves(id int, until time.Time) { s.of(id).moves = until }
+
+// Moved notes that a host reports the end of its move.
+func (s *Hosts) Moved(now time.Time, id int) {
+	if h := s.of(id); h.moves.After(now) {
+		h.moves, h.back = time.Time{}, now
+	}
+}
+
+// Lease returns how long a host may be silent: longer while it moves, however long before that was announced.
+func (s *Hosts) Lease(now time.Time, id int, v View) time.Duration {
+	if !v.Fixed && s.of(id).moves.After(now) {
+		return max(v.Lease, s.timing.MoveLease)
+	}
+	return v.Lease
+}
+
+// Quiet returns how long nothing was heard since last, as far as this machine could hear it.
+func (s *Hosts) Quiet(now, last time.Time) time.Duration { return now.Sub(later(last, s.floor)) }
+
+// Hears reports whether the launcher hears a host.
+func (s *Hosts) Hears(now time.Time, c Contact) bool {
+	return s.Quiet(now, c.Heard) < s.timing.UnheardAfter
+}
+
+// Silence returns how long a host with a line has been silent. It is not ok for one that ends with its connection, or has ended.
+func (s *Hosts) Silence(now time.Time, c Contact) (quiet time.Duration, ok bool) {
+	if !c.Line.Kept || c.Ended {
+		return 0, false
+	}
+	last := c.Heard
+	if last.IsZero() { // it has yet to speak
+		last = c.Line.Broken
+	}
+	if last.IsZero() {
+		last = now
+	}
+	return s.Quiet(now, last), true
+}
+
+// Missing reports whether a host is silent or out of reach, or was so within grace: hosts that go on take a moment to find each other.
+func (s *Hosts) Missing(now time.Time, c Contact, grace time.Duration) bool {
+	h := s.of(c.ID)
+	if quiet, ok := s.Silence(now, c); ok && c.Ready && (quiet >= s.timing.StragglerAfter || !c.Line.Broken.IsZero()) {
+		h.missing = now
+	}
+	return now.Sub(h.missing) < grace
+}
+
+// IsolatedSince returns since when the launcher hears none of several hosts, zero if it hears one.
+func (s *Hosts) IsolatedSince() time.Time { return s.isolated }
+
+// hungUp reports whether a host has ended all connections with a peer that has not ended itself.
+func (s *Hosts) hungUp(id int, v View) bool {
+	return slices.ContainsFunc(v.Contacts, func(c Contact) bool { return !c.Ended && s.of(c.ID).reports[id].HungUp })
+}
+
+// mayLive reports whether a host that cannot be reached may run for all that: no kernel has ended its connections.
+func (s *Hosts) mayLive(c Contact) bool {
+	for _, h := range s.hosts {
+		if h.reports[c.ID].HungUp {
+			return false
+		}
+	}
+	return !c.Line.HungUp
+}
+
+// State returns the state of a host.
+func (s *Hosts) State(now time.Time, c Contact) State {
+	h := s.of(c.ID)
+	switch {
+	case h.evicted:
+		return Dead
+	case !c.Line.Broken.IsZero():
+		return Unreachable
+	case s.Hears(now, c) || c.Heard.IsZero():
+		return Alive
+	case h.moves.After(now):
+		return Paused
+	}
+	return Suspect
+}
+
+// Report takes all that a host knows against a peer.
+func (s *Hosts) Report(now time.Time, by int, e wire.Evidence, v View) (out []Verdict) {
+	if e.Peer == by {
+		return nil
+	}
+	s.of(by).reports[e.Peer] = e
+	if e.Suspicion == wire.NoSuspicion {
+		s.ballot.withdraw(by, e.Peer)
+	}
+	return s.reportPath(now, by, e)
+}
+
+// Awaited returns the host that a world of epoch waits for, of one that reports it and its peer, and the other one; once for each epoch
+// and host. Of a joiner and another host it is the joiner that is late.
+func (s *Hosts) Awaited(by int, e wire.Evidence, v View) (late, other int, news bool) {
+	if e.AwaitedMS == 0 || e.Epoch != v.Epoch || v.Stopping {
+		return 0, 0, false
+	}
+	late, other = e.Peer, by
+	if v.Joiner(by) && !v.Joiner(e.Peer) {
+		late, other = other, late
+	}
+	if s.of(late).awaited == e.Epoch || !s.memberOf(late, v) {
+		return 0, 0, false
+	}
+	s.of(late).awaited = e.Epoch
+	return late, other, true
+}
+
+// Look takes what the launcher sees now, several times a second, and returns what follows.
+func (s *Hosts) Look(now time.Time, v View) (out []Verdict) {
+	if !s.looked.IsZero() && now.Sub(s.looked) > 4*s.timing.LookInterval {
+		s.floor = now
+	}
+	s.looked = now
+	out = append(out, s.lookIsolated(now, v)...)
+	if len(out) > 0 && out[len(out)-1].Kind == Abandoned {
+		return out
+	}
+	out = append(out, s.Decide(now, v)...)
+	out = append(out, s.lookContacts(now, v)...)
+	for _, c := range v.Contacts {
+		s.Missing(now, c, 0) // takes note
+	}
+	if v.Stopping {
+		return out
+	}
+	for _, c := range v.Contacts {
+		out = append(out, s.lookSilence(now, c)...)
+	}
+	return append(out, s.lookPairs(now, v)...)
+}
+
+// lookSilence returns whether users should read of a host's silence, or of its end.
+func (s *Hosts) lookSilence(now time.Time, c Contact) []Verdict {
+	h := s.of(c.ID)
+	if !c.Ready || c.Ended || c.Leaving || h.evicted || c.Heard.IsZero() {
+		return nil
+	}
+	moves := h.moves.After(now)
+	switch {
+	case !h.silent.IsZero() && c.Heard.After(h.silent):
+		since := h.silent
+		if h.silent = (time.Time{}); moves {
+			h.back = now
+		}
+		return []Verdict{{Kind: Back, Host: c.ID, Since: since, For: c.Heard.Sub(since), Moves: moves}}
+	case h.silent.IsZero() && s.Quiet(now, c.Heard) >= s.timing.NoticeAfter:
+		h.silent = c.Heard
+		return []Verdict{{Kind: Silent, Host: c.ID, Since: c.Heard, For: now.Sub(c.Heard), Moves: moves}}
+	}
+	return nil
+}
+
+// lookIsolated notices that none of several hosts is heard, which is most likely this machine's fault: of one host it is as likely the
+// host's. While that lasts no host is evicted; afterwards all of them have their lease again.
+func (s *Hosts) lookIsolated(now time.Time, v View) []Verdict {
+	var last time.Time
+	hosts := 0
+	for _, c := range v.Contacts {
+		if c.Up && !c.Ended && !c.Leaving && !s.of(c.ID).evicted {
+			hosts++
+			last = later(last, later(c.Heard, s.floor))
+		}
+	}
+	if hosts < 2 || now.Sub(last) < s.timing.UnheardAfter {
+		if s.noticed && hosts > 0 {
+			s.floor = now
+		}
+		s.isolated, s.noticed = time.Time{}, false
+		return nil
+	}
+	s.isolated = last
+	verdict := Verdict{Kind: Isolated, Count: hosts, Since: last, For: now.Sub(last), Until: last.Add(s.timing.Launcher(v.Lease))}
+	switch {
+	case v.Stopping:
+	case verdict.For >= s.timing.Abandon(v.Lease):
+		verdict.Kind = Abandoned
+		return []Verdict{verdict}
+	case verdict.For >= s.timing.NoticeAfter && !s.noticed:
+		s.noticed = true
+		return []Verdict{verdict}
+	}
+	return nil
+}
+
+// lookContacts evicts the hosts that cannot be reached, if there is more to it than that or it lasts too long, and those that are silent
+// for too long where no peer would report it.
+func (s *Hosts) lookContacts(now time.Time, v View) (out []Verdict) {
+	for _, c := range v.Contacts {
+		quiet, ok := s.Silence(now, c)
+		if !ok || s.of(c.ID).evicted {
+			continue
+		}
+		lease := s.Lease(now, c.ID, v)
+		expired := quiet >= lease && s.isolated.IsZero()
+		if c.Line.Broken.IsZero() {
+			if expired && c.Ready && !s.watched(now, c, v) {
+				out = append(out, s.evict(c.ID, Evict{Cause: NotHeard, Lease: lease, MayLive: true}))
+			}
+			continue
+		}
+		out = append(out, Verdict{Kind: OutOfReach, Host: c.ID})
+		if s.Quiet(now, c.Line.Broken) < s.timing.HangUpGrace {
+			continue
+		}
+		grace := s.timing.HangUpGrace
+		if c.Line.Blind {
+			grace = s.timing.LoginGrace
+		}
+		idle := !c.Ready || c.Leaving || v.Stopping // it runs nothing yet, or any more
+		dead := !c.Line.Unanswered.IsZero() && s.Quiet(now, c.Line.Unanswered) >= grace
+		if dead && (idle || c.Line.HungUp || s.hungUp(c.ID, v)) || expired {
+			out = append(out, s.evict(c.ID, Evict{Cause: NoContact, Since: c.Line.Broken, Lease: lease, MayLive: s.mayLive(c)}))
+		}
+	}
+	return out
+}
+
+func (s *Hosts) evict(id int, e Evict) Verdict {
+	s.of(id).evicted = true
+	return Verdict{Kind: Evicted, Host: id, Evict: e}
+}
+
+// watched reports whether a peer that is heard has met a host, and would report its silence.
+func (s *Hosts) watched(now time.Time, c Contact, v View) bool {
+	return s.member(c, v) && slices.ContainsFunc(v.Contacts, func(other Contact) bool {
+		return other.ID != c.ID && s.member(other, v) && v.Met(c.ID, other.ID) && s.Hears(now, other)
+	})
+}
+
+// member reports whether a host's evidence counts, and that about it: also of one that has yet to be taken over from another launcher, so
+// that a lost one need not be looked for until its lease ends once more.
+func (s *Hosts) member(c Contact, v View) bool {
+	return !v.Stopping && !c.Ended && !c.Leaving && c.Member && (c.Ready || c.Adopted) && !s.of(c.ID).evicted
+}
+
+func (s *Hosts) memberOf(id int, v View) bool {
+	c, ok := contact(id, v)
+	return ok && s.member(c, v)
+}
+
+func contact(id int, v View) (Contact, bool) {
+	if id >= 0 && id < len(v.Contacts) && v.Contacts[id].ID == id {
+		return v.Contacts[id], true
+	}
+	i := slices.IndexFunc(v.Contacts, func(c Contact) bool { return c.ID == id })
+	if i < 0 {
+		return Contact{}, false
+	}
+	return v.Contacts[i], true
+}
+
+// Decide evicts the hosts that are lost for what peers report. While the launcher is isolated none can report more, or withdraw it.
+func (s *Hosts) Decide(now time.Time, v View) (out []Verdict) {
+	if v.Stopping || !s.isolated.IsZero() {
+		return nil
+	}
+	var members []int
+	heard := map[int]bool{}
+	for _, c := range v.Contacts {
+		if s.member(c, v) {
+			members = append(members, c.ID)
+			heard[c.ID] = s.Hears(now, c)
+		}
+	}
+	for _, c := range v.Contacts {
+		s.vote(now, c.ID, v)
+	}
+	for _, id := range s.ballot.lost(now, members, func(id int) bool { return heard[id] }, v.Joiner) {
+		e := s.reason(id, v)
+		e.Heard = heard[id]
+		out = append(out, s.evict(id, e))
+	}
+	return out
+}
+
+// vote puts into the ballot what a host reports about members that need not be excused.
+func (s *Hosts) vote(now time.Time, by int, v View) {
+	h := s.of(by)
+	for peer, e := range h.reports {
+		c, known := contact(peer, v)
+		switch {
+		case e.Suspicion == wire.NoSuspicion:
+		case !known || !s.member(c, v): // it is reported again when that peer is in a world again
+			e.Suspicion = wire.NoSuspicion
+			h.reports[peer] = e
+		case s.excused(now, c, v):
+			s.ballot.withdraw(by, peer)
+		case e.Suspicion == wire.LeaseEndsSoon:
+			s.ballot.warn(now, by, peer)
+		default:
+			s.ballot.suspect(now, by, peer)
+		}
+	}
+}
+
+// excused reports whether peers may suspect a host only because they have not heard that it moves: while it is paused for no longer than a
+// move may take, and then until they have found it again. That a host is to be moved some time does not excuse one that is heard here:
+// then the path to the others is broken, and either end of it may be at fault.
+func (s *Hosts) excused(now time.Time, c Contact, v View) bool {
+	h := s.of(c.ID)
+	switch {
+	case v.Fixed:
+		return false
+	case !h.silent.IsZero() || !s.Hears(now, c): // silent also until users know that it is back
+		return h.moves.After(now) && s.Quiet(now, c.Heard) < s.Lease(now, c.ID, v)
+	}
+	return now.Sub(h.back) < s.timing.ReunionGrace
+}
+
+// reason returns why a host is lost, as a peer reports that does not hear it, or else by the hosts that it does not hear.
+func (s *Hosts) reason(id int, v View) Evict {
+	for _, c := range v.Contacts {
+		h := s.of(c.ID)
+		switch e := h.reports[id]; {
+		case h.evicted:
+		case e.Suspicion == wire.LeaseOver:
+			return Evict{Cause: Reported, By: c.ID, Lease: v.Lease}
+		case e.Suspicion == wire.NeverReached:
+			return Evict{Cause: Unreached, By: c.ID, Lease: s.timing.OverLink(v.Lease)}
+		}
+	}
+	e := Evict{Cause: CutOff, Lease: v.Lease}
+	h := s.of(id)
+	for _, peer := range slices.Sorted(maps.Keys(h.reports)) {
+		if h.reports[peer].Suspicion != wire.NoSuspicion {
+			e.From = append(e.From, peer)
+		}
+	}
+	return e
+}
+
+// reportPath takes what a host reports about the path to a peer. Both ends may report it, and it is over when neither does any more.
+func (s *Hosts) reportPath(now time.Time, by int, e wire.Evidence) []Verdict {
+	ends := [2]int{min(by, e.Peer), max(by, e.Peer)}
+	known := s.pairs[ends]
+	switch {
+	case e.UnansweredMS > 0 && known != nil:
+		known.reports[by] = true
+	case e.UnansweredMS > 0:
+		s.pairs[ends] = &pair{by: by, of: e.Peer, since: now.Add(-time.Duration(e.UnansweredMS) * time.Millisecond), reports: map[int]bool{by: true}}
+	case known != nil:
+		if delete(known.reports, by); len(known.reports) > 0 {
+			return nil
+		}
+		delete(s.pairs, ends)
+		if known.noticed {
+			return []Verdict{{Kind: MendedPath, Host: known.of, Peer: known.by, Since: known.since, For: now.Sub(known.since)}}
+		}
+	}
+	return nil
+}
+
+// lookPairs returns the broken paths that users should read of. That the launcher does not hear one of the ends is worth a line of its own.
+func (s *Hosts) lookPairs(now time.Time, v View) (out []Verdict) {
+	inOrder := func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }
+	for _, ends := range slices.SortedFunc(maps.Keys(s.pairs), inOrder) {
+		p := s.pairs[ends]
+		by, known := contact(p.by, v)
+		of, knownToo := contact(p.of, v)
+		switch {
+		case !known || !knownToo || !s.member(by, v) || !s.member(of, v):
+			delete(s.pairs, ends)
+		case !p.noticed && s.settled(now, by) && s.settled(now, of):
+			p.noticed = true
+			out = append(out, Verdict{Kind: BrokenPath, Host: p.of, Peer: p.by, Since: p.since, For: now.Sub(p.since)})
+		}
+	}
+	return out
+}
+
+// settled reports whether the launcher has heard a host for a while: after a silence, of the launcher too, a host takes a moment to hear
+// the others again, and that one falls silent the launcher does not know at once.
+func (s *Hosts) settled(now time.Time, c Contact) bool {
+	missing := s.Missing(now, c, s.timing.ReunionGrace)
+	return s.Hears(now, c) && !missing && now.Sub(s.floor) >= s.timing.ReunionGrace
+}
