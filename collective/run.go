@@ -17,10 +17,10 @@ type run struct {
 	coding  kernel.Coding // of segments, CodingNone if they travel as they are
 	typ     kernel.Type
 	first   []int // by step: index of its first segment in seen and done
-	chained bool  // there are receives that come after another step
+	ordered bool  // some receives come after another step
 
 	seen   []uint64  // bit per received segment
-	done   []uint64  // bit per segment that is done and what waited for it queued, if chained
+	done   []uint64  // bit per segment that is done and what waited for it queued, if ordered
 	undone []int32   // by step: segments that are not done
 	open   []int32   // the same, but until what waited for them is queued
 	early  []arrival // segments whose turn has not come
@@ -52,7 +52,7 @@ func (r *run) begin(hosts int) (own int) {
 	r.queued = resize(r.queued, hosts)
 	clear(r.queued)
 	r.undone = resize(r.undone, len(r.steps))
-	r.chained = false
+	r.ordered = false
 	bits := 0
 	for i := range r.steps {
 		s := &r.steps[i]
@@ -66,7 +66,7 @@ func (r *run) begin(hosts int) (own int) {
 		if s.Do != schedule.Send {
 			own += n
 		}
-		r.chained = r.chained || !s.Do.Sends() && s.After >= 0
+		r.ordered = r.ordered || !s.Do.Sends() && s.After >= 0
 	}
 	r.open = append(r.open[:0], r.undone...)
 	r.done = resize(r.done, (bits+63)/64)

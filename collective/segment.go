@@ -199,7 +199,7 @@ func (o *op) passOn(i int, lo int64) {
 			o.queueAll(j)
 		}
 	}
-	if run.chained {
+	if run.ordered {
 		o.catchUp(i, lo)
 	}
 }
@@ -207,7 +207,7 @@ func (o *op) passOn(i int, lo int64) {
 // postpone keeps a segment that is where it belongs but comes after a step that is not done, and reports
 // whether it did.
 func (o *op) postpone(step, k int, lo int64) bool {
-	if !o.run.chained {
+	if !o.run.ordered {
 		return false
 	}
 	o.mu.Lock()
