@@ -119,13 +119,6 @@ func (e *engine) pending() int {
 	return len(e.waiting)
 }
 
-// partsOf returns how many parts of a name wait for others.
-func (e *engine) partsOf(name string) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.waiting[name])
-}
-
 func (e *engine) run(parts []part) {
 	first := parts[0].r
 	var result collective.Result
