@@ -66,7 +66,7 @@ MAY_SKIP := no GPU that torch can use|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|t
 TESTS := lint unit allocations python c e2e vsphere
 test: build
 	@rm -f build/skips build/figures
-	@failed=; $(MAKE) $(TESTS) || failed=yes; \
+	@failed=; $(MAKE) -k $(TESTS) || failed=yes; \
 	if [ -s build/skips ]; then echo "Skipped on this machine:"; sed 's/^/  /' build/skips; \
 	if [ -n "$(CI)" ] && grep -vE '$(MAY_SKIP)' build/skips >build/wrongly-skipped; then \
 	echo "May not be skipped where CI is set:"; cat build/wrongly-skipped; failed=yes; fi; \
