@@ -88,7 +88,7 @@ func TestSilentHost(t *testing.T) {
 
 // TestProbeWays: that a way could not be probed is no good news of it.
 func TestProbeWays(t *testing.T) {
-	ways := []doctor.Way{{From: "good", To: "lost", Bytes: 9000}, {From: "lost", To: "failing", Bytes: 9000}, {From: "failing", To: "away", Bytes: 9000}, {From: "away", To: "good", Bytes: 9000}}
+	ways := []doctor.Path{{From: "good", To: "lost", Bytes: 9000}, {From: "lost", To: "failing", Bytes: 9000}, {From: "failing", To: "away", Bytes: 9000}, {From: "away", To: "good", Bytes: 9000}}
 	d := answers{
 		"good":    {stdout: "9000\n"},
 		"lost":    {stdout: "1500\n"},

@@ -43,7 +43,7 @@ func Examine(ctx context.Context, names, nics []string, patience time.Duration, 
 		well = append(well, answers[i])
 	}
 	findings = append(findings, doctor.Compare(well, nics)...)
-	findings = append(findings, probeWays(ctx, doctor.Ways(well, nics), doing)...)
+	findings = append(findings, probeWays(ctx, doctor.Paths(well, nics), doing)...)
 	if cause := context.Cause(ctx); errors.Is(cause, launcher.ErrStopped) {
 		return nil, cause
 	}
@@ -54,14 +54,14 @@ func Examine(ctx context.Context, names, nics []string, patience time.Duration, 
 }
 
 // probeWays has hosts find out what packets reach each other.
-func probeWays(ctx context.Context, ways []doctor.Way, doing func(args ...string) launcher.Dialer) []doctor.Finding {
+func probeWays(ctx context.Context, ways []doctor.Path, doing func(args ...string) launcher.Dialer) []doctor.Finding {
 	found := make([]doctor.Finding, len(ways))
 	var probing sync.WaitGroup
 	for i, w := range ways {
 		probing.Go(func() {
 			var arrive int
 			_, _, err := converse(ctx, doing("doctor", "--path", w.Addr.String(), "--bytes", strconv.Itoa(w.Bytes)), w.From, func(text []byte, _ *launcher.Daemon) error { return json.Unmarshal(text, &arrive) })
-			found[i] = doctor.JudgeWay(w, arrive, err)
+			found[i] = doctor.JudgePath(w, arrive, err)
 		})
 	}
 	probing.Wait()

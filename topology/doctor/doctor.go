@@ -1,6 +1,6 @@
-// Package doctor judges whether a host is fit for a job: Gather reads what the host says of itself, Judge and
-// Compare decide, without any I/O. It changes nothing, measures nothing over the network, and starts no
-// goroutine.
+// Package doctor judges whether a host is fit for a job. Gather reads what the host reports about itself; Judge checks
+// one host, Compare checks what must agree on all hosts, and JudgePath what packets a path carries. Gather alone does
+// I/O. The package changes nothing, measures nothing over the network, and starts no goroutine.
 package doctor
 
 import (
@@ -12,30 +12,30 @@ import (
 	"gorun/topology"
 )
 
-// Facts is what a host says of itself.
+// Facts is a host's report about itself.
 type Facts struct {
 	Host    topology.Host `json:"host"`
 	Version string        `json:"version"` // of gorun
 	Kernel  string        `json:"kernel"`
-	Python  string        `json:"python"` // what python3 --version says, "" if there is none
+	Python  string        `json:"python"` // output of python3 --version, "" if there is none
 	Clock   time.Time     `json:"clock"`
 
-	// Gathering is how long the host took for all of this, before it read its clock.
+	// Gathering is how long the host took to collect these facts, before it read its clock.
 	Gathering time.Duration `json:"gathering_ns"`
 
-	Sshd     map[string]string `json:"sshd"`      // settings of its sshd, by lower-case keyword; those that were readable
+	Sshd     map[string]string `json:"sshd"`      // settings of its sshd, by lower-case keyword, as far as readable
 	ShmBytes int64             `json:"shm_bytes"` // size of /dev/shm, 0 if there is none
 	NoFile   uint64            `json:"nofile"`    // limit of open files
 	NProc    uint64            `json:"nproc"`     // limit of processes
 	MemLock  uint64            `json:"memlock"`   // limit of locked memory in bytes
 	Balloon  int64             `json:"balloon"`   // bytes that the hypervisor took back
-	Steal    float64           `json:"steal"`     // share of CPU time since boot that the hypervisor gave to others
+	Steal    float64           `json:"steal"`     // share of CPU time since boot that the hypervisor gave to other machines
 	Offloads map[string]string `json:"offloads"`  // NIC → offloads that are switched off
-	GPUError string            `json:"gpu_error"` // why the driver of GPUs that are there does not answer
+	GPUError string            `json:"gpu_error"` // why the driver of present GPUs does not answer
 	RDMA     []Port            `json:"rdma"`
 }
 
-// Port is one of an RDMA device.
+// Port is a port of an RDMA device.
 type Port struct {
 	Device string `json:"device"`
 	Number string `json:"port"`
@@ -58,7 +58,7 @@ type Finding struct {
 	Check  string `json:"check"`
 	Status Status `json:"status"`
 	Text   string `json:"text"`
-	Fix    string `json:"fix,omitempty"` // the command that mends it
+	Fix    string `json:"fix,omitempty"` // the command that repairs it
 }
 
 // Limits below which a host is not fit, or not fast.
@@ -70,7 +70,7 @@ const (
 	mostSkew   = 100 * time.Millisecond
 )
 
-// Judge checks a host by itself.
+// Judge checks a single host.
 func Judge(f Facts) []Finding {
 	j := judge{host: f.Host.Name}
 	j.sshd(f)
@@ -102,7 +102,7 @@ func (j *judge) add(check string, s Status, text, fix string) {
 	j.findings = append(j.findings, Finding{j.host, check, s, text, fix})
 }
 
-// check adds Pass with what is good, or s with what is wrong and the way out.
+// check adds Pass with what is good, or s with what is wrong and how to fix it.
 func (j *judge) check(name string, ok bool, good string, s Status, wrong, fix string) {
 	if ok {
 		j.add(name, Pass, good, "")
@@ -111,7 +111,7 @@ func (j *judge) check(name string, ok bool, good string, s Status, wrong, fix st
 	}
 }
 
-// sshd looks at the limits that many logins meet. gorun needs one session on one connection.
+// sshd checks the limits that many logins run into. gorun needs one session on one connection.
 func (j *judge) sshd(f Facts) {
 	if len(f.Sshd) == 0 {
 		j.add("sshd", Pass, "its settings are not readable here", "")
@@ -127,7 +127,7 @@ func (j *judge) sshd(f Facts) {
 			said = append(said, key+" "+v)
 		}
 	}
-	// The first number of 10:30:100 is how many may be about to log in before sshd drops some of them.
+	// The first number of 10:30:100 is how many logins may be in progress before sshd drops some.
 	first, _, _ := strings.Cut(f.Sshd["maxstartups"], ":")
 	if n, err := strconv.Atoi(first); err == nil && n < fewStartups {
 		j.add("sshd", Warn, fmt.Sprintf("MaxStartups %s drops logins when %d come at once", f.Sshd["maxstartups"], n+1),
@@ -137,7 +137,7 @@ func (j *judge) sshd(f Facts) {
 	j.add("sshd", Pass, strings.Join(said, ", "), "")
 }
 
-// fewStartups is OpenSSH's default for MaxStartups, which gorun's logins to one host stay below.
+// fewStartups is OpenSSH's default for MaxStartups; gorun's logins to one host stay below it.
 const fewStartups = 10
 
 func (j *judge) nics(f Facts) {
@@ -170,19 +170,18 @@ func (j *judge) rdma(f Facts) {
 	}
 }
 
-// Answer is a host's facts with when they were asked for and when they came.
+// Answer is a host's facts, with the times of the request and the answer.
 type Answer struct {
 	Facts       Facts
 	Asked, Came time.Time
 }
 
-// Compare checks what must be alike on all hosts: clocks, Pythons, and the NICs between them, of those that the user's list
-// means.
+// Compare checks what must agree on all hosts: clocks, Pythons, and the NICs between them that the user's list selects.
 func Compare(all []Answer, nics []string) []Finding {
 	var out []Finding
 	for i, a := range all {
 		j := judge{host: a.Facts.Host.Name}
-		// It read its clock some time between the end of its gathering, had that begun at once, and the answer's arrival.
+		// It read its clock between the end of its gathering, if that began at once, and the arrival of the answer.
 		half := max(a.Came.Sub(a.Asked)-max(a.Facts.Gathering, 0), 0) / 2
 		skew := a.Facts.Clock.Sub(a.Came.Add(-half))
 		j.check("clock", skew.Abs() <= mostSkew+half, fmt.Sprintf("within %v of the launcher's", (skew.Abs()+half).Round(time.Millisecond)), Warn,
@@ -204,7 +203,7 @@ func Compare(all []Answer, nics []string) []Finding {
 	return out
 }
 
-// size writes bytes for people.
+// size renders bytes.
 func size(n int64) string {
 	switch {
 	case n >= 1<<30:

@@ -13,10 +13,10 @@ import (
 	"gorun/topology/probe"
 )
 
-// patience bounds each of the host's own tools that are asked.
-const patience = 5 * time.Second
+// toolTimeout bounds each tool of the host that is run.
+const toolTimeout = 5 * time.Second
 
-// Gather reads what this host says of itself. What cannot be read is left out.
+// Gather reads this host's facts. What cannot be read is left out.
 func Gather(ctx context.Context, version string) (Facts, error) {
 	began := time.Now()
 	host, err := probe.Probe(ctx, "/")
@@ -26,8 +26,8 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 	host.Name = host.Hostname
 	f := Facts{Host: host, Version: version, Offloads: map[string]string{}}
 	f.Kernel = strings.TrimSpace(read("/proc/sys/kernel/osrelease"))
-	f.Python = say(ctx, "python3", "--version")
-	f.Sshd = ParseSshd(say(ctx, "/usr/sbin/sshd", "-T"))
+	f.Python = runTool(ctx, "python3", "--version")
+	f.Sshd = ParseSshd(runTool(ctx, "/usr/sbin/sshd", "-T"))
 	if len(f.Sshd) == 0 {
 		f.Sshd = ParseSshd(read("/etc/ssh/sshd_config"))
 	}
@@ -40,7 +40,7 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 	f.Steal = ParseSteal(read("/proc/stat"))
 	for _, n := range host.NICs {
 		if n.Up && n.Name != "lo" {
-			if off := ParseOffloads(say(ctx, "ethtool", "-k", n.Name)); off != "" {
+			if off := ParseOffloads(runTool(ctx, "ethtool", "-k", n.Name)); off != "" {
 				f.Offloads[n.Name] = off
 			}
 		}
@@ -49,7 +49,7 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 		f.GPUError = "the kernel has NVIDIA GPUs, but nvidia-smi does not answer"
 	}
 	f.RDMA = ports("/sys/class/infiniband")
-	f.Clock = time.Now() // last: the launcher compares it with when the answer came
+	f.Clock = time.Now() // last: the launcher compares it with the arrival of the answer
 	f.Gathering = f.Clock.Sub(began)
 	return f, nil
 }
@@ -74,13 +74,13 @@ func limit(resource int) uint64 {
 }
 
 func read(file string) string {
-	b, _ := os.ReadFile(file) // not there, or not for us: ""
+	b, _ := os.ReadFile(file) // "" if missing or not readable
 	return string(b)
 }
 
-// say runs one of the host's tools, "" if it is not there or fails.
-func say(ctx context.Context, name string, args ...string) string {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// runTool returns the output of one of the host's tools, "" if it is missing or fails.
+func runTool(ctx context.Context, name string, args ...string) string {
+	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = time.Second

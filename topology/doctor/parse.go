@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// ParseSshd reads sshd -T or an sshd_config: the first of several lines for a keyword counts, and what is in a
-// Match block is left out.
+// ParseSshd reads sshd -T or an sshd_config: the first line for a keyword counts, and Match blocks are ignored.
 func ParseSshd(text string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.SplitSeq(text, "\n") {
@@ -34,7 +33,7 @@ func ParseSteal(text string) float64 {
 		return 0
 	}
 	var total, steal float64
-	for i, f := range fields[1:9] { // what follows is guest time, which user time contains
+	for i, f := range fields[1:9] { // the rest is guest time, which user time includes
 		n, err := strconv.ParseUint(f, 10, 64)
 		if err != nil {
 			return 0
@@ -50,7 +49,7 @@ func ParseSteal(text string) float64 {
 	return steal / total
 }
 
-// ParseBalloon returns the bytes that /proc/meminfo says a hypervisor took back.
+// ParseBalloon returns the bytes that a hypervisor took back, from /proc/meminfo.
 func ParseBalloon(text string) int64 {
 	for line := range strings.SplitSeq(text, "\n") {
 		if rest, ok := strings.CutPrefix(line, "Balloon:"); ok {
@@ -65,13 +64,13 @@ func ParseBalloon(text string) int64 {
 	return 0
 }
 
-// wanted are the offloads without which a NIC costs much CPU time, in the words of ethtool -k and of -K.
+// wanted are the offloads without which a NIC costs much CPU time, by their names in ethtool -k and -K.
 var wanted = []struct{ long, short string }{
 	{"tcp-segmentation-offload", "tso"}, {"generic-segmentation-offload", "gso"}, {"generic-receive-offload", "gro"},
 	{"rx-checksumming", "rx"}, {"tx-checksumming", "tx"},
 }
 
-// ParseOffloads returns what ethtool -k says is off and could be on, in the words of ethtool -K.
+// ParseOffloads returns the offloads that ethtool -k reports off but changeable, by their names in ethtool -K.
 func ParseOffloads(text string) string {
 	var off []string
 	for line := range strings.SplitSeq(text, "\n") {

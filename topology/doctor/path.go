@@ -8,37 +8,37 @@ import (
 	"gorun/topology"
 )
 
-// Way is from one host to another, and how large the packets are that both send there.
-type Way struct {
+// Path leads from one host to another. Bytes is the packet size that both ends use.
+type Path struct {
 	From, To string
 	NIC      string     // of From
 	Addr     netip.Addr // of To
 	Bytes    int
 }
 
-// Ways are those that are worth a probe: from each host to the next, over the NICs that the user's list means.
-func Ways(all []Answer, nics []string) []Way {
+// Paths returns the paths worth a probe: from each host to the next, over the NICs that the user's list selects.
+func Paths(all []Answer, nics []string) []Path {
 	if len(all) < 2 {
 		return nil
 	}
-	var out []Way
+	var out []Path
 	for i, a := range all {
 		from, to := a.Facts.Host, all[(i+1)%len(all)].Facts.Host
 		mine, _ := mainNIC(from, nics)
 		theirs, addr := mainNIC(to, nics)
-		if w := (Way{from.Name, to.Name, mine.Name, addr, min(mine.MTU, theirs.MTU)}); addr.IsValid() && w.Bytes > 0 {
+		if w := (Path{from.Name, to.Name, mine.Name, addr, min(mine.MTU, theirs.MTU)}); addr.IsValid() && w.Bytes > 0 {
 			out = append(out, w)
 		}
 	}
 	return out
 }
 
-// leastIP is how many bytes every network is to carry in a packet.
-const leastIP = 576
+// minPacket is the packet size that every network must carry, in bytes.
+const minPacket = 576
 
-// JudgeWay says what it means that packets of so many bytes arrive; 0 is that the other host says nothing, and err is why it is
-// not known.
-func JudgeWay(w Way, arrive int, err error) Finding {
+// JudgePath interprets the largest packet that arrives; 0 means that the other host does not answer, and err why it is
+// unknown.
+func JudgePath(w Path, arrive int, err error) Finding {
 	j := judge{host: w.From}
 	check := "path to " + w.To
 	switch {
@@ -46,8 +46,8 @@ func JudgeWay(w Way, arrive int, err error) Finding {
 		j.add(check, Warn, "not known: "+err.Error(), fmt.Sprintf("ssh %s ping -c 1 %s", w.From, w.Addr))
 	case arrive == 0:
 		j.add(check, Pass, "not known: it answers no probe, as behind a firewall", "")
-	case arrive < leastIP:
-		j.add(check, Fail, fmt.Sprintf("packets of %d bytes are lost on the way, only those of %d arrive: no data passes", leastIP, arrive),
+	case arrive < minPacket:
+		j.add(check, Fail, fmt.Sprintf("packets of %d bytes are lost on the way, only those of %d arrive: no data passes", minPacket, arrive),
 			fmt.Sprintf("have the network between %s and %s carry packets of %d bytes", w.From, w.To, w.Bytes))
 	default:
 		j.check(check, arrive >= w.Bytes, fmt.Sprintf("packets of %d bytes arrive", arrive), Fail,
@@ -57,7 +57,7 @@ func JudgeWay(w Way, arrive int, err error) Finding {
 	return j.findings[0]
 }
 
-// mainNIC is the one at which a host is reached first over those that the user's list means, and its address there.
+// mainNIC returns the selected NIC at which a host is reached first, and its address there.
 func mainNIC(h topology.Host, nics []string) (topology.NIC, netip.Addr) {
 	addrs := topology.Addresses(h, nics, netip.Addr{})
 	if len(addrs) == 0 {

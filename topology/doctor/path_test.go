@@ -38,7 +38,7 @@ func TestWays(t *testing.T) {
 			[]string{"{a b fast 10.1.0.2 9000}", "{b a ens9 10.1.0.1 9000}"}},
 	} {
 		var got []string
-		for _, w := range doctor.Ways(tt.all, tt.list) {
+		for _, w := range doctor.Paths(tt.all, tt.list) {
 			got = append(got, fmt.Sprint(w))
 		}
 		if !reflect.DeepEqual(got, tt.want) {
@@ -47,8 +47,8 @@ func TestWays(t *testing.T) {
 	}
 }
 
-func TestJudgeWay(t *testing.T) {
-	way := doctor.Way{From: "a", To: "b", NIC: "eth0", Bytes: 9000}
+func TestJudgePath(t *testing.T) {
+	way := doctor.Path{From: "a", To: "b", NIC: "eth0", Bytes: 9000}
 	for _, tt := range []struct {
 		arrive int
 		err    error
@@ -60,7 +60,7 @@ func TestJudgeWay(t *testing.T) {
 		{0, errors.New("no route"), doctor.Warn, "not known: no route"},
 		{1500, nil, doctor.Fail, "packets of 9000 bytes are lost on the way, those of 1500 arrive: connections open and then hang"},
 	} {
-		f := doctor.JudgeWay(way, tt.arrive, tt.err)
+		f := doctor.JudgePath(way, tt.arrive, tt.err)
 		if f.Host != "a" || f.Check != "path to b" || f.Status != tt.status || f.Text != tt.text || (f.Fix == "") != (tt.status == doctor.Pass) {
 			t.Errorf("%d bytes, %v: %+v", tt.arrive, tt.err, f)
 		}

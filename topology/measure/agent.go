@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Order is what the agent on a host is told, one JSON value after another on its standard input,
-// because argv would show the secret: first who it is, then what to measure.
+// Order is an instruction to the agent on a host, one JSON value after another on its standard input, because argv
+// would show the secret: first the host's own identity, then what to measure.
 type Order struct {
 	Secret  []byte        `json:"secret,omitempty"`
 	Host    int           `json:"host"` // itself, then the host to probe
@@ -20,14 +20,14 @@ type Order struct {
 	Sending time.Duration `json:"sending,omitempty"`
 }
 
-// Answer is what it says: where it listens, then a result for each order.
+// Answer is the agent's output: first the address it listens on, then a result for each order.
 type Answer struct {
 	Port int `json:"port,omitempty"`
 	Result
 	Error string `json:"error,omitempty"`
 }
 
-// Agent is a host that takes part in a measurement. It ends with its input.
+// Agent is a host's side of a measurement. It ends with its input.
 func Agent(ctx context.Context, in io.Reader, out io.Writer) error {
 	orders, answers := json.NewDecoder(in), json.NewEncoder(out)
 	var me Order
@@ -40,7 +40,7 @@ func Agent(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
-	serving.Go(func() { Serve(ctx, l, Key(me.Secret, me.Host)) }) // what fails there, the launcher sees by what it does not measure
+	serving.Go(func() { Serve(ctx, l, Key(me.Secret, me.Host)) }) // the launcher notices a failure by the missing result
 	defer serving.Wait()
 	defer cancel()
 	if err := answers.Encode(Answer{Port: l.Addr().(*net.TCPAddr).Port}); err != nil {

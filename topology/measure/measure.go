@@ -1,8 +1,8 @@
-// Package measure finds out the round-trip time and the bandwidth between two hosts: one serves, the other
-// probes. A probe loads the network for as long as it is told to, and no longer.
+// Package measure finds the round-trip time and the bandwidth between two hosts: one serves, the other probes. A probe
+// loads the network only for the requested time.
 //
-// A server talks only to who knows the key, and sends nothing but what it received and counts. Serve and
-// Probe wait for all goroutines that they start.
+// A server answers only peers that hold its key, and sends nothing except echoes and counts. Serve and Probe wait for
+// all goroutines that they start.
 package measure
 
 import (
@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	pings    = 20
-	block    = 256 << 10
-	patience = 2 * time.Second // for a connection and an answer
-	longest  = 5 * time.Second // that a stream is counted
+	pings         = 20
+	block         = 256 << 10
+	answerTimeout = 2 * time.Second // for a connection and an answer
+	maxStream     = 5 * time.Second // that a stream is counted
 )
 
-// Key returns the key of one host, from a secret of the job: who reaches another host than meant, under an
-// address that several have, is refused.
+// Key returns the key of one host, from a secret of the job: a probe that reaches the wrong host, at an address that
+// several have, is refused.
 func Key(secret []byte, host int) []byte {
 	return sign(secret, fmt.Appendf(nil, "gorun measure host %d", host))
 }
@@ -62,14 +62,14 @@ func Serve(ctx context.Context, l net.Listener, key []byte) error {
 		serving.Go(func() {
 			defer conn.Close()
 			defer context.AfterFunc(ctx, func() { conn.Close() })()
-			answer(conn, key) // how it fails is for the other end to tell
+			answer(conn, key) // the other end reports failures
 		})
 	}
 }
 
 // answer serves one connection: a challenge, then pings, then a stream that it counts.
 func answer(conn net.Conn, key []byte) error {
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return err
 	}
 	challenge, response := make([]byte, sha256.Size), make([]byte, sha256.Size)
@@ -86,7 +86,7 @@ func answer(conn net.Conn, key []byte) error {
 		return errors.New("wrong key")
 	}
 	one := make([]byte, 1)
-	for range pings + 1 { // the first shows that the key was right
+	for range pings + 1 { // the first one shows that the key was right
 		if _, err := conn.Write(one); err != nil {
 			return err
 		}
@@ -96,13 +96,13 @@ func answer(conn net.Conn, key []byte) error {
 	}
 	order := make([]byte, 8)
 	if _, err := io.ReadFull(conn, order); err != nil {
-		return err // the round-trip time was all that it wanted
+		return err // only the round-trip time was requested
 	}
-	return count(conn, min(time.Duration(binary.LittleEndian.Uint64(order)), longest))
+	return count(conn, min(time.Duration(binary.LittleEndian.Uint64(order)), maxStream))
 }
 
-// count reads for a time and tells how many bytes came in how much of it. The first quarter does not
-// count: what was in buffers on the way, and how a connection gets up to speed, is not the network's doing.
+// count reads for a time and reports how many bytes arrived, and in how long. It ignores the first quarter, which shows
+// the effect of buffers and of TCP's slow start.
 func count(conn net.Conn, long time.Duration) error {
 	buffer := make([]byte, block)
 	var (
@@ -132,29 +132,29 @@ func count(conn net.Conn, long time.Duration) error {
 		}
 	}
 	report := binary.LittleEndian.AppendUint64(nil, bytes)
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return err
 	}
 	if _, err := conn.Write(binary.LittleEndian.AppendUint64(report, uint64(last.Sub(from)))); err != nil {
 		return err
 	}
-	_, err := io.Copy(io.Discard, conn) // closing with something unread could overtake the report
+	_, err := io.Copy(io.Discard, conn) // closing with unread data could overtake the report
 	return err
 }
 
-// Result is what a probe found.
+// Result is the result of a probe.
 type Result struct {
 	RTT       float64 `json:"rtt"`       // seconds, the median
-	Bandwidth float64 `json:"bandwidth"` // bytes per second, 0 if it was not asked for
+	Bandwidth float64 `json:"bandwidth"` // bytes per second, 0 if not requested
 }
 
-// Probe measures the way to the first of the addresses where a server with this key answers, and sends for
-// the given time; 0 is for the round-trip time only.
+// Probe measures the path to the first of the addresses at which a server with this key answers, and sends for the
+// given time; 0 requests the round-trip time only.
 func Probe(ctx context.Context, addrs []string, key []byte, send time.Duration) (Result, error) {
 	err := errors.New("no address")
 	for _, a := range addrs {
 		var r Result
-		if r, err = probe(ctx, a, key, min(send, longest)); err == nil || ctx.Err() != nil {
+		if r, err = probe(ctx, a, key, min(send, maxStream)); err == nil || ctx.Err() != nil {
 			return r, err
 		}
 	}
@@ -162,13 +162,13 @@ func Probe(ctx context.Context, addrs []string, key []byte, send time.Duration) 
 }
 
 func probe(ctx context.Context, addr string, key []byte, send time.Duration) (Result, error) {
-	conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", addr)
+	conn, err := (&net.Dialer{Timeout: answerTimeout}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return Result{}, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if err := conn.SetDeadline(time.Now().Add(send + 2*patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(send + 2*answerTimeout)); err != nil {
 		return Result{}, err
 	}
 	challenge := make([]byte, sha256.Size)
@@ -203,8 +203,8 @@ func probe(ctx context.Context, addr string, key []byte, send time.Duration) (Re
 	return r, err
 }
 
-// stream sends until the other end has counted for a time, and returns what it counted. A slow network
-// makes that no longer: what is still in buffers is thrown away.
+// stream sends until the other end has counted for a time, and returns its count. A slow network does not prolong that:
+// what is still in buffers is discarded.
 func stream(conn *net.TCPConn, long time.Duration) (float64, error) {
 	if _, err := conn.Write(binary.LittleEndian.AppendUint64(nil, uint64(long))); err != nil {
 		return 0, err

@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// tries is how often a packet is sent that nobody answers, wait how long each time. Both together are longer than a second,
-	// because Linux refuses packets of one host no more often than once in that time when its allowance is used up.
+	// tries is how often an unanswered packet is sent, wait how long each time. Together they exceed a second, because
+	// Linux, once its allowance is used up, refuses packets from one host at most once a second.
 	tries = 5
 	wait  = 300 * time.Millisecond
-	// closed is a port at which nobody listens: hosts say so of every packet that reaches it.
+	// closed is an unused port: a host reports every packet that reaches it.
 	closed = 33434
 	small  = 100 // bytes of a packet that any network carries
 )
 
-// usual sizes of packets: jumbo frames, Ethernet, over PPP and tunnels, what IPv6 guarantees, what is less than that, and what
-// every network is to carry over IPv4.
+// usual packet sizes: jumbo frames, Ethernet, PPP and tunnels, the minimum of IPv6, less than that, and the size that
+// every IPv4 network must carry.
 var usual = []int{9000, 8500, 4000, 1500, 1492, 1450, 1400, 1280, 1200, 1100, 1000, 800, 576}
 
-// Path finds out whether packets of so many bytes reach another host unbroken. It returns the most that do, of sizes that are
-// usual; 0 if the host answers nothing of the kind, as behind a firewall.
+// Path determines whether packets of the given size reach another host unfragmented. It returns the largest usual size
+// that does; 0 if the host does not answer, for example behind a firewall.
 //
-// Nobody has to listen there. A packet to a port that is closed is refused by a host that got it; one that a switch drops is
-// not. TCP does not notice: connections open, since small packets pass, and then hang.
+// No process has to listen there: the host refuses a packet to a closed port, while a packet that a switch drops gets
+// no answer. TCP hides the problem: connections open, since small packets pass, and then hang.
 func Path(ctx context.Context, to netip.Addr, bytes int) (int, error) {
 	if refused, err := refuses(ctx, to, small); !refused || err != nil {
 		return 0, err
@@ -52,7 +52,7 @@ func Path(ctx context.Context, to netip.Addr, bytes int) (int, error) {
 	return sizes[at], failed
 }
 
-// refuses is true if the host says that it got a packet of so many bytes in all.
+// refuses reports whether the host refused a packet of so many bytes in all.
 func refuses(ctx context.Context, to netip.Addr, bytes int) (bool, error) {
 	header := 20 + 8
 	if to.Is6() {
@@ -60,7 +60,7 @@ func refuses(ctx context.Context, to netip.Addr, bytes int) (bool, error) {
 	}
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		// Never in pieces, and whatever was heard of the way before.
+		// Never fragmented, whatever the kernel knows about the path.
 		if ctl := c.Control(func(fd uintptr) {
 			if to.Is6() {
 				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE)
@@ -84,9 +84,9 @@ func refuses(ctx context.Context, to netip.Addr, bytes int) (bool, error) {
 		}
 		switch _, err := conn.Write(packet); {
 		case errors.Is(err, unix.ECONNREFUSED):
-			return true, nil // of the one before
+			return true, nil // for the previous packet
 		case errors.Is(err, unix.EMSGSIZE):
-			return false, nil // not even off this host
+			return false, nil // it did not even leave this host
 		case err != nil:
 			return false, fmt.Errorf("probe path to %s: %w", to, err)
 		}

@@ -12,31 +12,31 @@ import (
 	"time"
 )
 
-// The other way to a server, for ranks that inherit no descriptor because sudo, a container or a batch script
-// closed it: PMI_PORT names an address and PMI_ID a number, which the rank says first (cmd=initack). The
-// number is all that tells a rank from a stranger on the same host, so it is a secret of 31 bits, good for one
-// connection, and after a few wrong ones nobody is let in any more.
+// The other way to reach a server, for ranks that inherit no descriptor because sudo, a container or a batch script
+// closed it: PMI_PORT is an address and PMI_ID a number, which the rank sends first (cmd=initack). Only that number
+// distinguishes a rank from other processes of the host, so it is a secret of 31 bits, valid for one connection, and
+// after a few wrong numbers the port accepts none.
 
 const (
-	// strikes is how many connections may fail to name a number.
-	strikes = 16
-	// pending bounds the connections that have not named one yet.
+	// maxWrong is how many connections may send no valid number.
+	maxWrong = 16
+	// pending bounds the connections that have not sent a number yet.
 	pending = 1024
 )
 
 var errStranger = errors.New("no rank that is expected")
 
-// Port is where ranks connect, on this host alone.
+// Port accepts connections of ranks, from this host only.
 type Port struct {
 	server   *Server
 	listener net.Listener
 	wg       sync.WaitGroup
 
-	mu      sync.Mutex
-	ranks   map[int32]int // by the number that a rank will say
-	strikes int
-	open    map[net.Conn]bool
-	closed  bool
+	mu       sync.Mutex
+	ranks    map[int32]int // by the number that the rank will send
+	maxWrong int
+	open     map[net.Conn]bool
+	closed   bool
 }
 
 // Listen opens a port of a server. Close it before the server.
@@ -50,10 +50,10 @@ func (s *Server) Listen() (*Port, error) {
 	return p, nil
 }
 
-// Addr is for PMI_PORT.
+// Addr returns the value of PMI_PORT.
 func (p *Port) Addr() string { return p.listener.Addr().String() }
 
-// Expect returns the number, for PMI_ID, by which a rank may connect once.
+// Expect returns the value of PMI_ID with which a rank may connect once.
 func (p *Port) Expect(rank int) int32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +68,7 @@ func (p *Port) Expect(rank int) int32 {
 	}
 }
 
-// Close takes no more ranks; those that are connected stay with the server.
+// Close stops accepting ranks; connected ones stay with the server.
 func (p *Port) Close() {
 	p.listener.Close()
 	p.mu.Lock()
@@ -87,11 +87,11 @@ func (p *Port) accept() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			<-time.After(10 * time.Millisecond) // out of descriptors, say: it passes
+			<-time.After(10 * time.Millisecond) // out of descriptors, perhaps: it passes
 			continue
 		}
 		p.mu.Lock()
-		refuse := p.closed || p.strikes >= strikes || len(p.open) >= pending
+		refuse := p.closed || p.maxWrong >= maxWrong || len(p.open) >= pending
 		if !refuse {
 			p.open[conn] = true
 		}
@@ -109,9 +109,9 @@ func (p *Port) accept() {
 	}
 }
 
-// meet finds out which rank it is, and hands the connection to the server.
+// meet identifies the rank, and passes the connection to the server.
 func (p *Port) meet(conn net.Conn) error {
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(answerTimeout))
 	r := bufio.NewReaderSize(conn, maxLine)
 	line, err := r.ReadSlice('\n')
 	var req request
@@ -125,7 +125,7 @@ func (p *Port) meet(conn net.Conn) error {
 	if ok = ok && req.cmd == "initack"; ok {
 		delete(p.ranks, id)
 	} else {
-		p.strikes++
+		p.maxWrong++
 	}
 	p.mu.Unlock()
 	if err != nil {
@@ -138,14 +138,14 @@ func (p *Port) meet(conn net.Conn) error {
 		return err
 	}
 	conn.SetDeadline(time.Time{})
-	p.server.Serve(rank, introduced{conn, r})
+	p.server.Serve(rank, peeked{conn, r})
 	return nil
 }
 
-// introduced is a connection of which the first line was read.
-type introduced struct {
+// peeked is a connection whose first line was read.
+type peeked struct {
 	net.Conn
 	r io.Reader
 }
 
-func (c introduced) Read(b []byte) (int, error) { return c.r.Read(b) }
+func (c peeked) Read(b []byte) (int, error) { return c.r.Read(b) }

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Mapping says which ranks share a host, as clients ask for it under the key PMI_process_mapping:
-// (vector,(first host,hosts,ranks of each),…), where consecutive ranks follow the blocks from left to right.
-// It is empty when it would be longer than limit; clients then find out by themselves.
+// Mapping describes which ranks share a host, in the format that clients request with the key PMI_process_mapping:
+// (vector,(first host,hosts,ranks of each),…), where consecutive ranks follow the blocks from left to right. It is
+// empty if it would exceed limit; clients then find out by themselves.
 func Mapping(hosts [][]int, limit int) string {
 	host := map[int]int{}
 	for h, ranks := range hosts {

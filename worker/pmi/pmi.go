@@ -1,10 +1,9 @@
-// Package pmi serves PMI-1, by which programs of the MPICH family (MPICH, Intel MPI, MVAPICH) learn their
-// rank and find each other, so that they run under gorun unmodified. A Server speaks to the ranks of one
-// host; what ranks of other hosts published comes by a fence, which the owner carries, as it does what ranks ask about the
-// names of services (MPI_Publish_name).
+// Package pmi serves PMI-1, which programs of the MPICH family (MPICH, Intel MPI, MVAPICH) use to learn their rank and
+// find each other, so that they run under gorun unmodified. A Server serves the ranks of one host. Its owner exchanges
+// with other hosts what ranks publish, at fences, and their requests about service names (MPI_Publish_name).
 //
-// A goroutine per rank reads its requests; it ends with the connection, and Close waits for all of them.
-// The package opens no listener except the one that Listen is asked for, and starts no process.
+// A goroutine per rank reads its requests; it ends with the connection, and Close waits for all of them. The package
+// opens no listener except in Listen, and starts no process.
 //
 // Sources: PMI-1.1 as MPICH documents it (src/pmi/maint/pmi-1.1.txt); Flux RFC 13.
 package pmi
@@ -21,19 +20,19 @@ import (
 	"time"
 )
 
-// Limits that clients are told.
+// Limits that are announced to clients.
 const (
 	maxName  = 256
 	maxKey   = 64
 	maxValue = 1024
 	// maxLine bounds a request; a longer one ends the connection.
 	maxLine = 4096
-	// maxPairs bounds what the ranks of a host publish.
+	// maxPairs bounds the pairs that the ranks of a host publish.
 	maxPairs = 1 << 16
-	// patience is how long a rank may leave an answer unread.
-	patience = 5 * time.Second
-	// drain is how long the last words of a rank that has ended may take to be read.
-	drain = time.Second
+	// answerTimeout is how long a rank may leave an answer unread.
+	answerTimeout = 5 * time.Second
+	// drainTimeout is how long reading the last requests of an ended rank may take.
+	drainTimeout = time.Second
 )
 
 // Config describes the ranks of one host.
@@ -42,19 +41,19 @@ type Config struct {
 	Size  int     // of the world
 	Hosts [][]int // ranks by host, this one among them
 	Local []int   // ranks of this host
-	// Programs are the numbers of their programs, by rank; those that are not in it run the first one.
+	// Programs are the numbers of their programs, by rank; other ranks run the first one.
 	Programs map[int]int
-	// Fence takes what this host's ranks published since the last one, when all of them wait for it. Fences
-	// are counted from 1; the owner answers with Release when all hosts have arrived.
+	// Fence is called when all ranks of this host wait for a fence, with what they published since the last one. Fences
+	// are counted from 1; the owner calls Release when all hosts have arrived.
 	Fence func(number uint64, pairs map[string]string)
-	// Name hears that a rank asks to publish, unpublish or lookup a service; the owner, who keeps the names of all hosts,
-	// answers with Named.
+	// Name is called when a rank wants to publish, unpublish or look up a service; the owner, who keeps the names of
+	// all hosts, calls Named with the answer.
 	Name func(rank int, asks, service, port string)
-	// Abort hears that a rank wants the job to end; the rank goes on to exit by itself.
+	// Abort is called when a rank wants the job to end; the rank then exits by itself.
 	Abort func(rank, code int, message string)
-	// Stuck hears, once, that ranks wait for the fence and one that is to come to it has ended.
+	// Stuck is called once, when ranks wait for a fence that an ended rank will not reach.
 	Stuck func(ended int, waiting []int)
-	// Broken hears that the connection of a rank was ended because of what it said; nil for no interest.
+	// Broken is called when a rank's connection was closed because of its requests; may be nil.
 	Broken func(rank int, why error)
 	Log    *slog.Logger
 }
@@ -72,10 +71,10 @@ type Server struct {
 	visible map[string]string     // published before the last fence
 	fresh   map[string]string     // published since
 	asking  map[int]question      // about names, by rank
-	inside  map[int]chan struct{} // closed when the connection is over, of ranks that have said init and not finalize
-	began   map[int]bool          // ranks that have ever said init
-	ended   []int                 // ranks whose processes have
-	stuck   bool                  // it was told
+	inside  map[int]chan struct{} // of ranks between init and finalize; closed with the connection
+	began   map[int]bool          // ranks that ever called init
+	ended   []int                 // ranks whose processes have ended
+	stuck   bool                  // Stuck was called
 	closed  bool
 }
 
@@ -87,7 +86,7 @@ type client struct {
 	over   chan struct{} // closed with the connection
 }
 
-// question is what a rank waits to hear about a name.
+// question is a pending request about a name.
 type question struct {
 	client *client
 	asks   string
@@ -128,7 +127,7 @@ func (s *Server) Serve(rank int, conn io.ReadWriteCloser) {
 	})
 }
 
-// Release ends a fence: pairs is what the ranks of all hosts published.
+// Release ends a fence: pairs are what the ranks of all hosts published.
 func (s *Server) Release(number uint64, pairs map[string]string) {
 	s.mu.Lock()
 	if number != s.number || len(s.waiting) < len(s.cfg.Local) {
@@ -147,21 +146,22 @@ func (s *Server) Release(number uint64, pairs map[string]string) {
 	}
 }
 
-// Inside reports whether a rank has begun with MPI and has not, as far as its words are read, left it.
+// Inside reports whether a rank has called init and, in the requests read so far, not finalize.
 func (s *Server) Inside(rank int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.inside[rank] != nil
 }
 
-// Began reports whether a rank has ever begun with MPI.
+// Began reports whether a rank ever called init.
 func (s *Server) Began(rank int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.began[rank]
 }
 
-// Left reports, when all is read that a rank has said whose process has ended, whether it has left MPI as it should.
+// Left reports whether a rank whose process has ended left MPI properly. It waits until all its requests have been
+// read.
 func (s *Server) Left(rank int) bool {
 	s.mu.Lock()
 	over := s.inside[rank]
@@ -171,12 +171,12 @@ func (s *Server) Left(rank int) bool {
 	}
 	select {
 	case <-over:
-	case <-time.After(drain): // somebody else holds its end of the connection
+	case <-time.After(drainTimeout): // another process holds the other end of the connection
 	}
 	return !s.Inside(rank)
 }
 
-// Ended is told that the process of a rank has: it comes to no fence any more.
+// Ended records that the process of a rank has ended: it reaches no fence any more.
 func (s *Server) Ended(rank int) {
 	s.mu.Lock()
 	s.ended = append(s.ended, rank)
@@ -184,7 +184,7 @@ func (s *Server) Ended(rank int) {
 	s.checkFence()
 }
 
-// checkFence tells of ranks of this host that wait for one that has ended.
+// checkFence reports ranks of this host that wait for an ended one.
 func (s *Server) checkFence() {
 	s.mu.Lock()
 	var waiting []int
@@ -213,7 +213,7 @@ func (s *Server) Close() {
 	s.wg.Wait()
 }
 
-// serve answers until it cannot, and says why.
+// serve answers requests until it fails, and returns why.
 func (c *client) serve(r *bufio.Reader) error {
 	for {
 		line, err := r.ReadSlice('\n')
@@ -235,13 +235,13 @@ func (c *client) serve(r *bufio.Reader) error {
 
 func (c *client) reply(format string, args ...any) error {
 	if d, ok := c.conn.(interface{ SetWriteDeadline(time.Time) error }); ok {
-		d.SetWriteDeadline(time.Now().Add(patience))
+		d.SetWriteDeadline(time.Now().Add(answerTimeout))
 	}
 	_, err := fmt.Fprintf(c.conn, format+"\n", args...)
 	return err
 }
 
-// answer does what a request asks for.
+// answer handles a request.
 func (c *client) answer(req request) error {
 	s := c.server
 	switch req.cmd {
@@ -274,7 +274,7 @@ func (c *client) answer(req request) error {
 		return s.arrive(c)
 	case "publish_name", "unpublish_name", "lookup_name":
 		return s.ask(c, strings.TrimSuffix(req.cmd, "_name"), req.args["service"], req.args["port"])
-	case "spawn": // the rest of its lines has no cmd and is passed over
+	case "spawn": // its other lines have no cmd and are ignored
 		return c.reply("cmd=spawn_result rc=-1 msg=not_supported")
 	case "abort":
 		s.cfg.Abort(c.rank, req.number("exitcode", 1), req.args["message"])
@@ -329,7 +329,7 @@ func (s *Server) get(space, key string) (string, bool) {
 	return v, ok
 }
 
-// arrive counts a rank that waits for the others; the last one of the host begins the fence.
+// arrive counts a rank that waits for a fence; the last one of the host starts it.
 func (s *Server) arrive(c *client) error {
 	s.mu.Lock()
 	for _, other := range s.waiting {
@@ -355,7 +355,7 @@ func (s *Server) arrive(c *client) error {
 	return nil
 }
 
-// ask passes on what a rank asks about a name.
+// ask forwards a rank's request about a name.
 func (s *Server) ask(c *client, asks, service, port string) error {
 	s.mu.Lock()
 	_, twice := s.asking[c.rank]
@@ -368,7 +368,7 @@ func (s *Server) ask(c *client, asks, service, port string) error {
 	return nil
 }
 
-// Named answers what a rank has asked about a name; port is the one that was found.
+// Named answers a rank's request about a name; port is the result of a lookup.
 func (s *Server) Named(rank int, ok bool, port string) {
 	s.mu.Lock()
 	q, asked := s.asking[rank]

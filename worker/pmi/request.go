@@ -10,7 +10,7 @@ import (
 
 // request is one line of a client.
 type request struct {
-	cmd  string // empty for lines that go on with a command of several lines
+	cmd  string // empty for a line that continues a command of several lines
 	args map[string]string
 }
 
@@ -19,8 +19,8 @@ var (
 	errLong = fmt.Errorf("a request of PMI with more than %d bytes", maxLine)
 )
 
-// parse reads "cmd=name key=value …\n". The value of "value" goes to the end of the line, because it may
-// hold anything; elsewhere words without "=" are passed over, as other servers do.
+// parse reads "cmd=name key=value …\n". The value of "value" extends to the end of the line, because it may contain
+// anything; elsewhere words without "=" are ignored, as other servers do.
 func parse(line []byte) (request, error) {
 	if len(line) > maxLine || bytes.IndexByte(line, 0) >= 0 {
 		return request{}, errLine
@@ -45,7 +45,7 @@ func parse(line []byte) (request, error) {
 	return r, nil
 }
 
-// number returns an argument as a number, or what to take if it is none.
+// number returns an argument as a number, or otherwise if it is none.
 func (r request) number(key string, otherwise int) int {
 	if n, err := strconv.Atoi(r.args[key]); err == nil {
 		return n

@@ -21,7 +21,7 @@ import (
 //
 // The command must be complete (Path, Args, Env, standard streams as files); Guard adds the lifeline and, where this
 // user may create one, a control group for the ranks. It also ends what is left of jobs whose supervisor and daemon are
-// dead. It forwards TERM to the daemon, and the end of ctx as TERM. It ignores INT, HUP and QUIT: the launcher decides
+// dead. It forwards TERM to the daemon, and the end of ctx as TERM. It does nothing on INT, HUP and QUIT: the launcher decides
 // when a job ends.
 func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	self, err := readSelf()

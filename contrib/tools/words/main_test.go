@@ -32,9 +32,12 @@ var plain = []string{
 	"rendezvous/resume",
 	"rendezvous/standing",
 	"topology",
+	"topology/doctor",
+	"topology/measure",
 	"worker/command",
 	"worker/migrate",
 	"worker/migrate/vmtools",
+	"worker/pmi",
 	"worker/proc",
 }
 
