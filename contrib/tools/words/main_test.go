@@ -1,6 +1,9 @@
 package main
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -107,4 +110,67 @@ func TestGlossary(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPaths checks that each path that ARCHITECTURE names exists, and that the names in parentheses behind a Go file are declared there.
+func TestPaths(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := regexp.MustCompile("`([\\w.*/-]+/[\\w.*/-]*|[\\w-]+\\.(?:go|py|md|c|h))`").FindAllStringSubmatch(string(text), -1)
+	if len(paths) < 100 {
+		t.Errorf("found %d paths, want at least 100", len(paths))
+	}
+	for _, path := range paths {
+		if found, err := filepath.Glob(filepath.Join(root, path[1])); err != nil || len(found) == 0 {
+			t.Errorf("ARCHITECTURE.md names %s, which does not exist", path[1])
+		}
+	}
+	named := regexp.MustCompile("`([\\w/]+\\.go)`\\s+\\(((?:`[\\w.]+`(?:,\\s+)?)+)\\)").FindAllStringSubmatch(string(text), -1)
+	if len(named) < 20 {
+		t.Errorf("found %d files with names, want at least 20", len(named))
+	}
+	for _, file := range named {
+		declared := declarations(t, filepath.Join(root, file[1]))
+		for _, name := range regexp.MustCompile("`(.+?)`").FindAllStringSubmatch(file[2], -1) {
+			if !declared[name[1]] {
+				t.Errorf("ARCHITECTURE.md names %s in %s, which does not declare it", name[1], file[1])
+			}
+		}
+	}
+}
+
+// declarations returns the functions of a Go file, its methods as Type.Method, and its constants and variables.
+func declarations(t *testing.T, path string) map[string]bool {
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := map[string]bool{}
+	for _, decl := range f.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			name := d.Name.Name
+			if d.Recv != nil {
+				of := d.Recv.List[0].Type
+				if star, ok := of.(*ast.StarExpr); ok {
+					of = star.X
+				}
+				if id, ok := of.(*ast.Ident); ok {
+					name = id.Name + "." + name
+				}
+			}
+			declared[name] = true
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				if v, ok := spec.(*ast.ValueSpec); ok {
+					for _, name := range v.Names {
+						declared[name.Name] = true
+					}
+				}
+			}
+		}
+	}
+	return declared
 }
