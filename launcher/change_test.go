@@ -17,7 +17,7 @@ func changeOf(hosts int, policy elastic.Policy, then ...elastic.Event) *change {
 }
 
 func changeBy(hosts int, config elastic.Config, then ...elastic.Event) *change {
-	c := &change{config: config, began: time.Now(), slots: map[string]int{}, failures: map[int]*RankError{},
+	c := &change{config: config, began: time.Now(), slots: map[string]int{},
 		admit: func(int, string) error { return nil }, world: func(int, []string) {}}
 	var list elastic.Discovered
 	for id := range hosts {

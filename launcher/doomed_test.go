@@ -41,7 +41,7 @@ func TestDoomedWorlds(t *testing.T) {
 			defer j.change.tick.Stop()
 			for id, name := range []string{"a", "b"} {
 				j.addHost(name)
-				j.up[id], j.ready[id] = true, &wire.Ready{}
+				j.hosts[id].up, j.hosts[id].ready = true, &wire.Ready{}
 			}
 			j.change.policy.Step(0, elastic.Discovered{Hosts: []elastic.Host{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}})
 			j.decide(elastic.HostUp{Host: 0})

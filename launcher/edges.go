@@ -62,8 +62,8 @@ func (j *job) measured() (edges []topology.Edge) {
 // lastRing is the ring of the last world, by host ids.
 func (j *job) lastRing() (order []int) {
 	last := uint32(0)
-	for _, w := range j.worlds {
-		if w.Epoch > last {
+	for _, h := range j.hosts {
+		if w := h.world; w.Epoch > last {
 			last, order = w.Epoch, w.Order
 		}
 	}
@@ -74,7 +74,7 @@ func (j *job) lastRing() (order []int) {
 func (j *job) described() []topology.Host {
 	hosts := make([]topology.Host, len(j.hosts))
 	for i, h := range j.hosts {
-		if ready := j.ready[i]; ready != nil {
+		if ready := h.ready; ready != nil {
 			hosts[i] = ready.Host
 		}
 		hosts[i].Name = h.name

@@ -22,7 +22,7 @@ func (j *job) handle(ev event) {
 	case ev.err != nil:
 		j.hungUpOn(h, ev.err)
 	case ev.up:
-		j.up[ev.host] = true
+		h.up = true
 		h.session = ev.session
 		if j.facts != nil {
 			h.queue.put(j.facts) // its Job may be from before
@@ -39,7 +39,7 @@ func (j *job) handle(ev event) {
 func (j *job) message(h *host, msg wire.Message) {
 	switch msg := msg.(type) {
 	case *wire.Ready:
-		j.ready[h.id] = msg
+		h.ready = msg
 		j.decide(elastic.HostUp{Host: h.id})
 	case *wire.Account:
 		j.accounted(h, msg)
@@ -50,15 +50,15 @@ func (j *job) message(h *host, msg wire.Message) {
 	case *wire.Wanted:
 		j.decide(elastic.Wanted{})
 	case *wire.Rejoining:
-		if j.owns(h, msg.Process) {
+		if j.processes.on(h.id, msg.Process) {
 			j.decide(elastic.Rejoining{Process: msg.Process, Epoch: msg.Epoch, Why: strings.Join(strings.Fields(msg.Why), " ")})
 		}
 	case *wire.Started:
-		if j.owns(h, msg.Process) {
+		if j.processes.on(h.id, msg.Process) {
 			j.rankStarted(h, msg)
 		}
 	case *wire.Exited:
-		if j.owns(h, msg.Process) && !j.exited[msg.Process] { // a launcher that took over may hear of it once more
+		if j.processes.on(h.id, msg.Process) && !j.processes.at(msg.Process).exited { // a launcher that took over may hear of it once more
 			j.rankExited(h, msg)
 		}
 	case *wire.Evidence:
@@ -66,7 +66,7 @@ func (j *job) message(h *host, msg wire.Message) {
 	case *wire.Failed:
 		j.daemonFailed(h, msg)
 	case *wire.Done:
-		j.ended[h.id] = true
+		h.ended = true
 		j.network.carried.add(msg.Links)
 		h.fails(errors.New("the daemon ended before its ranks"))
 		j.decide(elastic.HostLost{Host: h.id, Reason: h.whyLost("it has ended"), Ended: true})
@@ -89,13 +89,13 @@ func (j *job) notice(h *host, msg wire.Message) {
 	case *wire.Fence:
 		j.fenceArrived(h, msg)
 	case *wire.Stuck:
-		if j.owns(h, msg.Ended) && len(msg.Waiting) > 0 {
+		if j.processes.on(h.id, msg.Ended) && len(msg.Waiting) > 0 {
 			j.stop(stuckError(h.name, msg.Ended, msg.Waiting))
 		}
 	case *wire.Alone:
 		j.singleton(h, msg)
 	case *wire.Name:
-		if j.owns(h, msg.Rank) {
+		if j.processes.on(h.id, msg.Rank) {
 			h.queue.put(j.mpi.names.answer(msg))
 		}
 	case *wire.Stalled:
@@ -123,7 +123,7 @@ func (j *job) entered(h *host, w wire.World) {
 		j.evict(h, &HostError{Host: h.name, Step: "join", Err: err}, eviction{own: true})
 		return
 	}
-	j.worlds[h.id] = w
+	h.world = w
 	if j.network.shown < w.Epoch && len(w.Order) > 0 {
 		j.network.shown = w.Epoch
 		j.showRing(w)
@@ -133,9 +133,9 @@ func (j *job) entered(h *host, w wire.World) {
 
 // rankStarted notes that a rank runs.
 func (j *job) rankStarted(h *host, s *wire.Started) {
-	first := !j.started[s.Process]
-	j.started[s.Process] = true
-	if first {
+	p := &j.processes[s.Process]
+	if !p.started {
+		p.started = true
 		j.feed(s.Process)
 	}
 	j.watch(RankEvent{Rank: s.Process, Host: h.name, PID: s.PID})
@@ -146,12 +146,13 @@ func (j *job) rankStarted(h *host, s *wire.Started) {
 func (j *job) rankExited(h *host, e *wire.Exited) {
 	j.spec.Output.Close(e.Process)
 	j.watch(RankEvent{Rank: e.Process, Host: h.name, Ended: true, Code: e.Code, Signal: e.Signal})
-	j.started[e.Process], j.exited[e.Process] = true, true
+	p := &j.processes[e.Process]
+	p.started, p.exited = true, true
 	switch {
 	case e.Asked:
 		h.fails(errors.New("the daemon has stopped its ranks by itself"))
 	case e.Code != 0:
-		j.change.failures[e.Process] = failureOf(h, e)
+		p.failure = failureOf(h, e)
 	}
 	j.decide(elastic.Exited{Process: e.Process, Code: e.Code, Asked: e.Asked})
 	j.checkFence()
@@ -181,7 +182,7 @@ func (j *job) daemonFailed(h *host, f *wire.Failed) {
 
 // hungUpOn takes the end of a conversation whose host has not sent Done.
 func (j *job) hungUpOn(h *host, err *HostError) {
-	j.ended[h.id] = true
+	h.ended = true
 	h.failure = cmp.Or(h.failure, err)
 	j.decide(h.lostBy(h.whyLost(err.Error())))
 }

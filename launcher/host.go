@@ -37,6 +37,12 @@ type host struct {
 	job    wire.Job
 	ranks  atomic.Pointer[[]wire.Rank] // that it runs or ran
 	hangUp func()                      // ends the conversation
+
+	up    bool        // its daemon has got the job
+	ready *wire.Ready // what its daemon reported when it was ready; nil before
+	ended bool        // its conversation is over
+	world wire.World  // the one that it entered last
+
 	// Of an elastic job:
 	leaving bool          // it was told to stop
 	evicted *eviction     // how it was given up; nil if it was not

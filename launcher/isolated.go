@@ -115,14 +115,14 @@ func (j *job) endIsolated() {
 	e := &IsolatedError{Since: j.alive.IsolatedSince(), Limit: j.timing().Launcher(j.lease())}
 	now := time.Now()
 	for _, h := range j.hosts {
-		if j.up[h.id] && !j.ended[h.id] {
+		if h.up && !h.ended {
 			e.Hosts++
 			e.Stopped = max(e.Stopped, j.stopped(now, h))
 		}
 	}
 	j.stop(e)
 	for _, h := range j.hosts {
-		if j.up[h.id] {
+		if h.up {
 			j.evict(h, &HostError{Host: h.name, Step: "run", Err: errors.New("not heard"), Code: ExitTransport}, eviction{})
 		}
 	}

@@ -19,16 +19,17 @@ import (
 func solitary(began time.Time, change *change) (j *job, notes *[]string) {
 	notes = new([]string)
 	note := func(format string, args ...any) { *notes = append(*notes, fmt.Sprintf(format, args...)) }
-	j = &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: 10 * time.Second}, Note: note}, change: change, epoch: 1, up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
-		alive: liveness.NewHosts(liveness.Default()), worlds: map[int]wire.World{0: {Epoch: 1, Order: []int{0, 1, 2}}, 1: {Epoch: 1}, 2: {Epoch: 1}}}
+	j = &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: 10 * time.Second}, Note: note}, change: change, epoch: 1,
+		alive: liveness.NewHosts(liveness.Default())}
 	for id := range 3 {
 		h := newHost(id, fmt.Sprintf("h%d", id), j.spec, wire.Job{})
 		h.hangUp = func() {}
 		h.daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{} }})
 		h.heard.reading(began)
 		j.hosts = append(j.hosts, h)
-		j.up[id], j.ready[id] = true, &wire.Ready{}
+		h.up, h.ready, h.world = true, &wire.Ready{}, wire.World{Epoch: 1}
 	}
+	j.hosts[0].world.Order = []int{0, 1, 2}
 	return j, notes
 }
 
@@ -47,7 +48,7 @@ func TestIsolated(t *testing.T) {
 	const line = `gorun: this machine hears none of its 3 hosts since `
 	lost := func(j *job) (names []string) {
 		for _, h := range j.hosts {
-			if h.evicted != nil || j.ended[h.id] {
+			if h.evicted != nil || h.ended {
 				names = append(names, h.name)
 			}
 		}
@@ -173,7 +174,7 @@ func TestStopped(t *testing.T) {
 	} {
 		now := time.Now()
 		j, _ := solitary(now, fixedChange(3))
-		j.hostOfRank, j.started, j.exited, j.spec.Output = []int{0, 1, 2}, map[int]bool{}, map[int]bool{}, quiet{}
+		j.processes, j.spec.Output = processes{{host: 0}, {host: 1}, {host: 2}}, quiet{}
 		j.hosts[0].spoken.note(now.Add(-tc.spoke))
 		if tc.stopped > 0 {
 			j.asleep.signalled(int(syscall.SIGTSTP), now.Add(-tc.stopped))

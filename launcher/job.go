@@ -23,18 +23,13 @@ type job struct {
 	hosts    []*host
 	events   chan event
 
-	up, ended  map[int]bool
-	ready      map[int]*wire.Ready
+	processes  processes
 	began      time.Time
-	late       time.Time          // when the start had taken too long; zero if it has not
-	epoch      uint32             // of the last roster
-	worlds     map[int]wire.World // that hosts entered last
-	started    map[int]bool
-	exited     map[int]bool
+	late       time.Time // when the start had taken too long; zero if it has not
+	epoch      uint32    // of the last roster
 	verdict    error
 	stopping   bool
 	inspection inspection
-	hostOfRank []int // host ids by process
 	mpi        mpi
 	stalls     stalls
 	alive      *liveness.Hosts
@@ -53,11 +48,10 @@ func newJob(spec *Spec) (*job, error) {
 	if _, err := rand.Read(id); err != nil {
 		return nil, fmt.Errorf("make job id: %w", err)
 	}
-	j := &job{spec: spec, events: make(chan event), up: map[int]bool{}, ended: map[int]bool{}, ready: map[int]*wire.Ready{},
-		worlds: map[int]wire.World{}, started: map[int]bool{}, exited: map[int]bool{},
-		change: newChange(spec), alive: liveness.NewHosts(spec.Timing()), network: network{edges: map[int][]wire.Edge{}}}
-	for _, r := range spec.Placement.Ranks {
-		j.hostOfRank = append(j.hostOfRank, r.Host)
+	j := &job{spec: spec, events: make(chan event), change: newChange(spec), alive: liveness.NewHosts(spec.Timing()),
+		network: network{edges: map[int][]wire.Edge{}}}
+	for rank, r := range spec.Placement.Ranks {
+		j.processes.place(rank, r.Host)
 	}
 	first, elastic := spec.ProgramOf(0), spec.Elastic != nil
 	j.template = wire.Job{JobOptions: spec.JobOptions, ID: hex.EncodeToString(id), Secret: secret, Argv: first.Argv, Dir: first.Dir,
@@ -89,9 +83,3 @@ func (s *Spec) programOf(rank int) (number int, p Program) {
 func bare(name string) string { return name[strings.LastIndexByte(name, '@')+1:] }
 
 func (h *host) env(remote bool) []string { return plan.UserEnv(h.spec.Env, remote) }
-
-// owns checks what a daemon says about processes: it may only speak of its own. Here they are numbered as the
-// ranks of the first world.
-func (j *job) owns(h *host, process int) bool {
-	return process >= 0 && process < len(j.hostOfRank) && j.hostOfRank[process] == h.id
-}

@@ -128,17 +128,15 @@ func (j *job) bequeath(then func()) {
 		j.stop(err)
 		return
 	}
-	l := legacy{ID: j.template.ID, Secret: j.template.Secret, Processes: j.hostOfRank, Members: members}
+	l := legacy{ID: j.template.ID, Secret: j.template.Secret, Processes: j.processes.hosts(), Members: members}
 	for _, h := range j.hosts {
-		x := legacyHost{Name: h.name, Slots: h.job.Slots, Session: h.session, Ended: j.ended[h.id], Leaving: h.leaving}
+		x := legacyHost{Name: h.name, Slots: h.job.Slots, Session: h.session, Ended: h.ended, Leaving: h.leaving}
 		if moves := j.alive.Moving(h.id); !moves.IsZero() {
 			x.Moves = moves.Sub(j.change.began)
 		}
 		l.Hosts = append(l.Hosts, x)
 	}
-	for process := range j.exited {
-		l.Exited = append(l.Exited, process)
-	}
+	l.Exited, _ = j.processes.exited()
 	text, err := json.Marshal(l)
 	if err != nil {
 		j.stop(fmt.Errorf("write down the job: %w", err))
@@ -182,7 +180,7 @@ func (j *job) inherit(text []byte) error {
 		h := j.addHost(x.Name)
 		h.session, h.adopted, h.leaving = x.Session, true, x.Leaving
 		if x.Ended {
-			j.ended[id] = true
+			h.ended = true
 		}
 		if x.Moves > 0 {
 			j.alive.Moves(id, j.change.began.Add(x.Moves))
@@ -193,14 +191,18 @@ func (j *job) inherit(text []byte) error {
 		if id < 0 || id >= len(j.hosts) {
 			return fmt.Errorf("take over job: process %d of host id %d", process, id)
 		}
+		j.processes.place(process, id)
 		j.hosts[id].own([]wire.Rank{{Process: process}})
 		if err := j.change.admit(process, j.hosts[id].name); err != nil {
 			return err
 		}
 	}
-	j.hostOfRank = l.Processes
 	for _, process := range l.Exited {
-		j.started[process], j.exited[process] = true, true
+		if process < 0 || process >= len(j.processes) {
+			return fmt.Errorf("take over job: process %d has ended, of %d", process, len(j.processes))
+		}
+		p := &j.processes[process]
+		p.started, p.exited = true, true
 	}
 	return nil
 }
@@ -208,7 +210,7 @@ func (j *job) inherit(text []byte) error {
 // unaccounted is true while a host that was taken over has not said how it stands: no world can be made without that.
 func (j *job) unaccounted() bool {
 	return slices.ContainsFunc(j.hosts, func(h *host) bool {
-		return h.adopted && !h.leaving && h.evicted == nil && j.ready[h.id] == nil && !j.ended[h.id]
+		return h.adopted && !h.leaving && h.evicted == nil && h.ready == nil && !h.ended
 	})
 }
 

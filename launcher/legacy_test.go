@@ -178,7 +178,7 @@ func TestLeaseOfLauncher(t *testing.T) {
 	if j.bequeath(nil); k.lease != liveness.Default().Lease {
 		t.Errorf("lease %v", k.lease)
 	}
-	j.ready[0] = &wire.Ready{Host: topology.Host{GPUs: []topology.GPU{{Mode: "vgpu"}}}}
+	j.addHost("a").ready = &wire.Ready{Host: topology.Host{GPUs: []topology.GPU{{Mode: "vgpu"}}}}
 	if j.bequeath(nil); k.lease != liveness.Default().MoveLease {
 		t.Errorf("lease %v with a vGPU", k.lease)
 	}
@@ -195,8 +195,7 @@ func TestMinority(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.change.tick.Stop()
-	j.addHost("a")
-	j.ready[0] = &wire.Ready{}
+	j.addHost("a").ready = &wire.Ready{}
 	began := time.Now()
 	pass := func(from, to time.Duration) {
 		for at := from; at < to; at += liveness.Default().LookInterval {

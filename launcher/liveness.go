@@ -25,8 +25,11 @@ func (j *job) lease() time.Duration {
 	if j.spec.Lease > 0 {
 		return j.spec.Lease
 	}
-	for _, ready := range j.ready {
-		for _, g := range ready.Host.GPUs {
+	for _, h := range j.hosts {
+		if h.ready == nil {
+			continue
+		}
+		for _, g := range h.ready.Host.GPUs {
 			if g.Mode == "vgpu" {
 				return j.timing().MoveLease
 			}
@@ -57,7 +60,7 @@ func (j *job) view(now time.Time) liveness.View {
 
 // contact returns what the launcher sees of a host, but for whether it is a member of the world.
 func (j *job) contact(now time.Time, h *host) liveness.Contact {
-	c := liveness.Contact{ID: h.id, Heard: h.heard.last(now), Up: j.up[h.id], Ready: j.ready[h.id] != nil, Adopted: h.adopted, Leaving: h.leaving, Ended: j.ended[h.id]}
+	c := liveness.Contact{ID: h.id, Heard: h.heard.last(now), Up: h.up, Ready: h.ready != nil, Adopted: h.adopted, Leaving: h.leaving, Ended: h.ended}
 	if d := h.daemon.Load(); d != nil && d.Away != nil {
 		c.Line = d.Away()
 		c.Line.Kept = true
@@ -67,7 +70,7 @@ func (j *job) contact(now time.Time, h *host) liveness.Contact {
 
 // met reports whether two hosts were in one world the last time that they were in any, as one of them at least has reported.
 func (j *job) met(a, b int) bool {
-	of, other := j.worlds[a], j.worlds[b]
+	of, other := j.hosts[a].world, j.hosts[b].world
 	return of.Epoch > 0 && of.Epoch == other.Epoch || slices.Contains(of.Order, b) || slices.Contains(other.Order, a)
 }
 
@@ -77,13 +80,13 @@ func (j *job) joiners() func(id int) bool {
 	return func(id int) bool {
 		if known == nil {
 			known = map[int]bool{}
-			for _, w := range j.worlds { // only one host reports who is in it
-				for _, member := range w.Order {
+			for _, h := range j.hosts { // only one host reports who is in it
+				for _, member := range h.world.Order {
 					known[member] = true
 				}
 			}
 		}
-		return !known[id] && j.worlds[id].Epoch == 0
+		return !known[id] && j.hosts[id].world.Epoch == 0
 	}
 }
 
@@ -127,7 +130,7 @@ func (j *job) act(verdicts []liveness.Verdict) {
 		case liveness.Evicted:
 			h := j.hosts[v.Host]
 			e := &HostError{Host: h.name, Step: "run", Err: errors.New(j.whyEvicted(v.Evict)), Code: ExitTransport}
-			if !j.up[h.id] {
+			if !h.up {
 				e.Step = "start daemon"
 			}
 			j.evict(h, e, eviction{alive: v.Evict.Heard, mayLive: v.Evict.MayLive && j.stopping})
@@ -211,7 +214,7 @@ func (h *host) whyLost(otherwise string) string {
 // evict gives up a host. Its conversation ends, unless its own daemon asks for the end, which the policy then decides.
 func (j *job) evict(h *host, e *HostError, how eviction) {
 	switch {
-	case j.ended[h.id] || how.own && j.stopping:
+	case h.ended || how.own && j.stopping:
 		return
 	case h.evicted != nil && !how.own: // it ended by its own word, and now it does not even answer
 		h.evicted.mayLive = how.mayLive
@@ -222,7 +225,7 @@ func (j *job) evict(h *host, e *HostError, how eviction) {
 	}
 	how.why = e.Err.Error()
 	h.evicted, h.failure = &how, e
-	if j.ready[h.id] != nil || how.own {
+	if h.ready != nil || how.own {
 		j.decide(elastic.HostEvicted{Host: h.id, Own: how.own, Reason: how.why})
 	}
 	if !how.own {

@@ -15,8 +15,7 @@ import (
 // watched is a job of three hosts in one world, all heard a moment ago, with what it tells its user.
 func watched(t *testing.T, policy elastic.Policy) (j *job, told func() string) {
 	var lines []string
-	j = &job{ended: map[int]bool{}, ready: map[int]*wire.Ready{}, up: map[int]bool{}, epoch: 5, alive: liveness.NewHosts(liveness.Default()), change: changeOf(3, policy),
-		worlds: map[int]wire.World{0: {Epoch: 4, Order: []int{0, 1, 2}}, 1: {Epoch: 4}, 2: {Epoch: 4}}}
+	j = &job{epoch: 5, alive: liveness.NewHosts(liveness.Default()), change: changeOf(3, policy)}
 	j.spec = &Spec{Note: func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) },
 		WatchHosts: func(e HostEvent) { lines = append(lines, fmt.Sprintf("%s %s to %q", e.Host, e.State, e.To)) }}
 	for id := range 3 {
@@ -25,8 +24,9 @@ func watched(t *testing.T, policy elastic.Policy) (j *job, told func() string) {
 		h.daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{} }})
 		h.heard.has(time.Now())
 		j.hosts = append(j.hosts, h)
-		j.up[id], j.ready[id] = true, &wire.Ready{}
+		h.up, h.ready, h.world = true, &wire.Ready{}, wire.World{Epoch: 4}
 	}
+	j.hosts[0].world.Order = []int{0, 1, 2}
 	return j, func() string { return strings.Join(lines, "; ") }
 }
 
@@ -166,11 +166,11 @@ func TestHeard(t *testing.T) {
 }
 
 func TestLease(t *testing.T) {
-	j := &job{spec: &Spec{}, ready: map[int]*wire.Ready{0: {}, 1: {Host: topology.Host{GPUs: []topology.GPU{{Mode: "passthrough"}}}}}}
+	j := &job{spec: &Spec{}, hosts: []*host{{ready: &wire.Ready{}}, {ready: &wire.Ready{Host: topology.Host{GPUs: []topology.GPU{{Mode: "passthrough"}}}}}}}
 	if got := j.lease(); got != 30*time.Second {
 		t.Errorf("lease %v", got)
 	}
-	j.ready[0].Host.GPUs = []topology.GPU{{Mode: "vgpu"}}
+	j.hosts[0].ready.Host.GPUs = []topology.GPU{{Mode: "vgpu"}}
 	if got := j.lease(); got != 120*time.Second {
 		t.Errorf("lease %v with a vGPU", got)
 	}

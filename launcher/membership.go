@@ -48,15 +48,14 @@ type change struct {
 	admit func(process int, host string) error // is called for every new process
 	world func(ranks int, hosts []string)      // is called for every world
 
-	held     []elastic.Event    // until all hosts that were taken over have given account, and while no host is heard
-	names    []string           // of hosts, in the order in which they were discovered
-	slots    map[string]int     // of hosts, as discovered last
-	failures map[int]*RankError // by process
-	news     worldNews
+	held  []elastic.Event // until all hosts that were taken over have given account, and while no host is heard
+	names []string        // of hosts, in the order in which they were discovered
+	slots map[string]int  // of hosts, as discovered last
+	news  worldNews
 }
 
 func newChange(spec *Spec) *change {
-	c := &change{began: time.Now(), slots: map[string]int{}, failures: map[int]*RankError{},
+	c := &change{began: time.Now(), slots: map[string]int{},
 		admit: func(int, string) error { return nil }, world: func(int, []string) {}}
 	if e := spec.Elastic; e != nil {
 		c.config = elastic.Config{Policy: e.Policy, Jitter: rand.Float64}
@@ -166,11 +165,9 @@ func (j *job) follow(ev elastic.Event) {
 // startHost begins the conversation with a daemon, whose id is the next one, or that of one which was never up.
 func (j *job) startHost(s elastic.StartHost) {
 	if s.Host < len(j.hosts) {
-		if !j.ended[s.Host] || j.ready[s.Host] != nil {
+		if !j.hosts[s.Host].ended || j.hosts[s.Host].ready != nil {
 			panic(fmt.Sprintf("launcher: host id %d is given again", s.Host))
 		}
-		delete(j.ended, s.Host)
-		delete(j.up, s.Host)
 		j.alive.Forget(s.Host)
 		j.hosts[s.Host] = j.newHost(s.Host, s.Name)
 	} else {
@@ -212,7 +209,7 @@ func (j *job) toward(name string) string {
 // dropHost ends a daemon that is of no use any more; its end is reported like that of others.
 func (j *job) dropHost(h *host) {
 	h.leaving = true
-	if j.up[h.id] {
+	if h.up {
 		h.queue.put(&wire.Stop{})
 	} else {
 		h.hangUp()

@@ -18,7 +18,7 @@ func (j *job) moved(m Move) {
 		state = wire.MoveStarts
 	}
 	for _, h := range j.hosts {
-		if bare(h.name) != bare(m.Host) || !j.up[h.id] || j.ended[h.id] || h.leaving {
+		if bare(h.name) != bare(m.Host) || !h.up || h.ended || h.leaving {
 			continue // of other jobs, mostly
 		}
 		msg := &wire.Migrating{Host: h.id, State: state, Text: m.Text, Labels: m.Labels, By: m.By}

@@ -2,8 +2,6 @@ package launcher
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"gorun/rendezvous/wire"
 )
@@ -30,8 +28,9 @@ func (j *job) fenceArrived(h *host, m *wire.Fence) {
 
 // checkFence ends a job whose ranks wait for one that has ended.
 func (j *job) checkFence() {
-	if rank, waiting, missed := j.mpi.fence.missed(slices.Sorted(maps.Keys(j.exited)), j.hostOfRank); missed {
-		j.stop(stuckError(j.hosts[j.hostOfRank[rank]].name, rank, waiting))
+	ended, _ := j.processes.exited()
+	if rank, waiting, missed := j.mpi.fence.missed(ended, j.processes.hosts()); missed {
+		j.stop(stuckError(j.hosts[j.processes.at(rank).host].name, rank, waiting))
 	}
 }
 
@@ -44,7 +43,7 @@ func stuckError(host string, ended int, waiting []int) *HostError {
 
 // singleton warns the user about the first rank that an MPI library keeps apart from the others.
 func (j *job) singleton(h *host, m *wire.Alone) {
-	if !j.owns(h, m.Process) || j.mpi.warned || j.spec.IfAlone == wire.AloneEnds {
+	if !j.processes.on(h.id, m.Process) || j.mpi.warned || j.spec.IfAlone == wire.AloneEnds {
 		return // with AloneEnds the error says so
 	}
 	j.mpi.warned = true

@@ -55,7 +55,7 @@ func (j *job) tell(lines []string) {
 
 // tellLost notifies the user of a rank that failed in a job that goes on.
 func (j *job) tellLost(process int) {
-	failure := j.change.failures[process]
+	failure := j.processes.at(process).failure
 	if failure == nil {
 		return
 	}

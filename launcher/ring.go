@@ -22,14 +22,13 @@ func (j *job) showRing(w wire.World) {
 // reordered notes that the ring of the present world has changed.
 func (j *job) reordered(h *host, m *wire.Reordered) {
 	unknown := func(id int) bool { return id < 0 || id >= len(j.hosts) }
-	present := m.World.Epoch == j.worlds[h.id].Epoch
+	present := m.World.Epoch == h.world.Epoch
 	if !present || slices.ContainsFunc(m.World.Order, unknown) || slices.ContainsFunc(m.Former, unknown) {
 		return
 	}
-	for id, w := range j.worlds { // only one daemon reports it
-		if w.Epoch == m.World.Epoch {
+	for _, other := range j.hosts { // only one daemon reports it
+		if w := &other.world; w.Epoch == m.World.Epoch {
 			w.Order, w.Why, w.Rings, w.Split = m.World.Order, m.World.Why, nil, ""
-			j.worlds[id] = w
 		}
 	}
 	if !j.spec.Verbose {

@@ -18,12 +18,12 @@ func (j *job) enter(w elastic.Roster) {
 		Later: w.Later}
 	placement, ids := placementOf(w, func(id int) string { return j.hosts[id].name })
 	for i, id := range ids {
-		ready := j.ready[id]
+		ready := j.hosts[id].ready
 		roster.Peers = append(roster.Peers, wire.Peer{ID: id, Name: j.hosts[id].name, Gossip: ready.Gossip, Data: ready.Data,
 			Ports: ready.Ports, Ranks: placement.Hosts[i].Ranks})
 	}
 	j.members = w.Hosts()
-	first := j.ready[roster.Peers[0].ID]
+	first := j.hosts[roster.Peers[0].ID].ready
 	if len(first.Data) > 0 {
 		roster.MasterAddr, _, _ = net.SplitHostPort(first.Data[0])
 	}
@@ -31,10 +31,7 @@ func (j *job) enter(w elastic.Roster) {
 	byHost := map[int][]wire.Rank{}
 	for rank, p := range w.Places {
 		byHost[p.Host] = append(byHost[p.Host], j.rankOf(rank, p))
-		if p.Process >= len(j.hostOfRank) {
-			j.hostOfRank = append(j.hostOfRank, make([]int, p.Process+1-len(j.hostOfRank))...)
-		}
-		j.hostOfRank[p.Process] = p.Host
+		j.processes.place(p.Process, p.Host)
 		if !p.New {
 			continue
 		}
@@ -65,7 +62,7 @@ func (j *job) enter(w elastic.Roster) {
 func (j *job) sendRosters(roster wire.Roster, ranks map[int][]wire.Rank) {
 	var present []*host
 	for _, h := range j.hosts {
-		if j.ready[h.id] != nil && !j.ended[h.id] && !h.leaving {
+		if h.ready != nil && !h.ended && !h.leaving {
 			present = append(present, h)
 		}
 	}
@@ -120,15 +117,15 @@ func (j *job) tellPeers(r *wire.Roster, to []*host) {
 
 // relocated passes the new address of a host on: a peer that has moved as well may not have heard it.
 func (j *job) relocated(h *host, m *wire.Moved) {
-	former := j.ready[h.id]
+	former := h.ready
 	if former == nil || m.Host != h.id {
 		return
 	}
 	ready := *former
 	ready.Gossip, ready.Data = m.Gossip, m.Data
-	j.ready[h.id] = &ready
+	h.ready = &ready
 	for _, other := range j.hosts {
-		if other != h && j.ready[other.id] != nil && !j.ended[other.id] {
+		if other != h && other.ready != nil && !other.ended {
 			other.queue.put(m)
 		}
 	}

@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,14 +42,14 @@ func Run(ctx context.Context, spec Spec) error {
 	var talks sync.WaitGroup
 	j.converse = j.conversations(talk, &talks)
 	for _, h := range j.hosts { // of another launcher
-		if !j.ended[h.id] {
+		if !h.ended {
 			j.converse(h)
 		}
 	}
 	err = j.loop(ctx)
 	j.tellLeft(time.Now())
 	hangUp()
-	if len(j.ended) < len(j.hosts) {
+	if !j.allEnded() {
 		spec.Output.Abandon() // a terminal that takes nothing may be what keeps them
 	}
 	talks.Wait()
@@ -89,7 +90,7 @@ func (j *job) loop(ctx context.Context) error {
 		j.discovered(j.change.first)
 	}
 	var last, waits <-chan time.Time // after a stop: the end of the wait for daemons, and when users hear which
-	for len(j.ended) < len(j.hosts) || !j.stopping {
+	for !j.stopping || !j.allEnded() {
 		j.report()
 		select {
 		case ev := <-j.events:
@@ -142,10 +143,20 @@ func (j *job) loop(ctx context.Context) error {
 	return j.verdict
 }
 
+// allEnded reports whether the conversations with all hosts are over.
+func (j *job) allEnded() bool {
+	return !slices.ContainsFunc(j.hosts, func(h *host) bool { return !h.ended })
+}
+
+// allReady reports whether the daemons of all hosts are ready.
+func (j *job) allReady() bool {
+	return !slices.ContainsFunc(j.hosts, func(h *host) bool { return h.ready == nil })
+}
+
 // broadcast sends a message to all hosts that are up.
 func (j *job) broadcast(m wire.Message) {
 	for _, h := range j.hosts {
-		if j.up[h.id] {
+		if h.up {
 			h.queue.put(m)
 		}
 	}
@@ -156,6 +167,14 @@ func (j *job) report() {
 	if j.spec.Progress == nil {
 		return
 	}
-	j.spec.Progress(Progress{Hosts: len(j.hosts), Reached: len(j.up), Ready: len(j.ready), Started: len(j.started),
-		Ranks: len(j.hostOfRank), Waits: j.awaited(time.Now())})
+	p := Progress{Hosts: len(j.hosts), Started: j.processes.started(), Ranks: len(j.processes), Waits: j.awaited(time.Now())}
+	for _, h := range j.hosts {
+		if h.up {
+			p.Reached++
+		}
+		if h.ready != nil {
+			p.Ready++
+		}
+	}
+	j.spec.Progress(p)
 }

@@ -69,7 +69,7 @@ func (j *job) stalled(h *host, m *wire.Stalled) {
 func (j *job) running() int {
 	n := 0
 	for _, h := range j.hosts {
-		if j.up[h.id] && !j.ended[h.id] {
+		if h.up && !h.ended {
 			n++
 		}
 	}

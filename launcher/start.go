@@ -38,21 +38,21 @@ func (j *job) lateness(h *host, silent time.Duration, others bool) *HostError {
 	switch {
 	case silent > 0:
 		return silentError(h, silent)
-	case others && j.up[h.id]:
+	case others && h.up:
 		return nil // it waits for them
-	case !j.up[h.id] && h.answered.Load():
+	case !h.up && h.answered.Load():
 		e.Step, e.Err = "start daemon", fmt.Errorf("the host answers, but no daemon runs there after %v", j.spec.StartTimeout)
 		e.Hint = "is the host busy, or the way to it slow? Give it more time with --start-timeout"
-	case !j.up[h.id]:
+	case !h.up:
 		e.Step, e.Err = "connect", fmt.Errorf("no answer within %v", j.spec.StartTimeout)
 		e.Hint = "is the host up, the address right and the port open in the firewall? Or give it more time with --start-timeout"
-	case j.ready[h.id] == nil:
+	case h.ready == nil:
 		e.Step, e.Err = "probe", fmt.Errorf("the daemon is not ready after %v", j.spec.StartTimeout)
-	case j.worlds[h.id].Epoch == 0 && len(j.ready) == len(j.hosts) && !later:
+	case h.world.Epoch == 0 && j.allReady() && !later:
 		e.Step, e.Err = "join", fmt.Errorf("the hosts could not form a world within %v", j.spec.StartTimeout)
 		e.Hint = "hosts must reach each other directly: check firewalls between them, " +
 			"and by gorun doctor whether large packets are lost on the way"
-	case (j.worlds[h.id].Epoch > 0 || later) && j.waitsForRanks(h):
+	case (h.world.Epoch > 0 || later) && j.waitsForRanks(h):
 		e.Step, e.Err = "start ranks", fmt.Errorf("not all of its ranks run after %v", j.spec.StartTimeout)
 		e.Hint = "is the program, or the working directory, on a file system that does not answer?"
 	default:
@@ -64,5 +64,5 @@ func (j *job) lateness(h *host, silent time.Duration, others bool) *HostError {
 // waitsForRanks reports whether ranks of a host have not started that are to run there.
 func (j *job) waitsForRanks(h *host) bool {
 	ranks := h.ranks.Load()
-	return ranks != nil && slices.ContainsFunc(*ranks, func(r wire.Rank) bool { return !j.started[r.Process] })
+	return ranks != nil && slices.ContainsFunc(*ranks, func(r wire.Rank) bool { return !j.processes.at(r.Process).started })
 }

@@ -13,13 +13,13 @@ func (j *job) feed(started int) {
 	if readers == nil {
 		readers = []int{0}
 	}
-	waits := func(p int) bool { return !j.started[p] }
+	waits := func(p int) bool { return !j.processes.at(p).started }
 	if j.spec.Stdin == nil || !slices.Contains(readers, started) || slices.ContainsFunc(readers, waits) {
 		return
 	}
 	var queues []*mailbox
 	for _, h := range j.hosts {
-		if slices.ContainsFunc(readers, func(p int) bool { return j.owns(h, p) }) {
+		if slices.ContainsFunc(readers, func(p int) bool { return j.processes.on(h.id, p) }) {
 			queues = append(queues, &h.queue)
 		}
 	}

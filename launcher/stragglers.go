@@ -19,7 +19,7 @@ const tellAfter = 2 * time.Second
 // only take their time.
 func (j *job) stragglers(now time.Time) (silent []string, since time.Duration, slow []string) {
 	for _, h := range j.hosts {
-		if !j.up[h.id] || j.ended[h.id] || h.evicted != nil && !h.evicted.own {
+		if !h.up || h.ended || h.evicted != nil && !h.evicted.own {
 			continue
 		}
 		if quiet := j.alive.Quiet(now, h.heard.last(now)); quiet >= j.timing().StragglerAfter {
@@ -65,10 +65,10 @@ func (j *job) tellLeft(now time.Time) {
 // mayRun is true for a host with ranks of which the end is not known.
 func (j *job) mayRun(h *host) bool {
 	ranks := h.ranks.Load()
-	if ranks == nil || j.ready[h.id] == nil {
+	if ranks == nil || h.ready == nil {
 		return false
 	}
-	return slices.ContainsFunc(*ranks, func(r wire.Rank) bool { return !j.exited[r.Process] })
+	return slices.ContainsFunc(*ranks, func(r wire.Rank) bool { return !j.processes.at(r.Process).exited })
 }
 
 // someOf names no more than a line can take.

@@ -26,30 +26,30 @@ func TestStragglers(t *testing.T) {
 		change         func(j *job)
 		waiting, ended []string
 	}{
-		"all have ended": {change: func(j *job) { clear(j.up) }},
-		"one is silent": {change: func(j *job) { j.ended[1] = true }, waiting: []string{"gorun: waits for host0, silent for 7 s"},
+		"all have ended": {change: func(j *job) { j.hosts[0].up, j.hosts[1].up = false, false }},
+		"one is silent": {change: func(j *job) { j.hosts[1].ended = true }, waiting: []string{"gorun: waits for host0, silent for 7 s"},
 			ended: []string{"gorun: host0 did not answer: ranks may still run there", hint}},
-		"its rank had ended": {change: func(j *job) { j.ended[1], j.exited[0] = true, true }, waiting: []string{"gorun: waits for host0, silent for 7 s"}},
-		"it had no rank yet": {change: func(j *job) { j.ended[1] = true; delete(j.ready, 0) }, waiting: []string{"gorun: waits for host0, silent for 7 s"}},
-		"one is slow":        {change: func(j *job) { j.ended[0] = true }, waiting: []string{"gorun: waits for host1, where ranks have not ended"}},
+		"its rank had ended": {change: func(j *job) { j.hosts[1].ended, j.processes[0].exited = true, true }, waiting: []string{"gorun: waits for host0, silent for 7 s"}},
+		"it had no rank yet": {change: func(j *job) { j.hosts[1].ended = true; j.hosts[0].ready = nil }, waiting: []string{"gorun: waits for host0, silent for 7 s"}},
+		"one is slow":        {change: func(j *job) { j.hosts[0].ended = true }, waiting: []string{"gorun: waits for host1, where ranks have not ended"}},
 		"both": {change: func(*job) {}, waiting: []string{"gorun: waits for host0, silent for 7 s", "gorun: waits for host1, where ranks have not ended"},
 			ended: []string{"gorun: host0 did not answer: ranks may still run there", hint}},
-		"this machine stood still": {change: func(j *job) { j.ended[1] = true; j.alive.Begin(now) }, waiting: []string{"gorun: waits for host0, where ranks have not ended"}},
-		"one was given up": {change: func(j *job) { j.ended[1] = true; given(j, false) },
+		"this machine stood still": {change: func(j *job) { j.hosts[1].ended = true; j.alive.Begin(now) }, waiting: []string{"gorun: waits for host0, where ranks have not ended"}},
+		"one was given up": {change: func(j *job) { j.hosts[1].ended = true; given(j, false) },
 			ended: []string{"gorun: host0 did not answer: ranks may still run there", hint}},
-		"one was given up that hung up": {change: func(j *job) { j.ended[1] = true; given(j, true) }},
+		"one was given up that hung up": {change: func(j *job) { j.hosts[1].ended = true; given(j, true) }},
 		"one was given up that hung up on another": {change: func(j *job) {
-			j.ended[1] = true
+			j.hosts[1].ended = true
 			j.alive.Report(now, 1, wire.Evidence{Peer: 0, HungUp: true}, liveness.View{})
 			given(j, false)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var said []string
-			j := &job{change: fixedChange(2), spec: &Spec{Note: func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) }}, up: map[int]bool{0: true, 1: true},
-				ended: map[int]bool{}, exited: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, verdict: ErrStopped, alive: liveness.NewHosts(liveness.Default())}
+			j := &job{change: fixedChange(2), spec: &Spec{Note: func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) }},
+				processes: processes{{host: 0}, {host: 1}}, verdict: ErrStopped, alive: liveness.NewHosts(liveness.Default())}
 			for id := range 2 {
-				h := &host{id: id, name: fmt.Sprint("host", id), hangUp: func() {}}
+				h := &host{id: id, name: fmt.Sprint("host", id), hangUp: func() {}, up: true, ready: &wire.Ready{}}
 				h.own([]wire.Rank{{Process: id}})
 				j.hosts = append(j.hosts, h)
 			}

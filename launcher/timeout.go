@@ -54,7 +54,8 @@ func (j *job) inspectedAll() {
 func (j *job) timedOut() {
 	j.inspection.over = nil
 	e := &TimeoutError{After: j.spec.Timeout}
-	for rank, id := range j.hostOfRank {
+	for rank, p := range j.processes {
+		id := p.host
 		e.States = append(e.States, fmt.Sprintf("rank %d on %s: %s", rank, j.hosts[id].name, j.rankState(rank, id)))
 	}
 	j.stop(e)
@@ -64,11 +65,11 @@ func (j *job) timedOut() {
 func (j *job) rankState(rank, id int) string {
 	found := j.inspection.found[id]
 	switch {
-	case j.exited[rank]:
+	case j.processes.at(rank).exited:
 		return "has ended"
-	case !j.up[id]:
+	case !j.hosts[id].up:
 		return "its host was not reached"
-	case !j.started[rank]:
+	case !j.processes.at(rank).started:
 		return "has not started"
 	case found == nil:
 		return "its host does not answer"

@@ -11,10 +11,9 @@ import (
 func TestRankState(t *testing.T) {
 	all := []wire.Missing{{Host: "a", Ranks: []int{1}}, {Host: "b", Ranks: []int{2, 3}}, {Host: "c", Ranks: []int{6, 7}}}
 	j := &job{
-		hosts:   []*host{{id: 0, name: "a"}, {id: 1, name: "b"}, {id: 2, name: "c"}, {id: 3, name: "d"}},
-		up:      map[int]bool{0: true, 1: true, 2: true},
-		started: map[int]bool{0: true, 1: true, 2: true, 3: true, 5: true, 6: true},
-		exited:  map[int]bool{5: true},
+		hosts: []*host{{id: 0, name: "a", up: true}, {id: 1, name: "b", up: true}, {id: 2, name: "c", up: true}, {id: 3, name: "d"}},
+		processes: processes{{started: true}, {started: true}, {started: true}, {started: true}, {},
+			{started: true, exited: true}, {started: true}},
 		inspection: inspection{found: map[int]*wire.Inspected{
 			0: {Ranks: []wire.RankState{{Process: 0, State: "sleeps"}}},
 			1: {},

@@ -68,10 +68,10 @@ func TestTriedAgain(t *testing.T) {
 	j.converse = j.conversations(t.Context(), &talks)
 	for range 3 {
 		j.startHost(elastic.StartHost{Host: 0, Name: "a"})
-		if len(j.hosts) != 1 || j.ended[0] {
-			t.Fatalf("%d hosts, of which the first has ended: %v", len(j.hosts), j.ended[0])
+		if len(j.hosts) != 1 || j.hosts[0].ended {
+			t.Fatalf("%d hosts, of which the first has ended: %v", len(j.hosts), j.hosts[0].ended)
 		}
-		if j.handle(<-j.events); !j.ended[0] {
+		if j.handle(<-j.events); !j.hosts[0].ended {
 			t.Fatal("it has not ended")
 		}
 	}

@@ -21,7 +21,7 @@ func (j *job) used(h *host, msg *wire.Usage) {
 		return
 	}
 	for _, u := range msg.Ranks {
-		if j.owns(h, u.Rank) {
+		if j.processes.on(h.id, u.Rank) {
 			j.spec.Used(RankUsage{u.Rank, time.Duration(u.CPUMS) * time.Millisecond, u.RSS, u.Processes, u.State})
 		}
 	}

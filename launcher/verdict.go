@@ -3,7 +3,6 @@ package launcher
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -25,7 +24,7 @@ func (j *job) verdictOf(e elastic.End) error {
 	case elastic.Finished:
 		return nil
 	case elastic.ProcessFailed:
-		if f := j.change.failures[e.Process]; f != nil {
+		if f := j.processes.at(e.Process).failure; f != nil {
 			f.Tail = j.spec.Output.Tail(e.Process)
 			return f
 		}
@@ -62,7 +61,7 @@ func (j *job) hostsFailed(e elastic.End) error {
 	}
 	for _, h := range j.hosts {
 		switch {
-		case !e.Starting || j.up[h.id] || j.ended[h.id] || h.failure != nil:
+		case !e.Starting || h.up || h.ended || h.failure != nil:
 		case h.answered.Load():
 			report.Late = append(report.Late, h.name)
 		default:
@@ -77,13 +76,7 @@ func (j *job) hostsFailed(e elastic.End) error {
 
 // divided reports that some ranks wait for a new world and the others have ended.
 func (j *job) divided() error {
-	var waiting []int
-	for rank := range j.hostOfRank {
-		if !j.exited[rank] {
-			waiting = append(waiting, rank)
-		}
-	}
-	ended := slices.Sorted(maps.Keys(j.exited))
+	ended, waiting := j.processes.exited()
 	return fmt.Errorf("start a new world: %s called init again, but %s ended", listRanks(waiting), listRanks(ended))
 }
 
@@ -97,8 +90,8 @@ func (j *job) stop(verdict error) {
 	if verdict != nil {
 		// Hosts that are not up have nothing to stop: do not wait for them.
 		for _, h := range j.hosts {
-			if !j.up[h.id] {
-				j.ended[h.id] = true
+			if !h.up {
+				h.ended = true
 			}
 		}
 	}

@@ -21,10 +21,10 @@ func (j *job) awaited(now time.Time) string {
 	}
 	var names []string
 	for _, h := range j.hosts {
-		if j.ended[h.id] || h.leaving || h.failure != nil {
+		if h.ended || h.leaving || h.failure != nil {
 			continue
 		}
-		if j.ready[h.id] == nil || len(j.ready) == len(j.hosts) && j.waitsForRanks(h) {
+		if h.ready == nil || j.allReady() && j.waitsForRanks(h) {
 			names = append(names, h.name)
 		}
 	}
@@ -36,7 +36,7 @@ func (j *job) awaited(now time.Time) string {
 func (j *job) silentHosts(now time.Time) map[*host]time.Duration {
 	silent := map[*host]time.Duration{}
 	for _, h := range j.hosts {
-		if quiet, ok := j.alive.Silence(now, j.contact(now, h)); ok && j.ready[h.id] != nil && quiet >= j.timing().NoticeAfter {
+		if quiet, ok := j.alive.Silence(now, j.contact(now, h)); ok && h.ready != nil && quiet >= j.timing().NoticeAfter {
 			silent[h] = quiet
 		}
 	}
@@ -65,7 +65,7 @@ func silentError(h *host, since time.Duration) *HostError {
 // trying, and how long that one may take is for its lease to say.
 func (j *job) waitsForSilent(now time.Time, f *wire.Failed) bool {
 	return f.Again && j.change.policy.Starting() &&
-		slices.ContainsFunc(j.hosts, func(h *host) bool { return !j.ended[h.id] && j.missed(now, h) })
+		slices.ContainsFunc(j.hosts, func(h *host) bool { return !h.ended && j.missed(now, h) })
 }
 
 // missed reports whether a host is silent or out of reach, or was so a moment ago: hosts that have gone on take a moment to find each

@@ -25,7 +25,7 @@ func TestStartWaits(t *testing.T) {
 		"the other one is silent":   {quiet: time.Minute, again: true, ignored: true},
 		"the other one is there":    {again: true},
 		"it does not go on":         {quiet: time.Minute},
-		"the other one is given up": {quiet: time.Minute, again: true, change: func(j *job) { j.ended[1] = true }},
+		"the other one is given up": {quiet: time.Minute, again: true, change: func(j *job) { j.hosts[1].ended = true }},
 		"the other one cannot be reached": {again: true, ignored: true, change: func(j *job) {
 			j.hosts[1].daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{Broken: time.Now()} }})
 		}},
@@ -44,8 +44,8 @@ func TestStartWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			j := &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: time.Hour}, Note: func(string, ...any) {}}, ended: map[int]bool{}, started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}},
-				change: changeOf(2, elastic.Fixed(2)), hostOfRank: []int{0, 1}, alive: liveness.NewHosts(liveness.Default())}
+			j := &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: time.Hour}, Note: func(string, ...any) {}},
+				change: changeOf(2, elastic.Fixed(2)), processes: processes{{host: 0}, {host: 1}}, alive: liveness.NewHosts(liveness.Default())}
 			addTwoHosts(j, now, tc.quiet)
 			if tc.change != nil {
 				tc.change(j)
@@ -60,12 +60,13 @@ func TestStartWaits(t *testing.T) {
 // TestStartTimeoutNamesSilentHost: when a start has taken too long, the host that is silent is named, and not those that could not
 // join it.
 func TestStartTimeoutNamesSilentHost(t *testing.T) {
-	j := &job{spec: &Spec{StartTimeout: time.Minute}, up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, started: map[int]bool{},
-		ready: map[int]*wire.Ready{0: {}, 1: {}}, change: changeOf(2, elastic.Fixed(2)), hostOfRank: []int{0, 1}, alive: liveness.NewHosts(liveness.Default())}
+	j := &job{spec: &Spec{StartTimeout: time.Minute},
+		change: changeOf(2, elastic.Fixed(2)), processes: processes{{host: 0}, {host: 1}}, alive: liveness.NewHosts(liveness.Default())}
 	for id, name := range []string{"a", "b"} {
 		h := newHost(id, name, j.spec, wire.Job{})
 		h.daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{} }})
 		h.heard.reading(time.Now().Add(time.Duration(-id) * time.Minute))
+		h.up, h.ready = true, &wire.Ready{}
 		j.hosts = append(j.hosts, h)
 	}
 	j.startTimedOut()
@@ -93,10 +94,13 @@ func TestStartIsSuspended(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			j := &job{spec: &Spec{StartTimeout: time.Minute}, up: map[int]bool{0: true, 1: true}, ended: map[int]bool{},
-				started: map[int]bool{}, ready: map[int]*wire.Ready{0: {}, 1: {}}, worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1}}, hostOfRank: []int{0, 1},
-				change: changeOf(2, elastic.Fixed(2)), alive: liveness.NewHosts(liveness.Default())}
+			j := &job{spec: &Spec{StartTimeout: time.Minute},
+				processes: processes{{host: 0}, {host: 1}},
+				change:    changeOf(2, elastic.Fixed(2)), alive: liveness.NewHosts(liveness.Default())}
 			addTwoHosts(j, now, tc.quiet)
+			for _, h := range j.hosts {
+				h.up, h.world = true, wire.World{Epoch: 1}
+			}
 			j.hosts[1].own([]wire.Rank{{Process: 1}})
 			if tc.absent > 0 {
 				wasMissing(j, 1, tc.absent)
@@ -124,8 +128,7 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 		}, "a: probe: no memory"},
 	} {
 		j := &job{spec: &Spec{StartTimeout: time.Minute},
-			up: map[int]bool{0: true, 1: true}, ended: map[int]bool{}, started: map[int]bool{1: true}, worlds: map[int]wire.World{0: {Epoch: 1}, 1: {Epoch: 1}},
-			ready: map[int]*wire.Ready{0: {}, 1: {}}, hostOfRank: []int{0, 1}, alive: liveness.NewHosts(liveness.Default()),
+			processes: processes{{host: 0}, {host: 1, started: true}}, alive: liveness.NewHosts(liveness.Default()),
 			change: changeOf(2, elastic.Fixed(2), elastic.Started{Process: 1})}
 		for id, name := range []string{"a", "b"} {
 			h := newHost(id, name, j.spec, wire.Job{})
@@ -136,6 +139,7 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 			h.daemon.Store(&Daemon{Away: func() liveness.Line { return broken }})
 			h.heard.reading(time.Now().Add(-time.Second))
 			h.own([]wire.Rank{{Process: id}})
+			h.up, h.ready, h.world = true, &wire.Ready{}, wire.World{Epoch: 1}
 			j.hosts = append(j.hosts, h)
 		}
 		tc.fails(j)
@@ -148,10 +152,11 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 // TestStartNamesWhomItWaitsFor: not at once, and not hosts that have failed.
 func TestStartNamesWhomItWaitsFor(t *testing.T) {
 	began := time.Unix(1000, 0)
-	j := &job{began: began, ended: map[int]bool{}, ready: map[int]*wire.Ready{0: {}}}
+	j := &job{began: began}
 	for id, name := range []string{"a", "b", "c"} {
 		j.hosts = append(j.hosts, &host{id: id, name: name})
 	}
+	j.hosts[0].ready = &wire.Ready{}
 	j.hosts[2].failure = &HostError{Host: "c"}
 	if got := j.awaited(began.Add(tellWaits - 1)); got != "" {
 		t.Errorf("at once it waits for %q", got)
@@ -167,6 +172,7 @@ func addTwoHosts(j *job, now time.Time, quiet time.Duration) {
 		h := newHost(id, name, j.spec, wire.Job{})
 		h.daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{} }})
 		h.heard.reading(now)
+		h.ready = &wire.Ready{}
 		j.hosts = append(j.hosts, h)
 	}
 	j.hosts[1].heard.reading(now.Add(-quiet))
@@ -188,8 +194,8 @@ func TestCutOff(t *testing.T) {
 	j.cutOff(ErrInterrupted)
 	j.handle(event{host: 1, err: &HostError{Host: "b", Step: "handshake", Err: context.Canceled}})
 	j.cutOff(ErrStopped)
-	if want := []string{"gorun: a: resolve: unknown"}; !slices.Equal(notes, want) || !errors.Is(j.verdict, ErrInterrupted) || len(j.ended) != 2 {
-		t.Errorf("notes %q, verdict %v, %d hosts have ended; want %q", notes, j.verdict, len(j.ended), want)
+	if want := []string{"gorun: a: resolve: unknown"}; !slices.Equal(notes, want) || !errors.Is(j.verdict, ErrInterrupted) || len(j.hosts) != 2 || !j.allEnded() {
+		t.Errorf("notes %q, verdict %v, all of %d hosts have ended: %v; want %q", notes, j.verdict, len(j.hosts), j.allEnded(), want)
 	}
 }
 
