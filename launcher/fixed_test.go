@@ -26,7 +26,7 @@ func TestFixedWorldIsThePlacement(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := newChange(&Spec{Placement: want})
+		c := newMembership(&Spec{Placement: want})
 		c.tick.Stop()
 		var got plan.Placement
 		for _, a := range c.policy.Step(0, elastic.Discovered{Hosts: c.first}) {

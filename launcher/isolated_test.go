@@ -16,11 +16,12 @@ import (
 )
 
 // solitary is a job of three hosts with a lease of 10 s, which were last heard when it began.
-func solitary(began time.Time, change *change) (j *job, notes *[]string) {
+func solitary(began time.Time, membership *membership) (j *job, notes *[]string) {
 	notes = new([]string)
 	note := func(format string, args ...any) { *notes = append(*notes, fmt.Sprintf(format, args...)) }
-	j = &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: 10 * time.Second}, Note: note}, change: change, epoch: 1,
+	j = &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: 10 * time.Second}, Note: note}, membership: membership,
 		alive: liveness.NewHosts(liveness.Default())}
+	membership.epoch = 1
 	for id := range 3 {
 		h := newHost(id, fmt.Sprintf("h%d", id), j.spec, wire.Job{})
 		h.hangUp = func() {}
@@ -55,7 +56,7 @@ func TestIsolated(t *testing.T) {
 		return names
 	}
 
-	j, notes := solitary(began, fixedChange(3))
+	j, notes := solitary(began, fixedMembership(3))
 	j.listen(began.Add(3 * time.Second))
 	j.evidence(j.hosts[0], &wire.Evidence{Peer: 1, Suspicion: wire.LeaseOver})
 	j.pass(began.Add(3*time.Second), at(29))
@@ -76,7 +77,7 @@ func TestIsolated(t *testing.T) {
 		t.Errorf("one is heard, which would say who is lost; it stops: %v, and has given up %q", j.stopping, lost(j))
 	}
 
-	j, notes = solitary(began, fixedChange(3))
+	j, notes = solitary(began, fixedMembership(3))
 	j.pass(began, at(35))
 	if j.stopping {
 		t.Errorf("it does not outwait its hosts: %v", j.verdict)
@@ -87,12 +88,12 @@ func TestIsolated(t *testing.T) {
 		t.Errorf("it ends because %v, want %s; it has told %q, and looks for all but %q", j.verdict, want, *notes, lost(j))
 	}
 
-	j, _ = solitary(time.Now().Add(-20*time.Second), fixedChange(3)) // handle looks at the clock
+	j, _ = solitary(time.Now().Add(-20*time.Second), fixedMembership(3)) // handle looks at the clock
 	j.listen(time.Now())
 	if j.handle(event{host: 1, err: &HostError{Host: "h1", Err: errors.New("gone")}}); j.verdict == nil || j.verdict.Error() != "h1: : gone" {
 		t.Errorf("it ends because %v although hosts wait for it still", j.verdict)
 	}
-	j, _ = solitary(time.Now().Add(-31*time.Second), fixedChange(3))
+	j, _ = solitary(time.Now().Add(-31*time.Second), fixedMembership(3))
 	j.listen(time.Now())
 	j.handle(event{host: 1, err: &HostError{Host: "h1", Err: errors.New("it is not there any more")}})
 	if _, ok := errors.AsType[*IsolatedError](j.verdict); !ok {
@@ -103,17 +104,17 @@ func TestIsolated(t *testing.T) {
 // TestIsolatedElastic: no other world begins while nobody would hear of it; what happened meanwhile counts afterwards.
 func TestIsolatedElastic(t *testing.T) {
 	began := time.Now()
-	j, notes := solitary(began, changeOf(3, flexible))
+	j, notes := solitary(began, membershipOf(3, flexible))
 	j.pass(began, began.Add(12*time.Second))
 	j.decide(elastic.Discovered{})
 	j.decide(elastic.Tick{})
-	if len(j.change.held) != 1 || len(j.hosts) != 3 || j.stopping || len(*notes) != 1 {
-		t.Errorf("%d events wait, there are %d hosts, it stops: %v, and has told %q", len(j.change.held), len(j.hosts), j.stopping, *notes)
+	if len(j.membership.held) != 1 || len(j.hosts) != 3 || j.stopping || len(*notes) != 1 {
+		t.Errorf("%d events wait, there are %d hosts, it stops: %v, and has told %q", len(j.membership.held), len(j.hosts), j.stopping, *notes)
 	}
 	j.hosts[0].heard.reading(began.Add(12 * time.Second))
 	j.listen(began.Add(12 * time.Second))
-	if j.decide(elastic.Tick{}); len(j.change.held) != 0 || !j.alive.IsolatedSince().IsZero() {
-		t.Errorf("it is alone since %v although a host is heard, and %d events wait", j.alive.IsolatedSince(), len(j.change.held))
+	if j.decide(elastic.Tick{}); len(j.membership.held) != 0 || !j.alive.IsolatedSince().IsZero() {
+		t.Errorf("it is alone since %v although a host is heard, and %d events wait", j.alive.IsolatedSince(), len(j.membership.held))
 	}
 }
 
@@ -173,7 +174,7 @@ func TestStopped(t *testing.T) {
 		"by Ctrl-Z once, and now kill": {spoke: 45 * time.Second, stopped: time.Hour, woke: 50 * time.Minute, event: event{err: gone}, alone: true},
 	} {
 		now := time.Now()
-		j, _ := solitary(now, fixedChange(3))
+		j, _ := solitary(now, fixedMembership(3))
 		j.processes, j.spec.Output = processes{{host: 0}, {host: 1}, {host: 2}}, quiet{}
 		j.hosts[0].spoken.note(now.Add(-tc.spoke))
 		if tc.stopped > 0 {

@@ -14,10 +14,10 @@ import (
 
 // job is the launcher's state; only loop touches it once Run has started the conversations.
 type job struct {
-	spec     *Spec
-	converse func(*host) // starts the conversation with a host
-	change   *change
-	failover failover
+	spec       *Spec
+	converse   func(*host) // starts the conversation with a host
+	membership *membership
+	failover   failover
 	// template is what all daemons are told.
 	template wire.Job
 	hosts    []*host
@@ -26,7 +26,6 @@ type job struct {
 	processes  processes
 	began      time.Time
 	late       time.Time // when the start had taken too long; zero if it has not
-	epoch      uint32    // of the last roster
 	verdict    error
 	stopping   bool
 	inspection inspection
@@ -34,8 +33,8 @@ type job struct {
 	stalls     stalls
 	alive      *liveness.Hosts
 	asleep     asleep
-	members    []int // host ids of the last roster
 	network    network
+	news       worldNews
 	facts      *wire.Topology // the file of facts about hosts, if it was changed since the job began
 }
 
@@ -48,16 +47,16 @@ func newJob(spec *Spec) (*job, error) {
 	if _, err := rand.Read(id); err != nil {
 		return nil, fmt.Errorf("make job id: %w", err)
 	}
-	j := &job{spec: spec, events: make(chan event), change: newChange(spec), alive: liveness.NewHosts(spec.Timing()),
+	j := &job{spec: spec, events: make(chan event), membership: newMembership(spec), failover: failover{keeper: spec.Keeper}, alive: liveness.NewHosts(spec.Timing()),
 		network: network{edges: map[int][]wire.Edge{}}}
 	for rank, r := range spec.Placement.Ranks {
 		j.processes.place(rank, r.Host)
 	}
 	first, elastic := spec.ProgramOf(0), spec.Elastic != nil
 	j.template = wire.Job{JobOptions: spec.JobOptions, ID: hex.EncodeToString(id), Secret: secret, Argv: first.Argv, Dir: first.Dir,
-		Elastic: elastic, Open: !j.change.config.Listed, Alone: !elastic && len(spec.Placement.Hosts) == 1}
+		Elastic: elastic, Open: !j.membership.config.Listed, Alone: !elastic && len(spec.Placement.Hosts) == 1}
 	if spec.Legacy != nil {
-		return j, j.inherit(spec.Legacy)
+		return j, j.restore(spec.Legacy)
 	}
 	return j, nil
 }

@@ -45,14 +45,14 @@ func (j *job) leaseOf(now time.Time, h *host) time.Duration {
 
 // view returns what the launcher sees of its hosts.
 func (j *job) view(now time.Time) liveness.View {
-	v := liveness.View{Lease: j.lease(), Fixed: j.spec.Lease > 0, Stopping: j.stopping, Epoch: j.epoch, Met: j.met, Joiner: j.joiners()}
+	v := liveness.View{Lease: j.lease(), Fixed: j.spec.Lease > 0, Stopping: j.stopping, Epoch: j.membership.epoch, Met: j.met, Joiner: j.joiners()}
 	members := map[int]bool{}
-	for _, id := range j.members {
+	for _, id := range j.membership.hosts {
 		members[id] = true
 	}
 	for _, h := range j.hosts {
 		c := j.contact(now, h)
-		c.Member = h.evicted == nil && (j.members == nil || members[h.id])
+		c.Member = h.evicted == nil && (j.membership.hosts == nil || members[h.id])
 		v.Contacts = append(v.Contacts, c)
 	}
 	return v
@@ -92,7 +92,6 @@ func (j *job) joiners() func(id int) bool {
 
 // listen looks which hosts are silent, and which are back.
 func (j *job) listen(now time.Time) {
-	j.listenKept(now)
 	j.act(j.alive.Look(now, j.view(now)))
 }
 
@@ -124,7 +123,7 @@ func (j *job) act(verdicts []liveness.Verdict) {
 		case liveness.Abandoned:
 			j.endIsolated()
 		case liveness.OutOfReach:
-			if !j.stopping && j.change.policy.Later() {
+			if !j.stopping && j.membership.policy.Later() {
 				j.decide(elastic.Wanted{}) // in a world hosts tell each other whether the launcher lives, and who hung up
 			}
 		case liveness.Evicted:
@@ -242,7 +241,7 @@ func (j *job) migrating(h *host, m *wire.Migrating) {
 		j.alive.Moved(now, h.id)
 	}
 	if !j.stopping {
-		j.bequeath(nil) // another launcher must not evict it sooner
+		j.replicate(nil) // another launcher must not evict it sooner
 	}
 	if !j.spec.Verbose {
 		return

@@ -15,7 +15,8 @@ import (
 // watched is a job of three hosts in one world, all heard a moment ago, with what it tells its user.
 func watched(t *testing.T, policy elastic.Policy) (j *job, told func() string) {
 	var lines []string
-	j = &job{epoch: 5, alive: liveness.NewHosts(liveness.Default()), change: changeOf(3, policy)}
+	j = &job{alive: liveness.NewHosts(liveness.Default()), membership: membershipOf(3, policy)}
+	j.membership.epoch = 5
 	j.spec = &Spec{Note: func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) },
 		WatchHosts: func(e HostEvent) { lines = append(lines, fmt.Sprintf("%s %s to %q", e.Host, e.State, e.To)) }}
 	for id := range 3 {
@@ -121,8 +122,8 @@ func TestTellPaths(t *testing.T) {
 // each other whether the launcher lives.
 func TestOutOfReachBeforeWorld(t *testing.T) {
 	j, _ := watched(t, flexible)
-	j.change = laterChange(3)
-	if !j.change.policy.Later() {
+	j.membership = laterMembership(3)
+	if !j.membership.policy.Later() {
 		t.Fatal("the ranks wait for the world")
 	}
 	forms := func() (n int) {

@@ -36,12 +36,14 @@ type ElasticSpec struct {
 	World func(ranks int, hosts []string)
 }
 
-// change is what decides who is in the job.
-type change struct {
+// membership decides who is in the job. Package elastic makes the decisions.
+type membership struct {
 	policy *elastic.Machine
 	config elastic.Config
 	began  time.Time
 	tick   *time.Ticker
+	epoch  uint32 // of the last roster
+	hosts  []int  // host ids of the last roster; nil before the first
 
 	first []elastic.Host                       // the hosts of a job of fixed size
 	lists <-chan []elastic.Host                // of the hosts of an elastic job, at once and whenever they change
@@ -51,11 +53,10 @@ type change struct {
 	held  []elastic.Event // until all hosts that were taken over have given account, and while no host is heard
 	names []string        // of hosts, in the order in which they were discovered
 	slots map[string]int  // of hosts, as discovered last
-	news  worldNews
 }
 
-func newChange(spec *Spec) *change {
-	c := &change{began: time.Now(), slots: map[string]int{},
+func newMembership(spec *Spec) *membership {
+	c := &membership{began: time.Now(), slots: map[string]int{},
 		admit: func(int, string) error { return nil }, world: func(int, []string) {}}
 	if e := spec.Elastic; e != nil {
 		c.config = elastic.Config{Policy: e.Policy, Jitter: rand.Float64}
@@ -88,10 +89,10 @@ func fixedConfig(spec *Spec) elastic.Config {
 // discovered takes a list of hosts.
 func (j *job) discovered(list []elastic.Host) {
 	for _, h := range list {
-		if _, known := j.change.slots[h.Name]; !known {
-			j.change.names = append(j.change.names, h.Name)
+		if _, known := j.membership.slots[h.Name]; !known {
+			j.membership.names = append(j.membership.names, h.Name)
 		}
-		j.change.slots[h.Name] = h.Slots
+		j.membership.slots[h.Name] = h.Slots
 	}
 	j.decide(elastic.Discovered{Hosts: list})
 }
@@ -99,15 +100,15 @@ func (j *job) discovered(list []elastic.Host) {
 // decide reports to the policy what happened, once it is known how all hosts stand. While none is heard, none would hear of
 // another world.
 func (j *job) decide(ev elastic.Event) {
-	alone := j.change.config.OnFailure != elastic.EndJob && !j.alive.IsolatedSince().IsZero()
+	alone := j.membership.config.OnFailure != elastic.EndJob && !j.alive.IsolatedSince().IsZero()
 	if _, tick := ev.(elastic.Tick); alone || j.unaccounted() {
 		if !tick {
-			j.change.held = append(j.change.held, ev)
+			j.membership.held = append(j.membership.held, ev)
 		}
 		return
 	}
-	held := j.change.held
-	j.change.held = nil
+	held := j.membership.held
+	j.membership.held = nil
 	for _, former := range held {
 		j.follow(former)
 	}
@@ -119,7 +120,7 @@ func (j *job) follow(ev elastic.Event) {
 	if j.stopping {
 		return
 	}
-	actions := j.change.policy.Step(time.Since(j.change.began), ev)
+	actions := j.membership.policy.Step(time.Since(j.membership.began), ev)
 	for _, a := range actions {
 		switch a := a.(type) {
 		case elastic.StartHost:
@@ -146,7 +147,7 @@ func (j *job) follow(ev elastic.Event) {
 			j.spec.Note("gorun: %s", a.Text)
 		case elastic.End:
 			if a.Process < 0 { // no process began it
-				j.tell(j.change.news.all())
+				j.tell(j.news.all())
 			}
 			j.stop(j.verdictOf(a))
 		}
@@ -158,7 +159,7 @@ func (j *job) follow(ev elastic.Event) {
 		}
 	}
 	if !j.stopping {
-		j.bequeath(nil)
+		j.replicate(nil)
 	}
 }
 
@@ -186,7 +187,7 @@ func (j *job) addHost(name string) *host {
 // newHost returns a host with what its daemon is sent.
 func (j *job) newHost(id int, name string) *host {
 	h := newHost(id, name, j.spec, j.template)
-	h.job.Slots, h.job.Toward = max(j.change.slots[name], 1), j.toward(name)
+	h.job.Slots, h.job.Toward = max(j.membership.slots[name], 1), j.toward(name)
 	return h
 }
 
@@ -198,7 +199,7 @@ func (j *job) toward(name string) string {
 			return bare(h.name)
 		}
 	}
-	for _, other := range j.change.names {
+	for _, other := range j.membership.names {
 		if other != name {
 			return bare(other)
 		}

@@ -60,7 +60,7 @@ func (j *job) tellLost(process int) {
 		return
 	}
 	if failure.Signal == 0 {
-		j.change.news.mistake = time.Now()
+		j.news.mistake = time.Now()
 	}
 	j.spec.Note("gorun: %v", failure)
 	for _, line := range j.spec.Output.Tail(process) {

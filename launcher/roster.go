@@ -13,7 +13,7 @@ import (
 
 // enter sends the rosters of another world.
 func (j *job) enter(w elastic.Roster) {
-	j.epoch = w.Epoch
+	j.membership.epoch = w.Epoch
 	roster := wire.Roster{Epoch: w.Epoch, LeaseMS: int(j.lease().Milliseconds()), Reason: w.Reason, Size: len(w.Places),
 		Later: w.Later}
 	placement, ids := placementOf(w, func(id int) string { return j.hosts[id].name })
@@ -22,7 +22,7 @@ func (j *job) enter(w elastic.Roster) {
 		roster.Peers = append(roster.Peers, wire.Peer{ID: id, Name: j.hosts[id].name, Gossip: ready.Gossip, Data: ready.Data,
 			Ports: ready.Ports, Ranks: placement.Hosts[i].Ranks})
 	}
-	j.members = w.Hosts()
+	j.membership.hosts = w.Hosts()
 	first := j.hosts[roster.Peers[0].ID].ready
 	if len(first.Data) > 0 {
 		roster.MasterAddr, _, _ = net.SplitHostPort(first.Data[0])
@@ -35,7 +35,7 @@ func (j *job) enter(w elastic.Roster) {
 		if !p.New {
 			continue
 		}
-		if err := j.change.admit(p.Process, j.hosts[p.Host].name); err != nil {
+		if err := j.membership.admit(p.Process, j.hosts[p.Host].name); err != nil {
 			j.stop(err)
 			return
 		}
@@ -43,16 +43,16 @@ func (j *job) enter(w elastic.Roster) {
 	for _, h := range j.hosts {
 		h.own(byHost[h.id])
 	}
-	j.bequeath(func() {
+	j.replicate(func() {
 		var names []string
 		for _, h := range placement.Hosts {
 			names = append(names, h.Name)
 		}
-		j.change.world(len(w.Places), names)
+		j.membership.world(len(w.Places), names)
 		if w.Epoch > 1 && !w.Quiet {
 			text := fmt.Sprintf("gorun: epoch %d: %s on %s, because %s", w.Epoch,
 				topology.Count(len(w.Places), "rank"), topology.Count(len(names), "host"), w.Reason)
-			j.tell(j.change.news.begins(time.Now(), text))
+			j.tell(j.news.begins(time.Now(), text))
 		}
 		j.sendRosters(roster, byHost)
 	})

@@ -63,7 +63,7 @@ func Run(ctx context.Context, spec Spec) error {
 // conversations returns what starts the conversation with a host. It ends with ctx, and talks waits for it.
 func (j *job) conversations(ctx context.Context, talks *sync.WaitGroup) func(*host) {
 	return func(h *host) {
-		if j.spec.Relay != nil && max(len(j.hosts), len(j.change.slots)) >= manyHosts {
+		if j.spec.Relay != nil && max(len(j.hosts), len(j.membership.slots)) >= manyHosts {
 			j.spec.Relay.Begin()
 		}
 		line, hangUp := context.WithCancel(ctx)
@@ -78,7 +78,7 @@ func (j *job) conversations(ctx context.Context, talks *sync.WaitGroup) func(*ho
 // loop handles one event at a time until every conversation has ended.
 func (j *job) loop(ctx context.Context) error {
 	j.began = time.Now()
-	defer j.change.tick.Stop()
+	defer j.membership.tick.Stop()
 	listen := time.NewTicker(j.timing().LookInterval)
 	defer listen.Stop()
 	done, hurry, signals := ctx.Done(), j.spec.Hurry, j.spec.Signals
@@ -86,8 +86,8 @@ func (j *job) loop(ctx context.Context) error {
 	if j.spec.Timeout > 0 {
 		timeout = time.After(j.spec.Timeout)
 	}
-	if j.change.first != nil {
-		j.discovered(j.change.first)
+	if j.membership.first != nil {
+		j.discovered(j.membership.first)
 	}
 	var last, waits <-chan time.Time // after a stop: the end of the wait for daemons, and when users hear which
 	for !j.stopping || !j.allEnded() {
@@ -98,14 +98,15 @@ func (j *job) loop(ctx context.Context) error {
 			if ev.seen != nil {
 				close(ev.seen)
 			}
-		case list := <-j.change.lists:
+		case list := <-j.membership.lists:
 			j.discovered(list)
-		case number := <-j.kept():
-			j.safe(number)
+		case number := <-j.failover.kept():
+			j.failover.safe(number)
 		case now := <-listen.C:
+			j.checkElectors(now)
 			j.listen(now)
-		case now := <-j.change.tick.C:
-			j.tell(j.change.news.lasting(now))
+		case now := <-j.membership.tick.C:
+			j.tell(j.news.lasting(now))
 			j.decide(elastic.Tick{})
 		case <-done:
 			done = nil

@@ -34,7 +34,7 @@ func (j *job) startTimedOut() {
 // silent is how long the host has been silent, others whether some host is.
 func (j *job) lateness(h *host, silent time.Duration, others bool) *HostError {
 	e := &HostError{Host: h.name, Code: ExitTransport, Hint: "give it more time with --start-timeout"}
-	later := j.change.policy.Later()
+	later := j.membership.policy.Later()
 	switch {
 	case silent > 0:
 		return silentError(h, silent)

@@ -16,12 +16,12 @@ func TestToward(t *testing.T) {
 		"one by its user's name": {nil, []string{"host1", "me@host2"}, "host1", "host2"},
 		"the only one":           {nil, []string{"host1"}, "host1", ""},
 	} {
-		j := &job{change: &change{slots: map[string]int{}}}
+		j := &job{membership: &membership{slots: map[string]int{}}}
 		for _, n := range tc.started {
 			j.hosts = append(j.hosts, &host{name: n})
 		}
 		for _, n := range tc.discovered {
-			j.change.names, j.change.slots[n] = append(j.change.names, n), 1
+			j.membership.names, j.membership.slots[n] = append(j.membership.names, n), 1
 		}
 		if got := j.toward(tc.host); got != tc.want {
 			t.Errorf("%s: %s finds its way to %q, want %q", name, tc.host, got, tc.want)

@@ -21,16 +21,16 @@ func TestUnmetHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer j.change.tick.Stop()
+	defer j.membership.tick.Stop()
 	h := j.addHost("a")
-	j.change.policy.Step(0, elastic.Discovered{Hosts: []elastic.Host{{Name: "a", Slots: 1}}})
+	j.membership.policy.Step(0, elastic.Discovered{Hosts: []elastic.Host{{Name: "a", Slots: 1}}})
 	for n, why := range []string{"no route", "no answer", "no route", "ready", "no route"} {
 		if why == "ready" {
 			j.handle(event{host: h.id, msg: &wire.Ready{}})
 		}
 		j.handle(event{host: h.id, err: &HostError{Host: "a", Step: "connect", Err: errors.New(why)}})
 		started := false
-		for _, a := range j.change.policy.Step(time.Duration(n+1)*time.Hour, elastic.Tick{}) { // it is tried again
+		for _, a := range j.membership.policy.Step(time.Duration(n+1)*time.Hour, elastic.Tick{}) { // it is tried again
 			if s, ok := a.(elastic.StartHost); ok {
 				started, j.hosts = true, j.hosts[:s.Host]
 				h = j.addHost("a")
@@ -62,7 +62,7 @@ func TestTriedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer j.change.tick.Stop()
+	defer j.membership.tick.Stop()
 	var talks sync.WaitGroup
 	defer talks.Wait()
 	j.converse = j.conversations(t.Context(), &talks)

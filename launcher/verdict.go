@@ -99,7 +99,7 @@ func (j *job) stop(verdict error) {
 
 // cutOff stops a job from outside. Of a start that was about to fail, it reports the hosts that have failed.
 func (j *job) cutOff(cause error) {
-	for _, id := range j.change.policy.Failed() {
+	for _, id := range j.membership.policy.Failed() {
 		if e := j.hosts[id].failure; e != nil && !j.stopping {
 			j.spec.Note("gorun: %v", e)
 		}

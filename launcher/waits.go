@@ -64,7 +64,7 @@ func silentError(h *host, since time.Duration) *HostError {
 // waitsForSilent is true for the word of a host that it cannot join the others, if one of all was silent while it tried: it goes on
 // trying, and how long that one may take is for its lease to say.
 func (j *job) waitsForSilent(now time.Time, f *wire.Failed) bool {
-	return f.Again && j.change.policy.Starting() &&
+	return f.Again && j.membership.policy.Starting() &&
 		slices.ContainsFunc(j.hosts, func(h *host) bool { return !h.ended && j.missed(now, h) })
 }
 

@@ -40,12 +40,12 @@ func TestStartWaits(t *testing.T) {
 			j.hosts[0].heard.reading(time.Now())
 		}},
 		"the other one was silent long before": {again: true, change: func(j *job) { wasMissing(j, 1, liveness.Default().RejoinGrace) }},
-		"the job has started":                  {quiet: time.Minute, again: true, change: func(j *job) { j.change = fixedChange(2) }},
+		"the job has started":                  {quiet: time.Minute, again: true, change: func(j *job) { j.membership = fixedMembership(2) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
 			j := &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: time.Hour}, Note: func(string, ...any) {}},
-				change: changeOf(2, elastic.Fixed(2)), processes: processes{{host: 0}, {host: 1}}, alive: liveness.NewHosts(liveness.Default())}
+				membership: membershipOf(2, elastic.Fixed(2)), processes: processes{{host: 0}, {host: 1}}, alive: liveness.NewHosts(liveness.Default())}
 			addTwoHosts(j, now, tc.quiet)
 			if tc.change != nil {
 				tc.change(j)
@@ -61,7 +61,7 @@ func TestStartWaits(t *testing.T) {
 // join it.
 func TestStartTimeoutNamesSilentHost(t *testing.T) {
 	j := &job{spec: &Spec{StartTimeout: time.Minute},
-		change: changeOf(2, elastic.Fixed(2)), processes: processes{{host: 0}, {host: 1}}, alive: liveness.NewHosts(liveness.Default())}
+		membership: membershipOf(2, elastic.Fixed(2)), processes: processes{{host: 0}, {host: 1}}, alive: liveness.NewHosts(liveness.Default())}
 	for id, name := range []string{"a", "b"} {
 		h := newHost(id, name, j.spec, wire.Job{})
 		h.daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{} }})
@@ -95,8 +95,8 @@ func TestStartIsSuspended(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
 			j := &job{spec: &Spec{StartTimeout: time.Minute},
-				processes: processes{{host: 0}, {host: 1}},
-				change:    changeOf(2, elastic.Fixed(2)), alive: liveness.NewHosts(liveness.Default())}
+				processes:  processes{{host: 0}, {host: 1}},
+				membership: membershipOf(2, elastic.Fixed(2)), alive: liveness.NewHosts(liveness.Default())}
 			addTwoHosts(j, now, tc.quiet)
 			for _, h := range j.hosts {
 				h.up, h.world = true, wire.World{Epoch: 1}
@@ -129,7 +129,7 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 	} {
 		j := &job{spec: &Spec{StartTimeout: time.Minute},
 			processes: processes{{host: 0}, {host: 1, started: true}}, alive: liveness.NewHosts(liveness.Default()),
-			change: changeOf(2, elastic.Fixed(2), elastic.Started{Process: 1})}
+			membership: membershipOf(2, elastic.Fixed(2), elastic.Started{Process: 1})}
 		for id, name := range []string{"a", "b"} {
 			h := newHost(id, name, j.spec, wire.Job{})
 			var broken liveness.Line
@@ -186,8 +186,8 @@ func TestCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer j.change.tick.Stop()
-	j.change.policy.Step(0, elastic.Discovered{Hosts: j.change.first})
+	defer j.membership.tick.Stop()
+	j.membership.policy.Step(0, elastic.Discovered{Hosts: j.membership.first})
 	j.addHost("a")
 	j.addHost("b")
 	j.handle(event{host: 0, err: &HostError{Host: "a", Step: "resolve", Err: errors.New("unknown")}})

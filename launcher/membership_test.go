@@ -10,14 +10,14 @@ import (
 // flexible is the policy of an elastic job that goes on with one rank.
 var flexible = elastic.Policy{NP: 1, MinNP: 1, ResetLimit: -1, Timeout: time.Minute}
 
-// changeOf returns what decides about a job with one rank on each of its hosts, which are ready and got their rosters, after what
+// membershipOf returns what decides about a job with one rank on each of its hosts, which are ready and got their rosters, after what
 // happened then. Nothing that the policy wants meanwhile is done.
-func changeOf(hosts int, policy elastic.Policy, then ...elastic.Event) *change {
-	return changeBy(hosts, elastic.Config{Policy: policy}, then...)
+func membershipOf(hosts int, policy elastic.Policy, then ...elastic.Event) *membership {
+	return membershipBy(hosts, elastic.Config{Policy: policy}, then...)
 }
 
-func changeBy(hosts int, config elastic.Config, then ...elastic.Event) *change {
-	c := &change{config: config, began: time.Now(), slots: map[string]int{},
+func membershipBy(hosts int, config elastic.Config, then ...elastic.Event) *membership {
+	c := &membership{config: config, began: time.Now(), slots: map[string]int{},
 		admit: func(int, string) error { return nil }, world: func(int, []string) {}}
 	var list elastic.Discovered
 	for id := range hosts {
@@ -37,17 +37,17 @@ func changeBy(hosts int, config elastic.Config, then ...elastic.Event) *change {
 	return c
 }
 
-// fixedChange is changeOf for a job of fixed size whose ranks run.
-func fixedChange(hosts int) *change {
+// fixedMembership is membershipOf for a job of fixed size whose ranks run.
+func fixedMembership(hosts int) *membership {
 	var started []elastic.Event
 	for id := range hosts {
 		started = append(started, elastic.Started{Process: id})
 	}
-	return changeOf(hosts, elastic.Fixed(hosts), started...)
+	return membershipOf(hosts, elastic.Fixed(hosts), started...)
 }
 
-// laterChange is changeOf for a job of fixed size whose ranks run, and have not asked for a world yet.
-func laterChange(hosts int) *change {
+// laterMembership is membershipOf for a job of fixed size whose ranks run, and have not asked for a world yet.
+func laterMembership(hosts int) *membership {
 	config := elastic.Config{Policy: elastic.Fixed(hosts), RanksFirst: true, FormAfter: time.Hour}
-	return changeBy(hosts, config)
+	return membershipBy(hosts, config)
 }

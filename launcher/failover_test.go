@@ -20,22 +20,22 @@ import (
 // the first one.
 func TestJobAfterTakeOver(t *testing.T) {
 	for _, listed := range []bool{false, true} {
-		begin := func(legacy []byte) *job {
-			j, err := newJob(&Spec{Elastic: &ElasticSpec{Policy: elastic.Policy{Listed: listed}}, Legacy: legacy})
+		begin := func(snapshot []byte) *job {
+			j, err := newJob(&Spec{Elastic: &ElasticSpec{Policy: elastic.Policy{Listed: listed}}, Legacy: snapshot})
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(j.change.tick.Stop)
+			t.Cleanup(j.membership.tick.Stop)
 			return j
 		}
 		kept := keeper{}
 		first := begin(nil)
-		first.spec.Keeper = &kept
-		first.change.names, first.change.slots = []string{"a", "b"}, map[string]int{"a": 2, "b": 3}
+		first.failover.keeper = &kept
+		first.membership.names, first.membership.slots = []string{"a", "b"}, map[string]int{"a": 2, "b": 3}
 		first.addHost("a")
 		first.addHost("b")
-		first.bequeath(nil)
-		next := begin(kept.legacy)
+		first.replicate(nil)
+		next := begin(kept.snapshot)
 		if len(next.hosts) != 2 {
 			t.Fatalf("took over %d hosts", len(next.hosts))
 		}
@@ -51,18 +51,18 @@ func TestJobAfterTakeOver(t *testing.T) {
 // before it has been taken over; not once the move is over, nor for longer than the announcement is believed.
 func TestMoveAfterTakeOver(t *testing.T) {
 	kept := keeper{}
-	begin := func(legacy []byte) *job {
-		j, err := newJob(&Spec{Elastic: &ElasticSpec{}, Legacy: legacy, Keeper: &kept})
+	begin := func(snapshot []byte) *job {
+		j, err := newJob(&Spec{Elastic: &ElasticSpec{}, Legacy: snapshot, Keeper: &kept})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(j.change.tick.Stop)
+		t.Cleanup(j.membership.tick.Stop)
 		return j
 	}
 	first := begin(nil)
 	first.addHost("a")
 	first.handle(event{host: 0, msg: &wire.Migrating{State: wire.MoveStarts}})
-	next := begin(kept.legacy)
+	next := begin(kept.snapshot)
 	var asked time.Duration
 	next.spec.Dial = adopter(func(silence time.Duration) { asked = silence })
 	if _, err := next.hosts[0].dial(t.Context()); err == nil || asked != liveness.Default().MoveLease {
@@ -76,7 +76,7 @@ func TestMoveAfterTakeOver(t *testing.T) {
 		t.Errorf("long after that was announced it may be silent for %v", got)
 	}
 	first.handle(event{host: 0, msg: &wire.Migrating{State: wire.MoveEnds}})
-	if last := begin(kept.legacy); last.leaseOf(now, last.hosts[0]) != liveness.Default().Lease || last.hosts[0].silence != 0 {
+	if last := begin(kept.snapshot); last.leaseOf(now, last.hosts[0]) != liveness.Default().Lease || last.hosts[0].silence != 0 {
 		t.Errorf("after its move it may be silent for %v", last.leaseOf(now, last.hosts[0]))
 	}
 }
@@ -101,15 +101,15 @@ func TestTakeOverOfBrokenJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer first.change.tick.Stop()
+	defer first.membership.tick.Stop()
 	first.addHost("a")
-	first.bequeath(nil)
-	for want, spoil := range map[string]func(l *legacy){
-		"take over job: it is not elastic, or has no secret": func(l *legacy) { l.Secret = nil },
-		"take over job: process 0 of host id 1":              func(l *legacy) { l.Processes = []int{1} },
+	first.replicate(nil)
+	for want, spoil := range map[string]func(l *snapshot){
+		"take over job: it is not elastic, or has no secret": func(l *snapshot) { l.Secret = nil },
+		"take over job: process 0 of host id 1":              func(l *snapshot) { l.Processes = []int{1} },
 	} {
-		var l legacy
-		if err := json.Unmarshal(kept.legacy, &l); err != nil {
+		var l snapshot
+		if err := json.Unmarshal(kept.snapshot, &l); err != nil {
 			t.Fatal(err)
 		}
 		s := spec()
@@ -120,21 +120,21 @@ func TestTakeOverOfBrokenJob(t *testing.T) {
 		if j, err := newJob(s); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		} else if j != nil {
-			j.change.tick.Stop()
+			j.membership.tick.Stop()
 		}
 	}
 }
 
-// keeper keeps the last legacy.
+// keeper keeps the last snapshot.
 type keeper struct {
-	legacy []byte
-	lease  time.Duration
+	snapshot []byte
+	lease    time.Duration
 	// answering is how many of three are there to keep it.
 	answering int
 }
 
-func (k *keeper) Keep(legacy []byte, lease time.Duration) uint64 {
-	k.legacy, k.lease = legacy, lease
+func (k *keeper) Keep(snapshot []byte, lease time.Duration) uint64 {
+	k.snapshot, k.lease = snapshot, lease
 	return 1
 }
 
@@ -151,8 +151,8 @@ func TestHungUpAfterTakeOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec.Legacy, err = json.Marshal(legacy{ID: "job", Secret: make([]byte, 32), Processes: []int{0, 1}, Members: members,
-		Hosts: []legacyHost{{Name: "a", Slots: 1, Session: "s"}, {Name: "b", Slots: 1, Session: "t", Leaving: true}}})
+	spec.Legacy, err = json.Marshal(snapshot{ID: "job", Secret: make([]byte, 32), Processes: []int{0, 1}, Members: members,
+		Hosts: []hostSnapshot{{Name: "a", Slots: 1, Session: "s"}, {Name: "b", Slots: 1, Session: "t", Leaving: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestHungUpAfterTakeOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer j.change.tick.Stop()
+	defer j.membership.tick.Stop()
 	a, b := j.hosts[0], j.hosts[1]
 	if !a.adopted || a.session != "s" || a.leaving || !b.leaving || b.job.HostID != 1 || b.job.Name != "b" || b.job.ID != "job" || !b.job.Elastic {
 		t.Errorf("took over %+v and %+v", a.job, b.job)
@@ -174,12 +174,12 @@ func TestLeaseOfLauncher(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer j.change.tick.Stop()
-	if j.bequeath(nil); k.lease != liveness.Default().Lease {
+	defer j.membership.tick.Stop()
+	if j.replicate(nil); k.lease != liveness.Default().Lease {
 		t.Errorf("lease %v", k.lease)
 	}
 	j.addHost("a").ready = &wire.Ready{Host: topology.Host{GPUs: []topology.GPU{{Mode: "vgpu"}}}}
-	if j.bequeath(nil); k.lease != liveness.Default().MoveLease {
+	if j.replicate(nil); k.lease != liveness.Default().MoveLease {
 		t.Errorf("lease %v with a vGPU", k.lease)
 	}
 }
@@ -194,12 +194,12 @@ func TestMinority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer j.change.tick.Stop()
+	defer j.membership.tick.Stop()
 	j.addHost("a").ready = &wire.Ready{}
 	began := time.Now()
 	pass := func(from, to time.Duration) {
 		for at := from; at < to; at += liveness.Default().LookInterval {
-			j.listenKept(began.Add(at))
+			j.checkElectors(began.Add(at))
 		}
 	}
 	world := elastic.Roster{Epoch: 2, Reason: "b was lost", Places: []elastic.Place{{Process: 0, Host: 0}}}
@@ -214,12 +214,12 @@ func TestMinority(t *testing.T) {
 	if !slices.Equal(notes, []string{wait}) || worlds != 0 || j.stopping {
 		t.Fatalf("in a minority: %q, %d worlds, stopping %v", notes, worlds, j.stopping)
 	}
-	j.listenKept(began.Add(2 * time.Hour)) // it stood still
+	j.checkElectors(began.Add(2 * time.Hour)) // it stood still
 	if j.stopping {
 		t.Fatal("who stood still has not waited")
 	}
 	k.answering = 2
-	j.listenKept(began.Add(2 * time.Hour))
+	j.checkElectors(began.Add(2 * time.Hour))
 	k.answering = 1
 	pass(2*time.Hour, 2*time.Hour+time.Minute-time.Second)
 	if j.stopping {
@@ -232,7 +232,7 @@ func TestMinority(t *testing.T) {
 
 	// Kept after all, it is told of, and nobody waits.
 	j.stopping, j.verdict, notes = false, nil, nil
-	j.safe(1)
+	j.failover.safe(1)
 	pass(3*time.Hour, 4*time.Hour)
 	if want := []string{"gorun: epoch 2: 1 rank on 1 host, because b was lost"}; !slices.Equal(notes, want) || worlds != 1 || j.stopping {
 		t.Errorf("once it was kept: %q, %d worlds, stopping %v", notes, worlds, j.stopping)

@@ -38,22 +38,22 @@ func TestDoomedWorlds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer j.change.tick.Stop()
+			defer j.membership.tick.Stop()
 			for id, name := range []string{"a", "b"} {
 				j.addHost(name)
 				j.hosts[id].up, j.hosts[id].ready = true, &wire.Ready{}
 			}
-			j.change.policy.Step(0, elastic.Discovered{Hosts: []elastic.Host{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}})
+			j.membership.policy.Step(0, elastic.Discovered{Hosts: []elastic.Host{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}})
 			j.decide(elastic.HostUp{Host: 0})
 			j.decide(elastic.HostUp{Host: 1})
 			j.handle(event{host: 0, msg: &tc.first})
 			if tc.last != nil {
 				j.handle(event{host: 1, msg: tc.last})
 			}
-			if n := strings.Count(notes.String(), told); n != tc.atOnce || j.epoch != 2 || j.stopping != (tc.last != nil) {
-				t.Errorf("epoch %d is told of %d times, want %d; stopping %v\n%s", j.epoch, n, tc.atOnce, j.stopping, &notes)
+			if n := strings.Count(notes.String(), told); n != tc.atOnce || j.membership.epoch != 2 || j.stopping != (tc.last != nil) {
+				t.Errorf("epoch %d is told of %d times, want %d; stopping %v\n%s", j.membership.epoch, n, tc.atOnce, j.stopping, &notes)
 			}
-			if j.tell(j.change.news.lasting(time.Now().Add(settleTime))); strings.Count(notes.String(), told) != tc.later {
+			if j.tell(j.news.lasting(time.Now().Add(settleTime))); strings.Count(notes.String(), told) != tc.later {
 				t.Errorf("later that is not told %d times:\n%s", tc.later, &notes)
 			}
 		})
