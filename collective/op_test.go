@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"gorun/collective/link"
+	"gorun/collective/schedule"
 )
 
 type nowhere struct{}
@@ -45,4 +46,41 @@ func TestAbortBeforeStart(t *testing.T) {
 	if len(heard) != 2 || heard[0].Err != gone || heard[1].Err != gone {
 		t.Errorf("ranks heard %+v", heard)
 	}
+}
+
+// A stream may have found the op of a segment right before the op ended: the segment is refused, whether the op is pooled
+// or serves another name by then.
+func TestSegmentAfterTheEnd(t *testing.T) {
+	e := New(Config{Transport: nowhere{}})
+	if err := e.SetWorld(twoHosts); err != nil {
+		t.Fatal(err)
+	}
+	e.mu.Lock()
+	g := e.groups.byID[0]
+	o := e.fresh(g, 7, "x")
+	e.mu.Unlock()
+	o.strategy = &broadcast{base{o}}
+	o.run.steps = []schedule.Step{{Do: schedule.Take, Peer: 1, After: -1, Hi: 8}}
+	o.run.cut, o.acc = 8, make([]byte, 8)
+	o.remaining = o.run.begin(len(g.hosts))
+	o.started = true
+	h := link.Header{Kind: link.Data, Op: 7, Length: 8}
+	if dst, err := o.place(20, &h); err != nil || len(dst) != 8 {
+		t.Fatalf("a segment in time: %v, %v", dst, err)
+	}
+	o.stage = pooled
+	o.forget()
+	expect := func(when string) {
+		t.Helper()
+		if dst, err := o.place(20, &h); err != errUnknown || dst != nil {
+			t.Errorf("%s: %v, %v", when, dst, err)
+		}
+		o.deliver(20, h, make([]byte, 8))
+		if len(o.stash.segments) > 0 {
+			t.Errorf("%s: the segment is kept", when)
+		}
+	}
+	expect("pooled")
+	o.reset(g, 1, 8, "y")
+	expect("under another name")
 }

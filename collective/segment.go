@@ -115,9 +115,21 @@ func (p *piece) Acked(*link.Segment) {
 	o.advance()
 }
 
+// refuses returns why the op takes no segment with this header, nil if it does. An op that Engine.find returned may be
+// over by now, and even serve another name: its group and its memory are gone. o.mu is held.
+func (o *op) refuses(h *link.Header) error {
+	switch {
+	case o.dead:
+		return errAborted
+	case o.stage != open || o.id != h.Op:
+		return errUnknown
+	}
+	return nil
+}
+
 // locate checks a data segment of a started op and finds its step. o.mu is held.
 func (o *op) locate(peer int, h *link.Header) (step, k int, err error) {
-	if o.id != h.Op || o.gen != h.Gen {
+	if o.gen != h.Gen {
 		return 0, 0, fmt.Errorf("segment of use %d of %q, which is at use %d", h.Gen, o.name, o.gen)
 	}
 	return o.run.locate(o.group, o.name, peer, h)
@@ -127,11 +139,8 @@ func (o *op) locate(peer int, h *link.Header) (step, k int, err error) {
 func (o *op) place(peer int, h *link.Header) ([]byte, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch {
-	case o.dead:
-		return nil, errAborted
-	case !o.started:
-		return nil, nil
+	if err := o.refuses(h); err != nil || !o.started {
+		return nil, err
 	}
 	step, _, err := o.locate(peer, h)
 	if err != nil {
@@ -144,7 +153,7 @@ func (o *op) place(peer int, h *link.Header) ([]byte, error) {
 // deliver takes a complete segment.
 func (o *op) deliver(peer int, h link.Header, payload []byte) {
 	o.mu.Lock()
-	if o.dead {
+	if o.refuses(&h) != nil {
 		o.mu.Unlock()
 		return
 	}
