@@ -57,22 +57,3 @@ func (*Vote) kind() byte    { return 92 }
 func (*Voted) kind() byte   { return 93 }
 func (*Adopt) kind() byte   { return 94 }
 func (*Account) kind() byte { return 95 }
-
-// newAuthorityMessage is newMessage for these.
-func newAuthorityMessage(kind byte) Message {
-	switch kind {
-	case 90:
-		return new(Keep)
-	case 91:
-		return new(Kept)
-	case 92:
-		return new(Vote)
-	case 93:
-		return new(Voted)
-	case 94:
-		return new(Adopt)
-	case 95:
-		return new(Account)
-	}
-	return nil
-}

@@ -28,103 +28,47 @@ const MaxFrame = 16 << 20
 // Message is one of the message types of this package.
 type Message interface{ kind() byte }
 
-// newMessage maps the type byte to an empty message. A number is never reused for another meaning.
-func newMessage(kind byte) Message {
-	switch kind {
-	case 1:
-		return new(Hello)
-	case 2:
-		return new(Job)
-	case 3:
-		return new(Ready)
-	case 4:
-		return new(Roster)
-	case 5:
-		return new(Committed)
-	case 6:
-		return new(Started)
-	case 7:
-		return new(Output)
-	case 8:
-		return new(Exited)
-	case 9:
-		return new(Failed)
-	case 10:
-		return new(Log)
-	case 11:
-		return new(Stdin)
-	case 12:
-		return new(Signal)
-	case 13:
-		return new(Stop)
-	case 14:
-		return new(Done)
-	case 15:
-		return new(Taken)
-	case 16:
-		return new(Inspect)
-	case 17:
-		return new(Inspected)
-	case 20:
-		return new(Fence)
-	case 21:
-		return new(Rejoining)
-	case 24:
-		return new(HostsChanged)
-	case 25:
-		return new(Alive)
-	case 26:
-		return new(Reordered)
-	case 27:
-		return new(Topology)
-	case 32:
-		return new(Facts)
-	case 33:
-		return new(Propose)
-	case 34:
-		return new(Prepared)
-	case 35:
-		return new(Commit)
-	case 36:
-		return new(Abort)
-	case 37:
-		return new(Migrating)
-	case 38:
-		return new(Pause)
-	case 39:
-		return new(Moved)
-	case 40:
-		return new(Edges)
-	case 41:
-		return new(Try)
-	case 42:
-		return new(Hears)
-	case 48:
-		return new(Stalled)
-	case 49:
-		return new(AskStalled)
-	case 50:
-		return new(GiveUp)
-	case 51:
-		return new(Evidence)
-	case 53:
-		return new(Wanted)
-	case 54:
-		return new(Form)
-	case 55:
-		return new(Peers)
-	case 58:
-		return new(Without)
-	case 59:
-		return new(Stuck)
-	case 60:
-		return new(Name)
-	case 61:
-		return new(StateKept)
-	case 62:
-		return new(Alone)
+// messages holds, by type byte, what returns an empty message. A number is never reused for another meaning.
+var messages = table(
+	empty[Hello], empty[Job], empty[Ready], empty[Roster], empty[Committed], empty[Started],
+	empty[Output], empty[Exited], empty[Failed], empty[Log], empty[Stdin], empty[Signal], empty[Stop],
+	empty[Done], empty[Taken], empty[Inspect], empty[Inspected], empty[Fence], empty[Rejoining],
+	empty[HostsChanged], empty[Alive], empty[Reordered], empty[Topology], empty[Facts], empty[Propose],
+	empty[Prepared], empty[Commit], empty[Abort], empty[Migrating], empty[Pause], empty[Moved],
+	empty[Edges], empty[Try], empty[Hears], empty[Stalled], empty[AskStalled], empty[GiveUp],
+	empty[Evidence], empty[Wanted], empty[Form], empty[Peers], empty[Without], empty[Stuck],
+	empty[Name], empty[StateKept], empty[Alone],
+	empty[Member], empty[Reserve], empty[Queued], empty[Granted], empty[Elsewhere], empty[Refused],
+	empty[Serve], empty[AskJobs], empty[Jobs], empty[Resume], empty[Detach], empty[Detached],
+	empty[AskDetached], empty[DetachedJobs], empty[Reach], empty[AskUsage], empty[Usage],
+	empty[Keep], empty[Kept], empty[Vote], empty[Voted], empty[Adopt], empty[Account],
+)
+
+func empty[T any, P interface {
+	*T
+	Message
+}]() Message {
+	return P(new(T))
+}
+
+// table sorts functions that return empty messages by the messages' type byte.
+func table(makers ...func() Message) (t [256]func() Message) {
+	for _, maker := range makers {
+		kind := maker().kind()
+		if t[kind] != nil {
+			panic(fmt.Sprintf("wire: %T and %T have the same type byte", t[kind](), maker()))
+		}
+		t[kind] = maker
 	}
-	return newClusterMessage(kind)
+	return t
+}
+
+// newMessage returns an empty message of a type byte, nil if there is none.
+func newMessage(kind byte) Message {
+	if maker := messages[kind]; maker != nil {
+		return maker()
+	}
+	return nil
 }
 
 // Marshal encodes m as type byte and body, without the length.
