@@ -113,21 +113,46 @@ func (q *mailbox) take() ([]wire.Message, bool) {
 	return m, !q.closed
 }
 
-// talk dials the host and reports everything the daemon says until it is Done or lost; the end of line hangs up.
-// After the end of ctx nobody wants to hear anything.
-func (h *host) talk(ctx, line context.Context, events chan<- event) {
-	report := func(ev event) bool {
-		ev.host = h.id
-		select {
-		case events <- ev:
-			return true
-		case <-ctx.Done():
-			return false
-		}
+// reporter passes events of a conversation to the job's loop.
+type reporter struct {
+	host   int
+	events chan<- event
+	over   <-chan struct{} // closed when the loop takes no more events
+}
+
+// report reports whether the loop took the event.
+func (r reporter) report(ev event) bool {
+	ev.host = r.host
+	select {
+	case r.events <- ev:
+		return true
+	case <-r.over:
+		return false
 	}
+}
+
+// reportAndWait returns when the loop has handled the event.
+func (r reporter) reportAndWait(ev event) bool {
+	seen := make(chan struct{})
+	ev.seen = seen
+	if !r.report(ev) {
+		return false
+	}
+	select {
+	case <-seen:
+		return true
+	case <-r.over:
+		return false
+	}
+}
+
+// talk dials the host and reports what its daemon sends until that is Done or lost. The end of line hangs up. After the end
+// of ctx no one takes events any more.
+func (h *host) talk(ctx, line context.Context, events chan<- event) {
+	to := reporter{h.id, events, ctx.Done()}
 	d, err := h.dial(line)
 	if err != nil {
-		report(event{err: h.explain(err)})
+		to.report(event{err: h.explain(err)})
 		return
 	}
 	h.daemon.Store(d)
@@ -141,75 +166,92 @@ func (h *host) talk(ctx, line context.Context, events chan<- event) {
 	defer h.queue.close()
 	writer.Go(func() { h.write(d) })
 
-	in := wire.NewReader(d.Out)
+	in, job := wire.NewReader(d.Out), h.jobFor(d)
+	if failure := h.open(d, in, job); failure != nil {
+		to.report(event{err: failure})
+		return
+	}
+	if to.report(event{up: true, session: d.Session}) {
+		h.read(line, d, in, job, to)
+	}
+}
+
+// jobFor completes the job by what is known since the daemon was started.
+func (h *host) jobFor(d *Daemon) *wire.Job {
 	job := h.job
 	job.LocalIP = d.LocalIP
 	if h.spec.Relay != nil {
 		job.Relay = h.spec.Relay.Word()
 	}
 	job.Env = h.env(d.Remote)
+	return &job
+}
+
+// open begins the conversation. A daemon that is taken over has said hello, and most likely has its job.
+func (h *host) open(d *Daemon, in *wire.Reader, job *wire.Job) *HostError {
 	if h.adopted {
-		h.queue.put(&wire.Adopt{}) // it has said hello before
-	} else if failure := h.meet(d, in); failure != nil {
-		report(event{err: failure})
-		return
-	} else {
-		h.queue.put(&job)
+		h.queue.put(&wire.Adopt{})
+		return nil
 	}
-	if !report(event{up: true, session: d.Session}) {
-		return
+	if failure := h.meet(d, in); failure != nil {
+		return failure
 	}
+	h.queue.put(job)
+	return nil
+}
+
+// read reports what the daemon sends until that is Done or lost.
+func (h *host) read(line context.Context, d *Daemon, in *wire.Reader, job *wire.Job, to reporter) {
 	for {
 		h.heard.reading(time.Now())
 		msg, err := in.Read()
-		if err != nil { // which is no word of the host: one that was silent is not back
+		if err != nil { // the host is not heard by that: one that was silent is not back
 			lost := h.lost(d, "run", err)
 			h.sweep(line, d)
-			report(event{err: lost})
+			to.report(event{err: lost})
 			return
 		}
 		h.heard.has(time.Now())
-		if _, alive := msg.(*wire.Alive); alive {
+		report := to.report
+		switch m := msg.(type) {
+		case *wire.Alive:
 			continue
-		}
-		if a, ok := msg.(*wire.Account); ok && !a.HasJob {
-			h.queue.put(&job) // the former launcher had not come to it
-			continue
-		}
-		if out, ok := msg.(*wire.Output); ok {
-			// Not through the loop: whoever reads the terminal slowly must not delay Ctrl-C.
-			if h.runs(out.Process) {
-				h.spec.Output.Write(out.Process, out.Stream, out.Data)
+		case *wire.Account:
+			if !m.HasJob {
+				h.queue.put(job) // the former launcher was lost before it sent the job
+				continue
+			}
+		case *wire.Output: // past the loop: a terminal that is read slowly must not delay Ctrl-C
+			if h.runs(m.Process) {
+				h.spec.Output.Write(m.Process, m.Stream, m.Data)
 			}
 			continue
-		}
-		if ready, ok := msg.(*wire.Ready); ok && ready.Relay > 0 && job.Relay != "" && len(ready.Data) > 0 {
-			if ip, _, err := net.SplitHostPort(ready.Data[0]); err == nil {
-				h.spec.Relay.Offer(net.JoinHostPort(ip, strconv.Itoa(ready.Relay)))
+		case *wire.Ready:
+			h.offer(m, job)
+		case *wire.Started:
+			if h.spec.Watch != nil {
+				report = to.reportAndWait // its output passes the loop, and must not be shown before its start
 			}
-		}
-		_, done := msg.(*wire.Done)
-		if done {
-			// Before it is told: with the last word of the last host the job is over, and all connections are cut.
-			// A goodbye that is cut off would be said anew, by another login.
+		case *wire.Done:
+			// Close first: the last Done of all ends the job, which cuts all connections. A connection that is cut while it
+			// closes would log in again to close in order.
 			d.Close()
-		}
-		if _, started := msg.(*wire.Started); started && h.spec.Watch != nil {
-			// Its output goes past the loop, and is not to be shown before it.
-			seen := make(chan struct{})
-			if !report(event{msg: msg, seen: seen}) {
-				return
-			}
-			select {
-			case <-seen:
-			case <-ctx.Done():
-				return
-			}
-			continue
-		}
-		if !report(event{msg: msg}) || done {
+			to.report(event{msg: msg})
 			return
 		}
+		if !report(event{msg: msg}) {
+			return
+		}
+	}
+}
+
+// offer has other hosts get the binary from a daemon that hands it out.
+func (h *host) offer(ready *wire.Ready, job *wire.Job) {
+	if ready.Relay <= 0 || job.Relay == "" || len(ready.Data) == 0 {
+		return
+	}
+	if ip, _, err := net.SplitHostPort(ready.Data[0]); err == nil {
+		h.spec.Relay.Offer(net.JoinHostPort(ip, strconv.Itoa(ready.Relay)))
 	}
 }
 
