@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
-	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
 
@@ -71,14 +70,14 @@ func (f *failover) safe(number uint64) {
 
 // check looks whether enough electors answer to make safe what is pending. It returns a line for the user when they are
 // too few at first, and an error when they have been for too long.
-func (f *failover) check(now time.Time, lease time.Duration) (note string, err error) {
+func (f *failover) check(now time.Time, lease, every time.Duration) (note string, err error) {
 	var of, left int
 	var limit time.Duration
 	if f.pending != nil {
 		of, left, limit = f.keeper.Answering(lease)
 	}
 	known := f.minority.waits > 0
-	f.minority.look(now, 2*left <= of && of > 0)
+	f.minority.look(now, 2*left <= of && of > 0, every)
 	switch {
 	case f.minority.waits == 0:
 	case f.minority.waits >= limit:
@@ -96,14 +95,14 @@ type minority struct {
 	looked time.Time
 }
 
-// look takes the present state. Time for which this process was stopped does not count: it could hear no one.
-func (m *minority) look(now time.Time, is bool) {
+// look takes the present state, at intervals of every. Time for which this process was stopped does not count: it could hear no one.
+func (m *minority) look(now time.Time, is bool, every time.Duration) {
 	if !is {
 		*m = minority{}
 		return
 	}
 	if !m.looked.IsZero() {
-		m.waits += min(now.Sub(m.looked), 2*liveness.Default().LookInterval)
+		m.waits += min(now.Sub(m.looked), 2*every)
 	}
 	m.looked = now
 }
@@ -120,7 +119,7 @@ func (j *job) checkElectors(now time.Time) {
 	if j.stopping {
 		return
 	}
-	note, err := j.failover.check(now, j.lease())
+	note, err := j.failover.check(now, j.lease(), j.timing().LookInterval)
 	if err != nil {
 		j.stop(err)
 	} else if note != "" {

@@ -23,11 +23,9 @@ import (
 // host that cannot be reached is looked for again and again: when it is lost is for others to say, see package liveness.
 
 const (
-	// attempt is how long such a login may take.
+	// attempt is how long such a login may take. A host has to answer sooner, see Timing.AnswerTimeout: TCP by itself
+	// would ask ever more rarely. One that answers may take its time with the rest, because it may be busy.
 	attempt = 20 * time.Second
-	// unanswered is how long a host has to answer such a login, until the next one begins: TCP by itself would ask ever more
-	// rarely. One that answers may take its time with the rest, for it may be busy.
-	unanswered = time.Second
 	// mendAtFirst is the pause between two tries, which grows up to mendAtMost: a host that refuses at once may do so for long.
 	mendAtFirst = 100 * time.Millisecond
 	mendAtMost  = 500 * time.Millisecond
@@ -42,9 +40,9 @@ type line struct {
 	*resume.Stream
 	token  []byte                                    // proves that it is us who carry on
 	again  func(ctx context.Context) (*login, error) // logs in for that; the login lives as long as ctx
-	doubt  time.Duration
+	timing liveness.Timing
 	prompt time.Duration // how long a login may take until the host answers
-	blind  bool          // a login does not tell that
+	blind  bool          // a login does not show when it does
 
 	ctx    context.Context // ends with the line
 	cancel context.CancelFunc
@@ -74,21 +72,22 @@ type login struct {
 
 // openLine begins a conversation with the first login, unless ctx ends before that has succeeded. Who hangs up ends ctx: the daemon
 // is to hear that, so the connection lasts until it is closed.
-func openLine(ctx context.Context, token []byte, answers bool, first, again func(context.Context) (*login, error)) (*line, error) {
+func openLine(ctx context.Context, token []byte, t liveness.Timing, answers bool,
+	first, again func(context.Context) (*login, error)) (*line, error) {
 	d, end, err := lasting(ctx, first)
 	if err != nil {
 		return nil, err
 	}
-	l := newLine(token, d, answers, again)
+	l := newLine(token, d, t, answers, again)
 	context.AfterFunc(l.ctx, end)
 	return l, nil
 }
 
 // newLine begins a conversation over the connection to a daemon. Answers is false if again cannot tell of a host that answers.
-func newLine(token []byte, first *login, answers bool, again func(context.Context) (*login, error)) *line {
-	l := &line{Stream: resume.New(), token: token, again: again, doubt: resume.SuspectAfter, prompt: attempt, blind: !answers, ended: make(chan struct{})}
+func newLine(token []byte, first *login, t liveness.Timing, answers bool, again func(context.Context) (*login, error)) *line {
+	l := &line{Stream: resume.New(), token: token, again: again, timing: t, prompt: attempt, blind: !answers, ended: make(chan struct{})}
 	if answers {
-		l.prompt = unanswered
+		l.prompt = t.AnswerTimeout
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	first.first = true
@@ -160,7 +159,8 @@ func (l *line) follow(d *login, carriers *sync.WaitGroup) *login {
 		defer close(carried)
 		l.carry(d)
 	})
-	present := resume.Carrier[*login]{Over: carried, Waits: d.reading.Load, SuspectAfter: l.doubt, Find: l.beside, Drop: (*login).discard}
+	present := resume.Carrier[*login]{Over: carried, Waits: d.reading.Load, SuspectAfter: l.timing.ReconnectAfter,
+		Find: l.beside, Drop: (*login).discard}
 	if next, found := present.Follow(l.ctx, l.Stream); found {
 		return next // Carry stops the present one
 	}

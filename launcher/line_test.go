@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gorun/launcher/ssh"
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/resume"
 )
 
@@ -78,11 +79,11 @@ func TestHangUp(t *testing.T) {
 		hangUp()
 		return d, err
 	}
-	if _, err := openLine(ctx, nil, true, late, late); !errors.Is(err, context.Canceled) {
+	if _, err := openLine(ctx, nil, liveness.Default(), true, late, late); !errors.Is(err, context.Canceled) {
 		t.Errorf("a login that nobody wants any more ends with %v", err)
 	}
 	ctx, hangUp = context.WithCancel(t.Context())
-	l, err := openLine(ctx, bytes.Repeat([]byte("k"), resume.TokenSize), true, d.login, d.login)
+	l, err := openLine(ctx, bytes.Repeat([]byte("k"), resume.TokenSize), liveness.Default(), true, d.login, d.login)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ func (d *distant) open(t *testing.T) *line {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLine(token, first, true, d.login)
+	l := newLine(token, first, liveness.Default(), true, d.login)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -285,9 +286,9 @@ func TestLineWaitsForBusyHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLine(token, first, true, func(ctx context.Context) (*login, error) {
+	l := newLine(token, first, liveness.Default(), true, func(ctx context.Context) (*login, error) {
 		ssh.Answered(ctx)
-		timer := time.NewTimer(3 * unanswered)
+		timer := time.NewTimer(3 * liveness.Default().AnswerTimeout)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -316,7 +317,7 @@ func TestLineDoubts(t *testing.T) {
 	}
 	waited := make(chan time.Duration, 1)
 	var looked atomic.Bool
-	l := newLine(token, first, true, func(ctx context.Context) (*login, error) {
+	l := newLine(token, first, liveness.Default(), true, func(ctx context.Context) (*login, error) {
 		if looked.CompareAndSwap(false, true) {
 			begun := time.Now()
 			<-ctx.Done()
@@ -391,7 +392,7 @@ func TestBegun(t *testing.T) {
 			return l, err
 		}
 		ctx, hurry := context.WithCancel(t.Context())
-		l, err := openLine(ctx, bytes.Repeat([]byte("k"), resume.TokenSize), true, d.login, again)
+		l, err := openLine(ctx, bytes.Repeat([]byte("k"), resume.TokenSize), liveness.Default(), true, d.login, again)
 		if err != nil {
 			t.Fatal(err)
 		}

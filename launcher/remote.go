@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"gorun/launcher/ssh"
+	"gorun/rendezvous/liveness"
 )
 
 // SSH starts daemons on other hosts, bringing the binary along where it is missing.
@@ -22,6 +23,8 @@ type SSH struct {
 	Client *ssh.Client
 	Binary func() (ssh.Binary, error) // called when the first host needs it
 	Args   []string                   // that make it a worker
+	// TimeScale is that of wire.JobOptions.
+	TimeScale float64
 	// Session returns arguments that make it a worker whose conversation can be carried on, and those of a program that
 	// does so later; nil if that cannot be.
 	Session func(session string) (worker, relay []string)
@@ -49,7 +52,7 @@ func (s *SSH) Dial(ctx context.Context, host string) (*Daemon, error) {
 	}
 	worker, relay := s.Session(session)
 	var ip string
-	l, err := openLine(ctx, token, s.Client.Answers(), func(ctx context.Context) (d *login, err error) {
+	l, err := openLine(ctx, token, liveness.Default().Scaled(s.TimeScale), s.Client.Answers(), func(ctx context.Context) (d *login, err error) {
 		d, ip, err = s.login(ctx, host, worker)
 		return d, err
 	}, func(ctx context.Context) (*login, error) {

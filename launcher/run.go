@@ -138,7 +138,7 @@ func (j *job) loop(ctx context.Context) error {
 			return j.verdict // closing the connections ends what is left
 		}
 		if j.stopping && last == nil {
-			last, waits = time.After(j.spec.Grace+stopGrace), time.After(j.spec.Grace+tellAfter)
+			last, waits = time.After(j.spec.Grace+stopGrace), time.After(j.spec.Grace+j.timing().EndNoticeAfter)
 		}
 	}
 	return j.verdict

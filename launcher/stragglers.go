@@ -12,9 +12,6 @@ import (
 
 // A job that ends waits for daemons that do not say so. Users hear for whom, and, if that was in vain, where ranks may be left.
 
-// tellAfter is how long after their grace users read which hosts the end waits for.
-const tellAfter = 2 * time.Second
-
 // stragglers are the hosts that have not ended: those of which nothing is heard, for how long at the most, and those that
 // only take their time.
 func (j *job) stragglers(now time.Time) (silent []string, since time.Duration, slow []string) {

@@ -11,12 +11,9 @@ import (
 // For which hosts a start waits, and for how long. A host may fall silent before there is a world in which others would notice:
 // then it has its lease as in a world, and is named, not the hosts that do not reach it.
 
-// tellWaits is how long after its begin a start names the hosts that it waits for.
-const tellWaits = 2 * time.Second
-
 // awaited names the hosts that keep the start waiting.
 func (j *job) awaited(now time.Time) string {
-	if now.Sub(j.began) < tellWaits || j.stopping {
+	if now.Sub(j.began) < j.timing().StartNoticeAfter || j.stopping {
 		return ""
 	}
 	var names []string

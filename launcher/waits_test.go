@@ -152,16 +152,16 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 // TestStartNamesWhomItWaitsFor: not at once, and not hosts that have failed.
 func TestStartNamesWhomItWaitsFor(t *testing.T) {
 	began := time.Unix(1000, 0)
-	j := &job{began: began}
+	j := &job{spec: &Spec{}, began: began}
 	for id, name := range []string{"a", "b", "c"} {
 		j.hosts = append(j.hosts, &host{id: id, name: name})
 	}
 	j.hosts[0].ready = &wire.Ready{}
 	j.hosts[2].failure = &HostError{Host: "c"}
-	if got := j.awaited(began.Add(tellWaits - 1)); got != "" {
+	if got := j.awaited(began.Add(liveness.Default().StartNoticeAfter - 1)); got != "" {
 		t.Errorf("at once it waits for %q", got)
 	}
-	if got := j.awaited(began.Add(tellWaits)); got != "b" {
+	if got := j.awaited(began.Add(liveness.Default().StartNoticeAfter)); got != "b" {
 		t.Errorf("it waits for %q, want b", got)
 	}
 }

@@ -44,8 +44,8 @@ type linking struct {
 	goOn    func(err error) bool
 }
 
-func newLinking(m mesh, self int, w wire.World, judged bool) *linking {
-	l := &linking{mesh: m, self: self, world: w, judged: judged, timeout: linkTimeout, goOn: func(error) bool { return false }}
+func newLinking(m mesh, self int, w wire.World, judged bool, timeout time.Duration) *linking {
+	l := &linking{mesh: m, self: self, world: w, judged: judged, timeout: timeout, goOn: func(error) bool { return false }}
 	l.peers = slices.DeleteFunc(slices.Clone(w.Order), func(id int) bool { return id == self })
 	l.needed = l.peers
 	if l.large() {

@@ -10,8 +10,12 @@ import (
 	"time"
 
 	"gorun/collective/link"
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
+
+// linkTimeout is how long the hosts of these tests try to reach each other.
+var linkTimeout = liveness.Default().LinkTimeout
 
 // wires stand in for the links of a host.
 type wires struct {
@@ -103,7 +107,7 @@ func TestLinksBegin(t *testing.T) {
 				}
 			}
 			began := time.Now()
-			l, goOn := newLinking(f, 0, worldOf(tc.hosts), tc.judged), 0
+			l, goOn := newLinking(f, 0, worldOf(tc.hosts), tc.judged, linkTimeout), 0
 			l.goOn = func(err error) bool { goOn++; return errors.Is(err, context.DeadlineExceeded) && goOn <= tc.goOn }
 			err := l.begin(of.ctx)
 			if !errors.Is(err, tc.err) || !slices.Equal(f.said, tc.want) {
@@ -144,7 +148,7 @@ func TestLinksRest(t *testing.T) {
 				}
 			}
 			told := [][]int{}
-			newLinking(f, 0, worldOf(10), tc.judged).rest(of.ctx, time.Minute, func(peers []int, _ error) { told = append(told, peers) })
+			newLinking(f, 0, worldOf(10), tc.judged, linkTimeout).rest(of.ctx, time.Minute, func(peers []int, _ error) { told = append(told, peers) })
 			if got := fmt.Sprint(told); !slices.Equal(f.said, tc.want) || got != tc.told {
 				t.Errorf("%s: %q, told %s, want %q, %s", name, f.said, got, tc.want, tc.told)
 			}

@@ -10,6 +10,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,12 +67,12 @@ type Config struct {
 	// LauncherLease is shared with the connection of the launcher; nil if the daemon ends with it.
 	LauncherLease *LauncherLease
 
-	linkTimeout, shutdownGrace time.Duration // in place of the constants, for tests; 0 for those
+	linkTimeout, shutdownGrace time.Duration // in place of the usual ones, for tests; 0 for those
 }
 
 const (
-	// linkTimeout is how long a host tries to reach others until it says that it does not.
-	linkTimeout = 15 * time.Second
+	// watchPeriod is the interval between looks at how fast the links are.
+	watchPeriod = time.Second
 	// orphanGrace is how long ranks have between TERM and KILL when no launcher is left to wait for them.
 	orphanGrace = 1500 * time.Millisecond
 	// flushTimeout is how long a daemon that was told to end tries to say so before it ends its ranks. The connection may
@@ -111,6 +112,8 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 	}
 	d.member = newMembership(d.job)
+	d.member.timing.LinkTimeout = cmp.Or(cfg.linkTimeout, d.member.timing.LinkTimeout)
+	d.motion.pulse = migrate.Pulse{Period: d.member.timing.HostInterval, Late: d.member.timing.PauseAfter}
 	err := d.open(work)
 	if err != nil {
 		failed := &wire.Failed{Step: "start daemon", Text: err.Error(), Peer: d.job.HostID}
@@ -304,7 +307,7 @@ func (d *daemon) run(ctx, work context.Context) {
 	d.stalls.tick = time.NewTicker(time.Hour)
 	defer d.stalls.tick.Stop()
 	d.watchStalls()
-	pulse, edges := time.NewTicker(d.member.timing.HostInterval), time.NewTicker(migrate.Period)
+	pulse, edges := time.NewTicker(d.member.timing.HostInterval), time.NewTicker(watchPeriod)
 	defer pulse.Stop()
 	defer edges.Stop()
 	d.watchMoves(work)

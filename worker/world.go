@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -110,11 +109,10 @@ func (d *daemon) prepare(ctx context.Context, w wire.World) {
 		d.step(ctx, epoch.Event{Failed: &epoch.Failure{Epoch: w.Epoch, Reason: fmt.Sprintf("%s: %v", d.job.Name, err)}})
 		return
 	}
-	l := newLinking(d.net.Mesh, d.job.HostID, w, d.job.Elastic)
+	l := newLinking(d.net.Mesh, d.job.HostID, w, d.job.Elastic, d.member.timing.LinkTimeout)
 	d.member.needed = l.needed
 	life := newLife(ctx)
 	d.member.life = life
-	l.timeout = cmp.Or(d.cfg.linkTimeout, linkTimeout)
 	l.goOn = func(err error) bool {
 		return d.goOn(life.ctx, w.Epoch, err, wire.Failed{Step: "connect hosts", Hint: reachHint})
 	}
@@ -162,7 +160,8 @@ func (d *daemon) goOn(ctx context.Context, epoch uint32, err error, said wire.Fa
 
 // reachAll has a large world that has begun make the links that it could begin without.
 func (d *daemon) reachAll(w wire.World) {
-	l, life, timeout := newLinking(d.net.Mesh, d.job.HostID, w, d.job.Elastic), d.member.life, d.member.lease()+linkTimeout
+	limit := d.member.timing.LinkTimeout
+	l, life, timeout := newLinking(d.net.Mesh, d.job.HostID, w, d.job.Elastic, limit), d.member.life, d.member.lease()+limit
 	life.wg.Go(func() {
 		pause := time.NewTimer(reachAfter)
 		defer pause.Stop()
@@ -328,7 +327,7 @@ const maxGreeted = 3
 func (d *daemon) greet(ctx context.Context, epoch uint32, addrs []string) {
 	d.loop.Go(func() {
 		for {
-			limit, cancel := context.WithTimeout(ctx, linkTimeout)
+			limit, cancel := context.WithTimeout(ctx, d.member.timing.LinkTimeout)
 			err := d.net.Gossip.Join(limit, addrs)
 			cancel()
 			if err == nil || !d.goOn(ctx, epoch, err, wire.Failed{Step: "join",

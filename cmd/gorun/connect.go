@@ -122,7 +122,7 @@ func newDialer(o *jobFlags) (*dialer, error) {
 	}
 	return &dialer{
 		local: launcher.Local{Exe: exe, Args: []string{"worker"}, Env: localEnv(o), Patience: o.Grace + 10*time.Second},
-		remote: &launcher.SSH{Client: client, Binary: binary, Args: []string{"worker"},
+		remote: &launcher.SSH{Client: client, Binary: binary, Args: []string{"worker"}, TimeScale: timeScaleOf(os.Getenv(timeScale)),
 			Session: func(session string) (worker, relay []string) {
 				return []string{"worker", "--session", session}, []string{"worker", "--relay", session}
 			}},

@@ -25,10 +25,8 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"gorun/collective/tcp"
+	"gorun/rendezvous/liveness"
 )
-
-// Lease is the default time that a member may be silent before it counts as Left.
-const Lease = 30 * time.Second
 
 // Event is a change that gossip noticed, or a message from a peer; Message is nil otherwise.
 type Event struct {
@@ -57,7 +55,7 @@ type Config struct {
 	Port      int           // port to listen on, 0 for a free one
 	Name      string        // replaces ID for members without host ids: see Members
 	Meta      []byte        // published to the other members, at most 512 bytes
-	Lease     time.Duration // how long a member may be silent, 0 for the default
+	Lease     time.Duration // how long a member may be silent, 0 for the default of package liveness
 	Log       *slog.Logger
 }
 
@@ -110,7 +108,7 @@ func Listen(cfg Config) (*Gossip, error) {
 	c.Logger = log.New(logWriter{cfg.Log}, "", 0)
 	// A VM may be silent for seconds while it moves: a slow verdict is better than a wrong one. Links notice a crash at
 	// once (RST); gossip need not.
-	g.config, g.lease = c, cmp.Or(cfg.Lease, Lease)
+	g.config, g.lease = c, cmp.Or(cfg.Lease, liveness.Default().Lease)
 	c.SuspicionMult = suspicion(g.lease, c.ProbeInterval, 1)
 	c.SuspicionMaxTimeoutMult = 1
 	// memberlist would wait up to eight times as long after missed answers, in case this member is the slow one. But

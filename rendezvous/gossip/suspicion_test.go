@@ -6,6 +6,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"gorun/rendezvous/liveness"
 )
 
 // TestLeaseOfMany: how long a member may be silent does not grow with the number of members.
@@ -45,7 +47,7 @@ func TestLeaseOfMany(t *testing.T) {
 		known, mult = len(first.members), first.config.SuspicionMult
 		first.mu.Unlock()
 	}
-	if want := suspicion(Lease, first.config.ProbeInterval, count); known < count || mult != want || mult == 30 {
+	if want := suspicion(liveness.Default().Lease, first.config.ProbeInterval, count); known < count || mult != want || mult == 30 {
 		t.Errorf("with %d of %d members memberlist's factor is %d, want %d", known, count, mult, want)
 	}
 }

@@ -264,7 +264,7 @@ func (s *Hosts) Awaited(by int, e wire.Evidence, v View) (late, other int, news 
 
 // Look takes what the launcher sees now, several times a second, and returns what follows.
 func (s *Hosts) Look(now time.Time, v View) (out []Verdict) {
-	if !s.looked.IsZero() && now.Sub(s.looked) > 4*s.timing.LookInterval {
+	if !s.looked.IsZero() && now.Sub(s.looked) > s.timing.Late() {
 		s.floor = now
 	}
 	s.looked = now

@@ -261,7 +261,7 @@ func TestWhoWaits(t *testing.T) {
 		if !<-connected {
 			t.Error("told at first that it is not there")
 		}
-		time.Sleep(3 * listenEvery)
+		time.Sleep(3 * timing.LookInterval)
 		if len(connected) > 0 || far.Over() {
 			t.Fatal("it was to wait as long as the connection stands")
 		}
@@ -567,7 +567,7 @@ func TestPatienceAfterStandstill(t *testing.T) {
 	if v.expire(); v.relay.current().Over() {
 		t.Fatal("it gives up at once")
 	}
-	if left := time.Until(v.due); left < pauseGrace/2 || left > pauseGrace {
+	if left := time.Until(v.due); left < timing.ReunionGrace/2 || left > timing.ReunionGrace {
 		t.Errorf("it waits for %v", left)
 	}
 	v.due = time.Now()

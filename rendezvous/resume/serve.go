@@ -16,6 +16,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"gorun/rendezvous/liveness"
 )
 
 // The first byte of a connection to Serve is its purpose.
@@ -52,14 +54,9 @@ type Timeouts struct {
 // DefaultTimeouts are those of a job's daemon.
 var DefaultTimeouts = Timeouts{First: 20 * time.Second, Broken: time.Minute, Orphan: 2 * time.Second}
 
-const (
-	// pauseThreshold is how late a timer is only if this host was paused, so that its peers could not reach it.
-	pauseThreshold = time.Second
-	// pauseGrace is how long peers have to reconnect after such a pause.
-	pauseGrace = 10 * time.Second
-	// listenEvery is the interval between checks for a silent launcher.
-	listenEvery = 250 * time.Millisecond
-)
+// timing decides how often to look for a silent launcher, how late a timer is only if this host was paused, and how
+// long its peers have to reconnect afterwards. A job's own scale is not known yet when its stream begins.
+var timing = liveness.Default()
 
 // MaxTerm is greater than the term of any launcher.
 const MaxTerm = ^uint64(0)
@@ -217,7 +214,7 @@ func (v *server) listen(waits func() int64, mark string) (stop func()) {
 	ended := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		tick := time.NewTicker(listenEvery)
+		tick := time.NewTicker(timing.LookInterval)
 		defer tick.Stop()
 		var quiet silence
 		for {
@@ -259,8 +256,8 @@ func (v *server) expire() {
 		return
 	}
 	switch now := time.Now(); {
-	case now.Sub(v.due) > pauseThreshold:
-		v.run(pauseGrace)
+	case now.Sub(v.due) > timing.Late():
+		v.run(timing.ReunionGrace)
 		return
 	case v.timeouts.Extend != nil && !v.since.IsZero() && v.timeouts.Extend(now.Sub(v.since)):
 		v.run(v.interval)

@@ -10,9 +10,6 @@ import (
 // A connection that delivers nothing may be dead: the host has another address, a middlebox has forgotten it, or the
 // host is paused. These look the same from here, so another connection is sought while the first is kept.
 
-// SuspectAfter is how long a connection may deliver nothing before another one is tried. Daemons send every second.
-const SuspectAfter = 4 * time.Second
-
 // Pause waits between two attempts. It returns false if ctx ends first.
 func Pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
@@ -50,7 +47,7 @@ type silence struct {
 // look returns the length of the silence. waits is since when a Read has been waiting, zero if none is: without a
 // reader nothing can be heard.
 func (s *silence) look(now, waits time.Time) time.Duration {
-	paused := now.Sub(s.looked) > listenEvery+pauseThreshold // this host was paused, or has just started: its peer could not reach it meanwhile
+	paused := now.Sub(s.looked) > timing.LookInterval+timing.Late() // this host was paused, or has just started: its peer could not reach it meanwhile
 	s.looked = now
 	switch {
 	case paused || waits.IsZero():

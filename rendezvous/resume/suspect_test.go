@@ -90,7 +90,7 @@ func TestSilence(t *testing.T) {
 	} {
 		var s silence
 		var got time.Duration
-		for sec := 1.0; sec <= 20; sec += listenEvery.Seconds() {
+		for sec := 1.0; sec <= 20; sec += timing.LookInterval.Seconds() {
 			if tc.stood > 0 && sec > 10 && sec < 10+tc.stood {
 				continue
 			}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/resume"
 	"gorun/rendezvous/wire"
 )
@@ -200,7 +201,7 @@ func (s *Stream) carry(ctx context.Context, c carrying) (next carrying, found bo
 		}
 		return carrying{}, false
 	}
-	present := resume.Carrier[carrying]{Over: over, Waits: listens.Waits, SuspectAfter: resume.SuspectAfter, Find: find, Drop: func(c carrying) { c.conn.Close() }}
+	present := resume.Carrier[carrying]{Over: over, Waits: listens.Waits, SuspectAfter: liveness.Default().ReconnectAfter, Find: find, Drop: func(c carrying) { c.conn.Close() }}
 	return present.Follow(ctx, s.Stream)
 }
 

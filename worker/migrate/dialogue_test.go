@@ -626,7 +626,7 @@ func TestSchedules(t *testing.T) {
 }
 
 func TestPulse(t *testing.T) {
-	var p migrate.Pulse
+	p := migrate.Pulse{Period: time.Second, Late: 2 * time.Second}
 	at := 10 * time.Second
 	for i, tc := range []struct{ after, gap time.Duration }{
 		{0, 0}, {time.Second, 0}, {2500 * time.Millisecond, 0}, {4 * time.Second, 3 * time.Second}, {0, 0}, {time.Second, 0}, {time.Minute, 59 * time.Second},
