@@ -103,8 +103,8 @@ func (e *Engine) breaks(peer int, err error) {
 	}
 }
 
-// order takes a message whose turn it is, and keeps one that came early. An error ends the world: what the peer declared
-// is lost, and operations would wait for it for ever. mu is held.
+// order takes a message whose turn it is, and keeps one that came early. An error ends the world: what the peer
+// declared is lost, and operations would wait for it for ever. mu is held.
 func (e *Engine) order(peer int, h *link.Header, p []byte) error {
 	c := e.channels[peer]
 	if c == nil || c.lost || h.Epoch != e.epoch.Load() {

@@ -6,8 +6,8 @@ import (
 )
 
 // Groups that only their members know of, as torch.distributed makes them: no other rank is asked or notified. The
-// members agree on a number beforehand, and each of them declares the group under it. A host notifies the other hosts of
-// the group when the first of its ranks does, before any other message about the group, so that the group is there
+// members agree on a number beforehand, and each of them declares the group under it. A host notifies the other hosts
+// of the group when the first of its ranks does, before any other message about the group, so that the group is there
 // wherever it is mentioned. There is nothing to wait for.
 //
 // They last as long as the world. Like pairs they are marked by a bit in their numbers.

@@ -25,10 +25,10 @@
 //  7. Complete: when nothing is missing, ranks get their results; those whose memory is still being sent from get
 //     theirs when the peers have it (op.go).
 //
-// A strategy is how an operation is carried out: the ring, recursive doubling, an exchange, and so on. Each is one file,
-// strategy_*.go, with one line in the registry of strategy.go. The op knows when something happens to a segment, the
-// strategy knows what. Strategies are files here and no package of their own: they work on the memory, the groups and
-// the segments of an op, some thirty names that nothing else needs to see.
+// A strategy is how an operation is carried out: the ring, recursive doubling, an exchange, and so on. Each is one
+// file, strategy_*.go, with one line in the registry of strategy.go. The op knows when something happens to a segment,
+// the strategy knows what. Strategies are files here and no package of their own: they work on the memory, the groups
+// and the segments of an op, some thirty names that nothing else needs to see.
 //
 // Negotiation is an interface, too (negotiation.go): it reports which operations start or fail, and strategies never
 // learn how it came to that. The only one is readiness, in which every host declares to every other host.
@@ -44,8 +44,8 @@
 // before op.mu; neither is held while a kernel runs (but for the few bytes of strategy_inline.go), a segment is sent or
 // a client is notified.
 //
-// A program that wants collectives between processes of its own makes an Engine and a link.Mesh (or another Transport) in
-// each, calls SetWorld with the same hosts everywhere, and Submit for each rank; a rank of a gorun job uses
+// A program that wants collectives between processes of its own makes an Engine and a link.Mesh (or another Transport)
+// in each, calls SetWorld with the same hosts everywhere, and Submit for each rank; a rank of a gorun job uses
 // worker/session.Rank instead, and leaves all that to its daemon.
 //
 // The engine does not know membership or processes, opens no connection, retries nothing, and decides

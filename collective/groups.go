@@ -16,11 +16,11 @@ import (
 // all agree. That host lets the channel wait, messages in order, until it has the group too (early). There is at
 // most one such group: the next one needs the late host.
 //
-// When a host carries out RemoveGroup it has heard everything that any host declared about the group before: a rank that
-// has submitted the removal can submit nothing more in the group, unless the removal fails. An operation that all ranks
-// submitted before they removed the group has started by then, and ends as usual; one that has not started never can,
-// and fails. Contributions that follow one that has started come later, on each host when it has ended there, and all
-// of them come: a group stays as long as there are such.
+// When a host carries out RemoveGroup it has heard everything that any host declared about the group before: a rank
+// that has submitted the removal can submit nothing more in the group, unless the removal fails. An operation that all
+// ranks submitted before they removed the group has started by then, and ends as usual; one that has not started never
+// can, and fails. Contributions that follow one that has started come later, on each host when it has ended there, and
+// all of them come: a group stays as long as there are such.
 
 // groupsName is the name of the operations on groups.
 const groupsName = "process sets"
@@ -156,8 +156,8 @@ func (t *readiness) drop(id uint32) {
 	}
 }
 
-// retire ends what can never start in a group that was removed, in the order of names, and forgets the group once nothing
-// more can.
+// retire ends what can never start in a group that was removed, in the order of names, and forgets the group once
+// nothing more can.
 func (t *readiness) retire(g *group) {
 	var failed []*op
 	awaited := slices.ContainsFunc(g.pending, func(names map[string]bool) bool { return len(names) > 0 })

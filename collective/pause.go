@@ -47,9 +47,9 @@ func (e *Engine) Pause(number uint32, quiet func()) {
 	notify()
 }
 
-// Resume ends a pause. order, unless it is nil, is a new one of the hosts, by their ids, and takes the place of several
-// rings, too. cost, unless it is zero, is what a message costs from now on. All hosts must have been quiet then, and must
-// all be given the same.
+// Resume ends a pause. order, unless it is nil, is a new one of the hosts, by their ids, and takes the place of
+// several rings, too. cost, unless it is zero, is what a message costs from now on. All hosts must have been quiet
+// then, and must all be given the same.
 func (e *Engine) Resume(number uint32, order []int, cost schedule.Cost) error {
 	e.mu.Lock()
 	if e.stopped != nil || e.paused.number != number {

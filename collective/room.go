@@ -6,7 +6,8 @@ import (
 	"math/bits"
 )
 
-// unfit returns the error of an operation whose result is larger than what a host has memory for, the same on all hosts.
+// unfit returns the error of an operation whose result is larger than what a host has memory for, the same on all
+// hosts.
 func (o *op) unfit() *Error {
 	r, g := &o.own.reqs[0], o.group
 	if !r.Kind.provides() {

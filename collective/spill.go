@@ -6,8 +6,8 @@ import "sync"
 // in spill buffers on the heap.
 //
 // An operation that is not over may be what another host waits for, so the memory it has is not waited for: beyond the
-// limit the world cannot go on. One that is over here needs its memory only until peers have what was sent of it, whatever
-// else they wait for, so the next one starts after that.
+// limit the world cannot go on. One that is over here needs its memory only until peers have what was sent of it,
+// whatever else they wait for, so the next one starts after that.
 type spills struct {
 	limit int64
 

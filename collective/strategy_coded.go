@@ -21,8 +21,8 @@ import (
 //
 // What is so small that it goes with the ready messages (strategy_inline.go) is not coded.
 
-// CodingOf returns how the elements of a request travel between hosts, CodingDefault if as they are. It must be the same
-// for all ranks, however they came to it.
+// CodingOf returns how the elements of a request travel between hosts, CodingDefault if as they are. It must be the
+// same for all ranks, however they came to it.
 func (e *Engine) CodingOf(r Request) kernel.Coding {
 	c := r.Coding
 	if c == kernel.CodingDefault {

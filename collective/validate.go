@@ -15,9 +15,9 @@ const MaxName = 4096
 
 const maxDims = 32
 
-// normalize checks a request of rank, one of g, by itself and clears what its kind does not use, so that
-// contributions can be compared field by field. What no rank could do (flaw) passes: if others submitted something else, all of
-// them must hear of it.
+// normalize checks a request of rank, one of g, by itself and clears what its kind does not use, so that contributions
+// can be compared field by field. What no rank could do (flaw) passes: if others submitted something else, all of them
+// must hear of it.
 func (r *Request) normalize(g *group, rank int) *Error {
 	switch r.Kind {
 	case AddGroup, RemoveGroup:

@@ -1,6 +1,6 @@
-// Package crc32c computes the checksum of what hosts send each other: CRC-32 with Castagnoli's polynomial. It finds any error
-// within 32 bits in a row and any three flipped bits of a segment, and two 16-bit words that have changed places, which
-// the checksum of TCP cannot see.
+// Package crc32c computes the checksum of what hosts send each other: CRC-32 with Castagnoli's polynomial. It finds
+// any error within 32 bits in a row and any three flipped bits of a segment, and two 16-bit words that have changed
+// places, which the checksum of TCP cannot see.
 //
 // Where the CPU multiplies polynomials of 512 bits at a time, long data goes several times as fast as in hash/crc32.
 package crc32c

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// The checksum is the remainder of the data, taken as a polynomial. Multiplying 256 bytes by x^2048 modulo the divisor and adding
-// them to the 256 bytes that follow keeps it, so the last 256 bytes have the same remainder as all of the data.
+// The checksum is the remainder of the data, taken as a polynomial. Multiplying 256 bytes by x^2048 modulo the divisor
+// and adding them to the 256 bytes that follow keeps it, so the last 256 bytes have the same remainder as all of the
+// data.
 const (
 	foldBytes = 256 // folded at a time
 	foldLeast = 1024

@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// Combine computes the Adasum of two vectors: dst = (1 - a·b/2|a|²) a + (1 - a·b/2|b|²) b over whole vectors of a float type: the sum of
-// vectors that are orthogonal, the mean of equal ones. A vector without length leaves the other as it is. dst may be
-// the same memory as a or b.
+// Combine computes the Adasum of two vectors: dst = (1 - a·b/2|a|²) a + (1 - a·b/2|b|²) b over whole vectors of a
+// float type: the sum of vectors that are orthogonal, the mean of equal ones. A vector without length leaves the other
+// as it is. dst may be the same memory as a or b.
 //
 // The bits of the result depend on nothing but a and b in this order: products and sums are float64, added up
 // from the first element to the last, and each element is rounded once.

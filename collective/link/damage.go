@@ -23,7 +23,8 @@ func damaged(err error) bool {
 	// Inside TLS, this side rejects data from an authenticated peer only if it is damaged.
 	var refused *net.OpError
 	var record tls.RecordHeaderError
-	return errors.Is(err, errChecksum) || errors.As(err, &refused) && refused.Op == "local error" || errors.As(err, &record)
+	return errors.Is(err, errChecksum) || errors.As(err, &record) ||
+		errors.As(err, &refused) && refused.Op == "local error"
 }
 
 // damage counts damage on conn, and calls Config.Damaged. mu is held.

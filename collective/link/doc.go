@@ -5,14 +5,14 @@
 // How a segment travels:
 //
 //  1. Send queues it (link.go). Small segments have a queue of their own that goes first, and a stream of their own;
-//     within a queue Send determines the order. Any idle stream takes the next segment, so that a slow stream takes fewer.
-//     If a stream is idle, Send writes a small segment itself, as far as the socket accepts it.
-//  2. The stream numbers it, calls Owner.Prepare and writes header and payload with one writev (transmit.go). There is no
-//     order across streams.
+//     within a queue Send determines the order. Any idle stream takes the next segment, so that a slow stream takes
+//     fewer. If a stream is idle, Send writes a small segment itself, as far as the socket accepts it.
+//  2. The stream numbers it, calls Owner.Prepare and writes header and payload with one writev (transmit.go). There is
+//     no order across streams.
 //  3. The peer's stream reads the header, drops a duplicate, asks Handler.Place for the destination, reads the payload
 //     into it, records the number and calls Handler.Deliver (receive.go).
-//  4. Acknowledgements are part of every header that goes back, or travel by themselves when there is none (ack.go). The
-//     acknowledged segment returns to its Owner.
+//  4. Acknowledgements are part of every header that goes back, or travel by themselves when there is none (ack.go).
+//     The acknowledged segment returns to its Owner.
 //
 // How a stream is replaced (attach.go): both sides prove that they hold the job's key (handshake.go). Then the side
 // with the lower id stops its old stream of the same index, waits until no goroutine uses it any more, and sends what

@@ -28,8 +28,9 @@ import (
 // An acknowledgement that travels alone has kind 0x80 and no number; its payload is the map of received
 // segments from ack on (see receiveWindow.appendMap) when sack is too short for it.
 //
-// Both checksums find what TCP's own lets through, such as two 16-bit words that have changed places in a NIC. A frame that fails one
-// ends its stream, and the stream that replaces it carries again what was not acknowledged: see damage.go.
+// Both checksums find what TCP's own lets through, such as two 16-bit words that have changed places in a NIC. A frame
+// that fails one ends its stream, and the stream that replaces it carries again what was not acknowledged: see
+// damage.go.
 const (
 	offMagic  = 0
 	offKind   = 4

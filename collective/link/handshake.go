@@ -12,8 +12,9 @@ import (
 	"gorun/collective/crc32c"
 )
 
-// The handshake of a stream. Each message ends with its crc32c, 4 bytes, so that damage is not taken for a wrong key, or believed.
-// Up to the proofs all messages have a fixed size, and nothing but these bytes is read before those are checked:
+// The handshake of a stream. Each message ends with its crc32c, 4 bytes, so that damage is not taken for a wrong key,
+// or believed. Up to the proofs all messages have a fixed size, and nothing but these bytes is read before those are
+// checked:
 //
 //	dialer   → hello      sender, receiver, stream, session of the sender, session of the receiver if known, nonce
 //	acceptor → challenge  the same from the other side, and the acceptor's proof

@@ -88,7 +88,8 @@ type slot struct {
 type closer interface{ Close() error }
 
 func newLink(m *Mesh, peer int, number uint64) *link {
-	l := &link{mesh: m, peer: peer, number: number, ackDue: time.NewTimer(time.Hour), watch: time.NewTimer(time.Hour), bulk: newRails(m.cfg.Rails)}
+	l := &link{mesh: m, peer: peer, number: number, bulk: newRails(m.cfg.Rails),
+		ackDue: time.NewTimer(time.Hour), watch: time.NewTimer(time.Hour)}
 	l.ackDue.Stop()
 	l.watch.Stop()
 	l.ctx, l.cancel = context.WithCancel(m.ctx)

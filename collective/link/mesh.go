@@ -51,12 +51,14 @@ type Config struct {
 
 	HandshakeTimeout time.Duration // 3 s
 	DialTimeout      time.Duration // 1 s
-	ProgressTimeout  time.Duration // a stream without progress for that long is replaced; four times that if the peer's kernel answers, a quarter if nothing at all comes from the peer; 1 s
-	FallbackDial     time.Duration // the side with the higher id dials after that long; 500 ms
-	BackoffMin       time.Duration // between attempts to dial, doubling; 10 ms
-	BackoffMax       time.Duration // 500 ms
-	Spin             time.Duration // how long a reader polls before it sleeps; 0
-	Unauthenticated  int           // maximum of connections that have not authenticated yet; 64
+	// ProgressTimeout is how long a stream may make no progress before it is replaced: four times that if the peer's
+	// kernel answers, a quarter if nothing at all comes from the peer. 1 s.
+	ProgressTimeout time.Duration
+	FallbackDial    time.Duration // the side with the higher id dials after that long; 500 ms
+	BackoffMin      time.Duration // between attempts to dial, doubling; 10 ms
+	BackoffMax      time.Duration // 500 ms
+	Spin            time.Duration // how long a reader polls before it sleeps; 0
+	Unauthenticated int           // maximum of connections that have not authenticated yet; 64
 }
 
 func (c *Config) fill() error {
@@ -125,7 +127,8 @@ func NewMesh(cfg Config) (*Mesh, error) {
 	}
 	m := &Mesh{
 		cfg: cfg, log: cfg.Log, cred: credentials{job: cfg.Job, key: cfg.Key}, window: uint64(cfg.Window), born: time.Now(),
-		changed: newNotice(), flushed: newNotice(), copies: newCopyPools(), strangers: make(chan struct{}, cfg.Unauthenticated),
+		changed: newNotice(), flushed: newNotice(), copies: newCopyPools(),
+		strangers: make(chan struct{}, cfg.Unauthenticated),
 	}
 	rand.Read(m.incarnation[:])
 	m.ctx, m.cancel = context.WithCancel(context.Background())
@@ -289,8 +292,8 @@ func (m *Mesh) open(peer int) (*link, error) {
 // Send sends s to a peer. It never blocks on the network, and may be called by Handlers and Owners. A segment for a
 // peer without a link is dropped, without Acked.
 //
-// Segments are sent in the order of Send, except that segments of at most 4 KiB overtake longer ones. They arrive in any
-// order.
+// Segments are sent in the order of Send, except that segments of at most 4 KiB overtake longer ones. They arrive in
+// any order.
 func (m *Mesh) Send(peer int, s *Segment) {
 	if l := m.link(peer); l != nil {
 		l.send(s)
@@ -451,7 +454,8 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 		Streams: l.up, Heard: l.lastHeard(), Unacked: l.win.held, Queued: l.urgent.n + l.bulk.n(), Lost: l.lost,
 		SentSegments: c.sentSegments, SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes,
 		ReceivedSegments: c.receivedSegments, ReceivedBytes: c.receivedBytes,
-		Duplicates: c.duplicates, Refused: c.refused, Damaged: c.damaged, Attached: c.attached, BusyBytes: c.busyBytes, BusyTime: c.busyTime,
+		Duplicates: c.duplicates, Refused: c.refused, Damaged: c.damaged, Attached: c.attached,
+		BusyBytes: c.busyBytes, BusyTime: c.busyTime,
 	}
 	for _, sl := range l.slots {
 		if st := sl.stream; st != nil && !st.closed {

@@ -27,7 +27,7 @@ type choked struct {
 type Narrowing struct {
 	Peer          int
 	Lost          int      // bytes of those packets, with headers
-	On            int      // size of the packets that the link continues with; 0 if none is small enough, so that no data passes
+	On            int      // size of the packets that the link continues with; 0 if even the smallest ones are lost
 	Local, Remote net.Addr // of a stream
 }
 

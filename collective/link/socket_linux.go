@@ -143,7 +143,8 @@ func (p *pathProbe) init(raw syscall.RawConn) { p.raw, p.ask = raw, p.getInfo }
 
 func (p *pathProbe) getInfo(fd uintptr) {
 	n := uint32(unsafe.Sizeof(p.info))
-	_, _, p.err = unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.IPPROTO_TCP, unix.TCP_INFO, uintptr(unsafe.Pointer(&p.info)), uintptr(unsafe.Pointer(&n)), 0)
+	_, _, p.err = unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.IPPROTO_TCP, unix.TCP_INFO,
+		uintptr(unsafe.Pointer(&p.info)), uintptr(unsafe.Pointer(&n)), 0)
 }
 
 // state may not be called concurrently.
@@ -157,5 +158,6 @@ func (p *pathProbe) state() (w pathState) {
 	}
 	// A peer that does not read keeps its window shut; its kernel answers window probes.
 	i := &p.info
-	return pathState{delivered: i.Bytes_acked, answers: i.Unacked == 0 && i.Probes <= 2, again: i.Retransmits > 0, packet: int(i.Pmtu)}
+	return pathState{delivered: i.Bytes_acked, answers: i.Unacked == 0 && i.Probes <= 2,
+		again: i.Retransmits > 0, packet: int(i.Pmtu)}
 }

@@ -13,7 +13,8 @@ func (o *Options) set(fd int) error {
 		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, o.Congestion)
 	}
 	if o.UserTimeout > 0 {
-		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(o.UserTimeout/time.Millisecond)); err != nil {
+		timeout := int(o.UserTimeout / time.Millisecond)
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, timeout); err != nil {
 			return fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
 		}
 	}

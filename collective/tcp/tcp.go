@@ -72,7 +72,8 @@ func (o *Options) keepAlive() net.KeepAliveConfig {
 	if o.KeepAlive < 0 {
 		return net.KeepAliveConfig{}
 	}
-	return net.KeepAliveConfig{Enable: true, Idle: o.KeepAlive, Interval: max(o.KeepAlive/2, time.Second), Count: keepAliveProbes}
+	return net.KeepAliveConfig{Enable: true, Idle: o.KeepAlive,
+		Interval: max(o.KeepAlive/2, time.Second), Count: keepAliveProbes}
 }
 
 // control sets what package net has no name for. Accepted connections inherit it from the listener.
@@ -101,7 +102,8 @@ func (o Options) Listen(ctx context.Context, address string) (net.Listener, erro
 // head start of Stagger, or until it fails, before the next one is tried as well.
 func (o Options) Dial(ctx context.Context, addresses []string) (net.Conn, error) {
 	o = o.filled()
-	d := net.Dialer{ControlContext: func(_ context.Context, n, a string, c syscall.RawConn) error { return o.control(n, a, c) }, KeepAliveConfig: o.keepAlive()}
+	control := func(_ context.Context, n, a string, c syscall.RawConn) error { return o.control(n, a, c) }
+	d := net.Dialer{ControlContext: control, KeepAliveConfig: o.keepAlive()}
 	d.SetMultipathTCP(false)
 	if o.Source != "" {
 		ip := net.ParseIP(o.Source)
