@@ -47,29 +47,27 @@ func (m *message) Acked(*link.Segment) {
 	}
 }
 
-// compose copies a control message and gives it its place in the order of messages to every host but
-// the one at position self. mu is held.
-func (e *Engine) compose(hosts []Member, self int, id uint64, payload []byte) *message {
-	if len(hosts) == 1 {
-		return nil
-	}
+// compose copies a control message and gives it its place in the order of messages to each of the hosts, without this
+// one. It returns nil if no host is left. mu is held.
+func (e *Engine) compose(hosts []Member, id uint64, payload []byte) *message {
 	m := e.messages.Get().(*message)
 	m.payload = append(m.payload[:0], payload...)
-	m.peers = m.peers[:0]
-	if len(m.segments) != len(hosts)-1 {
-		m.segments = make([]link.Segment, len(hosts)-1)
-	}
-	m.left.Store(int32(len(hosts) - 1))
-	for i, h := range hosts {
-		if i == self {
+	m.peers, m.segments = m.peers[:0], resize(m.segments, len(hosts))
+	for _, h := range hosts {
+		c := e.channels[h.ID]
+		if c == nil {
 			continue
 		}
-		c := e.channels[h.ID]
 		s := &m.segments[len(m.peers)]
 		s.Header = link.Header{Kind: link.Control, Epoch: e.world.Epoch, Op: id, Length: uint32(len(payload)), Offset: c.sent}
 		s.Payload, s.Owner = m.payload, m
 		c.sent++
 		m.peers = append(m.peers, h.ID)
+	}
+	m.left.Store(int32(len(m.peers)))
+	if len(m.peers) == 0 {
+		e.messages.Put(m)
+		return nil
 	}
 	return m
 }

@@ -59,7 +59,7 @@ func (e *Engine) enter(rank int, r *Request) (*message, *Error) {
 		return nil, nil
 	}
 	g.notified = true
-	return e.compose(g.hosts, g.self, 0, appendDeclare(nil, id, ranks)), nil
+	return e.compose(g.hosts, 0, appendDeclare(nil, id, ranks)), nil
 }
 
 // know makes sure that there is a group of that number and those ranks, some of them on this host.

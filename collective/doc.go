@@ -31,7 +31,7 @@
 // and the segments of an op, some thirty names that nothing else needs to see.
 //
 // Negotiation is an interface, too (negotiation.go): it reports which operations start or fail, and strategies never
-// learn how it came to that. The only one is readiness, in which every host declares to every other host.
+// learn how it came to that. The one in use is readiness, in which every host declares to every other host.
 //
 // On one host alone there is nothing to negotiate and nothing to send: the workers of Run reduce slices
 // side by side, small operations run on the goroutine that submits the last contribution (local.go).

@@ -199,7 +199,7 @@ func (e *Engine) Leave(epoch uint32, rank int) {
 		return
 	}
 	e.negotiation.leave(rank)
-	m := e.compose(e.world.Hosts, e.world.Self, 0, appendLeave(nil, rank))
+	m := e.compose(e.world.Hosts, 0, appendLeave(nil, rank))
 	var room [2]event
 	more := e.drain(room[:0])
 	e.mu.Unlock()

@@ -7,7 +7,8 @@ package collective
 // it: what it leaves behind for them is the ballot of an op.
 //
 // readiness is the implementation: every host of a group declares to every other one what its ranks submitted. One in
-// which hosts declare along a tree, or remember what repeats itself, would take its place here.
+// which hosts declare along a tree, or remember what repeats itself, would take its place here. Tests have one that goes
+// through the first host of a group.
 type negotiation interface {
 	// submit takes the contribution of the index-th local rank of a group.
 	submit(g *group, index int, r Request) *Error
@@ -24,14 +25,15 @@ type negotiation interface {
 	finish(o *op)
 }
 
-// event is something that the engine must do about an operation: send the other hosts of its group what is in this
-// host's vote, or start it, or fail it.
+// event is something that the engine must do about an operation: send other hosts a message about it, or start it, or
+// fail it.
 type event struct {
-	op       *op
-	declares bool
-	start    bool
-	err      *Error
-	message  *message // composed from the vote
+	op      *op
+	send    []byte   // a message, until the event is drained
+	to      []Member // who gets it; this host does not, if it is one of them
+	start   bool
+	err     *Error
+	message *message // composed of send
 }
 
 // operations are those that are not over, of all groups, and what happened to them. Engine.mu guards them.
@@ -80,9 +82,8 @@ func (e *Engine) drain(all []event) []event {
 	e.ops.events = e.ops.events[:0]
 	for i := first; i < len(all); i++ {
 		switch v := &all[i]; {
-		case v.declares:
-			g := v.op.group
-			v.message = e.compose(g.hosts, g.self, v.op.id, v.op.votes[g.self].raw)
+		case v.send != nil:
+			v.message, v.send = e.compose(v.to, v.op.id, v.send), nil
 		case v.start && len(v.op.votes) > 1:
 			e.ops.live++
 		}

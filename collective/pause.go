@@ -40,7 +40,7 @@ func (e *Engine) Pause(number uint32, quiet func()) {
 	}
 	e.paused = paused{number: number, quiet: quiet}
 	e.negotiation.pause(true)
-	m := e.compose(e.world.Hosts, e.world.Self, 0, appendMark(nil, mark{number: number}))
+	m := e.compose(e.world.Hosts, 0, appendMark(nil, mark{number: number}))
 	notify := e.quiet()
 	e.mu.Unlock()
 	e.post(m)
@@ -73,7 +73,7 @@ func (e *Engine) Resume(number uint32, order []int, cost schedule.Cost) error {
 	for _, o := range e.ops.open {
 		o.since = time.Time{} // no rank was late meanwhile
 	}
-	m := e.compose(e.world.Hosts, e.world.Self, 0, appendMark(nil, mark{true, number}))
+	m := e.compose(e.world.Hosts, 0, appendMark(nil, mark{true, number}))
 	e.negotiation.pause(false)
 	var room [2]event
 	more := e.drain(room[:0])

@@ -166,7 +166,7 @@ func (t *readiness) declare(o *op) {
 	o.votes[g.self].set = true
 	o.voted++
 	if !alone {
-		t.report(event{op: o, declares: true})
+		t.report(event{op: o, send: o.votes[g.self].raw, to: g.hosts})
 	}
 	t.decide(o)
 }

@@ -67,7 +67,7 @@ func TestReadiness(t *testing.T) {
 				}
 				s := ""
 				for _, e := range tab.happened() {
-					if e.declares {
+					if e.send != nil {
 						s += "+"
 					}
 					if e.start {
