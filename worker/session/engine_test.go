@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"sync"
-	"sync/atomic"
 
 	"gorun/collective"
 	"gorun/collective/kernel"
@@ -22,13 +21,6 @@ type engine struct {
 	left    []int
 	hold    bool // complete nothing before release
 	refuse  error
-	before  atomic.Pointer[func(call string, rank int, name string)] // what happens before a call, if anything
-}
-
-func (e *engine) happens(call string, rank int, name string) {
-	if f := e.before.Load(); f != nil {
-		(*f)(call, rank, name)
-	}
 }
 
 type part struct {
@@ -41,7 +33,6 @@ func newEngine(size int, alloc collective.Allocator) *engine {
 }
 
 func (e *engine) Submit(rank int, r collective.Request) error {
-	e.happens("submit", rank, r.Name)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.refuse != nil {
@@ -62,11 +53,6 @@ func (e *engine) Submit(rank int, r collective.Request) error {
 	clear(parts)
 	e.spare = append(e.spare, parts[:0])
 	return nil
-}
-
-func (e *engine) CodingOf(r collective.Request) kernel.Coding {
-	e.happens("coding", -1, r.Name)
-	return r.Coding
 }
 
 func (e *engine) Resolve(uint32, int, uint32, string) {}

@@ -87,7 +87,7 @@ func (s *session) settleOwed(r *collective.Request, handles []uint32) {
 	}
 }
 
-// keep ends a promise, now that the part was handed in or never will be.
+// keep ends a promise, now that the part was submitted or never will be.
 func (s *session) keep(handle uint32) {
 	s.mu.Lock()
 	p := s.promises[handle]
@@ -98,7 +98,7 @@ func (s *session) keep(handle uint32) {
 	}
 }
 
-// lead hands in what follows an operation that has ended, or fails it.
+// lead submits what follows an operation that has ended, or fails it.
 func (s *session) lead(followers []uint32, err error) {
 	for _, handle := range followers {
 		s.mu.Lock()

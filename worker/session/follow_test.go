@@ -202,7 +202,7 @@ func TestFollowersOfOneTooMany(t *testing.T) {
 	}
 }
 
-// What a rank began before it joins counts, although what follows a head is handed in later; then all are in a new round.
+// What a rank began before it joins counts, although what follows a head is submitted later; then all are in a new round.
 func TestFollowersOfWhoJoins(t *testing.T) {
 	h := startReal(t, 2)
 	h.begin()

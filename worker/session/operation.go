@@ -22,7 +22,7 @@ type operation struct {
 	told    bool // by GiveUp, that it has failed
 
 	// follow.go
-	held      *collective.Request // what is handed in when its head has succeeded
+	held      *collective.Request // what is submitted when its head has succeeded
 	led       bool                // it has a head
 	head      string              // its name
 	followers []uint32            // handles
