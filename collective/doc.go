@@ -46,7 +46,7 @@
 //
 // A program that wants collectives between processes of its own makes an Engine and a link.Mesh (or another Transport)
 // in each, calls SetWorld with the same hosts everywhere, and Submit for each rank; a rank of a gorun job uses
-// worker/session.Rank instead, and leaves all that to its daemon.
+// worker/rank instead, and leaves all that to its daemon.
 //
 // The engine does not know membership or processes, opens no connection, retries nothing, and decides
 // nothing about a host that is silent.

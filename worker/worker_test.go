@@ -15,7 +15,7 @@ import (
 	"gorun/topology"
 	"gorun/topology/probe"
 	"gorun/worker/proc"
-	"gorun/worker/session"
+	"gorun/worker/rank"
 )
 
 func TestAddressOrder(t *testing.T) {
@@ -173,12 +173,12 @@ func TestWorldLater(t *testing.T) {
 		}
 	}
 	type outcome struct {
-		rank *session.Rank
+		rank *rank.Session
 		err  error
 	}
 	joined := make(chan outcome, 1)
 	go func() {
-		rank, err := session.JoinJob(t.Context(), func(name string) string {
+		rank, err := rank.JoinJob(t.Context(), func(name string) string {
 			return map[string]string{"GORUN_SOCKET": socket, "GORUN_TOKEN": token, "GORUN_PROCESS": "0", "HOROVOD_RANK": "0"}[name]
 		})
 		joined <- outcome{rank, err}

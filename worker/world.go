@@ -211,9 +211,9 @@ func (d *daemon) commit(ctx context.Context, w wire.World) {
 	d.member.epoch = w.Epoch
 	d.tune.Begin(w)
 	d.reportPeers()
-	ranks := session.World{Epoch: w.Epoch, Size: d.member.roster.Size, Hosts: len(w.Order), Host: d.job.Name}
+	ranks := session.LocalWorld{Epoch: w.Epoch, Size: d.member.roster.Size, Hosts: len(w.Order), Host: d.job.Name}
 	for _, r := range d.member.roster.Ranks {
-		ranks.Places = append(ranks.Places, session.Place{Process: r.Process, Rank: r.Rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize})
+		ranks.Places = append(ranks.Places, session.RankPlace{Process: r.Process, Rank: r.Rank, LocalRank: r.LocalRank, CrossRank: r.CrossRank, CrossSize: r.CrossSize})
 	}
 	d.sessions.SetWorld(ranks)
 	known := w

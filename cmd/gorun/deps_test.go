@@ -20,8 +20,8 @@ var allowed = map[string][]string{
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker/bench", "worker/command", "worker/proc", "worker/rankenv"},
 	"cmd/gorund":           {"worker/command"}, // what it has, every first start on a host waits for
-	"worker/command":       {"rendezvous/resume", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/proc", "worker/session"},
-	"worker/bench":         {"collective", "collective/kernel", "worker/session"},
+	"worker/command":       {"rendezvous/resume", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/proc", "worker/rank"},
+	"worker/bench":         {"collective", "collective/kernel", "worker/rank"},
 	"launcher":             {"launcher/hosts", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
 	"launcher/discover":    {"launcher/hosts"},
 	"launcher/elastic":     {},
@@ -65,7 +65,10 @@ var allowed = map[string][]string{
 	"worker/ranks":           {"rendezvous/resume", "rendezvous/wire", "topology", "topology/picture", "worker/compat", "worker/loop", "worker/member", "worker/proc", "worker/rankenv"},
 	"worker/proc":            {},
 	"worker/tune":            {"collective/link", "collective/schedule", "rendezvous/epoch", "rendezvous/pause", "rendezvous/wire", "topology", "topology/facts", "worker/loop"},
-	"worker/session":         {"collective", "collective/kernel", "worker/shm"},
+	"worker/session":         {"collective", "collective/kernel", "worker/session/codec", "worker/session/slots", "worker/shm"},
+	"worker/session/codec":   {"collective", "collective/kernel"},
+	"worker/session/slots":   {"collective", "worker/session/codec", "worker/shm"},
+	"worker/rank":            {"collective", "collective/kernel", "worker/session/codec"},
 	"worker/shm":             {"collective"},
 	"collective":             {"collective/kernel", "collective/link", "collective/schedule"},
 	"collective/crc32c":      {},
@@ -75,7 +78,7 @@ var allowed = map[string][]string{
 	"collective/schedule":    {},
 
 	// The extras: those that are not named here import nothing of the module.
-	"contrib/examples/gorank": {"collective", "collective/kernel", "worker/session"},
+	"contrib/examples/gorank": {"collective", "collective/kernel", "worker/rank"},
 	"contrib/lab/cmd/lab":     {"contrib/lab"},
 }
 
@@ -87,7 +90,7 @@ var (
 		"golang.org/x/crypto/ssh":           "launcher/ssh",
 		"github.com/urfave/cli/v2":          "cmd/gorun",
 	}
-	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "topology", "topology/facts", "topology/picture", "collective/schedule", "worker/migrate", "worker/rankenv"}
+	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "topology", "topology/facts", "topology/picture", "collective/schedule", "worker/migrate", "worker/rankenv", "worker/session/codec"}
 	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}
 	impureCalls   = []string{"time.Now", "time.Sleep", "time.After", "time.NewTimer"}
 )

@@ -1,4 +1,4 @@
-/* The rank's end of gorun's rank protocol, version 1 (worker/session/PROTOCOL.md). One session per process; nothing
+/* The rank's end of gorun's rank protocol, version 1 (worker/session/codec/PROTOCOL.md). One session per process; nothing
  * here starts a thread. Steady state costs one send and one receive per operation and no allocation. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

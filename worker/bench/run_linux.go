@@ -11,7 +11,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
-	"gorun/worker/session"
+	"gorun/worker/rank"
 )
 
 const (
@@ -21,35 +21,35 @@ const (
 
 // runner measures on one rank.
 type runner struct {
-	cfg   Config
-	rank  *session.Rank
-	data  *session.Memory // the tensor, and as much for what is received
-	sheet *session.Memory // what ranks tell each other, as numbers of 8 bytes
-	times []float64       // the sheet
+	cfg     Config
+	session *rank.Session
+	data    *rank.Memory // the tensor, and as much for what is received
+	sheet   *rank.Memory // what ranks tell each other, as numbers of 8 bytes
+	times   []float64    // the sheet
 }
 
 // Run measures all sizes; rank 0 reports to w. Results are checked before and after the clock runs: wrong ones are
 // in the report, and an error in the end.
-func Run(rank *session.Rank, cfg Config, w io.Writer) error {
+func Run(s *rank.Session, cfg Config, w io.Writer) error {
 	if err := cfg.Check(); err != nil {
 		return err
 	}
-	if cfg.Kind == collective.Send && rank.Welcome.Size < 2 {
+	if cfg.Kind == collective.Send && s.Welcome.Size < 2 {
 		return errors.New("measure sendrecv: there is one rank, and nobody to send to")
 	}
-	b := &runner{cfg: cfg, rank: rank}
-	counts := cfg.counts(rank.Welcome.Size)
+	b := &runner{cfg: cfg, session: s}
+	counts := cfg.counts(s.Welcome.Size)
 	var err error
-	if b.data, err = rank.Alloc(2 * max(1, counts[len(counts)-1]) * cfg.Type.Size()); err != nil {
+	if b.data, err = s.Alloc(2 * max(1, counts[len(counts)-1]) * cfg.Type.Size()); err != nil {
 		return err
 	}
-	if b.sheet, err = rank.Alloc(8 * maxIters); err != nil {
+	if b.sheet, err = s.Alloc(8 * maxIters); err != nil {
 		return err
 	}
 	b.times = unsafe.Slice((*float64)(unsafe.Pointer(&b.sheet.Bytes[0])), maxIters) // a mapping is aligned
 
-	out := &report{w: w, json: cfg.JSON, Kind: KindName(cfg.Kind), Ranks: rank.Welcome.Size, Hosts: rank.Welcome.Hosts}
-	first := rank.Welcome.Rank == 0
+	out := &report{w: w, json: cfg.JSON, Kind: KindName(cfg.Kind), Ranks: s.Welcome.Size, Hosts: s.Welcome.Hosts}
+	first := s.Welcome.Rank == 0
 	if first {
 		if err := out.begin(); err != nil {
 			return err
@@ -58,7 +58,7 @@ func Run(rank *session.Rank, cfg Config, w io.Writer) error {
 	for _, count := range counts {
 		row, err := b.measure(count)
 		if err != nil {
-			return fmt.Errorf("measure %s of %d bytes: %w", KindName(cfg.Kind), cfg.size(count, rank.Welcome.Size), err)
+			return fmt.Errorf("measure %s of %d bytes: %w", KindName(cfg.Kind), cfg.size(count, s.Welcome.Size), err)
 		}
 		if !first {
 			continue
@@ -118,41 +118,41 @@ func (b *runner) measure(count int) (Row, error) {
 	if err := b.agree(b.times[:1], kernel.Int64, kernel.Sum); err != nil {
 		return Row{}, err
 	}
-	row := b.cfg.row(count, b.rank.Welcome.Size, times, b.sheetInts()[0])
+	row := b.cfg.row(count, b.session.Welcome.Size, times, b.sheetInts()[0])
 	row.Wire = wire
 	return row, nil
 }
 
 // operations are what is measured: one, or what a rank sends to the next one and receives from the one before.
-func (b *runner) operations(count int) []*session.Operation {
-	op := &session.Operation{Kind: b.cfg.Kind, Name: "bench." + strconv.Itoa(count)}
+func (b *runner) operations(count int) []*rank.Operation {
+	op := &rank.Operation{Kind: b.cfg.Kind, Name: "bench." + strconv.Itoa(count)}
 	if op.Kind == collective.Barrier {
-		return []*session.Operation{op}
+		return []*rank.Operation{op}
 	}
 	op.Type, op.Op, op.Shape = b.cfg.Type, b.cfg.Op, []int{count}
-	op.In = session.Piece{Memory: b.data, Bytes: count * b.cfg.Type.Size()}
+	op.In = rank.Piece{Memory: b.data, Bytes: count * b.cfg.Type.Size()}
 	if op.Kind == collective.Allreduce || op.Kind == collective.Broadcast {
 		op.Out = op.In
 	}
 	if op.Kind != collective.Send {
-		return []*session.Operation{op}
+		return []*rank.Operation{op}
 	}
 	// Names say who sends: of two ranks each is the other's next one.
-	size, self := b.rank.Welcome.Size, b.rank.Welcome.Rank
+	size, self := b.session.Welcome.Size, b.session.Welcome.Rank
 	from := (self + size - 1) % size
 	recv := *op
 	recv.Kind, recv.Root, recv.Name = collective.Recv, from, fmt.Sprintf("%s.%d", op.Name, from)
-	recv.In, recv.Out = session.Piece{}, session.Piece{Memory: b.data, Offset: op.In.Bytes, Bytes: op.In.Bytes}
+	recv.In, recv.Out = rank.Piece{}, rank.Piece{Memory: b.data, Offset: op.In.Bytes, Bytes: op.In.Bytes}
 	op.Root, op.Name = (self+1)%size, fmt.Sprintf("%s.%d", op.Name, self)
-	return []*session.Operation{op, &recv}
+	return []*rank.Operation{op, &recv}
 }
 
 // do runs operations side by side; look, if there is one, sees the results that bring their own memory before they
 // are given back.
-func (b *runner) do(ops []*session.Operation, look func(result []byte)) error {
+func (b *runner) do(ops []*rank.Operation, look func(result []byte)) error {
 	var handles [2]uint32
 	for i, op := range ops[1:] {
-		handle, err := b.rank.Submit(op)
+		handle, err := b.session.Submit(op)
 		if err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (b *runner) do(ops []*session.Operation, look func(result []byte)) error {
 		if look != nil {
 			look(result.Bytes)
 		}
-		if err := b.rank.Release(result); err != nil {
+		if err := b.session.Release(result); err != nil {
 			return err
 		}
 	}
@@ -174,16 +174,16 @@ func (b *runner) do(ops []*session.Operation, look func(result []byte)) error {
 }
 
 // end waits for the i-th operation. The first is the one that the rank stays for, and was not submitted before.
-func (b *runner) end(i int, op *session.Operation, handles [2]uint32) (session.Outcome, error) {
+func (b *runner) end(i int, op *rank.Operation, handles [2]uint32) (rank.Outcome, error) {
 	if i == 0 {
-		return b.rank.Do(op)
+		return b.session.Do(op)
 	}
-	return b.rank.Wait(handles[i])
+	return b.session.Wait(handles[i])
 }
 
 // loop times n operations after a barrier.
-func (b *runner) loop(ops []*session.Operation, n int) error {
-	if err := b.do([]*session.Operation{{Kind: collective.Barrier, Name: "bench.start"}}, nil); err != nil {
+func (b *runner) loop(ops []*rank.Operation, n int) error {
+	if err := b.do([]*rank.Operation{{Kind: collective.Barrier, Name: "bench.start"}}, nil); err != nil {
 		return err
 	}
 	last := time.Now()
@@ -218,16 +218,16 @@ func (b *runner) iterations(trial []float64) (int, error) {
 // traffic is what this host has sent, when all ranks have what they are to have: a host may still send what others wait for
 // when its own ranks have their results.
 func (b *runner) traffic() (uint64, error) {
-	if err := b.do([]*session.Operation{{Kind: collective.Barrier, Name: "bench.sent"}}, nil); err != nil {
+	if err := b.do([]*rank.Operation{{Kind: collective.Barrier, Name: "bench.sent"}}, nil); err != nil {
 		return 0, err
 	}
-	return b.rank.Traffic()
+	return b.session.Traffic()
 }
 
 // agree reduces the first numbers of the sheet over all ranks.
 func (b *runner) agree(numbers []float64, t kernel.Type, op kernel.Op) error {
-	at := session.Piece{Memory: b.sheet, Bytes: 8 * len(numbers)}
-	return b.do([]*session.Operation{{Kind: collective.Allreduce, Name: "bench.agree", Type: t, Op: op, Shape: []int{len(numbers)}, In: at, Out: at}}, nil)
+	at := rank.Piece{Memory: b.sheet, Bytes: 8 * len(numbers)}
+	return b.do([]*rank.Operation{{Kind: collective.Allreduce, Name: "bench.agree", Type: t, Op: op, Shape: []int{len(numbers)}, In: at, Out: at}}, nil)
 }
 
 // sheetInts is the sheet seen as integers.
@@ -236,12 +236,12 @@ func (b *runner) sheetInts() []int64 {
 }
 
 // check runs the operation once on known data and counts the wrong elements.
-func (b *runner) check(ops []*session.Operation, count int) (int64, error) {
+func (b *runner) check(ops []*rank.Operation, count int) (int64, error) {
 	op := ops[0]
 	if op.Kind == collective.Barrier {
 		return 0, b.do(ops, nil)
 	}
-	ranks, self := b.rank.Welcome.Size, b.rank.Welcome.Rank
+	ranks, self := b.session.Welcome.Size, b.session.Welcome.Rank
 	data := b.data.Bytes[:count*b.cfg.Type.Size()]
 	share := count / ranks // of a tensor that is dealt out
 	// want compares a piece of a result to what rank has from an element on, or to what all have together.
@@ -303,8 +303,8 @@ func (b *runner) check(ops []*session.Operation, count int) (int64, error) {
 func (b *runner) due(kind collective.Kind, count int) int {
 	switch {
 	case kind != collective.Reduce:
-		return count / b.rank.Welcome.Size
-	case b.rank.Welcome.Rank == 0:
+		return count / b.session.Welcome.Size
+	case b.session.Welcome.Rank == 0:
 		return count
 	}
 	return 0

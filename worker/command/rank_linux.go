@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"gorun/worker/bench"
-	"gorun/worker/session"
+	"gorun/worker/rank"
 )
 
 // benchRank is one rank of a benchmark, started by the daemon of its host.
@@ -17,9 +17,9 @@ func (p Process) benchRank(ctx context.Context, config string) error {
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
 		return fmt.Errorf("read configuration: %w", err)
 	}
-	rank, err := session.JoinJob(ctx, p.getenv)
+	s, err := rank.JoinJob(ctx, p.getenv)
 	if err != nil {
 		return err
 	}
-	return errors.Join(bench.Run(rank, cfg, os.Stdout), rank.Close())
+	return errors.Join(bench.Run(s, cfg, os.Stdout), s.Close())
 }

@@ -8,6 +8,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/worker/rank"
 	"gorun/worker/session"
 )
 
@@ -15,16 +16,16 @@ import (
 // submitted, and do not look; those hear of it when they do. Then the job goes on.
 func TestMismatchWithWhoComputes(t *testing.T) {
 	const computing = 2 // ranks of three; they compute until the last one has its error
-	shorter := func(o *session.Operation) { o.Shape, o.In.Bytes, o.Out.Bytes = []int{2}, 8, 8 }
+	shorter := func(o *rank.Operation) { o.Shape, o.In.Bytes, o.Out.Bytes = []int{2}, 8, 8 }
 	for _, c := range []struct {
 		name   string
-		change func(o *session.Operation)
+		change func(o *rank.Operation)
 		words  []string // that tell what differs
 		looks  time.Duration
 	}{
 		{"shape", shorter, []string{"[2]"}, time.Hour},
-		{"kind", func(o *session.Operation) { o.Kind = collective.Broadcast; shorter(o) }, []string{"broadcast"}, time.Hour},
-		{"way", func(o *session.Operation) { o.Coding = kernel.CodingFloat16 }, []string{"wire compression fp16"}, time.Hour},
+		{"kind", func(o *rank.Operation) { o.Kind = collective.Broadcast; shorter(o) }, []string{"broadcast"}, time.Hour},
+		{"way", func(o *rank.Operation) { o.Coding = kernel.CodingFloat16 }, []string{"wire compression fp16"}, time.Hour},
 		{"looks", shorter, []string{"[2]"}, 200 * time.Millisecond},
 	} {
 		for _, n := range []int{4, 4096} { // in a plain slot, and in a wide one
@@ -32,7 +33,7 @@ func TestMismatchWithWhoComputes(t *testing.T) {
 				h, _ := startCounted(t, 3)
 				heard := make(chan struct{})
 				brought := make(chan struct{}, computing)
-				ranks(t, h, func(r *session.Rank) error {
+				ranks(t, h, func(r *rank.Session) error {
 					x, err := newVector(r, "x", n)
 					if err != nil {
 						return err
@@ -109,13 +110,13 @@ func TestSumWithWhoComputes(t *testing.T) {
 	h := startConfigured(t, 3, collective.Config{Coding: kernel.CodingFloat16}, func(e session.Engine) session.Engine { return e })
 	h.begin()
 	brought, heard := make(chan struct{}), make(chan struct{})
-	ranks(t, h, func(r *session.Rank) error {
+	ranks(t, h, func(r *rank.Session) error {
 		x, err := newVector(r, "x", 4)
 		if err != nil {
 			return err
 		}
 		mine := float32(int(1) << r.Welcome.Rank)
-		sum := func(o *session.Operation) error {
+		sum := func(o *rank.Operation) error {
 			x.set(func(int) float32 { return mine })
 			if _, err := r.Do(o); err != nil {
 				return err
@@ -168,7 +169,7 @@ func TestSumBesideWhoJoins(t *testing.T) {
 	const joins, waits, computes = 2, 1, 0 // ranks
 	h, _ := startCounted(t, 3)
 	brought, heard := make(chan struct{}, 2), make(chan struct{})
-	ranks(t, h, func(r *session.Rank) error {
+	ranks(t, h, func(r *rank.Session) error {
 		x, err := newVector(r, "x", 4)
 		if err != nil {
 			return err
@@ -214,7 +215,7 @@ func TestSumBesideWhoJoins(t *testing.T) {
 				<-brought
 			}
 		}
-		_, err = r.Do(&session.Operation{Kind: collective.Join, Name: "join"})
+		_, err = r.Do(&rank.Operation{Kind: collective.Join, Name: "join"})
 		return err
 	})
 }
@@ -224,7 +225,7 @@ func TestNoMismatchWithWhatTheJobSays(t *testing.T) {
 	h := startConfigured(t, 2, collective.Config{Coding: kernel.CodingFloat16}, func(e session.Engine) session.Engine { return e })
 	h.begin()
 	brought := make(chan struct{})
-	ranks(t, h, func(r *session.Rank) error {
+	ranks(t, h, func(r *rank.Session) error {
 		x, err := newVector(r, "x", 4)
 		if err != nil {
 			return err

@@ -1,17 +1,13 @@
 package session
 
-import "gorun/collective"
+import (
+	"gorun/collective"
+	"gorun/worker/session/codec"
+)
 
 // Tensors of several types that one call reduces together travel as several operations, of which one, the head, tells whether
 // ranks agree on all of them. The others follow it: they are submitted before it, held here until it has succeeded, and fail
 // with it. If ranks differ, not all of them have the same followers, and the engine would wait for parts that never come.
-
-// noHandle stands alone in the splits of an allreduce that follows another one.
-const noHandle = 0xFFFFFFFF
-
-func (m *submit) follows() bool {
-	return m.kind == collective.Allreduce && len(m.splits) == 4 && le.Uint32(m.splits) == noHandle
-}
 
 // hold keeps an operation back.
 func (s *session) hold(o *operation, r collective.Request) {
@@ -22,17 +18,17 @@ func (s *session) hold(o *operation, r collective.Request) {
 }
 
 // gather notes what follows an operation.
-func (s *session) gather(m *submit, o *operation) error {
-	if m.kind != collective.Allreduce || len(m.splits) == 0 || m.follows() {
+func (s *session) gather(m *codec.Submit, o *operation) error {
+	if m.Kind != collective.Allreduce || len(m.Splits) == 0 || m.Follows() {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for b := m.splits; len(b) > 0; b = b[4:] {
-		handle := le.Uint32(b)
+	for i := range m.NumSplits() {
+		handle := uint32(m.Split(i))
 		f := s.operations[handle]
 		if f == nil || f.held == nil || f.led {
-			return invalid("submit %q: operation %d does not wait for another one", m.name, handle)
+			return invalid("submit %q: operation %d does not wait for another one", m.Name, handle)
 		}
 		f.led, f.head = true, o.subject.Name
 		o.followers = append(o.followers, handle)

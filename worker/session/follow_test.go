@@ -164,7 +164,7 @@ func TestFollowersOfWhatIsGivenUp(t *testing.T) {
 func TestFollowerWithoutHead(t *testing.T) {
 	h := start(t, 1)
 	for epoch := range uint32(3) {
-		h.server.SetWorld(session.World{Epoch: 1 + epoch, Size: 1, Hosts: 1, Places: []session.Place{{CrossSize: 1}}})
+		h.server.SetWorld(session.LocalWorld{Epoch: 1 + epoch, Size: 1, Hosts: 1, Places: []session.RankPlace{{CrossSize: 1}}})
 		c := join(t, h.name, 0)
 		region, _ := c.alloc(1 << 30) // all that a rank may have
 		o := allreduce(5, region, 4, "x")

@@ -95,9 +95,9 @@ func startHosts(t testing.TB, layout ...[]int) ([]*host, *wires) {
 	}
 	for i, h := range hosts {
 		h.serve(t, realEngine{h.real}, layout[i])
-		places := session.World{Epoch: 5, Size: world.Size, Hosts: len(layout)}
+		places := session.LocalWorld{Epoch: 5, Size: world.Size, Hosts: len(layout)}
 		for local, rank := range layout[i] {
-			places.Places = append(places.Places, session.Place{Process: rank, Rank: rank, LocalRank: local, CrossRank: i, CrossSize: len(layout)})
+			places.Places = append(places.Places, session.RankPlace{Process: rank, Rank: rank, LocalRank: local, CrossRank: i, CrossSize: len(layout)})
 		}
 		h.server.SetWorld(places)
 	}

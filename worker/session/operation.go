@@ -7,6 +7,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/worker/session/codec"
 	"gorun/worker/shm"
 )
 
@@ -46,95 +47,95 @@ func invalid(format string, args ...any) error {
 
 // resolve turns a submission into a request, and pins the memory that it names. Everything in m comes from the
 // rank and is checked here; o takes the pins.
-func (s *session) resolve(m *submit, o *operation) (collective.Request, error) {
-	r := collective.Request{Kind: m.kind, Group: m.group, Type: m.dtype, Op: m.op, Coding: m.coding, Root: int(m.root),
-		Pre: m.pre, Post: m.post, Handle: uint64(m.handle), Client: s}
-	if len(m.name) == 0 || len(m.name) > maxName {
-		return r, invalid("submit operation: a name is 1 to %d bytes, not %d", maxName, len(m.name))
+func (s *session) resolve(m *codec.Submit, o *operation) (collective.Request, error) {
+	r := collective.Request{Kind: m.Kind, Group: m.Group, Type: m.Type, Op: m.Op, Coding: m.Coding, Root: int(m.Root),
+		Pre: m.Pre, Post: m.Post, Handle: uint64(m.Handle), Client: s}
+	if len(m.Name) == 0 || len(m.Name) > codec.MaxName {
+		return r, invalid("submit operation: a name is 1 to %d bytes, not %d", codec.MaxName, len(m.Name))
 	}
-	if !utf8.Valid(m.name) {
-		return r, invalid("submit operation: name %q is not UTF-8", m.name)
+	if !utf8.Valid(m.Name) {
+		return r, invalid("submit operation: name %q is not UTF-8", m.Name)
 	}
-	r.Name = s.names.get(m.name)
-	if m.kind < collective.Allreduce || m.kind > collective.Peek {
-		return r, invalid("submit %s: unknown kind of operation %d", r.Name, m.kind)
+	r.Name = s.names.get(m.Name)
+	if m.Kind < collective.Allreduce || m.Kind > collective.Peek {
+		return r, invalid("submit %s: unknown kind of operation %d", r.Name, m.Kind)
 	}
-	if len(m.splits) > 0 {
+	if len(m.Splits) > 0 {
 		// Not kept like shapes: splits are rarely the same twice. The engine copies them.
 		s.numbers = s.numbers[:0]
-		for b := m.splits; len(b) > 0; b = b[4:] {
-			s.numbers = append(s.numbers, int(int32(le.Uint32(b))))
+		for i := range m.NumSplits() {
+			s.numbers = append(s.numbers, int(m.Split(i)))
 		}
-		switch m.kind {
+		switch m.Kind {
 		case collective.Allreduce: // handles (follow.go)
 		case collective.Alltoall, collective.Scatter:
 			r.Splits = s.numbers
 		case collective.AddGroup:
 			r.Shape = s.numbers
 		default:
-			return r, invalid("submit %s: %s has no splits", r.Name, m.kind)
+			return r, invalid("submit %s: %s has no splits", r.Name, m.Kind)
 		}
 	}
-	switch m.kind {
+	switch m.Kind {
 	case collective.Barrier, collective.AddGroup, collective.RemoveGroup, collective.Join, collective.Peek:
-		if m.in.region != noRegion || m.out.region != noRegion || len(m.dims) > 0 {
-			return r, invalid("submit %s: %s has no tensor", r.Name, m.kind)
+		if m.In.Region != codec.NoRegion || m.Out.Region != codec.NoRegion || len(m.Dims) > 0 {
+			return r, invalid("submit %s: %s has no tensor", r.Name, m.Kind)
 		}
 		return r, nil
 	}
-	if !m.dtype.Valid() || !m.op.Valid() {
-		return r, invalid("submit %s: unknown element type %d or reduction %d", r.Name, m.dtype, m.op)
+	if !m.Type.Valid() || !m.Op.Valid() {
+		return r, invalid("submit %s: unknown element type %d or reduction %d", r.Name, m.Type, m.Op)
 	}
-	r.Shape = s.shapes.get(m.dims)
-	size, ok := bytesOf(r.Shape, m.dtype)
+	r.Shape = s.shapes.get(m)
+	size, ok := bytesOf(r.Shape, m.Type)
 	if !ok {
 		return r, invalid("submit %s: shape %v is impossible", r.Name, r.Shape)
 	}
 	// Who only receives may well have nothing to send.
-	receives := m.kind == collective.Recv || m.kind == collective.Broadcast && int(m.root) != s.rank
+	receives := m.Kind == collective.Recv || m.Kind == collective.Broadcast && int(m.Root) != s.rank
 	var err error
-	if !receives || m.in.region != noRegion {
-		if r.In, o.in, err = s.memory(m.in, size, m.dtype); err != nil {
+	if !receives || m.In.Region != codec.NoRegion {
+		if r.In, o.in, err = s.memory(m.In, size, m.Type); err != nil {
 			return r, invalid("submit %s: source: %v", r.Name, err)
 		}
 	}
-	if m.kind == collective.Allreduce || m.kind == collective.Broadcast || m.kind == collective.Recv {
-		if r.Out, o.out, err = s.memory(m.out, size, m.dtype); err != nil {
+	if m.Kind == collective.Allreduce || m.Kind == collective.Broadcast || m.Kind == collective.Recv {
+		if r.Out, o.out, err = s.memory(m.Out, size, m.Type); err != nil {
 			return r, invalid("submit %s: target: %v", r.Name, err)
 		}
-		if m.in.region == m.out.region && m.in.offset != m.out.offset && m.in.offset < m.out.offset+size && m.out.offset < m.in.offset+size {
+		if m.In.Region == m.Out.Region && m.In.Offset != m.Out.Offset && m.In.Offset < m.Out.Offset+size && m.Out.Offset < m.In.Offset+size {
 			return r, invalid("submit %s: source and target overlap without being the same", r.Name)
 		}
-	} else if m.out.region != noRegion {
-		return r, invalid("submit %s: %s has no target", r.Name, m.kind)
+	} else if m.Out.Region != codec.NoRegion {
+		return r, invalid("submit %s: %s has no target", r.Name, m.Kind)
 	}
 	return r, nil
 }
 
 // memory pins a piece of a region of this rank that must be size bytes long.
-func (s *session) memory(p place, size uint64, t kernel.Type) ([]byte, *shm.Region, error) {
-	if p.bytes != size {
-		return nil, nil, fmt.Errorf("%d bytes, but the shape needs %d", p.bytes, size)
+func (s *session) memory(p codec.Piece, size uint64, t kernel.Type) ([]byte, *shm.Region, error) {
+	if p.Bytes != size {
+		return nil, nil, fmt.Errorf("%d bytes, but the shape needs %d", p.Bytes, size)
 	}
-	if p.region == noRegion {
+	if p.Region == codec.NoRegion {
 		if size == 0 {
 			return nil, nil, nil
 		}
 		return nil, nil, fmt.Errorf("no memory given for %d bytes", size)
 	}
-	r := s.regions[p.region]
+	r := s.regions[p.Region]
 	if r == nil {
-		return nil, nil, fmt.Errorf("region %d is not this rank's", p.region)
+		return nil, nil, fmt.Errorf("region %d is not this rank's", p.Region)
 	}
-	if p.offset > uint64(r.Size()) || p.bytes > uint64(r.Size())-p.offset {
-		return nil, nil, fmt.Errorf("%d bytes at %d are outside of region %d (%d bytes)", p.bytes, p.offset, p.region, r.Size())
+	if p.Offset > uint64(r.Size()) || p.Bytes > uint64(r.Size())-p.Offset {
+		return nil, nil, fmt.Errorf("%d bytes at %d are outside of region %d (%d bytes)", p.Bytes, p.Offset, p.Region, r.Size())
 	}
-	if p.offset%uint64(t.Size()) != 0 {
-		return nil, nil, fmt.Errorf("offset %d is not aligned to %s", p.offset, t)
+	if p.Offset%uint64(t.Size()) != 0 {
+		return nil, nil, fmt.Errorf("offset %d is not aligned to %s", p.Offset, t)
 	}
 	r.Retain()
-	end := p.offset + p.bytes
-	return r.Bytes()[p.offset:end:end], r, nil
+	end := p.Offset + p.Bytes
+	return r.Bytes()[p.Offset:end:end], r, nil
 }
 
 // bytesOf returns the bytes of a tensor, or false if no memory holds it.
@@ -176,17 +177,17 @@ func (c names) get(b []byte) string {
 
 type shapes map[string][]int
 
-func (c shapes) get(dims []byte) []int {
-	if shape, ok := c[string(dims)]; ok {
+func (c shapes) get(m *codec.Submit) []int {
+	if shape, ok := c[string(m.Dims)]; ok {
 		return shape
 	}
 	if len(c) >= maxInterned {
 		clear(c)
 	}
-	shape := make([]int, len(dims)/8)
+	shape := make([]int, m.NumDims())
 	for i := range shape {
-		shape[i] = int(int64(le.Uint64(dims[8*i:])))
+		shape[i] = int(m.Dim(i))
 	}
-	c[string(dims)] = shape
+	c[string(m.Dims)] = shape
 	return shape
 }

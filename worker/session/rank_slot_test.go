@@ -15,6 +15,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/worker/rank"
 	"gorun/worker/session"
 )
 
@@ -52,17 +53,17 @@ func startCounted(t testing.TB, size int) (*host, *counted) {
 
 // vector is a tensor of float32 in shared memory.
 type vector struct {
-	at session.Piece
-	op session.Operation
+	at rank.Piece
+	op rank.Operation
 }
 
-func newVector(r *session.Rank, name string, n int) (*vector, error) {
+func newVector(r *rank.Session, name string, n int) (*vector, error) {
 	m, err := r.Alloc(4 * n)
 	if err != nil {
 		return nil, err
 	}
-	at := session.Piece{Memory: m, Bytes: 4 * n}
-	return &vector{at, session.Operation{Kind: collective.Allreduce, Name: name, Type: kernel.Float32, Op: kernel.Sum, Shape: []int{n}, In: at, Out: at}}, nil
+	at := rank.Piece{Memory: m, Bytes: 4 * n}
+	return &vector{at, rank.Operation{Kind: collective.Allreduce, Name: name, Type: kernel.Float32, Op: kernel.Sum, Shape: []int{n}, In: at, Out: at}}, nil
 }
 
 func (v *vector) set(f func(i int) float32) {
@@ -85,7 +86,7 @@ func TestRankTakesSlot(t *testing.T) {
 	for _, size := range []int{2, 3, 5} {
 		h, engine := startCounted(t, size)
 		const rounds = 60
-		ranks(t, h, func(r *session.Rank) error {
+		ranks(t, h, func(r *rank.Session) error {
 			for _, op := range []kernel.Op{kernel.Sum, kernel.Average} {
 				for _, n := range []int{1, 33, 16384} {
 					v, err := newVector(r, fmt.Sprintf("x.%d.%d", op, n), n)
@@ -124,11 +125,11 @@ func TestRankTakesSlot(t *testing.T) {
 func TestRankSlotIsRefused(t *testing.T) {
 	h, engine := startCounted(t, 2)
 	const rounds = 5
-	ranks(t, h, func(r *session.Rank) error {
-		for _, change := range []func(o *session.Operation){
-			func(o *session.Operation) { o.Name, o.Op = "max", kernel.Max },
-			func(o *session.Operation) { o.Name, o.Post = "scaled", 2 },
-			func(o *session.Operation) { o.Name, o.Kind = "broadcast", collective.Broadcast },
+	ranks(t, h, func(r *rank.Session) error {
+		for _, change := range []func(o *rank.Operation){
+			func(o *rank.Operation) { o.Name, o.Op = "max", kernel.Max },
+			func(o *rank.Operation) { o.Name, o.Post = "scaled", 2 },
+			func(o *rank.Operation) { o.Name, o.Kind = "broadcast", collective.Broadcast },
 		} {
 			v, err := newVector(r, "", 8)
 			if err != nil {
@@ -166,7 +167,7 @@ func TestRankSlotIsRefused(t *testing.T) {
 // Another tensor under the name of a slot is met by the engine: all ranks get it right, or its error if only one changed.
 func TestRankLeavesSlot(t *testing.T) {
 	h, engine := startCounted(t, 3)
-	ranks(t, h, func(r *session.Rank) error {
+	ranks(t, h, func(r *rank.Session) error {
 		short, err := newVector(r, "x", 8)
 		if err != nil {
 			return err
@@ -237,12 +238,12 @@ func TestRankLeavesSlot(t *testing.T) {
 // out that somebody does not come to a slot.
 func TestRankWaitsAcrossSlots(t *testing.T) {
 	h, _ := startCounted(t, 2)
-	ranks(t, h, func(r *session.Rank) error {
+	ranks(t, h, func(r *rank.Session) error {
 		v, err := newVector(r, "x", 4)
 		if err != nil {
 			return err
 		}
-		barrier := session.Operation{Kind: collective.Barrier, Name: "b"}
+		barrier := rank.Operation{Kind: collective.Barrier, Name: "b"}
 		for k := range 50 {
 			v.set(func(int) float32 { return 1 })
 			x, err := r.Submit(&v.op)
@@ -276,7 +277,7 @@ func TestRankWaitsAcrossSlots(t *testing.T) {
 	})
 	// Rank 0 is in the slot but waits for a barrier; rank 1 brings another tensor, and comes to the barrier only after
 	// the error, for which rank 0 has to go to the daemon.
-	ranks(t, restart(t), func(r *session.Rank) error {
+	ranks(t, restart(t), func(r *rank.Session) error {
 		v, err := newVector(r, "x", 4)
 		if err != nil {
 			return err
@@ -286,7 +287,7 @@ func TestRankWaitsAcrossSlots(t *testing.T) {
 				return err
 			}
 		}
-		barrier := session.Operation{Kind: collective.Barrier, Name: "b"}
+		barrier := rank.Operation{Kind: collective.Barrier, Name: "b"}
 		if r.Welcome.Rank == 0 {
 			x, err := r.Submit(&v.op)
 			if err != nil {
@@ -328,7 +329,7 @@ func TestRankInSlotIsReleased(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() {
 				ended <- func() error {
-					r, err := session.Join(ctx, h.name, 1, token(1))
+					r, err := rank.Join(ctx, h.name, 1, token(1))
 					if err != nil {
 						return err
 					}
@@ -343,7 +344,7 @@ func TestRankInSlotIsReleased(t *testing.T) {
 					return err
 				}()
 			}()
-			r, err := session.Join(context.Background(), h.name, 0, token(0))
+			r, err := rank.Join(context.Background(), h.name, 0, token(0))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -380,7 +381,7 @@ func TestRankMissesOneOfTwo(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- func() error {
-			r, err := session.Join(ctx, h.name, 2, token(2))
+			r, err := rank.Join(ctx, h.name, 2, token(2))
 			if err != nil {
 				return err
 			}
@@ -435,10 +436,10 @@ func TestRankInSlotIsGivenUp(t *testing.T) {
 		h.server.Gone(&collective.Error{Code: collective.CodeShutdown, Text: "x was given up"})
 	}()
 	var wg sync.WaitGroup
-	for rank := range 2 {
+	for self := range 2 {
 		wg.Go(func() {
 			err := func() error {
-				r, err := session.Join(context.Background(), h.name, rank, token(rank))
+				r, err := rank.Join(context.Background(), h.name, self, token(self))
 				if err != nil {
 					return err
 				}
@@ -451,7 +452,7 @@ func TestRankInSlotIsGivenUp(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if rank == 1 {
+				if self == 1 {
 					<-late
 				}
 				for range 2 {
@@ -462,7 +463,7 @@ func TestRankInSlotIsGivenUp(t *testing.T) {
 				return nil
 			}()
 			if err != nil {
-				t.Errorf("rank %d: %v", rank, err)
+				t.Errorf("rank %d: %v", self, err)
 			}
 		})
 	}
@@ -474,7 +475,7 @@ func TestRankInSlotIsGivenUp(t *testing.T) {
 func TestRankSlotAlloc(t *testing.T) {
 	h, _ := startCounted(t, 2)
 	const rounds = 1000
-	ranks(t, h, func(r *session.Rank) error {
+	ranks(t, h, func(r *rank.Session) error {
 		short, long, err := shortAndLong(r)
 		if err != nil {
 			return err
@@ -509,7 +510,7 @@ func TestRankJoinsWithPartInSlot(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			h, _ := startCounted(t, 3)
 			joined := make(chan struct{})
-			ranks(t, h, func(r *session.Rank) error {
+			ranks(t, h, func(r *rank.Session) error {
 				x, err := newVector(r, "x", 4)
 				if err != nil {
 					return err
@@ -531,10 +532,10 @@ func TestRankJoinsWithPartInSlot(t *testing.T) {
 						return err
 					}
 				}
-				if _, err := r.Do(&session.Operation{Kind: collective.Barrier, Name: "b"}); err != nil {
+				if _, err := r.Do(&rank.Operation{Kind: collective.Barrier, Name: "b"}); err != nil {
 					return err
 				}
-				join := session.Operation{Kind: collective.Join, Name: "join"}
+				join := rank.Operation{Kind: collective.Join, Name: "join"}
 				if r.Welcome.Rank == 0 {
 					x.set(func(int) float32 { return mine })
 					part, err := r.Submit(&x.op)
@@ -575,7 +576,7 @@ func TestRankJoinsWithPartInSlot(t *testing.T) {
 // A rank that waits for another one for long sleeps, in a slot too.
 func TestRankWaitsAsleep(t *testing.T) {
 	h, _ := startCounted(t, 2)
-	ranks(t, h, func(r *session.Rank) error {
+	ranks(t, h, func(r *rank.Session) error {
 		v, err := newVector(r, "x", 4)
 		if err != nil {
 			return err

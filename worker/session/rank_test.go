@@ -11,22 +11,22 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
-	"gorun/worker/session"
+	"gorun/worker/rank"
 )
 
 // ranks joins size ranks and runs f on each, in a goroutine of its own.
-func ranks(t *testing.T, h *host, f func(r *session.Rank) error) {
+func ranks(t *testing.T, h *host, f func(r *rank.Session) error) {
 	t.Helper()
 	var wg sync.WaitGroup
-	for rank := range h.engine.size {
+	for self := range h.engine.size {
 		wg.Go(func() {
-			r, err := session.Join(context.Background(), h.name, rank, token(rank))
+			r, err := rank.Join(context.Background(), h.name, self, token(self))
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			if err := errors.Join(f(r), r.Close()); err != nil {
-				t.Errorf("rank %d: %v", rank, err)
+				t.Errorf("rank %d: %v", self, err)
 			}
 		})
 	}
@@ -43,7 +43,7 @@ func floats(b []byte) (v []float32) {
 func TestRank(t *testing.T) {
 	h := start(t, 3)
 	h.begin()
-	ranks(t, h, func(r *session.Rank) error {
+	ranks(t, h, func(r *rank.Session) error {
 		if r.Welcome.Size != 3 || r.Welcome.Hosts != 1 || r.Welcome.LocalSize != 3 {
 			t.Errorf("welcome %+v", r.Welcome)
 		}
@@ -52,10 +52,10 @@ func TestRank(t *testing.T) {
 			return err
 		}
 		le.PutUint32(m.Bytes[8:], math.Float32bits(float32(r.Welcome.Rank+1)))
-		at := session.Piece{Memory: m, Offset: 8, Bytes: 4}
-		op := session.Operation{Kind: collective.Allreduce, Name: "a", Type: kernel.Float32, Op: kernel.Sum, Shape: []int{1}, In: at, Out: at}
+		at := rank.Piece{Memory: m, Offset: 8, Bytes: 4}
+		op := rank.Operation{Kind: collective.Allreduce, Name: "a", Type: kernel.Float32, Op: kernel.Sum, Shape: []int{1}, In: at, Out: at}
 		// Two at once, waited for in the other order.
-		other := session.Operation{Kind: collective.Barrier, Name: "b"}
+		other := rank.Operation{Kind: collective.Barrier, Name: "b"}
 		first, err := r.Submit(&op)
 		if err != nil {
 			return err
@@ -104,14 +104,14 @@ func TestRank(t *testing.T) {
 func TestRankNames(t *testing.T) {
 	h := start(t, 2)
 	h.begin()
-	ranks(t, h, func(r *session.Rank) error {
+	ranks(t, h, func(r *rank.Session) error {
 		m, err := r.Alloc(1 << 12)
 		if err != nil {
 			return err
 		}
-		at := session.Piece{Memory: m, Bytes: 4}
-		after := session.Operation{Kind: collective.Barrier, Name: "after"}
-		for _, op := range []session.Operation{
+		at := rank.Piece{Memory: m, Bytes: 4}
+		after := rank.Operation{Kind: collective.Barrier, Name: "after"}
+		for _, op := range []rank.Operation{
 			{Kind: collective.Barrier, Name: "barrier"},
 			{Kind: collective.Broadcast, Name: "broadcast", Type: kernel.Float32, Shape: []int{1}, In: at, Out: at},
 			{Kind: collective.Allreduce, Name: "allreduce", Type: kernel.Float32, Op: kernel.Sum, Shape: []int{1}, In: at, Out: at},
@@ -159,12 +159,12 @@ func TestRankNames(t *testing.T) {
 func TestRankGathers(t *testing.T) {
 	h := start(t, 2)
 	h.begin()
-	ranks(t, h, func(r *session.Rank) error {
+	ranks(t, h, func(r *rank.Session) error {
 		m, err := r.Alloc(4)
 		if err != nil {
 			return err
 		}
-		op := session.Operation{Kind: collective.Allgather, Name: "g", Type: kernel.Float32, Shape: []int{1}, In: session.Piece{Memory: m, Bytes: 4}}
+		op := rank.Operation{Kind: collective.Allgather, Name: "g", Type: kernel.Float32, Shape: []int{1}, In: rank.Piece{Memory: m, Bytes: 4}}
 		for round := range 100 { // the same memory comes again, without a descriptor
 			le.PutUint32(m.Bytes, math.Float32bits(float32(100*round+r.Welcome.Rank)))
 			result, err := r.Do(&op)
@@ -185,14 +185,14 @@ func TestRankGathers(t *testing.T) {
 func TestRankIsRefused(t *testing.T) {
 	h := start(t, 1)
 	h.begin()
-	if r, err := session.Join(context.Background(), h.name, 0, token(7)); err == nil {
+	if r, err := rank.Join(context.Background(), h.name, 0, token(7)); err == nil {
 		r.Close()
 		t.Error("a wrong token is accepted")
 	}
-	if _, err := session.Join(context.Background(), h.name+"-not", 0, token(0)); err == nil {
+	if _, err := rank.Join(context.Background(), h.name+"-not", 0, token(0)); err == nil {
 		t.Error("joined a daemon that does not exist")
 	}
-	ranks(t, h, func(r *session.Rank) error {
+	ranks(t, h, func(r *rank.Session) error {
 		var e *collective.Error
 		if _, err := r.Alloc(1 << 40); !errors.As(err, &e) || e.Code != collective.CodeInvalid {
 			t.Errorf("alloc of a terabyte: %v", err)
@@ -201,8 +201,8 @@ func TestRankIsRefused(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		at := session.Piece{Memory: m, Offset: 1, Bytes: 4}
-		op := session.Operation{Kind: collective.Allreduce, Name: "a", Type: kernel.Float32, Op: kernel.Sum, Shape: []int{1}, In: at, Out: at}
+		at := rank.Piece{Memory: m, Offset: 1, Bytes: 4}
+		op := rank.Operation{Kind: collective.Allreduce, Name: "a", Type: kernel.Float32, Op: kernel.Sum, Shape: []int{1}, In: at, Out: at}
 		if _, err := r.Do(&op); !errors.As(err, &e) || !strings.Contains(e.Text, "aligned") {
 			t.Errorf("misaligned tensor: %v", err)
 		}
@@ -232,13 +232,13 @@ func TestRankIsReleased(t *testing.T) {
 			h.begin()
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			r, err := session.Join(ctx, h.name, 0, token(0))
+			r, err := rank.Join(ctx, h.name, 0, token(0))
 			if err != nil {
 				t.Fatal(err)
 			}
 			ended := make(chan error, 1)
 			go func() {
-				_, err := r.Do(&session.Operation{Kind: collective.Barrier, Name: "b"})
+				_, err := r.Do(&rank.Operation{Kind: collective.Barrier, Name: "b"})
 				r.Close() // the connection may be gone
 				ended <- err
 			}()

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/collective"
+	"gorun/worker/session/codec"
 	"gorun/worker/shm"
 )
 
@@ -94,11 +95,11 @@ func (s *session) sendLocked(data []byte, r *shm.Region) {
 }
 
 // batchLocked has a completion that brings nothing else wait for others.
-func (s *session) batchLocked(c *completion) bool {
-	if !s.batches || !c.plain() || !s.server.outbox.hold(s) {
+func (s *session) batchLocked(c *codec.Completion) bool {
+	if !s.batches || !c.Plain() || !s.server.outbox.hold(s) {
 		return false
 	}
-	s.held = appendCompleted(s.held, c)
+	s.held = codec.AppendCompleted(s.held, c)
 	if len(s.held) >= maxHeld {
 		s.sendEndedLocked()
 	}
@@ -212,37 +213,39 @@ func (s *session) next() (packet, bool) {
 	return p, true
 }
 
-func (s *session) welcome(w World, p Place, job string) {
+func (s *session) welcome(w LocalWorld, p RankPlace, job string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.size.Store(int32(w.Size))
-	s.scratch = appendWelcome(s.scratch[:0], w, p, s.slots != nil, job)
+	s.scratch = codec.AppendWelcome(s.scratch[:0], &codec.Welcome{Epoch: w.Epoch, Rank: p.Rank, Size: w.Size,
+		LocalRank: p.LocalRank, LocalSize: len(w.Places), CrossRank: p.CrossRank, CrossSize: p.CrossSize,
+		Hosts: w.Hosts, Slots: s.slots != nil, Job: job})
 	s.sendLocked(s.scratch, nil)
 }
 
 func (s *session) refuse(text string) {
-	s.sendFail(0, typeHello, &collective.Error{Code: collective.CodeInvalid, Text: text})
+	s.sendFail(0, codec.TypeHello, &collective.Error{Code: collective.CodeInvalid, Text: text})
 }
 
 func (s *session) sendFail(number, what uint32, err error) {
 	code, text := codeOf(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.scratch = appendFail(s.scratch[:0], number, what, code, text)
+	s.scratch = codec.AppendFail(s.scratch[:0], number, what, code, text)
 	s.sendLocked(s.scratch, nil)
 }
 
 func (s *session) sendGone(e *collective.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.scratch = appendGone(s.scratch[:0], e.Code, e.Text)
+	s.scratch = codec.AppendGone(s.scratch[:0], e.Code, e.Text)
 	s.sendLocked(s.scratch, nil)
 }
 
 func (s *session) sendChanged(added, removed bool, stamp int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.scratch = appendChanged(s.scratch[:0], added, removed, stamp)
+	s.scratch = codec.AppendChanged(s.scratch[:0], added, removed, stamp)
 	s.sendLocked(s.scratch, nil)
 }
 
@@ -253,13 +256,13 @@ func (s *session) sendTraffic() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.scratch = appendTraffic(s.scratch[:0], sent)
+	s.scratch = codec.AppendTraffic(s.scratch[:0], sent)
 	s.sendLocked(s.scratch, nil)
 }
 
 func (s *session) sendGoodbye() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.scratch = appendGoodbye(s.scratch[:0])
+	s.scratch = codec.AppendGoodbye(s.scratch[:0])
 	s.sendLocked(s.scratch, nil)
 }

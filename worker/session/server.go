@@ -1,8 +1,18 @@
-// Package session serves the ranks of a host: each connects to one unix socket, gets shared memory, submits
-// operations to the engine and is told how they ended. The rank protocol is described in PROTOCOL.md.
+// Package session is the daemon's end of the rank protocol: it serves the ranks of a host. Each rank connects to one
+// unix socket, gets shared memory, submits operations to the engine and learns how they ended. The messages are those of
+// worker/session/codec, and its PROTOCOL.md describes them; shared-memory slots are counted in worker/session/slots. The
+// other ends are worker/rank and the bindings for Python and C.
 //
 // Server.Run owns the goroutines, two per connected rank (a reader and a writer), and returns when all have
 // ended. The package starts no process, and knows nothing of other hosts.
+//
+//   - server.go: the socket, which processes may connect, the world
+//   - session.go: one connection, from its first message to its last
+//   - operation.go: an operation, and how a SUBMIT becomes a request to the engine
+//   - follow.go: operations that wait for another one of their rank
+//   - send.go, outbox.go: messages to a rank, and completions that go together
+//   - slots.go: the daemon's part in shared-memory slots
+//   - stall.go: operations that some ranks wait for, or have given up
 //
 // Cost of an operation, per rank: one receive and one send here (plus one receive that finds the socket empty,
 // which is how the reader learns that it may sleep), and one wake-up each way. The sender is whoever calls
@@ -27,6 +37,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/collective"
+	"gorun/worker/session/codec"
+	"gorun/worker/session/slots"
 	"gorun/worker/shm"
 )
 
@@ -44,17 +56,17 @@ type Engine interface {
 	Resolve(epoch uint32, rank int, group uint32, name string)
 }
 
-// World is what ranks of this host learn about the world.
-type World struct {
+// LocalWorld is what ranks of this host learn about the world.
+type LocalWorld struct {
 	Epoch  uint32
 	Size   int
 	Hosts  int
-	Places []Place // of the ranks of this host
-	Host   string  // its name, for messages
+	Places []RankPlace // of the ranks of this host
+	Host   string      // its name, for messages
 }
 
-// Place is the place of a process in the world.
-type Place struct {
+// RankPlace is the place of a process in the world.
+type RankPlace struct {
 	Process                               int
 	Rank, LocalRank, CrossRank, CrossSize int
 }
@@ -92,9 +104,9 @@ type Server struct {
 	expected  map[int]*expected // by process
 	strangers int               // connections that have not said who they are
 	sessions  map[*session]bool
-	world     *World
+	world     *LocalWorld
 	news      news
-	slots     *slots // of the world; may be nil
+	slots     *slots.Table // of the world; may be nil
 	gone      *collective.Error
 	closed    bool
 }
@@ -152,7 +164,7 @@ func (s *Server) Expect(process int, token [32]byte) {
 
 // SetWorld lets the ranks begin: those that wait for it, and those that connect later. A rank that has left
 // this world waits for one of a larger epoch.
-func (s *Server) SetWorld(w World) {
+func (s *Server) SetWorld(w LocalWorld) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.world = &w
@@ -173,7 +185,7 @@ func (s *Server) end(err error, reasons map[int]error) {
 	defer s.mu.Unlock()
 	s.gone = gone
 	if s.slots != nil {
-		s.slots.end() // before anybody is told
+		s.slots.End() // before any rank hears of it
 	}
 	for x := range s.sessions {
 		if x.known() {
@@ -280,22 +292,22 @@ func (s *Server) add(x *session) bool {
 }
 
 // admit decides whether who says hello may stay. The token is checked before anything else is believed.
-func (s *Server) admit(x *session, h hello) error {
+func (s *Server) admit(x *session, h codec.Hello) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.expected[h.process]
-	if e == nil || subtle.ConstantTimeCompare(e.token[:], h.token[:]) != 1 {
-		return fmt.Errorf("process %d (pid %d): wrong number or token", h.process, x.pid)
+	e := s.expected[h.Process]
+	if e == nil || subtle.ConstantTimeCompare(e.token[:], h.Token[:]) != 1 {
+		return fmt.Errorf("process %d (pid %d): wrong number or token", h.Process, x.pid)
 	}
 	s.strangers--
-	x.identify(h.process, e.budget)
-	if h.version != version {
-		x.refuse(fmt.Sprintf("the daemon speaks version %d of the rank protocol, this binding version %d", version, h.version))
-		return fmt.Errorf("process %d: version %d", h.process, h.version)
+	x.identify(h.Process, e.budget)
+	if h.Version != codec.Version {
+		x.refuse(fmt.Sprintf("the daemon speaks version %d of the rank protocol, this binding version %d", codec.Version, h.Version))
+		return fmt.Errorf("process %d: version %d", h.Process, h.Version)
 	}
 	if e.live != nil {
-		x.refuse(fmt.Sprintf("rank %d is connected already, by process %d", h.process, e.live.pid))
-		return fmt.Errorf("process %d (pid %d): is connected already, by pid %d", h.process, x.pid, e.live.pid)
+		x.refuse(fmt.Sprintf("rank %d is connected already, by process %d", h.Process, e.live.pid))
+		return fmt.Errorf("process %d (pid %d): is connected already, by pid %d", h.Process, x.pid, e.live.pid)
 	}
 	e.live, e.met = x, true
 	if s.gone != nil {
@@ -314,7 +326,7 @@ func (s *Server) welcomeLocked(x *session) {
 		if p.Process == x.process {
 			x.epoch, x.rank = s.world.Epoch, p.Rank
 			if x.slots = s.slots; x.slots != nil {
-				x.slots.region.Retain()
+				x.slots.Region().Retain()
 			}
 			x.welcome(*s.world, p, s.cfg.Job)
 			if s.news.epoch == x.epoch {

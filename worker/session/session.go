@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/collective"
+	"gorun/worker/session/codec"
+	"gorun/worker/session/slots"
 	"gorun/worker/shm"
 )
 
@@ -45,10 +47,10 @@ type session struct {
 	shapes     shapes
 	numbers    []int      // scratch memory of a submission
 	taken      []*session // whose completions it is about to send
-	submission submit
-	left       bool   // BYE came
-	slots      *slots // written with the server's lock held, before WELCOME; may be nil
-	inSlots    bool   // the rank may use them
+	submission codec.Submit
+	left       bool         // BYE came
+	slots      *slots.Table // written with the server's lock held, before WELCOME; may be nil
+	inSlots    bool         // the rank may use them
 
 	mu         sync.Mutex
 	operations map[uint32]*operation
@@ -68,7 +70,7 @@ func newSession(s *Server, conn *net.UnixConn) (*session, error) {
 		return nil, fmt.Errorf("open connection: %w", err)
 	}
 	x := &session{server: s, conn: conn, raw: raw, process: -1,
-		buf: make([]byte, maxMessage+1), regions: map[uint32]*shm.Region{}, names: names{}, shapes: shapes{},
+		buf: make([]byte, codec.MaxMessage+1), regions: map[uint32]*shm.Region{}, names: names{}, shapes: shapes{},
 		operations: map[uint32]*operation{}, promises: map[uint32]*promise{}}
 	x.sender.init(raw)
 	x.read = func(fd uintptr) bool {
@@ -115,10 +117,10 @@ func (s *session) receive() ([]byte, error) {
 		return nil, s.readErr
 	case s.n == 0:
 		return nil, io.EOF
-	case s.n > maxMessage:
-		return nil, malformed("more than %d bytes", maxMessage)
-	case s.n < pairLen:
-		return nil, malformed("%d bytes", s.n)
+	case s.n > codec.MaxMessage:
+		return nil, codec.Malformed("more than %d bytes", codec.MaxMessage)
+	case s.n < codec.PairLen:
+		return nil, codec.Malformed("%d bytes", s.n)
 	}
 	return s.buf[:s.n], nil
 }
@@ -132,7 +134,7 @@ func (s *session) serve() {
 			err = s.dispatch(b)
 		}
 	}
-	if errors.Is(err, errMalformed) && s.known() {
+	if errors.Is(err, codec.ErrMalformed) && s.known() {
 		s.sendGone(&collective.Error{Code: collective.CodeInvalid, Text: err.Error()})
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
@@ -150,7 +152,7 @@ func (s *session) handshake() error {
 	if err != nil {
 		return err
 	}
-	h, err := decodeHello(b)
+	h, err := codec.DecodeHello(b)
 	if err != nil {
 		return err
 	}
@@ -182,56 +184,56 @@ func (s *session) end() {
 	s.conn.Close()
 	s.server.remove(s)
 	if s.slots != nil {
-		s.slots.region.Release()
+		s.slots.Region().Release()
 	}
 }
 
 func (s *session) dispatch(b []byte) error {
-	kind := le.Uint32(b)
-	if s.size.Load() == 0 && kind != typeBye {
-		return malformed("type %d before the world is known", kind)
+	kind := codec.Type(b)
+	if s.size.Load() == 0 && kind != codec.TypeBye {
+		return codec.Malformed("type %d before the world is known", kind)
 	}
-	if s.left && kind != typeRelease && kind != typeFree { // threads of the rank may still let go of things
-		return malformed("type %d after goodbye", kind)
+	if s.left && kind != codec.TypeRelease && kind != codec.TypeFree { // threads of the rank may still let go of things
+		return codec.Malformed("type %d after goodbye", kind)
 	}
 	switch kind {
-	case typeSubmit:
-		if err := decodeSubmit(b, &s.submission); err != nil {
+	case codec.TypeSubmit:
+		if err := codec.DecodeSubmit(b, &s.submission); err != nil {
 			return err
 		}
 		return s.submit(&s.submission)
-	case typeEnv:
-		name, value, err := decodeEnv(b)
+	case codec.TypeEnv:
+		name, value, err := codec.DecodeEnv(b)
 		if err == nil && s.server.cfg.Setenv != nil {
 			s.server.cfg.Setenv(s.process, name, value)
 		}
 		return err
-	case typeAlloc:
-		request, n, err := decodeAlloc(b)
+	case codec.TypeAlloc:
+		request, n, err := codec.DecodeAlloc(b)
 		if err != nil {
 			return err
 		}
 		s.alloc(request, n)
 		return nil
-	case typeRelease, typeFree, typeBye, typeSlots, typeTraffic, typeKept, typeBatch:
-		value, err := decodePair(b)
+	case codec.TypeRelease, codec.TypeFree, codec.TypeBye, codec.TypeSlots, codec.TypeTraffic, codec.TypeKept, codec.TypeBatch:
+		value, err := codec.DecodePair(b)
 		if err != nil {
 			return err
 		}
 		switch kind {
-		case typeRelease:
+		case codec.TypeRelease:
 			s.release(value)
-		case typeFree:
+		case codec.TypeFree:
 			return s.free(value)
-		case typeSlots:
+		case codec.TypeSlots:
 			return s.showSlots()
-		case typeBatch:
+		case codec.TypeBatch:
 			s.mu.Lock()
 			s.batches = true
 			s.mu.Unlock()
-		case typeTraffic:
+		case codec.TypeTraffic:
 			s.sendTraffic()
-		case typeKept:
+		case codec.TypeKept:
 			if s.server.cfg.Kept != nil {
 				s.server.cfg.Kept(s.epoch)
 			}
@@ -242,18 +244,18 @@ func (s *session) dispatch(b []byte) error {
 		}
 		return nil
 	default:
-		return malformed("unknown type %d", kind)
+		return codec.Malformed("unknown type %d", kind)
 	}
 }
 
 // submit gives an operation to the engine, or tells the rank why not.
-func (s *session) submit(m *submit) error {
+func (s *session) submit(m *codec.Submit) error {
 	o, err := s.open(m)
 	if o == nil {
 		return err
 	}
 	r, err := s.request(m, o)
-	if err == nil && m.follows() {
+	if err == nil && m.Follows() {
 		s.hold(o, r)
 		return nil
 	}
@@ -267,47 +269,47 @@ func (s *session) submit(m *submit) error {
 }
 
 // open returns a blank operation, or nil for one too many, which it rejects.
-func (s *session) open(m *submit) (*operation, error) {
+func (s *session) open(m *codec.Submit) (*operation, error) {
 	s.mu.Lock()
-	if s.operations[m.handle] != nil {
+	if s.operations[m.Handle] != nil {
 		s.mu.Unlock()
-		return nil, malformed("handle %d is in use", m.handle)
+		return nil, codec.Malformed("handle %d is in use", m.Handle)
 	}
 	if len(s.operations)+s.queuedLocked() >= s.server.cfg.Operations {
 		s.mu.Unlock()
-		err := invalid("submit %q: %d operations are in flight already", m.name, s.server.cfg.Operations)
+		err := invalid("submit %q: %d operations are in flight already", m.Name, s.server.cfg.Operations)
 		var refused operation
 		_ = s.gather(m, &refused) // one refusal is enough
-		s.reject(m.handle, err)
+		s.reject(m.Handle, err)
 		s.lead(refused.followers, err)
 		return nil, nil
 	}
 	defer s.mu.Unlock()
 	o := s.takeLocked()
 	s.submitted++
-	o.handle, o.number, o.subject = m.handle, s.submitted, s.subjectOf(m)
+	o.handle, o.number, o.subject = m.Handle, s.submitted, s.subjectOf(m)
 	return o, nil
 }
 
 // request turns a submission into what the engine takes.
-func (s *session) request(m *submit, o *operation) (collective.Request, error) {
+func (s *session) request(m *codec.Submit, o *operation) (collective.Request, error) {
 	if err := s.gather(m, o); err != nil {
 		return collective.Request{}, err
 	}
 	r, err := s.resolve(m, o)
 	r.Epoch = s.epoch // constant since WELCOME, before which nothing comes here
-	r.Follows = m.follows()
+	r.Follows = m.Follows()
 	return r, err
 }
 
 // start submits an operation. The engine may call Complete before it returns.
-func (s *session) start(m *submit, o *operation, r collective.Request) error {
+func (s *session) start(m *codec.Submit, o *operation, r collective.Request) error {
 	s.mu.Lock()
-	s.operations[m.handle] = o
+	s.operations[m.Handle] = o
 	s.mu.Unlock()
-	s.offer(m, o, &r)
+	s.offerSlot(m, o, &r)
 	promised := s.owe(&r)
-	if len(r.In) > maxSlotBytes { // no completion waits until a large tensor is reduced
+	if len(r.In) > codec.MaxSlotBytes { // no completion waits until a large tensor is reduced
 		s.server.outbox.idle(s)
 	}
 	if err := s.server.cfg.Engine.Submit(s.rank, r); err != nil {
@@ -324,7 +326,7 @@ func (s *session) turnDown(o *operation, err error) {
 	s.forgetLocked(handle, o)
 	s.mu.Unlock()
 	if name != "" {
-		s.slots.offer(s.rank, name, 0, offer{})
+		s.slots.Offer(s.rank, name, 0, slots.Offer{})
 	}
 	s.reject(handle, err)
 	s.lead(followers, err)
@@ -336,7 +338,7 @@ func (s *session) reject(handle uint32, err error) {
 	_, text := codeOf(err)
 	s.failLocked(text)
 	s.mu.Unlock()
-	s.sendFail(handle, typeSubmit, err)
+	s.sendFail(handle, codec.TypeSubmit, err)
 }
 
 // failure is the first of a run of errors that a rank was told of: those after it are often its consequence. The run is over,
@@ -353,13 +355,13 @@ func (s *session) failLocked(text string) {
 	}
 	s.failure = failure{text: cmp.Or(s.whyLocked(), text), submitted: s.submitted}
 	if s.slots != nil {
-		s.failure.met = s.slots.met()
+		s.failure.met = s.slots.Met()
 	}
 }
 
 // whyLocked returns why the rank may be about to leave, "" if no error is known.
 func (s *session) whyLocked() string {
-	if s.slots != nil && s.slots.met() != s.failure.met {
+	if s.slots != nil && s.slots.Met() != s.failure.met {
 		return ""
 	}
 	return s.failure.text
@@ -410,21 +412,21 @@ func (s *session) complete(handle uint64, r collective.Result) (followers []uint
 	}
 	o.done, followers = true, o.followers
 	o.unpin()
-	slot, shows := 0, []showing(nil)
+	slot, shows := 0, []slots.Showing(nil)
 	if o.slot != "" {
-		slot, shows = s.slots.assign(s.rank, o.slot, r.Err != nil)
+		slot, shows = s.slots.Assign(s.rank, o.slot, r.Err != nil)
 	}
 	for _, x := range shows {
-		s.scratch = appendShow(s.scratch[:0], x.place, x.number, x.region.Size())
-		s.sendLocked(s.scratch, x.region)
-		x.region.Release()
+		s.scratch = codec.AppendShow(s.scratch[:0], x.Place, x.Number, x.Memory.Size())
+		s.sendLocked(s.scratch, x.Memory)
+		x.Memory.Release()
 	}
 	o.result = r.Buffer
 	if s.ended || o.told {
 		s.forgetLocked(o.handle, o)
 		return nil
 	}
-	c := completion{handle: o.handle, region: noRegion, offset: slot, dims: r.Shape, rows: r.Rows}
+	c := codec.Completion{Handle: o.handle, Region: codec.NoRegion, Offset: slot, Dims: r.Shape, Rows: r.Rows}
 	var shown *shm.Region
 	if r.Buffer != nil {
 		at, ok := r.Buffer.(resultMemory)
@@ -433,27 +435,27 @@ func (s *session) complete(handle uint64, r collective.Result) (followers []uint
 		} else {
 			var number uint32
 			var region *shm.Region
-			region, number, c.offset = at.Region()
-			c.region, c.offset, c.bytes, c.regionBytes = number, c.offset+r.Lo, r.Hi-r.Lo, region.Size()
-			if c.fd = !s.shown[number]; c.fd {
+			region, number, c.Offset = at.Region()
+			c.Region, c.Offset, c.Bytes, c.RegionBytes = number, c.Offset+r.Lo, r.Hi-r.Lo, region.Size()
+			if c.FD = !s.shown[number]; c.FD {
 				s.shown[number] = true
 				shown = region
 			}
 		}
 	}
 	if r.Err != nil {
-		c = completion{handle: o.handle, region: noRegion}
-		c.code, c.text = codeOf(r.Err)
-		s.failLocked(c.text)
+		c = codec.Completion{Handle: o.handle, Region: codec.NoRegion}
+		c.Code, c.Text = codeOf(r.Err)
+		s.failLocked(c.Text)
 	} else if o.number > s.failure.submitted {
 		s.failure = failure{}
 	}
-	c.took = r.Took
+	c.Took = r.Took
 	if !s.batchLocked(&c) {
-		s.scratch = appendComplete(s.scratch[:0], &c)
+		s.scratch = codec.AppendComplete(s.scratch[:0], &c)
 		s.sendLocked(s.scratch, shown)
 	}
-	if c.region == noRegion {
+	if c.Region == codec.NoRegion {
 		s.forgetLocked(o.handle, o)
 	}
 	return followers
@@ -479,27 +481,27 @@ func (s *session) release(handle uint32) {
 
 func (s *session) alloc(request uint32, n uint64) {
 	if len(s.regions) >= maxRegions {
-		s.sendFail(request, typeAlloc, invalid("allocate memory: %d regions are in use already", maxRegions))
+		s.sendFail(request, codec.TypeAlloc, invalid("allocate memory: %d regions are in use already", maxRegions))
 		return
 	}
 	r, err := shm.Create(s.budget, "gorun-arena", int64(min(n, uint64(1)<<62)))
 	if err != nil {
-		s.sendFail(request, typeAlloc, invalid("allocate memory: %v", err))
+		s.sendFail(request, codec.TypeAlloc, invalid("allocate memory: %v", err))
 		return
 	}
-	for s.nextRegion++; s.regions[s.nextRegion] != nil || s.nextRegion == noRegion; s.nextRegion++ {
+	for s.nextRegion++; s.regions[s.nextRegion] != nil || s.nextRegion == codec.NoRegion; s.nextRegion++ {
 	}
 	s.regions[s.nextRegion] = r
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.scratch = appendRegion(s.scratch[:0], request, s.nextRegion, r.Size())
+	s.scratch = codec.AppendRegion(s.scratch[:0], request, s.nextRegion, r.Size())
 	s.sendLocked(s.scratch, r)
 }
 
 func (s *session) free(region uint32) error {
 	r := s.regions[region]
 	if r == nil {
-		return malformed("region %d is not this rank's", region)
+		return codec.Malformed("region %d is not this rank's", region)
 	}
 	delete(s.regions, region)
 	s.hideRegion(region)

@@ -81,9 +81,9 @@ func startBounded(t testing.TB, size, operations int) *host {
 
 // begin commits a world of all ranks.
 func (h *host) begin() {
-	w := session.World{Epoch: 5, Size: h.engine.size, Hosts: 1}
+	w := session.LocalWorld{Epoch: 5, Size: h.engine.size, Hosts: 1}
 	for rank := range h.engine.size {
-		w.Places = append(w.Places, session.Place{Process: rank, Rank: rank, LocalRank: rank, CrossSize: 1})
+		w.Places = append(w.Places, session.RankPlace{Process: rank, Rank: rank, LocalRank: rank, CrossSize: 1})
 	}
 	h.server.SetWorld(w)
 }
@@ -294,7 +294,7 @@ func TestOneSessionPerRank(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("nobody hears that the process waits")
 	}
-	h.server.SetWorld(session.World{Epoch: 6, Size: 1, Hosts: 1, Places: []session.Place{{CrossSize: 1}}})
+	h.server.SetWorld(session.LocalWorld{Epoch: 6, Size: 1, Hosts: 1, Places: []session.RankPlace{{CrossSize: 1}}})
 	if b, _ := back.expect(65); le.Uint32(b[8:]) != 6 {
 		t.Errorf("welcome %x", b)
 	}

@@ -20,9 +20,9 @@ import (
 
 // beginHere commits a world of this host alone.
 func (h *host) beginHere() {
-	w := session.World{Epoch: 7, Size: h.engine.size, Hosts: 1, Host: "host1"}
+	w := session.LocalWorld{Epoch: 7, Size: h.engine.size, Hosts: 1, Host: "host1"}
 	for rank := range h.engine.size {
-		w.Places = append(w.Places, session.Place{Process: rank, Rank: rank, LocalRank: rank, CrossSize: 1})
+		w.Places = append(w.Places, session.RankPlace{Process: rank, Rank: rank, LocalRank: rank, CrossSize: 1})
 	}
 	h.server.SetWorld(w)
 }

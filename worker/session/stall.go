@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gorun/collective"
+	"gorun/worker/session/codec"
 )
 
 // Subject is what ranks know an operation by: process set and name.
@@ -13,10 +14,10 @@ type Subject struct {
 	Name  string
 }
 
-func (s *session) subjectOf(m *submit) Subject {
-	subject := Subject{m.group, s.names.get(m.name)}
-	if m.kind == collective.Send || m.kind == collective.Recv {
-		subject.Group = collective.Pair(min(s.rank, int(m.root)), max(s.rank, int(m.root)))
+func (s *session) subjectOf(m *codec.Submit) Subject {
+	subject := Subject{m.Group, s.names.get(m.Name)}
+	if m.Kind == collective.Send || m.Kind == collective.Recv {
+		subject.Group = collective.Pair(min(s.rank, int(m.Root)), max(s.rank, int(m.Root)))
 	}
 	return subject
 }
@@ -28,7 +29,7 @@ func (s *Server) Waiting(now time.Time) []collective.Stall {
 	if s.slots == nil {
 		return nil
 	}
-	return s.slots.waiting(now)
+	return s.slots.Waiting(now)
 }
 
 // Held lists what is held until one of the open operations of the engine has ended, and waits for what that waits for.
@@ -74,9 +75,9 @@ func (s *Server) GiveUp(err error, why map[Subject]error) {
 	s.mu.Lock()
 	inSlots := map[int]error{}
 	if s.slots != nil {
-		for _, stall := range s.slots.waiting(time.Now()) {
+		for _, stall := range s.slots.Waiting(time.Now()) {
 			text := why[Subject{0, stall.Name}]
-			for _, rank := range s.slots.ranks {
+			for _, rank := range s.slots.Ranks() {
 				missing := slices.ContainsFunc(stall.Missing, func(a collective.Absent) bool { return slices.Contains(a.Ranks, rank) })
 				if text != nil && !missing && inSlots[rank] == nil {
 					inSlots[rank] = text
@@ -101,7 +102,7 @@ func (s *session) giveUp(why map[Subject]error) {
 		if err := why[o.subject]; err != nil && !o.done {
 			o.told = true
 			code, text := codeOf(err)
-			s.scratch = appendFail(s.scratch[:0], o.handle, typeSubmit, code, text)
+			s.scratch = codec.AppendFail(s.scratch[:0], o.handle, codec.TypeSubmit, code, text)
 			s.sendLocked(s.scratch, nil)
 		}
 	}

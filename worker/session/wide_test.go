@@ -14,7 +14,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
-	"gorun/worker/session"
+	"gorun/worker/rank"
 	"gorun/worker/shm"
 )
 
@@ -27,7 +27,7 @@ func TestRankTakesWideSlot(t *testing.T) {
 		h, engine := startCounted(t, size)
 		type use struct {
 			name string
-			op   session.Operation
+			op   rank.Operation
 		}
 		var uses []use
 		for _, dtype := range types {
@@ -36,11 +36,11 @@ func TestRankTakesWideSlot(t *testing.T) {
 					if op == kernel.Average && dtype != kernel.Float32 && dtype != kernel.Float64 || size > 2 && n > wideN || size > 3 && dtype != kernel.Float32 {
 						continue
 					}
-					uses = append(uses, use{fmt.Sprintf("%s.%s.%d", dtype, op, n), session.Operation{Kind: collective.Allreduce, Type: dtype, Op: op, Shape: []int{n}}})
+					uses = append(uses, use{fmt.Sprintf("%s.%s.%d", dtype, op, n), rank.Operation{Kind: collective.Allreduce, Type: dtype, Op: op, Shape: []int{n}}})
 				}
 			}
 		}
-		ranks(t, h, func(r *session.Rank) error {
+		ranks(t, h, func(r *rank.Session) error {
 			m, err := r.Alloc(8 << 20)
 			if err != nil {
 				return err
@@ -50,7 +50,7 @@ func TestRankTakesWideSlot(t *testing.T) {
 					n := u.op.Shape[0] * u.op.Type.Size()
 					o := u.op
 					o.Name = fmt.Sprintf("%s.%t", u.name, apart)
-					o.In = session.Piece{Memory: m, Offset: 64, Bytes: n}
+					o.In = rank.Piece{Memory: m, Offset: 64, Bytes: n}
 					if o.Out = o.In; apart {
 						o.Out.Offset = 4<<20 + 8 // on another line than In
 					}
@@ -89,7 +89,7 @@ func TestRankTakesWideSlot(t *testing.T) {
 // Who brings a tensor in other memory, or does not wait for it at once, makes all go to the engine; they come back later.
 func TestRankLeavesWideSlot(t *testing.T) {
 	h, engine := startCounted(t, 3)
-	ranks(t, h, func(r *session.Rank) error {
+	ranks(t, h, func(r *rank.Session) error {
 		var vs [2]*vector
 		for i := range vs {
 			v, err := newVector(r, "x", wideN)
@@ -134,7 +134,7 @@ func TestRankLeavesWideSlot(t *testing.T) {
 }
 
 // shortAndLong are a tensor for a plain slot and one for a wide one.
-func shortAndLong(r *session.Rank) (short, long *vector, err error) {
+func shortAndLong(r *rank.Session) (short, long *vector, err error) {
 	if short, err = newVector(r, "short", 16); err == nil {
 		long, err = newVector(r, "long", wideN)
 	}
@@ -144,7 +144,7 @@ func shortAndLong(r *session.Rank) (short, long *vector, err error) {
 // Ranks that joined come to no slot again, and what they left there is no part of a later sum.
 func TestRankJoins(t *testing.T) {
 	h, _ := startCounted(t, 3)
-	ranks(t, h, func(r *session.Rank) error {
+	ranks(t, h, func(r *rank.Session) error {
 		short, long, err := shortAndLong(r)
 		if err != nil {
 			return err
@@ -171,7 +171,7 @@ func TestRankJoins(t *testing.T) {
 				return err
 			}
 		}
-		if _, err := r.Do(&session.Operation{Kind: collective.Join, Name: "join"}); err != nil {
+		if _, err := r.Do(&rank.Operation{Kind: collective.Join, Name: "join"}); err != nil {
 			return err
 		}
 		for k := range 6 {
@@ -187,7 +187,7 @@ func TestRankJoins(t *testing.T) {
 func TestFreedMemoryIsHidden(t *testing.T) {
 	h, _ := startCounted(t, 2)
 	most := 0
-	ranks(t, h, func(r *session.Rank) error {
+	ranks(t, h, func(r *rank.Session) error {
 		for range 30 {
 			v, err := newVector(r, "x", wideN)
 			if err != nil {
@@ -201,7 +201,7 @@ func TestFreedMemoryIsHidden(t *testing.T) {
 			if err := r.Free(v.at.Memory); err != nil {
 				return err
 			}
-			if _, err := r.Do(&session.Operation{Kind: collective.Barrier, Name: "freed"}); err != nil {
+			if _, err := r.Do(&rank.Operation{Kind: collective.Barrier, Name: "freed"}); err != nil {
 				return err
 			}
 			if r.Welcome.Rank == 0 {
@@ -221,7 +221,7 @@ func TestFreedMemoryIsHidden(t *testing.T) {
 
 // wide is a world of two: a rank, and a client that does what it likes in a wide slot at once.
 type wide struct {
-	rank   *session.Rank
+	rank   *rank.Session
 	vector *vector
 	other  *slotClient
 	at     uint64
@@ -233,9 +233,9 @@ func startWide(t *testing.T) *wide {
 	h, _ := startCounted(t, 2)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // nothing here may hang
 	t.Cleanup(cancel)
-	joined := make(chan *session.Rank, 1)
+	joined := make(chan *rank.Session, 1)
 	go func() {
-		r, err := session.Join(ctx, h.name, 0, token(0))
+		r, err := rank.Join(ctx, h.name, 0, token(0))
 		if err != nil {
 			t.Error(err)
 		}

@@ -15,7 +15,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
-	"gorun/worker/session"
+	"gorun/worker/rank"
 )
 
 func main() {
@@ -26,7 +26,7 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	r, err := session.JoinJob(ctx, os.Getenv)
+	r, err := rank.JoinJob(ctx, os.Getenv)
 	if err != nil {
 		return err
 	}
@@ -38,25 +38,25 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	mine, theirs := session.Piece{Memory: memory, Bytes: 8}, session.Piece{Memory: memory, Offset: 8, Bytes: 8}
-	number := func(p session.Piece) int64 { return int64(binary.LittleEndian.Uint64(memory.Bytes[p.Offset:])) }
+	mine, theirs := rank.Piece{Memory: memory, Bytes: 8}, rank.Piece{Memory: memory, Offset: 8, Bytes: 8}
+	number := func(p rank.Piece) int64 { return int64(binary.LittleEndian.Uint64(memory.Bytes[p.Offset:])) }
 	binary.LittleEndian.PutUint64(memory.Bytes, uint64(self+1))
 
 	// A send and a receive at once: each is known by its name, and ranks may submit in any order.
 	if size > 1 {
 		next, before := (self+1)%size, (self+size-1)%size
-		sent, err := r.Submit(&session.Operation{Kind: collective.Send, Name: fmt.Sprint("from ", self), Root: next, Type: kernel.Int64, Shape: []int{1}, In: mine})
+		sent, err := r.Submit(&rank.Operation{Kind: collective.Send, Name: fmt.Sprint("from ", self), Root: next, Type: kernel.Int64, Shape: []int{1}, In: mine})
 		if err != nil {
 			return err
 		}
-		if _, err := r.Do(&session.Operation{Kind: collective.Recv, Name: fmt.Sprint("from ", before), Root: before, Type: kernel.Int64, Shape: []int{1}, Out: theirs}); err != nil {
+		if _, err := r.Do(&rank.Operation{Kind: collective.Recv, Name: fmt.Sprint("from ", before), Root: before, Type: kernel.Int64, Shape: []int{1}, Out: theirs}); err != nil {
 			return err
 		}
 		if _, err := r.Wait(sent); err != nil {
 			return err
 		}
 	}
-	if _, err := r.Do(&session.Operation{Kind: collective.Allreduce, Name: "sum", Type: kernel.Int64, Op: kernel.Sum, Shape: []int{1}, In: mine, Out: mine}); err != nil {
+	if _, err := r.Do(&rank.Operation{Kind: collective.Allreduce, Name: "sum", Type: kernel.Int64, Op: kernel.Sum, Shape: []int{1}, In: mine, Out: mine}); err != nil {
 		return err
 	}
 	fmt.Printf("rank %d of %d: the neighbour has %d, all together %d\n", self, size, number(theirs), number(mine))

@@ -1,6 +1,6 @@
 """Slots: shared memory in which the ranks of a host reduce small tensors by themselves, without the daemon.
 
-"Slots" in worker/session/PROTOCOL.md says what is where, and why every rank comes to the same decision.
+"Slots" in worker/session/codec/PROTOCOL.md says what is where, and why every rank comes to the same decision.
 Nothing here knows how to add: a framework brings that, over the memory of Slot.inputs.
 """
 

@@ -1,4 +1,4 @@
-package session_test
+package rank_test
 
 import (
 	"context"
@@ -7,12 +7,12 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
-	"gorun/worker/session"
+	"gorun/worker/rank"
 )
 
 // A rank that is a Go program: gorun -np 4 ./program. contrib/examples/gorank is a whole one.
 func ExampleJoinJob() {
-	r, err := session.JoinJob(context.Background(), os.Getenv)
+	r, err := rank.JoinJob(context.Background(), os.Getenv)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -23,8 +23,8 @@ func ExampleJoinJob() {
 		fmt.Println(err)
 		return
 	}
-	gradient := session.Piece{Memory: memory, Bytes: 4 * 1000}
-	_, err = r.Do(&session.Operation{Kind: collective.Allreduce, Name: "gradient", Type: kernel.Float32, Op: kernel.Average,
+	gradient := rank.Piece{Memory: memory, Bytes: 4 * 1000}
+	_, err = r.Do(&rank.Operation{Kind: collective.Allreduce, Name: "gradient", Type: kernel.Float32, Op: kernel.Average,
 		Shape: []int{1000}, In: gradient, Out: gradient})
 	if err != nil {
 		fmt.Println(err)

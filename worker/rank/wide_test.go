@@ -1,23 +1,25 @@
-package session
+package rank
 
 import (
 	"sync/atomic"
 	"testing"
+
+	"gorun/worker/session/codec"
 )
 
 // Who has left a wide slot in the middle is named, once nobody else writes to the tensors any more.
 func TestDesertedWideSlot(t *testing.T) {
-	l := &rankSlots{memory: make([]byte, 8192), ranks: 4}
-	x := &rankSlot{state: slotTaken, wide: true, use: 3, at: 4 * slotLine}
+	l := &slotTable{memory: make([]byte, 8192), ranks: 4}
+	x := &slot{state: slotTaken, wide: true, use: 3, at: 4 * codec.SlotLine}
 	x.call.Name = "grad"
 	for _, rank := range []int{1, 3} {
-		atomic.StoreUint32(l.flag(rank, slotLeft), rankLeft)
+		atomic.StoreUint32(l.flag(rank, codec.SlotLeft), codec.RankLeft)
 	}
-	*field[uint64](l, x, 0, slotDone) = 3
+	*field[uint64](l, x, 0, codec.SlotDone) = 3
 	if how := l.parting(x); how != awaited {
 		t.Fatalf("%v while rank 2 works", how)
 	}
-	*field[uint64](l, x, 2, slotDone) = 3
+	*field[uint64](l, x, 2, codec.SlotDone) = 3
 	if how := l.parting(x); how != broken {
 		t.Fatalf("%v, and two have left", how)
 	}

@@ -1,4 +1,4 @@
-package session
+package codec
 
 import (
 	"bufio"
@@ -24,7 +24,7 @@ type vector struct {
 
 func vectors(t testing.TB) []vector {
 	t.Helper()
-	f, err := os.Open("../../testdata/rankproto.txt")
+	f, err := os.Open("../../../testdata/rankproto.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,46 +85,52 @@ func (v vector) text(name string) string {
 	return v.fields[name]
 }
 
+func (v vector) welcome() Welcome {
+	return Welcome{Epoch: uint32(v.int("epoch")), Rank: v.int("rank"), Size: v.int("size"), Hosts: v.int("hosts"),
+		LocalRank: v.int("local_rank"), LocalSize: v.int("local_size"), CrossRank: v.int("cross_rank"), CrossSize: v.int("cross_size"),
+		Job: v.fields["job"]}
+}
+
 func TestGoldenFromRank(t *testing.T) {
 	for _, v := range vectors(t) {
 		got := map[string]string{}
 		var err error
 		switch v.kind {
 		case "hello":
-			var h hello
-			h, err = decodeHello(v.bytes)
-			got = map[string]string{"rank": fmt.Sprint(h.process), "pid": fmt.Sprint(h.pid), "token": hex.EncodeToString(h.token[:])}
+			var h Hello
+			h, err = DecodeHello(v.bytes)
+			got = map[string]string{"rank": fmt.Sprint(h.Process), "pid": fmt.Sprint(h.PID), "token": hex.EncodeToString(h.Token[:])}
 		case "alloc":
 			var request uint32
 			var n uint64
-			request, n, err = decodeAlloc(v.bytes)
+			request, n, err = DecodeAlloc(v.bytes)
 			got = map[string]string{"request": fmt.Sprint(request), "bytes": fmt.Sprint(n)}
 		case "env":
 			var name, value string
-			name, value, err = decodeEnv(v.bytes)
+			name, value, err = DecodeEnv(v.bytes)
 			got = map[string]string{"name": name, "value": value}
 		case "release", "free", "bye", "kept", "batch":
 			var value uint32
-			value, err = decodePair(v.bytes)
+			value, err = DecodePair(v.bytes)
 			for name := range v.fields {
 				got[name] = fmt.Sprint(value)
 			}
 		case "submit":
-			var m submit
-			err = decodeSubmit(v.bytes, &m)
+			var m Submit
+			err = DecodeSubmit(v.bytes, &m)
 			dims, splits := []string{}, []string{}
-			for i := 0; i < len(m.dims); i += 8 {
-				dims = append(dims, fmt.Sprint(int64(le.Uint64(m.dims[i:]))))
+			for i := range m.NumDims() {
+				dims = append(dims, fmt.Sprint(m.Dim(i)))
 			}
-			for i := 0; i < len(m.splits); i += 4 {
-				splits = append(splits, fmt.Sprint(int32(le.Uint32(m.splits[i:]))))
+			for i := range m.NumSplits() {
+				splits = append(splits, fmt.Sprint(m.Split(i)))
 			}
-			got = map[string]string{"handle": fmt.Sprint(m.handle), "kind": fmt.Sprint(uint8(m.kind)), "dtype": fmt.Sprint(uint8(m.dtype)),
-				"op": fmt.Sprint(uint8(m.op) | uint8(m.coding)<<4), "root": fmt.Sprint(m.root), "group": fmt.Sprint(m.group),
-				"in_region": fmt.Sprint(m.in.region), "in_offset": fmt.Sprint(m.in.offset), "in_bytes": fmt.Sprint(m.in.bytes),
-				"out_region": fmt.Sprint(m.out.region), "out_offset": fmt.Sprint(m.out.offset), "out_bytes": fmt.Sprint(m.out.bytes),
-				"pre": fmt.Sprintf("%.1f", m.pre), "post": fmt.Sprintf("%.1f", m.post),
-				"dims": list(dims), "splits": list(splits), "name": string(m.name)}
+			got = map[string]string{"handle": fmt.Sprint(m.Handle), "kind": fmt.Sprint(uint8(m.Kind)), "dtype": fmt.Sprint(uint8(m.Type)),
+				"op": fmt.Sprint(uint8(m.Op) | uint8(m.Coding)<<4), "root": fmt.Sprint(m.Root), "group": fmt.Sprint(m.Group),
+				"in_region": fmt.Sprint(m.In.Region), "in_offset": fmt.Sprint(m.In.Offset), "in_bytes": fmt.Sprint(m.In.Bytes),
+				"out_region": fmt.Sprint(m.Out.Region), "out_offset": fmt.Sprint(m.Out.Offset), "out_bytes": fmt.Sprint(m.Out.Bytes),
+				"pre": fmt.Sprintf("%.1f", m.Pre), "post": fmt.Sprintf("%.1f", m.Post),
+				"dims": list(dims), "splits": list(splits), "name": string(m.Name)}
 		default:
 			continue
 		}
@@ -150,28 +156,27 @@ func TestGoldenFromDaemon(t *testing.T) {
 		var got []byte
 		switch v.kind {
 		case "welcome":
-			w := World{Epoch: uint32(v.int("epoch")), Size: v.int("size"), Hosts: v.int("hosts"), Places: make([]Place, v.int("local_size"))}
-			p := Place{Rank: v.int("rank"), LocalRank: v.int("local_rank"), CrossRank: v.int("cross_rank"), CrossSize: v.int("cross_size")}
-			got = appendWelcome(nil, w, p, false, v.fields["job"])
+			w := v.welcome()
+			got = AppendWelcome(nil, &w)
 		case "region":
-			got = appendRegion(nil, uint32(v.int("request")), uint32(v.int("region")), int64(v.int("bytes")))
+			got = AppendRegion(nil, uint32(v.int("request")), uint32(v.int("region")), int64(v.int("bytes")))
 		case "fail":
-			got = appendFail(nil, uint32(v.int("number")), uint32(v.int("what")), collective.Code(v.int("code")), v.text("text"))
+			got = AppendFail(nil, uint32(v.int("number")), uint32(v.int("what")), collective.Code(v.int("code")), v.text("text"))
 		case "complete":
-			got = appendComplete(nil, &completion{handle: uint32(v.int("handle")), code: collective.Code(v.int("code")), region: uint32(v.int("region")),
-				offset: v.int("offset"), bytes: v.int("bytes"), regionBytes: int64(v.int("region_bytes")), fd: v.int("flags") == 1,
-				dims: v.ints("dims"), rows: v.ints("rows"), text: v.text("text")})
+			got = AppendComplete(nil, &Completion{Handle: uint32(v.int("handle")), Code: collective.Code(v.int("code")), Region: uint32(v.int("region")),
+				Offset: v.int("offset"), Bytes: v.int("bytes"), RegionBytes: int64(v.int("region_bytes")), FD: v.int("flags") == 1,
+				Dims: v.ints("dims"), Rows: v.ints("rows"), Text: v.text("text")})
 		case "goodbye":
-			got = appendGoodbye(nil)
+			got = AppendGoodbye(nil)
 		case "gone":
-			got = appendGone(nil, collective.Code(v.int("code")), v.text("text"))
+			got = AppendGone(nil, collective.Code(v.int("code")), v.text("text"))
 		case "completed":
 			for i, handle := range v.ints("handles") {
 				took := time.Duration(v.ints("flags")[i]>>1) * time.Microsecond
-				got = appendCompleted(got, &completion{handle: uint32(handle), took: took})
+				got = AppendCompleted(got, &Completion{Handle: uint32(handle), Took: took})
 			}
 		case "changed":
-			got = appendChanged(nil, v.int("flags")&2 != 0, v.int("flags")&1 != 0, int64(v.int("stamp")))
+			got = AppendChanged(nil, v.int("flags")&2 != 0, v.int("flags")&1 != 0, int64(v.int("stamp")))
 		default:
 			continue
 		}
@@ -188,15 +193,14 @@ func TestGoldenFromDaemon(t *testing.T) {
 // TestReusedBuffer encodes into a buffer full of old bytes: nothing of them may show.
 func TestReusedBuffer(t *testing.T) {
 	dirty := bytes.Repeat([]byte{0xAA}, 4096)
-	w, p := World{Epoch: 1, Size: 2, Places: make([]Place, 1)}, Place{}
 	encoders := map[string]func(b []byte) []byte{
-		"welcome":  func(b []byte) []byte { return appendWelcome(b, w, p, true, "j") },
-		"region":   func(b []byte) []byte { return appendRegion(b, 1, 2, 3) },
-		"fail":     func(b []byte) []byte { return appendFail(b, 1, 2, 3, "t") },
-		"complete": func(b []byte) []byte { return appendComplete(b, &completion{dims: []int{1}, text: "t"}) },
-		"goodbye":  appendGoodbye,
-		"gone":     func(b []byte) []byte { return appendGone(b, 1, "t") },
-		"changed":  func(b []byte) []byte { return appendChanged(b, true, false, 7) },
+		"welcome":  func(b []byte) []byte { return AppendWelcome(b, &Welcome{Epoch: 1, Size: 2, Slots: true, Job: "j"}) },
+		"region":   func(b []byte) []byte { return AppendRegion(b, 1, 2, 3) },
+		"fail":     func(b []byte) []byte { return AppendFail(b, 1, 2, 3, "t") },
+		"complete": func(b []byte) []byte { return AppendComplete(b, &Completion{Dims: []int{1}, Text: "t"}) },
+		"goodbye":  AppendGoodbye,
+		"gone":     func(b []byte) []byte { return AppendGone(b, 1, "t") },
+		"changed":  func(b []byte) []byte { return AppendChanged(b, true, false, 7) },
 	}
 	for name, encode := range encoders {
 		if got, want := encode(dirty[:0]), encode(nil); !bytes.Equal(got, want) {
@@ -224,29 +228,27 @@ func FuzzFromRank(f *testing.F) {
 	}
 	f.Add([]byte{3, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if h, err := decodeHello(b); err == nil && (h.process < 0 || len(b) != helloLen) {
+		if h, err := DecodeHello(b); err == nil && (h.Process < 0 || len(b) != helloLen) {
 			t.Errorf("accepted hello %x", b)
 		}
-		if _, _, err := decodeAlloc(b); err == nil && len(b) != allocLen {
+		if _, _, err := DecodeAlloc(b); err == nil && len(b) != allocLen {
 			t.Errorf("accepted alloc %x", b)
 		}
-		if len(b) >= 4 {
-			if name, value, err := decodeEnv(b); err == nil && (name == "" || 5+len(name)+len(value) != len(b)) {
-				t.Errorf("accepted variable %x", b)
-			}
-			if _, err := decodePair(b); err == nil && len(b) != pairLen {
-				t.Errorf("accepted pair %x", b)
-			}
+		if name, value, err := DecodeEnv(b); err == nil && (name == "" || 5+len(name)+len(value) != len(b)) {
+			t.Errorf("accepted variable %x", b)
 		}
-		var m submit
-		if err := decodeSubmit(b, &m); err != nil {
-			if !errors.Is(err, errMalformed) {
+		if _, err := DecodePair(b); err == nil && len(b) != PairLen {
+			t.Errorf("accepted pair %x", b)
+		}
+		var m Submit
+		if err := DecodeSubmit(b, &m); err != nil {
+			if !errors.Is(err, ErrMalformed) {
 				t.Errorf("error %v does not say malformed", err)
 			}
 			return
 		}
-		if submitDims+len(m.dims)+len(m.splits)+len(m.name) != len(b) || len(m.dims) > 8*maxDims {
-			t.Errorf("accepted %d bytes as %d+%d+%d", len(b), len(m.dims), len(m.splits), len(m.name))
+		if submitDims+len(m.Dims)+len(m.Splits)+len(m.Name) != len(b) || len(m.Dims) > 8*MaxDims {
+			t.Errorf("accepted %d bytes as %d+%d+%d", len(b), len(m.Dims), len(m.Splits), len(m.Name))
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package session
+package rank
 
 import (
 	"fmt"
@@ -8,19 +8,27 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"gorun/worker/session/codec"
 )
 
 // The rank's end of wide slots.
 
+// regionOf is a region of another rank of this host.
+type regionOf struct {
+	place  int
+	number uint32
+}
+
 // see maps memory of another rank.
-func (l *rankSlots) see(b []byte, fd int) error {
-	place, number, size, err := decodeShow(b)
+func (l *slotTable) see(b []byte, fd int) error {
+	place, number, size, err := codec.DecodeShow(b)
 	if err != nil {
 		return err
 	}
-	key := shownRegion{place, number}
+	key := regionOf{place, number}
 	if l == nil || place >= l.ranks || place == l.self || l.seen[key] != nil {
-		return malformed("memory %d of rank %d of this host, which it cannot have", number, place)
+		return codec.Malformed("memory %d of rank %d of this host, which it cannot have", number, place)
 	}
 	data, err := mmap(fd, size, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
@@ -31,63 +39,63 @@ func (l *rankSlots) see(b []byte, fd int) error {
 }
 
 // unsee unmaps memory that its rank has freed.
-func (l *rankSlots) unsee(b []byte) error {
-	place, number, err := decodeHide(b)
+func (l *slotTable) unsee(b []byte) error {
+	place, number, err := codec.DecodeHide(b)
 	if err != nil {
 		return err
 	}
-	key := shownRegion{place, number}
+	key := regionOf{place, number}
 	if l == nil || l.seen[key] == nil {
-		return malformed("end of memory %d of rank %d of this host, which was not shown", number, place)
+		return codec.Malformed("end of memory %d of rank %d of this host, which was not shown", number, place)
 	}
 	unix.Munmap(l.seen[key])
 	delete(l.seen, key)
 	return nil
 }
 
-func field[T any](l *rankSlots, x *rankSlot, rank, at int) *T {
-	return (*T)(unsafe.Pointer(&l.memory[x.at+rank*slotLine+at]))
+func field[T any](l *slotTable, x *slot, rank, at int) *T {
+	return (*T)(unsafe.Pointer(&l.memory[x.at+rank*codec.SlotLine+at]))
 }
 
 // show lets the others know where this rank's tensors are. They read it once they have seen its word, and this rank does
 // not come again before all are done.
-func (l *rankSlots) show(x *rankSlot) {
-	*field[uint32](l, x, l.self, wideIn) = x.call.In.number()
-	*field[uint32](l, x, l.self, wideOut) = x.call.Out.number()
-	*field[uint64](l, x, l.self, wideInOffset) = uint64(x.call.In.Offset)
-	*field[uint64](l, x, l.self, wideOutOffset) = uint64(x.call.Out.Offset)
+func (l *slotTable) show(x *slot) {
+	*field[uint32](l, x, l.self, codec.WideIn) = x.call.In.number()
+	*field[uint32](l, x, l.self, codec.WideOut) = x.call.Out.number()
+	*field[uint64](l, x, l.self, codec.WideInOffset) = uint64(x.call.In.Offset)
+	*field[uint64](l, x, l.self, codec.WideOutOffset) = uint64(x.call.Out.Offset)
 }
 
 // tensor is a rank's tensor in this rank's eyes.
-func (l *rankSlots) tensor(x *rankSlot, rank, region, offset int) ([]byte, error) {
+func (l *slotTable) tensor(x *slot, rank, region, offset int) ([]byte, error) {
 	number, at := *field[uint32](l, x, rank, region), *field[uint64](l, x, rank, offset)
-	b, n := l.seen[shownRegion{rank, number}], uint64(x.call.In.Bytes)
+	b, n := l.seen[regionOf{rank, number}], uint64(x.call.In.Bytes)
 	if uint64(len(b)) < n || at > uint64(len(b))-n || at%uint64(x.call.Type.Size()) != 0 {
-		return nil, malformed("tensor of rank %d of this host at %d of %d bytes of region %d", rank, at, len(b), number)
+		return nil, codec.Malformed("tensor of rank %d of this host at %d of %d bytes of region %d", rank, at, len(b), number)
 	}
 	return b[at : at+n], nil
 }
 
 // reduceSlice makes this rank's slice of the result, for all ranks, and says that it did.
-func (l *rankSlots) reduceSlice(x *rankSlot) (err error) {
+func (l *slotTable) reduceSlice(x *slot) (err error) {
 	n := x.call.In.Bytes
-	share := ((n+l.ranks-1)/l.ranks + slotLine - 1) &^ (slotLine - 1)
+	share := ((n+l.ranks-1)/l.ranks + codec.SlotLine - 1) &^ (codec.SlotLine - 1)
 	lo, hi := min(l.self*share, n), min((l.self+1)*share, n)
 	l.buffers, l.results = l.buffers[:0], l.results[:0]
 	for rank := range l.ranks {
 		in, out := x.call.In.bytes(), x.call.Out.bytes()
 		if rank != l.self {
-			if in, err = l.tensor(x, rank, wideIn, wideInOffset); err != nil {
+			if in, err = l.tensor(x, rank, codec.WideIn, codec.WideInOffset); err != nil {
 				return err
 			}
-			if out, err = l.tensor(x, rank, wideOut, wideOutOffset); err != nil {
+			if out, err = l.tensor(x, rank, codec.WideOut, codec.WideOutOffset); err != nil {
 				return err
 			}
 		}
 		l.buffers, l.results = append(l.buffers, in[lo:hi]), append(l.results, out[lo:hi])
 	}
 	x.plan(l.ranks).Reduce(l.results, nil, l.buffers)
-	atomic.StoreUint64(field[uint64](l, x, l.self, slotDone), x.use)
+	atomic.StoreUint64(field[uint64](l, x, l.self, codec.SlotDone), x.use)
 	if l.parting(x) != awaited {
 		l.rouse()
 	}
@@ -96,11 +104,11 @@ func (l *rankSlots) reduceSlice(x *rankSlot) (err error) {
 
 // parting is how far the others are with their slices: a rank that ended without its own leaves a result that is none. Those
 // that are alive write to this rank's tensor until they are done all the same.
-func (l *rankSlots) parting(x *rankSlot) meeting {
+func (l *slotTable) parting(x *slot) meeting {
 	how := complete
 	for rank := range l.ranks {
 		switch {
-		case atomic.LoadUint64(field[uint64](l, x, rank, slotDone)) >= x.use:
+		case atomic.LoadUint64(field[uint64](l, x, rank, codec.SlotDone)) >= x.use:
 		case l.deserted(x, rank):
 			how = broken
 		default: // it works, or GONE is on its way
@@ -111,12 +119,12 @@ func (l *rankSlots) parting(x *rankSlot) meeting {
 }
 
 // deserted reports whether a rank has left a wide slot without its slice.
-func (l *rankSlots) deserted(x *rankSlot, rank int) bool {
-	return atomic.LoadUint32(l.flag(rank, slotLeft)) == rankLeft && atomic.LoadUint64(field[uint64](l, x, rank, slotDone)) < x.use
+func (l *slotTable) deserted(x *slot, rank int) bool {
+	return atomic.LoadUint32(l.flag(rank, codec.SlotLeft)) == codec.RankLeft && atomic.LoadUint64(field[uint64](l, x, rank, codec.SlotDone)) < x.use
 }
 
 // desertion says who left a wide slot in the middle.
-func (l *rankSlots) desertion(x *rankSlot) string {
+func (l *slotTable) desertion(x *slot) string {
 	var who []string
 	for rank := range l.ranks {
 		if l.deserted(x, rank) {

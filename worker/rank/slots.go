@@ -1,4 +1,4 @@
-package session
+package rank
 
 import (
 	"fmt"
@@ -13,15 +13,14 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/worker/session/codec"
 )
 
-// The rank's end of slots: "Slots" in PROTOCOL.md says what is where, and why all ranks come to the same decision.
+// The rank's end of slots: "Slots" in worker/session/codec/PROTOCOL.md says what is where, and why all ranks come to the same decision.
 
 const (
-	slotDoorbell = 8  // in the line of a rank: the length of its doorbell's name, and the name
-	maxDoorbell  = 32 // bytes of that name
-	maxReopens   = 16 // slots of a name, when different tensors come under it: each takes memory for good
-	maxWidened   = 4  // of them those that may be wide: a plain one does not mind where a tensor is
+	maxReopens = 16 // slots of a name, when different tensors come under it: each takes memory for good
+	maxWidened = 4  // of them those that may be wide: a plain one does not mind where a tensor is
 
 	// How long a rank looks again before it sleeps, because a wake-up takes about as long: first alone, unless ranks
 	// outnumber CPUs, then so that others run.
@@ -34,21 +33,21 @@ const (
 	slotRetry = 64
 )
 
-// rankSlots are the slots of a rank.
-type rankSlots struct {
+// slotTable is what a rank knows of its slots.
+type slotTable struct {
 	memory      []byte
 	ranks, self int
 	doorbell    int // the socket on which other ranks wake this one
-	doorbells   [maxSlotRanks]*unix.SockaddrUnix
+	doorbells   [codec.MaxSlotRanks]*unix.SockaddrUnix
 	yields      bool // more ranks than CPUs: let others run while waiting
 	vain        int  // waits in a row for which spinning was of no use
 	left        bool // this rank has joined, and comes to no slot any more
-	table       map[string]*rankSlot
-	offered     uint32                 // the operation after which a slot may be taken, 0 for none,
-	next        *rankSlot              // and that slot
-	seen        map[shownRegion][]byte // memory of the other ranks
-	buffers     [][]byte               // scratch
-	results     [][]byte               // scratch
+	table       map[string]*slot
+	offered     uint32              // the operation after which a slot may be taken, 0 for none,
+	next        *slot               // and that slot
+	seen        map[regionOf][]byte // memory of the other ranks
+	buffers     [][]byte            // scratch
+	results     [][]byte            // scratch
 }
 
 type slotState uint8
@@ -59,8 +58,8 @@ const (
 	slotClosed
 )
 
-// rankSlot is what a rank knows of the slot of one name.
-type rankSlot struct {
+// slot is what a rank knows of the slot of one name.
+type slot struct {
 	state   slotState
 	reopens int
 	call    Operation // what it is for
@@ -73,29 +72,33 @@ type rankSlot struct {
 }
 
 // openSlots asks for the slots of the world, if there are any.
-func (r *Rank) openSlots() error {
-	w := &r.Welcome
-	if !w.slots || w.LocalRank < 0 || w.LocalRank >= w.LocalSize || w.LocalSize > maxSlotRanks {
+func (s *Session) openSlots() error {
+	w := &s.Welcome
+	if !w.Slots || w.LocalRank < 0 || w.LocalRank >= w.LocalSize || w.LocalSize > codec.MaxSlotRanks {
 		return nil
 	}
-	r.out = appendPair(r.out[:0], typeSlots, 0)
-	err := r.send()
-	l := &rankSlots{ranks: w.LocalSize, self: w.LocalRank, doorbell: -1,
-		table: map[string]*rankSlot{},
-		seen:  map[shownRegion][]byte{}}
+	s.out = codec.AppendPair(s.out[:0], codec.TypeSlots, 0)
+	err := s.send()
+	l := &slotTable{ranks: w.LocalSize, self: w.LocalRank, doorbell: -1,
+		table: map[string]*slot{},
+		seen:  map[regionOf][]byte{}}
 	for err == nil && l.memory == nil {
-		err = r.receive(func(kind uint32, b []byte, fd int) error {
-			if kind != typeSlots || len(b) != pairLen+8 || le.Uint64(b[pairLen:]) < maxSlotRanks*slotLine || le.Uint64(b[pairLen:]) > slotsBytes {
-				return malformed("type %d instead of slots", kind)
+		err = s.receive(func(kind uint32, b []byte, fd int) error {
+			if kind != codec.TypeSlots {
+				return codec.Malformed("type %d instead of slots", kind)
 			}
-			l.memory, err = mmap(fd, int(le.Uint64(b[pairLen:])), unix.PROT_READ|unix.PROT_WRITE)
+			size, err := codec.DecodeSlots(b)
+			if err != nil {
+				return err
+			}
+			l.memory, err = mmap(fd, size, unix.PROT_READ|unix.PROT_WRITE)
 			return err
 		})
 	}
 	if err != nil {
 		return fmt.Errorf("open slots: %w", err)
 	}
-	r.slots = l // from here on release gives it back
+	s.slots = l // from here on release gives it back
 	if err := l.hangDoorbell(); err != nil {
 		return fmt.Errorf("open slots: %w", err)
 	}
@@ -104,7 +107,7 @@ func (r *Rank) openSlots() error {
 	return nil
 }
 
-func (l *rankSlots) release() {
+func (l *slotTable) release() {
 	if l.doorbell >= 0 {
 		unix.Close(l.doorbell)
 	}
@@ -115,7 +118,7 @@ func (l *rankSlots) release() {
 }
 
 // hangDoorbell makes the doorbell, and lets other ranks know its name.
-func (l *rankSlots) hangDoorbell() error {
+func (l *slotTable) hangDoorbell() error {
 	doorbell, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return os.NewSyscallError("socket", err)
@@ -129,47 +132,47 @@ func (l *rankSlots) hangDoorbell() error {
 		return os.NewSyscallError("getsockname", err)
 	}
 	a, ok := at.(*unix.SockaddrUnix)
-	if !ok || !strings.HasPrefix(a.Name, "@") || len(a.Name) > maxDoorbell {
+	if !ok || !strings.HasPrefix(a.Name, "@") || len(a.Name) > codec.MaxDoorbell {
 		return fmt.Errorf("name of a socket: %v", at)
 	}
-	line := l.memory[l.self*slotLine:]
-	copy(line[slotDoorbell+1:], "\x00"+a.Name[1:])
-	line[slotDoorbell] = byte(len(a.Name)) // others read it after a system call: this rank must sleep first
+	line := l.memory[l.self*codec.SlotLine:]
+	copy(line[codec.SlotDoorbell+1:], "\x00"+a.Name[1:])
+	line[codec.SlotDoorbell] = byte(len(a.Name)) // others read it after a system call: this rank must sleep first
 	return nil
 }
 
 // ring wakes another rank. A doorbell that is full has been rung.
-func (l *rankSlots) ring(rank int) {
+func (l *slotTable) ring(rank int) {
 	if l.doorbells[rank] == nil {
-		line := l.memory[rank*slotLine:]
-		n := int(line[slotDoorbell])
-		if n == 0 || n > maxDoorbell {
+		line := l.memory[rank*codec.SlotLine:]
+		n := int(line[codec.SlotDoorbell])
+		if n == 0 || n > codec.MaxDoorbell {
 			return
 		}
-		l.doorbells[rank] = &unix.SockaddrUnix{Name: "@" + string(line[slotDoorbell+2:slotDoorbell+1+n])}
+		l.doorbells[rank] = &unix.SockaddrUnix{Name: "@" + string(line[codec.SlotDoorbell+2:codec.SlotDoorbell+1+n])}
 	}
 	_ = unix.Sendto(l.doorbell, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, l.doorbells[rank])
 }
 
-func (l *rankSlots) word(x *rankSlot, rank int) *uint64 {
-	return (*uint64)(unsafe.Pointer(&l.memory[x.at+rank*slotLine]))
+func (l *slotTable) word(x *slot, rank int) *uint64 {
+	return (*uint64)(unsafe.Pointer(&l.memory[x.at+rank*codec.SlotLine]))
 }
 
-func (l *rankSlots) flag(rank, at int) *uint32 {
-	return (*uint32)(unsafe.Pointer(&l.memory[rank*slotLine+at]))
+func (l *slotTable) flag(rank, at int) *uint32 {
+	return (*uint32)(unsafe.Pointer(&l.memory[rank*codec.SlotLine+at]))
 }
 
 // buffer is that of a rank for a use.
-func (l *rankSlots) buffer(x *rankSlot, rank int) []byte {
-	at := x.at + l.ranks*slotLine + (2*rank+int(x.use&1))*x.stride
+func (l *slotTable) buffer(x *slot, rank int) []byte {
+	at := x.at + l.ranks*codec.SlotLine + (2*rank+int(x.use&1))*x.stride
 	return l.memory[at : at+x.call.In.Bytes]
 }
 
 // suits reports whether slots are for an operation.
-func (l *rankSlots) suits(o *Operation) bool {
-	most := maxWideBytes
+func (l *slotTable) suits(o *Operation) bool {
+	most := codec.MaxWideBytes
 	if l.yields {
-		most = maxCrowdBytes
+		most = codec.MaxCrowdBytes
 	}
 	if o.Kind != collective.Allreduce || o.Group != 0 || o.Root != 0 || o.Pre != 0 && o.Pre != 1 || o.Post != 0 && o.Post != 1 {
 		return false
@@ -211,7 +214,7 @@ func overlap(a, b Piece) bool {
 }
 
 // fits reports whether an operation is what the slot is for.
-func (l *rankSlots) fits(x *rankSlot, o *Operation) bool {
+func (l *slotTable) fits(x *slot, o *Operation) bool {
 	same := l.suits(o) && x.call.Type == o.Type && x.call.Op == o.Op && x.call.Coding == o.Coding && slices.Equal(x.call.Shape, o.Shape)
 	if x.wide { // the others reach into this memory and no other
 		same = same && x.call.In.number() == o.In.number() && x.call.Out.number() == o.Out.number() && !overlap(o.In, o.Out)
@@ -220,7 +223,7 @@ func (l *rankSlots) fits(x *rankSlot, o *Operation) bool {
 }
 
 // find returns the slot of an operation's name, nil if there is none.
-func (l *rankSlots) find(o *Operation) *rankSlot {
+func (l *slotTable) find(o *Operation) *slot {
 	if l == nil || l.left || o.Group != 0 || o.Kind == collective.Send || o.Kind == collective.Recv {
 		return nil // process sets, and pairs of ranks, have names of their own
 	}
@@ -228,27 +231,27 @@ func (l *rankSlots) find(o *Operation) *rankSlot {
 }
 
 // slot returns the slot of an operation's name, which is to be offered, or is for that operation: nil if there shall be none.
-func (l *rankSlots) slot(o *Operation) *rankSlot {
+func (l *slotTable) slot(o *Operation) *slot {
 	x := l.find(o)
 	switch {
 	case x != nil && x.state == slotTaken && !l.fits(x, o):
 		l.give(x)
-	case x == nil && l != nil && !l.left && len(l.table) < maxSlots && l.suits(o):
-		x = &rankSlot{}
+	case x == nil && l != nil && !l.left && len(l.table) < codec.MaxSlots && l.suits(o):
+		x = &slot{}
 		l.table[strings.Clone(o.Name)] = x
 	}
 	return x
 }
 
 // close gives the slot of an operation's name up, because the operation goes to the daemon.
-func (l *rankSlots) close(o *Operation) {
+func (l *slotTable) close(o *Operation) {
 	if x := l.find(o); x != nil && x.state == slotTaken {
 		l.give(x)
 	}
 }
 
 // give gives a slot up, and has the others go to the daemon too.
-func (l *rankSlots) give(x *rankSlot) {
+func (l *slotTable) give(x *slot) {
 	x.close()
 	l.announce(x, 2*x.use+1)
 }
@@ -263,7 +266,7 @@ const (
 )
 
 // offer decides what this rank offers with an operation, whose slot this is.
-func (l *rankSlots) offer(x *rankSlot, o *Operation) slotOffer {
+func (l *slotTable) offer(x *slot, o *Operation) slotOffer {
 	if x == nil || x.state != slotOffered || !l.suits(o) {
 		return noSlot
 	}
@@ -276,7 +279,7 @@ func (l *rankSlots) offer(x *rankSlot, o *Operation) slotOffer {
 }
 
 // leave gives all slots up for good.
-func (l *rankSlots) leave() {
+func (l *slotTable) leave() {
 	if l == nil {
 		return
 	}
@@ -290,7 +293,7 @@ func (l *rankSlots) leave() {
 }
 
 // close gives a slot up; another one may be offered for what comes under its name then.
-func (x *rankSlot) close() {
+func (x *slot) close() {
 	x.state = slotOffered
 	if x.reopens++; x.reopens >= maxReopens {
 		x.state = slotClosed
@@ -298,7 +301,7 @@ func (x *rankSlot) close() {
 }
 
 // keep remembers what a slot is used for.
-func (x *rankSlot) keep(o *Operation) {
+func (x *slot) keep(o *Operation) {
 	shape := append(x.call.Shape[:0], o.Shape...)
 	name := x.call.Name
 	if name != o.Name {
@@ -309,19 +312,19 @@ func (x *rankSlot) keep(o *Operation) {
 }
 
 // take makes the slot that the daemon gave a name this rank's.
-func (l *rankSlots) take(x *rankSlot, offset int) error {
-	wide := offset&wideSlot != 0
-	if wide && !x.offersWide || !wide && x.call.In.Bytes > maxSlotBytes {
-		return malformed("slot at %d for %d bytes", offset, x.call.In.Bytes)
+func (l *slotTable) take(x *slot, offset int) error {
+	wide := offset&codec.WideSlot != 0
+	if wide && !x.offersWide || !wide && x.call.In.Bytes > codec.MaxSlotBytes {
+		return codec.Malformed("slot at %d for %d bytes", offset, x.call.In.Bytes)
 	}
-	offset &^= wideSlot
-	stride := strideOf(x.call.In.Bytes)
+	offset &^= codec.WideSlot
+	stride := codec.SlotStride(x.call.In.Bytes)
 	if wide {
 		stride = 0
 	}
-	need := l.ranks * (slotLine + 2*stride)
-	if offset%slotLine != 0 || offset < l.ranks*slotLine || offset > len(l.memory)-need {
-		return malformed("slot at %d of %d bytes", offset, len(l.memory))
+	need := l.ranks * (codec.SlotLine + 2*stride)
+	if offset%codec.SlotLine != 0 || offset < l.ranks*codec.SlotLine || offset > len(l.memory)-need {
+		return codec.Malformed("slot at %d of %d bytes", offset, len(l.memory))
 	}
 	if x.state == slotOffered {
 		x.state, x.at, x.stride, x.use, x.wide = slotTaken, offset, stride, 0, wide
@@ -330,7 +333,7 @@ func (l *rankSlots) take(x *rankSlot, offset int) error {
 }
 
 // enter begins a use of a slot.
-func (l *rankSlots) enter(x *rankSlot, o *Operation) {
+func (l *slotTable) enter(x *slot, o *Operation) {
 	x.use++
 	if x.wide {
 		x.keep(o)
@@ -342,7 +345,7 @@ func (l *rankSlots) enter(x *rankSlot, o *Operation) {
 }
 
 // announce publishes this rank's word, and wakes who sleeps if that can change anything for them.
-func (l *rankSlots) announce(x *rankSlot, value uint64) {
+func (l *slotTable) announce(x *slot, value uint64) {
 	atomic.StoreUint64(l.word(x, l.self), value)
 	for rank := range l.ranks {
 		if value%2 == 0 && atomic.LoadUint64(l.word(x, rank)) < value {
@@ -353,9 +356,9 @@ func (l *rankSlots) announce(x *rankSlot, value uint64) {
 }
 
 // rouse wakes the ranks that sleep.
-func (l *rankSlots) rouse() {
+func (l *slotTable) rouse() {
 	for rank := range l.ranks {
-		if rank != l.self && atomic.LoadUint32(l.flag(rank, slotAsleep)) != 0 {
+		if rank != l.self && atomic.LoadUint32(l.flag(rank, codec.SlotAsleep)) != 0 {
 			l.ring(rank)
 		}
 	}
@@ -370,7 +373,7 @@ const (
 	broken // somebody never will be
 )
 
-func (l *rankSlots) meeting(x *rankSlot) meeting {
+func (l *slotTable) meeting(x *slot) meeting {
 	goal, how := 2*x.use, complete
 	for rank := range l.ranks { // all of them: who comes last does not wake others where one will never come
 		w := atomic.LoadUint64(l.word(x, rank))
@@ -378,21 +381,21 @@ func (l *rankSlots) meeting(x *rankSlot) meeting {
 		case w >= goal:
 		case w&1 != 0:
 			return broken
-		case atomic.LoadUint32(l.flag(rank, slotLeft)) != rankLeft:
+		case atomic.LoadUint32(l.flag(rank, codec.SlotLeft)) != codec.RankLeft:
 			how = awaited
 		case atomic.LoadUint64(l.word(x, rank)) < goal:
 			return broken
 		}
 	}
 	// Looked at last: who comes after the end of the world finds it marked, and others may have been told that this failed.
-	if atomic.LoadUint32(l.flag(l.self, slotLeft)) == worldGone {
+	if atomic.LoadUint32(l.flag(l.self, codec.SlotLeft)) == codec.WorldGone {
 		return awaited
 	}
 	return how
 }
 
 // reduce makes the result.
-func (l *rankSlots) reduce(x *rankSlot, o *Operation) {
+func (l *slotTable) reduce(x *slot, o *Operation) {
 	l.buffers = l.buffers[:0]
 	for rank := range l.ranks {
 		l.buffers = append(l.buffers, l.buffer(x, rank))
@@ -402,7 +405,7 @@ func (l *rankSlots) reduce(x *rankSlot, o *Operation) {
 }
 
 // plan is what a slot computes. Suits made sure that it may.
-func (x *rankSlot) plan(ranks int) kernel.Plan {
+func (x *slot) plan(ranks int) kernel.Plan {
 	p := kernel.Plan{Type: x.call.Type, Op: kernel.Sum, Pre: 1, Post: 1}
 	if x.call.Op == kernel.Average {
 		p.Post = 1 / float64(ranks)
@@ -411,10 +414,10 @@ func (x *rankSlot) plan(ranks int) kernel.Plan {
 }
 
 // meet does an operation in its slot. It reports false, and gives the slot up, if somebody does not come.
-func (r *Rank) meet(x *rankSlot, o *Operation) (met bool, err error) {
-	l := r.slots
+func (s *Session) meet(x *slot, o *Operation) (met bool, err error) {
+	l := s.slots
 	l.enter(x, o)
-	how, err := r.await(func() meeting { return l.meeting(x) })
+	how, err := s.await(func() meeting { return l.meeting(x) })
 	if err != nil {
 		return false, fmt.Errorf("wait for %s: %w", o.Name, err)
 	}
@@ -429,7 +432,7 @@ func (r *Rank) meet(x *rankSlot, o *Operation) (met bool, err error) {
 	if err := l.reduceSlice(x); err != nil {
 		return false, err
 	}
-	how, err = r.await(func() meeting { return l.parting(x) })
+	how, err = s.await(func() meeting { return l.parting(x) })
 	if err == nil && how == broken { // what the tensors held is gone
 		err = &collective.Error{Code: collective.CodeAborted, Text: l.desertion(x)}
 	}
@@ -438,8 +441,8 @@ func (r *Rank) meet(x *rankSlot, o *Operation) (met bool, err error) {
 
 // await looks how far the others are until that is known. It spins, and then sleeps until the doorbell rings or the daemon sends
 // something.
-func (r *Rank) await(look func() meeting) (meeting, error) {
-	l, yields, since := r.slots, r.slots.yields, time.Time{}
+func (s *Session) await(look func() meeting) (meeting, error) {
+	l, yields, since := s.slots, s.slots.yields, time.Time{}
 	sleeps := l.vain >= slotVain && l.vain%slotRetry != 0
 	vain := sleeps
 	defer func() {
@@ -455,7 +458,7 @@ func (r *Rank) await(look func() meeting) (meeting, error) {
 		}
 		switch {
 		case sleeps:
-			if err := r.sleep(look); err != nil {
+			if err := s.sleep(look); err != nil {
 				return awaited, err
 			}
 			continue
@@ -476,18 +479,18 @@ func (r *Rank) await(look func() meeting) (meeting, error) {
 }
 
 // sleep waits for the doorbell or a message of the daemon, which it takes, unless there is something to see.
-func (r *Rank) sleep(look func() meeting) error {
-	l := r.slots
-	if r.gone != nil {
-		return r.gone
+func (s *Session) sleep(look func() meeting) error {
+	l := s.slots
+	if s.gone != nil {
+		return s.gone
 	}
-	asleep := l.flag(l.self, slotAsleep)
+	asleep := l.flag(l.self, codec.SlotAsleep)
 	atomic.StoreUint32(asleep, 1)
 	defer atomic.StoreUint32(asleep, 0)
 	if look() != awaited { // once more, now that others would ring
 		return nil
 	}
-	fds := [...]unix.PollFd{{Fd: int32(l.doorbell), Events: unix.POLLIN}, {Fd: int32(r.fd), Events: unix.POLLIN}}
+	fds := [...]unix.PollFd{{Fd: int32(l.doorbell), Events: unix.POLLIN}, {Fd: int32(s.fd), Events: unix.POLLIN}}
 	if _, err := unix.Poll(fds[:], -1); err != nil {
 		if err == unix.EINTR {
 			return nil
@@ -496,25 +499,25 @@ func (r *Rank) sleep(look func() meeting) error {
 	}
 	if fds[0].Revents != 0 {
 		for {
-			if _, err := unix.Read(l.doorbell, r.in); err != nil { // it does not block
+			if _, err := unix.Read(l.doorbell, s.in); err != nil { // it does not block
 				break
 			}
 		}
 	}
 	if fds[1].Revents != 0 {
-		return r.receive(nil)
+		return s.receive(nil)
 	}
 	return nil
 }
 
 // ended takes the end of an operation that offered a slot.
-func (l *rankSlots) ended(c *completion) error {
-	if c.handle != l.offered {
+func (l *slotTable) ended(c *codec.Completion) error {
+	if c.Handle != l.offered {
 		return nil
 	}
 	l.offered = 0
-	if c.code != 0 || c.region != noRegion || c.offset == 0 {
+	if c.Code != 0 || c.Region != codec.NoRegion || c.Offset == 0 {
 		return nil
 	}
-	return l.take(l.next, c.offset)
+	return l.take(l.next, c.Offset)
 }
