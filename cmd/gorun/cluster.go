@@ -133,16 +133,12 @@ func reserve(ctx context.Context, o *clusterFlags, request wire.Reserve) (*stand
 		return nil, "", err
 	}
 	request.User = userName()
-	if d := detachedOf(ctx); d != nil {
-		request.Job, request.Term = d.record.Authority, d.record.Term
-		if d.inherited != nil { // it waits for nobody
-			request.Held = d.inherited.bequest.Shares
-			return client.Hold(addr, request), addr, nil
-		}
+	if detachedOf(ctx).Identify(&request) { // it does not wait
+		return client.Hold(addr, request), addr, nil
 	}
 	lease, err := client.Reserve(ctx, addr, request, func(text string) {
 		fmt.Fprintln(os.Stderr, "gorun: note: the job "+text)
-		detachedOf(ctx).say(text)
+		detachedOf(ctx).Report(text)
 	})
 	if err != nil {
 		return nil, "", explainCluster(addr, err)
@@ -219,9 +215,9 @@ func (p room) release() {
 
 // clusterOf reads which cluster is meant.
 func clusterOf(ctx context.Context, o *clusterFlags) (standing.Client, string, error) {
-	if d := detachedOf(ctx); d != nil && d.hosted.keyFile != "" {
-		key, err := readKey(d.hosted.keyFile)
-		return standing.Client{Key: key, Version: version}, d.hosted.addr, err
+	if home, ok := detachedOf(ctx).Cluster(); ok {
+		key, err := readKey(home.KeyFile)
+		return standing.Client{Key: key, Version: version}, home.Addr, err
 	}
 	if o.keyFile == "" {
 		return standing.Client{}, "", &usageError{errors.New("--cluster needs --cluster-key-file"), keyHint}

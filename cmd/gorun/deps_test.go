@@ -15,8 +15,8 @@ import (
 // Tests are free. The table is the architecture: a new arrow is a decision, made here.
 var allowed = map[string][]string{
 	"cmd/gorun": {"collective", "collective/kernel", "collective/schedule",
-		"launcher", "launcher/discover", "launcher/elastic", "launcher/hosts", "launcher/jobs", "launcher/output", "launcher/plan", "launcher/ssh", "launcher/survey",
-		"rendezvous/authority", "rendezvous/resume", "rendezvous/standing", "rendezvous/wire",
+		"launcher", "launcher/detached", "launcher/discover", "launcher/elastic", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/output", "launcher/plan", "launcher/ssh", "launcher/survey",
+		"rendezvous/standing", "rendezvous/wire",
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker/bench", "worker/command", "worker/proc", "worker/rankenv"},
 	"cmd/gorund":           {"worker/command"}, // what it has, every first start on a host waits for
@@ -25,6 +25,10 @@ var allowed = map[string][]string{
 	"launcher":             {"launcher/hosts", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "rendezvous/wire", "topology"},
 	"launcher/discover":    {"launcher/hosts"},
 	"launcher/elastic":     {},
+	"launcher/detached":    {"launcher", "launcher/failover", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
+	"launcher/failover":    {"launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
+	"launcher/follow":      {"launcher/jobs", "rendezvous/authority", "rendezvous/resume", "rendezvous/standing", "rendezvous/wire"},
+	"launcher/hosted":      {"launcher", "launcher/detached", "launcher/failover", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/jobs":        {},
 	"launcher/hosts":       {},
 	"launcher/plan":        {"launcher/hosts"},

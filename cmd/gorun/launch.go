@@ -102,7 +102,7 @@ func (o *jobFlags) validate(ctx context.Context) (p jobPlan, err error) {
 	if p.changing, err = readElastic(o); err != nil {
 		return p, err
 	}
-	if err := detachedOf(ctx).mayGoOn(p.changing != nil); err != nil {
+	if err := mayContinue(ctx, o, p.changing != nil); err != nil {
 		return p, err
 	}
 	if p.settings, err = readSettings(o); err != nil {
@@ -127,6 +127,19 @@ func (o *jobFlags) validate(ctx context.Context) (p jobPlan, err error) {
 	o.TimeScale = timeScaleOf(os.Getenv(timeScale))
 	o.ReportBindings = o.ReportBindings || readBindingArgs(o).report
 	return p, nil
+}
+
+// mayContinue returns an error in a launcher that continues a job of another one which cannot continue.
+func mayContinue(ctx context.Context, o *jobFlags, elastic bool) error {
+	d := detachedOf(ctx)
+	if !d.Successor() || elastic {
+		return nil
+	}
+	client, _, err := clusterOf(ctx, &o.clusterFlags)
+	if err != nil {
+		return err
+	}
+	return d.RefuseFixed(client)
 }
 
 // spec is the job as far as flags say what it is; how it is started and watched is for runJob to add.
@@ -275,13 +288,13 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 			unsaved = saveTopology(p.saveTopology, hosts, edges)
 		}
 	}
-	if err := detachedOf(ctx).attach(spec, spec.Placement); err != nil {
+	if err := detachedOf(ctx).Watch(spec); err != nil {
 		return err
 	}
 	if lease != nil {
 		client, _, err := clusterOf(ctx, &p.clusterFlags)
 		if err == nil {
-			err = detachedOf(ctx).keep(ctx, client, spec, lease, spec.Placement)
+			err = detachedOf(ctx).Replicate(ctx, client, spec, lease)
 		}
 		if err != nil {
 			return err
@@ -294,7 +307,7 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	told := tellSlowStop(ctx, spec.Grace, mux.Note)
 	err := runRestarting(ctx, *spec, p.maxRestarts, watch, mux.Note)
 	if lesser, ok := errors.AsType[*launcher.MinorityError](err); ok {
-		err = errors.Join(err, detachedOf(ctx).deserted(lesser))
+		err = errors.Join(err, detachedOf(ctx).Abandoned(lesser))
 	}
 	told()
 	unwatch()

@@ -47,13 +47,13 @@ func run(args []string) int {
 			return explain(os.Stderr, err)
 		}
 	}
-	d, err := beDetached(os.Getenv(detachedVariable))
+	d, err := openDetached()
 	if err != nil {
 		return explain(os.Stderr, err)
 	}
 	err = app.RunContext(context.WithValue(ctx, detachedKey{}, d), operationLast(args))
 	code := explain(os.Stderr, err)
-	d.end(code)
+	d.End(code)
 	return code
 }
 
@@ -88,7 +88,8 @@ func appOf(o *jobFlags, hurry <-chan struct{}) *cli.App {
 
 // commands are all but the launch itself. None answers a mistake with pages of help.
 func commands(hurry <-chan struct{}) []*cli.Command {
-	all := append([]*cli.Command{topoCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(), manCommand(), versionCommand(), helpCommand(), rshAgentCommand()}, jobCommands()...)
+	all := append([]*cli.Command{topoCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(), manCommand(), versionCommand(), helpCommand(), rshAgentCommand()},
+		psCommand(), topCommand(), logsCommand(), attachCommand(), stopCommand())
 	for _, c := range all {
 		c.OnUsageError = explainFlag(c.Flags, "gorun "+c.Name+" --help lists the flags")
 		c.HideHelpCommand = true

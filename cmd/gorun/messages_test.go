@@ -16,8 +16,8 @@ import (
 
 // spoken are the packages whose errors and hints users read.
 var spoken = []string{
-	"cmd/gorun", "launcher", "launcher/discover", "launcher/elastic", "launcher/hosts", "launcher/jobs", "launcher/output",
-	"launcher/plan", "launcher/ssh", "launcher/survey", "rendezvous/standing", "worker", "worker/network", "worker/command", "cmd/gorund",
+	"cmd/gorun", "launcher", "launcher/detached", "launcher/discover", "launcher/elastic", "launcher/failover", "launcher/follow",
+	"launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/output", "launcher/plan", "launcher/ssh", "launcher/survey", "rendezvous/standing", "worker", "worker/network", "worker/command", "cmd/gorund",
 }
 
 // TestMessagesAreHeld: every error that is made from a literal in those packages, and every hint, is expected somewhere: by a

@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gorun/launcher/follow"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/wire"
 )
@@ -41,11 +42,40 @@ func ps(ctx context.Context, o *jobsFlags) error {
 	return nil
 }
 
+// listJobs shows the jobs of this machine.
+func listJobs(o *jobsFlags) error {
+	store, err := jobStore()
+	if err != nil {
+		return err
+	}
+	all, err := store.List()
+	if err != nil {
+		return err
+	}
+	if o.json {
+		list := []jobs.Record{}
+		for _, r := range all {
+			list = append(list, r.Listed())
+		}
+		return json.NewEncoder(o.out).Encode(list)
+	}
+	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "JOB\tPROGRAM\tSTARTED\tRANKS\tHOSTS\tSTATE")
+	for _, r := range all {
+		hosts := strings.Join(r.Hosts, ",")
+		if len(r.Hosts) > 4 {
+			hosts = fmt.Sprintf("%s and %d more", strings.Join(r.Hosts[:3], ","), len(r.Hosts)-3)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\n", r.ID, jobs.Clean(r.Program), r.Started.Local().Format(time.DateTime), r.Ranks, jobs.Clean(hosts), r.StateText())
+	}
+	return w.Flush()
+}
+
 // clusterList is what a cluster does, for programs.
 type clusterList struct {
 	Members  []wire.MemberState `json:"members"`
 	Jobs     []clusterJob       `json:"jobs"` // in the order in which they came
-	Detached []clusterRecord    `json:"detached"`
+	Detached []follow.Entry     `json:"detached"`
 }
 
 // clusterJob is a job that has slots or waits for them.
@@ -61,37 +91,23 @@ type clusterSlots struct {
 	Slots int    `json:"slots"`
 }
 
-func listCluster(all *wire.Jobs, detached []clusterRecord) clusterList {
-	list := clusterList{append([]wire.MemberState{}, all.Members...), []clusterJob{}, []clusterRecord{}}
+func listCluster(all *wire.Jobs, detached []follow.Entry) clusterList {
+	list := clusterList{append([]wire.MemberState{}, all.Members...), []clusterJob{}, []follow.Entry{}}
 	for _, j := range all.Jobs {
-		x := clusterJob{j, waiting, []clusterSlots{}}
+		x := clusterJob{j, jobs.Waiting, []clusterSlots{}}
 		for _, s := range j.Shares {
 			x.State, x.Hosts = jobs.Running, append(x.Hosts, clusterSlots{s.Host, s.Slots})
 		}
 		list.Jobs = append(list.Jobs, x)
 	}
 	for _, r := range detached {
-		r.Record = stated(r.Record)
+		r.Record = r.Listed()
 		list.Detached = append(list.Detached, r)
 	}
 	return list
 }
 
-// waiting is the state of a job whose launcher runs, and has no slots yet.
-const waiting = "waiting"
-
-// stated is a job as those who list it see it.
-func stated(r jobs.Record) jobs.Record {
-	if r.Hosts == nil {
-		r.Hosts = []string{}
-	}
-	if r.State == jobs.Running && r.Ranks == 0 {
-		r.State = waiting
-	}
-	return r
-}
-
-func clusterJobs(ctx context.Context, o *clusterFlags) (*wire.Jobs, []clusterRecord, error) {
+func clusterJobs(ctx context.Context, o *clusterFlags) (*wire.Jobs, []follow.Entry, error) {
 	client, addr, err := clusterOf(ctx, o)
 	if err != nil {
 		return nil, nil, err
@@ -100,11 +116,11 @@ func clusterJobs(ctx context.Context, o *clusterFlags) (*wire.Jobs, []clusterRec
 	if err != nil {
 		return nil, nil, explainCluster(addr, err)
 	}
-	detached, _ := allRecords(ctx, client, all.Members)
-	return all, latest(detached), nil
+	detached, _ := follow.List(ctx, client, all.Members)
+	return all, detached, nil
 }
 
-func showCluster(to io.Writer, all *wire.Jobs, detached []clusterRecord) {
+func showCluster(to io.Writer, all *wire.Jobs, detached []follow.Entry) {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "HOST\tADDRESS\tUSED\t")
 	for _, m := range all.Members {
@@ -118,7 +134,7 @@ func showCluster(to io.Writer, all *wire.Jobs, detached []clusterRecord) {
 	if len(detached) > 0 {
 		fmt.Fprintln(w, "\nJOB\tPROGRAM\tSTARTED\tRANKS\tSTATE")
 		for _, r := range detached {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", clean(r.name()), clean(r.Program), r.Started.Local().Format(time.DateTime), r.Ranks, clean(r.stand()))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", jobs.Clean(r.Label()), jobs.Clean(r.Program), r.Started.Local().Format(time.DateTime), r.Ranks, jobs.Clean(r.StateText()))
 		}
 		w.Flush()
 	}
@@ -134,25 +150,7 @@ func showCluster(to io.Writer, all *wire.Jobs, detached []clusterRecord) {
 		if list == nil {
 			list = []string{"waits"}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%s\n", clean(j.User), clean(j.Program), time.Duration(j.Seconds)*time.Second, j.Ranks, strings.Join(list, ","))
+		fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%s\n", jobs.Clean(j.User), jobs.Clean(j.Program), time.Duration(j.Seconds)*time.Second, j.Ranks, strings.Join(list, ","))
 	}
 	w.Flush()
-}
-
-// stand says where the launcher of a job is, if that is not where the job began.
-func (r clusterRecord) stand() string {
-	if r.Record.Name == "" || r.State == jobs.Unattended {
-		return standOf(r.Record)
-	}
-	return standOf(r.Record) + ", on " + r.Host
-}
-
-// clean keeps what others wrote from moving the terminal's cursor.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, s)
 }

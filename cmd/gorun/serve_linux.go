@@ -18,6 +18,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gorun/launcher/detached"
+	"gorun/launcher/hosted"
 	"gorun/rendezvous/standing"
 	"gorun/topology"
 	"gorun/worker/proc"
@@ -123,12 +125,15 @@ func serveCluster(told context.Context, o *serveFlags, hurry <-chan struct{}) er
 		debug.SetGCPercent(400) // the heap is some megabytes, and every host tells of itself at once when a job begins
 	}
 	proc.SlackenSelf()
-	launchers := hosted{hosting{addr: net.JoinHostPort(p.address, strconv.Itoa(p.port)), name: p.name, keyFile: p.keyFile}, log}
+	launchers := hosted.Host{
+		Cluster:  detached.Cluster{Addr: net.JoinHostPort(p.address, strconv.Itoa(p.port)), Name: p.name, KeyFile: p.keyFile},
+		StateDir: stateDir, Env: daemonEnv, Log: log,
+	}
 	return standing.Serve(ctx, hurry, standing.Config{
 		Key: p.key, Name: p.name, Version: version, Slots: p.slots, Listener: listener, Bind: p.gossipBind(), Address: p.address, Port: p.port + 1, Join: p.join, Log: log,
 		Command: func() *exec.Cmd {
 			// The very same file, even if its name has gone to a newer build by now.
-			return &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--resumable"}, Env: jobEnv()}
+			return &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--resumable"}, Env: daemonEnv()}
 		},
 		Launchers: launchers,
 		Failover:  launchers,

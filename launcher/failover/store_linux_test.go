@@ -1,4 +1,4 @@
-package main
+package failover
 
 import (
 	"bytes"
@@ -50,8 +50,7 @@ func TestPromisesOutliveThePower(t *testing.T) {
 			t.Error("the disk is still there")
 		}
 	})
-	t.Setenv("XDG_STATE_HOME", at)
-	h := hosted{hosting: hosting{name: "here"}}
+	h := StoreOf(at, "here")
 	for promised := range uint64(3) {
 		if err := h.Save(authority.State{Job: "ab", Promised: promised + 1}); err != nil {
 			t.Fatal(err)

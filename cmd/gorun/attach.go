@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"gorun/launcher/follow"
+	"gorun/worker/command"
+)
+
+// attachLines is how many of a job's last lines those see who attach to it.
+const attachLines = 10
+
+func attachCommand() *cli.Command {
+	return jobsCommand("attach", "show the output of a detached job from here on, and exit as it does; Ctrl-C stops it, Ctrl-\\ leaves it", "[JOB]",
+		func(*jobsFlags) []cli.Flag { return nil }, attach)
+}
+
+// errLeft is the cause when the user leaves a job to itself.
+var errLeft = errors.New("left")
+
+// attach shows the output from here on. What would stop a launcher at a terminal stops the job.
+func attach(parent context.Context, o *jobsFlags) error {
+	job, err := findJob(parent, o, true)
+	if err != nil {
+		return err
+	}
+	ctx, leave := context.WithCancelCause(context.WithoutCancel(parent))
+	defer leave(nil)
+	var present atomic.Pointer[follow.Target] // which gets the signals
+	present.Store(&job)
+	// Each kind has a notify of its own: a launcher that does not answer must not keep the user here.
+	defer notify(func(syscall.Signal) { leave(errLeft) }, unix.SIGQUIT)()
+	defer notify(func(s syscall.Signal) { leave(signalError{s}) }, endings()...)() // of this command: the job stays
+	defer notify(func(s syscall.Signal) { passOn(ctx, present.Load(), s) }, unix.SIGINT, unix.SIGUSR1, unix.SIGUSR2)()
+	if parent.Err() != nil { // stopped before it was known which job
+		return context.Cause(parent)
+	}
+	fmt.Fprintf(os.Stderr, "gorun: attached to job %s; Ctrl-C stops it, Ctrl-\\ leaves it\n", job.Label)
+	code, err := job.Attach(ctx, o.out, attachLines, func(next follow.Target) {
+		fmt.Fprintf(os.Stderr, "gorun: job %s goes on by another launcher\n", next.Label)
+		present.Store(&next)
+	})
+	var sig signalError
+	switch {
+	case errors.Is(context.Cause(ctx), errLeft):
+		return nil
+	case errors.As(context.Cause(ctx), &sig):
+		return command.ExitStatus(128 + int(sig.sig))
+	case err != nil:
+		return err
+	case code != 0:
+		return command.ExitStatus(code)
+	}
+	return nil
+}
+
+// passOn sends a signal to a job's launcher, and tells the user if that fails.
+func passOn(ctx context.Context, to *follow.Target, s syscall.Signal) {
+	if err := to.Signal(ctx, int(s)); err != nil && ctx.Err() == nil {
+		fmt.Fprintf(os.Stderr, "gorun: note: %s did not reach job %s: %v\ngorun: hint: Ctrl-\\ leaves it\n", unix.SignalName(s), to.Label, err)
+	}
+}

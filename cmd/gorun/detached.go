@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"gorun/launcher/detached"
+	"gorun/launcher/jobs"
+	"gorun/worker/command"
+)
+
+type detachedKey struct{}
+
+// detachedOf returns what this process has in place of a terminal, nil if it is no detached launcher.
+func detachedOf(ctx context.Context) *detached.Launcher {
+	d, _ := ctx.Value(detachedKey{}).(*detached.Launcher)
+	return d
+}
+
+// openDetached returns what detached.Start has prepared for this process, nil if it has not.
+func openDetached() (*detached.Launcher, error) {
+	dir := os.Getenv(detached.Variable)
+	if dir == "" {
+		return nil, nil
+	}
+	cluster := detached.ClusterFrom(os.Getenv(detached.ClusterVariable))
+	os.Unsetenv(detached.Variable) // it is not for the programs that this one starts
+	os.Unsetenv(detached.ClusterVariable)
+	return detached.Open(dir, cluster, os.Exit)
+}
+
+// stateDir is command.StateDir with a way out.
+func stateDir() (string, error) {
+	dir, err := command.StateDir(os.Getenv)
+	if err != nil {
+		return "", &usageError{err, "set HOME, or XDG_STATE_HOME to where jobs are to be kept"}
+	}
+	return dir, nil
+}
+
+// jobStore returns the user's detached jobs.
+func jobStore() (jobs.Store, error) {
+	dir, err := stateDir()
+	return detached.JobsIn(dir), err
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"gorun/launcher/follow"
+	"gorun/launcher/jobs"
+)
+
+func topCommand() *cli.Command {
+	return jobsCommand("top", "show what the ranks of a detached job use", "[JOB]", func(o *jobsFlags) []cli.Flag {
+		return []cli.Flag{
+			&cli.BoolFlag{Name: "once", Destination: &o.once, Usage: "show it once, as when output is no terminal"},
+			&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "for programs"},
+		}
+	}, top)
+}
+
+func top(ctx context.Context, o *jobsFlags) error {
+	job, err := findJob(ctx, o, true)
+	if err != nil {
+		return err
+	}
+	before, err := job.Job.Ranks(ctx) // asks the daemons
+	if err != nil {
+		return err
+	}
+	tty := term.IsTerminal(int(os.Stdout.Fd()))
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for last := time.Now(); ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		now := time.Now()
+		ranks, err := job.Job.Ranks(ctx)
+		if err != nil {
+			if now, gone := findJob(ctx, o, false); gone == nil && now.State != jobs.Running {
+				return nil
+			}
+			return err
+		}
+		switch {
+		case o.json:
+			if err := json.NewEncoder(o.out).Encode(ranks); err != nil {
+				return err
+			}
+		case tty && !o.once:
+			fmt.Fprint(o.out, "\x1b[H\x1b[J") // to the corner, and clear
+			fallthrough
+		default:
+			showRanks(o.out, job, before, ranks, now.Sub(last))
+		}
+		if o.once || !tty {
+			return nil
+		}
+		before, last = ranks, now
+	}
+}
+
+func showRanks(to io.Writer, job follow.Target, before, now []jobs.Rank, between time.Duration) {
+	fmt.Fprintf(to, "job %s, %s, since %s\n", job.Label, jobs.Clean(job.Program), job.Started.Local().Format(time.DateTime))
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "RANK\tHOST\tPID\tCPU %\tMEMORY\tPROCESSES\tSTATE")
+	for i, x := range now {
+		share := "-"
+		if i < len(before) && before[i].CPUMS > 0 && x.CPUMS >= before[i].CPUMS {
+			share = fmt.Sprintf("%.0f", 100*float64(x.CPUMS-before[i].CPUMS)/float64(between.Milliseconds()))
+		}
+		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%d MiB\t%d\t%s\n", x.Rank, jobs.Clean(x.Host), x.PID, share, x.RSS>>20, x.Processes, jobs.Clean(x.State))
+	}
+	w.Flush()
+}

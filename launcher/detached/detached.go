@@ -1,0 +1,153 @@
+// Package detached starts launchers that run without a terminal, and gives such a launcher what it has in place of one.
+//
+// Start runs a launcher in a session of its own and waits until the launcher reports that its job runs, or fails. The
+// launcher, which finds Variable in its environment, calls Open. From then on its Launcher keeps the job's record and the
+// states of the ranks for those who list jobs, answers at the job's socket, and in a cluster has other hosts ready to
+// continue the job (package failover). End is last.
+package detached
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gorun/launcher"
+	"gorun/launcher/failover"
+	"gorun/launcher/jobs"
+	"gorun/rendezvous/wire"
+)
+
+const (
+	// Variable names the job's directory to a launcher that runs detached. Such a launcher also inherits two descriptors:
+	// where to report that the job runs, and the job's lock.
+	Variable = "GORUN_DETACHED"
+	readyFD  = 3
+	lockFD   = 4
+	// ClusterVariable holds a Cluster, for a launcher that a daemon has started: what its user wrote is for another machine.
+	ClusterVariable = "GORUN_HOSTED"
+)
+
+// JobsIn returns the store of the user's jobs in the state directory.
+func JobsIn(stateDir string) jobs.Store { return jobs.Store{Dir: filepath.Join(stateDir, "jobs")} }
+
+// Cluster is how a launcher on a daemon's host reaches the cluster.
+type Cluster struct {
+	Addr    string // of the daemon
+	Name    string // of the host
+	KeyFile string
+}
+
+// String returns the text that ClusterFrom reads.
+func (c Cluster) String() string { return c.Addr + " " + c.Name + " " + c.KeyFile }
+
+// ClusterFrom reads the value of ClusterVariable.
+func ClusterFrom(text string) Cluster {
+	addr, rest, _ := strings.Cut(text, " ")
+	name, file, _ := strings.Cut(rest, " ")
+	return Cluster{addr, name, file}
+}
+
+// Launcher is what a launcher without a terminal has instead. Its methods do nothing on nil, which is a launcher with one.
+type Launcher struct {
+	job      jobs.Job
+	cluster  Cluster // empty unless one of its daemons has started the launcher
+	server   *jobs.Server
+	askUsage chan struct{}
+	exit     func(code int)
+
+	request *wire.Detach         // of the user, in a cluster
+	from    *failover.Succession // nil unless this launcher is a successor
+
+	mu         sync.Mutex
+	replicator *failover.Replicator // nil if no other host could continue the job
+	record     jobs.Record          // changed by save
+	ranks      []jobs.Rank
+	ready      *os.File // until something was reported
+}
+
+// Open returns the Launcher of this process, whose job Start has made in a directory. exit ends the process; it is called
+// when another launcher has taken over.
+func Open(dir string, cluster Cluster, exit func(code int)) (*Launcher, error) {
+	unix.CloseOnExec(readyFD)
+	unix.CloseOnExec(lockFD) // it stays open to the end
+	l := &Launcher{job: jobs.Job{Dir: dir}, cluster: cluster, ready: os.NewFile(readyFD, "ready"), askUsage: make(chan struct{}, 1), exit: exit}
+	var err error
+	if l.record, err = l.job.Load(); err != nil {
+		return nil, err
+	}
+	if l.request, l.from, err = failover.Read(l.job); err != nil {
+		return nil, err
+	}
+	if l.from != nil {
+		l.Report("goes on")
+	}
+	if err := l.save(func(r *jobs.Record) { r.PID = os.Getpid() }); err != nil {
+		return nil, err
+	}
+	l.server, err = l.job.Serve(jobs.Handler{Signal: signalSelf, Ranks: l.list})
+	return l, err
+}
+
+// signalSelf does what a terminal would.
+func signalSelf(number int) error {
+	switch sig := syscall.Signal(number); sig {
+	case unix.SIGINT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2:
+		return unix.Kill(os.Getpid(), sig)
+	}
+	return fmt.Errorf("signal %d is not passed on", number)
+}
+
+// Report tells the process that waits in Start how the job is. Only the first report counts: after it no one waits any more,
+// and other hosts may continue the job.
+func (l *Launcher) Report(text string) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	ready, replicator := l.ready, l.replicator
+	l.ready = nil
+	l.mu.Unlock()
+	if ready == nil {
+		return
+	}
+	fmt.Fprintln(ready, text)
+	ready.Close()
+	if replicator != nil {
+		replicator.Start()
+	}
+}
+
+// save changes the record. The launcher's loop and the Replicator's goroutines call it.
+func (l *Launcher) save(change func(*jobs.Record)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(&l.record)
+	return l.job.Save(l.record)
+}
+
+// Abandoned records why the job ends, and returns an error if it cannot.
+func (l *Launcher) Abandoned(e *launcher.MinorityError) error {
+	return l.save(func(r *jobs.Record) { r.Abandoned = failover.QuorumText(e.Of, e.Left) })
+}
+
+// End records the end of the job and reports it to the electors and to clients that wait.
+func (l *Launcher) End(code int) {
+	if l == nil {
+		return
+	}
+	l.replicator.Close(code)
+	err := l.save(func(r *jobs.Record) { r.Ended, r.Code, r.Silent, r.Partitions = time.Now(), code, nil, nil })
+	if err != nil {
+		complain("error", err)
+	}
+	l.server.End(code)
+}
+
+// complain writes into the job's output.
+func complain(level string, err error) { fmt.Fprintf(os.Stderr, "gorun: %s: %v\n", level, err) }

@@ -1,0 +1,184 @@
+package detached
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"gorun/launcher"
+	"gorun/launcher/failover"
+	"gorun/launcher/failover/failovertest"
+	"gorun/launcher/jobs"
+	"gorun/rendezvous/authority"
+	"gorun/rendezvous/standing"
+	"gorun/rendezvous/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestNobodyKnowsBeforeTheWord: electors hear of a job when its launcher has said that it runs, and until then it decides alone. One that
+// fails before that waits for nobody.
+func TestNobodyKnowsBeforeTheWord(t *testing.T) {
+	key := failovertest.Key(t)
+	host := failovertest.Disk{Saved: make(chan authority.State, 10)}
+	home, _ := failovertest.Daemon(t, key, "a", host)
+	const lease = 4 * time.Second
+	open := func(job string) (k *failover.Replicator, l *Launcher, reported *bufio.Reader) {
+		electors := authority.Snapshot{Electors: []string{"a"}}
+		k = failover.New(job, electors, failover.Handover{}, map[string]string{"a": home}, failover.Config{
+			Client: standing.Client{Key: key, Version: failovertest.Version}, Self: "a", Home: home, Lease: lease,
+			Shares: func() []wire.Share { return nil }, Note: t.Logf,
+			Superseded: func(uint64) { t.Error("there is another launcher") },
+		})
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.Close(); w.Close() })
+		return k, &Launcher{replicator: k, ready: w}, bufio.NewReader(r)
+	}
+	safe := func(k *failover.Replicator, want uint64) {
+		t.Helper()
+		select {
+		case got := <-k.Kept():
+			if got != want {
+				t.Errorf("%d is safe, want %d", got, want)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%d is not safe", want)
+		}
+	}
+	k, l, reported := open("ab")
+	for n := range uint64(2) {
+		if got := k.Keep([]byte("1"), lease); got != n+1 {
+			t.Errorf("number %d, want %d", got, n+1)
+		}
+		safe(k, n+1)
+	}
+	if n := len(host.Saved); n > 0 {
+		t.Fatalf("an elector knows of the job before it runs: %+v", <-host.Saved)
+	}
+	l.Report("runs")
+	if text, err := reported.ReadString('\n'); text != "runs\n" {
+		t.Errorf("it said %q, %v", text, err)
+	}
+	if s := <-host.Saved; s.Seq != 2 || !strings.Contains(string(s.Value), `"launcher":1`) {
+		t.Errorf("the elector got value %d: %s", s.Seq, s.Value)
+	}
+	l.Report("says that again")
+	k.Keep([]byte("2"), lease)
+	safe(k, 3)
+	k.Close(7)
+	<-host.Saved
+	if s := <-host.Saved; !s.Over || !strings.Contains(string(s.Value), `"code":7`) {
+		t.Errorf("the elector got %+v", s)
+	}
+
+	k, _, _ = open("ef") // of a job that has waited for slots, and has nothing to leave yet
+	k.Start()
+	time.Sleep(lease / 4)
+	if len(host.Saved) > 0 {
+		t.Errorf("the elector got %+v", <-host.Saved)
+	}
+	k.Close(0)
+	if s := <-host.Saved; s.Seq != 1 || !s.Over {
+		t.Errorf("the elector got %+v", s)
+	}
+
+	k, _, _ = open("cd")
+	k.Keep([]byte("1"), lease)
+	began := time.Now()
+	if k.Close(1); time.Since(began) > 2*time.Second || len(host.Saved) > 0 {
+		t.Errorf("a job that has failed to start says so to its electors, for %v", time.Since(began))
+	}
+}
+
+// TestRecordOfManyWriters: what the launcher's loop and the Replicator's goroutines record at once is all there.
+func TestRecordOfManyWriters(t *testing.T) {
+	job, lock, err := jobs.Store{Dir: t.TempDir()}.Create(jobs.Record{Program: "true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	d := &Launcher{job: job}
+	if d.record, err = job.Load(); err != nil {
+		t.Fatal(err)
+	}
+	const rounds = 200
+	var writing sync.WaitGroup
+	for _, change := range []func(*jobs.Record){
+		func(r *jobs.Record) { r.Term++ },
+		func(r *jobs.Record) { r.Code++ },
+		func(r *jobs.Record) { r.Hosts = append(r.Hosts, fmt.Sprint("host", r.Term)) },
+	} {
+		writing.Go(func() {
+			for range rounds {
+				if err := d.save(change); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	writing.Wait()
+	if r, err := job.Load(); err != nil || r.Term != rounds || r.Code != rounds || len(r.Hosts) != rounds || r.Program != "true" {
+		t.Errorf("of %d changes each the record has %d, %d and %d (%q, %v)", rounds, r.Term, r.Code, len(r.Hosts), r.Program, err)
+	}
+}
+
+// TestRecordOfHostsApart: the status of a job says which host another one does not hear, until it does, or one of the two is lost.
+func TestRecordOfHostsApart(t *testing.T) {
+	job, lock, err := jobs.Store{Dir: t.TempDir()}.Create(jobs.Record{State: jobs.Running})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	d := &Launcher{job: job, askUsage: make(chan struct{}, 1), ranks: []jobs.Rank{{Host: "host2", State: "runs"}, {Rank: 1, Host: "host3", State: "runs"}}}
+	d.record.State, d.record.Ranks = jobs.Running, 2
+	since := time.Now()
+	shows := func(want ...string) {
+		t.Helper()
+		got := d.record.StateText()
+		for _, r := range d.list() {
+			got += "; " + r.State
+		}
+		if want := strings.ReplaceAll(strings.Join(want, "; "), "NOW", since.Local().Format(time.TimeOnly)); got != want {
+			t.Errorf("it shows %q, want %q", got, want)
+		}
+	}
+	apart := launcher.HostEvent{Host: "host3", To: "host2", State: launcher.HostSilent, Since: since}
+	d.host(apart)
+	shows("running, host3 silent to host2 since NOW", "runs", "host silent to host2 since NOW")
+	d.host(launcher.HostEvent{Host: "host3", To: "host1", State: launcher.HostBack, Since: since})
+	shows("running, host3 silent to host2 since NOW", "runs", "host silent to host2 since NOW")
+	d.host(launcher.HostEvent{Host: "host3", To: "host2", State: launcher.HostBack, Since: since})
+	shows("running", "runs", "runs")
+	d.host(apart)
+	d.world(2, []string{"host2", "host3"})
+	shows("running, host3 silent to host2 since NOW", "runs", "host silent to host2 since NOW")
+	d.host(launcher.HostEvent{Host: "host2", State: launcher.HostLost})
+	shows("running", "ended with its host", "runs")
+	d.host(apart)
+	d.world(1, []string{"host3"})
+	shows("running", "ended with its host", "runs")
+}
+
+// TestOtherSignals: only the signals that a terminal's user would send are passed on.
+func TestOtherSignals(t *testing.T) {
+	if err := signalSelf(9); err == nil || err.Error() != "signal 9 is not passed on" {
+		t.Error(err)
+	}
+}
+
+// TestClusterInTheEnvironment: what a daemon writes for a launcher, the launcher reads.
+func TestClusterInTheEnvironment(t *testing.T) {
+	if c := (Cluster{"h:1", "h", "/a key/file"}); ClusterFrom(c.String()) != c {
+		t.Errorf("%+v", ClusterFrom(c.String()))
+	}
+}

@@ -1,0 +1,122 @@
+package detached
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"gorun/launcher"
+	"gorun/launcher/failover"
+	"gorun/launcher/jobs"
+	"gorun/rendezvous/authority"
+	"gorun/rendezvous/standing"
+	"gorun/rendezvous/wire"
+)
+
+// Cluster returns how the launcher reaches the cluster whose daemon has started it, and whether one has.
+func (l *Launcher) Cluster() (Cluster, bool) {
+	if l == nil || l.cluster.KeyFile == "" {
+		return Cluster{}, false
+	}
+	return l.cluster, true
+}
+
+// Successor reports whether the launcher continues a job that another one began.
+func (l *Launcher) Successor() bool { return l != nil && l.from != nil }
+
+// Identify names the job in a request for slots. It reports whether the job holds slots already, which the request then
+// has, because another launcher reserved them.
+func (l *Launcher) Identify(r *wire.Reserve) (held bool) {
+	if l == nil {
+		return false
+	}
+	r.Job, r.Term = l.record.Authority, l.record.Term
+	if l.from == nil {
+		return false
+	}
+	r.Held = l.from.Handover.Shares
+	return true
+}
+
+// Replicate has other hosts of the cluster ready to continue the job, if there are enough of them.
+func (l *Launcher) Replicate(ctx context.Context, client standing.Client, spec *launcher.Spec, lease *standing.Lease) error {
+	if _, hosted := l.Cluster(); !hosted || lease == nil || l.request == nil {
+		return nil
+	}
+	known, err := client.Members(ctx, l.cluster.Addr)
+	if err != nil {
+		return fmt.Errorf("find hosts that could carry the job on: %w", err)
+	}
+	cfg := l.config(client, cmp.Or(spec.Lease, spec.Timing().Lease))
+	cfg.Note, cfg.Shares = spec.Note, lease.Shares
+	handover := failover.Handover{Name: fmt.Sprintf("%s/%d", l.cluster.Name, l.record.ID), Started: l.record.Started, Request: l.request}
+	var snapshot authority.Snapshot
+	if from := l.from; from != nil {
+		cfg.Lease, snapshot, handover = from.Lease, from.Snapshot, from.Handover
+		spec.Legacy = handover.Launcher
+		spec.Note("gorun: job %s goes on by the launcher on %s, since that on %s is gone; what it wrote until now is there",
+			handover.Name, l.cluster.Name, from.Former)
+	} else {
+		snapshot.Electors = failover.ChooseElectors(l.cluster.Name, lease.Shares(), known.Members)
+	}
+	if snapshot.Electors == nil {
+		return nil
+	}
+	r := failover.New(l.record.Authority, snapshot, handover, failover.Addresses(known.Members), cfg)
+	if err := l.save(func(record *jobs.Record) { record.Started, record.Term = handover.Started, r.Term() }); err != nil {
+		return err
+	}
+	if spec.Elastic != nil {
+		spec.Keeper = r
+		// Only hosts know whether they have vGPUs, and when they report it, their daemons wait already.
+		lease.Patience = max(cfg.Lease, cmp.Or(spec.Lease, spec.Timing().MoveLease)) + authority.SuccessionTimeout
+		lease.Silence = cfg.Lease
+	} else {
+		r.Keep(nil, cfg.Lease)
+	}
+	l.replicate(r)
+	return nil
+}
+
+// replicate starts r now if the job was reported to run, and otherwise leaves that to Report.
+func (l *Launcher) replicate(r *failover.Replicator) {
+	l.mu.Lock()
+	l.replicator = r
+	reported := l.ready == nil
+	l.mu.Unlock()
+	if reported {
+		r.Start()
+	}
+}
+
+func (l *Launcher) config(client standing.Client, lease time.Duration) failover.Config {
+	return failover.Config{Client: client, Self: l.cluster.Name, Home: l.cluster.Addr, Lease: lease, Superseded: l.superseded}
+}
+
+// RefuseFixed returns the error of a successor whose job has a fixed world, and so cannot continue: with the former
+// launcher, a host of the world may be lost. End then reports to the electors that the job is over.
+func (l *Launcher) RefuseFixed(client standing.Client) error {
+	cfg := l.config(client, l.from.Lease)
+	cfg.Shares, cfg.Note = func() []wire.Share { return nil }, func(string, ...any) {}
+	addrs := failover.Addresses(failover.Members(context.Background(), client, cfg.Home))
+	l.replicate(failover.New(l.from.Job, l.from.Snapshot, l.from.Handover, addrs, cfg))
+	return &launcher.HostError{
+		Host: l.from.Former, Step: "run", Code: launcher.ExitTransport,
+		Err:  fmt.Errorf("the launcher of job %s, which ran there, is gone, and with it the job", l.from.Handover.Name),
+		Hint: "an elastic job is carried on by another host: gorun --min-np N",
+	}
+}
+
+// superseded ends the launcher because another one has taken over. What the job has now is the other's, so nothing is
+// cleaned up. The mutex stays locked, so that no one here records another end of the job after this.
+func (l *Launcher) superseded(term uint64) {
+	fmt.Fprintf(os.Stderr, "gorun: another host carries the job on (launcher %d of it), this launcher stands down\n", term)
+	l.mu.Lock()
+	l.record.Ended, l.record.Moved = time.Now(), true
+	if err := l.job.Save(l.record); err != nil {
+		complain("error", err)
+	}
+	l.exit(launcher.ExitFailure)
+}

@@ -1,0 +1,118 @@
+package hosted
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"gorun/launcher"
+	"gorun/launcher/failover"
+	"gorun/launcher/jobs"
+	"gorun/rendezvous/authority"
+)
+
+func (h Host) states() (failover.Store, error) {
+	dir, err := h.StateDir()
+	return failover.StoreOf(dir, h.Cluster.Name), err
+}
+
+// Load implements standing.Failover.
+func (h Host) Load() ([]authority.State, error) {
+	store, err := h.states()
+	if err != nil {
+		return nil, err
+	}
+	return store.Load()
+}
+
+// Save implements standing.Failover.
+func (h Host) Save(s authority.State) error {
+	store, err := h.states()
+	if err != nil {
+		return fmt.Errorf("keep job %s: %w", s.Job, err)
+	}
+	return store.Save(s)
+}
+
+// HasLauncher implements standing.Failover. It returns true if the records cannot be read, since one may run then.
+func (h Host) HasLauncher(s authority.State) bool {
+	_, all, err := h.records()
+	return err != nil || slices.ContainsFunc(all, func(r jobs.Record) bool {
+		return r.Authority == s.Job && r.State == jobs.Running
+	})
+}
+
+// QuorumLost implements standing.Failover. The job gets a record here, as if its launcher had run here and ended.
+func (h Host) QuorumLost(s authority.State, left int) error {
+	r, err := failover.RecordOf(s)
+	if err != nil {
+		return err
+	}
+	store, all, err := h.records()
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(r jobs.Record) bool { return r.Authority == s.Job && r.Term >= s.Term }) {
+		return nil
+	}
+	r.Ended, r.Code, r.Machine = time.Now(), launcher.ExitTransport, h.Cluster.Name
+	r.Abandoned = failover.QuorumText(len(s.Electors), left)
+	job, lock, err := store.Create(r)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	text := fmt.Sprintf("gorun: error: %s: run: the launcher of job %s, which ran there, is gone, and with it the job: %s\n"+
+		"gorun: hint: what it wrote is on %[1]s; of a cluster of five hosts and more, two may be lost at once\n", s.Holder, r.Name, r.Abandoned)
+	if err := os.WriteFile(job.Output(), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("keep output of the job: %w", err)
+	}
+	return nil
+}
+
+// QuorumBack implements standing.Failover. It removes only records of QuorumLost, which no launcher has written.
+func (h Host) QuorumBack(s authority.State) error {
+	store, all, err := h.records()
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		if r.Authority == s.Job && r.Abandoned != "" && r.PID == 0 && r.Machine == h.Cluster.Name {
+			if err := store.Remove(r.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// TakeOver implements standing.Failover.
+func (h Host) TakeOver(s authority.State, snapshot authority.Snapshot) {
+	go func() {
+		from, err := failover.NewSuccession(s, snapshot)
+		if err == nil {
+			err = h.succeed(from)
+		}
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			h.Log.Warn("carry a job on", "job", from.Handover.Name, "err", err)
+		}
+	}()
+}
+
+// succeed starts a successor and waits for its end.
+func (h Host) succeed(from *failover.Succession) error {
+	record, err := failover.RecordOf(authority.State{Job: from.Job, Term: from.Snapshot.Term, Value: from.Snapshot.Value})
+	if err != nil {
+		return err
+	}
+	cmd := h.command(from.Handover.Request)
+	if _, err := h.start(context.Background(), cmd, record, from.Write); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}

@@ -1,0 +1,128 @@
+// Package hosted runs the launchers of detached jobs on the host of a cluster's daemon.
+//
+// A Host is the standing.Launchers and the standing.Failover of the daemon: it starts launchers for users who are elsewhere,
+// and successors of launchers that were lost, and keeps what the host's electors must not forget. Each launcher has a
+// goroutine, which ends with the launcher or with this process.
+package hosted
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"time"
+
+	"gorun/launcher/detached"
+	"gorun/launcher/failover"
+	"gorun/launcher/jobs"
+	"gorun/rendezvous/standing"
+	"gorun/rendezvous/wire"
+)
+
+// Host runs launchers on this host.
+type Host struct {
+	Cluster detached.Cluster // for its launchers
+	// StateDir returns the user's state directory. A daemon does without one until it starts a launcher.
+	StateDir func() (string, error)
+	Env      func() []string // of launchers, before what their users ask for
+	Log      *slog.Logger
+}
+
+func (h Host) store() (jobs.Store, error) {
+	dir, err := h.StateDir()
+	return detached.JobsIn(dir), err
+}
+
+// records returns the store of the jobs, and the records in it.
+func (h Host) records() (store jobs.Store, all []jobs.Record, err error) {
+	if store, err = h.store(); err == nil {
+		all, err = store.List()
+	}
+	return store, all, err
+}
+
+// Start implements standing.Launchers.
+func (h Host) Start(ctx context.Context, r *wire.Detach) (*wire.Detached, error) {
+	if len(r.Args) == 0 {
+		return nil, errors.New("start launcher: no arguments")
+	}
+	if info, err := os.Stat(r.Dir); err != nil || !info.IsDir() {
+		return nil, fmt.Errorf("start launcher: there is no directory %s here", r.Dir)
+	}
+	record := jobs.Record{Program: r.Program, Authority: newAuthority(), Term: 1}
+	cmd := h.command(r)
+	d, err := h.start(ctx, cmd, record, func(job jobs.Job) error { return failover.WriteRequest(job, r) })
+	if err == nil && d.Code == 0 {
+		go cmd.Wait() // reaps it
+	}
+	return d, err
+}
+
+func (h Host) start(ctx context.Context, cmd *exec.Cmd, r jobs.Record, prepare func(jobs.Job) error) (*wire.Detached, error) {
+	store, err := h.store()
+	if err != nil {
+		return nil, err
+	}
+	return detached.Start(ctx, store, cmd, r, prepare)
+}
+
+// command returns the launcher that a user asked for.
+func (h Host) command(r *wire.Detach) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", r.Args[1:]...)
+	cmd.Args[0] = r.Args[0]
+	cmd.Dir = r.Dir
+	cmd.Env = slices.Concat(h.Env(), r.Env, []string{detached.ClusterVariable + "=" + h.Cluster.String(), "GORUN_CLUSTER=" + h.Cluster.Addr})
+	return cmd
+}
+
+// newAuthority returns a job's name among its electors.
+func newAuthority() string {
+	id := make([]byte, 8)
+	rand.Read(id) // never fails
+	return hex.EncodeToString(id)
+}
+
+// List implements standing.Launchers.
+func (h Host) List(standbys []standing.Standby) (*wire.DetachedJobs, error) {
+	_, all, err := h.records()
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range standbys {
+		r, err := failover.RecordOf(b.State)
+		if err != nil {
+			return nil, err
+		}
+		r.State, r.Silent = jobs.Unattended, map[string]time.Time{r.Machine: b.Heard}
+		all = append(all, r)
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return nil, fmt.Errorf("list jobs: %w", err)
+	}
+	return &wire.DetachedJobs{Records: text}, nil
+}
+
+// Open implements standing.Launchers.
+func (h Host) Open(r *wire.Reach) (io.ReadWriteCloser, error) {
+	store, err := h.store()
+	if err != nil {
+		return nil, err
+	}
+	job, _, err := store.Find(strconv.Itoa(r.Job), false)
+	if err != nil {
+		return nil, err
+	}
+	if r.Output {
+		return job.Tail(r.Lines, r.Follow)
+	}
+	return job.Connect(context.Background())
+}

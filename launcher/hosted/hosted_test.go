@@ -1,0 +1,161 @@
+package hosted
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/launcher/detached"
+	"gorun/launcher/failover"
+	"gorun/launcher/failover/failovertest"
+	"gorun/launcher/follow"
+	"gorun/launcher/jobs"
+	"gorun/rendezvous/authority"
+	"gorun/rendezvous/standing"
+	"gorun/rendezvous/wire"
+)
+
+// hostAt returns a host whose user's state is in a directory.
+func hostAt(state, name string) Host {
+	return Host{
+		Cluster: detached.Cluster{Name: name}, StateDir: func() (string, error) { return state, nil },
+		Env: func() []string { return nil }, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+// TestStrangeRequests: what only a broken program would ask of a daemon is refused.
+func TestStrangeRequests(t *testing.T) {
+	h := hostAt(t.TempDir(), "here")
+	_, noArguments := h.Start(t.Context(), &wire.Detach{})
+	for want, err := range map[string]error{
+		"start launcher: no arguments":         noArguments,
+		"keep job ../x: not the name of a job": h.Save(authority.State{Job: "../x"}),
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	read, written := io.Pipe()
+	h.Log = slog.New(slog.NewTextHandler(written, nil))
+	h.TakeOver(authority.State{Job: "x"}, authority.Snapshot{Value: []byte("{}")})
+	line, err := bufio.NewReader(read).ReadString('\n')
+	if err != nil || !strings.Contains(line, "the snapshot does not say what the job runs") {
+		t.Errorf("a launcher that begins with nothing: %q, %v", line, err)
+	}
+}
+
+// TestBereft: of a job whose launcher's host does not answer, gorun ps says what those say who may carry it on, the last of them that heard
+// it, until another launcher is there. Commands that are for a launcher do not take them for one.
+func TestBereft(t *testing.T) {
+	state := t.TempDir()
+	key := failovertest.Key(t)
+	host := func(name string) Host { return hostAt(state, name) }
+	a, join := failovertest.Daemon(t, key, "a", host("a"))
+	b, _ := failovertest.Daemon(t, key, "b", host("b"), join)
+	client := standing.Client{Key: key, Version: failovertest.Version}
+	members := []wire.MemberState{{Host: "a", Addr: a}, {Host: "b", Addr: b}, {Host: "gone", Addr: "127.0.0.1:1"}}
+	left := func(job string, code int, over bool) *wire.Keep {
+		text, err := json.Marshal(failover.Handover{Name: "gone/7", Request: &wire.Detach{Program: "train.py"}, Shares: []wire.Share{{Host: "a", Slots: 2}, {Host: "gone", Slots: 1}}, Code: code})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &wire.Keep{Job: job, Term: 2, Seq: 1, Holder: "gone", Electors: []string{"gone", "a", "b"}, LeaseMS: 60000, Over: over, Value: text}
+	}
+	var texts []string
+	for _, to := range []struct {
+		addr string
+		keep *wire.Keep
+	}{{a, left("ab", 0, false)}, {b, left("ab", 0, false)}, {a, left("cd", 0, true)}} {
+		time.Sleep(1100 * time.Millisecond) // so that the seconds differ
+		before := time.Now().Truncate(time.Second)
+		if _, err := client.Keep(t.Context(), to.addr, to.keep); err != nil {
+			t.Fatal(err)
+		}
+		for at := before; to.addr == b && at.Before(time.Now()); at = at.Add(time.Second) {
+			texts = append(texts, "gone/7 train.py 3 [a gone]: no answer from its launcher on gone, heard last at "+at.Local().Format(time.TimeOnly)+"; another host carries it on a --lease after that")
+		}
+	}
+	shown := func() (out []string) {
+		t.Helper()
+		all, silent := follow.List(t.Context(), client, members)
+		if !slices.Equal(silent, []string{"gone"}) {
+			t.Errorf("%v do not answer", silent)
+		}
+		for _, r := range all {
+			out = append(out, fmt.Sprintf("%s %s %d %v: %s", r.Label(), r.Program, r.Ranks, r.Hosts, r.StateText()))
+		}
+		return out
+	}
+	if got := shown(); len(got) != 1 || !slices.Contains(texts, got[0]) {
+		t.Errorf("shown is %q, want one of %q", got, texts)
+	}
+	var missing *follow.NotFoundError
+	if _, err := follow.Find(t.Context(), client, a, "gone/7", false); !errors.As(err, &missing) {
+		t.Errorf("a job whose launcher does not answer is found: %v", err)
+	}
+	// A host takes over, of which all know who have a store in common.
+	store, err := host("a").store()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, lock, err := store.Create(jobs.Record{Name: "gone/7", Program: "train.py", Ranks: 3, Hosts: []string{"a", "b"}, Authority: "ab", Term: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if got := shown(); len(got) != 1 || !strings.HasPrefix(got[0], "gone/7 train.py 3 [a b]: running, on ") {
+		t.Errorf("shown is %q", got)
+	}
+}
+
+// TestDesertedRecord: what a host says of a job that it takes for lost goes when it hears of the job again, and nothing else does.
+func TestDesertedRecord(t *testing.T) {
+	h := hostAt(t.TempDir(), "here")
+	store, err := h.store()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []jobs.Record{{Authority: "ab", Term: 1, PID: 1, Machine: "here", Abandoned: "a launcher says so"}, {Authority: "cd", Term: 1, Machine: "here", Abandoned: "another job"},
+		{Authority: "ab", Term: 2, Machine: "there", Abandoned: "a host with the same home"}} {
+		r.Ended = time.Now()
+		_, lock, err := store.Create(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock.Close()
+	}
+	s := authority.State{Job: "ab", Term: 3, Holder: "a", Electors: []string{"a", "b", "here"}, Value: []byte(`{"name":"a/1"}`)}
+	said := func() (all []string) {
+		list, err := store.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list {
+			all = append(all, r.Abandoned)
+		}
+		slices.Sort(all)
+		return all
+	}
+	before := said()
+	if err := h.QuorumLost(s, 1); err != nil {
+		t.Fatal(err)
+	}
+	if all := said(); len(all) != len(before)+1 || !slices.Contains(all, "of 3 hosts that decide who carries it on, 1 can") {
+		t.Fatalf("records %q", all)
+	}
+	for range 2 {
+		if err := h.QuorumBack(s); err != nil {
+			t.Fatal(err)
+		}
+		if all := said(); !slices.Equal(all, before) {
+			t.Errorf("records %q, want %q", all, before)
+		}
+	}
+}
