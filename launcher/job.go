@@ -20,7 +20,7 @@ type job struct {
 	failover   failover
 	// template is what all daemons are told.
 	template wire.Job
-	hosts    []*host
+	hosts    hostList
 	events   chan event
 
 	processes  processes

@@ -133,7 +133,7 @@ func (j *job) follow(ev elastic.Event) {
 			j.enter(a)
 		case elastic.Form:
 			j.late = time.Time{}
-			j.broadcast(&wire.Form{Epoch: a.Epoch})
+			j.hosts.broadcast(&wire.Form{Epoch: a.Epoch})
 		case elastic.StartLate:
 			j.startTimedOut()
 		case elastic.GoesOnWithout:
@@ -142,7 +142,7 @@ func (j *job) follow(ev elastic.Event) {
 		case elastic.ProcessLost:
 			j.tellLost(a.Process)
 		case elastic.HostsChanged:
-			j.broadcast(&wire.HostsChanged{Epoch: a.Epoch, Added: a.Added, Removed: a.Removed, Stamp: int64(a.Stamp)})
+			j.hosts.broadcast(&wire.HostsChanged{Epoch: a.Epoch, Added: a.Added, Removed: a.Removed, Stamp: int64(a.Stamp)})
 		case elastic.Note:
 			j.spec.Note("gorun: %s", a.Text)
 		case elastic.End:

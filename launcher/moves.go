@@ -25,6 +25,6 @@ func (j *job) moved(m Move) {
 		if m.Starts {
 			j.migrating(h, msg) // the host itself tells the end
 		}
-		j.broadcast(msg)
+		j.hosts.broadcast(msg)
 	}
 }

@@ -60,13 +60,13 @@ func (j *job) enter(w elastic.Roster) {
 
 // sendRosters sends a roster to all hosts that are there, each with its own ranks.
 func (j *job) sendRosters(roster wire.Roster, ranks map[int][]wire.Rank) {
-	var present []*host
+	var present hostList
 	for _, h := range j.hosts {
 		if h.ready != nil && !h.ended && !h.leaving {
 			present = append(present, h)
 		}
 	}
-	j.tellPeers(&roster, present)
+	present.sendPeers(&roster)
 	for _, h := range present {
 		mine := roster
 		mine.Ranks = ranks[h.id]
@@ -100,19 +100,6 @@ func placementOf(w elastic.Roster, name func(id int) string) (p plan.Placement, 
 			CrossSize: place.CrossSize, Host: i})
 	}
 	return p, ids
-}
-
-// tellPeers sends hosts what is the same for all of them in the rosters that follow. It is encoded once: a copy for
-// each of 1,000 hosts, each naming all the others, would be most of the launcher's memory.
-func (j *job) tellPeers(r *wire.Roster, to []*host) {
-	peers, err := wire.Encode(&wire.Peers{Epoch: r.Epoch, Peers: r.Peers})
-	if err != nil {
-		return // too many for one message: the error of each roster explains that to its host
-	}
-	r.Peers = nil
-	for _, h := range to {
-		h.queue.put(peers)
-	}
 }
 
 // relocated passes the new address of a host on: a peer that has moved as well may not have heard it.

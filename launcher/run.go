@@ -3,7 +3,6 @@ package launcher
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -49,7 +48,7 @@ func Run(ctx context.Context, spec Spec) error {
 	err = j.loop(ctx)
 	j.tellLeft(time.Now())
 	hangUp()
-	if !j.allEnded() {
+	if !j.hosts.allEnded() {
 		spec.Output.Abandon() // a terminal that takes nothing may be what keeps them
 	}
 	talks.Wait()
@@ -90,7 +89,7 @@ func (j *job) loop(ctx context.Context) error {
 		j.discovered(j.membership.first)
 	}
 	var last, waits <-chan time.Time // after a stop: the end of the wait for daemons, and when users hear which
-	for !j.stopping || !j.allEnded() {
+	for !j.stopping || !j.hosts.allEnded() {
 		j.report()
 		select {
 		case ev := <-j.events:
@@ -114,18 +113,18 @@ func (j *job) loop(ctx context.Context) error {
 		case <-hurry:
 			hurry = nil
 			j.stop(ErrStopped)
-			j.broadcast(&wire.Stop{Now: true})
+			j.hosts.broadcast(&wire.Stop{Now: true})
 			last = time.After(hurryGrace)
 		case m := <-j.spec.Moves:
 			j.moved(m)
 		case text := <-j.spec.Facts:
 			j.template.Topology, j.facts = text, &wire.Topology{Text: text}
-			j.broadcast(j.facts)
+			j.hosts.broadcast(j.facts)
 		case <-j.spec.AskUsage:
-			j.broadcast(&wire.AskUsage{})
+			j.hosts.broadcast(&wire.AskUsage{})
 		case n := <-signals:
 			j.asleep.signalled(n, time.Now())
-			j.broadcast(&wire.Signal{Number: n})
+			j.hosts.broadcast(&wire.Signal{Number: n})
 		case <-j.stalls.timeout:
 			j.judgeStalls()
 		case <-timeout:
@@ -142,25 +141,6 @@ func (j *job) loop(ctx context.Context) error {
 		}
 	}
 	return j.verdict
-}
-
-// allEnded reports whether the conversations with all hosts are over.
-func (j *job) allEnded() bool {
-	return !slices.ContainsFunc(j.hosts, func(h *host) bool { return !h.ended })
-}
-
-// allReady reports whether the daemons of all hosts are ready.
-func (j *job) allReady() bool {
-	return !slices.ContainsFunc(j.hosts, func(h *host) bool { return h.ready == nil })
-}
-
-// broadcast sends a message to all hosts that are up.
-func (j *job) broadcast(m wire.Message) {
-	for _, h := range j.hosts {
-		if h.up {
-			h.queue.put(m)
-		}
-	}
 }
 
 // report shows how far the start has come.

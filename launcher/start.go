@@ -48,7 +48,7 @@ func (j *job) lateness(h *host, silent time.Duration, others bool) *HostError {
 		e.Hint = "is the host up, the address right and the port open in the firewall? Or give it more time with --start-timeout"
 	case h.ready == nil:
 		e.Step, e.Err = "probe", fmt.Errorf("the daemon is not ready after %v", j.spec.StartTimeout)
-	case h.world.Epoch == 0 && j.allReady() && !later:
+	case h.world.Epoch == 0 && j.hosts.allReady() && !later:
 		e.Step, e.Err = "join", fmt.Errorf("the hosts could not form a world within %v", j.spec.StartTimeout)
 		e.Hint = "hosts must reach each other directly: check firewalls between them, " +
 			"and by gorun doctor whether large packets are lost on the way"

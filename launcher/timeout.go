@@ -1,13 +1,11 @@
 package launcher
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
+	"gorun/launcher/stall"
 	"gorun/rendezvous/wire"
 )
 
@@ -27,10 +25,10 @@ func (j *job) inspect() {
 		return
 	}
 	j.inspection = inspection{over: time.After(inspectTime), found: map[int]*wire.Inspected{}}
-	j.broadcast(&wire.Inspect{})
-	j.askStalled()
+	j.hosts.broadcast(&wire.Inspect{})
+	j.stalls.ask(j.hosts)
 	j.stalls.timeout = nil // inspection.over is
-	if j.running() == 0 {
+	if j.hosts.running() == 0 {
 		j.timedOut()
 	}
 }
@@ -45,7 +43,7 @@ func (j *job) inspected(h *host, m *wire.Inspected) {
 
 // inspectedAll ends the job when nothing more is to come.
 func (j *job) inspectedAll() {
-	if n := j.running(); len(j.inspection.found) >= n && len(j.stalls.answers.by) >= n {
+	if n := j.hosts.running(); len(j.inspection.found) >= n && len(j.stalls.answers.By) >= n {
 		j.timedOut()
 	}
 }
@@ -55,74 +53,30 @@ func (j *job) timedOut() {
 	j.inspection.over = nil
 	e := &TimeoutError{After: j.spec.Timeout}
 	for rank, p := range j.processes {
-		id := p.host
-		e.States = append(e.States, fmt.Sprintf("rank %d on %s: %s", rank, j.hosts[id].name, j.rankState(rank, id)))
+		h := j.hosts[p.host]
+		e.States = append(e.States, fmt.Sprintf("rank %d on %s: %s", rank, h.name, j.inspection.state(rank, p, h, j.stalls.answers)))
 	}
 	j.stop(e)
 }
 
-// rankState describes what a rank does.
-func (j *job) rankState(rank, id int) string {
-	found := j.inspection.found[id]
+// state describes what a rank of a host does.
+func (i *inspection) state(rank int, p process, h *host, all stall.Answers) string {
+	found := i.found[h.id]
 	switch {
-	case j.processes.at(rank).exited:
+	case p.exited:
 		return "has ended"
-	case !j.hosts[id].up:
+	case !h.up:
 		return "its host was not reached"
-	case !j.processes.at(rank).started:
+	case !p.started:
 		return "has not started"
 	case found == nil:
 		return "its host does not answer"
 	}
-	words := []string{"runs"}
+	does := "runs"
 	for _, s := range found.Ranks {
 		if s.Process == rank {
-			words[0] = s.State
+			does = s.State
 		}
 	}
-	all := j.stalls.answers
-	own := all.by[id]
-	for _, op := range all.open() {
-		missing := all.missingByHost(op.operation)
-		since := ""
-		if op.age >= time.Second { // less is not known: the clock runs from the first look
-			since = fmt.Sprintf(", for %v or longer", op.age.Round(time.Second))
-		}
-		name := describeOperation(op.operation, op.kind)
-		called := own != nil && slices.ContainsFunc(own.Ops, op.is)
-		switch {
-		case slices.Contains(missing[j.hosts[id].name], rank):
-			words = append(words, fmt.Sprintf("has not called %s, which others wait for%s", name, since))
-		case called && len(missing) == 0:
-			words = append(words, fmt.Sprintf("in %s%s", name, since))
-		case called:
-			words = append(words, fmt.Sprintf("waits in %s for %s%s", name, all.missing(op.operation), since))
-		}
-	}
-	return strings.Join(words, "; ")
-}
-
-// openOperation is one that is not finished on some host.
-type openOperation struct {
-	operation
-	kind string
-	age  time.Duration
-}
-
-func (o operation) is(w wire.Waiting) bool { return w.Group == o.group && w.Name == o.name }
-
-// open returns the operations that are not finished on some host, the oldest first.
-func (a answers) open() (open []openOperation) {
-	for _, id := range slices.Sorted(maps.Keys(a.by)) {
-		for _, w := range a.by[id].Ops {
-			op := openOperation{operation{w.Group, w.Name}, w.Kind, time.Duration(w.AgeMS) * time.Millisecond}
-			if i := slices.IndexFunc(open, func(o openOperation) bool { return o.operation == op.operation }); i >= 0 {
-				open[i].age = max(open[i].age, op.age)
-			} else {
-				open = append(open, op)
-			}
-		}
-	}
-	slices.SortStableFunc(open, func(a, b openOperation) int { return cmp.Compare(b.age, a.age) })
-	return open
+	return strings.Join(append([]string{does}, all.Of(rank, h.id)...), "; ")
 }

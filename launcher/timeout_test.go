@@ -3,6 +3,7 @@ package launcher
 import (
 	"testing"
 
+	"gorun/launcher/stall"
 	"gorun/rendezvous/wire"
 )
 
@@ -19,7 +20,7 @@ func TestRankState(t *testing.T) {
 			1: {},
 		}},
 	}
-	j.stalls.answers = answers{hosts: []string{"a", "b", "c", "d"}, by: map[int]*wire.Stalled{
+	j.stalls.answers = stall.Answers{Hosts: []string{"a", "b", "c", "d"}, By: map[int]*wire.Stalled{
 		0: {Asked: true, Ops: []wire.Waiting{{Kind: "barrier", AgeMS: 10}, {Kind: "allreduce", Name: "x", AgeMS: 61000, Missing: all}}},
 		1: {Asked: true, Ops: []wire.Waiting{{Kind: "allreduce", Name: "x", AgeMS: 3000, Missing: []wire.Missing{{Host: "b", Ranks: []int{3}}}}}},
 	}}
@@ -37,7 +38,7 @@ func TestRankState(t *testing.T) {
 		{6, 2, "its host does not answer"},
 		{8, 3, "its host was not reached"},
 	} {
-		if got := j.rankState(tt.rank, tt.host); got != tt.want {
+		if got := j.inspection.state(tt.rank, j.processes.at(tt.rank), j.hosts[tt.host], j.stalls.answers); got != tt.want {
 			t.Errorf("rank %d: got %q, want %q", tt.rank, got, tt.want)
 		}
 	}

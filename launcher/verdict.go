@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/stall"
 	"gorun/rendezvous/wire"
 )
 
@@ -77,7 +78,7 @@ func (j *job) hostsFailed(e elastic.End) error {
 // divided reports that some ranks wait for a new world and the others have ended.
 func (j *job) divided() error {
 	ended, waiting := j.processes.exited()
-	return fmt.Errorf("start a new world: %s called init again, but %s ended", listRanks(waiting), listRanks(ended))
+	return fmt.Errorf("start a new world: %s called init again, but %s ended", stall.Ranks(waiting), stall.Ranks(ended))
 }
 
 // stop ends the job with a verdict; the first verdict stands.
@@ -86,7 +87,7 @@ func (j *job) stop(verdict error) {
 		return
 	}
 	j.stopping, j.verdict = true, verdict
-	j.broadcast(&wire.Stop{Interrupt: errors.Is(verdict, ErrInterrupted)})
+	j.hosts.broadcast(&wire.Stop{Interrupt: errors.Is(verdict, ErrInterrupted)})
 	if verdict != nil {
 		// Hosts that are not up have nothing to stop: do not wait for them.
 		for _, h := range j.hosts {

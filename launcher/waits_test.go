@@ -194,8 +194,8 @@ func TestCutOff(t *testing.T) {
 	j.cutOff(ErrInterrupted)
 	j.handle(event{host: 1, err: &HostError{Host: "b", Step: "handshake", Err: context.Canceled}})
 	j.cutOff(ErrStopped)
-	if want := []string{"gorun: a: resolve: unknown"}; !slices.Equal(notes, want) || !errors.Is(j.verdict, ErrInterrupted) || len(j.hosts) != 2 || !j.allEnded() {
-		t.Errorf("notes %q, verdict %v, all of %d hosts have ended: %v; want %q", notes, j.verdict, len(j.hosts), j.allEnded(), want)
+	if want := []string{"gorun: a: resolve: unknown"}; !slices.Equal(notes, want) || !errors.Is(j.verdict, ErrInterrupted) || len(j.hosts) != 2 || !j.hosts.allEnded() {
+		t.Errorf("notes %q, verdict %v, all of %d hosts have ended: %v; want %q", notes, j.verdict, len(j.hosts), j.hosts.allEnded(), want)
 	}
 }
 

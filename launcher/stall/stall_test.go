@@ -1,0 +1,62 @@
+package stall
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// answers are those of two hosts about an allreduce that the second has not submitted as a whole.
+func answers(age int64, over bool, missing ...int) Answers {
+	return Answers{Hosts: []string{"a", "b", "c"}, By: map[int]*wire.Stalled{
+		0: {Ops: []wire.Waiting{{Kind: "allreduce", Name: "x", AgeMS: age, Late: true, Over: over, Missing: []wire.Missing{
+			{Host: "b", Ranks: []int{2, 3}}, {Host: "c", Ranks: []int{4}}}}}},
+		1: {Ops: []wire.Waiting{{Kind: "allreduce", Name: "x", AgeMS: age / 2, Late: true, Missing: []wire.Missing{
+			{Host: "b", Ranks: missing}}}}},
+	}}
+}
+
+// TestJudge: users read what is new: an operation that waits, that it waits for others, that it is given up, that it is over.
+func TestJudge(t *testing.T) {
+	var r Reports
+	now := time.Unix(1000, 0)
+	const silent = "rank 4 on c (which does not answer)"
+	for _, round := range []struct {
+		answers Answers
+		want    []string
+		giveUp  bool
+	}{
+		{answers(2000, false, 3), []string{`allreduce "x" waits for rank 3 on b and ` + silent + " since 2.0 s"}, false},
+		{answers(4000, false, 3), nil, false},
+		{answers(20000, false, 2, 3), []string{`allreduce "x" waits for ranks 2,3 on b and ` + silent + " since 20 s"}, false},
+		{answers(30000, true, 2, 3), []string{`allreduce "x" waited 30 s for ranks 2,3 on b and ` + silent +
+			", which is the limit of HOROVOD_STALL_SHUTDOWN_TIME_SECONDS: giving up"}, true},
+		{answers(31000, true, 2, 3), nil, false},
+		{Answers{Hosts: []string{"a", "b", "c"}}, []string{`allreduce "x" is over after 31 s`}, false},
+	} {
+		lines, giveUp := r.Judge(now, round.answers)
+		if !slices.Equal(lines, round.want) || (giveUp != nil) != round.giveUp {
+			t.Errorf("got %q and %+v, want %q and %v", lines, giveUp, round.want, round.giveUp)
+		}
+		if giveUp != nil && (len(giveUp.Each) != 1 || !strings.HasPrefix(lines[0], giveUp.Text)) {
+			t.Errorf("gives up %+v", giveUp)
+		}
+	}
+}
+
+// TestOf: what a rank does follows from what all hosts report, each of which knows best about its own ranks.
+func TestOf(t *testing.T) {
+	a := answers(3000, false, 3)
+	for rank, want := range map[int]string{
+		0: `waits in allreduce "x" for rank 3 on b and rank 4 on c (which does not answer), for 3s or longer`,
+		2: `waits in allreduce "x" for rank 3 on b and rank 4 on c (which does not answer), for 3s or longer`,
+		3: `has not called allreduce "x", which others wait for, for 3s or longer`,
+	} {
+		if got := a.Of(rank, rank/2); !slices.Equal(got, []string{want}) {
+			t.Errorf("rank %d: got %q, want %q", rank, got, want)
+		}
+	}
+}
