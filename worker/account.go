@@ -12,13 +12,13 @@ func (d *daemon) account() {
 	d.out.Write(d.ready)
 	d.ranks.Account()
 	known := &wire.Account{HasJob: true}
-	if d.member.roster != nil {
-		known.Epoch = d.member.roster.Epoch
-		if d.member.epoch > 0 { // perhaps in a former world, and no newcomer for that
-			d.out.Write(&wire.Committed{World: d.member.current})
+	if r := d.member.Roster(); r != nil {
+		known.Epoch = r.Epoch
+		if d.member.World().Epoch > 0 { // perhaps in a former world, and not a joiner for that
+			d.out.Write(&wire.Committed{World: d.member.Current()})
 		}
 		d.ranks.AccountWaiting()
-		d.sendEvidence(d.member.alive.All(time.Now()))
+		d.sendEvidence(d.peers.All(time.Now()))
 	}
 	d.out.Write(known)
 }

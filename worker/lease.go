@@ -128,29 +128,21 @@ func (d *daemon) watchLauncher(ctx context.Context) {
 		}
 		m := &wire.Hears{Host: d.job.HostID, Stamp: stamp, Launcher: !l.deaf()}
 		d.post(ctx, func() {
-			d.member.hears = m
-			for _, p := range d.member.others() {
-				d.send(p.ID, m)
+			d.peers.hears = m
+			for _, p := range d.member.Others() {
+				d.net.Tell(p.ID, m)
 			}
 			if !m.Launcher {
-				d.askOthers(ctx)
+				d.member.MeetOthers(ctx) // only then does it hear whether the launcher lives
 			}
 		})
 	}
 }
 
-// askOthers has this host meet the others that do not form their world yet: only then does it hear whether the launcher lives.
-// That forms the world as soon as it notices the same.
-func (d *daemon) askOthers(ctx context.Context) {
-	if d.member.roster != nil && d.member.roster.Later && !d.member.connected && len(d.member.others()) > 0 {
-		d.form(ctx, nil)
-	}
-}
-
 // tellDeaf tells a peer that this host met after it lost its launcher.
 func (d *daemon) tellDeaf(peer int) {
-	if d.member.hears != nil && !d.member.hears.Launcher {
-		d.send(peer, d.member.hears)
+	if d.peers.hears != nil && !d.peers.hears.Launcher {
+		d.net.Tell(peer, d.peers.hears)
 	}
 }
 
@@ -161,7 +153,7 @@ func (d *daemon) releaseOthers(former, next *wire.Roster) {
 	}
 	for _, p := range former.Peers {
 		if _, ok := member.Peer(next, p.ID); !ok && p.ID != d.job.HostID {
-			d.send(p.ID, &wire.Without{Epoch: next.Epoch})
+			d.net.Tell(p.ID, &wire.Without{Epoch: next.Epoch})
 		}
 	}
 }

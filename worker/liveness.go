@@ -1,11 +1,9 @@
 package worker
 
 import (
-	"maps"
-	"slices"
+	"cmp"
 	"time"
 
-	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 	"gorun/worker/member"
@@ -14,56 +12,49 @@ import (
 // Whether the other hosts are there: package liveness decides which of them to suspect, this file tells it what gossip and links
 // notice, and reports to the launcher.
 
+// peerWatch is what this host notices of its peers, and of its launcher on their behalf.
+type peerWatch struct {
+	*liveness.Peers
+	timing liveness.Timing
+	lease  time.Duration // how long gossip waits for a silent host
+	hears  *wire.Hears   // this host's last report whether it hears the launcher; nil for none, which is yes
+}
+
+func newPeerWatch(job *wire.Job) *peerWatch {
+	w := &peerWatch{timing: liveness.Default().Scaled(job.TimeScale)}
+	w.lease = cmp.Or(job.Lease, w.timing.Lease)
+	w.Peers = liveness.NewPeers(w.timing, w.lease, job.Lease > 0)
+	return w
+}
+
 // reportPeers looks at the peers and reports what changed. It follows everything that may change it, and comes once per beat.
 func (d *daemon) reportPeers() {
-	seen := liveness.Seen{Unanswered: d.net.Mesh.Awaited(), HungUp: d.net.Mesh.HungUp(), Missing: d.missing(), Heard: func(peer int) time.Time {
-		s, _ := d.net.Mesh.Status(peer)
+	seen := liveness.Seen{Unanswered: d.net.Links().Awaited(), HungUp: d.net.Links().HungUp(), Missing: d.member.Missing(), Heard: func(peer int) time.Time {
+		s, _ := d.net.Links().Status(peer)
 		return s.Heard
 	}}
 	gone := map[int]bool{}
 	for _, peer := range seen.HungUp {
-		if _, ok := member.Peer(d.member.roster, peer); ok {
+		if _, ok := member.Peer(d.member.Roster(), peer); ok {
 			gone[peer] = true
 		}
 	}
 	d.cfg.LauncherLease.hungUp(gone)
-	d.sendEvidence(d.member.alive.Look(time.Now(), seen))
+	d.sendEvidence(d.peers.Look(time.Now(), seen))
 }
 
 func (d *daemon) sendEvidence(all []wire.Evidence) {
 	for _, e := range all {
-		e.Epoch = d.member.roster.Epoch
+		e.Epoch = d.member.Roster().Epoch
 		d.out.Write(&e)
 	}
 }
 
 // gossipHears notes that gossip hears a peer again.
 func (d *daemon) gossipHears(peer int) {
-	suspected := d.member.alive.State(time.Now(), peer) == liveness.Unreachable
-	d.member.alive.GossipHeard(peer)
+	suspected := d.peers.State(time.Now(), peer) == liveness.Unreachable
+	d.peers.GossipHeard(peer)
 	if suspected {
 		d.reportPeers()
 	}
-}
-
-// missing returns the peers that the world which is being formed waits for, and those that a large world has not reached since it
-// began. Another than an elastic job has no world to go on in without them.
-func (d *daemon) missing() []int {
-	if d.stopping || d.member.roster == nil || !d.job.Elastic {
-		return nil
-	}
-	missing := map[int]bool{}
-	for _, peer := range d.member.machine.Missing() {
-		missing[peer] = true
-	}
-	linked := d.member.unlinked
-	if d.member.machine.State() == epoch.Preparing {
-		linked = append(slices.Clone(linked), d.member.needed...)
-	}
-	for _, peer := range linked {
-		if s, _ := d.net.Mesh.Status(peer); s.Streams == 0 {
-			missing[peer] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(missing))
 }

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
+	"gorun/worker/member"
 	"gorun/worker/migrate"
 	"gorun/worker/migrate/vmtools"
 )
@@ -28,7 +28,7 @@ const (
 // live tells the launcher that this host is there. It is not the loop that does: it must not wait for a launcher that
 // does not read.
 func (d *daemon) live(ctx context.Context) {
-	tick := time.NewTicker(d.member.timing.HostInterval)
+	tick := time.NewTicker(d.peers.timing.HostInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -43,7 +43,7 @@ func (d *daemon) live(ctx context.Context) {
 // beat looks once in a while whether time passed as it should, and which peers are suspect by now.
 func (d *daemon) beat(ctx context.Context) {
 	if gap := d.motion.pulse.Beat(vmtools.SinceBoot()); gap > 0 {
-		d.member.alive.Paused(time.Now())
+		d.peers.Paused(time.Now())
 		d.arrived(ctx, fmt.Sprintf("stood still for %.1f s", gap.Seconds()), false, func() {})
 	}
 	d.reportPeers()
@@ -171,61 +171,29 @@ func (d *daemon) endMove(ctx context.Context, m *move) {
 	}
 }
 
-// tell says something to users who asked for it.
-func (d *daemon) tell(text string) {
-	if d.job.Verbose {
-		d.out.Write(&wire.Log{Text: text})
-	}
-}
-
-// announce tells the launcher and all peers something about this host, and calls then when they have heard it or cannot.
-func (d *daemon) announce(ctx context.Context, m wire.Message, then func()) {
-	d.out.Write(m)
-	peers := d.member.others()
-	d.loop.Go(func() {
-		all := make(chan struct{})
-		d.loop.Go(func() {
-			defer close(all)
-			var sending sync.WaitGroup
-			defer sending.Wait()
-			for _, peer := range peers {
-				sending.Go(func() { d.sendNow(peer.ID, m) })
-			}
-		})
-		limit := time.NewTimer(announceLimit)
-		defer limit.Stop()
-		select {
-		case <-all:
-		case <-limit.C:
-		case <-ctx.Done():
-		}
-		then()
-	})
-}
-
 // arrived goes on after a move or a pause: connections may be dead without showing it, the others may have given
 // this host up, and its network may be another one; after a move it is. then is called when that is looked after.
 func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func()) {
 	if moved {
 		d.machine.DoubtLabels()
 	}
-	if d.stopping || d.member.roster == nil {
+	if d.member.Ending() || d.member.Roster() == nil {
 		then()
 		return
 	}
 	var addrs []string
-	for _, p := range d.member.others() {
-		d.net.Mesh.Kick(p.ID)
+	for _, p := range d.member.Others() {
+		d.net.Links().Kick(p.ID)
 		addrs = append(addrs, p.Gossip)
 	}
 	d.announce(ctx, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: text, Moved: moved}, func() {})
-	d.askAgain(ctx)
-	connected := d.member.connected // before, no peer has met this host: it greets the others when the world is formed
+	d.member.AskAgain(ctx)
+	connected := d.member.Connected() // before, no peer has met this host: it greets the others when the world is formed
 	d.loop.Go(func() {
 		if connected && len(addrs) > 0 {
 			limit, cancel := context.WithTimeout(ctx, announceLimit)
 			defer cancel()
-			if err := d.net.Gossip.Join(limit, addrs[:min(len(addrs), maxGreeted)]); err != nil {
+			if err := d.net.Greet(limit, addrs[:min(len(addrs), member.MaxGreeted)]); err != nil {
 				d.log.Debug("gossip: not joined again", "error", err)
 			}
 		}
@@ -237,15 +205,15 @@ func (d *daemon) arrived(ctx context.Context, text string, moved bool, then func
 func (d *daemon) peerMoves(ctx context.Context, peer int, m *wire.Migrating) {
 	if m.State == wire.MoveStarts {
 		now := time.Now()
-		d.member.alive.Moves(now, peer, now.Add(d.member.timing.MoveLimit))
+		d.peers.Moves(now, peer, now.Add(d.peers.timing.MoveLimit))
 		return
 	}
-	d.member.alive.Moves(time.Now(), peer, time.Time{})
-	d.net.Mesh.Kick(peer)
+	d.peers.Moves(time.Now(), peer, time.Time{})
+	d.net.Links().Kick(peer)
 	if m.Moved { // to where ways are others
 		d.tune.ForgetPeer(peer)
 	}
-	d.askAgain(ctx)
+	d.member.AskAgain(ctx)
 }
 
 // hostMoves takes the launcher's word about the move of a host, which knows it from elsewhere than that host.

@@ -20,8 +20,9 @@ func TestLabelsAfterMove(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		job := &wire.Job{JobOptions: wire.JobOptions{Verbose: true, Topology: []byte(file)}, Name: "h", HostID: 1}
-		d := &daemon{job: job, out: wire.NewWriter(&out), loop: loop.New(), member: newMembership(job)}
+		d := &daemon{job: job, out: wire.NewWriter(&out), loop: loop.New(), peers: newPeerWatch(job)}
 		d.openTuning()
+		d.openMembership()
 		cfg := machine.Config{Job: job, Loop: d.loop, Out: d.out, Daemon: machineDaemon{d}}
 		var err error
 		if d.machine, err = machine.New(cfg, topology.Host{Session: "0x2"}); err != nil {

@@ -23,10 +23,10 @@ func (d *daemon) watchAddresses(ctx context.Context) {
 // lookAtAddresses tells the others if this host is found elsewhere than before. A host that is not in a world yet, a prestarted
 // one say, tells the launcher, for the roster with it that may come.
 func (d *daemon) lookAtAddresses(ctx context.Context) {
-	if d.stopping {
+	if d.member.Ending() {
 		return
 	}
-	m := d.net.LookAround(d.member.others())
+	m := d.net.LookAround(d.member.Others())
 	if m == nil {
 		return
 	}
@@ -40,13 +40,10 @@ func (d *daemon) lookAtAddresses(ctx context.Context) {
 
 // peerMoved takes the news that a peer is found elsewhere.
 func (d *daemon) peerMoved(m *wire.Moved) {
-	if !d.net.Moved(m) || d.member.roster == nil {
+	if !d.net.Moved(m) || d.member.Roster() == nil {
 		return
 	}
-	r := *d.member.roster
-	d.net.Locate(&r)
-	d.member.roster = &r
-	d.member.peers.Store(&r)
+	d.member.Relocate(d.net.Locate)
 	d.net.Renew(m)
 }
 
@@ -54,5 +51,5 @@ func (d *daemon) peerMoved(m *wire.Moved) {
 type networkDaemon struct{ d *daemon }
 
 func (n networkDaemon) Host() topology.Host      { return n.d.machine.Host() }
-func (n networkDaemon) Peers() *wire.Roster      { return n.d.member.peers.Load() }
+func (n networkDaemon) Peers() *wire.Roster      { return n.d.member.Peers() }
 func (n networkDaemon) Lost(peer int, err error) { n.d.lost(peer, err) }

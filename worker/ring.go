@@ -26,14 +26,14 @@ func (d *daemon) resume(g *pause.Go) {
 	}
 	d.tune.Changed(g.Order)
 	if d.job.HostID == slices.Min(g.Order) {
-		d.out.Write(&wire.Reordered{World: wire.World{Epoch: d.member.epoch, Order: g.Order, Why: g.Why}, Former: former, Text: g.Text})
+		d.out.Write(&wire.Reordered{World: wire.World{Epoch: d.member.World().Epoch, Order: g.Order, Why: g.Why}, Former: former, Text: g.Text})
 	}
 }
 
 // reportTuning tells the launcher, when the job is over, what this host knows of its edges, and how long its ranks waited for
 // machines that moved and rings that changed.
 func (d *daemon) reportTuning() {
-	if d.member.roster != nil && d.member.epoch != 0 {
+	if d.member != nil && d.member.World().Epoch != 0 {
 		if edges := d.tune.Known(); len(edges) > 0 {
 			d.out.Write(&wire.Edges{Edges: edges})
 		}

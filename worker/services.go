@@ -1,12 +1,13 @@
 package worker
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 
 	"gorun/collective"
 	"gorun/collective/link"
 	"gorun/collective/schedule"
-	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -14,6 +15,7 @@ import (
 	"gorun/worker/compat"
 	"gorun/worker/member"
 	"gorun/worker/pauses"
+	"gorun/worker/session"
 	"gorun/worker/tune"
 )
 
@@ -27,17 +29,17 @@ func (d *daemon) openServices() {
 // stockDaemon is the daemon as the rendezvous of stock Horovod sees it.
 type stockDaemon struct{ d *daemon }
 
-func (s stockDaemon) World() member.World           { return s.d.member.world() }
-func (s stockDaemon) Peers() *wire.Roster           { return s.d.member.peers.Load() }
+func (s stockDaemon) World() member.World           { return s.d.member.World() }
+func (s stockDaemon) Peers() *wire.Roster           { return s.d.member.Peers() }
 func (s stockDaemon) Rejoining(msg *wire.Rejoining) { s.d.ranks.Rejoining(msg) }
 
 // ranksDaemon is the daemon as its ranks see it.
 type ranksDaemon struct{ d *daemon }
 
-func (r ranksDaemon) World() member.World          { return r.d.member.world() }
+func (r ranksDaemon) World() member.World          { return r.d.member.World() }
 func (r ranksDaemon) Host() topology.Host          { return r.d.machine.Host() }
 func (r ranksDaemon) Leave(epoch uint32, rank int) { r.d.engine.Leave(epoch, rank) }
-func (r ranksDaemon) Pin(run func(stream int))     { r.d.net.Mesh.Pin(run) }
+func (r ranksDaemon) Pin(run func(stream int))     { r.d.net.Links().Pin(run) }
 func (r ranksDaemon) Deaf() bool                   { return r.d.cfg.LauncherLease.deaf() }
 
 // goodbyes is the engine as sessions see it: a rank's goodbye goes through the daemon's loop.
@@ -58,10 +60,99 @@ func (d *daemon) openTuning() {
 	d.tune = tune.New(tune.Config{Job: d.job, Loop: d.loop, Log: d.log, Daemon: tuneDaemon{d}, Links: links{d}, Pauses: d.pauses})
 }
 
-// links are the links of this host as its tuner sees them.
+// openMembership prepares what forms worlds.
+func (d *daemon) openMembership() {
+	d.member = member.New(member.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log, Lease: d.peers.lease, Daemon: memberDaemon{d},
+		Gossip: d.net, Links: links{d}, Tuner: d.tune, LinkTimeout: cmp.Or(d.cfg.linkTimeout, d.peers.timing.LinkTimeout)})
+}
+
+// memberDaemon is the daemon as its membership sees it.
+type memberDaemon struct{ *daemon }
+
+func (m memberDaemon) Host() topology.Host              { return m.machine.Host() }
+func (m memberDaemon) Prepare(w collective.World) error { return m.engine.SetWorld(w) }
+func (m memberDaemon) StartRanks(ctx context.Context)   { m.ranks.Start(ctx) }
+func (m memberDaemon) Expect(number uint32, peers []int) {
+	m.cfg.LauncherLease.world(number, peers, m.member.Lease())
+}
+
+// Admit implements member.Daemon.
+func (m memberDaemon) Admit(r *wire.Roster) error {
+	if err := m.ranks.Admit(r); err != nil {
+		return err
+	}
+	m.net.EndRelay()
+	m.net.Locate(r)
+	return nil
+}
+
+// EndWorld implements member.Daemon. What ranks have in flight fails; their processes go on, unless the next roster has them
+// no more.
+func (m memberDaemon) EndWorld(ctx context.Context, former, next *wire.Roster) {
+	m.releaseOthers(former, next)
+	m.pauses.Step(ctx, pause.Event{World: &pause.World{}})
+	// In this order: once the links are forgotten, nothing of them touches the memory of ranks, which get it back when their
+	// operations end.
+	for _, p := range m.member.Others() {
+		m.net.Links().Forget(p.ID)
+	}
+	m.engine.Abort(&collective.Error{Code: collective.CodeAborted,
+		Text: fmt.Sprintf("the world of epoch %d ended: %s", former.Epoch, next.Reason)})
+	m.ranks.EndWorld(next)
+}
+
+// RosterChanged implements member.Daemon.
+func (m memberDaemon) RosterChanged(ctx context.Context, r *wire.Roster) {
+	m.tune.Stop()
+	m.peers.World(member.IDs(r), m.member.Lease())
+	m.reportPeers()
+	if _, ok := member.Peer(r, m.job.HostID); ok {
+		m.horovod.Serve(ctx)
+	}
+}
+
+// Enter implements member.Daemon.
+func (m memberDaemon) Enter(ctx context.Context, w wire.World) {
+	m.engine.SetCost(schedule.Cost(w.Cost))
+	m.tune.Begin(w)
+	m.reportPeers()
+	m.sessions.SetWorld(m.worldOfRanks(w))
+	m.out.Write(&wire.Committed{World: m.member.Current()})
+	m.pauses.Step(ctx, pause.Event{World: &pause.World{Epoch: w.Epoch, Members: w.Order}})
+	if len(w.Order) > 1 && w.Order[0] == m.job.HostID {
+		how := "between hosts " + m.engine.Describe()
+		if m.job.Encrypt {
+			how += "; links are encrypted (TLS 1.3)"
+		}
+		m.tell(how)
+	}
+	m.ranks.Enter()
+	m.horovod.Seat()
+	m.ranks.Start(ctx)
+}
+
+// worldOfRanks translates a world for the ranks.
+func (m memberDaemon) worldOfRanks(w wire.World) session.LocalWorld {
+	r := m.member.Roster()
+	out := session.LocalWorld{Epoch: w.Epoch, Size: r.Size, Hosts: len(w.Order), Host: m.job.Name}
+	for _, r := range r.Ranks {
+		out.Places = append(out.Places, session.RankPlace{Process: r.Process, Rank: r.Rank, LocalRank: r.LocalRank,
+			CrossRank: r.CrossRank, CrossSize: r.CrossSize})
+	}
+	return out
+}
+
+// links are the links of this host as its components see them.
 type links struct{ d *daemon }
 
-func (l links) Status(peer int) (link.Status, bool) { return l.d.net.Mesh.Status(peer) }
+func (l links) Open(peers []int) error { return l.d.net.Links().Open(peers) }
+func (l links) Connect(ctx context.Context, peers []int) error {
+	return l.d.net.Links().Connect(ctx, peers)
+}
+func (l links) Reach(ctx context.Context, peers []int) error {
+	return l.d.net.Links().Reach(ctx, peers)
+}
+func (l links) Status(peer int) (link.Status, bool) { return l.d.net.Links().Status(peer) }
 func (l links) Measure(ctx context.Context, peer int) (schedule.Cost, error) {
 	return l.d.prober.Measure(ctx, peer)
 }
@@ -69,22 +160,17 @@ func (l links) Measure(ctx context.Context, peer int) (schedule.Cost, error) {
 // tuneDaemon is the daemon as its tuner sees it.
 type tuneDaemon struct{ *daemon }
 
-func (t tuneDaemon) Members() []int                { return t.member.members() }
-func (t tuneDaemon) Facts() *facts.File            { return t.machine.Facts() }
-func (t tuneDaemon) Send(peer int, m wire.Message) { t.send(peer, m) }
-func (t tuneDaemon) Tell(text string)              { t.tell(text) }
-func (t tuneDaemon) Settled() (hosts []topology.Host, number uint32) {
-	if t.member.machine.State() != epoch.Committed {
-		return nil, 0
-	}
-	return t.member.machine.Hosts(), t.member.machine.Epoch()
-}
+func (t tuneDaemon) Members() []int                                  { return t.member.Members() }
+func (t tuneDaemon) Facts() *facts.File                              { return t.machine.Facts() }
+func (t tuneDaemon) Send(peer int, m wire.Message)                   { t.net.Tell(peer, m) }
+func (t tuneDaemon) Tell(text string)                                { t.tell(text) }
+func (t tuneDaemon) Settled() (hosts []topology.Host, number uint32) { return t.member.Settled() }
 
 // ring is the ring of hosts that pauses.
 type ring struct{ *daemon }
 
-func (r ring) Epoch() uint32                     { return r.member.epoch }
-func (r ring) Send(peer int, m wire.Message)     { r.send(peer, m) }
+func (r ring) Epoch() uint32                     { return r.member.World().Epoch }
+func (r ring) Send(peer int, m wire.Message)     { r.net.Tell(peer, m) }
 func (r ring) Pause(number uint32, quiet func()) { r.engine.Pause(number, quiet) }
 func (r ring) Resume(g *pause.Go)                { r.resume(g) }
 
@@ -95,11 +181,5 @@ func (m machineDaemon) DataNIC(h topology.Host) string { return m.d.net.DataNIC(
 func (m machineDaemon) NetworkChanged()                { m.d.tune.ForgetOwn() }
 func (m machineDaemon) Changed(ctx context.Context) {
 	m.d.net.Choose()
-	m.d.step(ctx, epoch.Event{Self: m.d.self()})
-}
-
-// self returns what this machine is like, for the epoch machine.
-func (d *daemon) self() *topology.Host {
-	host := d.machine.Host()
-	return &host
+	m.d.member.SelfChanged(ctx)
 }

@@ -10,12 +10,10 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -26,22 +24,18 @@ import (
 	"gorun/collective/kernel"
 	"gorun/collective/link"
 	"gorun/collective/schedule"
-	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology/probe"
-	"gorun/worker/compat"
 	"gorun/worker/loop"
 	"gorun/worker/machine"
 	"gorun/worker/member"
 	"gorun/worker/migrate"
 	"gorun/worker/network"
-	"gorun/worker/pauses"
 	"gorun/worker/proc"
 	"gorun/worker/ranks"
 	"gorun/worker/session"
 	"gorun/worker/shm"
-	"gorun/worker/tune"
 )
 
 // Config is what a daemon needs from its process.
@@ -111,9 +105,6 @@ func Run(ctx context.Context, cfg Config) error {
 			return context.Cause(ctx)
 		}
 	}
-	d.member = newMembership(d.job)
-	d.member.timing.LinkTimeout = cmp.Or(cfg.linkTimeout, d.member.timing.LinkTimeout)
-	d.motion.pulse = migrate.Pulse{Period: d.member.timing.HostInterval, Late: d.member.timing.PauseAfter}
 	err := d.open(work)
 	if err != nil {
 		failed := &wire.Failed{Step: "start daemon", Text: err.Error(), Peer: d.job.HostID}
@@ -140,38 +131,6 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// daemon is the state of one host in one job; only loop touches it once open has returned.
-type daemon struct {
-	cfg     Config
-	out     *wire.Writer
-	inbox   chan wire.Message
-	loop    *loop.Loop
-	log     *slog.Logger
-	journal *journal // of log
-
-	job      *wire.Job
-	ready    *wire.Ready // as it was said
-	machine  *machine.Machine
-	member   *membership
-	net      *network.Network
-	prober   *collective.Prober
-	engine   *collective.Engine
-	results  *shm.Pool
-	sessions *session.Server
-	ranks    *ranks.Ranks
-	mpi      *compat.MPI
-	horovod  *compat.Horovod
-
-	pauses *pauses.Pauses
-	motion motion
-
-	stalls   stallWatch
-	tune     *tune.Tuner
-	stopping bool
-	orphan   bool  // no launcher listens any more
-	parted   error // why nothing comes from the launcher any more; set before inbox is closed
-}
-
 // read passes the messages of the launcher, and of those that take over from it, on and closes the inbox at the end.
 func (d *daemon) read(ctx context.Context) {
 	defer close(d.inbox)
@@ -194,19 +153,16 @@ func (d *daemon) read(ctx context.Context) {
 	}
 }
 
-// post runs f on the loop's goroutine, unless the daemon is closing.
-func (d *daemon) post(ctx context.Context, f func()) {
-	d.loop.Post(ctx, f)
-}
-
 // open starts everything that listens and reports Ready.
 func (d *daemon) open(ctx context.Context) error {
 	job := d.job
 	if len(job.Secret) != 32 || job.HostID < 0 || len(job.Argv) == 0 || job.Slots < 0 || job.Slots > 1<<16 {
 		return errors.New("check job: incomplete")
 	}
-	d.cfg.LauncherLease.configure(d.member.timing)
-	d.cfg.LauncherLease.world(0, nil, d.member.lease())
+	d.peers = newPeerWatch(job)
+	d.motion.pulse = migrate.Pulse{Period: d.peers.timing.HostInterval, Late: d.peers.timing.PauseAfter}
+	d.cfg.LauncherLease.configure(d.peers.timing)
+	d.cfg.LauncherLease.world(0, nil, d.peers.lease)
 	d.journal, d.log = openJournal(d.out, job.Verbose)
 	d.openServices()
 	d.openTuning()
@@ -217,7 +173,8 @@ func (d *daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.net = network.New(network.Config{Job: job, Loop: d.loop, Out: d.out, Log: d.log, Daemon: networkDaemon{d},
-		Lease: d.member.gossipLease(), Program: d.cfg.Program})
+		Lease: d.peers.lease, Program: d.cfg.Program})
+	d.openMembership()
 	addrs, err := d.net.FirstAddresses(interfaces)
 	if err != nil {
 		return err
@@ -230,7 +187,7 @@ func (d *daemon) open(ctx context.Context) error {
 	}
 	d.machine.FindDataNIC()
 	port, ports := d.ranks.Ports()
-	ready := &wire.Ready{Ports: ports, Gossip: d.net.Gossip.Addr(), Data: d.net.Own(), Host: d.machine.Host(), Port: port,
+	ready := &wire.Ready{Ports: ports, Gossip: d.net.Addr(), Data: d.net.Own(), Host: d.machine.Host(), Port: port,
 		KVPort: d.horovod.Port()}
 	if job.Relay != "" {
 		if ready.Relay, err = d.net.OpenRelay(ctx); err != nil {
@@ -288,7 +245,7 @@ func (d *daemon) openRanks(ctx context.Context) error {
 			d.post(ctx, func() { d.ranks.Rejoining(&wire.Rejoining{Process: process, Epoch: epoch, Why: why}) })
 		},
 		Kept:   func(epoch uint32) { d.post(ctx, func() { d.ranks.Committed(epoch) }) },
-		Wanted: func() { d.post(ctx, d.want) },
+		Wanted: func() { d.post(ctx, d.member.Want) },
 		Setenv: func(_ int, name, value string) { d.post(ctx, func() { d.setEnv(name, value) }) }})
 	socket, err := d.sessions.Listen()
 	if err != nil {
@@ -302,12 +259,10 @@ func (d *daemon) openRanks(ctx context.Context) error {
 
 // run handles one thing at a time until the job is over; ctx is the order to end it.
 func (d *daemon) run(ctx, work context.Context) {
-	d.member.repeat = newCadence()
-	defer d.member.repeat.stop()
 	d.stalls.tick = time.NewTicker(time.Hour)
 	defer d.stalls.tick.Stop()
 	d.watchStalls()
-	pulse, edges := time.NewTicker(d.member.timing.HostInterval), time.NewTicker(watchPeriod)
+	pulse, edges := time.NewTicker(d.peers.timing.HostInterval), time.NewTicker(watchPeriod)
 	defer pulse.Stop()
 	defer edges.Stop()
 	d.watchMoves(work)
@@ -329,7 +284,7 @@ func (d *daemon) run(ctx, work context.Context) {
 				break
 			}
 			d.receive(work, m)
-		case ev := <-d.net.Gossip.Events():
+		case ev := <-d.net.Events():
 			d.gossiped(work, ev)
 		case e := <-d.ranks.Exits():
 			d.ranks.Exited(work, e)
@@ -337,18 +292,13 @@ func (d *daemon) run(ctx, work context.Context) {
 			f()
 		case line := <-d.journal.lines:
 			d.journal.tell(line)
-		case <-d.member.repeat.C:
-			if d.member.machine.State() == epoch.Committed {
-				d.member.repeat.set(tickPeriod)
-			} else {
-				d.step(work, epoch.Event{Tick: true})
-				d.member.repeat.later()
-			}
+		case <-d.member.Ticks():
+			d.member.Tick(work)
 			d.pauses.Step(work, pause.Event{Tick: true})
 		case <-pulse.C:
 			d.beat(work)
 		case <-edges.C:
-			if d.member.roster != nil && d.member.epoch != 0 && !d.stopping {
+			if d.member.World().Epoch != 0 && !d.member.Ending() {
 				d.tune.Watch(work)
 			}
 		case now := <-d.stalls.tick.C:
@@ -357,7 +307,7 @@ func (d *daemon) run(ctx, work context.Context) {
 			// Before the ends of the ranks, which would look as if the launcher had asked for them.
 			d.fail("run", context.Cause(ctx), "")
 			ended, d.orphan = nil, true
-			d.stopping = true
+			d.member.End()
 			d.cfg.LauncherLease.end()
 			d.ranks.KillAfter(work, func() {
 				if d.cfg.Flush != nil { // or other hosts' ranks, which fail of these, may be taken for the cause
@@ -372,16 +322,11 @@ func (d *daemon) run(ctx, work context.Context) {
 func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Peers:
-		d.member.coming = m
+		d.member.Announce(m)
 	case *wire.Roster:
-		if m.Peers == nil && d.member.coming != nil && d.member.coming.Epoch == m.Epoch {
-			m.Peers = d.member.coming.Peers
-		}
-		d.join(ctx, m)
+		d.member.Join(ctx, m)
 	case *wire.Form:
-		if d.member.roster != nil && d.member.roster.Epoch == m.Epoch && !d.member.connected {
-			d.form(ctx, nil)
-		}
+		d.member.Form(ctx, m.Epoch)
 	case *wire.Alive:
 	case *wire.Adopt:
 		d.cfg.LauncherLease.signalled(int(syscall.SIGCONT)) // that one runs
@@ -417,7 +362,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		case m.Now:
 			d.stop(ctx, 0)
 		case m.Interrupt:
-			d.stopping = true
+			d.member.End()
 			d.cfg.LauncherLease.end()
 			d.ranks.Interrupt(ctx, grace)
 		default:
@@ -430,7 +375,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 
 // stop ends all ranks; it may be called again with less grace.
 func (d *daemon) stop(ctx context.Context, grace time.Duration) {
-	d.stopping = true
+	d.member.End()
 	d.cfg.LauncherLease.end()
 	d.ranks.Stop(ctx, grace)
 }
@@ -443,14 +388,9 @@ func (d *daemon) tellGone() {
 	}
 }
 
-// fail tells the launcher that this host cannot go on; the launcher decides what that means.
-func (d *daemon) fail(step string, err error, hint string) {
-	d.out.Write(&wire.Failed{Step: step, Text: err.Error(), Hint: hint, Code: 255, Peer: d.job.HostID})
-}
-
 // lost tells the launcher that a peer is gone.
 func (d *daemon) lost(peer int, err error) {
-	if _, ok := member.Peer(d.member.roster, peer); !ok {
+	if _, ok := member.Peer(d.member.Roster(), peer); !ok {
 		return // it has no part in the world any more
 	}
 	if errors.Is(err, link.ErrReopened) {
@@ -480,7 +420,9 @@ func (d *daemon) close() error {
 	if d.net != nil {
 		errs = append(errs, d.net.Close())
 	}
-	d.member.life.stop()
+	if d.member != nil {
+		d.member.Close()
+	}
 	d.loop.Wait()
 	if d.results != nil {
 		d.results.Close()

@@ -345,14 +345,9 @@ func TestDaemonStopped(t *testing.T) {
 	}
 }
 
-// TestStrangeHosts: hosts that no roster names are not looked for.
-func TestStrangeHosts(t *testing.T) {
+// TestIncompleteJob: a job without a secret or a program does not begin.
+func TestIncompleteJob(t *testing.T) {
 	d := &daemon{job: &wire.Job{}}
-	d.member = newMembership(d.job)
-	d.member.roster = &wire.Roster{}
-	if _, err := d.worldOf(wire.World{Epoch: 3, Order: []int{7}}); err == nil || err.Error() != "enter world of epoch 3: no host has id 7" {
-		t.Errorf("enter: %v", err)
-	}
 	if err := d.open(t.Context()); err == nil || err.Error() != "check job: incomplete" {
 		t.Errorf("open: %v", err)
 	}

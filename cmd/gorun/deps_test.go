@@ -60,7 +60,7 @@ var allowed = map[string][]string{
 	"worker/compat":          {"collective/tcp", "rendezvous/kvhttp", "rendezvous/wire", "topology", "worker/loop", "worker/member", "worker/pmi", "worker/rankenv"},
 	"worker/loop":            {},
 	"worker/machine":         {"rendezvous/wire", "topology", "topology/facts", "topology/probe", "worker/loop"},
-	"worker/member":          {"rendezvous/wire"},
+	"worker/member":          {"collective", "collective/link", "rendezvous/epoch", "rendezvous/wire", "topology", "worker/loop"},
 	"worker/network":         {"collective/link", "collective/tcp", "rendezvous/gossip", "rendezvous/keytls", "rendezvous/wire", "topology", "topology/probe", "worker/loop", "worker/member"},
 	"worker/migrate":         {},
 	"worker/migrate/vmtools": {"worker/migrate"},

@@ -17,7 +17,8 @@ import (
 // spoken are the packages whose errors and hints users read.
 var spoken = []string{
 	"cmd/gorun", "launcher", "launcher/detached", "launcher/discover", "launcher/elastic", "launcher/failover", "launcher/follow",
-	"launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/output", "launcher/plan", "launcher/ssh", "launcher/survey", "rendezvous/standing", "worker", "worker/network", "worker/command", "cmd/gorund",
+	"launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/output", "launcher/plan", "launcher/ssh", "launcher/survey",
+	"rendezvous/standing", "worker", "worker/member", "worker/network", "worker/command", "cmd/gorund",
 }
 
 // TestMessagesAreHeld: every error that is made from a literal in those packages, and every hint, is expected somewhere: by a
@@ -219,14 +220,31 @@ func calledName(call *ast.CallExpr) string {
 func literalsIn(n ast.Node) []string {
 	var out []string
 	ast.Inspect(n, func(n ast.Node) bool {
-		if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
-			if text, err := strconv.Unquote(l.Value); err == nil {
+		if e, ok := n.(ast.Expr); ok {
+			if text, ok := literal(e); ok {
 				out = append(out, text)
+				return false
 			}
 		}
 		return true
 	})
 	return out
+}
+
+// literal returns the string that is written out in an expression, whether on one line or, joined by +, on several.
+func literal(e ast.Expr) (text string, ok bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if e.Kind == token.STRING {
+			text, err := strconv.Unquote(e.Value)
+			return text, err == nil
+		}
+	case *ast.BinaryExpr:
+		left, before := literal(e.X)
+		right, after := literal(e.Y)
+		return left + right, before && after && e.Op == token.ADD
+	}
+	return "", false
 }
 
 // expectations returns the lines that tests compare with: of scripts, what is wanted of stdout and stderr and what files hold

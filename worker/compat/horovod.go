@@ -20,6 +20,7 @@ type Horovod struct {
 	cfg    Config
 	daemon Daemon
 	kv     net.Listener // nil if no rank of stock Horovod is expected
+	served bool         // Serve was called
 	stock  stockRanks
 }
 
@@ -58,11 +59,14 @@ func (h *Horovod) Port() int {
 	return h.kv.Addr().(*net.TCPAddr).Port
 }
 
-// Serve serves the hosts of the first roster if this host is its first; otherwise no rank will ask here.
+// Serve serves the hosts of the first roster if this host is its first; otherwise no rank will ask here. Only the first call
+// counts.
 func (h *Horovod) Serve(ctx context.Context) {
 	r := h.daemon.World().Roster
+	served := h.served
+	h.served = true
 	switch {
-	case h.kv == nil:
+	case h.kv == nil || served:
 		return
 	case h.cfg.Job.Elastic: // this host may come to be the first
 	case r.Epoch > 1:

@@ -185,10 +185,9 @@ func (m *Machine) doubtPlaced() {
 	}
 }
 
-// SameNetwork reports whether a host has the interfaces that it said it has, and data goes over the same.
-func SameNetwork(hosts []topology.Host, ids []int, m *wire.Facts) bool {
-	at, known := slices.BinarySearch(ids, m.From)
-	return !known || at >= len(hosts) || hosts[at].Data == m.Host.Data && reflect.DeepEqual(hosts[at].NICs, m.Host.NICs)
+// SameNetwork reports whether a host has the interfaces that it had, and data goes over the same one.
+func SameNetwork(before, now topology.Host) bool {
+	return before.Data == now.Data && reflect.DeepEqual(before.NICs, now.NICs)
 }
 
 // changedInto takes what this machine was found to be by somebody who began to look then, and tells the host that coordinates.

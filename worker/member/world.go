@@ -1,4 +1,8 @@
-// Package member holds who is in the world of a daemon's job, as the daemon's components see it.
+// Package member knows who is in the world of a daemon's job, and forms that world with the other daemons.
+//
+// The launcher sends rosters (roster.go). The hosts of a roster meet by gossip, and one of them, the coordinator, proposes a
+// world: package epoch decides when it begins, and Membership acts on that (form.go). Before a world begins, its hosts make
+// the links that it needs (links.go). World, and the functions on rosters, are what the daemon's other components see of it.
 package member
 
 import (

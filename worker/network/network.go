@@ -48,13 +48,13 @@ type Config struct {
 	Program []byte        // that the relay hands out, nil for this process's binary
 }
 
-// Network is how this host reaches the others. The daemon's loop alone calls its methods, but for Send and Sent.
+// Network is how this host reaches the others. The daemon's loop alone calls its methods, but for Greet,
+// TellNow, Send and Sent.
 type Network struct {
-	Gossip *gossip.Gossip
-	Mesh   *link.Mesh // nil until Connect
-
 	cfg       Config
 	job       *wire.Job
+	gossip    *gossip.Gossip
+	mesh      *link.Mesh   // nil until Connect
 	listener  net.Listener // of links
 	directory *directory
 	nics      []string                       // the interfaces that the user chose, nil for none
@@ -82,7 +82,7 @@ func (n *Network) Open(ctx context.Context, addrs []netip.Addr) error {
 		return err
 	}
 	n.bind = bindAddress(addrs, n.job.Open)
-	if n.Gossip, err = gossip.Listen(gossip.Config{ID: n.job.HostID, Job: n.job.ID, Key: key, Bind: n.bind,
+	if n.gossip, err = gossip.Listen(gossip.Config{ID: n.job.HostID, Job: n.job.ID, Key: key, Bind: n.bind,
 		Advertise: addrs[0].String(), Lease: n.cfg.Lease, Log: n.cfg.Log}); err != nil {
 		return err
 	}
@@ -92,6 +92,9 @@ func (n *Network) Open(ctx context.Context, addrs []netip.Addr) error {
 	n.own, err = n.candidates(addrs)
 	return err
 }
+
+// Links returns the links to other hosts, nil until Connect.
+func (n *Network) Links() *link.Mesh { return n.mesh }
 
 // Bind returns the address at which this host listens for others.
 func (n *Network) Bind() string { return n.bind }
@@ -113,7 +116,7 @@ func (n *Network) Connect(ctx context.Context, handler link.Handler) error {
 		return err
 	}
 	post := func(f func()) { n.cfg.Loop.Post(ctx, f) }
-	n.Mesh, err = link.NewMesh(link.Config{Self: n.job.HostID, Job: n.job.ID, Key: key, TLS: seal,
+	n.mesh, err = link.NewMesh(link.Config{Self: n.job.HostID, Job: n.job.ID, Key: key, TLS: seal,
 		Checksum: n.job.Checksum, Streams: n.job.Streams,
 		Rails:   len(topology.ChosenRails([]topology.Host{n.cfg.Daemon.Host()}, n.job.NICs)),
 		Handler: handler, Listener: n.listener, Log: n.cfg.Log,
@@ -157,17 +160,49 @@ func (n *Network) dialer(transport tcp.Options) func(ctx context.Context, peer, 
 	}
 }
 
+// Addr returns the address at which others find this host's gossip.
+func (n *Network) Addr() string { return n.gossip.Addr() }
+
+// Events brings what gossip notices.
+func (n *Network) Events() <-chan gossip.Event { return n.gossip.Events() }
+
+// Meet begins to gossip and to take links.
+func (n *Network) Meet(ctx context.Context) error {
+	if err := n.gossip.Open(); err != nil {
+		return err
+	}
+	n.cfg.Loop.Go(func() { n.mesh.Run(ctx) })
+	return nil
+}
+
+// Greet makes this host known to the gossip of others, whose addresses these are.
+func (n *Network) Greet(ctx context.Context, addrs []string) error { return n.gossip.Join(ctx, addrs) }
+
+// Tell sends a message to a peer without waiting. It may get lost.
+func (n *Network) Tell(peer int, m wire.Message) { n.cfg.Loop.Go(func() { n.TellNow(peer, m) }) }
+
+// TellNow is Tell for a goroutine that may wait.
+func (n *Network) TellNow(peer int, m wire.Message) {
+	b, err := wire.Marshal(m)
+	if err == nil {
+		err = n.gossip.Send(peer, b)
+	}
+	if err != nil {
+		n.cfg.Log.Debug("gossip: not sent", "to", peer, "error", err)
+	}
+}
+
 // headers are what IPv6, or IPv4, and TCP put before a segment, in bytes, at most.
 const headers = 60
 
 // Send sends a segment over the link to a peer. The engine calls it, which is made before the mesh.
-func (n *Network) Send(peer int, s *link.Segment) { n.Mesh.Send(peer, s) }
+func (n *Network) Send(peer int, s *link.Segment) { n.mesh.Send(peer, s) }
 
 // Sent counts the bytes that went to other hosts.
 func (n *Network) Sent() (bytes uint64) {
 	if r := n.cfg.Daemon.Peers(); r != nil {
 		for _, p := range r.Peers {
-			if s, ok := n.Mesh.Status(p.ID); ok {
+			if s, ok := n.mesh.Status(p.ID); ok {
 				bytes += s.SentBytes
 			}
 		}
@@ -177,10 +212,10 @@ func (n *Network) Sent() (bytes uint64) {
 
 // Totals returns what the links have done for the job.
 func (n *Network) Totals() wire.Links {
-	if n.Mesh == nil {
+	if n.mesh == nil {
 		return wire.Links{}
 	}
-	t := n.Mesh.Totals()
+	t := n.mesh.Totals()
 	return wire.Links{SentBytes: t.SentBytes, ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments, Renewed: t.Renewed, Damaged: t.Damaged}
 }
 
@@ -257,8 +292,8 @@ func (n *Network) CloseListener() {
 
 // Close leaves gossip.
 func (n *Network) Close() error {
-	if n.Gossip == nil {
+	if n.gossip == nil {
 		return nil
 	}
-	return n.Gossip.Close()
+	return n.gossip.Close()
 }

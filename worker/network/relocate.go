@@ -48,7 +48,7 @@ func (n *Network) LookAround(others []wire.Peer) *wire.Moved {
 	if err != nil || slices.Equal(data, n.own) {
 		return nil
 	}
-	_, port, err := net.SplitHostPort(n.Gossip.Addr())
+	_, port, err := net.SplitHostPort(n.gossip.Addr())
 	if err != nil {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (n *Network) LookAround(others []wire.Peer) *wire.Moved {
 	n.stamp++
 	for _, p := range others {
 		n.directory.doubt(p.ID) // whatever moved this host may have moved others
-		n.Mesh.Renew(p.ID, func(local, _ net.Addr) bool { return !mine[addressOf(local)] })
+		n.mesh.Renew(p.ID, func(local, _ net.Addr) bool { return !mine[addressOf(local)] })
 	}
 	return &wire.Moved{Host: n.job.HostID, Stamp: n.stamp, Gossip: net.JoinHostPort(addrs[0].String(), port), Data: data}
 }
@@ -73,7 +73,7 @@ func (n *Network) Moved(m *wire.Moved) bool {
 // Renew renews the streams to a peer that go elsewhere than where it is found now.
 func (n *Network) Renew(m *wire.Moved) {
 	there := HostsOf(m.Data)
-	n.Mesh.Renew(m.Host, func(_, remote net.Addr) bool { return !slices.Contains(there, addressOf(remote).String()) })
+	n.mesh.Renew(m.Host, func(_, remote net.Addr) bool { return !slices.Contains(there, addressOf(remote).String()) })
 }
 
 // Locate puts into a roster what is known of where its hosts are, and tells gossip.
@@ -87,7 +87,7 @@ func (n *Network) Locate(r *wire.Roster) {
 		if p.ID == n.job.HostID {
 			continue
 		}
-		if err := n.Gossip.Route(p.ID, p.Gossip); err != nil {
+		if err := n.gossip.Route(p.ID, p.Gossip); err != nil {
 			n.cfg.Log.Warn("roster: address of a peer", "error", err)
 		}
 	}

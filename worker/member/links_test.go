@@ -1,4 +1,4 @@
-package worker
+package member
 
 import (
 	"context"
@@ -66,27 +66,27 @@ func worldOf(n int) wire.World {
 func TestLinksBegin(t *testing.T) {
 	key := fmt.Errorf("connect to host 1: %w", link.ErrKey)
 	for name, tc := range map[string]struct {
-		hosts  int
-		judged bool
-		keys   []error
-		cut    map[int]bool
-		ends   int // the attempt before which the world ends, 0 for none
-		back   int // the attempt before which all answer, 0 for none
-		goOn   int // how often one goes on after nobody has answered
-		want   []string
-		err    error
+		hosts   int
+		elastic bool
+		keys    []error
+		cut     map[int]bool
+		ends    int // the attempt before which the world ends, 0 for none
+		back    int // the attempt before which all answer, 0 for none
+		goOn    int // how often one goes on after nobody has answered
+		want    []string
+		err     error
 	}{
-		"all answer":                 {hosts: 3, want: []string{"connect [1 2]"}},
-		"a stranger answers":         {hosts: 3, keys: []error{key}, want: []string{"connect [1 2]"}, err: link.ErrKey},
-		"nobody answers":             {hosts: 3, cut: map[int]bool{2: true}, want: []string{"connect [1 2]"}, err: context.DeadlineExceeded},
-		"nobody answers for long":    {hosts: 3, cut: map[int]bool{2: true}, goOn: 2, want: slices.Repeat([]string{"connect [1 2]"}, 3), err: context.DeadlineExceeded},
-		"a peer stood still":         {hosts: 3, cut: map[int]bool{2: true}, goOn: 9, back: 2, want: slices.Repeat([]string{"connect [1 2]"}, 3)},
-		"judged, all answer":         {hosts: 3, judged: true, want: []string{"connect [1 2]"}},
-		"judged, a stranger answers": {hosts: 3, judged: true, keys: []error{key, key}, want: slices.Repeat([]string{"connect [1 2]"}, 3)},
-		"judged, many, a stranger":   {hosts: 9, judged: true, keys: []error{key}, want: slices.Repeat([]string{"open [1 2 3 4 5 6 7 8]", "reach [1 8]"}, 2)},
-		"judged, joiners until it ends": {hosts: 3, judged: true, keys: slices.Repeat([]error{key}, 100), ends: 4,
+		"all answer":                  {hosts: 3, want: []string{"connect [1 2]"}},
+		"a stranger answers":          {hosts: 3, keys: []error{key}, want: []string{"connect [1 2]"}, err: link.ErrKey},
+		"nobody answers":              {hosts: 3, cut: map[int]bool{2: true}, want: []string{"connect [1 2]"}, err: context.DeadlineExceeded},
+		"nobody answers for long":     {hosts: 3, cut: map[int]bool{2: true}, goOn: 2, want: slices.Repeat([]string{"connect [1 2]"}, 3), err: context.DeadlineExceeded},
+		"a peer stood still":          {hosts: 3, cut: map[int]bool{2: true}, goOn: 9, back: 2, want: slices.Repeat([]string{"connect [1 2]"}, 3)},
+		"elastic, all answer":         {hosts: 3, elastic: true, want: []string{"connect [1 2]"}},
+		"elastic, a stranger answers": {hosts: 3, elastic: true, keys: []error{key, key}, want: slices.Repeat([]string{"connect [1 2]"}, 3)},
+		"elastic, many, a stranger":   {hosts: 9, elastic: true, keys: []error{key}, want: slices.Repeat([]string{"open [1 2 3 4 5 6 7 8]", "reach [1 8]"}, 2)},
+		"elastic, joiners until it ends": {hosts: 3, elastic: true, keys: slices.Repeat([]error{key}, 100), ends: 4,
 			want: slices.Repeat([]string{"connect [1 2]"}, 5), err: link.ErrKey},
-		"judged, nobody until it ends": {hosts: 3, judged: true, keys: []error{key}, cut: map[int]bool{2: true}, ends: 1,
+		"elastic, nobody until it ends": {hosts: 3, elastic: true, keys: []error{key}, cut: map[int]bool{2: true}, ends: 1,
 			want: slices.Repeat([]string{"connect [1 2]"}, 2), err: context.Canceled},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestLinksBegin(t *testing.T) {
 				}
 			}
 			began := time.Now()
-			l, goOn := newLinking(f, 0, worldOf(tc.hosts), tc.judged, linkTimeout), 0
+			l, goOn := newLinking(f, 0, worldOf(tc.hosts), tc.elastic, linkTimeout), 0
 			l.goOn = func(err error) bool { goOn++; return errors.Is(err, context.DeadlineExceeded) && goOn <= tc.goOn }
 			err := l.begin(of.ctx)
 			if !errors.Is(err, tc.err) || !slices.Equal(f.said, tc.want) {
@@ -125,17 +125,17 @@ func TestLinksBegin(t *testing.T) {
 // is looked for when the world has ended.
 func TestLinksRest(t *testing.T) {
 	for name, tc := range map[string]struct {
-		judged bool
-		cut    map[int]bool
-		ends   int
-		want   []string
-		told   string
+		elastic bool
+		cut     map[int]bool
+		ends    int
+		want    []string
+		told    string
 	}{
-		"all answer":              {want: []string{"reach [2 8]", "reach [3 7]", "reach [4 6]", "reach [5]"}, told: "[]"},
-		"one does not":            {cut: map[int]bool{7: true}, want: []string{"reach [2 8]", "reach [3 7]"}, told: "[[3 7]]"},
-		"judged, two do not":      {judged: true, cut: map[int]bool{7: true, 5: true}, want: []string{"reach [2 8]", "reach [3 7]", "reach [4 6]", "reach [5]"}, told: "[[3 7] [5]]"},
-		"judged, the world ends":  {judged: true, ends: 1, want: []string{"reach [2 8]", "reach [3 7]"}, told: "[]"},
-		"judged, it ends without": {judged: true, cut: map[int]bool{7: true}, ends: 1, want: []string{"reach [2 8]", "reach [3 7]"}, told: "[]"},
+		"all answer":               {want: []string{"reach [2 8]", "reach [3 7]", "reach [4 6]", "reach [5]"}, told: "[]"},
+		"one does not":             {cut: map[int]bool{7: true}, want: []string{"reach [2 8]", "reach [3 7]"}, told: "[[3 7]]"},
+		"elastic, two do not":      {elastic: true, cut: map[int]bool{7: true, 5: true}, want: []string{"reach [2 8]", "reach [3 7]", "reach [4 6]", "reach [5]"}, told: "[[3 7] [5]]"},
+		"elastic, the world ends":  {elastic: true, ends: 1, want: []string{"reach [2 8]", "reach [3 7]"}, told: "[]"},
+		"elastic, it ends without": {elastic: true, cut: map[int]bool{7: true}, ends: 1, want: []string{"reach [2 8]", "reach [3 7]"}, told: "[]"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			of := newLife(t.Context())
@@ -148,7 +148,7 @@ func TestLinksRest(t *testing.T) {
 				}
 			}
 			told := [][]int{}
-			newLinking(f, 0, worldOf(10), tc.judged, linkTimeout).rest(of.ctx, time.Minute, func(peers []int, _ error) { told = append(told, peers) })
+			newLinking(f, 0, worldOf(10), tc.elastic, linkTimeout).rest(of.ctx, time.Minute, func(peers []int, _ error) { told = append(told, peers) })
 			if got := fmt.Sprint(told); !slices.Equal(f.said, tc.want) || got != tc.told {
 				t.Errorf("%s: %q, told %s, want %q, %s", name, f.said, got, tc.want, tc.told)
 			}

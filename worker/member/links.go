@@ -1,4 +1,4 @@
-package worker
+package member
 
 import (
 	"context"
@@ -10,42 +10,46 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// How the links of a world are made: those that it needs before it begins, and in a large one the others later.
+// How a world makes its links: before it begins it makes the links that it needs, and later, in a large one, the rest.
 
 const (
 	// fewHosts is how many hosts connect with each other by all streams before their world begins. In larger worlds each
 	// host reaches its neighbours in the ring, and the others when it first sends them something, or some time later.
 	fewHosts = 8
-	// reachAfter is how long after the beginning of a world hosts look for others that they have nothing to say to: the
-	// ranks have better use for the processors while they start.
+	// reachAfter is how long after a world has begun hosts reach others that they have nothing to send to: while ranks start,
+	// they need the processors.
 	reachAfter = 10 * time.Second
-	// linkPause is how long one waits after an attempt that failed at once.
+	// linkPause is the pause after an attempt that failed at once.
 	linkPause = 500 * time.Millisecond
 )
 
-// mesh is what makes links; *link.Mesh does.
-type mesh interface {
+// linker makes links, as link.Mesh does.
+type linker interface {
+	// Open prepares links to peers: their streams are opened for the first segment.
 	Open(peers []int) error
+	// Connect makes links to peers with all of their streams.
 	Connect(ctx context.Context, peers []int) error
+	// Reach makes links to peers with a stream each.
 	Reach(ctx context.Context, peers []int) error
 }
 
 // linking makes the links of one world.
 type linking struct {
-	mesh   mesh
-	self   int
-	world  wire.World
-	peers  []int // the other hosts
-	needed []int // those to which there are links before the world begins
-	judged bool  // by the launcher, who of the peers is lost: the others go on in another world
+	mesh    linker
+	self    int
+	world   wire.World
+	peers   []int // the other hosts
+	needed  []int // peers to which there are links before the world begins
+	elastic bool  // the launcher decides which peers are lost, and the others go on in another world
 
-	// Otherwise a peer may stand still. After each timeout goOn takes that it was not reached, and returns whether to go on.
+	// In a job of fixed size goOn is called after each timeout, since a peer may be paused, and returns whether to go on.
 	timeout time.Duration
 	goOn    func(err error) bool
 }
 
-func newLinking(m mesh, self int, w wire.World, judged bool, timeout time.Duration) *linking {
-	l := &linking{mesh: m, self: self, world: w, judged: judged, timeout: timeout, goOn: func(error) bool { return false }}
+func newLinking(m linker, self int, w wire.World, elastic bool, timeout time.Duration) *linking {
+	l := &linking{mesh: m, self: self, world: w, elastic: elastic, timeout: timeout}
+	l.goOn = func(error) bool { return false }
 	l.peers = slices.DeleteFunc(slices.Clone(w.Order), func(id int) bool { return id == self })
 	l.needed = l.peers
 	if l.large() {
@@ -59,10 +63,10 @@ func newLinking(m mesh, self int, w wire.World, judged bool, timeout time.Durati
 
 func (l *linking) large() bool { return len(l.world.Order) > fewHosts }
 
-// begin makes the links that the world needs. Where the launcher judges who cannot be linked, one goes on trying until the end of
-// ctx, which is that of the world: a stranger may have answered at the peer's address, or a peer that was not ready.
+// begin makes the links that the world needs. In an elastic job it tries until ctx, and so the world, ends: another process
+// may have answered at the peer's address, or a peer that was not ready.
 func (l *linking) begin(ctx context.Context) error {
-	for !l.judged {
+	for !l.elastic {
 		limit, cancel := context.WithTimeout(ctx, l.timeout)
 		err := l.connect(limit)
 		cancel()
@@ -85,7 +89,7 @@ func (l *linking) begin(ctx context.Context) error {
 	}
 }
 
-// connect makes the links that the world needs, and has those to the other peers of a large one made later.
+// connect makes the links that the world needs. A large world makes its other links later.
 func (l *linking) connect(ctx context.Context) error {
 	if !l.large() {
 		return l.mesh.Connect(ctx, l.peers)
@@ -96,9 +100,9 @@ func (l *linking) connect(ctx context.Context) error {
 	return l.mesh.Reach(ctx, l.needed)
 }
 
-// rest makes sure, once a large world has begun, that its hosts reach each other, nearest first: so both ends of a
-// link come to it at about the same time. A host that is silent is not its affair, so its timeout is longer than it takes
-// to find such a host. It tells cut of peers that it does not reach.
+// rest makes sure, once a large world has begun, that its hosts reach each other, nearest first, so that both ends of a link
+// come to it at about the same time. It calls cut with peers that it does not reach. The timeout is longer than it takes to
+// find a silent host, which others deal with.
 func (l *linking) rest(ctx context.Context, timeout time.Duration, cut func(peers []int, err error)) {
 	for steps := 2; steps <= len(l.world.Order)/2; steps++ {
 		peers := around(l.world.Order, l.self, steps)
@@ -111,13 +115,13 @@ func (l *linking) rest(ctx context.Context, timeout time.Duration, cut func(peer
 		if err == nil {
 			continue
 		}
-		if cut(peers, err); !l.judged {
+		if cut(peers, err); !l.elastic {
 			return
 		}
 	}
 }
 
-// around returns the hosts that are so many steps away in the ring: two, or one if that is the opposite host.
+// around returns the hosts that are a number of steps away in the ring: two, or one if it is opposite.
 func around(order []int, self, steps int) []int {
 	at, n := slices.Index(order, self), len(order)
 	next, previous := order[(at+steps)%n], order[(at+n-steps)%n]
@@ -127,8 +131,8 @@ func around(order []int, self, steps int) []int {
 	return []int{next, previous}
 }
 
-// life is how long a world lasts, from the proposal until the next roster. What makes its links ends with it, since peers that
-// are in no world any more are to have none.
+// life is how long a world lasts, from the proposal until the next roster. What makes its links ends with it, because peers
+// that are no longer in a world get none.
 type life struct {
 	ctx context.Context
 	end context.CancelFunc
@@ -141,7 +145,7 @@ func newLife(ctx context.Context) *life {
 	return l
 }
 
-// stop ends it, and returns when nothing of it runs.
+// stop ends the life, and returns when nothing of it runs.
 func (l *life) stop() {
 	if l != nil {
 		l.end()

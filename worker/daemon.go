@@ -1,0 +1,93 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"gorun/collective"
+	"gorun/rendezvous/wire"
+	"gorun/worker/compat"
+	"gorun/worker/loop"
+	"gorun/worker/machine"
+	"gorun/worker/member"
+	"gorun/worker/network"
+	"gorun/worker/pauses"
+	"gorun/worker/ranks"
+	"gorun/worker/session"
+	"gorun/worker/shm"
+	"gorun/worker/tune"
+)
+
+// daemon is the state of one host in one job; only loop touches it once open has returned.
+type daemon struct {
+	cfg     Config
+	out     *wire.Writer
+	inbox   chan wire.Message
+	loop    *loop.Loop
+	log     *slog.Logger
+	journal *journal // of log
+
+	job      *wire.Job
+	ready    *wire.Ready // as it was said
+	machine  *machine.Machine
+	member   *member.Membership
+	peers    *peerWatch
+	net      *network.Network
+	prober   *collective.Prober
+	engine   *collective.Engine
+	results  *shm.Pool
+	sessions *session.Server
+	ranks    *ranks.Ranks
+	mpi      *compat.MPI
+	horovod  *compat.Horovod
+
+	pauses *pauses.Pauses
+	motion motion
+
+	stalls stallWatch
+	tune   *tune.Tuner
+	orphan bool  // no launcher listens any more
+	parted error // why nothing comes from the launcher any more; set before inbox is closed
+}
+
+// post runs f on the loop's goroutine, unless the daemon is closing.
+func (d *daemon) post(ctx context.Context, f func()) { d.loop.Post(ctx, f) }
+
+// fail tells the launcher that this host cannot go on; the launcher decides what that means.
+func (d *daemon) fail(step string, err error, hint string) {
+	d.out.Write(&wire.Failed{Step: step, Text: err.Error(), Hint: hint, Code: 255, Peer: d.job.HostID})
+}
+
+// tell shows text to users who asked for it.
+func (d *daemon) tell(text string) {
+	if d.job.Verbose {
+		d.out.Write(&wire.Log{Text: text})
+	}
+}
+
+// announce tells the launcher and all peers something about this host, and calls then when they have heard it or cannot.
+func (d *daemon) announce(ctx context.Context, m wire.Message, then func()) {
+	d.out.Write(m)
+	peers := d.member.Others()
+	d.loop.Go(func() {
+		all := make(chan struct{})
+		d.loop.Go(func() {
+			defer close(all)
+			var sending sync.WaitGroup
+			defer sending.Wait()
+			for _, peer := range peers {
+				sending.Go(func() { d.net.TellNow(peer.ID, m) })
+			}
+		})
+		limit := time.NewTimer(announceLimit)
+		defer limit.Stop()
+		select {
+		case <-all:
+		case <-limit.C:
+		case <-ctx.Done():
+		}
+		then()
+	})
+}

@@ -1,0 +1,67 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"gorun/rendezvous/epoch"
+	"gorun/rendezvous/gossip"
+	"gorun/rendezvous/pause"
+	"gorun/rendezvous/wire"
+	"gorun/worker/machine"
+)
+
+// gossiped takes what gossip noticed.
+func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
+	if d.member.Ending() {
+		return // no world begins any more
+	}
+	switch ev.Kind {
+	case gossip.Left:
+		d.peers.GossipLost(time.Now(), ev.Peer)
+		d.cfg.LauncherLease.silent(ev.Peer)
+		d.reportPeers()
+	case gossip.Joined:
+		d.gossipHears(ev.Peer)
+		d.cfg.LauncherLease.heard(ev.Peer)
+		d.tellDeaf(ev.Peer)
+		d.member.Step(ctx, epoch.Event{Seen: &ev.Peer})
+	case gossip.Message:
+		if d.member.Roster() == nil {
+			return // too early to act on; the peer repeats it
+		}
+		m, err := wire.Unmarshal(ev.Message)
+		if err != nil {
+			d.log.Warn("gossip: dropped a message", "from", ev.Peer, "error", err)
+			return
+		}
+		d.receiveFrom(ctx, ev.Peer, m)
+	}
+}
+
+// receiveFrom handles a message of a peer.
+func (d *daemon) receiveFrom(ctx context.Context, peer int, m wire.Message) {
+	switch m := m.(type) {
+	case *wire.Migrating:
+		d.peerMoves(ctx, peer, m)
+	case *wire.Moved:
+		d.peerMoved(m)
+	case *wire.Without:
+		d.cfg.LauncherLease.left(m.Epoch)
+	case *wire.Hears:
+		d.cfg.LauncherLease.peer(m)
+	case *wire.Edges:
+		d.tune.Hear(peer, m.Edges)
+	case *wire.Try:
+		d.tune.Try(ctx, m.To)
+	case *wire.Pause:
+		d.pauses.Step(ctx, pause.Event{Message: m})
+	case *wire.Facts:
+		if before, known := d.member.Host(m.From); known && !machine.SameNetwork(before, m.Host) {
+			d.tune.ForgetHost(peer)
+		}
+		d.member.Step(ctx, epoch.Event{Message: m})
+	default:
+		d.member.Step(ctx, epoch.Event{Message: m})
+	}
+}

@@ -1,0 +1,165 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"gorun/collective"
+	"gorun/rendezvous/epoch"
+	"gorun/rendezvous/wire"
+)
+
+// How the hosts of a roster form its world: gossip and links report, the epoch machine decides, this file acts.
+
+// Step drives the epoch machine and carries out its actions in the order of their fields.
+func (m *Membership) Step(ctx context.Context, ev epoch.Event) {
+	a, err := m.machine.Step(ev)
+	if err != nil {
+		m.cfg.Log.Warn("epoch: dropped an event", "error", err)
+		return
+	}
+	if m.ending {
+		return
+	}
+	if a.Order != nil {
+		m.cfg.Tuner.Order(ctx, *a.Order, func(found epoch.Ordered) { m.Step(ctx, epoch.Event{Ordered: &found}) })
+	}
+	if a.Prepare != nil {
+		m.prepare(ctx, *a.Prepare)
+	}
+	if a.Commit != nil {
+		m.commit(ctx, *a.Commit)
+	}
+	if a.Abort != nil && (!m.job.Elastic || a.Abort.Host == m.job.HostID) { // the others can go on without that host
+		m.fail("connect hosts", errors.New(a.Abort.Reason), reachHint)
+	}
+	for _, s := range a.Send {
+		m.cfg.Gossip.Tell(s.To, s.Message) // over a connection of its own; the machine repeats what gets lost
+	}
+}
+
+// SelfChanged reports to the coordinator what this machine is like now.
+func (m *Membership) SelfChanged(ctx context.Context) {
+	host := m.cfg.Daemon.Host()
+	m.Step(ctx, epoch.Event{Self: &host})
+}
+
+// Ticks brings the times at which to call Tick.
+func (m *Membership) Ticks() <-chan time.Time { return m.repeat.C }
+
+// Tick repeats what has no answer.
+func (m *Membership) Tick(ctx context.Context) {
+	if m.machine.State() == epoch.Committed {
+		m.repeat.set(tickPeriod)
+		return
+	}
+	m.Step(ctx, epoch.Event{Tick: true})
+	m.repeat.later()
+}
+
+// AskAgain repeats at once what has no answer: a host that could not give any is back.
+func (m *Membership) AskAgain(ctx context.Context) {
+	if m.connected && m.machine.State() != epoch.Committed {
+		m.Step(ctx, epoch.Event{Tick: true})
+		m.repeat.set(tickPeriod)
+	}
+}
+
+// prepare makes the links of a proposed world, and has the engine listen to them: a host that hears first that the world is
+// committed may send before this one has heard of it.
+func (m *Membership) prepare(ctx context.Context, w wire.World) {
+	failed := func(err error) {
+		m.Step(ctx, epoch.Event{Failed: &epoch.Failure{Epoch: w.Epoch, Reason: m.fromHost(err)}})
+	}
+	world, err := m.worldOf(w)
+	if err != nil {
+		failed(err)
+		return
+	}
+	l, life := newLinking(m.cfg.Links, m.job.HostID, w, m.job.Elastic, m.cfg.LinkTimeout), newLife(ctx)
+	m.needed, m.life = l.needed, life
+	l.goOn = func(err error) bool {
+		return m.goOn(life.ctx, w.Epoch, err, wire.Failed{Step: "connect hosts", Hint: reachHint})
+	}
+	life.wg.Go(func() {
+		err := l.begin(life.ctx)
+		var cost wire.Cost
+		if err == nil && len(l.peers) > 0 {
+			cost = m.cfg.Tuner.Probe(life.ctx, w.Order)
+		}
+		m.cfg.Loop.Post(life.ctx, func() {
+			if life.ctx.Err() != nil {
+				return // overtaken by another roster
+			}
+			if err == nil {
+				err = m.cfg.Daemon.Prepare(world)
+			}
+			if err != nil {
+				failed(err)
+				return
+			}
+			m.Step(ctx, epoch.Event{Prepared: &w.Epoch, Cost: cost})
+		})
+	})
+}
+
+// worldOf translates a proposed world for the engine.
+func (m *Membership) worldOf(w wire.World) (collective.World, error) {
+	world := collective.World{Epoch: w.Epoch, Size: m.roster.Size}
+	for at, id := range w.Order {
+		peer, ok := Peer(m.roster, id)
+		if !ok {
+			return world, fmt.Errorf("enter world of epoch %d: no host has id %d", w.Epoch, id)
+		}
+		world.Hosts = append(world.Hosts, collective.Member{ID: id, Name: peer.Name, Ranks: peer.Ranks})
+		if id == m.job.HostID {
+			world.Self = at
+		}
+	}
+	for _, r := range w.Rings {
+		world.Rings = append(world.Rings, collective.Ring{Order: r.Order, Share: r.Share})
+	}
+	return world, nil
+}
+
+// commit begins a world.
+func (m *Membership) commit(ctx context.Context, w wire.World) {
+	m.epoch, m.current = w.Epoch, w
+	if m.job.HostID != slices.Min(w.Order) { // one host is enough to report the ring
+		m.current.Order, m.current.Why, m.current.Rings, m.current.Split = nil, nil, nil, ""
+	}
+	if len(w.Order) > fewHosts {
+		m.reachAll(w)
+	}
+	m.cfg.Daemon.Enter(ctx, w)
+}
+
+// reachAll has a large world that has begun make the links that it could begin without.
+func (m *Membership) reachAll(w wire.World) {
+	limit, life := m.cfg.LinkTimeout, m.life
+	l := newLinking(m.cfg.Links, m.job.HostID, w, m.job.Elastic, limit)
+	timeout := m.Lease() + limit
+	life.wg.Go(func() {
+		pause := time.NewTimer(reachAfter)
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-life.ctx.Done():
+			return
+		}
+		l.rest(life.ctx, timeout, func(peers []int, err error) {
+			m.cfg.Loop.Post(life.ctx, func() {
+				switch {
+				case m.ending || life.ctx.Err() != nil:
+				case m.job.Elastic:
+					m.unlinked = append(m.unlinked, peers...)
+				default:
+					m.fail("connect hosts", err, reachHint)
+				}
+			})
+		})
+	})
+}
