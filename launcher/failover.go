@@ -13,8 +13,8 @@ import (
 // An elastic job survives its launcher: a successor goes on from the latest snapshot. So each snapshot is replicated before
 // the launcher does anything that follows from it.
 
-// Keeper replicates the snapshots of a job to those who would start its successor.
-type Keeper interface {
+// Replicator replicates the snapshots of a job to those who would start its successor.
+type Replicator interface {
 	// Keep replicates a snapshot, which replaces all before it, and how long hosts, and the launcher, may be silent from now
 	// on. It returns the number of the snapshot.
 	Keep(snapshot []byte, lease time.Duration) uint64
@@ -33,9 +33,9 @@ type Adopter interface {
 
 // failover keeps the job ready for a successor.
 type failover struct {
-	keeper   Keeper           // nil if the job has no failover
-	pending  *pendingSnapshot // nil if nothing waits for a snapshot
-	minority minority         // while something waits
+	replicator Replicator       // nil if the job has no failover
+	pending    *pendingSnapshot // nil if nothing waits for a snapshot
+	minority   minority         // while something waits
 }
 
 // pendingSnapshot is what to do when a snapshot is safe.
@@ -46,7 +46,7 @@ type pendingSnapshot struct {
 
 // save replicates a snapshot. If then is not nil, it is called when the snapshot is safe; it replaces what waited before.
 func (f *failover) save(snapshot []byte, lease time.Duration, then func()) {
-	number := f.keeper.Keep(snapshot, lease)
+	number := f.replicator.Keep(snapshot, lease)
 	if then != nil {
 		f.pending = &pendingSnapshot{number, then}
 	}
@@ -54,10 +54,10 @@ func (f *failover) save(snapshot []byte, lease time.Duration, then func()) {
 
 // kept returns what delivers the numbers of safe snapshots.
 func (f *failover) kept() <-chan uint64 {
-	if f.keeper == nil {
+	if f.replicator == nil {
 		return nil
 	}
-	return f.keeper.Kept()
+	return f.replicator.Kept()
 }
 
 // safe does what waited for a snapshot.
@@ -74,7 +74,7 @@ func (f *failover) check(now time.Time, lease, every time.Duration) (note string
 	var of, left int
 	var limit time.Duration
 	if f.pending != nil {
-		of, left, limit = f.keeper.Answering(lease)
+		of, left, limit = f.replicator.Answering(lease)
 	}
 	known := f.minority.waits > 0
 	f.minority.look(now, 2*left <= of && of > 0, every)
@@ -130,7 +130,7 @@ func (j *job) checkElectors(now time.Time) {
 // replicate has the present state kept for a successor, and calls then, if it is not nil, when that is safe. A job without
 // failover goes on at once.
 func (j *job) replicate(then func()) {
-	if j.failover.keeper == nil {
+	if j.failover.replicator == nil {
 		if then != nil {
 			then()
 		}

@@ -21,7 +21,7 @@ import (
 func TestJobAfterTakeOver(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		begin := func(snapshot []byte) *job {
-			j, err := newJob(&Spec{Elastic: &ElasticSpec{Policy: elastic.Policy{Listed: listed}}, Legacy: snapshot})
+			j, err := newJob(&Spec{Elastic: &ElasticSpec{Policy: elastic.Policy{Listed: listed}}, Snapshot: snapshot})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -30,7 +30,7 @@ func TestJobAfterTakeOver(t *testing.T) {
 		}
 		kept := keeper{}
 		first := begin(nil)
-		first.failover.keeper = &kept
+		first.failover.replicator = &kept
 		first.membership.names, first.membership.slots = []string{"a", "b"}, map[string]int{"a": 2, "b": 3}
 		first.addHost("a")
 		first.addHost("b")
@@ -52,7 +52,7 @@ func TestJobAfterTakeOver(t *testing.T) {
 func TestMoveAfterTakeOver(t *testing.T) {
 	kept := keeper{}
 	begin := func(snapshot []byte) *job {
-		j, err := newJob(&Spec{Elastic: &ElasticSpec{}, Legacy: snapshot, Keeper: &kept})
+		j, err := newJob(&Spec{Elastic: &ElasticSpec{}, Snapshot: snapshot, Replicator: &kept})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func (a adopter) Adopt(_ context.Context, _, _ string, silence time.Duration) (*
 // TestTakeOverOfBrokenJob: what a former launcher has left is checked before anything is done with it.
 func TestTakeOverOfBrokenJob(t *testing.T) {
 	kept := keeper{}
-	spec := func() *Spec { return &Spec{Elastic: &ElasticSpec{}, Keeper: &kept} }
+	spec := func() *Spec { return &Spec{Elastic: &ElasticSpec{}, Replicator: &kept} }
 	first, err := newJob(spec())
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestTakeOverOfBrokenJob(t *testing.T) {
 		}
 		s := spec()
 		spoil(&l)
-		if s.Legacy, err = json.Marshal(l); err != nil {
+		if s.Snapshot, err = json.Marshal(l); err != nil {
 			t.Fatal(err)
 		}
 		if j, err := newJob(s); err == nil || err.Error() != want {
@@ -125,7 +125,7 @@ func TestTakeOverOfBrokenJob(t *testing.T) {
 	}
 }
 
-// keeper keeps the last snapshot.
+// keeper is a Replicator that keeps the last snapshot.
 type keeper struct {
 	snapshot []byte
 	lease    time.Duration
@@ -151,7 +151,7 @@ func TestHungUpAfterTakeOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec.Legacy, err = json.Marshal(snapshot{ID: "job", Secret: make([]byte, 32), Processes: []int{0, 1}, Members: members,
+	spec.Snapshot, err = json.Marshal(snapshot{ID: "job", Secret: make([]byte, 32), Processes: []int{0, 1}, Members: members,
 		Hosts: []hostSnapshot{{Name: "a", Slots: 1, Session: "s"}, {Name: "b", Slots: 1, Session: "t", Leaving: true}}})
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestHungUpAfterTakeOver(t *testing.T) {
 // TestLeaseOfLauncher: the launcher may be silent for as long as its hosts may, which is longer once one has vGPUs.
 func TestLeaseOfLauncher(t *testing.T) {
 	k := &keeper{}
-	j, err := newJob(&Spec{Elastic: &ElasticSpec{}, Keeper: k})
+	j, err := newJob(&Spec{Elastic: &ElasticSpec{}, Replicator: k})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestMinority(t *testing.T) {
 	var notes []string
 	worlds := 0
 	k := &keeper{answering: 2}
-	j, err := newJob(&Spec{Keeper: k, Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) },
+	j, err := newJob(&Spec{Replicator: k, Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) },
 		Elastic: &ElasticSpec{Admit: func(int, string) error { return nil }, World: func(int, []string) { worlds++ }}})
 	if err != nil {
 		t.Fatal(err)

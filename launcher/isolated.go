@@ -86,7 +86,7 @@ func (a *asleep) signalled(number int, now time.Time) {
 func (j *job) stopped(now time.Time, h *host) time.Duration {
 	d, p := h.daemon.Load(), h.spoken.silent(now)
 	announced := j.asleep.now || p.from.Before(j.asleep.until)
-	if d == nil || d.Away == nil || j.spec.Keeper != nil || announced || now.Sub(p.to) > j.timing().Aftermath ||
+	if d == nil || d.Away == nil || j.spec.Replicator != nil || announced || now.Sub(p.to) > j.timing().Aftermath ||
 		p.lasted() < j.timing().Launcher(j.lease()) {
 		return 0
 	}

@@ -41,10 +41,10 @@ type Spec struct {
 
 	Elastic *ElasticSpec // nil if the world stays as it is; then Placement says what it is
 
-	// Keeper is told what another launcher would need to carry an elastic job on; nil for none. Legacy is what the former
-	// launcher told its own, nil if there was none.
-	Keeper Keeper
-	Legacy []byte
+	// Replicator keeps what a successor of this launcher would need to carry an elastic job on; nil for no failover. Snapshot
+	// is what the former launcher kept, nil if there was none.
+	Replicator Replicator
+	Snapshot   []byte
 
 	StartTimeout time.Duration // until every rank runs, and then until the hosts have formed their world
 	Timeout      time.Duration // of the whole job; 0 for none

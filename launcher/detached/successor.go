@@ -55,7 +55,7 @@ func (l *Launcher) Replicate(ctx context.Context, client standing.Client, spec *
 	var snapshot authority.Snapshot
 	if from := l.from; from != nil {
 		cfg.Lease, snapshot, handover = from.Lease, from.Snapshot, from.Handover
-		spec.Legacy = handover.Launcher
+		spec.Snapshot = handover.Launcher
 		spec.Note("gorun: job %s goes on by the launcher on %s, since that on %s is gone; what it wrote until now is there",
 			handover.Name, l.cluster.Name, from.Former)
 	} else {
@@ -69,7 +69,7 @@ func (l *Launcher) Replicate(ctx context.Context, client standing.Client, spec *
 		return err
 	}
 	if spec.Elastic != nil {
-		spec.Keeper = r
+		spec.Replicator = r
 		// Only hosts know whether they have vGPUs, and when they report it, their daemons wait already.
 		lease.Patience = max(cfg.Lease, cmp.Or(spec.Lease, spec.Timing().MoveLease)) + authority.SuccessionTimeout
 		lease.Silence = cfg.Lease

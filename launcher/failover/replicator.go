@@ -46,7 +46,7 @@ type Config struct {
 	Superseded func(term uint64)
 }
 
-// Replicator sends a job's snapshots to its electors. It implements launcher.Keeper.
+// Replicator sends a job's snapshots to its electors. It implements launcher.Replicator.
 //
 // Before Start, whoever started the job learns of its failure from the launcher itself, so no successor may appear: no
 // elector hears of the job, and every snapshot counts as safe at once. All of it is in the first value that electors get.
@@ -93,7 +93,7 @@ func (r *Replicator) Start() {
 // now is the time of the holder.
 func (r *Replicator) now() time.Duration { return time.Since(r.began) }
 
-// Keep implements launcher.Keeper.
+// Keep implements launcher.Replicator.
 func (r *Replicator) Keep(snapshot []byte, lease time.Duration) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,10 +106,10 @@ func (r *Replicator) Keep(snapshot []byte, lease time.Duration) uint64 {
 	return number
 }
 
-// Kept implements launcher.Keeper.
+// Kept implements launcher.Replicator.
 func (r *Replicator) Kept() <-chan uint64 { return r.numbers }
 
-// Answering implements launcher.Keeper.
+// Answering implements launcher.Replicator.
 func (r *Replicator) Answering(lease time.Duration) (of, left int, limit time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
