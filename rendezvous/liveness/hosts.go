@@ -24,12 +24,12 @@ type Hosts struct {
 
 // host is what is known of one.
 type host struct {
-	silent  time.Time // when a host whose silence users know of was last heard; zero otherwise
-	moves   time.Time // until when an announced move is believed in; zero if there is none
-	back    time.Time // when the host was heard again after a pause for a move, or reported the end of one
-	missing time.Time // when it was last silent or out of reach
-	awaited uint32    // the epoch for which users know that others wait for it
-	evicted bool
+	state   State
+	noticed time.Time             // when a host whose silence users know of was last heard; zero otherwise
+	moves   time.Time             // until when an announced move is believed in; zero if there is none
+	back    time.Time             // when the host was heard again after a pause for a move, or reported the end of one
+	missing time.Time             // when it was last silent or out of reach
+	awaited uint32                // the epoch for which users know that others wait for it
 	reports map[int]wire.Evidence // about its peers
 }
 
@@ -217,20 +217,26 @@ func (s *Hosts) mayLive(c Contact) bool {
 	return !c.Line.HungUp
 }
 
-// State returns the state of a host.
-func (s *Hosts) State(now time.Time, c Contact) State {
-	h := s.of(c.ID)
-	switch {
-	case h.evicted:
-		return Dead
-	case !c.Line.Broken.IsZero():
-		return Unreachable
-	case s.Hears(now, c) || c.Heard.IsZero():
-		return Alive
-	case h.moves.After(now):
-		return Paused
+// State returns the state of a host, as it was at the last Look or Decide.
+func (s *Hosts) State(id int) State { return s.of(id).state }
+
+// observe sets the states of all hosts. Only evict makes one Dead.
+func (s *Hosts) observe(now time.Time, v View) {
+	for _, c := range v.Contacts {
+		h := s.of(c.ID)
+		silent := !h.noticed.IsZero() || !s.Hears(now, c) // until users know that it is back
+		switch {
+		case h.state == Dead:
+		case silent && h.moves.After(now) && !v.Fixed && s.Quiet(now, c.Heard) < s.Lease(now, c.ID, v):
+			h.state = Paused
+		case !c.Line.Broken.IsZero():
+			h.state = Unreachable
+		case silent && !c.Heard.IsZero(): // one that has yet to speak is starting
+			h.state = Suspect
+		default:
+			h.state = Alive
+		}
 	}
-	return Suspect
 }
 
 // Report takes all that a host knows against a peer.
@@ -268,6 +274,7 @@ func (s *Hosts) Look(now time.Time, v View) (out []Verdict) {
 		s.floor = now
 	}
 	s.looked = now
+	s.observe(now, v)
 	out = append(out, s.lookIsolated(now, v)...)
 	if len(out) > 0 && out[len(out)-1].Kind == Abandoned {
 		return out
@@ -289,19 +296,19 @@ func (s *Hosts) Look(now time.Time, v View) (out []Verdict) {
 // lookSilence returns whether users should read of a host's silence, or of its end.
 func (s *Hosts) lookSilence(now time.Time, c Contact) []Verdict {
 	h := s.of(c.ID)
-	if !c.Ready || c.Ended || c.Leaving || h.evicted || c.Heard.IsZero() {
+	if !c.Ready || c.Ended || c.Leaving || h.state == Dead || c.Heard.IsZero() {
 		return nil
 	}
 	moves := h.moves.After(now)
 	switch {
-	case !h.silent.IsZero() && c.Heard.After(h.silent):
-		since := h.silent
-		if h.silent = (time.Time{}); moves {
+	case !h.noticed.IsZero() && c.Heard.After(h.noticed):
+		since := h.noticed
+		if h.noticed = (time.Time{}); moves {
 			h.back = now
 		}
 		return []Verdict{{Kind: Back, Host: c.ID, Since: since, For: c.Heard.Sub(since), Moves: moves}}
-	case h.silent.IsZero() && s.Quiet(now, c.Heard) >= s.timing.NoticeAfter:
-		h.silent = c.Heard
+	case h.noticed.IsZero() && s.Quiet(now, c.Heard) >= s.timing.NoticeAfter:
+		h.noticed = c.Heard
 		return []Verdict{{Kind: Silent, Host: c.ID, Since: c.Heard, For: now.Sub(c.Heard), Moves: moves}}
 	}
 	return nil
@@ -313,9 +320,10 @@ func (s *Hosts) lookIsolated(now time.Time, v View) []Verdict {
 	var last time.Time
 	hosts := 0
 	for _, c := range v.Contacts {
-		if c.Up && !c.Ended && !c.Leaving && !s.of(c.ID).evicted {
+		heard := later(c.Heard, s.floor)
+		if c.Up && !c.Ended && !c.Leaving && s.State(c.ID) != Dead && !heard.IsZero() {
 			hosts++
-			last = later(last, later(c.Heard, s.floor))
+			last = later(last, heard)
 		}
 	}
 	if hosts < 2 || now.Sub(last) < s.timing.UnheardAfter {
@@ -344,7 +352,7 @@ func (s *Hosts) lookIsolated(now time.Time, v View) []Verdict {
 func (s *Hosts) lookContacts(now time.Time, v View) (out []Verdict) {
 	for _, c := range v.Contacts {
 		quiet, ok := s.Silence(now, c)
-		if !ok || s.of(c.ID).evicted {
+		if !ok || s.State(c.ID) == Dead {
 			continue
 		}
 		lease := s.Lease(now, c.ID, v)
@@ -373,7 +381,7 @@ func (s *Hosts) lookContacts(now time.Time, v View) (out []Verdict) {
 }
 
 func (s *Hosts) evict(id int, e Evict) Verdict {
-	s.of(id).evicted = true
+	s.of(id).state = Dead
 	return Verdict{Kind: Evicted, Host: id, Evict: e}
 }
 
@@ -387,7 +395,7 @@ func (s *Hosts) watched(now time.Time, c Contact, v View) bool {
 // member reports whether a host's evidence counts, and that about it: also of one that has yet to be taken over from another launcher, so
 // that a lost one need not be looked for until its lease ends once more.
 func (s *Hosts) member(c Contact, v View) bool {
-	return !v.Stopping && !c.Ended && !c.Leaving && c.Member && (c.Ready || c.Adopted) && !s.of(c.ID).evicted
+	return !v.Stopping && !c.Ended && !c.Leaving && c.Member && (c.Ready || c.Adopted) && s.State(c.ID) != Dead
 }
 
 func (s *Hosts) memberOf(id int, v View) bool {
@@ -411,6 +419,7 @@ func (s *Hosts) Decide(now time.Time, v View) (out []Verdict) {
 	if v.Stopping || !s.isolated.IsZero() {
 		return nil
 	}
+	s.observe(now, v)
 	var members []int
 	heard := map[int]bool{}
 	for _, c := range v.Contacts {
@@ -450,18 +459,12 @@ func (s *Hosts) vote(now time.Time, by int, v View) {
 	}
 }
 
-// excused reports whether peers may suspect a host only because they have not heard that it moves: while it is paused for no longer than a
-// move may take, and then until they have found it again. That a host is to be moved some time does not excuse one that is heard here:
-// then the path to the others is broken, and either end of it may be at fault.
+// excused reports whether peers may suspect a host only because they have not heard that it moves: while it is paused
+// for no longer than a move may take, and then until they have found it again. An announced move does not excuse a host
+// that is heard here: then the path to the others is broken, and either end of it may be at fault.
 func (s *Hosts) excused(now time.Time, c Contact, v View) bool {
 	h := s.of(c.ID)
-	switch {
-	case v.Fixed:
-		return false
-	case !h.silent.IsZero() || !s.Hears(now, c): // silent also until users know that it is back
-		return h.moves.After(now) && s.Quiet(now, c.Heard) < s.Lease(now, c.ID, v)
-	}
-	return now.Sub(h.back) < s.timing.ReunionGrace
+	return h.state == Paused || s.Hears(now, c) && h.noticed.IsZero() && !v.Fixed && now.Sub(h.back) < s.timing.ReunionGrace
 }
 
 // reason returns why a host is lost, as a peer reports that does not hear it, or else by the hosts that it does not hear.
@@ -469,7 +472,7 @@ func (s *Hosts) reason(id int, v View) Evict {
 	for _, c := range v.Contacts {
 		h := s.of(c.ID)
 		switch e := h.reports[id]; {
-		case h.evicted:
+		case h.state == Dead:
 		case e.Suspicion == wire.LeaseOver:
 			return Evict{Cause: Reported, By: c.ID, Lease: v.Lease}
 		case e.Suspicion == wire.NeverReached:

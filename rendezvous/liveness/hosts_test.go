@@ -82,7 +82,7 @@ func TestSilence(t *testing.T) {
 		look(now, 0, "")
 	}
 	look(5, 0, "silent 0 for 5s")
-	if got := s.hosts.State(sec(5), *s.of(0)); got != liveness.Suspect {
+	if got := s.hosts.State(0); got != liveness.Suspect {
 		t.Errorf("it is %v", got)
 	}
 	look(5.25, 0, "")

@@ -30,6 +30,38 @@ type network struct {
 	hungUp  []bool
 	evicted map[int]time.Time
 	over    time.Time // when the launcher ended the job
+
+	joiner  map[int]bool
+	missing map[int]bool // hosts that a world which is being formed waits for, where they are not reached
+	log     []entry      // what happened
+	due     []due
+}
+
+// due is something that is to happen.
+type due struct {
+	at   time.Time
+	what func()
+}
+
+// entry is something that users read, or that the job lost.
+type entry struct {
+	at   time.Time
+	what string
+}
+
+func (w *network) note(format string, args ...any) {
+	w.log = append(w.log, entry{w.now, fmt.Sprintf(format, args...)})
+}
+
+// moves has a host announce a move.
+func (w *network) moves(id int) {
+	until := w.now.Add(w.timing.MoveLimit)
+	w.watch.Moves(id, until)
+	for other, h := range w.hosts {
+		if other != id {
+			h.peers.Moves(w.now, id, until)
+		}
+	}
 }
 
 // simHost is a host.
@@ -42,6 +74,7 @@ type simHost struct {
 	delay    []time.Duration
 	spoken   time.Time // when the launcher last spoke to it
 	ended    time.Time // when it gave its launcher up
+	stopped  bool      // by its launcher, which evicted it
 	woke     time.Time // when it last ran
 	outbox   []letter
 }
@@ -53,7 +86,7 @@ type letter struct {
 }
 
 func newNetwork(t *testing.T, seed uint64, n int) *network {
-	w := &network{t: t, rng: rand.New(rand.NewPCG(seed, 7)), timing: liveness.Default(), n: n, now: start, cut: map[[2]int]bool{}, evicted: map[int]time.Time{},
+	w := &network{t: t, rng: rand.New(rand.NewPCG(seed, 7)), timing: liveness.Default(), n: n, now: start, cut: map[[2]int]bool{}, evicted: map[int]time.Time{}, joiner: map[int]bool{}, missing: map[int]bool{},
 		dead: make([]bool, n), paused: make([]bool, n+1), heard: make([]time.Time, n), broken: make([]time.Time, n), hungUp: make([]bool, n)}
 	w.watch = liveness.NewHosts(w.timing)
 	var all []int
@@ -75,7 +108,7 @@ func newNetwork(t *testing.T, seed uint64, n int) *network {
 }
 
 func (w *network) runs(id int) bool {
-	return id == w.n && !w.paused[id] || id < w.n && !w.dead[id] && !w.paused[id] && w.hosts[id].ended.IsZero() && w.evicted[id].IsZero()
+	return !w.paused[id] && (id == w.n || !w.dead[id] && w.hosts[id].ended.IsZero() && !w.hosts[id].stopped)
 }
 
 // reaches reports whether what one end sends comes to the other now.
@@ -110,10 +143,22 @@ func (w *network) routed(a, b int) bool {
 	return seen[b]
 }
 
+// later has something happen some seconds from now.
+func (w *network) later(seconds float64, what func()) {
+	w.due = append(w.due, due{w.now.Add(time.Duration(seconds * float64(time.Second))), what})
+}
+
 // step lets a quarter of a second pass.
 func (w *network) step() {
 	w.now = w.now.Add(w.timing.LookInterval)
+	for i, d := range w.due {
+		if d.what != nil && !w.now.Before(d.at) {
+			w.due[i].what = nil
+			d.what()
+		}
+	}
 	for id, h := range w.hosts {
+		h.stopped = h.stopped || !w.evicted[id].IsZero() && w.reaches(id, w.n)
 		if w.runs(id) {
 			w.stepHost(id, h)
 		}
@@ -141,6 +186,10 @@ func (w *network) stepHost(id int, h *simHost) {
 		} else {
 			seen.Unanswered[peer] = h.answered[peer]
 		}
+		if w.missing[peer] && !w.reaches(id, peer) || w.missing[id] && !w.reaches(id, peer) {
+			seen.Missing = append(seen.Missing, peer)
+			delete(seen.Unanswered, peer) // there is no link yet
+		}
 		if w.dead[peer] && w.hungUp[peer] {
 			seen.HungUp = append(seen.HungUp, peer)
 		}
@@ -151,7 +200,7 @@ func (w *network) stepHost(id int, h *simHost) {
 				h.lease.Heard(peer)
 			}
 			h.lease.Peer(peer, uint64(w.now.UnixNano()), w.now.Sub(w.hosts[peer].spoken) < 2*w.timing.LauncherInterval)
-		} else if !h.lost[peer] && w.now.Sub(h.gossip[peer]) >= w.timing.Lease+h.delay[peer] {
+		} else if !h.lost[peer] && !w.missing[id] && !w.missing[peer] && w.now.Sub(h.gossip[peer]) >= w.timing.Lease+h.delay[peer] {
 			h.lost[peer] = true
 			h.peers.GossipLost(w.now, peer)
 			h.lease.Silent(peer)
@@ -165,11 +214,12 @@ func (w *network) stepHost(id int, h *simHost) {
 	}
 	if silence := w.now.Sub(h.spoken); silence >= h.lease.Limit() && !h.lease.Extend(silence-h.lease.Limit()) {
 		h.ended = w.now
+		w.note("host %d ends", id)
 	}
 }
 
 func (w *network) stepLauncher() {
-	v := liveness.View{Lease: w.timing.Lease, Epoch: 1, Met: func(int, int) bool { return true }, Joiner: func(int) bool { return false }}
+	v := liveness.View{Lease: w.timing.Lease, Epoch: 1, Met: func(int, int) bool { return true }, Joiner: func(id int) bool { return w.joiner[id] }}
 	for id := range w.n {
 		if w.reaches(id, w.n) {
 			w.heard[id], w.broken[id] = w.now, time.Time{}
@@ -187,6 +237,9 @@ func (w *network) stepLauncher() {
 		for len(h.outbox) > 0 && w.reaches(id, w.n) && !h.outbox[0].due.After(w.now) {
 			e := h.outbox[0].e
 			h.outbox = h.outbox[1:]
+			if late, _, news := w.watch.Awaited(id, e, v); news {
+				w.note("awaited %d", late)
+			}
 			w.act(append(w.watch.Report(w.now, id, e, v), w.watch.Decide(w.now, v)...))
 		}
 	}
@@ -201,8 +254,18 @@ func (w *network) act(verdicts []liveness.Verdict) {
 				w.t.Errorf("host %d is evicted again, after %v", v.Host, at.Sub(start))
 			}
 			w.evicted[v.Host] = w.now
+			w.note("%s", words([]liveness.Verdict{v}))
 		case liveness.Abandoned:
 			w.over = w.now
+			w.note("abandoned")
+		case liveness.Isolated:
+			w.note("isolated")
+		case liveness.BrokenPath:
+			w.note("broken path")
+		case liveness.Silent:
+			w.note("silent %d", v.Host)
+		case liveness.Back:
+			w.note("back %d", v.Host)
 		}
 	}
 }
@@ -404,6 +467,88 @@ func TestHostWithoutLauncher(t *testing.T) {
 		w.run(time.Minute)
 		if h := w.hosts[id]; !h.ended.IsZero() || len(w.evicted) > 0 {
 			t.Fatalf("host %d is back and ended the job at %v, evicted are%s", id, h.ended.Sub(start), w.after())
+		}
+	})
+}
+
+// TestMoves: hosts that announced a move may be paused for as long as a move may take, one after the other or at once; one that is
+// paused for longer is evicted.
+func TestMoves(t *testing.T) {
+	each(t, 3, func(t *testing.T, w *network) {
+		w.run(5 * time.Second)
+		for range 2 {
+			pauses := w.rng.Perm(w.n)[:1+w.rng.IntN(w.n-1)]
+			for _, id := range pauses {
+				w.moves(id)
+				w.later(float64(w.rng.IntN(20)), func() { w.paused[id] = true })
+			}
+			w.run(20 * time.Second)
+			for _, id := range pauses {
+				w.later(float64(w.rng.IntN(95)), func() { w.paused[id] = false })
+			}
+			w.run(130 * time.Second)
+		}
+		if len(w.evicted) > 0 || !w.over.IsZero() {
+			t.Fatalf("evicted are%s, the job ended at %v", w.after(), w.over)
+		}
+		id := w.rng.IntN(w.n)
+		w.moves(id)
+		w.paused[id] = true
+		w.run(w.timing.MoveLease - 2*time.Second)
+		if len(w.evicted) > 0 {
+			t.Fatalf("host %d moves, evicted are%s", id, w.after())
+		}
+		w.run(10 * time.Second)
+		if len(w.evicted) != 1 || w.evicted[id].IsZero() {
+			t.Errorf("the move of host %d never ends, evicted are%s", id, w.after())
+		}
+	})
+}
+
+// TestHealthyHosts: whatever befalls other hosts, one that runs, and hears the launcher and all that run, is never evicted; in the end
+// all dead hosts are.
+func TestHealthyHosts(t *testing.T) {
+	each(t, 4, func(t *testing.T, w *network) {
+		w.run(5 * time.Second)
+		order := w.rng.Perm(w.n)
+		healthy, others := order[:2], order[2:]
+		some := func() []int {
+			return slices.DeleteFunc(slices.Clone(others), func(int) bool { return w.rng.IntN(2) == 0 })
+		}
+		for range 30 {
+			switch w.rng.IntN(6) {
+			case 0:
+				w.part(some(), some(), true)
+			case 1:
+				w.part(some(), []int{w.n}, true)
+			case 2:
+				for _, id := range some() {
+					w.paused[id] = w.rng.IntN(2) == 0
+				}
+			case 3:
+				for _, id := range some() {
+					w.moves(id)
+				}
+			case 4:
+				clear(w.cut)
+			case 5:
+				if w.rng.IntN(5) == 0 {
+					id := others[w.rng.IntN(len(others))]
+					w.dead[id], w.hungUp[id] = true, w.rng.IntN(2) == 0
+				}
+			}
+			w.run(time.Duration(1+w.rng.IntN(20)) * time.Second)
+		}
+		clear(w.cut)
+		clear(w.paused)
+		w.run(w.timing.MoveLimit + time.Minute) // until no announced move is believed in
+		for id, h := range w.hosts {
+			switch {
+			case slices.Contains(healthy, id) && (!w.evicted[id].IsZero() || !h.ended.IsZero()):
+				t.Errorf("host %d was there all the time; evicted are%s", id, w.after())
+			case w.dead[id] && w.evicted[id].IsZero():
+				t.Errorf("host %d is dead and was never evicted", id)
+			}
 		}
 	})
 }

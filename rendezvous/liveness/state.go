@@ -1,6 +1,7 @@
 package liveness
 
-// State is what is known of a host. A host that was evicted never comes back: its machine joins as another host.
+// State is what is known of a host: Hosts owns the states that the launcher acts on, Peers those that a host reports.
+// A host that was evicted never comes back: its machine joins as another host.
 type State int
 
 // States, in the order in which a host that dies passes through them.
@@ -8,7 +9,7 @@ const (
 	Alive       State = iota // heard
 	Suspect                  // silent, within its lease
 	Paused                   // silent, and expected to be for longer: it announced a move
-	Unreachable              // its connection has ended and it cannot be reached, or its lease is over
+	Unreachable              // to the launcher: its connection has ended; to a peer: its lease is over
 	Dead                     // evicted
 )
 
