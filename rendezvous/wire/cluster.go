@@ -1,19 +1,19 @@
 package wire
 
-// Long-running daemons: what one tells the others by gossip, and what a launcher and a daemon say to each
-// other over a channel of package standing before the daemon of a job speaks.
+// Resident daemons: what one publishes by gossip, and the messages between a launcher and a resident daemon, over a
+// channel of package standing, before the daemon of a job speaks.
 
-// Member is what a long-running daemon tells the others about itself.
+// Member is what a resident daemon publishes about itself.
 type Member struct {
-	Port     int    `msgpack:"p"` // where it takes jobs
+	Port     int    `msgpack:"p"` // where it accepts jobs
 	Version  string `msgpack:"v"`
 	Slots    int    `msgpack:"s"`
 	Used     int    `msgpack:"u"`
-	Draining bool   `msgpack:"d"` // it takes no more jobs
-	Born     int64  `msgpack:"b"` // when it began: another one under the same name has another
+	Draining bool   `msgpack:"d"` // it accepts no more jobs
+	Born     int64  `msgpack:"b"` // when it started, which tells two daemons of one name apart
 }
 
-// Share is a host's part of a job.
+// Share is the slots that a job has on a host.
 type Share struct {
 	Host  string `msgpack:"host"`
 	Addr  string `msgpack:"addr"` // host:port of its daemon
@@ -24,55 +24,55 @@ type Share struct {
 // Reserve asks for slots. They are the launcher's until its connection ends.
 type Reserve struct {
 	Version string  `msgpack:"version"`
-	Ranks   int     `msgpack:"ranks"`    // 0 for all slots there are
+	Ranks   int     `msgpack:"ranks"`    // 0 for all slots
 	PerHost int     `msgpack:"per_host"` // ranks on each host, 0 for what fits
-	Shares  []Share `msgpack:"shares"`   // exactly these hosts, if any
+	Shares  []Share `msgpack:"shares"`   // exactly these, if any
 	User    string  `msgpack:"user"`
 	Program string  `msgpack:"program"`
-	// Elastic asks for more whenever there is more, up to Most ranks if that is not 0. Slots that go, since their
-	// host leaves the cluster or drains, are taken away; every change is Granted.
+	// Elastic asks for further slots whenever some are free, up to Most ranks if that is not 0. Slots of a host that
+	// leaves the cluster or drains are taken away. Every change is Granted.
 	Elastic bool `msgpack:"elastic"`
 	Most    int  `msgpack:"most"`
-	// Held are slots that the job has already, from a daemon that does not keep the queue any more.
+	// Held are slots that the job has already, from a daemon that no longer holds the queue.
 	Held []Share `msgpack:"held"`
-	// Job and Term, if the launcher can be replaced: one of a greater term takes the place of those before it.
+	// Job and Term are set if the launcher can be replaced: one of a greater term replaces the previous ones.
 	Job  string `msgpack:"job"`
 	Term uint64 `msgpack:"term"`
 }
 
-// Queued says that a job has no slots yet, and why.
+// Queued reports that a job has no slots yet, and why.
 type Queued struct {
 	Text   string   `msgpack:"text"`
 	Others []string `msgpack:"others"` // as in Granted
 }
 
-// Granted gives the slots; as an answer to Serve it says that the job's daemon speaks from here on.
+// Granted lists the slots of a job. As an answer to Serve it means that the job's daemon speaks next.
 type Granted struct {
 	Shares []Share  `msgpack:"shares"`
-	Others []string `msgpack:"others"` // where the cluster can be asked, should this daemon go
-	// Ask wants an empty Granted in answer, and only the next one without it gives the slots: a launcher that waited may
-	// have been stopped meanwhile. One that answers too late finds the connection closed, and asks anew.
+	Others []string `msgpack:"others"` // addresses to ask if this daemon ends
+	// Ask requests an empty Granted in answer; only the next one without it assigns the slots, because a launcher that
+	// waited may have been stopped meanwhile. One that answers too late finds the connection closed, and asks anew.
 	Ask bool `msgpack:"ask"`
 }
 
-// Elsewhere names the daemon that keeps the queue.
+// Elsewhere names the queue holder.
 type Elsewhere struct {
 	Addr string `msgpack:"addr"`
 }
 
-// Refused is the answer to what cannot be done.
+// Refused is the answer to a request that cannot be met.
 type Refused struct {
 	Text  string `msgpack:"text"`
 	Hint  string `msgpack:"hint"`
-	Small bool   `msgpack:"small"` // the cluster has too few slots for the job, also when no other is there
+	Small bool   `msgpack:"small"` // the cluster has too few slots for the job, even with no other job
 }
 
 // Serve asks for a daemon for one job.
 type Serve struct {
 	Version string `msgpack:"version"`
 	Slots   int    `msgpack:"slots"`
-	Session string `msgpack:"session"` // by which it is found again
-	// PatienceMS is how long the daemon waits for another launcher, 0 for as long as it takes to replace this daemon.
+	Session string `msgpack:"session"` // identifies it for Resume
+	// PatienceMS is how long the daemon waits for a successor of its launcher, 0 for the time to replace the resident daemon.
 	PatienceMS int `msgpack:"patience"`
 }
 
@@ -81,11 +81,11 @@ type Resume struct {
 	Session string `msgpack:"session"`
 	End     bool   `msgpack:"end"`
 	Term    uint64 `msgpack:"term"`  // of the launcher
-	Adopt   bool   `msgpack:"adopt"` // it takes over from another one
+	Adopt   bool   `msgpack:"adopt"` // it takes over from another launcher
 }
 
-// Detach asks a host to run a launcher, away from its user's terminal: its arguments, its name the first of them,
-// and what its user's environment adds to the daemon's.
+// Detach asks a host to run a launcher, away from its user's terminal. Args are its arguments, beginning with its name;
+// Env is what the user's environment adds to the daemon's.
 type Detach struct {
 	Version string   `msgpack:"version"`
 	Program string   `msgpack:"program"` // in a few words
@@ -94,8 +94,8 @@ type Detach struct {
 	Dir     string   `msgpack:"dir"`
 }
 
-// Detached is the answer when the job runs or waits for slots: its number on that host, and how it stands. If it
-// could not start, it is what the launcher wrote, its exit code, and the signal by which it was killed, if it was.
+// Detached is the answer when the job runs or waits for slots: its number on that host, and its state. If it could not
+// start, it has the launcher's output, its exit code, and the signal that killed it, if one did.
 type Detached struct {
 	Host   string `msgpack:"host"`
 	Job    int    `msgpack:"job"`
@@ -117,19 +117,19 @@ type DetachedJobs struct {
 type Reach struct {
 	Job    int  `msgpack:"job"`
 	Output bool `msgpack:"output"`
-	Lines  int  `msgpack:"lines"`  // of the output, negative for all there are
-	Follow bool `msgpack:"follow"` // what comes, too
+	Lines  int  `msgpack:"lines"`  // of the output, negative for all
+	Follow bool `msgpack:"follow"` // later output, too
 }
 
 // AskJobs asks for Jobs.
 type AskJobs struct {
-	Here bool `msgpack:"here"` // as far as this daemon knows, even if another one keeps the queue
+	Here bool `msgpack:"here"` // as far as this daemon knows, even if another one holds the queue
 }
 
-// Jobs is what a cluster does.
+// Jobs lists the hosts and jobs of a cluster.
 type Jobs struct {
 	Members []MemberState `msgpack:"members"`
-	Jobs    []JobState    `msgpack:"jobs"` // in the order in which they came
+	Jobs    []JobState    `msgpack:"jobs"` // in the order of their requests
 }
 
 // MemberState is a host of a cluster.
@@ -149,7 +149,7 @@ type JobState struct {
 	Program string  `msgpack:"program" json:"program"`
 	Ranks   int     `msgpack:"ranks" json:"ranks"`
 	Shares  []Share `msgpack:"shares" json:"-"`
-	Seconds int     `msgpack:"seconds" json:"seconds"` // since it came
+	Seconds int     `msgpack:"seconds" json:"seconds"` // since its request
 }
 
 func (*Member) kind() byte    { return 64 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Called returns what a user called an operation: what it does, and under which name. Ranks of Python meet under both, since
-// one name may be in flight for several operations at a time, in any order on each rank.
+// Called returns the kind of an operation and its name as the user wrote them. In Python, ranks match operations by both,
+// because one name may be in flight for several kinds at a time, in any order on each rank.
 func (w *Waiting) Called() (what, name string) {
 	for _, what := range []string{w.Kind, "grouped_" + w.Kind} {
 		name, ok := strings.CutPrefix(w.Name, what+".")
@@ -27,13 +27,13 @@ func (w *Waiting) Called() (what, name string) {
 	return w.Kind, w.Name
 }
 
-// Crossed is an operation in which ranks wait that are missed in another one of the same name.
+// Crossed is an operation in which ranks wait that another operation of the same name misses.
 type Crossed struct {
 	Op    int // place in the list
 	Ranks []Missing
 }
 
-// Crossings finds operations of one name, but different ones, of which each misses ranks that wait in another.
+// Crossings finds different operations of one name, each of which misses ranks that wait in another.
 func Crossings(ops []Waiting) (all [][]Crossed) {
 	type subject struct {
 		group uint32

@@ -1,17 +1,16 @@
 package wire
 
-// Pause is what daemons say to each other about standing still between two operations; package pause tells what
-// follows from it.
+// Pause is a message between daemons about a pause between two operations; package pause decides what follows from it.
 type Pause struct {
 	From   int      `msgpack:"from"`
 	Epoch  uint32   `msgpack:"epoch"`
 	Verb   string   `msgpack:"verb"`
 	Number uint32   `msgpack:"number"` // of the pause
-	Wish   uint32   `msgpack:"wish"`   // of a host for a pause: its own number for it
-	Order  []int    `msgpack:"order"`  // of the ring, if it is another one
+	Wish   uint32   `msgpack:"wish"`   // the sender's own number for the pause that it asks for
+	Order  []int    `msgpack:"order"`  // of the ring, if it changes
 	Why    []string `msgpack:"why"`    // reason for each edge of it
-	Cost   Cost     `msgpack:"cost"`   // of messages, if it is another one
-	Text   string   `msgpack:"text"`   // why ring or cost are other ones, or why there is no pause
+	Cost   Cost     `msgpack:"cost"`   // of messages, if it changes
+	Text   string   `msgpack:"text"`   // why ring or cost change, or why there is no pause
 }
 
 // Verbs of a Pause: to the coordinator, then from it.
@@ -19,15 +18,15 @@ const (
 	PauseAsk   = "ask"   // for a pause
 	PauseDone  = "done"  // with the pause that was asked for
 	PauseQuiet = "quiet" // nothing is under way here
-	PauseGone  = "gone"  // on: the pause is over here
+	PauseGone  = "gone"  // operations resume here: the pause is over
 
-	PauseStop = "stop" // begin nothing more
-	PauseGo   = "go"   // on
-	PauseHeld = "held" // the pause is the receiver's
-	PauseOver = "over" // the coordinator knows nothing of the wish any more
+	PauseStop = "stop" // start no more operations
+	PauseGo   = "go"   // resume operations
+	PauseHeld = "held" // the receiver holds the pause
+	PauseOver = "over" // the coordinator no longer knows the receiver's request
 )
 
-// Reordered tells the launcher that the ring of a world is another one, which ranks do not notice.
+// Reordered reports to the launcher that the ring of a world has changed, which ranks do not notice.
 type Reordered struct {
 	World  World  `msgpack:"world"`
 	Former []int  `msgpack:"former"` // host ids

@@ -2,8 +2,8 @@ package wire
 
 import "errors"
 
-// The decoder makes room for as many elements as an array says it has, and follows nested ones as deep as they go. So a message
-// is looked through first: what it says is there must be there.
+// The decoder allocates as many elements as an array announces, and follows nested arrays to any depth. So every message
+// is scanned first: all announced elements must be present.
 
 const maxDepth = 32 // of arrays and maps within each other
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// placeholders are what Fill knows.
+// placeholders are the names that Fill replaces.
 var placeholders = []string{"rank", "local_rank", "gpu"}
 
 // Fill replaces {rank}, {local_rank} and {gpu} in the words of a command; {{ stands for {.
@@ -19,7 +19,7 @@ func (r Rank) Fill(words []string, gpu string) []string {
 	return out
 }
 
-// CheckTemplate finds what Fill would leave as it is.
+// CheckTemplate returns an error for a placeholder that Fill does not know.
 func CheckTemplate(words []string) error {
 	for _, word := range words {
 		for rest := word; ; {

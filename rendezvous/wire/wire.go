@@ -1,6 +1,6 @@
-// Package wire defines every control message of gorun and how it is framed: what a launcher and a
-// daemon say to each other over the ssh channel, and what daemons say to each other by gossip.
-// It is the only importer of msgpack. Tensors never pass through here.
+// Package wire defines every control message of gorun and its framing: the messages between launcher and
+// daemon over the ssh channel, and between daemons by gossip. PROTOCOL.md lists them.
+// It is the only importer of msgpack. Tensors never pass through it.
 //
 // A frame is a little-endian uint32 length, one type byte, and a msgpack map. The channel is
 // authenticated before the first frame (by ssh, by inheritance of a pipe, or by gossip's encryption),
@@ -18,7 +18,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// Proto is the version of the messages in this package. Peers with different numbers part with an
+// Proto is the version of the messages in this package. A peer with another version is refused with an
 // error that names both.
 const Proto = 5
 
@@ -107,7 +107,7 @@ type Writer struct {
 // NewWriter returns a Writer on w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Encoded is a message as it is sent, for many receivers.
+// Encoded is a message that is encoded once for many receivers.
 type Encoded struct {
 	of    Message
 	frame []byte
@@ -164,7 +164,7 @@ func (r *Reader) Read() (Message, error) {
 	if n == 0 || n > MaxFrame {
 		return nil, fmt.Errorf("read message: length %d is out of bounds", n)
 	}
-	// Grow with what really arrives: a forged length alone must not cost memory.
+	// Grow with the bytes that arrive: a forged length alone must not cost memory.
 	b := make([]byte, 0, min(int(n), 64<<10))
 	for len(b) < int(n) {
 		if cap(b) == len(b) {

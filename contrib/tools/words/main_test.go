@@ -34,6 +34,7 @@ var plain = []string{
 	"rendezvous/pause",
 	"rendezvous/resume",
 	"rendezvous/standing",
+	"rendezvous/wire",
 	"topology",
 	"topology/doctor",
 	"topology/measure",
